@@ -1,0 +1,51 @@
+package gpu
+
+import (
+	"maps"
+	"math"
+	"sync"
+)
+
+// Observer collects a Histogram. It is safe for concurrent use.
+type Observer struct {
+	mu sync.Mutex // guards h
+	h  Histogram
+}
+
+// Observe adds one value in seconds. What is negative or no number is not counted.
+func (o *Observer) Observe(v float64) {
+	if !(v >= 0) || math.IsInf(v, 1) {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.h.Count++
+	o.h.Sum += v
+	if v == 0 {
+		o.h.Zero++
+		return
+	}
+	if o.h.Buckets == nil {
+		o.h.Buckets = map[int]uint64{}
+	}
+	o.h.Buckets[bucketOf(v)]++
+}
+
+// Snapshot returns a copy of what was collected.
+func (o *Observer) Snapshot() Histogram {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h := o.h
+	h.Buckets = maps.Clone(o.h.Buckets)
+	return h
+}
+
+// bucketOf returns the i of which 2^((i-1)/8) < v <= 2^(i/8).
+func bucketOf(v float64) int {
+	i := int(math.Ceil(math.Log2(v) * 8))
+	// The logarithm rounds: a value that is exactly a bound belongs below it.
+	if v <= math.Exp2(float64(i-1)/8) {
+		i--
+	}
+	return i
+}

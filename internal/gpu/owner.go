@@ -1,0 +1,139 @@
+package gpu
+
+import (
+	"slices"
+	"time"
+)
+
+// Container names who holds or uses a card. Outside Kubernetes Namespace and Name are empty and Pod is
+// docker/NAME, slurm/JOB, systemd/UNIT or user/NAME. It is comparable: a map key.
+type Container struct{ Namespace, Pod, Name string }
+
+// Compare orders containers by namespace, pod and name.
+func (c Container) Compare(d Container) int {
+	switch {
+	case c.Namespace != d.Namespace:
+		if c.Namespace < d.Namespace {
+			return -1
+		}
+		return 1
+	case c.Pod != d.Pod:
+		if c.Pod < d.Pod {
+			return -1
+		}
+		return 1
+	case c.Name < d.Name:
+		return -1
+	case c.Name > d.Name:
+		return 1
+	}
+	return 0
+}
+
+// Holding says that a container holds a card, or a MIG instance of it, or a share of either. One holding
+// per (container, resource, card, instance): several replicas of one card are one holding of a larger share.
+type Holding struct {
+	Container Container
+	Resource  string // "nvidia.com/gpu"
+	Card      UUID
+	Instance  UUID // the MIG instance's UUID; empty: the card itself
+	// Share is the held part of the instance, else of the card: 1 for the whole. Absent until it is known
+	// (the replicas of a card are not listed yet).
+	Share Opt[Ratio]
+	// Shared is true where the scheme lets others hold the same card or instance.
+	Shared bool
+	// Source is where the holding was read: SourcePodResources.
+	Source string
+	// Since is the start of the container where a source tells, else when the holding was first seen;
+	// absent for what began before the exporter.
+	Since Opt[time.Time]
+	// What the scheme grants, where it records it.
+	GrantedMemory  Opt[Bytes]
+	GrantedCompute Opt[Ratio]
+}
+
+// Unresolved counts the ids that a container holds and whose card cannot be told.
+type Unresolved struct {
+	Container Container
+	Resource  string
+	Devices   int
+}
+
+// ResourceCount is the kubelet's own count of one resource.
+type ResourceCount struct {
+	Resource    string
+	Allocatable Opt[int]
+	Allocated   int
+}
+
+// PodRef names a pod of this node, with its UID where a source tells.
+type PodRef struct{ Namespace, Pod, UID string }
+
+// Holdings is who holds what, on one node, at one moment. It is immutable.
+type Holdings struct {
+	// Known is false while nobody can tell: there was no answer yet, or the last is too old. Then List says
+	// nothing, and no card is known to be free. Configured is false where no source was asked for at all.
+	Known, Configured bool
+	List              []Holding
+	Unresolved        []Unresolved
+	Resources         []ResourceCount // in the order of their names
+	Pods              []PodRef
+	// Untruthful is true while an unresolved device may lie on any card: no card is then known free.
+	Untruthful bool
+	Sources    []Source
+	Lanes      []LaneHealth
+}
+
+// Inventory is the naming table of a node's cards, against which device ids are resolved. It is immutable.
+type Inventory struct {
+	Cards []InventoryCard
+}
+
+// InventoryCard is one row of an Inventory.
+type InventoryCard struct {
+	UUID      UUID
+	Index     int // NVML index now
+	Minor     Opt[int]
+	PCI       PCIAddress
+	MIG       bool // MIG mode is on
+	Instances []Instance
+}
+
+// ByUUID returns the card of that UUID.
+func (inv *Inventory) ByUUID(u UUID) (*InventoryCard, bool) {
+	return inv.find(func(c *InventoryCard) bool { return c.UUID == u })
+}
+
+// ByMinor returns the card whose device node is /dev/nvidia<minor>.
+func (inv *Inventory) ByMinor(minor int) (*InventoryCard, bool) {
+	return inv.find(func(c *InventoryCard) bool { m, ok := c.Minor.Get(); return ok && m == minor })
+}
+
+// ByInstance returns the card and the instance to which a MIG device UUID belongs.
+func (inv *Inventory) ByInstance(u UUID) (*InventoryCard, *Instance, bool) {
+	if inv == nil {
+		return nil, nil, false
+	}
+	for i := range inv.Cards {
+		c := &inv.Cards[i]
+		for j := range c.Instances {
+			in := &c.Instances[j]
+			if in.UUID == u || slices.ContainsFunc(in.Compute, func(ci ComputeInstance) bool { return ci.UUID == u }) {
+				return c, in, true
+			}
+		}
+	}
+	return nil, nil, false
+}
+
+func (inv *Inventory) find(match func(*InventoryCard) bool) (*InventoryCard, bool) {
+	if inv == nil {
+		return nil, false
+	}
+	for i := range inv.Cards {
+		if match(&inv.Cards[i]) {
+			return &inv.Cards[i], true
+		}
+	}
+	return nil, false
+}

@@ -1,0 +1,221 @@
+package gpu
+
+import "time"
+
+// Sample is one entry of a driver ring: the mean over the window that ends at Time.
+type Sample struct {
+	// Time is the driver's own clock in microseconds. It may be the epoch or the time since boot, so it
+	// is only ever compared with other samples of the same card and ring.
+	Time int64
+	// Value is 0 to 100 percent as the driver gave it; what lies outside has not been filtered yet.
+	Value float64
+}
+
+// Ring is what one read of a driver ring returned: the samples that are newer than those of the read
+// before, unsorted, unfilled entries (time 0) possible. An idle card may stop its ring and return none.
+type Ring []Sample
+
+// ProcessSample is one entry of nvmlDeviceGetProcessUtilization, percent of the window that ends at Time.
+// The driver names one process per sample, so shares are statistical.
+type ProcessSample struct {
+	PID                          int
+	Time                         int64 // as Sample.Time
+	SM, Memory, Encoder, Decoder float64
+}
+
+// Utilization is the driver's last window (1/6 s to 1 s): the share of time in which any kernel ran, and
+// in which memory was read or written. Source: nvmlDeviceGetUtilizationRates.
+type Utilization struct{ GPU, Memory Ratio }
+
+// GPM is what one pair of profiling samples says about the time between them. Source: nvmlGpmMetricsGet;
+// Hopper and newer. A metric that the card refuses is absent.
+type GPM struct {
+	Window                    time.Duration // between the two samples
+	GraphicsActive            Opt[Ratio]    // id 1
+	SMActive, SMOccupancy     Opt[Ratio]    // ids 2, 3
+	TensorActive              Opt[Ratio]    // id 5
+	DRAMActive                Opt[Ratio]    // id 10
+	IntegerActive, FP64Active Opt[Ratio]    // ids 4, 11
+	FP32Active, FP16Active    Opt[Ratio]    // ids 12, 13
+}
+
+// Fast is the fast lane of one card: one field-value batch, the rings since the last read, one GPM pair.
+type Fast struct {
+	Taken time.Time // the exporter's clock when the read ended
+
+	Power        Opt[Watts]  // field 185, scope GPU, else nvmlDeviceGetPowerUsage: the driver's average
+	PowerInstant Opt[Watts]  // field 186, scope GPU
+	PowerModule  Opt[Watts]  // field 185, scope module
+	PowerMemory  Opt[Watts]  // field 185, scope memory
+	Energy       Opt[Joules] // field 83: since the driver was loaded
+
+	MemoryTemperature Opt[Celsius]            // field 82
+	Limited           map[LimitReason]Seconds // fields 74 ff.; offered reasons only
+	PCIeTransmit      Opt[Bytes]              // field 197: since load, may wrap
+	PCIeReceive       Opt[Bytes]              // field 198
+	NVLinkTransmit    Opt[Bytes]              // field 138 (KiB), all links
+	NVLinkReceive     Opt[Bytes]              // field 139
+
+	Utilization Opt[Utilization]
+	Busy        Opt[Ring] // GPU utilisation samples; absent where not offered (MIG)
+	MemoryBusy  Opt[Ring]
+	// Processes are the utilisation samples newer than the last read. Present and empty: none was active.
+	Processes Opt[[]ProcessSample]
+	Engines   map[Engine]Ratio
+
+	GPM       Opt[GPM]
+	Instances []InstanceFast
+}
+
+// InstanceFast is the fast lane of one MIG GPU instance.
+type InstanceFast struct {
+	UUID UUID
+	GPM  Opt[GPM]
+}
+
+// Memory is device memory. Used excludes Reserved where Reserved is present
+// (nvmlDeviceGetMemoryInfo_v2); the older call counts it as used.
+type Memory struct {
+	Total, Used, Free Bytes
+	Reserved          Opt[Bytes]
+}
+
+// BAR1 is the window through which the host maps device memory. Recent drivers map all of it.
+type BAR1 struct{ Total, Used Bytes }
+
+// ECCCount is one error counter. Volatile counts since the driver was loaded, Lifetime over the card's life.
+type ECCCount struct {
+	Severity ECCSeverity
+	Memory   ECCMemory
+	Volatile Opt[uint64]
+	Lifetime Opt[uint64]
+}
+
+// Process is a process that NVML lists on a card, the compute, graphics and MPS lists merged by PID.
+type Process struct {
+	PID    int
+	Kinds  []ProcessKind // in the order of ProcessKinds
+	Memory Opt[Bytes]    // absent where the driver does not tell, never all ones
+	// GI and CI place the process on a MIG instance.
+	GI, CI Opt[int]
+}
+
+// Medium is the medium lane of one card.
+type Medium struct {
+	Taken time.Time
+
+	Memory      Opt[Memory]
+	BAR1        Opt[BAR1]
+	Temperature Opt[Celsius] // nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature
+	Fans        []Opt[Ratio] // nvmlDeviceGetFanSpeed_v2, one per fan; empty without fans
+	Clocks      map[Clock]Hertz
+	PState      Opt[int] // 0 to 15
+
+	ECC           []ECCCount
+	RemappedRows  map[RemapCause]uint64
+	RemapPending  Opt[bool]
+	RemapFailed   Opt[bool]
+	RetiredPages  map[RemapCause]uint64
+	RetirePending Opt[bool]
+	PCIeReplays   Opt[uint64]
+	NVLinkErrors  map[NVLinkError]uint64
+	Recovery      Opt[RecoveryAction]
+
+	// Processes is present only where the list was read; present and empty means nobody is on the card
+	// (as far as this PID namespace sees).
+	Processes Opt[[]Process]
+	Instances []InstanceMedium
+}
+
+// InstanceMedium is the medium lane of one MIG GPU instance.
+type InstanceMedium struct {
+	UUID   UUID
+	Memory Opt[Memory]
+}
+
+// Slow is the slow lane of one card: what changes by an administrator's hand, or hardly ever.
+type Slow struct {
+	Taken time.Time
+
+	PowerLimit          Opt[Watts] // enforced
+	PowerLimitRequested Opt[Watts]
+	PowerLimitDefault   Opt[Watts]
+	PowerLimitMin       Opt[Watts]
+	PowerLimitMax       Opt[Watts]
+	// TemperatureLimits are absolute, also where the driver speaks of distances to a limit.
+	TemperatureLimits []TemperatureThreshold
+	MaxClocks         map[Clock]Hertz
+
+	PersistenceMode Opt[bool]
+	AccountingMode  Opt[bool]
+	DisplayActive   Opt[bool]
+	ComputeMode     Opt[ComputeMode]
+	MIGMode         Opt[ModePair]
+	ECCMode         Opt[ModePair]
+
+	RemapBanks map[BankAvailability]uint64
+
+	PCIe    PCIeLink
+	NVLinks Opt[NVLinkCount]
+	Fabric  Opt[Fabric]
+	// Instances are the MIG GPU instances that exist, in the order of their ids.
+	Instances []Instance
+	// MemorySpecs help the page.
+	MemoryBusBits Opt[int]
+	Cores         Opt[int]
+}
+
+// TemperatureThreshold is one limit of one sensor.
+type TemperatureThreshold struct {
+	Sensor Sensor
+	Limit  TemperatureLimit
+	Value  Celsius
+}
+
+// ModePair is a mode that changes at the next reset.
+type ModePair struct{ Current, Pending bool }
+
+// PCIeLink is the link now, and the best that card and slot can do together.
+type PCIeLink struct {
+	Generation, Width, MaxGeneration, MaxWidth Opt[int]
+}
+
+// NVLinkCount counts links by state.
+type NVLinkCount struct{ Up, Down int }
+
+// Fabric is nvmlDeviceGetGpuFabricInfoV. A fault is absent from Faults where the driver does not tell it.
+type Fabric struct {
+	State  FabricState
+	Faults map[FabricFault]bool
+}
+
+// Instance is a MIG GPU instance and the compute instances in it.
+type Instance struct {
+	// UUID is that of the first compute instance's MIG device; series of the instance carry it.
+	UUID    UUID
+	GI      int
+	Profile string // "1g.10gb"
+	// Slices are compute slices, out of the card's.
+	Slices         int
+	PlacementStart Opt[int] // memory slice where it begins
+	PlacementSize  Opt[int]
+	ProfileID      Opt[int] // GPU instance profile id
+	Compute        []ComputeInstance
+	// Share is Slices over the card's compute slices.
+	Share Opt[Ratio]
+}
+
+// ComputeInstance is one MIG device.
+type ComputeInstance struct {
+	UUID  UUID
+	CI    int
+	Index int // MIG index on its card, the 1 in "0:1"
+	SMs   Opt[int]
+}
+
+// Fault is a call that should have worked and did not.
+type Fault struct {
+	Card UUID
+	Call string // the NVML function
+	Code string // NVML's name of the return code
+}

@@ -1,0 +1,84 @@
+package gpu
+
+import "time"
+
+// XIDTier says how bad an XID is: who must act.
+type XIDTier string
+
+// Critical: the card or the node needs an operator now. Warning: watch it. Application: the program that
+// ran has to be restarted or mended. Info: nothing to do.
+const (
+	XIDCritical    XIDTier = "critical"
+	XIDWarning     XIDTier = "warning"
+	XIDApplication XIDTier = "application"
+	XIDInfo        XIDTier = "info"
+)
+
+// XIDEvent is one or more reports of the same code, from one source, at one moment.
+type XIDEvent struct {
+	Card UUID
+	PCI  PCIAddress
+	XID  int
+	// Time is the exporter's clock when the event arrived, or the kernel's time of an older line.
+	Time time.Time
+	// Source is the way it came: SourceNVML or SourceKmsg. The same event arrives by both.
+	Source string
+	// Old marks a line from before the exporter's start: it tells when a code was last seen, and counts nothing.
+	Old bool
+}
+
+// The names of the sources of facts, as the label source spells them.
+const (
+	SourceNVML         = "nvml"
+	SourceKmsg         = "kmsg"
+	SourceEvents       = "nvml_events"
+	SourcePodResources = "podresources"
+	SourceSysfs        = "sysfs"
+)
+
+// XIDCount is one code on one card.
+type XIDCount struct {
+	XID   int
+	Count uint64         // since the exporter started
+	Last  Opt[time.Time] // also from older kernel log
+}
+
+// XIDTierOf returns the tier of a code. An unknown code is a warning until somebody knows better.
+func XIDTierOf(xid int) XIDTier {
+	if t, ok := xidTiers[xid]; ok {
+		return t
+	}
+	return XIDWarning
+}
+
+// CriticalXIDs lists the critical codes in order: their counters exist from 0, so that the first event
+// is an increase.
+func CriticalXIDs() []int { return append([]int(nil), criticalXIDs...) }
+
+// Facts: NVIDIA's XID catalogue. 46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158 want a
+// reset of the card; 79 and 151 a restart of the node; 48 the double-bit ECC work flow; 74 and 144 to 150
+// are NVLink; 154 tells that the recovery action changed.
+var criticalXIDs = []int{46, 48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 155, 156, 158}
+
+var xidTiers = func() map[int]XIDTier {
+	m := map[int]XIDTier{}
+	for _, x := range []int{37, 38, 43, 44, 63, 66, 67, 92, 93, 106, 107, 121, 137, 141, 152, 153, 157, 160, 161} {
+		m[x] = XIDInfo
+	}
+	for _, r := range [][2]int{{8, 8}, {11, 11}, {13, 13}, {25, 25}, {31, 32}, {39, 41}, {45, 45}, {60, 60}, {68, 72},
+		{75, 77}, {80, 80}, {82, 86}, {88, 89}, {96, 105}, {126, 135}, {139, 139}} {
+		for x := r[0]; x <= r[1]; x++ {
+			m[x] = XIDApplication
+		}
+	}
+	for x := 144; x <= 150; x++ {
+		m[x] = XIDWarning
+	}
+	for _, x := range []int{94, 154} {
+		m[x] = XIDWarning
+	}
+	for _, x := range criticalXIDs {
+		m[x] = XIDCritical
+	}
+	return m
+}()
