@@ -1,0 +1,21 @@
+package gpu
+
+import "errors"
+
+// The ways in which a driver or a card can be gone, told apart because each is answered differently.
+// Errors of internal/nvml wrap one of them where one fits; test with errors.Is.
+var (
+	// ErrNoDriver: the library is not there, or the kernel driver is not loaded. It may come: retry.
+	ErrNoDriver = errors.New("no NVIDIA driver")
+	// ErrNotNVML: the file that was loaded is not NVML, or too old for the calls that nothing works without.
+	ErrNotNVML = errors.New("not a usable NVML library")
+	// ErrVersionMismatch: library and kernel module are of different releases (the driver was replaced
+	// underneath). The old library stays mapped until this process is replaced.
+	ErrVersionMismatch = errors.New("driver and library versions differ")
+	// ErrUninitialized: the session is over; open a new one.
+	ErrUninitialized = errors.New("NVML is not initialised")
+	// ErrLost: the card fell off the bus.
+	ErrLost = errors.New("card is lost")
+	// ErrResetRequired: the card answers nothing until it is reset.
+	ErrResetRequired = errors.New("card needs a reset")
+)
