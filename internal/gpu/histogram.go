@@ -43,9 +43,12 @@ func (o *Observer) Snapshot() Histogram {
 // bucketOf returns the i of which 2^((i-1)/8) < v <= 2^(i/8).
 func bucketOf(v float64) int {
 	i := int(math.Ceil(math.Log2(v) * 8))
-	// The logarithm rounds: a value that is exactly a bound belongs below it.
-	if v <= math.Exp2(float64(i-1)/8) {
-		i--
+	// The logarithm rounds, and may land one bucket off beside a bound.
+	switch {
+	case v <= math.Exp2(float64(i-1)/8):
+		return i - 1
+	case v > math.Exp2(float64(i)/8):
+		return i + 1
 	}
 	return i
 }

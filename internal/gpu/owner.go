@@ -91,11 +91,13 @@ type Inventory struct {
 
 // InventoryCard is one row of an Inventory.
 type InventoryCard struct {
-	UUID      UUID
-	Index     int // NVML index now
-	Minor     Opt[int]
-	PCI       PCIAddress
-	MIG       bool // MIG mode is on
+	UUID  UUID
+	Index int // NVML index now
+	Minor Opt[int]
+	PCI   PCIAddress
+	MIG   bool // MIG mode is on
+	// Memory is the total device memory, where known. It turns a granted amount into a share.
+	Memory    Opt[Bytes]
 	Instances []Instance
 }
 

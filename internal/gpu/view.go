@@ -7,6 +7,8 @@ import "time"
 type View struct {
 	At   time.Time // the exporter's clock at the publish
 	Node string
+	// Build is the exporter that made the view.
+	Build Build
 
 	System Opt[System] // absent while no driver answers
 	Cards  []Card      // by index, then PCI address
@@ -32,6 +34,9 @@ type View struct {
 	// Notes are the plain sentences for a person who looks at the page: no driver yet, and what to do.
 	Notes []string
 }
+
+// Build names a release of the exporter.
+type Build struct{ Version, Revision, GoVersion string }
 
 // Card is one card in a View: who it is, what was read of it, and what was summed.
 type Card struct {

@@ -1,0 +1,195 @@
+package collector_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/gpu-exporter/gpu-exporter/collector"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+func newCollector(t testing.TB, latest func() *gpu.View, rows []catalog.Family) *collector.Collector {
+	t.Helper()
+	c, err := collector.New(latest, rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func text(t testing.TB, families []*dto.MetricFamily) string {
+	t.Helper()
+	var b strings.Builder
+	enc := expfmt.NewEncoder(&b, expfmt.NewFormat(expfmt.TypeTextPlain))
+	for _, f := range families {
+		if err := enc.Encode(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
+// gathered passes families through client_golang's strictest registry, which checks names, types,
+// consistent labels and duplicates.
+type gathered struct{ families []*dto.MetricFamily }
+
+type constant struct {
+	desc   *prometheus.Desc
+	metric *dto.Metric
+}
+
+func (c constant) Desc() *prometheus.Desc { return c.desc }
+func (c constant) Write(m *dto.Metric) error {
+	m.Label, m.Gauge, m.Counter, m.Histogram = c.metric.Label, c.metric.Gauge, c.metric.Counter, c.metric.Histogram
+	return nil
+}
+
+func (g gathered) each(do func(constant)) {
+	for _, f := range g.families {
+		var labels []string
+		for _, p := range f.Metric[0].Label {
+			labels = append(labels, p.GetName())
+		}
+		desc := prometheus.NewDesc(f.GetName(), f.GetHelp(), labels, nil)
+		for _, m := range f.Metric {
+			do(constant{desc, m})
+		}
+	}
+}
+
+func (g gathered) Describe(ch chan<- *prometheus.Desc) { g.each(func(c constant) { ch <- c.desc }) }
+func (g gathered) Collect(ch chan<- prometheus.Metric) { g.each(func(c constant) { ch <- c }) }
+
+func TestPedanticRegistryAcceptsEverything(t *testing.T) {
+	c := newCollector(t, catalogtest.FullView, catalog.All())
+	families, err := c.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(families) != len(catalog.All()) {
+		t.Errorf("%d families for %d rows", len(families), len(catalog.All()))
+	}
+	r := prometheus.NewPedanticRegistry()
+	if err := r.Register(gathered{families}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Gather(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPromlintIsClean(t *testing.T) {
+	families, err := newCollector(t, catalogtest.FullView, catalog.All()).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+func TestFamiliesAreBuiltOncePerView(t *testing.T) {
+	v := catalogtest.FullView()
+	reads := 0
+	rows := []catalog.Family{{Name: "gpu_x", Type: catalog.Gauge, Help: "X.", Scope: catalog.ScopeNode, Stability: catalog.Stable,
+		Read: func(_ *gpu.View, emit catalog.Emit) { reads++; emit(1, "n") }}}
+	c := newCollector(t, func() *gpu.View { return v }, rows)
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			if _, err := c.Gather(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if reads != 1 {
+		t.Errorf("the row was read %d times for one view", reads)
+	}
+	v = catalogtest.FullView()
+	if _, err := c.Gather(); err != nil {
+		t.Fatal(err)
+	}
+	if reads != 2 {
+		t.Errorf("a new view was not rendered")
+	}
+}
+
+func TestBrokenSeriesCostOnlyThemselves(t *testing.T) {
+	row := func(name string, emit func(catalog.Emit)) catalog.Family {
+		return catalog.Family{Name: name, Type: catalog.Gauge, Help: "X.", Scope: catalog.ScopeNode, Stability: catalog.Stable, Labels: []string{"a"},
+			Read: func(_ *gpu.View, e catalog.Emit) { emit(e) }}
+	}
+	c := newCollector(t, catalogtest.FullView, []catalog.Family{
+		row("gpu_twice", func(e catalog.Emit) { e(1, "n", "x"); e(2, "n", "x"); e(3, "n", "y") }),
+		row("gpu_short", func(e catalog.Emit) { e(1, "n") }),
+		row("gpu_bytes", func(e catalog.Emit) { e(1, "n", "\xff\xfe"); e(2, "n", "ok\n\"") }),
+	})
+	families, err := c.Gather()
+	if err == nil || !strings.Contains(err.Error(), "gpu_twice") || !strings.Contains(err.Error(), "gpu_short") {
+		t.Errorf("the error does not name the broken series: %v", err)
+	}
+	want := `# HELP gpu_bytes X.
+# TYPE gpu_bytes gauge
+gpu_bytes{a="` + "\uFFFD" + `",node="n"} 1
+gpu_bytes{a="ok\n\"",node="n"} 2
+# HELP gpu_twice X.
+# TYPE gpu_twice gauge
+gpu_twice{a="x",node="n"} 1
+gpu_twice{a="y",node="n"} 3
+`
+	if got := text(t, families); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestNativeHistogramSpans(t *testing.T) {
+	rows := []catalog.Family{{Name: "gpu_h_seconds", Unit: "seconds", Type: catalog.Histogram, Help: "H.", Scope: catalog.ScopeNode, Stability: catalog.Stable,
+		ReadHistogram: func(_ *gpu.View, emit catalog.EmitHistogram) {
+			emit(gpu.Histogram{Count: 10, Sum: 1.5, Zero: 1, Buckets: map[int]uint64{-5: 2, -4: 3, 7: 4}}, "n")
+		}}}
+	families, err := newCollector(t, catalogtest.FullView, rows).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := families[0].Metric[0].Histogram
+	if h.GetSchema() != gpu.HistogramSchema || h.GetZeroCount() != 1 || h.GetSampleCount() != 10 {
+		t.Errorf("head is wrong: %v", h)
+	}
+	if len(h.PositiveSpan) != 2 || h.PositiveSpan[0].GetOffset() != -5 || h.PositiveSpan[0].GetLength() != 2 ||
+		h.PositiveSpan[1].GetOffset() != 10 || h.PositiveSpan[1].GetLength() != 1 {
+		t.Errorf("spans are wrong: %v", h.PositiveSpan)
+	}
+	if d := h.PositiveDelta; len(d) != 3 || d[0] != 2 || d[1] != 1 || d[2] != 1 {
+		t.Errorf("deltas are wrong: %v", d)
+	}
+}
+
+func TestNilViewRendersNothing(t *testing.T) {
+	families, err := newCollector(t, func() *gpu.View { return nil }, catalog.All()).Gather()
+	if err != nil || families != nil {
+		t.Errorf("got %d families, %v", len(families), err)
+	}
+}
+
+func BenchmarkFirstGather(b *testing.B) {
+	c := newCollector(b, catalogtest.FullView, catalog.All())
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.Gather(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

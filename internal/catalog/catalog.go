@@ -1,0 +1,190 @@
+// Package catalog is the table of metric families: one row per family holds its name, type, unit, help,
+// labels, scope, stability and the function that reads it out of a View. Everything else that speaks of
+// metrics (the exposition, docs/metrics.md, dashboards, alerts, reports and their tests) is made from these
+// rows or checked against them.
+//
+// The rows are values: All builds them anew at each call and nothing here can be changed from outside.
+package catalog
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// Type is the kind of a family. Info and StateSet are exposed as gauges: info is always 1 and carries
+// facts as labels; a state set has one series per state, 0 or 1.
+type Type string
+
+// The types.
+const (
+	Gauge     Type = "gauge"
+	Counter   Type = "counter"
+	Info      Type = "info"
+	StateSet  Type = "state set"
+	Histogram Type = "histogram"
+)
+
+// Scope says what one series of a family speaks of, and so which labels it carries before its own.
+type Scope string
+
+// The scopes. Every series carries node.
+const (
+	ScopeNode      Scope = "node"
+	ScopeCard      Scope = "card"
+	ScopeInstance  Scope = "MIG instance"
+	ScopeContainer Scope = "container"
+	ScopePod       Scope = "pod"
+	ScopeExporter  Scope = "exporter"
+)
+
+// Labels returns the labels that every series of the scope carries, in the order in which readers give
+// their values.
+func (s Scope) Labels() []string {
+	card := []string{"node", "uuid", "gpu"}
+	switch s {
+	case ScopeCard:
+		return card
+	case ScopeInstance:
+		return append(card, "mig_uuid", "gi", "profile")
+	case ScopeContainer:
+		return append(card, "namespace", "pod", "container")
+	case ScopePod:
+		return []string{"node", "namespace", "pod"}
+	default:
+		return []string{"node"}
+	}
+}
+
+// Stability says what may still change. Names and labels of stable families do not.
+type Stability string
+
+// Stable is promised; Experimental may change with a note in the changelog.
+const (
+	Stable       Stability = "stable"
+	Experimental Stability = "experimental"
+)
+
+// Emit receives one series: its value and the values of all its labels, the scope's first, then the
+// family's own in the order of Family.Labels.
+type Emit func(value float64, labels ...string)
+
+// EmitHistogram receives one series of a histogram.
+type EmitHistogram func(h gpu.Histogram, labels ...string)
+
+// Family is one row.
+type Family struct {
+	Name string
+	Type Type
+	// Unit is the base unit in which the name ends (before _total); empty for counts, facts and states.
+	Unit string
+	// Help says what the value means, in one sentence.
+	Help string
+	// Source names the NVML call or field, the kernel file or the kubelet message from which it comes.
+	Source string
+	// Offered says which cards, drivers or rights it needs; empty: every card.
+	Offered   string
+	Labels    []string
+	Scope     Scope
+	Stability Stability
+
+	// Read emits every series of the family in a view. It is pure and safe for concurrent use. Exactly one of
+	// Read and ReadHistogram is set, the latter for type Histogram.
+	Read          func(*gpu.View, Emit)
+	ReadHistogram func(*gpu.View, EmitHistogram)
+}
+
+// AllLabels returns the scope's labels followed by the family's own.
+func (f Family) AllLabels() []string { return append(f.Scope.Labels(), f.Labels...) }
+
+// HelpText is the HELP of the exposition: the meaning, and where the value comes from.
+func (f Family) HelpText() string {
+	if f.Source == "" {
+		return f.Help
+	}
+	return f.Help + " Source: " + f.Source + "."
+}
+
+// Group is a chapter of the catalogue.
+type Group struct {
+	Title string
+	// Intro says what the reader of the documentation should know before the table.
+	Intro string
+	// Examples are queries with the question that they answer.
+	Examples []Example
+	Rows     []Family
+}
+
+// Example is a question and the PromQL that answers it.
+type Example struct{ Question, Query string }
+
+// Groups returns the catalogue by chapter.
+func Groups() []Group {
+	return []Group{
+		identity(), activity(), memory(), power(), thermal(), clocks(), modes(), faults(), links(),
+		ownership(), containers(), mig(), exporter(),
+	}
+}
+
+// All returns every family in the order of the catalogue. It is the only list.
+func All() []Family {
+	var rows []Family
+	for _, g := range Groups() {
+		rows = append(rows, g.Rows...)
+	}
+	return rows
+}
+
+// Lookup returns the family of that name.
+func Lookup(name string) (Family, bool) {
+	rows := All()
+	i := slices.IndexFunc(rows, func(f Family) bool { return f.Name == name })
+	if i < 0 {
+		return Family{}, false
+	}
+	return rows[i], true
+}
+
+// Validate checks the laws of a row that the compiler cannot: it returns the first broken one.
+func Validate(rows []Family) error {
+	seen := map[string]bool{}
+	for _, f := range rows {
+		broken := func(format string, args ...any) error {
+			return fmt.Errorf("catalogue row %s: %s", f.Name, fmt.Sprintf(format, args...))
+		}
+		switch {
+		case seen[f.Name]:
+			return broken("stands twice")
+		case !strings.HasPrefix(f.Name, "gpu_"):
+			return broken("the name does not begin with gpu_")
+		case f.Help == "" || !strings.HasSuffix(f.Help, "."):
+			return broken("help is not a sentence: %q", f.Help)
+		case f.Stability == "":
+			return broken("has no stability")
+		case (f.Type == Counter) != strings.HasSuffix(f.Name, "_total"):
+			return broken("a %s and its name disagree about _total", f.Type)
+		case (f.Type == Info) != strings.HasSuffix(f.Name, "_info"):
+			return broken("a %s and its name disagree about _info", f.Type)
+		case f.Unit != "" && !strings.HasSuffix(strings.TrimSuffix(f.Name, "_total"), "_"+f.Unit):
+			return broken("does not end in its unit %s", f.Unit)
+		case (f.Type == Histogram) != (f.ReadHistogram != nil) || (f.Read == nil) == (f.ReadHistogram == nil):
+			return broken("has not exactly one reader of its type")
+		}
+		seen[f.Name] = true
+		all := f.AllLabels()
+		for i, l := range all {
+			if slices.Contains(all[:i], l) {
+				return broken("label %s stands twice", l)
+			}
+			if slices.Contains(reserved, l) {
+				return broken("label %s belongs to the scrape target", l)
+			}
+		}
+	}
+	return nil
+}
+
+// reserved are the labels that Prometheus and its operators own.
+var reserved = []string{"job", "instance", "cluster", "region", "zone", "env", "service", "endpoint", "type", "le", "quantile"}

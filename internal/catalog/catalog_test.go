@@ -1,0 +1,141 @@
+package catalog_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+var update = flag.Bool("update", false, "write the generated files instead of comparing them")
+
+func TestRowsKeepTheLaws(t *testing.T) {
+	if err := catalog.Validate(catalog.All()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestValidateFindsBrokenRows(t *testing.T) {
+	good := catalog.Family{Name: "gpu_x_seconds_total", Type: catalog.Counter, Unit: "seconds", Help: "X.", Scope: catalog.ScopeCard,
+		Stability: catalog.Stable, Read: func(*gpu.View, catalog.Emit) {}}
+	if err := catalog.Validate([]catalog.Family{good}); err != nil {
+		t.Fatalf("a good row was refused: %v", err)
+	}
+	for name, change := range map[string]func(*catalog.Family){
+		"prefix":         func(f *catalog.Family) { f.Name = "dcgm_x_seconds_total" },
+		"counter name":   func(f *catalog.Family) { f.Name = "gpu_x_seconds" },
+		"gauge name":     func(f *catalog.Family) { f.Type = catalog.Gauge },
+		"info name":      func(f *catalog.Family) { f.Type = catalog.Info },
+		"unit":           func(f *catalog.Family) { f.Unit = "bytes" },
+		"help":           func(f *catalog.Family) { f.Help = "X" },
+		"stability":      func(f *catalog.Family) { f.Stability = "" },
+		"no reader":      func(f *catalog.Family) { f.Read = nil },
+		"label twice":    func(f *catalog.Family) { f.Labels = []string{"uuid"} },
+		"reserved label": func(f *catalog.Family) { f.Labels = []string{"job"} },
+	} {
+		f := good
+		change(&f)
+		if catalog.Validate([]catalog.Family{f}) == nil {
+			t.Errorf("%s: the broken row passed", name)
+		}
+	}
+	if catalog.Validate([]catalog.Family{good, good}) == nil {
+		t.Error("a family that stands twice passed")
+	}
+}
+
+// Every row says something about the full view, with as many label values as it has labels: a row that
+// nobody reads would never be missed.
+func TestEveryRowReads(t *testing.T) {
+	v := catalogtest.FullView()
+	for _, f := range catalog.All() {
+		n, want := 0, len(f.AllLabels())
+		check := func(labels []string) {
+			n++
+			if len(labels) != want {
+				t.Errorf("%s emits %d label values for %d labels", f.Name, len(labels), want)
+			}
+			if labels[0] != v.Node {
+				t.Errorf("%s: the first label value is %q, not the node", f.Name, labels[0])
+			}
+		}
+		if f.ReadHistogram != nil {
+			f.ReadHistogram(v, func(_ gpu.Histogram, labels ...string) { check(labels) })
+		} else {
+			f.Read(v, func(_ float64, labels ...string) { check(labels) })
+		}
+		if n == 0 {
+			t.Errorf("%s emits nothing of a view that has everything", f.Name)
+		}
+	}
+}
+
+// An empty view must neither panic nor pretend: no family about a card, a pod or an instance.
+func TestEmptyViewSaysNothingOfCards(t *testing.T) {
+	for _, f := range catalog.All() {
+		if f.Read == nil {
+			continue
+		}
+		f.Read(&gpu.View{Node: "n"}, func(v float64, labels ...string) {
+			if f.Name != "gpu_exporter_build_info" {
+				t.Errorf("%s emits %v %q of an empty view", f.Name, v, labels)
+			}
+		})
+	}
+}
+
+// A lost card keeps what the contract names and nothing else.
+func TestLostCardKeepsOnlyItsState(t *testing.T) {
+	kept := map[string]bool{"gpu_info": true, "gpu_device_up": true, "gpu_last_read_timestamp_seconds": true, "gpu_recovery_action": true,
+		"gpu_card_seconds_total": true, "gpu_xid_events_total": true, "gpu_xid_last_timestamp_seconds": true, "gpu_allocation_ratio": true}
+	v := catalogtest.FullView()
+	for _, f := range catalog.All() {
+		if f.Scope != catalog.ScopeCard {
+			continue
+		}
+		f.Read(v, func(value float64, labels ...string) {
+			if labels[1] == "GPU-33333333-3333-3333-3333-333333333333" && !kept[f.Name] {
+				t.Errorf("%s of a lost card reads %v", f.Name, value)
+			}
+			if labels[1] == "0000:52:00.0" {
+				t.Errorf("%s speaks of a detached card", f.Name)
+			}
+		})
+	}
+}
+
+func TestResourceLabel(t *testing.T) {
+	for resource, want := range map[string]string{"nvidia.com/gpu": "nvidia_com_gpu", "nvidia.com/mig-1g.5gb": "nvidia_com_mig_1g_5gb", "a/é": "a__"} {
+		if got := catalog.ResourceLabel(resource); got != want {
+			t.Errorf("ResourceLabel(%q) = %q, want %q", resource, got, want)
+		}
+	}
+}
+
+func TestDocsAreGenerated(t *testing.T) {
+	path := filepath.Join("..", "..", "docs", "metrics.md")
+	got := catalog.Markdown()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) != got {
+		t.Errorf("docs/metrics.md is not what the catalogue says; run make generate")
+	}
+	for _, f := range catalog.All() {
+		if !strings.Contains(got, "`"+f.Name+"`") {
+			t.Errorf("%s is missing from the documentation", f.Name)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+// Package catalogtest makes Views for tests: one in which every row of the catalogue has something to say.
+package catalogtest
+
+import (
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// At is the moment of the views.
+var At = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+// FullView returns a View in which every family has at least one series: a healthy card with everything,
+// a MIG card, a lost card and one that is missing from NVML.
+func FullView() *gpu.View {
+	whole := fullCard()
+	mig := migCard()
+	lost := gpu.Card{
+		Identity: gpu.Identity{UUID: "GPU-33333333-3333-3333-3333-333333333333", Index: 2, PCI: "0000:29:00.0", Model: "NVIDIA H100 80GB HBM3"},
+		State:    gpu.CardFailed, Why: "lost: fell off the bus",
+		LastRead:    map[gpu.Lane]time.Time{gpu.LaneFast: At.Add(-time.Minute)},
+		Recovery:    gpu.Some(gpu.RecoveryReset),
+		XIDs:        []gpu.XIDCount{{XID: 79, Count: 1, Last: gpu.Some(At.Add(-time.Minute))}},
+		CardSeconds: map[gpu.Use]gpu.Seconds{gpu.UseUnavailable: 60},
+		Allocation:  gpu.Some(gpu.Ratio(1)),
+		// What was read before must not show any more.
+		Fast: gpu.Some(&gpu.Fast{Power: gpu.Some(gpu.Watts(1))}), Activity: gpu.Activity{Busy: gpu.Some(gpu.Seconds(9))},
+	}
+	missing := gpu.Card{Identity: gpu.Identity{UUID: "0000:41:00.0", Index: -1, PCI: "0000:41:00.0"}, State: gpu.CardMissing,
+		CardSeconds: map[gpu.Use]gpu.Seconds{gpu.UseUnavailable: 60}}
+	detached := gpu.Card{Identity: gpu.Identity{UUID: "0000:52:00.0", Index: -1, PCI: "0000:52:00.0"}, State: gpu.CardDetached}
+
+	trainer := gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}
+	server := gpu.Container{Namespace: "web", Pod: "serve-0", Name: "api"}
+	return &gpu.View{
+		At: At, Node: "node-1", Build: gpu.Build{Version: "1.2.3", Revision: "abc", GoVersion: "go1.26"},
+		System:    gpu.Some(gpu.System{DriverVersion: "580.105.08", CUDAVersion: "13.0", NVMLVersion: "13.580.105.08"}),
+		Cards:     []gpu.Card{whole, mig, lost, missing, detached},
+		Devices:   map[gpu.CardState]int{gpu.CardUp: 2, gpu.CardFailed: 1, gpu.CardMissing: 1, gpu.CardDetached: 1},
+		Ownership: true,
+		Containers: []gpu.ContainerCard{
+			{Container: trainer, Card: whole.UUID, Index: 0, Held: gpu.Some(gpu.Seconds(100)), Busy: gpu.Some(gpu.Seconds(60)), Observed: gpu.Some(gpu.Seconds(100)),
+				Idle: gpu.Some(gpu.Seconds(10)), Underused: gpu.Some(gpu.Seconds(30)), Energy: gpu.Some(gpu.Joules(30000)), Memory: gpu.Some(gpu.Bytes(1 << 34)),
+				Processes: gpu.Some(1), LastBusy: gpu.Some(At), Since: gpu.Some(At.Add(-100 * time.Second)), Attribution: "exclusive", Source: gpu.SourcePodResources,
+				Mismatch: []string{"uses_other_card"}},
+			{Container: gpu.Container{Namespace: "ml", Pod: "done-0", Name: "main"}, Card: whole.UUID, Index: 0, Held: gpu.Some(gpu.Seconds(5)),
+				Memory: gpu.Some(gpu.Bytes(7)), Gone: true},
+		},
+		Holdings: []gpu.ContainerHolding{
+			{Holding: gpu.Holding{Container: trainer, Resource: "nvidia.com/gpu", Card: whole.UUID, Share: gpu.Some(gpu.Ratio(1)), Source: gpu.SourcePodResources}, Index: 0, Allocation: gpu.Some(gpu.Ratio(1))},
+			{Holding: gpu.Holding{Container: server, Resource: "nvidia.com/mig-1g.10gb", Card: mig.UUID, Instance: mig.Instances[0].UUID, Share: gpu.Some(gpu.Ratio(1)),
+				GrantedMemory: gpu.Some(gpu.Bytes(10 << 30)), GrantedCompute: gpu.Some(gpu.Ratio(0.25))}, Index: 1, Allocation: gpu.Some(gpu.Ratio(1.0 / 7))},
+		},
+		Unresolved: []gpu.Unresolved{{Container: server, Resource: "aliyun.com/gpu-mem", Devices: 3}},
+		Resources:  []gpu.ResourceCount{{Resource: "nvidia.com/gpu", Allocatable: gpu.Some(8), Allocated: 1}},
+		Pods:       []gpu.PodRef{{Namespace: "ml", Pod: "train-0"}},
+		Sources:    []gpu.Source{{Name: gpu.SourceNVML, Up: true, LastSuccess: gpu.Some(At), Errors: 1, Duration: gpu.Some(20 * time.Millisecond)}},
+		Lanes:      []gpu.LaneHealth{{Lane: gpu.LaneFast, Interval: 2 * time.Second, Duration: gpu.Some(3 * time.Millisecond)}},
+		Calls: []gpu.CallStats{{Call: "nvmlDeviceGetPowerUsage", Duration: gpu.Histogram{Count: 3, Sum: 0.006, Zero: 1, Buckets: map[int]uint64{-72: 1, -70: 1}},
+			Errors: []gpu.CodeCount{{Code: "GPU_IS_LOST", Count: 2}}}},
+		Rejected: []gpu.RejectedCount{{Reading: "utilization", Count: 1}},
+		Features: []gpu.Feature{{Name: "processes", State: gpu.FeatureLocked, Hint: "Set hostPID: true."}},
+		Paused:   []gpu.Pause{{Reason: "mig_change"}},
+	}
+}
+
+func fullCard() gpu.Card {
+	return gpu.Card{
+		Identity: gpu.Identity{UUID: "GPU-11111111-1111-1111-1111-111111111111", Index: 0, PCI: "0000:18:00.0", Minor: gpu.Some(0), Model: "NVIDIA H100 80GB HBM3",
+			Brand: "NVIDIA", Architecture: "Hopper", ComputeCapability: "9.0", Serial: "1650000000001", BoardPart: "692-2G520-0200-000", VBIOS: "96.00.99.00.01", NUMANode: gpu.Some(0)},
+		State:    gpu.CardUp,
+		LastRead: map[gpu.Lane]time.Time{gpu.LaneFast: At, gpu.LaneMedium: At, gpu.LaneSlow: At},
+		Recovery: gpu.Some(gpu.RecoveryNone),
+		Fast: gpu.Some(&gpu.Fast{
+			Power: gpu.Some(gpu.Watts(300)), PowerInstant: gpu.Some(gpu.Watts(310)), PowerModule: gpu.Some(gpu.Watts(500)), PowerMemory: gpu.Some(gpu.Watts(44)),
+			MemoryTemperature: gpu.Some(gpu.Celsius(60)), Engines: map[gpu.Engine]gpu.Ratio{gpu.EngineDecoder: 0.5, gpu.EngineEncoder: 0},
+		}),
+		Medium: gpu.Some(&gpu.Medium{
+			Memory: gpu.Some(gpu.Memory{Total: 1000, Used: 300, Free: 600, Reserved: gpu.Some(gpu.Bytes(100))}), BAR1: gpu.Some(gpu.BAR1{Total: 1000, Used: 1}),
+			Temperature: gpu.Some(gpu.Celsius(55)), Fans: []gpu.Opt[gpu.Ratio]{gpu.Some(gpu.Ratio(0.4)), {}}, Clocks: map[gpu.Clock]gpu.Hertz{gpu.ClockSM: 1.98e9}, PState: gpu.Some(0),
+			ECC:          []gpu.ECCCount{{Severity: gpu.ECCCorrected, Memory: gpu.ECCDRAM, Volatile: gpu.Some(uint64(1)), Lifetime: gpu.Some(uint64(2))}},
+			RemappedRows: map[gpu.RemapCause]uint64{gpu.CauseCorrected: 0, gpu.CauseUncorrected: 1}, RemapPending: gpu.Some(false), RemapFailed: gpu.Some(false),
+			RetiredPages: map[gpu.RemapCause]uint64{gpu.CauseDoubleBit: 1}, RetirePending: gpu.Some(true), PCIeReplays: gpu.Some(uint64(3)),
+			NVLinkErrors: map[gpu.NVLinkError]uint64{gpu.NVLinkReplay: 1},
+			Processes:    gpu.Some([]gpu.Process{{PID: 10, Kinds: []gpu.ProcessKind{gpu.ProcessCompute}, Memory: gpu.Some(gpu.Bytes(300))}}),
+		}),
+		Slow: gpu.Some(&gpu.Slow{
+			PowerLimit: gpu.Some(gpu.Watts(700)), PowerLimitRequested: gpu.Some(gpu.Watts(700)), PowerLimitDefault: gpu.Some(gpu.Watts(700)), PowerLimitMin: gpu.Some(gpu.Watts(200)), PowerLimitMax: gpu.Some(gpu.Watts(700)),
+			TemperatureLimits: []gpu.TemperatureThreshold{{Sensor: gpu.SensorGPU, Limit: gpu.LimitSlowdown, Value: 89}}, MaxClocks: map[gpu.Clock]gpu.Hertz{gpu.ClockSM: 1.98e9},
+			PersistenceMode: gpu.Some(true), AccountingMode: gpu.Some(false), DisplayActive: gpu.Some(false), ComputeMode: gpu.Some(gpu.ComputeDefault),
+			MIGMode: gpu.Some(gpu.ModePair{}), ECCMode: gpu.Some(gpu.ModePair{Current: true, Pending: true}), RemapBanks: map[gpu.BankAvailability]uint64{gpu.BanksMax: 2560},
+			PCIe:    gpu.PCIeLink{Generation: gpu.Some(5), Width: gpu.Some(16), MaxGeneration: gpu.Some(5), MaxWidth: gpu.Some(16)},
+			NVLinks: gpu.Some(gpu.NVLinkCount{Up: 18}), Fabric: gpu.Some(gpu.Fabric{State: gpu.FabricCompleted, Faults: map[gpu.FabricFault]bool{gpu.FabricDegradedBandwidth: false}}),
+		}),
+		XIDs: []gpu.XIDCount{{XID: 79}, {XID: 13, Count: 2, Last: gpu.Some(At)}},
+		Activity: gpu.Activity{Method: gpu.Some(gpu.MethodRing), Busy: gpu.Some(gpu.Seconds(60)), Observed: gpu.Some(gpu.Seconds(100)), MemoryBusy: gpu.Some(gpu.Seconds(20)),
+			Mean: gpu.Some(gpu.Ratio(0.6)), Peak: gpu.Some(gpu.Ratio(1)), LastBusy: gpu.Some(At), Profiled: gpu.Some(gpu.Seconds(100)), SMActive: gpu.Some(gpu.Seconds(50)),
+			SMOccupancy: gpu.Some(gpu.Seconds(20)), TensorActive: gpu.Some(gpu.Seconds(30)), DRAMActive: gpu.Some(gpu.Seconds(25)), Pipes: map[gpu.Pipe]gpu.Seconds{gpu.PipeFP32: 3},
+			Energy: gpu.Some(gpu.Joules(1e6)), Limited: map[gpu.LimitReason]gpu.Seconds{gpu.LimitPowerCap: 5}, PCIeTransmit: gpu.Some(1e9), PCIeReceive: gpu.Some(2e9),
+			NVLinkTransmit: gpu.Some(3e9), NVLinkReceive: gpu.Some(4e9)},
+		CardSeconds:  map[gpu.Use]gpu.Seconds{gpu.UseBusy: 60, gpu.UseUnderused: 30, gpu.UseIdle: 10},
+		Allocation:   gpu.Some(gpu.Ratio(1)),
+		Unattributed: []gpu.Unattributed{{Reason: gpu.UnattributedHost, Busy: gpu.Some(gpu.Seconds(0)), Energy: gpu.Some(gpu.Joules(1)), Memory: gpu.Some(gpu.Bytes(0))}},
+		Closing:      []gpu.ClosingError{{Quantity: "busy"}},
+	}
+}
+
+func migCard() gpu.Card {
+	in := gpu.Instance{UUID: "MIG-22222222-0001-2222-2222-222222222222", GI: 7, Profile: "1g.10gb", Slices: 1, PlacementStart: gpu.Some(0), PlacementSize: gpu.Some(1), Share: gpu.Some(gpu.Ratio(1.0 / 7)),
+		Compute: []gpu.ComputeInstance{{UUID: "MIG-22222222-0001-2222-2222-222222222222", CI: 0, SMs: gpu.Some(16)}}}
+	activity := gpu.Activity{Method: gpu.Some(gpu.MethodGPM), Busy: gpu.Some(gpu.Seconds(6)), Observed: gpu.Some(gpu.Seconds(10)), Profiled: gpu.Some(gpu.Seconds(10)), SMActive: gpu.Some(gpu.Seconds(5)),
+		SMOccupancy: gpu.Some(gpu.Seconds(4)), TensorActive: gpu.Some(gpu.Seconds(3)), DRAMActive: gpu.Some(gpu.Seconds(2))}
+	return gpu.Card{
+		Identity: gpu.Identity{UUID: "GPU-22222222-2222-2222-2222-222222222222", Index: 1, PCI: "0000:19:00.0", Minor: gpu.Some(1), Model: "NVIDIA H100 80GB HBM3"},
+		State:    gpu.CardUp,
+		Slow:     gpu.Some(&gpu.Slow{MIGMode: gpu.Some(gpu.ModePair{Current: true, Pending: true}), Instances: []gpu.Instance{in}}),
+		Instances: []gpu.InstanceActivity{{Instance: in, Activity: activity, Allocation: gpu.Some(gpu.Ratio(1)),
+			Memory: gpu.Some(gpu.Memory{Total: 100, Used: 10, Free: 80, Reserved: gpu.Some(gpu.Bytes(10))})}},
+		Allocation: gpu.Some(gpu.Ratio(1.0 / 7)),
+	}
+}

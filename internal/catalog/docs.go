@@ -1,0 +1,67 @@
+package catalog
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Markdown renders docs/metrics.md from the catalogue.
+func Markdown() string {
+	var b strings.Builder
+	b.WriteString(`# Metrics
+
+Generated from the catalogue (` + "`internal/catalog`" + `) by ` + "`make generate`" + `; a test compares it byte for byte.
+
+Conventions: base units (bytes, seconds, celsius, watts, joules, hertz, ratio 0 to 1), last in the name before
+` + "`_total`" + `; facts in ` + "`_info`" + ` series that are always 1; a state is a set of series, one per state, 0 or 1.
+Moments are Unix timestamps, never ages. A value that cannot be measured is absent: a 0 is a measured 0.
+
+Every series carries ` + "`node`" + `. The other labels follow from the scope:
+
+| scope | labels | one series per |
+|---|---|---|
+`)
+	for _, s := range []struct {
+		scope Scope
+		per   string
+	}{
+		{ScopeNode, "node"}, {ScopeCard, "card: its UUID (the PCI address where NVML has none), and the NVML index when it was first seen. Join on node and uuid"},
+		{ScopeInstance, "MIG GPU instance"}, {ScopeContainer, "container and card"}, {ScopePod, "pod"}, {ScopeExporter, "exporter"},
+	} {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", s.scope, code(s.scope.Labels()), s.per)
+	}
+	for _, g := range Groups() {
+		fmt.Fprintf(&b, "\n## %s\n\n", g.Title)
+		if g.Intro != "" {
+			b.WriteString(g.Intro + "\n\n")
+		}
+		b.WriteString("| family | type | scope | own labels | meaning | source | offered by |\n|---|---|---|---|---|---|---|\n")
+		for _, f := range g.Rows {
+			name := "`" + f.Name + "`"
+			if f.Stability != Stable {
+				name += " (" + string(f.Stability) + ")"
+			}
+			offered := f.Offered
+			if offered == "" && (f.Scope == ScopeCard || f.Scope == ScopeInstance) {
+				offered = "every card"
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", name, f.Type, f.Scope, code(f.Labels), cell(f.Help), cell(f.Source), cell(offered))
+		}
+		for _, e := range g.Examples {
+			fmt.Fprintf(&b, "\n%s\n\n```promql\n%s\n```\n", e.Question, e.Query)
+		}
+	}
+	b.WriteString("\n## Every field of nvidia-smi\n\nWhat `nvidia-smi --query-gpu` can be asked, and where the answer is here.\n\n")
+	b.WriteString(queryFieldsMarkdown())
+	return b.String()
+}
+
+func code(words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	return "`" + strings.Join(words, "`, `") + "`"
+}
+
+// cell keeps a text inside its table cell.
+func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }

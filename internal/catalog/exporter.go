@@ -1,0 +1,100 @@
+package catalog
+
+import (
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+func exporter() Group {
+	return Group{
+		Title: "The exporter itself",
+		Intro: "Health is data of its own, present even when all else fails. Beside these families stand process_*, a few of go_* and promhttp_*.",
+		Examples: []Example{
+			{"Which source of facts is down, and where?", `gpu_exporter_source_up == 0`},
+			{"How long do driver calls take, on average?", `sum by (call) (rate(gpu_exporter_call_duration_seconds_sum[10m])) / sum by (call) (rate(gpu_exporter_call_duration_seconds_count[10m]))`},
+		},
+		Rows: []Family{
+			{Name: "gpu_exporter_build_info", Type: Info, Scope: ScopeExporter, Stability: Stable,
+				Help: "Version of this exporter; 1.", Labels: []string{"version", "revision", "goversion"},
+				Read: node(func(v *gpu.View, emit cardEmit) { emit(1, v.Build.Version, v.Build.Revision, v.Build.GoVersion) })},
+			{Name: "gpu_exporter_feature", Type: StateSet, Scope: ScopeExporter, Stability: Stable,
+				Help: "Whether a feature is on, locked for want of a right, or unsupported here; the landing page says how to unlock it.", Labels: []string{"feature", "state"},
+				Read: node(func(v *gpu.View, emit cardEmit) {
+					for _, f := range v.Features {
+						for _, s := range gpu.FeatureStates {
+							emit(b2f(f.State == s), f.Name, string(s))
+						}
+					}
+				})},
+			{Name: "gpu_exporter_paused", Type: Gauge, Scope: ScopeExporter, Stability: Stable,
+				Help: "1 while NVML is let go on purpose, so that a change of the cards is not blocked.", Labels: []string{"reason"},
+				Read: node(func(v *gpu.View, emit cardEmit) {
+					for _, p := range v.Paused {
+						emit(b2f(p.Active), p.Reason)
+					}
+				})},
+			{Name: "gpu_exporter_source_up", Type: Gauge, Scope: ScopeExporter, Stability: Stable,
+				Help: "1 while the source of facts answers.", Labels: []string{"source"},
+				Read: sources(func(s gpu.Source, emit cardEmit) { emit(b2f(s.Up), s.Name) })},
+			{Name: "gpu_exporter_source_last_success_timestamp_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeExporter, Stability: Stable,
+				Help: "When the source last answered, Unix time.", Labels: []string{"source"},
+				Read: sources(func(s gpu.Source, emit cardEmit) { moment(emit, s.LastSuccess, s.Name) })},
+			{Name: "gpu_exporter_source_errors_total", Type: Counter, Scope: ScopeExporter, Stability: Stable,
+				Help: "Failed attempts to ask the source.", Labels: []string{"source"},
+				Read: sources(func(s gpu.Source, emit cardEmit) { emit(float64(s.Errors), s.Name) })},
+			{Name: "gpu_exporter_source_duration_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeExporter, Stability: Stable,
+				Help: "Time that the last attempt to ask the source took.", Labels: []string{"source"},
+				Read: sources(func(s gpu.Source, emit cardEmit) {
+					if d, ok := s.Duration.Get(); ok {
+						emit(d.Seconds(), s.Name)
+					}
+				})},
+			{Name: "gpu_exporter_poll_duration_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeExporter, Stability: Stable,
+				Help: "Time that the lane's last round took.", Labels: []string{"lane"},
+				Read: node(func(v *gpu.View, emit cardEmit) {
+					for _, l := range v.Lanes {
+						if d, ok := l.Duration.Get(); ok {
+							emit(d.Seconds(), string(l.Lane))
+						}
+					}
+				})},
+			{Name: "gpu_exporter_poll_interval_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeExporter, Stability: Stable,
+				Help: "Interval between two rounds of the lane.", Labels: []string{"lane"},
+				Read: node(func(v *gpu.View, emit cardEmit) {
+					for _, l := range v.Lanes {
+						emit(l.Interval.Seconds(), string(l.Lane))
+					}
+				})},
+			{Name: "gpu_exporter_call_duration_seconds", Type: Histogram, Unit: "seconds", Scope: ScopeExporter, Stability: Experimental,
+				Help: "Duration of driver calls; a native histogram.", Labels: []string{"call"},
+				ReadHistogram: func(v *gpu.View, emit EmitHistogram) {
+					for _, c := range v.Calls {
+						emit(c.Duration, v.Node, c.Call)
+					}
+				}},
+			{Name: "gpu_exporter_call_errors_total", Type: Counter, Scope: ScopeExporter, Stability: Stable,
+				Help: "Driver calls that should have worked and did not, by return code. A reading that the hardware does not offer is no error.", Labels: []string{"call", "code"},
+				Read: node(func(v *gpu.View, emit cardEmit) {
+					for _, c := range v.Calls {
+						for _, e := range c.Errors {
+							emit(float64(e.Count), c.Call, e.Code)
+						}
+					}
+				})},
+			{Name: "gpu_exporter_rejected_values_total", Type: Counter, Scope: ScopeExporter, Stability: Stable,
+				Help: "Values that the driver gave and that cannot be true; their series were absent instead.", Labels: []string{"reading"},
+				Read: node(func(v *gpu.View, emit cardEmit) {
+					for _, r := range v.Rejected {
+						emit(float64(r.Count), r.Reading)
+					}
+				})},
+		},
+	}
+}
+
+func sources(read func(gpu.Source, cardEmit)) func(*gpu.View, Emit) {
+	return node(func(v *gpu.View, emit cardEmit) {
+		for _, s := range v.Sources {
+			read(s, emit)
+		}
+	})
+}

@@ -1,0 +1,60 @@
+package catalog
+
+import (
+	"strconv"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+func mig() Group {
+	seconds := func(name, help, source string, field func(*gpu.Activity) gpu.Opt[gpu.Seconds]) Family {
+		return Family{Name: name, Type: Counter, Unit: "seconds", Scope: ScopeInstance, Stability: Stable,
+			Help: help, Source: source, Offered: "MIG on " + hopper, Read: instanceSummed(field)}
+	}
+	bytes := func(name, help, offered string, part func(gpu.Memory) gpu.Opt[gpu.Bytes]) Family {
+		return Family{Name: name, Type: Gauge, Unit: "bytes", Scope: ScopeInstance, Stability: Stable,
+			Help: help, Source: "nvmlDeviceGetMemoryInfo_v2 of the MIG device", Offered: offered, Read: instanceMemory(part)}
+	}
+	return Group{
+		Title: "MIG instances",
+		Intro: "One series per GPU instance; mig_uuid is the UUID of its first compute instance. Times gpu_mig_share_ratio, an instance's seconds count towards its card.",
+		Examples: []Example{
+			{"Which profiles stand free?", `count by (profile) (gpu_mig_allocation_ratio == 0)`},
+			{"How busy is each instance?", `rate(gpu_mig_busy_seconds_total[10m]) / rate(gpu_mig_observed_seconds_total[10m])`},
+		},
+		Rows: []Family{
+			{Name: "gpu_mig_info", Type: Info, Scope: ScopeInstance, Stability: Stable,
+				Help: "Compute instances of the GPU instance, and its place on the card; 1.", Source: "nvmlDeviceGetAttributes_v2, nvmlGpuInstanceGetInfo",
+				Labels: []string{"ci", "placement", "sm_count"},
+				Read: instances(func(in *gpu.InstanceActivity, emit cardEmit) {
+					placement := ""
+					if start, ok := in.PlacementStart.Get(); ok {
+						placement = strconv.Itoa(start)
+						if size, ok := in.PlacementSize.Get(); ok {
+							placement += ":" + strconv.Itoa(size)
+						}
+					}
+					for _, ci := range in.Compute {
+						emit(1, strconv.Itoa(ci.CI), placement, optLabel(ci.SMs))
+					}
+				})},
+			{Name: "gpu_mig_share_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeInstance, Stability: Stable,
+				Help: "Compute slices of the instance over those of the card.", Source: "nvmlDeviceGetAttributes_v2",
+				Read: instances(func(in *gpu.InstanceActivity, emit cardEmit) { opt(emit, in.Share) })},
+			{Name: "gpu_mig_allocation_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeInstance, Stability: Stable,
+				Help: "Held part of the instance; 0 when it is known to be free, absent while nobody can tell.", Source: "kubelet PodResources",
+				Read: instances(func(in *gpu.InstanceActivity, emit cardEmit) { opt(emit, in.Allocation) })},
+			bytes("gpu_mig_memory_total_bytes", "Device memory of the instance.", "", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Total) }),
+			bytes("gpu_mig_memory_used_bytes", "Device memory of the instance allocated by processes.", "", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Used) }),
+			bytes("gpu_mig_memory_free_bytes", "Device memory of the instance that nobody allocated.", "", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Free) }),
+			bytes("gpu_mig_memory_reserved_bytes", "Device memory of the instance kept by driver and firmware.", "R510 and newer drivers", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return m.Reserved }),
+			seconds("gpu_mig_busy_seconds_total", "Time in which at least one kernel ran on the instance.", "GPM metric 1 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Busy }),
+			seconds("gpu_mig_observed_seconds_total", "Time of which gpu_mig_busy_seconds_total speaks.", "GPM sample pairs of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Observed }),
+			seconds("gpu_mig_sm_active_seconds_total", "Time in which an SM of the instance had a warp resident, mean over its SMs.", "GPM metric 2 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.SMActive }),
+			seconds("gpu_mig_sm_occupancy_seconds_total", "Resident warps over the most that fit on the instance, integrated.", "GPM metric 3 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.SMOccupancy }),
+			seconds("gpu_mig_tensor_active_seconds_total", "Time in which tensor cores of the instance were at work.", "GPM metric 5 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.TensorActive }),
+			seconds("gpu_mig_dram_active_seconds_total", "Memory bandwidth of the instance in use over the possible, integrated.", "GPM metric 10 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.DRAMActive }),
+			seconds("gpu_mig_profiled_seconds_total", "Time of which the instance's GPM counters speak: divide them by it.", "GPM sample pairs of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Profiled }),
+		},
+	}
+}
