@@ -1,0 +1,134 @@
+package proc
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Place is what a cgroup file says of a process. The zero Place says nothing.
+type Place struct {
+	// PodUID is the pod's UID with dashes, or the 32 hex digits of a static pod. Empty outside pods, and for
+	// containers of the exporter's own pod, whose path is relative to it.
+	PodUID string
+	// ContainerID is the runtime's 64 hex digits.
+	ContainerID string
+	// Runtime names who made a container that is in no pod: docker, podman, containerd.
+	Runtime string
+	// SlurmJob is the job's number, or its SLUID ("sEKNKTV3WPV500") where paths carry that.
+	SlurmJob string
+	// Unit is a systemd service ("ollama.service"), User the uid of a login session.
+	Unit, User string
+}
+
+var (
+	// The word kubepods is no help: in a private cgroup namespace it is not in the path.
+	podSegment   = regexp.MustCompile(`(?:^|[-_])pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?(:.*)?$`)
+	containerID  = regexp.MustCompile(`^(?:([a-z][a-z-]*?)[-:])?([0-9a-f]{64})(?:\.scope)?$`)
+	unified      = regexp.MustCompile(`^:([a-z-]+):([0-9a-f]{64})$`)
+	slurmNumber  = regexp.MustCompile(`^job_([0-9]+)$`)
+	slurmSLUID   = regexp.MustCompile(`^s[0-9A-Z]{13}$`)
+	userSlice    = regexp.MustCompile(`^user-([0-9]+)\.slice$`)
+	serviceUnit  = regexp.MustCompile(`^[^/]+\.service$`)
+	slurmMarkers = regexp.MustCompile(`^(?:slurm(?:_.+)?|(?:.+_)?slurmstepd\.scope)$`)
+)
+
+// maxCgroup bounds what is read of a cgroup file: a real one is some hundred bytes.
+const maxCgroup = 64 << 10
+
+// ParseCgroup reads the text of /proc/<pid>/cgroup, of cgroup v1, v2 or both. Any line that names a pod
+// decides; else any that names a container, a job, a unit, a user, in this order. Bytes that make no sense
+// say nothing.
+func ParseCgroup(text string) Place {
+	if len(text) > maxCgroup {
+		text = text[:maxCgroup]
+	}
+	var best Place
+	for line := range strings.Lines(text) {
+		fields := strings.SplitN(strings.TrimRight(line, "\n"), ":", 3)
+		if len(fields) != 3 || !strings.HasPrefix(fields[2], "/") {
+			continue
+		}
+		if p := parsePath(fields[2]); p.rank() > best.rank() {
+			best = p
+		}
+	}
+	return best
+}
+
+// rank orders places by how much they tell.
+func (p Place) rank() int {
+	switch {
+	case p.PodUID != "" && p.ContainerID != "":
+		return 6
+	case p.PodUID != "":
+		return 5
+	case p.ContainerID != "":
+		return 4
+	case p.SlurmJob != "":
+		return 3
+	case p.Unit != "":
+		return 2
+	case p.User != "":
+		return 1
+	}
+	return 0
+}
+
+func parsePath(path string) Place {
+	var p Place
+	slurm := false
+	for _, segment := range strings.Split(path, "/") {
+		if m := podSegment.FindStringSubmatch(segment); m != nil {
+			// What stands before the pod (the container of a nested node) is not this pod's container.
+			p = Place{PodUID: strings.ReplaceAll(m[1], "_", "-")}
+			if u := unified.FindStringSubmatch(m[2]); u != nil && !isMonitor(u[1]) {
+				p.ContainerID = u[2]
+			}
+			continue
+		}
+		if m := containerID.FindStringSubmatch(segment); m != nil {
+			if !isMonitor(m[1]) && (p.ContainerID == "" || p.PodUID == "") {
+				p.ContainerID = m[2]
+				if r := runtimeOf(m[1]); p.PodUID == "" && r != "" {
+					p.Runtime = r
+				}
+			}
+			continue
+		}
+		switch {
+		case slurmMarkers.MatchString(segment):
+			slurm = true
+		case slurm && slurmNumber.MatchString(segment):
+			p.SlurmJob = slurmNumber.FindStringSubmatch(segment)[1]
+		case slurm && p.SlurmJob == "" && slurmSLUID.MatchString(segment):
+			p.SlurmJob = segment
+		case segment == "docker":
+			p.Runtime = "docker"
+		case userSlice.MatchString(segment):
+			p.User = userSlice.FindStringSubmatch(segment)[1]
+		case serviceUnit.MatchString(segment) && !strings.HasPrefix(segment, "user@"):
+			p.Unit = segment
+		}
+	}
+	if p.PodUID != "" || p.ContainerID == "" {
+		p.Runtime = ""
+	}
+	return p
+}
+
+// isMonitor tells the scope of a container's monitor process (crio-conmon-<id>) from the container's own.
+func isMonitor(prefix string) bool { return strings.HasSuffix(prefix, "conmon") }
+
+func runtimeOf(prefix string) string {
+	switch {
+	case strings.HasPrefix(prefix, "libpod"):
+		return "podman"
+	case prefix == "docker":
+		return "docker"
+	case strings.Contains(prefix, "containerd"):
+		return "containerd"
+	case strings.HasPrefix(prefix, "crio"):
+		return "crio"
+	}
+	return ""
+}

@@ -1,0 +1,8 @@
+// Package proc says what a process belongs to: a pod's container, and outside Kubernetes a container, a
+// Slurm job, a systemd unit or a user. Its sources are /proc/<pid>/cgroup and /proc/<pid>/stat, and the names
+// of directories and links under /var/log/pods and /var/log/containers; it needs the host's PID namespace
+// and asks no API.
+//
+// A name is only given when both ends of it were read: a process that cannot be placed is unknown, never
+// somebody's.
+package proc

@@ -1,0 +1,190 @@
+package proc
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// Options say where to look. Empty paths leave a source out.
+type Options struct {
+	// Procfs is where the host's /proc is mounted.
+	Procfs string
+	// PodLogs and ContainerLogs are /var/log/pods and /var/log/containers.
+	PodLogs, ContainerLogs string
+	// Kubernetes says that pods are the only owners here: a process outside any pod then belongs to the host.
+	// Without it containers, jobs, units and users own cards.
+	Kubernetes bool
+	// Clock is the time; names are read again at most once in a while.
+	Clock func() time.Time
+}
+
+// Belongs says whose a process is.
+type Belongs int
+
+// Unknown: its container could not be read or named. Host: it runs outside all that could own a card.
+// Owned: it belongs to the container that was returned.
+const (
+	Unknown Belongs = iota
+	Host
+	Owned
+)
+
+// Finder finds what processes belong to. It belongs to one goroutine.
+type Finder struct {
+	o       Options
+	names   *names
+	readAt  time.Time
+	entries map[int]entry
+}
+
+// entry remembers a process: a PID that starts at another time is another process.
+type entry struct {
+	start     string
+	place     Place
+	container gpu.Container
+	belongs   Belongs
+	used      time.Time
+}
+
+// namesEvery is how often the names may be read again for a process that has none yet.
+const namesEvery = 2 * time.Second
+
+// forgetAfter is when a process that nobody asks for is forgotten.
+const forgetAfter = 5 * time.Minute
+
+// New returns a Finder; it reads nothing yet.
+func New(o Options) *Finder {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	return &Finder{o: o, entries: map[int]entry{}}
+}
+
+// hostPIDNamespace is the inode of the first PID namespace of a kernel (PROC_PID_INIT_INO).
+const hostPIDNamespace = "pid:[4026531836]"
+
+// HostPID returns nil where this process is in the host's PID namespace, else what to do about it: in a
+// namespace of its own it sees no other pod's processes, and the driver hides them.
+func (f *Finder) HostPID() error {
+	ns, err := os.Readlink(filepath.Join(f.o.Procfs, "self", "ns", "pid"))
+	if err != nil {
+		return fmt.Errorf("cannot tell the PID namespace: %w", err)
+	}
+	if ns != hostPIDNamespace {
+		return fmt.Errorf("not in the host's PID namespace (%s); set hostPID: true", ns)
+	}
+	return nil
+}
+
+// Find returns what a process belongs to, and whose container it is if Owned. A process that ended is Unknown.
+func (f *Finder) Find(pid int) (gpu.Container, Belongs) {
+	now := f.o.Clock()
+	dir := filepath.Join(f.o.Procfs, strconv.Itoa(pid))
+	start, ok := startTime(dir)
+	if !ok {
+		delete(f.entries, pid)
+		return gpu.Container{}, Unknown
+	}
+	e, known := f.entries[pid]
+	if !known || e.start != start {
+		text, err := readBounded(filepath.Join(dir, "cgroup"))
+		// The start time again: the PID may have gone to another process between the two reads.
+		again, ok := startTime(dir)
+		if err != nil || !ok || again != start {
+			delete(f.entries, pid)
+			return gpu.Container{}, Unknown
+		}
+		e = entry{start: start, place: ParseCgroup(text)}
+	}
+	if e.belongs == Unknown {
+		e.container, e.belongs = f.name(now, e.place)
+	}
+	e.used = now
+	f.entries[pid] = e
+	return e.container, e.belongs
+}
+
+// Forget drops processes that nobody asked for lately.
+func (f *Finder) Forget() {
+	now := f.o.Clock()
+	for pid, e := range f.entries {
+		if now.Sub(e.used) > forgetAfter {
+			delete(f.entries, pid)
+		}
+	}
+}
+
+func (f *Finder) name(now time.Time, p Place) (gpu.Container, Belongs) {
+	if p.PodUID != "" || f.o.Kubernetes && p.ContainerID != "" {
+		if f.names != nil {
+			if c, ok := f.names.container(p); ok {
+				return c, Owned
+			}
+		}
+		if f.names == nil || now.Sub(f.readAt) >= namesEvery || now.Before(f.readAt) {
+			f.names, f.readAt = readNames(f.o.PodLogs, f.o.ContainerLogs), now
+			if c, ok := f.names.container(p); ok {
+				return c, Owned
+			}
+		}
+		return gpu.Container{}, Unknown
+	}
+	if f.o.Kubernetes {
+		return gpu.Container{}, Host
+	}
+	switch {
+	case p.ContainerID != "":
+		runtime := p.Runtime
+		if runtime == "" {
+			runtime = "container"
+		}
+		return gpu.Container{Pod: runtime + "/" + p.ContainerID[:12]}, Owned
+	case p.SlurmJob != "":
+		return gpu.Container{Pod: "slurm/" + p.SlurmJob}, Owned
+	case p.Unit != "":
+		return gpu.Container{Pod: "systemd/" + p.Unit}, Owned
+	case p.User != "":
+		return gpu.Container{Pod: "user/" + p.User}, Owned
+	}
+	return gpu.Container{}, Host
+}
+
+// startTime returns field 22 of /proc/<pid>/stat, the process's start in clock ticks since boot. The
+// command before it stands in parentheses and may hold anything, parentheses and spaces too.
+func startTime(dir string) (string, bool) {
+	stat, err := readBounded(filepath.Join(dir, "stat"))
+	if err != nil {
+		return "", false
+	}
+	end := strings.LastIndexByte(stat, ')')
+	if end < 0 {
+		return "", false
+	}
+	fields := strings.Fields(stat[end+1:])
+	const startField = 22 - 3 // the fields after the command begin with the third
+	if len(fields) <= startField {
+		return "", false
+	}
+	return fields[startField], true
+}
+
+// readBounded reads a small file of /proc.
+func readBounded(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	buf := make([]byte, maxCgroup)
+	n, err := f.Read(buf)
+	if n > 0 {
+		return string(buf[:n]), nil
+	}
+	return "", err
+}

@@ -1,0 +1,239 @@
+package proc
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+const (
+	uid   = "0f4a7b3c-1d2e-4f5a-8b6c-7d8e9fa0b1c2"
+	uid_  = "0f4a7b3c_1d2e_4f5a_8b6c_7d8e9fa0b1c2"
+	hash  = "0f4a7b3c1d2e4f5a8b6c7d8e9fa0b1c2"
+	cid   = "aaaabbbbccccddddeeeeffff00001111222233334444555566667777888899ab"
+	other = "9999bbbbccccddddeeeeffff00001111222233334444555566667777888899ab"
+)
+
+func TestParseCgroup(t *testing.T) {
+	pod := Place{PodUID: uid, ContainerID: cid}
+	for name, c := range map[string]struct {
+		text string
+		want Place
+	}{
+		"v2 systemd containerd": {"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
+		"v2 systemd guaranteed": {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
+		"v2 crio":               {"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" + uid_ + ".slice/crio-" + cid + ".scope\n", pod},
+		"v2 crio with crun":     {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/crio-" + cid + ".scope/container\n", pod},
+		"crio monitor":          {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/crio-conmon-" + cid + ".scope\n", Place{PodUID: uid}},
+		"v2 cri-dockerd":        {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/docker-" + cid + ".scope\n", pod},
+		"cgroupfs":              {"0::/kubepods/burstable/pod" + uid + "/" + cid + "\n", pod},
+		"cgroupfs guaranteed":   {"0::/kubepods/pod" + uid + "/" + cid + "\n", pod},
+		"cgroupfs crio":         {"0::/kubepods/pod" + uid + "/crio-" + cid + "\n", pod},
+		"v1":                    {"12:memory:/kubepods/besteffort/pod" + uid + "/" + cid + "\n1:name=systemd:/kubepods/besteffort/pod" + uid + "/" + cid + "\n", pod},
+		"hybrid":                {"0::/system.slice/containerd.service\n5:devices:/kubepods.slice/kubepods-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
+		"one segment":           {"0::/system.slice/containerd.service/kubepods-burstable-pod" + uid_ + ".slice:cri-containerd:" + cid + "\n", pod},
+		"kind inside":           {"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
+		"kind from outside":     {"0::/system.slice/docker-" + other + ".scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
+		"private ns, same QoS":  {"0::/../../kubepods-burstable-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
+		"private ns, other QoS": {"0::/../../../kubepods-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
+		"private ns, cgroupfs":  {"0::/../../pod" + uid + "/" + cid + "\n", pod},
+		"private ns, own pod":   {"0::/../cri-containerd-" + cid + ".scope\n", Place{ContainerID: cid, Runtime: "containerd"}},
+		"exporter itself":       {"0::/\n", Place{}},
+		"static pod":            {"0::/kubepods/burstable/pod" + hash + "/" + cid + "\n", Place{PodUID: hash, ContainerID: cid}},
+		"gVisor sandbox":        {"0::/kubepods/pod" + uid + "\n", Place{PodUID: uid}},
+		"docker cgroupfs":       {"0::/docker/" + cid + "\n", Place{ContainerID: cid, Runtime: "docker"}},
+		"docker systemd":        {"0::/system.slice/docker-" + cid + ".scope\n", Place{ContainerID: cid, Runtime: "docker"}},
+		"podman":                {"0::/machine.slice/libpod-" + cid + ".scope/container\n", Place{ContainerID: cid, Runtime: "podman"}},
+		"podman payload":        {"0::/machine.slice/libpod-payload-" + cid + "\n", Place{ContainerID: cid, Runtime: "podman"}},
+		"slurm v1":              {"4:devices:/slurm/uid_1000/job_4242/step_0/task_0\n", Place{SlurmJob: "4242"}},
+		"slurm v1 host":         {"4:devices:/slurm_node1/uid_1000/job_4242/step_batch\n", Place{SlurmJob: "4242"}},
+		"slurm v2":              {"0::/system.slice/slurmstepd.scope/job_4242/step_0/user/task_0\n", Place{SlurmJob: "4242"}},
+		"slurm v2 named":        {"0::/system.slice/node1_slurmstepd.scope/job_7/step_extern/user\n", Place{SlurmJob: "7"}},
+		"slurm SLUID":           {"0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n", Place{SlurmJob: "sEKNKTV3WPV500"}},
+		"a job outside slurm":   {"0::/system.slice/x.service/job_1\n", Place{Unit: "x.service"}},
+		"service":               {"0::/system.slice/ollama.service\n", Place{Unit: "ollama.service"}},
+		"login session":         {"0::/user.slice/user-1000.slice/session-3.scope\n", Place{User: "1000"}},
+		"user manager":          {"0::/user.slice/user-1000.slice/user@1000.service/app.slice/jupyter.service\n", Place{User: "1000", Unit: "jupyter.service"}},
+		"short id":              {"0::/kubepods/pod" + uid[:30] + "/" + cid + "\n", Place{ContainerID: cid}},
+		"garbage":               {"\x00\xff::\n::::\n0::relative\npod" + uid, Place{}},
+		"empty":                 {"", Place{}},
+	} {
+		if got := ParseCgroup(c.text); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+func FuzzParseCgroup(f *testing.F) {
+	f.Add("0::/kubepods/pod" + uid + "/" + cid)
+	f.Add("0::/../cri-containerd-" + cid + ".scope")
+	f.Fuzz(func(t *testing.T, text string) {
+		p := ParseCgroup(text)
+		// What is named must stand in the input.
+		for _, word := range []string{p.ContainerID, p.SlurmJob, p.Unit, p.User} {
+			if !strings.Contains(text, word) {
+				t.Errorf("%q was not in the input", word)
+			}
+		}
+		if p.PodUID != "" && !strings.Contains(strings.ReplaceAll(text, "_", "-"), p.PodUID) {
+			t.Errorf("pod %q was not in the input", p.PodUID)
+		}
+	})
+}
+
+// node is a /proc and /var/log tree in a temporary folder.
+type node struct {
+	t    *testing.T
+	root string
+	now  time.Time
+}
+
+func newNode(t *testing.T) *node { return &node{t, t.TempDir(), time.Unix(1000, 0)} }
+
+func (n *node) write(path, text string) {
+	n.t.Helper()
+	path = filepath.Join(n.root, path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) process(pid int, start, cgroup string) {
+	n.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (a) b (c) S 1 1 1 0 -1 4194304 100 0 0 0 1 2 3 4 20 0 1 0 %s 1000 10\n", pid, start))
+	n.write(fmt.Sprintf("proc/%d/cgroup", pid), cgroup)
+}
+
+func (n *node) pod(namespace, pod, uid, container, cid string) {
+	n.write(fmt.Sprintf("log/pods/%s_%s_%s/%s/0.log", namespace, pod, uid, container), "")
+	if cid != "" {
+		n.write(fmt.Sprintf("log/containers/%s_%s_%s-%s.log", pod, namespace, container, cid), "")
+	}
+}
+
+func (n *node) finder(kubernetes bool) *Finder {
+	return New(Options{Procfs: filepath.Join(n.root, "proc"), PodLogs: filepath.Join(n.root, "log/pods"), ContainerLogs: filepath.Join(n.root, "log/containers"),
+		Kubernetes: kubernetes, Clock: func() time.Time { return n.now }})
+}
+
+func expect(t *testing.T, f *Finder, pid int, want gpu.Container, belongs Belongs) {
+	t.Helper()
+	if c, b := f.Find(pid); c != want || b != belongs {
+		t.Errorf("process %d: %+v %v, want %+v %v", pid, c, b, want, belongs)
+	}
+}
+
+func TestFind(t *testing.T) {
+	n := newNode(t)
+	n.pod("ml", "train-0", uid, "main", cid)
+	n.process(10, "555", "0::/kubepods/pod"+uid+"/"+cid+"\n")
+	n.process(11, "556", "0::/system.slice/ollama.service\n")
+	n.process(12, "557", "0::/../cri-containerd-"+cid+".scope\n")
+	n.process(13, "558", "0::/kubepods/pod11111111-1111-1111-1111-111111111111/"+other+"\n")
+	f := n.finder(true)
+	main := gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}
+	expect(t, f, 10, main, Owned)
+	expect(t, f, 11, gpu.Container{}, Host)
+	expect(t, f, 12, main, Owned)
+	expect(t, f, 13, gpu.Container{}, Unknown)
+	expect(t, f, 99, gpu.Container{}, Unknown)
+
+	bare := n.finder(false)
+	expect(t, bare, 11, gpu.Container{Pod: "systemd/ollama.service"}, Owned)
+}
+
+func TestReusedPIDIsAnotherProcess(t *testing.T) {
+	n := newNode(t)
+	n.pod("ml", "train-0", uid, "main", cid)
+	n.process(10, "555", "0::/kubepods/pod"+uid+"/"+cid+"\n")
+	f := n.finder(true)
+	expect(t, f, 10, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, Owned)
+	n.process(10, "900", "0::/system.slice/sshd.service\n")
+	expect(t, f, 10, gpu.Container{}, Host)
+}
+
+func TestNamesThatComeLaterAreFound(t *testing.T) {
+	n := newNode(t)
+	n.process(10, "555", "0::/kubepods/pod"+uid+"/"+cid+"\n")
+	f := n.finder(true)
+	expect(t, f, 10, gpu.Container{}, Unknown)
+	n.pod("ml", "train-0", uid, "main", cid)
+	expect(t, f, 10, gpu.Container{}, Unknown) // not read again at once
+	n.now = n.now.Add(namesEvery)
+	expect(t, f, 10, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, Owned)
+}
+
+func TestContainerOfAPodWithSeveral(t *testing.T) {
+	n := newNode(t)
+	n.pod("ml", "train-0", uid, "main", "")
+	n.pod("ml", "train-0", uid, "sidecar", "")
+	n.process(10, "555", "0::/kubepods/pod"+uid+"/"+cid+"\n")
+	expect(t, n.finder(true), 10, gpu.Container{}, Unknown) // never a guess
+	n.pod("ml", "train-0", uid, "sidecar", cid)
+	expect(t, n.finder(true), 10, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "sidecar"}, Owned)
+}
+
+func TestLinkAndDirectoryMustAgree(t *testing.T) {
+	n := newNode(t)
+	n.pod("ml", "train-0", uid, "main", "")
+	n.pod("evil", "other", "22222222-2222-2222-2222-222222222222", "main", cid)
+	n.process(10, "555", "0::/kubepods/pod"+uid+"/"+cid+"\n")
+	expect(t, n.finder(true), 10, gpu.Container{}, Unknown)
+}
+
+func TestCutLinkNames(t *testing.T) {
+	for name, want := range map[string]bool{
+		"p_ns_c-" + cid + ".log":                     true,
+		"p_ns_c-with-dashes-" + cid[:20] + ".log":    true,
+		"p_ns_c-" + cid[:5] + ".log":                 false,
+		"p_ns_c.log":                                 false,
+		"p_c-" + cid + ".log":                        false,
+		"p_ns_c-" + strings.Repeat("z", 64) + ".log": false,
+		"p_ns_c-" + cid:                              false,
+	} {
+		if _, ok := parseContainerLink(name); ok != want {
+			t.Errorf("%s: %v, want %v", name, ok, want)
+		}
+	}
+}
+
+func TestHostPID(t *testing.T) {
+	n := newNode(t)
+	dir := filepath.Join(n.root, "proc/self/ns")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f := n.finder(true)
+	if f.HostPID() == nil {
+		t.Error("no namespace file passed for the host's")
+	}
+	link := filepath.Join(dir, "pid")
+	os.Symlink("pid:[4026532000]", link)
+	if err := f.HostPID(); err == nil || !strings.Contains(err.Error(), "hostPID") {
+		t.Errorf("another namespace: %v", err)
+	}
+	os.Remove(link)
+	os.Symlink(hostPIDNamespace, link)
+	if err := f.HostPID(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestForget(t *testing.T) {
+	n := newNode(t)
+	n.process(10, "555", "0::/system.slice/x.service\n")
+	f := n.finder(true)
+	f.Find(10)
+	n.now = n.now.Add(forgetAfter + time.Second)
+	f.Forget()
+	if len(f.entries) != 0 {
+		t.Error("a process that nobody asked for is still remembered")
+	}
+}
