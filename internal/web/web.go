@@ -1,0 +1,154 @@
+// Package web serves the exporter's pages: /metrics, a landing page that shows this node to a person, and
+// the two health answers. It reads the latest View and nothing else: no request reaches the driver, the
+// kubelet or a disk.
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	toolkit "github.com/prometheus/exporter-toolkit/web"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// DefaultAddress is where the exporter listens unless told otherwise: a port that no exporter of the
+// neighbourhood uses (node_exporter 9100, dcgm-exporter 9400, nvidia_gpu_exporter 9835).
+const DefaultAddress = ":10835"
+
+// Options are what the server needs. All but Flags and Logger are required.
+type Options struct {
+	// Latest returns the view to show; cheap and safe for concurrent use.
+	Latest func() *gpu.View
+	// Metrics is the source of /metrics.
+	Metrics prometheus.Gatherer
+	// Own registers the handler's own metrics.
+	Own prometheus.Registerer
+	// Alive tells how long ago the polling loop last came round, and how long that may be.
+	Alive func() error
+	// Logger receives what goes wrong in a request.
+	Logger *slog.Logger
+	// MaxRequests bounds the scrapes that are served at once; more are answered 503.
+	MaxRequests int
+}
+
+// The bounds within which a client may take the server's time and memory.
+const (
+	headerTimeout  = 5 * time.Second
+	requestTimeout = 30 * time.Second
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 32 << 10
+)
+
+// NewServer returns a server of the pages; it does not listen.
+func NewServer(o Options) *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(o.Own, promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
+		ErrorLog:            slog.NewLogLogger(o.Logger.Handler(), slog.LevelError),
+		ErrorHandling:       promhttp.ContinueOnError,
+		Registry:            o.Own,
+		MaxRequestsInFlight: o.MaxRequests,
+		EnableOpenMetrics:   true,
+	})))
+	mux.HandleFunc("GET /-/healthy", healthy(o.Alive))
+	mux.HandleFunc("GET /-/ready", ready(o.Latest))
+	mux.Handle("GET /{$}", page(o.Latest, o.Logger))
+	return &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      requestTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+	}
+}
+
+// healthy answers whether the process works. A driver that is absent or hangs is no reason to restart the
+// exporter: a new process would only wait for it too.
+func healthy(alive func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if err := alive(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "healthy")
+	}
+}
+
+// ready answers whether there is something to scrape: a driver that answers.
+func ready(latest func() *gpu.View) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		v := latest()
+		if v == nil || !v.System.Present() {
+			reason := "not ready: the driver was not asked yet"
+			if v != nil && len(v.Notes) > 0 {
+				reason = "not ready: " + v.Notes[0]
+			}
+			http.Error(w, reason, http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	}
+}
+
+// Listen opens the addresses of the flags, so that a port that is taken is known before anything starts.
+// It returns nil listeners for those that only the toolkit can open (systemd, vsock).
+func Listen(flags *toolkit.FlagConfig) ([]net.Listener, error) {
+	if err := toolkit.Validate(*flags.WebConfigFile); err != nil {
+		return nil, fmt.Errorf("--web.config.file %s: %w", *flags.WebConfigFile, err)
+	}
+	if flags.WebSystemdSocket != nil && *flags.WebSystemdSocket {
+		return nil, nil
+	}
+	var open []net.Listener
+	for _, address := range *flags.WebListenAddresses {
+		if len(address) > 8 && address[:8] == "vsock://" {
+			closeAll(open)
+			return nil, nil
+		}
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			closeAll(open)
+			return nil, fmt.Errorf("--web.listen-address %s: %w", address, err)
+		}
+		open = append(open, l)
+	}
+	return open, nil
+}
+
+func closeAll(open []net.Listener) {
+	for _, l := range open {
+		l.Close()
+	}
+}
+
+// Serve serves until the server is shut down, then returns nil.
+func Serve(server *http.Server, open []net.Listener, flags *toolkit.FlagConfig, logger *slog.Logger) error {
+	var err error
+	if open != nil {
+		err = toolkit.ServeMultiple(open, server, flags, logger)
+	} else {
+		err = toolkit.ListenAndServe(server, flags, logger)
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Shutdown ends the server: requests under way get half a second.
+func Shutdown(server *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	if server.Shutdown(ctx) != nil {
+		server.Close()
+	}
+}

@@ -1,0 +1,119 @@
+package web
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+func serve(t *testing.T, view *gpu.View, alive error) *httptest.Server {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	s := NewServer(Options{Latest: func() *gpu.View { return view }, Metrics: registry, Own: registry, MaxRequests: 4,
+		Alive: func() error { return alive }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	ts := httptest.NewServer(s.Handler)
+	t.Cleanup(ts.Close)
+	return ts
+}
+
+func get(t *testing.T, ts *httptest.Server, path string) (*http.Response, string) {
+	t.Helper()
+	res, err := http.Get(ts.URL + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, string(body)
+}
+
+func TestPageShowsTheNode(t *testing.T) {
+	ts := serve(t, catalogtest.FullView(), nil)
+	res, body := get(t, ts, "/")
+	if res.StatusCode != 200 || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/html") {
+		t.Fatalf("%s, %s", res.Status, res.Header.Get("Content-Type"))
+	}
+	for _, want := range []string{"node-1", "580.105.08", "NVIDIA H100 80GB HBM3", "ml/train-0", "web/serve-0", "1g.10gb", "lost: fell off the bus", "60 %", "300 W", "aliyun.com/gpu-mem", "Set hostPID: true."} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	// The lost card's last readings are not live.
+	if strings.Contains(body, "1 W") && strings.Contains(body, ">1 W<") {
+		t.Error("the page shows a reading of a lost card")
+	}
+}
+
+func TestPageEscapesHostileNames(t *testing.T) {
+	v := catalogtest.FullView()
+	const evil = `<script>alert(1)</script>"'&`
+	v.Node, v.Notes = evil, []string{evil}
+	v.Cards[0].Model, v.Cards[2].Why = evil, evil
+	v.Holdings[0].Container.Pod = evil
+	v.Unresolved[0].Container.Pod = evil
+	res, body := get(t, serve(t, v, nil), "/")
+	if strings.Contains(body, "<script") || res.StatusCode != 200 {
+		t.Error("a hostile name reached the page as markup")
+	}
+	if csp := res.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'") {
+		t.Errorf("content security policy is %q", csp)
+	}
+}
+
+func TestPageWithoutAnything(t *testing.T) {
+	for name, v := range map[string]*gpu.View{"nil": nil, "no driver": {Node: "n", Notes: []string{"No NVIDIA driver yet: install it."}}} {
+		res, body := get(t, serve(t, v, nil), "/")
+		if res.StatusCode != 200 || !strings.Contains(body, "No driver") {
+			t.Errorf("%s: %s\n%s", name, res.Status, body)
+		}
+	}
+}
+
+func TestHealth(t *testing.T) {
+	full := catalogtest.FullView()
+	for name, c := range map[string]struct {
+		view           *gpu.View
+		alive          error
+		healthy, ready int
+	}{
+		"well":      {full, nil, 200, 200},
+		"no view":   {nil, nil, 200, 503},
+		"no driver": {&gpu.View{Notes: []string{"No driver."}}, nil, 200, 503},
+		"loop dead": {full, errors.New("the loop stopped"), 503, 200},
+	} {
+		ts := serve(t, c.view, c.alive)
+		if res, _ := get(t, ts, "/-/healthy"); res.StatusCode != c.healthy {
+			t.Errorf("%s: healthy answers %d, want %d", name, res.StatusCode, c.healthy)
+		}
+		if res, _ := get(t, ts, "/-/ready"); res.StatusCode != c.ready {
+			t.Errorf("%s: ready answers %d, want %d", name, res.StatusCode, c.ready)
+		}
+	}
+}
+
+func TestOtherPathsAndMethods(t *testing.T) {
+	ts := serve(t, catalogtest.FullView(), nil)
+	if res, _ := get(t, ts, "/nothing"); res.StatusCode != 404 {
+		t.Errorf("an unknown path answers %d", res.StatusCode)
+	}
+	res, err := http.Post(ts.URL+"/", "text/plain", strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != 405 {
+		t.Errorf("a POST to the page answers %d", res.StatusCode)
+	}
+}
