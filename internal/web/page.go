@@ -7,7 +7,6 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -19,8 +18,7 @@ var pageHTML string
 // page renders the latest View for a person. The page is one answer without scripts or outside assets.
 func page(latest func() *gpu.View, logger *slog.Logger) http.Handler {
 	t := template.Must(template.New("page").Funcs(template.FuncMap{
-		"bytes": humanBytes, "percent": percent, "watts": watts, "age": age, "since": since, "celsius": celsius, "pstate": pstate,
-		"memory": func(o gpu.Opt[gpu.Memory]) gpu.Memory { return o.Or(gpu.Memory{}) },
+		"bytes": humanBytes, "percent": percent, "watts": watts, "age": age, "celsius": celsius, "pstate": pstate, "part": part,
 	}).Parse(pageHTML))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := latest()
@@ -43,67 +41,6 @@ func page(latest func() *gpu.View, logger *slog.Logger) http.Handler {
 	})
 }
 
-// nodePage is what the template shows: the View, and beside it what the template cannot work out.
-type nodePage struct {
-	*gpu.View
-	Driver *gpu.System // nil without a driver
-	Rows   []cardRow
-}
-
-// cardRow is one card of the table with its holders.
-type cardRow struct {
-	*gpu.Card
-	Fast      *gpu.Fast
-	Medium    *gpu.Medium
-	Slow      *gpu.Slow
-	Memory    *gpu.Memory
-	Holders   []gpu.ContainerHolding
-	Instances []instanceRow
-}
-
-type instanceRow struct {
-	gpu.InstanceActivity
-	Holders []gpu.ContainerHolding
-}
-
-func newNodePage(v *gpu.View) nodePage {
-	p := nodePage{View: v}
-	if s, ok := v.System.Get(); ok {
-		p.Driver = &s
-	}
-	for i := range v.Cards {
-		c := &v.Cards[i]
-		row := cardRow{Card: c}
-		// What was last read of a card that cannot be read now is not shown as if it were live.
-		if c.State == gpu.CardUp {
-			row.Fast, row.Medium, row.Slow = c.Fast.Or(nil), c.Medium.Or(nil), c.Slow.Or(nil)
-		}
-		if row.Medium != nil {
-			if m, ok := row.Medium.Memory.Get(); ok {
-				row.Memory = &m
-			}
-		}
-		for _, in := range c.Instances {
-			row.Instances = append(row.Instances, instanceRow{in, holders(v, c.UUID, func(h gpu.UUID) bool {
-				return h != "" && (h == in.UUID || slices.ContainsFunc(in.Compute, func(ci gpu.ComputeInstance) bool { return ci.UUID == h }))
-			})})
-		}
-		row.Holders = holders(v, c.UUID, func(in gpu.UUID) bool { return in == "" })
-		p.Rows = append(p.Rows, row)
-	}
-	return p
-}
-
-func holders(v *gpu.View, card gpu.UUID, instance func(gpu.UUID) bool) []gpu.ContainerHolding {
-	var out []gpu.ContainerHolding
-	for _, h := range v.Holdings {
-		if h.Card == card && instance(h.Instance) {
-			out = append(out, h)
-		}
-	}
-	return out
-}
-
 // The functions below spell values for a person. Absent is a dash, never a zero.
 
 const absent = "–"
@@ -118,6 +55,14 @@ func humanBytes(b gpu.Bytes) string {
 		v /= unit
 	}
 	return fmt.Sprintf("%.3g %ciB", v, "KMGTP"[at])
+}
+
+// part is a percentage for the length of a bar.
+func part(of, whole gpu.Bytes) string {
+	if whole == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%.1f", min(100, 100*float64(of)/float64(whole)))
 }
 
 func percent(o gpu.Opt[gpu.Ratio]) string {

@@ -1,0 +1,218 @@
+package web
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// nodePage is what the template shows: the View, and beside it what the template cannot work out.
+type nodePage struct {
+	*gpu.View
+	Driver *gpu.System // nil without a driver
+	Tally  []tally
+	Rows   []cardRow
+	Span   string // how far back the plots reach
+}
+
+// tally is one number at the top of the page.
+type tally struct {
+	Count        int
+	Label, Class string
+}
+
+// cardRow is one card of the table with its holders. The lanes are nil where there is nothing live to show.
+type cardRow struct {
+	*gpu.Card
+	Fast      *gpu.Fast
+	Medium    *gpu.Medium
+	Slow      *gpu.Slow
+	Memory    *gpu.Memory
+	Holders   []holderRow
+	Instances []instanceRow
+	Trouble   []string
+	Past      string // the path of the plot
+	Free      bool   // known to be free
+}
+
+type instanceRow struct {
+	gpu.InstanceActivity
+	Mem     *gpu.Memory
+	Holders []holderRow
+	Free    bool
+}
+
+// holderRow is one holder, and what it does with what it holds, in words.
+type holderRow struct {
+	gpu.ContainerHolding
+	Does string
+}
+
+func newNodePage(v *gpu.View) nodePage {
+	p := nodePage{View: v}
+	if s, ok := v.System.Get(); ok {
+		p.Driver = &s
+	}
+	for i := range v.Cards {
+		p.Rows = append(p.Rows, newCardRow(v, &v.Cards[i]))
+		if s := span(v.Cards[i].History); len(s) > len(p.Span) {
+			p.Span = s
+		}
+	}
+	p.Tally = tallies(v)
+	return p
+}
+
+func newCardRow(v *gpu.View, c *gpu.Card) cardRow {
+	row := cardRow{Card: c, Past: plot(c.History), Free: c.Allocation.Present() && c.Allocation.Or(1) == 0}
+	// What was last read of a card that cannot be read now is not shown as if it were live.
+	if c.State == gpu.CardUp {
+		row.Fast, row.Medium, row.Slow = c.Fast.Or(nil), c.Medium.Or(nil), c.Slow.Or(nil)
+	}
+	if row.Medium != nil {
+		row.Memory = pointer(row.Medium.Memory)
+	}
+	row.Trouble = trouble(v, c)
+	for _, in := range c.Instances {
+		row.Instances = append(row.Instances, instanceRow{
+			InstanceActivity: in, Mem: pointer(in.Memory), Free: in.Allocation.Present() && in.Allocation.Or(1) == 0,
+			Holders: holders(v, c.UUID, func(h gpu.UUID) bool {
+				return h != "" && (h == in.UUID || slices.ContainsFunc(in.Compute, func(ci gpu.ComputeInstance) bool { return ci.UUID == h }))
+			}),
+		})
+	}
+	row.Holders = holders(v, c.UUID, func(in gpu.UUID) bool { return in == "" })
+	return row
+}
+
+func pointer[T any](o gpu.Opt[T]) *T {
+	if v, ok := o.Get(); ok {
+		return &v
+	}
+	return nil
+}
+
+// trouble lists what a person should look at, in words.
+func trouble(v *gpu.View, c *gpu.Card) []string {
+	var out []string
+	if a, ok := c.Recovery.Get(); ok && a != gpu.RecoveryNone {
+		out = append(out, "wants: "+strings.ReplaceAll(string(a), "_", " "))
+	}
+	for _, x := range c.XIDs {
+		if t, ok := x.Last.Get(); ok {
+			out = append(out, fmt.Sprintf("XID %d, %s", x.XID, since(v.At, t)))
+		}
+	}
+	return out
+}
+
+func holders(v *gpu.View, card gpu.UUID, instance func(gpu.UUID) bool) []holderRow {
+	var out []holderRow
+	for _, h := range v.Holdings {
+		if h.Card != card || !instance(h.Instance) {
+			continue
+		}
+		row := holderRow{ContainerHolding: h}
+		for i := range v.Containers {
+			c := &v.Containers[i]
+			if c.Container == h.Container && c.Card == card && !c.Gone {
+				row.Does = does(v.At, c)
+			}
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+// does says what a container does on a card, as far as it was measured.
+func does(now time.Time, c *gpu.ContainerCard) string {
+	var parts []string
+	if m, ok := c.Memory.Get(); ok {
+		parts = append(parts, humanBytes(m))
+	}
+	if !c.Busy.Present() {
+		return strings.Join(append(parts, "work not measured"), ", ")
+	}
+	if t, ok := c.LastBusy.Get(); ok {
+		if c.Busy.Or(0) == 0 {
+			parts = append(parts, "no work seen yet")
+		} else {
+			parts = append(parts, "worked "+since(now, t))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func tallies(v *gpu.View) []tally {
+	if v.Devices == nil {
+		return nil
+	}
+	out := []tally{{v.Devices[gpu.CardUp], "up", "good"}}
+	for _, bad := range []struct {
+		state gpu.CardState
+		class string
+	}{{gpu.CardFailed, "bad"}, {gpu.CardMissing, "bad"}, {gpu.CardDetached, ""}} {
+		if n := v.Devices[bad.state]; n > 0 {
+			out = append(out, tally{n, string(bad.state), bad.class})
+		}
+	}
+	if v.Ownership {
+		held, free, idle := 0, 0, 0
+		for i := range v.Cards {
+			c := &v.Cards[i]
+			a, ok := c.Allocation.Get()
+			switch {
+			case !ok:
+			case a == 0:
+				free++
+			default:
+				held++
+				if t, ok := c.Activity.LastBusy.Get(); ok && c.State == gpu.CardUp && v.At.Sub(t) > idleAfter {
+					idle++
+				}
+			}
+		}
+		out = append(out, tally{held, "held", ""}, tally{free, "free", ""})
+		if idle > 0 {
+			out = append(out, tally{idle, "held and idle", "warn"})
+		}
+	}
+	return out
+}
+
+// idleAfter is when a held card counts as idle on the page.
+const idleAfter = 10 * time.Minute
+
+// plot draws the utilisation of the last minutes as an SVG path in a box of 100 by 24; gaps stay gaps.
+func plot(past []gpu.HistoryPoint) string {
+	if len(past) < 2 {
+		return ""
+	}
+	first, last := past[0].At, past[len(past)-1].At
+	if !last.After(first) {
+		return ""
+	}
+	var b strings.Builder
+	pen := "M"
+	for _, p := range past {
+		u, ok := p.Utilization.Get()
+		if !ok {
+			pen = "M"
+			continue
+		}
+		x := float64(p.At.Sub(first)) / float64(last.Sub(first)) * 100
+		fmt.Fprintf(&b, "%s%.1f %.1f", pen, x, 23-float64(u)*22)
+		pen = "L"
+	}
+	return b.String()
+}
+
+func span(past []gpu.HistoryPoint) string {
+	if len(past) < 2 {
+		return ""
+	}
+	return fmt.Sprintf("last %.0f minutes", past[len(past)-1].At.Sub(past[0].At).Minutes())
+}
