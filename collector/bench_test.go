@@ -1,0 +1,64 @@
+package collector_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// discard is a client that reads everything at once.
+type discard struct{ header http.Header }
+
+func (d discard) Header() http.Header       { return d.header }
+func (discard) WriteHeader(int)             {}
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+
+// BenchmarkScrape is one uncompressed scrape of a node of eight cards: the first of a view, which builds the
+// families, the next, which only writes them, and beside them the same bytes served as they are.
+func BenchmarkScrape(b *testing.B) {
+	for _, pods := range []int{8, 80} {
+		one, other := catalogtest.NodeView(8, pods), catalogtest.NodeView(8, pods)
+		view := one
+		c := newCollector(b, func() *gpu.View { return view }, catalog.All())
+		handler := promhttp.HandlerFor(c, promhttp.HandlerOpts{DisableCompression: true})
+		request := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		recorder := httptest.NewRecorder()
+		handler.ServeHTTP(recorder, request)
+		page := recorder.Body.Bytes()
+		families, err := c.Gather()
+		if err != nil {
+			b.Fatal(err)
+		}
+		series := 0
+		for _, f := range families {
+			series += len(f.Metric)
+		}
+		run := func(name string, before func(), serve http.Handler) {
+			b.Run(fmt.Sprintf("%s/pods=%d", name, pods), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					before()
+					serve.ServeHTTP(discard{http.Header{}}, request)
+				}
+				b.ReportMetric(float64(series), "series")
+				b.ReportMetric(float64(len(page)), "bytes/page")
+			})
+		}
+		run("first", func() {
+			if view == one {
+				view = other
+			} else {
+				view = one
+			}
+		}, handler)
+		run("next", func() {}, handler)
+		run("static", func() {}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(page) }))
+	}
+}
