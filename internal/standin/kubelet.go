@@ -1,0 +1,467 @@
+package standin
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	mathrand "math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	encodingproto "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	podresourcesalpha "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
+)
+
+// KubeletPod is a pod as the kubelet lists it.
+type KubeletPod struct {
+	Namespace, Name string
+	Containers      []KubeletContainer
+}
+
+// KubeletContainer is one container and what it was given. The kubelet does not tell the processes in it;
+// they are for who lays out the node around it.
+type KubeletContainer struct {
+	Name    string
+	Devices []KubeletDevices
+	Claims  []KubeletClaim
+	PIDs    []int
+}
+
+// KubeletDevices are ids of one resource of a device plugin. A device that lies on several NUMA nodes is
+// listed once per node.
+type KubeletDevices struct {
+	Resource string
+	IDs      []string
+	NUMA     []int64
+}
+
+// KubeletClaim is one device of a DRA claim. An empty Namespace is the pod's. ShareID is empty unless the
+// claim got a part of the device.
+type KubeletClaim struct {
+	Namespace, Name, Driver, Pool, Device, ShareID string
+}
+
+// KubeletNode is all that a kubelet answers from. Its text form is read by ParsePods.
+type KubeletNode struct {
+	Pods        []KubeletPod
+	Allocatable map[string][]string // ids by resource
+}
+
+// KubeletFault is what goes wrong. The zero KubeletFault is a kubelet in good health.
+type KubeletFault struct {
+	// EmptyLists is how many Lists are still answered without any pod, as after a restart.
+	EmptyLists int
+	// RateLimit applies the kubelet's own limit: 100 calls a second, bursts of 10, all clients together.
+	RateLimit bool
+	// Exhausted refuses every call with what the kubelet says when its limit is used up.
+	Exhausted bool
+	// Delay comes before each answer. Hang gives none until the caller goes away.
+	Delay time.Duration
+	Hang  bool
+	// Padding makes each List larger by about so many bytes, with pods of no GPU.
+	Padding int
+	// NoV1 leaves v1alpha1 alone, as before Kubernetes 1.20; NoAllocatable is the kubelet before 1.21.
+	NoV1, NoAllocatable bool
+	// Garbage answers with bytes that are no message.
+	Garbage bool
+	// ListError and AllocatableError, where set, are the answers.
+	ListError, AllocatableError error
+}
+
+// Kubelet plays the PodResources service of a kubelet on a unix socket: v1 and v1alpha1, one entry per
+// device, in no stable order. All methods are safe for concurrent use.
+type Kubelet struct {
+	now func() time.Time
+
+	mu     sync.Mutex // guards what follows
+	node   KubeletNode
+	fault  KubeletFault
+	calls  map[string]int
+	tokens float64 // of the rate limit
+	filled time.Time
+	// wanted numbers the sockets: a restart asks for the next. Down asks for none. Served is the one that is
+	// listened on, 0 for none. Changes of the three are announced by closing changed.
+	wanted, served int
+	down           bool
+	serving        bool
+	changed        chan struct{}
+}
+
+// NewKubelet returns a kubelet without pods. It starts nothing. Now is the clock of the rate limit.
+func NewKubelet(now func() time.Time) *Kubelet {
+	return &Kubelet{now: now, calls: map[string]int{}, tokens: rateBurst, wanted: 1, changed: make(chan struct{})}
+}
+
+// SetPods replaces the pods. The caller must not change them afterwards.
+func (k *Kubelet) SetPods(pods []KubeletPod) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.node.Pods = pods
+}
+
+// SetAllocatable replaces the allocatable ids by resource. The caller must not change them afterwards.
+func (k *Kubelet) SetAllocatable(ids map[string][]string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.node.Allocatable = ids
+}
+
+// SetNode is SetPods and SetAllocatable in one step.
+func (k *Kubelet) SetNode(n KubeletNode) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.node = n
+}
+
+// SetFault replaces what goes wrong. It applies to the calls that come after it.
+func (k *Kubelet) SetFault(f KubeletFault) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fault = f
+}
+
+// Calls counts the calls of each method that reached the server: "v1.List", "v1.GetAllocatableResources",
+// "v1alpha1.List".
+func (k *Kubelet) Calls(method string) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.calls[method]
+}
+
+// Serve listens on the socket, which must not be served by anyone else, until ctx ends, and removes it
+// then. A socket that a dead process has left behind is replaced.
+func (k *Kubelet) Serve(ctx context.Context, socket string) error {
+	k.mu.Lock()
+	if k.serving {
+		k.mu.Unlock()
+		return errors.New("this kubelet is served already")
+	}
+	k.serving = true
+	k.mu.Unlock()
+	defer k.change(func() { k.serving = false })
+	for ctx.Err() == nil {
+		k.mu.Lock()
+		down, wanted, changed := k.down, k.wanted, k.changed
+		k.mu.Unlock()
+		if !down {
+			if err := k.serveOne(ctx, socket, wanted); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
+	}
+	return nil
+}
+
+// serveOne listens until ctx ends or another socket is wanted, or none.
+func (k *Kubelet) serveOne(ctx context.Context, socket string, number int) error {
+	if info, err := os.Lstat(socket); err == nil && info.Mode().Type() == fs.ModeSocket {
+		if err := os.Remove(socket); err != nil {
+			return fmt.Errorf("replace the old socket: %w", err)
+		}
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return fmt.Errorf("play a kubelet on %s: %w", socket, err)
+	}
+	server := grpc.NewServer(grpc.UnaryInterceptor(k.intercept),
+		grpc.ForceServerCodecV2(faultyCodec{encoding.GetCodecV2(encodingproto.Name), k}))
+	podresources.RegisterPodResourcesListerServer(server, kubeletV1{k: k})
+	podresourcesalpha.RegisterPodResourcesListerServer(server, kubeletAlpha{k: k})
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	k.change(func() { k.served = number })
+	defer k.change(func() { k.served = 0 })
+	for {
+		k.mu.Lock()
+		stays, changed := !k.down && k.wanted == number, k.changed
+		k.mu.Unlock()
+		if !stays || ctx.Err() != nil {
+			server.Stop()
+			<-ended
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case err := <-ended:
+			return fmt.Errorf("play a kubelet on %s: %w", socket, err)
+		}
+	}
+}
+
+// change changes the state of the socket and tells who waits for it.
+func (k *Kubelet) change(f func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f()
+	close(k.changed)
+	k.changed = make(chan struct{})
+}
+
+// await waits until a condition on the state of the socket holds.
+func (k *Kubelet) await(ctx context.Context, holds func() bool) error {
+	for {
+		k.mu.Lock()
+		done, changed := holds(), k.changed
+		k.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Ready waits until the socket is listened on.
+func (k *Kubelet) Ready(ctx context.Context) error {
+	return k.await(ctx, func() bool { return k.served == k.wanted })
+}
+
+// Restart ends all connections and serves a new socket at the same path, which lists no pods for the
+// first emptyLists calls: what a kubelet does. It returns when the new socket is there.
+func (k *Kubelet) Restart(ctx context.Context, emptyLists int) error {
+	k.change(func() {
+		k.fault.EmptyLists = emptyLists
+		k.down = false
+		k.wanted++
+	})
+	return k.Ready(ctx)
+}
+
+// Stop ends all connections and removes the socket. It returns when that is done; Restart brings it back.
+func (k *Kubelet) Stop(ctx context.Context) error {
+	k.change(func() { k.down = true })
+	return k.await(ctx, func() bool { return k.served == 0 })
+}
+
+// The kubelet's limits.
+const (
+	rateBurst     = 10
+	ratePerSecond = 100
+)
+
+// intercept counts each call and applies the faults that are common to all.
+func (k *Kubelet) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	// "/v1.PodResourcesLister/List"
+	service, method, _ := strings.Cut(strings.TrimPrefix(info.FullMethod, "/"), "/")
+	version, _, _ := strings.Cut(service, ".")
+	k.mu.Lock()
+	k.calls[version+"."+method]++
+	f := k.fault
+	limited := f.Exhausted || f.RateLimit && !k.takeToken()
+	k.mu.Unlock()
+	switch {
+	case limited:
+		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+	case f.NoV1 && version == "v1":
+		return nil, status.Error(codes.Unimplemented, "unknown service v1.PodResourcesLister")
+	case f.Hang:
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	case f.Delay > 0:
+		select {
+		case <-time.After(f.Delay):
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+	}
+	return handler(ctx, req)
+}
+
+// takeToken is the limiter's bucket. The caller holds mu.
+func (k *Kubelet) takeToken() bool {
+	now := k.now()
+	if !k.filled.IsZero() {
+		k.tokens = min(rateBurst, k.tokens+ratePerSecond*now.Sub(k.filled).Seconds())
+	}
+	k.filled = now
+	if k.tokens < 1 {
+		return false
+	}
+	k.tokens--
+	return true
+}
+
+// list returns the pods that the next List tells, and its padding.
+func (k *Kubelet) list() ([]KubeletPod, int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.fault.ListError != nil {
+		return nil, 0, k.fault.ListError
+	}
+	if k.fault.EmptyLists > 0 {
+		k.fault.EmptyLists--
+		return nil, 0, nil
+	}
+	return k.node.Pods, k.fault.Padding, nil
+}
+
+// kubeletV1 is the v1 service.
+type kubeletV1 struct {
+	podresources.UnimplementedPodResourcesListerServer
+	k *Kubelet
+}
+
+// List implements the service.
+func (s kubeletV1) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+	pods, padding, err := s.k.list()
+	if err != nil {
+		return nil, err
+	}
+	out := &podresources.ListPodResourcesResponse{}
+	for _, pod := range pods {
+		p := &podresources.PodResources{Namespace: pod.Namespace, Name: pod.Name}
+		for _, container := range pod.Containers {
+			c := &podresources.ContainerResources{Name: container.Name}
+			for _, d := range container.Devices {
+				c.Devices = append(c.Devices, entries(d)...)
+			}
+			shuffle(c.Devices)
+			c.DynamicResources = claims(pod.Namespace, container.Claims)
+			p.Containers = append(p.Containers, c)
+		}
+		out.PodResources = append(out.PodResources, p)
+	}
+	shuffle(out.PodResources)
+	for i := 0; padding > 0; i++ {
+		ids := make([]string, 100)
+		for j := range ids {
+			ids[j] = strings.Repeat("x", 1000)
+			padding -= len(ids[j])
+		}
+		out.PodResources = append(out.PodResources, &podresources.PodResources{Namespace: "padding", Name: fmt.Sprint("pod-", i),
+			Containers: []*podresources.ContainerResources{{Name: "main", Devices: []*podresources.ContainerDevices{
+				{ResourceName: "example.com/padding", DeviceIds: ids}}}}})
+	}
+	return out, nil
+}
+
+// GetAllocatableResources implements the service.
+func (s kubeletV1) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
+	s.k.mu.Lock()
+	defer s.k.mu.Unlock()
+	switch f := s.k.fault; {
+	case f.NoAllocatable:
+		return nil, status.Error(codes.Unimplemented, "method GetAllocatableResources not implemented")
+	case f.AllocatableError != nil:
+		return nil, f.AllocatableError
+	}
+	out := &podresources.AllocatableResourcesResponse{}
+	for resource, ids := range s.k.node.Allocatable {
+		out.Devices = append(out.Devices, entries(KubeletDevices{Resource: resource, IDs: ids})...)
+	}
+	shuffle(out.Devices)
+	return out, nil
+}
+
+// entries lists each id on its own, and once per NUMA node.
+func entries(d KubeletDevices) []*podresources.ContainerDevices {
+	var out []*podresources.ContainerDevices
+	for _, id := range d.IDs {
+		e := &podresources.ContainerDevices{ResourceName: d.Resource, DeviceIds: []string{id}}
+		if len(d.NUMA) == 0 {
+			out = append(out, e)
+		}
+		for _, node := range d.NUMA {
+			out = append(out, &podresources.ContainerDevices{ResourceName: d.Resource, DeviceIds: []string{id},
+				Topology: &podresources.TopologyInfo{Nodes: []*podresources.NUMANode{{ID: node}}}})
+		}
+	}
+	return out
+}
+
+// claims groups devices by claim. The list of CDI names grows along a claim, as the kubelet's does.
+func claims(namespace string, devices []KubeletClaim) []*podresources.DynamicResource {
+	var out []*podresources.DynamicResource
+	for _, d := range devices {
+		if d.Namespace == "" {
+			d.Namespace = namespace
+		}
+		i := slices.IndexFunc(out, func(r *podresources.DynamicResource) bool {
+			return r.ClaimName == d.Name && r.ClaimNamespace == d.Namespace
+		})
+		if i < 0 {
+			i = len(out)
+			out = append(out, &podresources.DynamicResource{ClaimName: d.Name, ClaimNamespace: d.Namespace})
+		}
+		r := &podresources.ClaimResource{DriverName: d.Driver, PoolName: d.Pool, DeviceName: d.Device}
+		if before := out[i].ClaimResources; len(before) > 0 {
+			r.CdiDevices = slices.Clone(before[len(before)-1].CdiDevices)
+		}
+		r.CdiDevices = append(r.CdiDevices, &podresources.CDIDevice{Name: "k8s." + d.Driver + "/claim=" + d.Name + "-" + d.Device})
+		if d.ShareID != "" {
+			r.ShareId = &d.ShareID
+		}
+		out[i].ClaimResources = append(out[i].ClaimResources, r)
+	}
+	return out
+}
+
+func shuffle[T any](s []T) { mathrand.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] }) }
+
+// kubeletAlpha is the v1alpha1 service: devices without topology, no claims.
+type kubeletAlpha struct {
+	podresourcesalpha.UnimplementedPodResourcesListerServer
+	k *Kubelet
+}
+
+// List implements the service.
+func (s kubeletAlpha) List(context.Context, *podresourcesalpha.ListPodResourcesRequest) (*podresourcesalpha.ListPodResourcesResponse, error) {
+	pods, _, err := s.k.list()
+	if err != nil {
+		return nil, err
+	}
+	out := &podresourcesalpha.ListPodResourcesResponse{}
+	for _, pod := range pods {
+		p := &podresourcesalpha.PodResources{Namespace: pod.Namespace, Name: pod.Name}
+		for _, container := range pod.Containers {
+			c := &podresourcesalpha.ContainerResources{Name: container.Name}
+			for _, d := range container.Devices {
+				c.Devices = append(c.Devices, &podresourcesalpha.ContainerDevices{ResourceName: d.Resource, DeviceIds: d.IDs})
+			}
+			p.Containers = append(p.Containers, c)
+		}
+		out.PodResources = append(out.PodResources, p)
+	}
+	return out, nil
+}
+
+// faultyCodec is the codec of protobuf messages, which on demand writes what is none.
+type faultyCodec struct {
+	encoding.CodecV2
+	k *Kubelet
+}
+
+// Marshal implements encoding.CodecV2.
+func (c faultyCodec) Marshal(v any) (mem.BufferSlice, error) {
+	c.k.mu.Lock()
+	garbage := c.k.fault.Garbage
+	c.k.mu.Unlock()
+	if !garbage {
+		return c.CodecV2.Marshal(v)
+	}
+	noise := make([]byte, 4096)
+	rand.Read(noise)
+	noise[0] = 0x0c // a group's end without its beginning: never a message
+	return mem.BufferSlice{mem.SliceBuffer(noise)}, nil
+}

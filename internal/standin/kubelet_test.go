@@ -1,0 +1,277 @@
+package standin
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+// kubeletClient serves k on a socket of its own and returns a client of it.
+func kubeletClient(t *testing.T, k *Kubelet) podresources.PodResourcesListerClient {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kubelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "kubelet.sock")
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- k.Serve(ctx, socket) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(socket); !os.IsNotExist(err) {
+			t.Errorf("the socket is still there: %v", err)
+		}
+	})
+	if err := k.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return podresources.NewPodResourcesListerClient(conn)
+}
+
+func TestKubeletRateLimit(t *testing.T) {
+	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	k := NewKubelet(func() time.Time { return now })
+	k.SetFault(KubeletFault{RateLimit: true})
+	client := kubeletClient(t, k)
+	call := func(n int) (refused int) {
+		for range n {
+			if _, err := client.List(t.Context(), &podresources.ListPodResourcesRequest{}); status.Code(err) == codes.ResourceExhausted {
+				refused++
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return refused
+	}
+	if n := call(15); n != 5 {
+		t.Errorf("%d of the first 15 refused, want all after a burst of 10", n)
+	}
+	now = now.Add(30 * time.Millisecond)
+	if n := call(5); n != 2 {
+		t.Errorf("%d of 5 refused after 30 ms, want 2", n)
+	}
+	now = now.Add(time.Hour)
+	if n := call(15); n != 5 {
+		t.Errorf("%d of 15 refused after an hour, want 5", n)
+	}
+}
+
+func TestKubeletListsAsTheRealOneDoes(t *testing.T) {
+	k := NewKubelet(time.Now)
+	node, err := ParsePods("x", strings.NewReader("pod a/p container c nvidia.com/gpu=GPU-1,GPU-2 numa=0,1\n"+
+		"pod a/p container c claim=x driver=d device=one\npod a/p container c claim=x driver=d device=two share=s\npod a/q"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.SetNode(node)
+	list, err := kubeletClient(t, k).List(t.Context(), &podresources.ListPodResourcesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list.PodResources) != 2 {
+		t.Fatalf("%v", list)
+	}
+	for _, p := range list.PodResources {
+		if p.Name == "q" {
+			continue
+		}
+		c := p.Containers[0]
+		if len(c.Devices) != 4 {
+			t.Errorf("two devices on two NUMA nodes are %d entries", len(c.Devices))
+		}
+		for _, d := range c.Devices {
+			if len(d.DeviceIds) != 1 {
+				t.Errorf("an entry of %d ids", len(d.DeviceIds))
+			}
+		}
+		r := c.DynamicResources
+		if len(r) != 1 || r[0].ClaimNamespace != "a" || len(r[0].ClaimResources) != 2 ||
+			len(r[0].ClaimResources[1].CdiDevices) != 2 || r[0].ClaimResources[1].GetShareId() != "s" {
+			t.Errorf("claims %v", r)
+		}
+	}
+}
+
+func TestKubeletIsServedOnce(t *testing.T) {
+	k := NewKubelet(time.Now)
+	kubeletClient(t, k)
+	if err := k.Serve(t.Context(), filepath.Join(t.TempDir(), "s")); err == nil {
+		t.Error("served twice")
+	}
+}
+
+func TestServeSaysWhere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "missing", "kubelet.sock")
+	if err := NewKubelet(time.Now).Serve(t.Context(), path); err == nil || !strings.Contains(err.Error(), path) {
+		t.Error(err)
+	}
+}
+
+func TestParsePods(t *testing.T) {
+	got, err := ParsePods("demo.pods", strings.NewReader(`
+# A node of two cards.
+allocatable nvidia.com/gpu GPU-1::0 GPU-1::1 # replicas
+allocatable nvidia.com/gpu GPU-2#not-a-comment
+
+pod a/p container c nvidia.com/gpu=GPU-1::0,GPU-1::1 rdma/hca=x
+pod a/p container c nvidia.com/gpu=GPU-2 numa=1 pids=7,8
+pod a/p container d claim=x driver=gpu.nvidia.com device=gpu-3 pool=node namespace=b share=s
+pod b/q
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := KubeletNode{
+		Allocatable: map[string][]string{"nvidia.com/gpu": {"GPU-1::0", "GPU-1::1", "GPU-2#not-a-comment"}},
+		Pods: []KubeletPod{
+			{Namespace: "a", Name: "p", Containers: []KubeletContainer{
+				{Name: "c", Devices: []KubeletDevices{
+					{Resource: "nvidia.com/gpu", IDs: []string{"GPU-1::0", "GPU-1::1"}},
+					{Resource: "rdma/hca", IDs: []string{"x"}},
+					{Resource: "nvidia.com/gpu", IDs: []string{"GPU-2"}, NUMA: []int64{1}}},
+					PIDs: []int{7, 8}},
+				{Name: "d", Claims: []KubeletClaim{{Namespace: "b", Name: "x", Driver: "gpu.nvidia.com", Pool: "node", Device: "gpu-3", ShareID: "s"}}},
+			}},
+			{Namespace: "b", Name: "q"},
+		},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+}
+
+func TestParsePodsSaysWhereAndWhat(t *testing.T) {
+	for text, want := range map[string]string{
+		"\nnode x":                             `f.pods:2: "node" is neither allocatable nor pod`,
+		"allocatable nvidia.com/gpu":           "f.pods:1: want: allocatable RESOURCE ID",
+		"allocatable gpu x":                    "f.pods:1: want: allocatable RESOURCE ID",
+		"allocatable a/b x x":                  "f.pods:1: a/b: id x is there twice",
+		"pod":                                  "f.pods:1: want: pod",
+		"pod a":                                `"a" is not NAMESPACE/NAME`,
+		"pod a/b/c":                            `"a/b/c" is not NAMESPACE/NAME`,
+		"pod /b":                               `"/b" is not NAMESPACE/NAME`,
+		"pod a/b containers c":                 "pod a/b: want: container NAME",
+		"pod a/b container":                    "pod a/b: want: container NAME",
+		"pod a/b container c gpu":              `"gpu" is not KEY=VALUE`,
+		"pod a/b container c gpu=1":            `unknown keyword "gpu"`,
+		"pod a/b container c x/y=1,,2":         "x/y: empty id",
+		"pod a/b container c x/y=1 numa=a":     `numa: "a" is no number`,
+		"pod a/b container c pids=1,-2":        `pids: "-2" is no number`,
+		"pod a/b container c claim=x":          "a claim needs claim, driver and device",
+		"pod a/b container c claim=x claim=y":  "claim is there twice",
+		"pod a/b container c driver=d pool=po": "a claim needs claim, driver and device",
+	} {
+		_, err := ParsePods("f.pods", strings.NewReader(text))
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "f.pods:") {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func FuzzParsePods(f *testing.F) {
+	f.Add("allocatable nvidia.com/gpu GPU-1::0\npod a/b container c x/y=1,2 numa=0 # c\npod a/b container c claim=x driver=d device=e")
+	f.Fuzz(func(t *testing.T, text string) {
+		node, err := ParsePods("f", strings.NewReader(text))
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "f:") {
+				t.Fatalf("no place in %q", err)
+			}
+			return
+		}
+		seen := map[string]bool{}
+		for _, p := range node.Pods {
+			if p.Namespace == "" || p.Name == "" || seen[p.Namespace+"/"+p.Name] {
+				t.Fatalf("pod %q/%q", p.Namespace, p.Name)
+			}
+			seen[p.Namespace+"/"+p.Name] = true
+		}
+	})
+}
+
+// The demonstration's pods hold cards that its scenario has, and run processes that it has.
+func TestDemoPods(t *testing.T) {
+	path := filepath.Join("..", "..", "testdata", "kubelet", "demo.pods")
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	node, err := ParsePods(path, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join("..", "..", "testdata", "scenarios", "demo.scenario")
+	s, err := scenario.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, c := range s.Cards {
+		names[string(c.UUID)] = true
+	}
+	pids := map[int]bool{}
+	for _, p := range s.Processes() {
+		pids[p.PID] = true
+	}
+	check := func(resource, id string) {
+		uuid, _, _ := strings.Cut(id, "::")
+		if mig := strings.HasPrefix(uuid, "MIG-") && strings.Contains(string(text), "uuid="+uuid); !mig && !names[uuid] {
+			t.Errorf("%s: the scenario has no %s", resource, id)
+		}
+	}
+	listed := map[string]bool{}
+	for resource, ids := range node.Allocatable {
+		for _, id := range ids {
+			check(resource, id)
+			listed[resource+" "+id] = true
+		}
+	}
+	held := map[string]bool{}
+	for _, p := range node.Pods {
+		for _, c := range p.Containers {
+			for _, d := range c.Devices {
+				for _, id := range d.IDs {
+					check(d.Resource, id)
+					if key := d.Resource + " " + id; !listed[key] || held[key] {
+						t.Errorf("%s/%s holds %s, which is not allocatable or held already", p.Namespace, p.Name, key)
+					} else {
+						held[key] = true
+					}
+				}
+			}
+			for _, pid := range c.PIDs {
+				if !pids[pid] {
+					t.Errorf("%s/%s: the scenario has no process %d", p.Namespace, p.Name, pid)
+				}
+			}
+		}
+	}
+	if len(held) != 11 {
+		t.Errorf("%d devices are held, want 4 cards, 3 slices, 3 MIG devices and 1 card", len(held))
+	}
+}

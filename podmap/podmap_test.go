@@ -1,0 +1,630 @@
+package podmap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+// kubelet is a lister that says what the test has put in it, in the kubelet's own words.
+type kubelet struct {
+	pods        *podresources.ListPodResourcesResponse
+	devices     *podresources.AllocatableResourcesResponse
+	err         error
+	capacityErr error
+	lists       atomic.Int64
+}
+
+func (k *kubelet) list(_ context.Context, to *listing) error {
+	k.lists.Add(1)
+	if k.err != nil {
+		return k.err
+	}
+	return to.decode(encode(k.pods))
+}
+
+func (k *kubelet) allocatable(_ context.Context, to *allocatable) error {
+	if k.capacityErr != nil {
+		return k.capacityErr
+	}
+	return to.decode(encode(k.devices))
+}
+
+func encode(m proto.Message) mem.BufferSlice {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(b)}
+}
+
+// pods builds a List of lines "namespace/pod/container resource=id,id" and "… driver:claim=device".
+func pods(lines ...string) *podresources.ListPodResourcesResponse {
+	out := &podresources.ListPodResourcesResponse{}
+	for _, line := range lines {
+		fields := strings.Fields(line)
+		names := strings.Split(fields[0], "/")
+		c := &podresources.ContainerResources{Name: names[2]}
+		for _, f := range fields[1:] {
+			key, ids, _ := strings.Cut(f, "=")
+			if driver, claim, ok := strings.Cut(key, ":"); ok {
+				d := &podresources.DynamicResource{ClaimName: claim, ClaimNamespace: names[0]}
+				for _, id := range strings.Split(ids, ",") {
+					r := &podresources.ClaimResource{DriverName: driver, PoolName: "node", DeviceName: id}
+					if name, share, ok := strings.Cut(id, "@"); ok {
+						r.DeviceName, r.ShareId = name, &share
+					}
+					d.ClaimResources = append(d.ClaimResources, r)
+				}
+				c.DynamicResources = append(c.DynamicResources, d)
+				continue
+			}
+			for _, id := range strings.Split(ids, ",") {
+				c.Devices = append(c.Devices, &podresources.ContainerDevices{ResourceName: key, DeviceIds: []string{id}})
+			}
+		}
+		out.PodResources = append(out.PodResources, &podresources.PodResources{Namespace: names[0], Name: names[1],
+			Containers: []*podresources.ContainerResources{c}})
+	}
+	return out
+}
+
+// ids builds a GetAllocatableResources of words "resource=id,id".
+func ids(words ...string) *podresources.AllocatableResourcesResponse {
+	out := &podresources.AllocatableResourcesResponse{}
+	for _, w := range words {
+		resource, list, _ := strings.Cut(w, "=")
+		for _, id := range strings.Split(list, ",") {
+			out.Devices = append(out.Devices, &podresources.ContainerDevices{ResourceName: resource, DeviceIds: []string{id}})
+		}
+	}
+	return out
+}
+
+// replicas lists n replicas of a card: "GPU-…::0,GPU-…::1".
+func replicas(base string, n int) string {
+	var out []string
+	for i := range n {
+		out = append(out, fmt.Sprintf("%s::%d", base, i))
+	}
+	return strings.Join(out, ",")
+}
+
+// clock is a time that only the test moves.
+type clock struct{ now time.Time }
+
+func newClock() *clock                   { return &clock{time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)} }
+func (c *clock) time() time.Time         { return c.now }
+func (c *clock) advance(d time.Duration) { c.now = c.now.Add(d) }
+func (c *clock) source(k lister) (m *Map) {
+	return newMap(Options{Clock: c.time, Socket: "/run/k.sock"}, k)
+}
+func poll(t *testing.T, m *Map) gpu.Holdings {
+	t.Helper()
+	if err := m.Poll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return m.Holdings(node())
+}
+
+// lines renders holdings for comparison: "ns/pod/container resource card [instance] share [shared] [granted]".
+func lines(h gpu.Holdings) []string {
+	short := strings.NewReplacer(cardA, "A", cardB, "B", cardC, "C", cardD, "D", migD3, "D3", migD7, "D7")
+	var out []string
+	for _, x := range h.List {
+		s := fmt.Sprintf("%s/%s/%s %s %s", x.Container.Namespace, x.Container.Pod, x.Container.Name, x.Resource, x.Card)
+		if x.Instance != "" {
+			s += " " + string(x.Instance)
+		}
+		if share, ok := x.Share.Get(); ok {
+			s += fmt.Sprintf(" %.4g", float64(share))
+		} else {
+			s += " ?"
+		}
+		if x.Shared {
+			s += " shared"
+		}
+		if b, ok := x.GrantedMemory.Get(); ok {
+			s += fmt.Sprintf(" %dGiB", b>>30)
+		}
+		out = append(out, short.Replace(s))
+	}
+	for _, u := range h.Unresolved {
+		out = append(out, fmt.Sprintf("%s/%s/%s %s unresolved %d", u.Container.Namespace, u.Container.Pod, u.Container.Name, u.Resource, u.Devices))
+	}
+	return out
+}
+
+func wantLines(t *testing.T, h gpu.Holdings, want ...string) {
+	t.Helper()
+	if got := lines(h); !slices.Equal(got, want) {
+		t.Errorf("holdings:\n\t%s\nwant:\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+}
+
+func TestShares(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		pods        []string
+		allocatable []string
+		want        []string
+		untruthful  bool
+	}{
+		{"whole cards", []string{"a/p/c nvidia.com/gpu=" + cardA + "," + cardB}, nil,
+			[]string{"a/p/c nvidia.com/gpu A 1", "a/p/c nvidia.com/gpu B 1"}, false},
+		{"an id per NUMA node is one device", []string{"a/p/c nvidia.com/gpu=" + cardA + "," + cardA}, nil,
+			[]string{"a/p/c nvidia.com/gpu A 1"}, false},
+		{"replicas", []string{"a/p/c nvidia.com/gpu=" + cardA + "::2", "a/q/c nvidia.com/gpu=" + cardA + "::0"},
+			[]string{"nvidia.com/gpu=" + replicas(cardA, 4) + "," + replicas(cardB, 2)},
+			[]string{"a/p/c nvidia.com/gpu A 0.25 shared", "a/q/c nvidia.com/gpu A 0.25 shared"}, false},
+		{"several replicas of one card add up", []string{"a/p/c nvidia.com/gpu=" + cardA + "::2," + cardA + "::0," + cardB + "::1"},
+			[]string{"nvidia.com/gpu=" + replicas(cardA, 4) + "," + replicas(cardB, 2)},
+			[]string{"a/p/c nvidia.com/gpu A 0.5 shared", "a/p/c nvidia.com/gpu B 0.5 shared"}, false},
+		{"replicas never listed", []string{"a/p/c nvidia.com/gpu=" + cardA + "::2"}, nil,
+			[]string{"a/p/c nvidia.com/gpu A ? shared"}, false},
+		{"more replicas held than are left", []string{"a/p/c nvidia.com/gpu=" + cardA + "::2," + cardA + "::3", "a/q/c nvidia.com/gpu=" + cardA + "::1"},
+			[]string{"nvidia.com/gpu=" + replicas(cardA, 2)},
+			[]string{"a/p/c nvidia.com/gpu A 0.6667 shared", "a/q/c nvidia.com/gpu A 0.3333 shared"}, false},
+		{"two resources of one card count apart", []string{"a/p/c nvidia.com/gpu=" + cardA, "a/q/c nvidia.com/gpu.shared=" + cardB + "::0"},
+			[]string{"nvidia.com/gpu=" + cardA, "nvidia.com/gpu.shared=" + replicas(cardB, 5)},
+			[]string{"a/p/c nvidia.com/gpu A 1", "a/q/c nvidia.com/gpu.shared B 0.2 shared"}, false},
+		{"MIG", []string{"a/p/c nvidia.com/mig-3g.40gb=" + migD3, "a/q/c nvidia.com/mig-3g.40gb=" + migD7},
+			nil, []string{"a/p/c nvidia.com/mig-3g.40gb D D3 1", "a/q/c nvidia.com/mig-3g.40gb D D7 0.6667"}, false},
+		{"two compute instances are one GPU instance", []string{"a/q/c nvidia.com/mig-3g.40gb=" + migD7 + "," + migD8},
+			nil, []string{"a/q/c nvidia.com/mig-3g.40gb D D7 1"}, false},
+		{"replicas of MIG devices", []string{"a/q/c nvidia.com/mig-3g.40gb.shared=" + migD3 + "::0"},
+			[]string{"nvidia.com/mig-3g.40gb.shared=" + replicas(migD3, 3)},
+			[]string{"a/q/c nvidia.com/mig-3g.40gb.shared D D3 0.3333 shared"}, false},
+		{"GKE time sharing", []string{"a/q/c nvidia.com/gpu=nvidia0/vgpu0"},
+			[]string{"nvidia.com/gpu=nvidia0/vgpu0,nvidia0/vgpu1"}, []string{"a/q/c nvidia.com/gpu B 0.5 shared"}, false},
+		{"GKE MIG time sharing", []string{"a/q/c nvidia.com/gpu=nvidia2/gi3/vgpu0"},
+			[]string{"nvidia.com/gpu=nvidia2/gi3/vgpu0,nvidia2/gi3/vgpu1,nvidia2/gi7/vgpu0"}, []string{"a/q/c nvidia.com/gpu D D3 0.5 shared"}, false},
+		{"AWS", []string{"a/q/c k8s.amazonaws.com/vgpu=" + cardA + "-0"},
+			[]string{"k8s.amazonaws.com/vgpu=" + cardA + "-0," + cardA + "-1"}, []string{"a/q/c k8s.amazonaws.com/vgpu A 0.5 shared"}, false},
+		{"nos grants memory", []string{"a/p/c nvidia.com/gpu-10gb=" + cardA + "::0," + cardA + "::1", "a/q/c nvidia.com/gpu-20gb=" + cardA + "::0"},
+			[]string{"nvidia.com/gpu-10gb=" + replicas(cardA, 2), "nvidia.com/gpu-20gb=" + replicas(cardA, 1)},
+			[]string{"a/p/c nvidia.com/gpu-10gb A 0.5 shared 20GiB", "a/q/c nvidia.com/gpu-20gb A 0.5 shared 20GiB"}, false},
+		{"a name like nos's for time slices", []string{"a/p/c nvidia.com/gpu-40gb=" + cardA + "::0"},
+			[]string{"nvidia.com/gpu-40gb=" + replicas(cardA, 4)}, []string{"a/p/c nvidia.com/gpu-40gb A 0.25 shared"}, false},
+		{"nos on a card of unknown size", []string{"a/p/c nvidia.com/gpu-10gb=" + cardC + "::0"},
+			[]string{"nvidia.com/gpu-10gb=" + replicas(cardC, 2)}, []string{"a/p/c nvidia.com/gpu-10gb C ? shared"}, false},
+
+		{"a claim", []string{"a/p/c gpu.nvidia.com:x=gpu-0,gpu-3"}, nil,
+			[]string{"a/p/c gpu.nvidia.com A 1", "a/p/c gpu.nvidia.com B 1"}, false},
+		{"a claim of three containers", []string{"a/p/c gpu.nvidia.com:x=gpu-0", "a/p/d gpu.nvidia.com:x=gpu-0", "a/q/c gpu.nvidia.com:x=gpu-0"}, nil,
+			[]string{"a/p/c gpu.nvidia.com B 0.3333 shared", "a/p/d gpu.nvidia.com B 0.3333 shared", "a/q/c gpu.nvidia.com B 0.3333 shared"}, false},
+		{"claims of one name in two namespaces", []string{"a/p/c gpu.nvidia.com:x=gpu-0", "b/p/c gpu.nvidia.com:x=gpu-1"}, nil,
+			[]string{"a/p/c gpu.nvidia.com B 1", "b/p/c gpu.nvidia.com C 1"}, false},
+		{"a claim on a MIG device", []string{"a/p/c gpu.nvidia.com:x=gpu-2-mig-3g40gb-9-0"}, nil,
+			[]string{"a/p/c gpu.nvidia.com D D3 1"}, false},
+		{"two claims on one device: nobody tells the shares", []string{"a/p/c gpu.nvidia.com:x=gpu-0", "a/q/c gpu.nvidia.com:y=gpu-0"}, nil,
+			[]string{"a/p/c gpu.nvidia.com B ? shared", "a/q/c gpu.nvidia.com B ? shared"}, false},
+		{"a claim on a part", []string{"a/p/c gpu.nvidia.com:x=gpu-0@share1"}, nil, []string{"a/p/c gpu.nvidia.com B ? shared"}, false},
+		{"no cards in the claim", []string{"a/p/c compute-domain.nvidia.com:x=channel-0"}, nil, nil, false},
+
+		{"a lying scheme", []string{"a/p/c nvidia.com/gpu=" + cardA + "-1," + cardA + "-2 nvidia.com/gpumem=x,y,z"}, nil,
+			[]string{"a/p/c nvidia.com/gpu unresolved 2"}, true},
+		{"honest and lying side by side", []string{"a/p/c nvidia.com/gpu=" + cardA + " nvidia.com/vgpu-number=" + cardB + "::1"}, nil,
+			[]string{"a/p/c nvidia.com/gpu A 1", "a/p/c nvidia.com/vgpu-number unresolved 1"}, true},
+		{"a card that is not here is on no card that is", []string{"a/p/c nvidia.com/gpu=" + gone + "," + cardA}, nil,
+			[]string{"a/p/c nvidia.com/gpu A 1", "a/p/c nvidia.com/gpu unresolved 1"}, false},
+		{"a MIG device that is not here yet may be on any", []string{"a/p/c nvidia.com/gpu=MIG-" + mdev}, nil,
+			[]string{"a/p/c nvidia.com/gpu unresolved 1"}, true},
+		{"a card in a virtual machine", []string{"a/p/c gpu.nvidia.com:x=gpu-vfio-0"}, nil,
+			[]string{"a/p/c gpu.nvidia.com unresolved 1"}, false},
+		{"not GPUs", []string{"a/p/c rdma/hca=1 nvidia.com/hostdev=0000:18:00.0 nvidia.com/nic=0000:99:00.0 cpu/x=0"}, nil, nil, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := poll(t, newClock().source(&kubelet{pods: pods(c.pods...), devices: ids(c.allocatable...)}))
+			wantLines(t, h, c.want...)
+			if h.Untruthful != c.untruthful {
+				t.Errorf("untruthful: %v", h.Untruthful)
+			}
+			sums := map[gpu.UUID]float64{}
+			for _, x := range h.List {
+				sums[x.Card+x.Instance] += float64(x.Share.Or(0))
+				if x.Source != gpu.SourcePodResources {
+					t.Errorf("source %q", x.Source)
+				}
+			}
+			for at, sum := range sums {
+				if sum > 1+1e-9 {
+					t.Errorf("%s is held %v times", at, sum)
+				}
+			}
+		})
+	}
+}
+
+func TestEntriesOfOneContainerAreMerged(t *testing.T) {
+	list := pods("a/p/c nvidia.com/gpu="+cardA+"::0", "a/p/c nvidia.com/gpu="+cardA+"::1", "a/p/c nvidia.com/gpu="+cardA+"::0")
+	h := poll(t, newClock().source(&kubelet{pods: list, devices: ids("nvidia.com/gpu=" + replicas(cardA, 4))}))
+	wantLines(t, h, "a/p/c nvidia.com/gpu A 0.5 shared")
+}
+
+func TestResourcesAndPods(t *testing.T) {
+	k := &kubelet{pods: pods(
+		"a/p/c nvidia.com/gpu="+cardA+","+cardA+" rdma/hca=1",
+		"b/q/c aliyun.com/gpu-mem="+cardB+"-_-1,"+cardB+"-_-2",
+		"c/r/c gpu.nvidia.com:x=gpu-0",
+		"d/none/c rdma/hca=2",
+	), devices: ids("nvidia.com/gpu="+cardA+","+cardB+","+cardA, "aliyun.com/gpu-mem=x,y,z", "rdma/hca=1,2", "nvidia.com/mig-1g.10gb="+migD3,
+		"nvidia.com/hostdev=0000:18:00.0", "nvidia.com/gpumem=1,2")}
+	m := newClock().source(k)
+	h := poll(t, m)
+	want := []gpu.ResourceCount{
+		{Resource: "aliyun.com/gpu-mem", Allocatable: gpu.Some(3), Allocated: 2},
+		{Resource: "gpu.nvidia.com", Allocated: 1},
+		{Resource: "nvidia.com/gpu", Allocatable: gpu.Some(2), Allocated: 1},
+		{Resource: "nvidia.com/mig-1g.10gb", Allocatable: gpu.Some(1), Allocated: 0},
+	}
+	if !reflect.DeepEqual(h.Resources, want) {
+		t.Errorf("resources %+v\nwant %+v", h.Resources, want)
+	}
+	if want := []gpu.PodRef{{Namespace: "a", Pod: "p"}, {Namespace: "b", Pod: "q"}, {Namespace: "c", Pod: "r"}}; !slices.Equal(h.Pods, want) {
+		t.Errorf("pods %v", h.Pods)
+	}
+
+	// The plugin stops and the pods end: names stay, at 0, and pods that do not hold are not told.
+	k.pods, k.devices = pods("d/none/c rdma/hca=2"), ids()
+	poll(t, m)
+	h = poll(t, m)
+	want = []gpu.ResourceCount{
+		{Resource: "aliyun.com/gpu-mem", Allocatable: gpu.Some(0)},
+		{Resource: "gpu.nvidia.com"},
+		{Resource: "nvidia.com/gpu", Allocatable: gpu.Some(0)},
+		{Resource: "nvidia.com/mig-1g.10gb", Allocatable: gpu.Some(0)},
+	}
+	if !reflect.DeepEqual(h.Resources, want) {
+		t.Errorf("resources %+v\nwant %+v", h.Resources, want)
+	}
+	if len(h.Pods) != 0 || len(h.List) != 0 || !h.Known {
+		t.Errorf("still held: %+v", h)
+	}
+}
+
+func TestACardUnderANetworkName(t *testing.T) {
+	k := &kubelet{pods: pods("a/p/c nvidia.com/mine=0000:18:00.0", "a/q/c nvidia.com/other=0000:99:00.0")}
+	h := poll(t, newClock().source(k))
+	wantLines(t, h, "a/p/c nvidia.com/mine A 1")
+	if want := []gpu.ResourceCount{{Resource: "nvidia.com/mine", Allocated: 1}}; !reflect.DeepEqual(h.Resources, want) {
+		t.Errorf("resources %+v", h.Resources)
+	}
+}
+
+func TestSharesOutliveThePlugin(t *testing.T) {
+	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardA + "::2"), devices: ids("nvidia.com/gpu=" + replicas(cardA, 4))}
+	m := newClock().source(k)
+	poll(t, m)
+	k.devices = ids()
+	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A 0.25 shared")
+	k.devices = ids("nvidia.com/gpu=" + replicas(cardA, 2))
+	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A 0.5 shared")
+	k.devices, k.capacityErr = nil, errors.New("no")
+	h := poll(t, m)
+	wantLines(t, h, "a/p/c nvidia.com/gpu A 0.5 shared")
+	if s := h.Sources[0]; s.Errors != 1 || !s.Up || s.Message != "" {
+		t.Errorf("the second call failing: %+v", s)
+	}
+	k.capacityErr = fmt.Errorf("x: %w", errors.ErrUnsupported)
+	if s := poll(t, m).Sources[0]; s.Errors != 1 {
+		t.Errorf("not offered is no error: %+v", s)
+	}
+}
+
+func TestSince(t *testing.T) {
+	c := newClock()
+	k := &kubelet{pods: pods("a/old/c nvidia.com/gpu=" + cardA)}
+	m := c.source(k)
+	since := func(h gpu.Holdings) string {
+		var out []string
+		for _, x := range h.List {
+			s := "?"
+			if at, ok := x.Since.Get(); ok {
+				s = at.Format("04:05")
+			}
+			out = append(out, x.Container.Pod+" "+s)
+		}
+		return strings.Join(out, ", ")
+	}
+	check := func(want string) {
+		t.Helper()
+		if got := since(poll(t, m)); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	check("old ?")
+	c.advance(10 * time.Second)
+	k.pods = pods("a/old/c nvidia.com/gpu="+cardA, "a/young/c nvidia.com/gpu="+cardB)
+	check("old ?, young 00:10")
+	c.advance(10 * time.Second)
+	check("old ?, young 00:10")
+	// Several ids of one card began with the first of them; a holding of unknown age stays of unknown age.
+	k.pods = pods("a/old/c nvidia.com/gpu="+cardA+","+cardA+"::1", "a/young/c nvidia.com/gpu="+cardB+","+cardB+"::1")
+	check("old ?, young 00:10")
+	// Terminating pods are listed, and hold. Failures in between change nothing.
+	k.err = errors.New("down")
+	c.advance(time.Hour)
+	if err := m.Poll(t.Context()); err == nil {
+		t.Fatal("no error")
+	}
+	if h := m.Holdings(node()); h.Known || h.List != nil {
+		t.Errorf("an hour old, and known: %+v", h)
+	}
+	k.err = nil
+	check("old ?, young 00:10")
+	// What was away begins anew.
+	k.pods = pods("a/young/c nvidia.com/gpu=" + cardB)
+	poll(t, m)
+	c.advance(time.Second)
+	k.pods = pods("a/old/c nvidia.com/gpu="+cardA, "a/young/c nvidia.com/gpu="+cardB)
+	check("old 00:21, young 00:10")
+}
+
+func TestAnAnswerThatDropsEverythingNeedsASecond(t *testing.T) {
+	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardA)}
+	m := newClock().source(k)
+	began := poll(t, m)
+	if !began.Known || len(began.List) != 1 {
+		t.Fatalf("%+v", began)
+	}
+	// The kubelet restarts: nothing, then the pods again.
+	k.pods = pods()
+	h := poll(t, m)
+	wantLines(t, h, "a/p/c nvidia.com/gpu A 1")
+	if !h.Known || !h.Sources[0].Up {
+		t.Errorf("%+v", h)
+	}
+	k.pods = pods("a/p/c nvidia.com/gpu=" + cardA)
+	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A 1")
+	// A doubt does not survive an answer, nor a failure.
+	k.pods = pods()
+	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A 1")
+	k.err = errors.New("down")
+	m.Poll(t.Context())
+	k.err = nil
+	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A 1")
+	// The second of its kind is believed, and then they need no confirmation any more.
+	h = poll(t, m)
+	wantLines(t, h)
+	if !h.Known {
+		t.Error("believed, and not known")
+	}
+	wantLines(t, poll(t, m))
+	// Pods that come are believed at once.
+	k.pods = pods("a/q/c nvidia.com/gpu=" + cardA)
+	wantLines(t, poll(t, m), "a/q/c nvidia.com/gpu A 1")
+	// Unresolved ids are holdings too.
+	k.pods = pods("a/q/c nvidia.com/gpu=strange")
+	wantLines(t, poll(t, m), "a/q/c nvidia.com/gpu unresolved 1")
+	k.pods = pods("a/other/c")
+	wantLines(t, poll(t, m), "a/q/c nvidia.com/gpu unresolved 1")
+}
+
+func TestTheFirstAnswer(t *testing.T) {
+	m := newClock().source(&kubelet{pods: pods()})
+	if h := m.Holdings(node()); h.Known || !h.Configured || h.Sources[0].Up || h.Sources[0].Message == "" {
+		t.Errorf("before any answer: %+v", h)
+	}
+	// No pods at all, not even the exporter's own: the kubelet is still starting.
+	if h := poll(t, m); h.Known || !h.Sources[0].Up {
+		t.Errorf("no pods, and known: %+v", h)
+	}
+	if h := poll(t, m); !h.Known {
+		t.Errorf("twice no pods: %+v", h)
+	}
+	// Pods without cards are an answer.
+	m = newClock().source(&kubelet{pods: pods("a/exporter/c")})
+	if h := poll(t, m); !h.Known || len(h.List) != 0 {
+		t.Errorf("%+v", h)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	c := newClock()
+	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardA)}
+	m := c.source(k)
+	h := poll(t, m)
+	if s := h.Sources[0]; s.Name != "podresources" || !s.Up || s.Message != "" || s.LastSuccess.Or(time.Time{}) != c.now || s.Errors != 0 || !s.Duration.Present() {
+		t.Errorf("good: %+v", s)
+	}
+	if l := h.Lanes; len(l) != 1 || l[0].Lane != gpu.LaneKubelet || l[0].Interval != DefaultInterval || !l[0].Duration.Present() {
+		t.Errorf("lanes: %+v", l)
+	}
+	good := c.now
+	k.err = errors.New("broken\nin two lines")
+	c.advance(35 * time.Second)
+	if err := m.Poll(t.Context()); !errors.Is(err, k.err) {
+		t.Errorf("Poll returned %v", err)
+	}
+	h = m.Holdings(node())
+	if s := h.Sources[0]; s.Up || s.Errors != 1 || s.LastSuccess.Or(time.Time{}) != good ||
+		s.Message != "/run/k.sock: broken in two lines; using the answer of 35s ago" {
+		t.Errorf("failing: %+v", s)
+	}
+	wantLines(t, h, "a/p/c nvidia.com/gpu A 1")
+	c.advance(5 * time.Minute)
+	h = m.Holdings(node())
+	if s := h.Sources[0]; h.Known || !h.Configured || s.Message != "/run/k.sock: broken in two lines; the last answer is 5m35s old and no longer used" {
+		t.Errorf("too old: %+v", h)
+	}
+	k.err = nil
+	if h := poll(t, m); !h.Known || !h.Sources[0].Up || h.Sources[0].Errors != 1 {
+		t.Errorf("again: %+v", h)
+	}
+}
+
+func TestOurOwnEndIsNoFailure(t *testing.T) {
+	k := &kubelet{err: context.Canceled}
+	m := newClock().source(k)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := m.Poll(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if s := m.Holdings(nil).Sources[0]; s.Errors != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestNoSource(t *testing.T) {
+	m := New(Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := m.Poll(ctx); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := m.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	if h := m.Holdings(node()); h.Configured || h.Known || len(h.Sources) != 0 || len(h.Lanes) != 0 {
+		t.Errorf("%+v", h)
+	}
+	if m.Unrecognised() != nil {
+		t.Error("ids from nowhere")
+	}
+}
+
+func TestHoldingsAreCached(t *testing.T) {
+	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardA)}
+	m := newClock().source(k)
+	if err := m.Poll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	inv := node()
+	first, second := m.Holdings(inv), m.Holdings(inv)
+	if &first.List[0] != &second.List[0] {
+		t.Error("resolved twice for the same answer and cards")
+	}
+	if h := m.Holdings(nil); len(h.List) != 0 || len(h.Unresolved) != 1 {
+		t.Errorf("without cards: %+v", h)
+	}
+	other := &gpu.Inventory{Cards: inv.Cards[1:]}
+	if h := m.Holdings(other); len(h.List) != 0 || len(h.Unresolved) != 1 || h.Untruthful {
+		t.Errorf("with other cards: %+v", h)
+	}
+	if allocs := testing.AllocsPerRun(100, func() { m.Holdings(other) }); allocs > 4 {
+		t.Errorf("%v allocations for what is known already", allocs)
+	}
+}
+
+func TestStrangeIDsAreSaidOnce(t *testing.T) {
+	var log strings.Builder
+	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=what-1,what-2 aliyun.com/gpu-mem="+cardA+"-_-1 example.com/gpu="+cardA,
+		"b/p/c nvidia.com/gpu=what-3")}
+	m := newMap(Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, k)
+	for range 3 {
+		poll(t, m)
+	}
+	if n := strings.Count(log.String(), "\n"); n != 3 {
+		t.Errorf("%d lines for three kinds:\n%s", n, log.String())
+	}
+	got := m.Unrecognised()
+	want := []Unrecognised{
+		{Resource: "aliyun.com/gpu-mem", Scheme: "aliyun gpushare", Shape: "GPU-#-#-#-#-#-_-#", Truth: aliyun.truth, Devices: 1},
+		{Resource: "example.com/gpu", Scheme: "unlisted", Shape: "GPU-#-#-#-#-#", Truth: got[1].Truth, Devices: 1},
+		{Resource: "nvidia.com/gpu", Shape: "what-#", Devices: 3},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+}
+
+// A plugin that invents an id per MiB of eight cards is the largest answer there is.
+func TestAMillionInventedIDs(t *testing.T) {
+	invented := make([]string, 500_000)
+	for i := range invented {
+		invented[i] = fmt.Sprintf("%s-_-%d", cardA, i)
+	}
+	k := &kubelet{pods: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{Namespace: "a", Name: "p",
+		Containers: []*podresources.ContainerResources{{Name: "c", Devices: []*podresources.ContainerDevices{
+			{ResourceName: "aliyun.com/gpu-mem", DeviceIds: invented}}}}}}}}
+	m := newClock().source(k)
+	wantLines(t, poll(t, m), fmt.Sprintf("a/p/c aliyun.com/gpu-mem unresolved %d", len(invented)))
+}
+
+func TestDelay(t *testing.T) {
+	jitter := 0.5
+	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardA), err: errors.New("down")}
+	m := newMap(Options{Jitter: func() float64 { return jitter }}, k)
+	if d := m.delay(); d != 10*time.Second {
+		t.Errorf("before anything: %s", d)
+	}
+	for _, want := range []time.Duration{2, 4, 8, 16, 32, 60, 60} {
+		m.Poll(t.Context())
+		if d := m.delay(); d != want*time.Second {
+			t.Errorf("delay %s, want %d s", d, want)
+		}
+	}
+	for j, want := range map[float64]time.Duration{0: 30 * time.Second, 0.999999999: 90*time.Second - 60} {
+		jitter = j
+		if d := m.delay(); d != want {
+			t.Errorf("delay %s with jitter %v, want %s", d, j, want)
+		}
+	}
+	k.err = nil
+	poll(t, m)
+	if d := m.delay(); d != 10*time.Second {
+		t.Errorf("healthy: %s", d)
+	}
+	k.pods = pods()
+	poll(t, m)
+	if d := m.delay(); d != 2*time.Second {
+		t.Errorf("in doubt: %s", d)
+	}
+}
+
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardA)}
+		m := newMap(Options{}, k)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+		synctest.Wait()
+		if n := k.lists.Load(); n != 1 {
+			t.Errorf("%d polls at the start", n)
+		}
+		time.Sleep(95 * time.Second)
+		synctest.Wait()
+		if n := k.lists.Load(); n != 10 {
+			t.Errorf("%d polls in 95 s", n)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestConcurrentUse(t *testing.T) {
+	m := newMap(Options{}, &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardA + " aliyun.com/gpu-mem=x"), devices: ids("nvidia.com/gpu=" + cardA)})
+	inventories := []*gpu.Inventory{node(), node(), nil}
+	var all sync.WaitGroup
+	for i := range 6 {
+		all.Go(func() {
+			for range 200 {
+				if i == 0 {
+					m.Poll(t.Context())
+				}
+				m.Holdings(inventories[i%3])
+				m.Unrecognised()
+			}
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,26 @@
+package podmap
+
+import "strings"
+
+// networkNames begin the names that NVIDIA's network operator and its documentation give to resources.
+var networkNames = []string{"hostdev", "mlnx", "rdma", "sriov", "roce", "infiniband", "macvlan", "ipoib", "bf_", "bf2", "bf3"}
+
+// network are NVIDIA's network cards: no GPUs. Their ids are PCI addresses, auxiliary devices
+// (mlx5_core.sf.4) or plain numbers.
+var network = scheme{
+	name:    "nvidia network operator",
+	verdict: foreign,
+	owns:    underNVIDIA,
+	read: func(resource, id string) (ref, bool) {
+		if strings.HasPrefix(id, "mlx5_") {
+			return ref{}, true
+		}
+		name := strings.TrimPrefix(resource, nvidiaPrefix)
+		for _, prefix := range networkNames {
+			if strings.HasPrefix(name, prefix) {
+				return ref{}, true
+			}
+		}
+		return ref{}, strings.Contains(name, "NVSWITCH")
+	},
+}

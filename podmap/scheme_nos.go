@@ -1,0 +1,34 @@
+package podmap
+
+import (
+	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// nos is nebuly's MPS fork of the device plugin: slices of a card under names like nvidia.com/gpu-10gb.
+// The number in the name is the memory that one slice grants, in GiB.
+var nos = scheme{
+	name:    "nos",
+	verdict: honest,
+	owns:    func(resource string) bool { return nosMemory(resource) > 0 },
+	read: func(resource, id string) (ref, bool) {
+		r, ok := readUUIDReplica(id, "::")
+		r.memory = nosMemory(resource)
+		return r, ok
+	},
+}
+
+// nosMemory is what one slice of the resource grants, 0 where the name is not of this scheme.
+func nosMemory(resource string) gpu.Bytes {
+	size, ok := strings.CutPrefix(resource, nvidiaPrefix+"gpu-")
+	if !ok {
+		return 0
+	}
+	size, ok = strings.CutSuffix(size, "gb")
+	gib, numeric := decimal(size)
+	if !ok || !numeric {
+		return 0
+	}
+	return gpu.Bytes(gib) << 30
+}
