@@ -194,7 +194,7 @@ func (k *Kubelet) serveOne(ctx context.Context, socket string, number int) error
 		k.mu.Unlock()
 		if !stays || ctx.Err() != nil {
 			server.Stop()
-			<-ended
+			_ = <-ended
 			return nil
 		}
 		select {

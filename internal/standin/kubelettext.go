@@ -68,7 +68,7 @@ func (n *KubeletNode) parseAllocatable(fields []string) error {
 
 func (n *KubeletNode) parsePod(fields []string) error {
 	if len(fields) == 0 {
-		return fmt.Errorf("want: pod NAMESPACE/NAME container NAME ...")
+		return fmt.Errorf("want: pod NAMESPACE/NAME container NAME and its devices")
 	}
 	namespace, name, ok := strings.Cut(fields[0], "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
@@ -83,7 +83,7 @@ func (n *KubeletNode) parsePod(fields []string) error {
 		return nil
 	}
 	if len(fields) < 3 || fields[1] != "container" {
-		return fmt.Errorf("pod %s: want: container NAME ...", fields[0])
+		return fmt.Errorf("pod %s: want: container NAME and its devices", fields[0])
 	}
 	p := &n.Pods[i]
 	j := slices.IndexFunc(p.Containers, func(c KubeletContainer) bool { return c.Name == fields[2] })

@@ -1,0 +1,180 @@
+package scenario
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+func migUUID(given string, card int, d migDevice) gpu.UUID {
+	if given != "" {
+		return gpu.UUID(given)
+	}
+	return gpu.UUID(fmt.Sprintf("MIG-%08x-%04x-5000-8000-%012x", card, d.gi, d.ci))
+}
+
+// finish puts boards and cards together, once every line has been read.
+func (p *parser) finish() error {
+	for _, c := range p.cards {
+		if err := p.finishCard(c); err != nil {
+			return err
+		}
+		p.s.Cards = append(p.s.Cards, c.card)
+	}
+	p.addMIGEvents()
+	slices.SortStableFunc(p.s.events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(p.s.system, func(a, b answer) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(p.s.driver, func(a, b driverStep) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(p.s.stalls, func(a, b stall) int { return cmp.Compare(a.at, b.at) })
+	return nil
+}
+
+func (p *parser) finishCard(c *cardBlock) error {
+	card := &c.card
+	board := p.boards[card.Board]
+	if board == nil {
+		board = &boardBlock{}
+	}
+	card.ring, card.model = board.ring, board.model
+	if c.block.ring.entries > 0 {
+		card.ring = c.block.ring
+	}
+	if c.block.model.given {
+		card.model = c.block.model
+	}
+	card.profiles = slices.Concat(board.profiles, c.block.profiles)
+	if len(card.profiles) > maxProfilesPerCard {
+		return c.at.errorf("expected at most %d profiles", maxProfilesPerCard)
+	}
+
+	// The board's lines, the card's, and then what follows from the model; the first two may say otherwise.
+	base := map[string]value{}
+	var order []string
+	set := func(a answer) {
+		if _, known := base[a.key]; !known {
+			order = append(order, a.key)
+		}
+		base[a.key] = a.value
+	}
+	for _, a := range slices.Concat(board.answers, c.block.answers) {
+		set(a)
+	}
+	for _, a := range card.implied(base) {
+		set(a)
+	}
+	for _, key := range order {
+		card.answers = append(card.answers, answer{key: key, value: base[key]})
+	}
+	for _, line := range c.scripts {
+		a := line.answer
+		if line.back {
+			v, known := base[a.key]
+			if !known {
+				v = value{code: returnCodes["NOT_SUPPORTED"]}
+				if line.key.override || len(line.key.components) == 0 {
+					v = value{} // works again by itself
+				}
+			}
+			a.value = v
+		}
+		card.answers = append(card.answers, a)
+	}
+	slices.SortStableFunc(card.answers, func(a, b answer) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(card.faults, func(a, b fault) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(card.stalls, func(a, b stall) int { return cmp.Compare(a.at, b.at) })
+	return c.finishMIG()
+}
+
+// implied are the answers that follow from the model, the ring and each other. A line of the scenario
+// goes before them.
+func (c *Card) implied(base map[string]value) []answer {
+	var out []answer
+	sum := func(key string, components ...component) {
+		if _, known := base[key]; !known {
+			v := value{components: components, valueType: typeULongLong}
+			if len(key) > 5 && key[:6] == "Field[" {
+				v.valueType = fieldType(key)
+			}
+			out = append(out, answer{key: key, value: v})
+		}
+	}
+	variable := func(name string, factor float64) component {
+		return component{terms: []term{{factor, name}}}
+	}
+	if c.model.busyWatts > 0 {
+		sum("PowerUsage", variable("power", 1))
+		sum("TotalEnergyConsumption", variable("energy", 1))
+		sum("Field[83]", variable("energy", 1))
+		sum("Field[185,0]", variable("power", 1))
+		sum("Field[186,0]", variable("power_instant", 1))
+	}
+	if c.model.busyCelsius > 0 {
+		sum("Temperature[0]", variable("temperature", 1))
+	}
+	if c.ring.entries > 0 {
+		sum("UtilizationRates", variable("util", 100), variable("memutil", 100))
+	}
+	// The older call counts reserved memory as used.
+	if v2, known := base["MemoryInfo_v2"]; known && len(v2.components) == 4 {
+		if total, used, free, reserved := v2.components[0], v2.components[1], v2.components[2], v2.components[3]; total.isExact &&
+			reserved.isExact && !used.isExact {
+			all := append(slices.Clone(used.terms), term{float64(reserved.exact), "1"})
+			sum("MemoryInfo", total, component{terms: all}, free)
+		}
+	}
+	return out
+}
+
+func (c *cardBlock) finishMIG() error {
+	card := &c.card
+	slices.SortStableFunc(c.migs, func(a, b migLine) int { return cmp.Compare(a.at, b.at) })
+	if len(c.migs) > maxLayoutsPerCard {
+		return c.migs[maxLayoutsPerCard].errorf("expected at most %d MIG changes of a card", maxLayoutsPerCard)
+	}
+	state := layout{}
+	for _, line := range c.migs {
+		if len(card.profiles) == 0 {
+			return line.errorf("expected a board with MIG profiles")
+		}
+		state.at = line.at
+		switch line.kind {
+		case "pending":
+			state.pending = line.pending
+		case "apply":
+			state.current = state.pending
+			devices, err := parseLayout(line.layout, card)
+			if err != nil {
+				return line.errorf("layout: %w", err)
+			}
+			if len(devices) > 0 && !state.current {
+				return line.errorf("expected mig pending on before a layout")
+			}
+			state.devices = devices
+		}
+		card.layouts = append(card.layouts, state)
+	}
+	seen := map[gpu.UUID]bool{}
+	for _, l := range card.layouts {
+		clear(seen)
+		for _, d := range l.devices {
+			if seen[d.uuid] {
+				return c.at.errorf("expected each MIG device to have its own uuid, found %s twice", d.uuid)
+			}
+			seen[d.uuid] = true
+		}
+	}
+	return nil
+}
+
+// addMIGEvents posts the event with which the driver tells of a new layout.
+func (p *parser) addMIGEvents() {
+	for _, c := range p.s.Cards {
+		for _, l := range c.layouts {
+			if l.at > 0 {
+				p.s.events = append(p.s.events, event{at: l.at, card: c.Index, kind: eventMIGChange, gi: 1<<32 - 1, ci: 1<<32 - 1})
+			}
+		}
+	}
+}

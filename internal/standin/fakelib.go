@@ -1,0 +1,210 @@
+// Package standin plays a node without GPUs: a driver library that answers from a scenario, and around it
+// what else a node has (the kubelet's socket and files, /proc, a clock). It serves tests and the demo; no
+// shipped program imports it.
+package standin
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+)
+
+// libraryName is the file name under which NVML is looked for.
+const libraryName = "libnvidia-ml.so.1"
+
+// symbolValues are the values of the macro SYMBOLS, by the name of the driver branch.
+var symbolValues = map[string]string{"R470": "470", "R535": "535", "R580": "580", "R595": "595", "newest": "9999"}
+
+// BuildFakeNVML compiles the stand-in driver with the functions of a driver branch (a Symbols of a
+// scenario) and puts it into outDir as libnvidia-ml.so.1. It needs gcc, and the go command to find NVIDIA's
+// header in the module cache. What was compiled before from the same sources is taken from the user's
+// cache directory. It is safe for concurrent use, also by several processes.
+func BuildFakeNVML(ctx context.Context, symbols, outDir string) (path string, err error) {
+	value, known := symbolValues[symbols]
+	if !known {
+		return "", fmt.Errorf("building the stand-in driver: expected a symbol set of %s, found %q",
+			strings.Join(scenario.SymbolSets, ", "), symbols)
+	}
+	root, err := repositoryRoot()
+	if err != nil {
+		return "", fmt.Errorf("building the stand-in driver: %w", err)
+	}
+	include, err := headerDir(ctx, root)
+	if err != nil {
+		return "", fmt.Errorf("building the stand-in driver: %w", err)
+	}
+	sources, err := filepath.Glob(filepath.Join(root, "testdata", "fakenvml", "*.c"))
+	if err != nil || len(sources) == 0 {
+		return "", fmt.Errorf("building the stand-in driver: no C sources in %s/testdata/fakenvml", root)
+	}
+	slices.Sort(sources)
+	args := []string{"-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Wno-deprecated-declarations", "-fPIC", "-shared",
+		"-fvisibility=hidden", "-pthread", "-DSYMBOLS=" + value, "-Wl,-soname," + libraryName}
+	digest, err := digestOf(append(slices.Clone(args), runtime.GOARCH), append(slices.Clone(sources),
+		filepath.Join(root, "testdata", "fakenvml", "fakenvml.h"), filepath.Join(include, "nvml.h")))
+	if err != nil {
+		return "", fmt.Errorf("building the stand-in driver: %w", err)
+	}
+	path = filepath.Join(outDir, libraryName)
+	cached := filepath.Join(cacheDir(), digest, libraryName)
+	if err := os.MkdirAll(filepath.Dir(cached), 0o755); err != nil {
+		cached = path // a home that cannot be written to: build in place, each time
+	}
+	if _, err := os.Stat(cached); err != nil {
+		if err := compile(ctx, slices.Concat(args, []string{"-I" + include}, sources), cached); err != nil {
+			return "", fmt.Errorf("building the stand-in driver: %w", err)
+		}
+	}
+	if cached == path {
+		return path, nil
+	}
+	if err := copyFile(cached, path); err != nil {
+		return "", fmt.Errorf("building the stand-in driver: %w", err)
+	}
+	return path, nil
+}
+
+// repositoryRoot finds the go.mod of this module, from the working directory upward.
+func repositoryRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && bytes.Contains(text, []byte("module github.com/gpu-exporter/gpu-exporter\n")) {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("no go.mod of gpu-exporter in the working directory or above it: run this inside the repository")
+		}
+		dir = parent
+	}
+}
+
+// headerDir is where go-nvml keeps NVIDIA's nvml.h.
+func headerDir(ctx context.Context, root string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml")
+	cmd.Dir = root
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("finding go-nvml in the module cache: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	dir := strings.TrimSpace(string(out))
+	if dir == "" {
+		return "", errors.New("go-nvml is not in the module cache: run go mod download")
+	}
+	return filepath.Join(dir, "pkg", "nvml"), nil
+}
+
+func digestOf(words, files []string) (string, error) {
+	h := sha256.New()
+	for _, w := range words {
+		fmt.Fprintf(h, "%q\n", w)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s %d\n", filepath.Base(name), len(text))
+		h.Write(text)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:32], nil
+}
+
+func cacheDir() string {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		base = os.TempDir()
+	}
+	return filepath.Join(base, "gpu-exporter", "fakenvml")
+}
+
+// compile runs gcc and moves the result into place at once, so that nobody sees half a library.
+func compile(ctx context.Context, args []string, path string) error {
+	tmp, err := os.MkdirTemp(filepath.Dir(path), "build")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	out := filepath.Join(tmp, libraryName)
+	cmd := exec.CommandContext(ctx, "gcc", slices.Concat(args, []string{"-o", out, "-lm"})...)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("gcc: %w: %s", err, bytes.TrimSpace(text))
+	}
+	return os.Rename(out, path)
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	tmp, err := os.CreateTemp(filepath.Dir(to), libraryName+".*")
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(tmp, in)
+	err = errors.Join(err, tmp.Chmod(0o755), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), to)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp.Name()))
+	}
+	return nil
+}
+
+// Scenario loads testdata/scenarios/NAME.scenario of the repository.
+func Scenario(name string) (*scenario.Scenario, error) {
+	root, err := repositoryRoot()
+	if err != nil {
+		return nil, err
+	}
+	return scenario.Load(filepath.Join(root, "testdata", "scenarios", name+".scenario"))
+}
+
+// Play writes what a process needs to play a scenario into dir: the flat scenario and a control file with
+// a stepped clock that stands at 0. env is to be added to the environment of whoever loads the library.
+// The caller closes the control.
+func Play(s *scenario.Scenario, dir string) (env []string, control *scenario.Control, err error) {
+	return play(s, dir, func(path string) (*scenario.Control, error) {
+		// A round moment, so that timestamps can be read by eye.
+		return scenario.NewControl(path, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	})
+}
+
+// PlayLive is Play under a clock that runs by itself, from now on.
+func PlayLive(s *scenario.Scenario, dir string) (env []string, control *scenario.Control, err error) {
+	return play(s, dir, scenario.NewRealControl)
+}
+
+func play(s *scenario.Scenario, dir string, newControl func(path string) (*scenario.Control, error)) ([]string, *scenario.Control, error) {
+	flat := filepath.Join(dir, "scenario.flat")
+	if err := os.WriteFile(flat, s.Flat(), 0o644); err != nil {
+		return nil, nil, fmt.Errorf("playing scenario %s: %w", s.Name, err)
+	}
+	control, err := newControl(filepath.Join(dir, "scenario.control"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("playing scenario %s: %w", s.Name, err)
+	}
+	return []string{"FAKENVML_SCENARIO=" + flat, "FAKENVML_CONTROL=" + control.Path()}, control, nil
+}

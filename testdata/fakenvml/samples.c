@@ -1,0 +1,220 @@
+/* The driver's sample rings: utilisation of the card, and of processes. A ring holds the last so many
+ * cells of equal length; a sample describes the cell that ends at its timestamp. */
+#include "fakenvml.h"
+
+#include <string.h>
+
+#define MAX_RING 4096
+
+/* The cells that the ring holds now are (first, last], by number; cell k ends k periods after second 0. */
+static void ring_bounds(const struct call *call, int64_t *first, int64_t *last)
+{
+    const struct card *c = call->card;
+    *last = call->now / c->ring_period;
+    *first = *last - c->ring_entries;
+    int64_t loaded = model_loaded_since(call->scenario, call->now) / c->ring_period;
+    if (*first < loaded)
+        *first = loaded;
+}
+
+static uint64_t cell_timestamp(const struct card *c, int64_t cell)
+{
+    /* A clock since boot begins an odd while before the scenario, so that nobody takes it for an epoch. */
+    int64_t base = c->ring_boot_clock ? 4242000000LL : clock_realtime_us(0);
+    return (uint64_t)(base + cell * (c->ring_period / 1000));
+}
+
+static double cell_part(const struct card *c, int64_t cell, bool memory, double *share)
+{
+    struct sums sums = {0};
+    model_integrate(c, (cell - 1) * c->ring_period, cell * c->ring_period, &sums, share);
+    return (memory ? sums.dram : sums.busy) / (double)c->ring_period;
+}
+
+static bool cell_kept(const struct card *c, int64_t cell)
+{
+    /* A ring that stops when idle keeps the first idle sample, and then nothing. */
+    return !c->ring_stops || cell_part(c, cell, false, NULL) > 0 || (cell > 1 && cell_part(c, cell - 1, false, NULL) > 0);
+}
+
+static nvmlReturn_t sample_value(const struct call *call, nvmlSamplingType_t type, int64_t cell, unsigned int *value)
+{
+    char key[64];
+    const struct answer *a =
+        scenario_answer(call->scenario, call->card->index, keyf(key, sizeof key, "Samples[%u]", (unsigned)type), call->now);
+    if (a != NULL && a->code > 0)
+        return (nvmlReturn_t)a->code;
+    if (a != NULL && a->ncomponents > 0)
+        return answer_u32(call, key, 0, value);
+    const struct card *c = call->card;
+    switch (type) {
+    case NVML_TOTAL_POWER_SAMPLES:
+        if (c->busy_mw == 0)
+            return NVML_ERROR_NOT_SUPPORTED;
+        *value = (unsigned int)(c->idle_mw + (c->busy_mw - c->idle_mw) * cell_part(c, cell, false, NULL) + 0.5);
+        return NVML_SUCCESS;
+    case NVML_GPU_UTILIZATION_SAMPLES:
+        *value = (unsigned int)(100 * cell_part(c, cell, false, NULL) + 0.5);
+        return NVML_SUCCESS;
+    case NVML_MEMORY_UTILIZATION_SAMPLES:
+        *value = (unsigned int)(100 * cell_part(c, cell, true, NULL) + 0.5);
+        return NVML_SUCCESS;
+    default:
+        return NVML_ERROR_NOT_SUPPORTED;
+    }
+}
+
+nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type, unsigned long long last_seen,
+                                  nvmlValueType_t *value_type, unsigned int *count, nvmlSample_t *samples)
+{
+    DEVICE_CALL("Samples", device, ON_GPU);
+    REQUIRE(count != NULL && value_type != NULL && (samples == NULL || *count > 0));
+    const struct card *c = call.card;
+    if (c->ring_period <= 0 || (call.layout->current && type != NVML_TOTAL_POWER_SAMPLES))
+        return NVML_ERROR_NOT_SUPPORTED;
+    unsigned int probe;
+    nvmlReturn_t r = sample_value(&call, type, 1, &probe);
+    if (r != NVML_SUCCESS)
+        return r;
+    *value_type = NVML_VALUE_TYPE_UNSIGNED_INT;
+    if (samples == NULL) {
+        *count = c->ring_sizing;
+        return NVML_SUCCESS;
+    }
+    int64_t first, last;
+    ring_bounds(&call, &first, &last);
+    /* What does not fit is dropped from the old end. */
+    int64_t wanted[MAX_RING];
+    unsigned int found = 0;
+    for (int64_t cell = last; cell > first && found < *count && found < MAX_RING; cell--) {
+        if (cell_timestamp(c, cell) <= last_seen)
+            break;
+        if (cell_kept(c, cell))
+            wanted[found++] = cell;
+    }
+    if (found == 0)
+        return NVML_ERROR_NOT_FOUND;
+    for (unsigned int i = 0; i < found; i++) {
+        int64_t cell = wanted[found - 1 - i];
+        memset(&samples[i], 0, sizeof samples[i]);
+        samples[i].timeStamp = cell_timestamp(c, cell);
+        r = sample_value(&call, type, cell, &samples[i].sampleValue.uiVal);
+        if (r != NVML_SUCCESS)
+            return r;
+    }
+    if (c->ring_zeros) /* the rest of the ring, as if it had been filled */
+        memset(&samples[found], 0, (*count - found) * sizeof *samples);
+    else
+        *count = found;
+    return NVML_SUCCESS;
+}
+
+/* ---- processes ---- */
+
+/* A number in [0, 1) that depends on nothing but its arguments (the mixer of SplitMix64). */
+static double draw(uint64_t card, uint64_t cell)
+{
+    uint64_t x = cell * 0x9e3779b97f4a7c15ull + card + 1;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return (double)((x ^ (x >> 31)) >> 11) / 9007199254740992.0;
+}
+
+struct tally {
+    unsigned int pid;
+    double sm, memory;
+    unsigned int cells;
+    int64_t newest;
+};
+
+#define MAX_TALLIES 256
+
+static struct tally *tally_of(struct tally *tallies, unsigned int *n, unsigned int pid)
+{
+    for (unsigned int i = 0; i < *n; i++) {
+        if (tallies[i].pid == pid)
+            return &tallies[i];
+    }
+    if (*n >= MAX_TALLIES)
+        return NULL;
+    tallies[*n] = (struct tally){.pid = pid};
+    return &tallies[(*n)++];
+}
+
+/* Each cell belongs to the one process that was seen on the card, drawn by weight, with all the busy
+ * time of the cell. */
+static unsigned int tally_cells(const struct card *c, int64_t first, int64_t last, struct tally *tallies, int64_t *newest)
+{
+    unsigned int n = 0;
+    *newest = first;
+    for (int64_t cell = first + 1; cell <= last; cell++) {
+        double share[256] = {0}, total = 0;
+        double busy = cell_part(c, cell, false, share);
+        if (busy <= 0)
+            continue;
+        *newest = cell;
+        for (int i = 0; i < c->ndemands && i < 256; i++)
+            total += share[i];
+        double x = draw((uint64_t)c->index, (uint64_t)cell) * total;
+        int chosen = NONE;
+        for (int i = 0; i < c->ndemands && i < 256; i++) {
+            if (share[i] <= 0)
+                continue;
+            chosen = i;
+            x -= share[i];
+            if (x < 0)
+                break;
+        }
+        if (chosen == NONE || c->demands[chosen].pid == 0)
+            continue;
+        struct tally *t = tally_of(tallies, &n, c->demands[chosen].pid);
+        if (t == NULL)
+            continue;
+        t->sm += busy;
+        t->memory += busy * c->demands[chosen].dram;
+        t->cells++;
+        t->newest = cell;
+    }
+    return n;
+}
+
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *out, unsigned int *count,
+                                             unsigned long long last_seen)
+{
+    DEVICE_CALL("ProcessUtilization", device, ON_GPU);
+    REQUIRE(count != NULL);
+    const struct card *c = call.card;
+    if (c->ring_period <= 0 || call.layout->current)
+        return NVML_ERROR_NOT_SUPPORTED;
+    if (out == NULL) {
+        *count = c->ring_sizing;
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    }
+    int64_t first, last, newest;
+    ring_bounds(&call, &first, &last);
+    while (first < last && cell_timestamp(c, first + 1) <= last_seen)
+        first++;
+    struct tally tallies[MAX_TALLIES];
+    unsigned int n = tally_cells(c, first, last, tallies, &newest);
+    if (n == 0)
+        return NVML_ERROR_NOT_FOUND;
+    if (*count < n) {
+        *count = n;
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    }
+    for (unsigned int i = 0; i < n; i++) {
+        /* Means are over the whole window, up to the newest busy cell, so that the processes add up to
+         * the card; or, if the scenario asks, over the cells in which the process was seen. */
+        double cells = c->ring_own_mean ? tallies[i].cells : (double)(newest - first);
+        memset(&out[i], 0, sizeof out[i]);
+        out[i].pid = tallies[i].pid;
+        out[i].timeStamp = cell_timestamp(c, tallies[i].newest);
+        out[i].smUtil = (unsigned int)(100 * tallies[i].sm / cells + 0.5);
+        out[i].memUtil = (unsigned int)(100 * tallies[i].memory / cells + 0.5);
+        unsigned int *fields[] = {&out[i].smUtil, &out[i].memUtil, &out[i].encUtil, &out[i].decUtil};
+        for (int f = 0; f < 4; f++)
+            answer_u32(&call, "ProcessUtilization", f, fields[f]);
+    }
+    *count = n;
+    return NVML_SUCCESS;
+}
