@@ -1,0 +1,99 @@
+package nvml
+
+import (
+	"fmt"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// codeNames are NVML's return codes as metrics and messages spell them. This package never asks the library
+// for the text of a code: that would be one more call, and a Return that is printed makes it.
+var codeNames = map[nvml.Return]string{
+	nvml.SUCCESS:                         "SUCCESS",
+	nvml.ERROR_UNINITIALIZED:             "UNINITIALIZED",
+	nvml.ERROR_INVALID_ARGUMENT:          "INVALID_ARGUMENT",
+	nvml.ERROR_NOT_SUPPORTED:             "NOT_SUPPORTED",
+	nvml.ERROR_NO_PERMISSION:             "NO_PERMISSION",
+	nvml.ERROR_ALREADY_INITIALIZED:       "ALREADY_INITIALIZED",
+	nvml.ERROR_NOT_FOUND:                 "NOT_FOUND",
+	nvml.ERROR_INSUFFICIENT_SIZE:         "INSUFFICIENT_SIZE",
+	nvml.ERROR_INSUFFICIENT_POWER:        "INSUFFICIENT_POWER",
+	nvml.ERROR_DRIVER_NOT_LOADED:         "DRIVER_NOT_LOADED",
+	nvml.ERROR_TIMEOUT:                   "TIMEOUT",
+	nvml.ERROR_IRQ_ISSUE:                 "IRQ_ISSUE",
+	nvml.ERROR_LIBRARY_NOT_FOUND:         "LIBRARY_NOT_FOUND",
+	nvml.ERROR_FUNCTION_NOT_FOUND:        "FUNCTION_NOT_FOUND",
+	nvml.ERROR_CORRUPTED_INFOROM:         "CORRUPTED_INFOROM",
+	nvml.ERROR_GPU_IS_LOST:               "GPU_IS_LOST",
+	nvml.ERROR_RESET_REQUIRED:            "RESET_REQUIRED",
+	nvml.ERROR_OPERATING_SYSTEM:          "OPERATING_SYSTEM",
+	nvml.ERROR_LIB_RM_VERSION_MISMATCH:   "LIB_RM_VERSION_MISMATCH",
+	nvml.ERROR_IN_USE:                    "IN_USE",
+	nvml.ERROR_MEMORY:                    "MEMORY",
+	nvml.ERROR_NO_DATA:                   "NO_DATA",
+	nvml.ERROR_VGPU_ECC_NOT_SUPPORTED:    "VGPU_ECC_NOT_SUPPORTED",
+	nvml.ERROR_INSUFFICIENT_RESOURCES:    "INSUFFICIENT_RESOURCES",
+	nvml.ERROR_FREQ_NOT_SUPPORTED:        "FREQ_NOT_SUPPORTED",
+	nvml.ERROR_ARGUMENT_VERSION_MISMATCH: "ARGUMENT_VERSION_MISMATCH",
+	nvml.ERROR_DEPRECATED:                "DEPRECATED",
+	nvml.ERROR_NOT_READY:                 "NOT_READY",
+	nvml.ERROR_GPU_NOT_FOUND:             "GPU_NOT_FOUND",
+	nvml.ERROR_INVALID_STATE:             "INVALID_STATE",
+	nvml.ERROR_RESET_TYPE_NOT_SUPPORTED:  "RESET_TYPE_NOT_SUPPORTED",
+	nvml.ERROR_UNKNOWN:                   "UNKNOWN",
+}
+
+// codeName returns the name of a code, without the prefix NVML_ERROR_.
+func codeName(ret nvml.Return) string {
+	if name, ok := codeNames[ret]; ok {
+		return name
+	}
+	return fmt.Sprintf("CODE_%d", int32(ret))
+}
+
+// notOffered reports whether a code says that this driver and card do not have the reading, and will not
+// have it later in this session.
+func notOffered(ret nvml.Return) bool {
+	switch ret {
+	case nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_DEPRECATED, nvml.ERROR_ARGUMENT_VERSION_MISMATCH:
+		return true
+	}
+	return false
+}
+
+// silent reports whether a code is no error: the call worked, or says "not offered" or "nothing there".
+// A buffer that is too small is tried again; whoever gives up counts it.
+func silent(ret nvml.Return) bool {
+	switch ret {
+	case nvml.SUCCESS, nvml.ERROR_NOT_FOUND, nvml.ERROR_NO_DATA, nvml.ERROR_TIMEOUT, nvml.ERROR_INSUFFICIENT_SIZE:
+		return true
+	}
+	return notOffered(ret)
+}
+
+// whole returns the error of a code that speaks for the whole card or session, and nil for all others.
+func whole(ret nvml.Return) error {
+	switch ret {
+	case nvml.ERROR_GPU_IS_LOST:
+		return gpu.ErrLost
+	case nvml.ERROR_RESET_REQUIRED:
+		return gpu.ErrResetRequired
+	case nvml.ERROR_UNINITIALIZED:
+		return gpu.ErrUninitialized
+	case nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_LIBRARY_NOT_FOUND:
+		return gpu.ErrNoDriver
+	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
+		return gpu.ErrVersionMismatch
+	}
+	return nil
+}
+
+// failure describes a call that failed, wrapping the error of internal/gpu where there is one.
+func failure(id callID, ret nvml.Return, on string) error {
+	if err := whole(ret); err != nil {
+		return fmt.Errorf("%s of %s: %w (%s)", guards[id].name, on, err, codeName(ret))
+	}
+	return fmt.Errorf("%s of %s: %s", guards[id].name, on, codeName(ret))
+}

@@ -1,0 +1,189 @@
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// ErrNoEvents is returned by WaitEvents where the driver has no events to wait for.
+var ErrNoEvents = errors.New("this driver offers no events")
+
+// eventTypes are the events that are asked for, of those that a card supports.
+const eventTypes = uint64(nvml.EventTypeXidCriticalError)
+
+// eventBatch is how many events one WaitEvents takes at most.
+const eventBatch = 256
+
+// WaitEvents waits up to timeout for XIDs of any card that Scan has found, and returns all that are there;
+// none is no error. Cards found while it waits are registered at the next call: what happens to a card
+// before it is registered is not reported. An event names the card even if that was lost meanwhile.
+//
+// Call it from one goroutine. Close makes it return at the end of its timeout.
+func (s *Session) WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error) {
+	s.waiting.Lock()
+	defer s.waiting.Unlock()
+	select {
+	case <-s.wake: // what it tells is seen now
+	default:
+	}
+	set, some, err := s.register()
+	if err != nil {
+		return nil, err
+	}
+	if !some {
+		// There is nothing to wait for at the driver: it would return at once, and the caller spin.
+		return nil, s.pause(timeout)
+	}
+	var events []gpu.XIDEvent
+	for wait := timeout; len(events) < eventBatch; wait = 0 {
+		var data nvml.EventData
+		ret := s.call(callEventSetWait, func() (r nvml.Return) {
+			data, r = set.Wait(uint32(max(wait.Milliseconds(), 0)))
+			return r
+		})
+		switch {
+		case ret == nvml.SUCCESS:
+			if event, ok := s.event(data); ok {
+				events = append(events, event)
+			}
+			continue
+		case ret == nvml.ERROR_TIMEOUT, len(events) > 0:
+			// What was taken must not be lost with an error that follows it; the next call meets it again.
+			return events, nil
+		case ret == nvml.ERROR_GPU_IS_LOST:
+			return nil, s.dropLost(timeout)
+		}
+		return nil, failure(callEventSetWait, ret, "the driver")
+	}
+	return events, nil
+}
+
+// pause waits for as long as a wait for events would have.
+func (s *Session) pause(timeout time.Duration) error {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-s.wake:
+	case <-timer.C:
+	}
+	if s.isClosed() {
+		return fmt.Errorf("wait for events: %w", gpu.ErrUninitialized)
+	}
+	return nil
+}
+
+// dropLost answers the driver's word that a card of the set is lost, which it may repeat for ever and at
+// once. When the lanes know which card it is, the set is made anew without it; until then, a pause.
+func (s *Session) dropLost(timeout time.Duration) error {
+	s.mu.Lock()
+	set := s.events
+	var stay []*device
+	gone := 0
+	for _, d := range s.byHandle {
+		switch {
+		case !d.listening:
+		case d.card.Err() != nil:
+			gone++
+		default:
+			stay = append(stay, d)
+		}
+	}
+	if gone == 0 || set == nil {
+		s.mu.Unlock()
+		return s.pause(timeout)
+	}
+	for _, d := range s.byHandle {
+		d.registered, d.listening = false, false
+	}
+	s.events, s.pending = nil, stay
+	s.mu.Unlock()
+	_ = s.call(callEventSetFree, set.Free)
+	return nil
+}
+
+// event turns the driver's event into ours. XID 0 stands for no XID: other events arrive so.
+func (s *Session) event(data nvml.EventData) (gpu.XIDEvent, bool) {
+	if data.EventType != nvml.EventTypeXidCriticalError || data.EventData == 0 {
+		return gpu.XIDEvent{}, false
+	}
+	e := gpu.XIDEvent{XID: int(data.EventData), Time: s.library.options.Clock(), Source: gpu.SourceNVML}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.byHandle[data.Device]; d != nil && d.card != nil {
+		// Remembered, not asked: a card that is lost has no name any more.
+		e.Card, e.PCI = d.card.identity.UUID, d.card.identity.PCI
+	}
+	return e, true
+}
+
+// register makes the event set and adds the cards that Scan has found since. A card that is in the middle
+// of a call is left for the next time. It reports whether any card is in the set.
+func (s *Session) register() (nvml.EventSet, bool, error) {
+	s.mu.Lock()
+	set, pending := s.events, s.pending
+	s.pending = nil
+	s.mu.Unlock()
+	if set == nil && len(pending) > 0 {
+		made, ret := get(s, callEventSetCreate, s.nvml.EventSetCreate)
+		if ret != nvml.SUCCESS {
+			s.putBack(pending)
+			if notOffered(ret) {
+				return nil, false, fmt.Errorf("create an event set: %w", ErrNoEvents)
+			}
+			return nil, false, failure(callEventSetCreate, ret, "the driver")
+		}
+		set = made
+		s.mu.Lock()
+		s.events = set
+		s.mu.Unlock()
+	}
+	for _, d := range pending {
+		s.registerCard(set, d)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, false, fmt.Errorf("wait for events: %w", gpu.ErrUninitialized)
+	}
+	some := false
+	for _, d := range s.byHandle {
+		some = some || d.listening
+	}
+	return set, some, nil
+}
+
+func (s *Session) putBack(pending []*device) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending = append(s.pending, pending...)
+}
+
+// registerCard adds one card to the set, with those of our events that it supports.
+func (s *Session) registerCard(set nvml.EventSet, d *device) {
+	if !d.busy.TryLock() {
+		s.putBack([]*device{d})
+		return
+	}
+	defer d.busy.Unlock()
+	supported, ret := get(s, callSupportedEvents, d.handle.GetSupportedEventTypes)
+	if ret == nvml.SUCCESS {
+		if types := supported & eventTypes; types == 0 {
+			ret = nvml.ERROR_NOT_SUPPORTED
+		} else {
+			ret = s.call(callRegisterEvents, func() nvml.Return { return d.handle.RegisterEvents(types, set) })
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// A card that failed otherwise is tried again when Scan gives it anew.
+	d.listening = ret == nvml.SUCCESS
+	d.registered = d.listening || notOffered(ret)
+	if !d.listening {
+		s.library.log.Info("A card reports no events; its XIDs can be had from the kernel log alone.", "card", d.card.identity.UUID, "code", codeName(ret))
+	}
+}

@@ -1,0 +1,157 @@
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// soon is a timeout for waits in which something is due already.
+const soon = time.Millisecond
+
+func TestEvents(t *testing.T) {
+	r := playText(t, `
+card 0 board=b pci=0000:18:00.0
+card 1 board=b pci=0000:2a:00.0
+card 2 board=b
+  SupportedEventTypes = 0x4
+card 3 board=b
+  SupportedEventTypes = !NOT_SUPPORTED
+at 5s card 0 xid 13
+at 10s card 0 xid 31
+at 10s card 0 xid 31
+at 10s card 1 event 0x8 data=0
+at 10s card 1 event 0x4 data=7
+at 11s card 1 xid 79
+at 20s card 0 xid 48
+at 20s card 0 lose
+at 21s card 1 xid 43
+at 25s card 1 xid 44
+`)
+	r.at(5 * time.Second)
+	s, err := r.library.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.session = s
+	if events, err := s.WaitEvents(soon); len(events) != 0 || err != nil {
+		t.Errorf("before any card: %v, %v", events, err)
+	}
+	cards := r.scan()
+	if events, err := s.WaitEvents(soon); len(events) != 0 || err != nil {
+		t.Errorf("what was before the registration: %v, %v", events, err)
+	}
+	r.at(11 * time.Second)
+	wait := func(want string) {
+		t.Helper()
+		events, err := s.WaitEvents(soon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, e := range events {
+			got += fmt.Sprintf("%s %d; ", e.PCI, e.XID)
+			if e.Source != gpu.SourceNVML || e.Old || !e.Time.Equal(r.control.Time()) {
+				t.Errorf("event %+v", e)
+			}
+			if card := cards[map[gpu.PCIAddress]int{"0000:18:00.0": 0, "0000:2a:00.0": 1}[e.PCI]]; e.Card != card.Identity().UUID {
+				t.Errorf("event %+v of %v", e, card)
+			}
+		}
+		if got != want {
+			t.Errorf("at %v: got %q, want %q", r.control.Now(), got, want)
+		}
+	}
+	wait("0000:18:00.0 31; 0000:18:00.0 31; 0000:2a:00.0 79; ")
+	wait("")
+	// The last word of a card comes with its name, though the card is lost.
+	r.at(20 * time.Second)
+	wait("0000:18:00.0 48; ")
+	// A lost card makes the driver answer that at once, again and again: it must not spin, nor end.
+	start := time.Now()
+	if events, err := s.WaitEvents(50 * time.Millisecond); len(events) != 0 || err != nil || time.Since(start) < 40*time.Millisecond {
+		t.Errorf("lost: %v, %v after %v", events, err, time.Since(start))
+	}
+	r.at(21 * time.Second)
+	wait("0000:2a:00.0 43; ")
+	// Once a lane has found out who is lost, the set is made without it.
+	if _, err := cards[0].Medium(); !errors.Is(err, gpu.ErrLost) {
+		t.Fatal(err)
+	}
+	wait("")
+	wait("")
+	r.at(25 * time.Second)
+	wait("0000:2a:00.0 44; ")
+	if e := r.errors("nvmlDeviceRegisterEvents"); len(e) != 0 {
+		t.Errorf("errors: %v", e)
+	}
+	for _, c := range r.library.Calls() {
+		if c.Call == "nvmlEventSetWait" && c.Duration.Count != 0 {
+			t.Error("waiting was taken for cost")
+		}
+	}
+}
+
+// TestEventsWakeForNewCards: who waits without cards goes on when Scan finds some.
+func TestEventsWakeForNewCards(t *testing.T) {
+	text := "card 0 board=b\n"
+	for second := range 1000 {
+		text += fmt.Sprintf("at %ds card 0 xid 13\n", second+1)
+	}
+	r := playText(t, text)
+	s, err := r.library.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.session = s
+	got := make(chan error, 1)
+	go func() {
+		for {
+			events, err := s.WaitEvents(time.Hour)
+			if len(events) > 0 || err != nil {
+				got <- err
+				return
+			}
+		}
+	}()
+	r.scan()
+	// It happens every second; sooner or later the card is registered.
+	for waiting := true; waiting; {
+		r.control.Advance(time.Second)
+		select {
+		case err := <-got:
+			if err != nil {
+				t.Error(err)
+			}
+			waiting = false
+		case <-time.After(time.Millisecond):
+		}
+	}
+	go func() {
+		_, err := s.WaitEvents(100 * time.Millisecond)
+		got <- err
+	}()
+	if err := s.Close(); err != nil {
+		t.Errorf("close while waiting: %v", err)
+	}
+	<-got
+	if _, err := s.WaitEvents(soon); !errors.Is(err, gpu.ErrUninitialized) {
+		t.Errorf("after close: %v", err)
+	}
+}
+
+func TestNoEvents(t *testing.T) {
+	r := playText(t, `
+system EventSetCreate = !NOT_SUPPORTED
+card 0 board=b
+`)
+	r.open()
+	for range 2 {
+		if _, err := r.session.WaitEvents(soon); !errors.Is(err, ErrNoEvents) {
+			t.Errorf("got %v", err)
+		}
+	}
+}

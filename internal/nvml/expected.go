@@ -1,0 +1,72 @@
+package nvml
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// ExpectedCard is a card on the PCI bus.
+type ExpectedCard struct {
+	PCI gpu.PCIAddress
+	// Driver is the kernel driver that has it; empty for none.
+	Driver string
+	// Detached: another driver than NVIDIA's has it, on purpose (vfio-pci gives it to a virtual machine).
+	Detached bool
+}
+
+// Expected lists NVIDIA's display and 3D controllers under root (/sys), ordered by address. Functions that
+// a card lends to virtual machines (SR-IOV) are no cards and are left out. It reads files alone, never the
+// driver, and so works while a card is off NVML.
+func Expected(root string) ([]ExpectedCard, error) {
+	dir := filepath.Join(root, "bus/pci/devices")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list PCI devices: %w", err)
+	}
+	var cards []ExpectedCard
+	for _, entry := range entries {
+		at := filepath.Join(dir, entry.Name())
+		if attribute(at, "vendor") != "0x10de" || !strings.HasPrefix(attribute(at, "class"), "0x03") {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(at, "physfn")); err == nil {
+			continue
+		}
+		pci, err := gpu.ParsePCIAddress(entry.Name())
+		if err != nil {
+			continue
+		}
+		card := ExpectedCard{PCI: pci}
+		if link, err := os.Readlink(filepath.Join(at, "driver")); err == nil {
+			card.Driver = filepath.Base(link)
+			card.Detached = card.Driver != "nvidia"
+		}
+		cards = append(cards, card)
+	}
+	slices.SortFunc(cards, func(a, b ExpectedCard) int { return strings.Compare(string(a.PCI), string(b.PCI)) })
+	return cards, nil
+}
+
+// numaNode returns the NUMA node that a card is attached to; absent on machines with one.
+func numaNode(root string, pci gpu.PCIAddress) gpu.Opt[int] {
+	var node int
+	text := attribute(filepath.Join(root, "bus/pci/devices", string(pci)), "numa_node")
+	if _, err := fmt.Sscan(text, &node); err != nil || node < 0 {
+		return gpu.None[int]()
+	}
+	return gpu.Some(node)
+}
+
+// attribute returns one sysfs attribute, empty where it cannot be read.
+func attribute(dir, name string) string {
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}

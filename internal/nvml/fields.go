@@ -1,0 +1,190 @@
+package nvml
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// value is what a field or a sample holds: eight bytes of a type that the driver names.
+type value struct {
+	kind nvml.ValueType
+	raw  [8]byte
+	sum  bool // raw is a sum made here, an unsigned number
+}
+
+// number returns the value as a float64; false where the type is unknown or the value no number.
+func (v value) number() (float64, bool) {
+	b := v.raw[:]
+	switch {
+	case v.sum:
+		return float64(binary.NativeEndian.Uint64(b)), true
+	case v.kind == nvml.VALUE_TYPE_DOUBLE:
+		f := math.Float64frombits(binary.NativeEndian.Uint64(b))
+		return f, !math.IsNaN(f) && !math.IsInf(f, 0)
+	case v.kind == nvml.VALUE_TYPE_UNSIGNED_INT:
+		return float64(binary.NativeEndian.Uint32(b)), true
+	case v.kind == nvml.VALUE_TYPE_UNSIGNED_LONG, v.kind == nvml.VALUE_TYPE_UNSIGNED_LONG_LONG:
+		return float64(binary.NativeEndian.Uint64(b)), true
+	case v.kind == nvml.VALUE_TYPE_SIGNED_LONG_LONG:
+		return float64(int64(binary.NativeEndian.Uint64(b))), true
+	case v.kind == nvml.VALUE_TYPE_SIGNED_INT:
+		return float64(int32(binary.NativeEndian.Uint32(b))), true
+	case v.kind == nvml.VALUE_TYPE_UNSIGNED_SHORT:
+		return float64(binary.NativeEndian.Uint16(b)), true
+	}
+	return 0, false
+}
+
+// count returns the value as an exact unsigned number; false for negative ones and for no number.
+func (v value) count() (uint64, bool) {
+	b := v.raw[:]
+	switch {
+	case v.sum, v.kind == nvml.VALUE_TYPE_UNSIGNED_LONG, v.kind == nvml.VALUE_TYPE_UNSIGNED_LONG_LONG:
+		return binary.NativeEndian.Uint64(b), true
+	}
+	f, ok := v.number()
+	if !ok || f < 0 || f > math.MaxUint64/2 {
+		return 0, false
+	}
+	return uint64(f), true
+}
+
+// summed returns the value of a sum.
+func summed(n uint64) value {
+	v := value{sum: true}
+	binary.NativeEndian.PutUint64(v.raw[:], n)
+	return v
+}
+
+// width returns the number of entries that a field row has in a batch.
+func (r *row[T]) width() int {
+	if r.scope == everyLink {
+		return nvml.NVLINK_MAX_LINKS
+	}
+	return 1
+}
+
+// readFields asks for the fields of some rows in one call. Each entry has a code of its own. An entry that
+// the driver left untouched (time 0: seen of counters whose feature is off) has no value; after a few of
+// them in a row it is taken as not offered.
+func readFields[T any](c *Card, rows []row[T], states []rowState, ask []int, to *T, t *tally) error {
+	var batch []nvml.FieldValue
+	for _, i := range ask {
+		r, s := &rows[i], &states[i]
+		if s.entries == nil {
+			s.entries = make([]entryState, r.width())
+		}
+		for link := range s.entries {
+			if s.entries[link].dropped {
+				continue
+			}
+			scope := r.scope
+			if scope == everyLink {
+				scope = uint32(link)
+			}
+			batch = append(batch, nvml.FieldValue{FieldId: r.field, ScopeId: scope})
+		}
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	ret := c.call(callFieldValues, func() nvml.Return { return c.handle().GetFieldValues(batch) })
+	if err := whole(ret); err != nil {
+		return fmt.Errorf("read %d fields of %s: %w (%s)", len(batch), c, err, codeName(ret))
+	}
+	if ret != nvml.SUCCESS {
+		for _, i := range ask {
+			t.add(ret)
+			learn(c, rows[i].reading, &states[i], ret)
+		}
+		return nil
+	}
+	at := 0
+	for _, i := range ask {
+		err := takeField(c, &rows[i], &states[i], batch, &at, to, t)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeField takes the entries of one row out of an answered batch, from *at on, and sets the row's value
+// if every entry that is offered has one: a sum with a part missing would be a lie.
+func takeField[T any](c *Card, r *row[T], s *rowState, batch []nvml.FieldValue, at *int, to *T, t *tally) error {
+	var got value
+	var sum uint64
+	values, wanted := 0, 0
+	fate := nvml.ERROR_NOT_SUPPORTED // of the row, if no entry is left
+	for link := range s.entries {
+		e := &s.entries[link]
+		if e.dropped {
+			continue
+		}
+		f := &batch[*at]
+		*at++
+		code := nvml.Return(f.NvmlReturn)
+		if err := whole(code); err != nil {
+			return fmt.Errorf("read field %d of %s: %w (%s)", f.FieldId, c, err, codeName(code))
+		}
+		blank := code == nvml.SUCCESS && f.Timestamp == 0
+		if blank {
+			e.blanks++
+			e.dropped = e.blanks >= blankLimit
+		} else {
+			e.blanks = 0
+		}
+		switch {
+		case code == nvml.SUCCESS && !blank:
+			wanted++
+			got = value{kind: nvml.ValueType(f.ValueType), raw: f.Value}
+			if n, ok := got.count(); ok {
+				sum += n
+				values++
+			} else if _, ok := got.number(); ok && r.scope != everyLink {
+				values++
+			}
+		case notOffered(code), code == nvml.ERROR_INVALID_ARGUMENT && !s.worked:
+			e.dropped = true
+		case code == nvml.ERROR_NO_PERMISSION:
+			e.dropped = true
+			fate = code
+			c.count(callFieldValues, codeName(code))
+		default:
+			if !e.dropped {
+				wanted++
+			}
+			if !blank && !silent(code) {
+				c.count(callFieldValues, codeName(code))
+			}
+			if !blank {
+				fate = code
+			}
+		}
+	}
+	left := false
+	for link := range s.entries {
+		left = left || !s.entries[link].dropped
+	}
+	switch {
+	case !left:
+		t.add(fate)
+		learn(c, r.reading, s, fate)
+	case wanted > 0 && values == wanted:
+		t.add(nvml.SUCCESS)
+		learn(c, r.reading, s, nvml.SUCCESS)
+		if r.scope == everyLink {
+			got = summed(sum)
+		}
+		r.set(to, got)
+	case fate != nvml.ERROR_NOT_SUPPORTED:
+		t.add(fate)
+		learn(c, r.reading, s, fate)
+	default:
+		t.add(nvml.ERROR_NO_DATA) // blank: no value this time
+	}
+	return nil
+}

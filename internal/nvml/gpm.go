@@ -1,0 +1,219 @@
+package nvml
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// gpmShortest is the shortest time between two profiling samples that NVML's documentation allows.
+const gpmShortest = 100 * time.Millisecond
+
+// gpmMetrics are the metrics that are asked for.
+var gpmMetrics = []struct {
+	id nvml.GpmMetricId
+	at func(*gpu.GPM) *gpu.Opt[gpu.Ratio]
+}{
+	{nvml.GPM_METRIC_GRAPHICS_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.GraphicsActive }},
+	{nvml.GPM_METRIC_SM_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.SMActive }},
+	{nvml.GPM_METRIC_SM_OCCUPANCY, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.SMOccupancy }},
+	{nvml.GPM_METRIC_INTEGER_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.IntegerActive }},
+	{nvml.GPM_METRIC_ANY_TENSOR_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.TensorActive }},
+	{nvml.GPM_METRIC_DRAM_BW_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.DRAMActive }},
+	{nvml.GPM_METRIC_FP64_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.FP64Active }},
+	{nvml.GPM_METRIC_FP32_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.FP32Active }},
+	{nvml.GPM_METRIC_FP16_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.FP16Active }},
+}
+
+// gpmState is a card's profiling: the samples of the card and of each of its MIG GPU instances.
+type gpmState struct {
+	supported gpu.Opt[bool]
+	card      gpmPair
+	instances map[gpu.UUID]*gpmPair
+	spare     []nvml.GpmSample // of instances that are gone
+	// request is what metrics are asked with, kept because it is large. go-nvml copies it twice more at
+	// every call.
+	request *nvml.GpmMetricsGetType
+}
+
+// gpmPair is two samples of one subject, used in turn.
+type gpmPair struct {
+	samples [2]nvml.GpmSample
+	newest  int
+	taken   time.Time // of the newest; zero: none is held
+	dropped [16]bool  // metrics that the subject does not offer, by their place in gpmMetrics
+}
+
+// keep forgets the instances that are not among those of a layout; their samples are used again.
+func (g *gpmState) keep(layout []migInstance) {
+	for uuid, pair := range g.instances {
+		if slices.ContainsFunc(layout, func(in migInstance) bool { return in.UUID == uuid }) {
+			// Also a layout that looks the same may be new: the time between the samples is not one window.
+			pair.taken = time.Time{}
+			continue
+		}
+		for _, s := range pair.samples {
+			if s != nil {
+				g.spare = append(g.spare, s)
+			}
+		}
+		delete(g.instances, uuid)
+	}
+}
+
+// support asks once whether the card can be profiled.
+func (g *gpmState) support(c *Card) nvml.Return {
+	if !g.supported.Present() {
+		s, ret := get(c, callGPMSupport, c.handle().GpmQueryDeviceSupport)
+		if ret != nvml.SUCCESS {
+			return ret
+		}
+		g.supported = gpu.Some(s.IsSupportedDevice != 0)
+	}
+	if !g.supported.Or(false) {
+		return nvml.ERROR_NOT_SUPPORTED
+	}
+	return nvml.SUCCESS
+}
+
+// readGPM profiles the card as a whole.
+func readGPM(c *Card, to *gpu.Fast) nvml.Return {
+	if ret := c.gpm.support(c); ret != nvml.SUCCESS {
+		return ret
+	}
+	return c.profile(&c.gpm.card, func(s nvml.GpmSample) nvml.Return {
+		return c.call(callGPMSampleGet, func() nvml.Return { return s.Get(c.handle()) })
+	}, &to.GPM)
+}
+
+// readInstanceGPM profiles each MIG GPU instance. One that fails alone costs the others nothing.
+func readInstanceGPM(c *Card, to *gpu.Fast) nvml.Return {
+	if len(c.mig.instances) == 0 {
+		return notAsked
+	}
+	if ret := c.gpm.support(c); ret != nvml.SUCCESS {
+		return ret
+	}
+	fate := notAsked
+	for _, in := range c.mig.instances {
+		pair := c.gpm.instances[in.UUID]
+		if pair == nil {
+			if c.gpm.instances == nil {
+				c.gpm.instances = map[gpu.UUID]*gpmPair{}
+			}
+			pair = &gpmPair{}
+			c.gpm.instances[in.UUID] = pair
+		}
+		fast := gpu.InstanceFast{UUID: in.UUID}
+		ret := c.profile(pair, func(s nvml.GpmSample) nvml.Return {
+			return c.call(callGPMMIGSampleGet, func() nvml.Return { return s.MigGet(c.handle(), in.GI) })
+		}, &fast.GPM)
+		if whole(ret) != nil {
+			return ret
+		}
+		if fate != nvml.SUCCESS {
+			fate = ret
+		}
+		to.Instances = append(to.Instances, fast)
+	}
+	return fate
+}
+
+// profile takes a sample of a subject and says what happened since the one before. A pair too close
+// together is refused by waiting for the next tick; one too far apart, after a pause, only starts anew.
+func (c *Card) profile(p *gpmPair, sample func(nvml.GpmSample) nvml.Return, to *gpu.Opt[gpu.GPM]) nvml.Return {
+	now := c.now()
+	if !p.taken.IsZero() && now.Sub(p.taken) >= 0 && now.Sub(p.taken) < gpmShortest {
+		return nvml.SUCCESS
+	}
+	for i := range p.samples {
+		if p.samples[i] != nil {
+			continue
+		}
+		s, ret := c.allocateSample()
+		if ret != nvml.SUCCESS {
+			return ret
+		}
+		p.samples[i] = s
+	}
+	if ret := sample(p.samples[1-p.newest]); ret != nvml.SUCCESS {
+		// The instance may be gone and come back under the same name.
+		p.taken = time.Time{}
+		return ret
+	}
+	now = c.now()
+	window, seeded := now.Sub(p.taken), !p.taken.IsZero()
+	p.newest, p.taken = 1-p.newest, now
+	if !seeded || window < gpmShortest || window > 3*c.interval() {
+		return nvml.SUCCESS
+	}
+	return c.metrics(p, window, to)
+}
+
+// metrics says what happened between the two samples of a pair.
+func (c *Card) metrics(p *gpmPair, window time.Duration, to *gpu.Opt[gpu.GPM]) nvml.Return {
+	if c.gpm.request == nil {
+		c.gpm.request = &nvml.GpmMetricsGetType{}
+	}
+	request := c.gpm.request
+	request.Sample1, request.Sample2 = p.samples[1-p.newest], p.samples[p.newest]
+	request.NumMetrics = 0
+	var asked [16]int
+	for i, m := range gpmMetrics {
+		if p.dropped[i] {
+			continue
+		}
+		request.Metrics[request.NumMetrics] = nvml.GpmMetric{MetricId: uint32(m.id)}
+		asked[request.NumMetrics] = i
+		request.NumMetrics++
+	}
+	if request.NumMetrics == 0 {
+		return nvml.ERROR_NOT_SUPPORTED
+	}
+	ret := c.call(callGPMMetricsGet, func() nvml.Return { return c.driver().GpmMetricsGet(request) })
+	if ret != nvml.SUCCESS {
+		return ret
+	}
+	g := gpu.GPM{Window: window}
+	told := false
+	for n := range request.NumMetrics {
+		m, i := request.Metrics[n], asked[n]
+		switch code := nvml.Return(m.NvmlReturn); {
+		case code == nvml.SUCCESS:
+			if !math.IsNaN(m.Value) && !math.IsInf(m.Value, 0) {
+				*gpmMetrics[i].at(&g) = gpu.Some(gpu.Ratio(m.Value / 100))
+				told = true
+			}
+		case notOffered(code), code == nvml.ERROR_INVALID_ARGUMENT:
+			p.dropped[i] = true
+		case !silent(code):
+			c.count(callGPMMetricsGet, codeName(code))
+		}
+	}
+	if told {
+		*to = gpu.Some(g)
+	}
+	return ret
+}
+
+// allocateSample takes a sample from the library; the session gives it back at its end.
+func (c *Card) allocateSample() (nvml.GpmSample, nvml.Return) {
+	if n := len(c.gpm.spare); n > 0 {
+		sample := c.gpm.spare[n-1]
+		c.gpm.spare = c.gpm.spare[:n-1]
+		return sample, nvml.SUCCESS
+	}
+	s := c.dev.session
+	sample, ret := get(c, callGPMSampleAlloc, s.nvml.GpmSampleAlloc)
+	if ret != nvml.SUCCESS {
+		return nil, ret
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.samples = append(s.samples, sample)
+	return sample, ret
+}

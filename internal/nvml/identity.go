@@ -1,0 +1,137 @@
+package nvml
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// identityRows are read once per card and session. UUID and PCI address come first: with them a card that
+// fails further down still has a name.
+var identityRows = []row[gpu.Identity]{
+	{reading: "pci_bus_id", doc: "PCI address.", calls: []callID{callPciInfo},
+		read: func(c *Card, to *gpu.Identity) nvml.Return {
+			pci, ret := get(c, callPciInfo, c.handle().GetPciInfo)
+			if ret == nvml.SUCCESS {
+				to.PCI = gpu.NewPCIAddress(pci.Domain, pci.Bus, pci.Device, 0)
+			}
+			return ret
+		}},
+	{reading: "uuid", doc: "UUID.", calls: []callID{callUUID},
+		read: text(callUUID, nvml.Device.GetUUID, func(to *gpu.Identity, s string) { to.UUID = gpu.UUID(s) })},
+	{reading: "minor_number", doc: "Number of the device node /dev/nvidia<n>.", calls: []callID{callMinorNumber},
+		read: func(c *Card, to *gpu.Identity) nvml.Return {
+			n, ret := get(c, callMinorNumber, c.handle().GetMinorNumber)
+			if ret == nvml.SUCCESS {
+				to.Minor = gpu.Some(n)
+			}
+			return ret
+		}},
+	{reading: "model", doc: "Product name.", calls: []callID{callName},
+		read: text(callName, nvml.Device.GetName, func(to *gpu.Identity, s string) { to.Model = s })},
+	{reading: "brand", doc: "Brand.", calls: []callID{callBrand},
+		read: func(c *Card, to *gpu.Identity) nvml.Return {
+			b, ret := get(c, callBrand, c.handle().GetBrand)
+			if ret == nvml.SUCCESS {
+				to.Brand = brandNames[b]
+			}
+			return ret
+		}},
+	{reading: "architecture", doc: "Architecture.", calls: []callID{callArchitecture},
+		read: func(c *Card, to *gpu.Identity) nvml.Return {
+			a, ret := get(c, callArchitecture, c.handle().GetArchitecture)
+			if ret == nvml.SUCCESS {
+				to.Architecture = architectureNames[a]
+			}
+			return ret
+		}},
+	{reading: "compute_capability", doc: "CUDA compute capability.", calls: []callID{callComputeCapability},
+		read: func(c *Card, to *gpu.Identity) nvml.Return {
+			major, minor, ret := get2(c, callComputeCapability, c.handle().GetCudaComputeCapability)
+			if ret == nvml.SUCCESS {
+				to.ComputeCapability = fmt.Sprintf("%d.%d", major, minor)
+			}
+			return ret
+		}},
+	{reading: "serial", doc: "Serial number of the board.", calls: []callID{callSerial},
+		read: text(callSerial, nvml.Device.GetSerial, func(to *gpu.Identity, s string) { to.Serial = s })},
+	{reading: "board_part", doc: "Part number of the board.", calls: []callID{callBoardPart},
+		read: text(callBoardPart, nvml.Device.GetBoardPartNumber, func(to *gpu.Identity, s string) { to.BoardPart = s })},
+	{reading: "vbios_version", doc: "Version of the video BIOS.", calls: []callID{callVBIOS},
+		read: text(callVBIOS, nvml.Device.GetVbiosVersion, func(to *gpu.Identity, s string) { to.VBIOS = s })},
+}
+
+// text makes the read of a row whose call returns a text.
+func text(id callID, method func(nvml.Device) (string, nvml.Return), set func(*gpu.Identity, string)) func(*Card, *gpu.Identity) nvml.Return {
+	return func(c *Card, to *gpu.Identity) nvml.Return {
+		s, ret := get(c, id, func() (string, nvml.Return) { return method(c.handle()) })
+		if ret == nvml.SUCCESS {
+			set(to, strings.TrimSpace(s))
+		}
+		return ret
+	}
+}
+
+// readIdentity reads who the card is and marks it as gone if it cannot even tell that. old is what the same
+// handle was before, or nil.
+func (c *Card) readIdentity(old *Card) {
+	id := gpu.Identity{Index: c.identity.Index}
+	err := readRows(c, identityRows, c.tables.identity, &id)
+	library := c.dev.session.library
+	if err == nil {
+		if id.UUID == "" {
+			id.UUID = gpu.UUID(id.PCI)
+		}
+		id.NUMANode = numaNode(c.sysfs(), id.PCI)
+		c.identity = library.remember(id)
+		return
+	}
+	c.gone = err
+	switch known, ok := library.recall(id.PCI); {
+	case ok:
+		id = known
+	case old != nil && old.identity.PCI != "":
+		id = old.identity
+	case id.UUID == "":
+		id.UUID = gpu.UUID(id.PCI)
+	}
+	c.identity = id
+}
+
+// brandNames spells brands as nvidia-smi does.
+var brandNames = map[nvml.BrandType]string{
+	nvml.BRAND_UNKNOWN:             "Unknown",
+	nvml.BRAND_QUADRO:              "Quadro",
+	nvml.BRAND_TESLA:               "Tesla",
+	nvml.BRAND_NVS:                 "NVS",
+	nvml.BRAND_GRID:                "Grid",
+	nvml.BRAND_GEFORCE:             "GeForce",
+	nvml.BRAND_TITAN:               "Titan",
+	nvml.BRAND_NVIDIA_VAPPS:        "NVIDIA Virtual Applications",
+	nvml.BRAND_NVIDIA_VPC:          "NVIDIA Virtual PC",
+	nvml.BRAND_NVIDIA_VCS:          "NVIDIA Virtual Compute Server",
+	nvml.BRAND_NVIDIA_VWS:          "NVIDIA RTX Virtual Workstation",
+	nvml.BRAND_NVIDIA_CLOUD_GAMING: "NVIDIA Cloud Gaming",
+	nvml.BRAND_QUADRO_RTX:          "Quadro RTX",
+	nvml.BRAND_NVIDIA_RTX:          "NVIDIA RTX",
+	nvml.BRAND_NVIDIA:              "NVIDIA",
+	nvml.BRAND_GEFORCE_RTX:         "GeForce RTX",
+	nvml.BRAND_TITAN_RTX:           "Titan RTX",
+}
+
+// architectureNames spells architectures as nvidia-smi does.
+var architectureNames = map[nvml.DeviceArchitecture]string{
+	nvml.DEVICE_ARCH_KEPLER:    "Kepler",
+	nvml.DEVICE_ARCH_MAXWELL:   "Maxwell",
+	nvml.DEVICE_ARCH_PASCAL:    "Pascal",
+	nvml.DEVICE_ARCH_VOLTA:     "Volta",
+	nvml.DEVICE_ARCH_TURING:    "Turing",
+	nvml.DEVICE_ARCH_AMPERE:    "Ampere",
+	nvml.DEVICE_ARCH_ADA:       "Ada Lovelace",
+	nvml.DEVICE_ARCH_HOPPER:    "Hopper",
+	nvml.DEVICE_ARCH_BLACKWELL: "Blackwell",
+	nvml.DEVICE_ARCH_RUBIN:     "Rubin",
+}

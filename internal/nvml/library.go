@@ -1,0 +1,216 @@
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/dl"
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// DefaultPath is the name under which the dynamic linker finds NVML.
+const DefaultPath = "libnvidia-ml.so.1"
+
+// ErrBusy is wrapped by the errors of Session.Close and Library.Open while a driver call of the session
+// before has not returned. The driver cannot be let go under it; it may never return.
+var ErrBusy = errors.New("a driver call is still running")
+
+// Options are what a Library needs to know.
+type Options struct {
+	// Path is the library: a file, or a name for the dynamic linker. Empty: DefaultPath.
+	Path string
+	// Logger gets what happens seldom: a driver that comes, a reading that needs a right. Nil: discarded.
+	Logger *slog.Logger
+	// Clock is the exporter's clock; it stamps readings and measures the windows of profiling samples. Nil: time.Now.
+	Clock func() time.Time
+	// SysfsRoot is where sysfs is mounted. Empty: /sys.
+	SysfsRoot string
+	// FastInterval is the intended time between two reads of the fast lane. A pair of profiling samples that
+	// lie more than three of it apart is thrown away. 0: 2 s.
+	FastInterval time.Duration
+}
+
+// Library is a driver library that may or may not be there, and what is remembered of it across sessions:
+// the statistics of calls and the identity of every card ever seen. Its methods are safe for concurrent use.
+type Library struct {
+	options Options
+	log     *slog.Logger
+	stats   [callCount]callStats
+
+	mu      sync.Mutex // guards what follows
+	session *Session   // the open one, or one that could not be closed
+	known   map[gpu.PCIAddress]gpu.Identity
+	hinted  map[string]bool // readings of which the log has said that they need a right
+}
+
+// New returns a Library. It touches nothing.
+func New(o Options) *Library {
+	if o.Path == "" {
+		o.Path = DefaultPath
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.SysfsRoot == "" {
+		o.SysfsRoot = "/sys"
+	}
+	if o.FastInterval <= 0 {
+		o.FastInterval = 2 * time.Second
+	}
+	return &Library{options: o, log: o.Logger, known: map[gpu.PCIAddress]gpu.Identity{}, hinted: map[string]bool{}}
+}
+
+// Path returns the library that Open loads.
+func (l *Library) Path() string { return l.options.Path }
+
+// Expected lists the cards that the PCI bus has; see the function Expected.
+func (l *Library) Expected() ([]ExpectedCard, error) { return Expected(l.options.SysfsRoot) }
+
+// Open loads the library, looks up its symbols and initialises it. There is one session at a time: Open
+// fails while another is open, and wraps ErrBusy while one that was closed waits for a call to return.
+//
+// The error wraps gpu.ErrNoDriver where there is no library or no kernel driver (it may come: try again),
+// gpu.ErrNotNVML where the file is something else, and gpu.ErrVersionMismatch where library and kernel
+// module differ: then only a new process helps, because the old library stays mapped in this one.
+func (l *Library) Open() (*Session, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.session != nil {
+		if !l.session.isClosed() {
+			return nil, errors.New("open NVML: the session before is still open; close it first")
+		}
+		if err := l.session.release(0); err != nil {
+			return nil, fmt.Errorf("open NVML: %w", err)
+		}
+		l.session = nil
+	}
+
+	have, err := l.look()
+	if err != nil {
+		return nil, err
+	}
+	// go-nvml counts every load, also one whose nvmlInit failed, and closes at the last Shutdown only. A new
+	// value for each attempt keeps that count at one; what a failed attempt leaves behind is a reference of
+	// the dynamic linker to a library that stays mapped anyway, as calls into it were bound.
+	s := &Session{
+		library:  l,
+		nvml:     nvml.New(nvml.WithLibraryPath(l.options.Path)),
+		offers:   have,
+		byHandle: map[nvml.Device]*device{},
+		byIndex:  map[int]*device{},
+		wake:     make(chan struct{}, 1),
+	}
+	if ret := s.call(callInit, s.nvml.Init); ret != nvml.SUCCESS {
+		return nil, initError(l.options.Path, ret)
+	}
+	// From here on nvmlShutdown has to follow.
+	if err := s.readSystem(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	l.session = s
+	l.log.Info("NVML is open", "library", l.options.Path, "driver", s.system.DriverVersion, "symbols_missing", len(have.missing))
+	if len(have.missing) > 0 {
+		l.log.Debug("The driver lacks functions: their readings are not offered.", "missing", have.missing)
+	}
+	return s, nil
+}
+
+// look loads the library on the side and looks every symbol up, calling nothing of it: a file that is not
+// NVML is found out before go-nvml would run into a function that is not there.
+func (l *Library) look() (offers, error) {
+	path := l.options.Path
+	// Local: what turns out to be something else must not lend its symbols to the process.
+	file := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL)
+	if err := file.Open(); err != nil {
+		return offers{}, loadError(path, err)
+	}
+	// go-nvml opens it once more, for itself.
+	defer func() { _ = file.Close() }()
+	have := probe(file.Lookup)
+	if len(have.fatal) > 0 {
+		return offers{}, fmt.Errorf("load %s: %w: it lacks %s; point the library path at %s of the installed driver",
+			path, gpu.ErrNotNVML, strings.Join(have.fatal, ", "), DefaultPath)
+	}
+	return have, nil
+}
+
+// loadError tells a library that is not there from a file that is there and cannot be loaded.
+func loadError(path string, err error) error {
+	if strings.Contains(path, "/") {
+		if _, statErr := os.Stat(path); statErr == nil {
+			return fmt.Errorf("load %s: %w: %w; it must be the NVML of this machine's driver, for this architecture and C library",
+				path, gpu.ErrNotNVML, err)
+		}
+	}
+	return fmt.Errorf("load %s: %w: %w; install the driver, or in a container have its files mounted (runtime class nvidia, NVIDIA_DRIVER_CAPABILITIES=utility)",
+		path, gpu.ErrNoDriver, err)
+}
+
+// initError says what a refused nvmlInit means and what to do.
+func initError(path string, ret nvml.Return) error {
+	code := codeName(ret)
+	switch ret {
+	case nvml.ERROR_DRIVER_NOT_LOADED:
+		return fmt.Errorf("initialise %s: %w: the kernel module is not loaded (%s)", path, gpu.ErrNoDriver, code)
+	case nvml.ERROR_LIBRARY_NOT_FOUND:
+		return fmt.Errorf("initialise %s: %w: the library could not be loaded (%s)", path, gpu.ErrNoDriver, code)
+	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
+		return fmt.Errorf("initialise %s: %w: the driver was replaced while this process had the old library (%s); start a new process, or a new container where files are mounted",
+			path, gpu.ErrVersionMismatch, code)
+	case nvml.ERROR_NO_PERMISSION, nvml.ERROR_OPERATING_SYSTEM, nvml.ERROR_UNKNOWN:
+		return fmt.Errorf("initialise %s: %s: the device nodes /dev/nvidiactl and /dev/nvidia* must be there, readable and allowed by the device cgroup", path, code)
+	}
+	return fmt.Errorf("initialise %s: %s", path, code)
+}
+
+// remember keeps the identity of a card that could be read, with the index under which it was first seen.
+func (l *Library) remember(id gpu.Identity) gpu.Identity {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if old, ok := l.known[id.PCI]; ok && old.UUID == id.UUID {
+		id.Index = old.Index
+	}
+	l.known[id.PCI] = id
+	return id
+}
+
+// recall returns what is known of the card at an address.
+func (l *Library) recall(pci gpu.PCIAddress) (gpu.Identity, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	id, ok := l.known[pci]
+	return id, ok
+}
+
+// recallIndex returns a known card that was first seen under an index and is not among the taken ones.
+func (l *Library) recallIndex(index int, taken map[gpu.PCIAddress]bool) (gpu.Identity, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for pci, id := range l.known {
+		if id.Index == index && !taken[pci] {
+			return id, true
+		}
+	}
+	return gpu.Identity{}, false
+}
+
+// hint reports, once per reading, that it needs a right.
+func (l *Library) hint(reading string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.hinted[reading] {
+		return false
+	}
+	l.hinted[reading] = true
+	return true
+}

@@ -1,0 +1,170 @@
+package nvml
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+func TestOpenWithoutLibrary(t *testing.T) {
+	for _, path := range []string{"libno-such-nvml.so.7", filepath.Join(t.TempDir(), "libnvidia-ml.so.1")} {
+		_, err := New(Options{Path: path}).Open()
+		if !errors.Is(err, gpu.ErrNoDriver) || errors.Is(err, gpu.ErrNotNVML) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// TestOpenWhatIsNotNVML: something that loads, and is not NVML, must be told apart before anything of it
+// is called: the first call would end the process.
+func TestOpenWhatIsNotNVML(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
+	if err := os.WriteFile(path, []byte("not a library"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Options{Path: path}).Open(); !errors.Is(err, gpu.ErrNotNVML) {
+		t.Errorf("garbage: %v", err)
+	}
+	_, err := New(Options{Path: "libm.so.6"}).Open()
+	if !errors.Is(err, gpu.ErrNotNVML) || !strings.Contains(err.Error(), "nvmlInit_v2") || !strings.Contains(err.Error(), "nvmlDeviceGetUUID") {
+		t.Errorf("libm: %v", err)
+	}
+	// Closing what was never open, and opening again, must be safe too.
+	if _, err := New(Options{Path: "libm.so.6"}).Open(); !errors.Is(err, gpu.ErrNotNVML) {
+		t.Errorf("libm again: %v", err)
+	}
+}
+
+// TestDriverComes: failed attempts leave nothing behind that would keep the driver held later.
+func TestDriverComes(t *testing.T) {
+	r := playText(t, `
+card 0 board=b
+at 0s driver unload
+at 10s driver load
+`)
+	for range 5 {
+		if _, err := r.library.Open(); !errors.Is(err, gpu.ErrNoDriver) || !strings.Contains(err.Error(), "DRIVER_NOT_LOADED") {
+			t.Fatalf("without a driver: %v", err)
+		}
+	}
+	if got := r.errors("nvmlInit")["DRIVER_NOT_LOADED"]; got != 5 {
+		t.Errorf("counted %d failed nvmlInit, want 5", got)
+	}
+	r.at(10 * time.Second)
+	cards := r.open()
+	if len(cards) != 1 || r.control.Sessions() != 1 {
+		t.Fatalf("%d cards, %d sessions", len(cards), r.control.Sessions())
+	}
+	if want := (gpu.System{DriverVersion: "580.105.08", CUDAVersion: "13.0", NVMLVersion: "13.580.105.08"}); r.session.System() != want {
+		t.Errorf("system: %+v", r.session.System())
+	}
+	if _, err := r.library.Open(); err == nil {
+		t.Error("a second session was opened")
+	}
+	for range 2 {
+		if err := r.session.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+	if n := r.control.Sessions(); n != 0 {
+		t.Errorf("%d sessions after close", n)
+	}
+	if _, err := cards[0].Fast(); !errors.Is(err, gpu.ErrUninitialized) {
+		t.Errorf("a lane after close: %v", err)
+	}
+	if _, err := r.session.Scan(); !errors.Is(err, gpu.ErrUninitialized) {
+		t.Errorf("a scan after close: %v", err)
+	}
+	if _, err := r.session.WaitEvents(time.Millisecond); !errors.Is(err, gpu.ErrUninitialized) {
+		t.Errorf("events after close: %v", err)
+	}
+	if n := len(r.open()); n != 1 || r.control.Sessions() != 1 {
+		t.Errorf("opened again: %d cards, %d sessions", n, r.control.Sessions())
+	}
+}
+
+func TestVersionMismatch(t *testing.T) {
+	r := playText(t, `
+card 0 board=b
+at 10s driver mismatch
+`)
+	card := r.open()[0]
+	r.at(10 * time.Second)
+	if _, err := card.Medium(); !errors.Is(err, gpu.ErrUninitialized) {
+		t.Errorf("a lane while the driver is replaced: %v", err)
+	}
+	if err := r.session.Close(); err != nil {
+		t.Logf("close: %v", err)
+	}
+	_, err := r.library.Open()
+	if !errors.Is(err, gpu.ErrVersionMismatch) || !strings.Contains(err.Error(), "new process") {
+		t.Errorf("open: %v", err)
+	}
+	r.session = nil
+}
+
+func TestInitRefused(t *testing.T) {
+	r := playText(t, `
+system Init = !NO_PERMISSION
+card 0 board=b
+`)
+	_, err := r.library.Open()
+	if err == nil || !strings.Contains(err.Error(), "NO_PERMISSION") || !strings.Contains(err.Error(), "/dev/nvidiactl") || errors.Is(err, gpu.ErrNoDriver) {
+		t.Errorf("open: %v", err)
+	}
+}
+
+// TestHang: a call that hangs costs its own card only; the driver is not shut down under it, and let go
+// as soon as it returns.
+func TestHang(t *testing.T) {
+	r := playText(t, `
+card 0 board=b
+card 1 board=b
+at 10s card 0 hang UtilizationRates
+at 20s card 0 restore
+`)
+	cards := r.open()
+	r.at(10 * time.Second)
+	done := make(chan error, 1)
+	go func() {
+		_, err := cards[0].Fast()
+		done <- err
+	}()
+	for r.control.Hanging() == 0 {
+		time.Sleep(time.Millisecond) // another thread of the driver tells nobody that it hangs
+	}
+	if _, err := cards[1].Fast(); err != nil {
+		t.Errorf("the other card: %v", err)
+	}
+	if again := r.scan(); len(again) != 2 || again[0] != cards[0] || again[1] != cards[1] {
+		t.Errorf("scan: %v", again)
+	}
+	if _, err := r.session.WaitEvents(time.Millisecond); err != nil {
+		t.Errorf("events: %v", err)
+	}
+	if cards[0].Err() != nil || len(cards[0].NotOffered()) > 100 {
+		t.Errorf("card 0: %v", cards[0].Err())
+	}
+	start := time.Now()
+	if err := r.session.Close(); !errors.Is(err, ErrBusy) || time.Since(start) > 2*time.Second {
+		t.Errorf("close: %v after %v", err, time.Since(start))
+	}
+	if _, err := r.library.Open(); !errors.Is(err, ErrBusy) {
+		t.Errorf("open: %v", err)
+	}
+	if n := r.control.Calls("nvmlShutdown"); n != 0 {
+		t.Errorf("shut down %d times under a call", n)
+	}
+	r.at(20 * time.Second)
+	if err := <-done; !errors.Is(err, gpu.ErrUninitialized) {
+		t.Errorf("the lane that hung: %v", err)
+	}
+	if n := len(r.open()); n != 2 || r.control.Calls("nvmlShutdown") != 1 || r.control.Sessions() != 1 {
+		t.Errorf("opened again: %d cards, %d shutdowns, %d sessions", n, r.control.Calls("nvmlShutdown"), r.control.Sessions())
+	}
+}

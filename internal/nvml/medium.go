@@ -1,0 +1,352 @@
+package nvml
+
+import (
+	"slices"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// mediumRows is the medium lane. Memory and processes are read back to back, so that their sums fit.
+var mediumRows = concat(
+	[]row[gpu.Medium]{
+		{reading: "memory", doc: "Memory in bytes; used does not contain reserved.", calls: []callID{callMemoryInfoV2},
+			read: func(c *Card, to *gpu.Medium) nvml.Return { return readMemoryV2(c, c.handle(), &to.Memory) }},
+		{reading: "memory", rank: 1, doc: "Memory in bytes; used contains what the driver reserves.", calls: []callID{callMemoryInfo},
+			read: func(c *Card, to *gpu.Medium) nvml.Return { return readMemoryV1(c, c.handle(), &to.Memory) }},
+		{reading: "mig_memory", doc: "Memory of each MIG GPU instance, in bytes.", calls: []callID{callMemoryInfoV2},
+			read: func(c *Card, to *gpu.Medium) nvml.Return { return readInstanceMemory(c, to, readMemoryV2) }},
+		{reading: "mig_memory", rank: 1, doc: "Memory of each MIG GPU instance, in bytes.", calls: []callID{callMemoryInfo},
+			read: func(c *Card, to *gpu.Medium) nvml.Return { return readInstanceMemory(c, to, readMemoryV1) }},
+		{reading: "processes", doc: "Compute, graphics and MPS processes with their memory in bytes.",
+			calls: []callID{callComputeProcesses, callGraphicsProcesses, callMPSProcesses}, read: readProcesses},
+		{reading: "bar1", doc: "BAR1 memory, in bytes.", calls: []callID{callBAR1},
+			read: func(c *Card, to *gpu.Medium) nvml.Return {
+				m, ret := get(c, callBAR1, c.handle().GetBAR1MemoryInfo)
+				if ret == nvml.SUCCESS {
+					to.BAR1 = gpu.Some(gpu.BAR1{Total: gpu.Bytes(m.Bar1Total), Used: gpu.Bytes(m.Bar1Used)})
+				}
+				return ret
+			}},
+		{reading: "temperature", doc: "Temperature of the GPU, in degrees Celsius.", calls: []callID{callTemperatureV},
+			read: readTemperatureV},
+		{reading: "temperature", rank: 1, doc: "Temperature of the GPU, in degrees Celsius.", calls: []callID{callTemperature},
+			read: readTemperature},
+		{reading: "fan_speed", doc: "Speed of each fan, in percent of the highest; may exceed 100.", calls: []callID{callNumFans, callFanSpeed},
+			read: readFans},
+		{reading: "fan_speed", rank: 1, doc: "Speed of the first fan, where the driver does not tell how many there are.", calls: []callID{callFanSpeed},
+			read: func(c *Card, to *gpu.Medium) nvml.Return { return readFanSpeeds(c, 1, to) }},
+	},
+	clockRows(),
+	[]row[gpu.Medium]{
+		{reading: "performance_state", doc: "Performance state, 0 the fastest.", calls: []callID{callPerformanceState},
+			read: func(c *Card, to *gpu.Medium) nvml.Return {
+				p, ret := get(c, callPerformanceState, c.handle().GetPerformanceState)
+				if ret == nvml.SUCCESS && p >= 0 && p <= 15 { // 32 says unknown
+					to.PState = gpu.Some(int(p))
+				}
+				return ret
+			}},
+	},
+	eccRows(),
+	[]row[gpu.Medium]{
+		{reading: "remapped_rows", doc: "Field 142: rows remapped after correctable errors.", field: nvml.FI_DEV_REMAPPED_COR,
+			set: func(to *gpu.Medium, v value) { tallyTo(&to.RemappedRows, gpu.CauseCorrected, v) }},
+		{reading: "remapped_rows", doc: "Field 143: rows remapped after uncorrectable errors.", field: nvml.FI_DEV_REMAPPED_UNC,
+			set: func(to *gpu.Medium, v value) { tallyTo(&to.RemappedRows, gpu.CauseUncorrected, v) }},
+		{reading: "remapped_rows", doc: "Field 144: whether rows wait to be remapped at the next reset.", field: nvml.FI_DEV_REMAPPED_PENDING,
+			set: func(to *gpu.Medium, v value) { flag(&to.RemapPending, v) }},
+		{reading: "remapped_rows", doc: "Field 145: whether a row could not be remapped.", field: nvml.FI_DEV_REMAPPED_FAILURE,
+			set: func(to *gpu.Medium, v value) { flag(&to.RemapFailed, v) }},
+		{reading: "remapped_rows", rank: 1, doc: "The same four in one call.", calls: []callID{callRemappedRows}, read: readRemappedRows},
+		{reading: "retired_pages", doc: "Field 29: pages retired after repeated single-bit errors.", field: nvml.FI_DEV_RETIRED_SBE,
+			set: func(to *gpu.Medium, v value) { tallyTo(&to.RetiredPages, gpu.CauseSingleBit, v) }},
+		{reading: "retired_pages", doc: "Field 30: pages retired after a double-bit error.", field: nvml.FI_DEV_RETIRED_DBE,
+			set: func(to *gpu.Medium, v value) { tallyTo(&to.RetiredPages, gpu.CauseDoubleBit, v) }},
+		{reading: "retired_pages", doc: "Field 31: whether pages wait to be retired at the next reset.", field: nvml.FI_DEV_RETIRED_PENDING,
+			set: func(to *gpu.Medium, v value) { flag(&to.RetirePending, v) }},
+		{reading: "pcie_replays", doc: "Field 94: PCIe replays.", field: nvml.FI_DEV_PCIE_REPLAY_COUNTER,
+			set: func(to *gpu.Medium, v value) {
+				if n, ok := v.count(); ok {
+					to.PCIeReplays = gpu.Some(n)
+				}
+			}},
+		{reading: "pcie_replays", rank: 1, doc: "PCIe replays.", calls: []callID{callPCIeReplays},
+			read: func(c *Card, to *gpu.Medium) nvml.Return {
+				n, ret := get(c, callPCIeReplays, c.handle().GetPcieReplayCounter)
+				if ret == nvml.SUCCESS && n >= 0 {
+					to.PCIeReplays = gpu.Some(uint64(n))
+				}
+				return ret
+			}},
+	},
+	nvlinkErrorRows(),
+	[]row[gpu.Medium]{
+		{reading: "recovery_action", doc: "Field 230: what the driver wants done with the card.", field: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION,
+			set: func(to *gpu.Medium, v value) {
+				if n, ok := v.count(); ok && n < uint64(len(gpu.RecoveryActions)) {
+					to.Recovery = gpu.Some(gpu.RecoveryActions[n])
+				}
+			}},
+	},
+)
+
+// tallyTo sets one key of a map of counts.
+func tallyTo[K comparable](m *map[K]uint64, key K, v value) {
+	n, ok := v.count()
+	if !ok {
+		return
+	}
+	if *m == nil {
+		*m = map[K]uint64{}
+	}
+	(*m)[key] = n
+}
+
+// flag sets a yes or no.
+func flag(to *gpu.Opt[bool], v value) {
+	if n, ok := v.count(); ok {
+		*to = gpu.Some(n != 0)
+	}
+}
+
+func readMemoryV2(c *Card, of nvml.Device, to *gpu.Opt[gpu.Memory]) nvml.Return {
+	m, ret := get(c, callMemoryInfoV2, of.GetMemoryInfo_v2)
+	if ret == nvml.SUCCESS {
+		*to = gpu.Some(gpu.Memory{Total: gpu.Bytes(m.Total), Used: gpu.Bytes(m.Used), Free: gpu.Bytes(m.Free), Reserved: gpu.Some(gpu.Bytes(m.Reserved))})
+	}
+	return ret
+}
+
+func readMemoryV1(c *Card, of nvml.Device, to *gpu.Opt[gpu.Memory]) nvml.Return {
+	m, ret := get(c, callMemoryInfo, of.GetMemoryInfo)
+	if ret == nvml.SUCCESS {
+		*to = gpu.Some(gpu.Memory{Total: gpu.Bytes(m.Total), Used: gpu.Bytes(m.Used), Free: gpu.Bytes(m.Free)})
+	}
+	return ret
+}
+
+// readInstanceMemory reads the memory of each MIG GPU instance, through its first MIG device: all devices
+// of an instance share its memory.
+func readInstanceMemory(c *Card, to *gpu.Medium, read func(*Card, nvml.Device, *gpu.Opt[gpu.Memory]) nvml.Return) nvml.Return {
+	fate := notAsked
+	for _, in := range c.mig.instances {
+		medium := gpu.InstanceMedium{UUID: in.UUID}
+		ret := read(c, in.handle, &medium.Memory)
+		if whole(ret) != nil {
+			return ret
+		}
+		if fate != nvml.SUCCESS {
+			fate = ret
+		}
+		if medium.Memory.Present() {
+			to.Instances = append(to.Instances, medium)
+		}
+	}
+	return fate
+}
+
+// readFans reads every fan. One that does not answer is absent in its place.
+func readFans(c *Card, to *gpu.Medium) nvml.Return {
+	n, ret := get(c, callNumFans, c.handle().GetNumFans)
+	if ret != nvml.SUCCESS {
+		return ret
+	}
+	if n <= 0 {
+		return nvml.ERROR_NOT_SUPPORTED
+	}
+	return readFanSpeeds(c, n, to)
+}
+
+func readFanSpeeds(c *Card, n int, to *gpu.Medium) nvml.Return {
+	fate := nvml.ERROR_NO_DATA
+	fans := make([]gpu.Opt[gpu.Ratio], n)
+	for i := range fans {
+		percent, ret := get(c, callFanSpeed, func() (uint32, nvml.Return) { return c.handle().GetFanSpeed_v2(i) })
+		if whole(ret) != nil {
+			return ret
+		}
+		if ret == nvml.SUCCESS {
+			fans[i] = gpu.Some(gpu.Ratio(percent) / 100)
+		}
+		if fate != nvml.SUCCESS {
+			fate = ret
+		}
+	}
+	if fate == nvml.SUCCESS {
+		to.Fans = fans
+	}
+	return fate
+}
+
+// clockTypes are the clock domains.
+var clockTypes = []struct {
+	clock gpu.Clock
+	kind  nvml.ClockType
+}{
+	{gpu.ClockGraphics, nvml.CLOCK_GRAPHICS},
+	{gpu.ClockSM, nvml.CLOCK_SM},
+	{gpu.ClockMemory, nvml.CLOCK_MEM},
+	{gpu.ClockVideo, nvml.CLOCK_VIDEO},
+}
+
+func clockRows() []row[gpu.Medium] {
+	var rows []row[gpu.Medium]
+	for _, t := range clockTypes {
+		rows = append(rows, row[gpu.Medium]{reading: "clock_" + string(t.clock), doc: "Clock, in MHz.", calls: []callID{callClockInfo},
+			read: func(c *Card, to *gpu.Medium) nvml.Return {
+				mhz, ret := get(c, callClockInfo, func() (uint32, nvml.Return) { return c.handle().GetClockInfo(t.kind) })
+				return setClock(&to.Clocks, t.clock, mhz, ret)
+			}})
+	}
+	return rows
+}
+
+func maxClockRows() []row[gpu.Slow] {
+	var rows []row[gpu.Slow]
+	for _, t := range clockTypes {
+		rows = append(rows, row[gpu.Slow]{reading: "clock_max_" + string(t.clock), doc: "Highest clock, in MHz.", calls: []callID{callMaxClock},
+			read: func(c *Card, to *gpu.Slow) nvml.Return {
+				mhz, ret := get(c, callMaxClock, func() (uint32, nvml.Return) { return c.handle().GetMaxClockInfo(t.kind) })
+				return setClock(&to.MaxClocks, t.clock, mhz, ret)
+			}})
+	}
+	return rows
+}
+
+func setClock(m *map[gpu.Clock]gpu.Hertz, clock gpu.Clock, mhz uint32, ret nvml.Return) nvml.Return {
+	if ret == nvml.SUCCESS {
+		if *m == nil {
+			*m = map[gpu.Clock]gpu.Hertz{}
+		}
+		(*m)[clock] = gpu.Hertz(mhz) * 1e6
+	}
+	return ret
+}
+
+// eccSeverities and eccCounters are the two by two kinds of ECC counter.
+var (
+	eccSeverities = []struct {
+		severity gpu.ECCSeverity
+		kind     nvml.MemoryErrorType
+	}{
+		{gpu.ECCCorrected, nvml.MEMORY_ERROR_TYPE_CORRECTED},
+		{gpu.ECCUncorrected, nvml.MEMORY_ERROR_TYPE_UNCORRECTED},
+	}
+	eccCounters = []struct {
+		name string
+		kind nvml.EccCounterType
+		at   func(*gpu.ECCCount) *gpu.Opt[uint64]
+	}{
+		{"volatile", nvml.VOLATILE_ECC, func(e *gpu.ECCCount) *gpu.Opt[uint64] { return &e.Volatile }},
+		{"lifetime", nvml.AGGREGATE_ECC, func(e *gpu.ECCCount) *gpu.Opt[uint64] { return &e.Lifetime }},
+	}
+	// eccLocations: Ampere and newer count all static memory as one; before it was counted by part. The
+	// parts are asked for only where the whole is not offered, so that no error is counted in two places.
+	eccLocations = []struct {
+		group    string
+		rank     int
+		memory   gpu.ECCMemory
+		location nvml.MemoryLocation
+	}{
+		{"dram", 0, gpu.ECCDRAM, nvml.MEMORY_LOCATION_DRAM},
+		{"sram", 0, gpu.ECCSRAM, nvml.MEMORY_LOCATION_SRAM},
+		{"sram", 1, gpu.ECCL1, nvml.MEMORY_LOCATION_L1_CACHE},
+		{"sram", 1, gpu.ECCL2, nvml.MEMORY_LOCATION_L2_CACHE},
+		{"sram", 1, gpu.ECCRegisterFile, nvml.MEMORY_LOCATION_REGISTER_FILE},
+		{"sram", 1, gpu.ECCTextureMemory, nvml.MEMORY_LOCATION_TEXTURE_MEMORY},
+		{"sram", 1, gpu.ECCTextureShared, nvml.MEMORY_LOCATION_TEXTURE_SHM},
+		{"sram", 1, gpu.ECCCBU, nvml.MEMORY_LOCATION_CBU},
+	}
+)
+
+// eccRows are the counters by severity, lifetime and location; the total only where no location is told.
+func eccRows() []row[gpu.Medium] {
+	var rows []row[gpu.Medium]
+	for _, s := range eccSeverities {
+		for _, n := range eccCounters {
+			suffix := "_" + string(s.severity) + "_" + n.name
+			for _, l := range eccLocations {
+				rows = append(rows, row[gpu.Medium]{reading: "ecc_" + l.group + suffix, rank: l.rank,
+					doc: "ECC errors in " + string(l.memory) + ".", calls: []callID{callMemoryErrors},
+					read: func(c *Card, to *gpu.Medium) nvml.Return {
+						v, ret := get(c, callMemoryErrors, func() (uint64, nvml.Return) {
+							return c.handle().GetMemoryErrorCounter(s.kind, n.kind, l.location)
+						})
+						if ret == nvml.SUCCESS {
+							*n.at(eccCount(to, s.severity, l.memory)) = gpu.Some(v)
+						}
+						return ret
+					}})
+			}
+			rows = append(rows, row[gpu.Medium]{reading: "ecc_total" + suffix, instead: []string{"ecc_dram" + suffix, "ecc_sram" + suffix},
+				doc: "ECC errors of the whole card.", calls: []callID{callTotalECC},
+				read: func(c *Card, to *gpu.Medium) nvml.Return {
+					v, ret := get(c, callTotalECC, func() (uint64, nvml.Return) { return c.handle().GetTotalEccErrors(s.kind, n.kind) })
+					if ret == nvml.SUCCESS {
+						*n.at(eccCount(to, s.severity, gpu.ECCAll)) = gpu.Some(v)
+					}
+					return ret
+				}})
+		}
+	}
+	return rows
+}
+
+// eccCount returns the counter of a kind and place, adding it where it is new.
+func eccCount(to *gpu.Medium, severity gpu.ECCSeverity, memory gpu.ECCMemory) *gpu.ECCCount {
+	at := slices.IndexFunc(to.ECC, func(e gpu.ECCCount) bool { return e.Severity == severity && e.Memory == memory })
+	if at < 0 {
+		to.ECC = append(to.ECC, gpu.ECCCount{Severity: severity, Memory: memory})
+		at = len(to.ECC) - 1
+	}
+	return &to.ECC[at]
+}
+
+func readRemappedRows(c *Card, to *gpu.Medium) nvml.Return {
+	var corrected, uncorrected int
+	var pending, failed bool
+	ret := c.call(callRemappedRows, func() (r nvml.Return) {
+		corrected, uncorrected, pending, failed, r = c.handle().GetRemappedRows()
+		return r
+	})
+	if ret == nvml.SUCCESS {
+		to.RemappedRows = map[gpu.RemapCause]uint64{gpu.CauseCorrected: uint64(corrected), gpu.CauseUncorrected: uint64(uncorrected)}
+		to.RemapPending, to.RemapFailed = gpu.Some(pending), gpu.Some(failed)
+	}
+	return ret
+}
+
+// nvlinkErrorFields are the counters of link errors: the sums of old, then one per link. Blackwell replaced
+// the data link counters by counts of recovery events.
+var nvlinkErrorFields = []struct {
+	kind  gpu.NVLinkError
+	rank  int
+	field uint32
+	scope uint32
+}{
+	{gpu.NVLinkCRCFlit, 0, nvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, 0},
+	{gpu.NVLinkCRCFlit, 1, nvml.FI_DEV_NVLINK_ERROR_DL_CRC, everyLink},
+	{gpu.NVLinkCRCData, 0, nvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, 0},
+	{gpu.NVLinkReplay, 0, nvml.FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, 0},
+	{gpu.NVLinkReplay, 1, nvml.FI_DEV_NVLINK_ERROR_DL_REPLAY, everyLink},
+	{gpu.NVLinkRecovery, 0, nvml.FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL, 0},
+	{gpu.NVLinkRecovery, 1, nvml.FI_DEV_NVLINK_ERROR_DL_RECOVERY, everyLink},
+	{gpu.NVLinkRecovery, 2, nvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS, everyLink},
+	{gpu.NVLinkECC, 0, nvml.FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_TOTAL, 0},
+	{gpu.NVLinkSymbol, 0, nvml.FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS, everyLink},
+}
+
+func nvlinkErrorRows() []row[gpu.Medium] {
+	var rows []row[gpu.Medium]
+	for _, f := range nvlinkErrorFields {
+		doc := "NVLink errors, all links."
+		if f.scope == everyLink {
+			doc = "NVLink errors, summed over the links."
+		}
+		rows = append(rows, row[gpu.Medium]{reading: "nvlink_errors_" + string(f.kind), rank: f.rank, doc: doc, field: f.field, scope: f.scope,
+			set: func(to *gpu.Medium, v value) { tallyTo(&to.NVLinkErrors, f.kind, v) }})
+	}
+	return rows
+}

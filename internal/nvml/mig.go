@@ -1,0 +1,242 @@
+package nvml
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// migState is what is known of a card's MIG layout.
+type migState struct {
+	read      bool // the layout was read once
+	on        bool
+	key       string // of the layout, to see that it changed
+	instances []migInstance
+	// slices is how many compute slices the card has; 0 until the driver told.
+	slices int
+	// perInstance: the process list of the card is closed to us or names no instances, so each instance is asked.
+	perInstance bool
+}
+
+// migInstance is a GPU instance and the handle of its first MIG device. The handle dies with the layout.
+type migInstance struct {
+	gpu.Instance
+	handle nvml.Device
+}
+
+// ensureLayout reads the MIG layout once, for lanes that come before the first slow one.
+func (c *Card) ensureLayout() error {
+	if c.mig.read {
+		return nil
+	}
+	var to gpu.Slow
+	c.asking = true
+	defer func() { c.asking = false }()
+	for _, read := range []func(*Card, *gpu.Slow) nvml.Return{readMIGMode, readInstances} {
+		if ret := read(c, &to); whole(ret) != nil {
+			return fmt.Errorf("read the MIG layout of %s: %w (%s)", c, whole(ret), codeName(ret))
+		}
+	}
+	return nil
+}
+
+func readMIGMode(c *Card, to *gpu.Slow) nvml.Return {
+	current, pending, ret := get2(c, callMIGMode, c.handle().GetMigMode)
+	if ret == nvml.SUCCESS {
+		to.MIGMode = gpu.Some(gpu.ModePair{Current: current == nvml.DEVICE_MIG_ENABLE, Pending: pending == nvml.DEVICE_MIG_ENABLE})
+		c.mig.on = current == nvml.DEVICE_MIG_ENABLE
+	} else if notOffered(ret) || ret == nvml.ERROR_INVALID_ARGUMENT {
+		c.mig.on = false
+	}
+	return ret
+}
+
+// readInstances lists the GPU instances with their compute instances, by walking the MIG devices. Whatever
+// depends on the layout is forgotten when it is not as it was. A walk that fails shows the layout as it was
+// last seen: that it could not be read is no sign that instances went.
+func readInstances(c *Card, to *gpu.Slow) nvml.Return {
+	layout, ret := []migInstance(nil), nvml.SUCCESS
+	if c.mig.on {
+		layout, ret = c.walkMIG()
+	}
+	if ret == nvml.SUCCESS {
+		c.adopt(layout)
+	}
+	for _, in := range c.mig.instances {
+		to.Instances = append(to.Instances, in.Instance)
+	}
+	if !c.mig.on {
+		return notAsked
+	}
+	return ret
+}
+
+// adopt makes a layout the card's.
+func (c *Card) adopt(layout []migInstance) {
+	var key strings.Builder
+	fmt.Fprint(&key, c.mig.on)
+	for _, in := range layout {
+		fmt.Fprintf(&key, " %d/%s/%s/%d", in.GI, in.UUID, in.Profile, len(in.Compute))
+	}
+	if c.mig.read && key.String() != c.mig.key {
+		c.log().Info("The MIG layout changed.", "card", c.identity.UUID, "instances", len(layout))
+		c.relearn()
+		c.gpm.keep(layout)
+		c.mig.perInstance = false
+	}
+	c.mig.read, c.mig.key, c.mig.instances = true, key.String(), layout
+}
+
+// walkMIG asks for every MIG device of the card and groups them by GPU instance, in the order of their ids.
+// Gaps in the index are normal, and a device that vanishes in the middle is left out; any other failure
+// fails the walk.
+func (c *Card) walkMIG() ([]migInstance, nvml.Return) {
+	most, ret := get(c, callMaxMIGCount, c.handle().GetMaxMigDeviceCount)
+	if ret != nvml.SUCCESS {
+		return nil, ret
+	}
+	var layout []migInstance
+	for index := range most {
+		handle, ret := get(c, callMIGHandle, func() (nvml.Device, nvml.Return) { return c.handle().GetMigDeviceHandleByIndex(index) })
+		var in migInstance
+		if ret == nvml.SUCCESS {
+			in, ret = c.describeMIG(handle, index)
+		}
+		switch ret {
+		case nvml.SUCCESS:
+		case nvml.ERROR_NOT_FOUND, nvml.ERROR_INVALID_ARGUMENT:
+			continue
+		default:
+			return nil, ret
+		}
+		at := slices.IndexFunc(layout, func(o migInstance) bool { return o.GI == in.GI })
+		if at < 0 {
+			layout = append(layout, in)
+			continue
+		}
+		// The first compute instance names the GPU instance.
+		all := append(layout[at].Compute, in.Compute...)
+		slices.SortFunc(all, func(a, b gpu.ComputeInstance) int { return a.CI - b.CI })
+		if all[0].CI == in.Compute[0].CI {
+			layout[at] = in
+		}
+		layout[at].Compute = all
+	}
+	slices.SortFunc(layout, func(a, b migInstance) int { return a.GI - b.GI })
+	return layout, nvml.SUCCESS
+}
+
+// describeMIG asks one MIG device who it is. Its ids and UUID are needed; the rest may not be offered.
+func (c *Card) describeMIG(handle nvml.Device, index int) (migInstance, nvml.Return) {
+	in := migInstance{handle: handle}
+	uuid, ret := get(c, callUUID, handle.GetUUID)
+	if ret != nvml.SUCCESS {
+		return in, ret
+	}
+	gi, ret := get(c, callGPUInstanceID, handle.GetGpuInstanceId)
+	if ret != nvml.SUCCESS {
+		return in, ret
+	}
+	ci, ret := get(c, callComputeInstanceID, handle.GetComputeInstanceId)
+	if ret != nvml.SUCCESS {
+		return in, ret
+	}
+	in.UUID, in.GI = gpu.UUID(uuid), gi
+	compute := gpu.ComputeInstance{UUID: gpu.UUID(uuid), CI: ci, Index: index}
+	attributes, ret := get(c, callAttributes, handle.GetAttributes)
+	if ret != nvml.SUCCESS && !notOffered(ret) {
+		return in, ret
+	}
+	if ret == nvml.SUCCESS {
+		in.Slices = int(attributes.GpuInstanceSliceCount)
+		compute.SMs = gpu.Some(int(attributes.MultiprocessorCount))
+	}
+	name, ret := get(c, callName, handle.GetName)
+	if ret != nvml.SUCCESS && !notOffered(ret) {
+		return in, ret
+	}
+	if ret == nvml.SUCCESS {
+		in.Profile = profileOf(name)
+	}
+	in.Compute = []gpu.ComputeInstance{compute}
+	return in, nvml.SUCCESS
+}
+
+// profileOf takes the profile of the GPU instance out of the name of a MIG device: "… MIG 1g.10gb", or
+// "… MIG 1c.3g.20gb" for a compute instance that is smaller than its GPU instance.
+func profileOf(name string) string {
+	at := strings.LastIndex(name, "MIG ")
+	if at < 0 {
+		return ""
+	}
+	profile, _, _ := strings.Cut(strings.TrimSpace(name[at+len("MIG "):]), " ")
+	if head, rest, ok := strings.Cut(profile, "."); ok && strings.HasSuffix(head, "c") && strings.Contains(rest, "g.") {
+		return rest
+	}
+	return profile
+}
+
+// readPlacement adds where each instance lies and its profile's id. The driver tells that to privileged
+// users alone.
+func readPlacement(c *Card, to *gpu.Slow) nvml.Return {
+	fate := notAsked
+	for i := range to.Instances {
+		in := &to.Instances[i]
+		instance, ret := get(c, callGPUInstance, func() (nvml.GpuInstance, nvml.Return) { return c.handle().GetGpuInstanceById(in.GI) })
+		if ret == nvml.SUCCESS {
+			var info nvml.GpuInstanceInfo
+			if info, ret = get(c, callGPUInstanceInfo, instance.GetInfo); ret == nvml.SUCCESS {
+				in.PlacementStart = gpu.Some(int(info.Placement.Start))
+				in.PlacementSize = gpu.Some(int(info.Placement.Size))
+				in.ProfileID = gpu.Some(int(info.ProfileId))
+			}
+		}
+		if whole(ret) != nil || ret == nvml.ERROR_NO_PERMISSION {
+			return ret
+		}
+		if fate != nvml.SUCCESS {
+			fate = ret
+		}
+	}
+	return fate
+}
+
+// readShares adds the share of the card that each instance has: its compute slices over those of the card.
+// The card's are those of its largest profile, which is the card as one instance (7 on A100, H100 and H200,
+// 4 on A30); it is asked for once.
+func readShares(c *Card, to *gpu.Slow) nvml.Return {
+	if len(to.Instances) == 0 {
+		return notAsked
+	}
+	if c.mig.slices == 0 {
+		fate := nvml.ERROR_NOT_SUPPORTED
+		for profile := range nvml.GPU_INSTANCE_PROFILE_COUNT {
+			info, ret := get(c, callProfileInfo, func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
+				return c.handle().GetGpuInstanceProfileInfo(profile)
+			})
+			if whole(ret) != nil {
+				return ret
+			}
+			switch {
+			case ret == nvml.SUCCESS:
+				c.mig.slices = max(c.mig.slices, int(info.SliceCount))
+			case !notOffered(ret) && ret != nvml.ERROR_INVALID_ARGUMENT:
+				fate = ret
+			}
+		}
+		if c.mig.slices == 0 {
+			return fate
+		}
+	}
+	for i := range to.Instances {
+		in := &to.Instances[i]
+		if in.Slices > 0 && in.Slices <= c.mig.slices {
+			in.Share = gpu.Some(gpu.Ratio(in.Slices) / gpu.Ratio(c.mig.slices))
+		}
+	}
+	return nvml.SUCCESS
+}

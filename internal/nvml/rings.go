@@ -1,0 +1,99 @@
+package nvml
+
+import (
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// cursor is the newest sample that was seen of a ring, by the driver's clock, in microseconds. 0: none yet.
+// It is never set from a clock of ours: the driver's may be the epoch or the time since boot.
+type cursor uint64
+
+// pass moves the cursor on to a sample, unless its value shows that it is garbage: a garbage time would
+// hide every later sample.
+func (c *cursor) pass(at uint64, percent float64) {
+	if percent >= 0 && percent <= 100 && cursor(at) > *c {
+		*c = cursor(at)
+	}
+}
+
+// readRing reads the samples that are newer than the last read. Entries without a time are left out: go-nvml
+// does not cut its buffer to what the driver wrote. A ring with nothing new is present and empty.
+func readRing(c *Card, kind nvml.SamplingType, seen *cursor, to *gpu.Opt[gpu.Ring]) nvml.Return {
+	var of nvml.ValueType
+	var samples []nvml.Sample
+	ret := c.call(callSamples, func() (r nvml.Return) {
+		of, samples, r = c.handle().GetSamples(kind, uint64(*seen))
+		return r
+	})
+	switch ret {
+	case nvml.ERROR_NOT_FOUND, nvml.ERROR_NO_DATA:
+		*to = gpu.Some(gpu.Ring{})
+		return nvml.SUCCESS
+	case nvml.SUCCESS:
+	default:
+		return ret
+	}
+	ring := make(gpu.Ring, 0, len(samples))
+	for _, s := range samples {
+		v, ok := value{kind: of, raw: s.SampleValue}.number()
+		if !ok || s.TimeStamp == 0 {
+			continue
+		}
+		ring = append(ring, gpu.Sample{Time: int64(s.TimeStamp), Value: v})
+		seen.pass(s.TimeStamp, v)
+	}
+	*to = gpu.Some(ring)
+	return ret
+}
+
+// growLimit is how often a list that grows between being sized and being read is asked for again.
+const growLimit = 3
+
+// readProcessSamples reads utilisation by process since the last read. Asked without a last time the driver
+// averages its whole buffer and names processes that are long gone: so what the first read returns is only
+// used for its time, and the reading is absent. An empty buffer is a true answer also the first time.
+func readProcessSamples(c *Card, to *gpu.Fast) nvml.Return {
+	for range growLimit {
+		samples, grew, ret := processUtilization(c)
+		switch {
+		case grew, ret == nvml.ERROR_INSUFFICIENT_SIZE && len(samples) > 0:
+			continue
+		case ret == nvml.ERROR_NOT_FOUND, ret == nvml.ERROR_NO_DATA, ret == nvml.ERROR_INSUFFICIENT_SIZE:
+			// Nobody worked. go-nvml passes the size query's code on where the size is 0.
+			samples = nil
+		case ret != nvml.SUCCESS:
+			return ret
+		}
+		seeding := !c.procsSeen && len(samples) > 0
+		c.procsSeen = true
+		list := make([]gpu.ProcessSample, 0, len(samples))
+		for _, s := range samples {
+			c.procs.pass(s.TimeStamp, float64(s.SmUtil))
+			list = append(list, gpu.ProcessSample{PID: int(s.Pid), Time: int64(s.TimeStamp),
+				SM: float64(s.SmUtil), Memory: float64(s.MemUtil), Encoder: float64(s.EncUtil), Decoder: float64(s.DecUtil)})
+		}
+		if !seeding {
+			to.Processes = gpu.Some(list)
+		}
+		return nvml.SUCCESS
+	}
+	c.count(callProcessUtilization, codeName(nvml.ERROR_INSUFFICIENT_SIZE))
+	return nvml.ERROR_NO_DATA
+}
+
+// processUtilization makes the call. go-nvml cuts its buffer to the length that the driver reports, and
+// panics where the list grew between its two calls: that is told by grew.
+func processUtilization(c *Card) (samples []nvml.ProcessUtilizationSample, grew bool, ret nvml.Return) {
+	ret = c.call(callProcessUtilization, func() (r nvml.Return) {
+		defer func() {
+			if recover() != nil {
+				samples, grew, r = nil, true, nvml.ERROR_INSUFFICIENT_SIZE
+			}
+		}()
+		samples, r = c.handle().GetProcessUtilization(uint64(c.procs))
+		return r
+	})
+	return samples, grew, ret
+}

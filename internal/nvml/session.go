@@ -1,0 +1,294 @@
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// closeWait is how long Close waits for calls that are under way. It is longer than a wait for events.
+const closeWait = 800 * time.Millisecond
+
+// Session is a time in which the driver is held: from Open to Close. After Close every call is answered
+// "not initialised" without touching the driver.
+type Session struct {
+	library *Library
+	nvml    nvml.Interface
+	offers  offers
+	system  gpu.System
+
+	scan sync.Mutex // one Scan at a time
+
+	mu       sync.Mutex // guards what follows
+	closed   bool
+	down     bool // nvmlShutdown was called
+	running  int  // calls that have not returned
+	idle     chan struct{}
+	byHandle map[nvml.Device]*device
+	byIndex  map[int]*device
+	samples  []nvml.GpmSample // allocated by the library, freed at Close
+	pending  []*device        // not yet registered for events
+	events   nvml.EventSet    // nil until somebody waits
+
+	waiting sync.Mutex    // one WaitEvents at a time
+	wake    chan struct{} // tells a waiter without cards that there may be some
+}
+
+// device is a card's handle and the lock under which it is called. It lives as long as the session; a card
+// that is found again is a new Card on the same device.
+type device struct {
+	session *Session
+	handle  nvml.Device
+	busy    sync.Mutex // held during every call on handle
+
+	card       *Card // the newest; guarded by session.mu
+	registered bool  // for events, or not able to tell any; guarded by session.mu
+	listening  bool  // it is in the session's event set; guarded by session.mu
+}
+
+// System returns what the driver said of itself at Open.
+func (s *Session) System() gpu.System { return s.system }
+
+func (s *Session) readSystem() error {
+	driver, ret := get(s, callDriverVersion, s.nvml.SystemGetDriverVersion)
+	if ret != nvml.SUCCESS {
+		return failure(callDriverVersion, ret, "the driver")
+	}
+	s.system.DriverVersion = driver
+	if version, ret := get(s, callNVMLVersion, s.nvml.SystemGetNVMLVersion); ret == nvml.SUCCESS {
+		s.system.NVMLVersion = version
+	}
+	if v, ret := get(s, callCUDAVersion, s.nvml.SystemGetCudaDriverVersion); ret == nvml.SUCCESS && v > 0 {
+		s.system.CUDAVersion = fmt.Sprintf("%d.%d", v/1000, v%1000/10)
+	}
+	return nil
+}
+
+// enter counts a call in; it refuses after Close.
+func (s *Session) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.running++
+	return true
+}
+
+func (s *Session) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
+	if s.running == 0 && s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+}
+
+func (s *Session) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// Close lets the driver go. It waits up to 800 ms for calls that are under way; if one does not return, the
+// error wraps ErrBusy, the driver is not shut down under it, and the next Open tries again. Close may be
+// called more than once and while lanes are read: what comes after it is answered gpu.ErrUninitialized.
+func (s *Session) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+	return s.release(closeWait)
+}
+
+// release shuts the driver down once no call is under way.
+func (s *Session) release(wait time.Duration) error {
+	s.mu.Lock()
+	if s.running > 0 && wait > 0 {
+		if s.idle == nil {
+			s.idle = make(chan struct{})
+		}
+		idle := s.idle
+		s.mu.Unlock()
+		timer := time.NewTimer(wait)
+		select {
+		case <-idle:
+		case <-timer.C:
+		}
+		timer.Stop()
+		s.mu.Lock()
+	}
+	running, down, samples, events := s.running, s.down, s.samples, s.events
+	if running == 0 {
+		s.down, s.samples, s.events = true, nil, nil
+	}
+	s.mu.Unlock()
+	switch {
+	case down:
+		return nil
+	case running > 0:
+		return fmt.Errorf("shut NVML down: %w (%d of them)", ErrBusy, running)
+	}
+	// Nothing else can call now: closed is set and nobody is inside. The calls from here on go around
+	// Session.call, which refuses, by way of last.
+	for _, sample := range samples {
+		_ = s.last(callGPMSampleFree, sample.Free)
+	}
+	if events != nil {
+		_ = s.last(callEventSetFree, events.Free)
+	}
+	switch ret := s.last(callShutdown, s.nvml.Shutdown); ret {
+	case nvml.SUCCESS, nvml.ERROR_UNINITIALIZED, nvml.ERROR_DRIVER_NOT_LOADED: // the latter two: it went before
+		return nil
+	default:
+		return failure(callShutdown, ret, "the driver")
+	}
+}
+
+// last makes one of the calls that end a session, under the guard.
+func (s *Session) last(id callID, fn func() nvml.Return) nvml.Return {
+	if !s.offers.have[id] {
+		return nvml.ERROR_FUNCTION_NOT_FOUND
+	}
+	ret := fn()
+	if !silent(ret) {
+		s.library.stats[id].count(codeName(ret))
+	}
+	return ret
+}
+
+// Scan lists the cards that the driver knows, by index. A card that was already found in this session and
+// has not failed since is returned as it is, without a call; one that failed is asked again and, when it
+// answers, returned as a new Card. A card that cannot be read is in the list too, with the identity that can
+// be had and its error (Card.Err), so that it hides no other. The error is about the driver as a whole.
+//
+// Scan may run while lanes are read; it waits for no card: one that is in the middle of a call is left alone.
+func (s *Session) Scan() ([]*Card, error) {
+	s.scan.Lock()
+	defer s.scan.Unlock()
+	count, ret := get(s, callDeviceCount, s.nvml.DeviceGetCount)
+	if ret != nvml.SUCCESS {
+		return nil, failure(callDeviceCount, ret, "the driver")
+	}
+	var cards []*Card
+	var failed []int // positions in cards of those without an address
+	for index := range count {
+		card, err := s.cardAt(index)
+		if err != nil {
+			return nil, err
+		}
+		if card.Identity().PCI == "" {
+			failed = append(failed, index)
+		}
+		cards = append(cards, card)
+	}
+	s.identify(cards, failed)
+	return cards, nil
+}
+
+// cardAt returns the card of an index, which does not change in a session: the one that is there while it
+// works or a call on it has not returned, else a new one.
+func (s *Session) cardAt(index int) (*Card, error) {
+	s.mu.Lock()
+	d := s.byIndex[index]
+	var old *Card
+	if d != nil {
+		old = d.card
+	}
+	s.mu.Unlock()
+	if old != nil {
+		if old.Err() == nil || !d.busy.TryLock() {
+			return old, nil
+		}
+	}
+	handle, ret := get(s, callHandleByIndex, func() (nvml.Device, nvml.Return) { return s.nvml.DeviceGetHandleByIndex(index) })
+	if old != nil {
+		d.busy.Unlock()
+	}
+	if ret != nvml.SUCCESS {
+		err := failure(callHandleByIndex, ret, fmt.Sprintf("card %d", index))
+		switch {
+		case errors.Is(err, gpu.ErrUninitialized), errors.Is(err, gpu.ErrNoDriver), errors.Is(err, gpu.ErrVersionMismatch):
+			return nil, err
+		case old != nil:
+			return old, nil
+		}
+		return unreadable(gpu.Identity{Index: index}, err), nil
+	}
+	s.mu.Lock()
+	d = s.byHandle[handle]
+	if d == nil {
+		d = &device{session: s, handle: handle}
+		s.byHandle[handle] = d
+	}
+	s.byIndex[index] = d
+	s.mu.Unlock()
+	return s.newCard(d, index, old), nil
+}
+
+// newCard finds out who a device is and makes it known to those who wait for events.
+func (s *Session) newCard(d *device, index int, old *Card) *Card {
+	card := &Card{dev: d, identity: gpu.Identity{Index: index}, tables: newLaneStates()}
+	card.readIdentity(old)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d.card = card
+	if card.Err() == nil && !d.registered && !slices.Contains(s.pending, d) {
+		s.pending = append(s.pending, d)
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+	return card
+}
+
+// identify gives the cards whose handle failed the identity that can be had. NVML counts cards in the order
+// of the PCI bus, so if as many cards of the bus are unaccounted for as have failed, they are the same in
+// the same order. Otherwise the index under which a card was first seen has to do.
+func (s *Session) identify(cards []*Card, failed []int) {
+	if len(failed) == 0 {
+		return
+	}
+	taken := map[gpu.PCIAddress]bool{}
+	for _, c := range cards {
+		if pci := c.Identity().PCI; pci != "" {
+			taken[pci] = true
+		}
+	}
+	var free []gpu.PCIAddress
+	if bus, err := s.library.Expected(); err == nil {
+		for _, e := range bus {
+			if !e.Detached && !taken[e.PCI] {
+				free = append(free, e.PCI)
+			}
+		}
+	}
+	slices.SortFunc(free, func(a, b gpu.PCIAddress) int { return strings.Compare(string(a), string(b)) })
+	for i, at := range failed {
+		index := cards[at].identity.Index
+		id := gpu.Identity{Index: index, UUID: gpu.UUID(fmt.Sprintf("index-%d", index))}
+		if len(free) == len(failed) {
+			id.PCI = free[i]
+			id.UUID = gpu.UUID(free[i])
+			if known, ok := s.library.recall(free[i]); ok {
+				id = known
+			}
+		} else if known, ok := s.library.recallIndex(index, taken); ok {
+			id = known
+			taken[id.PCI] = true
+		}
+		cards[at] = unreadable(id, cards[at].Err())
+	}
+}

@@ -1,0 +1,135 @@
+package nvml
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// stub is a device in Go, for answers that the stand-in driver cannot be made to give.
+type stub struct {
+	nvml.Device
+	processes   func() ([]nvml.ProcessInfo, nvml.Return)
+	utilization func() ([]nvml.ProcessUtilizationSample, nvml.Return)
+}
+
+func (s *stub) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) { return s.processes() }
+func (s *stub) GetGraphicsRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
+	return nil, nvml.ERROR_NOT_SUPPORTED
+}
+func (s *stub) GetMPSComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
+	return nil, nvml.ERROR_FUNCTION_NOT_FOUND
+}
+func (s *stub) GetProcessUtilization(uint64) ([]nvml.ProcessUtilizationSample, nvml.Return) {
+	return s.utilization()
+}
+
+func stubCard(handle nvml.Device) *Card {
+	s := &Session{library: New(Options{}), byHandle: map[nvml.Device]*device{}, byIndex: map[int]*device{}}
+	for id := range s.offers.have {
+		s.offers.have[id] = true
+	}
+	return &Card{dev: &device{session: s, handle: handle}, tables: newLaneStates()}
+}
+
+// TestProcessListGrows: go-nvml panics where the list grows between its two calls. That is tried again, a
+// few times, and costs its own reading at most.
+func TestProcessListGrows(t *testing.T) {
+	calls := 0
+	growing := func() ([]nvml.ProcessUtilizationSample, nvml.Return) {
+		calls++
+		made := make([]nvml.ProcessUtilizationSample, 1)
+		return made[:calls+1], nvml.SUCCESS // out of range
+	}
+	device := &stub{utilization: growing}
+	c := stubCard(device)
+	var to gpu.Fast
+	if ret := readProcessSamples(c, &to); ret != nvml.ERROR_NO_DATA || to.Processes.Present() || calls != growLimit {
+		t.Errorf("growing for ever: code %d, %v, %d calls", ret, to.Processes, calls)
+	}
+	count := func() uint64 {
+		for _, s := range c.dev.session.library.Calls() {
+			for _, e := range s.Errors {
+				if e.Code == "INSUFFICIENT_SIZE" {
+					return e.Count
+				}
+			}
+		}
+		return 0
+	}
+	if count() != 1 {
+		t.Errorf("counted %d times", count())
+	}
+	calls = 0
+	device.utilization = func() ([]nvml.ProcessUtilizationSample, nvml.Return) {
+		if calls == 0 {
+			return growing()
+		}
+		return []nvml.ProcessUtilizationSample{{Pid: 7, TimeStamp: 5, SmUtil: 30}}, nvml.SUCCESS
+	}
+	c.procsSeen = true
+	if ret := readProcessSamples(c, &to); ret != nvml.SUCCESS || fmt.Sprint(to.Processes) != "[{7 5 30 0 0 0}]" || c.procs != 5 || count() != 1 {
+		t.Errorf("grown once: code %d, %v", ret, to.Processes)
+	}
+}
+
+// TestProcessesByInstance: what the card's list keeps from us, or does not place, is asked of its instances.
+func TestProcessesByInstance(t *testing.T) {
+	info := func(pid, gi, ci uint32) nvml.ProcessInfo {
+		return nvml.ProcessInfo{Pid: pid, UsedGpuMemory: 1024, GpuInstanceId: gi, ComputeInstanceId: ci}
+	}
+	const none = math.MaxUint32
+	for name, aggregate := range map[string]func() ([]nvml.ProcessInfo, nvml.Return){
+		"closed":   func() ([]nvml.ProcessInfo, nvml.Return) { return nil, nvml.ERROR_NO_PERMISSION },
+		"unplaced": func() ([]nvml.ProcessInfo, nvml.Return) { return []nvml.ProcessInfo{info(1, none, none)}, nvml.SUCCESS },
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			c := stubCard(&stub{processes: func() ([]nvml.ProcessInfo, nvml.Return) { asked++; return aggregate() }})
+			c.mig.on = true
+			for i, list := range [][]nvml.ProcessInfo{{info(30, none, none)}, {info(20, 5, 1), info(10, none, none)}} {
+				gi := []int{3, 5}[i]
+				compute := []gpu.ComputeInstance{{CI: 0}, {CI: 1}}[:i+1]
+				c.mig.instances = append(c.mig.instances, migInstance{Instance: gpu.Instance{GI: gi, Compute: compute},
+					handle: &stub{processes: func() ([]nvml.ProcessInfo, nvml.Return) { return list, nvml.SUCCESS }}})
+			}
+			for range 2 {
+				var to gpu.Medium
+				ret := readProcesses(c, &to)
+				// PID 10 is on an instance with two compute instances: which of them, nobody says.
+				if want := "[{10 [compute] 1024 5 –} {20 [compute] 1024 5 1} {30 [compute] 1024 3 0}]"; ret != nvml.SUCCESS || fmt.Sprint(to.Processes) != want {
+					t.Errorf("code %d, %v, want %s", ret, to.Processes, want)
+				}
+			}
+			if asked != 1 {
+				t.Errorf("the card was asked %d times", asked)
+			}
+		})
+	}
+	// A list that places everybody is believed, and costs one call.
+	c := stubCard(&stub{processes: func() ([]nvml.ProcessInfo, nvml.Return) { return []nvml.ProcessInfo{info(1, 3, 0)}, nvml.SUCCESS }})
+	c.mig.on = true
+	var to gpu.Medium
+	if ret := readProcesses(c, &to); ret != nvml.SUCCESS || c.mig.perInstance || fmt.Sprint(to.Processes) != "[{1 [compute] 1024 3 0}]" {
+		t.Errorf("placed: code %d, %v", ret, to.Processes)
+	}
+	if !slices.Equal(c.kinds[:], []bool{false, true, true}) {
+		t.Errorf("kinds: %v", c.kinds)
+	}
+}
+
+func TestCodes(t *testing.T) {
+	if codeName(nvml.ERROR_GPU_IS_LOST) != "GPU_IS_LOST" || codeName(4242) != "CODE_4242" {
+		t.Errorf("%s, %s", codeName(nvml.ERROR_GPU_IS_LOST), codeName(4242))
+	}
+	for code := range codeNames {
+		if whole(code) != nil && (silent(code) || notOffered(code)) {
+			t.Errorf("%s speaks for the whole card and is taken as silent", codeName(code))
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package nvml
+
+import (
+	"math"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// thresholds are the temperature limits: the type by which the old call knows them, and the field that
+// tells the same as a distance on Ada, Hopper and newer. The distance of the memory is to a margin that
+// NVML does not give, so it cannot be made absolute.
+var thresholds = []struct {
+	name   string
+	sensor gpu.Sensor
+	limit  gpu.TemperatureLimit
+	kind   nvml.TemperatureThresholds
+	offset uint32 // field, 0: none
+}{
+	{"slowdown", gpu.SensorGPU, gpu.LimitSlowdown, nvml.TEMPERATURE_THRESHOLD_SLOWDOWN, nvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT},
+	{"shutdown", gpu.SensorGPU, gpu.LimitShutdown, nvml.TEMPERATURE_THRESHOLD_SHUTDOWN, nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT},
+	{"max_operating", gpu.SensorGPU, gpu.LimitMaxOperating, nvml.TEMPERATURE_THRESHOLD_GPU_MAX, nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT},
+	{"memory_max_operating", gpu.SensorMemory, gpu.LimitMaxOperating, nvml.TEMPERATURE_THRESHOLD_MEM_MAX, 0},
+}
+
+// plausibleLimit is what a limit in degrees Celsius can be. Newer cards answer the old call with a distance
+// to the limit, which lies far below, or negative and so far above.
+func plausibleLimit(t float64) bool { return t >= 50 && t <= 150 }
+
+// marginState is the temperature at which a card's margin is used up.
+type marginState struct {
+	fresh bool // asked in this read
+	code  nvml.Return
+	at    gpu.Opt[float64]
+}
+
+// thresholdRows are the limits in degrees: from the old call where it gives them, else derived.
+//
+// The derivation: the driver tells the margin, the degrees that are left before it slows down, and each
+// limit as an offset of that same margin: slowdown -2 is reached when the margin is -2. So with T the
+// temperature and M the margin, both now, the margin is used up at R = T + M, and a limit with offset o lies
+// at R - o. (H100: 42 C with a margin of 45 is R = 87; slowdown -2 is 89, shutdown -8 is 95.)
+func thresholdRows() []row[gpu.Slow] {
+	var rows []row[gpu.Slow]
+	for _, t := range thresholds {
+		reading := "temperature_limit_" + t.name
+		add := func(to *gpu.Slow, v float64) {
+			to.TemperatureLimits = append(to.TemperatureLimits, gpu.TemperatureThreshold{Sensor: t.sensor, Limit: t.limit, Value: gpu.Celsius(v)})
+		}
+		rows = append(rows, row[gpu.Slow]{reading: reading, doc: "Limit in degrees Celsius.", calls: []callID{callTemperatureThreshold},
+			read: func(c *Card, to *gpu.Slow) nvml.Return {
+				v, ret := get(c, callTemperatureThreshold, func() (uint32, nvml.Return) { return c.handle().GetTemperatureThreshold(t.kind) })
+				if ret != nvml.SUCCESS {
+					return ret
+				}
+				if !plausibleLimit(float64(v)) {
+					return nvml.ERROR_NOT_SUPPORTED
+				}
+				add(to, float64(v))
+				return ret
+			}})
+		if t.offset == 0 {
+			continue
+		}
+		rows = append(rows, row[gpu.Slow]{reading: reading, rank: 1,
+			doc:   "Limit in degrees Celsius: temperature plus margin, less the limit's offset (fields 193, 194, 196).",
+			calls: []callID{callFieldValues, callMarginTemperature, callTemperatureV},
+			read: func(c *Card, to *gpu.Slow) nvml.Return {
+				offset, ret := c.offset(t.offset)
+				if ret != nvml.SUCCESS {
+					return ret
+				}
+				end, ret := c.marginEnd()
+				if ret != nvml.SUCCESS {
+					return ret
+				}
+				if !plausibleLimit(end - offset) {
+					return nvml.ERROR_NO_DATA
+				}
+				add(to, end-offset)
+				return ret
+			}})
+	}
+	return rows
+}
+
+// offset reads one limit's offset.
+func (c *Card) offset(field uint32) (float64, nvml.Return) {
+	batch := []nvml.FieldValue{{FieldId: field}}
+	ret := c.call(callFieldValues, func() nvml.Return { return c.handle().GetFieldValues(batch) })
+	if ret == nvml.SUCCESS {
+		ret = nvml.Return(batch[0].NvmlReturn)
+	}
+	if ret != nvml.SUCCESS {
+		return 0, ret
+	}
+	v, ok := value{kind: nvml.ValueType(batch[0].ValueType), raw: batch[0].Value}.number()
+	if !ok || batch[0].Timestamp == 0 {
+		return 0, nvml.ERROR_NO_DATA
+	}
+	return v, ret
+}
+
+// marginEnd returns the temperature at which the margin is used up, once per read. Temperature and margin
+// are two calls and both round, so the sum trembles: it stays what it was while it moves by 2 or less.
+func (c *Card) marginEnd() (float64, nvml.Return) {
+	m := &c.margin
+	if !m.fresh {
+		m.fresh = true
+		m.code = c.readMarginEnd(&m.at)
+	}
+	if m.code != nvml.SUCCESS {
+		return 0, m.code
+	}
+	return m.at.Or(0), nvml.SUCCESS
+}
+
+func (c *Card) readMarginEnd(at *gpu.Opt[float64]) nvml.Return {
+	margin, ret := get(c, callMarginTemperature, c.handle().GetMarginTemperature)
+	if ret != nvml.SUCCESS {
+		return ret
+	}
+	var medium gpu.Medium
+	ret = readTemperatureV(c, &medium)
+	if notOffered(ret) {
+		ret = readTemperature(c, &medium)
+	}
+	if ret != nvml.SUCCESS {
+		return ret
+	}
+	end := float64(medium.Temperature.Or(0)) + float64(margin.MarginTemperature)
+	if before, ok := at.Get(); !ok || math.Abs(end-before) > 2 {
+		*at = gpu.Some(end)
+	}
+	return nvml.SUCCESS
+}
+
+// readTemperatureV and readTemperature read the GPU's temperature by the new call and the old.
+func readTemperatureV(c *Card, to *gpu.Medium) nvml.Return {
+	t, ret := get(c, callTemperatureV, func() (nvml.Temperature, nvml.Return) { return c.handle().GetTemperatureV().V1() })
+	if ret == nvml.SUCCESS {
+		to.Temperature = gpu.Some(gpu.Celsius(t.Temperature))
+	}
+	return ret
+}
+
+func readTemperature(c *Card, to *gpu.Medium) nvml.Return {
+	t, ret := get(c, callTemperature, func() (uint32, nvml.Return) { return c.handle().GetTemperature(nvml.TEMPERATURE_GPU) })
+	if ret == nvml.SUCCESS {
+		to.Temperature = gpu.Some(gpu.Celsius(t))
+	}
+	return ret
+}
