@@ -1,0 +1,146 @@
+package account
+
+import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
+
+// How busy was obtained, as gpu.ContainerCard.Attribution spells it.
+const (
+	attributionExclusive = "exclusive"
+	attributionProcess   = "process"
+	attributionMIG       = "mig"
+	attributionNone      = "none"
+)
+
+// rank orders them: what a container gets from several parts is called by the worst that measures anything;
+// parts of which nobody can tell add nothing to its busy time, and nothing to the time it was observed.
+var rank = map[string]int{attributionProcess: 1, attributionExclusive: 2, attributionMIG: 3, attributionNone: 4, "": 5}
+
+// mode is how the work of a part finds its owner.
+type mode int
+
+const (
+	// modeSole: one container holds all of it, and nobody else was seen on it.
+	modeSole mode = iota
+	// modeProcess: the processes tell.
+	modeProcess
+	// modeBlind: nobody can tell.
+	modeBlind
+)
+
+// target is who gets something: a container's row, or a reason why no container does.
+type target struct {
+	row    *row
+	reason gpu.UnattributedReason
+}
+
+// credit is a target's part of the work of one window, in seconds of the card.
+type credit struct {
+	target
+	busy float64
+}
+
+// settleModes finds the mode of every part, and from them how each container's busy is obtained.
+func (l *Ledger) settleModes(c *card, users Users) {
+	c.visible = users != nil && c.medium != nil && c.medium.Processes.Present()
+	c.everVisible = c.everVisible || c.visible
+	for _, p := range c.parts {
+		for _, h := range p.holders {
+			h.row.attribution = ""
+		}
+	}
+	for _, p := range c.parts {
+		p.mode = l.modeOf(c, p, users)
+		how := attributionNone
+		switch {
+		case p.act.method == "": // nothing measures it
+		case p.mode == modeSole && p.kind == migInstance:
+			how = attributionMIG
+		case p.mode == modeSole:
+			how = attributionExclusive
+		case p.mode == modeProcess:
+			how = attributionProcess
+		}
+		if p.kind == spareSlices && len(c.parts) > 1 {
+			continue // nothing runs there
+		}
+		for _, h := range p.holders {
+			if rank[how] < rank[h.row.attribution] {
+				h.row.attribution = how
+			}
+		}
+	}
+}
+
+func (l *Ledger) modeOf(c *card, p *part, users Users) mode {
+	sole := p.sole()
+	if !c.visible {
+		if sole != nil {
+			return modeSole
+		}
+		return modeBlind
+	}
+	owners := c.owners(p, users)
+	if sole != nil && !c.intruder(sole.key.container, users) && (len(owners) == 0 || len(owners) == 1 && owners[0] == (User{Container: sole.key.container})) {
+		return modeSole
+	}
+	// Without a measure of each process, work has an owner only where there is but one.
+	if len(owners) <= 1 || !c.mig && c.weighable {
+		return modeProcess
+	}
+	return modeBlind
+}
+
+// attribute gives the work that was measured on a part to those who did it.
+func (l *Ledger) attribute(c *card, p *part, users Users) {
+	in := p.added
+	busy, observed := in.busy*p.share, in.observed*p.share
+	if c.mig && !p.shareKnown {
+		return // it is not in the card's sum either
+	}
+	switch p.mode {
+	case modeSole:
+		r := p.holders[0].row
+		l.give(c, credit{target{row: r}, busy}, in.sinceWork)
+		if r.measured() {
+			r.observed += observed
+		}
+	case modeProcess:
+		l.split(c, p, busy, observed, in.sinceWork, users)
+	case modeBlind:
+		l.give(c, credit{target{reason: l.blindReason(c, p)}, busy}, in.sinceWork)
+	}
+}
+
+// blindReason says why the work of a part has no owner.
+func (l *Ledger) blindReason(c *card, p *part) gpu.UnattributedReason {
+	switch {
+	case c.visible:
+		return gpu.UnattributedUnmeasured
+	case len(p.holders) == 0 && l.holdings.Configured && !p.freeKnown:
+		return gpu.UnattributedUnresolved
+	}
+	return gpu.UnattributedHidden
+}
+
+// give books work that was done until ago seconds before now.
+func (l *Ledger) give(c *card, t credit, ago float64) {
+	if !(t.busy > 0) {
+		return
+	}
+	c.givenBusy += t.busy
+	if t.row != nil {
+		t.row.busy += t.busy
+		t.row.lastBusyAt = max(t.row.lastBusyAt, l.clock-ago)
+		t.row.lastBusy = l.before(ago)
+	} else {
+		u := c.why(t.reason)
+		u.busy += t.busy
+		u.hasBusy = true
+	}
+	for i := range c.credits {
+		if c.credits[i].target == t.target {
+			c.credits[i].busy += t.busy
+			return
+		}
+	}
+	c.credits = append(c.credits, t)
+}

@@ -1,0 +1,86 @@
+package account
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+func TestCounter(t *testing.T) {
+	type value struct {
+		v       float64
+		elapsed float64
+		fresh   bool
+		step    float64
+		ok      bool
+	}
+	for _, tt := range []struct {
+		name   string
+		kind   counterKind
+		values []value
+		total  float64
+	}{
+		{"first value is taken as it is", energyCounter, []value{{v: 5e9, step: 0, ok: true}}, 5e9},
+		{"differences are added", energyCounter, []value{{v: 100, ok: true}, {v: 900, elapsed: 2, step: 800, ok: true}}, 900},
+		{"32 bits wrap", pcieCounter, []value{{v: wrap32 - 10, ok: true}, {v: 5, elapsed: 2, step: 15, ok: true}}, wrap32 + 5},
+		{"energy never wraps: it began again", energyCounter,
+			[]value{{v: wrap32 - 10, ok: true}, {v: 500, elapsed: 2, step: 500, ok: true}}, wrap32 - 10 + 500},
+		{"a new session began again, also close to the 32 bits", pcieCounter,
+			[]value{{v: wrap32 - 10, ok: true}, {v: 500, elapsed: 2, fresh: true, step: 500, ok: true}}, wrap32 - 10 + 500},
+		{"a low counter that goes back began again", pcieCounter, []value{{v: 1000, ok: true}, {v: 400, elapsed: 2, step: 400, ok: true}}, 1400},
+		{"a small step back is rounding", energyCounter,
+			[]value{{v: 1000, ok: true}, {v: 999, elapsed: 2, ok: true}, {v: 1010, elapsed: 2, step: 10, ok: true}}, 1010},
+		{"an impossible jump is left out", energyCounter,
+			[]value{{v: 1000, ok: true}, {v: 1e15, elapsed: 2}, {v: 1100, elapsed: 2, step: 100, ok: true}}, 1100},
+		{"two agreeing impossible values are a new beginning", energyCounter,
+			[]value{{v: 1000, ok: true}, {v: 1e15, elapsed: 2}, {v: 1e15 + 5, elapsed: 2, ok: true}, {v: 1e15 + 25, elapsed: 2, step: 20, ok: true}}, 1020},
+		{"began again with more than can be: from there", energyCounter,
+			[]value{{v: 1e12, ok: true}, {v: 1e9, elapsed: 2}, {v: 1e9 + 10, elapsed: 2, ok: true}, {v: 1e9 + 20, elapsed: 2, step: 10, ok: true}}, 1e12 + 10},
+		{"no number", energyCounter, []value{{v: math.NaN()}, {v: -1}, {v: math.Inf(1)}, {v: 3, ok: true}}, 3},
+		{"time runs no faster than time", limitedCounter, []value{{v: 1, ok: true}, {v: 500, elapsed: 2}}, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var c counter
+			for i, v := range tt.values {
+				step, ok := c.add(tt.kind, v.v, v.elapsed, v.fresh)
+				if step != v.step || ok != v.ok {
+					t.Fatalf("value %d (%v): step %v, %v; want %v, %v", i, v.v, step, ok, v.step, v.ok)
+				}
+			}
+			if c.total != tt.total {
+				t.Errorf("total %v, want %v", c.total, tt.total)
+			}
+		})
+	}
+}
+
+// Whatever the driver says, a counter never goes back, and never by more than hardware can do.
+func TestCounterIsMonotonic(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	kinds := []counterKind{energyCounter, pcieCounter, nvlinkCounter, limitedCounter}
+	for range 2000 {
+		var c counter
+		kind := kinds[rng.IntN(len(kinds))]
+		v := rng.Float64() * 1e10
+		for range 50 {
+			elapsed := rng.Float64() * 10
+			switch rng.IntN(8) {
+			case 0:
+				v = 0
+			case 1:
+				v = math.Mod(v, wrap32)
+			case 2:
+				v = rng.Float64() * 1e18
+			case 3:
+				v *= 1 - 1e-6
+			default:
+				v += rng.Float64() * kind.most * elapsed
+			}
+			before := c
+			c.add(kind, v, elapsed, rng.IntN(10) == 0)
+			if before.seen && (c.total < before.total || c.total-before.total > 1.000001*kind.most*(elapsed+counterLeeway)) {
+				t.Fatalf("%+v became %+v by %v after %v s", before, c, v, elapsed)
+			}
+		}
+	}
+}

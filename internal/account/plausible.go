@@ -1,0 +1,226 @@
+package account
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// Sieve keeps values that no hardware can have out of the readings: it makes them absent, and counts them
+// per reading. Readings are cleaned in place, maps and lists are replaced, never changed. Not safe for
+// concurrent use.
+type Sieve struct {
+	counts map[string]uint64
+}
+
+// The bounds of what is believed.
+const (
+	coldest, hottest = -50, 200 // degrees Celsius
+	mostWatts        = 10e3
+	mostHertz        = 10e9
+	// mostFan: the driver speaks of a part of the loudest speed that the product tolerates, which may be exceeded.
+	mostFan = 2
+	// mostProfiled allows for the rounding of profiling metrics; what is above 1 becomes 1.
+	mostProfiled = 1.05
+)
+
+// Reject counts one implausible value of a reading.
+func (s *Sieve) Reject(reading string) {
+	if s.counts == nil {
+		s.counts = map[string]uint64{}
+	}
+	s.counts[reading]++
+}
+
+// Counts returns what was rejected, in the order of the names.
+func (s *Sieve) Counts() []gpu.RejectedCount {
+	out := make([]gpu.RejectedCount, 0, len(s.counts))
+	for _, reading := range slices.Sorted(maps.Keys(s.counts)) {
+		out = append(out, gpu.RejectedCount{Reading: reading, Count: s.counts[reading]})
+	}
+	return out
+}
+
+// number is what a reading can be.
+type number interface{ ~float64 | ~uint64 | ~int }
+
+// within makes o absent and counts it when it is outside of low to high, or no number.
+func within[T number](s *Sieve, reading string, o *gpu.Opt[T], low, high float64) {
+	if v, ok := o.Get(); ok && !(float64(v) >= low && float64(v) <= high) {
+		*o = gpu.None[T]()
+		s.Reject(reading)
+	}
+}
+
+// withinMap is within for the values of a map.
+func withinMap[K comparable, T number](s *Sieve, reading string, m *map[K]T, low, high float64) {
+	bad := func(v T) bool { return !(float64(v) >= low && float64(v) <= high) }
+	for _, v := range *m {
+		if bad(v) {
+			kept := make(map[K]T, len(*m))
+			for k, v := range *m {
+				if bad(v) {
+					s.Reject(reading)
+				} else {
+					kept[k] = v
+				}
+			}
+			*m = kept
+			return
+		}
+	}
+}
+
+// Fast cleans a fast reading. The samples of the rings are judged where they are integrated.
+func (s *Sieve) Fast(f *gpu.Fast) {
+	within(s, "power", &f.Power, 0, mostWatts)
+	within(s, "power_instant", &f.PowerInstant, 0, mostWatts)
+	within(s, "power_module", &f.PowerModule, 0, mostWatts)
+	within(s, "power_memory", &f.PowerMemory, 0, mostWatts)
+	within(s, "energy", &f.Energy, 0, math.MaxFloat64)
+	within(s, "memory_temperature", &f.MemoryTemperature, coldest, hottest)
+	withinMap(s, "limited_time", &f.Limited, 0, math.MaxFloat64)
+	if u, ok := f.Utilization.Get(); ok && !(u.GPU >= 0 && u.GPU <= 1 && u.Memory >= 0 && u.Memory <= 1) {
+		f.Utilization = gpu.None[gpu.Utilization]()
+		s.Reject("utilization")
+	}
+	withinMap(s, "engine_utilization", &f.Engines, 0, 1)
+	if samples, ok := f.Processes.Get(); ok {
+		bad := func(p gpu.ProcessSample) bool {
+			for _, v := range []float64{p.SM, p.Memory, p.Encoder, p.Decoder} {
+				if !(v >= 0 && v <= 100) {
+					return true
+				}
+			}
+			return p.PID <= 0
+		}
+		if slices.ContainsFunc(samples, bad) {
+			kept := make([]gpu.ProcessSample, 0, len(samples))
+			for _, p := range samples {
+				if bad(p) {
+					s.Reject("process_utilization")
+				} else {
+					kept = append(kept, p)
+				}
+			}
+			f.Processes = gpu.Some(kept)
+		}
+	}
+	s.gpm(&f.GPM)
+	if len(f.Instances) > 0 {
+		f.Instances = slices.Clone(f.Instances)
+		for i := range f.Instances {
+			s.gpm(&f.Instances[i].GPM)
+		}
+	}
+}
+
+func (s *Sieve) gpm(o *gpu.Opt[gpu.GPM]) {
+	g, ok := o.Get()
+	if !ok {
+		return
+	}
+	if g.Window <= 0 {
+		*o = gpu.None[gpu.GPM]()
+		s.Reject("gpm")
+		return
+	}
+	for _, m := range []*gpu.Opt[gpu.Ratio]{&g.GraphicsActive, &g.SMActive, &g.SMOccupancy, &g.TensorActive, &g.DRAMActive,
+		&g.IntegerActive, &g.FP64Active, &g.FP32Active, &g.FP16Active} {
+		within(s, "gpm", m, 0, mostProfiled)
+		if v, ok := m.Get(); ok && v > 1 {
+			*m = gpu.Some(gpu.Ratio(1))
+		}
+	}
+	*o = gpu.Some(g)
+}
+
+// Medium cleans a medium reading.
+func (s *Sieve) Medium(m *gpu.Medium) {
+	s.memory("memory", &m.Memory)
+	if b, ok := m.BAR1.Get(); ok && b.Used > b.Total {
+		m.BAR1 = gpu.None[gpu.BAR1]()
+		s.Reject("bar1_memory")
+	}
+	within(s, "temperature", &m.Temperature, coldest, hottest)
+	if len(m.Fans) > 0 {
+		m.Fans = slices.Clone(m.Fans)
+		for i := range m.Fans {
+			within(s, "fan_speed", &m.Fans[i], 0, mostFan)
+		}
+	}
+	withinMap(s, "clock", &m.Clocks, 0, mostHertz)
+	within(s, "performance_state", &m.PState, 0, 15)
+	if list, ok := m.Processes.Get(); ok {
+		memory, known := m.Memory.Get()
+		bad := func(p gpu.Process) bool {
+			used, told := p.Memory.Get()
+			return p.PID <= 0 || told && known && used > memory.Total
+		}
+		if slices.ContainsFunc(list, bad) {
+			kept := make([]gpu.Process, 0, len(list))
+			for _, p := range list {
+				if bad(p) {
+					s.Reject("process_memory")
+					p.Memory = gpu.None[gpu.Bytes]()
+				}
+				if p.PID > 0 {
+					kept = append(kept, p)
+				}
+			}
+			m.Processes = gpu.Some(kept)
+		}
+	}
+	if len(m.Instances) > 0 {
+		m.Instances = slices.Clone(m.Instances)
+		for i := range m.Instances {
+			s.memory("mig_memory", &m.Instances[i].Memory)
+		}
+	}
+}
+
+func (s *Sieve) memory(reading string, o *gpu.Opt[gpu.Memory]) {
+	m, ok := o.Get()
+	if !ok {
+		return
+	}
+	reserved := m.Reserved.Or(0)
+	if m.Total == 0 || m.Used > m.Total || m.Free > m.Total || reserved > m.Total {
+		*o = gpu.None[gpu.Memory]()
+		s.Reject(reading)
+	}
+}
+
+// Slow cleans a slow reading.
+func (s *Sieve) Slow(l *gpu.Slow) {
+	for _, p := range []*gpu.Opt[gpu.Watts]{&l.PowerLimit, &l.PowerLimitRequested, &l.PowerLimitDefault, &l.PowerLimitMin, &l.PowerLimitMax} {
+		within(s, "power_limit", p, 0, mostWatts)
+	}
+	hot := func(t gpu.TemperatureThreshold) bool { return !(t.Value >= coldest && t.Value <= hottest) }
+	if slices.ContainsFunc(l.TemperatureLimits, hot) {
+		kept := make([]gpu.TemperatureThreshold, 0, len(l.TemperatureLimits))
+		for _, t := range l.TemperatureLimits {
+			if hot(t) {
+				s.Reject("temperature_limit")
+			} else {
+				kept = append(kept, t)
+			}
+		}
+		l.TemperatureLimits = kept
+	}
+	withinMap(s, "clock_max", &l.MaxClocks, 0, mostHertz)
+	for _, p := range []*gpu.Opt[int]{&l.PCIe.Generation, &l.PCIe.MaxGeneration} {
+		within(s, "pcie_link", p, 1, 16)
+	}
+	for _, p := range []*gpu.Opt[int]{&l.PCIe.Width, &l.PCIe.MaxWidth} {
+		within(s, "pcie_link", p, 1, 64)
+	}
+	if len(l.Instances) > 0 {
+		l.Instances = slices.Clone(l.Instances)
+		for i := range l.Instances {
+			within(s, "mig_share", &l.Instances[i].Share, 0, 1)
+		}
+	}
+}

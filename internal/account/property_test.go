@@ -1,0 +1,311 @@
+package account
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// chooser answers each question of a random walk with a number below n.
+type chooser func(n int) int
+
+// walk drives a ledger through anything that can happen, in any order, and asserts after each step what must
+// always hold.
+func walk(t *testing.T, choose chooser, steps int) {
+	t.Helper()
+	w := newWorld(t, "A", "B", "C")
+	pods := []string{"p", "q", "r", "s"}
+	elapsed := 0.0
+	was := snapshotOf(w)
+	w.users = Users{1: {Container: pod("p")}, 2: {Container: pod("q")}, 3: {Container: pod("r")}, 4: {Reason: gpu.UnattributedHost},
+		5: {Reason: gpu.UnattributedDriver}}
+	users := w.users
+	for step := range steps {
+		c := w.cards[choose(len(w.cards))]
+		switch choose(16) {
+		case 0:
+			c.util = float64(choose(101)) / 100
+		case 1:
+			c.availability = Availability(choose(3))
+		case 2:
+			c.silent = choose(2) == 0
+		case 3:
+			c.noRing = choose(3) == 0
+		case 4:
+			c.watts = float64(choose(700))
+			if choose(4) == 0 {
+				c.joules = 0 // the driver was loaded again
+			}
+		case 5:
+			c.hasWeights = choose(3) > 0
+			c.weights = nil
+			for range choose(4) {
+				c.weights = append(c.weights, gpu.ProcessSample{PID: 1 + choose(7), SM: float64(choose(101))})
+			}
+		case 6:
+			m := &gpu.Medium{}
+			if choose(4) > 0 {
+				m.Memory = gpu.Some(gpu.Memory{Total: 80 << 30, Used: gpu.Bytes(choose(80)) << 30})
+			}
+			if choose(4) > 0 {
+				list := []gpu.Process{}
+				for range choose(4) {
+					p := gpu.Process{PID: 1 + choose(7)}
+					if choose(3) > 0 {
+						p.Memory = gpu.Some(gpu.Bytes(choose(20)) << 30)
+					}
+					if choose(2) > 0 {
+						p.GI = gpu.Some(1 + choose(3))
+					}
+					list = append(list, p)
+				}
+				m.Processes = gpu.Some(list)
+			}
+			c.medium = m
+		case 7:
+			c.slow, c.gpm = nil, nil
+			switch choose(3) {
+			case 0:
+				c.slow = &gpu.Slow{MIGMode: gpu.Some(gpu.ModePair{})}
+			case 1:
+				n := choose(8)
+				c.slow, c.gpm = migSlow(n), map[gpu.UUID]float64{}
+				if n > 0 && choose(4) == 0 {
+					c.slow.Instances[0].Share = gpu.None[gpu.Ratio]()
+				}
+				for i := range n {
+					if choose(4) > 0 {
+						c.gpm[gpu.UUID(fmt.Sprintf("MIG-%d", i+1))] = float64(choose(101)) / 100
+					}
+				}
+			}
+		case 8, 9, 10:
+			w.holdings.List = nil
+			for range choose(6) {
+				h := hold(pods[choose(len(pods))], w.cards[choose(len(w.cards))].id.UUID, []float64{1, .5, .25, 1. / 3}[choose(4)])
+				if choose(3) == 0 {
+					h.Instance = gpu.UUID(fmt.Sprintf("MIG-%d", 1+choose(8)))
+				}
+				if choose(8) == 0 {
+					h.Share = gpu.None[gpu.Ratio]()
+				}
+				w.holdings.List = append(w.holdings.List, h)
+			}
+		case 11:
+			w.holdings.Untruthful = choose(3) == 0
+			if w.holdings.Known = choose(4) > 0; !w.holdings.Known {
+				w.holdings.List = nil
+			}
+		case 12:
+			w.users = nil
+			if choose(2) == 0 {
+				w.users = users
+			}
+		case 13:
+			w.Reopened()
+		}
+		e := []float64{0, .1, 2, 2, 2, 2, 5, 30}[choose(8)]
+		if choose(50) == 0 {
+			e = 400
+		}
+		elapsed += e
+		w.step(e)
+		now := snapshotOf(w)
+		was.check(t, w, now, elapsed, step)
+		if t.Failed() {
+			return
+		}
+		was = now
+	}
+}
+
+// snapshot is what a walk compares from step to step.
+type snapshot struct {
+	cards map[gpu.UUID]gpu.Card
+	rows  map[rowKey]row
+	why   map[gpu.UUID]map[gpu.UnattributedReason]unattributed
+	busy  map[gpu.UUID]float64
+	spent map[gpu.UUID]float64
+}
+
+func snapshotOf(w *world) snapshot {
+	s := snapshot{map[gpu.UUID]gpu.Card{}, map[rowKey]row{}, map[gpu.UUID]map[gpu.UnattributedReason]unattributed{},
+		map[gpu.UUID]float64{}, map[gpu.UUID]float64{}}
+	for _, c := range w.cards {
+		s.cards[c.id.UUID] = w.card(c.id.UUID)
+		own := w.Ledger.cards[c.id.UUID]
+		s.busy[c.id.UUID], s.spent[c.id.UUID] = own.act.busy, own.spentEnergy
+		s.why[c.id.UUID] = map[gpu.UnattributedReason]unattributed{}
+		for reason, u := range own.unattributed {
+			s.why[c.id.UUID][reason] = *u
+		}
+	}
+	for key, r := range w.Ledger.rows {
+		s.rows[key] = *r
+	}
+	return s
+}
+
+func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64, step int) {
+	t.Helper()
+	const tolerance = 1e-6
+	published := map[rowKey]gpu.ContainerCard{}
+	for _, c := range w.Containers() {
+		published[rowKey{c.Card, c.Container}] = c
+	}
+	for u, c := range now.cards {
+		before := was.cards[u]
+		sum := 0.0
+		for use, v := range c.CardSeconds {
+			sum += float64(v)
+			if v < before.CardSeconds[use] || math.IsNaN(float64(v)) {
+				t.Errorf("step %d, %s: %s went from %v to %v", step, u, use, before.CardSeconds[use], v)
+			}
+		}
+		if math.Abs(sum-elapsed) > tolerance*max(1, elapsed) {
+			t.Errorf("step %d, %s: uses sum to %v of %v s: %v", step, u, sum, elapsed, c.CardSeconds)
+		}
+		if a, ok := c.Allocation.Get(); ok && !(a >= 0 && a <= 1) {
+			t.Errorf("step %d, %s: allocation %v", step, u, a)
+		}
+		for _, e := range c.Closing {
+			if e.Quantity != "memory" && e.Ratio != 0 {
+				t.Errorf("step %d, %s: %s does not close by %v", step, u, e.Quantity, e.Ratio)
+			}
+		}
+		if busy, ok := c.Activity.Busy.Get(); ok && float64(busy) > float64(c.Activity.Observed.Or(0))*(1+1e-9)+tolerance {
+			t.Errorf("step %d, %s: busy %v of observed %v", step, u, busy, c.Activity.Observed)
+		}
+		var busy, energy, unused float64
+		for reason, x := range now.why[u] {
+			b := was.why[u][reason]
+			if x.busy < b.busy || x.energy < b.energy {
+				t.Errorf("step %d, %s: what is %s went back", step, u, reason)
+			}
+			busy += x.busy - b.busy
+			energy += x.energy - b.energy
+		}
+		for key, r := range now.rows {
+			if key.card != u {
+				continue
+			}
+			b, known := was.rows[key]
+			if !known {
+				b = row{}
+			}
+			for _, v := range []struct {
+				name     string
+				old, new float64
+			}{{"held", b.held, r.held}, {"busy", b.busy, r.busy}, {"observed", b.observed, r.observed}, {"idle", b.idle, r.idle},
+				{"underused", b.underused, r.underused}, {"energy", b.energy, r.energy}} {
+				if !(v.new >= v.old) || math.IsInf(v.new, 0) {
+					t.Errorf("step %d, %v: %s went from %v to %v", step, key, v.name, v.old, v.new)
+				}
+			}
+			busy += r.busy - b.busy
+			energy += r.energy - b.energy
+			unused += r.idle + r.underused - b.idle - b.underused
+			p, ok := published[key]
+			if !ok {
+				t.Errorf("step %d: %v is not published", step, key)
+			}
+			// The last window of a method that ended with it may stay unsaid; no other.
+			if r.busy > b.busy && !r.gone && !p.Busy.Present() && b.attribution == attributionNone && w.Ledger.cards[u].act.method != "" {
+				t.Errorf("step %d: %v worked, and its busy is not published: %+v", step, key, r)
+			}
+			if p.Gone && (p.Memory.Present() || p.Processes.Present() || p.LastBusy.Present() || p.Mismatch != nil) {
+				t.Errorf("step %d: %v is gone and has gauges: %+v", step, key, p)
+			}
+		}
+		if math.Abs(busy-(now.busy[u]-was.busy[u])) > tolerance {
+			t.Errorf("step %d, %s: busy %v was given, %v measured", step, u, busy, now.busy[u]-was.busy[u])
+		}
+		if math.Abs(energy-(now.spent[u]-was.spent[u])) > tolerance*1000 {
+			t.Errorf("step %d, %s: energy %v was given, %v measured", step, u, energy, now.spent[u]-was.spent[u])
+		}
+		held := float64(c.CardSeconds[gpu.UseIdle] + c.CardSeconds[gpu.UseUnderused] - before.CardSeconds[gpu.UseIdle] - before.CardSeconds[gpu.UseUnderused])
+		if math.Abs(unused-held) > tolerance {
+			t.Errorf("step %d, %s: containers left %v unused, the card %v", step, u, unused, held)
+		}
+	}
+}
+
+func TestWalk(t *testing.T) {
+	for seed := range uint64(150) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		walk(t, rng.IntN, 150)
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func FuzzWalk(f *testing.F) {
+	for seed := range uint64(4) {
+		rng := rand.New(rand.NewPCG(seed, 8))
+		b := make([]byte, 300)
+		for i := range b {
+			b[i] = byte(rng.IntN(256))
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		at := 0
+		walk(t, func(n int) int {
+			if at >= len(data) {
+				return 0
+			}
+			at++
+			return int(data[at-1]) % n
+		}, min(200, len(data)/4))
+	})
+}
+
+// BenchmarkAdvance is one round of the largest node: 8 cards, each shared by 10 of 80 pods, 400 processes.
+func BenchmarkAdvance(b *testing.B) {
+	l := New(Options{})
+	users := Users{}
+	h := gpu.Holdings{Known: true, Configured: true}
+	var mediums []*gpu.Medium
+	for c := range 8 {
+		u := gpu.UUID(fmt.Sprintf("GPU-%d", c))
+		list := []gpu.Process{}
+		for p := range 10 {
+			name := fmt.Sprintf("pod-%d-%d", c, p)
+			h.List = append(h.List, hold(name, u, .1))
+			for k := range 5 {
+				pid := 1 + c*50 + p*5 + k
+				users[pid] = User{Container: pod(name)}
+				list = append(list, gpu.Process{PID: pid, Memory: gpu.Some(gpu.Bytes(1 << 28))})
+			}
+		}
+		mediums = append(mediums, &gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 20 << 30}), Processes: gpu.Some(list)})
+	}
+	at := 0.0
+	b.ReportAllocs()
+	for b.Loop() {
+		at += 2
+		r := Round{Now: epoch, Elapsed: 2 * time.Second, Holdings: h, Users: users}
+		for c := range 8 {
+			f := &gpu.Fast{Energy: gpu.Some(gpu.Joules(at * 300)), Busy: gpu.Some(regular(at-2, at, .15, 50)),
+				Utilization: gpu.Some(gpu.Utilization{GPU: .5})}
+			var w []gpu.ProcessSample
+			for k := range 50 {
+				w = append(w, gpu.ProcessSample{PID: 1 + c*50 + k, SM: float64(k)})
+			}
+			f.Processes = gpu.Some(w)
+			r.Cards = append(r.Cards, Reading{Identity: gpu.Identity{UUID: gpu.UUID(fmt.Sprintf("GPU-%d", c)), Index: c}, Fast: f, Medium: mediums[c]})
+		}
+		l.Advance(r)
+		for c := range r.Cards {
+			out := gpu.Card{Identity: r.Cards[c].Identity}
+			l.Fill(&out)
+		}
+		l.Containers()
+		l.Holdings()
+	}
+}

@@ -1,0 +1,92 @@
+package account
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func TestXIDBook(t *testing.T) {
+	at := func(source string, seconds ...float64) (events []gpu.XIDEvent) {
+		for _, s := range seconds {
+			events = append(events, gpu.XIDEvent{XID: 31, Source: source, Time: epoch.Add(time.Duration(s * float64(time.Second)))})
+		}
+		return events
+	}
+	const nvml, kmsg = gpu.SourceNVML, gpu.SourceKmsg
+	for _, tt := range []struct {
+		name   string
+		events []gpu.XIDEvent
+		want   uint64
+	}{
+		{"one source", at(nvml, 0), 1},
+		{"the same event by both", slices.Concat(at(nvml, 0), at(kmsg, 0.3)), 1},
+		{"the log first", slices.Concat(at(kmsg, 0), at(nvml, 0.9)), 1},
+		{"reported out of order", slices.Concat(at(nvml, 1), at(kmsg, 0.3)), 1},
+		{"a storm is not merged", at(nvml, 0, .1, .2, .3, .4), 5},
+		{"a storm by both is not doubled", slices.Concat(at(nvml, 0, .1, .2), at(kmsg, .1, .2, .3)), 3},
+		{"the larger of the two counts", slices.Concat(at(nvml, 0, .1, .2), at(kmsg, .05, .06, .07, .08, .09)), 5},
+		{"a pair across the edge of any two seconds", slices.Concat(at(nvml, 0), at(kmsg, 0.1), at(nvml, 1.95), at(kmsg, 2.05)), 2},
+		{"more than two seconds apart", slices.Concat(at(nvml, 0), at(kmsg, 2.5)), 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newXIDBook()
+			for _, e := range tt.events {
+				b.add(e)
+			}
+			if got := b.codes[31].count; got != tt.want {
+				t.Errorf("counted %d, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestXIDsOfTheLedger(t *testing.T) {
+	l := New(Options{})
+	id := gpu.Identity{UUID: "GPU-a", PCI: "0000:18:00.0"}
+	at := func(s int) time.Time { return epoch.Add(time.Duration(s) * time.Second) }
+
+	// Told before the card has a name.
+	l.Event(gpu.XIDEvent{PCI: id.PCI, XID: 79, Time: at(0), Source: gpu.SourceKmsg})
+	l.Event(gpu.XIDEvent{PCI: id.PCI, XID: 79, Time: at(-100), Source: gpu.SourceKmsg, Old: true})
+	l.Event(gpu.XIDEvent{PCI: id.PCI, XID: 43, Time: at(-100), Source: gpu.SourceKmsg, Old: true})
+	l.Advance(Round{Now: at(1), Cards: []Reading{{Identity: id}}})
+	// Told by NVML with the name, and by the log when the card is off the bus.
+	l.Event(gpu.XIDEvent{Card: id.UUID, XID: 79, Time: at(1), Source: gpu.SourceNVML})
+	l.Event(gpu.XIDEvent{PCI: id.PCI, XID: 79, Time: at(100), Source: gpu.SourceKmsg})
+	l.Event(gpu.XIDEvent{Card: id.UUID, XID: 0, Time: at(100), Source: gpu.SourceNVML})
+
+	var c gpu.Card
+	c.UUID = id.UUID
+	l.Fill(&c)
+	got := map[int]gpu.XIDCount{}
+	for _, x := range c.XIDs {
+		got[x.XID] = x
+	}
+	if len(got) != len(gpu.CriticalXIDs())+1 {
+		t.Errorf("%d codes, want the critical ones and 43: %v", len(got), c.XIDs)
+	}
+	if x := got[79]; x.Count != 2 || x.Last != gpu.Some(at(100)) {
+		t.Errorf("79: %+v", x)
+	}
+	if x := got[43]; x.Count != 0 || x.Last != gpu.Some(at(-100)) {
+		t.Errorf("43 is from before our start: %+v", x)
+	}
+	if x := got[48]; x.Count != 0 || x.Last.Present() {
+		t.Errorf("48 never happened: %+v", x)
+	}
+}
+
+func TestXIDStormIsBounded(t *testing.T) {
+	b := newXIDBook()
+	for i := range 3 * mostPending {
+		b.add(gpu.XIDEvent{XID: 13, Source: gpu.SourceNVML, Time: epoch.Add(time.Duration(i) * time.Microsecond)})
+	}
+	if c := b.codes[13]; c.count != 3*mostPending || len(c.pending) > mostPending {
+		t.Errorf("counted %d, kept %d", c.count, len(c.pending))
+	}
+}
