@@ -13,7 +13,7 @@ func identity() Group {
 		Rows: []Family{
 			{Name: "gpu_info", Type: Info, Scope: ScopeCard, Stability: Stable,
 				Help:   "What the card is; 1.",
-				Source: "nvmlDeviceGetName, GetBrand, GetArchitecture, GetCudaComputeCapability, GetPciInfo, GetMinorNumber, GetSerial, GetBoardPartNumber, GetVbiosVersion, GetNumaNodeId",
+				Source: "nvmlDeviceGetName, GetBrand, GetArchitecture, GetCudaComputeCapability, GetPciInfo, GetMinorNumber, GetSerial, GetBoardPartNumber, GetVbiosVersion; numa_node of the PCI device in sysfs",
 				Labels: []string{"model", "brand", "architecture", "compute_capability", "pci_bus_id", "minor_number", "serial", "board_part", "vbios_version", "numa_node"},
 				Read: cards(func(c *gpu.Card, emit cardEmit) {
 					emit(1, c.Model, c.Brand, c.Architecture, c.ComputeCapability, string(c.PCI), optLabel(c.Minor),

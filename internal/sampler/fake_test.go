@@ -1,0 +1,320 @@
+package sampler
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// fakeDriver plays a driver. Tests change it between steps, holding mu.
+type fakeDriver struct {
+	t  *testing.T
+	mu sync.Mutex
+
+	openErr  error
+	scanErr  error
+	closeErr error
+	eventErr error
+	cards    []*fakeCard
+	events   []gpu.XIDEvent
+	hang     map[string]chan struct{} // open, scan, events: blocks while there is a channel
+
+	opens, closes, scans int
+	open                 bool
+	inside               int // calls of cards under way
+}
+
+// fakeCard plays one card.
+type fakeCard struct {
+	d        *fakeDriver
+	id       gpu.Identity
+	err      error    // of every lane
+	errs     [3]error // of one lane
+	hang     chan struct{}
+	util     float64
+	power    float64
+	memory   gpu.Opt[gpu.Memory]
+	procs    gpu.Opt[[]gpu.Process]
+	mig      gpu.Opt[gpu.ModePair]
+	layout   []gpu.Instance
+	recovery gpu.Opt[gpu.RecoveryAction]
+
+	calls  [3]int
+	inside int
+	read   time.Time // of the ring
+}
+
+func newFake(t *testing.T, cards int) *fakeDriver {
+	d := &fakeDriver{t: t, hang: map[string]chan struct{}{}}
+	for i := range cards {
+		d.cards = append(d.cards, &fakeCard{d: d, power: 100, id: gpu.Identity{UUID: gpu.UUID(fmt.Sprintf("GPU-%d", i)), Index: i, Model: "H100",
+			PCI: gpu.PCIAddress(fmt.Sprintf("0000:%02x:00.0", i+1))}, memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 8 << 30})})
+	}
+	return d
+}
+
+// with changes the driver.
+func (d *fakeDriver) with(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+}
+
+// calls returns how often each lane of a card was called.
+func (d *fakeDriver) calls(card int) [3]int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cards[card].calls
+}
+
+func (d *fakeDriver) block(what string) {
+	d.mu.Lock()
+	c := d.hang[what]
+	d.mu.Unlock()
+	if c != nil {
+		<-c
+	}
+}
+
+func (d *fakeDriver) Open() (Session, error) {
+	d.block("open")
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.opens++
+	if d.openErr != nil {
+		return nil, d.openErr
+	}
+	if d.open {
+		d.t.Error("two sessions at once")
+	}
+	d.open = true
+	return &fakeSession{d: d}, nil
+}
+
+type fakeSession struct {
+	d      *fakeDriver
+	closed bool
+}
+
+func (s *fakeSession) System() gpu.System { return gpu.System{DriverVersion: "580.1"} }
+
+func (s *fakeSession) Scan() ([]Card, error) {
+	s.d.block("scan")
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	s.d.scans++
+	if s.d.scanErr != nil {
+		return nil, s.d.scanErr
+	}
+	var out []Card
+	for _, c := range s.d.cards {
+		out = append(out, &handle{c, s})
+	}
+	return out, nil
+}
+
+func (s *fakeSession) WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error) {
+	s.d.block("events")
+	s.d.mu.Lock()
+	events, err := s.d.events, s.d.eventErr
+	s.d.events = nil
+	s.d.mu.Unlock()
+	if len(events) == 0 && err == nil && timeout > 0 {
+		time.Sleep(timeout)
+	}
+	return events, err
+}
+
+func (s *fakeSession) Close() error {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	if s.d.inside > 0 {
+		s.d.t.Error("the driver is let go under a call")
+	}
+	s.closed, s.d.open = true, false
+	s.d.closes++
+	return s.d.closeErr
+}
+
+// handle is a card of one session.
+type handle struct {
+	*fakeCard
+	s *fakeSession
+}
+
+func (c *handle) Identity() gpu.Identity { return c.id }
+func (c *handle) NotOffered() []string   { return []string{"fan_speed"} }
+
+// call counts a call of a lane in and out, and answers its error.
+func (c *handle) call(lane int) error {
+	c.d.mu.Lock()
+	c.calls[lane]++
+	c.inside++
+	c.d.inside++
+	if c.inside > 1 {
+		c.d.t.Errorf("two calls at once on %s", c.id.UUID)
+	}
+	if c.s.closed {
+		c.d.t.Errorf("%s is called after its session", c.id.UUID)
+	}
+	hang := c.hang
+	c.d.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	c.inside--
+	c.d.inside--
+	if c.err != nil {
+		return c.err
+	}
+	return c.errs[lane]
+}
+
+func (c *handle) Fast() (gpu.Fast, error) {
+	if err := c.call(laneFast); err != nil {
+		return gpu.Fast{}, err
+	}
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	f := gpu.Fast{Taken: time.Now(), Power: gpu.Some(gpu.Watts(c.power)), Utilization: gpu.Some(gpu.Utilization{GPU: gpu.Ratio(c.util)})}
+	var ring gpu.Ring
+	now := time.Now()
+	for at := now.Add(-9900 * time.Millisecond).Truncate(100 * time.Millisecond); !at.After(now); at = at.Add(100 * time.Millisecond) {
+		if at.After(c.read) {
+			ring = append(ring, gpu.Sample{Time: at.UnixMicro(), Value: c.util * 100})
+		}
+	}
+	c.read = now
+	f.Busy = gpu.Some(ring)
+	for _, in := range c.layout {
+		f.Instances = append(f.Instances, gpu.InstanceFast{UUID: in.UUID})
+	}
+	return f, nil
+}
+
+func (c *handle) Medium() (gpu.Medium, error) {
+	if err := c.call(laneMedium); err != nil {
+		return gpu.Medium{}, err
+	}
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	return gpu.Medium{Taken: time.Now(), Memory: c.memory, Processes: c.procs, Recovery: c.recovery, Temperature: gpu.Some(gpu.Celsius(50))}, nil
+}
+
+func (c *handle) Slow() (gpu.Slow, error) {
+	if err := c.call(laneSlow); err != nil {
+		return gpu.Slow{}, err
+	}
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	return gpu.Slow{Taken: time.Now(), MIGMode: c.mig, Instances: c.layout}, nil
+}
+
+// fakeHolders always gives the same answer.
+type fakeHolders struct {
+	mu  sync.Mutex
+	h   gpu.Holdings
+	inv []*gpu.Inventory
+}
+
+func (f *fakeHolders) Holdings(inv *gpu.Inventory) gpu.Holdings {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.inv = append(f.inv, inv)
+	return f.h
+}
+
+func holdsWhole(pod string, card gpu.UUID) gpu.Holding {
+	return gpu.Holding{Container: gpu.Container{Namespace: "t", Pod: pod, Name: "c"}, Resource: "nvidia.com/gpu", Card: card,
+		Share: gpu.Some(gpu.Ratio(1)), Source: gpu.SourcePodResources}
+}
+
+// expecterFunc is an Expecter.
+type expecterFunc func() ([]Expected, error)
+
+func (f expecterFunc) Expected() ([]Expected, error) { return f() }
+
+// stand is a sampler on a fake driver, in a bubble of its own time.
+type stand struct {
+	*Sampler
+	t *testing.T
+	d *fakeDriver
+}
+
+// bubble runs f on a stepped sampler; time stands still unless a step or a wait lets it go.
+func bubble(t *testing.T, d *fakeDriver, o Options, f func(*stand)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		d.t = t
+		o.Driver, o.Node = d, "n1"
+		s := &stand{New(o), t, d}
+		f(s)
+		// Let everything go that hangs, so that no goroutine stays behind.
+		d.mu.Lock()
+		for what, c := range d.hang {
+			close(c)
+			delete(d.hang, what)
+		}
+		for _, c := range d.cards {
+			if c.hang != nil {
+				close(c.hang)
+				c.hang = nil
+			}
+		}
+		d.mu.Unlock()
+		time.Sleep(time.Second)
+		s.Close()
+		if d.open {
+			t.Error("the driver was not let go at the end")
+		}
+	})
+}
+
+// step lets two seconds go by, n times.
+func (s *stand) step(n int) *gpu.View {
+	for range n {
+		time.Sleep(2 * time.Second)
+		s.Step(time.Now())
+	}
+	return s.Latest()
+}
+
+func (s *stand) card(i int) *gpu.Card {
+	s.t.Helper()
+	v := s.Latest()
+	if i >= len(v.Cards) {
+		s.t.Fatalf("card %d of %d", i, len(v.Cards))
+	}
+	return &v.Cards[i]
+}
+
+func (s *stand) source(name string) gpu.Source {
+	s.t.Helper()
+	for _, x := range s.Latest().Sources {
+		if x.Name == name {
+			return x
+		}
+	}
+	s.t.Fatalf("no source %s", name)
+	return gpu.Source{}
+}
+
+// seconds asserts where the seconds of a card went, and that no other was spent.
+func (s *stand) seconds(i int, want map[gpu.Use]float64) {
+	s.t.Helper()
+	c := s.card(i)
+	for _, use := range gpu.Uses {
+		if got := float64(c.CardSeconds[use]); got-want[use] > 1e-6 || want[use]-got > 1e-6 {
+			s.t.Errorf("%s: %s is %v, want %v", c.UUID, use, got, want[use])
+		}
+	}
+}
+
+var errOdd = errors.New("UNKNOWN")

@@ -1,0 +1,882 @@
+package sampler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+func TestBeforeTheFirstRound(t *testing.T) {
+	v := New(Options{Driver: newFake(t, 1), Node: "n1"}).Latest()
+	if v == nil || v.Node != "n1" || len(v.Notes) != 1 || len(v.Sources) != 1 || v.Sources[0].Up || v.Devices != nil || v.System.Present() {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestRoundOfAHealthyNode(t *testing.T) {
+	d := newFake(t, 2)
+	d.cards[0].util = .5
+	holders := &fakeHolders{h: gpu.Holdings{Known: true, Configured: true, List: []gpu.Holding{holdsWhole("train", "GPU-0")},
+		Sources: []gpu.Source{{Name: gpu.SourcePodResources, Up: true}}, Lanes: []gpu.LaneHealth{{Lane: gpu.LaneKubelet}},
+		Pods: []gpu.PodRef{{Namespace: "t", Pod: "train"}}}}
+	bubble(t, d, Options{
+		Holders: holders,
+		Sources: func() []gpu.Source { return []gpu.Source{{Name: gpu.SourceKmsg, Up: true}} },
+		Calls:   func() []gpu.CallStats { return []gpu.CallStats{{Call: "nvmlInit"}} },
+		Features: func() []gpu.Feature {
+			return []gpu.Feature{{Name: "processes", State: gpu.FeatureLocked}}
+		},
+	}, func(s *stand) {
+		v := s.step(6)
+		if !v.At.Equal(time.Now()) || v.Node != "n1" || !v.Ownership || len(v.Pods) != 1 || len(v.Calls) != 1 || len(v.Features) != 1 {
+			t.Errorf("%+v", v)
+		}
+		if sys, ok := v.System.Get(); !ok || sys.DriverVersion != "580.1" {
+			t.Errorf("system %+v", v.System)
+		}
+		if v.Devices[gpu.CardUp] != 2 || v.Devices[gpu.CardFailed] != 0 || len(v.Devices) != len(gpu.CardStates) {
+			t.Errorf("devices %v", v.Devices)
+		}
+		if len(v.Notes) != 0 {
+			t.Errorf("notes %q", v.Notes)
+		}
+		var names []string
+		for _, x := range v.Sources {
+			names = append(names, x.Name)
+			if !x.Up {
+				t.Errorf("source %+v", x)
+			}
+		}
+		if want := []string{gpu.SourceNVML, gpu.SourceEvents, gpu.SourceKmsg, gpu.SourcePodResources}; !slices.Equal(names, want) {
+			t.Errorf("sources %v, want %v", names, want)
+		}
+		var lanes []gpu.Lane
+		for _, l := range v.Lanes {
+			lanes = append(lanes, l.Lane)
+		}
+		if want := []gpu.Lane{gpu.LaneFast, gpu.LaneMedium, gpu.LaneSlow, gpu.LaneKubelet}; !slices.Equal(lanes, want) {
+			t.Errorf("lanes %v", lanes)
+		}
+		c := s.card(0)
+		if c.State != gpu.CardUp || !c.Fast.Present() || !c.Medium.Present() || !c.Slow.Present() || len(c.LastRead) != 3 {
+			t.Errorf("%+v", c)
+		}
+		if got := float64(c.Activity.Busy.Or(-1)); got < 4.999 || got > 5.001 {
+			t.Errorf("busy %v in 10 s", got)
+		}
+		s.seconds(0, map[gpu.Use]float64{gpu.UseBusy: 5, gpu.UseUnderused: 5})
+		s.seconds(1, map[gpu.Use]float64{gpu.UseUnallocated: 10})
+		if len(v.Containers) != 1 || v.Containers[0].Attribution != "exclusive" || len(v.Holdings) != 1 {
+			t.Errorf("containers %+v", v.Containers)
+		}
+		if len(v.NotOffered) != 2 || v.NotOffered[0].Readings[0] != "fan_speed" {
+			t.Errorf("not offered %+v", v.NotOffered)
+		}
+		// Every lane at its interval, and not more often.
+		if got := d.calls(0); got != [3]int{6, 2, 1} {
+			t.Errorf("calls of the lanes %v, want 6, 2, 1", got)
+		}
+		s.step(30)
+		if got := d.calls(0); got != [3]int{36, 8, 2} {
+			t.Errorf("calls of the lanes %v, want 36, 8, 2", got)
+		}
+		// The same inventory is the same pointer, so that podmap need not resolve again.
+		if n := len(holders.inv); holders.inv[n-1] != holders.inv[1] || len(holders.inv[1].Cards) != 2 {
+			t.Error("the inventory changes though nothing did")
+		}
+	})
+}
+
+func TestNoDriverAtStart(t *testing.T) {
+	d := newFake(t, 1)
+	d.openErr = fmt.Errorf("load libnvidia-ml.so.1: %w", gpu.ErrNoDriver)
+	o := Options{Expecter: expecterFunc(func() ([]Expected, error) { return []Expected{{PCI: "0000:01:00.0"}}, nil })}
+	bubble(t, d, o, func(s *stand) {
+		v := s.step(3)
+		if src := s.source(gpu.SourceNVML); src.Up || src.Errors == 0 || !strings.Contains(src.Message, "libnvidia-ml.so.1") {
+			t.Errorf("%+v", src)
+		}
+		if len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "No NVIDIA driver answers yet") {
+			t.Errorf("notes %q", v.Notes)
+		}
+		if v.Devices[gpu.CardMissing] != 1 || v.System.Present() {
+			t.Errorf("%v", v.Devices)
+		}
+		// The card has an address and no name; its seconds are counted.
+		if c := s.card(0); c.UUID != "0000:01:00.0" || c.Index != -1 || c.State != gpu.CardMissing {
+			t.Errorf("%+v", c)
+		}
+		s.seconds(0, map[gpu.Use]float64{gpu.UseUnavailable: 4})
+		// It is tried again, ever more seldom.
+		s.step(57)
+		if d.opens < 6 || d.opens > 9 {
+			t.Errorf("%d attempts in 2 minutes", d.opens)
+		}
+		d.with(func() { d.openErr = nil })
+		v = s.step(16)
+		if c := s.card(0); len(v.Cards) != 1 || c.UUID != "GPU-0" || c.State != gpu.CardUp || c.Index != 0 {
+			t.Errorf("%+v", v.Cards)
+		}
+		if src := s.source(gpu.SourceNVML); !src.Up || src.Message != "" {
+			t.Errorf("%+v", src)
+		}
+		if len(v.Notes) != 0 || v.Devices[gpu.CardMissing] != 0 || v.Devices[gpu.CardUp] != 1 {
+			t.Errorf("notes %q, devices %v", v.Notes, v.Devices)
+		}
+	})
+}
+
+func TestNothingIsKnown(t *testing.T) {
+	d := newFake(t, 0)
+	d.openErr = gpu.ErrNoDriver
+	bubble(t, d, Options{Expecter: expecterFunc(func() ([]Expected, error) { return nil, errors.New("no sysfs") })}, func(s *stand) {
+		if v := s.step(2); v.Devices != nil || len(v.Cards) != 0 {
+			t.Errorf("%+v", v.Devices)
+		}
+		d.with(func() { d.openErr = nil })
+		v := s.step(5)
+		if v.Devices == nil || v.Devices[gpu.CardUp] != 0 || len(v.Notes) != 1 {
+			t.Errorf("a node without cards: %v %q", v.Devices, v.Notes)
+		}
+	})
+}
+
+func TestVersionMismatch(t *testing.T) {
+	t.Run("at open", func(t *testing.T) {
+		d := newFake(t, 1)
+		d.openErr = fmt.Errorf("initialise: %w", gpu.ErrVersionMismatch)
+		replaced := 0
+		bubble(t, d, Options{Replaced: func() { replaced++ }}, func(s *stand) {
+			v := s.step(1)
+			if replaced != 1 {
+				t.Errorf("replaced %d times", replaced)
+			}
+			if len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "replaced") {
+				t.Errorf("notes %q", v.Notes)
+			}
+		})
+	})
+	t.Run("while open, under a call", func(t *testing.T) {
+		d := newFake(t, 2)
+		replaced := 0
+		bubble(t, d, Options{Replaced: func() {
+			replaced++
+			if d.open || d.inside > 0 {
+				t.Error("asked for a new process while the driver is held")
+			}
+		}}, func(s *stand) {
+			s.step(2)
+			hang := make(chan struct{})
+			d.with(func() { d.cards[0].hang, d.cards[1].err = hang, gpu.ErrVersionMismatch })
+			s.step(10)
+			if replaced != 0 || d.closes != 0 {
+				t.Fatalf("replaced %d, closed %d times during a hanging call", replaced, d.closes)
+			}
+			d.with(func() { d.cards[0].hang, d.openErr = nil, gpu.ErrVersionMismatch })
+			close(hang)
+			synctest.Wait()
+			s.step(2)
+			if replaced == 0 || d.closes != 1 {
+				t.Errorf("replaced %d, closed %d times", replaced, d.closes)
+			}
+			if c := s.card(0); c.State != gpu.CardFailed || c.Fast.Present() {
+				t.Errorf("%+v", c)
+			}
+		})
+	})
+}
+
+func TestSessionIsOver(t *testing.T) {
+	d := newFake(t, 2)
+	bubble(t, d, Options{}, func(s *stand) {
+		s.step(20)
+		d.with(func() {
+			for _, c := range d.cards {
+				c.errs[laneFast] = fmt.Errorf("nvmlDeviceGetFieldValues: %w", gpu.ErrUninitialized)
+			}
+		})
+		s.step(1)
+		d.with(func() {
+			for _, c := range d.cards {
+				c.errs[laneFast] = nil
+			}
+		})
+		s.step(1)
+		if d.opens != 2 || d.closes != 1 {
+			t.Errorf("opened %d, closed %d times", d.opens, d.closes)
+		}
+		if c := s.card(0); c.State != gpu.CardUp || !c.Fast.Present() || !c.Slow.Present() {
+			t.Errorf("%+v", c)
+		}
+		// For ever: not at every round.
+		d.with(func() { d.cards[0].errs[laneFast] = gpu.ErrUninitialized })
+		s.step(60)
+		if d.opens > 12 {
+			t.Errorf("opened %d times", d.opens)
+		}
+	})
+}
+
+func TestLostCard(t *testing.T) {
+	for _, cause := range []error{gpu.ErrLost, gpu.ErrResetRequired} {
+		t.Run(cause.Error(), func(t *testing.T) {
+			d := newFake(t, 2)
+			d.cards[0].util = 1
+			d.cards[0].recovery = gpu.Some(gpu.RecoveryNone)
+			holders := &fakeHolders{h: gpu.Holdings{Known: true, Configured: true, List: []gpu.Holding{holdsWhole("train", "GPU-0")}}}
+			bubble(t, d, Options{Holders: holders}, func(s *stand) {
+				s.step(6)
+				d.with(func() { d.cards[0].recovery = gpu.Some(gpu.RecoveryReset) })
+				s.step(5)
+				busy := s.card(0).Activity.Busy.Or(0)
+				d.with(func() { d.cards[0].err = fmt.Errorf("read card 0: %w", cause) })
+				s.Event(gpu.XIDEvent{Card: "GPU-0", XID: 79, Time: time.Now(), Source: gpu.SourceKmsg})
+				s.step(1)
+				c := s.card(0)
+				if c.State != gpu.CardFailed || !strings.Contains(c.Why, cause.Error()) {
+					t.Errorf("%s: %q", c.State, c.Why)
+				}
+				if c.Fast.Present() || c.Medium.Present() || c.Slow.Present() || c.Activity.Busy.Present() {
+					t.Error("values of a lost card go on")
+				}
+				if c.Recovery != gpu.Some(gpu.RecoveryReset) || c.Allocation != gpu.Some(gpu.Ratio(1)) || c.Index != 0 || len(c.LastRead) != 3 {
+					t.Errorf("%+v", c)
+				}
+				if i := slices.IndexFunc(c.XIDs, func(x gpu.XIDCount) bool { return x.XID == 79 && x.Count == 1 }); i < 0 {
+					t.Errorf("XIDs %+v", c.XIDs)
+				}
+				if s.card(1).State != gpu.CardUp {
+					t.Error("the other card fails too")
+				}
+				if !s.source(gpu.SourceNVML).Up || s.Latest().Devices[gpu.CardFailed] != 1 {
+					t.Errorf("%+v %v", s.source(gpu.SourceNVML), s.Latest().Devices)
+				}
+				// It is left alone until the cards are listed again.
+				calls, scans := d.calls(0)[laneFast], d.scans
+				s.step(14)
+				if got := d.calls(0)[laneFast]; got != calls {
+					t.Errorf("a lost card is called: %d", got-calls)
+				}
+				s.step(4)
+				if d.scans != scans+1 || d.calls(0)[laneFast] != calls+1 {
+					t.Errorf("%d scans, %d calls in 36 s", d.scans-scans, d.calls(0)[laneFast]-calls)
+				}
+				unavailable := s.card(0).CardSeconds[gpu.UseUnavailable]
+				if unavailable != 38 {
+					t.Errorf("unavailable for %v s, want 38", unavailable)
+				}
+				// It returns, and goes on.
+				d.with(func() { d.cards[0].err = nil })
+				s.step(20)
+				c = s.card(0)
+				if c.State != gpu.CardUp || !c.Fast.Present() || c.Activity.Busy.Or(0) <= busy {
+					t.Errorf("%s, busy %v of %v", c.State, c.Activity.Busy, busy)
+				}
+				sum := gpu.Seconds(0)
+				for _, v := range c.CardSeconds {
+					sum += v
+				}
+				if sum < 97.999 || sum > 98.001 {
+					t.Errorf("%v of 98 s: %v", sum, c.CardSeconds)
+				}
+			})
+		})
+	}
+}
+
+func TestHangingCard(t *testing.T) {
+	d := newFake(t, 3)
+	bubble(t, d, Options{}, func(s *stand) {
+		s.step(3)
+		hang := make(chan struct{})
+		d.with(func() { d.cards[1].hang = hang })
+		began := time.Now()
+		s.Step(began)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the round took %v", took)
+		}
+		if c := s.card(1); c.State != gpu.CardUp || !c.Fast.Present() {
+			t.Errorf("before its deadline: %+v", c)
+		}
+		s.step(4)
+		c := s.card(1)
+		if c.State != gpu.CardFailed || !strings.HasPrefix(c.Why, "stuck for ") || c.Fast.Present() {
+			t.Errorf("%s %q", c.State, c.Why)
+		}
+		// Others go on, no round waits any more, and there is no second call.
+		calls := d.calls(1)
+		began = time.Now()
+		s.Step(began)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("a round waits %v for a stuck card", took)
+		}
+		s.step(20)
+		if d.calls(1) != calls {
+			t.Error("a stuck card is called")
+		}
+		for _, i := range []int{0, 2} {
+			if c := s.card(i); c.State != gpu.CardUp || !c.LastRead[gpu.LaneFast].Equal(s.Latest().At) {
+				t.Errorf("card %d: %+v", i, c)
+			}
+		}
+		if v := s.Latest(); v.Devices[gpu.CardFailed] != 1 || len(v.Notes) != 1 || !s.source(gpu.SourceNVML).Up {
+			t.Errorf("%v %q", v.Devices, v.Notes)
+		}
+		// The answer comes late, and counts.
+		d.with(func() { d.cards[1].hang = nil })
+		close(hang)
+		synctest.Wait()
+		s.step(1)
+		if c := s.card(1); c.State != gpu.CardUp || !c.Fast.Present() {
+			t.Errorf("%s %q", c.State, c.Why)
+		}
+	})
+}
+
+func TestAllCardsHang(t *testing.T) {
+	d := newFake(t, 2)
+	bubble(t, d, Options{}, func(s *stand) {
+		s.step(2)
+		d.with(func() { d.cards[0].hang, d.cards[1].hang = make(chan struct{}), make(chan struct{}) })
+		v := s.step(5)
+		if v.Devices[gpu.CardFailed] != 2 || s.source(gpu.SourceNVML).Up || len(v.Notes) != 3 {
+			t.Errorf("%v %q", v.Devices, v.Notes)
+		}
+	})
+}
+
+func TestHangingDriver(t *testing.T) {
+	t.Run("open", func(t *testing.T) {
+		d := newFake(t, 1)
+		bubble(t, d, Options{}, func(s *stand) {
+			hang := make(chan struct{})
+			d.with(func() { d.hang["open"] = hang })
+			v := s.step(5)
+			if !strings.Contains(s.source(gpu.SourceNVML).Message, "open the driver takes") || !strings.Contains(v.Notes[0], "hangs") {
+				t.Errorf("%+v %q", s.source(gpu.SourceNVML), v.Notes)
+			}
+			d.with(func() { delete(d.hang, "open") })
+			close(hang)
+			synctest.Wait()
+			s.step(1)
+			if s.card(0).State != gpu.CardUp || d.opens != 1 {
+				t.Errorf("%+v, %d opens", s.card(0), d.opens)
+			}
+		})
+	})
+	t.Run("scan", func(t *testing.T) {
+		d := newFake(t, 2)
+		bubble(t, d, Options{}, func(s *stand) {
+			s.step(2)
+			d.with(func() { d.hang["scan"], d.cards[0].err = make(chan struct{}), gpu.ErrLost })
+			s.step(40)
+			// The cards that answer are read all the same.
+			if c := s.card(1); c.State != gpu.CardUp || !c.LastRead[gpu.LaneFast].Equal(s.Latest().At) {
+				t.Errorf("%+v", c)
+			}
+		})
+	})
+}
+
+func TestRefusingCard(t *testing.T) {
+	d := newFake(t, 2)
+	bubble(t, d, Options{}, func(s *stand) {
+		s.step(2)
+		d.with(func() { d.cards[0].errs[laneMedium] = errOdd })
+		s.step(6)
+		if c := s.card(0); c.State != gpu.CardUp || c.Medium.Present() || !c.Fast.Present() {
+			t.Errorf("one lane fails: %+v", c)
+		}
+		d.with(func() { d.cards[0].errs = [3]error{errOdd, errOdd, errOdd} })
+		s.step(2)
+		if c := s.card(0); c.State != gpu.CardUp || c.Fast.Present() {
+			t.Errorf("failed twice: %s", c.State)
+		}
+		s.step(1)
+		if c := s.card(0); c.State != gpu.CardFailed || !strings.Contains(c.Why, "UNKNOWN") {
+			t.Errorf("%s %q", c.State, c.Why)
+		}
+		if d.opens != 1 {
+			t.Error("one card's trouble ends the session")
+		}
+		// All of them: the session is made anew, once, and the page says what may help.
+		d.with(func() { d.cards[1].errs = [3]error{errOdd, errOdd, errOdd} })
+		v := s.step(10)
+		if d.opens != 2 || s.source(gpu.SourceNVML).Up || len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "restart") {
+			t.Errorf("%d opens, %q", d.opens, v.Notes)
+		}
+		d.with(func() { d.cards[0].errs, d.cards[1].errs = [3]error{}, [3]error{} })
+		s.step(2)
+		if c := s.card(0); c.State != gpu.CardUp || !c.Medium.Present() {
+			t.Errorf("%s %q", c.State, c.Why)
+		}
+	})
+}
+
+func TestPendingMIGChange(t *testing.T) {
+	d := newFake(t, 2)
+	d.cards[0].util = .5
+	bubble(t, d, Options{Holders: &fakeHolders{h: gpu.Holdings{Known: true, Configured: true}}}, func(s *stand) {
+		s.step(10)
+		d.with(func() { d.cards[0].mig = gpu.Some(gpu.ModePair{Current: false, Pending: true}) })
+		s.Event(gpu.XIDEvent{Card: "GPU-0", XID: 154, Time: time.Now(), Source: gpu.SourceNVML}) // makes the slow lane due
+		s.step(3)
+		if d.open || d.closes != 1 {
+			t.Fatalf("open %v, closed %d times", d.open, d.closes)
+		}
+		v := s.Latest()
+		if !v.Paused[0].Active || v.Paused[0].Reason != "mig_change" || len(v.Notes) != 1 || v.Devices[gpu.CardUp] != 2 {
+			t.Errorf("%+v %q %v", v.Paused, v.Notes, v.Devices)
+		}
+		c := s.card(0)
+		if c.State != gpu.CardUp || c.Why == "" || c.Fast.Present() || c.Medium.Present() || !c.Activity.Busy.Present() || c.Activity.Mean.Present() {
+			t.Errorf("%+v", c)
+		}
+		unknown := c.CardSeconds[gpu.UseUnknown]
+		s.step(5)
+		if d := s.card(0).CardSeconds[gpu.UseUnknown] - unknown; d != 10 {
+			t.Errorf("%v of 10 s are unknown", d)
+		}
+		if d := s.card(0).CardSeconds[gpu.UseUnavailable]; d != 0 {
+			t.Errorf("%v s unavailable", d)
+		}
+		s.step(11)
+		if !d.open || s.Latest().Paused[0].Active || !s.card(0).Fast.Present() {
+			t.Fatal("not back after 30 s")
+		}
+		// It is still pending: once per change.
+		s.step(40)
+		if d.closes != 1 {
+			t.Errorf("closed %d times for one change", d.closes)
+		}
+		d.with(func() { d.cards[0].mig = gpu.Some(gpu.ModePair{Current: true, Pending: true}) })
+		s.step(31)
+		d.with(func() { d.cards[0].mig = gpu.Some(gpu.ModePair{Current: true, Pending: false}) })
+		s.step(31)
+		if d.closes != 2 {
+			t.Errorf("closed %d times for two changes", d.closes)
+		}
+	})
+}
+
+// A hanging call keeps the driver; the others are read on, whatever is pending.
+func TestPendingMIGChangeUnderAHangingCall(t *testing.T) {
+	d := newFake(t, 2)
+	bubble(t, d, Options{}, func(s *stand) {
+		s.step(2)
+		d.with(func() { d.cards[0].hang = make(chan struct{}) })
+		s.step(4)
+		d.with(func() { d.cards[1].mig = gpu.Some(gpu.ModePair{Pending: true}) })
+		s.step(40)
+		if d.closes != 0 {
+			t.Fatal("closed under a call")
+		}
+		if c := s.card(1); !c.LastRead[gpu.LaneFast].Equal(s.Latest().At) {
+			t.Error("the other card is not read any more")
+		}
+	})
+}
+
+func TestMIGLayout(t *testing.T) {
+	d := newFake(t, 1)
+	d.cards[0].mig = gpu.Some(gpu.ModePair{Current: true, Pending: true})
+	holders := &fakeHolders{}
+	bubble(t, d, Options{Holders: holders}, func(s *stand) {
+		s.step(3)
+		// A new instance shows in the fast lane: the layout is read at once, not a minute later.
+		d.with(func() {
+			d.cards[0].layout = []gpu.Instance{{UUID: "MIG-1", GI: 1, Profile: "1g.10gb", Slices: 1, Share: gpu.Some(gpu.Ratio(1. / 7)),
+				Compute: []gpu.ComputeInstance{{UUID: "MIG-1"}}}}
+		})
+		s.step(2)
+		if c := s.card(0); len(c.Instances) != 1 || c.Instances[0].UUID != "MIG-1" {
+			t.Errorf("%+v", c.Instances)
+		}
+		inv := holders.inv[len(holders.inv)-1]
+		if card, in, ok := inv.ByInstance("MIG-1"); !ok || !card.MIG || in.Profile != "1g.10gb" {
+			t.Errorf("%+v", inv)
+		}
+		if d.closes != 0 {
+			t.Error("the driver was let go though nothing is pending")
+		}
+	})
+}
+
+func TestMissingAndDetached(t *testing.T) {
+	d := newFake(t, 2)
+	var bus []Expected
+	var busErr error
+	set := func(list ...Expected) { bus = list }
+	set(Expected{PCI: "0000:01:00.0"}, Expected{PCI: "0000:02:00.0"}, Expected{PCI: "0000:03:00.0"}, Expected{PCI: "0000:04:00.0", Detached: true})
+	bubble(t, d, Options{Expecter: expecterFunc(func() ([]Expected, error) { return bus, busErr }), Cards: 5}, func(s *stand) {
+		v := s.step(3)
+		if !equalCounts(v.Devices, 2, 0, 2, 1) {
+			t.Errorf("%v", v.Devices)
+		}
+		if c := s.card(2); c.UUID != "0000:03:00.0" || c.State != gpu.CardMissing || c.Index != -1 {
+			t.Errorf("%+v", c)
+		}
+		s.seconds(2, map[gpu.Use]float64{gpu.UseUnavailable: 4})
+		// A card leaves NVML and stays on the bus.
+		second := d.cards[1]
+		d.with(func() { d.cards = d.cards[:1] })
+		v = s.step(20)
+		if c := s.card(1); c.UUID != "GPU-1" || c.State != gpu.CardMissing {
+			t.Errorf("%+v", c)
+		}
+		// It leaves the bus, too.
+		set(Expected{PCI: "0000:01:00.0"}, Expected{PCI: "0000:04:00.0", Detached: true})
+		v = s.step(16)
+		if c := s.card(1); c.UUID != "GPU-1" || c.State != gpu.CardFailed || len(v.Cards) != 3 {
+			t.Errorf("%+v", v.Cards)
+		}
+		// It is given to a virtual machine.
+		set(Expected{PCI: "0000:01:00.0"}, Expected{PCI: "0000:02:00.0", Detached: true})
+		v = s.step(16)
+		if c := s.card(1); c.UUID != "GPU-1" || c.State != gpu.CardDetached || len(v.Cards) != 2 {
+			t.Errorf("%+v", v.Cards)
+		}
+		counted := s.card(1).CardSeconds[gpu.UseUnavailable]
+		s.step(3)
+		if s.card(1).CardSeconds[gpu.UseUnavailable] != counted {
+			t.Error("the seconds of a detached card are counted")
+		}
+		// And returns.
+		set(Expected{PCI: "0000:01:00.0"}, Expected{PCI: "0000:02:00.0"})
+		d.with(func() { d.cards = append(d.cards, second) })
+		s.step(40)
+		if c := s.card(1); c.State != gpu.CardUp || c.Index != 1 {
+			t.Errorf("%+v", c)
+		}
+		busErr = errors.New("no sysfs")
+		if v = s.step(16); v.Devices[gpu.CardUp] != 2 {
+			t.Errorf("%v", v.Devices)
+		}
+	})
+}
+
+func equalCounts(got map[gpu.CardState]int, up, failed, missing, detached int) bool {
+	return got[gpu.CardUp] == up && got[gpu.CardFailed] == failed && got[gpu.CardMissing] == missing && got[gpu.CardDetached] == detached
+}
+
+func TestImplausibleValues(t *testing.T) {
+	d := newFake(t, 1)
+	d.cards[0].power = 4294967.295
+	d.cards[0].memory = gpu.Some(gpu.Memory{Total: 1, Used: 2})
+	bubble(t, d, Options{}, func(s *stand) {
+		v := s.step(3)
+		f, m := s.card(0).Fast.Or(nil), s.card(0).Medium.Or(nil)
+		if f == nil || f.Power.Present() || m == nil || m.Memory.Present() {
+			t.Error("implausible values are published")
+		}
+		want := []gpu.RejectedCount{{Reading: "memory", Count: 1}, {Reading: "power", Count: 3}}
+		if !slices.Equal(v.Rejected, want) {
+			t.Errorf("%v, want %v", v.Rejected, want)
+		}
+	})
+}
+
+// Clocks that are set, and machines that sleep: nothing negative, nothing twice, no jump.
+func TestClockSteps(t *testing.T) {
+	d := newFake(t, 1)
+	bubble(t, d, Options{Holders: &fakeHolders{h: gpu.Holdings{Known: true, Configured: true}}}, func(s *stand) {
+		now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC) // without a monotonic part: the sampler sees every step
+		step := func(d time.Duration) {
+			time.Sleep(2 * time.Second)
+			now = now.Add(d)
+			s.Step(now)
+		}
+		total := func() (sum gpu.Seconds) {
+			for _, v := range s.card(0).CardSeconds {
+				sum += v
+			}
+			return sum
+		}
+		step(0)
+		step(2 * time.Second)
+		step(-time.Hour)
+		if got := total(); got != 2 {
+			t.Errorf("%v s after the clock went back", got)
+		}
+		step(2 * time.Second)
+		step(10 * time.Hour)
+		if got := total(); got != 64 {
+			t.Errorf("%v s after a jump, want 2 + 2 + a minute", got)
+		}
+		for _, v := range s.card(0).CardSeconds {
+			if v < 0 {
+				t.Errorf("%v", s.card(0).CardSeconds)
+			}
+		}
+		calls := d.calls(0)[laneMedium]
+		step(-20 * time.Hour)
+		for range 6 {
+			step(2 * time.Second)
+		}
+		if d.calls(0)[laneMedium] == calls {
+			t.Error("the lanes stand still after the clock went back")
+		}
+	})
+}
+
+func TestEventsOfBothSources(t *testing.T) {
+	d := newFake(t, 1)
+	bubble(t, d, Options{}, func(s *stand) {
+		s.step(2)
+		now := time.Now()
+		d.with(func() {
+			d.events = []gpu.XIDEvent{{Card: "GPU-0", XID: 31, Time: now, Source: gpu.SourceNVML}, {Card: "GPU-0", XID: 31, Time: now, Source: gpu.SourceNVML}}
+		})
+		s.Event(gpu.XIDEvent{PCI: "0000:01:00.0", XID: 31, Time: now.Add(time.Second), Source: gpu.SourceKmsg})
+		calls := d.calls(0)
+		s.step(2)
+		for _, x := range s.card(0).XIDs {
+			if x.XID == 31 && x.Count != 2 {
+				t.Errorf("%+v", x)
+			}
+		}
+		if got := d.calls(0); got[laneMedium] != calls[laneMedium]+1 || got[laneSlow] != calls[laneSlow]+1 {
+			t.Error("an XID does not make the slower lanes due")
+		}
+		d.with(func() { d.eventErr = errOdd })
+		s.step(3)
+		if src := s.source(gpu.SourceEvents); src.Up || src.Errors != 1 || src.Message != "UNKNOWN" {
+			t.Errorf("%+v", src)
+		}
+	})
+}
+
+// fakeUsers counts how often it is asked.
+type fakeUsers struct {
+	names map[int]string
+	asked map[int]int
+}
+
+func (f *fakeUsers) Find(pid int) (gpu.Container, gpu.UnattributedReason) {
+	f.asked[pid]++
+	if name, ok := f.names[pid]; ok {
+		return gpu.Container{Namespace: "t", Pod: name, Name: "c"}, ""
+	}
+	return gpu.Container{}, gpu.UnattributedHost
+}
+
+func TestUsers(t *testing.T) {
+	d := newFake(t, 1)
+	d.cards[0].procs = gpu.Some([]gpu.Process{{PID: 7, Memory: gpu.Some(gpu.Bytes(1 << 30))}, {PID: 8, Memory: gpu.Some(gpu.Bytes(2 << 30))}})
+	users := &fakeUsers{names: map[int]string{7: "p"}, asked: map[int]int{}}
+	bubble(t, d, Options{Users: users}, func(s *stand) {
+		v := s.step(5)
+		if len(v.Containers) != 1 || v.Containers[0].Memory != gpu.Some(gpu.Bytes(1<<30)) || v.Containers[0].Processes != gpu.Some(1) {
+			t.Errorf("%+v", v.Containers)
+		}
+		if users.asked[7] != 1 {
+			t.Errorf("asked %d times within one medium lane", users.asked[7])
+		}
+		s.step(1)
+		if users.asked[7] != 2 {
+			t.Errorf("asked %d times in two medium lanes", users.asked[7])
+		}
+	})
+	bubble(t, newFakeWith(d), Options{}, func(s *stand) {
+		v := s.step(2)
+		if m := s.card(0).Medium.Or(nil); m == nil || m.Processes.Present() || len(v.Containers) != 0 {
+			t.Error("processes are shown though nobody can tell whose they are")
+		}
+	})
+}
+
+// newFakeWith is a driver with the cards of another.
+func newFakeWith(d *fakeDriver) *fakeDriver {
+	n := newFake(d.t, len(d.cards))
+	for i, c := range d.cards {
+		n.cards[i].procs = c.procs
+	}
+	return n
+}
+
+func TestHistory(t *testing.T) {
+	d := newFake(t, 1)
+	d.cards[0].util = .25
+	bubble(t, d, Options{}, func(s *stand) {
+		s.step(6)
+		early := s.Latest()
+		if n := len(early.Cards[0].History); n != 2 {
+			t.Fatalf("%d points after 10 s", n)
+		}
+		s.step(400)
+		h := s.card(0).History
+		if len(h) != pastKept || h[len(h)-1].At.Sub(h[0].At) != (pastKept-1)*pastEvery {
+			t.Errorf("%d points", len(h))
+		}
+		p := h[len(h)-1]
+		if u := p.Utilization.Or(0); u < .2499 || u > .2501 || p.Memory.Or(0) != .1 || p.Power.Or(0) != 100 {
+			t.Errorf("%+v", p)
+		}
+		if len(early.Cards[0].History) != 2 {
+			t.Error("a published view was changed")
+		}
+	})
+}
+
+func TestShallowRing(t *testing.T) {
+	d := newFake(t, 1)
+	bubble(t, d, Options{Fast: 8 * time.Second}, func(s *stand) {
+		s.step(1)
+		for _, l := range s.Latest().Lanes {
+			if l.Lane == gpu.LaneFast && (l.Interval < 4*time.Second || l.Interval > 5*time.Second) {
+				t.Errorf("the fast lane is read every %v from a ring of 10 s", l.Interval)
+			}
+		}
+	})
+}
+
+// runFor runs the loop until f returns and says how long its end took.
+func runFor(s *stand, f func()) time.Duration {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	f()
+	cancel()
+	began := time.Now()
+	if err := <-done; err != nil {
+		s.t.Errorf("Run returned %v", err)
+	}
+	return time.Since(began)
+}
+
+func TestRunAndShutdown(t *testing.T) {
+	d := newFake(t, 2)
+	bubble(t, d, Options{}, func(s *stand) {
+		took := runFor(s, func() {
+			time.Sleep(11 * time.Second)
+			if got := d.calls(0); got[laneFast] != 6 {
+				t.Errorf("%v calls in 11 s", got)
+			}
+			d.with(func() { d.events = []gpu.XIDEvent{{Card: "GPU-1", XID: 13, Time: time.Now(), Source: gpu.SourceNVML}} })
+			time.Sleep(3 * time.Second)
+			if !slices.ContainsFunc(s.card(1).XIDs, func(x gpu.XIDCount) bool { return x.XID == 13 && x.Count == 1 }) {
+				t.Error("the event was not heard")
+			}
+			if src := s.source(gpu.SourceEvents); !src.Up {
+				t.Errorf("%+v", src)
+			}
+		})
+		if took >= time.Second || d.open || d.closes != 1 {
+			t.Errorf("the end took %v, open %v, closed %d times", took, d.open, d.closes)
+		}
+	})
+}
+
+func TestShutdownUnderAHangingCall(t *testing.T) {
+	for _, what := range []string{"card", "open", "scan", "events"} {
+		t.Run(what, func(t *testing.T) {
+			d := newFake(t, 2)
+			bubble(t, d, Options{}, func(s *stand) {
+				hang := make(chan struct{})
+				closes := 0
+				if what == "open" {
+					d.hang[what] = hang
+				}
+				took := runFor(s, func() {
+					time.Sleep(5 * time.Second)
+					d.with(func() {
+						if what == "card" {
+							d.cards[0].hang = hang
+						} else {
+							d.hang[what] = hang
+						}
+						if what == "scan" {
+							d.cards[0].err = gpu.ErrLost
+						}
+					})
+					time.Sleep(60 * time.Second)
+				})
+				d.with(func() { closes = d.closes })
+				if took >= time.Second {
+					t.Errorf("the end took %v", took)
+				}
+				if closes != 0 {
+					t.Error("the driver was let go under a call")
+				}
+			})
+		})
+	}
+}
+
+// Shutdown in the middle of a round that waits.
+func TestShutdownDuringARound(t *testing.T) {
+	d := newFake(t, 1)
+	bubble(t, d, Options{Fast: 20 * time.Second, Bound: 15 * time.Second, Deadline: 30 * time.Second}, func(s *stand) {
+		d.cards[0].hang = make(chan struct{})
+		if took := runFor(s, func() { time.Sleep(time.Second) }); took >= time.Second {
+			t.Errorf("the end took %v", took)
+		}
+	})
+}
+
+// Everything that is safe for concurrent use, at once, in real time.
+func TestConcurrentUse(t *testing.T) {
+	d := newFake(t, 4)
+	holders := &fakeHolders{h: gpu.Holdings{Known: true, Configured: true, List: []gpu.Holding{holdsWhole("p", "GPU-0")}}}
+	s := New(Options{Driver: d, Holders: holders, Fast: 2 * time.Millisecond, Medium: 4 * time.Millisecond, Slow: 6 * time.Millisecond})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	var readers sync.WaitGroup
+	for i := range 4 {
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				v := s.Latest()
+				for j := range v.Cards {
+					_ = v.Cards[j].CardSeconds[gpu.UseBusy]
+					_ = len(v.Cards[j].History)
+				}
+				s.Event(gpu.XIDEvent{Card: "GPU-1", XID: 31, Time: time.Now(), Source: fmt.Sprint(i)})
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	if err := s.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	readers.Wait()
+	if v := s.Latest(); len(v.Cards) != 4 || d.open {
+		t.Errorf("%d cards, open %v", len(v.Cards), d.open)
+	}
+}
+
+// BenchmarkStep is a round of 8 cards, 80 containers and 400 processes.
+func BenchmarkStep(b *testing.B) {
+	d := newFake(&testing.T{}, 8)
+	users := &fakeUsers{names: map[int]string{}, asked: map[int]int{}}
+	holders := &fakeHolders{h: gpu.Holdings{Known: true, Configured: true}}
+	for i, c := range d.cards {
+		var list []gpu.Process
+		for p := range 10 {
+			h := holdsWhole(fmt.Sprintf("pod-%d-%d", i, p), c.id.UUID)
+			h.Share = gpu.Some(gpu.Ratio(.1))
+			holders.h.List = append(holders.h.List, h)
+			for k := range 5 {
+				pid := 1 + i*50 + p*5 + k
+				users.names[pid] = h.Container.Pod
+				list = append(list, gpu.Process{PID: pid, Memory: gpu.Some(gpu.Bytes(1 << 26))})
+			}
+		}
+		c.procs = gpu.Some(list)
+	}
+	s := New(Options{Driver: d, Holders: holders, Users: users})
+	now := time.Now()
+	b.ReportAllocs()
+	for b.Loop() {
+		now = now.Add(2 * time.Second)
+		holders.inv = holders.inv[:0]
+		s.Step(now)
+	}
+}

@@ -1,0 +1,178 @@
+package sampler
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+const (
+	pastEvery = 10 * time.Second
+	pastKept  = 60
+)
+
+// past is the last minutes of a card, for the page. points is replaced, never changed: views share it.
+type past struct {
+	points         []gpu.HistoryPoint
+	next           time.Duration
+	busy, observed gpu.Seconds
+}
+
+// add appends a point where one is due.
+func (p *past) add(clock time.Duration, now time.Time, c *gpu.Card) {
+	if p.next != 0 && clock < p.next {
+		return
+	}
+	p.next = clock + pastEvery
+	point := gpu.HistoryPoint{At: now}
+	busy, measured := c.Activity.Busy.Get()
+	observed := c.Activity.Observed.Or(0)
+	if measured {
+		if d := observed - p.observed; d > 0 {
+			point.Utilization = gpu.Some(gpu.Ratio(min(1, max(0, (busy-p.busy)/d))))
+		}
+		p.busy, p.observed = busy, observed
+	}
+	if m, ok := c.Medium.Get(); ok {
+		if memory, ok := m.Memory.Get(); ok && memory.Total > 0 {
+			point.Memory = gpu.Some(gpu.Ratio(float64(memory.Used) / float64(memory.Total)))
+		}
+	}
+	if f, ok := c.Fast.Get(); ok {
+		point.Power = f.Power
+	}
+	old := max(0, len(p.points)+1-pastKept)
+	p.points = append(slices.Clone(p.points[old:]), point)
+}
+
+// publish builds a view and stores it.
+func (s *Sampler) publish() {
+	s.checkAllRefuse()
+	s.hurryScan()
+	v := &gpu.View{
+		At: s.now, Node: s.o.Node,
+		Build: s.o.Build, System: s.session.system, Devices: s.devices(),
+		Ownership: s.holdings.Known, Containers: s.ledger.Containers(), Holdings: s.ledger.Holdings(),
+		Unresolved: s.holdings.Unresolved, Resources: s.holdings.Resources, Pods: s.holdings.Pods,
+		Rejected: s.ledger.Rejected(),
+		Paused:   []gpu.Pause{{Reason: reasonMIG, Active: s.paused()}},
+		Notes:    s.notes(),
+	}
+	v.Cards = make([]gpu.Card, len(s.cards))
+	for i, t := range s.cards {
+		s.fill(&v.Cards[i], t)
+		if len(t.notOffered) > 0 {
+			v.NotOffered = append(v.NotOffered, gpu.NotOffered{Card: t.id.UUID, Readings: t.notOffered})
+		}
+	}
+	v.Sources = s.sources()
+	v.Lanes = s.lanes()
+	if s.o.Calls != nil {
+		v.Calls = s.o.Calls()
+	}
+	if s.o.Features != nil {
+		v.Features = s.o.Features()
+	}
+	s.view.Store(v)
+}
+
+// fill completes one card of a view.
+func (s *Sampler) fill(c *gpu.Card, t *tracked) {
+	c.Identity, c.State, c.Why = t.id, t.state, t.why
+	c.LastRead = map[gpu.Lane]time.Time{}
+	for _, l := range []struct {
+		lane gpu.Lane
+		at   time.Time
+	}{{gpu.LaneFast, t.fast.at}, {gpu.LaneMedium, t.medium.at}, {gpu.LaneSlow, t.slow.at}} {
+		if !l.at.IsZero() {
+			c.LastRead[l.lane] = l.at
+		}
+	}
+	if !s.paused() {
+		c.Fast, c.Medium, c.Slow = t.fast.value, t.medium.value, t.slow.value
+	}
+	c.Recovery = t.recovery
+	s.ledger.Fill(c)
+	if t.state == gpu.CardDetached {
+		return
+	}
+	t.past.add(s.clock, s.now, c)
+	c.History = t.past.points
+}
+
+func (s *Sampler) lanes() []gpu.LaneHealth {
+	out := []gpu.LaneHealth{
+		{Lane: gpu.LaneFast, Interval: s.fast, Duration: s.took[laneFast]},
+		{Lane: gpu.LaneMedium, Interval: s.o.Medium, Duration: s.took[laneMedium]},
+		{Lane: gpu.LaneSlow, Interval: s.o.Slow, Duration: s.took[laneSlow]},
+	}
+	for i, l := range out {
+		// A lane that did not run in this round keeps the duration of its last run.
+		if !l.Duration.Present() {
+			for _, before := range s.Latest().Lanes {
+				if before.Lane == l.Lane {
+					out[i].Duration = before.Duration
+				}
+			}
+		}
+	}
+	return append(out, s.holdings.Lanes...)
+}
+
+func (s *Sampler) sources() []gpu.Source {
+	message := s.trouble()
+	out := []gpu.Source{{Name: gpu.SourceNVML, Up: message == "", LastSuccess: s.success, Errors: s.errors,
+		Duration: s.took[laneFast], Message: message}}
+	if s.session.state == sessionOpen {
+		s.hearing.Lock()
+		heard := gpu.Source{Name: gpu.SourceEvents, Up: s.hearing.err == nil && !s.hearing.at.IsZero(), Errors: s.hearing.errors}
+		if !s.hearing.at.IsZero() {
+			heard.LastSuccess = gpu.Some(s.hearing.at)
+		}
+		if s.hearing.err != nil {
+			heard.Message = s.hearing.err.Error()
+		}
+		s.hearing.Unlock()
+		out = append(out, heard)
+	}
+	if s.o.Sources != nil {
+		out = append(out, s.o.Sources()...)
+	}
+	return append(out, s.holdings.Sources...)
+}
+
+// notes are the sentences for a person.
+func (s *Sampler) notes() []string {
+	var out []string
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	st := &s.session
+	trouble := s.trouble()
+	switch {
+	case s.paused():
+		add("The driver was let go because a MIG change is pending; readings return in %s at the latest.", (st.pausedUntil - s.clock).Round(time.Second))
+	case st.op != "" && s.o.Watch().Sub(st.opBegan) >= s.o.Deadline:
+		add("The driver hangs: %s. Look for XIDs and hung tasks in the kernel log; a restart of this exporter will not help.", trouble)
+	case st.mismatch:
+		add("The driver was replaced while this program had its library loaded: %s", st.problem)
+	case st.state != sessionOpen && errors.Is(st.hint, gpu.ErrNoDriver):
+		add("No NVIDIA driver answers yet: %s. It is tried again by itself; nothing else need be done once the driver is there.", st.problem)
+	case st.state != sessionOpen && st.problem != "":
+		add("The driver cannot be opened: %s. It is tried again by itself.", st.problem)
+	case trouble != "":
+		add("The driver answers, but %s.", trouble)
+	case len(s.cards) == 0:
+		add("The driver answers and knows no card.")
+	}
+	for _, t := range s.cards {
+		if t.stuck {
+			add("Card %s is %s. The others are read; it is tried again when the call returns.", t.id.UUID, t.why)
+		}
+	}
+	if s.holdings.Untruthful {
+		add("Some containers hold device ids whose card cannot be told: no card is known to be free.")
+	}
+	return out
+}
