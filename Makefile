@@ -1,0 +1,65 @@
+# gpu-exporter. `make help` lists what there is. Needs Go and gcc; `make check` says what else it needs.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+VERSION_PKG := github.com/prometheus/common/version
+# The NVML symbols are bound when they are first called (an old driver lacks the newer ones): lazy binding
+# also where a distribution's compiler defaults to -z now.
+LDFLAGS := -s -w -X $(VERSION_PKG).Version=$(VERSION) -X $(VERSION_PKG).Revision=$(REVISION) '-extldflags=-Wl,-z,lazy'
+# NVML's header marks calls deprecated that older drivers still need.
+export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
+
+LISTEN ?= 127.0.0.1:10835
+SCENARIO ?= testdata/scenarios/demo.scenario
+PODS ?= testdata/kubelet/demo.pods
+# How long the demo runs: FOR=30s; empty, until Ctrl-C.
+FOR ?=
+# What of `make test` to run: PKG=./podmap RUN=TestName
+PKG ?= ./...
+RUN ?=
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/gpu-exporter
+	go build -trimpath -ldflags "$(LDFLAGS)" -o bin/gpu-exporter ./cmd/exporter
+
+.PHONY: demo
+demo: build ## the exporter on a fake driver with eight cards and a kubelet stand-in; FOR=30s stops it
+	go build -o bin/standin ./cmd/standin
+	@bin/standin --scenario=$(SCENARIO) --pods=$(PODS) --for=$(or $(FOR),0s) -- bin/gpu-exporter --node-name=gpu-node-1 --web.listen-address=$(LISTEN)
+
+.PHONY: run
+run: build ## the exporter on this machine's own cards
+	bin/gpu-exporter --web.listen-address=$(LISTEN)
+
+.PHONY: test
+test: ## all tests that need Go and gcc alone, race detector on
+	go vet ./...
+	go test -race -timeout 10m $(if $(RUN),-run '$(RUN)') $(PKG)
+
+.PHONY: generate
+generate: ## write the generated files (docs, goldens); review the diff
+	go test ./internal/catalog ./cmd/exporter -run 'Generated|Golden' -update
+
+.PHONY: bench
+bench: ## the benchmarks, with memory
+	go test -run '^$$' -bench . -benchmem ./collector ./internal/account ./internal/sampler ./podmap
+
+.PHONY: lint
+lint: ## gofmt and golangci-lint (built from tools/)
+	@test -z "$$(gofmt -l cmd collector internal podmap | tee /dev/stderr)"
+	go tool -modfile=tools/go.mod golangci-lint run
+
+.PHONY: check
+check: lint ## what needs more than Go and gcc: lint, promtool, a real Prometheus (built from tools/)
+	go -C test/prometheus test -timeout 20m ./...
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin

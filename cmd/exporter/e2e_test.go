@@ -1,0 +1,610 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+)
+
+// The tests of this file run the real binary in real time: it loads the fake driver by its path, asks a
+// PodResources socket, and is looked at through HTTP alone.
+
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "gpu-exporter-test-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "gpu-exporter")
+	cmd := exec.Command("go", "build", "-ldflags", "-extldflags=-Wl,-z,lazy", "-o", path, ".")
+	cmd.Env = append(os.Environ(), "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func binaryPath(t *testing.T) string {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// machine is a node for the real binary.
+type machine struct {
+	t        *testing.T
+	dir      string
+	library  string
+	env      []string
+	control  *scenario.Control
+	trees    standin.Trees
+	kubelet  *standin.Kubelet
+	socket   string
+	exporter *process
+}
+
+// node lays a node out from the text of a scenario and of its pods. Nothing of it runs but the kubelet.
+func node(t *testing.T, text, pods string) *machine {
+	t.Helper()
+	m := &machine{t: t, dir: t.TempDir()}
+	s, err := scenario.Parse("test.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.library, err = standin.BuildFakeNVML(t.Context(), s.Symbols, m.dir); err != nil {
+		t.Fatal(err)
+	}
+	if m.env, m.control, err = standin.PlayLive(s, m.dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.control.Close() })
+	n, err := standin.ParsePods("test.pods", strings.NewReader(pods))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.trees, err = standin.WriteTrees(m.dir, s, n); err != nil {
+		t.Fatal(err)
+	}
+	// A socket's path may have some hundred characters; the name of a test may be longer.
+	short, err := os.MkdirTemp("", "kubelet-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(short) })
+	m.socket = filepath.Join(short, "kubelet.sock")
+	m.kubelet = standin.NewKubelet(time.Now)
+	m.kubelet.SetNode(n)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.kubelet.Serve(ctx, m.socket) }()
+	t.Cleanup(func() { cancel(); <-done })
+	if err := m.kubelet.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// process is a running exporter.
+type process struct {
+	cmd  *exec.Cmd
+	base string
+	done chan struct{}
+	err  error // how it ended; read after done
+	mu   sync.Mutex
+	out  bytes.Buffer // guarded by mu
+}
+
+func (p *process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.Write(b)
+}
+
+func (p *process) said() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.String()
+}
+
+// start runs the exporter on the node, with lanes faster than usual so that tests are short.
+func (m *machine) start(flags ...string) *process {
+	m.t.Helper()
+	args := []string{"--node-name=test-node", "--nvml.library=" + m.library, "--kubelet.socket=" + m.socket, "--path.sysfs=" + m.trees.Sysfs,
+		"--path.procfs=" + m.trees.Procfs, "--path.pod-logs=" + m.trees.PodLogs, "--path.container-logs=" + m.trees.ContainerLogs, "--path.kmsg=",
+		"--lane.fast=200ms", "--lane.medium=400ms", "--lane.slow=1s", "--lane.kubelet=1s", "--call-deadline=1s"}
+	m.exporter = launch(m.t, m.env, append(args, flags...)...)
+	return m.exporter
+}
+
+// launch runs the binary on a free port until the test ends.
+func launch(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	port := freePort(t)
+	p := &process{base: fmt.Sprintf("http://127.0.0.1:%d", port), done: make(chan struct{})}
+	p.cmd = exec.Command(binaryPath(t), append(args, fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port))...)
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = p, p
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.err = p.cmd.Wait(); close(p.done) }()
+	t.Cleanup(func() {
+		p.cmd.Process.Kill()
+		<-p.done
+		if t.Failed() {
+			t.Logf("the exporter said:\n%s", p.said())
+		}
+	})
+	return p
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func (p *process) get(path string) (int, string, error) {
+	res, err := http.Get(p.base + path)
+	if err != nil {
+		return 0, "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(body), err
+}
+
+// series are the samples of one scrape, by their text before the value.
+type series map[string]float64
+
+func parseSeries(text string) series {
+	out := series{}
+	scan := bufio.NewScanner(strings.NewReader(text))
+	scan.Buffer(nil, 1<<20)
+	for scan.Scan() {
+		line := scan.Text()
+		at := strings.LastIndexByte(line, ' ')
+		if strings.HasPrefix(line, "#") || at < 0 {
+			continue
+		}
+		if v, err := strconv.ParseFloat(line[at+1:], 64); err == nil {
+			out[line[:at]] = v
+		}
+	}
+	return out
+}
+
+// select returns the values of a family's series whose labels match all of the given pairs `name="value"`.
+func (s series) match(family string, pairs ...string) []float64 {
+	var out []float64
+next:
+	for text, v := range s {
+		name, labels, _ := strings.Cut(text, "{")
+		if name != family {
+			continue
+		}
+		for _, p := range pairs {
+			if !strings.Contains("{,"+labels, "{"+p) && !strings.Contains(","+labels, ","+p) {
+				continue next
+			}
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// one returns the only value, and an error if there is not exactly one.
+func (s series) one(family string, pairs ...string) (float64, error) {
+	v := s.match(family, pairs...)
+	if len(v) != 1 {
+		return 0, fmt.Errorf("%d series of %s%v", len(v), family, pairs)
+	}
+	return v[0], nil
+}
+
+func (s series) is(want float64, family string, pairs ...string) error {
+	v, err := s.one(family, pairs...)
+	if err == nil && v != want {
+		err = fmt.Errorf("%s%v is %v, not %v", family, pairs, v, want)
+	}
+	return err
+}
+
+func (s series) none(family string, pairs ...string) error {
+	if v := s.match(family, pairs...); len(v) > 0 {
+		return fmt.Errorf("%s%v is there: %v", family, pairs, v)
+	}
+	return nil
+}
+
+func (p *process) scrape() (series, error) {
+	code, body, err := p.get("/metrics")
+	if err == nil && code != http.StatusOK {
+		err = fmt.Errorf("/metrics answers %d: %s", code, body)
+	}
+	return parseSeries(body), err
+}
+
+// until scrapes again and again until check is satisfied, and fails the test with its last complaint.
+func (p *process) until(t *testing.T, what string, check func(series) error) series {
+	t.Helper()
+	var last error
+	end := time.Now().Add(20 * time.Second)
+	for time.Now().Before(end) {
+		s, err := p.scrape()
+		if err == nil {
+			if err = check(s); err == nil {
+				return s
+			}
+		}
+		last = err
+		select {
+		case <-p.done:
+			t.Fatalf("%s: the exporter ended: %v\n%s", what, p.err, p.said())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	t.Fatalf("%s: %v", what, last)
+	return nil
+}
+
+func all(errs ...error) error { return errors.Join(errs...) }
+
+const twoCards = `scenario 1
+title "two cards"
+include boards/h100-sxm.scenario
+symbols R580
+system DriverVersion = "580.105.08"
+system NVMLVersion = "13.580.105.08"
+system CudaDriverVersion = 13000
+card 0 board=h100 uuid=GPU-aaaaaaaa-0000-4000-8000-000000000000 pci=0000:18:00.0 minor=0
+card 1 board=h100 uuid=GPU-bbbbbbbb-0000-4000-8000-000000000000 pci=0000:2a:00.0 minor=1
+`
+
+const twoPods = `allocatable nvidia.com/gpu GPU-aaaaaaaa-0000-4000-8000-000000000000 GPU-bbbbbbbb-0000-4000-8000-000000000000
+pod ml/train-0 container main nvidia.com/gpu=GPU-aaaaaaaa-0000-4000-8000-000000000000
+`
+
+const cardA, cardB = `uuid="GPU-aaaaaaaa-0000-4000-8000-000000000000"`, `uuid="GPU-bbbbbbbb-0000-4000-8000-000000000000"`
+
+func bothUp(s series) error {
+	return all(s.is(1, "gpu_device_up", cardA), s.is(1, "gpu_device_up", cardB), s.is(1, "gpu_allocation_ratio", cardA), s.is(0, "gpu_allocation_ratio", cardB))
+}
+
+func TestRealBinaryServesANode(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoCards, twoPods)
+	p := m.start()
+	p.until(t, "two cards, one held", func(s series) error {
+		_, power := s.one("gpu_power_watts", cardA)
+		_, observed := s.one("gpu_observed_seconds_total", cardA)
+		return all(bothUp(s), power, observed, s.is(1, "gpu_container_allocation_ratio", cardA, `pod="train-0"`, `namespace="ml"`, `container="main"`, `resource="nvidia_com_gpu"`))
+	})
+	for path, want := range map[string]string{"/": "ml/train-0", "/-/healthy": "healthy", "/-/ready": "ready"} {
+		if code, body, err := p.get(path); err != nil || code != 200 || !strings.Contains(body, want) {
+			t.Errorf("%s: %d, %v, without %q:\n%s", path, code, err, want, body)
+		}
+	}
+	stopsAtOnce(t, p)
+}
+
+// stopsAtOnce sends SIGTERM and expects a clean end within a second (and some, for a machine under load).
+func stopsAtOnce(t *testing.T, p *process) {
+	t.Helper()
+	begin := time.Now()
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+		if p.err != nil {
+			t.Errorf("it ended with %v", p.err)
+		}
+		if took := time.Since(begin); took > 2*time.Second {
+			t.Errorf("it took %v to end", took)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it did not end")
+	}
+}
+
+func TestBadFlagsAreOneLine(t *testing.T) {
+	t.Parallel()
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	config := filepath.Join(t.TempDir(), "web.yml")
+	if err := os.WriteFile(config, []byte("tls_server_config:\n  cert_file: nothing.pem\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"unknown flag": {[]string{"--no-such-flag"}, "no-such-flag"},
+		"bad duration": {[]string{"--lane.fast=often"}, "often"},
+		"too fast":     {[]string{"--lane.fast=1ms"}, "--lane.fast"},
+		"too slow":     {[]string{"--lane.fast=9s"}, "--lane.fast"},
+		"lanes":        {[]string{"--lane.medium=1s"}, "--lane.medium"},
+		"level":        {[]string{"--log.level=loud"}, "loud"},
+		"requests":     {[]string{"--web.max-requests=0"}, "--web.max-requests"},
+		"port taken":   {[]string{"--web.listen-address=" + busy.Addr().String()}, busy.Addr().String()},
+		"web config":   {[]string{"--web.config.file=" + config}, config},
+		"argument":     {[]string{"surprise"}, "surprise"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.Command(binaryPath(t), c.args...)
+			var out bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &out
+			err := cmd.Run()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != exitUsage {
+				t.Errorf("it ended with %v, not exit code %d", err, exitUsage)
+			}
+			if said := strings.TrimSpace(out.String()); strings.Contains(said, "\n") || !strings.Contains(said, c.want) {
+				t.Errorf("not one line that names %q:\n%s", c.want, said)
+			}
+		})
+	}
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	t.Parallel()
+	for flag, want := range map[string]string{"--help": "--kubelet.socket", "--version": "gpu-exporter, version"} {
+		out, err := exec.Command(binaryPath(t), flag).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v\n%s", flag, err, out)
+		}
+	}
+}
+
+func TestDriverThatComesLate(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoCards, twoPods)
+	library := m.library
+	m.library = filepath.Join(m.dir, "late", "libnvidia-ml.so.1")
+	p := m.start()
+	p.until(t, "without a driver it serves and says so", func(s series) error {
+		return all(s.is(0, "gpu_exporter_source_up", `source="nvml"`), s.none("gpu_device_up", cardA), s.none("gpu_driver_info"))
+	})
+	if code, body, _ := p.get("/-/ready"); code != http.StatusServiceUnavailable || !strings.Contains(body, "driver") {
+		t.Errorf("/-/ready answers %d %q", code, body)
+	}
+	if code, _, _ := p.get("/-/healthy"); code != 200 {
+		t.Errorf("/-/healthy answers %d", code)
+	}
+	if err := os.MkdirAll(filepath.Dir(m.library), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(library, m.library); err != nil {
+		t.Fatal(err)
+	}
+	p.until(t, "the driver came", func(s series) error {
+		return all(bothUp(s), s.is(1, "gpu_exporter_source_up", `source="nvml"`))
+	})
+	if code, _, _ := p.get("/-/ready"); code != 200 {
+		t.Errorf("/-/ready answers %d", code)
+	}
+}
+
+func TestLibraryThatIsNotNVML(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoCards, twoPods)
+	m.library = notNVML(t)
+	p := m.start()
+	p.until(t, "it serves", func(s series) error { return s.is(0, "gpu_exporter_source_up", `source="nvml"`) })
+	if code, body, _ := p.get("/"); code != 200 || !strings.Contains(body, "nvmlInit_v2") {
+		t.Errorf("the page does not say what the library lacks: %d\n%s", code, body)
+	}
+}
+
+// notNVML compiles a library that is none of ours.
+func notNVML(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	source, library := filepath.Join(dir, "other.c"), filepath.Join(dir, "libother.so")
+	if err := os.WriteFile(source, []byte("int other(void) { return 1; }\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	return library
+}
+
+func TestHungCallCostsOnlyItsCard(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoCards+"at 3s card 0 hang FieldValues\n", twoPods)
+	p := m.start()
+	p.until(t, "both are up", bothUp)
+	p.until(t, "the hung card is down, the other goes on", func(s series) error {
+		_, power := s.one("gpu_power_watts", cardB)
+		return all(s.is(0, "gpu_device_up", cardA), s.is(1, "gpu_device_up", cardB), power, s.none("gpu_power_watts", cardA),
+			s.is(1, "gpu_allocation_ratio", cardA), s.is(1, "gpu_node_devices", `state="failed"`))
+	})
+	if n := m.control.Hanging(); n != 1 {
+		t.Errorf("%d calls hang on the card; a second one was started", n)
+	}
+	before := p.until(t, "a scrape", func(s series) error { _, err := s.one("gpu_observed_seconds_total", cardB); return err })
+	p.until(t, "the other card's counters go on", func(s series) error {
+		was, _ := before.one("gpu_observed_seconds_total", cardB)
+		if is, err := s.one("gpu_observed_seconds_total", cardB); err != nil || is <= was {
+			return fmt.Errorf("observed %v, was %v: %w", is, was, err)
+		}
+		return nil
+	})
+	stopsAtOnce(t, p)
+}
+
+func TestLostCardAndItsReturn(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoCards+"at 3s card 0 xid 79\nat 3s card 0 lose\n", twoPods)
+	p := m.start()
+	p.until(t, "both are up", bothUp)
+	p.until(t, "the lost card keeps its state alone", func(s series) error {
+		_, info := s.one("gpu_info", cardA)
+		return all(s.is(0, "gpu_device_up", cardA), s.is(1, "gpu_device_up", cardB), info, s.none("gpu_power_watts", cardA), s.none("gpu_busy_seconds_total", cardA),
+			s.is(1, "gpu_allocation_ratio", cardA), s.is(1, "gpu_xid_events_total", cardA, `xid="79"`))
+	})
+}
+
+func TestReplacedDriverStartsAnew(t *testing.T) {
+	t.Parallel()
+	// For the old library the kernel module is another release, until a new process maps the new one.
+	m := node(t, twoCards+"at 3s driver replace\n", twoPods)
+	p := m.start()
+	p.until(t, "both are up", bothUp)
+	pid := p.cmd.Process.Pid
+	p.until(t, "it says that it starts anew", func(series) error {
+		if !strings.Contains(p.said(), "starting anew") {
+			return errors.New(p.said())
+		}
+		return nil
+	})
+	p.until(t, "both are up again", bothUp)
+	if p.cmd.Process.Pid != pid {
+		t.Error("it is not the same process")
+	}
+}
+
+func TestDriverThatStaysOfAnotherRelease(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoCards+"at 0s driver mismatch\n", twoPods)
+	p := m.start()
+	select {
+	case <-p.done:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("it did not end:\n%s", p.said())
+	}
+	var exit *exec.ExitError
+	if !errors.As(p.err, &exit) || exit.ExitCode() != exitMismatch {
+		t.Errorf("it ended with %v, not exit code %d:\n%s", p.err, exitMismatch, p.said())
+	}
+}
+
+func TestOldDriversLackOnlyReadings(t *testing.T) {
+	t.Parallel()
+	m := node(t, strings.Replace(twoCards, "symbols R580", "symbols R470", 1), twoPods)
+	p := m.start()
+	p.until(t, "an R470 driver is read", func(s series) error {
+		_, total := s.one("gpu_memory_total_bytes", cardA)
+		return all(bothUp(s), total, s.none("gpu_memory_reserved_bytes", cardA))
+	})
+}
+
+func TestImplausibleValuesAreRejected(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoCards+"at 2s card 0 UtilizationRates = gpu=808334905 memory=0\nat 2s card 0 Temperature[gpu] = 4000\n", twoPods)
+	p := m.start()
+	p.until(t, "counted, and absent", func(s series) error {
+		if len(s.match("gpu_exporter_rejected_values_total")) == 0 {
+			return errors.New("nothing was rejected")
+		}
+		for _, v := range s.match("gpu_utilization_ratio") {
+			if v > 1 {
+				return fmt.Errorf("a utilisation of %v", v)
+			}
+		}
+		return all(s.none("gpu_temperature_celsius", cardA, `sensor="gpu"`), s.is(1, "gpu_device_up", cardA))
+	})
+}
+
+func TestKubeletThatRestarts(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoCards, twoPods)
+	p := m.start()
+	p.until(t, "one is held", bothUp)
+	if err := m.kubelet.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.until(t, "the last answer stands, and the join says that it is down", func(s series) error {
+		return all(bothUp(s), s.is(0, "gpu_exporter_source_up", `source="podresources"`))
+	})
+	if err := m.kubelet.Restart(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	p.until(t, "the join is up again; an empty first answer freed nothing", func(s series) error {
+		if err := s.is(1, "gpu_allocation_ratio", cardA); err != nil {
+			t.Errorf("an empty first answer was believed: %v", err)
+		}
+		return all(bothUp(s), s.is(1, "gpu_exporter_source_up", `source="podresources"`))
+	})
+}
+
+func TestSocketThatIsAbsentOrNone(t *testing.T) {
+	t.Parallel()
+	for name, make := range map[string]func(path string) error{
+		"absent":       func(string) error { return nil },
+		"not a socket": func(path string) error { return os.WriteFile(path, nil, 0o644) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := node(t, twoCards, twoPods)
+			m.socket = filepath.Join(m.dir, "other.sock")
+			if err := make(m.socket); err != nil {
+				t.Fatal(err)
+			}
+			p := m.start()
+			p.until(t, "cards without owners, and none known free", func(s series) error {
+				return all(s.is(1, "gpu_device_up", cardA), s.none("gpu_allocation_ratio"), s.none("gpu_container_allocation_ratio"), s.is(0, "gpu_exporter_source_up", `source="podresources"`))
+			})
+			if _, body, _ := p.get("/"); !strings.Contains(body, m.socket) {
+				t.Error("the page does not name the socket")
+			}
+		})
+	}
+}
+
+func TestUnknownIDIsCountedAndNamed(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoCards, twoPods+"pod x/liar container c aliyun.com/gpu-mem=GPU-bbbbbbbb-0000-4000-8000-000000000000-_-1\npod x/odd container c nvidia.com/gpu=what-is-this\n")
+	p := m.start()
+	p.until(t, "neither is believed, and no card is known free", func(s series) error {
+		return all(s.is(1, "gpu_container_unresolved_devices", `pod="liar"`, `resource="aliyun_com_gpu_mem"`), s.is(1, "gpu_container_unresolved_devices", `pod="odd"`),
+			s.is(1, "gpu_allocation_ratio", cardA), s.none("gpu_allocation_ratio", cardB), s.none("gpu_container_allocation_ratio", cardB))
+	})
+}
+
+// Two tenants share a card of 300 W: the card's power is there once, and its sum without any selector is 300.
+func TestTwoTenantsOneCard(t *testing.T) {
+	t.Parallel()
+	const id = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
+	one := regexp.MustCompile(`(?m)^card 1 .*\n`).ReplaceAllString(twoCards, "  Field[185,gpu] = 300000\n")
+	m := node(t, one, "allocatable nvidia.com/gpu "+id+"::0 "+id+"::1\npod a/p container c nvidia.com/gpu="+id+"::0\npod b/q container c nvidia.com/gpu="+id+"::1\n")
+	p := m.start()
+	s := p.until(t, "two tenants", func(s series) error {
+		return all(s.is(0.5, "gpu_container_allocation_ratio", `pod="p"`), s.is(0.5, "gpu_container_allocation_ratio", `pod="q"`), s.is(300, "gpu_power_watts"), s.is(1, "gpu_allocation_ratio"))
+	})
+	for text := range s {
+		name, labels, _ := strings.Cut(text, "{")
+		if strings.HasPrefix(name, "gpu_") && strings.Contains(labels, "uuid=") && !strings.HasPrefix(name, "gpu_container_") && strings.Contains(labels, "pod=") {
+			t.Errorf("a device family carries a pod: %s", text)
+		}
+	}
+	if n := len(s.match("gpu_power_watts")); n != 1 {
+		t.Errorf("%d series of gpu_power_watts", n)
+	}
+}

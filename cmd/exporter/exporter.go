@@ -1,0 +1,206 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/version"
+
+	"github.com/gpu-exporter/gpu-exporter/collector"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
+	"github.com/gpu-exporter/gpu-exporter/internal/proc"
+	"github.com/gpu-exporter/gpu-exporter/internal/sampler"
+	"github.com/gpu-exporter/gpu-exporter/internal/web"
+	"github.com/gpu-exporter/gpu-exporter/podmap"
+)
+
+// exporter is the program put together; nothing of it runs until its actors do.
+type exporter struct {
+	sampler *sampler.Sampler
+	pods    *podmap.Map // nil without a kubelet
+	kmsg    *nvml.Kmsg  // nil without a kernel log
+	metrics *collector.Collector
+	own     *prometheus.Registry
+	// quiet is how long the loop may be silent before the process counts as broken.
+	quiet time.Duration
+}
+
+// newExporter puts the program together. Clock is the exporter's time; replaced is called when only a new
+// process can load the driver's library. This is the one place that knows both the driver and the kubelet.
+func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter, error) {
+	e := &exporter{own: ownRegistry(), quiet: max(time.Minute, 10*c.fast)}
+	library := nvml.New(nvml.Options{Path: c.library, Logger: c.logger, Clock: clock, SysfsRoot: c.sysfs, FastInterval: c.fast})
+	o := sampler.Options{
+		Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: version.GoVersion},
+		Driver: driver{library}, Expecter: bus{library}, Replaced: replaced, Calls: library.Calls,
+		Fast: c.fast, Medium: c.medium, Slow: c.slow, Deadline: c.deadline, Clock: clock, Logger: c.logger,
+	}
+	if c.kubelet {
+		e.pods = podmap.New(podmap.Options{Socket: c.kubeletSocket, Interval: c.kubeletLane, MaxAge: c.kubeletMaxAge, HonestResources: c.honest, Logger: c.logger, Clock: clock})
+		o.Holders = e.pods
+	}
+	finder := proc.New(proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet, Clock: clock})
+	noProcesses := finder.HostPID()
+	if noProcesses == nil {
+		o.Users = users{finder}
+	}
+	if c.kmsg != "" {
+		e.kmsg = nvml.NewKmsg(nvml.KmsgOptions{Path: c.kmsg, Logger: c.logger, Clock: clock})
+	}
+	o.Sources = func() []gpu.Source {
+		if e.kmsg == nil {
+			return nil
+		}
+		return []gpu.Source{e.kmsg.Source()}
+	}
+	o.Features = func() []gpu.Feature { return features(c, e, noProcesses) }
+	e.sampler = sampler.New(o)
+
+	var err error
+	e.metrics, err = collector.New(e.sampler.Latest, catalog.All())
+	return e, err
+}
+
+// ownRegistry holds what Go and the process say of themselves: a small set, and nothing that stops the world.
+func ownRegistry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewGoCollector(collectors.WithGoCollectorMemStatsMetricsDisabled()),
+	)
+	return r
+}
+
+// actors are the loops of the program.
+func (e *exporter) actors() []func(context.Context) error {
+	loops := []func(context.Context) error{e.sampler.Run}
+	if e.pods != nil {
+		loops = append(loops, e.pods.Run)
+	}
+	if e.kmsg != nil {
+		loops = append(loops, func(ctx context.Context) error { return e.kmsg.Run(ctx, e.sampler.Event) })
+	}
+	return loops
+}
+
+// server returns the web server; it does not listen yet.
+func (e *exporter) server(c *config) *http.Server {
+	return web.NewServer(web.Options{Latest: e.sampler.Latest, Metrics: both{e.metrics, e.own}, Own: e.own, Logger: c.logger, MaxRequests: c.maxRequests,
+		Alive: func() error {
+			if age := time.Since(e.sampler.Latest().At); age > e.quiet {
+				return fmt.Errorf("the polling loop has been silent for %v", age.Round(time.Second))
+			}
+			return nil
+		}})
+}
+
+// both is the exposition: the catalogue's families and those of the process, in the order of their names.
+type both struct {
+	view *collector.Collector
+	own  prometheus.Gatherer
+}
+
+// Gather implements prometheus.Gatherer. The families of the view are shared; only the list is new.
+func (b both) Gather() ([]*dto.MetricFamily, error) {
+	families, err := b.view.Gather()
+	own, ownErr := b.own.Gather()
+	all := append(slices.Clone(families), own...)
+	slices.SortFunc(all, func(x, y *dto.MetricFamily) int { return cmp.Compare(x.GetName(), y.GetName()) })
+	if err == nil {
+		err = ownErr
+	}
+	return all, err
+}
+
+// features says what works here, and how to unlock what does not.
+func features(c *config, e *exporter, noProcesses error) []gpu.Feature {
+	feature := func(name string, locked bool, hint string) gpu.Feature {
+		if locked {
+			return gpu.Feature{Name: name, State: gpu.FeatureLocked, Hint: hint}
+		}
+		return gpu.Feature{Name: name, State: gpu.FeatureOn}
+	}
+	out := []gpu.Feature{feature("ownership", !c.kubelet, "Which pod holds which card: run with --kubelet, and mount the directory of the kubelet's PodResources socket.")}
+	hint := "Who uses a shared card: run in the host's PID namespace (hostPID: true)."
+	if noProcesses != nil {
+		hint += " Now: " + noProcesses.Error() + "."
+	}
+	out = append(out, feature("processes", noProcesses != nil, hint))
+	if c.kubelet {
+		out = append(out, feature("process_names", noProcesses != nil || !readable(c.podLogs) || !readable(c.containerLogs),
+			fmt.Sprintf("The pods of processes: the processes feature, and %s and %s mounted read-only; only names are read.", c.podLogs, c.containerLogs)))
+	}
+	kernel := "XIDs that NVML does not tell: --path.kmsg, and a privileged container, for the device cgroup refuses /dev/kmsg to others."
+	if e.kmsg != nil {
+		if s := e.kmsg.Source(); s.Message != "" {
+			kernel += " Now: " + s.Message + "."
+		}
+	}
+	return append(out, feature("kernel_log", e.kmsg == nil || !e.kmsg.Source().Up, kernel))
+}
+
+func readable(dir string) bool {
+	d, err := os.Open(dir)
+	if err != nil {
+		return false
+	}
+	d.Close()
+	return true
+}
+
+// The types below fit the rooms to the sampler's interfaces.
+
+type driver struct{ library *nvml.Library }
+
+func (d driver) Open() (sampler.Session, error) {
+	s, err := d.library.Open()
+	if err != nil {
+		return nil, err
+	}
+	return session{s}, nil
+}
+
+type session struct{ *nvml.Session }
+
+func (s session) Scan() ([]sampler.Card, error) {
+	found, err := s.Session.Scan()
+	cards := make([]sampler.Card, len(found))
+	for i, c := range found {
+		cards[i] = c
+	}
+	return cards, err
+}
+
+type bus struct{ library *nvml.Library }
+
+func (b bus) Expected() ([]sampler.Expected, error) {
+	found, err := b.library.Expected()
+	cards := make([]sampler.Expected, len(found))
+	for i, c := range found {
+		cards[i] = sampler.Expected{PCI: c.PCI, Detached: c.Detached}
+	}
+	return cards, err
+}
+
+type users struct{ finder *proc.Finder }
+
+func (u users) Find(pid int) (gpu.Container, gpu.UnattributedReason) {
+	switch c, belongs := u.finder.Find(pid); belongs {
+	case proc.Owned:
+		return c, ""
+	case proc.Host:
+		return gpu.Container{}, gpu.UnattributedHost
+	default:
+		return gpu.Container{}, gpu.UnattributedUnresolved
+	}
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+	"github.com/prometheus/common/promslog"
+	"github.com/prometheus/common/version"
+	toolkit "github.com/prometheus/exporter-toolkit/web"
+	"github.com/prometheus/exporter-toolkit/web/kingpinflag"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/web"
+)
+
+// config is what the flags say. Every flag may also be given by the environment: --lane.fast is
+// GPU_EXPORTER_LANE_FAST.
+type config struct {
+	node string
+
+	library string
+	sysfs   string
+	procfs  string
+	kmsg    string
+
+	podLogs, containerLogs string
+
+	kubelet       bool
+	kubeletSocket string
+	kubeletMaxAge time.Duration
+	honest        []string
+
+	fast, medium, slow, kubeletLane time.Duration
+	deadline                        time.Duration
+
+	maxRequests int
+	web         *toolkit.FlagConfig
+	logger      *slog.Logger
+}
+
+// errHelp says that the flags asked for a text that was printed, and for nothing else.
+type errHelp struct{}
+
+func (errHelp) Error() string { return "only a text was asked for" }
+
+// parse reads the flags. Its error is one line for the person who typed them.
+func parse(args []string, stdout, stderr io.Writer) (*config, error) {
+	var c config
+	var log promslog.Config
+	app := kingpin.New("gpu-exporter", "Prometheus exporter of NVIDIA GPUs, joined to the pods that hold them.")
+	app.UsageWriter(stdout).ErrorWriter(stderr)
+	app.DefaultEnvars()
+	asked := false
+	app.Terminate(func(int) { asked = true })
+	app.HelpFlag.Short('h')
+	app.Version(version.Print("gpu-exporter"))
+
+	app.Flag("node-name", "Name of this node, as Kubernetes spells it; else the host name.").Envar("NODE_NAME").StringVar(&c.node)
+
+	app.Flag("nvml.library", "Path of the NVML library; else the system's libnvidia-ml.so.1.").StringVar(&c.library)
+	app.Flag("path.sysfs", "Where the host's /sys is mounted.").Default("/sys").StringVar(&c.sysfs)
+	app.Flag("path.procfs", "Where the host's /proc is mounted.").Default("/proc").StringVar(&c.procfs)
+	app.Flag("path.kmsg", "The kernel log, for XIDs that NVML does not tell; empty to leave it.").Default("/dev/kmsg").StringVar(&c.kmsg)
+
+	app.Flag("path.pod-logs", "Where the host's /var/log/pods is mounted; only names are read, to tell which pod a process is of.").
+		Default("/var/log/pods").StringVar(&c.podLogs)
+	app.Flag("path.container-logs", "Where the host's /var/log/containers is mounted; only names are read.").
+		Default("/var/log/containers").StringVar(&c.containerLogs)
+
+	app.Flag("kubelet", "Ask the kubelet which pod holds which card.").Default("true").BoolVar(&c.kubelet)
+	app.Flag("kubelet.socket", "The kubelet's PodResources socket; mount its directory, the kubelet makes the socket anew.").
+		Default("/var/lib/kubelet/pod-resources/kubelet.sock").StringVar(&c.kubeletSocket)
+	app.Flag("kubelet.max-age", "How long the last good answer of the kubelet is believed.").Default("5m").DurationVar(&c.kubeletMaxAge)
+	app.Flag("kubelet.honest-resource", "A resource, beside those known, whose device ids name the true card (repeatable).").StringsVar(&c.honest)
+
+	app.Flag("lane.fast", "Interval of the cheap readings: power, energy, utilisation samples.").Default("2s").DurationVar(&c.fast)
+	app.Flag("lane.medium", "Interval of processes, memory, errors, clocks.").Default("10s").DurationVar(&c.medium)
+	app.Flag("lane.slow", "Interval of limits, modes, MIG layout, inventory.").Default("1m").DurationVar(&c.slow)
+	app.Flag("lane.kubelet", "Interval of asking the kubelet.").Default("10s").DurationVar(&c.kubeletLane)
+	app.Flag("call-deadline", "A card whose driver call takes longer is stuck; the others go on.").Default("5s").DurationVar(&c.deadline)
+
+	app.Flag("web.max-requests", "Scrapes that are answered at once; more get status 503.").Default("40").IntVar(&c.maxRequests)
+	c.web = kingpinflag.AddFlags(app, web.DefaultAddress)
+	log.Level, log.Format = promslog.NewLevel(), promslog.NewFormat()
+	app.Flag("log.level", "Least severity to log: debug, info, warn, error.").Default("info").SetValue(log.Level)
+	app.Flag("log.format", "Format of the log: logfmt or json.").Default("logfmt").SetValue(log.Format)
+
+	_, err := app.Parse(args)
+	switch {
+	case asked:
+		return nil, errHelp{}
+	case err != nil:
+		return nil, fmt.Errorf("%w; --help lists the flags", err)
+	}
+	log.Writer = stderr
+	c.logger = promslog.New(&log)
+	if c.node == "" {
+		if c.node, err = os.Hostname(); err != nil {
+			return nil, fmt.Errorf("--node-name: the host has no name either: %w", err)
+		}
+	}
+	return &c, c.validate()
+}
+
+// validate refuses what cannot work, before anything starts.
+func (c *config) validate() error {
+	for _, lane := range []struct {
+		flag string
+		is   time.Duration
+		min  time.Duration
+	}{
+		{"--lane.fast", c.fast, 100 * time.Millisecond}, {"--lane.medium", c.medium, c.fast}, {"--lane.slow", c.slow, c.medium},
+		{"--lane.kubelet", c.kubeletLane, time.Second}, {"--call-deadline", c.deadline, 100 * time.Millisecond},
+		{"--kubelet.max-age", c.kubeletMaxAge, c.kubeletLane},
+	} {
+		if lane.is < lane.min {
+			return fmt.Errorf("%s is %v; the least is %v", lane.flag, lane.is, lane.min)
+		}
+	}
+	if c.fast > 5*time.Second {
+		return fmt.Errorf("--lane.fast is %v; the most is 5s, half of the driver's memory of samples", c.fast)
+	}
+	if c.maxRequests < 1 {
+		return fmt.Errorf("--web.max-requests is %d; the least is 1", c.maxRequests)
+	}
+	return nil
+}

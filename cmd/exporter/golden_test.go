@@ -1,0 +1,207 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+)
+
+// load reads a scenario of testdata and the pods that belong to it, if any.
+func load(t *testing.T, name string) (*scenario.Scenario, string) {
+	t.Helper()
+	s, err := standin.Scenario(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, err := os.ReadFile(filepath.Join("..", "..", "testdata", "kubelet", name+".pods"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return s, string(pods)
+}
+
+// scenarioNames lists the scenarios of testdata.
+func scenarioNames(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", "testdata", "scenarios", "*.scenario"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(f), ".scenario"))
+	}
+	return names
+}
+
+// One golden per scenario: the whole exposition after 64 s, byte for byte. The driver's clock, the rings and
+// the kubelet's answers are those of the scenario, so nothing in it depends on the machine.
+func TestGolden(t *testing.T) {
+	for _, name := range scenarioNames(t) {
+		t.Run(name, func(t *testing.T) {
+			isolated(t, func(t *testing.T) {
+				s, pods := load(t, name)
+				st := play(t, s, pods)
+				st.step()
+				st.run(64 * time.Second)
+				st.golden(name)
+			})
+		})
+	}
+}
+
+// Every golden belongs to a scenario: one that nobody compares is dead weight.
+func TestGoldensHaveScenarios(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "testdata", "golden", "*.prom"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := scenarioNames(t)
+	for _, f := range files {
+		if name := strings.TrimSuffix(filepath.Base(f), ".prom"); !slices.Contains(names, name) {
+			t.Errorf("%s has no scenario", f)
+		}
+	}
+}
+
+// A card that works 30 % of the time shows a rate of busy over observed seconds of 0.300, whatever the
+// interval at which it is scraped.
+func TestDutyCycleIsExactAtAnyScrapeInterval(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		s, err := scenario.Parse("duty.scenario", twoCards+"load card=0 busy=30% period=1s\nload card=1 busy=30% period=7s\n", os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := play(t, s, twoPods)
+		st.step()
+		st.run(60 * time.Second)
+		type scrape struct{ busy, observed float64 }
+		read := func(card string) scrape {
+			now := st.series()
+			busy, err := now.one("gpu_busy_seconds_total", card)
+			if err != nil {
+				t.Fatal(err)
+			}
+			observed, err := now.one("gpu_observed_seconds_total", card)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return scrape{busy, observed}
+		}
+		for _, interval := range []time.Duration{time.Second, 15 * time.Second, 60 * time.Second} {
+			// Prometheus sees the scrapes alone; over ten minutes they must come to the truth.
+			window := 10 * time.Minute
+			first := map[string]scrape{cardA: read(cardA), cardB: read(cardB)}
+			last := first
+			previous := first
+			sinceScrape := time.Duration(0)
+			for spent := time.Duration(0); spent < window; spent += fastLane {
+				st.run(fastLane)
+				for sinceScrape += fastLane; sinceScrape >= interval; sinceScrape -= interval {
+					now := map[string]scrape{cardA: read(cardA), cardB: read(cardB)}
+					for card := range now {
+						if now[card].busy < previous[card].busy || now[card].observed < previous[card].observed {
+							t.Fatalf("a counter of %s fell", card)
+						}
+					}
+					previous, last = now, now
+				}
+			}
+			for card, end := range last {
+				rate := (end.busy - first[card].busy) / (end.observed - first[card].observed)
+				if math.Abs(rate-0.3) > 0.005 {
+					t.Errorf("scraped every %v, %s shows %.4f, not 0.300", interval, card, rate)
+				}
+				if observed := end.observed - first[card].observed; math.Abs(observed-window.Seconds()) > 0.02*window.Seconds() {
+					t.Errorf("scraped every %v, %s was observed for %.1f s of %v", interval, card, observed, window)
+				}
+			}
+		}
+	})
+}
+
+// The same in real time, with the real binary.
+func TestDutyCycleInRealTime(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoCards+"load card=0 busy=30% period=1s\n", twoPods)
+	p := m.start()
+	first := p.until(t, "the card is observed", func(s series) error {
+		v, err := s.one("gpu_observed_seconds_total", cardA)
+		if err == nil && v < 1 {
+			err = fmt.Errorf("only %v s", v)
+		}
+		return err
+	})
+	time.Sleep(time.Minute) // real time is what this test is about
+	last, err := p.scrape()
+	if err != nil {
+		t.Fatal(err)
+	}
+	delta := func(family string) float64 {
+		a, errA := first.one(family, cardA)
+		b, errB := last.one(family, cardA)
+		if errA != nil || errB != nil {
+			t.Fatal(errA, errB)
+		}
+		return b - a
+	}
+	if observed := delta("gpu_observed_seconds_total"); observed < 57 {
+		t.Errorf("observed %.1f s of a minute", observed)
+	}
+	if rate := delta("gpu_busy_seconds_total") / delta("gpu_observed_seconds_total"); math.Abs(rate-0.3) > 0.02 {
+		t.Errorf("a minute shows %.4f, not 0.300", rate)
+	}
+}
+
+// notInDemo says why a family of the catalogue is not in the demo's exposition. What is neither there nor
+// here is missing.
+var notInDemo = map[string]string{
+	"gpu_power_module_watts":                     "H100 has no module sensor",
+	"gpu_fan_speed_ratio":                        "SXM boards have no fans",
+	"gpu_retired_pages_total":                    "pages are retired before Ampere",
+	"gpu_retired_pages_pending":                  "pages are retired before Ampere",
+	"gpu_fabric_fault":                           "the recording tells no health of the fabric",
+	"gpu_container_memory_granted_bytes":         "time slicing and MIG grant no memory of their own",
+	"gpu_container_compute_granted_ratio":        "time slicing and MIG grant no compute of their own",
+	"gpu_container_held_since_timestamp_seconds": "all pods began before the exporter",
+	"gpu_container_unresolved_devices":           "all schemes of the demo are honest",
+	"gpu_container_mismatch":                     "every container uses what it holds",
+	"gpu_exporter_call_errors_total":             "no call fails",
+	"gpu_exporter_rejected_values_total":         "no value is implausible",
+}
+
+// The demo shows every family that its scenario offers.
+func TestDemoMissesNoFamily(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		s, pods := load(t, "demo")
+		st := play(t, s, pods)
+		st.step()
+		st.run(130 * time.Second) // past the XID at 120 s
+		families, err := st.e.metrics.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		there := map[string]bool{}
+		for _, f := range families {
+			there[f.GetName()] = true
+		}
+		for _, row := range catalog.All() {
+			_, excused := notInDemo[row.Name]
+			switch {
+			case !there[row.Name] && !excused:
+				t.Errorf("%s is missing", row.Name)
+			case there[row.Name] && excused:
+				t.Errorf("%s is there, and should be taken off the list of what is not", row.Name)
+			}
+		}
+	})
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+)
+
+// The tests of this file put the whole program together in one process, with the fake driver and a stepped
+// clock: an hour of the scenario takes a second, and every figure is exact.
+
+var update = flag.Bool("update", false, "write the goldens instead of comparing them")
+
+// isolated runs body in a process of its own: a driver library stays mapped, with its scenario, as long as
+// the process that loaded it. The test fails as the child does.
+func isolated(t *testing.T, body func(t *testing.T)) {
+	t.Helper()
+	const marker = "GPU_EXPORTER_TEST_CHILD"
+	if os.Getenv(marker) == t.Name() {
+		body(t)
+		return
+	}
+	t.Parallel()
+	var pattern []string
+	for _, part := range strings.Split(t.Name(), "/") {
+		pattern = append(pattern, "^"+regexp.QuoteMeta(part)+"$")
+	}
+	args := []string{"-test.run=" + strings.Join(pattern, "/"), "-test.v"}
+	if *update {
+		args = append(args, "-update")
+	}
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), marker+"="+t.Name())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	} else if !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
+		t.Errorf("the child ran no such test:\n%s", out)
+	}
+}
+
+// stage is the whole program on a fake node under a stepped clock.
+type stage struct {
+	t       *testing.T
+	e       *exporter
+	control *scenario.Control
+	s       *scenario.Scenario
+	kubelet *standin.Kubelet
+	asked   time.Time
+}
+
+// play puts the program on the scenario. It must run in an isolated process.
+func play(t *testing.T, s *scenario.Scenario, pods string) *stage {
+	t.Helper()
+	dir := t.TempDir()
+	library, err := standin.BuildFakeNVML(t.Context(), s.Symbols, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, control, err := standin.Play(s, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { control.Close() })
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		os.Setenv(name, value) // with cgo, also what the library's getenv sees
+	}
+	n, err := standin.ParsePods("pods", strings.NewReader(pods))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trees, err := standin.WriteTrees(dir, s, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, err := os.MkdirTemp("", "kubelet-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(short) })
+	socket := filepath.Join(short, "kubelet.sock")
+	kubelet := standin.NewKubelet(control.Time)
+	kubelet.SetNode(n)
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- kubelet.Serve(ctx, socket) }()
+	t.Cleanup(func() { cancel(); <-served })
+	if err := kubelet.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	c, err := parse([]string{"--node-name=node-1", "--nvml.library=" + library, "--kubelet.socket=" + socket, "--path.sysfs=" + trees.Sysfs,
+		"--path.procfs=" + trees.Procfs, "--path.pod-logs=" + trees.PodLogs, "--path.container-logs=" + trees.ContainerLogs, "--path.kmsg=", "--log.level=warn"}, &out, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := newExporter(c, control.Time, func() { t.Error("the program wants to be started anew") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &stage{t: t, e: e, control: control, s: s, kubelet: kubelet}
+}
+
+const fastLane = 2 * time.Second
+
+// run lets the time of the scenario go on, in fast ticks.
+func (s *stage) run(d time.Duration) {
+	s.t.Helper()
+	for end := s.control.Now() + d; s.control.Now() < end; {
+		s.control.Advance(fastLane)
+		s.step()
+	}
+}
+
+// step is one tick of every loop that is due.
+func (s *stage) step() {
+	s.t.Helper()
+	now := s.control.Time()
+	if now.Sub(s.asked) >= 10*time.Second {
+		s.asked = now
+		if err := s.e.pods.Poll(s.t.Context()); err != nil {
+			s.t.Logf("kubelet: %v", err)
+		}
+	}
+	s.e.sampler.Step(now)
+}
+
+// metrics is the exposition, without what differs from run to run: times that calls took, the build, the process.
+func (s *stage) metrics() string {
+	s.t.Helper()
+	families, err := s.e.metrics.Gather()
+	if err != nil {
+		s.t.Error(err)
+	}
+	var b strings.Builder
+	enc := expfmt.NewEncoder(&b, expfmt.NewFormat(expfmt.TypeTextPlain))
+	for _, f := range families {
+		switch f.GetName() {
+		case "gpu_exporter_call_duration_seconds", "gpu_exporter_poll_duration_seconds", "gpu_exporter_source_duration_seconds", "gpu_exporter_build_info":
+			continue
+		}
+		if err := enc.Encode(f); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
+func (s *stage) series() series { return parseSeries(s.metrics()) }
+
+// golden compares the exposition with testdata/golden/NAME.prom, or writes it.
+func (s *stage) golden(name string) {
+	s.t.Helper()
+	path := filepath.Join("..", "..", "testdata", "golden", name+".prom")
+	got := s.metrics()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			s.t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			s.t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if string(want) != got {
+		s.t.Errorf("the exposition is not that of %s; make generate writes it\n%s", path, difference(string(want), got))
+	}
+}
+
+// difference shows the lines that only one of two texts has.
+func difference(want, got string) string {
+	has := func(text string) map[string]bool {
+		m := map[string]bool{}
+		for _, l := range strings.Split(text, "\n") {
+			m[l] = true
+		}
+		return m
+	}
+	w, g := has(want), has(got)
+	var b strings.Builder
+	for _, l := range strings.Split(want, "\n") {
+		if !g[l] {
+			b.WriteString("- " + l + "\n")
+		}
+	}
+	for _, l := range strings.Split(got, "\n") {
+		if !w[l] {
+			b.WriteString("+ " + l + "\n")
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,219 @@
+// Command standin plays a node with GPUs for the exporter: it builds a driver library that plays a
+// scenario, answers as the kubelet, lays out what the exporter reads of the host, and runs the exporter against it all.
+// The exporter does not know the difference.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+)
+
+type config struct {
+	scenario, pods string
+	length         time.Duration
+	quiet          bool
+	command        []string
+}
+
+func main() {
+	var c config
+	app := kingpin.New("standin", "Plays a node with GPUs and runs a command, usually gpu-exporter, against it.")
+	app.Flag("scenario", "The scenario that the driver plays.").Required().StringVar(&c.scenario)
+	app.Flag("pods", "The pods that the kubelet lists.").StringVar(&c.pods)
+	app.Flag("for", "Stop after this time; 0: at Ctrl-C.").Default("0s").DurationVar(&c.length)
+	app.Flag("quiet", "Say nothing, only run.").BoolVar(&c.quiet)
+	app.Arg("command", "The command; it is given the flags that lead it to the node.").Required().StringsVar(&c.command)
+	if _, err := app.Parse(os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "standin: %v; --help lists the flags\n", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, c, os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintf(os.Stderr, "standin: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, c config, stdout, stderr io.Writer) (err error) {
+	s, err := scenario.Load(c.scenario)
+	if err != nil {
+		return err
+	}
+	var node standin.KubeletNode
+	if c.pods != "" {
+		f, err := os.Open(c.pods)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if node, err = standin.ParsePods(c.pods, f); err != nil {
+			return err
+		}
+	}
+	dir, err := os.MkdirTemp("", "gpu-exporter-standin-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+
+	library, err := standin.BuildFakeNVML(ctx, s.Symbols, dir)
+	if err != nil {
+		return err
+	}
+	env, control, err := standin.PlayLive(s, dir)
+	if err != nil {
+		return err
+	}
+	defer control.Close()
+	trees, err := standin.WriteTrees(dir, s, node)
+	if err != nil {
+		return err
+	}
+
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if c.length > 0 {
+		ctx, stop = context.WithTimeout(ctx, c.length)
+		defer stop()
+	}
+	kubelet := standin.NewKubelet(time.Now)
+	kubelet.SetNode(node)
+	socket := filepath.Join(dir, "pod-resources", "kubelet.sock")
+	if err := os.Mkdir(filepath.Dir(socket), 0o755); err != nil {
+		return err
+	}
+	// The kubelet outlives the exporter, as on a node.
+	kubeletCtx, kubeletStop := context.WithCancel(context.WithoutCancel(ctx))
+	served := make(chan error, 1)
+	go func() { served <- kubelet.Serve(kubeletCtx, socket) }()
+	defer func() {
+		kubeletStop()
+		err = errors.Join(err, ignoreCancel(<-served))
+	}()
+
+	args := append(c.command[1:],
+		"--nvml.library="+library, "--kubelet.socket="+socket, "--path.sysfs="+trees.Sysfs, "--path.procfs="+trees.Procfs,
+		"--path.kmsg=", "--path.pod-logs="+trees.PodLogs, "--path.container-logs="+trees.ContainerLogs)
+	cmd := exec.CommandContext(ctx, c.command[0], args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 5 * time.Second
+	// The kernel watches the thread that starts a child, not the process, for its end.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	// A Ctrl-C in a terminal reaches the whole group; the exporter gets its signal from here, once.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("cannot start %s: %w", c.command[0], err)
+	}
+	if !c.quiet {
+		go introduce(ctx, stdout, s.Title, address(c.command))
+	}
+	err = cmd.Wait()
+	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		err = nil
+		if !c.quiet {
+			fmt.Fprintln(stdout, "stopped.")
+		}
+	}
+	return err
+}
+
+func ignoreCancel(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// address finds where the exporter will listen.
+func address(command []string) string {
+	for _, a := range command {
+		if v, ok := strings.CutPrefix(a, "--web.listen-address="); ok {
+			if strings.HasPrefix(v, ":") {
+				return "127.0.0.1" + v
+			}
+			return v
+		}
+	}
+	return "127.0.0.1:10835"
+}
+
+// introduce waits until there is something to see, and shows where.
+func introduce(ctx context.Context, out io.Writer, title, address string) {
+	base := "http://" + address
+	for ctx.Err() == nil {
+		if lines := excerpt(ctx, base+"/metrics"); lines != nil {
+			fmt.Fprintf(out, "\n%s\n\n  page     %s/\n  metrics  %s/metrics\n\n", title, base, base)
+			for _, l := range lines {
+				fmt.Fprintf(out, "  %s\n", l)
+			}
+			fmt.Fprintf(out, "\nCtrl-C stops it.\n\n")
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(250 * time.Millisecond):
+		}
+	}
+}
+
+// shown are families of which the demo prints a line or two, and how many.
+var shown = []struct {
+	family string
+	lines  int
+}{
+	{"gpu_utilization_ratio", 2}, {"gpu_power_watts", 1}, {"gpu_memory_used_bytes", 1}, {"gpu_busy_seconds_total", 1},
+	{"gpu_container_allocation_ratio", 3}, {"gpu_container_busy_seconds_total", 2},
+}
+
+// excerpt returns some lines of the metrics, nil until every family that is shown is there.
+func excerpt(ctx context.Context, url string) []string {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil
+	}
+	defer res.Body.Close()
+	left := map[string]int{}
+	for _, s := range shown {
+		left[s.family] = s.lines
+	}
+	found := map[string]bool{}
+	var lines []string
+	scan := bufio.NewScanner(res.Body)
+	for scan.Scan() {
+		family, _, ok := strings.Cut(scan.Text(), "{")
+		if ok && left[family] > 0 {
+			left[family]--
+			found[family] = true
+			lines = append(lines, scan.Text())
+		}
+	}
+	if len(found) < len(shown) {
+		return nil
+	}
+	return lines
+}

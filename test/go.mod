@@ -1,0 +1,3 @@
+module github.com/gpu-exporter/gpu-exporter/test
+
+go 1.26.0
