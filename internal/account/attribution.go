@@ -59,7 +59,7 @@ func (l *Ledger) settleModes(c *card, users Users) {
 		case p.mode == modeProcess:
 			how = attributionProcess
 		}
-		if p.kind == spareSlices && len(c.parts) > 1 {
+		if p.kind == spareSlices {
 			continue // nothing runs there
 		}
 		for _, h := range p.holders {

@@ -19,7 +19,7 @@ type Sieve struct {
 const (
 	coldest, hottest = -50, 200 // degrees Celsius
 	mostWatts        = 10e3
-	mostHertz        = 10e9
+	mostHertz        = 100e9
 	// mostFan: the driver speaks of a part of the loudest speed that the product tolerates, which may be exceeded.
 	mostFan = 2
 	// mostProfiled allows for the rounding of profiling metrics; what is above 1 becomes 1.

@@ -25,7 +25,7 @@ type lanes struct {
 // source is an answer of the scenario from which a reading may come.
 type source struct {
 	key       string
-	component string // "": value
+	component string // "": value; "links": the sum of the field's values over the links (NVLink 5)
 	call      callID // which has to be in the library; of a field, callFieldValues
 	scale     float64
 }
@@ -63,6 +63,11 @@ func field(id int, scope string, scale float64) source {
 	return source{key: key, call: callFieldValues, scale: scale}
 }
 
+// eachLink is a field that is counted for each NVLink.
+func eachLink(id int) source {
+	return source{key: fmt.Sprintf("Field[%d]", id), component: "links", call: callFieldValues, scale: 1}
+}
+
 // checks are all readings that are one number in the scenario.
 func checks() []check {
 	list := []check{
@@ -74,8 +79,8 @@ func checks() []check {
 		{"memory_temperature", []source{field(82, "", 1)}, func(l *lanes) (float64, bool) { return opt(l.fast.MemoryTemperature) }},
 		{"pcie_transmit", []source{field(197, "", 1)}, func(l *lanes) (float64, bool) { return opt(l.fast.PCIeTransmit) }},
 		{"pcie_receive", []source{field(198, "", 1)}, func(l *lanes) (float64, bool) { return opt(l.fast.PCIeReceive) }},
-		{"nvlink_transmit", []source{field(138, "all", 1024)}, func(l *lanes) (float64, bool) { return opt(l.fast.NVLinkTransmit) }},
-		{"nvlink_receive", []source{field(139, "all", 1024)}, func(l *lanes) (float64, bool) { return opt(l.fast.NVLinkReceive) }},
+		{"nvlink_transmit", []source{field(138, "all", 1024), eachLink(202)}, func(l *lanes) (float64, bool) { return opt(l.fast.NVLinkTransmit) }},
+		{"nvlink_receive", []source{field(139, "all", 1024), eachLink(204)}, func(l *lanes) (float64, bool) { return opt(l.fast.NVLinkReceive) }},
 		{"utilization", []source{{"UtilizationRates", "gpu", callUtilizationRates, 0.01}}, func(l *lanes) (float64, bool) {
 			u, ok := l.fast.Utilization.Get()
 			return float64(u.GPU), ok
@@ -127,7 +132,7 @@ func checks() []check {
 		{"nvlink flit", []source{field(38, "", 1)}, func(l *lanes) (float64, bool) { return entry(l.medium.NVLinkErrors, gpu.NVLinkCRCFlit) }},
 		{"nvlink data", []source{field(45, "", 1)}, func(l *lanes) (float64, bool) { return entry(l.medium.NVLinkErrors, gpu.NVLinkCRCData) }},
 		{"nvlink replay", []source{field(52, "", 1)}, func(l *lanes) (float64, bool) { return entry(l.medium.NVLinkErrors, gpu.NVLinkReplay) }},
-		{"nvlink recovery", []source{field(59, "", 1)}, func(l *lanes) (float64, bool) { return entry(l.medium.NVLinkErrors, gpu.NVLinkRecovery) }},
+		{"nvlink recovery", []source{field(59, "", 1), eachLink(215)}, func(l *lanes) (float64, bool) { return entry(l.medium.NVLinkErrors, gpu.NVLinkRecovery) }},
 		{"recovery_action", []source{field(230, "", 1)}, func(l *lanes) (float64, bool) {
 			a, ok := l.medium.Recovery.Get()
 			return float64(slices.Index(gpu.RecoveryActions, a)), ok
@@ -233,6 +238,19 @@ func (c check) want(s *scenario.Scenario, card int, at time.Duration, have offer
 		}
 		var id int
 		if n, _ := fmt.Sscanf(src.key, "Field[%d", &id); n == 1 && id >= fieldLimits[s.Symbols] {
+			continue
+		}
+		if src.component == "links" {
+			links := 0
+			for link := range 36 {
+				if a, ok := s.Answer(card, fmt.Sprintf("Field[%d,%d]", id, link), at); ok && a.Code == "" {
+					value += a.Numbers["value"]
+					links++
+				}
+			}
+			if links > 0 {
+				return value, float64(links), true
+			}
 			continue
 		}
 		a, ok := s.Answer(card, src.key, at)
@@ -346,7 +364,7 @@ func checkIdentity(r *rig, card int, id gpu.Identity) {
 	want := gpu.Identity{UUID: s.Cards[card].UUID, Index: card, PCI: s.Cards[card].PCI, Minor: gpu.Some(s.Cards[card].Minor),
 		Model: text("Name"), Serial: text("Serial"), BoardPart: text("BoardPartNumber"), VBIOS: text("VbiosVersion"),
 		ComputeCapability: fmt.Sprintf("%v.%v", capability.Numbers["major"], capability.Numbers["minor"]),
-		Brand:             map[float64]string{1: "Quadro", 2: "Tesla", 5: "GeForce", 13: "NVIDIA RTX", 14: "NVIDIA", 15: "GeForce RTX"}[brand.Numbers["value"]],
+		Brand:             map[float64]string{1: "Quadro", 2: "Tesla", 5: "GeForce", 10: "NVIDIA RTX Virtual Workstation", 13: "NVIDIA RTX", 14: "NVIDIA", 15: "GeForce RTX"}[brand.Numbers["value"]],
 		Architecture:      map[float64]string{4: "Pascal", 6: "Turing", 7: "Ampere", 8: "Ada Lovelace", 9: "Hopper", 10: "Blackwell"}[arch.Numbers["value"]]}
 	if id != want {
 		r.Errorf("card %d: identity\n got %+v\nwant %+v", card, id, want)

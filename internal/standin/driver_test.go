@@ -494,7 +494,7 @@ func TestRingOptions(t *testing.T) {
 	const lines = `
 model idle_watts=1 busy_watts=2
 card 0 board=b
-load card=0 busy=100%% from=2s to=3s
+load card=0 busy=100% from=2s to=3s
 `
 	for _, tc := range []struct {
 		name, ring string
@@ -545,7 +545,7 @@ load card=0 busy=100%% from=2s to=3s
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := written(t, "board b\nring period=100ms entries=20 "+tc.ring+fmt.Sprint(lines)+
+			s := written(t, "board b\nring period=100ms entries=20 "+tc.ring+lines+
 				"at 10s card 0 Samples[gpu] = 808334905\nat 12s card 0 Samples[gpu] = default\n")
 			lib, control := playing(t, s)
 			tc.check(t, device(t, lib, 0), control)

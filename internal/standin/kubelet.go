@@ -194,7 +194,9 @@ func (k *Kubelet) serveOne(ctx context.Context, socket string, number int) error
 		k.mu.Unlock()
 		if !stays || ctx.Err() != nil {
 			server.Stop()
-			_ = <-ended
+			if err := <-ended; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+				return fmt.Errorf("play a kubelet on %s: %w", socket, err)
+			}
 			return nil
 		}
 		select {
