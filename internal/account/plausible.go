@@ -195,6 +195,11 @@ func (s *Sieve) memory(reading string, o *gpu.Opt[gpu.Memory]) {
 
 // Slow cleans a slow reading.
 func (s *Sieve) Slow(l *gpu.Slow) {
+	// A link that can do no more than one lane of the first generation is what a chip on no PCIe bus (GB10) says
+	// in place of "not supported". It is no error, and nothing to count.
+	if l.PCIe.MaxGeneration.Or(0) == 1 && l.PCIe.MaxWidth.Or(0) == 1 {
+		l.PCIe = gpu.PCIeLink{}
+	}
 	for _, p := range []*gpu.Opt[gpu.Watts]{&l.PowerLimit, &l.PowerLimitRequested, &l.PowerLimitDefault, &l.PowerLimitMin, &l.PowerLimitMax} {
 		within(s, "power_limit", p, 0, mostWatts)
 	}

@@ -70,3 +70,20 @@ func TestSieve(t *testing.T) {
 		t.Errorf("counts: %v", counts)
 	}
 }
+
+func TestPCIePlaceholderIsAbsentAndNotCounted(t *testing.T) {
+	placeholder := gpu.PCIeLink{Generation: gpu.Some(1), Width: gpu.Some(1), MaxGeneration: gpu.Some(1), MaxWidth: gpu.Some(1)}
+	real := placeholder
+	real.MaxGeneration, real.MaxWidth = gpu.Some(5), gpu.Some(16) // an idle link that fell back
+	var s Sieve
+	for link, want := range map[gpu.PCIeLink]gpu.PCIeLink{placeholder: {}, real: real} {
+		l := gpu.Slow{PCIe: link}
+		s.Slow(&l)
+		if l.PCIe != want {
+			t.Errorf("%+v became %+v, want %+v", link, l.PCIe, want)
+		}
+	}
+	if c := s.Counts(); len(c) > 0 {
+		t.Errorf("counted as rejected: %v", c)
+	}
+}
