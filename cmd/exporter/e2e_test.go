@@ -608,3 +608,22 @@ func TestTwoTenantsOneCard(t *testing.T) {
 		t.Errorf("%d series of gpu_power_watts", n)
 	}
 }
+
+// A scheme that sells memory by the slice gives the share of the card's memory, which the driver tells.
+func TestMemorySlicesBecomeShares(t *testing.T) {
+	t.Parallel()
+	const id = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
+	m := node(t, twoCards, "allocatable nvidia.com/gpu-10gb "+id+"::0 "+id+"::1\npod a/p container c nvidia.com/gpu-10gb="+id+"::0\n")
+	p := m.start()
+	p.until(t, "ten of eighty gigabytes", func(s series) error {
+		share, err := s.one("gpu_container_allocation_ratio", cardA, `pod="p"`)
+		if err == nil && (share < 0.11 || share > 0.14) {
+			err = fmt.Errorf("a share of %v", share)
+		}
+		granted, grantErr := s.one("gpu_container_memory_granted_bytes", cardA, `pod="p"`)
+		if grantErr == nil && (granted < 9e9 || granted > 11e9) {
+			grantErr = fmt.Errorf("%v bytes granted", granted)
+		}
+		return all(err, grantErr)
+	})
+}

@@ -57,6 +57,7 @@ type tracked struct {
 	freshFast, freshMedium bool
 	layout                 *gpu.Slow // the last slow reading, for the MIG layout of a card that is not read
 	recovery               gpu.Opt[gpu.RecoveryAction]
+	memory                 gpu.Opt[gpu.Bytes] // total, as last read
 	notOffered             []string
 	measured               bool // the depth of its ring was looked at
 	migAnnounced           bool // a pending MIG change was answered already
@@ -212,6 +213,9 @@ func (s *Sampler) accept(a answer) {
 		}
 		if settle(s, t, &t.medium, &a.medium, a.errs[laneMedium], sieve.Medium) {
 			ok, t.freshMedium = true, true
+			if m, told := a.medium.Memory.Get(); told {
+				t.memory = gpu.Some(m.Total)
+			}
 			if action, told := a.medium.Recovery.Get(); told {
 				if before, had := t.recovery.Get(); had && before != action {
 					t.slow.due = true
@@ -444,7 +448,7 @@ func (s *Sampler) updateInventory() {
 		if !t.known && t.card == nil {
 			continue
 		}
-		c := gpu.InventoryCard{UUID: t.id.UUID, Index: t.index, Minor: t.id.Minor, PCI: t.id.PCI}
+		c := gpu.InventoryCard{UUID: t.id.UUID, Index: t.index, Minor: t.id.Minor, PCI: t.id.PCI, Memory: t.memory}
 		if t.layout != nil {
 			mode, _ := t.layout.MIGMode.Get()
 			c.MIG, c.Instances = mode.Current, t.layout.Instances
@@ -457,7 +461,7 @@ func (s *Sampler) updateInventory() {
 }
 
 func sameCard(a, b gpu.InventoryCard) bool {
-	return a.UUID == b.UUID && a.Index == b.Index && a.Minor == b.Minor && a.PCI == b.PCI && a.MIG == b.MIG &&
+	return a.UUID == b.UUID && a.Index == b.Index && a.Minor == b.Minor && a.PCI == b.PCI && a.MIG == b.MIG && a.Memory == b.Memory &&
 		slices.EqualFunc(a.Instances, b.Instances, func(x, y gpu.Instance) bool {
 			return x.UUID == y.UUID && x.GI == y.GI && x.Profile == y.Profile && x.Slices == y.Slices && x.Share == y.Share &&
 				x.PlacementStart == y.PlacementStart && x.PlacementSize == y.PlacementSize && x.ProfileID == y.ProfileID &&

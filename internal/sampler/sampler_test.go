@@ -528,7 +528,7 @@ func TestMissingAndDetached(t *testing.T) {
 		// A card leaves NVML and stays on the bus.
 		second := d.cards[1]
 		d.with(func() { d.cards = d.cards[:1] })
-		v = s.step(20)
+		s.step(20)
 		if c := s.card(1); c.UUID != "GPU-1" || c.State != gpu.CardMissing {
 			t.Errorf("%+v", c)
 		}
