@@ -4,12 +4,14 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,13 +52,13 @@ const (
 // NewServer returns a server of the pages; it does not listen.
 func NewServer(o Options) *http.Server {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(o.Own, promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
+	mux.Handle("/metrics", inOnePiece(promhttp.InstrumentMetricHandler(o.Own, promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(o.Logger.Handler(), slog.LevelError),
 		ErrorHandling:       promhttp.ContinueOnError,
 		Registry:            o.Own,
 		MaxRequestsInFlight: o.MaxRequests,
 		EnableOpenMetrics:   true,
-	})))
+	}))))
 	mux.HandleFunc("GET /-/healthy", healthy(o.Alive))
 	mux.HandleFunc("GET /-/ready", ready(o.Latest))
 	mux.Handle("GET /{$}", page(o.Latest, o.Logger))
@@ -152,3 +154,24 @@ func Shutdown(server *http.Server) {
 		server.Close()
 	}
 }
+
+// inOnePiece buffers a page and writes it at once: a page that leaves in hundreds of small chunks now and then
+// waits 40 ms for a delayed acknowledgement in the middle.
+func inOnePiece(next http.Handler) http.Handler {
+	pool := sync.Pool{New: func() any { return new(bytes.Buffer) }}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b := pool.Get().(*bytes.Buffer)
+		defer pool.Put(b)
+		b.Reset()
+		next.ServeHTTP(&held{ResponseWriter: w, body: b}, r)
+		w.Write(b.Bytes())
+	})
+}
+
+// held keeps back what is written.
+type held struct {
+	http.ResponseWriter
+	body *bytes.Buffer
+}
+
+func (h *held) Write(p []byte) (int, error) { return h.body.Write(p) }
