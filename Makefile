@@ -48,17 +48,27 @@ generate: ## write the generated files (docs, goldens); review the diff
 	go test ./internal/catalog ./cmd/exporter -run 'Generated|Golden' -update
 
 .PHONY: bench
-bench: ## the benchmarks, with memory
-	go test -run '^$$' -bench . -benchmem ./collector ./internal/account ./internal/sampler ./podmap
+bench: ## the benchmarks, and docs/performance.md
+	go test -run '^$$' -bench . -benchmem ./internal/account ./internal/sampler ./podmap
+	go -C test run ./bench -root=.. -out=../docs/performance.md
 
 .PHONY: lint
 lint: ## gofmt and golangci-lint (built from tools/)
 	@test -z "$$(gofmt -l cmd collector internal podmap | tee /dev/stderr)"
 	go tool -modfile=tools/go.mod golangci-lint run
 
+.PHONY: chromium
+chromium: ## install the browser that `make check` looks at the pages with
+	@command -v chromium chromium-browser google-chrome >/dev/null || { echo "installing chromium"; \
+	  as=$$([ $$(id -u) = 0 ] || echo sudo -n); $$as apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$as apt-get install -y -qq chromium >/dev/null; }
+
 .PHONY: check
-check: lint ## what needs more than Go and gcc: lint, promtool, a real Prometheus (built from tools/)
-	go -C test/prometheus test -timeout 20m ./...
+check: lint chromium ## what needs more than Go and gcc: lint, promtool, a real Prometheus (built from tools/), a browser
+	go -C test test -timeout 25m ./...
+
+.PHONY: pictures
+pictures: chromium ## write the pictures of the documentation
+	go -C test test ./browser -run 'TestNodePage|TestPageWith' -update
 
 .PHONY: clean
 clean: ## remove what was built

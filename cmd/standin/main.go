@@ -28,7 +28,7 @@ import (
 type config struct {
 	scenario, pods string
 	length         time.Duration
-	quiet          bool
+	quiet, driver  bool
 	command        []string
 }
 
@@ -39,6 +39,7 @@ func main() {
 	app.Flag("pods", "The pods that the kubelet lists.").StringVar(&c.pods)
 	app.Flag("for", "Stop after this time; 0: at Ctrl-C.").Default("0s").DurationVar(&c.length)
 	app.Flag("quiet", "Say nothing, only run.").BoolVar(&c.quiet)
+	app.Flag("driver", "Whether the node has a driver; --no-driver is one where it was not installed yet.").Default("true").BoolVar(&c.driver)
 	app.Arg("command", "The command; it is given the flags that lead it to the node.").Required().StringsVar(&c.command)
 	if _, err := app.Parse(os.Args[1:]); err != nil {
 		fmt.Fprintf(os.Stderr, "standin: %v; --help lists the flags\n", err)
@@ -77,6 +78,9 @@ func run(ctx context.Context, c config, stdout, stderr io.Writer) (err error) {
 	library, err := standin.BuildFakeNVML(ctx, s.Symbols, dir)
 	if err != nil {
 		return err
+	}
+	if !c.driver {
+		library = filepath.Join(dir, "not-installed", "libnvidia-ml.so.1")
 	}
 	env, control, err := standin.PlayLive(s, dir)
 	if err != nil {

@@ -16,7 +16,11 @@ type nodePage struct {
 	Tally  []tally
 	Rows   []cardRow
 	Span   string // how far back the plots reach
+	Lacks  []lack
 }
+
+// lack is what some cards do not offer.
+type lack struct{ Cards, Readings string }
 
 // tally is one number at the top of the page.
 type tally struct {
@@ -63,6 +67,7 @@ func newNodePage(v *gpu.View) nodePage {
 		}
 	}
 	p.Tally = tallies(v)
+	p.Lacks = lacks(v)
 	return p
 }
 
@@ -86,6 +91,29 @@ func newCardRow(v *gpu.View, c *gpu.Card) cardRow {
 	}
 	row.Holders = holders(v, c.UUID, func(in gpu.UUID) bool { return in == "" })
 	return row
+}
+
+// lacks groups cards that lack the same readings.
+func lacks(v *gpu.View) []lack {
+	var out []lack
+	for _, n := range v.NotOffered {
+		if len(n.Readings) == 0 {
+			continue
+		}
+		name := string(n.Card)
+		for i := range v.Cards {
+			if v.Cards[i].UUID == n.Card && v.Cards[i].Index >= 0 {
+				name = fmt.Sprint(v.Cards[i].Index)
+			}
+		}
+		readings := strings.Join(n.Readings, ", ")
+		if i := slices.IndexFunc(out, func(l lack) bool { return l.Readings == readings }); i >= 0 {
+			out[i].Cards += ", " + name
+		} else {
+			out = append(out, lack{name, readings})
+		}
+	}
+	return out
 }
 
 func pointer[T any](o gpu.Opt[T]) *T {

@@ -117,3 +117,11 @@ func TestOtherPathsAndMethods(t *testing.T) {
 		t.Errorf("a POST to the page answers %d", res.StatusCode)
 	}
 }
+
+func TestCardsThatLackTheSameAreOneLine(t *testing.T) {
+	v := catalogtest.FullView()
+	v.NotOffered = []gpu.NotOffered{{Card: v.Cards[0].UUID, Readings: []string{"fan_speed", "power_module"}}, {Card: v.Cards[1].UUID, Readings: []string{"fan_speed", "power_module"}}, {Card: v.Cards[2].UUID}}
+	if _, body := get(t, serve(t, v, nil), "/"); !strings.Contains(body, `Card 0, 1: <span class="dim">fan_speed, power_module</span>`) {
+		t.Error("the two cards are not one line")
+	}
+}
