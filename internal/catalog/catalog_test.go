@@ -117,9 +117,63 @@ func TestResourceLabel(t *testing.T) {
 	}
 }
 
+// boardsOf names the boards of the documentation and the goldens that speak of them.
+var boardsOf = []struct {
+	name    string
+	goldens []string
+}{
+	{"B200", []string{"8xb200-idle", "8xb200-loaded"}}, {"GB200", []string{"gb200-idle", "gb200-loaded"}}, {"GB10", []string{"gb10-idle", "gb10-loaded"}},
+	{"H200", []string{"h200-idle", "h200-loaded"}}, {"H200 MIG", []string{"h200-mig-loaded"}}, {"H100", []string{"8xh100-idle", "8xh100-loaded", "8xh100-shared"}}, {"H100 MIG", []string{"h100-mig"}},
+	{"L40S", []string{"l40s-idle", "l40s-loaded"}}, {"RTX 4090", []string{"rtx-4090-idle", "rtx-4090-loaded"}},
+	{"A100", []string{"a100"}}, {"A100 MIG", []string{"a100-mig", "a100-40gb-mig-loaded"}}, {"A10G", []string{"a10g-idle", "a10g-loaded"}}, {"RTX 3060 laptop", []string{"laptop-3060-idle", "laptop-3060-loaded"}},
+	{"vGPU guest", []string{"vgpu-guest-idle", "vgpu-guest-loaded"}}, {"RTX 2080 Ti", []string{"rtx-2080ti-idle", "rtx-2080ti-loaded"}}, {"T4", []string{"t4"}}, {"P100", []string{"p100-idle", "p100-loaded"}},
+}
+
+// notBoards are goldens of nodes that are made up.
+var notBoards = []string{"demo", "faults", "little"}
+
+// boards reads which families the goldens have. Every golden is of a board, or is said to be of none.
+func boards(t *testing.T) []catalog.Board {
+	t.Helper()
+	dir := filepath.Join("..", "..", "testdata", "golden")
+	left := map[string]bool{}
+	files, err := filepath.Glob(filepath.Join(dir, "*.prom"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		left[strings.TrimSuffix(filepath.Base(f), ".prom")] = true
+	}
+	for _, name := range notBoards {
+		delete(left, name)
+	}
+	var out []catalog.Board
+	for _, b := range boardsOf {
+		families := map[string]bool{}
+		for _, golden := range b.goldens {
+			delete(left, golden)
+			text, err := os.ReadFile(filepath.Join(dir, golden+".prom"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(text)) {
+				if name, ok := strings.CutPrefix(line, "# TYPE "); ok {
+					name, _, _ = strings.Cut(name, " ")
+					families[name] = true
+				}
+			}
+		}
+		out = append(out, catalog.Board{Name: b.name, Families: families})
+	}
+	for name := range left {
+		t.Errorf("the golden %s is of no board of the documentation", name)
+	}
+	return out
+}
+
 func TestDocsAreGenerated(t *testing.T) {
 	path := filepath.Join("..", "..", "docs", "metrics.md")
-	got := catalog.Markdown()
+	got := catalog.Markdown(boards(t))
 	if *update {
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 			t.Fatal(err)

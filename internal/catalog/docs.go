@@ -5,8 +5,14 @@ import (
 	"strings"
 )
 
-// Markdown renders docs/metrics.md from the catalogue.
-func Markdown() string {
+// Board is a card, or a card under MIG, and the families that its exposition has.
+type Board struct {
+	Name     string
+	Families map[string]bool
+}
+
+// Markdown renders docs/metrics.md from the catalogue, and from what the boards were seen to offer.
+func Markdown(boards []Board) string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
 
@@ -51,9 +57,48 @@ Every series carries ` + "`node`" + `. The other labels follow from the scope:
 			fmt.Fprintf(&b, "\n%s\n\n```promql\n%s\n```\n", e.Question, e.Query)
 		}
 	}
+	writeMatrix(&b, boards)
 	b.WriteString("\n## Every field of nvidia-smi\n\nWhat `nvidia-smi --query-gpu` can be asked, and where the answer is here.\n\n")
 	b.WriteString(queryFieldsMarkdown())
 	return b.String()
+}
+
+// writeMatrix writes which board offers which family. What every board offers, or none, is said once.
+func writeMatrix(b *strings.Builder, boards []Board) {
+	b.WriteString("\n## What each board offers\n\nFrom the golden expositions of recorded boards (`testdata/golden`), idle and loaded. Offered by all of them: ")
+	var everywhere, nowhere []string
+	var rows strings.Builder
+	for _, f := range All() {
+		if f.Scope != ScopeCard && f.Scope != ScopeInstance {
+			continue
+		}
+		n, cells := 0, ""
+		for _, board := range boards {
+			mark := " "
+			if board.Families[f.Name] {
+				mark = "x"
+				n++
+			}
+			cells += " " + mark + " |"
+		}
+		switch n {
+		case len(boards):
+			everywhere = append(everywhere, f.Name)
+		case 0:
+			nowhere = append(nowhere, f.Name)
+		default:
+			fmt.Fprintf(&rows, "| `%s` |%s\n", f.Name, cells)
+		}
+	}
+	b.WriteString(code(everywhere) + ".")
+	if len(nowhere) > 0 {
+		b.WriteString(" By none of them: " + code(nowhere) + ".")
+	}
+	b.WriteString("\n\n| family |")
+	for _, board := range boards {
+		b.WriteString(" " + board.Name + " |")
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(boards)) + "\n" + rows.String())
 }
 
 func code(words []string) string {

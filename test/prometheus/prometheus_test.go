@@ -124,6 +124,41 @@ func query(server, q string) ([]sample, error) {
 	return answer.Data.Result, json.Unmarshal([]byte(body), &answer)
 }
 
+// exampleQueries are the queries of the documentation.
+func exampleQueries(t *testing.T, root string) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, part := range strings.Split(string(text), "```promql\n")[1:] {
+		q, _, ok := strings.Cut(part, "\n```")
+		if !ok {
+			t.Fatal("docs/metrics.md has a query without an end")
+		}
+		out = append(out, q)
+	}
+	if len(out) < 15 {
+		t.Fatalf("docs/metrics.md has %d queries", len(out))
+	}
+	return out
+}
+
+// emptyInDemo are the queries that a node in good health, watched for a minute, answers with nothing.
+var emptyInDemo = map[string]string{
+	`gpu_device_up == 0`: "no card is broken",
+	`gpu_memory_used_bytes / gpu_memory_total_bytes > 0.95`:                                                      "no card is full",
+	`gpu_temperature_celsius > on (node, uuid, sensor) gpu_temperature_limit_celsius{limit="max_operating"} - 5`: "no card is hot",
+	`gpu_mig_mode != gpu_mig_mode_pending or gpu_ecc_mode != gpu_ecc_mode_pending`:                               "no mode is about to change",
+	`sum by (node, uuid, xid) (increase(gpu_xid_events_total[10m])) > 0`:                                         "no XID in the first minutes",
+	`sum by (node, uuid) (increase(gpu_ecc_errors_total{severity="uncorrected"}[1h])) > 0`:                       "no memory error",
+	`gpu_pcie_link_width < gpu_pcie_link_width_max`:                                                              "no lane is lost",
+	`gpu_nvlink_links{state="down"} > 0`:                                                                         "no link is lost",
+	`gpu_exporter_source_up == 0`:                                                                                "every source answers",
+	`sum by (node, namespace, pod) (gpu_container_allocation_ratio) and on (node, namespace, pod) (time() - max by (node, namespace, pod) (gpu_container_last_busy_timestamp_seconds) > 1200)`: "nobody was idle for twenty minutes yet",
+}
+
 func TestContractQueries(t *testing.T) {
 	b := build(t)
 	run(t, filepath.Join(b.root, "test", "prometheus"), b.promtool, "test", "rules", "contract_test.yml")
@@ -180,6 +215,18 @@ func TestRealPrometheusScrapesTheDemo(t *testing.T) {
 	count(`abs(sum by (uuid) (rate(gpu_card_seconds_total[20s])) - 1) < 0.2`, 8)                 // each second of each card once
 	count(`histogram_quantile(0.99, sum(rate(gpu_exporter_call_duration_seconds[15s]))) > 0`, 1) // a native histogram
 	count(`scrape_samples_post_metric_relabeling != scrape_samples_scraped`, 0)
+	for _, q := range exampleQueries(t, b.root) {
+		got, err := query(api, q)
+		_, excused := emptyInDemo[q]
+		switch {
+		case err != nil:
+			t.Errorf("%s: %v", q, err)
+		case len(got) == 0 && !excused:
+			t.Errorf("%s answers nothing", q)
+		case len(got) > 0 && excused:
+			t.Errorf("%s answers %d series, and is excused from answering", q, len(got))
+		}
+	}
 	if strings.Contains(said.String(), "level=ERROR") || strings.Contains(said.String(), "Error on ingesting") {
 		t.Errorf("Prometheus complains:\n%s", said.String())
 	}
