@@ -52,6 +52,13 @@ bench: ## the benchmarks, and docs/performance.md
 	go test -run '^$$' -bench . -benchmem ./internal/account ./internal/sampler ./podmap
 	go -C test run ./bench -root=.. -out=../docs/performance.md
 
+# Flags of hwcheck: HWCHECK='--card=1 --window=2m'
+HWCHECK ?=
+.PHONY: hwcheck
+hwcheck: build ## hold the exporter against this machine's own card and nvidia-smi; writes docs/hardware/
+	go -C test build -o ../bin/hwcheck ./hwcheck
+	bin/hwcheck $(HWCHECK)
+
 .PHONY: lint
 lint: ## gofmt and golangci-lint (built from tools/)
 	@test -z "$$(gofmt -l cmd collector internal podmap | tee /dev/stderr)"

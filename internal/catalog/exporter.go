@@ -10,7 +10,7 @@ func exporter() Group {
 		Intro: "Health is data of its own, present even when all else fails. Beside these families stand process_*, a few of go_* and promhttp_*.",
 		Examples: []Example{
 			{"Which source of facts is down, and where?", `gpu_exporter_source_up == 0`},
-			{"How long do driver calls take, on average?", `sum by (call) (rate(gpu_exporter_call_duration_seconds_sum[10m])) / sum by (call) (rate(gpu_exporter_call_duration_seconds_count[10m]))`},
+			{"How long do driver calls take, on average, where native histograms are scraped? (Elsewhere divide _sum by _count.)", `histogram_avg(sum by (call) (rate(gpu_exporter_call_duration_seconds[10m])))`},
 		},
 		Rows: []Family{
 			{Name: "gpu_exporter_build_info", Type: Info, Scope: ScopeExporter, Stability: Stable,

@@ -1,0 +1,346 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// programs builds the exporter and the stand-in of a node once; Go's cache makes the second time quick.
+var programs = sync.OnceValues(func() (root string, err error) {
+	if root, err = filepath.Abs(filepath.Join("..", "..")); err != nil {
+		return "", err
+	}
+	for _, command := range [][]string{{"make", "build"}, {"go", "build", "-o", filepath.Join("bin", "standin"), "./cmd/standin"}} {
+		cmd := exec.Command(command[0], command[1:]...)
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%v: %w\n%s", command, err, out)
+		}
+	}
+	return root, nil
+})
+
+// script writes an executable shell script.
+func script(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// playSmi writes a program that answers as nvidia-smi: what it is asked for, from the card given.
+func playSmi(t *testing.T, path string, c card) {
+	t.Helper()
+	var lines strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		fmt.Fprintf(&lines, "%s\t%s\n", name, c[name])
+	}
+	if err := os.WriteFile(path+".answers", []byte(lines.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	script(t, path, `for a in "$@"; do
+  case "$a" in
+    --help-query-gpu) exec /usr/bin/awk -F'\t' '{print "\"" $1 "\"\nWhat it is.\n"}' "$0.answers";;
+    --query-gpu=*) asked="${a#--query-gpu=}";;
+  esac
+done
+exec /usr/bin/awk -F'\t' -v asked="$asked" '
+  {answer[$1] = $2}
+  END {
+    n = split(asked, names, ",")
+    for (i = 1; i <= n; i++) {
+      if (!(names[i] in answer)) { print "Field \"" names[i] "\" is not a valid field to query."; exit 2 }
+      header = header (i > 1 ? ", " : "") names[i]
+      values = values (i > 1 ? ", " : "") answer[names[i]]
+    }
+    print header; print values
+  }' "$0.answers"
+`)
+}
+
+// node is a machine with one card: an exporter on the fake driver, and an nvidia-smi that answers c.
+type node struct {
+	dir, root string
+	flags     []string
+}
+
+func newNode(t *testing.T, scenario string, c card) node {
+	t.Helper()
+	root, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := node{dir: t.TempDir(), root: root}
+	boards := filepath.Join(root, "testdata", "scenarios", "boards")
+	if err := os.CopyFS(filepath.Join(n.dir, "boards"), os.DirFS(boards)); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(n.dir, "node.scenario")
+	if err := os.WriteFile(file, []byte(scenario), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	exporter := filepath.Join(n.dir, "gpu-exporter")
+	script(t, exporter, fmt.Sprintf("PATH=%q\nexport PATH\nexec %q --quiet --scenario=%q -- %q \"$@\"\n", os.Getenv("PATH"), filepath.Join(root, "bin", "standin"), file, filepath.Join(root, "bin", "gpu-exporter")))
+	playSmi(t, filepath.Join(n.dir, "nvidia-smi"), c)
+	n.flags = []string{"--exporter=" + exporter, "--nvidia-smi=" + filepath.Join(n.dir, "nvidia-smi"),
+		"--metrics-doc=" + filepath.Join(root, "docs", "metrics.md"), "--out=" + n.report(), "--window=5s", "--record=false"}
+	return n
+}
+
+func (n node) report() string { return filepath.Join(n.dir, "report.md") }
+
+// run runs the whole program.
+func (n node) run(t *testing.T, flags ...string) (code int, said, report string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	var out bytes.Buffer
+	code = hwcheck(ctx, append(n.flags, flags...), &out, &out)
+	text, err := os.ReadFile(n.report())
+	if err != nil {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	return code, out.String(), string(text)
+}
+
+// h100 is a card that works 30 % of the time and is otherwise as testdata/h100.csv says: what would move with
+// the work is held, but for what is measured.
+const h100 = `scenario 1
+title "An H100 at work"
+symbols R580
+system DriverVersion = "580.105.08"
+system NVMLVersion = "13.580.105.08"
+system CudaDriverVersion = 13000
+include boards/h100-sxm.scenario
+card 0 board=h100 pci=0000:18:00.0 minor=0 uuid=GPU-5a0e1100-8c1d-4e6b-9d10-000000000000 serial=1650000000100
+  Temperature[gpu] = 29
+  MarginTemperature = 58
+  Field[82] = 37
+  Field[185,gpu] = 69850
+  Field[186,gpu] = 69620
+  Field[83] = 69850*t
+  ClockInfo[graphics] = 345
+  ClockInfo[sm] = 345
+  ClockInfo[mem] = 2619
+  ClockInfo[video] = 765
+process card=0 pid=4000 memory=1MiB busy=30% period=100ms dram=20%
+`
+
+// TestWholeRun lets the program check a card that is as nvidia-smi says, with a load: a compiler that makes a
+// script stands for nvcc. All is good but one thing: the card of the scenario is at work from the start, so
+// that nobody can tell what the load added.
+func TestWholeRun(t *testing.T) {
+	c := recordedCard(t, "h100.csv")
+	c["count"], c["utilization.gpu"], c["utilization.memory"] = "1", "30", "6"
+	n := newNode(t, h100, c)
+	script(t, filepath.Join(n.dir, "nvcc"), `while [ $# -gt 1 ]; do
+  [ "$1" = -o ] && out="$2"
+  shift
+done
+cat > "$out" <<'END'
+#!/bin/sh
+while :; do
+  echo "$(date +%s.%N) 0.030"
+  sleep 0.1
+done
+END
+chmod +x "$out"
+`)
+	t.Setenv("PATH", n.dir+":"+os.Getenv("PATH"))
+	code, said, report := n.run(t, "--load=nvcc")
+	if code != exitFindings || !strings.HasSuffix(said, "result: 0 findings, 1 incomplete\n") {
+		t.Errorf("exit code %d", code)
+	}
+	for _, want := range []string{"# NVIDIA H100 80GB HBM3, driver 580.105.08", "| load | a CUDA kernel built with nvcc |",
+		"| energy against integrated power, idle | good |", "| energy against integrated power, loaded | good |",
+		"| SM activity (GPM) against utilisation, loaded | good |", "| utilisation against nvidia-smi, idle | good |",
+		"| time observed, loaded | good |", "| fields of card 0 | good |", "| fields under load of card 0 | good |", "| stop | good |",
+		"| busy seconds against a known load | INCOMPLETE | somebody else kept the card busy 0.", "| memory.total | 81559 | 81559 | agrees |  |", "| nvmlDeviceGetFieldValues | "} {
+		if !strings.Contains(report, want) {
+			t.Errorf("the report lacks %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(said)
+	}
+}
+
+// TestLoadByHand: the load is what the person says; here the card works 30 % of the time, and once that is
+// what is said, once it is not.
+func TestLoadByHand(t *testing.T) {
+	for _, row := range []struct {
+		duty string
+		code int
+		want []string
+	}{
+		{"0.3", exitGood, []string{"| busy seconds against a known load | good |", "Result: all good.", "| idle | skipped |"}},
+		{"0.4", exitFindings, []string{"| busy seconds against a known load | FINDING |", "Result: 1 finding, 0 incomplete."}},
+	} {
+		t.Run(row.duty, func(t *testing.T) {
+			t.Parallel()
+			c := recordedCard(t, "h100.csv")
+			c["count"], c["utilization.gpu"], c["utilization.memory"] = "1", "30", "6"
+			code, said, report := newNode(t, h100, c).run(t, "--load=hand", "--duty="+row.duty)
+			if code != row.code {
+				t.Errorf("exit code %d:\n%s", code, said)
+			}
+			for _, want := range row.want {
+				if !strings.Contains(report, want) {
+					t.Errorf("the report lacks %q:\n%s", want, said)
+				}
+			}
+		})
+	}
+}
+
+// TestNoLoadAndOtherAnswers: a consumer card, nothing to make a load with, and an nvidia-smi that disagrees
+// twice. What was not checked is said by name.
+func TestNoLoadAndOtherAnswers(t *testing.T) {
+	scenario := `scenario 1
+symbols R535
+system DriverVersion = "535.86.05"
+system NVMLVersion = "12.535.86.05"
+system CudaDriverVersion = 12020
+include boards/rtx-4090.scenario
+card 0 board=rtx4090 pci=0000:84:00.0 minor=0 uuid=GPU-40900000-9d3b-4c6e-8a50-000000000380
+`
+	c := recordedCard(t, "rtx-4090.csv")
+	c["power.limit"], c["ecc.mode.current"] = "400.00", "[N/A]"
+	n := newNode(t, scenario, c)
+	t.Setenv("PATH", n.dir) // no compiler, no Python, no encoder
+	code, said, report := n.run(t)
+	if code != exitFindings {
+		t.Errorf("exit code %d:\n%s", code, said)
+	}
+	for _, want := range []string{
+		"| power.limit | 400.00 | 450 | DIFFERS | power limit |", "| ecc.mode.current | [N/A] | 0 | ONLY HERE |  |",
+		"| busy seconds against a known load | INCOMPLETE | no load could be started (nvcc: there is no nvcc; torch: there is no python3; ffmpeg: there is no ffmpeg): ",
+		"--load=hand", "Result: 1 finding, 1 incomplete.", "| energy against integrated power, idle | good |",
+		"| SM activity (GPM) against utilisation, idle | skipped |", "| clocks.max.memory | 10501 | 10501 | agrees |  |",
+	} {
+		if !strings.Contains(report, want) {
+			t.Errorf("the report lacks %q", want)
+		}
+	}
+	if !strings.Contains(report, "DIFFERS: 1, ONLY HERE: 1. ecc.mode.current ONLY HERE (nvidia-smi \"[N/A]\", here \"0\"); power.limit DIFFERS (nvidia-smi \"400.00\", here \"450\") |") {
+		t.Error("these are not the two findings of the fields, or not named in the summary")
+	}
+	if t.Failed() {
+		t.Log(said, report)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	dir := t.TempDir()
+	smi := func(name, text string) string {
+		script(t, filepath.Join(dir, name), text)
+		return "--nvidia-smi=" + filepath.Join(dir, name)
+	}
+	good := smi("good", "echo 'uuid, index, name, driver_version, compute_cap, mig.mode.current'\necho 'GPU-1, 0, A, 1, 8.9, [N/A]'\n")
+	for name, row := range map[string]struct {
+		flags []string
+		want  string
+	}{
+		"no nvidia-smi":     {[]string{"--nvidia-smi=" + filepath.Join(dir, "absent")}, "no nvidia-smi here"},
+		"none on PATH":      {[]string{"--nvidia-smi=nvidia-smi-that-nobody-has"}, "no nvidia-smi here"},
+		"no card":           {[]string{smi("none", "echo No devices were found\nexit 6\n")}, "no card to check: "},
+		"no driver":         {[]string{smi("driver", "echo \"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\"\nexit 9\n")}, "couldn't communicate"},
+		"no exporter":       {[]string{good, "--exporter=" + filepath.Join(dir, "absent")}, "`make build` makes it"},
+		"no list of fields": {[]string{good, "--exporter=/bin/true", "--metrics-doc=" + filepath.Join(dir, "absent")}, "--metrics-doc"},
+		"no such card":      {[]string{good, "--exporter=/bin/true", "--metrics-doc=../../docs/metrics.md", "--card=7"}, "--card=7"},
+		"no such load":      {[]string{"--load=heavy"}, "--load=heavy"},
+		"no such duty":      {[]string{"--duty=30"}, "--duty=30"},
+		"no window":         {[]string{"--window=1s"}, "--window=1s"},
+		"an argument":       {[]string{"now"}, "unexpected now"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			if code := hwcheck(t.Context(), row.flags, &stdout, &stderr); code != exitRefused {
+				t.Errorf("exit code %d", code)
+			}
+			if said := stderr.String(); !strings.Contains(said, row.want) || strings.Count(said, "\n") != 1 || stdout.Len() > 0 {
+				t.Errorf("%q, %q", said, stdout.String())
+			}
+		})
+	}
+}
+
+// TestExporterThatEnds: an exporter that does not start is a finding, with what it said last.
+func TestExporterThatEnds(t *testing.T) {
+	dir := t.TempDir()
+	c := recordedCard(t, "h100.csv")
+	playSmi(t, filepath.Join(dir, "nvidia-smi"), c)
+	script(t, filepath.Join(dir, "gpu-exporter"), "echo gpu-exporter: it cannot be >&2\nexit 1\n")
+	var out bytes.Buffer
+	report := filepath.Join(dir, "report.md")
+	code := hwcheck(t.Context(), []string{"--nvidia-smi=" + filepath.Join(dir, "nvidia-smi"), "--exporter=" + filepath.Join(dir, "gpu-exporter"),
+		"--metrics-doc=../../docs/metrics.md", "--out=" + report}, &out, &out)
+	if code != exitFindings || !strings.Contains(out.String(), "it cannot be") {
+		t.Errorf("exit code %d:\n%s", code, out.String())
+	}
+}
+
+// TestRecord: a recording stands beside the report where the exporter can make one; an older one is replaced.
+func TestRecord(t *testing.T) {
+	dir := t.TempDir()
+	exporter, path := filepath.Join(dir, "gpu-exporter"), filepath.Join(dir, "hardware", "card.scenario")
+	for _, row := range []struct {
+		script  string
+		outcome outcome
+		detail  string
+		content string
+	}{
+		{"echo 'unexpected record' >&2; exit 2\n", skipped, "no command record", ""},
+		{"case \"$2\" in --help) echo '--output=FILE';; --output=*) [ -e \"${2#--output=}\" ] && exit 3; echo one > \"${2#--output=}\";; esac\n", good, "card.scenario", "one\n"},
+		{"case \"$2\" in --help) echo '--output=FILE';; --output=*) [ -e \"${2#--output=}\" ] && exit 3; echo two > \"${2#--output=}\";; esac\n", good, "card.scenario", "two\n"},
+		{"case \"$2\" in --help) echo '--output=FILE';; *) echo 'the driver is gone' >&2; exit 1;; esac\n", incomplete, "the driver is gone", "two\n"},
+	} {
+		script(t, exporter, row.script)
+		if got := record(t.Context(), exporter, path); got.outcome != row.outcome || !strings.Contains(got.detail, row.detail) {
+			t.Errorf("%+v, want %s, %s", got, row.outcome, row.detail)
+		}
+		if text, err := os.ReadFile(path); string(text) != row.content {
+			t.Errorf("%q, %v", text, err)
+		}
+	}
+}
+
+// TestLoad: the load's own account is clipped to the window; a load that ends or says nothing is an error.
+func TestLoad(t *testing.T) {
+	l := &load{cmd: exec.Command("true"), bursts: []burst{{9.5, 1}, {11, 0.3}, {12, 0.3}, {13.9, 0.3}}}
+	if got := l.busy(10, 14); got < 0.2999 || got > 0.3001 { // 0.5 + 0.3 + 0.3 + 0.1 of 4
+		t.Errorf("%v", got)
+	}
+	dir := t.TempDir()
+	script(t, filepath.Join(dir, "nvcc"), "echo 'load.cu(3): error: no such card' >&2\nexit 1\n")
+	script(t, filepath.Join(dir, "python3"), "echo 'ModuleNotFoundError: No module named torch' >&2\nexit 1\n")
+	script(t, filepath.Join(dir, "ffmpeg"), "echo 'No capable devices found' >&2\nexit 1\n")
+	t.Setenv("PATH", dir)
+	_, err := startLoad(t.Context(), loadAuto, card{"uuid": "GPU-1", "compute_cap": "9.0"}, 0.3, time.Minute, dir)
+	for _, want := range []string{"nvcc: ", "no such card", "torch: ", "No module named torch", "ffmpeg: it ended at once", "No capable devices found"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: no %q", err, want)
+		}
+	}
+	script(t, filepath.Join(dir, "ffmpeg"), "exec /bin/sleep 60\n")
+	l, err = startLoad(t.Context(), loadFfmpeg, card{"uuid": "GPU-1"}, 0.3, time.Minute, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.known || l.alive() != nil {
+		t.Errorf("%+v", l)
+	}
+	if err := l.stop(); err != nil || l.alive() == nil {
+		t.Errorf("it does not stop: %v", err)
+	}
+}
