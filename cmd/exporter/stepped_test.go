@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -58,11 +62,13 @@ type stage struct {
 	control *scenario.Control
 	s       *scenario.Scenario
 	kubelet *standin.Kubelet
+	trees   standin.Trees
+	dir     string
 	asked   time.Time
 }
 
 // play puts the program on the scenario. It must run in an isolated process.
-func play(t *testing.T, s *scenario.Scenario, pods string) *stage {
+func play(t *testing.T, s *scenario.Scenario, pods string, flags ...string) *stage {
 	t.Helper()
 	dir := t.TempDir()
 	library, err := standin.BuildFakeNVML(t.Context(), s.Symbols, dir)
@@ -102,8 +108,12 @@ func play(t *testing.T, s *scenario.Scenario, pods string) *stage {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	c, err := parse([]string{"--node-name=node-1", "--nvml.library=" + library, "--kubelet.socket=" + socket, "--path.sysfs=" + trees.Sysfs,
-		"--path.procfs=" + trees.Procfs, "--path.pod-logs=" + trees.PodLogs, "--path.container-logs=" + trees.ContainerLogs, "--path.kmsg=", "--log.level=warn"}, &out, os.Stderr)
+	args := []string{"--node-name=node-1", "--nvml.library=" + library, "--kubelet.socket=" + socket, "--path.sysfs=" + trees.Sysfs,
+		"--path.pod-logs=" + trees.PodLogs, "--path.container-logs=" + trees.ContainerLogs, "--path.kmsg=", "--log.level=warn"}
+	if !slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, "--path.procfs=") }) {
+		args = append(args, "--path.procfs="+trees.Procfs)
+	}
+	c, err := parse(append(args, flags...), &out, os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +121,61 @@ func play(t *testing.T, s *scenario.Scenario, pods string) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &stage{t: t, e: e, control: control, s: s, kubelet: kubelet}
+	return &stage{t: t, e: e, control: control, s: s, kubelet: kubelet, trees: trees, dir: dir}
+}
+
+// setPods changes what the kubelet lists, and the processes and logs that follow from it. A process whose
+// PID is in reused started anew: it is another one.
+func (s *stage) setPods(pods string, reused ...int) {
+	s.t.Helper()
+	n, err := standin.ParsePods("pods", strings.NewReader(pods))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, d := range []string{s.trees.Sysfs, s.trees.Procfs, filepath.Dir(s.trees.PodLogs)} {
+		if err := os.RemoveAll(d); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	if _, err := standin.WriteTrees(s.dir, s.s, n); err != nil {
+		s.t.Fatal(err)
+	}
+	for _, pid := range reused {
+		path := filepath.Join(s.trees.Procfs, strconv.Itoa(pid), "stat")
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		stat = bytes.Replace(stat, []byte(fmt.Sprintf(" %d 0 0\n", 1000+pid)), []byte(fmt.Sprintf(" %d 0 0\n", 900000+pid)), 1)
+		if err := os.WriteFile(path, stat, 0o644); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	s.kubelet.SetNode(n)
+}
+
+// watched lets time go on tick by tick, and after each checks what must always hold: no counter falls, and
+// the parts of each card add up to it.
+func (s *stage) watched(d time.Duration) series {
+	s.t.Helper()
+	before := s.series()
+	for end := s.control.Now() + d; s.control.Now() < end; {
+		s.run(fastLane)
+		now := s.series()
+		for text, v := range now {
+			family, _, _ := strings.Cut(text, "{")
+			if was, ok := before[text]; ok && strings.HasSuffix(family, "_total") && v < was-1e-9 {
+				s.t.Fatalf("at %v %s fell from %v to %v", s.control.Now(), text, was, v)
+			}
+		}
+		for text, v := range now {
+			if strings.HasPrefix(text, "gpu_attribution_closing_error_ratio") && math.Abs(v) > 0.001 {
+				s.t.Fatalf("at %v %s is %v", s.control.Now(), text, v)
+			}
+		}
+		before = now
+	}
+	return before
 }
 
 const fastLane = 2 * time.Second

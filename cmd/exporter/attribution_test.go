@@ -1,0 +1,299 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+)
+
+const sharedCard = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
+
+// tenants is one card that so many pods share by time slicing, each with one process of a known duty cycle.
+func tenants(t *testing.T, n int) (*scenario.Scenario, string, []int) {
+	t.Helper()
+	var text, pods strings.Builder
+	text.WriteString("scenario 1\ntitle \"tenants\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580.105.08\"\n" +
+		"card 0 board=h100 uuid=" + sharedCard + " pci=0000:18:00.0 minor=0\n")
+	pods.WriteString("allocatable nvidia.com/gpu")
+	var pids []int
+	for i := range n {
+		fmt.Fprintf(&pods, " %s::%d", sharedCard, i)
+	}
+	pods.WriteString("\n")
+	for i := range n {
+		pid := 5000 + i
+		pids = append(pids, pid)
+		// The first works most, the last least; the periods have no common measure.
+		busy := max(1, 60/n-i*40/n/n)
+		fmt.Fprintf(&text, "process card=0 pid=%d memory=%dMiB busy=%d%% period=%dms phase=%dms\n", pid, 500+100*i, busy, 700+137*i, 53*i)
+		fmt.Fprintf(&pods, "pod team/tenant-%d container c nvidia.com/gpu=%s::%d pids=%d\n", i, sharedCard, i, pid)
+	}
+	s, err := scenario.Parse("tenants.scenario", text.String(), os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, pods.String(), pids
+}
+
+func sum(v []float64) float64 {
+	var s float64
+	for _, x := range v {
+		s += x
+	}
+	return s
+}
+
+// Each tenant's busy seconds are those that its process worked, as far as the driver's samples can tell, and
+// in every window the tenants and what belongs to nobody add up to the card.
+func TestTenantsGetWhatTheyUsed(t *testing.T) {
+	for _, n := range []int{2, 4, 20} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			isolated(t, func(t *testing.T) {
+				s, pods, pids := tenants(t, n)
+				st := play(t, s, pods)
+				st.step()
+				st.run(20 * time.Second)
+				first, begin := st.series(), st.control.Now()
+				previous := first
+				const window = 10 * time.Minute
+				for range int(window / (10 * time.Second)) {
+					st.run(10 * time.Second)
+					now := st.series()
+					closes(t, previous, now, "gpu_busy_seconds_total", "gpu_container_busy_seconds_total", "gpu_unattributed_busy_seconds_total")
+					closes(t, previous, now, "gpu_energy_joules_total", "gpu_container_energy_joules_total", "gpu_unattributed_energy_joules_total")
+					device := sum(now.match("gpu_memory_used_bytes"))
+					parts := sum(now.match("gpu_container_memory_used_bytes")) + sum(now.match("gpu_unattributed_memory_used_bytes"))
+					if math.Abs(device-parts) > 0.001*device {
+						t.Fatalf("memory: the parts are %v of %v", parts, device)
+					}
+					previous = now
+				}
+				last := previous
+				end := st.control.Now()
+				// The driver names one process per sample: the count of a tenant's samples is binomial.
+				samples := window.Seconds() / 0.166667
+				for i, pid := range pids {
+					pod := fmt.Sprintf(`pod="tenant-%d"`, i)
+					got := sum(last.match("gpu_container_busy_seconds_total", pod)) - sum(first.match("gpu_container_busy_seconds_total", pod))
+					want := float64(s.Truth(0).ProcessBusy(pid, begin, end))
+					share := want / window.Seconds()
+					allowed := max(0.05*want, 3*math.Sqrt(samples*share*(1-share))*0.166667)
+					if math.Abs(got-want) > allowed {
+						t.Errorf("tenant %d worked %.1f s and got %.1f s; %.1f s are allowed", i, want, got, allowed)
+					}
+				}
+			})
+		})
+	}
+}
+
+// closes checks that a window's increase of the card is that of its parts, to a thousandth.
+func closes(t *testing.T, before, after series, device, container, rest string) {
+	t.Helper()
+	delta := func(family string) float64 { return sum(after.match(family)) - sum(before.match(family)) }
+	whole, parts := delta(device), delta(container)+delta(rest)
+	if math.Abs(whole-parts) > 0.001*math.Abs(whole)+1e-6 {
+		t.Fatalf("%s grew by %v, its parts by %v", device, whole, parts)
+	}
+}
+
+// Without the host's processes a shared holder has no series of work: it never reads 0. Allocation is
+// complete, and what the card did is hidden, not lost.
+func TestSharedHoldersNeverReadZero(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		s, pods, _ := tenants(t, 4)
+		st := play(t, s, pods, "--path.procfs=/nonexistent")
+		st.step()
+		st.run(2 * time.Minute)
+		now := st.series()
+		if v := now.match("gpu_container_busy_seconds_total"); len(v) > 0 {
+			t.Errorf("work of tenants that cannot be seen: %v", v)
+		}
+		if v := now.match("gpu_container_allocation_ratio"); len(v) != 4 || math.Abs(sum(v)-1) > 1e-9 {
+			t.Errorf("allocation is %v", v)
+		}
+		if err := all(now.none("gpu_processes"), now.is(1, "gpu_exporter_feature", `feature="processes"`, `state="locked"`)); err != nil {
+			t.Error(err)
+		}
+		device, hidden := sum(now.match("gpu_busy_seconds_total")), sum(now.match("gpu_unattributed_busy_seconds_total", `reason="hidden"`))
+		if device == 0 || math.Abs(device-hidden) > 1 {
+			t.Errorf("the card worked %v s, of which %v s are hidden", device, hidden)
+		}
+	})
+}
+
+// A sole holder has its card's figures without any right but the socket.
+func TestSoleHolderNeedsOnlyTheSocket(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		s, err := scenario.Parse("sole.scenario", twoCards+"load card=0 busy=40% period=3s\n", os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := play(t, s, twoPods, "--path.procfs=/nonexistent")
+		st.step()
+		st.run(2 * time.Minute)
+		now := st.series()
+		busy, held := sum(now.match("gpu_container_busy_seconds_total", `pod="train-0"`)), sum(now.match("gpu_container_observed_seconds_total", `pod="train-0"`))
+		if rate := busy / held; math.Abs(rate-0.4) > 0.02 {
+			t.Errorf("the holder shows %v, not 0.4", rate)
+		}
+		if err := now.is(1, "gpu_container_attribution_info", `method="exclusive"`, `pod="train-0"`); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A pod is killed, its PID goes to another pod's process, and a successor of the same name comes: never a
+// wrong pod, no counter falls, and the sums close in every tick.
+func TestPodsComeAndGo(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		text := "scenario 1\ntitle \"come and go\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580.105.08\"\n" +
+			"card 0 board=h100 uuid=" + sharedCard + " pci=0000:18:00.0 minor=0\n" +
+			"process card=0 pid=5000 memory=1GiB busy=40% period=1s from=0s to=64s\n" + // of a, killed
+			"process card=0 pid=5001 memory=2GiB busy=30% period=1s phase=500ms from=0s\n" + // of b, all the time
+			"process card=0 pid=5000 memory=1GiB busy=20% period=1s from=80s to=200s\n" + // of c: the same PID
+			"process card=0 pid=5002 memory=1GiB busy=10% period=1s phase=700ms from=140s to=178s\n" // of the new a
+		s, err := scenario.Parse("come.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := func(n int) string { return fmt.Sprintf("%s::%d", sharedCard, n) }
+		allocatable := "allocatable nvidia.com/gpu " + id(0) + " " + id(1) + " " + id(2) + " " + id(3) + "\n"
+		b := "pod team/b container c nvidia.com/gpu=" + id(1) + " pids=5001\n"
+		st := play(t, s, allocatable+"pod team/a container c nvidia.com/gpu="+id(0)+" pids=5000\n"+b)
+		st.step()
+		busy := func(now series, pod string) float64 {
+			return sum(now.match("gpu_container_busy_seconds_total", `pod="`+pod+`"`))
+		}
+		now := st.watched(64 * time.Second)
+		if got := busy(now, "a"); math.Abs(got-0.4*62) > 3 {
+			t.Errorf("a worked about 25 s and got %v", got)
+		}
+
+		st.setPods(allocatable + b)
+		now = st.watched(14 * time.Second) // the kubelet is asked every ten seconds
+		stood := busy(now, "a")
+		if err := all(now.none("gpu_container_allocation_ratio", `pod="a"`), now.none("gpu_container_memory_used_bytes", `pod="a"`), now.none("gpu_container_last_busy_timestamp_seconds", `pod="a"`)); err != nil {
+			t.Errorf("gauges of a pod that went: %v", err)
+		}
+		if len(now.match("gpu_container_busy_seconds_total", `pod="a"`)) != 1 {
+			t.Error("the last increase of a pod that went is lost")
+		}
+
+		st.setPods(allocatable+b+"pod team/c container c nvidia.com/gpu="+id(0)+" pids=5000\n", 5000)
+		now = st.watched(60 * time.Second)
+		if got := busy(now, "a"); got != stood {
+			t.Errorf("a, which is gone, went on from %v to %v", stood, got)
+		}
+		if got := busy(now, "c"); got < 5 || got > 0.2*60+3 {
+			t.Errorf("c worked less than 12 s and got %v", got)
+		}
+
+		st.setPods(allocatable+b+"pod team/c container c nvidia.com/gpu="+id(0)+" pids=5000\npod team/a container c nvidia.com/gpu="+id(2)+" pids=5002\n", 5000)
+		now = st.watched(40 * time.Second)
+		if got := busy(now, "a"); got <= stood || got > stood+0.1*40+3 {
+			t.Errorf("the new a did not go on from %v: %v", stood, got)
+		}
+
+		st.setPods(allocatable + b)
+		now = st.watched(6 * time.Minute)
+		if err := all(now.none("gpu_container_busy_seconds_total", `pod="a"`), now.none("gpu_container_busy_seconds_total", `pod="c"`)); err != nil {
+			t.Errorf("after the grace: %v", err)
+		}
+		if got, want := busy(now, "b"), float64(s.Truth(0).ProcessBusy(5001, 0, st.control.Now())); math.Abs(got-want) > 0.1*want {
+			t.Errorf("b worked %v s and got %v", want, got)
+		}
+	})
+}
+
+// A kubelet that restarts and first lists nothing ends no holding, and its counters go on without a jump.
+func TestKubeletRestartEndsNoHolding(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		s, pods, _ := tenants(t, 4)
+		st := play(t, s, pods)
+		st.step()
+		before := st.watched(60 * time.Second)
+		if err := st.kubelet.Restart(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		after := st.watched(60 * time.Second)
+		for i := range 4 {
+			pod := fmt.Sprintf(`pod="tenant-%d"`, i)
+			held := sum(after.match("gpu_container_held_seconds_total", pod)) - sum(before.match("gpu_container_held_seconds_total", pod))
+			if math.Abs(held-15) > 0.01 {
+				t.Errorf("tenant %d held a quarter of a card for a minute and got %v s", i, held)
+			}
+		}
+	})
+}
+
+// A pod is deleted by force and its process runs on: the card is used by somebody who does not hold it, and
+// the holder that is left does not get that work.
+func TestProcessThatOutlivesItsPod(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		s, pods, _ := tenants(t, 2)
+		st := play(t, s, pods)
+		st.step()
+		st.watched(30 * time.Second)
+		lines := strings.SplitAfter(pods, "\n")
+		n, err := standin.ParsePods("pods", strings.NewReader(lines[0]+lines[2])) // without the first tenant
+		if err != nil {
+			t.Fatal(err)
+		}
+		st.kubelet.SetNode(n)
+		before := st.watched(30 * time.Second)
+		begin := st.control.Now()
+		after := st.watched(time.Minute)
+		if err := all(after.is(1, "gpu_container_mismatch", `kind="uses_without_holding"`, `pod="tenant-0"`), after.none("gpu_container_allocation_ratio", `pod="tenant-0"`),
+			after.none("gpu_container_mismatch", `pod="tenant-1"`)); err != nil {
+			t.Error(err)
+		}
+		for i, pid := range []int{5000, 5001} {
+			pod := fmt.Sprintf(`pod="tenant-%d"`, i)
+			got := sum(after.match("gpu_container_busy_seconds_total", pod)) - sum(before.match("gpu_container_busy_seconds_total", pod))
+			want := float64(s.Truth(0).ProcessBusy(pid, begin, st.control.Now()))
+			if math.Abs(got-want) > 0.1*want+1 {
+				t.Errorf("tenant %d worked %.1f s and got %.1f s", i, want, got)
+			}
+		}
+	})
+}
+
+// The MIG layout changes while pods run: instances and holdings follow, and the sums close throughout.
+func TestMIGLayoutChanges(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		const one, two, three = "MIG-00000001-0000-4000-8000-000000000000", "MIG-00000002-0000-4000-8000-000000000000", "MIG-00000003-0000-4000-8000-000000000000"
+		text := "scenario 1\ntitle \"layout\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580.105.08\"\n" +
+			"card 0 board=h100 uuid=" + sharedCard + " pci=0000:18:00.0 minor=0\n" +
+			"mig card=0 layout=\"gi=1 profile=3g.40gb start=0 size=4 uuid=" + one + " ; gi=2 profile=3g.40gb start=4 size=4 uuid=" + two + "\"\n" +
+			"process card=0 pid=5000 gi=1 memory=1GiB busy=50% period=1s from=0s to=60s\n" +
+			"at 60s card 0 mig apply layout=\"gi=3 profile=7g.80gb start=0 size=8 uuid=" + three + "\"\n" +
+			"process card=0 pid=5001 gi=3 memory=1GiB busy=20% period=1s from=70s\n"
+		s, err := scenario.Parse("layout.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := play(t, s, "allocatable nvidia.com/mig-3g.40gb "+one+" "+two+"\npod team/a container c nvidia.com/mig-3g.40gb="+one+" pids=5000\n")
+		st.step()
+		now := st.watched(58 * time.Second)
+		if err := all(now.is(1, "gpu_mig_allocation_ratio", `gi="1"`), now.is(0, "gpu_mig_allocation_ratio", `gi="2"`)); err != nil {
+			t.Error(err)
+		}
+		if got := sum(now.match("gpu_container_busy_seconds_total", `pod="a"`)); math.Abs(got-0.5*3/7*56) > 1.5 {
+			t.Errorf("half of three sevenths of a minute, and it got %v s", got)
+		}
+		st.setPods("allocatable nvidia.com/mig-7g.80gb " + three + "\npod team/b container c nvidia.com/mig-7g.80gb=" + three + " pids=5001\n")
+		now = st.watched(2 * time.Minute)
+		if err := all(now.is(1, "gpu_mig_allocation_ratio", `gi="3"`), now.none("gpu_mig_allocation_ratio", `gi="1"`), now.is(1, "gpu_allocation_ratio"),
+			now.none("gpu_container_allocation_ratio", `pod="a"`), now.is(1, "gpu_container_allocation_ratio", `pod="b"`)); err != nil {
+			t.Error(err)
+		}
+	})
+}
