@@ -113,7 +113,11 @@ func picture(t *testing.T, ctx context.Context, name string) {
 		t.Errorf("the picture of %s is empty", name)
 	}
 	if *update {
-		if err := os.WriteFile(filepath.Join("..", "..", "docs", "images", name+".png"), png, 0o644); err != nil {
+		dir := filepath.Join("..", "..", "docs", "images")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
