@@ -50,7 +50,9 @@ func (errHelp) Error() string { return "only a text was asked for" }
 func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	var c config
 	var log promslog.Config
-	app := kingpin.New("gpu-exporter", "Prometheus exporter of NVIDIA GPUs, joined to the pods that hold them.")
+	app := kingpin.New("gpu-exporter", "Prometheus exporter of NVIDIA GPUs, joined to the pods that hold them. "+
+		"With the word record before the flags it records what the driver answers instead: gpu-exporter record --help. "+
+		"With the word doctor it examines this node and says what is missing: gpu-exporter doctor --help.")
 	app.UsageWriter(stdout).ErrorWriter(stderr)
 	app.DefaultEnvars()
 	asked := false

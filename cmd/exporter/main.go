@@ -54,6 +54,12 @@ var errReplaced = errors.New("the driver was replaced")
 // exporterMain runs the exporter until ctx ends or a signal comes. It returns the exit code, and whether the
 // process should execute itself anew.
 func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) (code int, again bool) {
+	if len(args) > 0 && args[0] == recordCommand {
+		return recordMain(ctx, args[1:], stdout, stderr), false
+	}
+	if len(args) > 0 && args[0] == doctorCommand {
+		return doctorMain(ctx, args[1:], stdout, stderr), false
+	}
 	fail := func(err error) { fmt.Fprintf(stderr, "gpu-exporter: %v\n", err) }
 	c, err := parse(args, stdout, stderr)
 	switch {

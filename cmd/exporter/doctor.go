@@ -1,0 +1,375 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// doctorCommand is the first argument that asks for an examination of this node instead of an exporter.
+const doctorCommand = "doctor"
+
+// severity says how much a finding costs.
+type severity string
+
+// OK: works. Info: a feature that is not on, by choice. Warning: figures are missing. Error: nothing works.
+const (
+	severityOK      severity = "ok"
+	severityInfo    severity = "info"
+	severityWarning severity = "warning"
+	severityError   severity = "error"
+)
+
+// The exit codes of an examination that ran.
+const (
+	exitWarnings = 10
+	exitErrors   = 20
+)
+
+// finding is one line of the examination: what was looked at, how it stands, and the line to add.
+type finding struct {
+	Check    string   `json:"check"`
+	Severity severity `json:"severity"`
+	Finding  string   `json:"finding"`
+	Fix      string   `json:"fix,omitempty"`
+}
+
+// diagnosis is the whole examination.
+type diagnosis struct {
+	Node     string    `json:"node"`
+	Version  string    `json:"version"`
+	Driver   string    `json:"driver,omitempty"`
+	Findings []finding `json:"findings"`
+	Cards    []patient `json:"cards"`
+}
+
+// patient is one card, as a person wants to see it.
+type patient struct {
+	Card     string   `json:"card"`
+	Index    int      `json:"index"`
+	Model    string   `json:"model,omitempty"`
+	State    string   `json:"state"`
+	Why      string   `json:"why,omitempty"`
+	Holders  []string `json:"holders"`
+	Users    []string `json:"users"`
+	Mismatch []string `json:"mismatch,omitempty"`
+	// HoldersKnown is false where nobody can tell who holds the card: an empty list then says nothing.
+	HoldersKnown bool `json:"holders_known"`
+}
+
+// doctorMain examines the node with the exporter's own flags, and returns the exit code.
+func doctorMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	fail := func(code int, err error) int {
+		fmt.Fprintf(stderr, "gpu-exporter doctor: %v\n", err)
+		return code
+	}
+	format, rest, err := outputFlag(args)
+	if err != nil {
+		return fail(exitUsage, err)
+	}
+	if slices.Contains(rest, "--help") || slices.Contains(rest, "-h") {
+		fmt.Fprint(stdout, "usage: gpu-exporter doctor [--output=text|json] [flags of the exporter]\n\n"+
+			"Examines this node as the exporter with the same flags would find it: driver, cards, kubelet, rights, mounts.\n"+
+			"Says what is missing and the line to add. Exit code 0: nothing; 10: warnings; 20: errors; 2: a wrong flag.\n")
+		return exitOK
+	}
+	c, err := parse(append([]string{"--log.level=error"}, rest...), stdout, stderr)
+	if errors.As(err, new(errHelp)) {
+		return exitOK
+	} else if err != nil {
+		return fail(exitUsage, err)
+	}
+	e, err := newExporter(c, time.Now, func() {})
+	if err != nil {
+		return fail(exitBroken, err)
+	}
+	d := examine(ctx, c, e)
+	e.sampler.Close()
+	if format == "json" {
+		enc := json.NewEncoder(stdout)
+		enc.SetIndent("", "  ")
+		err = enc.Encode(d)
+	} else {
+		err = d.write(stdout)
+	}
+	if err != nil {
+		return fail(exitBroken, err)
+	}
+	return d.exitCode()
+}
+
+// outputFlag takes the doctor's own flag out of the arguments; the others are the exporter's.
+func outputFlag(args []string) (format string, rest []string, err error) {
+	format = "text"
+	for i := 0; i < len(args); i++ {
+		value, ok := strings.CutPrefix(args[i], "--output=")
+		if !ok && args[i] == "--output" && i+1 < len(args) {
+			i++
+			value, ok = args[i], true
+		}
+		if !ok {
+			rest = append(rest, args[i])
+			continue
+		}
+		format = value
+	}
+	if format != "text" && format != "json" {
+		return "", nil, fmt.Errorf("--output is %q; it may be text or json", format)
+	}
+	return format, rest, nil
+}
+
+// examinationRounds is how often the loops come round: the kubelet's first answer may have to be confirmed,
+// and a process shows only once it worked.
+const examinationRounds = 4
+
+func examine(ctx context.Context, c *config, e *exporter) diagnosis {
+	for i := range examinationRounds {
+		if e.pods != nil {
+			_ = e.pods.Poll(ctx) // what goes wrong stands in the source's health
+		}
+		e.sampler.Step(time.Now())
+		if i < examinationRounds-1 {
+			select {
+			case <-ctx.Done():
+			case <-time.After(700 * time.Millisecond):
+			}
+		}
+	}
+	v := e.sampler.Latest()
+	d := diagnosis{Node: v.Node, Version: v.Build.Version}
+	if s, ok := v.System.Get(); ok {
+		d.Driver = s.DriverVersion
+	}
+	d.checkNode(c)
+	d.checkSources(c, v)
+	d.checkCards(v)
+	d.checkOwnership(e, v)
+	d.checkFeatures(c, v)
+	d.checkRights(v)
+	for i := range v.Cards {
+		d.Cards = append(d.Cards, newPatient(v, &v.Cards[i]))
+	}
+	return d
+}
+
+func (d *diagnosis) add(check string, s severity, fix, format string, args ...any) {
+	d.Findings = append(d.Findings, finding{check, s, fmt.Sprintf(format, args...), fix})
+}
+
+func (d *diagnosis) checkNode(c *config) {
+	if _, inPod := os.LookupEnv("KUBERNETES_SERVICE_HOST"); inPod && os.Getenv("NODE_NAME") == "" {
+		d.add("node name", severityWarning, "env: [{name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]",
+			"in a pod, and NODE_NAME is not set: series carry the pod's host name %q", c.node)
+		return
+	}
+	d.add("node name", severityOK, "", "%s", c.node)
+}
+
+func (d *diagnosis) checkSources(c *config, v *gpu.View) {
+	for _, s := range v.Sources {
+		switch {
+		case s.Up:
+			d.add("source "+s.Name, severityOK, "", "answers")
+		case s.Name == gpu.SourceNVML:
+			d.add("source "+s.Name, severityError, "runtimeClassName: nvidia; env: NVIDIA_VISIBLE_DEVICES=all, NVIDIA_DRIVER_CAPABILITIES=utility", "%s", cmp.Or(s.Message, "does not answer"))
+		case s.Name == gpu.SourcePodResources:
+			d.add("source "+s.Name, severityWarning, "volumes: [{name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources}}], mounted read-only at the same path, as uid 0; without a kubelet run with --no-kubelet",
+				"%s", cmp.Or(s.Message, "does not answer"))
+		case s.Name == gpu.SourceKmsg:
+			d.add("source "+s.Name, severityInfo, "securityContext: {privileged: true} and /dev/kmsg mounted; or --path.kmsg= to leave it", "%s", cmp.Or(s.Message, "cannot be read"))
+		default:
+			d.add("source "+s.Name, severityWarning, "", "%s", cmp.Or(s.Message, "does not answer"))
+		}
+	}
+	if !c.kubelet {
+		d.add("kubelet", severityInfo, "--kubelet", "not asked, by --no-kubelet: nobody knows who holds a card")
+	}
+}
+
+func (d *diagnosis) checkCards(v *gpu.View) {
+	up := 0
+	for i := range v.Cards {
+		c := &v.Cards[i]
+		name := fmt.Sprintf("card %s (%s)", cmp.Or(indexOf(c), string(c.PCI)), c.UUID)
+		switch c.State {
+		case gpu.CardUp:
+			up++
+		case gpu.CardDetached:
+			d.add(name, severityInfo, "", "is on another driver (vfio-pci): it belongs to a virtual machine")
+		case gpu.CardMissing:
+			d.add(name, severityError, "dmesg | grep NVRM on the host", "is on the PCI bus, and NVML does not show it")
+		default:
+			d.add(name, severityError, "see the card's XIDs and recovery action", "%s", cmp.Or(c.Why, "cannot be read"))
+		}
+	}
+	if up > 0 {
+		d.add("cards", severityOK, "", "%d can be read", up)
+	} else if v.System.Present() {
+		d.add("cards", severityError, "NVIDIA_VISIBLE_DEVICES=all", "the driver answers and shows no card")
+	}
+}
+
+func indexOf(c *gpu.Card) string {
+	if c.Index < 0 {
+		return ""
+	}
+	return fmt.Sprint(c.Index)
+}
+
+func (d *diagnosis) checkOwnership(e *exporter, v *gpu.View) {
+	if e.pods == nil {
+		return
+	}
+	resources := map[string]int{}
+	for _, h := range v.Holdings {
+		resources[h.Resource]++
+	}
+	for _, r := range slices.Sorted(maps.Keys(resources)) {
+		d.add("resource "+r, severityOK, "", "%d holdings, their cards known", resources[r])
+	}
+	for _, u := range e.pods.Unrecognised() {
+		fix := "--kubelet.honest-resource=" + u.Resource + ", if its ids name the true card"
+		what := "ids of a shape that nobody knows"
+		if u.Scheme != "" {
+			what, fix = "ids of "+u.Scheme+", which do not name the true card", ""
+		}
+		d.add("resource "+u.Resource, severityWarning, fix, "%s, such as %s: they count as unresolved", what, u.Shape)
+	}
+	for _, u := range v.Unresolved {
+		d.add("holder "+containerName(u.Container), severityWarning, "", "holds %d of %s, and their card cannot be told", u.Devices, u.Resource)
+	}
+}
+
+func (d *diagnosis) checkFeatures(c *config, v *gpu.View) {
+	fixes := map[string]string{
+		"processes":     "hostPID: true",
+		"process_names": fmt.Sprintf("volumes: [{name: pod-logs, hostPath: {path: %s}}, {name: container-logs, hostPath: {path: %s}}], mounted read-only", c.podLogs, c.containerLogs),
+	}
+	for _, f := range v.Features {
+		if f.Name == "kernel_log" || f.Name == "ownership" {
+			continue // their sources speak for them
+		}
+		if f.State == gpu.FeatureOn {
+			d.add("feature "+f.Name, severityOK, "", "on")
+		} else {
+			d.add("feature "+f.Name, severityInfo, fixes[f.Name], "%s: %s", f.State, f.Hint)
+		}
+	}
+}
+
+// checkRights looks for calls that the driver refused for want of a right.
+func (d *diagnosis) checkRights(v *gpu.View) {
+	for _, c := range v.Calls {
+		for _, e := range c.Errors {
+			if e.Code == "NO_PERMISSION" {
+				d.add("call "+c.Call, severityWarning, "env: NVIDIA_MIG_MONITOR_DEVICES=all, as uid 0", "the driver refuses it for want of a right")
+			}
+		}
+	}
+}
+
+func newPatient(v *gpu.View, c *gpu.Card) patient {
+	p := patient{Card: string(c.UUID), Index: c.Index, Model: c.Model, State: string(c.State), Why: c.Why, Holders: []string{}, Users: []string{}, HoldersKnown: c.Allocation.Present()}
+	for _, h := range v.Holdings {
+		if h.Card != c.UUID {
+			continue
+		}
+		text := containerName(h.Container) + " (" + h.Resource
+		if h.Instance != "" {
+			text += ", " + string(h.Instance)
+		}
+		if share, ok := h.Allocation.Get(); ok && share < 1 {
+			text += fmt.Sprintf(", %.3g of the card", float64(share))
+		}
+		p.Holders = append(p.Holders, text+", read from "+h.Source+")")
+	}
+	for i := range v.Containers {
+		u := &v.Containers[i]
+		if u.Card != c.UUID || u.Gone {
+			continue
+		}
+		if n, ok := u.Processes.Get(); ok && n > 0 {
+			// The series of a mismatch waits half a minute, for pods come and go; a person may know at once.
+			holds := slices.ContainsFunc(v.Holdings, func(h gpu.ContainerHolding) bool { return h.Card == c.UUID && h.Container == u.Container })
+			if v.Ownership && !holds {
+				p.Mismatch = append(p.Mismatch, containerName(u.Container)+" uses the card and does not hold it")
+			}
+			p.Users = append(p.Users, fmt.Sprintf("%s (%d processes, measured by %s)", containerName(u.Container), n, cmp.Or(u.Attribution, "nothing")))
+		}
+	}
+	return p
+}
+
+func containerName(c gpu.Container) string {
+	return strings.TrimPrefix(strings.TrimSuffix(c.Namespace+"/"+c.Pod+"/"+c.Name, "/"), "/")
+}
+
+func (d diagnosis) exitCode() int {
+	code := exitOK
+	for _, f := range d.Findings {
+		switch f.Severity {
+		case severityError:
+			return exitErrors
+		case severityWarning:
+			code = exitWarnings
+		}
+	}
+	return code
+}
+
+// write is the examination for a person. Names in it are whatever somebody called a pod: %q-like escapes keep
+// a terminal safe from them.
+func (d diagnosis) write(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, gpu-exporter %s, driver %s\n\n", d.Node, d.Version, cmp.Or(d.Driver, "none"))
+	for _, f := range d.Findings {
+		fmt.Fprintf(&b, "%-8s %s: %s\n", f.Severity, f.Check, f.Finding)
+		if f.Fix != "" && f.Severity != severityOK {
+			fmt.Fprintf(&b, "         add: %s\n", f.Fix)
+		}
+	}
+	for _, p := range d.Cards {
+		index := "–"
+		if p.Index >= 0 {
+			index = fmt.Sprint(p.Index)
+		}
+		fmt.Fprintf(&b, "\ncard %s  %s  %s  %s\n", index, p.Model, p.Card, p.State)
+		switch {
+		case len(p.Holders) > 0:
+			fmt.Fprintf(&b, "  held by  %s\n", strings.Join(p.Holders, "\n           "))
+		case p.HoldersKnown:
+			fmt.Fprintf(&b, "  held by  nobody\n")
+		default:
+			fmt.Fprintf(&b, "  held by  not known\n")
+		}
+		if len(p.Users) > 0 {
+			fmt.Fprintf(&b, "  used by  %s\n", strings.Join(p.Users, "\n           "))
+		}
+		for _, m := range p.Mismatch {
+			fmt.Fprintf(&b, "  mismatch %s\n", m)
+		}
+	}
+	_, err := io.WriteString(w, printable(b.String()))
+	return err
+}
+
+// printable replaces what a terminal would take for an order.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' || r == 0x7f || 0x80 <= r && r < 0xa0 {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}

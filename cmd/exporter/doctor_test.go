@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// doctor runs the examination on a node, and returns what it says and its exit code.
+func (m *machine) doctor(flags ...string) (string, int) {
+	m.t.Helper()
+	args := []string{"doctor", "--node-name=test-node", "--nvml.library=" + m.library, "--kubelet.socket=" + m.socket, "--path.sysfs=" + m.trees.Sysfs,
+		"--path.procfs=" + m.trees.Procfs, "--path.pod-logs=" + m.trees.PodLogs, "--path.container-logs=" + m.trees.ContainerLogs, "--path.kmsg="}
+	cmd := exec.Command(binaryPath(m.t), append(args, flags...)...)
+	cmd.Env = append(cmd.Environ(), m.env...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		m.t.Fatalf("%v\n%s", err, errs.String())
+	}
+	if errs.Len() > 0 {
+		m.t.Logf("on standard error: %s", errs.String())
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	load := "process card=0 pid=5000 memory=1GiB busy=50% period=200ms\n"
+	pods := strings.Replace(twoPods, "\n", "\n", 1)
+	pods = strings.TrimSuffix(pods, "\n") + " pids=5000\n"
+	for name, c := range map[string]struct {
+		scenario, pods string
+		change         func(*machine)
+		flags          []string
+		code           int
+		want           []string
+	}{
+		"in good health": {twoCards + load, pods, nil, nil, exitOK,
+			[]string{"held by  ml/train-0/main (nvidia.com/gpu, read from podresources)", "held by  nobody", "used by  ml/train-0/main (1 processes, measured by exclusive)", "ok       cards: 2 can be read"}},
+		"no driver":   {twoCards, twoPods, func(m *machine) { m.library += ".not-there" }, nil, exitErrors, []string{"error    source nvml", "runtimeClassName: nvidia"}},
+		"no socket":   {twoCards, twoPods, func(m *machine) { m.socket += ".not-there" }, nil, exitWarnings, []string{"warning  source podresources", "mounted read-only at the same path", "held by  not known"}},
+		"lost card":   {twoCards + "at 0s card 1 lose\n", twoPods, nil, nil, exitErrors, []string{"card is lost", "ok       cards: 1 can be read"}},
+		"no host PID": {twoCards, twoPods, func(m *machine) { m.trees.Procfs = "/nonexistent" }, nil, exitOK, []string{"info     feature processes", "add: hostPID: true"}},
+		"ids that lie": {twoCards, twoPods + "pod x/liar container c aliyun.com/gpu-mem=GPU-bbbbbbbb-0000-4000-8000-000000000000-_-1\n", nil, nil, exitWarnings,
+			[]string{"resource aliyun.com/gpu-mem", "holder x/liar/c: holds 1 of aliyun.com/gpu-mem, and their card cannot be told"}},
+		"used without being held": {twoCards + load, "pod a/b container c pids=5000\npod ml/train-0 container main nvidia.com/gpu=GPU-bbbbbbbb-0000-4000-8000-000000000000\n", nil, nil, exitOK,
+			[]string{"mismatch a/b/c uses the card and does not hold it"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := node(t, c.scenario, c.pods)
+			if c.change != nil {
+				c.change(m)
+			}
+			said, code := m.doctor(c.flags...)
+			if code != c.code {
+				t.Errorf("exit code %d, want %d", code, c.code)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(said, want) {
+					t.Errorf("it does not say %q", want)
+				}
+			}
+			if t.Failed() {
+				t.Log(said)
+			}
+		})
+	}
+}
+
+func TestDoctorAsJSON(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoCards, twoPods)
+	said, code := m.doctor("--output=json")
+	var d diagnosis
+	if err := json.Unmarshal([]byte(said), &d); err != nil || code != exitOK {
+		t.Fatalf("exit code %d, %v:\n%s", code, err, said)
+	}
+	if d.Node != "test-node" || d.Driver != "580.105.08" || len(d.Cards) != 2 || len(d.Cards[0].Holders) != 1 || !d.Cards[1].HoldersKnown || len(d.Cards[1].Holders) != 0 {
+		t.Errorf("%+v", d)
+	}
+	if !slices.ContainsFunc(d.Findings, func(f finding) bool { return f.Check == "source podresources" && f.Severity == severityOK }) {
+		t.Errorf("no word of the kubelet: %+v", d.Findings)
+	}
+}
+
+func TestDoctorRefusesWrongFlags(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"doctor", "--output=xml"}, {"doctor", "--no-such-flag"}} {
+		out, err := exec.Command(binaryPath(t), args...).CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != exitUsage || strings.Count(string(out), "\n") != 1 {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
+	}
+}
+
+func TestDoctorKeepsTheTerminalSafe(t *testing.T) {
+	if got := printable("a\x1b[31mb\u009bc\nd\re"); got != "a\uFFFD[31mb\uFFFDc\nd\uFFFDe" {
+		t.Errorf("%q", got)
+	}
+}

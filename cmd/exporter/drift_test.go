@@ -1,0 +1,283 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+)
+
+// The tests of this file compare what one board is known for under different drivers: a reading that appears or
+// vanishes is named.
+
+var (
+	boardName   = regexp.MustCompile(`(?m)^board (\S+)`)
+	profileLine = regexp.MustCompile(`(?m)^  profile (\S+) `)
+)
+
+// driftBoard is a board that is put under each driver branch.
+type driftBoard struct {
+	name string // as drift.txt calls it
+	card string // its card, with %d for the number
+}
+
+// driftBoards are all boards of testdata, and those that can be divided once more, divided.
+func driftBoards(t *testing.T) (boards []driftBoard, includes string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", "testdata", "scenarios", "boards", "*.scenario"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no boards: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		board := boardName.FindSubmatch(text)
+		if board == nil {
+			t.Fatalf("%s has no board", file)
+		}
+		name := strings.TrimSuffix(filepath.Base(file), ".scenario")
+		includes += "include boards/" + filepath.Base(file) + "\n"
+		card := "card %[1]d board=" + string(board[1]) + "\n"
+		boards = append(boards, driftBoard{name, card + "process card=%[1]d pid=100%[1]d memory=64MiB busy=50%%\n"})
+		if profile := profileLine.FindSubmatch(text); profile != nil {
+			boards = append(boards, driftBoard{name + ", divided",
+				card + "mig card=%[1]d layout=\"gi=1 profile=" + string(profile[1]) + " start=0 size=1\"\nprocess card=%[1]d pid=100%[1]d gi=1 memory=64MiB busy=50%%\n"})
+		}
+	}
+	return boards, includes
+}
+
+// identityLabels are labels that say which card, instance or product a series is of, not which reading it is.
+var identityLabels = []string{"uuid", "gpu", "node", "mig_uuid", "gi", "ci", "profile", "placement", "sm_count"}
+
+var labelPair = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
+
+// readingsOf lists, by card, what an exposition tells of it: families, and within them what their labels
+// distinguish.
+func readingsOf(exposition string) map[string]map[string]bool {
+	byCard := map[string]map[string]bool{}
+	for series := range parseSeries(exposition) {
+		family, labels, _ := strings.Cut(series, "{")
+		card := ""
+		var kept []string
+		for _, pair := range labelPair.FindAllStringSubmatch(labels, -1) {
+			if pair[1] == "gpu" {
+				card = pair[2]
+			}
+			if !slices.Contains(identityLabels, pair[1]) && pair[1] != "le" && pair[1] != "quantile" && !strings.HasSuffix(family, "_info") {
+				kept = append(kept, pair[0])
+			}
+		}
+		if card == "" {
+			continue // of the node
+		}
+		if len(kept) > 0 {
+			family += "{" + strings.Join(kept, ",") + "}"
+		}
+		if byCard[card] == nil {
+			byCard[card] = map[string]bool{}
+		}
+		byCard[card][family] = true
+	}
+	return byCard
+}
+
+// drift says which readings appeared and which vanished from one set to another, a line each. A family all of
+// whose readings came or went together is one line.
+func drift(was, is map[string]bool) []string {
+	of := func(set map[string]bool) map[string]bool {
+		families := map[string]bool{}
+		for reading := range set {
+			families[familyOf(reading)] = true
+		}
+		return families
+	}
+	wasFamilies, isFamilies := of(was), of(is)
+	all := maps.Clone(was)
+	maps.Copy(all, is)
+	var lines []string
+	for _, reading := range slices.Sorted(maps.Keys(all)) {
+		family := familyOf(reading)
+		switch {
+		case !wasFamilies[family]:
+			lines = append(lines, "+ "+family)
+		case !isFamilies[family]:
+			lines = append(lines, "- "+family)
+		case !was[reading]:
+			lines = append(lines, "+ "+reading)
+		case !is[reading]:
+			lines = append(lines, "- "+reading)
+		}
+	}
+	return slices.Compact(lines)
+}
+
+// playText plays a scenario that is given as a text and keeps its exposition.
+func playText(t *testing.T, dir, name, text string) {
+	t.Helper()
+	s, err := scenario.Parse(name+".scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := play(t, s, "")
+	st.step()
+	st.run(64 * time.Second)
+	keep(t, dir, name, st.metrics())
+}
+
+// TestDrift puts each board under every driver branch and writes down which readings appear and vanish from
+// branch to branch.
+func TestDrift(t *testing.T) {
+	boards, includes := driftBoards(t)
+	steps := map[string]func(*testing.T, string){}
+	var names []string
+	for group := range slices.Chunk(boards, scenario.MaxCards) {
+		at := len(names) / len(scenario.SymbolSets)
+		for _, set := range scenario.SymbolSets {
+			name := fmt.Sprintf("%s-%d", set, at)
+			names = append(names, name)
+			steps[name] = func(t *testing.T, dir string) {
+				text := "scenario 1\nsymbols " + set + "\nsystem DriverVersion = \"1.2.3\"\n" + includes
+				for i, b := range group {
+					text += fmt.Sprintf(b.card, i)
+				}
+				playText(t, dir, name, text)
+			}
+		}
+	}
+	dir, parent := takeSteps(t, names, steps)
+	if !parent {
+		return
+	}
+	var out strings.Builder
+	out.WriteString("# Readings that appear (+) and vanish (-) on a board from one driver branch to the next: the board stays the\n" +
+		"# same, only what the library exports and knows changes. Written by the tests; a line that comes or goes\n# here comes or goes for users who change their driver.\n")
+	for i, b := range boards {
+		fmt.Fprintf(&out, "\n%s\n", b.name)
+		var before map[string]bool
+		for n, set := range scenario.SymbolSets {
+			now := readingsOf(kept(t, dir, fmt.Sprintf("%s-%d", set, i/scenario.MaxCards)))[fmt.Sprint(i%scenario.MaxCards)]
+			if len(now) == 0 {
+				t.Errorf("%s under %s tells nothing", b.name, set)
+			}
+			if n > 0 {
+				fmt.Fprintf(&out, "  %s to %s\n", scenario.SymbolSets[n-1], set)
+				lines := drift(before, now)
+				if len(lines) == 0 {
+					lines = []string{"nothing"}
+				}
+				for _, line := range lines {
+					fmt.Fprintf(&out, "    %s\n", line)
+				}
+			}
+			before = now
+		}
+	}
+	path := filepath.Join("..", "..", "testdata", "golden", "drift.txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) != out.String() {
+		t.Errorf("readings come or go with other drivers than %s says; make generate writes it\n%s", path, difference(string(want), out.String()))
+	}
+}
+
+// driftMutations are lines of a board of which one is taken away, and the readings that are named then.
+var driftMutations = []struct {
+	line string
+	want []string
+}{
+	{"Field[82] = ", []string{`- gpu_temperature_celsius{sensor="memory"}`}},
+	{"ClockInfo[video] = ", []string{`- gpu_clock_hertz{clock="video"}`}},
+	{"PerformanceState = ", []string{"- gpu_performance_state"}},
+	{"Gpm[10] = ", []string{"- gpu_dram_active_seconds_total"}},
+	{"Field[230] = ", []string{"- gpu_recovery_action"}},
+	{"EncoderUtilization = ", []string{`- gpu_engine_utilization_ratio{engine="encoder"}`}},
+	{"NvLinkState[0-17] = ", []string{"- gpu_nvlink_links"}},
+	{"RowRemapperHistogram = ", []string{"- gpu_row_remap_banks"}},
+	{"EnforcedPowerLimit = ", []string{"- gpu_power_limit_watts"}},
+	{"Field[185,memory] = ", []string{"- gpu_power_memory_watts"}},
+}
+
+// without takes the one line away that begins like this.
+func without(t *testing.T, text, begins string) string {
+	t.Helper()
+	var left strings.Builder
+	taken := 0
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(strings.TrimSpace(line), begins) {
+			taken++
+			continue
+		}
+		left.WriteString(line)
+	}
+	if taken != 1 {
+		t.Errorf("%q is not one line of the scenario, but %d", begins, taken)
+	}
+	return left.String()
+}
+
+// TestDriftNamesAMutation takes one line of a board away at a time: what vanished is named, and nothing else.
+func TestDriftNamesAMutation(t *testing.T) {
+	file := filepath.Join("..", "..", "testdata", "scenarios", "boards", "h100-sxm.scenario")
+	board, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, _ := strings.Cut(string(board), "\nboard h100\n")
+	dir, parent := takeSteps(t, []string{"mutated"}, map[string]func(*testing.T, string){"mutated": func(t *testing.T, dir string) {
+		text := "scenario 1\nsymbols R580\nsystem DriverVersion = \"1.2.3\"\nboard whole\n" + body
+		cards := "card 0 board=whole\n"
+		for i, m := range driftMutations {
+			text += fmt.Sprintf("board without%d\n%s", i, without(t, body, m.line))
+			cards += fmt.Sprintf("card %d board=without%d\n", i+1, i)
+		}
+		playText(t, dir, "mutated", text+cards+fmt.Sprintf("load card=0-%d busy=50%%\n", len(driftMutations)))
+	}})
+	if !parent {
+		return
+	}
+	cards := readingsOf(kept(t, dir, "mutated"))
+	for i, m := range driftMutations {
+		if lines := drift(cards["0"], cards[fmt.Sprint(i+1)]); !slices.Equal(lines, m.want) {
+			t.Errorf("without %q: %q, want %q", m.line, lines, m.want)
+		}
+	}
+	if lines := drift(cards["0"], cards["0"]); len(lines) != 0 {
+		t.Errorf("a board drifts from itself: %q", lines)
+	}
+}
+
+// TestDriftNamesAMutatedRecording: the same of a recording that somebody cut a line out of.
+func TestDriftNamesAMutatedRecording(t *testing.T) {
+	dir, parent := takeSteps(t, []string{"record", "whole", "cut"}, map[string]func(*testing.T, string){
+		"record": func(t *testing.T, dir string) { recordAt(t, "h200-loaded", dir, 20*time.Second) },
+		"whole":  func(t *testing.T, dir string) { playText(t, dir, "whole", kept(t, dir, recordedName)) },
+		"cut": func(t *testing.T, dir string) {
+			playText(t, dir, "cut", without(t, kept(t, dir, recordedName), "EnforcedPowerLimit = "))
+		},
+	})
+	if !parent {
+		return
+	}
+	whole, cut := readingsOf(kept(t, dir, "whole"))["0"], readingsOf(kept(t, dir, "cut"))["0"]
+	if lines := drift(whole, cut); !slices.Equal(lines, []string{"- gpu_power_limit_watts"}) {
+		t.Errorf("named is %q", lines)
+	}
+}

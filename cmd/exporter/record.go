@@ -1,0 +1,204 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+	"github.com/prometheus/common/version"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
+)
+
+// recordCommand is the first argument that asks for a recording instead of an exporter.
+const recordCommand = "record"
+
+// recordConfig is what the flags of a recording say.
+type recordConfig struct {
+	output   string // -: standard output
+	duration time.Duration
+	library  string
+	sysfs    string
+}
+
+// The bounds of how long a recording may take.
+const (
+	shortestRecording = 2 * time.Second
+	longestRecording  = 10 * time.Minute
+)
+
+// parseRecord reads the flags of a recording. Its error is one line for the person who typed them.
+func parseRecord(args []string, stdout, stderr io.Writer) (*recordConfig, error) {
+	var c recordConfig
+	app := kingpin.New("gpu-exporter "+recordCommand, "Record what this node's NVIDIA driver answers, for a bug report. UUIDs, serial numbers and process "+
+		"ids are masked; the file says at its top what it contains. Nothing is changed, and nothing is sent anywhere.")
+	app.UsageWriter(stdout).ErrorWriter(stderr)
+	asked := false
+	app.Terminate(func(int) { asked = true })
+	app.HelpFlag.Short('h')
+	app.Version(version.Print("gpu-exporter"))
+	app.Flag("output", "File to write, which must not be there yet; - for standard output.").Required().StringVar(&c.output)
+	app.Flag("duration", "How long to watch the cards, to say how busy they are.").Default("10s").DurationVar(&c.duration)
+	// The variables of the exporter's own flags, so that both find the same driver.
+	app.Flag("nvml.library", "Path of the NVML library; else the system's libnvidia-ml.so.1.").Envar("GPU_EXPORTER_NVML_LIBRARY").StringVar(&c.library)
+	app.Flag("path.sysfs", "Where the host's /sys is mounted.").Envar("GPU_EXPORTER_PATH_SYSFS").Default("/sys").StringVar(&c.sysfs)
+
+	_, err := app.Parse(args)
+	switch {
+	case asked:
+		return nil, errHelp{}
+	case err != nil:
+		return nil, fmt.Errorf("%w; --help lists the flags", err)
+	case c.output == "":
+		return nil, errors.New("--output is empty; name a file, or - for standard output")
+	case c.duration < shortestRecording || c.duration > longestRecording:
+		return nil, fmt.Errorf("--duration is %v; it may be from %v to %v", c.duration, shortestRecording, longestRecording)
+	}
+	if _, err := os.Lstat(c.output); err == nil && c.output != "-" {
+		return nil, fmt.Errorf("--output: %s is there already; name another file", c.output)
+	}
+	return &c, nil
+}
+
+// recordMain makes a recording and returns the exit code. Everything but the recording itself goes to stderr.
+func recordMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	fail := func(err error) { fmt.Fprintf(stderr, "gpu-exporter %s: %v\n", recordCommand, err) }
+	c, err := parseRecord(args, stdout, stderr)
+	switch {
+	case errors.As(err, new(errHelp)):
+		return exitOK
+	case err != nil:
+		fail(err)
+		return exitUsage
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	text, err := recordUntil(ctx, c, stderr)
+	if err == nil {
+		err = writeRecording(c.output, text, stdout)
+	}
+	if err != nil {
+		fail(err)
+		return exitBroken
+	}
+	if c.output != "-" {
+		fmt.Fprintf(stderr, "gpu-exporter %s: wrote %s, %d bytes; read its first lines before you give it away\n", recordCommand, c.output, len(text))
+	}
+	return exitOK
+}
+
+// hungAfter is how long an interrupted recording waits for a driver call that does not return.
+const hungAfter = time.Second
+
+// recordUntil records, and returns soon after ctx ends even if a driver call hangs.
+func recordUntil(ctx context.Context, c *recordConfig, stderr io.Writer) ([]byte, error) {
+	type result struct {
+		text []byte
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		text, err := recordNode(ctx, c, stderr)
+		done <- result{text, err}
+	}()
+	select {
+	case r := <-done:
+		return r.text, r.err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(hungAfter)
+	defer timer.Stop()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return nil, errors.New("interrupted; nothing was written")
+		}
+		return r.text, nil
+	case <-timer.C:
+		return nil, errors.New("interrupted while a driver call does not return; nothing was written")
+	}
+}
+
+// recordNode opens the driver, records, and lets it go. Once the cards have answered it says on stderr how
+// long it will watch them.
+func recordNode(ctx context.Context, c *recordConfig, stderr io.Writer) ([]byte, error) {
+	library := nvml.New(nvml.Options{Path: c.library, SysfsRoot: c.sysfs})
+	session, err := library.Open()
+	if err != nil {
+		return nil, err
+	}
+	said := false
+	text, err := session.Record(ctx, nvml.RecordOptions{Duration: c.duration, Date: time.Now(),
+		Program: fmt.Sprintf("gpu-exporter %s (%s)", cmp.Or(version.Version, "unknown"), version.GetRevision()),
+		Wait: func(ctx context.Context, d time.Duration) error {
+			if !said {
+				said = true
+				fmt.Fprintf(stderr, "gpu-exporter %s: watching the cards for %v\n", recordCommand, c.duration)
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(d):
+				return nil
+			}
+		}})
+	if closeErr := session.Close(); err == nil && closeErr != nil {
+		err = closeErr
+	}
+	return text, err
+}
+
+// writeRecording writes a file that is there as a whole or not at all, and never in place of another.
+func writeRecording(output string, text []byte, stdout io.Writer) error {
+	if output == "-" {
+		if _, err := stdout.Write(text); err != nil {
+			return fmt.Errorf("write the recording: %w", err)
+		}
+		return nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(output), "."+filepath.Base(output)+".*")
+	if err != nil {
+		return fmt.Errorf("write the recording: %w", err)
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = publish(f.Name(), output)
+	}
+	if err != nil {
+		return fmt.Errorf("write the recording: %w", errors.Join(err, ignoreMissing(os.Remove(f.Name()))))
+	}
+	return nil
+}
+
+// publish gives a file its name unless another has it. A link says so by itself; where the file system knows
+// no links, the name is looked at before.
+func publish(from, to string) error {
+	err := os.Link(from, to)
+	switch {
+	case err == nil:
+		return os.Remove(from)
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("%s came up meanwhile; name another file", to)
+	}
+	if _, statErr := os.Lstat(to); statErr == nil {
+		return fmt.Errorf("%s came up meanwhile; name another file", to)
+	}
+	return os.Rename(from, to)
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
