@@ -67,7 +67,7 @@ func part(of, whole gpu.Bytes) string {
 
 func percent(o gpu.Opt[gpu.Ratio]) string {
 	if v, ok := o.Get(); ok {
-		return fmt.Sprintf("%.0f %%", float64(v)*100)
+		return fmt.Sprintf("%.0f\u00a0%%", float64(v)*100)
 	}
 	return absent
 }
