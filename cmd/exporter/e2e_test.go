@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
@@ -60,6 +61,7 @@ type machine struct {
 	trees    standin.Trees
 	kubelet  *standin.Kubelet
 	socket   string
+	kmsg     string // empty: none
 	exporter *process
 }
 
@@ -130,7 +132,7 @@ func (p *process) said() string {
 func (m *machine) start(flags ...string) *process {
 	m.t.Helper()
 	args := []string{"--node-name=test-node", "--nvml.library=" + m.library, "--kubelet.socket=" + m.socket, "--path.sysfs=" + m.trees.Sysfs,
-		"--path.procfs=" + m.trees.Procfs, "--path.pod-logs=" + m.trees.PodLogs, "--path.container-logs=" + m.trees.ContainerLogs, "--path.kmsg=",
+		"--path.procfs=" + m.trees.Procfs, "--path.pod-logs=" + m.trees.PodLogs, "--path.container-logs=" + m.trees.ContainerLogs, "--path.kmsg=" + m.kmsg,
 		"--lane.fast=200ms", "--lane.medium=400ms", "--lane.slow=1s", "--lane.kubelet=1s", "--call-deadline=1s"}
 	m.exporter = launch(m.t, m.env, append(args, flags...)...)
 	return m.exporter
@@ -626,4 +628,68 @@ func TestMemorySlicesBecomeShares(t *testing.T) {
 		}
 		return all(err, grantErr)
 	})
+}
+
+// An XID that arrives by NVML and by the kernel log is one; one that NVML never tells is counted from the log;
+// what the log held before the start only tells when the code was last seen.
+func TestXIDsOfBothSources(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoCards+"at 3s card 0 xid 79\n", twoPods)
+	m.kmsg = filepath.Join(m.dir, "kmsg")
+	line := func(sequence int, text string) string {
+		var ts syscall.Timespec
+		const monotonic = 1 // CLOCK_MONOTONIC, by which the kernel stamps its lines
+		syscall.Syscall(syscall.SYS_CLOCK_GETTIME, monotonic, uintptr(unsafe.Pointer(&ts)), 0)
+		return fmt.Sprintf("4,%d,%d,-;%s\n", sequence, ts.Nano()/1000, text)
+	}
+	if err := os.WriteFile(m.kmsg, []byte(line(1, "NVRM: Xid (PCI:0000:2a:00): 94, pid=1, Contained ECC error")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := m.start()
+	p.until(t, "the old line is a moment and no event", func(s series) error {
+		_, last := s.one("gpu_xid_last_timestamp_seconds", cardB, `xid="94"`)
+		for _, v := range s.match("gpu_xid_events_total", `xid="94"`) {
+			if v != 0 {
+				return fmt.Errorf("counted %v times", v)
+			}
+		}
+		return all(bothUp(s), last)
+	})
+	p.until(t, "NVML tells", func(s series) error { return s.is(1, "gpu_xid_events_total", cardA, `xid="79"`) })
+	log, err := os.OpenFile(m.kmsg, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	fmt.Fprint(log, line(2, "NVRM: Xid (PCI:0000:18:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."), line(3, "NVRM: Xid (PCI:0000:2a:00): 119, pid=9, Timeout waiting for RPC from GSP!"))
+	p.until(t, "the log tells another", func(s series) error {
+		return all(s.is(1, "gpu_xid_events_total", cardB, `xid="119"`), s.is(1, "gpu_xid_events_total", cardA, `xid="79"`), s.is(1, "gpu_exporter_source_up", `source="kmsg"`))
+	})
+}
+
+// A change of the MIG mode waits until nobody holds the driver: the exporter lets go of it, says so, and
+// comes back.
+func TestMIGChangeIsNotBlocked(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoCards+"at 3s card 1 mig pending on\nat 8s card 1 mig pending off\n", twoPods)
+	p := m.start()
+	p.until(t, "both are up", bothUp)
+	p.until(t, "NVML is let go", func(s series) error {
+		if n := m.control.Sessions(); n != 0 {
+			return fmt.Errorf("%d sessions are open", n)
+		}
+		// A pause is no fault of a card.
+		return all(s.is(1, "gpu_exporter_paused", `reason="mig_change"`), s.is(0, "gpu_node_devices", `state="failed"`), s.is(0, "gpu_node_devices", `state="missing"`))
+	})
+	for end := time.Now().Add(45 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		s, err := p.scrape()
+		if err == nil {
+			if err = all(bothUp(s), s.is(0, "gpu_exporter_paused", `reason="mig_change"`), s.is(1, "gpu_exporter_source_up", `source="nvml"`)); err == nil {
+				return
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it did not come back: %v", err)
+		}
+	}
 }
