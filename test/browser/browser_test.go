@@ -205,15 +205,18 @@ func TestPageRefreshesItself(t *testing.T) {
 	}
 }
 
-func TestHostileNamesStayText(t *testing.T) {
+// boards is a folder of one's own with the scenarios and their boards, for a scenario to include.
+func boards(t *testing.T) string {
+	t.Helper()
 	dir := t.TempDir()
-	root, err := filepath.Abs(filepath.Join("..", "..", "testdata", "scenarios"))
-	if err != nil {
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios"))); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.CopyFS(dir, os.DirFS(root)); err != nil {
-		t.Fatal(err)
-	}
+	return dir
+}
+
+func TestHostileNamesStayText(t *testing.T) {
+	dir := boards(t)
 	const evil = `<script>document.title='owned'</script><img src=x onerror=alert(1)>`
 	scenario := filepath.Join(dir, "hostile.scenario")
 	text := "scenario 1\ntitle \"hostile\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580\"\ncard 0 board=h100 uuid=GPU-aaaaaaaa-0000-4000-8000-000000000000 pci=0000:18:00.0 minor=0\n  Name = \"" + evil + "\"\n"
@@ -242,15 +245,8 @@ func TestHostileNamesStayText(t *testing.T) {
 }
 
 func TestPageWithFaults(t *testing.T) {
-	dir := t.TempDir()
-	root, err := filepath.Abs(filepath.Join("..", "..", "testdata", "scenarios"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(dir, os.DirFS(root)); err != nil {
-		t.Fatal(err)
-	}
-	demo, err := os.ReadFile(filepath.Join(root, "demo.scenario"))
+	dir := boards(t)
+	demo, err := os.ReadFile(filepath.Join(dir, "demo.scenario"))
 	if err != nil {
 		t.Fatal(err)
 	}
