@@ -15,6 +15,10 @@ type answer struct {
 	pods  int // listed, with cards or without
 	units []unit
 	blind []blind
+	// held are the ids of each container and resource of cards, for comparison with the kubelet's checkpoint.
+	held []holderKey
+	// order are the containers of every listed pod.
+	order map[podKey][]string
 	// allocated counts the distinct ids per resource.
 	allocated map[string]int
 	// uncertain are the resources of which every id may be a network card's.
@@ -42,10 +46,22 @@ type unitKey struct {
 
 // blind counts the ids of one container and resource that are not believed.
 type blind struct {
+	holderKey
+	devices int
+	// row is the scheme that wrote them; nil where none or several did.
+	row *scheme
+	// since is when they were first seen; absent for what was there before.
+	since gpu.Opt[time.Time]
+}
+
+// holderKey names what one container holds of one resource, from answer to answer.
+type holderKey struct {
 	container gpu.Container
 	resource  string
-	devices   int
+	ids       idSet
 }
+
+func (k holderKey) pod() podKey { return podKey{k.container.Namespace, k.container.Pod} }
 
 // Unrecognised is one kind of device id that is held and not believed. For people.
 type Unrecognised struct {
@@ -67,7 +83,7 @@ func (a *answer) holdsNothing() bool { return len(a.units) == 0 && len(a.blind) 
 
 // readAnswer reads a List. It uses the listing up.
 func readAnswer(list *listing) *answer {
-	a := &answer{pods: list.pods, allocated: map[string]int{}, uncertain: map[string]bool{}}
+	a := &answer{pods: list.pods, order: list.order, allocated: map[string]int{}, uncertain: map[string]bool{}}
 	r := reader{answer: a, all: map[string]*haul{}, certain: map[string]bool{}, strange: map[Unrecognised]int{}}
 	for name, c := range list.containers {
 		for _, h := range c.hauls {
@@ -92,6 +108,7 @@ func (r *reader) plugin(name gpu.Container, h *haul) {
 	resource := h.lens.resource
 	hidden := 0
 	counted := false
+	var rows []*scheme // of the hidden
 	for _, id := range h.ids {
 		read := h.lens.read(id)
 		switch read.verdict {
@@ -102,6 +119,7 @@ func (r *reader) plugin(name gpu.Container, h *haul) {
 			r.certain[resource] = r.certain[resource] || !read.ref.perhapsForeign
 		default:
 			hidden++
+			rows = append(rows, read.row)
 			r.certain[resource] = true
 			r.note(resource, id, read, 1)
 		}
@@ -111,14 +129,22 @@ func (r *reader) plugin(name gpu.Container, h *haul) {
 		hidden += n
 		r.certain[resource], counted = true, true
 		read, _ := h.lens.fixed()
+		rows = append(rows, read.row)
 		r.note(resource, h.example, read, n)
 	}
+	if !counted {
+		return
+	}
+	key := holderKey{name, resource, h.set()}
+	r.answer.held = append(r.answer.held, key)
 	if hidden > 0 {
-		r.answer.blind = append(r.answer.blind, blind{name, resource, hidden})
+		b := blind{holderKey: key, devices: hidden, row: rows[0]}
+		if len(slices.Compact(rows)) > 1 || hidden < key.ids.count {
+			b.row = nil // what the plugin answered speaks of all ids together
+		}
+		r.answer.blind = append(r.answer.blind, b)
 	}
-	if counted {
-		r.count(resource).merge(h)
-	}
+	r.count(resource).merge(h)
 }
 
 func (r *reader) count(resource string) *haul {
@@ -148,7 +174,7 @@ func (r *reader) claims(g grammar, name gpu.Container, devices []device) {
 		all.ids = append(all.ids, d.name)
 	}
 	for driver, n := range hidden {
-		r.answer.blind = append(r.answer.blind, blind{name, driver, n})
+		r.answer.blind = append(r.answer.blind, blind{holderKey: holderKey{container: name, resource: driver}, devices: n})
 	}
 }
 
@@ -170,6 +196,9 @@ func (r *reader) finish() {
 		a.uncertain[resource] = !r.certain[resource]
 	}
 	slices.SortFunc(a.units, func(x, y unit) int { return x.compare(y.unitKey) })
+	slices.SortFunc(a.held, func(x, y holderKey) int {
+		return cmp.Or(x.container.Compare(y.container), cmp.Compare(x.resource, y.resource))
+	})
 	slices.SortFunc(a.blind, func(x, y blind) int {
 		return cmp.Or(x.container.Compare(y.container), cmp.Compare(x.resource, y.resource))
 	})

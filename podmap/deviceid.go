@@ -26,6 +26,9 @@ const (
 	byAll                    // every card: the one device that stands for all of them
 	bySole                   // the only card of a machine that has but one
 	byDetached               // a card that was given away to a virtual machine: no card of NVML's
+	byIndex                  // card by NVML index, in minor
+	byMIGIndex               // MIG device by NVML index of the card, in minor, and its own there, in ci
+	byNumber                 // card by a number of which it is not known whether it is an index or a minor
 )
 
 // ref is what one device id says. The zero ref names nothing.

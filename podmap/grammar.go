@@ -28,6 +28,9 @@ type scheme struct {
 	// truth tells a person where the card of a holding stands written when the id does not say. It is where
 	// a lying scheme can be resolved from.
 	truth string
+	// allocated reads a claim's card from what the plugin gave the container, annotated from the annotations of
+	// the pod. False means that it is not told there. Either may be nil.
+	allocated, annotated func(*claim) ([]grant, bool)
 }
 
 // reading is what the table says about one id.
@@ -36,6 +39,7 @@ type reading struct {
 	scheme  string // empty: no row knows the id
 	truth   string
 	ref     ref
+	row     *scheme // nil: no row knows the id
 }
 
 // lens is the part of the table that speaks for one resource name.
@@ -53,12 +57,14 @@ func (l *lens) fixed() (reading, bool) {
 		return reading{}, false
 	}
 	s := &l.rows[0]
-	return reading{verdict: s.verdict, scheme: s.name, truth: s.truth}, true
+	return reading{verdict: s.verdict, scheme: s.name, truth: s.truth, row: s}, true
 }
 
 // grammar is the table, with the resources that the operator named as honest.
 type grammar struct {
 	honest []string
+	// seed is by what ids are hashed; the zero one is replaced for every answer.
+	seed maphash.Seed
 }
 
 // lens picks the rows for a resource of a device plugin.
@@ -98,13 +104,13 @@ func (l lens) read(id string) reading {
 	for i := range l.rows {
 		s := &l.rows[i]
 		if s.read == nil {
-			return reading{verdict: s.verdict, scheme: s.name, truth: s.truth}
+			return reading{verdict: s.verdict, scheme: s.name, truth: s.truth, row: s}
 		}
 		if len(id) > maxIDLength {
 			continue
 		}
 		if r, ok := s.read(l.resource, id); ok {
-			return reading{verdict: s.verdict, scheme: s.name, truth: s.truth, ref: r}
+			return reading{verdict: s.verdict, scheme: s.name, truth: s.truth, ref: r, row: s}
 		}
 	}
 	switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -20,6 +21,10 @@ const (
 	DefaultTimeout    = 5 * time.Second
 	DefaultMaxAge     = 5 * time.Minute
 	DefaultMaxMessage = 64 << 20
+
+	// The usual paths of what is read only if it is named.
+	DefaultCheckpoint    = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+	DefaultDRACheckpoint = "/var/lib/kubelet/plugins/gpu.nvidia.com/checkpoint.json"
 )
 
 // lister asks the kubelet. Each method makes one call, within the deadline of its context, and fills what
@@ -46,6 +51,18 @@ type Options struct {
 	// HonestResources are resource names, besides those of the table, whose device ids always name the
 	// real card.
 	HonestResources []string
+	// Checkpoint is the path of the kubelet's device checkpoint, DefaultCheckpoint on most nodes; empty: it is not
+	// read. It tells the UIDs of pods, and the cards of schemes whose device ids do not. It takes user 0 and its
+	// folder mounted read-only. Like the two below, it only adds to what the socket lists.
+	Checkpoint string
+	// Dev is the folder with the host's device nodes, in which links of one scheme are followed; "/dev" by default.
+	Dev string
+	// API are the pods of this node at the API server, watched while Run runs; nil: they are not. It tells the cards
+	// of schemes that write them into annotations, and the UIDs, labels and owners of pods.
+	API *APIOptions
+	// DRACheckpoint is the path of the checkpoint of NVIDIA's DRA driver, DefaultDRACheckpoint on most nodes; empty:
+	// it is not read. It tells MIG devices that the driver makes, shares of claims and administrators' claims.
+	DRACheckpoint string
 	// Logger gets changes of health and unknown ids, each once. The default discards.
 	Logger *slog.Logger
 	// Clock is the time; time.Now by default.
@@ -60,8 +77,10 @@ type Map struct {
 	grammar grammar
 	lister  lister // nil: not configured
 	log     *slog.Logger
+	watch   *podWatch // nil: not configured
 
 	polling sync.Mutex // held through a Poll: one at a time
+	files   files      // guarded by polling
 
 	mu    sync.Mutex // guards what follows
 	state state
@@ -82,12 +101,15 @@ type state struct {
 	// complaint is the last problem of the second call, which does not make the source fail.
 	complaint string
 	logged    map[Unrecognised]bool
+	// checkpoint and dra are the health of the files.
+	checkpoint, dra health
 }
 
 // cache is the last resolution: it is good as long as neither argument changes.
 type cache struct {
 	record    *record
 	inventory *gpu.Inventory
+	pods      *podTable
 	holdings  gpu.Holdings
 }
 
@@ -113,7 +135,15 @@ func newMap(o Options, l lister) *Map {
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
 	}
-	m := &Map{options: o, grammar: grammar{honest: slices.Clone(o.HonestResources)}, lister: l, log: o.Logger}
+	m := &Map{options: o, grammar: grammar{honest: slices.Clone(o.HonestResources), seed: maphash.MakeSeed()}, lister: l, log: o.Logger}
+	if o.Dev == "" {
+		m.options.Dev = "/dev"
+	}
+	if o.API != nil {
+		api := *o.API
+		api.MaxAge = positive(api.MaxAge, o.MaxAge)
+		m.watch = newPodWatch(api, o.Clock, o.Jitter, o.Logger)
+	}
 	m.state.logged = map[Unrecognised]bool{}
 	return m
 }
@@ -130,6 +160,11 @@ func (m *Map) Run(ctx context.Context) error {
 	defer m.Close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	if m.watch != nil && m.lister != nil {
+		var watching sync.WaitGroup
+		defer watching.Wait()
+		watching.Go(func() { m.watch.run(ctx) })
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -206,6 +241,8 @@ func (m *Map) Poll(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	// The files are read after the list: what is listed was written before it was handed out.
+	m.read(answer)
 	m.believe(began, answer, capacity, err)
 	return nil
 }
@@ -273,7 +310,7 @@ func (m *Map) believe(began time.Time, a *answer, list *allocatable, err error) 
 	m.succeeded(began)
 	s := &m.state
 	s.doubted = false
-	next := &record{answer: a}
+	next := m.evidence(a, s.record)
 	var before *answer
 	if s.record != nil {
 		before, next.capacity, next.resources = s.record.answer, s.record.capacity, s.record.resources
@@ -293,7 +330,10 @@ func (m *Map) believe(began time.Time, a *answer, list *allocatable, err error) 
 	next.resources = remember(next.resources, a)
 	date(a, before, s.success)
 	s.record, s.at = next, m.options.Clock()
-	for _, u := range a.strange {
+	if m.watch != nil && !m.watch.asked() {
+		return // it may tell all of them in a moment
+	}
+	for _, u := range m.unexplained() {
 		u.Devices = 0
 		if !s.logged[u] && len(s.logged) < strangest {
 			s.logged[u] = true
@@ -331,6 +371,18 @@ func date(a, before *answer, now gpu.Opt[time.Time]) {
 			u.since = now
 		}
 	}
+	hidden := make(map[holderKey]gpu.Opt[time.Time], len(before.blind))
+	for _, b := range before.blind {
+		hidden[b.holderKey] = b.since
+	}
+	for i := range a.blind {
+		b := &a.blind[i]
+		if began, ok := hidden[b.holderKey]; ok {
+			b.since = began
+		} else {
+			b.since = now
+		}
+	}
 }
 
 // Holdings resolves the last believed answer against the cards of inv, which must not change afterwards;
@@ -340,20 +392,21 @@ func (m *Map) Holdings(inv *gpu.Inventory) gpu.Holdings {
 	if m.lister == nil {
 		return gpu.Holdings{}
 	}
+	pods := m.watched()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := &m.state
 	age := max(m.options.Clock().Sub(s.at), 0)
 	var h gpu.Holdings
 	if s.record != nil && age <= m.options.MaxAge {
-		if m.cache.record != s.record || m.cache.inventory != inv {
-			m.cache = cache{record: s.record, inventory: inv, holdings: s.record.resolve(inv)}
+		if m.cache.record != s.record || m.cache.inventory != inv || m.cache.pods != pods {
+			m.cache = cache{record: s.record, inventory: inv, pods: pods, holdings: s.record.resolve(inv, pods)}
 		}
 		h = m.cache.holdings
 		h.Known = true
 	}
 	h.Configured = true
-	h.Sources = []gpu.Source{m.source(age)}
+	h.Sources = m.sources(age)
 	h.Lanes = []gpu.LaneHealth{{Lane: gpu.LaneKubelet, Interval: m.options.Interval, Duration: s.duration}}
 	return h
 }
@@ -386,5 +439,24 @@ func (m *Map) Unrecognised() []Unrecognised {
 	if m.state.record == nil {
 		return nil
 	}
-	return slices.Clone(m.state.record.answer.strange)
+	return m.unexplained()
+}
+
+// unexplained lists the kinds of ids of which no source tells the card. The caller holds mu.
+func (m *Map) unexplained() []Unrecognised {
+	r := m.state.record
+	dark := map[string]bool{} // resources with a claim of which nothing is told
+	for i, c := range r.claims(m.watched()) {
+		b := &r.answer.blind[i]
+		if _, ok := c.tell(b.row); !ok {
+			dark[b.resource] = true
+		}
+	}
+	var out []Unrecognised
+	for _, u := range r.answer.strange {
+		if dark[u.Resource] {
+			out = append(out, u)
+		}
+	}
+	return out
 }

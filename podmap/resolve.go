@@ -17,6 +17,12 @@ type record struct {
 	capacity capacity
 	// resources are the names of cards that were ever seen held: their counts go on at 0.
 	resources []string
+	// matched are the entries of the kubelet's checkpoint that belong to what is held, and uids the pods' UIDs
+	// from there. Both are nil without a checkpoint.
+	matched map[holderKey]*allotment
+	uids    map[podKey]string
+	// prepared are the claims that the DRA driver has prepared; nil without its checkpoint.
+	prepared *preparedClaims
 }
 
 // target is a card or MIG instance that an id names. Part is the id's part of the instance, else of the
@@ -85,8 +91,52 @@ func locate(inv *gpu.Inventory, r ref) (targets []target, elsewhere bool) {
 		return nil, false
 	case byDetached:
 		return nil, true
+	case byIndex:
+		if card, ok := byNVMLIndex(inv, r.minor); ok {
+			return whole(card), false
+		}
+		return nil, false
+	case byMIGIndex:
+		if card, ok := byNVMLIndex(inv, r.minor); ok {
+			return migByIndex(card, r.ci), false
+		}
+		return nil, false
+	case byNumber:
+		card, ok := byNVMLIndex(inv, r.minor)
+		if same, known := inv.ByMinor(r.minor); ok && known && same == card {
+			return whole(card), false
+		}
+		return nil, false
 	}
 	return nil, false
+}
+
+// byNVMLIndex returns the card that NVML numbers so. An index that two cards claim is none's.
+func byNVMLIndex(inv *gpu.Inventory, index int) (card *gpu.InventoryCard, ok bool) {
+	for i := range inv.Cards {
+		if inv.Cards[i].Index != index {
+			continue
+		}
+		if card != nil {
+			return nil, false
+		}
+		card = &inv.Cards[i]
+	}
+	return card, card != nil
+}
+
+// migByIndex returns the MIG device that NVML numbers so on its card.
+func migByIndex(card *gpu.InventoryCard, index int) []target {
+	for i := range card.Instances {
+		in := &card.Instances[i]
+		for _, ci := range in.Compute {
+			if ci.Index == index {
+				return instance(card, func(other *gpu.Instance) bool { return other == in },
+					func(other gpu.ComputeInstance) bool { return other.UUID == ci.UUID })
+			}
+		}
+	}
+	return nil
 }
 
 // placed reports whether a GPU instance has the profile and the place that the ref names.
@@ -198,6 +248,12 @@ func (r *record) share(c crowd, u *unit, t target) (part gpu.Opt[float64], grant
 	holders := c.holders[[2]string{u.resource, u.id}]
 	p := t.part / float64(holders)
 	shared = holders > 1 || u.ref.replica
+	if c := r.prepared.claim(u); c != nil && u.part && t.instance == "" {
+		size, sized := t.memory.Get()
+		if b, ok := c.memory[u.device]; ok && sized && size > 0 {
+			return gpu.Some(min(float64(b)/float64(size), 1) / float64(holders)), gpu.Some(b / gpu.Bytes(holders)), true
+		}
+	}
 	if u.device != "" && (u.part || len(c.claims[[2]string{u.resource, u.device}]) > 1) {
 		return gpu.None[float64](), granted, true
 	}
@@ -249,12 +305,16 @@ type stake struct {
 	known   bool // every unit's part
 	dated   bool // every unit's beginning
 	granted gpu.Bytes
+	compute float64
+	// told tells that all of it comes from grants: what a scheme says that may hand out more than there is.
+	told bool
 }
 
 // resolve names the cards. It is a pure function of its arguments.
-func (r *record) resolve(inv *gpu.Inventory) gpu.Holdings {
+func (r *record) resolve(inv *gpu.Inventory, pods *podTable) gpu.Holdings {
 	h := gpu.Holdings{}
-	crowd := countCrowd(r.answer.units)
+	units := r.holding()
+	crowd := countCrowd(units)
 	held := map[place]*stake{}
 	type owner struct {
 		container gpu.Container
@@ -262,9 +322,10 @@ func (r *record) resolve(inv *gpu.Inventory) gpu.Holdings {
 	}
 	lost := map[owner]int{}
 	cards := map[string]bool{} // uncertain resources that turned out to hold a card
-	for i := range r.answer.units {
-		u := &r.answer.units[i]
-		targets, elsewhere := locate(inv, u.ref)
+	reserved := r.reservations(pods)
+	for i := range units {
+		u := &units[i]
+		targets, elsewhere, source := r.locate(inv, u)
 		if len(targets) == 0 {
 			if !u.ref.perhapsForeign {
 				lost[owner{u.container, u.resource}]++
@@ -273,16 +334,44 @@ func (r *record) resolve(inv *gpu.Inventory) gpu.Holdings {
 			continue
 		}
 		cards[u.resource] = true
+		members := reserved[podKey{u.container.Namespace, u.container.Pod}]
 		for _, t := range targets {
-			r.hold(held, crowd, u, t)
+			if len(members) == 0 {
+				r.hold(held, crowd, u, t, source)
+			}
+			for _, m := range members {
+				grantTo(held, m.container, u.resource, SourceAnnotation, m.since, &m.grant, t, m.among)
+			}
 		}
 	}
-	for _, b := range r.answer.blind {
-		lost[owner{b.container, b.resource}] += b.devices
-		h.Untruthful = true
+	lose := func(c gpu.Container, resource string, devices int, elsewhere bool) {
+		lost[owner{c, resource}] += devices
+		h.Untruthful = h.Untruthful || !elsewhere
 	}
+	for i, c := range r.claims(pods) {
+		b := &r.answer.blind[i]
+		told, ok := c.tell(b.row)
+		if !ok {
+			lose(b.container, b.resource, b.devices, false)
+			continue
+		}
+		if missing, elsewhere := settle(inv, told.grants, func(g *grant, t target) {
+			grantTo(held, b.container, b.resource, told.source, b.since, g, t, 1)
+		}); missing > 0 {
+			lose(b.container, b.resource, max(1, b.devices*missing/len(told.grants)), elsewhere)
+		}
+	}
+	for _, q := range r.quiet(pods) {
+		if missing, elsewhere := settle(inv, q.grants, func(g *grant, t target) {
+			grantTo(held, q.container, q.resource, SourceAnnotation, q.since, g, t, q.among)
+		}); missing > 0 {
+			lose(q.container, q.resource, missing, elsewhere)
+		}
+	}
+	r.limit(held)
+	fit(held)
 
-	pods := map[gpu.PodRef]bool{}
+	owners := map[gpu.PodRef]bool{}
 	for _, s := range held {
 		if s.known {
 			s.Share = gpu.Some(gpu.Ratio(min(s.part, 1)))
@@ -290,12 +379,15 @@ func (r *record) resolve(inv *gpu.Inventory) gpu.Holdings {
 		if s.granted > 0 {
 			s.GrantedMemory = gpu.Some(s.granted)
 		}
+		if s.compute > 0 {
+			s.GrantedCompute = gpu.Some(gpu.Ratio(min(s.compute, 1)))
+		}
 		h.List = append(h.List, s.Holding)
-		pods[gpu.PodRef{Namespace: s.Container.Namespace, Pod: s.Container.Pod}] = true
+		owners[r.podRef(pods, s.Container)] = true
 	}
 	for o, n := range lost {
 		h.Unresolved = append(h.Unresolved, gpu.Unresolved{Container: o.container, Resource: o.resource, Devices: n})
-		pods[gpu.PodRef{Namespace: o.container.Namespace, Pod: o.container.Pod}] = true
+		owners[r.podRef(pods, o.container)] = true
 	}
 	slices.SortFunc(h.List, func(a, b gpu.Holding) int {
 		return cmp.Or(a.Container.Compare(b.Container), cmp.Compare(a.Resource, b.Resource),
@@ -304,20 +396,20 @@ func (r *record) resolve(inv *gpu.Inventory) gpu.Holdings {
 	slices.SortFunc(h.Unresolved, func(a, b gpu.Unresolved) int {
 		return cmp.Or(a.Container.Compare(b.Container), cmp.Compare(a.Resource, b.Resource))
 	})
-	h.Pods = slices.SortedFunc(maps.Keys(pods), func(a, b gpu.PodRef) int {
+	h.Pods = slices.SortedFunc(maps.Keys(owners), func(a, b gpu.PodRef) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod))
 	})
 	h.Resources = r.count(cards)
 	return h
 }
 
-func (r *record) hold(held map[place]*stake, c crowd, u *unit, t target) {
+func (r *record) hold(held map[place]*stake, c crowd, u *unit, t target, source string) {
 	part, granted, shared := r.share(c, u, t)
 	key := place{u.container, u.resource, t.card, t.instance}
 	s := held[key]
 	if s == nil {
 		s = &stake{known: true, dated: true, Holding: gpu.Holding{Container: u.container, Resource: u.resource,
-			Card: t.card, Instance: t.instance, Source: gpu.SourcePodResources}}
+			Card: t.card, Instance: t.instance, Source: source}}
 		held[key] = s
 	}
 	if p, ok := part.Get(); ok {
@@ -327,13 +419,122 @@ func (r *record) hold(held map[place]*stake, c crowd, u *unit, t target) {
 	}
 	s.granted += granted.Or(0)
 	s.Shared = s.Shared || shared
-	// The holding began with its oldest unit, and one of unknown age leaves it unknown.
-	since, ok := u.since.Get()
+	s.told = false
+	s.began(u.since)
+}
+
+// began dates a holding: it began with its oldest unit, and one of unknown age leaves it unknown.
+func (s *stake) began(at gpu.Opt[time.Time]) {
+	since, ok := at.Get()
 	switch before, known := s.Since.Get(); {
 	case !ok || !s.dated:
 		s.dated, s.Since = false, gpu.None[time.Time]()
 	case !known || since.Before(before):
-		s.Since = u.since
+		s.Since = at
+	}
+}
+
+// podRef names the pod of a container, with its UID where a source tells and no other contradicts.
+func (r *record) podRef(pods *podTable, c gpu.Container) gpu.PodRef {
+	key := podKey{c.Namespace, c.Pod}
+	ref := gpu.PodRef{Namespace: c.Namespace, Pod: c.Pod, UID: r.uids[key]}
+	if p := pods.get(key); p != nil && p.uid != "" {
+		switch ref.UID {
+		case "", p.uid:
+			ref.UID = p.uid
+		default:
+			ref.UID = ""
+		}
+	}
+	return ref
+}
+
+// settle finds the targets of grants and hands each to give. It counts the grants whose card is not here;
+// elsewhere tells that they lie on no card of this node.
+func settle(inv *gpu.Inventory, grants []grant, give func(*grant, target)) (missing int, elsewhere bool) {
+	elsewhere = true
+	for i := range grants {
+		grants[i].sharePool(inv)
+		targets, away := locate(inv, grants[i].ref)
+		if len(targets) == 0 {
+			missing++
+			elsewhere = elsewhere && away
+		}
+		for _, t := range targets {
+			give(&grants[i], t)
+		}
+	}
+	return missing, elsewhere
+}
+
+// nearlyWhole is a share that leaves nothing for another: schemes round the memory of a card.
+const nearlyWhole = 0.99
+
+// grantTo adds a grant to what a container holds; among is how many containers have it together.
+func grantTo(held map[place]*stake, c gpu.Container, resource, source string, since gpu.Opt[time.Time], g *grant, t target, among int) {
+	key := place{c, resource, t.card, t.instance}
+	s := held[key]
+	if s == nil {
+		s = &stake{known: true, dated: true, told: true, Holding: gpu.Holding{Container: c, Resource: resource,
+			Card: t.card, Instance: t.instance, Source: source}}
+		held[key] = s
+	}
+	share, granted := g.share(t)
+	if p, ok := share.Get(); ok {
+		s.part += p / float64(among)
+	} else {
+		s.known = false
+	}
+	s.granted += granted.Or(0) / gpu.Bytes(among)
+	s.compute += g.compute.Or(0) / float64(among)
+	s.Shared = s.Shared || among > 1 || !g.whole && share.Or(0) < nearlyWhole
+	s.began(since)
+}
+
+// limit adds to what is held by honest ids the limits that the plugin gave the container, where it has one card
+// by them.
+func (r *record) limit(held map[place]*stake) {
+	type owner struct {
+		container gpu.Container
+		resource  string
+	}
+	cards := map[owner][]*stake{}
+	for key, s := range held {
+		if !s.told {
+			cards[owner{key.container, key.resource}] = append(cards[owner{key.container, key.resource}], s)
+		}
+	}
+	for h, entry := range r.matched {
+		stakes := cards[owner{h.container, h.resource}]
+		if len(stakes) != 1 {
+			continue
+		}
+		memory, compute := entry.mpsLimits()
+		if stakes[0].granted == 0 {
+			stakes[0].granted = memory.Or(0)
+		}
+		stakes[0].compute = compute.Or(stakes[0].compute)
+	}
+}
+
+// fit shrinks what schemes granted where it comes to more than the card: they may promise the same memory twice,
+// and the shares of a card are parts of one card.
+func fit(held map[place]*stake) {
+	type spot struct{ card, instance gpu.UUID }
+	sure, promised := map[spot]float64{}, map[spot]float64{}
+	for key, s := range held {
+		at := spot{key.card, key.instance}
+		if s.told {
+			promised[at] += min(s.part, 1)
+		} else {
+			sure[at] += min(s.part, 1)
+		}
+	}
+	for key, s := range held {
+		at := spot{key.card, key.instance}
+		if left := max(0, 1-sure[at]); s.told && promised[at] > left {
+			s.part, s.Shared = min(s.part, 1)*left/promised[at], true
+		}
 	}
 }
 

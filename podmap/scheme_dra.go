@@ -2,13 +2,16 @@ package podmap
 
 import "strings"
 
+// draGPUDriver is the name of NVIDIA's DRA driver for cards.
+const draGPUDriver = "gpu.nvidia.com"
+
 // draGPU is NVIDIA's DRA driver for cards and MIG devices. The driver name is the resource, the device
 // name the id: gpu-<minor>, gpu-<minor>-mig-<profile>-<profile id>-<start> (from v25.12), the older
 // gpu-<minor>-mig-<profile id>-<start>-<size>, and gpu-vfio-<n> for a card that a virtual machine has.
 var draGPU = scheme{
 	name:    "nvidia dra",
 	verdict: honest,
-	owns:    named("gpu.nvidia.com"),
+	owns:    named(draGPUDriver),
 	read:    func(_, id string) (ref, bool) { return readDRA(id) },
 }
 

@@ -1,6 +1,10 @@
 package podmap
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
 
 // gke is Google's plugin: nvidia<minor>[/gi<g>][/vgpu<k>]. The number is the minor number of the device
 // node, not the NVML index: the two differ on real machines.
@@ -25,4 +29,16 @@ func readMinor(id string) (ref, bool) {
 	}
 	r.minor, ok = decimal(rest)
 	return r, ok
+}
+
+// mpsLimits are the limits of NVIDIA's MPS that GKE's plugin gives a container of one shared card:
+// CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M.
+func (a *allotment) mpsLimits() (memory gpu.Opt[gpu.Bytes], compute gpu.Opt[float64]) {
+	if text, ok := strings.CutPrefix(a.env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"], "0="); ok {
+		memory = readLimit(text)
+	}
+	if threads, ok := amount(a.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]); ok {
+		compute = percent(threads)
+	}
+	return memory, compute
 }

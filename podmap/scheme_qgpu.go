@@ -1,10 +1,11 @@
 package podmap
 
-// qgpu is Tencent's closed plugin. The form of its ids is not public, so nothing is believed.
+// qgpu is Tencent's closed plugin. Neither the form of its ids nor what it gives containers is public, so
+// nothing is believed: the card stays unknown.
 var qgpu = scheme{
 	name:    "tencent qgpu",
 	verdict: lying,
 	owns: named("tke.cloud.tencent.com/qgpu-core", "tke.cloud.tencent.com/qgpu-memory",
 		"tke.cloud.tencent.com/qgpu-core-greedy"),
-	truth: "the kubelet's device checkpoint, or the GPU objects of elasticgpu.io/v1alpha1",
+	truth: "the GPU objects of elasticgpu.io/v1alpha1, which are not read",
 }

@@ -272,6 +272,9 @@ func TestRows(t *testing.T) {
 		if s.verdict == lying && s.truth == "" {
 			t.Errorf("row %q lies and does not say where the truth is", s.name)
 		}
+		if silent := s.name == qgpu.name || s.name == draVGPUManager.name; s.verdict == lying && silent == (s.allocated != nil || s.annotated != nil) {
+			t.Errorf("row %q: a scheme that lies has its truth read, but for those of which none is public", s.name)
+		}
 		if s.verdict == honest && s.read == nil {
 			t.Errorf("row %q is believed whatever it says", s.name)
 		}
@@ -328,7 +331,7 @@ func FuzzDeviceID(f *testing.F) {
 			t.Skip(err)
 		}
 		r := record{answer: readAnswer(list), capacity: readCapacity(able, capacity{})}
-		h := r.resolve(inv)
+		h := r.resolve(inv, nil)
 		shares := map[gpu.UUID]float64{}
 		for _, held := range h.List {
 			card, ok := inv.ByUUID(held.Card)

@@ -16,7 +16,10 @@ type sieve struct {
 }
 
 func newSieve(g grammar) sieve {
-	return sieve{grammar: g, lenses: map[string]*lens{}, seed: maphash.MakeSeed()}
+	if g.seed == (maphash.Seed{}) {
+		g.seed = maphash.MakeSeed()
+	}
+	return sieve{grammar: g, lenses: map[string]*lens{}, seed: g.seed}
 }
 
 // lens returns the one lens of a resource.
@@ -76,6 +79,15 @@ func mayNameCard(id string) bool {
 	return len(id) > 0 && (id[0] == 'G' || id[0] == 'M' || id[0] == 'n')
 }
 
+// set is what the ids are compared by with those of the kubelet's checkpoint. The haul has to be tidy.
+func (h *haul) set() idSet {
+	hashes := slices.Clone(h.hashes)
+	for _, id := range h.ids {
+		hashes = append(hashes, hashID(h.lens.seed, id))
+	}
+	return newIDSet(hashes)
+}
+
 // merge adds what another haul of the same resource has.
 func (h *haul) merge(other *haul) {
 	h.ids = append(h.ids, other.ids...)
@@ -98,7 +110,12 @@ type listing struct {
 	sieve
 	pods       int // with cards or without
 	containers map[gpu.Container]*container
+	// order are the containers of every pod, in the order of the answer, with cards or without.
+	order map[podKey][]string
 }
+
+// podKey names a pod.
+type podKey struct{ namespace, name string }
 
 // container is what one container holds.
 type container struct {
@@ -113,10 +130,14 @@ type device struct {
 }
 
 func newListing(g grammar) *listing {
-	return &listing{sieve: newSieve(g), containers: map[gpu.Container]*container{}}
+	return &listing{sieve: newSieve(g), containers: map[gpu.Container]*container{}, order: map[podKey][]string{}}
 }
 
 func (l *listing) add(name gpu.Container, c *container) {
+	pod := podKey{name.Namespace, name.Pod}
+	if !slices.Contains(l.order[pod], name.Name) {
+		l.order[pod] = append(l.order[pod], name.Name)
+	}
 	into := l.containers[name]
 	if into == nil {
 		if len(c.hauls) > 0 || len(c.devices) > 0 {

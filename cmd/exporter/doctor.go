@@ -253,8 +253,10 @@ func (d *diagnosis) checkOwnership(e *exporter, v *gpu.View) {
 
 func (d *diagnosis) checkFeatures(c *config, v *gpu.View) {
 	fixes := map[string]string{
-		"processes":     "hostPID: true",
-		"process_names": fmt.Sprintf("volumes: [{name: pod-logs, hostPath: {path: %s}}, {name: container-logs, hostPath: {path: %s}}], mounted read-only", c.podLogs, c.containerLogs),
+		"processes":         "hostPID: true",
+		"device_checkpoint": "--kubelet.checkpoint=/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, its folder mounted read-only",
+		"pod_metadata":      "--kubernetes.pods, and a ClusterRole with list and watch on pods",
+		"process_names":     fmt.Sprintf("volumes: [{name: pod-logs, hostPath: {path: %s}}, {name: container-logs, hostPath: {path: %s}}], mounted read-only", c.podLogs, c.containerLogs),
 	}
 	for _, f := range v.Features {
 		if f.Name == "kernel_log" || f.Name == "ownership" {

@@ -46,8 +46,13 @@ func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter,
 		Fast: c.fast, Medium: c.medium, Slow: c.slow, Deadline: c.deadline, Clock: clock, Logger: c.logger,
 	}
 	if c.kubelet {
-		e.pods = podmap.New(podmap.Options{Socket: c.kubeletSocket, Interval: c.kubeletLane, MaxAge: c.kubeletMaxAge, HonestResources: c.honest, Logger: c.logger, Clock: clock})
-		o.Holders = e.pods
+		po := podmap.Options{Socket: c.kubeletSocket, Interval: c.kubeletLane, MaxAge: c.kubeletMaxAge, HonestResources: c.honest,
+			Checkpoint: c.checkpoint, DRACheckpoint: c.draCheckpoint, Dev: c.dev, Logger: c.logger, Clock: clock}
+		if c.annotations {
+			po.API = &podmap.APIOptions{Node: c.node, Server: c.apiServer, TokenFile: c.tokenFile, CAFile: c.caFile}
+		}
+		e.pods = podmap.New(po)
+		o.Holders = holders{e.pods, c.podLabels}
 	}
 	finder := proc.New(proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet, Clock: clock})
 	noProcesses := finder.HostPID()
@@ -67,7 +72,7 @@ func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter,
 	e.sampler = sampler.New(o)
 
 	var err error
-	e.metrics, err = collector.New(e.sampler.Latest, catalog.All())
+	e.metrics, err = collector.New(e.sampler.Latest, catalog.WithPodLabels(catalog.All(), c.podLabels))
 	return e, err
 }
 
@@ -140,6 +145,11 @@ func features(c *config, e *exporter, noProcesses error) []gpu.Feature {
 		out = append(out, feature("process_names", noProcesses != nil || !readable(c.podLogs) || !readable(c.containerLogs),
 			fmt.Sprintf("The pods of processes: the processes feature, and %s and %s mounted read-only; only names are read.", c.podLogs, c.containerLogs)))
 	}
+	if c.kubelet {
+		out = append(out,
+			feature("device_checkpoint", c.checkpoint == "", "The cards of sharing schemes whose device ids do not name them, and the UIDs of pods: --kubelet.checkpoint, and its folder mounted read-only."),
+			feature("pod_metadata", !c.annotations, "Cards that schedulers write into annotations, and owners of pods: --kubernetes.pods, and a token that may list and watch pods."))
+	}
 	kernel := "XIDs that NVML does not tell: --path.kmsg, and a privileged container, for the device cgroup refuses /dev/kmsg to others."
 	if e.kmsg != nil {
 		if s := e.kmsg.Source(); s.Message != "" {
@@ -179,6 +189,37 @@ func (s session) Scan() ([]sampler.Card, error) {
 		cards[i] = c
 	}
 	return cards, err
+}
+
+// holders adds to what pods hold what is known of the pods themselves.
+type holders struct {
+	pods   *podmap.Map
+	labels []string // to show
+}
+
+func (h holders) Holdings(inv *gpu.Inventory) gpu.Holdings {
+	out := h.pods.Holdings(inv)
+	known := h.pods.Pods()
+	if len(known) == 0 {
+		return out
+	}
+	out.Pods = slices.Clone(out.Pods)
+	for i := range out.Pods {
+		p := &out.Pods[i]
+		at, found := slices.BinarySearchFunc(known, *p, func(k podmap.Pod, p gpu.PodRef) int {
+			return cmp.Or(cmp.Compare(k.Namespace, p.Namespace), cmp.Compare(k.Name, p.Pod))
+		})
+		if !found || p.UID != "" && known[at].UID != p.UID {
+			continue // nothing is told of it, or of another of the same name
+		}
+		p.UID = known[at].UID
+		p.Meta = &gpu.PodMeta{Labels: map[string]string{}}
+		p.Meta.WorkloadType, p.Meta.Workload = known[at].Workload()
+		for _, l := range h.labels {
+			p.Meta.Labels[l] = known[at].Labels[l]
+		}
+	}
+	return out
 }
 
 type bus struct{ library *nvml.Library }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	toolkit "github.com/prometheus/exporter-toolkit/web"
 	"github.com/prometheus/exporter-toolkit/web/kingpinflag"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
 )
 
@@ -32,6 +34,14 @@ type config struct {
 	kubeletSocket string
 	kubeletMaxAge time.Duration
 	honest        []string
+	checkpoint    string
+	draCheckpoint string
+	annotations   bool
+	apiServer     string
+	tokenFile     string
+	caFile        string
+	podLabels     []string
+	dev           string
 
 	fast, medium, slow, kubeletLane time.Duration
 	deadline                        time.Duration
@@ -77,6 +87,18 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		Default("/var/lib/kubelet/pod-resources/kubelet.sock").StringVar(&c.kubeletSocket)
 	app.Flag("kubelet.max-age", "How long the last good answer of the kubelet is believed.").Default("5m").DurationVar(&c.kubeletMaxAge)
 	app.Flag("kubelet.honest-resource", "A resource, beside those known, whose device ids name the true card (repeatable).").StringsVar(&c.honest)
+
+	app.Flag("kubelet.checkpoint", "The kubelet's device checkpoint, such as /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint: it tells the cards of schemes "+
+		"whose ids do not (HAMi, Aliyun gpushare, gpu-manager, Volcano ...), and the UIDs of pods. Its folder mounted read-only. Empty: not read.").StringVar(&c.checkpoint)
+	app.Flag("kubelet.dra-checkpoint", "The checkpoint of NVIDIA's DRA driver, such as /var/lib/kubelet/plugins/gpu.nvidia.com/checkpoint.json: MIG devices made on demand, "+
+		"shares of claims. Empty: not read.").StringVar(&c.draCheckpoint)
+	app.Flag("kubernetes.pods", "Watch the metadata of this node's pods at the API server: cards that schedulers write into annotations (KAI, KubeShare, Koordinator, HAMi ...) "+
+		"and owners. Takes a token with list and watch on pods.").BoolVar(&c.annotations)
+	app.Flag("kubernetes.pod-label", "A label of pods to add to gpu_pod_info, as label_NAME (repeatable; takes --kubernetes.pods).").StringsVar(&c.podLabels)
+	app.Flag("kubernetes.api-server", "URL of the API server; else that of the cluster in which this pod runs.").StringVar(&c.apiServer)
+	app.Flag("kubernetes.token-file", "Token for the API server; else that of the pod's service account.").StringVar(&c.tokenFile)
+	app.Flag("kubernetes.ca-file", "Certificate authority of the API server; else that of the pod's service account.").StringVar(&c.caFile)
+	app.Flag("path.dev", "Where the host's /dev is mounted; links in it name the cards of one scheme.").Default("/dev").StringVar(&c.dev)
 
 	app.Flag("lane.fast", "Interval of the cheap readings: power, energy, utilisation samples.").Default("2s").DurationVar(&c.fast)
 	app.Flag("lane.medium", "Interval of processes, memory, errors, clocks.").Default("10s").DurationVar(&c.medium)
@@ -124,6 +146,19 @@ func (c *config) validate() error {
 	}
 	if c.fast > 5*time.Second {
 		return fmt.Errorf("--lane.fast is %v; the most is 5s, half of the driver's memory of samples", c.fast)
+	}
+	if (len(c.podLabels) > 0 || c.apiServer != "" || c.tokenFile != "" || c.caFile != "") && !c.annotations {
+		return errors.New("--kubernetes.pod-label, api-server, token-file and ca-file take --kubernetes.pods")
+	}
+	for i, l := range c.podLabels {
+		for _, other := range c.podLabels[:i] {
+			if catalog.PodLabel(l) == catalog.PodLabel(other) {
+				return fmt.Errorf("--kubernetes.pod-label %s and %s come to the same label, %s", other, l, catalog.PodLabel(l))
+			}
+		}
+	}
+	if !c.kubelet && (c.checkpoint != "" || c.draCheckpoint != "" || c.annotations) {
+		return errors.New("--no-kubelet contradicts --kubelet.checkpoint, --kubelet.dra-checkpoint and --kubernetes.pods: they only add to what the kubelet lists")
 	}
 	if c.maxRequests < 1 {
 		return fmt.Errorf("--web.max-requests is %d; the least is 1", c.maxRequests)

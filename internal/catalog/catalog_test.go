@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -191,5 +192,25 @@ func TestDocsAreGenerated(t *testing.T) {
 		if !strings.Contains(got, "`"+f.Name+"`") {
 			t.Errorf("%s is missing from the documentation", f.Name)
 		}
+	}
+}
+
+func TestPodLabelsAreAdded(t *testing.T) {
+	rows := catalog.WithPodLabels(catalog.All(), []string{"team", "app.kubernetes.io/name"})
+	if err := catalog.Validate(rows); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(rows, func(f catalog.Family) bool { return f.Name == "gpu_pod_info" })
+	v := &gpu.View{Node: "n", Pods: []gpu.PodRef{{Namespace: "a", Pod: "b", UID: "u", Meta: &gpu.PodMeta{WorkloadType: "Job", Workload: "w", Labels: map[string]string{"team": "red", "other": "x"}}}}}
+	var got []string
+	rows[i].Read(v, func(_ float64, labels ...string) { got = labels })
+	if want := []string{"n", "a", "b", "u", "Job", "w", "red", ""}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if want := []string{"node", "namespace", "pod", "pod_uid", "workload_type", "workload", "label_team", "label_app_kubernetes_io_name"}; !slices.Equal(rows[i].AllLabels(), want) {
+		t.Errorf("%q, want %q", rows[i].AllLabels(), want)
+	}
+	if catalog.Validate(catalog.WithPodLabels(catalog.All(), []string{"a.b", "a/b"})) == nil {
+		t.Error("two labels that come to one name passed")
 	}
 }

@@ -51,7 +51,8 @@ func ownership() Group {
 				Labels: []string{"pod_uid", "workload_type", "workload"},
 				Read: func(v *gpu.View, emit Emit) {
 					for _, p := range v.Pods {
-						emit(1, v.Node, p.Namespace, p.Pod, p.UID, "", "")
+						m := podMeta(p)
+						emit(1, v.Node, p.Namespace, p.Pod, p.UID, m.WorkloadType, m.Workload)
 					}
 				}},
 			{Name: "gpu_node_allocatable_devices", Type: Gauge, Scope: ScopeNode, Stability: Stable,
@@ -104,4 +105,41 @@ func granted(field func(*gpu.ContainerHolding) gpu.Opt[float64]) func(*gpu.View,
 			emit(sums[p], v.Node, string(p.card), indexLabel(index[p]), p.Namespace, p.Pod, p.Name)
 		}
 	}
+}
+
+// podMeta is what is known of a pod: empty texts where nothing is.
+func podMeta(p gpu.PodRef) gpu.PodMeta {
+	if p.Meta == nil {
+		return gpu.PodMeta{}
+	}
+	return *p.Meta
+}
+
+// PodLabel spells a pod's label as kube-state-metrics does: app.kubernetes.io/name becomes label_app_kubernetes_io_name.
+func PodLabel(label string) string { return "label_" + ResourceLabel(label) }
+
+// WithPodLabels returns the rows with labels of pods added to gpu_pod_info: those that somebody asked for, in
+// their order. The labels of different names must differ (see PodLabel); Validate finds it if they do not.
+func WithPodLabels(rows []Family, labels []string) []Family {
+	out := slices.Clone(rows)
+	for i := range out {
+		if out[i].Name != "gpu_pod_info" || len(labels) == 0 {
+			continue
+		}
+		out[i].Labels = slices.Clone(out[i].Labels)
+		for _, l := range labels {
+			out[i].Labels = append(out[i].Labels, PodLabel(l))
+		}
+		out[i].Read = func(v *gpu.View, emit Emit) {
+			for _, p := range v.Pods {
+				m := podMeta(p)
+				values := []string{v.Node, p.Namespace, p.Pod, p.UID, m.WorkloadType, m.Workload}
+				for _, l := range labels {
+					values = append(values, m.Labels[l])
+				}
+				emit(1, values...)
+			}
+		}
+	}
+	return out
 }

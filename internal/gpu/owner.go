@@ -66,8 +66,19 @@ type ResourceCount struct {
 	Allocated   int
 }
 
-// PodRef names a pod of this node, with its UID where a source tells.
-type PodRef struct{ Namespace, Pod, UID string }
+// PodRef names a pod of this node, with its UID where a source tells. Meta is nil where nothing more is known.
+type PodRef struct {
+	Namespace, Pod, UID string
+	Meta                *PodMeta
+}
+
+// PodMeta is what the API server tells of a pod. It is not changed once it was handed out.
+type PodMeta struct {
+	// WorkloadType and Workload are what a user made that the pod is of: "Deployment" and "web".
+	WorkloadType, Workload string
+	// Labels are the pod's labels that somebody asked for.
+	Labels map[string]string
+}
 
 // Holdings is who holds what, on one node, at one moment. It is immutable.
 type Holdings struct {

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// A scheme whose ids lie is resolved from what the plugin really gave the container, with the real binary.
+func TestCheckpointTellsTheTrueCard(t *testing.T) {
+	t.Parallel()
+	const a, b = "GPU-aaaaaaaa-0000-4000-8000-000000000000", "GPU-bbbbbbbb-0000-4000-8000-000000000000"
+	// HAMi's id says card a; the container was given card b, a quarter of its memory.
+	m := node(t, twoCards, "allocatable nvidia.com/gpu "+a+"-0 "+a+"-1 "+b+"-0 "+b+"-1\npod ml/tenant container main nvidia.com/gpu="+a+"-0\n")
+	env := func(key, value string) []byte {
+		entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), key)
+		entry = protowire.AppendString(protowire.AppendTag(entry, 2, protowire.BytesType), value)
+		return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry)
+	}
+	answer := append(env("NVIDIA_VISIBLE_DEVICES", b), env("CUDA_DEVICE_MEMORY_LIMIT_0", "20390m")...)
+	checkpoint, err := json.Marshal(map[string]any{"Data": map[string]any{"PodDeviceEntries": []any{map[string]any{
+		"PodUID": "11111111-2222-4333-8444-555555555555", "ContainerName": "main", "ResourceName": "nvidia.com/gpu",
+		"DeviceIDs": map[string][]string{"-1": {a + "-0"}}, "AllocResp": base64.StdEncoding.EncodeToString(answer)}},
+		"RegisteredDevices": map[string][]string{}}, "Checksum": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(m.dir, "kubelet_internal_checkpoint")
+	if err := os.WriteFile(path, checkpoint, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := m.start("--kubelet.checkpoint=" + path)
+	p.until(t, "the tenant holds a quarter of card b", func(s series) error {
+		share, err := s.one("gpu_container_allocation_ratio", cardB, `pod="tenant"`)
+		if err == nil && (share < 0.24 || share > 0.26) {
+			err = fmt.Errorf("a share of %v", share)
+		}
+		return all(err, s.none("gpu_container_allocation_ratio", cardA), s.none("gpu_container_unresolved_devices"), s.is(1, "gpu_exporter_source_up", `source="checkpoint"`),
+			s.is(1, "gpu_pod_info", `pod="tenant"`, `pod_uid="11111111-2222-4333-8444-555555555555"`))
+	})
+	// Without it the same ids are nobody's card.
+	other := node(t, twoCards, "allocatable nvidia.com/gpu "+a+"-0\npod ml/tenant container main nvidia.com/gpu="+a+"-0\n")
+	other.start().until(t, "unresolved", func(s series) error {
+		return all(s.none("gpu_container_allocation_ratio"), s.is(1, "gpu_container_unresolved_devices", `pod="tenant"`))
+	})
+}
+
+// A scheme of which the kubelet knows nothing is read from annotations; owners and labels come along.
+func TestAPITellsOfPods(t *testing.T) {
+	t.Parallel()
+	const b = "GPU-bbbbbbbb-0000-4000-8000-000000000000"
+	m := node(t, twoCards, twoPods+"pod team/web-5d4f6c7b8-x container main\n")
+	pod := map[string]any{"metadata": map[string]any{"name": "web-5d4f6c7b8-x", "namespace": "team", "uid": "99999999-2222-4333-8444-555555555555", "resourceVersion": "5",
+		"annotations": map[string]string{"sharedgpu/gpu_uuid": b, "sharedgpu/gpu_mem": "21378367488"}, "labels": map[string]string{"pod-template-hash": "5d4f6c7b8", "team": "red", "sharedgpu/gpu_request": "0.5"},
+		"ownerReferences": []any{map[string]any{"kind": "ReplicaSet", "name": "web-5d4f6c7b8", "controller": true, "apiVersion": "apps/v1", "uid": "u"}}}}
+	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("Authorization") != "Bearer secret":
+			http.Error(w, "who are you", http.StatusUnauthorized)
+		case r.URL.Path != "/api/v1/pods" || !strings.HasPrefix(r.URL.Query().Get("fieldSelector"), "spec.nodeName=test-node") || !strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata"):
+			t.Errorf("it asks for more than the metadata of this node's pods: %s, %s", r.URL, r.Header.Get("Accept"))
+			http.Error(w, "no", http.StatusForbidden)
+		case r.URL.Query().Get("watch") != "":
+			w.WriteHeader(http.StatusOK)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(map[string]any{"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": map[string]any{"resourceVersion": "7"}, "items": []any{pod}})
+		}
+	}))
+	t.Cleanup(api.Close)
+	ca, token := filepath.Join(m.dir, "ca.crt"), filepath.Join(m.dir, "token")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"--kubernetes.pods", "--kubernetes.api-server=" + api.URL, "--kubernetes.ca-file=" + ca, "--kubernetes.token-file=" + token, "--kubernetes.pod-label=team"}
+	p := m.start(flags...)
+	p.until(t, "the annotation names the card, the owner the workload", func(s series) error {
+		_, share := s.one("gpu_container_allocation_ratio", cardB, `pod="web-5d4f6c7b8-x"`)
+		return all(share, s.is(1, "gpu_pod_info", `pod="web-5d4f6c7b8-x"`, `workload_type="Deployment"`, `workload="web"`, `label_team="red"`), s.is(1, "gpu_exporter_source_up", `source="api"`))
+	})
+	// The token is no secret for a page or a log.
+	for _, path := range []string{"/", "/metrics"} {
+		if _, body, _ := p.get(path); strings.Contains(body, "secret") {
+			t.Errorf("%s holds the token", path)
+		}
+	}
+	if strings.Contains(p.said(), "secret") {
+		t.Error("the log holds the token")
+	}
+	// A token that is refused costs what the API tells, and nothing else.
+	if err := os.WriteFile(token, []byte("wrong\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused := node(t, twoCards, twoPods+"pod team/web-5d4f6c7b8-x container main\n")
+	refused.start(flags...).until(t, "refused, and said so", func(s series) error {
+		return all(bothUp(s), s.is(0, "gpu_exporter_source_up", `source="api"`))
+	})
+}

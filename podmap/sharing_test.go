@@ -1,0 +1,501 @@
+package podmap
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"google.golang.org/protobuf/proto"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+var update = flag.Bool("update", false, "write the generated documents")
+
+const (
+	sharingFolder = "../testdata/sharing"
+	sharingDoc    = "../docs/sharing-schemes.md"
+)
+
+// sharing is a scheme that is played back: see testdata/sharing/README.md.
+type sharing struct {
+	file, name, source string
+	about              []string
+	plain              bool
+	cases              []*sharingCase
+}
+
+type sharingCase struct {
+	name              string
+	lists, able       []string
+	entries           []checkpointEntry
+	pods              []map[string]any
+	links             map[string]string
+	dra               string
+	want              map[string][]string // by mode
+	labels, annotated map[string]string   // of the last pod
+}
+
+// checkpointEntry is an entry as the kubelet writes it.
+type checkpointEntry struct {
+	PodUID, ContainerName, ResourceName string
+	DeviceIDs                           any
+	AllocResp                           []byte
+	answer                              *deviceplugin.ContainerAllocateResponse
+}
+
+// sharingNode is the node of the fixtures.
+func sharingNode(plain bool) *gpu.Inventory {
+	inv := node()
+	for i := range inv.Cards {
+		inv.Cards[i].Memory = gpu.Some[gpu.Bytes](40 << 30)
+		if plain {
+			inv.Cards[i].Minor = gpu.Some(i)
+		}
+	}
+	return inv
+}
+
+var (
+	macros = strings.NewReplacer("{A}", cardA, "{B}", cardB, "{C}", cardC, "{D}", cardD, "{D3}", migD3, "{D7}", migD7)
+	shorts = strings.NewReplacer(cardA, "A", cardB, "B", cardC, "C", cardD, "D", migD3, "D3", migD7, "D7")
+)
+
+// expand writes out the ids of a word "resource=x*3,y".
+func expand(word string) string {
+	resource, list, ok := strings.Cut(word, "=")
+	if !ok {
+		return word
+	}
+	var out []string
+	for id := range strings.SplitSeq(list, ",") {
+		head, count, many := strings.Cut(id, "*")
+		if !many {
+			out = append(out, id)
+			continue
+		}
+		count, offset, _ := strings.Cut(count, "+")
+		n, err := strconv.Atoi(count)
+		if err != nil {
+			panic(word)
+		}
+		from, _ := strconv.Atoi(offset)
+		for i := range n {
+			out = append(out, head+strconv.Itoa(from+i))
+		}
+	}
+	return resource + "=" + strings.Join(out, ",")
+}
+
+func readSharing(t testing.TB, path string) *sharing {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s := &sharing{file: filepath.Base(path)}
+	var c *sharingCase
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		word, rest, _ := strings.Cut(strings.TrimSpace(macros.Replace(lines.Text())), " ")
+		fields := strings.Fields(rest)
+		for i := range fields {
+			if word == "list" || word == "alloc" || word == "allocatable" {
+				fields[i] = expand(fields[i])
+			}
+		}
+		key, value, _ := strings.Cut(rest, "=")
+		switch word {
+		case "":
+		case "scheme":
+			s.name = rest
+		case "source":
+			s.source = rest
+		case "about":
+			s.about = append(s.about, rest)
+		case "node":
+			s.plain = rest == "plain"
+		case "case":
+			c = &sharingCase{name: rest, links: map[string]string{}, want: map[string][]string{}}
+			s.cases = append(s.cases, c)
+		case "list":
+			c.lists = append(c.lists, strings.Join(fields, " "))
+		case "allocatable":
+			c.able = append(c.able, fields...)
+		case "alloc":
+			resource, ids, _ := strings.Cut(fields[2], "=")
+			c.entries = append(c.entries, checkpointEntry{PodUID: fields[0], ContainerName: fields[1], ResourceName: resource,
+				DeviceIDs: map[string][]string{"-1": strings.Split(ids, ",")}, answer: &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{}, Annotations: map[string]string{}}})
+			c.labels, c.annotated = nil, c.entries[len(c.entries)-1].answer.Annotations
+		case "env":
+			c.entries[len(c.entries)-1].answer.Envs[key] = value
+		case "device":
+			a := c.entries[len(c.entries)-1].answer
+			a.Devices = append(a.Devices, &deviceplugin.DeviceSpec{HostPath: rest, ContainerPath: rest, Permissions: "rw"})
+		case "cdi":
+			a := c.entries[len(c.entries)-1].answer
+			a.CdiDevices = append(a.CdiDevices, &deviceplugin.CDIDevice{Name: rest})
+		case "mount":
+			a := c.entries[len(c.entries)-1].answer
+			a.Mounts = append(a.Mounts, &deviceplugin.Mount{HostPath: "/dev/null", ContainerPath: rest})
+		case "pod":
+			c.labels, c.annotated = map[string]string{}, map[string]string{}
+			namespace, name, _ := strings.Cut(fields[0], "/")
+			c.pods = append(c.pods, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": name, "uid": fields[1],
+				"labels": c.labels, "annotations": c.annotated}})
+		case "label":
+			c.labels[key] = value
+		case "annotation":
+			c.annotated[key] = value
+		case "link":
+			c.links[fields[0]] = fields[1]
+		case "dra":
+			c.dra += rest + "\n"
+		case "want":
+			mode, line, _ := strings.Cut(rest, " ")
+			c.want[mode] = append(c.want[mode], shorts.Replace(line))
+		default:
+			t.Fatalf("%s:%d: what is %q?", path, n, word)
+		}
+	}
+	if lines.Err() != nil || s.name == "" || s.source == "" || len(s.cases) == 0 {
+		t.Fatalf("%s: %v, or it lacks a name, a source or cases", path, lines.Err())
+	}
+	return s
+}
+
+// checkpointFile renders entries as the kubelet's file.
+func checkpointFile(t testing.TB, entries []checkpointEntry) []byte {
+	t.Helper()
+	entries = slices.Clone(entries)
+	for i := range entries {
+		if entries[i].answer != nil {
+			raw, err := proto.Marshal(entries[i].answer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			entries[i].AllocResp = raw
+		}
+	}
+	out, err := json.Marshal(map[string]any{"Checksum": uint64(18446744073709551615), "Data": map[string]any{
+		"PodDeviceEntries": entries, "RegisteredDevices": map[string][]string{"nvidia.com/gpu": {cardA, cardB}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// list merges the lines of one pod into one entry, as the kubelet has it.
+func (c *sharingCase) list() *podresources.ListPodResourcesResponse {
+	all := pods(c.lists...)
+	out := &podresources.ListPodResourcesResponse{}
+	for _, p := range all.PodResources {
+		if n := len(out.PodResources); n > 0 && out.PodResources[n-1].Name == p.Name && out.PodResources[n-1].Namespace == p.Namespace {
+			out.PodResources[n-1].Containers = append(out.PodResources[n-1].Containers, p.Containers...)
+			continue
+		}
+		out.PodResources = append(out.PodResources, p)
+	}
+	return out
+}
+
+// setUp makes a Map that has the sources of a mode.
+func (c *sharingCase) setUp(t testing.TB, mode string, now *clock) (*Map, *kubelet) {
+	t.Helper()
+	dir := t.TempDir()
+	o := Options{Clock: now.time, Socket: "/run/k.sock", Dev: dir}
+	for name, to := range c.links {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if mode == "checkpoint" || mode == "both" {
+		o.Checkpoint = filepath.Join(dir, "kubelet_internal_checkpoint")
+		if err := os.WriteFile(o.Checkpoint, checkpointFile(t, c.entries), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if mode == "dra" {
+		o.DRACheckpoint = filepath.Join(dir, "checkpoint.json")
+		if err := os.WriteFile(o.DRACheckpoint, []byte(c.dra), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if mode == "annotation" || mode == "both" {
+		o.API = &APIOptions{Node: "n1"}
+	}
+	k := &kubelet{pods: c.list(), devices: ids(c.able...)}
+	m := newMap(o, k)
+	if m.watch != nil {
+		m.watch.succeeded(podTableOf(t, m.watch, c.pods))
+	}
+	return m, k
+}
+
+// podTableOf reads pods as the API server sends them.
+func podTableOf(t testing.TB, w *podWatch, pods []map[string]any) *podTable {
+	t.Helper()
+	table := &podTable{pods: map[podKey]*podMeta{}}
+	for _, p := range pods {
+		raw, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var o apiObject
+		if err := json.Unmarshal(raw, &o); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.put(table, nil, &o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return table
+}
+
+// sharingLines renders holdings as the fixtures have them.
+func sharingLines(h gpu.Holdings) []string {
+	var out []string
+	for _, x := range h.List {
+		s := fmt.Sprintf("%s/%s/%s %s %s", x.Container.Namespace, x.Container.Pod, x.Container.Name, x.Resource, x.Card)
+		if x.Instance != "" {
+			s += " " + string(x.Instance)
+		}
+		if share, ok := x.Share.Get(); ok {
+			s += fmt.Sprintf(" %.3g", float64(share))
+		} else {
+			s += " ?"
+		}
+		if x.Shared {
+			s += " shared"
+		}
+		if b, ok := x.GrantedMemory.Get(); ok {
+			s += fmt.Sprintf(" %dMiB", b>>20)
+		}
+		if c, ok := x.GrantedCompute.Get(); ok {
+			s += fmt.Sprintf(" %.3g%%", float64(c)*100)
+		}
+		out = append(out, shorts.Replace(s+" "+x.Source))
+	}
+	for _, u := range h.Unresolved {
+		out = append(out, fmt.Sprintf("%s/%s/%s %s unresolved %d", u.Container.Namespace, u.Container.Pod, u.Container.Name, u.Resource, u.Devices))
+	}
+	if out == nil {
+		out = []string{"none"}
+	}
+	return out
+}
+
+var sharingModes = []string{"socket", "checkpoint", "annotation", "both", "dra"}
+
+// wanted is what a mode has to tell.
+func (c *sharingCase) wanted(mode string) []string {
+	for _, from := range map[string][]string{"both": {"both", "checkpoint", "annotation"}}[mode] {
+		if c.want[from] != nil {
+			return c.want[from]
+		}
+	}
+	if c.want[mode] != nil {
+		return c.want[mode]
+	}
+	return c.want["socket"]
+}
+
+func allSharing(t testing.TB) []*sharing {
+	t.Helper()
+	files, err := filepath.Glob(sharingFolder + "/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no fixtures", err)
+	}
+	var out []*sharing
+	for _, file := range files {
+		out = append(out, readSharing(t, file))
+	}
+	return out
+}
+
+// TestEverySharingScheme plays every scheme back with each source alone and with both, then restarts the
+// kubelet and the containers: nobody's holding may change with that.
+func TestEverySharingScheme(t *testing.T) {
+	for _, s := range allSharing(t) {
+		t.Run(strings.TrimSuffix(s.file, ".txt"), func(t *testing.T) {
+			for _, c := range s.cases {
+				if c.want["socket"] == nil {
+					t.Errorf("%s: nothing is wanted of the socket", c.name)
+				}
+				for _, mode := range sharingModes {
+					if mode == "dra" && c.dra == "" {
+						continue
+					}
+					inv, now := sharingNode(s.plain), newClock()
+					m, k := c.setUp(t, mode, now)
+					check := func(when string) gpu.Holdings {
+						t.Helper()
+						if err := m.Poll(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+						h := m.Holdings(inv)
+						if got, want := sharingLines(h), c.wanted(mode); !slices.Equal(got, want) {
+							t.Errorf("%s, %s, %s:\n\t%s\nwant\n\t%s", c.name, mode, when, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+						}
+						sound(t, inv, c, h)
+						for _, src := range h.Sources {
+							if !src.Up || src.Errors != 0 {
+								t.Errorf("%s, %s: source %+v", c.name, mode, src)
+							}
+						}
+						return h
+					}
+					before := check("at first")
+					now.advance(time.Minute)
+					check("again")
+					// Containers that restart keep their devices; the kubelet's first answer after its own restart is empty.
+					full := k.pods
+					k.pods = &podresources.ListPodResourcesResponse{}
+					if err := m.Poll(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					k.pods = full
+					now.advance(time.Minute)
+					after := check("after a restart")
+					for i := range min(len(before.List), len(after.List)) {
+						if before.List[i] != after.List[i] {
+							t.Errorf("%s, %s: %+v became %+v", c.name, mode, before.List[i], after.List[i])
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// sound checks what is true of all holdings whatever the sources say: no card and no instance that the node
+// lacks, no pod that the kubelet does not list, and no card held more than once.
+func sound(t testing.TB, inv *gpu.Inventory, c *sharingCase, h gpu.Holdings) {
+	t.Helper()
+	listed := map[string]bool{}
+	for _, line := range c.lists {
+		listed[strings.Fields(line)[0]] = true
+	}
+	sums := map[gpu.UUID]float64{}
+	for _, x := range h.List {
+		card, ok := inv.ByUUID(x.Card)
+		if !ok {
+			t.Errorf("card %s is not there", x.Card)
+		}
+		if on, _, ok := inv.ByInstance(x.Instance); x.Instance != "" && (!ok || on != card) {
+			t.Errorf("instance %s is not on %s", x.Instance, x.Card)
+		}
+		if name := x.Container.Namespace + "/" + x.Container.Pod + "/" + x.Container.Name; !listed[name] {
+			t.Errorf("%s is not listed", name)
+		}
+		sums[x.Card+x.Instance] += float64(x.Share.Or(0))
+		if x.Share.Or(0) < 0 || x.GrantedCompute.Or(0) < 0 || x.GrantedCompute.Or(0) > 1 {
+			t.Errorf("share %v, compute %v", x.Share, x.GrantedCompute)
+		}
+	}
+	for at, sum := range sums {
+		if sum > 1+1e-9 {
+			t.Errorf("%s is held %v times", at, sum)
+		}
+	}
+}
+
+// Every row of the tables that lies, and every scheme without a plugin, is played back.
+func TestEveryRowHasAFixture(t *testing.T) {
+	text := ""
+	for _, s := range allSharing(t) {
+		for _, c := range s.cases {
+			text += strings.Join(c.lists, "\n") + "\n"
+			for _, mode := range sharingModes {
+				text += strings.Join(c.want[mode], "\n") + "\n"
+			}
+		}
+	}
+	for _, s := range pluginSchemes {
+		if s.verdict != lying {
+			continue
+		}
+		found := false
+		for _, word := range strings.Fields(text) {
+			resource, _, _ := strings.Cut(word, "=")
+			found = found || strings.Contains(resource, "/") && !strings.HasPrefix(resource, "team/") && s.owns(resource)
+		}
+		if !found {
+			t.Errorf("%s has no fixture", s.name)
+		}
+	}
+	for _, q := range quietSchemes {
+		if !strings.Contains(text, " "+q.resource+" ") {
+			t.Errorf("%s has no fixture", q.name)
+		}
+	}
+}
+
+// sharingMarkdown renders the fixtures.
+func sharingMarkdown(all []*sharing) []byte {
+	var b bytes.Buffer
+	b.WriteString(`<!-- Written by go test ./podmap -run TestSharingSchemesDocGenerated -update from testdata/sharing. Do not edit. -->
+
+# Sharing schemes
+
+Who holds which card under every scheme, by what the exporter may read:
+
+| source | what to give it | what it adds |
+|---|---|---|
+| socket | the directory of the kubelet's PodResources socket | honest schemes |
+| checkpoint | the kubelet's device checkpoint, read-only, user 0 | what a plugin really gave a container: the cards of schemes whose ids do not tell them, and the UIDs of pods |
+| annotation | list and watch on pods for this node's pods, metadata alone | what a scheduler wrote on a pod: the same cards where no checkpoint is read, and schemes of which the kubelet knows nothing |
+| dra | the DRA driver's checkpoint, read-only, user 0 | MIG devices made on demand, shares of claims, administrators' claims |
+
+Where two sources tell a card, what the container was given beats what was written on its pod. Where none does, the ids count
+as unresolved and no card is called free: a card is never guessed. Where schemes promise more of a card than there is, their shares
+are shrunk to fit; the granted amounts stay as they were written.
+
+A share is the granted memory over the card's for schemes that grant memory, the part of the time for those that grant cores alone,
+and **?** where nothing tells it. Containers that restart keep what they hold. Ordinary init containers are never listed by the kubelet.
+
+In the tables a line is NAMESPACE/POD/CONTAINER RESOURCE CARD [INSTANCE] SHARE, then **shared** where others may hold the same, the granted memory
+and part of time where they are recorded, and where it was read. Cards are called A to D, MIG devices D3 and D7.
+`)
+	for _, s := range all {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\nFormats: %s.\n\n| case | source | holds |\n|---|---|---|\n", s.name, strings.Join(s.about, " "), s.source)
+		for _, c := range s.cases {
+			name := c.name
+			for _, mode := range sharingModes {
+				if c.want[mode] == nil {
+					continue
+				}
+				fmt.Fprintf(&b, "| %s | %s | %s |\n", name, mode, strings.Join(c.want[mode], "<br>"))
+				name = ""
+			}
+		}
+	}
+	return b.Bytes()
+}
+
+func TestSharingSchemesDocGenerated(t *testing.T) {
+	want := sharingMarkdown(allSharing(t))
+	if *update {
+		if err := os.WriteFile(sharingDoc, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(sharingDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s is not what testdata/sharing says: go test ./podmap -run TestSharingSchemesDocGenerated -update", sharingDoc)
+	}
+}
