@@ -116,7 +116,8 @@ func (w *podWatch) run(ctx context.Context) {
 	version := ""
 	for ctx.Err() == nil {
 		began := w.clock()
-		next, err := version, error(nil)
+		var next string
+		var err error
 		if version == "" {
 			next, err = w.list(ctx)
 		} else {
