@@ -61,7 +61,7 @@ func run(ctx context.Context, root, out string, watch time.Duration, scrapes int
 	}
 	b.WriteString(gather)
 
-	b.WriteString("\n## The running program\n\nThrough HTTP on the loopback, uncompressed, one connection. *First* is the first scrape of a view, *next* any other; *file* is\nthe same bytes served from memory by the same kind of server.\n\n")
+	b.WriteString("\n## The running program\n\nThrough HTTP on the loopback, uncompressed, one connection. *First* is the first scrape of a view, *next* any other; *file* is\nthe same bytes served from memory by the same kind of server. The client's reading is in all three.\n\n")
 	b.WriteString("| node | series | page | first p50 / p99 | next p50 / p99 | file p50 / p99 | next / file | resident, after / peak | processor per minute | driver calls per minute | start to first scrape |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
 	lanes := ""
 	for _, n := range nodes {
@@ -75,6 +75,14 @@ func run(ctx context.Context, root, out string, watch time.Duration, scrapes int
 		lanes += fmt.Sprintf("| %s | %s |\n", n.title, m.lanes)
 	}
 	b.WriteString("\nDriver calls per minute that cost most calls (all cards together):\n\n| node | calls |\n|---|---|\n" + lanes)
+
+	busiest := nodes[len(nodes)-1]
+	fmt.Fprintf(os.Stderr, "bench: driver calls by lane\n")
+	fast, medium, slow, err := callsByLane(ctx, root, busiest, watch)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(&b, "\nDriver calls per minute by lane, %s, all cards together:\n\n| fast (2 s) | medium (10 s) | slow (60 s) |\n|---|---|---|\n| %.0f | %.0f | %.0f |\n", busiest.title, fast, medium, slow)
 
 	info, err := os.Stat(filepath.Join(root, "bin", "gpu-exporter"))
 	if err != nil {

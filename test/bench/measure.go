@@ -53,7 +53,7 @@ type program struct {
 }
 
 // launch starts the exporter on a node.
-func launch(ctx context.Context, root string, n node) (*program, error) {
+func launch(ctx context.Context, root string, n node, flags ...string) (*program, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func launch(ctx context.Context, root string, n node) (*program, error) {
 		args = append(args, "--pods=testdata/kubelet/"+n.pods+".pods")
 	}
 	args = append(args, "--", filepath.Join(root, "bin", "gpu-exporter"), "--log.level=warn", "--node-name=bench", fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port))
-	cmd := exec.CommandContext(ctx, filepath.Join(root, "bin", "standin"), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(root, "bin", "standin"), append(args, flags...)...)
 	cmd.Dir = root
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
@@ -178,6 +178,42 @@ func measure(ctx context.Context, root string, n node, watch time.Duration, scra
 	m.peak = last.peak
 	m.start, err = startup(ctx, root, n)
 	return m, err
+}
+
+// callsByLane counts the driver calls per minute of each lane: those of the fast lane with the others almost
+// asleep, those of the medium lane by what waking it adds, those of the slow lane by what waking that adds.
+func callsByLane(ctx context.Context, root string, n node, watch time.Duration) (fast, medium, slow float64, err error) {
+	count := func(flags ...string) (float64, error) {
+		p, err := launch(ctx, root, n, flags...)
+		if err != nil {
+			return 0, err
+		}
+		defer p.stop()
+		time.Sleep(5 * time.Second)
+		before, err := sample(p)
+		if err != nil {
+			return 0, err
+		}
+		time.Sleep(watch)
+		after, err := sample(p)
+		if err != nil {
+			return 0, err
+		}
+		var sum float64
+		for name, c := range after.calls {
+			sum += c - before.calls[name]
+		}
+		return sum * float64(time.Minute) / float64(watch), nil
+	}
+	if fast, err = count("--lane.medium=1h", "--lane.slow=1h"); err != nil {
+		return
+	}
+	withMedium, err := count("--lane.slow=1h")
+	if err != nil {
+		return
+	}
+	all, err := count()
+	return fast, withMedium - fast, all - withMedium, err
 }
 
 // scrapesOf times scrapes, told apart by whether the view is a new one, beside the same bytes from memory.
