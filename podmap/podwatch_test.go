@@ -317,7 +317,9 @@ func TestAnswersThatAreNoAnswer(t *testing.T) {
 		}, message: "grant the service account list and watch on pods"},
 		{name: "whole pods alone", list: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(406) }, message: "whole pods are not asked for"},
 		{name: "overloaded", list: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429); io.WriteString(w, "slow\ndown") }, message: "HTTP 429: slow down"},
-		{name: "sent elsewhere", list: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://evil.example/", http.StatusFound) }, message: "HTTP 302"},
+		{name: "sent elsewhere", list: func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://evil.example/", http.StatusFound)
+		}, message: "HTTP 302"},
 		{name: "cut off", list: says(`{"metadata":{"resourceVersion":"1"},"items":[`), message: "read the list: "},
 		{name: "not JSON", list: says(`<html>`), message: "read the list: "},
 		{name: "no version", list: says(`{"items":[]}`), message: "the list has no version"},
