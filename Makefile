@@ -62,7 +62,7 @@ hwcheck: build ## hold the exporter against this machine's own card and nvidia-s
 
 .PHONY: lint
 lint: ## gofmt and golangci-lint (built from tools/)
-	@test -z "$$(gofmt -l cmd collector internal podmap | tee /dev/stderr)"
+	@unformatted=$$(gofmt -l cmd collector internal podmap test); [ -z "$$unformatted" ] || { echo "not as gofmt writes it:"; echo "$$unformatted"; exit 1; }
 	go tool -modfile=tools/go.mod golangci-lint run
 
 .PHONY: chromium
