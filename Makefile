@@ -72,7 +72,7 @@ chromium: ## install the browser that `make check` looks at the pages with
 
 .PHONY: check
 check: lint chromium ## what needs more than Go and gcc: lint, promtool, a real Prometheus (built from tools/), a browser
-	go -C test test -p 1 -timeout 25m ./...
+	go -C test test -count=1 -p 1 -timeout 25m ./...
 
 .PHONY: pictures
 pictures: chromium ## write the pictures of the documentation
