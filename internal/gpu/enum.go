@@ -231,12 +231,11 @@ var NVLinkErrors = []NVLinkError{NVLinkCRCFlit, NVLinkCRCData, NVLinkReplay, NVL
 // FabricState is the card's registration with the NVSwitch fabric.
 type FabricState string
 
-// The states of nvmlGpuFabricInfo.
+// The states of nvmlGpuFabricInfo; "not supported" is no state, but absence.
 const (
-	FabricNotSupported FabricState = "not_supported"
-	FabricNotStarted   FabricState = "not_started"
-	FabricInProgress   FabricState = "in_progress"
-	FabricCompleted    FabricState = "completed"
+	FabricNotStarted FabricState = "not_started"
+	FabricInProgress FabricState = "in_progress"
+	FabricCompleted  FabricState = "completed"
 )
 
 // FabricStates lists those that a card with a fabric can be in.

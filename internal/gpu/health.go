@@ -9,8 +9,7 @@ type Source struct {
 	LastSuccess Opt[time.Time]
 	Errors      uint64
 	Duration    Opt[time.Duration] // of the last attempt
-	// Age is how old the facts in use are, where they may be older than a cycle.
-	Message string // what is wrong and what to do, one line; empty when up
+	Message     string             // what is wrong and what to do, one line; empty when up
 }
 
 // LaneHealth is one lane's rhythm.

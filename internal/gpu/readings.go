@@ -160,9 +160,6 @@ type Slow struct {
 	Fabric  Opt[Fabric]
 	// Instances are the MIG GPU instances that exist, in the order of their ids.
 	Instances []Instance
-	// MemorySpecs help the page.
-	MemoryBusBits Opt[int]
-	Cores         Opt[int]
 }
 
 // TemperatureThreshold is one limit of one sensor.

@@ -33,7 +33,6 @@ const (
 	SourceKmsg         = "kmsg"
 	SourceEvents       = "nvml_events"
 	SourcePodResources = "podresources"
-	SourceSysfs        = "sysfs"
 )
 
 // XIDCount is one code on one card.

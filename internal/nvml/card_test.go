@@ -80,7 +80,7 @@ at 20s card 0 PowerManagementLimit = !INVALID_ARGUMENT
 			t.Errorf("%s: errors %s, want %s", call, got, want)
 		}
 	}
-	for _, name := range []string{"persistence_mode", "accounting_mode", "display_active", "ecc_mode", "pcie_link_width", "compute_mode", "cores", "serial"} {
+	for _, name := range []string{"persistence_mode", "accounting_mode", "display_active", "ecc_mode", "pcie_link_width", "compute_mode", "fabric", "serial"} {
 		if !slices.Contains(c.NotOffered(), name) {
 			t.Errorf("%s is not among those not offered: %v", name, c.NotOffered())
 		}

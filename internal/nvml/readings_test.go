@@ -164,8 +164,6 @@ func checks() []check {
 		{"pcie width", []source{{"CurrPcieLinkWidth", "", callPCIeWidth, 1}}, func(l *lanes) (float64, bool) { return opt(l.slow.PCIe.Width) }},
 		{"pcie generation max", []source{{"MaxPcieLinkGeneration", "", callPCIeMaxGeneration, 1}}, func(l *lanes) (float64, bool) { return opt(l.slow.PCIe.MaxGeneration) }},
 		{"pcie width max", []source{{"MaxPcieLinkWidth", "", callPCIeMaxWidth, 1}}, func(l *lanes) (float64, bool) { return opt(l.slow.PCIe.MaxWidth) }},
-		{"bus width", []source{{"MemoryBusWidth", "", callBusWidth, 1}}, func(l *lanes) (float64, bool) { return opt(l.slow.MemoryBusBits) }},
-		{"cores", []source{{"NumGpuCores", "", callCores, 1}}, func(l *lanes) (float64, bool) { return opt(l.slow.Cores) }},
 	}
 	for _, f := range limitedFields {
 		list = append(list, check{"limited " + string(f.reason), []source{field(int(f.field), "", 1e-9)},

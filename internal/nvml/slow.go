@@ -75,16 +75,6 @@ var slowRows = concat(
 			read: number(callPCIeMaxWidth, nvml.Device.GetMaxPcieLinkWidth, func(to *gpu.Slow) *gpu.Opt[int] { return &to.PCIe.MaxWidth })},
 		{reading: "nvlink_links", doc: "NVLinks by state.", calls: []callID{callNVLinkState}, read: readNVLinks},
 		{reading: "fabric", doc: "Registration with the NVSwitch fabric, and its health.", calls: []callID{callFabric}, read: readFabric},
-		{reading: "memory_bus_width", doc: "Width of the memory bus, in bits.", calls: []callID{callBusWidth},
-			read: func(c *Card, to *gpu.Slow) nvml.Return {
-				n, ret := get(c, callBusWidth, c.handle().GetMemoryBusWidth)
-				if ret == nvml.SUCCESS {
-					to.MemoryBusBits = gpu.Some(int(n))
-				}
-				return ret
-			}},
-		{reading: "cores", doc: "CUDA cores.", calls: []callID{callCores},
-			read: number(callCores, nvml.Device.GetNumGpuCores, func(to *gpu.Slow) *gpu.Opt[int] { return &to.Cores })},
 	},
 )
 

@@ -25,7 +25,7 @@ import (
 // neighbourhood uses (node_exporter 9100, dcgm-exporter 9400, nvidia_gpu_exporter 9835).
 const DefaultAddress = ":10835"
 
-// Options are what the server needs. All but Flags and Logger are required.
+// Options are what the server needs. All are required.
 type Options struct {
 	// Latest returns the view to show; cheap and safe for concurrent use.
 	Latest func() *gpu.View
@@ -33,7 +33,7 @@ type Options struct {
 	Metrics prometheus.Gatherer
 	// Own registers the handler's own metrics.
 	Own prometheus.Registerer
-	// Alive tells how long ago the polling loop last came round, and how long that may be.
+	// Alive returns an error once the polling loop has been silent for longer than it may be.
 	Alive func() error
 	// Logger receives what goes wrong in a request.
 	Logger *slog.Logger
