@@ -1,0 +1,276 @@
+package alerts
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Record is one recording rule. Its name says the level whose labels it keeps, what it measures, and how:
+// level:metric:operation. Boards above node level, the capacity report and alerts read records, never the raw series.
+type Record struct {
+	Name string
+	// Labels are the labels of the result, beside the cluster's, which every record keeps where there is one.
+	Labels []string
+	// Help says what one series means, with its unit.
+	Help string
+	// Needs names what has to be scraped beside the exporter; empty: nothing.
+	Needs string
+	// Expr is PromQL of Prometheus 2.42, with the cluster's label spelled cluster.
+	Expr string
+}
+
+// Group is a rule group: its records are evaluated in their order, so that one may read those before it.
+type Group struct {
+	Name    string
+	Records []Record
+}
+
+// kubeStateMetrics is what Record.Needs says of rules that read kube_* series.
+const kubeStateMetrics = "kube-state-metrics"
+
+// onCard and friends are the labels on which series are joined.
+const (
+	onCard = "cluster, node, uuid"
+	onPod  = "cluster, node, namespace, pod"
+)
+
+// Groups returns the recording rules in the order in which they are to be read.
+func Groups() []Group {
+	return []Group{
+		{"gpu-exporter-cards", cards()},
+		{"gpu-exporter-faults", faults()},
+		{"gpu-exporter-workloads", workloads()},
+		{"gpu-exporter-requests", requests()},
+		{"gpu-exporter-self", self()},
+	}
+}
+
+// Records returns the recording rules of all groups.
+func Records() []Record {
+	var all []Record
+	for _, g := range Groups() {
+		all = append(all, g.Records...)
+	}
+	return all
+}
+
+// withModel joins the card's model to a vector of cards; a card without gpu_info (lost before it was ever
+// read) keeps its place with an empty model, so that no sum loses it.
+func withModel(cards string) string {
+	// A rate speaks for five minutes of a card that has just gone; so must what it is.
+	known := "max by (" + onCard + ", model) (last_over_time(gpu_info[10m]))"
+	return "(" + cards + ") * on (" + onCard + ") group_left (model) (" + known +
+		" or on (" + onCard + ") group by (" + onCard + `) (last_over_time(gpu_card_seconds_total{use="busy"}[10m])))`
+}
+
+// withWorkload joins what pod:gpu_workload:info tells to a vector of containers on cards.
+func withWorkload(containers string) string {
+	return "(" + containers + ") * on (" + onPod + ") group_left (workload_type, workload) pod:gpu_workload:info"
+}
+
+func by(op string, labels []string, expr string) string {
+	return op + " by (" + strings.Join(append([]string{"cluster"}, labels...), ", ") + ") (" + expr + ")"
+}
+
+// perNode is a quantity that is summed up by node and model, and from there by model and by cluster.
+type perNode struct {
+	metric, operation string
+	own               []string // labels of the quantity itself, kept at every level
+	help              string   // what the sum over cards means
+	cards             string   // one element per card (and own labels)
+}
+
+// cards says where card time goes, how busy cards are, and what they draw.
+func cards() []Record {
+	var out []Record
+	for _, q := range []perNode{
+		{"gpu_card_seconds", "rate5m", []string{"use"},
+			"Cards by what their time went into over the last 5 minutes: seconds of card per second. The sum over use is the number of cards.",
+			"rate(gpu_card_seconds_total[5m])"},
+		{"gpu_busy_seconds", "rate5m", nil, "Cards' worth of busy time; over gpu_observed_seconds:rate5m the mean utilisation.",
+			"rate(gpu_busy_seconds_total[5m])"},
+		{"gpu_observed_seconds", "rate5m", nil, "Cards whose activity could be told.",
+			"rate(gpu_observed_seconds_total[5m])"},
+		{"gpu_sm_active_seconds", "rate5m", nil, "Cards' worth of active SMs; over gpu_profiled_seconds:rate5m the mean SM activity (Hopper and newer).",
+			"rate(gpu_sm_active_seconds_total[5m])"},
+		{"gpu_tensor_active_seconds", "rate5m", nil, "Cards' worth of active tensor cores; over gpu_profiled_seconds:rate5m their mean activity (Hopper and newer).",
+			"rate(gpu_tensor_active_seconds_total[5m])"},
+		{"gpu_profiled_seconds", "rate5m", nil, "Cards of which the profiling counters speak.",
+			"rate(gpu_profiled_seconds_total[5m])"},
+		{"gpu_memory_used_bytes", "sum", nil, "Device memory in use.", "gpu_memory_used_bytes"},
+		{"gpu_memory_total_bytes", "sum", nil, "Device memory.", "gpu_memory_total_bytes"},
+		{"gpu_power_watts", "sum", nil, "Power drawn: of cards with an energy counter the exact mean of the last 5 minutes, of others the driver's average.",
+			"rate(gpu_energy_joules_total[5m]) or on (" + onCard + ") gpu_power_watts"},
+		{"gpu_power_limit_watts", "sum", nil, "Power that the enforced limits allow.", "gpu_power_limit_watts"},
+		{"gpu_device_up", "count", nil, "Cards that should be there and are known by name, readable or not.", "group by (" + onCard + ") (gpu_device_up)"},
+		{"gpu_device_up", "sum", nil, "Cards that can be read.", "gpu_device_up"},
+		{"gpu_allocation", "sum", nil, "Cards held, parts of cards included, as far as known.", "gpu_allocation_ratio"},
+		{"gpu_free", "sum", nil, "Cards known to be free, free parts included, of those that can be read.",
+			"gpu_device_up * on (" + onCard + ") (1 - gpu_allocation_ratio)"},
+		{"gpu_free_whole", "sum", nil, "Cards of which no part is held, of those that can be read.",
+			"gpu_device_up * on (" + onCard + ") (gpu_allocation_ratio == bool 0)"},
+		{"gpu_clock_limited_seconds", "rate5m", []string{"reason"}, "Cards' worth of time in which the reason held clocks down; reasons overlap.",
+			"rate(gpu_clock_limited_seconds_total[5m])"},
+	} {
+		out = append(out, q.levels()...)
+	}
+	return append(out,
+		Record{Name: "cluster:gpu_busy_percent:count", Labels: []string{"model", "busy_percent"},
+			Help: "Cards by utilisation over the last 5 minutes: busy_percent 30 counts those from 30 % to below 40 %, 90 those up to 100 %.",
+			Expr: `count_values by (cluster, model) ("busy_percent", clamp_max(floor(10 * (` +
+				withModel("rate(gpu_busy_seconds_total[5m]) / on ("+onCard+") (rate(gpu_observed_seconds_total[5m]) > 0)") + `)), 9) * 10)`},
+		Record{Name: "node:gpu_free_devices:sum", Labels: []string{"node", "resource"},
+			Help: "Devices of the resource that the kubelet has left to give, by its own count.",
+			Expr: by("sum", []string{"node", "resource"}, "gpu_node_allocatable_devices - on (cluster, node, resource) gpu_node_allocated_devices")},
+		Record{Name: "cluster:gpu_allocatable_devices:sum", Labels: []string{"resource"}, Help: "Devices of the resource that kubelets can give out.",
+			Expr: by("sum", []string{"resource"}, "gpu_node_allocatable_devices")},
+		Record{Name: "cluster:gpu_allocated_devices:sum", Labels: []string{"resource"}, Help: "Devices of the resource that containers hold.",
+			Expr: by("sum", []string{"resource"}, "gpu_node_allocated_devices")},
+		Record{Name: "cluster:gpu_node_devices:sum", Labels: []string{"state"}, Help: "Cards by state: up, failed, missing, detached.",
+			Expr: by("sum", []string{"state"}, "gpu_node_devices")},
+		Record{Name: "cluster:gpu_nodes:count", Help: "Nodes whose exporter is scraped.",
+			Expr: by("count", nil, by("group", []string{"node"}, "gpu_exporter_build_info"))},
+	)
+}
+
+// levels returns the record by node and model, and its sums by model and by cluster.
+func (q perNode) levels() []Record {
+	name := func(level string) string { return level + ":" + q.metric + ":" + q.operation }
+	labels := func(l ...string) []string { return append(l, q.own...) }
+	return []Record{
+		{Name: name("node"), Labels: labels("node", "model"), Help: q.help, Expr: by("sum", labels("node", "model"), withModel(q.cards))},
+		{Name: name("model"), Labels: labels("model"), Help: q.help, Expr: by("sum", labels("model"), name("node"))},
+		{Name: name("cluster"), Labels: labels(), Help: q.help, Expr: by("sum", labels(), name("model"))},
+	}
+}
+
+// problem is a state in which somebody should do something about a card.
+type problem struct{ name, cards string }
+
+// problems lists them; cards has one element, of any value, for each card that is in the state.
+func problems() []problem {
+	return []problem{
+		{"unreadable", "gpu_device_up == 0"},
+		{"recovery_action", `gpu_recovery_action{action!="none"} == 1`},
+		{"row_remap_pending", "gpu_row_remap_pending == 1"},
+		{"row_remap_failed", "gpu_row_remap_failed == 1"},
+		{"retired_pages_pending", "gpu_retired_pages_pending == 1"},
+		{"uncorrected_ecc", `increase(gpu_ecc_errors_total{severity="uncorrected"}[1h]) > 0`},
+		{"nvlink_down", `gpu_nvlink_links{state="down"} > 0`},
+		{"pcie_narrow", "gpu_pcie_link_width < on (" + onCard + ") gpu_pcie_link_width_max"},
+		{"fabric_fault", "gpu_fabric_fault == 1"},
+		{"thermal_slowdown", `rate(gpu_clock_limited_seconds_total{reason=~"thermal|hw_thermal|sw_thermal"}[5m]) > 0.05`},
+		{"power_brake", `rate(gpu_clock_limited_seconds_total{reason="hw_power_brake"}[5m]) > 0.05`},
+	}
+}
+
+// faults says what is wrong, and where.
+func faults() []Record {
+	var parts []string
+	parts = append(parts, `label_replace(sum by (cluster, node) (gpu_node_devices{state="missing"} > 0), "problem", "missing", "", "")`)
+	for _, p := range problems() {
+		parts = append(parts, fmt.Sprintf(`label_replace(count by (cluster, node) (group by (%s) (%s)), "problem", "%s", "", "")`, onCard, p.cards, p.name))
+	}
+	// A code that was never seen before has no increase at its first event: its series begins at 1.
+	events := func(window string) string {
+		return "increase(gpu_xid_events_total[" + window + "]) > 0 or (gpu_xid_events_total > 0 unless gpu_xid_events_total offset " + window + ")"
+	}
+	return []Record{
+		{Name: "node:gpu_problems:count", Labels: []string{"node", "problem"},
+			Help: "Cards of the node that are in the state; no series where none is.", Expr: strings.Join(parts, " or ")},
+		{Name: "cluster:gpu_problems:count", Labels: []string{"problem"},
+			Help: "Cards that are in the state; no series where none is.", Expr: by("sum", []string{"problem"}, "node:gpu_problems:count")},
+		{Name: "node:gpu_xid_events:increase5m", Labels: []string{"node", "xid"},
+			Help: "XID events of the last 5 minutes by code; no series where there were none.", Expr: by("sum", []string{"node", "xid"}, events("5m"))},
+		{Name: "cluster:gpu_xid_events:increase5m", Labels: []string{"xid"},
+			Help: "XID events of the last 5 minutes by code; no series where there were none.", Expr: by("sum", []string{"xid"}, "node:gpu_xid_events:increase5m")},
+		{Name: "node:gpu_ecc_errors:increase5m", Labels: []string{"node", "severity"},
+			Help: "Memory errors of the last 5 minutes.", Expr: by("sum", []string{"node", "severity"}, "increase(gpu_ecc_errors_total[5m])")},
+		{Name: "cluster:gpu_ecc_errors:increase5m", Labels: []string{"severity"},
+			Help: "Memory errors of the last 5 minutes.", Expr: by("sum", []string{"severity"}, "node:gpu_ecc_errors:increase5m")},
+	}
+}
+
+// perWorkload is a quantity of containers that is summed up by workload and model, and from there by namespace.
+type perWorkload struct {
+	metric, operation string
+	own               []string
+	help              string
+	containers        string // one element per container and card
+	aggregate         string // sum, max or min
+}
+
+// workloads says what was held and what was made of it.
+func workloads() []Record {
+	// Counters stand for five minutes after their container has gone, and a rate for five more.
+	pods := "group by (" + onPod + ") (last_over_time(gpu_pod_info[10m]) or on (" + onPod + ") last_over_time(gpu_container_held_seconds_total[10m]))"
+	ratio := "rate(gpu_container_busy_seconds_total[5m]) / (rate(gpu_container_observed_seconds_total[5m]) > 0)"
+	out := []Record{{
+		Name: "pod:gpu_workload:info", Labels: []string{"node", "namespace", "pod", "workload_type", "workload"},
+		Help: "What each pod is of; 1. From the exporter where it may ask the API server, else from kube-prometheus' rules of kube-state-metrics, else the pod itself.",
+		Expr: "topk by (" + onPod + ") (1, max by (" + onPod + `, workload_type, workload) (last_over_time(gpu_pod_info{workload!=""}[10m])))` +
+			" or on (" + onPod + ") (" + pods + " * on (cluster, namespace, pod) group_left (workload_type, workload)" +
+			" topk by (cluster, namespace, pod) (1, max by (cluster, namespace, pod, workload_type, workload) (last_over_time(namespace_workload_pod:kube_pod_owner:relabel[10m]))))" +
+			" or on (" + onPod + ") label_replace(label_replace(" + pods + `, "workload", "$1", "pod", "(.+)"), "workload_type", "pod", "", "")`,
+	}}
+	for _, q := range []perWorkload{
+		{"gpu_allocation", "sum", nil, "Cards held, parts of cards included.", "sum by (" + onPod + ", uuid) (gpu_container_allocation_ratio)", "sum"},
+		{"gpu_held_seconds", "rate5m", nil, "Cards held, mean of the last 5 minutes.", "rate(gpu_container_held_seconds_total[5m])", "sum"},
+		{"gpu_busy_seconds", "rate5m", nil, "Cards' worth of work done, also on cards that were not held.", "rate(gpu_container_busy_seconds_total[5m])", "sum"},
+		{"gpu_observed_seconds", "rate5m", nil, "Cards on which the work could be measured.", "rate(gpu_container_observed_seconds_total[5m])", "sum"},
+		{"gpu_unused_seconds", "rate5m", []string{"use"}, "Cards held and not used: underused between work, idle after 60 s without any.",
+			"rate(gpu_container_unused_seconds_total[5m])", "sum"},
+		{"gpu_power_watts", "sum", nil, "Power that is put down to the containers, mean of the last 5 minutes.", "rate(gpu_container_energy_joules_total[5m])", "sum"},
+		{"gpu_memory_used_bytes", "sum", nil, "Device memory in use.", "gpu_container_memory_used_bytes", "sum"},
+		{"gpu_memory_used_bytes", "max", nil, "Device memory in use by one container on one card, the largest.", "gpu_container_memory_used_bytes", "max"},
+		{"gpu_busy", "ratio_max", nil, "Utilisation of the busiest container on a card over the last 5 minutes.", ratio, "max"},
+		{"gpu_busy", "ratio_min", nil, "Utilisation of the least busy container on a card over the last 5 minutes.", ratio, "min"},
+		{"gpu_last_busy_timestamp_seconds", "max", nil, "When any of the containers was last at work, Unix time.", "gpu_container_last_busy_timestamp_seconds", "max"},
+	} {
+		out = append(out, q.levels()...)
+	}
+	return append(out, Record{Name: "workload:gpu_pods:count", Labels: []string{"namespace", "workload_type", "workload"}, Help: "Pods that hold cards.",
+		Expr: by("count", []string{"namespace", "workload_type", "workload"}, withWorkload("group by ("+onPod+") (gpu_container_allocation_ratio)"))})
+}
+
+// levels returns the record by workload and model, and by namespace and model.
+func (q perWorkload) levels() []Record {
+	workload := append([]string{"namespace", "workload_type", "workload", "model"}, q.own...)
+	namespace := append([]string{"namespace", "model"}, q.own...)
+	name := q.metric + ":" + q.operation
+	return []Record{
+		{Name: "workload:" + name, Labels: workload, Help: q.help, Expr: by(q.aggregate, workload, withWorkload(withModel(q.containers)))},
+		{Name: "namespace:" + name, Labels: namespace, Help: q.help, Expr: by(q.aggregate, namespace, "workload:"+name)},
+	}
+}
+
+// requests says what pods ask for. Finished pods keep their requests in kube-state-metrics, so the phase decides.
+func requests() []Record {
+	inPhase := func(phases string) string {
+		return `kube_pod_container_resource_requests{resource=~"nvidia_com_.+"} * on (cluster, namespace, pod) group_left () ` +
+			`max by (cluster, namespace, pod) (kube_pod_status_phase{phase=~"` + phases + `"} == 1)`
+	}
+	labels := []string{"namespace", "resource"}
+	return []Record{
+		{Name: "namespace:gpu_requests:sum", Labels: labels, Needs: kubeStateMetrics, Help: "Devices that pods ask for, those that wait included.",
+			Expr: by("sum", labels, inPhase("Pending|Running"))},
+		{Name: "namespace:gpu_requests_pending:sum", Labels: labels, Needs: kubeStateMetrics, Help: "Devices that waiting pods ask for.",
+			Expr: by("sum", labels, inPhase("Pending"))},
+		{Name: "cluster:gpu_requests:sum", Labels: []string{"resource"}, Needs: kubeStateMetrics, Help: "Devices that pods ask for, those that wait included.",
+			Expr: by("sum", []string{"resource"}, "namespace:gpu_requests:sum")},
+		{Name: "cluster:gpu_requests_pending:sum", Labels: []string{"resource"}, Needs: kubeStateMetrics, Help: "Devices that waiting pods ask for.",
+			Expr: by("sum", []string{"resource"}, "namespace:gpu_requests_pending:sum")},
+	}
+}
+
+// self says how the exporters are.
+func self() []Record {
+	return []Record{
+		{Name: "cluster:gpu_exporter_version:count", Labels: []string{"version"}, Help: "Exporters by version.",
+			Expr: by("count", []string{"version"}, by("group", []string{"node", "version"}, "gpu_exporter_build_info"))},
+		{Name: "cluster:gpu_driver_version:count", Labels: []string{"driver_version"}, Help: "Nodes by driver version.",
+			Expr: by("count", []string{"driver_version"}, by("group", []string{"node", "driver_version"}, "gpu_driver_info"))},
+		{Name: "cluster:gpu_exporter_sources_down:sum", Labels: []string{"source"}, Help: "Exporters whose source of facts does not answer.",
+			Expr: by("sum", []string{"source"}, "1 - gpu_exporter_source_up")},
+	}
+}
