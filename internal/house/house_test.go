@@ -59,6 +59,8 @@ var plan = []room{
 		why: "a page shows the View and asks nobody"},
 	{path: "internal/standin", knows: []string{"internal/gpu", "internal/scenario"}, never: []string{prometheusLib, nvmlLib},
 		why: "it plays a node from the outside, through the same doors as a real one"},
+	{path: "dashboards", knows: []string{"internal/gpu", "internal/catalog"}, never: []string{prometheusLib, nvmlLib, grpcLib},
+		why: "boards are tables beside the catalogue; the parser that checks their queries lives in the module test/"},
 	{path: "alerts", knows: []string{"internal/gpu", "internal/catalog"}, never: []string{prometheusLib, nvmlLib, grpcLib},
 		why: "rules are text made from a table; the parser that checks them is a test's"},
 	{path: "cmd/exporter", knows: []string{"internal/gpu", "internal/nvml", "internal/proc", "podmap", "internal/account", "internal/sampler",

@@ -1,0 +1,50 @@
+package dashboards
+
+// Board is one dashboard. Its UID, and the names of its variables, are an interface: people bookmark them.
+type Board struct {
+	UID, Title string
+	// Question is what the board answers; it is the description in Grafana's list.
+	Question string
+	Vars     []Variable
+	Rows     []Row
+	// Raw is true for boards at node, card or pod level, which may read what the exporter exposes. The others
+	// read recording rules alone.
+	Raw bool
+	// From is how far back it looks when opened: "now-6h" where it is empty.
+	From string
+	// Marks names the annotations that it offers.
+	Marks []Mark
+}
+
+// Row is a part of a board under a heading. The first row has none and holds the answers.
+type Row struct {
+	Title     string
+	Collapsed bool
+	Lines     []Line
+}
+
+// Line is panels side by side, all of one height. Their widths come to at most 24.
+type Line struct {
+	Height int
+	Panels []Panel
+}
+
+func line(height int, panels ...Panel) Line { return Line{Height: height, Panels: panels} }
+
+// Boards returns the shipped boards, in the order in which one drills down.
+func Boards() []Board {
+	return []Board{
+		fleetBoard(), capacityBoard(), namespaceBoard(), healthBoard(), nodeBoard(), cardBoard(), workloadBoard(), sharingBoard(), exporterBoard(),
+	}
+}
+
+// everyPanel calls f for each panel in the order of the board, which is the order of the ids.
+func (b Board) everyPanel(f func(Panel)) {
+	for _, r := range b.Rows {
+		for _, l := range r.Lines {
+			for _, p := range l.Panels {
+				f(p)
+			}
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package dashboards
+
+// capacityBoard answers: do we have enough cards, and what happens to those that we have?
+func capacityBoard() Board {
+	const m = "<model>"
+	seconds := func(matchers ...string) string { return records("model:gpu_card_seconds:rate5m", m, matchers...) }
+	whole := records("node:gpu_free_whole:sum", m)
+	workload := "cluster, namespace, workload_type, workload"
+	pendingPods := `max by (cluster, namespace, pod) (kube_pod_status_phase{<cluster>, phase="Pending"} == 1)`
+	return Board{
+		UID: "gpu-capacity", Title: "GPU / Capacity and waste",
+		Question: "Do we have enough cards, and what happens to those that we have?",
+		Vars:     []Variable{datasourceVariable(), clusterVariable("model:gpu_device_up:count"), modelVariable()},
+		From:     "now-7d",
+		Rows: []Row{
+			{Lines: []Line{line(4,
+				stat(3, "Cards", Number, total("", records("model:gpu_device_up:sum", m)), "Cards that can be read."),
+				stat(3, "Held", Number, total("", records("model:gpu_allocation:sum", m)), "Cards that pods hold, parts included.").digits(1),
+				stat(3, "Doing work", Number, total("", seconds(`use="busy"`)), "Cards' worth of work now.").digits(1).at(base(Green)),
+				stat(3, "Held, not used", Number, total("", seconds(`use=~"idle|underused"`)), "Cards' worth of held time in which no work runs.").digits(1).at(base(Amber)),
+				stat(3, "Free", Number, total("", records("model:gpu_free:sum", m)), "Cards known to be free, free parts included.").digits(1),
+				stat(3, "Largest free block", Number, "max("+total("cluster, node", whole)+")", "Most whole free cards on one node: a pod that asks for more cannot start."),
+				stat(3, "Devices waited for", Number, orZero(total("", records("cluster:gpu_requests_pending:sum", "<cluster>")), "cluster:gpu_requests:sum{<cluster>}"), "Devices that waiting pods ask for; needs kube-state-metrics, empty without it.").at(warnIfAny()...),
+				stat(3, "Held in 14 days", Number, "sum(predict_linear(cluster:gpu_allocation:sum{<cluster>}[7d], 1209600))", "Cards that will be held in 14 days if the last 7 days go on as they went. A straight line knows no holidays.").digits(0).over("A trend is that of a week, whatever the zoom."))}},
+			{Title: "Waste", Lines: []Line{
+				line(9,
+					series(16, "Where cards go", Number, "Cards by what their time goes into; the bands add up to all cards.", q("{{use}}", total("use", seconds()))).stacked().from(0).coloured(uses()),
+					table(8, "Card-hours by use", "-Hours", "Card time of the range that is shown, by what it went into: useful, held and underused, held and idle, held by nobody, lost, and not known. They add up to all card time.", label("use", "Use").mapped(
+						Mapping{"busy", "useful: work ran", Green}, Mapping{"underused", "held, between work", Yellow}, Mapping{"idle", "held and idle", Amber}, Mapping{"unallocated", "held by nobody", Grey}, Mapping{"unavailable", "lost: cannot be read", Red}, Mapping{"unknown", "not known", Purple}),
+						value("Hours", Hours, total("use", hours(seconds()))), value("Part", Ratio, total("use", hours(seconds()))+" / on () group_left () "+total("", hours(seconds()))).gauge(plainSteps()...))),
+				line(9, table(24, "Workloads that hold and do not use", "-Card-hours not used", "The 50 workloads that held most card time without using it, over the range that is shown.", label("cluster", "Cluster"), label("namespace", "Namespace").to(toNamespace()), label("workload_type", "Kind"), label("workload", "Workload").to(toWorkload()),
+					value("Card-hours not used", Hours, "topk(50, "+total(workload, hours(records("workload:gpu_unused_seconds:rate5m", m)))+")"),
+					value("Card-hours held", Hours, total(workload, hours(records("workload:gpu_held_seconds:rate5m", m)))),
+					value("Used", Ratio, total(workload, hours(records("workload:gpu_busy_seconds:rate5m", m)))+" / "+total(workload, hours(records("workload:gpu_held_seconds:rate5m", m)))).gauge(usedSteps()...),
+					value("Holds now", Number, total(workload, records("workload:gpu_allocation:sum", m))),
+					value("Idle now", Number, total(workload, records("workload:gpu_unused_seconds:rate5m", m, `use="idle"`))).at(warnIfAny()...),
+					value("Last busy", When, "1000 * "+most(workload, records("workload:gpu_last_busy_timestamp_seconds:max", m))))),
+				line(9, table(24, "Workloads that would fit on less", "Busiest", "Workloads whose busiest container was below 30 % busy for 95 % of the range that is shown and is still there. The peak of memory says whether a smaller card, a share or a MIG profile would do. Look at more than a week.", label("cluster", "Cluster"), label("namespace", "Namespace").to(toNamespace()), label("workload_type", "Kind"), label("workload", "Workload").to(toWorkload()), label("model", "Model"),
+					value("Busiest", Ratio, "max by ("+workload+", model) (quantile_over_time(0.95, "+records("workload:gpu_busy:ratio_max", m)+"[$__range])) < 0.3").gauge(usedSteps()...),
+					value("Peak memory on a card", Bytes, "max by ("+workload+", model) (max_over_time("+records("workload:gpu_memory_used_bytes:max", m)+"[$__range]))"),
+					value("Cards held", Number, total(workload+", model", records("workload:gpu_allocation:sum", m))),
+					value("Power drawn", Watts, total(workload+", model", records("workload:gpu_power_watts:sum", m))))),
+			}},
+			{Title: "Fragmentation and queue", Lines: []Line{
+				line(9,
+					table(12, "Free cards by node", "-Whole cards free", "Where the free cards are. Many nodes with one free card each do not help a pod that asks for eight.", label("cluster", "Cluster"), label("node", "Node").to(toNode()), label("model", "Model"),
+						value("Whole cards free", Number, total("cluster, node, model", whole)), value("Free, with parts", Number, total("cluster, node, model", records("node:gpu_free:sum", m))),
+						value("Held", Number, total("cluster, node, model", records("node:gpu_allocation:sum", m))), value("Cards", Number, total("cluster, node, model", records("node:gpu_device_up:count", m)))),
+					table(12, "Pods that wait for devices", "-Devices", "Pods that ask for GPUs and do not run; needs kube-state-metrics, empty without it.", label("cluster", "Cluster"), label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod"), label("resource", "Resource"),
+						value("Devices", Number, `sum by (cluster, namespace, pod, resource) ((kube_pod_container_resource_requests{<cluster>, resource=~"nvidia_com_.+"}) * on (cluster, namespace, pod) group_left () `+pendingPods+")"),
+						value("Cannot be placed", Plain, `max by (cluster, namespace, pod, resource) ((kube_pod_container_resource_requests{<cluster>, resource=~"nvidia_com_.+"} > bool 0) * on (cluster, namespace, pod) group_left () max by (cluster, namespace, pod) (kube_pod_status_unschedulable{<cluster>}))`).mapped(yesNo("no node fits", Red, "no", Grey)...),
+						value("Waits since", When, `1000 * max by (cluster, namespace, pod, resource) ((kube_pod_container_resource_requests{<cluster>, resource=~"nvidia_com_.+"} > bool 0) * on (cluster, namespace, pod) group_left () (max by (cluster, namespace, pod) (kube_pod_created{<cluster>}) * on (cluster, namespace, pod) `+pendingPods+"))"))),
+				line(8,
+					series(12, "Asked for, held, used", Number, "Devices that pods ask for (needs kube-state-metrics), cards that they hold, and cards' worth of work.",
+						q("asked for", total("", "cluster:gpu_requests:sum{<cluster>}")), q("held", total("", records("model:gpu_allocation:sum", m))), q("work", total("", seconds(`use="busy"`))), q("cards", total("", records("model:gpu_device_up:sum", m)))).from(0),
+					series(12, "Devices left by resource", Number, "Devices that kubelets have left to give, by resource, and those that waiting pods ask for.", q("{{resource}} left", total("resource", records("node:gpu_free_devices:sum", "<cluster>"))), q("{{resource}} waited for", total("resource", "cluster:gpu_requests_pending:sum{<cluster>}"))).from(0)),
+				line(8,
+					table(12, "Devices by resource", "Resource", "What kubelets can give out and have given.", label("cluster", "Cluster"), label("resource", "Resource"),
+						value("Allocatable", Number, total("cluster, resource", records("cluster:gpu_allocatable_devices:sum", "<cluster>"))), value("Held", Number, total("cluster, resource", records("cluster:gpu_allocated_devices:sum", "<cluster>"))),
+						value("Waited for", Number, total("cluster, resource", records("cluster:gpu_requests_pending:sum", "<cluster>")))),
+					table(12, "Quotas", "-Used of quota", "Quotas for GPU requests; needs kube-state-metrics, empty without it or without quotas.", label("cluster", "Cluster"), label("namespace", "Namespace").to(toNamespace()), label("resource", "Resource"),
+						value("Quota", Number, `sum by (cluster, namespace, resource) (kube_resourcequota{<cluster>, type="hard", resource=~".*nvidia.com/.+"})`), value("Used", Number, `sum by (cluster, namespace, resource) (kube_resourcequota{<cluster>, type="used", resource=~".*nvidia.com/.+"})`),
+						value("Used of quota", Ratio, `sum by (cluster, namespace, resource) (kube_resourcequota{<cluster>, type="used", resource=~".*nvidia.com/.+"}) / (sum by (cluster, namespace, resource) (kube_resourcequota{<cluster>, type="hard", resource=~".*nvidia.com/.+"}) > 0)`).gauge(fullSteps()...))),
+			}},
+			{Title: "Nodes", Collapsed: true, Lines: []Line{line(10, table(24, "Nodes by use", "Busy", "Nodes and how well their cards are used.", label("cluster", "Cluster"), label("node", "Node").to(toNode()), label("model", "Model"),
+				value("Cards", Number, total("cluster, node, model", records("node:gpu_device_up:count", m))),
+				value("Held", Ratio, over("cluster, node, model", records("node:gpu_allocation:sum", m), records("node:gpu_device_up:count", m))).gauge(plainSteps()...),
+				value("Busy", Ratio, over("cluster, node, model", records("node:gpu_busy_seconds:rate5m", m), records("node:gpu_observed_seconds:rate5m", m))).gauge(usedSteps()...),
+				value("SM active", Ratio, over("cluster, node, model", records("node:gpu_sm_active_seconds:rate5m", m), records("node:gpu_profiled_seconds:rate5m", m))).gauge(usedSteps()...),
+				value("Memory used", Ratio, over("cluster, node, model", records("node:gpu_memory_used_bytes:sum", m), records("node:gpu_memory_total_bytes:sum", m))).gauge(plainSteps()...),
+				value("Power", Watts, total("cluster, node, model", records("node:gpu_power_watts:sum", m)))))}},
+		},
+	}
+}

@@ -1,0 +1,274 @@
+package dashboards
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+)
+
+// Source is where a metric comes from that the catalogue does not have.
+type Source string
+
+// The sources.
+const (
+	FromRecordingRule    Source = "recording rule"
+	FromKubeStateMetrics Source = "kube-state-metrics"
+	FromNodeExporter     Source = "node-exporter"
+	FromPrometheus       Source = "Prometheus"
+	FromProcess          Source = "the exporter's process"
+)
+
+// External is a metric of others that the boards may read, with the labels that the boards may use.
+type External struct {
+	Name   string
+	Source Source
+	Labels []string
+}
+
+// Externals lists them. Every one also has what Prometheus adds: job, instance, and cluster where it is set.
+func Externals() []External {
+	pod := []string{"namespace", "pod", "container", "node"}
+	rows := []External{
+		{"ALERTS", FromPrometheus, []string{"alertname", "alertstate", "severity", "node", "uuid", "gpu", "namespace", "pod", "workload", "model", "xid"}},
+		{"up", FromPrometheus, nil},
+		{"scrape_duration_seconds", FromPrometheus, nil},
+		{"scrape_samples_scraped", FromPrometheus, nil},
+		{"scrape_series_added", FromPrometheus, nil},
+		{"process_start_time_seconds", FromProcess, []string{"node"}},
+		{"process_cpu_seconds_total", FromProcess, []string{"node"}},
+		{"process_resident_memory_bytes", FromProcess, []string{"node"}},
+		{"process_open_fds", FromProcess, []string{"node"}},
+		{"process_max_fds", FromProcess, []string{"node"}},
+		{"go_goroutines", FromProcess, []string{"node"}},
+		{"go_gc_duration_seconds_sum", FromProcess, []string{"node"}},
+		{"go_gc_duration_seconds_count", FromProcess, []string{"node"}},
+		{"promhttp_metric_handler_requests_total", FromProcess, []string{"node", "code"}},
+		{"kube_node_spec_unschedulable", FromKubeStateMetrics, []string{"node"}},
+		{"kube_node_status_allocatable", FromKubeStateMetrics, []string{"node", "resource", "unit"}},
+		{"kube_pod_status_phase", FromKubeStateMetrics, []string{"namespace", "pod", "phase"}},
+		{"kube_pod_status_unschedulable", FromKubeStateMetrics, []string{"namespace", "pod"}},
+		{"kube_pod_container_resource_requests", FromKubeStateMetrics, append([]string{"resource", "unit"}, pod...)},
+		{"kube_pod_container_status_restarts_total", FromKubeStateMetrics, pod},
+		{"kube_pod_container_status_last_terminated_reason", FromKubeStateMetrics, append([]string{"reason"}, pod...)},
+		{"kube_pod_container_status_waiting_reason", FromKubeStateMetrics, append([]string{"reason"}, pod...)},
+		{"kube_pod_created", FromKubeStateMetrics, []string{"namespace", "pod"}},
+		{"kube_resourcequota", FromKubeStateMetrics, []string{"namespace", "resourcequota", "resource", "type"}},
+		{"node_cpu_seconds_total", FromNodeExporter, []string{"node", "cpu", "mode"}},
+		{"node_memory_MemAvailable_bytes", FromNodeExporter, []string{"node"}},
+		{"node_memory_MemTotal_bytes", FromNodeExporter, []string{"node"}},
+		{"node_network_receive_bytes_total", FromNodeExporter, []string{"node", "device"}},
+		{"node_network_transmit_bytes_total", FromNodeExporter, []string{"node", "device"}},
+	}
+	return rows
+}
+
+// histogramParts are the endings of a classic histogram's series.
+var histogramParts = []string{"_bucket", "_sum", "_count"}
+
+// known says whether somebody exposes the metric: the catalogue, a recording rule, or one of Externals.
+func known(metric string, rules []string) bool {
+	if slices.Contains(rules, metric) || slices.ContainsFunc(Externals(), func(e External) bool { return e.Name == metric }) {
+		return true
+	}
+	if _, ok := catalog.Lookup(metric); ok {
+		return true
+	}
+	for _, part := range histogramParts {
+		if name, is := strings.CutSuffix(metric, part); is {
+			f, ok := catalog.Lookup(name)
+			return ok && f.Type == catalog.Histogram
+		}
+	}
+	return false
+}
+
+var uidShape = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+
+// Check returns the first broken law of the boards in one line that names the board and the panel. The
+// recording rules are those that the boards may read.
+func Check(boards []Board, rules []string) error {
+	for i, b := range boards {
+		if !uidShape.MatchString(b.UID) {
+			return fmt.Errorf("board %q: a uid is lower case, digits and hyphens, at most 40", b.UID)
+		}
+		if slices.ContainsFunc(boards[:i], func(o Board) bool { return o.UID == b.UID }) {
+			return fmt.Errorf("board %s: the uid stands twice", b.UID)
+		}
+		if err := b.check(boards, rules); err != nil {
+			return fmt.Errorf("board %s: %w", b.UID, err)
+		}
+	}
+	return nil
+}
+
+func (b Board) check(all []Board, rules []string) error {
+	if b.Question == "" || b.Title == "" {
+		return fmt.Errorf("it has no title, or no question that it answers")
+	}
+	for _, name := range []string{varDatasource, varCluster} {
+		if !b.has(name) {
+			return fmt.Errorf("the variable %s is missing", name)
+		}
+	}
+	for _, v := range b.Vars {
+		if v.Query == "" {
+			continue
+		}
+		if err := b.checkQuery(v.Query, rules, true); err != nil && v.Name != varCluster {
+			return fmt.Errorf("variable %s: %w", v.Name, err)
+		}
+	}
+	for _, m := range b.Marks {
+		if err := b.checkQuery(m.Expr, rules, true); err != nil {
+			return fmt.Errorf("annotation %q: %w", m.Name, err)
+		}
+	}
+	var broken error
+	titles := map[string]bool{}
+	b.everyPanel(func(p Panel) {
+		if broken != nil {
+			return
+		}
+		err := b.checkPanel(p, all, rules)
+		if err == nil && titles[p.title] {
+			err = fmt.Errorf("the title stands twice")
+		}
+		if err != nil {
+			broken = fmt.Errorf("panel %q: %w", p.title, err)
+		}
+		titles[p.title] = true
+	})
+	return broken
+}
+
+func (b Board) has(variable string) bool {
+	return slices.ContainsFunc(b.Vars, func(v Variable) bool { return v.Name == variable })
+}
+
+func (b Board) checkPanel(p Panel, all []Board, rules []string) error {
+	switch {
+	case p.title == "":
+		return fmt.Errorf("it has no title")
+	case p.help == "":
+		return fmt.Errorf("it has no description")
+	case p.unit == "":
+		return fmt.Errorf("it has no unit")
+	case p.kind != kindText && len(p.allQueries()) == 0:
+		return fmt.Errorf("it asks nothing")
+	case p.unit == Ratio && p.limits[0] == nil:
+		return fmt.Errorf("it shows a ratio and has no ends of the scale")
+	}
+	for _, query := range p.allQueries() {
+		if err := b.checkQuery(query.Expr, rules, false); err != nil {
+			return err
+		}
+		if strings.Contains(query.Expr, "topk") && p.kind != kindStat && p.kind != kindTable && p.kind != kindBars {
+			return fmt.Errorf("topk over time shows other series at each step: use it in a stat, a table or bars")
+		}
+		for _, w := range windowsOf(query.Expr) {
+			if w != "$__rate_interval" && w != "$__range" && w != "$__range:5m" && p.window == "" {
+				return fmt.Errorf("the window [%s] is neither $__rate_interval nor $__range, and no reason is given", w)
+			}
+		}
+		if len(p.allQueries()) > 1 && p.kind == kindSeries && query.Legend == "" {
+			return fmt.Errorf("a query among several has no legend: %s", query.Expr)
+		}
+	}
+	links := slices.Clone(p.links)
+	for _, c := range p.columns {
+		if c.link != nil {
+			links = append(links, *c.link)
+		}
+		if c.label == "" && c.unit == "" {
+			return fmt.Errorf("the column %q has no unit", c.title)
+		}
+	}
+	if p.kind == kindTable {
+		key := strings.TrimPrefix(p.sortBy, "-")
+		if !slices.ContainsFunc(p.columns, func(c Column) bool { return c.title == key }) {
+			return fmt.Errorf("it is sorted by %q, which is no column", key)
+		}
+	}
+	for _, l := range links {
+		if err := b.checkLink(l, p, all); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b Board) checkLink(l Link, p Panel, all []Board) error {
+	at := slices.IndexFunc(all, func(o Board) bool { return o.UID == l.UID })
+	if at < 0 {
+		return fmt.Errorf("it links to %s, which is no board", l.UID)
+	}
+	for _, v := range l.Vars {
+		if !all[at].has(v.Name) {
+			return fmt.Errorf("it links to %s and sets %s, which that board does not have", l.UID, v.Name)
+		}
+		if v.Field == "" && !b.has(v.Name) {
+			return fmt.Errorf("it hands on %s, which this board does not have", v.Name)
+		}
+		if v.Field != "" && p.kind == kindTable && !slices.ContainsFunc(p.columns, func(c Column) bool { return c.label == v.Field }) {
+			return fmt.Errorf("it links by the column %s, which the table does not have", v.Field)
+		}
+	}
+	return nil
+}
+
+// ownMetric says whether only this exporter has the metric, so that it has a recording rule above node level.
+func ownMetric(name string) bool { return strings.HasPrefix(name, "gpu_") }
+
+// checkQuery checks one expression. The queries of variables and annotations may read raw series on any
+// board: they ask for names and moments, not for sums.
+func (b Board) checkQuery(expr string, rules []string, names bool) error {
+	expanded, err := b.expand(expr)
+	if err != nil {
+		return err
+	}
+	for _, v := range variablesOf(expanded) {
+		if !b.has(v) {
+			return fmt.Errorf("query %q uses $%s, which the board does not have", expr, v)
+		}
+	}
+	// The functions of variables are words of Grafana; their label argument looks like a metric.
+	promql := expanded
+	if inner, ok := strings.CutPrefix(promql, "label_values("); ok {
+		promql = inner[:strings.LastIndex(inner, ",")]
+	} else if inner, ok := strings.CutPrefix(promql, "query_result("); ok {
+		promql = strings.TrimSuffix(inner, ")")
+	}
+	metrics := metricsOf(promql)
+	if len(metrics) == 0 {
+		return fmt.Errorf("query %q reads no metric", expr)
+	}
+	for _, m := range metrics {
+		if !known(m, rules) {
+			return fmt.Errorf("query %q reads %s, which nobody exposes", expr, m)
+		}
+		if !b.Raw && !names && ownMetric(m) {
+			return fmt.Errorf("query %q reads the raw series %s: above node level boards read recording rules", expr, m)
+		}
+	}
+	for _, selector := range selectorsOf(promql) {
+		if !names && !strings.Contains(selector, varCluster+`=~"$`+varCluster+`"`) {
+			return fmt.Errorf("query %q does not select by cluster", expr)
+		}
+	}
+	return nil
+}
+
+// selectorsOf returns the braces of every metric that an expression reads; "" for a metric without.
+func selectorsOf(expr string) []string {
+	var out []string
+	for _, m := range metricsOf(expr) {
+		at := regexp.MustCompile(`(?:^|[^a-zA-Z0-9_:])` + regexp.QuoteMeta(m) + `(\{[^{}]*\})?(?:$|[^a-zA-Z0-9_:])`)
+		for _, found := range at.FindAllStringSubmatch(expr, -1) {
+			out = append(out, found[1])
+		}
+	}
+	return out
+}

@@ -1,0 +1,73 @@
+package dashboards
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// File is one generated board. Pretty is for people and diffs; Compact is the same for ConfigMaps, which
+// client-side apply limits to 262,144 bytes.
+type File struct {
+	Name            string
+	Pretty, Compact []byte
+}
+
+// Files checks the boards and writes their JSON, the same bytes each time. The rules are the names of the
+// recording rules that the boards may read. An error is one line that names the board and the panel.
+func Files(boards []Board, rules []string) ([]File, error) {
+	if err := Check(boards, rules); err != nil {
+		return nil, err
+	}
+	var out []File
+	for _, b := range boards {
+		d, err := b.render()
+		if err != nil {
+			return nil, err
+		}
+		f := File{Name: b.UID + ".json"}
+		if f.Compact, err = json.Marshal(d); err != nil {
+			return nil, fmt.Errorf("board %s: %w", b.UID, err)
+		}
+		f.Compact = plainText(f.Compact)
+		var pretty bytes.Buffer
+		if err := json.Indent(&pretty, f.Compact, "", "  "); err != nil {
+			return nil, fmt.Errorf("board %s: %w", b.UID, err)
+		}
+		f.Pretty = append(pretty.Bytes(), '\n')
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+// plainText undoes the HTML escapes of encoding/json: the SDK's own marshallers call json.Marshal, so an
+// encoder's setting does not reach them, and PromQL full of > and & should be read by people.
+func plainText(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' || i+1 == len(text) {
+			out = append(out, text[i])
+			continue
+		}
+		if text[i+1] == 'u' && i+6 <= len(text) {
+			switch string(text[i+2 : i+6]) {
+			case "003c":
+				out = append(out, '<')
+				i += 5
+				continue
+			case "003e":
+				out = append(out, '>')
+				i += 5
+				continue
+			case "0026":
+				out = append(out, '&')
+				i += 5
+				continue
+			}
+		}
+		// Any other escape is two bytes; a backslash that is itself escaped must not begin the next.
+		out = append(out, text[i], text[i+1])
+		i++
+	}
+	return out
+}

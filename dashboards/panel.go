@@ -1,0 +1,183 @@
+package dashboards
+
+import "slices"
+
+// kind is how a panel shows its series: the plugin's name in Grafana.
+type kind string
+
+const (
+	kindStat     kind = "stat"
+	kindSeries   kind = "timeseries"
+	kindTable    kind = "table"
+	kindTimeline kind = "state-timeline"
+	kindHeatmap  kind = "heatmap"
+	kindBars     kind = "bargauge"
+	kindText     kind = "text"
+)
+
+// Panel is one panel. It is built by the constructors below, whose methods return changed copies.
+type Panel struct {
+	kind        kind
+	width       int
+	title, help string
+	unit        Unit
+	decimals    int // below 0: Grafana decides
+	queries     []Query
+	columns     []Column // of a table
+	sortBy      string   // title of the column; a leading minus means largest first
+	limits      [2]*float64
+	steps       []Step
+	mappings    []Mapping
+	stack       string // "", "normal", "percent"
+	colours     map[string]string
+	links       []Link
+	text        string
+	window      string // why a query has a window of its own
+	names       string // what a stat shows of its series' names: "", "value_and_name", "name"
+}
+
+// Query is one PromQL expression. In its braces, <node> and its like stand for the matchers of the board's
+// variables (see selectors).
+type Query struct {
+	Expr, Legend string
+}
+
+func q(legend, expr string) Query { return Query{Expr: expr, Legend: legend} }
+
+// stat is one number, or a few.
+func stat(width int, title string, unit Unit, expr, help string) Panel {
+	return Panel{kind: kindStat, width: width, title: title, help: help, unit: unit, decimals: -1, queries: []Query{{Expr: expr}}}
+}
+
+// series is values over time. Legends name node and index where cards are shown.
+func series(width int, title string, unit Unit, help string, queries ...Query) Panel {
+	return Panel{kind: kindSeries, width: width, title: title, help: help, unit: unit, decimals: -1, queries: queries}
+}
+
+// table is one row per combination of labels, now.
+func table(width int, title, sortBy, help string, columns ...Column) Panel {
+	return Panel{kind: kindTable, width: width, title: title, help: help, unit: Number, decimals: -1, columns: columns, sortBy: sortBy}
+}
+
+// timeline is states over time. The mapping names and colours them.
+func timeline(width int, title, help string, mappings []Mapping, queries ...Query) Panel {
+	return Panel{kind: kindTimeline, width: width, title: title, help: help, unit: Plain, decimals: -1, queries: queries, mappings: mappings}
+}
+
+// bars is the largest of many, now.
+func bars(width int, title string, unit Unit, help string, query Query) Panel {
+	return Panel{kind: kindBars, width: width, title: title, help: help, unit: unit, decimals: -1, queries: []Query{query}}
+}
+
+// heatmap counts series by their value over time. Each query is one bucket, lowest first.
+func heatmap(width int, title string, help string, queries ...Query) Panel {
+	return Panel{kind: kindHeatmap, width: width, title: title, help: help, unit: Number, decimals: -1, queries: queries}
+}
+
+// note is words, in Markdown.
+func note(width int, title, help, text string) Panel {
+	return Panel{kind: kindText, width: width, title: title, help: help, unit: Plain, decimals: -1, text: text}
+}
+
+// at sets thresholds: where the action differs, not where the number looks large.
+func (p Panel) at(steps ...Step) Panel { p.steps = steps; return p }
+
+// between sets the ends of the scale.
+func (p Panel) between(lowest, highest float64) Panel {
+	p.limits = [2]*float64{&lowest, &highest}
+	return p
+}
+
+// from sets the lower end of the scale.
+func (p Panel) from(lowest float64) Panel { p.limits = [2]*float64{&lowest, nil}; return p }
+
+// digits sets the number of decimals.
+func (p Panel) digits(n int) Panel { p.decimals = n; return p }
+
+// stacked puts series on top of each other; percent makes them fill the height.
+func (p Panel) stacked() Panel { p.stack = "normal"; return p }
+
+func (p Panel) percent() Panel { p.stack = "percent"; return p }
+
+// coloured fixes the colours of series by their legends.
+func (p Panel) coloured(byName map[string]string) Panel { p.colours = byName; return p }
+
+// withNames shows the legend beside each number of a stat.
+func (p Panel) withNames(legend string) Panel {
+	p.names = "value_and_name"
+	p.queries = slices.Clone(p.queries)
+	p.queries[0].Legend = legend
+	return p
+}
+
+// namesOnly shows which series there are, and not their values.
+func (p Panel) namesOnly(legend string) Panel {
+	p = p.withNames(legend)
+	p.names = "name"
+	return p
+}
+
+// mapped names values.
+func (p Panel) mapped(m ...Mapping) Panel {
+	p.mappings = append(slices.Clone(p.mappings), m...)
+	return p
+}
+
+// to adds links.
+func (p Panel) to(links ...Link) Panel { p.links = append(slices.Clone(p.links), links...); return p }
+
+// over says why a rate's window is not the one that Grafana derives from the zoom.
+func (p Panel) over(reason string) Panel { p.window = reason; return p }
+
+// ifUp tells "this card has no such sensor" from "nobody collects": where the expression is empty while
+// presence has data, the value is the sentinel that is shown as N/A; where both are empty, so is the panel.
+func (p Panel) ifUp(presence string) Panel {
+	p.queries = slices.Clone(p.queries)
+	// Without labels on both sides, or both would be shown.
+	p.queries[0].Expr = "max(" + p.queries[0].Expr + ") or (0 * max(" + presence + ") - 1)"
+	return p.mapped(Mapping{Value: "-1", Text: "N/A", Colour: Grey})
+}
+
+// Column is one column of a table: a label, or a value with its query.
+type Column struct {
+	title string
+	label string // a label's name; empty: a value
+	expr  string
+	unit  Unit
+	width int
+	link  *Link
+	steps []Step
+	names []Mapping
+	bar   bool
+}
+
+// label is a column that shows a label of the rows.
+func label(name, title string) Column { return Column{label: name, title: title, unit: Plain} }
+
+// value is a column with a number of its own.
+func value(title string, unit Unit, expr string) Column {
+	return Column{title: title, unit: unit, expr: expr}
+}
+
+func (c Column) to(l Link) Column           { c.link = &l; return c }
+func (c Column) at(steps ...Step) Column    { c.steps = steps; return c }
+func (c Column) mapped(m ...Mapping) Column { c.names = m; return c }
+func (c Column) wide(pixels int) Column     { c.width = pixels; return c }
+func (c Column) gauge(steps ...Step) Column { c.bar = true; c.steps = steps; return c }
+
+func (p Panel) valueColumns() (exprs []Query) {
+	for _, c := range p.columns {
+		if c.label == "" {
+			exprs = append(exprs, Query{Expr: c.expr})
+		}
+	}
+	return exprs
+}
+
+// allQueries returns what the panel asks, in the order of the refIds.
+func (p Panel) allQueries() []Query {
+	if p.kind == kindTable {
+		return p.valueColumns()
+	}
+	return p.queries
+}

@@ -1,0 +1,305 @@
+package dashboards
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/grafana/grafana-foundation-sdk/go/cog/variants"
+	"github.com/grafana/grafana-foundation-sdk/go/common"
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
+)
+
+const (
+	tag = "gpu"
+	// pluginVersion is the shape of the panels' options: without it Grafana runs the migrations of its oldest
+	// panels over them, with a later one it leaves out those that it needs.
+	pluginVersion = "11.0.0"
+	// minInterval is the smallest step: below it a query gains nothing, for most clusters scrape twice a minute.
+	minInterval = "1m"
+)
+
+// render makes the SDK's dashboard. It fills its types rather than call its builders, whose defaults leave
+// ids out, hide links in a menu and move panels without a word.
+func (b Board) render() (*dashboard.Dashboard, error) {
+	grid, err := b.layout()
+	if err != nil {
+		return nil, err
+	}
+	d := dashboard.NewDashboard()
+	from := b.From
+	if from == "" {
+		from = "now-6h"
+	}
+	d.Uid, d.Title, d.Description = new(b.UID), new(b.Title), new(b.Question)
+	d.Tags = []string{tag}
+	d.GraphTooltip = new(dashboard.DashboardCursorSyncCrosshair)
+	d.Time = &dashboard.DashboardDashboardTime{From: from, To: "now"}
+	d.Refresh = new("1m")
+	d.Links = []dashboard.DashboardLink{{
+		Title: "GPU boards", Type: dashboard.DashboardLinkTypeDashboards, Icon: "external link", Tooltip: "The other boards, with this time range and these variables",
+		Tags: []string{tag}, AsDropdown: true, IncludeVars: true, KeepTime: true,
+	}}
+	for _, v := range b.Vars {
+		model, err := b.renderVariable(v)
+		if err != nil {
+			return nil, fmt.Errorf("board %s: %w", b.UID, err)
+		}
+		d.Templating.List = append(d.Templating.List, model)
+	}
+	for _, m := range b.Marks {
+		expr, err := b.expand(m.Expr)
+		if err != nil {
+			return nil, fmt.Errorf("board %s: %w", b.UID, err)
+		}
+		d.Annotations.List = append(d.Annotations.List, dashboard.AnnotationQuery{
+			Name: m.Name, Datasource: datasource(), Enable: m.On, IconColor: m.Colour,
+			Expr: new(expr), Step: new(minInterval), TitleFormat: new(m.Title), TextFormat: new(m.Text), TagKeys: new(m.Tags),
+		})
+	}
+	for _, r := range grid.rows {
+		var panels []dashboard.Panel
+		for _, p := range r.panels {
+			panel, err := b.renderPanel(p)
+			if err != nil {
+				return nil, fmt.Errorf("board %s: panel %q: %w", b.UID, p.title, err)
+			}
+			panels = append(panels, panel)
+		}
+		if r.heading != nil {
+			row := &dashboard.RowPanel{Type: "row", Title: new(r.row.Title), Collapsed: r.row.Collapsed, Id: uint32(r.heading.id),
+				GridPos: gridPos(*r.heading), Panels: []dashboard.Panel{}}
+			if r.row.Collapsed {
+				row.Panels, panels = panels, nil
+			}
+			d.Panels = append(d.Panels, dashboard.PanelOrRowPanel{RowPanel: row})
+		}
+		for i := range panels {
+			d.Panels = append(d.Panels, dashboard.PanelOrRowPanel{Panel: &panels[i]})
+		}
+	}
+	return d, nil
+}
+
+func datasource() *common.DataSourceRef {
+	return &common.DataSourceRef{Type: new("prometheus"), Uid: new("${" + varDatasource + "}")}
+}
+
+func gridPos(p place) *dashboard.GridPos {
+	return &dashboard.GridPos{X: uint32(p.x), Y: uint32(p.y), W: uint32(p.w), H: uint32(p.h)}
+}
+
+func (b Board) renderVariable(v Variable) (dashboard.VariableModel, error) {
+	m := dashboard.VariableModel{Type: dashboard.VariableTypeQuery, Name: v.Name, Label: new(v.Label), Description: new(v.Help),
+		Hide: new(dashboard.VariableHideDontHide), SkipUrlSync: new(false)}
+	if v.Query == "" {
+		m.Type = dashboard.VariableTypeDatasource
+		m.Query = &dashboard.StringOrMap{String: new("prometheus")}
+		m.Refresh = new(dashboard.VariableRefreshOnDashboardLoad)
+		return m, nil
+	}
+	query, err := b.expand(v.Query)
+	if err != nil {
+		return m, fmt.Errorf("variable %s: %w", v.Name, err)
+	}
+	m.Datasource = datasource()
+	m.Query, m.Definition = &dashboard.StringOrMap{String: new(query)}, new(query)
+	m.Refresh = new(dashboard.VariableRefreshOnTimeRangeChanged)
+	m.Sort = new(dashboard.VariableSortNaturalAsc)
+	if v.Regex != "" {
+		m.Regex = new(v.Regex)
+	}
+	m.Multi, m.IncludeAll = new(v.Multi), new(v.Multi)
+	if v.Multi {
+		m.AllValue = new(".*")
+		m.Current = &dashboard.VariableOption{Selected: new(true),
+			Text: dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}}, Value: dashboard.StringOrArrayOfString{ArrayOfString: []string{"$__all"}}}
+	}
+	return m, nil
+}
+
+func (b Board) renderPanel(p placedPanel) (dashboard.Panel, error) {
+	out := *dashboard.NewPanel()
+	out.Type, out.Id, out.Title, out.Description = string(p.kind), new(uint32(p.at.id)), new(p.title), new(p.help)
+	out.PluginVersion, out.GridPos = new(pluginVersion), gridPos(p.at)
+	out.RepeatDirection = nil
+	if p.kind != kindText {
+		out.Datasource = datasource()
+		out.Interval = new(minInterval)
+	}
+	for i, query := range p.allQueries() {
+		expr, err := b.expand(query.Expr)
+		if err != nil {
+			return out, err
+		}
+		target := prometheus.Dataquery{Expr: expr, RefId: new(refID(i)), Datasource: datasource(), EditorMode: new(prometheus.QueryEditorModeCode)}
+		switch p.kind {
+		case kindTable:
+			target.Format, target.Instant, target.Range = new(prometheus.PromQueryFormatTable), new(true), new(false)
+		case kindBars:
+			target.Format, target.Instant, target.Range = new(prometheus.PromQueryFormatTimeSeries), new(true), new(false)
+		case kindStat:
+			// A window as long as the range is asked once, at its end.
+			once := strings.Contains(expr, "[$__range")
+			target.Format, target.Instant, target.Range = new(prometheus.PromQueryFormatTimeSeries), new(once), new(!once)
+		default:
+			target.Format, target.Instant, target.Range = new(prometheus.PromQueryFormatTimeSeries), new(false), new(true)
+		}
+		legend := query.Legend
+		if legend == "" && p.kind != kindTable {
+			legend = p.title
+		}
+		if legend != "" {
+			target.LegendFormat = new(legend)
+		}
+		out.Targets = append(out.Targets, variants.Dataquery(target))
+	}
+	out.Options = p.options()
+	if p.kind == kindTable {
+		out.Transformations = p.transformations()
+	}
+	if p.kind == kindText {
+		out.FieldConfig = nil
+		return out, nil
+	}
+	out.FieldConfig = &dashboard.FieldConfigSource{Defaults: p.defaults(), Overrides: p.overrides()}
+	return out, nil
+}
+
+// refID names queries A to Z, then A1 and on.
+func refID(i int) string {
+	if i < 26 {
+		return string(rune('A' + i))
+	}
+	return string(rune('A'+i%26)) + fmt.Sprint(i/26)
+}
+
+func thresholds(steps []Step) *dashboard.ThresholdsConfig {
+	t := &dashboard.ThresholdsConfig{Mode: dashboard.ThresholdsModeAbsolute}
+	if len(steps) == 0 {
+		steps = plainSteps()
+	}
+	for i, s := range steps {
+		if i == 0 {
+			t.Steps = append(t.Steps, dashboard.Threshold{Color: s.Colour})
+			continue
+		}
+		t.Steps = append(t.Steps, dashboard.Threshold{Value: new(s.From), Color: s.Colour})
+	}
+	return t
+}
+
+func valueMappings(all []Mapping) []dashboard.ValueMapping {
+	if len(all) == 0 {
+		return nil
+	}
+	options := map[string]dashboard.ValueMappingResult{}
+	for i, m := range all {
+		options[m.Value] = dashboard.ValueMappingResult{Text: new(m.Text), Color: new(m.Colour), Index: new(int32(i))}
+	}
+	return []dashboard.ValueMapping{{ValueMap: &dashboard.ValueMap{Type: dashboard.MappingTypeValueToText, Options: options}}}
+}
+
+// dataLinks are links of values. Placement stays empty: a value's link has no place in a menu.
+func dataLinks(links []Link, k kind) []dashboard.DashboardLink {
+	var out []dashboard.DashboardLink
+	for _, l := range links {
+		out = append(out, dashboard.DashboardLink{Title: l.Title, Type: dashboard.DashboardLinkTypeLink, Url: new(l.url(k)), Tags: []string{}, KeepTime: true})
+	}
+	return out
+}
+
+func (p Panel) defaults() dashboard.FieldConfig {
+	f := dashboard.FieldConfig{Unit: new(string(p.unit)), Min: p.limits[0], Max: p.limits[1], Thresholds: thresholds(p.steps), Mappings: valueMappings(p.mappings)}
+	if p.decimals >= 0 {
+		f.Decimals = new(float64(p.decimals))
+	}
+	f.Links = dataLinks(p.links, p.kind)
+	f.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdThresholds}
+	if p.kind == kindSeries {
+		f.Color.Mode = dashboard.FieldColorModeIdPaletteClassic
+	}
+	if c := p.custom(); c != nil {
+		f.Custom = c
+	}
+	return f
+}
+
+func byName(name string, properties ...dashboard.DynamicConfigValue) dashboard.DashboardFieldConfigSourceOverrides {
+	return dashboard.DashboardFieldConfigSourceOverrides{Matcher: dashboard.MatcherConfig{Id: "byName", Options: name}, Properties: properties}
+}
+
+func property(id string, value any) dashboard.DynamicConfigValue {
+	return dashboard.DynamicConfigValue{Id: id, Value: value}
+}
+
+func (p Panel) overrides() []dashboard.DashboardFieldConfigSourceOverrides {
+	out := []dashboard.DashboardFieldConfigSourceOverrides{}
+	for _, name := range slices.Sorted(maps.Keys(p.colours)) {
+		out = append(out, byName(name, property("color", map[string]any{"mode": "fixed", "fixedColor": p.colours[name]})))
+	}
+	for i, c := range p.columns {
+		properties := []dashboard.DynamicConfigValue{property("displayName", c.title), property("unit", string(c.unit))}
+		if c.width > 0 {
+			properties = append(properties, property("custom.width", c.width))
+		}
+		if c.link != nil {
+			properties = append(properties, property("links", dataLinks([]Link{*c.link}, kindTable)))
+		}
+		if len(c.names) > 0 {
+			properties = append(properties, property("mappings", valueMappings(c.names)))
+		}
+		if c.unit == Ratio {
+			properties = append(properties, property("min", 0), property("max", 1))
+		}
+		switch {
+		case c.bar:
+			properties = append(properties, property("thresholds", thresholds(c.steps)),
+				property("custom.cellOptions", common.TableBarGaugeCellOptions{Type: common.TableCellDisplayModeGauge,
+					Mode: new(common.BarGaugeDisplayModeBasic), ValueDisplayMode: new(common.BarGaugeValueModeText)}))
+		case len(c.steps) > 0 || len(c.names) > 0:
+			properties = append(properties, property("thresholds", thresholds(c.steps)),
+				property("custom.cellOptions", common.TableColorTextCellOptions{Type: common.TableCellDisplayModeColorText}))
+		}
+		out = append(out, byName(p.fieldName(i), properties...))
+	}
+	return out
+}
+
+// fieldName is Grafana's name of a table's column: the label, or Value with the refId where there are several.
+func (p Panel) fieldName(column int) string {
+	if l := p.columns[column].label; l != "" {
+		return l
+	}
+	values := p.valueColumns()
+	if len(values) == 1 {
+		return "Value"
+	}
+	n := 0
+	for _, c := range p.columns[:column] {
+		if c.label == "" {
+			n++
+		}
+	}
+	return "Value #" + refID(n)
+}
+
+// transformations merge a table's queries into one row per combination of labels and put the columns in order.
+func (p Panel) transformations() []dashboard.DataTransformerConfig {
+	order := map[string]any{}
+	for i := range p.columns {
+		order[p.fieldName(i)] = i
+	}
+	return []dashboard.DataTransformerConfig{
+		{Id: "merge", Options: map[string]any{}},
+		{Id: "organize", Options: map[string]any{"excludeByName": map[string]any{"Time": true}, "indexByName": order, "renameByName": map[string]any{}}},
+	}
+}
+
+// sortKey splits the panel's sort order.
+func (p Panel) sortKey() (title string, descending bool) {
+	title, descending = strings.CutPrefix(p.sortBy, "-")
+	return title, descending
+}

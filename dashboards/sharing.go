@@ -1,0 +1,66 @@
+package dashboards
+
+// sharingBoard answers: which cards are shared, by whom, and do the sharers get in each other's way?
+func sharingBoard() Board {
+	const n = "<node>"
+	tenants := "count by (" + perCard + ") (group by (" + perCard + ", namespace, pod) (gpu_container_allocation_ratio{" + n + "} > 0))"
+	return Board{
+		UID: "gpu-sharing", Title: "GPU / Sharing", Raw: true,
+		Question: "Which cards are shared, by whom, and do the sharers get in each other's way?",
+		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(true)},
+		Marks:    []Mark{xidMark("node"), restartMark("node")},
+		Rows: []Row{
+			{Lines: []Line{line(4,
+				stat(4, "Cards shared", Number, orZero("count("+tenants+" > 1)", "gpu_allocation_ratio{"+n+"}"), "Cards of which more than one pod holds a part."),
+				stat(4, "Cards held by one", Number, orZero("count("+tenants+" == 1)", "gpu_allocation_ratio{"+n+"}"), "Cards that a single pod holds, or a part of."),
+				stat(4, "Cards in MIG mode", Number, orZero("sum(gpu_mig_mode{"+n+"})", "gpu_device_up{"+n+"}"), "Cards that are cut into hardware instances."),
+				stat(4, "Held and shared out twice", Number, orZero("count(gpu_allocation_ratio{"+n+"} > 1.001)", "gpu_allocation_ratio{"+n+"}"), "Cards of which more than the whole is given out.").at(warnIfAny()...),
+				stat(4, "Shared and contended", Number, orZero("count("+tenants+" > 1 and on (cluster, node, uuid) "+rawBusy("cluster, node, uuid", n)+" > 0.9)", "gpu_allocation_ratio{"+n+"}"), "Shared cards that are busy for more than 90 % of the time: the sharers wait for each other.").at(warnIfAny()...),
+				stat(4, "Shared and nearly full", Number, orZero("count("+tenants+" > 1 and on (cluster, node, uuid) "+over("cluster, node, uuid", "gpu_memory_used_bytes{"+n+"}", "gpu_memory_total_bytes{"+n+"}")+" > 0.95)", "gpu_allocation_ratio{"+n+"}"), "Shared cards with less than 5 % of memory left: the next allocation of any sharer may fail.").at(badIfAny()...)),
+			}},
+			{Title: "Shared cards", Lines: []Line{
+				line(9, table(24, "Cards with more than one holder", "-Holders", "Only cards of which more than one pod holds a part.", label("node", "Node").to(toNode()), label("gpu", "GPU").to(toCard()).wide(60),
+					value("Holders", Number, tenants+" > 1").wide(80),
+					value("Held", Ratio, "("+most(perCard, "gpu_allocation_ratio{"+n+"}")+") and on (cluster, node, uuid) "+tenants+" > 1").gauge(base(Blue), step(1.001, Amber)),
+					value("Busy", Ratio, "("+rawBusy(perCard, n)+") and on (cluster, node, uuid) "+tenants+" > 1").gauge(badAbove(0.9, 0.98)...),
+					value("Memory used", Ratio, "("+over(perCard, "gpu_memory_used_bytes{"+n+"}", "gpu_memory_total_bytes{"+n+"}")+") and on (cluster, node, uuid) "+tenants+" > 1").gauge(fullSteps()...),
+					value("Memory granted", Ratio, "("+total(perCard, "gpu_container_memory_granted_bytes{"+n+"}")+" / "+total(perCard, "gpu_memory_total_bytes{"+n+"}")+") and on (cluster, node, uuid) "+tenants+" > 1").gauge(base(Blue), step(1.001, Amber)),
+					label("uuid", "UUID"))),
+				line(8,
+					series(12, "Cards by number of holders", Number, "How many cards have so many pods on them.", q("{{holders}} holders", `count_values("holders", `+tenants+")")).stacked().from(0),
+					series(12, "Cards held by kind of device", Number, "Cards held, by the resource that pods asked for: whole cards, shared ones, MIG profiles.", q("{{resource}}", total("resource", "gpu_container_allocation_ratio{"+n+"}"))).stacked().from(0)),
+			}},
+			{Title: "The sharers", Lines: []Line{
+				line(8,
+					series(12, "Busy by sharer", Ratio, "Busy time of each container on a shared card. Where processes cannot be told apart the work is unattributed, never guessed.", q("{{namespace}}/{{pod}} {{container}} on {{node}} GPU {{gpu}}", "("+perSecond(perContainer, "gpu_container_busy_seconds_total{"+n+"}")+") and on (cluster, node, uuid) "+tenants+" > 1")).stacked().from(0),
+					series(12, "Memory by sharer", Bytes, "Device memory of each container on a shared card.", q("{{namespace}}/{{pod}} {{container}} on {{node}} GPU {{gpu}}", "("+total(perContainer, "gpu_container_memory_used_bytes{"+n+"}")+") and on (cluster, node, uuid) "+tenants+" > 1")).stacked().from(0)),
+				line(9, table(24, "Sharers of cards", "-Busy", "Containers on shared cards: what each holds, was granted and takes.", label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()), label("container", "Container"), label("node", "Node"), label("gpu", "GPU"),
+					value("Held", Ratio, "("+total(perContainer, "gpu_container_allocation_ratio{"+n+"}")+") and on (cluster, node, uuid) "+tenants+" > 1").gauge(plainSteps()...),
+					value("Busy", Ratio, "("+share(perContainer, "gpu_container_busy_seconds_total{"+n+"}", "gpu_container_observed_seconds_total{"+n+"}")+") and on (cluster, node, uuid) "+tenants+" > 1").gauge(plainSteps()...),
+					value("Compute granted", Ratio, most(perContainer, "gpu_container_compute_granted_ratio{"+n+"}")),
+					value("Memory", Bytes, "("+total(perContainer, "gpu_container_memory_used_bytes{"+n+"}")+") and on (cluster, node, uuid) "+tenants+" > 1"),
+					value("Memory granted", Bytes, most(perContainer, "gpu_container_memory_granted_bytes{"+n+"}")),
+					value("Over its grant", Ratio, most(perContainer, "gpu_container_memory_used_bytes{"+n+"}")+" / "+most(perContainer, "gpu_container_memory_granted_bytes{"+n+"}")+" - 1 > 0").at(warnIfAny()...))),
+				line(7,
+					series(8, "Work that cannot be told apart", Number, "Cards' worth of busy time that is no container's, by reason.", q("{{reason}}", perSecond("reason", "gpu_unattributed_busy_seconds_total{"+n+"}"))).stacked().from(0),
+					series(8, "Memory that cannot be told apart", Bytes, "Memory that is no container's, by reason.", q("{{reason}}", total("reason", "gpu_unattributed_memory_used_bytes{"+n+"}"))).stacked().from(0),
+					table(8, "Compute modes", "Mode", "Cards by who may open contexts on them. Exclusive process: MPS, or one process at a time.", label("mode", "Mode"), value("Cards", Number, "sum by (mode) (gpu_compute_mode{"+n+"}) > 0"))),
+			}},
+			{Title: "Devices that the kubelet offers", Lines: []Line{line(8,
+				table(12, "Devices by resource", "Resource", "What kubelets can give out and have, by resource: more devices than cards means shared or cut cards.", label("resource", "Resource"),
+					value("Allocatable", Number, total("resource", "gpu_node_allocatable_devices{"+n+"}")), value("Held", Number, total("resource", "gpu_node_allocated_devices{"+n+"}")),
+					value("Held share", Ratio, over("resource", "gpu_node_allocated_devices{"+n+"}", "gpu_node_allocatable_devices{"+n+"}")).gauge(plainSteps()...)),
+				series(12, "Devices left by resource", Number, "Devices that kubelets have left to give, by resource.", q("{{resource}}", total("resource", "gpu_node_allocatable_devices{"+n+"}")+" - "+total("resource", "gpu_node_allocated_devices{"+n+"}"))).from(0)),
+			}},
+			{Title: "MIG", Lines: []Line{line(8,
+				table(8, "Instances by profile", "Profile", "Instances that are held, and known to be free, by profile.", label("profile", "Profile"), value("Instances", Number, "count by (profile) (gpu_mig_info{"+n+"})"),
+					value("Held", Number, "count by (profile) (gpu_mig_allocation_ratio{"+n+"} > 0)"), value("Free", Number, "count by (profile) (gpu_mig_allocation_ratio{"+n+"} == 0)")),
+				table(16, "MIG instances", "Node", "Every instance, with its holder's use.", label("node", "Node").to(toNode()), label("gpu", "GPU").to(toCard()), label("gi", "GI"), label("profile", "Profile"),
+					value("Held", Ratio, most(perInstance, "gpu_mig_allocation_ratio{"+n+"}")).gauge(plainSteps()...),
+					value("Busy", Ratio, share(perInstance, "gpu_mig_busy_seconds_total{"+n+"}", "gpu_mig_observed_seconds_total{"+n+"}")).gauge(usedSteps()...),
+					value("Memory used", Ratio, over(perInstance, "gpu_mig_memory_used_bytes{"+n+"}", "gpu_mig_memory_total_bytes{"+n+"}")).gauge(fullSteps()...), label("uuid", "UUID"))),
+				line(7, series(24, "Busy by MIG instance", Ratio, "Time in which at least one kernel ran on the instance. Hopper and newer.", q("{{node}} GPU {{gpu}} GI {{gi}} {{profile}}", share(perInstance, "gpu_mig_busy_seconds_total{"+n+"}", "gpu_mig_observed_seconds_total{"+n+"}"))).between(0, 1)),
+			}},
+		},
+	}
+}

@@ -1,0 +1,23 @@
+package dashboards
+
+// Unit is a unit of Grafana, by its id.
+type Unit string
+
+// The units of the boards. Number is a count with an SI suffix; Plain is neither scaled nor suffixed.
+const (
+	Number   Unit = "short"
+	Plain    Unit = "none"
+	Ratio    Unit = "percentunit"
+	Bytes    Unit = "bytes"
+	BytesPS  Unit = "binBps"
+	Watts    Unit = "watt"
+	KWh      Unit = "kwatth"
+	Celsius  Unit = "celsius"
+	Hertz    Unit = "hertz"
+	Seconds  Unit = "s"
+	Duration Unit = "dtdurations"
+	Hours    Unit = "h"
+	When     Unit = "dateTimeFromNow" // milliseconds since 1970
+	PerSec   Unit = "cps"
+	Cards    Unit = "suffix: cards"
+)

@@ -1,0 +1,80 @@
+package dashboards
+
+// Variable is one of Grafana's template variables.
+type Variable struct {
+	Name, Label, Help string
+	// Query is label_values or query_result; empty for the data source.
+	Query string
+	// Regex names the captures text and value of a query_result.
+	Regex string
+	// Multi allows several values, and All, which is .*: it also matches what lacks the label.
+	Multi bool
+}
+
+// The variables. Their names are frozen: bookmarks and links carry them.
+const (
+	varDatasource = "datasource"
+	varCluster    = "cluster"
+	varModel      = "model"
+	varNode       = "node"
+	varUUID       = "uuid"
+	varNamespace  = "namespace"
+	varWorkload   = "workload"
+	varPod        = "pod"
+	varJob        = "job"
+)
+
+func datasourceVariable() Variable {
+	return Variable{Name: varDatasource, Label: "Data source", Help: "The Prometheus, Thanos, Mimir or VictoriaMetrics that holds the metrics."}
+}
+
+// clusterVariable lists clusters. Where series have no such label there is nothing to choose, and All matches them.
+func clusterVariable(of string) Variable {
+	return Variable{Name: varCluster, Label: "Cluster", Help: "Clusters, where the metrics carry that label.", Query: "label_values(" + of + ", cluster)", Multi: true}
+}
+
+func modelVariable() Variable {
+	return Variable{Name: varModel, Label: "Model", Help: "Models of cards.", Multi: true,
+		Query: `label_values(model:gpu_device_up:count{<cluster>}, model)`}
+}
+
+func nodeVariable(multi bool) Variable {
+	return Variable{Name: varNode, Label: "Node", Help: "Nodes that have an exporter.", Multi: multi,
+		Query: `label_values(gpu_exporter_build_info{<cluster>}, node)`}
+}
+
+// cardVariable shows the node and the index, and gives the UUID.
+func cardVariable() Variable {
+	return Variable{Name: varUUID, Label: "GPU", Help: "Cards, by node and NVML index.",
+		Query: `query_result(label_join(gpu_info{<node>}, "display", " GPU ", "node", "gpu"))`,
+		Regex: `/display="(?<text>[^"]+)".*uuid="(?<value>[^"]+)"/`}
+}
+
+func namespaceVariable(of string) Variable {
+	return Variable{Name: varNamespace, Label: "Namespace", Help: "Namespaces that hold or held cards.", Multi: true,
+		Query: "label_values(" + of + "{<cluster>}, namespace)"}
+}
+
+func workloadVariable() Variable {
+	return Variable{Name: varWorkload, Label: "Workload", Help: "What the pods are of: a Deployment, a Job; where nobody tells, the pod itself.", Multi: true,
+		Query: `label_values(pod:gpu_workload:info{<namespace>}, workload)`}
+}
+
+func podVariable() Variable {
+	return Variable{Name: varPod, Label: "Pod", Help: "Pods that hold or use cards.", Multi: true,
+		Query: `label_values(pod:gpu_workload:info{<namespace>, workload=~"$workload"}, pod)`}
+}
+
+// selectors are the matchers that a query's placeholders stand for, and the variables that each needs. All of
+// them match what lacks the label cluster while All is chosen.
+func selectors() map[string][]string {
+	return map[string][]string{
+		"cluster":   {varCluster},
+		"model":     {varCluster, varModel},
+		"node":      {varCluster, varNode},
+		"card":      {varCluster, varNode, varUUID},
+		"namespace": {varCluster, varNamespace},
+		"workload":  {varCluster, varNamespace, varWorkload},
+		"pod":       {varCluster, varNamespace, varPod},
+	}
+}

@@ -1,0 +1,86 @@
+package dashboards
+
+// workloadBoard answers: does this job use what it asked for, and do its pods keep pace?
+func workloadBoard() Board {
+	const p = "<pod>"
+	// The pods of the chosen workloads; the variable pod alone, at All, would match every pod.
+	of := func(expr string) string {
+		return "(" + expr + ") and on (cluster, node, namespace, pod) pod:gpu_workload:info{<workload>}"
+	}
+	container := func(metric string) string { return metric + "{" + p + "}" }
+	rate := func(by, metric string) string {
+		return "sum by (" + by + ") (" + of("rate("+container(metric)+"[$__rate_interval])") + ")"
+	}
+	gauge := func(op, by, metric string) string { return op + " by (" + by + ") (" + of(container(metric)) + ")" }
+	once := func(op, metric string) string { return op + "(" + of(container(metric)) + ")" }
+	increase := func(metric string) string {
+		return "sum(" + of("increase("+container(metric)+"[$__range])") + ")"
+	}
+	const pods = "cluster, node, namespace, pod"
+	name := "{{namespace}}/{{pod}} {{container}} on {{node}} GPU {{gpu}}"
+	alive := of(container("gpu_container_allocation_ratio"))
+	return Board{
+		UID: "gpu-workload", Title: "GPU / Workload and pod", Raw: true,
+		Question: "Does this job use what it asked for, and do its pods keep pace?",
+		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), namespaceVariable("pod:gpu_workload:info"), workloadVariable(), podVariable()},
+		Marks:    []Mark{xidMark("cluster")},
+		Rows: []Row{
+			{Lines: []Line{
+				line(4,
+					stat(3, "Cards held", Number, once("sum", "gpu_container_allocation_ratio"), "Cards that the pods hold, parts included.").digits(2),
+					stat(3, "Pods", Number, "count(group by ("+pods+") ("+alive+"))", "Pods that hold cards."),
+					stat(3, "Busy", Ratio, "sum("+of("rate("+container("gpu_container_busy_seconds_total")+"[$__rate_interval])")+") / (sum("+of("rate("+container("gpu_container_observed_seconds_total")+"[$__rate_interval])")+") > 0)", "Work over the time for which it could be measured. N/A: it cannot be measured for these pods.").between(0, 1).at(usedSteps()...).ifUp(alive),
+					stat(3, "Used of held in range", Ratio, increase("gpu_container_busy_seconds_total")+" / ("+increase("gpu_container_held_seconds_total")+" > 0)", "Work over what was held, over the range that is shown.").between(0, 1).at(usedSteps()...),
+					stat(3, "Memory used", Bytes, once("sum", "gpu_container_memory_used_bytes"), "Device memory of the pods. N/A: it cannot be measured for these pods.").ifUp(alive),
+					stat(3, "Power", Watts, "sum("+of("rate("+container("gpu_container_energy_joules_total")+"[$__rate_interval])")+")", "Power that is put down to the pods. N/A: their cards have no energy counter.").ifUp(alive),
+					stat(3, "Energy in range", KWh, increase("gpu_container_energy_joules_total")+" / 3.6e6", "Energy that is put down to the pods, over the range that is shown.").ifUp(alive),
+					stat(3, "Last busy", When, "1000 * "+once("max", "gpu_container_last_busy_timestamp_seconds"), "When any of the pods was last at work.").ifUp(alive)),
+			}},
+			{Title: "Activity", Lines: []Line{
+				line(9,
+					series(16, "Busy by container and card", Ratio, "Work of each container on each card over the time for which it could be measured.", q(name, rate(perContainer, "gpu_container_busy_seconds_total")+" / ("+rate(perContainer, "gpu_container_observed_seconds_total")+" > 0)")).between(0, 1).to(toCard()),
+					series(8, "Do the pods keep pace?", Ratio, "Busiest, mean and least busy pod. In training the ranks wait for each other: a wide gap is a straggler, or cards that nobody uses.",
+						q("busiest", "max("+rate(pods, "gpu_container_busy_seconds_total")+" / ("+rate(pods, "gpu_container_observed_seconds_total")+" > 0))"),
+						q("mean", "sum("+rate(pods, "gpu_container_busy_seconds_total")+") / (sum("+rate(pods, "gpu_container_observed_seconds_total")+") > 0)"),
+						q("least busy", "min("+rate(pods, "gpu_container_busy_seconds_total")+" / ("+rate(pods, "gpu_container_observed_seconds_total")+" > 0))"),
+						q("standard deviation", "stddev("+rate(pods, "gpu_container_busy_seconds_total")+" / ("+rate(pods, "gpu_container_observed_seconds_total")+" > 0))")).between(0, 1)),
+				line(8,
+					series(12, "Held and not used", Number, "Cards' worth of held time without work, by pod. Idle: none for 60 s. Underused: between work.", q("{{namespace}}/{{pod}} {{use}}", rate(pods+", use", "gpu_container_unused_seconds_total"))).stacked().from(0),
+					series(12, "SM activity of the cards held", Ratio, "SM activity of every card that the pods hold, whoever caused it: exact where the card is theirs alone. Hopper and newer.",
+						q(cardName, "("+profiled(perCard, "sm_active", "<cluster>")+") and on (cluster, node, uuid) "+alive)).between(0, 1).to(toCard())),
+			}},
+			{Title: "Memory", Lines: []Line{line(8,
+				series(12, "Memory by container and card", Bytes, "Device memory of each container on each card.", q(name, gauge("sum", perContainer, "gpu_container_memory_used_bytes"))).from(0).to(toCard()),
+				series(12, "Headroom of the cards", Ratio, "Free memory of every card that the pods hold, over the card's. Below 5 % the next allocation may fail.",
+					q(cardName, "("+over(perCard, "gpu_memory_free_bytes{<cluster>}", "gpu_memory_total_bytes{<cluster>}")+") and on (cluster, node, uuid) "+alive)).between(0, 1).at(base(Red), step(0.05, Amber), step(0.15, Green)).to(toCard())),
+			}},
+			{Title: "Pods", Lines: []Line{
+				line(10, table(24, "Containers and cards", "Busy", "Every container of the pods on every card that it holds or uses.", label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()), label("container", "Container"), label("node", "Node").to(toNode()), label("gpu", "GPU").to(toCard()),
+					value("Held", Ratio, gauge("sum", perContainer, "gpu_container_allocation_ratio")).gauge(plainSteps()...),
+					value("Busy", Ratio, rate(perContainer, "gpu_container_busy_seconds_total")+" / ("+rate(perContainer, "gpu_container_observed_seconds_total")+" > 0)").gauge(usedSteps()...),
+					value("Memory", Bytes, gauge("sum", perContainer, "gpu_container_memory_used_bytes")),
+					value("Memory granted", Bytes, gauge("sum", perContainer, "gpu_container_memory_granted_bytes")),
+					value("Power", Watts, rate(perContainer, "gpu_container_energy_joules_total")),
+					value("Processes", Number, gauge("sum", perContainer, "gpu_container_processes")),
+					value("Held since", When, "1000 * "+gauge("min", perContainer, "gpu_container_held_since_timestamp_seconds")),
+					value("Last busy", When, "1000 * "+gauge("max", perContainer, "gpu_container_last_busy_timestamp_seconds")),
+					label("uuid", "UUID"))),
+				line(8,
+					table(12, "How it is measured", "Pod", "How the work of each container is measured. None: it is not, so that it has no busy time here, rather than a wrong one.", label("namespace", "Namespace"), label("pod", "Pod"), label("container", "Container"), label("method", "Method"), label("source", "Holding read from"),
+						value("Cards", Number, "count by (namespace, pod, container, method, source) ("+of(container("gpu_container_attribution_info"))+")")),
+					series(12, "Power by container and card", Watts, "Power that is put down to each container: the idle part by what it holds, the rest by what it does.", q(name, rate(perContainer, "gpu_container_energy_joules_total"))).stacked().from(0)),
+			}},
+			{Title: "The pods in Kubernetes", Lines: []Line{line(8,
+				timeline(8, "Phases", "Phases of the pods; needs kube-state-metrics, empty without it.", []Mapping{{"1", "Pending", Amber}, {"2", "Running", Green}, {"3", "Succeeded", Blue}, {"4", "Failed", Red}, {"5", "Unknown", Purple}},
+					q("{{namespace}}/{{pod}}", `1 * max by (cluster, namespace, pod) (kube_pod_status_phase{<pod>, phase="Pending"} == 1 and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>})`+
+						` or 2 * max by (cluster, namespace, pod) (kube_pod_status_phase{<pod>, phase="Running"} == 1 and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>})`+
+						` or 3 * max by (cluster, namespace, pod) (kube_pod_status_phase{<pod>, phase="Succeeded"} == 1 and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>})`+
+						` or 4 * max by (cluster, namespace, pod) (kube_pod_status_phase{<pod>, phase="Failed"} == 1 and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>})`)),
+				series(8, "Restarts", Number, "Restarts of the pods' containers; needs kube-state-metrics, empty without it.", q("{{namespace}}/{{pod}} {{container}}", "sum by (cluster, namespace, pod, container) (increase(kube_pod_container_status_restarts_total{<pod>}[$__rate_interval]) and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>}) > 0")).from(0),
+				table(8, "Last ends", "Pod", "Why containers last ended; OOMKilled speaks of the host's memory, not of the card's. Needs kube-state-metrics.", label("namespace", "Namespace"), label("pod", "Pod"), label("container", "Container"), label("reason", "Reason").mapped(Mapping{"OOMKilled", "OOMKilled", Red}, Mapping{"Error", "Error", Red}, Mapping{"Completed", "Completed", Green}),
+					value("Times", Number, "sum by (namespace, pod, container, reason) (kube_pod_container_status_last_terminated_reason{<pod>} and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>}) > 0"))),
+				line(6, alertTable(24, `cluster=~"$cluster"`, `namespace=~"$namespace"`, `pod=~"$pod"`)),
+			}},
+		},
+	}
+}
