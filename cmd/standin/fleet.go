@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
+)
+
+// fleetFlags are the flags of `standin fleet`.
+type fleetFlags struct {
+	preset       string
+	seed         uint64
+	nodes, cards int
+	clusters     string
+	epoch        string
+	cycle        time.Duration
+	listen       string
+	length       time.Duration
+}
+
+// runFleet is `standin fleet …`: it serves a simulated fleet, or writes its history.
+func runFleet(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var c fleetFlags
+	app := kingpin.New("standin fleet", "Plays many nodes with GPUs: pages to scrape, or a history to import. The same flags give the same fleet.")
+	app.UsageWriter(stdout).ErrorWriter(stderr)
+	app.Flag("preset", "A small fleet with every class of trouble: demo. Empty: a big one, see --nodes.").StringVar(&c.preset)
+	app.Flag("seed", "Another number, another fleet.").Default("1").Uint64Var(&c.seed)
+	app.Flag("nodes", "Nodes of the big fleet.").Default("2000").IntVar(&c.nodes)
+	app.Flag("cards", "Cards of each of its nodes.").Default("8").IntVar(&c.cards)
+	app.Flag("clusters", "Its clusters, separated by commas.").Default("main").StringVar(&c.clusters)
+	app.Flag("epoch", "Where the maintenance cycles are anchored, RFC 3339; pods end with a cycle.").Default(fleet.DefaultEpoch().Format(time.RFC3339)).StringVar(&c.epoch)
+	app.Flag("cycle", "Length of a maintenance cycle.").Default("336h").DurationVar(&c.cycle)
+
+	serve := app.Command("serve", "Serve the fleet as it is now.").Default()
+	serve.Flag("listen", "Address to listen on.").Default("127.0.0.1:10836").StringVar(&c.listen)
+	serve.Flag("for", "Stop after this time; 0: at Ctrl-C.").Default("0s").DurationVar(&c.length)
+
+	command, err := app.Parse(args)
+	if err != nil {
+		return fmt.Errorf("%w; standin fleet --help lists the flags", err)
+	}
+	f, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	switch command {
+	case serve.FullCommand():
+		return c.serve(ctx, f, stdout)
+	}
+	return nil
+}
+
+func (c *fleetFlags) fleet() (*fleet.Fleet, error) {
+	config := fleet.Big(c.seed, c.nodes, c.cards, strings.Split(c.clusters, ",")...)
+	if c.preset != "" {
+		var err error
+		if config, err = fleet.Preset(c.preset, c.seed); err != nil {
+			return nil, err
+		}
+	}
+	epoch, err := time.Parse(time.RFC3339, c.epoch)
+	if err != nil {
+		return nil, fmt.Errorf("--epoch: %w", err)
+	}
+	config.Epoch, config.Cycle = epoch, c.cycle
+	return fleet.New(config)
+}
+
+func (c *fleetFlags) serve(ctx context.Context, f *fleet.Fleet, stdout io.Writer) error {
+	if c.length > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, c.length)
+		defer stop()
+	}
+	handler, err := expose.NewServer(f, time.Now)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", c.listen)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(l) }()
+	fmt.Fprintf(stdout, "%d nodes\n\n  index    http://%s/\n  targets  http://%s/sd\n\nCtrl-C stops it.\n", f.Len(), l.Addr(), l.Addr())
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		closing, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer stop()
+		if server.Shutdown(closing) != nil {
+			server.Close()
+		}
+		err = <-done
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
