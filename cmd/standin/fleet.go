@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +29,10 @@ type fleetFlags struct {
 	cycle        time.Duration
 	listen       string
 	length       time.Duration
+	from, to     string
+	step         time.Duration
+	out          string
+	families     []string
 }
 
 // runFleet is `standin fleet …`: it serves a simulated fleet, or writes its history.
@@ -45,6 +52,13 @@ func runFleet(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	serve.Flag("listen", "Address to listen on.").Default("127.0.0.1:10836").StringVar(&c.listen)
 	serve.Flag("for", "Stop after this time; 0: at Ctrl-C.").Default("0s").DurationVar(&c.length)
 
+	history := app.Command("history", "Write the fleet's past as OpenMetrics text with timestamps, for promtool tsdb create-blocks-from openmetrics or VictoriaMetrics' /api/v1/import/prometheus.")
+	history.Flag("from", "Where it begins: RFC 3339, or a time before now such as -6h.").Default("-6h").StringVar(&c.from)
+	history.Flag("to", "Where it ends, likewise.").Default("0s").StringVar(&c.to)
+	history.Flag("step", "Time between two scrapes.").Default("30s").DurationVar(&c.step)
+	history.Flag("family", "Write this family alone; may be repeated.").StringsVar(&c.families)
+	history.Flag("out", "File to write; - is standard output.").Default("-").StringVar(&c.out)
+
 	command, err := app.Parse(args)
 	if err != nil {
 		return fmt.Errorf("%w; standin fleet --help lists the flags", err)
@@ -56,8 +70,51 @@ func runFleet(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	switch command {
 	case serve.FullCommand():
 		return c.serve(ctx, f, stdout)
+	default:
+		return c.history(ctx, f, time.Now(), stdout)
 	}
-	return nil
+}
+
+// history writes the past. Its steps are whole multiples of the step since 1970, so that two histories fit together.
+func (c *fleetFlags) history(ctx context.Context, f *fleet.Fleet, now time.Time, stdout io.Writer) (err error) {
+	h := expose.History{Step: c.step}
+	if c.step <= 0 {
+		return fmt.Errorf("--step=%v: give a time above 0", c.step)
+	}
+	if h.From, err = moment(c.from, now); err != nil {
+		return fmt.Errorf("--from: %w", err)
+	}
+	if h.To, err = moment(c.to, now); err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	h.From = time.UnixMilli(h.From.UnixMilli() / c.step.Milliseconds() * c.step.Milliseconds())
+	if len(c.families) > 0 {
+		h.Want = func(name string) bool { return slices.Contains(c.families, name) }
+	}
+	out := stdout
+	var closed error
+	defer func() { err = errors.Join(err, closed) }()
+	if c.out != "-" {
+		file, err := os.Create(c.out)
+		if err != nil {
+			return err
+		}
+		defer func() { closed = file.Close() }()
+		out = file
+	}
+	buffered := bufio.NewWriterSize(out, 1<<20)
+	if err := h.Write(ctx, f, buffered); err != nil {
+		return err
+	}
+	return buffered.Flush()
+}
+
+// moment reads a time, or a duration from now.
+func moment(s string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(s); err == nil {
+		return now.Add(d), nil
+	}
+	return time.Parse(time.RFC3339, s)
 }
 
 func (c *fleetFlags) fleet() (*fleet.Fleet, error) {
