@@ -1,6 +1,6 @@
 // Command standin plays a node with GPUs for the exporter: it builds a driver library that plays a
 // scenario, answers as the kubelet, lays out what the exporter reads of the host, and runs the exporter against it all.
-// The exporter does not know the difference.
+// The exporter does not know the difference. `standin fleet` plays many nodes at once, without an exporter.
 package main
 
 import (
@@ -33,6 +33,15 @@ type config struct {
 }
 
 func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if len(os.Args) > 1 && os.Args[1] == "fleet" {
+		if err := runFleet(ctx, os.Args[2:], os.Stdout, os.Stderr); err != nil {
+			fmt.Fprintf(os.Stderr, "standin: %v\n", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var c config
 	app := kingpin.New("standin", "Plays a node with GPUs and runs a command, usually gpu-exporter, against it.")
 	app.Flag("scenario", "The scenario that the driver plays.").Required().StringVar(&c.scenario)
@@ -45,8 +54,6 @@ func main() {
 		fmt.Fprintf(os.Stderr, "standin: %v; --help lists the flags\n", err)
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	if err := run(ctx, c, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintf(os.Stderr, "standin: %v\n", err)
 		os.Exit(1)

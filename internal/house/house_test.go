@@ -63,11 +63,15 @@ var plan = []room{
 		why: "boards are tables beside the catalogue; the parser that checks their queries lives in the module test/"},
 	{path: "alerts", knows: []string{"internal/gpu", "internal/catalog"}, never: []string{prometheusLib, nvmlLib, grpcLib},
 		why: "rules are text made from a table; the parser that checks them is a test's"},
+	{path: "internal/standin/fleet", knows: []string{"internal/gpu"}, never: []string{"github.com/", "google.golang.org/", "k8s.io/", "net", "os"},
+		why: "what a fleet does follows from a seed and a moment; how it is shown is not its business"},
+	{path: "internal/standin/expose", knows: []string{"internal/gpu", "internal/catalog", "collector", "internal/standin/fleet"}, never: []string{nvmlLib, grpcLib},
+		why: "it shows a simulated fleet through the product's own catalogue and collector, so that names cannot drift"},
 	{path: "cmd/exporter", knows: []string{"internal/gpu", "internal/nvml", "internal/proc", "podmap", "internal/account", "internal/sampler",
 		"internal/catalog", "collector", "internal/web", "internal/scenario"},
 		why: "a shipped program plays no fake node"},
-	{path: "cmd/standin", knows: []string{"internal/gpu", "internal/scenario", "internal/standin"}, never: []string{prometheusLib, nvmlLib},
-		why: "the stand-in must not share code with what it stands in front of"},
+	{path: "cmd/standin", knows: []string{"internal/gpu", "internal/scenario", "internal/standin", "internal/standin/fleet", "internal/standin/expose"}, never: []string{prometheusLib, nvmlLib},
+		why: "the stand-in must not share code with what it stands in front of; a fleet stands in front of nothing, it is scraped itself"},
 }
 
 // goFiles lists the product's Go files by folder, relative to the root; test files apart.

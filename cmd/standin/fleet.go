@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
+)
+
+// fleetFlags are the flags of `standin fleet`.
+type fleetFlags struct {
+	preset       string
+	seed         uint64
+	nodes, cards int
+	clusters     string
+	epoch        string
+	cycle        time.Duration
+	listen       string
+	length       time.Duration
+	from, to     string
+	step         time.Duration
+	out          string
+	families     []string
+}
+
+// runFleet is `standin fleet …`: it serves a simulated fleet, or writes its history.
+func runFleet(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var c fleetFlags
+	app := kingpin.New("standin fleet", "Plays many nodes with GPUs: pages to scrape, or a history to import. The same flags give the same fleet.")
+	app.UsageWriter(stdout).ErrorWriter(stderr)
+	app.Flag("preset", "A small fleet with every class of trouble: demo. Empty: a big one, see --nodes.").StringVar(&c.preset)
+	app.Flag("seed", "Another number, another fleet.").Default("1").Uint64Var(&c.seed)
+	app.Flag("nodes", "Nodes of the big fleet.").Default("2000").IntVar(&c.nodes)
+	app.Flag("cards", "Cards of each of its nodes.").Default("8").IntVar(&c.cards)
+	app.Flag("clusters", "Its clusters, separated by commas.").Default("main").StringVar(&c.clusters)
+	app.Flag("epoch", "Where the maintenance cycles are anchored, RFC 3339; pods end with a cycle.").Default(fleet.DefaultEpoch().Format(time.RFC3339)).StringVar(&c.epoch)
+	app.Flag("cycle", "Length of a maintenance cycle.").Default("336h").DurationVar(&c.cycle)
+
+	serve := app.Command("serve", "Serve the fleet as it is now.").Default()
+	serve.Flag("listen", "Address to listen on.").Default("127.0.0.1:10836").StringVar(&c.listen)
+	serve.Flag("for", "Stop after this time; 0: at Ctrl-C.").Default("0s").DurationVar(&c.length)
+
+	history := app.Command("history", "Write the fleet's past as OpenMetrics text with timestamps, for promtool tsdb create-blocks-from openmetrics or VictoriaMetrics' /api/v1/import/prometheus.")
+	history.Flag("from", "Where it begins: RFC 3339, or a time before now such as -6h.").Default("-6h").StringVar(&c.from)
+	history.Flag("to", "Where it ends, likewise.").Default("0s").StringVar(&c.to)
+	history.Flag("step", "Time between two scrapes.").Default("30s").DurationVar(&c.step)
+	history.Flag("family", "Write this family alone; may be repeated.").StringsVar(&c.families)
+	history.Flag("out", "File to write; - is standard output.").Default("-").StringVar(&c.out)
+
+	command, err := app.Parse(args)
+	if err != nil {
+		return fmt.Errorf("%w; standin fleet --help lists the flags", err)
+	}
+	f, err := c.fleet()
+	if err != nil {
+		return err
+	}
+	switch command {
+	case serve.FullCommand():
+		return c.serve(ctx, f, stdout)
+	default:
+		return c.history(ctx, f, time.Now(), stdout)
+	}
+}
+
+// history writes the past. Its steps are whole multiples of the step since 1970, so that two histories fit together.
+func (c *fleetFlags) history(ctx context.Context, f *fleet.Fleet, now time.Time, stdout io.Writer) (err error) {
+	h := expose.History{Step: c.step}
+	if c.step <= 0 {
+		return fmt.Errorf("--step=%v: give a time above 0", c.step)
+	}
+	if h.From, err = moment(c.from, now); err != nil {
+		return fmt.Errorf("--from: %w", err)
+	}
+	if h.To, err = moment(c.to, now); err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	h.From = time.UnixMilli(h.From.UnixMilli() / c.step.Milliseconds() * c.step.Milliseconds())
+	if len(c.families) > 0 {
+		h.Want = func(name string) bool { return slices.Contains(c.families, name) }
+	}
+	out := stdout
+	var closed error
+	defer func() { err = errors.Join(err, closed) }()
+	if c.out != "-" {
+		file, err := os.Create(c.out)
+		if err != nil {
+			return err
+		}
+		defer func() { closed = file.Close() }()
+		out = file
+	}
+	buffered := bufio.NewWriterSize(out, 1<<20)
+	if err := h.Write(ctx, f, buffered); err != nil {
+		return err
+	}
+	return buffered.Flush()
+}
+
+// moment reads a time, or a duration from now.
+func moment(s string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(s); err == nil {
+		return now.Add(d), nil
+	}
+	return time.Parse(time.RFC3339, s)
+}
+
+func (c *fleetFlags) fleet() (*fleet.Fleet, error) {
+	config := fleet.Big(c.seed, c.nodes, c.cards, strings.Split(c.clusters, ",")...)
+	if c.preset != "" {
+		var err error
+		if config, err = fleet.Preset(c.preset, c.seed); err != nil {
+			return nil, err
+		}
+	}
+	epoch, err := time.Parse(time.RFC3339, c.epoch)
+	if err != nil {
+		return nil, fmt.Errorf("--epoch: %w", err)
+	}
+	config.Epoch, config.Cycle = epoch, c.cycle
+	return fleet.New(config)
+}
+
+func (c *fleetFlags) serve(ctx context.Context, f *fleet.Fleet, stdout io.Writer) error {
+	if c.length > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, c.length)
+		defer stop()
+	}
+	handler, err := expose.NewServer(f, time.Now)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", c.listen)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(l) }()
+	fmt.Fprintf(stdout, "%d nodes\n\n  index    http://%s/\n  targets  http://%s/sd\n\nCtrl-C stops it.\n", f.Len(), l.Addr(), l.Addr())
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		closing, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer stop()
+		if server.Shutdown(closing) != nil {
+			server.Close()
+		}
+		err = <-done
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

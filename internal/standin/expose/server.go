@@ -1,0 +1,169 @@
+package expose
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/gpu-exporter/gpu-exporter/collector"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
+)
+
+// The jobs, as a scrape configuration would name them.
+const (
+	JobExporter  = "gpu-exporter"
+	JobKubeState = "kube-state-metrics"
+)
+
+// Server serves a fleet. It is safe for concurrent use.
+type Server struct {
+	fleet *fleet.Fleet
+	now   func() time.Time
+	desks chan *desk
+	mux   *http.ServeMux
+}
+
+// desk is a collector and the view that it renders: one for each request at a time.
+type desk struct {
+	view      *gpu.View
+	collector *collector.Collector
+}
+
+// NewServer returns a server of the fleet as it is at now.
+func NewServer(f *fleet.Fleet, now func() time.Time) (*Server, error) {
+	s := &Server{fleet: f, now: now, desks: make(chan *desk, runtime.GOMAXPROCS(0)), mux: http.NewServeMux()}
+	for range cap(s.desks) {
+		d := &desk{}
+		c, err := collector.New(func() *gpu.View { return d.view }, catalog.All())
+		if err != nil {
+			return nil, err
+		}
+		d.collector = c
+		s.desks <- d
+	}
+	s.mux.HandleFunc("GET /{$}", s.index)
+	s.mux.HandleFunc("GET /sd", s.discover)
+	s.mux.HandleFunc("GET /nodes/{node}/metrics", s.node)
+	s.mux.HandleFunc("GET /kube-state-metrics/metrics", s.kube)
+	s.mux.HandleFunc("GET /clusters/{cluster}/kube-state-metrics/metrics", s.kube)
+	return s, nil
+}
+
+// ServeHTTP serves /, /sd, /nodes/NAME/metrics, /kube-state-metrics/metrics and the same for each cluster.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// node serves one exporter's page. An exporter that does not answer is a 503.
+func (s *Server) node(w http.ResponseWriter, r *http.Request) {
+	i, ok := s.fleet.Find(r.PathValue("node"))
+	if !ok {
+		http.Error(w, "no node of that name", http.StatusNotFound)
+		return
+	}
+	view := s.fleet.View(i, s.now())
+	if view == nil {
+		http.Error(w, "the exporter of this node does not answer now", http.StatusServiceUnavailable)
+		return
+	}
+	d := <-s.desks
+	defer func() { s.desks <- d }()
+	d.view = view
+	families, err := d.collector.Gather()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	format := expfmt.Negotiate(r.Header)
+	w.Header().Set("Content-Type", string(format))
+	out := bufio.NewWriterSize(w, 64<<10)
+	enc := expfmt.NewEncoder(out, format)
+	for _, f := range families {
+		if enc.Encode(f) != nil {
+			return // the client has gone
+		}
+	}
+	if c, ok := enc.(expfmt.Closer); ok {
+		if c.Close() != nil {
+			return
+		}
+	}
+	out.Flush()
+}
+
+// kube serves the objects of a cluster, or of all.
+func (s *Server) kube(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
+	out := bufio.NewWriterSize(w, 64<<10)
+	defer out.Flush()
+	var line []byte
+	s.fleet.KubeState(r.PathValue("cluster"), s.now(), func(f fleet.KubeFamily, series func(fleet.KubeEmit)) {
+		fmt.Fprintf(out, "# HELP %s %s\n# TYPE %s gauge\n", f.Name, f.Help, f.Name)
+		series(func(value float64, labels ...string) {
+			line = appendSeries(line[:0], f.Name, labels)
+			line = appendValue(append(line, ' '), value)
+			out.Write(append(line, '\n'))
+		})
+	})
+}
+
+// target is a group of targets in Prometheus' format for discovery over HTTP.
+type target struct {
+	Targets []string          `json:"targets"`
+	Labels  map[string]string `json:"labels"`
+}
+
+// discover serves the targets with the labels that a scrape configuration gives them.
+func (s *Server) discover(w http.ResponseWriter, r *http.Request) {
+	var out []target
+	for i := range s.fleet.Len() {
+		n := s.fleet.Node(i)
+		out = append(out, target{[]string{r.Host}, map[string]string{"__metrics_path__": "/nodes/" + n.Name + "/metrics",
+			"job": JobExporter, "instance": n.Name, "cluster": n.Cluster}})
+	}
+	for _, c := range s.fleet.Clusters() {
+		out = append(out, target{[]string{r.Host}, map[string]string{"__metrics_path__": "/clusters/" + c + "/kube-state-metrics/metrics",
+			"job": JobKubeState, "instance": c + "/kube-state-metrics", "cluster": c}})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(out)
+}
+
+var index = template.Must(template.New("index").Parse(`<!doctype html><meta charset="utf-8"><title>A fleet to look at</title>
+<style>body{font:15px sans-serif;margin:2em;color-scheme:light dark}td,th{text-align:left;padding:.1em 1em .1em 0}</style>
+<h1>{{.Total}} nodes, {{.Cards}} cards</h1>
+<p>None of them is real. <a href="/sd">targets for Prometheus</a>{{range .Clusters}} · <a href="/clusters/{{.}}/kube-state-metrics/metrics">kube-state-metrics of {{.}}</a>{{end}}</p>
+<table><tr><th>node<th>pool<th>model<th>cards</tr>{{range .Nodes}}
+<tr><td><a href="/nodes/{{.Name}}/metrics">{{.Name}}</a><td>{{.Pool}}<td>{{.Model}}<td>{{.Cards}}</tr>{{end}}</table>{{if .More}}<p>and {{.More}} more</p>{{end}}
+`))
+
+func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
+	const most = 500
+	page := struct {
+		Total, Cards, More int
+		Clusters           []string
+		Nodes              []fleet.Node
+	}{Total: s.fleet.Len(), Clusters: s.fleet.Clusters()}
+	for i := range s.fleet.Len() {
+		n := s.fleet.Node(i)
+		page.Cards += n.Cards
+		if i < most {
+			page.Nodes = append(page.Nodes, n)
+		}
+	}
+	page.More = page.Total - len(page.Nodes)
+	var b strings.Builder
+	if err := index.Execute(&b, page); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Write([]byte(b.String()))
+}

@@ -1,0 +1,40 @@
+package expose
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// appendSeries writes a name and its labels, given as names and values in turn.
+func appendSeries(b []byte, name string, labels []string) []byte {
+	b = append(b, name...)
+	for i := 0; i < len(labels); i += 2 {
+		if i == 0 {
+			b = append(b, '{')
+		} else {
+			b = append(b, ',')
+		}
+		b = append(append(b, labels[i]...), '=', '"')
+		b = append(appendEscaped(b, labels[i+1]), '"')
+	}
+	if len(labels) > 0 {
+		b = append(b, '}')
+	}
+	return b
+}
+
+func appendEscaped(b []byte, s string) []byte {
+	if !strings.ContainsAny(s, "\\\"\n") {
+		return append(b, s...)
+	}
+	return append(b, strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s)...)
+}
+
+// appendValue writes a value as expfmt does.
+func appendValue(b []byte, v float64) []byte {
+	if v == math.Trunc(v) && math.Abs(v) < 1e15 {
+		return strconv.AppendInt(b, int64(v), 10)
+	}
+	return strconv.AppendFloat(b, v, 'g', -1, 64)
+}

@@ -1,0 +1,238 @@
+package fleet
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// Fleet is many nodes. It is safe for concurrent use; what it answers depends on the Config and the moment
+// alone. It remembers where its last answers were, so that going forward in time is cheap.
+type Fleet struct {
+	config Config
+	seed   uint64
+	epoch  stamp
+	cycle  stamp
+	racks  []*racked
+	nodes  []*node
+	byName map[string]int
+	boards []board
+}
+
+// racked is a rack with the plans that were made last.
+type racked struct {
+	rack
+	mu    sync.Mutex // guards plans
+	plans [2]*plan
+}
+
+// node is one node.
+type node struct {
+	name, cluster string
+	index         int
+	rack          *racked
+	at            int // in its rack
+	cards         []*card
+
+	mu    sync.Mutex // guards the cards' cursors
+	began stamp      // the exporter's start of which the cursors speak
+	cycle int
+}
+
+// card is one card of a node. Its memory goes forward by whole hours, so that every moment is counted in the
+// same pieces, whatever was asked before.
+type card struct {
+	identity gpu.Identity
+	id       uint64
+	shares   []float64
+	spare    float64
+	layout   []gpu.Instance
+	cursor   *tally
+}
+
+// New returns the fleet of a configuration.
+func New(c Config) (*Fleet, error) {
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("cannot play this fleet: %w", err)
+	}
+	f := &Fleet{config: c, seed: mix(c.Seed), cycle: stamp(c.Cycle.Milliseconds()).floor(hour), byName: map[string]int{}, boards: boards()}
+	if f.cycle <= 0 {
+		f.cycle = 14 * day
+	}
+	if c.Epoch.IsZero() {
+		c.Epoch = DefaultEpoch()
+	}
+	f.epoch = stampOf(c.Epoch).floor(minute)
+	for i := range f.config.Pools {
+		f.add(&f.config.Pools[i])
+	}
+	return f, nil
+}
+
+// add makes the racks and nodes of a pool.
+func (f *Fleet) add(p *Pool) {
+	if p.Cluster == "" {
+		p.Cluster = "main"
+	}
+	size := p.Rack
+	if size <= 0 {
+		size = 4
+	}
+	var b *board
+	for i := range f.boards {
+		if f.boards[i].key == p.Model {
+			b = &f.boards[i]
+		}
+	}
+	for first := 0; first < p.Nodes; first += size {
+		r := &racked{rack: rack{fleet: f, pool: p, board: b, index: len(f.racks), first: len(f.nodes), inPool: first, nodes: min(size, p.Nodes-first)}}
+		// Racks are maintained one after the other, never at once.
+		r.phase = f.epoch + stamp(noise(f.seed, 3, uint64(r.index))*float64(f.cycle)).floor(minute)
+		f.racks = append(f.racks, r)
+		for n := range r.nodes {
+			node := &node{name: fmt.Sprintf("%s-%s-%04d", p.Cluster, p.Name, first+n), cluster: p.Cluster, index: len(f.nodes), rack: r, at: n}
+			for c := range p.Cards {
+				node.cards = append(node.cards, newCard(f, r, node, c))
+			}
+			f.byName[node.name] = node.index
+			f.nodes = append(f.nodes, node)
+		}
+	}
+}
+
+func newCard(f *Fleet, r *racked, n *node, index int) *card {
+	b := r.board
+	id := mix(f.seed, 4, uint64(n.index), uint64(index))
+	c := &card{id: id, identity: gpu.Identity{UUID: gpu.UUID("GPU-" + uid(id)), Index: index, PCI: gpu.NewPCIAddress(0, uint32(0x18+index*0x11), 0, 0),
+		Minor: gpu.Some(index), Model: b.model, Brand: b.brand, Architecture: b.architecture, ComputeCapability: b.capability,
+		Serial: fmt.Sprintf("165%010d", id%1e10), BoardPart: b.boardPart, VBIOS: b.vbios, NUMANode: gpu.Some(index * 2 / r.pool.Cards)}}
+	lanes := r.laneCount()
+	for i := range lanes {
+		c.shares = append(c.shares, 1/float64(lanes))
+		if len(r.pool.MIG) > 0 {
+			prof, _ := b.profile(r.pool.MIG[i])
+			c.shares[i] = float64(prof.slices) / float64(b.slices)
+		}
+	}
+	if len(r.pool.MIG) > 0 {
+		c.spare = 1
+		start := 0
+		for i, name := range r.pool.MIG {
+			prof, _ := b.profile(name)
+			c.spare -= c.shares[i]
+			u := gpu.UUID("MIG-" + uid(mix(id, uint64(i), 5)))
+			c.layout = append(c.layout, gpu.Instance{UUID: u, GI: i + 1 + prof.id%3, Profile: name, Slices: prof.slices, PlacementStart: gpu.Some(start),
+				PlacementSize: gpu.Some(prof.memorySlices), ProfileID: gpu.Some(prof.id), Share: gpu.Some(gpu.Ratio(c.shares[i])),
+				Compute: []gpu.ComputeInstance{{UUID: u, CI: 0, Index: i, SMs: gpu.Some(prof.sms)}}})
+			start += prof.memorySlices
+		}
+		if c.spare < 1e-9 {
+			c.spare = 0
+		}
+		for i := range c.layout { // ids must differ
+			c.layout[i].GI = i + 1
+		}
+	}
+	return c
+}
+
+// plan returns the plan of a cycle. The last two are remembered.
+func (r *racked) plan(cycle int) *plan {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.plans {
+		if p != nil && p.cycle == cycle {
+			return p
+		}
+	}
+	p := r.make(cycle)
+	r.plans[0], r.plans[1] = p, r.plans[0]
+	return p
+}
+
+// Len returns the number of nodes.
+func (f *Fleet) Len() int { return len(f.nodes) }
+
+// Node is what does not change of a node.
+type Node struct {
+	Name, Cluster, Pool, Model string
+	Cards                      int
+}
+
+// Node returns the node of an index from 0 to Len()-1.
+func (f *Fleet) Node(i int) Node {
+	n := f.nodes[i]
+	return Node{Name: n.name, Cluster: n.cluster, Pool: n.rack.pool.Name, Model: n.rack.board.model, Cards: len(n.cards)}
+}
+
+// Find returns the index of a node by its name.
+func (f *Fleet) Find(name string) (int, bool) {
+	i, ok := f.byName[name]
+	return i, ok
+}
+
+// Clusters lists the clusters in the order of the pools.
+func (f *Fleet) Clusters() []string {
+	var out []string
+	seen := map[string]bool{}
+	for i := range f.config.Pools {
+		if c := f.config.Pools[i].Cluster; !seen[c] {
+			seen[c] = true
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// began returns the last start of the exporter.
+func (n *nodePlan) began(t stamp) stamp {
+	out := n.restarts[0]
+	for _, r := range n.restarts {
+		if r <= t {
+			out = r
+		}
+	}
+	return out
+}
+
+// tallies counts the cards of a node up to a moment. n.mu is held. What it returns belongs to the caller.
+func (n *node) tallies(p *plan, t stamp) []*tally {
+	np := &p.nodes[n.at]
+	began := np.began(t)
+	if n.cycle != p.cycle || n.began != began {
+		for _, c := range n.cards {
+			c.cursor = nil
+		}
+		n.cycle, n.began = p.cycle, began
+	}
+	out := make([]*tally, len(n.cards))
+	for i, c := range n.cards {
+		pl := n.place(np, i)
+		if c.cursor == nil || c.cursor.at > t {
+			c.cursor = &tally{at: began, began: began, instances: make([]sums, len(c.layout))}
+		}
+		pl.advance(c.cursor, max(c.cursor.at, t.floor(hour)), nil)
+		out[i] = c.cursor.clone()
+		pl.advance(out[i], t, nil)
+	}
+	return out
+}
+
+func (n *node) place(np *nodePlan, card int) *place {
+	c := n.cards[card]
+	return &place{rack: &n.rack.rack, node: np, card: &np.cards[card], shares: c.shares, spare: c.spare}
+}
+
+// Answers reports whether the exporter of a node can be scraped at a moment.
+func (f *Fleet) Answers(i int, at time.Time) bool {
+	n, t := f.nodes[i], stampOf(at)
+	p := n.rack.plan(n.rack.cycleAt(t))
+	for _, g := range p.nodes[n.at].gaps {
+		if g.holds(t) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,450 @@
+package fleet
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// maintenance is the end of a cycle, in which a rack holds no pods.
+const maintenance = 20 * minute
+
+// plan is what happens on one rack in one cycle. It never changes once it was made.
+type plan struct {
+	cycle    int
+	from, to stamp
+	pods     []*pod // those that are placed, and after them those that wait
+	nodes    []nodePlan
+}
+
+// nodePlan is what happens on one node.
+type nodePlan struct {
+	release  release
+	cards    []cardPlan
+	restarts []stamp // of the exporter, in order; the first begins the cycle
+	gaps     []window
+	blind    []window // the kubelet does not answer
+	pods     []*pod
+}
+
+// cardPlan is what happens on one card: for every lane the tenancies in order. A lane is the card, or one of
+// its replicas, or one of its MIG instances.
+type cardPlan struct {
+	lanes  [][]*tenancy
+	faults []fault
+}
+
+type window struct{ from, to stamp }
+
+func (w window) holds(t stamp) bool { return w.from <= t && t < w.to }
+
+// fault is something wrong with one card.
+type fault struct {
+	kind FaultKind
+	window
+	every stamp // events come back after this time
+}
+
+// workload is what a user made.
+type workload struct {
+	class           Class
+	namespace, kind string
+	name            string
+	id              uint64
+	rack            *rack
+	pattern         *pattern
+	memory          float64
+	intensity       float64
+}
+
+// pod is one run of a workload on one node.
+type pod struct {
+	of               *workload
+	name             string
+	id               uint64
+	node             int // in the rack; -1: it waits
+	created, started stamp
+	ended            stamp
+	count            int
+	resource         string
+	container        string
+	completes        bool // ends by itself, and its object stays for a while
+}
+
+func (p *pod) uid() string { return uid(p.id) }
+
+// tenancy is one container on one lane.
+type tenancy struct {
+	*pod
+	window
+	worksFrom, worksUntil stamp
+	scale                 float64 // of the pattern's level
+	memory                float64 // part of the lane's memory
+	process               bool
+}
+
+// level is the part of the time in which it works, constant between cuts.
+func (w *tenancy) level(t stamp) float64 {
+	if t < w.worksFrom || t >= w.worksUntil || w.scale == 0 {
+		return 0
+	}
+	return w.of.pattern.level(t) * w.scale
+}
+
+// rack is a few nodes that are maintained together.
+type rack struct {
+	fleet  *Fleet
+	pool   *Pool
+	board  *board
+	index  int // in the fleet
+	first  int // the first of its nodes in the fleet
+	inPool int // the first of its nodes in its pool
+	nodes  int
+	phase  stamp
+}
+
+// laneCount is how many can hold one card.
+func (r *rack) laneCount() int {
+	switch {
+	case len(r.pool.MIG) > 0:
+		return len(r.pool.MIG)
+	case r.pool.Replicas > 1:
+		return r.pool.Replicas
+	}
+	return 1
+}
+
+// resource is the name under which a lane is offered.
+func (r *rack) resource(lane int) string {
+	if len(r.pool.MIG) > 0 {
+		return "nvidia.com/mig-" + strings.ReplaceAll(r.pool.MIG[lane], "+", ".")
+	}
+	return "nvidia.com/gpu"
+}
+
+// cycleAt returns the number of the cycle of a moment.
+func (r *rack) cycleAt(t stamp) int {
+	return int((t - r.phase).floor(r.fleet.cycle) / r.fleet.cycle)
+}
+
+// make lays out one cycle.
+func (r *rack) make(cycle int) *plan {
+	f := r.fleet
+	p := &plan{cycle: cycle, from: r.phase + stamp(cycle)*f.cycle}
+	p.to = p.from + f.cycle
+	dice := roll(f.seed, 1, uint64(r.index), uint64(cycle))
+	behind := dice.Float64() < r.pool.Skewed
+	p.nodes = make([]nodePlan, r.nodes)
+	for n := range p.nodes {
+		np := &p.nodes[n]
+		np.release = releases()[min(r.pool.Driver+b2i(behind), len(releases())-1)]
+		np.cards = make([]cardPlan, r.pool.Cards)
+		for c := range np.cards {
+			np.cards[c].lanes = make([][]*tenancy, r.laneCount())
+		}
+		np.restarts = []stamp{p.from}
+	}
+	l := layout{rack: r, plan: p, dice: dice, end: p.to - maintenance}
+	l.fill()
+	l.wait()
+	r.breakThings(p, dice)
+	p.takeMissing()
+	slices.SortStableFunc(p.pods, func(a, b *pod) int { return int(a.created - b.created) })
+	for _, pod := range p.pods {
+		if pod.node >= 0 {
+			p.nodes[pod.node].pods = append(p.nodes[pod.node].pods, pod)
+		}
+	}
+	return p
+}
+
+// layout fills the lanes of a rack with workloads, place after place.
+type layout struct {
+	rack  *rack
+	plan  *plan
+	dice  *rand.Rand
+	end   stamp
+	next  int // the next lane: node, card, lane in one number
+	count int
+}
+
+// spot is a lane.
+type spot struct{ node, card, lane int }
+
+func (l *layout) spot(i int) spot {
+	lanes, cards := l.rack.laneCount(), l.rack.pool.Cards
+	return spot{i / (lanes * cards), i / lanes % cards, i % lanes}
+}
+
+func (l *layout) left() int { return l.rack.nodes*l.rack.pool.Cards*l.rack.laneCount() - l.next }
+
+// take returns the next lanes for a pod, all on one node; it skips those at a node's end that do not suffice.
+func (l *layout) take(count int) []spot {
+	perNode := l.rack.pool.Cards * l.rack.laneCount()
+	count = min(count, perNode)
+	if room := perNode - l.next%perNode; room < count {
+		l.next += room
+	}
+	if l.left() < count {
+		return nil
+	}
+	out := make([]spot, count)
+	for i := range out {
+		out[i] = l.spot(l.next + i)
+	}
+	l.next += count
+	return out
+}
+
+func (l *layout) fill() {
+	if l.rack.inPool == 0 {
+		for _, place := range l.rack.pool.Fixed {
+			l.place(place.Class, place.Cards, max(1, place.Pods))
+		}
+	}
+	whole := l.rack.laneCount() == 1
+	for l.left() > 0 {
+		class := draw(l.dice, l.rack.pool.Mix)
+		b, ok := behaviourOf(class)
+		if !ok {
+			l.next += 1 + l.dice.IntN(2)
+			continue
+		}
+		cards, pods := 1, 1
+		if whole {
+			cards = min(b.cards[l.dice.IntN(len(b.cards))], l.rack.pool.Cards)
+			if b.gang && cards == l.rack.pool.Cards {
+				pods = 1 + l.dice.IntN(max(1, l.left()/cards))
+			}
+			// Fill a node to its end before the next: half-used nodes are rarer than used ones.
+			if room := l.rack.pool.Cards - l.next%l.rack.pool.Cards; cards > room && l.dice.Float64() < 0.8 {
+				cards = room
+			}
+		} else if class == Oversubscribed {
+			pods = l.rack.laneCount()
+			if l.next%pods != 0 {
+				l.next++
+				continue
+			}
+		}
+		l.place(class, cards, pods)
+	}
+}
+
+func draw(dice *rand.Rand, mix []Weight) Class {
+	total := 0.0
+	for _, w := range mix {
+		total += w.Weight
+	}
+	at := dice.Float64() * total
+	for _, w := range mix {
+		if at -= w.Weight; at < 0 {
+			return w.Class
+		}
+	}
+	return Free
+}
+
+// place gives lanes to the pods of one workload, for the whole cycle: life after life.
+func (l *layout) place(class Class, cards, pods int) {
+	var where [][]spot
+	for range pods {
+		if s := l.take(cards); s != nil {
+			where = append(where, s)
+		}
+	}
+	b, ok := behaviourOf(class)
+	if !ok || len(where) == 0 {
+		return
+	}
+	var w *workload
+	at := l.plan.from + span[stamp]{2 * minute, 20 * minute}.draw(l.dice)
+	if b.life.high < day { // jobs are already under way
+		at = l.plan.from + 2*minute
+	}
+	for life := 0; at < l.end-2*minute; life++ {
+		if w == nil || b.renew {
+			w = l.workload(&b)
+		}
+		end := min(l.end, at+b.life.draw(l.dice))
+		for i, spots := range where {
+			l.run(&b, w, spots, i, life, at, end)
+		}
+		at = end + b.pause.draw(l.dice)
+	}
+}
+
+// workload makes up what a user made.
+func (l *layout) workload(b *behaviour) *workload {
+	l.count++
+	id := mix(l.rack.fleet.seed, 2, uint64(l.rack.index), uint64(l.plan.cycle), uint64(l.count))
+	level := 0.0
+	if b.level.high > 0 {
+		level = b.level.draw(l.dice)
+	}
+	w := &workload{class: b.class, namespace: b.namespaces[l.dice.IntN(len(b.namespaces))], kind: b.kind, id: id, rack: l.rack,
+		memory: b.memory.draw(l.dice), intensity: b.intensity.draw(l.dice)}
+	w.name = fmt.Sprintf("%s-%s", b.names[l.dice.IntN(len(b.names))], suffix(id, 4))
+	if b.shape != nil {
+		w.pattern = b.shape(l.dice, level)
+	}
+	return w
+}
+
+// run makes one pod of a workload and its tenancies.
+func (l *layout) run(b *behaviour, w *workload, spots []spot, index, life int, from, to stamp) {
+	lanes := l.rack.laneCount()
+	id := mix(w.id, uint64(index), uint64(life))
+	p := &pod{of: w, id: id, node: spots[0].node, created: from - span[stamp]{2 * second, 40 * second}.draw(l.dice), started: from, ended: to,
+		count: len(spots), resource: l.rack.resource(spots[0].lane), container: b.container, completes: b.kind == "Job" || b.kind == "PyTorchJob"}
+	switch b.kind {
+	case "Deployment":
+		p.name = fmt.Sprintf("%s-%s-%s", w.name, suffix(w.id>>8, 9), suffix(id, 5))
+	case "StatefulSet":
+		p.name = fmt.Sprintf("%s-%d", w.name, index)
+	case "PyTorchJob":
+		role := "worker"
+		if index == 0 {
+			role = "master"
+		}
+		p.name = fmt.Sprintf("%s-%s-%d", w.name, role, max(0, index-1))
+	default:
+		p.name = fmt.Sprintf("%s-%s", w.name, suffix(id, 5))
+	}
+	l.plan.pods = append(l.plan.pods, p)
+	loaded := min(to, from+b.load.draw(l.dice))
+	until := to
+	if b.works.high > 0 {
+		until = min(to, loaded+stamp(float64(b.life.low)*b.works.draw(l.dice)))
+	}
+	for rank, s := range spots {
+		t := &tenancy{pod: p, window: window{from, to}, worksFrom: loaded, worksUntil: until, scale: 1, memory: w.memory, process: b.processes}
+		switch {
+		case w.class == Imbalanced && rank >= (len(spots)+1)/2:
+			t.scale = 0
+			if rank%2 == 0 {
+				t.scale = 0.05
+			}
+		case w.class == Imbalanced && rank > 0:
+			t.scale = 0.6 + 0.4*l.dice.Float64()
+		case len(spots) > 1:
+			t.scale = 1 - 0.02*l.dice.Float64()
+		}
+		if lanes > 1 && len(l.rack.pool.MIG) == 0 {
+			// Replicas share one card: together they cannot do more than it can.
+			t.scale /= float64(lanes)
+			t.memory /= float64(lanes)
+		}
+		if w.pattern == nil || w.class == Loaded || w.class == NeverUsed {
+			t.scale = 0
+		}
+		card := &l.plan.nodes[s.node].cards[s.card]
+		card.lanes[s.lane] = append(card.lanes[s.lane], t)
+	}
+}
+
+// wait adds the pods that find no place.
+func (l *layout) wait() {
+	b, _ := behaviourOf(Pending)
+	want := l.rack.fleet.config.Pending / 100 * float64(l.rack.nodes*l.rack.pool.Cards)
+	for want > 0 {
+		cards := min(b.cards[l.dice.IntN(len(b.cards))], l.rack.pool.Cards)
+		if want < float64(cards) && l.dice.Float64() > want/float64(cards) {
+			break
+		}
+		want -= float64(cards)
+		at := l.plan.from
+		for life := 0; at < l.plan.to; life++ {
+			w := l.workload(&b)
+			end := min(l.plan.to, at+b.life.draw(l.dice))
+			l.plan.pods = append(l.plan.pods, &pod{of: w, id: mix(w.id, 7), name: w.name + "-worker-0", node: -1, created: at, started: end, ended: end,
+				count: cards, resource: l.rack.resource(0), container: b.container})
+			at = end + b.pause.draw(l.dice)
+		}
+	}
+}
+
+// breakThings lays out what goes wrong.
+func (r *rack) breakThings(p *plan, dice *rand.Rand) {
+	add := func(kind FaultKind, node, card int, w window) {
+		np := &p.nodes[node]
+		switch kind {
+		case FaultGap:
+			np.gaps = append(np.gaps, w)
+		case FaultKubelet:
+			np.blind = append(np.blind, w)
+		case FaultRestart:
+			np.restarts = append(np.restarts, w.from)
+		default:
+			np.cards[card].faults = append(np.cards[card].faults, fault{kind: kind, window: w, every: span[stamp]{20 * minute, 90 * minute}.draw(dice)})
+		}
+	}
+	// Nothing answers while a rack is started anew.
+	for n := range p.nodes {
+		p.nodes[n].gaps = append(p.nodes[n].gaps, window{p.to - 6*minute, p.to - 20*second})
+	}
+	for _, f := range r.pool.Faults {
+		if n := f.Node - r.inPool; n >= 0 && n < r.nodes {
+			switch f.Kind {
+			case FaultGap, FaultKubelet: // some minutes out of every few hours
+				for at := p.from + hour; at < p.to-hour; at += 3 * hour {
+					add(f.Kind, n, f.Card, window{at, at + 7*minute})
+				}
+			case FaultRestart:
+				for at := p.from + day; at < p.to-hour; at += day {
+					add(f.Kind, n, f.Card, window{from: at})
+				}
+			default:
+				add(f.Kind, n, f.Card, window{p.from + 5*minute, p.to})
+			}
+		}
+	}
+	for _, kind := range FaultKinds {
+		rate := r.pool.Trouble[kind]
+		for n := range p.nodes {
+			for c := range p.nodes[n].cards {
+				if dice.Float64() >= rate {
+					continue
+				}
+				at := p.from + stamp(dice.Float64()*float64(p.to-p.from))
+				length := span[stamp]{hour, 3 * day}.draw(dice)
+				switch kind {
+				case FaultGap:
+					length = span[stamp]{2 * minute, 40 * minute}.draw(dice)
+				case FaultKubelet:
+					length = span[stamp]{2 * minute, 20 * minute}.draw(dice)
+				case FaultECC, FaultRemap, FaultRemapFail, FaultPCIe, FaultNVLink:
+					length = p.to - at
+				}
+				add(kind, n, c, window{at, min(p.to, at+length)})
+			}
+		}
+	}
+	for n := range p.nodes {
+		slices.Sort(p.nodes[n].restarts)
+		sort.Slice(p.nodes[n].gaps, func(i, j int) bool { return p.nodes[n].gaps[i].from < p.nodes[n].gaps[j].from })
+	}
+}
+
+// takeMissing takes the cards that are not there from those who were to get them.
+func (p *plan) takeMissing() {
+	for n := range p.nodes {
+		for c := range p.nodes[n].cards {
+			card := &p.nodes[n].cards[c]
+			i := slices.IndexFunc(card.faults, func(f fault) bool { return f.kind == FaultNoDevice })
+			if i < 0 {
+				continue
+			}
+			card.faults[i].window = window{p.from, p.to}
+			for lane, list := range card.lanes {
+				for _, t := range list {
+					t.pod.count--
+				}
+				card.lanes[lane] = nil
+			}
+		}
+	}
+	p.pods = slices.DeleteFunc(p.pods, func(pod *pod) bool { return pod.count == 0 })
+}

@@ -1,0 +1,302 @@
+package fleet
+
+import (
+	"math"
+	"slices"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// bucketTop is the upper bound of a histogram's bucket.
+func bucketTop(i int) float64 { return math.Exp2(float64(i) / 8) }
+
+// moment is what a card does at one moment.
+type moment struct {
+	total, watts float64
+	working      int // containers with a process
+}
+
+// instant looks at a card at one moment.
+func (p *place) instant(t stamp) moment {
+	var m moment
+	power := 0.0
+	for lane := range p.shares {
+		w := p.current(lane, t)
+		if w == nil {
+			continue
+		}
+		if w.process {
+			m.working++
+		}
+		l := w.level(t)
+		if p.mig() {
+			l = min(1, l) * p.shares[lane]
+		}
+		m.total += l
+		power += l * w.of.intensity
+	}
+	b := p.rack.board
+	m.watts = b.idleWatts + (b.busyWatts-b.idleWatts)*power
+	if p.broken(FaultPowerCap, t) != nil {
+		m.watts = min(m.watts, capTo*float64(b.limit))
+	}
+	return m
+}
+
+// wobble moves a gauge a little, the same for everybody who asks within ten seconds.
+func (c *card) wobble(t stamp, what uint64) float64 {
+	return noise(c.id, what, uint64(t.floor(mediumLane))) - 0.5
+}
+
+func (c *card) fast(p *place, t stamp, now moment, mean float64) *gpu.Fast {
+	b := p.rack.board
+	f := &gpu.Fast{Taken: t.floor(fastLane).time()}
+	power := gpu.Some(gpu.Watts(round(now.watts*(1+0.01*c.wobble(t, 1)), 3)))
+	f.PowerInstant = gpu.Some(gpu.Watts(round(now.watts*(1+0.04*c.wobble(t, 2)), 3)))
+	f.Power = power
+	if b.memoryIdle > 0 && b.profiled {
+		f.PowerMemory = gpu.Some(gpu.Watts(round(now.watts*0.12, 2)))
+	}
+	if b.memoryIdle > 0 {
+		f.MemoryTemperature = gpu.Some(gpu.Celsius(math.Round(b.memoryIdle + (b.memoryBusy-b.memoryIdle)*mean + 2*c.wobble(t, 3))))
+	}
+	if !p.mig() {
+		f.Engines = map[gpu.Engine]gpu.Ratio{}
+		for _, e := range b.engines {
+			f.Engines[e] = 0
+		}
+	}
+	return f
+}
+
+func round(x float64, digits int) float64 {
+	s := math.Pow10(digits)
+	return math.Round(x*s) / s
+}
+
+func (c *card) medium(p *place, t stamp, now moment, mean float64) *gpu.Medium {
+	b := p.rack.board
+	m := &gpu.Medium{Taken: t.floor(mediumLane).time(), BAR1: gpu.Some(gpu.BAR1{Total: b.bar1, Used: mib})}
+	used := driverBytes
+	if !p.mig() {
+		for lane := range p.shares {
+			used += p.use(lane, t)
+		}
+	} else {
+		for lane := range p.shares {
+			u := p.use(lane, t)
+			used += u
+			total := p.laneMemory(lane)
+			m.Instances = append(m.Instances, gpu.InstanceMedium{UUID: c.layout[lane].UUID,
+				Memory: gpu.Some(gpu.Memory{Total: total, Used: u, Free: total - u, Reserved: gpu.Some(gpu.Bytes(0))})})
+		}
+	}
+	m.Memory = gpu.Some(gpu.Memory{Total: b.memory, Used: used, Free: b.memory - b.reserved - used, Reserved: gpu.Some(b.reserved)})
+	celsius := b.idleCelsius + (b.busyCelsius-b.idleCelsius)*mean
+	clock := b.graphics
+	if p.broken(FaultThermal, t) != nil && now.total > 0 {
+		celsius = float64(b.thresholds[0].Value) - 1
+		clock *= 0.7
+	}
+	m.Temperature = gpu.Some(gpu.Celsius(math.Round(celsius + 2*c.wobble(t, 4))))
+	if now.working == 0 {
+		clock = 345e6
+	}
+	if p.broken(FaultPowerCap, t) != nil && now.total > 0.5 {
+		clock *= 0.65
+	}
+	m.Clocks = map[gpu.Clock]gpu.Hertz{gpu.ClockGraphics: round15(clock), gpu.ClockSM: round15(clock), gpu.ClockMemory: b.memoryClock, gpu.ClockVideo: b.video}
+	m.PState = gpu.Some(0)
+	c.errors(p, t, m)
+	if !p.rack.pool.Hidden {
+		list := []gpu.Process{}
+		for lane := range p.shares {
+			w := p.current(lane, t)
+			if w == nil || !w.process {
+				continue
+			}
+			proc := gpu.Process{PID: int(2000 + w.pod.id%60000), Kinds: []gpu.ProcessKind{gpu.ProcessCompute}, Memory: gpu.Some(p.use(lane, t))}
+			if p.mig() {
+				proc.GI, proc.CI = gpu.Some(c.layout[lane].GI), gpu.Some(0)
+			}
+			list = append(list, proc)
+		}
+		m.Processes = gpu.Some(list)
+	}
+	return m
+}
+
+func round15(h gpu.Hertz) gpu.Hertz { return gpu.Hertz(math.Round(float64(h)/15e6)) * 15e6 }
+
+// errors fills in the error counters.
+func (c *card) errors(p *place, t stamp, m *gpu.Medium) {
+	b := p.rack.board
+	var corrected, uncorrected uint64
+	rows := map[gpu.RemapCause]uint64{gpu.CauseCorrected: 0, gpu.CauseUncorrected: 0}
+	pending, failed := false, false
+	links := map[gpu.NVLinkError]uint64{}
+	for _, k := range b.nvlinkErrors {
+		links[k] = 0
+	}
+	for i := range p.card.faults {
+		f := &p.card.faults[i]
+		if t < f.from {
+			continue
+		}
+		n := uint64((min(t, f.to) - f.from) / f.every)
+		switch f.kind {
+		case FaultECC:
+			corrected += n * 40
+		case FaultRemap:
+			uncorrected += 1 + n/40
+			rows[gpu.CauseUncorrected]++
+			pending = f.holds(t)
+		case FaultRemapFail:
+			uncorrected += 2
+			rows[gpu.CauseUncorrected]++
+			failed = f.holds(t)
+		case FaultCritical:
+			uncorrected += 1 + n
+		case FaultNVLink:
+			for k := range links {
+				if k == gpu.NVLinkReplay || k == gpu.NVLinkRecovery || k == gpu.NVLinkSymbol {
+					links[k] += 1 + n
+				}
+			}
+		}
+	}
+	lifetime := c.id % 3
+	for _, where := range b.ecc {
+		n, u := uint64(0), uint64(0)
+		if where == gpu.ECCDRAM {
+			n, u = corrected, uncorrected
+		}
+		m.ECC = append(m.ECC,
+			gpu.ECCCount{Severity: gpu.ECCCorrected, Memory: where, Volatile: gpu.Some(n), Lifetime: gpu.Some(n + lifetime)},
+			gpu.ECCCount{Severity: gpu.ECCUncorrected, Memory: where, Volatile: gpu.Some(u), Lifetime: gpu.Some(u)})
+	}
+	m.PCIeReplays = gpu.Some(c.id >> 8 % 4)
+	if b.nvlinks > 0 {
+		m.NVLinkErrors = links
+	}
+	if b.remapBanks > 0 {
+		m.RemappedRows, m.RemapPending, m.RemapFailed = rows, gpu.Some(pending), gpu.Some(failed)
+	} else {
+		m.RetiredPages = map[gpu.RemapCause]uint64{gpu.CauseSingleBit: 0, gpu.CauseDoubleBit: rows[gpu.CauseUncorrected]}
+		m.RetirePending = gpu.Some(pending || failed)
+	}
+}
+
+// xidTable says which code a fault reports, and whether it comes again and again.
+var xidTable = []struct {
+	kind  FaultKind
+	xid   int
+	again bool
+}{
+	{FaultXID, 31, true}, {FaultCritical, 95, true}, {FaultLost, 79, false}, {FaultECC, 92, true}, {FaultRemap, 48, false}, {FaultRemap, 63, false},
+	{FaultRemapFail, 64, false}, {FaultNVLink, 74, true},
+}
+
+// xids counts the events since the exporter started.
+func (p *place) xids(began, t stamp) []gpu.XIDCount {
+	var out []gpu.XIDCount
+	for _, x := range gpu.CriticalXIDs() {
+		out = append(out, gpu.XIDCount{XID: x})
+	}
+	for i := range p.card.faults {
+		f := &p.card.faults[i]
+		for _, x := range xidTable {
+			if x.kind != f.kind {
+				continue
+			}
+			n, last := f.events(x.again, began, t)
+			if n == 0 {
+				continue
+			}
+			at := slices.IndexFunc(out, func(c gpu.XIDCount) bool { return c.XID == x.xid })
+			if at < 0 {
+				out = append(out, gpu.XIDCount{XID: x.xid})
+				at = len(out) - 1
+			}
+			out[at].Count += n
+			if before, ok := out[at].Last.Get(); !ok || last.time().After(before) {
+				out[at].Last = gpu.Some(last.time())
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b gpu.XIDCount) int { return a.XID - b.XID })
+	return out
+}
+
+// events counts the events of a fault after began and until t.
+func (f *fault) events(again bool, began, t stamp) (n uint64, last stamp) {
+	count := func(until stamp) int64 { // events at or before a moment
+		until = min(until, f.to-1)
+		switch {
+		case until < f.from:
+			return 0
+		case !again:
+			return 1
+		}
+		return int64((until-f.from)/f.every) + 1
+	}
+	all := count(t)
+	return uint64(all - count(began)), f.from + stamp(max(0, all-1))*f.every
+}
+
+// recovery is what the driver wants done.
+func (p *place) recovery(t stamp) gpu.RecoveryAction {
+	switch {
+	case p.broken(FaultCritical, t) != nil:
+		return gpu.RecoveryReset
+	case p.broken(FaultRemap, t) != nil:
+		return gpu.RecoveryDrainAndReset
+	}
+	return gpu.RecoveryNone
+}
+
+// slowReading returns the slow reading.
+func (c *card) slowReading(p *place, t stamp, active bool) *gpu.Slow {
+	b := p.rack.board
+	limit := b.limit
+	if p.broken(FaultPowerCap, t) != nil {
+		limit *= capTo
+	}
+	s := &gpu.Slow{Taken: t.floor(slowLane).time(), PowerLimit: gpu.Some(limit), PowerLimitRequested: gpu.Some(limit), PowerLimitDefault: gpu.Some(b.limit), PowerLimitMin: gpu.Some(b.limitMin), PowerLimitMax: gpu.Some(b.limit),
+		TemperatureLimits: b.thresholds, MaxClocks: b.maxClocks(), PersistenceMode: gpu.Some(true), AccountingMode: gpu.Some(false), DisplayActive: gpu.Some(false),
+		ComputeMode: gpu.Some(gpu.ComputeDefault), ECCMode: gpu.Some(gpu.ModePair{Current: true, Pending: true}), Instances: c.layout}
+	if b.slices > 0 {
+		s.MIGMode = gpu.Some(gpu.ModePair{Current: p.mig(), Pending: p.mig()})
+	}
+	if b.remapBanks > 0 {
+		full := b.remapBanks
+		s.RemapBanks = map[gpu.BankAvailability]uint64{gpu.BanksMax: full, gpu.BanksHigh: 0, gpu.BanksPartial: 0, gpu.BanksLow: 0, gpu.BanksNone: 0}
+		if p.broken(FaultRemap, t) != nil {
+			s.RemapBanks[gpu.BanksMax], s.RemapBanks[gpu.BanksHigh] = full-1, 1
+		}
+		if p.broken(FaultRemapFail, t) != nil {
+			s.RemapBanks[gpu.BanksMax], s.RemapBanks[gpu.BanksNone] = full-1, 1
+		}
+	}
+	s.PCIe = gpu.PCIeLink{Generation: gpu.Some(b.generation), Width: gpu.Some(b.width), MaxGeneration: gpu.Some(b.generation), MaxWidth: gpu.Some(b.width)}
+	if !active && !b.profiled {
+		s.PCIe.Generation = gpu.Some(1)
+	}
+	if p.broken(FaultPCIe, t) != nil {
+		s.PCIe.Width = gpu.Some(b.width / 4)
+	}
+	unlinked := p.broken(FaultNVLink, t) != nil
+	if b.nvlinks > 0 {
+		down := b2i(unlinked)
+		s.NVLinks = gpu.Some(gpu.NVLinkCount{Up: b.nvlinks - down, Down: down})
+	}
+	if b.fabric {
+		s.Fabric = gpu.Some(gpu.Fabric{State: gpu.FabricCompleted, Faults: map[gpu.FabricFault]bool{gpu.FabricDegradedBandwidth: unlinked, gpu.FabricRouteUnhealthy: false,
+			gpu.FabricRouteRecovery: false, gpu.FabricAccessTimeout: false}})
+	}
+	return s
+}
+
+func (b *board) maxClocks() map[gpu.Clock]gpu.Hertz {
+	return map[gpu.Clock]gpu.Hertz{gpu.ClockGraphics: b.graphics, gpu.ClockSM: b.graphics, gpu.ClockMemory: b.memoryClock, gpu.ClockVideo: b.video}
+}

@@ -1,0 +1,352 @@
+package fleet
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+const (
+	quietAfter = minute     // a holder is idle once it was quiet for so long
+	lingers    = 5 * minute // counters of a container that has gone stand still for so long
+)
+
+// sums is the work of a card or an instance, in seconds.
+type sums struct {
+	busy, observed, memoryBusy float64
+	heavy                      float64 // busy, weighed by how hard the workload works
+	lastBusy                   stamp   // 0: none yet
+}
+
+// row is one container on one card since the exporter started.
+type row struct {
+	of                                            *tenancy
+	lane                                          int
+	held, busy, observed, idle, underused, energy float64
+	lastBusy                                      stamp
+}
+
+// bill is what belongs to no container, for one reason.
+type bill struct{ busy, energy float64 }
+
+// The places of the bills: those reasons that occur here.
+const (
+	billHidden = iota
+	billHost
+	billIdle
+	billUnmeasured
+	billUnresolved
+	bills
+)
+
+// The places of uses, in the order of gpu.Uses.
+const (
+	useBusy = iota
+	useUnderused
+	useIdle
+	useUnallocated
+	useUnavailable
+	useUnknown
+	uses
+)
+
+// tally is every counter of one card since its exporter started. It is a plain value but for its slices.
+type tally struct {
+	at                         stamp
+	began                      stamp
+	uses                       [uses]float64
+	card                       sums
+	instances                  []sums
+	rows                       []row
+	bills                      [bills]bill
+	energy                     float64
+	capped, heated, hardHeated float64 // seconds limited by power, software's and hardware's heat limit
+	given                      bill    // all that was given to somebody, or a reason; kept apart to prove the sums
+	peak                       float64
+}
+
+func (t *tally) clone() *tally {
+	c := *t
+	c.instances = slices.Clone(t.instances)
+	c.rows = slices.Clone(t.rows)
+	return &c
+}
+
+// place is what a replay needs to know of a card.
+type place struct {
+	rack *rack
+	node *nodePlan
+	card *cardPlan
+	// shares are the lanes' parts of the card.
+	shares []float64
+	spare  float64 // slices without instance
+}
+
+func (p *place) mig() bool { return len(p.rack.pool.MIG) > 0 }
+
+// measured says whether the work of the card can be measured, and told, at all.
+func (p *place) measured() bool { return !p.mig() || p.rack.board.profiled }
+
+// shared says whether several may hold the card without instances of their own.
+func (p *place) shared() bool { return !p.mig() && len(p.shares) > 1 }
+
+// blind says whether the parts of holders cannot be told apart.
+func (p *place) blind() bool { return p.shared() && p.rack.pool.Hidden }
+
+// current returns the tenancy of a lane at a moment.
+func (p *place) current(lane int, t stamp) *tenancy {
+	list := p.card.lanes[lane]
+	i := sort.Search(len(list), func(i int) bool { return list[i].to > t })
+	if i < len(list) && list[i].from <= t {
+		return list[i]
+	}
+	return nil
+}
+
+// broken returns the fault of a kind that is on at a moment.
+func (p *place) broken(kind FaultKind, t stamp) *fault {
+	for i := range p.card.faults {
+		if f := &p.card.faults[i]; f.kind == kind && f.holds(t) {
+			return f
+		}
+	}
+	return nil
+}
+
+// cuts appends the moments between a and b at which anything about the card changes. a and b lie in one hour.
+func (p *place) cuts(out []stamp, a, b stamp) []stamp {
+	add := func(t stamp) {
+		if a < t && t < b {
+			out = append(out, t)
+		}
+	}
+	for _, list := range p.card.lanes {
+		for i := sort.Search(len(list), func(i int) bool { return list[i].to > a }); i < len(list) && list[i].from < b; i++ {
+			w := list[i]
+			add(w.from)
+			add(w.to)
+			add(w.worksFrom)
+			add(w.worksUntil)
+			if w.scale > 0 && w.worksUntil > a {
+				begin := a.floor(hour)
+				for _, s := range w.of.pattern.steps {
+					add(begin + s.at)
+				}
+			}
+		}
+	}
+	for _, f := range p.card.faults {
+		add(f.from)
+		add(f.to)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// watcher is told of every piece of time.
+type watcher func(from, to stamp, w *tenancy, held, busy, idle, underused, energy float64)
+
+// advance counts on to a moment. watch may be nil.
+func (p *place) advance(t *tally, to stamp, watch watcher) {
+	var scratch [64]stamp
+	for t.at < to {
+		end := min(to, t.at.floor(hour)+hour)
+		cuts := append(p.cuts(append(scratch[:0], t.at), t.at, end), end)
+		for i := 1; i < len(cuts); i++ {
+			p.piece(t, cuts[i-1], cuts[i], watch)
+		}
+		t.at = end
+		t.rows = slices.DeleteFunc(t.rows, func(r row) bool { return r.of.to+lingers <= t.at })
+	}
+}
+
+// row returns the row of a tenancy.
+func (t *tally) row(w *tenancy, lane int) *row {
+	for i := range t.rows {
+		if t.rows[i].of == w {
+			return &t.rows[i]
+		}
+	}
+	t.rows = append(t.rows, row{of: w, lane: lane})
+	return &t.rows[len(t.rows)-1]
+}
+
+// piece counts a piece of time in which nothing changes.
+func (p *place) piece(t *tally, from, to stamp, watch watcher) {
+	dt := (to - from).seconds()
+	lost := p.broken(FaultLost, from) != nil || p.broken(FaultNoDevice, from) != nil
+	var tenants [16]*tenancy
+	var levels [16]float64
+	lanes := len(p.shares)
+	total, power := 0.0, 0.0
+	for lane := range lanes {
+		w := p.current(lane, from)
+		tenants[lane] = w
+		if w == nil {
+			continue
+		}
+		t.row(w, lane)
+		if lost {
+			continue
+		}
+		l := w.level(from)
+		if p.mig() {
+			l = min(1, l)
+		}
+		levels[lane] = l
+		part := l
+		if p.mig() {
+			part *= p.shares[lane]
+		}
+		total += part
+		power += part * w.of.intensity
+	}
+	if lost {
+		t.uses[useUnavailable] += dt
+		for lane := range lanes {
+			if w := tenants[lane]; w != nil {
+				r := t.row(w, lane)
+				r.held += dt * p.shares[lane]
+				if watch != nil {
+					watch(from, to, w, dt*p.shares[lane], 0, 0, 0, 0)
+				}
+			}
+		}
+		return
+	}
+	b := p.rack.board
+	watts := b.idleWatts + (b.busyWatts-b.idleWatts)*power
+	if p.broken(FaultPowerCap, from) != nil {
+		watts = min(watts, capTo*float64(b.limit))
+	}
+	joules, idleJoules := watts*dt, b.idleWatts*dt
+	t.energy += joules
+
+	measured, blind := p.measured(), p.blind()
+	if measured {
+		t.card.busy += total * dt
+		t.card.heavy += power * dt
+		t.card.observed += dt
+		t.card.memoryBusy += total * dt * 0.4
+		if total > 0 {
+			t.card.lastBusy = to
+		}
+		t.peak = max(t.peak, min(1, total*1.08))
+	}
+	t.limit(p, from, dt, total)
+
+	for lane := range lanes {
+		w, share, l := tenants[lane], p.shares[lane], levels[lane]
+		own := l // in seconds of the card, for each second
+		if p.mig() {
+			own *= share
+			if measured {
+				in := &t.instances[lane]
+				in.busy += l * dt
+				if w != nil {
+					in.heavy += l * w.of.intensity * dt
+				}
+				in.observed += dt
+				if l > 0 {
+					in.lastBusy = to
+				}
+			}
+		}
+		rest := max(0, 1-total) * share
+		if p.mig() {
+			rest = max(0, 1-l) * share
+		}
+		if w == nil {
+			t.uses[useUnallocated] += rest * dt
+			if measured {
+				t.bill(billIdle, 0, idleJoules*share)
+			}
+			continue
+		}
+		r := t.row(w, lane)
+		r.held += dt * share
+		if !measured {
+			t.uses[useUnknown] += share * dt
+			if watch != nil {
+				watch(from, to, w, dt*share, own*dt, 0, 0, idleJoules*share)
+			}
+			continue
+		}
+		last, working := r.lastBusy, l > 0
+		if blind {
+			last, working = t.card.lastBusy, total > 0
+		}
+		idle, underused := 0.0, rest*dt
+		if !working {
+			quiet := max(last, w.from, t.began) + quietAfter
+			idle = rest * max(0, to-max(from, quiet)).seconds()
+			underused -= idle
+		}
+		r.idle += idle
+		r.underused += underused
+		t.uses[useIdle] += idle
+		t.uses[useUnderused] += underused
+		energy := idleJoules * share
+		if total > 0 {
+			energy += (joules - idleJoules) * own / total
+		}
+		if blind {
+			t.bill(billHidden, own*dt, energy)
+		} else {
+			r.busy += own * dt
+			r.observed += dt * observedShare(p, share)
+			r.energy += energy
+			t.given.busy += own * dt
+			t.given.energy += energy
+			if l > 0 {
+				r.lastBusy = to
+			}
+		}
+		if watch != nil {
+			watch(from, to, w, dt*share, own*dt, idle, underused, energy)
+		}
+	}
+	if measured {
+		t.uses[useBusy] += total * dt
+		t.bill(billIdle, 0, idleJoules*p.spare)
+	} else {
+		t.bill(billUnmeasured, 0, joules)
+	}
+	t.uses[useUnallocated] += p.spare * dt
+}
+
+// observedShare is how much a second of an instance counts; a second of a shared card counts whole.
+func observedShare(p *place, share float64) float64 {
+	if p.mig() {
+		return share
+	}
+	return 1
+}
+
+func (t *tally) bill(reason int, busy, energy float64) {
+	t.bills[reason].busy += busy
+	t.bills[reason].energy += energy
+	t.given.busy += busy
+	t.given.energy += energy
+}
+
+// capTo is the part of the usual power limit to which a capped card was set.
+const capTo = 0.6
+
+// limit counts what held the clocks down.
+func (t *tally) limit(p *place, at stamp, dt, total float64) {
+	switch {
+	case p.broken(FaultPowerCap, at) != nil:
+		t.capped += dt * min(1, total*0.9)
+	default:
+		t.capped += dt * total * 0.01
+	}
+	if p.broken(FaultThermal, at) != nil {
+		t.heated += dt * total * 0.7
+		t.hardHeated += dt * total * 0.25
+	}
+}
+
+// reasons are the bills in the order in which they are published.
+var reasons = [bills]gpu.UnattributedReason{gpu.UnattributedHidden, gpu.UnattributedHost, gpu.UnattributedIdle, gpu.UnattributedUnmeasured, gpu.UnattributedUnresolved}
