@@ -15,6 +15,10 @@ export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 LISTEN ?= 127.0.0.1:10835
 SCENARIO ?= testdata/scenarios/demo.scenario
 PODS ?= testdata/kubelet/demo.pods
+# The demo's database, its evaluator of rules and its simulated fleet; DATABASE= leaves them out.
+DATABASE ?= 127.0.0.1:8428
+RULES ?= 127.0.0.1:8880
+FLEET ?= 127.0.0.1:10836
 # How long the demo runs: FOR=30s; empty, until Ctrl-C.
 FOR ?=
 # What of `make test` to run: PKG=./podmap RUN=TestName
@@ -30,9 +34,9 @@ build: ## build bin/gpu-exporter
 	go build -trimpath -ldflags "$(LDFLAGS)" -o bin/gpu-exporter ./cmd/exporter
 
 .PHONY: demo
-demo: build ## the exporter on a fake driver with eight cards and a kubelet stand-in; FOR=30s stops it
+demo: build ## the exporter on a fake driver with eight cards, and a database with rules and history beside it; FOR=3m stops it
 	go build -o bin/standin ./cmd/standin
-	@bin/standin --scenario=$(SCENARIO) --pods=$(PODS) --for=$(or $(FOR),0s) -- bin/gpu-exporter --node-name=gpu-node-1 --web.listen-address=$(LISTEN)
+	@bin/standin --scenario=$(SCENARIO) --pods=$(PODS) --for=$(or $(FOR),0s) $(if $(DATABASE),--database=$(DATABASE) --rules=$(RULES) --fleet=$(FLEET)) -- bin/gpu-exporter --node-name=gpu-node-1 --web.listen-address=$(LISTEN)
 
 .PHONY: run
 run: build ## the exporter on this machine's own cards

@@ -147,10 +147,15 @@ func (c *fleetFlags) serve(ctx context.Context, f *fleet.Fleet, stdout io.Writer
 	if err != nil {
 		return err
 	}
+	fmt.Fprintf(stdout, "%d nodes\n\n  index    http://%s/\n  targets  http://%s/sd\n\nCtrl-C stops it.\n", f.Len(), l.Addr(), l.Addr())
+	return serveUntil(ctx, l, handler)
+}
+
+// serveUntil answers requests until ctx ends.
+func serveUntil(ctx context.Context, l net.Listener, handler http.Handler) (err error) {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
-	fmt.Fprintf(stdout, "%d nodes\n\n  index    http://%s/\n  targets  http://%s/sd\n\nCtrl-C stops it.\n", f.Len(), l.Addr(), l.Addr())
 	select {
 	case err = <-done:
 	case <-ctx.Done():

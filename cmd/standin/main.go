@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -30,6 +31,10 @@ type config struct {
 	length         time.Duration
 	quiet, driver  bool
 	command        []string
+
+	// What stands beside the exporter; no database, nothing of it.
+	database, rules, fleet string
+	history                time.Duration
 }
 
 func main() {
@@ -49,6 +54,10 @@ func main() {
 	app.Flag("for", "Stop after this time; 0: at Ctrl-C.").Default("0s").DurationVar(&c.length)
 	app.Flag("quiet", "Say nothing, only run.").BoolVar(&c.quiet)
 	app.Flag("driver", "Whether the node has a driver; --no-driver is one where it was not installed yet.").Default("true").BoolVar(&c.driver)
+	app.Flag("database", "Start a database with a page to look at, listening here, that scrapes the command and a simulated fleet.").PlaceHolder("127.0.0.1:8428").StringVar(&c.database)
+	app.Flag("rules", "Where the evaluator of the rules listens.").Default("127.0.0.1:8880").StringVar(&c.rules)
+	app.Flag("fleet", "Where the simulated fleet listens.").Default("127.0.0.1:10836").StringVar(&c.fleet)
+	app.Flag("history", "How much of the fleet's past is written into the database.").Default("6h").DurationVar(&c.history)
 	app.Arg("command", "The command; it is given the flags that lead it to the node.").Required().StringsVar(&c.command)
 	if _, err := app.Parse(os.Args[1:]); err != nil {
 		fmt.Fprintf(os.Stderr, "standin: %v; --help lists the flags\n", err)
@@ -136,11 +145,23 @@ func run(ctx context.Context, c config, stdout, stderr io.Writer) (err error) {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("cannot start %s: %w", c.command[0], err)
 	}
-	if !c.quiet {
-		go introduce(ctx, stdout, s.Title, address(c.command))
-	}
+	var beside sync.WaitGroup
+	beside.Go(func() {
+		if !c.quiet {
+			introduce(ctx, stdout, s.Title, address(c.command))
+		}
+		if c.database == "" {
+			return
+		}
+		if err := c.observe(ctx, dir, stdout); err != nil {
+			fmt.Fprintf(stderr, "standin: without database and rules: %v\nstandin: the exporter goes on.\n", err)
+		}
+	})
 	err = cmd.Wait()
-	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+	wanted := ctx.Err() != nil
+	stop()
+	beside.Wait()
+	if wanted && (err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		err = nil
 		if !c.quiet {
 			fmt.Fprintln(stdout, "stopped.")

@@ -1320,7 +1320,7 @@ process card=0 pid=32 memory=2KiB
 		t.Fatal(err)
 	}
 	defer control.Close()
-	root, err := repositoryRoot()
+	root, err := RepositoryRoot()
 	if err != nil {
 		t.Fatal(err)
 	}

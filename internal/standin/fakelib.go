@@ -38,7 +38,7 @@ func BuildFakeNVML(ctx context.Context, symbols, outDir string) (path string, er
 		return "", fmt.Errorf("building the stand-in driver: expected a symbol set of %s, found %q",
 			strings.Join(scenario.SymbolSets, ", "), symbols)
 	}
-	root, err := repositoryRoot()
+	root, err := RepositoryRoot()
 	if err != nil {
 		return "", fmt.Errorf("building the stand-in driver: %w", err)
 	}
@@ -77,8 +77,8 @@ func BuildFakeNVML(ctx context.Context, symbols, outDir string) (path string, er
 	return path, nil
 }
 
-// repositoryRoot finds the go.mod of this module, from the working directory upward.
-func repositoryRoot() (string, error) {
+// RepositoryRoot finds the go.mod of this module, from the working directory upward.
+func RepositoryRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
@@ -175,7 +175,7 @@ func copyFile(from, to string) error {
 
 // Scenario loads testdata/scenarios/NAME.scenario of the repository.
 func Scenario(name string) (*scenario.Scenario, error) {
-	root, err := repositoryRoot()
+	root, err := RepositoryRoot()
 	if err != nil {
 		return nil, err
 	}

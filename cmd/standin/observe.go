@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
+)
+
+// observer is what stands beside the exporter in the demo: a database that scrapes it and has a page to
+// look at, and the evaluator of the rules. Whatever of it fails is said, and the exporter runs on.
+type observer struct {
+	// root is the repository's: the programs are built from its tools, the rules are its own.
+	root string
+	// dir is a folder for the data; it is the caller's to remove.
+	dir string
+	// listen and rules are the addresses of the database and of the evaluator.
+	listen, rules string
+	// exporter is scraped, and everything that the document at discovery lists.
+	exporter, discovery string
+	// back is how much of the past is written before.
+	back time.Duration
+	// history writes the samples of that time as text with timestamps.
+	history func(ctx context.Context, from, to time.Time, w io.Writer) error
+	out     io.Writer
+}
+
+// observe starts the simulated fleet and the observer, and returns when ctx ends or something of it fails.
+func (c config) observe(ctx context.Context, dir string, out io.Writer) error {
+	root, err := standin.RepositoryRoot()
+	if err != nil {
+		return err
+	}
+	preset, err := fleet.Preset("demo", 1)
+	if err != nil {
+		return err
+	}
+	f, err := fleet.New(preset)
+	if err != nil {
+		return err
+	}
+	handler, err := expose.NewServer(f, time.Now)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", c.fleet)
+	if err != nil {
+		return fmt.Errorf("cannot serve the simulated fleet: %w; make demo FLEET=127.0.0.1:PORT takes another address", err)
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	var serving sync.WaitGroup
+	serving.Go(func() { stop(serveUntil(ctx, l, handler)) })
+	defer serving.Wait()
+	defer stop(nil)
+	o := observer{root: root, dir: dir, listen: c.database, rules: c.rules, exporter: address(c.command), discovery: "http://" + c.fleet + "/sd", back: c.history, out: out,
+		history: func(ctx context.Context, from, to time.Time, w io.Writer) error {
+			return expose.History{From: from, To: to, Step: time.Minute}.Write(ctx, f, w)
+		}}
+	if err := o.run(ctx); err != nil {
+		return err
+	}
+	return ended(ctx)
+}
+
+// run builds, starts and fills; it returns when ctx ends, or with the first thing that failed.
+func (o observer) run(ctx context.Context) error {
+	for _, address := range []string{o.listen, o.rules} {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			return fmt.Errorf("cannot listen on %s: %w; make demo DATABASE=127.0.0.1:PORT RULES=127.0.0.1:PORT takes others", address, err)
+		}
+		l.Close()
+	}
+	began := time.Now()
+	fmt.Fprintln(o.out, "building VictoriaMetrics and vmalert (half a minute the first time) ...")
+	bin := filepath.Join(o.root, "bin")
+	build := exec.CommandContext(ctx, "go", "build", "-o", bin+string(filepath.Separator),
+		"github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics", "github.com/VictoriaMetrics/VictoriaMetrics/app/vmalert")
+	build.Dir = filepath.Join(o.root, "tools", "victoriametrics")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot build VictoriaMetrics: %w: %s", err, lastLine(out))
+	}
+	config := filepath.Join(o.dir, "scrape.yaml")
+	if err := os.WriteFile(config, []byte(o.scrapeConfig()), 0o600); err != nil {
+		return err
+	}
+	base := "http://" + o.listen
+	ctx, stop := context.WithCancelCause(ctx)
+	var running sync.WaitGroup
+	start := func(name string, args ...string) {
+		running.Go(func() { stop(o.keep(ctx, name, args...)) })
+	}
+	defer func() {
+		stop(nil)
+		running.Wait()
+	}()
+	start("victoria-metrics", "-httpListenAddr="+o.listen, "-storageDataPath="+filepath.Join(o.dir, "data"), "-retentionPeriod=90d",
+		"-promscrape.config="+config, "-search.latencyOffset=5s", "-vmalert.proxyURL=http://"+o.rules, "-loggerLevel=ERROR")
+	if err := await(ctx, base+"/health"); err != nil {
+		return err
+	}
+	to := time.Now()
+	from := to.Add(-o.back).Truncate(time.Minute)
+	if o.back > 0 {
+		if err := o.fill(ctx, base, from, to); err != nil {
+			return fmt.Errorf("cannot write the history: %w", err)
+		}
+		fmt.Fprintf(o.out, "%v of history written, replaying the rules ...\n", o.back)
+		if err := o.replay(ctx, base, from, to); err != nil {
+			return err
+		}
+	}
+	start("vmalert", append(o.ruleFiles(), "-datasource.url="+base, "-remoteWrite.url="+base, "-remoteRead.url="+base,
+		"-notifier.blackhole", "-evaluationInterval=30s", "-httpListenAddr="+o.rules, "-loggerLevel=ERROR")...)
+	if err := await(ctx, "http://"+o.rules+"/health"); err != nil {
+		return err
+	}
+	fmt.Fprintf(o.out, "\n  database %s/vmui/  (after %v: metrics of this node and of a simulated fleet, %v back)\n  alerts   http://%s/vmalert/groups\n  boards   make preview\n\n",
+		base, time.Since(began).Round(time.Second), o.back, o.rules)
+	<-ctx.Done()
+	return ended(ctx)
+}
+
+// ended is why ctx ended: nil when somebody wanted it.
+func ended(ctx context.Context) error {
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// keep runs a program until ctx ends.
+func (o observer) keep(ctx context.Context, name string, args ...string) error {
+	var said tail
+	cmd := exec.CommandContext(ctx, filepath.Join(o.root, "bin", name), args...)
+	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 5 * time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("%s ended: %w: %s", name, err, lastLine(said.text))
+}
+
+func (o observer) ruleFiles() []string {
+	var out []string
+	for _, f := range []string{"recording.rules.yaml", "alerts.rules.yaml"} {
+		out = append(out, "-rule="+filepath.Join(o.root, "alerts", f))
+	}
+	return out
+}
+
+// fill writes the history into the database.
+func (o observer) fill(ctx context.Context, base string, from, to time.Time) error {
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(o.history(ctx, from, to, w)) }()
+	defer r.Close()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/api/v1/import/prometheus", r)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode/100 != 2 {
+		said, _ := io.ReadAll(io.LimitReader(res.Body, 200))
+		return fmt.Errorf("the database answered %s: %s", res.Status, said)
+	}
+	return nil
+}
+
+// replay evaluates the rules over the history, records before what reads them.
+func (o observer) replay(ctx context.Context, base string, from, to time.Time) error {
+	for _, rules := range o.ruleFiles() {
+		cmd := exec.CommandContext(ctx, filepath.Join(o.root, "bin", "vmalert"), rules, "-datasource.url="+base, "-remoteWrite.url="+base,
+			"-remoteRead.url="+base, "-replay.timeFrom="+from.UTC().Format(time.RFC3339), "-replay.timeTo="+to.UTC().Format(time.RFC3339),
+			"-evaluationInterval=1m", "-replay.rulesDelay=100ms", "-replay.disableProgressBar", "-httpListenAddr=127.0.0.1:0", "-loggerLevel=ERROR")
+		if out, err := cmd.CombinedOutput(); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("cannot replay the rules: %w: %s", err, lastLine(out))
+		}
+	}
+	return nil
+}
+
+func (o observer) scrapeConfig() string {
+	return `global:
+  scrape_interval: 15s
+scrape_configs:
+  - job_name: gpu-exporter
+    honor_labels: true
+    static_configs:
+      - targets: ["` + o.exporter + `"]
+  - job_name: fleet
+    honor_labels: true
+    http_sd_configs:
+      - url: ` + o.discovery + `
+`
+}
+
+// await waits until the address answers.
+func await(ctx context.Context, url string) error {
+	for end := time.Now().Add(30 * time.Second); ; {
+		if res, err := http.Get(url); err == nil {
+			res.Body.Close()
+			if res.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		if time.Now().After(end) {
+			return errors.New(url + " does not answer")
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// tail keeps the end of what a program says.
+type tail struct{ text []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.text = append(t.text, p...)
+	if over := len(t.text) - 4096; over > 0 {
+		t.text = append(t.text[:0], t.text[over:]...)
+	}
+	return len(p), nil
+}
+
+func lastLine(text []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return lines[len(lines)-1]
+}
