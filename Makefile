@@ -50,7 +50,7 @@ test: ## all tests that need Go and gcc alone, race detector on
 .PHONY: generate
 generate: ## write the generated files (docs, goldens); review the diff
 	go test ./cmd/exporter -run 'TestGolden$$|TestDrift$$' -update
-	go test ./internal/catalog ./podmap ./dashboards -run Generated -update
+	go test ./internal/catalog ./podmap ./dashboards ./alerts -run Generated -update
 
 .PHONY: bench
 bench: ## the benchmarks, and docs/performance.md
@@ -66,7 +66,7 @@ hwcheck: build ## hold the exporter against this machine's own card and nvidia-s
 
 .PHONY: lint
 lint: ## gofmt and golangci-lint (built from tools/)
-	@unformatted=$$(gofmt -l cmd collector internal podmap test); [ -z "$$unformatted" ] || { echo "not as gofmt writes it:"; echo "$$unformatted"; exit 1; }
+	@unformatted=$$(gofmt -l alerts cmd collector dashboards internal podmap test); [ -z "$$unformatted" ] || { echo "not as gofmt writes it:"; echo "$$unformatted"; exit 1; }
 	go tool -modfile=tools/go.mod golangci-lint run
 
 .PHONY: chromium

@@ -1,0 +1,194 @@
+package alerts
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Config is what a user may turn. Default returns the one from which the shipped files are made.
+type Config struct {
+	// ClusterLabel is the label that tells clusters apart in a Prometheus of several; where series have none
+	// it costs nothing.
+	ClusterLabel string
+	// RunbookURL is the address of a runbook, with {alert} for the alert's name in lower case.
+	RunbookURL string
+	// DashboardURL is the address of Grafana; empty leaves links that begin at its root.
+	DashboardURL string
+	// Job is the regular expression of the exporter's job in up.
+	Job string
+	// Resource is the regular expression of GPU resources as kube-state-metrics spells them.
+	Resource string
+	// Scale multiplies every duration, intervals of groups included: 1/60 plays an hour in a minute, for tests.
+	Scale float64
+	// Labels are added to every alert.
+	Labels map[string]string
+	// Alerts holds what differs for single alerts, by name.
+	Alerts map[string]Override
+}
+
+// Override is what differs for one alert. Zero fields leave the default.
+type Override struct {
+	Enabled  *bool
+	Severity Severity
+	// For and KeepFiringFor are durations as Prometheus writes them: 15m; 0s for none.
+	For, KeepFiringFor string
+	// Knobs are values by the knob's name: numbers, or durations for windows.
+	Knobs map[string]string
+	// Labels are added to the alert's.
+	Labels map[string]string
+}
+
+// Default returns the configuration of the shipped files.
+func Default() Config {
+	return Config{
+		ClusterLabel: "cluster",
+		RunbookURL:   "https://github.com/gpu-exporter/gpu-exporter/blob/main/docs/runbooks/{alert}.md",
+		Job:          jobRE,
+		Resource:     resourceRE,
+		Scale:        1,
+	}
+}
+
+var (
+	labelName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+	spans     = regexp.MustCompile(`^(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?$`)
+)
+
+// parseDuration reads a duration as Prometheus writes it.
+func parseDuration(text string) (time.Duration, error) {
+	m := spans.FindStringSubmatch(text)
+	if m == nil || text == "" {
+		return 0, fmt.Errorf("%q is no duration, such as 90s, 15m or 1h30m", text)
+	}
+	var d time.Duration
+	for i, unit := range []time.Duration{7 * day, day, hour, minute, time.Second, time.Millisecond} {
+		if m[i+1] == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(m[i+1], 10, 32)
+		if err != nil || n > int64(10*365*day/unit) {
+			return 0, fmt.Errorf("%q is longer than ten years", text)
+		}
+		d += time.Duration(n) * unit
+	}
+	return d, nil
+}
+
+// formatDuration writes a duration as Prometheus reads it.
+func formatDuration(d time.Duration) string {
+	if d < time.Millisecond {
+		return "0s"
+	}
+	var b strings.Builder
+	for _, u := range []struct {
+		unit time.Duration
+		name string
+	}{{day, "d"}, {hour, "h"}, {minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
+		if n := d / u.unit; n > 0 {
+			fmt.Fprintf(&b, "%d%s", n, u.name)
+			d -= n * u.unit
+		}
+	}
+	return b.String()
+}
+
+func formatNumber(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+// check looks at everything but the alerts' own knobs.
+func (c Config) check() error {
+	switch {
+	case !labelName.MatchString(c.ClusterLabel):
+		return fmt.Errorf("clusterLabel: %q is no label name", c.ClusterLabel)
+	case !strings.Contains(c.RunbookURL, "{alert}"):
+		return fmt.Errorf("runbookURL: %q does not say where the alert's name goes: write {alert}", c.RunbookURL)
+	case !(c.Scale > 0) || c.Scale > 1:
+		return fmt.Errorf("scale: %v is not above 0 and at most 1", c.Scale)
+	}
+	for _, p := range []struct{ name, pattern string }{{"job", c.Job}, {"resource", c.Resource}} {
+		if _, err := regexp.Compile(p.pattern); err != nil || p.pattern == "" || strings.ContainsAny(p.pattern, "\"\\\n") {
+			return fmt.Errorf("%s: %q is no regular expression that can stand in a rule: it needs text, and no quotes or backslashes", p.name, p.pattern)
+		}
+	}
+	known := Alerts()
+	for _, name := range slices.Sorted(maps.Keys(c.Alerts)) {
+		if !slices.ContainsFunc(known, func(a Alert) bool { return a.Name == name }) {
+			return fmt.Errorf("alerts.%s: there is no such alert; docs/alerts.md lists them", name)
+		}
+	}
+	return checkLabels("labels", c.Labels)
+}
+
+func checkLabels(where string, labels map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		if !labelName.MatchString(name) || name == "alertname" || name == "severity" {
+			return fmt.Errorf("%s.%s: this label cannot be set here", where, name)
+		}
+	}
+	return nil
+}
+
+// apply returns the alert as the configuration wants it, with the values of its knobs by name.
+func (o Override) apply(a Alert) (Alert, error) {
+	fail := func(knob, format string, args ...any) (Alert, error) {
+		return Alert{}, fmt.Errorf("alerts.%s.%s: %s", a.Name, knob, fmt.Sprintf(format, args...))
+	}
+	if o.Enabled != nil {
+		a.Off = !*o.Enabled
+	}
+	if o.Severity != "" {
+		if !slices.Contains([]Severity{Critical, Warning, Info}, o.Severity) {
+			return fail("severity", "%q is none of critical, warning, info", o.Severity)
+		}
+		a.Severity = o.Severity
+	}
+	for _, d := range []struct {
+		name, text string
+		into       *time.Duration
+	}{{"for", o.For, &a.For}, {"keepFiringFor", o.KeepFiringFor, &a.Keep}} {
+		if d.text == "" {
+			continue
+		}
+		v, err := parseDuration(d.text)
+		if err != nil {
+			return fail(d.name, "%v", err)
+		}
+		*d.into = v
+	}
+	a.Knobs = slices.Clone(a.Knobs)
+	for _, name := range slices.Sorted(maps.Keys(o.Knobs)) {
+		at := slices.IndexFunc(a.Knobs, func(k Knob) bool { return k.Name == name })
+		if at < 0 {
+			return fail(name, "the alert has no such threshold; docs/alerts.md lists them")
+		}
+		k, text := &a.Knobs[at], o.Knobs[name]
+		if k.Duration > 0 {
+			d, err := parseDuration(text)
+			switch {
+			case err != nil:
+				return fail(name, "%v", err)
+			case d < minute:
+				return fail(name, "%s is shorter than a minute, in which there are too few scrapes", text)
+			}
+			k.Duration = d
+			continue
+		}
+		v, err := strconv.ParseFloat(text, 64)
+		switch {
+		case err != nil || math.IsNaN(v):
+			return fail(name, "%q is no number", text)
+		case v < k.Min || v > k.Max:
+			return fail(name, "%s is not between %s and %s", text, formatNumber(k.Min), formatNumber(k.Max))
+		}
+		k.Number = v
+	}
+	if err := checkLabels("alerts."+a.Name+".labels", o.Labels); err != nil {
+		return Alert{}, err
+	}
+	return a, nil
+}

@@ -1,0 +1,167 @@
+package alerts
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Pair is a label or an annotation. Lists of them keep their order.
+type Pair struct{ Name, Value string }
+
+// Rule is one rule as it stands in a file: a record or an alert.
+type Rule struct {
+	Record, Alert, Expr string
+	For, Keep           time.Duration
+	Labels, Annotations []Pair
+}
+
+// RuleGroup is a group as it stands in a file.
+type RuleGroup struct {
+	Name string
+	// Interval is how often the group is evaluated; 0: as often as the server does by default.
+	Interval time.Duration
+	Rules    []Rule
+}
+
+var (
+	// clusterWord finds the cluster's label, and not the level cluster: in a record's name.
+	clusterWord = regexp.MustCompile(`\bcluster\b([^:]|$)`)
+	// spanInExpr finds the durations of PromQL: [5m], [6h:5m] and offset 5m.
+	spanInExpr = regexp.MustCompile(`(\[|:|offset )(\d+(?:ms|[smhdw])(?:\d+(?:ms|[smhdw]))*)`)
+)
+
+// expr finishes an expression: placeholders, the cluster's label, patterns, and the scale of time.
+func (c Config) expr(text string, knobs []Knob) string {
+	for _, k := range knobs {
+		if k.Duration > 0 {
+			text = strings.ReplaceAll(text, "$"+k.Name+"_seconds", formatNumber(c.scaled(k.Duration).Seconds()))
+			text = strings.ReplaceAll(text, "$"+k.Name, formatDuration(k.Duration))
+		} else {
+			text = strings.ReplaceAll(text, "$"+k.Name, formatNumber(k.Number))
+		}
+	}
+	text = strings.ReplaceAll(text, `=~"`+resourceRE+`"`, `=~"`+c.Resource+`"`)
+	text = strings.ReplaceAll(text, `=~"`+jobRE+`"`, `=~"`+c.Job+`"`)
+	text = clusterWord.ReplaceAllString(text, c.ClusterLabel+"$1")
+	return spanInExpr.ReplaceAllStringFunc(text, func(s string) string {
+		m := spanInExpr.FindStringSubmatch(s)
+		d, err := parseDuration(m[2])
+		if err != nil {
+			return s
+		}
+		return m[1] + formatDuration(c.scaled(d))
+	})
+}
+
+func (c Config) scaled(d time.Duration) time.Duration {
+	return time.Duration(math.Round(float64(d)*c.Scale/float64(time.Millisecond))) * time.Millisecond
+}
+
+// RecordingRules returns the recording rules as they stand in a file.
+func (c Config) RecordingRules() ([]RuleGroup, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	var out []RuleGroup
+	for _, g := range Groups() {
+		group := RuleGroup{Name: g.Name}
+		for _, r := range g.Records {
+			group.Rules = append(group.Rules, Rule{Record: r.Name, Expr: c.expr(r.Expr, nil)})
+		}
+		out = append(out, group)
+	}
+	return out, nil
+}
+
+// AlertRules returns the alerts that are on as they stand in a file.
+func (c Config) AlertRules() ([]RuleGroup, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	var out []RuleGroup
+	for _, g := range AlertGroups() {
+		group := RuleGroup{Name: g.Name}
+		for _, a := range g.Alerts {
+			o := c.Alerts[a.Name]
+			a, err := o.apply(a)
+			if err != nil {
+				return nil, err
+			}
+			if !a.Off {
+				group.Rules = append(group.Rules, c.rule(a, o))
+			}
+		}
+		if len(group.Rules) > 0 {
+			out = append(out, group)
+		}
+	}
+	return out, nil
+}
+
+// lookup writes the template that reads a label of the alert.
+func lookup(label string) string { return "{{ $labels." + label + " | urlquery }}" }
+
+func (c Config) rule(a Alert, o Override) Rule {
+	r := Rule{Alert: a.Name, Expr: c.expr(a.Expr, a.Knobs), For: c.scaled(a.For), Keep: c.scaled(a.Keep)}
+	r.Labels = append([]Pair{{"severity", string(a.Severity)}}, pairs(c.Labels, o.Labels)...)
+	description := a.Description
+	for _, k := range a.Knobs {
+		value := formatNumber(k.Number)
+		if k.Duration > 0 {
+			value = formatDuration(c.scaled(k.Duration))
+		}
+		description = strings.ReplaceAll(description, "$"+k.Name, value)
+	}
+	link := strings.TrimSuffix(c.DashboardURL, "/") + "/d/" + a.Board.UID
+	sep := "?"
+	if a.Name != "GPUExporterAbsent" { // what is not there has no cluster
+		link += sep + "var-cluster=" + lookup(c.ClusterLabel)
+		sep = "&"
+	}
+	for _, v := range a.Board.Vars {
+		link += sep + "var-" + v + "=" + lookup(v)
+	}
+	r.Annotations = []Pair{
+		{"summary", a.Summary},
+		{"description", description},
+		{"runbook_url", strings.ReplaceAll(c.RunbookURL, "{alert}", strings.ToLower(a.Name))},
+		{"dashboard_url", link},
+	}
+	return r
+}
+
+// Document is one file that is written from the tables.
+type Document struct {
+	// Path is relative to the root of the repository.
+	Path, Text string
+}
+
+// Render returns every file for the configuration, or one line that names the knob that cannot be.
+func Render(c Config) ([]Document, error) {
+	records, err := c.RecordingRules()
+	if err != nil {
+		return nil, err
+	}
+	rules, err := c.AlertRules()
+	if err != nil {
+		return nil, err
+	}
+	return []Document{
+		{"alerts/recording.rules.yaml", RulesFile(records)},
+		{"alerts/alerts.rules.yaml", RulesFile(rules)},
+		{"alerts/prometheusrule.yaml", PrometheusRule(append(records, rules...))},
+		{"alerts/alertmanager-inhibition.example.yaml", InhibitionFile(c)},
+	}, nil
+}
+
+// Generated returns the files of the repository: Render's for the default configuration, and the documentation.
+func Generated() ([]Document, error) {
+	files, err := Render(Default())
+	if err != nil {
+		return nil, fmt.Errorf("the default configuration: %w", err)
+	}
+	return append(files, Document{"docs/alerts.md", Markdown()}), nil
+}

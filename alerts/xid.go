@@ -1,0 +1,98 @@
+package alerts
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// xidMost is the highest code that the tables speak of; those above are warnings until somebody knows better.
+const xidMost = 1000
+
+// xidPattern matches the codes of a tier as a label.
+func xidPattern(tiers ...gpu.XIDTier) string {
+	var codes []string
+	for xid := range xidMost {
+		for _, t := range tiers {
+			if gpu.XIDTierOf(xid) == t {
+				codes = append(codes, strconv.Itoa(xid))
+			}
+		}
+	}
+	return strings.Join(codes, "|")
+}
+
+// xidMeaning says in a few words what a code means, and what to do about it.
+type xidMeaning struct {
+	xid           int
+	means, action string
+}
+
+const (
+	resetCard   = "Move the card's pods away and reset it (nvidia-smi -r)"
+	restartNode = "Drain the node and restart it"
+	checkLink   = "Restart the work; if it comes again, check the card's NVLinks and reset all cards of the link"
+)
+
+// xidMeanings tells of the codes that page somebody, and of the commonest of the others. A code that is not
+// listed is described by its number.
+func xidMeanings() []xidMeaning {
+	return []xidMeaning{
+		{13, "graphics engine exception, mostly an illegal access by the program", "Look at the program"},
+		{31, "memory page fault of the program", "Look at the program"},
+		{43, "the program's channel was stopped", "Nothing to do"},
+		{45, "the program was ended, often after another error", "Look for an earlier XID"},
+		{46, "the GPU stopped processing", resetCard},
+		{48, "double-bit memory error", resetCard + ", and have it tested if it comes again"},
+		{62, "internal micro-controller halt", resetCard},
+		{64, "a row could not be remapped, or a page not be retired", resetCard + "; replace it if it comes again"},
+		{74, "NVLink error", checkLink},
+		{79, "the GPU has fallen off the bus", restartNode + "; check power, heat and seating if it comes again"},
+		{94, "contained memory error: only the program that met it ended", "Restart the program, and reset the card when it is next free"},
+		{95, "uncontained memory error: every program on the card is lost", resetCard},
+		{109, "context switch timeout", resetCard},
+		{110, "security fault", resetCard},
+		{119, "the GPU's system processor (GSP) did not answer in time", resetCard},
+		{120, "error of the GPU's system processor (GSP)", resetCard},
+		{136, "link training failed", resetCard},
+		{140, "unrecovered memory error", resetCard},
+		{143, "the GPU could not be initialised", resetCard},
+		{151, "key rotation of confidential computing failed", "Restart the virtual machine"},
+		{154, "the recovery action of the GPU changed", "See gpu_recovery_action of the card"},
+		{155, "NVLink: software-defined error", resetCard},
+		{156, "resource retirement", resetCard},
+		{158, "fatal timeout of the GPU", resetCard},
+	}
+}
+
+// describeXID is a template that tells the meaning of the label xid, for the codes of the tier.
+func describeXID(tier gpu.XIDTier) string {
+	var b strings.Builder
+	word := "if"
+	for _, m := range xidMeanings() {
+		if gpu.XIDTierOf(m.xid) == tier {
+			fmt.Fprintf(&b, `{{ %s eq $labels.xid "%d" }}%s. %s.`, word, m.xid, strings.ToUpper(m.means[:1])+m.means[1:], m.action)
+			word = "else if"
+		}
+	}
+	if word == "if" {
+		return ""
+	}
+	return b.String() + `{{ else }}Look the code up in NVIDIA's XID catalogue.{{ end }}`
+}
+
+// happened selects the series of an event counter that grew within the window, by labels. A code that was never
+// seen has no series, and so its first event is no increase: the series that began within the window counts as
+// well, unless it was only hidden by a scrape that failed. An exporter that starts anew forgets its counts; the
+// moment of the last event is what it finds in the kernel's log.
+func happened(labels, counter, last, matchers string) string {
+	return "group by (" + labels + ") (\n  increase(" + counter + matchers + "[$window]) > 0\n" +
+		"  or (" + counter + matchers + " > 0 unless last_over_time(" + counter + matchers + "[1h] offset $window))\n" +
+		"  or time() - " + last + matchers + " < $window_seconds\n)"
+}
+
+func happenedXID(matchers string) string {
+	return happened("cluster, node, uuid, gpu, xid", "gpu_xid_events_total", "gpu_xid_last_timestamp_seconds", matchers)
+}

@@ -1,0 +1,179 @@
+package alerts
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const generatedBy = "# Written from the tables in alerts/ by `make generate`; do not edit.\n"
+
+// pairs merges maps into a list in the order of the names; later maps win.
+func pairs(from ...map[string]string) []Pair {
+	all := map[string]string{}
+	for _, m := range from {
+		maps.Copy(all, m)
+	}
+	var out []Pair
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, Pair{name, all[name]})
+	}
+	return out
+}
+
+// page writes YAML line by line. Texts are quoted as JSON quotes them, which YAML reads; expressions are
+// blocks, so that a person can read them.
+type page struct {
+	b      strings.Builder
+	indent string
+}
+
+func (p *page) line(format string, args ...any) {
+	p.b.WriteString(p.indent)
+	fmt.Fprintf(&p.b, format, args...)
+	p.b.WriteByte('\n')
+}
+
+func (p *page) text(name, value string) { p.line("%s: %s", name, quote(value)) }
+
+// quote writes a text in double quotes. strconv's escapes of control characters are YAML's too.
+func quote(s string) string {
+	q := strconv.Quote(s)
+	return strings.NewReplacer(`\u007f`, `\x7f`).Replace(q)
+}
+
+func (p *page) block(name, value string) {
+	if !strings.Contains(value, "\n") {
+		p.line("%s: |-", name)
+		p.line("  %s", value)
+		return
+	}
+	p.line("%s: |-", name)
+	for _, l := range strings.Split(value, "\n") {
+		if l == "" {
+			p.b.WriteByte('\n')
+			continue
+		}
+		p.line("  %s", strings.TrimRight(l, " "))
+	}
+}
+
+func (p *page) pairs(name string, list []Pair) {
+	if len(list) == 0 {
+		return
+	}
+	p.line("%s:", name)
+	p.indent += "  "
+	for _, l := range list {
+		p.text(l.Name, l.Value)
+	}
+	p.indent = p.indent[2:]
+}
+
+func (p *page) groups(groups []RuleGroup) {
+	p.line("groups:")
+	for _, g := range groups {
+		p.line("- name: %s", g.Name)
+		if g.Interval > 0 {
+			p.line("  interval: %s", formatDuration(g.Interval))
+		}
+		p.line("  rules:")
+		outer := p.indent
+		for _, r := range g.Rules {
+			p.indent = outer + "  "
+			if r.Record != "" {
+				p.line("- record: %s", r.Record)
+			} else {
+				p.line("- alert: %s", r.Alert)
+			}
+			p.indent = outer + "    "
+			p.block("expr", r.Expr)
+			if r.For > 0 {
+				p.line("for: %s", formatDuration(r.For))
+			}
+			if r.Keep > 0 {
+				p.line("keep_firing_for: %s", formatDuration(r.Keep))
+			}
+			p.pairs("labels", r.Labels)
+			p.pairs("annotations", r.Annotations)
+		}
+		p.indent = outer
+	}
+}
+
+// RulesFile writes groups as a rules file of Prometheus and vmalert.
+func RulesFile(groups []RuleGroup) string {
+	var p page
+	p.b.WriteString(generatedBy)
+	p.groups(groups)
+	return p.b.String()
+}
+
+// PrometheusRule writes groups as the custom resource that the Prometheus operator reads.
+func PrometheusRule(groups []RuleGroup) string {
+	var p page
+	p.b.WriteString(generatedBy)
+	p.line("apiVersion: monitoring.coreos.com/v1")
+	p.line("kind: PrometheusRule")
+	p.line("metadata:")
+	p.line("  name: gpu-exporter")
+	p.line("  labels:")
+	p.line("    app.kubernetes.io/name: gpu-exporter")
+	p.line("spec:")
+	p.indent = "  "
+	p.groups(groups)
+	return p.b.String()
+}
+
+// inhibition says which alert makes others needless while the labels are equal.
+type inhibition struct {
+	why    string
+	source []string
+	target []string
+	equal  []string
+}
+
+func inhibitions() []inhibition {
+	return []inhibition{
+		{"A card that cannot be read explains what else is said of it.",
+			[]string{"GPUDeviceDown", "GPUDisappeared"},
+			[]string{"GPUXIDWarning", "GPUXIDApplication", "GPURecoveryActionRequired", "GPUNVLinkDown", "GPUFabricUnhealthy", "GPUExporterLaneStuck", "GPUAttributionClosingError", "GPUModeChangePending"},
+			[]string{"node", "uuid"}},
+		{"A fatal error of a card explains its smaller ones.",
+			[]string{"GPUXIDFatal"}, []string{"GPUXIDWarning", "GPUXIDApplication", "GPUUncorrectedECC", "GPURowRemapPending", "GPUFabricUnhealthy"}, []string{"node", "uuid"}},
+		{"A card without its row remapper needs no word about rows that wait.",
+			[]string{"GPURowRemapFailed"}, []string{"GPURowRemapPending", "GPURowRemapBanksExhausted"}, []string{"node", "uuid"}},
+		{"Without a driver every card of the node is down, and nothing can be read.",
+			[]string{"GPUDriverDown"}, []string{"GPUDeviceDown", "GPUDeviceMissing", "GPUExporterLaneStuck", "GPUExporterNVMLErrors", "GPUExporterSlow", "GPUExporterJoinBroken"}, []string{"node"}},
+		{"No target at all is one problem, not one per node.",
+			[]string{"GPUExporterAbsent"}, []string{"GPUExporterMissingOnNode"}, nil},
+		{"A join that is broken explains the unknown of it.",
+			[]string{"GPUExporterSourceDown"}, []string{"GPUExporterJoinBroken", "GPUExporterJoinPartial"}, []string{"node"}},
+		{"Idle for hours says more than idle.",
+			[]string{"GPUAllocatedIdleLong"}, []string{"GPUAllocatedIdle"}, []string{"node", "namespace", "pod"}},
+		{"A pod that does not run is idle for that reason.",
+			[]string{"GPUAllocatedPodNotRunning"}, []string{"GPUAllocatedIdle", "GPUAllocatedIdleLong"}, []string{"node", "namespace", "pod"}},
+		{"Two rows of the same trouble: heat that has come, and heat that was coming.",
+			[]string{"GPUThermalSlowdown"}, []string{"GPUTemperatureNearLimit", "GPUThermalSlowdownSoftware"}, []string{"node", "uuid"}},
+	}
+}
+
+// InhibitionFile writes an example of Alertmanager's inhibit_rules.
+func InhibitionFile(c Config) string {
+	var p page
+	p.b.WriteString(generatedBy)
+	p.line("# To be merged into the configuration of Alertmanager. Where the alerts of several clusters meet,")
+	p.line("# their label %s keeps them apart.", c.ClusterLabel)
+	p.line("inhibit_rules:")
+	for _, i := range inhibitions() {
+		p.line("# %s", i.why)
+		p.line("- source_matchers:")
+		p.line("  - %s", quote(`alertname=~"`+strings.Join(i.source, "|")+`"`))
+		p.line("  target_matchers:")
+		p.line("  - %s", quote(`alertname=~"`+strings.Join(i.target, "|")+`"`))
+		p.line("  equal: [%s]", strings.Join(append([]string{c.ClusterLabel}, i.equal...), ", "))
+	}
+	return p.b.String()
+}

@@ -1,0 +1,325 @@
+// Package rules_test tests the recording rules and the alerts with promtool, built from tools/prometheus:
+// what fires, what rests and what ends, and that the tests notice when a rule is not what it should be.
+package rules_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/gpu-exporter/gpu-exporter/alerts"
+)
+
+var promtool = sync.OnceValues(func() (string, error) {
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(root, "bin", "promtool")
+	build := exec.Command("go", "build", "-tags", "remove_all_sd", "-o", path, "github.com/prometheus/prometheus/cmd/promtool")
+	build.Dir = filepath.Join(root, "tools", "prometheus")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building promtool: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func tool(t *testing.T) string {
+	t.Helper()
+	path, err := promtool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// everything turns all alerts on.
+func everything() alerts.Config {
+	c := alerts.Default()
+	c.Alerts = map[string]alerts.Override{}
+	on := true
+	for _, a := range alerts.Alerts() {
+		c.Alerts[a.Name] = alerts.Override{Enabled: &on}
+	}
+	return c
+}
+
+// bare returns the alerts by name as they stand in the rules file, without annotations: those are tested apart.
+func bare(t *testing.T, c alerts.Config) map[string]alerts.Rule {
+	t.Helper()
+	groups, err := c.AlertRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]alerts.Rule{}
+	for _, g := range groups {
+		for _, r := range g.Rules {
+			r.Annotations = nil
+			out[r.Alert] = r
+		}
+	}
+	return out
+}
+
+// write puts rules and their test into a folder and returns the test's path.
+func write(t *testing.T, dir, name string, groups []alerts.RuleGroup, step time.Duration, tests string) string {
+	t.Helper()
+	rules := filepath.Join(dir, name+".rules.yaml")
+	test := filepath.Join(dir, name+".test.yaml")
+	head := fmt.Sprintf("rule_files: [%q]\nevaluation_interval: %s\ntests:\n", filepath.Base(rules), span(step))
+	for path, text := range map[string]string{rules: alerts.RulesFile(groups), test: head + tests} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return test
+}
+
+// byStep sorts stories by their step, since promtool has one interval of evaluation per file.
+func byStep(list []story) map[time.Duration][]story {
+	out := map[time.Duration][]story{}
+	for _, s := range list {
+		step := s.step
+		if step == 0 {
+			step = time.Minute
+		}
+		out[step] = append(out[step], s)
+	}
+	return out
+}
+
+// play runs the stories of an alert against a rule, and returns what promtool says where one fails.
+func play(t *testing.T, dir, name string, a alerts.Alert, rule alerts.Rule, list []story, cluster string) (failed string) {
+	t.Helper()
+	for step, group := range byStep(list) {
+		var b strings.Builder
+		for _, s := range group {
+			s.unitTest(&b, a, cluster)
+		}
+		path := write(t, dir, fmt.Sprintf("%s-%s", name, span(step)), []alerts.RuleGroup{{Name: "g", Rules: []alerts.Rule{rule}}}, step, b.String())
+		out, err := exec.Command(tool(t), "test", "rules", path).CombinedOutput()
+		if err != nil {
+			failed += string(out)
+		}
+	}
+	return failed
+}
+
+func TestEveryAlertHasStories(t *testing.T) {
+	all := stories(t)
+	for _, a := range alerts.Alerts() {
+		fires, ends, rests := false, false, false
+		for _, s := range all[a.Name] {
+			fired := false
+			for _, m := range s.moments() {
+				if len(m.want) > 0 {
+					fired = true
+				} else if fired {
+					ends = true
+				}
+				for _, w := range m.want {
+					var names []string
+					for _, p := range labelPairs(w) {
+						names = append(names, p.Name)
+					}
+					want := slices.Clone(a.Labels)
+					slices.Sort(names)
+					slices.Sort(want)
+					if !slices.Equal(names, want) {
+						t.Errorf("%s: %q expects the labels %v, and the table says %v", a.Name, s.name, names, want)
+					}
+				}
+			}
+			fires = fires || fired
+			rests = rests || !fired
+		}
+		if !fires || !ends || !rests {
+			t.Errorf("%s: fires %v, ends %v, has an innocent case %v", a.Name, fires, ends, rests)
+		}
+	}
+	for name := range all {
+		find(t, name)
+	}
+}
+
+func TestAlerts(t *testing.T) {
+	all := stories(t)
+	rules := bare(t, everything())
+	other := everything()
+	other.ClusterLabel = "k8s_cluster"
+	otherRules := bare(t, other)
+	tool(t)
+	for _, a := range alerts.Alerts() {
+		t.Run(a.Name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if out := play(t, dir, "plain", a, rules[a.Name], all[a.Name], ""); out != "" {
+				t.Errorf("without a cluster's label:\n%s", out)
+			}
+			if out := play(t, dir, "cluster", a, rules[a.Name], all[a.Name], `cluster="c1"`); out != "" {
+				t.Errorf("with a cluster's label:\n%s", out)
+			}
+			if out := play(t, dir, "renamed", a, otherRules[a.Name], all[a.Name], `k8s_cluster="c1"`); out != "" {
+				t.Errorf("with a cluster's label of another name:\n%s", out)
+			}
+		})
+	}
+}
+
+// mutant is an alert with one fault in it.
+type mutant struct {
+	what string
+	rule alerts.Rule
+}
+
+var flipped = map[parser.ItemType]parser.ItemType{
+	parser.GTR: parser.LTE, parser.LTE: parser.GTR, parser.LSS: parser.GTE, parser.GTE: parser.LSS, parser.EQLC: parser.NEQ, parser.NEQ: parser.EQLC,
+}
+
+// mutants makes one of each fault: a comparison turned round, a condition left out, a wait or a stay forgotten.
+func mutants(t *testing.T, r alerts.Rule) []mutant {
+	t.Helper()
+	var out []mutant
+	if r.For > 0 {
+		m := r
+		m.For = 0
+		out = append(out, mutant{"for dropped", m})
+	}
+	if r.Keep > 0 {
+		m := r
+		m.Keep = 0
+		out = append(out, mutant{"keep_firing_for dropped", m})
+	}
+	parse := func() parser.Expr {
+		e, err := parser.NewParser(parser.Options{}).ParseExpr(r.Expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	count := 0
+	for n := 0; n == 0 || n < count; n++ {
+		root := parse()
+		at := 0
+		what := ""
+		edit := func(b *parser.BinaryExpr) {
+			op := b.Op
+			if to, is := flipped[op]; is {
+				if at == n {
+					what = fmt.Sprintf("%s turned into %s in %s", op, to, b)
+					b.Op = to
+				}
+				at++
+			}
+			// A branch is taken out by making it the other one.
+			none := func() parser.Expr {
+				e, _ := parser.NewParser(parser.Options{}).ParseExpr("vector(1) < 0")
+				return &parser.ParenExpr{Expr: e}
+			}
+			if op == parser.LAND {
+				if at == n {
+					what = fmt.Sprintf("condition left out: and %s", b.RHS)
+					b.Op, b.RHS = parser.LUNLESS, none()
+				}
+				at++
+			}
+			if op == parser.LUNLESS {
+				if at == n {
+					what = fmt.Sprintf("exception left out: unless %s", b.RHS)
+					b.RHS = none()
+				}
+				at++
+			}
+			if op == parser.LOR {
+				if at == n {
+					what = fmt.Sprintf("branch left out: %s", b.LHS)
+					b.LHS = none()
+				}
+				at++
+				if at == n {
+					what = fmt.Sprintf("branch left out: %s", b.RHS)
+					b.RHS = none()
+				}
+				at++
+			}
+		}
+		parser.Inspect(root, func(node parser.Node, _ []parser.Node) error {
+			if b, is := node.(*parser.BinaryExpr); is {
+				edit(b)
+			}
+			return nil
+		})
+		count = at
+		if what != "" {
+			m := r
+			m.Expr = root.String()
+			out = append(out, mutant{what, m})
+		}
+	}
+	return out
+}
+
+// Every fault that is planted into a rule is noticed by its stories.
+func TestStoriesNoticeFaults(t *testing.T) {
+	all := stories(t)
+	rules := bare(t, everything())
+	tool(t)
+	for _, a := range alerts.Alerts() {
+		list := mutants(t, rules[a.Name])
+		if len(list) == 0 {
+			t.Errorf("%s: nothing in it can be planted a fault", a.Name)
+		}
+		t.Run(a.Name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for i, m := range list {
+				switch said := play(t, dir, fmt.Sprint("mutant", i), a, m.rule, all[a.Name], ""); {
+				case said == "":
+					t.Errorf("no story notices: %s", m.what)
+				case !strings.Contains(said, "exp:"):
+					t.Errorf("the fault is no rule any more: %s\n%s", m.what, said)
+				}
+			}
+		})
+	}
+}
+
+var placeholder = regexp.MustCompile(`\$[a-z_]+`)
+
+// Nothing is left to be filled in, and every template reads labels that the alert has.
+func TestTextsAreComplete(t *testing.T) {
+	groups, err := everything().AlertRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := regexp.MustCompile(`\$labels\.([a-zA-Z_]+)`)
+	for _, g := range groups {
+		for _, r := range g.Rules {
+			if left := placeholder.FindString(r.Expr); left != "" {
+				t.Errorf("%s: %s is left in the expression", r.Alert, left)
+			}
+			labels := append(find(t, r.Alert).Labels, "cluster")
+			for _, p := range r.Annotations {
+				for _, m := range read.FindAllStringSubmatch(p.Value, -1) {
+					if !slices.Contains(labels, m[1]) {
+						t.Errorf("%s: %s reads the label %s, which the alert does not have", r.Alert, p.Name, m[1])
+					}
+				}
+				for _, left := range placeholder.FindAllString(p.Value, -1) {
+					if left != "$labels" && left != "$value" {
+						t.Errorf("%s: %s is left in %s", r.Alert, left, p.Name)
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package rules_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/alerts"
+)
+
+// A story is a short history of some series, and the alerts that fire at some moments of it.
+type story struct {
+	name string
+	// step is the time between two samples and two evaluations; 0 is a minute.
+	step time.Duration
+	// series has one series per line: its name and labels, then its values as promtool writes them.
+	series string
+	// checks has moments and the labels of the alert that fires then, or -: "9m -; 10m $A; 26m -".
+	// More than one alert is joined by &.
+	checks string
+}
+
+// short stands for labels that many stories use.
+var short = strings.NewReplacer(
+	"$A", `node="n1",uuid="GPU-A",gpu="0"`,
+	"$B", `node="n1",uuid="GPU-B",gpu="1"`,
+	"$P", `namespace="team",pod="p-0"`,
+	"$Q", `namespace="team",pod="q-0"`,
+	"$W", `namespace="team",workload_type="Job",workload="w"`,
+	"$WHOLE", `container="c",resource="nvidia_com_gpu",mig_uuid=""`,
+)
+
+// expand writes the labels out. The longest names go first: $WHOLE begins like $W.
+func expand(text string) string {
+	return short.Replace(strings.ReplaceAll(text, "$WHOLE", `container="c",resource="nvidia_com_gpu",mig_uuid=""`))
+}
+
+// pulse is the story of a state that comes and goes, with the moments that the alert's own durations give:
+// it does not fire before its time, fires then, outlives the state by what it keeps, and ends.
+func pulse(t *testing.T, alert, name string, step time.Duration, series, low, high, labels string, fixed ...string) story {
+	t.Helper()
+	a := find(t, alert)
+	if step == 0 {
+		step = time.Minute
+	}
+	on := int(a.For/step) + 10
+	after := int(a.Keep/step) + 20
+	var checks []string
+	at := func(d time.Duration, want string) { checks = append(checks, span(d)+" "+want) }
+	begin, end := 5*step, time.Duration(5+on)*step
+	at(4*step, "-")
+	if a.For > 0 {
+		at(begin+a.For-step, "-")
+	}
+	at(begin+a.For, labels)
+	at(end-step, labels)
+	if a.Keep > 0 {
+		at(end+a.Keep-step, labels)
+	}
+	at(end+a.Keep+2*step, "-")
+	before := low + "x4" // five samples, or five gaps
+	if low == "_" {
+		before = "_x5"
+	}
+	lines := []string{fmt.Sprintf("%s %s %sx%d %sx%d", series, before, high, on-1, low, after)}
+	for _, f := range fixed {
+		lines = append(lines, fmt.Sprintf("%sx%d", f, 5+on+after))
+	}
+	return story{name: name, step: step, series: strings.Join(lines, "\n"), checks: strings.Join(checks, "; ")}
+}
+
+func span(d time.Duration) string { return strconv.Itoa(int(d/time.Second)) + "s" }
+
+func find(t *testing.T, name string) alerts.Alert {
+	t.Helper()
+	for _, a := range alerts.Alerts() {
+		if a.Name == name {
+			return a
+		}
+	}
+	t.Fatalf("there is no alert %s", name)
+	return alerts.Alert{}
+}
+
+// moment is a parsed check.
+type moment struct {
+	at   string
+	want []string // labels of each alert that fires
+}
+
+func (s story) moments() []moment {
+	var out []moment
+	for _, c := range strings.Split(s.checks, ";") {
+		at, want, _ := strings.Cut(strings.TrimSpace(c), " ")
+		m := moment{at: at}
+		if want = strings.TrimSpace(want); want != "-" {
+			for _, w := range strings.Split(want, "&") {
+				w = expand(strings.TrimSpace(w))
+				if w == "one" { // an alert without labels
+					w = ""
+				}
+				m.want = append(m.want, w)
+			}
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// inputs returns the series of the story and their values, with the cluster's label where there is one.
+func (s story) inputs(cluster string) (out [][2]string) {
+	for _, line := range strings.Split(strings.TrimSpace(expand(s.series)), "\n") {
+		line = strings.TrimSpace(line)
+		at := strings.Index(line, " ")
+		if brace := strings.Index(line, "} "); brace >= 0 {
+			at = brace + 1
+		}
+		series, values := line[:at], strings.TrimSpace(line[at:])
+		if cluster != "" {
+			series = withLabel(series, cluster)
+		}
+		out = append(out, [2]string{series, values})
+	}
+	return out
+}
+
+func withLabel(series, label string) string {
+	name, rest, has := strings.Cut(series, "{")
+	if !has || rest == "}" {
+		return name + "{" + label + "}"
+	}
+	return name + "{" + label + "," + rest
+}
+
+// labels reads a="b",c="d" into a list. Values hold no commas here.
+func labelPairs(text string) (out []alerts.Pair) {
+	if text == "" {
+		return nil
+	}
+	for _, p := range strings.Split(text, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
+		out = append(out, alerts.Pair{Name: name, Value: strings.Trim(value, `"`)})
+	}
+	return out
+}
+
+// unitTest writes the story as a test of promtool.
+func (s story) unitTest(b *strings.Builder, a alerts.Alert, cluster string) {
+	step := s.step
+	if step == 0 {
+		step = time.Minute
+	}
+	fmt.Fprintf(b, "- name: %q\n  interval: %s\n  input_series:\n", a.Name+": "+s.name, span(step))
+	for _, in := range s.inputs(cluster) {
+		fmt.Fprintf(b, "  - series: '%s'\n    values: '%s'\n", in[0], in[1])
+	}
+	b.WriteString("  alert_rule_test:\n")
+	for _, m := range s.moments() {
+		fmt.Fprintf(b, "  - eval_time: %s\n    alertname: %s\n    exp_alerts:", m.at, a.Name)
+		if len(m.want) == 0 {
+			b.WriteString(" []\n")
+			continue
+		}
+		b.WriteString("\n")
+		for _, w := range m.want {
+			fmt.Fprintf(b, "    - exp_labels:\n        severity: %s\n", a.Severity)
+			if cluster != "" && a.Name != "GPUExporterAbsent" {
+				for _, p := range labelPairs(cluster) {
+					fmt.Fprintf(b, "        %s: %q\n", p.Name, p.Value)
+				}
+			}
+			for _, p := range labelPairs(w) {
+				fmt.Fprintf(b, "        %s: %q\n", p.Name, p.Value)
+			}
+		}
+	}
+}
