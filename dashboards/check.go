@@ -97,6 +97,9 @@ func Check(boards []Board, rules []string) error {
 		if slices.ContainsFunc(boards[:i], func(o Board) bool { return o.UID == b.UID }) {
 			return fmt.Errorf("board %s: the uid stands twice", b.UID)
 		}
+		if _, err := b.layout(); err != nil {
+			return err
+		}
 		if err := b.check(boards, rules); err != nil {
 			return fmt.Errorf("board %s: %w", b.UID, err)
 		}

@@ -1,0 +1,169 @@
+package dashboards
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// small is a board that keeps every law.
+func small() Board {
+	return Board{UID: "small", Title: "Small", Question: "Is it well?", Raw: true,
+		Vars: []Variable{datasourceVariable(), clusterVariable("gpu_info"), nodeVariable(false), cardVariable()},
+		Rows: []Row{{Lines: []Line{line(4,
+			stat(12, "Power", Watts, "sum(gpu_power_watts{<node>})", "Power of the cards."),
+			series(12, "Busy", Ratio, "Utilisation.", q(cardName, rawBusy(perCard, "<node>"))).between(0, 1))}},
+			{Title: "More", Lines: []Line{line(8, table(24, "Cards", "GPU", "All cards.", label("gpu", "GPU").to(toCardOfNode()), label("uuid", "UUID"), value("Power", Watts, "sum by (uuid, gpu) (gpu_power_watts{<node>})")))}}},
+	}
+}
+
+// with returns the small board with its first panel changed.
+func with(change func(*Panel)) []Board {
+	b := small()
+	change(&b.Rows[0].Lines[0].Panels[0])
+	return []Board{b, cardBoard(), nodeBoard(), workloadBoard(), namespaceBoard(), sharingBoard()}
+}
+
+func TestBrokenTablesAreRefused(t *testing.T) {
+	if _, err := Files(with(func(*Panel) {}), nil); err != nil && !strings.Contains(err.Error(), "pod:gpu_workload:info") {
+		t.Fatalf("a good board was refused: %v", err)
+	}
+	expr := func(e string) []Board { return with(func(p *Panel) { p.queries[0].Expr = e }) }
+	board := func(change func(*Board)) []Board {
+		b := small()
+		change(&b)
+		return []Board{b, cardBoard()}
+	}
+	for _, c := range []struct {
+		name   string
+		boards []Board
+		want   []string // what the one line must name
+	}{
+		{"a uid that stands twice", []Board{small(), small(), cardBoard()}, []string{"small", "twice"}},
+		{"a uid that no URL should carry", board(func(b *Board) { b.UID = "Small board" }), []string{"Small board", "uid"}},
+		{"an unknown metric", expr("sum(gpu_powr_watts{<node>})"), []string{"small", `"Power"`, "gpu_powr_watts"}},
+		{"an unknown recording rule", expr("sum(node:gpu_nothing:sum{<node>})"), []string{"small", "node:gpu_nothing:sum"}},
+		{"a suffix of a family that is no histogram", expr("sum(gpu_power_watts_sum{<node>})"), []string{"gpu_power_watts_sum"}},
+		{"no metric at all", expr("vector(1)"), []string{`"Power"`, "no metric"}},
+		{"an unknown selector", expr("sum(gpu_power_watts{<nodes>})"), []string{"<nodes>"}},
+		{"a selector of a variable that is missing", expr("sum(gpu_power_watts{<namespace>})"), []string{"<namespace>", "variable namespace"}},
+		{"a variable that is missing", expr(`sum(gpu_power_watts{<node>, uuid="$card"})`), []string{"$card"}},
+		{"no cluster", expr("sum(gpu_power_watts)"), []string{`"Power"`, "cluster"}},
+		{"no cluster on one side", expr("sum(gpu_power_watts{<node>}) / sum(gpu_power_limit_watts{gpu=\"1\"})"), []string{"cluster"}},
+		{"a window without a reason", expr("sum(rate(gpu_energy_joules_total{<node>}[5m]))"), []string{"[5m]"}},
+		{"raw series above node level", board(func(b *Board) { b.Raw = false }), []string{"raw series gpu_power_watts"}},
+		{"topk over time", board(func(b *Board) { b.Rows[0].Lines[0].Panels[1].queries[0].Expr = "topk(3, gpu_power_watts{<node>})" }), []string{`"Busy"`, "topk"}},
+		{"a ratio without ends", board(func(b *Board) { b.Rows[0].Lines[0].Panels[1].limits = [2]*float64{} }), []string{`"Busy"`, "ends"}},
+		{"no description", with(func(p *Panel) { p.help = "" }), []string{`"Power"`, "description"}},
+		{"no unit", with(func(p *Panel) { p.unit = "" }), []string{`"Power"`, "unit"}},
+		{"a title that stands twice", with(func(p *Panel) { p.title = "Busy" }), []string{`"Busy"`, "twice"}},
+		{"a line wider than the grid", with(func(p *Panel) { p.width = 13 }), []string{"small", `"Power"`, "25"}},
+		{"a link to nowhere", with(func(p *Panel) { p.links = []Link{link("gpu-rack", "Open")} }), []string{"gpu-rack"}},
+		{"a link that sets what the target lacks", with(func(p *Panel) { p.links = []Link{link("gpu-card", "Open", pick(varPod))} }), []string{"gpu-card", "pod"}},
+		{"a link that hands on what is not here", with(func(p *Panel) { p.links = []Link{link("gpu-workload", "Open", hand(varPod))} }), []string{"pod", "this board"}},
+		{"a link by a column that is not there", board(func(b *Board) {
+			b.Rows[1].Lines[0].Panels[0].columns[0].link = &Link{UID: "gpu-card", Vars: []LinkVar{pick(varNode)}}
+		}), []string{"column node"}},
+		{"an order by no column", board(func(b *Board) { b.Rows[1].Lines[0].Panels[0].sortBy = "-Heat" }), []string{"Heat"}},
+		{"no cluster variable", board(func(b *Board) { b.Vars = b.Vars[:1] }), []string{"variable cluster"}},
+		{"a variable that asks for an unknown metric", board(func(b *Board) { b.Vars[2].Query = "label_values(gpu_nothing{<cluster>}, node)" }), []string{"variable node", "gpu_nothing"}},
+		{"an annotation of an unknown metric", board(func(b *Board) { b.Marks = []Mark{{Name: "M", Expr: "gpu_nothing{<cluster>}"}} }), []string{`"M"`, "gpu_nothing"}},
+		{"a row without a title", board(func(b *Board) { b.Rows[1].Title = "" }), []string{"row 2"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Files(c.boards, []string{"pod:gpu_workload:info"})
+			if err == nil {
+				t.Fatal("it passed")
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("more than one line: %v", err)
+			}
+			for _, w := range c.want {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("%q is not in: %v", w, err)
+				}
+			}
+		})
+	}
+}
+
+func TestMetricsOf(t *testing.T) {
+	for expr, want := range map[string][]string{
+		`sum by (node) (rate(gpu_busy_seconds_total{a="b{c}"}[5m])) / 1e9`:                       {"gpu_busy_seconds_total"},
+		`node:gpu_free:sum{x="1"} or on (cluster) group_left (model) 0 * max(up)`:                {"node:gpu_free:sum", "up"},
+		`a{b="x"} and on (c) b unless d offset 5m > bool 1`:                                      {"a", "b", "d"},
+		`sum_over_time(x:y:z{c=~"$cluster"}[$__range:5m]) / 12`:                                  {"x:y:z"},
+		`count_values("holders", count by (a) (m{n="o\"p"})) == inf`:                             {"m"},
+		`predict_linear(m[7d], 1209600) + quantile_over_time(0.95, n{}[$__rate_interval] @ 5)`:   {"m", "n"},
+		`label_replace(m, "a", "$1", "b", "(.+)") * on () group_left () max without (x) (m) + m`: {"m"},
+	} {
+		if got := metricsOf(expr); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", expr, got, want)
+		}
+	}
+}
+
+func TestLayoutNumbersAndPlaces(t *testing.T) {
+	for _, b := range Boards() {
+		grid, err := b.layout()
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, bottom := 1, 0
+		for _, r := range grid.rows {
+			if r.heading != nil {
+				if r.heading.id != next || r.heading.y != bottom || r.heading.w != gridWidth {
+					t.Errorf("%s: heading %q stands at %+v", b.UID, r.row.Title, *r.heading)
+				}
+				next, bottom = next+1, bottom+1
+			}
+			for _, p := range r.panels {
+				if p.at.id != next {
+					t.Errorf("%s: %q has id %d, want %d", b.UID, p.title, p.at.id, next)
+				}
+				next++
+				bottom = max(bottom, p.at.y+p.at.h)
+			}
+		}
+	}
+}
+
+func TestAbsenceIsNotCalm(t *testing.T) {
+	p := stat(3, "Fan", Ratio, "sum(gpu_fan_speed_ratio{<card>})", "Fan.").between(0, 1).ifUp("gpu_device_up{<card>}")
+	if want := "max(sum(gpu_fan_speed_ratio{<card>})) or (0 * max(gpu_device_up{<card>}) - 1)"; p.queries[0].Expr != want {
+		t.Errorf("%s, want %s", p.queries[0].Expr, want)
+	}
+	if !slices.Contains(p.mappings, Mapping{"-1", "N/A", Grey}) {
+		t.Error("the sentinel has no name")
+	}
+	if strings.Contains(orZero("count(a)", "b"), "vector") {
+		t.Error("a 0 that needs nobody to be there looks calm when all is dead")
+	}
+}
+
+func TestPlainTextKeepsBackslashes(t *testing.T) {
+	for in, want := range map[string]string{
+		`"a \u003e b \u0026\u003c"`: `"a > b &<"`,
+		`"\\u003e"`:                 `"\\u003e"`,
+		`"\\\u003e\n\u00e9"`:        `"\\>\n\u00e9"`,
+		`"\`:                        `"\`,
+	} {
+		if got := string(plainText([]byte(in))); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+}
+
+func TestSteps(t *testing.T) {
+	for _, s := range [][]Step{badAbove(1, 2), badIfAny(), warnIfAny(), plainSteps(), usedSteps(), fullSteps()} {
+		got := thresholds(s)
+		if got.Steps[0].Value != nil {
+			t.Error("the first step has a value: Grafana wants none")
+		}
+		for i := 2; i < len(got.Steps); i++ {
+			if *got.Steps[i].Value <= *got.Steps[i-1].Value {
+				t.Errorf("steps %v do not rise", s)
+			}
+		}
+	}
+}
