@@ -90,7 +90,7 @@ func (h History) target(ctx context.Context, w *spool, s *Sampler, scrape func(*
 				if parts > 1 && int(hash(sample.Family.Name)%uint32(parts)) != part {
 					return
 				}
-				key = sample.appendKey(key[:0])
+				key = sample.AppendKey(key[:0])
 				it := known[string(key)]
 				if it == nil {
 					it = &series{family: sample.Family.Name, head: head(&sample)}

@@ -188,8 +188,8 @@ func (s *Sampler) Kube(cluster string, at time.Time, emit func(Sample)) {
 	})
 }
 
-// appendKey appends what tells a series from all others.
-func (s *Sample) appendKey(b []byte) []byte {
+// AppendKey appends to b what tells a series from all others.
+func (s *Sample) AppendKey(b []byte) []byte {
 	b = append(b, s.Name...)
 	for i, l := range s.Labels {
 		if s.Values[i] == "" {
@@ -199,9 +199,6 @@ func (s *Sample) appendKey(b []byte) []byte {
 	}
 	return b
 }
-
-// Key tells a series from all others.
-func (s *Sample) Key() string { return string(s.appendKey(nil)) }
 
 // metadataName is a family's name in OpenMetrics.
 func (f *Family) metadataName() string {
