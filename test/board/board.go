@@ -16,7 +16,10 @@ type Board struct {
 	UID         string
 	Title       string
 	Description string
-	Variables   []Variable
+	// From is how far back the board looks when it is opened: now-6h.
+	From      string
+	Variables []Variable
+	Marks     []Mark
 	// Panels holds every panel, those of collapsed rows included, rows themselves too (Type "row").
 	Panels []Panel
 }
@@ -26,9 +29,21 @@ type Variable struct {
 	Name, Label, Type string
 	// Query is the PromQL or label_values(...) of a query variable, the kind of a datasource, the text of a box.
 	Query string
+	// Regex takes the value, and perhaps a text to show, out of what a query_result prints.
+	Regex string
 	// AllValue is what All stands for; Multi says that several may be chosen.
 	AllValue   string
 	Multi, All bool
+}
+
+// Mark is an annotation: moments that a query finds.
+type Mark struct {
+	Name      string `json:"name"`
+	Expr      string `json:"expr"`
+	Title     string `json:"titleFormat"`
+	Text      string `json:"textFormat"`
+	IconColor string `json:"iconColor"`
+	Enable    bool   `json:"enable"`
 }
 
 // Panel is one panel of a board.
@@ -47,6 +62,8 @@ type Panel struct {
 	Transformations []Transformation
 	// Row is the title of the row under which the panel stands.
 	Row string
+	// Raw is the panel's own JSON, for what the fields above leave out.
+	Raw json.RawMessage
 }
 
 // Target is one query.
@@ -136,6 +153,17 @@ type rawPanel struct {
 	Options         json.RawMessage  `json:"options"`
 	Transformations []Transformation `json:"transformations"`
 	Panels          []rawPanel       `json:"panels"`
+	text            json.RawMessage
+}
+
+// UnmarshalJSON keeps the text beside what is read of it.
+func (r *rawPanel) UnmarshalJSON(text []byte) error {
+	type plain rawPanel
+	if err := json.Unmarshal(text, (*plain)(r)); err != nil {
+		return err
+	}
+	r.text = slices.Clone(text)
+	return nil
 }
 
 type rawBoard struct {
@@ -143,12 +171,19 @@ type rawBoard struct {
 	Title       string     `json:"title"`
 	Description string     `json:"description"`
 	Panels      []rawPanel `json:"panels"`
-	Templating  struct {
+	Time        struct {
+		From string `json:"from"`
+	} `json:"time"`
+	Annotations struct {
+		List []Mark `json:"list"`
+	} `json:"annotations"`
+	Templating struct {
 		List []struct {
 			Name       string          `json:"name"`
 			Label      string          `json:"label"`
 			Type       string          `json:"type"`
 			Query      json.RawMessage `json:"query"`
+			Regex      string          `json:"regex"`
 			AllValue   string          `json:"allValue"`
 			Multi      bool            `json:"multi"`
 			IncludeAll bool            `json:"includeAll"`
@@ -188,7 +223,7 @@ func load(path string) (Board, error) {
 	if r.UID == "" {
 		return Board{}, fmt.Errorf("%s is no board: it has no uid", path)
 	}
-	b := Board{UID: r.UID, Title: r.Title, Description: r.Description}
+	b := Board{UID: r.UID, Title: r.Title, Description: r.Description, From: r.Time.From, Marks: r.Annotations.List}
 	for _, v := range r.Templating.List {
 		query := ""
 		// A query variable's query is a text or an object that holds it.
@@ -201,7 +236,7 @@ func load(path string) (Board, error) {
 			}
 			query = object.Query
 		}
-		b.Variables = append(b.Variables, Variable{Name: v.Name, Label: v.Label, Type: v.Type, Query: query, AllValue: v.AllValue, Multi: v.Multi, All: v.IncludeAll})
+		b.Variables = append(b.Variables, Variable{Name: v.Name, Label: v.Label, Type: v.Type, Query: query, Regex: v.Regex, AllValue: v.AllValue, Multi: v.Multi, All: v.IncludeAll})
 	}
 	row := ""
 	for _, p := range r.Panels {
@@ -220,7 +255,7 @@ func load(path string) (Board, error) {
 func (r rawPanel) panel(row string) Panel {
 	p := Panel{ID: r.ID, Title: r.Title, Description: r.Description, Type: r.Type, Collapsed: r.Collapsed,
 		X: r.GridPos.X, Y: r.GridPos.Y, W: r.GridPos.W, H: r.GridPos.H,
-		Field: r.FieldConfig.Defaults, Overrides: r.FieldConfig.Overrides, Options: r.Options, Transformations: r.Transformations, Row: row}
+		Field: r.FieldConfig.Defaults, Overrides: r.FieldConfig.Overrides, Options: r.Options, Transformations: r.Transformations, Row: row, Raw: r.text}
 	for _, t := range r.Targets {
 		p.Targets = append(p.Targets, Target{RefID: t.RefID, Expr: t.Expr, Legend: t.LegendFormat, Format: t.Format, Instant: t.Instant, Hidden: t.Hide})
 	}
