@@ -85,6 +85,7 @@ type Map struct {
 	mu    sync.Mutex // guards what follows
 	state state
 	cache cache
+	names nameIndex // the last answer to ContainerOf
 }
 
 // state is what the last polls have left.

@@ -21,6 +21,8 @@ type record struct {
 	// from there. Both are nil without a checkpoint.
 	matched map[holderKey]*allotment
 	uids    map[podKey]string
+	// settled are the uids that the record before had too.
+	settled map[podKey]string
 	// prepared are the claims that the DRA driver has prepared; nil without its checkpoint.
 	prepared *preparedClaims
 }

@@ -454,7 +454,7 @@ Who holds which card under every scheme, by what the exporter may read:
 | source | what to give it | what it adds |
 |---|---|---|
 | socket | the directory of the kubelet's PodResources socket | honest schemes |
-| checkpoint | the kubelet's device checkpoint, read-only, user 0 | what a plugin really gave a container: the cards of schemes whose ids do not tell them, and the UIDs of pods |
+| checkpoint | the kubelet's device checkpoint, read-only, user 0 | what a plugin really gave a container: the cards of schemes whose ids do not tell them, the UIDs of pods, and by them the names of processes |
 | annotation | list and watch on pods for this node's pods, metadata alone | what a scheduler wrote on a pod: the same cards where no checkpoint is read, and schemes of which the kubelet knows nothing |
 | dra | the DRA driver's checkpoint, read-only, user 0 | MIG devices made on demand, shares of claims, administrators' claims |
 

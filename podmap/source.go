@@ -150,6 +150,7 @@ func (m *Map) evidence(a *answer, before *record) *record {
 			// Ids are given out again: an old file speaks only of those who held when it was read.
 			next.matched, next.uids = carry(a, before)
 		}
+		next.settled = agreed(next.uids, before)
 	}
 	switch {
 	case m.files.prepared != nil:

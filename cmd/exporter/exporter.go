@@ -54,7 +54,11 @@ func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter,
 		e.pods = podmap.New(po)
 		o.Holders = holders{e.pods, c.podLabels}
 	}
-	finder := proc.New(proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet, Clock: clock})
+	where := proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet, Clock: clock}
+	if e.pods != nil {
+		where.Pods = e.pods
+	}
+	finder := proc.New(where)
 	noProcesses := finder.HostPID()
 	if noProcesses == nil {
 		o.Users = users{finder}
@@ -142,8 +146,8 @@ func features(c *config, e *exporter, noProcesses error) []gpu.Feature {
 	}
 	out = append(out, feature("processes", noProcesses != nil, hint))
 	if c.kubelet {
-		out = append(out, feature("process_names", noProcesses != nil || !readable(c.podLogs) || !readable(c.containerLogs),
-			fmt.Sprintf("The pods of processes: the processes feature, and %s and %s mounted read-only; only names are read.", c.podLogs, c.containerLogs)))
+		out = append(out, feature("process_names", noProcesses != nil || (!readable(c.podLogs) || !readable(c.containerLogs)) && c.checkpoint == "" && !c.annotations,
+			fmt.Sprintf("The pods of processes: the processes feature, and %s and %s mounted read-only, of which only names are read; or --kubelet.checkpoint or --kubernetes.pods, which tell pods of which one container holds.", c.podLogs, c.containerLogs)))
 	}
 	if c.kubelet {
 		out = append(out,

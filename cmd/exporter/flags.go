@@ -89,7 +89,7 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("kubelet.honest-resource", "A resource, beside those known, whose device ids name the true card (repeatable).").StringsVar(&c.honest)
 
 	app.Flag("kubelet.checkpoint", "The kubelet's device checkpoint, such as /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint: it tells the cards of schemes "+
-		"whose ids do not (HAMi, Aliyun gpushare, gpu-manager, Volcano ...), and the UIDs of pods. Its folder mounted read-only. Empty: not read.").StringVar(&c.checkpoint)
+		"whose ids do not (HAMi, Aliyun gpushare, gpu-manager, Volcano ...), the UIDs of pods, and by them whose a process is. Its folder mounted read-only. Empty: not read.").StringVar(&c.checkpoint)
 	app.Flag("kubelet.dra-checkpoint", "The checkpoint of NVIDIA's DRA driver, such as /var/lib/kubelet/plugins/gpu.nvidia.com/checkpoint.json: MIG devices made on demand, "+
 		"shares of claims. Empty: not read.").StringVar(&c.draCheckpoint)
 	app.Flag("kubernetes.pods", "Watch the metadata of this node's pods at the API server: cards that schedulers write into annotations (KAI, KubeShare, Koordinator, HAMi ...) "+

@@ -54,6 +54,29 @@ func TestCheckpointTellsTheTrueCard(t *testing.T) {
 	})
 }
 
+// With /var/log not mounted the kubelet's checkpoint names the pod of a process: its entry has the container and the
+// ids of one pod that the socket lists. The UID of nobody stays unresolved.
+func TestCheckpointNamesProcesses(t *testing.T) {
+	t.Parallel()
+	const a, uid = "GPU-aaaaaaaa-0000-4000-8000-000000000000", "11111111-2222-4333-8444-555555555555"
+	m := node(t, twoCards+"process card=0 pid=5000 memory=4GiB busy=50% period=1s\nprocess card=0 pid=5001 memory=1GiB busy=10% period=1s\n", twoPods)
+	for pid, owner := range map[int]string{5000: uid, 5001: "99999999-2222-4333-8444-555555555555"} {
+		cgroup := filepath.Join(m.trees.Procfs, fmt.Sprint(pid), "cgroup")
+		if err := os.WriteFile(cgroup, []byte("0::/kubepods/pod"+owner+"/"+strings.Repeat("a", 64)+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkpoint := filepath.Join(m.dir, "kubelet_internal_checkpoint")
+	if err := os.WriteFile(checkpoint, []byte(`{"Data":{"PodDeviceEntries":[{"PodUID":"`+uid+`","ContainerName":"main","ResourceName":"nvidia.com/gpu","DeviceIDs":{"-1":["`+a+`"]},"AllocResp":""}],"RegisteredDevices":{}},"Checksum":1}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.trees.PodLogs, m.trees.ContainerLogs = "", ""
+	m.start("--kubelet.checkpoint="+checkpoint).until(t, "the process is its pod's", func(s series) error {
+		return all(s.is(4<<30, "gpu_container_memory_used_bytes", cardA, `pod="train-0"`, `container="main"`), s.is(1<<30, "gpu_unattributed_memory_used_bytes", cardA, `reason="unresolved"`),
+			s.is(1, "gpu_exporter_feature", `feature="process_names"`, `state="on"`))
+	})
+}
+
 // A scheme of which the kubelet knows nothing is read from annotations; owners and labels come along.
 func TestAPITellsOfPods(t *testing.T) {
 	t.Parallel()

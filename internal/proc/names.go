@@ -117,3 +117,20 @@ func (n *names) container(p Place) (gpu.Container, bool) {
 	}
 	return gpu.Container{}, false
 }
+
+// contradicts reports whether the names of logs speak against a container that another source tells: the pod has
+// another name here, or logs of several containers, or the link of that container id names another container.
+func (n *names) contradicts(p Place, c gpu.Container) bool {
+	if pod, ok := n.pods[p.PodUID]; ok && (pod.namespace != c.Namespace || pod.pod != c.Pod || len(pod.containers) > 1) {
+		return true
+	}
+	if len(p.ContainerID) < minID {
+		return false
+	}
+	for _, l := range n.links[p.ContainerID[:minID]] {
+		if strings.HasPrefix(p.ContainerID, l.id) && l.Container != c {
+			return true
+		}
+	}
+	return false
+}

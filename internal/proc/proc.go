@@ -11,12 +11,20 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
+// Pods knows the containers of this node's pods from another source than the names of their logs. It must not block.
+type Pods interface {
+	// ContainerOf returns the container to which the processes of a pod's UID belong, where that is certain.
+	ContainerOf(uid string) (gpu.Container, bool)
+}
+
 // Options say where to look. Empty paths leave a source out.
 type Options struct {
 	// Procfs is where the host's /proc is mounted.
 	Procfs string
 	// PodLogs and ContainerLogs are /var/log/pods and /var/log/containers.
 	PodLogs, ContainerLogs string
+	// Pods names the pods whose logs are not there; nil: nobody does.
+	Pods Pods
 	// Kubernetes says that pods are the only owners here: a process outside any pod then belongs to the host.
 	// Without it containers, jobs, units and users own cards.
 	Kubernetes bool
@@ -122,18 +130,7 @@ func (f *Finder) Forget() {
 
 func (f *Finder) name(now time.Time, p Place) (gpu.Container, Belongs) {
 	if p.PodUID != "" || f.o.Kubernetes && p.ContainerID != "" {
-		if f.names != nil {
-			if c, ok := f.names.container(p); ok {
-				return c, Owned
-			}
-		}
-		if f.names == nil || now.Sub(f.readAt) >= namesEvery || now.Before(f.readAt) {
-			f.names, f.readAt = readNames(f.o.PodLogs, f.o.ContainerLogs), now
-			if c, ok := f.names.container(p); ok {
-				return c, Owned
-			}
-		}
-		return gpu.Container{}, Unknown
+		return f.nameInPod(now, p)
 	}
 	if f.o.Kubernetes {
 		return gpu.Container{}, Host
@@ -153,6 +150,42 @@ func (f *Finder) name(now time.Time, p Place) (gpu.Container, Belongs) {
 		return gpu.Container{Pod: "user/" + p.User}, Owned
 	}
 	return gpu.Container{}, Host
+}
+
+// nameInPod asks the names of logs first, for they tell containers by their ids, then whoever else knows the pod.
+func (f *Finder) nameInPod(now time.Time, p Place) (gpu.Container, Belongs) {
+	c, found := gpu.Container{}, false
+	if f.names != nil {
+		c, found = f.names.container(p)
+	}
+	if !found && (f.names == nil || now.Sub(f.readAt) >= namesEvery || now.Before(f.readAt)) {
+		f.names, f.readAt = readNames(f.o.PodLogs, f.o.ContainerLogs), now
+		c, found = f.names.container(p)
+	}
+	if f.o.Pods == nil || p.PodUID == "" {
+		return c, owned(found)
+	}
+	told, ok := f.o.Pods.ContainerOf(p.PodUID)
+	switch {
+	case !ok:
+		return c, owned(found)
+	case found:
+		// Both must agree on the pod; of the containers, the log of this very one knows more.
+		if c.Namespace != told.Namespace || c.Pod != told.Pod {
+			return gpu.Container{}, Unknown
+		}
+		return c, Owned
+	case f.names.contradicts(p, told):
+		return gpu.Container{}, Unknown
+	}
+	return told, Owned
+}
+
+func owned(ok bool) Belongs {
+	if ok {
+		return Owned
+	}
+	return Unknown
 }
 
 // startTime returns field 22 of /proc/<pid>/stat, the process's start in clock ticks since boot. The

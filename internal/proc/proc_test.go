@@ -237,3 +237,40 @@ func TestForget(t *testing.T) {
 		t.Error("a process that nobody asked for is still remembered")
 	}
 }
+
+// podsOf is a source of pods.
+type podsOf map[string]gpu.Container
+
+func (p podsOf) ContainerOf(uid string) (gpu.Container, bool) { c, ok := p[uid]; return c, ok }
+
+// Without the names of logs another source names pods; beside them both must agree.
+func TestPodsOfAnotherSource(t *testing.T) {
+	main, side := gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "side"}
+	for _, c := range []struct {
+		name  string
+		logs  func(*node)
+		told  podsOf
+		want  gpu.Container
+		owned Belongs
+	}{
+		{"no logs", func(*node) {}, podsOf{uid: main}, main, Owned},
+		{"no logs, another pod is told", func(*node) {}, podsOf{hash: main}, gpu.Container{}, Unknown},
+		{"the link tells the container", func(n *node) { n.pod("ml", "train-0", uid, "side", cid) }, podsOf{uid: main}, side, Owned},
+		{"logs of another pod", func(n *node) { n.pod("ml", "other", uid, "main", cid) }, podsOf{uid: main}, gpu.Container{}, Unknown},
+		{"logs of another pod without a link", func(n *node) { n.pod("ml", "other", uid, "main", ""); n.pod("ml", "other", uid, "b", "") }, podsOf{uid: main}, gpu.Container{}, Unknown},
+		{"logs of several containers and no link", func(n *node) { n.pod("ml", "train-0", uid, "main", ""); n.pod("ml", "train-0", uid, "side", "") }, podsOf{uid: main}, gpu.Container{}, Unknown},
+		{"two links of one id", func(n *node) { n.pod("ml", "x", other, "m", cid); n.pod("ml", "y", other, "m", cid) }, podsOf{uid: main}, gpu.Container{}, Unknown},
+		{"logs alone", func(n *node) { n.pod("ml", "train-0", uid, "main", cid) }, podsOf{}, main, Owned},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newNode(t)
+			c.logs(n)
+			n.process(10, "555", "0::/kubepods/pod"+uid+"/"+cid+"\n")
+			n.process(11, "556", "0::/../cri-containerd-"+other+".scope\n")
+			f := n.finder(true)
+			f.o.Pods = c.told
+			expect(t, f, 10, c.want, c.owned)
+			expect(t, f, 11, gpu.Container{}, Unknown)
+		})
+	}
+}
