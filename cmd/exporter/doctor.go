@@ -138,6 +138,9 @@ func examine(ctx context.Context, c *config, e *exporter) diagnosis {
 		if e.pods != nil {
 			_ = e.pods.Poll(ctx) // what goes wrong stands in the source's health
 		}
+		for _, n := range e.engines {
+			_ = n.Poll(ctx)
+		}
 		e.sampler.Step(time.Now())
 		if i < examinationRounds-1 {
 			select {
@@ -254,6 +257,7 @@ func (d *diagnosis) checkOwnership(e *exporter, v *gpu.View) {
 func (d *diagnosis) checkFeatures(c *config, v *gpu.View) {
 	fixes := map[string]string{
 		"processes":         "hostPID: true",
+		"container_names":   "--docker.socket=/var/run/docker.sock, and the socket mounted",
 		"device_checkpoint": "--kubelet.checkpoint=/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, its folder mounted read-only",
 		"pod_metadata":      "--kubernetes.pods, and a ClusterRole with list and watch on pods",
 		"process_names":     fmt.Sprintf("volumes: [{name: pod-logs, hostPath: {path: %s}}, {name: container-logs, hostPath: {path: %s}}], mounted read-only", c.podLogs, c.containerLogs),

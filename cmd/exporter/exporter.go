@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/collector"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/engine"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
 	"github.com/gpu-exporter/gpu-exporter/internal/proc"
@@ -30,6 +31,7 @@ type exporter struct {
 	pods    *podmap.Map // nil without a kubelet
 	kmsg    *nvml.Kmsg  // nil without a kernel log
 	metrics *collector.Collector
+	engines []*engine.Engine // the container engines that were named
 	own     *prometheus.Registry
 	// quiet is how long the loop may be silent before the process counts as broken.
 	quiet time.Duration
@@ -58,6 +60,13 @@ func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter,
 	if e.pods != nil {
 		where.Pods = e.pods
 	}
+	for _, o := range []engine.Options{{Kind: engine.Docker, Socket: c.docker}, {Kind: engine.Podman, Socket: c.podman}} {
+		if o.Socket != "" {
+			o.Clock, o.Logger = clock, c.logger
+			e.engines = append(e.engines, engine.New(o))
+			where.Engines = append(where.Engines, e.engines[len(e.engines)-1])
+		}
+	}
 	finder := proc.New(where)
 	noProcesses := finder.HostPID()
 	if noProcesses == nil {
@@ -67,10 +76,14 @@ func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter,
 		e.kmsg = nvml.NewKmsg(nvml.KmsgOptions{Path: c.kmsg, Logger: c.logger, Clock: clock})
 	}
 	o.Sources = func() []gpu.Source {
-		if e.kmsg == nil {
-			return nil
+		var out []gpu.Source
+		if e.kmsg != nil {
+			out = append(out, e.kmsg.Source())
 		}
-		return []gpu.Source{e.kmsg.Source()}
+		for _, n := range e.engines {
+			out = append(out, n.Source())
+		}
+		return out
 	}
 	o.Features = func() []gpu.Feature { return features(c, e, noProcesses) }
 	e.sampler = sampler.New(o)
@@ -98,6 +111,9 @@ func (e *exporter) actors() []func(context.Context) error {
 	}
 	if e.kmsg != nil {
 		loops = append(loops, func(ctx context.Context) error { return e.kmsg.Run(ctx, e.sampler.Event) })
+	}
+	for _, n := range e.engines {
+		loops = append(loops, n.Run)
 	}
 	return loops
 }
@@ -153,6 +169,9 @@ func features(c *config, e *exporter, noProcesses error) []gpu.Feature {
 		out = append(out,
 			feature("device_checkpoint", c.checkpoint == "", "The cards of sharing schemes whose device ids do not name them, and the UIDs of pods: --kubelet.checkpoint, and its folder mounted read-only."),
 			feature("pod_metadata", !c.annotations, "Cards that schedulers write into annotations, and owners of pods: --kubernetes.pods, and a token that may list and watch pods."))
+	}
+	if !c.kubelet || len(e.engines) > 0 {
+		out = append(out, feature("container_names", len(e.engines) == 0, "Names of containers outside pods, docker/NAME and not docker/ID: --docker.socket or --podman.socket, and the socket mounted; it makes whoever may write to it root on the node."))
 	}
 	kernel := "XIDs that NVML does not tell: --path.kmsg, and a privileged container, for the device cgroup refuses /dev/kmsg to others."
 	if e.kmsg != nil {

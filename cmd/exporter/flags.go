@@ -43,6 +43,8 @@ type config struct {
 	podLabels     []string
 	dev           string
 
+	docker, podman string
+
 	fast, medium, slow, kubeletLane time.Duration
 	deadline                        time.Duration
 
@@ -99,6 +101,10 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("kubernetes.token-file", "Token for the API server; else that of the pod's service account.").StringVar(&c.tokenFile)
 	app.Flag("kubernetes.ca-file", "Certificate authority of the API server; else that of the pod's service account.").StringVar(&c.caFile)
 	app.Flag("path.dev", "Where the host's /dev is mounted; links in it name the cards of one scheme.").Default("/dev").StringVar(&c.dev)
+
+	app.Flag("docker.socket", "Docker's socket, such as /var/run/docker.sock: containers outside pods are then called docker/NAME and not docker/ID. Only their list is asked for, "+
+		"but whoever may write to this socket is root on the node. Empty: not asked.").StringVar(&c.docker)
+	app.Flag("podman.socket", "Podman's socket, such as /run/podman/podman.sock: the same. Empty: not asked.").StringVar(&c.podman)
 
 	app.Flag("lane.fast", "Interval of the cheap readings: power, energy, utilisation samples.").Default("2s").DurationVar(&c.fast)
 	app.Flag("lane.medium", "Interval of processes, memory, errors, clocks.").Default("10s").DurationVar(&c.medium)

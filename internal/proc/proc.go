@@ -17,6 +17,15 @@ type Pods interface {
 	ContainerOf(uid string) (gpu.Container, bool)
 }
 
+// Engine knows the names of the containers of Docker or Podman. It must not block.
+type Engine interface {
+	// Kind is the runtime, as Place spells it: docker, podman.
+	Kind() string
+	// Container returns the name of a container by its full id, empty where it is not known; settled is false while
+	// the answer is about to come.
+	Container(id string) (name string, settled bool)
+}
+
 // Options say where to look. Empty paths leave a source out.
 type Options struct {
 	// Procfs is where the host's /proc is mounted.
@@ -25,6 +34,8 @@ type Options struct {
 	PodLogs, ContainerLogs string
 	// Pods names the pods whose logs are not there; nil: nobody does.
 	Pods Pods
+	// Engines name containers that are in no pod; without them such a container is called by its id.
+	Engines []Engine
 	// Kubernetes says that pods are the only owners here: a process outside any pod then belongs to the host.
 	// Without it containers, jobs, units and users own cards.
 	Kubernetes bool
@@ -110,7 +121,8 @@ func (f *Finder) Find(pid int) (gpu.Container, Belongs) {
 		}
 		e = entry{start: start, place: ParseCgroup(text)}
 	}
-	if e.belongs == Unknown {
+	// What an engine tells may change: a container gets its name late, or another.
+	if e.belongs == Unknown || len(f.o.Engines) > 0 && e.place.ContainerID != "" && e.place.PodUID == "" {
 		e.container, e.belongs = f.name(now, e.place)
 	}
 	e.used = now
@@ -130,13 +142,26 @@ func (f *Finder) Forget() {
 
 func (f *Finder) name(now time.Time, p Place) (gpu.Container, Belongs) {
 	if p.PodUID != "" || f.o.Kubernetes && p.ContainerID != "" {
-		return f.nameInPod(now, p)
+		c, belongs := f.nameInPod(now, p)
+		if belongs == Unknown && p.PodUID == "" {
+			if name, _ := f.engineName(p); name != "" {
+				return gpu.Container{Pod: name}, Owned // it runs beside Kubernetes
+			}
+		}
+		return c, belongs
 	}
 	if f.o.Kubernetes {
 		return gpu.Container{}, Host
 	}
 	switch {
 	case p.ContainerID != "":
+		name, settled := f.engineName(p)
+		switch {
+		case name != "":
+			return gpu.Container{Pod: name}, Owned
+		case !settled:
+			return gpu.Container{}, Unknown // for a moment, rather than two names one after the other
+		}
 		runtime := p.Runtime
 		if runtime == "" {
 			runtime = "container"
@@ -150,6 +175,22 @@ func (f *Finder) name(now time.Time, p Place) (gpu.Container, Belongs) {
 		return gpu.Container{Pod: "user/" + p.User}, Owned
 	}
 	return gpu.Container{}, Host
+}
+
+// engineName returns docker/NAME, or empty where no engine knows the container. Settled is false while one may still tell.
+func (f *Finder) engineName(p Place) (name string, settled bool) {
+	settled = true
+	for _, e := range f.o.Engines {
+		if p.Runtime != "" && p.Runtime != e.Kind() {
+			continue
+		}
+		name, known := e.Container(p.ContainerID)
+		if name != "" {
+			return e.Kind() + "/" + name, true
+		}
+		settled = settled && known
+	}
+	return "", settled
 }
 
 // nameInPod asks the names of logs first, for they tell containers by their ids, then whoever else knows the pod.

@@ -274,3 +274,58 @@ func TestPodsOfAnotherSource(t *testing.T) {
 		})
 	}
 }
+
+// engineOf is a container engine: names by id; an id of pending is about to be told.
+type engineOf struct {
+	kind    string
+	names   map[string]string
+	pending map[string]bool
+}
+
+func (e *engineOf) Kind() string                       { return e.kind }
+func (e *engineOf) Container(id string) (string, bool) { return e.names[id], !e.pending[id] }
+
+func TestNamesOfEngines(t *testing.T) {
+	n := newNode(t)
+	n.process(10, "555", "0::/system.slice/docker-"+cid+".scope\n")
+	n.process(11, "556", "0::/../"+cid+"\n")
+	n.process(12, "557", "0::/machine.slice/libpod-"+cid+".scope/container\n")
+	n.process(13, "558", "0::/system.slice/docker-"+other+".scope\n")
+	n.process(14, "559", "0::/kubepods/pod"+uid+"/"+cid+"\n")
+	docker := &engineOf{"docker", map[string]string{cid: "train"}, map[string]bool{}}
+	f := n.finder(false)
+	f.o.Engines = []Engine{docker}
+	owned := func(pid int, name string) { t.Helper(); expect(t, f, pid, gpu.Container{Pod: name}, Owned) }
+	owned(10, "docker/train")
+	owned(11, "docker/train") // a private cgroup namespace hides whose container it is
+	owned(12, "podman/"+cid[:12])
+	owned(13, "docker/"+other[:12])
+	expect(t, f, 14, gpu.Container{}, Unknown) // a pod's, whatever the engine calls it
+
+	// What is about to be told is waited for; a name that comes late, and another name, are taken over.
+	docker.pending[other] = true
+	expect(t, f, 13, gpu.Container{}, Unknown)
+	docker.pending, docker.names[other], docker.names[cid] = nil, "late", "renamed"
+	owned(13, "docker/late")
+	owned(10, "docker/renamed")
+
+	podman := &engineOf{"podman", map[string]string{cid: "pod-train"}, nil}
+	f.o.Engines = []Engine{docker, podman}
+	owned(12, "podman/pod-train")
+	delete(docker.names, cid)
+	owned(11, "podman/pod-train")
+}
+
+// On a node of Kubernetes a container beside it is called by its engine's name, and otherwise stays unknown.
+func TestNamesOfEnginesBesideKubernetes(t *testing.T) {
+	n := newNode(t)
+	n.pod("ml", "train-0", uid, "main", cid)
+	n.process(10, "555", "0::/system.slice/docker-"+other+".scope\n")
+	n.process(11, "556", "0::/../docker-"+cid+".scope\n")
+	n.process(12, "557", "0::/system.slice/docker-"+strings.Repeat("1", 64)+".scope\n")
+	f := n.finder(true)
+	f.o.Engines = []Engine{&engineOf{"docker", map[string]string{other: "stray", cid: "no"}, nil}}
+	expect(t, f, 10, gpu.Container{Pod: "docker/stray"}, Owned)
+	expect(t, f, 11, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, Owned)
+	expect(t, f, 12, gpu.Container{}, Unknown)
+}

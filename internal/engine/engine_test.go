@@ -1,0 +1,371 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const (
+	idA = "aaaabbbbccccddddeeeeffff00001111222233334444555566667777888899aa"
+	idB = "bbbbbbbbccccddddeeeeffff00001111222233334444555566667777888899bb"
+)
+
+// container is an entry of a list, with what else an engine writes.
+func container(id string, names ...string) string {
+	text, err := json.Marshal(map[string]any{"Id": id, "Names": names, "Image": "cuda", "Command": "train --token=secret",
+		"Labels": map[string]string{"a": "b"}, "Ports": []any{}, "HostConfig": map[string]string{"NetworkMode": "default"}, "State": "running"})
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+func list(containers ...string) string { return "[" + strings.Join(containers, ",") + "]\n" }
+
+func TestNames(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		want       map[string]string
+		err        string
+	}{
+		{"docker", list(container(idA, "/train"), container(idB, "/notebook.1")), map[string]string{idA: "train", idB: "notebook.1"}, ""},
+		{"podman without a slash", list(container(idA, "train")), map[string]string{idA: "train"}, ""},
+		{"a link of another container", list(container(idA, "/web/db", "/db")), map[string]string{idA: "db"}, ""},
+		{"links alone", list(container(idA, "/web/db")), nil, ""},
+		{"two names", list(container(idA, "/a", "/b")), nil, ""},
+		{"no name", list(container(idA)), nil, ""},
+		{"none running", "[]", nil, ""},
+		{"null", "null", nil, ""},
+		{"of the kubelet", list(container(idA, "/k8s_main_train-0_ml_0f4a7b3c-1d2e-4f5a-8b6c-7d8e9fa0b1c2_0"), container(idB, "/x")), map[string]string{idB: "x"}, ""},
+		{"a name of two", list(container(idA, "/x"), container(idB, "/x")), nil, ""},
+		{"an id of two names", list(container(idA, "/x"), container(idA, "/y")), nil, ""},
+		{"an id twice", list(container(idA, "/x"), container(idA, "/x")), map[string]string{idA: "x"}, ""},
+		{"a name that looks like an id", list(container(idA, "/"+idB[:12])), nil, ""},
+		{"a name with a line end", list(container(idA, "/x\ny")), nil, ""},
+		{"a name with a quote", list(container(idA, `/x"}`)), nil, ""},
+		{"a name without end", list(container(idA, "/"+strings.Repeat("x", longestName+1))), nil, ""},
+		{"a short id", list(container(idA[:12], "/x")), nil, ""},
+		{"an id of capitals", list(container(strings.ToUpper(idA), "/x")), nil, ""},
+		{"not a list", `{"message":"page not found"}`, nil, "no list"},
+		{"another type", `[{"Id":7}]`, nil, "cannot unmarshal"},
+		{"cut off", list(container(idA, "/x"))[:100], nil, "ends in the middle"},
+		{"cut off behind a container", "[" + container(idA, "/x"), nil, "ends in the middle"},
+		{"empty", "", nil, "ends in the middle"},
+		{"no JSON", "<html>", nil, "invalid character"},
+		{"too many", "[" + strings.Repeat("{},", mostContainers) + "{}]", nil, "more than 4096"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := readNames(strings.NewReader(c.text))
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) || got != nil {
+					t.Fatalf("%v, error %v; want one with %q", got, err, c.err)
+				}
+				return
+			}
+			if err != nil || !maps.Equal(got, c.want) {
+				t.Errorf("%v, %v; want %v", got, err, c.want)
+			}
+		})
+	}
+}
+
+// FuzzNames holds what must be true of any answer: no panic, names that stand in it and are no label's trouble, none
+// of two containers, none of the kubelet's.
+func FuzzNames(f *testing.F) {
+	f.Add(list(container(idA, "/train"), container(idB, "/web/db", "/db")))
+	f.Add(list(container(idA, "/k8s_a_b_c_d_0")))
+	f.Add(`[{"id":"` + idA + `","names":["/\u0061"]}]`)
+	f.Add("null")
+	f.Fuzz(func(t *testing.T, text string) {
+		names, err := readNames(strings.NewReader(text))
+		if err != nil && names != nil {
+			t.Error("an error and names")
+		}
+		seen := map[string]bool{}
+		var all any
+		_ = json.NewDecoder(strings.NewReader(text)).Decode(&all)
+		plain, _ := json.Marshal(all)
+		for id, name := range names {
+			if !fullID.MatchString(id) || !validName.MatchString(name) || len(name) > longestName || strings.HasPrefix(name, "k8s_") || seen[name] {
+				t.Errorf("%q is called %q", id, name)
+			}
+			seen[name] = true
+			if !strings.Contains(string(plain), name) || !strings.Contains(string(plain), id) {
+				t.Errorf("%q, %q are not in the answer", id, name)
+			}
+		}
+	})
+}
+
+// server is an engine on a socket of its own; answer is what it does with a request.
+type server struct {
+	socket string
+	mu     sync.Mutex
+	answer http.HandlerFunc
+	asked  []string
+	srv    *http.Server
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	// A socket's path may have some hundred characters; the name of a test may be longer.
+	dir, err := os.MkdirTemp("", "engine-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s := &server{socket: filepath.Join(dir, "docker.sock")}
+	s.listen(t)
+	return s
+}
+
+func (s *server) listen(t *testing.T) {
+	t.Helper()
+	l, err := net.Listen("unix", s.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: s}
+	s.srv = srv
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(l) }()
+	t.Cleanup(func() { srv.Close(); <-done })
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.asked = append(s.asked, r.Method+" "+r.URL.String())
+	answer := s.answer
+	s.mu.Unlock()
+	answer(w, r)
+}
+
+func (s *server) says(text string) {
+	s.does(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
+}
+
+func (s *server) does(answer http.HandlerFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = answer
+}
+
+func wantName(t *testing.T, e *Engine, id, name string, settled bool) {
+	t.Helper()
+	if n, ok := e.Container(id); n != name || ok != settled {
+		t.Errorf("%.12s is %q, settled %v; want %q, %v", id, n, ok, name, settled)
+	}
+}
+
+func TestOverTheSocket(t *testing.T) {
+	s := newServer(t)
+	s.says(list(container(idA, "/train")))
+	e := New(Options{Kind: Docker, Socket: s.socket})
+	wantName(t, e, idA, "", false) // it was not asked yet
+	if src := e.Source(); src.Up || src.Message == "" {
+		t.Errorf("before the first list: %+v", src)
+	}
+	if err := e.Poll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantName(t, e, idA, "train", true)
+	wantName(t, e, idB, "", false) // the next list may tell
+	if err := e.Poll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantName(t, e, idB, "", true) // it did not
+	if err := e.Poll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantName(t, e, idB, "", true) // and is not waited for again
+	s.says(list(container(idA, "/renamed"), container(idB, "/late")))
+	if err := e.Poll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantName(t, e, idA, "renamed", true)
+	wantName(t, e, idB, "late", true)
+	if src := e.Source(); !src.Up || src.Name != "docker" || src.Errors != 0 || !src.LastSuccess.Present() || !src.Duration.Present() {
+		t.Errorf("health: %+v", src)
+	}
+	for _, q := range s.asked {
+		if q != "GET /containers/json" {
+			t.Errorf("it asks %q", q)
+		}
+	}
+}
+
+// Whatever goes wrong is one counted error with a line that says what to do; names that were told stay.
+func TestFaults(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		fault   func(*testing.T, *server)
+		message string
+	}{
+		{"gone", func(t *testing.T, s *server) { s.srv.Close() }, "does not exist"},
+		{"nobody listens", func(t *testing.T, s *server) {
+			s.srv.Close()
+			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.socket, Net: "unix"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.SetUnlinkOnClose(false)
+			l.Close()
+		}, "nobody listens"},
+		{"slow", func(t *testing.T, s *server) {
+			s.does(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		}, "no answer within"},
+		{"slow in the middle", func(t *testing.T, s *server) {
+			s.does(func(w http.ResponseWriter, r *http.Request) {
+				fmt.Fprint(w, "[")
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+			})
+		}, "no answer within"},
+		{"without end", func(t *testing.T, s *server) {
+			s.does(func(w http.ResponseWriter, r *http.Request) {
+				space := []byte(strings.Repeat(" ", 1<<20))
+				for r.Context().Err() == nil {
+					if _, err := w.Write(space); err != nil {
+						return
+					}
+				}
+			})
+		}, "larger than 16 MiB"},
+		{"headers without end", func(t *testing.T, s *server) {
+			s.does(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("X", strings.Repeat("x", 2*mostHeader))
+				fmt.Fprint(w, "[]")
+			})
+		}, "header"},
+		{"elsewhere", func(t *testing.T, s *server) {
+			s.does(func(w http.ResponseWriter, r *http.Request) {
+				http.Redirect(w, r, "http://127.0.0.1:1/x", http.StatusFound)
+			})
+		}, "status 302"},
+		{"refused", func(t *testing.T, s *server) {
+			s.does(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no\nno", http.StatusForbidden) })
+		}, "status 403"},
+		{"no JSON", func(t *testing.T, s *server) { s.says("<html>") }, "invalid character"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t)
+			s.says(list(container(idA, "/train")))
+			e := New(Options{Kind: Docker, Socket: s.socket, Timeout: 400 * time.Millisecond})
+			if strings.Contains(c.name, "end") {
+				e.o.Timeout = time.Minute
+			}
+			if err := e.Poll(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c.fault(t, s)
+			wantName(t, e, idB, "", false)
+			if err := e.Poll(t.Context()); err == nil {
+				t.Fatal("no error")
+			}
+			wantName(t, e, idA, "train", true)
+			wantName(t, e, idB, "", true) // called by its id, rather than waited for
+			src := e.Source()
+			if src.Up || src.Errors != 1 || !strings.Contains(src.Message, c.message) || !strings.Contains(src.Message, "using the names of") || strings.ContainsAny(src.Message, "\r\n") {
+				t.Errorf("health: %+v", src)
+			}
+		})
+	}
+}
+
+// An engine that comes back tells at once what was asked for meanwhile: no name, then none, then a name again.
+func TestComesBack(t *testing.T) {
+	s := newServer(t)
+	s.says("[]")
+	e := New(Options{Kind: Podman, Socket: s.socket})
+	s.srv.Close()
+	wantName(t, e, idA, "", false)
+	_ = e.Poll(t.Context())
+	wantName(t, e, idA, "", true)
+	s.says(list(container(idA, "/train")))
+	s.listen(t)
+	if err := e.Poll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantName(t, e, idA, "train", true)
+	if src := e.Source(); !src.Up || src.Message != "" || src.Errors != 1 {
+		t.Errorf("health: %+v", src)
+	}
+}
+
+func TestOurOwnEndIsNoFailure(t *testing.T) {
+	s := newServer(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	s.does(func(_ http.ResponseWriter, r *http.Request) { cancel(); <-r.Context().Done() })
+	e := New(Options{Kind: Docker, Socket: s.socket})
+	if err := e.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	if src := e.Source(); src.Errors != 0 {
+		t.Errorf("health: %+v", src)
+	}
+}
+
+// What is asked for and not there is bounded, and forgotten.
+func TestWantedIsBounded(t *testing.T) {
+	s := newServer(t)
+	s.says("[]")
+	e := New(Options{Kind: Docker, Socket: s.socket})
+	for i := range 2 * mostWanted {
+		e.Container(fmt.Sprintf("%064x", i))
+	}
+	if err := e.Poll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 * mostWanted {
+		e.Container(fmt.Sprintf("%064x", i))
+	}
+	if n := len(e.wanted) + len(e.absent); n > mostWanted {
+		t.Errorf("%d ids are remembered", n)
+	}
+	for range patience + 2 {
+		if err := e.Poll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(e.wanted) + len(e.absent); n != 0 {
+		t.Errorf("%d ids are remembered for ever", n)
+	}
+}
+
+// The list is asked for at its interval; an id that nobody knows hurries it, but not below a second.
+func TestRhythm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := New(Options{Kind: Docker, Socket: "/nonexistent/docker.sock", Interval: 10 * time.Second})
+		next := func() time.Duration {
+			began := time.Now()
+			if !e.pause(t.Context()) {
+				t.Fatal("it ended")
+			}
+			return time.Since(began)
+		}
+		if d := next(); d != 10*time.Second {
+			t.Errorf("the next list after %v", d)
+		}
+		e.Container(idA)
+		if d := next(); d != time.Second {
+			t.Errorf("a list in a hurry after %v", d)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if e.pause(ctx) {
+			t.Error("it goes on after the end")
+		}
+	})
+}
