@@ -44,7 +44,7 @@ func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter,
 	library := nvml.New(nvml.Options{Path: c.library, Logger: c.logger, Clock: clock, SysfsRoot: c.sysfs, FastInterval: c.fast})
 	o := sampler.Options{
 		Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: version.GoVersion},
-		Driver: driver{library}, Expecter: bus{library}, Replaced: replaced, Calls: library.Calls,
+		Driver: driver{library}, Expecter: bus{library}, Replaced: replaced, Calls: library.Calls, Accounts: c.accounts,
 		Fast: c.fast, Medium: c.medium, Slow: c.slow, Deadline: c.deadline, Clock: clock, Logger: c.logger,
 	}
 	if c.kubelet {

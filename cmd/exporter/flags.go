@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -14,6 +15,7 @@ import (
 	toolkit "github.com/prometheus/exporter-toolkit/web"
 	"github.com/prometheus/exporter-toolkit/web/kingpinflag"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/account"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
 )
@@ -49,6 +51,7 @@ type config struct {
 	deadline                        time.Duration
 
 	maxRequests int
+	accounts    int
 	web         *toolkit.FlagConfig
 	logger      *slog.Logger
 }
@@ -112,6 +115,8 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("lane.kubelet", "Interval of asking the kubelet.").Default("10s").DurationVar(&c.kubeletLane)
 	app.Flag("call-deadline", "A card whose driver call takes longer is stuck; the others go on.").Default("5s").DurationVar(&c.deadline)
 
+	app.Flag("container-limit", "Most containers, counted once per card, that have series of their own, some fifteen each; the rest are shown together as pod=\"other\" and counted.").
+		Default(strconv.Itoa(account.DefaultAccounts)).IntVar(&c.accounts)
 	app.Flag("web.max-requests", "Scrapes that are answered at once; more get status 503.").Default("40").IntVar(&c.maxRequests)
 	c.web = kingpinflag.AddFlags(app, web.DefaultAddress)
 	log.Level, log.Format = promslog.NewLevel(), promslog.NewFormat()
@@ -165,6 +170,9 @@ func (c *config) validate() error {
 	}
 	if !c.kubelet && (c.checkpoint != "" || c.draCheckpoint != "" || c.annotations) {
 		return errors.New("--no-kubelet contradicts --kubelet.checkpoint, --kubelet.dra-checkpoint and --kubernetes.pods: they only add to what the kubelet lists")
+	}
+	if c.accounts < 1 {
+		return fmt.Errorf("--container-limit is %d; the least is 1", c.accounts)
 	}
 	if c.maxRequests < 1 {
 		return fmt.Errorf("--web.max-requests is %d; the least is 1", c.maxRequests)

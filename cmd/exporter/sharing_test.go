@@ -133,3 +133,25 @@ func TestAPITellsOfPods(t *testing.T) {
 		return all(bothUp(s), s.is(0, "gpu_exporter_source_up", `source="api"`))
 	})
 }
+
+// More containers than may have series of their own: the rest are shown as one, and their shares add up.
+func TestContainersBeyondTheLimit(t *testing.T) {
+	t.Parallel()
+	const a = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
+	replicas := make([]string, 4)
+	var pods strings.Builder
+	for i := range replicas {
+		replicas[i] = fmt.Sprintf("%s::%d", a, i)
+		fmt.Fprintf(&pods, "pod team/p%d container c nvidia.com/gpu=%s\n", i, replicas[i])
+	}
+	m := node(t, twoCards, "allocatable nvidia.com/gpu "+strings.Join(replicas, " ")+"\n"+pods.String())
+	p := m.start("--container-limit=1")
+	p.until(t, "one by its name, three together", func(s series) error {
+		return all(s.is(0.25, "gpu_container_allocation_ratio", `pod="p0"`), s.is(0.75, "gpu_container_allocation_ratio", `pod="other"`, `namespace=""`), s.none("gpu_container_allocation_ratio", `pod="p1"`),
+			s.is(1, "gpu_exporter_container_accounts"), s.is(1, "gpu_exporter_container_accounts_limit"), s.is(3, "gpu_exporter_container_accounts_folded"), s.is(3, "gpu_exporter_container_folds_total"),
+			s.is(1, "gpu_allocation_ratio", cardA), s.is(0, "gpu_attribution_closing_error_ratio", cardA, `quantity="busy"`))
+	})
+	if _, page, _ := p.get("/"); !strings.Contains(page, "3 accounts of containers are shown together") {
+		t.Errorf("the page does not say so:\n%s", page)
+	}
+}

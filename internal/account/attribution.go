@@ -78,8 +78,8 @@ func (l *Ledger) modeOf(c *card, p *part, users Users) mode {
 		}
 		return modeBlind
 	}
-	owners := c.owners(p, users)
-	if sole != nil && !c.intruder(sole.key.container, users) && (len(owners) == 0 || len(owners) == 1 && owners[0] == (User{Container: sole.key.container})) {
+	owners := l.owners(c, p, users)
+	if sole != nil && !l.intruder(c, sole.key.container, users) && (len(owners) == 0 || len(owners) == 1 && owners[0] == (User{Container: sole.key.container})) {
 		return modeSole
 	}
 	// Without a measure of each process, work has an owner only where there is but one.

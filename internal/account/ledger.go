@@ -14,6 +14,8 @@ type Options struct {
 	// Patience is for how long the samples of a card may lag behind before its time counts as unknown;
 	// 5 s where it is 0. It should be more than two rounds.
 	Patience time.Duration
+	// Accounts is how many accounts of a container on a card there may be at once; DefaultAccounts where it is 0.
+	Accounts int
 }
 
 // Ledger keeps every counter of one node. It is not safe for concurrent use: one goroutine owns it, and what
@@ -37,7 +39,8 @@ type Ledger struct {
 	books map[gpu.UUID]*xidBook
 	pci   map[gpu.PCIAddress]gpu.UUID
 
-	sieve Sieve
+	sieve   Sieve
+	folding folding
 }
 
 // Reading is what one round says of one card. The ledger keeps pointers to what it is given and changes
@@ -64,7 +67,7 @@ type Round struct {
 func New(o Options) *Ledger {
 	l := &Ledger{patience: defaultPatience, cards: map[gpu.UUID]*card{}, rows: map[rowKey]*row{}, alive: map[gpu.UUID][]*row{},
 		byCard: map[gpu.UUID][]*gpu.Holding{}, holders: map[gpu.Container]bool{},
-		books: map[gpu.UUID]*xidBook{}, pci: map[gpu.PCIAddress]gpu.UUID{}}
+		books: map[gpu.UUID]*xidBook{}, pci: map[gpu.PCIAddress]gpu.UUID{}, folding: newFolding(o.Accounts)}
 	if o.Patience > 0 {
 		l.patience = o.Patience.Seconds()
 	}
@@ -87,7 +90,7 @@ func (l *Ledger) Forget(u gpu.UUID) {
 	delete(l.alive, u)
 	for key := range l.rows {
 		if key.card == u {
-			delete(l.rows, key)
+			l.drop(key)
 		}
 	}
 }
@@ -138,6 +141,7 @@ func (l *Ledger) Advance(r Round) {
 	elapsed := max(0, r.Elapsed.Seconds())
 	l.clock += elapsed
 	l.now = r.Now
+	l.folding.begin()
 	for i := range r.Cards {
 		l.advanceCard(&r.Cards[i], elapsed, r.Users)
 	}
@@ -153,6 +157,7 @@ func (l *Ledger) Advance(r Round) {
 	for _, c := range l.cards {
 		l.judgeUsers(c)
 	}
+	l.folding.end()
 }
 
 func (l *Ledger) advanceCard(r *Reading, elapsed float64, users Users) {

@@ -34,8 +34,10 @@ type fakeCard struct {
 	gpm          map[gpu.UUID]float64
 }
 
-func newWorld(t *testing.T, uuids ...gpu.UUID) *world {
-	w := &world{Ledger: New(Options{}), t: t, holdings: gpu.Holdings{Known: true, Configured: true}}
+func newWorld(t *testing.T, uuids ...gpu.UUID) *world { return newWorldOf(t, Options{}, uuids...) }
+
+func newWorldOf(t *testing.T, o Options, uuids ...gpu.UUID) *world {
+	w := &world{Ledger: New(o), t: t, holdings: gpu.Holdings{Known: true, Configured: true}}
 	for i, u := range uuids {
 		w.cards = append(w.cards, &fakeCard{id: gpu.Identity{UUID: u, Index: i, PCI: gpu.PCIAddress(fmt.Sprintf("0000:%02x:00.0", i+1))}})
 	}

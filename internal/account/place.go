@@ -60,13 +60,16 @@ func (r *row) measured() bool {
 	return r.attribution != "" && r.attribution != attributionNone
 }
 
-// row returns the account of a container on a card, a new one if need be.
+// row returns the account of a container on a card, a new one if need be, and that of the others without room for one.
 func (l *Ledger) row(c *card, container gpu.Container) *row {
-	key := rowKey{c.id.UUID, container}
+	key := rowKey{c.id.UUID, l.named(c.id.UUID, container)}
 	r := l.rows[key]
 	if r == nil {
 		r = &row{key: key, gone: true, goneAt: l.clock, leftAt: never, workedAt: never}
 		l.rows[key] = r
+		if key.container != gpu.OtherContainers {
+			l.folding.accounts++
+		}
 	}
 	return r
 }
@@ -81,16 +84,20 @@ func (l *Ledger) wake(r *row) {
 
 // install puts new holdings in force for the window that begins now.
 func (l *Ledger) install(h gpu.Holdings) {
-	l.holdings = h
-	l.round++
-	clear(l.byCard)
 	clear(l.holders)
 	for i := range h.List {
-		l.byCard[h.List[i].Card] = append(l.byCard[h.List[i].Card], &h.List[i])
 		l.holders[h.List[i].Container] = true
 	}
 	for i := range h.Unresolved {
 		l.holders[h.Unresolved[i].Container] = true
+	}
+	h = l.fold(h)
+	l.holdings = h
+	l.round++
+	clear(l.byCard)
+	for i := range h.List {
+		l.byCard[h.List[i].Card] = append(l.byCard[h.List[i].Card], &h.List[i])
+		l.holders[h.List[i].Container] = true // the others, too
 	}
 	for u, list := range l.byCard {
 		c := l.cards[u]
@@ -205,7 +212,7 @@ func (l *Ledger) leave() {
 			r.gone, r.goneAt = true, l.clock
 		}
 		if l.clock-r.goneAt >= grace {
-			delete(l.rows, key)
+			l.drop(key)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func (c *card) on(p *part, proc *gpu.Process) bool {
 }
 
 // owners returns the distinct users of a part, the driver's own processes left out.
-func (c *card) owners(p *part, users Users) []User {
+func (l *Ledger) owners(c *card, p *part, users Users) []User {
 	c.ownersSeen = c.ownersSeen[:0]
 	list := c.list()
 next:
@@ -58,7 +58,7 @@ next:
 		if !c.on(p, &list[i]) {
 			continue
 		}
-		who := users.of(list[i].PID)
+		who := l.who(c, users, list[i].PID)
 		if who.Reason == gpu.UnattributedDriver {
 			continue
 		}
@@ -103,9 +103,9 @@ type processWeight struct {
 }
 
 // intruder reports whether somebody else than a container was seen at work.
-func (c *card) intruder(own gpu.Container, users Users) bool {
+func (l *Ledger) intruder(c *card, own gpu.Container, users Users) bool {
 	for _, w := range c.weights {
-		switch who := users.of(w.pid); who.Reason {
+		switch who := l.who(c, users, w.pid); who.Reason {
 		case "":
 			if who.Container != own {
 				return true
@@ -119,7 +119,7 @@ func (c *card) intruder(own gpu.Container, users Users) bool {
 
 // split divides the work of a part, and the time that was observed, by what its users weigh.
 func (l *Ledger) split(c *card, p *part, busy, observed, ago float64, users Users) {
-	owners := c.owners(p, users)
+	owners := l.owners(c, p, users)
 	switch {
 	case !(busy > 0):
 	case !c.mig && len(c.weights) > 0:
@@ -152,7 +152,7 @@ func (l *Ledger) splitByWeight(c *card, busy, ago float64, users Users) {
 next:
 	for _, w := range c.weights {
 		total += w.weight
-		who := users.of(w.pid)
+		who := l.who(c, users, w.pid)
 		if who.Reason == gpu.UnattributedDriver {
 			who.Reason = gpu.UnattributedUnmeasured // the MPS server stands for its clients
 		}

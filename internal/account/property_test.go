@@ -17,7 +17,7 @@ type chooser func(n int) int
 // always hold.
 func walk(t *testing.T, choose chooser, steps int) {
 	t.Helper()
-	w := newWorld(t, "A", "B", "C")
+	w := newWorldOf(t, Options{Accounts: []int{0, 0, 1, 2, 5}[choose(5)]}, "A", "B", "C")
 	pods := []string{"p", "q", "r", "s"}
 	elapsed := 0.0
 	was := snapshotOf(w)
@@ -115,6 +115,7 @@ func walk(t *testing.T, choose chooser, steps int) {
 		elapsed += e
 		w.step(e)
 		now := snapshotOf(w)
+		checkCeiling(t, w, step)
 		was.check(t, w, now, elapsed, step)
 		if t.Failed() {
 			return
@@ -231,6 +232,67 @@ func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64,
 		if math.Abs(unused-held) > tolerance {
 			t.Errorf("step %d, %s: containers left %v unused, the card %v", step, u, unused, held)
 		}
+	}
+}
+
+// checkCeiling asserts that what is published of containers is bounded and that folding loses nobody's part.
+func checkCeiling(t *testing.T, w *world, step int) {
+	t.Helper()
+	a := w.Accounts()
+	limit := a.Limit
+	own := 0
+	for _, c := range w.Containers() {
+		if c.Container != gpu.OtherContainers {
+			own++
+		}
+	}
+	if own > limit || a.Own > limit || own > a.Own {
+		t.Errorf("step %d: %d accounts are published, %d are counted; the limit is %d", step, own, a.Own, limit)
+	}
+	if n := len(w.Containers()); n > limit+len(w.cards) {
+		t.Errorf("step %d: %d accounts of %d allowed and %d cards", step, n, limit, len(w.cards))
+	}
+	type spot struct {
+		resource       string
+		card, instance gpu.UUID
+	}
+	held, published := map[spot]float64{}, map[spot]float64{}
+	add := func(to map[spot]float64, h gpu.Holding) {
+		to[spot{h.Resource, h.Card, h.Instance}] += float64(h.Share.Or(gpu.Ratio(math.NaN())))
+	}
+	for _, h := range w.holdings.List {
+		add(held, h)
+	}
+	own = 0
+	seen := map[gpu.Holding]bool{}
+	for _, h := range w.InForce().List {
+		add(published, h)
+		if h.Container != gpu.OtherContainers {
+			own++
+			continue
+		}
+		place := gpu.Holding{Resource: h.Resource, Card: h.Card, Instance: h.Instance}
+		if seen[place] {
+			t.Errorf("step %d: the others hold %v twice", step, place)
+		}
+		seen[place] = true
+	}
+	if own > limit {
+		t.Errorf("step %d: %d holdings are published, the limit is %d", step, own, limit)
+	}
+	if len(held) != len(published) {
+		t.Errorf("step %d: %d things are held, %d published", step, len(held), len(published))
+	}
+	for at, share := range held {
+		if p := published[at]; math.Abs(p-share) > 1e-9 || math.IsNaN(p) != math.IsNaN(share) {
+			t.Errorf("step %d: of %v %v is held, %v published", step, at, share, p)
+		}
+	}
+	if a.Folded == 0 && len(seen) > 0 {
+		t.Errorf("step %d: somebody is folded and nobody is counted: %+v", step, a)
+	}
+	if len(w.holdings.List) > limit && a.Folds == 0 {
+		t.Errorf("step %d: %d holders, a limit of %d, and no fold was counted", step, len(w.holdings.List), limit)
 	}
 }
 

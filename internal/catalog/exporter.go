@@ -7,7 +7,7 @@ import (
 func exporter() Group {
 	return Group{
 		Title: "The exporter itself",
-		Intro: "Health is data of its own, present even when all else fails. Beside these families stand process_*, a few of go_* and promhttp_*.",
+		Intro: "Health is data of its own, present even when all else fails. The series of containers are bounded: at most gpu_exporter_container_accounts_limit times some fifteen, and as many for each card's pod=\"other\", which holds, uses and draws what those do together that came when there was no room (its namespace is empty). Sums over containers and unattributed parts close with it as they do without. Beside these families stand process_*, a few of go_* and promhttp_*.",
 		Examples: []Example{
 			{"Which source of facts is down, and where?", `gpu_exporter_source_up == 0`},
 			{"How long do driver calls take, on average, where native histograms are scraped? (Elsewhere divide _sum by _count.)", `histogram_avg(sum by (call) (rate(gpu_exporter_call_duration_seconds[10m])))`},
@@ -80,6 +80,18 @@ func exporter() Group {
 						}
 					}
 				})},
+			{Name: "gpu_exporter_container_accounts", Type: Gauge, Scope: ScopeExporter, Stability: Stable,
+				Help: "Containers, counted once per card, that have series of their own, with those that ended less than five minutes ago.",
+				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Own) })},
+			{Name: "gpu_exporter_container_accounts_limit", Type: Gauge, Scope: ScopeExporter, Stability: Stable,
+				Help: "Most containers, counted once per card, that may have series of their own (--container-limit).",
+				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Limit) })},
+			{Name: "gpu_exporter_container_accounts_folded", Type: Gauge, Scope: ScopeExporter, Stability: Stable,
+				Help: "Containers, counted once per card, that are shown together as pod=\"other\" because of the limit.",
+				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Folded) })},
+			{Name: "gpu_exporter_container_folds_total", Type: Counter, Scope: ScopeExporter, Stability: Stable,
+				Help: "How often a container, counted once per card, came to be shown as pod=\"other\".",
+				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Folds) })},
 			{Name: "gpu_exporter_rejected_values_total", Type: Counter, Scope: ScopeExporter, Stability: Stable,
 				Help: "Values that the driver gave and that cannot be true; their series were absent instead.", Labels: []string{"reading"},
 				Read: node(func(v *gpu.View, emit cardEmit) {
@@ -89,6 +101,14 @@ func exporter() Group {
 				})},
 		},
 	}
+}
+
+func accounts(value func(gpu.Accounts) float64) func(*gpu.View, Emit) {
+	return node(func(v *gpu.View, emit cardEmit) {
+		if a, ok := v.Accounts.Get(); ok {
+			emit(value(a))
+		}
+	})
 }
 
 func sources(read func(gpu.Source, cardEmit)) func(*gpu.View, Emit) {

@@ -9,6 +9,10 @@ import (
 // docker/NAME, slurm/JOB, systemd/UNIT or user/NAME. It is comparable: a map key.
 type Container struct{ Namespace, Pod, Name string }
 
+// OtherContainers is the name of those together that have no account of their own, because there are more than the
+// exporter may publish. No container has it: a pod has a namespace, and outside Kubernetes Pod has a slash.
+var OtherContainers = Container{Pod: "other"}
+
 // Compare orders containers by namespace, pod and name.
 func (c Container) Compare(d Container) int {
 	switch {

@@ -22,6 +22,8 @@ type View struct {
 	Unresolved []Unresolved
 	Resources  []ResourceCount
 	Pods       []PodRef
+	// Accounts says how near the ceiling the series of containers are; absent before the first round.
+	Accounts Opt[Accounts]
 
 	Sources  []Source
 	Lanes    []LaneHealth
@@ -118,6 +120,15 @@ type ContainerCard struct {
 	// Gone marks a container that no longer holds: its counters stand still for a while, its gauges have ended.
 	Gone     bool
 	Mismatch []string
+}
+
+// Accounts counts the accounts of containers on cards.
+type Accounts struct {
+	// Own have a name, with those that ended less than five minutes ago; Limit is the most there may be.
+	Own, Limit int
+	// Folded are shown together as OtherContainers now; Folds counts how often one came to be.
+	Folded int
+	Folds  uint64
 }
 
 // ContainerHolding is one holding as it is published: Allocation is the share of the physical card, so

@@ -73,6 +73,8 @@ type Options struct {
 	Expecter Expecter // nil: a card that NVML does not show cannot be missed
 	// Cards is how many cards the node should have, where that is known; 0 otherwise.
 	Cards int
+	// Accounts is how many accounts of a container on a card there may be: account.DefaultAccounts where 0.
+	Accounts int
 
 	// Replaced is called when only a new process can load the driver's library, never while a call is under
 	// way. It may be called again, at the pace of the retries, while that stays so.
@@ -176,7 +178,7 @@ func New(o Options) *Sampler {
 		o.After = time.After
 	}
 	s := &Sampler{o: o, log: o.Logger, fast: o.Fast,
-		ledger:  account.New(account.Options{Patience: max(5*time.Second, o.Fast*5/2)}),
+		ledger:  account.New(account.Options{Patience: max(5*time.Second, o.Fast*5/2), Accounts: o.Accounts}),
 		answers: make(chan answer, 256), results: make(chan result, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -52,11 +52,12 @@ func (p *past) add(clock time.Duration, now time.Time, c *gpu.Card) {
 func (s *Sampler) publish() {
 	s.checkAllRefuse()
 	s.hurryScan()
+	inForce := s.ledger.InForce()
 	v := &gpu.View{
 		At: s.now, Node: s.o.Node,
 		Build: s.o.Build, System: s.session.system, Devices: s.devices(),
 		Ownership: s.holdings.Known, Containers: s.ledger.Containers(), Holdings: s.ledger.Holdings(),
-		Unresolved: s.holdings.Unresolved, Resources: s.holdings.Resources, Pods: s.holdings.Pods,
+		Unresolved: inForce.Unresolved, Resources: inForce.Resources, Pods: inForce.Pods, Accounts: gpu.Some(s.ledger.Accounts()),
 		Rejected: s.ledger.Rejected(),
 		Paused:   []gpu.Pause{{Reason: reasonMIG, Active: s.paused()}},
 		Notes:    s.notes(),
@@ -170,6 +171,9 @@ func (s *Sampler) notes() []string {
 		if t.stuck {
 			add("Card %s is %s. The others are read; it is tried again when the call returns.", t.id.UUID, t.why)
 		}
+	}
+	if a := s.ledger.Accounts(); a.Folded > 0 {
+		add("%d accounts of containers are shown together as %q, because %d have their own and no more may: --container-limit.", a.Folded, gpu.OtherContainers.Pod, a.Limit)
 	}
 	if s.holdings.Untruthful {
 		add("Some containers hold device ids whose card cannot be told: no card is known to be free.")

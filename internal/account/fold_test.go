@@ -1,0 +1,153 @@
+package account
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// Who comes when there is no room is one of the others; who is there stays, and a place that is free is given again.
+func TestFirstComeFirstNamed(t *testing.T) {
+	w := newWorldOf(t, Options{Accounts: 2}, "A")
+	w.cards[0].util, w.cards[0].watts = .5, 100
+	w.holdings.List = []gpu.Holding{hold("m", "A", .25), hold("n", "A", .25)}
+	w.steps(2, 2)
+	w.holdings.List = []gpu.Holding{hold("a", "A", .25), hold("b", "A", .25), hold("m", "A", .25), hold("n", "A", .25)}
+	w.steps(5, 2)
+	for _, name := range []string{"m", "n", "other"} {
+		w.container(name, "A")
+	}
+	if c, ok := w.find("a", "A"); ok {
+		t.Errorf("no room, and still %+v", c)
+	}
+	held, _ := w.container("other", "A").Held.Get()
+	if held < 3.9 || held > 5.1 { // two quarters of some ten seconds
+		t.Errorf("the others held %v", held)
+	}
+	if a := w.Accounts(); a != (gpu.Accounts{Own: 2, Limit: 2, Folded: 2, Folds: 2}) {
+		t.Errorf("%+v", a)
+	}
+	// m goes; its counters stand for a minute at least, then they make room.
+	w.holdings.List = []gpu.Holding{hold("a", "A", .25), hold("b", "A", .25), hold("n", "A", .25)}
+	w.steps(29, 2)
+	if c := w.container("m", "A"); !c.Gone {
+		t.Errorf("%+v", c)
+	}
+	w.steps(3, 2)
+	w.container("a", "A")
+	if _, ok := w.find("m", "A"); ok {
+		t.Error("m is still there")
+	}
+	if a := w.Accounts(); a.Own != 2 || a.Folded != 1 || a.Folds != 2 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// A holder of one card that works on another is no intruder because its account could not be made.
+func TestFoldedHoldersAreNotForgotten(t *testing.T) {
+	w := newWorldOf(t, Options{Accounts: 1}, "A", "B")
+	w.holdings.List = []gpu.Holding{hold("p", "A", 1), hold("q", "B", 1)}
+	w.users = Users{1: {Container: pod("q")}}
+	w.cards[0].medium = &gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80, Used: 10}), Processes: gpu.Some([]gpu.Process{{PID: 1, Memory: gpu.Some(gpu.Bytes(7))}})}
+	w.steps(30, 2)
+	if c := w.container("other", "A"); len(c.Mismatch) != 1 || c.Mismatch[0] != "uses_other_card" || c.Memory.Or(0) != 7 {
+		t.Errorf("%+v", c)
+	}
+	if c := w.container("other", "B"); c.Held.Or(0) < 50 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// What a node publishes of containers stays bounded whatever comes and goes, and each second of a card has its use.
+func TestPublishedChurnIsBounded(t *testing.T) {
+	const limit = 20
+	w := newWorldOf(t, Options{Accounts: limit}, "A", "B")
+	w.cards[0].util, w.cards[1].util = .5, .9
+	most := 0
+	for i := range 400 {
+		w.holdings.List = nil
+		for j := range 10 {
+			w.holdings.List = append(w.holdings.List, hold(fmt.Sprintf("job-%05d", i*5+j), gpu.UUID("AB"[j%2:j%2+1]), .2))
+		}
+		w.holdings.Unresolved = nil
+		for j := range 3 * limit {
+			w.holdings.Unresolved = append(w.holdings.Unresolved, gpu.Unresolved{Container: pod(fmt.Sprintf("blind-%d-%d", i, j)), Resource: fmt.Sprint("r", j%2), Devices: 1})
+		}
+		w.step(2)
+		checkCeiling(t, w, i)
+		most = max(most, len(w.Containers()))
+		devices := 0
+		for _, u := range w.InForce().Unresolved {
+			devices += u.Devices
+		}
+		if devices != 3*limit || len(w.InForce().Unresolved) > limit+2 {
+			t.Fatalf("%d devices in %d rows", devices, len(w.InForce().Unresolved))
+		}
+	}
+	if most != limit+2 {
+		t.Errorf("at most %d accounts were published", most)
+	}
+	if f := &w.Ledger.folding; len(f.now)+len(f.before)+len(f.evicted)+len(f.unplaced) > 10*limit { // of thousands
+		t.Error("the folded are remembered for ever")
+	}
+	for _, c := range []gpu.UUID{"A", "B"} {
+		for _, e := range w.card(c).Closing {
+			if e.Ratio != 0 {
+				t.Errorf("%s: %s does not close", c, e.Quantity)
+			}
+		}
+	}
+}
+
+// Holders of a card that was never met are published as holders, and so they are counted.
+func TestHoldersOfUnknownCardsAreBounded(t *testing.T) {
+	w := newWorldOf(t, Options{Accounts: 3}, "A")
+	for i := range 10 {
+		w.holdings.List = append(w.holdings.List, hold(fmt.Sprint("p", i), "X", .1))
+	}
+	for i := range 10 {
+		w.holdings.Pods = append(w.holdings.Pods, gpu.PodRef{Namespace: pod("").Namespace, Pod: fmt.Sprint("p", i)})
+	}
+	w.step(2)
+	checkCeiling(t, w, 0)
+	if n := len(w.Holdings()); n != 4 {
+		t.Errorf("%d holdings", n)
+	}
+	if n := len(w.InForce().Pods); n != 3 {
+		t.Errorf("%d pods", n)
+	}
+	if a := w.Accounts(); a != (gpu.Accounts{Own: 3, Limit: 3, Folded: 7, Folds: 7}) {
+		t.Errorf("%+v", a)
+	}
+	// Those whose cards cannot be told have their own count, and are counted when they are folded.
+	w.holdings.List, w.holdings.Pods = nil, nil
+	for i := range 10 {
+		w.holdings.Unresolved = append(w.holdings.Unresolved, gpu.Unresolved{Container: pod(fmt.Sprint("u", i)), Resource: "r", Devices: 2})
+		w.holdings.Pods = append(w.holdings.Pods, gpu.PodRef{Namespace: pod("").Namespace, Pod: fmt.Sprint("u", i)})
+	}
+	w.step(2)
+	if h := w.InForce(); len(h.Unresolved) != 4 || h.Unresolved[3] != (gpu.Unresolved{Container: gpu.OtherContainers, Resource: "r", Devices: 14}) || len(h.Pods) != 3 {
+		t.Errorf("%+v", h)
+	}
+	if a := w.Accounts(); a.Folded != 7 || a.Folds != 14 {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestTogether(t *testing.T) {
+	early, late := time.Unix(1, 0), time.Unix(2, 0)
+	a := gpu.Holding{Share: gpu.Some(gpu.Ratio(.5)), Source: "podresources", Since: gpu.Some(late), GrantedMemory: gpu.Some(gpu.Bytes(3))}
+	b := gpu.Holding{Share: gpu.Some(gpu.Ratio(.25)), Source: "podresources", Since: gpu.Some(early), GrantedCompute: gpu.Some(gpu.Ratio(.5))}
+	want := gpu.Holding{Share: gpu.Some(gpu.Ratio(.75)), Source: "podresources", Since: gpu.Some(early), GrantedMemory: gpu.Some(gpu.Bytes(3)), GrantedCompute: gpu.Some(gpu.Ratio(.5)), Shared: true}
+	if got := together(a, b); got != want {
+		t.Errorf("%+v", got)
+	}
+	b = gpu.Holding{Source: "annotation"}
+	for _, got := range []gpu.Holding{together(a, b), together(b, a)} {
+		if got.Share.Present() || got.Since.Present() || got.Source != severalSources || got.GrantedMemory.Or(0) != 3 {
+			t.Errorf("%+v", got)
+		}
+	}
+}
