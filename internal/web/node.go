@@ -17,6 +17,7 @@ type nodePage struct {
 	Rows   []cardRow
 	Span   string // how far back the plots reach
 	Lacks  []lack
+	Locked string // the features that want a right which an administrator can give
 }
 
 // lack is what some cards do not offer.
@@ -36,6 +37,7 @@ type cardRow struct {
 	Slow      *gpu.Slow
 	Memory    *gpu.Memory
 	Holders   []holderRow
+	Users     []userRow
 	Instances []instanceRow
 	Trouble   []string
 	Past      string // the path of the plot
@@ -55,6 +57,14 @@ type holderRow struct {
 	Does string
 }
 
+// userRow is somebody who uses a card without holding it, and what is to be said of that. Wrong is set where it is
+// known not to be his.
+type userRow struct {
+	gpu.Container
+	Says  string
+	Wrong bool
+}
+
 func newNodePage(v *gpu.View) nodePage {
 	p := nodePage{View: v}
 	if s, ok := v.System.Get(); ok {
@@ -68,6 +78,7 @@ func newNodePage(v *gpu.View) nodePage {
 	}
 	p.Tally = tallies(v)
 	p.Lacks = lacks(v)
+	p.Locked = locked(v)
 	return p
 }
 
@@ -90,7 +101,50 @@ func newCardRow(v *gpu.View, c *gpu.Card) cardRow {
 		})
 	}
 	row.Holders = holders(v, c.UUID, func(in gpu.UUID) bool { return in == "" })
+	row.Users = users(v, c.UUID)
 	return row
+}
+
+// users lists who uses a card without holding anything of it.
+func users(v *gpu.View, card gpu.UUID) []userRow {
+	var out []userRow
+	for i := range v.Containers {
+		c := &v.Containers[i]
+		holds := func(h gpu.ContainerHolding) bool { return h.Card == card && h.Container == c.Container }
+		if c.Card != card || c.Gone || slices.ContainsFunc(v.Holdings, holds) {
+			continue
+		}
+		row := userRow{Container: c.Container, Wrong: len(c.Mismatch) > 0}
+		parts := []string{does(v.At, c)}
+		for _, kind := range c.Mismatch {
+			parts = append(parts, mismatch(kind))
+		}
+		row.Says = strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
+		out = append(out, row)
+	}
+	return out
+}
+
+// mismatch says in words what is wrong with a use.
+func mismatch(kind string) string {
+	switch kind {
+	case "uses_without_holding":
+		return "it holds no card: it sees this one by its environment or its privileges, or its pod was deleted by force"
+	case "uses_other_card":
+		return "it holds another card and works on this one"
+	}
+	return strings.ReplaceAll(kind, "_", " ")
+}
+
+// locked lists the features that are locked.
+func locked(v *gpu.View) string {
+	var names []string
+	for _, f := range v.Features {
+		if f.State == gpu.FeatureLocked {
+			names = append(names, strings.ReplaceAll(f.Name, "_", " "))
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // lacks groups cards that lack the same readings.
@@ -206,6 +260,15 @@ func tallies(v *gpu.View) []tally {
 		out = append(out, tally{held, "held", ""}, tally{free, "free", ""})
 		if idle > 0 {
 			out = append(out, tally{idle, "held and idle", "warn"})
+		}
+		wrong := map[gpu.UUID]bool{}
+		for i := range v.Containers {
+			if c := &v.Containers[i]; !c.Gone && len(c.Mismatch) > 0 {
+				wrong[c.Card] = true
+			}
+		}
+		if len(wrong) > 0 {
+			out = append(out, tally{len(wrong), "used by others than the holders", "warn"})
 		}
 	}
 	return out

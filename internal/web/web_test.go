@@ -125,3 +125,32 @@ func TestCardsThatLackTheSameAreOneLine(t *testing.T) {
 		t.Error("the two cards are not one line")
 	}
 }
+
+// Who uses a card that he does not hold stands on the card, with what is wrong about it; who is about to be judged, or
+// cannot be, is a user and no accusation.
+func TestUsersThatDoNotHold(t *testing.T) {
+	v := catalogtest.FullView()
+	card := v.Cards[0].UUID
+	v.Containers[0].Mismatch = nil // it holds the card
+	v.Containers = append(v.Containers,
+		gpu.ContainerCard{Container: gpu.Container{Namespace: "ml", Pod: "stray-0", Name: "sh"}, Card: card, Memory: gpu.Some(gpu.Bytes(3 << 30)), Mismatch: []string{"uses_without_holding"}},
+		gpu.ContainerCard{Container: gpu.Container{Namespace: "ml", Pod: "lost-0", Name: "sh"}, Card: card, Mismatch: []string{"uses_other_card"}},
+		gpu.ContainerCard{Container: gpu.Container{Pod: "docker/<b>web"}, Card: card},
+		gpu.ContainerCard{Container: gpu.Container{Namespace: "ml", Pod: "ended-0", Name: "sh"}, Card: card, Mismatch: []string{"uses_without_holding"}, Gone: true})
+	_, body := get(t, serve(t, v, nil), "/")
+	for _, want := range []string{`<span class="warn">used by</span> <code>ml/stray-0</code> <span class="dim">sh</span><br><span class="warn">3 GiB, work not measured; it holds no card: it sees this one by its environment`,
+		`<code>ml/lost-0</code> <span class="dim">sh</span><br><span class="warn">work not measured; it holds another card and works on this one</span>`,
+		`<span class="dim">used by</span> <code>docker/&lt;b&gt;web</code><br><span class="dim">work not measured</span>`,
+		`<b class="warn">1</b> used by others than the holders`, "Locked for want of a right: processes. "} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(body, "ended-0") || strings.Count(body, "used by</span>") != 3 {
+		t.Errorf("users: %s", body)
+	}
+	v.Containers, v.Features = nil, nil
+	if _, body := get(t, serve(t, v, nil), "/"); strings.Contains(body, "used by") || strings.Contains(body, "Locked for want") {
+		t.Error("nobody is wrong, nothing is locked, and the page says so")
+	}
+}
