@@ -10,11 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
@@ -118,6 +120,9 @@ func (o observer) run(ctx context.Context) error {
 		if err := o.fill(ctx, base, from, to); err != nil {
 			return fmt.Errorf("cannot write the history: %w", err)
 		}
+		if err := await(ctx, base+"/internal/force_flush"); err != nil {
+			return err
+		}
 		fmt.Fprintf(o.out, "%v of history written, replaying the rules ...\n", o.back)
 		if err := o.replay(ctx, base, from, to); err != nil {
 			return err
@@ -186,17 +191,56 @@ func (o observer) fill(ctx context.Context, base string, from, to time.Time) err
 	return nil
 }
 
-// replay evaluates the rules over the history, records before what reads them.
+// replay evaluates the rules over the history, records before what reads them: what was just written cannot
+// be read for some seconds, so those that build on each other are evaluated one level after the other, with a flush between.
 func (o observer) replay(ctx context.Context, base string, from, to time.Time) error {
-	for _, rules := range o.ruleFiles() {
-		cmd := exec.CommandContext(ctx, filepath.Join(o.root, "bin", "vmalert"), rules, "-datasource.url="+base, "-remoteWrite.url="+base,
+	config := alerts.Default()
+	records, err := config.RecordingRules()
+	if err != nil {
+		return err
+	}
+	rules, err := config.AlertRules()
+	if err != nil {
+		return err
+	}
+	for i, level := range append(levels(records), rules) {
+		file := filepath.Join(o.dir, fmt.Sprintf("replay-%d.yaml", i))
+		if err := os.WriteFile(file, []byte(alerts.RulesFile(level)), 0o600); err != nil {
+			return err
+		}
+		cmd := exec.CommandContext(ctx, filepath.Join(o.root, "bin", "vmalert"), "-rule="+file, "-datasource.url="+base, "-remoteWrite.url="+base,
 			"-remoteRead.url="+base, "-replay.timeFrom="+from.UTC().Format(time.RFC3339), "-replay.timeTo="+to.UTC().Format(time.RFC3339),
-			"-evaluationInterval=1m", "-replay.rulesDelay=100ms", "-replay.disableProgressBar", "-httpListenAddr=127.0.0.1:0", "-loggerLevel=ERROR")
+			"-evaluationInterval=1m", "-replay.rulesDelay=10ms", "-replay.disableProgressBar", "-httpListenAddr=127.0.0.1:0", "-loggerLevel=ERROR")
 		if out, err := cmd.CombinedOutput(); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("cannot replay the rules: %w: %s", err, lastLine(out))
 		}
+		if err := await(ctx, base+"/internal/force_flush"); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// levels divides records: those of a level read none of their own level or of a later one.
+func levels(groups []alerts.RuleGroup) [][]alerts.RuleGroup {
+	var left []alerts.Rule
+	for _, g := range groups {
+		left = append(left, g.Rules...)
+	}
+	var out [][]alerts.RuleGroup
+	for len(left) > 0 {
+		var now, later []alerts.Rule // now is never empty: no record reads itself by way of others
+		for _, r := range left {
+			if slices.ContainsFunc(left, func(other alerts.Rule) bool { return other.Record != r.Record && strings.Contains(r.Expr, other.Record) }) {
+				later = append(later, r)
+			} else {
+				now = append(now, r)
+			}
+		}
+		out = append(out, []alerts.RuleGroup{{Name: fmt.Sprintf("level-%d", len(out)+1), Rules: now}})
+		left = later
+	}
+	return out
 }
 
 func (o observer) scrapeConfig() string {

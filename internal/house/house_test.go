@@ -72,7 +72,7 @@ var plan = []room{
 	{path: "cmd/exporter", knows: []string{"internal/gpu", "internal/nvml", "internal/proc", "internal/engine", "podmap", "internal/account", "internal/sampler",
 		"internal/catalog", "collector", "internal/web", "internal/scenario"},
 		why: "a shipped program plays no fake node"},
-	{path: "cmd/standin", knows: []string{"internal/gpu", "internal/scenario", "internal/standin", "internal/standin/fleet", "internal/standin/expose"}, never: []string{prometheusLib, nvmlLib},
+	{path: "cmd/standin", knows: []string{"internal/gpu", "internal/scenario", "internal/standin", "internal/standin/fleet", "internal/standin/expose", "alerts"}, never: []string{prometheusLib, nvmlLib},
 		why: "the stand-in must not share code with what it stands in front of; a fleet stands in front of nothing, it is scraped itself"},
 }
 
