@@ -88,11 +88,20 @@ type account struct{ seconds, busy, energy float64 }
 // Over simulated days every card's seconds add up to the time that went by, and what containers and reasons got
 // of busy time and energy adds up to the card's own.
 func TestSumsCloseOverDays(t *testing.T) {
-	f := newFleet(t, fleet.Demo(3))
-	step, length := 5*time.Minute, 3*24*time.Hour
-	if testing.Short() {
-		length = 12 * time.Hour
+	for _, c := range []struct {
+		name   string
+		config fleet.Config
+		length time.Duration
+	}{{"demo", fleet.Demo(3), 3 * 24 * time.Hour}, {"big", fleet.Big(6, 60, 4), 12 * time.Hour}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			sumsClose(t, newFleet(t, c.config), c.length)
+		})
 	}
+}
+
+func sumsClose(t *testing.T, f *fleet.Fleet, length time.Duration) {
+	const step = 5 * time.Minute
 	for i := range f.Len() {
 		device, given := map[gpu.UUID]account{}, map[gpu.UUID]account{}
 		last := map[[4]string]float64{}
