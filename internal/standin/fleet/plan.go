@@ -351,6 +351,9 @@ func (l *layout) wait() {
 	want := l.rack.fleet.config.Pending / 100 * float64(l.rack.nodes*l.rack.pool.Cards)
 	for want > 0 {
 		cards := min(b.cards[l.dice.IntN(len(b.cards))], l.rack.pool.Cards)
+		if l.rack.laneCount() > 1 {
+			cards = 1
+		}
 		if want < float64(cards) && l.dice.Float64() > want/float64(cards) {
 			break
 		}
