@@ -38,6 +38,11 @@ demo: build ## the exporter on a fake driver with eight cards, and a database wi
 	go build -o bin/standin ./cmd/standin
 	@bin/standin --scenario=$(SCENARIO) --pods=$(PODS) --for=$(or $(FOR),0s) $(if $(DATABASE),--database=$(DATABASE) --rules=$(RULES) --fleet=$(FLEET)) -- bin/gpu-exporter --node-name=gpu-node-1 --web.listen-address=$(LISTEN)
 
+.PHONY: fleet
+fleet: ## many simulated nodes to scrape, on 127.0.0.1:10836; FLEET='--preset=demo' or FLEET='--nodes=2000'; FOR=30s stops it
+	go build -o bin/standin ./cmd/standin
+	@bin/standin fleet $(or $(FLEET),--preset=demo) --for=$(or $(FOR),0s)
+
 .PHONY: run
 run: build ## the exporter on this machine's own cards
 	bin/gpu-exporter --web.listen-address=$(LISTEN)

@@ -81,7 +81,7 @@ func (s *Server) node(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	format := expfmt.Negotiate(r.Header)
+	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
 	w.Header().Set("Content-Type", string(format))
 	out := bufio.NewWriterSize(w, 64<<10)
 	enc := expfmt.NewEncoder(out, format)
@@ -95,21 +95,22 @@ func (s *Server) node(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	out.Flush()
+	_ = out.Flush() // fails if the client has gone
 }
 
 // kube serves the objects of a cluster, or of all.
 func (s *Server) kube(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
 	out := bufio.NewWriterSize(w, 64<<10)
-	defer out.Flush()
+	defer func() { _ = out.Flush() }() // keeps the first error, which is that the client has gone
 	var line []byte
 	s.fleet.KubeState(r.PathValue("cluster"), s.now(), func(f fleet.KubeFamily, series func(fleet.KubeEmit)) {
 		fmt.Fprintf(out, "# HELP %s %s\n# TYPE %s gauge\n", f.Name, f.Help, f.Name)
 		series(func(value float64, labels ...string) {
 			line = appendSeries(line[:0], f.Name, labels)
 			line = appendValue(append(line, ' '), value)
-			out.Write(append(line, '\n'))
+			line = append(line, '\n')
+			_, _ = out.Write(line)
 		})
 	})
 }
@@ -133,7 +134,7 @@ func (s *Server) discover(w http.ResponseWriter, r *http.Request) {
 			"job": JobKubeState, "instance": c + "/kube-state-metrics", "cluster": c}})
 	}
 	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(out)
+	_ = json.NewEncoder(w).Encode(out)
 }
 
 var index = template.Must(template.New("index").Parse(`<!doctype html><meta charset="utf-8"><title>A fleet to look at</title>

@@ -88,11 +88,20 @@ type account struct{ seconds, busy, energy float64 }
 // Over simulated days every card's seconds add up to the time that went by, and what containers and reasons got
 // of busy time and energy adds up to the card's own.
 func TestSumsCloseOverDays(t *testing.T) {
-	f := newFleet(t, fleet.Demo(3))
-	step, length := 5*time.Minute, 3*24*time.Hour
-	if testing.Short() {
-		length = 12 * time.Hour
+	for _, c := range []struct {
+		name   string
+		config fleet.Config
+		length time.Duration
+	}{{"demo", fleet.Demo(3), 3 * 24 * time.Hour}, {"big", fleet.Big(6, 60, 4), 12 * time.Hour}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			sumsClose(t, newFleet(t, c.config), c.length)
+		})
 	}
+}
+
+func sumsClose(t *testing.T, f *fleet.Fleet, length time.Duration) {
+	const step = 5 * time.Minute
 	for i := range f.Len() {
 		device, given := map[gpu.UUID]account{}, map[gpu.UUID]account{}
 		last := map[[4]string]float64{}
@@ -165,32 +174,134 @@ func TestSumsCloseOverDays(t *testing.T) {
 	}
 }
 
+// In any six hours the demo shows every class of workload and every kind of trouble.
 func TestDemoHasEverything(t *testing.T) {
 	f := newFleet(t, fleet.Demo(1))
-	for _, at := range []time.Time{someDay, someDay.Add(31 * time.Hour), someDay.Add(9 * 24 * time.Hour)} {
-		states := map[gpu.CardState]int{}
-		attributions := map[string]int{}
+	for _, from := range []time.Time{someDay, someDay.Add(9 * 24 * time.Hour), someDay.Add(200 * 24 * time.Hour)} {
+		seen := map[string]bool{}
+		for _, w := range f.Truth(from, from.Add(6*time.Hour)).Workloads {
+			seen["class "+string(w.Class)] = true
+			seen["a workload on a lost card"] = seen["a workload on a lost card"] || w.Lost > 0
+			seen["a workload on two nodes"] = seen["a workload on two nodes"] || w.Devices == 16
+		}
 		for i := range f.Len() {
+			var first *gpu.View
+			for at := from; at.Before(from.Add(6 * time.Hour)); at = at.Add(5 * time.Minute) {
+				v := f.View(i, at)
+				if v == nil {
+					seen["gap"] = true
+					continue
+				}
+				if first == nil {
+					first = v
+				}
+				look(seen, first, v)
+			}
+		}
+		for _, c := range fleet.Classes {
+			if c != fleet.Free && !seen["class "+string(c)] {
+				t.Errorf("from %v: no workload is %s", from, c)
+			}
+		}
+		for _, what := range []string{"gap", "a workload on a lost card", "a workload on two nodes", "card up", "card failed", "card missing", "free card", "driver 580.105.08", "driver 570.195.03",
+			"driver 535.183.01", "kubelet down", "xid", "uncorrected", "corrected", "remap pending", "remap failed", "retire pending", "power capped", "narrow", "link down", "heat",
+			"recovery reset", "recovery drain_and_reset", "exclusive", "process", "none", "container gone"} {
+			if !seen[what] {
+				t.Errorf("from %v: never %s", from, what)
+			}
+		}
+	}
+}
+
+// look notes what a view shows.
+func look(seen map[string]bool, first, v *gpu.View) {
+	note := func(what string, is bool) { seen[what] = seen[what] || is }
+	system, _ := v.System.Get()
+	note("driver "+system.DriverVersion, true)
+	for _, s := range v.Sources {
+		note("kubelet down", s.Name == gpu.SourcePodResources && !s.Up)
+	}
+	for _, c := range v.Containers {
+		note(c.Attribution, true)
+		note("container gone", c.Gone)
+	}
+	for i := range v.Cards {
+		c := &v.Cards[i]
+		note("card "+string(c.State), true)
+		note("free card", c.Allocation.Or(1) == 0)
+		note("recovery "+string(c.Recovery.Or("")), true)
+		for k, x := range c.XIDs {
+			note("xid", k < len(first.Cards[i].XIDs) && x.Count > first.Cards[i].XIDs[k].Count)
+		}
+		if m, ok := c.Medium.Get(); ok {
+			for _, e := range m.ECC {
+				note(string(e.Severity), e.Volatile.Or(0) > 0)
+			}
+			note("remap pending", m.RemapPending.Or(false))
+			note("remap failed", m.RemapFailed.Or(false))
+			note("retire pending", m.RetirePending.Or(false))
+		}
+		if s, ok := c.Slow.Get(); ok {
+			note("power capped", s.PowerLimit.Or(0) < s.PowerLimitDefault.Or(0))
+			note("narrow", s.PCIe.Width.Or(0) < s.PCIe.MaxWidth.Or(0))
+			note("link down", s.NVLinks.Or(gpu.NVLinkCount{}).Down > 0)
+		}
+		note("heat", c.Activity.Limited[gpu.LimitHWThermal] > first.Cards[i].Activity.Limited[gpu.LimitHWThermal])
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	pool := func(change func(*fleet.Pool)) fleet.Config {
+		p := fleet.Pool{Name: "p", Model: "h100", Nodes: 1, Cards: 8}
+		change(&p)
+		return fleet.Config{Pools: []fleet.Pool{p}}
+	}
+	for name, c := range map[string]fleet.Config{
+		"no pool":         {},
+		"twice":           {Pools: []fleet.Pool{{Name: "p", Model: "t4", Nodes: 1, Cards: 1}, {Name: "p", Model: "t4", Nodes: 1, Cards: 1}}},
+		"model":           pool(func(p *fleet.Pool) { p.Model = "abacus" }),
+		"cards":           pool(func(p *fleet.Pool) { p.Cards = 0 }),
+		"profile":         pool(func(p *fleet.Pool) { p.MIG = []string{"9g.90gb"} }),
+		"too many slices": pool(func(p *fleet.Pool) { p.MIG = []string{"4g.40gb", "4g.40gb"} }),
+		"both":            pool(func(p *fleet.Pool) { p.MIG, p.Replicas = []string{"1g.10gb"}, 2 }),
+		"class":           pool(func(p *fleet.Pool) { p.Mix = []fleet.Weight{{Class: "dance", Weight: 1}} }),
+		"place":           pool(func(p *fleet.Pool) { p.Fixed = []fleet.Place{{Class: fleet.Training}} }),
+		"fault":           pool(func(p *fleet.Pool) { p.Trouble = map[fleet.FaultKind]float64{"rust": 1} }),
+		"fault's card":    pool(func(p *fleet.Pool) { p.Faults = []fleet.Placed{{Kind: fleet.FaultLost, Card: 8}} }),
+		"driver":          pool(func(p *fleet.Pool) { p.Driver = 99 }),
+	} {
+		if _, err := fleet.New(c); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+}
+
+// Each moment may be asked for, also long before the epoch, and a rack's end is no exception.
+func TestEdgesOfCycles(t *testing.T) {
+	c := fleet.Demo(1)
+	c.Cycle = 24 * time.Hour
+	f := newFleet(t, c)
+	for i := range f.Len() {
+		away, back := 0, false
+		for at := fleet.DefaultEpoch().Add(-36 * time.Hour); at.Before(fleet.DefaultEpoch().Add(12 * time.Hour)); at = at.Add(time.Minute) {
 			v := f.View(i, at)
 			if v == nil {
+				away++
 				continue
 			}
-			for s, n := range v.Devices {
-				states[s] += n
-			}
-			for _, c := range v.Containers {
-				attributions[c.Attribution]++
+			back = back || away > 0
+			for _, card := range v.Cards {
+				sum := gpu.Seconds(0)
+				for _, s := range card.CardSeconds {
+					sum += s
+				}
+				if sum < 0 || sum > 24*3600+1 {
+					t.Fatalf("%s at %v: a card has %v seconds", v.Node, at, sum)
+				}
 			}
 		}
-		for _, s := range []gpu.CardState{gpu.CardUp, gpu.CardFailed, gpu.CardMissing} {
-			if states[s] == 0 {
-				t.Errorf("at %v no card is %s", at, s)
-			}
-		}
-		for _, a := range []string{"exclusive", "process", "none"} {
-			if attributions[a] == 0 {
-				t.Errorf("at %v no container is attributed by %s", at, a)
-			}
+		if away < 10 || !back {
+			t.Errorf("%s was away for %d minutes in two cycles", f.Node(i).Name, away)
 		}
 	}
 }

@@ -286,7 +286,7 @@ func (l *layout) workload(b *behaviour) *workload {
 	}
 	w := &workload{class: b.class, namespace: b.namespaces[l.dice.IntN(len(b.namespaces))], kind: b.kind, id: id, rack: l.rack,
 		memory: b.memory.draw(l.dice), intensity: b.intensity.draw(l.dice)}
-	w.name = fmt.Sprintf("%s-%s", b.names[l.dice.IntN(len(b.names))], suffix(id, 4))
+	w.name = fmt.Sprintf("%s-%s", b.names[l.dice.IntN(len(b.names))], suffix(id, 5))
 	if b.shape != nil {
 		w.pattern = b.shape(l.dice, level)
 	}
@@ -351,6 +351,9 @@ func (l *layout) wait() {
 	want := l.rack.fleet.config.Pending / 100 * float64(l.rack.nodes*l.rack.pool.Cards)
 	for want > 0 {
 		cards := min(b.cards[l.dice.IntN(len(b.cards))], l.rack.pool.Cards)
+		if l.rack.laneCount() > 1 {
+			cards = 1
+		}
 		if want < float64(cards) && l.dice.Float64() > want/float64(cards) {
 			break
 		}

@@ -8,18 +8,19 @@ import (
 // DefaultEpoch is a Monday.
 func DefaultEpoch() time.Time { return time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC) }
 
-// Demo is a fleet to look at: 13 nodes in four pools, every class and every fault at least once at any time.
+// Demo is a fleet to look at: 13 nodes in four pools, every class and every fault at least once in
+// any six hours.
 func Demo(seed uint64) Config {
 	return Config{Seed: seed, Epoch: DefaultEpoch(), Pending: 12, Pools: []Pool{
 		{Name: "h100", Model: "h100", Nodes: 4, Cards: 8, Rack: 4, Fixed: []Place{
 			{Training, 8, 2}, // two nodes, one job
 			{Imbalanced, 4, 1}, {NeverUsed, 2, 1}, {Stopped, 1, 1}, {Loaded, 1, 1},
 			{Weekly, 2, 1}, {Preallocated, 1, 1}, {Inference, 1, 2}, {ShortJobs, 1, 2}, {Free, 1, 1},
-		}, Faults: []Placed{{FaultThermal, 0, 3}, {FaultXID, 1, 2}, {FaultNVLink, 1, 6}, {FaultLost, 3, 7}, {FaultRestart, 3, 0}}},
+		}, Faults: []Placed{{FaultThermal, 0, 3}, {FaultXID, 1, 2}, {FaultNVLink, 1, 6}, {FaultLost, 3, 3}, {FaultRestart, 3, 0}}},
 		{Name: "a100-mig", Model: "a100-40gb", Nodes: 3, Cards: 8, Rack: 3, MIG: []string{"3g.20gb", "2g.10gb", "1g.5gb"}, Driver: 1,
 			Mix:    []Weight{{Inference, 3}, {Small, 3}, {NeverUsed, 1}, {Free, 2}, {Loaded, 1}},
-			Faults: []Placed{{FaultRemap, 0, 1}, {FaultECC, 1, 4}, {FaultGap, 2, 0}}},
-		{Name: "l40s", Model: "l40s", Nodes: 3, Cards: 4, Rack: 3, Replicas: 4, Skewed: 0, Fixed: []Place{
+			Faults: []Placed{{FaultRemap, 0, 1}, {FaultECC, 1, 4}, {FaultRemapFail, 2, 5}, {FaultGap, 2, 0}}},
+		{Name: "l40s", Model: "l40s", Nodes: 3, Cards: 4, Rack: 3, Replicas: 4, Fixed: []Place{
 			{Oversubscribed, 1, 4}, {Small, 1, 4}, {Inference, 1, 2}, {Free, 1, 2}, {Small, 1, 2},
 		}, Mix: []Weight{{Inference, 3}, {Small, 4}, {Loaded, 1}, {Free, 2}},
 			Faults: []Placed{{FaultPCIe, 0, 1}, {FaultCritical, 1, 2}, {FaultPowerCap, 2, 0}, {FaultKubelet, 2, 0}}},
@@ -29,7 +30,7 @@ func Demo(seed uint64) Config {
 	}}
 }
 
-// Big is a fleet of so many nodes with so many cards each, over five pools and the clusters that are named.
+// Big is a fleet of so many nodes with so many cards each, over seven pools in each of the clusters that are named.
 func Big(seed uint64, nodes, cards int, clusters ...string) Config {
 	if len(clusters) == 0 {
 		clusters = []string{"main"}
@@ -48,7 +49,7 @@ func Big(seed uint64, nodes, cards int, clusters ...string) Config {
 		{0.10, Pool{Name: "a100-mig", Model: "a100-40gb", Driver: 1, MIG: []string{"3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb"}, Mix: shared}},
 		{0.05, Pool{Name: "h100-mig", Model: "h100", MIG: []string{"3g.40gb", "2g.20gb", "1g.10gb"}, Mix: shared}},
 		{0.10, Pool{Name: "l40s", Model: "l40s", Replicas: 4, Skewed: 0.05, Mix: shared}},
-		{0.05, Pool{Name: "t4", Model: "t4", Driver: 1, Skewed: 0.2, Hidden: true, Mix: []Weight{{Small, 4}, {ShortJobs, 1}, {Free, 2}, {Loaded, 1}, {Inference, 2}}}},
+		{0.05, Pool{Name: "t4", Model: "t4", Replicas: 2, Driver: 1, Skewed: 0.2, Hidden: true, Mix: []Weight{{Small, 4}, {ShortJobs, 1}, {Free, 2}, {Loaded, 1}, {Inference, 2}}}},
 	}
 	c := Config{Seed: seed, Epoch: DefaultEpoch(), Pending: 2}
 	for i, cluster := range clusters {

@@ -35,11 +35,7 @@ func (p *place) instant(t stamp) moment {
 		m.total += l
 		power += l * w.of.intensity
 	}
-	b := p.rack.board
-	m.watts = b.idleWatts + (b.busyWatts-b.idleWatts)*power
-	if p.broken(FaultPowerCap, t) != nil {
-		m.watts = min(m.watts, capTo*float64(b.limit))
-	}
+	m.watts, _ = p.power(t, power, m.working > 0)
 	return m
 }
 

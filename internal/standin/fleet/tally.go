@@ -81,18 +81,20 @@ type place struct {
 	// shares are the lanes' parts of the card.
 	shares []float64
 	spare  float64 // slices without instance
+	// all is set where the truth is wanted, not what an exporter could tell of it.
+	all bool
 }
 
 func (p *place) mig() bool { return len(p.rack.pool.MIG) > 0 }
 
 // measured says whether the work of the card can be measured, and told, at all.
-func (p *place) measured() bool { return !p.mig() || p.rack.board.profiled }
+func (p *place) measured() bool { return p.all || !p.mig() || p.rack.board.profiled }
 
 // shared says whether several may hold the card without instances of their own.
 func (p *place) shared() bool { return !p.mig() && len(p.shares) > 1 }
 
 // blind says whether the parts of holders cannot be told apart.
-func (p *place) blind() bool { return p.shared() && p.rack.pool.Hidden }
+func (p *place) blind() bool { return !p.all && p.shared() && p.rack.pool.Hidden }
 
 // current returns the tenancy of a lane at a moment.
 func (p *place) current(lane int, t stamp) *tenancy {
@@ -144,8 +146,16 @@ func (p *place) cuts(out []stamp, a, b stamp) []stamp {
 	return slices.Compact(out)
 }
 
-// watcher is told of every piece of time.
-type watcher func(from, to stamp, w *tenancy, held, busy, idle, underused, energy float64)
+// deed is what one container did in one piece of time, in seconds of the card. Lost is held time on a card that
+// could not be read.
+type deed struct {
+	of                                        *tenancy
+	from, to                                  stamp
+	held, busy, idle, underused, lost, energy float64
+}
+
+// watcher is told of every deed.
+type watcher func(deed)
 
 // advance counts on to a moment. watch may be nil.
 func (p *place) advance(t *tally, to stamp, watch watcher) {
@@ -209,18 +219,14 @@ func (p *place) piece(t *tally, from, to stamp, watch watcher) {
 				r := t.row(w, lane)
 				r.held += dt * p.shares[lane]
 				if watch != nil {
-					watch(from, to, w, dt*p.shares[lane], 0, 0, 0, 0)
+					watch(deed{of: w, from: from, to: to, held: dt * p.shares[lane], lost: dt * p.shares[lane]})
 				}
 			}
 		}
 		return
 	}
-	b := p.rack.board
-	watts := b.idleWatts + (b.busyWatts-b.idleWatts)*power
-	if p.broken(FaultPowerCap, from) != nil {
-		watts = min(watts, capTo*float64(b.limit))
-	}
-	joules, idleJoules := watts*dt, b.idleWatts*dt
+	watts, idleWatts := p.power(from, power, slices.ContainsFunc(tenants[:lanes], func(w *tenancy) bool { return w != nil && w.process }))
+	joules, idleJoules := watts*dt, idleWatts*dt
 	t.energy += joules
 
 	measured, blind := p.measured(), p.blind()
@@ -268,9 +274,6 @@ func (p *place) piece(t *tally, from, to stamp, watch watcher) {
 		r.held += dt * share
 		if !measured {
 			t.uses[useUnknown] += share * dt
-			if watch != nil {
-				watch(from, to, w, dt*share, own*dt, 0, 0, idleJoules*share)
-			}
 			continue
 		}
 		last, working := r.lastBusy, l > 0
@@ -304,7 +307,7 @@ func (p *place) piece(t *tally, from, to stamp, watch watcher) {
 			}
 		}
 		if watch != nil {
-			watch(from, to, w, dt*share, own*dt, idle, underused, energy)
+			watch(deed{of: w, from: from, to: to, held: dt * share, busy: own * dt, idle: idle, underused: underused, energy: energy})
 		}
 	}
 	if measured {
@@ -315,6 +318,23 @@ func (p *place) piece(t *tally, from, to stamp, watch watcher) {
 	}
 	t.uses[useUnallocated] += p.spare * dt
 }
+
+// power is what the card draws, and what it would draw without work: more where somebody has it open.
+func (p *place) power(at stamp, work float64, open bool) (watts, idle float64) {
+	b := p.rack.board
+	idle = b.idleWatts
+	if open {
+		idle *= openIdle
+	}
+	watts = idle + (b.busyWatts-idle)*work
+	if p.broken(FaultPowerCap, at) != nil {
+		watts = min(watts, capTo*float64(b.limit))
+	}
+	return watts, min(idle, watts)
+}
+
+// openIdle is how much more an idle card draws while a process has it open: its clocks stay up.
+const openIdle = 1.6
 
 // observedShare is how much a second of an instance counts; a second of a shared card counts whole.
 func observedShare(p *place, share float64) float64 {

@@ -367,7 +367,6 @@ func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *tally, pods
 			continue
 		}
 		gone := w.to <= t
-		pods[w.pod] = pods[w.pod] || !gone
 		c := gpu.ContainerCard{Container: gpu.Container{Namespace: w.pod.of.namespace, Pod: w.pod.name, Name: w.pod.container}, Card: card.UUID, Index: card.Index, Gone: gone,
 			Held: gpu.Some(gpu.Seconds(r.held)), Source: gpu.SourcePodResources, Idle: gpu.Some(gpu.Seconds(r.idle)), Underused: gpu.Some(gpu.Seconds(r.underused))}
 		if w.from >= s.began+kubeletLane {
@@ -390,6 +389,7 @@ func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *tally, pods
 			}
 		}
 		if !gone {
+			pods[w.pod] = true
 			if told {
 				c.LastBusy = gpu.Some(max(r.lastBusy, w.from, s.began).time())
 			}

@@ -1,0 +1,168 @@
+package fleet
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// Truth is what really happened in a stretch of time: that which a report has to find out. It is also true where an
+// exporter did not answer or could not measure.
+type Truth struct {
+	From, To time.Time
+	// Cards is card-time by use over all cards; it adds up to the number of cards times the stretch. Busy, idle and
+	// underused are known here also where no exporter could tell.
+	Cards     map[gpu.Use]gpu.Seconds
+	Workloads []WorkloadTruth // by cluster, namespace, kind and name
+}
+
+// WorkloadTruth is what one workload did in a stretch of time. Seconds are card-seconds: a second on an instance
+// or a replica counts by its part of the card.
+type WorkloadTruth struct {
+	Class                    Class
+	Cluster, Namespace       string
+	Kind, Name               string
+	Pool, Model, Resource    string
+	Pods                     []string
+	Devices                  int // most at once: cards, replicas or instances
+	Held                     gpu.Seconds
+	Busy, Underused, Idle    gpu.Seconds // with Lost they add up to Held, on cards that others do not share
+	Lost                     gpu.Seconds // held on cards that could not be read
+	Energy                   gpu.Joules
+	MemoryPeak, DeviceMemory gpu.Bytes // highest in use on one device, and how much that device has
+	First, Last              time.Time // of holding, within the stretch
+	LastBusy                 gpu.Opt[time.Time]
+	Waited                   gpu.Seconds // cards asked for, times the time without them
+	Measured                 bool        // whether an exporter can tell what it did
+}
+
+// Truth adds up what happened from a moment to another. Its cost grows with the stretch and the fleet: a week of
+// a thousand cards takes seconds.
+func (f *Fleet) Truth(from, to time.Time) *Truth {
+	a, b := stampOf(from), stampOf(to)
+	out := &Truth{From: from, To: to, Cards: map[gpu.Use]gpu.Seconds{}}
+	var totals [uses]float64
+	found := map[*workload]*account{}
+	for _, r := range f.racks {
+		for cycle := r.cycleAt(a); cycle <= r.cycleAt(b-1); cycle++ {
+			p := r.plan(cycle)
+			begin, end := max(a, p.from), min(b, p.to)
+			r.truth(f, p, begin, end, &totals, found)
+		}
+	}
+	for i, u := range gpu.Uses {
+		out.Cards[u] = gpu.Seconds(totals[i])
+	}
+	for _, acc := range found {
+		acc.finish()
+		out.Workloads = append(out.Workloads, acc.WorkloadTruth)
+	}
+	slices.SortFunc(out.Workloads, func(a, b WorkloadTruth) int {
+		return cmp.Or(strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// account is a workload while it is added up.
+type account struct {
+	WorkloadTruth
+	pods  map[*pod]bool
+	edges []edge // of holding, to find the most at once
+}
+
+type edge struct {
+	at    stamp
+	count int
+}
+
+func (a *account) pod(p *pod) {
+	if a.pods[p] {
+		return
+	}
+	a.pods[p] = true
+	a.Pods = append(a.Pods, p.name)
+}
+
+func (a *account) finish() {
+	slices.Sort(a.Pods)
+	a.Pods = slices.Compact(a.Pods)
+	// What ends at a moment makes room for what begins then.
+	slices.SortFunc(a.edges, func(x, y edge) int { return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.count, y.count)) })
+	now := 0
+	for _, e := range a.edges {
+		now += e.count
+		a.Devices = max(a.Devices, now)
+	}
+}
+
+// truth adds up one cycle of a rack.
+func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[uses]float64, found map[*workload]*account) {
+	meet := func(of *pod) *account {
+		acc := found[of.of]
+		if acc == nil {
+			w := of.of
+			acc = &account{pods: map[*pod]bool{}, WorkloadTruth: WorkloadTruth{Class: w.class, Cluster: r.pool.Cluster, Namespace: w.namespace, Kind: w.kind, Name: w.name,
+				Pool: r.pool.Name, Model: r.board.model, Resource: of.resource}}
+			found[of.of] = acc
+		}
+		acc.pod(of)
+		return acc
+	}
+	for _, of := range p.pods {
+		if of.node < 0 && of.created < end && of.ended > begin {
+			acc := meet(of)
+			acc.Waited += gpu.Seconds(float64(of.count) * (min(end, of.ended) - max(begin, of.created)).seconds())
+		}
+	}
+	for n := range p.nodes {
+		node := f.nodes[r.first+n]
+		for c := range node.cards {
+			pl := node.place(&p.nodes[n], c)
+			told := pl.measured() && !pl.blind()
+			pl.all = true
+			// Idleness depends on what went before: begin a little earlier, and believe only what is asked for.
+			t := &tally{at: max(p.from, begin-hour), began: p.from, instances: make([]sums, len(node.cards[c].layout))}
+			pl.advance(t, begin, nil)
+			before := t.uses
+			pl.advance(t, end, func(d deed) {
+				acc := meet(d.of.pod)
+				acc.Held += gpu.Seconds(d.held)
+				acc.Busy += gpu.Seconds(d.busy)
+				acc.Idle += gpu.Seconds(d.idle)
+				acc.Underused += gpu.Seconds(d.underused)
+				acc.Lost += gpu.Seconds(d.lost)
+				acc.Energy += gpu.Joules(d.energy)
+				if from := d.from.time(); acc.First.IsZero() || from.Before(acc.First) {
+					acc.First = from
+				}
+				if to := d.to.time(); to.After(acc.Last) {
+					acc.Last = to
+				}
+				if d.busy > 0 {
+					if last, ok := acc.LastBusy.Get(); !ok || d.to.time().After(last) {
+						acc.LastBusy = gpu.Some(d.to.time())
+					}
+				}
+			})
+			for u := range totals {
+				totals[u] += t.uses[u] - before[u]
+			}
+			for lane, list := range p.nodes[n].cards[c].lanes {
+				for _, w := range list {
+					x, y := max(begin, w.from), min(end, w.to)
+					if x >= y {
+						continue
+					}
+					acc := meet(w.pod)
+					acc.edges = append(acc.edges, edge{x, 1}, edge{y, -1})
+					acc.Measured = told
+					acc.DeviceMemory = max(acc.DeviceMemory, pl.laneMemory(lane))
+					acc.MemoryPeak = max(acc.MemoryPeak, pl.use(lane, x), pl.use(lane, y-1))
+				}
+			}
+		}
+	}
+}
