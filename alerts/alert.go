@@ -59,7 +59,6 @@ type Board struct {
 
 // The dashboards.
 const (
-	boardFleet     = "gpu-fleet"
 	boardCapacity  = "gpu-capacity"
 	boardNode      = "gpu-node"
 	boardCard      = "gpu-card"

@@ -1,10 +1,18 @@
 package alerts
 
 import (
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
 var update = flag.Bool("update", false, "write the generated files")
@@ -27,6 +35,285 @@ func TestFilesAreGenerated(t *testing.T) {
 		}
 		if string(got) != f.Text {
 			t.Errorf("%s is not what the tables say: run make generate", f.Path)
+		}
+	}
+}
+
+func TestTablesKeepTheLaws(t *testing.T) {
+	seen := map[string]bool{}
+	for _, a := range Alerts() {
+		if seen[a.Name] {
+			t.Errorf("%s stands in the table twice", a.Name)
+		}
+		seen[a.Name] = true
+		if !regexp.MustCompile(`^GPU[A-Z][A-Za-z]+$`).MatchString(a.Name) {
+			t.Errorf("%s is no name of an alert", a.Name)
+		}
+		if strings.Contains(a.Summary, "{{") || strings.Contains(a.Summary, "$") || !strings.HasSuffix(a.Summary, ".") {
+			t.Errorf("%s: the summary is a sentence without values: %q", a.Name, a.Summary)
+		}
+		if a.For > 0 && a.For < 2*minute {
+			t.Errorf("%s: a wait of %s is less than a few scrapes", a.Name, a.For)
+		}
+		for _, k := range a.Knobs {
+			if !strings.Contains(a.Expr, "$"+k.Name) {
+				t.Errorf("%s: the knob %s turns nothing", a.Name, k.Name)
+			}
+			if k.Name == "value" || k.Name == "labels" || k.Help == "" {
+				t.Errorf("%s: the knob %q has a name of templates, or no help", a.Name, k.Name)
+			}
+			if k.Duration == 0 && (k.Number < k.Min || k.Number > k.Max) {
+				t.Errorf("%s: the default of %s is out of its own bounds", a.Name, k.Name)
+			}
+		}
+		needs := strings.Contains(a.Expr, "kube_")
+		for _, r := range Records() {
+			needs = needs || r.Needs != "" && strings.Contains(a.Expr, r.Name)
+		}
+		if needs != (a.Needs == kubeStateMetrics) {
+			t.Errorf("%s: says that it needs %q", a.Name, a.Needs)
+		}
+		for _, v := range a.Board.Vars {
+			if !slices.Contains(a.Labels, v) {
+				t.Errorf("%s: the link to %s takes %s from a label that the alert lacks", a.Name, a.Board.UID, v)
+			}
+		}
+	}
+	for _, r := range Records() {
+		if seen[r.Name] {
+			t.Errorf("%s is recorded twice", r.Name)
+		}
+		seen[r.Name] = true
+	}
+}
+
+// Every link leads to a dashboard that exists, and sets variables that it has.
+func TestDashboardLinks(t *testing.T) {
+	variables := map[string][]string{}
+	for _, a := range Alerts() {
+		if variables[a.Board.UID] == nil {
+			text, err := os.ReadFile(filepath.Join("..", "dashboards", a.Board.UID+".json"))
+			if err != nil {
+				t.Fatalf("%s: %v", a.Name, err)
+			}
+			var board struct {
+				UID        string `json:"uid"`
+				Templating struct {
+					List []struct {
+						Name string `json:"name"`
+					} `json:"list"`
+				} `json:"templating"`
+			}
+			if err := json.Unmarshal(text, &board); err != nil {
+				t.Fatal(err)
+			}
+			if board.UID != a.Board.UID {
+				t.Errorf("the dashboard %s calls itself %s", a.Board.UID, board.UID)
+			}
+			for _, v := range board.Templating.List {
+				variables[a.Board.UID] = append(variables[a.Board.UID], v.Name)
+			}
+		}
+		for _, v := range append([]string{"cluster"}, a.Board.Vars...) {
+			if !slices.Contains(variables[a.Board.UID], v) {
+				t.Errorf("%s: the dashboard %s has no variable %s", a.Name, a.Board.UID, v)
+			}
+		}
+	}
+}
+
+// Each alert has a runbook that says what it means, how to look, what to do and when to leave it, and each
+// runbook an alert. Links between them lead somewhere.
+func TestRunbooks(t *testing.T) {
+	dir := filepath.Join("..", "docs", "runbooks")
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := regexp.MustCompile(`\]\(([^)#]+)`)
+	want := map[string]bool{}
+	for _, a := range Alerts() {
+		name := strings.ToLower(a.Name) + ".md"
+		want[name] = true
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		lines := strings.Count(string(text), "\n")
+		if lines < 15 || lines > 45 {
+			t.Errorf("%s has %d lines", name, lines)
+		}
+		for _, part := range []string{"# " + a.Name + "\n", "\n## Meaning\n", "\n## Confirm\n", "\n## Do\n", "\n## Ignore\n"} {
+			if !strings.Contains(string(text), part) {
+				t.Errorf("%s has no part %q", name, strings.TrimSpace(part))
+			}
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if strings.HasPrefix(m[1], "https://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(dir, m[1])); err != nil {
+				t.Errorf("%s leads to %s, which is not there", name, m[1])
+			}
+		}
+	}
+	for _, f := range files {
+		if !want[f.Name()] {
+			t.Errorf("docs/runbooks/%s belongs to no alert", f.Name())
+		}
+	}
+}
+
+// Every code raises exactly one alert or none, as its tier says.
+func TestXIDTiersAreDisjoint(t *testing.T) {
+	matches := func(pattern string, xid int) bool {
+		return regexp.MustCompile("^(?:" + pattern + ")$").MatchString(strconv.Itoa(xid))
+	}
+	critical, application := xidPattern(gpu.XIDCritical), xidPattern(gpu.XIDApplication)
+	notWarning := xidPattern(gpu.XIDCritical, gpu.XIDApplication, gpu.XIDInfo)
+	for xid := range xidMost + 100 {
+		got := map[gpu.XIDTier]bool{gpu.XIDCritical: matches(critical, xid), gpu.XIDApplication: matches(application, xid), gpu.XIDWarning: !matches(notWarning, xid)}
+		for tier, in := range got {
+			if in != (gpu.XIDTierOf(xid) == tier) {
+				t.Errorf("XID %d is %s, and the alert of %s says %v", xid, gpu.XIDTierOf(xid), tier, in)
+			}
+		}
+	}
+	for _, xid := range gpu.CriticalXIDs() {
+		if !slices.ContainsFunc(xidMeanings(), func(m xidMeaning) bool { return m.xid == xid }) {
+			t.Errorf("XID %d pages somebody and is not explained", xid)
+		}
+	}
+}
+
+func TestInhibitionsNameAlertsAndTheirLabels(t *testing.T) {
+	byName := map[string]Alert{}
+	for _, a := range Alerts() {
+		byName[a.Name] = a
+	}
+	for _, i := range inhibitions() {
+		for _, name := range append(slices.Clone(i.source), i.target...) {
+			a, ok := byName[name]
+			if !ok {
+				t.Errorf("%q names %s, which is no alert", i.why, name)
+			}
+			for _, l := range i.equal {
+				if !slices.Contains(a.Labels, l) {
+					t.Errorf("%q compares %s, which %s does not have: a missing label equals a missing one", i.why, l, name)
+				}
+			}
+		}
+	}
+}
+
+func TestKnobs(t *testing.T) {
+	off := false
+	for name, c := range map[string]struct {
+		turn func(*Config)
+		// says is in the error; without it, has is in the alerts' file and lacks is not.
+		says, has, lacks string
+	}{
+		"unknown alert":     {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUIdel": {}} }, says: "alerts.GPUIdel: there is no such alert"},
+		"unknown threshold": {turn: knob("GPUAllocatedIdle", "buzy", "0.1"), says: "alerts.GPUAllocatedIdle.buzy: the alert has no such threshold"},
+		"impossible":        {turn: knob("GPUAllocatedIdle", "busy", "1.5"), says: "alerts.GPUAllocatedIdle.busy: 1.5 is not between 0 and 0.5"},
+		"no number":         {turn: knob("GPUAllocatedIdle", "busy", "little"), says: `alerts.GPUAllocatedIdle.busy: "little" is no number`},
+		"not a number":      {turn: knob("GPUAllocatedIdle", "busy", "NaN"), says: `alerts.GPUAllocatedIdle.busy: "NaN" is no number`},
+		"no window":         {turn: knob("GPUAllocatedIdle", "window", "soon"), says: `alerts.GPUAllocatedIdle.window: "soon" is no duration`},
+		"window too short":  {turn: knob("GPUAllocatedIdle", "window", "10s"), says: "alerts.GPUAllocatedIdle.window: 10s is shorter than a minute"},
+		"no wait":           {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "five"}} }, says: `alerts.GPUDeviceDown.for: "five" is no duration`},
+		"a wait for ever":   {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "99999d"}} }, says: "alerts.GPUDeviceDown.for: \"99999d\" is longer than ten years"},
+		"severity":          {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {Severity: "page"}} }, says: `alerts.GPUDeviceDown.severity: "page" is none of`},
+		"label of an alert": {turn: func(c *Config) {
+			c.Alerts = map[string]Override{"GPUDeviceDown": {Labels: map[string]string{"severity": "x"}}}
+		}, says: "alerts.GPUDeviceDown.labels.severity: this label cannot be set here"},
+		"label of all":       {turn: func(c *Config) { c.Labels = map[string]string{"a-b": "x"} }, says: "labels.a-b: this label cannot be set here"},
+		"cluster's label":    {turn: func(c *Config) { c.ClusterLabel = "k8s cluster" }, says: `clusterLabel: "k8s cluster" is no label name`},
+		"runbooks":           {turn: func(c *Config) { c.RunbookURL = "https://x" }, says: "runbookURL: "},
+		"job":                {turn: func(c *Config) { c.Job = "(" }, says: `job: "(" is no regular expression`},
+		"resource":           {turn: func(c *Config) { c.Resource = "" }, says: "resource: "},
+		"scale":              {turn: func(c *Config) { c.Scale = 0 }, says: "scale: 0 is not above 0"},
+		"turned threshold":   {turn: knob("GPUAllocatedIdle", "busy", "0.07"), has: "<= 0.07 *"},
+		"turned window":      {turn: knob("GPUAllocatedIdle", "window", "1h30m"), has: "> 0.5 * 5400 * "},
+		"turned off":         {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {Enabled: &off}} }, lacks: "GPUDeviceDown\n"},
+		"other wait":         {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "7m"}} }, has: "for: 7m"},
+		"no wait at all":     {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "0s"}} }, has: "gpu_device_up) == 0\n    keep"},
+		"extra labels":       {turn: func(c *Config) { c.Labels = map[string]string{"team": "infra"} }, has: `team: "infra"`},
+		"other job":          {turn: func(c *Config) { c.Job = "gpu" }, has: `up{job=~"gpu"}`, lacks: jobRE},
+		"other resources":    {turn: func(c *Config) { c.Resource = "nvidia_com_gpu" }, has: `resource=~"nvidia_com_gpu"`, lacks: resourceRE},
+		"other cluster":      {turn: func(c *Config) { c.ClusterLabel = "k8s" }, has: "by (k8s, node", lacks: "(cluster,"},
+		"dashboards":         {turn: func(c *Config) { c.DashboardURL = "https://grafana.example/" }, has: `dashboard_url: "https://grafana.example/d/gpu-node?var-cluster=`},
+		"runbooks elsewhere": {turn: func(c *Config) { c.RunbookURL = "https://wiki/{alert}" }, has: `runbook_url: "https://wiki/gpudevicedown"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := Default()
+			c.turn(&config)
+			files, err := Render(config)
+			if c.says != "" {
+				if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("says %v, want one line with %q", err, c.says)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := files[1].Text; !strings.Contains(text, c.has) || c.lacks != "" && strings.Contains(text, c.lacks) {
+				t.Errorf("the alerts lack %q or have %q", c.has, c.lacks)
+			}
+		})
+	}
+}
+
+func knob(alert, name, value string) func(*Config) {
+	return func(c *Config) { c.Alerts = map[string]Override{alert: {Knobs: map[string]string{name: value}}} }
+}
+
+// A scale of 1/60 leaves no duration as it was, in rules of both kinds, and no name of a record changed.
+func TestScale(t *testing.T) {
+	small := Default()
+	small.Scale = 1.0 / 60
+	for _, rules := range []func(Config) ([]RuleGroup, error){Config.RecordingRules, Config.AlertRules} {
+		groups, err := rules(Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		smaller, err := rules(small)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, g := range groups {
+			for j, r := range g.Rules {
+				s := smaller[i].Rules[j]
+				if s.Record != r.Record || s.For*60 != r.For || s.Keep*60 != r.Keep {
+					t.Errorf("%s%s: scaled to %s, %s, %s", r.Record, r.Alert, s.Record, s.For, s.Keep)
+				}
+				big, little := spanInExpr.FindAllStringSubmatch(r.Expr, -1), spanInExpr.FindAllStringSubmatch(s.Expr, -1)
+				for k := range big {
+					b, _ := parseDuration(big[k][2])
+					l, _ := parseDuration(little[k][2])
+					if b < minute || l*60 != b {
+						t.Errorf("%s%s: %s became %s", r.Record, r.Alert, b, l)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestDurations(t *testing.T) {
+	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "1h30m": 90 * minute, "1d": day, "1w": 7 * day, "500ms": 500 * time.Millisecond, "0s": 0} {
+		got, err := parseDuration(text)
+		if err != nil || got != want {
+			t.Errorf("%s is read as %s, %v", text, got, err)
+		}
+		if back, err := parseDuration(formatDuration(want)); err != nil || back != want {
+			t.Errorf("%s is written as %s", want, formatDuration(want))
+		}
+	}
+	for _, text := range []string{"", "5", "m", "1m1h", "-5m", "1.5h"} {
+		if d, err := parseDuration(text); err == nil {
+			t.Errorf("%q is read as %s", text, d)
 		}
 	}
 }

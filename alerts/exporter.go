@@ -86,7 +86,7 @@ func exporter() []Alert {
 			Summary: "An exporter has let go of the driver and does not come back.",
 			Description: "The exporter of {{ $labels.node }} has let go of NVML for {{ $labels.reason }} for longer than any change should take. " +
 				"Look at its log and at whoever changes the cards (MIG manager, driver upgrade); restart the exporter's pod if nobody does."},
-		{Name: "GPUDriverVersionSkew", Severity: Info, Labels: []string{"model"}, For: 6 * hour, Keep: hour, Board: Board{boardHealth, []string{"model"}},
+		{Name: "GPUDriverVersionSkew", Severity: Info, Labels: []string{"model"}, For: 6 * hour, Keep: hour, Board: Board{boardHealth, nil},
 			Expr: `count by (cluster, model) (group by (cluster, model, driver_version) (
   group by (cluster, node, model) (gpu_info) * on (cluster, node) group_left (driver_version) group by (cluster, node, driver_version) (gpu_driver_info)
 )) > 1`,

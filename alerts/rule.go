@@ -107,7 +107,7 @@ func lookup(label string) string { return "{{ $labels." + label + " | urlquery }
 func (c Config) rule(a Alert, o Override) Rule {
 	r := Rule{Alert: a.Name, Expr: c.expr(a.Expr, a.Knobs), For: c.scaled(a.For), Keep: c.scaled(a.Keep)}
 	r.Labels = append([]Pair{{"severity", string(a.Severity)}}, pairs(c.Labels, o.Labels)...)
-	description := a.Description
+	description := strings.ReplaceAll(a.Description, jobRE, c.Job)
 	for _, k := range a.Knobs {
 		value := formatNumber(k.Number)
 		if k.Duration > 0 {

@@ -3,6 +3,7 @@
 package rules_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,7 +20,12 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 )
 
+var given = flag.String("promtool", "", "play the stories with this promtool, such as that of an older Prometheus")
+
 var promtool = sync.OnceValues(func() (string, error) {
+	if *given != "" {
+		return *given, nil
+	}
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		return "", err

@@ -1,0 +1,244 @@
+package rules_test
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/alerts"
+)
+
+// A recording is a history of some series, and what records say at some moments of it.
+type recording struct {
+	name, series string
+	// asks has a moment, a query and its answers: "10m | node:gpu_x:sum | {node="n1"} 2 & {node="n2"} 3"; "-" is no answer.
+	asks []string
+}
+
+// card is a card's info and its seconds, all of one use.
+func card(labels, model, use, values string) string {
+	text := ""
+	if model != "" {
+		text = `gpu_info{` + labels + `,model="` + model + `"} 1x60` + "\n"
+	}
+	for _, u := range []string{"busy", "underused", "idle", "unallocated", "unavailable", "unknown"} {
+		v := "0x60"
+		if u == use {
+			v = values
+		}
+		text += `gpu_card_seconds_total{` + labels + `,use="` + u + `"} ` + v + "\n"
+	}
+	return text
+}
+
+func node2(gpu string) string { return `node="n2",uuid="GPU-` + gpu + `",gpu="` + gpu + `"` }
+
+// podOn is a container that is at work on a card all the time.
+func podOn(labels, pod, values, alloc string) string {
+	c := labels + `,namespace="team",pod="` + pod + `",container="c"`
+	return `gpu_container_busy_seconds_total{` + c + `} ` + values + `
+		gpu_container_observed_seconds_total{` + c + `} ` + values + `
+		gpu_container_held_seconds_total{` + c + `} ` + values + `
+		gpu_container_allocation_ratio{` + c + `,resource="nvidia_com_gpu",mig_uuid=""} ` + alloc + "\n"
+}
+
+func podInfo(node, pod, kind, workload, values string) string {
+	return `gpu_pod_info{node="` + node + `",namespace="team",pod="` + pod + `",pod_uid="u-` + pod + `",workload_type="` + kind + `",workload="` + workload + `"} ` + values + "\n"
+}
+
+func recordings() []recording {
+	const owner = `namespace_workload_pod:kube_pod_owner:relabel{namespace="team",pod="`
+	requests := func(pod, phase string) string {
+		text := `kube_pod_container_resource_requests{namespace="team",pod="` + pod + `",container="c",node="n1",resource="nvidia_com_gpu",unit="integer"} 2x20` + "\n"
+		for _, p := range []string{"Pending", "Running", "Succeeded", "Failed"} {
+			v := "0x20"
+			if p == phase {
+				v = "1x20"
+			}
+			text += `kube_pod_status_phase{namespace="team",pod="` + pod + `",phase="` + p + `"} ` + v + "\n"
+		}
+		return text
+	}
+	return []recording{
+		{name: "each second of each card once, whatever the card",
+			series: card("$A", "a", "busy", "0+60x60") + card("$B", "a", "idle", "0+60x60") + card(node2("C"), "b", "unallocated", "0+60x60") +
+				card(node2("D"), "", "unavailable", "0+60x60") + // lost before it was ever read: no gpu_info
+				`gpu_device_up{$A} 1x60
+				gpu_device_up{$B} 1x60
+				gpu_device_up{` + node2("C") + `} 1x60
+				gpu_device_up{` + node2("D") + `} 0x60`,
+			asks: []string{
+				`10m | round(sum(cluster:gpu_card_seconds:rate5m), 0.001) | {} 4`,
+				`10m | round(sum by (node) (node:gpu_card_seconds:rate5m), 0.001) | {node="n1"} 2 & {node="n2"} 2`,
+				`10m | round(model:gpu_card_seconds:rate5m{use="unavailable"}, 0.001) | {model="a",use="unavailable"} 0 & {model="b",use="unavailable"} 0 & {use="unavailable"} 1`,
+				`10m | round(cluster:gpu_card_seconds:rate5m{use="idle"}, 0.001) | {use="idle"} 1`,
+				`10m | cluster:gpu_device_up:count | cluster:gpu_device_up:count 4`,
+				`10m | cluster:gpu_device_up:sum | cluster:gpu_device_up:sum 3`,
+				`10m | node:gpu_device_up:count{node="n2"} | node:gpu_device_up:count{node="n2",model="b"} 1 & node:gpu_device_up:count{node="n2"} 1`,
+			}},
+		{name: "a card in MIG mode, before Hopper: no activity, and still a card",
+			series: card("$A", "a", "unknown", "0+60x60") + `gpu_device_up{$A} 1x60
+				gpu_allocation_ratio{$A} 0.5x60
+				gpu_container_allocation_ratio{$A,$P,container="c",resource="nvidia_com_mig_3g_20gb",mig_uuid="MIG-1"} 0.5x60
+				gpu_container_held_seconds_total{$A,$P,container="c"} 0+30x60`,
+			asks: []string{
+				`10m | round(sum(cluster:gpu_card_seconds:rate5m), 0.001) | {} 1`,
+				`10m | cluster:gpu_busy_seconds:rate5m | -`,
+				`10m | cluster:gpu_busy_percent:count | -`,
+				`10m | round(workload:gpu_held_seconds:rate5m, 0.001) | {namespace="team",workload_type="pod",workload="p-0",model="a"} 0.5`,
+				`10m | workload:gpu_busy:ratio_max | -`,
+				`10m | cluster:gpu_free:sum | cluster:gpu_free:sum 0.5`,
+				`10m | cluster:gpu_free_whole:sum | cluster:gpu_free_whole:sum 0`,
+			}},
+		{name: "a pod of which nothing is known is its own workload",
+			series: card("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "", "", "1x60"),
+			asks: []string{
+				`10m | round(workload:gpu_held_seconds:rate5m, 0.001) | {namespace="team",workload_type="pod",workload="p-0",model="a"} 1`,
+				`10m | workload:gpu_pods:count | workload:gpu_pods:count{namespace="team",workload_type="pod",workload="p-0"} 1`,
+				`10m | round(workload:gpu_busy:ratio_max, 0.001) | {namespace="team",workload_type="pod",workload="p-0",model="a"} 1`,
+			}},
+		{name: "the workload by kube-prometheus' rule",
+			series: card("$A", "a", "busy", "0+60x60") + card("$B", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podOn("$B", "q-0", "0+60x60", "1x60") +
+				podInfo("n1", "p-0", "", "", "1x60") + podInfo("n1", "q-0", "", "", "1x60") +
+				owner + `p-0",workload_type="deployment",workload="web"} 1x60` + "\n" + owner + `q-0",workload_type="deployment",workload="web"} 1x60`,
+			asks: []string{
+				`10m | round(workload:gpu_held_seconds:rate5m, 0.001) | {namespace="team",workload_type="deployment",workload="web",model="a"} 2`,
+				`10m | workload:gpu_pods:count | workload:gpu_pods:count{namespace="team",workload_type="deployment",workload="web"} 2`,
+				`10m | round(namespace:gpu_busy_seconds:rate5m, 0.001) | {namespace="team",model="a"} 2`,
+			}},
+		{name: "the exporter's own word goes before the rule's",
+			series: card("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "PyTorchJob", "train", "1x60") +
+				owner + `p-0",workload_type="job",workload="p"} 1x60`,
+			asks: []string{`10m | pod:gpu_workload:info | pod:gpu_workload:info{node="n1",namespace="team",pod="p-0",workload_type="PyTorchJob",workload="train"} 1`}},
+		{name: "a pod that has gone keeps its workload as long as its rates speak",
+			series: card("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x20 1200x5 stale", "1x20 stale") + podInfo("n1", "p-0", "Job", "train", "1x20 stale"),
+			asks: []string{
+				`22m | round(sum(workload:gpu_held_seconds:rate5m) / scalar(sum(rate(gpu_container_held_seconds_total[5m]))), 0.001) | {} 1`,
+				`24m | count by (workload_type, workload) (workload:gpu_held_seconds:rate5m) | {workload_type="Job",workload="train"} 1`,
+				`28m | count by (workload_type, workload) (workload:gpu_held_seconds:rate5m) | {workload_type="Job",workload="train"} 1`,
+				`40m | workload:gpu_held_seconds:rate5m | -`,
+				`22m | workload:gpu_pods:count | -`,
+			}},
+		{name: "a successor of the same name, of another workload",
+			series: card("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") +
+				`gpu_pod_info{node="n1",namespace="team",pod="p-0",pod_uid="u-1",workload_type="StatefulSet",workload="old"} 1x20 stale
+				gpu_pod_info{node="n1",namespace="team",pod="p-0",pod_uid="u-2",workload_type="StatefulSet",workload="p"} _x21 1x39`,
+			asks: []string{
+				`25m | count(pod:gpu_workload:info) | {} 1`,
+				`25m | round(sum(workload:gpu_held_seconds:rate5m), 0.001) | {} 1`,
+				`40m | pod:gpu_workload:info | pod:gpu_workload:info{node="n1",namespace="team",pod="p-0",workload_type="StatefulSet",workload="p"} 1`,
+			}},
+		{name: "pods of one name on two nodes at once, as while one moves",
+			series: card("$A", "a", "busy", "0+60x60") + card(node2("C"), "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podOn(node2("C"), "p-0", "0+60x60", "1x60") +
+				owner + `p-0",workload_type="statefulset",workload="p"} 1x60`,
+			asks: []string{`10m | round(workload:gpu_held_seconds:rate5m, 0.001) | {namespace="team",workload_type="statefulset",workload="p",model="a"} 2`}},
+		{name: "finished pods ask for nothing",
+			series: requests("runs", "Running") + requests("waits", "Pending") + requests("done", "Succeeded") + requests("broken", "Failed"),
+			asks: []string{
+				`10m | cluster:gpu_requests:sum | cluster:gpu_requests:sum{resource="nvidia_com_gpu"} 4`,
+				`10m | namespace:gpu_requests_pending:sum | namespace:gpu_requests_pending:sum{namespace="team",resource="nvidia_com_gpu"} 2`,
+			}},
+		{name: "power: energy where it is counted, else the driver's average",
+			series: card("$A", "a", "busy", "0+60x60") + card("$B", "a", "busy", "0+60x60") + `gpu_energy_joules_total{$A} 0+18000x60
+				gpu_power_watts{$A} 250x60
+				gpu_power_watts{$B} 100x60`,
+			asks: []string{`10m | round(cluster:gpu_power_watts:sum, 0.001) | {} 400`}},
+		{name: "cards by utilisation, a full card in the last step",
+			series: card("$A", "a", "busy", "0+60x60") + card("$B", "a", "busy", "0+60x60") + card(node2("C"), "a", "busy", "0+60x60") +
+				`gpu_busy_seconds_total{$A} 0+60x60
+				gpu_observed_seconds_total{$A} 0+60x60
+				gpu_busy_seconds_total{$B} 0+21x60
+				gpu_observed_seconds_total{$B} 0+60x60
+				gpu_busy_seconds_total{` + node2("C") + `} 0x60
+				gpu_observed_seconds_total{` + node2("C") + `} 0x60`,
+			asks: []string{`10m | cluster:gpu_busy_percent:count | cluster:gpu_busy_percent:count{model="a",busy_percent="90"} 1 & cluster:gpu_busy_percent:count{model="a",busy_percent="30"} 1`}},
+		{name: "what is wrong, by node; a code's first event counts, and its second",
+			series: `gpu_device_up{$A} 0x60
+				gpu_device_up{$B} 1x60
+				gpu_node_devices{node="n1",state="missing"} 2x60
+				gpu_node_devices{node="n1",state="up"} 1x60
+				gpu_row_remap_pending{$B} 1x60
+				gpu_recovery_action{$A,action="reset"} 1x60
+				gpu_recovery_action{$A,action="none"} 0x60
+				gpu_recovery_action{$B,action="none"} 1x60
+				gpu_xid_events_total{$A,xid="31"} _x10 1x10 2x40
+				gpu_xid_events_total{$A,xid="79"} 0x60`,
+			asks: []string{
+				`30m | node:gpu_problems:count | node:gpu_problems:count{node="n1",problem="missing"} 2 & node:gpu_problems:count{node="n1",problem="unreadable"} 1 & node:gpu_problems:count{node="n1",problem="recovery_action"} 1 & node:gpu_problems:count{node="n1",problem="row_remap_pending"} 1`,
+				`9m | node:gpu_xid_events:increase5m | -`,
+				`12m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n1",xid="31"} 1`,
+				`18m | node:gpu_xid_events:increase5m | -`,
+				`23m | count by (xid) (node:gpu_xid_events:increase5m) | {xid="31"} 1`,
+				`30m | node:gpu_xid_events:increase5m | -`,
+			}},
+		{name: "what is free, by the card and by the kubelet",
+			series: card("$A", "a", "unallocated", "0+60x60") + card("$B", "a", "unavailable", "0+60x60") + `gpu_device_up{$A} 1x60
+				gpu_device_up{$B} 0x60
+				gpu_allocation_ratio{$A} 0x60
+				gpu_allocation_ratio{$B} 0x60
+				gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 2x60
+				gpu_node_allocated_devices{node="n1",resource="nvidia_com_gpu"} 0x60`,
+			asks: []string{
+				`10m | cluster:gpu_free_whole:sum | cluster:gpu_free_whole:sum 1`,
+				`10m | cluster:gpu_allocation:sum | cluster:gpu_allocation:sum 0`,
+				`10m | node:gpu_free_devices:sum | node:gpu_free_devices:sum{node="n1",resource="nvidia_com_gpu"} 2`,
+			}},
+	}
+}
+
+// write puts the recording into a file of promtool.
+func (r recording) unitTest(b *strings.Builder, cluster string) {
+	fmt.Fprintf(b, "- name: %q\n  interval: 1m\n  input_series:\n", r.name)
+	for _, in := range (story{series: r.series}).inputs(cluster) {
+		fmt.Fprintf(b, "  - series: '%s'\n    values: '%s'\n", in[0], in[1])
+	}
+	b.WriteString("  promql_expr_test:\n")
+	for _, a := range r.asks {
+		parts := strings.Split(a, " | ")
+		fmt.Fprintf(b, "  - eval_time: %s\n    expr: '%s'\n    exp_samples:", parts[0], parts[1])
+		if parts[2] == "-" {
+			b.WriteString(" []\n")
+			continue
+		}
+		b.WriteString("\n")
+		for _, want := range strings.Split(parts[2], " & ") {
+			at := strings.LastIndex(want, " ")
+			labels := want[:at]
+			// A query that aggregates again has let go of the cluster's label.
+			if cluster != "" && !strings.Contains(parts[1], "sum(") && !strings.Contains(parts[1], "sum by") && !strings.Contains(parts[1], "count(") && !strings.Contains(parts[1], "count by") {
+				labels = withLabel(labels, cluster)
+			}
+			fmt.Fprintf(b, "    - labels: '%s'\n      value: %s\n", labels, want[at+1:])
+		}
+	}
+}
+
+func TestRecords(t *testing.T) {
+	groups, err := alerts.Default().RecordingRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := alerts.Default()
+	other.ClusterLabel = "k8s_cluster"
+	renamed, err := other.RecordingRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, cluster string
+		groups        []alerts.RuleGroup
+	}{{"plain", "", groups}, {"cluster", `cluster="c1"`, groups}, {"renamed", `k8s_cluster="c1"`, renamed}} {
+		t.Run(c.name, func(t *testing.T) {
+			var b strings.Builder
+			for _, r := range recordings() {
+				r.unitTest(&b, c.cluster)
+			}
+			path := write(t, t.TempDir(), "records", c.groups, time.Minute, b.String())
+			if out, err := exec.Command(tool(t), "test", "rules", path).CombinedOutput(); err != nil {
+				t.Errorf("%s", out)
+			}
+		})
+	}
+}
