@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -125,8 +126,6 @@ func (s *sheet) timeseries() (*node, error) {
 	}
 	unit, decimals := drawnUnit(drawn, l0)
 	y := s.yAxis(l0, drawn, bands, unit)
-	_, high := size(s.panel.W, s.panel.H)
-	_ = high
 	c := chart{xs: s.timeTicks(o), yTitle: l0.Custom.AxisLabel}
 	texts, err := tickTexts(y.ticks, unit, decimals, s.now)
 	if err != nil {
@@ -199,32 +198,40 @@ func (s *sheet) yAxis(l0 look, drawn []line, bands [][]band, unit string) axis {
 	return newAxis(low, high, lowest, highest, unit, int(max(2, room/38)))
 }
 
-// tickTexts writes the labels of an axis with as many decimals as tell them apart.
+// tickTexts writes the labels of an axis with as many decimals as say exactly where each stands, at most three.
 func tickTexts(ticks []float64, unit string, decimals *int, now time.Time) ([]string, error) {
 	var out []string
-	for n := 0; n <= 4; n++ {
+	for n := range 4 {
 		out = out[:0]
-		different := map[string]bool{}
-		d := n
-		if decimals != nil {
-			d = max(n, min(*decimals, 1))
-		}
 		exact := true
 		for _, t := range ticks {
-			a, err := format(t, unit, &d, now)
+			short, err := format(t, unit, &n, now)
 			if err != nil {
 				return nil, err
 			}
-			b, err := format(t, unit, new(6), now)
+			long, err := format(t, unit, new(6), now)
 			if err != nil {
 				return nil, err
 			}
-			exact = exact && strings.TrimRight(strings.TrimRight(b.number, "0"), ".") == strings.TrimRight(strings.TrimRight(a.number, "0"), ".") || n >= 2
-			out = append(out, a.String())
-			different[a.String()] = true
+			a, errA := strconv.ParseFloat(short.number, 64)
+			b, errB := strconv.ParseFloat(long.number, 64)
+			exact = exact && (errA != nil || errB != nil || math.Abs(a-b) < 1e-5)
+			out = append(out, short.String())
 		}
-		if len(different) == len(ticks) && exact {
-			return out, nil
+		if exact && (decimals == nil || n >= min(*decimals, 1)) {
+			break
+		}
+	}
+	// Where the unit changes along the axis, as from s to mins, decimals of the larger would stand at the smaller too.
+	units := map[string]bool{}
+	for _, text := range out {
+		_, unit, _ := strings.Cut(text, " ")
+		units[strings.TrimSuffix(unit, "s")] = true
+	}
+	for i, text := range out {
+		number, unit, spaced := strings.Cut(text, " ")
+		if len(units) > 1 && spaced && strings.Contains(number, ".") {
+			out[i] = strings.TrimSuffix(strings.TrimRight(number, "0"), ".") + " " + unit
 		}
 	}
 	return out, nil
@@ -391,7 +398,7 @@ func (s *sheet) legend(o legendOptions, all []line) (*node, error) {
 			if err != nil {
 				return nil, err
 			}
-			item := el("li", "title", e.name).add(swatch(c)).add(el("span", "class", "name").say(e.name))
+			item := el("li", "title", e.name).add(swatch(c)).add(el("span", "class", "name").add(s.named(e.line)))
 			for i, calc := range o.Legend.Calcs {
 				v, err := e.look.show(e.values[i], s.now)
 				if err != nil {
@@ -413,7 +420,7 @@ func (s *sheet) legend(o legendOptions, all []line) (*node, error) {
 		if err != nil {
 			return nil, err
 		}
-		row := el("tr").add(el("td", "title", e.name).add(swatch(c)).say(e.name))
+		row := el("tr").add(el("td", "title", e.name).add(el("span", "class", "name").add(swatch(c), s.named(e.line))))
 		for _, v := range e.values {
 			text, err := e.look.show(v, s.now)
 			if err != nil {
@@ -424,6 +431,14 @@ func (s *sheet) legend(o legendOptions, all []line) (*node, error) {
 		body.add(row)
 	}
 	return el("div", "class", "legend-table", "tabindex", "0", "role", "region", "aria-label", "Legend of "+s.panel.Title).add(el("table").add(el("thead").add(head), body)), nil
+}
+
+// named is the name of a series; where its points have a link, the name leads there.
+func (s *sheet) named(l line) *node {
+	if href, title := s.link(l.look.Links, l.labels, nil); href != "" {
+		return el("a", "href", href, "title", l.name+" - "+title).say(l.name)
+	}
+	return words(l.name)
 }
 
 func swatch(colour string) *node { return el("i", "class", "swatch", "style", "background:"+colour) }

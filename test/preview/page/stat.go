@@ -96,7 +96,10 @@ func (s *sheet) stat() (*node, error) {
 	columns, rows := arrange(len(all), wide, high, o.Orientation)
 	out := el("div", "class", "stats", "style", fmt.Sprintf("grid-template-columns:repeat(%d,minmax(0,1fr));grid-template-rows:repeat(%d,minmax(0,1fr))", columns, rows))
 	for _, r := range all {
-		named := o.TextMode == "name" || o.TextMode == "value_and_name" || len(all) > 1 && (o.TextMode == "auto" || o.TextMode == "")
+		if o.TextMode == "name" {
+			r.shown.amount = amount{number: r.name}
+		}
+		named := o.TextMode == "value_and_name" || len(all) > 1 && (o.TextMode == "auto" || o.TextMode == "")
 		class, style := "stat", "--c:"+r.colour
 		if strings.HasPrefix(o.ColorMode, "background") {
 			class += " filled"
@@ -111,7 +114,7 @@ func (s *sheet) stat() (*node, error) {
 		if named {
 			n.add(el("div", "class", "stat-name", "title", r.name).say(r.name))
 		}
-		if o.TextMode != "none" && o.TextMode != "name" {
+		if o.TextMode != "none" {
 			room := 100.0
 			if named {
 				room = 62
@@ -123,7 +126,7 @@ func (s *sheet) stat() (*node, error) {
 			}
 			big := el("div", "class", "stat-value", "style", fmt.Sprintf("font-size:max(12px,min(%.0fcqh,%.1fcqw,56px))", room*0.62, 92/(long*0.6)))
 			big.say(r.shown.number)
-			if r.shown.unit != "" {
+			if r.shown.unit != "" && o.TextMode != "name" {
 				big.add(el("span", "class", "unit").say(r.shown.unit))
 			}
 			var inner *node = big
