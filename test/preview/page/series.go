@@ -270,38 +270,38 @@ func (s *sheet) curve(l line, bands []band, y axis) (*node, error) {
 		}
 		return g.add(el("path", "class", "area", "style", "fill-opacity:"+num(max(c.FillOpacity, 50)/100), "d", d.String())), nil
 	}
-	var area, stroke strings.Builder
+	var area, stroke trail
 	for _, run := range runs(bands, s.window.Step, c.SpanNulls) {
 		if len(run) == 1 {
+			// A moment alone is a dash as wide as it can be seen.
 			x, at := px(run[0].at), py(run[0].high)
-			fmt.Fprintf(&stroke, "M%s %sh4", near(x-2), near(at))
+			stroke.move(x-2, at)
+			stroke.to(x+2, at)
 			continue
 		}
 		for i, b := range run {
-			command := "L"
+			x, at := px(b.at), py(b.high)
 			if i == 0 {
-				command = "M"
+				stroke.move(x, at)
+				area.move(x, at)
+				continue
 			}
-			if c.LineInterpolation == "stepAfter" && i > 0 {
-				fmt.Fprintf(&stroke, "H%s", near(px(b.at)))
+			if c.LineInterpolation == "stepAfter" {
+				before := py(run[i-1].high)
+				stroke.to(x, before)
+				area.to(x, before)
 			}
-			fmt.Fprintf(&stroke, "%s%s %s", command, near(px(b.at)), near(py(b.high)))
-		}
-		for i, b := range run {
-			command := "L"
-			if i == 0 {
-				command = "M"
-			}
-			fmt.Fprintf(&area, "%s%s %s", command, near(px(b.at)), near(py(b.high)))
+			stroke.to(x, at)
+			area.to(x, at)
 		}
 		for _, b := range slices.Backward(run) {
 			low := b.low
-			if b.low == b.high && cmp.Or(c.Stacking.Mode, "none") == "none" {
-				low = max(0, y.from)
+			if cmp.Or(c.Stacking.Mode, "none") == "none" {
+				low = min(max(0, y.from), y.to)
 			}
-			fmt.Fprintf(&area, "L%s %s", near(px(b.at)), near(py(low)))
+			area.to(px(b.at), py(low))
 		}
-		area.WriteString("z")
+		area.close()
 	}
 	if c.FillOpacity > 0 {
 		g.add(el("path", "class", "area", "style", "fill-opacity:"+num(c.FillOpacity/100), "d", area.String()))

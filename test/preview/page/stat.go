@@ -187,18 +187,17 @@ func (s *sheet) spark(l line) *node {
 		}
 	}
 	for _, run := range runs(bands, s.window.Step, l.look.Custom.SpanNulls) {
-		var d strings.Builder
+		var top, area trail
 		x := func(b band) float64 { return plane * b.at.Sub(s.window.From).Seconds() / length }
-		for i, b := range run {
-			command := "L"
-			if i == 0 {
-				command = "M"
-			}
-			fmt.Fprintf(&d, "%s%s %s", command, near(x(b)), near(plane*(0.95-0.9*a.place(b.high))))
+		for _, b := range run {
+			y := plane * (0.95 - 0.9*a.place(b.high))
+			top.to(x(b), y)
+			area.to(x(b), y)
 		}
-		svg.add(el("path", "class", "stroke", "d", d.String()))
-		fmt.Fprintf(&d, "L%s 1000L%s 1000z", near(x(run[len(run)-1])), near(x(run[0])))
-		svg.add(el("path", "class", "area", "d", d.String()))
+		area.to(x(run[len(run)-1]), plane)
+		area.to(x(run[0]), plane)
+		area.close()
+		svg.add(el("path", "class", "stroke", "d", top.String()), el("path", "class", "area", "d", area.String()))
 	}
 	return svg
 }
