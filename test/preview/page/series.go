@@ -96,6 +96,9 @@ type legendOptions struct {
 	} `json:"legend"`
 }
 
+// mostSeries is how many series a graph may have before that is noted.
+const mostSeries = 60
+
 func (s *sheet) timeseries() (*node, error) {
 	var o legendOptions
 	if err := s.options(&o); err != nil {
@@ -106,6 +109,9 @@ func (s *sheet) timeseries() (*node, error) {
 		return nil, err
 	}
 	drawn := slices.DeleteFunc(slices.Clone(all), func(l line) bool { return l.look.Custom.HideFrom.Viz })
+	if len(drawn) > mostSeries {
+		s.note("%d series in one graph cannot be told apart", len(drawn))
+	}
 	l0, err := s.looks.of("", "", true)
 	if err != nil {
 		return nil, err
