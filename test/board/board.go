@@ -5,6 +5,7 @@ package board
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -216,12 +217,21 @@ func load(path string) (Board, error) {
 	if err != nil {
 		return Board{}, err
 	}
-	var r rawBoard
-	if err := json.Unmarshal(text, &r); err != nil {
+	b, err := Read(text)
+	if err != nil {
 		return Board{}, fmt.Errorf("%s: %w", path, err)
 	}
+	return b, nil
+}
+
+// Read reads the JSON of one board.
+func Read(text []byte) (Board, error) {
+	var r rawBoard
+	if err := json.Unmarshal(text, &r); err != nil {
+		return Board{}, err
+	}
 	if r.UID == "" {
-		return Board{}, fmt.Errorf("%s is no board: it has no uid", path)
+		return Board{}, errors.New("no board: it has no uid")
 	}
 	b := Board{UID: r.UID, Title: r.Title, Description: r.Description, From: r.Time.From, Marks: r.Annotations.List}
 	for _, v := range r.Templating.List {
@@ -232,7 +242,7 @@ func load(path string) (Board, error) {
 				Query string `json:"query"`
 			}
 			if err := json.Unmarshal(v.Query, &object); err != nil {
-				return Board{}, fmt.Errorf("%s: variable %s: %w", path, v.Name, err)
+				return Board{}, fmt.Errorf("variable %s: %w", v.Name, err)
 			}
 			query = object.Query
 		}

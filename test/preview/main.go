@@ -23,9 +23,9 @@ import (
 )
 
 type config struct {
-	url, dir, from, to, out, only, serve string
-	scrape                               time.Duration
-	values                               board.Values
+	url, dir, from, to, out, only, serve, pictures string
+	scrape                                         time.Duration
+	values                                         board.Values
 }
 
 func main() {
@@ -38,6 +38,7 @@ func main() {
 	flag.StringVar(&c.out, "out", "", "the folder into which the pages are written")
 	flag.StringVar(&c.only, "board", "", "the uid of the only board that is wanted")
 	flag.StringVar(&c.serve, "serve", "", "the address at which the pages are served, as 127.0.0.1:8080; links between them carry their variables")
+	flag.StringVar(&c.pictures, "pictures", "", "the folder into which a picture of every page is written as well, by Chromium; needs --out")
 	flag.Func("var", "the value of a variable: node=gpu-node-1; again for several values", func(text string) error {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok {
@@ -56,6 +57,9 @@ func main() {
 }
 
 func run(ctx context.Context, c config, stdout, stderr io.Writer) error {
+	if c.pictures != "" && c.out == "" {
+		return errors.New("--pictures are taken of the pages that --out writes: give both")
+	}
 	if c.out == "" && c.serve == "" {
 		return errors.New("nothing to do: --out names a folder for the pages, --serve an address")
 	}
@@ -130,6 +134,11 @@ func write(ctx context.Context, c config, boards []board.Board, stdout, stderr i
 	}
 	if err := os.WriteFile(filepath.Join(c.out, "index.html"), []byte(page.Index(wanted, all, links, c.url)), 0o644); err != nil {
 		return err
+	}
+	if c.pictures != "" {
+		if err := takePictures(ctx, c.out, c.pictures, wanted); err != nil {
+			return err
+		}
 	}
 	return report(all, stdout, stderr)
 }

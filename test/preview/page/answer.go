@@ -44,7 +44,6 @@ func Ask(ctx context.Context, from Asker, b board.Board, p board.Panel, values b
 		if err != nil {
 			return nil, err
 		}
-		slices.SortStableFunc(a.Series, func(x, y board.Series) int { return strings.Compare(labelText(x.Labels), labelText(y.Labels)) })
 		out = append(out, a)
 	}
 	return out, nil

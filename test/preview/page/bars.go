@@ -31,10 +31,7 @@ func (s *sheet) bargauge() (*node, error) {
 		if high > low && !math.IsNaN(r.value) {
 			part = min(max((r.value-low)/(high-low), 0), 1)
 		}
-		name := el("span", "class", "bar-name", "title", r.name).say(r.name)
-		if href, title := s.link(r.look.Links, r.labels, nil); href != "" {
-			name = el("span", "class", "bar-name", "title", r.name).add(el("a", "href", href, "title", title).say(r.name))
-		}
+		name := el("span", "class", "bar-name", "title", r.name).add(s.named(r.line))
 		out.add(el("div", "class", "bar", "style", "--c:"+r.colour).add(name,
 			el("span", "class", "bar-track").add(el("span", "class", "bar-fill", "style", "width:"+percent(part))),
 			el("span", "class", "bar-value").say(r.shown.String())))

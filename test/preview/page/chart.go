@@ -2,7 +2,9 @@ package page
 
 import (
 	"fmt"
+	"math"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -20,6 +22,65 @@ func percent(part float64) string { return strconv.FormatFloat(part*100, 'f', 2,
 func picture(label string) *node {
 	return el("svg", "viewBox", "0 0 1000 1000", "preserveAspectRatio", "none", "role", "img", "aria-label", label)
 }
+
+// trail writes the path of a line. Its points are rounded to a quarter of the plane's unit and written as steps
+// from one to the next; a point in the middle of a level stretch is left out. A board may have a hundred
+// thousand points, and its page should still open at once.
+type trail struct {
+	b      strings.Builder
+	x, y   int // where the pen is, in quarters
+	open   bool
+	toX    int // the end of a level stretch that is not written yet
+	behind bool
+}
+
+func quarters(v float64) int { return int(math.Round(v * 4)) }
+
+func (t *trail) move(x, y float64) {
+	t.flush()
+	t.x, t.y, t.open = quarters(x), quarters(y), true
+	fmt.Fprintf(&t.b, "M%s %s", quarter(t.x), quarter(t.y))
+}
+
+// to draws a line from where the pen is; the first point of a trail is moved to.
+func (t *trail) to(x, y float64) {
+	if !t.open {
+		t.move(x, y)
+		return
+	}
+	nx, ny := quarters(x), quarters(y)
+	if ny == t.y && (!t.behind || (nx > t.toX) == (t.toX > t.x)) {
+		t.toX, t.behind = nx, true
+		return
+	}
+	t.flush()
+	if nx != t.x || ny != t.y {
+		fmt.Fprintf(&t.b, "l%s %s", quarter(nx-t.x), quarter(ny-t.y))
+		t.x, t.y = nx, ny
+	}
+}
+
+func (t *trail) flush() {
+	if t.behind && t.toX != t.x {
+		fmt.Fprintf(&t.b, "h%s", quarter(t.toX-t.x))
+		t.x = t.toX
+	}
+	t.behind = false
+}
+
+// close leads the line back to where it was moved to last.
+func (t *trail) close() {
+	t.flush()
+	t.b.WriteString("z")
+	t.open = false
+}
+
+func (t *trail) String() string {
+	t.flush()
+	return t.b.String()
+}
+
+func quarter(n int) string { return strconv.FormatFloat(float64(n)/4, 'f', -1, 64) }
 
 // chart lays a picture out between its axes. The labels of the y axis stand at their places from the bottom,
 // 0 to 1; xs may be empty.

@@ -66,6 +66,11 @@ func (s *sheet) heatmap() (*node, error) {
 	c := chart{xs: s.timeTicks(legendOptions{})}
 	svg := picture(s.panel.Title)
 	row := plane / float64(len(all))
+	// Cells that are only a few pixels wide have no room for a gap between them.
+	class := "cell"
+	if wide, _ := s.room(); step/plane*wide < 6 {
+		class = "cell tight"
+	}
 	for i, l := range all {
 		if len(all) <= 16 || i%2 == 0 {
 			c.ys = append(c.ys, yLabel{(float64(i) + 0.5) / float64(len(all)), l.name})
@@ -79,8 +84,8 @@ func (s *sheet) heatmap() (*node, error) {
 				return nil, err
 			}
 			colour := between(colours, shadeOf(p.Value/highest, o.Color.Exponent))
-			svg.add(el("rect", "class", "cell", "x", near(plane*p.At.Sub(from).Seconds()/length-step), "y", near(plane-row*float64(i+1)),
-				"width", near(step), "height", near(row), "style", "fill:"+colour).
+			svg.add(el("rect", "class", class, "x", near(plane*p.At.Sub(from).Seconds()/length-step), "y", near(plane-row*float64(i+1)),
+				"width", near(step+0.3), "height", near(row), "style", "fill:"+colour).
 				add(el("title").say(fmt.Sprintf("%s, %s: %s", p.At.UTC().Format("15:04"), l.name, text))))
 		}
 	}

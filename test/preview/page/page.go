@@ -22,6 +22,8 @@ var style string
 type Request struct {
 	Board  board.Board
 	Values board.Values
+	// Texts are what stands at the top instead of a variable's value: node and index of a card for its UUID.
+	Texts map[string]string
 	// From and To are the window; Scrape is the interval of the scrapes.
 	From, To time.Time
 	Scrape   time.Duration
@@ -201,7 +203,7 @@ func document(r Request, panels []board.Panel, bodies []*node, found []Found) *n
 			}
 			place := fmt.Sprintf("grid-column:%d/span %d;grid-row:%d/span %d", p.X+1, p.W, p.Y-top+1, p.H)
 			head := el("h3").say(p.Title)
-			section := el("section", "class", "panel "+p.Type, "id", fmt.Sprintf("panel-%d", p.ID), "style", place, "title", p.Description)
+			section := el("section", "class", "panel is-"+p.Type, "id", fmt.Sprintf("panel-%d", p.ID), "style", place, "title", p.Description)
 			if p.Title != "" {
 				section.add(el("header").add(head).add(info(p.Description)))
 			}
@@ -249,6 +251,9 @@ func top(r Request, found []Found) *node {
 			chosen = v.Query
 		case len(r.Values[v.Name]) == 0:
 			chosen = "All"
+		}
+		if text := r.Texts[v.Name]; text != "" {
+			chosen = text
 		}
 		vars.add(el("span", "class", "variable").add(el("b").say(cmp.Or(v.Label, v.Name)), el("span").say(chosen)))
 	}

@@ -25,7 +25,7 @@ type Range struct{ From, To string }
 // Prepare makes a request: it reads the window, drops values that the board has no variable for, and chooses
 // the first value of each variable that has no All, as Grafana does.
 func Prepare(ctx context.Context, from Chooser, b board.Board, values board.Values, window Range, scrape time.Duration) (Request, error) {
-	r := Request{Board: b, Values: board.Values{}, Scrape: scrape, RangeFrom: window.From, RangeTo: window.To}
+	r := Request{Board: b, Values: board.Values{}, Texts: map[string]string{}, Scrape: scrape, RangeFrom: window.From, RangeTo: window.To}
 	now := time.Now()
 	var err error
 	if r.To, err = moments(window.To, now); err != nil {
@@ -44,7 +44,8 @@ func Prepare(ctx context.Context, from Chooser, b board.Board, values board.Valu
 	})
 	w := board.Window{From: r.From, To: r.To, Step: time.Minute, Scrape: scrape}
 	for _, v := range b.Variables {
-		if v.Type != "query" || v.All || len(r.Values[v.Name]) > 0 {
+		// A value that was chosen needs its words only where they are other than the value.
+		if chosen := len(r.Values[v.Name]) > 0; v.Type != "query" || chosen && v.Regex == "" || !chosen && v.All {
 			continue
 		}
 		choices, err := choices(ctx, from, b, v, r.Values, w)
@@ -52,8 +53,13 @@ func Prepare(ctx context.Context, from Chooser, b board.Board, values board.Valu
 			return r, fmt.Errorf("board %s: variable %s: %w", b.UID, v.Name, err)
 		}
 		slices.SortFunc(choices, func(x, y choice) int { return natural(x.text, y.text) })
-		if len(choices) > 0 {
+		if len(r.Values[v.Name]) == 0 && len(choices) > 0 {
 			r.Values[v.Name] = []string{choices[0].value}
+		}
+		for _, c := range choices {
+			if len(r.Values[v.Name]) == 1 && c.value == r.Values[v.Name][0] {
+				r.Texts[v.Name] = c.text
+			}
 		}
 	}
 	return r, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -95,6 +96,9 @@ type legendOptions struct {
 	} `json:"legend"`
 }
 
+// mostSeries is how many series a graph may have before that is noted.
+const mostSeries = 60
+
 func (s *sheet) timeseries() (*node, error) {
 	var o legendOptions
 	if err := s.options(&o); err != nil {
@@ -105,6 +109,9 @@ func (s *sheet) timeseries() (*node, error) {
 		return nil, err
 	}
 	drawn := slices.DeleteFunc(slices.Clone(all), func(l line) bool { return l.look.Custom.HideFrom.Viz })
+	if len(drawn) > mostSeries {
+		s.note("%d series in one graph cannot be told apart", len(drawn))
+	}
 	l0, err := s.looks.of("", "", true)
 	if err != nil {
 		return nil, err
@@ -125,8 +132,6 @@ func (s *sheet) timeseries() (*node, error) {
 	}
 	unit, decimals := drawnUnit(drawn, l0)
 	y := s.yAxis(l0, drawn, bands, unit)
-	_, high := size(s.panel.W, s.panel.H)
-	_ = high
 	c := chart{xs: s.timeTicks(o), yTitle: l0.Custom.AxisLabel}
 	texts, err := tickTexts(y.ticks, unit, decimals, s.now)
 	if err != nil {
@@ -199,32 +204,40 @@ func (s *sheet) yAxis(l0 look, drawn []line, bands [][]band, unit string) axis {
 	return newAxis(low, high, lowest, highest, unit, int(max(2, room/38)))
 }
 
-// tickTexts writes the labels of an axis with as many decimals as tell them apart.
+// tickTexts writes the labels of an axis with as many decimals as say exactly where each stands, at most three.
 func tickTexts(ticks []float64, unit string, decimals *int, now time.Time) ([]string, error) {
 	var out []string
-	for n := 0; n <= 4; n++ {
+	for n := range 4 {
 		out = out[:0]
-		different := map[string]bool{}
-		d := n
-		if decimals != nil {
-			d = max(n, min(*decimals, 1))
-		}
 		exact := true
 		for _, t := range ticks {
-			a, err := format(t, unit, &d, now)
+			short, err := format(t, unit, &n, now)
 			if err != nil {
 				return nil, err
 			}
-			b, err := format(t, unit, new(6), now)
+			long, err := format(t, unit, new(6), now)
 			if err != nil {
 				return nil, err
 			}
-			exact = exact && strings.TrimRight(strings.TrimRight(b.number, "0"), ".") == strings.TrimRight(strings.TrimRight(a.number, "0"), ".") || n >= 2
-			out = append(out, a.String())
-			different[a.String()] = true
+			a, errA := strconv.ParseFloat(short.number, 64)
+			b, errB := strconv.ParseFloat(long.number, 64)
+			exact = exact && (errA != nil || errB != nil || math.Abs(a-b) < 1e-5)
+			out = append(out, short.String())
 		}
-		if len(different) == len(ticks) && exact {
-			return out, nil
+		if exact && (decimals == nil || n >= min(*decimals, 1)) {
+			break
+		}
+	}
+	// Where the unit changes along the axis, as from s to mins, decimals of the larger would stand at the smaller too.
+	units := map[string]bool{}
+	for _, text := range out {
+		_, unit, _ := strings.Cut(text, " ")
+		units[strings.TrimSuffix(unit, "s")] = true
+	}
+	for i, text := range out {
+		number, unit, spaced := strings.Cut(text, " ")
+		if len(units) > 1 && spaced && strings.Contains(number, ".") {
+			out[i] = strings.TrimSuffix(strings.TrimRight(number, "0"), ".") + " " + unit
 		}
 	}
 	return out, nil
@@ -263,38 +276,38 @@ func (s *sheet) curve(l line, bands []band, y axis) (*node, error) {
 		}
 		return g.add(el("path", "class", "area", "style", "fill-opacity:"+num(max(c.FillOpacity, 50)/100), "d", d.String())), nil
 	}
-	var area, stroke strings.Builder
+	var area, stroke trail
 	for _, run := range runs(bands, s.window.Step, c.SpanNulls) {
 		if len(run) == 1 {
+			// A moment alone is a dash as wide as it can be seen.
 			x, at := px(run[0].at), py(run[0].high)
-			fmt.Fprintf(&stroke, "M%s %sh4", near(x-2), near(at))
+			stroke.move(x-2, at)
+			stroke.to(x+2, at)
 			continue
 		}
 		for i, b := range run {
-			command := "L"
+			x, at := px(b.at), py(b.high)
 			if i == 0 {
-				command = "M"
+				stroke.move(x, at)
+				area.move(x, at)
+				continue
 			}
-			if c.LineInterpolation == "stepAfter" && i > 0 {
-				fmt.Fprintf(&stroke, "H%s", near(px(b.at)))
+			if c.LineInterpolation == "stepAfter" {
+				before := py(run[i-1].high)
+				stroke.to(x, before)
+				area.to(x, before)
 			}
-			fmt.Fprintf(&stroke, "%s%s %s", command, near(px(b.at)), near(py(b.high)))
-		}
-		for i, b := range run {
-			command := "L"
-			if i == 0 {
-				command = "M"
-			}
-			fmt.Fprintf(&area, "%s%s %s", command, near(px(b.at)), near(py(b.high)))
+			stroke.to(x, at)
+			area.to(x, at)
 		}
 		for _, b := range slices.Backward(run) {
 			low := b.low
-			if b.low == b.high && cmp.Or(c.Stacking.Mode, "none") == "none" {
-				low = max(0, y.from)
+			if cmp.Or(c.Stacking.Mode, "none") == "none" {
+				low = min(max(0, y.from), y.to)
 			}
-			fmt.Fprintf(&area, "L%s %s", near(px(b.at)), near(py(low)))
+			area.to(px(b.at), py(low))
 		}
-		area.WriteString("z")
+		area.close()
 	}
 	if c.FillOpacity > 0 {
 		g.add(el("path", "class", "area", "style", "fill-opacity:"+num(c.FillOpacity/100), "d", area.String()))
@@ -391,7 +404,7 @@ func (s *sheet) legend(o legendOptions, all []line) (*node, error) {
 			if err != nil {
 				return nil, err
 			}
-			item := el("li", "title", e.name).add(swatch(c)).add(el("span", "class", "name").say(e.name))
+			item := el("li", "title", e.name).add(swatch(c)).add(el("span", "class", "name").add(s.named(e.line)))
 			for i, calc := range o.Legend.Calcs {
 				v, err := e.look.show(e.values[i], s.now)
 				if err != nil {
@@ -413,7 +426,7 @@ func (s *sheet) legend(o legendOptions, all []line) (*node, error) {
 		if err != nil {
 			return nil, err
 		}
-		row := el("tr").add(el("td", "title", e.name).add(swatch(c)).say(e.name))
+		row := el("tr").add(el("td", "title", e.name).add(el("span", "class", "name").add(swatch(c), s.named(e.line))))
 		for _, v := range e.values {
 			text, err := e.look.show(v, s.now)
 			if err != nil {
@@ -424,6 +437,14 @@ func (s *sheet) legend(o legendOptions, all []line) (*node, error) {
 		body.add(row)
 	}
 	return el("div", "class", "legend-table", "tabindex", "0", "role", "region", "aria-label", "Legend of "+s.panel.Title).add(el("table").add(el("thead").add(head), body)), nil
+}
+
+// named is the name of a series; where its points have a link, the name leads there.
+func (s *sheet) named(l line) *node {
+	if href, title := s.link(l.look.Links, l.labels, nil); href != "" {
+		return el("a", "href", href, "title", l.name+" - "+title).say(l.name)
+	}
+	return words(l.name)
 }
 
 func swatch(colour string) *node { return el("i", "class", "swatch", "style", "background:"+colour) }

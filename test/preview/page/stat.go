@@ -96,7 +96,10 @@ func (s *sheet) stat() (*node, error) {
 	columns, rows := arrange(len(all), wide, high, o.Orientation)
 	out := el("div", "class", "stats", "style", fmt.Sprintf("grid-template-columns:repeat(%d,minmax(0,1fr));grid-template-rows:repeat(%d,minmax(0,1fr))", columns, rows))
 	for _, r := range all {
-		named := o.TextMode == "name" || o.TextMode == "value_and_name" || len(all) > 1 && (o.TextMode == "auto" || o.TextMode == "")
+		if o.TextMode == "name" {
+			r.shown.amount = amount{number: r.name}
+		}
+		named := o.TextMode == "value_and_name" || len(all) > 1 && (o.TextMode == "auto" || o.TextMode == "")
 		class, style := "stat", "--c:"+r.colour
 		if strings.HasPrefix(o.ColorMode, "background") {
 			class += " filled"
@@ -111,7 +114,7 @@ func (s *sheet) stat() (*node, error) {
 		if named {
 			n.add(el("div", "class", "stat-name", "title", r.name).say(r.name))
 		}
-		if o.TextMode != "none" && o.TextMode != "name" {
+		if o.TextMode != "none" {
 			room := 100.0
 			if named {
 				room = 62
@@ -123,7 +126,7 @@ func (s *sheet) stat() (*node, error) {
 			}
 			big := el("div", "class", "stat-value", "style", fmt.Sprintf("font-size:max(12px,min(%.0fcqh,%.1fcqw,56px))", room*0.62, 92/(long*0.6)))
 			big.say(r.shown.number)
-			if r.shown.unit != "" {
+			if r.shown.unit != "" && o.TextMode != "name" {
 				big.add(el("span", "class", "unit").say(r.shown.unit))
 			}
 			var inner *node = big
@@ -184,18 +187,17 @@ func (s *sheet) spark(l line) *node {
 		}
 	}
 	for _, run := range runs(bands, s.window.Step, l.look.Custom.SpanNulls) {
-		var d strings.Builder
+		var top, area trail
 		x := func(b band) float64 { return plane * b.at.Sub(s.window.From).Seconds() / length }
-		for i, b := range run {
-			command := "L"
-			if i == 0 {
-				command = "M"
-			}
-			fmt.Fprintf(&d, "%s%s %s", command, near(x(b)), near(plane*(0.95-0.9*a.place(b.high))))
+		for _, b := range run {
+			y := plane * (0.95 - 0.9*a.place(b.high))
+			top.to(x(b), y)
+			area.to(x(b), y)
 		}
-		svg.add(el("path", "class", "stroke", "d", d.String()))
-		fmt.Fprintf(&d, "L%s 1000L%s 1000z", near(x(run[len(run)-1])), near(x(run[0])))
-		svg.add(el("path", "class", "area", "d", d.String()))
+		area.to(x(run[len(run)-1]), plane)
+		area.to(x(run[0]), plane)
+		area.close()
+		svg.add(el("path", "class", "stroke", "d", top.String()), el("path", "class", "area", "d", area.String()))
 	}
 	return svg
 }

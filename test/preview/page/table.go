@@ -17,6 +17,9 @@ type tableOptions struct {
 	CellHeight string `json:"cellHeight"`
 }
 
+// autoColumn is how narrow Grafana makes a column without a width of its own.
+const autoColumn = 150.0
+
 func (s *sheet) table() (*node, error) {
 	var o tableOptions
 	if err := s.options(&o); err != nil {
@@ -63,7 +66,7 @@ func (s *sheet) table() (*node, error) {
 			col.set("style", fmt.Sprintf("width:%.0fpx", l.Custom.Width))
 			total += l.Custom.Width
 		} else {
-			total += 88
+			total += autoColumn
 		}
 		cols.add(col)
 		th := el("th", "scope", "col", "title", c.shownName()).say(c.shownName())
@@ -71,6 +74,9 @@ func (s *sheet) table() (*node, error) {
 			th.set("class", "number")
 		}
 		head.add(th)
+	}
+	if wide, _ := s.room(); total > wide {
+		s.note("the table is %.0f px wide and scrolls in a panel of %.0f px: columns without a width take %.0f px", total, wide, autoColumn)
 	}
 	t.set("style", fmt.Sprintf("min-width:%.0fpx", total))
 	t.add(cols)

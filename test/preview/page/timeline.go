@@ -90,7 +90,7 @@ func (s *sheet) timeline() (*node, error) {
 			}
 			track.add(b)
 		}
-		rows.add(el("div", "class", "timeline-row").add(el("span", "class", "timeline-name", "title", l.name).say(l.name), track))
+		rows.add(el("div", "class", "timeline-row").add(el("span", "class", "timeline-name", "title", l.name).add(s.named(l)), track))
 	}
 	times := el("div", "class", "x-axis", "aria-hidden", "true")
 	for _, x := range s.timeTicks(o.legendOptions) {
