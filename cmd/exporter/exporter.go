@@ -28,8 +28,9 @@ import (
 // exporter is the program put together; nothing of it runs until its actors do.
 type exporter struct {
 	sampler *sampler.Sampler
-	pods    *podmap.Map // nil without a kubelet
-	kmsg    *nvml.Kmsg  // nil without a kernel log
+	pods    *podmap.Map  // nil without a kubelet
+	looker  *proc.Looker // nil unless asked for
+	kmsg    *nvml.Kmsg   // nil without a kernel log
 	metrics *collector.Collector
 	engines []*engine.Engine // the container engines that were named
 	own     *prometheus.Registry
@@ -72,6 +73,10 @@ func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter,
 	if noProcesses == nil {
 		o.Users = users{finder}
 	}
+	if c.visible && noProcesses == nil {
+		e.looker = proc.NewLooker(proc.LookerOptions{Finder: where, Interval: c.slow, Named: podmap.Visible, Logger: c.logger})
+		o.Looker = e.looker
+	}
 	if c.kmsg != "" {
 		e.kmsg = nvml.NewKmsg(nvml.KmsgOptions{Path: c.kmsg, Logger: c.logger, Clock: clock})
 	}
@@ -82,6 +87,9 @@ func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter,
 		}
 		for _, n := range e.engines {
 			out = append(out, n.Source())
+		}
+		if e.looker != nil {
+			out = append(out, e.looker.Source())
 		}
 		return out
 	}
@@ -109,6 +117,9 @@ func (e *exporter) actors() []func(context.Context) error {
 	if e.pods != nil {
 		loops = append(loops, e.pods.Run)
 	}
+	if e.looker != nil {
+		loops = append(loops, e.looker.Run)
+	}
 	if e.kmsg != nil {
 		loops = append(loops, func(ctx context.Context) error { return e.kmsg.Run(ctx, e.sampler.Event) })
 	}
@@ -116,6 +127,20 @@ func (e *exporter) actors() []func(context.Context) error {
 		loops = append(loops, n.Run)
 	}
 	return loops
+}
+
+// poll asks every source once that has a loop of its own, for those who step time by hand. What goes wrong stands
+// in the health of the source.
+func (e *exporter) poll(ctx context.Context) {
+	if e.pods != nil {
+		_ = e.pods.Poll(ctx)
+	}
+	for _, n := range e.engines {
+		_ = n.Poll(ctx)
+	}
+	if e.looker != nil {
+		e.looker.Look(ctx)
+	}
 }
 
 // server returns the web server; it does not listen yet.
@@ -173,6 +198,18 @@ func features(c *config, e *exporter, noProcesses error) []gpu.Feature {
 	if !c.kubelet || len(e.engines) > 0 {
 		out = append(out, feature("container_names", len(e.engines) == 0, "Names of containers outside pods, docker/NAME and not docker/ID: --docker.socket or --podman.socket, and the socket mounted; it makes whoever may write to it root on the node."))
 	}
+	hint = "Which cards can be seen in each container: --containers.visible, hostPID: true and the capability SYS_PTRACE."
+	blind := !c.visible
+	switch {
+	case blind:
+	case e.looker == nil:
+		blind, hint = true, hint+" Now: "+noProcesses.Error()+"."
+	default:
+		if s := e.looker.Source(); !s.Up {
+			blind, hint = true, hint+" Now: "+s.Message+"."
+		}
+	}
+	out = append(out, feature("container_visible", blind, hint))
 	kernel := "XIDs that NVML does not tell: --path.kmsg, and a privileged container, for the device cgroup refuses /dev/kmsg to others."
 	if e.kmsg != nil {
 		if s := e.kmsg.Source(); s.Message != "" {

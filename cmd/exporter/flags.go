@@ -32,6 +32,8 @@ type config struct {
 
 	podLogs, containerLogs string
 
+	visible bool
+
 	kubelet       bool
 	kubeletSocket string
 	kubeletMaxAge time.Duration
@@ -86,6 +88,9 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		Default("/var/log/pods").StringVar(&c.podLogs)
 	app.Flag("path.container-logs", "Where the host's /var/log/containers is mounted; only names are read.").
 		Default("/var/log/containers").StringVar(&c.containerLogs)
+
+	app.Flag("containers.visible", "Look into every container for the cards that can be seen there, once per slow lane. Takes the host's PID namespace and the capability SYS_PTRACE; "+
+		"of the processes' environments NVIDIA_VISIBLE_DEVICES alone is read.").BoolVar(&c.visible)
 
 	app.Flag("kubelet", "Ask the kubelet which pod holds which card.").Default("true").BoolVar(&c.kubelet)
 	app.Flag("kubelet.socket", "The kubelet's PodResources socket; mount its directory, the kubelet makes the socket anew.").

@@ -51,6 +51,11 @@ type Users interface {
 	Find(pid int) (gpu.Container, gpu.UnattributedReason)
 }
 
+// Looker says which cards can be seen in which containers. It must not block.
+type Looker interface {
+	Visible(*gpu.Inventory) []gpu.VisibleCard
+}
+
 // Expecter lists the cards of the PCI bus, without the driver.
 type Expecter interface {
 	Expected() ([]Expected, error)
@@ -70,6 +75,7 @@ type Options struct {
 
 	Holders  Holders  // nil: nobody can tell who holds a card
 	Users    Users    // nil: processes cannot be told apart (no host PID namespace); lists of them are left out
+	Looker   Looker   // nil: nobody looks into containers
 	Expecter Expecter // nil: a card that NVML does not show cannot be missed
 	// Cards is how many cards the node should have, where that is known; 0 otherwise.
 	Cards int
