@@ -39,6 +39,11 @@ type Options struct {
 	// Kubernetes says that pods are the only owners here: a process outside any pod then belongs to the host.
 	// Without it containers, jobs, units and users own cards.
 	Kubernetes bool
+	// Slurm says that the jobs of Slurm own cards beside the pods.
+	Slurm bool
+	// JobNumbers says that SLURM_JOB_ID may be read from the environment of processes whose cgroup names their job
+	// by its SLUID alone. It takes CAP_SYS_PTRACE; without, such a job goes by its SLUID.
+	JobNumbers bool
 	// Clock is the time; names are read again at most once in a while.
 	Clock func() time.Time
 }
@@ -60,6 +65,9 @@ type Finder struct {
 	names   *names
 	readAt  time.Time
 	entries map[int]entry
+	swept   time.Time
+	sluids  map[string]*sluidClaim
+	closed  error // why the last environment that was asked for was not told
 }
 
 // entry remembers a process: a PID that starts at another time is another process.
@@ -82,7 +90,7 @@ func New(o Options) *Finder {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	return &Finder{o: o, entries: map[int]entry{}}
+	return &Finder{o: o, entries: map[int]entry{}, sluids: map[string]*sluidClaim{}}
 }
 
 // hostPIDNamespace is the inode of the first PID namespace of a kernel (PROC_PID_INIT_INO).
@@ -104,6 +112,10 @@ func (f *Finder) HostPID() error {
 // Find returns what a process belongs to, and whose container it is if Owned. A process that ended is Unknown.
 func (f *Finder) Find(pid int) (gpu.Container, Belongs) {
 	now := f.o.Clock()
+	if now.Sub(f.swept) > forgetAfter {
+		f.Forget()
+		f.swept = now
+	}
 	dir := filepath.Join(f.o.Procfs, strconv.Itoa(pid))
 	start, ok := startTime(dir)
 	if !ok {
@@ -120,9 +132,13 @@ func (f *Finder) Find(pid int) (gpu.Container, Belongs) {
 			return gpu.Container{}, Unknown
 		}
 		e = entry{start: start, place: ParseCgroup(text)}
+		if f.o.JobNumbers && isSLUID(e.place.SlurmJob) {
+			f.claim(dir, e.place.SlurmJob)
+		}
 	}
-	// What an engine tells may change: a container gets its name late, or another.
-	if e.belongs == Unknown || len(f.o.Engines) > 0 && e.place.ContainerID != "" && e.place.PodUID == "" {
+	// What an engine tells may change: a container gets its name late, or another. What a SLUID stands for may be
+	// contradicted later.
+	if e.belongs == Unknown || isSLUID(e.place.SlurmJob) || len(f.o.Engines) > 0 && e.place.ContainerID != "" && e.place.PodUID == "" {
 		e.container, e.belongs = f.name(now, e.place)
 	}
 	e.used = now
@@ -138,6 +154,11 @@ func (f *Finder) Forget() {
 			delete(f.entries, pid)
 		}
 	}
+	for sluid, c := range f.sluids {
+		if now.Sub(c.used) > forgetAfter {
+			delete(f.sluids, sluid)
+		}
+	}
 }
 
 func (f *Finder) name(now time.Time, p Place) (gpu.Container, Belongs) {
@@ -150,7 +171,7 @@ func (f *Finder) name(now time.Time, p Place) (gpu.Container, Belongs) {
 		}
 		return c, belongs
 	}
-	if f.o.Kubernetes {
+	if f.o.Kubernetes && !(f.o.Slurm && p.SlurmJob != "" && p.ContainerID == "") {
 		return gpu.Container{}, Host
 	}
 	switch {
@@ -168,7 +189,7 @@ func (f *Finder) name(now time.Time, p Place) (gpu.Container, Belongs) {
 		}
 		return gpu.Container{Pod: runtime + "/" + p.ContainerID[:12]}, Owned
 	case p.SlurmJob != "":
-		return gpu.Container{Pod: "slurm/" + p.SlurmJob}, Owned
+		return gpu.Container{Pod: "slurm/" + f.jobOf(p.SlurmJob)}, Owned
 	case p.Unit != "":
 		return gpu.Container{Pod: "systemd/" + p.Unit}, Owned
 	case p.User != "":
