@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/proc"
+	"github.com/gpu-exporter/gpu-exporter/podmap"
 )
 
 // doctorCommand is the first argument that asks for an examination of this node instead of an exporter.
@@ -187,6 +188,8 @@ func (d *diagnosis) checkSources(c *config, v *gpu.View) {
 		case s.Name == gpu.SourcePodResources:
 			d.add("source "+s.Name, severityWarning, "volumes: [{name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources}}], mounted read-only at the same path, as uid 0; without a kubelet run with --no-kubelet",
 				"%s", cmp.Or(s.Message, "does not answer"))
+		case s.Name == podmap.SourceJobs:
+			d.add("source "+s.Name, severityWarning, "volumes: [{name: job-mapping, hostPath: {path: "+c.jobFolder+"}}], mounted read-only at the same path", "%s", cmp.Or(s.Message, "cannot be read"))
 		case s.Name == proc.SourceVisible:
 			d.add("source "+s.Name, severityWarning, visibleRights, "%s", cmp.Or(s.Message, "cannot be read"))
 		case s.Name == gpu.SourceKmsg:
@@ -195,8 +198,12 @@ func (d *diagnosis) checkSources(c *config, v *gpu.View) {
 			d.add("source "+s.Name, severityWarning, "", "%s", cmp.Or(s.Message, "does not answer"))
 		}
 	}
-	if !c.kubelet {
-		d.add("kubelet", severityInfo, "--kubelet", "not asked, by --no-kubelet: nobody knows who holds a card")
+	switch {
+	case c.kubelet:
+	case c.jobFolder != "":
+		d.add("kubelet", severityInfo, "--kubelet", "not asked, by --no-kubelet: the jobs of Slurm hold the cards")
+	default:
+		d.add("kubelet", severityInfo, "--kubelet, or --slurm.job-mapping-dir=PATH where Slurm gives the cards out", "not asked, by --no-kubelet: nobody knows who holds a card")
 	}
 }
 
@@ -231,9 +238,6 @@ func indexOf(c *gpu.Card) string {
 }
 
 func (d *diagnosis) checkOwnership(e *exporter, v *gpu.View) {
-	if e.pods == nil {
-		return
-	}
 	resources := map[string]int{}
 	for _, h := range v.Holdings {
 		resources[h.Resource]++
@@ -241,7 +245,11 @@ func (d *diagnosis) checkOwnership(e *exporter, v *gpu.View) {
 	for _, r := range slices.Sorted(maps.Keys(resources)) {
 		d.add("resource "+r, severityOK, "", "%d holdings, their cards known", resources[r])
 	}
-	for _, u := range e.pods.Unrecognised() {
+	var strange []podmap.Unrecognised
+	if e.pods != nil {
+		strange = e.pods.Unrecognised()
+	}
+	for _, u := range strange {
 		fix := "--kubelet.honest-resource=" + u.Resource + ", if its ids name the true card"
 		what := "ids of a shape that nobody knows"
 		if u.Scheme != "" {
@@ -264,6 +272,7 @@ func (d *diagnosis) checkFeatures(c *config, v *gpu.View) {
 	}
 	fixes := map[string]string{
 		"container_visible": visible,
+		"slurm_job_numbers": "--slurm.job-numbers; " + visibleRights,
 		"processes":         "hostPID: true",
 		"container_names":   "--docker.socket=/var/run/docker.sock, and the socket mounted",
 		"device_checkpoint": "--kubelet.checkpoint=/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, its folder mounted read-only",

@@ -29,6 +29,7 @@ import (
 type exporter struct {
 	sampler *sampler.Sampler
 	pods    *podmap.Map  // nil without a kubelet
+	jobs    *podmap.Jobs // nil without a job mapping of Slurm
 	looker  *proc.Looker // nil unless asked for
 	kmsg    *nvml.Kmsg   // nil without a kernel log
 	metrics *collector.Collector
@@ -55,9 +56,14 @@ func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter,
 			po.API = &podmap.APIOptions{Node: c.node, Server: c.apiServer, TokenFile: c.tokenFile, CAFile: c.caFile}
 		}
 		e.pods = podmap.New(po)
-		o.Holders = holders{e.pods, c.podLabels}
 	}
-	where := proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet, Clock: clock}
+	if c.jobFolder != "" {
+		e.jobs = podmap.NewJobs(podmap.JobsOptions{Folder: c.jobFolder, Interval: c.kubeletLane, MaxAge: c.kubeletMaxAge, Logger: c.logger, Clock: clock})
+	}
+	if e.pods != nil || e.jobs != nil {
+		o.Holders = holders{e.pods, e.jobs, c.podLabels}
+	}
+	where := proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet, Slurm: e.jobs != nil, Clock: clock}
 	if e.pods != nil {
 		where.Pods = e.pods
 	}
@@ -68,7 +74,9 @@ func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter,
 			where.Engines = append(where.Engines, e.engines[len(e.engines)-1])
 		}
 	}
-	finder := proc.New(where)
+	asking := where
+	asking.JobNumbers = c.jobNumbers
+	finder := proc.New(asking)
 	noProcesses := finder.HostPID()
 	if noProcesses == nil {
 		o.Users = users{finder}
@@ -93,7 +101,7 @@ func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter,
 		}
 		return out
 	}
-	o.Features = func() []gpu.Feature { return features(c, e, noProcesses) }
+	o.Features = func() []gpu.Feature { return features(c, e, noProcesses, finder.JobNumbers()) }
 	e.sampler = sampler.New(o)
 
 	var err error
@@ -117,6 +125,9 @@ func (e *exporter) actors() []func(context.Context) error {
 	if e.pods != nil {
 		loops = append(loops, e.pods.Run)
 	}
+	if e.jobs != nil {
+		loops = append(loops, e.jobs.Run)
+	}
 	if e.looker != nil {
 		loops = append(loops, e.looker.Run)
 	}
@@ -137,6 +148,9 @@ func (e *exporter) poll(ctx context.Context) {
 	}
 	for _, n := range e.engines {
 		_ = n.Poll(ctx)
+	}
+	if e.jobs != nil {
+		e.jobs.Poll()
 	}
 	if e.looker != nil {
 		e.looker.Look(ctx)
@@ -173,14 +187,14 @@ func (b both) Gather() ([]*dto.MetricFamily, error) {
 }
 
 // features says what works here, and how to unlock what does not.
-func features(c *config, e *exporter, noProcesses error) []gpu.Feature {
+func features(c *config, e *exporter, noProcesses, noNumbers error) []gpu.Feature {
 	feature := func(name string, locked bool, hint string) gpu.Feature {
 		if locked {
 			return gpu.Feature{Name: name, State: gpu.FeatureLocked, Hint: hint}
 		}
 		return gpu.Feature{Name: name, State: gpu.FeatureOn}
 	}
-	out := []gpu.Feature{feature("ownership", !c.kubelet, "Which pod holds which card: run with --kubelet, and mount the directory of the kubelet's PodResources socket.")}
+	out := []gpu.Feature{feature("ownership", !c.kubelet && e.jobs == nil, "Which pod holds which card: run with --kubelet, and mount the directory of the kubelet's PodResources socket. Which Slurm job: --slurm.job-mapping-dir.")}
 	hint := "Who uses a shared card: run in the host's PID namespace (hostPID: true)."
 	if noProcesses != nil {
 		hint += " Now: " + noProcesses.Error() + "."
@@ -210,6 +224,16 @@ func features(c *config, e *exporter, noProcesses error) []gpu.Feature {
 		}
 	}
 	out = append(out, feature("container_visible", blind, hint))
+	if !c.kubelet || e.jobs != nil || c.jobNumbers {
+		hint = "The numbers of Slurm jobs whose cgroups carry a SLUID: --slurm.job-numbers, hostPID: true and the capability SYS_PTRACE."
+		if c.jobNumbers {
+			noNumbers = cmp.Or(noProcesses, noNumbers)
+			if noNumbers != nil {
+				hint += " Now: " + noNumbers.Error() + "."
+			}
+		}
+		out = append(out, feature("slurm_job_numbers", !c.jobNumbers || noNumbers != nil, hint))
+	}
 	kernel := "XIDs that NVML does not tell: --path.kmsg, and a privileged container, for the device cgroup refuses /dev/kmsg to others."
 	if e.kmsg != nil {
 		if s := e.kmsg.Source(); s.Message != "" {
@@ -251,14 +275,21 @@ func (s session) Scan() ([]sampler.Card, error) {
 	return cards, err
 }
 
-// holders adds to what pods hold what is known of the pods themselves.
+// holders adds to what pods hold what jobs hold, and what is known of the pods themselves.
 type holders struct {
-	pods   *podmap.Map
-	labels []string // to show
+	pods   *podmap.Map  // nil without a kubelet
+	jobs   *podmap.Jobs // nil without a job mapping
+	labels []string     // to show
 }
 
 func (h holders) Holdings(inv *gpu.Inventory) gpu.Holdings {
+	if h.pods == nil {
+		return h.jobs.Holdings(inv)
+	}
 	out := h.pods.Holdings(inv)
+	if h.jobs != nil {
+		out = h.jobs.Beside(out, inv)
+	}
 	known := h.pods.Pods()
 	if len(known) == 0 {
 		return out
