@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/common/version"
 
 	"github.com/gpu-exporter/gpu-exporter/collector"
+	"github.com/gpu-exporter/gpu-exporter/internal/account"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/engine"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -326,13 +327,15 @@ func (b bus) Expected() ([]sampler.Expected, error) {
 
 type users struct{ finder *proc.Finder }
 
-func (u users) Find(pid int) (gpu.Container, gpu.UnattributedReason) {
-	switch c, belongs := u.finder.Find(pid); belongs {
+func (u users) Find(pid int) account.User {
+	c, belongs := u.finder.Find(pid)
+	who := account.User{Container: c, MPS: u.finder.NamedMPS(pid)}
+	switch belongs {
 	case proc.Owned:
-		return c, ""
 	case proc.Host:
-		return gpu.Container{}, gpu.UnattributedHost
+		who.Reason = gpu.UnattributedHost
 	default:
-		return gpu.Container{}, gpu.UnattributedUnresolved
+		who.Reason = gpu.UnattributedUnresolved
 	}
+	return who
 }

@@ -153,6 +153,8 @@ const (
 	UnattributedUnmeasured UnattributedReason = "unmeasured"
 	UnattributedDriver     UnattributedReason = "driver"
 	UnattributedIdle       UnattributedReason = "idle"
+	// UnattributedMPS is the work of MPS clients whose parts nobody can tell.
+	UnattributedMPS UnattributedReason = "mps"
 )
 
 // Unattributed is what closes the sum of one card for one reason.

@@ -73,6 +73,7 @@ type Finder struct {
 // entry remembers a process: a PID that starts at another time is another process.
 type entry struct {
 	start     string
+	mps       bool
 	place     Place
 	container gpu.Container
 	belongs   Belongs
@@ -117,7 +118,7 @@ func (f *Finder) Find(pid int) (gpu.Container, Belongs) {
 		f.swept = now
 	}
 	dir := filepath.Join(f.o.Procfs, strconv.Itoa(pid))
-	start, ok := startTime(dir)
+	start, command, ok := readStat(dir)
 	if !ok {
 		delete(f.entries, pid)
 		return gpu.Container{}, Unknown
@@ -141,7 +142,7 @@ func (f *Finder) Find(pid int) (gpu.Container, Belongs) {
 	if e.belongs == Unknown || isSLUID(e.place.SlurmJob) || len(f.o.Engines) > 0 && e.place.ContainerID != "" && e.place.PodUID == "" {
 		e.container, e.belongs = f.name(now, e.place)
 	}
-	e.used = now
+	e.used, e.mps = now, command == mpsCommand
 	f.entries[pid] = e
 	return e.container, e.belongs
 }
@@ -250,23 +251,36 @@ func owned(ok bool) Belongs {
 	return Unknown
 }
 
-// startTime returns field 22 of /proc/<pid>/stat, the process's start in clock ticks since boot. The
-// command before it stands in parentheses and may hold anything, parentheses and spaces too.
+// mpsCommand is the name of MPS's control daemon and of its server, as much of it as a kernel keeps.
+const mpsCommand = "nvidia-cuda-mps"
+
+// NamedMPS reports whether a process bore the name of MPS's daemons when Find was last asked for it. Any process
+// may call itself so.
+func (f *Finder) NamedMPS(pid int) bool { return f.entries[pid].mps }
+
+// startTime returns a process's start in clock ticks since boot.
 func startTime(dir string) (string, bool) {
+	start, _, ok := readStat(dir)
+	return start, ok
+}
+
+// readStat returns field 22 of /proc/<pid>/stat, the process's start, and its command, which stands in parentheses
+// and may hold anything, parentheses and spaces too.
+func readStat(dir string) (start, command string, ok bool) {
 	stat, err := readBounded(filepath.Join(dir, "stat"))
 	if err != nil {
-		return "", false
+		return "", "", false
 	}
-	end := strings.LastIndexByte(stat, ')')
-	if end < 0 {
-		return "", false
+	begin, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
+	if begin < 0 || end < begin {
+		return "", "", false
 	}
 	fields := strings.Fields(stat[end+1:])
 	const startField = 22 - 3 // the fields after the command begin with the third
 	if len(fields) <= startField {
-		return "", false
+		return "", "", false
 	}
-	return fields[startField], true
+	return fields[startField], stat[begin+1 : end], true
 }
 
 // readBounded reads a small file of /proc.

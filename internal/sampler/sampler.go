@@ -46,9 +46,9 @@ type Holders interface {
 }
 
 // Users finds whom a process belongs to: a container, or the reason why it belongs to none
-// (gpu.UnattributedHost, Unresolved, Driver). It is called by one goroutine and should be quick.
+// (gpu.UnattributedHost, Unresolved). It is called by one goroutine and should be quick.
 type Users interface {
-	Find(pid int) (gpu.Container, gpu.UnattributedReason)
+	Find(pid int) account.User
 }
 
 // Looker says which cards can be seen in which containers. It must not block.
@@ -328,7 +328,7 @@ func (s *Sampler) findUsers() account.Users {
 		}
 		who, known := s.users[pid]
 		if !known || again {
-			who.Container, who.Reason = s.o.Users.Find(pid)
+			who = s.o.Users.Find(pid)
 		}
 		users[pid] = who
 	}

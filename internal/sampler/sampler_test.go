@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/account"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
@@ -660,12 +661,12 @@ type fakeUsers struct {
 	asked map[int]int
 }
 
-func (f *fakeUsers) Find(pid int) (gpu.Container, gpu.UnattributedReason) {
+func (f *fakeUsers) Find(pid int) account.User {
 	f.asked[pid]++
 	if name, ok := f.names[pid]; ok {
-		return gpu.Container{Namespace: "t", Pod: name, Name: "c"}, ""
+		return account.User{Container: gpu.Container{Namespace: "t", Pod: name, Name: "c"}}
 	}
-	return gpu.Container{}, gpu.UnattributedHost
+	return account.User{Reason: gpu.UnattributedHost}
 }
 
 func TestUsers(t *testing.T) {
