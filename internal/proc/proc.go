@@ -126,15 +126,19 @@ func (f *Finder) Find(pid int) (gpu.Container, Belongs) {
 	e, known := f.entries[pid]
 	if !known || e.start != start {
 		text, err := readBounded(filepath.Join(dir, "cgroup"))
-		// The start time again: the PID may have gone to another process between the two reads.
+		place, told := ParseCgroup(text), ""
+		if f.o.JobNumbers && isSLUID(place.SlurmJob) {
+			told = f.askNumber(dir)
+		}
+		// The start time again: the PID may have gone to another process between the reads.
 		again, ok := startTime(dir)
 		if err != nil || !ok || again != start {
 			delete(f.entries, pid)
 			return gpu.Container{}, Unknown
 		}
-		e = entry{start: start, place: ParseCgroup(text)}
-		if f.o.JobNumbers && isSLUID(e.place.SlurmJob) {
-			f.claim(dir, e.place.SlurmJob)
+		e = entry{start: start, place: place}
+		if told != "" {
+			f.claim(place.SlurmJob, told)
 		}
 	}
 	// What an engine tells may change: a container gets its name late, or another. What a SLUID stands for may be

@@ -13,7 +13,7 @@ const jobVariable = "SLURM_JOB_ID"
 
 // sluidClaim is what the processes below one SLUID say of their job's number.
 type sluidClaim struct {
-	job string // empty: nobody told
+	job string
 	// torn is set when two processes told different numbers: an environment is the user's to change, and then
 	// nobody is believed.
 	torn bool
@@ -23,8 +23,8 @@ type sluidClaim struct {
 // isSLUID tells a SLUID from the number of a job.
 func isSLUID(job string) bool { return slurmSLUID.MatchString(job) }
 
-// claim notes what a process that was just met says of its job's number.
-func (f *Finder) claim(dir, sluid string) {
+// askNumber returns what a process was told of its job's number, empty where it is none.
+func (f *Finder) askNumber(dir string) string {
 	job, _, err := variable(filepath.Join(dir, "environ"), jobVariable)
 	switch {
 	case err == nil:
@@ -32,21 +32,21 @@ func (f *Finder) claim(dir, sluid string) {
 	case errors.Is(err, fs.ErrPermission):
 		f.closed = err
 	}
+	if n, err := strconv.ParseUint(job, 10, 32); err != nil || n == 0 || strconv.FormatUint(n, 10) != job {
+		return ""
+	}
+	return job
+}
+
+// claim notes what a process that was just met says of its job's number.
+func (f *Finder) claim(sluid, job string) {
 	c := f.sluids[sluid]
 	if c == nil {
-		c = &sluidClaim{}
+		c = &sluidClaim{job: job}
 		f.sluids[sluid] = c
 	}
 	c.used = f.o.Clock()
-	if n, err := strconv.ParseUint(job, 10, 32); err != nil || n == 0 || strconv.FormatUint(n, 10) != job {
-		return
-	}
-	switch {
-	case c.job == "":
-		c.job = job
-	case c.job != job:
-		c.torn = true
-	}
+	c.torn = c.torn || c.job != job
 }
 
 // jobOf returns by what a Slurm job goes: its number, and where that cannot be told its SLUID. A number that two
@@ -57,7 +57,7 @@ func (f *Finder) jobOf(job string) string {
 		return job
 	}
 	c.used = f.o.Clock()
-	if c.torn || c.job == "" {
+	if c.torn {
 		return job
 	}
 	for other, d := range f.sluids {

@@ -190,7 +190,7 @@ func (l *Looker) walk(ctx context.Context) (sights []sight, refused int, err err
 	first := map[gpu.Container]process{}
 	for _, pid := range pids {
 		if ctx.Err() != nil {
-			return nil, 0, nil
+			return nil, 0, ctx.Err()
 		}
 		container, belongs := l.finder.Find(pid)
 		e := l.finder.entries[pid]
@@ -214,7 +214,7 @@ func (l *Looker) walk(ctx context.Context) (sights []sight, refused int, err err
 	kernel := isProcfs(l.o.Finder.Procfs)
 	for container, p := range first {
 		if ctx.Err() != nil {
-			return nil, 0, nil
+			return nil, 0, ctx.Err()
 		}
 		dir := filepath.Join(l.o.Finder.Procfs, strconv.Itoa(p.pid))
 		minors, caps, nodesErr := deviceNodes(dir, kernel)

@@ -223,6 +223,10 @@ func TestLookWantsDevices(t *testing.T) {
 	if minors, _, err := deviceNodes(dir, true); err != nil || !slices.Equal(minors, want) {
 		t.Errorf("%v %v, want %v", minors, err, want)
 	}
+	// The kernel's own link to a root is followed, and the devices of this machine are what they are.
+	if _, _, err := deviceNodes("/proc/self", true); err != nil {
+		t.Error(err)
+	}
 	if !isProcfs("/proc") || isProcfs(dir) {
 		t.Error("a /proc is not told from a folder")
 	}
