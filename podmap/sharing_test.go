@@ -42,6 +42,7 @@ type sharingCase struct {
 	pods              []map[string]any
 	links             map[string]string
 	dra               string
+	jobs              map[string]string   // ids by file of the job mapping
 	want              map[string][]string // by mode
 	labels, annotated map[string]string   // of the last pod
 }
@@ -162,6 +163,11 @@ func readSharing(t testing.TB, path string) *sharing {
 			c.links[fields[0]] = fields[1]
 		case "dra":
 			c.dra += rest + "\n"
+		case "jobs":
+			if c.jobs == nil {
+				c.jobs = map[string]string{}
+			}
+			c.jobs[fields[0]] = strings.Join(fields[1:], "\n") + "\n"
 		case "want":
 			mode, line, _ := strings.Cut(rest, " ")
 			c.want[mode] = append(c.want[mode], shorts.Replace(line))
@@ -243,6 +249,18 @@ func (c *sharingCase) setUp(t testing.TB, mode string, now *clock) (*Map, *kubel
 	return m, k
 }
 
+// mapping lays the case's job mapping out.
+func (c *sharingCase) mapping(t testing.TB, now *clock) *Jobs {
+	t.Helper()
+	folder := t.TempDir()
+	for name, ids := range c.jobs {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(ids), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return NewJobs(JobsOptions{Folder: folder, Clock: now.time})
+}
+
 // podTableOf reads pods as the API server sends them.
 func podTableOf(t testing.TB, w *podWatch, pods []map[string]any) *podTable {
 	t.Helper()
@@ -296,7 +314,7 @@ func sharingLines(h gpu.Holdings) []string {
 	return out
 }
 
-var sharingModes = []string{"socket", "checkpoint", "annotation", "both", "dra"}
+var sharingModes = []string{"socket", "checkpoint", "annotation", "both", "dra", "jobs"}
 
 // wanted is what a mode has to tell.
 func (c *sharingCase) wanted(mode string) []string {
@@ -334,17 +352,22 @@ func TestEverySharingScheme(t *testing.T) {
 					t.Errorf("%s: nothing is wanted of the socket", c.name)
 				}
 				for _, mode := range sharingModes {
-					if mode == "dra" && c.dra == "" {
+					if mode == "dra" && c.dra == "" || mode == "jobs" && c.jobs == nil {
 						continue
 					}
 					inv, now := sharingNode(s.plain), newClock()
 					m, k := c.setUp(t, mode, now)
+					jobs := c.mapping(t, now)
 					check := func(when string) gpu.Holdings {
 						t.Helper()
 						if err := m.Poll(t.Context()); err != nil {
 							t.Fatal(err)
 						}
 						h := m.Holdings(inv)
+						if mode == "jobs" {
+							jobs.Poll()
+							h = jobs.Beside(h, inv)
+						}
 						if got, want := sharingLines(h), c.wanted(mode); !slices.Equal(got, want) {
 							t.Errorf("%s, %s, %s:\n\t%s\nwant\n\t%s", c.name, mode, when, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 						}
@@ -386,6 +409,11 @@ func sound(t testing.TB, inv *gpu.Inventory, c *sharingCase, h gpu.Holdings) {
 	listed := map[string]bool{}
 	for _, line := range c.lists {
 		listed[strings.Fields(line)[0]] = true
+	}
+	for _, ids := range c.jobs {
+		for id := range strings.FieldsSeq(ids) {
+			listed["/slurm/"+id+"/"] = true
+		}
 	}
 	sums := map[gpu.UUID]float64{}
 	for _, x := range h.List {
@@ -457,6 +485,7 @@ Who holds which card under every scheme, by what the exporter may read:
 | checkpoint | the kubelet's device checkpoint, read-only, user 0 | what a plugin really gave a container: the cards of schemes whose ids do not tell them, the UIDs of pods, and by them the names of processes |
 | annotation | list and watch on pods for this node's pods, metadata alone | what a scheduler wrote on a pod: the same cards where no checkpoint is read, and schemes of which the kubelet knows nothing |
 | dra | the DRA driver's checkpoint, read-only, user 0 | MIG devices made on demand, shares of claims, administrators' claims |
+| jobs | the folder in which a prolog of Slurm writes which job has which card (` + "`--slurm.job-mapping-dir`" + `); a kubelet is not needed | the jobs of Slurm |
 
 Where two sources tell a card, what the container was given beats what was written on its pod. Where none does, the ids count
 as unresolved and no card is called free: a card is never guessed. Where schemes promise more of a card than there is, their shares
@@ -465,7 +494,7 @@ are shrunk to fit; the granted amounts stay as they were written.
 A share is the granted memory over the card's for schemes that grant memory, the part of the time for those that grant cores alone,
 and **?** where nothing tells it. Containers that restart keep what they hold. Ordinary init containers are never listed by the kubelet.
 
-In the tables a line is NAMESPACE/POD/CONTAINER RESOURCE CARD [INSTANCE] SHARE, then **shared** where others may hold the same, the granted memory
+In the tables a line is NAMESPACE/POD/CONTAINER (of a job /slurm/ID/) RESOURCE CARD [INSTANCE] SHARE, then **shared** where others may hold the same, the granted memory
 and part of time where they are recorded, and where it was read. Cards are called A to D, MIG devices D3 and D7.
 `)
 	for _, s := range all {

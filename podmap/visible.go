@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
 // volumeDevices is where the container runtime looks for device names that are given as mounts.
@@ -74,6 +76,36 @@ func readCDI(kind, device string) (ref, bool) {
 	}
 	device = strings.TrimPrefix(strings.TrimPrefix(device, "gpu"), "mig")
 	return readIndex(device)
+}
+
+// Visible returns the cards of a list in the words of NVIDIA_VISIBLE_DEVICES, in the order of the inventory. A name
+// that nobody knows here shows nothing, and neither do none and void; all shows every card, and a MIG device its
+// card. It does not say that the runtime followed the list. Inv may be nil.
+func Visible(inv *gpu.Inventory, list string) []gpu.UUID {
+	if inv == nil || len(list) > longestValue {
+		return nil
+	}
+	named := map[gpu.UUID]bool{}
+	for name := range strings.SplitSeq(list, ",") {
+		r, ok := readVisibleName(strings.TrimSpace(name))
+		if !ok {
+			continue
+		}
+		if r.by == bySole {
+			r.by = byAll
+		}
+		targets, _ := locate(inv, r)
+		for _, t := range targets {
+			named[t.card] = true
+		}
+	}
+	var out []gpu.UUID
+	for i := range inv.Cards {
+		if named[inv.Cards[i].UUID] {
+			out = append(out, inv.Cards[i].UUID)
+		}
+	}
+	return out
 }
 
 // isCardName tells whether a CDI name is one of a card at all: others stand beside it, like nvidia.com/gds=all.

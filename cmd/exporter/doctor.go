@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/proc"
+	"github.com/gpu-exporter/gpu-exporter/podmap"
 )
 
 // doctorCommand is the first argument that asks for an examination of this node instead of an exporter.
@@ -55,13 +57,15 @@ type diagnosis struct {
 
 // patient is one card, as a person wants to see it.
 type patient struct {
-	Card     string   `json:"card"`
-	Index    int      `json:"index"`
-	Model    string   `json:"model,omitempty"`
-	State    string   `json:"state"`
-	Why      string   `json:"why,omitempty"`
-	Holders  []string `json:"holders"`
-	Users    []string `json:"users"`
+	Card    string   `json:"card"`
+	Index   int      `json:"index"`
+	Model   string   `json:"model,omitempty"`
+	State   string   `json:"state"`
+	Why     string   `json:"why,omitempty"`
+	Holders []string `json:"holders"`
+	Users   []string `json:"users"`
+	// Visible are the containers in which the card can be seen, where somebody looks.
+	Visible  []string `json:"visible,omitempty"`
 	Mismatch []string `json:"mismatch,omitempty"`
 	// HoldersKnown is false where nobody can tell who holds the card: an empty list then says nothing.
 	HoldersKnown bool `json:"holders_known"`
@@ -135,12 +139,7 @@ const examinationRounds = 4
 
 func examine(ctx context.Context, c *config, e *exporter) diagnosis {
 	for i := range examinationRounds {
-		if e.pods != nil {
-			_ = e.pods.Poll(ctx) // what goes wrong stands in the source's health
-		}
-		for _, n := range e.engines {
-			_ = n.Poll(ctx)
-		}
+		e.poll(ctx)
 		e.sampler.Step(time.Now())
 		if i < examinationRounds-1 {
 			select {
@@ -189,14 +188,22 @@ func (d *diagnosis) checkSources(c *config, v *gpu.View) {
 		case s.Name == gpu.SourcePodResources:
 			d.add("source "+s.Name, severityWarning, "volumes: [{name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources}}], mounted read-only at the same path, as uid 0; without a kubelet run with --no-kubelet",
 				"%s", cmp.Or(s.Message, "does not answer"))
+		case s.Name == podmap.SourceJobs:
+			d.add("source "+s.Name, severityWarning, "volumes: [{name: job-mapping, hostPath: {path: "+c.jobFolder+"}}], mounted read-only at the same path", "%s", cmp.Or(s.Message, "cannot be read"))
+		case s.Name == proc.SourceVisible:
+			d.add("source "+s.Name, severityWarning, visibleRights, "%s", cmp.Or(s.Message, "cannot be read"))
 		case s.Name == gpu.SourceKmsg:
 			d.add("source "+s.Name, severityInfo, "securityContext: {privileged: true} and /dev/kmsg mounted; or --path.kmsg= to leave it", "%s", cmp.Or(s.Message, "cannot be read"))
 		default:
 			d.add("source "+s.Name, severityWarning, "", "%s", cmp.Or(s.Message, "does not answer"))
 		}
 	}
-	if !c.kubelet {
-		d.add("kubelet", severityInfo, "--kubelet", "not asked, by --no-kubelet: nobody knows who holds a card")
+	switch {
+	case c.kubelet:
+	case c.jobFolder != "":
+		d.add("kubelet", severityInfo, "--kubelet", "not asked, by --no-kubelet: the jobs of Slurm hold the cards")
+	default:
+		d.add("kubelet", severityInfo, "--kubelet, or --slurm.job-mapping-dir=PATH where Slurm gives the cards out", "not asked, by --no-kubelet: nobody knows who holds a card")
 	}
 }
 
@@ -231,9 +238,6 @@ func indexOf(c *gpu.Card) string {
 }
 
 func (d *diagnosis) checkOwnership(e *exporter, v *gpu.View) {
-	if e.pods == nil {
-		return
-	}
 	resources := map[string]int{}
 	for _, h := range v.Holdings {
 		resources[h.Resource]++
@@ -241,7 +245,11 @@ func (d *diagnosis) checkOwnership(e *exporter, v *gpu.View) {
 	for _, r := range slices.Sorted(maps.Keys(resources)) {
 		d.add("resource "+r, severityOK, "", "%d holdings, their cards known", resources[r])
 	}
-	for _, u := range e.pods.Unrecognised() {
+	var strange []podmap.Unrecognised
+	if e.pods != nil {
+		strange = e.pods.Unrecognised()
+	}
+	for _, u := range strange {
 		fix := "--kubelet.honest-resource=" + u.Resource + ", if its ids name the true card"
 		what := "ids of a shape that nobody knows"
 		if u.Scheme != "" {
@@ -254,8 +262,17 @@ func (d *diagnosis) checkOwnership(e *exporter, v *gpu.View) {
 	}
 }
 
+// visibleRights are what it takes to look into containers. Without AppArmor its line changes nothing.
+const visibleRights = "hostPID: true; securityContext: {capabilities: {drop: [ALL], add: [SYS_PTRACE]}, appArmorProfile: {type: Unconfined}}"
+
 func (d *diagnosis) checkFeatures(c *config, v *gpu.View) {
+	visible := visibleRights
+	if !c.visible {
+		visible = "--containers.visible; " + visible
+	}
 	fixes := map[string]string{
+		"container_visible": visible,
+		"slurm_job_numbers": "--slurm.job-numbers; " + visibleRights,
 		"processes":         "hostPID: true",
 		"container_names":   "--docker.socket=/var/run/docker.sock, and the socket mounted",
 		"device_checkpoint": "--kubelet.checkpoint=/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, its folder mounted read-only",
@@ -314,6 +331,11 @@ func newPatient(v *gpu.View, c *gpu.Card) patient {
 			p.Users = append(p.Users, fmt.Sprintf("%s (%d processes, measured by %s)", containerName(u.Container), n, cmp.Or(u.Attribution, "nothing")))
 		}
 	}
+	for _, s := range v.Visible {
+		if s.Card == c.UUID {
+			p.Visible = append(p.Visible, containerName(s.Container))
+		}
+	}
 	return p
 }
 
@@ -361,6 +383,9 @@ func (d diagnosis) write(w io.Writer) error {
 		}
 		if len(p.Users) > 0 {
 			fmt.Fprintf(&b, "  used by  %s\n", strings.Join(p.Users, "\n           "))
+		}
+		if len(p.Visible) > 0 {
+			fmt.Fprintf(&b, "  seen in  %s\n", strings.Join(p.Visible, "\n           "))
 		}
 		for _, m := range p.Mismatch {
 			fmt.Fprintf(&b, "  mismatch %s\n", m)

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/common/version"
 
 	"github.com/gpu-exporter/gpu-exporter/collector"
+	"github.com/gpu-exporter/gpu-exporter/internal/account"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/engine"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -28,8 +29,10 @@ import (
 // exporter is the program put together; nothing of it runs until its actors do.
 type exporter struct {
 	sampler *sampler.Sampler
-	pods    *podmap.Map // nil without a kubelet
-	kmsg    *nvml.Kmsg  // nil without a kernel log
+	pods    *podmap.Map  // nil without a kubelet
+	jobs    *podmap.Jobs // nil without a job mapping of Slurm
+	looker  *proc.Looker // nil unless asked for
+	kmsg    *nvml.Kmsg   // nil without a kernel log
 	metrics *collector.Collector
 	engines []*engine.Engine // the container engines that were named
 	own     *prometheus.Registry
@@ -54,9 +57,14 @@ func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter,
 			po.API = &podmap.APIOptions{Node: c.node, Server: c.apiServer, TokenFile: c.tokenFile, CAFile: c.caFile}
 		}
 		e.pods = podmap.New(po)
-		o.Holders = holders{e.pods, c.podLabels}
 	}
-	where := proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet, Clock: clock}
+	if c.jobFolder != "" {
+		e.jobs = podmap.NewJobs(podmap.JobsOptions{Folder: c.jobFolder, Interval: c.kubeletLane, MaxAge: c.kubeletMaxAge, Logger: c.logger, Clock: clock})
+	}
+	if e.pods != nil || e.jobs != nil {
+		o.Holders = holders{e.pods, e.jobs, c.podLabels}
+	}
+	where := proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet, Slurm: e.jobs != nil, Clock: clock}
 	if e.pods != nil {
 		where.Pods = e.pods
 	}
@@ -67,10 +75,16 @@ func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter,
 			where.Engines = append(where.Engines, e.engines[len(e.engines)-1])
 		}
 	}
-	finder := proc.New(where)
+	asking := where
+	asking.JobNumbers = c.jobNumbers
+	finder := proc.New(asking)
 	noProcesses := finder.HostPID()
 	if noProcesses == nil {
 		o.Users = users{finder}
+	}
+	if c.visible && noProcesses == nil {
+		e.looker = proc.NewLooker(proc.LookerOptions{Finder: where, Interval: c.slow, Named: podmap.Visible, Logger: c.logger})
+		o.Looker = e.looker
 	}
 	if c.kmsg != "" {
 		e.kmsg = nvml.NewKmsg(nvml.KmsgOptions{Path: c.kmsg, Logger: c.logger, Clock: clock})
@@ -83,9 +97,12 @@ func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter,
 		for _, n := range e.engines {
 			out = append(out, n.Source())
 		}
+		if e.looker != nil {
+			out = append(out, e.looker.Source())
+		}
 		return out
 	}
-	o.Features = func() []gpu.Feature { return features(c, e, noProcesses) }
+	o.Features = func() []gpu.Feature { return features(c, e, noProcesses, finder.JobNumbers()) }
 	e.sampler = sampler.New(o)
 
 	var err error
@@ -109,6 +126,12 @@ func (e *exporter) actors() []func(context.Context) error {
 	if e.pods != nil {
 		loops = append(loops, e.pods.Run)
 	}
+	if e.jobs != nil {
+		loops = append(loops, e.jobs.Run)
+	}
+	if e.looker != nil {
+		loops = append(loops, e.looker.Run)
+	}
 	if e.kmsg != nil {
 		loops = append(loops, func(ctx context.Context) error { return e.kmsg.Run(ctx, e.sampler.Event) })
 	}
@@ -116,6 +139,23 @@ func (e *exporter) actors() []func(context.Context) error {
 		loops = append(loops, n.Run)
 	}
 	return loops
+}
+
+// poll asks every source once that has a loop of its own, for those who step time by hand. What goes wrong stands
+// in the health of the source.
+func (e *exporter) poll(ctx context.Context) {
+	if e.pods != nil {
+		_ = e.pods.Poll(ctx)
+	}
+	for _, n := range e.engines {
+		_ = n.Poll(ctx)
+	}
+	if e.jobs != nil {
+		e.jobs.Poll()
+	}
+	if e.looker != nil {
+		e.looker.Look(ctx)
+	}
 }
 
 // server returns the web server; it does not listen yet.
@@ -148,14 +188,14 @@ func (b both) Gather() ([]*dto.MetricFamily, error) {
 }
 
 // features says what works here, and how to unlock what does not.
-func features(c *config, e *exporter, noProcesses error) []gpu.Feature {
+func features(c *config, e *exporter, noProcesses, noNumbers error) []gpu.Feature {
 	feature := func(name string, locked bool, hint string) gpu.Feature {
 		if locked {
 			return gpu.Feature{Name: name, State: gpu.FeatureLocked, Hint: hint}
 		}
 		return gpu.Feature{Name: name, State: gpu.FeatureOn}
 	}
-	out := []gpu.Feature{feature("ownership", !c.kubelet, "Which pod holds which card: run with --kubelet, and mount the directory of the kubelet's PodResources socket.")}
+	out := []gpu.Feature{feature("ownership", !c.kubelet && e.jobs == nil, "Which pod holds which card: run with --kubelet, and mount the directory of the kubelet's PodResources socket. Which Slurm job: --slurm.job-mapping-dir.")}
 	hint := "Who uses a shared card: run in the host's PID namespace (hostPID: true)."
 	if noProcesses != nil {
 		hint += " Now: " + noProcesses.Error() + "."
@@ -172,6 +212,28 @@ func features(c *config, e *exporter, noProcesses error) []gpu.Feature {
 	}
 	if !c.kubelet || len(e.engines) > 0 {
 		out = append(out, feature("container_names", len(e.engines) == 0, "Names of containers outside pods, docker/NAME and not docker/ID: --docker.socket or --podman.socket, and the socket mounted; it makes whoever may write to it root on the node."))
+	}
+	hint = "Which cards can be seen in each container: --containers.visible, hostPID: true and the capability SYS_PTRACE."
+	blind := !c.visible
+	switch {
+	case blind:
+	case e.looker == nil:
+		blind, hint = true, hint+" Now: "+noProcesses.Error()+"."
+	default:
+		if s := e.looker.Source(); !s.Up {
+			blind, hint = true, hint+" Now: "+s.Message+"."
+		}
+	}
+	out = append(out, feature("container_visible", blind, hint))
+	if !c.kubelet || e.jobs != nil || c.jobNumbers {
+		hint = "The numbers of Slurm jobs whose cgroups carry a SLUID: --slurm.job-numbers, hostPID: true and the capability SYS_PTRACE."
+		if c.jobNumbers {
+			noNumbers = cmp.Or(noProcesses, noNumbers)
+			if noNumbers != nil {
+				hint += " Now: " + noNumbers.Error() + "."
+			}
+		}
+		out = append(out, feature("slurm_job_numbers", !c.jobNumbers || noNumbers != nil, hint))
 	}
 	kernel := "XIDs that NVML does not tell: --path.kmsg, and a privileged container, for the device cgroup refuses /dev/kmsg to others."
 	if e.kmsg != nil {
@@ -214,14 +276,21 @@ func (s session) Scan() ([]sampler.Card, error) {
 	return cards, err
 }
 
-// holders adds to what pods hold what is known of the pods themselves.
+// holders adds to what pods hold what jobs hold, and what is known of the pods themselves.
 type holders struct {
-	pods   *podmap.Map
-	labels []string // to show
+	pods   *podmap.Map  // nil without a kubelet
+	jobs   *podmap.Jobs // nil without a job mapping
+	labels []string     // to show
 }
 
 func (h holders) Holdings(inv *gpu.Inventory) gpu.Holdings {
+	if h.pods == nil {
+		return h.jobs.Holdings(inv)
+	}
 	out := h.pods.Holdings(inv)
+	if h.jobs != nil {
+		out = h.jobs.Beside(out, inv)
+	}
 	known := h.pods.Pods()
 	if len(known) == 0 {
 		return out
@@ -258,13 +327,15 @@ func (b bus) Expected() ([]sampler.Expected, error) {
 
 type users struct{ finder *proc.Finder }
 
-func (u users) Find(pid int) (gpu.Container, gpu.UnattributedReason) {
-	switch c, belongs := u.finder.Find(pid); belongs {
+func (u users) Find(pid int) account.User {
+	c, belongs := u.finder.Find(pid)
+	who := account.User{Container: c, MPS: u.finder.NamedMPS(pid)}
+	switch belongs {
 	case proc.Owned:
-		return c, ""
 	case proc.Host:
-		return gpu.Container{}, gpu.UnattributedHost
+		who.Reason = gpu.UnattributedHost
 	default:
-		return gpu.Container{}, gpu.UnattributedUnresolved
+		who.Reason = gpu.UnattributedUnresolved
 	}
+	return who
 }

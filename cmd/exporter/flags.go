@@ -32,6 +32,11 @@ type config struct {
 
 	podLogs, containerLogs string
 
+	visible bool
+
+	jobFolder  string
+	jobNumbers bool
+
 	kubelet       bool
 	kubeletSocket string
 	kubeletMaxAge time.Duration
@@ -86,6 +91,14 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		Default("/var/log/pods").StringVar(&c.podLogs)
 	app.Flag("path.container-logs", "Where the host's /var/log/containers is mounted; only names are read.").
 		Default("/var/log/containers").StringVar(&c.containerLogs)
+
+	app.Flag("containers.visible", "Look into every container for the cards that can be seen there, once per slow lane. Takes the host's PID namespace and the capability SYS_PTRACE; "+
+		"of the processes' environments NVIDIA_VISIBLE_DEVICES alone is read.").BoolVar(&c.visible)
+
+	app.Flag("slurm.job-mapping-dir", "A folder in which a prolog of Slurm writes which job has which card: a file per card, named by its NVML index (0) or by index and GPU instance id (0.3), "+
+		"its lines the ids of jobs. With or without a kubelet. Empty: not read.").StringVar(&c.jobFolder)
+	app.Flag("slurm.job-numbers", "Read SLURM_JOB_ID, and nothing else, from the environment of processes whose cgroup names their job by its SLUID alone (Slurm 26.05 and newer); "+
+		"else such jobs go by their SLUID. Takes the host's PID namespace and the capability SYS_PTRACE.").BoolVar(&c.jobNumbers)
 
 	app.Flag("kubelet", "Ask the kubelet which pod holds which card.").Default("true").BoolVar(&c.kubelet)
 	app.Flag("kubelet.socket", "The kubelet's PodResources socket; mount its directory, the kubelet makes the socket anew.").

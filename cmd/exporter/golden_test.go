@@ -174,6 +174,7 @@ var notInDemo = map[string]string{
 	"gpu_container_compute_granted_ratio":        "time slicing and MIG grant no compute of their own",
 	"gpu_container_held_since_timestamp_seconds": "all pods began before the exporter",
 	"gpu_container_unresolved_devices":           "all schemes of the demo are honest",
+	"gpu_container_visible":                      "nobody looks into containers unless asked to",
 	"gpu_container_mismatch":                     "every container uses what it holds",
 	"gpu_exporter_call_errors_total":             "no call fails",
 	"gpu_exporter_rejected_values_total":         "no value is implausible",

@@ -195,9 +195,7 @@ func (s *stage) step() {
 	now := s.control.Time()
 	if now.Sub(s.asked) >= 10*time.Second {
 		s.asked = now
-		if err := s.e.pods.Poll(s.t.Context()); err != nil {
-			s.t.Logf("kubelet: %v", err)
-		}
+		s.e.poll(s.t.Context())
 	}
 	s.e.sampler.Step(now)
 }

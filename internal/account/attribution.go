@@ -42,6 +42,10 @@ type credit struct {
 func (l *Ledger) settleModes(c *card, users Users) {
 	c.visible = users != nil && c.medium != nil && c.medium.Processes.Present()
 	c.everVisible = c.everVisible || c.visible
+	c.servers = c.servers[:0]
+	if c.visible {
+		l.findServers(c, users)
+	}
 	for _, p := range c.parts {
 		for _, h := range p.holders {
 			h.row.attribution = ""
@@ -79,8 +83,12 @@ func (l *Ledger) modeOf(c *card, p *part, users Users) mode {
 		return modeBlind
 	}
 	owners := l.owners(c, p, users)
-	if sole != nil && !l.intruder(c, sole.key.container, users) && (len(owners) == 0 || len(owners) == 1 && owners[0] == (User{Container: sole.key.container})) {
+	served, doubtful := c.serves(p)
+	if sole != nil && !doubtful && !l.intruder(c, sole.key.container, users) && (len(owners) == 0 || len(owners) == 1 && owners[0] == (User{Container: sole.key.container})) {
 		return modeSole
+	}
+	if served && collapses(c.id) || doubtful && c.mig {
+		return modeBlind
 	}
 	// Without a measure of each process, work has an owner only where there is but one.
 	if len(owners) <= 1 || !c.mig && c.weighable {
@@ -112,7 +120,10 @@ func (l *Ledger) attribute(c *card, p *part, users Users) {
 
 // blindReason says why the work of a part has no owner.
 func (l *Ledger) blindReason(c *card, p *part) gpu.UnattributedReason {
+	served, doubtful := c.serves(p)
 	switch {
+	case served && collapses(c.id) || doubtful:
+		return gpu.UnattributedMPS
 	case c.visible:
 		return gpu.UnattributedUnmeasured
 	case len(p.holders) == 0 && l.holdings.Configured && !p.freeKnown:

@@ -95,6 +95,8 @@ type card struct {
 	weightsAge             int // readings since somebody weighed anything
 	weighed                []weighed
 	ownersSeen             []User
+	servers                []server // of MPS, on the last list
+	everServed             bool
 	visible, everVisible   bool
 	unattributed           map[gpu.UnattributedReason]*unattributed
 	credits                []credit // who worked in this round

@@ -81,7 +81,7 @@ func (l *Ledger) named(u gpu.UUID, who gpu.Container) gpu.Container {
 
 // who is the user of a process, as a card's account knows him.
 func (l *Ledger) who(c *card, users Users, pid int) User {
-	u := users.of(pid)
+	u := c.user(users, pid)
 	if u.Reason == "" {
 		u.Container = l.named(c.id.UUID, u.Container)
 	}

@@ -311,6 +311,9 @@ func (c *card) publishUnattributed() []gpu.Unattributed {
 	if c.everVisible {
 		expected = append(expected, gpu.UnattributedHost, gpu.UnattributedUnresolved, gpu.UnattributedUnmeasured)
 	}
+	if c.everServed {
+		expected = append(expected, gpu.UnattributedMPS)
+	}
 	for _, reason := range expected {
 		u := c.why(reason)
 		u.hasBusy, u.hasEnergy = true, true

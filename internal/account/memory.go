@@ -84,23 +84,27 @@ func (c *card) memoryOf(p *part) gpu.Opt[gpu.Memory] {
 // rememberProcesses counts the listed processes and books their memory, except on parts that one container
 // has for itself. It returns what was booked; blurred is set when some process did not tell its memory.
 func (l *Ledger) rememberProcesses(c *card, users Users) (given gpu.Bytes, blurred bool) {
+	// Where a server stands for its clients, what is listed of a container is not all of it.
+	collapsed := len(c.servers) > 0 && collapses(c.id)
 	for _, p := range c.parts {
 		for _, h := range p.holders {
-			h.row.hasMemory, h.row.counted = true, true // nothing is a measured nothing
+			if !collapsed {
+				h.row.hasMemory, h.row.counted = true, true // nothing is a measured nothing
+			}
 		}
 	}
 	list := c.list()
 	for i := range list {
 		proc := &list[i]
 		used, told := proc.Memory.Get()
-		t := l.target(c, users.of(proc.PID))
+		t := l.target(c, c.user(users, proc.PID))
 		if t.row != nil && !t.row.holds && t.row.leftAt >= c.mediumAt {
 			// The list is older than the end of the holding: what it says of the container is over.
 			t = target{reason: gpu.UnattributedUnresolved}
 		}
 		if t.row != nil {
 			l.found(t.row)
-			t.row.counted = true
+			t.row.counted = !collapsed
 			t.row.processes++
 		}
 		if p := c.partWith(proc); p != nil && p.mode == modeSole && p.memory.Present() {
@@ -108,6 +112,9 @@ func (l *Ledger) rememberProcesses(c *card, users Users) (given gpu.Bytes, blurr
 		}
 		blurred = blurred || !told
 		given += used
+		if t.row != nil && collapsed {
+			t = target{reason: gpu.UnattributedMPS}
+		}
 		if t.row == nil {
 			l.leaveMemory(c, t.reason, used)
 			continue

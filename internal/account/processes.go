@@ -7,6 +7,8 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 type User struct {
 	Container gpu.Container
 	Reason    gpu.UnattributedReason
+	// MPS is true of a process that bears the name of MPS's daemons, whoever it is.
+	MPS bool
 }
 
 // Users says whom the processes of the node belong to. A nil map means that processes cannot be told apart
@@ -49,7 +51,7 @@ func (c *card) on(p *part, proc *gpu.Process) bool {
 	return true
 }
 
-// owners returns the distinct users of a part, the driver's own processes left out.
+// owners returns the distinct users of a part, the driver's own processes and MPS's servers left out.
 func (l *Ledger) owners(c *card, p *part, users Users) []User {
 	c.ownersSeen = c.ownersSeen[:0]
 	list := c.list()
@@ -59,7 +61,7 @@ next:
 			continue
 		}
 		who := l.who(c, users, list[i].PID)
-		if who.Reason == gpu.UnattributedDriver {
+		if who.Reason == gpu.UnattributedDriver || who.Reason == gpu.UnattributedMPS {
 			continue
 		}
 		for _, o := range c.ownersSeen {
@@ -120,10 +122,15 @@ func (l *Ledger) intruder(c *card, own gpu.Container, users Users) bool {
 // split divides the work of a part, and the time that was observed, by what its users weigh.
 func (l *Ledger) split(c *card, p *part, busy, observed, ago float64, users Users) {
 	owners := l.owners(c, p, users)
+	_, doubtful := c.serves(p)
 	switch {
 	case !(busy > 0):
 	case !c.mig && len(c.weights) > 0:
 		l.splitByWeight(c, busy, ago, users)
+	case doubtful:
+		// It may be a server, or somebody who calls himself one: what he does must not become another's.
+		l.give(c, credit{target{reason: gpu.UnattributedMPS}, busy}, ago)
+		return
 	case len(owners) == 0:
 		// Whoever it was, it is nobody whose processes are seen.
 		l.give(c, credit{target{reason: gpu.UnattributedHidden}, busy}, ago)
@@ -154,7 +161,7 @@ next:
 		total += w.weight
 		who := l.who(c, users, w.pid)
 		if who.Reason == gpu.UnattributedDriver {
-			who.Reason = gpu.UnattributedUnmeasured // the MPS server stands for its clients
+			who.Reason = gpu.UnattributedMPS // where the server has samples, it has its clients'
 		}
 		for i := range c.weighed {
 			if c.weighed[i].who == who {

@@ -104,7 +104,7 @@ func TestProcessAttribution(t *testing.T) {
 		{
 			name: "weights of the MPS server stand for nobody", holders: []gpu.Holding{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
 			weights: weights(9, 50), medium: medium(3, 1, 2, 3, 1),
-			unbusy: map[gpu.UnattributedReason]float64{gpu.UnattributedUnmeasured: 5},
+			unbusy: map[gpu.UnattributedReason]float64{gpu.UnattributedMPS: 5},
 		},
 		{
 			name: "the host's and the unnamed", holders: []gpu.Holding{hold("p", "A", 1)}, util: .5,

@@ -22,7 +22,8 @@ func walk(t *testing.T, choose chooser, steps int) {
 	elapsed := 0.0
 	was := snapshotOf(w)
 	w.users = Users{1: {Container: pod("p")}, 2: {Container: pod("q")}, 3: {Container: pod("r")}, 4: {Reason: gpu.UnattributedHost},
-		5: {Reason: gpu.UnattributedDriver}}
+		5: {Reason: gpu.UnattributedDriver}, 6: {Container: pod("s"), MPS: true}, 7: {Reason: gpu.UnattributedHost, MPS: true}}
+	w.cards[1].id.ComputeCapability = "6.0"
 	users := w.users
 	for step := range steps {
 		c := w.cards[choose(len(w.cards))]
@@ -44,7 +45,7 @@ func walk(t *testing.T, choose chooser, steps int) {
 			c.hasWeights = choose(3) > 0
 			c.weights = nil
 			for range choose(4) {
-				c.weights = append(c.weights, gpu.ProcessSample{PID: 1 + choose(7), SM: float64(choose(101))})
+				c.weights = append(c.weights, gpu.ProcessSample{PID: 1 + choose(8), SM: float64(choose(101))})
 			}
 		case 6:
 			m := &gpu.Medium{}
@@ -54,7 +55,10 @@ func walk(t *testing.T, choose chooser, steps int) {
 			if choose(4) > 0 {
 				list := []gpu.Process{}
 				for range choose(4) {
-					p := gpu.Process{PID: 1 + choose(7)}
+					p := gpu.Process{PID: 1 + choose(8)}
+					if choose(3) == 0 {
+						p.Kinds = []gpu.ProcessKind{gpu.ProcessCompute, gpu.ProcessMPS}
+					}
 					if choose(3) > 0 {
 						p.Memory = gpu.Some(gpu.Bytes(choose(20)) << 30)
 					}

@@ -16,7 +16,7 @@ func containers() Group {
 	}
 	return Group{
 		Title: "Containers",
-		Intro: "What each container did with what it holds. For every card, the containers' parts and gpu_unattributed_* add up to the card's own figure; gpu_attribution_closing_error_ratio says by how much they fail to. A container whose work cannot be measured has no series here, never a 0. A container's gauges end with it, its counters stand still for five minutes first.",
+		Intro: "What each container did with what it holds. For every card, the containers' parts and gpu_unattributed_* add up to the card's own figure; gpu_attribution_closing_error_ratio says by how much they fail to. A container whose work cannot be measured has no series here, never a 0. Reasons for what is no container's: host (a process outside pods), hidden (nobody whose process is seen), unresolved (a process or holder that cannot be named), unmeasured (several users and no measure of each), mps (clients of MPS whose parts nobody tells), driver (contexts, and the MPS server's own), idle (held by nobody). A container's gauges end with it, its counters stand still for five minutes first.",
 		Examples: []Example{
 			{"Which pods have held cards for 20 minutes without using them?", `sum by (node, namespace, pod) (gpu_container_allocation_ratio) and on (node, namespace, pod) (time() - max by (node, namespace, pod) (gpu_container_last_busy_timestamp_seconds) > 1200)`},
 			{"How much of what it holds does each namespace use?", `sum by (namespace) (increase(gpu_container_busy_seconds_total[1h])) / sum by (namespace) (increase(gpu_container_held_seconds_total[1h]))`},

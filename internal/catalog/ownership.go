@@ -16,6 +16,7 @@ func ownership() Group {
 			{"How many cards of each node are held?", `sum by (node) (gpu_allocation_ratio)`},
 			{"Which cards are known to be free?", `gpu_allocation_ratio == 0`},
 			{"Who holds each card?", `sum by (node, uuid, namespace, pod) (gpu_container_allocation_ratio)`},
+			{"Which containers could use a card that they do not hold?", `gpu_container_visible unless on (node, uuid, namespace, pod, container) gpu_container_allocation_ratio`},
 		},
 		Rows: []Family{
 			{Name: "gpu_allocation_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeCard, Stability: Stable,
@@ -30,6 +31,14 @@ func ownership() Group {
 							emit(float64(share), v.Node, string(h.Card), indexLabel(h.Index), h.Container.Namespace, h.Container.Pod,
 								h.Container.Name, ResourceLabel(h.Resource), string(h.Instance))
 						}
+					}
+				}},
+			{Name: "gpu_container_visible", Type: Gauge, Scope: ScopeContainer, Stability: Experimental,
+				Help:   "1 for each card that can be seen in the container: an upper bound, for a privileged container shows every card. It says nothing of holding or using.",
+				Source: "device nodes under /proc/PID/root/dev, else NVIDIA_VISIBLE_DEVICES of the container's first process", Offered: "with --containers.visible",
+				Read: func(v *gpu.View, emit Emit) {
+					for _, s := range v.Visible {
+						emit(1, v.Node, string(s.Card), indexLabel(s.Index), s.Namespace, s.Pod, s.Name)
 					}
 				}},
 			{Name: "gpu_container_unresolved_devices", Type: Gauge, Scope: ScopePod, Stability: Stable,

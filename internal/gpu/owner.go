@@ -56,6 +56,15 @@ type Holding struct {
 	GrantedCompute Opt[Ratio]
 }
 
+// VisibleCard says that a card can be seen in a container: its device node is there, or the container's first
+// process was told of it. It says nothing of holding or using, and never too little: a privileged container
+// shows every card.
+type VisibleCard struct {
+	Container
+	Card  UUID
+	Index int
+}
+
 // Unresolved counts the ids that a container holds and whose card cannot be told.
 type Unresolved struct {
 	Container Container

@@ -24,6 +24,9 @@ type View struct {
 	Pods       []PodRef
 	// Accounts says how near the ceiling the series of containers are; absent before the first round.
 	Accounts Opt[Accounts]
+	// Visible are the cards that can be seen in containers, by container, then card: an upper bound. Empty too
+	// where nobody looks.
+	Visible []VisibleCard
 
 	Sources  []Source
 	Lanes    []LaneHealth
@@ -150,6 +153,8 @@ const (
 	UnattributedUnmeasured UnattributedReason = "unmeasured"
 	UnattributedDriver     UnattributedReason = "driver"
 	UnattributedIdle       UnattributedReason = "idle"
+	// UnattributedMPS is the work of MPS clients whose parts nobody can tell.
+	UnattributedMPS UnattributedReason = "mps"
 )
 
 // Unattributed is what closes the sum of one card for one reason.

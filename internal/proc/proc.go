@@ -39,6 +39,11 @@ type Options struct {
 	// Kubernetes says that pods are the only owners here: a process outside any pod then belongs to the host.
 	// Without it containers, jobs, units and users own cards.
 	Kubernetes bool
+	// Slurm says that the jobs of Slurm own cards beside the pods.
+	Slurm bool
+	// JobNumbers says that SLURM_JOB_ID may be read from the environment of processes whose cgroup names their job
+	// by its SLUID alone. It takes CAP_SYS_PTRACE; without, such a job goes by its SLUID.
+	JobNumbers bool
 	// Clock is the time; names are read again at most once in a while.
 	Clock func() time.Time
 }
@@ -60,11 +65,15 @@ type Finder struct {
 	names   *names
 	readAt  time.Time
 	entries map[int]entry
+	swept   time.Time
+	sluids  map[string]*sluidClaim
+	closed  error // why the last environment that was asked for was not told
 }
 
 // entry remembers a process: a PID that starts at another time is another process.
 type entry struct {
 	start     string
+	mps       bool
 	place     Place
 	container gpu.Container
 	belongs   Belongs
@@ -82,7 +91,7 @@ func New(o Options) *Finder {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	return &Finder{o: o, entries: map[int]entry{}}
+	return &Finder{o: o, entries: map[int]entry{}, sluids: map[string]*sluidClaim{}}
 }
 
 // hostPIDNamespace is the inode of the first PID namespace of a kernel (PROC_PID_INIT_INO).
@@ -104,8 +113,12 @@ func (f *Finder) HostPID() error {
 // Find returns what a process belongs to, and whose container it is if Owned. A process that ended is Unknown.
 func (f *Finder) Find(pid int) (gpu.Container, Belongs) {
 	now := f.o.Clock()
+	if now.Sub(f.swept) > forgetAfter {
+		f.Forget()
+		f.swept = now
+	}
 	dir := filepath.Join(f.o.Procfs, strconv.Itoa(pid))
-	start, ok := startTime(dir)
+	start, command, ok := readStat(dir)
 	if !ok {
 		delete(f.entries, pid)
 		return gpu.Container{}, Unknown
@@ -113,19 +126,27 @@ func (f *Finder) Find(pid int) (gpu.Container, Belongs) {
 	e, known := f.entries[pid]
 	if !known || e.start != start {
 		text, err := readBounded(filepath.Join(dir, "cgroup"))
-		// The start time again: the PID may have gone to another process between the two reads.
+		place, told := ParseCgroup(text), ""
+		if f.o.JobNumbers && isSLUID(place.SlurmJob) {
+			told = f.askNumber(dir)
+		}
+		// The start time again: the PID may have gone to another process between the reads.
 		again, ok := startTime(dir)
 		if err != nil || !ok || again != start {
 			delete(f.entries, pid)
 			return gpu.Container{}, Unknown
 		}
-		e = entry{start: start, place: ParseCgroup(text)}
+		e = entry{start: start, place: place}
+		if told != "" {
+			f.claim(place.SlurmJob, told)
+		}
 	}
-	// What an engine tells may change: a container gets its name late, or another.
-	if e.belongs == Unknown || len(f.o.Engines) > 0 && e.place.ContainerID != "" && e.place.PodUID == "" {
+	// What an engine tells may change: a container gets its name late, or another. What a SLUID stands for may be
+	// contradicted later.
+	if e.belongs == Unknown || isSLUID(e.place.SlurmJob) || len(f.o.Engines) > 0 && e.place.ContainerID != "" && e.place.PodUID == "" {
 		e.container, e.belongs = f.name(now, e.place)
 	}
-	e.used = now
+	e.used, e.mps = now, command == mpsCommand
 	f.entries[pid] = e
 	return e.container, e.belongs
 }
@@ -136,6 +157,11 @@ func (f *Finder) Forget() {
 	for pid, e := range f.entries {
 		if now.Sub(e.used) > forgetAfter {
 			delete(f.entries, pid)
+		}
+	}
+	for sluid, c := range f.sluids {
+		if now.Sub(c.used) > forgetAfter {
+			delete(f.sluids, sluid)
 		}
 	}
 }
@@ -150,7 +176,7 @@ func (f *Finder) name(now time.Time, p Place) (gpu.Container, Belongs) {
 		}
 		return c, belongs
 	}
-	if f.o.Kubernetes {
+	if f.o.Kubernetes && !(f.o.Slurm && p.SlurmJob != "" && p.ContainerID == "") {
 		return gpu.Container{}, Host
 	}
 	switch {
@@ -168,7 +194,7 @@ func (f *Finder) name(now time.Time, p Place) (gpu.Container, Belongs) {
 		}
 		return gpu.Container{Pod: runtime + "/" + p.ContainerID[:12]}, Owned
 	case p.SlurmJob != "":
-		return gpu.Container{Pod: "slurm/" + p.SlurmJob}, Owned
+		return gpu.Container{Pod: "slurm/" + f.jobOf(p.SlurmJob)}, Owned
 	case p.Unit != "":
 		return gpu.Container{Pod: "systemd/" + p.Unit}, Owned
 	case p.User != "":
@@ -229,23 +255,36 @@ func owned(ok bool) Belongs {
 	return Unknown
 }
 
-// startTime returns field 22 of /proc/<pid>/stat, the process's start in clock ticks since boot. The
-// command before it stands in parentheses and may hold anything, parentheses and spaces too.
+// mpsCommand is the name of MPS's control daemon and of its server, as much of it as a kernel keeps.
+const mpsCommand = "nvidia-cuda-mps"
+
+// NamedMPS reports whether a process bore the name of MPS's daemons when Find was last asked for it. Any process
+// may call itself so.
+func (f *Finder) NamedMPS(pid int) bool { return f.entries[pid].mps }
+
+// startTime returns a process's start in clock ticks since boot.
 func startTime(dir string) (string, bool) {
+	start, _, ok := readStat(dir)
+	return start, ok
+}
+
+// readStat returns field 22 of /proc/<pid>/stat, the process's start, and its command, which stands in parentheses
+// and may hold anything, parentheses and spaces too.
+func readStat(dir string) (start, command string, ok bool) {
 	stat, err := readBounded(filepath.Join(dir, "stat"))
 	if err != nil {
-		return "", false
+		return "", "", false
 	}
-	end := strings.LastIndexByte(stat, ')')
-	if end < 0 {
-		return "", false
+	begin, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
+	if begin < 0 || end < begin {
+		return "", "", false
 	}
 	fields := strings.Fields(stat[end+1:])
 	const startField = 22 - 3 // the fields after the command begin with the third
 	if len(fields) <= startField {
-		return "", false
+		return "", "", false
 	}
-	return fields[startField], true
+	return fields[startField], stat[begin+1 : end], true
 }
 
 // readBounded reads a small file of /proc.

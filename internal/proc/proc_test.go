@@ -329,3 +329,21 @@ func TestNamesOfEnginesBesideKubernetes(t *testing.T) {
 	expect(t, f, 11, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, Owned)
 	expect(t, f, 12, gpu.Container{}, Unknown)
 }
+
+func TestNamedMPS(t *testing.T) {
+	n := newNode(t)
+	f := n.finder(true)
+	for command, want := range map[string]bool{"nvidia-cuda-mps": true, "nvidia-cuda-mps-server": false, "python": false, "x) (nvidia-cuda-mps": false, "": false, "nvidia-cuda-mps)": false} {
+		n.write("proc/10/stat", "10 ("+command+") S 1 1 1 0 -1 4194304 100 0 0 0 1 2 3 4 20 0 1 0 555 1000 10\n")
+		n.write("proc/10/cgroup", "0::/system.slice/x.service\n")
+		expect(t, f, 10, gpu.Container{}, Host)
+		if f.NamedMPS(10) != want {
+			t.Errorf("%q: %v", command, !want)
+		}
+	}
+	if f.NamedMPS(11) {
+		t.Error("a process that nobody asked for has a name")
+	}
+	n.write("proc/10/stat", "10 )nvidia-cuda-mps( S")
+	expect(t, f, 10, gpu.Container{}, Unknown)
+}

@@ -46,9 +46,14 @@ type Holders interface {
 }
 
 // Users finds whom a process belongs to: a container, or the reason why it belongs to none
-// (gpu.UnattributedHost, Unresolved, Driver). It is called by one goroutine and should be quick.
+// (gpu.UnattributedHost, Unresolved). It is called by one goroutine and should be quick.
 type Users interface {
-	Find(pid int) (gpu.Container, gpu.UnattributedReason)
+	Find(pid int) account.User
+}
+
+// Looker says which cards can be seen in which containers. It must not block.
+type Looker interface {
+	Visible(*gpu.Inventory) []gpu.VisibleCard
 }
 
 // Expecter lists the cards of the PCI bus, without the driver.
@@ -70,6 +75,7 @@ type Options struct {
 
 	Holders  Holders  // nil: nobody can tell who holds a card
 	Users    Users    // nil: processes cannot be told apart (no host PID namespace); lists of them are left out
+	Looker   Looker   // nil: nobody looks into containers
 	Expecter Expecter // nil: a card that NVML does not show cannot be missed
 	// Cards is how many cards the node should have, where that is known; 0 otherwise.
 	Cards int
@@ -322,7 +328,7 @@ func (s *Sampler) findUsers() account.Users {
 		}
 		who, known := s.users[pid]
 		if !known || again {
-			who.Container, who.Reason = s.o.Users.Find(pid)
+			who = s.o.Users.Find(pid)
 		}
 		users[pid] = who
 	}

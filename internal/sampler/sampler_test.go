@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/account"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
@@ -660,12 +661,12 @@ type fakeUsers struct {
 	asked map[int]int
 }
 
-func (f *fakeUsers) Find(pid int) (gpu.Container, gpu.UnattributedReason) {
+func (f *fakeUsers) Find(pid int) account.User {
 	f.asked[pid]++
 	if name, ok := f.names[pid]; ok {
-		return gpu.Container{Namespace: "t", Pod: name, Name: "c"}, ""
+		return account.User{Container: gpu.Container{Namespace: "t", Pod: name, Name: "c"}}
 	}
-	return gpu.Container{}, gpu.UnattributedHost
+	return account.User{Reason: gpu.UnattributedHost}
 }
 
 func TestUsers(t *testing.T) {
@@ -879,4 +880,24 @@ func BenchmarkStep(b *testing.B) {
 		holders.inv = holders.inv[:0]
 		s.Step(now)
 	}
+}
+
+// looker says that one container sees two cards, by the indices that NVML has now.
+type looker struct{ list []gpu.VisibleCard }
+
+func (l looker) Visible(*gpu.Inventory) []gpu.VisibleCard { return l.list }
+
+func TestVisibleCardsKeepTheirIndex(t *testing.T) {
+	d := newFake(t, 2)
+	who := gpu.Container{Namespace: "t", Pod: "p", Name: "c"}
+	l := looker{[]gpu.VisibleCard{{Container: who, Card: "GPU-0", Index: 7}, {Container: who, Card: "GPU-1", Index: 0}}}
+	bubble(t, d, Options{Looker: l}, func(s *stand) {
+		v := s.step(1)
+		if want := []gpu.VisibleCard{{Container: who, Card: "GPU-0", Index: 0}, {Container: who, Card: "GPU-1", Index: 1}}; !slices.Equal(v.Visible, want) {
+			t.Errorf("%+v", v.Visible)
+		}
+		if l.list[0].Index != 7 {
+			t.Error("what is shared was changed")
+		}
+	})
 }

@@ -69,6 +69,7 @@ func (s *Sampler) publish() {
 			v.NotOffered = append(v.NotOffered, gpu.NotOffered{Card: t.id.UUID, Readings: t.notOffered})
 		}
 	}
+	v.Visible = s.visible()
 	v.Sources = s.sources()
 	v.Lanes = s.lanes()
 	if s.o.Calls != nil {
@@ -102,6 +103,22 @@ func (s *Sampler) fill(c *gpu.Card, t *tracked) {
 	}
 	t.past.add(s.clock, s.now, c)
 	c.History = t.past.points
+}
+
+// visible is what containers see, with the indices under which the cards are known here.
+func (s *Sampler) visible() []gpu.VisibleCard {
+	if s.o.Looker == nil {
+		return nil
+	}
+	out := slices.Clone(s.o.Looker.Visible(s.inventory))
+	for i := range out {
+		for _, t := range s.cards {
+			if t.id.UUID == out[i].Card {
+				out[i].Index = t.id.Index
+			}
+		}
+	}
+	return out
 }
 
 func (s *Sampler) lanes() []gpu.LaneHealth {

@@ -37,6 +37,21 @@ type KubeletContainer struct {
 	Devices []KubeletDevices
 	Claims  []KubeletClaim
 	PIDs    []int
+	ProcessLook
+}
+
+// ProcessLook is how processes look to who looks at /proc.
+type ProcessLook struct {
+	Command string   // empty: the container's name, or "host"
+	Nodes   []string // device nodes below its /dev: "nvidia0", "nvidia-caps/nvidia-cap12"
+	Env     []string // NAME=VALUE
+}
+
+// HostProcess is a process outside pods.
+type HostProcess struct {
+	PID    int
+	Cgroup string // "/system.slice/slurmstepd.scope/job_42/step_0"
+	ProcessLook
 }
 
 // KubeletDevices are ids of one resource of a device plugin. A device that lies on several NUMA nodes is
@@ -57,6 +72,8 @@ type KubeletClaim struct {
 type KubeletNode struct {
 	Pods        []KubeletPod
 	Allocatable map[string][]string // ids by resource
+	// Processes run outside pods. Like those of containers they are for who lays out the node.
+	Processes []HostProcess
 }
 
 // KubeletFault is what goes wrong. The zero KubeletFault is a kubelet in good health.

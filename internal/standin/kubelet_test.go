@@ -138,6 +138,8 @@ pod a/p container c nvidia.com/gpu=GPU-1::0,GPU-1::1 rdma/hca=x
 pod a/p container c nvidia.com/gpu=GPU-2 numa=1 pids=7,8
 pod a/p container d claim=x driver=gpu.nvidia.com device=gpu-3 pool=node namespace=b share=s
 pod b/q
+pod b/q container e comm=nvidia-cuda-mps nodes=nvidia0,nvidia-caps/nvidia-cap12 env=A:b=c
+process 9 cgroup=/system.slice/x.service env=B:
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -153,8 +155,10 @@ pod b/q
 					PIDs: []int{7, 8}},
 				{Name: "d", Claims: []KubeletClaim{{Namespace: "b", Name: "x", Driver: "gpu.nvidia.com", Pool: "node", Device: "gpu-3", ShareID: "s"}}},
 			}},
-			{Namespace: "b", Name: "q"},
+			{Namespace: "b", Name: "q", Containers: []KubeletContainer{{Name: "e", ProcessLook: ProcessLook{Command: "nvidia-cuda-mps",
+				Nodes: []string{"nvidia0", "nvidia-caps/nvidia-cap12"}, Env: []string{"A=b=c"}}}}},
 		},
+		Processes: []HostProcess{{PID: 9, Cgroup: "/system.slice/x.service", ProcessLook: ProcessLook{Env: []string{"B="}}}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
@@ -163,7 +167,12 @@ pod b/q
 
 func TestParsePodsSaysWhereAndWhat(t *testing.T) {
 	for text, want := range map[string]string{
-		"\nnode x":                             `f.pods:2: "node" is neither allocatable nor pod`,
+		"\nnode x":                             `f.pods:2: "node" is neither allocatable, pod nor process`,
+		"process":                              "f.pods:1: want: process PID",
+		"process x cgroup=/a":                  `"x" is no number`,
+		"process 1 cgroup=a":                   "unknown keyword",
+		"process 1 env=x":                      "is not NAME:VALUE",
+		"process 1 comm=x":                     "want cgroup=/PATH",
 		"allocatable nvidia.com/gpu":           "f.pods:1: want: allocatable RESOURCE ID",
 		"allocatable gpu x":                    "f.pods:1: want: allocatable RESOURCE ID",
 		"allocatable a/b x x":                  "f.pods:1: a/b: id x is there twice",

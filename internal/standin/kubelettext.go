@@ -13,12 +13,13 @@ import (
 //
 //	allocatable RESOURCE ID ID ...
 //	pod NAMESPACE/NAME
-//	pod NAMESPACE/NAME container NAME RESOURCE=ID,ID [RESOURCE=ID ...] [numa=0,1] [pids=1,2]
+//	pod NAMESPACE/NAME container NAME RESOURCE=ID,ID [RESOURCE=ID ...] [numa=0,1] [pids=1,2] [LOOK ...]
 //	pod NAMESPACE/NAME container NAME claim=NAME driver=DRIVER device=DEVICE [pool=POOL] [namespace=NS] [share=ID]
+//	process PID cgroup=PATH [LOOK ...]
 //
-// and "#" begins a comment at the start of a line or after a space. Lines of the same pod, container or
+// where LOOK is comm=NAME, nodes=nvidia0,nvidiactl or env=NAME:VALUE, and "#" begins a comment at the start of a line or after a space. Lines of the same pod, container or
 // resource add up. A resource is told from a keyword by its slash. "numa" speaks of the devices on its line,
-// "pids" names processes in the container.
+// "pids" names processes in the container; "process" is one outside all pods.
 func ParsePods(name string, r io.Reader) (KubeletNode, error) {
 	n := KubeletNode{Allocatable: map[string][]string{}}
 	lines := bufio.NewScanner(r)
@@ -40,8 +41,10 @@ func ParsePods(name string, r io.Reader) (KubeletNode, error) {
 			err = n.parseAllocatable(fields[1:])
 		case "pod":
 			err = n.parsePod(fields[1:])
+		case "process":
+			err = n.parseProcess(fields[1:])
 		default:
-			err = fmt.Errorf("%q is neither allocatable nor pod", fields[0])
+			err = fmt.Errorf("%q is neither allocatable, pod nor process", fields[0])
 		}
 		if err != nil {
 			return KubeletNode{}, fmt.Errorf("%s:%d: %w", name, number, err)
@@ -97,6 +100,53 @@ func (n *KubeletNode) parsePod(fields []string) error {
 	return nil
 }
 
+func (n *KubeletNode) parseProcess(fields []string) error {
+	if len(fields) < 2 {
+		return fmt.Errorf("want: process PID cgroup=PATH")
+	}
+	pid, err := strconv.ParseUint(fields[0], 10, 31)
+	if err != nil {
+		return fmt.Errorf("process: %q is no number", fields[0])
+	}
+	p := HostProcess{PID: int(pid)}
+	for _, field := range fields[1:] {
+		key, value, _ := strings.Cut(field, "=")
+		switch ok, err := p.parse(key, value); {
+		case err != nil:
+			return err
+		case ok:
+		case key == "cgroup" && strings.HasPrefix(value, "/"):
+			p.Cgroup = value
+		default:
+			return fmt.Errorf("process %d: unknown keyword %q", pid, key)
+		}
+	}
+	if p.Cgroup == "" {
+		return fmt.Errorf("process %d: want cgroup=/PATH", pid)
+	}
+	n.Processes = append(n.Processes, p)
+	return nil
+}
+
+// parse reads one keyword of a look; ok is false where it is none.
+func (l *ProcessLook) parse(key, value string) (ok bool, err error) {
+	switch key {
+	case "comm":
+		l.Command = value
+	case "nodes":
+		l.Nodes = append(l.Nodes, strings.Split(value, ",")...)
+	case "env":
+		name, is, found := strings.Cut(value, ":")
+		if !found || name == "" {
+			return false, fmt.Errorf("env: %q is not NAME:VALUE", value)
+		}
+		l.Env = append(l.Env, name+"="+is)
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
 func (c *KubeletContainer) parse(fields []string) error {
 	var claim KubeletClaim
 	var devices []KubeletDevices
@@ -105,6 +155,11 @@ func (c *KubeletContainer) parse(fields []string) error {
 		"pool": &claim.Pool, "namespace": &claim.Namespace, "share": &claim.ShareID}
 	for _, field := range fields {
 		key, value, ok := strings.Cut(field, "=")
+		if look, err := c.ProcessLook.parse(key, value); err != nil {
+			return err
+		} else if look {
+			continue
+		}
 		switch to := keywords[key]; {
 		case !ok || value == "":
 			return fmt.Errorf("%q is not KEY=VALUE", field)

@@ -1,11 +1,13 @@
 package standin
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
 )
@@ -39,13 +41,17 @@ func WriteTrees(dir string, s *scenario.Scenario, n KubeletNode) (Trees, error) 
 			w.file(filepath.Join(t.ContainerLogs, p.Name+"_"+p.Namespace+"_"+c.Name+"-"+id+".log"), "")
 			for _, pid := range c.PIDs {
 				placed[pid] = true
-				w.process(t.Procfs, pid, c.Name, "/kubepods/pod"+uid+"/"+id)
+				w.process(t.Procfs, pid, c.Name, "/kubepods/pod"+uid+"/"+id, c.ProcessLook)
 			}
 		}
 	}
+	for _, p := range n.Processes {
+		placed[p.PID] = true
+		w.process(t.Procfs, p.PID, "host", p.Cgroup, p.ProcessLook)
+	}
 	for _, p := range s.Processes() {
 		if !placed[p.PID] {
-			w.process(t.Procfs, p.PID, "host", "/system.slice/host-gpu-job.service")
+			w.process(t.Procfs, p.PID, "host", "/system.slice/host-gpu-job.service", ProcessLook{})
 		}
 	}
 	return t, w.err
@@ -71,10 +77,19 @@ func (w *treeWriter) do(path string, make func() error) {
 	}
 }
 
-func (w *treeWriter) process(procfs string, pid int, command, cgroup string) {
+// process writes one process. A root and an environment are there where the look tells them; without, they are as
+// closed as to a reader without the right.
+func (w *treeWriter) process(procfs string, pid int, command, cgroup string, look ProcessLook) {
+	command = cmp.Or(look.Command, command)
 	dir := filepath.Join(procfs, fmt.Sprint(pid))
 	w.file(filepath.Join(dir, "stat"), fmt.Sprintf("%d (%s) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, command, 1000+pid))
 	w.file(filepath.Join(dir, "cgroup"), "0::"+cgroup+"\n")
+	for _, node := range look.Nodes {
+		w.file(filepath.Join(dir, "root", "dev", filepath.FromSlash(node)), "")
+	}
+	if len(look.Env) > 0 {
+		w.file(filepath.Join(dir, "environ"), strings.Join(look.Env, "\x00")+"\x00")
+	}
 }
 
 // podUID and the ids of containers are made from the names, so that a node looks the same at each start.

@@ -39,6 +39,7 @@ type cardRow struct {
 	Holders   []holderRow
 	Users     []userRow
 	Instances []instanceRow
+	Seen      []string // the containers that see the card and do not hold it
 	Trouble   []string
 	Past      string // the path of the plot
 	Free      bool   // known to be free
@@ -92,6 +93,7 @@ func newCardRow(v *gpu.View, c *gpu.Card) cardRow {
 		row.Memory = pointer(row.Medium.Memory)
 	}
 	row.Trouble = trouble(v, c)
+	row.Seen = onlookers(v, c.UUID)
 	for _, in := range c.Instances {
 		row.Instances = append(row.Instances, instanceRow{
 			InstanceActivity: in, Mem: pointer(in.Memory), Free: in.Allocation.Present() && in.Allocation.Or(1) == 0,
@@ -205,6 +207,29 @@ func holders(v *gpu.View, card gpu.UUID, instance func(gpu.UUID) bool) []holderR
 			}
 		}
 		out = append(out, row)
+	}
+	return out
+}
+
+// mostOnlookers is how many containers that only see a card are named.
+const mostOnlookers = 8
+
+// onlookers names the containers that see a card and do not hold it.
+func onlookers(v *gpu.View, card gpu.UUID) []string {
+	var out []string
+	more := 0
+	for _, s := range v.Visible {
+		if s.Card != card || slices.ContainsFunc(v.Holdings, func(h gpu.ContainerHolding) bool { return h.Card == card && h.Container == s.Container }) {
+			continue
+		}
+		if len(out) == mostOnlookers {
+			more++
+			continue
+		}
+		out = append(out, strings.Trim(s.Namespace+"/"+s.Pod+" "+s.Name, "/ "))
+	}
+	if more > 0 {
+		out = append(out, fmt.Sprintf("%d more", more))
 	}
 	return out
 }

@@ -45,7 +45,7 @@ func TestPageShowsTheNode(t *testing.T) {
 	if res.StatusCode != 200 || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/html") {
 		t.Fatalf("%s, %s", res.Status, res.Header.Get("Content-Type"))
 	}
-	for _, want := range []string{"node-1", "580.105.08", "NVIDIA H100 80GB HBM3", "ml/train-0", "web/serve-0", "1g.10gb", "lost: fell off the bus", "60\u00a0%", "300 W", "aliyun.com/gpu-mem", "Set hostPID: true."} {
+	for _, want := range []string{"node-1", "580.105.08", "NVIDIA H100 80GB HBM3", "ml/train-0", "web/serve-0", "1g.10gb", "lost: fell off the bus", "60\u00a0%", "300 W", "aliyun.com/gpu-mem", "Set hostPID: true.", "also seen by <code>web/serve-0 api</code>"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %q", want)
 		}

@@ -54,6 +54,7 @@ func FullView() *gpu.View {
 		Unresolved: []gpu.Unresolved{{Container: server, Resource: "aliyun.com/gpu-mem", Devices: 3}},
 		Resources:  []gpu.ResourceCount{{Resource: "nvidia.com/gpu", Allocatable: gpu.Some(8), Allocated: 1}},
 		Pods:       []gpu.PodRef{{Namespace: "ml", Pod: "train-0"}},
+		Visible:    []gpu.VisibleCard{{Container: trainer, Card: whole.UUID, Index: 0}, {Container: server, Card: whole.UUID, Index: 0}},
 		Sources:    []gpu.Source{{Name: gpu.SourceNVML, Up: true, LastSuccess: gpu.Some(At), Errors: 1, Duration: gpu.Some(20 * time.Millisecond)}},
 		Lanes:      []gpu.LaneHealth{{Lane: gpu.LaneFast, Interval: 2 * time.Second, Duration: gpu.Some(3 * time.Millisecond)}},
 		Calls: []gpu.CallStats{{Call: "nvmlDeviceGetPowerUsage", Duration: gpu.Histogram{Count: 3, Sum: 0.006, Zero: 1, Buckets: map[int]uint64{-72: 1, -70: 1}},

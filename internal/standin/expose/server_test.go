@@ -85,7 +85,7 @@ func TestNodePages(t *testing.T) {
 		}
 	}
 	// What the fleet does not play.
-	never := []string{"gpu_fan_speed_ratio", "gpu_power_module_watts", "gpu_container_unresolved_devices", "gpu_container_memory_granted_bytes",
+	never := []string{"gpu_container_visible", "gpu_fan_speed_ratio", "gpu_power_module_watts", "gpu_container_unresolved_devices", "gpu_container_memory_granted_bytes",
 		"gpu_container_compute_granted_ratio", "gpu_container_mismatch", "gpu_exporter_call_errors_total", "gpu_exporter_rejected_values_total",
 		"gpu_mig_busy_seconds_total", "gpu_mig_observed_seconds_total", "gpu_mig_sm_active_seconds_total", "gpu_mig_sm_occupancy_seconds_total",
 		"gpu_mig_tensor_active_seconds_total", "gpu_mig_dram_active_seconds_total", "gpu_mig_profiled_seconds_total"}

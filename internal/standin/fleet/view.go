@@ -123,7 +123,7 @@ func features(hidden bool) []gpu.Feature {
 	return []gpu.Feature{
 		{Name: "ownership", State: gpu.FeatureOn}, {Name: "processes", State: processes, Hint: "Set hostPID: true."},
 		{Name: "process_names", State: processes}, {Name: "device_checkpoint", State: gpu.FeatureLocked},
-		{Name: "pod_metadata", State: gpu.FeatureOn}, {Name: "kernel_log", State: gpu.FeatureLocked},
+		{Name: "pod_metadata", State: gpu.FeatureOn}, {Name: "container_visible", State: gpu.FeatureLocked}, {Name: "kernel_log", State: gpu.FeatureLocked},
 	}
 }
 

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// visiblePods are a pod with a card of its own, a privileged one that sees both, and one of which only its
+// environment tells.
+const visiblePods = "allocatable nvidia.com/gpu GPU-aaaaaaaa-0000-4000-8000-000000000000 GPU-bbbbbbbb-0000-4000-8000-000000000000\n" +
+	"pod ml/train-0 container main nvidia.com/gpu=GPU-aaaaaaaa-0000-4000-8000-000000000000 pids=5000 nodes=nvidia0,nvidiactl env=DATABASE_PASSWORD:hunter2 env=NVIDIA_VISIBLE_DEVICES:all\n" +
+	"pod ops/agent container main pids=5001 nodes=nvidia0,nvidia1,nvidiactl\n" +
+	"pod ops/closed container main pids=5002 env=DATABASE_PASSWORD:hunter2 env=NVIDIA_VISIBLE_DEVICES:GPU-bbbbbbbb-0000-4000-8000-000000000000\n"
+
+// The cards that containers see, with the real binary: the nodes decide, not what an image says of itself.
+func TestCardsThatContainersSee(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoCards, visiblePods)
+	p := m.start("--containers.visible")
+	p.until(t, "three containers and what they see", func(s series) error {
+		return all(s.is(1, "gpu_container_visible", cardA, `pod="train-0"`), s.none("gpu_container_visible", cardB, `pod="train-0"`),
+			s.is(1, "gpu_container_visible", cardA, `pod="agent"`), s.is(1, "gpu_container_visible", cardB, `pod="agent"`),
+			s.none("gpu_container_visible", cardA, `pod="closed"`), s.is(1, "gpu_container_visible", cardB, `pod="closed"`),
+			s.is(1, "gpu_exporter_source_up", `source="visible"`), s.is(1, "gpu_exporter_feature", `feature="container_visible"`, `state="on"`),
+			s.none("gpu_container_mismatch"))
+	})
+	_, page, err := p.get("/")
+	if err != nil || !strings.Contains(page, "also seen by <code>ops/agent main</code>") {
+		t.Errorf("the page does not show who else sees a card: %v", err)
+	}
+	_, metrics, _ := p.get("/metrics")
+	for where, text := range map[string]string{"page": page, "metrics": metrics, "log": p.said()} {
+		if strings.Contains(text, "hunter2") || strings.Contains(text, "DATABASE_PASSWORD") {
+			t.Errorf("the %s holds what is nobody's business", where)
+		}
+	}
+}
+
+// Nobody looks into containers unless asked to.
+func TestContainersAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoCards, visiblePods)
+	m.start().until(t, "locked, and no series", func(s series) error {
+		return all(bothUp(s), s.none("gpu_container_visible"), s.none("gpu_exporter_source_up", `source="visible"`),
+			s.is(1, "gpu_exporter_feature", `feature="container_visible"`, `state="locked"`))
+	})
+}
+
+func TestDoctorOnVisibility(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoCards, visiblePods)
+	host := m.trees.Procfs
+	for _, c := range []struct {
+		flags  []string
+		procfs string
+		want   []string
+	}{
+		{nil, host, []string{"info     feature container_visible", "add: --containers.visible; hostPID: true; securityContext: {capabilities: {drop: [ALL], add: [SYS_PTRACE]}"}},
+		{[]string{"--containers.visible"}, host, []string{"ok       feature container_visible: on", "ok       source visible", "seen in  ml/train-0/main\n           ops/agent/main"}},
+		{[]string{"--containers.visible"}, "/nonexistent", []string{"info     feature container_visible: locked", "add: hostPID: true; securityContext"}},
+	} {
+		m.trees.Procfs = c.procfs
+		said, _ := m.doctor(c.flags...)
+		for _, want := range c.want {
+			if !strings.Contains(said, want) {
+				t.Errorf("%v: it does not say %q:\n%s", c.flags, want, said)
+			}
+		}
+	}
+}

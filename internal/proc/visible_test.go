@@ -1,0 +1,342 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+func TestFindVariable(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	for _, c := range []struct {
+		name, text, want string
+		ok               bool
+	}{
+		{"alone", "V=1\x00", "1", true},
+		{"among others", "A=1\x00V=2\x00B=3\x00", "2", true},
+		{"the first of two", "V=1\x00V=2\x00", "1", true},
+		{"without an end", "A=1\x00V=2", "2", true},
+		{"empty", "V=\x00", "", true},
+		{"longer name", "VV=1\x00", "", false},
+		{"name inside a value", "A=V=1\x00", "", false},
+		{"shorter name", "=1\x00", "", false},
+		{"behind a long one", "A=" + long + "\x00V=2\x00", "2", true},
+		{"too long", "V=" + long + "\x00", "", false},
+		{"nothing", "", "", false},
+		{"name alone", "V\x00V", "", false},
+	} {
+		for way, r := range map[string]io.Reader{"whole": strings.NewReader(c.text), "byte by byte": iotest.OneByteReader(strings.NewReader(c.text))} {
+			if got, ok, err := findVariable(r, "V"); got != c.want || ok != c.ok || err != nil {
+				t.Errorf("%s, %s: %q %v %v", c.name, way, got, ok, err)
+			}
+		}
+	}
+	if _, _, err := findVariable(iotest.ErrReader(errors.New("no")), "V"); err == nil {
+		t.Error("a failed read is no error")
+	}
+}
+
+func FuzzFindVariable(f *testing.F) {
+	f.Add("A=1\x00V=2\x00")
+	f.Fuzz(func(t *testing.T, text string) {
+		want, there := "", false
+		for _, e := range strings.Split(text, "\x00") {
+			if v, ok := strings.CutPrefix(e, "V="); ok {
+				want, there = v, true
+				break
+			}
+		}
+		if len(want) > maxVariable {
+			want, there = "", false
+		}
+		if got, ok, err := findVariable(strings.NewReader(text), "V"); got != want || ok != there || err != nil {
+			t.Errorf("%q %v %v, want %q %v", got, ok, err, want, there)
+		}
+	})
+}
+
+var visibleCards = &gpu.Inventory{Cards: []gpu.InventoryCard{
+	{UUID: "GPU-a", Index: 0, Minor: gpu.Some(3)}, {UUID: "GPU-b", Index: 1, Minor: gpu.Some(0)},
+	{UUID: "GPU-m", Index: 2, Minor: gpu.Some(1), MIG: true, Instances: []gpu.Instance{{UUID: "MIG-1", GI: 1}, {UUID: "MIG-2", GI: 2}}},
+}}
+
+func (n *node) looker() *Looker {
+	return NewLooker(LookerOptions{Interval: time.Minute,
+		Finder: Options{Procfs: filepath.Join(n.root, "proc"), PodLogs: filepath.Join(n.root, "log/pods"), ContainerLogs: filepath.Join(n.root, "log/containers"),
+			Kubernetes: true, Clock: func() time.Time { return n.now }},
+		Named: func(_ *gpu.Inventory, list string) []gpu.UUID { return []gpu.UUID{gpu.UUID(list)} }})
+}
+
+// container is one process of a pod of its own, its nodes below its root.
+func (n *node) container(pid int, pod string, nodes ...string) {
+	uid := fmt.Sprintf("%08d-1111-4111-8111-111111111111", pid)
+	n.pod("ml", pod, uid, "main", fmt.Sprintf("%064d", pid))
+	n.process(pid, fmt.Sprint(1000+pid), fmt.Sprintf("0::/kubepods/pod%s/%064d\n", uid, pid))
+	for _, node := range nodes {
+		n.write(fmt.Sprintf("proc/%d/root/dev/%s", pid, node), "")
+	}
+}
+
+func seen(list []gpu.VisibleCard) []string {
+	var out []string
+	for _, v := range list {
+		out = append(out, v.Pod+" "+string(v.Card))
+	}
+	return out
+}
+
+func TestLook(t *testing.T) {
+	n := newNode(t)
+	n.container(10, "one", "nvidia3", "nvidiactl", "nvidia-uvm", "null")
+	n.container(11, "privileged", "nvidia0", "nvidia1", "nvidia3", "nvidia254", "nvidia-caps/nvidia-cap1", "nvidia-caps/nvidia-cap12", "nvidia-caps/nvidia-cap21")
+	n.container(12, "mig", "nvidia1", "nvidia-caps/nvidia-cap21")
+	n.container(13, "monitor", "nvidia1", "nvidia-caps/nvidia-cap2")
+	n.container(14, "closed")
+	n.write("proc/14/environ", "TOKEN=secret\x00NVIDIA_VISIBLE_DEVICES=GPU-b\x00")
+	n.container(15, "none", "null")
+	n.write("proc/15/environ", "NVIDIA_VISIBLE_DEVICES=GPU-a\x00") // CUDA images say all, and are shown nothing
+	n.container(16, "gone")                                        // neither root nor environment: it has just ended
+	n.process(17, "1", "0::/system.slice/sshd.service\n")
+	n.write("proc/17/root/dev/nvidia0", "")
+	n.write("proc/not-a-process", "")
+	n.write("proc/driver/nvidia-caps/mig-minors", "config 1\nmonitor 2\ngpu1/gi1/access 12\ngpu1/gi1/ci0/access 13\ngpu1/gi2/access 21\ngarbage\ngpux/gi1/access 7\n")
+	l := n.looker()
+	if s := l.Source(); s.Up || s.Message == "" {
+		t.Errorf("before the first walk: %+v", s)
+	}
+	l.Look(t.Context())
+	want := []string{"closed GPU-b", "mig GPU-m", "one GPU-a", "privileged GPU-a", "privileged GPU-b", "privileged GPU-m"}
+	if got := seen(l.Visible(visibleCards)); !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+	if s := l.Source(); !s.Up || s.Errors != 0 || s.Message != "" {
+		t.Errorf("%+v", s)
+	}
+	if l.Visible(nil) != nil {
+		t.Error("cards of no inventory")
+	}
+	// Nothing of an environment is kept but the one variable.
+	if text := fmt.Sprintf("%+v", l.asked) + fmt.Sprintf("%+v", l.sights); strings.Contains(text, "secret") || !strings.Contains(text, "GPU-b") {
+		t.Errorf("kept: %s", text)
+	}
+	// Without the table of capabilities nobody can tell, and the card's node says that it may be seen.
+	if err := os.Remove(filepath.Join(n.root, "proc/driver/nvidia-caps/mig-minors")); err != nil {
+		t.Fatal(err)
+	}
+	l.Look(t.Context())
+	if got := seen(l.Visible(visibleCards)); !slices.Contains(got, "monitor GPU-m") {
+		t.Errorf("without a table: %q", got)
+	}
+	// A process that ended takes what it showed with it.
+	os.RemoveAll(filepath.Join(n.root, "proc/10"))
+	l.Look(t.Context())
+	if got := seen(l.Visible(visibleCards)); slices.Contains(got, "one GPU-a") {
+		t.Errorf("an ended container still sees: %q", got)
+	}
+	if _, remembered := l.finder.entries[10]; remembered || len(l.asked) != 1 {
+		t.Error("an ended process is still remembered")
+	}
+	// What is too old may be nobody's any more.
+	n.now = n.now.Add(6 * time.Minute)
+	if got := l.Visible(visibleCards); got != nil {
+		t.Errorf("after six minutes without a walk: %q", seen(got))
+	}
+}
+
+// A container's first process speaks for it: a later one may have been given another root.
+func TestLookAsksTheFirstProcess(t *testing.T) {
+	n := newNode(t)
+	n.container(900, "one", "nvidia3")
+	uid := "00000900-1111-4111-8111-111111111111"
+	n.process(7, "20000", fmt.Sprintf("0::/kubepods/pod%s/%064d\n", uid, 900)) // younger, and of a smaller PID
+	n.write("proc/7/root/dev/nvidia0", "")
+	l := n.looker()
+	l.Look(t.Context())
+	if got := seen(l.Visible(visibleCards)); !slices.Equal(got, []string{"one GPU-a"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// A container may put links where it is looked for. They lead nowhere outside its root.
+func TestLookStaysBelowTheRoot(t *testing.T) {
+	n := newNode(t)
+	n.container(10, "evil", "null")
+	elsewhere := filepath.Join(n.root, "elsewhere")
+	n.write("elsewhere/nvidia3", "")
+	dev := filepath.Join(n.root, "proc/10/root/dev")
+	if err := os.RemoveAll(dev); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{elsewhere, "../../../elsewhere"} {
+		os.Remove(dev)
+		if err := os.Symlink(to, dev); err != nil {
+			t.Fatal(err)
+		}
+		l := n.looker()
+		l.Look(t.Context())
+		if got := l.Visible(visibleCards); len(got) != 0 {
+			t.Errorf("a link to %s was followed: %q", to, seen(got))
+		}
+	}
+}
+
+// On a real /proc a node has to be a character device of NVIDIA's, and its number is the node's own.
+func TestLookWantsDevices(t *testing.T) {
+	dir := t.TempDir()
+	dev := filepath.Join(dir, "root", "dev")
+	if err := os.MkdirAll(dev, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"nvidia0": "", "nvidia1": "a file"} {
+		if err := os.WriteFile(filepath.Join(dev, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/dev/null", filepath.Join(dev, "nvidia2")); err != nil {
+		t.Fatal(err)
+	}
+	var want []int
+	// An ordinary user may make no devices; then only what is none is looked at.
+	if err := unix.Mknod(filepath.Join(dev, "nvidia4"), syscall.S_IFCHR|0o600, int(unix.Mkdev(nvidiaMajor, 6))); err == nil {
+		want = []int{6}
+		if err := unix.Mknod(filepath.Join(dev, "nvidia5"), syscall.S_IFCHR|0o600, int(unix.Mkdev(1, 3))); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		t.Logf("no devices can be made here: %v", err)
+	}
+	if minors, _, err := deviceNodes(dir, true); err != nil || !slices.Equal(minors, want) {
+		t.Errorf("%v %v, want %v", minors, err, want)
+	}
+	// The kernel's own link to a root is followed, and the devices of this machine are what they are.
+	if _, _, err := deviceNodes("/proc/self", true); err != nil {
+		t.Error(err)
+	}
+	if !isProcfs("/proc") || isProcfs(dir) {
+		t.Error("a /proc is not told from a folder")
+	}
+}
+
+// A container that is closed to the exporter is counted, and the line says what is missing.
+func TestLookIsRefused(t *testing.T) {
+	n := newNode(t)
+	n.container(10, "closed", "nvidia3")
+	n.container(11, "open", "nvidia3")
+	n.write("proc/10/environ", "NVIDIA_VISIBLE_DEVICES=GPU-a\x00")
+	for _, path := range []string{"proc/10/root", "proc/10/environ"} {
+		if err := os.Chmod(filepath.Join(n.root, path), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(filepath.Dir(n.root), 0o755); err != nil { // the folder of all folders of a test is its owner's alone
+		t.Fatal(err)
+	}
+	l := n.looker()
+	asNobody(t, func() { l.Look(t.Context()) })
+	if got := seen(l.Visible(visibleCards)); !slices.Equal(got, []string{"open GPU-a"}) {
+		t.Errorf("%q", got)
+	}
+	if s := l.Source(); s.Up || s.Errors != 1 || !strings.Contains(s.Message, "1 containers") || !strings.Contains(s.Message, "SYS_PTRACE") {
+		t.Errorf("%+v", s)
+	}
+	if err := os.Chmod(filepath.Join(n.root, "proc/10/root"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l.Look(t.Context())
+	if s := l.Source(); !s.Up || s.Message != "" {
+		t.Errorf("after the right was given: %+v", s)
+	}
+	os.RemoveAll(filepath.Join(n.root, "proc"))
+	l.Look(t.Context())
+	if s := l.Source(); s.Up || s.Errors != 2 || !strings.Contains(s.Message, "cannot list the processes") {
+		t.Errorf("%+v", s)
+	}
+}
+
+// asNobody runs f with the file rights of an ordinary user. Linux has them for each thread.
+func asNobody(t *testing.T, f func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		f()
+		return
+	}
+	const nobody = 65534
+	runtime.LockOSThread()
+	unix.SetfsuidRetUid(nobody)
+	f()
+	unix.SetfsuidRetUid(0)
+	if now, _ := unix.SetfsuidRetUid(-1); now != 0 {
+		t.Fatal("the rights of the thread did not come back") // it stays locked, and ends with the test
+	}
+	runtime.UnlockOSThread()
+}
+
+// A walk that does not return is told, and does not keep the program from ending.
+func TestRunEndsBesideAHangingWalk(t *testing.T) {
+	n := newNode(t)
+	n.container(10, "one")
+	if err := os.MkdirAll(filepath.Join(n.root, "proc/11"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// A named pipe without a writer: reading it waits for ever.
+	pipe := filepath.Join(n.root, "proc/11/stat")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var now atomic.Int64
+	now.Store(1000)
+	l := n.looker()
+	l.o.Finder.Clock = func() time.Time { return time.Unix(now.Load(), 0) }
+	l.finder.o.Clock = l.o.Finder.Clock
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx) }()
+	// Somebody who writes can open only once the walk has opened to read.
+	w, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now.Add(120)
+	if s := l.Source(); s.Up || !strings.Contains(s.Message, "has not returned") {
+		t.Errorf("%+v", s)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	w.Close() // lets the walk go
+	l.walking.Lock()
+	defer l.walking.Unlock()
+}
+
+// What a walk over a big node costs: see docs/ARCHITECTURE.md.
+func BenchmarkLook(b *testing.B) {
+	n := &node{root: b.TempDir(), now: time.Unix(1000, 0)}
+	n.t = &testing.T{}
+	for pid := 10; pid < 90; pid++ {
+		n.container(pid, fmt.Sprintf("pod-%d", pid), "nvidia0", "nvidiactl", "nvidia-uvm", "null", "zero", "tty")
+	}
+	for pid := 100; pid < 2020; pid++ {
+		n.process(pid, "1", "0::/system.slice/x.service\n")
+	}
+	l := n.looker()
+	l.Look(b.Context())
+	for b.Loop() {
+		l.Look(b.Context())
+	}
+}

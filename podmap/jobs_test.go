@@ -1,0 +1,221 @@
+package podmap
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// jobFolder is a job mapping in a temporary folder.
+type jobFolder struct {
+	t    *testing.T
+	dir  string
+	now  *clock
+	jobs *Jobs
+}
+
+func newJobFolder(t *testing.T) *jobFolder {
+	f := &jobFolder{t: t, dir: t.TempDir(), now: newClock()}
+	f.jobs = NewJobs(JobsOptions{Folder: f.dir, Clock: f.now.time})
+	return f
+}
+
+func (f *jobFolder) write(name, text string) {
+	f.t.Helper()
+	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o644); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *jobFolder) poll() gpu.Holdings {
+	f.jobs.Poll()
+	return f.jobs.Holdings(node())
+}
+
+func (f *jobFolder) source() gpu.Source { return f.jobs.Holdings(nil).Sources[0] }
+
+func TestParseJobs(t *testing.T) {
+	for text, c := range map[string]struct {
+		want    []string
+		refused int
+	}{
+		"":                               {nil, 0},
+		"42":                             {[]string{"42"}, 0},
+		"42\n":                           {[]string{"42"}, 0},
+		"43\r\n\n 42 \n43\n":             {[]string{"42", "43"}, 0},
+		"42_7\n43+1\n44.batch\n":         {[]string{"42_7", "43+1", "44.batch"}, 0},
+		"42 43\n":                        {nil, 1},
+		"../../etc/passwd\n":             {nil, 1},
+		"<script>alert(1)</script>\n5\n": {[]string{"5"}, 1},
+		"\x1b[31m\n":                     {nil, 1},
+		"ml/train-0\n":                   {nil, 1},
+		strings.Repeat("9", 64) + "\n":   {[]string{strings.Repeat("9", 64)}, 0},
+		strings.Repeat("9", 65) + "\n":   {nil, 1},
+		"-1\n":                           {nil, 1},
+		"\x00\n":                         {nil, 1},
+	} {
+		if got, refused := parseJobs(text); !slices.Equal(got, c.want) || refused != c.refused {
+			t.Errorf("%q: %q and %d refused", text, got, refused)
+		}
+	}
+	var many strings.Builder
+	for i := range mostJobs + 5 {
+		fmt.Fprintln(&many, i)
+	}
+	if got, refused := parseJobs(many.String()); len(got) != mostJobs || refused != 5 {
+		t.Errorf("%d jobs and %d refused", len(got), refused)
+	}
+}
+
+func FuzzParseJobs(f *testing.F) {
+	f.Add("42\n43_1\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		jobs, _ := parseJobs(text)
+		if len(jobs) > mostJobs || !slices.IsSorted(jobs) {
+			t.Errorf("%d jobs", len(jobs))
+		}
+		for i, j := range jobs {
+			if !jobID.MatchString(j) || !strings.Contains(text, j) || i > 0 && jobs[i-1] == j {
+				t.Errorf("%q", j)
+			}
+		}
+	})
+}
+
+func TestJobsComeAndGo(t *testing.T) {
+	f := newJobFolder(t)
+	if h := f.jobs.Holdings(node()); h.Known || !h.Configured || h.Sources[0].Up || h.Sources[0].Message == "" {
+		t.Errorf("before the first reading: %+v", h)
+	}
+	h := f.poll()
+	if !h.Known || h.Untruthful || len(h.List) != 0 || !h.Sources[0].Up {
+		t.Errorf("an empty folder: %+v", h)
+	}
+	f.now.advance(time.Minute)
+	f.write("0", "42\n")
+	f.write("README", "another's\n")
+	f.write("00", "7\n")
+	f.write(".0.swp", "7\n")
+	began := gpu.Some(f.now.time())
+	f.poll()
+	f.now.advance(time.Minute)
+	f.write("0", "42\n43\n")
+	h = f.poll()
+	if len(h.List) != 2 || h.List[0].Since != began || h.List[1].Since != gpu.Some(f.now.time()) || h.List[0].Share != gpu.Some(gpu.Ratio(0.5)) || !h.List[0].Shared {
+		t.Errorf("%+v", h.List)
+	}
+	if len(h.Pods) != 2 || h.Pods[0] != (gpu.PodRef{Pod: "slurm/42"}) || !slices.Equal(h.Resources, []gpu.ResourceCount{{Resource: "gres/gpu", Allocated: 1}}) {
+		t.Errorf("%+v, %+v", h.Pods, h.Resources)
+	}
+	f.write("0", "")
+	if h = f.poll(); len(h.List) != 0 || h.Untruthful {
+		t.Errorf("after the epilog: %+v", h)
+	}
+}
+
+// What began before the exporter has no beginning that anybody could tell.
+func TestJobsOfTheFirstReadingHaveNoBeginning(t *testing.T) {
+	f := newJobFolder(t)
+	f.write("1", "42\n")
+	f.poll()
+	f.now.advance(time.Minute)
+	if h := f.poll(); len(h.List) != 1 || h.List[0].Since.Present() || h.List[0].Card != cardB {
+		t.Errorf("%+v", h.List)
+	}
+}
+
+// A file that cannot be understood costs itself alone; its card is then not known to be free.
+func TestJobFilesThatAreNone(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*jobFolder)
+		want  string
+	}{
+		"hostile line": {func(f *jobFolder) { f.write("1", "\x1b[31m<b>\n") }, "no job ids"},
+		"too large":    {func(f *jobFolder) { f.write("1", strings.Repeat("1\n", mostJobBytes)) }, "larger than 64 KiB"},
+		"folder":       {func(f *jobFolder) { os.Mkdir(filepath.Join(f.dir, "1"), 0o755) }, "not a file"},
+		"pipe":         {func(f *jobFolder) { syscall.Mkfifo(filepath.Join(f.dir, "1"), 0o644) }, "not a file"},
+		"link that leads away": {func(f *jobFolder) {
+			os.WriteFile(f.dir+"-secret", []byte("7\n"), 0o644)
+			os.Symlink(f.dir+"-secret", filepath.Join(f.dir, "1"))
+		}, "escapes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newJobFolder(t)
+			f.write("0", "42\n")
+			c.spoil(f)
+			h := f.poll()
+			if len(h.List) != 1 || h.List[0].Card != cardA || !h.Known || !h.Untruthful {
+				t.Errorf("%+v", h)
+			}
+			if s := f.source(); s.Up || s.Errors != 1 || !strings.Contains(s.Message, c.want) || strings.Contains(s.Message, "\x1b") {
+				t.Errorf("%+v, want %q", s, c.want)
+			}
+			os.RemoveAll(filepath.Join(f.dir, "1"))
+			if h := f.poll(); h.Untruthful || !h.Sources[0].Up {
+				t.Errorf("after it was put right: %+v", h)
+			}
+		})
+	}
+}
+
+func TestJobFolderThatIsNotThere(t *testing.T) {
+	f := newJobFolder(t)
+	f.write("0", "42\n")
+	f.poll()
+	os.RemoveAll(f.dir)
+	f.now.advance(time.Minute)
+	if h := f.poll(); !h.Known || len(h.List) != 1 || h.Sources[0].Up || h.Sources[0].Errors != 1 || !strings.Contains(h.Sources[0].Message, "does not exist") {
+		t.Errorf("within the limit the last good reading stands: %+v", h)
+	}
+	f.now.advance(DefaultMaxAge)
+	if h := f.poll(); h.Known || len(h.List) != 0 {
+		t.Errorf("beyond it nobody knows: %+v", h)
+	}
+}
+
+// Two sources of holders: what one of them does not know must not look free.
+func TestJobsBesidePods(t *testing.T) {
+	pod := gpu.Container{Namespace: "ml", Pod: "train", Name: "main"}
+	known := gpu.Holdings{Known: true, Configured: true, Sources: []gpu.Source{{Name: gpu.SourcePodResources}},
+		List: []gpu.Holding{{Container: pod, Card: cardA, Share: gpu.Some(gpu.Ratio(0.5)), Shared: true}, {Container: pod, Card: cardD, Instance: migD3, Share: gpu.Some(gpu.Ratio(1))}}}
+	f := newJobFolder(t)
+	if h := f.jobs.Beside(known, node()); !h.Known || !h.Untruthful || len(h.List) != 2 || len(h.Sources) != 2 {
+		t.Errorf("jobs that are not known: %+v", h)
+	}
+	for name, id := range map[string]string{"0": "1", "1": "2", "3": "3", "3.3": "4", "3.7": "5"} {
+		f.write(name, id+"\n")
+	}
+	f.poll()
+	if h := f.jobs.Beside(gpu.Holdings{Configured: true}, node()); h.Known || len(h.List) != 0 || len(h.Sources) != 1 {
+		t.Errorf("pods that are not known: %+v", h)
+	}
+	var got []string
+	h := f.jobs.Beside(known, node())
+	for _, x := range h.List {
+		got = append(got, shorts.Replace(fmt.Sprintf("%s %s %s", x.Container.Pod, x.Card, x.Instance)))
+	}
+	if want := []string{"slurm/2 B ", "slurm/5 D D7", "train A ", "train D D3"}; !slices.Equal(got, want) || h.Untruthful || !h.Known {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if len(known.List) != 2 {
+		t.Error("the kubelet's answer was changed")
+	}
+}
+
+func TestJobsRunEnds(t *testing.T) {
+	f := newJobFolder(t)
+	f.write("0", "42\n")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.jobs.Run(ctx); err != nil {
+		t.Error(err)
+	}
+}
