@@ -50,7 +50,7 @@ test: ## all tests that need Go and gcc alone, race detector on
 .PHONY: generate
 generate: ## write the generated files (docs, goldens); review the diff
 	go test ./cmd/exporter -run 'TestGolden$$|TestDrift$$' -update
-	go test ./internal/catalog ./podmap ./dashboards ./alerts -run Generated -update
+	go test ./internal/catalog ./podmap ./dashboards ./alerts ./deploy/helm -run Generated -update
 
 .PHONY: bench
 bench: ## the benchmarks, and docs/performance.md

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/dashboards"
 )
 
 var update = flag.Bool("update", false, "write the generated files instead of comparing them")
@@ -150,4 +153,21 @@ func values(t *testing.T) []value {
 func ofTheUser(key string) bool {
 	return slices.Contains([]string{"scheduling.gpuNodeLabels", "scheduling.nodeSelector", "scheduling.tolerations", "updateStrategy.rollingUpdate",
 		"resources", "dashboards.labels", "dashboards.instanceSelector"}, key)
+}
+
+// The chart carries the boards as they are, without the blanks that make them readable: a ConfigMap has little room.
+func TestBoardsGenerated(t *testing.T) {
+	var names, rules []string
+	for _, r := range alerts.Records() {
+		rules = append(rules, r.Name)
+	}
+	boards, err := dashboards.Files(dashboards.Boards(), rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range boards {
+		names = append(names, b.Name)
+		compare(t, filepath.Join(chart, "files", "dashboards", b.Name), append(b.Compact, '\n'))
+	}
+	onlyThese(t, filepath.Join(chart, "files", "dashboards"), names)
 }
