@@ -4,6 +4,7 @@ package helm_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -169,5 +170,13 @@ func TestBoardsGenerated(t *testing.T) {
 		names = append(names, b.Name)
 		compare(t, filepath.Join(chart, "files", "dashboards", b.Name), append(b.Compact, '\n'))
 	}
-	onlyThese(t, filepath.Join(chart, "files", "dashboards"), names)
+	var b strings.Builder
+	b.WriteString("# Written by make generate. The boards as ConfigMaps, for those who do without the chart.\n" +
+		"apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nconfigMapGenerator:\n")
+	for _, name := range names {
+		fmt.Fprintf(&b, "  - name: gpu-exporter-board-%s\n    files: [%s]\n", strings.TrimPrefix(strings.TrimSuffix(name, ".json"), "gpu-"), name)
+	}
+	b.WriteString("generatorOptions:\n  disableNameSuffixHash: true\n  labels: {grafana_dashboard: \"1\"}\n  annotations: {grafana_folder: GPU}\n")
+	compare(t, filepath.Join(chart, "files", "dashboards", "kustomization.yaml"), []byte(b.String()))
+	onlyThese(t, filepath.Join(chart, "files", "dashboards"), append(names, "kustomization.yaml"))
 }

@@ -70,8 +70,12 @@ func TestMonitors(t *testing.T) {
 				t.Errorf("%s looks for %s=%s, which the pods do not have", kind, k, v)
 			}
 		}
+		if m.Spec.NamespaceSelector.MatchNames != nil {
+			t.Errorf("%s looks in %v; it is in the pods' namespace", kind, m.Spec.NamespaceSelector.MatchNames)
+		}
+		unmarshal(t, install(t, "--set", "monitoring.namespace=prometheus,monitoring.kind="+kind).find(t, kind), &m)
 		if !slices.Equal(m.Spec.NamespaceSelector.MatchNames, []string{"monitoring"}) {
-			t.Errorf("%s looks in %v", kind, m.Spec.NamespaceSelector.MatchNames)
+			t.Errorf("%s looks in %v from another namespace", kind, m.Spec.NamespaceSelector.MatchNames)
 		}
 		if service := slices.ContainsFunc(in.kinds(), func(k string) bool { return strings.HasPrefix(k, "Service ") }); service != (kind == "ServiceMonitor") {
 			t.Errorf("%s: a service: %v", kind, service)
