@@ -55,7 +55,11 @@ test: ## all tests that need Go and gcc alone, race detector on
 .PHONY: generate
 generate: ## write the generated files (docs, goldens); review the diff
 	go test ./cmd/exporter -run 'TestGolden$$|TestDrift$$' -update
-	go test ./internal/catalog ./podmap ./dashboards ./alerts -run Generated -update
+	go test ./internal/catalog ./podmap ./dashboards ./alerts ./deploy/helm -run Generated -update
+
+.PHONY: chart
+chart: generate ## render the chart's goldens and the Kustomize manifests; review the diff
+	go -C test test ./deploy -run 'TestGolden$$|TestKustomizeGenerated' -update
 
 .PHONY: bench
 bench: ## the benchmarks, and docs/performance.md

@@ -1,0 +1,149 @@
+{{/* Names. */}}
+{{- define "gpu-exporter.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "gpu-exporter.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- else if contains (include "gpu-exporter.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "gpu-exporter.name" .) | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A name with an ending of its own: cut before the ending, so that no two come to the same. Takes (list . ending). */}}
+{{- define "gpu-exporter.named" -}}
+{{- $end := index . 1 -}}
+{{- printf "%s-%s" (include "gpu-exporter.fullname" (index . 0) | trunc (int (sub 62 (len $end))) | trimSuffix "-") $end -}}
+{{- end -}}
+
+{{- define "gpu-exporter.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "gpu-exporter.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gpu-exporter.selector" -}}
+app.kubernetes.io/name: {{ include "gpu-exporter.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "gpu-exporter.labels" -}}
+{{ include "gpu-exporter.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "gpu-exporter.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What makes the container privileged: nothing, or the options that do. */}}
+{{- define "gpu-exporter.privileged" -}}
+{{- $why := list -}}
+{{- if .Values.features.kernelLog -}}{{- $why = append $why "features.kernelLog" -}}{{- end -}}
+{{- if eq .Values.gpu.access "hostDriver" -}}{{- $why = append $why "gpu.access=hostDriver" -}}{{- end -}}
+{{- join ", " $why -}}
+{{- end -}}
+
+{{/* Whether the container runs as user 0: what belongs to root is read, or looked at with root's eyes. */}}
+{{- define "gpu-exporter.root" -}}
+{{- with .Values -}}
+{{- if or .features.ownership .features.kernelLog (eq .gpu.access "hostDriver") -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The Secret that holds web-config.yml, where there is one. */}}
+{{- define "gpu-exporter.webSecret" -}}
+{{- if .Values.web.configSecret -}}
+{{- .Values.web.configSecret -}}
+{{- else if or .Values.web.tls.secretName .Values.web.basicAuth.users -}}
+{{- include "gpu-exporter.named" (list . "web") -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The kinds that auto comes to. */}}
+{{- define "gpu-exporter.monitoringKind" -}}
+{{- if ne .Values.monitoring.kind "auto" -}}
+{{- .Values.monitoring.kind -}}
+{{- else if .Capabilities.APIVersions.Has "monitoring.coreos.com/v1/PodMonitor" -}}PodMonitor
+{{- else -}}none
+{{- end -}}
+{{- end -}}
+
+{{- define "gpu-exporter.rulesKind" -}}
+{{- if ne .Values.rules.kind "auto" -}}
+{{- .Values.rules.kind -}}
+{{- else if .Capabilities.APIVersions.Has "monitoring.coreos.com/v1/PrometheusRule" -}}PrometheusRule
+{{- else -}}none
+{{- end -}}
+{{- end -}}
+
+{{/* Four fifths of a quantity of memory, in bytes. */}}
+{{- define "gpu-exporter.memoryLimit" -}}
+{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 -}}
+{{- $text := toString . -}}
+{{- $unit := regexFind "[A-Za-z]*$" $text -}}
+{{- if not (hasKey $units $unit) -}}
+{{- fail (printf "resources.limits.memory is %s: spell it in Mi or Gi" $text) -}}
+{{- end -}}
+{{- div (mul (int64 (mulf (float64 (trimSuffix $unit $text)) 1000)) (get $units $unit) 4) 5000 -}}
+{{- end -}}
+
+{{/* The expressions that every node has to satisfy, whatever its GPU label. */}}
+{{- define "gpu-exporter.pause" -}}
+{{- if .Values.scheduling.followPause -}}
+{{- range $i, $label := .Values.scheduling.pauseLabels -}}
+{{- if $i }}
+{{ end -}}
+- key: {{ $label }}
+  operator: NotIn
+  values: [paused-for-mig-change, paused-for-driver-upgrade]
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Capabilities beyond none, each with the feature that takes it. */}}
+{{- define "gpu-exporter.capabilities" -}}
+{{- $add := list -}}
+{{- if .Values.features.migMonitor -}}{{- $add = append $add "SYS_ADMIN" -}}{{- end -}}
+{{- toYaml $add -}}
+{{- end -}}
+
+{{/*
+The flags, as the environment: gpu-exporter doctor, run by kubectl exec, then finds what the exporter found. Those that
+stand for nothing (--path.kmsg=) have to be arguments.
+*/}}
+{{- define "gpu-exporter.flags" -}}
+{{- $f := .Values.features -}}
+{{- $o := dict "web.listen-address" (printf ":%d" (int .Values.web.port)) "log.level" .Values.exporter.log.level "log.format" .Values.exporter.log.format -}}
+{{- range $lane := list "fast" "medium" "slow" -}}
+{{- $_ := set $o (printf "lane.%s" $lane) (index $.Values.exporter.lanes $lane) -}}
+{{- end -}}
+{{- if $f.ownership -}}
+{{- $_ := set $o "lane.kubelet" .Values.exporter.lanes.kubelet -}}
+{{- $_ := set $o "kubelet.max-age" .Values.kubelet.maxAge -}}
+{{- with .Values.kubelet.honestResources -}}{{- $_ := set $o "kubelet.honest-resource" (join "\n" .) -}}{{- end -}}
+{{- else -}}
+{{- $_ := set $o "kubelet" "false" -}}
+{{- end -}}
+{{- if $f.deviceCheckpoint -}}{{- $_ := set $o "kubelet.checkpoint" "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint" -}}{{- end -}}
+{{- if $f.draCheckpoint -}}{{- $_ := set $o "kubelet.dra-checkpoint" "/var/lib/kubelet/plugins/gpu.nvidia.com/checkpoint.json" -}}{{- end -}}
+{{- if $f.podMetadata -}}{{- $_ := set $o "kubernetes.pods" "true" -}}{{- end -}}
+{{- with $f.podLabels -}}{{- $_ := set $o "kubernetes.pod-label" (join "\n" .) -}}{{- end -}}
+{{- if eq .Values.gpu.access "hostDriver" -}}{{- $_ := set $o "nvml.library" (printf "%s/%s" .Values.gpu.hostDriver.mountPath .Values.gpu.hostDriver.library) -}}{{- end -}}
+{{- if include "gpu-exporter.webSecret" . -}}{{- $_ := set $o "web.config.file" "/etc/gpu-exporter/web/web-config.yml" -}}{{- end -}}
+{{- toYaml $o -}}
+{{- end -}}

@@ -1,0 +1,137 @@
+// Package deploy_test holds what is installed to what it promises: the chart renders, its objects are valid, it asks for exactly
+// the rights that its values name, contradictions are refused, and the overlays and compose files are in step with it. helm, kubeconform
+// and kustomize are built from tools/helm.
+package deploy_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing them")
+
+// root is the repository.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func chart(t *testing.T) string { return filepath.Join(root(t), "deploy", "helm", "gpu-exporter") }
+
+// tools builds a program of tools/helm once.
+var tools sync.Map
+
+func tool(t *testing.T, name, pkg string) string {
+	t.Helper()
+	path := filepath.Join(root(t), "bin", name)
+	once, _ := tools.LoadOrStore(name, &sync.Once{})
+	once.(*sync.Once).Do(func() {
+		cmd := exec.Command("go", "build", "-o", path, pkg)
+		cmd.Dir = filepath.Join(root(t), "tools", "helm")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("build %s: %v\n%s", name, err, out)
+		}
+	})
+	return path
+}
+
+func helm(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(tool(t, "helm", "helm.sh/helm/v4/cmd/helm"), args...)
+	home := t.TempDir()
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home, "KUBECONFIG="+filepath.Join(home, "none"))
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	err := cmd.Run()
+	if err != nil {
+		return complaint.String(), err
+	}
+	return out.String(), nil
+}
+
+// operator are the kinds of a cluster with the Prometheus operator.
+var operator = []string{"-a", "monitoring.coreos.com/v1/PodMonitor", "-a", "monitoring.coreos.com/v1/PrometheusRule"}
+
+// render is helm template of the release gpu-exporter in the namespace monitoring.
+func render(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := helm(t, append([]string{"template", "gpu-exporter", chart(t), "-n", "monitoring"}, args...)...)
+	if err != nil {
+		t.Fatalf("helm template %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// cases are the chart's values files by name.
+func cases(t *testing.T) map[string]string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(chart(t), "ci", "*-values.yaml"))
+	if err != nil || len(paths) < 6 {
+		t.Fatalf("the chart has %d values files for tests: %v", len(paths), err)
+	}
+	out := map[string]string{}
+	for _, p := range paths {
+		out[strings.TrimSuffix(filepath.Base(p), "-values.yaml")] = p
+	}
+	return out
+}
+
+// compare holds a file to what it should be, or writes it.
+func compare(t *testing.T, path, want string) {
+	t.Helper()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v; make chart writes it", err)
+	}
+	if string(got) != want {
+		t.Errorf("%s is not what is rendered: run make chart and review the diff", path)
+	}
+}
+
+func TestLint(t *testing.T) {
+	for name, values := range cases(t) {
+		if out, err := helm(t, "lint", "--strict", chart(t), "-f", values); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
+
+// text of boards and rules has its own tests; a golden file would only repeat it.
+var text = regexp.MustCompile(`(?m)^((  )(?:[a-z-]+\.(?:json|yaml)|json): \|-)\n(?:    .*\n)+`)
+
+// Each values file renders what was reviewed.
+func TestGolden(t *testing.T) {
+	for name, values := range cases(t) {
+		t.Run(name, func(t *testing.T) {
+			out := text.ReplaceAllString(render(t, append([]string{"-f", values}, operator...)...), "$1\n    (its text)\n")
+			if i := strings.Index(out, "kind: PrometheusRule\n"); i >= 0 {
+				head, tail, _ := strings.Cut(out[i:], "\nspec:\n")
+				_, next, more := strings.Cut(tail, "\n---\n")
+				out = out[:i] + head + "\nspec: (its text)\n"
+				if more {
+					out += "\n---\n" + next
+				}
+			}
+			compare(t, filepath.Join("testdata", "rendered", name+".yaml"), out)
+		})
+	}
+}

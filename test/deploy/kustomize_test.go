@@ -1,0 +1,135 @@
+package deploy_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// byHelm are the lines that only Helm needs.
+var byHelm = regexp.MustCompile(`(?m)^( +helm\.sh/chart: .*| +app\.kubernetes\.io/managed-by: Helm|# Source: .*)\n`)
+
+// ofNamespace is the line of an object that a kustomization places.
+var ofNamespace = regexp.MustCompile(`(?m)^  namespace: .*\n`)
+
+const written = "# Rendered from the chart by make chart; do not edit.\n"
+
+// variants are the manifests made from the chart: where they go, and with which values.
+var variants = []struct {
+	path, namespace, values, set string
+	placed                       bool
+}{
+	{path: "base", namespace: "gpu-exporter", values: "default"},
+	{path: "overlays/gke", namespace: "gpu-exporter", values: "gke"},
+	{path: "overlays/openshift", namespace: "gpu-exporter", values: "openshift"},
+	{path: "overlays/gpu-operator", namespace: "gpu-operator", values: "gpu-operator"},
+	{path: "overlays/kind", namespace: "gpu-exporter", values: "default",
+		set: "features.ownership=false,gpu.access=none,scheduling.gpuNodeLabels=null,scheduling.followPause=false,scheduling.tolerateAll=true,scheduling.priorityClassName="},
+	{path: "components/prometheus", namespace: "gpu-exporter", values: "default", placed: true},
+}
+
+// The manifests are what the chart renders.
+func TestKustomizeGenerated(t *testing.T) {
+	for _, v := range variants {
+		set, file := "monitoring.kind=none,rules.kind=none,dashboards.kind=none", "gpu-exporter.yaml"
+		if v.placed {
+			set, file = "monitoring.kind=PodMonitor,rules.kind=PrometheusRule,dashboards.kind=none", "prometheus.yaml"
+		}
+		if v.set != "" {
+			set += "," + v.set
+		}
+		out, err := helm(t, "template", "gpu-exporter", chart(t), "-n", v.namespace, "-f", cases(t)[v.values], "--set", set)
+		if err != nil {
+			t.Fatalf("%s: %s", v.path, out)
+		}
+		var docs []string
+		for _, doc := range strings.Split("\n"+byHelm.ReplaceAllString(out, ""), "\n---\n") {
+			doc = strings.TrimSpace(doc)
+			monitoring := strings.Contains(doc, "apiVersion: monitoring.coreos.com/")
+			if doc == "" || monitoring != v.placed {
+				continue
+			}
+			if v.placed {
+				doc = ofNamespace.ReplaceAllString(doc, "")
+			}
+			docs = append(docs, doc+"\n")
+		}
+		compare(t, filepath.Join(root(t), "deploy", "kustomize", filepath.FromSlash(v.path), file), written+strings.Join(docs, "---\n"))
+	}
+}
+
+func kustomize(t *testing.T, dir string) string {
+	t.Helper()
+	cmd := exec.Command(tool(t, "kustomize", "sigs.k8s.io/kustomize/kustomize/v5"), "build", dir)
+	out, err := cmd.Output()
+	if err != nil {
+		text := ""
+		if exit, ok := err.(*exec.ExitError); ok {
+			text = string(exit.Stderr)
+		}
+		t.Fatalf("kustomize build %s: %v\n%s", dir, err, text)
+	}
+	return string(out)
+}
+
+// Every folder builds, and what it builds is valid.
+func TestKustomizeBuilds(t *testing.T) {
+	base := filepath.Join(root(t), "deploy", "kustomize")
+	for _, v := range variants {
+		if v.placed {
+			continue
+		}
+		t.Run(v.path, func(t *testing.T) {
+			built := kustomize(t, filepath.Join(base, filepath.FromSlash(v.path)))
+			path := filepath.Join(t.TempDir(), "built.yaml")
+			if err := os.WriteFile(path, []byte(built), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := conform(t, path); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			for _, o := range objects(t, built) {
+				if o.Metadata.Namespace != "" && o.Metadata.Namespace != v.namespace {
+					t.Errorf("%s %s is in %s", o.Kind, o.Metadata.Name, o.Metadata.Namespace)
+				}
+			}
+		})
+	}
+}
+
+// A kustomization of a user's takes the base and both components, and places them.
+func TestKustomizeComponents(t *testing.T) {
+	base := filepath.Join(root(t), "deploy", "kustomize")
+	dir := t.TempDir()
+	relative := func(to string) string {
+		p, err := filepath.Rel(dir, filepath.Join(base, to))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	text := "namespace: gpu-exporter\nresources: [" + relative("base") + "]\ncomponents: [" + relative("components/prometheus") + ", " + relative("components/dashboards") + "]\n" +
+		"images: [{name: ghcr.io/gpu-exporter/gpu-exporter, newName: registry.example.com/gpu-exporter}]\n"
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	built := kustomize(t, dir)
+	var boards int
+	var kinds []string
+	for _, o := range objects(t, built) {
+		kinds = append(kinds, o.Kind)
+		if o.Kind == "ConfigMap" {
+			boards++
+			if o.Metadata.Labels["grafana_dashboard"] != "1" || o.Metadata.Namespace != "gpu-exporter" {
+				t.Errorf("board %s: %v in %s", o.Metadata.Name, o.Metadata.Labels, o.Metadata.Namespace)
+			}
+		}
+	}
+	if boards < 9 || !slices.Contains(kinds, "PodMonitor") || !strings.Contains(built, "image: registry.example.com/gpu-exporter:") {
+		t.Errorf("%d boards; kinds %v", boards, kinds)
+	}
+}

@@ -1,0 +1,154 @@
+package deploy_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// monitor is what a PodMonitor and a ServiceMonitor have in common.
+type monitor struct {
+	Spec struct {
+		PodMetricsEndpoints, Endpoints []endpoint
+		NamespaceSelector              struct{ MatchNames []string }
+		Selector                       struct{ MatchLabels map[string]string }
+		SampleLimit                    int
+	}
+}
+
+type endpoint struct {
+	Port, Path, Scheme, Interval, ScrapeTimeout string
+	HonorLabels                                 bool
+	Relabelings                                 []struct {
+		SourceLabels                            []string
+		TargetLabel, Action, Regex, Replacement string
+	}
+	BasicAuth struct{ Username, Password struct{ Name, Key string } }
+	TLSConfig struct {
+		ServerName string
+		CA         struct{ Secret struct{ Name, Key string } }
+	}
+}
+
+// Both kinds keep the exporter's labels, leave none of its own pod's, and name the node.
+func TestMonitors(t *testing.T) {
+	for _, kind := range []string{"PodMonitor", "ServiceMonitor"} {
+		in := install(t, "--set", "monitoring.kind="+kind)
+		var m monitor
+		unmarshal(t, in.find(t, kind), &m)
+		endpoints := append(m.Spec.PodMetricsEndpoints, m.Spec.Endpoints...)
+		if len(endpoints) != 1 {
+			t.Fatalf("%s: %d endpoints", kind, len(endpoints))
+		}
+		e := endpoints[0]
+		if !e.HonorLabels || e.Port != in.container.Ports[0].Name {
+			t.Errorf("%s: %+v", kind, e)
+		}
+		targets := map[string]string{}
+		var dropped []string
+		for _, r := range e.Relabelings {
+			switch r.Action {
+			case "labeldrop":
+				dropped = strings.Split(strings.Trim(r.Regex, "()"), "|")
+			case "":
+				targets[r.TargetLabel] = strings.Join(r.SourceLabels, ",") + r.Replacement
+			default:
+				t.Errorf("%s: an unexpected %s", kind, r.Action)
+			}
+		}
+		const node = "__meta_kubernetes_pod_node_name"
+		if targets["instance"] != node || targets["node"] != node || targets["job"] != "gpu-exporter" {
+			t.Errorf("%s sets %v", kind, targets)
+		}
+		for _, own := range []string{"namespace", "pod", "container", "endpoint", "service"} {
+			if !slices.Contains(dropped, own) {
+				t.Errorf("%s: series without %s would get the exporter's own", kind, own)
+			}
+		}
+		for k, v := range m.Spec.Selector.MatchLabels {
+			if in.daemonset.Spec.Template.Labels[k] != v {
+				t.Errorf("%s looks for %s=%s, which the pods do not have", kind, k, v)
+			}
+		}
+		if m.Spec.NamespaceSelector.MatchNames != nil {
+			t.Errorf("%s looks in %v; it is in the pods' namespace", kind, m.Spec.NamespaceSelector.MatchNames)
+		}
+		unmarshal(t, install(t, "--set", "monitoring.namespace=prometheus,monitoring.kind="+kind).find(t, kind), &m)
+		if !slices.Equal(m.Spec.NamespaceSelector.MatchNames, []string{"monitoring"}) {
+			t.Errorf("%s looks in %v from another namespace", kind, m.Spec.NamespaceSelector.MatchNames)
+		}
+		if service := slices.ContainsFunc(in.kinds(), func(k string) bool { return strings.HasPrefix(k, "Service ") }); service != (kind == "ServiceMonitor") {
+			t.Errorf("%s: a service: %v", kind, service)
+		}
+	}
+}
+
+// A kind that the cluster does not know is not asked for, unless the user did.
+func TestMonitoringAuto(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want bool
+	}{{nil, false}, {operator, true}, {append(slices.Clone(operator), "--set", "monitoring.kind=none"), false}, {[]string{"--set", "monitoring.kind=PodMonitor"}, true}} {
+		got := slices.Contains(install(t, c.args...).kinds(), "PodMonitor gpu-exporter")
+		if got != c.want {
+			t.Errorf("%v: a PodMonitor: %v", c.args, got)
+		}
+	}
+}
+
+// The monitor speaks as the server listens.
+func TestMonitorTLS(t *testing.T) {
+	in := install(t, append([]string{"-f", cases(t)["everything"]}, operator...)...)
+	var m monitor
+	unmarshal(t, in.find(t, "PodMonitor"), &m)
+	e := m.Spec.PodMetricsEndpoints[0]
+	if e.Scheme != "https" || e.TLSConfig.CA.Secret.Name != "gpu-exporter-tls" || e.TLSConfig.ServerName != "gpu-exporter.monitoring.svc" ||
+		e.BasicAuth.Username.Name != "scrape" || e.BasicAuth.Password.Key != "password" || e.Interval != "30s" || m.Spec.SampleLimit != 20000 {
+		t.Errorf("the monitor says %+v", e)
+	}
+	var s struct{ StringData map[string]string }
+	unmarshal(t, in.find(t, "Secret"), &s)
+	for _, want := range []string{"cert_file: /etc/gpu-exporter/tls/tls.crt", "key_file: /etc/gpu-exporter/tls/tls.key", "prometheus: $2y$10$"} {
+		if !strings.Contains(s.StringData["web-config.yml"], want) {
+			t.Errorf("web-config.yml has no %s:\n%s", want, s.StringData["web-config.yml"])
+		}
+	}
+}
+
+// The boards arrive as they are in the repository.
+func TestBoards(t *testing.T) {
+	for kind, field := range map[string]string{"ConfigMap": "data", "GrafanaDashboard": "spec"} {
+		in := install(t, "--set", "dashboards.kind="+kind)
+		boards := 0
+		for _, o := range in.all {
+			if o.Kind != kind {
+				continue
+			}
+			boards++
+			var got struct {
+				Data map[string]string
+				Spec struct {
+					JSON, Folder     string
+					InstanceSelector struct{ MatchLabels map[string]string }
+				}
+			}
+			unmarshal(t, o, &got)
+			name := "gpu-" + strings.TrimPrefix(o.Metadata.Name, "gpu-exporter-board-") + ".json"
+			text := got.Spec.JSON
+			if field == "data" {
+				text = got.Data[name]
+				if o.Metadata.Labels["grafana_dashboard"] != "1" || o.Metadata.Annotations["grafana_folder"] != "GPU" {
+					t.Errorf("%s: labels %v, annotations %v", o.Metadata.Name, o.Metadata.Labels, o.Metadata.Annotations)
+				}
+			} else if got.Spec.Folder != "GPU" || len(got.Spec.InstanceSelector.MatchLabels) == 0 {
+				t.Errorf("%s: %+v", o.Metadata.Name, got.Spec)
+			}
+			if !sameJSON(t, text, fileText(t, root(t)+"/dashboards/"+name)) {
+				t.Errorf("%s is not the board of the repository", o.Metadata.Name)
+			}
+		}
+		if boards < 9 {
+			t.Errorf("%d boards as %s", boards, kind)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package deploy_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+func fileText(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// What contradicts itself ends the template with one line that says what to do.
+func TestContradictions(t *testing.T) {
+	for set, want := range map[string]string{
+		"features.ownership=false,features.deviceCheckpoint=true":          "features.deviceCheckpoint contradicts features.ownership=false: it only adds to what the kubelet lists",
+		"features.ownership=false,features.draCheckpoint=true":             "features.draCheckpoint contradicts features.ownership=false",
+		"features.ownership=false,features.podMetadata=true":               "features.podMetadata contradicts features.ownership=false",
+		"features.ownership=false,kubelet.honestResources={a.com/gpu}":     "kubelet.honestResources contradicts features.ownership=false",
+		"features.podLabels={team}":                                        "features.podLabels takes features.podMetadata=true",
+		"web.configSecret=a,web.tls.secretName=b":                          "web.configSecret contradicts web.tls and web.basicAuth",
+		"gpu.runtimeClassName=":                                            "gpu.access=runtimeClass takes gpu.runtimeClassName",
+		"gpu.access=cdi,features.migMonitor=true":                          "features.migMonitor takes gpu.access=runtimeClass: nobody reads its variable with cdi",
+		"scheduling.priorityClassQuota=true,scheduling.priorityClassName=": "scheduling.priorityClassQuota takes scheduling.priorityClassName",
+		"scheduling.gpuNodeLabels=null,scheduling.nodeSelector=null":       "the exporter would run on every node",
+		"serviceAccount.create=false,openshift.scc=true":                   "openshift.scc would give its rights to the service account default",
+		"serviceAccount.create=false,features.podMetadata=true":            "features.podMetadata would give its rights to the service account default",
+		"monitoring.basicAuth.username.name=a,monitoring.basicAuth.username.key=a,monitoring.basicAuth.password.name=a,monitoring.basicAuth.password.key=a": "monitoring.basicAuth takes web.basicAuth or web.configSecret",
+		"monitoring.kind=PodMonitor,web.basicAuth.users.a=$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG":                                     "web.basicAuth takes monitoring.basicAuth",
+		"exporter.extraArgs={--lane.fast=1s}": "exporter.extraArgs has --lane.fast, which the chart sets itself",
+		"exporter.extraArgs={--no-kubelet}":   "exporter.extraArgs has --no-kubelet, which the chart sets itself",
+		"resources.limits.memory=256MB":       "resources.limits.memory is 256MB: spell it in Mi or Gi",
+	} {
+		out, err := helm(t, "template", "gpu-exporter", chart(t), "--set", set)
+		if err == nil {
+			t.Errorf("%s is taken", set)
+			continue
+		}
+		line, _, _ := strings.Cut(out, "\n")
+		if !strings.Contains(line, want) {
+			t.Errorf("%s: %q, want %q", set, line, want)
+		}
+	}
+}
+
+// What is misspelt or of the wrong kind is refused by its name.
+func TestSchemaRefuses(t *testing.T) {
+	for set, want := range map[string]string{
+		"features.proceses=true":                 "'/features': additional properties 'proceses' not allowed",
+		"hostPID=true":                           "additional properties 'hostPID' not allowed",
+		"features.processes=yes":                 "'/features/processes'",
+		"gpu.access=magic":                       "'/gpu/access'",
+		"monitoring.kind=podmonitor":             "'/monitoring/kind'",
+		"web.port=100000":                        "'/web/port'",
+		"exporter.lanes.fast=2":                  "'/exporter/lanes/fast'",
+		"image.digest=latest":                    "'/image/digest'",
+		"kubelet.root=kubelet":                   "'/kubelet/root'",
+		"exporter.extraArgs={call-deadline=10s}": "'/exporter/extraArgs/0'",
+		"web.basicAuth.users.a=secret":           "'/web/basicAuth/users/a'",
+		"scheduling.gpuNodeLabels[0].kye=a":      "additional properties 'kye' not allowed",
+		"kubelet.honestResources={nvidia}":       "'/kubelet/honestResources/0'",
+		"resources.limits.nvidia\\.com/gpu=1":    "additional properties 'nvidia.com/gpu' not allowed",
+	} {
+		out, err := helm(t, "template", "gpu-exporter", chart(t), "--set", set)
+		if err == nil {
+			t.Errorf("%s is taken", set)
+		} else if !strings.Contains(out, want) {
+			t.Errorf("%s: %s, want %q", set, out, want)
+		}
+	}
+}

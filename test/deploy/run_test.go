@@ -1,0 +1,151 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// programs builds the exporter and the stand-in for its node.
+func programs(t *testing.T) (exporter, standin string) {
+	t.Helper()
+	bin := filepath.Join(root(t), "bin")
+	for _, args := range [][]string{{"make", "build"}, {"go", "build", "-o", filepath.Join(bin, "standin"), "./cmd/standin"}} {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Dir = root(t)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+	}
+	return filepath.Join(bin, "gpu-exporter"), filepath.Join(bin, "standin")
+}
+
+// onNode is the command that runs a program against the stand-in for a node with eight cards, in the environment of a container.
+func onNode(t *testing.T, standin string, env []corev1.EnvVar, program ...string) *exec.Cmd {
+	t.Helper()
+	args := append([]string{"--scenario=testdata/scenarios/demo.scenario", "--pods=testdata/kubelet/demo.pods", "--quiet", "--"}, program...)
+	cmd := exec.Command(standin, args...)
+	cmd.Dir = root(t)
+	cmd.Env = append(os.Environ(), "NODE_NAME=gpu-node-1")
+	for _, e := range env {
+		if e.ValueFrom == nil {
+			cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
+		}
+	}
+	return cmd
+}
+
+// withoutKmsg leaves out what the stand-in says itself.
+func withoutKmsg(args []string) []string {
+	return slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "--path.kmsg=" })
+}
+
+// features are the exporter's features and the values of the chart that unlock them.
+var features = map[string]string{
+	"processes": "processes", "process_names": "processNames", "device_checkpoint": "deviceCheckpoint", "pod_metadata": "podMetadata",
+}
+
+// The exporter takes the flags that the chart gives it, and the chart's values unlock what doctor says is locked.
+func TestFlagsAndFeatures(t *testing.T) {
+	exporter, standin := programs(t)
+	for name, values := range cases(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := install(t, "-f", values)
+			out, err := onNode(t, standin, in.container.Env, append([]string{exporter, "doctor", "--output=json"}, withoutKmsg(in.container.Args)...)...).Output()
+			var exit *exec.ExitError
+			if err != nil && !errors.As(err, &exit) {
+				t.Fatal(err)
+			}
+			var d struct {
+				Node     string
+				Findings []struct{ Check, Severity, Finding, Fix string }
+			}
+			if err := json.Unmarshal(out, &d); err != nil {
+				t.Fatalf("%v: %s%s", err, out, exit.Stderr)
+			}
+			if d.Node != "gpu-node-1" {
+				t.Errorf("the node is called %s", d.Node)
+			}
+			states := map[string]string{}
+			for _, f := range d.Findings {
+				if feature, ok := strings.CutPrefix(f.Check, "feature "); ok {
+					states[feature] = f.Severity
+				}
+			}
+			value := func(name string) bool {
+				for _, e := range in.container.Env {
+					if e.Name == name {
+						return true
+					}
+				}
+				return false
+			}
+			for feature, want := range map[string]bool{"device_checkpoint": value("GPU_EXPORTER_KUBELET_CHECKPOINT"), "pod_metadata": value("GPU_EXPORTER_KUBERNETES_PODS")} {
+				if got := states[feature]; (got == "ok") != want && !(got == "" && !want) {
+					t.Errorf("feature %s stands at %q", feature, got)
+				}
+			}
+			for feature := range states {
+				if features[feature] == "" && !onHosts[feature] {
+					t.Errorf("the exporter has a feature %s that no value of the chart unlocks", feature)
+				}
+			}
+		})
+	}
+}
+
+// onHosts are features of hosts without Kubernetes.
+var onHosts = map[string]bool{"container_names": true}
+
+// The web configuration that the chart writes is one that the server takes.
+func TestBasicAuth(t *testing.T) {
+	exporter, standin := programs(t)
+	// The hash of "scrape", made with the least cost that bcrypt has.
+	const hash = "$2y$04$W.NwSwoVB3TfB7e0yR6E4uC9nUW9Uq7Nn1LxJ3nS5n6cYb0E1b9Xq"
+	in := install(t, "--set", "web.basicAuth.users.prometheus="+strings.ReplaceAll(hash, ",", "\\,"))
+	var s struct{ StringData map[string]string }
+	unmarshal(t, in.find(t, "Secret"), &s)
+	path := filepath.Join(t.TempDir(), "web-config.yml")
+	if err := os.WriteFile(path, []byte(s.StringData["web-config.yml"]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	cmd := onNode(t, standin, in.container.Env, exporter, "--web.listen-address="+address, "--web.config.file="+path)
+	var log strings.Builder
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cmd.Process.Signal(syscall.SIGTERM); cmd.Wait() }()
+	status := func() int {
+		res, err := http.Get(fmt.Sprintf("http://%s/metrics", address))
+		if err != nil {
+			return 0
+		}
+		res.Body.Close()
+		return res.StatusCode
+	}
+	for end := time.Now().Add(20 * time.Second); status() == 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	}
+	if got := status(); got != http.StatusUnauthorized {
+		t.Errorf("without a password the answer is %d\n%s", got, log.String())
+	}
+}
