@@ -18,7 +18,7 @@ PODS ?= testdata/kubelet/demo.pods
 # The demo's database, its evaluator of rules and its simulated fleet; DATABASE= leaves them out.
 DATABASE ?= 127.0.0.1:8428
 RULES ?= 127.0.0.1:8880
-FLEET ?= 127.0.0.1:10836
+FLEET_LISTEN ?= 127.0.0.1:10836
 # How long the demo runs: FOR=30s; empty, until Ctrl-C.
 FOR ?=
 # What of `make test` to run: PKG=./podmap RUN=TestName
@@ -36,7 +36,7 @@ build: ## build bin/gpu-exporter
 .PHONY: demo
 demo: build ## the exporter on a fake driver with eight cards, and a database with rules and history beside it; FOR=3m stops it
 	go build -o bin/standin ./cmd/standin
-	@bin/standin --scenario=$(SCENARIO) --pods=$(PODS) --for=$(or $(FOR),0s) $(if $(DATABASE),--database=$(DATABASE) --rules=$(RULES) --fleet=$(FLEET)) -- bin/gpu-exporter --node-name=gpu-node-1 --web.listen-address=$(LISTEN)
+	@bin/standin --scenario=$(SCENARIO) --pods=$(PODS) --for=$(or $(FOR),0s) $(if $(DATABASE),--database=$(DATABASE) --rules=$(RULES) --fleet=$(FLEET_LISTEN)) -- bin/gpu-exporter --node-name=gpu-node-1 --web.listen-address=$(LISTEN)
 
 .PHONY: fleet
 fleet: ## many simulated nodes to scrape, on 127.0.0.1:10836; FLEET='--preset=demo' or FLEET='--nodes=2000'; FOR=30s stops it

@@ -65,7 +65,10 @@ func withModel(cards string) string {
 
 // withWorkload joins what pod:gpu_workload:info tells to a vector of containers on cards.
 func withWorkload(containers string) string {
-	return "(" + containers + ") * on (" + onPod + ") group_left (workload_type, workload) pod:gpu_workload:info"
+	// Over a past that was filled in afterwards the end of a series is not marked: what a pod was called
+	// before its owner was known stands beside the owner for some minutes, and one pod must have one row.
+	info := "topk by (" + onPod + `) (1, pod:gpu_workload:info{workload_type!="pod"}) or on (` + onPod + `) pod:gpu_workload:info{workload_type="pod"}`
+	return "(" + containers + ") * on (" + onPod + ") group_left (workload_type, workload) (" + info + ")"
 }
 
 func by(op string, labels []string, expr string) string {

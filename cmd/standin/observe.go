@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -60,7 +59,7 @@ func (c config) observe(ctx context.Context, dir string, out io.Writer) error {
 	}
 	l, err := net.Listen("tcp", c.fleet)
 	if err != nil {
-		return fmt.Errorf("cannot serve the simulated fleet: %w; make demo FLEET=127.0.0.1:PORT takes another address", err)
+		return fmt.Errorf("cannot serve the simulated fleet: %w; make demo FLEET_LISTEN=127.0.0.1:PORT takes another address", err)
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	var serving sync.WaitGroup
@@ -203,7 +202,7 @@ func (o observer) replay(ctx context.Context, base string, from, to time.Time) e
 	if err != nil {
 		return err
 	}
-	for i, level := range append(levels(records), rules) {
+	for i, level := range append(alerts.Levels(records), rules) {
 		file := filepath.Join(o.dir, fmt.Sprintf("replay-%d.yaml", i))
 		if err := os.WriteFile(file, []byte(alerts.RulesFile(level)), 0o600); err != nil {
 			return err
@@ -219,28 +218,6 @@ func (o observer) replay(ctx context.Context, base string, from, to time.Time) e
 		}
 	}
 	return nil
-}
-
-// levels divides records: those of a level read none of their own level or of a later one.
-func levels(groups []alerts.RuleGroup) [][]alerts.RuleGroup {
-	var left []alerts.Rule
-	for _, g := range groups {
-		left = append(left, g.Rules...)
-	}
-	var out [][]alerts.RuleGroup
-	for len(left) > 0 {
-		var now, later []alerts.Rule // now is never empty: no record reads itself by way of others
-		for _, r := range left {
-			if slices.ContainsFunc(left, func(other alerts.Rule) bool { return other.Record != r.Record && strings.Contains(r.Expr, other.Record) }) {
-				later = append(later, r)
-			} else {
-				now = append(now, r)
-			}
-		}
-		out = append(out, []alerts.RuleGroup{{Name: fmt.Sprintf("level-%d", len(out)+1), Rules: now}})
-		left = later
-	}
-	return out
 }
 
 func (o observer) scrapeConfig() string {

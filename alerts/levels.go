@@ -1,0 +1,59 @@
+package alerts
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Levels divides recording rules: those of a level read none of their own level or of a later one. Who
+// evaluates rules over the past does one level after the other, so that each finds what it reads.
+func Levels(groups []RuleGroup) [][]RuleGroup {
+	var left []Rule
+	for _, g := range groups {
+		left = append(left, g.Rules...)
+	}
+	var out [][]RuleGroup
+	for len(left) > 0 {
+		var now, later []Rule
+		for _, r := range left {
+			if slices.ContainsFunc(left, func(other Rule) bool { return other.Record != r.Record && reads(r.Expr, other.Record) }) {
+				later = append(later, r)
+			} else {
+				now = append(now, r)
+			}
+		}
+		if len(now) == 0 {
+			// Rules that read each other in a circle have no order; a test sees to it that there are none.
+			now, later = later, nil
+		}
+		out = append(out, []RuleGroup{{Name: fmt.Sprintf("level-%d", len(out)+1), Rules: now}})
+		left = later
+	}
+	return out
+}
+
+// reads tells whether the expression names the record, and not only a longer name.
+func reads(expr, record string) bool {
+	for {
+		i := strings.Index(expr, record)
+		if i < 0 {
+			return false
+		}
+		before, after := byte(' '), byte(' ')
+		if i > 0 {
+			before = expr[i-1]
+		}
+		expr = expr[i+len(record):]
+		if expr != "" {
+			after = expr[0]
+		}
+		if !inName(before) && !inName(after) {
+			return true
+		}
+	}
+}
+
+func inName(c byte) bool {
+	return c == '_' || c == ':' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}

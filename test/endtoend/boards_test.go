@@ -1,0 +1,82 @@
+package endtoend_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
+	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/fleet/blocks"
+)
+
+// emptyInFleet is what the demo's fleet cannot show.
+var emptyInFleet = absent{}
+
+// TestBoardsOnPrometheus asks every query of the boards on a Prometheus that has hours of a fleet behind it,
+// rules evaluated over them, and goes on scraping.
+func TestBoardsOnPrometheus(t *testing.T) {
+	p := built(t)
+	dir := t.TempDir()
+	config, err := fleet.Preset("demo", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := fleet.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := time.Now().Truncate(time.Minute)
+	from := to.Add(-6 * time.Hour)
+	wrote, err := blocks.Write(t.Context(), filepath.Join(dir, "data"), f, blocks.Options{From: from, To: to, Step: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wrote.Samples == 0 {
+		t.Fatal("the fleet has no past")
+	}
+	at := p.fleet(t)
+	url := p.server(t, dir, "global: {scrape_interval: 15s, evaluation_interval: 15s}\nstorage: {tsdb: {out_of_order_time_window: 12h}}\n"+
+		"rule_files: ['"+filepath.Join(p.root, "alerts")+"/*.rules.yaml']\n"+scrapeConfig("", at))
+	replay(t, p, url, dir, from, to)
+	c := board.Client{URL: url}
+	within(t, 90*time.Second, "the first scrapes", func() error {
+		series, err := c.Instant(t.Context(), `count(cluster:gpu_card_seconds:rate5m) and on () count(ALERTS) and on () count(up{job="fleet"} == 1) > 10`, time.Now())
+		if err == nil && len(series) == 0 {
+			err = fmt.Errorf("no records, alerts and targets yet")
+		}
+		return err
+	})
+	now := time.Now()
+	report(t, "boards-prometheus", cover(t, c, board.Window{From: now.Add(-6 * time.Hour), To: now, Step: time.Minute, Scrape: time.Minute}, emptyInFleet))
+}
+
+// replay evaluates the rules over the past.
+func replay(t *testing.T, p programs, url, dir string, from, to time.Time) {
+	t.Helper()
+	config := alerts.Default()
+	records, err := config.RecordingRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := config.AlertRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, level := range append(alerts.Levels(records), rules) {
+		file := filepath.Join(dir, fmt.Sprintf("level-%d.yaml", i))
+		if err := os.WriteFile(file, []byte(alerts.RulesFile(level)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(p.vmalert, "-rule="+file, "-datasource.url="+url, "-remoteWrite.url="+url, "-replay.timeFrom="+from.UTC().Format(time.RFC3339),
+			"-replay.timeTo="+to.UTC().Format(time.RFC3339), "-evaluationInterval=1m", "-replay.rulesDelay=10ms", "-replay.disableProgressBar",
+			"-httpListenAddr="+address(t), "-loggerLevel=ERROR").CombinedOutput()
+		if err != nil {
+			t.Fatalf("replay of %s: %v\n%s", file, err, out)
+		}
+	}
+}
