@@ -84,6 +84,7 @@ func (n *node) view(p *plan, np *nodePlan, t stamp, tallies []*tally) *gpu.View 
 	slices.SortFunc(v.Containers, func(a, b gpu.ContainerCard) int { return byContainer(a.Container, b.Container, a.Card, b.Card) })
 	slices.SortFunc(v.Holdings, func(a, b gpu.ContainerHolding) int { return byContainer(a.Container, b.Container, a.Card, b.Card) })
 
+	v.Accounts = gpu.Some(gpu.Accounts{Own: len(v.Containers), Limit: 1000})
 	kubelet := gpu.Source{Name: gpu.SourcePodResources, Up: true, LastSuccess: gpu.Some(t.floor(kubeletLane).time()), Duration: v.Lanes[3].Duration}
 	for _, w := range np.blind {
 		if w.to > began && w.from < t {
