@@ -236,7 +236,7 @@ func activity(pl *place, s *tally, t stamp) gpu.Activity {
 	a := gpu.Activity{Energy: gpu.Some(gpu.Joules(s.energy)), Limited: map[gpu.LimitReason]gpu.Seconds{
 		gpu.LimitPowerCap: gpu.Seconds(s.capped), gpu.LimitThermal: 0, gpu.LimitSyncBoost: 0, gpu.LimitBoard: 0, gpu.LimitReliability: 0}}
 	if b.hopperLimits {
-		a.Limited[gpu.LimitSWThermal], a.Limited[gpu.LimitHWThermal], a.Limited[gpu.LimitHWPowerBrake] = gpu.Seconds(s.heated), gpu.Seconds(s.hardHeated), 0
+		a.Limited[gpu.LimitSWThermal], a.Limited[gpu.LimitHWThermal], a.Limited[gpu.LimitHWPowerBrake] = gpu.Seconds(s.heated), gpu.Seconds(s.hardHeated), gpu.Seconds(s.braked)
 	} else {
 		a.Limited[gpu.LimitThermal] = gpu.Seconds(s.heated)
 	}
