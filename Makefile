@@ -39,9 +39,9 @@ demo: build ## the exporter on a fake driver with eight cards, and a database wi
 	@bin/standin --scenario=$(SCENARIO) --pods=$(PODS) --for=$(or $(FOR),0s) $(if $(DATABASE),--database=$(DATABASE) --rules=$(RULES) --fleet=$(FLEET_LISTEN)) -- bin/gpu-exporter --node-name=gpu-node-1 --web.listen-address=$(LISTEN)
 
 .PHONY: fleet
-fleet: ## many simulated nodes to scrape, on 127.0.0.1:10836; FLEET='--preset=demo' or FLEET='--nodes=2000'; FOR=30s stops it
+fleet: ## many simulated nodes to scrape; NODES=2000, else the small demo; FOR=30s stops it
 	go build -o bin/standin ./cmd/standin
-	@bin/standin fleet $(or $(FLEET),--preset=demo) --for=$(or $(FOR),0s)
+	@bin/standin fleet $(if $(NODES),--nodes=$(NODES),--preset=demo) --listen=$(FLEET) --for=$(or $(FOR),0s)
 
 .PHONY: run
 run: build ## the exporter on this machine's own cards

@@ -71,25 +71,27 @@ type FaultKind string
 
 // The kinds.
 const (
-	FaultXID       FaultKind = "xid"        // programs crash now and then: XID 31
-	FaultCritical  FaultKind = "critical"   // uncontained memory errors: XID 95, a reset is wanted
-	FaultLost      FaultKind = "lost"       // fell off the bus: XID 79
-	FaultECC       FaultKind = "ecc"        // corrected errors keep coming
-	FaultRemap     FaultKind = "remap"      // uncorrected errors, a row waits for a reset
-	FaultRemapFail FaultKind = "remap_fail" // a row could not be remapped
-	FaultThermal   FaultKind = "thermal"    // slowed down by heat
-	FaultPowerCap  FaultKind = "power_cap"  // the power limit was lowered
-	FaultPCIe      FaultKind = "pcie"       // fewer lanes than the slot has
-	FaultNVLink    FaultKind = "nvlink"     // a link is down
-	FaultNoDevice  FaultKind = "missing"    // on the bus and not in NVML
-	FaultGap       FaultKind = "gap"        // the node's exporter cannot be scraped for a while
-	FaultRestart   FaultKind = "restart"    // the node's exporter starts anew
-	FaultKubelet   FaultKind = "kubelet"    // the kubelet does not answer for a while
+	FaultXID       FaultKind = "xid"         // programs crash now and then: XID 31
+	FaultCritical  FaultKind = "critical"    // uncontained memory errors: XID 95, a reset is wanted
+	FaultLost      FaultKind = "lost"        // fell off the bus: XID 79
+	FaultECC       FaultKind = "ecc"         // corrected errors keep coming
+	FaultRemap     FaultKind = "remap"       // uncorrected errors, a row waits for a reset
+	FaultRemapFail FaultKind = "remap_fail"  // a row could not be remapped
+	FaultThermal   FaultKind = "thermal"     // slowed down by heat
+	FaultPowerCap  FaultKind = "power_cap"   // the power limit was lowered
+	FaultPCIe      FaultKind = "pcie"        // fewer lanes than the slot has
+	FaultNVLink    FaultKind = "nvlink"      // a link is down
+	FaultNoDevice  FaultKind = "missing"     // on the bus and not in NVML
+	FaultGap       FaultKind = "gap"         // the node's exporter cannot be scraped for a while
+	FaultRestart   FaultKind = "restart"     // the node's exporter starts anew
+	FaultKubelet   FaultKind = "kubelet"     // the kubelet does not answer for a while
+	FaultBrake     FaultKind = "power_brake" // the power supply slows it down
+	FaultOldDriver FaultKind = "old_driver"  // the node runs the driver release before
 )
 
 // FaultKinds lists them all.
 var FaultKinds = []FaultKind{FaultXID, FaultCritical, FaultLost, FaultECC, FaultRemap, FaultRemapFail, FaultThermal, FaultPowerCap,
-	FaultPCIe, FaultNVLink, FaultNoDevice, FaultGap, FaultRestart, FaultKubelet}
+	FaultPCIe, FaultNVLink, FaultNoDevice, FaultGap, FaultRestart, FaultKubelet, FaultBrake, FaultOldDriver}
 
 func (c *Config) check() error {
 	if len(c.Pools) == 0 {

@@ -204,7 +204,7 @@ func TestDemoHasEverything(t *testing.T) {
 			}
 		}
 		for _, what := range []string{"gap", "a workload on a lost card", "a workload on two nodes", "card up", "card failed", "card missing", "free card", "driver 580.105.08", "driver 570.195.03",
-			"driver 535.183.01", "kubelet down", "xid", "uncorrected", "corrected", "remap pending", "remap failed", "retire pending", "power capped", "narrow", "link down", "heat",
+			"driver 535.183.01", "kubelet down", "xid", "uncorrected", "corrected", "remap pending", "remap failed", "retire pending", "power capped", "narrow", "link down", "heat", "brake",
 			"recovery reset", "recovery drain_and_reset", "exclusive", "process", "none", "container gone"} {
 			if !seen[what] {
 				t.Errorf("from %v: never %s", from, what)
@@ -246,6 +246,7 @@ func look(seen map[string]bool, first, v *gpu.View) {
 			note("narrow", s.PCIe.Width.Or(0) < s.PCIe.MaxWidth.Or(0))
 			note("link down", s.NVLinks.Or(gpu.NVLinkCount{}).Down > 0)
 		}
+		note("brake", c.Activity.Limited[gpu.LimitHWPowerBrake] > first.Cards[i].Activity.Limited[gpu.LimitHWPowerBrake])
 		note("heat", c.Activity.Limited[gpu.LimitHWThermal] > first.Cards[i].Activity.Limited[gpu.LimitHWThermal])
 	}
 }

@@ -322,7 +322,9 @@ func (l *layout) run(b *behaviour, w *workload, spots []spot, index, life int, f
 	for rank, s := range spots {
 		t := &tenancy{pod: p, window: window{from, to}, worksFrom: loaded, worksUntil: until, scale: 1, memory: w.memory, process: b.processes}
 		switch {
-		case w.class == Imbalanced && rank >= (len(spots)+1)/2:
+		case w.class == Imbalanced && index > 0:
+			t.scale = 0.05 // a rank that only waits for the others
+		case w.class == Imbalanced && rank > 0 && rank >= (len(spots)+1)/2:
 			t.scale = 0
 			if rank%2 == 0 {
 				t.scale = 0.05
@@ -380,6 +382,9 @@ func (r *rack) breakThings(p *plan, dice *rand.Rand) {
 			np.blind = append(np.blind, w)
 		case FaultRestart:
 			np.restarts = append(np.restarts, w.from)
+		case FaultOldDriver:
+			i := slices.IndexFunc(releases(), func(r release) bool { return r == np.release })
+			np.release = releases()[min(i+1, len(releases())-1)]
 		default:
 			np.cards[card].faults = append(np.cards[card].faults, fault{kind: kind, window: w, every: span[stamp]{20 * minute, 90 * minute}.draw(dice)})
 		}

@@ -14,19 +14,19 @@ func Demo(seed uint64) Config {
 	return Config{Seed: seed, Epoch: DefaultEpoch(), Pending: 12, Pools: []Pool{
 		{Name: "h100", Model: "h100", Nodes: 4, Cards: 8, Rack: 4, Fixed: []Place{
 			{Training, 8, 2}, // two nodes, one job
-			{Imbalanced, 4, 1}, {NeverUsed, 2, 1}, {Stopped, 1, 1}, {Loaded, 1, 1},
-			{Weekly, 2, 1}, {Preallocated, 1, 1}, {Inference, 1, 2}, {ShortJobs, 1, 2}, {Free, 1, 1},
-		}, Faults: []Placed{{FaultThermal, 0, 3}, {FaultXID, 1, 2}, {FaultNVLink, 1, 6}, {FaultLost, 3, 3}, {FaultRestart, 3, 0}}},
+			{Imbalanced, 4, 1}, {Imbalanced, 1, 2}, {Stopped, 1, 1}, {Loaded, 1, 1},
+			{Weekly, 1, 1}, {Preallocated, 1, 1}, {Inference, 1, 2}, {ShortJobs, 1, 1}, {NeverUsed, 2, 1}, {Free, 1, 1},
+		}, Faults: []Placed{{FaultThermal, 0, 3}, {FaultPowerCap, 0, 5}, {FaultBrake, 1, 4}, {FaultXID, 1, 2}, {FaultNVLink, 1, 6}, {FaultLost, 3, 3}, {FaultRestart, 3, 0}}},
 		{Name: "a100-mig", Model: "a100-40gb", Nodes: 3, Cards: 8, Rack: 3, MIG: []string{"3g.20gb", "2g.10gb", "1g.5gb"}, Driver: 1,
 			Mix:    []Weight{{Inference, 3}, {Small, 3}, {NeverUsed, 1}, {Free, 2}, {Loaded, 1}},
-			Faults: []Placed{{FaultRemap, 0, 1}, {FaultECC, 1, 4}, {FaultRemapFail, 2, 5}, {FaultGap, 2, 0}}},
+			Faults: []Placed{{FaultThermal, 0, 0}, {FaultRemap, 0, 1}, {FaultECC, 1, 4}, {FaultRemapFail, 2, 5}, {FaultGap, 2, 0}}},
 		{Name: "l40s", Model: "l40s", Nodes: 3, Cards: 4, Rack: 3, Replicas: 4, Fixed: []Place{
 			{Oversubscribed, 1, 4}, {Small, 1, 4}, {Inference, 1, 2}, {Free, 1, 2}, {Small, 1, 2},
 		}, Mix: []Weight{{Inference, 3}, {Small, 4}, {Loaded, 1}, {Free, 2}},
-			Faults: []Placed{{FaultPCIe, 0, 1}, {FaultCritical, 1, 2}, {FaultPowerCap, 2, 0}, {FaultKubelet, 2, 0}}},
-		{Name: "t4", Model: "t4", Nodes: 3, Cards: 4, Rack: 3, Driver: 2,
+			Faults: []Placed{{FaultPCIe, 0, 1}, {FaultCritical, 1, 2}, {FaultKubelet, 2, 0}}},
+		{Name: "t4", Model: "t4", Nodes: 3, Cards: 4, Rack: 3, Driver: 1,
 			Mix:    []Weight{{Small, 4}, {ShortJobs, 2}, {Free, 2}, {Loaded, 1}, {NeverUsed, 1}},
-			Faults: []Placed{{FaultRemapFail, 0, 0}, {FaultNoDevice, 2, 3}}},
+			Faults: []Placed{{FaultRemapFail, 0, 0}, {FaultOldDriver, 1, 0}, {FaultNoDevice, 2, 3}}},
 	}}
 }
 
@@ -36,7 +36,8 @@ func Big(seed uint64, nodes, cards int, clusters ...string) Config {
 		clusters = []string{"main"}
 	}
 	trouble := map[FaultKind]float64{FaultXID: 0.02, FaultCritical: 0.001, FaultLost: 0.002, FaultECC: 0.004, FaultRemap: 0.002, FaultRemapFail: 0.0002,
-		FaultThermal: 0.006, FaultPowerCap: 0.002, FaultPCIe: 0.001, FaultNVLink: 0.001, FaultNoDevice: 0.0005, FaultGap: 0.01, FaultRestart: 0.02, FaultKubelet: 0.005}
+		FaultThermal: 0.006, FaultPowerCap: 0.002, FaultPCIe: 0.001, FaultNVLink: 0.001, FaultNoDevice: 0.0005, FaultGap: 0.01, FaultRestart: 0.02, FaultKubelet: 0.005,
+		FaultBrake: 0.001}
 	whole := []Weight{{Training, 6}, {Inference, 4}, {Loaded, 1}, {NeverUsed, 1}, {Stopped, 1}, {Preallocated, 2}, {Imbalanced, 0.7}, {Small, 1.5}, {ShortJobs, 1}, {Weekly, 1}, {Free, 2}}
 	shared := []Weight{{Inference, 4}, {Small, 5}, {Loaded, 1.5}, {NeverUsed, 0.7}, {Oversubscribed, 1}, {Free, 2.5}}
 	pools := []struct {

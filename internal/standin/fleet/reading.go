@@ -56,6 +56,13 @@ func (c *card) fast(p *place, t stamp, now moment, mean float64) *gpu.Fast {
 	if b.memoryIdle > 0 {
 		f.MemoryTemperature = gpu.Some(gpu.Celsius(math.Round(b.memoryIdle + (b.memoryBusy-b.memoryIdle)*mean + 2*c.wobble(t, 3))))
 	}
+	if p.broken(FaultThermal, t) != nil && now.total > 0 {
+		for _, limit := range b.thresholds {
+			if limit.Sensor == gpu.SensorMemory {
+				f.MemoryTemperature = gpu.Some(limit.Value - 1)
+			}
+		}
+	}
 	if !p.mig() {
 		f.Engines = map[gpu.Engine]gpu.Ratio{}
 		for _, e := range b.engines {
@@ -156,7 +163,7 @@ func (c *card) errors(p *place, t stamp, m *gpu.Medium) {
 		case FaultNVLink:
 			for k := range links {
 				if k == gpu.NVLinkReplay || k == gpu.NVLinkRecovery || k == gpu.NVLinkSymbol {
-					links[k] += 1 + n
+					links[k] += 1 + uint64((min(t, f.to)-f.from)/(30*second))
 				}
 			}
 		}

@@ -53,17 +53,17 @@ const (
 
 // tally is every counter of one card since its exporter started. It is a plain value but for its slices.
 type tally struct {
-	at                         stamp
-	began                      stamp
-	uses                       [uses]float64
-	card                       sums
-	instances                  []sums
-	rows                       []row
-	bills                      [bills]bill
-	energy                     float64
-	capped, heated, hardHeated float64 // seconds limited by power, software's and hardware's heat limit
-	given                      bill    // all that was given to somebody, or a reason; kept apart to prove the sums
-	peak                       float64
+	at                                 stamp
+	began                              stamp
+	uses                               [uses]float64
+	card                               sums
+	instances                          []sums
+	rows                               []row
+	bills                              [bills]bill
+	energy                             float64
+	capped, heated, hardHeated, braked float64 // seconds limited by the power limit, heat as software and hardware see it, the power supply
+	given                              bill    // all that was given to somebody, or a reason; kept apart to prove the sums
+	peak                               float64
 }
 
 func (t *tally) clone() *tally {
@@ -361,6 +361,9 @@ func (t *tally) limit(p *place, at stamp, dt, total float64) {
 		t.capped += dt * min(1, total*0.9)
 	default:
 		t.capped += dt * total * 0.01
+	}
+	if p.broken(FaultBrake, at) != nil {
+		t.braked += dt * total * 0.2
 	}
 	if p.broken(FaultThermal, at) != nil {
 		t.heated += dt * total * 0.7

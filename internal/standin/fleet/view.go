@@ -84,6 +84,7 @@ func (n *node) view(p *plan, np *nodePlan, t stamp, tallies []*tally) *gpu.View 
 	slices.SortFunc(v.Containers, func(a, b gpu.ContainerCard) int { return byContainer(a.Container, b.Container, a.Card, b.Card) })
 	slices.SortFunc(v.Holdings, func(a, b gpu.ContainerHolding) int { return byContainer(a.Container, b.Container, a.Card, b.Card) })
 
+	v.Accounts = gpu.Some(gpu.Accounts{Own: len(v.Containers), Limit: 1000})
 	kubelet := gpu.Source{Name: gpu.SourcePodResources, Up: true, LastSuccess: gpu.Some(t.floor(kubeletLane).time()), Duration: v.Lanes[3].Duration}
 	for _, w := range np.blind {
 		if w.to > began && w.from < t {
@@ -235,7 +236,7 @@ func activity(pl *place, s *tally, t stamp) gpu.Activity {
 	a := gpu.Activity{Energy: gpu.Some(gpu.Joules(s.energy)), Limited: map[gpu.LimitReason]gpu.Seconds{
 		gpu.LimitPowerCap: gpu.Seconds(s.capped), gpu.LimitThermal: 0, gpu.LimitSyncBoost: 0, gpu.LimitBoard: 0, gpu.LimitReliability: 0}}
 	if b.hopperLimits {
-		a.Limited[gpu.LimitSWThermal], a.Limited[gpu.LimitHWThermal], a.Limited[gpu.LimitHWPowerBrake] = gpu.Seconds(s.heated), gpu.Seconds(s.hardHeated), 0
+		a.Limited[gpu.LimitSWThermal], a.Limited[gpu.LimitHWThermal], a.Limited[gpu.LimitHWPowerBrake] = gpu.Seconds(s.heated), gpu.Seconds(s.hardHeated), gpu.Seconds(s.braked)
 	} else {
 		a.Limited[gpu.LimitThermal] = gpu.Seconds(s.heated)
 	}
