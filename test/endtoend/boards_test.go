@@ -40,12 +40,13 @@ func TestBoardsOnPrometheus(t *testing.T) {
 		t.Fatal("the fleet has no past")
 	}
 	at := p.fleet(t)
+	node := p.node(t, filepath.Join(p.root, "testdata", "scenarios", "demo.scenario"), filepath.Join(p.root, "testdata", "kubelet", "demo.pods"))
 	url := p.server(t, dir, "global: {scrape_interval: 15s, evaluation_interval: 15s}\nstorage: {tsdb: {out_of_order_time_window: 12h}}\n"+
-		"rule_files: ['"+filepath.Join(p.root, "alerts")+"/*.rules.yaml']\n"+scrapeConfig("", at))
+		"rule_files: ['"+filepath.Join(p.root, "alerts")+"/*.rules.yaml']\n"+scrapeConfig(node, at))
 	replay(t, p, url, dir, from, to)
 	c := board.Client{URL: url}
 	within(t, 90*time.Second, "the first scrapes", func() error {
-		series, err := c.Instant(t.Context(), `count(cluster:gpu_card_seconds:rate5m) and on () count(ALERTS) and on () count(up{job="fleet"} == 1) > 10`, time.Now())
+		series, err := c.Instant(t.Context(), `count(cluster:gpu_card_seconds:rate5m) and on () count(ALERTS) and on () count(up == 1) > 12 and on () count(process_start_time_seconds)`, time.Now())
 		if err == nil && len(series) == 0 {
 			err = fmt.Errorf("no records, alerts and targets yet")
 		}
