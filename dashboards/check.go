@@ -32,7 +32,7 @@ type External struct {
 func Externals() []External {
 	pod := []string{"namespace", "pod", "container", "node"}
 	rows := []External{
-		{"ALERTS", FromPrometheus, []string{"alertname", "alertstate", "severity", "node", "uuid", "gpu", "namespace", "pod", "workload", "model", "xid"}},
+		{"ALERTS", FromPrometheus, []string{"alertname", "alertstate", "severity", "node", "uuid", "gpu", "namespace", "pod", "workload_type", "workload", "model", "resource", "xid"}},
 		{"up", FromPrometheus, nil},
 		{"scrape_duration_seconds", FromPrometheus, nil},
 		{"scrape_samples_scraped", FromPrometheus, nil},

@@ -43,7 +43,7 @@ func namespaceBoard() Board {
 					value("Busiest, 95 % of the time below", Ratio, "max by ("+workload+") (quantile_over_time(0.95, "+records("workload:gpu_busy:ratio_max", s)+"[$__range]))").gauge(usedSteps()...),
 					value("Peak memory on a card", Bytes, "max by ("+workload+") (max_over_time("+records("workload:gpu_memory_used_bytes:max", s)+"[$__range]))"),
 					value("Last busy", When, "1000 * "+most(workload, records("workload:gpu_last_busy_timestamp_seconds:max", s))),
-					value("Alerts", Number, firing(workload, `cluster=~"$cluster"`, `namespace=~"$namespace"`)))),
+					value("Alerts of the workload", Number, firing(workload, `cluster=~"$cluster"`, `namespace=~"$namespace"`, `workload!=""`)))),
 				line(8,
 					series(12, "Memory in use", Bytes, "Device memory of the workloads.", q("{{namespace}}/{{workload}}", total("cluster, namespace, workload", records("workload:gpu_memory_used_bytes:sum", s)))).stacked().from(0).to(toWorkload()),
 					series(12, "Power by workload", Watts, "Power that is put down to the workloads.", q("{{namespace}}/{{workload}}", total("cluster, namespace, workload", records("workload:gpu_power_watts:sum", s)))).stacked().from(0).to(toWorkload())),

@@ -18,7 +18,7 @@ func workloadBoard() Board {
 	}
 	const pods = "cluster, node, namespace, pod"
 	name := "{{namespace}}/{{pod}} {{container}} on {{node}} GPU {{gpu}}"
-	alive := of(container("gpu_container_allocation_ratio"))
+	alive := "(" + of(container("gpu_container_allocation_ratio")) + ")"
 	return Board{
 		UID: "gpu-workload", Title: "GPU / Workload and pod", Raw: true,
 		Question: "Does this job use what it asked for, and do its pods keep pace?",
