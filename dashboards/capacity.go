@@ -10,7 +10,7 @@ func capacityBoard() Board {
 	return Board{
 		UID: "gpu-capacity", Title: "GPU / Capacity and waste",
 		Question: "Do we have enough cards, and what happens to those that we have?",
-		Vars:     []Variable{datasourceVariable(), clusterVariable("model:gpu_device_up:count"), modelVariable()},
+		Vars:     []Variable{datasourceVariable(), clusterVariable("model:gpu_device_up:count"), modelVariable(), priceVariable()},
 		From:     "now-7d",
 		Rows: []Row{
 			{Lines: []Line{line(4,
@@ -23,6 +23,11 @@ func capacityBoard() Board {
 				stat(3, "Devices waited for", Number, orZero(total("", records("cluster:gpu_requests_pending:sum", "<cluster>")), "cluster:gpu_requests:sum{<cluster>}"), "Devices that waiting pods ask for; needs kube-state-metrics, empty without it.").at(warnIfAny()...),
 				stat(3, "Held in 14 days", Number, "sum(predict_linear(cluster:gpu_allocation:sum{<cluster>}[7d], 1209600))", "Cards that will be held in 14 days if the last 7 days go on as they went. A straight line knows no holidays.").digits(0).over("A trend is that of a week, whatever the zoom."))}},
 			{Title: "Waste", Lines: []Line{
+				line(4,
+					stat(6, "Cost of all card time, at $price per hour", Number, "$price * "+total("", hours(seconds())), "Card-hours of the range that is shown, at the price that is typed in above.").digits(0),
+					stat(6, "Cost of work", Number, "$price * "+total("", hours(seconds(`use="busy"`))), "Card-hours in which work ran, at that price.").digits(0).at(base(Green)),
+					stat(6, "Cost of what was held and not used", Number, "$price * "+total("", hours(seconds(`use=~"idle|underused"`))), "Card-hours that were held and in which no work ran, at that price.").digits(0).at(base(Amber)),
+					stat(6, "Cost of what was held by nobody, or lost", Number, "$price * "+total("", hours(seconds(`use=~"unallocated|unavailable"`))), "Card-hours of free cards and of cards that could not be read, at that price.").digits(0).at(base(Grey))),
 				line(9,
 					series(16, "Where cards go", Number, "Cards by what their time goes into; the bands add up to all cards.", q("{{use}}", total("use", seconds()))).stacked().from(0).coloured(uses()),
 					table(8, "Card-hours by use", "-Hours", "Card time of the range that is shown, by what it went into: useful, held and underused, held and idle, held by nobody, lost, and not known. They add up to all card time.", label("use", "Use").mapped(

@@ -12,7 +12,7 @@ func namespaceBoard() Board {
 	return Board{
 		UID: "gpu-namespace", Title: "GPU / Namespace",
 		Question: "What does this team hold, what does it make of it, and what should it do?",
-		Vars:     []Variable{datasourceVariable(), clusterVariable("namespace:gpu_held_seconds:rate5m"), namespaceVariable("namespace:gpu_held_seconds:rate5m")},
+		Vars:     []Variable{datasourceVariable(), clusterVariable("namespace:gpu_held_seconds:rate5m"), namespaceVariable("namespace:gpu_held_seconds:rate5m"), priceVariable()},
 		From:     "now-24h",
 		Rows: []Row{
 			{Lines: []Line{line(4,
@@ -39,6 +39,7 @@ func namespaceBoard() Board {
 					value("Cards now", Number, total(workload, records("workload:gpu_allocation:sum", s))),
 					value("Card-hours held", Hours, total(workload, hours(records("workload:gpu_held_seconds:rate5m", s)))),
 					value("Card-hours not used", Hours, total(workload, hours(records("workload:gpu_unused_seconds:rate5m", s)))),
+					value("Cost of these", Number, "$price * "+total(workload, hours(records("workload:gpu_unused_seconds:rate5m", s)))),
 					value("Used", Ratio, total(workload, hours(records("workload:gpu_busy_seconds:rate5m", s)))+" / "+total(workload, hours(records("workload:gpu_held_seconds:rate5m", s)))).gauge(usedSteps()...),
 					value("Busiest, 95 % of the time below", Ratio, "max by ("+workload+") (quantile_over_time(0.95, "+records("workload:gpu_busy:ratio_max", s)+"[$__range]))").gauge(usedSteps()...),
 					value("Peak memory on a card", Bytes, "max by ("+workload+") (max_over_time("+records("workload:gpu_memory_used_bytes:max", s)+"[$__range]))"),

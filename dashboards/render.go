@@ -94,6 +94,13 @@ func gridPos(p place) *dashboard.GridPos {
 func (b Board) renderVariable(v Variable) (dashboard.VariableModel, error) {
 	m := dashboard.VariableModel{Type: dashboard.VariableTypeQuery, Name: v.Name, Label: new(v.Label), Description: new(v.Help),
 		Hide: new(dashboard.VariableHideDontHide), SkipUrlSync: new(false)}
+	if v.Text != "" {
+		m.Type = dashboard.VariableTypeTextbox
+		m.Query = &dashboard.StringOrMap{String: new(v.Text)}
+		word := dashboard.StringOrArrayOfString{String: new(v.Text)}
+		m.Current = &dashboard.VariableOption{Selected: new(true), Text: word, Value: word}
+		return m, nil
+	}
 	if v.Query == "" {
 		m.Type = dashboard.VariableTypeDatasource
 		m.Query = &dashboard.StringOrMap{String: new("prometheus")}

@@ -3,8 +3,10 @@ package dashboards
 // Variable is one of Grafana's template variables.
 type Variable struct {
 	Name, Label, Help string
-	// Query is label_values or query_result; empty for the data source.
+	// Query is label_values or query_result; empty for the data source and a text box.
 	Query string
+	// Text is the default of a text box.
+	Text string
 	// Regex names the captures text and value of a query_result.
 	Regex string
 	// Multi allows several values, and All, which is .*: it also matches what lacks the label.
@@ -21,11 +23,16 @@ const (
 	varNamespace  = "namespace"
 	varWorkload   = "workload"
 	varPod        = "pod"
-	varJob        = "job"
+	varPrice      = "price"
 )
 
 func datasourceVariable() Variable {
 	return Variable{Name: varDatasource, Label: "Data source", Help: "The Prometheus, Thanos, Mimir or VictoriaMetrics that holds the metrics."}
+}
+
+// priceVariable is typed in: what a card costs nobody can measure. At 1 a cost is the hours themselves.
+func priceVariable() Variable {
+	return Variable{Name: varPrice, Label: "Price of a card-hour", Help: "In any currency. At 1, costs are card-hours.", Text: "1"}
 }
 
 // clusterVariable lists clusters. Where series have no such label there is nothing to choose, and All matches them.
