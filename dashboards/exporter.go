@@ -44,8 +44,9 @@ func exporterBoard() Board {
 				series(8, "Mean time of calls", Seconds, "Mean duration of driver calls, by call. Needs no native histograms: it divides sum by count, so it is empty where only native ones are scraped.",
 					q("{{call}}", perSecond("call", "gpu_exporter_call_duration_seconds_sum{"+n+"}")+" / ("+perSecond("call", "gpu_exporter_call_duration_seconds_count{"+n+"}")+" > 0)")).from(0),
 				table(8, "Slowest calls", "-Mean", "The twelve calls with the longest mean duration.", label("call", "Call"),
-					value("Mean", Seconds, "topk(12, "+perSecond("call", "gpu_exporter_call_duration_seconds_sum{"+n+"}")+" / ("+perSecond("call", "gpu_exporter_call_duration_seconds_count{"+n+"}")+" > 0))"),
-					value("Calls per second", Number, perSecond("call", "gpu_exporter_call_duration_seconds_count{"+n+"}"))),
+					value("Mean", Seconds, share("call", "gpu_exporter_call_duration_seconds_sum{"+n+"}", "gpu_exporter_call_duration_seconds_count{"+n+"}")),
+					value("Calls per second", Number, perSecond("call", "gpu_exporter_call_duration_seconds_count{"+n+"}"))).
+					among("call", "topk(12, "+share("call", "gpu_exporter_call_duration_seconds_sum{"+n+"}", "gpu_exporter_call_duration_seconds_count{"+n+"}")+")"),
 				table(8, "Errors of calls in range", "-Errors", "Driver calls that should have worked and did not. What the hardware does not offer is no error.", label("node", "Node").to(toNode()), label("call", "Call"), label("code", "Code"),
 					value("Errors", Number, "sum by (cluster, node, call, code) (increase(gpu_exporter_call_errors_total{"+n+"}[$__range])) > 0"))),
 				line(7,

@@ -16,6 +16,8 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/statetimeline"
 	"github.com/grafana/grafana-foundation-sdk/go/table"
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
+
+	"github.com/gpu-exporter/gpu-exporter/alerts"
 )
 
 // readBoards reads the generated files as a Grafana would, by uid.
@@ -334,6 +336,26 @@ func TestLinterFindsPlantedErrors(t *testing.T) {
 				t.Errorf("it was not found; the linter says %q", found)
 			}
 		})
+	}
+}
+
+// An alert says where to look next: that board must be there and take what the alert hands over.
+func TestAlertsLeadToBoards(t *testing.T) {
+	all := readBoards(t)
+	for _, a := range alerts.Alerts() {
+		d, ok := all[a.Board.UID]
+		if !ok {
+			t.Errorf("%s leads to %q, which is no board", a.Name, a.Board.UID)
+			continue
+		}
+		for _, name := range a.Board.Vars {
+			if !slices.ContainsFunc(d.Templating.List, func(v dashboard.VariableModel) bool { return v.Name == name }) {
+				t.Errorf("%s sets %s, which %s does not have", a.Name, name, a.Board.UID)
+			}
+		}
+		if !strings.HasPrefix(a.Name, "GPU") {
+			t.Errorf("%s does not begin with GPU: the boards count ALERTS by that", a.Name)
+		}
 	}
 }
 

@@ -52,8 +52,9 @@ func namespaceBoard() Board {
 			{Title: "What to do", Lines: []Line{line(9,
 				note(12, "How to read this", "What the figures ask for.", namespaceAdvice),
 				table(12, "Idle now", "-Cards idle", "Workloads that hold cards and do not work on them, now.", label("namespace", "Namespace"), label("workload_type", "Kind"), label("workload", "Workload").to(toWorkload()),
-					value("Cards idle", Number, total("cluster, namespace, workload_type, workload", records("workload:gpu_unused_seconds:rate5m", s, `use="idle"`))+" > 0.05"),
-					value("Last work", When, "1000 * "+most(workload, records("workload:gpu_last_busy_timestamp_seconds:max", s))))),
+					value("Cards idle", Number, total(workload, records("workload:gpu_unused_seconds:rate5m", s, `use="idle"`))),
+					value("Last work", When, "1000 * "+most(workload, records("workload:gpu_last_busy_timestamp_seconds:max", s)))).
+					among(workload, total(workload, records("workload:gpu_unused_seconds:rate5m", s, `use="idle"`))+" > 0.05")),
 				line(7,
 					series(12, "Models", Number, "Cards held by model.", q("{{model}}", total("model", records("namespace:gpu_allocation:sum", s)))).stacked().from(0),
 					table(12, "Quota", "Resource", "Quotas for GPU requests; needs kube-state-metrics, empty without it or without quotas.", label("namespace", "Namespace"), label("resource", "Resource"),

@@ -202,6 +202,17 @@ func TestRecordingRulesAskForWhatExists(t *testing.T) {
 	}
 }
 
+// The boards may ask ALERTS for what some alert carries, and for nothing else.
+func TestAlertsCarryWhatBoardsAsk(t *testing.T) {
+	carried := Labels{"alertname", "alertstate", "severity"}.with(ofTarget...)
+	for _, a := range alerts.Alerts() {
+		carried = carried.with(a.Labels...)
+	}
+	if extra := Metrics()["ALERTS"].beyond(carried); len(extra) > 0 {
+		t.Errorf("no alert carries %q", extra)
+	}
+}
+
 // Whatever is wrong must be found: each query has one error.
 func TestPlantedErrorsAreFound(t *testing.T) {
 	known := Checker{Known: Metrics()}
