@@ -20,7 +20,7 @@ func xidRecordMark() Mark {
 }
 
 func restartMark(selector string) Mark {
-	return Mark{Name: "Exporter restarts", Expr: `(changes(process_start_time_seconds[$__interval]) > 0) * on (cluster, job, instance) group_left (node) max by (cluster, job, instance, node) (gpu_exporter_build_info{<` + selector + `>})`,
+	return Mark{Name: "Exporter restarts", Expr: `(changes(process_start_time_seconds{<job>}[$__interval]) > 0) * on (cluster, job, instance) group_left (node) max by (cluster, job, instance, node) (gpu_exporter_build_info{<` + selector + `>})`,
 		Title: "Exporter restarted", Text: "{{node}}: counters began anew", Tags: "node", Colour: Purple}
 }
 

@@ -7,7 +7,7 @@ func cardBoard() Board {
 	return Board{
 		UID: "gpu-card", Title: "GPU / Card", Raw: true,
 		Question: "What is this one card doing, for whom, and is it well?",
-		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(false), cardVariable()},
+		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(false), cardVariable(), jobVariable()},
 		Marks:    []Mark{xidMark("card"), restartMark("node"), driverMark("node"), cordonMark("node"), podMark("card")},
 		Rows: []Row{
 			{Lines: []Line{

@@ -120,7 +120,7 @@ func (b Board) check(all []Board, rules []string) error {
 		if v.Query == "" {
 			continue
 		}
-		if err := b.checkQuery(v.Query, rules, true); err != nil && v.Name != varCluster {
+		if err := b.checkQuery(v.Query, rules, true); err != nil {
 			return fmt.Errorf("variable %s: %w", v.Name, err)
 		}
 	}

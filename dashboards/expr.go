@@ -62,6 +62,11 @@ func xids(selector, window string) string {
 	return "increase(" + x + "[" + window + "]) > 0 or (" + x + " > 0 unless " + x + " offset " + window + ")"
 }
 
+// spread shows a value of each exporter as two lines, however many exporters there are.
+func spread(expr string) []Query {
+	return []Query{q("most", "max("+expr+")"), q("median", "quantile(0.5, "+expr+")")}
+}
+
 // firing counts the firing alerts that match.
 func firing(by string, matchers ...string) string {
 	m := append([]string{`alertname=~"GPU.*"`, `alertstate="firing"`}, matchers...)

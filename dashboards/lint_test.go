@@ -76,7 +76,8 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 			if v.Datasource == nil || *v.Datasource.Uid != "${datasource}" {
 				say("variable %s does not ask the chosen data source", v.Name)
 			}
-			if v.Multi != nil && *v.Multi && (v.AllValue == nil || *v.AllValue != ".*") {
+			hidden := v.Hide != nil && *v.Hide == dashboard.VariableHideHideVariable
+			if !hidden && v.Multi != nil && *v.Multi && (v.AllValue == nil || *v.AllValue != ".*") {
 				say("variable %s: All does not match what lacks the label", v.Name)
 			}
 		}

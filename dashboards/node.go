@@ -7,7 +7,7 @@ func nodeBoard() Board {
 	return Board{
 		UID: "gpu-node", Title: "GPU / Node", Raw: true,
 		Question: "Is this node well, who holds its cards, and are they used?",
-		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(false)},
+		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(false), jobVariable()},
 		Marks:    []Mark{xidMark("node"), restartMark("node"), driverMark("node"), cordonMark("node"), podMark("node")},
 		Rows: []Row{
 			{Lines: []Line{line(4,

@@ -119,10 +119,15 @@ func (b Board) renderVariable(v Variable) (dashboard.VariableModel, error) {
 		m.Regex = new(v.Regex)
 	}
 	m.Multi, m.IncludeAll = new(v.Multi), new(v.Multi)
+	if v.Hidden {
+		m.Hide, m.SkipUrlSync = new(dashboard.VariableHideHideVariable), new(true)
+	}
 	if v.Multi {
-		m.AllValue = new(".*")
 		m.Current = &dashboard.VariableOption{Selected: new(true),
 			Text: dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}}, Value: dashboard.StringOrArrayOfString{ArrayOfString: []string{"$__all"}}}
+	}
+	if v.Multi && !v.Hidden {
+		m.AllValue = new(".*")
 	}
 	return m, nil
 }

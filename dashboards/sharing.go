@@ -7,7 +7,7 @@ func sharingBoard() Board {
 	return Board{
 		UID: "gpu-sharing", Title: "GPU / Sharing", Raw: true,
 		Question: "Which cards are shared, by whom, and do the sharers get in each other's way?",
-		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(true)},
+		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(true), jobVariable()},
 		Marks:    []Mark{xidMark("node"), restartMark("node")},
 		Rows: []Row{
 			{Lines: []Line{line(4,
@@ -32,8 +32,8 @@ func sharingBoard() Board {
 			}},
 			{Title: "The sharers", Lines: []Line{
 				line(8,
-					series(12, "Busy by sharer", Ratio, "Busy time of each container on a shared card. Where processes cannot be told apart the work is unattributed, never guessed.", q("{{namespace}}/{{pod}} {{container}} on {{node}} GPU {{gpu}}", "("+perSecond(perContainer, "gpu_container_busy_seconds_total{"+n+"}")+") and on (cluster, node, uuid) "+tenants+" > 1")).stacked().from(0),
-					series(12, "Memory by sharer", Bytes, "Device memory of each container on a shared card.", q("{{namespace}}/{{pod}} {{container}} on {{node}} GPU {{gpu}}", "("+total(perContainer, "gpu_container_memory_used_bytes{"+n+"}")+") and on (cluster, node, uuid) "+tenants+" > 1")).stacked().from(0)),
+					series(12, "Work on shared cards", Number, "Cards' worth of work on shared cards, by namespace. Where processes cannot be told apart the work is unattributed, never guessed.", q("{{namespace}}", "sum by (namespace) (("+perSecond("cluster, node, uuid, namespace", "gpu_container_busy_seconds_total{"+n+"}")+") and on (cluster, node, uuid) "+tenants+" > 1)")).stacked().from(0),
+					series(12, "Memory on shared cards", Bytes, "Device memory in use on shared cards, by namespace.", q("{{namespace}}", "sum by (namespace) (("+total("cluster, node, uuid, namespace", "gpu_container_memory_used_bytes{"+n+"}")+") and on (cluster, node, uuid) "+tenants+" > 1)")).stacked().from(0)),
 				line(9, table(24, "Sharers of cards", "-Busy", "Containers on shared cards: what each holds, was granted and takes.", label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()), label("container", "Container"), label("node", "Node"), label("gpu", "GPU"),
 					value("Held", Ratio, total(perContainer, "gpu_container_allocation_ratio{"+n+"}")).gauge(plainSteps()...),
 					value("Busy", Ratio, share(perContainer, "gpu_container_busy_seconds_total{"+n+"}", "gpu_container_observed_seconds_total{"+n+"}")).gauge(plainSteps()...),
@@ -59,7 +59,7 @@ func sharingBoard() Board {
 					value("Held", Ratio, most(perInstance, "gpu_mig_allocation_ratio{"+n+"}")).gauge(plainSteps()...),
 					value("Busy", Ratio, share(perInstance, "gpu_mig_busy_seconds_total{"+n+"}", "gpu_mig_observed_seconds_total{"+n+"}")).gauge(usedSteps()...),
 					value("Memory used", Ratio, over(perInstance, "gpu_mig_memory_used_bytes{"+n+"}", "gpu_mig_memory_total_bytes{"+n+"}")).gauge(fullSteps()...), label("uuid", "UUID"))),
-				line(7, series(24, "Busy by MIG instance", Ratio, "Time in which at least one kernel ran on the instance. Hopper and newer.", q("{{node}} GPU {{gpu}} GI {{gi}} {{profile}}", share(perInstance, "gpu_mig_busy_seconds_total{"+n+"}", "gpu_mig_observed_seconds_total{"+n+"}"))).between(0, 1)),
+				line(7, series(24, "Busy by MIG profile", Ratio, "Time in which at least one kernel ran, mean over the instances of a profile. Hopper and newer.", q("{{profile}}", share("profile", "gpu_mig_busy_seconds_total{"+n+"}", "gpu_mig_observed_seconds_total{"+n+"}"))).between(0, 1)),
 			}},
 		},
 	}
