@@ -229,6 +229,9 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 			if p.Type == "table" && (q.Instant == nil || !*q.Instant || q.Format == nil || *q.Format != prometheus.PromQueryFormatTable) {
 				say("%s is a table of a query over time", where)
 			}
+			if p.Type == "stat" && (q.Instant == nil || !*q.Instant || q.Range == nil || *q.Range) {
+				say("%s shows the last of a range, which may be hours old", where)
+			}
 			if p.Type == "timeseries" && (q.LegendFormat == nil || *q.LegendFormat == "" || *q.LegendFormat == "__auto") {
 				say("%s: a series has no legend", where)
 			}
@@ -314,6 +317,7 @@ func TestLinterFindsPlantedErrors(t *testing.T) {
 		}, "$rack"},
 		"window":      {func(d *dashboard.Dashboard) { target(d, func(q *prometheus.Dataquery) { q.Expr += ` + rate(a[5m])` }) }, "over [5m]"},
 		"refId":       {func(d *dashboard.Dashboard) { target(d, func(q *prometheus.Dataquery) { q.RefId = nil }) }, "no refId"},
+		"stale":       {func(d *dashboard.Dashboard) { target(d, func(q *prometheus.Dataquery) { q.Instant = nil }) }, "hours old"},
 		"orientation": {func(d *dashboard.Dashboard) { first(d).Options.(*stat.Options).Orientation = "" }, "orientation"},
 		"version":     {func(d *dashboard.Dashboard) { first(d).PluginVersion = nil }, "no plugin version"},
 		"refresh":     {func(d *dashboard.Dashboard) { d.Templating.List[1].Refresh = nil }, "asked anew"},

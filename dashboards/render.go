@@ -114,7 +114,7 @@ func (b Board) renderVariable(v Variable) (dashboard.VariableModel, error) {
 	m.Datasource = datasource()
 	m.Query, m.Definition = &dashboard.StringOrMap{String: new(query)}, new(query)
 	m.Refresh = new(dashboard.VariableRefreshOnTimeRangeChanged)
-	m.Sort = new(dashboard.VariableSortNaturalAsc)
+	m.Sort = new(dashboard.VariableSortAlphabeticalCaseInsensitiveAsc)
 	if v.Regex != "" {
 		m.Regex = new(v.Regex)
 	}
@@ -150,12 +150,9 @@ func (b Board) renderPanel(p placedPanel) (dashboard.Panel, error) {
 		switch p.kind {
 		case kindTable:
 			target.Format, target.Instant, target.Range = new(prometheus.PromQueryFormatTable), new(true), new(false)
-		case kindBars:
+		case kindBars, kindStat:
+			// Asked once, for now: the last of a range would go on showing what an exporter said before it died.
 			target.Format, target.Instant, target.Range = new(prometheus.PromQueryFormatTimeSeries), new(true), new(false)
-		case kindStat:
-			// A window as long as the range is asked once, at its end.
-			once := strings.Contains(expr, "[$__range")
-			target.Format, target.Instant, target.Range = new(prometheus.PromQueryFormatTimeSeries), new(once), new(!once)
 		default:
 			target.Format, target.Instant, target.Range = new(prometheus.PromQueryFormatTimeSeries), new(false), new(true)
 		}
@@ -304,9 +301,21 @@ func (p Panel) transformations() []dashboard.DataTransformerConfig {
 	for i := range p.columns {
 		order[p.fieldName(i)] = i
 	}
+	// What queries group by and no column shows, such as the cluster where there is one, is left out.
+	hidden := map[string]any{"Time": true}
+	for _, c := range p.columns {
+		for _, list := range grouping.FindAllStringSubmatch(c.expr, -1) {
+			for _, name := range strings.Split(list[1], ",") {
+				name = strings.TrimSpace(name)
+				if !slices.ContainsFunc(p.columns, func(o Column) bool { return o.label == name }) {
+					hidden[name] = true
+				}
+			}
+		}
+	}
 	return []dashboard.DataTransformerConfig{
 		{Id: "merge", Options: map[string]any{}},
-		{Id: "organize", Options: map[string]any{"excludeByName": map[string]any{"Time": true}, "indexByName": order, "renameByName": map[string]any{}}},
+		{Id: "organize", Options: map[string]any{"excludeByName": hidden, "indexByName": order, "renameByName": map[string]any{}}},
 	}
 }
 
