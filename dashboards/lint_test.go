@@ -18,6 +18,7 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/dashboards"
 )
 
 // readBoards reads the generated files as a Grafana would, by uid.
@@ -300,6 +301,8 @@ func TestLinterFindsPlantedErrors(t *testing.T) {
 		}
 	}
 	word := func(s string) *string { return &s }
+	all, generated := readBoards(t), files(t)
+	node := generated[slices.IndexFunc(generated, func(f dashboards.File) bool { return f.Name == "gpu-node.json" })]
 	for name, c := range map[string]struct {
 		plant func(*dashboard.Dashboard)
 		want  string
@@ -334,8 +337,10 @@ func TestLinterFindsPlantedErrors(t *testing.T) {
 		}, "does not carry"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all := readBoards(t)
-			d := all["gpu-node"]
+			var d dashboard.Dashboard
+			if err := json.Unmarshal(node.Pretty, &d); err != nil {
+				t.Fatal(err)
+			}
 			c.plant(&d)
 			if found := complaints(d, all); !slices.ContainsFunc(found, func(s string) bool { return strings.Contains(s, c.want) }) {
 				t.Errorf("it was not found; the linter says %q", found)
