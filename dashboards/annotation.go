@@ -10,7 +10,7 @@ type Mark struct {
 }
 
 func xidMark(selector string) Mark {
-	return Mark{Name: "XID events", Expr: `sum by (node, gpu, xid) (increase(gpu_xid_events_total{<` + selector + `>}[$__interval])) > 0`,
+	return Mark{Name: "XID events", Expr: total("node, gpu, xid", xids("<"+selector+">", "$__interval")),
 		Title: "XID {{xid}}", Text: "{{node}} GPU {{gpu}}: the driver reported XID {{xid}}", Tags: "node,gpu,xid", Colour: Red, On: true}
 }
 
@@ -20,13 +20,20 @@ func xidRecordMark() Mark {
 }
 
 func restartMark(selector string) Mark {
-	return Mark{Name: "Exporter restarts", Expr: `(changes(process_start_time_seconds[$__interval]) > 0) * on (cluster, job, instance) group_left (node) max by (cluster, job, instance, node) (gpu_exporter_build_info{<` + selector + `>})`,
+	return Mark{Name: "Exporter restarts", Expr: `(changes(process_start_time_seconds{<job>}[$__interval]) > 0) * on (cluster, job, instance) group_left (node) max by (cluster, job, instance, node) (gpu_exporter_build_info{<` + selector + `>})`,
 		Title: "Exporter restarted", Text: "{{node}}: counters began anew", Tags: "node", Colour: Purple}
 }
 
 func driverMark(selector string) Mark {
 	return Mark{Name: "Driver changes", Expr: `count by (cluster, node) (count by (cluster, node, driver_version) (last_over_time(gpu_driver_info{<` + selector + `>}[10m]))) > 1`,
 		Title: "Driver changed", Text: "{{node}}: another driver version", Tags: "node", Colour: Blue}
+}
+
+// podMark is off at first: on a busy node it is many lines.
+func podMark(selector string) Mark {
+	held := "gpu_container_allocation_ratio{<" + selector + ">}"
+	return Mark{Name: "Pods that take cards", Expr: `count by (node, namespace, pod) (` + held + ` unless ` + held + ` offset $__interval)`,
+		Title: "{{namespace}}/{{pod}}", Text: "{{namespace}}/{{pod}} took a card of {{node}}", Tags: "node,namespace,pod", Colour: Teal}
 }
 
 func cordonMark(selector string) Mark {

@@ -10,7 +10,7 @@ func capacityBoard() Board {
 	return Board{
 		UID: "gpu-capacity", Title: "GPU / Capacity and waste",
 		Question: "Do we have enough cards, and what happens to those that we have?",
-		Vars:     []Variable{datasourceVariable(), clusterVariable("model:gpu_device_up:count"), modelVariable()},
+		Vars:     []Variable{datasourceVariable(), clusterVariable("model:gpu_device_up:count"), modelVariable(), priceVariable()},
 		From:     "now-7d",
 		Rows: []Row{
 			{Lines: []Line{line(4,
@@ -21,25 +21,32 @@ func capacityBoard() Board {
 				stat(3, "Free", Number, total("", records("model:gpu_free:sum", m)), "Cards known to be free, free parts included.").digits(1),
 				stat(3, "Largest free block", Number, "max("+total("cluster, node", whole)+")", "Most whole free cards on one node: a pod that asks for more cannot start."),
 				stat(3, "Devices waited for", Number, orZero(total("", records("cluster:gpu_requests_pending:sum", "<cluster>")), "cluster:gpu_requests:sum{<cluster>}"), "Devices that waiting pods ask for; needs kube-state-metrics, empty without it.").at(warnIfAny()...),
-				stat(3, "Held in 14 days", Number, "sum(predict_linear(cluster:gpu_allocation:sum{<cluster>}[7d], 1209600))", "Cards that will be held in 14 days if the last 7 days go on as they went. A straight line knows no holidays.").digits(0).over("A trend is that of a week, whatever the zoom."))}},
+				stat(3, "Held in 14 days", Number, "sum(clamp_min(predict_linear(cluster:gpu_allocation:sum{<cluster>}[7d], 1209600), 0) and on (cluster) cluster:gpu_allocation:sum{<cluster>} offset 1d)", "Cards that will be held in 14 days if the last 7 days go on as they went; empty until there is a day of them. A straight line knows no holidays.").digits(0).over("A trend is that of a week, whatever the zoom."))}},
 			{Title: "Waste", Lines: []Line{
+				line(4,
+					stat(6, "Cost of all card time, at $price per hour", Number, "$price * "+total("", hours(seconds())), "Card-hours of the range that is shown, at the price that is typed in above.").digits(0),
+					stat(6, "Cost of work", Number, "$price * "+total("", hours(seconds(`use="busy"`))), "Card-hours in which work ran, at that price.").digits(0).at(base(Green)),
+					stat(6, "Cost of what was held and not used", Number, "$price * "+total("", hours(seconds(`use=~"idle|underused"`))), "Card-hours that were held and in which no work ran, at that price.").digits(0).at(base(Amber)),
+					stat(6, "Cost of what was held by nobody, or lost", Number, "$price * "+total("", hours(seconds(`use=~"unallocated|unavailable"`))), "Card-hours of free cards and of cards that could not be read, at that price.").digits(0).at(base(Grey))),
 				line(9,
 					series(16, "Where cards go", Number, "Cards by what their time goes into; the bands add up to all cards.", q("{{use}}", total("use", seconds()))).stacked().from(0).coloured(uses()),
 					table(8, "Card-hours by use", "-Hours", "Card time of the range that is shown, by what it went into: useful, held and underused, held and idle, held by nobody, lost, and not known. They add up to all card time.", label("use", "Use").mapped(
 						Mapping{"busy", "useful: work ran", Green}, Mapping{"underused", "held, between work", Yellow}, Mapping{"idle", "held and idle", Amber}, Mapping{"unallocated", "held by nobody", Grey}, Mapping{"unavailable", "lost: cannot be read", Red}, Mapping{"unknown", "not known", Purple}),
 						value("Hours", Hours, total("use", hours(seconds()))), value("Part", Ratio, total("use", hours(seconds()))+" / on () group_left () "+total("", hours(seconds()))).gauge(plainSteps()...))),
 				line(9, table(24, "Workloads that hold and do not use", "-Card-hours not used", "The 50 workloads that held most card time without using it, over the range that is shown.", label("cluster", "Cluster"), label("namespace", "Namespace").to(toNamespace()), label("workload_type", "Kind"), label("workload", "Workload").to(toWorkload()),
-					value("Card-hours not used", Hours, "topk(50, "+total(workload, hours(records("workload:gpu_unused_seconds:rate5m", m)))+")"),
+					value("Card-hours not used", Hours, total(workload, hours(records("workload:gpu_unused_seconds:rate5m", m)))),
 					value("Card-hours held", Hours, total(workload, hours(records("workload:gpu_held_seconds:rate5m", m)))),
 					value("Used", Ratio, total(workload, hours(records("workload:gpu_busy_seconds:rate5m", m)))+" / "+total(workload, hours(records("workload:gpu_held_seconds:rate5m", m)))).gauge(usedSteps()...),
 					value("Holds now", Number, total(workload, records("workload:gpu_allocation:sum", m))),
 					value("Idle now", Number, total(workload, records("workload:gpu_unused_seconds:rate5m", m, `use="idle"`))).at(warnIfAny()...),
-					value("Last busy", When, "1000 * "+most(workload, records("workload:gpu_last_busy_timestamp_seconds:max", m))))),
+					value("Last busy", When, "1000 * "+most(workload, records("workload:gpu_last_busy_timestamp_seconds:max", m)))).
+					among(workload, "topk(50, "+total(workload, hours(records("workload:gpu_unused_seconds:rate5m", m)))+")")),
 				line(9, table(24, "Workloads that would fit on less", "Busiest", "Workloads whose busiest container was below 30 % busy for 95 % of the range that is shown and is still there. The peak of memory says whether a smaller card, a share or a MIG profile would do. Look at more than a week.", label("cluster", "Cluster"), label("namespace", "Namespace").to(toNamespace()), label("workload_type", "Kind"), label("workload", "Workload").to(toWorkload()), label("model", "Model"),
-					value("Busiest", Ratio, "max by ("+workload+", model) (quantile_over_time(0.95, "+records("workload:gpu_busy:ratio_max", m)+"[$__range])) < 0.3").gauge(usedSteps()...),
+					value("Busiest", Ratio, "max by ("+workload+", model) (quantile_over_time(0.95, "+records("workload:gpu_busy:ratio_max", m)+"[$__range]))").gauge(usedSteps()...),
 					value("Peak memory on a card", Bytes, "max by ("+workload+", model) (max_over_time("+records("workload:gpu_memory_used_bytes:max", m)+"[$__range]))"),
 					value("Cards held", Number, total(workload+", model", records("workload:gpu_allocation:sum", m))),
-					value("Power drawn", Watts, total(workload+", model", records("workload:gpu_power_watts:sum", m))))),
+					value("Power drawn", Watts, total(workload+", model", records("workload:gpu_power_watts:sum", m)))).
+					among(workload+", model", "max by ("+workload+", model) (quantile_over_time(0.95, "+records("workload:gpu_busy:ratio_max", m)+"[$__range])) < 0.3 and on ("+workload+", model) "+total(workload+", model", records("workload:gpu_allocation:sum", m)))),
 			}},
 			{Title: "Fragmentation and queue", Lines: []Line{
 				line(9,

@@ -7,8 +7,8 @@ func cardBoard() Board {
 	return Board{
 		UID: "gpu-card", Title: "GPU / Card", Raw: true,
 		Question: "What is this one card doing, for whom, and is it well?",
-		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(false), cardVariable()},
-		Marks:    []Mark{xidMark("card"), restartMark("node"), driverMark("node"), cordonMark("node")},
+		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(false), cardVariable(), jobVariable()},
+		Marks:    []Mark{xidMark("card"), restartMark("node"), driverMark("node"), cordonMark("node"), podMark("card")},
 		Rows: []Row{
 			{Lines: []Line{
 				line(4,
@@ -29,7 +29,7 @@ func cardBoard() Board {
 					stat(3, "Pods on it", Number, orZero("count(group by (namespace, pod) (gpu_container_allocation_ratio{"+c+"} > 0))", "gpu_allocation_ratio{"+c+"}"), "Pods that hold the card or a part of it."),
 					stat(3, "Last busy", When, "1000 * max(gpu_last_busy_timestamp_seconds{"+c+"})", "When work was last seen on the card.").ifUp(up),
 					stat(3, "Energy in range", KWh, "sum(increase(gpu_energy_joules_total{"+c+"}[$__range])) / 3.6e6", "Energy that the card used over the range that is shown. N/A: it has no energy counter (before Volta).").ifUp(up),
-					stat(3, "XIDs in range", Number, "sum(increase(gpu_xid_events_total{"+c+"}[$__range]))", "Errors that the driver reported over the range that is shown.").at(badIfAny()...),
+					stat(3, "XIDs in range", Number, orZero(total("", xids(c, "$__range")), up), "Errors that the driver reported over the range that is shown.").at(badIfAny()...),
 					stat(3, "Alerts firing", Number, orZero(firing("", `cluster=~"$cluster"`, `uuid=~"$uuid"`), up), "Alerts of the shipped rules that fire for this card.").at(badIfAny()...)),
 			}},
 			{Title: "Use", Lines: []Line{
@@ -88,7 +88,7 @@ func cardBoard() Board {
 			{Title: "Health", Lines: []Line{
 				line(7,
 					table(12, "XIDs", "-Last seen", "Errors that the driver reported, by code. Last seen also speaks of the time before the exporter started, where the kernel log may be read.",
-						label("xid", "Code").mapped(xidMappings()...), value("In range", Number, total("xid", "increase(gpu_xid_events_total{"+c+"}[$__range])")).at(badIfAny()...),
+						label("xid", "Code").mapped(xidMappings()...), value("In range", Number, total("xid", xids(c, "$__range"))).at(badIfAny()...),
 						value("Last seen", When, "1000 * "+most("xid", "gpu_xid_last_timestamp_seconds{"+c+"}"))),
 					table(12, "Memory errors", "Where", "Errors since the driver was loaded, and over the life of the card.",
 						label("memory", "Where"), label("severity", "Severity").mapped(Mapping{"corrected", "corrected", Blue}, Mapping{"uncorrected", "uncorrected", Red}),

@@ -32,7 +32,7 @@ type External struct {
 func Externals() []External {
 	pod := []string{"namespace", "pod", "container", "node"}
 	rows := []External{
-		{"ALERTS", FromPrometheus, []string{"alertname", "alertstate", "severity", "node", "uuid", "gpu", "namespace", "pod", "workload", "model", "xid"}},
+		{"ALERTS", FromPrometheus, []string{"alertname", "alertstate", "severity", "node", "uuid", "gpu", "namespace", "pod", "workload_type", "workload", "model", "resource", "xid"}},
 		{"up", FromPrometheus, nil},
 		{"scrape_duration_seconds", FromPrometheus, nil},
 		{"scrape_samples_scraped", FromPrometheus, nil},
@@ -120,7 +120,7 @@ func (b Board) check(all []Board, rules []string) error {
 		if v.Query == "" {
 			continue
 		}
-		if err := b.checkQuery(v.Query, rules, true); err != nil && v.Name != varCluster {
+		if err := b.checkQuery(v.Query, rules, true); err != nil {
 			return fmt.Errorf("variable %s: %w", v.Name, err)
 		}
 	}

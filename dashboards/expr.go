@@ -55,6 +55,18 @@ func records(name, selector string, matchers ...string) string {
 	return name + "{" + strings.Join(append([]string{selector}, matchers...), ", ") + "}"
 }
 
+// xids counts the driver's errors over a window. A code that was never seen before has no increase at its first
+// event, because its series begins at 1.
+func xids(selector, window string) string {
+	x := "gpu_xid_events_total{" + selector + "}"
+	return "increase(" + x + "[" + window + "]) > 0 or (" + x + " > 0 unless " + x + " offset " + window + ")"
+}
+
+// spread shows a value of each exporter as two lines, however many exporters there are.
+func spread(expr string) []Query {
+	return []Query{q("most", "max("+expr+")"), q("median", "quantile(0.5, "+expr+")")}
+}
+
 // firing counts the firing alerts that match.
 func firing(by string, matchers ...string) string {
 	m := append([]string{`alertname=~"GPU.*"`, `alertstate="firing"`}, matchers...)

@@ -16,6 +16,9 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/statetimeline"
 	"github.com/grafana/grafana-foundation-sdk/go/table"
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
+
+	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/dashboards"
 )
 
 // readBoards reads the generated files as a Grafana would, by uid.
@@ -74,7 +77,8 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 			if v.Datasource == nil || *v.Datasource.Uid != "${datasource}" {
 				say("variable %s does not ask the chosen data source", v.Name)
 			}
-			if v.Multi != nil && *v.Multi && (v.AllValue == nil || *v.AllValue != ".*") {
+			hidden := v.Hide != nil && *v.Hide == dashboard.VariableHideHideVariable
+			if !hidden && v.Multi != nil && *v.Multi && (v.AllValue == nil || *v.AllValue != ".*") {
 				say("variable %s: All does not match what lacks the label", v.Name)
 			}
 		}
@@ -226,6 +230,9 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 			if p.Type == "table" && (q.Instant == nil || !*q.Instant || q.Format == nil || *q.Format != prometheus.PromQueryFormatTable) {
 				say("%s is a table of a query over time", where)
 			}
+			if p.Type == "stat" && (q.Instant == nil || !*q.Instant || q.Range == nil || *q.Range) {
+				say("%s shows the last of a range, which may be hours old", where)
+			}
 			if p.Type == "timeseries" && (q.LegendFormat == nil || *q.LegendFormat == "" || *q.LegendFormat == "__auto") {
 				say("%s: a series has no legend", where)
 			}
@@ -294,6 +301,8 @@ func TestLinterFindsPlantedErrors(t *testing.T) {
 		}
 	}
 	word := func(s string) *string { return &s }
+	all, generated := readBoards(t), files(t)
+	node := generated[slices.IndexFunc(generated, func(f dashboards.File) bool { return f.Name == "gpu-node.json" })]
 	for name, c := range map[string]struct {
 		plant func(*dashboard.Dashboard)
 		want  string
@@ -311,6 +320,7 @@ func TestLinterFindsPlantedErrors(t *testing.T) {
 		}, "$rack"},
 		"window":      {func(d *dashboard.Dashboard) { target(d, func(q *prometheus.Dataquery) { q.Expr += ` + rate(a[5m])` }) }, "over [5m]"},
 		"refId":       {func(d *dashboard.Dashboard) { target(d, func(q *prometheus.Dataquery) { q.RefId = nil }) }, "no refId"},
+		"stale":       {func(d *dashboard.Dashboard) { target(d, func(q *prometheus.Dataquery) { q.Instant = nil }) }, "hours old"},
 		"orientation": {func(d *dashboard.Dashboard) { first(d).Options.(*stat.Options).Orientation = "" }, "orientation"},
 		"version":     {func(d *dashboard.Dashboard) { first(d).PluginVersion = nil }, "no plugin version"},
 		"refresh":     {func(d *dashboard.Dashboard) { d.Templating.List[1].Refresh = nil }, "asked anew"},
@@ -327,13 +337,35 @@ func TestLinterFindsPlantedErrors(t *testing.T) {
 		}, "does not carry"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all := readBoards(t)
-			d := all["gpu-node"]
+			var d dashboard.Dashboard
+			if err := json.Unmarshal(node.Pretty, &d); err != nil {
+				t.Fatal(err)
+			}
 			c.plant(&d)
 			if found := complaints(d, all); !slices.ContainsFunc(found, func(s string) bool { return strings.Contains(s, c.want) }) {
 				t.Errorf("it was not found; the linter says %q", found)
 			}
 		})
+	}
+}
+
+// An alert says where to look next: that board must be there and take what the alert hands over.
+func TestAlertsLeadToBoards(t *testing.T) {
+	all := readBoards(t)
+	for _, a := range alerts.Alerts() {
+		d, ok := all[a.Board.UID]
+		if !ok {
+			t.Errorf("%s leads to %q, which is no board", a.Name, a.Board.UID)
+			continue
+		}
+		for _, name := range a.Board.Vars {
+			if !slices.ContainsFunc(d.Templating.List, func(v dashboard.VariableModel) bool { return v.Name == name }) {
+				t.Errorf("%s sets %s, which %s does not have", a.Name, name, a.Board.UID)
+			}
+		}
+		if !strings.HasPrefix(a.Name, "GPU") {
+			t.Errorf("%s does not begin with GPU: the boards count ALERTS by that", a.Name)
+		}
 	}
 }
 

@@ -7,8 +7,8 @@ func nodeBoard() Board {
 	return Board{
 		UID: "gpu-node", Title: "GPU / Node", Raw: true,
 		Question: "Is this node well, who holds its cards, and are they used?",
-		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(false)},
-		Marks:    []Mark{xidMark("node"), restartMark("node"), driverMark("node"), cordonMark("node")},
+		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(false), jobVariable()},
+		Marks:    []Mark{xidMark("node"), restartMark("node"), driverMark("node"), cordonMark("node"), podMark("node")},
 		Rows: []Row{
 			{Lines: []Line{line(4,
 				stat(3, "Cards readable", Number, total("", "gpu_device_up{"+n+"}"), "Cards that can be read now. Lower than the expected: a card is lost, stuck or needs a reset.").at(plainSteps()...),
@@ -33,7 +33,7 @@ func nodeBoard() Board {
 					value("Power of limit", Ratio, over(perCard, "gpu_power_watts{"+n+"}", "gpu_power_limit_watts{"+n+"}")).gauge(plainSteps()...),
 					value("Temperature", Celsius, most(perCard, `gpu_temperature_celsius{`+n+`, sensor="gpu"}`)).wide(100),
 					value("Slowed down", Ratio, "max by ("+perCard+`) (rate(gpu_clock_limited_seconds_total{`+n+`, reason!="power_cap"}[$__rate_interval]))`).at(base(Green), step(0.01, Amber), step(0.2, Red)).wide(100),
-					value("XIDs in range", Number, total(perCard, "increase(gpu_xid_events_total{"+n+"}[$__range])")).at(badIfAny()...).wide(110),
+					value("XIDs in range", Number, total(perCard, xids(n, "$__range"))).at(badIfAny()...).wide(110),
 					value("Last busy", When, "1000 * "+most(perCard, "gpu_last_busy_timestamp_seconds{"+n+"}")).wide(130),
 					label("uuid", "UUID"))),
 				line(7,

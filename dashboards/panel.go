@@ -123,6 +123,18 @@ func (p Panel) mapped(m ...Mapping) Panel {
 	return p
 }
 
+// among keeps the rows of a table for which the filter has an element with the same labels. Without it every
+// column brings the rows that only it has.
+func (p Panel) among(labels, filter string) Panel {
+	p.columns = slices.Clone(p.columns)
+	for i := range p.columns {
+		if c := &p.columns[i]; c.label == "" {
+			c.expr = "(" + c.expr + ") and on (" + labels + ") (" + filter + ")"
+		}
+	}
+	return p
+}
+
 // to adds links.
 func (p Panel) to(links ...Link) Panel { p.links = append(slices.Clone(p.links), links...); return p }
 

@@ -35,6 +35,7 @@ var (
 	stringLiteral = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 	braces        = regexp.MustCompile(`\{[^{}]*\}`)
 	labelList     = regexp.MustCompile(`\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^()]*\)`)
+	grouping      = regexp.MustCompile(`\bby\s*\(([^()]+)\)`)
 	window        = regexp.MustCompile(`\[[^\[\]]*\]`)
 	identifier    = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*\s*\(?`)
 	offset        = regexp.MustCompile(`\boffset\s+-?[0-9a-z$_{}]+`)

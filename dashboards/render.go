@@ -94,6 +94,13 @@ func gridPos(p place) *dashboard.GridPos {
 func (b Board) renderVariable(v Variable) (dashboard.VariableModel, error) {
 	m := dashboard.VariableModel{Type: dashboard.VariableTypeQuery, Name: v.Name, Label: new(v.Label), Description: new(v.Help),
 		Hide: new(dashboard.VariableHideDontHide), SkipUrlSync: new(false)}
+	if v.Text != "" {
+		m.Type = dashboard.VariableTypeTextbox
+		m.Query = &dashboard.StringOrMap{String: new(v.Text)}
+		word := dashboard.StringOrArrayOfString{String: new(v.Text)}
+		m.Current = &dashboard.VariableOption{Selected: new(true), Text: word, Value: word}
+		return m, nil
+	}
 	if v.Query == "" {
 		m.Type = dashboard.VariableTypeDatasource
 		m.Query = &dashboard.StringOrMap{String: new("prometheus")}
@@ -107,15 +114,20 @@ func (b Board) renderVariable(v Variable) (dashboard.VariableModel, error) {
 	m.Datasource = datasource()
 	m.Query, m.Definition = &dashboard.StringOrMap{String: new(query)}, new(query)
 	m.Refresh = new(dashboard.VariableRefreshOnTimeRangeChanged)
-	m.Sort = new(dashboard.VariableSortNaturalAsc)
+	m.Sort = new(dashboard.VariableSortAlphabeticalCaseInsensitiveAsc)
 	if v.Regex != "" {
 		m.Regex = new(v.Regex)
 	}
 	m.Multi, m.IncludeAll = new(v.Multi), new(v.Multi)
+	if v.Hidden {
+		m.Hide, m.SkipUrlSync = new(dashboard.VariableHideHideVariable), new(true)
+	}
 	if v.Multi {
-		m.AllValue = new(".*")
 		m.Current = &dashboard.VariableOption{Selected: new(true),
 			Text: dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}}, Value: dashboard.StringOrArrayOfString{ArrayOfString: []string{"$__all"}}}
+	}
+	if v.Multi && !v.Hidden {
+		m.AllValue = new(".*")
 	}
 	return m, nil
 }
@@ -138,12 +150,9 @@ func (b Board) renderPanel(p placedPanel) (dashboard.Panel, error) {
 		switch p.kind {
 		case kindTable:
 			target.Format, target.Instant, target.Range = new(prometheus.PromQueryFormatTable), new(true), new(false)
-		case kindBars:
+		case kindBars, kindStat:
+			// Asked once, for now: the last of a range would go on showing what an exporter said before it died.
 			target.Format, target.Instant, target.Range = new(prometheus.PromQueryFormatTimeSeries), new(true), new(false)
-		case kindStat:
-			// A window as long as the range is asked once, at its end.
-			once := strings.Contains(expr, "[$__range")
-			target.Format, target.Instant, target.Range = new(prometheus.PromQueryFormatTimeSeries), new(once), new(!once)
 		default:
 			target.Format, target.Instant, target.Range = new(prometheus.PromQueryFormatTimeSeries), new(false), new(true)
 		}
@@ -292,9 +301,21 @@ func (p Panel) transformations() []dashboard.DataTransformerConfig {
 	for i := range p.columns {
 		order[p.fieldName(i)] = i
 	}
+	// What queries group by and no column shows, such as the cluster where there is one, is left out.
+	hidden := map[string]any{"Time": true}
+	for _, c := range p.columns {
+		for _, list := range grouping.FindAllStringSubmatch(c.expr, -1) {
+			for _, name := range strings.Split(list[1], ",") {
+				name = strings.TrimSpace(name)
+				if !slices.ContainsFunc(p.columns, func(o Column) bool { return o.label == name }) {
+					hidden[name] = true
+				}
+			}
+		}
+	}
 	return []dashboard.DataTransformerConfig{
 		{Id: "merge", Options: map[string]any{}},
-		{Id: "organize", Options: map[string]any{"excludeByName": map[string]any{"Time": true}, "indexByName": order, "renameByName": map[string]any{}}},
+		{Id: "organize", Options: map[string]any{"excludeByName": hidden, "indexByName": order, "renameByName": map[string]any{}}},
 	}
 }
 

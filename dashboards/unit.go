@@ -19,5 +19,4 @@ const (
 	Hours    Unit = "h"
 	When     Unit = "dateTimeFromNow" // milliseconds since 1970
 	PerSec   Unit = "cps"
-	Cards    Unit = "suffix: cards"
 )

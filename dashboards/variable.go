@@ -3,10 +3,14 @@ package dashboards
 // Variable is one of Grafana's template variables.
 type Variable struct {
 	Name, Label, Help string
-	// Query is label_values or query_result; empty for the data source.
+	// Query is label_values or query_result; empty for the data source and a text box.
 	Query string
+	// Text is the default of a text box.
+	Text string
 	// Regex names the captures text and value of a query_result.
 	Regex string
+	// Hidden variables are worked out from the others; All stands for the values that were found.
+	Hidden bool
 	// Multi allows several values, and All, which is .*: it also matches what lacks the label.
 	Multi bool
 }
@@ -21,11 +25,18 @@ const (
 	varNamespace  = "namespace"
 	varWorkload   = "workload"
 	varPod        = "pod"
+	varPrice      = "price"
+	varPodNodes   = "podnodes"
 	varJob        = "job"
 )
 
 func datasourceVariable() Variable {
 	return Variable{Name: varDatasource, Label: "Data source", Help: "The Prometheus, Thanos, Mimir or VictoriaMetrics that holds the metrics."}
+}
+
+// priceVariable is typed in: what a card costs nobody can measure. At 1 a cost is the hours themselves.
+func priceVariable() Variable {
+	return Variable{Name: varPrice, Label: "Price of a card-hour", Help: "In any currency. At 1, costs are card-hours.", Text: "1"}
 }
 
 // clusterVariable lists clusters. Where series have no such label there is nothing to choose, and All matches them.
@@ -65,6 +76,19 @@ func podVariable() Variable {
 		Query: `label_values(pod:gpu_workload:info{<namespace>, workload=~"$workload"}, pod)`}
 }
 
+// jobVariable keeps the queries for processes and scrapes to the exporters: every target has such series.
+func jobVariable() Variable {
+	return Variable{Name: varJob, Label: "Job", Help: "Worked out from the exporters.", Multi: true, Hidden: true,
+		Query: "label_values(gpu_exporter_build_info{<cluster>}, job)"}
+}
+
+// podNodesVariable keeps the queries for cards to the nodes of the chosen pods: in a large fleet it is the
+// difference between a few series and all of them.
+func podNodesVariable() Variable {
+	return Variable{Name: varPodNodes, Label: "Nodes of the pods", Help: "Worked out from the pods.", Multi: true, Hidden: true,
+		Query: `label_values(pod:gpu_workload:info{<workload>, pod=~"$pod"}, node)`}
+}
+
 // selectors are the matchers that a query's placeholders stand for, and the variables that each needs. All of
 // them match what lacks the label cluster while All is chosen.
 func selectors() map[string][]string {
@@ -73,6 +97,7 @@ func selectors() map[string][]string {
 		"model":     {varCluster, varModel},
 		"node":      {varCluster, varNode},
 		"card":      {varCluster, varNode, varUUID},
+		"job":       {varCluster, varJob},
 		"namespace": {varCluster, varNamespace},
 		"workload":  {varCluster, varNamespace, varWorkload},
 		"pod":       {varCluster, varNamespace, varPod},

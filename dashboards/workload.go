@@ -3,6 +3,7 @@ package dashboards
 // workloadBoard answers: does this job use what it asked for, and do its pods keep pace?
 func workloadBoard() Board {
 	const p = "<pod>"
+	const onNodes = `<cluster>, node=~"$podnodes"`
 	// The pods of the chosen workloads; the variable pod alone, at All, would match every pod.
 	of := func(expr string) string {
 		return "(" + expr + ") and on (cluster, node, namespace, pod) pod:gpu_workload:info{<workload>}"
@@ -18,12 +19,12 @@ func workloadBoard() Board {
 	}
 	const pods = "cluster, node, namespace, pod"
 	name := "{{namespace}}/{{pod}} {{container}} on {{node}} GPU {{gpu}}"
-	alive := of(container("gpu_container_allocation_ratio"))
+	alive := "(" + of(container("gpu_container_allocation_ratio")) + ")"
 	return Board{
 		UID: "gpu-workload", Title: "GPU / Workload and pod", Raw: true,
 		Question: "Does this job use what it asked for, and do its pods keep pace?",
-		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), namespaceVariable("pod:gpu_workload:info"), workloadVariable(), podVariable()},
-		Marks:    []Mark{xidMark("cluster")},
+		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), namespaceVariable("pod:gpu_workload:info"), workloadVariable(), podVariable(), podNodesVariable()},
+		Marks:    []Mark{xidRecordMark(), cordonMark("cluster")},
 		Rows: []Row{
 			{Lines: []Line{
 				line(4,
@@ -47,12 +48,12 @@ func workloadBoard() Board {
 				line(8,
 					series(12, "Held and not used", Number, "Cards' worth of held time without work, by pod. Idle: none for 60 s. Underused: between work.", q("{{namespace}}/{{pod}} {{use}}", rate(pods+", use", "gpu_container_unused_seconds_total"))).stacked().from(0),
 					series(12, "SM activity of the cards held", Ratio, "SM activity of every card that the pods hold, whoever caused it: exact where the card is theirs alone. Hopper and newer.",
-						q(cardName, "("+profiled(perCard, "sm_active", "<cluster>")+") and on (cluster, node, uuid) "+alive)).between(0, 1).to(toCard())),
+						q(cardName, "("+profiled(perCard, "sm_active", onNodes)+") and on (cluster, node, uuid) "+alive)).between(0, 1).to(toCard())),
 			}},
 			{Title: "Memory", Lines: []Line{line(8,
 				series(12, "Memory by container and card", Bytes, "Device memory of each container on each card.", q(name, gauge("sum", perContainer, "gpu_container_memory_used_bytes"))).from(0).to(toCard()),
 				series(12, "Headroom of the cards", Ratio, "Free memory of every card that the pods hold, over the card's. Below 5 % the next allocation may fail.",
-					q(cardName, "("+over(perCard, "gpu_memory_free_bytes{<cluster>}", "gpu_memory_total_bytes{<cluster>}")+") and on (cluster, node, uuid) "+alive)).between(0, 1).at(base(Red), step(0.05, Amber), step(0.15, Green)).to(toCard())),
+					q(cardName, "("+over(perCard, "gpu_memory_free_bytes{"+onNodes+"}", "gpu_memory_total_bytes{"+onNodes+"}")+") and on (cluster, node, uuid) "+alive)).between(0, 1).at(base(Red), step(0.05, Amber), step(0.15, Green)).to(toCard())),
 			}},
 			{Title: "Pods", Lines: []Line{
 				line(10, table(24, "Containers and cards", "Busy", "Every container of the pods on every card that it holds or uses.", label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()), label("container", "Container"), label("node", "Node").to(toNode()), label("gpu", "GPU").to(toCard()),

@@ -111,6 +111,7 @@ require (
 	github.com/gobwas/pool v0.2.1 // indirect
 	github.com/gobwas/ws v1.4.0 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
+	github.com/grafana/grafana-foundation-sdk/go v0.0.18 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 )
 
