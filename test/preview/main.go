@@ -67,6 +67,10 @@ func run(ctx context.Context, c config, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	// One question first: a database that does not answer is one error, not one for each panel.
+	if _, err := c.client().Instant(ctx, "vector(1)", time.Now()); err != nil {
+		return fmt.Errorf("%s does not answer (make demo starts one at http://127.0.0.1:8428): %w", c.url, err)
+	}
 	if c.out != "" {
 		if err := write(ctx, c, boards, stdout, stderr); err != nil {
 			return err

@@ -63,7 +63,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, wrong := range []config{{dir: c.dir}, {dir: t.TempDir(), out: c.out}, {url: c.url, dir: c.dir, out: c.out, only: "nobody"}, {dir: c.dir, pictures: "x", serve: "y"}} {
+	for _, wrong := range []config{{dir: c.dir}, {dir: t.TempDir(), out: c.out}, {url: c.url, dir: c.dir, out: c.out, only: "nobody"}, {url: "http://127.0.0.1:1", dir: c.dir, out: c.out}, {dir: c.dir, pictures: "x", serve: "y"}} {
 		if err := run(t.Context(), wrong, io.Discard, io.Discard); err == nil {
 			t.Errorf("%+v is no error", wrong)
 		}

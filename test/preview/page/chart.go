@@ -103,7 +103,7 @@ func (c chart) around(svg *node) *node {
 		longest = max(longest, utf8.RuneCountInString(y.text))
 		axis.add(el("span", "style", "top:"+percent(1-y.at)).say(y.text))
 	}
-	axis.set("style", fmt.Sprintf("width:%.1fch", float64(longest)*1.02+0.8))
+	axis.set("style", fmt.Sprintf("width:min(%.1fch,38cqw)", float64(longest)*1.02+0.8))
 	times := el("div", "class", "x-axis", "aria-hidden", "true")
 	for _, x := range c.xs {
 		times.add(el("span", "style", "left:"+percent(x.at)).say(x.text))
