@@ -96,7 +96,8 @@ check: lint chromium ## what needs more than Go and gcc: lint, promtool, a real 
 .PHONY: pictures
 pictures: chromium ## write the pictures of the documentation; those of the boards need a running `make demo`
 	go -C test test ./browser -run 'TestNodePage|TestPageWith' -update
-	go -C test run ./preview --url http://$(DATABASE) --boards ../dashboards --out ../bin/preview --pictures ../docs/images
+	go -C test run ./preview --url http://$(DATABASE) --boards ../dashboards --out ../bin/preview --pictures ../docs/images \
+	  --var gpu-node/node=main-h100-0001 --var gpu-card/node=main-h100-0001
 
 .PHONY: clean
 clean: ## remove what was built
