@@ -43,7 +43,7 @@ demo: build ## the exporter on a fake driver with eight cards, and a database wi
 .PHONY: fleet
 fleet: ## many simulated nodes to scrape; NODES=2000, else the small demo; FOR=30s stops it
 	go build -o bin/standin ./cmd/standin
-	@bin/standin fleet $(if $(NODES),--nodes=$(NODES),--preset=demo) --listen=$(FLEET) --for=$(or $(FOR),0s)
+	@bin/standin fleet $(if $(NODES),--nodes=$(NODES),--preset=demo) --listen=$(FLEET_LISTEN) --for=$(or $(FOR),0s)
 
 .PHONY: preview
 preview: ## the dashboards drawn without Grafana from the database of a running `make demo`
