@@ -19,6 +19,8 @@ PODS ?= testdata/kubelet/demo.pods
 DATABASE ?= 127.0.0.1:8428
 RULES ?= 127.0.0.1:8880
 FLEET_LISTEN ?= 127.0.0.1:10836
+# Where `make preview` serves the dashboards.
+PREVIEW ?= 127.0.0.1:8429
 # How long the demo runs: FOR=30s; empty, until Ctrl-C.
 FOR ?=
 # What of `make test` to run: PKG=./podmap RUN=TestName
@@ -41,7 +43,11 @@ demo: build ## the exporter on a fake driver with eight cards, and a database wi
 .PHONY: fleet
 fleet: ## many simulated nodes to scrape; NODES=2000, else the small demo; FOR=30s stops it
 	go build -o bin/standin ./cmd/standin
-	@bin/standin fleet $(if $(NODES),--nodes=$(NODES),--preset=demo) --listen=$(FLEET) --for=$(or $(FOR),0s)
+	@bin/standin fleet $(if $(NODES),--nodes=$(NODES),--preset=demo) --listen=$(FLEET_LISTEN) --for=$(or $(FOR),0s)
+
+.PHONY: preview
+preview: ## the dashboards drawn without Grafana from the database of a running `make demo`
+	go -C test run ./preview --url http://$(DATABASE) --boards ../dashboards --serve $(PREVIEW)
 
 .PHONY: run
 run: build ## the exporter on this machine's own cards
@@ -88,8 +94,10 @@ check: lint chromium ## what needs more than Go and gcc: lint, promtool, a real 
 	go -C test test -count=1 -p 1 -timeout 25m ./...
 
 .PHONY: pictures
-pictures: chromium ## write the pictures of the documentation
+pictures: chromium ## write the pictures of the documentation; those of the boards need a running `make demo`
 	go -C test test ./browser -run 'TestNodePage|TestPageWith' -update
+	go -C test run ./preview --url http://$(DATABASE) --boards ../dashboards --out ../bin/preview --pictures ../docs/images \
+	  --var gpu-node/node=main-h100-0001 --var gpu-card/node=main-h100-0001
 
 .PHONY: clean
 clean: ## remove what was built

@@ -96,7 +96,7 @@ func open(t *testing.T, ctx context.Context, url string, width, height int64, da
 	}
 	err := chromedp.Run(ctx, chromedp.EmulateViewport(width, height),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
-		chromedp.Navigate(url), chromedp.WaitVisible("main"))
+		chromedp.Navigate(url), chromedp.WaitVisible("main", chromedp.ByQuery))
 	if err != nil {
 		t.Fatal(err)
 	}

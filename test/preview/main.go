@@ -39,7 +39,7 @@ func main() {
 	flag.StringVar(&c.only, "board", "", "the uid of the only board that is wanted")
 	flag.StringVar(&c.serve, "serve", "", "the address at which the pages are served, as 127.0.0.1:8080; links between them carry their variables")
 	flag.StringVar(&c.pictures, "pictures", "", "the folder into which a picture of every page is written as well, by Chromium; needs --out")
-	flag.Func("var", "the value of a variable: node=gpu-node-1; again for several values", func(text string) error {
+	flag.Func("var", "the value of a variable: node=gpu-node-1, or of one board's variable: gpu-card/node=gpu-node-1; again for several values", func(text string) error {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok {
 			return errors.New("name=value is wanted")
@@ -66,6 +66,10 @@ func run(ctx context.Context, c config, stdout, stderr io.Writer) error {
 	boards, err := board.LoadAll(c.dir)
 	if err != nil {
 		return err
+	}
+	// One question first: a database that does not answer is one error, not one for each panel.
+	if _, err := c.client().Instant(ctx, "vector(1)", time.Now()); err != nil {
+		return fmt.Errorf("%s does not answer (make demo starts one at http://127.0.0.1:8428): %w", c.url, err)
 	}
 	if c.out != "" {
 		if err := write(ctx, c, boards, stdout, stderr); err != nil {
@@ -118,7 +122,7 @@ func write(ctx context.Context, c config, boards []board.Board, stdout, stderr i
 	}
 	var all []page.Found
 	for _, b := range wanted {
-		r, err := page.Prepare(ctx, c.client(), b, c.values, c.window(b), c.scrape)
+		r, err := page.Prepare(ctx, c.client(), b, c.chosen(b), c.window(b), c.scrape)
 		if err != nil {
 			return err
 		}
@@ -185,6 +189,22 @@ func report(all []page.Found, stdout, stderr io.Writer) error {
 
 func (c config) client() board.Client { return board.Client{URL: strings.TrimSuffix(c.url, "/")} }
 
+// chosen are the values of variables for a board: those for it alone come before those for all.
+func (c config) chosen(b board.Board) board.Values {
+	out := board.Values{}
+	for name, v := range c.values {
+		if !strings.Contains(name, "/") {
+			out[name] = v
+		}
+	}
+	for name, v := range c.values {
+		if of, name, ok := strings.Cut(name, "/"); ok && of == b.UID {
+			out[name] = v
+		}
+	}
+	return out
+}
+
 func (c config) window(b board.Board) page.Range {
 	r := page.Range{From: c.from, To: c.to}
 	if r.From == "" {
@@ -212,10 +232,7 @@ func handler(c config, boards []board.Board, stderr io.Writer) http.Handler {
 			if b.UID != req.PathValue("uid") {
 				continue
 			}
-			values := board.Values{}
-			for name, v := range c.values {
-				values[name] = v
-			}
+			values := c.chosen(b)
 			window := c.window(b)
 			for name, v := range req.URL.Query() {
 				if name, ok := strings.CutPrefix(name, "var-"); ok {

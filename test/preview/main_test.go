@@ -63,7 +63,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, wrong := range []config{{dir: c.dir}, {dir: t.TempDir(), out: c.out}, {url: c.url, dir: c.dir, out: c.out, only: "nobody"}, {dir: c.dir, pictures: "x", serve: "y"}} {
+	for _, wrong := range []config{{dir: c.dir}, {dir: t.TempDir(), out: c.out}, {url: c.url, dir: c.dir, out: c.out, only: "nobody"}, {url: "http://127.0.0.1:1", dir: c.dir, out: c.out}, {dir: c.dir, pictures: "x", serve: "y"}} {
 		if err := run(t.Context(), wrong, io.Discard, io.Discard); err == nil {
 			t.Errorf("%+v is no error", wrong)
 		}
@@ -71,7 +71,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestServe(t *testing.T) {
-	c := config{url: database(t), dir: folder(t), from: "-1h", to: "now", values: board.Values{}}
+	c := config{url: database(t), dir: folder(t), from: "-1h", to: "now", values: board.Values{"node": {"n1"}, "gpu-test/node": {"n3"}, "other/node": {"n4"}}}
 	boards, err := board.LoadAll(c.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestServe(t *testing.T) {
 	server := httptest.NewServer(handler(c, boards, io.Discard))
 	defer server.Close()
 	for path, want := range map[string]string{
-		"/": "x{node=&#34;n1&#34;}", "/d/gpu-test?var-node=other": "x{node=&#34;other&#34;}",
+		"/": "x{node=&#34;n3&#34;}", "/d/gpu-test?var-node=other": "x{node=&#34;other&#34;}",
 		"/d/gpu-test?var-node=%22%3E%3Cscript%3E": "&lt;script&gt;", "/d/nobody": "404", "/d/gpu-test?from=now&to=now": "empty",
 	} {
 		res, err := http.Get(server.URL + path)

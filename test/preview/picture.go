@@ -43,7 +43,7 @@ func takePictures(ctx context.Context, pages, out string, boards []board.Board) 
 		var shot []byte
 		err = chromedp.Run(ctx, chromedp.EmulateViewport(pictureWidth, 900),
 			emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}),
-			chromedp.Navigate((&url.URL{Scheme: "file", Path: page}).String()), chromedp.WaitVisible("main"), chromedp.FullScreenshot(&shot, 100))
+			chromedp.Navigate((&url.URL{Scheme: "file", Path: page}).String()), chromedp.WaitVisible("main", chromedp.ByQuery), chromedp.FullScreenshot(&shot, 100))
 		if err != nil {
 			return fmt.Errorf("picture of %s: %w (Chromium is needed: make chromium)", b.UID, err)
 		}

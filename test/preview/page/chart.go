@@ -5,7 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+	"unicode"
 )
 
 // plane is the unit in which pictures are drawn: 1000 by 1000, stretched to whatever room there is. Letters
@@ -95,15 +95,33 @@ type yLabel struct {
 	text string
 }
 
+// breadth is about how wide a text is, in widths of a digit.
+func breadth(text string) float64 {
+	sum := 0.0
+	for _, r := range text {
+		switch {
+		case r == '%' || r == 'W' || r == 'M' || r == 'm' || r == 'w':
+			sum += 1.65
+		case r == ' ' || r == '.' || r == 'i' || r == 'l':
+			sum += 0.6
+		case unicode.IsUpper(r):
+			sum += 1.35
+		default:
+			sum += 1.05
+		}
+	}
+	return sum
+}
+
 // around puts the axes around a picture.
 func (c chart) around(svg *node) *node {
-	longest := 0
+	longest := 0.0
 	axis := el("div", "class", "y-axis", "aria-hidden", "true")
 	for _, y := range c.ys {
-		longest = max(longest, utf8.RuneCountInString(y.text))
+		longest = max(longest, breadth(y.text))
 		axis.add(el("span", "style", "top:"+percent(1-y.at)).say(y.text))
 	}
-	axis.set("style", fmt.Sprintf("width:%.1fch", float64(longest)*1.02+0.8))
+	axis.set("style", fmt.Sprintf("width:min(%.1fch,38cqw)", longest+1.2))
 	times := el("div", "class", "x-axis", "aria-hidden", "true")
 	for _, x := range c.xs {
 		times.add(el("span", "style", "left:"+percent(x.at)).say(x.text))

@@ -27,11 +27,6 @@ func css(colour string) (string, error) {
 	return "", fmt.Errorf("unknown colour %q: teach it to test/preview/page/colour.go", colour)
 }
 
-// readable is the colour for letters: mixed with the ink, so that yellow can be read on white.
-func readable(colour string) string {
-	return "color-mix(in oklab, " + colour + " var(--letters), var(--ink))"
-}
-
 // shades are the named colours in dark and in light mode.
 var shades = []struct{ name, dark, light string }{
 	{"dark-red", "#c4162a", "#ad0317"}, {"semi-dark-red", "#e02f44", "#c4162a"}, {"red", "#f2495c", "#e02f44"}, {"light-red", "#ff7383", "#f2495c"}, {"super-light-red", "#ffa6b0", "#ff7383"},

@@ -66,13 +66,15 @@ func (s *sheet) heatmap() (*node, error) {
 	c := chart{xs: s.timeTicks(legendOptions{})}
 	svg := picture(s.panel.Title)
 	row := plane / float64(len(all))
+	_, high := s.room()
+	every := 1 + int(float64(len(all))*18/max(high-60, 18))
 	// Cells that are only a few pixels wide have no room for a gap between them.
 	class := "cell"
 	if wide, _ := s.room(); step/plane*wide < 6 {
 		class = "cell tight"
 	}
 	for i, l := range all {
-		if len(all) <= 16 || i%2 == 0 {
+		if i%every == 0 {
 			c.ys = append(c.ys, yLabel{(float64(i) + 0.5) / float64(len(all)), l.name})
 		}
 		for _, p := range l.points {

@@ -67,17 +67,3 @@ func (n *node) String() string {
 	n.write(&b)
 	return b.String()
 }
-
-// words of the whole tree, for summaries and titles.
-func (n *node) plain() string {
-	if n.tag == "" {
-		return n.text
-	}
-	var parts []string
-	for _, k := range n.kids {
-		if t := k.plain(); t != "" {
-			parts = append(parts, t)
-		}
-	}
-	return strings.Join(parts, " ")
-}

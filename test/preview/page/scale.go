@@ -81,7 +81,11 @@ func roundStep(step float64, unit string) float64 {
 	if s, ok := scales()[unit]; ok && s.factor == 1024 {
 		return math.Pow(2, math.Ceil(math.Log2(step)-1e-9))
 	}
-	if second, ok := seconds(unit); ok && step*second > 1 {
+	second, ok := seconds(unit)
+	if unit == "dtdurations" {
+		second, ok = 1, true
+	}
+	if ok && step*second > 1 {
 		for _, round := range []float64{2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 3 * 3600, 6 * 3600, 12 * 3600, 86400} {
 			if round >= step*second*(1-1e-9) {
 				return round / second

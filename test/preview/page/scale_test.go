@@ -21,6 +21,7 @@ func TestAxis(t *testing.T) {
 		{0, 0, nil, nil, "short", 4, "0..1 [0.00 0.25 0.50 0.75 1.00]"},
 		{50, 50, new(0.0), nil, "short", 5, "0..50 [0 10 20 30 40 50]"},
 		{0, 100, new(0.0), nil, "s", 5, "0..120 [0 s 30 s 1 mins 1.5 mins 2 mins]"},
+		{0, 330, new(0.0), nil, "dtdurations", 5, "0..360 [0 seconds 2 minutes 4 minutes 6 minutes]"},
 		{0, 0.9, new(0.0), nil, "short", 5, "0..1 [0.0 0.2 0.4 0.6 0.8 1.0]"},
 	} {
 		a := newAxis(c.low, c.high, c.min, c.max, c.unit, c.most)

@@ -129,7 +129,7 @@ func (s *sheet) stat() (*node, error) {
 			if r.shown.unit != "" && o.TextMode != "name" {
 				big.add(el("span", "class", "unit").say(r.shown.unit))
 			}
-			var inner *node = big
+			inner := big
 			if href, title := s.link(r.look.Links, r.labels, nil); href != "" {
 				inner = el("a", "href", href, "title", title).add(big)
 			}

@@ -12,10 +12,10 @@ import (
 type amount struct{ number, unit string }
 
 func (a amount) String() string {
-	switch {
-	case a.unit == "":
+	switch a.unit {
+	case "":
 		return a.number
-	case a.unit == "%":
+	case "%":
 		return a.number + a.unit
 	}
 	return a.number + " " + a.unit
@@ -216,7 +216,7 @@ func fromNow(at, now time.Time) string {
 	d := now.Sub(at)
 	ahead := d < 0
 	s := math.Abs(d.Seconds())
-	text := ""
+	var text string
 	switch {
 	case s < 45:
 		text = "a few seconds"
