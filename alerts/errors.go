@@ -19,7 +19,7 @@ func reported() []Alert {
 			Summary:     "A program on a GPU failed.",
 			Description: "XID {{ $labels.xid }} on " + atCard + ": most likely a fault of the program that ran, not of the card. " + describeXID(gpu.XIDApplication)},
 		{Name: "GPUUncorrectedECC", Severity: Critical, Labels: cardLabels, Keep: minutes30, Knobs: recent, Board: cardBoard,
-			Expr:    "sum" + byCard + `(increase(gpu_ecc_errors_total{severity="uncorrected"}[$window])) > 0`,
+			Expr:    "sum" + byCard + "(" + grown("gpu_ecc_errors_total", `{severity="uncorrected"}`) + ") > 0",
 			Summary: "A GPU's memory had an error that could not be corrected.",
 			Description: atCard + " counted " + cards3 + " uncorrected memory errors. What ran there is lost. " +
 				"Move its pods away and reset the card so that the bad rows are replaced; if it comes again, run NVIDIA's field diagnostic and replace it."},

@@ -83,16 +83,20 @@ func describeXID(tier gpu.XIDTier) string {
 	return b.String() + `{{ else }}Look the code up in NVIDIA's XID catalogue.{{ end }}`
 }
 
-// happened selects the series of an event counter that grew within the window, by labels. A code that was never
-// seen has no series, and so its first event is no increase: the series that began within the window counts as
-// well, unless it was only hidden by a scrape that failed. An exporter that starts anew forgets its counts; the
-// moment of the last event is what it finds in the kernel's log.
-func happened(labels, counter, last, matchers string) string {
-	return "group by (" + labels + ") (\n  increase(" + counter + matchers + "[$window]) > 0\n" +
-		"  or (" + counter + matchers + " > 0 unless last_over_time(" + counter + matchers + "[1h] offset $window))\n" +
-		"  or time() - " + last + matchers + " < $window_seconds\n)"
+// grown selects the series of a counter that moved within the window, by how much. It asks no increase(): that
+// says nothing of a card whose readings have ended since, and MetricsQL takes the first value that it sees of a
+// series for an increase from 0.
+func grown(counter, matchers string) string {
+	return "last_over_time(" + counter + matchers + "[$window]) - min_over_time(" + counter + matchers + "[$window])"
 }
 
+// happenedXID selects the codes that a card reported within the window. A code that was never seen has no series
+// (the critical ones apart), and so its first event moves nothing: the series that began within the window counts
+// as well, unless it was only hidden by a scrape that failed. An exporter that starts anew forgets its counts; the
+// moment of the last event is what it finds in the kernel's log.
 func happenedXID(matchers string) string {
-	return happened("cluster, node, uuid, gpu, xid", "gpu_xid_events_total", "gpu_xid_last_timestamp_seconds", matchers)
+	const counter, last = "gpu_xid_events_total", "gpu_xid_last_timestamp_seconds"
+	return "group by (cluster, node, uuid, gpu, xid) (\n  last_over_time(" + counter + matchers + "[$window]) > min_over_time(" + counter + "[$window])\n" +
+		"  or (" + counter + matchers + " > 0 unless last_over_time(" + counter + "[1h] offset $window))\n" +
+		"  or time() - " + last + matchers + " < $window_seconds\n)"
 }

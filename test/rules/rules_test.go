@@ -1,4 +1,4 @@
-// Package rules_test tests the recording rules and the alerts with promtool, built from tools/prometheus:
+// Package rules_test tests the recording rules and the alerts with promtool and vmalert-tool, built from tools/:
 // what fires, what rests and what ends, and that the tests notice when a rule is not what it should be.
 package rules_test
 
@@ -26,18 +26,27 @@ var promtool = sync.OnceValues(func() (string, error) {
 	if *given != "" {
 		return *given, nil
 	}
+	return build("prometheus", "github.com/prometheus/prometheus/cmd/promtool")
+})
+
+var vmalertTool = sync.OnceValues(func() (string, error) {
+	return build("victoriametrics", "github.com/VictoriaMetrics/VictoriaMetrics/app/vmalert-tool")
+})
+
+// build makes a program of one of the modules in tools/.
+func build(module, program string) (string, error) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(root, "bin", "promtool")
-	build := exec.Command("go", "build", "-tags", "remove_all_sd", "-o", path, "github.com/prometheus/prometheus/cmd/promtool")
-	build.Dir = filepath.Join(root, "tools", "prometheus")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building promtool: %w\n%s", err, out)
+	path := filepath.Join(root, "bin", filepath.Base(program))
+	cmd := exec.Command("go", "build", "-tags", "remove_all_sd", "-o", path, program)
+	cmd.Dir = filepath.Join(root, "tools", module)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building %s: %w\n%s", program, err, out)
 	}
 	return path, nil
-})
+}
 
 func tool(t *testing.T) string {
 	t.Helper()
@@ -176,6 +185,35 @@ func TestAlerts(t *testing.T) {
 			}
 			if out := play(t, dir, "renamed", a, otherRules[a.Name], all[a.Name], `k8s_cluster="c1"`); out != "" {
 				t.Errorf("with a cluster's label of another name:\n%s", out)
+			}
+		})
+	}
+}
+
+// MetricsQL is no PromQL: it extrapolates less and looks further back. The stories go the same way under it.
+func TestAlertsByMetricsQL(t *testing.T) {
+	path, err := vmalertTool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := stories(t)
+	rules := bare(t, everything())
+	for _, a := range alerts.Alerts() {
+		t.Run(a.Name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for step, group := range byStep(all[a.Name]) {
+				var b strings.Builder
+				for _, s := range group {
+					s.unitTest(&b, a, "")
+				}
+				tests := strings.ReplaceAll(b.String(), "    alertname: ", "    groupname: g\n    alertname: ")
+				file := write(t, dir, span(step), []alerts.RuleGroup{{Name: "g", Rules: []alerts.Rule{rules[a.Name]}}}, step, tests)
+				cmd := exec.Command(path, "unittest", "--files="+file)
+				cmd.Env = append(os.Environ(), "TMPDIR="+dir) // its database is there
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Errorf("%v\n%s", err, out)
+				}
 			}
 		})
 	}

@@ -93,6 +93,8 @@ func errorStories(t *testing.T) map[string][]story {
 		},
 		"GPUUncorrectedECC": {
 			{name: "one error", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 4x90`, checks: "10m -; 11m $A; 45m $A; 55m -"},
+			{name: "one error, and then the card is lost", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="sram"} 0x10 1 stale`, checks: "10m -; 11m $A; 18m $A; 45m $A; 60m -"},
+			{name: "a driver that begins to count anew", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 0x50`, checks: "10m -; 12m -; 30m -"},
 			{name: "corrected ones, and old ones", series: `gpu_ecc_errors_total{$A,severity="corrected",memory="dram"} 0+5x60
 				gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x60`, checks: "11m -; 30m -"},
 		},
