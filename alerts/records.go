@@ -158,7 +158,7 @@ func problems() []problem {
 		{"row_remap_pending", "gpu_row_remap_pending == 1"},
 		{"row_remap_failed", "gpu_row_remap_failed == 1"},
 		{"retired_pages_pending", "gpu_retired_pages_pending == 1"},
-		{"uncorrected_ecc", `increase(gpu_ecc_errors_total{severity="uncorrected"}[1h]) > 0`},
+		{"uncorrected_ecc", `last_over_time(gpu_ecc_errors_total{severity="uncorrected"}[1h]) > min_over_time(gpu_ecc_errors_total{severity="uncorrected"}[1h])`},
 		{"nvlink_down", `gpu_nvlink_links{state="down"} > 0`},
 		{"pcie_narrow", "gpu_pcie_link_width < on (" + onCard + ") gpu_pcie_link_width_max"},
 		{"fabric_fault", "gpu_fabric_fault == 1"},
@@ -174,9 +174,13 @@ func faults() []Record {
 	for _, p := range problems() {
 		parts = append(parts, fmt.Sprintf(`label_replace(count by (cluster, node) (group by (%s) (%s)), "problem", "%s", "", "")`, onCard, p.cards, p.name))
 	}
-	// A code that was never seen before has no increase at its first event: its series begins at 1.
+	// Events are counted, not extrapolated. A code that was never seen before moves nothing at its first event: its
+	// series begins at 1.
+	moved := func(counter, window string) string {
+		return "last_over_time(" + counter + "[" + window + "]) - min_over_time(" + counter + "[" + window + "])"
+	}
 	events := func(window string) string {
-		return "increase(gpu_xid_events_total[" + window + "]) > 0 or (gpu_xid_events_total > 0 unless gpu_xid_events_total offset " + window + ")"
+		return moved("gpu_xid_events_total", window) + " > 0 or (gpu_xid_events_total > 0 unless gpu_xid_events_total offset " + window + ")"
 	}
 	return []Record{
 		{Name: "node:gpu_problems:count", Labels: []string{"node", "problem"},
@@ -188,7 +192,7 @@ func faults() []Record {
 		{Name: "cluster:gpu_xid_events:increase5m", Labels: []string{"xid"},
 			Help: "XID events of the last 5 minutes by code; no series where there were none.", Expr: by("sum", []string{"xid"}, "node:gpu_xid_events:increase5m")},
 		{Name: "node:gpu_ecc_errors:increase5m", Labels: []string{"node", "severity"},
-			Help: "Memory errors of the last 5 minutes.", Expr: by("sum", []string{"node", "severity"}, "increase(gpu_ecc_errors_total[5m])")},
+			Help: "Memory errors of the last 5 minutes.", Expr: by("sum", []string{"node", "severity"}, moved("gpu_ecc_errors_total", "5m"))},
 		{Name: "cluster:gpu_ecc_errors:increase5m", Labels: []string{"severity"},
 			Help: "Memory errors of the last 5 minutes.", Expr: by("sum", []string{"severity"}, "node:gpu_ecc_errors:increase5m")},
 	}

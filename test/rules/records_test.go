@@ -164,13 +164,16 @@ func recordings() []recording {
 				gpu_recovery_action{$A,action="none"} 0x60
 				gpu_recovery_action{$B,action="none"} 1x60
 				gpu_xid_events_total{$A,xid="31"} _x10 1x10 2x40
-				gpu_xid_events_total{$A,xid="79"} 0x60`,
+				gpu_xid_events_total{$A,xid="79"} 0x60
+				gpu_ecc_errors_total{$B,severity="corrected",memory="dram"} 100x10 107x50
+				gpu_ecc_errors_total{$B,severity="uncorrected",memory="dram"} 3x60`,
 			asks: []string{
 				`30m | node:gpu_problems:count | node:gpu_problems:count{node="n1",problem="missing"} 2 & node:gpu_problems:count{node="n1",problem="unreadable"} 1 & node:gpu_problems:count{node="n1",problem="recovery_action"} 1 & node:gpu_problems:count{node="n1",problem="row_remap_pending"} 1`,
+				`12m | node:gpu_ecc_errors:increase5m | node:gpu_ecc_errors:increase5m{node="n1",severity="corrected"} 7 & node:gpu_ecc_errors:increase5m{node="n1",severity="uncorrected"} 0`,
 				`9m | node:gpu_xid_events:increase5m | -`,
 				`12m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n1",xid="31"} 1`,
 				`18m | node:gpu_xid_events:increase5m | -`,
-				`23m | count by (xid) (node:gpu_xid_events:increase5m) | {xid="31"} 1`,
+				`23m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n1",xid="31"} 1`,
 				`30m | node:gpu_xid_events:increase5m | -`,
 			}},
 		{name: "what is free, by the card and by the kubelet",
