@@ -367,3 +367,73 @@ func TestTextsAreComplete(t *testing.T) {
 		}
 	}
 }
+
+// Every text is filled in, by Prometheus and by vmalert: the tests are told that nothing fires, and say what they got.
+func TestTextsAreFilled(t *testing.T) {
+	vm, err := vmalertTool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := everything()
+	c.DashboardURL = "https://grafana.example"
+	groups, err := c.AlertRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := map[string]alerts.Rule{}
+	for _, g := range groups {
+		for _, r := range g.Rules {
+			rules[r.Alert] = r
+		}
+	}
+	all := stories(t)
+	tool(t)
+	for _, a := range alerts.Alerts() {
+		t.Run(a.Name, func(t *testing.T) {
+			t.Parallel()
+			s, at := firing(t, all[a.Name])
+			s.checks = at + " -"
+			var b strings.Builder
+			s.unitTest(&b, a, `cluster="c1"`)
+			step := max(s.step, time.Minute)
+			for name, run := range map[string]func(string) *exec.Cmd{
+				"promtool": func(file string) *exec.Cmd { return exec.Command(tool(t), "test", "rules", file) },
+				"vmalert":  func(file string) *exec.Cmd { return exec.Command(vm, "unittest", "--files="+file) },
+			} {
+				tests := b.String()
+				if name == "vmalert" {
+					tests = strings.ReplaceAll(tests, "    alertname: ", "    groupname: g\n    alertname: ")
+				}
+				dir := t.TempDir()
+				cmd := run(write(t, dir, "texts", []alerts.RuleGroup{{Name: "g", Rules: []alerts.Rule{rules[a.Name]}}}, step, tests))
+				cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+				out, err := cmd.CombinedOutput()
+				said := string(out)
+				for _, bad := range []string{"error expanding", "error evaluating", "<no value>", "{{", "%!"} {
+					if strings.Contains(said, bad) {
+						t.Errorf("%s: a text has %q:\n%s", name, bad, said)
+					}
+				}
+				for _, good := range []string{a.Summary, "https://grafana.example/d/" + a.Board.UID, strings.ToLower(a.Name) + ".md"} {
+					if err == nil || !strings.Contains(said, good) {
+						t.Errorf("%s: no text has %q:\n%s", name, good, said)
+					}
+				}
+			}
+		})
+	}
+}
+
+// firing returns a story in which the alert fires, and when.
+func firing(t *testing.T, list []story) (story, string) {
+	t.Helper()
+	for _, s := range list {
+		for _, m := range s.moments() {
+			if len(m.want) > 0 {
+				return s, m.at
+			}
+		}
+	}
+	t.Fatal("the alert never fires")
+	return story{}, ""
+}
