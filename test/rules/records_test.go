@@ -3,6 +3,7 @@ package rules_test
 import (
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -176,6 +177,11 @@ func recordings() []recording {
 				`23m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n1",xid="31"} 1`,
 				`30m | node:gpu_xid_events:increase5m | -`,
 			}},
+		everyQuantity(), everyProblem(), everyWorkload(),
+		{name: "pods that use a card and hold none",
+			series: podInfo("n1", "p-0", "", "", "1x60") + podInfo("n1", "q-0", "", "", "1x60") + owner + `q-0",workload_type="deployment",workload="web"} 1x60`,
+			asks: []string{`10m | pod:gpu_workload:info | pod:gpu_workload:info{node="n1",namespace="team",pod="p-0",workload_type="pod",workload="p-0"} 1 & ` +
+				`pod:gpu_workload:info{node="n1",namespace="team",pod="q-0",workload_type="deployment",workload="web"} 1`}},
 		{name: "what is free, by the card and by the kubelet",
 			series: card("$A", "a", "unallocated", "0+60x60") + card("$B", "a", "unavailable", "0+60x60") + `gpu_device_up{$A} 1x60
 				gpu_device_up{$B} 0x60
@@ -189,6 +195,90 @@ func recordings() []recording {
 				`10m | node:gpu_free_devices:sum | node:gpu_free_devices:sum{node="n1",resource="nvidia_com_gpu"} 2`,
 			}},
 	}
+}
+
+// everyQuantity has one card with a name and one without, each with every quantity that is summed over cards.
+func everyQuantity() recording {
+	r := recording{name: "every quantity of a card with a name and of one without"}
+	for _, c := range []struct{ labels, model string }{{"$A", "a"}, {node2("D"), ""}} {
+		r.series += card(c.labels, c.model, "busy", "0+60x60")
+		for _, name := range []string{"busy", "observed", "sm_active", "tensor_active", "profiled"} {
+			r.series += "gpu_" + name + "_seconds_total{" + c.labels + "} 0+30x60\n"
+		}
+		r.series += "gpu_clock_limited_seconds_total{" + c.labels + `,reason="power_cap"} 0+30x60` + "\n"
+		for name, value := range map[string]string{"memory_used_bytes": "10", "memory_total_bytes": "80", "power_watts": "90", "power_limit_watts": "700", "device_up": "1", "allocation_ratio": "0.25"} {
+			r.series += "gpu_" + name + "{" + c.labels + "} " + value + "x60\n"
+		}
+	}
+	for record, value := range map[string]string{"gpu_busy_seconds:rate5m": "0.5", "gpu_observed_seconds:rate5m": "0.5", "gpu_sm_active_seconds:rate5m": "0.5",
+		"gpu_tensor_active_seconds:rate5m": "0.5", "gpu_profiled_seconds:rate5m": "0.5", "gpu_memory_used_bytes:sum": "10", "gpu_memory_total_bytes:sum": "80",
+		"gpu_power_watts:sum": "90", "gpu_power_limit_watts:sum": "700", "gpu_device_up:count": "1", "gpu_device_up:sum": "1", "gpu_allocation:sum": "0.25",
+		"gpu_free:sum": "0.75", "gpu_free_whole:sum": "0"} {
+		r.asks = append(r.asks, "10m | round(node:"+record+`, 0.001) | {node="n1",model="a"} `+value+` & {node="n2"} `+value)
+	}
+	r.asks = append(r.asks, `10m | round(node:gpu_clock_limited_seconds:rate5m, 0.001) | {node="n1",model="a",reason="power_cap"} 0.5 & {node="n2",reason="power_cap"} 0.5`,
+		`10m | cluster:gpu_busy_percent:count | cluster:gpu_busy_percent:count{model="a",busy_percent="90"} 1 & cluster:gpu_busy_percent:count{busy_percent="90"} 1`)
+	return r
+}
+
+// everyWorkload has a workload on a card with a name and one on a card without, each of two pods with every quantity
+// of containers; the second pod of each has half of the first's, and one that was never watched has nothing to divide.
+func everyWorkload() recording {
+	r := recording{name: "every quantity of workloads"}
+	for _, w := range []struct{ labels, model, node, workload string }{{"$A", "a", "n1", "named"}, {node2("D"), "", "n2", "bare"}} {
+		r.series += card(w.labels, w.model, "busy", "0+60x60")
+		for i, scale := range []int{2, 1, 0} {
+			pod := fmt.Sprintf("%s-%d", w.workload, i)
+			c := w.labels + `,namespace="team",pod="` + pod + `",container="c"`
+			r.series += podInfo(w.node, pod, "Job", w.workload, "1x60")
+			for name, step := range map[string]int{"busy_seconds_total": 6 * scale, "held_seconds_total": 30 * scale, "energy_joules_total": 600 * scale} {
+				r.series += fmt.Sprintf("gpu_container_%s{%s} 0+%dx60\n", name, c, step)
+			}
+			observed := 60
+			if scale == 0 {
+				observed = 0
+			}
+			r.series += fmt.Sprintf("gpu_container_observed_seconds_total{%s} 0+%dx60\n", c, observed)
+			r.series += fmt.Sprintf(`gpu_container_unused_seconds_total{%s,use="idle"} 0+%dx60`+"\n", c, 12*scale)
+			r.series += fmt.Sprintf("gpu_container_memory_used_bytes{%s} %dx60\n", c, 10*scale)
+			r.series += fmt.Sprintf("gpu_container_last_busy_timestamp_seconds{%s} %dx60\n", c, 100*scale)
+			r.series += fmt.Sprintf(`gpu_container_allocation_ratio{%s,resource="nvidia_com_gpu",mig_uuid=""} %gx60`+"\n", c, 0.25*float64(scale))
+		}
+	}
+	for record, value := range map[string]string{"gpu_allocation:sum": "0.75", "gpu_held_seconds:rate5m": "1.5", "gpu_busy_seconds:rate5m": "0.3", "gpu_observed_seconds:rate5m": "2",
+		"gpu_power_watts:sum": "30", "gpu_memory_used_bytes:sum": "30", "gpu_memory_used_bytes:max": "20", "gpu_busy:ratio_max": "0.2", "gpu_busy:ratio_min": "0.1",
+		"gpu_last_busy_timestamp_seconds:max": "200"} {
+		const named, bare = `workload_type="Job",workload="named",model="a"`, `workload_type="Job",workload="bare"`
+		r.asks = append(r.asks, "10m | round(workload:"+record+`, 0.001) | {namespace="team",`+named+`} `+value+` & {namespace="team",`+bare+`} `+value,
+			"10m | round(namespace:"+record+`, 0.001) | {namespace="team",model="a"} `+value+` & {namespace="team"} `+value)
+	}
+	r.asks = append(r.asks, `10m | round(workload:gpu_unused_seconds:rate5m, 0.001) | {namespace="team",workload_type="Job",workload="named",model="a",use="idle"} 0.6 & {namespace="team",workload_type="Job",workload="bare",use="idle"} 0.6`)
+	return r
+}
+
+// everyProblem has a card with all of them, and one of another node with none.
+func everyProblem() recording {
+	r := recording{name: "every problem of one card, and none of another's"}
+	var want []string
+	for _, p := range []struct{ name, series, sick, well string }{
+		{"unreadable", "gpu_device_up{%s}", "0x60", "1x60"},
+		{"recovery_action", `gpu_recovery_action{%s,action="reboot"}`, "1x60", "0x60"},
+		{"row_remap_pending", "gpu_row_remap_pending{%s}", "1x60", "0x60"},
+		{"row_remap_failed", "gpu_row_remap_failed{%s}", "1x60", "0x60"},
+		{"retired_pages_pending", "gpu_retired_pages_pending{%s}", "1x60", "0x60"},
+		{"uncorrected_ecc", `gpu_ecc_errors_total{%s,severity="uncorrected",memory="dram"}`, "3x9 4x50", "3x60"},
+		{"nvlink_down", `gpu_nvlink_links{%s,state="down"}`, "1x60", "0x60"},
+		{"pcie_narrow", "gpu_pcie_link_width{%s}", "8x60", "16x60"},
+		{"fabric_fault", `gpu_fabric_fault{%s,fault="route_unhealthy"}`, "1x60", "0x60"},
+		{"thermal_slowdown", `gpu_clock_limited_seconds_total{%s,reason="sw_thermal"}`, "0+30x60", "0+1x60"},
+		{"power_brake", `gpu_clock_limited_seconds_total{%s,reason="hw_power_brake"}`, "0+30x60", "0+1x60"},
+	} {
+		r.series += fmt.Sprintf(p.series, "$A") + " " + p.sick + "\n" + fmt.Sprintf(p.series, node2("C")) + " " + p.well + "\n"
+		want = append(want, `node:gpu_problems:count{node="n1",problem="`+p.name+`"} 1`)
+	}
+	r.series += "gpu_pcie_link_width_max{$A} 16x60\ngpu_pcie_link_width_max{" + node2("C") + "} 16x60\n"
+	r.asks = []string{"20m | node:gpu_problems:count | " + strings.Join(want, " & ")}
+	return r
 }
 
 // write puts the recording into a file of promtool.
@@ -214,6 +304,51 @@ func (r recording) unitTest(b *strings.Builder, cluster string) {
 				labels = withLabel(labels, cluster)
 			}
 			fmt.Fprintf(b, "    - labels: '%s'\n      value: %s\n", labels, want[at+1:])
+		}
+	}
+}
+
+// Every fault that is planted into a record is noticed. Groups do not read each other, so each is asked alone.
+func TestRecordingsNoticeFaults(t *testing.T) {
+	groups, err := alerts.Default().RecordingRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool(t)
+	for _, g := range groups {
+		var b strings.Builder
+		for _, r := range recordings() {
+			all := r.asks
+			r.asks = nil
+			for _, a := range all {
+				if slices.ContainsFunc(g.Rules, func(rule alerts.Rule) bool { return strings.Contains(a, rule.Record) }) {
+					r.asks = append(r.asks, a)
+				}
+			}
+			if len(r.asks) > 0 {
+				r.unitTest(&b, "")
+			}
+		}
+		for i, r := range g.Rules {
+			list := mutants(t, r)
+			if len(list) == 0 {
+				continue
+			}
+			t.Run(r.Record, func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				for j, m := range list {
+					changed := alerts.RuleGroup{Name: g.Name, Rules: slices.Clone(g.Rules)}
+					changed.Rules[i] = m.rule
+					out, err := exec.Command(tool(t), "test", "rules", write(t, dir, fmt.Sprint(j), []alerts.RuleGroup{changed}, time.Minute, b.String())).CombinedOutput()
+					switch {
+					case err == nil:
+						t.Errorf("no recording notices: %s", m.what)
+					case !strings.Contains(string(out), "exp:"):
+						t.Errorf("the fault is no rule any more: %s\n%s", m.what, out)
+					}
+				}
+			})
 		}
 	}
 }
