@@ -1,0 +1,130 @@
+package endtoend_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/test/board"
+)
+
+// trouble is a node with an idle card, an oversubscribed one, and an XID that comes later. The rest is well.
+const trouble = `scenario 1
+title "trouble on three cards"
+include 8xh100-idle.scenario
+
+# Cards 0 to 3: a training job, at work all the time.
+process card=0 pid=10100 memory=60GiB busy=90% period=2s dram=48%
+process card=1 pid=10101 memory=60GiB busy=90% period=2s dram=48%
+process card=2 pid=10102 memory=60GiB busy=90% period=2s dram=48%
+process card=3 pid=10103 memory=60GiB busy=90% period=2s dram=48%
+# Card 4: three tenants in time slices want more than there is, of time and of memory.
+process card=4 pid=10400 memory=30GiB busy=70% period=1s
+process card=4 pid=10401 memory=26GiB busy=60% period=1s phase=300ms
+process card=4 pid=10402 memory=22GiB busy=50% period=1s phase=600ms
+# Card 6: held, and nothing was ever done on it. Cards 5 and 7 are free.
+process card=6 pid=10600 memory=520MiB busy=0%
+
+at 60s card 1 xid 95           # an uncontained memory error
+`
+
+const troubledPods = `
+allocatable nvidia.com/gpu GPU-5a0e1100-8c1d-4e6b-9d10-000000000000 GPU-5a0e1101-8c1d-4e6b-9d10-000000000001 GPU-5a0e1102-8c1d-4e6b-9d10-000000000002 GPU-5a0e1103-8c1d-4e6b-9d10-000000000003 GPU-5a0e1105-8c1d-4e6b-9d10-000000000005 GPU-5a0e1106-8c1d-4e6b-9d10-000000000006 GPU-5a0e1107-8c1d-4e6b-9d10-000000000007
+allocatable nvidia.com/gpu.shared GPU-5a0e1104-8c1d-4e6b-9d10-000000000004::0 GPU-5a0e1104-8c1d-4e6b-9d10-000000000004::1 GPU-5a0e1104-8c1d-4e6b-9d10-000000000004::2
+pod ml-training/llama-pretrain-0 container trainer nvidia.com/gpu=GPU-5a0e1100-8c1d-4e6b-9d10-000000000000,GPU-5a0e1101-8c1d-4e6b-9d10-000000000001,GPU-5a0e1102-8c1d-4e6b-9d10-000000000002,GPU-5a0e1103-8c1d-4e6b-9d10-000000000003 pids=10100,10101,10102,10103
+pod notebooks/jupyter-amira container notebook nvidia.com/gpu.shared=GPU-5a0e1104-8c1d-4e6b-9d10-000000000004::0 pids=10400
+pod notebooks/jupyter-bo container notebook nvidia.com/gpu.shared=GPU-5a0e1104-8c1d-4e6b-9d10-000000000004::1 pids=10401
+pod notebooks/jupyter-chidi container notebook nvidia.com/gpu.shared=GPU-5a0e1104-8c1d-4e6b-9d10-000000000004::2 pids=10402
+pod research/abandoned-experiment container experiment nvidia.com/gpu=GPU-5a0e1106-8c1d-4e6b-9d10-000000000006 pids=10600
+`
+
+// quicker is by how much every duration of the rules is shorter than shipped: half an hour takes 30 seconds.
+const quicker = 60
+
+// TestAlerts lets an idle card, an oversubscribed card and an XID happen on a node, and asks a real Prometheus
+// with the shipped rules which alerts fired: these, and no other.
+func TestAlerts(t *testing.T) {
+	p := built(t)
+	dir := t.TempDir()
+	scenario, pods := filepath.Join(dir, "trouble.scenario"), filepath.Join(dir, "trouble.pods")
+	// A scenario includes what lies beside it.
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(p.root, "testdata", "scenarios"))); err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range map[string]string{scenario: trouble, pods: troubledPods} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := alerts.Default()
+	config.Scale = 1.0 / quicker
+	files, err := alerts.Render(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if strings.HasSuffix(f.Path, ".rules.yaml") {
+			if err := os.WriteFile(filepath.Join(dir, filepath.Base(f.Path)), []byte(f.Text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	node := p.node(t, scenario, pods)
+	url := p.server(t, dir, "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: ['"+dir+"/*.rules.yaml']\n"+scrapeConfig(node, ""))
+	c := board.Client{URL: url}
+
+	// What a pod or card is named by decides: an alert on the wrong one is not the expected one.
+	const ofAlert = `alertname, namespace, pod, gpu, xid`
+	want := map[string]bool{
+		"GPUAllocatedIdle pod=research/abandoned-experiment": true,
+		"GPUSharedContention gpu=4":                          true,
+		"GPUSharedMemoryPressure gpu=4":                      true,
+		"GPUXIDFatal gpu=1 xid=95":                           true,
+	}
+	fired := map[string]bool{}
+	look := func() error {
+		series, err := c.Instant(t.Context(), `count by (`+ofAlert+`) (count_over_time(ALERTS{alertstate="firing"}[1h]))`, time.Now())
+		if err != nil {
+			return err
+		}
+		for _, s := range series {
+			name := s.Labels["alertname"]
+			if s.Labels["pod"] != "" {
+				name += " pod=" + s.Labels["namespace"] + "/" + s.Labels["pod"]
+			}
+			for _, l := range []string{"gpu", "xid"} {
+				if s.Labels[l] != "" {
+					name += " " + l + "=" + s.Labels[l]
+				}
+			}
+			fired[name] = true
+		}
+		for name := range want {
+			if !fired[name] {
+				return fmt.Errorf("not fired: %s; fired: %v", name, keys(fired))
+			}
+		}
+		return nil
+	}
+	within(t, 4*time.Minute, "the alerts", look)
+	// Some time more, in which nothing else may fire.
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(time.Second) {
+		if err := look(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range keys(fired) {
+		if !want[name] {
+			t.Errorf("fired, and nothing happened that should make it: %s", name)
+		}
+	}
+	var table strings.Builder
+	for _, name := range keys(fired) {
+		fmt.Fprintf(&table, "%-60s expected: %v\n", name, want[name])
+	}
+	report(t, "alerts", table.String())
+}
