@@ -19,7 +19,7 @@ func cardBoard() Board {
 					stat(3, "Memory bandwidth", Ratio, profiled("", "dram_active", c), "Memory bandwidth in use over the possible. N/A: the card has no such counter (before Hopper).").between(0, 1).at(plainSteps()...).ifUp(up),
 					stat(3, "Memory used", Ratio, over("", "gpu_memory_used_bytes{"+c+"}", "gpu_memory_total_bytes{"+c+"}"), "Device memory that processes allocated, over the card's.").between(0, 1).at(fullSteps()...).ifUp(up),
 					stat(3, "Power of limit", Ratio, over("", "gpu_power_watts{"+c+"}", "gpu_power_limit_watts{"+c+"}"), "Power over the enforced limit. N/A: the card does not tell one of them.").between(0, 1).at(plainSteps()...).ifUp(up),
-					stat(3, "Below the heat limit", Celsius, `min(max by (sensor) (gpu_temperature_limit_celsius{`+c+`, limit="max_operating"}) - max by (sensor) (gpu_temperature_celsius{`+c+`}))`,
+					stat(3, "Margin of heat", Celsius, `min(max by (sensor) (gpu_temperature_limit_celsius{`+c+`, limit="max_operating"}) - max by (sensor) (gpu_temperature_celsius{`+c+`}))`,
 						"Degrees between the hotter sensor and the end of normal operation that the card names; empty where it names none.").at(base(Red), step(0, Amber), step(5, Green))),
 				line(4,
 					stat(3, "Recovery", Plain, `max by (action) (gpu_recovery_action{`+c+`} == 1)`, "What the driver wants done with the card. Empty: the driver is older than R570 and does not tell.").namesOnly("{{action}}").
