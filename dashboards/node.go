@@ -17,7 +17,7 @@ func nodeBoard() Board {
 				stat(3, "Busy", Ratio, rawBusy("", n), "Mean utilisation of the node's cards: time in which at least one kernel ran.").between(0, 1).at(usedSteps()...),
 				stat(3, "Memory used", Ratio, over("", "gpu_memory_used_bytes{"+n+"}", "gpu_memory_total_bytes{"+n+"}"), "Device memory in use over device memory.").between(0, 1).at(fullSteps()...).ifUp("gpu_device_up{"+n+"}"),
 				stat(3, "Power now", Watts, total("", "gpu_power_watts{"+n+"}"), "Power of all cards of the node, the driver's average.").ifUp("gpu_device_up{"+n+"}"),
-				stat(3, "Hottest sensor below its limit", Celsius, `min(max by (cluster, node, uuid, sensor) (gpu_temperature_limit_celsius{`+n+`, limit="max_operating"}) - max by (cluster, node, uuid, sensor) (gpu_temperature_celsius{`+n+`}))`,
+				stat(3, "Margin of heat", Celsius, `min(max by (cluster, node, uuid, sensor) (gpu_temperature_limit_celsius{`+n+`, limit="max_operating"}) - max by (cluster, node, uuid, sensor) (gpu_temperature_celsius{`+n+`}))`,
 					"Degrees between the hottest sensor and the end of normal operation that its card names; empty where no card names one.").at(base(Red), step(0, Amber), step(5, Green)),
 				stat(3, "Alerts firing", Number, orZero(firing("", `cluster=~"$cluster"`, `node=~"$node"`), "gpu_exporter_build_info{"+n+"}"), "Alerts of the shipped rules that fire for this node.").at(badIfAny()...),
 			)}},

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
@@ -125,7 +124,7 @@ func (c Checker) selector(e *parser.VectorSelector) (Labels, error) {
 		return nil, fmt.Errorf("there is no metric %s", e.Name)
 	}
 	for _, m := range e.LabelMatchers {
-		if m.Name != labels.MetricName && !have.has(m.Name) {
+		if m.Name != "__name__" && !have.has(m.Name) {
 			return nil, fmt.Errorf("%s has no label %s", e.Name, m.Name)
 		}
 	}
