@@ -2,6 +2,7 @@ package endtoend_test
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,6 +76,7 @@ func TestBoardsOnPrometheus(t *testing.T) {
 		}
 		return err
 	})
+	sumsClose(t, c, to, time.Minute)
 	now := time.Now()
 	report(t, "boards-prometheus", cover(t, c, board.Window{From: now.Add(-6 * time.Hour), To: now, Step: time.Minute, Scrape: time.Minute}, emptyInDemo))
 }
@@ -102,5 +104,54 @@ func replay(t *testing.T, p programs, url, dir string, from, to time.Time) {
 		if err != nil {
 			t.Fatalf("replay of %s: %v\n%s", file, err, out)
 		}
+	}
+}
+
+// sumsClose asks whether, over hours in which pods came and went, what Prometheus makes of the containers'
+// counters adds up to the card's. A pod that comes between two scrapes is seen first with what it did until then,
+// and increase knows nothing of what was before a first sample: that much may be missing for each.
+func sumsClose(t *testing.T, c board.Client, to time.Time, scrape time.Duration) {
+	t.Helper()
+	byCard := func(query string, at time.Time) map[string]float64 {
+		series, err := c.Instant(t.Context(), query, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]float64{}
+		for _, s := range series {
+			out[s.Labels["node"]+" "+s.Labels["uuid"]] = s.Points[0].Value
+		}
+		return out
+	}
+	scrapes := int(time.Hour / scrape)
+	for _, q := range []struct {
+		what, parts, rest, whole string
+		most                     float64 // what a card can do in a second
+	}{
+		{"busy", "gpu_container_busy_seconds_total", "gpu_unattributed_busy_seconds_total", "gpu_busy_seconds_total", 1},
+		{"energy", "gpu_container_energy_joules_total", "gpu_unattributed_energy_joules_total", "gpu_energy_joules_total", 700},
+	} {
+		sum := func(family string) string { return "sum by (node, uuid) (increase(" + family + "[1h]))" }
+		still, moved, worst, worstMoved := 0, 0, 0.0, 0.0
+		for back := range 5 {
+			at := to.Add(-time.Duration(back) * time.Hour)
+			whole, parts, rest := byCard(sum(q.whole)+" > 60", at), byCard(sum(q.parts), at), byCard(sum(q.rest), at)
+			came := byCard(fmt.Sprintf("count by (node, uuid) (count_over_time(%s[1h]) < %d)", q.parts, scrapes-1), at)
+			for card, w := range whole {
+				off := parts[card] + rest[card] - w
+				if came[card] == 0 {
+					still, worst = still+1, max(worst, math.Abs(off)/w)
+				} else {
+					moved, worstMoved = moved+1, max(worstMoved, math.Abs(off)/w)
+				}
+				if math.Abs(off) > 0.001*w+came[card]*scrape.Seconds()*q.most {
+					t.Errorf("%s of %s at %v: containers %v and rest %v differ from %v by %v, with %v that came or went", q.what, card, at, parts[card], rest[card], w, off, came[card])
+				}
+			}
+		}
+		if still < 40 || moved < 4 {
+			t.Errorf("%s: %d cards without and %d with pods that came or went: not enough to tell anything", q.what, still, moved)
+		}
+		t.Logf("%s, increase over 1 h: %d card-hours without churn differ by at most %.4f %%, %d with churn by at most %.2f %%", q.what, still, worst*100, moved, worstMoved*100)
 	}
 }

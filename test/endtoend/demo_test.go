@@ -1,0 +1,56 @@
+package endtoend_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/test/board"
+)
+
+// TestDemo starts what `make demo` starts, on other ports: exporter, fleet, VictoriaMetrics with hours of
+// history, vmalert with the rules. The boards' queries are asked there too.
+func TestDemo(t *testing.T) {
+	p := built(t)
+	node, database, rules, fleet := address(t), address(t), address(t), address(t)
+	out := start(t, p.root, p.standin, "--scenario="+filepath.Join("testdata", "scenarios", "demo.scenario"), "--pods="+filepath.Join("testdata", "kubelet", "demo.pods"),
+		"--database="+database, "--rules="+rules, "--fleet="+fleet, "--", p.exporter, "--node-name=gpu-node-1", "--web.listen-address="+node)
+	within(t, 30*time.Second, "the exporter is first", answers("http://"+node+"/-/ready"))
+	within(t, 3*time.Minute, "database and rules", func() error {
+		if said := out.String(); !strings.Contains(said, "/vmui/") || strings.Contains(said, "without database") {
+			return fmt.Errorf("it says: %s", said)
+		}
+		return nil
+	})
+	for _, page := range []string{"http://" + database + "/vmui/", "http://" + rules + "/vmalert/groups", "http://" + database + "/vmalert/groups"} {
+		if err := answers(page)(); err != nil {
+			t.Errorf("a page that the demo names: %v", err)
+		}
+	}
+	c := board.Client{URL: "http://" + database}
+	within(t, 2*time.Minute, "the first scrapes", func() error {
+		series, err := c.Instant(t.Context(), `count(up == 1) > 12 and on () count(rate(gpu_mig_busy_seconds_total[1m] offset 40s)) and on () count(rate(process_cpu_seconds_total[1m] offset 40s))`, time.Now())
+		if err == nil && len(series) == 0 {
+			err = fmt.Errorf("not all of them yet")
+		}
+		return err
+	})
+	now := time.Now()
+	report(t, "boards-victoriametrics", cover(t, c, board.Window{From: now.Add(-6 * time.Hour), To: now, Step: 15 * time.Second, Scrape: time.Minute}, emptyInDemo))
+}
+
+// TestTakenPort: a port that somebody has is named with what to set, and the exporter runs on.
+func TestTakenPort(t *testing.T) {
+	p := built(t)
+	node, fleet := address(t), p.fleet(t)
+	out := start(t, p.root, p.standin, "--scenario="+filepath.Join("testdata", "scenarios", "demo.scenario"), "--pods="+filepath.Join("testdata", "kubelet", "demo.pods"),
+		"--database="+address(t), "--rules="+address(t), "--fleet="+fleet, "--", p.exporter, "--web.listen-address="+node)
+	within(t, 30*time.Second, "the taken port", func() error {
+		if said := out.String(); !strings.Contains(said, fleet) || !strings.Contains(said, "FLEET_LISTEN=") || !strings.Contains(said, "the exporter goes on") {
+			return fmt.Errorf("it says: %s", said)
+		}
+		return answers("http://" + node + "/-/ready")()
+	})
+}
