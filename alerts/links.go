@@ -26,8 +26,16 @@ func links() []Alert {
 			Description: "The fabric reports {{ $labels.problem }} for " + atCard + ". CUDA may refuse to start there, or run without NVLink. " +
 				"Check the fabric manager (systemctl status nvidia-fabricmanager; on multi-node systems IMEX too) and restart it while the node is drained."},
 		{Name: "GPUPCIeDegraded", Severity: Warning, Labels: cardLabels, For: minutes15, Keep: minutes15, Board: cardBoard,
-			Knobs: []Knob{number("busy", 0.3, 0.01, 0.99, "utilisation from which a low generation is no power saving")},
+			Knobs: []Knob{
+				window(6*hour, "time for which the lanes that a card had are remembered"),
+				number("busy", 0.3, 0.01, 0.99, "utilisation from which a low generation is no power saving"),
+			},
+			// Slots with half the lanes are common, in clouds above all: there the card never had more, and its neighbours have no more.
 			Expr: `max` + byCard + `(gpu_pcie_link_width / on (` + onCard + `, gpu) gpu_pcie_link_width_max) < 1
+    and (
+      max` + byCard + `(gpu_pcie_link_width) < max` + byCard + `(max_over_time(gpu_pcie_link_width[$window:5m]))
+      or max` + byCard + `(gpu_pcie_link_width) < on (cluster, node) group_left () max by (cluster, node) (gpu_pcie_link_width)
+    )
   or max` + byCard + `(gpu_pcie_link_generation / on (` + onCard + `, gpu) gpu_pcie_link_generation_max) < 1
     and max` + byCard + `(rate(gpu_busy_seconds_total[5m]) / (rate(gpu_observed_seconds_total[5m]) > 0)) > $busy`,
 			Summary: "The PCIe link of a GPU is slower than it could be.",

@@ -160,7 +160,8 @@ func problems() []problem {
 		{"retired_pages_pending", "gpu_retired_pages_pending == 1"},
 		{"uncorrected_ecc", `last_over_time(gpu_ecc_errors_total{severity="uncorrected"}[1h]) > min_over_time(gpu_ecc_errors_total{severity="uncorrected"}[1h])`},
 		{"nvlink_down", `gpu_nvlink_links{state="down"} > 0`},
-		{"pcie_narrow", "gpu_pcie_link_width < on (" + onCard + ") gpu_pcie_link_width_max"},
+		// Slots with half the lanes are common, in clouds above all: a card is narrow beside its neighbours.
+		{"pcie_narrow", "gpu_pcie_link_width < on (cluster, node) group_left () max by (cluster, node) (gpu_pcie_link_width)"},
 		{"fabric_fault", "gpu_fabric_fault == 1"},
 		{"thermal_slowdown", `rate(gpu_clock_limited_seconds_total{reason=~"thermal|hw_thermal|sw_thermal"}[5m]) > 0.05`},
 		{"power_brake", `rate(gpu_clock_limited_seconds_total{reason="hw_power_brake"}[5m]) > 0.05`},

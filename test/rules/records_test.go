@@ -222,15 +222,21 @@ func everyQuantity() recording {
 }
 
 // everyWorkload has a workload on a card with a name and one on a card without, each of two pods with every quantity
-// of containers; the second pod of each has half of the first's, and one that was never watched has nothing to divide.
+// of containers: the second pod of each has half of the first's, and the third was never watched and has nothing to
+// divide. A pod of its own stands beside them.
 func everyWorkload() recording {
 	r := recording{name: "every quantity of workloads"}
-	for _, w := range []struct{ labels, model, node, workload string }{{"$A", "a", "n1", "named"}, {node2("D"), "", "n2", "bare"}} {
+	for _, w := range []struct {
+		labels, model, node, namespace, workload string
+		scales                                   []int
+	}{{"$A", "a", "n1", "team", "named", []int{2, 1, 0}}, {node2("D"), "", "n2", "team", "bare", []int{2, 1, 0}}, {"$B", "a", "n1", "other", "lone", []int{2}}} {
 		r.series += card(w.labels, w.model, "busy", "0+60x60")
-		for i, scale := range []int{2, 1, 0} {
+		for i, scale := range w.scales {
 			pod := fmt.Sprintf("%s-%d", w.workload, i)
-			c := w.labels + `,namespace="team",pod="` + pod + `",container="c"`
-			r.series += podInfo(w.node, pod, "Job", w.workload, "1x60")
+			c := w.labels + `,namespace="` + w.namespace + `",pod="` + pod + `",container="c"`
+			if w.namespace == "team" {
+				r.series += podInfo(w.node, pod, "Job", w.workload, "1x60")
+			}
 			for name, step := range map[string]int{"busy_seconds_total": 6 * scale, "held_seconds_total": 30 * scale, "energy_joules_total": 600 * scale} {
 				r.series += fmt.Sprintf("gpu_container_%s{%s} 0+%dx60\n", name, c, step)
 			}
@@ -245,14 +251,19 @@ func everyWorkload() recording {
 			r.series += fmt.Sprintf(`gpu_container_allocation_ratio{%s,resource="nvidia_com_gpu",mig_uuid=""} %gx60`+"\n", c, 0.25*float64(scale))
 		}
 	}
-	for record, value := range map[string]string{"gpu_allocation:sum": "0.75", "gpu_held_seconds:rate5m": "1.5", "gpu_busy_seconds:rate5m": "0.3", "gpu_observed_seconds:rate5m": "2",
-		"gpu_power_watts:sum": "30", "gpu_memory_used_bytes:sum": "30", "gpu_memory_used_bytes:max": "20", "gpu_busy:ratio_max": "0.2", "gpu_busy:ratio_min": "0.1",
-		"gpu_last_busy_timestamp_seconds:max": "200"} {
-		const named, bare = `workload_type="Job",workload="named",model="a"`, `workload_type="Job",workload="bare"`
-		r.asks = append(r.asks, "10m | round(workload:"+record+`, 0.001) | {namespace="team",`+named+`} `+value+` & {namespace="team",`+bare+`} `+value,
-			"10m | round(namespace:"+record+`, 0.001) | {namespace="team",model="a"} `+value+` & {namespace="team"} `+value)
+	const (
+		named = `{namespace="team",workload_type="Job",workload="named",model="a"`
+		bare  = `{namespace="team",workload_type="Job",workload="bare"`
+		lone  = `{namespace="other",workload_type="pod",workload="lone-0",model="a"`
+	)
+	for record, values := range map[string][2]string{"gpu_allocation:sum": {"0.75", "0.5"}, "gpu_held_seconds:rate5m": {"1.5", "1"}, "gpu_busy_seconds:rate5m": {"0.3", "0.2"},
+		"gpu_observed_seconds:rate5m": {"2", "1"}, "gpu_power_watts:sum": {"30", "20"}, "gpu_memory_used_bytes:sum": {"30", "20"}, "gpu_memory_used_bytes:max": {"20", "20"},
+		"gpu_busy:ratio_max": {"0.2", "0.2"}, "gpu_busy:ratio_min": {"0.1", "0.2"}, "gpu_last_busy_timestamp_seconds:max": {"200", "200"}} {
+		team, other := values[0], values[1]
+		r.asks = append(r.asks, "10m | round(workload:"+record+", 0.001) | "+named+"} "+team+" & "+bare+"} "+team+" & "+lone+"} "+other,
+			"10m | round(namespace:"+record+`, 0.001) | {namespace="team",model="a"} `+team+` & {namespace="team"} `+team+` & {namespace="other",model="a"} `+other)
 	}
-	r.asks = append(r.asks, `10m | round(workload:gpu_unused_seconds:rate5m, 0.001) | {namespace="team",workload_type="Job",workload="named",model="a",use="idle"} 0.6 & {namespace="team",workload_type="Job",workload="bare",use="idle"} 0.6`)
+	r.asks = append(r.asks, `10m | round(workload:gpu_unused_seconds:rate5m, 0.001) | `+named+`,use="idle"} 0.6 & `+bare+`,use="idle"} 0.6 & `+lone+`,use="idle"} 0.4`)
 	return r
 }
 
@@ -276,7 +287,7 @@ func everyProblem() recording {
 		r.series += fmt.Sprintf(p.series, "$A") + " " + p.sick + "\n" + fmt.Sprintf(p.series, node2("C")) + " " + p.well + "\n"
 		want = append(want, `node:gpu_problems:count{node="n1",problem="`+p.name+`"} 1`)
 	}
-	r.series += "gpu_pcie_link_width_max{$A} 16x60\ngpu_pcie_link_width_max{" + node2("C") + "} 16x60\n"
+	r.series += "gpu_pcie_link_width{$B} 16x60\n" // the neighbour shows that there could be more
 	r.asks = []string{"20m | node:gpu_problems:count | " + strings.Join(want, " & ")}
 	return r
 }

@@ -154,7 +154,16 @@ func linkStories(t *testing.T) map[string][]story {
 				gpu_fabric_fault{$A,fault="route_unhealthy"} 0x30`, checks: "15m -; 25m -"},
 		},
 		"GPUPCIeDegraded": {
-			pulse(t, "GPUPCIeDegraded", "half the lanes", 0, "gpu_pcie_link_width{$A}", "16", "8", "$A", "gpu_pcie_link_width_max{$A} 16"),
+			pulse(t, "GPUPCIeDegraded", "half the lanes of its neighbour", 0, "gpu_pcie_link_width{$B}", "4", "8", "$A", "gpu_pcie_link_width{$A} 4", "gpu_pcie_link_width_max{$A} 16"),
+			{name: "a slot with eight lanes, as its neighbour's", series: `gpu_pcie_link_width{$A} 8x60
+				gpu_pcie_link_width_max{$A} 16x60
+				gpu_pcie_link_width{$B} 8x60
+				gpu_pcie_link_width_max{$B} 16x60`, checks: "20m -; 50m -"},
+			{name: "a card of eight lanes beside one of sixteen", series: `gpu_pcie_link_width{$A} 8x60
+				gpu_pcie_link_width_max{$A} 8x60
+				gpu_pcie_link_width{$B} 16x60
+				gpu_pcie_link_width_max{$B} 16x60`, checks: "20m -; 50m -"},
+			pulse(t, "GPUPCIeDegraded", "half the lanes that it had", 0, "gpu_pcie_link_width{$A}", "16", "8", "$A", "gpu_pcie_link_width_max{$A} 16"),
 			{name: "an older generation while at work", series: `gpu_pcie_link_generation{$A} 4x60
 				gpu_pcie_link_generation_max{$A} 5x60
 				gpu_busy_seconds_total{$A} 0+54x40 2160x20

@@ -140,7 +140,10 @@ func underusedStories() []story {
 			model:gpu_memory_total_bytes:sum{model="a"} 160e9x260
 			model:gpu_device_up:sum{model="a"} 2x260`}
 	}
+	lone := tell("a pod of its own that holds a quarter", "", "0.1x260", "10e9x260", "0.25x260", "26h -; 40h -")
+	lone.series = strings.ReplaceAll(expand(lone.series), `workload_type="Job",workload="w"`, `workload_type="pod",workload="p-0"`)
 	return []story{
+		lone,
 		tell("little work in little memory, then much", "", "0.1x179 0.9x80", "10e9x260", "1x260", "23h -; 24h50m -; 25h "+labels+"; 30h "+labels+"; 31h50m "+labels+"; 34h -"),
 		tell("busy now and then", "", "0.1x9 0.9 0.1x9 0.9 0.1x9 0.9 0.1x9 0.9 0.1x9 0.9 0.1x9 0.9 0.1x9 0.9 0.1x9 0.9 0.1x9 0.9 0.1x9 0.9 0.1x9 0.9 0.1x9 0.9 0.1x9 0.9 0.1x9 0.9 0.1x9 0.9 0.1x9 0.9 0.1x9 0.9 0.1x9 0.9 0.1x9", "10e9x260", "1x260", "26h -; 30h -"),
 		tell("needs the memory", "", "0.1x260", "60e9x260", "1x260", "26h -; 40h -"),
