@@ -43,6 +43,9 @@ Contradictions, each refused with one line. What is merely misspelt is refused b
 {{- if and .Values.web.basicAuth.users (has (include "gpu-exporter.monitoringKind" .) (list "PodMonitor" "ServiceMonitor")) (not .Values.monitoring.basicAuth) -}}
 {{- fail "web.basicAuth takes monitoring.basicAuth: Prometheus would send no password" -}}
 {{- end -}}
+{{- if and (eq .Values.rules.kind "none") .Values.rules.alerts -}}
+{{- fail "rules.alerts contradicts rules.kind=none: there is no alert to turn" -}}
+{{- end -}}
 {{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.honest-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.pod-label" "path.kmsg" "path.pod-logs" "path.container-logs" "lane.fast" "lane.medium" "lane.slow" "lane.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" -}}
 {{- range .Values.exporter.extraArgs -}}
 {{- $flag := regexReplaceAll "=.*$" (trimPrefix "--" .) "" -}}
