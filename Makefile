@@ -67,6 +67,28 @@ generate: ## write the generated files (docs, goldens); review the diff
 chart: generate ## render the chart's goldens and the Kustomize manifests; review the diff
 	go -C test test ./deploy -run 'TestGolden$$|TestKustomizeGenerated' -update
 
+# The image's architectures; another than this machine's is built with Debian's cross compiler (gcc-aarch64-linux-gnu).
+HOST_ARCH := $(shell go env GOHOSTARCH)
+IMAGE_ARCHS ?= $(HOST_ARCH)
+CROSS := amd64=x86_64-linux-gnu-gcc arm64=aarch64-linux-gnu-gcc
+
+.PHONY: binaries
+binaries: $(IMAGE_ARCHS:%=bin/%/gpu-exporter) ## build bin/ARCH/gpu-exporter for IMAGE_ARCHS="amd64 arm64"
+
+.PHONY: FORCE
+bin/%/gpu-exporter: FORCE
+	CGO_ENABLED=1 GOARCH=$* CC=$(or $(patsubst $*=%,%,$(filter $*=%,$(if $(filter $*,$(HOST_ARCH)),,$(CROSS)))),gcc) go build -trimpath -ldflags "$(LDFLAGS)" -o $@ ./cmd/exporter
+
+.PHONY: image
+image: binaries ## the container image as an OCI layout in bin/image, and its SBOM; IMAGE_ARCHS="amd64 arm64"
+	go -C tools/image build -o ../../bin/mkimage .
+	bin/mkimage --version=$(VERSION) --revision=$(REVISION) --epoch=$(shell git log -1 --format=%ct 2>/dev/null || echo 0) $(foreach a,$(IMAGE_ARCHS),--binary=$(a)=bin/$(a)/gpu-exporter)
+
+.PHONY: image-lock
+image-lock: ## pin the newest Debian packages for the image
+	go -C tools/image build -o ../../bin/mkimage .
+	bin/mkimage --newest
+
 .PHONY: bench
 bench: ## the benchmarks, and docs/performance.md
 	go test -run '^$$' -bench . -benchmem ./internal/account ./internal/sampler ./podmap
