@@ -37,7 +37,7 @@ func TestKustomizeGenerated(t *testing.T) {
 	for _, v := range variants {
 		set, file := "monitoring.kind=none,rules.kind=none,dashboards.kind=none", "gpu-exporter.yaml"
 		if v.placed {
-			set, file = "monitoring.kind=PodMonitor,rules.kind=PrometheusRule,dashboards.kind=none", "prometheus.yaml"
+			set, file = "monitoring.kind=PodMonitor,rules.kind=none,dashboards.kind=none", "podmonitor.yaml"
 		}
 		if v.set != "" {
 			set += "," + v.set
@@ -118,10 +118,13 @@ func TestKustomizeComponents(t *testing.T) {
 		t.Fatal(err)
 	}
 	built := kustomize(t, dir)
-	var boards int
+	var boards, rules int
 	var kinds []string
 	for _, o := range objects(t, built) {
 		kinds = append(kinds, o.Kind)
+		if o.Kind == "PrometheusRule" && o.Metadata.Namespace == "gpu-exporter" {
+			rules++
+		}
 		if o.Kind == "ConfigMap" {
 			boards++
 			if o.Metadata.Labels["grafana_dashboard"] != "1" || o.Metadata.Namespace != "gpu-exporter" {
@@ -129,7 +132,7 @@ func TestKustomizeComponents(t *testing.T) {
 			}
 		}
 	}
-	if boards < 9 || !slices.Contains(kinds, "PodMonitor") || !strings.Contains(built, "image: registry.example.com/gpu-exporter:") {
+	if boards < 9 || rules != 1 || !slices.Contains(kinds, "PodMonitor") || !strings.Contains(built, "image: registry.example.com/gpu-exporter:") {
 		t.Errorf("%d boards; kinds %v", boards, kinds)
 	}
 }

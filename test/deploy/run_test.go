@@ -54,7 +54,7 @@ func withoutKmsg(args []string) []string {
 
 // features are the exporter's features and the values of the chart that unlock them.
 var features = map[string]string{
-	"processes": "processes", "process_names": "processNames", "device_checkpoint": "deviceCheckpoint", "pod_metadata": "podMetadata",
+	"processes": "processes", "process_names": "processNames", "device_checkpoint": "deviceCheckpoint", "pod_metadata": "podMetadata", "container_visible": "containerVisible",
 }
 
 // The exporter takes the flags that the chart gives it, and the chart's values unlock what doctor says is locked.
@@ -108,7 +108,7 @@ func TestFlagsAndFeatures(t *testing.T) {
 }
 
 // onHosts are features of hosts without Kubernetes.
-var onHosts = map[string]bool{"container_names": true}
+var onHosts = map[string]bool{"container_names": true, "slurm_job_numbers": true}
 
 // The web configuration that the chart writes is one that the server takes.
 func TestBasicAuth(t *testing.T) {
