@@ -10,17 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 )
 
 // builtImage makes the image for this machine, with a version and a time of its own.
@@ -203,29 +199,9 @@ func runsFrom(t *testing.T, rootfs string) {
 	if err != nil || len(loaders) != 1 {
 		t.Fatalf("loaders: %v %v", loaders, err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
+	address := freeAddress(t)
 	cmd := onNode(t, standin, nil, loaders[0], "--inhibit-cache", "--library-path", filepath.Dir(loaders[0]), filepath.Join(rootfs, "usr/local/bin/gpu-exporter"), "--web.listen-address="+address)
-	var log strings.Builder
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { cmd.Process.Signal(syscall.SIGTERM); cmd.Wait() }()
-	var page string
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if res, err := http.Get("http://" + address + "/metrics"); err == nil {
-			text, _ := io.ReadAll(res.Body)
-			res.Body.Close()
-			if page = string(text); strings.Contains(page, "gpu_busy_seconds_total{") {
-				break
-			}
-		}
-	}
+	page := served(t, cmd, address, "gpu_busy_seconds_total{")
 	for _, want := range []string{"gpu_busy_seconds_total{", `node="gpu-node-1"`, `gpu_exporter_source_up{node="gpu-node-1",source="nvml"} 1`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the metrics have no %s", want)
@@ -234,9 +210,6 @@ func runsFrom(t *testing.T, rootfs string) {
 	maps := fileText(t, fmt.Sprintf("/proc/%d/maps", child(t, cmd.Process.Pid)))
 	if !strings.Contains(maps, rootfs+"/usr/lib/") || strings.Contains(maps, " /usr/lib/") || strings.Contains(maps, " /lib/") {
 		t.Errorf("it runs with libraries of this machine:\n%s", maps)
-	}
-	if t.Failed() {
-		t.Log(log.String())
 	}
 }
 

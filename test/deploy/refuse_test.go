@@ -24,6 +24,7 @@ func TestContradictions(t *testing.T) {
 		"features.ownership=false,kubelet.honestResources={a.com/gpu}":     "kubelet.honestResources contradicts features.ownership=false",
 		"features.podLabels={team}":                                        "features.podLabels takes features.podMetadata=true",
 		"features.containerVisible=true":                                   "features.containerVisible takes features.processes=true",
+		"rules.kind=PrometheusRule,monitoring.job=cards":                   "monitoring.job=cards is no job of rules.job=.*gpu-exporter.*",
 		"web.configSecret=a,web.tls.secretName=b":                          "web.configSecret contradicts web.tls and web.basicAuth",
 		"gpu.runtimeClassName=":                                            "gpu.access=runtimeClass takes gpu.runtimeClassName",
 		"gpu.access=cdi,features.migMonitor=true":                          "features.migMonitor takes gpu.access=runtimeClass: nobody reads its variable with cdi",
