@@ -5,6 +5,8 @@ SHELL := /bin/bash
 
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+# The time that what is built bears.
+EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 VERSION_PKG := github.com/prometheus/common/version
 # The NVML symbols are bound when they are first called (an old driver lacks the newer ones): lazy binding
 # also where a distribution's compiler defaults to -z now.
@@ -67,6 +69,33 @@ generate: ## write the generated files (docs, goldens); review the diff
 chart: generate ## render the chart's goldens and the Kustomize manifests; review the diff
 	go -C test test ./deploy -run 'TestGolden$$|TestKustomizeGenerated' -update
 
+# The image's architectures; another than this machine's is built with Debian's cross compiler (gcc-aarch64-linux-gnu).
+HOST_ARCH := $(shell go env GOHOSTARCH)
+IMAGE_ARCHS ?= $(HOST_ARCH)
+CROSS := amd64=x86_64-linux-gnu-gcc arm64=aarch64-linux-gnu-gcc
+
+.PHONY: binaries
+binaries: $(IMAGE_ARCHS:%=bin/%/gpu-exporter) ## build bin/ARCH/gpu-exporter for IMAGE_ARCHS="amd64 arm64"
+
+.PHONY: FORCE
+bin/%/gpu-exporter: FORCE
+	CGO_ENABLED=1 GOARCH=$* CC=$(or $(patsubst $*=%,%,$(filter $*=%,$(if $(filter $*,$(HOST_ARCH)),,$(CROSS)))),gcc) go build -trimpath -ldflags "$(LDFLAGS)" -o $@ ./cmd/exporter
+
+.PHONY: image
+image: binaries ## the container image as an OCI layout in bin/image, and its SBOM; IMAGE_ARCHS="amd64 arm64"
+	go -C tools/image build -o ../../bin/mkimage .
+	bin/mkimage --version=$(VERSION) --revision=$(REVISION) --epoch=$(EPOCH) $(foreach a,$(IMAGE_ARCHS),--binary=$(a)=bin/$(a)/gpu-exporter)
+
+.PHONY: image-lock
+image-lock: ## pin the newest Debian packages for the image
+	go -C tools/image build -o ../../bin/mkimage .
+	bin/mkimage --newest
+
+.PHONY: packages
+packages: binaries build ## the deb and the rpm in bin/packages; IMAGE_ARCHS="amd64 arm64"
+	go -C tools/nfpm build -o ../../bin/nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
+	deploy/packages/build '$(VERSION)' $(EPOCH) $(IMAGE_ARCHS)
+
 .PHONY: bench
 bench: ## the benchmarks, and docs/performance.md
 	go test -run '^$$' -bench . -benchmem ./internal/account ./internal/sampler ./podmap
@@ -89,8 +118,13 @@ chromium: ## install the browser that `make check` looks at the pages with
 	@command -v chromium chromium-browser google-chrome >/dev/null || { echo "installing chromium"; \
 	  as=$$([ $$(id -u) = 0 ] || echo sudo -n); $$as apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$as apt-get install -y -qq chromium >/dev/null; }
 
+.PHONY: checkers
+checkers:
+	@command -v rpm >/dev/null && command -v systemd-analyze >/dev/null || { echo "installing rpm and systemd, to look at the packages and the unit"; \
+	  as=$$([ $$(id -u) = 0 ] || echo sudo -n); $$as apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$as apt-get install -y -qq rpm systemd >/dev/null; }
+
 .PHONY: check
-check: lint chromium ## what needs more than Go and gcc: lint, promtool, a real Prometheus (built from tools/), a browser
+check: lint chromium checkers ## what needs more than Go and gcc: lint, promtool, a real Prometheus (built from tools/), a browser
 	go -C test test -count=1 -p 1 -timeout 25m ./...
 
 .PHONY: pictures

@@ -296,7 +296,7 @@ func (d *diagnosis) checkRights(v *gpu.View) {
 	for _, c := range v.Calls {
 		for _, e := range c.Errors {
 			if e.Code == "NO_PERMISSION" {
-				d.add("call "+c.Call, severityWarning, "env: NVIDIA_MIG_MONITOR_DEVICES=all, as uid 0", "the driver refuses it for want of a right")
+				d.add("call "+c.Call, severityWarning, "env: NVIDIA_MIG_MONITOR_DEVICES=all; securityContext: {capabilities: {add: [SYS_ADMIN]}}, without which NVIDIA's runtime refuses the former", "the driver refuses it for want of a right")
 			}
 		}
 	}

@@ -3,13 +3,17 @@
 package helm_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/dashboards"
@@ -179,4 +183,155 @@ func TestBoardsGenerated(t *testing.T) {
 	b.WriteString("generatorOptions:\n  disableNameSuffixHash: true\n  labels: {grafana_dashboard: \"1\"}\n  annotations: {grafana_folder: GPU}\n")
 	compare(t, filepath.Join(chart, "files", "dashboards", "kustomization.yaml"), []byte(b.String()))
 	onlyThese(t, filepath.Join(chart, "files", "dashboards"), append(names, "kustomization.yaml"))
+}
+
+// rule is an alert as the chart's template reads it: its knobs are still open.
+type rule struct {
+	Alert         string `json:"alert"`
+	Off           bool   `json:"off,omitempty"`
+	Severity      string `json:"severity"`
+	For           string `json:"for,omitempty"`
+	KeepFiringFor string `json:"keepFiringFor,omitempty"`
+	Knobs         []knob `json:"knobs,omitempty"`
+	Expr          string `json:"expr"`
+	Summary       string `json:"summary"`
+	Description   string `json:"description"`
+	Link          string `json:"link"`
+}
+
+// knob is a threshold with its default; Seconds is set for a window.
+type knob struct {
+	Name    string `json:"name"`
+	Value   string `json:"value"`
+	Seconds string `json:"seconds,omitempty"`
+}
+
+// record is a recording rule.
+type record struct {
+	Record string `json:"record"`
+	Expr   string `json:"expr"`
+}
+
+type group[T any] struct {
+	Name  string `json:"name"`
+	Rules []T    `json:"rules"`
+}
+
+// The chart finishes the rules itself, because only there the user's knobs are known.
+func TestRulesGenerated(t *testing.T) {
+	var out struct {
+		Job       string          `json:"job"`
+		Resource  string          `json:"resource"`
+		Recording []group[record] `json:"recording"`
+		Alerting  []group[rule]   `json:"alerting"`
+	}
+	c := alerts.Default()
+	out.Job, out.Resource = c.Job, c.Resource
+	for _, g := range alerts.Groups() {
+		records := group[record]{Name: g.Name}
+		for _, r := range g.Records {
+			records.Rules = append(records.Rules, record{r.Name, r.Expr})
+		}
+		out.Recording = append(out.Recording, records)
+	}
+	links := links(t, c)
+	for _, g := range alerts.AlertGroups() {
+		rules := group[rule]{Name: g.Name}
+		for _, a := range g.Alerts {
+			r := rule{a.Name, a.Off, string(a.Severity), span(a.For), span(a.Keep), nil, a.Expr, a.Summary, a.Description, links[a.Name]}
+			for _, k := range a.Knobs {
+				if k.Duration > 0 {
+					r.Knobs = append(r.Knobs, knob{k.Name, span(k.Duration), fmt.Sprint(int(k.Duration.Seconds()))})
+				} else {
+					r.Knobs = append(r.Knobs, knob{Name: k.Name, Value: strconv.FormatFloat(k.Number, 'g', -1, 64)})
+				}
+			}
+			rules.Rules = append(rules.Rules, r)
+		}
+		out.Alerting = append(out.Alerting, rules)
+	}
+	compare(t, filepath.Join(chart, "files", "rules.json"), encode(t, out))
+}
+
+// links are the alerts' links to the boards, from the root of Grafana.
+func links(t *testing.T, c alerts.Config) map[string]string {
+	t.Helper()
+	c.Alerts = map[string]alerts.Override{}
+	for _, a := range alerts.Alerts() {
+		c.Alerts[a.Name] = alerts.Override{Enabled: new(true)}
+	}
+	groups, err := c.AlertRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, g := range groups {
+		for _, r := range g.Rules {
+			for _, a := range r.Annotations {
+				if a.Name == "dashboard_url" {
+					out[r.Alert] = a.Value
+				}
+			}
+		}
+	}
+	return out
+}
+
+// span writes a duration as Prometheus does; empty for none.
+func span(d time.Duration) string {
+	var b strings.Builder
+	for _, u := range []struct {
+		unit time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
+		if n := d / u.unit; n > 0 {
+			fmt.Fprintf(&b, "%d%s", n, u.name)
+			d -= n * u.unit
+		}
+	}
+	return b.String()
+}
+
+func encode(t *testing.T, v any) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// The schema knows every alert and every threshold by its name and its bounds; all else in it is written by hand.
+func TestSchemaGenerated(t *testing.T) {
+	type object = map[string]any
+	path := filepath.Join(chart, "values.schema.json")
+	var schema object
+	if err := json.Unmarshal([]byte(read(t, path)), &schema); err != nil {
+		t.Fatal(err)
+	}
+	closed := func(properties object) object {
+		return object{"type": "object", "additionalProperties": false, "properties": properties}
+	}
+	length := object{"type": "string", "pattern": "^([0-9]+(ms|[smhdw]))+$"}
+	known := object{}
+	for _, a := range alerts.Alerts() {
+		p := object{"enabled": object{"type": "boolean"}, "severity": object{"enum": []any{"critical", "warning", "info"}}, "for": length, "keepFiringFor": length,
+			"labels": object{"type": "object", "additionalProperties": object{"type": "string"}}}
+		for _, k := range a.Knobs {
+			if p[k.Name] != nil {
+				t.Fatalf("%s has a threshold %s, which the chart calls something else", a.Name, k.Name)
+			}
+			if k.Duration > 0 {
+				p[k.Name] = object{"type": "string", "pattern": length["pattern"], "description": k.Help}
+			} else {
+				p[k.Name] = object{"type": "number", "minimum": k.Min, "maximum": k.Max, "description": k.Help}
+			}
+		}
+		known[a.Name] = closed(p)
+	}
+	schema["properties"].(object)["rules"].(object)["properties"].(object)["alerts"] = closed(known)
+	compare(t, path, encode(t, schema))
 }

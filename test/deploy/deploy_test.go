@@ -116,7 +116,7 @@ func TestLint(t *testing.T) {
 }
 
 // text of boards and rules has its own tests; a golden file would only repeat it.
-var text = regexp.MustCompile(`(?m)^((  )(?:[a-z-]+\.(?:json|yaml)|json): \|-)\n(?:    .*\n)+`)
+var text = regexp.MustCompile(`(?m)^((  )(?:[a-z.-]+\.(?:json|yaml)|json): \|-)\n(?:    .*\n)+`)
 
 // Each values file renders what was reviewed.
 func TestGolden(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/pod-security-admission/api"
 )
 
 // byHelm are the lines that only Helm needs.
@@ -37,7 +39,7 @@ func TestKustomizeGenerated(t *testing.T) {
 	for _, v := range variants {
 		set, file := "monitoring.kind=none,rules.kind=none,dashboards.kind=none", "gpu-exporter.yaml"
 		if v.placed {
-			set, file = "monitoring.kind=PodMonitor,rules.kind=PrometheusRule,dashboards.kind=none", "prometheus.yaml"
+			set, file = "monitoring.kind=PodMonitor,rules.kind=none,dashboards.kind=none", "podmonitor.yaml"
 		}
 		if v.set != "" {
 			set += "," + v.set
@@ -101,6 +103,38 @@ func TestKustomizeBuilds(t *testing.T) {
 	}
 }
 
+// The demo's command, environment and rights are those that its image takes: it plays a node and is scraped, as a restricted pod.
+func TestKustomizeDemo(t *testing.T) {
+	in := installed{all: objects(t, kustomize(t, filepath.Join(root(t), "deploy", "kustomize", "overlays", "kind")))}
+	in.find(t, "DaemonSet").into(t, &in.daemonset)
+	in.pod = in.daemonset.Spec.Template.Spec
+	in.container = in.pod.Containers[0]
+	if got := violations(t, in, api.LevelRestricted); len(got) != 0 {
+		t.Errorf("the demo breaks %v, and its namespace is restricted", got)
+	}
+	exporter, standin := programs(t)
+	args := slices.Clone(in.container.Args)
+	if at := slices.Index(args, "/usr/local/bin/gpu-exporter"); at < 0 {
+		t.Fatalf("the demo runs %v", args)
+	} else {
+		args[at] = exporter
+	}
+	address := freeAddress(t)
+	cmd := exec.Command(standin, append(args, "--web.listen-address="+address)...)
+	cmd.Dir, cmd.Env = root(t), append(os.Environ(), "NODE_NAME=kind-worker")
+	for _, e := range in.container.Env {
+		if e.ValueFrom == nil && e.Name != "GPU_EXPORTER_WEB_LISTEN_ADDRESS" {
+			cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
+		}
+	}
+	page := served(t, cmd, address, "gpu_container_allocation_ratio{")
+	for _, want := range []string{"gpu_container_allocation_ratio{", `node="kind-worker"`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the demo's metrics have no %s", want)
+		}
+	}
+}
+
 // A kustomization of a user's takes the base and both components, and places them.
 func TestKustomizeComponents(t *testing.T) {
 	base := filepath.Join(root(t), "deploy", "kustomize")
@@ -118,10 +152,13 @@ func TestKustomizeComponents(t *testing.T) {
 		t.Fatal(err)
 	}
 	built := kustomize(t, dir)
-	var boards int
+	var boards, rules int
 	var kinds []string
 	for _, o := range objects(t, built) {
 		kinds = append(kinds, o.Kind)
+		if o.Kind == "PrometheusRule" && o.Metadata.Namespace == "gpu-exporter" {
+			rules++
+		}
 		if o.Kind == "ConfigMap" {
 			boards++
 			if o.Metadata.Labels["grafana_dashboard"] != "1" || o.Metadata.Namespace != "gpu-exporter" {
@@ -129,7 +166,7 @@ func TestKustomizeComponents(t *testing.T) {
 			}
 		}
 	}
-	if boards < 9 || !slices.Contains(kinds, "PodMonitor") || !strings.Contains(built, "image: registry.example.com/gpu-exporter:") {
+	if boards < 9 || rules != 1 || !slices.Contains(kinds, "PodMonitor") || !strings.Contains(built, "image: registry.example.com/gpu-exporter:") {
 		t.Errorf("%d boards; kinds %v", boards, kinds)
 	}
 }

@@ -23,6 +23,8 @@ func TestContradictions(t *testing.T) {
 		"features.ownership=false,features.podMetadata=true":               "features.podMetadata contradicts features.ownership=false",
 		"features.ownership=false,kubelet.honestResources={a.com/gpu}":     "kubelet.honestResources contradicts features.ownership=false",
 		"features.podLabels={team}":                                        "features.podLabels takes features.podMetadata=true",
+		"features.containerVisible=true":                                   "features.containerVisible takes features.processes=true",
+		"rules.kind=PrometheusRule,monitoring.job=cards":                   "monitoring.job=cards is no job of rules.job=.*gpu-exporter.*",
 		"web.configSecret=a,web.tls.secretName=b":                          "web.configSecret contradicts web.tls and web.basicAuth",
 		"gpu.runtimeClassName=":                                            "gpu.access=runtimeClass takes gpu.runtimeClassName",
 		"gpu.access=cdi,features.migMonitor=true":                          "features.migMonitor takes gpu.access=runtimeClass: nobody reads its variable with cdi",
@@ -32,9 +34,10 @@ func TestContradictions(t *testing.T) {
 		"serviceAccount.create=false,features.podMetadata=true":            "features.podMetadata would give its rights to the service account default",
 		"monitoring.basicAuth.username.name=a,monitoring.basicAuth.username.key=a,monitoring.basicAuth.password.name=a,monitoring.basicAuth.password.key=a": "monitoring.basicAuth takes web.basicAuth or web.configSecret",
 		"monitoring.kind=PodMonitor,web.basicAuth.users.a=$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG":                                     "web.basicAuth takes monitoring.basicAuth",
-		"exporter.extraArgs={--lane.fast=1s}": "exporter.extraArgs has --lane.fast, which the chart sets itself",
-		"exporter.extraArgs={--no-kubelet}":   "exporter.extraArgs has --no-kubelet, which the chart sets itself",
-		"resources.limits.memory=256MB":       "resources.limits.memory is 256MB: spell it in Mi or Gi",
+		"exporter.extraArgs={--lane.fast=1s}":               "exporter.extraArgs has --lane.fast, which the chart sets itself",
+		"exporter.extraArgs={--no-kubelet}":                 "exporter.extraArgs has --no-kubelet, which the chart sets itself",
+		"resources.limits.memory=256MB":                     "resources.limits.memory is 256MB: spell it in Mi or Gi",
+		"rules.kind=none,rules.alerts.GPUDeviceDown.for=1m": "rules.alerts contradicts rules.kind=none",
 	} {
 		out, err := helm(t, "template", "gpu-exporter", chart(t), "--set", set)
 		if err == nil {
@@ -51,20 +54,25 @@ func TestContradictions(t *testing.T) {
 // What is misspelt or of the wrong kind is refused by its name.
 func TestSchemaRefuses(t *testing.T) {
 	for set, want := range map[string]string{
-		"features.proceses=true":                 "'/features': additional properties 'proceses' not allowed",
-		"hostPID=true":                           "additional properties 'hostPID' not allowed",
-		"features.processes=yes":                 "'/features/processes'",
-		"gpu.access=magic":                       "'/gpu/access'",
-		"monitoring.kind=podmonitor":             "'/monitoring/kind'",
-		"web.port=100000":                        "'/web/port'",
-		"exporter.lanes.fast=2":                  "'/exporter/lanes/fast'",
-		"image.digest=latest":                    "'/image/digest'",
-		"kubelet.root=kubelet":                   "'/kubelet/root'",
-		"exporter.extraArgs={call-deadline=10s}": "'/exporter/extraArgs/0'",
-		"web.basicAuth.users.a=secret":           "'/web/basicAuth/users/a'",
-		"scheduling.gpuNodeLabels[0].kye=a":      "additional properties 'kye' not allowed",
-		"kubelet.honestResources={nvidia}":       "'/kubelet/honestResources/0'",
-		"resources.limits.nvidia\\.com/gpu=1":    "additional properties 'nvidia.com/gpu' not allowed",
+		"features.proceses=true":                      "'/features': additional properties 'proceses' not allowed",
+		"hostPID=true":                                "additional properties 'hostPID' not allowed",
+		"features.processes=yes":                      "'/features/processes'",
+		"gpu.access=magic":                            "'/gpu/access'",
+		"monitoring.kind=podmonitor":                  "'/monitoring/kind'",
+		"web.port=100000":                             "'/web/port'",
+		"exporter.lanes.fast=2":                       "'/exporter/lanes/fast'",
+		"image.digest=latest":                         "'/image/digest'",
+		"kubelet.root=kubelet":                        "'/kubelet/root'",
+		"exporter.extraArgs={call-deadline=10s}":      "'/exporter/extraArgs/0'",
+		"web.basicAuth.users.a=secret":                "'/web/basicAuth/users/a'",
+		"scheduling.gpuNodeLabels[0].kye=a":           "additional properties 'kye' not allowed",
+		"kubelet.honestResources={nvidia}":            "'/kubelet/honestResources/0'",
+		"resources.limits.nvidia\\.com/gpu=1":         "additional properties 'nvidia.com/gpu' not allowed",
+		"rules.alerts.GPUDeviceDwon.for=1m":           "additional properties 'GPUDeviceDwon' not allowed",
+		"rules.alerts.GPUDisappeared.windw=1h":        "additional properties 'windw' not allowed",
+		"rules.alerts.GPURetiredPagesMany.pages=1000": "'/rules/alerts/GPURetiredPagesMany/pages'",
+		"rules.alerts.GPUDeviceDown.severity=fatal":   "'/rules/alerts/GPUDeviceDown/severity'",
+		"rules.alerts.GPUDeviceDown.for=five":         "'/rules/alerts/GPUDeviceDown/for'",
 	} {
 		out, err := helm(t, "template", "gpu-exporter", chart(t), "--set", set)
 		if err == nil {

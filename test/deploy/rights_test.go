@@ -152,6 +152,8 @@ func TestRights(t *testing.T) {
 		{set: "features.kernelLog=true,features.ownership=false", more: []string{"privileged", "host /dev/kmsg, read-only"}, fewer: least[:1]},
 		{set: "features.migMonitor=true", more: []string{"capability SYS_ADMIN"}},
 		{set: "features.migMonitor=true,features.kernelLog=true", more: []string{"privileged", "host /dev/kmsg, read-only"}},
+		{set: "features.migMonitor=true,features.ownership=false", more: []string{"capability SYS_ADMIN"}, fewer: least[:1]},
+		{set: "features.processes=true,features.processNames=false,features.containerVisible=true", more: []string{"hostPID", "capability SYS_PTRACE", "apparmor Unconfined"}},
 		{set: "gpu.access=cdi"},
 		{set: "gpu.access=none"},
 		{set: "gpu.access=hostDriver", more: []string{"privileged", "host /home/kubernetes/bin/nvidia at /usr/local/nvidia, read-only"}},
@@ -200,8 +202,13 @@ func TestOldestCluster(t *testing.T) {
 	}
 	oldest := strings.TrimSuffix(strings.TrimPrefix(c.KubeVersion, ">="), "-0")
 	for name, values := range cases(t) {
-		if _, err := helm(t, "template", chart(t), "-f", values, "--kube-version", oldest); err != nil {
-			t.Errorf("%s does not render for %s: %v", name, oldest, err)
+		out, err := helm(t, "template", chart(t), "-f", values, "--kube-version", oldest)
+		if err != nil {
+			t.Errorf("%s does not render for %s: %s", name, oldest, out)
+		}
+		const annotation = "container.apparmor.security.beta.kubernetes.io/gpu-exporter: unconfined"
+		if strings.Contains(out, "appArmorProfile") || strings.Contains(out, annotation) != (name == "everything") {
+			t.Errorf("%s: AppArmor is not told as %s knows it", name, oldest)
 		}
 	}
 	out, err := helm(t, "template", chart(t), "--kube-version", "1.22.0")

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -47,6 +48,48 @@ func onNode(t *testing.T, standin string, env []corev1.EnvVar, program ...string
 	return cmd
 }
 
+// start runs a command until the test ends, and shows what it said where the test fails.
+func start(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	var log strings.Builder
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// served starts a command and returns its metrics once they hold what is waited for, or the last of half a minute.
+func served(t *testing.T, cmd *exec.Cmd, address, wanted string) string {
+	t.Helper()
+	start(t, cmd)
+	var page string
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end) && !strings.Contains(page, wanted); time.Sleep(100 * time.Millisecond) {
+		if res, err := http.Get("http://" + address + "/metrics"); err == nil {
+			text, _ := io.ReadAll(res.Body)
+			res.Body.Close()
+			page = string(text)
+		}
+	}
+	return page
+}
+
 // withoutKmsg leaves out what the stand-in says itself.
 func withoutKmsg(args []string) []string {
 	return slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "--path.kmsg=" })
@@ -54,7 +97,7 @@ func withoutKmsg(args []string) []string {
 
 // features are the exporter's features and the values of the chart that unlock them.
 var features = map[string]string{
-	"processes": "processes", "process_names": "processNames", "device_checkpoint": "deviceCheckpoint", "pod_metadata": "podMetadata",
+	"processes": "processes", "process_names": "processNames", "device_checkpoint": "deviceCheckpoint", "pod_metadata": "podMetadata", "container_visible": "containerVisible",
 }
 
 // The exporter takes the flags that the chart gives it, and the chart's values unlock what doctor says is locked.
@@ -108,7 +151,7 @@ func TestFlagsAndFeatures(t *testing.T) {
 }
 
 // onHosts are features of hosts without Kubernetes.
-var onHosts = map[string]bool{"container_names": true}
+var onHosts = map[string]bool{"container_names": true, "slurm_job_numbers": true}
 
 // The web configuration that the chart writes is one that the server takes.
 func TestBasicAuth(t *testing.T) {
@@ -122,19 +165,9 @@ func TestBasicAuth(t *testing.T) {
 	if err := os.WriteFile(path, []byte(s.StringData["web-config.yml"]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
+	address := freeAddress(t)
 	cmd := onNode(t, standin, in.container.Env, exporter, "--web.listen-address="+address, "--web.config.file="+path)
-	var log strings.Builder
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { cmd.Process.Signal(syscall.SIGTERM); cmd.Wait() }()
+	start(t, cmd)
 	status := func() int {
 		res, err := http.Get(fmt.Sprintf("http://%s/metrics", address))
 		if err != nil {
@@ -146,6 +179,6 @@ func TestBasicAuth(t *testing.T) {
 	for end := time.Now().Add(20 * time.Second); status() == 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 	}
 	if got := status(); got != http.StatusUnauthorized {
-		t.Errorf("without a password the answer is %d\n%s", got, log.String())
+		t.Errorf("without a password the answer is %d", got)
 	}
 }

@@ -1,6 +1,9 @@
 package deploy_test
 
 import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
 	"encoding/json"
 	"maps"
 	"os"
@@ -216,8 +219,33 @@ func TestSizes(t *testing.T) {
 			t.Errorf("%s %s comes to %d bytes in kubectl's annotation; 262144 are allowed", o.Kind, o.Metadata.Name, len(quoted))
 		}
 	}
-	if out, err := helm(t, "package", chart(t), "-d", t.TempDir()); err != nil {
-		t.Fatal(out)
+	// A release holds the chart's files and what was rendered, and lies in one Secret.
+	release := map[string]any{"manifest": render(t, append([]string{"-f", cases(t)["everything"]}, operator...)...)}
+	var files []map[string]any
+	err := filepath.WalkDir(chart(t), func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			files = append(files, map[string]any{"name": path, "data": []byte(fileText(t, path))})
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	release["files"] = files
+	text, err := json.Marshal(release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var small bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&small, gzip.BestCompression)
+	if _, err := z.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	z.Close()
+	if size := base64.StdEncoding.EncodedLen(small.Len()); size > 1<<20 {
+		t.Errorf("a release comes to %d KiB in its Secret; 1024 are allowed", size>>10)
+	} else {
+		t.Logf("a release comes to %d KiB in its Secret", size>>10)
 	}
 }
 

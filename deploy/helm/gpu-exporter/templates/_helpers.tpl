@@ -58,10 +58,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- join ", " $why -}}
 {{- end -}}
 
-{{/* Whether the container runs as user 0: what belongs to root is read, or looked at with root's eyes. */}}
+{{/* Whether the container runs as user 0: what belongs to root is read, or a capability is used, which a user without privileges only has by name. */}}
 {{- define "gpu-exporter.root" -}}
 {{- with .Values -}}
-{{- if or .features.ownership .features.kernelLog (eq .gpu.access "hostDriver") -}}true{{- end -}}
+{{- if or .features.ownership .features.kernelLog .features.containerVisible .features.migMonitor (eq .gpu.access "hostDriver") -}}true{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -118,6 +118,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* Capabilities beyond none, each with the feature that takes it. */}}
 {{- define "gpu-exporter.capabilities" -}}
 {{- $add := list -}}
+{{- if .Values.features.containerVisible -}}{{- $add = append $add "SYS_PTRACE" -}}{{- end -}}
 {{- if .Values.features.migMonitor -}}{{- $add = append $add "SYS_ADMIN" -}}{{- end -}}
 {{- toYaml $add -}}
 {{- end -}}
@@ -142,6 +143,7 @@ stand for nothing (--path.kmsg=) have to be arguments.
 {{- if $f.deviceCheckpoint -}}{{- $_ := set $o "kubelet.checkpoint" "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint" -}}{{- end -}}
 {{- if $f.draCheckpoint -}}{{- $_ := set $o "kubelet.dra-checkpoint" "/var/lib/kubelet/plugins/gpu.nvidia.com/checkpoint.json" -}}{{- end -}}
 {{- if $f.podMetadata -}}{{- $_ := set $o "kubernetes.pods" "true" -}}{{- end -}}
+{{- if $f.containerVisible -}}{{- $_ := set $o "containers.visible" "true" -}}{{- end -}}
 {{- with $f.podLabels -}}{{- $_ := set $o "kubernetes.pod-label" (join "\n" .) -}}{{- end -}}
 {{- if eq .Values.gpu.access "hostDriver" -}}{{- $_ := set $o "nvml.library" (printf "%s/%s" .Values.gpu.hostDriver.mountPath .Values.gpu.hostDriver.library) -}}{{- end -}}
 {{- if include "gpu-exporter.webSecret" . -}}{{- $_ := set $o "web.config.file" "/etc/gpu-exporter/web/web-config.yml" -}}{{- end -}}

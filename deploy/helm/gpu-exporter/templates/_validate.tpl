@@ -13,6 +13,9 @@ Contradictions, each refused with one line. What is merely misspelt is refused b
 {{- if and $f.podLabels (not $f.podMetadata) -}}
 {{- fail "features.podLabels takes features.podMetadata=true: labels are read at the API server" -}}
 {{- end -}}
+{{- if and $f.containerVisible (not $f.processes) -}}
+{{- fail "features.containerVisible takes features.processes=true: other containers are seen from the host's PID namespace alone" -}}
+{{- end -}}
 {{- if and .Values.kubelet.honestResources (not $f.ownership) -}}
 {{- fail "kubelet.honestResources contradicts features.ownership=false: nobody asks the kubelet" -}}
 {{- end -}}
@@ -43,7 +46,13 @@ Contradictions, each refused with one line. What is merely misspelt is refused b
 {{- if and .Values.web.basicAuth.users (has (include "gpu-exporter.monitoringKind" .) (list "PodMonitor" "ServiceMonitor")) (not .Values.monitoring.basicAuth) -}}
 {{- fail "web.basicAuth takes monitoring.basicAuth: Prometheus would send no password" -}}
 {{- end -}}
-{{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.honest-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.pod-label" "path.kmsg" "path.pod-logs" "path.container-logs" "lane.fast" "lane.medium" "lane.slow" "lane.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" -}}
+{{- if and (eq .Values.rules.kind "none") .Values.rules.alerts -}}
+{{- fail "rules.alerts contradicts rules.kind=none: there is no alert to turn" -}}
+{{- end -}}
+{{- if and (has (include "gpu-exporter.rulesKind" .) (list "PrometheusRule" "ConfigMap")) (not (regexMatch (printf "^(?:%s)$" .Values.rules.job) .Values.monitoring.job)) -}}
+{{- fail (printf "monitoring.job=%s is no job of rules.job=%s: the alerts would not see the exporter" .Values.monitoring.job .Values.rules.job) -}}
+{{- end -}}
+{{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.honest-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.pod-label" "containers.visible" "no-containers.visible" "path.kmsg" "path.pod-logs" "path.container-logs" "lane.fast" "lane.medium" "lane.slow" "lane.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" -}}
 {{- range .Values.exporter.extraArgs -}}
 {{- $flag := regexReplaceAll "=.*$" (trimPrefix "--" .) "" -}}
 {{- if has $flag $own -}}

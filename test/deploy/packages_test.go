@@ -1,0 +1,241 @@
+package deploy_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func output(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// packages makes the deb and the rpm and returns their paths.
+func packages(t *testing.T) (deb, rpm string) {
+	t.Helper()
+	output(t, root(t), "make", "packages", "IMAGE_ARCHS="+runtime.GOARCH, "VERSION=v1.2.3-rc1", "EPOCH=1750000000")
+	one := func(pattern string) string {
+		paths, err := filepath.Glob(filepath.Join(root(t), "bin", "packages", pattern))
+		if err != nil || len(paths) != 1 {
+			t.Fatalf("%s: %v %v", pattern, paths, err)
+		}
+		return paths[0]
+	}
+	return one("gpu-exporter_1.2.3.rc1-1_" + runtime.GOARCH + ".deb"), one("gpu-exporter-1.2.3.rc1-1.*.rpm")
+}
+
+// installedFiles are the files of both packages with their modes; the shells' folders are those of each family.
+func installedFiles(zsh string) []string {
+	return []string{
+		"-rw-r--r-- /etc/default/gpu-exporter",
+		"-rw-r--r-- /usr/lib/systemd/system/gpu-exporter.service",
+		"-rw-r--r-- /usr/lib/systemd/system/gpu-exporter.socket",
+		"-rw-r--r-- /usr/share/bash-completion/completions/gpu-exporter",
+		"-rw-r--r-- /usr/share/doc/gpu-exporter/CHANGELOG.md",
+		"-rw-r--r-- /usr/share/doc/gpu-exporter/copyright",
+		"-rw-r--r-- /usr/share/doc/gpu-exporter/examples/kernel-log.conf",
+		"-rw-r--r-- /usr/share/man/man1/gpu-exporter.1.gz",
+		"-rw-r--r-- /usr/share/zsh/" + zsh + "/_gpu-exporter",
+		"-rwxr-xr-x /usr/bin/gpu-exporter",
+	}
+}
+
+// listed reads the modes and paths of a listing, folders apart; each belongs to root.
+func listed(t *testing.T, listing string) []string {
+	t.Helper()
+	var out []string
+	for _, line := range strings.Split(strings.TrimSpace(listing), "\n") {
+		f := strings.Fields(line)
+		if strings.HasPrefix(f[0], "d") {
+			continue
+		}
+		if !strings.Contains(line, "root/root") && !strings.Contains(line, " root     root ") {
+			t.Errorf("not root's: %s", line)
+		}
+		out = append(out, f[0]+" "+strings.TrimPrefix(f[len(f)-1], "."))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// The packages install the same, the program in them runs, and it is told of everything that the unit gives it.
+func TestPackages(t *testing.T) {
+	deb, rpm := packages(t)
+	if got := listed(t, output(t, "", "dpkg-deb", "-c", deb)); !slices.Equal(got, installedFiles("vendor-completions")) {
+		t.Errorf("the deb has\n%s", strings.Join(got, "\n"))
+	}
+	if got := listed(t, output(t, "", "rpm", "-qplv", rpm)); !slices.Equal(got, installedFiles("site-functions")) {
+		t.Errorf("the rpm has\n%s", strings.Join(got, "\n"))
+	}
+	for field, want := range map[string]string{"Version": "1.2.3.rc1-1", "Depends": "libc6 (>= 2.34)", "Architecture": runtime.GOARCH} {
+		if got := strings.TrimSpace(output(t, "", "dpkg-deb", "-f", deb, field)); got != want {
+			t.Errorf("the deb's %s is %s", field, got)
+		}
+	}
+	for what, args := range map[string][]string{
+		"1.2.3.rc1 1 Apache-2.0 gpu-exporter": {"--qf", "%{VERSION} %{RELEASE} %{LICENSE} %{BUILDHOST}"},
+		"/etc/default/gpu-exporter":           {"-c"},
+		"glibc >= 2.34":                       {"--requires"},
+	} {
+		if got := output(t, "", "rpm", append([]string{"-qp", rpm}, args...)...); !strings.Contains(got, what) {
+			t.Errorf("the rpm says %q, and not %s", got, what)
+		}
+	}
+
+	dir := t.TempDir()
+	output(t, "", "dpkg-deb", "-x", deb, dir)
+	output(t, "", "dpkg-deb", "-e", deb, filepath.Join(dir, "DEBIAN"))
+	if got := fileText(t, filepath.Join(dir, "DEBIAN", "conffiles")); strings.TrimSpace(got) != "/etc/default/gpu-exporter" {
+		t.Errorf("files of the administrator's: %q", got)
+	}
+	for _, script := range []string{"postinst", "prerm"} {
+		output(t, "", "sh", "-n", filepath.Join(dir, "DEBIAN", script))
+	}
+	program := filepath.Join(dir, "usr", "bin", "gpu-exporter")
+	if got := output(t, "", program, "--version"); !strings.Contains(got, "gpu-exporter, version ") {
+		t.Errorf("--version says %s", got)
+	}
+	first := fileText(t, deb)
+	output(t, root(t), "make", "packages", "IMAGE_ARCHS="+runtime.GOARCH, "VERSION=v1.2.3-rc1", "EPOCH=1750000000")
+	if fileText(t, deb) != first {
+		t.Error("made again, the deb is another")
+	}
+	t.Run("completion", func(t *testing.T) {
+		script := `source "$1"; COMP_WORDS=("$2" --lane.); COMP_CWORD=1; _gpu-exporter_bash_autocomplete; printf '%s\n' "${COMPREPLY[@]}"`
+		got := output(t, "", "bash", "-c", script, "bash", filepath.Join(dir, "usr/share/bash-completion/completions/gpu-exporter"), program)
+		for _, want := range []string{"--lane.fast", "--lane.medium", "--lane.slow", "--lane.kubelet"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("bash does not offer %s: %s", want, got)
+			}
+		}
+		if zsh := fileText(t, filepath.Join(dir, "usr/share/zsh/vendor-completions/_gpu-exporter")); !strings.HasPrefix(zsh, "#compdef gpu-exporter") {
+			t.Errorf("zsh is given %s", zsh)
+		}
+	})
+	t.Run("man", func(t *testing.T) {
+		page := output(t, "", "gzip", "-dc", filepath.Join(dir, "usr/share/man/man1/gpu-exporter.1.gz"))
+		if !strings.HasPrefix(page, `.TH GPU-EXPORTER 1 "" "gpu-exporter v1.2.3-rc1" "User Commands"`+"\n.SH \"NAME\"\ngpu-exporter \\- ") {
+			t.Errorf("the page begins with %.200s", page)
+		}
+		for _, flag := range flagsOf(t, program) {
+			if !strings.Contains(page, "--"+flag) && !strings.Contains(page, "--[no-]"+flag) {
+				t.Errorf("the page lacks --%s", flag)
+			}
+		}
+	})
+	t.Run("environment", func(t *testing.T) { environmentIsTaken(t, program) })
+}
+
+var inHelp = regexp.MustCompile(`(?m)^ +(?:-., )?--(?:\[no-\])?([a-z][a-z.-]+)`)
+
+func flagsOf(t *testing.T, program string) []string {
+	t.Helper()
+	var out []string
+	for _, m := range inHelp.FindAllStringSubmatch(output(t, "", program, "--help"), -1) {
+		out = append(out, m[1])
+	}
+	if len(out) < 30 {
+		t.Fatalf("--help lists %d flags", len(out))
+	}
+	return out
+}
+
+// Every line of the environment file, taken at its word, is one that the exporter understands.
+func environmentIsTaken(t *testing.T, program string) {
+	known := []string{"NODE_NAME"}
+	for _, f := range flagsOf(t, program) {
+		known = append(known, "GPU_EXPORTER_"+strings.ToUpper(regexp.MustCompile(`[^a-z]+`).ReplaceAllString(f, "_")))
+	}
+	cmd := exec.Command(program, "doctor", "--no-kubelet", "--path.kmsg=")
+	cmd.Env = os.Environ()
+	lines := 0
+	for _, line := range strings.Split(fileText(t, filepath.Join(root(t), "deploy/systemd/gpu-exporter.default")), "\n") {
+		name, value, ok := strings.Cut(strings.TrimPrefix(line, "#"), "=")
+		if !ok || strings.Contains(name, " ") {
+			continue
+		}
+		lines++
+		if name == "OPTIONS" {
+			if value != `"--path.kmsg="` {
+				t.Errorf("the example of OPTIONS is %s", value)
+			}
+			continue
+		}
+		if !slices.Contains(known, name) {
+			t.Errorf("no flag reads %s", name)
+		}
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	out, err := cmd.CombinedOutput()
+	// 20: it examined this machine, which has no driver. 2 would be a flag that cannot be.
+	if code := cmd.ProcessState.ExitCode(); code != 20 && code != 10 && code != 0 || lines < 8 {
+		t.Errorf("%d lines; %v\n%s", lines, err, out)
+	}
+}
+
+// The unit keeps the exporter as small as it can be: systemd's own measure, and the lines that it must not have.
+func TestUnit(t *testing.T) {
+	dir := filepath.Join(root(t), "deploy", "systemd")
+	output(t, "", "systemd-analyze", "security", "--offline=yes", "--threshold=26", filepath.Join(dir, "gpu-exporter.service"))
+
+	// Verified in a tree of its own, where the program is at its place.
+	tree := t.TempDir()
+	units := filepath.Join(tree, "units")
+	for _, d := range []string{units, filepath.Join(tree, "bin")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := filepath.Join(tree, "bin", "gpu-exporter")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for _, name := range []string{"gpu-exporter.service", "gpu-exporter.socket"} {
+		path := filepath.Join(units, name)
+		text := strings.ReplaceAll(fileText(t, filepath.Join(dir, name)), "/usr/bin/gpu-exporter", program)
+		text = strings.ReplaceAll(text, "man:gpu-exporter(1) ", "")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	if out := output(t, "", "systemd-analyze", append([]string{"verify", "--recursive-errors=no"}, paths...)...); strings.TrimSpace(out) != "" {
+		t.Errorf("systemd says: %s", out)
+	}
+
+	set := map[string]string{}
+	for _, line := range strings.Split(fileText(t, filepath.Join(dir, "gpu-exporter.service")), "\n") {
+		if name, value, ok := strings.Cut(line, "="); ok && !strings.HasPrefix(line, "#") {
+			set[name] = value
+		}
+	}
+	for name, why := range map[string]string{
+		"PrivateDevices": "it hides the cards", "DeviceAllow": "it closes the list of devices before a driver that comes later", "DevicePolicy": "as DeviceAllow",
+		"ProtectClock": "it sets DeviceAllow", "ProtectProc": "it hides whose a process is", "PrivateUsers": "it hides whose a process is", "ProtectKernelLogs": "it hides /dev/kmsg",
+		"PrivateNetwork": "nobody could scrape it",
+	} {
+		if v, ok := set[name]; ok {
+			t.Errorf("%s=%s: %s", name, v, why)
+		}
+	}
+	if set["CapabilityBoundingSet"] != "" || set["AmbientCapabilities"] != "" || set["DynamicUser"] != "yes" {
+		t.Errorf("capabilities %q and %q, a user of its own: %q", set["CapabilityBoundingSet"], set["AmbientCapabilities"], set["DynamicUser"])
+	}
+	// A flag of --no-kubelet beside those that need it would end the service at once.
+	if !strings.HasPrefix(set["ExecStart"], "/usr/bin/gpu-exporter --no-kubelet $OPTIONS") {
+		t.Errorf("starts %s", set["ExecStart"])
+	}
+}

@@ -1,0 +1,90 @@
+package deploy_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+)
+
+// violations are the rules of a Pod Security Standard that the pod breaks, as the admission controller of Kubernetes judges.
+func violations(t *testing.T, in installed, level api.Level) []string {
+	t.Helper()
+	e, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, r := range e.EvaluatePod(api.LevelVersion{Level: level, Version: api.LatestVersion()}, &in.daemonset.Spec.Template.ObjectMeta, &in.pod) {
+		if !r.Allowed {
+			out = append(out, r.ForbiddenReason)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Pod Security Admission judges the pods: without host paths they are restricted ones, and each right breaks its own rules.
+func TestPodSecurity(t *testing.T) {
+	for _, c := range []struct {
+		set                  string
+		restricted, baseline []string
+	}{
+		{"features.ownership=false", nil, nil},
+		{"features.ownership=false,gpu.access=cdi,web.tls.secretName=crt", nil, nil},
+		{"features.ownership=true", []string{"restricted volume types", "runAsNonRoot != true", "runAsUser=0"}, []string{"hostPath volumes"}},
+		{"features.ownership=false,features.processes=true", []string{"host namespaces"}, []string{"host namespaces"}},
+		{"features.podMetadata=true", []string{"restricted volume types", "runAsNonRoot != true", "runAsUser=0"}, []string{"hostPath volumes"}},
+		{"features.ownership=false,features.migMonitor=true", []string{"runAsNonRoot != true", "runAsUser=0", "unrestricted capabilities"}, []string{"non-default capabilities"}},
+		{"features.ownership=false,features.kernelLog=true", []string{"allowPrivilegeEscalation != false", "privileged", "restricted volume types", "runAsNonRoot != true", "runAsUser=0", "unrestricted capabilities"},
+			[]string{"hostPath volumes", "privileged"}},
+	} {
+		in := install(t, "--set", c.set)
+		if got := violations(t, in, api.LevelRestricted); !slices.Equal(got, c.restricted) {
+			t.Errorf("%s breaks of restricted: %q", c.set, got)
+		}
+		if got := violations(t, in, api.LevelBaseline); !slices.Equal(got, c.baseline) {
+			t.Errorf("%s breaks of baseline: %q", c.set, got)
+		}
+	}
+}
+
+// What helm install says names the nodes, the label that the namespace needs where it does, and a container that is privileged.
+func TestNotes(t *testing.T) {
+	notes := func(set string) string {
+		out, err := helm(t, "install", "gpu-exporter", chart(t), "-n", "gpus", "--dry-run=client", "--set", set)
+		if err != nil {
+			t.Fatal(out)
+		}
+		_, text, ok := strings.Cut(out, "\nNOTES:\n")
+		if !ok {
+			t.Fatal("no notes")
+		}
+		return text
+	}
+	const label = "kubectl label namespace gpus pod-security.kubernetes.io/enforce=privileged --overwrite"
+	for _, c := range []struct {
+		set        string
+		has, lacks []string
+	}{
+		{"web.port=10835", []string{"kubectl get nodes -l 'nvidia.com/gpu.present in (true)'", "kubectl get nodes -l 'cloud.google.com/gke-accelerator'", label,
+			"daemonset/gpu-exporter -- gpu-exporter doctor", "Nothing scrapes it", "features.podMetadata"}, []string{"PRIVILEGED", "features.ownership"}},
+		{"features.ownership=false,monitoring.kind=PodMonitor", []string{"features.ownership"}, []string{label, "Nothing scrapes it"}},
+		{"features.kernelLog=true,gpu.access=hostDriver", []string{"The container is PRIVILEGED, by features.kernelLog, gpu.access=hostDriver."}, nil},
+		{"scheduling.gpuNodeLabels=null,scheduling.nodeSelector.pool=gpu", []string{"kubectl get nodes -l 'kubernetes.io/os=linux,pool=gpu'"}, nil},
+	} {
+		text := notes(c.set)
+		for _, want := range c.has {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: the notes have no %q:\n%s", c.set, want, text)
+			}
+		}
+		for _, not := range c.lacks {
+			if strings.Contains(text, not) {
+				t.Errorf("%s: the notes have %q:\n%s", c.set, not, text)
+			}
+		}
+	}
+}
