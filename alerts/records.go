@@ -109,9 +109,9 @@ func cards() []Record {
 		{"gpu_device_up", "sum", nil, "Cards that can be read.", "gpu_device_up"},
 		{"gpu_allocation", "sum", nil, "Cards held, parts of cards included, as far as known.", "gpu_allocation_ratio"},
 		{"gpu_free", "sum", nil, "Cards known to be free, free parts included, of those that can be read.",
-			"gpu_device_up * on (" + onCard + ") (1 - gpu_allocation_ratio)"},
+			"min by (" + onCard + ") (gpu_device_up) * on (" + onCard + ") (1 - max by (" + onCard + ") (gpu_allocation_ratio))"},
 		{"gpu_free_whole", "sum", nil, "Cards of which no part is held, of those that can be read.",
-			"gpu_device_up * on (" + onCard + ") (gpu_allocation_ratio == bool 0)"},
+			"min by (" + onCard + ") (gpu_device_up) * on (" + onCard + ") (max by (" + onCard + ") (gpu_allocation_ratio) == bool 0)"},
 		{"gpu_clock_limited_seconds", "rate5m", []string{"reason"}, "Cards' worth of time in which the reason held clocks down; reasons overlap.",
 			"rate(gpu_clock_limited_seconds_total[5m])"},
 	} {
@@ -121,10 +121,10 @@ func cards() []Record {
 		Record{Name: "cluster:gpu_busy_percent:count", Labels: []string{"model", "busy_percent"},
 			Help: "Cards by utilisation over the last 5 minutes: busy_percent 30 counts those from 30 % to below 40 %, 90 those up to 100 %.",
 			Expr: `count_values by (cluster, model) ("busy_percent", clamp_max(floor(10 * (` +
-				withModel("rate(gpu_busy_seconds_total[5m]) / on ("+onCard+") (rate(gpu_observed_seconds_total[5m]) > 0)") + `)), 9) * 10)`},
+				withModel("sum by ("+onCard+") (rate(gpu_busy_seconds_total[5m])) / (sum by ("+onCard+") (rate(gpu_observed_seconds_total[5m])) > 0)") + `)), 9) * 10)`},
 		Record{Name: "node:gpu_free_devices:sum", Labels: []string{"node", "resource"},
 			Help: "Devices of the resource that the kubelet has left to give, by its own count.",
-			Expr: by("sum", []string{"node", "resource"}, "gpu_node_allocatable_devices - on (cluster, node, resource) gpu_node_allocated_devices")},
+			Expr: by("sum", []string{"node", "resource"}, "max by (cluster, node, resource) (gpu_node_allocatable_devices) - max by (cluster, node, resource) (gpu_node_allocated_devices)")},
 		Record{Name: "cluster:gpu_allocatable_devices:sum", Labels: []string{"resource"}, Help: "Devices of the resource that kubelets can give out.",
 			Expr: by("sum", []string{"resource"}, "gpu_node_allocatable_devices")},
 		Record{Name: "cluster:gpu_allocated_devices:sum", Labels: []string{"resource"}, Help: "Devices of the resource that containers hold.",
@@ -159,7 +159,8 @@ func problems() []problem {
 		{"row_remap_failed", "gpu_row_remap_failed == 1"},
 		{"retired_pages_pending", "gpu_retired_pages_pending == 1"},
 		{"uncorrected_ecc", `last_over_time(gpu_ecc_errors_total{severity="uncorrected"}[1h]) > min_over_time(gpu_ecc_errors_total{severity="uncorrected"}[1h])`},
-		{"nvlink_down", `gpu_nvlink_links{state="down"} > 0`},
+		// A board without a bridge has all its links down: a card misses links that its neighbours have.
+		{"nvlink_down", `gpu_nvlink_links{state="up"} < on (cluster, node) group_left () max by (cluster, node) (gpu_nvlink_links{state="up"})`},
 		// Slots with half the lanes are common, in clouds above all: a card is narrow beside its neighbours.
 		{"pcie_narrow", "gpu_pcie_link_width < on (cluster, node) group_left () max by (cluster, node) (gpu_pcie_link_width)"},
 		{"fabric_fault", "gpu_fabric_fault == 1"},
@@ -176,12 +177,12 @@ func faults() []Record {
 		parts = append(parts, fmt.Sprintf(`label_replace(count by (cluster, node) (group by (%s) (%s)), "problem", "%s", "", "")`, onCard, p.cards, p.name))
 	}
 	// Events are counted, not extrapolated. A code that was never seen before moves nothing at its first event: its
-	// series begins at 1.
+	// series begins at 1. Where nobody scraped before, every series begins, and that is no event.
 	moved := func(counter, window string) string {
 		return "last_over_time(" + counter + "[" + window + "]) - min_over_time(" + counter + "[" + window + "])"
 	}
 	events := func(window string) string {
-		return moved("gpu_xid_events_total", window) + " > 0 or (gpu_xid_events_total > 0 unless gpu_xid_events_total offset " + window + ")"
+		return moved("gpu_xid_events_total", window) + " > 0 or (gpu_xid_events_total > 0 unless gpu_xid_events_total offset " + window + " and on (" + onCard + ") gpu_device_up offset " + window + ")"
 	}
 	return []Record{
 		{Name: "node:gpu_problems:count", Labels: []string{"node", "problem"},

@@ -92,11 +92,11 @@ func grown(counter, matchers string) string {
 
 // happenedXID selects the codes that a card reported within the window. A code that was never seen has no series
 // (the critical ones apart), and so its first event moves nothing: the series that began within the window counts
-// as well, unless it was only hidden by a scrape that failed. An exporter that starts anew forgets its counts; the
+// as well, unless it was only hidden by a scrape that failed, or nobody scraped the card before. An exporter that starts anew forgets its counts; the
 // moment of the last event is what it finds in the kernel's log.
 func happenedXID(matchers string) string {
 	const counter, last = "gpu_xid_events_total", "gpu_xid_last_timestamp_seconds"
 	return "group by (cluster, node, uuid, gpu, xid) (\n  last_over_time(" + counter + matchers + "[$window]) > min_over_time(" + counter + "[$window])\n" +
-		"  or (" + counter + matchers + " > 0 unless last_over_time(" + counter + "[1h] offset $window))\n" +
+		"  or (" + counter + matchers + " > 0 unless last_over_time(" + counter + "[1h] offset $window) and on (" + onCard + ") gpu_device_up offset $window)\n" +
 		"  or time() - " + last + matchers + " < $window_seconds\n)"
 }

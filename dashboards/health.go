@@ -21,7 +21,7 @@ func healthBoard() Board {
 				count(3, "To be replaced", "Cards on which the remapping of a memory row failed.", "row_remap_failed", badIfAny()),
 				count(3, "Wait for a reset", "Cards with a memory row or page that is taken out of use by the next reset.", "row_remap_pending|retired_pages_pending", warnIfAny()),
 				count(3, "Uncorrected memory errors", "Cards with uncorrected memory errors in the last hour.", "uncorrected_ecc", badIfAny()),
-				count(3, "Links down or narrow", "Cards with a lost NVLink, a fault of the fabric, or fewer PCIe lanes than card and slot could have.", "nvlink_down|pcie_narrow|fabric_fault", warnIfAny()),
+				count(3, "Links down or narrow", "Cards with a lost NVLink, a fault of the fabric, or fewer PCIe lanes than its neighbours on the node.", "nvlink_down|pcie_narrow|fabric_fault", warnIfAny()),
 				count(3, "Slowed by heat or power", "Cards that heat or the power brake slowed down for more than 5 % of the last 5 minutes.", "thermal_slowdown|power_brake", warnIfAny()),
 				stat(3, "XID events", Number, orZero(total("", events(records("cluster:gpu_xid_events:increase5m", c))), alive), "Errors that drivers reported over the range that is shown.").at(warnIfAny()...))}},
 			{Title: "Where", Lines: []Line{

@@ -155,6 +155,24 @@ func recordings() []recording {
 				gpu_busy_seconds_total{` + node2("C") + `} 0x60
 				gpu_observed_seconds_total{` + node2("C") + `} 0x60`,
 			asks: []string{`10m | cluster:gpu_busy_percent:count | cluster:gpu_busy_percent:count{model="a",busy_percent="90"} 1 & cluster:gpu_busy_percent:count{model="a",busy_percent="30"} 1`}},
+		{name: "an old event where nobody scraped before", series: `gpu_device_up{$A} _x20 1x60
+				gpu_xid_events_total{$A,xid="31"} _x20 7x60`,
+			asks: []string{`21m | node:gpu_xid_events:increase5m | -`, `24m | node:gpu_xid_events:increase5m | -`, `30m | node:gpu_xid_events:increase5m | -`}},
+		{name: "links that a card has lost, and a board without a bridge",
+			series: `gpu_nvlink_links{$A,state="up"} 17x60
+				gpu_nvlink_links{$A,state="down"} 1x60
+				gpu_nvlink_links{$B,state="up"} 18x60
+				gpu_nvlink_links{$B,state="down"} 0x60
+				gpu_nvlink_links{` + node2("C") + `,state="up"} 0x60
+				gpu_nvlink_links{` + node2("C") + `,state="down"} 12x60`,
+			asks: []string{`30m | node:gpu_problems:count | node:gpu_problems:count{node="n1",problem="nvlink_down"} 1`}},
+		{name: "two targets of one card",
+			series: `gpu_device_up{$A} 1x60
+				gpu_device_up{$A,instance="second"} 1x60
+				gpu_allocation_ratio{$A} 0x60
+				gpu_allocation_ratio{$A,instance="second"} 0x60
+				gpu_card_seconds_total{$A,use="busy"} 0x60`,
+			asks: []string{`30m | cluster:gpu_free_whole:sum | cluster:gpu_free_whole:sum{} 1`, `30m | cluster:gpu_free:sum | cluster:gpu_free:sum{} 1`}},
 		{name: "what is wrong, by node; a code's first event counts, and its second",
 			series: `gpu_device_up{$A} 0x60
 				gpu_device_up{$B} 1x60
@@ -278,7 +296,7 @@ func everyProblem() recording {
 		{"row_remap_failed", "gpu_row_remap_failed{%s}", "1x60", "0x60"},
 		{"retired_pages_pending", "gpu_retired_pages_pending{%s}", "1x60", "0x60"},
 		{"uncorrected_ecc", `gpu_ecc_errors_total{%s,severity="uncorrected",memory="dram"}`, "3x9 4x50", "3x60"},
-		{"nvlink_down", `gpu_nvlink_links{%s,state="down"}`, "1x60", "0x60"},
+		{"nvlink_down", `gpu_nvlink_links{%s,state="up"}`, "17x60", "0x60"},
 		{"pcie_narrow", "gpu_pcie_link_width{%s}", "8x60", "16x60"},
 		{"fabric_fault", `gpu_fabric_fault{%s,fault="route_unhealthy"}`, "1x60", "0x60"},
 		{"thermal_slowdown", `gpu_clock_limited_seconds_total{%s,reason="sw_thermal"}`, "0+30x60", "0+1x60"},
@@ -287,7 +305,8 @@ func everyProblem() recording {
 		r.series += fmt.Sprintf(p.series, "$A") + " " + p.sick + "\n" + fmt.Sprintf(p.series, node2("C")) + " " + p.well + "\n"
 		want = append(want, `node:gpu_problems:count{node="n1",problem="`+p.name+`"} 1`)
 	}
-	r.series += "gpu_pcie_link_width{$B} 16x60\n" // the neighbour shows that there could be more
+	// The neighbour shows that there could be more.
+	r.series += "gpu_pcie_link_width{$B} 16x60\ngpu_nvlink_links{$B,state=\"up\"} 18x60\n"
 	r.asks = []string{"20m | node:gpu_problems:count | " + strings.Join(want, " & ")}
 	return r
 }

@@ -59,7 +59,14 @@ func lostStories(t *testing.T) map[string][]story {
 
 func errorStories(t *testing.T) map[string][]story {
 	// begins is an event of a code that was never seen, and so has no series before.
-	begins := func(xid string) string { return `gpu_xid_events_total{$A,xid="` + xid + `"} _x10 1x120` }
+	begins := func(xid string) string {
+		return `gpu_device_up{$A} 1x130
+			gpu_xid_events_total{$A,xid="` + xid + `"} _x10 1x120`
+	}
+	late := func(xid string) story {
+		return story{name: "an old event, and nobody scraped before", series: `gpu_device_up{$A} _x20 1x100
+			gpu_xid_events_total{$A,xid="` + xid + `"} _x20 1x100`, checks: "19m -; 21m -; 25m -; 31m -; 50m -"}
+	}
 	grows := func(xid string) string { return `gpu_xid_events_total{$A,xid="` + xid + `"} 0x10 1x120` }
 	other := func(xids ...string) string {
 		text := ""
@@ -70,6 +77,7 @@ func errorStories(t *testing.T) map[string][]story {
 	}
 	return map[string][]story{
 		"GPUXIDFatal": {
+			late("79"),
 			{name: "fell off the bus", series: grows("79"), checks: `10m -; 11m $A,xid="79"; 45m $A,xid="79"; 55m -`},
 			{name: "its first event begins the series", series: begins("48"), checks: `9m -; 10m $A,xid="48"; 19m $A,xid="48"; 45m $A,xid="48"; 55m -`},
 			{name: "found in the kernel's log by a new exporter", series: `gpu_xid_last_timestamp_seconds{$A,xid="119"} _x12 600x80`, checks: `11m -; 12m $A,xid="119"; 55m -`},
@@ -78,6 +86,7 @@ func errorStories(t *testing.T) map[string][]story {
 			{name: "an exporter that begins to count anew", series: `gpu_xid_events_total{$A,xid="79"} 5x70 0x60`, checks: "60m -; 75m -; 90m -"},
 		},
 		"GPUXIDWarning": {
+			late("94"),
 			{name: "a contained memory error", series: begins("94"), checks: `9m -; 10m $A,xid="94"; 19m $A,xid="94"; 30m $A,xid="94"; 40m -`},
 			{name: "a second one", series: grows("145"), checks: `10m -; 11m $A,xid="145"; 40m -`},
 			{name: "a code that nobody knows", series: `gpu_xid_last_timestamp_seconds{$A,xid="999"} _x12 600x80`, checks: `11m -; 12m $A,xid="999"; 40m -`},
@@ -85,6 +94,7 @@ func errorStories(t *testing.T) map[string][]story {
 			{name: "an old event behind a scrape that failed", series: `gpu_xid_events_total{$A,xid="94"} 1x70 _x9 1x60`, checks: "60m -; 82m -; 95m -"},
 		},
 		"GPUXIDApplication": {
+			late("31"),
 			{name: "a page fault", series: begins("31"), checks: `9m -; 10m $A,xid="31"; 19m $A,xid="31"; 27m $A,xid="31"; 40m -`},
 			{name: "a second one", series: grows("13"), checks: `10m -; 11m $A,xid="13"; 40m -`},
 			{name: "seen by the exporter before", series: `gpu_xid_last_timestamp_seconds{$A,xid="31"} _x12 600x80`, checks: `11m -; 12m $A,xid="31"; 40m -`},
