@@ -19,6 +19,12 @@ func xidRecordMark() Mark {
 		Title: "XID {{xid}}", Text: "{{node}}: the driver reported XID {{xid}}", Tags: "node,xid", Colour: Red}
 }
 
+// off offers the mark and leaves it out at first: of a whole fleet it would be a fence of lines.
+func (m Mark) off() Mark {
+	m.On = false
+	return m
+}
+
 func restartMark(selector string) Mark {
 	return Mark{Name: "Exporter restarts", Expr: `(changes(process_start_time_seconds{<job>}[$__interval]) > 0) * on (cluster, job, instance) group_left (node) max by (cluster, job, instance, node) (gpu_exporter_build_info{<` + selector + `>})`,
 		Title: "Exporter restarted", Text: "{{node}}: counters began anew", Tags: "node", Colour: Purple}

@@ -99,6 +99,8 @@ func (p Panel) custom() any {
 	case kindTable:
 		c := common.NewTableFieldOptions()
 		c.Filterable = new(true)
+		// Unasked, a column takes 150 px, and a table of ten hides its last ones behind a scroll bar.
+		c.MinWidth = new(64.0)
 		c.CellOptions = &common.TableCellOptions{TableAutoCellOptions: &common.TableAutoCellOptions{Type: common.TableCellDisplayModeAuto}}
 		return c
 	case kindTimeline:

@@ -8,7 +8,7 @@ func sharingBoard() Board {
 		UID: "gpu-sharing", Title: "GPU / Sharing", Raw: true,
 		Question: "Which cards are shared, by whom, and do the sharers get in each other's way?",
 		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(true), jobVariable()},
-		Marks:    []Mark{xidMark("node"), restartMark("node")},
+		Marks:    []Mark{xidMark("node").off(), restartMark("node")},
 		Rows: []Row{
 			{Lines: []Line{line(4,
 				stat(4, "Cards shared", Number, orZero("count("+tenants+" > 1)", "gpu_allocation_ratio{"+n+"}"), "Cards of which more than one pod holds a part."),

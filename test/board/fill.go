@@ -12,9 +12,19 @@ import (
 // Window is the time range and resolution in which a board is looked at.
 type Window struct {
 	From, To time.Time
+	// Now is when instant queries are asked; zero: To, which a viewer may have moved to a multiple of Step.
+	Now time.Time
 	// Step is the resolution of range queries; Scrape the interval of the scrapes, from which Grafana takes the
 	// shortest window that a rate may have.
 	Step, Scrape time.Duration
+}
+
+// Moment is when instant queries are asked.
+func (w Window) Moment() time.Time {
+	if w.Now.IsZero() {
+		return w.To
+	}
+	return w.Now
 }
 
 // RateInterval is Grafana's $__rate_interval: at least four scrapes.

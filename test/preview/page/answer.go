@@ -37,7 +37,7 @@ func Ask(ctx context.Context, from Asker, b board.Board, p board.Panel, values b
 		}
 		a := Answer{Target: t}
 		if t.Instant {
-			a.Series, err = from.Instant(ctx, query, w.To)
+			a.Series, err = from.Instant(ctx, query, w.Moment())
 		} else {
 			a.Series, err = from.Range(ctx, query, w)
 		}

@@ -59,9 +59,10 @@ type custom struct {
 		Mode             string `json:"mode"`
 		ValueDisplayMode string `json:"valueDisplayMode"`
 	} `json:"cellOptions"`
-	Width  float64 `json:"width"`
-	Align  string  `json:"align"`
-	Hidden bool    `json:"hidden"`
+	Width    float64 `json:"width"`
+	MinWidth float64 `json:"minWidth"`
+	Align    string  `json:"align"`
+	Hidden   bool    `json:"hidden"`
 }
 
 // looks makes the look of each field of a panel.

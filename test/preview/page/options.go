@@ -67,7 +67,7 @@ func options() []option {
 		// Tables.
 		{"fieldConfig.custom.align", "table", []any{"auto", "left", "right"}}, {"fieldConfig.custom.cellOptions.type", "table", []any{"auto", "gauge", "color-text", "color-background"}},
 		{"fieldConfig.custom.cellOptions.mode", "table", []any{"basic", "gradient"}}, {"fieldConfig.custom.cellOptions.valueDisplayMode", "table", []any{"text"}},
-		{"fieldConfig.custom.width", "table", nil}, {"fieldConfig.custom.hidden", "table", nil}, {"fieldConfig.custom.filterable", "table", nil}, {"fieldConfig.custom.inspect", "table", nil},
+		{"fieldConfig.custom.width", "table", nil}, {"fieldConfig.custom.minWidth", "table", nil}, {"fieldConfig.custom.hidden", "table", nil}, {"fieldConfig.custom.filterable", "table", nil}, {"fieldConfig.custom.inspect", "table", nil},
 		{"options.cellHeight", "table", nil}, {"options.footer.show", "table", []any{false}}, {"options.footer.", "table", nil}, {"options.frameIndex", "table", []any{0.0}},
 		{"options.showHeader", "table", nil}, {"options.showTypeIcons", "table", []any{false}}, {"options.sortBy.", "table", nil},
 

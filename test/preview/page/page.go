@@ -94,7 +94,7 @@ func windowOf(r Request, p board.Panel) board.Window {
 		step = max(step, least)
 	}
 	step = max(step, r.Scrape, time.Second)
-	return board.Window{From: r.From.Truncate(step), To: r.To.Truncate(step), Step: step, Scrape: r.Scrape}
+	return board.Window{From: r.From.Truncate(step), To: r.To.Truncate(step), Now: r.To, Step: step, Scrape: r.Scrape}
 }
 
 // roundInterval takes a step to the next round one.

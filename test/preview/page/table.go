@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -17,7 +18,7 @@ type tableOptions struct {
 	CellHeight string `json:"cellHeight"`
 }
 
-// autoColumn is how narrow Grafana makes a column without a width of its own.
+// autoColumn is how narrow Grafana makes a column without a width or a least width of its own.
 const autoColumn = 150.0
 
 func (s *sheet) table() (*node, error) {
@@ -66,7 +67,7 @@ func (s *sheet) table() (*node, error) {
 			col.set("style", fmt.Sprintf("width:%.0fpx", l.Custom.Width))
 			total += l.Custom.Width
 		} else {
-			total += autoColumn
+			total += cmp.Or(l.Custom.MinWidth, autoColumn)
 		}
 		cols.add(col)
 		th := el("th", "scope", "col", "title", c.shownName()).say(c.shownName())
