@@ -61,6 +61,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"monitoring.kind=podmonitor":                  "'/monitoring/kind'",
 		"web.port=100000":                             "'/web/port'",
 		"exporter.lanes.fast=2":                       "'/exporter/lanes/fast'",
+		"features.slurmJobMapping=gpus":               "'/features/slurmJobMapping'",
 		"image.digest=latest":                         "'/image/digest'",
 		"kubelet.root=kubelet":                        "'/kubelet/root'",
 		"exporter.extraArgs={call-deadline=10s}":      "'/exporter/extraArgs/0'",
