@@ -110,7 +110,7 @@ hwcheck: build ## hold the exporter against this machine's own card and nvidia-s
 
 .PHONY: lint
 lint: ## gofmt and golangci-lint (built from tools/)
-	@unformatted=$$(gofmt -l alerts cmd collector dashboards internal podmap test); [ -z "$$unformatted" ] || { echo "not as gofmt writes it:"; echo "$$unformatted"; exit 1; }
+	@unformatted=$$(gofmt -l alerts cmd collector dashboards deploy internal podmap test tools/image); [ -z "$$unformatted" ] || { echo "not as gofmt writes it:"; echo "$$unformatted"; exit 1; }
 	go tool -modfile=tools/go.mod golangci-lint run
 
 .PHONY: chromium

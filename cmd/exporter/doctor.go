@@ -186,14 +186,14 @@ func (d *diagnosis) checkSources(c *config, v *gpu.View) {
 		case s.Name == gpu.SourceNVML:
 			d.add("source "+s.Name, severityError, "runtimeClassName: nvidia; env: NVIDIA_VISIBLE_DEVICES=all, NVIDIA_DRIVER_CAPABILITIES=utility", "%s", cmp.Or(s.Message, "does not answer"))
 		case s.Name == gpu.SourcePodResources:
-			d.add("source "+s.Name, severityWarning, "volumes: [{name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources}}], mounted read-only at the same path, as uid 0; without a kubelet run with --no-kubelet",
+			d.add("source "+s.Name, severityWarning, "volumes: [{name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources}}], mounted read-only at the same path, as uid 0 (chart: features.ownership=true); without a kubelet run with --no-kubelet",
 				"%s", cmp.Or(s.Message, "does not answer"))
 		case s.Name == podmap.SourceJobs:
-			d.add("source "+s.Name, severityWarning, "volumes: [{name: job-mapping, hostPath: {path: "+c.jobFolder+"}}], mounted read-only at the same path", "%s", cmp.Or(s.Message, "cannot be read"))
+			d.add("source "+s.Name, severityWarning, "volumes: [{name: job-mapping, hostPath: {path: "+c.jobFolder+"}}], mounted read-only at the same path (chart: features.slurmJobMapping="+c.jobFolder+")", "%s", cmp.Or(s.Message, "cannot be read"))
 		case s.Name == proc.SourceVisible:
 			d.add("source "+s.Name, severityWarning, visibleRights, "%s", cmp.Or(s.Message, "cannot be read"))
 		case s.Name == gpu.SourceKmsg:
-			d.add("source "+s.Name, severityInfo, "securityContext: {privileged: true} and /dev/kmsg mounted; or --path.kmsg= to leave it", "%s", cmp.Or(s.Message, "cannot be read"))
+			d.add("source "+s.Name, severityInfo, "securityContext: {privileged: true} and /dev/kmsg mounted (chart: features.kernelLog=true); or --path.kmsg= to leave it", "%s", cmp.Or(s.Message, "cannot be read"))
 		default:
 			d.add("source "+s.Name, severityWarning, "", "%s", cmp.Or(s.Message, "does not answer"))
 		}
@@ -285,10 +285,23 @@ func (d *diagnosis) checkFeatures(c *config, v *gpu.View) {
 		}
 		if f.State == gpu.FeatureOn {
 			d.add("feature "+f.Name, severityOK, "", "on")
-		} else {
-			d.add("feature "+f.Name, severityInfo, fixes[f.Name], "%s: %s", f.State, f.Hint)
+			continue
 		}
+		fix := fixes[f.Name]
+		if value := chartValues[f.Name]; value != "" && c.kubelet {
+			fix += " (chart: " + value + ")"
+		}
+		d.add("feature "+f.Name, severityInfo, fix, "%s: %s", f.State, f.Hint)
 	}
+}
+
+// chartValues are the values of the Helm chart that unlock a feature.
+var chartValues = map[string]string{
+	"container_visible": "features.containerVisible=true",
+	"processes":         "features.processes=true",
+	"device_checkpoint": "features.deviceCheckpoint=true",
+	"pod_metadata":      "features.podMetadata=true",
+	"process_names":     "features.processNames=true",
 }
 
 // checkRights looks for calls that the driver refused for want of a right.

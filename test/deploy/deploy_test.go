@@ -1,6 +1,6 @@
 // Package deploy_test holds what is installed to what it promises: the chart renders, its objects are valid, it asks for exactly
 // the rights that its values name, contradictions are refused, and the overlays and compose files are in step with it. helm, kubeconform
-// and kustomize are built from tools/helm.
+// and kustomize are built from tools/helm, and what judges as an API server does from tools/kubernetes.
 package deploy_test
 
 import (

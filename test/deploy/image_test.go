@@ -116,6 +116,15 @@ func TestImage(t *testing.T) {
 		}
 	}
 
+	// The Dockerfile says the same of its last stage.
+	stages := strings.Split(fileText(t, filepath.Join(root(t), "deploy", "Dockerfile")), "\nFROM ")
+	last := stages[len(stages)-1]
+	for _, want := range []string{"\nENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=utility\n", "\nUSER " + c.User + "\n", "\nEXPOSE 10835\n", `\nENTRYPOINT ["` + c.Entrypoint[0] + `"]`} {
+		if !strings.Contains(last, strings.ReplaceAll(want, `\n`, "\n")) {
+			t.Errorf("the Dockerfile has no %q", want)
+		}
+	}
+
 	rootfs := filepath.Join(t.TempDir(), "rootfs")
 	listing, size := unpackLayers(t, dir, manifest.Layers, image.RootFS.DiffIDs, rootfs)
 	if runtime.GOARCH == "amd64" {

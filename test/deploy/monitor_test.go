@@ -103,7 +103,7 @@ func TestMonitorTLS(t *testing.T) {
 	unmarshal(t, in.find(t, "PodMonitor"), &m)
 	e := m.Spec.PodMetricsEndpoints[0]
 	if e.Scheme != "https" || e.TLSConfig.CA.Secret.Name != "gpu-exporter-tls" || e.TLSConfig.ServerName != "gpu-exporter.monitoring.svc" ||
-		e.BasicAuth.Username.Name != "scrape" || e.BasicAuth.Password.Key != "password" || e.Interval != "30s" || m.Spec.SampleLimit != 20000 {
+		e.BasicAuth.Username.Name != "scrape" || e.BasicAuth.Password.Key != "password" || e.Interval != "30s" || m.Spec.SampleLimit != 2000000 {
 		t.Errorf("the monitor says %+v", e)
 	}
 	var s struct{ StringData map[string]string }

@@ -154,6 +154,8 @@ func TestRights(t *testing.T) {
 		{set: "features.migMonitor=true,features.kernelLog=true", more: []string{"privileged", "host /dev/kmsg, read-only"}},
 		{set: "features.migMonitor=true,features.ownership=false", more: []string{"capability SYS_ADMIN"}, fewer: least[:1]},
 		{set: "features.processes=true,features.processNames=false,features.containerVisible=true", more: []string{"hostPID", "capability SYS_PTRACE", "apparmor Unconfined"}},
+		{set: "features.slurmJobMapping=/run/slurm/gpus", more: []string{"host /run/slurm/gpus, read-only"}},
+		{set: "features.slurmJobMapping=/run/slurm/gpus,features.ownership=false", more: []string{"user 65534", "host /run/slurm/gpus, read-only"}, fewer: least},
 		{set: "gpu.access=cdi"},
 		{set: "gpu.access=none"},
 		{set: "gpu.access=hostDriver", more: []string{"privileged", "host /home/kubernetes/bin/nvidia at /usr/local/nvidia, read-only"}},

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -100,6 +101,9 @@ var features = map[string]string{
 	"processes": "processes", "process_names": "processNames", "device_checkpoint": "deviceCheckpoint", "pod_metadata": "podMetadata", "container_visible": "containerVisible",
 }
 
+// chartValue finds what doctor says to set in the chart.
+var chartValue = regexp.MustCompile(`features\.[a-zA-Z]+=[^);]+`)
+
 // The exporter takes the flags that the chart gives it, and the chart's values unlock what doctor says is locked.
 func TestFlagsAndFeatures(t *testing.T) {
 	exporter, standin := programs(t)
@@ -123,7 +127,9 @@ func TestFlagsAndFeatures(t *testing.T) {
 				t.Errorf("the node is called %s", d.Node)
 			}
 			states := map[string]string{}
+			var inChart []string
 			for _, f := range d.Findings {
+				inChart = append(inChart, chartValue.FindAllString(f.Fix, -1)...)
 				if feature, ok := strings.CutPrefix(f.Check, "feature "); ok {
 					states[feature] = f.Severity
 				}
@@ -139,6 +145,11 @@ func TestFlagsAndFeatures(t *testing.T) {
 			for feature, want := range map[string]bool{"device_checkpoint": value("GPU_EXPORTER_KUBELET_CHECKPOINT"), "pod_metadata": value("GPU_EXPORTER_KUBERNETES_PODS")} {
 				if got := states[feature]; (got == "ok") != want && !(got == "" && !want) {
 					t.Errorf("feature %s stands at %q", feature, got)
+				}
+			}
+			for _, value := range inChart {
+				if _, err := helm(t, "template", chart(t), "-f", values, "--set", "features.ownership=true,features.processes=true,"+value); err != nil {
+					t.Errorf("doctor says to set %s, and the chart refuses it", value)
 				}
 			}
 			for feature := range states {

@@ -144,6 +144,7 @@ stand for nothing (--path.kmsg=) have to be arguments.
 {{- if $f.draCheckpoint -}}{{- $_ := set $o "kubelet.dra-checkpoint" "/var/lib/kubelet/plugins/gpu.nvidia.com/checkpoint.json" -}}{{- end -}}
 {{- if $f.podMetadata -}}{{- $_ := set $o "kubernetes.pods" "true" -}}{{- end -}}
 {{- if $f.containerVisible -}}{{- $_ := set $o "containers.visible" "true" -}}{{- end -}}
+{{- with $f.slurmJobMapping -}}{{- $_ := set $o "slurm.job-mapping-dir" . -}}{{- end -}}
 {{- with $f.podLabels -}}{{- $_ := set $o "kubernetes.pod-label" (join "\n" .) -}}{{- end -}}
 {{- if eq .Values.gpu.access "hostDriver" -}}{{- $_ := set $o "nvml.library" (printf "%s/%s" .Values.gpu.hostDriver.mountPath .Values.gpu.hostDriver.library) -}}{{- end -}}
 {{- if include "gpu-exporter.webSecret" . -}}{{- $_ := set $o "web.config.file" "/etc/gpu-exporter/web/web-config.yml" -}}{{- end -}}

@@ -49,10 +49,10 @@ Contradictions, each refused with one line. What is merely misspelt is refused b
 {{- if and (eq .Values.rules.kind "none") .Values.rules.alerts -}}
 {{- fail "rules.alerts contradicts rules.kind=none: there is no alert to turn" -}}
 {{- end -}}
-{{- if and (has (include "gpu-exporter.rulesKind" .) (list "PrometheusRule" "ConfigMap")) (not (regexMatch (printf "^(?:%s)$" .Values.rules.job) .Values.monitoring.job)) -}}
+{{- if and (has (include "gpu-exporter.monitoringKind" .) (list "PodMonitor" "ServiceMonitor")) (ne (include "gpu-exporter.rulesKind" .) "none") (not (regexMatch (printf "^(?:%s)$" .Values.rules.job) .Values.monitoring.job)) -}}
 {{- fail (printf "monitoring.job=%s is no job of rules.job=%s: the alerts would not see the exporter" .Values.monitoring.job .Values.rules.job) -}}
 {{- end -}}
-{{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.honest-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.pod-label" "containers.visible" "no-containers.visible" "path.kmsg" "path.pod-logs" "path.container-logs" "lane.fast" "lane.medium" "lane.slow" "lane.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" -}}
+{{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.honest-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.pod-label" "slurm.job-mapping-dir" "containers.visible" "no-containers.visible" "path.kmsg" "path.pod-logs" "path.container-logs" "lane.fast" "lane.medium" "lane.slow" "lane.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" -}}
 {{- range .Values.exporter.extraArgs -}}
 {{- $flag := regexReplaceAll "=.*$" (trimPrefix "--" .) "" -}}
 {{- if has $flag $own -}}

@@ -20,6 +20,10 @@ socket and its checkpoint anew.
 {{- $out = append $out (dict "name" "pod-logs" "mountPath" "/var/log/pods" "source" (dict "hostPath" (dict "path" "/var/log/pods" "type" "Directory"))) -}}
 {{- $out = append $out (dict "name" "container-logs" "mountPath" "/var/log/containers" "source" (dict "hostPath" (dict "path" "/var/log/containers" "type" "Directory"))) -}}
 {{- end -}}
+{{- with $f.slurmJobMapping -}}
+{{- /* Made where it is missing, as above: not every node need be Slurm's. */ -}}
+{{- $out = append $out (dict "name" "slurm-jobs" "mountPath" . "source" (dict "hostPath" (dict "path" . "type" "DirectoryOrCreate"))) -}}
+{{- end -}}
 {{- if $f.kernelLog -}}
 {{- $out = append $out (dict "name" "kmsg" "mountPath" "/dev/kmsg" "source" (dict "hostPath" (dict "path" "/dev/kmsg" "type" "CharDevice"))) -}}
 {{- end -}}

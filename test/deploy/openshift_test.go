@@ -1,0 +1,60 @@
+package deploy_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// constraints are what a SecurityContextConstraints allows.
+type constraints struct {
+	APIVersion, Kind string
+	Metadata         any
+	Groups, Users    []string
+	Volumes          []string
+	SeccompProfiles  []string
+
+	AllowHostDirVolumePlugin, AllowHostIPC, AllowHostNetwork, AllowHostPID, AllowHostPorts bool
+	AllowPrivilegeEscalation, AllowPrivilegedContainer, ReadOnlyRootFilesystem             bool
+	AllowedCapabilities, DefaultAddCapabilities, RequiredDropCapabilities                  []string
+	RunAsUser, FSGroup, SupplementalGroups, SELinuxContext                                 struct{ Type string }
+}
+
+// OpenShift's constraints allow what the pod takes, to its service account alone, and nothing more.
+func TestOpenShift(t *testing.T) {
+	for _, set := range []string{"features.ownership=true", "features.ownership=false", "features.processes=true", "features.kernelLog=true", "gpu.access=hostDriver",
+		"features.migMonitor=true", "features.processes=true,features.containerVisible=true", "seLinuxOptions.type=spc_t"} {
+		in := install(t, "--set", "openshift.scc=true,"+set)
+		var c constraints
+		in.find(t, "SecurityContextConstraints").into(t, &c)
+		has := rights(t, in)
+		takes := func(right string) bool {
+			return slices.ContainsFunc(has, func(r string) bool { return strings.HasPrefix(r, right) })
+		}
+		for what, pair := range map[string][2]bool{
+			"host paths":                {c.AllowHostDirVolumePlugin, takes("host /")},
+			"volumes of host paths":     {slices.Contains(c.Volumes, "hostPath"), takes("host /")},
+			"host PIDs":                 {c.AllowHostPID, takes("hostPID")},
+			"a privileged container":    {c.AllowPrivilegedContainer, takes("privileged")},
+			"an escalation":             {c.AllowPrivilegeEscalation, takes("privileged")},
+			"user 0":                    {c.RunAsUser.Type == "RunAsAny", takes("user 0")},
+			"capabilities":              {len(c.AllowedCapabilities) > 0, takes("capability")},
+			"an SELinux type":           {c.SELinuxContext.Type == "RunAsAny", takes("selinux")},
+			"capabilities not dropped":  {!slices.Equal(c.RequiredDropCapabilities, []string{"ALL"}), takes("privileged")},
+			"the network or IPC, ports": {c.AllowHostNetwork || c.AllowHostIPC || c.AllowHostPorts, false},
+			"a writable root":           {!c.ReadOnlyRootFilesystem, false},
+		} {
+			if pair[0] != pair[1] {
+				t.Errorf("%s: %s: allowed %v, taken %v", set, what, pair[0], pair[1])
+			}
+		}
+		for _, a := range c.AllowedCapabilities {
+			if !takes("capability " + a) {
+				t.Errorf("%s: allows %s", set, a)
+			}
+		}
+		if !slices.Equal(c.Users, []string{"system:serviceaccount:monitoring:" + in.pod.ServiceAccountName}) || len(c.Groups) != 0 || !slices.Equal(c.SeccompProfiles, []string{"runtime/default"}) {
+			t.Errorf("%s: for %v %v, with seccomp %v", set, c.Users, c.Groups, c.SeccompProfiles)
+		}
+	}
+}
