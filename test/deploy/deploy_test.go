@@ -1,6 +1,8 @@
 // Package deploy_test holds what is installed to what it promises: the chart renders, its objects are valid, it asks for exactly
 // the rights that its values name, contradictions are refused, and the overlays and compose files are in step with it. helm, kubeconform
 // and kustomize are built from tools/helm, and what judges as an API server does from tools/kubernetes.
+//
+// Go does not see that these programs read files outside this module: run the tests with -count=1.
 package deploy_test
 
 import (

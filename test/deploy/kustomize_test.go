@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,7 +71,7 @@ func kustomize(t *testing.T, dir string) string {
 	out, err := cmd.Output()
 	if err != nil {
 		text := ""
-		if exit, ok := err.(*exec.ExitError); ok {
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 			text = string(exit.Stderr)
 		}
 		t.Fatalf("kustomize build %s: %v\n%s", dir, err, text)
