@@ -47,6 +47,7 @@ func Markdown(boards []Board) string {
 		if board.Raw {
 			source = "what the exporter exposes"
 		}
+		fmt.Fprintf(&b, "![%s, a preview that `make preview` drew from the demo's data: not Grafana](images/board-%s.png)\n\n", board.Title, board.UID)
 		fmt.Fprintf(&b, "Variables: %s. Reads %s.", strings.Join(names, ", "), source)
 		if leads := board.leadsTo(); len(leads) > 0 {
 			b.WriteString(" Leads to " + strings.Join(leads, ", ") + ".")
