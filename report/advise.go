@@ -250,6 +250,16 @@ func (a *analyst) release(l *load, r *Workload) ([]Advice, silence) {
 		longest, shortest = max(longest, c.quiet()), min(shortest, c.quiet())
 	}
 	reason, did := reasonStopped, ""
+	ran := 0.0
+	for _, c := range cases {
+		for k := c.active; k < c.until; k++ {
+			ran += c.h.busy.or(k, 0) * a.w.Step.Seconds()
+		}
+	}
+	kernels := "no kernel ran"
+	if ran >= 1 {
+		kernels = fmt.Sprintf("kernels ran for %.0f s in all", ran)
+	}
 	memory := 0.0
 	if r.MemoryPeak != nil {
 		memory = *r.MemoryPeak
@@ -271,9 +281,9 @@ func (a *analyst) release(l *load, r *Workload) ([]Advice, silence) {
 			did += " (last seen at work " + r.LastBusy.Format("2006-01-02 15:04") + " UTC)"
 		}
 	case memory < emptyBelow:
-		reason, did = reasonNeverUsed, fmt.Sprintf("%s held for %s: no kernel ran, and no process had memory", cardsText(shares), quiet)
+		reason, did = reasonNeverUsed, fmt.Sprintf("%s held for %s: %s, and no process had memory", cardsText(shares), quiet, kernels)
 	default:
-		reason, did = reasonLoaded, fmt.Sprintf("%s held for %s with %s in memory: a process is loaded, and no kernel ran", cardsText(shares), quiet, bytesText(memory))
+		reason, did = reasonLoaded, fmt.Sprintf("%s held for %s with %s in memory: a process is loaded, and %s", cardsText(shares), quiet, bytesText(memory), kernels)
 	}
 	ad := a.adviceFor(r, adviseRelease, reason)
 	ad.Title = fmt.Sprintf("Release %s of %s", cardsText(shares), r.Name)

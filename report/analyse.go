@@ -17,8 +17,8 @@ type analyst struct {
 }
 
 const (
-	// quietBelow is the activity of a step below which it counts as without work.
-	quietBelow = 0.01
+	// quietBelow is the activity of a step below which it counts as without work: less than a second of five minutes.
+	quietBelow = 0.002
 	// emptyBelow is the memory below which no process is on a card: contexts alone take more.
 	emptyBelow = 64 << 20
 	// stretchOf is how long an idle time must last to be reclaimable.
@@ -207,7 +207,13 @@ func (a *analyst) divide(l *load, r *Workload, f *finding) {
 			r.Coverage = 1
 		}
 	}
-	r.Unobserved = r.Held * (1 - r.Coverage)
+	// What was not used is known of some whose work is not.
+	left := r.Held - (r.Useful - r.Beyond) - r.Underused - r.Idle
+	if r.Sharing == "shared" && left < 0 {
+		// Within one step it may have used more than its share and less, one after the other.
+		r.Beyond, left = r.Beyond-left, 0
+	}
+	r.Unobserved = max(0, min(left, r.Held*(1-r.Coverage)))
 	r.Lent = max(0, r.Held-(r.Useful-r.Beyond)-r.Underused-r.Idle-r.Unobserved)
 	if r.Sharing != "shared" && r.Lent < 0.01*r.Held {
 		r.Lent = 0 // what means over steps differ by

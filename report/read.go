@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -328,18 +329,21 @@ func plainLabel(s string) string {
 	}, s)
 }
 
-// poolOf is the name of a node without what counts it: h100-a-007 and ip-10-0-0-7.h100 differ in their numbers alone.
+// counted is the last part of a node's name when it tells nodes of one pool apart: a number, or what a cloud drew.
+var counted = regexp.MustCompile(`(?:[-_][0-9a-f]{8,10})?[-_](?:[0-9]+|[bcdf-hj-np-tv-z2456789]{4,5}|[0-9a-f]{8,})$`)
+
+// poolOf is the name of a node without what counts it: h100-a-007 and h100-a-008 are one pool. An address has no
+// pool.
 func poolOf(node string) string {
 	host, _, _ := strings.Cut(node, ".")
-	for {
-		i := strings.LastIndexAny(host, "-_")
-		if i <= 0 || !strings.ContainsAny(host[i+1:], "0123456789") {
-			break
-		}
-		host = host[:i]
+	if strings.HasPrefix(host, "ip-") || strings.Trim(host, "0123456789-") == "" {
+		return ""
+	}
+	if i := counted.FindStringIndex(host); i != nil && i[0] > 0 {
+		return host[:i[0]]
 	}
 	if trimmed := strings.TrimRight(host, "0123456789"); trimmed != "" {
-		host = trimmed
+		return trimmed
 	}
 	return host
 }
