@@ -98,10 +98,13 @@ func gibibytes(x *float64) string {
 }
 
 func cards(x float64) string {
-	if x == math.Trunc(x) || math.Abs(x) >= 100 {
-		return strconv.FormatFloat(x, 'f', 0, 64)
+	switch {
+	case x == math.Trunc(x) || math.Abs(x) >= 100:
+		return group(strconv.FormatFloat(x, 'f', 0, 64))
+	case math.Abs(x) >= 10:
+		return strconv.FormatFloat(x, 'f', 1, 64)
 	}
-	return strconv.FormatFloat(x, 'f', 2, 64)
+	return strings.TrimSuffix(strings.TrimSuffix(strconv.FormatFloat(x, 'f', 2, 64), "0"), ".0")
 }
 
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
