@@ -13,7 +13,6 @@ type analyst struct {
 	opt    *Options
 	facts  *cardFacts
 	prices *Prices
-	detail bool // holdings were read: stretches and cards are exact
 }
 
 const (

@@ -23,21 +23,7 @@ func Build(ctx context.Context, api API, opt Options) (*Document, error) {
 	w := NewWindow(opt.From, opt.To, opt.Step)
 	r := &reader{api: api, w: w, opt: opt, lang: language{opt.Match, opt.ClusterLabel}, log: opt.Log, sources: map[string]*Source{}}
 	r.tell("what there is", 0, 1)
-	if err := r.discover(ctx); err != nil {
-		return nil, err
-	}
-	r.tell("nodes", 0, 1)
-	fleet, err := r.nodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r.tell("cards", 0, 1)
-	facts, err := r.cards(ctx)
-	if err != nil {
-		return nil, err
-	}
-	a := &analyst{w: w, opt: &opt, facts: facts, prices: opt.Prices, detail: r.has[rawHeld]}
-	found, err := r.workloads(ctx, a, fleet.unruled)
+	fleet, a, found, err := r.everything(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -113,6 +99,48 @@ func Build(ctx context.Context, api API, opt Options) (*Document, error) {
 	return doc, nil
 }
 
+// everything reads nodes and workloads.
+func (r *reader) everything(ctx context.Context) (*fleet, *analyst, []*finding, error) {
+	a := &analyst{w: r.w, opt: &r.opt, prices: r.opt.Prices}
+	if r.opt.DCGM {
+		f, facts, spaces, err := r.dcgm(ctx)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		a.facts = facts
+		var found []*finding
+		for _, s := range spaces {
+			found = append(found, a.studyAll(s)...)
+		}
+		return f, a, found, nil
+	}
+	if err := r.discover(ctx); err != nil {
+		return nil, nil, nil, err
+	}
+	r.tell("nodes", 0, 1)
+	f, err := r.nodes(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	r.tell("cards", 0, 1)
+	if a.facts, err = r.cards(ctx); err != nil {
+		return nil, nil, nil, err
+	}
+	found, err := r.workloads(ctx, a, f.unruled)
+	return f, a, found, err
+}
+
+// studyAll makes the findings of one namespace.
+func (a *analyst) studyAll(s *space) []*finding {
+	var out []*finding
+	for _, l := range s.sorted() {
+		if l.heldSum > 0 || l.busySum > 0 {
+			out = append(out, a.study(l))
+		}
+	}
+	return out
+}
+
 func (r *reader) tell(stage string, done, total int) {
 	if r.opt.Progress != nil {
 		r.opt.Progress(Progress{stage, done, total})
@@ -166,11 +194,7 @@ func (r *reader) workloads(ctx context.Context, a *analyst, unruled []span) ([]*
 					stop()
 					return
 				}
-				for _, l := range s.sorted() {
-					if l.heldSum > 0 || l.busySum > 0 {
-						results[i] = append(results[i], a.study(l))
-					}
-				}
+				results[i] = a.studyAll(s)
 				mu.Lock()
 				done++
 				r.tell("namespaces", done, len(names))
@@ -352,7 +376,9 @@ func check(fleet *Account, found []*finding, outside float64, r *reader) Checks 
 	if r.has[rawUnattributed] {
 		c.Busy = diff(fleet.Cells.Useful, busy+outside)
 	}
-	c.Idle, c.Underused = diff(fleet.Cells.Idle, idle), diff(fleet.Cells.Underused, underused)
+	if !r.opt.DCGM {
+		c.Idle, c.Underused = diff(fleet.Cells.Idle, idle), diff(fleet.Cells.Underused, underused)
+	}
 	return c
 }
 

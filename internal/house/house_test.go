@@ -74,6 +74,8 @@ var plan = []room{
 	{path: "report/mig", never: []string{"github.com/", "net", "os"}, why: "a table of what cards offer has nobody to ask"},
 	{path: "report/prom", never: []string{prometheusLib, nvmlLib, grpcLib, "k8s.io/"},
 		why: "the client speaks the HTTP API alone: its decoder is what makes a month of a fleet fit into a minute"},
+	{path: "report/reporttest", never: []string{prometheusLib, nvmlLib, grpcLib},
+		why: "it plays a server for tests"},
 	{path: "report/render", knows: []string{"report"}, never: []string{prometheusLib, nvmlLib, grpcLib, "net"},
 		why: "a page shows a document and asks nobody"},
 	{path: "cmd/report", knows: []string{"report", "report/prom", "report/render"}, never: []string{nvmlLib, grpcLib},
