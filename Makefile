@@ -34,8 +34,9 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## build bin/gpu-exporter
+build: ## build bin/gpu-exporter and bin/gpu-report
 	go build -trimpath -ldflags "$(LDFLAGS)" -o bin/gpu-exporter ./cmd/exporter
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/gpu-report ./cmd/report
 
 .PHONY: demo
 demo: build ## the exporter on a fake driver with eight cards, and a database with rules and history beside it; FOR=3m stops it
@@ -63,7 +64,7 @@ test: ## all tests that need Go and gcc alone, race detector on
 .PHONY: generate
 generate: ## write the generated files (docs, goldens); review the diff
 	go test ./cmd/exporter -run 'TestGolden$$|TestDrift$$' -update
-	go test ./internal/catalog ./podmap ./dashboards ./alerts ./deploy/helm -run Generated -update
+	go test ./internal/catalog ./podmap ./dashboards ./alerts ./deploy/helm ./report/render -run Generated -update
 
 .PHONY: chart
 chart: generate ## render the chart's goldens and the Kustomize manifests; review the diff
@@ -110,7 +111,7 @@ hwcheck: build ## hold the exporter against this machine's own card and nvidia-s
 
 .PHONY: lint
 lint: ## gofmt and golangci-lint (built from tools/)
-	@unformatted=$$(gofmt -l alerts cmd collector dashboards deploy internal podmap test tools/image); [ -z "$$unformatted" ] || { echo "not as gofmt writes it:"; echo "$$unformatted"; exit 1; }
+	@unformatted=$$(gofmt -l alerts cmd collector dashboards deploy internal podmap report test tools/image); [ -z "$$unformatted" ] || { echo "not as gofmt writes it:"; echo "$$unformatted"; exit 1; }
 	go tool -modfile=tools/go.mod golangci-lint run
 
 .PHONY: chromium

@@ -303,3 +303,9 @@ func (c *card) slowReading(p *place, t stamp, active bool) *gpu.Slow {
 func (b *board) maxClocks() map[gpu.Clock]gpu.Hertz {
 	return map[gpu.Clock]gpu.Hertz{gpu.ClockGraphics: b.graphics, gpu.ClockSM: b.graphics, gpu.ClockMemory: b.memoryClock, gpu.ClockVideo: b.video}
 }
+
+// countedSeconds and countedJoules round what a counter shows: the same pieces added up in another order differ in the last
+// bits, and Prometheus takes the smallest step back for a restart.
+func countedSeconds(x float64) gpu.Seconds { return gpu.Seconds(round(x, 6)) }
+
+func countedJoules(x float64) gpu.Joules { return gpu.Joules(round(x, 3)) }

@@ -156,7 +156,7 @@ func (n *node) fill(out *gpu.Card, i int, pl *place, t stamp, sum *tally) {
 	out.Identity = c.identity
 	out.CardSeconds = make(map[gpu.Use]gpu.Seconds, uses)
 	for u, name := range gpu.Uses {
-		out.CardSeconds[name] = gpu.Seconds(sum.uses[u])
+		out.CardSeconds[name] = countedSeconds(sum.uses[u])
 	}
 	held := 0.0
 	for lane := range pl.shares {
@@ -207,7 +207,7 @@ func (n *node) fill(out *gpu.Card, i int, pl *place, t stamp, sum *tally) {
 		a := gpu.InstanceActivity{Instance: in, Memory: medium.Instances[i].Memory, Allocation: gpu.Some(heldRatio(pl.current(i, t)))}
 		if pl.measured() {
 			s := &sum.instances[i]
-			a.Activity = gpu.Activity{Method: gpu.Some(gpu.MethodGPM), Busy: gpu.Some(gpu.Seconds(s.busy)), Observed: gpu.Some(gpu.Seconds(s.observed))}
+			a.Activity = gpu.Activity{Method: gpu.Some(gpu.MethodGPM), Busy: gpu.Some(countedSeconds(s.busy)), Observed: gpu.Some(countedSeconds(s.observed))}
 			profiled(&a.Activity, pl.rack.board, s)
 		}
 		out.Instances = append(out.Instances, a)
@@ -233,12 +233,12 @@ func snap(x float64) float64 {
 
 func activity(pl *place, s *tally, t stamp) gpu.Activity {
 	b := pl.rack.board
-	a := gpu.Activity{Energy: gpu.Some(gpu.Joules(s.energy)), Limited: map[gpu.LimitReason]gpu.Seconds{
-		gpu.LimitPowerCap: gpu.Seconds(s.capped), gpu.LimitThermal: 0, gpu.LimitSyncBoost: 0, gpu.LimitBoard: 0, gpu.LimitReliability: 0}}
+	a := gpu.Activity{Energy: gpu.Some(countedJoules(s.energy)), Limited: map[gpu.LimitReason]gpu.Seconds{
+		gpu.LimitPowerCap: countedSeconds(s.capped), gpu.LimitThermal: 0, gpu.LimitSyncBoost: 0, gpu.LimitBoard: 0, gpu.LimitReliability: 0}}
 	if b.hopperLimits {
-		a.Limited[gpu.LimitSWThermal], a.Limited[gpu.LimitHWThermal], a.Limited[gpu.LimitHWPowerBrake] = gpu.Seconds(s.heated), gpu.Seconds(s.hardHeated), gpu.Seconds(s.braked)
+		a.Limited[gpu.LimitSWThermal], a.Limited[gpu.LimitHWThermal], a.Limited[gpu.LimitHWPowerBrake] = countedSeconds(s.heated), countedSeconds(s.hardHeated), countedSeconds(s.braked)
 	} else {
-		a.Limited[gpu.LimitThermal] = gpu.Seconds(s.heated)
+		a.Limited[gpu.LimitThermal] = countedSeconds(s.heated)
 	}
 	since := (t - s.began).seconds()
 	if pl.node.release.traffic {
@@ -251,25 +251,25 @@ func activity(pl *place, s *tally, t stamp) gpu.Activity {
 		return a
 	}
 	a.Method = gpu.Some(gpu.MethodRing)
-	a.Busy, a.Observed = gpu.Some(gpu.Seconds(s.card.busy)), gpu.Some(gpu.Seconds(s.card.observed))
+	a.Busy, a.Observed = gpu.Some(countedSeconds(s.card.busy)), gpu.Some(countedSeconds(s.card.observed))
 	a.LastBusy = gpu.Some(max(s.card.lastBusy, s.began).time())
 	if pl.mig() {
 		a.Method = gpu.Some(gpu.MethodGPM)
 	} else {
-		a.MemoryBusy = gpu.Some(gpu.Seconds(s.card.memoryBusy))
+		a.MemoryBusy = gpu.Some(countedSeconds(s.card.memoryBusy))
 	}
 	if b.profiled {
 		profiled(&a, b, &s.card)
-		a.Pipes = map[gpu.Pipe]gpu.Seconds{gpu.PipeFP16: gpu.Seconds(s.card.heavy * 0.09), gpu.PipeFP32: gpu.Seconds(s.card.busy * 0.18),
-			gpu.PipeFP64: gpu.Seconds(s.card.busy * 0.01), gpu.PipeInteger: gpu.Seconds(s.card.busy * 0.12)}
+		a.Pipes = map[gpu.Pipe]gpu.Seconds{gpu.PipeFP16: countedSeconds(s.card.heavy * 0.09), gpu.PipeFP32: countedSeconds(s.card.busy * 0.18),
+			gpu.PipeFP64: countedSeconds(s.card.busy * 0.01), gpu.PipeInteger: countedSeconds(s.card.busy * 0.12)}
 	}
 	return a
 }
 
 func profiled(a *gpu.Activity, b *board, s *sums) {
-	a.Profiled = gpu.Some(gpu.Seconds(s.observed))
-	a.SMActive, a.SMOccupancy = gpu.Some(gpu.Seconds(s.busy*b.gpmSM)), gpu.Some(gpu.Seconds(s.busy*b.gpmOccupancy))
-	a.TensorActive, a.DRAMActive = gpu.Some(gpu.Seconds(s.heavy*b.gpmTensor)), gpu.Some(gpu.Seconds(s.heavy*b.gpmDRAM))
+	a.Profiled = gpu.Some(countedSeconds(s.observed))
+	a.SMActive, a.SMOccupancy = gpu.Some(countedSeconds(s.busy*b.gpmSM)), gpu.Some(countedSeconds(s.busy*b.gpmOccupancy))
+	a.TensorActive, a.DRAMActive = gpu.Some(countedSeconds(s.heavy*b.gpmTensor)), gpu.Some(countedSeconds(s.heavy*b.gpmDRAM))
 }
 
 // unattributed closes the sums of a card.
@@ -283,9 +283,9 @@ func (p *place) unattributed(s *tally, t stamp, m *gpu.Medium) []gpu.Unattribute
 		if !visible && (reason == gpu.UnattributedHost || reason == gpu.UnattributedUnresolved || reason == gpu.UnattributedUnmeasured && p.measured()) {
 			continue
 		}
-		u := gpu.Unattributed{Reason: reason, Energy: gpu.Some(gpu.Joules(s.bills[i].energy))}
+		u := gpu.Unattributed{Reason: reason, Energy: gpu.Some(countedJoules(s.bills[i].energy))}
 		if p.measured() && reason != gpu.UnattributedIdle {
-			u.Busy = gpu.Some(gpu.Seconds(s.bills[i].busy))
+			u.Busy = gpu.Some(countedSeconds(s.bills[i].busy))
 		}
 		if !visible && reason == gpu.UnattributedHidden {
 			u.Memory = gpu.Some(p.loose(t, m))
@@ -369,7 +369,7 @@ func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *tally, pods
 		}
 		gone := w.to <= t
 		c := gpu.ContainerCard{Container: gpu.Container{Namespace: w.pod.of.namespace, Pod: w.pod.name, Name: w.pod.container}, Card: card.UUID, Index: card.Index, Gone: gone,
-			Held: gpu.Some(gpu.Seconds(r.held)), Source: gpu.SourcePodResources, Idle: gpu.Some(gpu.Seconds(r.idle)), Underused: gpu.Some(gpu.Seconds(r.underused))}
+			Held: gpu.Some(countedSeconds(r.held)), Source: gpu.SourcePodResources, Idle: gpu.Some(countedSeconds(r.idle)), Underused: gpu.Some(countedSeconds(r.underused))}
 		if w.from >= s.began+kubeletLane {
 			c.Since = gpu.Some(w.from.time())
 		}
@@ -386,7 +386,7 @@ func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *tally, pods
 				c.Attribution = "exclusive"
 			}
 			if told {
-				c.Busy, c.Observed, c.Energy = gpu.Some(gpu.Seconds(r.busy)), gpu.Some(gpu.Seconds(r.observed)), gpu.Some(gpu.Joules(r.energy))
+				c.Busy, c.Observed, c.Energy = gpu.Some(countedSeconds(r.busy)), gpu.Some(countedSeconds(r.observed)), gpu.Some(countedJoules(r.energy))
 			}
 		}
 		if !gone {

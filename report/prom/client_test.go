@@ -1,0 +1,339 @@
+package prom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// fake is a server that answers every range with the step's own time as the value.
+type fake struct {
+	mu     sync.Mutex
+	asked  []url.Values
+	header http.Header
+	// refuse may answer instead.
+	refuse func(w http.ResponseWriter, r *http.Request, n int) bool
+	extra  string
+}
+
+func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_ = r.ParseForm()
+	f.mu.Lock()
+	f.asked = append(f.asked, r.Form)
+	f.header = r.Header
+	n := len(f.asked)
+	f.mu.Unlock()
+	if f.refuse != nil && f.refuse(w, r, n) {
+		return
+	}
+	number := func(name string) float64 { v, _ := strconv.ParseFloat(r.Form.Get(name), 64); return v }
+	var b strings.Builder
+	for t := number("start"); t <= number("end"); t += number("step") {
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `[%g,"%g"]`, t, t)
+	}
+	fmt.Fprintf(w, `{"status":"success"%s,"data":{"resultType":"matrix","result":[{"metric":{"__name__":"x","a":"b"},"values":[%s]}]}}`, f.extra, b.String())
+}
+
+func client(t *testing.T, h http.Handler, change func(*Config)) *Client {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	cfg := Config{URL: s.URL, Timeout: 5 * time.Second, Concurrency: 2, Retries: 2, Chunk: 24 * time.Hour, Wait: time.Millisecond}
+	if change != nil {
+		change(&cfg)
+	}
+	c, err := New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+var day = time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
+
+// ask reads a range and checks that every step comes once and in order.
+func ask(t *testing.T, c *Client, days int) error {
+	t.Helper()
+	next := day.UnixMilli()
+	end := day.AddDate(0, 0, days)
+	err := c.Range(t.Context(), Range{"x", day, end, 5 * time.Minute}, func(s *Series) error {
+		if s.Labels.Name() != "x" || s.Labels.Get("a") != "b" || s.Labels.Get("c") != "" {
+			t.Errorf("labels are %v", s.Labels)
+		}
+		for i, at := range s.At {
+			if at != next || s.Value[i] != float64(next)/1000 {
+				t.Fatalf("at %d: %v, expected %d", at, s.Value[i], next)
+			}
+			next += 300_000
+		}
+		return nil
+	})
+	if err == nil && next != end.UnixMilli()+300_000 {
+		t.Errorf("the last step is %d", next)
+	}
+	return err
+}
+
+func TestRangeComesInPieces(t *testing.T) {
+	f := &fake{}
+	if err := ask(t, client(t, f, nil), 5); err != nil {
+		t.Fatal(err)
+	}
+	if len(f.asked) != 6 {
+		t.Errorf("%d requests", len(f.asked))
+	}
+	f = &fake{}
+	if err := ask(t, client(t, f, func(c *Config) { c.Chunk = 1000 * time.Hour * 24 }), 60); err != nil {
+		t.Fatal(err)
+	}
+	if len(f.asked) != 2 { // 17,281 points, and Prometheus answers 11,000
+		t.Errorf("%d requests", len(f.asked))
+	}
+}
+
+func TestPassingFailuresAreAskedAgain(t *testing.T) {
+	f := &fake{refuse: func(w http.ResponseWriter, _ *http.Request, n int) bool {
+		switch n {
+		case 1:
+			w.WriteHeader(http.StatusBadGateway)
+		case 2:
+			w.Header().Set("Retry-After", "0")
+			w.WriteHeader(http.StatusTooManyRequests)
+		default:
+			return false
+		}
+		return true
+	}}
+	c := client(t, f, nil)
+	if err := ask(t, c, 1); err != nil {
+		t.Fatal(err)
+	}
+	if s := c.Stats(); s.Retries != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A broken answer adds nothing: the whole piece is read before any of it is handed on.
+func TestBrokenAnswerIsAskedAgain(t *testing.T) {
+	f := &fake{refuse: func(w http.ResponseWriter, _ *http.Request, n int) bool {
+		if n > 1 {
+			return false
+		}
+		w.Header().Set("Content-Length", "1000")
+		_, _ = w.Write([]byte(`{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"],`))
+		panic(http.ErrAbortHandler)
+	}}
+	if err := ask(t, client(t, f, nil), 1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTooLargeIsHalved(t *testing.T) {
+	f := &fake{refuse: func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		from, _ := strconv.ParseFloat(r.Form.Get("start"), 64)
+		to, _ := strconv.ParseFloat(r.Form.Get("end"), 64)
+		if to-from < 3*3600 {
+			return false
+		}
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		fmt.Fprint(w, `{"status":"error","errorType":"execution","error":"query processing would load too many samples into memory in query execution"}`)
+		return true
+	}}
+	c := client(t, f, nil)
+	if err := ask(t, c, 2); err != nil {
+		t.Fatal(err)
+	}
+	halved := c.Stats().Halved
+	if halved == 0 || halved > 8 {
+		t.Errorf("halved %d times: later pieces should begin small", halved)
+	}
+}
+
+func TestRefusalsSayWhatToDo(t *testing.T) {
+	answer := func(code int, kind, body string) func(http.ResponseWriter, *http.Request, int) bool {
+		return func(w http.ResponseWriter, _ *http.Request, _ int) bool {
+			w.Header().Set("Content-Type", kind)
+			w.WriteHeader(code)
+			fmt.Fprint(w, body)
+			return true
+		}
+	}
+	for _, tt := range []struct {
+		name, want string
+		refuse     func(http.ResponseWriter, *http.Request, int) bool
+		requests   int
+	}{
+		{"a page", "does not answer as a Prometheus API", answer(200, "text/html", "<html>Grafana</html>"), 1},
+		{"another JSON", "does not answer as a Prometheus API", answer(200, "application/json", `{"message":"hello"}`), 1},
+		{"no status", "does not answer as a Prometheus API", answer(200, "application/json", `{}`), 1},
+		{"truncated", "does not answer as a Prometheus API", answer(200, "application/json", `{"status":"success","data":{"resultType":"matrix","result":[{"metric`), 1},
+		{"not found", "base of the API", answer(404, "text/html", "<html>no</html>"), 1},
+		{"no password", "--prometheus.user", answer(401, "text/plain", "who are you"), 1},
+		{"no tenant", "--prometheus.header", answer(401, "application/json", `{"status":"error","errorType":"","error":"no org id"}`), 1},
+		{"bad question", "bad_data text", answer(400, "application/json", `{"status":"error","errorType":"bad_data","error":"bad_data text"}`), 1},
+		{"down for long", "503", answer(503, "text/plain", "no"), 3},
+		{"error with 200", "went wrong", answer(200, "application/json", `{"status":"error","error":"went wrong"}`), 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &fake{refuse: tt.refuse}
+			err := ask(t, client(t, f, nil), 1)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v", err)
+			}
+			if len(f.asked) != tt.requests {
+				t.Errorf("%d requests, want %d", len(f.asked), tt.requests)
+			}
+		})
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	c, err := New(Config{URL: "http://127.0.0.1:1", Wait: time.Millisecond, Retries: 1, Chunk: time.Hour, Concurrency: 1}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(t, c, 1); err == nil || !strings.Contains(err.Error(), "--prometheus.url") {
+		t.Error(err)
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	f := &fake{refuse: func(w http.ResponseWriter, _ *http.Request, _ int) bool { w.WriteHeader(503); return true }}
+	c := client(t, f, func(c *Config) { c.Wait = time.Hour })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- c.Range(ctx, Range{"x", day, day, time.Minute}, func(*Series) error { return nil }) }()
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestPartialAnswersAreRemembered(t *testing.T) {
+	for extra, want := range map[string]string{`,"isPartial":true`: "partial", `,"warnings":["store a\nis down"]`: "store a is down", `,"infos":["a note"]`: ""} {
+		c := client(t, &fake{extra: extra}, nil)
+		if err := ask(t, c, 1); err != nil {
+			t.Fatal(err)
+		}
+		if w := strings.Join(c.Warnings(), ";"); (want == "") != (w == "") || !strings.Contains(w, want) {
+			t.Errorf("%s: %q", extra, w)
+		}
+	}
+}
+
+func TestAuthentication(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "secret")
+	if err := os.WriteFile(file, []byte("s3cret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*Config)
+		want   string
+	}{
+		{"token", func(c *Config) { c.TokenFile = file }, "Bearer s3cret"},
+		{"basic", func(c *Config) { c.User, c.PasswordFile = "u", file }, "Basic dTpzM2NyZXQ="},
+		{"in the URL", func(c *Config) { c.URL = strings.Replace(c.URL, "http://", "http://u:s3cret@", 1) }, "Basic dTpzM2NyZXQ="},
+	} {
+		f := &fake{}
+		c := client(t, f, func(cfg *Config) { cfg.Headers = http.Header{"X-Scope-Orgid": {"team"}}; tt.change(cfg) })
+		if err := ask(t, c, 1); err != nil {
+			t.Fatal(err)
+		}
+		if f.header.Get("Authorization") != tt.want || f.header.Get("X-Scope-OrgID") != "team" {
+			t.Errorf("%s: %v", tt.name, f.header)
+		}
+		if strings.Contains(c.Where(), "s3cret") {
+			t.Error("the secret is shown")
+		}
+	}
+	if _, err := New(Config{URL: "http://x", TokenFile: file, User: "u"}, nil); err == nil {
+		t.Error("two ways of authentication at once")
+	}
+	for _, u := range []string{"", "prometheus:9090", "ftp://x", "http://"} {
+		if _, err := New(Config{URL: u}, nil); err == nil {
+			t.Errorf("%q is taken for a URL", u)
+		}
+	}
+}
+
+func TestTLS(t *testing.T) {
+	s := httptest.NewTLSServer(&fake{})
+	defer s.Close()
+	try := func(change func(*Config)) error {
+		cfg := Config{URL: s.URL, Chunk: time.Hour * 48, Concurrency: 1, Wait: time.Millisecond}
+		change(&cfg)
+		c, err := New(cfg, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		return ask(t, c, 1)
+	}
+	if err := try(func(*Config) {}); err == nil || !strings.Contains(err.Error(), "--prometheus.ca-file") {
+		t.Error(err)
+	}
+	if err := try(func(c *Config) { c.Insecure = true }); err != nil {
+		t.Error(err)
+	}
+	if err := try(func(c *Config) { c.CAFile = "/nowhere" }); err == nil {
+		t.Error("a file that is not there is a CA")
+	}
+}
+
+func TestConcurrencyIsBounded(t *testing.T) {
+	var now, most atomic.Int32
+	f := &fake{refuse: func(http.ResponseWriter, *http.Request, int) bool {
+		if n := now.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		now.Add(-1)
+		return false
+	}}
+	c := client(t, f, nil)
+	var wait sync.WaitGroup
+	for range 20 {
+		wait.Go(func() { _ = ask(t, c, 1) })
+	}
+	wait.Wait()
+	if most.Load() > 2 {
+		t.Errorf("%d requests at once", most.Load())
+	}
+}
+
+func TestFloat(t *testing.T) {
+	for _, s := range []string{"0", "1", "-1", "0.1", "123456789.123456", "1e3", "-2.5e-7", "+Inf", "-Inf", "NaN", "0.9999999999999999", "1.7976931348623157e+308", "123456789012345678901234567890", "0.000000000000001", "5e-324"} {
+		want, err := strconv.ParseFloat(s, 64)
+		got, err2 := float([]byte(s))
+		if err != nil || err2 != nil || got != want && !(math.IsNaN(got) && math.IsNaN(want)) {
+			t.Errorf("%s is read as %v, %v", s, got, err2)
+		}
+	}
+	for _, s := range []string{"", ".", "1.2.3", "x", "1,2"} {
+		if v, err := float([]byte(s)); err == nil {
+			t.Errorf("%q is read as %v", s, v)
+		}
+	}
+}
+
+func TestQuote(t *testing.T) {
+	if got := Quote("a\"b\\c\nd"); got != `"a\"b\\c\nd"` {
+		t.Error(got)
+	}
+}

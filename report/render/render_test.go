@@ -1,0 +1,244 @@
+package render
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/report"
+)
+
+var update = flag.Bool("update", false, "write the generated files")
+
+// hostile are names that somebody may give to make a reader's program do something.
+var hostile = []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "a|b`c`\n# d", `=cmd|' /C calc'!A0`, "\x1b[2J\x1b]0;x\a", "‮txt.exe", `]](javascript:alert(1))`, `{{.D}}`, `</style><style>*{display:none}`, "@everyone", `-->`, `$(rm -rf ~)`}
+
+func pointer(v float64) *float64 { return &v }
+
+// document is a report with everything in it; the names are taken in turn.
+func document(names []string) *report.Document {
+	at := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
+	i := 0
+	name := func() string { i++; return names[i%len(names)] }
+	c := report.Cells{Useful: 400, Underused: 50, Idle: 250, Unallocated: 150, Unavailable: 20, Unobserved: 30, NotReported: 100}
+	account := report.Account{Cards: 10, Hours: 1000, Cells: c, Reclaimable: 200, Coverage: 0.87, EnergyKWh: pointer(120), Cost: pointer(2500), CellCost: &c, EnergyCost: pointer(20)}
+	of := func(change func(*report.Account)) report.Account { a := account; change(&a); return a }
+	d := &report.Document{Schema: report.Schema, Generated: at.Add(101 * time.Hour), Window: report.Span{From: at, To: at.Add(100 * time.Hour), StepSeconds: 300, Hours: 100},
+		Partial: true, Problems: []string{"no price for " + name()}, Notes: []report.Note{{Code: "x", Text: "note on " + name()}}, Sources: []report.Source{{What: "cards", From: "rules", Names: "node:gpu_card_seconds:rate5m", Hours: 100}},
+		Currency: "EUR", ProfileTable: "1", Fleet: account, Checks: report.Checks{ClosingError: 0.0001, Busy: pointer(0.001), Idle: pointer(0), ExpectedHours: 1000, LedgerHours: 900}}
+	for k := range 10 {
+		d.Trend = append(d.Trend, report.Bucket{From: at.Add(time.Duration(k) * 10 * time.Hour), Hours: 10, Cells: report.Cells{Useful: 40 + float64(k), Underused: 5, Idle: 25, Unallocated: 30 - float64(k)}})
+	}
+	for range 3 {
+		d.Clusters = append(d.Clusters, of(func(a *report.Account) { a.Cluster = name() }))
+		d.Models = append(d.Models, of(func(a *report.Account) { a.Model = name() }))
+		d.NodePools = append(d.NodePools, of(func(a *report.Account) { a.Cluster, a.NodePool = name(), name() }))
+		d.Nodes = append(d.Nodes, of(func(a *report.Account) { a.Cluster, a.Node, a.Model = name(), name(), name() }))
+		d.Namespaces = append(d.Namespaces, of(func(a *report.Account) { a.Namespace = name() }))
+	}
+	for k := range len(names) + 2 {
+		last := at.Add(time.Hour)
+		w := report.Workload{ID: name() + "/" + string(rune('a'+k)), Namespace: name(), Kind: name(), Name: name(), OwnerFrom: "recorded", Model: name(), Sharing: "whole", Pods: 2, Cards: 1, CardsNow: 1, Held: 100,
+			Useful: 10, Underused: 5, Idle: 85, Reclaimable: 80, LongestIdle: 60, LastBusy: &last, FirstSeen: at, LastSeen: at.Add(99 * time.Hour), Activity: pointer(0.1), P95: pointer(0.3), P99: pointer(0.4), Peak: pointer(0.5),
+			MemoryPeak: pointer(1e10), MemoryPlateau: pointer(9e9), MemoryFloor: pointer(8e9), MemoryTotal: pointer(8e10), EnergyKWh: pointer(3), Cost: pointer(300), Waste: 90 - float64(k), WasteCost: pointer(270), Coverage: 1, Confidence: "medium",
+			Plot: &report.Plot{Activity: []float64{-1, 0, 0.5, 1, -1, 0.2}, Peak: []float64{-1, 0, 0.7, 1, -1, 0.3}, Memory: []float64{-1, 1e9, 1e10, 1e10, -1, 1e9}, Cards: []float64{0, 1, 1, 1, 0, 1}}}
+		if k%2 == 0 {
+			w.Advice = "release"
+			d.Advice = append(d.Advice, report.Advice{Code: "release", Reason: "stopped", Workload: w.ID, Namespace: w.Namespace, Title: "Release 1 card of " + w.Name, Evidence: "It stopped: " + w.Name + ".", Why: "Nothing is smaller.",
+				SavedHours: 80, SavedCards: 0.8, SavedCost: pointer(240), Risk: "low", Confidence: "medium", Change: "kubectl delete pod " + w.Name + "\n```\n# x", ChangeIn: "shell",
+				HeldOut: &report.HeldOut{TrainedHours: 70, TestedHours: 30, Size: "no card"}})
+		} else {
+			w.NoAdvice, w.NoReason = "used_well", "it is used well"
+			w.Plot, w.MemoryPeak, w.Activity = nil, nil, nil
+		}
+		d.Workloads = append(d.Workloads, w)
+	}
+	d.WhatIf = []report.Packing{{Model: name(), Scenario: "share", Text: "pods of " + name(), Items: 5, CardsBefore: 5, CardsAfter: 2, FreedHours: 300, FreedCost: pointer(900), Overload: 0.004, Limit: 0.01}}
+	return d
+}
+
+func written(t *testing.T, d *report.Document, format string) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Write(&b, d, format, Options{Top: 20}); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestHostileNamesAreData(t *testing.T) {
+	d := document(hostile)
+	html := written(t, d, "html")
+	for _, s := range []string{"<script>alert", "<img", "onerror=alert(1)>", "</style><style>*", "ZgotmplZ"} {
+		if strings.Contains(html, s) {
+			t.Errorf("the page contains %q", s)
+		}
+	}
+	if n := strings.Count(html, "<script"); n != 1 {
+		t.Errorf("the page has %d scripts", n)
+	}
+	for _, format := range []string{"md", "table", "csv"} {
+		text := written(t, d, format)
+		for _, s := range []string{"\x1b", "\a", "‮"} {
+			if strings.Contains(text, s) && format != "md" {
+				t.Errorf("%s contains %q", format, s)
+			}
+		}
+	}
+	md := written(t, d, "md")
+	outside := ""
+	for i, part := range strings.Split(md, "````") { // code blocks may hold anything
+		if i%2 == 0 {
+			outside += part
+		}
+	}
+	for _, row := range strings.Split(outside, "\n") {
+		if strings.HasPrefix(row, "| ") && strings.Contains(row, "<script") || strings.HasPrefix(row, "# d") {
+			t.Errorf("Markdown has %q", row)
+		}
+	}
+	// Every row of a table has as many cells as its head.
+	columns := 0
+	for _, row := range strings.Split(md, "\n") {
+		if !strings.HasPrefix(row, "|") {
+			columns = 0
+			continue
+		}
+		if n := strings.Count(row, "|"); columns == 0 {
+			columns = n
+		} else if n != columns {
+			t.Errorf("a row has %d bars of %d: %s", n, columns, row)
+		}
+	}
+	rows, err := csv.NewReader(strings.NewReader(written(t, d, "csv"))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows[1:] {
+		for i, cell := range r {
+			if cell != "" && strings.ContainsRune("=@", rune(cell[0])) {
+				t.Errorf("%s is taken for a formula: %q", rows[0][i], cell)
+			}
+		}
+	}
+}
+
+func TestPartialStandsAtTheTop(t *testing.T) {
+	d := document([]string{"name"})
+	for format, within := range map[string]int{"md": 200, "table": 120, "html": 12000} {
+		text := written(t, d, format)
+		at := strings.Index(strings.ToLower(text[strings.Index(text, "<body")+1:]), "partial")
+		if at < 0 || at > within {
+			t.Errorf("%s says partial at %d", format, at)
+		}
+	}
+}
+
+func TestEqualInputEqualOutput(t *testing.T) {
+	for _, format := range Formats() {
+		if written(t, document(hostile), format) != written(t, document(hostile), format) {
+			t.Errorf("%s differs from itself", format)
+		}
+	}
+}
+
+func TestNothingInIt(t *testing.T) {
+	d := &report.Document{Schema: report.Schema, Generated: time.Unix(0, 0), Window: report.Span{From: time.Unix(0, 0), To: time.Unix(3600, 0), Hours: 1}}
+	for _, format := range Formats() {
+		text, _, _ := strings.Cut(written(t, d, format), "<script>")
+		for _, s := range []string{"NaN", "Inf", "%!"} {
+			if strings.Contains(text, s) {
+				t.Errorf("%s of nothing contains %s", format, s)
+			}
+		}
+	}
+}
+
+func TestGenerated(t *testing.T) {
+	schema, err := JSONSchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{filepath.Join("..", "..", "docs", "report.schema.json"): string(schema)}
+	for _, format := range []string{"md", "table"} {
+		files[filepath.Join("testdata", "report."+Extension(format))] = written(t, document([]string{"alpha", "beta", "gamma"}), format)
+	}
+	for file, want := range files {
+		if *update {
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != want {
+			t.Errorf("%s is not what is generated: make generate, and look at the difference", file)
+		}
+	}
+}
+
+// The schema speaks of every field that is written.
+func TestSchemaKnowsTheDocument(t *testing.T) {
+	schema, err := JSONSchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s, doc map[string]any
+	if err := json.Unmarshal(schema, &s); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(written(t, document([]string{"x"}), "json")), &doc); err != nil {
+		t.Fatal(err)
+	}
+	defs := s["$defs"].(map[string]any)
+	var hold func(path string, v any, s map[string]any)
+	hold = func(path string, v any, s map[string]any) {
+		if ref, ok := s["$ref"].(string); ok {
+			s = defs[strings.TrimPrefix(ref, "#/$defs/")].(map[string]any)
+		}
+		switch v := v.(type) {
+		case map[string]any:
+			properties := s["properties"].(map[string]any)
+			for k, x := range v {
+				if properties[k] == nil {
+					t.Errorf("%s.%s is not in the schema", path, k)
+					continue
+				}
+				hold(path+"."+k, x, properties[k].(map[string]any))
+			}
+			for _, r := range s["required"].([]any) {
+				if _, ok := v[r.(string)]; !ok {
+					t.Errorf("%s lacks %s", path, r)
+				}
+			}
+		case []any:
+			for _, x := range v {
+				hold(path+"[]", x, s["items"].(map[string]any))
+			}
+		}
+	}
+	hold("", doc, s)
+}
+
+func TestHours(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 0.04: "0.0", 1.26: "1.3", 12.4: "12", 1234.5: "1,234", 1234567: "1,234,567", -1500: "-1,500"} {
+		if got := hours(v); got != want {
+			t.Errorf("%v hours are %q, want %q", v, got, want)
+		}
+	}
+	if got := part(math.NaN(), 0); got != "–" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,84 @@
+package render
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/report"
+)
+
+// JSONSchema is the published schema of the JSON format, made from the document's own types so that it cannot drift.
+func JSONSchema() ([]byte, error) {
+	defs := map[string]any{}
+	root := object(reflect.TypeFor[report.Document](), defs)
+	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	root["$id"] = "https://gpu-exporter.github.io/schema/" + report.Schema + ".json"
+	root["title"] = "gpu-report"
+	root["description"] = "Card-hours of a fleet by what they went into, workloads, and advice. Hours are card-hours unless a name says otherwise; what is not known is absent."
+	root["$defs"] = defs
+	root["properties"].(map[string]any)["schema"] = map[string]any{"const": report.Schema}
+	if p, ok := defs["Advice"].(map[string]any); ok {
+		p["properties"].(map[string]any)["code"] = words(report.AdviceCodes())
+		p["properties"].(map[string]any)["reason"] = words(report.ReasonCodes())
+	}
+	out, err := json.MarshalIndent(root, "", " ")
+	return append(out, '\n'), err
+}
+
+// words is an enumeration whose members are explained.
+func words(m map[string]string) map[string]any {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	var list []any
+	for _, k := range keys {
+		list = append(list, map[string]any{"const": k, "description": m[k]})
+	}
+	return map[string]any{"oneOf": list}
+}
+
+func object(t reflect.Type, defs map[string]any) map[string]any {
+	properties := map[string]any{}
+	required := []string{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
+		properties[name] = schemaOf(f.Type, defs)
+		if !strings.Contains(rest, "omitempty") {
+			required = append(required, name)
+		}
+	}
+	return map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
+}
+
+func schemaOf(t reflect.Type, defs map[string]any) map[string]any {
+	switch {
+	case t == reflect.TypeFor[time.Time]():
+		return map[string]any{"type": "string", "format": "date-time"}
+	case t.Kind() == reflect.Pointer:
+		return schemaOf(t.Elem(), defs)
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		if _, ok := defs[t.Name()]; !ok {
+			defs[t.Name()] = true // it may stand in itself
+			defs[t.Name()] = object(t, defs)
+		}
+		return map[string]any{"$ref": "#/$defs/" + t.Name()}
+	case reflect.Slice:
+		// A list without elements is null.
+		return map[string]any{"type": []string{"array", "null"}, "items": schemaOf(t.Elem(), defs)}
+	case reflect.String:
+		return map[string]any{"type": "string"}
+	case reflect.Bool:
+		return map[string]any{"type": "boolean"}
+	case reflect.Int:
+		return map[string]any{"type": "integer"}
+	}
+	return map[string]any{"type": "number"}
+}

@@ -1,0 +1,221 @@
+// Package report_test holds gpu-report against the truth: simulated fleets of which it is known what really
+// happened, written into a real Prometheus as history, and pages looked at in a real browser.
+package report_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
+	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/test/fleet/blocks"
+)
+
+// programs are what the tests run, built once.
+type programs struct{ root, report, prometheus, promtool string }
+
+var build = sync.OnceValues(func() (programs, error) {
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		return programs{}, err
+	}
+	bin := func(name string) string { return filepath.Join(root, "bin", name) }
+	p := programs{root, bin("gpu-report"), bin("prometheus"), bin("promtool")}
+	for _, step := range []struct {
+		dir  string
+		args []string
+	}{
+		{root, []string{"go", "build", "-trimpath", "-o", p.report, "./cmd/report"}},
+		{filepath.Join(root, "tools", "prometheus"), []string{"go", "build", "-tags", "remove_all_sd", "-o", p.prometheus, "github.com/prometheus/prometheus/cmd/prometheus"}},
+		{filepath.Join(root, "tools", "prometheus"), []string{"go", "build", "-tags", "remove_all_sd", "-o", p.promtool, "github.com/prometheus/prometheus/cmd/promtool"}},
+	} {
+		cmd := exec.Command(step.args[0], step.args[1:]...)
+		cmd.Dir = step.dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return p, fmt.Errorf("%s: %w\n%s", strings.Join(step.args, " "), err, out)
+		}
+	}
+	return p, nil
+})
+
+func built(t *testing.T) programs {
+	t.Helper()
+	p, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// wanted are the families that the report reads, and that rules read for it.
+func wanted(name string) bool {
+	return slices.Contains([]string{"gpu_card_seconds_total", "gpu_device_up", "gpu_energy_joules_total", "gpu_power_watts", "gpu_info", "gpu_memory_total_bytes",
+		"gpu_unattributed_busy_seconds_total", "gpu_exporter_build_info", "gpu_xid_events_total", "gpu_utilization_ratio", "gpu_utilization_peak_ratio", "gpu_container_held_seconds_total",
+		"gpu_container_busy_seconds_total", "gpu_container_observed_seconds_total", "gpu_container_unused_seconds_total", "gpu_container_energy_joules_total",
+		"gpu_container_memory_used_bytes", "gpu_container_allocation_ratio", "gpu_container_last_busy_timestamp_seconds", "gpu_pod_info", "gpu_recovery_action",
+		"gpu_node_devices", "gpu_node_allocatable_devices", "gpu_node_allocated_devices", "kube_pod_container_resource_requests", "kube_pod_status_phase"}, name)
+}
+
+// write writes the past of a fleet into a folder.
+func write(t *testing.T, dir string, f *fleet.Fleet, from, to time.Time, step time.Duration) {
+	t.Helper()
+	began := time.Now()
+	r, err := blocks.Write(t.Context(), dir, f, blocks.Options{From: from, To: to, Step: step, Want: wanted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d samples in %d blocks, %v", r.Samples, r.Blocks, time.Since(began).Round(time.Millisecond))
+}
+
+// serve runs a Prometheus on a folder with history.
+func (p programs) serve(t *testing.T, dir string) (url string, stop func()) {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "prometheus.yml")
+	if err := os.WriteFile(config, []byte("global: {scrape_interval: 1m}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	var said bytes.Buffer
+	cmd := exec.Command(p.prometheus, "--config.file="+config, "--storage.tsdb.path="+dir, "--web.listen-address="+address, "--storage.tsdb.retention.time=100y", "--no-storage.tsdb.allow-overlapping-compaction", "--log.level=warn")
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("Prometheus said:\n%s", said.String())
+		}
+	})
+	t.Cleanup(stop)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		res, err := http.Get("http://" + address + "/-/ready")
+		if err == nil {
+			res.Body.Close()
+			if res.StatusCode == http.StatusOK {
+				return "http://" + address, stop
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatalf("Prometheus is not ready: %v\n%s", err, said.String())
+		}
+	}
+}
+
+// read are the records that the report reads, with those that they are made from.
+func read(name string) bool {
+	return slices.Contains([]string{"node:gpu_card_seconds:rate5m", "node:gpu_device_up:count", "node:gpu_power_watts:sum", "node:gpu_problems:count", "node:gpu_xid_events:increase5m",
+		"node:gpu_free_devices:sum", "namespace:gpu_requests_pending:sum", "pod:gpu_workload:info", "workload:gpu_held_seconds:rate5m", "workload:gpu_busy_seconds:rate5m",
+		"workload:gpu_observed_seconds:rate5m", "workload:gpu_unused_seconds:rate5m", "workload:gpu_power_watts:sum", "workload:gpu_memory_used_bytes:max", "workload:gpu_busy:ratio_max",
+		"workload:gpu_last_busy_timestamp_seconds:max", "workload:gpu_pods:count"}, name)
+}
+
+// record adds what the shipped recording rules would have made of the history.
+func (p programs) record(t *testing.T, dir string, from, to time.Time) {
+	t.Helper()
+	var text strings.Builder
+	text.WriteString("groups:\n- name: report\n  rules:\n")
+	n := 0
+	for _, r := range alerts.Records() {
+		if read(r.Name) {
+			fmt.Fprintf(&text, "  - record: %s\n    expr: >-\n      %s\n", r.Name, r.Expr)
+			n++
+		}
+	}
+	if n < 17 {
+		t.Fatalf("only %d of the records that the report reads are shipped", n)
+	}
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url, stop := p.serve(t, dir)
+	defer func() { stop() }()
+	out := t.TempDir()
+	began := time.Now()
+	// A rule that reads another needs it to be there: what pods are of comes first.
+	cmd := exec.Command(p.promtool, "tsdb", "create-blocks-from", "rules", "--start="+from.Format(time.RFC3339), "--end="+to.Format(time.RFC3339), "--url="+url, "--eval-interval=60s", "--output-dir="+out)
+	first := filepath.Join(t.TempDir(), "first.yaml")
+	pods, rest := split(text.String(), "pod:gpu_workload:info")
+	for _, step := range []struct{ file, text string }{{first, pods}, {file, rest}} {
+		if err := os.WriteFile(step.file, []byte(step.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := exec.Command(cmd.Path, append(slices.Clone(cmd.Args[1:]), step.file)...)
+		if text, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("promtool: %v\n%s", err, text)
+		}
+		entries, err := os.ReadDir(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if err := os.Rename(filepath.Join(out, e.Name()), filepath.Join(dir, e.Name())); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stop()
+		url, stop = p.serve(t, dir)
+		for i, a := range cmd.Args {
+			if strings.HasPrefix(a, "--url=") {
+				cmd.Args[i] = "--url=" + url
+			}
+		}
+	}
+	t.Logf("%d rules over %v in %v", n, to.Sub(from), time.Since(began).Round(time.Second))
+}
+
+// split takes one record out of a rules file.
+func split(text, name string) (only, rest string) {
+	head, body, _ := strings.Cut(text, "  rules:\n")
+	head += "  rules:\n"
+	only, rest = head, head
+	for _, r := range strings.Split(body, "  - record: ")[1:] {
+		if strings.HasPrefix(r, name+"\n") {
+			only += "  - record: " + r
+		} else {
+			rest += "  - record: " + r
+		}
+	}
+	return only, rest
+}
+
+// ask runs the report and reads its JSON.
+func (p programs) ask(t *testing.T, url string, args ...string) *report.Document {
+	t.Helper()
+	cmd := exec.Command(p.report, append([]string{"--prometheus.url=" + url, "--format=json"}, args...)...)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	began := time.Now()
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("gpu-report %s: %v\n%s", strings.Join(args, " "), err, said.String())
+	}
+	var d report.Document
+	decoder := json.NewDecoder(&out)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&d); err != nil {
+		t.Fatal(err)
+	}
+	usage := cmd.ProcessState
+	t.Logf("report in %v, of which %v were its own", time.Since(began).Round(time.Millisecond), (usage.UserTime() + usage.SystemTime()).Round(time.Millisecond))
+	return &d
+}

@@ -1,0 +1,389 @@
+package report_test
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
+	"github.com/gpu-exporter/gpu-exporter/report"
+)
+
+var seeds = flag.String("seeds", "", "seeds of fleets to hold the report against, separated by commas; empty: those of every day")
+
+const (
+	hour = time.Hour
+	day  = 24 * hour
+)
+
+// drawn is a fleet with every class of workload, in sizes that the seed draws. trouble breaks cards and
+// interrupts the history; blind adds cards on which work cannot be told.
+func drawn(seed uint64, trouble, blind bool) fleet.Config {
+	r := rand.New(rand.NewPCG(seed, 20260115))
+	c := fleet.Config{Seed: seed, Epoch: fleet.DefaultEpoch(), Cycle: 60 * day, Pending: 4}
+	faults := map[fleet.FaultKind]float64{}
+	if trouble {
+		// Over a cycle of 60 days, so that a window of ten sees a sixth of them.
+		faults = map[fleet.FaultKind]float64{fleet.FaultGap: 0.6, fleet.FaultRestart: 0.8, fleet.FaultLost: 0.3, fleet.FaultCritical: 0.2, fleet.FaultKubelet: 0.3, fleet.FaultXID: 0.5}
+	}
+	n := func(low, high int) int { return low + r.IntN(high-low+1) }
+	place := func(class fleet.Class, cards, pods int) fleet.Place {
+		return fleet.Place{Class: class, Cards: cards, Pods: pods}
+	}
+	mixed := func() []fleet.Place {
+		var out []fleet.Place
+		for _, class := range []fleet.Class{fleet.NeverUsed, fleet.Loaded, fleet.Stopped, fleet.Preallocated, fleet.Small, fleet.Inference, fleet.Weekly, fleet.ShortJobs} {
+			for range n(1, 2) {
+				out = append(out, place(class, 1, n(1, 2)))
+			}
+		}
+		out = append(out, place(fleet.Imbalanced, 4, 1), place(fleet.Training, n(2, 4), 1), place(fleet.Imbalanced, n(3, 4), 1), place(fleet.NeverUsed, 2, 1))
+		r.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+		return out
+	}
+	whole := []fleet.Weight{{Class: fleet.Training, Weight: 2}, {Class: fleet.Inference, Weight: 2}, {Class: fleet.Small, Weight: 2}, {Class: fleet.Preallocated, Weight: 1}, {Class: fleet.Free, Weight: 3}}
+	shared := []fleet.Weight{{Class: fleet.Inference, Weight: 3}, {Class: fleet.Small, Weight: 3}, {Class: fleet.Loaded, Weight: 1}, {Class: fleet.NeverUsed, Weight: 1}, {Class: fleet.Free, Weight: 2}}
+	c.Pools = []fleet.Pool{
+		{Name: "h100", Model: "h100", Nodes: 4, Cards: 8, Rack: 4, Fixed: mixed(), Mix: whole},
+		{Name: "l40s", Model: "l40s", Nodes: 2, Cards: 2, Rack: 2, Replicas: 4, Fixed: []fleet.Place{place(fleet.Oversubscribed, 1, 4), place(fleet.NeverUsed, 1, 1), place(fleet.Loaded, 1, 1)}, Mix: shared},
+	}
+	switch r.IntN(3) {
+	case 0:
+		c.Pools = append(c.Pools, fleet.Pool{Name: "a100", Model: "a100-40gb", Nodes: 2, Cards: 4, Rack: 2, Mix: whole})
+	case 1:
+		c.Pools = append(c.Pools, fleet.Pool{Name: "b200", Model: "b200", Nodes: 1, Cards: 8, Mix: whole})
+	default:
+		c.Pools = append(c.Pools, fleet.Pool{Name: "h200", Model: "h200", Nodes: 1, Cards: 8, Mix: whole})
+	}
+	c.Pools = append(c.Pools, fleet.Pool{Name: "h100-mig", Model: "h100", Nodes: 1, Cards: 2, MIG: []string{"3g.40gb", "2g.20gb", "1g.10gb"}, Mix: shared})
+	if blind {
+		c.Pools = append(c.Pools, fleet.Pool{Name: "a100-mig", Model: "a100-40gb", Nodes: 1, Cards: 2, MIG: []string{"3g.20gb", "2g.10gb", "1g.5gb"}, Mix: shared},
+			fleet.Pool{Name: "t4", Model: "t4", Nodes: 1, Cards: 2, Replicas: 2, Hidden: true, Mix: shared})
+	}
+	for i := range c.Pools {
+		c.Pools[i].Trouble = faults
+	}
+	return c
+}
+
+// begins is a Monday within the first cycle, after everything has started.
+var begins = time.Date(2026, 1, 12, 0, 0, 0, 0, time.UTC)
+
+// TestTruth holds account and advice against what really happened.
+func TestTruth(t *testing.T) {
+	p := built(t)
+	type scene struct {
+		seed           uint64
+		trouble, blind bool
+		rules          bool
+		length         time.Duration
+	}
+	scenes := []scene{{4711, false, false, true, 8 * day}, {815, true, true, false, 10 * day}}
+	if *seeds != "" {
+		scenes = nil
+		for s := range strings.SplitSeq(*seeds, ",") {
+			var n uint64
+			if _, err := fmt.Sscan(s, &n); err != nil {
+				t.Fatal(err)
+			}
+			scenes = append(scenes, scene{n, false, false, n%2 == 0, 8 * day}, scene{n, true, true, false, 10 * day})
+		}
+	}
+	var score marks
+	for _, s := range scenes {
+		name := fmt.Sprintf("seed %d trouble %v rules %v", s.seed, s.trouble, s.rules)
+		t.Run(name, func(t *testing.T) {
+			f, err := fleet.New(drawn(s.seed, s.trouble, s.blind))
+			if err != nil {
+				t.Fatal(err)
+			}
+			from, to := begins, begins.Add(s.length)
+			dir := t.TempDir()
+			write(t, dir, f, from.Add(-10*time.Minute), to.Add(time.Minute), time.Minute)
+			if s.rules {
+				p.record(t, dir, from, to)
+			}
+			url, _ := p.serve(t, dir)
+			d := p.ask(t, url, "--from="+from.Format(time.RFC3339), "--to="+to.Format(time.RFC3339), "--now="+to.Format(time.RFC3339))
+			truth := f.Truth(from, to)
+			account(t, d, truth, !s.trouble && !s.blind)
+			workloads(t, d, truth, !s.trouble)
+			score.add(t, d, truth)
+		})
+	}
+	score.print(t)
+}
+
+func near(a, b, relative, absolute float64) bool {
+	return math.Abs(a-b) <= max(relative*math.Abs(b), absolute)
+}
+
+// account compares the fleet's cells.
+func account(t *testing.T, d *report.Document, truth *fleet.Truth, clear bool) {
+	t.Helper()
+	if e := math.Abs(d.Checks.ClosingError); e > 0.001 {
+		t.Errorf("the partition misses by %.4f %%", 100*e)
+	}
+	t.Logf("closing error %.5f %%, coverage %.2f %%", 100*d.Checks.ClosingError, 100*d.Fleet.Coverage)
+	for name, e := range map[string]*float64{"busy": d.Checks.Busy, "idle": d.Checks.Idle, "underused": d.Checks.Underused} {
+		if e != nil && math.Abs(*e) > 0.01 {
+			t.Errorf("cards and containers differ by %.2f %% in %s", 100**e, name)
+		}
+	}
+	total := 0.0
+	for _, u := range gpu.Uses {
+		total += float64(truth.Cards[u]) / 3600
+	}
+	if !near(d.Fleet.Hours, total, 0.001, 0.1) {
+		t.Errorf("%.1f card-hours are expected, there were %.1f", d.Fleet.Hours, total)
+	}
+	cells := map[gpu.Use]float64{gpu.UseBusy: d.Fleet.Cells.Useful, gpu.UseUnderused: d.Fleet.Cells.Underused, gpu.UseIdle: d.Fleet.Cells.Idle,
+		gpu.UseUnallocated: d.Fleet.Cells.Unallocated, gpu.UseUnavailable: d.Fleet.Cells.Unavailable, gpu.UseUnknown: d.Fleet.Cells.Unobserved + d.Fleet.Cells.NotReported}
+	for _, u := range gpu.Uses {
+		want := float64(truth.Cards[u]) / 3600
+		t.Logf("%-12s %10.1f card-hours, in truth %10.1f", u, cells[u], want)
+		switch {
+		case clear && !near(cells[u], want, 0.01, 0.0005*total):
+			t.Errorf("%s is %.1f card-hours, in truth %.1f", u, cells[u], want)
+		case !clear && u != gpu.UseUnknown && cells[u] > 1.01*want+0.0005*total:
+			// What was not seen may be missing from a cell, and must never be in a wrong one.
+			t.Errorf("%s is %.1f card-hours, more than the truth's %.1f", u, cells[u], want)
+		}
+	}
+	parts := 0.0
+	for _, b := range d.Trend {
+		parts += b.Cells.Sum()
+	}
+	if !near(parts, d.Fleet.Cells.Sum(), 1e-6, 0.01) {
+		t.Errorf("the trend adds up to %.1f, the fleet to %.1f", parts, d.Fleet.Cells.Sum())
+	}
+	for name, list := range map[string][]report.Account{"models": d.Models, "node pools": d.NodePools, "nodes": d.Nodes, "clusters": d.Clusters} {
+		var sum report.Cells
+		for _, a := range list {
+			for c := report.Cell(0); c < report.CellCount; c++ {
+				*sum.At(c) += a.Cells.Of(c)
+			}
+		}
+		for c := report.Cell(0); c < report.CellCount; c++ {
+			if len(list) > 0 && !near(sum.Of(c), d.Fleet.Cells.Of(c), 1e-9, 1e-6) {
+				t.Errorf("%s: %s adds up to %.3f, the fleet has %.3f", name, c, sum.Of(c), d.Fleet.Cells.Of(c))
+			}
+		}
+	}
+}
+
+func key(cluster, namespace, kind, name string) string {
+	return cluster + "/" + namespace + "/" + kind + "/" + name
+}
+
+// rows are the report's workloads by name; one that holds several models has several.
+func rows(d *report.Document) map[string][]*report.Workload {
+	out := map[string][]*report.Workload{}
+	for i := range d.Workloads {
+		w := &d.Workloads[i]
+		k := key(w.Cluster, w.Namespace, w.Kind, w.Name)
+		out[k] = append(out[k], w)
+	}
+	return out
+}
+
+// workloads compares the rows of those whose work can be measured.
+func workloads(t *testing.T, d *report.Document, truth *fleet.Truth, steady bool) {
+	t.Helper()
+	found := rows(d)
+	checked := 0
+	for i := range truth.Workloads {
+		w := &truth.Workloads[i]
+		k := key(w.Cluster, w.Namespace, w.Kind, w.Name)
+		if !w.Measured || w.Held < 2*3600 {
+			continue
+		}
+		if len(found[k]) != 1 {
+			t.Errorf("%s held cards for %.1f h and has %d rows", k, w.Held/3600, len(found[k]))
+			continue
+		}
+		r := found[k][0]
+		if !steady {
+			continue
+		}
+		checked++
+		for _, c := range []struct {
+			what      string
+			got, want float64
+		}{{"held", r.Held, float64(w.Held) / 3600}, {"busy", r.Useful, float64(w.Busy) / 3600}, {"idle", r.Idle, float64(w.Idle) / 3600}, {"underused", r.Underused, float64(w.Underused) / 3600},
+			{"energy", *orZero(r.EnergyKWh), float64(w.Energy) / 3.6e6}} {
+			// The first and the last five minutes of every pod are known by halves. A rate over five scrapes a minute apart
+			// does not see what lies between it and the next: what repeats every hour is always cut at the same place.
+			edge := 0.1 * float64(len(w.Pods)*w.Devices)
+			if !near(c.got, c.want, 0.02, edge+0.04*float64(w.Held)/3600) {
+				t.Errorf("%s (%s): %s is %.2f, in truth %.2f", k, w.Class, c.what, c.got, c.want)
+			}
+		}
+		if r.MemoryPeak != nil && !near(*r.MemoryPeak, float64(w.MemoryPeak), 0.02, 64<<20) {
+			t.Errorf("%s: the memory peak is %.2f GiB, in truth %.2f", k, *r.MemoryPeak/(1<<30), float64(w.MemoryPeak)/(1<<30))
+		}
+		if sum := r.Useful - r.Beyond + r.Underused + r.Idle + r.Unobserved + r.Lent; !near(sum, r.Held, 0.005, 0.05) {
+			t.Errorf("%s: its parts add up to %.2f of %.2f", k, sum, r.Held)
+		}
+	}
+	t.Logf("%d workloads compared", checked)
+}
+
+func orZero(v *float64) *float64 {
+	if v == nil {
+		return new(float64)
+	}
+	return v
+}
+
+// mark counts what was found of one class.
+type mark struct{ right, wrong, missed int }
+
+type marks struct{ of map[fleet.Class]*mark }
+
+func (m *marks) at(c fleet.Class) *mark {
+	if m.of == nil {
+		m.of = map[fleet.Class]*mark{}
+	}
+	if m.of[c] == nil {
+		m.of[c] = &mark{}
+	}
+	return m.of[c]
+}
+
+// rightFor says by which advice a class is found.
+func rightFor(c fleet.Class) (codes, reasons []string) {
+	switch c {
+	case fleet.NeverUsed:
+		return []string{"release"}, []string{"never_used"}
+	case fleet.Loaded:
+		return []string{"release"}, []string{"loaded_idle"}
+	case fleet.Stopped:
+		// Within the window it may not have worked at all any more.
+		return []string{"release"}, []string{"stopped", "loaded_idle", "idle_pods"}
+	case fleet.Preallocated:
+		return []string{"share"}, []string{"preallocated_memory"}
+	case fleet.Small:
+		return []string{"share", "shrink"}, []string{"low_activity"}
+	case fleet.Imbalanced:
+		return []string{"fewer_cards"}, []string{"idle_cards"}
+	case fleet.Oversubscribed:
+		return []string{"more_room"}, []string{"oversubscribed"}
+	}
+	return nil, nil
+}
+
+// due says whether a workload should be found: what the guards keep back is not.
+func due(w *fleet.WorkloadTruth, r *report.Workload, to time.Time) bool {
+	held := w.Last.Sub(w.First)
+	switch w.Class {
+	case fleet.NeverUsed, fleet.Loaded:
+		return w.Measured && !w.Last.Before(to) && held > 3*day+hour
+	case fleet.Stopped:
+		last, ok := w.LastBusy.Get()
+		return w.Measured && !w.Last.Before(to) && held > 3*day+hour && (!ok || to.Sub(last) > 3*day+hour && float64(to.Sub(last)) > 1.6*float64(last.Sub(w.First))/10)
+	case fleet.Preallocated, fleet.Small:
+		// Those that hold a part of a card already cannot be told to take less.
+		return w.Measured && !w.Last.Before(to) && held > 7*day+hour && strings.HasSuffix(w.Resource, "gpu") && r != nil && r.Sharing == "whole" && w.Busy > 0
+	case fleet.Imbalanced:
+		return held > 26*hour && w.Devices > 1 && w.Busy > 0
+	case fleet.Oversubscribed:
+		return held > 26*hour && w.Measured
+	}
+	return false
+}
+
+// needed says that a workload needed what it held.
+func needed(w *fleet.WorkloadTruth, to time.Time) bool {
+	switch w.Class {
+	case fleet.Training, fleet.Inference, fleet.Weekly, fleet.ShortJobs, fleet.Oversubscribed:
+		return w.Busy > 0
+	}
+	return false
+}
+
+// add compares the advice with the truth.
+func (m *marks) add(t *testing.T, d *report.Document, truth *fleet.Truth) {
+	t.Helper()
+	found := rows(d)
+	advice := map[string]*report.Advice{}
+	for i := range d.Advice {
+		if a := &d.Advice[i]; a.Workload != "" {
+			advice[a.Workload] = a
+		}
+	}
+	for i := range truth.Workloads {
+		w := &truth.Workloads[i]
+		k := key(w.Cluster, w.Namespace, w.Kind, w.Name)
+		var a *report.Advice
+		var r *report.Workload
+		for _, row := range found[k] {
+			if r == nil || row.Held > r.Held {
+				r = row
+			}
+			if advice[row.ID] != nil {
+				a = advice[row.ID]
+			}
+		}
+		codes, reasons := rightFor(w.Class)
+		right := a != nil && slices.Contains(codes, a.Code) && slices.Contains(reasons, a.Reason)
+		switch {
+		case right:
+			m.at(w.Class).right++
+		case due(w, r, truth.To):
+			m.at(w.Class).missed++
+			why := "no row"
+			if r != nil {
+				why = fmt.Sprintf("%s %s: %s", r.Advice, r.NoAdvice, r.NoReason)
+			}
+			t.Logf("missed %s: %s (held %.1f h of %d devices, busy %.2f h, %s to %s): %s", w.Class, k, w.Held/3600, w.Devices, w.Busy/3600, w.First.Format("02T15"), w.Last.Format("02T15"), why)
+		}
+		if a != nil && !right {
+			// Who is advised as if of another class counts against that class.
+			for _, c := range fleet.Classes {
+				codes, reasons := rightFor(c)
+				if slices.Contains(codes, a.Code) && slices.Contains(reasons, a.Reason) && !plausible(w, a, truth.To) {
+					m.at(c).wrong++
+					t.Logf("%s %s is advised as %s: %s %s", w.Class, k, c, a.Title, a.Evidence)
+					break
+				}
+			}
+		}
+		if a != nil && needed(w, truth.To) && (a.Code == "release" || a.Code == "shrink") && !plausible(w, a, truth.To) {
+			t.Errorf("%s %s needed its card, and the advice is to %s: %s", w.Class, k, a.Code, a.Evidence)
+		}
+	}
+}
+
+// plausible says that advice is right though the class is another: who has not worked for days may be told to
+// release, whatever it once was.
+func plausible(w *fleet.WorkloadTruth, a *report.Advice, to time.Time) bool {
+	last, ok := w.LastBusy.Get()
+	switch a.Code {
+	case "release":
+		return !ok || to.Sub(last) > 24*hour
+	}
+	return false
+}
+
+// print says how much was found, and how much of what was found was so.
+func (m *marks) print(t *testing.T) {
+	t.Helper()
+	for _, c := range fleet.Classes {
+		k := m.of[c]
+		if k == nil {
+			continue
+		}
+		precision, recall := float64(k.right)/float64(max(1, k.right+k.wrong)), float64(k.right)/float64(max(1, k.right+k.missed))
+		t.Logf("%-15s found %3d, missed %2d, wrong %2d: precision %.3f, recall %.3f", c, k.right, k.missed, k.wrong, precision, recall)
+		if k.right+k.missed > 0 && recall < 0.95 || k.right+k.wrong > 0 && precision < 0.95 {
+			t.Errorf("%s: precision %.3f, recall %.3f", c, precision, recall)
+		}
+	}
+}
