@@ -154,11 +154,10 @@ func (o observer) keep(ctx context.Context, name string, args ...string) error {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	err := cmd.Run()
-	if ctx.Err() != nil {
-		return nil
+	if err := cmd.Run(); ctx.Err() == nil {
+		return fmt.Errorf("%s ended: %w: %s", name, err, lastLine(said.text))
 	}
-	return fmt.Errorf("%s ended: %w: %s", name, err, lastLine(said.text))
+	return nil
 }
 
 func (o observer) ruleFiles() []string {
