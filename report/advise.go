@@ -224,7 +224,12 @@ func (a *analyst) release(l *load, r *Workload) ([]Advice, silence) {
 		}
 	}
 	var cases []cardCase
-	pods, whole := 0, true
+	pods, whole, others := 0, true, false
+	for _, list := range awake {
+		for _, c := range list {
+			others = others || c.worked > 0
+		}
+	}
 	for _, pod := range sortedKeys(idle) {
 		if len(awake[pod]) > 0 {
 			whole = false
@@ -273,7 +278,7 @@ func (a *analyst) release(l *load, r *Workload) ([]Advice, silence) {
 	}
 	quiet := duration(time.Duration(shortest) * a.w.Step)
 	switch {
-	case !whole:
+	case !whole && others:
 		reason, did = reasonIdlePods, fmt.Sprintf("%d of its pods, with %s, have had no work for %s, while others work", pods, cardsText(shares), quiet)
 	case worked > 0:
 		did = fmt.Sprintf("%s last worked %s ago and %s kept since", cardsText(shares), quiet, isAre(shares))

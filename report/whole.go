@@ -13,7 +13,7 @@ import (
 
 // saturated finds workloads whose shared cards are asked for more than they have.
 func (a *analyst) saturated(found []*finding) {
-	const full, often, enough = 0.95, 0.5, 6.0 // activity, part of the time, hours
+	const full, often, enough = 0.9, 0.5, 6.0 // activity, part of the time, hours
 	type card struct {
 		busy, holders track
 		memory        track

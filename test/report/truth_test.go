@@ -288,6 +288,9 @@ func rightFor(c fleet.Class) (codes, reasons []string) {
 // due says whether a workload should be found: what the guards keep back is not.
 func due(w *fleet.WorkloadTruth, r *report.Workload, to time.Time) bool {
 	held := w.Last.Sub(w.First)
+	if r == nil || r.Coverage < 0.95 {
+		return r == nil && w.Held > 2*3600
+	}
 	switch w.Class {
 	case fleet.NeverUsed, fleet.Loaded:
 		return w.Measured && !w.Last.Before(to) && held > 3*day+hour
