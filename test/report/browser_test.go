@@ -177,7 +177,7 @@ func TestPage(t *testing.T) {
 		t.Error("a link leads nowhere")
 	}
 	if *update {
-		evaluate[any](t, ctx, `document.getElementById('workloads').scrollIntoView()`)
+		evaluate[any](t, ctx, `document.documentElement.style.scrollBehavior = 'auto'; document.getElementById('workloads').scrollIntoView()`)
 		picture(t, ctx, "report-workloads")
 	}
 	for _, u := range *asked {
