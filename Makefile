@@ -109,6 +109,15 @@ hwcheck: build ## hold the exporter against this machine's own card and nvidia-s
 	go -C test build -o ../bin/hwcheck ./hwcheck
 	bin/hwcheck $(HWCHECK)
 
+# Production traces, which are not part of the project: the folder that holds them.
+DATA ?=
+.PHONY: report-traces
+report-traces: build ## gpu-report over two production traces: DATA=FOLDER with fleet-2023 and genai-2026
+	@[ -n "$(DATA)" ] || { echo "DATA=FOLDER names the folder with fleet-2023 and genai-2026"; exit 1; }
+	go -C tools/prometheus build -tags remove_all_sd -o ../../bin/prometheus github.com/prometheus/prometheus/cmd/prometheus
+	go -C test build -o ../bin/traces ./report/traces
+	bin/traces -data="$(DATA)"
+
 .PHONY: lint
 lint: ## gofmt and golangci-lint (built from tools/)
 	@unformatted=$$(gofmt -l alerts cmd collector dashboards deploy internal podmap report test tools/image); [ -z "$$unformatted" ] || { echo "not as gofmt writes it:"; echo "$$unformatted"; exit 1; }

@@ -224,7 +224,12 @@ func (a *analyst) release(l *load, r *Workload) ([]Advice, silence) {
 		}
 	}
 	var cases []cardCase
-	pods, whole := 0, true
+	pods, whole, others := 0, true, false
+	for _, list := range awake {
+		for _, c := range list {
+			others = others || c.worked > 0
+		}
+	}
 	for _, pod := range sortedKeys(idle) {
 		if len(awake[pod]) > 0 {
 			whole = false
@@ -273,7 +278,7 @@ func (a *analyst) release(l *load, r *Workload) ([]Advice, silence) {
 	}
 	quiet := duration(time.Duration(shortest) * a.w.Step)
 	switch {
-	case !whole:
+	case !whole && others:
 		reason, did = reasonIdlePods, fmt.Sprintf("%d of its pods, with %s, have had no work for %s, while others work", pods, cardsText(shares), quiet)
 	case worked > 0:
 		did = fmt.Sprintf("%s last worked %s ago and %s kept since", cardsText(shares), quiet, isAre(shares))
@@ -300,7 +305,10 @@ func (a *analyst) release(l *load, r *Workload) ([]Advice, silence) {
 	return []Advice{ad}, silence{}
 }
 
-// fewer finds pods of several cards of which some never work.
+// idleRank is the part of the busiest card's work below which a card of the same pod does nothing of its own.
+const idleRank = 0.1
+
+// fewer finds pods of several cards of which some do not work.
 func (a *analyst) fewer(l *load, r *Workload) ([]Advice, silence) {
 	if len(l.holdings) == 0 {
 		return nil, silence{}
@@ -329,8 +337,8 @@ func (a *analyst) fewer(l *load, r *Workload) ([]Advice, silence) {
 		}
 		n := 0
 		for _, c := range cards {
-			// A hundredth of its time may be the start of the program, which touches every card.
-			if float64(c.worked) < 0.01*float64(c.until-c.from) && float64(c.known) >= a.opt.Advice.Coverage*float64(c.quiet()) {
+			// The start of a program touches every card, and a rank that waits for the others asks now and then.
+			if c.busy < idleRank*worker*float64(c.until-c.from) && float64(c.h.busy.count()) >= a.opt.Advice.Coverage*float64(c.until-c.from) {
 				n++
 				idleHours += float64(c.until-c.from) * c.h.typical * a.w.Hours()
 			}
@@ -352,7 +360,7 @@ func (a *analyst) fewer(l *load, r *Workload) ([]Advice, silence) {
 	saved = idleHours
 	ad := a.adviceFor(r, adviseFewer, reasonIdleCards)
 	ad.Title = fmt.Sprintf("Ask for %d instead of %d cards for each pod of %s", most-least, most, r.Name)
-	ad.Evidence = sentence(fmt.Sprintf("over %s of its pods, %.0f of %.0f cards worked in less than 1 %% of the time while the others were busy", hoursText(hours), idleCards, all))
+	ad.Evidence = sentence(fmt.Sprintf("over %s of its pods, %.0f of %.0f cards did less than a tenth of what the busiest card of their pod did", hoursText(hours), idleCards, all))
 	ad.SavedHours, ad.SavedCards = saved, over(saved, a.w.Total())
 	ad.SavedCost = a.prices.cost(r.Model, saved)
 	ad.Why = "The cards that work are left: taking more of them away would slow it down."

@@ -13,7 +13,7 @@ import (
 
 // saturated finds workloads whose shared cards are asked for more than they have.
 func (a *analyst) saturated(found []*finding) {
-	const full, often, enough = 0.95, 0.5, 6.0 // activity, part of the time, hours
+	const full, often, enough = 0.9, 0.5, 6.0 // activity, part of the time, hours
 	type card struct {
 		busy, holders track
 		memory        track
@@ -228,19 +228,30 @@ func (a *analyst) consolidate(f *fleet) (out []Advice, packings []Packing) {
 		freed := min(unallocated, float64(spare)*perNode*a.w.Total())
 		p := Packing{Cluster: k.cluster, Model: k.model, Scenario: "consolidate", Items: len(nodes), CardsBefore: cards, CardsAfter: float64(needed) * perNode,
 			FreedHours: freed, FreedCost: a.prices.cost(k.model, freed), Limit: 0,
-			Text: fmt.Sprintf("%d nodes of %.0f cards held %.1f cards at the busiest moment and %.1f on the mean: %d nodes would have held all of it.", len(nodes), perNode, peak, over(sum, float64(a.w.Steps())), needed)}
+			Text: fmt.Sprintf("%d nodes of %.0f cards held %.1f cards at the busiest moment and %.1f on the mean: %s would have held all of it.", len(nodes), perNode, peak, over(sum, float64(a.w.Steps())), nodesText(needed))}
 		packings = append(packings, p)
 		ad := Advice{Code: adviseConsolidate, Reason: "half_empty_nodes", Cluster: k.cluster, Model: k.model, SavedHours: freed, SavedCards: over(freed, a.w.Total()),
 			SavedCost: a.prices.cost(k.model, freed), Confidence: "medium"}
-		ad.Title = fmt.Sprintf("Run %s on %d nodes instead of %d", k.model, needed, len(nodes))
+		ad.Title = fmt.Sprintf("Run %s on %s instead of %d", k.model, nodesText(needed), len(nodes))
 		ad.Evidence = p.Text
-		ad.Why = fmt.Sprintf("%d nodes would have been too few at the busiest moment.", needed-1)
+		ad.Why = fmt.Sprintf("%s would have been too few at the busiest moment.", nodesText(needed-1))
+		if needed == 0 {
+			ad.Title = fmt.Sprintf("Do without the %d nodes of %s", len(nodes), k.model)
+			ad.Why = "None of them was held at any moment of the window."
+		}
 		ad.Risk = "medium: it leaves no room for the loss of a node, and jobs that need several whole nodes may wait longer"
 		ad.ChangeIn = "scheduler and node pool"
 		ad.Change = fmt.Sprintf("# fill nodes one after the other\n# kube-scheduler: NodeResourcesFit with scoringStrategy.type: MostAllocated for nvidia.com/gpu\n# then lower the size of the pool to %d nodes", needed)
 		out = append(out, ad)
 	}
 	return out, packings
+}
+
+func nodesText(n int) string {
+	if n == 1 {
+		return "1 node"
+	}
+	return fmt.Sprintf("%d nodes", n)
 }
 
 // resourceUse is how much of a resource was free, and how much was waited for, as means.

@@ -99,7 +99,7 @@ func levels(d *report.Document, o Options) []level {
 	}
 	var out []level
 	for _, l := range all {
-		if o.shows(l.key) && len(l.accounts) > 0 {
+		if o.shows(l.key) && len(l.accounts) > 0 && (l.key != "cluster" || len(l.accounts) > 1) {
 			out = append(out, l)
 		}
 	}
