@@ -29,7 +29,7 @@ RUN ?=
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/gpu-exporter
@@ -92,6 +92,10 @@ chromium: ## install the browser that `make check` looks at the pages with
 .PHONY: check
 check: lint chromium ## what needs more than Go and gcc: lint, promtool, a real Prometheus (built from tools/), a browser
 	go -C test test -count=1 -p 1 -timeout 25m ./...
+
+.PHONY: check-kubelet
+check-kubelet: ## the client of the kubelet against the server of Kubernetes itself, 1.34 and 1.36; also in `make check`
+	go -C test test -count=1 ./podresources
 
 .PHONY: pictures
 pictures: chromium ## write the pictures of the documentation; those of the boards need a running `make demo`
