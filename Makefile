@@ -79,6 +79,10 @@ hwcheck: build ## hold the exporter against this machine's own card and nvidia-s
 	go -C test build -o ../bin/hwcheck ./hwcheck
 	bin/hwcheck $(HWCHECK)
 
+.PHONY: load
+load: ## the real binary under load for minutes, its figures as a table; the short form is in `make check`
+	LOAD=$(or $(FOR),20s) go -C test test -count=1 -v -timeout 20m ./load
+
 .PHONY: lint
 lint: ## gofmt and golangci-lint (built from tools/)
 	@unformatted=$$(gofmt -l alerts cmd collector dashboards internal podmap test); [ -z "$$unformatted" ] || { echo "not as gofmt writes it:"; echo "$$unformatted"; exit 1; }
