@@ -31,7 +31,7 @@ RUN ?=
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/gpu-exporter and bin/gpu-report
@@ -118,6 +118,10 @@ report-traces: build ## gpu-report over two production traces: DATA=FOLDER with 
 	go -C test build -o ../bin/traces ./report/traces
 	bin/traces -data="$(DATA)"
 
+.PHONY: load
+load: ## the real binary under load for minutes, its figures as a table; the short form is in `make check`
+	LOAD=$(or $(FOR),20s) go -C test test -count=1 -v -timeout 20m ./load
+
 .PHONY: lint
 lint: ## gofmt and golangci-lint (built from tools/)
 	@unformatted=$$(gofmt -l alerts cmd collector dashboards deploy internal podmap report test tools/image); [ -z "$$unformatted" ] || { echo "not as gofmt writes it:"; echo "$$unformatted"; exit 1; }
@@ -136,6 +140,10 @@ checkers:
 .PHONY: check
 check: lint chromium checkers ## what needs more than Go and gcc: lint, promtool, a real Prometheus (built from tools/), a browser
 	go -C test test -count=1 -p 1 -timeout 25m ./...
+
+.PHONY: check-kubelet
+check-kubelet: ## the client of the kubelet against the server of Kubernetes itself, 1.34 and 1.36; also in `make check`
+	go -C test test -count=1 ./podresources
 
 .PHONY: pictures
 pictures: chromium ## write the pictures of the documentation; those of the boards need a running `make demo`

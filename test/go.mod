@@ -86,11 +86,11 @@ require (
 	golang.org/x/time v0.15.0 // indirect
 	google.golang.org/api v0.297.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260825221802-da73d73af1c5 // indirect
-	google.golang.org/grpc v1.85.0 // indirect
-	google.golang.org/protobuf v1.36.12 // indirect
+	google.golang.org/grpc v1.85.0
+	google.golang.org/protobuf v1.36.12
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	k8s.io/api v0.37.2
-	k8s.io/apimachinery v0.37.2 // indirect
+	k8s.io/apimachinery v0.37.2
 	k8s.io/client-go v0.37.2 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
@@ -114,7 +114,8 @@ require (
 	github.com/grafana/grafana-foundation-sdk/go v0.0.18 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	k8s.io/component-base v0.37.2 // indirect
-	k8s.io/pod-security-admission v0.37.2 // indirect
+	k8s.io/kubelet v0.37.2
+	k8s.io/pod-security-admission v0.37.2
 )
 
 replace github.com/gpu-exporter/gpu-exporter => ../

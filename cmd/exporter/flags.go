@@ -130,7 +130,7 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 
 	app.Flag("container-limit", "Most containers, counted once per card, that have series of their own, some fifteen each; the rest are shown together as pod=\"other\" and counted.").
 		Default(strconv.Itoa(account.DefaultAccounts)).IntVar(&c.accounts)
-	app.Flag("web.max-requests", "Scrapes that are answered at once; more get status 503.").Default("40").IntVar(&c.maxRequests)
+	app.Flag("web.max-requests", "Scrapes that are answered at once, half of them to one client address; more wait up to 3 s and then get status 503.").Default("40").IntVar(&c.maxRequests)
 	c.web = kingpinflag.AddFlags(app, web.DefaultAddress)
 	log.Level, log.Format = promslog.NewLevel(), promslog.NewFormat()
 	app.Flag("log.level", "Least severity to log: debug, info, warn, error.").Default("info").SetValue(log.Level)

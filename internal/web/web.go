@@ -4,14 +4,12 @@
 package web
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,31 +35,31 @@ type Options struct {
 	Alive func() error
 	// Logger receives what goes wrong in a request.
 	Logger *slog.Logger
-	// MaxRequests bounds the scrapes that are served at once; more are answered 503.
+	// MaxRequests bounds the answers that are under way at once, half of them to one client address; more wait a
+	// little, then get status 503. An answer is under way until its reader has taken it.
 	MaxRequests int
 }
 
 // The bounds within which a client may take the server's time and memory.
 const (
 	headerTimeout  = 5 * time.Second
-	requestTimeout = 30 * time.Second
+	requestTimeout = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
-	maxHeaderBytes = 32 << 10
+	maxHeaderBytes = 16 << 10
 )
 
 // NewServer returns a server of the pages; it does not listen.
 func NewServer(o Options) *http.Server {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", inOnePiece(promhttp.InstrumentMetricHandler(o.Own, promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
-		ErrorLog:            slog.NewLogLogger(o.Logger.Handler(), slog.LevelError),
-		ErrorHandling:       promhttp.ContinueOnError,
-		Registry:            o.Own,
-		MaxRequestsInFlight: o.MaxRequests,
-		EnableOpenMetrics:   true,
+	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(o.Own, newGate(o.MaxRequests).around(promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
+		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelError),
+		ErrorHandling:     promhttp.ContinueOnError,
+		Registry:          o.Own,
+		EnableOpenMetrics: true,
 	}))))
 	mux.HandleFunc("GET /-/healthy", healthy(o.Alive))
 	mux.HandleFunc("GET /-/ready", ready(o.Latest))
-	mux.Handle("GET /{$}", page(o.Latest, o.Logger))
+	mux.Handle("GET /{$}", newGate(o.MaxRequests).around(page(o.Latest, o.Logger)))
 	return &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: headerTimeout,
@@ -136,7 +134,7 @@ func closeAll(open []net.Listener) {
 func Serve(server *http.Server, open []net.Listener, flags *toolkit.FlagConfig, logger *slog.Logger) error {
 	var err error
 	if open != nil {
-		err = toolkit.ServeMultiple(open, server, flags, logger)
+		err = toolkit.ServeMultiple(bound(server, open, maxConnections), server, flags, logger)
 	} else {
 		err = toolkit.ListenAndServe(server, flags, logger)
 	}
@@ -154,24 +152,3 @@ func Shutdown(server *http.Server) {
 		server.Close()
 	}
 }
-
-// inOnePiece buffers a page and writes it at once: a page that leaves in hundreds of small chunks now and then
-// waits 40 ms for a delayed acknowledgement in the middle.
-func inOnePiece(next http.Handler) http.Handler {
-	pool := sync.Pool{New: func() any { return new(bytes.Buffer) }}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b := pool.Get().(*bytes.Buffer)
-		defer pool.Put(b)
-		b.Reset()
-		next.ServeHTTP(&held{ResponseWriter: w, body: b}, r)
-		w.Write(b.Bytes())
-	})
-}
-
-// held keeps back what is written.
-type held struct {
-	http.ResponseWriter
-	body *bytes.Buffer
-}
-
-func (h *held) Write(p []byte) (int, error) { return h.body.Write(p) }

@@ -1,0 +1,470 @@
+// Package load_test puts the real binary under load: many scrapers, readers that take nothing, writers that say
+// nothing, connections that break, requests without bounds, handshakes without end. Its figures are a table:
+// `make load` prints it after minutes, the short form takes some twenty seconds.
+package load_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/test/machine"
+)
+
+const (
+	// memoryLimit is Go's share of the smallest container that the failure table promises to live in, 64 MiB.
+	memoryLimit = "51MiB"
+	container   = 64 << 20
+	fast        = 200 * time.Millisecond
+)
+
+// phase is how long each load lasts: LOAD=1m, else a short form.
+func phase(t *testing.T) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(os.Getenv("LOAD"))
+	if err != nil {
+		return 2500 * time.Millisecond
+	}
+	return d
+}
+
+// figures of one phase.
+type figures struct {
+	name                string
+	asked, ok, busy     int
+	other               map[string]int // what else came of requests, by a word for it
+	latency             []time.Duration
+	resident, anonymous uint64
+	gap                 time.Duration // the longest time in which the sampler published nothing
+	honest, refused     int           // what a scraper of its own got meanwhile
+	honestLatency       []time.Duration
+	besieged            bool // every place was held on purpose, from several addresses
+}
+
+func (f *figures) percentile(p float64, of []time.Duration) string {
+	if len(of) == 0 {
+		return "–"
+	}
+	slices.Sort(of)
+	return fmt.Sprintf("%.1f", float64(of[min(len(of)-1, int(p*float64(len(of))))].Microseconds())/1000)
+}
+
+// rig is an exporter under load.
+type rig struct {
+	t       *testing.T
+	e       *machine.Exporter
+	rows    []figures
+	scraper *http.Client
+}
+
+func newRig(t *testing.T, flags ...string) *rig {
+	n := machine.Shipped(t, "8xh100-shared", "8xh100-shared")
+	e := n.Start(t, machine.Options{Env: []string{"GOMEMLIMIT=" + memoryLimit},
+		Flags: append([]string{"--lane.fast=" + fast.String(), "--lane.medium=400ms", "--lane.slow=1s", "--lane.kubelet=1s", "--log.level=warn"}, flags...)})
+	return &rig{t: t, e: e, scraper: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableCompression: true, DialContext: from(2).DialContext}}}
+}
+
+// from dials from an address of the loopback of its own: clients elsewhere are told apart by their addresses.
+func from(host int) *net.Dialer {
+	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(host))}}
+}
+
+// page scrapes once, for the rig's own eyes.
+func (r *rig) page() (string, error) {
+	res, err := r.scraper.Get(r.e.Base() + "/metrics")
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d", res.StatusCode)
+	}
+	return string(body), err
+}
+
+// value is the first sample of a family.
+func value(page, family string) (float64, bool) {
+	for line := range strings.Lines(page) {
+		if rest, ok := strings.CutPrefix(line, family); ok && (rest[0] == ' ' || rest[0] == '{') {
+			v, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
+			return v, err == nil
+		}
+	}
+	return 0, false
+}
+
+// ready waits until the cards and the pods are there.
+func (r *rig) ready() {
+	r.t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		page, err := r.page()
+		if err == nil && strings.Contains(page, "gpu_container_busy_seconds_total{") {
+			return
+		}
+		if time.Now().After(end) {
+			r.t.Fatalf("no cards: %v", err)
+		}
+	}
+}
+
+// under runs load for a phase, with one honest scraper beside it, and looks how the exporter fares.
+func (r *rig) under(name string, load func(ctx context.Context, f *counts)) *figures {
+	r.t.Helper()
+	length := phase(r.t)
+	ctx, stop := context.WithTimeout(r.t.Context(), length)
+	defer stop()
+	f := figures{name: name}
+	var c counts
+	var at sync.WaitGroup
+	at.Go(func() { load(ctx, &c) })
+	var last, moved = 0.0, time.Now()
+	for ctx.Err() == nil {
+		if m, err := r.e.Memory(); err == nil {
+			f.resident, f.anonymous = max(f.resident, m.Resident), max(f.anonymous, m.Anonymous)
+		}
+		began := time.Now()
+		page, err := r.page()
+		f.honestLatency = append(f.honestLatency, time.Since(began))
+		if err != nil {
+			f.refused++
+		} else {
+			f.honest++
+			// A counter of observed seconds that stands still is a sampler that does.
+			if v, ok := value(page, "gpu_observed_seconds_total"); ok && v != last {
+				f.gap = max(f.gap, time.Since(moved))
+				last, moved = v, time.Now()
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	f.gap = max(f.gap, time.Since(moved))
+	at.Wait()
+	select {
+	case <-r.e.Done:
+		r.t.Fatalf("%s: the exporter ended: %v\n%s", name, r.e.Err, r.e.Said())
+	default:
+	}
+	f.asked, f.ok, f.busy, f.latency, f.other = c.asked, c.ok, c.busy, c.latency, c.other
+	r.rows = append(r.rows, f)
+	return &r.rows[len(r.rows)-1]
+}
+
+// counts are what came of requests. Safe for concurrent use.
+type counts struct {
+	mu              sync.Mutex
+	asked, ok, busy int
+	other           map[string]int
+	latency         []time.Duration
+}
+
+func (c *counts) add(status int, took time.Duration, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	switch {
+	case err == nil && status == http.StatusOK:
+		c.ok++
+		c.latency = append(c.latency, took)
+	case err == nil && status == http.StatusServiceUnavailable:
+		c.busy++
+	case err == nil:
+		c.note(strconv.Itoa(status))
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		c.note("timeout")
+	default:
+		c.note("closed")
+	}
+}
+
+func (c *counts) note(word string) {
+	if c.other == nil {
+		c.other = map[string]int{}
+	}
+	c.other[word]++
+}
+
+// scrape asks once and reads it all.
+func scrape(ctx context.Context, client *http.Client, url string) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	_, err = io.Copy(io.Discard, res.Body)
+	return res.StatusCode, err
+}
+
+// each runs n copies until the end of the phase.
+func each(ctx context.Context, n int, do func(i int)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				do(i)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// dial opens a connection that takes in as little as the kernel allows.
+func dial(ctx context.Context, address string) (*net.TCPConn, error) {
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	tcp := c.(*net.TCPConn)
+	_ = tcp.SetReadBuffer(4096)
+	return tcp, nil
+}
+
+func TestLoad(t *testing.T) {
+	r := newRig(t)
+	r.ready()
+	url := r.e.Base() + "/metrics"
+
+	quiet := r.under("one scraper", func(ctx context.Context, c *counts) { <-ctx.Done() })
+
+	many := r.under("200 scrapers", func(ctx context.Context, c *counts) {
+		var clients []*http.Client
+		for host := range 4 {
+			c := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 200, DialContext: from(3 + host).DialContext}}
+			defer c.CloseIdleConnections()
+			clients = append(clients, c)
+		}
+		each(ctx, 200, func(i int) {
+			began := time.Now()
+			status, err := scrape(ctx, clients[i%len(clients)], url)
+			if ctx.Err() == nil {
+				c.add(status, time.Since(began), err)
+			}
+		})
+	})
+	if many.ok == 0 || many.ok != many.asked {
+		t.Errorf("200 scrapers: %d asked, %d answered, %d told to come again, and else %v", many.asked, many.ok, many.busy, many.other)
+	}
+
+	// Readers that ask for the page until they are given it, and then take no more than its first line.
+	slow := r.under("600 slow readers", func(ctx context.Context, c *counts) {
+		each(ctx, 600, func(int) {
+			conn, err := dial(ctx, r.e.Address)
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			began := time.Now()
+			fmt.Fprint(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+			conn.SetReadDeadline(began.Add(10 * time.Second))
+			line := make([]byte, len("HTTP/1.1 200"))
+			_, err = io.ReadFull(conn, line)
+			if ctx.Err() != nil {
+				return
+			}
+			status, _ := strconv.Atoi(string(line[len("HTTP/1.1 "):]))
+			c.add(status, time.Since(began), err)
+			if status == http.StatusOK {
+				<-ctx.Done()
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
+		})
+	})
+	if slow.ok == 0 {
+		t.Errorf("no slow reader was answered: %v", slow.other)
+	}
+
+	// More than there are places, and places held by those who do not read: the rest is told to come again, and counted.
+	crowd := r.under("a crowd behind them", func(ctx context.Context, c *counts) {
+		var held sync.WaitGroup
+		defer held.Wait()
+		for i := range 80 {
+			conn, err := from(3+i%4).DialContext(ctx, "tcp", r.e.Address)
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_ = conn.(*net.TCPConn).SetReadBuffer(4096)
+			fmt.Fprint(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+		}
+		time.Sleep(phase(t) / 5)
+		began := time.Now()
+		late, stop := context.WithTimeout(r.t.Context(), 20*time.Second)
+		defer stop()
+		status, err := scrape(late, &http.Client{Transport: &http.Transport{DialContext: from(9).DialContext}}, url)
+		c.add(status, time.Since(began), err)
+	})
+	if crowd.busy != 1 {
+		t.Errorf("behind a crowd that does not read: %d answered, %d told to come again, %v", crowd.ok, crowd.busy, crowd.other)
+	}
+	crowd.besieged = true
+	if page, err := r.page(); err != nil {
+		t.Errorf("once the crowd has left: %v", err)
+	} else if v, ok := value(page, `promhttp_metric_handler_requests_total{code="503"}`); !ok || int(v) < crowd.busy+crowd.refused {
+		t.Errorf("%d were told to come again, and %v are counted", crowd.busy+crowd.refused, v)
+	}
+
+	// Writers that begin a request and never end it, most of them with as much of a header as is allowed.
+	r.under("600 slow writers", func(ctx context.Context, c *counts) {
+		filler := "X-Filler: " + strings.Repeat("a", 15<<10)
+		each(ctx, 600, func(int) {
+			conn, err := dial(ctx, r.e.Address)
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			fmt.Fprint(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n"+filler)
+			for ctx.Err() == nil {
+				if _, err := conn.Write([]byte("b")); err != nil {
+					break
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(200 * time.Millisecond):
+				}
+			}
+			c.add(0, 0, errors.New("left"))
+		})
+	})
+
+	r.under("aborted connections", func(ctx context.Context, c *counts) {
+		each(ctx, 50, func(i int) {
+			conn, err := dial(ctx, r.e.Address)
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			request := "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+			fmt.Fprint(conn, request[:1+i*len(request)/50])
+			if i%2 == 0 {
+				conn.SetLinger(0) // a reset
+			}
+			c.add(0, 0, errors.New("aborted"))
+		})
+	})
+
+	big := r.under("oversized requests", func(ctx context.Context, c *counts) {
+		zeros := bytes.Repeat([]byte("0"), 1<<20)
+		requests := []string{
+			"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Big: " + string(zeros) + "\r\n\r\n",
+			"GET /" + string(zeros) + " HTTP/1.1\r\nHost: x\r\n\r\n",
+			"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1048576\r\n\r\n" + string(zeros),
+			"GET / HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("A: b\r\n", 100_000) + "\r\n",
+			string(zeros),
+		}
+		each(ctx, 20, func(i int) {
+			conn, err := dial(ctx, r.e.Address)
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			began := time.Now()
+			conn.SetDeadline(began.Add(10 * time.Second))
+			go io.WriteString(conn, requests[i%len(requests)])
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			status := 0
+			if err == nil {
+				status = res.StatusCode
+				res.Body.Close()
+			}
+			if ctx.Err() == nil {
+				c.add(status, time.Since(began), err)
+			}
+		})
+	})
+	if big.other["431"] == 0 {
+		t.Errorf("no oversized header was refused as such: %v", big.other)
+	}
+
+	r.judge(quiet.resident)
+}
+
+// Handshakes that are never finished, and finished ones without end.
+func TestLoadOfHandshakes(t *testing.T) {
+	dir := t.TempDir()
+	config := machine.WebConfig(t, dir, machine.Web{})
+	r := newRig(t, "--web.config.file="+config)
+	client := &tls.Config{InsecureSkipVerify: true}
+	r.scraper.Transport = &http.Transport{DisableCompression: true, DialContext: from(2).DialContext, TLSClientConfig: client}
+	r.e.TLS = true
+	r.ready()
+	quiet := r.under("one scraper over TLS", func(ctx context.Context, c *counts) { <-ctx.Done() })
+	r.under("600 half handshakes", func(ctx context.Context, c *counts) {
+		each(ctx, 600, func(int) {
+			conn, err := dial(ctx, r.e.Address)
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			conn.Write([]byte{0x16, 0x03, 0x01, 0x02, 0x00}) // the head of a greeting
+			<-ctx.Done()
+			c.add(0, 0, errors.New("left"))
+		})
+	})
+	r.under("50 greeters", func(ctx context.Context, c *counts) {
+		each(ctx, 50, func(int) {
+			conn, err := dial(ctx, r.e.Address)
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			conn.SetDeadline(time.Now().Add(10 * time.Second))
+			began := time.Now()
+			err = tls.Client(conn, client).HandshakeContext(ctx)
+			if ctx.Err() == nil {
+				status := 0
+				if err == nil {
+					status = http.StatusOK
+				}
+				c.add(status, time.Since(began), err)
+			}
+		})
+	})
+	r.judge(quiet.resident)
+}
+
+// judge holds all phases against the bounds, and prints their table.
+func (r *rig) judge(before uint64) {
+	r.t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d cores, GOMEMLIMIT=%s, each phase %v; latencies p50 / p99 in ms\n", runtime.GOMAXPROCS(0), memoryLimit, phase(r.t))
+	b.WriteString("| load | asked | answered | 503 | else | latency | scraper beside it: answered, refused | its latency | resident, of it anonymous | sampler's longest pause |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, f := range r.rows {
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %v | %s / %s | %d, %d | %s / %s | %.0f, %.0f MiB | %v |\n", f.name, f.asked, f.ok, f.busy, f.other, f.percentile(0.5, f.latency), f.percentile(0.99, f.latency),
+			f.honest, f.refused, f.percentile(0.5, f.honestLatency), f.percentile(0.99, f.honestLatency), float64(f.resident)/(1<<20), float64(f.anonymous)/(1<<20), f.gap.Round(10*time.Millisecond))
+		if f.anonymous > container {
+			r.t.Errorf("%s: %d MiB that the kernel cannot take back, more than the container has", f.name, f.anonymous>>20)
+		}
+		if most := 10*fast + 2*time.Second; f.gap > most && !f.besieged {
+			r.t.Errorf("%s: the sampler published nothing for %v", f.name, f.gap)
+		}
+		if (f.honest < 20*f.refused || f.honest == 0) && !f.besieged {
+			r.t.Errorf("%s: a scraper beside it was answered %d times and refused %d times", f.name, f.honest, f.refused)
+		}
+	}
+	r.t.Log("\n" + b.String())
+}

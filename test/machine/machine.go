@@ -1,0 +1,284 @@
+// Package machine lays out a node with a fake driver, a kubelet and the trees of a host, and runs the real binary on
+// it, for tests that look at the running program from the outside.
+package machine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+)
+
+// build makes the programs once per test binary.
+var build = sync.OnceValues(func() (string, error) {
+	root, err := standin.RepositoryRoot()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command("make", "build")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("make build: %w\n%s", err, out)
+	}
+	return root, nil
+})
+
+// Root returns the repository's folder, after the exporter was built into its bin.
+func Root(t testing.TB) string {
+	t.Helper()
+	root, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// Binary returns the path of the exporter.
+func Binary(t testing.TB) string { return filepath.Join(Root(t), "bin", "gpu-exporter") }
+
+// Node is a node for the real binary. Its kubelet runs until the test ends.
+type Node struct {
+	Dir     string // everything of the node but the socket is below it
+	Library string
+	Socket  string
+	Trees   standin.Trees
+	Kubelet *standin.Kubelet
+	Control *scenario.Control
+
+	env []string // leads the fake driver to its scenario
+}
+
+// Lay lays a node out from the text of a scenario and of its pods.
+func Lay(t testing.TB, s *scenario.Scenario, pods standin.KubeletNode) *Node {
+	t.Helper()
+	n := &Node{Dir: t.TempDir()}
+	var err error
+	if n.Library, err = standin.BuildFakeNVML(t.Context(), s.Symbols, n.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if n.env, n.Control, err = standin.PlayLive(s, n.Dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Control.Close() })
+	if n.Trees, err = standin.WriteTrees(n.Dir, s, pods); err != nil {
+		t.Fatal(err)
+	}
+	// A socket's path may have some hundred characters; the name of a test may be longer.
+	short, err := os.MkdirTemp("", "kubelet-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(short) })
+	n.Socket = filepath.Join(short, "kubelet.sock")
+	n.Kubelet = standin.NewKubelet(time.Now)
+	n.Kubelet.SetNode(pods)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- n.Kubelet.Serve(ctx, n.Socket) }()
+	t.Cleanup(func() { cancel(); <-done })
+	if err := n.Kubelet.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Shipped lays out one of the nodes of testdata, by the names of its scenario and its pods.
+func Shipped(t testing.TB, name, pods string) *Node {
+	t.Helper()
+	root := Root(t)
+	s, err := scenario.Load(filepath.Join(root, "testdata", "scenarios", name+".scenario"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(root, "testdata", "kubelet", pods+".pods")
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	node, err := standin.ParsePods(path, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Lay(t, s, node)
+}
+
+// Flags lead an exporter to the node.
+func (n *Node) Flags() []string {
+	return []string{"--node-name=test-node", "--nvml.library=" + n.Library, "--kubelet.socket=" + n.Socket, "--path.sysfs=" + n.Trees.Sysfs,
+		"--path.procfs=" + n.Trees.Procfs, "--path.pod-logs=" + n.Trees.PodLogs, "--path.container-logs=" + n.Trees.ContainerLogs, "--path.kmsg="}
+}
+
+// Options are how an exporter is run.
+type Options struct {
+	Flags []string // beside those of the node
+	Env   []string // beside the test's own
+	Under []string // a command that runs the exporter, such as strace with its flags
+}
+
+// Exporter is a running exporter.
+type Exporter struct {
+	// Address is host:port; TLS tells that it is spoken there.
+	Address string
+	TLS     bool
+	// PID is that of the exporter itself.
+	PID int
+	// Done is closed once it ended; Err is then how.
+	Done chan struct{}
+	Err  error
+
+	cmd *exec.Cmd
+	mu  sync.Mutex
+	out bytes.Buffer // guarded by mu
+}
+
+// Write takes what the exporter says.
+func (e *Exporter) Write(b []byte) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.out.Write(b)
+}
+
+// Said is everything that the exporter wrote to its standard output and error.
+func (e *Exporter) Said() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.out.String()
+}
+
+// Base is the exporter's URL without a path.
+func (e *Exporter) Base() string {
+	if e.TLS {
+		return "https://" + e.Address
+	}
+	return "http://" + e.Address
+}
+
+// Start runs the exporter on a free port of the loopback until the test ends. It returns once the port listens.
+func (n *Node) Start(t testing.TB, o Options) *Exporter {
+	t.Helper()
+	e := &Exporter{Address: freeAddress(t), Done: make(chan struct{})}
+	args := append([]string{}, o.Under...)
+	args = append(args, Binary(t))
+	args = append(args, n.Flags()...)
+	args = append(args, "--web.listen-address="+e.Address)
+	args = append(args, o.Flags...)
+	e.cmd = exec.Command(args[0], args[1:]...)
+	e.cmd.Env = append(append(os.Environ(), n.env...), o.Env...)
+	e.cmd.Stdout, e.cmd.Stderr = e, e
+	if err := e.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { e.Err = e.cmd.Wait(); close(e.Done) }()
+	t.Cleanup(func() {
+		e.Stop()
+		if t.Failed() {
+			said := e.Said()
+			if len(said) > 4000 {
+				said = "… " + said[len(said)-4000:]
+			}
+			t.Logf("the exporter said:\n%s", said)
+		}
+	})
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		select {
+		case <-e.Done:
+			t.Fatalf("the exporter ended: %v\n%s", e.Err, e.Said())
+		default:
+		}
+		c, err := net.Dial("tcp", e.Address)
+		if err == nil {
+			c.Close()
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the exporter does not listen: %v", err)
+		}
+	}
+	if e.PID = e.cmd.Process.Pid; len(o.Under) > 0 {
+		e.PID = child(e.cmd.Process.Pid)
+	}
+	return e
+}
+
+// Stop ends the exporter as an operator would, and waits for its end. It may be called again.
+func (e *Exporter) Stop() {
+	select {
+	case <-e.Done:
+		return
+	default:
+	}
+	_ = syscall.Kill(e.PID, syscall.SIGTERM)
+	select {
+	case <-e.Done:
+	case <-time.After(10 * time.Second):
+		_ = syscall.Kill(e.PID, syscall.SIGKILL)
+		_ = e.cmd.Process.Kill()
+		<-e.Done
+	}
+}
+
+// child returns the first child of a process, and the process itself without one.
+func child(pid int) int {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, t := range tasks {
+		text, _ := os.ReadFile(t)
+		for _, f := range strings.Fields(string(text)) {
+			if n, err := strconv.Atoi(f); err == nil {
+				return n
+			}
+		}
+	}
+	return pid
+}
+
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// Memory is what a process holds, in bytes. Anonymous is the part of Resident that no file stands behind, so that
+// the kernel cannot take it back when a container reaches its limit.
+type Memory struct{ Resident, Anonymous, Peak uint64 }
+
+// Memory reads the exporter's memory from the kernel.
+func (e *Exporter) Memory() (Memory, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", e.PID))
+	if err != nil {
+		return Memory{}, err
+	}
+	var m Memory
+	for line := range strings.Lines(string(text)) {
+		for key, to := range map[string]*uint64{"VmRSS:": &m.Resident, "RssAnon:": &m.Anonymous, "VmHWM:": &m.Peak} {
+			if f := strings.Fields(line); len(f) == 3 && f[0] == key {
+				kib, err := strconv.ParseUint(f[1], 10, 64)
+				if err != nil {
+					return m, err
+				}
+				*to = kib << 10
+			}
+		}
+	}
+	if m.Resident == 0 {
+		return m, errors.New("the kernel tells no resident memory")
+	}
+	return m, nil
+}

@@ -1,0 +1,189 @@
+package podresources_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// release is a version of Kubernetes whose server the tests run against.
+type release struct {
+	name    string
+	modfile string // empty: go.mod of test/kubelet
+}
+
+var releases = []release{{"1.36", ""}, {"1.34", "kubernetes-1.34.mod"}}
+
+// servers are the programs of test/kubelet, built once: paths by release.
+var servers = sync.OnceValues(func() (map[string]string, error) {
+	folder, err := filepath.Abs(filepath.Join("..", "kubelet"))
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, r := range releases {
+		path := filepath.Join(folder, "..", "..", "bin", "kubelet-"+r.name)
+		args := []string{"build", "-o", path}
+		if r.modfile != "" {
+			args = append(args, "-modfile="+r.modfile)
+		}
+		cmd := exec.Command("go", append(args, ".")...)
+		cmd.Dir = folder
+		if text, err := cmd.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("go build of Kubernetes %s's server: %w\n%s", r.name, err, text)
+		}
+		out[r.name] = path
+	}
+	return out, nil
+})
+
+// eachRelease runs a test against every release.
+func eachRelease(t *testing.T, test func(t *testing.T, program string)) {
+	t.Helper()
+	paths, err := servers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range releases {
+		t.Run(r.name, func(t *testing.T) { test(t, paths[r.name]) })
+	}
+}
+
+// state is a node as the program of test/kubelet reads it; see there for what its fields mean.
+type state struct {
+	Pods        []*corev1.Pod       `json:"pods"`
+	Devices     []device            `json:"devices"`
+	Claims      []claim             `json:"claims"`
+	Allocatable map[string][]string `json:"allocatable"`
+}
+
+type device struct {
+	Pod       string   `json:"pod"`
+	Container string   `json:"container"`
+	Resource  string   `json:"resource"`
+	IDs       []string `json:"ids"`
+	NUMA      []int64  `json:"numa,omitempty"`
+	Answer    []byte   `json:"answer,omitempty"`
+}
+
+type claim struct {
+	Pod       string   `json:"pod"`
+	Container string   `json:"container"`
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"name"`
+	Driver    string   `json:"driver"`
+	Pool      string   `json:"pool"`
+	Device    string   `json:"device"`
+	CDI       []string `json:"cdi,omitempty"`
+}
+
+// pod adds a running pod and returns it to be changed. Its UID is "uid-" and its name.
+func (s *state) pod(namespace, name string, containers ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	for _, c := range containers {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c})
+	}
+	s.Pods = append(s.Pods, p)
+	return p
+}
+
+// give hands devices of a plugin to a container.
+func (s *state) give(pod, container, resource string, ids ...string) *device {
+	s.Devices = append(s.Devices, device{Pod: "uid-" + pod, Container: container, Resource: resource, IDs: ids})
+	return &s.Devices[len(s.Devices)-1]
+}
+
+// claimed gives a container a device by a claim.
+func (s *state) claimed(pod, container, namespace, name, device string) {
+	s.Claims = append(s.Claims, claim{Pod: "uid-" + pod, Container: container, Namespace: namespace, Name: name, Driver: "gpu.nvidia.com", Pool: "node",
+		Device: device, CDI: []string{"k8s.gpu.nvidia.com/claim=" + name + "-" + device}})
+}
+
+// kubelet is a running server of Kubernetes.
+type kubelet struct {
+	t      *testing.T
+	socket string
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	// counts are its own counts of the calls it answered, as of the last change of its state.
+	counts map[string]float64
+}
+
+// folder is short: the address of a unix socket has at most 107 bytes.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kubelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// run starts the server on dir/kubelet.sock, and returns once it listens.
+func run(t *testing.T, program, dir string, s state, flags ...string) *kubelet {
+	t.Helper()
+	k := &kubelet{t: t, socket: filepath.Join(dir, "kubelet.sock")}
+	k.cmd = exec.Command(program, append([]string{"--dir=" + dir}, flags...)...)
+	var err error
+	if k.in, err = k.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := k.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.out = bufio.NewReader(out)
+	k.cmd.Stderr = os.Stderr
+	if testing.Short() || !testing.Verbose() {
+		k.cmd.Stderr = nil
+	}
+	if err := k.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.kill)
+	k.set(s)
+	return k
+}
+
+// set changes what the kubelet knows, and waits until it does.
+func (k *kubelet) set(s state) {
+	k.t.Helper()
+	line, err := json.Marshal(s)
+	if err == nil {
+		_, err = k.in.Write(append(line, '\n'))
+	}
+	var answer []byte
+	if err == nil {
+		answer, err = k.out.ReadBytes('\n')
+	}
+	if err == nil {
+		k.counts = nil
+		err = json.Unmarshal(answer, &k.counts)
+	}
+	if err != nil {
+		k.t.Fatalf("the kubelet does not take its state: %v", err)
+	}
+}
+
+// kill ends the kubelet as a crash does: the socket's file stays.
+func (k *kubelet) kill() {
+	if k.cmd.ProcessState != nil {
+		return
+	}
+	_ = k.cmd.Process.Signal(syscall.SIGKILL)
+	_ = k.cmd.Wait()
+}
