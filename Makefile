@@ -64,7 +64,7 @@ test: ## all tests that need Go and gcc alone, race detector on
 .PHONY: generate
 generate: ## write the generated files (docs, goldens); review the diff
 	go test ./cmd/exporter -run 'TestGolden$$|TestDrift$$' -update
-	go test ./internal/catalog ./podmap ./dashboards ./alerts ./deploy/helm ./report/render -run Generated -update
+	go test ./internal/catalog ./internal/catalog/compat ./podmap ./dashboards ./alerts ./deploy/helm ./report/render -run Generated -update
 
 .PHONY: chart
 chart: generate ## render the chart's goldens and the Kustomize manifests; review the diff

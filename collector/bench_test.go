@@ -5,11 +5,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/gpu-exporter/gpu-exporter/collector"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
@@ -60,5 +63,43 @@ func BenchmarkScrape(b *testing.B) {
 		}, handler)
 		run("next", func() {}, handler)
 		run("static", func() {}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(page) }))
+	}
+}
+
+// BenchmarkForeign is the same under another exporter's names.
+func BenchmarkForeign(b *testing.B) {
+	for _, pods := range []int{8, 80} {
+		p, err := compat.New(compat.DCGM48)
+		if err != nil {
+			b.Fatal(err)
+		}
+		views := []*gpu.View{catalogtest.NodeView(8, pods), catalogtest.NodeView(8, pods), catalogtest.NodeView(8, pods)}
+		for i, v := range views {
+			v.At = v.At.Add(time.Duration(i) * time.Minute)
+		}
+		views[2].At = views[1].At
+		p.Published(views[0])
+		now := 1
+		c, err := collector.NewForeign(func() *gpu.View { return views[now] }, p.Families())
+		if err != nil {
+			b.Fatal(err)
+		}
+		handler := promhttp.HandlerFor(c, promhttp.HandlerOpts{DisableCompression: true})
+		request := httptest.NewRequest(http.MethodGet, compat.Path, nil)
+		for _, step := range []struct {
+			name string
+			by   int
+		}{{"first", 1}, {"next", 0}} {
+			b.Run(fmt.Sprintf("%s/pods=%d", step.name, pods), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					now = 1 + (now-1+step.by)%2
+					handler.ServeHTTP(discard{http.Header{}}, request)
+				}
+				recorder := httptest.NewRecorder()
+				handler.ServeHTTP(recorder, request)
+				b.ReportMetric(float64(recorder.Body.Len()), "bytes/page")
+			})
+		}
 	}
 }

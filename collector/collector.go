@@ -58,12 +58,25 @@ func New(latest func() *gpu.View, rows []catalog.Family) (*Collector, error) {
 	if err := catalog.Validate(rows); err != nil {
 		return nil, err
 	}
+	return newCollector(latest, rows), nil
+}
+
+// NewForeign is New for rows that carry another exporter's names and labels (catalog.ScopeForeign). Of their
+// series a label without a value is left out, as a reader cannot tell it from one that is not there.
+func NewForeign(latest func() *gpu.View, rows []catalog.Family) (*Collector, error) {
+	if err := catalog.ValidateForeign(rows); err != nil {
+		return nil, err
+	}
+	return newCollector(latest, rows), nil
+}
+
+func newCollector(latest func() *gpu.View, rows []catalog.Family) *Collector {
 	c := &Collector{latest: latest, pairs: map[[2]string]*dto.LabelPair{}}
 	for _, f := range rows {
 		c.rows = append(c.rows, prepare(f))
 	}
 	sort.Slice(c.rows, func(i, j int) bool { return c.rows[i].Name < c.rows[j].Name })
-	return c, nil
+	return c
 }
 
 func prepare(f catalog.Family) row {
@@ -176,12 +189,15 @@ func (b *builder) labels(r *row, values []string) ([]*dto.LabelPair, bool) {
 	}
 	var h maphash.Hash
 	h.SetSeed(b.seed)
-	pairs := make([]*dto.LabelPair, len(values))
-	for at, i := range r.order {
-		pairs[at] = b.collector.pair(r.labels[i], values[i])
+	pairs := make([]*dto.LabelPair, 0, len(values))
+	for _, i := range r.order {
+		p := b.collector.pair(r.labels[i], values[i])
 		// The sanitised value counts: two names may come to the same text.
-		h.WriteString(*pairs[at].Value)
+		h.WriteString(*p.Value)
 		h.WriteByte(0xff)
+		if values[i] != "" || r.Scope != catalog.ScopeForeign {
+			pairs = append(pairs, p)
+		}
 	}
 	sum := h.Sum64()
 	if _, twice := b.seen[sum]; twice {

@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/collector"
 	"github.com/gpu-exporter/gpu-exporter/internal/account"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/engine"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
@@ -34,7 +35,8 @@ type exporter struct {
 	looker  *proc.Looker // nil unless asked for
 	kmsg    *nvml.Kmsg   // nil without a kernel log
 	metrics *collector.Collector
-	engines []*engine.Engine // the container engines that were named
+	foreign *collector.Collector // nil unless another exporter's names are asked for
+	engines []*engine.Engine     // the container engines that were named
 	own     *prometheus.Registry
 	// quiet is how long the loop may be silent before the process counts as broken.
 	quiet time.Duration
@@ -103,9 +105,20 @@ func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter,
 		return out
 	}
 	o.Features = func() []gpu.Feature { return features(c, e, noProcesses, finder.JobNumbers()) }
-	e.sampler = sampler.New(o)
-
+	var page *compat.Page
 	var err error
+	if c.compat != "" {
+		if page, err = compat.New(compat.Release(c.compat)); err != nil {
+			return nil, fmt.Errorf("--compat: %w", err)
+		}
+		o.Published = page.Published
+	}
+	e.sampler = sampler.New(o)
+	if page != nil {
+		if e.foreign, err = collector.NewForeign(e.sampler.Latest, page.Families()); err != nil {
+			return nil, fmt.Errorf("--compat: %w", err)
+		}
+	}
 	e.metrics, err = collector.New(e.sampler.Latest, catalog.WithPodLabels(catalog.All(), c.podLabels))
 	return e, err
 }
@@ -160,7 +173,11 @@ func (e *exporter) poll(ctx context.Context) {
 
 // server returns the web server; it does not listen yet.
 func (e *exporter) server(c *config) *http.Server {
-	return web.NewServer(web.Options{Latest: e.sampler.Latest, Metrics: both{e.metrics, e.own}, Own: e.own, Logger: c.logger, MaxRequests: c.maxRequests,
+	var other *web.Compat
+	if e.foreign != nil {
+		other = &web.Compat{Path: compat.Path, Name: c.compat, Metrics: e.foreign}
+	}
+	return web.NewServer(web.Options{Latest: e.sampler.Latest, Metrics: both{e.metrics, e.own}, Own: e.own, Logger: c.logger, MaxRequests: c.maxRequests, Compat: other,
 		Alive: func() error {
 			if age := time.Since(e.sampler.Latest().At); age > e.quiet {
 				return fmt.Errorf("the polling loop has been silent for %v", age.Round(time.Second))

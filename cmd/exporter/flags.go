@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/account"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
 )
 
@@ -55,6 +57,7 @@ type config struct {
 	fast, medium, slow, kubeletLane time.Duration
 	deadline                        time.Duration
 
+	compat      string
 	maxRequests int
 	accounts    int
 	web         *toolkit.FlagConfig
@@ -130,6 +133,8 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 
 	app.Flag("container-limit", "Most containers, counted once per card, that have series of their own, some fifteen each; the rest are shown together as pod=\"other\" and counted.").
 		Default(strconv.Itoa(account.DefaultAccounts)).IntVar(&c.accounts)
+	app.Flag("compat", "Also serve, at "+compat.Path+", the names, units and labels of a release of dcgm-exporter, for dashboards, alerts and autoscalers that were written for it: "+
+		strings.Join(compat.Releases(), " or ")+". Empty: not served.").EnumVar(&c.compat, append(compat.Releases(), "")...)
 	app.Flag("web.max-requests", "Scrapes that are answered at once, half of them to one client address; more wait up to 3 s and then get status 503.").Default("40").IntVar(&c.maxRequests)
 	c.web = kingpinflag.AddFlags(app, web.DefaultAddress)
 	log.Level, log.Format = promslog.NewLevel(), promslog.NewFormat()

@@ -38,6 +38,8 @@ const (
 	ScopeContainer Scope = "container"
 	ScopePod       Scope = "pod"
 	ScopeExporter  Scope = "exporter"
+	// ScopeForeign has no labels of ours, not even node: the names and labels are another exporter's.
+	ScopeForeign Scope = "foreign"
 )
 
 // Labels returns the labels that every series of the scope carries, in the order in which readers give
@@ -53,6 +55,8 @@ func (s Scope) Labels() []string {
 		return append(card, "namespace", "pod", "container")
 	case ScopePod:
 		return []string{"node", "namespace", "pod"}
+	case ScopeForeign:
+		return nil
 	default:
 		return []string{"node"}
 	}
@@ -180,6 +184,27 @@ func Validate(rows []Family) error {
 			}
 			if slices.Contains(reserved, l) {
 				return broken("label %s belongs to the scrape target", l)
+			}
+		}
+	}
+	return nil
+}
+
+// ValidateForeign checks rows that carry another exporter's names, of which our laws of naming say nothing: it
+// returns the first that could not be exposed.
+func ValidateForeign(rows []Family) error {
+	seen := map[string]bool{}
+	for _, f := range rows {
+		switch {
+		case seen[f.Name]:
+			return fmt.Errorf("foreign row %s stands twice", f.Name)
+		case f.Scope != ScopeForeign || f.Read == nil || f.Help == "":
+			return fmt.Errorf("foreign row %s has no help, no reader, or a scope of ours", f.Name)
+		}
+		seen[f.Name] = true
+		for i, l := range f.Labels {
+			if slices.Contains(f.Labels[:i], l) {
+				return fmt.Errorf("foreign row %s: label %s stands twice", f.Name, l)
 			}
 		}
 	}

@@ -91,6 +91,10 @@ type Options struct {
 	Calls    func() []gpu.CallStats
 	Features func() []gpu.Feature
 
+	// Published, where set, is shown every view right after it was stored, in order and from one goroutine.
+	// It must be quick, and must not change the view.
+	Published func(*gpu.View)
+
 	// The lanes' intervals: 2 s, 10 s and 60 s where 0.
 	Fast, Medium, Slow time.Duration
 	// Deadline is after how long a call makes its card stuck: 5 s where 0. Bound is how long a round waits

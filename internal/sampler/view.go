@@ -79,6 +79,9 @@ func (s *Sampler) publish() {
 		v.Features = s.o.Features()
 	}
 	s.view.Store(v)
+	if s.o.Published != nil {
+		s.o.Published(v)
+	}
 }
 
 // fill completes one card of a view.

@@ -18,7 +18,11 @@ type nodePage struct {
 	Span   string // how far back the plots reach
 	Lacks  []lack
 	Locked string // the features that want a right which an administrator can give
+	Compat nodeLink
 }
+
+// nodeLink leads to an exposition under other names; empty where there is none.
+type nodeLink struct{ Path, Name string }
 
 // lack is what some cards do not offer.
 type lack struct{ Cards, Readings string }

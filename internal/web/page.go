@@ -16,7 +16,7 @@ import (
 var pageHTML string
 
 // page renders the latest View for a person. The page is one answer without scripts or outside assets.
-func page(latest func() *gpu.View, logger *slog.Logger) http.Handler {
+func page(latest func() *gpu.View, compat nodeLink, logger *slog.Logger) http.Handler {
 	t := template.Must(template.New("page").Funcs(template.FuncMap{
 		"bytes": humanBytes, "percent": percent, "watts": watts, "age": age, "celsius": celsius, "pstate": pstate, "part": part,
 	}).Parse(pageHTML))
@@ -26,7 +26,9 @@ func page(latest func() *gpu.View, logger *slog.Logger) http.Handler {
 			v = &gpu.View{Notes: []string{"The driver was not asked yet."}}
 		}
 		var out bytes.Buffer
-		if err := t.Execute(&out, newNodePage(v)); err != nil {
+		shown := newNodePage(v)
+		shown.Compat = compat
+		if err := t.Execute(&out, shown); err != nil {
 			logger.Error("cannot render the landing page", "err", err)
 			http.Error(w, "the page cannot be rendered: "+err.Error(), http.StatusInternalServerError)
 			return

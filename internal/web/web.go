@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,7 +24,7 @@ import (
 // neighbourhood uses (node_exporter 9100, dcgm-exporter 9400, nvidia_gpu_exporter 9835).
 const DefaultAddress = ":10835"
 
-// Options are what the server needs. All are required.
+// Options are what the server needs. All are required but Compat.
 type Options struct {
 	// Latest returns the view to show; cheap and safe for concurrent use.
 	Latest func() *gpu.View
@@ -35,9 +36,19 @@ type Options struct {
 	Alive func() error
 	// Logger receives what goes wrong in a request.
 	Logger *slog.Logger
+	// Compat, where set, is served beside /metrics under the names of another exporter.
+	Compat *Compat
 	// MaxRequests bounds the answers that are under way at once, half of them to one client address; more wait a
 	// little, then get status 503. An answer is under way until its reader has taken it.
 	MaxRequests int
+}
+
+// Compat is an exposition under another exporter's names.
+type Compat struct {
+	Path string // such as /metrics/dcgm
+	// Name says whose names they are, for the link on the page.
+	Name    string
+	Metrics prometheus.Gatherer
 }
 
 // The bounds within which a client may take the server's time and memory.
@@ -57,9 +68,18 @@ func NewServer(o Options) *http.Server {
 		Registry:          o.Own,
 		EnableOpenMetrics: true,
 	}))))
+	link := nodeLink{}
+	if c := o.Compat; c != nil {
+		link = nodeLink{Path: strings.TrimPrefix(c.Path, "/"), Name: c.Name}
+		// No OpenMetrics: it would add _total to the names of counters that do not end so.
+		mux.Handle(c.Path, newGate(o.MaxRequests).around(promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{
+			ErrorLog:      slog.NewLogLogger(o.Logger.Handler(), slog.LevelError),
+			ErrorHandling: promhttp.ContinueOnError,
+		})))
+	}
 	mux.HandleFunc("GET /-/healthy", healthy(o.Alive))
 	mux.HandleFunc("GET /-/ready", ready(o.Latest))
-	mux.Handle("GET /{$}", newGate(o.MaxRequests).around(page(o.Latest, o.Logger)))
+	mux.Handle("GET /{$}", newGate(o.MaxRequests).around(page(o.Latest, link, o.Logger)))
 	return &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: headerTimeout,

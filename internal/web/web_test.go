@@ -154,3 +154,25 @@ func TestUsersThatDoNotHold(t *testing.T) {
 		t.Error("nobody is wrong, nothing is locked, and the page says so")
 	}
 }
+
+func TestCompatPageIsLinked(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "OTHER"}, func() float64 { return 1 }))
+	own := prometheus.NewRegistry()
+	s := NewServer(Options{Latest: catalogtest.FullView, Metrics: own, Own: own, MaxRequests: 4, Compat: &Compat{Path: "/metrics/other", Name: "another 1.0", Metrics: registry},
+		Alive: func() error { return nil }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	ts := httptest.NewServer(s.Handler)
+	t.Cleanup(ts.Close)
+	if _, body := get(t, ts, "/"); !strings.Contains(body, `<a href="metrics/other">metrics as another 1.0</a>`) {
+		t.Error("the landing page has no link")
+	}
+	if res, body := get(t, ts, "/metrics/other"); res.StatusCode != 200 || !strings.Contains(body, "\nOTHER 1\n") {
+		t.Errorf("%s\n%s", res.Status, body)
+	}
+	if _, body := get(t, ts, "/metrics"); strings.Contains(body, "OTHER") {
+		t.Error("the other names are on the exporter's own page")
+	}
+	if _, body := get(t, serve(t, catalogtest.FullView(), nil), "/"); strings.Contains(body, "metrics as") {
+		t.Error("a link leads nowhere")
+	}
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
+)
+
+// The page under the names of dcgm-exporter, byte for byte, after 130 s: of the lively node, and of a MIG board. The
+// page under our own names is the same with the flag as without.
+func TestCompatGolden(t *testing.T) {
+	for _, c := range []struct{ scenario, release string }{{"demo", "dcgm-4.8"}, {"h100-mig", "dcgm-4.8"}, {"h100-mig", "dcgm-4.9"}} {
+		t.Run(c.scenario+"-"+c.release, func(t *testing.T) {
+			isolated(t, func(t *testing.T) {
+				s, pods := load(t, c.scenario)
+				st := play(t, s, pods, "--compat="+c.release)
+				st.step()
+				st.run(64 * time.Second)
+				if !*update { // another test writes it
+					st.golden(c.scenario)
+				}
+				st.run(66 * time.Second) // past the XID at 120 s
+				families, err := st.e.foreign.Gather()
+				if err != nil {
+					t.Error(err)
+				}
+				var b strings.Builder
+				enc := expfmt.NewEncoder(&b, expfmt.NewFormat(expfmt.TypeTextPlain))
+				for _, f := range families {
+					if err := enc.Encode(f); err != nil {
+						t.Fatal(err)
+					}
+				}
+				sameFile(t, filepath.Join("..", "..", "testdata", "golden", "compat", c.scenario+"-"+c.release+".prom"), b.String())
+
+				// One view is rendered once, and what was rendered is shared.
+				again, err := st.e.foreign.Gather()
+				if err != nil || len(again) == 0 || again[0] != families[0] {
+					t.Errorf("a second scrape of the same view renders it anew (%v)", err)
+				}
+			})
+		})
+	}
+}
+
+// sameFile compares a text with a file, or writes it.
+func sameFile(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) != got {
+		t.Errorf("the page is not that of %s; make generate writes it\n%s", path, difference(string(want), got))
+	}
+}
+
+// The real program serves the page on a path of its own, in the text format alone, and not without the flag.
+func TestCompatPage(t *testing.T) {
+	t.Parallel()
+	p := node(t, twoCards, twoPods).start("--compat=dcgm-4.8")
+	ask := func(path string) (*http.Response, string) {
+		request, err := http.NewRequest(http.MethodGet, p.base+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Accept", "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
+		res, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res, string(body)
+	}
+	p.until(t, "the cards are read", func(s series) error { _, err := s.one("gpu_energy_joules_total", cardA); return err })
+	res, body := ask(compat.Path)
+	if res.StatusCode != http.StatusOK || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
+		t.Fatalf("%s, %s\n%s", res.Status, res.Header.Get("Content-Type"), body)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	energy := families["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"]
+	if energy.GetType() != dto.MetricType_COUNTER || len(energy.Metric) != 2 {
+		t.Errorf("the energy is %v", energy)
+	}
+	for name := range families {
+		if !strings.HasPrefix(name, "DCGM_") {
+			t.Errorf("%s is on the page", name)
+		}
+	}
+	if _, page := ask("/"); !strings.Contains(page, `<a href="metrics/dcgm">`) {
+		t.Error("the landing page has no link to it")
+	}
+	if _, main := ask("/metrics"); strings.Contains(main, "DCGM_") {
+		t.Error("names of dcgm-exporter are on the exporter's own page")
+	}
+
+	without := node(t, twoCards, twoPods).start()
+	without.until(t, "the cards are read", func(s series) error { _, err := s.one("gpu_energy_joules_total", cardA); return err })
+	other, err := http.Get(without.base + compat.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Body.Close()
+	if other.StatusCode != http.StatusNotFound {
+		t.Errorf("without the flag the answer is %s", other.Status)
+	}
+}
+
+func TestCompatFlag(t *testing.T) {
+	for _, args := range [][]string{{"--compat=dcgm-4.7"}, {"--compat=dcgm"}, {"--compat"}} {
+		if _, err := parse(args, io.Discard, io.Discard); err == nil {
+			t.Errorf("%v passes", args)
+		} else if len(args[0]) > len("--compat") && !strings.Contains(err.Error(), "dcgm-4.8") {
+			t.Errorf("%v: the error does not say what there is: %v", args, err)
+		}
+	}
+	for _, release := range append(compat.Releases(), "") {
+		if c, err := parse([]string{"--compat=" + release}, io.Discard, io.Discard); err != nil || c.compat != release {
+			t.Errorf("--compat=%s: %v", release, err)
+		}
+	}
+}

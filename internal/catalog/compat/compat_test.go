@@ -1,0 +1,391 @@
+package compat_test
+
+import (
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+var update = flag.Bool("update", false, "write the generated files instead of comparing them")
+
+// page is a page and its rows by name.
+type page struct {
+	*compat.Page
+	rows map[string]catalog.Family
+}
+
+func newPage(t *testing.T, r compat.Release) page {
+	t.Helper()
+	p, err := compat.New(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := page{p, map[string]catalog.Family{}}
+	rows := p.Families()
+	if err := catalog.ValidateForeign(rows); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range rows {
+		out.rows[f.Name] = f
+	}
+	return out
+}
+
+// series is what a family shows of a view: values by the labels that the test asks for.
+func (p page) series(t *testing.T, v *gpu.View, family string, labels ...string) map[string]float64 {
+	t.Helper()
+	f, ok := p.rows[family]
+	if !ok {
+		t.Fatalf("there is no %s", family)
+	}
+	out := map[string]float64{}
+	f.Read(v, func(value float64, values ...string) {
+		if len(values) != len(f.Labels) {
+			t.Fatalf("%s emits %d values for %d labels", family, len(values), len(f.Labels))
+		}
+		var key []string
+		for _, l := range labels {
+			at := slices.Index(f.Labels, l)
+			if at < 0 {
+				t.Fatalf("%s has no label %s", family, l)
+			}
+			key = append(key, values[at])
+		}
+		text := strings.Join(key, " ")
+		if _, twice := out[text]; twice {
+			t.Errorf("%s has %q twice", family, text)
+		}
+		out[text] = value
+	})
+	return out
+}
+
+func equal(t *testing.T, what string, got, want map[string]float64) {
+	t.Helper()
+	for k, w := range want {
+		if g, ok := got[k]; !ok || math.Abs(g-w) > 1e-9*math.Max(1, math.Abs(w)) {
+			t.Errorf("%s: %q is %v (%v), want %v", what, k, g, ok, w)
+		}
+	}
+	for k, g := range got {
+		if _, ok := want[k]; !ok {
+			t.Errorf("%s: %q is there, with %v", what, k, g)
+		}
+	}
+}
+
+func TestUnknownReleaseIsRefused(t *testing.T) {
+	if _, err := compat.New("dcgm-5.0"); err == nil || !strings.Contains(err.Error(), "dcgm-4.8") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// The release notes of 4.9.0 say that 23 default fields are renamed, 11 of them with another unit; one of the 23
+// is the label of the driver's version.
+func TestRenamesOf49(t *testing.T) {
+	old, new := newPage(t, compat.DCGM48), newPage(t, compat.DCGM49)
+	a, b := old.Families(), new.Families()
+	if len(a) != len(b) {
+		t.Fatalf("%d families in 4.8, %d in 4.9", len(a), len(b))
+	}
+	renamed, rescaled := 0, 0
+	for i := range a {
+		if a[i].Name == b[i].Name {
+			if a[i].Help != b[i].Help {
+				t.Errorf("%s has another unit under the same name: %q and %q", a[i].Name, a[i].Help, b[i].Help)
+			}
+			continue
+		}
+		if a[i].Name == "DCGM_FI_DEV_FB_TOTAL" {
+			continue // not shown by default in 4.8
+		}
+		renamed++
+		if a[i].Help != b[i].Help {
+			rescaled++
+		}
+	}
+	if renamed != 22 || rescaled != 11 {
+		t.Errorf("%d families are renamed, %d of them with another unit; want 22 and 11", renamed, rescaled)
+	}
+	if l := b[0].Labels; slices.Contains(l, "DCGM_FI_DRIVER_VERSION") || !slices.Contains(l, "DCGM_FI_SYSTEM_DRIVER_VERSION") || slices.Contains(l, "Hostname") {
+		t.Errorf("the labels of 4.9 are %v", l)
+	}
+}
+
+// minuteLater is a view and the same a minute after, with everything that counts counting.
+func minuteLater() (then, now *gpu.View) {
+	then, now = catalogtest.FullView(), catalogtest.FullView()
+	now.At = then.At.Add(time.Minute)
+	for i := range now.Cards {
+		c := &now.Cards[i]
+		if c.State != gpu.CardUp {
+			continue
+		}
+		c.LastRead = map[gpu.Lane]time.Time{gpu.LaneFast: then.Cards[i].LastRead[gpu.LaneFast].Add(50 * time.Second)}
+		grow := func(a *gpu.Activity) {
+			for _, s := range []struct {
+				of *gpu.Opt[gpu.Seconds]
+				by gpu.Seconds
+			}{{&a.Busy, 30}, {&a.Observed, 60}, {&a.MemoryBusy, 15}, {&a.Profiled, 40}, {&a.SMActive, 10}, {&a.SMOccupancy, 4}, {&a.TensorActive, 8}, {&a.DRAMActive, 2}} {
+				if v, ok := s.of.Get(); ok {
+					*s.of = gpu.Some(v + s.by)
+				}
+			}
+			if a.Pipes != nil {
+				a.Pipes = map[gpu.Pipe]gpu.Seconds{gpu.PipeFP32: a.Pipes[gpu.PipeFP32] + 20}
+			}
+			for _, b := range []*gpu.Opt[float64]{&a.PCIeTransmit, &a.PCIeReceive, &a.NVLinkTransmit, &a.NVLinkReceive} {
+				if v, ok := b.Get(); ok {
+					*b = gpu.Some(v + 50*1024*1e6)
+				}
+			}
+		}
+		grow(&c.Activity)
+		for j := range c.Instances {
+			grow(&c.Instances[j].Activity)
+		}
+	}
+	c := &now.Containers[0]
+	c.Busy, c.Observed = gpu.Some(gpu.Seconds(75)), gpu.Some(gpu.Seconds(160))
+	return then, now
+}
+
+// notInFullView are families whose catalogue rows have nothing in the view of the tests.
+var notInFullView = []string{
+	"DCGM_FI_DEV_MEM_CLOCK", "DCGM_FI_DEV_VIDEO_CLOCK", "DCGM_FI_DEV_MAX_MEM_CLOCK", "DCGM_FI_DEV_MAX_VIDEO_CLOCK",
+	"DCGM_FI_DEV_SHUTDOWN_TEMP", "DCGM_FI_DEV_GPU_MAX_OP_TEMP", "DCGM_FI_DEV_MEM_MAX_OP_TEMP",
+	"DCGM_FI_PROF_PIPE_FP64_ACTIVE", "DCGM_FI_PROF_PIPE_FP16_ACTIVE", "DCGM_FI_DEV_RETIRED_SBE",
+	"DCGM_FI_DEV_THERMAL_VIOLATION", "DCGM_FI_DEV_SYNC_BOOST_VIOLATION", "DCGM_FI_DEV_BOARD_LIMIT_VIOLATION", "DCGM_FI_DEV_RELIABILITY_VIOLATION",
+}
+
+// Every row can say something, and what it says is finite.
+func TestEveryRowReads(t *testing.T) {
+	for _, release := range compat.Releases() {
+		p := newPage(t, compat.Release(release))
+		old := newPage(t, compat.DCGM48).Families()
+		then, now := minuteLater()
+		p.Published(then)
+		for i, f := range p.Families() {
+			n := 0
+			f.Read(now, func(v float64, labels ...string) {
+				n++
+				if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
+					t.Errorf("%s is %v", f.Name, v)
+				}
+				if len(labels) != len(f.Labels) {
+					t.Errorf("%s emits %d values for %d labels", f.Name, len(labels), len(f.Labels))
+				}
+			})
+			name := old[i].Name
+			excused := slices.Contains(notInFullView, name) || strings.HasPrefix(name, "DCGM_FI_DEV_BANKS_") && !strings.HasSuffix(name, "_MAX") ||
+				strings.HasPrefix(name, "DCGM_FI_DEV_NVLINK_CRC_") || strings.HasPrefix(name, "DCGM_FI_DEV_NVLINK_RECOVERY_") ||
+				strings.HasPrefix(name, "DCGM_FI_DEV_ECC_DBE_") ||
+				strings.HasPrefix(name, "DCGM_FI_DEV_ECC_SBE_") && !strings.HasSuffix(name, "_TOTAL") && !strings.HasSuffix(name, "_DEV")
+			if n == 0 != excused {
+				t.Errorf("%s: %s has %d series, excused: %v", release, f.Name, n, excused)
+			}
+		}
+	}
+}
+
+func TestUnits(t *testing.T) {
+	v := catalogtest.FullView()
+	v.Cards[0].Medium = gpu.Some(&gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 3<<20 + 700<<10, Free: 10 << 20}), Clocks: map[gpu.Clock]gpu.Hertz{gpu.ClockSM: 1.98e9}})
+	v.Cards[0].Activity.Energy = gpu.Some(gpu.Joules(1234.5))
+	old, new := newPage(t, compat.DCGM48), newPage(t, compat.DCGM49)
+	for _, c := range []struct {
+		page   page
+		family string
+		want   float64
+	}{
+		{old, "DCGM_FI_DEV_SM_CLOCK", 1980}, {new, "DCGM_FI_DEV_SM_CLOCK_HERTZ", 1.98e9},
+		{old, "DCGM_FI_DEV_FB_USED", 3}, {new, "DCGM_FI_DEV_FB_USED_BYTES", 3<<20 + 700<<10},
+		{old, "DCGM_FI_DEV_FB_TOTAL", 80 << 10}, {new, "DCGM_FI_DEV_FB_CAPACITY_BYTES", 80 << 30},
+		{old, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 1234500}, {new, "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL", 1234.5},
+		{old, "DCGM_FI_DEV_GPU_UTIL", 60}, {new, "DCGM_FI_DEV_GPU_UTIL_RATIO", 0.6},
+		{old, "DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.6}, {new, "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", 0.6},
+		{old, "DCGM_FI_DEV_POWER_USAGE", 300}, {new, "DCGM_FI_DEV_BOARD_POWER_WATTS", 300},
+		{old, "DCGM_FI_DEV_DEC_UTIL", 50}, {new, "DCGM_FI_DEV_DEC_UTIL_RATIO", 0.5},
+		{old, "DCGM_FI_DEV_POWER_VIOLATION", 5e9}, {new, "DCGM_FI_DEV_POWER_VIOLATION", 5e9},
+	} {
+		got := c.page.series(t, v, c.family, "gpu", "GPU_I_ID")
+		if math.Abs(got["0 "]-c.want) > 1e-9*c.want {
+			t.Errorf("%s is %v, want %v", c.family, got["0 "], c.want)
+		}
+	}
+}
+
+// The means and rates are those of the last minute, by the time between the readings.
+func TestWindows(t *testing.T) {
+	p := newPage(t, compat.DCGM48)
+	then, now := minuteLater()
+	for _, family := range []string{"DCGM_FI_DEV_MEM_COPY_UTIL", "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_PCIE_TX_BYTES"} {
+		if got := p.series(t, then, family, "gpu", "GPU_I_ID"); len(got) != 0 {
+			t.Errorf("%s speaks of a minute that was not watched: %v", family, got)
+		}
+	}
+	p.Published(then)
+	if got := p.series(t, then, "DCGM_FI_PROF_SM_ACTIVE", "gpu", "GPU_I_ID"); len(got) != 0 {
+		t.Errorf("a window of no length has %v", got)
+	}
+	p.Published(now)
+	for family, want := range map[string]float64{
+		"DCGM_FI_DEV_MEM_COPY_UTIL":          25,      // 15 of 60 s
+		"DCGM_FI_PROF_SM_ACTIVE":             0.25,    // 10 of 40 s
+		"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE":    0.2,     //
+		"DCGM_FI_PROF_PIPE_FP32_ACTIVE":      0.5,     //
+		"DCGM_FI_PROF_PCIE_TX_BYTES":         1.024e9, // in 50 s between the readings
+		"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": 2000,    // both directions, in thousands of KiB
+	} {
+		equal(t, family, map[string]float64{"": p.series(t, now, family, "gpu", "GPU_I_ID")["0 "]}, map[string]float64{"": want})
+	}
+	equal(t, "an instance has its own", p.series(t, now, "DCGM_FI_DEV_GPU_UTIL", "gpu", "GPU_I_ID"), map[string]float64{"0 ": 60, "1 7": 50})
+	equal(t, "an instance has no pipes", p.series(t, now, "DCGM_FI_PROF_PIPE_FP32_ACTIVE", "gpu", "GPU_I_ID"), map[string]float64{"0 ": 0.5})
+}
+
+// A window reaches back a minute, not further, and starts anew when the clock was set.
+func TestWindowMoves(t *testing.T) {
+	p := newPage(t, compat.DCGM48)
+	at := func(second int, busy float64) *gpu.View {
+		v := catalogtest.FullView()
+		v.At = catalogtest.At.Add(time.Duration(second) * time.Second)
+		v.Cards[0].Activity.MemoryBusy, v.Cards[0].Activity.Observed = gpu.Some(gpu.Seconds(busy)), gpu.Some(gpu.Seconds(second))
+		return v
+	}
+	busy := 0.0
+	for second := 0; second <= 600; second += 2 {
+		if second > 300 {
+			busy += 2
+		}
+		v := at(second, busy)
+		p.Published(v)
+		got, ok := p.series(t, v, "DCGM_FI_DEV_MEM_COPY_UTIL", "gpu", "GPU_I_ID")["0 "]
+		switch {
+		case second >= 12 && !ok:
+			t.Fatalf("nothing after %d s", second)
+		case second > 60 && second <= 300 && got != 0, second > 372 && got != 100:
+			t.Fatalf("after %d s it is %v", second, got)
+		}
+	}
+	back := at(-3600, busy)
+	p.Published(back)
+	if got := p.series(t, back, "DCGM_FI_DEV_MEM_COPY_UTIL", "gpu", "GPU_I_ID"); len(got) != 0 {
+		t.Errorf("after the clock was set back there is %v", got)
+	}
+}
+
+// What comes later than the oldest view that is remembered has a window as soon as it was seen twice.
+func TestWindowOfNewcomers(t *testing.T) {
+	p := newPage(t, compat.DCGM48)
+	var last *gpu.View
+	for i := range 3 {
+		v := catalogtest.NodeView(1, 2)
+		v.At = v.At.Add(time.Duration(i) * 10 * time.Second)
+		for j := range v.Containers {
+			v.Containers[j].Busy, v.Containers[j].Observed = gpu.Some(gpu.Seconds(5*i)), gpu.Some(gpu.Seconds(10*i))
+		}
+		if i == 0 {
+			v.Containers, v.Holdings = v.Containers[:1], v.Holdings[:1]
+		}
+		p.Published(v)
+		last = v
+	}
+	equal(t, "parts", p.series(t, last, "DCGM_FI_DEV_GPU_UTIL", "gpu", "pod"), map[string]float64{"0 ": 60, "0 inference-6f9d8c7b5-00000": 50, "0 inference-6f9d8c7b5-00001": 50})
+}
+
+func TestLabels(t *testing.T) {
+	p := newPage(t, compat.DCGM48)
+	v := catalogtest.FullView()
+	equal(t, "labels", p.series(t, v, "DCGM_FI_DEV_POWER_USAGE", "gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "hostname", "DCGM_FI_DRIVER_VERSION", "container", "namespace", "pod"),
+		map[string]float64{"0 GPU-11111111-1111-1111-1111-111111111111 00000000:18:00.0 nvidia0 NVIDIA H100 80GB HBM3 node-1 node-1 580.105.08 main ml train-0": 300})
+	equal(t, "an instance", p.series(t, v, "DCGM_FI_DEV_FB_USED", "gpu", "GPU_I_ID", "GPU_I_PROFILE", "pod"), map[string]float64{"0   train-0": 0, "1 7 1g.10gb serve-0": 0})
+	if got := p.series(t, v, "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "gpu"); len(got) != 1 {
+		t.Errorf("a lost or missing card has readings: %v", got)
+	}
+}
+
+// A shared card: a copy for each holder, and of what a holder has a part of its own, that part.
+func TestSharedCard(t *testing.T) {
+	p := newPage(t, compat.DCGM48)
+	v := catalogtest.NodeView(2, 3) // card 0 has two holders, card 1 one
+	v.Containers[2].Memory, v.Containers[2].Card = gpu.None[gpu.Bytes](), v.Cards[0].UUID
+	v.Cards[0].Medium = gpu.Some(&gpu.Medium{Memory: gpu.Some(gpu.Memory{Used: 40 << 30})})
+	v.Cards[1].Medium = gpu.Some(&gpu.Medium{Memory: gpu.Some(gpu.Memory{Used: 9 << 30})})
+	equal(t, "copies", p.series(t, v, "DCGM_FI_DEV_POWER_USAGE", "gpu", "pod"), map[string]float64{
+		"0 inference-6f9d8c7b5-00000": 300, "0 inference-6f9d8c7b5-00002": 300, "1 inference-6f9d8c7b5-00001": 300})
+	// The second holder's memory cannot be told: it has none, never 0.
+	equal(t, "parts", p.series(t, v, "DCGM_FI_DEV_FB_USED", "gpu", "pod"), map[string]float64{
+		"0 ": 40 << 10, "0 inference-6f9d8c7b5-00000": 8 << 10, "1 inference-6f9d8c7b5-00001": 9 << 10})
+}
+
+// A container that holds two replicas of a card, or a card by two names, has one copy.
+func TestOneCopyPerHolder(t *testing.T) {
+	p := newPage(t, compat.DCGM48)
+	v := catalogtest.NodeView(1, 1)
+	again := v.Holdings[0]
+	again.Resource = "nvidia.com/gpu.shared"
+	v.Holdings = append(v.Holdings, again)
+	equal(t, "copies", p.series(t, v, "DCGM_FI_DEV_POWER_USAGE", "gpu", "pod"), map[string]float64{"0 inference-6f9d8c7b5-00000": 300})
+}
+
+func TestSlurmJob(t *testing.T) {
+	p := newPage(t, compat.DCGM48)
+	v := catalogtest.NodeView(1, 1)
+	v.Holdings[0].Container = gpu.Container{Pod: "slurm/4711"}
+	equal(t, "job", p.series(t, v, "DCGM_FI_DEV_POWER_USAGE", "gpu", "pod", "hpc_job"), map[string]float64{"0  4711": 300})
+}
+
+func TestXIDs(t *testing.T) {
+	p := newPage(t, compat.DCGM48)
+	v := catalogtest.FullView()
+	at := func(seconds int) gpu.Opt[time.Time] {
+		return gpu.Some(v.At.Add(time.Duration(seconds) * time.Second))
+	}
+	v.Cards[0].XIDs = []gpu.XIDCount{{XID: 13, Count: 2, Last: at(-30)}, {XID: 31, Count: 1, Last: at(-10)}, {XID: 43, Last: at(-1)}, {XID: 79}}
+	v.Cards[1].XIDs = []gpu.XIDCount{{XID: 79}}
+	got := p.series(t, v, "DCGM_FI_DEV_XID_ERRORS", "gpu", "GPU_I_ID", "err_code")
+	// 43 was before the exporter; the lost card keeps its last.
+	equal(t, "last", got, map[string]float64{"0  31": 31, "1 7 0": 0, "2  79": 79})
+	equal(t, "total", p.series(t, v, "DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "GPU_I_ID", "xid"), map[string]float64{"0  13": 2, "0  31": 1, "0  43": 0, "0  79": 0, "1 7 79": 0, "2  79": 1})
+	p.Published(v)
+	later := catalogtest.FullView()
+	later.At = v.At.Add(2 * time.Minute)
+	later.Cards[0].XIDs = []gpu.XIDCount{{XID: 13, Count: 5, Last: at(100)}, {XID: 31, Count: 1, Last: at(-10)}}
+	later.Cards[1].XIDs, later.Cards[2].XIDs = nil, nil
+	p.Published(later)
+	equal(t, "window", p.series(t, later, "DCGM_EXP_XID_ERRORS_COUNT", "gpu", "GPU_I_ID", "xid"), map[string]float64{"0  13": 3, "0  31": 0})
+}
+
+// Without a driver and without cards there is nothing.
+func TestEmptyView(t *testing.T) {
+	p := newPage(t, compat.DCGM49)
+	for _, f := range p.Families() {
+		f.Read(&gpu.View{Node: "n"}, func(float64, ...string) { t.Errorf("%s speaks of nothing", f.Name) })
+	}
+}
+
+func TestGenerated(t *testing.T) {
+	text, err := compat.Markdown()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("..", "..", "..", "docs", "compatibility-dcgm.md")
+	if *update {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(path); err != nil || string(want) != text {
+		t.Errorf("%s is not what the table says (%v); make generate writes it", path, err)
+	}
+}
