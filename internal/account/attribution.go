@@ -1,6 +1,10 @@
 package account
 
-import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
+import (
+	"slices"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
 
 // How busy was obtained, as gpu.ContainerCard.Attribution spells it.
 const (
@@ -66,12 +70,39 @@ func (l *Ledger) settleModes(c *card, users Users) {
 		if p.kind == spareSlices {
 			continue // nothing runs there
 		}
+		veiled := p.mode == modeProcess && l.veiled(c, p, users)
 		for _, h := range p.holders {
+			how := how
+			if veiled && !l.seen(c, p, h.row.key.container, users) {
+				how = attributionNone
+			}
 			if rank[how] < rank[h.row.attribution] {
 				h.row.attribution = how
 			}
 		}
 	}
+}
+
+// veiled reports whether somebody is on a part of whom nobody can say who he is: a holder of whom nothing is seen there
+// may be he, so that nothing seen is then no measured nothing.
+func (l *Ledger) veiled(c *card, p *part, users Users) bool {
+	return l.anybody(c, p, users, func(who User) bool { return who.Reason == gpu.UnattributedUnresolved })
+}
+
+// seen reports whether some process on a part is known to be a container's.
+func (l *Ledger) seen(c *card, p *part, container gpu.Container, users Users) bool {
+	return l.anybody(c, p, users, func(who User) bool { return who.Reason == "" && who.Container == container })
+}
+
+// anybody reports whether it is true of the user of any process that is listed or was weighed on a part.
+func (l *Ledger) anybody(c *card, p *part, users Users, is func(User) bool) bool {
+	list := c.list()
+	for i := range list {
+		if c.on(p, &list[i]) && is(l.who(c, users, list[i].PID)) {
+			return true
+		}
+	}
+	return !c.mig && slices.ContainsFunc(c.weights, func(w processWeight) bool { return is(l.who(c, users, w.pid)) })
 }
 
 func (l *Ledger) modeOf(c *card, p *part, users Users) mode {

@@ -87,8 +87,9 @@ func (l *Ledger) rememberProcesses(c *card, users Users) (given gpu.Bytes, blurr
 	// Where a server stands for its clients, what is listed of a container is not all of it.
 	collapsed := len(c.servers) > 0 && collapses(c.id)
 	for _, p := range c.parts {
+		veiled := len(p.holders) > 0 && l.veiled(c, p, users)
 		for _, h := range p.holders {
-			if !collapsed {
+			if !collapsed && !(veiled && !l.seen(c, p, h.row.key.container, users)) {
 				h.row.hasMemory, h.row.counted = true, true // nothing is a measured nothing
 			}
 		}

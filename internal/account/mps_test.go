@@ -77,7 +77,7 @@ func TestMPS(t *testing.T) {
 		},
 		{
 			name: "clients that nobody can name, and their server", capability: "9.0", holders: three, medium: mpsMedium(4, []int{77}, 77, 2, 24, 1), weights: weights(77, 30),
-			busy: figures{"p": 0}, unbusy: reasons{gpu.UnattributedUnresolved: 5}, unmemory: reasons{gpu.UnattributedUnresolved: 3, gpu.UnattributedDriver: 1},
+			busy: figures{"p": -1}, unbusy: reasons{gpu.UnattributedUnresolved: 5}, unmemory: reasons{gpu.UnattributedUnresolved: 3, gpu.UnattributedDriver: 1},
 		},
 
 		// Whoever borrows the name gives nothing of his to another.

@@ -116,6 +116,24 @@ func TestProcessAttribution(t *testing.T) {
 			attribution: map[string]string{"p": "process"},
 		},
 		{
+			name: "a process that cannot be named may be that of a holder who is not seen", holders: []gpu.Holding{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
+			weights: weights(1, 20, 77, 20), medium: medium(8, 1, 2, 77, 1),
+			busy:        map[string]float64{"p": 2.5, "q": -1},
+			unbusy:      map[gpu.UnattributedReason]float64{gpu.UnattributedUnresolved: 2.5},
+			memory:      map[string]float64{"p": 2, "q": -1},
+			unmemory:    map[gpu.UnattributedReason]float64{gpu.UnattributedUnresolved: 1, gpu.UnattributedDriver: 5},
+			attribution: map[string]string{"p": "process", "q": "none"},
+		},
+		{
+			name: "nor is a sole holder idle whose process cannot be named", holders: []gpu.Holding{hold("p", "A", 1)}, util: .5,
+			weights: weights(77, 20), medium: medium(8, 77, 2),
+			busy:        map[string]float64{"p": -1},
+			unbusy:      map[gpu.UnattributedReason]float64{gpu.UnattributedUnresolved: 5},
+			memory:      map[string]float64{"p": -1},
+			unmemory:    map[gpu.UnattributedReason]float64{gpu.UnattributedUnresolved: 2, gpu.UnattributedDriver: 6},
+			attribution: map[string]string{"p": "none"},
+		},
+		{
 			name: "nobody else on the card: all of it", holders: []gpu.Holding{hold("p", "A", 1)}, util: .5,
 			weights: weights(1, 20), medium: medium(8, 1, 2, 2, 3, 9, 1),
 			busy: map[string]float64{"p": 5}, memory: map[string]float64{"p": 8}, attribution: map[string]string{"p": "exclusive"},
@@ -155,7 +173,11 @@ func TestProcessAttribution(t *testing.T) {
 			a.util, a.weights, a.watts = tt.util, tt.weights, 100
 			w.steps(5, 2)
 			for name, want := range tt.busy {
-				value(t, "busy of "+name, w.container(name, "A").Busy, want)
+				if want < 0 {
+					absent(t, "busy of "+name, w.container(name, "A").Busy)
+				} else {
+					value(t, "busy of "+name, w.container(name, "A").Busy, want)
+				}
 			}
 			for reason, want := range tt.unbusy {
 				value(t, "busy because of "+string(reason), why(t, w.card("A"), reason).Busy, want)

@@ -401,6 +401,24 @@ at 10s card 0 Field[82] = 41 type=int
 	}
 }
 
+// TestTemperatureOfAllOnes: what the driver says where it has no value is far beyond what the sieve lets pass, and not
+// -1 °C; a card in the cold is believed.
+func TestTemperatureOfAllOnes(t *testing.T) {
+	r := playText(t, `
+card 0 board=b
+  Temperature[gpu] = 4294967295
+card 1 board=b
+  Temperature[gpu] = -2
+`)
+	cards := r.open()
+	if got := medium(t, cards[0]).Temperature.Or(0); got != math.MaxUint32 {
+		t.Errorf("all ones are read as %v °C", got)
+	}
+	if got := medium(t, cards[1]).Temperature; got != gpu.Some[gpu.Celsius](-2) {
+		t.Errorf("two degrees of frost are read as %v", got)
+	}
+}
+
 func TestTemperatureLimits(t *testing.T) {
 	r := playText(t, `
 card 0 board=b

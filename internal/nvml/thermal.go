@@ -140,7 +140,13 @@ func (c *Card) readMarginEnd(at *gpu.Opt[float64]) nvml.Return {
 func readTemperatureV(c *Card, to *gpu.Medium) nvml.Return {
 	t, ret := get(c, callTemperatureV, func() (nvml.Temperature, nvml.Return) { return c.handle().GetTemperatureV().V1() })
 	if ret == nvml.SUCCESS {
-		to.Temperature = gpu.Some(gpu.Celsius(t.Temperature))
+		value := gpu.Celsius(t.Temperature)
+		if t.Temperature == nvml.VALUE_NOT_AVAILABLE {
+			// All ones are no temperature, by this call no more than by the old one, where they are 4294967295 °C:
+			// passed on as that, they are rejected and counted.
+			value = math.MaxUint32
+		}
+		to.Temperature = gpu.Some(value)
 	}
 	return ret
 }

@@ -132,7 +132,8 @@ func (f *Finder) Find(pid int) (gpu.Container, Belongs) {
 		}
 		// The start time again: the PID may have gone to another process between the reads.
 		again, ok := startTime(dir)
-		if err != nil || !ok || again != start {
+		// What makes no sense is no answer, and is asked for again: it must not pass for a process of the host.
+		if err != nil || !ok || again != start || !f.sensible(text, place) {
 			delete(f.entries, pid)
 			return gpu.Container{}, Unknown
 		}
@@ -149,6 +150,26 @@ func (f *Finder) Find(pid int) (gpu.Container, Belongs) {
 	e.used, e.mps = now, command == mpsCommand
 	f.entries[pid] = e
 	return e.container, e.belongs
+}
+
+// sensible reports whether a cgroup file, read as place, says anything of a process: it has a line as the kernel writes
+// them, and none that lies among the pods without naming one.
+func (f *Finder) sensible(text string, place Place) bool {
+	if place != (Place{}) {
+		return true
+	}
+	some := false
+	for line := range strings.Lines(text) {
+		fields := strings.SplitN(strings.TrimRight(line, "\n"), ":", 3)
+		if len(fields) != 3 || !strings.HasPrefix(fields[2], "/") {
+			continue
+		}
+		some = true
+		if f.o.Kubernetes && strings.Contains(fields[2], "kubepods") {
+			return false
+		}
+	}
+	return some
 }
 
 // Forget drops processes that nobody asked for lately.

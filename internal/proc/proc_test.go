@@ -159,6 +159,21 @@ func TestReusedPIDIsAnotherProcess(t *testing.T) {
 	expect(t, f, 10, gpu.Container{}, Host)
 }
 
+// A cgroup file that makes no sense is no answer: its process is not the host's, and it is read again.
+func TestCgroupThatMakesNoSense(t *testing.T) {
+	n := newNode(t)
+	n.pod("ml", "train-0", uid, "main", cid)
+	f := n.finder(true)
+	for _, text := range []string{"", "\x00\x00", "0::", "::\n:\n", "0::/kubepods.slice\n", "0::/kubepods/pod" + uid[:9] + "\n", strings.Repeat("A", 9000)} {
+		n.process(10, "555", text)
+		expect(t, f, 10, gpu.Container{}, Unknown)
+	}
+	n.process(10, "555", "0::/kubepods/pod"+uid+"/"+cid+"\n")
+	expect(t, f, 10, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, Owned)
+	n.process(11, "556", "0::/\n")
+	expect(t, f, 11, gpu.Container{}, Host) // the root is a place
+}
+
 func TestNamesThatComeLaterAreFound(t *testing.T) {
 	n := newNode(t)
 	n.process(10, "555", "0::/kubepods/pod"+uid+"/"+cid+"\n")

@@ -22,6 +22,7 @@ type fakeDriver struct {
 	eventErr error
 	cards    []*fakeCard
 	events   []gpu.XIDEvent
+	settled  bool                     // a session knows the cards of its beginning, as NVML does
 	hang     map[string]chan struct{} // open, scan, events: blocks while there is a channel
 
 	opens, closes, scans int
@@ -40,6 +41,7 @@ type fakeCard struct {
 	power    float64
 	memory   gpu.Opt[gpu.Memory]
 	procs    gpu.Opt[[]gpu.Process]
+	samples  gpu.Opt[[]gpu.ProcessSample]
 	mig      gpu.Opt[gpu.ModePair]
 	layout   []gpu.Instance
 	recovery gpu.Opt[gpu.RecoveryAction]
@@ -93,11 +95,12 @@ func (d *fakeDriver) Open() (Session, error) {
 		d.t.Error("two sessions at once")
 	}
 	d.open = true
-	return &fakeSession{d: d}, nil
+	return &fakeSession{d: d, cards: d.cards}, nil
 }
 
 type fakeSession struct {
 	d      *fakeDriver
+	cards  []*fakeCard // at Open
 	closed bool
 }
 
@@ -112,7 +115,11 @@ func (s *fakeSession) Scan() ([]Card, error) {
 		return nil, s.d.scanErr
 	}
 	var out []Card
-	for _, c := range s.d.cards {
+	known := s.d.cards
+	if s.d.settled {
+		known = s.cards
+	}
+	for _, c := range known {
 		out = append(out, &handle{c, s})
 	}
 	return out, nil
@@ -192,7 +199,7 @@ func (c *handle) Fast() (gpu.Fast, error) {
 		}
 	}
 	c.read = now
-	f.Busy = gpu.Some(ring)
+	f.Busy, f.Processes = gpu.Some(ring), c.samples
 	for _, in := range c.layout {
 		f.Instances = append(f.Instances, gpu.InstanceFast{UUID: in.UUID})
 	}

@@ -322,17 +322,29 @@ func (s *Sampler) account(elapsed time.Duration) {
 	}
 }
 
-// findUsers looks every process up that was listed or sampled: all of them when a list is new, those that
-// are new in the samples at once.
+// findUsers looks every process up that was listed or sampled. One that is new in the samples is looked up at once, and
+// so is one that was sampled again: its PID may be another's by now.
 func (s *Sampler) findUsers() account.Users {
 	users := make(account.Users, len(s.users))
-	find := func(pid int, again bool) {
-		if _, done := users[pid]; done {
-			return
-		}
+	fresh := make(account.Users, len(s.users)) // what was found in this round
+	find := func(pid int, again, sampled bool) {
 		who, known := s.users[pid]
-		if !known || again {
-			who = s.o.Users.Find(pid)
+		switch now, done := fresh[pid]; {
+		case done:
+			who = now
+		case !known || again || sampled:
+			found := s.o.Users.Find(pid)
+			fresh[pid] = found
+			switch {
+			case !known || again || found == who || who.Reason == gpu.UnattributedUnresolved:
+				who = found
+			case found.Reason == gpu.UnattributedUnresolved:
+				fresh[pid] = who // it ended, and its last samples are its own
+			default:
+				// The samples are the old one's, the new one's or both's: in this round nobody's.
+				who = account.User{Reason: gpu.UnattributedUnresolved}
+				fresh[pid] = who
+			}
 		}
 		users[pid] = who
 	}
@@ -340,12 +352,12 @@ func (s *Sampler) findUsers() account.Users {
 		if m, ok := t.medium.value.Get(); ok {
 			list := m.Processes.Or(nil)
 			for i := range list {
-				find(list[i].PID, t.freshMedium)
+				find(list[i].PID, t.freshMedium, false)
 			}
 		}
 		if f, ok := t.fast.value.Get(); ok {
 			for _, p := range f.Processes.Or(nil) {
-				find(p.PID, false)
+				find(p.PID, false, t.freshFast)
 			}
 		}
 	}

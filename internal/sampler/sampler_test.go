@@ -659,10 +659,14 @@ func TestEventsOfBothSources(t *testing.T) {
 type fakeUsers struct {
 	names map[int]string
 	asked map[int]int
+	ended bool // nobody can be named
 }
 
 func (f *fakeUsers) Find(pid int) account.User {
 	f.asked[pid]++
+	if f.ended {
+		return account.User{Reason: gpu.UnattributedUnresolved}
+	}
 	if name, ok := f.names[pid]; ok {
 		return account.User{Container: gpu.Container{Namespace: "t", Pod: name, Name: "c"}}
 	}
@@ -690,6 +694,46 @@ func TestUsers(t *testing.T) {
 		v := s.step(2)
 		if m := s.card(0).Medium.Or(nil); m == nil || m.Processes.Present() || len(v.Containers) != 0 {
 			t.Error("processes are shown though nobody can tell whose they are")
+		}
+	})
+}
+
+// A PID that goes from one process to another between two lists: what the new one does is never the old one's, and what
+// both may have done is nobody's. The last samples of a process that ended are its own.
+func TestPIDReusedBetweenLists(t *testing.T) {
+	d := newFake(t, 1)
+	c := d.cards[0]
+	c.procs, c.samples = gpu.Some([]gpu.Process{{PID: 7, Memory: gpu.Some(gpu.Bytes(1 << 30))}}), gpu.Some([]gpu.ProcessSample{{PID: 7, SM: 50}})
+	c.util = .5
+	users := &fakeUsers{names: map[int]string{7: "old"}, asked: map[int]int{}}
+	bubble(t, d, Options{Users: users}, func(s *stand) {
+		busy := func(pod string) gpu.Seconds {
+			for _, c := range s.Latest().Containers {
+				if c.Pod == pod {
+					return c.Busy.Or(0)
+				}
+			}
+			return 0
+		}
+		s.step(2)
+		stood := busy("old")
+		if stood == 0 {
+			t.Fatal("the old one does not work")
+		}
+		users.names[7] = "new"
+		s.step(1)
+		if busy("old") != stood || busy("new") != 0 {
+			t.Errorf("in the window of the change the old one got %v, the new one %v", busy("old")-stood, busy("new"))
+		}
+		s.step(1)
+		if busy("old") != stood || busy("new") < .9 {
+			t.Errorf("after it the old one got %v, the new one %v", busy("old")-stood, busy("new"))
+		}
+		stood = busy("new")
+		users.ended = true
+		s.step(1)
+		if busy("new") <= stood {
+			t.Error("the last samples of a process that ended are lost to it")
 		}
 	})
 }
@@ -723,6 +767,43 @@ func TestHistory(t *testing.T) {
 		}
 		if len(early.Cards[0].History) != 2 {
 			t.Error("a published view was changed")
+		}
+	})
+}
+
+// A card that the driver's library did not find when it was initialised is looked for with a new session, ever more
+// seldom, and is there without a restart of the exporter.
+func TestMissingCardIsSought(t *testing.T) {
+	d := newFake(t, 2)
+	d.settled = true
+	both := d.cards
+	d.cards = d.cards[:1]
+	o := Options{Expecter: expecterFunc(func() ([]Expected, error) {
+		return []Expected{{PCI: both[0].id.PCI}, {PCI: both[1].id.PCI}}, nil
+	})}
+	bubble(t, d, o, func(s *stand) {
+		s.step(5)
+		if s.Latest().Devices[gpu.CardMissing] != 1 || d.opens != 1 {
+			t.Fatalf("%v, opened %d times", s.Latest().Devices, d.opens)
+		}
+		for _, r := range []struct{ steps, opens int }{{30, 2}, {60, 3}, {120, 4}} {
+			if s.step(r.steps); d.opens != r.opens {
+				t.Errorf("after %d more steps it was opened %d times, want %d", r.steps, d.opens, r.opens)
+			}
+		}
+		if v := s.Latest(); v.Devices[gpu.CardUp] != 1 || !v.Cards[0].Fast.Present() {
+			t.Errorf("the other card suffers: %+v", v.Devices)
+		}
+		d.with(func() { d.cards = both })
+		s.step(245)
+		if v := s.Latest(); v.Devices[gpu.CardUp] != 2 || v.Devices[gpu.CardMissing] != 0 {
+			t.Errorf("%v", v.Devices)
+		}
+		if opens := d.opens; opens != 5 {
+			t.Errorf("opened %d times", opens)
+		}
+		if s.step(2000); d.opens != 5 {
+			t.Error("with all cards there it is opened again")
 		}
 	})
 }

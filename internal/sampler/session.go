@@ -20,6 +20,10 @@ const (
 	pauseFor = 30 * time.Second
 	// reopenEvery is how often the session is made anew because every card refuses to answer.
 	reopenEvery = 5 * time.Minute
+	// seekSoonest and seekLatest bound the wait until the session is made anew because of a card that the PCI bus
+	// has and the driver does not know; it doubles.
+	seekSoonest = time.Minute
+	seekLatest  = time.Hour
 )
 
 // reasonMIG is the reason of a pause.
@@ -71,6 +75,8 @@ type sessionState struct {
 	pausedUntil time.Duration
 	reopened    time.Duration
 	hasReopened bool
+	seekAt      time.Duration // when the session is made anew for a missing card; 0: none is missing
+	seekWait    time.Duration
 	mismatch    bool // only a new process helps
 }
 
@@ -316,6 +322,27 @@ func (s *Sampler) checkAllRefuse() {
 	if s.allIll() && s.session.want == wantNothing && (!s.session.hasReopened || s.clock-s.session.reopened >= reopenEvery) {
 		s.session.hasReopened, s.session.reopened = true, s.clock
 		s.session.want, s.session.problem = wantReopen, "every card refuses to be read"
+	}
+}
+
+// seekMissing makes the session anew, ever more seldom, while a card of the PCI bus is missing: which cards there are the
+// driver's library finds out when it is initialised, so that no list within the session would show one that came back.
+// For the others it costs one tick.
+func (s *Sampler) seekMissing() {
+	st := &s.session
+	if st.state != sessionOpen {
+		return
+	}
+	switch {
+	case !slices.ContainsFunc(s.cards, func(t *tracked) bool { return t.state == gpu.CardMissing }):
+		st.seekAt = 0
+	case st.seekAt == 0:
+		st.seekWait = seekSoonest
+		st.seekAt = s.clock + st.seekWait
+	case s.clock >= st.seekAt && st.want == wantNothing:
+		st.seekWait = min(2*st.seekWait, seekLatest)
+		st.seekAt = s.clock + st.seekWait
+		st.want, st.problem = wantReopen, "a card of the PCI bus is looked for"
 	}
 }
 

@@ -51,6 +51,7 @@ func (p *past) add(clock time.Duration, now time.Time, c *gpu.Card) {
 // publish builds a view and stores it.
 func (s *Sampler) publish() {
 	s.checkAllRefuse()
+	s.seekMissing()
 	s.hurryScan()
 	inForce := s.ledger.InForce()
 	v := &gpu.View{
