@@ -254,7 +254,7 @@ func (a *analyst) release(l *load, r *Workload) ([]Advice, silence) {
 		worked += float64(c.worked)
 		longest, shortest = max(longest, c.quiet()), min(shortest, c.quiet())
 	}
-	reason, did := reasonStopped, ""
+	var reason, did string
 	ran := 0.0
 	for _, c := range cases {
 		for k := c.active; k < c.until; k++ {
@@ -281,6 +281,7 @@ func (a *analyst) release(l *load, r *Workload) ([]Advice, silence) {
 	case !whole && others:
 		reason, did = reasonIdlePods, fmt.Sprintf("%d of its pods, with %s, have had no work for %s, while others work", pods, cardsText(shares), quiet)
 	case worked > 0:
+		reason = reasonStopped
 		did = fmt.Sprintf("%s last worked %s ago and %s kept since", cardsText(shares), quiet, isAre(shares))
 		if r.LastBusy != nil {
 			did += " (last seen at work " + r.LastBusy.Format("2006-01-02 15:04") + " UTC)"

@@ -20,8 +20,6 @@ type item struct {
 	fixed              bool    // its memory was taken at the start: nothing is known of need
 }
 
-func (it *item) to() int { return it.from + len(it.demand) }
-
 // quantile of its demand.
 func (it *item) quantile(q float64) uint8 {
 	s := slices.Clone(it.demand)

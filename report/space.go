@@ -29,17 +29,16 @@ type load struct {
 	key  loadKey
 	from string // where the owner is known from
 
-	held, busy, idle, observed        track
-	most, memory                      track // activity of its busiest card; largest memory of a container on a card
-	heldSum, busySum, observedSum     float64
-	underusedSum, idleSum             float64
-	joules                            float64
-	energy                            bool
-	lastBusy                          float64 // Unix time, 0 when not known
-	pods                              map[podKey]bool
-	podsAtOnce                        float64
-	reclaimable, beyond, lent, stolen float64 // card-hours
-	holdings                          []*holding
+	held, busy, idle, observed    track
+	most, memory                  track // activity of its busiest card; largest memory of a container on a card
+	heldSum, busySum, observedSum float64
+	underusedSum, idleSum         float64
+	joules                        float64
+	energy                        bool
+	lastBusy                      float64 // Unix time, 0 when not known
+	pods                          map[podKey]bool
+	podsAtOnce                    float64
+	holdings                      []*holding
 }
 
 // podKey names a pod.
@@ -53,7 +52,7 @@ func (a holdKey) compare(b holdKey) int {
 		strings.Compare(a.node, b.node), strings.Compare(a.uuid, b.uuid))
 }
 
-// holding is one pod on one card. Tracks are in cards, but for peak, which is a ratio.
+// holding is one pod on one card. Tracks are in cards, but for the memory.
 type holding struct {
 	key        holdKey
 	model      string
@@ -61,7 +60,6 @@ type holding struct {
 	busy, idle track
 	share      track   // part of the card that it holds
 	memory     track   // bytes, hourly values spread over their steps
-	peak       track   // highest sample of the card in the hour
 	of         *load   // its workload
 	typical    float64 // its share most of the time; 0 while not known
 }

@@ -53,15 +53,6 @@ func (t *track) max(k int, v float64) {
 	}
 }
 
-// min lowers step k.
-func (t *track) min(k int, v float64) {
-	t.grow(k)
-	p := &t.v[k-t.from]
-	if !(float64(*p) <= v) {
-		*p = float32(v)
-	}
-}
-
 // at returns the value of step k; ok is false where there is none.
 func (t *track) at(k int) (v float64, ok bool) {
 	if k < t.from || k >= t.end() {

@@ -40,7 +40,7 @@ func (a *analyst) saturated(found []*finding) {
 			}
 		}
 	}
-	type state struct{ full, shared, hours, holders, memory float64 }
+	type state struct{ full, hours, holders, memory float64 }
 	states := map[cardKey]state{}
 	for k, c := range cards {
 		var s state

@@ -112,7 +112,7 @@ func writeFile(path string, doc *report.Document, format string, o render.Option
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }() // it is gone when all went well
 	if err := errors.Join(render.Write(f, doc, format, o), f.Chmod(0o644), f.Close()); err != nil {
 		return err
 	}

@@ -60,14 +60,14 @@ func built(t *testing.T) programs {
 	return p
 }
 
-// wanted are the families that the report reads, and that rules read for it.
-func wanted(name string) bool {
-	return slices.Contains([]string{"gpu_card_seconds_total", "gpu_device_up", "gpu_energy_joules_total", "gpu_power_watts", "gpu_info", "gpu_memory_total_bytes",
-		"gpu_unattributed_busy_seconds_total", "gpu_exporter_build_info", "gpu_xid_events_total", "gpu_utilization_ratio", "gpu_utilization_peak_ratio", "gpu_container_held_seconds_total",
-		"gpu_container_busy_seconds_total", "gpu_container_observed_seconds_total", "gpu_container_unused_seconds_total", "gpu_container_energy_joules_total",
-		"gpu_container_memory_used_bytes", "gpu_container_allocation_ratio", "gpu_container_last_busy_timestamp_seconds", "gpu_pod_info", "gpu_recovery_action",
-		"gpu_node_devices", "gpu_node_allocatable_devices", "gpu_node_allocated_devices", "kube_pod_container_resource_requests", "kube_pod_status_phase"}, name)
-}
+// families are those that the report reads, and that rules read for it.
+var families = []string{"gpu_card_seconds_total", "gpu_device_up", "gpu_energy_joules_total", "gpu_power_watts", "gpu_info", "gpu_memory_total_bytes",
+	"gpu_unattributed_busy_seconds_total", "gpu_exporter_build_info", "gpu_xid_events_total", "gpu_utilization_ratio", "gpu_utilization_peak_ratio", "gpu_container_held_seconds_total",
+	"gpu_container_busy_seconds_total", "gpu_container_observed_seconds_total", "gpu_container_unused_seconds_total", "gpu_container_energy_joules_total",
+	"gpu_container_memory_used_bytes", "gpu_container_allocation_ratio", "gpu_container_last_busy_timestamp_seconds", "gpu_pod_info", "gpu_recovery_action",
+	"gpu_node_devices", "gpu_node_allocatable_devices", "gpu_node_allocated_devices", "kube_pod_container_resource_requests", "kube_pod_status_phase"}
+
+func wanted(name string) bool { return slices.Contains(families, name) }
 
 // write writes the past of a fleet into a folder.
 func write(t *testing.T, dir string, f *fleet.Fleet, from, to time.Time, step time.Duration) {

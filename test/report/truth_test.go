@@ -3,6 +3,7 @@ package report_test
 import (
 	"flag"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/prom"
 )
 
 var seeds = flag.String("seeds", "", "seeds of fleets to hold the report against, separated by commas; empty: those of every day")
@@ -105,7 +107,7 @@ func TestTruth(t *testing.T) {
 			}
 			from, to := begins, begins.Add(s.length)
 			dir := t.TempDir()
-			write(t, dir, f, from.Add(-10*time.Minute), to.Add(time.Minute), time.Minute)
+			write(t, dir, f, from.Add(-10*time.Minute), to.Add(time.Minute), 30*time.Second)
 			if s.rules {
 				p.record(t, dir, from, to)
 			}
@@ -113,6 +115,9 @@ func TestTruth(t *testing.T) {
 			d := p.ask(t, url, "--from="+from.Format(time.RFC3339), "--to="+to.Format(time.RFC3339), "--now="+to.Format(time.RFC3339))
 			truth := f.Truth(from, to)
 			account(t, d, truth, !s.trouble && !s.blind)
+			if s.rules {
+				asRecorded(t, url, d, to)
+			}
 			workloads(t, d, truth, !s.trouble)
 			score.add(t, d, truth)
 		})
@@ -184,6 +189,29 @@ func account(t *testing.T, d *report.Document, truth *fleet.Truth, clear bool) {
 	}
 }
 
+// asRecorded compares the cells with the sum of the recording rule over the same window, as the capacity board adds it up.
+func asRecorded(t *testing.T, url string, d *report.Document, to time.Time) {
+	t.Helper()
+	client, err := prom.New(prom.Config{URL: url, Concurrency: 1, Timeout: time.Minute}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := fmt.Sprintf("sum by (use) (sum_over_time(node:gpu_card_seconds:rate5m[%dm:5m])) * 300 / 3600", int(d.Window.Hours*60))
+	cells := map[string]float64{"busy": d.Fleet.Cells.Useful, "underused": d.Fleet.Cells.Underused, "idle": d.Fleet.Cells.Idle, "unallocated": d.Fleet.Cells.Unallocated,
+		"unavailable": d.Fleet.Cells.Unavailable, "unknown": d.Fleet.Cells.Unobserved}
+	err = client.Instant(t.Context(), query, to, func(s *prom.Series) error {
+		use := s.Labels.Get("use")
+		if !near(cells[use], s.Value[0], 1e-5, 0.01) {
+			t.Errorf("%s is %.3f card-hours, and the rule adds up to %.3f", use, cells[use], s.Value[0])
+		}
+		delete(cells, use)
+		return nil
+	})
+	if err != nil || len(cells) > 0 {
+		t.Errorf("the rule does not tell of %v: %v", cells, err)
+	}
+}
+
 func key(cluster, namespace, kind, name string) string {
 	return cluster + "/" + namespace + "/" + kind + "/" + name
 }
@@ -224,7 +252,7 @@ func workloads(t *testing.T, d *report.Document, truth *fleet.Truth, steady bool
 			got, want float64
 		}{{"held", r.Held, float64(w.Held) / 3600}, {"busy", r.Useful, float64(w.Busy) / 3600}, {"idle", r.Idle, float64(w.Idle) / 3600}, {"underused", r.Underused, float64(w.Underused) / 3600},
 			{"energy", *orZero(r.EnergyKWh), float64(w.Energy) / 3.6e6}} {
-			// The first and the last five minutes of every pod are known by halves. A rate over five scrapes a minute apart
+			// The first and the last five minutes of every pod are known by halves. A rate over ten scrapes half a minute apart
 			// does not see what lies between it and the next: what repeats every hour is always cut at the same place.
 			edge := 0.1 * float64(len(w.Pods)*w.Devices)
 			if !near(c.got, c.want, 0.02, edge+0.05*float64(w.Held)/3600) {
