@@ -366,28 +366,55 @@ func TestPrices(t *testing.T) {
 }
 
 func TestHistoryOfDCGM(t *testing.T) {
+	for _, release := range []struct {
+		name                          string
+		host, util, used, free, power string
+		percent, mebibyte             float64
+	}{
+		{"4.8", "Hostname", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_POWER_USAGE", 1, 1},
+		{"4.9", "hostname", "DCGM_FI_DEV_GPU_UTIL_RATIO", "DCGM_FI_DEV_FB_USED_BYTES", "DCGM_FI_DEV_FB_FREE_BYTES", "DCGM_FI_DEV_BOARD_POWER_WATTS", 0.01, 1 << 20},
+	} {
+		t.Run(release.name, func(t *testing.T) {
+			historyOfDCGM(t, release.host, release.util, release.used, release.free, release.power, release.percent, release.mebibyte)
+		})
+	}
+}
+
+func historyOfDCGM(t *testing.T, host, util, used, free, power string, percent, mebibyte float64) {
 	var s scene
 	l := func(uuid, pod string) map[string]string {
-		m := map[string]string{"Hostname": "n1", "UUID": uuid, "modelName": "NVIDIA A100-SXM4-80GB", "namespace": "gpu-operator", "pod": "dcgm-exporter-abcde"}
+		m := map[string]string{host: "n1", "UUID": uuid, "modelName": "NVIDIA A100-SXM4-80GB", "namespace": "gpu-operator", "pod": "dcgm-exporter-abcde"}
 		if pod != "" {
 			m["exported_namespace"], m["exported_pod"] = "team", pod
 		}
 		return m
 	}
-	s.add("DCGM_FI_DEV_GPU_UTIL", l("a", "train-0"), constant(80))
-	s.add("DCGM_FI_DEV_FB_USED", l("a", "train-0"), constant(60000))
-	s.add("DCGM_FI_DEV_FB_FREE", l("a", "train-0"), constant(21000))
-	s.add("DCGM_FI_DEV_GPU_UTIL", l("b", ""), constant(0))
-	s.add("DCGM_FI_DEV_GPU_UTIL", l("c", "notebook-0"), constant(0))
-	s.add("DCGM_FI_DEV_FB_USED", l("c", "notebook-0"), constant(0))
+	s.add(util, l("a", "train-0"), constant(80*percent))
+	s.add(used, l("a", "train-0"), constant(60000*mebibyte))
+	s.add(free, l("a", "train-0"), constant(21000*mebibyte))
+	s.add(util, l("b", ""), constant(0*percent))
+	s.add(util, l("c", "notebook-0"), constant(0*percent))
+	s.add(used, l("c", "notebook-0"), constant(0*mebibyte))
 	for _, pod := range []string{"x-0", "y-0"} { // time-sliced: both show the card's figure
-		s.add("DCGM_FI_DEV_GPU_UTIL", l("d", pod), constant(50))
+		s.add(util, l("d", pod), constant(50*percent))
 	}
 	mig := l("e", "mig-0")
 	mig["GPU_I_ID"] = "1"
-	s.add("DCGM_FI_DEV_FB_USED", mig, constant(100))
-	s.add("DCGM_FI_DEV_GPU_UTIL", l("f", "odd-0"), constant(808334905))
+	s.add(used, mig, constant(100*mebibyte))
+	s.add(util, l("f", "odd-0"), constant(808334905*percent))
+	s.add(power, l("a", "train-0"), constant(300))
 	d := s.must(t, func(o *Options) { o.DCGM = true })
+	if d.Fleet.EnergyKWh == nil {
+		t.Error("no energy")
+	} else {
+		near(t, "energy", *d.Fleet.EnergyKWh, 72)
+	}
+	for _, w := range d.Workloads {
+		if w.Name == "train" {
+			near(t, "memory in GiB", *w.MemoryPeak/(1<<30), 60000.0/1024)
+			near(t, "memory of the card in GiB", *w.MemoryTotal/(1<<30), 81000.0/1024)
+		}
+	}
 	near(t, "useful", d.Fleet.Cells.Useful, 240*(0.8+0.5))
 	near(t, "underused", d.Fleet.Cells.Underused, 240*(0.2+0.5))
 	near(t, "idle", d.Fleet.Cells.Idle, 240)

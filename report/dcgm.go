@@ -30,12 +30,12 @@ func inUnits(suffix string, with, without float64) func(string) float64 {
 }
 
 var (
-	dcgmUtilization = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_GPU_UTIL(IZATION)?(_RATIO)?$`), inUnits("_RATIO", 1, 0.01)}
+	dcgmUtilization = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_GPU_UTIL(_RATIO)?$`), inUnits("_RATIO", 1, 0.01)}
 	dcgmUsed        = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_FB_USED(_BYTES)?$`), inUnits("_BYTES", 1, 1<<20)}
 	dcgmFree        = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_FB_FREE(_BYTES)?$`), inUnits("_BYTES", 1, 1<<20)}
 	dcgmReserved    = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_FB_RESERVED(_BYTES)?$`), inUnits("_BYTES", 1, 1<<20)}
-	dcgmTotal       = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_FB_(TOTAL|CAPACITY)(_BYTES)?$`), inUnits("_BYTES", 1, 1<<20)}
-	dcgmPower       = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_POWER_USAGE(_WATTS)?$`), func(string) float64 { return 1 }}
+	dcgmTotal       = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_FB_(TOTAL|CAPACITY_BYTES)$`), inUnits("_BYTES", 1, 1<<20)}
+	dcgmPower       = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_(POWER_USAGE|BOARD_POWER_WATTS)$`), func(string) float64 { return 1 }}
 )
 
 // find returns the names of a field that there are: two, when the exporter was upgraded within the window.
