@@ -205,6 +205,7 @@ global: {scrape_interval: 1s, evaluation_interval: 1s}
 rule_files: ['%[1]s/*.rules.yaml']
 scrape_configs:
 - {job_name: gpu, metrics_path: /metrics/dcgm, honor_labels: true, static_configs: [{targets: ['%[2]s']}]}
+- {job_name: own, honor_labels: true, static_configs: [{targets: ['%[2]s']}]}
 - {job_name: operator, metrics_path: /metrics/dcgm, static_configs: [{targets: ['%[2]s'], labels: {namespace: monitoring, pod: the-exporter-abcde, container: exporter}}]}
 - {job_name: kube-state-metrics, honor_labels: true, fallback_scrape_protocol: PrometheusText0.0.4, static_configs: [{targets: ['%[3]s']}]}
 `, testdata, node, strings.TrimPrefix(others.URL, "http://"))
@@ -240,6 +241,9 @@ scrape_configs:
 				default:
 					asked += d.autoscaling(t, name, string(content))
 				}
+			}
+			if release == "4.8" {
+				asked += d.documents(t, p.root)
 			}
 			if asked < 20 {
 				t.Errorf("only %d queries were asked", asked)
@@ -394,4 +398,82 @@ func (d database) autoscaling(t *testing.T, name, content string) (asked int) {
 		t.Errorf("%s has %d queries", name, asked)
 	}
 	return asked
+}
+
+// quiet are queries of the documents that this node answers with nothing, and why.
+var quiet = map[string]string{
+	`time() - gpu_container_last_busy_timestamp_seconds > 1800`: "nobody was idle for half an hour yet",
+}
+
+// documents asks the queries of the generated table and of the guides, of both columns: one that is translated must
+// have an answer where the other has one.
+func (d database) documents(t *testing.T, root string) (asked int) {
+	t.Helper()
+	span := regexp.MustCompile("`([^`]+)`")
+	for _, file := range []string{"compatibility-dcgm.md", "migrate-from-dcgm-exporter.md", "migrate-from-nvidia-gpu-exporter.md"} {
+		text, err := os.ReadFile(filepath.Join(root, "docs", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(string(text), "\n") {
+			if !strings.HasPrefix(line, "| ") {
+				continue
+			}
+			cells := strings.Split(strings.ReplaceAll(line, `\|`, "\x00"), "|")
+			var there, here []string
+			switch {
+			case file == "compatibility-dcgm.md" && len(cells) == 10 && strings.Contains(cells[1], "DCGM_"):
+				there, here = span.FindStringSubmatch(cells[1])[1:], spans(span, cells[7])
+			case file == "migrate-from-dcgm-exporter.md" && len(cells) == 5 && strings.Contains(cells[3], "gpu_"):
+				there, here = spans(span, cells[2]), spans(span, cells[3])
+			case file == "migrate-from-nvidia-gpu-exporter.md" && len(cells) == 5 && strings.Contains(cells[2], "gpu_"):
+				here = spans(span, cells[2])
+			}
+			answers := there == nil
+			for _, q := range there {
+				n, err := d.series(q)
+				if err != nil {
+					t.Errorf("%s: %s: %v", file, q, err)
+				}
+				answers = answers || n > 0
+			}
+			for _, q := range here {
+				if !strings.Contains(q, "gpu_") || strings.Contains(q, "_*") || strings.HasPrefix(q, "*") {
+					continue
+				}
+				asked++
+				_, excused := quiet[q]
+				n, err := d.series(q)
+				switch {
+				case err != nil:
+					t.Errorf("%s: %s: %v", file, q, err)
+				case n == 0 && answers && !excused && !notOnThisBoard(q):
+					t.Errorf("%s: %s has no answer", file, q)
+				}
+			}
+		}
+	}
+	if asked < 150 {
+		t.Errorf("the documents have %d queries", asked)
+	}
+	return asked
+}
+
+// notOnThisBoard tells queries of what an H100 module does not have, or what nobody had yet.
+func notOnThisBoard(q string) bool {
+	for _, name := range []string{"gpu_fan_speed_ratio", "gpu_exporter_call_errors_total", `action!="none"} == 1`, `state="completed"} == 0`} {
+		if strings.Contains(q, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// spans lists the code spans of a cell.
+func spans(span *regexp.Regexp, cell string) []string {
+	var out []string
+	for _, m := range span.FindAllStringSubmatch(cell, -1) {
+		out = append(out, strings.ReplaceAll(m[1], "\x00", "|"))
+	}
+	return out
 }
