@@ -63,7 +63,7 @@ test: ## all tests that need Go and gcc alone, race detector on
 
 .PHONY: generate
 generate: ## write the generated files (docs, goldens); review the diff
-	go test ./cmd/exporter -run 'TestGolden$$|TestDrift$$' -update
+	go test ./cmd/exporter -run 'TestGolden$$|TestCompatGolden$$|TestDrift$$' -update
 	go test ./internal/catalog ./internal/catalog/compat ./podmap ./dashboards ./alerts ./deploy/helm ./report/render -run Generated -update
 
 .PHONY: chart

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -387,5 +388,46 @@ func TestGenerated(t *testing.T) {
 	}
 	if want, err := os.ReadFile(path); err != nil || string(want) != text {
 		t.Errorf("%s is not what the table says (%v); make generate writes it", path, err)
+	}
+}
+
+// Every name of ours that the guides and the table speak of is in the catalogue, and every one of dcgm-exporter in
+// the table, or in its list of what is missing.
+func TestGuidesNameWhatExists(t *testing.T) {
+	ours := regexp.MustCompile(`\bgpu_[a-z0-9_]*[a-z0-9]\b(?:_?[*{])?`)
+	theirs := regexp.MustCompile(`\bDCGM_[A-Z0-9_]*[A-Z0-9]\b(?:_?\*)?`)
+	table, err := compat.Markdown()
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs := filepath.Join("..", "..", "..", "docs")
+	for _, file := range []string{"compatibility-dcgm.md", "migrate-from-dcgm-exporter.md", "migrate-from-nvidia-gpu-exporter.md"} {
+		text, err := os.ReadFile(filepath.Join(docs, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := ours.FindAllString(string(text), -1)
+		if len(names) < 20 {
+			t.Errorf("%s names %d families", file, len(names))
+		}
+		for _, name := range names {
+			if strings.HasSuffix(name, "*") {
+				continue
+			}
+			name = strings.TrimSuffix(name, "{")
+			if _, ok := catalog.Lookup(name); !ok {
+				t.Errorf("%s speaks of %s, which the catalogue does not have", file, name)
+			}
+		}
+		for _, name := range theirs.FindAllString(string(text), -1) {
+			if !strings.Contains(table, "`"+strings.TrimSuffix(name, "(")) && !strings.HasSuffix(name, "*") {
+				t.Errorf("%s speaks of %s, which the table does not have", file, name)
+			}
+		}
+		for _, link := range regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`).FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join(docs, link[1])); err != nil {
+				t.Errorf("%s links %s, which is not there", file, link[1])
+			}
+		}
 	}
 }

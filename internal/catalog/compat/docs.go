@@ -52,8 +52,8 @@ table of base-unit fields in NVIDIA's Go bindings. 4.9 keeps the names of what i
 | `+"`namespace`, `pod`, `container`"+` | the holder | of a shared card or instance there is a copy for each holder; of `+"`DCGM_FI_DEV_GPU_UTIL` and `DCGM_FI_DEV_FB_USED`"+` the card's own without a pod, and beside it each holder's part. So it is there with virtual GPUs on; without, one holder at random has the card. A sum over copies counts the card several times: sum where `+"`pod`"+` is empty, or use `+"`gpu_container_*`"+` |
 | `+"`hpc_job`"+` | number of the Slurm job | equal; with `+"`--slurm.job-mapping-dir`"+` |
 
-A label without a value is left out. A card that cannot be read ends all its series but those of XIDs. Scrape with `+"`honor_labels: true`"+`, as for dcgm-exporter, or the pods of
-`+"`pod`"+` become `+"`exported_pod`"+`; a rule written for exported_pod wants the default.
+A label without a value is left out. A card that cannot be read ends all its series but those of XIDs. With `+"`honor_labels: false`"+`, which is what the chart of dcgm-exporter
+sets, a Prometheus calls the holders `+"`exported_namespace`, `exported_pod`, `exported_container`"+` where the target has labels of those names: set it as it was.
 
 ## Families
 

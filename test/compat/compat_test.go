@@ -1,0 +1,479 @@
+// Package compat_test lets a real Prometheus scrape the exporter under the names of dcgm-exporter, and asks it what
+// dashboards, alerts, recording rules and autoscalers ask that were written for those names. Those in testdata are
+// our own, in the style of what is in use.
+package compat_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// programs are what the test runs, built once.
+type programs struct{ root, exporter, standin, prometheus string }
+
+var build = sync.OnceValues(func() (programs, error) {
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		return programs{}, err
+	}
+	bin := func(name string) string { return filepath.Join(root, "bin", name) }
+	p := programs{root, bin("gpu-exporter"), bin("standin"), bin("prometheus")}
+	for _, step := range []struct {
+		dir  string
+		args []string
+	}{
+		{root, []string{"make", "build"}},
+		{root, []string{"go", "build", "-o", p.standin, "./cmd/standin"}},
+		{filepath.Join(root, "tools", "prometheus"), []string{"go", "build", "-tags", "remove_all_sd", "-o", p.prometheus, "github.com/prometheus/prometheus/cmd/prometheus"}},
+	} {
+		cmd := exec.Command(step.args[0], step.args[1:]...)
+		cmd.Dir = step.dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return p, fmt.Errorf("%s: %w\n%s", strings.Join(step.args, " "), err, out)
+		}
+	}
+	return p, nil
+})
+
+// output is what a program says, readable while it runs.
+type output struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// start runs a program until the test ends.
+func start(t *testing.T, dir, name string, args ...string) *output {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	out := &output{}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+		if t.Failed() {
+			text := out.String()
+			t.Logf("%s said:\n%s", filepath.Base(name), text[max(0, len(text)-4000):])
+		}
+	})
+	return out
+}
+
+func address(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func fetch(url string) (string, error) {
+	res, err := http.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", res.Status, body)
+	}
+	return string(body), err
+}
+
+// within asks again and again until check is satisfied.
+func within(t *testing.T, limit time.Duration, what string, check func() error) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(250 * time.Millisecond) {
+		if err = check(); err == nil {
+			return
+		}
+	}
+	t.Errorf("%s: %v", what, err)
+}
+
+// database is a running Prometheus.
+type database string
+
+// series counts the series that a query answers.
+func (d database) series(query string) (int, error) {
+	body, err := fetch(string(d) + "/api/v1/query?query=" + url.QueryEscape(query))
+	if err != nil {
+		return 0, err
+	}
+	var answer struct {
+		Data struct {
+			Result []json.RawMessage `json:"result"`
+		} `json:"data"`
+	}
+	err = json.Unmarshal([]byte(body), &answer)
+	return len(answer.Data.Result), err
+}
+
+// values lists the values of a label, as a variable of a dashboard asks for them.
+func (d database) values(metric, label string) ([]string, error) {
+	body, err := fetch(string(d) + "/api/v1/label/" + label + "/values?match[]=" + url.QueryEscape(metric))
+	if err != nil {
+		return nil, err
+	}
+	var answer struct{ Data []string }
+	err = json.Unmarshal([]byte(body), &answer)
+	return answer.Data, err
+}
+
+// answered waits until a query has an answer.
+func (d database) answered(t *testing.T, where, query string) {
+	t.Helper()
+	within(t, 30*time.Second, where+": "+query, func() error {
+		n, err := d.series(query)
+		if err == nil && n == 0 {
+			err = fmt.Errorf("no series")
+		}
+		return err
+	})
+}
+
+// variables stand in for what Grafana puts into queries.
+var variables = strings.NewReplacer("$__rate_interval", "15s", "$node", ".+", "$gpu", ".+", "$model", ".+", "$namespace", ".+", "$pod", ".+", "$instance", ".+")
+
+// TestConsumers has a Prometheus scrape the lively node and asks everything that is in testdata.
+func TestConsumers(t *testing.T) {
+	p, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, release := range []string{"4.8", "4.9"} {
+		t.Run(release, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			// The demo, and an XID early on. A scenario includes what lies beside it.
+			if err := os.CopyFS(dir, os.DirFS(filepath.Join(p.root, "testdata", "scenarios"))); err != nil {
+				t.Fatal(err)
+			}
+			scenario := filepath.Join(dir, "xid.scenario")
+			if err := os.WriteFile(scenario, []byte("scenario 1\ntitle \"the demo with an XID\"\ninclude demo.scenario\nat 20s card 0 xid 95\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			node, server := address(t), address(t)
+			start(t, p.root, p.standin, "--scenario="+scenario, "--pods=testdata/kubelet/demo.pods", "--quiet",
+				"--", p.exporter, "--web.listen-address="+node, "--node-name=demo-node", "--compat=dcgm-"+release)
+			others := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				fmt.Fprintln(w, `kube_pod_labels{namespace="inference",pod="chat-large-7c9d8b5f4-x2kqp",label_app="chat"} 1`)
+			}))
+			defer others.Close()
+
+			testdata, err := filepath.Abs(filepath.Join("testdata", release))
+			if err != nil {
+				t.Fatal(err)
+			}
+			config := filepath.Join(dir, "prometheus.yml")
+			text := fmt.Sprintf(`
+global: {scrape_interval: 1s, evaluation_interval: 1s}
+rule_files: ['%[1]s/*.rules.yaml']
+scrape_configs:
+- {job_name: gpu, metrics_path: /metrics/dcgm, honor_labels: true, static_configs: [{targets: ['%[2]s']}]}
+- {job_name: own, honor_labels: true, static_configs: [{targets: ['%[2]s']}]}
+- {job_name: operator, metrics_path: /metrics/dcgm, static_configs: [{targets: ['%[2]s'], labels: {namespace: monitoring, pod: the-exporter-abcde, container: exporter}}]}
+- {job_name: kube-state-metrics, honor_labels: true, fallback_scrape_protocol: PrometheusText0.0.4, static_configs: [{targets: ['%[3]s']}]}
+`, testdata, node, strings.TrimPrefix(others.URL, "http://"))
+			if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			said := start(t, dir, p.prometheus, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+server)
+			d := database("http://" + server)
+			// After the first window: from then on everything is there that will be.
+			within(t, 60*time.Second, "the window is full", func() error {
+				n, err := d.series(`count_over_time(DCGM_FI_PROF_SM_ACTIVE{gpu="0", job="gpu"}[1m]) > 25 or count_over_time(DCGM_FI_PROF_TENSOR_UTIL_RATIO{gpu="0", job="gpu"}[1m]) > 25`)
+				if err == nil && n == 0 {
+					err = fmt.Errorf("not yet")
+				}
+				return err
+			})
+			asked := 0
+			files, err := filepath.Glob(filepath.Join(testdata, "*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				content, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				name := filepath.Base(file)
+				switch {
+				case strings.HasSuffix(name, ".json"):
+					asked += d.dashboard(t, name, content)
+				case strings.HasSuffix(name, ".rules.yaml"):
+					asked += d.rules(t, name)
+				default:
+					asked += d.autoscaling(t, name, string(content))
+				}
+			}
+			if release == "4.8" {
+				asked += d.documents(t, p.root)
+			}
+			if asked < 20 {
+				t.Errorf("only %d queries were asked", asked)
+			}
+			t.Logf("%d queries", asked)
+			for _, sign := range []string{"level=ERROR", "level=WARN component=\"scrape manager\"", "Error on ingesting"} {
+				if strings.Contains(said.String(), sign) {
+					t.Errorf("Prometheus complains:\n%s", said.String())
+					break
+				}
+			}
+		})
+	}
+}
+
+// panel is what of a Grafana panel matters here; rows hold panels.
+type panel struct {
+	Title   string
+	Targets []struct{ Expr string }
+	Panels  []panel
+}
+
+var labelValues = regexp.MustCompile(`^label_values\((.+), *([A-Za-z_]+)\)$`)
+
+// dashboard asks the queries of a dashboard's variables and panels.
+func (d database) dashboard(t *testing.T, name string, content []byte) (asked int) {
+	t.Helper()
+	var board struct {
+		Templating struct {
+			List []struct {
+				Name  string
+				Query json.RawMessage
+			}
+		}
+		Panels []panel
+	}
+	if err := json.Unmarshal(content, &board); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	for _, v := range board.Templating.List {
+		var plain string
+		var wrapped struct{ Query string }
+		if json.Unmarshal(v.Query, &plain) != nil {
+			if err := json.Unmarshal(v.Query, &wrapped); err != nil {
+				t.Fatalf("%s, variable %s: %v", name, v.Name, err)
+			}
+			plain = wrapped.Query
+		}
+		m := labelValues.FindStringSubmatch(plain)
+		if m == nil {
+			t.Fatalf("%s, variable %s: %q is no label_values", name, v.Name, plain)
+		}
+		asked++
+		if got, err := d.values(variables.Replace(m[1]), m[2]); err != nil || len(got) == 0 {
+			t.Errorf("%s, variable %s has no values: %v", name, v.Name, err)
+		}
+	}
+	var ask func([]panel)
+	ask = func(panels []panel) {
+		for _, p := range panels {
+			for _, q := range p.Targets {
+				asked++
+				d.answered(t, name+", "+p.Title, variables.Replace(q.Expr))
+			}
+			ask(p.Panels)
+		}
+	}
+	ask(board.Panels)
+	return asked
+}
+
+// rules asks what became of the rules that Prometheus loaded: records have series, alerts evaluate and stand as their
+// label expect says, and what they select is there, whether they fire or not.
+func (d database) rules(t *testing.T, name string) (asked int) {
+	t.Helper()
+	body, err := fetch(string(d) + "/api/v1/rules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer struct {
+		Data struct {
+			Groups []struct {
+				Rules []struct {
+					Name, Query, Health, LastError, Type string
+					Labels                               map[string]string
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(body), &answer); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range answer.Data.Groups {
+		for _, r := range g.Rules {
+			asked++
+			if r.Health != "ok" {
+				t.Errorf("%s, %s: %s %s", name, r.Name, r.Health, r.LastError)
+			}
+			if r.Type == "recording" {
+				d.answered(t, name, r.Name)
+				continue
+			}
+			if state := r.Labels["expect"]; state != "" {
+				d.answered(t, name, fmt.Sprintf(`ALERTS{alertname=%q, alertstate=%q}`, r.Name, state))
+			} else if n, err := d.series(fmt.Sprintf(`ALERTS{alertname=%q}`, r.Name)); err != nil || n > 0 {
+				t.Errorf("%s: %s has %d alerts on a node that is well (%v)", name, r.Name, n, err)
+			}
+			for _, selector := range selectors(t, r.Query) {
+				d.answered(t, name+", "+r.Name, selector)
+			}
+		}
+	}
+	return asked
+}
+
+// selectors lists the vector selectors of a query.
+func selectors(t *testing.T, query string) []string {
+	t.Helper()
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	var out []string
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if v, ok := n.(*parser.VectorSelector); ok {
+			out = append(out, v.String())
+		}
+		return nil
+	})
+	return out
+}
+
+var (
+	kedaQuery    = regexp.MustCompile(`(?m)^ *query: (.+)$`)
+	adapterQuery = regexp.MustCompile(`(?m)^ *- seriesQuery: '(.+)'\n *metricsQuery: (.+)$`)
+)
+
+// autoscaling asks the queries of autoscalers: KEDA's as they stand, an adapter's for the pods of one deployment.
+func (d database) autoscaling(t *testing.T, name, content string) (asked int) {
+	t.Helper()
+	for _, m := range kedaQuery.FindAllStringSubmatch(content, -1) {
+		asked++
+		d.answered(t, name, m[1])
+	}
+	for _, m := range adapterQuery.FindAllStringSubmatch(content, -1) {
+		asked += 2
+		d.answered(t, name, m[1])
+		series, _, _ := strings.Cut(m[1], "{")
+		d.answered(t, name, strings.NewReplacer("<<.Series>>", series, "<<.LabelMatchers>>", `namespace="notebooks",pod=~"jupyter-.+"`, "<<.GroupBy>>", "pod").Replace(m[2]))
+	}
+	if asked < 4 {
+		t.Errorf("%s has %d queries", name, asked)
+	}
+	return asked
+}
+
+// quiet are queries of the documents that this node answers with nothing, and why.
+var quiet = map[string]string{
+	`time() - gpu_container_last_busy_timestamp_seconds > 1800`: "nobody was idle for half an hour yet",
+}
+
+// documents asks the queries of the generated table and of the guides, of both columns: one that is translated must
+// have an answer where the other has one.
+func (d database) documents(t *testing.T, root string) (asked int) {
+	t.Helper()
+	span := regexp.MustCompile("`([^`]+)`")
+	for _, file := range []string{"compatibility-dcgm.md", "migrate-from-dcgm-exporter.md", "migrate-from-nvidia-gpu-exporter.md"} {
+		text, err := os.ReadFile(filepath.Join(root, "docs", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(string(text), "\n") {
+			if !strings.HasPrefix(line, "| ") {
+				continue
+			}
+			cells := strings.Split(strings.ReplaceAll(line, `\|`, "\x00"), "|")
+			var there, here []string
+			switch {
+			case file == "compatibility-dcgm.md" && len(cells) == 10 && strings.Contains(cells[1], "DCGM_"):
+				there, here = span.FindStringSubmatch(cells[1])[1:], spans(span, cells[7])
+			case file == "migrate-from-dcgm-exporter.md" && len(cells) == 5 && strings.Contains(cells[3], "gpu_"):
+				there, here = spans(span, cells[2]), spans(span, cells[3])
+			case file == "migrate-from-nvidia-gpu-exporter.md" && len(cells) == 5 && strings.Contains(cells[2], "gpu_"):
+				here = spans(span, cells[2])
+			}
+			answers := there == nil
+			for _, q := range there {
+				n, err := d.series(q)
+				if err != nil {
+					t.Errorf("%s: %s: %v", file, q, err)
+				}
+				answers = answers || n > 0
+			}
+			for _, q := range here {
+				if !strings.Contains(q, "gpu_") || strings.Contains(q, "_*") || strings.HasPrefix(q, "*") {
+					continue
+				}
+				asked++
+				_, excused := quiet[q]
+				n, err := d.series(q)
+				switch {
+				case err != nil:
+					t.Errorf("%s: %s: %v", file, q, err)
+				case n == 0 && answers && !excused && !notOnThisBoard(q):
+					t.Errorf("%s: %s has no answer", file, q)
+				}
+			}
+		}
+	}
+	if asked < 150 {
+		t.Errorf("the documents have %d queries", asked)
+	}
+	return asked
+}
+
+// notOnThisBoard tells queries of what an H100 module does not have, or what nobody had yet.
+func notOnThisBoard(q string) bool {
+	for _, name := range []string{"gpu_fan_speed_ratio", "gpu_exporter_call_errors_total", `action!="none"} == 1`, `state="completed"} == 0`} {
+		if strings.Contains(q, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// spans lists the code spans of a cell.
+func spans(span *regexp.Regexp, cell string) []string {
+	var out []string
+	for _, m := range span.FindAllStringSubmatch(cell, -1) {
+		out = append(out, strings.ReplaceAll(m[1], "\x00", "|"))
+	}
+	return out
+}
