@@ -1,0 +1,296 @@
+package house_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+)
+
+// page is a file of documentation, its fenced blocks apart from its prose.
+type page struct {
+	path   string // from the root
+	prose  string // without fenced blocks
+	blocks []block
+}
+
+// block is a fenced block; mark is the comment in the line above it.
+type block struct {
+	language, mark, text string
+	line                 int
+}
+
+// pages reads every Markdown file of the repository.
+func pages(t *testing.T) (root string, out []page) {
+	t.Helper()
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); path != root && (strings.HasPrefix(name, ".") || name == "bin" || name == "node_modules") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(path) != ".md" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		out = append(out, readPage(rel, string(text)))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) < 60 {
+		t.Fatalf("only %d pages of documentation: the walk does not see them", len(out))
+	}
+	return root, out
+}
+
+func readPage(path, text string) page {
+	p := page{path: path}
+	var prose strings.Builder
+	var open *block
+	before := ""
+	for i, line := range strings.Split(text, "\n") {
+		trimmed := strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(trimmed, "```") && open == nil:
+			open = &block{language: strings.TrimPrefix(trimmed, "```"), line: i + 1}
+			if strings.HasPrefix(before, "<!-- ") {
+				open.mark = strings.TrimSuffix(strings.TrimPrefix(before, "<!-- "), " -->")
+			}
+		case trimmed == "```":
+			p.blocks = append(p.blocks, *open)
+			open = nil
+		case open != nil:
+			open.text += line + "\n"
+		default:
+			prose.WriteString(line + "\n")
+		}
+		before = trimmed
+	}
+	p.prose = prose.String()
+	return p
+}
+
+var (
+	mdLink  = regexp.MustCompile(`\]\(([^()\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#{1,6} +(.+?) *$`)
+	linked  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	inCode  = regexp.MustCompile("`([^`\n]+)`")
+	notSlug = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+// anchors are the names under which a page's headings are linked, as GitHub makes them.
+func (p page) anchors() []string {
+	var out []string
+	seen := map[string]int{}
+	for _, m := range heading.FindAllStringSubmatch(p.prose, -1) {
+		text := linked.ReplaceAllString(m[1], "$1")
+		slug := strings.ReplaceAll(notSlug.ReplaceAllString(strings.ToLower(text), ""), " ", "-")
+		if n := seen[slug]; n > 0 {
+			out = append(out, slug+"-"+string(rune('0'+n)))
+		} else {
+			out = append(out, slug)
+		}
+		seen[slug]++
+	}
+	return out
+}
+
+// A link to a file, a folder or a heading of ours leads there.
+func TestLinks(t *testing.T) {
+	root, all := pages(t)
+	byPath := map[string]page{}
+	for _, p := range all {
+		byPath[p.path] = p
+	}
+	links := 0
+	for _, p := range all {
+		for _, m := range mdLink.FindAllStringSubmatch(inCode.ReplaceAllString(p.prose, ""), -1) {
+			target := m[1]
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			links++
+			file, anchor, _ := strings.Cut(target, "#")
+			to := p.path
+			if file != "" {
+				to = filepath.Join(filepath.Dir(p.path), file)
+			}
+			if _, err := os.Stat(filepath.Join(root, to)); err != nil {
+				t.Errorf("%s links to %s, which is not there", p.path, target)
+				continue
+			}
+			if anchor != "" && filepath.Ext(to) == ".md" && !slices.Contains(byPath[to].anchors(), anchor) {
+				t.Errorf("%s links to %s: %s has no such heading", p.path, target, to)
+			}
+		}
+	}
+	if links < 150 {
+		t.Errorf("only %d links were looked at", links)
+	}
+}
+
+// Every page can be found from the index of the documentation, through links.
+func TestEveryPageIsLinked(t *testing.T) {
+	root, all := pages(t)
+	byPath := map[string]page{}
+	for _, p := range all {
+		byPath[p.path] = p
+	}
+	seen, todo := map[string]bool{}, []string{"README.md"}
+	for len(todo) > 0 {
+		path := todo[0]
+		todo = todo[1:]
+		if seen[path] {
+			continue
+		}
+		seen[path] = true
+		for _, m := range mdLink.FindAllStringSubmatch(byPath[path].prose, -1) {
+			file, _, _ := strings.Cut(m[1], "#")
+			if file == "" || strings.Contains(file, "://") {
+				continue
+			}
+			to := filepath.Join(filepath.Dir(path), file)
+			if info, err := os.Stat(filepath.Join(root, to)); err == nil && info.IsDir() {
+				for _, p := range all {
+					if filepath.Dir(p.path) == to {
+						todo = append(todo, p.path)
+					}
+				}
+				continue
+			}
+			todo = append(todo, to)
+		}
+	}
+	for _, p := range all {
+		if !seen[p.path] && !strings.Contains(p.path, "testdata") {
+			t.Errorf("no link leads from README.md to %s", p.path)
+		}
+	}
+}
+
+var makeTarget = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
+
+// A make target that a page speaks of is one.
+func TestMakeTargetsExist(t *testing.T) {
+	root, all := pages(t)
+	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var targets []string
+	for _, m := range makeTarget.FindAllStringSubmatch(string(text), -1) {
+		targets = append(targets, m[1])
+	}
+	spoken := regexp.MustCompile(`^make ([a-z][a-z-]*)`)
+	check := func(p page, command string) {
+		if m := spoken.FindStringSubmatch(command); m != nil && !slices.Contains(targets, m[1]) {
+			t.Errorf("%s speaks of make %s, which the Makefile does not have", p.path, m[1])
+		}
+	}
+	for _, p := range all {
+		for _, m := range inCode.FindAllStringSubmatch(p.prose, -1) {
+			check(p, m[1])
+		}
+		for _, b := range p.blocks {
+			for line := range strings.Lines(b.text) {
+				check(p, strings.TrimSpace(line))
+			}
+		}
+	}
+}
+
+// metricName finds what looks like a metric of ours, or the beginning of one.
+var metricName = regexp.MustCompile(`\b(?:[a-z]+:)?gpu_[a-z0-9_]+(?::[a-z0-9_]+)?`)
+
+// fieldsOfSMI opens the part of docs/metrics.md that speaks of nvidia-smi's names.
+const fieldsOfSMI = "## Every field of nvidia-smi"
+
+// A metric that a page names is in the catalogue or a recording rule. A name that ends in _ or * stands for several.
+func TestMetricNamesExist(t *testing.T) {
+	var known []string
+	for _, f := range catalog.All() {
+		known = append(known, f.Name)
+	}
+	for _, r := range alerts.Records() {
+		known = append(known, r.Name)
+	}
+	// Words of nvidia-smi and vLLM that runbooks speak of.
+	known = append(known, "gpu_uuid", "gpu_memory_utilization")
+	_, all := pages(t)
+	found := 0
+	check := func(p page, text string) {
+		for _, name := range metricName.FindAllString(text, -1) {
+			found++
+			bare := name
+			for _, ending := range []string{"_bucket", "_sum", "_count"} {
+				bare = strings.TrimSuffix(bare, ending)
+			}
+			if slices.Contains(known, name) || slices.Contains(known, bare) {
+				continue
+			}
+			if strings.HasSuffix(name, "_") && slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(k, name) }) {
+				continue
+			}
+			t.Errorf("%s names %s, which nobody exposes or records", p.path, name)
+		}
+	}
+	for _, p := range all {
+		prose := p.prose
+		if p.path == filepath.Join("docs", "metrics.md") {
+			var ok bool
+			if prose, _, ok = strings.Cut(prose, fieldsOfSMI); !ok {
+				t.Fatalf("%s has no %q", p.path, fieldsOfSMI)
+			}
+		}
+		for _, m := range inCode.FindAllStringSubmatch(prose, -1) {
+			check(p, m[1])
+		}
+		for _, b := range p.blocks {
+			if b.language == "promql" || b.language == "text" {
+				check(p, b.text)
+			}
+		}
+	}
+	if found < 500 {
+		t.Errorf("only %d names were looked at", found)
+	}
+}
+
+// A block of commands says whether it is executed by the tests of the module test, and if not, why.
+func TestCommandsAreMarked(t *testing.T) {
+	_, all := pages(t)
+	mark := regexp.MustCompile(`^(run|run: exit [0-9]+|not run: .{8,})$`)
+	for _, p := range all {
+		for _, b := range p.blocks {
+			if b.language == "sh" && !mark.MatchString(b.mark) {
+				t.Errorf("%s:%d: a block of commands without <!-- run --> or <!-- not run: reason --> above it", p.path, b.line)
+			}
+			if b.language == "" && strings.Contains(p.path, "quickstart") {
+				t.Errorf("%s:%d: a block of no language", p.path, b.line)
+			}
+		}
+	}
+}

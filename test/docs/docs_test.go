@@ -1,0 +1,318 @@
+// Package docs_test does what the documentation says: it runs the commands that are marked, parses every query, holds every flag to
+// the programs' own help and the scrape configurations to the chart. What a machine without a card, a cluster or Docker cannot run is
+// listed. Links, metric names and make targets are held by internal/house.
+package docs_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/test/queries"
+)
+
+// block is a fenced block of a page; mark is the comment in the line above it.
+type block struct {
+	path, language, mark, text string
+	line                       int
+}
+
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func fileText(t *testing.T, path ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(append([]string{root(t)}, path...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// read returns the blocks of every page, and the pages' prose by path.
+func read(t *testing.T) (blocks []block, prose map[string]string) {
+	t.Helper()
+	prose = map[string]string{}
+	err := filepath.WalkDir(root(t), func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); path != root(t) && (strings.HasPrefix(name, ".") || name == "bin" || name == "node_modules") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(path) != ".md" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root(t), path)
+		if err != nil {
+			return err
+		}
+		var open *block
+		before := ""
+		for i, line := range strings.Split(string(text), "\n") {
+			trimmed := strings.TrimSpace(line)
+			switch {
+			case strings.HasPrefix(trimmed, "```") && open == nil:
+				open = &block{path: rel, language: strings.TrimPrefix(trimmed, "```"), line: i + 1}
+				if strings.HasPrefix(before, "<!-- ") {
+					open.mark = strings.TrimSuffix(strings.TrimPrefix(before, "<!-- "), " -->")
+				}
+			case trimmed == "```":
+				blocks = append(blocks, *open)
+				open = nil
+			case open != nil:
+				open.text += line + "\n"
+			default:
+				prose[rel] += line + "\n"
+			}
+			before = trimmed
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return blocks, prose
+}
+
+// built makes a program and returns its path.
+func built(t *testing.T, module, pkg, name string, flags ...string) string {
+	t.Helper()
+	path := filepath.Join(root(t), "bin", name)
+	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", path, pkg)...)
+	cmd.Dir = filepath.Join(root(t), module)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", name, err, out)
+	}
+	return path
+}
+
+func promtool(t *testing.T) string {
+	t.Helper()
+	// Of the service discoveries Kubernetes' alone: the clouds' make the build long.
+	return built(t, "tools/prometheus", "github.com/prometheus/prometheus/cmd/promtool", "promtool-kubernetes", "-tags", "remove_all_sd,enable_kubernetes_sd")
+}
+
+func run(t *testing.T, dir, name string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// Every query parses, and asks for metrics and labels that exist.
+func TestQueries(t *testing.T) {
+	blocks, _ := read(t)
+	// These are asked by hand, in one cluster, where each card is scraped once.
+	known := queries.Metrics()
+	for name, labels := range known {
+		known[name] = slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return l == "cluster" })
+	}
+	known["kube_node_status_capacity"] = queries.Labels{"job", "instance", "node", "resource", "unit"}
+	check, n := queries.Checker{Known: known, OneTarget: true}, 0
+	for _, b := range blocks {
+		if b.language != "promql" {
+			continue
+		}
+		n++
+		// A block is one query, or several of one line each.
+		asked := []string{b.text}
+		if _, err := parser.NewParser(parser.Options{}).ParseExpr(b.text); err != nil {
+			asked = strings.Split(strings.TrimSpace(b.text), "\n")
+		}
+		for _, q := range asked {
+			if b.path == filepath.Join("docs", "metrics.md") {
+				// The catalogue's examples are asked of a real Prometheus elsewhere; here they have to parse.
+				if _, err := parser.NewParser(parser.Options{}).ParseExpr(q); err != nil {
+					t.Errorf("%s:%d: %v in\n%s", b.path, b.line, err, q)
+				}
+				continue
+			}
+			if _, err := check.Answer(q); err != nil && !strings.Contains(err.Error(), "newer than Prometheus 2.42") {
+				t.Errorf("%s:%d: %v in\n%s", b.path, b.line, err, q)
+			}
+		}
+	}
+	if n < 40 {
+		t.Errorf("only %d queries were found", n)
+	}
+}
+
+// foreign are flags of other programs that stand in the text alone.
+var foreign = []string{"--pid", "--gpus", "--device", "--root-dir", "--query-retired-pages", "--query-gpu", "--gpu-reset"}
+
+// Every flag that a page names is one of the programs'.
+func TestFlags(t *testing.T) {
+	if out, err := run(t, root(t), "make", "build"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	known := map[string]bool{}
+	flag := regexp.MustCompile(`--(?:\[no-\])?([a-z][a-z0-9.-]*)`)
+	for _, args := range [][]string{{"gpu-exporter", "--help-long"}, {"gpu-exporter", "record", "--help"}, {"gpu-exporter", "doctor", "--help"}, {"gpu-report", "--help-long"}} {
+		out, err := run(t, root(t), filepath.Join("bin", args[0]), args[1:]...)
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+		for _, m := range flag.FindAllStringSubmatch(out, -1) {
+			known["--"+m[1]], known["--no-"+m[1]] = true, strings.HasPrefix(m[0], "--[no-]") || known["--no-"+m[1]]
+		}
+	}
+	for _, other := range []string{"--completion-script-bash", "--completion-script-zsh", "--help-man", "--help-long"} {
+		known[other] = true
+	}
+	if len(known) < 60 {
+		t.Fatalf("the programs have %d flags: their help was not understood", len(known))
+	}
+	blocks, prose := read(t)
+	span := regexp.MustCompile("`([^`\n]+)`")
+	n := 0
+	check := func(where, text string) {
+		for _, m := range regexp.MustCompile(`(?:^|[ ('"])(--[a-z][a-z0-9.-]*)`).FindAllStringSubmatch(text, -1) {
+			n++
+			if name := strings.TrimRight(m[1], ".-"); !known[name] && !slices.Contains(foreign, name) {
+				t.Errorf("%s names %s, which neither gpu-exporter nor gpu-report has", where, name)
+			}
+		}
+	}
+	for path, text := range prose {
+		if path == "CHANGELOG.md" {
+			continue // it may speak of what is gone
+		}
+		for _, m := range span.FindAllStringSubmatch(text, -1) {
+			// A command line is its program's; a flag that stands alone is ours.
+			if strings.HasPrefix(m[1], "-") || ours(m[1]) {
+				check(path, m[1])
+			}
+		}
+	}
+	for _, b := range blocks {
+		if b.language != "sh" && b.language != "text" {
+			continue
+		}
+		for line := range strings.Lines(strings.ReplaceAll(b.text, "\\\n", " ")) {
+			if ours(strings.TrimSpace(line)) {
+				check(b.path, line)
+			}
+		}
+	}
+	if n < 30 {
+		t.Errorf("only %d flags were looked at", n)
+	}
+}
+
+// ours tells the command lines of the two programs.
+func ours(line string) bool {
+	name, _, _ := strings.Cut(line, " ")
+	return slices.Contains([]string{"gpu-exporter", "gpu-report"}, filepath.Base(name))
+}
+
+// Every block of commands is at least a script, and those that are marked do what they say.
+func TestCommands(t *testing.T) {
+	blocks, _ := read(t)
+	tools := t.TempDir()
+	for name, path := range map[string]string{
+		"helm":      built(t, "tools/helm", "helm.sh/helm/v4/cmd/helm", "helm"),
+		"kustomize": built(t, "tools/helm", "sigs.k8s.io/kustomize/kustomize/v5", "kustomize"),
+		"promtool":  promtool(t),
+	} {
+		if err := os.Symlink(path, filepath.Join(tools, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ran := 0
+	for _, b := range blocks {
+		if b.language != "sh" && b.language != "bash" {
+			continue
+		}
+		check := exec.Command("bash", "-n")
+		check.Stdin = strings.NewReader(b.text)
+		if out, err := check.CombinedOutput(); err != nil {
+			t.Errorf("%s:%d is no script: %s", b.path, b.line, out)
+		}
+		if reason, not := strings.CutPrefix(b.mark, "not run: "); not {
+			t.Logf("%s:%d is not run: %s", b.path, b.line, reason)
+			continue
+		}
+		if b.language != "sh" {
+			continue
+		}
+		ran++
+		want := 0
+		if code, ok := strings.CutPrefix(b.mark, "run: exit "); ok {
+			want, _ = strconv.Atoi(code)
+		}
+		t.Run(b.path+":"+strconv.Itoa(b.line), func(t *testing.T) {
+			home := t.TempDir()
+			cmd := exec.Command("bash", "-euo", "pipefail", "-c", b.text)
+			cmd.Dir = root(t)
+			cmd.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+			out, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			if err != nil && !errors.As(err, &exit) {
+				t.Fatal(err)
+			}
+			if got := cmd.ProcessState.ExitCode(); got != want {
+				t.Errorf("ends with %d, not %d:\n%s", got, want, tail(string(out)))
+			}
+			if len(out) == 0 {
+				t.Error("says nothing")
+			}
+		})
+	}
+	if ran < 12 {
+		t.Errorf("only %d blocks were run", ran)
+	}
+}
+
+func tail(s string) string { return s[max(0, len(s)-2000):] }
+
+// The table of OpenTelemetry's names speaks of families that are there, of the kind that it says.
+func TestOpenTelemetry(t *testing.T) {
+	families := map[string]catalog.Family{}
+	for _, f := range catalog.All() {
+		families[f.Name] = f
+	}
+	units := map[string][]string{"By": {"_bytes", "_bytes_total"}, "J": {"_joules_total"}, "W": {"_watts"}, "Cel": {"_celsius"}, "1": {"_ratio", "_up", "_bytes"}, "{error}": {"_total"}}
+	row := regexp.MustCompile("(?m)^\\| `(hw\\.[a-z._]+)`.*? \\| ([a-z]+), ([^ ]+) \\| `([a-z_]+)` \\|")
+	rows := row.FindAllStringSubmatch(fileText(t, "docs", "opentelemetry.md"), -1)
+	for _, m := range rows {
+		f, ok := families[m[4]]
+		if !ok {
+			t.Errorf("%s stands for %s, which is in no catalogue", m[4], m[1])
+			continue
+		}
+		if (m[2] == "counter") != (f.Type == catalog.Counter) {
+			t.Errorf("%s is a %s there, and %s is a %s here", m[1], m[2], f.Name, f.Type)
+		}
+		if !slices.ContainsFunc(units[m[3]], func(end string) bool { return strings.HasSuffix(f.Name, end) }) {
+			t.Errorf("%s is in %s there, which %s is not", m[1], m[3], f.Name)
+		}
+	}
+	if len(rows) < 15 {
+		t.Errorf("only %d rows were understood", len(rows))
+	}
+}
