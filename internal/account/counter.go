@@ -11,6 +11,8 @@ type counter struct {
 	total   float64
 	suspect float64 // an impossible value that waits for a second one to agree
 	doubted bool
+	// shaky says that last was impossible when it came, and is believed for the one reason that it came twice.
+	shaky bool
 }
 
 // counterKind is what can be said of a counter before it is read.
@@ -53,6 +55,10 @@ func (c *counter) add(kind counterKind, v, elapsed float64, fresh bool) (step fl
 		switch wrapped := wrap32 - c.last + v; {
 		case kind.wraps32 && !fresh && c.last >= half32 && c.last < wrap32 && v < half32 && wrapped <= most:
 			step = wrapped
+		case c.shaky:
+			// It was garbage after all, and what comes back is no new beginning: go on from here.
+			c.last, c.shaky, c.doubted = v, false, false
+			return 0, true
 		case fresh || v < c.last/2:
 			step = v // started again
 			if step > most {
@@ -68,6 +74,7 @@ func (c *counter) add(kind counterKind, v, elapsed float64, fresh bool) (step fl
 		return 0, c.doubt(v, elapsed, kind)
 	}
 	c.last, c.doubted = v, false
+	c.shaky = c.shaky && step == 0
 	c.total += step
 	return step, true
 }
@@ -75,7 +82,7 @@ func (c *counter) add(kind counterKind, v, elapsed float64, fresh bool) (step fl
 // doubt holds an impossible value back. When the next one continues it, the counter goes on from there.
 func (c *counter) doubt(v, elapsed float64, kind counterKind) bool {
 	if c.doubted && v >= c.suspect && v-c.suspect <= kind.most*(elapsed+counterLeeway) {
-		c.last, c.doubted = v, false
+		c.last, c.doubted, c.shaky = v, false, true
 		return true
 	}
 	c.suspect, c.doubted = v, true

@@ -198,6 +198,11 @@ func (s *Sampler) accept(a answer) {
 	}
 	if t.stuck {
 		t.medium.due, t.slow.due = true, true // their values ended meanwhile
+		for i, err := range a.errs {
+			if a.asked[i] && err == nil {
+				a.asked[i] = false // it may have been read before the call that hung: too old to pass for live
+			}
+		}
 	}
 	t.pending, t.stuck = false, false
 	sieve := s.ledger.Sieve()
