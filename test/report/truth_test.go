@@ -84,9 +84,9 @@ func TestTruth(t *testing.T) {
 		seed           uint64
 		trouble, blind bool
 		rules          bool
-		length         time.Duration
+		length, step   time.Duration
 	}
-	scenes := []scene{{4711, false, false, true, 8 * day}, {815, true, true, false, 10 * day}}
+	scenes := []scene{{4711, false, false, true, 8 * day, 30 * time.Second}, {815, true, true, false, 10 * day, time.Minute}}
 	if *seeds != "" {
 		scenes = nil
 		for s := range strings.SplitSeq(*seeds, ",") {
@@ -94,7 +94,7 @@ func TestTruth(t *testing.T) {
 			if _, err := fmt.Sscan(s, &n); err != nil {
 				t.Fatal(err)
 			}
-			scenes = append(scenes, scene{n, false, false, n%2 == 0, 8 * day}, scene{n, true, true, false, 10 * day})
+			scenes = append(scenes, scene{n, false, false, n%2 == 0, 8 * day, 30 * time.Second}, scene{n, true, true, false, 10 * day, 30 * time.Second})
 		}
 	}
 	var score marks
@@ -107,7 +107,7 @@ func TestTruth(t *testing.T) {
 			}
 			from, to := begins, begins.Add(s.length)
 			dir := t.TempDir()
-			write(t, dir, f, from.Add(-10*time.Minute), to.Add(time.Minute), 30*time.Second)
+			write(t, dir, f, from.Add(-10*time.Minute), to.Add(time.Minute), s.step)
 			if s.rules {
 				p.record(t, dir, from, to)
 			}
