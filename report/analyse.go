@@ -177,6 +177,11 @@ func (a *analyst) divide(l *load, r *Workload, f *finding) {
 			}
 			r.LongestIdle = max(r.LongestIdle, s.steps*h)
 		}
+		if r.LongestIdle == 0 { // pauses shorter than a step
+			for i, v := range hold.idle.v {
+				r.LongestIdle = max(r.LongestIdle, min(1, over(float64(v), hold.shareAt(hold.idle.from+i)))*h)
+			}
+		}
 	}
 	if len(l.holdings) == 0 {
 		open := opening(&l.idle, int(stretchOf/a.w.Step))
