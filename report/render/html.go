@@ -82,7 +82,7 @@ func writeHTML(w io.Writer, d *report.Document, o Options) error {
 		"ratio":   ratio,
 		"percent": func(x float64) string { return part(x, 1) },
 		"money":   money,
-		"closing": func(x any) string { return fmt.Sprintf("%.3f %%", 100*number(x)) },
+		"closing": func(x any) string { return closing(number(x)) },
 		"hours":   func(x any) string { return hours(number(x)) },
 		"gib": func(x *float64) string {
 			return gibibytes(x)

@@ -161,7 +161,7 @@ func writeTable(w io.Writer, d *report.Document, o Options) error {
 		say("\n")
 	}
 	say("GPU capacity, %s to %s UTC (%s): %s cards, %s card-hours\n", moment(d.Window.From), moment(d.Window.To), span(d.Window.Hours), cards(d.Fleet.Cards), hours(d.Fleet.Hours))
-	say("closing error %.3f %%, coverage %s\n\n", 100*d.Checks.ClosingError, part(d.Fleet.Coverage, 1))
+	say("closing error %s, coverage %s\n\n", closing(d.Checks.ClosingError), part(d.Fleet.Coverage, 1))
 	say("\tcard-hours\tof all\tcost\t\n")
 	for _, c := range cells() {
 		v := d.Fleet.Cells.Of(c)
@@ -448,4 +448,13 @@ func writeCSV(w io.Writer, d *report.Document) error {
 	}
 	out.Flush()
 	return out.Error()
+}
+
+// closing writes the closing error as a percentage; what rounds to nothing has no sign.
+func closing(x float64) string {
+	text := fmt.Sprintf("%.3f %%", 100*x)
+	if text == "-0.000 %" {
+		return "0.000 %"
+	}
+	return text
 }
