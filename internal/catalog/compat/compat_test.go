@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -302,6 +303,34 @@ func TestWindowOfNewcomers(t *testing.T) {
 		last = v
 	}
 	equal(t, "parts", p.series(t, last, "DCGM_FI_DEV_GPU_UTIL", "gpu", "pod"), map[string]float64{"0 ": 60, "0 inference-6f9d8c7b5-00000": 50, "0 inference-6f9d8c7b5-00001": 50})
+}
+
+// Scrapes read while views are published.
+func TestConcurrentUse(t *testing.T) {
+	p := newPage(t, compat.DCGM48)
+	rows := p.Families()
+	latest := make(chan *gpu.View, 1)
+	latest <- catalogtest.NodeView(2, 3)
+	var scrapers sync.WaitGroup
+	for range 4 {
+		scrapers.Go(func() {
+			for range 20 {
+				v := <-latest
+				latest <- v
+				for _, f := range rows {
+					f.Read(v, func(float64, ...string) {})
+				}
+			}
+		})
+	}
+	for i := range 100 {
+		v := catalogtest.NodeView(2, 3)
+		v.At = v.At.Add(time.Duration(i) * 5 * time.Second)
+		p.Published(v)
+		<-latest
+		latest <- v
+	}
+	scrapers.Wait()
 }
 
 func TestLabels(t *testing.T) {

@@ -44,7 +44,6 @@ type unit struct {
 
 // The units. New is what 4.9 has under a new name.
 var (
-	none        = unit{}
 	celsius     = unit{old: "°C", new: "°C"}
 	watts       = unit{old: "W", new: "W"}
 	megahertz   = unit{old: "MHz", new: "Hz", by: 1e6}
