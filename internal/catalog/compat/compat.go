@@ -87,30 +87,42 @@ func (p *Page) read(r *row, v *gpu.View, emit catalog.Emit) {
 			emit(scale(x.value), c.labels(in, who, x.own)...)
 		}
 	}
+	nobody := gpu.Container{}
 	for i := range f.cards {
 		c := &f.cards[i]
+		if !c.alone() && !r.copied() {
+			show(c, &instance{}, nobody, whole[key{card: c.uuid}])
+			continue
+		}
 		for j := range c.parts {
 			in := &c.parts[j]
 			readings := whole[key{card: c.uuid}]
 			if r.instance != nil && in.uuid != "" {
 				readings = inside[key{card: c.uuid, instance: in.uuid}]
 			}
-			switch {
-			case len(in.holders) == 0:
-				show(c, in, gpu.Container{}, readings)
-			case r.tenant == nil || len(in.holders) == 1:
+			switch n := len(in.holders); {
+			case n == 1:
+				show(c, in, in.holders[0], readings)
+			case n == 0 || n > mostCopies || r.tenant != nil:
+				show(c, in, nobody, readings)
+			default:
 				for _, who := range in.holders {
 					show(c, in, who, readings)
 				}
-			default:
-				// The device beside its tenants, each tenant with its own part: as that exporter does with shared cards.
-				show(c, in, gpu.Container{}, readings)
-				for _, who := range in.holders {
-					if c.held[who] == 1 { // else nobody can tell in which of its parts it worked
-						show(c, in, who, parts[key{card: c.uuid, container: who}])
-					}
+			}
+			if r.tenant == nil || len(in.holders) < 2 {
+				continue
+			}
+			// Beside a shared device stands each tenant with its own part, as that exporter has it.
+			for _, who := range in.holders {
+				if c.held[who] == 1 { // else nobody can tell in which of its parts it worked
+					show(c, in, who, parts[key{card: c.uuid, container: who}])
 				}
 			}
 		}
 	}
 }
+
+// mostCopies is how many holders of one card or instance have a copy each of its readings. Where there are more, the
+// readings stand once: a node of some hundred tenants would else make a page of tens of megabytes.
+const mostCopies = 16

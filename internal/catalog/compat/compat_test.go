@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -304,6 +305,34 @@ func TestWindowOfNewcomers(t *testing.T) {
 	equal(t, "parts", p.series(t, last, "DCGM_FI_DEV_GPU_UTIL", "gpu", "pod"), map[string]float64{"0 ": 60, "0 inference-6f9d8c7b5-00000": 50, "0 inference-6f9d8c7b5-00001": 50})
 }
 
+// Scrapes read while views are published.
+func TestConcurrentUse(t *testing.T) {
+	p := newPage(t, compat.DCGM48)
+	rows := p.Families()
+	latest := make(chan *gpu.View, 1)
+	latest <- catalogtest.NodeView(2, 3)
+	var scrapers sync.WaitGroup
+	for range 4 {
+		scrapers.Go(func() {
+			for range 20 {
+				v := <-latest
+				latest <- v
+				for _, f := range rows {
+					f.Read(v, func(float64, ...string) {})
+				}
+			}
+		})
+	}
+	for i := range 100 {
+		v := catalogtest.NodeView(2, 3)
+		v.At = v.At.Add(time.Duration(i) * 5 * time.Second)
+		p.Published(v)
+		<-latest
+		latest <- v
+	}
+	scrapers.Wait()
+}
+
 func TestLabels(t *testing.T) {
 	p := newPage(t, compat.DCGM48)
 	v := catalogtest.FullView()
@@ -327,6 +356,24 @@ func TestSharedCard(t *testing.T) {
 	// The second holder's memory cannot be told: it has none, never 0.
 	equal(t, "parts", p.series(t, v, "DCGM_FI_DEV_FB_USED", "gpu", "pod"), map[string]float64{
 		"0 ": 40 << 10, "0 inference-6f9d8c7b5-00000": 8 << 10, "1 inference-6f9d8c7b5-00001": 9 << 10})
+}
+
+// What is not shown by default there stands once on a card that is shared or cut; with very many holders everything does.
+func TestPageStaysSmall(t *testing.T) {
+	p := newPage(t, compat.DCGM48)
+	few, many := catalogtest.NodeView(1, 16), catalogtest.NodeView(1, 200)
+	for family, want := range map[string]int{"DCGM_FI_DEV_POWER_USAGE": 16, "DCGM_FI_DEV_POWER_MGMT_LIMIT": 16, "DCGM_FI_DEV_PSTATE": 1} {
+		if got := p.series(t, few, family, "gpu", "pod"); len(got) != want {
+			t.Errorf("16 holders: %s has %d series, want %d", family, len(got), want)
+		}
+	}
+	for family, want := range map[string]int{"DCGM_FI_DEV_POWER_USAGE": 1, "DCGM_FI_DEV_PSTATE": 1, "DCGM_FI_DEV_FB_USED": 201} {
+		if got := p.series(t, many, family, "gpu", "pod"); len(got) != want {
+			t.Errorf("200 holders: %s has %d series, want %d", family, len(got), want)
+		}
+	}
+	cut := catalogtest.FullView()
+	equal(t, "a card that is cut", p.series(t, cut, "DCGM_FI_DEV_MIG_MODE", "gpu", "GPU_I_ID", "pod"), map[string]float64{"0  train-0": 0, "1  ": 1})
 }
 
 // A container that holds two replicas of a card, or a card by two names, has one copy.
@@ -357,7 +404,7 @@ func TestXIDs(t *testing.T) {
 	got := p.series(t, v, "DCGM_FI_DEV_XID_ERRORS", "gpu", "GPU_I_ID", "err_code")
 	// 43 was before the exporter; the lost card keeps its last.
 	equal(t, "last", got, map[string]float64{"0  31": 31, "1 7 0": 0, "2  79": 79})
-	equal(t, "total", p.series(t, v, "DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "GPU_I_ID", "xid"), map[string]float64{"0  13": 2, "0  31": 1, "0  43": 0, "0  79": 0, "1 7 79": 0, "2  79": 1})
+	equal(t, "total", p.series(t, v, "DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "GPU_I_ID", "xid"), map[string]float64{"0  13": 2, "0  31": 1, "0  43": 0, "0  79": 0, "1  79": 0, "2  79": 1})
 	p.Published(v)
 	later := catalogtest.FullView()
 	later.At = v.At.Add(2 * time.Minute)

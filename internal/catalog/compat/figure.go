@@ -198,7 +198,8 @@ func (f *figure) readIncrease(p *Page, v *gpu.View) map[key][]reading {
 		ofBefore, overBefore := tables(before)
 		for k := range waiting {
 			total, ok := grown(ofBefore, of, k)
-			whole, known := 0.0, false
+			var whole float64
+			var known bool
 			if f.over == nil {
 				whole = p.secondsBetween(before, v, k.card)
 				known = whole > 0

@@ -39,6 +39,11 @@ type instance struct {
 	holders           []gpu.Container
 }
 
+// alone tells that the card is whole and has one holder at most, so that its readings stand once in any case.
+func (c *card) alone() bool {
+	return len(c.parts) == 1 && c.parts[0].uuid == "" && len(c.parts[0].holders) < 2
+}
+
 // labels returns the label values of one series.
 func (c *card) labels(in *instance, who gpu.Container, own []string) []string {
 	pod, job := who.Pod, ""

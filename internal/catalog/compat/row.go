@@ -16,9 +16,11 @@ type row struct {
 	shipped shipped
 	help    string // what it is, without its unit
 	unit    unit
-	// card is read for a card, instance for a MIG instance; where there is no instance, the card's reading stands
-	// for each of its instances, as in the old exporter. Tenant is the part of a container that shares a card.
+	// card is read for a card, instance for a MIG instance; where instance is not set, the card's reading stands for
+	// each of its instances, as in the old exporter (see copied). Tenant is the part of a container that shares a card.
 	card, instance, tenant *figure
+	// paired marks what is not shown by default and is what one divides by: it has the labels of what is divided.
+	paired bool
 	// differs says what is not as in the old exporter, and why; empty: it is equal.
 	differs string
 }
@@ -44,7 +46,6 @@ type unit struct {
 
 // The units. New is what 4.9 has under a new name.
 var (
-	none        = unit{}
 	celsius     = unit{old: "°C", new: "°C"}
 	watts       = unit{old: "W", new: "W"}
 	megahertz   = unit{old: "MHz", new: "Hz", by: 1e6}
@@ -112,6 +113,10 @@ func (r *row) own() []string {
 	}
 	return nil
 }
+
+// copied tells whether a card's reading stands at each of its instances and each of its holders. What the old exporter
+// does not show by default stands once, unless it speaks of instances or is divided by.
+func (r *row) copied() bool { return r.shipped == on || r.instance != nil || r.paired }
 
 // figures lists those that are set.
 func (r *row) figures() []*figure {
