@@ -93,7 +93,7 @@ func doctorMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	} else if err != nil {
 		return fail(exitUsage, err)
 	}
-	e, err := newExporter(c, time.Now, func() {})
+	e, err := newExporter(c, time.Now, func() {}, seam{})
 	if err != nil {
 		return fail(exitBroken, err)
 	}

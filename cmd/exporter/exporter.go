@@ -40,9 +40,16 @@ type exporter struct {
 	quiet time.Duration
 }
 
+// seam changes what two rooms are given before they are made: the tests put faults, clocks and mistakes between
+// them. The zero seam changes nothing.
+type seam struct {
+	sampler func(*sampler.Options)
+	pods    func(*podmap.Options)
+}
+
 // newExporter puts the program together. Clock is the exporter's time; replaced is called when only a new
 // process can load the driver's library. This is the one place that knows both the driver and the kubelet.
-func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter, error) {
+func newExporter(c *config, clock func() time.Time, replaced func(), change seam) (*exporter, error) {
 	e := &exporter{own: ownRegistry(), quiet: max(time.Minute, 10*c.fast)}
 	library := nvml.New(nvml.Options{Path: c.library, Logger: c.logger, Clock: clock, SysfsRoot: c.sysfs, FastInterval: c.fast})
 	o := sampler.Options{
@@ -55,6 +62,9 @@ func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter,
 			Checkpoint: c.checkpoint, DRACheckpoint: c.draCheckpoint, Dev: c.dev, Logger: c.logger, Clock: clock}
 		if c.annotations {
 			po.API = &podmap.APIOptions{Node: c.node, Server: c.apiServer, TokenFile: c.tokenFile, CAFile: c.caFile}
+		}
+		if change.pods != nil {
+			change.pods(&po)
 		}
 		e.pods = podmap.New(po)
 	}
@@ -103,6 +113,9 @@ func newExporter(c *config, clock func() time.Time, replaced func()) (*exporter,
 		return out
 	}
 	o.Features = func() []gpu.Feature { return features(c, e, noProcesses, finder.JobNumbers()) }
+	if change.sampler != nil {
+		change.sampler(&o)
+	}
 	e.sampler = sampler.New(o)
 
 	var err error

@@ -80,7 +80,7 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		case replaced <- struct{}{}:
 		default:
 		}
-	})
+	}, seam{})
 	if err != nil {
 		fail(err)
 		return exitBroken, false

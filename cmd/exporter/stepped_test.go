@@ -27,12 +27,14 @@ import (
 
 var update = flag.Bool("update", false, "write the goldens instead of comparing them")
 
+// childMarker names the test for which a process was started.
+const childMarker = "GPU_EXPORTER_TEST_CHILD"
+
 // isolated runs body in a process of its own: a driver library stays mapped, with its scenario, as long as
 // the process that loaded it. The test fails as the child does.
 func isolated(t *testing.T, body func(t *testing.T)) {
 	t.Helper()
-	const marker = "GPU_EXPORTER_TEST_CHILD"
-	if os.Getenv(marker) == t.Name() {
+	if os.Getenv(childMarker) == t.Name() {
 		body(t)
 		return
 	}
@@ -42,11 +44,13 @@ func isolated(t *testing.T, body func(t *testing.T)) {
 		pattern = append(pattern, "^"+regexp.QuoteMeta(part)+"$")
 	}
 	args := []string{"-test.run=" + strings.Join(pattern, "/"), "-test.v"}
-	if *update {
-		args = append(args, "-update")
-	}
+	flag.Visit(func(f *flag.Flag) {
+		if !strings.HasPrefix(f.Name, "test.") {
+			args = append(args, "-"+f.Name+"="+f.Value.String())
+		}
+	})
 	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), marker+"="+t.Name())
+	cmd.Env = append(os.Environ(), childMarker+"="+t.Name())
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -59,6 +63,9 @@ func isolated(t *testing.T, body func(t *testing.T)) {
 type stage struct {
 	t       *testing.T
 	e       *exporter
+	config  *config
+	library string
+	socket  string
 	control *scenario.Control
 	s       *scenario.Scenario
 	kubelet *standin.Kubelet
@@ -70,26 +77,34 @@ type stage struct {
 // play puts the program on the scenario. It must run in an isolated process.
 func play(t *testing.T, s *scenario.Scenario, pods string, flags ...string) *stage {
 	t.Helper()
-	dir := t.TempDir()
-	library, err := standin.BuildFakeNVML(t.Context(), s.Symbols, dir)
+	n, err := standin.ParsePods("pods", strings.NewReader(pods))
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, control, err := standin.Play(s, dir)
+	st := furnish(t, s, n)
+	st.begin(st.control.Time, func() { t.Error("the program wants to be started anew") }, seam{}, flags...)
+	return st
+}
+
+// furnish puts up what is around the program: the driver, the kubelet and its socket, the trees of files.
+func furnish(t *testing.T, s *scenario.Scenario, n standin.KubeletNode) *stage {
+	t.Helper()
+	st := &stage{t: t, s: s, dir: t.TempDir()}
+	var err error
+	if st.library, err = standin.BuildFakeNVML(t.Context(), s.Symbols, st.dir); err != nil {
+		t.Fatal(err)
+	}
+	env, control, err := standin.Play(s, st.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+	st.control = control
 	t.Cleanup(func() { control.Close() })
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
 		os.Setenv(name, value) // with cgo, also what the library's getenv sees
 	}
-	n, err := standin.ParsePods("pods", strings.NewReader(pods))
-	if err != nil {
-		t.Fatal(err)
-	}
-	trees, err := standin.WriteTrees(dir, s, n)
-	if err != nil {
+	if st.trees, err = standin.WriteTrees(st.dir, s, n); err != nil {
 		t.Fatal(err)
 	}
 	short, err := os.MkdirTemp("", "kubelet-")
@@ -97,31 +112,39 @@ func play(t *testing.T, s *scenario.Scenario, pods string, flags ...string) *sta
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(short) })
-	socket := filepath.Join(short, "kubelet.sock")
-	kubelet := standin.NewKubelet(control.Time)
-	kubelet.SetNode(n)
+	st.socket = filepath.Join(short, "kubelet.sock")
+	st.kubelet = standin.NewKubelet(control.Time)
+	st.kubelet.SetNode(n)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- kubelet.Serve(ctx, socket) }()
+	go func() { served <- st.kubelet.Serve(ctx, st.socket) }()
 	t.Cleanup(func() { cancel(); <-served })
-	if err := kubelet.Ready(t.Context()); err != nil {
+	if err := st.kubelet.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	return st
+}
+
+// begin puts the program together on what is there.
+func (s *stage) begin(clock func() time.Time, replaced func(), change seam, flags ...string) {
+	s.t.Helper()
 	var out bytes.Buffer
-	args := []string{"--node-name=node-1", "--nvml.library=" + library, "--kubelet.socket=" + socket, "--path.sysfs=" + trees.Sysfs,
-		"--path.pod-logs=" + trees.PodLogs, "--path.container-logs=" + trees.ContainerLogs, "--path.kmsg=", "--log.level=warn"}
-	if !slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, "--path.procfs=") }) {
-		args = append(args, "--path.procfs="+trees.Procfs)
+	args := []string{"--node-name=node-1", "--nvml.library=" + s.library, "--kubelet.socket=" + s.socket, "--path.sysfs=" + s.trees.Sysfs,
+		"--path.pod-logs=" + s.trees.PodLogs, "--path.container-logs=" + s.trees.ContainerLogs, "--path.kmsg="}
+	for _, otherwise := range []string{"--path.procfs=" + s.trees.Procfs, "--log.level=warn"} {
+		name, _, _ := strings.Cut(otherwise, "=")
+		if !slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, name+"=") }) {
+			args = append(args, otherwise)
+		}
 	}
 	c, err := parse(append(args, flags...), &out, os.Stderr)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	e, err := newExporter(c, control.Time, func() { t.Error("the program wants to be started anew") })
-	if err != nil {
-		t.Fatal(err)
+	if s.e, err = newExporter(c, clock, replaced, change); err != nil {
+		s.t.Fatal(err)
 	}
-	return &stage{t: t, e: e, control: control, s: s, kubelet: kubelet, trees: trees, dir: dir}
+	s.config = c
 }
 
 // setPods changes what the kubelet lists, and the processes and logs that follow from it. A process whose

@@ -1,0 +1,640 @@
+package main
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// key names a series of the exposition: rest are the labels besides those of the card, the pod and the node.
+type key struct {
+	family string
+	card   int // everyCard: of none, or of one without its name
+	pod    string
+	rest   string
+}
+
+// page is an exposition by series.
+type page map[key]float64
+
+// want is a value that a card that works shows, and in which bounds.
+var instant = []struct {
+	family    string
+	low, high float64
+}{
+	{"gpu_power_watts", 60, 720}, {"gpu_power_instant_watts", 60, 720}, {"gpu_memory_total_bytes", 80e9, 90e9},
+	{"gpu_clock_hertz", 300e6, 3e9}, {"gpu_temperature_celsius", 25, 90}, {"gpu_power_limit_watts", 699, 701},
+}
+
+// ending are families that a card that cannot be read does not show.
+var ending = []string{"gpu_power_watts", "gpu_memory_used_bytes", "gpu_memory_free_bytes", "gpu_busy_seconds_total", "gpu_utilization_ratio", "gpu_clock_hertz", "gpu_energy_joules_total"}
+
+// moving are families that come and go on a card that works, with what runs there or with who holds it.
+func moving(family string) bool {
+	return strings.HasPrefix(family, "gpu_mig_") || family == "gpu_allocation_ratio" || family == "gpu_unattributed_memory_used_bytes"
+}
+
+// checker compares what the program says with what the world knows, after every step.
+type checker struct {
+	*trial
+	of       map[string]*tenant
+	last     page // every series at its last value
+	now      page
+	cards    [worldCards]cardCheck
+	pods     map[*tenant]*podCheck
+	wrongAll time.Duration // when something was wrong that concerns all cards, by the monotonic clock
+	gone     int           // for how many rounds there has been no driver
+	paused   time.Duration // in all
+	sought   time.Duration // when a new session might have begun for a missing card: it costs the others a tick
+	mostRows int
+	calmed   struct {
+		goroutines int
+		heap       uint64
+		seen       bool
+	}
+	offset  int // of violations, where one was found
+	xidsDue []xidDue
+	low     map[[2]int]int // XIDs by card and code: at least, at most
+	high    map[[2]int]int
+	before  time.Duration // the scenario's time of the step before
+}
+
+type xidDue struct {
+	outcry
+	wrong bool
+}
+
+// cardCheck is what is known of one card.
+type cardCheck struct {
+	wrong  time.Duration // when something was last wrong with it, by the monotonic clock
+	faulty time.Duration // when a fault of its own was last there
+	hard   int           // for how many rounds it has been lost
+	// busy and energy are the truth since the beginning.
+	busy, energy float64
+	held         []float64 // the memory of the latest steps
+	marks        []mark    // in a time without faults
+	offered      map[string]bool
+	seeks        bool // it was not there when a session began
+	refused      bool // its process lists may be missing
+}
+
+// mark is a moment of a card that works: what it says, and what is true.
+type mark struct{ at, busy, energy, trueBusy, trueEnergy float64 }
+
+// podCheck is what is known of one pod.
+type podCheck struct {
+	ran       time.Duration // when its process was first there at a step, by the monotonic clock
+	supported time.Duration // when something last spoke for its holding or using its card
+	busy      float64       // truth, in seconds of the card
+	amnesty   float64       // work of its card that it may have got for want of anybody who could tell
+}
+
+func (c *checker) begin(r *trial) {
+	c.trial = r
+	c.of, c.pods, c.last = map[string]*tenant{}, map[*tenant]*podCheck{}, page{}
+	c.low, c.high = map[[2]int]int{}, map[[2]int]int{}
+	for _, p := range r.w.tenants {
+		c.of[p.name] = p
+		c.pods[p] = &podCheck{supported: -time.Hour}
+	}
+	for i := range c.cards {
+		c.cards[i].offered = map[string]bool{}
+	}
+	for _, x := range r.w.xids {
+		c.xidsDue = append(c.xidsDue, xidDue{outcry: x})
+	}
+}
+
+// step is called after every round.
+func (c *checker) step(active []fault) {
+	c.read()
+	c.learn()
+	c.names()
+	c.ownership()
+	c.zeros()
+	c.counters()
+	c.sums()
+	c.values()
+	c.xids()
+	c.sources()
+	c.bounds(active)
+	if c.round%40 == 1 {
+		c.scrape()
+	}
+	for k, v := range c.now {
+		c.last[k] = v
+	}
+	c.before = c.at
+}
+
+// holds checks one statement.
+func (c *checker) holds(ok bool, invariant, format string, args ...any) {
+	c.figures.Checks++
+	if !ok {
+		c.violate(invariant, format, args...)
+	}
+}
+
+// read takes the families as a scrape would show them.
+func (c *checker) read() {
+	began := time.Now()
+	families, err := c.st.e.metrics.Gather()
+	took := time.Since(began)
+	c.figures.Slowest = max(c.figures.Slowest, took)
+	c.holds(err == nil, "scrape", "%v", err)
+	c.holds(took < scrapeBudget, "scrape", "it took %v", took)
+	c.now = make(page, len(c.last))
+	for _, f := range families {
+		if f.GetType() == dto.MetricType_HISTOGRAM {
+			continue
+		}
+		for _, m := range f.Metric {
+			k, v := key{family: f.GetName(), card: everyCard}, m.GetGauge().GetValue()
+			if m.Counter != nil {
+				v = m.GetCounter().GetValue()
+			}
+			for _, l := range m.Label {
+				switch l.GetName() {
+				case "node", "gpu", "namespace", "container":
+				case "uuid":
+					i, known := c.door.cards[gpu.UUID(l.GetValue())]
+					if known {
+						k.card = i
+					} else {
+						k.rest += l.GetValue() + ","
+					}
+				case "pod":
+					k.pod = l.GetValue()
+				default:
+					k.rest += l.GetName() + "=" + l.GetValue() + ","
+				}
+			}
+			_, twice := c.now[k]
+			c.holds(!twice, "scrape", "%v stands twice", k)
+			c.holds(!math.IsNaN(v) && !math.IsInf(v, 0), "false zero", "%v is %v", k, v)
+			c.now[k] = v
+		}
+	}
+}
+
+// learn brings what is known up to the moment.
+func (c *checker) learn() {
+	now := c.hands.awake()
+	for _, f := range c.w.faults {
+		if f.from > c.at || f.to <= c.before {
+			continue // it was not there since the step before
+		}
+		switch {
+		case strings.HasPrefix(f.kind, "driver"), f.kind == "mig pending", f.kind == "suspend":
+			c.wrongAll = now
+		case f.card >= 0:
+			c.cards[f.card].wrong, c.cards[f.card].faulty = now, now
+		}
+	}
+	for _, f := range c.w.faults {
+		// A session that began without the card finds it again in a while, and not at once.
+		if f.kind == "card removed" && f.has(c.at) && now-c.wrongAll < recovery {
+			c.cards[f.card].seeks = true
+		}
+		if k := &c.cards[max(f.card, 0)]; f.kind == "card removed" && k.seeks && c.at >= f.to && c.at < f.to+2*time.Minute {
+			k.wrong, c.sought = now, now
+		} else if f.kind == "card removed" && c.at >= f.to+2*time.Minute && c.at < f.to+2*time.Minute+tick {
+			k.seeks = false
+		}
+	}
+	c.gone++
+	if c.w.driven(c.at) {
+		c.gone = 0
+	}
+	recent := now-c.wrongAll < recovery
+	for i := range c.cards {
+		if c.door.hungFor(i) > 0 {
+			c.cards[i].wrong = now
+			if recent {
+				c.wrongAll = now // the driver is not let go under a call
+			}
+		}
+	}
+	if c.now[key{family: "gpu_exporter_paused", card: everyCard, rest: "reason=mig_change,"}] == 1 {
+		c.wrongAll = now
+		c.paused += tick
+		pending := 0
+		for _, f := range c.w.faults {
+			if f.kind == "mig pending" && f.from <= c.at {
+				pending++
+			}
+		}
+		c.holds(c.paused <= time.Duration(pending)*34*time.Second, "recovery", "the driver was let go for %v, for %d changes", c.paused, pending)
+	}
+	for i := range c.cards {
+		k := &c.cards[i]
+		truth := c.s.Truth(i)
+		k.busy += float64(truth.Busy(c.before, c.at))
+		k.energy += float64(truth.Energy(c.before, c.at))
+		if k.held = append(k.held, float64(truth.Held(c.at))); len(k.held) > 9 {
+			k.held = k.held[1:]
+		}
+		k.hard++
+		if truth.State(c.at) == "" {
+			k.hard = 0
+		}
+		k.refused = false
+		for _, f := range c.w.faults {
+			k.refused = k.refused || f.card == i && f.kind == "refused" && c.at >= f.from && c.at < f.to+40*time.Second
+		}
+	}
+	for _, p := range c.believed {
+		if c.owned() {
+			c.pods[p].supported = now
+		}
+	}
+	blind := now-c.procWrong < 45*time.Second && c.procWrong > 0
+	stale := now-c.kubeletWrong < 45*time.Second && c.kubeletWrong > 0
+	for _, p := range c.w.tenants {
+		k := c.pods[p]
+		if p.card == everyCard || c.at < p.listed.from {
+			continue
+		}
+		from, to := max(p.runs.from, c.before), min(p.runs.to, c.at)
+		if p.runs.has(c.at) || from < to {
+			k.supported = now
+			if k.ran == 0 {
+				k.ran = now
+			}
+		}
+		share := 1.0
+		if c.w.cards[p.card].mig {
+			share = p.share
+		}
+		if from < to {
+			k.busy += share * float64(c.s.Truth(p.card).ProcessBusy(p.pid, from, to))
+		}
+		// Where the kubelet's word is old and the processes cannot be told apart, a successor's work looks like his.
+		if (blind || c.cards[p.card].refused) && stale && now-k.supported < believedFor+askEvery {
+			k.amnesty += float64(c.s.Truth(p.card).Busy(c.before, c.at))
+		}
+	}
+}
+
+// well reports whether nothing has been wrong with a card, or with all, for long enough.
+func (c *checker) well(card int) bool {
+	now := c.hands.awake()
+	since := recovery
+	return now-c.wrongAll > since && (now-c.cards[card].wrong > since || c.cards[card].wrong == 0) && now > since
+}
+
+// category is what a fault of a card that should be well is called.
+func (c *checker) category(card int) string {
+	if c.cards[card].faulty == 0 || c.hands.awake()-c.cards[card].faulty > recovery+10*time.Second {
+		return "healthy"
+	}
+	return "recovery"
+}
+
+// lingers is for how long a name may stand after the last that spoke for it: a process list, its expiry, the grace.
+const lingers = 5*time.Minute + 70*time.Second
+
+// names: a pod is named only on its own card, not before it was there, and not long after.
+func (c *checker) names() {
+	now := c.hands.awake()
+	for k, v := range c.now {
+		if k.pod == "" {
+			continue
+		}
+		p := c.of[k.pod]
+		if p == nil {
+			c.holds(false, "wrong pod", "%v names a pod that never was", k)
+			continue
+		}
+		c.holds(k.card == p.card || k.card == everyCard, "wrong pod", "%v names a pod of card %d", k, p.card)
+		age := now - c.pods[p].supported
+		c.holds(age < lingers, "leak", "%v stands %v after the pod went", k, age)
+		if k.family == "gpu_container_busy_seconds_total" {
+			q := c.pods[p]
+			most := 1.25*q.busy + 4 + q.amnesty
+			if p.share == 1 || c.w.cards[k.card].mig {
+				most = 1.02*q.busy + 2.5 + q.amnesty
+			}
+			c.holds(v <= most, "wrong pod", "%v has %.1f s of work, and did %.1f s", k, v, q.busy)
+			// What was observed and not busy is said to have been idle.
+			idle := c.now[key{"gpu_container_observed_seconds_total", k.card, k.pod, k.rest}] - v
+			share := 1.0
+			if c.w.cards[k.card].mig {
+				share = p.share
+			}
+			c.holds(idle <= share*(c.at-p.listed.from).Seconds()-0.75*q.busy+5, "false zero", "%v is said to have been idle for %.1f s of %v, and worked for %.1f s", k, idle, c.at-p.listed.from, q.busy)
+		}
+	}
+}
+
+// ownership: what the kubelet last got across, and nothing once that is old.
+func (c *checker) ownership() {
+	owned := c.owned()
+	var sums [worldCards]float64
+	strangers := false
+	expected := map[key]float64{}
+	for _, p := range c.believed {
+		if p.card == everyCard {
+			strangers = true
+			continue
+		}
+		mig := ""
+		if c.w.cards[p.card].mig {
+			mig = p.id
+		}
+		expected[key{"gpu_container_allocation_ratio", p.card, p.name, "mig_uuid=" + mig + ",resource=" + labelOf(p.resource) + ","}] = p.share
+		sums[p.card] += p.share
+	}
+	for k, v := range c.now {
+		switch k.family {
+		case "gpu_container_allocation_ratio":
+			share, ok := expected[k]
+			c.holds(owned, "stale", "%v is shown although the kubelet's last word is %v old", k, c.hands.awake()-c.goodAt)
+			c.holds(!owned || ok, "wrong pod", "%v holds nothing there", k)
+			c.holds(!owned || !ok || math.Abs(v-share) < 1e-6, "truth", "%v is %v, not %v", k, v, share)
+		case "gpu_allocation_ratio":
+			if k.card < 0 {
+				continue
+			}
+			c.holds(owned, "stale", "%v is shown although the kubelet's last word is %v old", k, c.hands.awake()-c.goodAt)
+			c.holds(!owned || v >= sums[k.card]-1e-6, "false zero", "%v is %v, and %v is held", k, v, sums[k.card])
+			c.holds(!owned || v <= sums[k.card]+1e-6, "truth", "%v is %v, and %v is held", k, v, sums[k.card])
+			c.holds(!strangers || v > 0.999, "false zero", "%v is %v while somebody holds a card that cannot be told", k, v)
+		}
+	}
+	if !owned {
+		return
+	}
+	for k, share := range expected {
+		if k.card == cardMIG || !c.well(k.card) {
+			continue
+		}
+		c.holds(c.now[k] == share, c.category(k.card), "%v is missing", k)
+	}
+}
+
+// labelOf spells a resource as a label does.
+func labelOf(resource string) string {
+	return strings.NewReplacer("/", "_", ".", "_", "-", "_").Replace(resource)
+}
+
+// zeros: what cannot be zero is not shown as zero.
+func (c *checker) zeros() {
+	for k, v := range c.now {
+		if k.card < 0 || v != 0 {
+			continue
+		}
+		switch k.family {
+		case "gpu_power_watts", "gpu_power_instant_watts", "gpu_memory_total_bytes", "gpu_memory_free_bytes", "gpu_clock_hertz", "gpu_power_limit_watts", "gpu_memory_reserved_bytes":
+			c.holds(false, "false zero", "%v", k)
+		case "gpu_temperature_celsius":
+			c.holds(false, "false zero", "%v", k)
+		case "gpu_memory_used_bytes":
+			least := math.Inf(1)
+			for _, h := range c.cards[k.card].held {
+				least = min(least, h)
+			}
+			c.holds(least == 0, "false zero", "%v, and %v bytes were used throughout", k, least)
+		case "gpu_container_memory_used_bytes", "gpu_container_processes":
+			p := c.of[k.pod]
+			c.holds(p == nil || c.pods[p].ran == 0 || c.hands.awake() < c.pods[p].ran+24*time.Second || c.at >= p.runs.to, "false zero", "%v, and its process runs since %v", k, p.runs.from)
+		}
+	}
+}
+
+// counters: none ever falls, over any absence.
+func (c *checker) counters() {
+	for k, v := range c.now {
+		if !strings.HasSuffix(k.family, "_total") {
+			continue
+		}
+		was, before := c.last[k]
+		c.holds(v >= 0 && (!before || v >= was-1e-9*max(1, was)), "counter", "%v fell from %v to %v", k, was, v)
+		if k.card < 0 {
+			continue
+		}
+		switch t := &c.cards[k.card]; k.family {
+		case "gpu_busy_seconds_total":
+			slack := 0.5
+			if k.card == cardMIG {
+				slack += 2 + 0.02*t.busy
+			}
+			c.holds(v <= t.busy+slack, "twice", "%v is %v, and the card worked %v s", k, v, t.busy)
+		case "gpu_energy_joules_total":
+			c.holds(v <= 1.001*t.energy+700, "twice", "%v is %v, and the card used %v J", k, v, t.energy)
+		}
+	}
+}
+
+// sums: the increases of the parts are that of the card, and so is memory.
+func (c *checker) sums() {
+	var device, parts [worldCards][2]float64
+	var used, given [worldCards]float64
+	var shown [worldCards]bool
+	for k, v := range c.now {
+		if k.card < 0 {
+			continue
+		}
+		increase := v - c.last[k]
+		switch k.family {
+		case "gpu_busy_seconds_total":
+			device[k.card][0] += increase
+		case "gpu_energy_joules_total":
+			if _, before := c.last[k]; before {
+				device[k.card][1] += increase // the first value is the driver's, from before
+			}
+		case "gpu_container_busy_seconds_total", "gpu_unattributed_busy_seconds_total":
+			parts[k.card][0] += increase
+		case "gpu_container_energy_joules_total", "gpu_unattributed_energy_joules_total":
+			parts[k.card][1] += increase
+		case "gpu_memory_used_bytes":
+			used[k.card], shown[k.card] = v, true
+		case "gpu_container_memory_used_bytes", "gpu_unattributed_memory_used_bytes":
+			given[k.card] += v
+		case "gpu_attribution_closing_error_ratio":
+			c.holds(math.Abs(v) <= 0.001, "sum", "%v is %v", k, v)
+		}
+	}
+	for i := range c.cards {
+		for q, quantity := range []string{"busy seconds", "joules"} {
+			whole, of := device[i][q], parts[i][q]
+			c.holds(math.Abs(whole-of) <= 1e-6*max(1, math.Abs(whole)), "sum", "the %s of card %d grew by %v, its parts by %v", quantity, i, whole, of)
+		}
+		if shown[i] {
+			c.holds(math.Abs(used[i]-given[i]) <= 0.001*used[i], "sum", "card %d uses %v bytes, its parts %v", i, used[i], given[i])
+		}
+	}
+}
+
+// values: what a card shows that is well, and that one shows nothing that is not.
+func (c *checker) values() {
+	families := [worldCards]map[string]bool{}
+	for i := range families {
+		families[i] = map[string]bool{}
+	}
+	for k, v := range c.now {
+		if k.card < 0 {
+			continue
+		}
+		if k.pod == "" {
+			families[k.card][k.family] = true
+		}
+		for _, in := range instant {
+			if k.family == in.family {
+				c.holds(v >= in.low && v <= in.high || v == 0, "truth", "%v is %v", k, v)
+			}
+		}
+		if k.family == "gpu_memory_used_bytes" && c.well(k.card) {
+			known := false
+			for _, h := range c.cards[k.card].held {
+				known = known || v == h || v == h+479<<20
+			}
+			c.holds(known, c.category(k.card), "%v is %v, and held are %v", k, v, c.cards[k.card].held)
+		}
+	}
+	for i := range c.cards {
+		k := &c.cards[i]
+		up, known := c.now[key{family: "gpu_device_up", card: i}]
+		lost := k.hard > 3 || c.gone > 3 || c.door.hungFor(i) > 5*time.Second+3*tick
+		if lost && known && c.now[key{family: "gpu_exporter_paused", card: everyCard, rest: "reason=mig_change,"}] == 0 {
+			c.holds(up == 0, "ended", "card %d cannot be read, and is up", i)
+			for _, f := range ending {
+				c.holds(!families[i][f], "ended", "card %d cannot be read, and shows %s", i, f)
+			}
+		}
+		if !c.well(i) {
+			k.marks = k.marks[:0]
+			continue
+		}
+		c.holds(up == 1, c.category(i), "card %d is not up", i)
+		for f := range families[i] {
+			k.offered[f] = true
+		}
+		for f := range k.offered {
+			c.holds(families[i][f] || moving(f) || i == cardMIG && strings.HasPrefix(f, "gpu_utilization"), c.category(i), "card %d does not show %s any more", i, f)
+		}
+		c.rates(i)
+	}
+}
+
+// rates: over half a minute, a card that is well tells of all its work and energy.
+func (c *checker) rates(i int) {
+	if i == cardMIG {
+		return // the instances' own figures are profiles, which are means of what a pair of samples encloses
+	}
+	k := &c.cards[i]
+	if c.sought == c.hands.awake() {
+		k.marks = k.marks[:0]
+	}
+	k.marks = append(k.marks, mark{c.at.Seconds(), c.now[key{family: "gpu_busy_seconds_total", card: i}], c.now[key{family: "gpu_energy_joules_total", card: i}], k.busy, k.energy})
+	const half = 15
+	if len(k.marks) <= half {
+		return
+	}
+	a, b := k.marks[0], k.marks[len(k.marks)-1]
+	k.marks = k.marks[1:]
+	c.holds(math.Abs((b.busy-a.busy)-(b.trueBusy-a.trueBusy)) < 0.5, c.category(i), "card %d worked %.2f s in half a minute and shows %.2f s", i, b.trueBusy-a.trueBusy, b.busy-a.busy)
+	if b.energy > 0 {
+		c.holds(math.Abs((b.energy-a.energy)-(b.trueEnergy-a.trueEnergy)) < 0.01*(b.trueEnergy-a.trueEnergy)+1, c.category(i), "card %d used %.1f J in half a minute and shows %.1f J", i,
+			b.trueEnergy-a.trueEnergy, b.energy-a.energy)
+	}
+}
+
+// xids: each event once, whoever told of it, and none lost that could be heard.
+func (c *checker) xids() {
+	now := c.hands.awake()
+	kept := c.xidsDue[:0]
+	for _, x := range c.xidsDue {
+		id := [2]int{x.card, x.code}
+		if x.at > c.at {
+			kept = append(kept, x)
+			continue
+		}
+		if !c.heard(x.card, now) {
+			x.wrong = true
+		}
+		if c.at-x.at < 2*tick {
+			kept = append(kept, x)
+			continue
+		}
+		if x.wrong {
+			c.low[id] += x.kmsg
+			c.high[id] += x.nvml + x.kmsg
+		} else {
+			c.low[id] += max(x.nvml, x.kmsg)
+			c.high[id] += max(x.nvml, x.kmsg)
+		}
+	}
+	c.xidsDue = kept
+	young := map[[2]int]bool{}
+	for _, x := range c.xidsDue {
+		if x.at <= c.at {
+			young[[2]int{x.card, x.code}] = true
+		}
+	}
+	for k, v := range c.now {
+		if k.family != "gpu_xid_events_total" || k.card < 0 {
+			continue
+		}
+		id := [2]int{k.card, xidOf(k.rest)}
+		c.holds(int(v) >= c.low[id], "xid lost", "%v is %v, and at least %d were told", k, v, c.low[id])
+		if !young[id] {
+			c.holds(int(v) <= c.high[id], "xid doubled", "%v is %v, and at most %d were told", k, v, c.high[id])
+		}
+	}
+}
+
+// heard reports whether the driver can tell of events of a card now.
+func (c *checker) heard(card int, now time.Duration) bool {
+	return c.well(card)
+}
+
+func xidOf(rest string) int {
+	n := 0
+	for _, d := range strings.TrimSuffix(strings.TrimPrefix(rest, "xid="), ",") {
+		n = 10*n + int(d-'0')
+	}
+	return n
+}
+
+// sources: each is up again a while after what ailed it.
+func (c *checker) sources() {
+	now := c.hands.awake()
+	up := func(name string) float64 {
+		return c.now[key{family: "gpu_exporter_source_up", card: everyCard, rest: "source=" + name + ","}]
+	}
+	if c.well(cardCalm) {
+		c.holds(up(gpu.SourceNVML) == 1, "recovery", "the driver is not up")
+		c.holds(up(gpu.SourceEvents) == 1, "recovery", "the driver's events are not up")
+	}
+	if now-c.kubeletWrong > recovery && now > recovery {
+		c.holds(up(gpu.SourcePodResources) == 1, "recovery", "the kubelet is not up")
+		c.holds(c.owned(), "recovery", "nobody knows who holds what")
+	}
+}
+
+// bounds: neither series nor memory nor goroutines grow without end.
+func (c *checker) bounds(active []fault) {
+	c.figures.Series = max(c.figures.Series, len(c.now))
+	c.holds(len(c.now) < 1600, "bounded", "%d series", len(c.now))
+	c.holds(c.st.control.Overlaps() == 0, "bounded", "%d calls found another under way on the same card", c.st.control.Overlaps())
+	c.holds(c.st.control.Sessions() <= 1, "bounded", "%d sessions of the driver are open", c.st.control.Sessions())
+	if len(active) > 0 || c.round%60 != 0 {
+		return
+	}
+	for i := range c.cards {
+		if !c.well(i) {
+			return
+		}
+	}
+	goroutines, heap := c.measure()
+	if !c.calmed.seen {
+		c.calmed.seen, c.calmed.goroutines, c.calmed.heap = true, goroutines, heap
+	}
+	c.holds(goroutines <= c.calmed.goroutines+12, "bounded", "%d goroutines, and %d at first", goroutines, c.calmed.goroutines)
+	c.holds(heap <= c.calmed.heap+24<<20, "bounded", "%d bytes on the heap, and %d at first", heap, c.calmed.heap)
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/sampler"
+	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+)
+
+// hands are a machine's two clocks. The wall clock is the scenario's, until somebody sets it; the monotonic one, by
+// which Go compares times, stands still while the machine is suspended and is not set by anybody. Its methods are
+// safe for concurrent use.
+type hands struct {
+	control *scenario.Control
+	base    time.Time
+	mu      sync.Mutex
+	offset  time.Duration // of the wall clock, since it was set
+	slept   time.Duration
+}
+
+func newHands(t *testing.T, c *scenario.Control) *hands {
+	t.Helper()
+	h := &hands{control: c, base: time.Now()}
+	a := h.now()
+	h.set(-time.Hour)
+	c.Advance(3 * time.Second)
+	b := h.now()
+	h.set(time.Hour)
+	if d := b.Sub(a); d != 3*time.Second || !b.Round(0).Equal(a.Round(0).Add(3*time.Second-time.Hour)) {
+		t.Fatalf("the hands do not go apart: by one clock %v went by, the other went from %v to %v", d, a, b)
+	}
+	c.Set(0)
+	return h
+}
+
+// set moves the wall clock, as an administrator does.
+func (h *hands) set(by time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.offset += by
+}
+
+// sleep suspends the machine.
+func (h *hands) sleep(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.slept += d
+	h.control.Advance(d)
+}
+
+// awake is the monotonic clock.
+func (h *hands) awake() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.control.Now() - h.slept
+}
+
+// now is what time.Now would return: a time with both clocks in it. Only the runtime makes such times with clocks
+// that differ; so its layout is written to, and the test begins by trying that.
+func (h *hands) now() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.base.Add(h.control.Now() - h.slept)
+	wall := h.control.Time().Add(h.offset)
+	const (
+		hasMonotonic = 1 << 63
+		secondsAt    = 30
+		year1885     = (1884*365 + 1884/4 - 1884/100 + 1884/400) * 86400
+		year1970     = (1969*365 + 1969/4 - 1969/100 + 1969/400) * 86400
+	)
+	word := (*uint64)(unsafe.Pointer(&t))
+	*word = hasMonotonic | uint64(wall.Unix()+year1970-year1885)<<secondsAt | uint64(wall.Nanosecond())
+	return t
+}
+
+// doorman stands between sampler and driver: he knows which calls are inside, and ends a round's patience when all
+// of them hang. So a hanging call costs no real time, and one that is only slow is waited for.
+type doorman struct {
+	control *scenario.Control
+	watch   func() time.Duration
+	cards   map[gpu.UUID]int
+
+	inside atomic.Int64
+	began  [scenario.MaxCards]atomic.Int64 // when the call on a card began; 0: none
+
+	quiet atomic.Int64 // for how many looks in this round all that is inside has hung
+
+	mu   sync.Mutex
+	bell chan time.Time
+}
+
+// after is the sampler's Options.After.
+func (d *doorman) after(time.Duration) <-chan time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.bell = make(chan time.Time, 1)
+	d.quiet.Store(0)
+	return d.bell
+}
+
+// attend rings until done is closed.
+func (d *doorman) attend(done <-chan struct{}) {
+	look := time.NewTicker(500 * time.Microsecond)
+	defer look.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-look.C:
+		}
+		if n := d.inside.Load(); n == 0 || n != int64(d.control.Hanging()) {
+			d.quiet.Store(0)
+			continue
+		}
+		if d.quiet.Add(1) < 80 {
+			continue // a reader of another card may be between two calls
+		}
+		d.mu.Lock()
+		select {
+		case d.bell <- time.Time{}:
+		default:
+		}
+		d.mu.Unlock()
+	}
+}
+
+// hungFor is for how long the call on a card has been inside.
+func (d *doorman) hungFor(card int) time.Duration {
+	if began := d.began[card].Load(); began != 0 {
+		return d.watch() - time.Duration(began-1)
+	}
+	return 0
+}
+
+// guarded is a driver that the doorman attends to. The functions are seams for mistakes; nil: none.
+type guarded struct {
+	sampler.Driver
+	door *doorman
+	plan *plant
+}
+
+func (g guarded) Open() (sampler.Session, error) {
+	g.door.inside.Add(1)
+	defer g.door.inside.Add(-1)
+	s, err := g.Driver.Open()
+	err = g.plan.opened(err)
+	if err != nil {
+		return nil, err
+	}
+	return guardedSession{s, g.door, g.plan}, nil
+}
+
+type guardedSession struct {
+	sampler.Session
+	door *doorman
+	plan *plant
+}
+
+func (g guardedSession) Scan() ([]sampler.Card, error) {
+	g.door.inside.Add(1)
+	defer g.door.inside.Add(-1)
+	cards, err := g.Session.Scan()
+	out := make([]sampler.Card, len(cards))
+	for i, c := range cards {
+		out[i] = guardedCard{c, g.door, g.plan}
+	}
+	return out, err
+}
+
+func (g guardedSession) WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error) {
+	g.door.inside.Add(1)
+	defer g.door.inside.Add(-1)
+	events, err := g.Session.WaitEvents(timeout)
+	return g.plan.heard(events), err
+}
+
+func (g guardedSession) Close() error {
+	g.door.inside.Add(1)
+	defer g.door.inside.Add(-1)
+	return g.Session.Close()
+}
+
+type guardedCard struct {
+	sampler.Card
+	door *doorman
+	plan *plant
+}
+
+func (g guardedCard) enter() func() {
+	g.door.inside.Add(1)
+	i, known := g.door.cards[g.Identity().UUID]
+	if known {
+		g.door.began[i].Store(int64(g.door.watch()) + 1)
+	}
+	return func() {
+		if known {
+			g.door.began[i].Store(0)
+		}
+		g.door.inside.Add(-1)
+	}
+}
+
+func (g guardedCard) Fast() (gpu.Fast, error) {
+	defer g.enter()()
+	f, err := g.Card.Fast()
+	return g.plan.fast(g.Identity(), f, err)
+}
+
+func (g guardedCard) Medium() (gpu.Medium, error) {
+	defer g.enter()()
+	m, err := g.Card.Medium()
+	return g.plan.medium(g.Identity(), m, err)
+}
+
+func (g guardedCard) Slow() (gpu.Slow, error) {
+	defer g.enter()()
+	return g.Card.Slow()
+}

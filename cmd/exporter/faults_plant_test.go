@@ -1,0 +1,322 @@
+package main
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/account"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// plant is a mistake, planted between two rooms. A nil plant plants nothing.
+type plant struct {
+	open     func(error) error
+	events   func([]gpu.XIDEvent) []gpu.XIDEvent
+	onFast   func(gpu.Identity, gpu.Fast, error) (gpu.Fast, error)
+	onMedium func(gpu.Identity, gpu.Medium, error) (gpu.Medium, error)
+	holdings func(gpu.Holdings) gpu.Holdings
+	user     func(int, account.User) account.User
+	view     func(*gpu.View) *gpu.View
+}
+
+func (p *plant) opened(err error) error {
+	if p == nil || p.open == nil {
+		return err
+	}
+	return p.open(err)
+}
+
+func (p *plant) heard(e []gpu.XIDEvent) []gpu.XIDEvent {
+	if p == nil || p.events == nil {
+		return e
+	}
+	return p.events(e)
+}
+
+func (p *plant) fast(id gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
+	if p == nil || p.onFast == nil {
+		return f, err
+	}
+	return p.onFast(id, f, err)
+}
+
+func (p *plant) medium(id gpu.Identity, m gpu.Medium, err error) (gpu.Medium, error) {
+	if p == nil || p.onMedium == nil {
+		return m, err
+	}
+	return p.onMedium(id, m, err)
+}
+
+func (p *plant) held(h gpu.Holdings) gpu.Holdings {
+	if p == nil || p.holdings == nil {
+		return h
+	}
+	return p.holdings(h)
+}
+
+func (p *plant) found(pid int, u account.User) account.User {
+	if p == nil || p.user == nil {
+		return u
+	}
+	return p.user(pid, u)
+}
+
+// shown is what the collector gets instead of the sampler's view: one copy per view.
+func (p *plant) shown(latest func() *gpu.View) func() *gpu.View {
+	var of, made *gpu.View
+	return func() *gpu.View {
+		if v := latest(); v != of {
+			of, made = v, p.view(v)
+		}
+		return made
+	}
+}
+
+// planted are mistakes such as programs of this kind make. Each is put between two rooms, and the suite has to name
+// it as one of these.
+var planted = []struct {
+	name   string
+	caught []string // the invariants, any of them
+	make   func() *plant
+}{
+	{"a process gets the name of another pod", []string{"wrong pod"}, func() *plant {
+		var last gpu.Container
+		return &plant{user: func(_ int, u account.User) account.User {
+			if u.Reason == "" {
+				u.Container, last = last, u.Container
+			}
+			return u
+		}}
+	}},
+	{"a PID keeps its first owner", []string{"wrong pod", "leak"}, func() *plant {
+		known := map[int]account.User{}
+		return &plant{user: func(pid int, u account.User) account.User {
+			if first, ok := known[pid]; ok {
+				return first
+			}
+			if u.Reason == "" {
+				known[pid] = u
+			}
+			return u
+		}}
+	}},
+	{"an unknown id is guessed to be the first card", []string{"wrong pod", "false zero"}, func() *plant {
+		return &plant{holdings: func(h gpu.Holdings) gpu.Holdings {
+			for _, u := range h.Unresolved {
+				h.List = append(slices.Clone(h.List), gpu.Holding{Container: u.Container, Resource: u.Resource, Card: "GPU-aaaaaaa0-0000-4000-8000-000000000000", Share: gpu.Some(gpu.Ratio(1)), Source: gpu.SourcePodResources})
+			}
+			h.Unresolved = nil
+			return h
+		}}
+	}},
+	{"the last word of the kubelet is believed for ever", []string{"stale"}, func() *plant {
+		var last gpu.Holdings
+		return &plant{holdings: func(h gpu.Holdings) gpu.Holdings {
+			if h.Known {
+				last = h
+				return h
+			}
+			last.Sources, last.Lanes = h.Sources, h.Lanes
+			return last
+		}}
+	}},
+	{"a kubelet that cannot be asked holds nothing", []string{"false zero", "stale"}, func() *plant {
+		return &plant{holdings: func(h gpu.Holdings) gpu.Holdings {
+			if !h.Known {
+				h.Known, h.List = true, nil
+			}
+			return h
+		}}
+	}},
+	{"a read that failed is a card at rest", []string{"false zero", "ended", "recovery"}, func() *plant {
+		return &plant{
+			onFast: func(_ gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
+				if err != nil {
+					f = gpu.Fast{Power: gpu.Some(gpu.Watts(0))}
+				}
+				return f, nil
+			},
+			onMedium: func(_ gpu.Identity, m gpu.Medium, err error) (gpu.Medium, error) {
+				if err != nil {
+					m = gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80 << 30, Free: 80 << 30})}
+				}
+				return m, nil
+			}}
+	}},
+	{"a list that could not be read is empty", []string{"false zero"}, func() *plant {
+		return &plant{onMedium: func(_ gpu.Identity, m gpu.Medium, err error) (gpu.Medium, error) {
+			if !m.Processes.Present() {
+				m.Processes = gpu.Some([]gpu.Process{})
+			}
+			return m, err
+		}}
+	}},
+	{"an event is told twice", []string{"xid doubled"}, func() *plant {
+		return &plant{events: func(e []gpu.XIDEvent) []gpu.XIDEvent { return append(slices.Clone(e), e...) }}
+	}},
+	{"the last event of a batch is lost", []string{"xid lost"}, func() *plant {
+		return &plant{events: func(e []gpu.XIDEvent) []gpu.XIDEvent { return e[:max(0, len(e)-1)] }}
+	}},
+	{"what both sources tell is counted for each", []string{"xid doubled"}, func() *plant {
+		return &plant{events: func(e []gpu.XIDEvent) []gpu.XIDEvent {
+			e = slices.Clone(e)
+			for i := range e {
+				e[i].Time = e[i].Time.Add(-time.Hour)
+			}
+			return e
+		}}
+	}},
+	{"a counter begins anew when its card was away", []string{"counter", "sum"}, func() *plant {
+		before := map[gpu.UUID]gpu.Joules{}
+		away := map[gpu.UUID]bool{}
+		return &plant{view: func(v *gpu.View) *gpu.View {
+			return withCards(v, func(c *gpu.Card) {
+				e, ok := c.Activity.Energy.Get()
+				if !ok {
+					away[c.UUID] = true
+					return
+				}
+				if away[c.UUID] {
+					away[c.UUID], before[c.UUID] = false, e
+				}
+				c.Activity.Energy = gpu.Some(e - before[c.UUID])
+			})
+		}}
+	}},
+	{"work counts double after a fault", []string{"twice", "healthy", "recovery"}, func() *plant {
+		var mu sync.Mutex
+		failed := map[gpu.UUID]bool{}
+		return &plant{onFast: func(id gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			failed[id.UUID] = failed[id.UUID] || err != nil
+			if ring, ok := f.Busy.Get(); ok && failed[id.UUID] {
+				ring = slices.Clone(ring)
+				for i := range ring {
+					ring[i].Value = min(100, 2*ring[i].Value)
+				}
+				f.Busy = gpu.Some(ring)
+			}
+			return f, err
+		}}
+	}},
+	{"a card's failure is every card's", []string{"healthy"}, func() *plant {
+		var mu sync.Mutex
+		var lost error
+		var at int
+		return &plant{onFast: func(_ gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if at++; err != nil {
+				lost, at = err, 0
+			}
+			if lost != nil && at < 200 {
+				return gpu.Fast{}, lost
+			}
+			return f, err
+		}}
+	}},
+	{"what nobody did is left out", []string{"sum"}, func() *plant {
+		return &plant{view: func(v *gpu.View) *gpu.View {
+			return withCards(v, func(c *gpu.Card) { c.Unattributed = nil })
+		}}
+	}},
+	{"the idle part of the energy is given twice", []string{"sum"}, func() *plant {
+		return &plant{view: func(v *gpu.View) *gpu.View {
+			v = withCards(v, func(*gpu.Card) {})
+			v.Containers = slices.Clone(v.Containers)
+			for i := range v.Containers {
+				c := &v.Containers[i]
+				if e, ok := c.Energy.Get(); ok {
+					c.Energy = gpu.Some(e + 10*gpu.Joules(c.Held.Or(0)))
+				}
+			}
+			return v
+		}}
+	}},
+	{"containers that ended are shown for ever", []string{"leak"}, func() *plant {
+		kept := map[gpu.Container]gpu.ContainerCard{}
+		return &plant{view: func(v *gpu.View) *gpu.View {
+			v = withCards(v, func(*gpu.Card) {})
+			there := map[gpu.Container]bool{}
+			v.Containers = slices.Clone(v.Containers)
+			for _, c := range v.Containers {
+				kept[c.Container], there[c.Container] = c, true
+			}
+			for name, c := range kept {
+				if !there[name] {
+					v.Containers = append(v.Containers, c)
+				}
+			}
+			return v
+		}}
+	}},
+	{"a lost card shows what it showed", []string{"ended"}, func() *plant {
+		kept := map[gpu.UUID]gpu.Card{}
+		return &plant{view: func(v *gpu.View) *gpu.View {
+			return withCards(v, func(c *gpu.Card) {
+				if c.Fast.Present() {
+					kept[c.UUID] = *c
+				} else if old, ok := kept[c.UUID]; ok {
+					*c = old
+				}
+			})
+		}}
+	}},
+	{"a driver that went is not asked again", []string{"recovery", "healthy"}, func() *plant {
+		opened, gone := false, false
+		return &plant{open: func(err error) error {
+			gone = gone || err != nil && opened
+			opened = opened || err == nil
+			if gone {
+				return gpu.ErrNoDriver
+			}
+			return err
+		}}
+	}},
+	{"a goroutine stays behind with each reading", []string{"bounded"}, func() *plant {
+		never := make(chan struct{})
+		return &plant{onMedium: func(_ gpu.Identity, m gpu.Medium, err error) (gpu.Medium, error) {
+			go func() { <-never }()
+			return m, err
+		}}
+	}},
+	{"a scrape waits for the hardware", []string{"scrape"}, func() *plant {
+		waited := false
+		return &plant{view: func(v *gpu.View) *gpu.View {
+			for i := range v.Cards {
+				if v.Cards[i].State == gpu.CardFailed && !waited {
+					waited = true
+					time.Sleep(scrapeBudget + 100*time.Millisecond) // the mistake itself
+				}
+			}
+			return v
+		}}
+	}},
+	{"a value that cannot be is cut to one that can", []string{"truth"}, func() *plant {
+		return &plant{
+			onFast: func(_ gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
+				if w, ok := f.Power.Get(); ok && w > 1000 {
+					f.Power = gpu.Some(gpu.Watts(1000))
+				}
+				return f, err
+			},
+			onMedium: func(_ gpu.Identity, m gpu.Medium, err error) (gpu.Medium, error) {
+				if t, ok := m.Temperature.Get(); ok && t > 150 {
+					m.Temperature = gpu.Some(gpu.Celsius(150))
+				}
+				return m, err
+			}}
+	}},
+}
+
+// withCards returns a copy of a view whose cards are changed.
+func withCards(v *gpu.View, change func(*gpu.Card)) *gpu.View {
+	w := *v
+	w.Cards = slices.Clone(v.Cards)
+	for i := range w.Cards {
+		change(&w.Cards[i])
+	}
+	return &w
+}

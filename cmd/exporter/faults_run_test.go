@@ -1,0 +1,495 @@
+package main
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/gpu-exporter/gpu-exporter/collector"
+	"github.com/gpu-exporter/gpu-exporter/internal/account"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/sampler"
+	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/podmap"
+)
+
+func boards(t *testing.T) fs.FS {
+	t.Helper()
+	root, err := standin.RepositoryRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.DirFS(filepath.Join(root, "testdata", "scenarios"))
+}
+
+const (
+	// believedFor is the exporter's --kubelet.max-age here: short, so that storms outlast it.
+	believedFor = time.Minute
+	// askEvery is the kubelet's lane.
+	askEvery = 10 * time.Second
+	// kubeletPatience is how long an answer is waited for, in real time.
+	kubeletPatience = 700 * time.Millisecond
+	// scrapeBudget is real time: generous, for the race detector and a busy machine; figures are docs/performance.md's.
+	scrapeBudget = 2 * time.Second
+)
+
+// violation is an invariant that did not hold.
+type violation struct {
+	at        time.Duration
+	invariant string
+	what      string
+}
+
+func (v violation) String() string { return fmt.Sprintf("at %v: %s: %s", v.at, v.invariant, v.what) }
+
+// trial plays a world before the program and watches it.
+type trial struct {
+	t       *testing.T
+	w       *world
+	s       *scenario.Scenario
+	st      *stage
+	hands   *hands
+	door    *doorman
+	plan    *plant
+	handler http.Handler
+
+	at      time.Duration // of the scenario
+	round   int
+	procs   map[int]string // what stands in /proc, by PID
+	logs    map[string]bool
+	down    bool
+	empties int
+	told    int // XIDs that the kernel log has
+	replace int // how often a new process was asked for
+
+	// What the kubelet last got across.
+	believed                []*tenant
+	hasRecord, doubted      bool
+	goodAt                  time.Duration // by the monotonic clock
+	lastAsked               time.Duration
+	kubeletWrong, procWrong time.Duration // when last, by the monotonic clock
+
+	check      checker
+	violations []violation
+	figures    figures
+}
+
+// figures are what the suite says of itself.
+type figures struct {
+	Steps, Faults, Pairs, Checks, Scrapes int
+	Kinds                                 map[string]int
+	Slowest                               time.Duration // scrape, in real time
+	Series, Goroutines                    int           // at most
+	Heap                                  uint64
+	Caught                                []string
+}
+
+func (f *figures) add(g figures) {
+	f.Steps, f.Faults, f.Pairs, f.Checks, f.Scrapes = f.Steps+g.Steps, f.Faults+g.Faults, f.Pairs+g.Pairs, f.Checks+g.Checks, f.Scrapes+g.Scrapes
+	f.Slowest, f.Series, f.Goroutines, f.Heap = max(f.Slowest, g.Slowest), max(f.Series, g.Series), max(f.Goroutines, g.Goroutines), max(f.Heap, g.Heap)
+	if f.Kinds == nil {
+		f.Kinds = map[string]int{}
+	}
+	for k, n := range g.Kinds {
+		f.Kinds[k] += n
+	}
+}
+
+// begin puts the program before a world. It must run in an isolated process.
+func begin(t *testing.T, w *world, plan *plant, flags ...string) *trial {
+	t.Helper()
+	s := w.parse(t)
+	r := &trial{t: t, w: w, s: s, plan: plan, procs: map[int]string{}, logs: map[string]bool{}, figures: figures{Kinds: map[string]int{}}}
+	r.st = furnish(t, s, w.node(0))
+	left, err := filepath.Glob(filepath.Join(r.st.trees.Procfs, "[0-9]*"))
+	for _, d := range left {
+		err = errors.Join(err, os.RemoveAll(d)) // who runs when is this test's to say
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.hands = newHands(t, r.st.control)
+	r.door = &doorman{control: r.st.control, watch: r.hands.awake, cards: map[gpu.UUID]int{}, bell: make(chan time.Time, 1)}
+	for i, c := range w.cards {
+		r.door.cards[gpu.UUID(c.uuid)] = i
+	}
+	done, attended := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(done); <-attended })
+	go func() {
+		defer close(attended)
+		r.door.attend(done)
+	}()
+	change := seam{
+		sampler: func(o *sampler.Options) {
+			o.Driver = guarded{o.Driver, r.door, plan}
+			o.Holders = plannedHolders{o.Holders, plan}
+			o.Users = plannedUsers{o.Users, plan}
+			o.Watch, o.After = r.hands.now, r.door.after
+		},
+		pods: func(o *podmap.Options) { o.Timeout = kubeletPatience },
+	}
+	r.st.begin(r.hands.now, func() { r.replace++ }, change, append([]string{"--kubelet.max-age=" + believedFor.String(), "--log.level=error"}, flags...)...)
+	if plan != nil && plan.view != nil {
+		shown := plan.shown(r.st.e.sampler.Latest)
+		if r.st.e.metrics, err = collector.New(shown, catalog.All()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.handler = r.st.e.server(r.st.config).Handler
+	r.check.begin(r)
+	return r
+}
+
+type plannedHolders struct {
+	of   sampler.Holders
+	plan *plant
+}
+
+func (p plannedHolders) Holdings(inv *gpu.Inventory) gpu.Holdings {
+	return p.plan.held(p.of.Holdings(inv))
+}
+
+type plannedUsers struct {
+	of   sampler.Users
+	plan *plant
+}
+
+func (p plannedUsers) Find(pid int) account.User { return p.plan.found(pid, p.of.Find(pid)) }
+
+// run plays on until the world ends, or one of the invariants that are wanted is violated, or too much is.
+func (r *trial) run(wanted ...string) {
+	caught := func(v violation) bool { return slices.Contains(wanted, v.invariant) }
+	most := 20
+	if len(wanted) > 0 {
+		most = 2000
+	}
+	r.step()
+	for r.at < r.w.length && !slices.ContainsFunc(r.violations, caught) && len(r.violations) < most {
+		r.advance()
+		r.step()
+	}
+	for _, f := range r.w.faults {
+		if f.from <= r.at {
+			r.figures.Faults++
+			r.figures.Kinds[f.kind]++
+		}
+	}
+	for i, a := range r.w.faults {
+		for _, b := range r.w.faults[i+1:] {
+			if b.from <= r.at && a.from < b.to && b.from < a.to {
+				r.figures.Pairs++
+			}
+		}
+	}
+}
+
+// finish lets the driver go, and looks whether it was.
+func (r *trial) finish() {
+	r.st.e.sampler.Close()
+	r.st.e.pods.Close()
+	if n := r.st.control.Sessions(); n != 0 && r.st.control.Hanging() == 0 {
+		r.violate("bounded", "%d sessions of the driver are left open", n)
+	}
+}
+
+func (r *trial) violate(invariant, format string, args ...any) {
+	r.violations = append(r.violations, violation{r.at, invariant, fmt.Sprintf(format, args...)})
+}
+
+// advance moves the clocks to the next tick, with what befalls them on the way.
+func (r *trial) advance() {
+	before := r.st.control.Now()
+	r.st.control.Advance(tick)
+	for _, f := range r.w.faults {
+		if f.from <= before || f.from > before+tick {
+			continue
+		}
+		switch f.kind {
+		case "clock forward", "clock back":
+			r.hands.set(f.size)
+		case "suspend":
+			r.hands.sleep(f.size)
+		}
+	}
+	r.at = r.st.control.Now()
+	r.settle()
+}
+
+// settle waits for calls that hang no more, so that the round finds their answers.
+func (r *trial) settle() {
+	for i, c := range r.w.cards {
+		for _, f := range r.w.faults {
+			if f.card == i && f.kind == "call hangs" && f.has(r.at) {
+				return
+			}
+		}
+		_ = c
+	}
+	for deadline := time.Now().Add(10 * time.Second); r.door.inside.Load() > 0 || r.st.control.Hanging() > 0; {
+		if time.Now().After(deadline) {
+			r.violate("recovery", "%d calls are inside and %d hang although nothing keeps them", r.door.inside.Load(), r.st.control.Hanging())
+			return
+		}
+		time.Sleep(200 * time.Microsecond) // of the driver's own threads
+	}
+	time.Sleep(100 * time.Microsecond)
+}
+
+// step brings the node up to the moment, has the program do a round, and checks what it says.
+func (r *trial) step() {
+	active := r.w.during(r.at)
+	r.layProc(active)
+	r.layLogs()
+	r.kubelet(active)
+	r.kernelLog()
+	r.st.e.sampler.Step(r.hands.now())
+	r.round++
+	r.figures.Steps++
+	r.check.step(active)
+}
+
+// garbage are texts that no kernel writes into a cgroup file, or half of one that it does.
+var garbage = []string{"", "\x00\x00\x00", "0::/kubepods/pod", "0::/kubepods/burstable/pod0123/" + strings.Repeat("z", 64) + "\n", strings.Repeat("A", 5000), "12:memory:\n:::\n0::\n"}
+
+// layProc writes /proc as it is at the moment.
+func (r *trial) layProc(active []fault) {
+	want := map[int]string{}
+	wrong := false
+	for _, p := range r.w.tenants {
+		if p.card == everyCard || !p.runs.has(r.at) {
+			continue
+		}
+		state := fmt.Sprintf("%d %s", p.begun, p.name)
+		for _, f := range active {
+			switch {
+			case f.kind == "proc gone", f.kind == "process vanishes" && f.card == p.card:
+				state, wrong = "", true
+			case f.kind == "cgroup garbage" && f.card == p.card && state != "":
+				state, wrong = fmt.Sprintf("%d !%d", p.begun, int(f.from/time.Second)%len(garbage)), true
+			}
+		}
+		if state != "" {
+			want[p.pid] = state
+		}
+	}
+	if wrong {
+		r.procWrong = r.hands.awake()
+	}
+	for pid, state := range r.procs {
+		if want[pid] != state {
+			if err := os.RemoveAll(filepath.Join(r.st.trees.Procfs, strconv.Itoa(pid))); err != nil {
+				r.t.Fatal(err)
+			}
+			delete(r.procs, pid)
+		}
+	}
+	for pid, state := range want {
+		if r.procs[pid] == state {
+			continue
+		}
+		begun, who, _ := strings.Cut(state, " ")
+		cgroup := "0::/kubepods/pod" + uidOf(who) + "/" + digestOf(who) + "\n"
+		if n, isGarbage := strings.CutPrefix(who, "!"); isGarbage {
+			i, _ := strconv.Atoi(n)
+			cgroup = garbage[i]
+		}
+		dir := filepath.Join(r.st.trees.Procfs, strconv.Itoa(pid))
+		err := os.MkdirAll(dir, 0o755)
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, "stat"), fmt.Appendf(nil, "%d (main) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 %s 0 0\n", pid, begun), 0o644),
+			os.WriteFile(filepath.Join(dir, "cgroup"), []byte(cgroup), 0o644))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.procs[pid] = state
+	}
+}
+
+func digestOf(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:])
+}
+
+func uidOf(name string) string {
+	h := digestOf("uid of " + name)
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:32]
+}
+
+// layLogs writes the names of logs: they outlast their pod by a moment.
+func (r *trial) layLogs() {
+	for _, p := range r.w.tenants {
+		there := (span{p.listed.from, p.listed.to + 20*time.Second}).has(r.at)
+		if there == r.logs[p.name] {
+			continue
+		}
+		pod := filepath.Join(r.st.trees.PodLogs, "team_"+p.name+"_"+uidOf(p.name))
+		link := filepath.Join(r.st.trees.ContainerLogs, p.name+"_team_main-"+digestOf(p.name)+".log")
+		var err error
+		if there {
+			err = errors.Join(os.MkdirAll(filepath.Join(pod, "main"), 0o755), os.MkdirAll(r.st.trees.ContainerLogs, 0o755), os.WriteFile(link, nil, 0o644))
+		} else {
+			err = errors.Join(os.RemoveAll(pod), os.Remove(link))
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.logs[p.name] = there
+	}
+}
+
+// kubelet has the kubelet fail as it should now, and asks it where the lane is due.
+func (r *trial) kubelet(active []fault) {
+	var f standin.KubeletFault
+	down, anew := false, false
+	for _, a := range active {
+		switch a.kind {
+		case "kubelet down":
+			down = true
+		case "kubelet slow":
+			f.Delay = 20 * time.Millisecond
+		case "kubelet exhausted":
+			f.Exhausted = true
+		case "kubelet hangs":
+			f.Hang = true
+		case "kubelet garbage":
+			f.Garbage = true
+		case "kubelet error":
+			f.ListError, f.AllocatableError = errors.New("internal error"), errors.New("internal error")
+		case "kubelet huge":
+			f.Padding = 2 << 20
+		case "kubelet restarted":
+			anew, r.empties = true, 1
+		case "kubelet socket anew":
+			anew = true
+		default:
+			continue
+		}
+		r.kubeletWrong = r.hands.awake()
+	}
+	var err error
+	switch {
+	case down && !r.down:
+		err = r.st.kubelet.Stop(r.t.Context())
+	case !down && (r.down || anew):
+		err = r.st.kubelet.Restart(r.t.Context(), r.empties)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.down = down
+	now := r.hands.awake()
+	if r.round > 0 && now-r.lastAsked < askEvery {
+		return
+	}
+	r.lastAsked = now
+	f.EmptyLists = r.empties
+	r.st.kubelet.SetFault(f)
+	r.st.kubelet.SetNode(r.w.node(r.at))
+	if err := r.st.e.pods.Poll(r.t.Context()); err != nil {
+		if f.Garbage && !down && !f.Exhausted && !f.Hang && f.ListError == nil {
+			r.empties = 0 // it was told, and broke on the way
+		}
+		r.doubted = false
+		r.kubeletWrong = now
+		return
+	}
+	var answer []*tenant
+	pods := 0
+	if r.empties == 0 {
+		pods = 1
+		for _, p := range r.w.tenants {
+			if p.listed.has(r.at) {
+				answer = append(answer, p)
+			}
+		}
+	}
+	r.empties = 0
+	credible := r.doubted || len(answer) > 0 || !r.hasRecord && pods > 0 || r.hasRecord && len(r.believed) == 0
+	if !credible {
+		r.doubted = true
+		return
+	}
+	r.believed, r.hasRecord, r.doubted, r.goodAt = answer, true, false, now
+}
+
+// owned reports whether an answer of the kubelet is young enough to be believed.
+func (r *trial) owned() bool { return r.hasRecord && r.hands.awake()-r.goodAt <= believedFor }
+
+// kernelLog tells the XIDs that the kernel wrote down.
+func (r *trial) kernelLog() {
+	for ; r.told < len(r.w.xids) && r.w.xids[r.told].at <= r.at; r.told++ {
+		x := r.w.xids[r.told]
+		for range x.kmsg {
+			r.st.e.sampler.Event(gpu.XIDEvent{PCI: gpu.PCIAddress(r.w.cards[x.card].pci), XID: x.code, Time: r.hands.now(), Source: gpu.SourceKmsg})
+		}
+	}
+}
+
+// scrape asks as Prometheus does, and reads the answer as it does.
+func (r *trial) scrape() {
+	began := time.Now()
+	answer := httptest.NewRecorder()
+	r.handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	took := time.Since(began)
+	r.figures.Scrapes++
+	r.figures.Slowest = max(r.figures.Slowest, took)
+	if took > scrapeBudget {
+		r.violate("scrape", "it took %v", took)
+	}
+	if answer.Code != http.StatusOK {
+		r.violate("scrape", "it was answered %d: %.200s", answer.Code, answer.Body)
+		return
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	if _, err := parser.TextToMetricFamilies(answer.Body); err != nil {
+		r.violate("scrape", "it cannot be read: %v", err)
+	}
+}
+
+// measure keeps how much the process holds.
+func (r *trial) measure() (goroutines int, heap uint64) {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	goroutines, heap = runtime.NumGoroutine(), m.HeapAlloc
+	r.figures.Goroutines, r.figures.Heap = max(r.figures.Goroutines, goroutines), max(r.figures.Heap, heap)
+	return goroutines, heap
+}
+
+// report fails the test with all that did not hold, and how to see it again.
+func (r *trial) report() {
+	if len(r.violations) == 0 {
+		return
+	}
+	var b strings.Builder
+	for _, v := range r.violations[:min(8, len(r.violations))] {
+		fmt.Fprintf(&b, "%v\n", v)
+		for _, f := range r.w.faults {
+			if f.from <= v.at && f.to+3*time.Minute > v.at {
+				fmt.Fprintf(&b, "    %s, card %d, from %v to %v\n", f.kind, f.card, f.from, f.to)
+			}
+		}
+	}
+	r.t.Errorf("seed %d: %d violations; again: go test ./cmd/exporter -run 'TestFaults$' -seed=%d -steps=%d\n%s", r.w.seed, len(r.violations), r.w.seed, r.figures.Steps, &b)
+}
+
+// random returns another seed than that of any run before.
+func random() uint64 { return cmp.Or(rand.Uint64N(1_000_000_000), 1) }

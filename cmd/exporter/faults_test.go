@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The fault suite: worlds made from a seed, in which everything goes wrong, and statements that hold after every
+// step. docs/robustness.md says what they are and how the long forms are run.
+var (
+	faultSeed  = flag.Uint64("seed", 0, "play this seed of the fault suite alone; 0: those of the form that is run")
+	faultSeeds = flag.Int("seeds", 0, "play so many seeds of the fault suite that no run had before, an hour each; 0: the short form")
+	faultSteps = flag.Int("steps", 0, "end each seed of the fault suite after so many steps of 2 s; 0: an hour's, in the short form less")
+)
+
+// shortSeeds are the worlds of the short form, and shortWorld is for how long each goes on. The first begins
+// without a driver.
+var shortSeeds = []uint64{2, 3, 5}
+
+const shortWorld = 25 * time.Minute
+
+// TestFaults plays worlds in which everything goes wrong, in all pairs that chance brings together.
+func TestFaults(t *testing.T) {
+	seeds, length := shortSeeds, shortWorld
+	switch {
+	case *faultSeed > 0:
+		seeds, length = []uint64{*faultSeed}, time.Hour
+	case *faultSeeds > 0:
+		seeds, length = nil, time.Hour
+		for range *faultSeeds {
+			seeds = append(seeds, random())
+		}
+	}
+	dir := suiteFolder(t)
+	t.Run("seeds", func(t *testing.T) {
+		for _, seed := range seeds {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				isolated(t, func(t *testing.T) {
+					w := newWorld(seed, length)
+					if *faultSteps > 0 {
+						w.length = time.Duration(*faultSteps) * tick
+					}
+					r := begin(t, w, nil)
+					r.run()
+					r.finish()
+					r.report()
+					keepFigures(t, dir, r.figures)
+				})
+			})
+		}
+	})
+	if os.Getenv(childMarker) != "" {
+		return
+	}
+	sum := figures{}
+	for _, f := range readFigures(t, dir) {
+		sum.add(f)
+	}
+	for _, kind := range kinds {
+		if sum.Kinds[kind] == 0 && *faultSeed == 0 && *faultSteps == 0 {
+			t.Errorf("no world had the fault %q", kind)
+		}
+	}
+	violations := "0"
+	if t.Failed() {
+		violations = "some, see above"
+	}
+	t.Logf("%d seeds, %d steps (%v of the scenario), %d faults of %d kinds in %d pairs, %d statements checked and %d scrapes read (slowest %v), at most %d series, %d goroutines and %d MiB; violations: %s",
+		len(seeds), sum.Steps, time.Duration(sum.Steps)*tick, sum.Faults, len(sum.Kinds), sum.Pairs, sum.Checks, sum.Scrapes, sum.Slowest.Round(100*time.Microsecond),
+		sum.Series, sum.Goroutines, sum.Heap>>20, violations)
+}
+
+// TestFaultsCatchMistakes plants one mistake at a time, and has the suite find it within the short form.
+func TestFaultsCatchMistakes(t *testing.T) {
+	dir := suiteFolder(t)
+	t.Run("planted", func(t *testing.T) {
+		for _, m := range planted {
+			t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {
+				isolated(t, func(t *testing.T) {
+					r := begin(t, newWorld(shortSeeds[1], shortWorld), m.make())
+					r.run(m.caught...)
+					r.figures.Caught = r.figures.Caught[:0]
+					for _, v := range r.violations {
+						if slices.Contains(m.caught, v.invariant) {
+							r.figures.Caught = append(r.figures.Caught, v.String())
+						}
+					}
+					if len(r.figures.Caught) == 0 {
+						t.Errorf("it was not caught within %d steps; what was seen: %v", r.figures.Steps, r.violations[:min(5, len(r.violations))])
+					}
+					keepFigures(t, dir, r.figures)
+				})
+			})
+		}
+	})
+	if os.Getenv(childMarker) != "" {
+		return
+	}
+	caught := 0
+	for _, f := range readFigures(t, dir) {
+		if len(f.Caught) > 0 {
+			caught++
+		}
+	}
+	t.Logf("%d of %d planted mistakes were caught", caught, len(planted))
+}
+
+// suiteFolder is where the children of a test leave their figures.
+func suiteFolder(t *testing.T) string {
+	t.Helper()
+	const name = "GPU_EXPORTER_TEST_FIGURES"
+	if dir := os.Getenv(name); os.Getenv(childMarker) != "" && dir != "" {
+		return dir
+	}
+	dir := t.TempDir()
+	t.Setenv(name, dir)
+	return dir
+}
+
+func keepFigures(t *testing.T, dir string, f figures) {
+	t.Helper()
+	text, err := json.Marshal(f)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "+")+".json"), text, 0o644)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func readFigures(t *testing.T, dir string) []figures {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []figures
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var f figures
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&f); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, f)
+	}
+	return out
+}

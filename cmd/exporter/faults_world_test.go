@@ -1,0 +1,448 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+)
+
+// span is a time of the scenario: from its beginning until before its end.
+type span struct{ from, to time.Duration }
+
+func (s span) has(t time.Duration) bool { return t >= s.from && t < s.to }
+
+// everyCard is the card of a fault that concerns the driver, the kubelet or the clock.
+const everyCard = -1
+
+// fault is one thing that goes wrong, from its beginning until it is healed.
+type fault struct {
+	span
+	kind string
+	card int
+	size time.Duration // of a step of the clock
+}
+
+// tenant is a pod with one container, which holds one card, instance or replica and has one process there.
+type tenant struct {
+	name     string
+	card     int // everyCard: its ids tell no card
+	resource string
+	id       string
+	share    float64 // of the physical card
+	listed   span    // by the kubelet
+	pid      int
+	runs     span // its process
+	begun    int  // its process's start, in ticks
+	memory   int  // MiB
+}
+
+// outcry is an XID at one moment of one card: how often each source tells of it.
+type outcry struct {
+	at         time.Duration
+	card, code int
+	nvml, kmsg int
+}
+
+// world is a node and all that happens to it, made from a seed alone.
+type world struct {
+	seed    uint64
+	length  time.Duration
+	symbols string
+	cards   []worldCard
+	tenants []*tenant
+	faults  []fault
+	xids    []outcry
+	drivers []driverChange
+	// storms are the times in which something may be wrong.
+	storms []span
+	script strings.Builder
+}
+
+// driverChange is a line of the script that concerns the driver.
+type driverChange struct {
+	at     time.Duration
+	loaded bool
+}
+
+type worldCard struct {
+	uuid, pci string
+	mig       bool
+	migs      []string // all names its instances ever have
+}
+
+// The cards, by what happens on them.
+const (
+	cardCalm   = 0 // never fails; one pod after the other has all of it
+	cardShared = 1 // four replicas
+	cardWhole  = 2 // one pod after the other, often at once, with the same PID
+	cardFree   = 3 // mostly free; others name it in ids that cannot be believed
+	cardMIG    = 4
+	worldCards = 5
+)
+
+// Times of a world: storms and the quiet after each, in which all has to be right again.
+const (
+	tick      = fastLane
+	recovery  = 90 * time.Second
+	calmAfter = recovery + 50*time.Second
+)
+
+// kinds are the faults, by the rows of the design's table of failures. A deck of them is dealt out, so that each
+// comes as often as the others; which of them meet is left to chance.
+var kinds = []string{
+	"driver absent", "driver mismatch", "mig pending",
+	"card lost", "card removed", "reset required", "call hangs", "implausible", "refused", "call slow",
+	"process vanishes", "cgroup garbage", "proc gone",
+	"kubelet down", "kubelet slow", "kubelet exhausted", "kubelet hangs", "kubelet garbage", "kubelet error", "kubelet huge",
+	"kubelet restarted", "kubelet socket anew",
+	"clock forward", "clock back", "suspend",
+	"xid storm", "xid kernel storm", "xid both storm",
+	"ids unknown", "ids lying",
+}
+
+// newWorld makes the world of a seed, about so long.
+func newWorld(seed uint64, length time.Duration) *world {
+	w := &world{seed: seed, length: length}
+	r := rand.New(rand.NewPCG(seed, 0x6770752d65787030))
+	w.symbols = scenario.SymbolSets[(int(seed)+2)%len(scenario.SymbolSets)]
+	fmt.Fprintf(&w.script, "scenario 1\ntitle \"world %d\"\ninclude boards/h100-sxm.scenario\nsymbols %s\nsystem DriverVersion = \"580.105.08\"\n", seed, w.symbols)
+	for i := range worldCards {
+		c := worldCard{uuid: fmt.Sprintf("GPU-%08x-0000-4000-8000-00000000000%d", 0xaaaaaaa0+i, i), pci: fmt.Sprintf("0000:%02x:00.0", 0x18+0x11*i), mig: i == cardMIG}
+		w.cards = append(w.cards, c)
+		fmt.Fprintf(&w.script, "card %d board=h100 uuid=%s pci=%s minor=%d\n", i, c.uuid, c.pci, i)
+	}
+	if seed%2 == 0 {
+		w.happens(0, "driver unload")
+		w.happens(41*time.Second, "driver load")
+		w.faults = append(w.faults, fault{span: span{0, 41 * time.Second}, kind: "driver absent", card: everyCard})
+		w.storms = append(w.storms, span{0, 41 * time.Second})
+	}
+	w.layTenants(r)
+	w.layFaults(r)
+	w.layXIDs(r)
+	for _, p := range w.tenants {
+		if p.card == everyCard || p.runs.from >= p.runs.to {
+			continue
+		}
+		gi := ""
+		if w.cards[p.card].mig {
+			_, place, _ := strings.Cut(p.name, "-gi")
+			place, _, _ = strings.Cut(place, "-")
+			gi = " gi=" + place
+		}
+		busy := 8 + r.IntN(15)
+		if p.share == 1 {
+			busy = 20 + r.IntN(70)
+		}
+		fmt.Fprintf(&w.script, "process card=%d pid=%d%s memory=%dMiB busy=%d%% period=%dms from=%dms to=%dms\n", p.card, p.pid, gi, p.memory, busy,
+			700+r.IntN(2000), p.runs.from.Milliseconds(), p.runs.to.Milliseconds())
+	}
+	return w
+}
+
+// happens writes a line of the script.
+func (w *world) happens(at time.Duration, format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	fmt.Fprintf(&w.script, "at %dms %s\n", at.Milliseconds(), line)
+	if what, isDriver := strings.CutPrefix(line, "driver "); isDriver {
+		w.drivers = append(w.drivers, driverChange{at, what == "load"})
+		slices.SortStableFunc(w.drivers, func(a, b driverChange) int { return int(a.at - b.at) })
+	}
+}
+
+// parse reads the script.
+func (w *world) parse(t *testing.T) *scenario.Scenario {
+	t.Helper()
+	s, err := scenario.Parse("world.scenario", w.script.String(), boards(t))
+	if err != nil {
+		t.Fatalf("seed %d: %v", w.seed, err)
+	}
+	return s
+}
+
+// odd is a moment between two ticks.
+func odd(t time.Duration) time.Duration { return t.Truncate(tick) + tick/2 }
+
+func seconds(r *rand.Rand, low, high int) time.Duration {
+	return time.Duration(low+r.IntN(high-low+1)) * time.Second
+}
+
+// layTenants puts pods on the cards.
+func (w *world) layTenants(r *rand.Rand) {
+	begun := 1000
+	add := func(p tenant) {
+		begun += 7
+		p.begun, p.memory = begun, 500+r.IntN(4000)
+		w.tenants = append(w.tenants, &p)
+	}
+	whole := func(card int, pause func() time.Duration) {
+		for t, n := odd(10*time.Second), 0; t < w.length; n++ {
+			end := odd(t + seconds(r, 60, 240))
+			p := tenant{name: fmt.Sprintf("card%d-%d", card, n), card: card, resource: "nvidia.com/gpu", id: w.cards[card].uuid, share: 1, listed: span{t, end},
+				pid: 5000 + 100*card, runs: span{odd(t + seconds(r, 2, 8)), end}}
+			add(p)
+			t = odd(end + pause())
+		}
+	}
+	whole(cardCalm, func() time.Duration { return seconds(r, 0, 30) })
+	whole(cardWhole, func() time.Duration {
+		if r.IntN(2) == 0 {
+			return 0
+		}
+		return seconds(r, 5, 60)
+	})
+	whole(cardFree, func() time.Duration { return seconds(r, 200, 500) })
+	for slot := range 4 {
+		for t, n := odd(seconds(r, 4, 60)), 0; t < w.length; n++ {
+			end := odd(t + seconds(r, 60, 400))
+			add(tenant{name: fmt.Sprintf("slot%d-%d", slot, n), card: cardShared, resource: "nvidia.com/gpu.shared", id: fmt.Sprintf("%s::%d", w.cards[cardShared].uuid, slot),
+				share: 0.25, listed: span{t, end}, pid: 5000 + 100*cardShared + slot, runs: span{odd(t + seconds(r, 2, 8)), end}})
+			t = odd(end + seconds(r, 0, 40))
+		}
+	}
+	w.layInstances(r, add)
+}
+
+// migLayouts are what the MIG card is divided into in turn.
+var migLayouts = [][]struct {
+	gi, start, size, slices int
+	profile                 string
+}{
+	{{1, 0, 4, 3, "3g.40gb"}, {2, 4, 4, 3, "3g.40gb"}},
+	{{3, 0, 4, 4, "4g.40gb"}, {4, 4, 2, 2, "2g.20gb"}, {5, 6, 1, 1, "1g.10gb"}},
+	{{6, 0, 8, 7, "7g.80gb"}},
+}
+
+// layInstances divides the MIG card anew every few minutes and puts a pod on each instance.
+func (w *world) layInstances(r *rand.Rand, add func(tenant)) {
+	c := &w.cards[cardMIG]
+	epoch := max(9*time.Minute, w.length/50) // a card may have so many layouts
+	for t, n := time.Duration(0), 0; t < w.length; n++ {
+		end := odd(t + epoch + seconds(r, 0, 120))
+		var layout []string
+		for _, in := range migLayouts[n%len(migLayouts)] {
+			uuid := fmt.Sprintf("MIG-%08x-000%d-4000-8000-000000000000", n+1, in.gi)
+			c.migs = append(c.migs, uuid)
+			layout = append(layout, fmt.Sprintf("gi=%d profile=%s start=%d size=%d uuid=%s", in.gi, in.profile, in.start, in.size, uuid))
+			from, to := odd(t+seconds(r, 15, 60)), odd(end-seconds(r, 15, 60))
+			add(tenant{name: fmt.Sprintf("mig%d-gi%d-x", n, in.gi), card: cardMIG, resource: "nvidia.com/mig-" + in.profile, id: uuid, share: float64(in.slices) / 7,
+				listed: span{from, to}, pid: 5000 + 100*cardMIG + in.gi, runs: span{odd(from + 4*time.Second), to}})
+		}
+		text := strings.Join(layout, " ; ")
+		if n == 0 {
+			fmt.Fprintf(&w.script, "mig card=%d layout=\"%s\"\n", cardMIG, text)
+		} else {
+			w.happens(t, "card %d mig apply layout=\"%s\"", cardMIG, text)
+		}
+		t = end
+	}
+}
+
+// layFaults deals faults out in storms.
+func (w *world) layFaults(r *rand.Rand) {
+	var deck []string
+	deal := func() string {
+		if len(deck) == 0 {
+			deck = slices.Clone(kinds)
+			r.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+		}
+		k := deck[len(deck)-1]
+		deck = deck[:len(deck)-1]
+		return k
+	}
+	begin := 70 * time.Second
+	if len(w.storms) > 0 {
+		begin = w.storms[0].to + calmAfter
+	}
+	for begin < w.length-calmAfter {
+		end := begin
+		for range 4 + r.IntN(5) {
+			f := fault{kind: deal(), card: everyCard}
+			f.from = odd(begin + seconds(r, 0, 90))
+			f.to = odd(f.from + seconds(r, 12, 100))
+			w.add(r, &f)
+			end = max(end, f.to)
+		}
+		w.storms = append(w.storms, span{begin, end})
+		begin = end + calmAfter
+	}
+	w.length = begin
+}
+
+// hanging are calls of every lane, and of what an inventory asks.
+var hanging = []string{"UtilizationRates", "FieldValues", "ComputeRunningProcesses", "MemoryInfo_v2", "Samples", "EnforcedPowerLimit", "PerformanceState"}
+
+// lies are answers that cannot be true, as drivers have been seen to give them.
+var lies = []string{
+	"UtilizationRates = gpu=808334905 memory=3", "Samples[gpu] = 808334905", "ProcessUtilization = sm=808334905", "PowerUsage = 0xffffffff",
+	"Field[185,gpu] = 0xffffffff", "Temperature[gpu] = 4294967295", "Field[82] = 0xffffffff", "MemoryInfo_v2 = total=80GiB used=ones free=ones reserved=479MiB",
+	"Gpm[2] = 1e308", "Field[83] = 0x7fffffffffffffff", "Field[197] = 0x7fffffffffffffff",
+}
+
+// refusals are calls that fail alone. NO_PERMISSION is none of them: it speaks of a right, which is asked for once.
+var refusals = []string{"ComputeRunningProcesses = !UNKNOWN", "FieldValues = !UNKNOWN", "Samples = !UNKNOWN", "MemoryInfo_v2 = !UNKNOWN", "ProcessUtilization = !UNKNOWN",
+	"UtilizationRates = !TIMEOUT", "ClockInfo = !UNKNOWN", "TotalEnergyConsumption = !UNKNOWN"}
+
+// add completes a fault and writes down what it does to the driver.
+func (w *world) add(r *rand.Rand, f *fault) {
+	sick := 1 + r.IntN(worldCards-1) // the calm card is spared
+	both := func(from, to string) {
+		w.happens(f.from, "card %d %s", f.card, from)
+		w.happens(f.to, "card %d %s", f.card, to)
+	}
+	some := func(of []string) {
+		for _, i := range r.Perm(len(of))[:1+r.IntN(4)] {
+			key, _, _ := strings.Cut(of[i], " ")
+			both(of[i], key+" = default")
+		}
+	}
+	switch f.kind {
+	case "driver absent":
+		w.happens(f.from, "driver unload")
+		w.happens(f.to, "driver load")
+	case "driver mismatch":
+		w.happens(f.from, "driver mismatch")
+		w.happens(f.to, "driver load")
+	case "mig pending":
+		f.to = f.from + 70*time.Second // it is seen by the slow lane
+		w.happens(f.from, "card %d mig pending on", cardFree)
+		w.happens(f.to, "card %d mig pending off", cardFree)
+	case "card lost":
+		f.card = sick
+		both("lose", "restore")
+	case "card removed":
+		f.card = sick
+		both("remove", "restore")
+	case "reset required":
+		f.card = sick
+		both("reset_required", "restore")
+	case "call hangs":
+		f.card = sick
+		both("hang "+hanging[r.IntN(len(hanging))], "restore")
+	case "call slow":
+		f.card = sick
+		call := hanging[r.IntN(len(hanging))]
+		both("delay "+call+" 3ms", "delay "+call+" 0s")
+	case "implausible":
+		f.card = sick
+		some(lies)
+	case "refused":
+		f.card = sick
+		some(refusals)
+	case "process vanishes", "cgroup garbage":
+		f.card = sick
+	case "clock forward":
+		f.size, f.to = seconds(r, 1, 7200), f.from+tick
+	case "clock back":
+		f.size, f.to = -seconds(r, 1, 3600), f.from+tick
+	case "suspend":
+		f.size = seconds(r, 20, 600).Truncate(tick)
+		f.to = f.from + f.size
+	case "kubelet restarted", "kubelet socket anew":
+		f.to = f.from + tick
+	case "kubelet hangs":
+		f.to = min(f.to, f.from+30*time.Second) // each answer is waited for in real time
+	case "kubelet down":
+		f.to += 60 * time.Second // longer than an answer is believed, at times
+	case "ids unknown", "ids lying":
+		name := fmt.Sprintf("stranger-%d", len(w.tenants))
+		id := fmt.Sprintf("warp-core-%d", r.IntN(9))
+		if f.kind == "ids lying" {
+			id = w.cards[cardFree].uuid + "-0" // a card by its looks; the plugin may have given another
+		}
+		w.tenants = append(w.tenants, &tenant{name: name, card: everyCard, resource: "nvidia.com/gpu", id: id, listed: f.span})
+	}
+	w.faults = append(w.faults, *f)
+}
+
+// layXIDs writes events down: some at any time, many in storms of them.
+func (w *world) layXIDs(r *rand.Rand) {
+	codes := []int{13, 31, 48, 63, 79, 94, 119}
+	taken := map[[3]int]bool{} // two outcries of one code within seconds could not be told apart by anybody
+	add := func(x outcry) {
+		for near := -6; near <= 6; near++ {
+			if taken[[3]int{x.card, x.code, int(x.at/time.Second) + near}] {
+				return
+			}
+		}
+		taken[[3]int{x.card, x.code, int(x.at / time.Second)}] = true
+		for range x.nvml {
+			w.happens(x.at, "card %d xid %d", x.card, x.code)
+		}
+		w.xids = append(w.xids, x)
+	}
+	for t := 20 * time.Second; t < w.length; t += seconds(r, 10, 90) {
+		x := outcry{at: odd(t), card: r.IntN(worldCards), code: codes[r.IntN(len(codes))], nvml: r.IntN(3), kmsg: r.IntN(3)}
+		if x.nvml+x.kmsg > 0 {
+			add(x)
+		}
+	}
+	for _, f := range w.faults {
+		x := outcry{card: r.IntN(worldCards), code: codes[r.IntN(len(codes))]}
+		switch f.kind {
+		case "xid storm":
+			x.nvml = 5 + r.IntN(80)
+		case "xid kernel storm":
+			x.kmsg = 5 + r.IntN(80)
+		case "xid both storm":
+			x.nvml, x.kmsg = 5+r.IntN(80), 5+r.IntN(80)
+		default:
+			continue
+		}
+		for range 3 {
+			x.at = odd(f.from + seconds(r, 0, 60))
+			add(x)
+		}
+	}
+	slices.SortStableFunc(w.xids, func(a, b outcry) int { return int(a.at - b.at) })
+}
+
+// node is what the kubelet would list at a moment.
+func (w *world) node(at time.Duration) standin.KubeletNode {
+	n := standin.KubeletNode{Allocatable: map[string][]string{}, Pods: []standin.KubeletPod{{Namespace: "monitoring", Name: "gpu-exporter"}}}
+	for i, c := range w.cards {
+		switch {
+		case i == cardShared:
+			for slot := range 4 {
+				n.Allocatable["nvidia.com/gpu.shared"] = append(n.Allocatable["nvidia.com/gpu.shared"], fmt.Sprintf("%s::%d", c.uuid, slot))
+			}
+		case !c.mig:
+			n.Allocatable["nvidia.com/gpu"] = append(n.Allocatable["nvidia.com/gpu"], c.uuid)
+		}
+	}
+	for _, p := range w.tenants {
+		if p.listed.has(at) {
+			n.Pods = append(n.Pods, standin.KubeletPod{Namespace: "team", Name: p.name, Containers: []standin.KubeletContainer{{Name: "main",
+				Devices: []standin.KubeletDevices{{Resource: p.resource, IDs: []string{p.id}}}}}})
+		}
+	}
+	return n
+}
+
+// during lists the faults that last at a moment.
+func (w *world) during(at time.Duration) []fault {
+	var out []fault
+	for _, f := range w.faults {
+		if f.has(at) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// driven reports whether there is a driver to speak of at a moment.
+func (w *world) driven(at time.Duration) bool {
+	loaded := true
+	for _, d := range w.drivers {
+		if d.at <= at {
+			loaded = d.loaded
+		}
+	}
+	return loaded
+}
