@@ -259,7 +259,7 @@ var planted = []struct {
 				if c.Fast.Present() {
 					kept[c.UUID] = *c
 				} else if old, ok := kept[c.UUID]; ok {
-					c.Fast, c.Medium = old.Fast, old.Medium
+					*c = old
 				}
 			})
 		}}
