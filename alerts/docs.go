@@ -54,7 +54,11 @@ Thresholds are given as *name = value*; every one of them, ` + "`for`" + `, ` + 
 	}
 	b.WriteString("\n## Recording rules\n\nEach keeps the label of the cluster beside those that are listed.\n")
 	for _, g := range Groups() {
-		fmt.Fprintf(&b, "\n### %s\n\n| record | labels | means |\n|---|---|---|\n", g.Name)
+		every := ""
+		if g.Interval > 0 {
+			every = "Evaluated every " + formatDuration(g.Interval) + ".\n\n"
+		}
+		fmt.Fprintf(&b, "\n### %s\n\n"+every+"| record | labels | means |\n|---|---|---|\n", g.Name)
 		for _, r := range g.Records {
 			help := r.Help
 			if r.Needs != "" {

@@ -4,14 +4,19 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Levels divides recording rules: those of a level read none of their own level or of a later one. Who
 // evaluates rules over the past does one level after the other, so that each finds what it reads.
 func Levels(groups []RuleGroup) [][]RuleGroup {
 	var left []Rule
+	every := map[string]time.Duration{}
 	for _, g := range groups {
 		left = append(left, g.Rules...)
+		for _, r := range g.Rules {
+			every[r.Record] = g.Interval
+		}
 	}
 	var out [][]RuleGroup
 	for len(left) > 0 {
@@ -27,8 +32,25 @@ func Levels(groups []RuleGroup) [][]RuleGroup {
 			// Rules that read each other in a circle have no order; a test sees to it that there are none.
 			now, later = later, nil
 		}
-		out = append(out, []RuleGroup{{Name: fmt.Sprintf("level-%d", len(out)+1), Rules: now}})
+		out = append(out, byInterval(fmt.Sprintf("level-%d", len(out)+1), now, every))
 		left = later
+	}
+	return out
+}
+
+// byInterval divides the rules of a level by how often they are evaluated.
+func byInterval(name string, rules []Rule, every map[string]time.Duration) []RuleGroup {
+	var out []RuleGroup
+	for _, r := range rules {
+		i := slices.IndexFunc(out, func(g RuleGroup) bool { return g.Interval == every[r.Record] })
+		if i < 0 {
+			g := RuleGroup{Name: name, Interval: every[r.Record]}
+			if g.Interval > 0 {
+				g.Name += "-" + formatDuration(g.Interval)
+			}
+			i, out = len(out), append(out, g)
+		}
+		out[i].Rules = append(out[i].Rules, r)
 	}
 	return out
 }

@@ -1,6 +1,9 @@
 package alerts
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestLevels(t *testing.T) {
 	groups, err := Default().RecordingRules()
@@ -17,16 +20,26 @@ func TestLevels(t *testing.T) {
 		t.Errorf("%d levels: cluster reads model, which reads node", len(levels))
 	}
 	for i, level := range levels {
-		for _, r := range level[0].Rules {
+		rules := map[string]time.Duration{}
+		var now []Rule
+		for _, g := range level {
+			for _, r := range g.Rules {
+				rules[r.Record], now = g.Interval, append(now, r)
+			}
+		}
+		for _, r := range now {
 			for _, g := range groups {
 				for _, other := range g.Rules {
+					if other.Record == r.Record && rules[r.Record] != g.Interval {
+						t.Errorf("level %d: %s is evaluated every %v, and its group every %v", i+1, r.Record, rules[r.Record], g.Interval)
+					}
 					if other.Record != r.Record && reads(r.Expr, other.Record) && !known[other.Record] {
 						t.Errorf("level %d: %s reads %s, which no earlier level has", i+1, r.Record, other.Record)
 					}
 				}
 			}
 		}
-		for _, r := range level[0].Rules {
+		for _, r := range now {
 			known[r.Record] = true
 		}
 	}

@@ -3,6 +3,7 @@ package alerts
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Record is one recording rule. Its name says the level whose labels it keeps, what it measures, and how:
@@ -19,10 +20,13 @@ type Record struct {
 	Expr string
 }
 
-// Group is a rule group: its records are evaluated in their order, so that one may read those before it.
+// Group is a rule group: its records are evaluated in their order, so that one may read those before it. A record
+// may read those of an earlier group too, as they were at that group's last evaluation.
 type Group struct {
 	Name    string
 	Records []Record
+	// Interval is how often the group is evaluated; 0: as often as the server does by default.
+	Interval time.Duration
 }
 
 // kubeStateMetrics is what Record.Needs says of rules that read kube_* series.
@@ -37,11 +41,12 @@ const (
 // Groups returns the recording rules in the order in which they are to be read.
 func Groups() []Group {
 	return []Group{
-		{"gpu-exporter-cards", cards()},
-		{"gpu-exporter-faults", faults()},
-		{"gpu-exporter-workloads", workloads()},
-		{"gpu-exporter-requests", requests()},
-		{"gpu-exporter-self", self()},
+		{Name: "gpu-exporter-cards", Records: cards()},
+		{Name: "gpu-exporter-faults", Records: faults()},
+		{Name: "gpu-exporter-workloads", Records: workloads()},
+		{Name: "gpu-exporter-halfhours", Records: halfHours(), Interval: 30 * minute},
+		{Name: "gpu-exporter-requests", Records: requests()},
+		{Name: "gpu-exporter-self", Records: self()},
 	}
 }
 
@@ -54,13 +59,12 @@ func Records() []Record {
 	return all
 }
 
-// withModel joins the card's model to a vector of cards; a card without gpu_info (lost before it was ever
-// read) keeps its place with an empty model, so that no sum loses it.
+// modelRecord is what every card is; it is found out once, since a join with gpu_info's many labels is dear.
+const modelRecord = "card:gpu_model:info"
+
+// withModel joins the card's model to a vector of cards.
 func withModel(cards string) string {
-	// A rate speaks for five minutes of a card that has just gone; so must what it is.
-	known := "max by (" + onCard + ", model) (last_over_time(gpu_info[10m]))"
-	return "(" + cards + ") * on (" + onCard + ") group_left (model) (" + known +
-		" or on (" + onCard + ") group by (" + onCard + `) (last_over_time(gpu_card_seconds_total{use="busy"}[10m])))`
+	return "(" + cards + ") * on (" + onCard + ") group_left (model) " + modelRecord
 }
 
 // withWorkload joins what pod:gpu_workload:info tells to a vector of containers on cards.
@@ -85,7 +89,10 @@ type perNode struct {
 
 // cards says where card time goes, how busy cards are, and what they draw.
 func cards() []Record {
-	var out []Record
+	// A rate speaks for five minutes of a card that has just gone; so must what it is. A card without gpu_info
+	// (lost before it was ever read) keeps its place with an empty model, so that no sum loses it.
+	out := []Record{{Name: modelRecord, Labels: []string{"node", "uuid", "model"}, Help: "What each card is; 1.",
+		Expr: "group by (" + onCard + ", model) (last_over_time(gpu_info[10m])) or on (" + onCard + ") group by (" + onCard + `) (last_over_time(gpu_card_seconds_total{use="busy"}[10m]))`}}
 	for _, q := range []perNode{
 		{"gpu_card_seconds", "rate5m", []string{"use"},
 			"Cards by what their time went into over the last 5 minutes: seconds of card per second. The sum over use is the number of cards.",
@@ -250,6 +257,28 @@ func (q perWorkload) levels() []Record {
 	return []Record{
 		{Name: "workload:" + name, Labels: workload, Help: q.help, Expr: by(q.aggregate, workload, withWorkload(withModel(q.containers)))},
 		{Name: "namespace:" + name, Labels: namespace, Help: q.help, Expr: by(q.aggregate, namespace, "workload:"+name)},
+	}
+}
+
+// halfHours keeps what boards add up over days: a sample every half hour instead of one a minute. Weeks of ten
+// thousand workloads are then read in a fraction of a second. They are read over a range alone (sum_over_time and the
+// like); between two samples an instant query finds nothing.
+func halfHours() []Record {
+	labels := []string{"namespace", "workload_type", "workload", "model"}
+	seconds := func(metric, help string) Record {
+		return Record{Name: "workload:" + metric + ":increase30m", Labels: labels, Help: help,
+			Expr: "300 * " + by("sum", labels, "sum_over_time(workload:"+metric+":rate5m[30m:5m])")}
+	}
+	return []Record{
+		seconds("gpu_held_seconds", "Card-seconds held in the last half hour; one sample each half hour."),
+		seconds("gpu_busy_seconds", "Card-seconds of work in the last half hour; one sample each half hour."),
+		seconds("gpu_unused_seconds", "Card-seconds held and not used in the last half hour; one sample each half hour."),
+		{Name: "workload:gpu_busy:ratio_p95_30m", Labels: labels,
+			Help: "Utilisation of the busiest container on a card that was not exceeded in 95 % of the last half hour; one sample each half hour.",
+			Expr: by("max", labels, "quantile_over_time(0.95, workload:gpu_busy:ratio_max[30m])")},
+		{Name: "workload:gpu_memory_used_bytes:max30m", Labels: labels,
+			Help: "Device memory in use by one container on one card, the largest of the last half hour; one sample each half hour.",
+			Expr: by("max", labels, "max_over_time(workload:gpu_memory_used_bytes:max[30m])")},
 	}
 }
 

@@ -67,7 +67,7 @@ func (c Config) RecordingRules() ([]RuleGroup, error) {
 	}
 	var out []RuleGroup
 	for _, g := range Groups() {
-		group := RuleGroup{Name: g.Name}
+		group := RuleGroup{Name: g.Name, Interval: c.scaled(g.Interval)}
 		for _, r := range g.Records {
 			group.Rules = append(group.Rules, Rule{Record: r.Name, Expr: c.expr(r.Expr, nil)})
 		}

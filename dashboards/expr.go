@@ -88,5 +88,8 @@ func alertTable(width int, matchers ...string) Panel {
 // each five minutes, so that nothing is counted twice and what was absent counts nothing.
 func hours(record string) string { return "sum_over_time(" + record + "[$__range:5m]) / 12" }
 
+// kept integrates a record of half hours, which has one sample for each, over the range that is shown, in hours.
+func kept(record string) string { return "sum_over_time(" + record + "[$__range]) / 3600" }
+
 // events sums a recording rule of five-minute increases over the range that is shown.
 func events(record string) string { return "sum_over_time(" + record + "[$__range:5m])" }

@@ -118,11 +118,11 @@ func (b Board) renderVariable(v Variable) (dashboard.VariableModel, error) {
 	if v.Regex != "" {
 		m.Regex = new(v.Regex)
 	}
-	m.Multi, m.IncludeAll = new(v.Multi), new(v.Multi)
+	m.Multi, m.IncludeAll = new(v.Multi), new(v.Multi && !v.Some)
 	if v.Hidden {
 		m.Hide, m.SkipUrlSync = new(dashboard.VariableHideHideVariable), new(true)
 	}
-	if v.Multi {
+	if v.Multi && !v.Some {
 		m.Current = &dashboard.VariableOption{Selected: new(true),
 			Text: dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}}, Value: dashboard.StringOrArrayOfString{ArrayOfString: []string{"$__all"}}}
 	}

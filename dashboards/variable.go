@@ -13,6 +13,8 @@ type Variable struct {
 	Hidden bool
 	// Multi allows several values, and All, which is .*: it also matches what lacks the label.
 	Multi bool
+	// Some leaves All out of several: where all at once are too many to draw.
+	Some bool
 }
 
 // The variables. Their names are frozen: bookmarks and links carry them.
@@ -61,8 +63,8 @@ func cardVariable() Variable {
 		Regex: `/display="(?<text>[^"]+)".*uuid="(?<value>[^"]+)"/`}
 }
 
-func namespaceVariable(of string) Variable {
-	return Variable{Name: varNamespace, Label: "Namespace", Help: "Namespaces that hold or held cards.", Multi: true,
+func namespaceVariable(of string, some bool) Variable {
+	return Variable{Name: varNamespace, Label: "Namespace", Help: "Namespaces that hold or held cards.", Multi: true, Some: some,
 		Query: "label_values(" + of + "{<cluster>}, namespace)"}
 }
 

@@ -23,7 +23,7 @@ func workloadBoard() Board {
 	return Board{
 		UID: "gpu-workload", Title: "GPU / Workload and pod", Raw: true,
 		Question: "Does this job use what it asked for, and do its pods keep pace?",
-		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), namespaceVariable("pod:gpu_workload:info"), workloadVariable(), podVariable(), podNodesVariable()},
+		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), namespaceVariable("pod:gpu_workload:info", false), workloadVariable(), podVariable(), podNodesVariable()},
 		Marks:    []Mark{xidRecordMark(), cordonMark("cluster")},
 		Rows: []Row{
 			{Lines: []Line{

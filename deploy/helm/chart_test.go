@@ -213,8 +213,9 @@ type record struct {
 }
 
 type group[T any] struct {
-	Name  string `json:"name"`
-	Rules []T    `json:"rules"`
+	Name     string `json:"name"`
+	Interval string `json:"interval,omitempty"`
+	Rules    []T    `json:"rules"`
 }
 
 // The chart finishes the rules itself, because only there the user's knobs are known.
@@ -228,7 +229,7 @@ func TestRulesGenerated(t *testing.T) {
 	c := alerts.Default()
 	out.Job, out.Resource = c.Job, c.Resource
 	for _, g := range alerts.Groups() {
-		records := group[record]{Name: g.Name}
+		records := group[record]{Name: g.Name, Interval: span(g.Interval)}
 		for _, r := range g.Records {
 			records.Rules = append(records.Rules, record{r.Name, r.Expr})
 		}

@@ -38,7 +38,9 @@ patterns that a cluster may spell otherwise.
 {{- range .rules -}}
 {{- $rules = append $rules (dict "record" .record "expr" (include "gpu-exporter.expr" (list $ $data .expr))) -}}
 {{- end -}}
-{{- $groups = append $groups (dict "name" .name "rules" $rules) -}}
+{{- $group := dict "name" .name "rules" $rules -}}
+{{- if .interval -}}{{- $_ := set $group "interval" .interval -}}{{- end -}}
+{{- $groups = append $groups $group -}}
 {{- end -}}
 {{- end -}}
 {{- $known := dict -}}
