@@ -93,8 +93,21 @@ chromium: ## install the browser that `make check` looks at the pages with
 	@command -v chromium chromium-browser google-chrome >/dev/null || { echo "installing chromium"; \
 	  as=$$([ $$(id -u) = 0 ] || echo sudo -n); $$as apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$as apt-get install -y -qq chromium >/dev/null; }
 
+.PHONY: strace
+strace: ## install the tracer of system calls with which `make check` sees what the exporter opens
+	@command -v strace >/dev/null || { echo "installing strace"; \
+	  as=$$([ $$(id -u) = 0 ] || echo sudo -n); $$as apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$as apt-get install -y -qq strace >/dev/null; }
+
+.PHONY: vuln
+vuln: build ## ask Go's database of vulnerabilities about what is in the binary; needs vuln.go.dev
+	go -C tools/govulncheck build -o ../../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
+	@out=$$(bin/govulncheck -mode=binary bin/gpu-exporter 2>&1) && code=0 || code=$$?; echo "$$out"; case "$$code $$out" in \
+	  0*) ;; \
+	  *"fetching vulnerabilities"*) echo; echo "NOT CHECKED: the database of vulnerabilities at vuln.go.dev was not reached. Nothing is known, which is not the same as nothing found."; exit 1;; \
+	  *) exit $$code;; esac
+
 .PHONY: check
-check: lint chromium ## what needs more than Go and gcc: lint, promtool, a real Prometheus (built from tools/), a browser
+check: lint chromium strace ## what needs more than Go and gcc: lint, promtool, a real Prometheus (built from tools/), a browser, strace
 	go -C test test -count=1 -p 1 -timeout 25m ./...
 
 .PHONY: check-kubelet
