@@ -137,8 +137,21 @@ checkers:
 	@command -v rpm >/dev/null && command -v systemd-analyze >/dev/null || { echo "installing rpm and systemd, to look at the packages and the unit"; \
 	  as=$$([ $$(id -u) = 0 ] || echo sudo -n); $$as apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$as apt-get install -y -qq rpm systemd >/dev/null; }
 
+.PHONY: strace
+strace: ## install the tracer of system calls with which `make check` sees what the exporter opens
+	@command -v strace >/dev/null || { echo "installing strace"; \
+	  as=$$([ $$(id -u) = 0 ] || echo sudo -n); $$as apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$as apt-get install -y -qq strace >/dev/null; }
+
+.PHONY: vuln
+vuln: build ## ask Go's database of vulnerabilities about what is in the binary; needs vuln.go.dev
+	go -C tools/govulncheck build -o ../../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
+	@out=$$(bin/govulncheck -mode=binary bin/gpu-exporter 2>&1) && code=0 || code=$$?; echo "$$out"; case "$$code $$out" in \
+	  0*) ;; \
+	  *"fetching vulnerabilities"*) echo; echo "NOT CHECKED: the database of vulnerabilities at vuln.go.dev was not reached. Nothing is known, which is not the same as nothing found."; exit 1;; \
+	  *) exit $$code;; esac
+
 .PHONY: check
-check: lint chromium checkers ## what needs more than Go and gcc: lint, promtool, a real Prometheus (built from tools/), a browser
+check: lint chromium checkers strace ## what needs more than Go and gcc: lint, promtool, a real Prometheus (built from tools/), a browser, packages, system calls
 	go -C test test -count=1 -p 1 -timeout 25m ./...
 
 .PHONY: check-kubelet

@@ -425,12 +425,14 @@ func (w *podWatch) get(ctx context.Context, accept string, query url.Values) (io
 	req.Header.Set("Accept", accept)
 	req.Header.Set("User-Agent", "gpu-exporter")
 	// A token is sent where nobody can listen.
+	secret := ""
 	if req.URL.Scheme == "https" {
 		token, err := os.ReadFile(w.options.TokenFile)
 		if err != nil {
 			return nil, err
 		}
-		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+		secret = strings.TrimSpace(string(token))
+		req.Header.Set("Authorization", "Bearer "+secret)
 	}
 	resp, err := w.client.Do(req)
 	if err != nil {
@@ -452,7 +454,22 @@ func (w *podWatch) get(ctx context.Context, accept string, query url.Values) (io
 	if resp.StatusCode == http.StatusGone {
 		return nil, errGone
 	}
-	return nil, &statusError{resp.StatusCode, oneLine(string(text))}
+	return nil, &statusError{resp.StatusCode, oneLine(without(string(text), secret))}
+}
+
+// without takes a secret out of a text that others wrote: a refusal may quote the request, and is shown and logged. The
+// text may end in the middle of the secret.
+func without(text, secret string) string {
+	if secret == "" {
+		return text
+	}
+	text = strings.ReplaceAll(text, secret, "[token]")
+	for n := len(secret) - 1; n >= 8; n-- {
+		if rest, cut := strings.CutSuffix(text, secret[:n]); cut {
+			return rest + "[token]"
+		}
+	}
+	return text
 }
 
 // connect makes a client that trusts the certificates which are in the file now.

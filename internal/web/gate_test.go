@@ -9,10 +9,14 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	toolkit "github.com/prometheus/exporter-toolkit/web"
 )
 
 func TestPlacesAreShared(t *testing.T) {
@@ -151,5 +155,38 @@ func TestTheOldestIdlerMakesRoom(t *testing.T) {
 	fmt.Fprint(idle[1], "Host: x\r\n\r\n")
 	if _, err := http.ReadResponse(bufio.NewReader(idle[1]), nil); err != nil {
 		t.Errorf("the younger idler: %v", err)
+	}
+}
+
+// Pages are read, and nothing else: no method changes anything, and none is echoed.
+func TestPagesAreOnlyRead(t *testing.T) {
+	ts := serve(t, nil, nil)
+	for _, path := range []string{"/", "/metrics", "/-/healthy", "/-/ready"} {
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodTrace, http.MethodOptions, "GIMME"} {
+			req, err := http.NewRequest(method, ts.URL+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			if res.StatusCode != http.StatusMethodNotAllowed {
+				t.Errorf("%s %s: %s", method, path, res.Status)
+			}
+		}
+	}
+}
+
+// The parser of a configuration writes many lines; an error is one.
+func TestABrokenConfigurationIsOneLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "web.yml")
+	if err := os.WriteFile(path, []byte("basic_auth_user: {}\nother: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Listen(&toolkit.FlagConfig{WebConfigFile: &path})
+	if err == nil || strings.ContainsAny(err.Error(), "\n\r") || !strings.Contains(err.Error(), "basic_auth_user") {
+		t.Errorf("the error is %q", err)
 	}
 }

@@ -62,7 +62,7 @@ const (
 // NewServer returns a server of the pages; it does not listen.
 func NewServer(o Options) *http.Server {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(o.Own, newGate(o.MaxRequests).around(promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(o.Own, newGate(o.MaxRequests).around(promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
 		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelError),
 		ErrorHandling:     promhttp.ContinueOnError,
 		Registry:          o.Own,
@@ -123,7 +123,8 @@ func ready(latest func() *gpu.View) http.HandlerFunc {
 // It returns nil listeners for those that only the toolkit can open (systemd, vsock).
 func Listen(flags *toolkit.FlagConfig) ([]net.Listener, error) {
 	if err := toolkit.Validate(*flags.WebConfigFile); err != nil {
-		return nil, fmt.Errorf("--web.config.file %s: %w", *flags.WebConfigFile, err)
+		// The parser of YAML writes a line for each of its complaints.
+		return nil, fmt.Errorf("--web.config.file %s: %s", *flags.WebConfigFile, strings.Join(strings.Fields(err.Error()), " "))
 	}
 	if flags.WebSystemdSocket != nil && *flags.WebSystemdSocket {
 		return nil, nil

@@ -37,7 +37,7 @@ func phase(t *testing.T) time.Duration {
 	t.Helper()
 	d, err := time.ParseDuration(os.Getenv("LOAD"))
 	if err != nil {
-		return 2500 * time.Millisecond
+		return 2 * time.Second
 	}
 	return d
 }
@@ -454,8 +454,12 @@ func (r *rig) judge(before uint64) {
 	fmt.Fprintf(&b, "%d cores, GOMEMLIMIT=%s, each phase %v; latencies p50 / p99 in ms\n", runtime.GOMAXPROCS(0), memoryLimit, phase(r.t))
 	b.WriteString("| load | asked | answered | 503 | else | latency | scraper beside it: answered, refused | its latency | resident, of it anonymous | sampler's longest pause |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, f := range r.rows {
+		gap := f.gap.Round(10 * time.Millisecond).String()
+		if f.besieged {
+			gap = "not seen" // for want of an answer
+		}
 		fmt.Fprintf(&b, "| %s | %d | %d | %d | %v | %s / %s | %d, %d | %s / %s | %.0f, %.0f MiB | %v |\n", f.name, f.asked, f.ok, f.busy, f.other, f.percentile(0.5, f.latency), f.percentile(0.99, f.latency),
-			f.honest, f.refused, f.percentile(0.5, f.honestLatency), f.percentile(0.99, f.honestLatency), float64(f.resident)/(1<<20), float64(f.anonymous)/(1<<20), f.gap.Round(10*time.Millisecond))
+			f.honest, f.refused, f.percentile(0.5, f.honestLatency), f.percentile(0.99, f.honestLatency), float64(f.resident)/(1<<20), float64(f.anonymous)/(1<<20), gap)
 		if f.anonymous > container {
 			r.t.Errorf("%s: %d MiB that the kernel cannot take back, more than the container has", f.name, f.anonymous>>20)
 		}

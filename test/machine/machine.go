@@ -54,6 +54,7 @@ type Node struct {
 	Dir     string // everything of the node but the socket is below it
 	Library string
 	Socket  string
+	Kmsg    string // the kernel log; empty: none
 	Trees   standin.Trees
 	Kubelet *standin.Kubelet
 	Control *scenario.Control
@@ -119,7 +120,7 @@ func Shipped(t testing.TB, name, pods string) *Node {
 // Flags lead an exporter to the node.
 func (n *Node) Flags() []string {
 	return []string{"--node-name=test-node", "--nvml.library=" + n.Library, "--kubelet.socket=" + n.Socket, "--path.sysfs=" + n.Trees.Sysfs,
-		"--path.procfs=" + n.Trees.Procfs, "--path.pod-logs=" + n.Trees.PodLogs, "--path.container-logs=" + n.Trees.ContainerLogs, "--path.kmsg="}
+		"--path.procfs=" + n.Trees.Procfs, "--path.pod-logs=" + n.Trees.PodLogs, "--path.container-logs=" + n.Trees.ContainerLogs, "--path.kmsg=" + n.Kmsg}
 }
 
 // Options are how an exporter is run.

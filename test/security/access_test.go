@@ -1,0 +1,169 @@
+package security_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/test/machine"
+)
+
+// A configuration that cannot be followed ends the exporter before it listens.
+func TestBrokenWebConfigurations(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, dir string){
+		"no file":                 func(t *testing.T, dir string) { remove(t, dir, "web.yml") },
+		"no certificate":          func(t *testing.T, dir string) { remove(t, dir, "cert.pem") },
+		"no key":                  func(t *testing.T, dir string) { remove(t, dir, "key.pem") },
+		"a certificate for a key": func(t *testing.T, dir string) { copyFile(t, dir, "cert.pem", "key.pem") },
+		"not YAML":                func(t *testing.T, dir string) { write(t, filepath.Join(dir, "web.yml"), "tls_server_config: [") },
+		"a word misspelt":         func(t *testing.T, dir string) { add(t, dir, "basic_auth_user: {}\n") },
+		"not a hash":              func(t *testing.T, dir string) { add(t, dir, "basic_auth_users:\n  a: plain-text-password\n") },
+		"an old version of TLS": func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "web.yml"), "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n  min_version: SSL30\n")
+		},
+		"clients without authority": func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "web.yml"), "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: nothing.pem\n")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			config := machine.WebConfig(t, dir, machine.Web{})
+			spoil(t, dir)
+			out, err := exec.Command(machine.Binary(t), "--web.config.file="+config, "--web.listen-address=127.0.0.1:0", "--nvml.library="+filepath.Join(dir, "none.so"), "--no-kubelet").CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != 2 {
+				t.Errorf("it ended with %v, not with exit code 2:\n%s", err, out)
+			}
+			if said := strings.TrimSpace(string(out)); strings.Contains(said, "\n") || strings.Contains(said, "plain-text-password") {
+				t.Errorf("not one line, or one that tells too much:\n%s", said)
+			}
+		})
+	}
+}
+
+func remove(t *testing.T, dir, name string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func add(t *testing.T, dir, text string) {
+	t.Helper()
+	before, err := os.ReadFile(filepath.Join(dir, "web.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "web.yml"), string(before)+text)
+}
+
+func copyFile(t *testing.T, dir, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, from))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, to), string(text))
+}
+
+// What becomes of the configuration while the exporter runs closes it, and mending opens it again.
+func TestAccessFailsClosed(t *testing.T) {
+	n := node(t, twoCards, twoPods)
+	config := machine.WebConfig(t, n.Dir, machine.Web{Users: true})
+	e := n.Start(t, machine.Options{Flags: append([]string{"--web.config.file=" + config}, quick...)})
+	e.TLS = true
+	client := trusting(t, filepath.Join(n.Dir, "cert.pem"))
+	good, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := []string{"/metrics", "/", "/-/healthy", "/-/ready", "/nothing"}
+	open := func(t *testing.T) {
+		t.Helper()
+		if status, body := askAs(t, client, e.Base()+"/metrics", machine.Password); status != http.StatusOK || !strings.Contains(body, "gpu_") {
+			t.Errorf("with the password: status %d: %.200s", status, body)
+		}
+	}
+	closed := func(t *testing.T, client *http.Client, passwords ...string) {
+		t.Helper()
+		for _, path := range paths {
+			for _, password := range passwords {
+				if status, body := askAs(t, client, e.Base()+path, password); status != 0 && status != http.StatusUnauthorized && status != http.StatusInternalServerError || strings.Contains(body, "gpu_") || strings.Contains(body, "H100") {
+					t.Errorf("%s with %q: status %d: %.200s", path, password, status, body)
+				}
+			}
+		}
+	}
+	open(t)
+	closed(t, client, "", "wrong", machine.Password+"x", strings.Repeat("x", 80), machine.Password[:5])
+	t.Run("another user", func(t *testing.T) {
+		req, err := http.NewRequest(http.MethodGet, e.Base()+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, user := range []string{"", "root", "Prometheus", "prometheus\x00"} {
+			req.SetBasicAuth(user, machine.Password)
+			if status, _ := do(t, client, req); status != http.StatusUnauthorized {
+				t.Errorf("%q: status %d", user, status)
+			}
+		}
+		for _, header := range []string{"Basic", "Basic !!!", "Bearer " + machine.Password, "Basic " + strings.Repeat("A", 8000), "Digest x"} {
+			req.Header.Set("Authorization", header)
+			if status, _ := do(t, client, req); status != http.StatusUnauthorized {
+				t.Errorf("%.20q: status %d", header, status)
+			}
+		}
+	})
+	t.Run("without TLS", func(t *testing.T) {
+		if status, body := askAs(t, http.DefaultClient, "http://"+e.Address+"/metrics", machine.Password); status == http.StatusOK || strings.Contains(body, "gpu_") {
+			t.Errorf("status %d", status)
+		}
+	})
+	t.Run("old versions of TLS", func(t *testing.T) {
+		for _, version := range []uint16{tls.VersionTLS10, tls.VersionTLS11} {
+			c, err := tls.Dial("tcp", e.Address, &tls.Config{InsecureSkipVerify: true, MinVersion: version, MaxVersion: version})
+			if err == nil {
+				c.Close()
+				t.Errorf("%s is spoken", tls.VersionName(version))
+			}
+		}
+	})
+	// A client with a connection from before, and one that comes now.
+	kept := trusting(t, filepath.Join(n.Dir, "cert.pem"))
+	kept.Transport.(*http.Transport).DisableKeepAlives = false
+	for name, spoil := range map[string]func(){
+		"deleted":          func() { remove(t, n.Dir, "web.yml") },
+		"not YAML":         func() { write(t, config, "tls_server_config: [") },
+		"users of no kind": func() { write(t, config, strings.Replace(string(good), "prometheus:", "other:", 1)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			askAs(t, kept, e.Base()+"/metrics", machine.Password)
+			spoil()
+			closed(t, kept, "", machine.Password)
+			closed(t, client, "", machine.Password)
+			write(t, config, string(good))
+			open(t)
+		})
+	}
+	t.Run("the certificate deleted", func(t *testing.T) {
+		text, err := os.ReadFile(filepath.Join(n.Dir, "cert.pem"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		remove(t, n.Dir, "cert.pem")
+		closed(t, client, "", machine.Password)
+		write(t, filepath.Join(n.Dir, "cert.pem"), string(text))
+		open(t)
+	})
+	// The driver was read all the while.
+	select {
+	case <-e.Done:
+		t.Errorf("it ended: %v", e.Err)
+	default:
+	}
+}

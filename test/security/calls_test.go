@@ -1,0 +1,325 @@
+package security_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/podmap"
+	"github.com/gpu-exporter/gpu-exporter/test/machine"
+)
+
+// call is one system call as strace writes it.
+type call struct {
+	name, args, result string
+}
+
+var (
+	oneCall = regexp.MustCompile(`^\d+\s+([a-z0-9_]+)\((.*)\)\s+= (.*)$`)
+	begun   = regexp.MustCompile(`^(\d+)\s+(.*) <unfinished \.\.\.>$`)
+	resumed = regexp.MustCompile(`^(\d+)\s+<\.\.\. (\S+) resumed>(.*)$`)
+	quoted  = regexp.MustCompile(`"((?:[^"\\]|\\.)*)"`)
+	// probe is Go's way to find out which versions of IP there are; nobody listens there.
+	probe  = regexp.MustCompile(`sin6_port=htons\(0\), .*"::(1|ffff:127\.0\.0\.1)"`)
+	onFile = regexp.MustCompile(`^\d+<((?:[^>\\]|\\.)*)>`)
+)
+
+// read reads what strace wrote. Calls that others interrupt are put together again.
+func read(t *testing.T, path string) []call {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var out []call
+	unfinished := map[string]string{}
+	scan := bufio.NewScanner(f)
+	scan.Buffer(nil, 16<<20)
+	for scan.Scan() {
+		line := scan.Text()
+		if m := begun.FindStringSubmatch(line); m != nil {
+			unfinished[m[1]] = m[0][:len(m[0])-len(" <unfinished ...>")]
+			continue
+		}
+		if m := resumed.FindStringSubmatch(line); m != nil {
+			thread := m[1]
+			if m[2] == "execve" {
+				// The program that is run goes on in the process's first thread, whichever began.
+				for other, text := range unfinished {
+					if strings.Contains(text, " execve(") {
+						thread = other
+					}
+				}
+			}
+			line = unfinished[thread] + m[3]
+			delete(unfinished, thread)
+		}
+		if m := oneCall.FindStringSubmatch(line); m != nil {
+			out = append(out, call{m[1], m[2], m[3]})
+		} else if !strings.Contains(line, "+++ ") && !strings.Contains(line, "--- ") {
+			t.Errorf("strace wrote what is not understood: %.200s", line)
+		}
+	}
+	if err := scan.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// traced runs the exporter under strace, has visit look at it, ends it, and returns the calls that it made.
+func traced(t *testing.T, n *machine.Node, o machine.Options, visit func(*machine.Exporter)) []call {
+	t.Helper()
+	tracer, err := exec.LookPath("strace")
+	if err != nil {
+		t.Fatal("strace is not installed: make strace, or apt-get install strace")
+	}
+	out := filepath.Join(t.TempDir(), "calls")
+	o.Under = []string{tracer, "-f", "-y", "-s", "4096", "-o", out, "-e", "signal=none",
+		"-e", "trace=%file,%process,%network,write,writev,pwrite64,pwritev,sendfile,ftruncate,fchmod,fchown,ptrace,process_vm_writev,mount,bpf,keyctl,setuid,setgid,capset,io_uring_setup,memfd_create,fallocate,copy_file_range,splice"}
+	e := n.Start(t, o)
+	visit(e)
+	e.Stop()
+	return read(t, out)
+}
+
+// permitted is one row of what may be opened to be read: the path of the file or of the folder that it lies in.
+type permitted struct {
+	path *regexp.Regexp
+	why  string
+}
+
+func under(path string) string { return "^" + regexp.QuoteMeta(path) + "(/|$)" }
+
+// ground is what every run opens.
+func ground(n *machine.Node, pid int) []permitted {
+	row := func(expression, why string) permitted { return permitted{regexp.MustCompile(expression), why} }
+	self := fmt.Sprintf("(self|thread-self|%d)", pid)
+	return []permitted{
+		row(`^/etc/ld\.so\.(cache|preload)$`, "the loader looks libraries up"),
+		row(`^(/usr)?/lib(64)?/([^/]+/)*[^/]+\.so(\.[0-9.]+)?$`, "the C library"),
+		row(`^(/usr)?/lib(64)?/([^/]+/)*$`, "the loader looks for libraries"),
+		row(`^`+regexp.QuoteMeta(n.Library)+`$`, "the driver's library"),
+		row(`^/sys/kernel/mm/transparent_hugepage/hpage_pmd_size$`, "Go's memory manager"),
+		row(`^/sys/fs/cgroup(/|$)`, "Go asks for its share of the processors"),
+		row(`^/proc/self/exe$`, "the program asks for itself"),
+		row(`/bin/gpu-exporter$`, "the program asks for itself"),
+		row(`^/proc/self/maps$`, "the C library asks where its stack is"),
+		row(`^/proc/`+self+`/(cgroup|mountinfo)$`, "Go asks for its share of the processors"),
+		row(`^/proc/(stat|sys/kernel/.*|uptime)$`, "process_start_time_seconds"),
+		row(`^/proc(/|$)`+self+`?/?(stat|status|limits|fd|net/netstat|net/snmp)?$`, "process_ metrics"),
+		row(`^/(etc/localtime|usr/share/zoneinfo/.*)$`, "the time zone of the log"),
+		row(`^/proc/sys/net/core/somaxconn$`, "how many connections may wait"),
+		row(under(n.Trees.Sysfs), "the PCI bus: cards that the driver lacks"),
+		row(under(n.Trees.Procfs), "what a process belongs to"),
+		row(under(n.Trees.PodLogs), "names of pods"),
+		row(under(n.Trees.ContainerLogs), "names of containers"),
+		row(`^`+regexp.QuoteMeta(n.Socket)+`$`, "the kubelet's socket"),
+	}
+}
+
+// judge holds calls against the law: nothing but what is permitted is opened, nothing is changed, nobody is started.
+func judge(t *testing.T, calls []call, files []permitted, sockets []string, executions int) {
+	t.Helper()
+	ran, opened := 0, 0
+	used := map[string]bool{}
+	strange := map[string]bool{}
+	tell := func(format string, args ...any) {
+		if text := fmt.Sprintf(format, args...); !strange[text] {
+			strange[text] = true
+			t.Error(text)
+		}
+	}
+	for _, c := range calls {
+		line := fmt.Sprintf("%s(%.300s) = %.60s", c.name, c.args, c.result)
+		switch c.name {
+		case "execve", "execveat":
+			if !strings.HasPrefix(c.result, "-1") {
+				ran++
+			}
+			if !strings.Contains(c.args, "gpu-exporter\"") {
+				tell("another program is run: %s", line)
+			}
+		case "clone", "clone3", "fork", "vfork":
+			if !strings.Contains(c.args, "CLONE_THREAD") {
+				tell("a process is started: %s", line)
+			}
+		case "open", "openat", "openat2", "access", "faccessat", "faccessat2", "stat", "lstat", "newfstatat", "statx", "readlink", "readlinkat", "statfs", "chdir", "getcwd":
+			names := quoted.FindStringSubmatch(c.args)
+			if names == nil || names[1] == "" {
+				continue // an open file is asked for itself
+			}
+			path := names[1]
+			if folder := onFile.FindStringSubmatch(c.args); folder != nil && !filepath.IsAbs(path) {
+				path = filepath.Join(folder[1], path) // relative to a folder that is open
+			} else if strings.HasPrefix(c.args, "AT_FDCWD<") && !filepath.IsAbs(path) {
+				path = filepath.Join(c.args[len("AT_FDCWD<"):strings.IndexByte(c.args, '>')], path)
+			}
+			if strings.HasPrefix(c.name, "open") {
+				opened++
+				for _, flag := range []string{"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND", "O_TMPFILE"} {
+					if strings.Contains(c.args, flag) && !ofTheFake(path) {
+						tell("opened to be written: %s", line)
+					}
+				}
+			}
+			at := slices.IndexFunc(files, func(p permitted) bool { return p.path.MatchString(path) })
+			if at < 0 && !ofTheFake(path) {
+				tell("not on the list: %s: %s", path, line)
+			} else if at >= 0 {
+				used[files[at].path.String()] = true
+			}
+		case "connect", "bind":
+			if c.name == "bind" && probe.MatchString(c.args) {
+				continue
+			}
+			if !slices.ContainsFunc(sockets, func(s string) bool { return strings.Contains(c.args, s) }) {
+				tell("a socket that is not on the list: %s", line)
+			}
+		case "socket":
+			if !strings.HasPrefix(c.args, "AF_UNIX") && !strings.HasPrefix(c.args, "AF_INET") {
+				tell("a kind of socket: %s", line)
+			}
+		case "write", "writev", "pwrite64", "pwritev":
+			if file := onFile.FindStringSubmatch(c.args); file == nil || !regexp.MustCompile(`^(socket|pipe|anon_inode|TCP|TCPv6|UNIX)\b|^/dev/null$`).MatchString(file[1]) {
+				tell("written: %s", line)
+			}
+		case "wait4", "waitid", "exit", "exit_group", "getpeername", "getsockname", "getsockopt", "setsockopt", "listen", "accept", "accept4", "shutdown",
+			"sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg", "socketpair", "kill", "tgkill", "tkill", "pidfd_open", "pidfd_send_signal", "arch_prctl", "rt_sigreturn":
+		default:
+			tell("a call that is not on the list: %s", line)
+		}
+	}
+	if ran != executions {
+		t.Errorf("%d programs were run, not %d", ran, executions)
+	}
+	if opened < 20 {
+		t.Errorf("only %d files were opened: does the test see anything?", opened)
+	}
+	for _, p := range files {
+		if !used[p.path.String()] {
+			t.Logf("not opened in this run: %s (%s)", p.path, p.why)
+		}
+	}
+}
+
+// ofTheFake tells the files of the fake driver's scenario, which it alone maps, and writes how far it has come.
+func ofTheFake(path string) bool {
+	return filepath.Base(path) == "scenario.control" || filepath.Base(path) == "scenario.flat"
+}
+
+// visit looks at every page, asks for what is not there, and waits until every lane has come round.
+func visit(t *testing.T, e *machine.Exporter, until string) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		body := ""
+		for _, path := range []string{"/metrics", "/", "/-/healthy", "/-/ready", "/../../etc/passwd", "/nothing"} {
+			if status, text := ask(t, http.DefaultClient, e.Base()+path); path == "/metrics" && status == http.StatusOK {
+				body = text
+			}
+		}
+		if strings.Contains(body, until) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("there is no %s", until)
+		}
+	}
+	time.Sleep(1500 * time.Millisecond) // the slow lanes, once more
+}
+
+var quick = []string{"--lane.fast=200ms", "--lane.medium=400ms", "--lane.slow=1s", "--lane.kubelet=1s"}
+
+// With the flags that it has unless told otherwise.
+func TestNothingElseIsOpened(t *testing.T) {
+	n := machine.Shipped(t, "demo", "demo")
+	var e *machine.Exporter
+	calls := traced(t, n, machine.Options{Flags: quick}, func(started *machine.Exporter) {
+		e = started
+		visit(t, e, "gpu_container_busy_seconds_total{")
+	})
+	_, port, _ := strings.Cut(e.Address, ":")
+	judge(t, calls, ground(n, e.PID), []string{`"` + n.Socket + `"`, "htons(" + port + ")"}, 1)
+}
+
+// A driver that was replaced: the one program that is run is this one, once more.
+func TestOnlyItselfIsRunAgain(t *testing.T) {
+	n := node(t, twoCards+"at 3s driver replace\n", twoPods)
+	var e *machine.Exporter
+	calls := traced(t, n, machine.Options{Flags: quick}, func(started *machine.Exporter) {
+		e = started
+		for end := time.Now().Add(30 * time.Second); !strings.Contains(e.Said(), "starting anew"); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("the driver was not replaced")
+			}
+		}
+		visit(t, e, "gpu_device_up{")
+	})
+	_, port, _ := strings.Cut(e.Address, ":")
+	judge(t, calls, ground(n, e.PID), []string{`"` + n.Socket + `"`, "htons(" + port + ")"}, 2)
+}
+
+// With everything that can be asked for.
+func TestNothingElseIsOpenedWithEveryRight(t *testing.T) {
+	n := node(t, twoCards, twoPods)
+	dir := n.Dir
+	files := map[string]string{
+		"token":      "the-token-of-a-service-account",
+		"jobs/0":     "4711\n",
+		"kmsg":       "",
+		"checkpoint": `{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{}},"Checksum":1}`,
+		"dra.json":   `{"v2":{"preparedClaims":{}}}`,
+		"dev/null":   "",
+	}
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	api := apiServer(t, filepath.Join(dir, "ca.crt"), func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `{"metadata":{"resourceVersion":"1"},"items":[]}`)
+	})
+	engine := filepath.Join(filepath.Dir(n.Socket), "docker.sock")
+	engineServer(t, engine, `[]`)
+	config := machine.WebConfig(t, dir, machine.Web{Users: true})
+	n.Kmsg = filepath.Join(dir, "kmsg")
+	flags := append(slices.Clone(quick), "--kubelet.checkpoint="+dir+"/checkpoint", "--kubelet.dra-checkpoint="+dir+"/dra.json", "--kubernetes.pods",
+		"--kubernetes.api-server="+api.URL, "--kubernetes.token-file="+dir+"/token", "--kubernetes.ca-file="+dir+"/ca.crt", "--slurm.job-mapping-dir="+dir+"/jobs",
+		"--slurm.job-numbers", "--containers.visible", "--path.dev="+dir+"/dev", "--docker.socket="+engine, "--web.config.file="+config)
+	var e *machine.Exporter
+	calls := traced(t, n, machine.Options{Flags: flags}, func(started *machine.Exporter) {
+		e = started
+		e.TLS = true
+		client := trusting(t, filepath.Join(dir, "cert.pem"))
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+			if status, text := askAs(t, client, e.Base()+"/metrics", machine.Password); status == http.StatusOK && strings.Contains(text, `source="`+podmap.SourceAPI+`"} 1`) {
+				break
+			}
+			if time.Now().After(end) {
+				_, text := askAs(t, client, e.Base()+"/metrics", machine.Password)
+				t.Fatalf("the API server is not up: %.2000s", text[strings.Index(text, "gpu_exporter_source_up"):])
+			}
+		}
+		time.Sleep(2 * time.Second)
+	})
+	allowed := ground(n, e.PID)
+	for _, name := range []string{"token", "jobs", "kmsg", "checkpoint", "dra.json", "dev", "ca.crt", "web.yml", "cert.pem", "key.pem"} {
+		allowed = append(allowed, permitted{regexp.MustCompile(under(filepath.Join(dir, name))), "named by a flag"})
+	}
+	allowed = append(allowed, permitted{regexp.MustCompile(`^/(etc/(ssl|pki|ca-certificates).*)$`), "authorities of the system"})
+	_, port, _ := strings.Cut(e.Address, ":")
+	_, apiPort, _ := strings.Cut(strings.TrimPrefix(api.URL, "https://"), ":")
+	judge(t, calls, allowed, []string{`"` + n.Socket + `"`, `"` + engine + `"`, "htons(" + port + ")", "htons(" + apiPort + ")"}, 1)
+}

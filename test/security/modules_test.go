@@ -1,0 +1,54 @@
+package security_test
+
+import (
+	"debug/buildinfo"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/test/machine"
+)
+
+// linked is a row of the table of modules in docs/security.md: its name, and why it is there.
+var linked = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (.*) \\|$")
+
+// Each module in the binary stands in docs/security.md with its reason; a new one is a decision, not an accident.
+func TestModulesAreReviewed(t *testing.T) {
+	info, err := buildinfo.ReadFile(machine.Binary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(machine.Root(t), "docs", "security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(text), "\n## What is linked in\n")
+	if !ok {
+		t.Fatal("docs/security.md has no section What is linked in")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	reasons := map[string]string{}
+	for _, row := range linked.FindAllStringSubmatch(section, -1) {
+		if len(row[2]) < 15 {
+			t.Errorf("%s has no reason", row[1])
+		}
+		reasons[row[1]] = row[2]
+	}
+	for _, m := range info.Deps {
+		if m.Replace != nil {
+			t.Errorf("%s is replaced by %s", m.Path, m.Replace.Path)
+		}
+		if reasons[m.Path] == "" {
+			t.Errorf("%s is linked in, and docs/security.md does not say why", m.Path)
+		}
+		delete(reasons, m.Path)
+	}
+	for path := range reasons {
+		t.Errorf("docs/security.md speaks of %s, which is not linked in", path)
+	}
+	if len(info.Deps) < 10 {
+		t.Errorf("the binary names %d modules only", len(info.Deps))
+	}
+}

@@ -1,0 +1,211 @@
+package security_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/test/machine"
+)
+
+// hostile are names that no API server lets pass, and that nothing but it keeps away: whoever speaks on the kubelet's
+// socket, or in a cgroup's name, is believed to have written them.
+var hostile = []string{
+	`quote"and\backslash`,
+	"new\nline",
+	"carriage\rreturn\ttab",
+	`"} 1` + "\n" + `gpu_device_up{uuid="forged"} 1` + "\n#",
+	"# HELP gpu_device_up forged\n# TYPE gpu_device_up counter\n# EOF\n",
+	`<script>alert(1)</script><img src=x onerror=alert(1)>`,
+	`' onmouseover='alert(1)`,
+	`javascript:alert(1)`,
+	`{{.Node}}{{template "x"}}`,
+	"ünïcödé-日本語-🙂",
+	"right\u202eto left\u202c zero\u200bwidth \ufeff bom",
+	"nul\x00and\x1bescape\x7f",
+	"../../../etc/passwd",
+	`${jndi:ldap://x/y}`,
+	"%s%n%d",
+	strings.Repeat("long", 120),
+	" ",
+}
+
+// A name reaches a label exactly as it is in all three formats, a page as text, and forges nothing.
+func TestHostileNames(t *testing.T) {
+	n := node(t, twoCards+"process card=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess card=1 pid=4243 memory=1GiB busy=20% period=1s\n", twoPods)
+	var pods []standin.KubeletPod
+	var ids []string
+	for i, name := range hostile {
+		id := fmt.Sprintf("%s::%d", cardA, i)
+		ids = append(ids, id)
+		pods = append(pods, standin.KubeletPod{Namespace: name, Name: name, Containers: []standin.KubeletContainer{{Name: name,
+			Devices: []standin.KubeletDevices{{Resource: "nvidia.com/gpu", IDs: []string{id}}}}}})
+	}
+	// A resource that nobody knows, in a name of the same kind.
+	pods = append(pods, standin.KubeletPod{Namespace: "ml", Name: "odd", Containers: []standin.KubeletContainer{{Name: "c",
+		Devices: []standin.KubeletDevices{{Resource: "nvidia.com/gpu\"}\n<script>", IDs: []string{"<script>\"\n"}}}}}})
+	n.Kubelet.SetNode(standin.KubeletNode{Pods: pods, Allocatable: map[string][]string{"nvidia.com/gpu": ids}})
+	e := n.Start(t, machine.Options{Flags: quick})
+
+	await(t, e, `pod="odd"`)
+	shows(t, e, func(t *testing.T, holders map[[3]string]bool) {
+		for _, name := range hostile {
+			if !holders[[3]string{name, name, name}] {
+				t.Errorf("%q is not there as it is", name)
+			}
+		}
+	})
+	if _, page := ask(t, http.DefaultClient, e.Base()+"/"); !strings.Contains(page, "&lt;script&gt;alert(1)") {
+		t.Error("the page does not show the names at all")
+	}
+	e.Stop()
+	// A line of the log is one line, whatever a name holds.
+	for line := range strings.Lines(e.Said()) {
+		if !strings.HasPrefix(line, "time=") {
+			t.Errorf("a name broke a line of the log: %q", line)
+		}
+	}
+}
+
+// What a process says of itself: its command, and the name of its cgroup, on a node without Kubernetes.
+func TestHostileProcesses(t *testing.T) {
+	n := node(t, twoCards+"process card=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess card=1 pid=4243 memory=1GiB busy=20% period=1s\nprocess card=0 pid=4244 memory=1GiB busy=20% period=1s\n", twoPods)
+	for pid, cgroup := range map[string]string{
+		"4242": "/system.slice/evil\"}<script>é\\x5cn.service",
+		"4243": "/kubepods.slice/kubepods-pod<script>\".slice/cri-containerd-" + strings.Repeat("z", 64) + ".scope",
+		"4244": "/system.slice/docker-<script>.scope/../../../../etc/passwd",
+	} {
+		write(t, filepath.Join(n.Trees.Procfs, pid, "comm"), "\"}<script>\n")
+		write(t, filepath.Join(n.Trees.Procfs, pid, "cgroup"), "0::"+cgroup+"\n")
+	}
+	e := n.Start(t, machine.Options{Flags: append([]string{"--no-kubelet"}, quick...)})
+	await(t, e, `gpu_container_busy_seconds_total{`)
+	shows(t, e, func(*testing.T, map[[3]string]bool) {})
+	_, body := ask(t, http.DefaultClient, e.Base()+"/metrics")
+	if !strings.Contains(body, `pod="systemd/evil\"}<script>é`) {
+		t.Error("the service is not called by its name")
+	}
+	if strings.Contains(body, "etc/passwd") {
+		t.Error("a cgroup's path became a name")
+	}
+}
+
+// await waits until the metrics hold a text.
+func await(t *testing.T, e *machine.Exporter, text string) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		_, body := ask(t, http.DefaultClient, e.Base()+"/metrics")
+		if strings.Contains(body, text) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("there is no %s in %d bytes", text, len(body))
+		}
+	}
+}
+
+// shows has every format and the page looked at: none is broken, and the cards are those that there are.
+func shows(t *testing.T, e *machine.Exporter, look func(t *testing.T, holders map[[3]string]bool)) {
+	t.Helper()
+	for format, accept := range formats {
+		t.Run(format, func(t *testing.T) {
+			req, err := http.NewRequest(http.MethodGet, e.Base()+"/metrics", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Accept", accept)
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			body, err := io.ReadAll(res.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, cards, err := names(format, body, res.Header)
+			if err != nil {
+				t.Fatal(err)
+			}
+			look(t, got)
+			slices.Sort(cards)
+			if !slices.Equal(cards, []string{cardA, cardB}) {
+				t.Errorf("there are the cards %q", cards)
+			}
+		})
+	}
+
+	_, page := ask(t, http.DefaultClient, e.Base()+"/")
+	for _, markup := range []string{"<script", "<img", "onmouseover='", `onerror=alert(1)>`, `href="javascript:`} {
+		if strings.Contains(page, markup) {
+			t.Errorf("the page holds %q", markup)
+		}
+	}
+}
+
+// names reads the holders of allocations (namespace, pod, container) and the cards that are up.
+func names(format string, body []byte, header http.Header) (holders map[[3]string]bool, cards []string, err error) {
+	holders = map[[3]string]bool{}
+	take := func(l func(string) string) {
+		switch l(model.MetricNameLabel) {
+		case "gpu_container_allocation_ratio":
+			holders[[3]string{l("namespace"), l("pod"), l("container")}] = true
+		case "gpu_device_up":
+			cards = append(cards, l("uuid"))
+		}
+	}
+	if format == "OpenMetrics" {
+		parser := textparse.NewOpenMetricsParser(body, labels.NewSymbolTable())
+		for {
+			entry, err := parser.Next()
+			if errors.Is(err, io.EOF) {
+				return holders, cards, nil
+			}
+			if err != nil {
+				return nil, nil, err
+			}
+			if entry != textparse.EntrySeries {
+				continue
+			}
+			var l labels.Labels
+			parser.Labels(&l)
+			take(l.Get)
+		}
+	}
+	decoder := expfmt.NewDecoder(bytes.NewReader(body), expfmt.ResponseFormat(header))
+	for {
+		var f dto.MetricFamily
+		if err := decoder.Decode(&f); errors.Is(err, io.EOF) {
+			return holders, cards, nil
+		} else if err != nil {
+			return nil, nil, err
+		}
+		for _, m := range f.Metric {
+			take(func(name string) string {
+				if name == model.MetricNameLabel {
+					return f.GetName()
+				}
+				for _, l := range m.Label {
+					if l.GetName() == name {
+						return l.GetValue()
+					}
+				}
+				return ""
+			})
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package security_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/gpu-exporter/gpu-exporter/test/machine"
+)
+
+// formats are the media types in which the metrics can be asked for.
+var formats = map[string]string{
+	"text":        "",
+	"OpenMetrics": "application/openmetrics-text;version=1.0.0",
+	"protobuf":    "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited",
+}
+
+// Everything that passes through the exporter's hands and is nobody's business, at the level of logs that tells
+// most, while the API server refuses, and while it answers.
+func TestNoSecretIsTold(t *testing.T) {
+	const (
+		token             = "the-token-of-a-service-account"
+		environ           = "the-environment-of-a-process"
+		answered          = "the-environment-that-a-plugin-gave"
+		engine            = "the-environment-of-a-container"
+		annotation, label = "the-annotation-of-a-pod", "the-label-of-a-pod"
+	)
+	for _, mood := range []string{"answers", "refuses", "echoes", "denies", "fails"} {
+		t.Run("the API server "+mood, func(t *testing.T) {
+			n := node(t, twoCards+"process card=1 pid=4242 memory=1GiB busy=50% period=1s\n", twoPods+"pod ml/liar container main nvidia.com/gpu="+cardB+"-1 pids=4242 env=PASSWORD:"+environ+" env=NVIDIA_VISIBLE_DEVICES:"+cardB+"\n")
+			answer, err := proto.Marshal(&deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"PASSWORD": answered, "NVIDIA_VISIBLE_DEVICES": cardB},
+				Annotations: map[string]string{"secret": answered}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(n.Dir, "token"), token+"\n")
+			write(t, filepath.Join(n.Dir, "checkpoint"), fmt.Sprintf(`{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"main","ResourceName":"nvidia.com/gpu","DeviceIDs":{"-1":[%q]},"AllocResp":%q}],"RegisteredDevices":{}},"Checksum":1}`,
+				cardB+"-1", base64.StdEncoding.EncodeToString(answer)))
+			asked := make(chan struct{}, 100)
+			api := apiServer(t, filepath.Join(n.Dir, "ca.crt"), func(w http.ResponseWriter, r *http.Request) {
+				if got := r.Header.Get("Authorization"); got != "Bearer "+token {
+					t.Errorf("the API server is shown %q", got)
+				}
+				select {
+				case asked <- struct{}{}:
+				default:
+				}
+				switch mood {
+				case "answers":
+					fmt.Fprintf(w, `{"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"liar","namespace":"ml","uid":"u","labels":{"l":%q},"annotations":{"a":%q}}}]}`, label, annotation)
+				case "refuses":
+					http.Error(w, "not with "+r.Header.Get("Authorization"), http.StatusUnauthorized)
+				case "denies":
+					http.Error(w, "not with "+r.Header.Get("Authorization"), http.StatusForbidden)
+				case "echoes":
+					http.Error(w, fmt.Sprintf("broken: %v", r.Header), http.StatusInternalServerError)
+				default:
+					fmt.Fprintf(w, `{"metadata":{"resourceVersion":1},"items":%q`, r.Header.Get("Authorization"))
+				}
+			})
+			socket := filepath.Join(filepath.Dir(n.Socket), "docker.sock")
+			engineServer(t, socket, fmt.Sprintf(`[{"Id":"%064d","Names":["/c"],"Command":%q,"Labels":{"x":%q}}]`, 1, engine, engine))
+			config := machine.WebConfig(t, n.Dir, machine.Web{Users: true})
+			hash, err := os.ReadFile(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			key, err := os.ReadFile(filepath.Join(n.Dir, "key.pem"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := n.Start(t, machine.Options{Env: []string{"PASSWORD_OF_THE_EXPORTER=the-environment-of-the-exporter"}, Flags: append([]string{"--log.level=debug", "--kubelet.checkpoint=" + n.Dir + "/checkpoint", "--kubernetes.pods",
+				"--kubernetes.api-server=" + api.URL, "--kubernetes.token-file=" + n.Dir + "/token", "--kubernetes.ca-file=" + n.Dir + "/ca.crt",
+				"--containers.visible", "--slurm.job-numbers", "--docker.socket=" + socket, "--web.config.file=" + config}, quick...)})
+			e.TLS = true
+			client := trusting(t, filepath.Join(n.Dir, "cert.pem"))
+			<-asked
+			secrets := map[string]string{"the token": token, "an environment": environ, "a plugin's answer": answered, "an engine's answer": engine, "an annotation": annotation,
+				"a label": label, "the password": machine.Password, "the password in the header": base64.StdEncoding.EncodeToString([]byte("prometheus:" + machine.Password)),
+				"the exporter's environment": "the-environment-of-the-exporter", "the password's hash": strings.TrimSpace(string(hash[strings.Index(string(hash), "$2"):])),
+				"the key": strings.Split(string(key), "\n")[1]}
+			var seen []string
+			for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+				_, body := askAs(t, client, e.Base()+"/metrics", machine.Password)
+				if strings.Contains(body, "gpu_device_up{") && strings.Contains(body, `pod="liar"`) {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatal("there are no cards")
+				}
+			}
+			time.Sleep(2500 * time.Millisecond) // every lane, and the first answer of the API server on the page
+			for _, path := range []string{"/", "/metrics", "/-/healthy", "/-/ready", "/nothing"} {
+				for name, accept := range formats {
+					req, err := http.NewRequest(http.MethodGet, e.Base()+path, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					req.Header.Set("Accept", accept)
+					req.SetBasicAuth("prometheus", machine.Password)
+					status, body := do(t, client, req)
+					if status == 0 {
+						t.Errorf("%s as %s: %s", path, name, body)
+					}
+					seen = append(seen, body)
+				}
+			}
+			askAs(t, client, e.Base()+"/", "a-password-that-was-mistyped")
+			secrets["a mistyped password"] = "a-password-that-was-mistyped"
+			e.Stop()
+			seen = append(seen, e.Said())
+			if !strings.Contains(e.Said(), "level=DEBUG") && !strings.Contains(e.Said(), "level=INFO") {
+				t.Errorf("the log says nothing: %s", e.Said())
+			}
+			for _, text := range seen {
+				for name, secret := range secrets {
+					if at := strings.Index(text, secret); at >= 0 {
+						t.Errorf("%s is told: …%s…", name, text[max(0, at-200):at+len(secret)])
+					}
+				}
+			}
+		})
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,126 @@
+// Package security_test looks at the real binary as those do who would misuse it: what it opens, writes and starts,
+// what it tells of secrets, and what hostile names and requests make of it. docs/security.md says who they are.
+package security_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/test/machine"
+)
+
+const twoCards = `scenario 1
+title "two cards"
+include boards/h100-sxm.scenario
+symbols R580
+system DriverVersion = "580.105.08"
+system NVMLVersion = "13.580.105.08"
+system CudaDriverVersion = 13000
+card 0 board=h100 uuid=GPU-aaaaaaaa-0000-4000-8000-000000000000 pci=0000:18:00.0 minor=0
+card 1 board=h100 uuid=GPU-bbbbbbbb-0000-4000-8000-000000000000 pci=0000:2a:00.0 minor=1
+`
+
+const cardA, cardB = "GPU-aaaaaaaa-0000-4000-8000-000000000000", "GPU-bbbbbbbb-0000-4000-8000-000000000000"
+
+const twoPods = "allocatable nvidia.com/gpu " + cardA + " " + cardB + "\npod ml/train-0 container main nvidia.com/gpu=" + cardA + "\n"
+
+// node lays out a node from texts.
+func node(t *testing.T, text, pods string) *machine.Node {
+	t.Helper()
+	s, err := scenario.Parse("test.scenario", text, os.DirFS(filepath.Join(machine.Root(t), "testdata", "scenarios")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := standin.ParsePods("test.pods", strings.NewReader(pods))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return machine.Lay(t, s, n)
+}
+
+// ask asks for a page; a status of 0 says that there was no answer.
+func ask(t *testing.T, client *http.Client, url string) (int, string) {
+	return askAs(t, client, url, "")
+}
+
+func askAs(t *testing.T, client *http.Client, url, password string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if password != "" {
+		req.SetBasicAuth("prometheus", password)
+	}
+	return do(t, client, req)
+}
+
+func do(t *testing.T, client *http.Client, req *http.Request) (int, string) {
+	t.Helper()
+	res, err := client.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return res.StatusCode, string(body)
+}
+
+// trusting is a client that trusts the certificate in a file alone, and keeps no connection.
+func trusting(t *testing.T, path string) *http.Client {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}}
+}
+
+// apiServer plays the API server, and writes its certificate to a file.
+func apiServer(t *testing.T, ca string, answer http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") != "" {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
+		answer(w, r)
+	}))
+	s.Config.ErrorLog = nil
+	s.StartTLS()
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	if err := os.WriteFile(ca, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// engineServer plays a container engine on a socket.
+func engineServer(t *testing.T, socket, answer string) {
+	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, answer) })}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+}
