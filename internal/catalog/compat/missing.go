@@ -9,7 +9,7 @@ type gap struct {
 // missing lists what has no row. NVML cannot tell the first of them; the others are not read.
 func missing() []gap {
 	return []gap{
-		{"`DCGM_FI_PROF_*` other than `GR_ENGINE_ACTIVE` and PCIe before Hopper, and `DCGM_FI_PROF_*_CYCLES_*_TOTAL` on every card", "NVML has profiling counters as ratios, from Hopper on; the rest takes DCGM's profiling module and its rights", []string{"gpu_busy_seconds_total", "gpu_memory_busy_seconds_total"}},
+		{"`DCGM_FI_PROF_*` other than `GR_ENGINE_ACTIVE` and PCIe before Hopper, and `DCGM_FI_PROF_*_CYCLES_*_TOTAL` on every card", "NVML has profiling figures from Hopper on, and they are read as ratios here; the rest takes DCGM's profiling module and its rights", []string{"gpu_busy_seconds_total", "gpu_memory_busy_seconds_total"}},
 		{"`DCGM_EXP_GPU_HEALTH_STATUS`", "the judgement of DCGM's health module, which NVML does not have", []string{"gpu_recovery_action", "gpu_device_up"}},
 		{"NVSwitch, link, CPU and CPU core families", "no entities of NVML", nil},
 		{"`DCGM_FI_DEV_FABRIC_MANAGER_STATUS`, `DCGM_FI_DEV_FABRIC_MANAGER_ERROR_CODE`", "DCGM asks the fabric manager's service", []string{"gpu_fabric_state"}},

@@ -5,7 +5,7 @@ import "github.com/gpu-exporter/gpu-exporter/internal/catalog"
 // What several rows differ in.
 const (
 	steadier = "mean over the last 60 s, where it shows one window of the driver: steadier, and no burst is missed"
-	gpm      = "mean over the last 60 s, from NVML's GPM counters: Hopper and newer alone, but without CAP_SYS_ADMIN and beside a profiler"
+	gpm      = "mean over the last 60 s, from NVML's GPM counters: Hopper and newer alone, and without DCGM's profiling module"
 	oneKind  = "NVML's counters of all link generations are one figure per kind here"
 	measured = "; under MIG each instance has its own on Hopper and newer, where it has none"
 )
@@ -93,7 +93,7 @@ func table() []row {
 		row{name: "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", typ: catalog.Gauge, shipped: chosen, help: "Most lanes", card: level("gpu_pcie_link_width_max")},
 
 		row{name: "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", renamed: "DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND", typ: catalog.Gauge, shipped: on, help: "Sent and received over all NVLinks", unit: megabytesPerSecond,
-			card: rate("gpu_nvlink_transmit_bytes_total", "gpu_nvlink_receive_bytes_total"), differs: "mean over the last 60 s, both directions together; a gauge as from 4.8.3 on (its type was counter until 4.8.2, its value was a rate)"},
+			card: rate("gpu_nvlink_transmit_bytes_total", "gpu_nvlink_receive_bytes_total"), differs: "mean over the last 60 s, both directions together; a gauge as from 4.8.3 on (its type was counter until 4.8.2)"},
 		row{name: "DCGM_FI_PROF_NVLINK_TX_BYTES", typ: catalog.Gauge, shipped: chosen, help: "Sent over all NVLinks", unit: perSecond, card: rate("gpu_nvlink_transmit_bytes_total"), differs: "mean over the last 60 s"},
 		row{name: "DCGM_FI_PROF_NVLINK_RX_BYTES", typ: catalog.Gauge, shipped: chosen, help: "Received over all NVLinks", unit: perSecond, card: rate("gpu_nvlink_receive_bytes_total"), differs: "mean over the last 60 s"},
 	)
