@@ -157,7 +157,7 @@ func values(t *testing.T) []value {
 // ofTheUser tells the lists and maps whose keys are not the chart's.
 func ofTheUser(key string) bool {
 	return slices.Contains([]string{"scheduling.gpuNodeLabels", "scheduling.nodeSelector", "scheduling.tolerations", "updateStrategy.rollingUpdate",
-		"resources", "dashboards.labels", "dashboards.instanceSelector"}, key)
+		"resources", "report.resources", "dashboards.labels", "dashboards.instanceSelector"}, key)
 }
 
 // The chart carries the boards as they are, without the blanks that make them readable: a ConfigMap has little room.

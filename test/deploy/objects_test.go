@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -78,6 +79,8 @@ func install(t *testing.T, args ...string) installed {
 			o.into(t, &rbacv1.ClusterRole{})
 		case "ClusterRoleBinding":
 			o.into(t, &rbacv1.ClusterRoleBinding{})
+		case "CronJob":
+			o.into(t, &batchv1.CronJob{})
 		case "NetworkPolicy":
 			o.into(t, &networkingv1.NetworkPolicy{})
 		case "PodMonitor", "ServiceMonitor", "PrometheusRule", "GrafanaDashboard", "SecurityContextConstraints":

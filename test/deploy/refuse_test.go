@@ -34,10 +34,12 @@ func TestContradictions(t *testing.T) {
 		"serviceAccount.create=false,features.podMetadata=true":                     "features.podMetadata would give its rights to the service account default",
 		"monitoring.basicAuth.username.name=a,monitoring.basicAuth.username.key=a,monitoring.basicAuth.password.name=a,monitoring.basicAuth.password.key=a": "monitoring.basicAuth takes web.basicAuth or web.configSecret",
 		"monitoring.kind=PodMonitor,web.basicAuth.users.a=$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG":                                     "web.basicAuth takes monitoring.basicAuth",
-		"exporter.extraArgs={--lane.fast=1s}":               "exporter.extraArgs has --lane.fast, which the chart sets itself",
-		"exporter.extraArgs={--no-kubelet}":                 "exporter.extraArgs has --no-kubelet, which the chart sets itself",
-		"resources.limits.memory=256MB":                     "resources.limits.memory is 256MB: spell it in Mi or Gi",
-		"rules.kind=none,rules.alerts.GPUDeviceDown.for=1m": "rules.alerts contradicts rules.kind=none",
+		"exporter.extraArgs={--lane.fast=1s}":                                            "exporter.extraArgs has --lane.fast, which the chart sets itself",
+		"exporter.extraArgs={--no-kubelet}":                                              "exporter.extraArgs has --no-kubelet, which the chart sets itself",
+		"resources.limits.memory=256MB":                                                  "resources.limits.memory is 256MB: spell it in Mi or Gi",
+		"rules.kind=none,rules.alerts.GPUDeviceDown.for=1m":                              "rules.alerts contradicts rules.kind=none",
+		"report.enabled=true":                                                            "report.enabled takes report.prometheusURL",
+		"report.enabled=true,report.prometheusURL=http://p,report.extraArgs={--from=7d}": "report.extraArgs has --from=7d, which the chart sets itself",
 	} {
 		out, err := helm(t, "template", "gpu-exporter", chart(t), "--set", set)
 		if err == nil {

@@ -68,7 +68,7 @@ func writeSchemas(t *testing.T, dir string) error {
 		closeSchema(d)
 	}
 	for kind, name := range map[string]string{
-		"daemonset-apps-v1": "apps.v1.DaemonSet", "configmap-v1": "core.v1.ConfigMap", "secret-v1": "core.v1.Secret", "service-v1": "core.v1.Service",
+		"daemonset-apps-v1": "apps.v1.DaemonSet", "cronjob-batch-v1": "batch.v1.CronJob", "configmap-v1": "core.v1.ConfigMap", "secret-v1": "core.v1.Secret", "service-v1": "core.v1.Service",
 		"serviceaccount-v1": "core.v1.ServiceAccount", "resourcequota-v1": "core.v1.ResourceQuota", "namespace-v1": "core.v1.Namespace", "pod-v1": "core.v1.Pod",
 		"clusterrole-rbac-v1": "rbac.v1.ClusterRole", "clusterrolebinding-rbac-v1": "rbac.v1.ClusterRoleBinding", "networkpolicy-networking-v1": "networking.v1.NetworkPolicy",
 	} {

@@ -20,6 +20,9 @@ import (
 	"k8s.io/kubernetes/pkg/apis/apps"
 	_ "k8s.io/kubernetes/pkg/apis/apps/install"
 	appsvalidation "k8s.io/kubernetes/pkg/apis/apps/validation"
+	"k8s.io/kubernetes/pkg/apis/batch"
+	_ "k8s.io/kubernetes/pkg/apis/batch/install"
+	batchvalidation "k8s.io/kubernetes/pkg/apis/batch/validation"
 	"k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	corevalidation "k8s.io/kubernetes/pkg/apis/core/validation"
@@ -93,6 +96,8 @@ func validate(obj runtime.Object) (field.ErrorList, error) {
 	switch o := obj.(type) {
 	case *apps.DaemonSet:
 		return appsvalidation.ValidateDaemonSet(o, corevalidation.PodValidationOptions{}), nil
+	case *batch.CronJob:
+		return batchvalidation.ValidateCronJobCreate(o, corevalidation.PodValidationOptions{}), nil
 	case *core.ConfigMap:
 		return corevalidation.ValidateConfigMap(o), nil
 	case *core.Namespace:

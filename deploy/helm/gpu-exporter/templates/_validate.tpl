@@ -59,4 +59,16 @@ Contradictions, each refused with one line. What is merely misspelt is refused b
 {{- fail (printf "exporter.extraArgs has --%s, which the chart sets itself: use its own value for it" $flag) -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.report.enabled (not .Values.report.prometheusURL) -}}
+{{- fail "report.enabled takes report.prometheusURL: the server that has the history" -}}
+{{- end -}}
+{{- if and .Values.report.timeZone (semverCompare "<1.27-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail "report.timeZone takes Kubernetes 1.27: write report.schedule in the controller's time" -}}
+{{- end -}}
+{{- range .Values.report.extraArgs -}}
+{{- $flag := regexReplaceAll "=.*$" (regexReplaceAll "^--?" . "") "" -}}
+{{- if has $flag (list "prometheus.url" "from" "format" "out" "o" "quiet" "q") -}}
+{{- fail (printf "report.extraArgs has %s, which the chart sets itself: use its own value for it" .) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
