@@ -11,6 +11,8 @@ VERSION_PKG := github.com/prometheus/common/version
 # The NVML symbols are bound when they are first called (an old driver lacks the newer ones): lazy binding
 # also where a distribution's compiler defaults to -z now.
 LDFLAGS := -s -w -X $(VERSION_PKG).Version=$(VERSION) -X $(VERSION_PKG).Revision=$(REVISION) '-extldflags=-Wl,-z,lazy'
+# The version is stamped above; what Go would add of the working tree makes equal sources unequal binaries.
+BUILDFLAGS := -trimpath -buildvcs=false
 # NVML's header marks calls deprecated that older drivers still need.
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 
@@ -35,8 +37,8 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/gpu-exporter and bin/gpu-report
-	go build -trimpath -ldflags "$(LDFLAGS)" -o bin/gpu-exporter ./cmd/exporter
-	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/gpu-report ./cmd/report
+	go build $(BUILDFLAGS) -ldflags "$(LDFLAGS)" -o bin/gpu-exporter ./cmd/exporter
+	CGO_ENABLED=0 go build $(BUILDFLAGS) -ldflags "$(LDFLAGS)" -o bin/gpu-report ./cmd/report
 
 .PHONY: demo
 demo: build ## the exporter on a fake driver with eight cards, and a database with rules and history beside it; FOR=3m stops it
@@ -65,6 +67,7 @@ test: ## all tests that need Go and gcc alone, race detector on
 generate: ## write the generated files (docs, goldens); review the diff
 	go test ./cmd/exporter -run 'TestGolden$$|TestCompatGolden$$|TestDrift$$' -update
 	go test ./internal/catalog ./internal/catalog/compat ./podmap ./dashboards ./alerts ./deploy/helm ./report/render -run Generated -update
+	$(MAKE) licences
 
 .PHONY: chart
 chart: generate ## render the chart's goldens and the Kustomize manifests; review the diff
@@ -76,16 +79,28 @@ IMAGE_ARCHS ?= $(HOST_ARCH)
 CROSS := amd64=x86_64-linux-gnu-gcc arm64=aarch64-linux-gnu-gcc
 
 .PHONY: binaries
-binaries: $(IMAGE_ARCHS:%=bin/%/gpu-exporter) ## build bin/ARCH/gpu-exporter for IMAGE_ARCHS="amd64 arm64"
+binaries: $(IMAGE_ARCHS:%=bin/%/gpu-exporter) $(IMAGE_ARCHS:%=bin/%/gpu-report) ## build bin/ARCH/gpu-exporter and gpu-report for IMAGE_ARCHS="amd64 arm64"
 
 .PHONY: FORCE
 bin/%/gpu-exporter: FORCE
-	CGO_ENABLED=1 GOARCH=$* CC=$(or $(patsubst $*=%,%,$(filter $*=%,$(if $(filter $*,$(HOST_ARCH)),,$(CROSS)))),gcc) go build -trimpath -ldflags "$(LDFLAGS)" -o $@ ./cmd/exporter
+	CGO_ENABLED=1 GOARCH=$* CC=$(or $(patsubst $*=%,%,$(filter $*=%,$(if $(filter $*,$(HOST_ARCH)),,$(CROSS)))),gcc) go build $(BUILDFLAGS) -ldflags "$(LDFLAGS)" -o $@ ./cmd/exporter
+
+bin/%/gpu-report: FORCE
+	CGO_ENABLED=0 GOARCH=$* go build $(BUILDFLAGS) -ldflags "$(LDFLAGS)" -o $@ ./cmd/report
+
+# The licences of what is linked into the programs; their modules are those of every architecture.
+bin/THIRD_PARTY_NOTICES: build
+	go -C tools/licences build -o ../../bin/licences .
+	bin/licences --notices=$@ bin/gpu-exporter bin/gpu-report
+
+.PHONY: licences
+licences: bin/THIRD_PARTY_NOTICES ## write docs/licences.md from what is linked into the programs
+	bin/licences --page=docs/licences.md bin/gpu-exporter bin/gpu-report
 
 .PHONY: image
-image: binaries ## the container image as an OCI layout in bin/image, and its SBOM; IMAGE_ARCHS="amd64 arm64"
+image: binaries bin/THIRD_PARTY_NOTICES ## the container image as an OCI layout in bin/image, and its SBOM; IMAGE_ARCHS="amd64 arm64"
 	go -C tools/image build -o ../../bin/mkimage .
-	bin/mkimage --version=$(VERSION) --revision=$(REVISION) --epoch=$(EPOCH) $(foreach a,$(IMAGE_ARCHS),--binary=$(a)=bin/$(a)/gpu-exporter)
+	bin/mkimage --version=$(VERSION) --revision=$(REVISION) --epoch=$(EPOCH) $(foreach a,$(IMAGE_ARCHS),--binary=$(a)=bin/$(a)/gpu-exporter --report=$(a)=bin/$(a)/gpu-report)
 
 .PHONY: image-lock
 image-lock: ## pin the newest Debian packages for the image
@@ -93,9 +108,17 @@ image-lock: ## pin the newest Debian packages for the image
 	bin/mkimage --newest
 
 .PHONY: packages
-packages: binaries build ## the deb and the rpm in bin/packages; IMAGE_ARCHS="amd64 arm64"
+packages: binaries build bin/THIRD_PARTY_NOTICES ## the deb and the rpm in bin/packages; IMAGE_ARCHS="amd64 arm64"
 	go -C tools/nfpm build -o ../../bin/nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
 	deploy/packages/build '$(VERSION)' $(EPOCH) $(IMAGE_ARCHS)
+
+# What a release consists of, and for what: all that this machine has a compiler for.
+RELEASE_PARTS ?= programs image packages chart boards
+RELEASE_ARCHS ?= $(HOST_ARCH) $(foreach c,$(filter-out $(HOST_ARCH)=%,$(CROSS)),$(if $(shell command -v $(lastword $(subst =, ,$(c)))),$(firstword $(subst =, ,$(c)))))
+.PHONY: release
+release: bin/THIRD_PARTY_NOTICES ## everything that a release consists of, and its checksums, in bin/release
+	$(MAKE) binaries $(filter image packages,$(RELEASE_PARTS)) IMAGE_ARCHS="$(strip $(RELEASE_ARCHS))"
+	deploy/release '$(VERSION)' '$(EPOCH)' '$(strip $(RELEASE_ARCHS))' '$(RELEASE_PARTS)'
 
 .PHONY: bench
 bench: ## the benchmarks, and docs/performance.md
@@ -124,7 +147,7 @@ load: ## the real binary under load for minutes, its figures as a table; the sho
 
 .PHONY: lint
 lint: ## gofmt and golangci-lint (built from tools/)
-	@unformatted=$$(gofmt -l alerts cmd collector dashboards deploy internal podmap report test tools/image); [ -z "$$unformatted" ] || { echo "not as gofmt writes it:"; echo "$$unformatted"; exit 1; }
+	@unformatted=$$(gofmt -l alerts cmd collector dashboards deploy internal podmap report test tools/image tools/licences tools/kubernetes); [ -z "$$unformatted" ] || { echo "not as gofmt writes it:"; echo "$$unformatted"; exit 1; }
 	go tool -modfile=tools/go.mod golangci-lint run
 
 .PHONY: chromium

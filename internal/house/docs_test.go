@@ -294,3 +294,17 @@ func TestCommandsAreMarked(t *testing.T) {
 		}
 	}
 }
+
+// The rooms of the plan are those of the architecture's page.
+func TestArchitectureNamesEveryRoom(t *testing.T) {
+	root, _ := pages(t)
+	text, err := os.ReadFile(filepath.Join(root, "docs", "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range plan {
+		if !strings.Contains(string(text), "`"+r.path+"`") {
+			t.Errorf("docs/ARCHITECTURE.md does not say what %s is for", r.path)
+		}
+	}
+}

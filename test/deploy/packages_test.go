@@ -44,11 +44,13 @@ func installedFiles(zsh string) []string {
 		"-rw-r--r-- /usr/lib/systemd/system/gpu-exporter.socket",
 		"-rw-r--r-- /usr/share/bash-completion/completions/gpu-exporter",
 		"-rw-r--r-- /usr/share/doc/gpu-exporter/CHANGELOG.md",
+		"-rw-r--r-- /usr/share/doc/gpu-exporter/THIRD_PARTY_NOTICES",
 		"-rw-r--r-- /usr/share/doc/gpu-exporter/copyright",
 		"-rw-r--r-- /usr/share/doc/gpu-exporter/examples/kernel-log.conf",
 		"-rw-r--r-- /usr/share/man/man1/gpu-exporter.1.gz",
 		"-rw-r--r-- /usr/share/zsh/" + zsh + "/_gpu-exporter",
 		"-rwxr-xr-x /usr/bin/gpu-exporter",
+		"-rwxr-xr-x /usr/bin/gpu-report",
 	}
 }
 

@@ -26,8 +26,7 @@ func inspect(path string, m machine) (program, error) {
 		return p, err
 	}
 	defer f.Close()
-	want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[m.goarch]
-	if f.Machine != want {
+	if want := architecture(m); f.Machine != want {
 		return p, fmt.Errorf("%s is for %v, not for %s", path, f.Machine, m.goarch)
 	}
 	if err := lazy(f); err != nil {
@@ -61,6 +60,35 @@ func inspect(path string, m machine) (program, error) {
 		return p, fmt.Errorf("%s: %w", path, err)
 	}
 	return p, nil
+}
+
+// inspectStatic reads a program that stands alone: of the architecture, and with no loader.
+func inspectStatic(path string, m machine) (program, error) {
+	p := program{path: path}
+	if path == "" {
+		return p, fmt.Errorf("no --report for %s: build one first", m.goarch)
+	}
+	f, err := elf.Open(path)
+	if err != nil {
+		return p, err
+	}
+	defer f.Close()
+	if want := architecture(m); f.Machine != want {
+		return p, fmt.Errorf("%s is for %v, not for %s", path, f.Machine, m.goarch)
+	}
+	for _, s := range f.Progs {
+		if s.Type == elf.PT_INTERP {
+			return p, fmt.Errorf("%s takes a loader: build it with CGO_ENABLED=0", path)
+		}
+	}
+	if p.build, err = buildinfo.ReadFile(path); err != nil {
+		return p, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+func architecture(m machine) elf.Machine {
+	return map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[m.goarch]
 }
 
 // lazy refuses a binary whose symbols are all bound when it starts.

@@ -157,13 +157,14 @@ func unpack(ctx context.Context, p debianPackage) (map[string]file, error) {
 	}
 }
 
-// programLayer is the exporter and its licence.
-func programLayer(binary, license string) (layer, error) {
+// programLayer is the exporter, the report, their licence and those of what is linked into them.
+func programLayer(binary, report string, o options) (layer, error) {
 	l := layer{}
 	for _, f := range []struct {
 		from, to string
 		mode     int64
-	}{{binary, "usr/local/bin/gpu-exporter", 0o755}, {license, "usr/share/doc/gpu-exporter/copyright", 0o644}} {
+	}{{binary, "usr/local/bin/gpu-exporter", 0o755}, {report, "usr/local/bin/gpu-report", 0o755},
+		{o.license, "usr/share/doc/gpu-exporter/copyright", 0o644}, {o.notices, "usr/share/doc/gpu-exporter/THIRD_PARTY_NOTICES", 0o644}} {
 		text, err := os.ReadFile(f.from)
 		if err != nil {
 			return nil, err

@@ -30,11 +30,11 @@ var machines = []machine{
 
 // options are what the image is made from.
 type options struct {
-	version, revision, license, lock, cache, out string
+	version, revision, license, notices, lock, cache, out string
 	// made is the time that every file and the image bear.
 	made time.Time
-	// binaries are paths by Go's name of the architecture.
-	binaries map[string]string
+	// binaries and reports are the paths of gpu-exporter and gpu-report, by Go's name of the architecture.
+	binaries, reports map[string]string
 }
 
 func main() {
@@ -47,24 +47,27 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	o := options{binaries: map[string]string{}}
+	o := options{binaries: map[string]string{}, reports: map[string]string{}}
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
 	flags.StringVar(&o.version, "version", "unknown", "version of the exporter")
 	flags.StringVar(&o.revision, "revision", "unknown", "commit of the exporter")
 	flags.StringVar(&o.license, "license", "LICENSE", "file of the licence")
+	flags.StringVar(&o.notices, "notices", "bin/THIRD_PARTY_NOTICES", "file of the licences of what is linked into the programs")
 	flags.StringVar(&o.lock, "lock", "deploy/image.lock", "packages, versions and checksums")
 	flags.StringVar(&o.cache, "cache", ".cache/debs", "folder of downloaded packages")
 	flags.StringVar(&o.out, "out", "bin/image", "folder of the layout; the SBOM is written beside it")
 	epoch := flags.Int64("epoch", 0, "seconds since 1970 that every file bears, such as the commit's time")
 	newest := flags.Bool("newest", false, "write the newest versions into the lock file instead of making an image")
-	flags.Func("binary", "ARCH=PATH of a binary (repeatable)", func(s string) error {
-		arch, path, ok := strings.Cut(s, "=")
-		if !ok {
-			return errors.New("want ARCH=PATH")
-		}
-		o.binaries[arch] = path
-		return nil
-	})
+	for name, into := range map[string]map[string]string{"binary": o.binaries, "report": o.reports} {
+		flags.Func(name, "ARCH=PATH of gpu-"+map[string]string{"binary": "exporter", "report": "report"}[name]+" (repeatable)", func(s string) error {
+			arch, path, ok := strings.Cut(s, "=")
+			if !ok {
+				return errors.New("want ARCH=PATH")
+			}
+			into[arch] = path
+			return nil
+		})
+	}
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -101,6 +104,10 @@ func build(ctx context.Context, o options) error {
 		if err != nil {
 			return err
 		}
+		report, err := inspectStatic(o.reports[m.goarch], m)
+		if err != nil {
+			return err
+		}
 		packages, err := fetch(ctx, lock, m, o.cache)
 		if err != nil {
 			return err
@@ -112,14 +119,14 @@ func build(ctx context.Context, o options) error {
 		if err != nil {
 			return err
 		}
-		program, err := programLayer(binary, o.license)
+		program, err := programLayer(binary, report.path, o)
 		if err != nil {
 			return err
 		}
 		if err := l.add(m, o, system, program); err != nil {
 			return err
 		}
-		boms = append(boms, bom{m, b, packages})
+		boms = append(boms, bom{m, b, report, packages})
 	}
 	if len(boms) != len(o.binaries) {
 		return fmt.Errorf("there are binaries for %d architectures, and images for %d of them", len(o.binaries), len(boms))

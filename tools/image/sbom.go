@@ -11,9 +11,9 @@ import (
 
 // bom is what one architecture's image is made of.
 type bom struct {
-	machine  machine
-	program  program
-	packages []debianPackage
+	machine         machine
+	program, report program
+	packages        []debianPackage
 }
 
 // The parts of SPDX 2.3 that are written here.
@@ -75,6 +75,8 @@ func writeSBOM(path string, o options, boms []bom) error {
 	relate := func(from, how, to string) {
 		d.Relationships = append(d.Relationships, spdxRelationship{from, how, to})
 	}
+	// Both programs are of one module: what both link has one version.
+	listed := map[string]bool{}
 	for _, b := range boms {
 		image := spdxID("image", b.machine.goarch)
 		d.Packages = append(d.Packages, spdxPackage{SPDXID: image, Name: "gpu-exporter", VersionInfo: o.version, Supplier: "Organization: gpu-exporter",
@@ -89,26 +91,34 @@ func writeSBOM(path string, o options, boms []bom) error {
 				ExternalRefs: []spdxReference{{"PACKAGE-MANAGER", "purl", fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s&distro=debian-12", p.name, url.QueryEscape(p.version), p.arch)}}})
 			relate(image, "CONTAINS", id)
 		}
-		sum, err := sumOf(b.program.path)
-		if err != nil {
-			return err
-		}
-		binary := spdxID("binary", b.machine.goarch)
-		d.Packages = append(d.Packages, spdxPackage{SPDXID: binary, Name: "gpu-exporter binary", VersionInfo: o.version, Supplier: "Organization: gpu-exporter",
-			DownloadLocation: "NOASSERTION", LicenseConcluded: "Apache-2.0", LicenseDeclared: "Apache-2.0", CopyrightText: "NOASSERTION", Checksums: []spdxChecksum{{"SHA256", sum}}})
-		relate(image, "CONTAINS", binary)
-		module := func(path, version string) {
-			id := spdxID("go", b.machine.goarch, path)
-			d.Packages = append(d.Packages, spdxPackage{SPDXID: id, Name: path, VersionInfo: version, DownloadLocation: "NOASSERTION", LicenseConcluded: "NOASSERTION",
-				LicenseDeclared: "NOASSERTION", CopyrightText: "NOASSERTION", ExternalRefs: []spdxReference{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + path + "@" + url.QueryEscape(version)}}})
-			relate(binary, "CONTAINS", id)
-		}
-		module("stdlib", strings.TrimPrefix(b.program.build.GoVersion, "go"))
-		for _, m := range b.program.build.Deps {
-			if m.Replace != nil {
-				m = m.Replace
+		for _, p := range []struct {
+			name string
+			program
+		}{{"gpu-exporter", b.program}, {"gpu-report", b.report}} {
+			sum, err := sumOf(p.path)
+			if err != nil {
+				return err
 			}
-			module(m.Path, m.Version)
+			binary := spdxID("binary", p.name, b.machine.goarch)
+			d.Packages = append(d.Packages, spdxPackage{SPDXID: binary, Name: p.name + " binary", VersionInfo: o.version, Supplier: "Organization: gpu-exporter",
+				DownloadLocation: "NOASSERTION", LicenseConcluded: "Apache-2.0", LicenseDeclared: "Apache-2.0", CopyrightText: "NOASSERTION", Checksums: []spdxChecksum{{"SHA256", sum}}})
+			relate(image, "CONTAINS", binary)
+			module := func(path, version string) {
+				id := spdxID("go", b.machine.goarch, path)
+				if !listed[id] {
+					listed[id] = true
+					d.Packages = append(d.Packages, spdxPackage{SPDXID: id, Name: path, VersionInfo: version, DownloadLocation: "NOASSERTION", LicenseConcluded: "NOASSERTION",
+						LicenseDeclared: "NOASSERTION", CopyrightText: "NOASSERTION", ExternalRefs: []spdxReference{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + path + "@" + url.QueryEscape(version)}}})
+				}
+				relate(binary, "CONTAINS", id)
+			}
+			module("stdlib", strings.TrimPrefix(p.build.GoVersion, "go"))
+			for _, m := range p.build.Deps {
+				if m.Replace != nil {
+					m = m.Replace
+				}
+				module(m.Path, m.Version)
+			}
 		}
 	}
 	text, err := json.MarshalIndent(d, "", "  ")
