@@ -288,6 +288,42 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// Slurm's scripts write what the exporter reads, for each card of a job, and take out their own job alone.
+func TestSlurmScripts(t *testing.T) {
+	blocks, _ := read(t)
+	dir := filepath.Join(t.TempDir(), "gpu-jobs")
+	script := func(begins, job, cards string) {
+		for _, b := range blocks {
+			if b.language != "bash" || !strings.HasPrefix(b.text, begins) {
+				continue
+			}
+			cmd := exec.Command("bash", "-euo", "pipefail", "-c", strings.ReplaceAll(b.text, "/run/gpu-jobs", dir))
+			cmd.Env = []string{"SLURM_JOB_ID=" + job, "SLURM_JOB_GPUS=" + cards}
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%s:%d: %v\n%s", b.path, b.line, err, out)
+			}
+			return
+		}
+		t.Fatalf("no block begins with %s", begins)
+	}
+	holds := func(want map[string]string) {
+		t.Helper()
+		for card, jobs := range want {
+			text, err := os.ReadFile(filepath.Join(dir, card))
+			if err != nil || string(text) != jobs {
+				t.Errorf("card %s: %q, want %q: %v", card, text, jobs, err)
+			}
+		}
+	}
+	script("# in Prolog", "42", "0,3")
+	script("# in Prolog", "142", "3")
+	script("# in Prolog", "7", "")
+	holds(map[string]string{"0": "42\n", "3": "42\n142\n"})
+	script("# in Epilog", "42", "0,3")
+	script("# in Epilog", "7", "")
+	holds(map[string]string{"0": "", "3": "142\n"})
+}
+
 func tail(s string) string { return s[max(0, len(s)-2000):] }
 
 // The table of OpenTelemetry's names speaks of families that are there, of the kind that it says.
