@@ -6,7 +6,9 @@ package podresources_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +28,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
+	"github.com/gpu-exporter/gpu-exporter/test/machine"
 )
 
 const nvidia = "nvidia.com/gpu"
@@ -482,4 +485,62 @@ func TestCheckpointOfKubernetes(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The real binary between a fake driver and Kubernetes' own server, through a crash of that with an empty first answer.
+func TestTheBinaryAndKubernetes(t *testing.T) {
+	t.Parallel()
+	eachRelease(t, func(t *testing.T, program string) {
+		n := machine.Shipped(t, "demo", "demo")
+		const held = "GPU-5a0e1100-8c1d-4e6b-9d10-000000000000"
+		var s state
+		s.pod("ml", "train-0", "main")
+		s.give("train-0", "main", nvidia, held)
+		s.Allocatable = map[string][]string{nvidia: {held}}
+		dir := folder(t)
+		k := run(t, program, dir, s)
+		n.Socket = k.socket
+		e := n.Start(t, machine.Options{Flags: []string{"--lane.fast=200ms", "--lane.medium=400ms", "--lane.slow=1s", "--lane.kubelet=4s"}})
+		// until scrapes until every text is there; the holding has to be there all the time once it was.
+		seen := false
+		until := func(what string, texts ...string) {
+			t.Helper()
+			for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+				page := scrape(t, e.Base()+"/metrics")
+				holds := strings.Contains(page, `gpu_container_allocation_ratio{container="main"`) && strings.Contains(page, `pod="train-0"`)
+				if seen && !holds {
+					t.Fatalf("%s: the holding is gone", what)
+				}
+				seen = holds
+				if holds && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(page, text) }) {
+					return
+				}
+				if time.Now().After(end) {
+					t.Fatalf("%s: not in twenty seconds", what)
+				}
+			}
+		}
+		up := func(is string) string { return `source="podresources"} ` + is + "\n" }
+		until("at first", up("1"))
+		k.kill()
+		until("after the crash", `gpu_exporter_source_up{node="test-node",`+up("0"))
+		k = run(t, program, dir, state{})
+		until("with no pods yet", `gpu_exporter_source_up{node="test-node",`+up("1"))
+		k.set(s)
+		until("with all of them", `gpu_exporter_source_up{node="test-node",`+up("1"))
+	})
+}
+
+func scrape(t *testing.T, url string) string {
+	t.Helper()
+	res, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
 }

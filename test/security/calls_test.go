@@ -110,8 +110,8 @@ func ground(n *machine.Node, pid int) []permitted {
 		row(`^`+regexp.QuoteMeta(n.Library)+`$`, "the driver's library"),
 		row(`^/sys/kernel/mm/transparent_hugepage/hpage_pmd_size$`, "Go's memory manager"),
 		row(`^/sys/fs/cgroup(/|$)`, "Go asks for its share of the processors"),
-		row(`^/proc/self/exe$`, "the program asks for itself"),
-		row(`/bin/gpu-exporter$`, "the program asks for itself"),
+		row(`^/proc/self/exe$`, "protobuf takes a seed from the program itself"),
+		row(`/bin/gpu-exporter$`, "protobuf takes a seed from the program itself"),
 		row(`^/proc/self/maps$`, "the C library asks where its stack is"),
 		row(`^/proc/`+self+`/(cgroup|mountinfo)$`, "Go asks for its share of the processors"),
 		row(`^/proc/(stat|sys/kernel/.*|uptime)$`, "process_start_time_seconds"),
@@ -129,13 +129,30 @@ func ground(n *machine.Node, pid int) []permitted {
 // judge holds calls against the law: nothing but what is permitted is opened, nothing is changed, nobody is started.
 func judge(t *testing.T, calls []call, files []permitted, sockets []string, executions int) {
 	t.Helper()
-	ran, opened := 0, 0
-	used := map[string]bool{}
-	strange := map[string]bool{}
+	found, opened, used := against(calls, files, sockets, executions)
+	for _, f := range found {
+		t.Error(f)
+	}
+	if opened < 20 {
+		t.Errorf("only %d files were opened: does the test see anything?", opened)
+	}
+	for _, p := range files {
+		if !used[p.path.String()] {
+			t.Logf("not opened in this run: %s (%s)", p.path, p.why)
+		}
+	}
+}
+
+// written is where a call may write to: what is no file.
+var written = regexp.MustCompile(`^(socket|pipe|anon_inode|TCP|TCPv6|UNIX)\b|^/dev/null$`)
+
+// against lists what is against the law, each once, the number of files that were opened, and the rows that permitted them.
+func against(calls []call, files []permitted, sockets []string, executions int) (found []string, opened int, used map[string]bool) {
+	ran := 0
+	used = map[string]bool{}
 	tell := func(format string, args ...any) {
-		if text := fmt.Sprintf(format, args...); !strange[text] {
-			strange[text] = true
-			t.Error(text)
+		if text := fmt.Sprintf(format, args...); !slices.Contains(found, text) {
+			found = append(found, text)
 		}
 	}
 	for _, c := range calls {
@@ -189,7 +206,7 @@ func judge(t *testing.T, calls []call, files []permitted, sockets []string, exec
 				tell("a kind of socket: %s", line)
 			}
 		case "write", "writev", "pwrite64", "pwritev":
-			if file := onFile.FindStringSubmatch(c.args); file == nil || !regexp.MustCompile(`^(socket|pipe|anon_inode|TCP|TCPv6|UNIX)\b|^/dev/null$`).MatchString(file[1]) {
+			if file := onFile.FindStringSubmatch(c.args); file == nil || !written.MatchString(file[1]) {
 				tell("written: %s", line)
 			}
 		case "wait4", "waitid", "exit", "exit_group", "getpeername", "getsockname", "getsockopt", "setsockopt", "listen", "accept", "accept4", "shutdown",
@@ -199,14 +216,44 @@ func judge(t *testing.T, calls []call, files []permitted, sockets []string, exec
 		}
 	}
 	if ran != executions {
-		t.Errorf("%d programs were run, not %d", ran, executions)
+		tell("%d programs were run, not %d", ran, executions)
 	}
-	if opened < 20 {
-		t.Errorf("only %d files were opened: does the test see anything?", opened)
-	}
-	for _, p := range files {
-		if !used[p.path.String()] {
-			t.Logf("not opened in this run: %s (%s)", p.path, p.why)
+	return found, opened, used
+}
+
+// The law catches those who break it.
+func TestTheLawCatches(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "calls")
+	files := []permitted{{regexp.MustCompile(`^/allowed(/|$)`), "a test"}}
+	for _, c := range []struct{ line, want string }{
+		{`7 openat(AT_FDCWD</>, "/allowed/file", O_RDONLY|O_CLOEXEC) = 3</allowed/file>`, ""},
+		{`7 openat(9</allowed/dir>, "file", O_RDONLY) = 3</allowed/dir/file>`, ""},
+		{`7 write(1<pipe:[1]>, "x", 1) = 1`, ""},
+		{`7 clone(child_stack=0x1, flags=CLONE_VM|CLONE_THREAD) = 8`, ""},
+		{`7 connect(5<socket:[1]>, {sa_family=AF_UNIX, sun_path="/run/k.sock"}, 20) = 0`, ""},
+		{`7 openat(AT_FDCWD</>, "/etc/shadow", O_RDONLY) = -1 EACCES (Permission denied)`, "not on the list: /etc/shadow"},
+		{`7 openat(9</allowed/dir>, "../../etc/shadow", O_RDONLY) = 3</etc/shadow>`, "not on the list: /etc/shadow"},
+		{`7 openat(AT_FDCWD</root>, ".ssh/id", O_RDONLY) = 3</root/.ssh/id>`, "not on the list: /root/.ssh/id"},
+		{`7 newfstatat(AT_FDCWD</>, "/home", {st_mode=S_IFDIR}, 0) = 0`, "not on the list: /home"},
+		{`7 openat(AT_FDCWD</>, "/allowed/file", O_WRONLY|O_CREAT, 0600) = 3</allowed/file>`, "opened to be written"},
+		{`7 write(4</allowed/file>, "x", 1) = 1`, "written"},
+		{`7 unlinkat(AT_FDCWD</>, "/allowed/file", 0) = 0`, "a call that is not on the list"},
+		{`7 mkdirat(AT_FDCWD</>, "/allowed/x", 0777) = 0`, "a call that is not on the list"},
+		{`7 execve("/bin/sh", ["sh"], 0x1 /* 9 vars */) = 0`, "another program is run"},
+		{`7 clone(child_stack=NULL, flags=CLONE_VM|CLONE_VFORK|SIGCHLD) = 8`, "a process is started"},
+		{`7 vfork() = 8`, "a process is started"},
+		{`7 connect(5<socket:[1]>, {sa_family=AF_INET, sin_port=htons(53), sin_addr=inet_addr("10.0.0.1")}, 16) = 0`, "a socket that is not on the list"},
+		{`7 socket(AF_PACKET, SOCK_RAW, 0) = 5`, "a kind of socket"},
+		{`7 ptrace(PTRACE_ATTACH, 1) = 0`, "a call that is not on the list"},
+	} {
+		write(t, path, c.line+"\n")
+		calls := read(t, path)
+		if len(calls) != 1 {
+			t.Fatalf("%s: %d calls", c.line, len(calls))
+		}
+		found, _, _ := against(calls, files, []string{`"/run/k.sock"`}, 0)
+		if c.want == "" && len(found) > 0 || c.want != "" && (len(found) == 0 || !strings.Contains(found[0], c.want)) {
+			t.Errorf("%s\n\tfound %q, want %q", c.line, found, c.want)
 		}
 	}
 }
