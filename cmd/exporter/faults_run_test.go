@@ -72,6 +72,8 @@ type trial struct {
 	plan    *plant
 	handler http.Handler
 
+	tick    time.Duration // from step to step
+	every   int           // all is checked after so many steps
 	at      time.Duration // of the scenario
 	round   int
 	procs   map[int]string // what stands in /proc, by PID
@@ -118,7 +120,7 @@ func (f *figures) add(g figures) {
 func begin(t *testing.T, w *world, plan *plant, flags ...string) *trial {
 	t.Helper()
 	s := w.parse(t)
-	r := &trial{t: t, w: w, s: s, plan: plan, procs: map[int]string{}, logs: map[string]bool{}, figures: figures{Kinds: map[string]int{}}}
+	r := &trial{t: t, w: w, s: s, plan: plan, tick: tick, every: 1, procs: map[int]string{}, logs: map[string]bool{}, figures: figures{Kinds: map[string]int{}}}
 	r.st = furnish(t, s, w.node(0))
 	left, err := filepath.Glob(filepath.Join(r.st.trees.Procfs, "[0-9]*"))
 	for _, d := range left {
@@ -218,9 +220,9 @@ func (r *trial) violate(invariant, format string, args ...any) {
 // advance moves the clocks to the next tick, with what befalls them on the way.
 func (r *trial) advance() {
 	before := r.st.control.Now()
-	r.st.control.Advance(tick)
+	r.st.control.Advance(r.tick)
 	for _, f := range r.w.faults {
-		if f.from <= before || f.from > before+tick {
+		if f.from <= before || f.from > before+r.tick {
 			continue
 		}
 		switch f.kind {

@@ -53,6 +53,7 @@ type outcry struct {
 type world struct {
 	seed    uint64
 	length  time.Duration
+	pace    float64 // by how much longer pods live than in the shortest world
 	symbols string
 	cards   []worldCard
 	tenants []*tenant
@@ -107,8 +108,14 @@ var kinds = []string{
 }
 
 // newWorld makes the world of a seed, about so long.
-func newWorld(seed uint64, length time.Duration) *world {
-	w := &world{seed: seed, length: length}
+func newWorld(seed uint64, length time.Duration) *world { return makeWorld(seed, length, true) }
+
+// newQuietWorld makes one in which nothing fails: pods come and go, the MIG layout changes, XIDs come in storms. All
+// that is the slower the longer it lasts, for a scenario has room for some hundred processes of a card.
+func newQuietWorld(seed uint64, length time.Duration) *world { return makeWorld(seed, length, false) }
+
+func makeWorld(seed uint64, length time.Duration, failing bool) *world {
+	w := &world{seed: seed, length: length, pace: max(1, length.Hours()/4)}
 	r := rand.New(rand.NewPCG(seed, 0x6770752d65787030))
 	w.symbols = scenario.SymbolSets[(int(seed)+2)%len(scenario.SymbolSets)]
 	fmt.Fprintf(&w.script, "scenario 1\ntitle \"world %d\"\ninclude boards/h100-sxm.scenario\nsymbols %s\nsystem DriverVersion = \"580.105.08\"\n", seed, w.symbols)
@@ -117,14 +124,20 @@ func newWorld(seed uint64, length time.Duration) *world {
 		w.cards = append(w.cards, c)
 		fmt.Fprintf(&w.script, "card %d board=h100 uuid=%s pci=%s minor=%d\n", i, c.uuid, c.pci, i)
 	}
-	if seed%2 == 0 {
+	if failing && seed%2 == 0 {
 		w.happens(0, "driver unload")
 		w.happens(41*time.Second, "driver load")
 		w.faults = append(w.faults, fault{span: span{0, 41 * time.Second}, kind: "driver absent", card: everyCard})
 		w.storms = append(w.storms, span{0, 41 * time.Second})
 	}
 	w.layTenants(r)
-	w.layFaults(r)
+	if failing {
+		w.layFaults(r)
+	} else {
+		for t := 10 * time.Minute; t < length-5*time.Minute; t += w.paced(r, 600, 1800) {
+			w.faults = append(w.faults, fault{span: span{t, t + time.Minute}, kind: []string{"xid storm", "xid kernel storm", "xid both storm"}[r.IntN(3)], card: everyCard})
+		}
+	}
 	w.layXIDs(r)
 	for _, p := range w.tenants {
 		if p.card == everyCard || p.runs.from >= p.runs.to {
@@ -173,6 +186,11 @@ func seconds(r *rand.Rand, low, high int) time.Duration {
 	return time.Duration(low+r.IntN(high-low+1)) * time.Second
 }
 
+// paced is a time at the pace of the world.
+func (w *world) paced(r *rand.Rand, low, high int) time.Duration {
+	return time.Duration(float64(seconds(r, low, high)) * w.pace).Truncate(time.Second)
+}
+
 // layTenants puts pods on the cards.
 func (w *world) layTenants(r *rand.Rand) {
 	begun := 1000
@@ -183,7 +201,7 @@ func (w *world) layTenants(r *rand.Rand) {
 	}
 	whole := func(card int, pause func() time.Duration) {
 		for t, n := odd(10*time.Second), 0; t < w.length; n++ {
-			end := odd(t + seconds(r, 60, 240))
+			end := odd(t + w.paced(r, 60, 240))
 			p := tenant{name: fmt.Sprintf("card%d-%d", card, n), card: card, resource: "nvidia.com/gpu", id: w.cards[card].uuid, share: 1, listed: span{t, end},
 				pid: 5000 + 100*card, runs: span{odd(t + seconds(r, 2, 8)), end}}
 			add(p)
@@ -197,10 +215,10 @@ func (w *world) layTenants(r *rand.Rand) {
 		}
 		return seconds(r, 5, 60)
 	})
-	whole(cardFree, func() time.Duration { return seconds(r, 200, 500) })
+	whole(cardFree, func() time.Duration { return w.paced(r, 200, 500) })
 	for slot := range 4 {
 		for t, n := odd(seconds(r, 4, 60)), 0; t < w.length; n++ {
-			end := odd(t + seconds(r, 60, 400))
+			end := odd(t + w.paced(r, 60, 400))
 			add(tenant{name: fmt.Sprintf("slot%d-%d", slot, n), card: cardShared, resource: "nvidia.com/gpu.shared", id: fmt.Sprintf("%s::%d", w.cards[cardShared].uuid, slot),
 				share: 0.25, listed: span{t, end}, pid: 5000 + 100*cardShared + slot, runs: span{odd(t + seconds(r, 2, 8)), end}})
 			t = odd(end + seconds(r, 0, 40))
@@ -377,7 +395,7 @@ func (w *world) layXIDs(r *rand.Rand) {
 		}
 		w.xids = append(w.xids, x)
 	}
-	for t := 20 * time.Second; t < w.length; t += seconds(r, 10, 90) {
+	for t := 20 * time.Second; t < w.length; t += w.paced(r, 10, 90) {
 		x := outcry{at: odd(t), card: r.IntN(worldCards), code: codes[r.IntN(len(codes))], nvml: r.IntN(3), kmsg: r.IntN(3)}
 		if x.nvml+x.kmsg > 0 {
 			add(x)

@@ -376,8 +376,8 @@ func (l *Ledger) Containers() []gpu.ContainerCard {
 		}
 		if c.availability != Unavailable {
 			row.Attribution = r.attribution
-			if r.measured() {
-				row.Busy = gpu.Some(gpu.Seconds(r.busy))
+			if r.measured() || r.busy > 0 {
+				row.Busy = gpu.Some(gpu.Seconds(r.busy)) // what it got stays in the sum while no more can be told
 				row.Observed = gpu.Some(gpu.Seconds(r.observed))
 			}
 			if c.energy.seen && (r.measured() || r.energy > 0) {

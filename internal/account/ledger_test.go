@@ -609,3 +609,23 @@ func TestChurnIsBounded(t *testing.T) {
 		t.Errorf("%d stretches are kept", n)
 	}
 }
+
+// Work that a container got stays in the sum of its card while no more of it can be told, and stands still.
+func TestWorkStaysInTheSum(t *testing.T) {
+	w := newWorld(t, "A")
+	w.users = testUsers
+	a := w.cards[0]
+	w.holdings.List = []gpu.Holding{hold("p", "A", .5), hold("q", "A", .5)}
+	a.medium, a.hasWeights, a.weights, a.util = medium(8, 1, 2, 3, 2), true, weights(1, 20, 3, 20), .5
+	w.step(2)
+	w.steps(5, 2)
+	before := w.container("q", "A").Busy.Or(0)
+	a.medium, a.weights = medium(8, 1, 2, 77, 2), weights(1, 20, 77, 20) // the process of q cannot be named any more
+	w.steps(40, 2)
+	q := w.container("q", "A")
+	value(t, "busy of q", q.Busy, float64(before))
+	if q.Attribution != "none" || q.Processes.Present() || q.LastBusy.Present() {
+		t.Errorf("%+v", q)
+	}
+	closes(t, w, "A")
+}

@@ -103,7 +103,9 @@ func (s *Session) dropLost(timeout time.Duration) error {
 	s.events, s.pending = nil, stay
 	s.mu.Unlock()
 	_ = s.call(callEventSetFree, set.Free)
-	return nil
+	// At once: what happens to the others before they are in the new set is told by nobody.
+	_, _, err := s.register()
+	return err
 }
 
 // event turns the driver's event into ours. XID 0 stands for no XID: other events arrive so.

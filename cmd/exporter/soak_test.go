@@ -1,0 +1,161 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+)
+
+var (
+	soakFor       = flag.Duration("soak", 0, "how long the simulated soak lasts: 168h is a week; 0: the short form")
+	soakBinaryFor = flag.Duration("soak-binary", 0, "how long the soak of the real binary lasts; 0: the short form")
+)
+
+const (
+	shortSoak       = 2 * time.Hour
+	shortSoakBinary = 10 * time.Second
+)
+
+// TestSoak lets days go by in which nothing fails and nothing stands still: pods, MIG layouts, XID storms. At the end
+// every counter is that of the world, and the program holds no more than at the beginning.
+func TestSoak(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		length := *soakFor
+		if length == 0 {
+			length = shortSoak
+		}
+		r := begin(t, newQuietWorld(5, length), nil, "--lane.fast=5s")
+		r.tick, r.every = 5*time.Second, 12
+		began := time.Now()
+		r.run()
+		r.every = 1
+		r.advance()
+		r.step()
+		checkAccounts(r)
+		r.finish()
+		r.report()
+		f := r.figures
+		t.Logf("%v of the scenario in %v: %d steps, %d pods, %d layouts, %d XIDs; %d statements checked, at most %d series, %d goroutines and %d MiB; violations: %d",
+			length, time.Since(began).Round(time.Second), f.Steps, len(r.w.tenants), len(r.w.cards[cardMIG].migs), xidsOf(r.w), f.Checks, f.Series, f.Goroutines, f.Heap>>20, len(r.violations))
+	})
+}
+
+func xidsOf(w *world) int {
+	n := 0
+	for _, x := range w.xids {
+		n += max(x.nvml, x.kmsg)
+	}
+	return n
+}
+
+// checkAccounts compares the last values of all counters with what happened.
+func checkAccounts(r *trial) {
+	c := &r.check
+	for i := range c.cards {
+		k := &c.cards[i]
+		if i == cardMIG {
+			busy := c.last[key{family: "gpu_busy_seconds_total", card: i}]
+			c.holds(math.Abs(busy-k.busy) < 0.03*k.busy+5, "truth", "card %d worked %.1f s and shows %.1f s", i, k.busy, busy)
+		} else {
+			busy := c.last[key{family: "gpu_busy_seconds_total", card: i}]
+			c.holds(math.Abs(busy-k.busy) < 2, "truth", "card %d worked %.2f s and shows %.2f s", i, k.busy, busy)
+		}
+		energy := c.last[key{family: "gpu_energy_joules_total", card: i}]
+		c.holds(math.Abs(energy-k.energy) < 1e-6*k.energy+1, "truth", "card %d used %.1f J and shows %.1f J", i, k.energy, energy)
+		observed := c.last[key{family: "gpu_observed_seconds_total", card: i}]
+		c.holds(i == cardMIG || math.Abs(observed-r.at.Seconds()) < 15, "truth", "card %d was observed for %.0f s of %.0f s", i, observed, r.at.Seconds())
+	}
+	for id, n := range c.low {
+		shown := c.last[key{family: "gpu_xid_events_total", card: id[0], rest: fmt.Sprintf("xid=%d,", id[1])}]
+		c.holds(int(shown) >= n && int(shown) <= c.high[id], "xid lost", "XID %d of card %d came %d to %d times and is counted %v times", id[1], id[0], n, c.high[id], shown)
+	}
+	for _, p := range r.w.tenants {
+		if p.card == everyCard || p.listed.from > r.at-time.Minute {
+			continue
+		}
+		k := c.pods[p]
+		held := c.last[key{"gpu_container_held_seconds_total", p.card, p.name, ""}]
+		want := p.share * (min(p.listed.to, r.at) - p.listed.from).Seconds()
+		unseen := 0.0
+		if p.card == cardMIG {
+			unseen = 60 * p.share // a new layout is seen by the slow lane
+		}
+		c.holds(math.Abs(held-want) < 16+unseen, "truth", "%s held %.1f s and is said to have held %.1f s", p.name, want, held)
+		busy := c.last[key{"gpu_container_busy_seconds_total", p.card, p.name, ""}]
+		slack := 0.02*k.busy + 2 + unseen
+		if p.card == cardShared {
+			slack = 0.1*k.busy + 8 // the driver names one process per sample
+		}
+		c.holds(math.Abs(busy-k.busy) < slack, "truth", "%s worked %.1f s and is said to have worked %.1f s", p.name, k.busy, busy)
+	}
+}
+
+// TestSoakBinary runs the real binary with lanes a hundred times faster, as far as it allows, and pods that come and
+// go: what it holds stays flat.
+func TestSoakBinary(t *testing.T) {
+	t.Parallel()
+	length := *soakBinaryFor
+	long := length > 0
+	if !long {
+		length = shortSoakBinary
+	}
+	m := node(t, twoCards+"process card=0 pid=5000 memory=4GiB busy=50% period=1s\nload card=1 busy=30% period=700ms\n", twoPods)
+	p := m.start("--lane.fast=100ms", "--lane.medium=100ms", "--lane.slow=600ms", "--lane.kubelet=1s", "--container-limit=20")
+	p.until(t, "both sources are up", bothUp)
+	families := []string{"process_resident_memory_bytes", "go_goroutines", "process_open_fds"}
+	var at []float64
+	values := map[string][]float64{}
+	generation := 0
+	look := time.NewTicker(250 * time.Millisecond)
+	defer look.Stop()
+	for began := time.Now(); time.Since(began) < length; {
+		<-look.C // real time is what this test is about
+		if n := int(time.Since(began) / time.Second); n != generation {
+			generation = n
+			pods, err := standin.ParsePods("pods", strings.NewReader(strings.ReplaceAll(twoPods, "ml/train-0", fmt.Sprintf("ml/train-%d", n))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.kubelet.SetNode(pods)
+		}
+		s, err := p.scrape()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if time.Since(began) < length/3 {
+			continue // what is made once is made by now
+		}
+		at = append(at, time.Since(began).Minutes())
+		for _, f := range families {
+			v, err := s.one(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			values[f] = append(values[f], v)
+		}
+	}
+	for _, f := range families {
+		slope, mean := line(at, values[f])
+		t.Logf("%s: %.0f on average, %+.2f a minute", f, mean, slope)
+		// In a few seconds a single garbage collection is a slope; over a minute and more it is none.
+		if grown := slope * (at[len(at)-1] - at[0]); grown > 0.06*mean+2 || long && slope > 0.03*mean+0.5 {
+			t.Errorf("%s grows by %.1f a minute, and is %.1f on average", f, slope, mean)
+		}
+	}
+}
+
+// line fits a straight line by least squares, and returns its slope and the mean.
+func line(x, y []float64) (slope, mean float64) {
+	mx, my := sum(x)/float64(len(x)), sum(y)/float64(len(y))
+	var xy, xx float64
+	for i := range x {
+		xy += (x[i] - mx) * (y[i] - my)
+		xx += (x[i] - mx) * (x[i] - mx)
+	}
+	return xy / xx, my
+}
