@@ -6,131 +6,27 @@ package compat_test
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
-
-// programs are what the test runs, built once.
-type programs struct{ root, exporter, standin, prometheus string }
-
-var build = sync.OnceValues(func() (programs, error) {
-	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		return programs{}, err
-	}
-	bin := func(name string) string { return filepath.Join(root, "bin", name) }
-	p := programs{root, bin("gpu-exporter"), bin("standin"), bin("prometheus")}
-	for _, step := range []struct {
-		dir  string
-		args []string
-	}{
-		{root, []string{"make", "build"}},
-		{root, []string{"go", "build", "-o", p.standin, "./cmd/standin"}},
-		{filepath.Join(root, "tools", "prometheus"), []string{"go", "build", "-tags", "remove_all_sd", "-o", p.prometheus, "github.com/prometheus/prometheus/cmd/prometheus"}},
-	} {
-		cmd := exec.Command(step.args[0], step.args[1:]...)
-		cmd.Dir = step.dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return p, fmt.Errorf("%s: %w\n%s", strings.Join(step.args, " "), err, out)
-		}
-	}
-	return p, nil
-})
-
-// output is what a program says, readable while it runs.
-type output struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
-// start runs a program until the test ends.
-func start(t *testing.T, dir, name string, args ...string) *output {
-	t.Helper()
-	cmd := exec.Command(name, args...)
-	cmd.Dir = dir
-	out := &output{}
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		cmd.Wait()
-		if t.Failed() {
-			text := out.String()
-			t.Logf("%s said:\n%s", filepath.Base(name), text[max(0, len(text)-4000):])
-		}
-	})
-	return out
-}
-
-func address(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-func fetch(url string) (string, error) {
-	res, err := http.Get(url)
-	if err != nil {
-		return "", err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", res.Status, body)
-	}
-	return string(body), err
-}
-
-// within asks again and again until check is satisfied.
-func within(t *testing.T, limit time.Duration, what string, check func() error) {
-	t.Helper()
-	var err error
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(250 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	t.Errorf("%s: %v", what, err)
-}
 
 // database is a running Prometheus.
 type database string
 
 // series counts the series that a query answers.
 func (d database) series(query string) (int, error) {
-	body, err := fetch(string(d) + "/api/v1/query?query=" + url.QueryEscape(query))
+	body, err := servers.Fetch(string(d) + "/api/v1/query?query=" + url.QueryEscape(query))
 	if err != nil {
 		return 0, err
 	}
@@ -145,7 +41,7 @@ func (d database) series(query string) (int, error) {
 
 // values lists the values of a label, as a variable of a dashboard asks for them.
 func (d database) values(metric, label string) ([]string, error) {
-	body, err := fetch(string(d) + "/api/v1/label/" + label + "/values?match[]=" + url.QueryEscape(metric))
+	body, err := servers.Fetch(string(d) + "/api/v1/label/" + label + "/values?match[]=" + url.QueryEscape(metric))
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +53,7 @@ func (d database) values(metric, label string) ([]string, error) {
 // answered waits until a query has an answer.
 func (d database) answered(t *testing.T, where, query string) {
 	t.Helper()
-	within(t, 30*time.Second, where+": "+query, func() error {
+	servers.Within(t, 30*time.Second, where+": "+query, func() error {
 		n, err := d.series(query)
 		if err == nil && n == 0 {
 			err = fmt.Errorf("no series")
@@ -171,25 +67,22 @@ var variables = strings.NewReplacer("$__rate_interval", "15s", "$node", ".+", "$
 
 // TestConsumers has a Prometheus scrape the lively node and asks everything that is in testdata.
 func TestConsumers(t *testing.T) {
-	p, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root, exporter, standin, prometheus := servers.Root(t), servers.Build(t, servers.Exporter), servers.Build(t, servers.Standin), servers.Build(t, servers.Prometheus)
 	for _, release := range []string{"4.8", "4.9"} {
 		t.Run(release, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			// The demo, and an XID early on. A scenario includes what lies beside it.
-			if err := os.CopyFS(dir, os.DirFS(filepath.Join(p.root, "testdata", "scenarios"))); err != nil {
+			if err := os.CopyFS(dir, os.DirFS(filepath.Join(root, "testdata", "scenarios"))); err != nil {
 				t.Fatal(err)
 			}
 			scenario := filepath.Join(dir, "xid.scenario")
 			if err := os.WriteFile(scenario, []byte("scenario 1\ntitle \"the demo with an XID\"\ninclude demo.scenario\nat 20s card 0 xid 95\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			node, server := address(t), address(t)
-			start(t, p.root, p.standin, "--scenario="+scenario, "--pods=testdata/kubelet/demo.pods", "--quiet",
-				"--", p.exporter, "--web.listen-address="+node, "--node-name=demo-node", "--compat=dcgm-"+release)
+			node, server := servers.Address(t), servers.Address(t)
+			servers.Start(t, root, standin, "--scenario="+scenario, "--pods=testdata/kubelet/demo.pods", "--quiet",
+				"--", exporter, "--web.listen-address="+node, "--node-name=demo-node", "--compat=dcgm-"+release)
 			others := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				fmt.Fprintln(w, `kube_pod_labels{namespace="inference",pod="chat-large-7c9d8b5f4-x2kqp",label_app="chat"} 1`)
 			}))
@@ -212,10 +105,10 @@ scrape_configs:
 			if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			said := start(t, dir, p.prometheus, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+server)
+			said := servers.Start(t, dir, prometheus, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+server)
 			d := database("http://" + server)
 			// After the first window: from then on everything is there that will be.
-			within(t, 60*time.Second, "the window is full", func() error {
+			servers.Within(t, 60*time.Second, "the window is full", func() error {
 				n, err := d.series(`count_over_time(DCGM_FI_PROF_SM_ACTIVE{gpu="0", job="gpu"}[1m]) > 25 or count_over_time(DCGM_FI_PROF_TENSOR_UTIL_RATIO{gpu="0", job="gpu"}[1m]) > 25`)
 				if err == nil && n == 0 {
 					err = fmt.Errorf("not yet")
@@ -243,7 +136,7 @@ scrape_configs:
 				}
 			}
 			if release == "4.8" {
-				asked += d.documents(t, p.root)
+				asked += d.documents(t, root)
 			}
 			if asked < 20 {
 				t.Errorf("only %d queries were asked", asked)
@@ -319,7 +212,7 @@ func (d database) dashboard(t *testing.T, name string, content []byte) (asked in
 // label expect says, and what they select is there, whether they fire or not.
 func (d database) rules(t *testing.T, name string) (asked int) {
 	t.Helper()
-	body, err := fetch(string(d) + "/api/v1/rules")
+	body, err := servers.Fetch(string(d) + "/api/v1/rules")
 	if err != nil {
 		t.Fatal(err)
 	}

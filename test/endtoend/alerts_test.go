@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
 // trouble is a node with an idle card, an oversubscribed one, and an XID that comes later. The rest is well.
@@ -110,7 +111,7 @@ func TestAlerts(t *testing.T) {
 		}
 		return nil
 	}
-	within(t, 4*time.Minute, "the alerts", look)
+	servers.Within(t, 4*time.Minute, "the alerts", look)
 	// Some time more, in which nothing else may fire.
 	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(time.Second) {
 		if err := look(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/test/board"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/blocks"
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
 // emptyInDemo is what neither the simulated fleet nor the demo's node can show.
@@ -69,7 +70,7 @@ func TestBoardsOnPrometheus(t *testing.T) {
 		"rule_files: ['"+filepath.Join(p.root, "alerts")+"/*.rules.yaml']\n"+scrapeConfig(node, at))
 	replay(t, p, url, dir, from, to)
 	c := board.Client{URL: url}
-	within(t, 90*time.Second, "the first scrapes", func() error {
+	servers.Within(t, 90*time.Second, "the first scrapes", func() error {
 		series, err := c.Instant(t.Context(), `count(cluster:gpu_card_seconds:rate5m) and on () count(ALERTS) and on () count(up == 1) > 12 and on () count(rate(gpu_mig_busy_seconds_total[1m]))`, time.Now())
 		if err == nil && len(series) == 0 {
 			err = fmt.Errorf("no records, alerts and targets yet")
@@ -100,7 +101,7 @@ func replay(t *testing.T, p programs, url, dir string, from, to time.Time) {
 		}
 		out, err := exec.Command(p.vmalert, "-rule="+file, "-datasource.url="+url, "-remoteWrite.url="+url, "-replay.timeFrom="+from.UTC().Format(time.RFC3339),
 			"-replay.timeTo="+to.UTC().Format(time.RFC3339), "-evaluationInterval=1m", "-replay.rulesDelay=10ms", "-replay.disableProgressBar",
-			"-httpListenAddr="+address(t), "-loggerLevel=ERROR").CombinedOutput()
+			"-httpListenAddr="+servers.Address(t), "-loggerLevel=ERROR").CombinedOutput()
 		if err != nil {
 			t.Fatalf("replay of %s: %v\n%s", file, err, out)
 		}

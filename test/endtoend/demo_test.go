@@ -8,29 +8,30 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
 // TestDemo starts what `make demo` starts, on other ports: exporter, fleet, VictoriaMetrics with hours of
 // history, vmalert with the rules. The boards' queries are asked there too.
 func TestDemo(t *testing.T) {
 	p := built(t)
-	node, database, rules, fleet := address(t), address(t), address(t), address(t)
-	out := start(t, p.root, p.standin, "--scenario="+filepath.Join("testdata", "scenarios", "demo.scenario"), "--pods="+filepath.Join("testdata", "kubelet", "demo.pods"),
+	node, database, rules, fleet := servers.Address(t), servers.Address(t), servers.Address(t), servers.Address(t)
+	out := servers.Start(t, p.root, p.standin, "--scenario="+filepath.Join("testdata", "scenarios", "demo.scenario"), "--pods="+filepath.Join("testdata", "kubelet", "demo.pods"),
 		"--database="+database, "--rules="+rules, "--fleet="+fleet, "--", p.exporter, "--node-name=gpu-node-1", "--web.listen-address="+node)
-	within(t, 30*time.Second, "the exporter is first", answers("http://"+node+"/-/ready"))
-	within(t, 3*time.Minute, "database and rules", func() error {
+	servers.Within(t, 30*time.Second, "the exporter is first", servers.Answers("http://"+node+"/-/ready"))
+	servers.Within(t, 3*time.Minute, "database and rules", func() error {
 		if said := out.String(); !strings.Contains(said, "/vmui/") || strings.Contains(said, "without database") {
 			return fmt.Errorf("it says: %s", said)
 		}
 		return nil
 	})
 	for _, page := range []string{"http://" + database + "/vmui/", "http://" + rules + "/vmalert/groups", "http://" + database + "/vmalert/groups"} {
-		if err := answers(page)(); err != nil {
+		if err := servers.Answers(page)(); err != nil {
 			t.Errorf("a page that the demo names: %v", err)
 		}
 	}
 	c := board.Client{URL: "http://" + database}
-	within(t, 2*time.Minute, "the first scrapes", func() error {
+	servers.Within(t, 2*time.Minute, "the first scrapes", func() error {
 		series, err := c.Instant(t.Context(), `count(up == 1) > 12 and on () count(rate(gpu_mig_busy_seconds_total[1m] offset 40s)) and on () count(rate(process_cpu_seconds_total[1m] offset 40s))`, time.Now())
 		if err == nil && len(series) == 0 {
 			err = fmt.Errorf("not all of them yet")
@@ -44,13 +45,13 @@ func TestDemo(t *testing.T) {
 // TestTakenPort: a port that somebody has is named with what to set, and the exporter runs on.
 func TestTakenPort(t *testing.T) {
 	p := built(t)
-	node, fleet := address(t), p.fleet(t)
-	out := start(t, p.root, p.standin, "--scenario="+filepath.Join("testdata", "scenarios", "demo.scenario"), "--pods="+filepath.Join("testdata", "kubelet", "demo.pods"),
-		"--database="+address(t), "--rules="+address(t), "--fleet="+fleet, "--", p.exporter, "--web.listen-address="+node)
-	within(t, 30*time.Second, "the taken port", func() error {
+	node, fleet := servers.Address(t), p.fleet(t)
+	out := servers.Start(t, p.root, p.standin, "--scenario="+filepath.Join("testdata", "scenarios", "demo.scenario"), "--pods="+filepath.Join("testdata", "kubelet", "demo.pods"),
+		"--database="+servers.Address(t), "--rules="+servers.Address(t), "--fleet="+fleet, "--", p.exporter, "--web.listen-address="+node)
+	servers.Within(t, 30*time.Second, "the taken port", func() error {
 		if said := out.String(); !strings.Contains(said, fleet) || !strings.Contains(said, "FLEET_LISTEN=") || !strings.Contains(said, "the exporter goes on") {
 			return fmt.Errorf("it says: %s", said)
 		}
-		return answers("http://" + node + "/-/ready")()
+		return servers.Answers("http://" + node + "/-/ready")()
 	})
 }

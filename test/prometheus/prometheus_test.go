@@ -3,108 +3,18 @@
 package prometheus_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
-
-// built holds the programs that the tests run.
-type built struct{ root, exporter, standin, prometheus, promtool string }
-
-// build makes the programs; Go's cache makes the second time quick.
-func build(t *testing.T) built {
-	t.Helper()
-	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin := filepath.Join(root, "bin")
-	b := built{root, filepath.Join(bin, "gpu-exporter"), filepath.Join(bin, "standin"), filepath.Join(bin, "prometheus"), filepath.Join(bin, "promtool")}
-	run(t, root, "make", "build")
-	run(t, root, "go", "build", "-o", b.standin, "./cmd/standin")
-	tools := filepath.Join(root, "tools", "prometheus")
-	// Without the clouds' service discoveries the server builds in minutes; static targets are enough here.
-	run(t, tools, "go", "build", "-tags", "remove_all_sd", "-o", b.prometheus, "github.com/prometheus/prometheus/cmd/prometheus")
-	run(t, tools, "go", "build", "-tags", "remove_all_sd", "-o", b.promtool, "github.com/prometheus/prometheus/cmd/promtool")
-	return b
-}
-
-func run(t *testing.T, dir, name string, args ...string) string {
-	t.Helper()
-	cmd := exec.Command(name, args...)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
-// start runs a program until the test ends, and fails the test with its output if it ends before.
-func start(t *testing.T, dir, name string, args ...string) *bytes.Buffer {
-	t.Helper()
-	cmd := exec.Command(name, args...)
-	cmd.Dir = dir
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		cmd.Wait()
-		if t.Failed() {
-			t.Logf("%s said:\n%s", filepath.Base(name), out.String())
-		}
-	})
-	return &out
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-func fetch(url string) (string, error) {
-	res, err := http.Get(url)
-	if err != nil {
-		return "", err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", res.Status, body)
-	}
-	return string(body), err
-}
-
-// within asks again and again until check is satisfied.
-func within(t *testing.T, limit time.Duration, what string, check func() error) {
-	t.Helper()
-	var err error
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("%s: %v", what, err)
-}
 
 type sample struct {
 	Metric map[string]string `json:"metric"`
@@ -112,7 +22,7 @@ type sample struct {
 }
 
 func query(server, q string) ([]sample, error) {
-	body, err := fetch(server + "/api/v1/query?query=" + url.QueryEscape(q))
+	body, err := servers.Fetch(server + "/api/v1/query?query=" + url.QueryEscape(q))
 	if err != nil {
 		return nil, err
 	}
@@ -160,46 +70,47 @@ var emptyInDemo = map[string]string{
 }
 
 func TestContractQueries(t *testing.T) {
-	b := build(t)
-	run(t, filepath.Join(b.root, "test", "prometheus"), b.promtool, "test", "rules", "contract_test.yml")
+	out, err := exec.Command(servers.Build(t, servers.Promtool), "test", "rules", "contract_test.yml").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 }
 
 func TestRealPrometheusScrapesTheDemo(t *testing.T) {
-	b := build(t)
-	exporter, server := freePort(t), freePort(t)
-	start(t, b.root, b.standin, "--scenario=testdata/scenarios/demo.scenario", "--pods=testdata/kubelet/demo.pods", "--quiet",
-		"--", b.exporter, fmt.Sprintf("--web.listen-address=127.0.0.1:%d", exporter), "--node-name=demo-node")
-	metrics := fmt.Sprintf("http://127.0.0.1:%d/metrics", exporter)
-	within(t, 30*time.Second, "the exporter serves the demo's cards", func() error {
-		text, err := fetch(metrics)
+	exporter, server, root := servers.Address(t), servers.Address(t), servers.Root(t)
+	servers.Start(t, root, servers.Build(t, servers.Standin), "--scenario=testdata/scenarios/demo.scenario", "--pods=testdata/kubelet/demo.pods", "--quiet",
+		"--", servers.Build(t, servers.Exporter), "--web.listen-address="+exporter, "--node-name=demo-node")
+	metrics := "http://" + exporter + "/metrics"
+	servers.Within(t, 30*time.Second, "the exporter serves the demo's cards", func() error {
+		text, err := servers.Fetch(metrics)
 		if err == nil && strings.Count(text, "\ngpu_busy_seconds_total{") < 8 {
 			err = fmt.Errorf("not all cards are there yet")
 		}
 		return err
 	})
 
-	text, err := fetch(metrics)
+	text, err := servers.Fetch(metrics)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lint := exec.Command(b.promtool, "check", "metrics")
+	lint := exec.Command(servers.Build(t, servers.Promtool), "check", "metrics")
 	lint.Stdin = strings.NewReader(text)
 	if out, err := lint.CombinedOutput(); err != nil {
 		t.Errorf("promtool check metrics: %v\n%s", err, out)
 	}
 
 	dir := t.TempDir()
-	config := fmt.Sprintf("scrape_configs:\n- job_name: gpu-exporter\n  scrape_interval: 1s\n  scrape_timeout: 1s\n  honor_labels: true\n  scrape_native_histograms: true\n  static_configs:\n  - targets: ['127.0.0.1:%d']\n", exporter)
+	config := fmt.Sprintf("scrape_configs:\n- job_name: gpu-exporter\n  scrape_interval: 1s\n  scrape_timeout: 1s\n  honor_labels: true\n  scrape_native_histograms: true\n  static_configs:\n  - targets: ['%s']\n", exporter)
 	path := filepath.Join(dir, "prometheus.yml")
 	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	api := fmt.Sprintf("http://127.0.0.1:%d", server)
-	said := start(t, dir, b.prometheus, "--config.file="+path, "--storage.tsdb.path="+filepath.Join(dir, "data"), fmt.Sprintf("--web.listen-address=127.0.0.1:%d", server))
+	api := "http://" + server
+	said := servers.Start(t, dir, servers.Build(t, servers.Prometheus), "--config.file="+path, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+server)
 
 	count := func(q string, want int) {
 		t.Helper()
-		within(t, 40*time.Second, q, func() error {
+		servers.Within(t, 40*time.Second, q, func() error {
 			got, err := query(api, q)
 			if err == nil && len(got) != want {
 				err = fmt.Errorf("%d series, want %d: %v", len(got), want, got)
@@ -215,7 +126,7 @@ func TestRealPrometheusScrapesTheDemo(t *testing.T) {
 	count(`abs(sum by (uuid) (rate(gpu_card_seconds_total[20s])) - 1) < 0.2`, 8)                 // each second of each card once
 	count(`histogram_quantile(0.99, sum(rate(gpu_exporter_call_duration_seconds[15s]))) > 0`, 1) // a native histogram
 	count(`scrape_samples_post_metric_relabeling != scrape_samples_scraped`, 0)
-	for _, q := range exampleQueries(t, b.root) {
+	for _, q := range exampleQueries(t, root) {
 		got, err := query(api, q)
 		_, excused := emptyInDemo[q]
 		switch {

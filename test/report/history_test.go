@@ -22,42 +22,15 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/report"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/blocks"
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
-// programs are what the tests run, built once.
+// programs are what the tests run.
 type programs struct{ root, report, prometheus, promtool string }
-
-var build = sync.OnceValues(func() (programs, error) {
-	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		return programs{}, err
-	}
-	bin := func(name string) string { return filepath.Join(root, "bin", name) }
-	p := programs{root, bin("gpu-report"), bin("prometheus"), bin("promtool")}
-	for _, step := range []struct {
-		dir  string
-		args []string
-	}{
-		{root, []string{"go", "build", "-trimpath", "-o", p.report, "./cmd/report"}},
-		{filepath.Join(root, "tools", "prometheus"), []string{"go", "build", "-tags", "remove_all_sd", "-o", p.prometheus, "github.com/prometheus/prometheus/cmd/prometheus"}},
-		{filepath.Join(root, "tools", "prometheus"), []string{"go", "build", "-tags", "remove_all_sd", "-o", p.promtool, "github.com/prometheus/prometheus/cmd/promtool"}},
-	} {
-		cmd := exec.Command(step.args[0], step.args[1:]...)
-		cmd.Dir = step.dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return p, fmt.Errorf("%s: %w\n%s", strings.Join(step.args, " "), err, out)
-		}
-	}
-	return p, nil
-})
 
 func built(t *testing.T) programs {
 	t.Helper()
-	p, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return programs{servers.Root(t), servers.Build(t, servers.Report), servers.Build(t, servers.Prometheus), servers.Build(t, servers.Promtool)}
 }
 
 // families are those that the report reads, and that rules read for it.
