@@ -125,6 +125,13 @@ bench: ## the benchmarks, and docs/performance.md
 	go test -run '^$$' -bench . -benchmem ./internal/account ./internal/sampler ./podmap
 	go -C test run ./bench -root=.. -out=../docs/performance.md
 
+# Flags of the scale run: SCALE='--database --past=24h'
+SCALE ?=
+.PHONY: scale
+scale: ## a fleet on one Prometheus, measured, and docs/performance-fleet.md; NODES=500,2000 FOR=20m
+	go -C test build -o ../bin/scale ./scale
+	bin/scale --root=. --nodes=$(or $(NODES),2000) --for=$(or $(FOR),20m) --out=docs/performance-fleet.md $(SCALE)
+
 # Flags of hwcheck: HWCHECK='--card=1 --window=2m'
 HWCHECK ?=
 .PHONY: hwcheck

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// build makes the programs that a run starts, from this repository and from tools/.
+func build(ctx context.Context, root string, database bool) error {
+	type step struct {
+		dir  string
+		args []string
+	}
+	bin := func(name string) string { return filepath.Join(root, "bin", name) }
+	steps := []step{
+		{root, []string{"go", "build", "-o", bin("standin"), "./cmd/standin"}},
+		{filepath.Join(root, "tools", "prometheus"), []string{"go", "build", "-tags", "remove_all_sd", "-o", bin("prometheus"), "github.com/prometheus/prometheus/cmd/prometheus"}},
+	}
+	if database {
+		steps = append(steps, step{filepath.Join(root, "tools", "victoriametrics"), []string{"go", "build", "-o", bin("victoria-metrics"), "github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics"}})
+	}
+	for _, s := range steps {
+		cmd := exec.CommandContext(ctx, s.args[0], s.args[1:]...)
+		cmd.Dir = s.dir
+		if said, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", strings.Join(s.args, " "), err, said)
+		}
+	}
+	return nil
+}
+
+// program is a server that runs until stop is called; what it says goes to a file.
+type program struct {
+	name, url string
+	// path is where it answers when it is ready.
+	path string
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{}
+}
+
+// launch starts a program and waits until it answers at path.
+func launch(ctx context.Context, dir, name, address, path string, args ...string) (*program, error) {
+	p := &program{name: name, url: "http://" + address, path: path, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
+	file, err := os.Create(p.log)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	p.cmd = exec.Command(args[0], args[1:]...)
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, file, file
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { _ = p.cmd.Wait(); close(p.done) }()
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
+		if get(ctx, p.url+path) == nil {
+			return p, nil
+		}
+		select {
+		case <-p.done:
+			return nil, p.died()
+		case <-ctx.Done():
+			p.stop()
+			return nil, ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	p.stop()
+	return nil, fmt.Errorf("%s does not answer at %s%s", name, p.url, path)
+}
+
+// again stops a program and starts it anew, at the same address and with the same data.
+func (p *program) again(ctx context.Context) (*program, error) {
+	p.stop()
+	return launch(ctx, p.cmd.Dir, p.name, strings.TrimPrefix(p.url, "http://"), p.path, p.cmd.Args...)
+}
+
+// died says what a program said last.
+func (p *program) died() error {
+	text, _ := os.ReadFile(p.log)
+	return fmt.Errorf("%s ended: %s", p.name, text[max(0, len(text)-1000):])
+}
+
+func (p *program) running() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *program) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(20 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	}
+}
+
+func get(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if _, err := io.Copy(io.Discard, res.Body); err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK {
+		return errors.New(res.Status)
+	}
+	return nil
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// use is what a process has taken of the machine.
+type use struct {
+	At             time.Time
+	Resident, Peak float64 // MiB
+	CPU            time.Duration
+}
+
+func (p *program) use() (use, error) {
+	u := use{At: time.Now()}
+	pid := p.cmd.Process.Pid
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return u, err
+	}
+	for l := range strings.Lines(string(status)) {
+		f := strings.Fields(l)
+		if len(f) < 2 {
+			continue
+		}
+		kib, _ := strconv.ParseFloat(f[1], 64)
+		switch f[0] {
+		case "VmRSS:":
+			u.Resident = kib / 1024
+		case "VmHWM:":
+			u.Peak = kib / 1024
+		}
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return u, err
+	}
+	f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(f) < 13 {
+		return u, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(f))
+	}
+	user, _ := strconv.ParseInt(f[11], 10, 64)
+	system, _ := strconv.ParseInt(f[12], 10, 64)
+	const ticks = 100 // USER_HZ, the same on every Linux that runs Go
+	u.CPU = time.Duration(user+system) * time.Second / ticks
+	return u, nil
+}
+
+// perMinute is the processor time that was taken in each minute between two looks.
+func perMinute(from, to use) time.Duration {
+	if !to.At.After(from.At) {
+		return 0
+	}
+	return time.Duration(float64(to.CPU-from.CPU) * float64(time.Minute) / float64(to.At.Sub(from.At)))
+}
+
+// diskBytes is the size of a folder.
+func diskBytes(dir string) int64 {
+	var total int64
+	_ = filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			if info, err := d.Info(); err == nil {
+				total += info.Size()
+			}
+		}
+		return nil // files come and go while a server runs
+	})
+	return total
+}
