@@ -58,6 +58,7 @@ func exampleQueries(t *testing.T, root string) []string {
 // emptyInDemo are the queries that a node in good health, watched for a minute, answers with nothing.
 var emptyInDemo = map[string]string{
 	`gpu_device_up == 0`: "no card is broken",
+	`gpu_container_visible unless on (node, uuid, namespace, pod, container) gpu_container_allocation_ratio`:     "nobody looks into containers unasked",
 	`gpu_memory_used_bytes / gpu_memory_total_bytes > 0.95`:                                                      "no card is full",
 	`gpu_temperature_celsius > on (node, uuid, sensor) gpu_temperature_limit_celsius{limit="max_operating"} - 5`: "no card is hot",
 	`gpu_mig_mode != gpu_mig_mode_pending or gpu_ecc_mode != gpu_ecc_mode_pending`:                               "no mode is about to change",
