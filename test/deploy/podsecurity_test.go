@@ -73,6 +73,7 @@ func TestNotes(t *testing.T) {
 			"daemonset/gpu-exporter -- gpu-exporter doctor", "Nothing scrapes it", "features.podMetadata"}, []string{"PRIVILEGED", "features.ownership"}},
 		{"features.ownership=false,monitoring.kind=PodMonitor", []string{"features.ownership"}, []string{label, "Nothing scrapes it"}},
 		{"features.kernelLog=true,gpu.access=hostDriver", []string{"The container is PRIVILEGED, by features.kernelLog, gpu.access=hostDriver."}, nil},
+		{"report.enabled=true,report.prometheusURL=http://p", []string{"kubectl -n gpus create job --from=cronjob/gpu-exporter-report gpu-report-now"}, nil},
 		{"scheduling.gpuNodeLabels=null,scheduling.nodeSelector.pool=gpu", []string{"kubectl get nodes -l 'kubernetes.io/os=linux,pool=gpu'"}, nil},
 	} {
 		text := notes(c.set)

@@ -106,7 +106,7 @@ func TestChangelog(t *testing.T) {
 		if line == "" || strings.HasPrefix(line, "# ") || strings.HasPrefix(line, "## ") || strings.HasPrefix(line, "Lines are ") {
 			continue
 		}
-		if !regexp.MustCompile(`^- \[(CHANGE|FEATURE|ENHANCEMENT|BUGFIX)\] [A-Za-z0-9 -]+: .+\.$`).MatchString(line) {
+		if !regexp.MustCompile(`^- \[(CHANGE|FEATURE|ENHANCEMENT|BUGFIX)\] [A-Za-z0-9 ./_-]+: .+\.$`).MatchString(line) {
 			t.Errorf("CHANGELOG.md:%d: %q is not of the form - [KIND] subject: effect.", i+1, line)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/test/queries"
 )
 
@@ -133,6 +134,15 @@ func TestQueries(t *testing.T) {
 		known[name] = slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return l == "cluster" })
 	}
 	known["kube_node_status_capacity"] = queries.Labels{"job", "instance", "node", "resource", "unit"}
+	for _, release := range compat.Releases() {
+		page, err := compat.New(compat.Release(release))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range page.Families() {
+			known[f.Name] = append(queries.Labels{"job", "instance"}, f.AllLabels()...)
+		}
+	}
 	check, n := queries.Checker{Known: known, OneTarget: true}, 0
 	for _, b := range blocks {
 		if b.language != "promql" {
