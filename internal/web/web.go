@@ -62,7 +62,8 @@ const (
 // NewServer returns a server of the pages; it does not listen.
 func NewServer(o Options) *http.Server {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(o.Own, newGate(o.MaxRequests).around(promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
+	scrapes := newGate(o.MaxRequests) // the page has one of its own, so that a crowd there keeps no scrape waiting
+	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(o.Own, scrapes.around(promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
 		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelError),
 		ErrorHandling:     promhttp.ContinueOnError,
 		Registry:          o.Own,
@@ -72,7 +73,7 @@ func NewServer(o Options) *http.Server {
 	if c := o.Compat; c != nil {
 		link = nodeLink{Path: strings.TrimPrefix(c.Path, "/"), Name: c.Name}
 		// No OpenMetrics: it would add _total to the names of counters that do not end so.
-		mux.Handle(c.Path, newGate(o.MaxRequests).around(promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{
+		mux.Handle("GET "+c.Path, scrapes.around(promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{
 			ErrorLog:      slog.NewLogLogger(o.Logger.Handler(), slog.LevelError),
 			ErrorHandling: promhttp.ContinueOnError,
 		})))

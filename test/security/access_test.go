@@ -75,14 +75,14 @@ func copyFile(t *testing.T, dir, from, to string) {
 func TestAccessFailsClosed(t *testing.T) {
 	n := node(t, twoCards, twoPods)
 	config := machine.WebConfig(t, n.Dir, machine.Web{Users: true})
-	e := n.Start(t, machine.Options{Flags: append([]string{"--web.config.file=" + config}, quick...)})
+	e := n.Start(t, machine.Options{Flags: append([]string{"--compat=dcgm-4.9", "--web.config.file=" + config}, quick...)})
 	e.TLS = true
 	client := trusting(t, filepath.Join(n.Dir, "cert.pem"))
 	good, err := os.ReadFile(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	paths := []string{"/metrics", "/", "/-/healthy", "/-/ready", "/nothing"}
+	paths := []string{"/metrics", "/metrics/dcgm", "/", "/-/healthy", "/-/ready", "/nothing"}
 	open := func(t *testing.T) {
 		t.Helper()
 		if status, body := askAs(t, client, e.Base()+"/metrics", machine.Password); status != http.StatusOK || !strings.Contains(body, "gpu_") {
@@ -93,7 +93,7 @@ func TestAccessFailsClosed(t *testing.T) {
 		t.Helper()
 		for _, path := range paths {
 			for _, password := range passwords {
-				if status, body := askAs(t, client, e.Base()+path, password); status != 0 && status != http.StatusUnauthorized && status != http.StatusInternalServerError || strings.Contains(body, "gpu_") || strings.Contains(body, "H100") {
+				if status, body := askAs(t, client, e.Base()+path, password); status != 0 && status != http.StatusUnauthorized && status != http.StatusInternalServerError || strings.Contains(body, "gpu_") || strings.Contains(body, "DCGM_") || strings.Contains(body, "H100") {
 					t.Errorf("%s with %q: status %d: %.200s", path, password, status, body)
 				}
 			}

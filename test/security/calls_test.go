@@ -344,7 +344,7 @@ func TestNothingElseIsOpenedWithEveryRight(t *testing.T) {
 	n.Kmsg = filepath.Join(dir, "kmsg")
 	flags := append(slices.Clone(quick), "--kubelet.checkpoint="+dir+"/checkpoint", "--kubelet.dra-checkpoint="+dir+"/dra.json", "--kubernetes.pods",
 		"--kubernetes.api-server="+api.URL, "--kubernetes.token-file="+dir+"/token", "--kubernetes.ca-file="+dir+"/ca.crt", "--slurm.job-mapping-dir="+dir+"/jobs",
-		"--slurm.job-numbers", "--containers.visible", "--path.dev="+dir+"/dev", "--docker.socket="+engine, "--web.config.file="+config)
+		"--slurm.job-numbers", "--containers.visible", "--compat=dcgm-4.8", "--path.dev="+dir+"/dev", "--docker.socket="+engine, "--web.config.file="+config)
 	var e *machine.Exporter
 	calls := traced(t, n, machine.Options{Flags: flags}, func(started *machine.Exporter) {
 		e = started

@@ -59,7 +59,7 @@ func TestHostileNames(t *testing.T) {
 	pods = append(pods, standin.KubeletPod{Namespace: "ml", Name: "odd", Containers: []standin.KubeletContainer{{Name: "c",
 		Devices: []standin.KubeletDevices{{Resource: "nvidia.com/gpu\"}\n<script>", IDs: []string{"<script>\"\n"}}}}}})
 	n.Kubelet.SetNode(standin.KubeletNode{Pods: pods, Allocatable: map[string][]string{"nvidia.com/gpu": ids}})
-	e := n.Start(t, machine.Options{Flags: quick})
+	e := n.Start(t, machine.Options{Flags: append([]string{"--compat=dcgm-4.9"}, quick...)})
 
 	await(t, e, `pod="odd"`)
 	shows(t, e, func(t *testing.T, holders map[[3]string]bool) {
@@ -69,6 +69,35 @@ func TestHostileNames(t *testing.T) {
 			}
 		}
 	})
+	// Under the names of another exporter, too, a name is a value.
+	_, other := ask(t, http.DefaultClient, e.Base()+"/metrics/dcgm")
+	decoder := expfmt.NewDecoder(strings.NewReader(other), expfmt.NewFormat(expfmt.TypeTextPlain))
+	var err error
+	listed := map[string]bool{}
+	for {
+		var f dto.MetricFamily
+		if err = decoder.Decode(&f); err != nil {
+			break
+		}
+		for _, m := range f.Metric {
+			for _, l := range m.Label {
+				if l.GetName() == "pod" {
+					listed[l.GetValue()] = true
+				}
+			}
+		}
+		if !strings.HasPrefix(f.GetName(), "DCGM_") {
+			t.Errorf("a family %q was forged", f.GetName())
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	for _, name := range hostile {
+		if !listed[name] {
+			t.Errorf("%q is not there as it is under other names", name)
+		}
+	}
 	if _, page := ask(t, http.DefaultClient, e.Base()+"/"); !strings.Contains(page, "&lt;script&gt;alert(1)") {
 		t.Error("the page does not show the names at all")
 	}

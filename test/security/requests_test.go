@@ -16,7 +16,7 @@ import (
 // answers the next as if nothing had been.
 func TestRequestsThatAbuse(t *testing.T) {
 	n := node(t, twoCards, twoPods)
-	e := n.Start(t, machine.Options{Flags: quick})
+	e := n.Start(t, machine.Options{Flags: append([]string{"--compat=dcgm-4.9"}, quick...)})
 	visit(t, e, "gpu_device_up{")
 	get := func(target string) string {
 		return "GET " + target + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -65,6 +65,9 @@ func TestRequestsThatAbuse(t *testing.T) {
 		{"HEAD", "HEAD /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", []int{200}},
 		{"POST", method("POST", "/metrics"), []int{405}},
 		{"PUT", method("PUT", "/metrics"), []int{405}},
+		{"other names", get("/metrics/dcgm"), []int{200}},
+		{"POST to other names", method("POST", "/metrics/dcgm"), []int{405}},
+		{"beside other names", get("/metrics/dcgm/../../etc/passwd"), []int{301, 307, 308, 404}},
 		{"DELETE", method("DELETE", "/"), []int{405}},
 		{"PATCH", method("PATCH", "/-/healthy"), []int{405}},
 		{"TRACE", method("TRACE", "/metrics"), []int{405}},

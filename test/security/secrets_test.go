@@ -77,7 +77,7 @@ func TestNoSecretIsTold(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := n.Start(t, machine.Options{Env: []string{"PASSWORD_OF_THE_EXPORTER=the-environment-of-the-exporter"}, Flags: append([]string{"--log.level=debug", "--kubelet.checkpoint=" + n.Dir + "/checkpoint", "--kubernetes.pods",
+			e := n.Start(t, machine.Options{Env: []string{"PASSWORD_OF_THE_EXPORTER=the-environment-of-the-exporter"}, Flags: append([]string{"--log.level=debug", "--compat=dcgm-4.9", "--kubelet.checkpoint=" + n.Dir + "/checkpoint", "--kubernetes.pods",
 				"--kubernetes.api-server=" + api.URL, "--kubernetes.token-file=" + n.Dir + "/token", "--kubernetes.ca-file=" + n.Dir + "/ca.crt",
 				"--containers.visible", "--slurm.job-numbers", "--docker.socket=" + socket, "--web.config.file=" + config}, quick...)})
 			e.TLS = true
@@ -98,7 +98,7 @@ func TestNoSecretIsTold(t *testing.T) {
 				}
 			}
 			time.Sleep(2500 * time.Millisecond) // every lane, and the first answer of the API server on the page
-			for _, path := range []string{"/", "/metrics", "/-/healthy", "/-/ready", "/nothing"} {
+			for _, path := range []string{"/", "/metrics", "/metrics/dcgm", "/-/healthy", "/-/ready", "/nothing"} {
 				for name, accept := range formats {
 					req, err := http.NewRequest(http.MethodGet, e.Base()+path, nil)
 					if err != nil {
