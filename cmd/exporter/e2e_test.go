@@ -131,9 +131,14 @@ func (p *process) said() string {
 // start runs the exporter on the node, with lanes faster than usual so that tests are short.
 func (m *machine) start(flags ...string) *process {
 	m.t.Helper()
+	return m.startAt(append([]string{"--lane.fast=200ms", "--lane.medium=400ms", "--lane.slow=1s", "--lane.kubelet=1s", "--call-deadline=1s"}, flags...)...)
+}
+
+// startAt runs it with the lanes of the flags.
+func (m *machine) startAt(flags ...string) *process {
+	m.t.Helper()
 	args := []string{"--node-name=test-node", "--nvml.library=" + m.library, "--kubelet.socket=" + m.socket, "--path.sysfs=" + m.trees.Sysfs,
-		"--path.procfs=" + m.trees.Procfs, "--path.pod-logs=" + m.trees.PodLogs, "--path.container-logs=" + m.trees.ContainerLogs, "--path.kmsg=" + m.kmsg,
-		"--lane.fast=200ms", "--lane.medium=400ms", "--lane.slow=1s", "--lane.kubelet=1s", "--call-deadline=1s"}
+		"--path.procfs=" + m.trees.Procfs, "--path.pod-logs=" + m.trees.PodLogs, "--path.container-logs=" + m.trees.ContainerLogs, "--path.kmsg=" + m.kmsg}
 	m.exporter = launch(m.t, m.env, append(args, flags...)...)
 	return m.exporter
 }

@@ -65,6 +65,9 @@ func (c *counter) add(kind counterKind, v, elapsed float64, fresh bool) (step fl
 				// Since when it counts is not known: begin anew from here.
 				return 0, c.doubt(v, elapsed, kind)
 			}
+		case c.doubted:
+			// A new session's first value was more than can be, and this is its second: no rounding.
+			return 0, c.doubt(v, elapsed, kind)
 		default:
 			// A small step back is the driver's rounding: wait until it has caught up.
 			return 0, true

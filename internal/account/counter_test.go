@@ -40,6 +40,8 @@ func TestCounter(t *testing.T) {
 			[]value{{v: 1000, ok: true}, {v: 9e15, elapsed: 2}, {v: 9e15, elapsed: 2, ok: true}, {v: 1800, elapsed: 2, fresh: true, ok: true}, {v: 2000, elapsed: 2, step: 200, ok: true}}, 1200},
 		{"began again with more than can be: from there", energyCounter,
 			[]value{{v: 1e12, ok: true}, {v: 1e9, elapsed: 2}, {v: 1e9 + 10, elapsed: 2, ok: true}, {v: 1e9 + 20, elapsed: 2, step: 10, ok: true}}, 1e12 + 10},
+		{"a new session that began with more than can be, and is near to where the old one was", energyCounter,
+			[]value{{v: 1e6, ok: true}, {v: 7e5, elapsed: 2, fresh: true}, {v: 7e5 + 100, elapsed: 2, ok: true}, {v: 7e5 + 300, elapsed: 2, step: 200, ok: true}}, 1e6 + 200},
 		{"no number", energyCounter, []value{{v: math.NaN()}, {v: -1}, {v: math.Inf(1)}, {v: 3, ok: true}}, 3},
 		{"time runs no faster than time", limitedCounter, []value{{v: 1, ok: true}, {v: 500, elapsed: 2}}, 1},
 	} {

@@ -78,6 +78,11 @@ func (r *ring) add(samples gpu.Ring, idle bool, elapsed float64, reject func()) 
 	}
 	var in increment
 	if len(fresh) == 0 {
+		if slices.ContainsFunc(r.bad, func(t int64) bool { return t > r.last }) {
+			// It goes on, and what it says cannot be: that is no rest.
+			r.stopped = false
+			return in
+		}
 		r.stopped = idle
 		if idle {
 			r.credit += elapsed
