@@ -50,13 +50,11 @@ type checker struct {
 	gone     int           // for how many rounds there has been no driver
 	paused   time.Duration // in all
 	sought   time.Duration // when a new session might have begun for a missing card: it costs the others a tick
-	mostRows int
 	calmed   struct {
 		goroutines int
 		heap       uint64
 		seen       bool
 	}
-	offset  int // of violations, where one was found
 	xidsDue []xidDue
 	low     map[[2]int]int // XIDs by card and code: at least, at most
 	high    map[[2]int]int
