@@ -49,6 +49,7 @@ const quicker = 60
 // TestAlerts lets an idle card, an oversubscribed card and an XID happen on a node, and asks a real Prometheus
 // with the shipped rules which alerts fired: these, and no other.
 func TestAlerts(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	p := built(t)
 	dir := t.TempDir()
 	scenario, pods := filepath.Join(dir, "trouble.scenario"), filepath.Join(dir, "trouble.pods")

@@ -45,6 +45,7 @@ var emptyInDemo = absent{
 // TestBoardsOnPrometheus asks every query of the boards on a Prometheus that has hours of a fleet behind it,
 // rules evaluated over them, and goes on scraping.
 func TestBoardsOnPrometheus(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	p := built(t)
 	dir := t.TempDir()
 	config, err := fleet.Preset("demo", 1)

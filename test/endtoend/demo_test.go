@@ -14,6 +14,7 @@ import (
 // TestDemo starts what `make demo` starts, on other ports: exporter, fleet, VictoriaMetrics with hours of
 // history, vmalert with the rules. The boards' queries are asked there too.
 func TestDemo(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	p := built(t)
 	node, database, rules, fleet := servers.Address(t), servers.Address(t), servers.Address(t), servers.Address(t)
 	out := servers.Start(t, p.root, p.standin, "--scenario="+filepath.Join("testdata", "scenarios", "demo.scenario"), "--pods="+filepath.Join("testdata", "kubelet", "demo.pods"),
@@ -44,6 +45,7 @@ func TestDemo(t *testing.T) {
 
 // TestTakenPort: a port that somebody has is named with what to set, and the exporter runs on.
 func TestTakenPort(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	p := built(t)
 	node, fleet := servers.Address(t), p.fleet(t)
 	out := servers.Start(t, p.root, p.standin, "--scenario="+filepath.Join("testdata", "scenarios", "demo.scenario"), "--pods="+filepath.Join("testdata", "kubelet", "demo.pods"),
