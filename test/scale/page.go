@@ -32,6 +32,9 @@ the waiting for a core too. Nodes are mixed: H100, B200, A100, L40S and T4, some
 	if len(f.Asked) > 0 {
 		b.WriteString(boardTables(f))
 	}
+	if len(f.Asked) == 0 && len(f.AskedDatabase) > 0 {
+		b.WriteString("\n## Boards\n\nThe boards were asked of the database alone, see below: the Prometheus did not answer all of them within\nthe time that was left, on cores that many other programs shared.\n")
+	}
 	if len(f.AskedDatabase) > 0 {
 		b.WriteString(beyond(f))
 	}
