@@ -16,9 +16,10 @@ const (
 	sendBuffer = 64 << 10
 )
 
-// connections bounds the connections of a server. Where there are too many, the oldest goes that is not being
-// answered: one that idles, that has not ended its request, or that waits for its place. A client that asks as soon as it is connected is
-// answered, however many there are that do not.
+// connections bounds the connections of a server. Where there are too many, one goes that is not being answered: that
+// idles, that has not ended its request, or that waits for its place. It is the oldest of the client address that has
+// most of them, so that a flood from one address costs the connections of no other. A client that asks as soon as it
+// is connected is answered, however many there are that do not.
 type connections struct {
 	most int
 
@@ -30,6 +31,7 @@ type connections struct {
 type connection struct {
 	net.Conn
 	of      *connections
+	client  string       // its address, without the port
 	working atomic.Int32 // requests that are being answered
 }
 
@@ -82,14 +84,23 @@ func (b bounded) Accept() (net.Conn, error) {
 
 // add takes a connection in, and closes another where there are too many.
 func (c *connections) add(conn net.Conn) *connection {
-	own := &connection{Conn: conn, of: c}
+	own := &connection{Conn: conn, of: c, client: clientOf(conn.RemoteAddr().String())}
 	c.mu.Lock()
 	c.next++
 	c.open[own] = c.next
 	var oldest *connection
 	if len(c.open) > c.most {
+		idle := map[string]int{}
+		for o := range c.open {
+			if o.working.Load() == 0 {
+				idle[o.client]++
+			}
+		}
 		for o, at := range c.open {
-			if o.working.Load() == 0 && (oldest == nil || at < c.open[oldest]) {
+			if o.working.Load() != 0 {
+				continue
+			}
+			if oldest == nil || idle[o.client] > idle[oldest.client] || idle[o.client] == idle[oldest.client] && at < c.open[oldest] {
 				oldest = o
 			}
 		}

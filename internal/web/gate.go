@@ -101,10 +101,7 @@ func (g *gate) leave(client string) {
 // and then waits 40 ms for a delayed acknowledgement in the middle.
 func (g *gate) around(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		client, _, err := net.SplitHostPort(r.RemoteAddr)
-		if err != nil {
-			client = r.RemoteAddr // a unix socket's clients have no port
-		}
+		client := clientOf(r.RemoteAddr)
 		if !g.enter(r.Context(), client) {
 			http.Error(w, fmt.Sprintf("too many requests at once: %d are answered, %d of one address; see --web.max-requests", g.most, g.share()), http.StatusServiceUnavailable)
 			return
@@ -125,6 +122,15 @@ func (g *gate) around(next http.Handler) http.Handler {
 		}()
 		w.Write(b.Bytes())
 	})
+}
+
+// clientOf is the address of a client without its port.
+func clientOf(remote string) string {
+	client, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		return remote // neither a unix socket nor a virtual machine has a port of this form
+	}
+	return client
 }
 
 // held keeps back what is written.

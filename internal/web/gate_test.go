@@ -158,6 +158,43 @@ func TestTheOldestIdlerMakesRoom(t *testing.T) {
 	}
 }
 
+// A flood from one address takes none of another's connections, however old they are.
+func TestAFloodCostsItsOwnAddress(t *testing.T) {
+	address, entered, release := listen(t, 4)
+	close(release)
+	scraper, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer scraper.Close()
+	answers := bufio.NewReader(scraper)
+	ask := func() {
+		t.Helper()
+		fmt.Fprint(scraper, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		res, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatalf("the scraper's connection: %v", err)
+		}
+		io.Copy(io.Discard, res.Body)
+		<-entered
+	}
+	ask()
+	for range 20 {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		// Once this one is answered, all before it were taken in.
+		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
+			t.Fatal(err)
+		}
+		<-entered
+	}
+	ask()
+}
+
 // Pages are read, and nothing else: no method changes anything, and none is echoed.
 func TestPagesAreOnlyRead(t *testing.T) {
 	ts := serve(t, nil, nil)

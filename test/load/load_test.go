@@ -466,7 +466,7 @@ func (r *rig) judge(before uint64) {
 		if most := 10*fast + 2*time.Second; f.gap > most && !f.besieged {
 			r.t.Errorf("%s: the sampler published nothing for %v", f.name, f.gap)
 		}
-		if (f.honest < 20*f.refused || f.honest == 0) && !f.besieged {
+		if (f.refused > 1+f.honest/20 || f.honest == 0) && !f.besieged {
 			r.t.Errorf("%s: a scraper beside it was answered %d times and refused %d times", f.name, f.honest, f.refused)
 		}
 	}
