@@ -119,7 +119,7 @@ func evaluated(t *testing.T, in *installation, seldom map[string]alerts.Rule) er
 			return fmt.Errorf("%s of %s was not evaluated", r.Name, r.Group)
 		}
 	}
-	n, err := in.number(t.Context(), "count(workload:gpu_busy:ratio_max) and on () count(cluster:gpu_problems:count)")
+	n, err := in.number(t.Context(), "count(count_over_time(workload:gpu_unused_seconds:rate5m[1m:5s])) and on () count(count_over_time(workload:gpu_busy_seconds:rate5m[1m:5s])) and on () count(workload:gpu_busy:ratio_max) and on () count(cluster:gpu_problems:count)")
 	if err == nil && n == 0 {
 		err = errors.New("no records of workloads yet")
 	}
