@@ -88,6 +88,7 @@ type podCheck struct {
 	ran       time.Duration // when its process was first there at a step, by the monotonic clock
 	supported time.Duration // when something last spoke for its holding or using its card
 	busy      float64       // truth, in seconds of the card
+	slept     float64       // time in which the machine slept, and the card of the scenario worked on
 	amnesty   float64       // work of its card that it may have got for want of anybody who could tell
 }
 
@@ -272,6 +273,9 @@ func (c *checker) learn() {
 		if c.w.cards[p.card].mig {
 			share = p.share
 		}
+		if from < to && c.at-c.before > c.tick {
+			k.slept += (c.at - c.before).Seconds()
+		}
 		if from < to {
 			k.busy += share * float64(c.s.Truth(p.card).ProcessBusy(p.pid, from, to))
 		}
@@ -328,7 +332,7 @@ func (c *checker) names() {
 			if c.w.cards[k.card].mig {
 				share = p.share
 			}
-			c.holds(idle <= share*(c.at-p.listed.from).Seconds()-0.75*q.busy+5, "false zero", "%v is said to have been idle for %.1f s of %v, and worked for %.1f s", k, idle, c.at-p.listed.from, q.busy)
+			c.holds(idle <= share*(c.at-p.listed.from).Seconds()-0.75*q.busy+5+q.slept, "false zero", "%v is said to have been idle for %.1f s of %v, and worked for %.1f s", k, idle, c.at-p.listed.from, q.busy)
 		}
 	}
 }
