@@ -323,7 +323,7 @@ func (c *checker) names() {
 			q := c.pods[p]
 			most := 1.25*q.busy + 4 + q.amnesty
 			if p.share == 1 || c.w.cards[k.card].mig {
-				most = 1.02*q.busy + 2.5 + q.amnesty
+				most = 1.02*q.busy + 0.5 + c.tick.Seconds() + q.amnesty // a window is one tick
 			}
 			c.holds(v <= most, "wrong pod", "%v has %.1f s of work, and did %.1f s", k, v, q.busy)
 			// What was observed and not busy is said to have been idle.

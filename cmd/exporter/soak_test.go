@@ -87,7 +87,7 @@ func checkAccounts(r *trial) {
 		}
 		c.holds(math.Abs(held-want) < 16+unseen, "truth", "%s held %.1f s and is said to have held %.1f s", p.name, want, held)
 		busy := c.last[key{"gpu_container_busy_seconds_total", p.card, p.name, ""}]
-		slack := 0.02*k.busy + 2 + unseen
+		slack := 0.02*k.busy + 0.5 + r.tick.Seconds() + unseen
 		if p.card == cardShared {
 			slack = 0.1*k.busy + 8 // the driver names one process per sample
 		}
