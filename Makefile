@@ -180,6 +180,17 @@ vuln: build ## ask Go's database of vulnerabilities about what is in the binary;
 	  *"fetching vulnerabilities"*) echo; echo "NOT CHECKED: the database of vulnerabilities at vuln.go.dev was not reached. Nothing is known, which is not the same as nothing found."; exit 1;; \
 	  *) exit $$code;; esac
 
+.PHONY: tools
+tools: ## build ahead what `make check` runs: linter, Prometheus, VictoriaMetrics, helm and their like; minutes, once
+	go -C tools build -o ../bin/ tool
+	go -C tools/prometheus build -tags remove_all_sd -o ../../bin/ tool
+	go -C tools/victoriametrics build -o ../../bin/ tool
+	go -C tools/helm build -o ../../bin/ tool
+	go -C tools/nfpm build -o ../../bin/ tool
+	go -C tools/kubernetes build ./...
+	go -C test/kubelet build ./...
+	go -C test test -run '^$$' ./... >/dev/null
+
 .PHONY: check
 check: lint chromium checkers strace ## what needs more than Go and gcc: lint, promtool, a real Prometheus (built from tools/), a browser, packages, system calls
 	go -C test test -count=1 -p 1 -timeout 25m ./...

@@ -138,7 +138,7 @@ func sumsClose(t *testing.T, c board.Client, to time.Time, scrape time.Duration)
 		for back := range 5 {
 			at := to.Add(-time.Duration(back) * time.Hour)
 			whole, parts, rest := byCard(sum(q.whole)+" > 60", at), byCard(sum(q.parts), at), byCard(sum(q.rest), at)
-			came := byCard(fmt.Sprintf("count by (node, uuid) (count_over_time(%s[1h]) < %d)", q.parts, scrapes-1), at)
+			came := byCard(fmt.Sprintf("count by (node, uuid) (count_over_time(%s[1h]) < %d)", q.parts, scrapes), at)
 			for card, w := range whole {
 				off := parts[card] + rest[card] - w
 				if came[card] == 0 {
