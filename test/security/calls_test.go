@@ -109,6 +109,7 @@ func ground(n *machine.Node, pid int) []permitted {
 		row(`^(/usr)?/lib(64)?/([^/]+/)*$`, "the loader looks for libraries"),
 		row(`^`+regexp.QuoteMeta(n.Library)+`$`, "the driver's library"),
 		row(`^/sys/kernel/mm/transparent_hugepage/hpage_pmd_size$`, "Go's memory manager"),
+		row(`^/sys/devices/system/cpu/online$`, "the C library's allocator counts processors when threads meet in it"),
 		row(`^/sys/fs/cgroup(/|$)`, "Go asks for its share of the processors"),
 		row(`^/proc/self/exe$`, "protobuf takes a seed from the program itself"),
 		row(`/bin/gpu-exporter$`, "protobuf takes a seed from the program itself"),
