@@ -178,12 +178,7 @@ func (a *analyst) divide(l *load, r *Workload, f *finding) {
 			r.LongestIdle = max(r.LongestIdle, s.steps*h)
 		}
 		if r.LongestIdle == 0 { // pauses shorter than a step
-			for i, v := range hold.idle.v {
-				if math.IsNaN(float64(v)) { // nothing is known of this step
-					continue
-				}
-				r.LongestIdle = max(r.LongestIdle, min(1, over(float64(v), hold.shareAt(hold.idle.from+i)))*h)
-			}
+			r.LongestIdle = max(r.LongestIdle, hold.longestPause()*h)
 		}
 	}
 	if len(l.holdings) == 0 {

@@ -219,6 +219,17 @@ func (h *holding) shareAt(k int) float64 {
 	return h.typical
 }
 
+// longestPause is the longest part of a step that was idle, from 0 to 1; steps of which nothing is known are none.
+func (h *holding) longestPause() float64 {
+	longest := 0.0
+	for i, v := range h.idle.v {
+		if !math.IsNaN(float64(v)) {
+			longest = max(longest, min(1, over(float64(v), h.shareAt(h.idle.from+i))))
+		}
+	}
+	return longest
+}
+
 // sole says that it holds its card alone and whole.
 func (h *holding) sole() bool { return !h.mig() && h.typical > 0.999 }
 

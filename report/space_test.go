@@ -1,0 +1,21 @@
+package report
+
+import "testing"
+
+// A step of which nothing is known is no pause, and no reason to know nothing of the others.
+func TestLongestPause(t *testing.T) {
+	for _, c := range []struct {
+		idle []float32
+		want float64
+	}{
+		{nil, 0},
+		{[]float32{nan}, 0},
+		{[]float32{nan, 0.25, nan, 0.1}, 0.5},
+		{[]float32{0.75}, 1},
+	} {
+		h := holding{idle: track{v: c.idle}, typical: 0.5}
+		if got := h.longestPause(); got != c.want {
+			t.Errorf("idle %v of half a card: %v, not %v", c.idle, got, c.want)
+		}
+	}
+}
