@@ -30,11 +30,11 @@ func waste() []Alert {
 	return []Alert{
 		{Name: "GPUAllocatedIdle", Severity: Info, Labels: podLabels, For: minutes5, Keep: minutes10, Knobs: idleKnobs(), Expr: idle, Board: podBoard,
 			Summary: "A pod holds GPUs and does nothing with them.",
-			Description: atPod + " holds " + cards3 + " GPUs on which nothing ran for at least $window. " +
+			Description: atPod + " holds " + cards3 + " GPUs on which next to nothing ran in the last $window, as far as they were watched. " +
 				"Ask its owner whether it waits for something; if not, scale it down or end it so that others can have the cards."},
 		{Name: "GPUAllocatedIdleLong", Severity: Warning, Labels: podLabels, For: 6 * hour, Keep: minutes10, Knobs: idleKnobs(), Expr: idle, Board: podBoard,
 			Summary: "A pod has held idle GPUs for hours.",
-			Description: atPod + " has held " + cards3 + " GPUs for hours without any work on them. " +
+			Description: atPod + " has held " + cards3 + " GPUs for hours with next to no work on them. " +
 				"End it or scale it to zero, and tell its owner: notebooks and debugging pods want a time limit."},
 		{Name: "GPUNamespaceIdle", Severity: Warning, Labels: []string{"namespace"}, For: 2 * hour, Keep: minutes15,
 			Knobs: []Knob{number("cards", 4, 0, 1e6, "idle cards that a namespace may have")},
