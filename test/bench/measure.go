@@ -48,8 +48,6 @@ type program struct {
 	stop func()
 	base string
 	pid  int
-	// started is the time from the start of the exporter until its first answer.
-	started time.Duration
 }
 
 // launch starts the exporter on a node.

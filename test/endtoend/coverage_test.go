@@ -145,17 +145,6 @@ func report(t *testing.T, name, table string) {
 	}
 }
 
-// union joins lists of what is empty.
-func union(lists ...absent) absent {
-	out := absent{}
-	for _, l := range lists {
-		for k, v := range l {
-			out[k] = v
-		}
-	}
-	return out
-}
-
 func keys(m map[string]bool) []string {
 	var out []string
 	for k := range m {
