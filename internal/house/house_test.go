@@ -301,3 +301,35 @@ func TestSpeaksOfTheProductAlone(t *testing.T) {
 		}
 	}
 }
+
+// A compiled program has no place among the sources: it says nothing to a reader, fits one kind of machine, and stays in the history for ever.
+// What is built goes to bin.
+func TestKeepsNoPrograms(t *testing.T) {
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{filepath.Join(root, ".git"), filepath.Join(root, ".cache"), filepath.Join(root, "bin"), filepath.Join(root, "tmp")}, path):
+			return filepath.SkipDir
+		case !d.Type().IsRegular() || strings.HasSuffix(path, ".test"):
+			return nil
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		begin := make([]byte, 4)
+		if n, _ := f.Read(begin); string(begin[:n]) == "\x7fELF" {
+			t.Errorf("%s is a compiled program: delete it, and have it built to bin", path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
