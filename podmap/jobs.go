@@ -2,7 +2,6 @@ package podmap
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -48,15 +47,13 @@ type JobsOptions struct {
 	// Folder has a file for each card, named by its NVML index ("0"), or by index and GPU instance id ("0.3"). Its
 	// lines are the ids of the jobs that have it.
 	Folder string
-	// Interval is the time from one reading to the next, MaxAge how long the last good one is used: 10 s and 5 min
-	// where 0.
-	Interval, MaxAge time.Duration
-	Logger           *slog.Logger     // nil: discarded
-	Clock            func() time.Time // nil: time.Now
+	MaxAge time.Duration    // how long the last good reading is used; 5 min where 0
+	Logger *slog.Logger     // nil: discarded
+	Clock  func() time.Time // nil: time.Now
 }
 
 // Jobs knows which Slurm job holds which card, without Kubernetes or beside it. All methods are safe for
-// concurrent use; Poll and Run read files, the others touch nothing.
+// concurrent use; Poll reads files, the others touch nothing.
 type Jobs struct {
 	o   JobsOptions
 	log *slog.Logger
@@ -84,7 +81,6 @@ type jobFile struct {
 
 // NewJobs returns a Jobs; it reads nothing yet.
 func NewJobs(o JobsOptions) *Jobs {
-	o.Interval = positive(o.Interval, DefaultInterval)
 	o.MaxAge = positive(o.MaxAge, DefaultMaxAge)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -95,32 +91,8 @@ func NewJobs(o JobsOptions) *Jobs {
 	return &Jobs{o: o, log: o.Logger}
 }
 
-// Run reads the folder until ctx ends, and returns nil then. It does not wait for a reading that hangs, as on a
-// network file system; no other is begun meanwhile.
-func (j *Jobs) Run(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		}
-		read := make(chan struct{})
-		go func() {
-			defer close(read)
-			j.Poll()
-		}()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-read:
-		}
-		timer.Reset(j.o.Interval)
-	}
-}
-
-// Poll reads the folder once. What goes wrong stands in the health of the source.
+// Poll reads the folder once. What goes wrong stands in the health of the source. A network file system may keep it
+// from returning.
 func (j *Jobs) Poll() {
 	j.polling.Lock()
 	defer j.polling.Unlock()

@@ -1,7 +1,6 @@
 package podmap
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -207,15 +206,5 @@ func TestJobsBesidePods(t *testing.T) {
 	}
 	if len(known.List) != 2 {
 		t.Error("the kubelet's answer was changed")
-	}
-}
-
-func TestJobsRunEnds(t *testing.T) {
-	f := newJobFolder(t)
-	f.write("0", "42\n")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := f.jobs.Run(ctx); err != nil {
-		t.Error(err)
 	}
 }

@@ -40,6 +40,8 @@ type exporter struct {
 	own     *prometheus.Registry
 	// quiet is how long the loop may be silent before the process counts as broken.
 	quiet time.Duration
+	// jobsEvery and lookEvery are the intervals of the jobs and of the looker.
+	jobsEvery, lookEvery time.Duration
 }
 
 // seam changes what two rooms are given before they are made: the tests put faults, clocks and mistakes between
@@ -52,7 +54,7 @@ type seam struct {
 // newExporter puts the program together. Clock is the exporter's time; replaced is called when only a new
 // process can load the driver's library. This is the one place that knows both the driver and the kubelet.
 func newExporter(c *config, clock func() time.Time, replaced func(), change seam) (*exporter, error) {
-	e := &exporter{own: ownRegistry(), quiet: max(time.Minute, 10*c.fast)}
+	e := &exporter{own: ownRegistry(), quiet: max(time.Minute, 10*c.fast), jobsEvery: c.kubeletLane, lookEvery: c.slow}
 	library := nvml.New(nvml.Options{Path: c.library, Logger: c.logger, Clock: clock, SysfsRoot: c.sysfs, FastInterval: c.fast})
 	o := sampler.Options{
 		Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: version.GoVersion},
@@ -71,7 +73,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change seam
 		e.pods = podmap.New(po)
 	}
 	if c.jobFolder != "" {
-		e.jobs = podmap.NewJobs(podmap.JobsOptions{Folder: c.jobFolder, Interval: c.kubeletLane, MaxAge: c.kubeletMaxAge, Logger: c.logger, Clock: clock})
+		e.jobs = podmap.NewJobs(podmap.JobsOptions{Folder: c.jobFolder, MaxAge: c.kubeletMaxAge, Logger: c.logger, Clock: clock})
 	}
 	if e.pods != nil || e.jobs != nil {
 		o.Holders = holders{e.pods, e.jobs, c.podLabels}
@@ -153,10 +155,10 @@ func (e *exporter) actors() []func(context.Context) error {
 		loops = append(loops, e.pods.Run)
 	}
 	if e.jobs != nil {
-		loops = append(loops, e.jobs.Run)
+		loops = append(loops, repeat(e.jobsEvery, func(context.Context) { e.jobs.Poll() }))
 	}
 	if e.looker != nil {
-		loops = append(loops, e.looker.Run)
+		loops = append(loops, repeat(e.lookEvery, e.looker.Look))
 	}
 	if e.kmsg != nil {
 		loops = append(loops, func(ctx context.Context) error { return e.kmsg.Run(ctx, e.sampler.Event) })

@@ -289,13 +289,18 @@ func startTime(dir string) (string, bool) {
 	return start, ok
 }
 
-// readStat returns field 22 of /proc/<pid>/stat, the process's start, and its command, which stands in parentheses
-// and may hold anything, parentheses and spaces too.
+// readStat returns what parseStat reads from /proc/<pid>/stat.
 func readStat(dir string) (start, command string, ok bool) {
 	stat, err := readBounded(filepath.Join(dir, "stat"))
 	if err != nil {
 		return "", "", false
 	}
+	return parseStat(stat)
+}
+
+// parseStat returns field 22, the process's start, and its command, which stands in parentheses and may hold anything,
+// parentheses and spaces too.
+func parseStat(stat string) (start, command string, ok bool) {
 	begin, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
 	if begin < 0 || end < begin {
 		return "", "", false

@@ -35,7 +35,7 @@ const visibleDevices = "NVIDIA_VISIBLE_DEVICES"
 type LookerOptions struct {
 	// Finder says whose process is whose. The Looker has a Finder of its own.
 	Finder Options
-	// Interval is the time from one walk to the next; a minute where 0.
+	// Interval is the time from one walk to the next, by which their age is judged; a minute where 0.
 	Interval time.Duration
 	// Named returns the cards that a list in the words of NVIDIA_VISIBLE_DEVICES names; nil: none.
 	Named  func(inv *gpu.Inventory, list string) []gpu.UUID
@@ -118,32 +118,7 @@ func NewLooker(o LookerOptions) *Looker {
 	return l
 }
 
-// Run walks until ctx ends, and returns nil then. It does not wait for a walk that hangs: a container may have put
-// a file system under its /dev that never answers. No other is begun meanwhile.
-func (l *Looker) Run(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		}
-		walked := make(chan struct{})
-		go func() {
-			defer close(walked)
-			l.Look(ctx)
-		}()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-walked:
-		}
-		timer.Reset(l.o.Interval)
-	}
-}
-
-// Look walks once.
+// Look walks once. It does not return while a container has a file system under its /dev that never answers.
 func (l *Looker) Look(ctx context.Context) {
 	l.walking.Lock()
 	defer l.walking.Unlock()
