@@ -215,8 +215,18 @@ func (k unitKey) compare(l unitKey) int {
 	return cmp.Or(k.container.Compare(l.container), cmp.Compare(k.resource, l.resource), cmp.Compare(k.id, l.id))
 }
 
+// distinctDevices returns each device of a claim once. What is told as a part and as a whole is a part, whatever the
+// order in which the kubelet tells it: nobody is given more than he may hold.
 func distinctDevices(devices []device) []device {
-	slices.SortFunc(devices, device.compare)
+	slices.SortFunc(devices, func(d, e device) int {
+		if by := d.compare(e); by != 0 || d.part == e.part {
+			return by
+		}
+		if d.part {
+			return -1
+		}
+		return 1
+	})
 	return slices.CompactFunc(devices, func(d, e device) bool { return d.compare(e) == 0 })
 }
 

@@ -58,6 +58,8 @@ const (
 	watchLength = 5 * time.Minute
 	// longestRetry bounds the mean delay after failures.
 	longestRetry = time.Minute
+	// steady is how long a watch holds whose end tells nothing of the next one.
+	steady = 10 * time.Second
 )
 
 // The forms in which metadata is asked for. A server that does not know them refuses; it never sends whole pods.
@@ -132,6 +134,11 @@ func (w *podWatch) run(ctx context.Context) {
 			if w.clock().Sub(began) < firstRetry {
 				w.sleep(ctx, w.delay(1))
 			}
+		case err != nil && version != "" && next != "" && w.clock().Sub(began) >= steady && w.source().Up:
+			// So ends a watch whose server is replaced, or whose connection somebody closes that stands between: no
+			// failure as long as the next one begins.
+			version = next
+			w.sleep(ctx, w.delay(1))
 		case err != nil:
 			// A watch that broke goes on where it was.
 			version = next

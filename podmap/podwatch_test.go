@@ -236,6 +236,39 @@ func TestListAndWatch(t *testing.T) {
 	}
 }
 
+// A server that is replaced cuts its watches. That is a failure only where no other watch begins.
+func TestTheWatchIsCut(t *testing.T) {
+	begun, cut := make(chan struct{}), make(chan struct{})
+	held := func(w http.ResponseWriter, _ *http.Request) {
+		w.(http.Flusher).Flush()
+		begun <- struct{}{}
+		<-cut
+		panic(http.ErrAbortHandler)
+	}
+	a := newAPIServer(t)
+	a.list = says(apiList("10", apiPod("a/p", "u1", "7")))
+	a.watches = []func(http.ResponseWriter, *http.Request){held, held}
+	w := a.watching(t, a.options())
+	<-begun
+	w.now.advance(time.Minute)
+	cut <- struct{}{}
+	if d := w.asleep(t); d != firstRetry {
+		t.Errorf("slept %s", d)
+	}
+	if s := w.source(); !s.Up || s.Errors != 0 || s.Message != "" {
+		t.Errorf("a watch that held was cut: %+v", s)
+	}
+	<-begun
+	cut <- struct{}{} // at once this time
+	w.asleep(t)
+	if s := w.source(); s.Up || s.Errors != 1 || s.Message == "" {
+		t.Errorf("a watch that did not hold was cut: %+v", s)
+	}
+	if got, want := a.seen()[:3], []string{"list 0", "watch 10", "watch 10"}; !slices.Equal(got, want) {
+		t.Errorf("requests %q", got)
+	}
+}
+
 func TestTheServerForgets(t *testing.T) {
 	for name, gone := range map[string]func(http.ResponseWriter, *http.Request){
 		"in an event": says(apiEvent("ERROR", `{"kind":"Status","code":410,"message":"too old resource version"}`)),
@@ -340,6 +373,15 @@ func TestAnswersThatAreNoAnswer(t *testing.T) {
 			a.list = c.list
 			if c.watch != nil {
 				a.watches = append(a.watches, c.watch)
+				// What is looked at is the time after the watch: another list would end it.
+				lists := 0
+				a.list = func(w http.ResponseWriter, r *http.Request) {
+					if lists++; lists > 1 {
+						<-r.Context().Done()
+						return
+					}
+					c.list(w, r)
+				}
 			}
 			o := a.options()
 			if c.options != nil {

@@ -40,6 +40,11 @@ func told(l *listing) []string {
 // toldByProto is the same from the generated code's decoding.
 func toldByProto(list *podresources.ListPodResourcesResponse) []string {
 	var out []string
+	type claimed struct {
+		container gpu.Container
+		device    device
+	}
+	parts := map[claimed]bool{} // what is told as a part and as a whole is a part
 	for _, p := range list.GetPodResources() {
 		for _, c := range p.GetContainers() {
 			name := gpu.Container{Namespace: p.GetNamespace(), Pod: p.GetName(), Name: c.GetName()}
@@ -53,11 +58,15 @@ func toldByProto(list *podresources.ListPodResourcesResponse) []string {
 			}
 			for _, d := range c.GetDynamicResources() {
 				for _, r := range d.GetClaimResources() {
-					out = append(out, fmt.Sprintf("%q %+v", name, device{driver: r.GetDriverName(),
-						claim: d.GetClaimNamespace() + claimPart + d.GetClaimName(), name: r.GetDeviceName(), part: r.ShareId != nil}))
+					at := claimed{name, device{driver: r.GetDriverName(), claim: d.GetClaimNamespace() + claimPart + d.GetClaimName(), name: r.GetDeviceName()}}
+					parts[at] = parts[at] || r.ShareId != nil
 				}
 			}
 		}
+	}
+	for at, part := range parts {
+		at.device.part = part
+		out = append(out, fmt.Sprintf("%q %+v", at.container, at.device))
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
@@ -232,4 +241,14 @@ func twice(list *podresources.ListPodResourcesResponse) bool {
 		}
 	}
 	return false
+}
+
+// A device that a claim tells twice, as a part and as a whole, is a part in whichever order.
+func TestDistinctDevices(t *testing.T) {
+	whole, part := device{driver: "d", claim: "c", name: "gpu-0"}, device{driver: "d", claim: "c", name: "gpu-0", part: true}
+	for _, list := range [][]device{{whole, part}, {part, whole}, {whole, part, whole, part}} {
+		if got := distinctDevices(slices.Clone(list)); !slices.Equal(got, []device{part}) {
+			t.Errorf("%+v come to %+v", list, got)
+		}
+	}
 }
