@@ -30,7 +30,7 @@ func BenchmarkScrape(b *testing.B) {
 		one, other := catalogtest.NodeView(8, pods), catalogtest.NodeView(8, pods)
 		view := one
 		c := newCollector(b, func() *gpu.View { return view }, catalog.All())
-		handler := promhttp.HandlerFor(c, promhttp.HandlerOpts{DisableCompression: true})
+		handler := promhttp.HandlerForTransactional(c.Transactional(), promhttp.HandlerOpts{DisableCompression: true})
 		request := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 		recorder := httptest.NewRecorder()
 		handler.ServeHTTP(recorder, request)
@@ -84,7 +84,7 @@ func BenchmarkForeign(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		handler := promhttp.HandlerFor(c, promhttp.HandlerOpts{DisableCompression: true})
+		handler := promhttp.HandlerForTransactional(c.Transactional(), promhttp.HandlerOpts{DisableCompression: true})
 		request := httptest.NewRequest(http.MethodGet, compat.Path, nil)
 		for _, step := range []struct {
 			name string

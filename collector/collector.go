@@ -2,18 +2,18 @@
 //
 // The families are built once per View and shared by all scrapes of it, so that a scrape costs no more
 // than its encoding, two scrapers see the same truth, and nothing that a scrape does reaches the driver,
-// the kubelet or a disk.
+// the kubelet or a disk. What a View came to is filled anew with a later one once nobody reads it, and the
+// labels of a series are put together once in its life: a node's series are the same from View to View.
 package collector
 
 import (
 	"fmt"
 	"hash/maphash"
-	"slices"
 	"sort"
 	"strings"
 	"sync"
-	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
@@ -24,17 +24,13 @@ import (
 type Collector struct {
 	latest func() *gpu.View
 	rows   []row
-	built  atomic.Pointer[rendering]
 
-	mu    sync.Mutex // one goroutine builds; guards pairs
-	pairs map[[2]string]*dto.LabelPair
-}
-
-// rendering is what one View came to.
-type rendering struct {
-	view     *gpu.View
-	families []*dto.MetricFamily
-	err      error
+	mu       sync.Mutex // one goroutine builds; guards what follows
+	current  *rendering
+	spare    *rendering // was read to its end, and is there to be filled anew
+	known    []series   // what is known of the series of each row
+	pairs    pairs
+	building uint64 // counts renderings
 }
 
 // row is a catalogue row, prepared.
@@ -47,10 +43,6 @@ type row struct {
 	help  *string
 	unit  *string
 }
-
-// maxPairs bounds the memory of label pairs: beyond it the memory starts anew. A node of 16 cards and
-// some hundred pods needs a few thousand.
-const maxPairs = 65536
 
 // New returns a Collector of the rows over whatever latest returns, which must be cheap and safe for
 // concurrent use; nil from it renders nothing. The error is a broken row.
@@ -71,9 +63,12 @@ func NewForeign(latest func() *gpu.View, rows []catalog.Family) (*Collector, err
 }
 
 func newCollector(latest func() *gpu.View, rows []catalog.Family) *Collector {
-	c := &Collector{latest: latest, pairs: map[[2]string]*dto.LabelPair{}}
+	c := &Collector{latest: latest, known: make([]series, len(rows)), pairs: pairs{}}
 	for _, f := range rows {
 		c.rows = append(c.rows, prepare(f))
+	}
+	for i := range c.known {
+		c.known[i].seed = maphash.MakeSeed()
 	}
 	sort.Slice(c.rows, func(i, j int) bool { return c.rows[i].Name < c.rows[j].Name })
 	return c
@@ -100,154 +95,91 @@ func prepare(f catalog.Family) row {
 }
 
 // Gather returns the families of the latest View in the order of their names. The caller must not change
-// them: others share them. A broken series (a wrong number of labels, or one that stands twice) is left
-// out and named in the error; the others are returned beside it.
+// them: others share them. It may keep them. A broken series (a wrong number of labels, or one that stands
+// twice) is left out and named in the error; the others are returned beside it.
 func (c *Collector) Gather() ([]*dto.MetricFamily, error) {
-	view := c.latest()
-	if view == nil {
+	r := c.take()
+	if r == nil {
 		return nil, nil
 	}
-	if r := c.built.Load(); r != nil && r.view == view {
-		return r.families, r.err
+	// Nobody says when the caller has read them: the reading never ends.
+	return r.shown, r.err
+}
+
+// Transactional is the Collector for callers that say when they have read the families, whose memory then serves
+// a later View.
+func (c *Collector) Transactional() prometheus.TransactionalGatherer { return transactional{c} }
+
+type transactional struct{ *Collector }
+
+// Gather is Collector.Gather; the families must not be looked at after done.
+func (t transactional) Gather() (families []*dto.MetricFamily, done func(), err error) {
+	r := t.take()
+	if r == nil {
+		return nil, func() {}, nil
+	}
+	return r.shown, sync.OnceFunc(func() { t.end(r) }), r.err
+}
+
+// take returns the rendering of the latest View with one reader more, and nil where there is no View.
+func (c *Collector) take() *rendering {
+	view := c.latest()
+	if view == nil {
+		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r := c.built.Load(); r != nil && r.view == view {
-		return r.families, r.err
+	if c.current == nil || c.current.view != view {
+		c.replace(view)
 	}
-	r := c.render(view)
-	c.built.Store(r)
-	return r.families, r.err
+	c.current.readers++
+	return c.current
 }
 
-// render builds the families of a View. c.mu is held.
-func (c *Collector) render(view *gpu.View) *rendering {
-	if len(c.pairs) > maxPairs {
-		c.pairs = map[[2]string]*dto.LabelPair{}
+// end takes one reader from a rendering.
+func (c *Collector) end(r *rendering) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.readers--
+	if r != c.current && r.readers == 0 && c.spare == nil {
+		c.spare = r
 	}
-	out := &rendering{view: view, families: make([]*dto.MetricFamily, 0, len(c.rows))}
+}
+
+// replace makes the rendering of a View the current one. c.mu is held.
+func (c *Collector) replace(view *gpu.View) {
+	r := c.spare
+	c.spare = nil
+	if r == nil {
+		r = &rendering{rows: make([]filled, len(c.rows))}
+	}
+	c.render(r, view)
+	if old := c.current; old != nil && old.readers == 0 {
+		c.spare = old
+	}
+	c.current = r
+}
+
+// render fills a rendering that nobody reads. c.mu is held.
+func (c *Collector) render(out *rendering, view *gpu.View) {
+	c.building++
+	c.pairs.bound()
+	out.view, out.shown, out.err = view, out.shown[:0], nil
 	var broken []string
-	b := builder{collector: c, seed: maphash.MakeSeed()}
 	for i := range c.rows {
-		metrics := b.build(&c.rows[i], view)
-		if b.broken != "" {
-			broken = append(broken, b.broken)
-			b.broken = ""
+		r, f, known := &c.rows[i], &out.rows[i], &c.known[i]
+		known.begin(c.building)
+		if err := f.fill(r, known, c.pairs, view); err != nil {
+			broken = append(broken, err.Error())
 		}
-		if len(metrics) == 0 {
+		known.end()
+		if len(f.metrics) == 0 {
 			continue
 		}
-		r := &c.rows[i]
-		out.families = append(out.families, &dto.MetricFamily{Name: &r.Name, Help: r.help, Type: r.typ, Unit: r.unit, Metric: metrics})
+		f.family.Name, f.family.Help, f.family.Type, f.family.Unit, f.family.Metric = &r.Name, r.help, r.typ, r.unit, f.metrics
+		out.shown = append(out.shown, &f.family)
 	}
 	if broken != nil {
 		out.err = fmt.Errorf("series left out: %s", strings.Join(broken, "; "))
 	}
-	return out
-}
-
-// builder turns one row at a time into metrics. It reuses its memory from row to row.
-type builder struct {
-	collector *Collector
-	seed      maphash.Seed
-	seen      map[uint64]struct{}
-	broken    string
-}
-
-func (b *builder) build(r *row, view *gpu.View) []*dto.Metric {
-	b.seen = map[uint64]struct{}{}
-	var metrics []*dto.Metric
-	add := func(m *dto.Metric, labels []string) {
-		pairs, ok := b.labels(r, labels)
-		if ok {
-			m.Label = pairs
-			metrics = append(metrics, m)
-		}
-	}
-	if r.ReadHistogram != nil {
-		r.ReadHistogram(view, func(h gpu.Histogram, labels ...string) {
-			add(&dto.Metric{Histogram: histogram(h)}, labels)
-		})
-		return metrics
-	}
-	r.Read(view, func(value float64, labels ...string) {
-		if r.Type == catalog.Counter {
-			add(&dto.Metric{Counter: &dto.Counter{Value: &value}}, labels)
-		} else {
-			add(&dto.Metric{Gauge: &dto.Gauge{Value: &value}}, labels)
-		}
-	})
-	return metrics
-}
-
-// labels returns the pairs of one series in alphabetical order, and false for a series that must not be
-// exposed: one with a wrong number of labels, or one that stands already.
-func (b *builder) labels(r *row, values []string) ([]*dto.LabelPair, bool) {
-	if len(values) != len(r.labels) {
-		b.broken = fmt.Sprintf("%s has %d label values for %d labels", r.Name, len(values), len(r.labels))
-		return nil, false
-	}
-	var h maphash.Hash
-	h.SetSeed(b.seed)
-	pairs := make([]*dto.LabelPair, 0, len(values))
-	for _, i := range r.order {
-		p := b.collector.pair(r.labels[i], values[i])
-		// The sanitised value counts: two names may come to the same text.
-		h.WriteString(*p.Value)
-		h.WriteByte(0xff)
-		if values[i] != "" || r.Scope != catalog.ScopeForeign {
-			pairs = append(pairs, p)
-		}
-	}
-	sum := h.Sum64()
-	if _, twice := b.seen[sum]; twice {
-		b.broken = fmt.Sprintf("%s stands twice with %s", r.Name, strings.Join(values, ", "))
-		return nil, false
-	}
-	b.seen[sum] = struct{}{}
-	return pairs, true
-}
-
-// pair returns the shared pair of a label and a value. Names in the field (pods, processes, models) are
-// whatever bytes somebody wrote; the exposition is UTF-8. c.mu is held.
-func (c *Collector) pair(name, value string) *dto.LabelPair {
-	key := [2]string{name, value}
-	if p, ok := c.pairs[key]; ok {
-		return p
-	}
-	p := &dto.LabelPair{Name: new(name), Value: new(strings.ToValidUTF8(value, "\uFFFD"))}
-	c.pairs[key] = p
-	return p
-}
-
-// histogram renders a native histogram; in the text format it shows as count and sum.
-func histogram(h gpu.Histogram) *dto.Histogram {
-	out := &dto.Histogram{
-		SampleCount: new(h.Count), SampleSum: new(h.Sum),
-		Schema: new(int32(gpu.HistogramSchema)), ZeroThreshold: new(0.0), ZeroCount: new(h.Zero),
-	}
-	at := make([]int, 0, len(h.Buckets))
-	for i := range h.Buckets {
-		at = append(at, i)
-	}
-	slices.Sort(at)
-	var previous int64
-	for n, i := range at {
-		switch {
-		case n == 0:
-			out.PositiveSpan = append(out.PositiveSpan, &dto.BucketSpan{Offset: new(int32(i)), Length: new(uint32(1))})
-		case i == at[n-1]+1:
-			*out.PositiveSpan[len(out.PositiveSpan)-1].Length++
-		default:
-			out.PositiveSpan = append(out.PositiveSpan, &dto.BucketSpan{Offset: new(int32(i - at[n-1] - 1)), Length: new(uint32(1))})
-		}
-		count := int64(h.Buckets[i])
-		out.PositiveDelta = append(out.PositiveDelta, count-previous)
-		previous = count
-	}
-	if len(at) == 0 {
-		// A native histogram without buckets is told from a classic one by an empty span.
-		out.PositiveSpan = []*dto.BucketSpan{{Offset: new(int32(0)), Length: new(uint32(0))}}
-	}
-	return out
 }

@@ -190,9 +190,9 @@ func (e *exporter) poll(ctx context.Context) {
 func (e *exporter) server(c *config) *http.Server {
 	var other *web.Compat
 	if e.foreign != nil {
-		other = &web.Compat{Path: compat.Path, Name: c.compat, Metrics: e.foreign}
+		other = &web.Compat{Path: compat.Path, Name: c.compat, Metrics: e.foreign.Transactional()}
 	}
-	return web.NewServer(web.Options{Latest: e.sampler.Latest, Metrics: both{e.metrics, e.own}, Own: e.own, Logger: c.logger, MaxRequests: c.maxRequests, Compat: other,
+	return web.NewServer(web.Options{Latest: e.sampler.Latest, Metrics: both{e.metrics.Transactional(), e.own}, Own: e.own, Logger: c.logger, MaxRequests: c.maxRequests, Compat: other,
 		Alive: func() error {
 			if age := time.Since(e.sampler.Latest().At); age > e.quiet {
 				return fmt.Errorf("the polling loop has been silent for %v", age.Round(time.Second))
@@ -203,20 +203,20 @@ func (e *exporter) server(c *config) *http.Server {
 
 // both is the exposition: the catalogue's families and those of the process, in the order of their names.
 type both struct {
-	view *collector.Collector
+	view prometheus.TransactionalGatherer
 	own  prometheus.Gatherer
 }
 
-// Gather implements prometheus.Gatherer. The families of the view are shared; only the list is new.
-func (b both) Gather() ([]*dto.MetricFamily, error) {
-	families, err := b.view.Gather()
+// Gather implements prometheus.TransactionalGatherer. The families of the view are shared; only the list is new.
+func (b both) Gather() (_ []*dto.MetricFamily, done func(), err error) {
+	families, done, err := b.view.Gather()
 	own, ownErr := b.own.Gather()
 	all := append(slices.Clone(families), own...)
 	slices.SortFunc(all, func(x, y *dto.MetricFamily) int { return cmp.Compare(x.GetName(), y.GetName()) })
 	if err == nil {
 		err = ownErr
 	}
-	return all, err
+	return all, done, err
 }
 
 // features says what works here, and how to unlock what does not.

@@ -72,7 +72,7 @@ const (
 )
 
 // Emit receives one series: its value and the values of all its labels, the scope's first, then the
-// family's own in the order of Family.Labels.
+// family's own in the order of Family.Labels. The slice is the reader's: who keeps it copies it.
 type Emit func(value float64, labels ...string)
 
 // EmitHistogram receives one series of a histogram.

@@ -203,7 +203,7 @@ func TestPodLabelsAreAdded(t *testing.T) {
 	i := slices.IndexFunc(rows, func(f catalog.Family) bool { return f.Name == "gpu_pod_info" })
 	v := &gpu.View{Node: "n", Pods: []gpu.PodRef{{Namespace: "a", Pod: "b", UID: "u", Meta: &gpu.PodMeta{WorkloadType: "Job", Workload: "w", Labels: map[string]string{"team": "red", "other": "x"}}}}}
 	var got []string
-	rows[i].Read(v, func(_ float64, labels ...string) { got = labels })
+	rows[i].Read(v, func(_ float64, labels ...string) { got = slices.Clone(labels) })
 	if want := []string{"n", "a", "b", "u", "Job", "w", "red", ""}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -27,18 +27,40 @@ func indexLabel(index int) string {
 	return strconv.Itoa(index)
 }
 
+// subject is what the series of a family speak of, one after the other: it holds the values of the scope's labels, and
+// puts the family's own behind them. One serves a whole reading, so that a series costs no memory.
+type subject struct {
+	labels []string
+	scope  int
+	emit   Emit
+}
+
+// ownLabels is how many labels of its own a family has at most without the subject's memory growing.
+const ownLabels = 4
+
+func newSubject(s Scope, emit Emit) (*subject, cardEmit) {
+	scope := len(s.Labels())
+	sub := &subject{labels: make([]string, scope, scope+ownLabels), scope: scope, emit: emit}
+	return sub, func(value float64, own ...string) {
+		sub.labels = append(sub.labels[:sub.scope], own...)
+		sub.emit(value, sub.labels...)
+	}
+}
+
+// is says of what the following series speak.
+func (s *subject) is(values ...string) { copy(s.labels[:s.scope], values) }
+
 // cards reads every card of the node that this exporter answers for, readable or not.
 func cards(read func(*gpu.Card, cardEmit)) func(*gpu.View, Emit) {
 	return func(v *gpu.View, emit Emit) {
+		sub, give := newSubject(ScopeCard, emit)
 		for i := range v.Cards {
 			c := &v.Cards[i]
 			if c.State == gpu.CardDetached {
 				continue
 			}
-			base := []string{v.Node, string(c.UUID), indexLabel(c.Index)}
-			read(c, func(value float64, own ...string) {
-				emit(value, append(base[:3:3], own...)...)
-			})
+			sub.is(v.Node, string(c.UUID), indexLabel(c.Index))
+			read(c, give)
 		}
 	}
 }
@@ -142,6 +164,7 @@ func summed[T number](field func(*gpu.Activity) gpu.Opt[T]) func(*gpu.View, Emit
 // instances reads every MIG instance of the readable cards.
 func instances(read func(*gpu.InstanceActivity, cardEmit)) func(*gpu.View, Emit) {
 	return func(v *gpu.View, emit Emit) {
+		sub, give := newSubject(ScopeInstance, emit)
 		for i := range v.Cards {
 			c := &v.Cards[i]
 			if c.State != gpu.CardUp {
@@ -149,10 +172,8 @@ func instances(read func(*gpu.InstanceActivity, cardEmit)) func(*gpu.View, Emit)
 			}
 			for j := range c.Instances {
 				in := &c.Instances[j]
-				base := []string{v.Node, string(c.UUID), indexLabel(c.Index), string(in.UUID), strconv.Itoa(in.GI), in.Profile}
-				read(in, func(value float64, own ...string) {
-					emit(value, append(base[:6:6], own...)...)
-				})
+				sub.is(v.Node, string(c.UUID), indexLabel(c.Index), string(in.UUID), strconv.Itoa(in.GI), in.Profile)
+				read(in, give)
 			}
 		}
 	}
@@ -176,15 +197,14 @@ func instanceMemory(field func(gpu.Memory) gpu.Opt[gpu.Bytes]) func(*gpu.View, E
 // while after it, standing still.
 func containerCards(gone bool, read func(*gpu.ContainerCard, cardEmit)) func(*gpu.View, Emit) {
 	return func(v *gpu.View, emit Emit) {
+		sub, give := newSubject(ScopeContainer, emit)
 		for i := range v.Containers {
 			c := &v.Containers[i]
 			if c.Gone && !gone {
 				continue
 			}
-			base := []string{v.Node, string(c.Card), indexLabel(c.Index), c.Namespace, c.Pod, c.Name}
-			read(c, func(value float64, own ...string) {
-				emit(value, append(base[:6:6], own...)...)
-			})
+			sub.is(v.Node, string(c.Card), indexLabel(c.Index), c.Namespace, c.Pod, c.Name)
+			read(c, give)
 		}
 	}
 }
@@ -200,9 +220,9 @@ func containerGauge[T number](field func(*gpu.ContainerCard) gpu.Opt[T]) func(*g
 // node reads what has no label but the node.
 func node(read func(*gpu.View, cardEmit)) func(*gpu.View, Emit) {
 	return func(v *gpu.View, emit Emit) {
-		read(v, func(value float64, own ...string) {
-			emit(value, append([]string{v.Node}, own...)...)
-		})
+		sub, give := newSubject(ScopeNode, emit)
+		sub.is(v.Node)
+		read(v, give)
 	}
 }
 

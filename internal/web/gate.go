@@ -1,7 +1,6 @@
 package web
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -20,7 +19,7 @@ import (
 type gate struct {
 	most      int // answers at once
 	rendering chan struct{}
-	buffers   sync.Pool
+	answers   sync.Pool // of *answer
 
 	mu      sync.Mutex
 	taken   map[string]int // by client address
@@ -38,8 +37,7 @@ type visitor struct {
 const patience = 3 * time.Second
 
 func newGate(most int) *gate {
-	return &gate{most: most, rendering: make(chan struct{}, runtime.GOMAXPROCS(0)), buffers: sync.Pool{New: func() any { return new(bytes.Buffer) }},
-		taken: map[string]int{}}
+	return &gate{most: most, rendering: make(chan struct{}, runtime.GOMAXPROCS(0)), answers: sync.Pool{New: func() any { return newAnswer() }}, taken: map[string]int{}}
 }
 
 // share is what one client address may have.
@@ -97,8 +95,8 @@ func (g *gate) leave(client string) {
 	}
 }
 
-// around has next render into a buffer, and writes that at once: a page that leaves in hundreds of small chunks now
-// and then waits 40 ms for a delayed acknowledgement in the middle.
+// around has next render into a buffer, packs what it writes for a client that takes it packed, and writes that at once:
+// a page that leaves in hundreds of small chunks now and then waits 40 ms for a delayed acknowledgement in the middle.
 func (g *gate) around(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client := clientOf(r.RemoteAddr)
@@ -113,14 +111,15 @@ func (g *gate) around(next http.Handler) http.Handler {
 		case <-r.Context().Done():
 			return
 		}
-		b := g.buffers.Get().(*bytes.Buffer)
-		defer g.buffers.Put(b)
-		b.Reset()
+		a := g.answers.Get().(*answer)
+		defer g.answers.Put(a)
 		func() {
 			defer func() { <-g.rendering }()
-			next.ServeHTTP(&held{ResponseWriter: w, body: b}, r)
+			a.begin(w, r)
+			next.ServeHTTP(a, r)
+			a.end()
 		}()
-		w.Write(b.Bytes())
+		a.send()
 	})
 }
 
@@ -132,11 +131,3 @@ func clientOf(remote string) string {
 	}
 	return client
 }
-
-// held keeps back what is written.
-type held struct {
-	http.ResponseWriter
-	body *bytes.Buffer
-}
-
-func (h *held) Write(p []byte) (int, error) { return h.body.Write(p) }

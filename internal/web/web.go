@@ -29,7 +29,7 @@ type Options struct {
 	// Latest returns the view to show; cheap and safe for concurrent use.
 	Latest func() *gpu.View
 	// Metrics is the source of /metrics.
-	Metrics prometheus.Gatherer
+	Metrics prometheus.TransactionalGatherer
 	// Own registers the handler's own metrics.
 	Own prometheus.Registerer
 	// Alive returns an error once the polling loop has been silent for longer than it may be.
@@ -48,7 +48,7 @@ type Compat struct {
 	Path string // such as /metrics/dcgm
 	// Name says whose names they are, for the link on the page.
 	Name    string
-	Metrics prometheus.Gatherer
+	Metrics prometheus.TransactionalGatherer
 }
 
 // The bounds within which a client may take the server's time and memory.
@@ -63,19 +63,23 @@ const (
 func NewServer(o Options) *http.Server {
 	mux := http.NewServeMux()
 	scrapes := newGate(o.MaxRequests) // the page has one of its own, so that a crowd there keeps no scrape waiting
-	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(o.Own, scrapes.around(promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(o.Own, scrapes.around(promhttp.HandlerForTransactional(o.Metrics, promhttp.HandlerOpts{
 		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelError),
 		ErrorHandling:     promhttp.ContinueOnError,
 		Registry:          o.Own,
 		EnableOpenMetrics: true,
+		// The gate packs what it sends.
+		DisableCompression: true,
 	}))))
 	link := nodeLink{}
 	if c := o.Compat; c != nil {
 		link = nodeLink{Path: strings.TrimPrefix(c.Path, "/"), Name: c.Name}
 		// No OpenMetrics: it would add _total to the names of counters that do not end so.
-		mux.Handle("GET "+c.Path, scrapes.around(promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{
+		mux.Handle("GET "+c.Path, scrapes.around(promhttp.HandlerForTransactional(c.Metrics, promhttp.HandlerOpts{
 			ErrorLog:      slog.NewLogLogger(o.Logger.Handler(), slog.LevelError),
 			ErrorHandling: promhttp.ContinueOnError,
+
+			DisableCompression: true,
 		})))
 	}
 	mux.HandleFunc("GET /-/healthy", healthy(o.Alive))
@@ -154,6 +158,7 @@ func closeAll(open []net.Listener) {
 
 // Serve serves until the server is shut down, then returns nil.
 func Serve(server *http.Server, open []net.Listener, flags *toolkit.FlagConfig, logger *slog.Logger) error {
+	server.Handler = keepPasswords(*flags.WebConfigFile, server.Handler, logger)
 	var err error
 	if open != nil {
 		err = toolkit.ServeMultiple(bound(server, open, maxConnections), server, flags, logger)

@@ -18,7 +18,7 @@ import (
 func serve(t *testing.T, view *gpu.View, alive error) *httptest.Server {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	s := NewServer(Options{Latest: func() *gpu.View { return view }, Metrics: registry, Own: registry, MaxRequests: 4,
+	s := NewServer(Options{Latest: func() *gpu.View { return view }, Metrics: prometheus.ToTransactionalGatherer(registry), Own: registry, MaxRequests: 4,
 		Alive: func() error { return alive }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	ts := httptest.NewServer(s.Handler)
 	t.Cleanup(ts.Close)
@@ -159,7 +159,7 @@ func TestCompatPageIsLinked(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "OTHER"}, func() float64 { return 1 }))
 	own := prometheus.NewRegistry()
-	s := NewServer(Options{Latest: catalogtest.FullView, Metrics: own, Own: own, MaxRequests: 4, Compat: &Compat{Path: "/metrics/other", Name: "another 1.0", Metrics: registry},
+	s := NewServer(Options{Latest: catalogtest.FullView, Metrics: prometheus.ToTransactionalGatherer(own), Own: own, MaxRequests: 4, Compat: &Compat{Path: "/metrics/other", Name: "another 1.0", Metrics: prometheus.ToTransactionalGatherer(registry)},
 		Alive: func() error { return nil }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	ts := httptest.NewServer(s.Handler)
 	t.Cleanup(ts.Close)

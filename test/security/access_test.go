@@ -93,7 +93,7 @@ func TestAccessFailsClosed(t *testing.T) {
 		t.Helper()
 		for _, path := range paths {
 			for _, password := range passwords {
-				if status, body := askAs(t, client, e.Base()+path, password); status != 0 && status != http.StatusUnauthorized && status != http.StatusInternalServerError || strings.Contains(body, "gpu_") || strings.Contains(body, "DCGM_") || strings.Contains(body, "H100") {
+				if status, body := askAs(t, client, e.Base()+path, password); status != 0 && status != http.StatusUnauthorized && status != http.StatusInternalServerError && status != http.StatusServiceUnavailable || strings.Contains(body, "gpu_") || strings.Contains(body, "DCGM_") || strings.Contains(body, "H100") {
 					t.Errorf("%s with %q: status %d: %.200s", path, password, status, body)
 				}
 			}
@@ -137,7 +137,12 @@ func TestAccessFailsClosed(t *testing.T) {
 	kept := trusting(t, filepath.Join(n.Dir, "cert.pem"))
 	kept.Transport.(*http.Transport).DisableKeepAlives = false
 	for name, spoil := range map[string]func(){
-		"deleted":          func() { remove(t, n.Dir, "web.yml") },
+		"deleted":       func() { remove(t, n.Dir, "web.yml") },
+		"emptied":       func() { write(t, config, "") },
+		"without users": func() { write(t, config, string(good[:strings.Index(string(good), "basic_auth_users")])) },
+		"no users": func() {
+			write(t, config, strings.Replace(string(good), "basic_auth_users:", "basic_auth_users: {}\nhttp_server_config: {}\n#", 1))
+		},
 		"not YAML":         func() { write(t, config, "tls_server_config: [") },
 		"users of no kind": func() { write(t, config, strings.Replace(string(good), "prometheus:", "other:", 1)) },
 	} {

@@ -76,7 +76,8 @@ func (s *Server) node(w http.ResponseWriter, r *http.Request) {
 	d := <-s.desks
 	defer func() { s.desks <- d }()
 	d.view = view
-	families, err := d.collector.Gather()
+	families, done, err := d.collector.Transactional().Gather()
+	defer done()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
