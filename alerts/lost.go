@@ -14,7 +14,7 @@ func lost() []Alert {
 				"The driver failed to start them: read dmesg for NVRM and RmInitAdapter lines, restart the node, and have the card looked at if that does not help."},
 		{Name: "GPUDisappeared", Severity: Critical, Labels: cardLabels, For: minutes10, Keep: minutes5, Board: cardBoard,
 			Knobs: []Knob{window(6*hour, "time for which a card that has gone is remembered")},
-			Expr: "group" + byCard + "(last_over_time(gpu_device_up[$window:5m])) unless on (" + onCard + ") gpu_device_up\n" +
+			Expr: "group" + byCard + `(last_over_time(gpu_device_up{uuid!~".*:.*"}[$window:5m]))` + " unless on (" + onCard + ") gpu_device_up\n" + // before the driver comes a card goes by its PCI address
 				`  and on (cluster, node) (gpu_exporter_source_up{source="nvml"} == 1)`,
 			Summary: "A GPU has vanished without a trace.",
 			Description: atCard + " was there, and now neither the driver nor the PCI bus knows it, while the others of the node are well. " +

@@ -146,7 +146,7 @@ func inhibitions() []inhibition {
 		{"A card without its row remapper needs no word about rows that wait.",
 			[]string{"GPURowRemapFailed"}, []string{"GPURowRemapPending", "GPURowRemapBanksExhausted"}, []string{"node", "uuid"}},
 		{"Without a driver every card of the node is down, and nothing can be read.",
-			[]string{"GPUDriverDown"}, []string{"GPUDeviceDown", "GPUDeviceMissing", "GPUExporterLaneStuck", "GPUExporterNVMLErrors", "GPUExporterSlow", "GPUExporterJoinBroken"}, []string{"node"}},
+			[]string{"GPUDriverDown"}, []string{"GPUDeviceDown", "GPUDeviceMissing", "GPUExporterLaneStuck", "GPUExporterNVMLErrors", "GPUExporterSlow", "GPUExporterJoinBroken", "GPUExporterJoinPartial"}, []string{"node"}},
 		{"No target at all is one problem, not one per node.",
 			[]string{"GPUExporterAbsent"}, []string{"GPUExporterMissingOnNode"}, nil},
 		{"A join that is broken explains the unknown of it.",

@@ -34,6 +34,9 @@ func lostStories(t *testing.T) map[string][]story {
 				gpu_exporter_source_up{node="n1",source="nvml"} 1x420`, checks: "20m -; 29m -; 35m $A; 6h $A; 6h23m $A; 6h40m -"},
 			{name: "the whole node is gone", series: `gpu_device_up{$A} 1x20 stale
 				gpu_exporter_source_up{node="n1",source="nvml"} 1x20 stale`, checks: "35m -; 60m -"},
+			{name: "the driver came after the exporter, and cards have names now", series: `gpu_device_up{node="n1",uuid="0000:18:00.0",gpu="-1"} 0x20 stale
+				gpu_device_up{$A} _x21 1x400
+				gpu_exporter_source_up{node="n1",source="nvml"} 0x20 1x400`, checks: "29m -; 35m -; 60m -; 6h -"},
 			{name: "nobody can see cards", series: `gpu_device_up{$A} 1x20 stale
 				gpu_exporter_source_up{node="n1",source="nvml"} 1x20 0x60`, checks: "35m -; 60m -"},
 			{name: "lost, but known", series: `gpu_device_up{$A} 1x20 0x60

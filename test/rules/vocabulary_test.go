@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
@@ -117,7 +117,7 @@ func (r *reader) selector(v *parser.VectorSelector) set {
 	}
 	s := setOf(known...)
 	for _, m := range v.LabelMatchers {
-		if m.Name == labels.MetricName {
+		if m.Name == model.MetricNameLabel {
 			continue
 		}
 		r.need(s, []string{m.Name}, v.String())
