@@ -1,144 +1,169 @@
-// Command bench measures the exporter from the outside and writes docs/performance.md: scrapes beside the
-// same bytes served as a file, resident memory, processor time, driver calls by lane, start-up, and the size
-// of the binary. It runs the real binary on the fake driver, so the driver's own time is not in the figures.
+// Command bench measures the exporter from the outside and writes docs/performance.md: scrapes beside the same bytes
+// served as a file, memory, processor time, driver calls by lane, start-up, the size of the binary, and how each grows
+// with the node. It runs the real binary on the fake driver, so the driver's own time is not in the figures. With
+// -against it builds another revision too, runs both at the same time, and puts their figures side by side.
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
-	"regexp"
-	"runtime"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
 func main() {
-	root := flag.String("root", filepath.Join("..", ".."), "the repository")
-	out := flag.String("out", "", "the Markdown file to write; empty: standard output alone")
-	watch := flag.Duration("for", time.Minute, "how long each node is watched")
-	scrapes := flag.Int("scrapes", 300, "scrapes of each kind")
+	c := config{}
+	flag.StringVar(&c.root, "root", filepath.Join("..", ".."), "the repository")
+	flag.StringVar(&c.out, "out", "", "the Markdown file to write; empty: standard output alone")
+	flag.StringVar(&c.against, "against", "", "a revision to measure beside this one")
+	flag.DurationVar(&c.watch, "for", time.Minute, "how long each node is watched")
+	flag.IntVar(&c.scrapes, "scrapes", 300, "scrapes of each kind; a tenth of them at each point of the curves")
+	flag.BoolVar(&c.curves, "curves", true, "measure how the figures grow with the node")
 	flag.Parse()
-	if err := run(context.Background(), *root, *out, *watch, *scrapes); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, c); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-// node is one of the nodes that are measured.
-type node struct{ scenario, pods, title string }
-
-var nodes = []node{
-	{"8xh100-loaded", "", "8 x H100, no pods"},
-	{"demo", "demo", "8 x H100, 8 pods"},
-	{"8xh100-shared", "8xh100-shared", "8 x H100, 80 pods share them"},
+type config struct {
+	root, out, against string
+	watch              time.Duration
+	scrapes            int
+	curves             bool
 }
 
-func run(ctx context.Context, root, out string, watch time.Duration, scrapes int) error {
-	root, err := filepath.Abs(root)
+// tree is a revision that is measured.
+type tree struct {
+	title string
+	root  string
+}
+
+func (t tree) exporter() string { return programs.Exporter.Path(t.root) }
+
+func run(ctx context.Context, c config) error {
+	root, err := filepath.Abs(c.root)
 	if err != nil {
 		return err
 	}
-	for _, args := range [][]string{{"make", "build"}, {"go", "build", "-o", "bin/standin", "./cmd/standin"}} {
-		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-		cmd.Dir = root
-		if said, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, said)
+	here := tree{"now", root}
+	for _, p := range []programs.Program{programs.Exporter, programs.Standin} {
+		if err := programs.Build(ctx, root, p); err != nil {
+			return err
 		}
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "# Performance\n\nMeasured by `make bench` on the fake driver: the time that a real driver takes is not in it. One run on a shared machine;\nread the ratios, and measure again on yours.\n\nMachine: %s, %d cores for Go, %s, %s/%s.\n", processor(), runtime.GOMAXPROCS(0), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-
-	gather, err := benchmarks(ctx, root)
+	trees := []tree{here}
+	if c.against != "" {
+		before, remove, err := checkout(ctx, root, c.against)
+		if err != nil {
+			return err
+		}
+		defer remove()
+		trees = []tree{before, here}
+	}
+	generated, err := os.MkdirTemp("", "gpu-exporter-bench-")
 	if err != nil {
 		return err
 	}
-	b.WriteString(gather)
+	defer os.RemoveAll(generated)
+	s := &stand{root: root, nodes: generated}
 
-	b.WriteString("\n## The running program\n\nThrough HTTP on the loopback, uncompressed, one connection. *First* is the first scrape of a view, *next* any other; *file* is\nthe same bytes served from memory by the same kind of server. The client's reading is in all three.\n\n")
-	b.WriteString("| node | series | page | first p50 / p99 | next p50 / p99 | file p50 / p99 | next / file | resident, after / peak | processor per minute | driver calls per minute | start to first scrape |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
-	lanes := ""
-	for _, n := range nodes {
+	p := page{config: c, trees: trees}
+	for _, t := range trees {
+		fmt.Fprintf(os.Stderr, "bench: the Go benchmarks, %s\n", t.title)
+		b, err := benchmarks(ctx, t)
+		if err != nil {
+			return err
+		}
+		p.alone = append(p.alone, b)
+	}
+	for _, n := range nodes() {
 		fmt.Fprintf(os.Stderr, "bench: %s\n", n.title)
-		m, err := measure(ctx, root, n, watch, scrapes)
+		m, err := s.measure(ctx, trees, n, c.watch, 12*time.Second, c.scrapes)
 		if err != nil {
 			return fmt.Errorf("%s: %w", n.title, err)
 		}
-		fmt.Fprintf(&b, "| %s | %d | %d KB | %s | %s | %s | %.1f | %.0f / %.0f MiB | %.2f s (%.2f %% of a core) | %.0f | %s |\n", n.title, m.series, m.page/1000,
-			m.first, m.next, m.file, m.next.p50.Seconds()/m.file.p50.Seconds(), m.resident, m.peak, m.cpu.Seconds(), m.cpu.Seconds()/60*100, m.calls, round(m.start))
-		lanes += fmt.Sprintf("| %s | %s |\n", n.title, m.lanes)
+		p.nodes = append(p.nodes, measured{n, m})
 	}
-	b.WriteString("\nDriver calls per minute that cost most calls (all cards together):\n\n| node | calls |\n|---|---|\n" + lanes)
-
-	busiest := nodes[len(nodes)-1]
+	busiest := nodes()[len(nodes())-1]
 	fmt.Fprintf(os.Stderr, "bench: driver calls by lane\n")
-	fast, medium, slow, err := callsByLane(ctx, root, busiest, watch)
-	if err != nil {
+	if p.lanes, err = s.callsByLane(ctx, here, busiest, c.watch); err != nil {
 		return err
 	}
-	fmt.Fprintf(&b, "\nDriver calls per minute by lane, %s, all cards together:\n\n| fast (2 s) | medium (10 s) | slow (60 s) |\n|---|---|---|\n| %.0f | %.0f | %.0f |\n", busiest.title, fast, medium, slow)
-
-	info, err := os.Stat(filepath.Join(root, "bin", "gpu-exporter"))
-	if err != nil {
-		return err
+	for _, t := range trees {
+		start, err := startWithoutDriver(ctx, t)
+		if err != nil {
+			return err
+		}
+		p.noDriver = append(p.noDriver, start)
+		info, err := os.Stat(t.exporter())
+		if err != nil {
+			return err
+		}
+		p.binary = append(p.binary, info.Size())
 	}
-	fmt.Fprintf(&b, "\n## Beside the budgets\n\n| what | budget | here |\n|---|---|---|\n")
-	fmt.Fprintf(&b, "| binary, stripped | 25 MB | %.1f MB |\n", float64(info.Size())/1e6)
-	last, err := measureStart(ctx, root)
-	if err != nil {
-		return err
+	if c.curves {
+		for _, curve := range curves() {
+			var points []measured
+			for _, n := range curve.nodes {
+				fmt.Fprintf(os.Stderr, "bench: %s\n", n.title)
+				m, err := s.measure(ctx, trees[len(trees)-1:], n, c.watch/3, 8*time.Second, c.scrapes/10)
+				if err != nil {
+					return fmt.Errorf("%s: %w", n.title, err)
+				}
+				points = append(points, measured{n, m})
+			}
+			p.curves = append(p.curves, grown{curve, points})
+		}
 	}
-	fmt.Fprintf(&b, "| start to first scrape, no driver | 150 ms | %s |\n", round(last))
-	b.WriteString("| series, 8 cards and 80 pods | 2,800 | the table above |\n| page | 500 KB | the table above |\n| first scrape of a view, p99 / the next | 6 ms / 2 ms | the table above |\n| resident | 40 MiB | the table above |\n| processor | 1 % of a core | the table above |\n")
-	fmt.Print(b.String())
-	if out != "" {
-		return os.WriteFile(out, []byte(b.String()), 0o644)
+	text := p.text()
+	fmt.Print(text)
+	if c.out != "" {
+		return os.WriteFile(c.out, []byte(text), 0o644)
 	}
 	return nil
 }
 
-func round(d time.Duration) string { return d.Round(100 * time.Microsecond).String() }
-
-func processor() string {
-	text, err := os.ReadFile("/proc/cpuinfo")
-	if err == nil {
-		if m := regexp.MustCompile(`(?m)^model name\s*: (.*)$`).FindSubmatch(text); m != nil {
-			return string(m[1])
+// checkout makes another revision's tree and builds its exporter.
+func checkout(ctx context.Context, root, revision string) (tree, func(), error) {
+	git := func(args ...string) (string, error) {
+		cmd := exec.CommandContext(context.WithoutCancel(ctx), "git", args...)
+		cmd.Dir = root
+		said, err := cmd.CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("git %s: %w\n%s", strings.Join(args, " "), err, said)
 		}
+		return strings.TrimSpace(string(said)), nil
 	}
-	return "unknown processor"
-}
-
-// benchmarks runs the collector's Go benchmark, which has the allocations.
-func benchmarks(ctx context.Context, root string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "./collector", "-run", "^$", "-bench", "Scrape", "-benchmem")
-	cmd.Dir = root
-	text, err := cmd.Output()
+	short, err := git("rev-parse", "--short", revision+"^{commit}")
 	if err != nil {
-		return "", fmt.Errorf("go test -bench: %w", err)
+		return tree{}, nil, err
 	}
-	line := regexp.MustCompile(`^BenchmarkScrape/(\w+)/pods=(\d+)\S*\s+\d+\s+(\S+) ns/op\s+(\S+) bytes/page\s+(\S+) series\s+(\d+) B/op\s+(\d+) allocs/op`)
-	var b strings.Builder
-	b.WriteString("\n## Rendering alone\n\nOne uncompressed scrape of a view of 8 cards, without the network.\n\n| scrape | pods | series | time | allocated | allocations |\n|---|---|---|---|---|---|\n")
-	rows := 0
-	for _, l := range bytes.Split(text, []byte("\n")) {
-		m := line.FindSubmatch(l)
-		if m == nil || string(m[1]) == "static" {
-			continue
-		}
-		ns, _ := strconv.ParseFloat(string(m[3]), 64)
-		allocated, _ := strconv.ParseFloat(string(m[6]), 64)
-		fmt.Fprintf(&b, "| %s | %s | %s | %.2f ms | %.2f MB | %s |\n", m[1], m[2], m[5], ns/1e6, allocated/1e6, m[7])
-		rows++
+	dir, err := os.MkdirTemp("", "gpu-exporter-before-")
+	if err != nil {
+		return tree{}, nil, err
 	}
-	if rows == 0 {
-		return "", errors.New("the benchmark of the collector printed no figures")
+	remove := func() {
+		_, _ = git("worktree", "remove", "--force", dir)
+		_ = os.RemoveAll(dir)
 	}
-	return b.String(), nil
+	if _, err := git("worktree", "add", "--detach", dir, short); err != nil {
+		remove()
+		return tree{}, nil, err
+	}
+	t := tree{"before (" + short + ")", dir}
+	if err := programs.Build(ctx, t.root, programs.Exporter); err != nil {
+		remove()
+		return tree{}, nil, err
+	}
+	return t, remove, nil
 }

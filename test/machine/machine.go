@@ -51,6 +51,7 @@ func Binary(t testing.TB) string { return filepath.Join(Root(t), "bin", "gpu-exp
 
 // Node is a node for the real binary. Its kubelet runs until the test ends.
 type Node struct {
+	Name    string // of which its series are; Lay calls it test-node
 	Dir     string // everything of the node but the socket is below it
 	Library string
 	Socket  string
@@ -65,7 +66,7 @@ type Node struct {
 // Lay lays a node out from the text of a scenario and of its pods.
 func Lay(t testing.TB, s *scenario.Scenario, pods standin.KubeletNode) *Node {
 	t.Helper()
-	n := &Node{Dir: t.TempDir()}
+	n := &Node{Name: "test-node", Dir: t.TempDir()}
 	var err error
 	if n.Library, err = standin.BuildFakeNVML(t.Context(), s.Symbols, n.Dir); err != nil {
 		t.Fatal(err)
@@ -89,7 +90,12 @@ func Lay(t testing.TB, s *scenario.Scenario, pods standin.KubeletNode) *Node {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- n.Kubelet.Serve(ctx, n.Socket) }()
-	t.Cleanup(func() { cancel(); <-done })
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the kubelet of the stand-in: %v", err)
+		}
+	})
 	if err := n.Kubelet.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +125,7 @@ func Shipped(t testing.TB, name, pods string) *Node {
 
 // Flags lead an exporter to the node.
 func (n *Node) Flags() []string {
-	return []string{"--node-name=test-node", "--nvml.library=" + n.Library, "--kubelet.socket=" + n.Socket, "--path.sysfs=" + n.Trees.Sysfs,
+	return []string{"--node-name=" + n.Name, "--nvml.library=" + n.Library, "--kubelet.socket=" + n.Socket, "--path.sysfs=" + n.Trees.Sysfs,
 		"--path.procfs=" + n.Trees.Procfs, "--path.pod-logs=" + n.Trees.PodLogs, "--path.container-logs=" + n.Trees.ContainerLogs, "--path.kmsg=" + n.Kmsg}
 }
 
@@ -128,6 +134,8 @@ type Options struct {
 	Flags []string // beside those of the node
 	Env   []string // beside the test's own
 	Under []string // a command that runs the exporter, such as strace with its flags
+	// Address is where it listens, host:port; empty: a free port of the loopback.
+	Address string
 }
 
 // Exporter is a running exporter.
@@ -168,10 +176,13 @@ func (e *Exporter) Base() string {
 	return "http://" + e.Address
 }
 
-// Start runs the exporter on a free port of the loopback until the test ends. It returns once the port listens.
+// Start runs the exporter until the test ends. It returns once the port listens.
 func (n *Node) Start(t testing.TB, o Options) *Exporter {
 	t.Helper()
-	e := &Exporter{Address: freeAddress(t), Done: make(chan struct{})}
+	e := &Exporter{Address: o.Address, Done: make(chan struct{})}
+	if e.Address == "" {
+		e.Address = freeAddress(t)
+	}
 	args := append([]string{}, o.Under...)
 	args = append(args, Binary(t))
 	args = append(args, n.Flags()...)

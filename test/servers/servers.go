@@ -10,44 +10,29 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
 // Program is one that a test runs.
-type Program string
+type Program = programs.Program
 
 // The programs, by the names that they have in bin/.
 const (
-	Exporter   Program = "gpu-exporter"
-	Report     Program = "gpu-report"
-	Standin    Program = "standin"
-	Prometheus Program = "prometheus"
-	Promtool   Program = "promtool"
-	VMAlert    Program = "vmalert"
-)
+	Exporter   = programs.Exporter
+	Report     = programs.Report
+	Standin    = programs.Standin
+	Prometheus = programs.Prometheus
+	Promtool   = programs.Promtool
+	VMAlert    = programs.VMAlert
 
-// command builds the program into out, from the repository's root.
-func (p Program) command(out string) (dir string, args []string) {
-	switch p {
-	case Exporter:
-		return "", []string{"make", "build"}
-	case Report:
-		return "", []string{"go", "build", "-trimpath", "-o", out, "./cmd/report"}
-	case Standin:
-		return "", []string{"go", "build", "-o", out, "./cmd/standin"}
-	case Prometheus, Promtool:
-		// Without the clouds' service discoveries these build in minutes; static targets, files and HTTP are enough here.
-		return "tools/prometheus", []string{"go", "build", "-tags", "remove_all_sd", "-o", out, "github.com/prometheus/prometheus/cmd/" + string(p)}
-	default:
-		return "tools/victoriametrics", []string{"go", "build", "-o", out, "github.com/VictoriaMetrics/VictoriaMetrics/app/" + string(p)}
-	}
-}
+	VictoriaMetrics = programs.VictoriaMetrics
+)
 
 // built remembers what this test binary has built already, by program.
 type built struct {
@@ -72,24 +57,17 @@ func Root(t testing.TB) string {
 func Build(t testing.TB, p Program) (path string) {
 	t.Helper()
 	root := Root(t)
-	path = filepath.Join(root, "bin", string(p))
 	once.mu.Lock()
 	defer once.mu.Unlock()
 	err, known := once.done[p]
 	if !known {
-		dir, args := p.command(path)
-		cmd := exec.Command(args[0], args[1:]...)
-		cmd.Dir = filepath.Join(root, dir)
-		var out []byte
-		if out, err = cmd.CombinedOutput(); err != nil {
-			err = fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)
-		}
+		err = programs.Build(t.Context(), root, p)
 		once.done[p] = err
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return path
+	return p.Path(root)
 }
 
 // Output is what a program says, readable while it runs.
@@ -124,8 +102,9 @@ func Start(t testing.TB, dir, path string, args ...string) *Output {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		cmd.Wait()
+		// One that a test has ended itself hears nothing, and how it ended is its test's business.
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
 		if t.Failed() {
 			text := out.String()
 			t.Logf("%s said:\n%s", filepath.Base(path), text[max(0, len(text)-4000):])

@@ -1,0 +1,152 @@
+// Package process reads what a running program takes of the machine: from /proc, without asking the program.
+package process
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Use is what a process has taken of the machine up to a moment.
+type Use struct {
+	At time.Time
+	// Resident is the memory that it holds, Peak the most that it ever held, Anonymous what of Resident is no file's
+	// (its heap and stacks; the rest is its program and libraries, which the system drops and reads again as it likes), in MiB.
+	Resident, Anonymous, Peak float64
+	// CPU is the processor time of all its threads, the kernel's for it included.
+	CPU time.Duration
+}
+
+// Of reads the use of the process with this id. The error names the file where it is gone.
+func Of(pid int) (Use, error) {
+	u := Use{At: time.Now()}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return u, err
+	}
+	if u.Resident, u.Anonymous, u.Peak, err = memory(string(status)); err != nil {
+		return u, fmt.Errorf("/proc/%d/status: %w", pid, err)
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return u, err
+	}
+	if u.CPU, err = processor(string(stat)); err != nil {
+		return u, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+	}
+	return u, nil
+}
+
+// memory reads VmRSS, RssAnon and VmHWM, which stand in KiB. None is there once a process has ended and is not yet
+// waited for.
+func memory(status string) (resident, anonymous, peak float64, err error) {
+	for l := range strings.Lines(status) {
+		f := strings.Fields(l)
+		if len(f) < 2 {
+			continue
+		}
+		var to *float64
+		switch f[0] {
+		case "VmRSS:":
+			to = &resident
+		case "RssAnon:":
+			to = &anonymous
+		case "VmHWM:":
+			to = &peak
+		default:
+			continue
+		}
+		kib, err := strconv.ParseFloat(f[1], 64)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		*to = kib / 1024
+	}
+	return resident, anonymous, peak, nil
+}
+
+// processor reads utime and stime. The name before them may hold spaces and brackets.
+func processor(stat string) (time.Duration, error) {
+	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(f) < 13 {
+		return 0, fmt.Errorf("%d fields behind the name: expected 13 and more", len(f))
+	}
+	user, err := strconv.ParseInt(f[11], 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	system, err := strconv.ParseInt(f[12], 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	const ticks = 100 // USER_HZ, the same on every Linux that runs Go
+	return time.Duration(user+system) * time.Second / ticks, nil
+}
+
+// Precise is the processor time that the threads which a process has now have taken, to the nanosecond, where Use.CPU
+// counts in ticks of 10 ms. What threads took that have ended is not in it: it serves to measure a program whose
+// threads stay, as a Go program's do.
+func Precise(pid int) (time.Duration, error) {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		return 0, err
+	}
+	if len(tasks) == 0 {
+		return 0, fmt.Errorf("/proc/%d/task: no thread shows its time (schedstat)", pid)
+	}
+	var sum time.Duration
+	for _, t := range tasks {
+		text, err := os.ReadFile(t)
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		ran, _, _ := strings.Cut(string(text), " ")
+		ns, err := strconv.ParseInt(ran, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", t, err)
+		}
+		sum += time.Duration(ns)
+	}
+	return sum, nil
+}
+
+// PerMinute is the processor time that was taken in each minute between two looks.
+func PerMinute(from, to Use) time.Duration {
+	if !to.At.After(from.At) {
+		return 0
+	}
+	return time.Duration(float64(to.CPU-from.CPU) * float64(time.Minute) / float64(to.At.Sub(from.At)))
+}
+
+// Available is the memory of the machine that programs can still have, in MiB.
+func Available() (float64, error) { return meminfo("MemAvailable:") }
+
+// Total is the memory of the machine in MiB.
+func Total() (float64, error) { return meminfo("MemTotal:") }
+
+func meminfo(name string) (float64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	for l := range strings.Lines(string(text)) {
+		if f := strings.Fields(l); len(f) >= 2 && f[0] == name {
+			kib, err := strconv.ParseFloat(f[1], 64)
+			return kib / 1024, err
+		}
+	}
+	return 0, fmt.Errorf("/proc/meminfo has no %s", name)
+}
+
+// Load is the machine's load average of the last minute; empty where the system does not tell.
+func Load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return ""
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	return first
+}

@@ -1,0 +1,60 @@
+package process
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+func TestParse(t *testing.T) {
+	resident, anonymous, peak, err := memory("Name:\tprometheus\nVmHWM:\t  20480 kB\nVmRSS:\t   10240 kB\nRssAnon:\t    3072 kB\nThreads:\t9\n")
+	if err != nil || resident != 10 || anonymous != 3 || peak != 20 {
+		t.Errorf("%v MiB, %v of it anonymous, %v MiB at most, %v; expected 10, 3 and 20", resident, anonymous, peak, err)
+	}
+	for _, c := range []struct {
+		stat string
+		want time.Duration
+		bad  bool
+	}{
+		{"77 (go (deleted) x) S 1 77 77 0 -1 4194304 100 0 0 0 250 50 7 7 20 0 9", 3 * time.Second, false},
+		{"77 (short) S 1", 0, true},
+		{"77 (odd) S 1 77 77 0 -1 4194304 100 0 0 0 x 50 7 7", 0, true},
+	} {
+		if got, err := processor(c.stat); got != c.want || (err != nil) != c.bad {
+			t.Errorf("%s: %v, %v; expected %v", c.stat, got, err, c.want)
+		}
+	}
+}
+
+// A process can be read while it runs, and what it takes is told.
+func TestOf(t *testing.T) {
+	before, err := Of(os.Getpid())
+	if err != nil || before.Resident <= 0 || before.Peak < before.Resident/2 {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	precise := func() time.Duration {
+		d, err := Precise(os.Getpid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	for begin := precise(); precise() < begin+40*time.Millisecond; { // four ticks of the clock that counts
+	}
+	after, err := Of(os.Getpid())
+	if err != nil || after.CPU <= before.CPU || PerMinute(before, after) <= 0 || PerMinute(after, before) != 0 {
+		t.Errorf("from %+v to %+v, %v", before, after, err)
+	}
+	if _, err := Precise(1 << 30); err == nil {
+		t.Error("a process that cannot be has taken time")
+	}
+	if _, err := Of(1 << 30); err == nil {
+		t.Error("a process that cannot be is read")
+	}
+	if total, err := Total(); err != nil || total <= 0 {
+		t.Error(total, err)
+	}
+	if left, err := Available(); err != nil || left <= 0 {
+		t.Error(left, err)
+	}
+}

@@ -1,0 +1,56 @@
+// Package programs builds the programs of the repository and the real servers of tools/ into bin/.
+package programs
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Program is one that can be built.
+type Program string
+
+// The programs, by the names that they have in bin/.
+const (
+	Exporter   Program = "gpu-exporter"
+	Report     Program = "gpu-report"
+	Standin    Program = "standin"
+	Prometheus Program = "prometheus"
+	Promtool   Program = "promtool"
+	VMAlert    Program = "vmalert"
+
+	VictoriaMetrics Program = "victoria-metrics"
+)
+
+// command builds the program into out, from a folder under the repository's root.
+func (p Program) command(out string) (dir string, args []string) {
+	switch p {
+	case Exporter:
+		return "", []string{"make", "build"}
+	case Report:
+		return "", []string{"go", "build", "-trimpath", "-o", out, "./cmd/report"}
+	case Standin:
+		return "", []string{"go", "build", "-o", out, "./cmd/standin"}
+	case Prometheus, Promtool:
+		// Without the clouds' service discoveries these build in minutes; static targets, files and HTTP are enough here.
+		return "tools/prometheus", []string{"go", "build", "-tags", "remove_all_sd", "-o", out, "github.com/prometheus/prometheus/cmd/" + string(p)}
+	default:
+		return "tools/victoriametrics", []string{"go", "build", "-o", out, "github.com/VictoriaMetrics/VictoriaMetrics/app/" + string(p)}
+	}
+}
+
+// Path is where the program lies once it is built.
+func (p Program) Path(root string) string { return filepath.Join(root, "bin", string(p)) }
+
+// Build builds the program of the repository at root. Go's cache makes the second time quick.
+func Build(ctx context.Context, root string, p Program) error {
+	dir, args := p.command(p.Path(root))
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir = filepath.Join(root, dir)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, said)
+	}
+	return nil
+}
