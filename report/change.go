@@ -2,7 +2,9 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"unicode"
 )
 
 // shell quotes a word for a POSIX shell, if it needs to be.
@@ -27,23 +29,37 @@ func releaseChange(r *Workload, whole bool, pods int, idle []string) (where, tex
 	case r.Namespace == "":
 		return "host", "Ask the owner of " + r.Kind + " " + r.Name + " to end it."
 	case !whole && (kind == "deployment" || kind == "statefulset" || kind == "replicaset"):
-		return "shell", fmt.Sprintf("# %d pods fewer; idle now: %s\nkubectl %s scale %s/%s --replicas=%d", pods, strings.Join(idle, ", "), namespace, kind, shell(r.Name), max(0, r.Pods-pods))
+		return "shell", fmt.Sprintf("# %d pods fewer; idle now: %s\nkubectl %s scale %s/%s --replicas=%d", pods, oneLine(strings.Join(idle, ", ")), namespace, kind, shell(r.Name), max(0, r.Pods-pods))
 	case !whole:
-		return "shell", fmt.Sprintf("kubectl %s delete pod %s", namespace, strings.Join(quoted(idle), " "))
+		return "shell", fmt.Sprintf("kubectl %s delete %s", namespace, operands(append([]string{"pod"}, idle...)...))
 	case kind == "deployment" || kind == "statefulset" || kind == "replicaset":
 		return "shell", fmt.Sprintf("kubectl %s scale %s/%s --replicas=0", namespace, kind, shell(r.Name))
 	case r.OwnerFrom == ownerPod || kind == "pod":
-		return "shell", fmt.Sprintf("kubectl %s delete pod %s", namespace, shell(r.Name))
+		return "shell", fmt.Sprintf("kubectl %s delete %s", namespace, operands("pod", r.Name))
 	}
-	return "shell", fmt.Sprintf("kubectl %s delete %s %s", namespace, shell(kind), shell(r.Name))
+	return "shell", fmt.Sprintf("kubectl %s delete %s", namespace, operands(kind, r.Name))
 }
 
-func quoted(list []string) []string {
-	out := make([]string, len(list))
-	for i, s := range list {
-		out[i] = shell(s)
+// operands are words of a command that are no options, whatever they begin with.
+func operands(list ...string) string {
+	out := make([]string, 0, len(list)+1)
+	for _, s := range list {
+		if strings.HasPrefix(s, "-") && !slices.Contains(out, "--") {
+			out = slices.Insert(out, 0, "--")
+		}
+		out = append(out, shell(s))
 	}
-	return out
+	return strings.Join(out, " ")
+}
+
+// oneLine keeps a text within the comment in which it stands.
+func oneLine(s string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return '?'
+		}
+		return c
+	}, s)
 }
 
 // cardsChange is the resource line of a pod that asks for whole cards.

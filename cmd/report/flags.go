@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -254,7 +255,8 @@ func parseLimit(text string) (limit, error) {
 	name, value, ok := strings.Cut(text, ">")
 	name = strings.TrimSpace(name)
 	v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-	if !ok || err != nil || limitFigures()[name] == nil {
+	// No figure is ever more than what is no number: a limit that cannot be exceeded would watch over nothing.
+	if !ok || err != nil || math.IsNaN(v) || math.IsInf(v, 0) || limitFigures()[name] == nil {
 		return limit{}, fmt.Errorf("--fail-on=%s is not NAME>VALUE with one of %s", text, strings.Join(limitNames(), ", "))
 	}
 	return limit{name, v}, nil

@@ -2,64 +2,29 @@ package report_test
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
 // victoria runs a VictoriaMetrics with the past of the demo's fleet in it.
 func victoria(t *testing.T, p programs, seed uint64, from, to time.Time) (url string) {
 	t.Helper()
-	bin := filepath.Join(p.root, "bin")
-	for _, step := range []struct {
-		dir  string
-		args []string
-	}{
-		{p.root, []string{"go", "build", "-o", filepath.Join(bin, "standin"), "./cmd/standin"}},
-		{filepath.Join(p.root, "tools", "victoriametrics"), []string{"go", "build", "-o", filepath.Join(bin, "victoria-metrics"), "github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics"}},
-	} {
-		cmd := exec.Command(step.args[0], step.args[1:]...)
-		cmd.Dir = step.dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", strings.Join(step.args, " "), err, out)
-		}
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
-	server := exec.Command(filepath.Join(bin, "victoria-metrics"), "-storageDataPath="+t.TempDir(), "-httpListenAddr="+address, "-retentionPeriod=100y", "-loggerLevel=ERROR")
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Process.Signal(syscall.SIGTERM); _ = server.Wait() })
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		res, err := http.Get("http://" + address + "/health")
-		if err == nil {
-			res.Body.Close()
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("VictoriaMetrics is not ready: %v", err)
-		}
-	}
+	standin, address := servers.Build(t, servers.Standin), servers.Address(t)
+	servers.Start(t, p.root, servers.Build(t, servers.VictoriaMetrics), "-storageDataPath="+t.TempDir(), "-httpListenAddr="+address, "-retentionPeriod=100y", "-loggerLevel=ERROR")
+	servers.Within(t, time.Minute, "VictoriaMetrics", servers.Answers("http://"+address+"/health"))
 	args := []string{"fleet", "--preset=demo", fmt.Sprintf("--seed=%d", seed), "history", "--from=" + from.Format(time.RFC3339), "--to=" + to.Format(time.RFC3339), "--step=30s"}
 	for _, family := range families {
 		args = append(args, "--family="+family)
 	}
-	history := exec.Command(filepath.Join(bin, "standin"), args...)
+	history := exec.Command(standin, args...)
 	history.Stderr = os.Stderr
 	text, err := history.StdoutPipe()
 	if err != nil {

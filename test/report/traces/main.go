@@ -25,6 +25,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
@@ -104,7 +105,7 @@ func ask(ctx context.Context, server, report, dir, out string, from, to time.Tim
 			}
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("Prometheus is not ready: %s", said.String())
+			return fmt.Errorf("wait for Prometheus: it is not ready: %s", said.String())
 		}
 	}
 	began := time.Now()
@@ -155,7 +156,7 @@ func (h *history) put(at time.Time, v float64, pairs ...string) error {
 	ref, ok := h.known[key]
 	l := labels.EmptyLabels()
 	if !ok {
-		l = labels.FromStrings(append([]string{labels.MetricName}, pairs...)...)
+		l = labels.FromStrings(append([]string{model.MetricNameLabel}, pairs...)...)
 	}
 	ref, err := h.app.Append(ref, l, at.UnixMilli(), v)
 	if err != nil {
@@ -365,6 +366,12 @@ type machine struct {
 	taken       []*task
 }
 
+// seconds reads a moment of the trace; false: it has none.
+func seconds(text string) (float64, bool) {
+	v, err := strconv.ParseFloat(text, 64)
+	return v, err == nil
+}
+
 // fleet writes the last ten days of a fleet's pods. The trace tells what pods asked for, not what they did: every pod is given
 // whole cards, and is as busy as the part of a card that it asked for. What sharing would free can be read from that.
 func fleet(dir, data string) (from, to time.Time, err error) {
@@ -384,9 +391,9 @@ func fleet(dir, data string) (from, to time.Time, err error) {
 	err = table(filepath.Join(data, "pods.csv"), func(get func(string) string) error {
 		n, _ := strconv.Atoi(get("num_gpu"))
 		milli, _ := strconv.Atoi(get("gpu_milli"))
-		begin, err := strconv.ParseFloat(get("scheduled_time"), 64)
-		end, err2 := strconv.ParseFloat(get("deletion_time"), 64)
-		if n == 0 || err != nil || err2 != nil || end <= begin {
+		begin, started := seconds(get("scheduled_time"))
+		end, ended := seconds(get("deletion_time"))
+		if n == 0 || !started || !ended || end <= begin {
 			return nil // without cards, or never started
 		}
 		last = max(last, int64(end))

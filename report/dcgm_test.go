@@ -1,0 +1,102 @@
+package report
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// What the report reads it knows under the names of every release that the compatibility page renders, and its scales bring them to one figure:
+// the page tells the same node in the words of each.
+func TestDCGMNamesOfAllReleases(t *testing.T) {
+	fields := map[string]dcgmField{"utilization": dcgmUtilization, "used": dcgmUsed, "free": dcgmFree, "reserved": dcgmReserved, "total": dcgmTotal, "power": dcgmPower}
+	pages := map[string][]catalog.Family{}
+	for _, release := range compat.Releases() {
+		p, err := compat.New(compat.Release(release))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages[release] = p.Families()
+	}
+	first := pages[compat.Releases()[0]]
+	view := catalogtest.NodeView(2, 2)
+	for i := range view.Cards { // of a size that whole MiB can tell
+		medium, _ := view.Cards[i].Medium.Get()
+		medium.Memory = gpu.Some(gpu.Memory{Total: 80 << 30, Used: 60 << 30, Free: 19 << 30, Reserved: gpu.Some(gpu.Bytes(1 << 30))})
+	}
+	read := func(f catalog.Family, scale float64) (out []float64) {
+		f.Read(view, func(v float64, _ ...string) { out = append(out, v*scale) })
+		return out
+	}
+	for name, field := range fields {
+		base := slices.IndexFunc(first, func(f catalog.Family) bool { return field.name.MatchString(f.Name) })
+		if base < 0 {
+			t.Errorf("%s: %s knows it by no name of %s", compat.Releases()[0], name, field.name)
+			continue
+		}
+		want := read(first[base], field.scale(first[base].Name))
+		if len(want) == 0 || want[0] == 0 {
+			t.Errorf("%s shows %v", first[base].Name, want)
+		}
+		for release, families := range pages {
+			for i, f := range families {
+				if is := field.name.MatchString(f.Name); is != (i == base) {
+					t.Errorf("%s in %s is read as %s: %v", f.Name, release, name, is)
+				}
+			}
+			f := families[base]
+			got := read(f, field.scale(f.Name))
+			if !slices.EqualFunc(got, want, func(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Abs(b) }) {
+				t.Errorf("%s in %s: %s comes to %v, and to %v as %s", name, release, f.Name, got, want, first[base].Name)
+			}
+		}
+	}
+}
+
+// An exporter that was upgraded within the window is one history: nothing is lost at the seam, and nothing counted twice.
+func TestDCGMUpgradedInTheWindow(t *testing.T) {
+	var s scene
+	day := monday.Add(5 * 24 * time.Hour).Unix()
+	before := func(v float64) func(int64) (float64, bool) {
+		return func(at int64) (float64, bool) { return v, at <= day }
+	}
+	after := func(v float64) func(int64) (float64, bool) {
+		return func(at int64) (float64, bool) { return v, at > day }
+	}
+	old := map[string]string{"Hostname": "n1", "UUID": "a", "modelName": "NVIDIA A100-SXM4-80GB", "namespace": "team", "pod": "train-0"}
+	now := map[string]string{"hostname": "n1", "UUID": "a", "modelName": "NVIDIA A100-SXM4-80GB", "namespace": "team", "pod": "train-0"}
+	s.add("DCGM_FI_DEV_GPU_UTIL", old, before(80))
+	s.add("DCGM_FI_DEV_FB_USED", old, before(60000))
+	s.add("DCGM_FI_DEV_FB_FREE", old, before(20000))
+	s.add("DCGM_FI_DEV_FB_RESERVED", old, before(1920))
+	s.add("DCGM_FI_DEV_POWER_USAGE", old, before(300))
+	s.add("DCGM_FI_DEV_GPU_UTIL_RATIO", now, after(0.8))
+	s.add("DCGM_FI_DEV_FB_USED_BYTES", now, after(60000<<20))
+	s.add("DCGM_FI_DEV_FB_FREE_BYTES", now, after(20000<<20))
+	s.add("DCGM_FI_DEV_FB_RESERVED_BYTES", now, after(1920<<20))
+	s.add("DCGM_FI_DEV_FB_CAPACITY_BYTES", now, after(81920<<20))
+	s.add("DCGM_FI_DEV_BOARD_POWER_WATTS", now, after(300))
+	d := s.must(t, func(o *Options) { o.DCGM = true })
+	near(t, "useful", d.Fleet.Cells.Useful, 240*0.8)
+	near(t, "underused", d.Fleet.Cells.Underused, 240*0.2)
+	near(t, "unobserved", d.Fleet.Cells.Unobserved, 0)
+	if d.Fleet.EnergyKWh == nil {
+		t.Error("no energy")
+	} else {
+		near(t, "energy", *d.Fleet.EnergyKWh, 0.3*240)
+	}
+	if len(d.Workloads) != 1 {
+		t.Fatalf("%d workloads", len(d.Workloads))
+	}
+	near(t, "memory in GiB", *d.Workloads[0].MemoryPeak/(1<<30), 60000.0/1024)
+	near(t, "memory of the card in GiB", *d.Workloads[0].MemoryTotal/(1<<30), 80)
+	if d.Checks.ClosingError > 1e-6 || d.Checks.ClosingError < -1e-6 {
+		t.Errorf("closing error %v", d.Checks.ClosingError)
+	}
+}
