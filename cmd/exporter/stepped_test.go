@@ -56,6 +56,8 @@ func isolated(t *testing.T, body func(t *testing.T)) {
 		t.Errorf("%v\n%s", err, out)
 	} else if !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
 		t.Errorf("the child ran no such test:\n%s", out)
+	} else if testing.Verbose() {
+		t.Logf("%s", out) // its summary
 	}
 }
 

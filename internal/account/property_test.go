@@ -327,7 +327,7 @@ func FuzzWalk(f *testing.F) {
 			}
 			at++
 			return int(data[at-1]) % n
-		}, min(200, len(data)/4))
+		}, min(60, len(data)/4)) // short: TestWalk walks far, this looks for odd turns
 	})
 }
 

@@ -129,6 +129,22 @@ func (c *Card) integrate(t0, t1 time.Duration) sums {
 // share of the card.
 func (t Truth) Busy(t0, t1 time.Duration) gpu.Seconds { return gpu.Seconds(t.c.integrate(t0, t1).busy) }
 
+// Sampled is Busy as the driver's samples tell it: the sum over those that end after t0 and until t1, each in whole
+// percent of its length. It goes away from Busy by up to half a percent of the time, and steadily so while a load keeps
+// step with the samples: nobody who reads samples can do better. Without a ring it is Busy.
+func (t Truth) Sampled(t0, t1 time.Duration) gpu.Seconds {
+	length := t.c.ring.period
+	if t.c.ring.entries == 0 || length == 0 {
+		return t.Busy(t0, t1)
+	}
+	percents := 0.0
+	for cell := max(0, t0)/length + 1; cell*length <= t1; cell++ {
+		part := t.c.integrate((cell-1)*length, cell*length).busy / length.Seconds()
+		percents += math.Floor(100*part + 0.5)
+	}
+	return gpu.Seconds(percents / 100 * length.Seconds())
+}
+
 // MemoryBusy is the time in which memory was read or written.
 func (t Truth) MemoryBusy(t0, t1 time.Duration) gpu.Seconds {
 	return gpu.Seconds(t.c.integrate(t0, t1).dram)

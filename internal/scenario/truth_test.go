@@ -82,6 +82,33 @@ load card=0 pid=4 busy=12% period=250ms
 	}
 }
 
+// What samples tell adds up over any cut, and is never further from the truth than whole percents are.
+func TestSampledTruth(t *testing.T) {
+	// Four tenths of a period that three samples make: 40 % of 0.3 s end amid the second sample, which is busy for a fifth.
+	truth := parse(t, minimal+"process card=0 pid=1 busy=40% period=300ms\n").Truth(0)
+	if got := truth.Sampled(0, 3*time.Second); !near(float64(got), 1.2, 1e-9) {
+		t.Errorf("%v s of whole percents, want 1.2 s", got)
+	}
+	// A load in step with the samples is told wrong in the same way for ever.
+	truth = parse(t, minimal+"process card=0 pid=1 busy=40.4% period=100ms\n").Truth(0)
+	if got := truth.Sampled(0, 100*time.Second); !near(float64(got), 40, 1e-9) {
+		t.Errorf("40.4 s are told as %v s, want 40 s", got)
+	}
+	truth = parse(t, minimal+"process card=0 pid=1 busy=31% period=1300ms phase=70ms\nprocess card=0 pid=2 busy=57% period=900ms\n").Truth(0)
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 100 {
+		a := time.Duration(rng.Int64N(int64(30 * time.Second)))
+		b := a + time.Duration(rng.Int64N(int64(30*time.Second)))
+		c := b + time.Duration(rng.Int64N(int64(30*time.Second)))
+		if whole, parts := truth.Sampled(a, c), truth.Sampled(a, b)+truth.Sampled(b, c); !near(float64(whole), float64(parts), 1e-9) {
+			t.Fatalf("from %v over %v to %v: %v is not %v", a, b, c, whole, parts)
+		}
+		if d := float64(truth.Sampled(a, c) - truth.Busy(a, c)); d > 0.005*(c-a).Seconds()+0.1 || d < -0.005*(c-a).Seconds()-0.1 {
+			t.Fatalf("from %v to %v: off by %v s", a, c, d)
+		}
+	}
+}
+
 func TestMIGTruth(t *testing.T) {
 	s := parse(t, minimal+`
 mig card=0 layout="gi=3 ci=1 profile=7g start=0 size=8 slices=4 uuid=MIG-b ; gi=3 ci=0 slices=3 uuid=MIG-a index=5"

@@ -475,6 +475,9 @@ process card=0 pid=2 busy=60% period=700ms phase=111ms from=20s to=60s dram=25%
 		if want := float64(tc.want(0, end)); math.Abs(busy-want) > 0.0025*end.Seconds() {
 			t.Errorf("kind %d: samples add up to %v s, the truth is %v s", tc.kind, busy, want)
 		}
+		if want := float64(truth.Sampled(0, end)); tc.kind == nvml.GPU_UTILIZATION_SAMPLES && math.Abs(busy-want) > 1e-6 {
+			t.Errorf("samples add up to %v s, and should to %v s", busy, want)
+		}
 	}
 	// Left alone, the ring keeps its length.
 	control.Advance(time.Hour)
