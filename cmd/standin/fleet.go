@@ -45,7 +45,7 @@ func runFleet(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	app.Flag("nodes", "Nodes of the big fleet.").Default("2000").IntVar(&c.nodes)
 	app.Flag("cards", "Cards of each of its nodes.").Default("8").IntVar(&c.cards)
 	app.Flag("clusters", "Its clusters, separated by commas.").Default("main").StringVar(&c.clusters)
-	app.Flag("epoch", "Where the maintenance cycles are anchored, RFC 3339; pods end with a cycle.").Default(fleet.DefaultEpoch().Format(time.RFC3339)).StringVar(&c.epoch)
+	app.Flag("epoch", "A Monday's midnight for the fleet, RFC 3339: its weeks and maintenance cycles are counted from there.").Default(fleet.DefaultEpoch().Format(time.RFC3339)).StringVar(&c.epoch)
 	app.Flag("cycle", "Length of a maintenance cycle.").Default("336h").DurationVar(&c.cycle)
 
 	serve := app.Command("serve", "Serve the fleet as it is now.").Default()

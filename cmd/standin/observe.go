@@ -49,6 +49,7 @@ func (c config) observe(ctx context.Context, dir string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	preset.Epoch = fleet.Workday(time.Now())
 	f, err := fleet.New(preset)
 	if err != nil {
 		return err

@@ -47,7 +47,7 @@ func TestDemo(t *testing.T) {
 func TestTakenPort(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	p := built(t)
-	node, fleet := servers.Address(t), p.fleet(t)
+	node, fleet := servers.Address(t), p.fleet(t, time.Now())
 	out := servers.Start(t, p.root, p.standin, "--scenario="+filepath.Join("testdata", "scenarios", "demo.scenario"), "--pods="+filepath.Join("testdata", "kubelet", "demo.pods"),
 		"--database="+servers.Address(t), "--rules="+servers.Address(t), "--fleet="+fleet, "--", p.exporter, "--web.listen-address="+node)
 	servers.Within(t, 30*time.Second, "the taken port", func() error {

@@ -29,10 +29,10 @@ func (p programs) node(t *testing.T, scenario, pods string) (address_ string) {
 }
 
 // fleet serves the simulated fleet of the demo.
-func (p programs) fleet(t *testing.T) (address_ string) {
+func (p programs) fleet(t *testing.T, epoch time.Time) (address_ string) {
 	t.Helper()
 	at := servers.Address(t)
-	servers.Start(t, p.root, p.standin, "fleet", "--preset=demo", "serve", "--listen="+at)
+	servers.Start(t, p.root, p.standin, "fleet", "--preset=demo", "--epoch="+epoch.Format(time.RFC3339), "serve", "--listen="+at)
 	servers.Within(t, 60*time.Second, "the fleet", servers.Answers("http://"+at+"/sd"))
 	return at
 }

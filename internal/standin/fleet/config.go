@@ -9,7 +9,8 @@ import (
 // Config describes a fleet. The same Config gives the same fleet, for ever and on every machine.
 type Config struct {
 	Seed uint64
-	// Epoch anchors the maintenance cycles. Any moment may be asked for, also before it.
+	// Epoch is a Monday's midnight for the fleet: its weeks, hours and maintenance cycles are counted from there, so that
+	// two fleets that differ in it alone do the same one after the other. Any moment may be asked for, also before it.
 	Epoch time.Time
 	// Cycle is how long a rack runs between two maintenances; all pods end with it. 14 days where it is 0.
 	Cycle time.Duration

@@ -3,10 +3,10 @@ package fleet
 import (
 	"fmt"
 	"math/rand/v2"
-	"time"
 )
 
-// stamp is a moment in Unix milliseconds. Whole numbers keep sums over pieces exact in time.
+// stamp is a moment in milliseconds: those since 1970 if the fleet's epoch is DefaultEpoch. Whole numbers keep sums
+// over pieces exact in time.
 type stamp int64
 
 const (
@@ -17,8 +17,6 @@ const (
 	week         = 7 * day
 )
 
-func stampOf(t time.Time) stamp  { return stamp(t.UnixMilli()) }
-func (s stamp) time() time.Time  { return time.UnixMilli(int64(s)).UTC() }
 func (s stamp) seconds() float64 { return float64(s) / 1000 }
 func (s stamp) floor(d stamp) stamp {
 	r := s % d

@@ -14,6 +14,7 @@ type Fleet struct {
 	config Config
 	seed   uint64
 	epoch  stamp
+	later  time.Duration // by which the configured epoch is after DefaultEpoch
 	cycle  stamp
 	racks  []*racked
 	nodes  []*node
@@ -64,12 +65,17 @@ func New(c Config) (*Fleet, error) {
 	if c.Epoch.IsZero() {
 		c.Epoch = DefaultEpoch()
 	}
-	f.epoch = stampOf(c.Epoch).floor(minute)
+	f.later = c.Epoch.Sub(DefaultEpoch())
+	f.epoch = f.stamp(c.Epoch)
 	for i := range f.config.Pools {
 		f.add(&f.config.Pools[i])
 	}
 	return f, nil
 }
+
+// stamp and time go from the caller's clock to the fleet's and back.
+func (f *Fleet) stamp(t time.Time) stamp { return stamp(t.Add(-f.later).UnixMilli()) }
+func (f *Fleet) time(s stamp) time.Time  { return time.UnixMilli(int64(s)).Add(f.later).UTC() }
 
 // add makes the racks and nodes of a pool.
 func (f *Fleet) add(p *Pool) {
@@ -227,7 +233,7 @@ func (n *node) place(np *nodePlan, card int) *place {
 
 // Answers reports whether the exporter of a node can be scraped at a moment.
 func (f *Fleet) Answers(i int, at time.Time) bool {
-	n, t := f.nodes[i], stampOf(at)
+	n, t := f.nodes[i], f.stamp(at)
 	p := n.rack.plan(n.rack.cycleAt(t))
 	for _, g := range p.nodes[n.at].gaps {
 		if g.holds(t) {

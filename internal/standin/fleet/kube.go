@@ -44,7 +44,7 @@ const keeps = 30 * minute
 // KubeState calls do for every family of a cluster at a moment, in the order of their names, with a function
 // that emits the family's series. An empty cluster stands for all of them.
 func (f *Fleet) KubeState(cluster string, at time.Time, do func(KubeFamily, func(KubeEmit))) {
-	k := f.kube(cluster, stampOf(at))
+	k := f.kube(cluster, f.stamp(at))
 	for _, family := range KubeFamilies() {
 		do(family, func(emit KubeEmit) { family.read(k, emit) })
 	}

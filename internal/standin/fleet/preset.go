@@ -8,6 +8,12 @@ import (
 // DefaultEpoch is a Monday.
 func DefaultEpoch() time.Time { return time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC) }
 
+// Workday is the epoch of a fleet for which it is a Wednesday afternoon now, in its 46th week: what runs on the clock then sees
+// the same on every day, at every hour.
+func Workday(now time.Time) time.Time {
+	return now.Truncate(time.Minute).Add(-((45*7+2)*24*time.Hour + 14*time.Hour + 30*time.Minute))
+}
+
 // Demo is a fleet to look at: 13 nodes in four pools, every class and every fault at least once in
 // any six hours.
 func Demo(seed uint64) Config {

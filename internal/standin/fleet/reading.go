@@ -46,7 +46,7 @@ func (c *card) wobble(t stamp, what uint64) float64 {
 
 func (c *card) fast(p *place, t stamp, now moment, mean float64) *gpu.Fast {
 	b := p.rack.board
-	f := &gpu.Fast{Taken: t.floor(fastLane).time()}
+	f := &gpu.Fast{Taken: p.rack.fleet.time(t.floor(fastLane))}
 	power := gpu.Some(gpu.Watts(round(now.watts*(1+0.01*c.wobble(t, 1)), 3)))
 	f.PowerInstant = gpu.Some(gpu.Watts(round(now.watts*(1+0.04*c.wobble(t, 2)), 3)))
 	f.Power = power
@@ -79,7 +79,7 @@ func round(x float64, digits int) float64 {
 
 func (c *card) medium(p *place, t stamp, now moment, mean float64) *gpu.Medium {
 	b := p.rack.board
-	m := &gpu.Medium{Taken: t.floor(mediumLane).time(), BAR1: gpu.Some(gpu.BAR1{Total: b.bar1, Used: mib})}
+	m := &gpu.Medium{Taken: p.rack.fleet.time(t.floor(mediumLane)), BAR1: gpu.Some(gpu.BAR1{Total: b.bar1, Used: mib})}
 	used := driverBytes
 	if !p.mig() {
 		for lane := range p.shares {
@@ -222,8 +222,8 @@ func (p *place) xids(began, t stamp) []gpu.XIDCount {
 				at = len(out) - 1
 			}
 			out[at].Count += n
-			if before, ok := out[at].Last.Get(); !ok || last.time().After(before) {
-				out[at].Last = gpu.Some(last.time())
+			if before, ok := out[at].Last.Get(); !ok || p.rack.fleet.time(last).After(before) {
+				out[at].Last = gpu.Some(p.rack.fleet.time(last))
 			}
 		}
 	}
@@ -265,7 +265,7 @@ func (c *card) slowReading(p *place, t stamp, active bool) *gpu.Slow {
 	if p.broken(FaultPowerCap, t) != nil {
 		limit *= capTo
 	}
-	s := &gpu.Slow{Taken: t.floor(slowLane).time(), PowerLimit: gpu.Some(limit), PowerLimitRequested: gpu.Some(limit), PowerLimitDefault: gpu.Some(b.limit), PowerLimitMin: gpu.Some(b.limitMin), PowerLimitMax: gpu.Some(b.limit),
+	s := &gpu.Slow{Taken: p.rack.fleet.time(t.floor(slowLane)), PowerLimit: gpu.Some(limit), PowerLimitRequested: gpu.Some(limit), PowerLimitDefault: gpu.Some(b.limit), PowerLimitMin: gpu.Some(b.limitMin), PowerLimitMax: gpu.Some(b.limit),
 		TemperatureLimits: b.thresholds, MaxClocks: b.maxClocks(), PersistenceMode: gpu.Some(true), AccountingMode: gpu.Some(false), DisplayActive: gpu.Some(false),
 		ComputeMode: gpu.Some(gpu.ComputeDefault), ECCMode: gpu.Some(gpu.ModePair{Current: true, Pending: true}), Instances: c.layout}
 	if b.slices > 0 {

@@ -42,7 +42,7 @@ type WorkloadTruth struct {
 // Truth adds up what happened from a moment to another. Its cost grows with the stretch and the fleet: a week of
 // a thousand cards takes seconds.
 func (f *Fleet) Truth(from, to time.Time) *Truth {
-	a, b := stampOf(from), stampOf(to)
+	a, b := f.stamp(from), f.stamp(to)
 	out := &Truth{From: from, To: to, Cards: map[gpu.Use]gpu.Seconds{}}
 	var totals [uses]float64
 	found := map[*workload]*account{}
@@ -135,15 +135,15 @@ func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[uses]float6
 				acc.Underused += gpu.Seconds(d.underused)
 				acc.Lost += gpu.Seconds(d.lost)
 				acc.Energy += gpu.Joules(d.energy)
-				if from := d.from.time(); acc.First.IsZero() || from.Before(acc.First) {
+				if from := f.time(d.from); acc.First.IsZero() || from.Before(acc.First) {
 					acc.First = from
 				}
-				if to := d.to.time(); to.After(acc.Last) {
+				if to := f.time(d.to); to.After(acc.Last) {
 					acc.Last = to
 				}
 				if d.busy > 0 {
-					if last, ok := acc.LastBusy.Get(); !ok || d.to.time().After(last) {
-						acc.LastBusy = gpu.Some(d.to.time())
+					if last, ok := acc.LastBusy.Get(); !ok || f.time(d.to).After(last) {
+						acc.LastBusy = gpu.Some(f.time(d.to))
 					}
 				}
 			})

@@ -20,7 +20,7 @@ const (
 // View returns what the exporter of a node would have published at a moment; nil while it does not answer. The
 // caller may keep it and must not change it.
 func (f *Fleet) View(i int, at time.Time) *gpu.View {
-	n, t := f.nodes[i], stampOf(at)
+	n, t := f.nodes[i], f.stamp(at)
 	p := n.rack.plan(n.rack.cycleAt(t))
 	np := &p.nodes[n.at]
 	for _, g := range np.gaps {
@@ -37,7 +37,7 @@ func (f *Fleet) View(i int, at time.Time) *gpu.View {
 func (n *node) view(p *plan, np *nodePlan, t stamp, tallies []*tally) *gpu.View {
 	began := np.began(t)
 	v := &gpu.View{
-		At: t.time(), Node: n.name, Build: gpu.Build{Version: "1.0.0", Revision: "standin", GoVersion: "go1.26"},
+		At: n.rack.fleet.time(t), Node: n.name, Build: gpu.Build{Version: "1.0.0", Revision: "standin", GoVersion: "go1.26"},
 		System: gpu.Some(np.release.system), Devices: map[gpu.CardState]int{}, Ownership: true,
 		Lanes: []gpu.LaneHealth{
 			{Lane: gpu.LaneFast, Interval: 2 * time.Second, Duration: gpu.Some(n.took(t, 1, 4*time.Millisecond))},
@@ -85,18 +85,18 @@ func (n *node) view(p *plan, np *nodePlan, t stamp, tallies []*tally) *gpu.View 
 	slices.SortFunc(v.Holdings, func(a, b gpu.ContainerHolding) int { return byContainer(a.Container, b.Container, a.Card, b.Card) })
 
 	v.Accounts = gpu.Some(gpu.Accounts{Own: len(v.Containers), Limit: 1000})
-	kubelet := gpu.Source{Name: gpu.SourcePodResources, Up: true, LastSuccess: gpu.Some(t.floor(kubeletLane).time()), Duration: v.Lanes[3].Duration}
+	kubelet := gpu.Source{Name: gpu.SourcePodResources, Up: true, LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(kubeletLane))), Duration: v.Lanes[3].Duration}
 	for _, w := range np.blind {
 		if w.to > began && w.from < t {
 			kubelet.Errors += uint64((min(t, w.to) - max(began, w.from)) / kubeletLane)
 		}
 		if w.holds(t) {
-			kubelet.Up, kubelet.LastSuccess, kubelet.Message = false, gpu.Some(w.from.time()), "the kubelet does not answer on its pod-resources socket"
+			kubelet.Up, kubelet.LastSuccess, kubelet.Message = false, gpu.Some(n.rack.fleet.time(w.from)), "the kubelet does not answer on its pod-resources socket"
 		}
 	}
 	v.Sources = []gpu.Source{
-		{Name: gpu.SourceNVML, Up: true, LastSuccess: gpu.Some(t.floor(fastLane).time()), Duration: v.Lanes[0].Duration},
-		{Name: gpu.SourceEvents, Up: true, LastSuccess: gpu.Some(t.floor(second).time())},
+		{Name: gpu.SourceNVML, Up: true, LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(fastLane))), Duration: v.Lanes[0].Duration},
+		{Name: gpu.SourceEvents, Up: true, LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(second)))},
 		kubelet,
 	}
 	return v
@@ -174,7 +174,7 @@ func (n *node) fill(out *gpu.Card, i int, pl *place, t stamp, sum *tally) {
 		return
 	case lost != nil:
 		out.State, out.Why = gpu.CardFailed, "lost: fell off the bus"
-		out.LastRead = map[gpu.Lane]time.Time{gpu.LaneFast: lost.from.floor(fastLane).time(), gpu.LaneMedium: lost.from.floor(mediumLane).time(), gpu.LaneSlow: lost.from.floor(slowLane).time()}
+		out.LastRead = map[gpu.Lane]time.Time{gpu.LaneFast: n.rack.fleet.time(lost.from.floor(fastLane)), gpu.LaneMedium: n.rack.fleet.time(lost.from.floor(mediumLane)), gpu.LaneSlow: n.rack.fleet.time(lost.from.floor(slowLane))}
 		if pl.node.release.recovery {
 			out.Recovery = gpu.Some(gpu.RecoveryReboot)
 		}
@@ -184,7 +184,7 @@ func (n *node) fill(out *gpu.Card, i int, pl *place, t stamp, sum *tally) {
 		return
 	}
 	out.State = gpu.CardUp
-	out.LastRead = map[gpu.Lane]time.Time{gpu.LaneFast: t.floor(fastLane).time(), gpu.LaneMedium: t.floor(mediumLane).time(), gpu.LaneSlow: t.floor(slowLane).time()}
+	out.LastRead = map[gpu.Lane]time.Time{gpu.LaneFast: n.rack.fleet.time(t.floor(fastLane)), gpu.LaneMedium: n.rack.fleet.time(t.floor(mediumLane)), gpu.LaneSlow: n.rack.fleet.time(t.floor(slowLane))}
 	if pl.node.release.recovery {
 		out.Recovery = gpu.Some(pl.recovery(t))
 	}
@@ -252,7 +252,7 @@ func activity(pl *place, s *tally, t stamp) gpu.Activity {
 	}
 	a.Method = gpu.Some(gpu.MethodRing)
 	a.Busy, a.Observed = gpu.Some(countedSeconds(s.card.busy)), gpu.Some(countedSeconds(s.card.observed))
-	a.LastBusy = gpu.Some(max(s.card.lastBusy, s.began).time())
+	a.LastBusy = gpu.Some(pl.rack.fleet.time(max(s.card.lastBusy, s.began)))
 	if pl.mig() {
 		a.Method = gpu.Some(gpu.MethodGPM)
 	} else {
@@ -371,7 +371,7 @@ func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *tally, pods
 		c := gpu.ContainerCard{Container: gpu.Container{Namespace: w.pod.of.namespace, Pod: w.pod.name, Name: w.pod.container}, Card: card.UUID, Index: card.Index, Gone: gone,
 			Held: gpu.Some(countedSeconds(r.held)), Source: gpu.SourcePodResources, Idle: gpu.Some(countedSeconds(r.idle)), Underused: gpu.Some(countedSeconds(r.underused))}
 		if w.from >= s.began+kubeletLane {
-			c.Since = gpu.Some(w.from.time())
+			c.Since = gpu.Some(n.rack.fleet.time(w.from))
 		}
 		told := pl.measured() && !pl.blind()
 		if !lost {
@@ -392,7 +392,7 @@ func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *tally, pods
 		if !gone {
 			pods[w.pod] = true
 			if told {
-				c.LastBusy = gpu.Some(max(r.lastBusy, w.from, s.began).time())
+				c.LastBusy = gpu.Some(n.rack.fleet.time(max(r.lastBusy, w.from, s.began)))
 			}
 			if !lost {
 				c.Memory = pl.containerMemory(r.lane, t)

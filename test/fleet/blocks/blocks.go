@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
@@ -184,7 +185,7 @@ func (w *worker) target(ctx context.Context, b *tsdb.BlockWriter, i int, cluster
 // labels makes a series' labels; those without value are not there.
 func (w *worker) labels(s *expose.Sample) labels.Labels {
 	w.builder.Reset()
-	w.builder.Add(labels.MetricName, s.Name)
+	w.builder.Add(model.MetricNameLabel, s.Name)
 	for i, l := range s.Labels {
 		if s.Values[i] != "" {
 			w.builder.Add(l, s.Values[i])

@@ -31,7 +31,7 @@ func TestBlocksHoldWhatTheFleetDid(t *testing.T) {
 	from := time.Date(2026, 11, 18, 13, 7, 0, 0, time.UTC)
 	o := blocks.Options{From: from, To: from.Add(5 * time.Hour), Step: 5 * time.Minute, Block: 2 * time.Hour,
 		Derive: func(n fleet.Node, v *gpu.View, emit func(labels.Labels, float64)) {
-			emit(labels.FromStrings(labels.MetricName, "node:cards:count", "node", n.Name), float64(len(v.Cards)))
+			emit(labels.FromStrings(model.MetricNameLabel, "node:cards:count", "node", n.Name), float64(len(v.Cards)))
 		}}
 	dir := t.TempDir()
 	result, err := blocks.Write(t.Context(), dir, f, o)
@@ -60,7 +60,7 @@ func TestBlocksHoldWhatTheFleetDid(t *testing.T) {
 		at     int64
 	}
 	stored := map[sample]float64{}
-	set := q.Select(t.Context(), true, nil, labels.MustNewMatcher(labels.MatchRegexp, labels.MetricName, ".+"))
+	set := q.Select(t.Context(), true, nil, labels.MustNewMatcher(labels.MatchRegexp, model.MetricNameLabel, ".+"))
 	var it chunkenc.Iterator
 	for set.Next() {
 		s := set.At()
@@ -83,7 +83,7 @@ func TestBlocksHoldWhatTheFleetDid(t *testing.T) {
 	for at := from; at.Before(o.To); at = at.Add(o.Step) {
 		check := func(x expose.Sample) {
 			b := labels.NewScratchBuilder(8)
-			b.Add(labels.MetricName, x.Name)
+			b.Add(model.MetricNameLabel, x.Name)
 			for i := range x.Labels {
 				if x.Values[i] != "" {
 					b.Add(x.Labels[i], x.Values[i])
@@ -98,7 +98,7 @@ func TestBlocksHoldWhatTheFleetDid(t *testing.T) {
 		}
 		for i := range fresh.Len() {
 			if v := s.Node(i, at, check); v != nil {
-				delete(stored, sample{labels.FromStrings(labels.MetricName, "node:cards:count", "node", v.Node).String(), at.UnixMilli()})
+				delete(stored, sample{labels.FromStrings(model.MetricNameLabel, "node:cards:count", "node", v.Node).String(), at.UnixMilli()})
 			}
 		}
 		s.Kube("main", at, check)
