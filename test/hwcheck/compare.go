@@ -293,14 +293,15 @@ func format(v float64) string { return strconv.FormatFloat(v, 'g', 7, 64) }
 
 // compareText compares nvidia-smi's text with a label.
 func compareText(r reading) result {
-	for _, s := range r.after.find(r.field.family, r.matchers(r.field.matchers...)...) {
-		ours := s.labels[r.field.label]
-		if r.field.label == "pci_bus_id" {
-			return compareAddress(r.field.name(), r.theirs, ours)
-		}
-		return result{ours, verdictOf(ours == r.theirs), ""}
+	found := r.after.find(r.field.family, r.matchers(r.field.matchers...)...)
+	if len(found) == 0 {
+		return result{"", absentHere, ""}
 	}
-	return result{"", absentHere, ""}
+	ours := found[0].labels[r.field.label]
+	if r.field.label == "pci_bus_id" {
+		return compareAddress(r.field.name(), r.theirs, ours)
+	}
+	return result{ours, verdictOf(ours == r.theirs), ""}
 }
 
 // compareAddress compares a PCI address, or the part of one that the field is.

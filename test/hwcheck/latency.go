@@ -202,7 +202,7 @@ func wireFields(message []byte) iter.Seq2[wireField, error] {
 			}
 			message = message[n:]
 			f := wireField{number: int(key >> 3)}
-			size := 0
+			var size int
 			switch key & 7 {
 			case 0:
 				f.varint, size = binary.Uvarint(message)

@@ -208,8 +208,13 @@ func (l *load) alive() error {
 
 // stop ends the load, and waits for its end.
 func (l *load) stop() error {
-	if l.cmd == nil || l.alive() != nil {
+	if l.cmd == nil {
 		return nil
+	}
+	select {
+	case <-l.done:
+		return nil // it ended by itself, which alive tells
+	default:
 	}
 	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err

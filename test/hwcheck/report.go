@@ -230,7 +230,7 @@ func columns(lines [][]string) string {
 	for _, l := range lines {
 		fmt.Fprintln(w, strings.Join(l, "\t"))
 	}
-	w.Flush() // into a builder, which takes everything
+	_ = w.Flush() // into a builder, which takes everything
 	return b.String()
 }
 

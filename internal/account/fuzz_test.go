@@ -1,0 +1,194 @@
+package account
+
+import (
+	"encoding/binary"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// tape gives out numbers from the bytes of a fuzzer; 0 when they are used up.
+type tape struct{ b []byte }
+
+func (t *tape) byte() byte {
+	if len(t.b) == 0 {
+		return 0
+	}
+	c := t.b[0]
+	t.b = t.b[1:]
+	return c
+}
+
+func (t *tape) word() uint64 {
+	var w [8]byte
+	n := copy(w[:], t.b)
+	t.b = t.b[n:]
+	return binary.LittleEndian.Uint64(w[:])
+}
+
+// float is any number that a driver's bits may make, mostly a sane one.
+func (t *tape) float() float64 {
+	switch t.byte() % 4 {
+	case 0:
+		return math.Float64frombits(t.word())
+	case 1:
+		return float64(t.word())
+	default:
+		return float64(t.byte()) * 1.7
+	}
+}
+
+// FuzzCounter: whatever the driver says, and however often it begins anew, the sum never falls, and grows by no more than
+// hardware can do, garbage that agrees with itself apart.
+func FuzzCounter(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{2, 10, 1, 0, 2, 20, 1, 0, 2, 30, 1, 0, 0, 255, 255, 255, 255, 255, 255, 255, 127, 1, 0, 2, 40, 1, 1})
+	f.Add([]byte("\x01\xf0\xff\xff\xff\x00\x00\x00\x00\x05\x00\x02\x05\x05\x00\x02\x06\x05\x01"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, kind := range []counterKind{energyCounter, pcieCounter, nvlinkCounter, limitedCounter} {
+			in := tape{data}
+			var c counter
+			begun := false
+			for len(in.b) > 0 {
+				v, elapsed, fresh := in.float(), float64(in.byte())/4, in.byte()%4 == 0
+				before := c.total
+				step, ok := c.add(kind, v, elapsed, fresh)
+				most := kind.most * (elapsed + counterLeeway)
+				switch {
+				case step < 0 || math.IsNaN(step) || math.IsInf(c.total, 0) || math.IsNaN(c.total):
+					t.Fatalf("%v after %v s: a step of %v to %v", v, elapsed, step, c.total)
+				case !ok && step != 0:
+					t.Fatalf("%v after %v s is refused, and is a step of %v", v, elapsed, step)
+				case begun && c.total < before:
+					t.Fatalf("%v after %v s: it fell from %v to %v", v, elapsed, before, c.total)
+				case begun && c.total-before > most*(1+1e-9)+2*(math.Nextafter(c.total, math.Inf(1))-c.total):
+					t.Fatalf("%v after %v s: it grew by %v, and no hardware does more than %v", v, elapsed, c.total-before, most)
+				}
+				begun = begun || c.seen
+			}
+		}
+	})
+}
+
+// FuzzSieve: what passes is what hardware may show, what does not is counted, and nothing is sieved out twice.
+func FuzzSieve(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte("\x02\x10\x02\x20\x02\x30\x02\x40\x02\x50\x02\x60\x02\x70\x02\x80\x02\x90"))
+	f.Add([]byte("\x00\x00\x00\x00\x00\x00\x00\xf8\x7f\x00\x00\x00\x00\x00\x00\x00\xf0\x7f\x01\xff\xff\xff\xff\xff\xff\xff\xff\x02\x01"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		in := tape{data}
+		ratio := func() gpu.Opt[gpu.Ratio] { return gpu.Some(gpu.Ratio(in.float())) }
+		watts := func() gpu.Opt[gpu.Watts] { return gpu.Some(gpu.Watts(in.float())) }
+		memory := func() gpu.Opt[gpu.Memory] {
+			return gpu.Some(gpu.Memory{Total: gpu.Bytes(in.word()), Used: gpu.Bytes(in.word()), Free: gpu.Bytes(in.word()), Reserved: gpu.Some(gpu.Bytes(in.word()))})
+		}
+		gpm := func() gpu.Opt[gpu.GPM] {
+			return gpu.Some(gpu.GPM{Window: time.Duration(in.word()), SMActive: ratio(), TensorActive: ratio(), DRAMActive: ratio()})
+		}
+		integer := func() gpu.Opt[int] { return gpu.Some(int(in.word())) }
+		fast := gpu.Fast{Power: watts(), PowerInstant: watts(), Energy: gpu.Some(gpu.Joules(in.float())), MemoryTemperature: gpu.Some(gpu.Celsius(in.float())),
+			Limited:     map[gpu.LimitReason]gpu.Seconds{gpu.LimitReason("a"): gpu.Seconds(in.float()), gpu.LimitReason("b"): gpu.Seconds(in.float())},
+			Utilization: gpu.Some(gpu.Utilization{GPU: gpu.Ratio(in.float()), Memory: gpu.Ratio(in.float())}),
+			Processes:   gpu.Some([]gpu.ProcessSample{{PID: int(int32(in.word())), SM: in.float(), Memory: in.float()}, {PID: 7, SM: in.float()}}),
+			GPM:         gpm(), Instances: []gpu.InstanceFast{{UUID: "MIG-1", GPM: gpm()}}}
+		medium := gpu.Medium{Memory: memory(), BAR1: gpu.Some(gpu.BAR1{Total: gpu.Bytes(in.word()), Used: gpu.Bytes(in.word())}), Temperature: gpu.Some(gpu.Celsius(in.float())),
+			Fans: []gpu.Opt[gpu.Ratio]{ratio(), ratio()}, Clocks: map[gpu.Clock]gpu.Hertz{gpu.Clock("sm"): gpu.Hertz(in.float())}, PState: integer(),
+			Processes: gpu.Some([]gpu.Process{{PID: int(int32(in.word())), Memory: gpu.Some(gpu.Bytes(in.word()))}}), Instances: []gpu.InstanceMedium{{UUID: "MIG-1", Memory: memory()}}}
+		slow := gpu.Slow{PowerLimit: watts(), PowerLimitMax: watts(), TemperatureLimits: []gpu.TemperatureThreshold{{Value: gpu.Celsius(in.float())}},
+			MaxClocks: map[gpu.Clock]gpu.Hertz{gpu.Clock("sm"): gpu.Hertz(in.float())}, PCIe: gpu.PCIeLink{Generation: integer(), Width: integer(), MaxGeneration: integer(), MaxWidth: integer()},
+			Instances: []gpu.Instance{{UUID: "MIG-1", Share: ratio()}}}
+
+		var s, again Sieve
+		s.Fast(&fast)
+		s.Medium(&medium)
+		s.Slow(&slow)
+		before := [3]any{fast, medium, slow}
+		again.Fast(&fast)
+		again.Medium(&medium)
+		again.Slow(&slow)
+		if n := again.Counts(); len(n) > 0 || !reflect.DeepEqual(before, [3]any{fast, medium, slow}) {
+			t.Errorf("the second time it takes out %v", n)
+		}
+		check := func(what string, v, low, high float64) {
+			if !(v >= low && v <= high) {
+				t.Errorf("%s: %v passed", what, v)
+			}
+		}
+		for _, w := range []gpu.Opt[gpu.Watts]{fast.Power, fast.PowerInstant, slow.PowerLimit, slow.PowerLimitMax} {
+			check("power", float64(w.Or(0)), 0, 1e4)
+		}
+		check("energy", float64(fast.Energy.Or(0)), 0, math.MaxFloat64)
+		for _, c := range []gpu.Opt[gpu.Celsius]{fast.MemoryTemperature, medium.Temperature} {
+			check("temperature", float64(c.Or(0)), -50, 200)
+		}
+		for _, l := range slow.TemperatureLimits {
+			check("limit", float64(l.Value), -50, 200)
+		}
+		u := fast.Utilization.Or(gpu.Utilization{})
+		check("utilisation", float64(u.GPU), 0, 1)
+		check("utilisation", float64(u.Memory), 0, 1)
+		for _, p := range fast.Processes.Or(nil) {
+			check("process", p.SM, 0, 100)
+			check("process", float64(p.PID), 1, math.MaxInt32)
+		}
+		for _, g := range []gpu.Opt[gpu.GPM]{fast.GPM, fast.Instances[0].GPM} {
+			if g, ok := g.Get(); ok {
+				check("window", float64(g.Window), 1, math.MaxInt64)
+				check("activity", float64(g.SMActive.Or(0)), 0, 1)
+				check("activity", float64(g.DRAMActive.Or(0)), 0, 1)
+			}
+		}
+		for _, m := range []gpu.Opt[gpu.Memory]{medium.Memory, medium.Instances[0].Memory} {
+			if m, ok := m.Get(); ok && (m.Total == 0 || m.Used > m.Total || m.Free > m.Total) {
+				t.Errorf("memory: %+v passed", m)
+			}
+		}
+		for _, f := range medium.Fans {
+			check("fan", float64(f.Or(0)), 0, 2)
+		}
+		check("state", float64(medium.PState.Or(0)), 0, 15)
+		check("share", float64(slow.Instances[0].Share.Or(0)), 0, 1)
+		check("lanes", float64(slow.PCIe.Width.Or(1)), 1, 64)
+	})
+}
+
+// FuzzXIDBook: of what two sources tell, each event counts once: at least as many as the one that heard most, at most as
+// many as both together.
+func FuzzXIDBook(f *testing.F) {
+	f.Add([]byte{0, 10, 1, 0, 1, 11})
+	f.Add([]byte{0, 10, 0, 10, 0, 10, 1, 30, 1, 30, 1, 1, 2, 200})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		in := tape{data}
+		b := newXIDBook()
+		sources := []string{gpu.SourceEvents, gpu.SourceKmsg}
+		told := map[int][2]uint64{}
+		now := epoch
+		for range 300 {
+			if len(in.b) == 0 {
+				break
+			}
+			kind := in.byte()
+			at := now.Add(time.Duration(int8(in.byte())) * 50 * time.Millisecond)
+			if at.After(now) {
+				now = at
+			}
+			source, xid := int(kind&1), []int{79, 31, 1000, -1}[kind>>1&3]
+			old := kind>>3&7 == 7
+			b.add(gpu.XIDEvent{XID: xid, Time: at, Source: sources[source], Old: old})
+			if !old && xid > 0 {
+				n := told[xid]
+				n[source]++
+				told[xid] = n
+			}
+		}
+		for _, x := range b.publish() {
+			n := told[x.XID]
+			if x.Count < max(n[0], n[1]) || x.Count > n[0]+n[1] {
+				t.Errorf("XID %d counts %d; the sources told %v", x.XID, x.Count, n)
+			}
+		}
+	})
+}
