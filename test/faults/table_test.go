@@ -1,0 +1,398 @@
+package faults_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+)
+
+const (
+	cardA = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
+	cardB = "GPU-bbbbbbbb-0000-4000-8000-000000000000"
+)
+
+// cards are those of most rows: what befalls befalls the first, and the second goes on.
+const cards = `scenario 1
+title "two cards"
+include boards/h100-sxm.scenario
+symbols R580
+system DriverVersion = "580.105.08"
+system NVMLVersion = "13.580.105.08"
+system CudaDriverVersion = 13000
+card 0 board=h100 uuid=` + cardA + ` pci=0000:18:00.0 minor=0
+card 1 board=h100 uuid=` + cardB + ` pci=0000:2a:00.0 minor=1
+process card=0 pid=100 memory=20GiB busy=80% period=1s
+process card=1 pid=200 memory=30GiB busy=60% period=1s
+`
+
+const twoPods = `allocatable nvidia.com/gpu ` + cardA + ` ` + cardB + `
+pod ml/train-0 container main nvidia.com/gpu=` + cardA + ` pids=100
+pod ml/train-1 container main nvidia.com/gpu=` + cardB + ` pids=200
+`
+
+// span is a time of a row's scenario.
+type span struct{ from, to time.Duration }
+
+// usual is when most faults are there.
+var usual = span{15 * time.Second, 40 * time.Second}
+
+// row is one failure: how it comes and goes, and what a user sees of it.
+type row struct {
+	name    string // also of its node
+	promise string // the row of docs/robustness.md
+
+	scenario, pods string // instead of the usual
+	script         string // lines of the scenario
+	flags          []string
+	before         func(*stage) error // before the exporter starts
+	steps          []step
+
+	fault   span
+	symptom string        // what says which fault it is: true from its beginning until it is healed
+	within  time.Duration // of its beginning; 0: six seconds
+	stays   bool          // the symptom stays after healing
+
+	questions   []question
+	fires       []string // alerts, with the card and the label that tells them apart
+	mayFire     []string
+	others      []string // who holds what beside the usual pods; all of them where pods are given
+	restarts    bool     // a new process begins its counters anew
+	noNeighbour bool     // it concerns both cards
+}
+
+func together(lists ...[]question) []question { return slices.Concat(lists...) }
+
+func one(q ...question) []question { return q }
+
+// valuesEnd wants the values of a card gone after a while, and back in the end.
+func valuesEnd(card string, from, to, back time.Duration) []question {
+	var out []question
+	for _, family := range []string{"gpu_power_watts", "gpu_memory_used_bytes", "gpu_busy_seconds_total", "gpu_utilization_ratio", "gpu_temperature_celsius", "gpu_clock_hertz"} {
+		out = append(out, never(from, to, family+"{"+card+"}"), always(back, ended, family+"{"+card+"}"))
+	}
+	return out
+}
+
+// paused wants all values gone but the counters of work, which stand still.
+func paused(card string, from, to, back time.Duration) []question {
+	var out []question
+	for _, q := range valuesEnd(card, from, to, back) {
+		if !strings.HasPrefix(q.query, "(count by (node) (gpu_busy_seconds_total") {
+			out = append(out, q)
+		}
+	}
+	return together(out, grows(from, to, "gpu_busy_seconds_total{"+card+"}", 0, 0))
+}
+
+// held wants both pods to hold their cards, all the time.
+func held(from, to time.Duration) []question {
+	return together(is(from, to, `gpu_container_allocation_ratio{$a,pod="train-0"}`, 1), is(from, to, `gpu_container_allocation_ratio{$b,pod="train-1"}`, 1),
+		is(from, to, "gpu_allocation_ratio{$a}", 1), is(from, to, "gpu_allocation_ratio{$b}", 1))
+}
+
+// kubeletFault makes the kubelet fail in a way, and heals it.
+func kubeletFault(during span, f standin.KubeletFault) []step {
+	set := func(f standin.KubeletFault) func(*stage) error {
+		return func(s *stage) error { s.node.Kubelet.SetFault(f); return nil }
+	}
+	return []step{{during.from, set(f)}, {during.to, set(standin.KubeletFault{})}}
+}
+
+// kubeletDown takes the kubelet's socket away; the new one lists no pods for so many calls.
+func kubeletDown(during span, empty int) []step {
+	return []step{{during.from, func(s *stage) error { return s.node.Kubelet.Stop(s.t.Context()) }},
+		{during.to, func(s *stage) error { return s.node.Kubelet.Restart(s.t.Context(), empty) }}}
+}
+
+// inhibited are alerts that Alertmanager does not send while the alert of their cause is there.
+func inhibited(names ...string) []string { return names }
+
+const (
+	joinDown = `gpu_exporter_source_up{$n,source="podresources"} == 0`
+	nvmlDown = `gpu_exporter_source_up{$n,source="nvml"} == 0`
+)
+
+// sharedCard has two tenants on card a, whose processes alone tell who works.
+func sharedCard(processes string) string {
+	at := strings.Index(cards, "process card=0")
+	return cards[:at] + "process card=1 pid=200 memory=30GiB busy=60% period=1s\n" + processes
+}
+
+const sharedPods = `allocatable nvidia.com/gpu.shared ` + cardA + `::0 ` + cardA + `::1
+allocatable nvidia.com/gpu ` + cardB + `
+pod ml/p container main nvidia.com/gpu.shared=` + cardA + `::0 pids=100,103
+pod ml/q container main nvidia.com/gpu.shared=` + cardA + `::1 pids=101
+pod ml/train-1 container main nvidia.com/gpu=` + cardB + ` pids=200
+`
+
+var sharers = []string{"a ml/p", "a ml/q", "b ml/train-1"}
+
+// move gives a PID to another process of another container: that of the process that has the PID from.
+func move(s *stage, pid, from int) error {
+	proc := func(pid int, name string) string {
+		return filepath.Join(s.node.Trees.Procfs, fmt.Sprint(pid), name)
+	}
+	cgroup, err := os.ReadFile(proc(from, "cgroup"))
+	if err != nil {
+		return err
+	}
+	stat := fmt.Sprintf("%d (python) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 777777 0 0\n", pid)
+	return errors.Join(os.WriteFile(proc(pid, "cgroup"), cgroup, 0o644), os.WriteFile(proc(pid, "stat"), []byte(stat), 0o644))
+}
+
+// kernelLine is a line of the kernel's log, of now.
+func kernelLine(sequence int, text string) string {
+	var ts syscall.Timespec
+	const monotonic = 1 // CLOCK_MONOTONIC, by which the kernel stamps its lines
+	syscall.Syscall(syscall.SYS_CLOCK_GETTIME, monotonic, uintptr(unsafe.Pointer(&ts)), 0)
+	return fmt.Sprintf("4,%d,%d,-;%s\n", sequence, ts.Nano()/1000, text)
+}
+
+func appendTo(path, text string) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// table is the table of failures.
+func table() []row {
+	const s = time.Second
+	down := span{15 * s, 40 * s}
+	late := span{0, 25 * s}
+	changing := span{15 * s, 19 * s}
+	return []row{
+		{name: "driver-late", promise: "no driver, or it comes later", fault: late, symptom: nvmlDown, noNeighbour: true,
+			before: func(s *stage) error {
+				s.node.Library = filepath.Join(s.node.Dir, "late", "libnvidia-ml.so.1")
+				return os.MkdirAll(filepath.Dir(s.node.Library), 0o755)
+			},
+			steps: []step{{late.to, func(s *stage) error {
+				return os.Symlink(filepath.Join(s.node.Dir, "libnvidia-ml.so.1"), s.node.Library)
+			}}},
+			questions: together(one(never(0, late.to, "gpu_driver_info{$n}"), never(0, late.to, `{__name__=~"gpu_.+",$n,uuid="`+cardA+`"}`)),
+				is(60*s, ended, "gpu_device_up{$a}", 1), is(60*s, ended, "gpu_device_up{$b}", 1), held(60*s, ended), is(begun, ended, "up{$n}", 1)),
+			fires: []string{"GPUDriverDown"}, mayFire: inhibited("GPUDeviceDown", "GPUDeviceMissing", "GPUExporterJoinPartial")},
+		{name: "driver-unloaded", promise: "no driver, or it comes later", fault: down, symptom: nvmlDown, noNeighbour: true,
+			script:    "at 15s driver unload\nat 40s driver load\n",
+			questions: together(valuesEnd("$a", 20*s, 40*s, 60*s), valuesEnd("$b", 20*s, 40*s, 60*s), held(begun, ended)),
+			fires:     []string{"GPUDriverDown", "GPUDeviceDown a", "GPUDeviceDown b"}},
+		{name: "driver-replaced", promise: "the driver is replaced", fault: down, restarts: true, noNeighbour: true,
+			script: "at 15s driver replace\n",
+			questions: together(is(25*s, ended, "gpu_device_up{$a}", 1), is(25*s, ended, "gpu_device_up{$b}", 1), held(25*s, ended),
+				one(question{begun, ended, "resets(gpu_observed_seconds_total{$b}[$w]) != 1"}))},
+		{name: "driver-mismatch", promise: "the driver is replaced", fault: down, symptom: "up{$n} == 0", restarts: true, noNeighbour: true,
+			script: "at 15s driver mismatch\nat 40s driver load\n",
+			steps: []step{{38 * s, func(s *stage) error {
+				select {
+				case <-s.exporter.Done:
+				default:
+					return errors.New("it runs on, although its library cannot serve the kernel's module")
+				}
+				if !strings.Contains(s.exporter.Err.Error(), "exit status 3") {
+					return fmt.Errorf("it ended with %w, not with the code of a driver that differs", s.exporter.Err)
+				}
+				return nil
+			}}, {41 * s, func(s *stage) error { s.start(); return nil }}},
+			questions: together(is(50*s, ended, "gpu_device_up{$a}", 1), held(50*s, ended)),
+			fires:     []string{"GPUExporterDown"}},
+		{name: "mig-pending", promise: "a MIG change is pending", fault: changing, symptom: `gpu_exporter_paused{$n,reason="mig_change"} == 1`, noNeighbour: true,
+			script: "at 15s card 0 mig pending on\nat 19s card 0 mig pending off\n",
+			steps: []step{{30 * s, func(s *stage) error {
+				if n := s.node.Control.Sessions(); n != 0 {
+					return fmt.Errorf("%d sessions of the driver are open while a MIG change is pending", n)
+				}
+				return nil
+			}}},
+			questions: together(is(begun, ended, `gpu_node_devices{$n,state="failed"}`, 0), is(begun, ended, `gpu_node_devices{$n,state="missing"}`, 0), held(begun, ended),
+				paused("$a", 24*s, 40*s, 58*s), paused("$b", 24*s, 40*s, 58*s)),
+			fires: []string{"GPUExporterPaused"}, mayFire: []string{"GPUDriverDown"}},
+		{name: "card-lost", promise: "a card is lost, or needs a reset", fault: down, symptom: "gpu_device_up{$a} == 0",
+			script: "at 15s card 0 xid 79\nat 15s card 0 lose\nat 40s card 0 restore\n",
+			questions: together(valuesEnd("$a", 20*s, 40*s, 60*s), is(20*s, ended, `gpu_xid_events_total{$a,xid="79"}`, 1), held(begun, ended), one(always(begun, ended, "gpu_info{$a}")),
+				is(22*s, 38*s, `gpu_node_devices{$n,state="failed"}`, 1)),
+			fires: []string{"GPUDeviceDown a", "GPUXIDFatal a 79"}},
+		{name: "card-reset", promise: "a card is lost, or needs a reset", fault: down, symptom: "gpu_device_up{$a} == 0",
+			script: "at 15s card 0 xid 95\nat 15s card 0 Field[230] = 1\nat 17s card 0 reset_required\nat 39s card 0 Field[230] = 0\nat 40s card 0 restore\n",
+			questions: together(valuesEnd("$a", 22*s, 40*s, 60*s), is(20*s, ended, `gpu_xid_events_total{$a,xid="95"}`, 1), is(20*s, 40*s, `gpu_recovery_action{$a,action="reset"}`, 1),
+				is(60*s, ended, `gpu_recovery_action{$a,action="reset"}`, 0), held(begun, ended)),
+			fires: []string{"GPUDeviceDown a", "GPUXIDFatal a 95", "GPURecoveryActionRequired a"}},
+		{name: "card-missing", promise: "a card was not there when the library was loaded", fault: span{0, 20 * s}, symptom: `gpu_node_devices{$n,state="missing"} == 1`, within: begun,
+			script:    "at 0s card 0 remove\nat 20s card 0 restore\n",
+			questions: together(one(never(0, 20*s, "gpu_power_watts{$a}")), is(begun, 20*s, "gpu_node_devices{$n,state=\"up\"}", 1), is(66*s, ended, "gpu_device_up{$a}", 1)),
+			fires:     []string{"GPUDeviceMissing"}, mayFire: []string{"GPUDeviceDown", "GPUExporterJoinPartial"}},
+		{name: "call-hangs", promise: "a call never returns", fault: down, symptom: "gpu_device_up{$a} == 0",
+			script: "at 15s card 0 hang FieldValues\nat 40s card 0 restore\n",
+			steps: []step{{38 * s, func(s *stage) error {
+				if n := s.node.Control.Hanging(); n != 1 {
+					return fmt.Errorf("%d calls hang: there must be one, and no second on its card", n)
+				}
+				return nil
+			}}},
+			questions: together(valuesEnd("$a", 21*s, 40*s, 52*s), held(begun, ended), is(22*s, 38*s, `gpu_node_devices{$n,state="failed"}`, 1)),
+			fires:     []string{"GPUDeviceDown a"}},
+		{name: "call-hangs-at-end", promise: "a call never returns", fault: span{15 * s, ended}, symptom: "gpu_device_up{$a} == 0", stays: true, restarts: true, noNeighbour: true,
+			script:    "at 15s card 0 hang *\n",
+			steps:     []step{{50 * s, stopsAtOnce}},
+			questions: together(valuesEnd("$a", 21*s, 48*s, 90*s)[:1], is(begun, 48*s, "gpu_device_up{$b}", 1), one(never(53*s, ended, "gpu_device_up{$b}"))),
+			fires:     []string{"GPUDeviceDown a", "GPUExporterDown"}},
+		{name: "call-refused", promise: "a call is refused", fault: down, symptom: `rate(gpu_exporter_call_errors_total{$n}[3s]) > 0`,
+			script: "at 15s card 0 Temperature[gpu] = !UNKNOWN\nat 15s card 0 TemperatureV = !UNKNOWN\nat 40s card 0 Temperature[gpu] = default\nat 40s card 0 TemperatureV = default\n",
+			questions: together(one(never(20*s, 40*s, `gpu_temperature_celsius{$a,sensor="gpu"}`), always(46*s, ended, `gpu_temperature_celsius{$a,sensor="gpu"}`), always(begun, ended, "gpu_power_watts{$a}")),
+				is(begun, ended, "gpu_device_up{$a}", 1), held(begun, ended)),
+			fires: []string{"GPUExporterNVMLErrors"}},
+		{name: "driver-old", promise: "an old driver lacks calls", fault: usual,
+			scenario: strings.NewReplacer("symbols R580", "symbols R470", "580.105.08", "470.256.02").Replace(cards),
+			questions: together(is(begun, ended, "gpu_device_up{$a}", 1), held(begun, ended), one(never(0, ended, "gpu_memory_reserved_bytes{$n}"), never(0, ended, "gpu_recovery_action{$n}"),
+				always(begun, ended, "gpu_memory_total_bytes{$a}"), never(0, ended, "gpu_exporter_call_errors_total{$n}")))},
+		{name: "implausible", promise: "a value cannot be true", fault: down, symptom: `rate(gpu_exporter_rejected_values_total{$n}[3s]) > 0`,
+			script: implausible("at 15s", map[string]string{"UtilizationRates": "gpu=808334905 memory=3", "Samples[gpu]": "808334905", "ProcessUtilization": "sm=808334905", "PowerUsage": "0xffffffff",
+				"Field[185,gpu]": "0xffffffff", "Temperature[gpu]": "4294967295", "MemoryInfo_v2": "total=80GiB used=ones free=ones reserved=480MiB", "Field[83]": "0xffffffffffffffff", "Field[191,gpu]": "0xffffffffffffffff"}) +
+				implausible("at 40s", map[string]string{"UtilizationRates": "default", "Samples[gpu]": "default", "ProcessUtilization": "default", "PowerUsage": "default", "Field[185,gpu]": "default",
+					"Temperature[gpu]": "default", "MemoryInfo_v2": "default", "Field[83]": "default", "Field[191,gpu]": "default"}),
+			questions: together(one(never(20*s, 40*s, "gpu_power_watts{$a}"), never(20*s, 40*s, `gpu_temperature_celsius{$a,sensor="gpu"}`), never(20*s, 40*s, "gpu_memory_used_bytes{$a}"),
+				always(48*s, ended, "gpu_power_watts{$a}"), always(48*s, ended, "gpu_memory_used_bytes{$a}"), question{begun, ended, "max_over_time(gpu_busy_seconds_total{$a}[$w]) > 70"},
+				question{begun, ended, "max_over_time(gpu_energy_joules_total{$a}[$w]) - min_over_time(gpu_energy_joules_total{$a}[$w]) > 62 * 700"}),
+				is(begun, ended, "gpu_device_up{$a}", 1), held(begun, ended)),
+			fires: []string{"GPUExporterRejectedValues"}},
+		{name: "kubelet-down", promise: "the kubelet is down, slow, refuses, answers garbage or nothing", fault: down, symptom: joinDown, steps: kubeletDown(down, 0),
+			questions: held(begun, ended), fires: []string{"GPUExporterSourceDown podresources"}},
+		{name: "kubelet-gone", promise: "the kubelet is down, slow, refuses, answers garbage or nothing", fault: down, symptom: "absent(gpu_allocation_ratio{$b})", within: 14 * s, steps: kubeletDown(down, 0),
+			flags: []string{"--kubelet.max-age=8s"},
+			questions: together(held(begun, 20*s), one(never(28*s, 40*s, "gpu_allocation_ratio{$n}"), never(28*s, 40*s, "gpu_container_allocation_ratio{$n}"), always(begun, ended, "gpu_power_watts{$a}")),
+				held(50*s, ended)),
+			fires: []string{"GPUExporterSourceDown podresources"}},
+		{name: "kubelet-hangs", promise: "the kubelet is down, slow, refuses, answers garbage or nothing", fault: down, symptom: joinDown, within: 10 * s, steps: kubeletFault(down, standin.KubeletFault{Hang: true}),
+			questions: held(begun, ended), fires: []string{"GPUExporterSourceDown podresources"}, mayFire: []string{"GPUExporterSlow"}},
+		{name: "kubelet-slow", promise: "the kubelet is down, slow, refuses, answers garbage or nothing", fault: down, symptom: `gpu_exporter_source_duration_seconds{$n,source="podresources"} > 1.5`,
+			steps: kubeletFault(down, standin.KubeletFault{Delay: 2 * s}), within: 10 * s, questions: held(begun, ended), fires: []string{"GPUExporterSlow"}},
+		{name: "kubelet-exhausted", promise: "the kubelet is down, slow, refuses, answers garbage or nothing", fault: down, symptom: joinDown, steps: kubeletFault(down, standin.KubeletFault{Exhausted: true}),
+			questions: held(begun, ended), fires: []string{"GPUExporterSourceDown podresources"}},
+		{name: "kubelet-garbage", promise: "the kubelet is down, slow, refuses, answers garbage or nothing", fault: down, symptom: joinDown, steps: kubeletFault(down, standin.KubeletFault{Garbage: true}),
+			questions: held(begun, ended), fires: []string{"GPUExporterSourceDown podresources"}},
+		{name: "kubelet-huge", promise: "the kubelet is down, slow, refuses, answers garbage or nothing", fault: down, steps: kubeletFault(down, standin.KubeletFault{Padding: 20 << 20}),
+			// So much is read; what is more than 64 MiB is refused, which is a test of podmap.
+			questions: held(begun, ended), mayFire: []string{"GPUExporterSlow"}},
+		{name: "kubelet-restarted", promise: "the kubelet is down, slow, refuses, answers garbage or nothing", fault: span{15 * s, 20 * s}, symptom: joinDown, steps: kubeletDown(span{15 * s, 20 * s}, 1),
+			questions: held(begun, ended), mayFire: []string{"GPUExporterSourceDown podresources"}},
+		{name: "ids-unknown", promise: "ids that tell no card", fault: down, symptom: "sum by (node) (gpu_container_unresolved_devices{$n}) == 2",
+			pods: strings.Replace(twoPods, "pod ml/train-0", "#", 1), others: []string{"b ml/train-1"},
+			steps: []step{{15 * s, func(s *stage) error {
+				return s.repod("pod x/liar container c aliyun.com/gpu-mem=" + cardA + "-_-1\npod x/odd container c nvidia.com/gpu=what-is-this\n")
+			}}, {40 * s, func(s *stage) error { return s.repod("") }}},
+			questions: together(is(begun, 14*s, "gpu_allocation_ratio{$a}", 0), one(never(20*s, 40*s, "gpu_allocation_ratio{$a}")), is(begun, ended, "gpu_allocation_ratio{$b}", 1), is(48*s, ended, "gpu_allocation_ratio{$a}", 0)),
+			fires:     []string{"GPUExporterJoinPartial"}, mayFire: []string{"GPUUsedWithoutHolding", "GPUUsedWithoutHolding a"}},
+		{name: "pid-reused", promise: "a process vanishes, its cgroup file is garbage, its PID is reused", fault: span{16 * s, 20 * s},
+			scenario: sharedCard("process card=0 pid=103 memory=1GiB busy=0%\nprocess card=0 pid=100 memory=20GiB busy=50% period=1s to=16s\nprocess card=0 pid=101 memory=10GiB busy=10% period=1s\nprocess card=0 pid=100 memory=20GiB busy=50% period=1s from=20s\n"),
+			pods:     sharedPods, others: sharers,
+			steps: []step{{18 * s, func(s *stage) error { return move(s, 100, 101) }}},
+			// Of p's twelve seconds some were before the exporter; of the rest none is p's.
+			questions: together(grows(begun, 16*s, `gpu_container_busy_seconds_total{$a,pod="p"}`, 2, 6), grows(22*s, ended, `gpu_container_busy_seconds_total{$a,pod="p"}`, 0, 0.5),
+				grows(22*s, ended, `gpu_container_busy_seconds_total{$a,pod="q"}`, 20, 34), one(question{24 * s, ended, `(gpu_container_memory_used_bytes{$a,pod="q"} < 29 * 2^30)[$w:1s]`}))},
+		{name: "cgroup-garbage", promise: "a process vanishes, its cgroup file is garbage, its PID is reused", fault: span{16 * s, 20 * s},
+			scenario: sharedCard("process card=0 pid=103 memory=1GiB busy=0%\nprocess card=0 pid=100 memory=20GiB busy=50% period=1s to=16s\nprocess card=0 pid=101 memory=10GiB busy=10% period=1s\nprocess card=0 pid=102 memory=20GiB busy=50% period=1s from=20s\n"),
+			pods:     sharedPods, others: sharers,
+			steps: []step{{18 * s, func(s *stage) error {
+				dir := filepath.Join(s.node.Trees.Procfs, "102")
+				return errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::/\xff\x00kubepods//pod/../\n7:\n"), 0o644),
+					os.WriteFile(filepath.Join(dir, "stat"), []byte("102 (x) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 777777 0 0\n"), 0o644))
+			}}},
+			questions: together(grows(22*s, ended, `gpu_container_busy_seconds_total{$a,pod="q"}`, 0, 8), one(question{22 * s, ended, `max_over_time(gpu_container_busy_seconds_total{$a,pod="p"}[$w]) - min_over_time(gpu_container_busy_seconds_total{$a,pod="p"}[$w]) > 0.5`},
+				question{22 * s, ended, `sum by (node) (max_over_time(gpu_unattributed_busy_seconds_total{$a}[$w]) - min_over_time(gpu_unattributed_busy_seconds_total{$a}[$w])) < 18`}))},
+		{name: "xids", promise: "XIDs in storms, from two sources", fault: span{15 * s, 30 * s}, symptom: `gpu_xid_events_total{$a,xid="95"} > 0`, stays: true,
+			script: "at 15s card 0 xid 95\nat 19s card 0 xid 95\nat 23s card 0 xid 95\nat 23s card 0 xid 95\nat 27s card 0 xid 31\n",
+			before: func(s *stage) error {
+				s.node.Kmsg = filepath.Join(s.node.Dir, "kmsg")
+				return os.WriteFile(s.node.Kmsg, nil, 0o644)
+			},
+			steps: []step{kernelXID(15*s, 1, "0000:18:00", 95), kernelXID(19*s, 2, "0000:18:00", 95), kernelXID(23*s, 3, "0000:18:00", 95), kernelXID(30*s, 4, "0000:2a:00", 119)},
+			questions: together(is(35*s, ended, `gpu_xid_events_total{$a,xid="95"}`, 4), is(35*s, ended, `gpu_xid_events_total{$a,xid="31"}`, 1), is(35*s, ended, `gpu_xid_events_total{$b,xid="119"}`, 1),
+				is(begun, ended, "gpu_device_up{$a}", 1), held(begun, ended)),
+			fires: []string{"GPUXIDFatal a 95", "GPUXIDFatal b 119", "GPUXIDApplication a 31"}},
+		{name: "sigterm", promise: "SIGTERM", fault: down, symptom: "up{$n} == 0", restarts: true, noNeighbour: true,
+			steps: []step{{15 * s, stopsAtOnce}, {40 * s, func(s *stage) error {
+				if n := s.node.Control.Sessions(); n != 0 {
+					return fmt.Errorf("%d sessions of the driver are left open", n)
+				}
+				s.start()
+				return nil
+			}}},
+			questions: together(one(never(20*s, 40*s, `{__name__=~"gpu_.+",$n}`)), is(50*s, ended, "gpu_device_up{$a}", 1), held(50*s, ended)),
+			fires:     []string{"GPUExporterDown"}},
+	}
+}
+
+// TestTableIsWhole: each promise of the documentation is played, and what is played is promised.
+func TestTableIsWhole(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "robustness.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(string(text), "| what happens | what you see |\n|---|---|\n")
+	promised, _, ended := strings.Cut(after, "\n\n")
+	if !found || !ended {
+		t.Fatal("docs/robustness.md has no table of what is promised")
+	}
+	played := map[string]bool{
+		"clocks are set, the machine sleeps": true, // not in real time: the faults of TestFaults in cmd/exporter
+	}
+	for _, r := range table() {
+		played[r.promise] = true
+		if !strings.Contains(promised, "| "+r.promise+" |") {
+			t.Errorf("%s: %q is no row of docs/robustness.md", r.name, r.promise)
+		}
+	}
+	for line := range strings.Lines(promised) {
+		if what := strings.Split(line, " | ")[0]; !played[strings.TrimPrefix(what, "| ")] {
+			t.Errorf("docs/robustness.md promises something for %q, and no row plays it", what)
+		}
+	}
+}
+
+// repod has the kubelet list other pods beside those of the row.
+func (s *stage) repod(more string) error {
+	n, err := standin.ParsePods("pods", strings.NewReader(s.pods+more))
+	if err != nil {
+		return err
+	}
+	s.node.Kubelet.SetNode(n)
+	return nil
+}
+
+// stopsAtOnce ends the exporter as an operator would: it takes a second, and some more on a busy machine.
+func stopsAtOnce(s *stage) error {
+	began := time.Now()
+	s.exporter.Stop()
+	if err := s.exporter.Err; err != nil {
+		return fmt.Errorf("it ended with an error: %w", err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		return fmt.Errorf("it took %v to end", took)
+	}
+	return nil
+}
+
+func kernelXID(at time.Duration, sequence int, pci string, code int) step {
+	return step{at, func(s *stage) error {
+		return appendTo(s.node.Kmsg, kernelLine(sequence, fmt.Sprintf("NVRM: Xid (PCI:%s): %d, pid='<unknown>', name=<unknown>, and more", pci, code)))
+	}}
+}
+
+func implausible(at string, answers map[string]string) string {
+	var b strings.Builder
+	for key, value := range answers {
+		fmt.Fprintf(&b, "%s card 0 %s = %s\n", at, key, value)
+	}
+	return b.String()
+}
