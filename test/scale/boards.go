@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -24,17 +25,44 @@ type asked struct {
 	Board, Panel, Query string
 	Took                []time.Duration
 	Series              int
+	// Over is the limit that answers went past, Overs how many did.
+	Over  time.Duration `json:",omitempty"`
+	Overs int           `json:",omitempty"`
 	// Err is why there was no answer.
-	Err string
+	Err string `json:",omitempty"`
 }
 
-func (a *asked) median() time.Duration {
+// answered says whether there is a time to speak of.
+func (a *asked) answered() bool { return len(a.Took) > 0 }
+
+func (a *asked) best() time.Duration { return slices.Min(a.Took) }
+
+// weight orders queries by their fastest answer: one that was never answered in time is slower than any that was.
+func (a *asked) weight() time.Duration {
+	switch {
+	case a.answered():
+		return a.best()
+	case a.Over > 0:
+		return time.Hour + a.Over
+	}
+	return -1
+}
+
+// spread spells the fastest, the median and the longest answer. What went past the limit is longer than any other.
+func (a *asked) spread() [3]string {
 	s := slices.Sorted(slices.Values(a.Took))
-	return s[len(s)/2]
+	at := func(i int) string {
+		switch {
+		case i < len(s):
+			return ms(s[i])
+		case a.Over > 0:
+			return "> " + plain(a.Over)
+		}
+		return "none"
+	}
+	all := len(s) + a.Overs
+	return [3]string{at(0), at(all / 2), at(max(0, all-1))}
 }
-
-func (a *asked) best() time.Duration  { return slices.Min(a.Took) }
-func (a *asked) worst() time.Duration { return slices.Max(a.Took) }
 
 var sinceNow = regexp.MustCompile(`^now-(\d+)([mhd])$`)
 
@@ -57,12 +85,14 @@ func window(back, scrape time.Duration, now time.Time) board.Window {
 var displayed = regexp.MustCompile(`\buuid:(\S+?)[\s\]]`)
 
 // answer asks a query and reads the answer to its end. It counts the series and leaves the rest unread, so that the
-// time is the server's.
-func answer(ctx context.Context, base, query string, instant bool, w board.Window) (series int, err error) {
+// time is the server's. The server is told the limit too: it shall not work on for nobody.
+func answer(ctx context.Context, base, query string, instant bool, w board.Window, limit time.Duration) (series int, err error) {
 	path, form := "/api/v1/query", neturl.Values{"query": {query}, "time": {unix(w.To)}}
 	if !instant {
 		path, form = "/api/v1/query_range", neturl.Values{"query": {query}, "start": {unix(w.From)}, "end": {unix(w.To)}, "step": {strconv.Itoa(int(w.Step.Seconds()))}}
 	}
+	form.Set("timeout", promDuration(limit))
+	form.Set("nocache", "1") // VictoriaMetrics would know the answer the second time
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+path, strings.NewReader(form.Encode()))
 	if err != nil {
 		return 0, err
@@ -73,18 +103,24 @@ func answer(ctx context.Context, base, query string, instant bool, w board.Windo
 		return 0, err
 	}
 	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 500))
+		return 0, fmt.Errorf("%s: %s", res.Status, text)
+	}
+	return countSeries(res.Body)
+}
+
+// countSeries counts the series of an answer as it passes by.
+func countSeries(r io.Reader) (series int, err error) {
 	mark := []byte(`"metric":{`)
 	buffer, left := make([]byte, 1<<20), 0
 	for {
-		n, err := res.Body.Read(buffer[left:])
+		n, err := r.Read(buffer[left:])
 		text := buffer[:left+n]
-		if res.StatusCode != http.StatusOK {
-			return 0, fmt.Errorf("%s: %s", res.Status, text)
-		}
 		series += bytes.Count(text, mark)
 		// A mark may lie across two reads.
 		left = copy(buffer, text[max(0, len(text)-len(mark)+1):])
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return series, nil
 		}
 		if err != nil {
@@ -98,76 +134,146 @@ func unix(t time.Time) string { return strconv.FormatInt(t.Unix(), 10) }
 // largest finds the value to choose where a board wants one: that of which there is most.
 var largest = map[string]string{"namespace": "topk(1, count by (namespace) (workload:gpu_pods:count))"}
 
-// askAll asks every query of the boards as they stand when they are opened, the queries of variables included: All
-// where a variable has it, else its first value (of namespaces the one with most workloads). Each is asked so often as given, in rounds.
-func askAll(ctx context.Context, url string, boards []board.Board, often int, scrape time.Duration) ([]asked, error) {
-	c := board.Client{URL: url}
-	var out []asked
-	one := func(b board.Board, panel, query string, do func(context.Context) (int, error)) {
-		a := asked{Board: b.UID, Panel: panel, Query: query}
-		for range often {
-			limited, stop := context.WithTimeout(ctx, 2*time.Minute)
-			began := time.Now()
-			n, err := do(limited)
-			stop()
-			a.Took, a.Series = append(a.Took, time.Since(began)), n
-			if err != nil {
-				a.Err = err.Error()
-				break
-			}
-		}
-		out = append(out, a)
+// asking says how boards are asked.
+type asking struct {
+	// URL is the server's.
+	URL string
+	// Often is how often each query is asked, Limit the longest time that it may take.
+	Often int
+	Limit time.Duration
+	// For is the time that all together may take: what is left then is not asked.
+	For time.Duration
+	// Scrape is the time between two scrapes.
+	Scrape time.Duration
+}
+
+// question is one query with all that is needed to ask it.
+type question struct {
+	asked
+	ask func(context.Context) (int, error)
+}
+
+// once asks a question one time.
+func (q *question) once(ctx context.Context, limit time.Duration) {
+	limited, stop := context.WithTimeout(ctx, limit)
+	defer stop()
+	began := time.Now()
+	n, err := q.ask(limited)
+	took := time.Since(began)
+	switch {
+	case err == nil:
+		q.Took, q.Series = append(q.Took, took), n
+	case ctx.Err() != nil:
+		q.Err = "stopped"
+	case took > limit*9/10:
+		q.Over, q.Overs = limit, q.Overs+1
+	default:
+		q.Err = err.Error()
 	}
+}
+
+// all asks every query of the boards as they stand when they are opened, the queries of variables included: All where
+// a variable has it, else its first value (of namespaces the one with most workloads). They are asked in rounds, so that what else
+// the machine does meets all of them alike: each query once, then each again, as often as is wanted and as long as there is time.
+// A query that fails is named, and not asked again; one that goes past the limit has a second try.
+func (a asking) all(ctx context.Context, boards []board.Board) ([]asked, error) {
+	end := time.Now().Add(a.For)
+	var all []*question
 	for _, b := range boards {
-		back, err := span(b)
+		of, err := a.questions(ctx, b)
 		if err != nil {
 			return nil, err
 		}
-		w := func() board.Window { return window(back, scrape, time.Now()) }
-		values := board.Values{}
-		for _, v := range b.Variables {
-			if v.Type != "query" {
-				continue
-			}
-			var choices []string
-			one(b, "variable "+v.Name, v.Query, func(ctx context.Context) (n int, err error) {
-				choices, err = c.Choices(ctx, b, v, values, w())
-				return len(choices), err
-			})
-			if !v.All && len(choices) > 0 {
-				first := choices[0]
-				if query := largest[v.Name]; query != "" {
-					if most, err := c.Instant(ctx, query, time.Now()); err == nil && len(most) > 0 {
-						first = most[0].Labels[v.Name]
-					}
-				}
-				if strings.HasPrefix(v.Query, "query_result(") {
-					if m := displayed.FindStringSubmatch(first); m != nil {
-						first = m[1]
-					}
-				}
-				values[v.Name] = []string{first}
+		all = append(all, of...)
+		for _, q := range of {
+			switch {
+			case len(q.Took) > 0 || q.Err != "" || q.Over > 0: // a variable's, asked already
+			case time.Now().After(end):
+				q.Err = fmt.Sprintf("not asked: the %v for all boards were over", a.For)
+			default:
+				q.once(ctx, a.Limit)
 			}
 		}
-		for _, p := range b.Panels {
-			for _, t := range p.Targets {
-				title := p.Title
-				if len(p.Targets) > 1 {
-					title += "/" + t.RefID
-				}
-				one(b, title, t.Expr, func(ctx context.Context) (int, error) {
-					w := w()
-					query, err := b.Fill(t.Expr, values, w)
-					if err != nil {
-						return 0, err
-					}
-					return answer(ctx, url, query, t.Instant, w)
-				})
+	}
+	for range a.Often - 1 {
+		for _, q := range all {
+			if q.Err == "" && q.Overs < 2 && ctx.Err() == nil && time.Now().Before(end) {
+				q.once(ctx, a.Limit)
 			}
 		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
+	}
+	out := make([]asked, len(all))
+	for i, q := range all {
+		out[i] = q.asked
+	}
+	return out, ctx.Err()
+}
+
+// questions are those of one board. Its variables are asked on the way, since the others depend on what they answer.
+func (a asking) questions(ctx context.Context, b board.Board) ([]*question, error) {
+	back, err := span(b)
+	if err != nil {
+		return nil, err
+	}
+	now := func() board.Window { return window(back, a.Scrape, time.Now()) }
+	c := board.Client{URL: a.URL}
+	values := board.Values{}
+	var out []*question
+	for _, v := range b.Variables {
+		if v.Type != "query" {
+			continue
+		}
+		var choices []string
+		q := &question{asked: asked{Board: b.UID, Panel: "variable " + v.Name, Query: v.Query}}
+		q.ask = func(ctx context.Context) (n int, err error) {
+			choices, err = c.Choices(ctx, b, v, values, now())
+			return len(choices), err
+		}
+		q.once(ctx, a.Limit)
+		out = append(out, q)
+		if v.All || len(choices) == 0 {
+			continue
+		}
+		values[v.Name] = []string{a.choose(ctx, c, v, choices)}
+	}
+	for _, p := range b.Panels {
+		for _, t := range p.Targets {
+			title := p.Title
+			if len(p.Targets) > 1 {
+				title += "/" + t.RefID
+			}
+			out = append(out, &question{asked{Board: b.UID, Panel: title, Query: t.Expr}, func(ctx context.Context) (int, error) {
+				w := now()
+				query, err := b.Fill(t.Expr, values, w)
+				if err != nil {
+					return 0, err
+				}
+				return answer(ctx, a.URL, query, t.Instant, w, a.Limit)
+			}})
 		}
 	}
 	return out, nil
+}
+
+// choose takes one of a variable's values.
+func (a asking) choose(ctx context.Context, c board.Client, v board.Variable, choices []string) string {
+	first := choices[0]
+	if query := largest[v.Name]; query != "" {
+		limited, stop := context.WithTimeout(ctx, a.Limit)
+		defer stop()
+		if most, err := c.Instant(limited, query, time.Now()); err == nil && len(most) > 0 {
+			first = most[0].Labels[v.Name]
+		}
+	}
+	if strings.HasPrefix(v.Query, "query_result(") {
+		if m := displayed.FindStringSubmatch(first); m != nil {
+			first = m[1]
+		}
+	}
+	return first
+}
+
+// above are the boards above node level.
+func above(boards []board.Board) []board.Board {
+	return slices.DeleteFunc(slices.Clone(boards), func(b board.Board) bool { return !slices.Contains(aboveNode, b.UID) })
 }

@@ -15,225 +15,84 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/process"
 )
 
-// options say what is measured.
-type options struct {
-	Root          string
-	Nodes, Cards  int
-	Servers       int
-	Database      bool
-	For, Interval time.Duration
-	Past          time.Duration
-	Boards        bool
-	Ask           int
-	MemoryGiB     float64
-	Log           io.Writer
+// patience is how long a question about the servers themselves may take; the boards' have a limit of their own.
+const patience = 2 * time.Minute
+
+// perMinute is the processor time that was taken in each minute between two looks.
+func perMinute(from, to use) time.Duration { return process.PerMinute(from, to) }
+
+// ask asks a server one thing.
+func ask(ctx context.Context, p *program, query string, at time.Time) ([]board.Series, error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	return board.Client{URL: p.url}.Instant(ctx, query, at)
 }
 
-// figures are what was measured of one fleet.
-type figures struct {
-	Nodes, Cards, Servers int
-	Scraped               time.Duration
-	// Ended says why the run ended before its time; empty: it did not.
-	Ended           string
-	Targets, Up     int
-	Series          float64
-	SeriesPerTarget float64
-	Records, Alerts float64
-	Created         float64 // new series per minute
-	Samples         float64 // per second
-	Resident, Peak  float64 // MiB of all Prometheus servers together
-	CPU             time.Duration
-	Standin         use
-	StandinCPU      time.Duration
-	Scrape50        time.Duration
-	Scrape99        time.Duration
-	Disk            int64
-	Groups          []groupTime
-	Rules           []ruleTime
-	Missed          float64
-	Past            int64
-	PastTook        time.Duration
-	AfterQueries    float64 // MiB peak
-	Asked           []asked
-	DatabaseUse     use
-	DatabaseCPU     time.Duration
-	DatabaseRows    float64 // per second
-	DatabaseSeries  float64
-	LoadBefore      string
-	LoadAfter       string
-	// AskedDatabase are the boards above node level, asked of the database.
-	AskedDatabase []asked
-}
-
-// groupTime is how long a rule group's evaluation takes; ruleTime one rule's.
-type groupTime struct {
-	Name              string
-	Least, Mean, Most time.Duration
-	Rules             int
-}
-
-type ruleTime struct {
-	Group, Name string
-	Took        time.Duration
-	// Failed is why it made nothing; Waits: its group's turn has not come yet.
-	Failed string
-	Waits  bool
-}
-
-// installation is a running fleet with its servers.
-type installation struct {
-	options
-	dir      string
-	fleet    *program
-	servers  []*program
-	database *program
-}
-
-func (in *installation) say(format string, args ...any) {
-	fmt.Fprintf(in.Log, "scale: %s  "+format+"\n", append([]any{time.Now().Format("15:04:05")}, args...)...)
-}
-
-// start starts the fleet, the database and the servers, in that order.
-func start(ctx context.Context, o options, dir string) (in *installation, err error) {
-	in = &installation{options: o, dir: dir}
-	defer func() {
+// each is the answer of each server to a query that gives one value: series are added up, no series is 0.
+func (in *installation) each(ctx context.Context, query string) ([]float64, error) {
+	out := make([]float64, len(in.servers))
+	for i, p := range in.servers {
+		series, err := ask(ctx, p, query, time.Now())
 		if err != nil {
-			in.stop()
-		}
-	}()
-	var clusters []string
-	for i := range o.Servers {
-		clusters = append(clusters, fmt.Sprintf("c%d", i+1))
-	}
-	at, err := freeAddress()
-	if err != nil {
-		return in, err
-	}
-	bin := func(name string) string { return filepath.Join(o.Root, "bin", name) }
-	if in.fleet, err = launch(ctx, dir, "standin", at, "/", bin("standin"), "fleet", fmt.Sprintf("--nodes=%d", o.Nodes), fmt.Sprintf("--cards=%d", o.Cards),
-		"--clusters="+strings.Join(clusters, ","), "serve", "--listen="+at); err != nil {
-		return in, err
-	}
-	if o.Database || o.Servers > 1 {
-		at, err := freeAddress()
-		if err != nil {
-			return in, err
-		}
-		if in.database, err = launch(ctx, dir, "victoria-metrics", at, "/health", bin("victoria-metrics"), "-storageDataPath="+filepath.Join(dir, "database"), "-httpListenAddr="+at,
-			"-retentionPeriod=30d", "-search.latencyOffset=0s", "-search.maxUniqueTimeseries=1000000", "-loggerLevel=WARN"); err != nil {
-			return in, err
-		}
-	}
-	for i := range o.Servers {
-		at, err := freeAddress()
-		if err != nil {
-			return in, err
-		}
-		home := filepath.Join(dir, clusters[i])
-		if err := os.MkdirAll(home, 0o755); err != nil {
-			return in, err
-		}
-		file := filepath.Join(home, "prometheus.yml")
-		if err := os.WriteFile(file, []byte(in.config(clusters[i], at)), 0o600); err != nil {
-			return in, err
-		}
-		p, err := launch(ctx, home, "prometheus", at, "/-/ready", bin("prometheus"), "--config.file="+file, "--storage.tsdb.path="+filepath.Join(home, "data"),
-			"--web.listen-address="+at, "--log.level=warn", "--query.timeout=2m")
-		if err != nil {
-			return in, err
-		}
-		in.servers = append(in.servers, p)
-	}
-	return in, nil
-}
-
-// config is what a server is told: its cluster's nodes, the shipped rules, and where their output goes beside.
-func (in *installation) config(cluster, self string) string {
-	text := fmt.Sprintf(`global: {scrape_interval: %[1]s, scrape_timeout: %[1]s, evaluation_interval: %[1]s}
-rule_files: ['%[2]s/*.rules.yaml']
-scrape_configs:
-  - job_name: fleet
-    honor_labels: true
-    http_sd_configs:
-      - url: %[3]s/sd
-    relabel_configs:
-      - {source_labels: [cluster], regex: %[4]s, action: keep}
-  - job_name: prometheus
-    scrape_interval: %[5]s
-    scrape_timeout: %[5]s
-    static_configs:
-      - targets: ['%[6]s']
-`, promDuration(in.Interval), filepath.Join(in.Root, "alerts"), in.fleet.url, cluster, promDuration(min(in.Interval, 15*time.Second)), self)
-	if in.database != nil {
-		text += fmt.Sprintf("remote_write:\n  - url: %s/api/v1/write\n    write_relabel_configs:\n      - {source_labels: [__name__], regex: '.+:.+|ALERTS', action: keep}\n", in.database.url)
-	}
-	return text
-}
-
-func promDuration(d time.Duration) string { return fmt.Sprintf("%dms", d.Milliseconds()) }
-
-func (in *installation) stop() {
-	for _, p := range append(slices.Clone(in.servers), in.database, in.fleet) {
-		if p != nil {
-			p.stop()
-		}
-	}
-}
-
-// number is the answer to a query that gives one value, summed over the servers; NaN-free: no answer is 0.
-func (in *installation) number(ctx context.Context, query string) (float64, error) {
-	sum := 0.0
-	for _, p := range in.servers {
-		series, err := board.Client{URL: p.url}.Instant(ctx, query, time.Now())
-		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		for _, s := range series {
-			sum += s.Points[0].Value
+			out[i] += s.Points[0].Value
 		}
 	}
-	return sum, nil
+	return out, nil
 }
 
-// watch waits, and looks at the memory meanwhile. It says why it ended early, if it did.
-func (in *installation) watch(ctx context.Context, length time.Duration) (ended string, err error) {
-	end := time.Now().Add(length)
-	tick := time.NewTicker(2 * time.Second)
-	defer tick.Stop()
-	said := time.Now()
-	for time.Now().Before(end) {
-		select {
-		case <-ctx.Done():
-			return "", ctx.Err()
-		case <-tick.C:
-		}
-		total := 0.0
-		for _, p := range append(slices.Clone(in.servers), in.fleet, in.database) {
-			if p != nil && !p.running() {
-				return "", p.died()
-			}
-		}
-		for _, p := range in.servers {
-			u, err := p.use()
-			if err != nil {
-				return "", err
-			}
-			total += u.Resident
-		}
-		if time.Since(said) > 30*time.Second {
-			said = time.Now()
-			in.say("%.0f MiB, %v left", total, time.Until(end).Round(time.Second))
-		}
-		if total > in.MemoryGiB*1024 {
-			return fmt.Sprintf("Prometheus took more than the %.0f GiB that it was given", in.MemoryGiB), nil
-		}
+// number is what each gives, summed over the servers.
+func (in *installation) number(ctx context.Context, query string) (float64, error) {
+	each, err := in.each(ctx, query)
+	return sum(each), err
+}
+
+func sum(v []float64) (total float64) {
+	for _, x := range v {
+		total += x
 	}
-	return "", nil
+	return total
 }
 
-// measure plays one fleet and takes its figures.
+// highest is the largest of them, 0 where there is none; mean their mean.
+func highest(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	return slices.Max(v)
+}
+
+func mean(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	return sum(v) / float64(len(v))
+}
+
+// measuring is one fleet while it is measured. What cannot be measured is named among the figures' problems, and
+// nothing else is lost by it.
+type measuring struct {
+	*installation
+	figures
+	began time.Time
+	// over is the window that is measured, in PromQL.
+	over string
+}
+
+func (m *measuring) trouble(what string, err error) {
+	if err != nil {
+		m.Problems = append(m.Problems, fmt.Sprintf("%s: %v", what, err))
+		m.say("%s: %v", what, err)
+	}
+}
+
+// measure plays one fleet and takes its figures. A run that ended early, for a server that died too, says so in its
+// figures.
 func measure(ctx context.Context, o options) (f figures, err error) {
 	dir, err := os.MkdirTemp("", "scale-")
 	if err != nil {
@@ -244,96 +103,116 @@ func measure(ctx context.Context, o options) (f figures, err error) {
 	if err != nil {
 		return f, err
 	}
-	f = figures{Nodes: o.Nodes, Cards: o.Nodes * o.Cards, Servers: o.Servers, LoadBefore: load()}
-	began := time.Now()
-	in, err := start(ctx, o, dir)
-	if err != nil {
+	m := &measuring{began: time.Now(), figures: figures{Nodes: o.Nodes, Cards: o.Nodes * o.Cards, Servers: o.Servers, Split: o.Split, LoadBefore: process.Load()}}
+	if m.installation, err = start(ctx, o, dir); err != nil {
 		return f, err
 	}
-	defer in.stop()
-	in.say("%d nodes, scraped for %v", o.Nodes, o.For)
-	// The figures speak of the second half, when the fleet is known.
-	settle := o.For / 2
-	if f.Ended, err = in.watch(ctx, settle); err != nil {
-		return f, err
-	}
-	before, err := in.uses()
-	if err != nil {
-		return f, err
-	}
-	half := time.Now()
-	if f.Ended == "" {
-		if f.Ended, err = in.watch(ctx, o.For-settle); err != nil {
-			return f, err
+	defer m.stop()
+	m.say("%d nodes on %d servers, scraped for %v", o.Nodes, o.Servers, o.For)
+	if err := m.scrape(ctx); err != nil {
+		if ctx.Err() != nil {
+			return m.figures, err
 		}
+		m.Ended = err.Error() // a server that ends is where the fleet was too large
 	}
-	after, err := in.uses()
-	if err != nil {
-		return f, err
-	}
-	f.Scraped = time.Since(began).Round(time.Second)
-	for i := range in.servers {
-		f.Resident += after[i].Resident
-		f.Peak += after[i].Peak
-		f.CPU += perMinute(before[i], after[i])
-	}
-	n := len(in.servers)
-	f.Standin, f.StandinCPU = after[n], perMinute(before[n], after[n])
-	if in.database != nil {
-		f.DatabaseUse, f.DatabaseCPU = after[n+1], perMinute(before[n+1], after[n+1])
-	}
-	if err := in.series(ctx, &f, max(time.Since(half), 2*o.Interval)); err != nil {
-		return f, err
-	}
-	if err := in.rules(ctx, &f, max(time.Since(half), 2*o.Interval)); err != nil {
-		return f, err
-	}
-	for i := range in.servers {
-		f.Disk += diskBytes(filepath.Join(dir, fmt.Sprintf("c%d", i+1), "data"))
-	}
-	in.say("%.0f series, %.0f samples/s, %.0f MiB, %.1f s of processor a minute", f.Series, f.Samples, f.Resident, f.CPU.Seconds())
-	if !o.Boards {
-		return f, nil
-	}
-	if o.Past > 0 {
-		if err := in.givePast(ctx, &f, boards, began); err != nil {
-			return f, err
+	if m.Ended != "" {
+		m.say("ended early: %s", m.Ended)
+		if m.database == nil {
+			return m.figures, nil
 		}
+		// The database can be asked at no cost of the servers' memory.
 	}
-	f.LoadAfter = load()
-	if o.Servers == 1 {
-		in.say("asking the boards at Prometheus")
-		if f.Asked, err = askAll(ctx, in.servers[0].url, boards, o.Ask, o.Interval); err != nil {
-			return f, err
-		}
+	// Held before there is a past, which the database has alone.
+	if m.database != nil {
+		m.Held = m.hold(ctx, boards)
 	}
-	if in.database != nil {
-		in.say("asking the boards above node level at VictoriaMetrics")
-		above := slices.DeleteFunc(slices.Clone(boards), func(b board.Board) bool { return !slices.Contains(aboveNode, b.UID) })
-		if f.AskedDatabase, err = askAll(ctx, in.database.url, above, o.Ask, o.Interval); err != nil {
-			return f, err
-		}
+	if o.Past > 0 && m.Ended == "" {
+		m.trouble("the past of records", m.givePast(ctx, boards))
 	}
-	last, err := in.uses()
-	if err != nil {
-		return f, err
+	m.LoadAfter = process.Load()
+	m.ask(ctx, boards)
+	last, err := m.uses(m.servers)
+	m.trouble("memory after the boards were asked", err)
+	for _, u := range last {
+		m.AfterQueries += u.Peak
 	}
-	for i := range in.servers {
-		f.AfterQueries += last[i].Peak
-	}
-	return f, nil
+	return m.figures, nil
 }
 
-// uses are those of the servers, the fleet and the database.
-func (in *installation) uses() ([]use, error) {
-	var out []use
-	for _, p := range append(slices.Clone(in.servers), in.fleet, in.database) {
-		if p == nil {
-			continue
+// scrape lets the servers scrape, and reads what it takes. The figures speak of the second half of the time, when the
+// fleet is known.
+func (m *measuring) scrape(ctx context.Context) (err error) {
+	settle := m.For / 2
+	if m.Ended, err = m.watch(ctx, settle); err != nil {
+		return err
+	}
+	half := time.Now()
+	before, err := m.uses(m.all())
+	if err != nil {
+		return err
+	}
+	if m.Ended == "" {
+		if m.Ended, err = m.watch(ctx, m.For-settle); err != nil {
+			return err
 		}
+	}
+	after, err := m.uses(m.all())
+	if err != nil {
+		return err
+	}
+	m.Scraped = time.Since(m.began).Round(time.Second)
+	m.over = "[" + promDuration(max(time.Since(half), 2*m.Interval)) + "]"
+	for i, p := range m.all() {
+		taken := perMinute(before[i], after[i])
+		switch {
+		case slices.Contains(m.servers, p):
+			m.Resident += after[i].Resident
+			m.Peak += after[i].Peak
+			m.CPU += taken
+			m.Each = append(m.Each, server{Name: fmt.Sprintf("prometheus-%d", len(m.Each)+1), Resident: after[i].Resident, CPU: taken})
+		case p == m.fleet:
+			m.Standin, m.StandinCPU = after[i], taken
+		case p == m.database:
+			m.DatabaseUse, m.DatabaseCPU = after[i], taken
+		}
+	}
+	m.series(ctx)
+	m.rules(ctx)
+	for _, s := range m.Each {
+		m.Disk += diskBytes(m.data(s.Name))
+	}
+	m.say("%.0f series, %.0f samples/s, %.0f MiB, %.1f s of processor a minute, %.0f evaluations missed", m.Series, m.Samples, m.Resident, m.CPU.Seconds(), m.Missed)
+	return nil
+}
+
+// ask asks the boards: of the one server all of them, of the database those above node level.
+func (m *measuring) ask(ctx context.Context, boards []board.Board) {
+	if m.Ask == 0 {
+		return
+	}
+	a := asking{Often: m.Ask, Limit: m.Limit, For: m.BoardsFor, Scrape: m.Interval}
+	var err error
+	if m.Servers == 1 && m.Ended == "" {
+		m.say("asking the boards at Prometheus, for %v at most", m.BoardsFor)
+		a.URL = m.servers[0].url
+		m.Asked, err = a.all(ctx, boards)
+		m.trouble("boards", err)
+	}
+	if m.database != nil {
+		m.say("asking the boards above node level at VictoriaMetrics, for %v at most", m.BoardsFor)
+		a.URL = m.database.url
+		m.AskedDatabase, err = a.all(ctx, above(boards))
+		m.trouble("boards at the database", err)
+	}
+}
+
+// uses are those of the programs.
+func (in *installation) uses(of []*program) ([]use, error) {
+	var out []use
+	for _, p := range of {
 		u, err := p.use()
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		out = append(out, u)
 	}
@@ -341,52 +220,70 @@ func (in *installation) uses() ([]use, error) {
 }
 
 // series asks the servers about themselves, over the window that is measured.
-func (in *installation) series(ctx context.Context, f *figures, w time.Duration) error {
-	over := "[" + promDuration(w) + "]"
-	var up, targets, p50, p99 float64
-	for _, q := range []struct {
-		into  *float64
-		query string
-	}{
-		{&targets, `count(up{job!="prometheus"})`},
-		{&up, `sum(up{job!="prometheus"})`},
-		{&f.Series, "prometheus_tsdb_head_series"},
-		{&f.SeriesPerTarget, `avg(scrape_samples_post_metric_relabeling{job="gpu-exporter"} and on (instance) up == 1)`},
-		{&f.Records, `count({__name__=~".+:.+"})`},
-		{&f.Alerts, `count(ALERTS)`},
-		{&f.Created, "60 * rate(prometheus_tsdb_head_series_created_total" + over + ")"},
-		{&f.Samples, "sum(rate(prometheus_tsdb_head_samples_appended_total" + over + "))"},
-		{&p50, `quantile(0.5, scrape_duration_seconds{job="gpu-exporter"})`},
-		{&p99, `quantile(0.99, scrape_duration_seconds{job="gpu-exporter"})`},
-	} {
-		v, err := in.number(ctx, q.query)
-		if err != nil {
-			return err
+func (m *measuring) series(ctx context.Context) {
+	count := func(v *float64) func([]float64) { return func(each []float64) { *v = sum(each) } }
+	whole := func(v *int) func([]float64) { return func(each []float64) { *v = int(sum(each)) } }
+	took := func(v *time.Duration, of func([]float64) float64) func([]float64) {
+		return func(each []float64) { *v = seconds(of(each)) }
+	}
+	own := func(set func(*server, float64)) func([]float64) {
+		return func(each []float64) {
+			for i, v := range each {
+				set(&m.Each[i], v)
+			}
 		}
+	}
+	const targets = `{job!="prometheus"}`
+	late := fmt.Sprintf("sum(count_over_time((scrape_duration_seconds"+targets+" >= %g)[%s:%s]))", 0.99*m.Interval.Seconds(), strings.Trim(m.over, "[]"), promDuration(m.Interval))
+	for _, q := range []struct {
+		query string
+		into  []func([]float64)
+	}{
+		{`count(up` + targets + `)`, []func([]float64){whole(&m.Targets), own(func(s *server, v float64) { s.Targets = int(v) })}},
+		{`sum(up` + targets + `)`, []func([]float64){whole(&m.Up)}},
+		{"sum(count_over_time(up" + targets + m.over + "))", []func([]float64){count(&m.Scrapes)}},
+		{"sum(count_over_time(up" + targets + m.over + ")) - sum(sum_over_time(up" + targets + m.over + "))", []func([]float64){count(&m.Failed)}},
+		{late, []func([]float64){count(&m.Late)}},
+		{"prometheus_tsdb_head_series", []func([]float64){count(&m.Series), own(func(s *server, v float64) { s.Series = v })}},
+		{`avg(scrape_samples_post_metric_relabeling{job="gpu-exporter"} and on (instance) up == 1)`, []func([]float64){func(each []float64) { m.SeriesPerTarget = mean(each) }}},
+		{`count({__name__=~".+:.+"})`, []func([]float64){count(&m.Records)}},
+		{`count(ALERTS)`, []func([]float64){count(&m.Alerts)}},
+		{"60 * rate(prometheus_tsdb_head_series_created_total" + m.over + ")", []func([]float64){count(&m.Created)}},
+		{"sum(rate(prometheus_tsdb_head_samples_appended_total" + m.over + "))", []func([]float64){count(&m.Samples), own(func(s *server, v float64) { s.Samples = v })}},
+		{`quantile(0.5, scrape_duration_seconds{job="gpu-exporter"})`, []func([]float64){took(&m.Scrape50, highest)}},
+		{`quantile(0.99, scrape_duration_seconds{job="gpu-exporter"})`, []func([]float64){took(&m.Scrape99, highest)}},
+		{`max(max_over_time(scrape_duration_seconds{job="gpu-exporter"}` + m.over + `))`, []func([]float64){took(&m.ScrapeMost, highest)}},
+		{"sum(prometheus_rule_group_iterations_missed_total)", []func([]float64){count(&m.Missed)}},
+		{`sum(prometheus_remote_storage_samples_failed_total) + sum(prometheus_remote_storage_samples_dropped_total{reason!="dropped_series"} or vector(0))`, []func([]float64){own(func(s *server, v float64) { s.RemoteFailed = v })}},
+		{"max(prometheus_remote_storage_highest_timestamp_in_seconds) - min(prometheus_remote_storage_queue_highest_sent_timestamp_seconds)", []func([]float64){own(func(s *server, v float64) { s.RemoteLag = v })}},
+	} {
+		each, err := m.each(ctx, q.query)
+		if err != nil {
+			m.trouble("asking the server about itself: "+q.query, err)
+			continue
+		}
+		for _, into := range q.into {
+			into(each)
+		}
+	}
+	if m.database == nil {
+		return
+	}
+	for _, q := range []struct {
+		into *float64
+		name string
+	}{{&m.DatabaseSeries, `vm_cache_entries{type="storage/hour_metric_ids"}`}, {&m.DatabaseRows, `vm_rows_inserted_total{type="promremotewrite"}`}} {
+		v, err := m.databaseMetric(ctx, q.name)
+		m.trouble("asking the database about itself", err)
 		*q.into = v
 	}
-	servers := float64(len(in.servers))
-	f.SeriesPerTarget /= servers
-	f.Targets, f.Up = int(targets), int(up)
-	f.Scrape50, f.Scrape99 = seconds(p50/servers), seconds(p99/servers)
-	if in.database != nil {
-		for _, q := range []struct {
-			into *float64
-			path string
-		}{{&f.DatabaseSeries, "vm_cache_entries{type=\"storage/hour_metric_ids\"}"}, {&f.DatabaseRows, "vm_rows_inserted_total{type=\"promremotewrite\"}"}} {
-			v, err := in.databaseMetric(ctx, q.path)
-			if err != nil {
-				return err
-			}
-			*q.into = v
-		}
-		f.DatabaseRows /= f.Scraped.Seconds()
-	}
-	return nil
+	m.DatabaseRows /= m.Scraped.Seconds()
 }
 
 // databaseMetric reads one of the database's metrics of itself.
 func (in *installation) databaseMetric(ctx context.Context, series string) (float64, error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, in.database.url+"/metrics", nil)
 	if err != nil {
 		return 0, err
@@ -412,53 +309,66 @@ func (in *installation) databaseMetric(ctx context.Context, series string) (floa
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// rules reads how long groups and rules took. Groups: mean and longest over the window, rules: their last.
-func (in *installation) rules(ctx context.Context, f *figures, w time.Duration) error {
-	over := "[" + promDuration(w) + "]"
-	var err error
-	if f.Missed, err = in.number(ctx, "sum(prometheus_rule_group_iterations_missed_total)"); err != nil {
-		return err
+// rules reads how long groups and rules took. Groups: mean and longest over the window, rules: their last. Of several
+// servers the slowest counts.
+func (m *measuring) rules(ctx context.Context) {
+	group := func(file string) *groupTime {
+		name := file[strings.LastIndexByte(file, ';')+1:]
+		i := slices.IndexFunc(m.Groups, func(g groupTime) bool { return g.Name == name })
+		if i < 0 {
+			i, m.Groups = len(m.Groups), append(m.Groups, groupTime{Name: name})
+		}
+		return &m.Groups[i]
 	}
-	for _, p := range in.servers {
+	longest := func(of func(*groupTime) *time.Duration) func(*groupTime, float64) {
+		return func(g *groupTime, v float64) { into := of(g); *into = max(*into, seconds(v)) }
+	}
+	const last = "_over_time(prometheus_rule_group_last_duration_seconds"
+	for i, p := range m.servers {
 		for _, q := range []struct {
-			function string
-			into     func(*groupTime) *time.Duration
-		}{{"min_over_time", func(g *groupTime) *time.Duration { return &g.Least }}, {"avg_over_time", func(g *groupTime) *time.Duration { return &g.Mean }}, {"max_over_time", func(g *groupTime) *time.Duration { return &g.Most }}} {
-			series, err := board.Client{URL: p.url}.Instant(ctx, q.function+"(prometheus_rule_group_last_duration_seconds"+over+")", time.Now())
+			query string
+			into  func(*groupTime, float64)
+		}{
+			{"min" + last + m.over + ")", longest(func(g *groupTime) *time.Duration { return &g.Least })},
+			{"avg" + last + m.over + ")", longest(func(g *groupTime) *time.Duration { return &g.Mean })},
+			{"max" + last + m.over + ")", longest(func(g *groupTime) *time.Duration { return &g.Most })},
+			{"prometheus_rule_group_iterations_missed_total", func(g *groupTime, v float64) { g.Missed += v }},
+			{"topk(1, max" + last + m.over + "))", func(g *groupTime, v float64) { m.Each[i].Slowest, m.Each[i].SlowestGroup = seconds(v), g.Name }},
+		} {
+			series, err := ask(ctx, p, q.query, time.Now())
 			if err != nil {
-				return err
+				m.trouble("time of rule groups", err)
+				continue
 			}
 			for _, s := range series {
-				name := s.Labels["rule_group"][strings.LastIndexByte(s.Labels["rule_group"], ';')+1:]
-				i := slices.IndexFunc(f.Groups, func(g groupTime) bool { return g.Name == name })
-				if i < 0 {
-					i, f.Groups = len(f.Groups), append(f.Groups, groupTime{Name: name})
-				}
-				into := q.into(&f.Groups[i])
-				*into = max(*into, seconds(s.Points[0].Value))
+				q.into(group(s.Labels["rule_group"]), s.Points[0].Value)
 			}
 		}
 		rules, err := ruleTimes(ctx, p.url)
-		if err != nil {
-			return err
-		}
-		f.Rules = append(f.Rules, rules...)
+		m.trouble("time of rules", err)
+		m.Rules = append(m.Rules, rules...)
 	}
-	for i := range f.Groups {
-		for _, r := range f.Rules {
-			if r.Group == f.Groups[i].Name {
-				f.Groups[i].Rules++
+	for i := range m.Groups {
+		for _, r := range m.Rules {
+			if r.Group == m.Groups[i].Name {
+				m.Groups[i].Rules++
 			}
 		}
-		f.Groups[i].Rules /= len(in.servers)
+		m.Groups[i].Rules /= len(m.servers)
 	}
-	slices.SortFunc(f.Groups, func(a, b groupTime) int { return cmp.Compare(b.Mean, a.Mean) })
-	slices.SortFunc(f.Rules, func(a, b ruleTime) int { return cmp.Compare(b.Took, a.Took) })
-	return nil
+	missed := 0.0
+	for _, g := range m.Groups {
+		missed += g.Missed
+	}
+	m.Missed = max(m.Missed, missed) // asked later, and to fit the table
+	slices.SortFunc(m.Groups, func(a, b groupTime) int { return cmp.Or(cmp.Compare(b.Mean, a.Mean), strings.Compare(a.Name, b.Name)) })
+	slices.SortFunc(m.Rules, func(a, b ruleTime) int { return cmp.Compare(b.Took, a.Took) })
 }
 
 // ruleTimes asks a server for each rule's last evaluation. A rule that failed has its error.
 func ruleTimes(ctx context.Context, url string) ([]ruleTime, error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/api/v1/rules", nil)
 	if err != nil {
 		return nil, err
@@ -495,51 +405,50 @@ func ruleTimes(ctx context.Context, url string) ([]ruleTime, error) {
 	return out, nil
 }
 
-// givePast gives the records of the first server the past that the boards look back to, and waits until it is seen.
-func (in *installation) givePast(ctx context.Context, f *figures, boards []board.Board, began time.Time) error {
-	depth, err := depths(boards, in.Past)
+// givePast gives the records the past that the boards look back to, and waits until it is seen.
+func (m *measuring) givePast(ctx context.Context, boards []board.Board) error {
+	depth, err := depths(boards, m.installation.Past)
 	if err != nil {
 		return err
 	}
 	start := time.Now()
-	to := began.Truncate(time.Minute).Add(-time.Minute)
+	to := m.began.Truncate(time.Minute).Add(-time.Minute)
 	var all []past
-	for _, p := range in.servers {
-		series, err := records(ctx, p.url, depth, in.Interval)
+	for i, p := range m.servers {
+		series, err := records(ctx, p.url, depth, m.Interval)
 		if err != nil {
 			return err
+		}
+		if m.database != nil {
+			n, err := importPast(ctx, m.database.url, series, m.tags[i], to)
+			if err != nil {
+				return err
+			}
+			m.figures.Past += n
 		}
 		all = append(all, series...)
 	}
-	in.say("%d series of records are given a past", len(all))
-	if in.database != nil {
-		n, err := importPast(ctx, in.database.url, all, to)
-		if err != nil {
-			return err
-		}
-		in.say("%d samples of a past in the database after %v", n, time.Since(start).Round(time.Second))
-		f.Past = n
+	if m.database != nil {
+		m.say("%d samples of a past in the database after %v", m.figures.Past, time.Since(start).Round(time.Second))
 	}
-	if in.Servers > 1 {
+	if m.Servers > 1 {
 		return nil
 	}
+	m.say("%d series of records are given a past", len(all))
 	start = time.Now()
-	if f.Past, err = writePast(ctx, filepath.Join(in.dir, "c1", "data"), all, to); err != nil {
+	if m.figures.Past, err = writePast(ctx, m.data("prometheus-1"), all, to); err != nil {
 		return err
 	}
-	f.PastTook = time.Since(start)
-	in.say("%d samples of a past in %v", f.Past, f.PastTook.Round(time.Second))
+	m.PastTook = time.Since(start)
+	m.say("%d samples of a past in %v", m.figures.Past, m.PastTook.Round(time.Second))
 	// Prometheus looks for new blocks once a minute.
-	for end := time.Now().Add(3 * time.Minute); ; {
-		blocks, err := in.number(ctx, "prometheus_tsdb_blocks_loaded")
-		if err != nil {
-			return err
-		}
-		if blocks > 0 {
+	for end := time.Now().Add(5 * time.Minute); ; {
+		blocks, err := m.number(ctx, "prometheus_tsdb_blocks_loaded")
+		if err == nil && blocks > 0 {
 			return nil
 		}
 		if time.Now().After(end) {
-			return errors.New("Prometheus does not take up the blocks of the past")
+			return errors.Join(errors.New("the blocks of the past are not taken up by Prometheus"), err)
 		}
 		select {
 		case <-ctx.Done():
@@ -547,14 +456,4 @@ func (in *installation) givePast(ctx context.Context, f *figures, boards []board
 		case <-time.After(5 * time.Second):
 		}
 	}
-}
-
-// load is the machine's load average of the last minute.
-func load() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	first, _, _ := strings.Cut(string(text), " ")
-	return first
 }

@@ -103,6 +103,8 @@ func records(ctx context.Context, url string, depth map[string]time.Duration, in
 		return nil, err
 	}
 	var out []past
+	ctx, stop := context.WithTimeout(ctx, 5*time.Minute)
+	defer stop()
 	for _, name := range slices.Sorted(maps.Keys(depth)) {
 		query, share := cmp.Or(rules[name].Expr, name), 1.0
 		if strings.Contains(query, ":5m]") {
@@ -174,8 +176,9 @@ func writePast(ctx context.Context, data string, series []past, to time.Time) (s
 	return samples, nil
 }
 
-// importPast sends the past to a VictoriaMetrics, as lines of JSON.
-func importPast(ctx context.Context, url string, series []past, to time.Time) (samples int64, err error) {
+// importPast sends the past to a VictoriaMetrics, as lines of JSON, with the labels that the server's series have there beside
+// their own.
+func importPast(ctx context.Context, url string, series []past, tags map[string]string, to time.Time) (samples int64, err error) {
 	dice := rand.New(rand.NewPCG(1, 1))
 	type line struct {
 		Metric     map[string]string `json:"metric"`
@@ -187,6 +190,7 @@ func importPast(ctx context.Context, url string, series []past, to time.Time) (s
 		enc := json.NewEncoder(&body)
 		for _, p := range part {
 			l := line{Metric: p.labels.Map()}
+			maps.Copy(l.Metric, tags)
 			for at := to.Add(-p.depth).Truncate(p.step); at.Before(to); at = at.Add(p.step) {
 				l.Timestamps, l.Values = append(l.Timestamps, at.UnixMilli()), append(l.Values, p.at(dice))
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,8 +14,10 @@ import (
 )
 
 // TestSmallFleet is the short form of `make scale`: every rule group is evaluated without an error, and every query
-// of the boards above node level is answered within a second, with a week of records behind it.
+// of the boards above node level is answered, with a week of records behind it, and within seconds. How
+// fast is for `make scale` to say.
 func TestSmallFleet(t *testing.T) {
+	t.Parallel() // most of it is waiting for scrapes
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +42,7 @@ func TestSmallFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = errors.New("nothing was evaluated")
-	for end := time.Now().Add(40 * time.Second); err != nil && time.Now().Before(end); {
+	for end := time.Now().Add(3 * time.Minute); err != nil && time.Now().Before(end); {
 		if _, died := in.watch(t.Context(), 2*time.Second); died != nil {
 			t.Fatal(died)
 		}
@@ -67,7 +70,7 @@ func TestSmallFleet(t *testing.T) {
 			t.Errorf("%s makes nothing", name)
 		}
 	}
-	samples, err := writePast(t.Context(), filepath.Join(in.dir, "c1", "data"), series, began.Truncate(time.Minute).Add(-time.Minute))
+	samples, err := writePast(t.Context(), in.data("prometheus-1"), series, began.Truncate(time.Minute).Add(-time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,11 +78,11 @@ func TestSmallFleet(t *testing.T) {
 	if in.servers[0], err = in.servers[0].again(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	above := slices.DeleteFunc(boards, func(b board.Board) bool { return !slices.Contains(aboveNode, b.UID) })
-	if len(above) != len(aboveNode) {
-		t.Fatalf("%d of the boards %v exist", len(above), aboveNode)
+	boards = above(boards)
+	if len(boards) != len(aboveNode) {
+		t.Fatalf("%d of the boards %v exist", len(boards), aboveNode)
 	}
-	all, err := askAll(t.Context(), in.servers[0].url, above, 2, time.Minute)
+	all, err := asking{URL: in.servers[0].url, Often: 2, Limit: 30 * time.Second, For: 2 * time.Minute, Scrape: time.Minute}.all(t.Context(), boards)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +91,7 @@ func TestSmallFleet(t *testing.T) {
 		switch {
 		case a.Err != "":
 			t.Errorf("%s: %s: %s", a.Board, a.Panel, a.Err)
-		case a.best() > time.Second:
+		case a.weight() > 5*time.Second:
 			t.Errorf("%s: %s takes %v: %s", a.Board, a.Panel, a.Took, a.Query)
 		}
 		if a.Series > 0 {
@@ -119,7 +122,8 @@ func evaluated(t *testing.T, in *installation, seldom map[string]alerts.Rule) er
 			return fmt.Errorf("%s of %s was not evaluated", r.Name, r.Group)
 		}
 	}
-	n, err := in.number(t.Context(), "count(count_over_time(workload:gpu_unused_seconds:rate5m[1m:5s])) and on () count(count_over_time(workload:gpu_busy_seconds:rate5m[1m:5s])) and on () count(workload:gpu_busy:ratio_max) and on () count(cluster:gpu_problems:count)")
+	// What counts problems has nothing to tell while nothing is wrong.
+	n, err := in.number(t.Context(), "count(count_over_time(workload:gpu_unused_seconds:rate5m[1m:5s])) and on () count(count_over_time(workload:gpu_busy_seconds:rate5m[1m:5s])) and on () count(workload:gpu_busy:ratio_max) and on () count(cluster:gpu_card_seconds:rate5m)")
 	if err == nil && n == 0 {
 		err = errors.New("no records of workloads yet")
 	}
@@ -142,4 +146,54 @@ func TestDepths(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v\nwant %v", got, want)
 	}
+}
+
+// TestSeveralServers shares the nodes of one cluster between two servers that send what their rules make to one database:
+// it has everything that both have and nothing else, and the boards show what they show of one server with all nodes.
+func TestSeveralServers(t *testing.T) {
+	t.Parallel() // most of it is waiting for scrapes
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := build(t.Context(), root, true); err != nil {
+		t.Fatal(err)
+	}
+	boards, err := board.LoadAll(filepath.Join(root, "dashboards"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &measuring{began: time.Now(), figures: figures{Nodes: 20, Cards: 80, Servers: 2, Split: byNode}}
+	m.installation, err = start(t.Context(), options{Root: root, Nodes: 20, Cards: 4, Servers: 2, Split: byNode, Reference: true, Interval: 5 * time.Second, MemoryGiB: 2, Log: t.Output()}, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.stop()
+	h := &held{}
+	err = errors.New("nothing was compared")
+	for end := time.Now().Add(4 * time.Minute); err != nil && time.Now().Before(end); {
+		if _, died := m.watch(t.Context(), 5*time.Second); died != nil {
+			t.Fatal(died)
+		}
+		// The rates of young servers depend on when each scraped first; a part that is missing would be half. On a busy machine
+		// what was made reaches the database late.
+		*h = held{At: time.Now().Add(-20 * time.Second).Truncate(time.Second), Boards: &boardsHeld{}}
+		err = errors.Join(m.holdNames(t.Context(), h), m.holdRecords(t.Context(), h), m.holdBoards(t.Context(), h, above(boards), 0.25))
+		switch {
+		case err != nil:
+		case h.Records < 80:
+			err = fmt.Errorf("%d records so far", h.Records)
+		case len(h.Different) > 0:
+			err = fmt.Errorf("the database differs from the servers in %v", h.Different)
+		case h.Boards.Same < h.Boards.Queries:
+			err = fmt.Errorf("boards differ from those of one server: %s", strings.Join(h.Boards.Other, "\n"))
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	if len(h.Foreign) > 0 {
+		t.Errorf("no rule makes %v", h.Foreign)
+	}
+	t.Logf("%d records of %.0f series, %d queries of boards", h.Records, h.Series, h.Boards.Queries)
 }

@@ -10,31 +10,23 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/test/process"
+	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
 // build makes the programs that a run starts, from this repository and from tools/.
 func build(ctx context.Context, root string, database bool) error {
-	type step struct {
-		dir  string
-		args []string
-	}
-	bin := func(name string) string { return filepath.Join(root, "bin", name) }
-	steps := []step{
-		{root, []string{"go", "build", "-o", bin("standin"), "./cmd/standin"}},
-		{filepath.Join(root, "tools", "prometheus"), []string{"go", "build", "-tags", "remove_all_sd", "-o", bin("prometheus"), "github.com/prometheus/prometheus/cmd/prometheus"}},
-	}
+	all := []programs.Program{programs.Standin, programs.Prometheus}
 	if database {
-		steps = append(steps, step{filepath.Join(root, "tools", "victoriametrics"), []string{"go", "build", "-o", bin("victoria-metrics"), "github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics"}})
+		all = append(all, programs.VictoriaMetrics, programs.Report)
 	}
-	for _, s := range steps {
-		cmd := exec.CommandContext(ctx, s.args[0], s.args[1:]...)
-		cmd.Dir = s.dir
-		if said, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w\n%s", strings.Join(s.args, " "), err, said)
+	for _, p := range all {
+		if err := programs.Build(ctx, root, p); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -88,10 +80,10 @@ func (p *program) again(ctx context.Context) (*program, error) {
 	return launch(ctx, p.cmd.Dir, p.name, strings.TrimPrefix(p.url, "http://"), p.path, p.cmd.Args...)
 }
 
-// died says what a program said last.
+// died says how a program ended, and what it said last.
 func (p *program) died() error {
 	text, _ := os.ReadFile(p.log)
-	return fmt.Errorf("%s ended: %s", p.name, text[max(0, len(text)-1000):])
+	return fmt.Errorf("%s ended (%v) and said: %s", p.name, p.cmd.ProcessState, strings.Join(strings.Fields(string(text[max(0, len(text)-1000):])), " "))
 }
 
 func (p *program) running() bool {
@@ -114,6 +106,8 @@ func (p *program) stop() {
 }
 
 func get(ctx context.Context, url string) error {
+	ctx, stop := context.WithTimeout(ctx, time.Minute)
+	defer stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -142,54 +136,9 @@ func freeAddress() (string, error) {
 }
 
 // use is what a process has taken of the machine.
-type use struct {
-	At             time.Time
-	Resident, Peak float64 // MiB
-	CPU            time.Duration
-}
+type use = process.Use
 
-func (p *program) use() (use, error) {
-	u := use{At: time.Now()}
-	pid := p.cmd.Process.Pid
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return u, err
-	}
-	for l := range strings.Lines(string(status)) {
-		f := strings.Fields(l)
-		if len(f) < 2 {
-			continue
-		}
-		kib, _ := strconv.ParseFloat(f[1], 64)
-		switch f[0] {
-		case "VmRSS:":
-			u.Resident = kib / 1024
-		case "VmHWM:":
-			u.Peak = kib / 1024
-		}
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return u, err
-	}
-	f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	if len(f) < 13 {
-		return u, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(f))
-	}
-	user, _ := strconv.ParseInt(f[11], 10, 64)
-	system, _ := strconv.ParseInt(f[12], 10, 64)
-	const ticks = 100 // USER_HZ, the same on every Linux that runs Go
-	u.CPU = time.Duration(user+system) * time.Second / ticks
-	return u, nil
-}
-
-// perMinute is the processor time that was taken in each minute between two looks.
-func perMinute(from, to use) time.Duration {
-	if !to.At.After(from.At) {
-		return 0
-	}
-	return time.Duration(float64(to.CPU-from.CPU) * float64(time.Minute) / float64(to.At.Sub(from.At)))
-}
+func (p *program) use() (use, error) { return process.Of(p.cmd.Process.Pid) }
 
 // diskBytes is the size of a folder.
 func diskBytes(dir string) int64 {
