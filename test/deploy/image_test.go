@@ -19,10 +19,9 @@ import (
 	"testing"
 )
 
-// builtImage makes the image for this machine, with a version and a time of its own.
-func builtImage(t *testing.T, out string) {
+// builtImage makes the image for an architecture, with a version and a time of its own.
+func builtImage(t *testing.T, arch, out string) {
 	t.Helper()
-	arch := runtime.GOARCH
 	for _, args := range [][]string{
 		{"make", "binaries", "bin/THIRD_PARTY_NOTICES", "IMAGE_ARCHS=" + arch, "VERSION=v0.0.0-test", "REVISION=0123456789abcdef0123456789abcdef01234567"},
 		{"go", "-C", "tools/image", "build", "-o", filepath.Join(root(t), "bin", "mkimage"), "."},
@@ -67,7 +66,7 @@ func decode(t *testing.T, text []byte, into any) {
 // The image is what it promises: its files, its user, its entrypoint, and a program that serves metrics with the image's own libraries.
 func TestImage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "image")
-	builtImage(t, dir)
+	builtImage(t, runtime.GOARCH, dir)
 	var top struct{ Manifests []described }
 	decode(t, []byte(fileText(t, filepath.Join(dir, "index.json"))), &top)
 	if len(top.Manifests) != 1 || top.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "v0.0.0-test" {
@@ -145,7 +144,7 @@ func TestImage(t *testing.T) {
 	t.Run("sbom", func(t *testing.T) { listsEverything(t, dir+".spdx.json") })
 	t.Run("reproducible", func(t *testing.T) {
 		again := filepath.Join(t.TempDir(), "image")
-		builtImage(t, again)
+		builtImage(t, runtime.GOARCH, again)
 		if a, b := fileText(t, filepath.Join(dir, "index.json")), fileText(t, filepath.Join(again, "index.json")); a != b {
 			t.Errorf("made again, the image is another:\n%s\n%s", a, b)
 		}
@@ -179,6 +178,11 @@ func unpackLayers(t *testing.T, dir string, layers []described, diffs []string, 
 			}
 			if h.Uid != 0 || h.Gid != 0 || h.Mode&0o6000 != 0 || h.ModTime.Unix() != 1750000000 {
 				t.Errorf("%s belongs to %d:%d, mode %o, of %v", h.Name, h.Uid, h.Gid, h.Mode, h.ModTime)
+			}
+			for record := range h.PAXRecords {
+				if strings.HasPrefix(record, "SCHILY.xattr.") {
+					t.Errorf("%s has %s: a file must bring no capability", h.Name, record)
+				}
 			}
 			line := fmt.Sprintf("%s %04o %s", string(h.Typeflag), h.Mode, h.Name)
 			path := filepath.Join(rootfs, h.Name)
@@ -298,7 +302,7 @@ func listsEverything(t *testing.T, path string) {
 
 // A binary that is bound when it starts would end where an old driver lacks a newer symbol: it makes no image.
 func TestImageRefusesEagerBinding(t *testing.T) {
-	builtImage(t, filepath.Join(t.TempDir(), "image"))
+	builtImage(t, runtime.GOARCH, filepath.Join(t.TempDir(), "image"))
 	source := filepath.Join(t.TempDir(), "eager.c")
 	if err := os.WriteFile(source, []byte("int main(void) { return 0; }\n"), 0o644); err != nil {
 		t.Fatal(err)

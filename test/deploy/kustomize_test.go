@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/pod-security-admission/api"
 )
 
@@ -33,6 +35,7 @@ var variants = []struct {
 	{path: "overlays/kind", namespace: "gpu-exporter", values: "default",
 		set: "features.ownership=false,gpu.access=none,scheduling.gpuNodeLabels=null,scheduling.followPause=false,scheduling.tolerateAll=true,scheduling.priorityClassName="},
 	{path: "components/prometheus", namespace: "gpu-exporter", values: "default", placed: true},
+	{path: "components/dcgm-names", namespace: "gpu-exporter", values: "default", placed: true, set: "compat.release=dcgm-4.8"},
 }
 
 // The manifests are what the chart renders.
@@ -59,10 +62,24 @@ func TestKustomizeGenerated(t *testing.T) {
 			if v.placed {
 				doc = ofNamespace.ReplaceAllString(doc, "")
 			}
+			if strings.HasPrefix(v.set, "compat.") {
+				doc = ofOtherNames(t, doc)
+			}
 			docs = append(docs, doc+"\n")
 		}
 		compare(t, filepath.Join(root(t), "deploy", "kustomize", filepath.FromSlash(v.path), file), written+strings.Join(docs, "---\n"))
 	}
+}
+
+// ofOtherNames leaves of a PodMonitor the endpoint of dcgm-exporter's names, under a name of its own: it stands beside the one of /metrics, or alone.
+func ofOtherNames(t *testing.T, doc string) string {
+	t.Helper()
+	before, rest, ok := strings.Cut(doc, "  podMetricsEndpoints:\n")
+	_, others, ok2 := strings.Cut(rest, "    # dcgm-exporter's names.\n")
+	if !ok || !ok2 || strings.Count(before, "  name: gpu-exporter\n") != 1 {
+		t.Fatalf("no endpoint of other names in\n%s", doc)
+	}
+	return strings.Replace(before, "  name: gpu-exporter\n", "  name: gpu-exporter-dcgm-names\n", 1) + "  podMetricsEndpoints:\n" + others
 }
 
 func kustomize(t *testing.T, dir string) string {
@@ -136,7 +153,7 @@ func TestKustomizeDemo(t *testing.T) {
 	}
 }
 
-// A kustomization of a user's takes the base and both components, and places them.
+// A kustomization of a user's takes the base and the components, and places them.
 func TestKustomizeComponents(t *testing.T) {
 	base := filepath.Join(root(t), "deploy", "kustomize")
 	dir := t.TempDir()
@@ -147,18 +164,33 @@ func TestKustomizeComponents(t *testing.T) {
 		}
 		return p
 	}
-	text := "namespace: gpu-exporter\nresources: [" + relative("base") + "]\ncomponents: [" + relative("components/prometheus") + ", " + relative("components/dashboards") + "]\n" +
+	text := "namespace: gpu-exporter\nresources: [" + relative("base") + "]\ncomponents: [" + relative("components/prometheus") + ", " + relative("components/dashboards") + ", " + relative("components/dcgm-names") + "]\n" +
 		"images: [{name: ghcr.io/gpu-exporter/gpu-exporter, newName: registry.example.com/gpu-exporter}]\n"
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	built := kustomize(t, dir)
 	var boards, rules int
+	paths := map[string]string{}
 	var kinds []string
 	for _, o := range objects(t, built) {
 		kinds = append(kinds, o.Kind)
 		if o.Kind == "PrometheusRule" && o.Metadata.Namespace == "gpu-exporter" {
 			rules++
+		}
+		if o.Kind == "PodMonitor" {
+			var m monitor
+			unmarshal(t, o, &m)
+			for _, e := range m.endpoints() {
+				paths[o.Metadata.Name] += o.Metadata.Namespace + " " + e.Path
+			}
+		}
+		if o.Kind == "DaemonSet" {
+			var d appsv1.DaemonSet
+			o.into(t, &d)
+			if e, _ := (installed{container: d.Spec.Template.Spec.Containers[0]}).env("GPU_EXPORTER_COMPAT"); e.Value != "dcgm-4.8" {
+				t.Errorf("the exporter is told %q of other names", e.Value)
+			}
 		}
 		if o.Kind == "ConfigMap" {
 			boards++
@@ -166,6 +198,9 @@ func TestKustomizeComponents(t *testing.T) {
 				t.Errorf("board %s: %v in %s", o.Metadata.Name, o.Metadata.Labels, o.Metadata.Namespace)
 			}
 		}
+	}
+	if want := (map[string]string{"gpu-exporter": "gpu-exporter /metrics", "gpu-exporter-dcgm-names": "gpu-exporter /metrics/dcgm"}); !maps.Equal(paths, want) {
+		t.Errorf("scraped are %v, want %v", paths, want)
 	}
 	if boards < 9 || rules != 1 || !slices.Contains(kinds, "PodMonitor") || !strings.Contains(built, "image: registry.example.com/gpu-exporter:") {
 		t.Errorf("%d boards; kinds %v", boards, kinds)

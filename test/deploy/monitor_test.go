@@ -1,9 +1,12 @@
 package deploy_test
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 )
 
 // monitor is what a PodMonitor and a ServiceMonitor have in common.
@@ -19,15 +22,22 @@ type monitor struct {
 type endpoint struct {
 	Port, Path, Scheme, Interval, ScrapeTimeout string
 	HonorLabels                                 bool
-	Relabelings                                 []struct {
-		SourceLabels                            []string
-		TargetLabel, Action, Regex, Replacement string
-	}
-	BasicAuth struct{ Username, Password struct{ Name, Key string } }
-	TLSConfig struct {
+	Relabelings, MetricRelabelings              []relabeling
+	BasicAuth                                   struct{ Username, Password struct{ Name, Key string } }
+	TLSConfig                                   struct {
 		ServerName string
 		CA         struct{ Secret struct{ Name, Key string } }
 	}
+}
+
+type relabeling struct {
+	SourceLabels                            []string
+	TargetLabel, Action, Regex, Replacement string
+}
+
+// endpoints are those of a monitor of either kind.
+func (m monitor) endpoints() []endpoint {
+	return append(m.Spec.PodMetricsEndpoints, m.Spec.Endpoints...)
 }
 
 // Both kinds keep the exporter's labels, leave none of its own pod's, and name the node.
@@ -36,12 +46,12 @@ func TestMonitors(t *testing.T) {
 		in := install(t, "--set", "monitoring.kind="+kind)
 		var m monitor
 		unmarshal(t, in.find(t, kind), &m)
-		endpoints := append(m.Spec.PodMetricsEndpoints, m.Spec.Endpoints...)
+		endpoints := m.endpoints()
 		if len(endpoints) != 1 {
 			t.Fatalf("%s: %d endpoints", kind, len(endpoints))
 		}
 		e := endpoints[0]
-		if !e.HonorLabels || e.Port != in.container.Ports[0].Name {
+		if !e.HonorLabels || e.Port != in.container.Ports[0].Name || e.Path != "/metrics" {
 			t.Errorf("%s: %+v", kind, e)
 		}
 		targets := map[string]string{}
@@ -83,6 +93,53 @@ func TestMonitors(t *testing.T) {
 	}
 }
 
+// dcgm-exporter's names have an endpoint of their own, where the exporter serves them; it is scraped as the exporter's own is, under another job.
+func TestMonitorOfDCGMNames(t *testing.T) {
+	for _, kind := range []string{"PodMonitor", "ServiceMonitor"} {
+		for _, c := range []struct {
+			set, job string
+			honor    bool
+		}{
+			{"compat.release=dcgm-4.9", "dcgm-compat", true},
+			{"compat.release=dcgm-4.8,compat.job=dcgm-exporter,compat.honorLabels=false", "dcgm-exporter", false},
+		} {
+			in := install(t, "--set", "monitoring.kind="+kind+",monitoring.interval=20s,monitoring.metricRelabelings[0].action=drop,"+c.set)
+			var m monitor
+			unmarshal(t, in.find(t, kind), &m)
+			endpoints := m.endpoints()
+			if len(endpoints) != 2 {
+				t.Fatalf("%s, %s: %d endpoints", kind, c.set, len(endpoints))
+			}
+			own, others := endpoints[0], endpoints[1]
+			if others.Path != compat.Path || others.HonorLabels != c.honor || others.MetricRelabelings != nil {
+				t.Errorf("%s, %s: %+v", kind, c.set, others)
+			}
+			at := slices.IndexFunc(others.Relabelings, func(r relabeling) bool { return r.TargetLabel == "job" })
+			if at < 0 || others.Relabelings[at].Replacement != c.job {
+				t.Errorf("%s, %s: relabelled by %+v", kind, c.set, others.Relabelings)
+			}
+			// Where the labels of a target are to stand, they are left to it; all else is as at the own endpoint.
+			want := slices.DeleteFunc(slices.Clone(own.Relabelings), func(r relabeling) bool { return r.Action == "labeldrop" && !c.honor })
+			want[slices.IndexFunc(want, func(r relabeling) bool { return r.TargetLabel == "job" })].Replacement = c.job
+			if !reflect.DeepEqual(others.Relabelings, want) {
+				t.Errorf("%s, %s: relabelled by %+v", kind, c.set, others.Relabelings)
+			}
+			if others.Port != own.Port || others.Interval != "20s" || !own.HonorLabels || own.Path != "/metrics" || len(own.MetricRelabelings) != 1 {
+				t.Errorf("%s, %s: the own endpoint is %+v, the other %+v", kind, c.set, own, others)
+			}
+			if e, _ := in.env("GPU_EXPORTER_COMPAT"); !strings.HasPrefix(c.set, "compat.release="+e.Value) || e.Value == "" {
+				t.Errorf("%s: the exporter is told %q", c.set, e.Value)
+			}
+		}
+	}
+	if _, told := install(t).env("GPU_EXPORTER_COMPAT"); told {
+		t.Error("the exporter serves other names unasked")
+	}
+	for _, release := range compat.Releases() {
+		install(t, "--set", "compat.release="+release)
+	}
+}
+
 // A kind that the cluster does not know is not asked for, unless the user did.
 func TestMonitoringAuto(t *testing.T) {
 	for _, c := range []struct {
@@ -101,10 +158,14 @@ func TestMonitorTLS(t *testing.T) {
 	in := install(t, append([]string{"-f", cases(t)["everything"]}, operator...)...)
 	var m monitor
 	unmarshal(t, in.find(t, "PodMonitor"), &m)
-	e := m.Spec.PodMetricsEndpoints[0]
-	if e.Scheme != "https" || e.TLSConfig.CA.Secret.Name != "gpu-exporter-tls" || e.TLSConfig.ServerName != "gpu-exporter.monitoring.svc" ||
-		e.BasicAuth.Username.Name != "scrape" || e.BasicAuth.Password.Key != "password" || e.Interval != "30s" || m.Spec.SampleLimit != 2000000 {
-		t.Errorf("the monitor says %+v", e)
+	if n := len(m.endpoints()); n != 2 {
+		t.Errorf("%d endpoints", n)
+	}
+	for _, e := range m.endpoints() {
+		if e.Scheme != "https" || e.TLSConfig.CA.Secret.Name != "gpu-exporter-tls" || e.TLSConfig.ServerName != "gpu-exporter.monitoring.svc" ||
+			e.BasicAuth.Username.Name != "scrape" || e.BasicAuth.Password.Key != "password" || e.Interval != "30s" || m.Spec.SampleLimit != 2000000 {
+			t.Errorf("the monitor says %+v", e)
+		}
 	}
 	var s struct{ StringData map[string]string }
 	unmarshal(t, in.find(t, "Secret"), &s)

@@ -13,6 +13,7 @@ type constraints struct {
 	Groups, Users    []string
 	Volumes          []string
 	SeccompProfiles  []string
+	Priority         *int32
 
 	AllowHostDirVolumePlugin, AllowHostIPC, AllowHostNetwork, AllowHostPID, AllowHostPorts bool
 	AllowPrivilegeEscalation, AllowPrivilegedContainer, ReadOnlyRootFilesystem             bool
@@ -43,6 +44,7 @@ func TestOpenShift(t *testing.T) {
 			"capabilities not dropped":  {!slices.Equal(c.RequiredDropCapabilities, []string{"ALL"}), takes("privileged")},
 			"the network or IPC, ports": {c.AllowHostNetwork || c.AllowHostIPC || c.AllowHostPorts, false},
 			"a writable root":           {!c.ReadOnlyRootFilesystem, false},
+			"a place before others":     {c.Priority == nil || *c.Priority != 0, false},
 		} {
 			if pair[0] != pair[1] {
 				t.Errorf("%s: %s: allowed %v, taken %v", set, what, pair[0], pair[1])

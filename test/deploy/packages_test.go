@@ -43,12 +43,15 @@ func installedFiles(zsh string) []string {
 		"-rw-r--r-- /usr/lib/systemd/system/gpu-exporter.service",
 		"-rw-r--r-- /usr/lib/systemd/system/gpu-exporter.socket",
 		"-rw-r--r-- /usr/share/bash-completion/completions/gpu-exporter",
+		"-rw-r--r-- /usr/share/bash-completion/completions/gpu-report",
 		"-rw-r--r-- /usr/share/doc/gpu-exporter/CHANGELOG.md",
 		"-rw-r--r-- /usr/share/doc/gpu-exporter/THIRD_PARTY_NOTICES",
 		"-rw-r--r-- /usr/share/doc/gpu-exporter/copyright",
 		"-rw-r--r-- /usr/share/doc/gpu-exporter/examples/kernel-log.conf",
 		"-rw-r--r-- /usr/share/man/man1/gpu-exporter.1.gz",
+		"-rw-r--r-- /usr/share/man/man1/gpu-report.1.gz",
 		"-rw-r--r-- /usr/share/zsh/" + zsh + "/_gpu-exporter",
+		"-rw-r--r-- /usr/share/zsh/" + zsh + "/_gpu-report",
 		"-rwxr-xr-x /usr/bin/gpu-exporter",
 		"-rwxr-xr-x /usr/bin/gpu-report",
 	}
@@ -105,39 +108,77 @@ func TestPackages(t *testing.T) {
 	for _, script := range []string{"postinst", "prerm"} {
 		output(t, "", "sh", "-n", filepath.Join(dir, "DEBIAN", script))
 	}
-	program := filepath.Join(dir, "usr", "bin", "gpu-exporter")
-	if got := output(t, "", program, "--version"); !strings.Contains(got, "gpu-exporter, version ") {
-		t.Errorf("--version says %s", got)
-	}
-	first := fileText(t, deb)
+	first, firstRPM := fileText(t, deb), fileText(t, rpm)
 	output(t, root(t), "make", "packages", "IMAGE_ARCHS="+runtime.GOARCH, "VERSION=v1.2.3-rc1", "EPOCH=1750000000")
-	if fileText(t, deb) != first {
-		t.Error("made again, the deb is another")
+	if fileText(t, deb) != first || fileText(t, rpm) != firstRPM {
+		t.Error("made again, the packages are others")
 	}
-	t.Run("completion", func(t *testing.T) {
-		script := `source "$1"; COMP_WORDS=("$2" --lane.); COMP_CWORD=1; _gpu-exporter_bash_autocomplete; printf '%s\n' "${COMPREPLY[@]}"`
-		got := output(t, "", "bash", "-c", script, "bash", filepath.Join(dir, "usr/share/bash-completion/completions/gpu-exporter"), program)
-		for _, want := range []string{"--lane.fast", "--lane.medium", "--lane.slow", "--lane.kubelet"} {
-			if !strings.Contains(got, want) {
-				t.Errorf("bash does not offer %s: %s", want, got)
+	for _, p := range []struct {
+		name, purpose, flag string // the beginning of flags that completion is asked for
+		offers, manual      []string
+	}{
+		{"gpu-exporter", "Prometheus exporter of NVIDIA GPUs", "--lane.", []string{"--lane.fast", "--lane.medium", "--lane.slow", "--lane.kubelet"},
+			[]string{"/etc/default/gpu-exporter", "The driver's library and kernel module differ."}},
+		{"gpu-report", "where the hours of a fleet's cards went, and what would get the wasted ones back", "--prometheus.", []string{"--prometheus.url", "--prometheus.token-file"},
+			[]string{"A report was written and is partial", "GPU_REPORT_PROMETHEUS_URL"}},
+	} {
+		t.Run(p.name, func(t *testing.T) {
+			program := filepath.Join(dir, "usr", "bin", p.name)
+			if got := output(t, "", program, "--version"); !strings.Contains(got, p.name+", version ") {
+				t.Errorf("--version says %s", got)
 			}
+			completes(t, dir, p.name, p.flag, p.offers)
+			isManual(t, filepath.Join(dir, "usr/share/man/man1", p.name+".1.gz"), program, p.name+` \- `+p.purpose, p.manual)
+		})
+	}
+	t.Run("environment", func(t *testing.T) { environmentIsTaken(t, filepath.Join(dir, "usr", "bin", "gpu-exporter")) })
+}
+
+// completes has bash complete the beginning of a flag by what is installed in a folder, and looks whether zsh is told the same.
+func completes(t *testing.T, dir, name, begin string, offers []string) {
+	t.Helper()
+	script := `source "$1"; COMP_WORDS=("$2" "$4"); COMP_CWORD=1; "_$3_bash_autocomplete"; printf '%s\n' "${COMPREPLY[@]}"`
+	got := strings.Fields(output(t, "", "bash", "-c", script, "bash", filepath.Join(dir, "usr/share/bash-completion/completions", name), filepath.Join(dir, "usr", "bin", name), name, begin))
+	for _, want := range offers {
+		if !slices.Contains(got, want) {
+			t.Errorf("bash does not offer %s: %s", want, got)
 		}
-		if zsh := fileText(t, filepath.Join(dir, "usr/share/zsh/vendor-completions/_gpu-exporter")); !strings.HasPrefix(zsh, "#compdef gpu-exporter") {
-			t.Errorf("zsh is given %s", zsh)
+	}
+	for _, word := range got {
+		if !strings.HasPrefix(word, begin) {
+			t.Errorf("bash offers %s for %s", word, begin)
 		}
-	})
-	t.Run("man", func(t *testing.T) {
-		page := output(t, "", "gzip", "-dc", filepath.Join(dir, "usr/share/man/man1/gpu-exporter.1.gz"))
-		if !strings.HasPrefix(page, `.TH GPU-EXPORTER 1 "" "gpu-exporter v1.2.3-rc1" "User Commands"`+"\n.SH \"NAME\"\ngpu-exporter \\- ") {
-			t.Errorf("the page begins with %.200s", page)
+	}
+	if zsh := fileText(t, filepath.Join(dir, "usr/share/zsh/vendor-completions/_"+name)); !strings.HasPrefix(zsh, "#compdef "+name+"\n") {
+		t.Errorf("zsh is given %s", zsh)
+	}
+}
+
+// isManual holds a page to the form that man wants and to the flags of its program.
+func isManual(t *testing.T, path, program, first string, has []string) {
+	t.Helper()
+	page := output(t, "", "gzip", "-dc", path)
+	name, _, _ := strings.Cut(first, " ")
+	if !strings.HasPrefix(page, `.TH `+strings.ToUpper(name)+` 1 "" "`+name+` v1.2.3-rc1" "User Commands"`+"\n.SH \"NAME\"\n"+first+"\n") {
+		t.Errorf("the page begins with %.200s", page)
+	}
+	for _, flag := range flagsOf(t, program) {
+		if !strings.Contains(page, "--"+flag) && !strings.Contains(page, "--[no-]"+flag) {
+			t.Errorf("the page lacks --%s", flag)
 		}
-		for _, flag := range flagsOf(t, program) {
-			if !strings.Contains(page, "--"+flag) && !strings.Contains(page, "--[no-]"+flag) {
-				t.Errorf("the page lacks --%s", flag)
-			}
+	}
+	for _, want := range has {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
 		}
-	})
-	t.Run("environment", func(t *testing.T) { environmentIsTaken(t, program) })
+	}
+	unpacked := filepath.Join(t.TempDir(), name+".1")
+	if err := os.WriteFile(unpacked, []byte(page), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out := output(t, "", "groff", "-man", "-Tutf8", "-ww", "-z", unpacked); out != "" {
+		t.Errorf("groff complains of the page: %s", out)
+	}
 }
 
 var inHelp = regexp.MustCompile(`(?m)^ +(?:-., )?--(?:\[no-\])?([a-z][a-z.-]+)`)

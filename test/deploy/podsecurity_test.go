@@ -38,6 +38,7 @@ func TestPodSecurity(t *testing.T) {
 		{"features.ownership=false,features.processes=true", []string{"host namespaces"}, []string{"host namespaces"}},
 		{"features.podMetadata=true", []string{"restricted volume types", "runAsNonRoot != true", "runAsUser=0"}, []string{"hostPath volumes"}},
 		{"features.ownership=false,features.migMonitor=true", []string{"runAsNonRoot != true", "runAsUser=0", "unrestricted capabilities"}, []string{"non-default capabilities"}},
+		{"features.ownership=false,seLinuxOptions.type=spc_t", []string{"seLinuxOptions"}, []string{"seLinuxOptions"}},
 		{"features.ownership=false,features.kernelLog=true", []string{"allowPrivilegeEscalation != false", "privileged", "restricted volume types", "runAsNonRoot != true", "runAsUser=0", "unrestricted capabilities"},
 			[]string{"hostPath volumes", "privileged"}},
 	} {
@@ -72,7 +73,10 @@ func TestNotes(t *testing.T) {
 		{"web.port=10835", []string{"kubectl get nodes -l 'nvidia.com/gpu.present in (true)'", "kubectl get nodes -l 'cloud.google.com/gke-accelerator'", label,
 			"daemonset/gpu-exporter -- gpu-exporter doctor", "Nothing scrapes it", "features.podMetadata"}, []string{"PRIVILEGED", "features.ownership"}},
 		{"features.ownership=false,monitoring.kind=PodMonitor", []string{"features.ownership"}, []string{label, "Nothing scrapes it"}},
+		{"features.ownership=false,seLinuxOptions.type=spc_t", []string{label}, nil},
 		{"features.kernelLog=true,gpu.access=hostDriver", []string{"The container is PRIVILEGED, by features.kernelLog, gpu.access=hostDriver."}, nil},
+		{"compat.release=dcgm-4.8", []string{"The names of dcgm-exporter 4.8 are at /metrics/dcgm. Nothing scrapes them"}, nil},
+		{"compat.release=dcgm-4.9,monitoring.kind=PodMonitor", []string{"dcgm-exporter 4.9 are at /metrics/dcgm, scraped as the job dcgm-compat."}, []string{"Nothing scrapes"}},
 		{"report.enabled=true,report.prometheusURL=http://p", []string{"kubectl -n gpus create job --from=cronjob/gpu-exporter-report gpu-report-now"}, nil},
 		{"scheduling.gpuNodeLabels=null,scheduling.nodeSelector.pool=gpu", []string{"kubectl get nodes -l 'kubernetes.io/os=linux,pool=gpu'"}, nil},
 	} {

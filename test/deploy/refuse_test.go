@@ -38,6 +38,10 @@ func TestContradictions(t *testing.T) {
 		"exporter.extraArgs={--no-kubelet}":                                              "exporter.extraArgs has --no-kubelet, which the chart sets itself",
 		"resources.limits.memory=256MB":                                                  "resources.limits.memory is 256MB: spell it in Mi or Gi",
 		"rules.kind=none,rules.alerts.GPUDeviceDown.for=1m":                              "rules.alerts contradicts rules.kind=none",
+		"compat.release=dcgm-4.8,compat.job=gpu-exporter":                                "compat.job=gpu-exporter is the exporter's own job",
+		"compat.release=dcgm-4.8,compat.job=a-gpu-exporter,rules.kind=ConfigMap":         "compat.job=a-gpu-exporter is the exporter's own job",
+		"compat.honorLabels=false":                                                       "compat.honorLabels and compat.metricRelabelings take compat.release",
+		"exporter.extraArgs={--compat=dcgm-4.8}":                                         "exporter.extraArgs has --compat, which the chart sets itself",
 		"report.enabled=true":                                                            "report.enabled takes report.prometheusURL",
 		"report.enabled=true,report.prometheusURL=http://p,report.extraArgs={--from=7d}": "report.extraArgs has --from=7d, which the chart sets itself",
 	} {
@@ -58,6 +62,8 @@ func TestSchemaRefuses(t *testing.T) {
 	for set, want := range map[string]string{
 		"features.proceses=true":                      "'/features': additional properties 'proceses' not allowed",
 		"hostPID=true":                                "additional properties 'hostPID' not allowed",
+		"compat.release=4.8":                          "'/compat/release'",
+		"compat.realease=dcgm-4.8":                    "'/compat': additional properties 'realease' not allowed",
 		"features.processes=yes":                      "'/features/processes'",
 		"gpu.access=magic":                            "'/gpu/access'",
 		"monitoring.kind=podmonitor":                  "'/monitoring/kind'",

@@ -1,7 +1,8 @@
 package deploy_test
 
 import (
-	"maps"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/common/model"
@@ -11,48 +12,69 @@ import (
 
 // Prometheus, given what the operator knows of a pod, makes of it a target that is called by its node and has nothing of the exporter's own pod.
 func TestRelabelled(t *testing.T) {
-	for _, kind := range []string{"PodMonitor", "ServiceMonitor"} {
+	const node, job = "gpu-node-1", "gpu-exporter"
+	for _, c := range []struct {
+		set  string
+		want []map[string]string // by endpoint
+	}{
+		{"monitoring.kind=PodMonitor", []map[string]string{{"instance": node, "node": node, "job": job}}},
+		{"monitoring.kind=ServiceMonitor", []map[string]string{{"instance": node, "node": node, "job": job}}},
+		{"monitoring.kind=PodMonitor,compat.release=dcgm-4.8", []map[string]string{{"instance": node, "node": node, "job": job}, {"instance": node, "node": node, "job": "dcgm-compat"}}},
+		// Their own dashboards find a tenant as exported_pod, for there pod is the exporter's.
+		{"monitoring.kind=ServiceMonitor,compat.release=dcgm-4.8,compat.job=nvidia-dcgm-exporter,compat.honorLabels=false", []map[string]string{{"instance": node, "node": node, "job": job},
+			{"instance": node, "node": node, "job": "nvidia-dcgm-exporter", "namespace": "monitoring", "pod": "gpu-exporter-x7x2z", "container": "gpu-exporter", "endpoint": "metrics", "service": "gpu-exporter"}}},
+	} {
+		kind, _, _ := strings.Cut(strings.TrimPrefix(c.set, "monitoring.kind="), ",")
 		var m monitor
-		unmarshal(t, install(t, "--set", "monitoring.kind="+kind).find(t, kind), &m)
-		var rules []*relabel.Config
-		for _, r := range append(m.Spec.PodMetricsEndpoints, m.Spec.Endpoints...)[0].Relabelings {
-			c := relabel.DefaultRelabelConfig
-			c.NameValidationScheme = model.UTF8Validation
-			for _, s := range r.SourceLabels {
-				c.SourceLabels = append(c.SourceLabels, model.LabelName(s))
-			}
-			if r.Action != "" {
-				c.Action = relabel.Action(r.Action)
-			}
-			if r.Regex != "" {
-				c.Regex = relabel.MustNewRegexp(r.Regex)
-			}
-			if r.Replacement != "" {
-				c.Replacement = r.Replacement
-			}
-			c.TargetLabel = r.TargetLabel
-			if err := c.Validate(model.UTF8Validation); err != nil {
-				t.Fatalf("%s: %v", kind, err)
-			}
-			rules = append(rules, &c)
+		unmarshal(t, install(t, "--set", c.set).find(t, kind), &m)
+		var got []map[string]string
+		for _, e := range m.endpoints() {
+			got = append(got, relabelled(t, e))
 		}
-		// Before the monitor's own relabelings the operator sets these.
-		b := labels.NewBuilder(labels.FromMap(map[string]string{
-			"__address__": "10.0.0.7:10835", "__meta_kubernetes_pod_node_name": "gpu-node-1", "instance": "10.0.0.7:10835", "job": "monitoring/gpu-exporter",
-			"namespace": "monitoring", "pod": "gpu-exporter-x7x2z", "container": "gpu-exporter", "endpoint": "metrics", "service": "gpu-exporter",
-		}))
-		if !relabel.ProcessBuilder(b, rules...) {
-			t.Fatalf("%s drops the target", kind)
-		}
-		own := map[string]string{}
-		for name, value := range b.Labels().Map() {
-			if name[0] != '_' {
-				own[name] = value
-			}
-		}
-		want := map[string]string{"instance": "gpu-node-1", "node": "gpu-node-1", "job": "gpu-exporter"}
-		if !maps.Equal(own, want) {
-			t.Errorf("%s: the target has %v, want %v", kind, own, want)
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: the targets have %v, want %v", c.set, got, c.want)
 		}
 	}
+}
+
+// relabelled are the labels of an endpoint's target on one node.
+func relabelled(t *testing.T, e endpoint) map[string]string {
+	t.Helper()
+	var rules []*relabel.Config
+	for _, r := range e.Relabelings {
+		c := relabel.DefaultRelabelConfig
+		c.NameValidationScheme = model.UTF8Validation
+		for _, s := range r.SourceLabels {
+			c.SourceLabels = append(c.SourceLabels, model.LabelName(s))
+		}
+		if r.Action != "" {
+			c.Action = relabel.Action(r.Action)
+		}
+		if r.Regex != "" {
+			c.Regex = relabel.MustNewRegexp(r.Regex)
+		}
+		if r.Replacement != "" {
+			c.Replacement = r.Replacement
+		}
+		c.TargetLabel = r.TargetLabel
+		if err := c.Validate(model.UTF8Validation); err != nil {
+			t.Fatal(err)
+		}
+		rules = append(rules, &c)
+	}
+	// Before the monitor's own relabelings the operator sets these.
+	b := labels.NewBuilder(labels.FromMap(map[string]string{
+		"__address__": "10.0.0.7:10835", "__meta_kubernetes_pod_node_name": "gpu-node-1", "instance": "10.0.0.7:10835", "job": "monitoring/gpu-exporter",
+		"namespace": "monitoring", "pod": "gpu-exporter-x7x2z", "container": "gpu-exporter", "endpoint": "metrics", "service": "gpu-exporter",
+	}))
+	if !relabel.ProcessBuilder(b, rules...) {
+		t.Fatal("the target is dropped")
+	}
+	own := map[string]string{}
+	for name, value := range b.Labels().Map() {
+		if name[0] != '_' {
+			own[name] = value
+		}
+	}
+	return own
 }

@@ -168,6 +168,7 @@ func TestRights(t *testing.T) {
 		{set: "networkPolicy.enabled=true"},
 		{set: "scheduling.priorityClassQuota=true"},
 		{set: "service.enabled=true"},
+		{set: "compat.release=dcgm-4.9"},
 	} {
 		t.Run(c.set, func(t *testing.T) {
 			want := slices.DeleteFunc(append(slices.Clone(least), c.more...), func(r string) bool { return slices.Contains(c.fewer, r) })

@@ -164,6 +164,30 @@ func TestFlagsAndFeatures(t *testing.T) {
 // onHosts are features of hosts without Kubernetes.
 var onHosts = map[string]bool{"container_names": true, "slurm_job_numbers": true}
 
+// What the monitor scrapes beside /metrics is there once the chart asked for it, and has the names of the release.
+func TestDCGMNamesAreServed(t *testing.T) {
+	exporter, standin := programs(t)
+	in := install(t, "--set", "monitoring.kind=PodMonitor,compat.release=dcgm-4.9")
+	var m monitor
+	unmarshal(t, in.find(t, "PodMonitor"), &m)
+	address := freeAddress(t)
+	served(t, onNode(t, standin, in.container.Env, exporter, "--web.listen-address="+address), address, "gpu_container_allocation_ratio{")
+	for _, e := range m.endpoints() {
+		res, err := http.Get("http://" + address + e.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s, %v", e.Path, res.Status, err)
+		}
+		if want := e.Path != "/metrics"; strings.Contains(string(text), "\nDCGM_FI_DEV_BOARD_POWER_WATTS{") != want {
+			t.Errorf("%s has dcgm-exporter's names: %v", e.Path, !want)
+		}
+	}
+}
+
 // The web configuration that the chart writes is one that the server takes.
 func TestBasicAuth(t *testing.T) {
 	exporter, standin := programs(t)

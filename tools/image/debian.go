@@ -128,8 +128,11 @@ func download(ctx context.Context, world string, m machine, p debianPackage) err
 		return err
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.deb"))
-	if err != nil || len(files) != 1 {
-		return fmt.Errorf("apt-get download %s left %d files: %v", p.name, len(files), err)
+	if err != nil {
+		return err
+	}
+	if len(files) != 1 {
+		return fmt.Errorf("apt-get download %s left %d files", p.name, len(files))
 	}
 	sum, err := sumOf(files[0])
 	if err != nil {

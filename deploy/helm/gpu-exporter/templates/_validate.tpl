@@ -52,7 +52,14 @@ Contradictions, each refused with one line. What is merely misspelt is refused b
 {{- if and (has (include "gpu-exporter.monitoringKind" .) (list "PodMonitor" "ServiceMonitor")) (ne (include "gpu-exporter.rulesKind" .) "none") (not (regexMatch (printf "^(?:%s)$" .Values.rules.job) .Values.monitoring.job)) -}}
 {{- fail (printf "monitoring.job=%s is no job of rules.job=%s: the alerts would not see the exporter" .Values.monitoring.job .Values.rules.job) -}}
 {{- end -}}
-{{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.honest-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.pod-label" "slurm.job-mapping-dir" "containers.visible" "no-containers.visible" "path.kmsg" "path.pod-logs" "path.container-logs" "lane.fast" "lane.medium" "lane.slow" "lane.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" -}}
+{{- if .Values.compat.release -}}
+{{- if or (eq .Values.compat.job .Values.monitoring.job) (and (ne (include "gpu-exporter.rulesKind" .) "none") (regexMatch (printf "^(?:%s)$" .Values.rules.job) .Values.compat.job)) -}}
+{{- fail (printf "compat.job=%s is the exporter's own job, by monitoring.job or rules.job: the rules would take /metrics/dcgm for a second exporter" .Values.compat.job) -}}
+{{- end -}}
+{{- else if or .Values.compat.metricRelabelings (not .Values.compat.honorLabels) -}}
+{{- fail "compat.honorLabels and compat.metricRelabelings take compat.release: dcgm-4.8 or dcgm-4.9" -}}
+{{- end -}}
+{{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.honest-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.pod-label" "slurm.job-mapping-dir" "containers.visible" "no-containers.visible" "path.kmsg" "path.pod-logs" "path.container-logs" "lane.fast" "lane.medium" "lane.slow" "lane.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" "compat" -}}
 {{- range .Values.exporter.extraArgs -}}
 {{- $flag := regexReplaceAll "=.*$" (trimPrefix "--" .) "" -}}
 {{- if has $flag $own -}}

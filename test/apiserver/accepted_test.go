@@ -1,0 +1,340 @@
+package apiserver_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const operatorKinds = "monitoring.coreos.com/v1/PodMonitor,monitoring.coreos.com/v1/ServiceMonitor,monitoring.coreos.com/v1/PrometheusRule"
+
+func chart() string { return filepath.Join("deploy", "helm", "gpu-exporter") }
+
+// cases are the chart's values files by name.
+func cases(t *testing.T) map[string]string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(repository(), chart(), "ci", "*-values.yaml"))
+	if err != nil || len(paths) < 6 {
+		t.Fatalf("the chart has %d values files for tests: %v", len(paths), err)
+	}
+	out := map[string]string{}
+	for _, p := range paths {
+		out[strings.TrimSuffix(filepath.Base(p), "-values.yaml")] = p
+	}
+	return out
+}
+
+// source is something that a user applies.
+type source struct {
+	name, text string
+	// namespace is where it goes; bare: the manifests do not bring it.
+	namespace string
+	bare      bool
+	values    string // of a render of the chart
+}
+
+// sources are all manifests that we ship.
+func (p *plane) sources(t *testing.T) []source {
+	t.Helper()
+	var out []source
+	for name, values := range cases(t) {
+		namespace := "case-" + name
+		text := p.helm(t, "template", "gpu-exporter", chart(), "-n", namespace, "-f", values, "--kube-version", p.version(t), "-a", operatorKinds)
+		out = append(out, source{name: name, text: text, namespace: namespace, bare: true, values: values})
+	}
+	slices.SortFunc(out, func(a, b source) int { return strings.Compare(a.name, b.name) })
+	base := filepath.Join(repository(), "deploy", "kustomize")
+	for _, folder := range []string{"base", "overlays/gke", "overlays/openshift", "overlays/gpu-operator", "overlays/kind"} {
+		s := source{name: folder, text: p.kubectl(t, "kustomize", filepath.Join(base, filepath.FromSlash(folder))), namespace: "gpu-exporter"}
+		if folder == "overlays/gpu-operator" {
+			s.namespace, s.bare = "gpu-operator", true
+		}
+		out = append(out, s)
+	}
+	// A folder that was added since is not left out in silence.
+	if overlays, err := filepath.Glob(filepath.Join(base, "overlays", "*")); err != nil || len(overlays) != 4 {
+		t.Errorf("there are %d overlays, and this test knows 4: %v", len(overlays), err)
+	}
+	out = append(out, source{name: "with components", text: p.kubectl(t, "kustomize", p.withComponents(t)), namespace: "gpu-exporter"})
+	rule, err := os.ReadFile(filepath.Join(repository(), "alerts", "prometheusrule.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(out, source{name: "alerts", text: strings.Replace(string(rule), "metadata:\n", "metadata:\n  namespace: rules\n", 1), namespace: "rules", bare: true})
+}
+
+// withComponents is a kustomization as a user writes it: the base, the monitor, the rules and the boards.
+func (p *plane) withComponents(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	relative := func(to string) string {
+		path, err := filepath.Rel(dir, filepath.Join(repository(), "deploy", "kustomize", filepath.FromSlash(to)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write(t, dir, "kustomization.yaml", "namespace: gpu-exporter\nresources: ["+relative("base")+"]\ncomponents: ["+relative("components/prometheus")+", "+relative("components/dashboards")+"]\n")
+	return dir
+}
+
+func (p *plane) version(t *testing.T) string {
+	t.Helper()
+	v, err := p.client.Discovery().ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.GitVersion
+}
+
+// The server takes every object that we ship as it is, drops nothing of it, and admits the pods of its templates.
+func TestAccepted(t *testing.T) {
+	p := startPlane(t, admission("restricted"))
+	p.furnish(t, true)
+	p.namespace(t, "without-label", "")
+	p.account(t, "without-label", "gpu-exporter")
+	objects, pods := 0, 0
+	for _, s := range p.sources(t) {
+		t.Run(s.name, func(t *testing.T) {
+			if s.bare {
+				p.namespace(t, s.namespace, "privileged")
+			}
+			parsed := parse(t, s.text)
+			if len(parsed) == 0 {
+				t.Fatal("there is nothing in it")
+			}
+			for _, o := range parsed {
+				if err := p.try(t, o); err != nil {
+					t.Errorf("%s is refused: %v", name(o), err)
+					continue
+				}
+				got, err := p.apply(t, o)
+				if err != nil {
+					t.Errorf("%s is refused: %v", name(o), err)
+					continue
+				}
+				objects++
+				if gone := lost("", kept(o), got.Object); len(gone) > 0 {
+					t.Errorf("%s is not kept as it was sent:\n\t%s", name(o), strings.Join(gone, "\n\t"))
+				}
+			}
+			privileged := s.values == "" || strings.Contains(p.notes(t, s.values), "pod-security.kubernetes.io/enforce=privileged")
+			for _, o := range parsed {
+				pod := podOf(o)
+				if pod == nil {
+					continue
+				}
+				pods++
+				p.admits(t, pod, strings.Contains(s.text, "kind: ClusterRole\n") && o.GetKind() == "DaemonSet")
+				if s.values == "" {
+					continue
+				}
+				// The same pod in a namespace that says nothing: the notes speak of the label where it is refused there, and only there.
+				pod.SetNamespace("without-label")
+				err := p.try(t, pod)
+				refused := apierrors.IsForbidden(err) && strings.Contains(err.Error(), "violates PodSecurity")
+				if err != nil && !refused {
+					t.Errorf("%s: %v", name(pod), err)
+				}
+				if want := privileged && o.GetKind() == "DaemonSet"; refused != want {
+					t.Errorf("%s: without the label on its namespace: %v; the notes name the label: %v", name(pod), err, privileged)
+				}
+			}
+		})
+	}
+	t.Logf("%d objects and the pods of %d templates", objects, pods)
+	if objects < 80 || pods < 14 {
+		t.Errorf("only %d objects and %d templates: most is missing", objects, pods)
+	}
+}
+
+// notes are what Helm prints after it has installed.
+func (p *plane) notes(t *testing.T, values string) string {
+	t.Helper()
+	_, text, ok := strings.Cut(p.helm(t, "install", "gpu-exporter", chart(), "-n", "monitoring", "--dry-run=client", "-f", values), "\nNOTES:\n")
+	if !ok {
+		t.Fatal("there are no notes")
+	}
+	return text
+}
+
+// account waits until a service account is there: the controller makes that of the namespace, we the other.
+func (p *plane) account(t *testing.T, namespace, name string) {
+	t.Helper()
+	if name != "default" {
+		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{"name": name, "namespace": namespace}}}
+		if _, err := p.apply(t, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the service account default is made", func() error {
+		_, err := p.client.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
+}
+
+// podOf is a pod as the controller of an object would make it; nil: it makes none.
+func podOf(o *unstructured.Unstructured) *unstructured.Unstructured {
+	path := map[string][]string{"DaemonSet": {"spec", "template"}, "CronJob": {"spec", "jobTemplate", "spec", "template"}}[o.GetKind()]
+	if path == nil {
+		return nil
+	}
+	template, _, _ := unstructured.NestedMap(o.Object, path...)
+	pod := &unstructured.Unstructured{Object: template}
+	pod.SetAPIVersion("v1")
+	pod.SetKind("Pod")
+	pod.SetName(o.GetName() + "-of-a-test")
+	pod.SetNamespace(o.GetNamespace())
+	if restart, _, _ := unstructured.NestedString(template, "spec", "restartPolicy"); restart == "" {
+		_ = unstructured.SetNestedField(pod.Object, "Always", "spec", "restartPolicy")
+	}
+	return pod
+}
+
+// admits creates a pod for a trial and looks at what admission made of it.
+func (p *plane) admits(t *testing.T, pod *unstructured.Unstructured, token bool) {
+	t.Helper()
+	p.account(t, pod.GetNamespace(), "default")
+	got, err := p.door(t, pod).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+	if err != nil {
+		t.Errorf("%s is refused: %v", name(pod), err)
+		return
+	}
+	// Admission puts a token beside what was asked for, and this only where it was.
+	mounted := strings.Contains(fmt.Sprint(got.Object["spec"]), "/var/run/secrets/kubernetes.io/serviceaccount")
+	if mounted != token {
+		t.Errorf("%s: a token is mounted: %v; a role is bound: %v", name(pod), mounted, token)
+	}
+	shorten(got, pod)
+	if gone := lost("", pod.Object, got.Object); len(gone) > 0 {
+		t.Errorf("%s is not kept as it was sent:\n\t%s", name(pod), strings.Join(gone, "\n\t"))
+	}
+	class, _, _ := unstructured.NestedString(pod.Object, "spec", "priorityClassName")
+	priority, _, _ := unstructured.NestedInt64(got.Object, "spec", "priority")
+	if want := map[string]int64{"system-node-critical": 2000001000}[class]; priority != want {
+		t.Errorf("%s: priority %d by the class %q", name(pod), priority, class)
+	}
+}
+
+// shorten takes from a pod what admission put behind that which was sent: the token, and tolerations of every pod.
+func shorten(got, sent *unstructured.Unstructured) {
+	cut := func(of, like map[string]any, field string) {
+		list, _ := of[field].([]any)
+		short, _ := like[field].([]any)
+		of[field] = list[:min(len(list), len(short))]
+	}
+	spec, like := got.Object["spec"].(map[string]any), sent.Object["spec"].(map[string]any)
+	cut(spec, like, "volumes")
+	cut(spec, like, "tolerations")
+	for i, c := range spec["containers"].([]any) {
+		cut(c.(map[string]any), like["containers"].([]any)[i].(map[string]any), "volumeMounts")
+	}
+}
+
+// The server refuses what it should: were it to take everything, the tests here would tell nothing.
+func TestRefused(t *testing.T) {
+	p := startPlane(t, admission("restricted"))
+	p.furnish(t, true)
+	p.namespace(t, "monitoring", "privileged")
+	renders := map[string]string{}
+	render := func(values string) string {
+		if renders[values] == "" {
+			renders[values] = p.helm(t, "template", "gpu-exporter", chart(), "-n", "monitoring", "-f", cases(t)[values], "--kube-version", p.version(t), "-a", operatorKinds)
+		}
+		return renders[values]
+	}
+	for _, c := range []struct{ values, kind, old, new, want string }{
+		{"default", "DaemonSet", "enableServiceLinks:", "enableServiceLink:", `unknown field "spec.template.spec.enableServiceLink"`},
+		{"default", "DaemonSet", "readOnlyRootFilesystem: true", "readOnlyRootFileSystem: true", `unknown field "spec.template.spec.containers[0].securityContext.readOnlyRootFileSystem"`},
+		{"default", "DaemonSet", "path: /var/lib/kubelet/pod-resources", "path: /var/lib/../kubelet", "must not contain '..'"},
+		{"default", "DaemonSet", "privileged: false", "privileged: true", "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"},
+		{"default", "DaemonSet", "  selector:\n    matchLabels:\n      app.kubernetes.io/name: gpu-exporter", "  selector:\n    matchLabels:\n      app.kubernetes.io/name: another", "`selector` does not match template `labels`"},
+		{"default", "PodMonitor", "honorLabels:", "honourLabels:", `unknown field "spec.podMetricsEndpoints[0].honourLabels"`},
+		{"default", "PodMonitor", "action: labeldrop", "action: labelthrow", "Unsupported value"},
+		{"default", "PrometheusRule", "  groups:", "  group:", `unknown field "spec.group"`},
+		{"default", "ConfigMap", "\ndata:", "\ndatum:", `unknown field "datum"`},
+		{"cdi", "ServiceMonitor", "sourceLabels:", "sourceLabel:", `unknown field "spec.endpoints[0].relabelings[0].sourceLabel"`},
+		{"cdi", "GrafanaDashboard", "instanceSelector:", "instanceSelectors:", `unknown field "spec.instanceSelectors"`},
+		{"openshift", "SecurityContextConstraints", "allowHostPID:", "allowHostPid:", `unknown field "allowHostPid"`},
+		{"openshift", "SecurityContextConstraints", "allowHostIPC: false\n", "", "allowHostIPC: Required value"},
+		{"everything", "ClusterRole", "apiGroups:", "apiGroup:", `unknown field "rules[0].apiGroup"`},
+		{"everything", "CronJob", "concurrencyPolicy: Forbid", "concurrencyPolicy: Never", `Unsupported value: "Never"`},
+		{"everything", "CronJob", `schedule: "`, `schedule: "every `, "spec.schedule: Invalid value"},
+		{"everything", "ResourceQuota", "scopeName: PriorityClass", "scopeName: PriorityKlass", `unsupported scope`},
+		{"everything", "NetworkPolicy", "- port: metrics", "- port: metrics-of-the-exporter", "must be no more than 15 characters"},
+	} {
+		refused := false
+		for _, doc := range strings.Split(render(c.values), "\n---") {
+			broken := strings.Replace(doc, c.old, c.new, 1)
+			if !strings.Contains(doc, "\nkind: "+c.kind+"\n") || broken == doc {
+				continue
+			}
+			refused = true
+			for _, o := range parse(t, broken) {
+				if err := p.try(t, o); err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%s with %q: %v", c.kind, c.new, err)
+				}
+			}
+			break
+		}
+		if !refused {
+			t.Errorf("%s of %s has no %q to break", c.kind, c.values, c.old)
+		}
+	}
+	// A pod that names what the cluster does not have.
+	for _, o := range parse(t, render("default")) {
+		if o.GetKind() == "ServiceAccount" {
+			if _, err := p.apply(t, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for field, want := range map[string]string{"runtimeClassName": "RuntimeClass", "priorityClassName": "no PriorityClass", "serviceAccountName": "serviceaccount"} {
+			pod := podOf(o)
+			if pod == nil {
+				continue
+			}
+			_ = unstructured.SetNestedField(pod.Object, "missing", "spec", field)
+			if err := p.try(t, pod); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: missing: %v", field, err)
+			}
+		}
+	}
+	// A selector never changes.
+	for _, o := range parse(t, render("default")) {
+		if o.GetKind() != "DaemonSet" {
+			continue
+		}
+		if _, err := p.apply(t, o); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range [][]string{{"spec", "selector", "matchLabels", "app.kubernetes.io/part-of"}, {"spec", "template", "metadata", "labels", "app.kubernetes.io/part-of"}} {
+			if err := unstructured.SetNestedField(o.Object, "more", path...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := p.apply(t, o); err == nil || !strings.Contains(err.Error(), "field is immutable") {
+			t.Errorf("the selector of a DaemonSet was changed: %v", err)
+		}
+	}
+	// What is lost is seen: a definition that prunes, read back.
+	if got := lost("", map[string]any{"a": map[string]any{"b": "c", "limits": map[string]any{"cpu": "0.5"}}, "l": []any{int64(1), int64(2)}, "e": []any{}},
+		map[string]any{"a": map[string]any{"limits": map[string]any{"cpu": "500m"}}, "l": []any{int64(1)}}); len(got) != 2 {
+		t.Errorf("lost: %q", got)
+	}
+}
+
+// patch changes an object by a merge.
+func (p *plane) patch(t *testing.T, o *unstructured.Unstructured, text string) {
+	t.Helper()
+	if _, err := p.door(t, o).Patch(t.Context(), o.GetName(), types.MergePatchType, []byte(text), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,90 @@
+package deploy_test
+
+import (
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// The exporter calls symbols of a library that is not there when it is linked and may be older than its header. Whatever a distribution's
+// compiler adds of its own, what make builds binds them when they are first called, and runs with a driver that lacks most of the newer ones.
+func TestBinaryIsBoundLazily(t *testing.T) {
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As Ubuntu, Fedora and others have it: their words stand before those of the user.
+	hardened := t.TempDir()
+	called := filepath.Join(hardened, "called")
+	script := "#!/bin/sh\necho \"$@\" >>" + called + "\nexec " + gcc + ` -Wl,-z,now -Wl,-z,relro -fstack-protector-strong "$@"` + "\n"
+	if err := os.WriteFile(filepath.Join(hardened, "gcc"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// A version that no other build has: one that was linked before would be taken for this one.
+	cmd := exec.Command("make", "binaries", "IMAGE_ARCHS="+runtime.GOARCH, "VERSION=hardened"+strings.ReplaceAll(hardened, "/", "-"))
+	cmd.Dir = root(t)
+	cmd.Env = append(os.Environ(), "PATH="+hardened+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if !strings.Contains(fileText(t, called), "-Wl,-z,lazy") {
+		t.Fatal("it was linked by another compiler")
+	}
+	built := filepath.Join(root(t), "bin", runtime.GOARCH, "gpu-exporter")
+
+	f, err := elf.Open(built)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for tag, now := range map[elf.DynTag]uint64{elf.DT_FLAGS: uint64(elf.DF_BIND_NOW), elf.DT_FLAGS_1: uint64(elf.DF_1_NOW), elf.DT_BIND_NOW: ^uint64(0)} {
+		values, err := f.DynValue(tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range values {
+			if v&now != 0 || tag == elf.DT_BIND_NOW {
+				t.Errorf("it is bound at its start: %v %#x", tag, v)
+			}
+		}
+	}
+	if libraries, err := f.ImportedLibraries(); err != nil || fmt.Sprint(libraries) != "[libc.so.6]" {
+		t.Errorf("it takes %v: %v", libraries, err)
+	}
+	symbols, err := f.ImportedSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofDriver := 0
+	for _, s := range symbols {
+		if strings.HasPrefix(s.Name, "nvml") {
+			ofDriver++
+		}
+		// The oldest C library that the packages and docs/upgrading.md promise.
+		if v, ok := strings.CutPrefix(s.Version, "GLIBC_2."); ok {
+			var minor int
+			if _, err := fmt.Sscan(v, &minor); err != nil || minor > 34 {
+				t.Errorf("%s is of glibc 2.%s; 2.34 is promised", s.Name, v)
+			}
+		}
+	}
+	if ofDriver < 100 {
+		t.Errorf("it takes %d symbols of the driver's library", ofDriver)
+	}
+
+	_, standin := programs(t)
+	address := freeAddress(t)
+	start := exec.Command(standin, "--scenario=testdata/scenarios/rtx-2080ti-idle.scenario", "--quiet", "--", built, "--no-kubelet", "--node-name=gpu-node-1", "--web.listen-address="+address)
+	start.Dir = root(t)
+	page := served(t, start, address, "gpu_temperature_celsius{")
+	for _, want := range []string{`driver_version="470.256.02"`, "gpu_temperature_celsius{", `gpu_exporter_source_up{node="gpu-node-1",source="nvml"} 1`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("with an old driver the metrics have no %s", want)
+		}
+	}
+}
