@@ -33,7 +33,7 @@ RUN ?=
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/gpu-exporter and bin/gpu-report
@@ -120,17 +120,22 @@ release: bin/THIRD_PARTY_NOTICES ## everything that a release consists of, and i
 	$(MAKE) binaries $(filter image packages,$(RELEASE_PARTS)) IMAGE_ARCHS="$(strip $(RELEASE_ARCHS))"
 	deploy/release '$(VERSION)' '$(EPOCH)' '$(strip $(RELEASE_ARCHS))' '$(RELEASE_PARTS)'
 
+# A revision to measure beside this one: AGAINST=v0.1.0
+AGAINST ?=
 .PHONY: bench
-bench: ## the benchmarks, and docs/performance.md
-	go test -run '^$$' -bench . -benchmem ./internal/account ./internal/sampler ./podmap
-	go -C test run ./bench -root=.. -out=../docs/performance.md
+bench: ## measure the exporter and write docs/performance.md, a quarter of an hour; AGAINST=v0.1.0 measures that beside it
+	go -C test build -o ../bin/bench ./bench
+	bin/bench -root=. -out=docs/performance.md $(if $(AGAINST),-against=$(AGAINST))
 
-# Flags of the scale run: SCALE='--database --past=24h'
+# Flags of the scale run, see bin/scale --help: SCALE='--split=node', SCALE=--continue, SCALE=--from=tmp/scale.json
 SCALE ?=
+scale_nodes := 500,1000,2000
+scale_for := 8m,8m,20m
 .PHONY: scale
-scale: ## a fleet on one Prometheus, measured, and docs/performance-fleet.md; NODES=500,2000 FOR=20m
+scale: ## fleets on one Prometheus and on several, measured for 1.5 h, and docs/performance-fleet.md; NODES=500,2000 FOR=8m,20m SERVERS=3
 	go -C test build -o ../bin/scale ./scale
-	bin/scale --root=. --nodes=$(or $(NODES),2000) --for=$(or $(FOR),20m) --out=docs/performance-fleet.md $(SCALE)
+	@mkdir -p tmp
+	bin/scale --root=. --nodes=$(or $(NODES),$(scale_nodes)) --for=$(or $(FOR),$(scale_for)) --servers=$(or $(SERVERS),3) --figures=tmp/scale.json --out=docs/performance-fleet.md $(SCALE)
 
 # Flags of hwcheck: HWCHECK='--card=1 --window=2m'
 HWCHECK ?=
@@ -152,10 +157,18 @@ report-traces: build ## gpu-report over two production traces: DATA=FOLDER with 
 load: ## the real binary under load for minutes, its figures as a table; the short form is in `make check`
 	LOAD=$(or $(FOR),20s) go -C test test -count=1 -v -timeout 20m ./load
 
+# Which targets `make fuzz` fuzzes: ONLY=podmap.FuzzDecode, a regular expression.
+ONLY ?=
+.PHONY: fuzz
+fuzz: ## every fuzz target for a while, from all that was found before; FOR=5m each, ONLY=podmap; a short form is in `make check`
+	go -C test run ./fuzz -for=$(or $(FOR),10s) -run='$(ONLY)'
+
 .PHONY: lint
-lint: ## gofmt and golangci-lint (built from tools/)
+lint: ## gofmt, and golangci-lint (built from tools/) of every module
 	@unformatted=$$(gofmt -l alerts cmd collector dashboards deploy internal podmap report test tools/image tools/licences tools/kubernetes); [ -z "$$unformatted" ] || { echo "not as gofmt writes it:"; echo "$$unformatted"; exit 1; }
-	go tool -modfile=tools/go.mod golangci-lint run
+	go build -modfile=tools/go.mod -o bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@for module in . test test/kubelet test/apiserver tools/image tools/licences tools/kubernetes; do \
+	  echo "golangci-lint of $$module"; (cd $$module && $(CURDIR)/bin/golangci-lint run --config=$(CURDIR)/.golangci.yml) || exit 1; done
 
 .PHONY: chromium
 chromium: ## install the browser that `make check` looks at the pages with
@@ -164,8 +177,8 @@ chromium: ## install the browser that `make check` looks at the pages with
 
 .PHONY: checkers
 checkers:
-	@command -v rpm >/dev/null && command -v systemd-analyze >/dev/null || { echo "installing rpm and systemd, to look at the packages and the unit"; \
-	  as=$$([ $$(id -u) = 0 ] || echo sudo -n); $$as apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$as apt-get install -y -qq rpm systemd >/dev/null; }
+	@command -v rpm >/dev/null && command -v systemd-analyze >/dev/null && command -v groff >/dev/null || { echo "installing rpm, systemd and groff, to look at the packages, the unit and the manual"; \
+	  as=$$([ $$(id -u) = 0 ] || echo sudo -n); $$as apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$as apt-get install -y -qq rpm systemd groff-base >/dev/null; }
 
 .PHONY: strace
 strace: ## install the tracer of system calls with which `make check` sees what the exporter opens
@@ -181,23 +194,42 @@ vuln: build ## ask Go's database of vulnerabilities about what is in the binary;
 	  *) exit $$code;; esac
 
 .PHONY: tools
-tools: ## build ahead what `make check` runs: linter, Prometheus, VictoriaMetrics, helm and their like; minutes, once
+tools: chromium checkers strace ## build ahead what `make check` runs: linter, Prometheus, VictoriaMetrics, helm and their like; minutes, once
 	go -C tools build -o ../bin/ tool
 	go -C tools/prometheus build -tags remove_all_sd -o ../../bin/ tool
 	go -C tools/victoriametrics build -o ../../bin/ tool
 	go -C tools/helm build -o ../../bin/ tool
 	go -C tools/nfpm build -o ../../bin/ tool
-	go -C tools/kubernetes build ./...
-	go -C test/kubelet build ./...
+	go -C tools/kubernetes build -o ../../bin/admit .
+	go -C test/kubelet build -o ../../bin/kubelet-1.36 .
 	go -C test test -run '^$$' ./... >/dev/null
 
 .PHONY: check
 check: lint chromium checkers strace ## what needs more than Go and gcc: lint, promtool, a real Prometheus (built from tools/), a browser, packages, system calls
-	go -C test test -count=1 -p 1 -timeout 25m ./...
+	@# Most tests wait for time to pass: those that compute, and the fuzz targets after them, have what they leave, and are told of
+	@# behind them.
+	@mkdir -p bin; \
+	  { code=0; GOGC=400 nice -n 19 go -C test test -count=1 -p 1 -timeout 25m ./report/... ./rules || code=$$?; \
+	    nice -n 19 go -C test run ./fuzz -for=1s -fresh || code=$$?; exit $$code; } >bin/computing.log 2>&1 & computing=$$!; code=0; \
+	  go -C test test -count=1 -p 1 -timeout 25m $$(go -C test list ./... | grep -v '/test/report\|/test/rules$$') || code=$$?; \
+	  wait $$computing || code=$$?; cat bin/computing.log; exit $$code
 
 .PHONY: check-kubelet
 check-kubelet: ## the client of the kubelet against the server of Kubernetes itself, 1.34 and 1.36; also in `make check`
 	go -C test test -count=1 ./podresources
+
+# The release of Kubernetes that check-apiserver builds: 1.36 or 1.34. RUN=TestName, too.
+KUBERNETES ?= 1.36
+.PHONY: check-apiserver
+check-apiserver: ## what deploy/ installs against a real control plane: minutes to build, once; KUBERNETES=1.34 RUN=TestName
+	go -C test/apiserver vet .
+	KUBERNETES=$(KUBERNETES) go -C test/apiserver test -count=1 -timeout 60m $(if $(RUN),-run '$(RUN)') .
+
+.PHONY: check-cross
+check-cross: ## make the image of arm64 with Debian's cross compiler, and start it under qemu; not in `make check`
+	@command -v qemu-aarch64 >/dev/null && command -v aarch64-linux-gnu-gcc >/dev/null || { echo "installing the cross compiler and qemu"; \
+	  as=$$([ $$(id -u) = 0 ] || echo sudo -n); $$as apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$as apt-get install -y -qq --no-install-recommends gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user >/dev/null; }
+	go -C test test -count=1 -tags arm64image -run TestImageOfArm64 ./deploy
 
 .PHONY: pictures
 pictures: chromium ## write the pictures of the documentation; those of the boards need a running `make demo`
