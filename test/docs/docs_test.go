@@ -173,7 +173,7 @@ func TestQueries(t *testing.T) {
 }
 
 // foreign are flags of other programs that stand in the text alone.
-var foreign = []string{"--pid", "--gpus", "--device", "--root-dir", "--query-retired-pages", "--query-gpu", "--gpu-reset"}
+var foreign = []string{"--pid", "--gpus", "--device", "--root-dir", "--query-retired-pages", "--query-gpu", "--gpu-reset", "--reuse-values", "--reset-then-reuse-values"}
 
 // Every flag that a page names is one of the programs'.
 func TestFlags(t *testing.T) {

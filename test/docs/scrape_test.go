@@ -1,47 +1,76 @@
 package docs_test
 
 import (
+	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	prometheus "github.com/prometheus/prometheus/model/relabel"
+	v2 "go.yaml.in/yaml/v2"
 	"sigs.k8s.io/yaml"
 )
 
-// relabel is one step in Prometheus' words.
-type relabel struct {
-	Source      []string `json:"source_labels"`
-	Regex       string   `json:"regex"`
-	Target      string   `json:"target_label"`
-	Replacement string   `json:"replacement"`
-	Action      string   `json:"action"`
-}
-
 type job struct {
-	Name        string    `json:"job_name"`
-	HonorLabels bool      `json:"honor_labels"`
-	Relabel     []relabel `json:"relabel_configs"`
+	Name        string               `yaml:"job_name"`
+	HonorLabels bool                 `yaml:"honor_labels"`
+	Relabel     []*prometheus.Config `yaml:"relabel_configs"`
+	Rest        map[string]any       `yaml:",inline"`
 }
 
 type scrape struct {
-	Jobs []job `json:"scrape_configs"`
+	Jobs []job `yaml:"scrape_configs"`
 }
 
-// ofChart are the labels that the chart's monitors drop from the target.
-func ofChart(t *testing.T) string {
+// ofPod is what discovery tells of the exporter's pod, and what else a target has before it is relabelled.
+var ofPod = map[string]string{
+	"__address__": "10.0.0.7:10835", "__meta_kubernetes_namespace": "monitoring", "__meta_kubernetes_pod_name": "gpu-exporter-x7x2z", "__meta_kubernetes_pod_node_name": "gpu-node-1",
+	"__meta_kubernetes_pod_container_name": "gpu-exporter", "__meta_kubernetes_pod_container_port_name": "metrics", "__meta_kubernetes_pod_phase": "Running",
+	"namespace": "monitoring", "pod": "gpu-exporter-x7x2z", "container": "gpu-exporter", "endpoint": "metrics", "service": "gpu-exporter",
+}
+
+// relabelled applies rules to a target; false: they drop it.
+func relabelled(target map[string]string, rules []*prometheus.Config) (map[string]string, bool) {
+	b := labels.NewBuilder(labels.FromMap(target))
+	ok := prometheus.ProcessBuilder(b, rules...)
+	return b.Labels().Map(), ok
+}
+
+// isTarget holds a target to what the chart's monitors make of it: it is called by its node, and has nothing of the exporter's own pod.
+func isTarget(t *testing.T, name string, got map[string]string) {
 	t.Helper()
-	m := regexp.MustCompile(`action: labeldrop\n +regex: (\S+)`).FindStringSubmatch(fileText(t, "deploy", "helm", "gpu-exporter", "templates", "monitor.yaml"))
-	if m == nil {
-		t.Fatal("the chart's monitor drops no labels")
+	want := map[string]string{"instance": "gpu-node-1", "node": "gpu-node-1", "job": "gpu-exporter"}
+	for l, v := range got {
+		if !strings.HasPrefix(l, "__") && want[l] != v {
+			t.Errorf("%s: the target has %s=%q", name, l, v)
+		}
 	}
-	return m[1]
+	for l, v := range want {
+		if got[l] != v {
+			t.Errorf("%s: the target lacks %s=%q", name, l, v)
+		}
+	}
 }
 
-// The examples relabel as the chart does.
+// keepsOthersOut looks whether rules leave alone what is no page of a running exporter.
+func keepsOthersOut(t *testing.T, name string, rules []*prometheus.Config) {
+	t.Helper()
+	for label, value := range map[string]string{"__meta_kubernetes_pod_container_port_name": "debug", "__meta_kubernetes_pod_phase": "Succeeded"} {
+		other := maps.Clone(ofPod)
+		other[label] = value
+		if _, ok := relabelled(other, rules); ok {
+			t.Errorf("%s scrapes a pod with %s=%s", name, label, value)
+		}
+	}
+}
+
+// The examples make the same targets as the chart's monitors, whose relabelling a test of the chart holds to that.
 func TestScrapeConfigs(t *testing.T) {
-	drop := ofChart(t)
 	var otel struct {
 		Receivers map[string]struct {
 			Config map[string]any `json:"config"`
@@ -76,6 +105,31 @@ func TestScrapeConfigs(t *testing.T) {
 			}
 		}
 	}
+	// Its parts have these words, as their documentation has them; what is new is first looked up.
+	var parts struct {
+		Receivers  map[string]struct{ Config map[string]any }
+		Processors struct {
+			MemoryLimiter struct {
+				CheckInterval string `json:"check_interval"`
+				LimitMiB      int    `json:"limit_mib"`
+			} `json:"memory_limiter"`
+			Batch struct{}
+		}
+		Exporters struct{ OTLPHTTP struct{ Endpoint string } }
+		Service   any
+	}
+	if err := yaml.UnmarshalStrict([]byte(fileText(t, "deploy", "scrape", "otel-collector.yaml")), &parts); err != nil {
+		t.Error(err)
+	}
+	if every, err := time.ParseDuration(parts.Processors.MemoryLimiter.CheckInterval); err != nil || every <= 0 || parts.Processors.MemoryLimiter.LimitMiB <= 0 {
+		t.Errorf("the memory limiter is told %+v", parts.Processors.MemoryLimiter)
+	}
+	if u, err := url.Parse(parts.Exporters.OTLPHTTP.Endpoint); err != nil || u.Scheme == "" || u.Host == "" {
+		t.Errorf("the exporter sends to %q: %v", parts.Exporters.OTLPHTTP.Endpoint, err)
+	}
+	if strings.Contains(fileText(t, "deploy", "scrape", "otel-collector.yaml"), "$") {
+		t.Error("the collector takes a dollar for a variable: write $$")
+	}
 	inCollector, err := yaml.Marshal(otel.Receivers["prometheus/gpu"].Config)
 	if err != nil {
 		t.Fatal(err)
@@ -89,23 +143,31 @@ func TestScrapeConfigs(t *testing.T) {
 	check := promtool(t)
 	for name, text := range texts {
 		var c scrape
-		if err := yaml.Unmarshal([]byte(text), &c); err != nil {
+		if err := v2.Unmarshal([]byte(text), &c); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if len(c.Jobs) != 1 || c.Jobs[0].Name != "gpu-exporter" || !c.Jobs[0].HonorLabels {
 			t.Errorf("%s: %+v", name, c.Jobs)
 			continue
 		}
-		targets := map[string]bool{}
-		dropped := ""
-		for _, r := range c.Jobs[0].Relabel {
-			targets[r.Target] = true
-			if r.Action == "labeldrop" {
-				dropped = r.Regex
+		rules := c.Jobs[0].Relabel
+		for _, r := range rules {
+			r.NameValidationScheme = model.UTF8Validation
+			if err := r.Validate(model.UTF8Validation); err != nil {
+				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if name != "prometheus-static.yml" && (dropped != drop || !targets["node"] || !targets["job"]) || !targets["instance"] {
-			t.Errorf("%s drops %q and writes %v; the chart drops %q", name, dropped, targets, drop)
+		if name == "prometheus-static.yml" {
+			if got, ok := relabelled(map[string]string{"__address__": "gpu-node-1:10835", "job": "gpu-exporter"}, rules); !ok || got["instance"] != "gpu-node-1" {
+				t.Errorf("%s: the target has %v", name, got)
+			}
+		} else {
+			got, ok := relabelled(ofPod, rules)
+			if !ok {
+				t.Fatalf("%s drops the exporter", name)
+			}
+			isTarget(t, name, got)
+			keepsOthersOut(t, name, rules)
 		}
 		if name == "vmagent.yml" {
 			continue // it has words of its own
@@ -118,33 +180,29 @@ func TestScrapeConfigs(t *testing.T) {
 			t.Errorf("promtool of %s: %s", name, out)
 		}
 	}
-
-	// Alloy's own language has no checker that could be built here in reasonable time: its words are compared.
-	alloy := fileText(t, "deploy", "scrape", "config.alloy")
-	for _, want := range []string{`regex  = "` + drop + `"`, `action = "labeldrop"`, "honor_labels = true", `target_label  = "instance"`, `target_label  = "node"`, `job_name        = "gpu-exporter"`} {
-		if !strings.Contains(alloy, want) {
-			t.Errorf("config.alloy has no %s", want)
-		}
-	}
-	if strings.Count(alloy, "{") != strings.Count(alloy, "}") {
-		t.Error("config.alloy has braces that do not match")
-	}
 }
 
-// VictoriaMetrics reads the agent's example, and refuses it with a word that it does not know.
+// VictoriaMetrics' agent takes its example by the command that stands in it, and refuses a word that it does not know.
 func TestScrapeConfigOfVictoriaMetrics(t *testing.T) {
-	server := built(t, "tools/victoriametrics", "github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics", "victoria-metrics")
+	agent := built(t, "tools/victoriametrics", "github.com/VictoriaMetrics/VictoriaMetrics/app/vmagent", "vmagent")
 	good := fileText(t, "deploy", "scrape", "vmagent.yml")
+	_, rest, ok := strings.Cut(good, "#   vmagent ")
+	command, _, ok2 := strings.Cut(rest, "\n")
+	if !ok || !ok2 {
+		t.Fatal("vmagent.yml does not say how the agent is started")
+	}
 	for _, c := range []struct {
 		text string
 		ok   bool
-	}{{good, true}, {strings.Replace(good, "honor_labels", "honour_labels", 1), false}} {
-		path := filepath.Join(t.TempDir(), "vmagent.yml")
-		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
+	}{{good, true}, {strings.Replace(good, "honor_labels", "honour_labels", 1), false}, {strings.Replace(good, "labeldrop", "labeldorp", 1), false}} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "vmagent.yml"), []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := run(t, root(t), server, "-dryRun", "-promscrape.config="+path); (err == nil) != c.ok {
-			t.Errorf("good: %v, read: %v\n%s", c.ok, err, tail(out))
+		// A job that it cannot use it leaves out, says so, and ends well.
+		out, err := run(t, dir, agent, append(strings.Fields(command), "-dryRun")...)
+		if taken := err == nil && !strings.Contains(out, "\terror\t"); taken != c.ok {
+			t.Errorf("good: %v, taken: %v, %v\n%s", c.ok, taken, err, tail(out))
 		}
 	}
 }
