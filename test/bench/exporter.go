@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -36,7 +35,7 @@ type program struct {
 
 // launch starts an exporter on a node and waits until it answers.
 func (s *stand) launch(ctx context.Context, exporter string, n node, flags ...string) (*program, error) {
-	port, err := freePort()
+	address, err := programs.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -51,14 +50,14 @@ func (s *stand) launch(ctx context.Context, exporter string, n node, flags ...st
 	if n.made != nil || n.pods != "" {
 		args = append(args, "--pods="+pods)
 	}
-	args = append(args, "--", exporter, "--log.level=warn", "--node-name=bench", fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port))
+	args = append(args, "--", exporter, "--log.level=warn", "--node-name=bench", "--web.listen-address="+address)
 	cmd := exec.CommandContext(ctx, programs.Standin.Path(s.root), append(args, flags...)...)
 	cmd.Dir = s.root
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	p := &program{base: fmt.Sprintf("http://127.0.0.1:%d", port)}
+	p := &program{base: "http://" + address}
 	p.stop = func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() }
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
 		if p.pid == 0 {
@@ -90,15 +89,6 @@ func child(pid int, program string) int {
 		}
 	}
 	return 0
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // asking is a way to ask for a page.

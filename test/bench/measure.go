@@ -15,6 +15,7 @@ import (
 	"os/exec"
 
 	"github.com/gpu-exporter/gpu-exporter/test/process"
+	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
 // figures are what was measured of one exporter on one node.
@@ -322,11 +323,11 @@ func middle(measure func() (time.Duration, error)) (time.Duration, error) {
 
 // timeStart times a program from its start until its metrics hold a text.
 func timeStart(ctx context.Context, args, environ []string, until string) (time.Duration, error) {
-	port, err := freePort()
+	address, err := programs.FreeAddress()
 	if err != nil {
 		return 0, err
 	}
-	cmd := exec.CommandContext(ctx, args[0], append(slices.Clone(args[1:]), fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port))...)
+	cmd := exec.CommandContext(ctx, args[0], append(slices.Clone(args[1:]), "--web.listen-address="+address)...)
 	cmd.Env = environ
 	begin := time.Now()
 	if err := cmd.Start(); err != nil {
@@ -334,7 +335,7 @@ func timeStart(ctx context.Context, args, environ []string, until string) (time.
 	}
 	defer func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() }()
 	for time.Since(begin) < 10*time.Second {
-		if body, err := plain.fetch(http.DefaultClient, fmt.Sprintf("http://127.0.0.1:%d/metrics", port)); err == nil && bytes.Contains(body, []byte(until)) {
+		if body, err := plain.fetch(http.DefaultClient, "http://"+address+"/metrics"); err == nil && bytes.Contains(body, []byte(until)) {
 			return time.Since(begin), nil
 		}
 		time.Sleep(time.Millisecond)

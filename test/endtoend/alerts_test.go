@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/test/board"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
@@ -62,21 +61,9 @@ func TestAlerts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	config := alerts.Default()
-	config.Scale = 1.0 / quicker
-	files, err := alerts.Render(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		if strings.HasSuffix(f.Path, ".rules.yaml") {
-			if err := os.WriteFile(filepath.Join(dir, filepath.Base(f.Path)), []byte(f.Text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	rules := servers.Rules(t, dir, 1.0/quicker)
 	node := p.node(t, scenario, pods)
-	url := p.server(t, dir, "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: ['"+dir+"/*.rules.yaml']\n"+scrapeConfig(node, ""))
+	url := p.server(t, dir, "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: ['"+rules+"']\n"+scrapeConfig(node, ""))
 	c := board.Client{URL: url}
 
 	// What a pod or card is named by decides: an alert on the wrong one is not the expected one.

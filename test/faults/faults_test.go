@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/test/board"
@@ -81,32 +80,13 @@ func (s *stage) lay(boards string) {
 	s.start()
 }
 
-// rules writes the shipped rules, shortened, and returns the pattern of their files.
-func rules(t *testing.T, dir string) string {
-	t.Helper()
-	config := alerts.Default()
-	config.Scale = 1.0 / quicker
-	files, err := alerts.Render(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		if strings.HasSuffix(f.Path, ".rules.yaml") {
-			if err := os.WriteFile(filepath.Join(dir, filepath.Base(f.Path)), []byte(f.Text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	return filepath.Join(dir, "*.rules.yaml")
-}
-
 // prometheus scrapes the stages, whose series bear the row's name as node where they have none of their own.
 func prometheus(t *testing.T, stages []*stage) board.Client {
 	t.Helper()
 	dir := t.TempDir()
 	var config strings.Builder
 	fmt.Fprintf(&config, "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\nrule_files: ['%s']\n"+
-		"scrape_configs:\n  - job_name: gpu-exporter\n    honor_labels: true\n    static_configs:\n", rules(t, dir))
+		"scrape_configs:\n  - job_name: gpu-exporter\n    honor_labels: true\n    static_configs:\n", servers.Rules(t, dir, 1.0/quicker))
 	for _, s := range stages {
 		fmt.Fprintf(&config, "      - {targets: ['%s'], labels: {node: %s}}\n", s.address, s.name)
 	}

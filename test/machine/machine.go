@@ -20,6 +20,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
 // build makes the programs once per test binary.
@@ -259,12 +260,11 @@ func child(pid int) int {
 
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := programs.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }
 
 // Memory is what a process holds, in bytes. Anonymous is the part of Resident that no file stands behind, so that

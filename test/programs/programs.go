@@ -4,6 +4,7 @@ package programs
 import (
 	"context"
 	"fmt"
+	"net"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -53,4 +54,14 @@ func Build(ctx context.Context, root string, p Program) error {
 		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, said)
 	}
 	return nil
+}
+
+// FreeAddress returns an address of this machine, host:port, on which nobody listens.
+func FreeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
 }

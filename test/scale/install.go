@@ -77,7 +77,7 @@ func start(ctx context.Context, o options, dir string) (in *installation, err er
 			in.stop()
 		}
 	}()
-	at, err := freeAddress()
+	at, err := programs.FreeAddress()
 	if err != nil {
 		return in, err
 	}
@@ -86,7 +86,7 @@ func start(ctx context.Context, o options, dir string) (in *installation, err er
 		return in, err
 	}
 	if o.Database || o.Servers > 1 {
-		if at, err = freeAddress(); err != nil {
+		if at, err = programs.FreeAddress(); err != nil {
 			return in, err
 		}
 		if in.database, err = launch(ctx, dir, "victoria-metrics", at, "/health", programs.VictoriaMetrics.Path(o.Root), "-storageDataPath="+filepath.Join(dir, "database"), "-httpListenAddr="+at,
@@ -117,7 +117,7 @@ const everything = -1
 
 // prometheus starts a server with a share of the nodes.
 func (in *installation) prometheus(ctx context.Context, name string, share int) (*program, error) {
-	at, err := freeAddress()
+	at, err := programs.FreeAddress()
 	if err != nil {
 		return nil, err
 	}

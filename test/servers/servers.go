@@ -6,15 +6,17 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
@@ -116,12 +118,30 @@ func Start(t testing.TB, dir, path string, args ...string) *Output {
 // Address returns an address of this machine on which nobody listens.
 func Address(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := programs.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
+}
+
+// Rules writes the shipped rules into a folder, with every duration scaled, and returns the pattern of their files.
+func Rules(t testing.TB, dir string, scale float64) string {
+	t.Helper()
+	config := alerts.Default()
+	config.Scale = scale
+	files, err := alerts.Render(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if strings.HasSuffix(f.Path, ".rules.yaml") {
+			if err := os.WriteFile(filepath.Join(dir, filepath.Base(f.Path)), []byte(f.Text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return filepath.Join(dir, "*.rules.yaml")
 }
 
 // Within asks again and again until check is satisfied.
