@@ -4,6 +4,7 @@ package process
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -84,6 +85,36 @@ func processor(stat string) (time.Duration, error) {
 	}
 	const ticks = 100 // USER_HZ, the same on every Linux that runs Go
 	return time.Duration(user+system) * time.Second / ticks, nil
+}
+
+// Run runs a command to its end and tells the most memory that it held, in MiB. The kernel's own figure, ru_maxrss of a
+// child that has ended, is not of use here: it begins with what the parent held when it started the child.
+func Run(cmd *exec.Cmd) (peak float64, err error) {
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	ended := make(chan struct{})
+	last := make(chan float64)
+	go func() {
+		every := time.NewTicker(5 * time.Millisecond)
+		defer every.Stop()
+		most := 0.0
+		for {
+			// Start returned behind the child's exec: this is the program's own memory already.
+			if u, err := Of(cmd.Process.Pid); err == nil {
+				most = max(most, u.Peak)
+			}
+			select {
+			case <-ended:
+				last <- most
+				return
+			case <-every.C:
+			}
+		}
+	}()
+	err = cmd.Wait()
+	close(ended)
+	return <-last, err
 }
 
 // Precise is the processor time that the threads which a process has now have taken, to the nanosecond, where Use.CPU

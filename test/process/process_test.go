@@ -1,10 +1,53 @@
 package process
 
 import (
+	"bytes"
 	"os"
+	"os/exec"
+	"strconv"
 	"testing"
 	"time"
 )
+
+// holds is the size in MiB of what the test's own program is to hold where it is started as a child.
+const holds = "TEST_PROCESS_HOLDS"
+
+// pages touches so many MiB.
+func pages(mib int) []byte { return bytes.Repeat([]byte{1}, mib<<20) }
+
+func TestMain(m *testing.M) {
+	if mib, err := strconv.Atoi(os.Getenv(holds)); err == nil {
+		held := pages(mib)
+		time.Sleep(50 * time.Millisecond)
+		os.Exit(int(held[len(held)-1]) - 1)
+	}
+	os.Exit(m.Run())
+}
+
+// What a child held is told: not what its parent holds.
+func TestRun(t *testing.T) {
+	of := func(mib int) float64 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), holds+"="+strconv.Itoa(mib))
+		peak, err := Run(cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return peak
+	}
+	large := of(150)
+	mine := pages(300)
+	small := of(1)
+	if large < 150 || small < 1 || small > 150 {
+		t.Errorf("a child with 150 MiB held %.0f, one with 1 beside a parent with %d held %.0f", large, len(mine)>>20, small)
+	}
+	if _, err := Run(exec.Command("/nowhere")); err == nil {
+		t.Error("a program that is not there ran")
+	}
+	if _, err := Run(exec.Command("false")); err == nil {
+		t.Error("a program that failed did not")
+	}
+}
 
 func TestParse(t *testing.T) {
 	resident, anonymous, peak, err := memory("Name:\tprometheus\nVmHWM:\t  20480 kB\nVmRSS:\t   10240 kB\nRssAnon:\t    3072 kB\nThreads:\t9\n")

@@ -13,13 +13,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/report"
 	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/process"
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
@@ -406,16 +406,13 @@ func (m *measuring) account(ctx context.Context, p *program, r *reports) (*repor
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
 	began := time.Now()
-	err := cmd.Run()
+	mib, err := process.Run(cmd)
 	const partial = 4 // a report was written and misses something
 	var exit *exec.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != partial) {
 		return nil, taken{}, fmt.Errorf("at %s: %w: %s", p.name, err, said.String())
 	}
-	t := taken{took: time.Since(began).Round(time.Millisecond)}
-	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		t.mib = float64(usage.Maxrss) / 1024
-	}
+	t := taken{time.Since(began).Round(time.Millisecond), mib}
 	var d report.Document
 	if err := json.Unmarshal(out.Bytes(), &d); err != nil {
 		return nil, t, fmt.Errorf("at %s: %w", p.name, err)

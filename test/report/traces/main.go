@@ -29,6 +29,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
+
+	"github.com/gpu-exporter/gpu-exporter/test/process"
 )
 
 func main() {
@@ -112,14 +114,11 @@ func ask(ctx context.Context, server, report, dir, out string, from, to time.Tim
 	cmd := exec.CommandContext(ctx, report, append([]string{"--prometheus.url=http://" + address, "--from=" + from.Format(time.RFC3339), "--to=" + to.Format(time.RFC3339), "--now=" + to.Format(time.RFC3339),
 		"--format=html,md,json,csv,table", "--out=" + out, "--top=15"}, args...)...)
 	cmd.Stderr = os.Stderr
-	if err := cmd.Run(); err != nil {
+	memory, err := process.Run(cmd)
+	if err != nil {
 		return fmt.Errorf("gpu-report: %w", err)
 	}
-	memory := int64(0)
-	if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		memory = u.Maxrss >> 10
-	}
-	fmt.Printf("reported in %v, of which %v were its own, with %d MiB; reports are in %s\n\n", time.Since(began).Round(time.Millisecond), (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Round(time.Millisecond), memory, out)
+	fmt.Printf("reported in %v, of which %v were its own, with %.0f MiB; reports are in %s\n\n", time.Since(began).Round(time.Millisecond), (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Round(time.Millisecond), memory, out)
 	text, err := os.ReadFile(filepath.Join(out, "gpu-report.txt"))
 	fmt.Println(string(text))
 	return err
