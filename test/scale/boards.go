@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	neturl "net/url"
 	"regexp"
@@ -173,16 +174,27 @@ func (q *question) once(ctx context.Context, limit time.Duration) {
 }
 
 // all asks every query of the boards as they stand when they are opened, the queries of variables included: All where
-// a variable has it, else its first value (of namespaces the one with most workloads). They are asked in rounds, so that what else
+// a variable has it, else its first value (of namespaces the one with most workloads). A board that has workloads to choose from is
+// asked a second time, with the one that has most pods: so it stands when a link leads to it. They are asked in rounds, so that what else
 // the machine does meets all of them alike: each query once, then each again, as often as is wanted and as long as there is time.
 // A query that fails is named, and not asked again; one that goes past the limit has a second try.
 func (a asking) all(ctx context.Context, boards []board.Board) ([]asked, error) {
 	end := time.Now().Add(a.For)
 	var all []*question
 	for _, b := range boards {
-		of, err := a.questions(ctx, b)
+		of, err := a.questions(ctx, b, nil)
 		if err != nil {
 			return nil, err
+		}
+		if slices.ContainsFunc(b.Variables, func(v board.Variable) bool { return v.Name == "workload" }) {
+			one, err := a.questions(ctx, b, a.workload(ctx))
+			if err != nil {
+				return nil, err
+			}
+			for _, q := range one {
+				q.Board += oneWorkload
+			}
+			of = append(of, one...)
 		}
 		all = append(all, of...)
 		for _, q := range of {
@@ -209,8 +221,23 @@ func (a asking) all(ctx context.Context, boards []board.Board) ([]asked, error) 
 	return out, ctx.Err()
 }
 
-// questions are those of one board. Its variables are asked on the way, since the others depend on what they answer.
-func (a asking) questions(ctx context.Context, b board.Board) ([]*question, error) {
+// oneWorkload stands behind the name of a board that was asked of one workload.
+const oneWorkload = ", one workload"
+
+// workload is the one with most pods, as a board's variables name it.
+func (a asking) workload(ctx context.Context) board.Values {
+	limited, stop := context.WithTimeout(ctx, a.Limit)
+	defer stop()
+	most, err := board.Client{URL: a.URL}.Instant(limited, "topk(1, count by (namespace, workload) (pod:gpu_workload:info))", time.Now())
+	if err != nil || len(most) == 0 {
+		return nil
+	}
+	return board.Values{"namespace": {most[0].Labels["namespace"]}, "workload": {most[0].Labels["workload"]}}
+}
+
+// questions are those of one board, some of whose variables may be chosen. The others are asked on the way, since what follows depends
+// on what they answer.
+func (a asking) questions(ctx context.Context, b board.Board, chosen board.Values) ([]*question, error) {
 	back, err := span(b)
 	if err != nil {
 		return nil, err
@@ -218,6 +245,7 @@ func (a asking) questions(ctx context.Context, b board.Board) ([]*question, erro
 	now := func() board.Window { return window(back, a.Scrape, time.Now()) }
 	c := board.Client{URL: a.URL}
 	values := board.Values{}
+	maps.Copy(values, chosen)
 	var out []*question
 	for _, v := range b.Variables {
 		if v.Type != "query" {
@@ -231,7 +259,11 @@ func (a asking) questions(ctx context.Context, b board.Board) ([]*question, erro
 		}
 		q.once(ctx, a.Limit)
 		out = append(out, q)
-		if v.All || len(choices) == 0 {
+		switch {
+		case len(choices) == 0 || len(values[v.Name]) > 0 || v.All && v.AllValue != "":
+			continue
+		case v.All: // what Grafana makes of All where nothing is said of it
+			values[v.Name] = choices
 			continue
 		}
 		values[v.Name] = []string{a.choose(ctx, c, v, choices)}

@@ -64,6 +64,38 @@ func TestAsking(t *testing.T) {
 	}
 }
 
+// A board of workloads is asked as it is opened, and as a link to the workload with most pods opens it. What is worked out
+// from the choice follows it.
+func TestOneWorkload(t *testing.T) {
+	var asks []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query := r.FormValue("query")
+		switch {
+		case strings.HasPrefix(query, "topk(1, count by (namespace, workload)"):
+			fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"namespace":"team","workload":"train"},"value":[1,"2"]}]}}`)
+		case strings.Contains(r.URL.Path, "/label/"), strings.HasSuffix(r.URL.Path, "/series"):
+			fmt.Fprint(w, `{"status":"success","data":["n1","n2"]}`)
+		default:
+			asks = append(asks, query)
+			fmt.Fprint(w, `{"status":"success","data":{"result":[]}}`)
+		}
+	}))
+	defer server.Close()
+	b := board.Board{UID: "b", From: "now-6h", Panels: []board.Panel{{Title: "p", Targets: []board.Target{{Expr: `x{workload=~"$workload", node=~"$nodes"}`, Instant: true}}}}, Variables: []board.Variable{
+		{Name: "workload", Type: "query", Query: "label_values(x, workload)", Multi: true, All: true, AllValue: ".*"},
+		{Name: "nodes", Type: "query", Query: `label_values(x{workload=~"$workload"}, node)`, Multi: true, All: true}}}
+	all, err := asking{URL: server.URL, Often: 1, Limit: time.Second, For: time.Minute, Scrape: time.Minute}.all(t.Context(), []board.Board{b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := boardsOf(all), []string{"b", "b, one workload"}; !slices.Equal(got, want) {
+		t.Errorf("asked %q, expected %q", got, want)
+	}
+	if want := []string{`x{workload=~".*", node=~"(n1|n2)"}`, `x{workload=~"train", node=~"(n1|n2)"}`}; !slices.Equal(asks, want) {
+		t.Errorf("asked %q, expected %q", asks, want)
+	}
+}
+
 // A series is counted once, wherever the reads of an answer end.
 func TestCountSeries(t *testing.T) {
 	text := strings.Repeat(`{"metric":{"a":"b"},"values":[[1,"2"]]},`, 7)

@@ -269,7 +269,7 @@ func boardTables(k kept, steps []figures) string {
 	if often > 1 {
 		times = fmt.Sprintf("up to %d times, in rounds", often)
 	}
-	fmt.Fprintf(&b, "\n## Boards\n\nEvery query of every board as it stands when it is opened, those of its variables included, asked one after the other,\n%s, while the server scrapes and evaluates; none longer than %s.", times, plain(k.Limit))
+	fmt.Fprintf(&b, "\n## Boards\n\nEvery query of every board as it stands when it is opened, those of its variables included, asked one after the other,\n%s, while the server scrapes and evaluates; none longer than %s. A board of workloads is asked twice: as it is opened, with all\nof them, and with the workload that has most pods, as links to it open it.", times, plain(k.Limit))
 	if f.Past > 0 {
 		fmt.Fprintf(&b, " Records have a past as long as the\nboards look back, up to a week, one sample a minute (%s samples, made up from what they were at the end): what the boards above node\nlevel read is complete. Raw series have the past of the run alone.\n", thousands(float64(f.Past)))
 	} else {
