@@ -74,18 +74,9 @@ func (s *stand) launch(ctx context.Context, exporter string, n node, flags ...st
 
 // child returns the first child of a process that runs a program, 0 while there is none.
 func child(pid int, program string) int {
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, t := range tasks {
-		text, err := os.ReadFile(t)
-		if err != nil {
-			continue
-		}
-		for _, f := range strings.Fields(string(text)) {
-			if n, err := strconv.Atoi(f); err == nil {
-				if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", n)); err == nil && filepath.Base(exe) == program {
-					return n
-				}
-			}
+	for _, id := range process.Children(pid) {
+		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", id)); err == nil && filepath.Base(exe) == program {
+			return id
 		}
 	}
 	return 0

@@ -15,30 +15,14 @@ import (
 func TestImageOfArm64(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "image")
 	builtImage(t, "arm64", dir)
-	var top struct{ Manifests []described }
-	decode(t, []byte(fileText(t, filepath.Join(dir, "index.json"))), &top)
-	var manifest struct {
-		Config described
-		Layers []described
-	}
-	decode(t, blob(t, dir, top.Manifests[0]), &manifest)
-	var image struct {
-		Architecture, OS string
-		Config           struct {
-			User       string
-			Entrypoint []string
-		}
-		RootFS struct {
-			DiffIDs []string `json:"diff_ids"`
-		}
-	}
-	decode(t, blob(t, dir, manifest.Config), &image)
+	laid := read(t, dir)
+	image := laid.Image
 	if image.Architecture != "arm64" || image.OS != "linux" || image.Config.User != "65534:65534" || strings.Join(image.Config.Entrypoint, " ") != "/usr/local/bin/gpu-exporter" {
 		t.Errorf("%+v", image)
 	}
 
 	rootfs := filepath.Join(t.TempDir(), "rootfs")
-	listing, _ := unpackLayers(t, dir, manifest.Layers, image.RootFS.DiffIDs, rootfs)
+	listing, _ := unpackLayers(t, dir, laid.Layers, image.RootFS.DiffIDs, rootfs)
 	here := strings.NewReplacer("x86_64-linux-gnu", "aarch64-linux-gnu", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1")
 	inProgram := 0
 	for _, line := range strings.Split(here.Replace(fileText(t, filepath.Join("testdata", "image-amd64.txt"))), "\n") {

@@ -56,28 +56,11 @@ func blob(t *testing.T, dir string, d described) []byte {
 	return text
 }
 
-func decode(t *testing.T, text []byte, into any) {
-	t.Helper()
-	if err := json.Unmarshal(text, into); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// The image is what it promises: its files, its user, its entrypoint, and a program that serves metrics with the image's own libraries.
-func TestImage(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "image")
-	builtImage(t, runtime.GOARCH, dir)
-	var top struct{ Manifests []described }
-	decode(t, []byte(fileText(t, filepath.Join(dir, "index.json"))), &top)
-	if len(top.Manifests) != 1 || top.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "v0.0.0-test" {
-		t.Fatalf("the index is %+v", top)
-	}
-	var manifest struct {
-		Config described
-		Layers []described
-	}
-	decode(t, blob(t, dir, top.Manifests[0]), &manifest)
-	var image struct {
+// laidOut is what a layout says of its one image.
+type laidOut struct {
+	Name   string // the tag
+	Layers []described
+	Image  struct {
 		Architecture, OS string
 		Config           struct {
 			User            string
@@ -90,8 +73,42 @@ func TestImage(t *testing.T) {
 			DiffIDs []string `json:"diff_ids"`
 		}
 	}
-	decode(t, blob(t, dir, manifest.Config), &image)
+}
 
+// read reads the layout in a folder.
+func read(t *testing.T, dir string) (l laidOut) {
+	t.Helper()
+	var top struct{ Manifests []described }
+	decode(t, []byte(fileText(t, filepath.Join(dir, "index.json"))), &top)
+	if len(top.Manifests) != 1 {
+		t.Fatalf("the index is %+v", top)
+	}
+	var manifest struct {
+		Config described
+		Layers []described
+	}
+	decode(t, blob(t, dir, top.Manifests[0]), &manifest)
+	decode(t, blob(t, dir, manifest.Config), &l.Image)
+	l.Name, l.Layers = top.Manifests[0].Annotations["org.opencontainers.image.ref.name"], manifest.Layers
+	return l
+}
+
+func decode(t *testing.T, text []byte, into any) {
+	t.Helper()
+	if err := json.Unmarshal(text, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The image is what it promises: its files, its user, its entrypoint, and a program that serves metrics with the image's own libraries.
+func TestImage(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "image")
+	builtImage(t, runtime.GOARCH, dir)
+	laid := read(t, dir)
+	if laid.Name != "v0.0.0-test" {
+		t.Errorf("it is tagged %q", laid.Name)
+	}
+	image := laid.Image
 	c := image.Config
 	if image.Architecture != runtime.GOARCH || image.OS != "linux" || c.User != "65534:65534" || !slices.Equal(c.Entrypoint, []string{"/usr/local/bin/gpu-exporter"}) || len(c.Cmd) != 0 {
 		t.Errorf("%s/%s as %s runs %v %v", image.OS, image.Architecture, c.User, c.Entrypoint, c.Cmd)
@@ -125,7 +142,7 @@ func TestImage(t *testing.T) {
 	}
 
 	rootfs := filepath.Join(t.TempDir(), "rootfs")
-	listing, size := unpackLayers(t, dir, manifest.Layers, image.RootFS.DiffIDs, rootfs)
+	listing, size := unpackLayers(t, dir, laid.Layers, image.RootFS.DiffIDs, rootfs)
 	if runtime.GOARCH == "amd64" {
 		compare(t, filepath.Join("testdata", "image-amd64.txt"), listing)
 	}

@@ -23,12 +23,13 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/test/machine"
+	"github.com/gpu-exporter/gpu-exporter/test/process"
 )
 
 const (
 	// memoryLimit is Go's share of the smallest container that the failure table promises to live in, 64 MiB.
 	memoryLimit = "51MiB"
-	container   = 64 << 20
+	container   = 64 // MiB
 	fast        = 200 * time.Millisecond
 )
 
@@ -48,7 +49,7 @@ type figures struct {
 	asked, ok, busy     int
 	other               map[string]int // what else came of requests, by a word for it
 	latency             []time.Duration
-	resident, anonymous uint64
+	resident, anonymous float64       // MiB
 	gap                 time.Duration // the longest time in which the sampler published nothing
 	honest, refused     int           // what a scraper of its own got meanwhile
 	honestLatency       []time.Duration
@@ -134,8 +135,8 @@ func (r *rig) under(name string, load func(ctx context.Context, f *counts)) *fig
 	at.Go(func() { load(ctx, &c) })
 	var last, moved = 0.0, time.Now()
 	for ctx.Err() == nil {
-		if m, err := r.e.Memory(); err == nil {
-			f.resident, f.anonymous = max(f.resident, m.Resident), max(f.anonymous, m.Anonymous)
+		if u, err := process.Of(r.e.PID); err == nil {
+			f.resident, f.anonymous = max(f.resident, u.Resident), max(f.anonymous, u.Anonymous)
 		}
 		began := time.Now()
 		page, err := r.page()
@@ -245,7 +246,7 @@ func TestLoad(t *testing.T) {
 	r.ready()
 	url := r.e.Base() + "/metrics"
 
-	quiet := r.under("one scraper", func(ctx context.Context, c *counts) { <-ctx.Done() })
+	r.under("one scraper", func(ctx context.Context, c *counts) { <-ctx.Done() })
 
 	many := r.under("200 scrapers", func(ctx context.Context, c *counts) {
 		var clients []*http.Client
@@ -400,7 +401,7 @@ func TestLoad(t *testing.T) {
 		t.Errorf("no oversized header was refused as such: %v", big.other)
 	}
 
-	r.judge(quiet.resident)
+	r.judge()
 }
 
 // Handshakes that are never finished, and finished ones without end.
@@ -412,7 +413,7 @@ func TestLoadOfHandshakes(t *testing.T) {
 	r.scraper.Transport = &http.Transport{DisableCompression: true, DialContext: from(2).DialContext, TLSClientConfig: client}
 	r.e.TLS = true
 	r.ready()
-	quiet := r.under("one scraper over TLS", func(ctx context.Context, c *counts) { <-ctx.Done() })
+	r.under("one scraper over TLS", func(ctx context.Context, c *counts) { <-ctx.Done() })
 	r.under("600 half handshakes", func(ctx context.Context, c *counts) {
 		each(ctx, 600, func(int) {
 			conn, err := dial(ctx, r.e.Address)
@@ -444,11 +445,11 @@ func TestLoadOfHandshakes(t *testing.T) {
 			}
 		})
 	})
-	r.judge(quiet.resident)
+	r.judge()
 }
 
 // judge holds all phases against the bounds, and prints their table.
-func (r *rig) judge(before uint64) {
+func (r *rig) judge() {
 	r.t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d cores, GOMEMLIMIT=%s, each phase %v; latencies p50 / p99 in ms\n", runtime.GOMAXPROCS(0), memoryLimit, phase(r.t))
@@ -459,9 +460,9 @@ func (r *rig) judge(before uint64) {
 			gap = "not seen" // for want of an answer
 		}
 		fmt.Fprintf(&b, "| %s | %d | %d | %d | %v | %s / %s | %d, %d | %s / %s | %.0f, %.0f MiB | %v |\n", f.name, f.asked, f.ok, f.busy, f.other, f.percentile(0.5, f.latency), f.percentile(0.99, f.latency),
-			f.honest, f.refused, f.percentile(0.5, f.honestLatency), f.percentile(0.99, f.honestLatency), float64(f.resident)/(1<<20), float64(f.anonymous)/(1<<20), gap)
+			f.honest, f.refused, f.percentile(0.5, f.honestLatency), f.percentile(0.99, f.honestLatency), f.resident, f.anonymous, gap)
 		if f.anonymous > container {
-			r.t.Errorf("%s: %d MiB that the kernel cannot take back, more than the container has", f.name, f.anonymous>>20)
+			r.t.Errorf("%s: %.0f MiB that the kernel cannot take back, more than the container has", f.name, f.anonymous)
 		}
 		if most := 10*fast + 2*time.Second; f.gap > most && !f.besieged {
 			r.t.Errorf("%s: the sampler published nothing for %v", f.name, f.gap)

@@ -5,14 +5,11 @@ package machine
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -20,6 +17,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/test/process"
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
@@ -222,7 +220,10 @@ func (n *Node) Start(t testing.TB, o Options) *Exporter {
 		}
 	}
 	if e.PID = e.cmd.Process.Pid; len(o.Under) > 0 {
-		e.PID = child(e.cmd.Process.Pid)
+		// What it runs under is another program: the exporter is its child.
+		if of := process.Children(e.PID); len(of) > 0 {
+			e.PID = of[0]
+		}
 	}
 	return e
 }
@@ -244,20 +245,6 @@ func (e *Exporter) Stop() {
 	}
 }
 
-// child returns the first child of a process, and the process itself without one.
-func child(pid int) int {
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, t := range tasks {
-		text, _ := os.ReadFile(t)
-		for _, f := range strings.Fields(string(text)) {
-			if n, err := strconv.Atoi(f); err == nil {
-				return n
-			}
-		}
-	}
-	return pid
-}
-
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	address, err := programs.FreeAddress()
@@ -265,32 +252,4 @@ func freeAddress(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return address
-}
-
-// Memory is what a process holds, in bytes. Anonymous is the part of Resident that no file stands behind, so that
-// the kernel cannot take it back when a container reaches its limit.
-type Memory struct{ Resident, Anonymous, Peak uint64 }
-
-// Memory reads the exporter's memory from the kernel.
-func (e *Exporter) Memory() (Memory, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", e.PID))
-	if err != nil {
-		return Memory{}, err
-	}
-	var m Memory
-	for line := range strings.Lines(string(text)) {
-		for key, to := range map[string]*uint64{"VmRSS:": &m.Resident, "RssAnon:": &m.Anonymous, "VmHWM:": &m.Peak} {
-			if f := strings.Fields(line); len(f) == 3 && f[0] == key {
-				kib, err := strconv.ParseUint(f[1], 10, 64)
-				if err != nil {
-					return m, err
-				}
-				*to = kib << 10
-			}
-		}
-	}
-	if m.Resident == 0 {
-		return m, errors.New("the kernel tells no resident memory")
-	}
-	return m, nil
 }

@@ -117,6 +117,21 @@ func Run(cmd *exec.Cmd) (peak float64, err error) {
 	return <-last, err
 }
 
+// Children are the ids of the processes that the threads of this one have started and that have not ended.
+func Children(pid int) []int {
+	var out []int
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, t := range tasks {
+		text, _ := os.ReadFile(t) // the thread may have ended
+		for f := range strings.FieldsSeq(string(text)) {
+			if id, err := strconv.Atoi(f); err == nil {
+				out = append(out, id)
+			}
+		}
+	}
+	return out
+}
+
 // Precise is the processor time that the threads which a process has now have taken, to the nanosecond, where Use.CPU
 // counts in ticks of 10 ms. What threads took that have ended is not in it: it serves to measure a program whose
 // threads stay, as a Go program's do.
