@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/version"
 
@@ -37,11 +37,11 @@ type exporter struct {
 	metrics *collector.Collector
 	foreign *collector.Collector // nil unless another exporter's names are asked for
 	engines []*engine.Engine     // the container engines that were named
-	own     *prometheus.Registry
+	own     *own
 	// quiet is how long the loop may be silent before the process counts as broken.
 	quiet time.Duration
-	// jobsEvery and lookEvery are the intervals of the jobs and of the looker.
-	jobsEvery, lookEvery time.Duration
+	// jobsEvery, lookEvery and ownEvery are the intervals of the jobs, of the looker and of what the process says of itself.
+	jobsEvery, lookEvery, ownEvery time.Duration
 }
 
 // seam changes what two rooms are given before they are made: the tests put faults, clocks and mistakes between
@@ -54,7 +54,7 @@ type seam struct {
 // newExporter puts the program together. Clock is the exporter's time; replaced is called when only a new
 // process can load the driver's library. This is the one place that knows both the driver and the kubelet.
 func newExporter(c *config, clock func() time.Time, replaced func(), change seam) (*exporter, error) {
-	e := &exporter{own: ownRegistry(), quiet: max(time.Minute, 10*c.fast), jobsEvery: c.kubeletLane, lookEvery: c.slow}
+	e := &exporter{own: newOwn(), quiet: max(time.Minute, 10*c.fast), jobsEvery: c.kubeletLane, lookEvery: c.slow, ownEvery: c.medium}
 	library := nvml.New(nvml.Options{Path: c.library, Logger: c.logger, Clock: clock, SysfsRoot: c.sysfs, FastInterval: c.fast})
 	o := sampler.Options{
 		Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: version.GoVersion},
@@ -138,19 +138,9 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change seam
 	return e, err
 }
 
-// ownRegistry holds what Go and the process say of themselves: a small set, and nothing that stops the world.
-func ownRegistry() *prometheus.Registry {
-	r := prometheus.NewRegistry()
-	r.MustRegister(
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		collectors.NewGoCollector(collectors.WithGoCollectorMemStatsMetricsDisabled()),
-	)
-	return r
-}
-
 // actors are the loops of the program.
 func (e *exporter) actors() []func(context.Context) error {
-	loops := []func(context.Context) error{e.sampler.Run}
+	loops := []func(context.Context) error{e.sampler.Run, repeat(e.ownEvery, e.own.look)}
 	if e.pods != nil {
 		loops = append(loops, e.pods.Run)
 	}
@@ -192,7 +182,8 @@ func (e *exporter) server(c *config) *http.Server {
 	if e.foreign != nil {
 		other = &web.Compat{Path: compat.Path, Name: c.compat, Metrics: e.foreign.Transactional()}
 	}
-	return web.NewServer(web.Options{Latest: e.sampler.Latest, Metrics: both{e.metrics.Transactional(), e.own}, Own: e.own, Logger: c.logger, MaxRequests: c.maxRequests, Compat: other,
+	answers := prometheus.NewRegistry() // of the answers to scrapes
+	return web.NewServer(web.Options{Latest: e.sampler.Latest, Metrics: families{e.metrics.Transactional(), e.own, answers}, Own: answers, Logger: c.logger, MaxRequests: c.maxRequests, Compat: other,
 		Alive: func() error {
 			if age := time.Since(e.sampler.Latest().At); age > e.quiet {
 				return fmt.Errorf("the polling loop has been silent for %v", age.Round(time.Second))
@@ -201,22 +192,23 @@ func (e *exporter) server(c *config) *http.Server {
 		}})
 }
 
-// both is the exposition: the catalogue's families and those of the process, in the order of their names.
-type both struct {
-	view prometheus.TransactionalGatherer
-	own  prometheus.Gatherer
+// families is what a scrape is given, in the order of the families' names.
+type families struct {
+	view    prometheus.TransactionalGatherer // the catalogue's rows
+	own     prometheus.Gatherer              // what the process says of itself
+	answers prometheus.Gatherer              // what was answered to scrapes
 }
 
-// Gather implements prometheus.TransactionalGatherer. The families of the view are shared; only the list is new.
-func (b both) Gather() (_ []*dto.MetricFamily, done func(), err error) {
-	families, done, err := b.view.Gather()
-	own, ownErr := b.own.Gather()
-	all := append(slices.Clone(families), own...)
-	slices.SortFunc(all, func(x, y *dto.MetricFamily) int { return cmp.Compare(x.GetName(), y.GetName()) })
-	if err == nil {
-		err = ownErr
+// Gather implements prometheus.TransactionalGatherer. The families are shared; only the list is new.
+func (f families) Gather() (_ []*dto.MetricFamily, done func(), err error) {
+	view, done, err := f.view.Gather()
+	all, errs := slices.Clone(view), []error{err}
+	for _, g := range []prometheus.Gatherer{f.own, f.answers} {
+		more, err := g.Gather()
+		all, errs = append(all, more...), append(errs, err)
 	}
-	return all, done, err
+	slices.SortFunc(all, func(x, y *dto.MetricFamily) int { return cmp.Compare(x.GetName(), y.GetName()) })
+	return all, done, errors.Join(errs...)
 }
 
 // features says what works here, and how to unlock what does not.

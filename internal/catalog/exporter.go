@@ -7,7 +7,7 @@ import (
 func exporter() Group {
 	return Group{
 		Title: "The exporter itself",
-		Intro: "Health is data of its own, present even when all else fails. The series of containers are bounded: at most gpu_exporter_container_accounts_limit times some fifteen, and as many for each card's pod=\"other\", which holds, uses and draws what those do together that came when there was no room (its namespace is empty). Sums over containers and unattributed parts close with it as they do without. Beside these families stand process_*, a few of go_* and promhttp_*.",
+		Intro: "Health is data of its own, present even when all else fails. The series of containers are bounded: at most gpu_exporter_container_accounts_limit times some fifteen, and as many for each card's pod=\"other\", which holds, uses and draws what those do together that came when there was no room (its namespace is empty). Sums over containers and unattributed parts close with it as they do without. Beside these families stand process_* and a few of go_*, looked up in the medium lane, and promhttp_*.",
 		Examples: []Example{
 			{"Which source of facts is down, and where?", `gpu_exporter_source_up == 0`},
 			{"How long do driver calls take, on average, where native histograms are scraped? (Elsewhere divide _sum by _count.)", `histogram_avg(sum by (call) (rate(gpu_exporter_call_duration_seconds[10m])))`},
