@@ -464,8 +464,8 @@ func heldText(h held) string {
 		fmt.Fprintf(&b, "| workloads, number | %d | %d |\n", r.Workloads[0], r.Workloads[1])
 		// The first line is the card-hours expected.
 		if len(r.Lines) > 0 && off(r.Lines[0].Database, r.Lines[0].Others, 0, 0.01) {
-			b.WriteString("\nThe servers started within this hour, and the database has what they sent since then: of the first five minutes it lacks a part. That shows\n" +
-				"where gauges are read (card-hours expected and not reported, energy); rates have no value yet in those minutes, on either side.\n")
+			b.WriteString("\nThe servers started within this hour, and the account goes in steps of five minutes: in the first, of which they saw a part, they tell of\n" +
+				"cards of which the database does not yet. From the second on they agree.\n")
 		}
 		if len(r.Absent) > 0 {
 			fmt.Fprintf(&b, "\nIt goes without what only raw series tell: %s.\n", strings.Join(r.Absent, ", "))
