@@ -26,9 +26,8 @@ func TestBinaryIsBoundLazily(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A version that no other build has: one that was linked before would be taken for this one.
-	cmd := exec.Command("make", "binaries", "IMAGE_ARCHS="+runtime.GOARCH, "VERSION=hardened"+strings.ReplaceAll(hardened, "/", "-"))
-	cmd.Dir = root(t)
-	cmd.Env = append(os.Environ(), "PATH="+hardened+":"+os.Getenv("PATH"))
+	cmd := exec.Command(filepath.Join(root(t), "deploy", "build"), runtime.GOARCH)
+	cmd.Env = append(os.Environ(), "PATH="+hardened+":"+os.Getenv("PATH"), "VERSION=hardened"+strings.ReplaceAll(hardened, "/", "-"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -102,10 +102,10 @@ func compare(t *testing.T, path, want string) {
 	}
 	got, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatalf("%v; make chart writes it", err)
+		t.Fatalf("%v; make generate writes it", err)
 	}
 	if string(got) != want {
-		t.Errorf("%s is not what is rendered: run make chart and review the diff", path)
+		t.Errorf("%s is not what is rendered: run make generate and review the diff", path)
 	}
 }
 

@@ -21,7 +21,7 @@ var byHelm = regexp.MustCompile(`(?m)^( +helm\.sh/chart: .*| +app\.kubernetes\.i
 // ofNamespace is the line of an object that a kustomization places.
 var ofNamespace = regexp.MustCompile(`(?m)^  namespace: .*\n`)
 
-const written = "# Rendered from the chart by make chart; do not edit.\n"
+const written = "# Rendered from the chart by make generate; do not edit.\n"
 
 // variants are the manifests made from the chart: where they go, and with which values.
 var variants = []struct {

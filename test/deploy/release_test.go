@@ -1,7 +1,7 @@
 package deploy_test
 
 import (
-	"fmt"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,104 +9,242 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
-// released makes the quick parts of a release in a copy of the repository and returns their folder. The image and the packages have tests of
-// their own, which make them twice.
-func released(t *testing.T) string {
+const (
+	releaseVersion  = "v1.2.3-rc1"
+	releaseRevision = "0123456789abcdef0123456789abcdef01234567"
+)
+
+// makeRelease makes a whole release in a copy of the repository and returns its directory. The image has no base: this machine
+// may reach no registry.
+func makeRelease(t *testing.T, copied string) string {
 	t.Helper()
-	copied := filepath.Join(t.TempDir(), "elsewhere")
-	if err := os.Mkdir(copied, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	pipe := exec.Command("bash", "-euo", "pipefail", "-c", `tar --exclude=./bin --exclude=./.git --exclude=./.cache -cf - . | tar -C "$1" -xf -`, "copy", copied)
 	pipe.Dir = root(t)
 	if out, err := pipe.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	output(t, copied, "make", "release", "VERSION=v1.2.3", "REVISION=0123456789abcdef0123456789abcdef01234567", "EPOCH=1750000000", "RELEASE_PARTS=programs chart boards", "RELEASE_ARCHS="+runtime.GOARCH)
+	cmd := exec.Command(filepath.Join(copied, "deploy", "release"))
+	cmd.Env = append(os.Environ(), "VERSION="+releaseVersion, "REVISION="+releaseRevision, "SOURCE_DATE_EPOCH=1750000000", "BASE=scratch", "ARCHS="+releaseArch())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	return filepath.Join(copied, "bin", "release")
 }
 
-// A release has its parts and their sums, its programs say which they are, its chart installs them, and made again elsewhere it is the same.
+// releaseArch is the architecture to make a release for: this machine's, or that of test/deploy/cross.
+func releaseArch() string {
+	if arch := os.Getenv("CROSS"); arch != "" {
+		return arch
+	}
+	return runtime.GOARCH
+}
+
+var (
+	releaseOnce sync.Once
+	releaseDir  string
+)
+
+// release is made once for all tests.
+func release(t *testing.T) string {
+	t.Helper()
+	releaseOnce.Do(func() {
+		dir, err := os.MkdirTemp("", "gpu-exporter-release-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		releaseDir = makeRelease(t, dir)
+	})
+	if releaseDir == "" {
+		t.Fatal("the release could not be made")
+	}
+	return releaseDir
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if releaseDir != "" {
+		os.RemoveAll(filepath.Dir(filepath.Dir(releaseDir)))
+	}
+	os.Exit(code)
+}
+
+// unpack unpacks one file of the release.
+func unpack(t *testing.T, name string) string {
+	t.Helper()
+	dir := t.TempDir()
+	output(t, dir, "tar", "-xzf", filepath.Join(release(t), name))
+	return dir
+}
+
+// A release has its parts and their checksums, and its programs and chart name its version. Made in another directory it is the same, byte for byte.
 func TestRelease(t *testing.T) {
-	dir := released(t)
+	dir, arch := release(t), releaseArch()
 	sums := fileText(t, filepath.Join(dir, "SHA256SUMS"))
-	programs := "gpu-exporter-v1.2.3-linux-" + runtime.GOARCH
 	var names []string
 	for _, m := range regexp.MustCompile(`(?m)^[0-9a-f]{64}  (\S+)$`).FindAllStringSubmatch(sums, -1) {
 		names = append(names, m[1])
 	}
-	if want := []string{"gpu-exporter-chart-1.2.3.tgz", "gpu-exporter-v1.2.3-boards-and-rules.tar.gz", programs + ".tar.gz"}; !slices.Equal(names, want) {
-		t.Errorf("a release of %v", names)
+	programs := "gpu-exporter-" + releaseVersion + "-linux-" + arch
+	rpmArch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[arch]
+	want := []string{"gpu-exporter-1.2.3.rc1-1." + rpmArch + ".rpm", "gpu-exporter-chart-1.2.3-rc1.tgz",
+		"gpu-exporter-" + releaseVersion + "-dashboards-and-rules.tar.gz", "gpu-exporter-" + releaseVersion + "-image.tar.gz", programs + ".cdx.json", programs + ".tar.gz",
+		"gpu-exporter_1.2.3.rc1-1_" + arch + ".deb", "gpu-report-" + releaseVersion + "-linux-" + arch + ".cdx.json"}
+	slices.Sort(want)
+	slices.Sort(names)
+	if !slices.Equal(names, want) {
+		t.Errorf("the release consists of\n%s\nwant\n%s", strings.Join(names, "\n"), strings.Join(want, "\n"))
 	}
 	output(t, dir, "sha256sum", "--check", "--strict", "SHA256SUMS")
 
-	unpacked := t.TempDir()
-	for _, name := range names {
-		output(t, unpacked, "tar", "-xzf", filepath.Join(dir, name))
-	}
+	unpacked := filepath.Join(unpack(t, programs+".tar.gz"), programs)
 	for _, name := range []string{"gpu-exporter", "gpu-report"} {
-		out := output(t, unpacked, filepath.Join(unpacked, programs, name), "--version")
-		for _, want := range []string{name + ", version v1.2.3 (branch: , revision: 0123456789abcdef0123456789abcdef01234567)", "platform:         linux/" + runtime.GOARCH, "go version:       " + runtime.Version()} {
-			if !strings.Contains(out, want) {
-				t.Errorf("%s --version says\n%s\nwithout %q", name, out, want)
-			}
-		}
+		isRelease(t, "", filepath.Join(unpacked, name))
+		hasModules(t, filepath.Join(dir, name+"-"+releaseVersion+"-linux-"+arch+".cdx.json"), filepath.Join(unpacked, name), fileText(t, filepath.Join(unpacked, "THIRD_PARTY_NOTICES")))
 	}
-	for _, name := range []string{"LICENSE", "THIRD_PARTY_NOTICES", "CHANGELOG.md", "gpu-exporter.service"} {
-		if fileText(t, filepath.Join(unpacked, programs, name)) == "" {
+	for _, name := range []string{"LICENSE", "CHANGELOG.md", "gpu-exporter.service"} {
+		if fileText(t, filepath.Join(unpacked, name)) == "" {
 			t.Errorf("%s is empty", name)
 		}
 	}
-	for pattern, least := range map[string]int{"dashboards/*.json": 9, "alerts/*.yaml": 4} {
-		if found, _ := filepath.Glob(filepath.Join(unpacked, "gpu-exporter-v1.2.3-boards-and-rules", pattern)); len(found) < least {
+	shared := filepath.Join(unpack(t, "gpu-exporter-"+releaseVersion+"-dashboards-and-rules.tar.gz"), "*")
+	for pattern, minimum := range map[string]int{"dashboards/*.json": 9, "alerts/*.yaml": 4} {
+		if found, _ := filepath.Glob(filepath.Join(shared, pattern)); len(found) < minimum {
 			t.Errorf("%d files of %s", len(found), pattern)
 		}
 	}
-	out, err := helm(t, "template", "gpu-exporter", filepath.Join(dir, "gpu-exporter-chart-1.2.3.tgz"))
-	if err != nil || !strings.Contains(out, "image: ghcr.io/gpu-exporter/gpu-exporter:1.2.3\n") || !strings.Contains(out, "helm.sh/chart: gpu-exporter-1.2.3\n") {
+	out, err := helm(t, "template", "gpu-exporter", filepath.Join(dir, "gpu-exporter-chart-1.2.3-rc1.tgz"))
+	if err != nil || !strings.Contains(out, "image: ghcr.io/gpu-exporter/gpu-exporter:1.2.3-rc1\n") || !strings.Contains(out, "helm.sh/chart: gpu-exporter-1.2.3-rc1\n") {
 		t.Errorf("the chart of the release: %v\n%.2000s", err, out)
 	}
 
-	if again := fileText(t, filepath.Join(released(t), "SHA256SUMS")); again != sums {
-		t.Errorf("made again in another folder, the release is another:\n%s\n%s", sums, again)
+	if again := fileText(t, filepath.Join(makeRelease(t, t.TempDir()), "SHA256SUMS")); again != sums {
+		t.Errorf("made again in another directory, the release differs:\n%s\n%s", sums, again)
 	}
 }
 
-// What is linked is licensed, and the page that says so is what the binaries say.
-func TestLicencesGenerated(t *testing.T) {
-	programs(t)
-	output(t, root(t), "make", "bin/THIRD_PARTY_NOTICES")
-	page := filepath.Join(t.TempDir(), "licences.md")
-	output(t, root(t), filepath.Join("bin", "licences"), "--page="+page, "bin/gpu-exporter", "bin/gpu-report")
-	if want := fileText(t, page); want != fileText(t, filepath.Join(root(t), "docs", "licences.md")) {
-		t.Errorf("docs/licences.md is not what is linked: run make licences and review the diff. It should be\n%s", want)
+// isRelease checks that a program of the release starts, in an emulator where it is for another architecture, and what it prints for --version.
+func isRelease(t *testing.T, rootfs, program string) {
+	t.Helper()
+	args := []string{program, "--version"}
+	if releaseArch() != runtime.GOARCH {
+		args = append([]string{"qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"}, args...)
 	}
-	// Every module that a binary names has its text in the notices.
-	notices := fileText(t, filepath.Join(root(t), "bin", "THIRD_PARTY_NOTICES"))
-	modules := 0
-	for _, line := range strings.Split(output(t, root(t), "go", "version", "-m", "bin/gpu-exporter", "bin/gpu-report"), "\n") {
-		if f := strings.Fields(line); len(f) >= 3 && f[0] == "dep" {
-			modules++
-			if !strings.Contains(notices, fmt.Sprintf("\n%s %s, ", f[1], f[2])) {
-				t.Errorf("the notices have nothing of %s %s", f[1], f[2])
-			}
+	out := output(t, rootfs, args[0], args[1:]...)
+	for _, want := range []string{filepath.Base(program) + ", version " + releaseVersion + " (branch: , revision: " + releaseRevision + ")",
+		"platform:         linux/" + releaseArch(), "go version:       " + runtime.Version()} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%s --version prints\n%s\nwithout %q", program, out, want)
 		}
 	}
-	if modules < 20 {
-		t.Errorf("%d modules are linked", modules)
+}
+
+// hasModules checks that every module that a program links is in its SBOM, and has its license in the notices.
+func hasModules(t *testing.T, sbom, program, notices string) {
+	t.Helper()
+	var listed struct {
+		Components []struct{ Name, Version string }
+	}
+	if err := json.Unmarshal([]byte(fileText(t, sbom)), &listed); err != nil {
+		t.Fatal(err)
+	}
+	modules := 0
+	for _, line := range strings.Split(output(t, "", "go", "version", "-m", program), "\n") {
+		f := strings.Fields(line)
+		if len(f) < 3 || f[0] != "dep" {
+			continue
+		}
+		modules++
+		if !slices.Contains(listed.Components, struct{ Name, Version string }{f[1], f[2]}) {
+			t.Errorf("%s lacks %s %s", sbom, f[1], f[2])
+		}
+		if !strings.Contains(notices, "\n======== "+f[1]+"/") {
+			t.Errorf("the notices lack the license of %s", f[1])
+		}
+	}
+	if modules < 5 || !strings.Contains(notices, "\n======== Go standard library/LICENSE") {
+		t.Errorf("%d modules are linked into %s", modules, program)
 	}
 }
 
-// The changelog's lines are of its own form, so that tools can read it.
+// The image is that of the Dockerfile's last stage: configuration, labels, and files that belong to root.
+func TestImage(t *testing.T) {
+	dir := filepath.Join(unpack(t, "gpu-exporter-"+releaseVersion+"-image.tar.gz"), "image")
+	type described struct {
+		Digest      string
+		Annotations map[string]string
+	}
+	blob := func(d described) string {
+		return filepath.Join(dir, "blobs", "sha256", strings.TrimPrefix(d.Digest, "sha256:"))
+	}
+	read := func(path string, into any) {
+		if err := json.Unmarshal([]byte(fileText(t, path)), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var top, index struct{ Manifests []described }
+	var manifest struct {
+		Config described
+		Layers []described
+	}
+	var image struct {
+		Architecture, OS, Created string
+		Config                    struct {
+			User                 string
+			Entrypoint, Cmd, Env []string
+			ExposedPorts         map[string]any
+			Labels               map[string]string
+		}
+	}
+	read(filepath.Join(dir, "index.json"), &top)
+	read(blob(top.Manifests[0]), &index)
+	read(blob(index.Manifests[0]), &manifest)
+	read(blob(manifest.Config), &image)
+	c := image.Config
+	if image.Architecture != releaseArch() || image.OS != "linux" || image.Created != "2025-06-15T15:06:40Z" || c.User != "65534:65534" ||
+		!slices.Equal(c.Entrypoint, []string{"/usr/local/bin/gpu-exporter"}) || len(c.Cmd) != 0 || len(c.ExposedPorts) != 1 {
+		t.Errorf("the image's configuration is %+v", image)
+	}
+	// NVIDIA_MIG_MONITOR_DEVICES would keep NVIDIA's runtime from starting a container without CAP_SYS_ADMIN.
+	if want := []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=utility"}; !slices.Equal(c.Env, want) {
+		t.Errorf("environment %v, want %v", c.Env, want)
+	}
+	if _, ok := c.ExposedPorts["10835/tcp"]; !ok || top.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != releaseVersion {
+		t.Errorf("ports %v, tagged %v", c.ExposedPorts, top.Manifests[0].Annotations)
+	}
+	for label, want := range map[string]string{"version": releaseVersion, "revision": releaseRevision, "licenses": "Apache-2.0"} {
+		if got := c.Labels["org.opencontainers.image."+label]; got != want {
+			t.Errorf("label %s is %q, want %q", label, got, want)
+		}
+	}
+	if len(manifest.Layers) != 1 {
+		t.Fatalf("%d layers on the base image", len(manifest.Layers))
+	}
+	listing := regexp.MustCompile(`(?m) +\d+ \d{4}-\d\d-\d\d \d\d:\d\d `).ReplaceAllString(output(t, "", "tar", "-tvzf", blob(manifest.Layers[0])), " ")
+	const want = `-rwxr-xr-x 0/0 usr/local/bin/gpu-exporter
+-rwxr-xr-x 0/0 usr/local/bin/gpu-report
+-rw-r--r-- 0/0 licenses/gpu-exporter/THIRD_PARTY_NOTICES
+-rw-r--r-- 0/0 licenses/gpu-exporter/LICENSE
+`
+	if listing != want {
+		t.Errorf("the image adds to its base\n%s\nwant\n%s", listing, want)
+	}
+	rootfs := t.TempDir()
+	output(t, rootfs, "tar", "-xzf", blob(manifest.Layers[0]))
+	isRelease(t, rootfs, filepath.Join(rootfs, c.Entrypoint[0]))
+}
+
+// The changelog's lines have one form, so that tools can read it.
 func TestChangelog(t *testing.T) {
+	form := regexp.MustCompile(`^- \[(CHANGE|FEATURE|ENHANCEMENT|BUGFIX)\] [A-Za-z0-9 ./_-]+: .+\.$`)
 	for i, line := range strings.Split(strings.TrimSpace(fileText(t, filepath.Join(root(t), "CHANGELOG.md"))), "\n") {
 		if line == "" || strings.HasPrefix(line, "# ") || strings.HasPrefix(line, "## ") || strings.HasPrefix(line, "Lines are ") {
 			continue
 		}
-		if !regexp.MustCompile(`^- \[(CHANGE|FEATURE|ENHANCEMENT|BUGFIX)\] [A-Za-z0-9 ./_-]+: .+\.$`).MatchString(line) {
+		if !form.MatchString(line) {
 			t.Errorf("CHANGELOG.md:%d: %q is not of the form - [KIND] subject: effect.", i+1, line)
 		}
 	}

@@ -50,14 +50,6 @@ var schemas = sync.OnceValues(func() (string, func(*testing.T) error) {
 	}
 })
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if dir, _ := schemas(); dir != "" {
-		os.RemoveAll(dir)
-	}
-	os.Exit(code)
-}
-
 func writeSchemas(t *testing.T, dir string) error {
 	var api struct{ Definitions map[string]map[string]any }
 	text := fileText(t, filepath.Join(module(t, kubernetesModule), "api", "openapi-spec", "swagger.json"))

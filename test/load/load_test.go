@@ -1,6 +1,6 @@
 // Package load_test puts the real binary under load: many scrapers, readers that take nothing, writers that say
 // nothing, connections that break, requests without bounds, handshakes without end. Its figures are a table:
-// `make load` prints it after minutes, the short form takes some twenty seconds.
+// LOAD=5m go test -v . prints it after minutes, the short form takes some twenty seconds.
 package load_test
 
 import (
