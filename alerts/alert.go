@@ -61,7 +61,7 @@ type Board struct {
 const (
 	boardCapacity  = "gpu-capacity"
 	boardNode      = "gpu-node"
-	boardCard      = "gpu-card"
+	boardGPU       = "gpu-device"
 	boardNamespace = "gpu-namespace"
 	boardWorkload  = "gpu-workload"
 	boardHealth    = "gpu-health"
@@ -80,7 +80,7 @@ type AlertGroup struct {
 // AlertGroups returns the alerts by subject.
 func AlertGroups() []AlertGroup {
 	return []AlertGroup{
-		{"gpu-exporter-alerts-cards", "Cards that are gone or want to be mended", lost()},
+		{"gpu-exporter-alerts-gpus", "GPUs that are gone or want to be mended", lost()},
 		{"gpu-exporter-alerts-errors", "Errors", reported()},
 		{"gpu-exporter-alerts-links", "PCIe, NVLink and fabric", links()},
 		{"gpu-exporter-alerts-throttling", "Heat and power", throttling()},
@@ -102,14 +102,14 @@ func Alerts() []Alert {
 
 // The labels of alerts by what they speak of.
 var (
-	cardLabels = []string{"node", "uuid", "gpu"}
-	podLabels  = []string{"node", "namespace", "pod"}
+	GPULabels = []string{"node", "uuid", "gpu"}
+	podLabels = []string{"node", "namespace", "pod"}
 )
 
 const (
-	byCard     = " by (cluster, node, uuid, gpu) "
+	byGPU      = " by (cluster, node, uuid, gpu) "
 	byPod      = " by (cluster, node, namespace, pod) "
-	onHolding  = "cluster, node, uuid, namespace, pod"
+	onAlloc    = "cluster, node, uuid, namespace, pod"
 	hour       = time.Hour
 	day        = 24 * hour
 	minute     = time.Minute
@@ -117,7 +117,7 @@ const (
 	minutes10  = 10 * time.Minute
 	minutes15  = 15 * time.Minute
 	minutes30  = 30 * time.Minute
-	atCard     = "GPU {{ $labels.gpu }} of {{ $labels.node }} ({{ $labels.uuid }})"
+	atGPU      = "GPU {{ $labels.gpu }} of {{ $labels.node }} ({{ $labels.uuid }})"
 	atPod      = "{{ $labels.namespace }}/{{ $labels.pod }} on {{ $labels.node }}"
 	cards3     = `{{ printf "%.3g" $value }}`
 	asPercent  = "{{ $value | humanizePercentage }}"
@@ -126,6 +126,6 @@ const (
 )
 
 var (
-	cardBoard = Board{boardCard, []string{"node", "uuid"}}
+	GPUBoard  = Board{boardGPU, []string{"node", "uuid"}}
 	nodeBoard = Board{boardNode, []string{"node"}}
 )

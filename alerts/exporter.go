@@ -30,20 +30,20 @@ func exporter() []Alert {
 			Summary: "An exporter lacks one of its sources of facts.",
 			Description: "Source {{ $labels.source }} does not answer on {{ $labels.node }}; what it tells is missing there. " +
 				"podresources: is the kubelet's socket mounted and the exporter root? kmsg: may it read /dev/kmsg? The exporter's log names the error."},
-		{Name: "GPUExporterLaneStuck", Severity: Warning, Labels: append([]string{"lane"}, cardLabels...), For: minutes5, Keep: minutes5, Board: board,
-			Knobs: []Knob{number("intervals", 5, 2, 1000, "intervals of the lane without a reading")},
-			Expr: `(time() - max by (cluster, node, uuid, gpu, lane) (gpu_last_read_timestamp_seconds)
-    > on (cluster, node, lane) group_left () ($intervals * max by (cluster, node, lane) (gpu_exporter_poll_interval_seconds) + 30))
-  and on (` + onCard + `) gpu_device_up == 1
+		{Name: "GPUExporterPollStuck", Severity: Warning, Labels: append([]string{"poll"}, GPULabels...), For: minutes5, Keep: minutes5, Board: board,
+			Knobs: []Knob{number("intervals", 5, 2, 1000, "intervals of the poll group without a reading")},
+			Expr: `(time() - max by (cluster, node, uuid, gpu, poll) (gpu_last_read_timestamp_seconds)
+    > on (cluster, node, poll) group_left () ($intervals * max by (cluster, node, poll) (gpu_exporter_poll_interval_seconds) + 30))
+  and on (` + onGPU + `) gpu_device_up == 1
   unless on (cluster, node) gpu_exporter_paused == 1`,
 			Summary: "Readings of a GPU have stopped.",
-			Description: "The {{ $labels.lane }} lane has not read " + atCard + " for {{ $value | humanizeDuration }}. " +
-				"A driver call may hang, which often comes before a fault of the card: read dmesg on the node, and do not restart the exporter in a loop."},
-		{Name: "GPUExporterSlow", Severity: Warning, Labels: []string{"node", "lane"}, For: minutes15, Keep: minutes5, Board: board,
-			Expr:    "max by (cluster, node, lane) (gpu_exporter_poll_duration_seconds / on (cluster, node, lane) gpu_exporter_poll_interval_seconds) > 1",
+			Description: "The {{ $labels.poll }} poll group has not read " + atGPU + " for {{ $value | humanizeDuration }}. " +
+				"A driver call may hang, which often comes before a fault of the GPU: read dmesg on the node, and do not restart the exporter in a loop."},
+		{Name: "GPUExporterSlow", Severity: Warning, Labels: []string{"node", "poll"}, For: minutes15, Keep: minutes5, Board: board,
+			Expr:    "max by (cluster, node, poll) (gpu_exporter_poll_duration_seconds / on (cluster, node, poll) gpu_exporter_poll_interval_seconds) > 1",
 			Summary: "An exporter does not keep up with its own rhythm.",
-			Description: "A round of the {{ $labels.lane }} lane on {{ $labels.node }} takes {{ printf \"%.1f\" $value }} times its interval. " +
-				"The driver answers slowly: see which call on the exporter's dashboard, turn on persistence mode, or lengthen the interval of the lane."},
+			Description: "A round of the {{ $labels.poll }} poll group on {{ $labels.node }} takes {{ printf \"%.1f\" $value }} times its interval. " +
+				"The driver answers slowly: see which call on the exporter's dashboard, turn on persistence mode, or lengthen the interval of the poll group."},
 		{Name: "GPUExporterScrapeSlow", Severity: Warning, Labels: []string{"job", "instance"}, For: minutes15, Keep: minutes5, Board: Board{boardExporter, nil},
 			Knobs:   []Knob{number("seconds", 5, 0.01, 600, "duration of a scrape")},
 			Expr:    `max by (cluster, job, instance) (scrape_duration_seconds{job=~"` + jobRE + `"}) > $seconds`,
@@ -55,7 +55,7 @@ func exporter() []Alert {
 			Expr:    "sum by (cluster, node, call, code) (increase(gpu_exporter_call_errors_total[15m])) > $errors",
 			Summary: "Driver calls fail.",
 			Description: "{{ $labels.call }} failed " + cards3 + " times in 15 minutes on {{ $labels.node }} with {{ $labels.code }}. Readings are missing. " +
-				"The exporter's log names the card; a code such as GPU_IS_LOST or TIMEOUT means that the card needs care."},
+				"The exporter's log names the GPU; a code such as GPU_IS_LOST or TIMEOUT means that the GPU needs care."},
 		{Name: "GPUExporterRejectedValues", Severity: Info, Labels: []string{"node", "reading"}, Keep: minutes15, Board: board,
 			Knobs:   []Knob{window(hour, "time over which values are counted"), number("values", 3, 0, 1e6, "impossible values within the window")},
 			Expr:    "sum by (cluster, node, reading) (increase(gpu_exporter_rejected_values_total[$window])) > $values",
@@ -72,20 +72,20 @@ func exporter() []Alert {
 				"Check that /var/lib/kubelet/pod-resources is mounted, that it is the kubelet's true root, and gpu_exporter_source_up of podresources."},
 		{Name: "GPUExporterJoinPartial", Severity: Warning, Labels: []string{"node", "resource"}, For: minutes15, Keep: minutes5, Board: board,
 			Expr:    "sum by (cluster, node, resource) (gpu_container_unresolved_devices) > 0",
-			Summary: "The cards of some pods cannot be told.",
-			Description: cards3 + " devices of {{ $labels.resource }} on {{ $labels.node }} have ids from which no card can be told, so no card of the node counts as free. " +
+			Summary: "The GPUs of some pods cannot be told.",
+			Description: cards3 + " devices of {{ $labels.resource }} on {{ $labels.node }} have ids from which no GPU can be told, so no GPU of the node counts as free. " +
 				"The landing page names them; a sharing scheme of that kind may need the device checkpoint or the pod annotations as a source."},
-		{Name: "GPUAttributionClosingError", Severity: Warning, Labels: append([]string{"quantity"}, cardLabels...), For: minutes15, Keep: minutes5, Board: board,
-			Knobs:   []Knob{number("ratio", 0.01, 0.0001, 1, "part of the card's figure that is missing or too much")},
-			Expr:    "max by (cluster, node, uuid, gpu, quantity) (gpu_attribution_closing_error_ratio) > $ratio",
+		{Name: "GPUAttributionError", Severity: Warning, Labels: append([]string{"quantity"}, GPULabels...), For: minutes15, Keep: minutes5, Board: board,
+			Knobs:   []Knob{number("ratio", 0.01, 0.0001, 1, "part of the GPU's figure that is missing or too much")},
+			Expr:    "max by (cluster, node, uuid, gpu, quantity) (gpu_attribution_error_ratio) > $ratio",
 			Summary: "What pods used does not add up to what the GPU did.",
-			Description: "The {{ $labels.quantity }} of the containers on " + atCard + " misses the card's own figure by " + asPercent + ". " +
+			Description: "The {{ $labels.quantity }} of the containers on " + atGPU + " misses the GPU's own figure by " + asPercent + ". " +
 				"Figures of those pods are wrong by as much. For memory the driver's lists may disagree; for the rest it is a bug: please report it with a recording."},
 		{Name: "GPUExporterPaused", Severity: Warning, Labels: []string{"node", "reason"}, For: minutes10, Keep: minutes5, Board: board,
 			Expr:    "max by (cluster, node, reason) (gpu_exporter_paused) == 1",
 			Summary: "An exporter has let go of the driver and does not come back.",
 			Description: "The exporter of {{ $labels.node }} has let go of NVML for {{ $labels.reason }} for longer than any change should take. " +
-				"Look at its log and at whoever changes the cards (MIG manager, driver upgrade); restart the exporter's pod if nobody does."},
+				"Look at its log and at whoever changes the GPUs (MIG manager, driver upgrade); restart the exporter's pod if nobody does."},
 		{Name: "GPUDriverVersionSkew", Severity: Info, Labels: []string{"model"}, For: 6 * hour, Keep: hour, Board: Board{boardHealth, nil},
 			Expr: `count by (cluster, model) (group by (cluster, model, driver_version) (
   group by (cluster, node, model) (gpu_info) * on (cluster, node) group_left (driver_version) group by (cluster, node, driver_version) (gpu_driver_info)

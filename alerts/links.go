@@ -2,50 +2,50 @@ package alerts
 
 func links() []Alert {
 	return []Alert{
-		{Name: "GPUNVLinkDown", Severity: Critical, Labels: cardLabels, For: minutes5, Keep: minutes5, Board: cardBoard,
+		{Name: "GPUNVLinkDown", Severity: Critical, Labels: GPULabels, For: minutes5, Keep: minutes5, Board: GPUBoard,
 			Knobs: []Knob{window(6*hour, "time for which a link that has gone is remembered")},
-			Expr: `max` + byCard + `(gpu_nvlink_links{state="up"}) < max` + byCard + `(max_over_time(gpu_nvlink_links{state="up"}[$window:5m]))
-  or (max` + byCard + `(gpu_nvlink_links{state="up"}) > 0)
+			Expr: `max` + byGPU + `(gpu_nvlink_links{state="up"}) < max` + byGPU + `(max_over_time(gpu_nvlink_links{state="up"}[$window:5m]))
+  or (max` + byGPU + `(gpu_nvlink_links{state="up"}) > 0)
     < on (cluster, node) group_left () max by (cluster, node) (gpu_nvlink_links{state="up"})`,
 			Summary: "A GPU has lost an NVLink.",
-			Description: atCard + " has only " + cards3 + " NVLinks up, fewer than before or than its neighbours. Work across cards becomes slow or fails. " +
-				"Check nvidia-smi nvlink --status and the fabric manager, then reset the node's cards; have the baseboard looked at if it stays."},
-		{Name: "GPUNVLinkErrors", Severity: Warning, Labels: append([]string{"kind"}, cardLabels...), For: minutes15, Keep: minutes15, Board: cardBoard,
+			Description: atGPU + " has only " + cards3 + " NVLinks up, fewer than before or than its neighbors. Work across GPUs becomes slow or fails. " +
+				"Check nvidia-smi nvlink --status and the fabric manager, then reset the node's GPUs; have the baseboard looked at if it stays."},
+		{Name: "GPUNVLinkErrors", Severity: Warning, Labels: append([]string{"kind"}, GPULabels...), For: minutes15, Keep: minutes15, Board: GPUBoard,
 			Knobs: []Knob{window(minutes15, "time over which errors are counted"), number("errors", 10, 0, 1e9, "errors of one kind within the window")},
 			// Symbol errors are what forward error correction is there for.
 			Expr:    `sum by (cluster, node, uuid, gpu, kind) (increase(gpu_nvlink_errors_total{kind!="symbol"}[$window])) > $errors`,
 			Summary: "The NVLinks of a GPU make errors.",
-			Description: "The NVLinks of " + atCard + " made " + cards3 + " {{ $labels.kind }} errors within $window. Transfers are repeated and slow down. " +
+			Description: "The NVLinks of " + atGPU + " made " + cards3 + " {{ $labels.kind }} errors within $window. Transfers are repeated and slow down. " +
 				"Compare both ends with nvidia-smi nvlink --errorcounters; a single bad pair points to a cable, a switch or the seating."},
-		{Name: "GPUFabricUnhealthy", Severity: Critical, Labels: append([]string{"problem"}, cardLabels...), For: minutes10, Keep: minutes5, Board: cardBoard,
+		{Name: "GPUFabricUnhealthy", Severity: Critical, Labels: append([]string{"problem"}, GPULabels...), For: minutes10, Keep: minutes5, Board: GPUBoard,
 			Expr: `max by (cluster, node, uuid, gpu, problem) (
   label_replace(gpu_fabric_state{state!="completed"} == 1, "problem", "$1", "state", "(.+)")
   or label_replace(gpu_fabric_fault == 1, "problem", "$1", "fault", "(.+)")
 )`,
 			Summary: "A GPU is not well connected to the NVSwitch fabric.",
-			Description: "The fabric reports {{ $labels.problem }} for " + atCard + ". CUDA may refuse to start there, or run without NVLink. " +
+			Description: "The fabric reports {{ $labels.problem }} for " + atGPU + ". CUDA may refuse to start there, or run without NVLink. " +
 				"Check the fabric manager (systemctl status nvidia-fabricmanager; on multi-node systems IMEX too) and restart it while the node is drained."},
-		{Name: "GPUPCIeDegraded", Severity: Warning, Labels: cardLabels, For: minutes15, Keep: minutes15, Board: cardBoard,
+		{Name: "GPUPCIeDegraded", Severity: Warning, Labels: GPULabels, For: minutes15, Keep: minutes15, Board: GPUBoard,
 			Knobs: []Knob{
-				window(6*hour, "time for which the lanes that a card had are remembered"),
-				number("busy", 0.3, 0.01, 0.99, "utilisation from which a low generation is no power saving"),
+				window(6*hour, "time for which the poll groups that a GPU had are remembered"),
+				number("busy", 0.3, 0.01, 0.99, "utilization from which a low generation is no power saving"),
 			},
-			// Slots with half the lanes are common, in clouds above all: there the card never had more, and its neighbours have no more.
-			Expr: `max` + byCard + `(gpu_pcie_link_width / on (` + onCard + `, gpu) gpu_pcie_link_width_max) < 1
+			// Slots with half the poll groups are common, in clouds above all: there the GPU never had more, and its neighbors have no more.
+			Expr: `max` + byGPU + `(gpu_pcie_link_width / on (` + onGPU + `, gpu) gpu_pcie_link_width_max) < 1
     and (
-      max` + byCard + `(gpu_pcie_link_width) < max` + byCard + `(max_over_time(gpu_pcie_link_width[$window:5m]))
-      or max` + byCard + `(gpu_pcie_link_width) < on (cluster, node) group_left () max by (cluster, node) (gpu_pcie_link_width)
+      max` + byGPU + `(gpu_pcie_link_width) < max` + byGPU + `(max_over_time(gpu_pcie_link_width[$window:5m]))
+      or max` + byGPU + `(gpu_pcie_link_width) < on (cluster, node) group_left () max by (cluster, node) (gpu_pcie_link_width)
     )
-  or max` + byCard + `(gpu_pcie_link_generation / on (` + onCard + `, gpu) gpu_pcie_link_generation_max) < 1
-    and max` + byCard + `(rate(gpu_busy_seconds_total[5m]) / (rate(gpu_observed_seconds_total[5m]) > 0)) > $busy`,
+  or max` + byGPU + `(gpu_pcie_link_generation / on (` + onGPU + `, gpu) gpu_pcie_link_generation_max) < 1
+    and max` + byGPU + `(rate(gpu_busy_seconds_total[5m]) / (rate(gpu_observed_seconds_total[5m]) > 0)) > $busy`,
 			Summary: "The PCIe link of a GPU is slower than it could be.",
-			Description: "The PCIe link of " + atCard + " runs at " + asPercent + " of its lanes or of its generation while at work. " +
-				"Reseat the card, clean the slot, check riser and BIOS settings; lspci -vv shows LnkSta beside LnkCap."},
-		{Name: "GPUPCIeReplaysHigh", Severity: Warning, Labels: cardLabels, For: minutes30, Keep: minutes15, Board: cardBoard,
+			Description: "The PCIe link of " + atGPU + " runs at " + asPercent + " of its poll groups or of its generation while at work. " +
+				"Reseat the GPU, clean the slot, check riser and BIOS settings; lspci -vv shows LnkSta beside LnkCap."},
+		{Name: "GPUPCIeReplaysHigh", Severity: Warning, Labels: GPULabels, For: minutes30, Keep: minutes15, Board: GPUBoard,
 			Knobs:   []Knob{number("replays", 8, 0, 1e6, "replays per minute")},
-			Expr:    "sum" + byCard + "(rate(gpu_pcie_replays_total[15m])) * 60 > $replays",
+			Expr:    "sum" + byGPU + "(rate(gpu_pcie_replays_total[15m])) * 60 > $replays",
 			Summary: "A GPU has to repeat much of what it sends over PCIe.",
-			Description: atCard + " repeats " + cards3 + " PCIe packets per minute: the link is bad. " +
-				"Reseat card and riser; if it stays, try another slot to see which of the two is at fault."},
+			Description: atGPU + " repeats " + cards3 + " PCIe packets per minute: the link is bad. " +
+				"Reseat GPU and riser; if it stays, try another slot to see which of the two is at fault."},
 	}
 }

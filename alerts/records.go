@@ -32,16 +32,16 @@ type Group struct {
 // kubeStateMetrics is what Record.Needs says of rules that read kube_* series.
 const kubeStateMetrics = "kube-state-metrics"
 
-// onCard and friends are the labels on which series are joined.
+// onGPU and friends are the labels on which series are joined.
 const (
-	onCard = "cluster, node, uuid"
-	onPod  = "cluster, node, namespace, pod"
+	onGPU = "cluster, node, uuid"
+	onPod = "cluster, node, namespace, pod"
 )
 
 // Groups returns the recording rules in the order in which they are to be read.
 func Groups() []Group {
 	return []Group{
-		{Name: "gpu-exporter-cards", Records: cards()},
+		{Name: "gpu-exporter-cards", Records: devs()},
 		{Name: "gpu-exporter-faults", Records: faults()},
 		{Name: "gpu-exporter-workloads", Records: workloads()},
 		{Name: "gpu-exporter-halfhours", Records: halfHours(), Interval: 30 * minute},
@@ -59,15 +59,15 @@ func Records() []Record {
 	return all
 }
 
-// modelRecord is what every card is; it is found out once, since a join with gpu_info's many labels is dear.
-const modelRecord = "card:gpu_model:info"
+// modelRecord is what every GPU is; it is found out once, since a join with gpu_info's many labels is dear.
+const modelRecord = "gpu:gpu_model:info"
 
-// withModel joins the card's model to a vector of cards.
-func withModel(cards string) string {
-	return "(" + cards + ") * on (" + onCard + ") group_left (model) " + modelRecord
+// withModel joins the GPU's model to a vector of GPUs.
+func withModel(devs string) string {
+	return "(" + devs + ") * on (" + onGPU + ") group_left (model) " + modelRecord
 }
 
-// withWorkload joins what pod:gpu_workload:info tells to a vector of containers on cards.
+// withWorkload joins what pod:gpu_workload:info tells to a vector of containers on GPUs.
 func withWorkload(containers string) string {
 	// Over a past that was filled in afterwards the end of a series is not marked: what a pod was called
 	// before its owner was known stands beside the owner for some minutes, and one pod must have one row.
@@ -83,52 +83,52 @@ func by(op string, labels []string, expr string) string {
 type perNode struct {
 	metric, operation string
 	own               []string // labels of the quantity itself, kept at every level
-	help              string   // what the sum over cards means
-	cards             string   // one element per card (and own labels)
+	help              string   // what the sum over GPUs means
+	devs              string   // one element per GPU (and own labels)
 }
 
-// cards says where card time goes, how busy cards are, and what they draw.
-func cards() []Record {
-	// A rate speaks for five minutes of a card that has just gone; so must what it is. A card without gpu_info
+// GPUs says where GPU time goes, how busy GPUs are, and what they draw.
+func devs() []Record {
+	// A rate speaks for five minutes of a GPU that has just gone; so must what it is. A GPU without gpu_info
 	// (lost before it was ever read) keeps its place with an empty model, so that no sum loses it.
-	out := []Record{{Name: modelRecord, Labels: []string{"node", "uuid", "model"}, Help: "What each card is; 1.",
-		Expr: "group by (" + onCard + ", model) (last_over_time(gpu_info[10m])) or on (" + onCard + ") group by (" + onCard + `) (last_over_time(gpu_card_seconds_total{use="busy"}[10m]))`}}
+	out := []Record{{Name: modelRecord, Labels: []string{"node", "uuid", "model"}, Help: "What each GPU is; 1.",
+		Expr: "group by (" + onGPU + ", model) (last_over_time(gpu_info[10m])) or on (" + onGPU + ") group by (" + onGPU + `) (last_over_time(gpu_time_seconds_total{state="busy"}[10m]))`}}
 	for _, q := range []perNode{
-		{"gpu_card_seconds", "rate5m", []string{"use"},
-			"Cards by what their time went into over the last 5 minutes: seconds of card per second. The sum over use is the number of cards.",
-			"rate(gpu_card_seconds_total[5m])"},
-		{"gpu_busy_seconds", "rate5m", nil, "Cards' worth of busy time; over gpu_observed_seconds:rate5m the mean utilisation.",
+		{"gpu_time_seconds", "rate5m", []string{"state"},
+			"GPUs by what their time went into over the last 5 minutes: seconds of GPU per second. The sum over use is the number of GPUs.",
+			"rate(gpu_time_seconds_total[5m])"},
+		{"gpu_busy_seconds", "rate5m", nil, "GPUs' worth of busy time; over gpu_observed_seconds:rate5m the mean utilization.",
 			"rate(gpu_busy_seconds_total[5m])"},
-		{"gpu_observed_seconds", "rate5m", nil, "Cards whose activity could be told.",
+		{"gpu_observed_seconds", "rate5m", nil, "GPUs whose activity could be told.",
 			"rate(gpu_observed_seconds_total[5m])"},
-		{"gpu_sm_active_seconds", "rate5m", nil, "Cards' worth of active SMs; over gpu_profiled_seconds:rate5m the mean SM activity (Hopper and newer).",
+		{"gpu_sm_active_seconds", "rate5m", nil, "GPUs' worth of active SMs; over gpu_profiled_seconds:rate5m the mean SM activity (Hopper and newer).",
 			"rate(gpu_sm_active_seconds_total[5m])"},
-		{"gpu_tensor_active_seconds", "rate5m", nil, "Cards' worth of active tensor cores; over gpu_profiled_seconds:rate5m their mean activity (Hopper and newer).",
+		{"gpu_tensor_active_seconds", "rate5m", nil, "GPUs' worth of active tensor cores; over gpu_profiled_seconds:rate5m their mean activity (Hopper and newer).",
 			"rate(gpu_tensor_active_seconds_total[5m])"},
-		{"gpu_profiled_seconds", "rate5m", nil, "Cards of which the profiling counters speak.",
+		{"gpu_profiled_seconds", "rate5m", nil, "GPUs of which the profiling counters speak.",
 			"rate(gpu_profiled_seconds_total[5m])"},
 		{"gpu_memory_used_bytes", "sum", nil, "Device memory in use.", "gpu_memory_used_bytes"},
 		{"gpu_memory_total_bytes", "sum", nil, "Device memory.", "gpu_memory_total_bytes"},
-		{"gpu_power_watts", "sum", nil, "Power drawn: of cards with an energy counter the exact mean of the last 5 minutes, of others the driver's average.",
-			"rate(gpu_energy_joules_total[5m]) or on (" + onCard + ") gpu_power_watts"},
+		{"gpu_power_watts", "sum", nil, "Power drawn: of GPUs with an energy counter the exact mean of the last 5 minutes, of others the driver's average.",
+			"rate(gpu_energy_joules_total[5m]) or on (" + onGPU + ") gpu_power_watts"},
 		{"gpu_power_limit_watts", "sum", nil, "Power that the enforced limits allow.", "gpu_power_limit_watts"},
-		{"gpu_device_up", "count", nil, "Cards that should be there and are known by name, readable or not.", "group by (" + onCard + ") (gpu_device_up)"},
-		{"gpu_device_up", "sum", nil, "Cards that can be read.", "gpu_device_up"},
-		{"gpu_allocation", "sum", nil, "Cards held, parts of cards included, as far as known.", "gpu_allocation_ratio"},
-		{"gpu_free", "sum", nil, "Cards known to be free, free parts included, of those that can be read.",
-			"min by (" + onCard + ") (gpu_device_up) * on (" + onCard + ") (1 - max by (" + onCard + ") (gpu_allocation_ratio))"},
-		{"gpu_free_whole", "sum", nil, "Cards of which no part is held, of those that can be read.",
-			"min by (" + onCard + ") (gpu_device_up) * on (" + onCard + ") (max by (" + onCard + ") (gpu_allocation_ratio) == bool 0)"},
-		{"gpu_clock_limited_seconds", "rate5m", []string{"reason"}, "Cards' worth of time in which the reason held clocks down; reasons overlap.",
+		{"gpu_device_up", "count", nil, "GPUs that should be there and are known by name, readable or not.", "group by (" + onGPU + ") (gpu_device_up)"},
+		{"gpu_device_up", "sum", nil, "GPUs that can be read.", "gpu_device_up"},
+		{"gpu_allocation", "sum", nil, "GPUs held, parts of GPUs included, as far as known.", "gpu_allocation_ratio"},
+		{"gpu_free", "sum", nil, "GPUs known to be free, free parts included, of those that can be read.",
+			"min by (" + onGPU + ") (gpu_device_up) * on (" + onGPU + ") (1 - max by (" + onGPU + ") (gpu_allocation_ratio))"},
+		{"gpu_free_whole", "sum", nil, "GPUs of which no part is held, of those that can be read.",
+			"min by (" + onGPU + ") (gpu_device_up) * on (" + onGPU + ") (max by (" + onGPU + ") (gpu_allocation_ratio) == bool 0)"},
+		{"gpu_clock_limited_seconds", "rate5m", []string{"reason"}, "GPUs' worth of time in which the reason held clocks down; reasons overlap.",
 			"rate(gpu_clock_limited_seconds_total[5m])"},
 	} {
 		out = append(out, q.levels()...)
 	}
 	return append(out,
 		Record{Name: "cluster:gpu_busy_percent:count", Labels: []string{"model", "busy_percent"},
-			Help: "Cards by utilisation over the last 5 minutes: busy_percent 30 counts those from 30 % to below 40 %, 90 those up to 100 %.",
+			Help: "GPUs by utilization over the last 5 minutes: busy_percent 30 counts those from 30 % to below 40 %, 90 those up to 100 %.",
 			Expr: `count_values by (cluster, model) ("busy_percent", clamp_max(floor(10 * (` +
-				withModel("sum by ("+onCard+") (rate(gpu_busy_seconds_total[5m])) / (sum by ("+onCard+") (rate(gpu_observed_seconds_total[5m])) > 0)") + `)), 9) * 10)`},
+				withModel("sum by ("+onGPU+") (rate(gpu_busy_seconds_total[5m])) / (sum by ("+onGPU+") (rate(gpu_observed_seconds_total[5m])) > 0)") + `)), 9) * 10)`},
 		Record{Name: "node:gpu_free_devices:sum", Labels: []string{"node", "resource"},
 			Help: "Devices of the resource that the kubelet has left to give, by its own count.",
 			Expr: by("sum", []string{"node", "resource"}, "max by (cluster, node, resource) (gpu_node_allocatable_devices) - max by (cluster, node, resource) (gpu_node_allocated_devices)")},
@@ -136,7 +136,7 @@ func cards() []Record {
 			Expr: by("sum", []string{"resource"}, "gpu_node_allocatable_devices")},
 		Record{Name: "cluster:gpu_allocated_devices:sum", Labels: []string{"resource"}, Help: "Devices of the resource that containers hold.",
 			Expr: by("sum", []string{"resource"}, "gpu_node_allocated_devices")},
-		Record{Name: "cluster:gpu_node_devices:sum", Labels: []string{"state"}, Help: "Cards by state: up, failed, missing, detached.",
+		Record{Name: "cluster:gpu_node_devices:sum", Labels: []string{"state"}, Help: "GPUs by state: up, failed, missing, detached.",
 			Expr: by("sum", []string{"state"}, "gpu_node_devices")},
 		Record{Name: "cluster:gpu_nodes:count", Help: "Nodes whose exporter is scraped.",
 			Expr: by("count", nil, by("group", []string{"node"}, "gpu_exporter_build_info"))},
@@ -148,16 +148,16 @@ func (q perNode) levels() []Record {
 	name := func(level string) string { return level + ":" + q.metric + ":" + q.operation }
 	labels := func(l ...string) []string { return append(l, q.own...) }
 	return []Record{
-		{Name: name("node"), Labels: labels("node", "model"), Help: q.help, Expr: by("sum", labels("node", "model"), withModel(q.cards))},
+		{Name: name("node"), Labels: labels("node", "model"), Help: q.help, Expr: by("sum", labels("node", "model"), withModel(q.devs))},
 		{Name: name("model"), Labels: labels("model"), Help: q.help, Expr: by("sum", labels("model"), name("node"))},
 		{Name: name("cluster"), Labels: labels(), Help: q.help, Expr: by("sum", labels(), name("model"))},
 	}
 }
 
-// problem is a state in which somebody should do something about a card.
-type problem struct{ name, cards string }
+// problem is a state in which somebody should do something about a GPU.
+type problem struct{ name, devs string }
 
-// problems lists them; cards has one element, of any value, for each card that is in the state.
+// problems lists them; GPUs has one element, of any value, for each GPU that is in the state.
 func problems() []problem {
 	return []problem{
 		{"unreadable", "gpu_device_up == 0"},
@@ -166,9 +166,9 @@ func problems() []problem {
 		{"row_remap_failed", "gpu_row_remap_failed == 1"},
 		{"retired_pages_pending", "gpu_retired_pages_pending == 1"},
 		{"uncorrected_ecc", `last_over_time(gpu_ecc_errors_total{severity="uncorrected"}[1h]) > min_over_time(gpu_ecc_errors_total{severity="uncorrected"}[1h])`},
-		// A board without a bridge has all its links down: a card misses links that its neighbours have.
+		// A board without a bridge has all its links down: a GPU misses links that its neighbors have.
 		{"nvlink_down", `gpu_nvlink_links{state="up"} < on (cluster, node) group_left () max by (cluster, node) (gpu_nvlink_links{state="up"})`},
-		// Slots with half the lanes are common, in clouds above all: a card is narrow beside its neighbours.
+		// Slots with half the poll groups are common, in clouds above all: a GPU is narrow beside its neighbors.
 		{"pcie_narrow", "gpu_pcie_link_width < on (cluster, node) group_left () max by (cluster, node) (gpu_pcie_link_width)"},
 		{"fabric_fault", "gpu_fabric_fault == 1"},
 		{"thermal_slowdown", `rate(gpu_clock_limited_seconds_total{reason=~"thermal|hw_thermal|sw_thermal"}[5m]) > 0.05`},
@@ -181,7 +181,7 @@ func faults() []Record {
 	var parts []string
 	parts = append(parts, `label_replace(sum by (cluster, node) (gpu_node_devices{state="missing"} > 0), "problem", "missing", "", "")`)
 	for _, p := range problems() {
-		parts = append(parts, fmt.Sprintf(`label_replace(count by (cluster, node) (group by (%s) (%s)), "problem", "%s", "", "")`, onCard, p.cards, p.name))
+		parts = append(parts, fmt.Sprintf(`label_replace(count by (cluster, node) (group by (%s) (%s)), "problem", "%s", "", "")`, onGPU, p.devs, p.name))
 	}
 	// Events are counted, not extrapolated. A code that was never seen before moves nothing at its first event: its
 	// series begins at 1. Where nobody scraped before, every series begins, and that is no event.
@@ -189,13 +189,13 @@ func faults() []Record {
 		return "last_over_time(" + counter + "[" + window + "]) - min_over_time(" + counter + "[" + window + "])"
 	}
 	events := func(window string) string {
-		return moved("gpu_xid_events_total", window) + " > 0 or (gpu_xid_events_total > 0 unless gpu_xid_events_total offset " + window + " and on (" + onCard + ") gpu_device_up offset " + window + ")"
+		return moved("gpu_xid_events_total", window) + " > 0 or (gpu_xid_events_total > 0 unless gpu_xid_events_total offset " + window + " and on (" + onGPU + ") gpu_device_up offset " + window + ")"
 	}
 	return []Record{
 		{Name: "node:gpu_problems:count", Labels: []string{"node", "problem"},
-			Help: "Cards of the node that are in the state; no series where none is.", Expr: strings.Join(parts, " or ")},
+			Help: "GPUs of the node that are in the state; no series where none is.", Expr: strings.Join(parts, " or ")},
 		{Name: "cluster:gpu_problems:count", Labels: []string{"problem"},
-			Help: "Cards that are in the state; no series where none is.", Expr: by("sum", []string{"problem"}, "node:gpu_problems:count")},
+			Help: "GPUs that are in the state; no series where none is.", Expr: by("sum", []string{"problem"}, "node:gpu_problems:count")},
 		{Name: "node:gpu_xid_events:increase5m", Labels: []string{"node", "xid"},
 			Help: "XID events of the last 5 minutes by code; no series where there were none.", Expr: by("sum", []string{"node", "xid"}, events("5m"))},
 		{Name: "cluster:gpu_xid_events:increase5m", Labels: []string{"xid"},
@@ -212,14 +212,14 @@ type perWorkload struct {
 	metric, operation string
 	own               []string
 	help              string
-	containers        string // one element per container and card
+	containers        string // one element per container and GPU
 	aggregate         string // sum, max or min
 }
 
 // workloads says what was held and what was made of it.
 func workloads() []Record {
 	// Counters stand for five minutes after their container has gone, and a rate for five more.
-	pods := "group by (" + onPod + ") (last_over_time(gpu_pod_info[10m]) or on (" + onPod + ") last_over_time(gpu_container_held_seconds_total[10m]))"
+	pods := "group by (" + onPod + ") (last_over_time(gpu_pod_info[10m]) or on (" + onPod + ") last_over_time(gpu_container_allocated_seconds_total[10m]))"
 	ratio := "rate(gpu_container_busy_seconds_total[5m]) / (rate(gpu_container_observed_seconds_total[5m]) > 0)"
 	out := []Record{{
 		Name: "pod:gpu_workload:info", Labels: []string{"node", "namespace", "pod", "workload_type", "workload"},
@@ -230,22 +230,22 @@ func workloads() []Record {
 			" or on (" + onPod + ") label_replace(label_replace(" + pods + `, "workload", "$1", "pod", "(.+)"), "workload_type", "pod", "", "")`,
 	}}
 	for _, q := range []perWorkload{
-		{"gpu_allocation", "sum", nil, "Cards held, parts of cards included.", "sum by (" + onPod + ", uuid) (gpu_container_allocation_ratio)", "sum"},
-		{"gpu_held_seconds", "rate5m", nil, "Cards held, mean of the last 5 minutes.", "rate(gpu_container_held_seconds_total[5m])", "sum"},
-		{"gpu_busy_seconds", "rate5m", nil, "Cards' worth of work done, also on cards that were not held.", "rate(gpu_container_busy_seconds_total[5m])", "sum"},
-		{"gpu_observed_seconds", "rate5m", nil, "Cards on which the work could be measured.", "rate(gpu_container_observed_seconds_total[5m])", "sum"},
-		{"gpu_unused_seconds", "rate5m", []string{"use"}, "Cards held and not used: underused between work, idle after 60 s without any.",
+		{"gpu_allocation", "sum", nil, "GPUs held, parts of GPUs included.", "sum by (" + onPod + ", uuid) (gpu_container_allocation_ratio)", "sum"},
+		{"gpu_allocated_seconds", "rate5m", nil, "GPUs held, mean of the last 5 minutes.", "rate(gpu_container_allocated_seconds_total[5m])", "sum"},
+		{"gpu_busy_seconds", "rate5m", nil, "GPUs' worth of work done, also on GPUs that were not held.", "rate(gpu_container_busy_seconds_total[5m])", "sum"},
+		{"gpu_observed_seconds", "rate5m", nil, "GPUs on which the work could be measured.", "rate(gpu_container_observed_seconds_total[5m])", "sum"},
+		{"gpu_unused_seconds", "rate5m", []string{"state"}, "GPUs held and not used: underused between work, idle after 60 s without any.",
 			"rate(gpu_container_unused_seconds_total[5m])", "sum"},
 		{"gpu_power_watts", "sum", nil, "Power that is put down to the containers, mean of the last 5 minutes.", "rate(gpu_container_energy_joules_total[5m])", "sum"},
 		{"gpu_memory_used_bytes", "sum", nil, "Device memory in use.", "gpu_container_memory_used_bytes", "sum"},
-		{"gpu_memory_used_bytes", "max", nil, "Device memory in use by one container on one card, the largest.", "gpu_container_memory_used_bytes", "max"},
-		{"gpu_busy", "ratio_max", nil, "Utilisation of the busiest container on a card over the last 5 minutes.", ratio, "max"},
-		{"gpu_busy", "ratio_min", nil, "Utilisation of the least busy container on a card over the last 5 minutes.", ratio, "min"},
+		{"gpu_memory_used_bytes", "max", nil, "Device memory in use by one container on one GPU, the largest.", "gpu_container_memory_used_bytes", "max"},
+		{"gpu_busy", "ratio_max", nil, "Utilization of the busiest container on a GPU over the last 5 minutes.", ratio, "max"},
+		{"gpu_busy", "ratio_min", nil, "Utilization of the least busy container on a GPU over the last 5 minutes.", ratio, "min"},
 		{"gpu_last_busy_timestamp_seconds", "max", nil, "When any of the containers was last at work, Unix time.", "gpu_container_last_busy_timestamp_seconds", "max"},
 	} {
 		out = append(out, q.levels()...)
 	}
-	return append(out, Record{Name: "workload:gpu_pods:count", Labels: []string{"namespace", "workload_type", "workload"}, Help: "Pods that hold cards.",
+	return append(out, Record{Name: "workload:gpu_pods:count", Labels: []string{"namespace", "workload_type", "workload"}, Help: "Pods that hold GPUs.",
 		Expr: by("count", []string{"namespace", "workload_type", "workload"}, withWorkload("group by ("+onPod+") (gpu_container_allocation_ratio)"))})
 }
 
@@ -270,14 +270,14 @@ func halfHours() []Record {
 			Expr: "300 * " + by("sum", labels, "sum_over_time(workload:"+metric+":rate5m[30m:5m])")}
 	}
 	return []Record{
-		seconds("gpu_held_seconds", "Card-seconds held in the last half hour; one sample each half hour."),
-		seconds("gpu_busy_seconds", "Card-seconds of work in the last half hour; one sample each half hour."),
-		seconds("gpu_unused_seconds", "Card-seconds held and not used in the last half hour; one sample each half hour."),
+		seconds("gpu_allocated_seconds", "GPU-seconds held in the last half hour; one sample each half hour."),
+		seconds("gpu_busy_seconds", "GPU-seconds of work in the last half hour; one sample each half hour."),
+		seconds("gpu_unused_seconds", "GPU-seconds held and not used in the last half hour; one sample each half hour."),
 		{Name: "workload:gpu_busy:ratio_p95_30m", Labels: labels,
-			Help: "Utilisation of the busiest container on a card that was not exceeded in 95 % of the last half hour; one sample each half hour.",
+			Help: "Utilization of the busiest container on a GPU that was not exceeded in 95 % of the last half hour; one sample each half hour.",
 			Expr: by("max", labels, "quantile_over_time(0.95, workload:gpu_busy:ratio_max[30m])")},
 		{Name: "workload:gpu_memory_used_bytes:max30m", Labels: labels,
-			Help: "Device memory in use by one container on one card, the largest of the last half hour; one sample each half hour.",
+			Help: "Device memory in use by one container on one GPU, the largest of the last half hour; one sample each half hour.",
 			Expr: by("max", labels, "max_over_time(workload:gpu_memory_used_bytes:max[30m])")},
 	}
 }

@@ -2,24 +2,24 @@ package alerts
 
 import "time"
 
-// held is the part of each card that each pod holds. An exporter that starts anew is away for a moment, and
-// may come back under other target labels: neither may end an alert or count a card twice.
-const held = "sum by (" + onHolding + ") (max by (" + onHolding + ", container, resource, mig_uuid) (last_over_time(gpu_container_allocation_ratio[10m])))"
+// held is the part of each GPU that each pod holds. An exporter that starts anew is away for a moment, and
+// may come back under other target labels: neither may end an alert or count a GPU twice.
+const held = "sum by (" + onAlloc + ") (max by (" + onAlloc + ", container, resource, mig_uuid) (last_over_time(gpu_container_allocation_ratio[10m])))"
 
-// idle finds the pods that held cards at the beginning of the window, hold them still, and made nothing of
+// idle finds the pods that held GPUs at the beginning of the window, hold them still, and made nothing of
 // them in between. It speaks by exact counters: what cannot be measured has no busy counter and is not
-// called idle; an exporter's start costs only the time in which nobody watched. The value is in cards.
+// called idle; an exporter's start costs only the time in which nobody watched. The value is in GPUs.
 const idle = "sum" + byPod + `(
   ` + held + `
-  and on (` + onHolding + `) sum by (` + onHolding + `) (increase(gpu_container_unused_seconds_total{use="idle"}[$window])) > $watched * $window_seconds * ` + held + `
-  and on (` + onHolding + `) sum by (` + onHolding + `) (increase(gpu_container_busy_seconds_total[$window])) <= $busy * sum by (` + onHolding + `) (increase(gpu_container_observed_seconds_total[$window]))
-  and on (` + onHolding + `) group by (` + onHolding + `) (last_over_time(gpu_container_allocation_ratio[10m] offset $window))
+  and on (` + onAlloc + `) sum by (` + onAlloc + `) (increase(gpu_container_unused_seconds_total{state="idle"}[$window])) > $watched * $window_seconds * ` + held + `
+  and on (` + onAlloc + `) sum by (` + onAlloc + `) (increase(gpu_container_busy_seconds_total[$window])) <= $busy * sum by (` + onAlloc + `) (increase(gpu_container_observed_seconds_total[$window]))
+  and on (` + onAlloc + `) group by (` + onAlloc + `) (last_over_time(gpu_container_allocation_ratio[10m] offset $window))
 )`
 
 func idleKnobs() []Knob {
 	return []Knob{
 		window(minutes30, "time without work; a pod younger than this is left alone"),
-		number("busy", 0.01, 0, 0.5, "utilisation up to which a pod counts as idle"),
+		number("busy", 0.01, 0, 0.5, "utilization up to which a pod counts as idle"),
 		number("watched", 0.5, 0.01, 0.95, "part of the window that must have been seen as idle; the rest forgives restarts of the exporter"),
 	}
 }
@@ -31,22 +31,22 @@ func waste() []Alert {
 		{Name: "GPUAllocatedIdle", Severity: Info, Labels: podLabels, For: minutes5, Keep: minutes10, Knobs: idleKnobs(), Expr: idle, Board: podBoard,
 			Summary: "A pod holds GPUs and does nothing with them.",
 			Description: atPod + " holds " + cards3 + " GPUs on which next to nothing ran in the last $window, as far as they were watched. " +
-				"Ask its owner whether it waits for something; if not, scale it down or end it so that others can have the cards."},
+				"Ask its owner whether it waits for something; if not, scale it down or end it so that others can have the GPUs."},
 		{Name: "GPUAllocatedIdleLong", Severity: Warning, Labels: podLabels, For: 6 * hour, Keep: minutes10, Knobs: idleKnobs(), Expr: idle, Board: podBoard,
 			Summary: "A pod has held idle GPUs for hours.",
 			Description: atPod + " has held " + cards3 + " GPUs for hours with next to no work on them. " +
 				"End it or scale it to zero, and tell its owner: notebooks and debugging pods want a time limit."},
 		{Name: "GPUNamespaceIdle", Severity: Warning, Labels: []string{"namespace"}, For: 2 * hour, Keep: minutes15,
-			Knobs: []Knob{number("cards", 4, 0, 1e6, "idle cards that a namespace may have")},
-			Expr:  `sum by (cluster, namespace) (avg_over_time(namespace:gpu_unused_seconds:rate5m{use="idle"}[1h])) > $cards`,
+			Knobs: []Knob{number("gpus", 4, 0, 1e6, "idle GPUs that a namespace may have")},
+			Expr:  `sum by (cluster, namespace) (avg_over_time(namespace:gpu_unused_seconds:rate5m{state="idle"}[1h])) > $gpus`,
 			Board: Board{boardNamespace, []string{"namespace"}}, Summary: "A namespace keeps many GPUs idle.",
 			Description: "Pods of {{ $labels.namespace }} have held " + cards3 + " idle GPUs on average over the last hour. " +
 				"Go through its workloads, the idlest first, and lower its quota if nobody needs them."},
 		{Name: "GPUAllocatedUnderused", Severity: Info, Labels: []string{"namespace", "workload_type", "workload", "model"}, For: hour, Keep: hour,
 			Knobs: []Knob{
 				window(day, "time looked back over; a workload younger than this is left alone"),
-				number("busy", 0.3, 0.01, 0.95, "95th percentile of the utilisation of the busiest container, below which a workload counts as underused"),
-				number("memory", 0.4, 0.01, 0.95, "peak of the memory of one container over that of its card"),
+				number("busy", 0.3, 0.01, 0.95, "95th percentile of the utilization of the busiest container, below which a workload counts as underused"),
+				number("memory", 0.4, 0.01, 0.95, "peak of the memory of one container over that of its GPU"),
 			},
 			Expr: `quantile_over_time(0.95, workload:gpu_busy:ratio_max[$window]) < $busy
   and on (` + workload + `, model) max_over_time(workload:gpu_memory_used_bytes:max[$window])
@@ -64,27 +64,27 @@ func waste() []Alert {
 )`,
 			Board: podBoard, Summary: "A pod that does not run holds GPUs.",
 			Description: atPod + " is {{ $labels.state }} and holds " + cards3 + " GPUs. " +
-				"Look at kubectl describe pod: an image that cannot be pulled, a crash loop or a pod stuck in termination keeps the cards from others; mend or delete it."},
+				"Look at kubectl describe pod: an image that cannot be pulled, a crash loop or a pod stuck in termination keeps the GPUs from others; mend or delete it."},
 		{Name: "GPUWorkloadStraggler", Severity: Info, Labels: []string{"namespace", "workload_type", "workload", "model"}, For: minutes30, Keep: minutes10,
-			Knobs: []Knob{number("spread", 0.5, 0.05, 0.99, "difference of utilisation between the busiest and the least busy container")},
+			Knobs: []Knob{number("spread", 0.5, 0.05, 0.99, "difference of utilization between the busiest and the least busy container")},
 			Expr: `workload:gpu_busy:ratio_max{workload_type!~"(?i:deployment|replicaset|daemonset)"} - workload:gpu_busy:ratio_min > $spread
   and on (` + workload + `) workload:gpu_pods:count > 1`,
 			Board: Board{boardWorkload, []string{"namespace", "workload"}}, Summary: "One rank of a workload lags behind the others.",
 			Description: "The busiest and the least busy container of {{ $labels.workload_type }} {{ $labels.namespace }}/{{ $labels.workload }} are " + asPercent +
-				" apart in utilisation. A slow card, link or input pipeline holds the whole job back: compare its pods, and look for throttling and link errors on the card of the slowest."},
-		{Name: "GPUMIGUnused", Severity: Info, Labels: cardLabels, For: day, Keep: 30 * time.Minute,
-			Knobs: []Knob{number("unused", 0.5, 0.01, 0.99, "part of the card's MIG instances that nobody holds")},
-			Expr:  "avg" + byCard + "(gpu_mig_allocation_ratio == bool 0) > $unused",
+				" apart in utilization. A slow GPU, link or input pipeline holds the whole job back: compare its pods, and look for throttling and link errors on the GPU of the slowest."},
+		{Name: "GPUMIGUnused", Severity: Info, Labels: GPULabels, For: day, Keep: 30 * time.Minute,
+			Knobs: []Knob{number("unused", 0.5, 0.01, 0.99, "part of the GPU's MIG instances that nobody holds")},
+			Expr:  "avg" + byGPU + "(gpu_mig_allocation_ratio == bool 0) > $unused",
 			Board: Board{boardSharing, []string{"node"}}, Summary: "Most MIG instances of a GPU are held by nobody.",
-			Description: asPercent + " of the MIG instances of " + atCard + " have been free for a day. " +
-				"Choose a layout that matches what pods ask for, or take the card out of MIG mode."},
+			Description: asPercent + " of the MIG instances of " + atGPU + " have been free for a day. " +
+				"Choose a layout that matches what pods ask for, or take the GPU out of MIG mode."},
 		{Name: "GPUCapacityUnderused", Severity: Info, Labels: []string{"model"}, For: hour, Keep: hour,
-			Knobs: []Knob{window(day, "time looked back over"), number("unallocated", 0.5, 0.01, 0.99, "part of the cards' time that nobody held")},
-			Expr: `sum by (cluster, model) (avg_over_time(model:gpu_card_seconds:rate5m{use="unallocated"}[$window]))
-  / sum by (cluster, model) (avg_over_time(model:gpu_card_seconds:rate5m[$window])) > $unallocated
-  and on (cluster, model) group by (cluster, model) (model:gpu_card_seconds:rate5m offset $window)`,
+			Knobs: []Knob{window(day, "time looked back over"), number("unallocated", 0.5, 0.01, 0.99, "part of the GPUs' time that nobody held")},
+			Expr: `sum by (cluster, model) (avg_over_time(model:gpu_time_seconds:rate5m{state="unallocated"}[$window]))
+  / sum by (cluster, model) (avg_over_time(model:gpu_time_seconds:rate5m[$window])) > $unallocated
+  and on (cluster, model) group by (cluster, model) (model:gpu_time_seconds:rate5m offset $window)`,
 			Board: Board{boardCapacity, []string{"model"}}, Summary: "Most GPUs of a model are held by nobody.",
 			Description: asPercent + " of the time of all {{ $labels.model }} was unallocated over the last $window. " +
-				"Move work there, shrink the node pool, or offer the cards to others."},
+				"Move work there, shrink the node pool, or offer the GPUs to others."},
 	}
 }

@@ -31,9 +31,9 @@ type xidMeaning struct {
 }
 
 const (
-	resetCard   = "Move the card's pods away and reset it (nvidia-smi -r)"
+	resetGPU    = "Move the GPU's pods away and reset it (nvidia-smi -r)"
 	restartNode = "Drain the node and restart it"
-	checkLink   = "Restart the work; if it comes again, check the card's NVLinks and reset all cards of the link"
+	checkLink   = "Restart the work; if it comes again, check the GPU's NVLinks and reset all GPUs of the link"
 )
 
 // xidMeanings tells of the codes that page somebody, and of the commonest of the others. A code that is not
@@ -44,26 +44,26 @@ func xidMeanings() []xidMeaning {
 		{31, "memory page fault of the program", "Look at the program"},
 		{43, "the program's channel was stopped", "Nothing to do"},
 		{45, "the program was ended, often after another error", "Look for an earlier XID"},
-		{46, "the GPU stopped processing", resetCard},
-		{48, "double-bit memory error", resetCard + ", and have it tested if it comes again"},
-		{62, "internal micro-controller halt", resetCard},
-		{64, "a row could not be remapped, or a page not be retired", resetCard + "; replace it if it comes again"},
+		{46, "the GPU stopped processing", resetGPU},
+		{48, "double-bit memory error", resetGPU + ", and have it tested if it comes again"},
+		{62, "internal micro-controller halt", resetGPU},
+		{64, "a row could not be remapped, or a page not be retired", resetGPU + "; replace it if it comes again"},
 		{74, "NVLink error", checkLink},
 		{79, "the GPU has fallen off the bus", restartNode + "; check power, heat and seating if it comes again"},
-		{94, "contained memory error: only the program that met it ended", "Restart the program, and reset the card when it is next free"},
-		{95, "uncontained memory error: every program on the card is lost", resetCard},
-		{109, "context switch timeout", resetCard},
-		{110, "security fault", resetCard},
-		{119, "the GPU's system processor (GSP) did not answer in time", resetCard},
-		{120, "error of the GPU's system processor (GSP)", resetCard},
-		{136, "link training failed", resetCard},
-		{140, "unrecovered memory error", resetCard},
-		{143, "the GPU could not be initialised", resetCard},
+		{94, "contained memory error: only the program that met it ended", "Restart the program, and reset the GPU when it is next free"},
+		{95, "uncontained memory error: every program on the GPU is lost", resetGPU},
+		{109, "context switch timeout", resetGPU},
+		{110, "security fault", resetGPU},
+		{119, "the GPU's system processor (GSP) did not answer in time", resetGPU},
+		{120, "error of the GPU's system processor (GSP)", resetGPU},
+		{136, "link training failed", resetGPU},
+		{140, "unrecovered memory error", resetGPU},
+		{143, "the GPU could not be initialized", resetGPU},
 		{151, "key rotation of confidential computing failed", "Restart the virtual machine"},
-		{154, "the recovery action of the GPU changed", "See gpu_recovery_action of the card"},
-		{155, "NVLink: software-defined error", resetCard},
-		{156, "resource retirement", resetCard},
-		{158, "fatal timeout of the GPU", resetCard},
+		{154, "the recovery action of the GPU changed", "See gpu_recovery_action of the GPU"},
+		{155, "NVLink: software-defined error", resetGPU},
+		{156, "resource retirement", resetGPU},
+		{158, "fatal timeout of the GPU", resetGPU},
 	}
 }
 
@@ -80,23 +80,23 @@ func describeXID(tier gpu.XIDTier) string {
 	if word == "if" {
 		return ""
 	}
-	return b.String() + `{{ else }}Look the code up in NVIDIA's XID catalogue.{{ end }}`
+	return b.String() + `{{ else }}Look the code up in NVIDIA's XID catalog.{{ end }}`
 }
 
 // grown selects the series of a counter that moved within the window, by how much. It asks no increase(): that
-// says nothing of a card whose readings have ended since, and MetricsQL takes the first value that it sees of a
+// says nothing of a GPU whose readings have ended since, and MetricsQL takes the first value that it sees of a
 // series for an increase from 0.
 func grown(counter, matchers string) string {
 	return "last_over_time(" + counter + matchers + "[$window]) - min_over_time(" + counter + matchers + "[$window])"
 }
 
-// happenedXID selects the codes that a card reported within the window. A code that was never seen has no series
+// happenedXID selects the codes that a GPU reported within the window. A code that was never seen has no series
 // (the critical ones apart), and so its first event moves nothing: the series that began within the window counts
-// as well, unless it was only hidden by a scrape that failed, or nobody scraped the card before. An exporter that starts anew forgets its counts; the
+// as well, unless it was only hidden by a scrape that failed, or nobody scraped the GPU before. An exporter that starts anew forgets its counts; the
 // moment of the last event is what it finds in the kernel's log.
 func happenedXID(matchers string) string {
 	const counter, last = "gpu_xid_events_total", "gpu_xid_last_timestamp_seconds"
 	return "group by (cluster, node, uuid, gpu, xid) (\n  last_over_time(" + counter + matchers + "[$window]) > min_over_time(" + counter + "[$window])\n" +
-		"  or (" + counter + matchers + " > 0 unless last_over_time(" + counter + "[1h] offset $window) and on (" + onCard + ") gpu_device_up offset $window)\n" +
+		"  or (" + counter + matchers + " > 0 unless last_over_time(" + counter + "[1h] offset $window) and on (" + onGPU + ") gpu_device_up offset $window)\n" +
 		"  or time() - " + last + matchers + " < $window_seconds\n)"
 }

@@ -137,16 +137,16 @@ type inhibition struct {
 
 func inhibitions() []inhibition {
 	return []inhibition{
-		{"A card that cannot be read explains what else is said of it.",
+		{"A GPU that cannot be read explains what else is said of it.",
 			[]string{"GPUDeviceDown", "GPUDisappeared"},
-			[]string{"GPUXIDWarning", "GPUXIDApplication", "GPURecoveryActionRequired", "GPUNVLinkDown", "GPUFabricUnhealthy", "GPUExporterLaneStuck", "GPUAttributionClosingError", "GPUModeChangePending"},
+			[]string{"GPUXIDWarning", "GPUXIDApplication", "GPURecoveryActionRequired", "GPUNVLinkDown", "GPUFabricUnhealthy", "GPUExporterPollStuck", "GPUAttributionError", "GPUModeChangePending"},
 			[]string{"node", "uuid"}},
-		{"A fatal error of a card explains its smaller ones.",
+		{"A fatal error of a GPU explains its smaller ones.",
 			[]string{"GPUXIDFatal"}, []string{"GPUXIDWarning", "GPUXIDApplication", "GPUUncorrectedECC", "GPURowRemapPending", "GPUFabricUnhealthy"}, []string{"node", "uuid"}},
-		{"A card without its row remapper needs no word about rows that wait.",
+		{"A GPU without its row remapper needs no word about rows that wait.",
 			[]string{"GPURowRemapFailed"}, []string{"GPURowRemapPending", "GPURowRemapBanksExhausted"}, []string{"node", "uuid"}},
-		{"Without a driver every card of the node is down, and nothing can be read.",
-			[]string{"GPUDriverDown"}, []string{"GPUDeviceDown", "GPUDeviceMissing", "GPUExporterLaneStuck", "GPUExporterNVMLErrors", "GPUExporterSlow", "GPUExporterJoinBroken", "GPUExporterJoinPartial"}, []string{"node"}},
+		{"Without a driver every GPU of the node is down, and nothing can be read.",
+			[]string{"GPUDriverDown"}, []string{"GPUDeviceDown", "GPUDeviceMissing", "GPUExporterPollStuck", "GPUExporterNVMLErrors", "GPUExporterSlow", "GPUExporterJoinBroken", "GPUExporterJoinPartial"}, []string{"node"}},
 		{"No target at all is one problem, not one per node.",
 			[]string{"GPUExporterAbsent"}, []string{"GPUExporterMissingOnNode"}, nil},
 		{"A join that is broken explains the unknown of it.",

@@ -23,7 +23,7 @@ func (d discard) Header() http.Header       { return d.header }
 func (discard) WriteHeader(int)             {}
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 
-// BenchmarkScrape is one uncompressed scrape of a node of eight cards: the first of a view, which builds the
+// BenchmarkScrape is one uncompressed scrape of a node of eight GPUs: the first of a view, which builds the
 // families, the next, which only writes them, and beside them the same bytes served as they are.
 func BenchmarkScrape(b *testing.B) {
 	for _, pods := range []int{8, 80} {

@@ -1,4 +1,4 @@
-// Package collector renders the catalogue's rows over the latest View as Prometheus metric families.
+// Package collector renders the catalog's rows over the latest View as Prometheus metric families.
 //
 // The families are built once per View and shared by all scrapes of it, so that a scrape costs no more
 // than its encoding, two scrapers see the same truth, and nothing that a scrape does reaches the driver,
@@ -33,7 +33,7 @@ type Collector struct {
 	building uint64 // counts renderings
 }
 
-// row is a catalogue row, prepared.
+// row is a catalog row, prepared.
 type row struct {
 	catalog.Family
 	labels []string

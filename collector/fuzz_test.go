@@ -12,13 +12,13 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// FuzzNames: whatever a node, a card or a pod is called, the page can be read, and says what they are called.
+// FuzzNames: whatever a node, a GPU or a pod is called, the page can be read, and says what they are called.
 func FuzzNames(f *testing.F) {
 	f.Add("node", "H100", "pod", "gpu")
 	f.Add("a\"b\\c\nd", "} 1\nx{", "\xff\x00", "nvidia.com/gpu\"")
-	f.Fuzz(func(t *testing.T, node, card, pod, resource string) {
+	f.Fuzz(func(t *testing.T, node, dev, pod, resource string) {
 		v := catalogtest.FullView()
-		v.Node, v.Cards[0].Model, v.Holdings[0].Container.Pod, v.Holdings[0].Resource = node, card, pod, resource
+		v.Node, v.GPUs[0].Model, v.Allocations[0].Container.Pod, v.Allocations[0].Resource = node, dev, pod, resource
 		want := func(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 		families, err := newCollector(t, func() *gpu.View { return v }, catalog.All()).Gather()
 		if err != nil {
@@ -27,7 +27,7 @@ func FuzzNames(f *testing.F) {
 		parser := expfmt.NewTextParser(model.UTF8Validation)
 		read, err := parser.TextToMetricFamilies(strings.NewReader(text(t, families)))
 		if err != nil {
-			t.Fatalf("%q, %q, %q, %q: %v", node, card, pod, resource, err)
+			t.Fatalf("%q, %q, %q, %q: %v", node, dev, pod, resource, err)
 		}
 		if len(read) != len(families) {
 			t.Errorf("%d families are read of %d", len(read), len(families))
@@ -43,7 +43,7 @@ func FuzzNames(f *testing.F) {
 				}
 			}
 		}
-		for label, value := range map[string]string{"model": card, "node": node, "pod": pod} {
+		for label, value := range map[string]string{"model": dev, "node": node, "pod": pod} {
 			// An empty label is none.
 			if value != "" && !found[label+" "+want(value)] {
 				t.Errorf("%s is %q, and the page says %v", label, value, found)

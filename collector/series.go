@@ -137,7 +137,7 @@ func (s *series) hash(values []string) uint64 {
 // pairs are the pairs of a label and a value, which many series share.
 type pairs map[[2]string]*dto.LabelPair
 
-// maxPairs bounds the memory of pairs: beyond it the memory starts anew. A node of 16 cards and some hundred pods
+// maxPairs bounds the memory of pairs: beyond it the memory starts anew. A node of 16 GPUs and some hundred pods
 // needs a few thousand.
 const maxPairs = 65536
 

@@ -38,8 +38,8 @@ func driverMark(selector string) Mark {
 // podMark is off at first: on a busy node it is many lines.
 func podMark(selector string) Mark {
 	held := "gpu_container_allocation_ratio{<" + selector + ">}"
-	return Mark{Name: "Pods that take cards", Expr: `count by (node, namespace, pod) (` + held + ` unless ` + held + ` offset $__interval)`,
-		Title: "{{namespace}}/{{pod}}", Text: "{{namespace}}/{{pod}} took a card of {{node}}", Tags: "node,namespace,pod", Colour: Teal}
+	return Mark{Name: "Pods that take GPUs", Expr: `count by (node, namespace, pod) (` + held + ` unless ` + held + ` offset $__interval)`,
+		Title: "{{namespace}}/{{pod}}", Text: "{{namespace}}/{{pod}} took a GPU of {{node}}", Tags: "node,namespace,pod", Colour: Teal}
 }
 
 func cordonMark(selector string) Mark {

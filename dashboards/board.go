@@ -7,7 +7,7 @@ type Board struct {
 	Question string
 	Vars     []Variable
 	Rows     []Row
-	// Raw is true for boards at node, card or pod level, which may read what the exporter exposes. The others
+	// Raw is true for boards at node, GPU or pod level, which may read what the exporter exposes. The others
 	// read recording rules alone.
 	Raw bool
 	// From is how far back it looks when opened: "now-6h" where it is empty.
@@ -34,7 +34,7 @@ func line(height int, panels ...Panel) Line { return Line{Height: height, Panels
 // Boards returns the shipped boards, in the order in which one drills down.
 func Boards() []Board {
 	return []Board{
-		fleetBoard(), capacityBoard(), namespaceBoard(), healthBoard(), nodeBoard(), cardBoard(), workloadBoard(), sharingBoard(), exporterBoard(),
+		fleetBoard(), capacityBoard(), namespaceBoard(), healthBoard(), nodeBoard(), GPUBoard(), workloadBoard(), sharingBoard(), exporterBoard(),
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
 
-// Source is where a metric comes from that the catalogue does not have.
+// Source is where a metric comes from that the catalog does not have.
 type Source string
 
 // The sources.
@@ -68,7 +68,7 @@ func Externals() []External {
 // histogramParts are the endings of a classic histogram's series.
 var histogramParts = []string{"_bucket", "_sum", "_count"}
 
-// known says whether somebody exposes the metric: the catalogue, a recording rule, or one of Externals.
+// known says whether somebody exposes the metric: the catalog, a recording rule, or one of Externals.
 func known(metric string, rules []string) bool {
 	if slices.Contains(rules, metric) || slices.ContainsFunc(Externals(), func(e External) bool { return e.Name == metric }) {
 		return true

@@ -9,11 +9,11 @@ import (
 // small is a board that keeps every law.
 func small() Board {
 	return Board{UID: "small", Title: "Small", Question: "Is it well?", Raw: true,
-		Vars: []Variable{datasourceVariable(), clusterVariable("gpu_info"), nodeVariable(false), cardVariable()},
+		Vars: []Variable{datasourceVariable(), clusterVariable("gpu_info"), nodeVariable(false), GPUVariable()},
 		Rows: []Row{{Lines: []Line{line(4,
-			stat(12, "Power", Watts, "sum(gpu_power_watts{<node>})", "Power of the cards."),
-			series(12, "Busy", Ratio, "Utilisation.", q(cardName, rawBusy(perCard, "<node>"))).between(0, 1))}},
-			{Title: "More", Lines: []Line{line(8, table(24, "Cards", "GPU", "All cards.", label("gpu", "GPU").to(toCardOfNode()), label("uuid", "UUID"), value("Power", Watts, "sum by (uuid, gpu) (gpu_power_watts{<node>})")))}}},
+			stat(12, "Power", Watts, "sum(gpu_power_watts{<node>})", "Power of the GPUs."),
+			series(12, "Busy", Ratio, "Utilisation.", q(GPUName, rawBusy(perGPU, "<node>"))).between(0, 1))}},
+			{Title: "More", Lines: []Line{line(8, table(24, "Cards", "GPU", "All GPUs.", label("gpu", "GPU").to(toGPUOfNode()), label("uuid", "UUID"), value("Power", Watts, "sum by (uuid, gpu) (gpu_power_watts{<node>})")))}}},
 	}
 }
 
@@ -21,7 +21,7 @@ func small() Board {
 func with(change func(*Panel)) []Board {
 	b := small()
 	change(&b.Rows[0].Lines[0].Panels[0])
-	return []Board{b, cardBoard(), nodeBoard(), workloadBoard(), namespaceBoard(), sharingBoard()}
+	return []Board{b, GPUBoard(), nodeBoard(), workloadBoard(), namespaceBoard(), sharingBoard()}
 }
 
 func TestBrokenTablesAreRefused(t *testing.T) {
@@ -32,14 +32,14 @@ func TestBrokenTablesAreRefused(t *testing.T) {
 	board := func(change func(*Board)) []Board {
 		b := small()
 		change(&b)
-		return []Board{b, cardBoard()}
+		return []Board{b, GPUBoard()}
 	}
 	for _, c := range []struct {
 		name   string
 		boards []Board
 		want   []string // what the one line must name
 	}{
-		{"a uid that stands twice", []Board{small(), small(), cardBoard()}, []string{"small", "twice"}},
+		{"a uid that stands twice", []Board{small(), small(), GPUBoard()}, []string{"small", "twice"}},
 		{"a uid that no URL should carry", board(func(b *Board) { b.UID = "Small board" }), []string{"Small board", "uid"}},
 		{"an unknown metric", expr("sum(gpu_powr_watts{<node>})"), []string{"small", `"Power"`, "gpu_powr_watts"}},
 		{"an unknown recording rule", expr("sum(node:gpu_nothing:sum{<node>})"), []string{"small", "node:gpu_nothing:sum"}},
@@ -47,7 +47,7 @@ func TestBrokenTablesAreRefused(t *testing.T) {
 		{"no metric at all", expr("vector(1)"), []string{`"Power"`, "no metric"}},
 		{"an unknown selector", expr("sum(gpu_power_watts{<nodes>})"), []string{"<nodes>"}},
 		{"a selector of a variable that is missing", expr("sum(gpu_power_watts{<namespace>})"), []string{"<namespace>", "variable namespace"}},
-		{"a variable that is missing", expr(`sum(gpu_power_watts{<node>, uuid="$card"})`), []string{"$card"}},
+		{"a variable that is missing", expr(`sum(gpu_power_watts{<node>, uuid="$GPU"})`), []string{"$GPU"}},
 		{"no cluster", expr("sum(gpu_power_watts)"), []string{`"Power"`, "cluster"}},
 		{"no cluster on one side", expr("sum(gpu_power_watts{<node>}) / sum(gpu_power_limit_watts{gpu=\"1\"})"), []string{"cluster"}},
 		{"a window without a reason", expr("sum(rate(gpu_energy_joules_total{<node>}[5m]))"), []string{"[5m]"}},
@@ -59,10 +59,10 @@ func TestBrokenTablesAreRefused(t *testing.T) {
 		{"a title that stands twice", with(func(p *Panel) { p.title = "Busy" }), []string{`"Busy"`, "twice"}},
 		{"a line wider than the grid", with(func(p *Panel) { p.width = 13 }), []string{"small", `"Power"`, "25"}},
 		{"a link to nowhere", with(func(p *Panel) { p.links = []Link{link("gpu-rack", "Open")} }), []string{"gpu-rack"}},
-		{"a link that sets what the target lacks", with(func(p *Panel) { p.links = []Link{link("gpu-card", "Open", pick(varPod))} }), []string{"gpu-card", "pod"}},
+		{"a link that sets what the target lacks", with(func(p *Panel) { p.links = []Link{link("gpu-device", "Open", pick(varPod))} }), []string{"gpu-device", "pod"}},
 		{"a link that hands on what is not here", with(func(p *Panel) { p.links = []Link{link("gpu-workload", "Open", hand(varPod))} }), []string{"pod", "this board"}},
 		{"a link by a column that is not there", board(func(b *Board) {
-			b.Rows[1].Lines[0].Panels[0].columns[0].link = &Link{UID: "gpu-card", Vars: []LinkVar{pick(varNode)}}
+			b.Rows[1].Lines[0].Panels[0].columns[0].link = &Link{UID: "gpu-device", Vars: []LinkVar{pick(varNode)}}
 		}), []string{"column node"}},
 		{"an order by no column", board(func(b *Board) { b.Rows[1].Lines[0].Panels[0].sortBy = "-Heat" }), []string{"Heat"}},
 		{"no cluster variable", board(func(b *Board) { b.Vars = b.Vars[:1] }), []string{"variable cluster"}},
@@ -129,8 +129,8 @@ func TestLayoutNumbersAndPlaces(t *testing.T) {
 }
 
 func TestAbsenceIsNotCalm(t *testing.T) {
-	p := stat(3, "Fan", Ratio, "sum(gpu_fan_speed_ratio{<card>})", "Fan.").between(0, 1).ifUp("gpu_device_up{<card>}")
-	if want := "max(sum(gpu_fan_speed_ratio{<card>})) or (0 * max(gpu_device_up{<card>}) - 1)"; p.queries[0].Expr != want {
+	p := stat(3, "Fan", Ratio, "sum(gpu_fan_speed_ratio{<gpu>})", "Fan.").between(0, 1).ifUp("gpu_device_up{<gpu>}")
+	if want := "max(sum(gpu_fan_speed_ratio{<gpu>})) or (0 * max(gpu_device_up{<gpu>}) - 1)"; p.queries[0].Expr != want {
 		t.Errorf("%s, want %s", p.queries[0].Expr, want)
 	}
 	if !slices.Contains(p.mappings, Mapping{"-1", "N/A", Grey}) {

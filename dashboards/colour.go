@@ -1,6 +1,6 @@
 package dashboards
 
-// The colours have one meaning on every board: busy green, idle amber, free grey, bad red.
+// The colors have one meaning on every board: busy green, idle amber, free grey, bad red.
 const (
 	Green  = "green"
 	Amber  = "orange"
@@ -12,23 +12,23 @@ const (
 	Teal   = "#37a2a2"
 )
 
-// Step is a threshold: from this value on, the colour. The first step of a list has no value of its own.
+// Step is a threshold: from this value on, the color. The first step of a list has no value of its own.
 type Step struct {
 	From   float64
 	Colour string
 }
 
-// base is the first step: the colour of everything below the second.
+// base is the first step: the color of everything below the second.
 func base(colour string) Step { return Step{Colour: colour} }
 
 func step(from float64, colour string) Step { return Step{From: from, Colour: colour} }
 
-// badAbove colours what should stay low.
+// badAbove colors what should stay low.
 func badAbove(warn, bad float64) []Step {
 	return []Step{base(Green), step(warn, Amber), step(bad, Red)}
 }
 
-// badIfAny colours what should be 0.
+// badIfAny colors what should be 0.
 func badIfAny() []Step { return []Step{base(Green), step(1e-9, Red)} }
 
 // warnIfAny is badIfAny for what can wait until tomorrow.
@@ -37,25 +37,25 @@ func warnIfAny() []Step { return []Step{base(Green), step(1e-9, Amber)} }
 // plainSteps is for numbers that are neither good nor bad.
 func plainSteps() []Step { return []Step{base(Blue)} }
 
-// usedSteps colours utilisation of what somebody paid for: little use is the problem.
+// usedSteps colors utilization of what somebody paid for: little use is the problem.
 func usedSteps() []Step {
 	return []Step{base(Amber), step(0.2, Yellow), step(0.5, Green)}
 }
 
-// fullSteps colours what hurts when it is full.
+// fullSteps colors what hurts when it is full.
 func fullSteps() []Step { return badAbove(0.85, 0.95) }
 
 // Mapping names a value.
 type Mapping struct{ Value, Text, Colour string }
 
-// uses are the words for gpu_card_seconds_total's label use, and their colours.
+// uses are the words for gpu_time_seconds_total's label use, and their colors.
 func uses() map[string]string {
 	return map[string]string{
-		"busy": Green, "underused": Yellow, "idle": Amber, "unallocated": Grey, "unavailable": Red, "unknown": Purple,
+		"busy": Green, "gap": Yellow, "idle": Amber, "unallocated": Grey, "unavailable": Red, "unknown": Purple,
 	}
 }
 
-// yesNo names 0 and 1; bad says which of them is worth a colour.
+// yesNo names 0 and 1; bad says which of them is worth a color.
 func yesNo(yes, yesColour, no, noColour string) []Mapping {
 	return []Mapping{{"1", yes, yesColour}, {"0", no, noColour}}
 }

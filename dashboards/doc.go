@@ -6,7 +6,7 @@
 // grid, an id that stands twice, a query that names a metric which nobody exposes, a link to nowhere.
 //
 // Above node level (fleet, capacity, namespace, health) the boards read the recording rules of package
-// alerts and never a raw series; at node, card and pod level they read what the exporter exposes.
+// alerts and never a raw series; at node, GPU and pod level they read what the exporter exposes.
 //
 // Nothing here reaches the exporter's binary: tests write the files that are shipped.
 package dashboards

@@ -9,8 +9,8 @@ import (
 // unchecked is what only Grafana itself can show.
 var unchecked = []string{
 	"That each Grafana from 10 to 13 takes the files: they follow the classic schema, which all of them document, and none runs in the tests.",
-	"That panels look well: text that is cut off, colours beside each other, the height of a table's rows.",
-	"That value mappings, thresholds and colours of the overrides take hold on the fields that they name: Grafana names a table's fields after the query that made them.",
+	"That panels look well: text that is cut off, colors beside each other, the height of a table's rows.",
+	"That value mappings, thresholds and colors of the overrides take hold on the fields that they name: Grafana names a table's fields after the query that made them.",
 	"That links carry the clicked row's labels: the links are checked for boards and variables that exist, not by clicking.",
 	"That the regular expression of the variable GPU splits Grafana's text of a series into the name that is shown and the UUID.",
 	"That annotations appear at the right moments.",
@@ -26,8 +26,8 @@ func Markdown(boards []Board) string {
 		"All boards carry the tag `" + tag + "`, open one another, and keep the time range, the data source and the variables on the way. Their uids and the names of their variables do not change.\n\n" +
 		"Above node level the boards read [recording rules](../alerts/records.go) alone, which keeps them quick on any fleet; load the shipped rules, or those boards stay empty. " +
 		"Where the series have a label `cluster`, the boards can choose by it; where they have none, All matches them.\n\n" +
-		"Colours mean the same everywhere: green is at work, amber is held and idle, grey is free, red wants somebody. " +
-		"N/A is a card that lacks the sensor; an empty panel says that nobody collects, unless its description says what else it may mean.\n\n" +
+		"Colors mean the same everywhere: green is at work, amber is held and idle, grey is free, red wants somebody. " +
+		"N/A is a GPU that lacks the sensor; an empty panel says that nobody collects, unless its description says what else it may mean.\n\n" +
 		"| board | uid | answers | panels |\n|---|---|---|---|\n")
 	for _, board := range boards {
 		n := 0

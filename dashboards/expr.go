@@ -2,13 +2,13 @@ package dashboards
 
 import "strings"
 
-// The labels on which cards are told apart, and pods are joined. The cluster's is among them everywhere: where series
+// The labels on which GPUs are told apart, and pods are joined. The cluster's is among them everywhere: where series
 // have none, it is equal in being absent.
 const (
-	perCard      = "cluster, node, uuid, gpu"
+	perGPU       = "cluster, node, uuid, gpu"
 	perContainer = "cluster, node, uuid, gpu, namespace, pod, container"
 	perInstance  = "cluster, node, uuid, gpu, mig_uuid, gi, profile"
-	cardName     = "{{node}} GPU {{gpu}}"
+	GPUName      = "{{node}} GPU {{gpu}}"
 )
 
 // perSecond is the rate of a counter, summed by the labels.
@@ -22,7 +22,7 @@ func share(by, part, whole string) string {
 	return perSecond(by, part) + " / (" + perSecond(by, whole) + " > 0)"
 }
 
-// rawBusy is the utilisation of cards.
+// rawBusy is the utilization of GPUs.
 func rawBusy(by, selector string) string {
 	return share(by, "gpu_busy_seconds_total{"+selector+"}", "gpu_observed_seconds_total{"+selector+"}")
 }

@@ -92,7 +92,7 @@ func TestBoardsFitAConfigMap(t *testing.T) {
 }
 
 func TestUidsAreFrozen(t *testing.T) {
-	want := []string{"gpu-capacity", "gpu-card", "gpu-exporter", "gpu-fleet", "gpu-health", "gpu-namespace", "gpu-node", "gpu-sharing", "gpu-workload"}
+	want := []string{"gpu-capacity", "gpu-device", "gpu-exporter", "gpu-fleet", "gpu-health", "gpu-namespace", "gpu-node", "gpu-sharing", "gpu-workload"}
 	var got []string
 	for _, b := range dashboards.Boards() {
 		got = append(got, b.UID)

@@ -46,11 +46,11 @@ func (l Link) url(k kind) string {
 
 // The links that many panels have.
 func toNode() Link { return link("gpu-node", "Open the node", pick(varNode)) }
-func toCard() Link { return link("gpu-card", "Open the card", pick(varNode), pick(varUUID)) }
+func toGPU() Link  { return link("gpu-device", "Open the GPU", pick(varNode), pick(varUUID)) }
 
-// toCardOfNode is toCard where the node is this board's.
-func toCardOfNode() Link {
-	return link("gpu-card", "Open the card", hand(varNode), pick(varUUID))
+// toCardOfNode is toGPU where the node is this board's.
+func toGPUOfNode() Link {
+	return link("gpu-device", "Open the GPU", hand(varNode), pick(varUUID))
 }
 
 func toNamespace() Link { return link("gpu-namespace", "Open the namespace", pick(varNamespace)) }

@@ -49,7 +49,7 @@ func stat(width int, title string, unit Unit, expr, help string) Panel {
 	return Panel{kind: kindStat, width: width, title: title, help: help, unit: unit, decimals: -1, queries: []Query{{Expr: expr}}}
 }
 
-// series is values over time. Legends name node and index where cards are shown.
+// series is values over time. Legends name node and index where GPUs are shown.
 func series(width int, title string, unit Unit, help string, queries ...Query) Panel {
 	return Panel{kind: kindSeries, width: width, title: title, help: help, unit: unit, decimals: -1, queries: queries}
 }
@@ -59,7 +59,7 @@ func table(width int, title, sortBy, help string, columns ...Column) Panel {
 	return Panel{kind: kindTable, width: width, title: title, help: help, unit: Number, decimals: -1, columns: columns, sortBy: sortBy}
 }
 
-// timeline is states over time. The mapping names and colours them.
+// timeline is states over time. The mapping names and colors them.
 func timeline(width int, title, help string, mappings []Mapping, queries ...Query) Panel {
 	return Panel{kind: kindTimeline, width: width, title: title, help: help, unit: Plain, decimals: -1, queries: queries, mappings: mappings}
 }
@@ -99,7 +99,7 @@ func (p Panel) stacked() Panel { p.stack = "normal"; return p }
 
 func (p Panel) percent() Panel { p.stack = "percent"; return p }
 
-// coloured fixes the colours of series by their legends.
+// colored fixes the colors of series by their legends.
 func (p Panel) coloured(byName map[string]string) Panel { p.colours = byName; return p }
 
 // withNames shows the legend beside each number of a stat.
@@ -141,7 +141,7 @@ func (p Panel) to(links ...Link) Panel { p.links = append(slices.Clone(p.links),
 // over says why a rate's window is not the one that Grafana derives from the zoom.
 func (p Panel) over(reason string) Panel { p.window = reason; return p }
 
-// ifUp tells "this card has no such sensor" from "nobody collects": where the expression is empty while
+// ifUp tells "this GPU has no such sensor" from "nobody collects": where the expression is empty while
 // presence has data, the value is the sentinel that is shown as N/A; where both are empty, so is the panel.
 func (p Panel) ifUp(presence string) Panel {
 	p.queries = slices.Clone(p.queries)

@@ -16,7 +16,7 @@ const (
 	Hertz    Unit = "hertz"
 	Seconds  Unit = "s"
 	Duration Unit = "dtdurations"
-	Hours    Unit = "suffix: h"       // card-hours, never scaled to minutes or days
+	Hours    Unit = "suffix: h"       // GPU-hours, never scaled to minutes or days
 	When     Unit = "dateTimeFromNow" // milliseconds since 1970
 	PerSec   Unit = "cps"
 )

@@ -36,9 +36,9 @@ func datasourceVariable() Variable {
 	return Variable{Name: varDatasource, Label: "Data source", Help: "The Prometheus, Thanos, Mimir or VictoriaMetrics that holds the metrics."}
 }
 
-// priceVariable is typed in: what a card costs nobody can measure. At 1 a cost is the hours themselves.
+// priceVariable is typed in: what a GPU costs nobody can measure. At 1 a cost is the hours themselves.
 func priceVariable() Variable {
-	return Variable{Name: varPrice, Label: "Price of a card-hour", Help: "In any currency. At 1, costs are card-hours.", Text: "1"}
+	return Variable{Name: varPrice, Label: "Price of a GPU-hour", Help: "In any currency. At 1, costs are GPU-hours.", Text: "1"}
 }
 
 // clusterVariable lists clusters. Where series have no such label there is nothing to choose, and All matches them.
@@ -47,7 +47,7 @@ func clusterVariable(of string) Variable {
 }
 
 func modelVariable() Variable {
-	return Variable{Name: varModel, Label: "Model", Help: "Models of cards.", Multi: true,
+	return Variable{Name: varModel, Label: "Model", Help: "Models of GPUs.", Multi: true,
 		Query: `label_values(model:gpu_device_up:count{<cluster>}, model)`}
 }
 
@@ -56,15 +56,15 @@ func nodeVariable(multi bool) Variable {
 		Query: `label_values(gpu_exporter_build_info{<cluster>}, node)`}
 }
 
-// cardVariable shows the node and the index, and gives the UUID.
-func cardVariable() Variable {
-	return Variable{Name: varUUID, Label: "GPU", Help: "Cards, by node and NVML index.",
+// gpuVariable shows the node and the index, and gives the UUID.
+func GPUVariable() Variable {
+	return Variable{Name: varUUID, Label: "GPU", Help: "GPUs, by node and NVML index.",
 		Query: `query_result(label_join(gpu_info{<node>}, "display", " GPU ", "node", "gpu"))`,
 		Regex: `/display="(?<text>[^"]+)".*uuid="(?<value>[^"]+)"/`}
 }
 
 func namespaceVariable(of string, some bool) Variable {
-	return Variable{Name: varNamespace, Label: "Namespace", Help: "Namespaces that hold or held cards.", Multi: true, Some: some,
+	return Variable{Name: varNamespace, Label: "Namespace", Help: "Namespaces that hold or held GPUs.", Multi: true, Some: some,
 		Query: "label_values(" + of + "{<cluster>}, namespace)"}
 }
 
@@ -74,7 +74,7 @@ func workloadVariable() Variable {
 }
 
 func podVariable() Variable {
-	return Variable{Name: varPod, Label: "Pod", Help: "Pods that hold or use cards.", Multi: true,
+	return Variable{Name: varPod, Label: "Pod", Help: "Pods that hold or use GPUs.", Multi: true,
 		Query: `label_values(pod:gpu_workload:info{<namespace>, workload=~"$workload"}, pod)`}
 }
 
@@ -84,7 +84,7 @@ func jobVariable() Variable {
 		Query: "label_values(gpu_exporter_build_info{<cluster>}, job)"}
 }
 
-// podNodesVariable keeps the queries for cards to the nodes of the chosen pods: in a large fleet it is the
+// podNodesVariable keeps the queries for GPUs to the nodes of the chosen pods: in a large fleet it is the
 // difference between a few series and all of them.
 func podNodesVariable() Variable {
 	return Variable{Name: varPodNodes, Label: "Nodes of the pods", Help: "Worked out from the pods.", Multi: true, Hidden: true,
@@ -98,7 +98,7 @@ func selectors() map[string][]string {
 		"cluster":   {varCluster},
 		"model":     {varCluster, varModel},
 		"node":      {varCluster, varNode},
-		"card":      {varCluster, varNode, varUUID},
+		"gpu":       {varCluster, varNode, varUUID},
 		"job":       {varCluster, varJob},
 		"namespace": {varCluster, varNamespace},
 		"workload":  {varCluster, varNamespace, varWorkload},

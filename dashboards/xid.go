@@ -6,7 +6,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// xidWords are the codes that people meet, in our words after NVIDIA's catalogue.
+// xidWords are the codes that people meet, in our words after NVIDIA's catalog.
 var xidWords = []struct {
 	code int
 	text string
@@ -17,11 +17,11 @@ var xidWords = []struct {
 	{68, "video processor exception"}, {69, "graphics engine class error"}, {74, "NVLink error"}, {79, "fell off the bus"},
 	{92, "many corrected memory errors"}, {94, "contained memory error"}, {95, "uncontained memory error"}, {109, "context switch timed out"},
 	{110, "security fault"}, {119, "GSP does not answer"}, {120, "GSP error"}, {121, "chip-to-chip link corrected error"},
-	{136, "link training failed"}, {137, "NVLink access fault"}, {140, "unrecovered memory error"}, {143, "initialisation failed"},
+	{136, "link training failed"}, {137, "NVLink access fault"}, {140, "unrecovered memory error"}, {143, "initialization failed"},
 	{144, "NVLink error"}, {145, "NVLink error"}, {149, "NVLink error"}, {154, "recovery action changed"},
 }
 
-// xidMappings name the codes, in the colour of who must act.
+// xidMappings name the codes, in the color of who must act.
 func xidMappings() []Mapping {
 	var out []Mapping
 	for _, x := range xidWords {

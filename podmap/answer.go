@@ -9,19 +9,19 @@ import (
 )
 
 // answer is what one List said, read and merged: the kubelet sends one entry per device, and an id once
-// per NUMA node, in no stable order. It does not depend on the cards of the node, and is never changed
+// per NUMA node, in no stable order. It does not depend on the GPUs of the node, and is never changed
 // once it is believed.
 type answer struct {
-	pods  int // listed, with cards or without
+	pods  int // listed, with GPUs or without
 	units []unit
 	blind []blind
-	// held are the ids of each container and resource of cards, for comparison with the kubelet's checkpoint.
+	// held are the ids of each container and resource of GPUs, for comparison with the kubelet's checkpoint.
 	held []holderKey
 	// order are the containers of every listed pod.
 	order map[podKey][]string
 	// allocated counts the distinct ids per resource.
 	allocated map[string]int
-	// uncertain are the resources of which every id may be a network card's.
+	// uncertain are the resources of which every id may be a network GPU's.
 	uncertain map[string]bool
 	strange   []Unrecognised
 }
@@ -70,7 +70,7 @@ type Unrecognised struct {
 	Scheme string
 	// Shape is the id without its particulars: "GPU-#-#-#-#-#-#".
 	Shape string
-	// Truth says where the card could be learned from, where that is known.
+	// Truth says where the GPU could be learned from, where that is known.
 	Truth   string
 	Devices int // held now
 }
@@ -78,7 +78,7 @@ type Unrecognised struct {
 // claimPart separates a claim's namespace, name and device in an id; none of them can contain it.
 const claimPart = "\x00"
 
-// holdsNothing tells that no card is held as far as the answer goes.
+// holdsNothing tells that no GPU is held as far as the answer goes.
 func (a *answer) holdsNothing() bool { return len(a.units) == 0 && len(a.blind) == 0 }
 
 // readAnswer reads a List. It uses the listing up.
@@ -100,7 +100,7 @@ func readAnswer(list *listing) *answer {
 type reader struct {
 	answer  *answer
 	all     map[string]*haul // the ids of each GPU resource, over all containers
-	certain map[string]bool  // resources with an id that is a card's for certain
+	certain map[string]bool  // resources with an id that is a GPU's for certain
 	strange map[Unrecognised]int
 }
 
@@ -158,7 +158,7 @@ func (r *reader) claims(g grammar, name gpu.Container, devices []device) {
 	hidden := map[string]int{}
 	for _, d := range distinctDevices(devices) {
 		l := g.driverLens(d.driver)
-		if !l.cards {
+		if !l.devs {
 			continue
 		}
 		read := l.read(d.name)

@@ -1,6 +1,6 @@
 package podmap
 
-// replicaKey names what the replicas of one card or instance have in common.
+// replicaKey names what the replicas of one GPU or instance have in common.
 type replicaKey struct{ resource, base string }
 
 // capacity is what the kubelet can hand out. It is never changed once it is in use.
@@ -9,12 +9,12 @@ type capacity struct {
 	known bool
 	// devices counts the distinct ids per GPU resource. A resource that was listed once stays, at 0.
 	devices map[string]int
-	// replicas are, per card or instance, the last that were listed: the kubelet forgets them as soon as
-	// the plugin stops or a card is unhealthy, while the pods go on.
+	// replicas are, per GPU or instance, the last that were listed: the kubelet forgets them as soon as
+	// the plugin stops or a GPU is unhealthy, while the pods go on.
 	replicas map[replicaKey]int
 }
 
-// mostReplicaKeys bounds what is remembered of cards and instances that are no longer listed: MIG devices
+// mostReplicaKeys bounds what is remembered of GPUs and instances that are no longer listed: MIG devices
 // get a new name at every change.
 const mostReplicaKeys = 4096
 

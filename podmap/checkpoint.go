@@ -27,7 +27,7 @@ const (
 	mostCheckpointBytes = 64 << 20
 	// mostValueBytes bounds one value in it: the longest is a plugin's answer, of some kilobytes.
 	mostValueBytes = 1 << 20
-	// mostIDs bounds the ids of one entry: a container has at most one per MiB of a node's cards.
+	// mostIDs bounds the ids of one entry: a container has at most one per MiB of a node's GPUs.
 	mostIDs = 1 << 20
 	// mostAllotments bounds the entries that are kept.
 	mostAllotments = 1 << 16

@@ -16,7 +16,7 @@ import (
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// entry is a checkpoint entry whose container was shown a card.
+// entry is a checkpoint entry whose container was shown a GPU.
 func entry(uid, container, resource, list, visible string) checkpointEntry {
 	return checkpointEntry{PodUID: uid, ContainerName: container, ResourceName: resource, DeviceIDs: map[string][]string{"0": strings.Split(list, ",")},
 		answer: &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": visible}}}
@@ -118,7 +118,7 @@ func TestFormsOfTheCheckpoint(t *testing.T) {
 
 // The kubelet writes the file after it has handed out; secrets of a plugin's answer are not kept.
 func TestOnlyWhatASchemeReadsIsKept(t *testing.T) {
-	e := entry("u", "c", "nvidia.com/gpu", "a", cardA)
+	e := entry("u", "c", "nvidia.com/gpu", "a", GPUA)
 	e.answer.Envs["PASSWORD"] = "secret"
 	e.answer.Envs["ALIYUN_COM_GPU_MEM_DEV"] = strings.Repeat("1", longestValue+1)
 	e.answer.Annotations = map[string]string{"other": "x"}
@@ -139,9 +139,9 @@ func TestOnlyWhatASchemeReadsIsKept(t *testing.T) {
 
 func TestPodUIDs(t *testing.T) {
 	l := newLedger(t)
-	l.write(entry("uid-p", "c", "nvidia.com/gpu", cardA, cardA), entry("uid-q", "c", "nvidia.com/gpu", cardB+"-1", cardC),
-		entry("uid-init", "init", "nvidia.com/gpu", cardA, cardA))
-	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu="+cardA, "a/q/c nvidia.com/gpu="+cardB+"-1", "a/r/c nvidia.com/gpu="+cardD)}
+	l.write(entry("uid-p", "c", "nvidia.com/gpu", GPUA, GPUA), entry("uid-q", "c", "nvidia.com/gpu", GPUB+"-1", GPUC),
+		entry("uid-init", "init", "nvidia.com/gpu", GPUA, GPUA))
+	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu="+GPUA, "a/q/c nvidia.com/gpu="+GPUB+"-1", "a/r/c nvidia.com/gpu="+GPUD)}
 	h := poll(t, newClock().withCheckpoint(k, l.path))
 	want := []gpu.PodRef{{Namespace: "a", Pod: "p", UID: "uid-p"}, {Namespace: "a", Pod: "q", UID: "uid-q"}, {Namespace: "a", Pod: "r"}}
 	if !slices.Equal(h.Pods, want) {
@@ -149,40 +149,40 @@ func TestPodUIDs(t *testing.T) {
 	}
 	wantLines(t, h, "a/p/c nvidia.com/gpu A 1", "a/q/c nvidia.com/gpu C ? shared", "a/r/c nvidia.com/gpu D 1")
 	if h.Untruthful {
-		t.Error("all is told, and still no card is known free")
+		t.Error("all is told, and still no GPU is known free")
 	}
 }
 
 // An entry is believed only beside the one holder that it can be of.
 func TestEntriesThatAreNotBelieved(t *testing.T) {
-	lying := cardB + "-1"
+	lying := GPUB + "-1"
 	for _, c := range []struct {
 		name    string
 		pods    []string
 		entries []checkpointEntry
 		want    []string
 	}{
-		{"another set of ids", []string{"a/p/c nvidia.com/gpu=" + lying + "," + cardB + "-2"}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, cardA)},
+		{"another set of ids", []string{"a/p/c nvidia.com/gpu=" + lying + "," + GPUB + "-2"}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, GPUA)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 2"}},
-		{"another container", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "d", "nvidia.com/gpu", lying, cardA)},
+		{"another container", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "d", "nvidia.com/gpu", lying, GPUA)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
-		{"another resource", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "c", "nvidia.com/vgpu", lying, cardA)},
+		{"another resource", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "c", "nvidia.com/vgpu", lying, GPUA)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
 		{"two entries alike, of a dead pod and a living", []string{"a/p/c nvidia.com/gpu=" + lying},
-			[]checkpointEntry{entry("dead", "c", "nvidia.com/gpu", lying, cardA), entry("u", "c", "nvidia.com/gpu", lying, cardC)},
+			[]checkpointEntry{entry("dead", "c", "nvidia.com/gpu", lying, GPUA), entry("u", "c", "nvidia.com/gpu", lying, GPUC)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
-		{"a pod of two UIDs", []string{"a/p/c nvidia.com/gpu=" + lying, "a/p/d nvidia.com/gpu=" + cardB + "-2"},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, cardA), entry("v", "d", "nvidia.com/gpu", cardB+"-2", cardA)},
+		{"a pod of two UIDs", []string{"a/p/c nvidia.com/gpu=" + lying, "a/p/d nvidia.com/gpu=" + GPUB + "-2"},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, GPUA), entry("v", "d", "nvidia.com/gpu", GPUB+"-2", GPUA)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1", "a/p/d nvidia.com/gpu unresolved 1"}},
-		{"one UID for two pods", []string{"a/p/c nvidia.com/gpu=" + lying, "a/q/d nvidia.com/gpu=" + cardB + "-2"},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, cardA), entry("u", "d", "nvidia.com/gpu", cardB+"-2", cardA)},
+		{"one UID for two pods", []string{"a/p/c nvidia.com/gpu=" + lying, "a/q/d nvidia.com/gpu=" + GPUB + "-2"},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, GPUA), entry("u", "d", "nvidia.com/gpu", GPUB+"-2", GPUA)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1", "a/q/d nvidia.com/gpu unresolved 1"}},
-		{"a card that is not here", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, gone)},
+		{"a GPU that is not here", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, gone)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
-		{"one card of two is here", []string{"a/p/c nvidia.com/gpu=" + lying + "," + cardB + "-2"},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying+","+cardB+"-2", cardA+","+gone)},
+		{"one GPU of two is here", []string{"a/p/c nvidia.com/gpu=" + lying + "," + GPUB + "-2"},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying+","+GPUB+"-2", GPUA+","+gone)},
 			[]string{"a/p/c nvidia.com/gpu A ? shared", "a/p/c nvidia.com/gpu unresolved 1"}},
-		{"all cards", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, "all")},
+		{"all GPUs", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, "all")},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
 		{"none", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, "none")},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
@@ -192,10 +192,10 @@ func TestEntriesThatAreNotBelieved(t *testing.T) {
 			[]string{"a/p/c nvidia.com/gpu A ? shared"}},
 		{"an index that is not here", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, "9")},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
-		{"ids of a plugin that nobody knows", []string{"a/p/c example.com/gpu=" + cardA}, []checkpointEntry{entry("u", "c", "example.com/gpu", cardA, cardA)},
+		{"ids of a plugin that nobody knows", []string{"a/p/c example.com/gpu=" + GPUA}, []checkpointEntry{entry("u", "c", "example.com/gpu", GPUA, GPUA)},
 			[]string{"a/p/c example.com/gpu unresolved 1"}},
-		{"honest and invented ids in one hand", []string{"a/p/c nvidia.com/gpu=" + lying + "," + cardA},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying+","+cardA, cardC)},
+		{"honest and invented ids in one hand", []string{"a/p/c nvidia.com/gpu=" + lying + "," + GPUA},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying+","+GPUA, GPUC)},
 			[]string{"a/p/c nvidia.com/gpu A 1", "a/p/c nvidia.com/gpu unresolved 1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -207,19 +207,19 @@ func TestEntriesThatAreNotBelieved(t *testing.T) {
 	}
 }
 
-// How a container is shown its cards, in all the ways of the runtime.
-func TestWaysToShowACard(t *testing.T) {
+// How a container is shown its GPUs, in all the ways of the runtime.
+func TestWaysToShowAGPU(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		answer *deviceplugin.ContainerAllocateResponse
 		want   string
 	}{
-		{"environment", &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": cardC}}, "C ? shared"},
+		{"environment", &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": GPUC}}, "C ? shared"},
 		{"MIG index", &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": "3:0"}}, "D D3 1"},
 		{"mounts", &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": volumeDevices},
-			Mounts: []*deviceplugin.Mount{{ContainerPath: volumeDevices + "/" + cardC}}}, "C ? shared"},
+			Mounts: []*deviceplugin.Mount{{ContainerPath: volumeDevices + "/" + GPUC}}}, "C ? shared"},
 		{"CDI annotation", &deviceplugin.ContainerAllocateResponse{Annotations: map[string]string{
-			"cdi.k8s.io/nvidia-device-plugin_1": "k8s.device-plugin.nvidia.com/gpu=" + cardC, "cdi.k8s.io/other": "nvidia.com/gds=all"}}, "C ? shared"},
+			"cdi.k8s.io/nvidia-device-plugin_1": "k8s.device-plugin.nvidia.com/gpu=" + GPUC, "cdi.k8s.io/other": "nvidia.com/gds=all"}}, "C ? shared"},
 		{"CDI field", &deviceplugin.ContainerAllocateResponse{CdiDevices: []*deviceplugin.CDIDevice{{Name: "nvidia.com/gpu=2"}, {Name: "nvidia.com/gds=all"}}}, "C ? shared"},
 		{"CDI type and index", &deviceplugin.ContainerAllocateResponse{CdiDevices: []*deviceplugin.CDIDevice{{Name: "nvidia.com/mig=mig3:0"}}}, "D D3 1"},
 		{"device nodes", &deviceplugin.ContainerAllocateResponse{Devices: []*deviceplugin.DeviceSpec{{HostPath: "/dev/nvidiactl"}, {HostPath: "/dev/nvidia1"}}}, "C ? shared"},
@@ -227,10 +227,10 @@ func TestWaysToShowACard(t *testing.T) {
 		{"nothing", &deviceplugin.ContainerAllocateResponse{}, ""},
 	} {
 		l := newLedger(t)
-		e := entry("u", "c", "nvidia.com/gpu", cardB+"-1", "")
+		e := entry("u", "c", "nvidia.com/gpu", GPUB+"-1", "")
 		e.answer = c.answer
 		l.write(e)
-		h := poll(t, newClock().withCheckpoint(&kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardB + "-1")}, l.path))
+		h := poll(t, newClock().withCheckpoint(&kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUB + "-1")}, l.path))
 		want := "a/p/c nvidia.com/gpu " + c.want
 		if c.want == "" {
 			want = "a/p/c nvidia.com/gpu unresolved 1"
@@ -243,9 +243,9 @@ func TestWaysToShowACard(t *testing.T) {
 
 func TestCheckpointHealth(t *testing.T) {
 	l, now := newLedger(t), newClock()
-	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardB + "-1")}
+	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUB + "-1")}
 	m := now.withCheckpoint(k, l.path)
-	if s := m.Holdings(node()).Sources; len(s) != 2 || s[1].Name != "checkpoint" || s[1].Up || s[1].Message == "" {
+	if s := m.Allocations(node()).Sources; len(s) != 2 || s[1].Name != "checkpoint" || s[1].Up || s[1].Message == "" {
 		t.Errorf("before anything: %+v", s)
 	}
 	h := poll(t, m)
@@ -255,7 +255,7 @@ func TestCheckpointHealth(t *testing.T) {
 	if !h.Sources[0].Up {
 		t.Error("a file that is missing is no failure of the socket's")
 	}
-	l.write(entry("u", "c", "nvidia.com/gpu", cardB+"-1", cardA))
+	l.write(entry("u", "c", "nvidia.com/gpu", GPUB+"-1", GPUA))
 	now.advance(10 * time.Second)
 	h = poll(t, m)
 	if s := h.Sources[1]; !s.Up || s.Errors != 1 || s.Message != "" || s.LastSuccess.Or(time.Time{}) != now.now {
@@ -265,20 +265,20 @@ func TestCheckpointHealth(t *testing.T) {
 
 	// Cut off: what was read before goes on for those who held then, and for nobody else.
 	l.raw([]byte(`{"Data":{"PodDeviceEntries":[{"PodUID":"u"`))
-	k.pods = pods("a/p/c nvidia.com/gpu="+cardB+"-1", "a/q/c nvidia.com/gpu="+cardB+"-2")
+	k.pods = pods("a/p/c nvidia.com/gpu="+GPUB+"-1", "a/q/c nvidia.com/gpu="+GPUB+"-2")
 	now.advance(30 * time.Second)
 	h = poll(t, m)
 	if s := h.Sources[1]; s.Up || s.Errors != 2 || !strings.HasSuffix(s.Message, "cannot be understood: it ends in the middle; using what was read 30s ago") {
 		t.Errorf("cut off: %+v", s)
 	}
 	wantLines(t, h, "a/p/c nvidia.com/gpu A ? shared", "a/q/c nvidia.com/gpu unresolved 1")
-	k.pods = pods("a/q/c nvidia.com/gpu=" + cardB + "-1") // the same ids, in another's hand
+	k.pods = pods("a/q/c nvidia.com/gpu=" + GPUB + "-1") // the same ids, in another's hand
 	wantLines(t, poll(t, m), "a/q/c nvidia.com/gpu unresolved 1")
-	k.pods = pods("a/p/c nvidia.com/gpu=" + cardB + "-1")
+	k.pods = pods("a/p/c nvidia.com/gpu=" + GPUB + "-1")
 	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu unresolved 1")
 
 	// Good again, and then too old.
-	l.write(entry("u", "c", "nvidia.com/gpu", cardB+"-1", cardA))
+	l.write(entry("u", "c", "nvidia.com/gpu", GPUB+"-1", GPUA))
 	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A ? shared")
 	if err := os.Remove(l.path); err != nil {
 		t.Fatal(err)
@@ -292,13 +292,13 @@ func TestCheckpointHealth(t *testing.T) {
 // The entry of a pod that is gone is not its successor's: the file was not written anew yet.
 func TestAUIDIsOnePods(t *testing.T) {
 	l := newLedger(t)
-	k := &kubelet{pods: pods("a/p-1/c nvidia.com/gpu=" + cardB + "-1")}
+	k := &kubelet{pods: pods("a/p-1/c nvidia.com/gpu=" + GPUB + "-1")}
 	m := newClock().withCheckpoint(k, l.path)
-	l.write(entry("u1", "c", "nvidia.com/gpu", cardB+"-1", cardA))
+	l.write(entry("u1", "c", "nvidia.com/gpu", GPUB+"-1", GPUA))
 	wantLines(t, poll(t, m), "a/p-1/c nvidia.com/gpu A ? shared")
-	k.pods = pods("a/p-2/c nvidia.com/gpu=" + cardB + "-1")
+	k.pods = pods("a/p-2/c nvidia.com/gpu=" + GPUB + "-1")
 	wantLines(t, poll(t, m), "a/p-2/c nvidia.com/gpu unresolved 1")
-	l.write(entry("u2", "c", "nvidia.com/gpu", cardB+"-1", cardC))
+	l.write(entry("u2", "c", "nvidia.com/gpu", GPUB+"-1", GPUC))
 	h := poll(t, m)
 	wantLines(t, h, "a/p-2/c nvidia.com/gpu C ? shared")
 	if h.Pods[0].UID != "u2" || h.List[0].Source != SourceCheckpoint {
@@ -308,40 +308,40 @@ func TestAUIDIsOnePods(t *testing.T) {
 
 func TestUnchangedFilesAreNotReadAgain(t *testing.T) {
 	l := newLedger(t)
-	m := newClock().withCheckpoint(&kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardB + "-1")}, l.path)
-	l.write(entry("u", "c", "nvidia.com/gpu", cardB+"-1", cardA))
+	m := newClock().withCheckpoint(&kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUB + "-1")}, l.path)
+	l.write(entry("u", "c", "nvidia.com/gpu", GPUB+"-1", GPUA))
 	poll(t, m)
 	first := m.files.checkpoint
 	poll(t, m)
 	if m.files.checkpoint != first {
 		t.Error("read again")
 	}
-	l.write(entry("u", "c", "nvidia.com/gpu", cardB+"-1", cardC))
+	l.write(entry("u", "c", "nvidia.com/gpu", GPUB+"-1", GPUC))
 	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu C ? shared")
 }
 
 func TestWhatIsToldIsNoLongerStrange(t *testing.T) {
 	l := newLedger(t)
-	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu="+cardB+"-1", "a/q/c aliyun.com/gpu-mem="+cardB+"-_-1")}
+	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu="+GPUB+"-1", "a/q/c aliyun.com/gpu-mem="+GPUB+"-_-1")}
 	m := newClock().withCheckpoint(k, l.path)
-	l.write(entry("u", "c", "nvidia.com/gpu", cardB+"-1", cardA))
+	l.write(entry("u", "c", "nvidia.com/gpu", GPUB+"-1", GPUA))
 	poll(t, m)
 	if got := m.Unrecognised(); len(got) != 1 || got[0].Resource != "aliyun.com/gpu-mem" {
 		t.Errorf("%+v", got)
 	}
 }
 
-func TestHoldingsOfTruthHaveABeginning(t *testing.T) {
+func TestAllocsOfTruthHaveABeginning(t *testing.T) {
 	l, now := newLedger(t), newClock()
-	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardB + "-1")}
+	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUB + "-1")}
 	m := now.withCheckpoint(k, l.path)
-	l.write(entry("u", "c", "nvidia.com/gpu", cardB+"-1", cardA), entry("v", "c", "nvidia.com/gpu", cardB+"-2", cardA))
+	l.write(entry("u", "c", "nvidia.com/gpu", GPUB+"-1", GPUA), entry("v", "c", "nvidia.com/gpu", GPUB+"-2", GPUA))
 	if h := poll(t, m); h.List[0].Since.Present() {
 		t.Errorf("it began before the exporter: %v", h.List[0].Since)
 	}
 	now.advance(time.Minute)
 	began := now.now
-	k.pods = pods("a/p/c nvidia.com/gpu="+cardB+"-1", "a/q/c nvidia.com/gpu="+cardB+"-2")
+	k.pods = pods("a/p/c nvidia.com/gpu="+GPUB+"-1", "a/q/c nvidia.com/gpu="+GPUB+"-2")
 	for range 2 {
 		if h := poll(t, m); h.List[0].Since.Present() || h.List[1].Since.Or(time.Time{}) != began {
 			t.Errorf("%v and %v", h.List[0].Since, h.List[1].Since)
@@ -355,7 +355,7 @@ func TestALargeCheckpointTakesLittleMemory(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{"aliyun.com/gpu-mem":["`)
 	for i := range 200_000 {
-		fmt.Fprintf(&b, "%s-_-%d\",\"", cardA, i)
+		fmt.Fprintf(&b, "%s-_-%d\",\"", GPUA, i)
 	}
 	b.WriteString(`x"]}},"Checksum":1}`)
 	text := b.String()

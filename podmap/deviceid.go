@@ -12,29 +12,29 @@ const maxIDLength = 512
 // uuidLength is the length of 8-4-4-4-12 hexadecimal digits with their dashes.
 const uuidLength = 36
 
-// naming is the way in which an id names a card.
+// naming is the way in which an id names a GPU.
 type naming int
 
 const (
 	byNothing  naming = iota // the id is honest and names nothing that the inventory could know: an mdev
-	byUUID                   // card by NVML UUID
+	byUUID                   // GPU by NVML UUID
 	byMIG                    // MIG device by NVML UUID
-	byParts                  // MIG device by card UUID, GPU instance and compute instance
-	byMinor                  // card by minor number, and GPU instance where gi is not negative
+	byParts                  // MIG device by GPU UUID, GPU instance and compute instance
+	byMinor                  // GPU by minor number, and GPU instance where gi is not negative
 	byProfile                // MIG instance by minor, profile id and placement
-	byPCI                    // card by PCI address
-	byAll                    // every card: the one device that stands for all of them
-	bySole                   // the only card of a machine that has but one
-	byDetached               // a card that was given away to a virtual machine: no card of NVML's
-	byIndex                  // card by NVML index, in minor
-	byMIGIndex               // MIG device by NVML index of the card, in minor, and its own there, in ci
-	byNumber                 // card by a number of which it is not known whether it is an index or a minor
+	byPCI                    // GPU by PCI address
+	byAll                    // every GPU: the one device that stands for all of them
+	bySole                   // the only GPU of a machine that has but one
+	byDetached               // a GPU that was given away to a virtual machine: no GPU of NVML's
+	byIndex                  // GPU by NVML index, in minor
+	byMIGIndex               // MIG device by NVML index of the GPU, in minor, and its own there, in ci
+	byNumber                 // GPU by a number of which it is not known whether it is an index or a minor
 )
 
 // ref is what one device id says. The zero ref names nothing.
 type ref struct {
 	by   naming
-	uuid gpu.UUID // byUUID, byMIG, and the card of byParts
+	uuid gpu.UUID // byUUID, byMIG, and the GPU of byParts
 	// full is the whole name of a MIG device in the old spelling: what old drivers call its UUID.
 	full  gpu.UUID
 	minor int
@@ -43,12 +43,12 @@ type ref struct {
 	// profile, start and size place a MIG instance; size is -1 where the id does not tell.
 	profile, start, size int
 	pci                  gpu.PCIAddress
-	// replica is true where the id is one of several for the same card or instance; base is then what
+	// replica is true where the id is one of several for the same GPU or instance; base is then what
 	// they have in common.
 	replica bool
 	base    string
-	// perhapsForeign marks an id that is a card's only if the inventory knows it: a PCI address under a
-	// resource name that may as well be a network card's.
+	// perhapsForeign marks an id that is a GPU's only if the inventory knows it: a PCI address under a
+	// resource name that may as well be a network GPU's.
 	perhapsForeign bool
 	// memory is what one such id grants, 0 where the scheme grants no memory.
 	memory gpu.Bytes
@@ -142,7 +142,7 @@ func readReplica(id, sep string) (ref, bool) {
 	return r, ok
 }
 
-// readUUIDReplica is readReplica for the schemes that know whole cards alone.
+// readUUIDReplica is readReplica for the schemes that know whole GPUs alone.
 func readUUIDReplica(id, sep string) (ref, bool) {
 	r, ok := readReplica(id, sep)
 	return r, ok && r.by == byUUID
@@ -160,8 +160,8 @@ func readPCI(id string) (ref, bool) {
 	return ref{by: byPCI, pci: address, gi: -1, ci: -1}, true
 }
 
-// namesCard reports whether an id looks like the name of a card, whoever may have written it.
-func namesCard(id string) bool {
+// namesGPU reports whether an id looks like the name of a GPU, whoever may have written it.
+func namesGPU(id string) bool {
 	if len(id) > maxIDLength {
 		return false
 	}

@@ -1,10 +1,10 @@
-// Package podmap tells who holds each card. It asks the kubelet's PodResources socket in a rhythm of its
-// own, reads the device ids of the answer, and resolves them against the cards that the node has.
+// Package podmap tells who holds each GPU. It asks the kubelet's PodResources socket in a rhythm of its
+// own, reads the device ids of the answer, and resolves them against the GPUs that the node has.
 //
 // A device id is believed only when its scheme is known to be honest. The key is the pair of resource name
 // and shape of the id, because the same shape is honest under one name and invented under another. One
 // scheme is one row of the table in schemes.go and one file. What cannot be resolved is counted as
-// unresolved: the answer is then "unknown card", never a guess.
+// unresolved: the answer is then "unknown GPU", never a guess.
 //
 // Three more sources may be opened, each by an option of its own, and each tells of its health apart. The
 // kubelet's device checkpoint says what plugins really gave containers, and so resolves schemes whose ids are

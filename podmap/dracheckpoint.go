@@ -143,7 +143,7 @@ func (p *preparedClaims) claim(u *unit) *preparedClaim {
 }
 
 // holding are the units that hold: a claim with administrator access looks on, and holds nothing.
-func (r *record) holding() []unit {
+func (r *record) alloc() []unit {
 	if r.prepared == nil {
 		return r.answer.units
 	}

@@ -10,7 +10,7 @@ type verdict int
 
 const (
 	unknown  verdict = iota // a GPU resource, and nobody knows ids of this shape: unresolved
-	honest                  // the id names the card
+	honest                  // the id names the GPU
 	lying                   // the id is invented, or may be swapped for another: unresolved
 	quantity                // not devices at all, but an amount (memory, cores) beside a device: ignored
 	foreign                 // not a GPU: ignored
@@ -25,10 +25,10 @@ type scheme struct {
 	// read parses an id; false means that it is not of this scheme's shape and the next row is asked. A nil
 	// read takes every id.
 	read func(resource, id string) (ref, bool)
-	// truth tells a person where the card of a holding stands written when the id does not say. It is where
+	// truth tells a person where the GPU of a holding stands written when the id does not say. It is where
 	// a lying scheme can be resolved from.
 	truth string
-	// allocated reads a claim's card from what the plugin gave the container, annotated from the annotations of
+	// allocated reads a claim's GPU from what the plugin gave the container, annotated from the annotations of
 	// the pod. False means that it is not told there. Either may be nil.
 	allocated, annotated func(*claim) ([]grant, bool)
 }
@@ -46,9 +46,9 @@ type reading struct {
 type lens struct {
 	resource string
 	rows     []scheme
-	// cards is true where the resource stands for GPUs, so that an id that no row can read still counts.
-	cards bool
-	seed  maphash.Seed // of the answer that it looks at
+	// GPUs is true where the resource stands for GPUs, so that an id that no row can read still counts.
+	devs bool
+	seed maphash.Seed // of the answer that it looks at
 }
 
 // fixed returns what is said of every id of the resource alike, where nothing depends on the id.
@@ -73,7 +73,7 @@ func (g grammar) lens(resource string) lens {
 	if slices.Contains(g.honest, resource) {
 		// Behind the table: a scheme that is known to lie does so under any promise.
 		l.rows = append(l.rows, namedHonest)
-		l.cards = true
+		l.devs = true
 	}
 	return l
 }
@@ -90,7 +90,7 @@ func focus(table []scheme, resource string) lens {
 		l.rows = append(l.rows, s)
 		switch s.verdict {
 		case honest, lying:
-			l.cards = true
+			l.devs = true
 		}
 		if s.read == nil {
 			break // nothing behind it is ever asked
@@ -114,13 +114,13 @@ func (l lens) read(id string) reading {
 		}
 	}
 	switch {
-	case l.cards:
+	case l.devs:
 		return reading{verdict: unknown}
-	case namesCard(id):
-		// Somebody hands out cards under a name that is not in the table. Believing it could blame the
-		// wrong pod; ignoring it could call a held card free.
+	case namesGPU(id):
+		// Somebody hands out GPUs under a name that is not in the table. Believing it could blame the
+		// wrong pod; ignoring it could call a held GPU free.
 		return reading{verdict: lying, scheme: "unlisted",
-			truth: "if the ids of this resource always name the real card, name the resource as honest"}
+			truth: "if the ids of this resource always name the real GPU, name the resource as honest"}
 	}
 	return reading{verdict: foreign}
 }

@@ -23,7 +23,7 @@ import (
 const (
 	// SourceJobs is, as gpu.Holding.Source and as the name of a gpu.Source, the folder of Slurm's job mapping.
 	SourceJobs = "slurm_job_mapping"
-	// jobResource is by what name the holdings of jobs go: what Slurm itself calls its cards.
+	// jobResource is by what name the holdings of jobs go: what Slurm itself calls its GPUs.
 	jobResource = "gres/gpu"
 	// jobPrefix begins the pod of a job, as where a process belongs to one.
 	jobPrefix = "slurm/"
@@ -42,17 +42,17 @@ var (
 	jobID = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z_.+-]{0,63}$`)
 )
 
-// JobsOptions say where a prolog of Slurm writes which job has which card.
+// JobsOptions say where a prolog of Slurm writes which job has which GPU.
 type JobsOptions struct {
-	// Folder has a file for each card, named by its NVML index ("0"), or by index and GPU instance id ("0.3"). Its
+	// Folder has a file for each GPU, named by its NVML index ("0"), or by index and GPU instance id ("0.3"). Its
 	// lines are the ids of the jobs that have it.
-	Folder string
+	Dir    string
 	MaxAge time.Duration    // how long the last good reading is used; 5 min where 0
 	Logger *slog.Logger     // nil: discarded
 	Clock  func() time.Time // nil: time.Now
 }
 
-// Jobs knows which Slurm job holds which card, without Kubernetes or beside it. All methods are safe for
+// Jobs knows which Slurm job holds which GPU, without Kubernetes or beside it. All methods are safe for
 // concurrent use; Poll reads files, the others touch nothing.
 type Jobs struct {
 	o   JobsOptions
@@ -68,15 +68,15 @@ type Jobs struct {
 // mapping is one reading of the folder. It is immutable.
 type mapping struct {
 	files []jobFile
-	// loose tells that some card may be held by a job that could not be read.
+	// loose tells that some GPU may be held by a job that could not be read.
 	loose bool
 }
 
-// jobFile is the jobs of one card or GPU instance.
+// jobFile is the jobs of one GPU or GPU instance.
 type jobFile struct {
-	card, gi int // gi is -1 for the card itself
-	jobs     []string
-	since    map[string]gpu.Opt[time.Time]
+	dev, gi int // gi is -1 for the GPU itself
+	jobs    []string
+	since   map[string]gpu.Opt[time.Time]
 }
 
 // NewJobs returns a Jobs; it reads nothing yet.
@@ -97,7 +97,7 @@ func (j *Jobs) Poll() {
 	j.polling.Lock()
 	defer j.polling.Unlock()
 	began := j.o.Clock()
-	next, problems, err := readJobs(j.o.Folder)
+	next, problems, err := readJobs(j.o.Dir)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	ended := j.o.Clock()
@@ -107,7 +107,7 @@ func (j *Jobs) Poll() {
 	switch {
 	case err != nil:
 		h.errors++
-		problem = explainFile(err, j.o.Folder)
+		problem = explainFile(err, j.o.Dir)
 	case len(problems) > 0:
 		h.errors += uint64(len(problems))
 		problem = problems[0]
@@ -135,7 +135,7 @@ func (m *mapping) date(before *mapping, now time.Time) {
 		if before == nil {
 			continue
 		}
-		at := slices.IndexFunc(before.files, func(g jobFile) bool { return g.card == f.card && g.gi == f.gi })
+		at := slices.IndexFunc(before.files, func(g jobFile) bool { return g.dev == f.dev && g.gi == f.gi })
 		for _, job := range f.jobs {
 			f.since[job] = gpu.Some(now)
 			if at >= 0 && slices.Contains(before.files[at].jobs, job) {
@@ -146,8 +146,8 @@ func (m *mapping) date(before *mapping, now time.Time) {
 }
 
 // readJobs reads all files of the folder. Problems cost no more than their file or line.
-func readJobs(folder string) (*mapping, []string, error) {
-	root, err := os.OpenRoot(folder)
+func readJobs(dir string) (*mapping, []string, error) {
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -170,7 +170,7 @@ func readJobs(folder string) (*mapping, []string, error) {
 			continue // another's
 		}
 		f := jobFile{gi: -1}
-		f.card, _ = strconv.Atoi(parts[1])
+		f.dev, _ = strconv.Atoi(parts[1])
 		if parts[2] != "" {
 			f.gi, _ = strconv.Atoi(parts[2])
 		}
@@ -179,11 +179,11 @@ func readJobs(folder string) (*mapping, []string, error) {
 		case errors.Is(err, fs.ErrNotExist):
 			continue // the job ended just now
 		case err != nil:
-			problems = append(problems, "cannot read "+folder+"/"+name+": "+oneLine(err.Error()))
+			problems = append(problems, "cannot read "+dir+"/"+name+": "+oneLine(err.Error()))
 			m.loose = true
 			continue
 		case refused > 0:
-			problems = append(problems, fmt.Sprintf("%s/%s has %d lines that are no job ids", folder, name, refused))
+			problems = append(problems, fmt.Sprintf("%s/%s has %d lines that are no job ids", dir, name, refused))
 			m.loose = true
 		}
 		f.jobs = jobs
@@ -235,12 +235,12 @@ func parseJobs(text string) (jobs []string, refused int) {
 	return jobs, refused
 }
 
-// Holdings resolves the last reading against the cards of inv; nil is a node without cards. Jobs on the same card
+// Holdings resolves the last reading against the GPUs of inv; nil is a node without GPUs. Jobs on the same GPU
 // have equal parts of it: the folder does not tell theirs.
-func (j *Jobs) Holdings(inv *gpu.Inventory) gpu.Holdings {
+func (j *Jobs) Allocations(inv *gpu.Inventory) gpu.Allocations {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	h := gpu.Holdings{Configured: true}
+	h := gpu.Allocations{Configured: true}
 	now := j.o.Clock()
 	at, ok := j.health.success.Get()
 	h.Known = ok && j.last != nil && now.Sub(at) <= j.o.MaxAge
@@ -251,7 +251,7 @@ func (j *Jobs) Holdings(inv *gpu.Inventory) gpu.Holdings {
 	return h
 }
 
-func (m *mapping) resolve(inv *gpu.Inventory, h *gpu.Holdings) {
+func (m *mapping) resolve(inv *gpu.Inventory, h *gpu.Allocations) {
 	h.Untruthful = m.loose
 	owners := map[gpu.PodRef]bool{}
 	devices := 0
@@ -272,13 +272,13 @@ func (m *mapping) resolve(inv *gpu.Inventory, h *gpu.Holdings) {
 				lost[c]++
 			}
 			for _, t := range targets {
-				key := place{c, jobResource, t.card, t.instance}
+				key := place{c, jobResource, t.dev, t.instance}
 				part := gpu.Some(gpu.Ratio(t.part / float64(len(f.jobs))))
 				if held[key] {
-					continue // two cards of one number are nobody's, and two files of one card cannot be
+					continue // two GPUs of one number are nobody's, and two files of one GPU cannot be
 				}
 				held[key] = true
-				h.List = append(h.List, gpu.Holding{Container: c, Resource: jobResource, Card: t.card, Instance: t.instance, Share: part,
+				h.List = append(h.List, gpu.Allocation{Container: c, Resource: jobResource, GPU: t.dev, Instance: t.instance, Share: part,
 					Shared: len(f.jobs) > 1, Source: SourceJobs, Since: f.since[job]})
 			}
 		}
@@ -293,26 +293,26 @@ func (m *mapping) resolve(inv *gpu.Inventory, h *gpu.Holdings) {
 	order(h)
 }
 
-// locate finds the card or the instance of a file.
+// locate finds the GPU or the instance of a file.
 func (f *jobFile) locate(inv *gpu.Inventory) ([]target, bool) {
 	if f.gi < 0 {
-		return locate(inv, ref{by: byIndex, minor: f.card, gi: -1, ci: -1})
+		return locate(inv, ref{by: byIndex, minor: f.dev, gi: -1, ci: -1})
 	}
 	if inv == nil {
 		return nil, false
 	}
-	card, ok := byNVMLIndex(inv, f.card)
+	dev, ok := byNVMLIndex(inv, f.dev)
 	if !ok {
 		return nil, false
 	}
-	return instance(card, func(in *gpu.Instance) bool { return in.GI == f.gi }, nil), false
+	return instance(dev, func(in *gpu.Instance) bool { return in.GI == f.gi }, nil), false
 }
 
 // order sorts what a Map sorts.
-func order(h *gpu.Holdings) {
-	slices.SortFunc(h.List, func(a, b gpu.Holding) int {
+func order(h *gpu.Allocations) {
+	slices.SortFunc(h.List, func(a, b gpu.Allocation) int {
 		return cmp.Or(a.Container.Compare(b.Container), cmp.Compare(a.Resource, b.Resource),
-			cmp.Compare(a.Card, b.Card), cmp.Compare(a.Instance, b.Instance))
+			cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.Instance, b.Instance))
 	})
 	slices.SortFunc(h.Unresolved, func(a, b gpu.Unresolved) int {
 		return cmp.Or(a.Container.Compare(b.Container), cmp.Compare(a.Resource, b.Resource))
@@ -323,11 +323,11 @@ func order(h *gpu.Holdings) {
 	slices.SortFunc(h.Resources, func(a, b gpu.ResourceCount) int { return cmp.Compare(a.Resource, b.Resource) })
 }
 
-// Beside returns what pods and jobs hold together, given the kubelet's holdings. A card that a pod holds is the
+// Beside returns what pods and jobs hold together, given the kubelet's holdings. A GPU that a pod holds is the
 // pod's, whatever the folder says: jobs that run inside a pod share what it was given, and a file that nobody
-// removed tells of nobody. While the kubelet's are not known, nothing is; while the jobs are not, no card is free.
-func (j *Jobs) Beside(pods gpu.Holdings, inv *gpu.Inventory) gpu.Holdings {
-	jobs := j.Holdings(inv)
+// removed tells of nobody. While the kubelet's are not known, nothing is; while the jobs are not, no GPU is free.
+func (j *Jobs) Beside(pods gpu.Allocations, inv *gpu.Inventory) gpu.Allocations {
+	jobs := j.Allocations(inv)
 	out := pods
 	out.Sources = slices.Concat(pods.Sources, jobs.Sources)
 	if !pods.Known {
@@ -337,16 +337,16 @@ func (j *Jobs) Beside(pods gpu.Holdings, inv *gpu.Inventory) gpu.Holdings {
 	if !jobs.Known {
 		return out
 	}
-	taken := map[gpu.UUID]map[gpu.UUID]bool{} // instances by card; the card itself is ""
+	taken := map[gpu.UUID]map[gpu.UUID]bool{} // instances by GPU; the GPU itself is ""
 	for _, h := range pods.List {
-		if taken[h.Card] == nil {
-			taken[h.Card] = map[gpu.UUID]bool{}
+		if taken[h.GPU] == nil {
+			taken[h.GPU] = map[gpu.UUID]bool{}
 		}
-		taken[h.Card][h.Instance] = true
+		taken[h.GPU][h.Instance] = true
 	}
 	out.List = slices.Clone(pods.List)
 	for _, h := range jobs.List {
-		by := taken[h.Card]
+		by := taken[h.GPU]
 		if len(by) > 0 && (h.Instance == "" || by[""] || by[h.Instance]) {
 			continue
 		}

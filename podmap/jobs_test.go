@@ -14,32 +14,32 @@ import (
 )
 
 // jobFolder is a job mapping in a temporary folder.
-type jobFolder struct {
+type jobDir struct {
 	t    *testing.T
 	dir  string
 	now  *clock
 	jobs *Jobs
 }
 
-func newJobFolder(t *testing.T) *jobFolder {
-	f := &jobFolder{t: t, dir: t.TempDir(), now: newClock()}
-	f.jobs = NewJobs(JobsOptions{Folder: f.dir, Clock: f.now.time})
+func newJobDir(t *testing.T) *jobDir {
+	f := &jobDir{t: t, dir: t.TempDir(), now: newClock()}
+	f.jobs = NewJobs(JobsOptions{Dir: f.dir, Clock: f.now.time})
 	return f
 }
 
-func (f *jobFolder) write(name, text string) {
+func (f *jobDir) write(name, text string) {
 	f.t.Helper()
 	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o644); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
-func (f *jobFolder) poll() gpu.Holdings {
+func (f *jobDir) poll() gpu.Allocations {
 	f.jobs.Poll()
-	return f.jobs.Holdings(node())
+	return f.jobs.Allocations(node())
 }
 
-func (f *jobFolder) source() gpu.Source { return f.jobs.Holdings(nil).Sources[0] }
+func (f *jobDir) source() gpu.Source { return f.jobs.Allocations(nil).Sources[0] }
 
 func TestParseJobs(t *testing.T) {
 	for text, c := range map[string]struct {
@@ -90,8 +90,8 @@ func FuzzParseJobs(f *testing.F) {
 }
 
 func TestJobsComeAndGo(t *testing.T) {
-	f := newJobFolder(t)
-	if h := f.jobs.Holdings(node()); h.Known || !h.Configured || h.Sources[0].Up || h.Sources[0].Message == "" {
+	f := newJobDir(t)
+	if h := f.jobs.Allocations(node()); h.Known || !h.Configured || h.Sources[0].Up || h.Sources[0].Message == "" {
 		t.Errorf("before the first reading: %+v", h)
 	}
 	h := f.poll()
@@ -122,36 +122,36 @@ func TestJobsComeAndGo(t *testing.T) {
 
 // What began before the exporter has no beginning that anybody could tell.
 func TestJobsOfTheFirstReadingHaveNoBeginning(t *testing.T) {
-	f := newJobFolder(t)
+	f := newJobDir(t)
 	f.write("1", "42\n")
 	f.poll()
 	f.now.advance(time.Minute)
-	if h := f.poll(); len(h.List) != 1 || h.List[0].Since.Present() || h.List[0].Card != cardB {
+	if h := f.poll(); len(h.List) != 1 || h.List[0].Since.Present() || h.List[0].GPU != GPUB {
 		t.Errorf("%+v", h.List)
 	}
 }
 
-// A file that cannot be understood costs itself alone; its card is then not known to be free.
+// A file that cannot be understood costs itself alone; its GPU is then not known to be free.
 func TestJobFilesThatAreNone(t *testing.T) {
 	for name, c := range map[string]struct {
-		spoil func(*jobFolder)
+		spoil func(*jobDir)
 		want  string
 	}{
-		"hostile line": {func(f *jobFolder) { f.write("1", "\x1b[31m<b>\n") }, "no job ids"},
-		"too large":    {func(f *jobFolder) { f.write("1", strings.Repeat("1\n", mostJobBytes)) }, "larger than 64 KiB"},
-		"folder":       {func(f *jobFolder) { os.Mkdir(filepath.Join(f.dir, "1"), 0o755) }, "not a file"},
-		"pipe":         {func(f *jobFolder) { syscall.Mkfifo(filepath.Join(f.dir, "1"), 0o644) }, "not a file"},
-		"link that leads away": {func(f *jobFolder) {
+		"hostile line": {func(f *jobDir) { f.write("1", "\x1b[31m<b>\n") }, "no job ids"},
+		"too large":    {func(f *jobDir) { f.write("1", strings.Repeat("1\n", mostJobBytes)) }, "larger than 64 KiB"},
+		"folder":       {func(f *jobDir) { os.Mkdir(filepath.Join(f.dir, "1"), 0o755) }, "not a file"},
+		"pipe":         {func(f *jobDir) { syscall.Mkfifo(filepath.Join(f.dir, "1"), 0o644) }, "not a file"},
+		"link that leads away": {func(f *jobDir) {
 			os.WriteFile(f.dir+"-secret", []byte("7\n"), 0o644)
 			os.Symlink(f.dir+"-secret", filepath.Join(f.dir, "1"))
 		}, "escapes"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newJobFolder(t)
+			f := newJobDir(t)
 			f.write("0", "42\n")
 			c.spoil(f)
 			h := f.poll()
-			if len(h.List) != 1 || h.List[0].Card != cardA || !h.Known || !h.Untruthful {
+			if len(h.List) != 1 || h.List[0].GPU != GPUA || !h.Known || !h.Untruthful {
 				t.Errorf("%+v", h)
 			}
 			if s := f.source(); s.Up || s.Errors != 1 || !strings.Contains(s.Message, c.want) || strings.Contains(s.Message, "\x1b") {
@@ -165,8 +165,8 @@ func TestJobFilesThatAreNone(t *testing.T) {
 	}
 }
 
-func TestJobFolderThatIsNotThere(t *testing.T) {
-	f := newJobFolder(t)
+func TestJobDirThatIsNotThere(t *testing.T) {
+	f := newJobDir(t)
 	f.write("0", "42\n")
 	f.poll()
 	os.RemoveAll(f.dir)
@@ -183,9 +183,9 @@ func TestJobFolderThatIsNotThere(t *testing.T) {
 // Two sources of holders: what one of them does not know must not look free.
 func TestJobsBesidePods(t *testing.T) {
 	pod := gpu.Container{Namespace: "ml", Pod: "train", Name: "main"}
-	known := gpu.Holdings{Known: true, Configured: true, Sources: []gpu.Source{{Name: gpu.SourcePodResources}},
-		List: []gpu.Holding{{Container: pod, Card: cardA, Share: gpu.Some(gpu.Ratio(0.5)), Shared: true}, {Container: pod, Card: cardD, Instance: migD3, Share: gpu.Some(gpu.Ratio(1))}}}
-	f := newJobFolder(t)
+	known := gpu.Allocations{Known: true, Configured: true, Sources: []gpu.Source{{Name: gpu.SourcePodResources}},
+		List: []gpu.Allocation{{Container: pod, GPU: GPUA, Share: gpu.Some(gpu.Ratio(0.5)), Shared: true}, {Container: pod, GPU: GPUD, Instance: migD3, Share: gpu.Some(gpu.Ratio(1))}}}
+	f := newJobDir(t)
 	if h := f.jobs.Beside(known, node()); !h.Known || !h.Untruthful || len(h.List) != 2 || len(h.Sources) != 2 {
 		t.Errorf("jobs that are not known: %+v", h)
 	}
@@ -193,13 +193,13 @@ func TestJobsBesidePods(t *testing.T) {
 		f.write(name, id+"\n")
 	}
 	f.poll()
-	if h := f.jobs.Beside(gpu.Holdings{Configured: true}, node()); h.Known || len(h.List) != 0 || len(h.Sources) != 1 {
+	if h := f.jobs.Beside(gpu.Allocations{Configured: true}, node()); h.Known || len(h.List) != 0 || len(h.Sources) != 1 {
 		t.Errorf("pods that are not known: %+v", h)
 	}
 	var got []string
 	h := f.jobs.Beside(known, node())
 	for _, x := range h.List {
-		got = append(got, shorts.Replace(fmt.Sprintf("%s %s %s", x.Container.Pod, x.Card, x.Instance)))
+		got = append(got, shorts.Replace(fmt.Sprintf("%s %s %s", x.Container.Pod, x.GPU, x.Instance)))
 	}
 	if want := []string{"slurm/2 B ", "slurm/5 D D7", "train A ", "train D D3"}; !slices.Equal(got, want) || h.Untruthful || !h.Known {
 		t.Errorf("%q, want %q", got, want)

@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	cardA = "GPU-aaaaaaaa-0000-4000-8000-000000000001"
-	cardB = "GPU-bbbbbbbb-0000-4000-8000-000000000002"
+	GPUA = "GPU-aaaaaaaa-0000-4000-8000-000000000001"
+	GPUB = "GPU-bbbbbbbb-0000-4000-8000-000000000002"
 )
 
-var cards = &gpu.Inventory{Cards: []gpu.InventoryCard{
-	{UUID: cardA, Index: 0, Minor: gpu.Some(1)},
-	{UUID: cardB, Index: 1, Minor: gpu.Some(0)},
+var devs = &gpu.Inventory{GPUs: []gpu.InventoryGPU{
+	{UUID: GPUA, Index: 0, Minor: gpu.Some(1)},
+	{UUID: GPUB, Index: 1, Minor: gpu.Some(0)},
 }}
 
 // socketPath is short: the address of a unix socket has at most 107 bytes.
@@ -39,13 +39,13 @@ func socketPath(t *testing.T) string {
 	return filepath.Join(dir, "kubelet.sock")
 }
 
-// serve plays a kubelet of two pods: one with a whole card and a claim, one with a replica on two NUMA nodes.
+// serve plays a kubelet of two pods: one with a whole GPU and a claim, one with a replica on two NUMA nodes.
 func serve(t *testing.T, socket string) *standin.Kubelet {
 	t.Helper()
 	node, err := standin.ParsePods("test", strings.NewReader(`
-		allocatable nvidia.com/gpu `+cardA+` `+cardB+`::0 `+cardB+`::1
-		pod team-a/trainer-0 container main nvidia.com/gpu=`+cardA+`
-		pod team-b/notebook container main nvidia.com/gpu=`+cardB+`::1 numa=0,1
+		allocatable nvidia.com/gpu `+GPUA+` `+GPUB+`::0 `+GPUB+`::1
+		pod team-a/trainer-0 container main nvidia.com/gpu=`+GPUA+`
+		pod team-b/notebook container main nvidia.com/gpu=`+GPUB+`::1 numa=0,1
 		pod kube-system/exporter container exporter
 	`))
 	if err != nil {
@@ -79,13 +79,13 @@ func newMap(t *testing.T, o podmap.Options) *podmap.Map {
 	return m
 }
 
-func wantGood(t *testing.T, m *podmap.Map) gpu.Holdings {
+func wantGood(t *testing.T, m *podmap.Map) gpu.Allocations {
 	t.Helper()
 	if err := m.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	h := m.Holdings(cards)
-	if !h.Known || len(h.List) != 2 || h.List[0].Card != cardA || h.List[1].Card != cardB || len(h.Unresolved) != 0 {
+	h := m.Allocations(devs)
+	if !h.Known || len(h.List) != 2 || h.List[0].GPU != GPUA || h.List[1].GPU != GPUB || len(h.Unresolved) != 0 {
 		t.Fatalf("holdings %+v", h)
 	}
 	if s := h.Sources[0]; !s.Up || s.Message != "" {
@@ -97,11 +97,11 @@ func wantGood(t *testing.T, m *podmap.Map) gpu.Holdings {
 // wantBad polls, and wants the message to say so and the mapping to stay.
 func wantBad(t *testing.T, m *podmap.Map, message string) {
 	t.Helper()
-	before := m.Holdings(cards)
+	before := m.Allocations(devs)
 	if err := m.Poll(t.Context()); err == nil {
 		t.Fatal("no error")
 	}
-	h := m.Holdings(cards)
+	h := m.Allocations(devs)
 	s := h.Sources[0]
 	if s.Up || !strings.Contains(s.Message, message) || strings.ContainsAny(s.Message, "\n\r") || s.Errors != before.Sources[0].Errors+1 {
 		t.Fatalf("health %+v, want a message with %q", s, message)
@@ -118,7 +118,7 @@ func TestOverTheSocket(t *testing.T) {
 	for range 20 {
 		h := wantGood(t, m)
 		if s := h.List[0].Share; s != gpu.Some[gpu.Ratio](1) {
-			t.Errorf("share of a whole card: %v", s)
+			t.Errorf("share of a whole GPU: %v", s)
 		}
 		if s := h.List[1].Share; s != gpu.Some[gpu.Ratio](0.5) {
 			t.Errorf("share of a replica: %v", s)
@@ -150,18 +150,18 @@ func TestClaimsOverTheSocket(t *testing.T) {
 	}
 	type row struct {
 		pod, container string
-		card           gpu.UUID
+		dev            gpu.UUID
 		share          gpu.Opt[gpu.Ratio]
 	}
 	var got []row
-	for _, h := range m.Holdings(cards).List {
+	for _, h := range m.Allocations(devs).List {
 		if h.Resource != "gpu.nvidia.com" {
 			t.Errorf("resource %q", h.Resource)
 		}
-		got = append(got, row{h.Container.Pod, h.Container.Name, h.Card, h.Share})
+		got = append(got, row{h.Container.Pod, h.Container.Name, h.GPU, h.Share})
 	}
-	want := []row{{"p", "x", cardA, gpu.Some[gpu.Ratio](0.5)}, {"p", "x", cardB, gpu.Some[gpu.Ratio](0.5)},
-		{"p", "y", cardB, gpu.Some[gpu.Ratio](0.5)}, {"q", "z", cardA, gpu.None[gpu.Ratio]()}}
+	want := []row{{"p", "x", GPUA, gpu.Some[gpu.Ratio](0.5)}, {"p", "x", GPUB, gpu.Some[gpu.Ratio](0.5)},
+		{"p", "y", GPUB, gpu.Some[gpu.Ratio](0.5)}, {"q", "z", GPUA, gpu.None[gpu.Ratio]()}}
 	if len(got) != len(want) {
 		t.Fatalf("got %+v", got)
 	}
@@ -178,7 +178,7 @@ func TestKubeletRestart(t *testing.T) {
 	m := newMap(t, podmap.Options{Socket: socket})
 	wantGood(t, m)
 	for range 3 {
-		// The first answer after a restart is empty: the cards are not free.
+		// The first answer after a restart is empty: the GPUs are not free.
 		if err := k.Restart(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func TestKubeletRestart(t *testing.T) {
 	if err := m.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if h := m.Holdings(cards); !h.Known || len(h.List) != 0 || len(h.Pods) != 0 {
+	if h := m.Allocations(devs); !h.Known || len(h.List) != 0 || len(h.Pods) != 0 {
 		t.Errorf("two empty answers, and still %+v", h)
 	}
 }
@@ -297,7 +297,7 @@ func TestFaults(t *testing.T) {
 	t.Run("slow", func(t *testing.T) {
 		k.SetFault(standin.KubeletFault{Delay: 10 * time.Millisecond})
 		wantGood(t, m)
-		if d := m.Holdings(cards).Sources[0].Duration.Or(0); d < 20*time.Millisecond {
+		if d := m.Allocations(devs).Sources[0].Duration.Or(0); d < 20*time.Millisecond {
 			t.Errorf("two slow calls took %s", d)
 		}
 		good(t)
@@ -326,12 +326,12 @@ func TestFaults(t *testing.T) {
 		good(t)
 	})
 	t.Run("no allocatable", func(t *testing.T) {
-		before := m.Holdings(cards).Sources[0].Errors
+		before := m.Allocations(devs).Sources[0].Errors
 		k.SetFault(standin.KubeletFault{NoAllocatable: true})
 		wantGood(t, m)
 		k.SetFault(standin.KubeletFault{AllocatableError: status.Error(codes.Unknown, "Pod Resources API GetAllocatableResources disabled")})
 		wantGood(t, m)
-		if n := m.Holdings(cards).Sources[0].Errors; n != before {
+		if n := m.Allocations(devs).Sources[0].Errors; n != before {
 			t.Errorf("what is not offered counted %d errors", n-before)
 		}
 		k.SetFault(standin.KubeletFault{AllocatableError: status.Error(codes.Internal, "broken")})
@@ -389,7 +389,7 @@ func TestStopIsPromptWhileTheKubeletHangs(t *testing.T) {
 	for k.Calls("v1.List") == 0 {
 		runtime.Gosched()
 		// Holdings never wait for the kubelet.
-		if m.Holdings(cards).Known {
+		if m.Allocations(devs).Known {
 			t.Fatal("known without an answer")
 		}
 	}
@@ -397,7 +397,7 @@ func TestStopIsPromptWhileTheKubeletHangs(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if n := m.Holdings(cards).Sources[0].Errors; n != 0 {
+	if n := m.Allocations(devs).Sources[0].Errors; n != 0 {
 		t.Errorf("our own end counted %d errors", n)
 	}
 }
@@ -430,9 +430,9 @@ func TestDemoNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The inventory is made of the names in the file: one card per GPU-, and one in MIG mode for all MIG-.
+	// The inventory is made of the names in the file: one GPU per GPU-, and one in MIG mode for all MIG-.
 	inv := &gpu.Inventory{}
-	mig := gpu.InventoryCard{UUID: "GPU-00000000-0000-4000-8000-000000000000", MIG: true}
+	mig := gpu.InventoryGPU{UUID: "GPU-00000000-0000-4000-8000-000000000000", MIG: true}
 	seen := map[string]bool{}
 	for _, ids := range node.Allocatable {
 		for _, id := range ids {
@@ -442,12 +442,12 @@ func TestDemoNode(t *testing.T) {
 			case strings.HasPrefix(uuid, "MIG-"):
 				mig.Instances = append(mig.Instances, gpu.Instance{UUID: gpu.UUID(uuid), GI: len(mig.Instances)})
 			default:
-				inv.Cards = append(inv.Cards, gpu.InventoryCard{UUID: gpu.UUID(uuid)})
+				inv.GPUs = append(inv.GPUs, gpu.InventoryGPU{UUID: gpu.UUID(uuid)})
 			}
 			seen[uuid] = true
 		}
 	}
-	inv.Cards = append(inv.Cards, mig)
+	inv.GPUs = append(inv.GPUs, mig)
 
 	socket := socketPath(t)
 	serve(t, socket).SetNode(node)
@@ -455,14 +455,14 @@ func TestDemoNode(t *testing.T) {
 	if err := m.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	h := m.Holdings(inv)
+	h := m.Allocations(inv)
 	shares := map[string]float64{}
 	for _, x := range h.List {
 		shares[x.Container.Namespace] += float64(x.Share.Or(0))
 	}
 	for namespace, want := range map[string]float64{"ml-training": 4, "notebooks": 0.75, "inference": 3, "research": 1} {
 		if shares[namespace] != want {
-			t.Errorf("%s holds %v cards or instances, want %v", namespace, shares[namespace], want)
+			t.Errorf("%s holds %v GPUs or instances, want %v", namespace, shares[namespace], want)
 		}
 	}
 	if len(h.Unresolved) != 0 || h.Untruthful || len(h.Pods) != 8 || len(m.Unrecognised()) != 0 {

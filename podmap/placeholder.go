@@ -7,28 +7,28 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// placeholderScheme is a scheme in which one pod holds a card at the kubelet for others that use it.
+// placeholderScheme is a scheme in which one pod holds a GPU at the kubelet for others that use it.
 type placeholderScheme struct {
 	name string
-	// group is the group for which a pod holds its cards; false: the pod is no placeholder.
+	// group is the group for which a pod holds its GPUs; false: the pod is no placeholder.
 	group func(podKey, *podMeta) (string, bool)
-	// member is what a pod has of the cards of which groups; false: it belongs to none.
+	// member is what a pod has of the GPUs of which groups; false: it belongs to none.
 	member func(*podMeta) (membership, bool)
 }
 
 // placeholderSchemes is their table.
 var placeholderSchemes = []placeholderScheme{kai, kubeShareOld}
 
-// membership is a pod's part in the cards of groups.
+// membership is a pod's part in the GPUs of groups.
 type membership struct {
 	groups []string
-	grant  grant // of each card; its ref is the placeholder's
-	// container is the one that is given the card; empty: the first, or every one alike.
+	grant  grant // of each GPU; its ref is the placeholder's
+	// container is the one that is given the GPU; empty: the first, or every one alike.
 	container string
 	every     bool
 }
 
-// member is a container for which a placeholder holds its cards.
+// member is a container for which a placeholder holds its GPUs.
 type member struct {
 	container gpu.Container
 	grant     grant
@@ -37,7 +37,7 @@ type member struct {
 }
 
 // reservations are the placeholders among the listed pods, with those for whom they hold. One for whom nobody
-// is listed is not among them: its card is not free.
+// is listed is not among them: its GPU is not free.
 func (r *record) reservations(pods *podTable) map[podKey][]member {
 	if pods == nil {
 		return nil
@@ -69,14 +69,14 @@ func (r *record) reservations(pods *podTable) map[podKey][]member {
 	}
 	out := map[podKey][]member{}
 	for g, holders := range places {
-		if len(holders) == 1 { // else nobody tells whose card is meant
+		if len(holders) == 1 { // else nobody tells whose GPU is meant
 			out[holders[0]] = members[g]
 		}
 	}
 	return out
 }
 
-// containers are those of a pod that a membership gives the card to. Where it names none it is the first of the
+// containers are those of a pod that a membership gives the GPU to. Where it names none it is the first of the
 // kubelet's answer, which is that of the specification unless restartable init containers come before it.
 func (r *record) containers(pod podKey, m membership) []gpu.Container {
 	names := r.answer.order[pod]
@@ -101,7 +101,7 @@ type quietScheme struct {
 	name string
 	// resource is by what name such a holding goes.
 	resource string
-	// read reads the cards of a pod; false: it is not of this scheme. No grants say that it holds cards that
+	// read reads the GPUs of a pod; false: it is not of this scheme. No grants say that it holds GPUs that
 	// cannot be told.
 	read func(*podMeta) ([]grant, bool)
 }
@@ -118,8 +118,8 @@ type quietClaim struct {
 	since     gpu.Opt[time.Time]
 }
 
-// quiet are the holdings of which the kubelet lists nothing. The card is shown to every container of the pod,
-// so each has its part. A pod that holds cards at the kubelet too is left to that.
+// quiet are the holdings of which the kubelet lists nothing. The GPU is shown to every container of the pod,
+// so each has its part. A pod that holds GPUs at the kubelet too is left to that.
 func (r *record) quiet(pods *podTable) []quietClaim {
 	if pods == nil {
 		return nil

@@ -49,15 +49,15 @@ type Options struct {
 	// MaxMessage bounds one answer, in bytes.
 	MaxMessage int
 	// HonestResources are resource names, besides those of the table, whose device ids always name the
-	// real card.
+	// real GPU.
 	HonestResources []string
 	// Checkpoint is the path of the kubelet's device checkpoint, DefaultCheckpoint on most nodes; empty: it is not
-	// read. It tells the UIDs of pods, and the cards of schemes whose device ids do not. It takes user 0 and its
+	// read. It tells the UIDs of pods, and the GPUs of schemes whose device ids do not. It takes user 0 and its
 	// folder mounted read-only. Like the two below, it only adds to what the socket lists.
 	Checkpoint string
 	// Dev is the folder with the host's device nodes, in which links of one scheme are followed; "/dev" by default.
 	Dev string
-	// API are the pods of this node at the API server, watched while Run runs; nil: they are not. It tells the cards
+	// API are the pods of this node at the API server, watched while Run runs; nil: they are not. It tells the GPUs
 	// of schemes that write them into annotations, and the UIDs, labels and owners of pods.
 	API *APIOptions
 	// DRACheckpoint is the path of the checkpoint of NVIDIA's DRA driver, DefaultDRACheckpoint on most nodes; empty:
@@ -71,7 +71,7 @@ type Options struct {
 	Jitter func() float64
 }
 
-// Map knows who holds which card. All methods are safe for concurrent use.
+// Map knows who holds which GPU. All methods are safe for concurrent use.
 type Map struct {
 	options Options
 	grammar grammar
@@ -111,7 +111,7 @@ type cache struct {
 	record    *record
 	inventory *gpu.Inventory
 	pods      *podTable
-	holdings  gpu.Holdings
+	allocs    gpu.Allocations
 }
 
 // New returns a Map. It starts nothing and touches nothing.
@@ -255,7 +255,7 @@ func (m *Map) call(ctx context.Context, f func(context.Context) error) error {
 }
 
 // credible reports whether an answer may be believed at once. A kubelet that was just restarted lists no
-// pods for a moment, and all cards would seem free: an answer without any holding after one with some, or a
+// pods for a moment, and all GPUs would seem free: an answer without any holding after one with some, or a
 // first answer without any pod (at least this exporter's own should be there), needs a second like it.
 func (m *Map) credible(a *answer) bool {
 	m.mu.Lock()
@@ -338,7 +338,7 @@ func (m *Map) believe(began time.Time, a *answer, list *allocatable, err error) 
 		u.Devices = 0
 		if !s.logged[u] && len(s.logged) < strangest {
 			s.logged[u] = true
-			m.log.Warn("device ids do not tell the card; they count as unresolved",
+			m.log.Warn("device ids do not tell the GPU; they count as unresolved",
 				"resource", u.Resource, "scheme", u.Scheme, "shape", u.Shape, "truth", u.Truth)
 		}
 	}
@@ -386,29 +386,29 @@ func date(a, before *answer, now gpu.Opt[time.Time]) {
 	}
 }
 
-// Holdings resolves the last believed answer against the cards of inv, which must not change afterwards;
-// nil is a node without cards. It does no input or output, and the same inventory costs next to nothing
+// Holdings resolves the last believed answer against the GPUs of inv, which must not change afterwards;
+// nil is a node without GPUs. It does no input or output, and the same inventory costs next to nothing
 // until there is a new answer. The result is immutable and shared.
-func (m *Map) Holdings(inv *gpu.Inventory) gpu.Holdings {
+func (m *Map) Allocations(inv *gpu.Inventory) gpu.Allocations {
 	if m.lister == nil {
-		return gpu.Holdings{}
+		return gpu.Allocations{}
 	}
 	pods := m.watched()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := &m.state
 	age := max(m.options.Clock().Sub(s.at), 0)
-	var h gpu.Holdings
+	var h gpu.Allocations
 	if s.record != nil && age <= m.options.MaxAge {
 		if m.cache.record != s.record || m.cache.inventory != inv || m.cache.pods != pods {
-			m.cache = cache{record: s.record, inventory: inv, pods: pods, holdings: s.record.resolve(inv, pods)}
+			m.cache = cache{record: s.record, inventory: inv, pods: pods, allocs: s.record.resolve(inv, pods)}
 		}
-		h = m.cache.holdings
+		h = m.cache.allocs
 		h.Known = true
 	}
 	h.Configured = true
 	h.Sources = m.sources(age)
-	h.Lanes = []gpu.LaneHealth{{Lane: gpu.LaneKubelet, Interval: m.options.Interval, Duration: s.duration}}
+	h.PollGroups = []gpu.PollHealth{{PollGroup: gpu.PollKubelet, Interval: m.options.Interval, Duration: s.duration}}
 	return h
 }
 
@@ -432,8 +432,8 @@ func (m *Map) source(age time.Duration) gpu.Source {
 	return src
 }
 
-// Unrecognised lists the kinds of device ids in the last believed answer that do not tell their card, for
-// the page. Cards that NVML does not have are not among them: their ids are understood.
+// Unrecognised lists the kinds of device ids in the last believed answer that do not tell their GPU, for
+// the page. GPUs that NVML does not have are not among them: their ids are understood.
 func (m *Map) Unrecognised() []Unrecognised {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -443,7 +443,7 @@ func (m *Map) Unrecognised() []Unrecognised {
 	return m.unexplained()
 }
 
-// unexplained lists the kinds of ids of which no source tells the card. The caller holds mu.
+// unexplained lists the kinds of ids of which no source tells the GPU. The caller holds mu.
 func (m *Map) unexplained() []Unrecognised {
 	r := m.state.record
 	dark := map[string]bool{} // resources with a claim of which nothing is told

@@ -95,7 +95,7 @@ func ids(words ...string) *podresources.AllocatableResourcesResponse {
 	return out
 }
 
-// replicas lists n replicas of a card: "GPU-…::0,GPU-…::1".
+// replicas lists n replicas of a GPU: "GPU-…::0,GPU-…::1".
 func replicas(base string, n int) string {
 	var out []string
 	for i := range n {
@@ -113,20 +113,20 @@ func (c *clock) advance(d time.Duration) { c.now = c.now.Add(d) }
 func (c *clock) source(k lister) (m *Map) {
 	return newMap(Options{Clock: c.time, Socket: "/run/k.sock"}, k)
 }
-func poll(t *testing.T, m *Map) gpu.Holdings {
+func poll(t *testing.T, m *Map) gpu.Allocations {
 	t.Helper()
 	if err := m.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return m.Holdings(node())
+	return m.Allocations(node())
 }
 
-// lines renders holdings for comparison: "ns/pod/container resource card [instance] share [shared] [granted]".
-func lines(h gpu.Holdings) []string {
-	short := strings.NewReplacer(cardA, "A", cardB, "B", cardC, "C", cardD, "D", migD3, "D3", migD7, "D7")
+// lines renders holdings for comparison: "ns/pod/container resource GPU [instance] share [shared] [granted]".
+func lines(h gpu.Allocations) []string {
+	short := strings.NewReplacer(GPUA, "A", GPUB, "B", GPUC, "C", GPUD, "D", migD3, "D3", migD7, "D7")
 	var out []string
 	for _, x := range h.List {
-		s := fmt.Sprintf("%s/%s/%s %s %s", x.Container.Namespace, x.Container.Pod, x.Container.Name, x.Resource, x.Card)
+		s := fmt.Sprintf("%s/%s/%s %s %s", x.Container.Namespace, x.Container.Pod, x.Container.Name, x.Resource, x.GPU)
 		if x.Instance != "" {
 			s += " " + string(x.Instance)
 		}
@@ -149,7 +149,7 @@ func lines(h gpu.Holdings) []string {
 	return out
 }
 
-func wantLines(t *testing.T, h gpu.Holdings, want ...string) {
+func wantLines(t *testing.T, h gpu.Allocations, want ...string) {
 	t.Helper()
 	if got := lines(h); !slices.Equal(got, want) {
 		t.Errorf("holdings:\n\t%s\nwant:\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
@@ -164,23 +164,23 @@ func TestShares(t *testing.T) {
 		want        []string
 		untruthful  bool
 	}{
-		{"whole cards", []string{"a/p/c nvidia.com/gpu=" + cardA + "," + cardB}, nil,
+		{"whole GPUs", []string{"a/p/c nvidia.com/gpu=" + GPUA + "," + GPUB}, nil,
 			[]string{"a/p/c nvidia.com/gpu A 1", "a/p/c nvidia.com/gpu B 1"}, false},
-		{"an id per NUMA node is one device", []string{"a/p/c nvidia.com/gpu=" + cardA + "," + cardA}, nil,
+		{"an id per NUMA node is one device", []string{"a/p/c nvidia.com/gpu=" + GPUA + "," + GPUA}, nil,
 			[]string{"a/p/c nvidia.com/gpu A 1"}, false},
-		{"replicas", []string{"a/p/c nvidia.com/gpu=" + cardA + "::2", "a/q/c nvidia.com/gpu=" + cardA + "::0"},
-			[]string{"nvidia.com/gpu=" + replicas(cardA, 4) + "," + replicas(cardB, 2)},
+		{"replicas", []string{"a/p/c nvidia.com/gpu=" + GPUA + "::2", "a/q/c nvidia.com/gpu=" + GPUA + "::0"},
+			[]string{"nvidia.com/gpu=" + replicas(GPUA, 4) + "," + replicas(GPUB, 2)},
 			[]string{"a/p/c nvidia.com/gpu A 0.25 shared", "a/q/c nvidia.com/gpu A 0.25 shared"}, false},
-		{"several replicas of one card add up", []string{"a/p/c nvidia.com/gpu=" + cardA + "::2," + cardA + "::0," + cardB + "::1"},
-			[]string{"nvidia.com/gpu=" + replicas(cardA, 4) + "," + replicas(cardB, 2)},
+		{"several replicas of one GPU add up", []string{"a/p/c nvidia.com/gpu=" + GPUA + "::2," + GPUA + "::0," + GPUB + "::1"},
+			[]string{"nvidia.com/gpu=" + replicas(GPUA, 4) + "," + replicas(GPUB, 2)},
 			[]string{"a/p/c nvidia.com/gpu A 0.5 shared", "a/p/c nvidia.com/gpu B 0.5 shared"}, false},
-		{"replicas never listed", []string{"a/p/c nvidia.com/gpu=" + cardA + "::2"}, nil,
+		{"replicas never listed", []string{"a/p/c nvidia.com/gpu=" + GPUA + "::2"}, nil,
 			[]string{"a/p/c nvidia.com/gpu A ? shared"}, false},
-		{"more replicas held than are left", []string{"a/p/c nvidia.com/gpu=" + cardA + "::2," + cardA + "::3", "a/q/c nvidia.com/gpu=" + cardA + "::1"},
-			[]string{"nvidia.com/gpu=" + replicas(cardA, 2)},
+		{"more replicas held than are left", []string{"a/p/c nvidia.com/gpu=" + GPUA + "::2," + GPUA + "::3", "a/q/c nvidia.com/gpu=" + GPUA + "::1"},
+			[]string{"nvidia.com/gpu=" + replicas(GPUA, 2)},
 			[]string{"a/p/c nvidia.com/gpu A 0.6667 shared", "a/q/c nvidia.com/gpu A 0.3333 shared"}, false},
-		{"two resources of one card count apart", []string{"a/p/c nvidia.com/gpu=" + cardA, "a/q/c nvidia.com/gpu.shared=" + cardB + "::0"},
-			[]string{"nvidia.com/gpu=" + cardA, "nvidia.com/gpu.shared=" + replicas(cardB, 5)},
+		{"two resources of one GPU count apart", []string{"a/p/c nvidia.com/gpu=" + GPUA, "a/q/c nvidia.com/gpu.shared=" + GPUB + "::0"},
+			[]string{"nvidia.com/gpu=" + GPUA, "nvidia.com/gpu.shared=" + replicas(GPUB, 5)},
 			[]string{"a/p/c nvidia.com/gpu A 1", "a/q/c nvidia.com/gpu.shared B 0.2 shared"}, false},
 		{"MIG", []string{"a/p/c nvidia.com/mig-3g.40gb=" + migD3, "a/q/c nvidia.com/mig-3g.40gb=" + migD7},
 			nil, []string{"a/p/c nvidia.com/mig-3g.40gb D D3 1", "a/q/c nvidia.com/mig-3g.40gb D D7 0.6667"}, false},
@@ -193,15 +193,15 @@ func TestShares(t *testing.T) {
 			[]string{"nvidia.com/gpu=nvidia0/vgpu0,nvidia0/vgpu1"}, []string{"a/q/c nvidia.com/gpu B 0.5 shared"}, false},
 		{"GKE MIG time sharing", []string{"a/q/c nvidia.com/gpu=nvidia2/gi3/vgpu0"},
 			[]string{"nvidia.com/gpu=nvidia2/gi3/vgpu0,nvidia2/gi3/vgpu1,nvidia2/gi7/vgpu0"}, []string{"a/q/c nvidia.com/gpu D D3 0.5 shared"}, false},
-		{"AWS", []string{"a/q/c k8s.amazonaws.com/vgpu=" + cardA + "-0"},
-			[]string{"k8s.amazonaws.com/vgpu=" + cardA + "-0," + cardA + "-1"}, []string{"a/q/c k8s.amazonaws.com/vgpu A 0.5 shared"}, false},
-		{"nos grants memory", []string{"a/p/c nvidia.com/gpu-10gb=" + cardA + "::0," + cardA + "::1", "a/q/c nvidia.com/gpu-20gb=" + cardA + "::0"},
-			[]string{"nvidia.com/gpu-10gb=" + replicas(cardA, 2), "nvidia.com/gpu-20gb=" + replicas(cardA, 1)},
+		{"AWS", []string{"a/q/c k8s.amazonaws.com/vgpu=" + GPUA + "-0"},
+			[]string{"k8s.amazonaws.com/vgpu=" + GPUA + "-0," + GPUA + "-1"}, []string{"a/q/c k8s.amazonaws.com/vgpu A 0.5 shared"}, false},
+		{"nos grants memory", []string{"a/p/c nvidia.com/gpu-10gb=" + GPUA + "::0," + GPUA + "::1", "a/q/c nvidia.com/gpu-20gb=" + GPUA + "::0"},
+			[]string{"nvidia.com/gpu-10gb=" + replicas(GPUA, 2), "nvidia.com/gpu-20gb=" + replicas(GPUA, 1)},
 			[]string{"a/p/c nvidia.com/gpu-10gb A 0.5 shared 20GiB", "a/q/c nvidia.com/gpu-20gb A 0.5 shared 20GiB"}, false},
-		{"a name like nos's for time slices", []string{"a/p/c nvidia.com/gpu-40gb=" + cardA + "::0"},
-			[]string{"nvidia.com/gpu-40gb=" + replicas(cardA, 4)}, []string{"a/p/c nvidia.com/gpu-40gb A 0.25 shared"}, false},
-		{"nos on a card of unknown size", []string{"a/p/c nvidia.com/gpu-10gb=" + cardC + "::0"},
-			[]string{"nvidia.com/gpu-10gb=" + replicas(cardC, 2)}, []string{"a/p/c nvidia.com/gpu-10gb C ? shared"}, false},
+		{"a name like nos's for time slices", []string{"a/p/c nvidia.com/gpu-40gb=" + GPUA + "::0"},
+			[]string{"nvidia.com/gpu-40gb=" + replicas(GPUA, 4)}, []string{"a/p/c nvidia.com/gpu-40gb A 0.25 shared"}, false},
+		{"nos on a GPU of unknown size", []string{"a/p/c nvidia.com/gpu-10gb=" + GPUC + "::0"},
+			[]string{"nvidia.com/gpu-10gb=" + replicas(GPUC, 2)}, []string{"a/p/c nvidia.com/gpu-10gb C ? shared"}, false},
 
 		{"a claim", []string{"a/p/c gpu.nvidia.com:x=gpu-0,gpu-3"}, nil,
 			[]string{"a/p/c gpu.nvidia.com A 1", "a/p/c gpu.nvidia.com B 1"}, false},
@@ -214,17 +214,17 @@ func TestShares(t *testing.T) {
 		{"two claims on one device: nobody tells the shares", []string{"a/p/c gpu.nvidia.com:x=gpu-0", "a/q/c gpu.nvidia.com:y=gpu-0"}, nil,
 			[]string{"a/p/c gpu.nvidia.com B ? shared", "a/q/c gpu.nvidia.com B ? shared"}, false},
 		{"a claim on a part", []string{"a/p/c gpu.nvidia.com:x=gpu-0@share1"}, nil, []string{"a/p/c gpu.nvidia.com B ? shared"}, false},
-		{"no cards in the claim", []string{"a/p/c compute-domain.nvidia.com:x=channel-0"}, nil, nil, false},
+		{"no GPUs in the claim", []string{"a/p/c compute-domain.nvidia.com:x=channel-0"}, nil, nil, false},
 
-		{"a lying scheme", []string{"a/p/c nvidia.com/gpu=" + cardA + "-1," + cardA + "-2 nvidia.com/gpumem=x,y,z"}, nil,
+		{"a lying scheme", []string{"a/p/c nvidia.com/gpu=" + GPUA + "-1," + GPUA + "-2 nvidia.com/gpumem=x,y,z"}, nil,
 			[]string{"a/p/c nvidia.com/gpu unresolved 2"}, true},
-		{"honest and lying side by side", []string{"a/p/c nvidia.com/gpu=" + cardA + " nvidia.com/vgpu-number=" + cardB + "::1"}, nil,
+		{"honest and lying side by side", []string{"a/p/c nvidia.com/gpu=" + GPUA + " nvidia.com/vgpu-number=" + GPUB + "::1"}, nil,
 			[]string{"a/p/c nvidia.com/gpu A 1", "a/p/c nvidia.com/vgpu-number unresolved 1"}, true},
-		{"a card that is not here is on no card that is", []string{"a/p/c nvidia.com/gpu=" + gone + "," + cardA}, nil,
+		{"a GPU that is not here is on no GPU that is", []string{"a/p/c nvidia.com/gpu=" + gone + "," + GPUA}, nil,
 			[]string{"a/p/c nvidia.com/gpu A 1", "a/p/c nvidia.com/gpu unresolved 1"}, false},
 		{"a MIG device that is not here yet may be on any", []string{"a/p/c nvidia.com/gpu=MIG-" + mdev}, nil,
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}, true},
-		{"a card in a virtual machine", []string{"a/p/c gpu.nvidia.com:x=gpu-vfio-0"}, nil,
+		{"a GPU in a virtual machine", []string{"a/p/c gpu.nvidia.com:x=gpu-vfio-0"}, nil,
 			[]string{"a/p/c gpu.nvidia.com unresolved 1"}, false},
 		{"not GPUs", []string{"a/p/c rdma/hca=1 nvidia.com/hostdev=0000:18:00.0 nvidia.com/nic=0000:99:00.0 cpu/x=0"}, nil, nil, false},
 	} {
@@ -236,7 +236,7 @@ func TestShares(t *testing.T) {
 			}
 			sums := map[gpu.UUID]float64{}
 			for _, x := range h.List {
-				sums[x.Card+x.Instance] += float64(x.Share.Or(0))
+				sums[x.GPU+x.Instance] += float64(x.Share.Or(0))
 				if x.Source != gpu.SourcePodResources {
 					t.Errorf("source %q", x.Source)
 				}
@@ -251,18 +251,18 @@ func TestShares(t *testing.T) {
 }
 
 func TestEntriesOfOneContainerAreMerged(t *testing.T) {
-	list := pods("a/p/c nvidia.com/gpu="+cardA+"::0", "a/p/c nvidia.com/gpu="+cardA+"::1", "a/p/c nvidia.com/gpu="+cardA+"::0")
-	h := poll(t, newClock().source(&kubelet{pods: list, devices: ids("nvidia.com/gpu=" + replicas(cardA, 4))}))
+	list := pods("a/p/c nvidia.com/gpu="+GPUA+"::0", "a/p/c nvidia.com/gpu="+GPUA+"::1", "a/p/c nvidia.com/gpu="+GPUA+"::0")
+	h := poll(t, newClock().source(&kubelet{pods: list, devices: ids("nvidia.com/gpu=" + replicas(GPUA, 4))}))
 	wantLines(t, h, "a/p/c nvidia.com/gpu A 0.5 shared")
 }
 
 func TestResourcesAndPods(t *testing.T) {
 	k := &kubelet{pods: pods(
-		"a/p/c nvidia.com/gpu="+cardA+","+cardA+" rdma/hca=1",
-		"b/q/c aliyun.com/gpu-mem="+cardB+"-_-1,"+cardB+"-_-2",
+		"a/p/c nvidia.com/gpu="+GPUA+","+GPUA+" rdma/hca=1",
+		"b/q/c aliyun.com/gpu-mem="+GPUB+"-_-1,"+GPUB+"-_-2",
 		"c/r/c gpu.nvidia.com:x=gpu-0",
 		"d/none/c rdma/hca=2",
-	), devices: ids("nvidia.com/gpu="+cardA+","+cardB+","+cardA, "aliyun.com/gpu-mem=x,y,z", "rdma/hca=1,2", "nvidia.com/mig-1g.10gb="+migD3,
+	), devices: ids("nvidia.com/gpu="+GPUA+","+GPUB+","+GPUA, "aliyun.com/gpu-mem=x,y,z", "rdma/hca=1,2", "nvidia.com/mig-1g.10gb="+migD3,
 		"nvidia.com/hostdev=0000:18:00.0", "nvidia.com/gpumem=1,2")}
 	m := newClock().source(k)
 	h := poll(t, m)
@@ -297,7 +297,7 @@ func TestResourcesAndPods(t *testing.T) {
 	}
 }
 
-func TestACardUnderANetworkName(t *testing.T) {
+func TestAGPUUnderANetworkName(t *testing.T) {
 	k := &kubelet{pods: pods("a/p/c nvidia.com/mine=0000:18:00.0", "a/q/c nvidia.com/other=0000:99:00.0")}
 	h := poll(t, newClock().source(k))
 	wantLines(t, h, "a/p/c nvidia.com/mine A 1")
@@ -307,12 +307,12 @@ func TestACardUnderANetworkName(t *testing.T) {
 }
 
 func TestSharesOutliveThePlugin(t *testing.T) {
-	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardA + "::2"), devices: ids("nvidia.com/gpu=" + replicas(cardA, 4))}
+	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA + "::2"), devices: ids("nvidia.com/gpu=" + replicas(GPUA, 4))}
 	m := newClock().source(k)
 	poll(t, m)
 	k.devices = ids()
 	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A 0.25 shared")
-	k.devices = ids("nvidia.com/gpu=" + replicas(cardA, 2))
+	k.devices = ids("nvidia.com/gpu=" + replicas(GPUA, 2))
 	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A 0.5 shared")
 	k.devices, k.capacityErr = nil, errors.New("no")
 	h := poll(t, m)
@@ -328,9 +328,9 @@ func TestSharesOutliveThePlugin(t *testing.T) {
 
 func TestSince(t *testing.T) {
 	c := newClock()
-	k := &kubelet{pods: pods("a/old/c nvidia.com/gpu=" + cardA)}
+	k := &kubelet{pods: pods("a/old/c nvidia.com/gpu=" + GPUA)}
 	m := c.source(k)
-	since := func(h gpu.Holdings) string {
+	since := func(h gpu.Allocations) string {
 		var out []string
 		for _, x := range h.List {
 			s := "?"
@@ -349,12 +349,12 @@ func TestSince(t *testing.T) {
 	}
 	check("old ?")
 	c.advance(10 * time.Second)
-	k.pods = pods("a/old/c nvidia.com/gpu="+cardA, "a/young/c nvidia.com/gpu="+cardB)
+	k.pods = pods("a/old/c nvidia.com/gpu="+GPUA, "a/young/c nvidia.com/gpu="+GPUB)
 	check("old ?, young 00:10")
 	c.advance(10 * time.Second)
 	check("old ?, young 00:10")
-	// Several ids of one card began with the first of them; a holding of unknown age stays of unknown age.
-	k.pods = pods("a/old/c nvidia.com/gpu="+cardA+","+cardA+"::1", "a/young/c nvidia.com/gpu="+cardB+","+cardB+"::1")
+	// Several ids of one GPU began with the first of them; a holding of unknown age stays of unknown age.
+	k.pods = pods("a/old/c nvidia.com/gpu="+GPUA+","+GPUA+"::1", "a/young/c nvidia.com/gpu="+GPUB+","+GPUB+"::1")
 	check("old ?, young 00:10")
 	// Terminating pods are listed, and hold. Failures in between change nothing.
 	k.err = errors.New("down")
@@ -362,21 +362,21 @@ func TestSince(t *testing.T) {
 	if err := m.Poll(t.Context()); err == nil {
 		t.Fatal("no error")
 	}
-	if h := m.Holdings(node()); h.Known || h.List != nil {
+	if h := m.Allocations(node()); h.Known || h.List != nil {
 		t.Errorf("an hour old, and known: %+v", h)
 	}
 	k.err = nil
 	check("old ?, young 00:10")
 	// What was away begins anew.
-	k.pods = pods("a/young/c nvidia.com/gpu=" + cardB)
+	k.pods = pods("a/young/c nvidia.com/gpu=" + GPUB)
 	poll(t, m)
 	c.advance(time.Second)
-	k.pods = pods("a/old/c nvidia.com/gpu="+cardA, "a/young/c nvidia.com/gpu="+cardB)
+	k.pods = pods("a/old/c nvidia.com/gpu="+GPUA, "a/young/c nvidia.com/gpu="+GPUB)
 	check("old 00:21, young 00:10")
 }
 
 func TestAnAnswerThatDropsEverythingNeedsASecond(t *testing.T) {
-	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardA)}
+	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA)}
 	m := newClock().source(k)
 	began := poll(t, m)
 	if !began.Known || len(began.List) != 1 {
@@ -389,7 +389,7 @@ func TestAnAnswerThatDropsEverythingNeedsASecond(t *testing.T) {
 	if !h.Known || !h.Sources[0].Up {
 		t.Errorf("%+v", h)
 	}
-	k.pods = pods("a/p/c nvidia.com/gpu=" + cardA)
+	k.pods = pods("a/p/c nvidia.com/gpu=" + GPUA)
 	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A 1")
 	// A doubt does not survive an answer, nor a failure.
 	k.pods = pods()
@@ -406,7 +406,7 @@ func TestAnAnswerThatDropsEverythingNeedsASecond(t *testing.T) {
 	}
 	wantLines(t, poll(t, m))
 	// Pods that come are believed at once.
-	k.pods = pods("a/q/c nvidia.com/gpu=" + cardA)
+	k.pods = pods("a/q/c nvidia.com/gpu=" + GPUA)
 	wantLines(t, poll(t, m), "a/q/c nvidia.com/gpu A 1")
 	// Unresolved ids are holdings too.
 	k.pods = pods("a/q/c nvidia.com/gpu=strange")
@@ -417,7 +417,7 @@ func TestAnAnswerThatDropsEverythingNeedsASecond(t *testing.T) {
 
 func TestTheFirstAnswer(t *testing.T) {
 	m := newClock().source(&kubelet{pods: pods()})
-	if h := m.Holdings(node()); h.Known || !h.Configured || h.Sources[0].Up || h.Sources[0].Message == "" {
+	if h := m.Allocations(node()); h.Known || !h.Configured || h.Sources[0].Up || h.Sources[0].Message == "" {
 		t.Errorf("before any answer: %+v", h)
 	}
 	// No pods at all, not even the exporter's own: the kubelet is still starting.
@@ -427,7 +427,7 @@ func TestTheFirstAnswer(t *testing.T) {
 	if h := poll(t, m); !h.Known {
 		t.Errorf("twice no pods: %+v", h)
 	}
-	// Pods without cards are an answer.
+	// Pods without GPUs are an answer.
 	m = newClock().source(&kubelet{pods: pods("a/exporter/c")})
 	if h := poll(t, m); !h.Known || len(h.List) != 0 {
 		t.Errorf("%+v", h)
@@ -436,14 +436,14 @@ func TestTheFirstAnswer(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	c := newClock()
-	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardA)}
+	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA)}
 	m := c.source(k)
 	h := poll(t, m)
 	if s := h.Sources[0]; s.Name != "podresources" || !s.Up || s.Message != "" || s.LastSuccess.Or(time.Time{}) != c.now || s.Errors != 0 || !s.Duration.Present() {
 		t.Errorf("good: %+v", s)
 	}
-	if l := h.Lanes; len(l) != 1 || l[0].Lane != gpu.LaneKubelet || l[0].Interval != DefaultInterval || !l[0].Duration.Present() {
-		t.Errorf("lanes: %+v", l)
+	if l := h.PollGroups; len(l) != 1 || l[0].PollGroup != gpu.PollKubelet || l[0].Interval != DefaultInterval || !l[0].Duration.Present() {
+		t.Errorf("poll groups: %+v", l)
 	}
 	good := c.now
 	k.err = errors.New("broken\nin two lines")
@@ -451,14 +451,14 @@ func TestHealth(t *testing.T) {
 	if err := m.Poll(t.Context()); !errors.Is(err, k.err) {
 		t.Errorf("Poll returned %v", err)
 	}
-	h = m.Holdings(node())
+	h = m.Allocations(node())
 	if s := h.Sources[0]; s.Up || s.Errors != 1 || s.LastSuccess.Or(time.Time{}) != good ||
 		s.Message != "/run/k.sock: broken in two lines; using the answer of 35s ago" {
 		t.Errorf("failing: %+v", s)
 	}
 	wantLines(t, h, "a/p/c nvidia.com/gpu A 1")
 	c.advance(5 * time.Minute)
-	h = m.Holdings(node())
+	h = m.Allocations(node())
 	if s := h.Sources[0]; h.Known || !h.Configured || s.Message != "/run/k.sock: broken in two lines; the last answer is 5m35s old and no longer used" {
 		t.Errorf("too old: %+v", h)
 	}
@@ -476,7 +476,7 @@ func TestOurOwnEndIsNoFailure(t *testing.T) {
 	if err := m.Poll(ctx); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if s := m.Holdings(nil).Sources[0]; s.Errors != 0 {
+	if s := m.Allocations(nil).Sources[0]; s.Errors != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -491,7 +491,7 @@ func TestNoSource(t *testing.T) {
 	if err := m.Run(ctx); err != nil {
 		t.Error(err)
 	}
-	if h := m.Holdings(node()); h.Configured || h.Known || len(h.Sources) != 0 || len(h.Lanes) != 0 {
+	if h := m.Allocations(node()); h.Configured || h.Known || len(h.Sources) != 0 || len(h.PollGroups) != 0 {
 		t.Errorf("%+v", h)
 	}
 	if m.Unrecognised() != nil {
@@ -499,32 +499,32 @@ func TestNoSource(t *testing.T) {
 	}
 }
 
-func TestHoldingsAreCached(t *testing.T) {
-	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardA)}
+func TestAllocsAreCached(t *testing.T) {
+	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA)}
 	m := newClock().source(k)
 	if err := m.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	inv := node()
-	first, second := m.Holdings(inv), m.Holdings(inv)
+	first, second := m.Allocations(inv), m.Allocations(inv)
 	if &first.List[0] != &second.List[0] {
-		t.Error("resolved twice for the same answer and cards")
+		t.Error("resolved twice for the same answer and GPUs")
 	}
-	if h := m.Holdings(nil); len(h.List) != 0 || len(h.Unresolved) != 1 {
-		t.Errorf("without cards: %+v", h)
+	if h := m.Allocations(nil); len(h.List) != 0 || len(h.Unresolved) != 1 {
+		t.Errorf("without GPUs: %+v", h)
 	}
-	other := &gpu.Inventory{Cards: inv.Cards[1:]}
-	if h := m.Holdings(other); len(h.List) != 0 || len(h.Unresolved) != 1 || h.Untruthful {
-		t.Errorf("with other cards: %+v", h)
+	other := &gpu.Inventory{GPUs: inv.GPUs[1:]}
+	if h := m.Allocations(other); len(h.List) != 0 || len(h.Unresolved) != 1 || h.Untruthful {
+		t.Errorf("with other GPUs: %+v", h)
 	}
-	if allocs := testing.AllocsPerRun(100, func() { m.Holdings(other) }); allocs > 4 {
+	if allocs := testing.AllocsPerRun(100, func() { m.Allocations(other) }); allocs > 4 {
 		t.Errorf("%v allocations for what is known already", allocs)
 	}
 }
 
 func TestStrangeIDsAreSaidOnce(t *testing.T) {
 	var log strings.Builder
-	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=what-1,what-2 aliyun.com/gpu-mem="+cardA+"-_-1 example.com/gpu="+cardA,
+	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=what-1,what-2 aliyun.com/gpu-mem="+GPUA+"-_-1 example.com/gpu="+GPUA,
 		"b/p/c nvidia.com/gpu=what-3")}
 	m := newMap(Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, k)
 	for range 3 {
@@ -544,11 +544,11 @@ func TestStrangeIDsAreSaidOnce(t *testing.T) {
 	}
 }
 
-// A plugin that invents an id per MiB of eight cards is the largest answer there is.
+// A plugin that invents an id per MiB of eight GPUs is the largest answer there is.
 func TestAMillionInventedIDs(t *testing.T) {
 	invented := make([]string, 500_000)
 	for i := range invented {
-		invented[i] = fmt.Sprintf("%s-_-%d", cardA, i)
+		invented[i] = fmt.Sprintf("%s-_-%d", GPUA, i)
 	}
 	k := &kubelet{pods: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{Namespace: "a", Name: "p",
 		Containers: []*podresources.ContainerResources{{Name: "c", Devices: []*podresources.ContainerDevices{
@@ -559,7 +559,7 @@ func TestAMillionInventedIDs(t *testing.T) {
 
 func TestDelay(t *testing.T) {
 	jitter := 0.5
-	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardA), err: errors.New("down")}
+	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA), err: errors.New("down")}
 	m := newMap(Options{Jitter: func() float64 { return jitter }}, k)
 	if d := m.delay(); d != 10*time.Second {
 		t.Errorf("before anything: %s", d)
@@ -590,7 +590,7 @@ func TestDelay(t *testing.T) {
 
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardA)}
+		k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA)}
 		m := newMap(Options{}, k)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -612,7 +612,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
-	m := newMap(Options{}, &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardA + " aliyun.com/gpu-mem=x"), devices: ids("nvidia.com/gpu=" + cardA)})
+	m := newMap(Options{}, &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA + " aliyun.com/gpu-mem=x"), devices: ids("nvidia.com/gpu=" + GPUA)})
 	inventories := []*gpu.Inventory{node(), node(), nil}
 	var all sync.WaitGroup
 	for i := range 6 {
@@ -621,7 +621,7 @@ func TestConcurrentUse(t *testing.T) {
 				if i == 0 {
 					m.Poll(t.Context())
 				}
-				m.Holdings(inventories[i%3])
+				m.Allocations(inventories[i%3])
 				m.Unrecognised()
 			}
 		})

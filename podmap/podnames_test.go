@@ -29,7 +29,7 @@ func TestContainerOfAUID(t *testing.T) {
 		return table
 	}
 	p, q := podKey{"a", "p"}, podKey{"a", "q"}
-	gpuOf := func(card string) string { return "nvidia.com/gpu=" + card }
+	gpuOf := func(dev string) string { return "nvidia.com/gpu=" + dev }
 	for _, c := range []struct {
 		name    string
 		pods    []string
@@ -37,29 +37,29 @@ func TestContainerOfAUID(t *testing.T) {
 		api     map[podKey]string
 		want    map[string]string
 	}{
-		{"by the checkpoint", []string{"a/p/c " + gpuOf(cardA), "a/q/c " + gpuOf(cardB)},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", cardA, cardA), entry("v", "c", "nvidia.com/gpu", cardB, cardB)}, nil,
+		{"by the checkpoint", []string{"a/p/c " + gpuOf(GPUA), "a/q/c " + gpuOf(GPUB)},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA, GPUA), entry("v", "c", "nvidia.com/gpu", GPUB, GPUB)}, nil,
 			map[string]string{"u": "a/p/c", "v": "a/q/c"}},
-		{"by the checkpoint, ids that lie", []string{"a/p/c " + gpuOf(cardA+"-1")},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", cardA+"-1", cardB)}, nil, map[string]string{"u": "a/p/c"}},
-		{"by the API alone", []string{"a/p/c " + gpuOf(cardA)}, nil, map[podKey]string{p: "u"}, map[string]string{"u": "a/p/c"}},
+		{"by the checkpoint, ids that lie", []string{"a/p/c " + gpuOf(GPUA+"-1")},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA+"-1", GPUB)}, nil, map[string]string{"u": "a/p/c"}},
+		{"by the API alone", []string{"a/p/c " + gpuOf(GPUA)}, nil, map[podKey]string{p: "u"}, map[string]string{"u": "a/p/c"}},
 		{"by the API, a pod that holds nothing", []string{"a/p/c"}, nil, map[podKey]string{p: "u"}, map[string]string{"u": "a/p/c"}},
 		{"by the API, a claim of DRA", []string{"a/p/c gpu.nvidia.com:claim=gpu-0"}, nil, map[podKey]string{p: "u"}, map[string]string{"u": "a/p/c"}},
-		{"a side container without devices", []string{"a/p/proxy", "a/p/c " + gpuOf(cardA)},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", cardA, cardA)}, nil, map[string]string{"u": "a/p/c"}},
-		{"two containers that hold", []string{"a/p/c " + gpuOf(cardA), "a/p/d " + gpuOf(cardB)},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", cardA, cardA), entry("u", "d", "nvidia.com/gpu", cardB, cardB)}, map[podKey]string{p: "u"}, nil},
+		{"a side container without devices", []string{"a/p/proxy", "a/p/c " + gpuOf(GPUA)},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA, GPUA)}, nil, map[string]string{"u": "a/p/c"}},
+		{"two containers that hold", []string{"a/p/c " + gpuOf(GPUA), "a/p/d " + gpuOf(GPUB)},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA, GPUA), entry("u", "d", "nvidia.com/gpu", GPUB, GPUB)}, map[podKey]string{p: "u"}, nil},
 		{"two containers, none of which holds", []string{"a/p/c", "a/p/d"}, nil, map[podKey]string{p: "u"}, nil},
-		{"a pod that the kubelet does not list", []string{"a/p/c " + gpuOf(cardA)}, nil, map[podKey]string{q: "u"}, nil},
-		{"equal ids of two pods", []string{"a/p/c " + gpuOf(cardA+"-1"), "a/q/c " + gpuOf(cardA+"-1")},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", cardA+"-1", cardA)}, nil, nil},
-		{"two entries alike", []string{"a/p/c " + gpuOf(cardA)},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", cardA, cardA), entry("v", "c", "nvidia.com/gpu", cardA, cardA)}, nil, nil},
-		{"the sources contradict", []string{"a/p/c " + gpuOf(cardA)},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", cardA, cardA)}, map[podKey]string{p: "v"}, nil},
-		{"one UID for two pods", []string{"a/p/c " + gpuOf(cardA), "a/q/c " + gpuOf(cardB)},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", cardA, cardA)}, map[podKey]string{q: "u"}, nil},
-		{"nobody tells", []string{"a/p/c " + gpuOf(cardA)}, nil, nil, nil},
+		{"a pod that the kubelet does not list", []string{"a/p/c " + gpuOf(GPUA)}, nil, map[podKey]string{q: "u"}, nil},
+		{"equal ids of two pods", []string{"a/p/c " + gpuOf(GPUA+"-1"), "a/q/c " + gpuOf(GPUA+"-1")},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA+"-1", GPUA)}, nil, nil},
+		{"two entries alike", []string{"a/p/c " + gpuOf(GPUA)},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA, GPUA), entry("v", "c", "nvidia.com/gpu", GPUA, GPUA)}, nil, nil},
+		{"the sources contradict", []string{"a/p/c " + gpuOf(GPUA)},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA, GPUA)}, map[podKey]string{p: "v"}, nil},
+		{"one UID for two pods", []string{"a/p/c " + gpuOf(GPUA), "a/q/c " + gpuOf(GPUB)},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA, GPUA)}, map[podKey]string{q: "u"}, nil},
+		{"nobody tells", []string{"a/p/c " + gpuOf(GPUA)}, nil, nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLedger(t)
@@ -82,15 +82,15 @@ func TestContainerOfAUID(t *testing.T) {
 // answer alone names nobody, and a name that turned out to be another pod's was never given.
 func TestAUIDNeedsTwoAnswers(t *testing.T) {
 	l := newLedger(t)
-	k := &kubelet{pods: pods("a/new/c nvidia.com/gpu=" + cardA)}
+	k := &kubelet{pods: pods("a/new/c nvidia.com/gpu=" + GPUA)}
 	c := newClock()
 	m := c.withCheckpoint(k, l.path)
-	l.write(entry("old", "c", "nvidia.com/gpu", cardA, cardA)) // of a pod that is gone
+	l.write(entry("old", "c", "nvidia.com/gpu", GPUA, GPUA)) // of a pod that is gone
 	poll(t, m)
 	if got := namesOf(m, "old"); len(got) != 0 {
 		t.Fatalf("one answer named %v", got)
 	}
-	l.write(entry("new", "c", "nvidia.com/gpu", cardA, cardA))
+	l.write(entry("new", "c", "nvidia.com/gpu", GPUA, GPUA))
 	poll(t, m)
 	if got := namesOf(m, "old", "new"); len(got) != 0 {
 		t.Fatalf("one answer named %v", got)
@@ -118,7 +118,7 @@ func FuzzContainerOf(f *testing.F) {
 	f.Add([]byte{0x00, 0x00, 0x10}, []byte{0x00, 0x10, 0x21})
 	f.Fuzz(func(t *testing.T, living, dead []byte) {
 		living, dead = living[:min(len(living), 8)], dead[:min(len(dead), 8)]
-		id := func(b byte) string { return fmt.Sprintf("%s-%d", cardA, b>>4&3) }
+		id := func(b byte) string { return fmt.Sprintf("%s-%d", GPUA, b>>4&3) }
 		container := func(b byte) string { return fmt.Sprintf("c%d", b&1) }
 		var lines []string
 		var entries []checkpointEntry
@@ -126,11 +126,11 @@ func FuzzContainerOf(f *testing.F) {
 		for i, b := range living {
 			pod, uid := fmt.Sprintf("p%d", i), fmt.Sprintf("u%d", i)
 			lines = append(lines, fmt.Sprintf("a/%s/%s nvidia.com/gpu=%s", pod, container(b), id(b)))
-			entries = append(entries, entry(uid, container(b), "nvidia.com/gpu", id(b), cardA))
+			entries = append(entries, entry(uid, container(b), "nvidia.com/gpu", id(b), GPUA))
 			truth[uid] = gpu.Container{Namespace: "a", Pod: pod, Name: container(b)}
 		}
 		for i, b := range dead {
-			entries = append(entries, entry(fmt.Sprintf("dead%d", i), container(b), "nvidia.com/gpu", id(b), cardA))
+			entries = append(entries, entry(fmt.Sprintf("dead%d", i), container(b), "nvidia.com/gpu", id(b), GPUA))
 		}
 		if len(living) == 0 {
 			return

@@ -225,7 +225,7 @@ func TestListAndWatch(t *testing.T) {
 	if !r.since.Present() || w.pods().pods[podKey{"a", "q"}].since.Present() {
 		t.Error("what the first list had began before; what came later did not")
 	}
-	m := newMap(Options{Clock: w.now.time}, &kubelet{pods: pods("a/q/c nvidia.com/gpu=" + cardA)})
+	m := newMap(Options{Clock: w.now.time}, &kubelet{pods: pods("a/q/c nvidia.com/gpu=" + GPUA)})
 	m.watch = w.podWatch
 	all := m.Pods()
 	if len(all) != 2 || all[0].UID != "u2" || all[0].OwnerKind != "ReplicaSet" || all[0].OwnerName != "web-5d4f" {
@@ -410,15 +410,15 @@ func TestTheServerOfThisCluster(t *testing.T) {
 
 func TestRunWatches(t *testing.T) {
 	a := newAPIServer(t)
-	a.list = says(apiList("10", apiPod("a/p", "u1", "7", hamiAllocated+"="+cardC+",NVIDIA,10240,0:;")))
+	a.list = says(apiList("10", apiPod("a/p", "u1", "7", hamiAllocated+"="+GPUC+",NVIDIA,10240,0:;")))
 	o := a.options()
-	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardB + "-1")}
+	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUB + "-1")}
 	m := newMap(Options{Socket: "/run/k.sock", API: &o, Interval: time.Hour}, k)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- m.Run(ctx) }()
 	for {
-		h := m.Holdings(node())
+		h := m.Allocations(node())
 		if len(h.List) == 1 && len(h.Sources) == 2 && h.Sources[1].Up {
 			wantLines(t, h, "a/p/c nvidia.com/gpu C ? shared 10GiB")
 			break
@@ -438,12 +438,12 @@ func TestRunWatches(t *testing.T) {
 // What two sources say of a pod's UID has to agree, or the annotations are another pod's.
 func TestAnnotationsOfAPodOfTheSameName(t *testing.T) {
 	l := newLedger(t)
-	e := entry("u-old", "c", "nvidia.com/gpu", cardB+"-1", "none")
+	e := entry("u-old", "c", "nvidia.com/gpu", GPUB+"-1", "none")
 	l.write(e)
-	m := newMap(Options{Socket: "/run/k.sock", Checkpoint: l.path, API: &APIOptions{Node: "n1"}}, &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + cardB + "-1")})
+	m := newMap(Options{Socket: "/run/k.sock", Checkpoint: l.path, API: &APIOptions{Node: "n1"}}, &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUB + "-1")})
 	for uid, want := range map[string]string{"u-old": "a/p/c nvidia.com/gpu A 0.25 shared 10GiB", "u-new": "a/p/c nvidia.com/gpu unresolved 1"} {
 		m.watch.succeeded(podTableOf(t, m.watch, []map[string]any{{"metadata": map[string]any{"namespace": "a", "name": "p", "uid": uid,
-			"annotations": map[string]string{hamiAllocated: cardA + ",NVIDIA,10240,0:;"}}}}))
+			"annotations": map[string]string{hamiAllocated: GPUA + ",NVIDIA,10240,0:;"}}}}))
 		h := poll(t, m)
 		wantLines(t, h, want)
 		if got := h.Pods[0].UID; got != map[string]string{"u-old": "u-old", "u-new": ""}[uid] {

@@ -15,7 +15,7 @@ import (
 type record struct {
 	answer   *answer
 	capacity capacity
-	// resources are the names of cards that were ever seen held: their counts go on at 0.
+	// resources are the names of GPUs that were ever seen held: their counts go on at 0.
 	resources []string
 	// matched are the entries of the kubelet's checkpoint that belong to what is held, and uids the pods' UIDs
 	// from there. Both are nil without a checkpoint.
@@ -27,24 +27,24 @@ type record struct {
 	prepared *preparedClaims
 }
 
-// target is a card or MIG instance that an id names. Part is the id's part of the instance, else of the
-// card: less than 1 where a MIG device is one of several compute instances.
+// target is a GPU or MIG instance that an id names. Part is the id's part of the instance, else of the
+// GPU: less than 1 where a MIG device is one of several compute instances.
 type target struct {
-	card, instance gpu.UUID
-	part           float64
-	memory         gpu.Opt[gpu.Bytes] // of the card
+	dev, instance gpu.UUID
+	part          float64
+	memory        gpu.Opt[gpu.Bytes] // of the GPU
 }
 
-// locate resolves a ref against the cards of the node. Where it finds none, elsewhere tells that the id
-// certainly names none of these cards.
+// locate resolves a ref against the GPUs of the node. Where it finds none, elsewhere tells that the id
+// certainly names none of these GPUs.
 func locate(inv *gpu.Inventory, r ref) (targets []target, elsewhere bool) {
 	if inv == nil {
 		inv = &gpu.Inventory{}
 	}
 	switch r.by {
 	case byUUID:
-		if card, ok := inv.ByUUID(r.uuid); ok {
-			return whole(card), false
+		if dev, ok := inv.ByUUID(r.uuid); ok {
+			return whole(dev), false
 		}
 		return nil, allNamed(inv)
 	case byMIG:
@@ -53,87 +53,87 @@ func locate(inv *gpu.Inventory, r ref) (targets []target, elsewhere bool) {
 		if t := instanceByUUID(inv, r.full); t != nil {
 			return t, false
 		}
-		card, ok := inv.ByUUID(r.uuid)
+		dev, ok := inv.ByUUID(r.uuid)
 		if !ok {
 			return nil, allNamed(inv)
 		}
-		return instance(card, func(in *gpu.Instance) bool { return in.GI == r.gi }, func(ci gpu.ComputeInstance) bool { return ci.CI == r.ci }), false
+		return instance(dev, func(in *gpu.Instance) bool { return in.GI == r.gi }, func(ci gpu.ComputeInstance) bool { return ci.CI == r.ci }), false
 	case byMinor:
-		card, ok := inv.ByMinor(r.minor)
+		dev, ok := inv.ByMinor(r.minor)
 		if !ok {
 			return nil, allNumbered(inv)
 		}
 		if r.gi < 0 {
-			return whole(card), false
+			return whole(dev), false
 		}
-		return instance(card, func(in *gpu.Instance) bool { return in.GI == r.gi }, nil), false
+		return instance(dev, func(in *gpu.Instance) bool { return in.GI == r.gi }, nil), false
 	case byProfile:
-		card, ok := inv.ByMinor(r.minor)
+		dev, ok := inv.ByMinor(r.minor)
 		if !ok {
 			return nil, allNumbered(inv)
 		}
-		return instance(card, r.placed, nil), false
+		return instance(dev, r.placed, nil), false
 	case byPCI:
-		for i := range inv.Cards {
-			if inv.Cards[i].PCI == r.pci {
-				return whole(&inv.Cards[i]), false
+		for i := range inv.GPUs {
+			if inv.GPUs[i].PCI == r.pci {
+				return whole(&inv.GPUs[i]), false
 			}
 		}
-		// A virtual function lies on a card that has another address.
+		// A virtual function lies on a GPU that has another address.
 		return nil, false
 	case byAll:
-		for i := range inv.Cards {
-			targets = append(targets, whole(&inv.Cards[i])...)
+		for i := range inv.GPUs {
+			targets = append(targets, whole(&inv.GPUs[i])...)
 		}
 		return targets, false
 	case bySole:
-		if len(inv.Cards) == 1 {
-			return whole(&inv.Cards[0]), false
+		if len(inv.GPUs) == 1 {
+			return whole(&inv.GPUs[0]), false
 		}
 		return nil, false
 	case byDetached:
 		return nil, true
 	case byIndex:
-		if card, ok := byNVMLIndex(inv, r.minor); ok {
-			return whole(card), false
+		if dev, ok := byNVMLIndex(inv, r.minor); ok {
+			return whole(dev), false
 		}
 		return nil, false
 	case byMIGIndex:
-		if card, ok := byNVMLIndex(inv, r.minor); ok {
-			return migByIndex(card, r.ci), false
+		if dev, ok := byNVMLIndex(inv, r.minor); ok {
+			return migByIndex(dev, r.ci), false
 		}
 		return nil, false
 	case byNumber:
-		card, ok := byNVMLIndex(inv, r.minor)
-		if same, known := inv.ByMinor(r.minor); ok && known && same == card {
-			return whole(card), false
+		dev, ok := byNVMLIndex(inv, r.minor)
+		if same, known := inv.ByMinor(r.minor); ok && known && same == dev {
+			return whole(dev), false
 		}
 		return nil, false
 	}
 	return nil, false
 }
 
-// byNVMLIndex returns the card that NVML numbers so. An index that two cards claim is none's.
-func byNVMLIndex(inv *gpu.Inventory, index int) (card *gpu.InventoryCard, ok bool) {
-	for i := range inv.Cards {
-		if inv.Cards[i].Index != index {
+// byNVMLIndex returns the GPU that NVML numbers so. An index that two GPUs claim is none's.
+func byNVMLIndex(inv *gpu.Inventory, index int) (dev *gpu.InventoryGPU, ok bool) {
+	for i := range inv.GPUs {
+		if inv.GPUs[i].Index != index {
 			continue
 		}
-		if card != nil {
+		if dev != nil {
 			return nil, false
 		}
-		card = &inv.Cards[i]
+		dev = &inv.GPUs[i]
 	}
-	return card, card != nil
+	return dev, dev != nil
 }
 
-// migByIndex returns the MIG device that NVML numbers so on its card.
-func migByIndex(card *gpu.InventoryCard, index int) []target {
-	for i := range card.Instances {
-		in := &card.Instances[i]
+// migByIndex returns the MIG device that NVML numbers so on its GPU.
+func migByIndex(dev *gpu.InventoryGPU, index int) []target {
+	for i := range dev.Instances {
+		in := &dev.Instances[i]
 		for _, ci := range in.Compute {
 			if ci.Index == index {
-				return instance(card, func(other *gpu.Instance) bool { return other == in },
+				return instance(dev, func(other *gpu.Instance) bool { return other == in },
 					func(other gpu.ComputeInstance) bool { return other.UUID == ci.UUID })
 			}
 		}
@@ -147,28 +147,28 @@ func (r ref) placed(in *gpu.Instance) bool {
 	return is(in.ProfileID, r.profile) && is(in.PlacementStart, r.start) && (r.size < 0 || is(in.PlacementSize, r.size))
 }
 
-func whole(card *gpu.InventoryCard) []target {
-	return []target{{card: card.UUID, part: 1, memory: card.Memory}}
+func whole(dev *gpu.InventoryGPU) []target {
+	return []target{{dev: dev.UUID, part: 1, memory: dev.Memory}}
 }
 
 func instanceByUUID(inv *gpu.Inventory, uuid gpu.UUID) []target {
-	card, in, ok := inv.ByInstance(uuid)
+	dev, in, ok := inv.ByInstance(uuid)
 	if !ok {
 		return nil
 	}
-	return instance(card, func(other *gpu.Instance) bool { return other == in },
+	return instance(dev, func(other *gpu.Instance) bool { return other == in },
 		func(ci gpu.ComputeInstance) bool { return ci.UUID == uuid })
 }
 
 // instance returns the GPU instance that matches, or the part of it that one compute instance is. A nil
 // compute names the whole.
-func instance(card *gpu.InventoryCard, match func(*gpu.Instance) bool, compute func(gpu.ComputeInstance) bool) []target {
-	for i := range card.Instances {
-		in := &card.Instances[i]
+func instance(dev *gpu.InventoryGPU, match func(*gpu.Instance) bool, compute func(gpu.ComputeInstance) bool) []target {
+	for i := range dev.Instances {
+		in := &dev.Instances[i]
 		if in.UUID == "" || !match(in) {
 			continue
 		}
-		t := target{card: card.UUID, instance: in.UUID, part: 1}
+		t := target{dev: dev.UUID, instance: in.UUID, part: 1}
 		if compute == nil {
 			return []target{t}
 		}
@@ -201,23 +201,23 @@ func computePart(all []gpu.ComputeInstance, at int) float64 {
 	return float64(mine) / float64(sum)
 }
 
-// allNamed tells that a UUID that is not in the inventory is none of its cards': every card has its own.
+// allNamed tells that a UUID that is not in the inventory is none of its GPUs': every GPU has its own.
 func allNamed(inv *gpu.Inventory) bool {
-	return !slices.ContainsFunc(inv.Cards, func(c gpu.InventoryCard) bool { return !strings.HasPrefix(string(c.UUID), "GPU-") })
+	return !slices.ContainsFunc(inv.GPUs, func(c gpu.InventoryGPU) bool { return !strings.HasPrefix(string(c.UUID), "GPU-") })
 }
 
 // allNumbered tells the same of minor numbers.
 func allNumbered(inv *gpu.Inventory) bool {
-	return !slices.ContainsFunc(inv.Cards, func(c gpu.InventoryCard) bool { return !c.Minor.Present() })
+	return !slices.ContainsFunc(inv.GPUs, func(c gpu.InventoryGPU) bool { return !c.Minor.Present() })
 }
 
-// crowd counts who else is on the same id, device or card, so that shares add up.
+// crowd counts who else is on the same id, device or GPU, so that shares add up.
 type crowd struct {
 	// holders counts the containers that hold one and the same id, or device of one claim.
 	holders map[[2]string]int
 	// claims are the claims that name one device.
 	claims map[[2]string]map[string]bool
-	// replicas are the replicas that are held of one card or instance.
+	// replicas are the replicas that are held of one GPU or instance.
 	replicas map[replicaKey]map[string]bool
 }
 
@@ -274,7 +274,7 @@ func (r *record) share(c crowd, u *unit, t target) (part gpu.Opt[float64], grant
 		if !ok || total == 0 {
 			return gpu.None[float64](), granted, true
 		}
-		// The name only looks like a memory scheme's where the slices are more than the card.
+		// The name only looks like a memory scheme's where the slices are more than the GPU.
 		if r.slices(u.ref.base) <= total {
 			return gpu.Some(p * float64(u.ref.memory) / float64(total)), gpu.Some(u.ref.memory), true
 		}
@@ -282,7 +282,7 @@ func (r *record) share(c crowd, u *unit, t target) (part gpu.Opt[float64], grant
 	return gpu.Some(p / float64(replicas)), granted, true
 }
 
-// slices sums the memory of all slices of a card, over the resources that grant memory.
+// slices sums the memory of all slices of a GPU, over the resources that grant memory.
 func (r *record) slices(base string) gpu.Bytes {
 	var sum gpu.Bytes
 	for key, n := range r.capacity.replicas {
@@ -295,14 +295,14 @@ func (r *record) slices(base string) gpu.Bytes {
 
 // place is what makes a holding: several ids of one place are one holding.
 type place struct {
-	container      gpu.Container
-	resource       string
-	card, instance gpu.UUID
+	container     gpu.Container
+	resource      string
+	dev, instance gpu.UUID
 }
 
 // stake collects the units of one place.
 type stake struct {
-	gpu.Holding
+	gpu.Allocation
 	part    float64
 	known   bool // every unit's part
 	dated   bool // every unit's beginning
@@ -312,10 +312,10 @@ type stake struct {
 	told bool
 }
 
-// resolve names the cards. It is a pure function of its arguments.
-func (r *record) resolve(inv *gpu.Inventory, pods *podTable) gpu.Holdings {
-	h := gpu.Holdings{}
-	units := r.holding()
+// resolve names the GPUs. It is a pure function of its arguments.
+func (r *record) resolve(inv *gpu.Inventory, pods *podTable) gpu.Allocations {
+	h := gpu.Allocations{}
+	units := r.alloc()
 	crowd := countCrowd(units)
 	held := map[place]*stake{}
 	type owner struct {
@@ -323,7 +323,7 @@ func (r *record) resolve(inv *gpu.Inventory, pods *podTable) gpu.Holdings {
 		resource  string
 	}
 	lost := map[owner]int{}
-	cards := map[string]bool{} // uncertain resources that turned out to hold a card
+	devs := map[string]bool{} // uncertain resources that turned out to hold a GPU
 	reserved := r.reservations(pods)
 	for i := range units {
 		u := &units[i]
@@ -335,7 +335,7 @@ func (r *record) resolve(inv *gpu.Inventory, pods *podTable) gpu.Holdings {
 			}
 			continue
 		}
-		cards[u.resource] = true
+		devs[u.resource] = true
 		members := reserved[podKey{u.container.Namespace, u.container.Pod}]
 		for _, t := range targets {
 			if len(members) == 0 {
@@ -384,16 +384,16 @@ func (r *record) resolve(inv *gpu.Inventory, pods *podTable) gpu.Holdings {
 		if s.compute > 0 {
 			s.GrantedCompute = gpu.Some(gpu.Ratio(min(s.compute, 1)))
 		}
-		h.List = append(h.List, s.Holding)
+		h.List = append(h.List, s.Allocation)
 		owners[r.podRef(pods, s.Container)] = true
 	}
 	for o, n := range lost {
 		h.Unresolved = append(h.Unresolved, gpu.Unresolved{Container: o.container, Resource: o.resource, Devices: n})
 		owners[r.podRef(pods, o.container)] = true
 	}
-	slices.SortFunc(h.List, func(a, b gpu.Holding) int {
+	slices.SortFunc(h.List, func(a, b gpu.Allocation) int {
 		return cmp.Or(a.Container.Compare(b.Container), cmp.Compare(a.Resource, b.Resource),
-			cmp.Compare(a.Card, b.Card), cmp.Compare(a.Instance, b.Instance))
+			cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.Instance, b.Instance))
 	})
 	slices.SortFunc(h.Unresolved, func(a, b gpu.Unresolved) int {
 		return cmp.Or(a.Container.Compare(b.Container), cmp.Compare(a.Resource, b.Resource))
@@ -401,17 +401,17 @@ func (r *record) resolve(inv *gpu.Inventory, pods *podTable) gpu.Holdings {
 	h.Pods = slices.SortedFunc(maps.Keys(owners), func(a, b gpu.PodRef) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod))
 	})
-	h.Resources = r.count(cards)
+	h.Resources = r.count(devs)
 	return h
 }
 
 func (r *record) hold(held map[place]*stake, c crowd, u *unit, t target, source string) {
 	part, granted, shared := r.share(c, u, t)
-	key := place{u.container, u.resource, t.card, t.instance}
+	key := place{u.container, u.resource, t.dev, t.instance}
 	s := held[key]
 	if s == nil {
-		s = &stake{known: true, dated: true, Holding: gpu.Holding{Container: u.container, Resource: u.resource,
-			Card: t.card, Instance: t.instance, Source: source}}
+		s = &stake{known: true, dated: true, Allocation: gpu.Allocation{Container: u.container, Resource: u.resource,
+			GPU: t.dev, Instance: t.instance, Source: source}}
 		held[key] = s
 	}
 	if p, ok := part.Get(); ok {
@@ -451,8 +451,8 @@ func (r *record) podRef(pods *podTable, c gpu.Container) gpu.PodRef {
 	return ref
 }
 
-// settle finds the targets of grants and hands each to give. It counts the grants whose card is not here;
-// elsewhere tells that they lie on no card of this node.
+// settle finds the targets of grants and hands each to give. It counts the grants whose GPU is not here;
+// elsewhere tells that they lie on no GPU of this node.
 func settle(inv *gpu.Inventory, grants []grant, give func(*grant, target)) (missing int, elsewhere bool) {
 	elsewhere = true
 	for i := range grants {
@@ -469,16 +469,16 @@ func settle(inv *gpu.Inventory, grants []grant, give func(*grant, target)) (miss
 	return missing, elsewhere
 }
 
-// nearlyWhole is a share that leaves nothing for another: schemes round the memory of a card.
+// nearlyWhole is a share that leaves nothing for another: schemes round the memory of a GPU.
 const nearlyWhole = 0.99
 
 // grantTo adds a grant to what a container holds; among is how many containers have it together.
 func grantTo(held map[place]*stake, c gpu.Container, resource, source string, since gpu.Opt[time.Time], g *grant, t target, among int) {
-	key := place{c, resource, t.card, t.instance}
+	key := place{c, resource, t.dev, t.instance}
 	s := held[key]
 	if s == nil {
-		s = &stake{known: true, dated: true, told: true, Holding: gpu.Holding{Container: c, Resource: resource,
-			Card: t.card, Instance: t.instance, Source: source}}
+		s = &stake{known: true, dated: true, told: true, Allocation: gpu.Allocation{Container: c, Resource: resource,
+			GPU: t.dev, Instance: t.instance, Source: source}}
 		held[key] = s
 	}
 	share, granted := g.share(t)
@@ -493,21 +493,21 @@ func grantTo(held map[place]*stake, c gpu.Container, resource, source string, si
 	s.began(since)
 }
 
-// limit adds to what is held by honest ids the limits that the plugin gave the container, where it has one card
+// limit adds to what is held by honest ids the limits that the plugin gave the container, where it has one GPU
 // by them.
 func (r *record) limit(held map[place]*stake) {
 	type owner struct {
 		container gpu.Container
 		resource  string
 	}
-	cards := map[owner][]*stake{}
+	devs := map[owner][]*stake{}
 	for key, s := range held {
 		if !s.told {
-			cards[owner{key.container, key.resource}] = append(cards[owner{key.container, key.resource}], s)
+			devs[owner{key.container, key.resource}] = append(devs[owner{key.container, key.resource}], s)
 		}
 	}
 	for h, entry := range r.matched {
-		stakes := cards[owner{h.container, h.resource}]
+		stakes := devs[owner{h.container, h.resource}]
 		if len(stakes) != 1 {
 			continue
 		}
@@ -519,13 +519,13 @@ func (r *record) limit(held map[place]*stake) {
 	}
 }
 
-// fit shrinks what schemes granted where it comes to more than the card: they may promise the same memory twice,
-// and the shares of a card are parts of one card.
+// fit shrinks what schemes granted where it comes to more than the GPU: they may promise the same memory twice,
+// and the shares of a GPU are parts of one GPU.
 func fit(held map[place]*stake) {
-	type spot struct{ card, instance gpu.UUID }
+	type spot struct{ dev, instance gpu.UUID }
 	sure, promised := map[spot]float64{}, map[spot]float64{}
 	for key, s := range held {
-		at := spot{key.card, key.instance}
+		at := spot{key.dev, key.instance}
 		if s.told {
 			promised[at] += min(s.part, 1)
 		} else {
@@ -533,15 +533,15 @@ func fit(held map[place]*stake) {
 		}
 	}
 	for key, s := range held {
-		at := spot{key.card, key.instance}
+		at := spot{key.dev, key.instance}
 		if left := max(0, 1-sure[at]); s.told && promised[at] > left {
 			s.part, s.Shared = min(s.part, 1)*left/promised[at], true
 		}
 	}
 }
 
-// count lists the resources of cards. Cards tells which of the uncertain ones hold one after all.
-func (r *record) count(cards map[string]bool) []gpu.ResourceCount {
+// count lists the resources of GPUs. GPUs tells which of the uncertain ones hold one after all.
+func (r *record) count(devs map[string]bool) []gpu.ResourceCount {
 	names := map[string]bool{}
 	for resource := range r.capacity.devices {
 		names[resource] = true
@@ -554,12 +554,12 @@ func (r *record) count(cards map[string]bool) []gpu.ResourceCount {
 	}
 	var counts []gpu.ResourceCount
 	for _, resource := range slices.Sorted(maps.Keys(names)) {
-		if r.answer.uncertain[resource] && !cards[resource] {
+		if r.answer.uncertain[resource] && !devs[resource] {
 			continue
 		}
 		c := gpu.ResourceCount{Resource: resource, Allocated: r.answer.allocated[resource]}
 		// The name of a DRA driver has no slash; the kubelet knows no capacity of it. Nor is that of a
-		// resource known whose ids were taken for network cards'.
+		// resource known whose ids were taken for network GPUs'.
 		if n, ok := r.capacity.devices[resource]; r.capacity.known && (ok || strings.Contains(resource, "/") && !r.answer.uncertain[resource]) {
 			c.Allocatable = gpu.Some(n)
 		}

@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// What Alibaba Cloud's gpushare writes on a pod: the first generation names one card for the whole pod, the
-// second has, per container and card, the amount.
+// What Alibaba Cloud's gpushare writes on a pod: the first generation names one GPU for the whole pod, the
+// second has, per container and GPU, the amount.
 const (
 	aliyunMemory     = "aliyun.com/gpu-mem"
-	aliyunCard       = "ALIYUN_COM_GPU_MEM_IDX"       // NVML index, on the pod and in the container
-	aliyunCardTotal  = "ALIYUN_COM_GPU_MEM_DEV"       // of the card, in units
-	aliyunGranted    = "ALIYUN_COM_GPU_MEM_CONTAINER" // of each card, in units; in the container alone
+	aliyunGPU        = "ALIYUN_COM_GPU_MEM_IDX"       // NVML index, on the pod and in the container
+	aliyunGPUTotal   = "ALIYUN_COM_GPU_MEM_DEV"       // of the GPU, in units
+	aliyunGranted    = "ALIYUN_COM_GPU_MEM_CONTAINER" // of each GPU, in units; in the container alone
 	aliyunAllocation = "scheduler.framework.gpushare.allocation"
 	aliyunCores      = "gpushare.alibabacloud.com/core-percentage"
 )
 
 // aliyun is Alibaba Cloud's gpushare: GPU-<uuid>-_-<n>, one id per GiB or MiB of memory. The kubelet picks
-// ids at random, the scheduler extender picks the card. The plugin takes the oldest waiting pod that asks for
+// ids at random, the scheduler extender picks the GPU. The plugin takes the oldest waiting pod that asks for
 // the same amount, so two equal pods may be swapped: what the container got beats what the pod is annotated with.
 var aliyun = scheme{
 	name:    "aliyun gpushare",
@@ -30,17 +30,17 @@ var aliyun = scheme{
 	allocated: func(c *claim) ([]grant, bool) {
 		refs, ok := c.alloc.visible()
 		if !ok {
-			card, _ := c.env(aliyunCard)
-			if refs, ok = readVisible(card); !ok {
+			dev, _ := c.env(aliyunGPU)
+			if refs, ok = readVisible(dev); !ok {
 				return nil, false
 			}
 		}
 		if c.resource != aliyunMemory && len(refs) != c.devices {
-			return nil, false // whole cards, and not as many as were asked for
+			return nil, false // whole GPUs, and not as many as were asked for
 		}
 		grants := grantsOf(refs)
 		granted, okGranted := c.envAmount(aliyunGranted)
-		total, okTotal := c.envAmount(aliyunCardTotal)
+		total, okTotal := c.envAmount(aliyunGPUTotal)
 		for i := range grants {
 			if grants[i].whole = c.resource != aliyunMemory; !grants[i].whole && okGranted && okTotal {
 				grants[i].units, grants[i].total = granted, total
@@ -53,31 +53,31 @@ var aliyun = scheme{
 			return nil, false
 		}
 		if text, ok := c.annotation(aliyunAllocation); ok {
-			return c.aliyunCards(text)
+			return c.aliyunGPUs(text)
 		}
-		text, _ := c.annotation(aliyunCard)
+		text, _ := c.annotation(aliyunGPU)
 		r, ok := readIndex(text)
 		if !ok || r.by != byIndex {
 			return nil, false
 		}
 		g := grant{ref: r, units: float64(c.devices), pool: c.listed}
-		if text, ok := c.annotation(aliyunCardTotal); ok {
+		if text, ok := c.annotation(aliyunGPUTotal); ok {
 			g.total, _ = amount(text)
 		}
 		return []grant{g}, true
 	},
 }
 
-// aliyunCards reads {"<container>":{"<card>":<units>}}.
-func (c *claim) aliyunCards(text string) ([]grant, bool) {
-	cards, ok := readAliyunMap(text)
+// aliyunGPUs reads {"<container>":{"<gpu>":<units>}}.
+func (c *claim) aliyunGPUs(text string) ([]grant, bool) {
+	devs, ok := readAliyunMap(text)
 	if !ok {
 		return nil, false
 	}
-	slots := slices.Sorted(maps.Keys(cards))
+	slots := slices.Sorted(maps.Keys(devs))
 	counts := make([]int, len(slots))
 	for i, container := range slots {
-		for _, units := range cards[container] {
+		for _, units := range devs[container] {
 			counts[i] += units
 		}
 	}
@@ -90,15 +90,15 @@ func (c *claim) aliyunCards(text string) ([]grant, bool) {
 		cores, _ = readAliyunMap(text)
 	}
 	var grants []grant
-	mine := cards[slots[at]]
-	for _, card := range slices.Sorted(maps.Keys(mine)) {
-		grants = append(grants, grant{ref: ref{by: byIndex, minor: card, gi: -1, ci: -1}, units: float64(mine[card]), pool: c.listed,
-			compute: percent(float64(cores[slots[at]][card]))})
+	mine := devs[slots[at]]
+	for _, dev := range slices.Sorted(maps.Keys(mine)) {
+		grants = append(grants, grant{ref: ref{by: byIndex, minor: dev, gi: -1, ci: -1}, units: float64(mine[dev]), pool: c.listed,
+			compute: percent(float64(cores[slots[at]][dev]))})
 	}
 	return grants, true
 }
 
-// readAliyunMap reads container → card → amount. All numbers are plain; a container without cards has none.
+// readAliyunMap reads container → GPU → amount. All numbers are plain; a container without GPUs has none.
 func readAliyunMap(text string) (map[int]map[int]int, bool) {
 	var raw map[string]map[string]json.Number
 	d := json.NewDecoder(strings.NewReader(text))
@@ -106,15 +106,15 @@ func readAliyunMap(text string) (map[int]map[int]int, bool) {
 		return nil, false
 	}
 	out := map[int]map[int]int{}
-	for container, cards := range raw {
+	for container, devs := range raw {
 		c, ok := decimal(container)
 		if !ok {
 			return nil, false
 		}
-		for card, units := range cards {
-			i, okCard := decimal(card)
+		for dev, units := range devs {
+			i, okGPU := decimal(dev)
 			n, okUnits := decimal(units.String())
-			if !okCard || !okUnits {
+			if !okGPU || !okUnits {
 				return nil, false
 			}
 			if n == 0 {

@@ -2,12 +2,12 @@ package podmap
 
 import "strings"
 
-// draGPUDriver is the name of NVIDIA's DRA driver for cards.
+// draGPUDriver is the name of NVIDIA's DRA driver for GPUs.
 const draGPUDriver = "gpu.nvidia.com"
 
-// draGPU is NVIDIA's DRA driver for cards and MIG devices. The driver name is the resource, the device
+// draGPU is NVIDIA's DRA driver for GPUs and MIG devices. The driver name is the resource, the device
 // name the id: gpu-<minor>, gpu-<minor>-mig-<profile>-<profile id>-<start> (from v25.12), the older
-// gpu-<minor>-mig-<profile id>-<start>-<size>, and gpu-vfio-<n> for a card that a virtual machine has.
+// gpu-<minor>-mig-<profile id>-<start>-<size>, and gpu-vfio-<n> for a GPU that a virtual machine has.
 var draGPU = scheme{
 	name:    "nvidia dra",
 	verdict: honest,
@@ -15,7 +15,7 @@ var draGPU = scheme{
 	read:    func(_, id string) (ref, bool) { return readDRA(id) },
 }
 
-// draComputeDomain hands out IMEX channels: no cards.
+// draComputeDomain hands out IMEX channels: no GPUs.
 var draComputeDomain = scheme{
 	name:    "nvidia compute domains",
 	verdict: foreign,
@@ -31,8 +31,8 @@ func readDRA(device string) (ref, bool) {
 		_, ok = decimal(n)
 		return ref{by: byDetached, gi: -1, ci: -1}, ok
 	}
-	card, place, isMIG := strings.Cut(rest, "-mig-")
-	minor, ok := decimal(card)
+	dev, place, isMIG := strings.Cut(rest, "-mig-")
+	minor, ok := decimal(dev)
 	if !ok {
 		return ref{}, false
 	}

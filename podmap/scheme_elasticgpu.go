@@ -9,11 +9,11 @@ const (
 	elasticCore      = "elasticgpu.io/gpu-core"
 	elasticMemory    = "elasticgpu.io/gpu-memory"
 	elasticContainer = "elasticgpu.io/container-" // and the container's name
-	// elasticCores are the ids of one card's cores; an id of memory is a MiB.
+	// elasticCores are the ids of one GPU's cores; an id of memory is a MiB.
 	elasticCores = 100
 )
 
-// elasticGPU is elastic-gpu-agent: <i>-<nn>, where <i> is not the card. Its plugin is asked for cores,
+// elasticGPU is elastic-gpu-agent: <i>-<nn>, where <i> is not the GPU. Its plugin is asked for cores,
 // memory or both. It gives the container a link that it makes for it, /dev/elastic-gpu-<hash>-<i>.
 var elasticGPU = scheme{
 	name:    "elastic-gpu",
@@ -35,14 +35,14 @@ var elasticGPU = scheme{
 			return nil, false
 		}
 		for i := range refs {
-			// The agent makes /dev/nvidia<n> of it; its scheduler numbers cards as NVML does.
+			// The agent makes /dev/nvidia<n> of it; its scheduler numbers GPUs as NVML does.
 			refs[i].by = byNumber
 		}
 		return c.elastic(refs)
 	},
 }
 
-// elastic grants by the number of ids. A container that asks for cores and memory holds its card once.
+// elastic grants by the number of ids. A container that asks for cores and memory holds its GPU once.
 func (c *claim) elastic(refs []ref) ([]grant, bool) {
 	cores, both := c.beside[elasticCore], c.beside[elasticMemory] > 0
 	if c.resource == elasticCore {

@@ -31,7 +31,7 @@ func readMinor(id string) (ref, bool) {
 	return r, ok
 }
 
-// mpsLimits are the limits of NVIDIA's MPS that GKE's plugin gives a container of one shared card:
+// mpsLimits are the limits of NVIDIA's MPS that GKE's plugin gives a container of one shared GPU:
 // CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M.
 func (a *allotment) mpsLimits() (memory gpu.Opt[gpu.Bytes], compute gpu.Opt[float64]) {
 	if text, ok := strings.CutPrefix(a.env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"], "0="); ok {

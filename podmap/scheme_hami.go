@@ -18,8 +18,8 @@ const (
 )
 
 // hami is Project-HAMi's plugin: GPU-<uuid>-<n> under nvidia.com/gpu, or whatever name was configured. The
-// scheduler extender chooses the card and the kubelet is not told: the UUID in the id is one of the node's
-// cards, and as often as not the wrong one.
+// scheduler extender chooses the GPU and the kubelet is not told: the UUID in the id is one of the node's
+// GPUs, and as often as not the wrong one.
 var hami = scheme{
 	name:    "hami",
 	verdict: lying,
@@ -63,7 +63,7 @@ var hami = scheme{
 			g := &grants[i]
 			if r, ok := mig[[2]int{at, i}]; ok {
 				if r.uuid != g.ref.uuid && r.full == "" || r.full != "" && r.full != g.ref.uuid {
-					return nil, false // it speaks of another card
+					return nil, false // it speaks of another GPU
 				}
 				r.full = ""
 				g.ref = r
@@ -75,14 +75,14 @@ var hami = scheme{
 	},
 }
 
-// hamiCore reads what the plugins of HAMi's making give a container: its cards in the words of NVIDIA's runtime,
+// hamiCore reads what the plugins of HAMi's making give a container: its GPUs in the words of NVIDIA's runtime,
 // and the limits of the library inside.
 func (c *claim) hamiCore() ([]grant, bool) {
 	refs, ok := c.alloc.visible()
 	if !ok {
 		refs, ok = c.alloc.minors(c.alloc.nodes)
 	}
-	// An answer of more cards than there are ids is not this claim's.
+	// An answer of more GPUs than there are ids is not this claim's.
 	if !ok || len(refs) > c.devices {
 		return nil, false
 	}
@@ -104,8 +104,8 @@ func (c *claim) hamiCore() ([]grant, bool) {
 	return grants, true
 }
 
-// grantLimits gives each card its limit. The runtime's list has a card once, the limits are one per virtual
-// device: where their numbers differ, only a sum over one card or equal limits tell something.
+// grantLimits gives each GPU its limit. The runtime's list has a GPU once, the limits are one per virtual
+// device: where their numbers differ, only a sum over one GPU or equal limits tell something.
 func grantLimits(grants []grant, limits []gpu.Opt[gpu.Bytes]) {
 	switch {
 	case len(limits) == len(grants):
@@ -142,7 +142,7 @@ func readLimit(text string) gpu.Opt[gpu.Bytes] {
 	return bytesOf(v * by)
 }
 
-// readHAMi reads "<uuid>,<type>,<MiB>,<percent>:…;…": a slot per container, empty where it has no card. The text
+// readHAMi reads "<uuid>,<type>,<MiB>,<percent>:…;…": a slot per container, empty where it has no GPU. The text
 // behind the last ";" is no slot.
 func readHAMi(text string) ([][]grant, bool) {
 	if len(text) > longestValue {
@@ -199,7 +199,7 @@ func (c *claim) hamiSlot(slots [][]grant) (int, bool) {
 	return taken[at], true
 }
 
-// readHAMiMIG reads the MIG devices by container slot and device. In full stands the card's UUID.
+// readHAMiMIG reads the MIG devices by container slot and device. In full stands the GPU's UUID.
 func readHAMiMIG(text string) (map[[2]int]ref, bool) {
 	var raw []struct {
 		ContainerIndex, DeviceIndex      int

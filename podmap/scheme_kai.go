@@ -16,9 +16,9 @@ const (
 	kaiContainer = "gpu-fraction-container-name"
 )
 
-// kai is the fractional sharing of KAI-Scheduler and run:ai. A reservation pod holds the card at the kubelet;
+// kai is the fractional sharing of KAI-Scheduler and run:ai. A reservation pod holds the GPU at the kubelet;
 // those who really use it ask the kubelet for nothing. They carry the label of its group, each a fraction of the
-// card or an amount of its memory, and are given the card in one container: the named one, or else the first.
+// GPU or an amount of its memory, and are given the GPU in one container: the named one, or else the first.
 var kai = placeholderScheme{
 	name: "kai",
 	group: func(pod podKey, p *podMeta) (string, bool) {

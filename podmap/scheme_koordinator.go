@@ -8,9 +8,9 @@ import (
 // koordinatorAllocated is what Koordinator's scheduler writes on a pod.
 const koordinatorAllocated = "scheduling.koordinator.sh/device-allocated"
 
-// koordinator shares cards without a device plugin: a hook of the runtime shows the container the cards that
+// koordinator shares GPUs without a device plugin: a hook of the runtime shows the container the GPUs that
 // the scheduler wrote on its pod. The number there is called a minor, and handed on as an index; it is believed
-// where both are the same card.
+// where both are the same GPU.
 var koordinator = quietScheme{
 	name:     "koordinator",
 	resource: "koordinator.sh/gpu",
@@ -30,7 +30,7 @@ var koordinator = quietScheme{
 			return nil, strings.Contains(text, `"gpu"`)
 		}
 		if len(raw.GPU) == 0 {
-			return nil, false // network cards alone
+			return nil, false // network GPUs alone
 		}
 		var grants []grant
 		for _, device := range raw.GPU {

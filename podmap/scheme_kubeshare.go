@@ -6,7 +6,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// What KubeShare writes on pods: 2 the card's UUID, 1 the name of a placeholder's group.
+// What KubeShare writes on pods: 2 the GPU's UUID, 1 the name of a placeholder's group.
 const (
 	kubeShareUUID       = "sharedgpu/gpu_uuid"
 	kubeShareMemory     = "sharedgpu/gpu_mem" // bytes
@@ -17,8 +17,8 @@ const (
 	kubeSharePlace      = "kubeshare-vgpu-" // begins a placeholder's name, which ends with its group
 )
 
-// kubeShare is KubeShare 2: no device plugin, the scheduler names the card. A request of up to 1 is a part of the
-// time of one card, of more it is a number of whole cards.
+// kubeShare is KubeShare 2: no device plugin, the scheduler names the GPU. A request of up to 1 is a part of the
+// time of one GPU, of more it is a number of whole GPUs.
 var kubeShare = quietScheme{
 	name:     "kubeshare 2",
 	resource: kubeShareRequest,
@@ -32,7 +32,7 @@ var kubeShare = quietScheme{
 			ok = ok && (r.by == byUUID || r.by == byMIG)
 		}
 		if !ok {
-			return nil, true // it holds a card, and which is not understood
+			return nil, true // it holds a GPU, and which is not understood
 		}
 		grants := grantsOf(refs)
 		request, okRequest := amount(p.labels[kubeShareRequest])
@@ -50,7 +50,7 @@ var kubeShare = quietScheme{
 	},
 }
 
-// kubeShareOld is KubeShare 1: a placeholder pod in kube-system holds the card for a group with an invented
+// kubeShareOld is KubeShare 1: a placeholder pod in kube-system holds the GPU for a group with an invented
 // name, and the members carry that name.
 var kubeShareOld = placeholderScheme{
 	name: "kubeshare 1",

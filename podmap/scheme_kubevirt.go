@@ -9,7 +9,7 @@ import (
 // in the PCI id list (GA102GL_A10), a vGPU type (GRID_T4-1Q, NVIDIA_A40-4Q), or the general alias.
 var virtualMachineNames = regexp.MustCompile(`^nvidia\.com/([A-Z]{2}[0-9]{2,3}[A-Z]*_|GRID_|NVIDIA_|pgpu$)`)
 
-// kubevirtPassthrough hands whole cards to virtual machines: the id is a PCI address. Such a card is bound
+// kubevirtPassthrough hands whole GPUs to virtual machines: the id is a PCI address. Such a GPU is bound
 // to vfio-pci, so NVML does not have it; where the inventory knows the address all the same, it is resolved.
 var kubevirtPassthrough = scheme{
 	name:    "kubevirt passthrough",
@@ -18,7 +18,7 @@ var kubevirtPassthrough = scheme{
 		return virtualMachineNames.MatchString(resource) && !strings.Contains(resource, "NVSWITCH")
 	},
 	read:  func(_, id string) (ref, bool) { return readPCI(id) },
-	truth: "the card is bound to vfio-pci and not visible to NVML on this node",
+	truth: "the GPU is bound to vfio-pci and not visible to NVML on this node",
 }
 
 // kubevirtVGPU hands mediated devices to virtual machines: the id is the bare UUID of an mdev, which is
@@ -30,12 +30,12 @@ var kubevirtVGPU = scheme{
 	read: func(_, id string) (ref, bool) {
 		return ref{by: byNothing, gi: -1, ci: -1}, isUUID(id)
 	},
-	truth: "/sys/bus/mdev/devices/<uuid> is a link below the card's PCI address",
+	truth: "/sys/bus/mdev/devices/<uuid> is a link below the GPU's PCI address",
 }
 
 // pciUnderAnyName are PCI addresses under a name that no row knows. Administrators choose the names of
-// SR-IOV network resources and of passthrough cards freely, so the name says nothing: what the inventory
-// knows is a card, everything else is taken for a network function.
+// SR-IOV network resources and of passthrough GPUs freely, so the name says nothing: what the inventory
+// knows is a GPU, everything else is taken for a network function.
 var pciUnderAnyName = scheme{
 	name:    "pci address",
 	verdict: honest,

@@ -5,7 +5,7 @@ import "strings"
 // networkNames begin the names that NVIDIA's network operator and its documentation give to resources.
 var networkNames = []string{"hostdev", "mlnx", "rdma", "sriov", "roce", "infiniband", "macvlan", "ipoib", "bf_", "bf2", "bf3"}
 
-// network are NVIDIA's network cards: no GPUs. Their ids are PCI addresses, auxiliary devices
+// network are NVIDIA's network GPUs: no GPUs. Their ids are PCI addresses, auxiliary devices
 // (mlx5_core.sf.4) or plain numbers.
 var network = scheme{
 	name:    "nvidia network operator",

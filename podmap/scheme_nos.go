@@ -6,7 +6,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// nos is nebuly's MPS fork of the device plugin: slices of a card under names like nvidia.com/gpu-10gb.
+// nos is nebuly's MPS fork of the device plugin: slices of a GPU under names like nvidia.com/gpu-10gb.
 // The number in the name is the memory that one slice grants, in GiB.
 var nos = scheme{
 	name:    "nos",

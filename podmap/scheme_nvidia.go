@@ -1,8 +1,8 @@
 package podmap
 
-// nvidiaPlugin is NVIDIA's device plugin: the NVML name of a card or MIG device, with "::<n>" where it is
+// nvidiaPlugin is NVIDIA's device plugin: the NVML name of a GPU or MIG device, with "::<n>" where it is
 // time-sliced or shared through MPS. The resource name is free (patterns, ".shared"), so the shape decides.
-// On WSL one device "all" stands for every card, on Tegra the one device is called "tegra".
+// On WSL one device "all" stands for every GPU, on Tegra the one device is called "tegra".
 var nvidiaPlugin = scheme{
 	name:    "nvidia device plugin",
 	verdict: honest,

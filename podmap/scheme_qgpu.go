@@ -1,7 +1,7 @@
 package podmap
 
 // qgpu is Tencent's closed plugin. Neither the form of its ids nor what it gives containers is public, so
-// nothing is believed: the card stays unknown.
+// nothing is believed: the GPU stays unknown.
 var qgpu = scheme{
 	name:    "tencent qgpu",
 	verdict: lying,

@@ -1,7 +1,7 @@
 package podmap
 
 // sideQuantity are the amounts that a container asks for beside a device: each unit of memory or of cores
-// is one id, and none of them is a card. Only resources without which a device of another resource is
+// is one id, and none of them is a GPU. Only resources without which a device of another resource is
 // always asked for as well stand here; an amount that can stand alone belongs to its scheme's row.
 var sideQuantity = scheme{
 	name:    "side quantity",

@@ -7,20 +7,20 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// What gpu-manager writes: on the container its card's device nodes, on the pod per container its minors.
+// What gpu-manager writes: on the container its GPU's device nodes, on the pod per container its minors.
 const (
 	tencentVCUDA  = "tencent.com/vcuda-"
 	tencentCore   = tencentVCUDA + "core"
 	tencentMemory = tencentVCUDA + "memory"
 	tencentDevice = tencentVCUDA + "device"
 	tencentIndex  = "tencent.com/predicate-gpu-idx-"
-	// tencentBlock is what one id of memory stands for, tencentCores are the ids of one card's cores.
+	// tencentBlock is what one id of memory stands for, tencentCores are the ids of one GPU's cores.
 	tencentBlock = 256 << 20
 	tencentCores = 100
 )
 
 // tkestack is the gpu-manager of Tencent's TKEStack (GaiaGPU): tencent.com/vcuda-core-<n>, a hundred per
-// card, which name no card at all.
+// GPU, which name no GPU at all.
 var tkestack = scheme{
 	name:    "tkestack gpu-manager",
 	verdict: lying,
@@ -56,7 +56,7 @@ var tkestack = scheme{
 		slices.Sort(slots)
 		counts := make([]int, len(slots))
 		for i := range counts {
-			counts[i] = anyCount // the ids are cores, the list is of cards
+			counts[i] = anyCount // the ids are cores, the list is of GPUs
 		}
 		at, ok := c.slot(counts, false)
 		if !ok {
@@ -74,7 +74,7 @@ var tkestack = scheme{
 	},
 }
 
-// vcuda grants cores by the number of ids: up to a hundred are a part of one card, more are whole cards.
+// vcuda grants cores by the number of ids: up to a hundred are a part of one GPU, more are whole GPUs.
 func (c *claim) vcuda(refs []ref, memory gpu.Opt[gpu.Bytes]) ([]grant, bool) {
 	if len(refs) != max(1, c.devices/tencentCores) {
 		return nil, false // it speaks of another container

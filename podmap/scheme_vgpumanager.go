@@ -11,7 +11,7 @@ import (
 const vgpuManagerAllocated = "nvidia.com/real-allocated"
 
 // vgpuManager is coldzerofear's vgpu-manager. Its ids look like NVIDIA's replicas, <uuid>::<n>, but equal
-// the card only under a feature gate: the resource name gives it away.
+// the GPU only under a feature gate: the resource name gives it away.
 var vgpuManager = scheme{
 	name:    "vgpu-manager",
 	verdict: lying,

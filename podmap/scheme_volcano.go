@@ -7,7 +7,7 @@ const (
 )
 
 // volcanoGPUShare is Volcano's first GPU sharing: <index>-<n>, chosen by the kubelet, while the scheduler
-// chose the card. Memory and whole cards are two ways to ask, so both stand alone.
+// chose the GPU. Memory and whole GPUs are two ways to ask, so both stand alone.
 var volcanoGPUShare = scheme{
 	name:    "volcano gpushare",
 	verdict: lying,
@@ -29,7 +29,7 @@ var volcanoGPUShare = scheme{
 			case c.resource == volcanoNumber:
 				grants[i].whole = true
 			case okUnits && okTotal && len(grants) == 1:
-				// The factor of a unit is a flag of the plugin; that the total is the card's tells it.
+				// The factor of a unit is a flag of the plugin; that the total is the GPU's tells it.
 				grants[i].units, grants[i].total, grants[i].relative = units, total, true
 			}
 		}
@@ -44,7 +44,7 @@ var volcanoGPUShare = scheme{
 		grants := grantsOf(refs)
 		switch {
 		case c.resource == volcanoNumber:
-			// The list is the pod's: it tells one container's cards only where no other has any.
+			// The list is the pod's: it tells one container's GPUs only where no other has any.
 			if len(c.crew) != 1 || len(refs) != c.devices {
 				return nil, false
 			}

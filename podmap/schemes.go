@@ -38,7 +38,7 @@ var driverSchemes = []scheme{
 	draVGPUManager,
 }
 
-// namedHonest reads the resources that the operator vouches for: whatever shape names a card is believed.
+// namedHonest reads the resources that the operator vouches for: whatever shape names a GPU is believed.
 var namedHonest = scheme{
 	name:    "named honest",
 	verdict: honest,

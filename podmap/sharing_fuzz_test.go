@@ -13,19 +13,19 @@ import (
 
 // truthResources is a holder of every scheme's resource, in two pods of two containers.
 var truthResources = []string{
-	"hami/p/one nvidia.com/gpu=" + cardB + "-1", "hami/p/two nvidia.com/gpu=" + cardB + "-2," + cardB + "-3",
-	"aliyun/p/one aliyun.com/gpu-mem=" + cardB + "-_-1," + cardB + "-_-2", "aliyun/p/two aliyun.com/gpu=x",
+	"hami/p/one nvidia.com/gpu=" + GPUB + "-1", "hami/p/two nvidia.com/gpu=" + GPUB + "-2," + GPUB + "-3",
+	"aliyun/p/one aliyun.com/gpu-mem=" + GPUB + "-_-1," + GPUB + "-_-2", "aliyun/p/two aliyun.com/gpu=x",
 	"volcano/p/one volcano.sh/gpu-memory=0-1,0-2", "volcano/p/two volcano.sh/gpu-number=0-1",
-	"vvgpu/p/one volcano.sh/vgpu-number=" + cardB + "-1", "vvgpu/p/two volcano.sh/vgpu-number=" + cardB + "-2",
+	"vvgpu/p/one volcano.sh/vgpu-number=" + GPUB + "-1", "vvgpu/p/two volcano.sh/vgpu-number=" + GPUB + "-2",
 	"tencent/p/one tencent.com/vcuda-core=a,b", "tencent/p/two tencent.com/vcuda-core=c",
 	"elastic/p/one elasticgpu.io/gpu-core=0-1 elasticgpu.io/gpu-memory=0-1", "elastic/p/two elasticgpu.io/gpu-memory=0-2",
-	"vm/p/one nvidia.com/vgpu-number=" + cardB + "::1", "vm/p/two nvidia.com/vgpu-number=" + cardB + "::2",
+	"vm/p/one nvidia.com/vgpu-number=" + GPUB + "::1", "vm/p/two nvidia.com/vgpu-number=" + GPUB + "::2",
 	"qgpu/p/one tke.cloud.tencent.com/qgpu-core=a", "quiet/p/one", "quiet/p/two",
-	"kube-system/kubeshare-vgpu-n1-abcde/s nvidia.com/gpu=" + cardC,
+	"kube-system/kubeshare-vgpu-n1-abcde/s nvidia.com/gpu=" + GPUC,
 }
 
-// FuzzTruth holds what must be true whatever plugins answer and schedulers write: no panic, no card that the node
-// lacks, no pod that the kubelet does not list, no card held more than once.
+// FuzzTruth holds what must be true whatever plugins answer and schedulers write: no panic, no GPU that the node
+// lacks, no pod that the kubelet does not list, no GPU held more than once.
 func FuzzTruth(f *testing.F) {
 	for _, s := range allSharing(f) {
 		for _, c := range s.cases {
@@ -62,7 +62,7 @@ func FuzzTruth(f *testing.F) {
 		r := &record{answer: readAnswer(list)}
 		// Every holder gets the same words as environment and as annotations, then as annotations of its pod.
 		alloc := &allotment{uid: "u", env: keep(words, wantedEnv), annotations: keep(words, wantedContainerAnnotation), nodes: []string{k1, v1}, beside: &beside{map[string]int{}}}
-		if isCardName(v2) {
+		if isGPUName(v2) {
 			alloc.cdi = []string{v2}
 		}
 		r.matched = map[holderKey]*allotment{}
@@ -85,7 +85,7 @@ func FuzzTruth(f *testing.F) {
 }
 
 func FuzzVisible(f *testing.F) {
-	for _, list := range []string{cardA, cardA + "," + migD3, "0,1", "0:1", "all", "none", "void", "nvidia.com/gpu=gpu0", "nvidia.com/mig=mig0:1", ",", "no-gpu-has-3GiB-to-run"} {
+	for _, list := range []string{GPUA, GPUA + "," + migD3, "0,1", "0:1", "all", "none", "void", "nvidia.com/gpu=gpu0", "nvidia.com/mig=mig0:1", ",", "no-gpu-has-3GiB-to-run"} {
 		f.Add(list)
 	}
 	f.Fuzz(func(t *testing.T, list string) {
@@ -96,8 +96,8 @@ func FuzzVisible(f *testing.F) {
 		for _, r := range refs {
 			targets, _ := locate(node(), r)
 			for _, at := range targets {
-				if _, ok := node().ByUUID(at.card); !ok {
-					t.Fatalf("%q gives card %s", list, at.card)
+				if _, ok := node().ByUUID(at.dev); !ok {
+					t.Fatalf("%q gives GPU %s", list, at.dev)
 				}
 			}
 		}

@@ -23,8 +23,8 @@ import (
 var update = flag.Bool("update", false, "write the generated documents")
 
 const (
-	sharingFolder = "../testdata/sharing"
-	sharingDoc    = "../docs/sharing-schemes.md"
+	sharingDir = "../testdata/sharing"
+	sharingDoc = "../docs/sharing-schemes.md"
 )
 
 // sharing is a scheme that is played back: see testdata/sharing/README.md.
@@ -58,18 +58,18 @@ type checkpointEntry struct {
 // sharingNode is the node of the fixtures.
 func sharingNode(plain bool) *gpu.Inventory {
 	inv := node()
-	for i := range inv.Cards {
-		inv.Cards[i].Memory = gpu.Some[gpu.Bytes](40 << 30)
+	for i := range inv.GPUs {
+		inv.GPUs[i].Memory = gpu.Some[gpu.Bytes](40 << 30)
 		if plain {
-			inv.Cards[i].Minor = gpu.Some(i)
+			inv.GPUs[i].Minor = gpu.Some(i)
 		}
 	}
 	return inv
 }
 
 var (
-	macros = strings.NewReplacer("{A}", cardA, "{B}", cardB, "{C}", cardC, "{D}", cardD, "{D3}", migD3, "{D7}", migD7)
-	shorts = strings.NewReplacer(cardA, "A", cardB, "B", cardC, "C", cardD, "D", migD3, "D3", migD7, "D7")
+	macros = strings.NewReplacer("{A}", GPUA, "{B}", GPUB, "{C}", GPUC, "{D}", GPUD, "{D3}", migD3, "{D7}", migD7)
+	shorts = strings.NewReplacer(GPUA, "A", GPUB, "B", GPUC, "C", GPUD, "D", migD3, "D3", migD7, "D7")
 )
 
 // expand writes out the ids of a word "resource=x*3,y".
@@ -195,7 +195,7 @@ func checkpointFile(t testing.TB, entries []checkpointEntry) []byte {
 		}
 	}
 	out, err := json.Marshal(map[string]any{"Checksum": uint64(18446744073709551615), "Data": map[string]any{
-		"PodDeviceEntries": entries, "RegisteredDevices": map[string][]string{"nvidia.com/gpu": {cardA, cardB}}}})
+		"PodDeviceEntries": entries, "RegisteredDevices": map[string][]string{"nvidia.com/gpu": {GPUA, GPUB}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,13 +252,13 @@ func (c *sharingCase) setUp(t testing.TB, mode string, now *clock) (*Map, *kubel
 // mapping lays the case's job mapping out.
 func (c *sharingCase) mapping(t testing.TB, now *clock) *Jobs {
 	t.Helper()
-	folder := t.TempDir()
+	dir := t.TempDir()
 	for name, ids := range c.jobs {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(ids), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(ids), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return NewJobs(JobsOptions{Folder: folder, Clock: now.time})
+	return NewJobs(JobsOptions{Dir: dir, Clock: now.time})
 }
 
 // podTableOf reads pods as the API server sends them.
@@ -282,10 +282,10 @@ func podTableOf(t testing.TB, w *podWatch, pods []map[string]any) *podTable {
 }
 
 // sharingLines renders holdings as the fixtures have them.
-func sharingLines(h gpu.Holdings) []string {
+func sharingLines(h gpu.Allocations) []string {
 	var out []string
 	for _, x := range h.List {
-		s := fmt.Sprintf("%s/%s/%s %s %s", x.Container.Namespace, x.Container.Pod, x.Container.Name, x.Resource, x.Card)
+		s := fmt.Sprintf("%s/%s/%s %s %s", x.Container.Namespace, x.Container.Pod, x.Container.Name, x.Resource, x.GPU)
 		if x.Instance != "" {
 			s += " " + string(x.Instance)
 		}
@@ -331,7 +331,7 @@ func (c *sharingCase) wanted(mode string) []string {
 
 func allSharing(t testing.TB) []*sharing {
 	t.Helper()
-	files, err := filepath.Glob(sharingFolder + "/*.txt")
+	files, err := filepath.Glob(sharingDir + "/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no fixtures", err)
 	}
@@ -358,12 +358,12 @@ func TestEverySharingScheme(t *testing.T) {
 					inv, now := sharingNode(s.plain), newClock()
 					m, k := c.setUp(t, mode, now)
 					jobs := c.mapping(t, now)
-					check := func(when string) gpu.Holdings {
+					check := func(when string) gpu.Allocations {
 						t.Helper()
 						if err := m.Poll(t.Context()); err != nil {
 							t.Fatal(err)
 						}
-						h := m.Holdings(inv)
+						h := m.Allocations(inv)
 						if mode == "jobs" {
 							jobs.Poll()
 							h = jobs.Beside(h, inv)
@@ -402,9 +402,9 @@ func TestEverySharingScheme(t *testing.T) {
 	}
 }
 
-// sound checks what is true of all holdings whatever the sources say: no card and no instance that the node
-// lacks, no pod that the kubelet does not list, and no card held more than once.
-func sound(t testing.TB, inv *gpu.Inventory, c *sharingCase, h gpu.Holdings) {
+// sound checks what is true of all holdings whatever the sources say: no GPU and no instance that the node
+// lacks, no pod that the kubelet does not list, and no GPU held more than once.
+func sound(t testing.TB, inv *gpu.Inventory, c *sharingCase, h gpu.Allocations) {
 	t.Helper()
 	listed := map[string]bool{}
 	for _, line := range c.lists {
@@ -417,17 +417,17 @@ func sound(t testing.TB, inv *gpu.Inventory, c *sharingCase, h gpu.Holdings) {
 	}
 	sums := map[gpu.UUID]float64{}
 	for _, x := range h.List {
-		card, ok := inv.ByUUID(x.Card)
+		dev, ok := inv.ByUUID(x.GPU)
 		if !ok {
-			t.Errorf("card %s is not there", x.Card)
+			t.Errorf("GPU %s is not there", x.GPU)
 		}
-		if on, _, ok := inv.ByInstance(x.Instance); x.Instance != "" && (!ok || on != card) {
-			t.Errorf("instance %s is not on %s", x.Instance, x.Card)
+		if on, _, ok := inv.ByInstance(x.Instance); x.Instance != "" && (!ok || on != dev) {
+			t.Errorf("instance %s is not on %s", x.Instance, x.GPU)
 		}
 		if name := x.Container.Namespace + "/" + x.Container.Pod + "/" + x.Container.Name; !listed[name] {
 			t.Errorf("%s is not listed", name)
 		}
-		sums[x.Card+x.Instance] += float64(x.Share.Or(0))
+		sums[x.GPU+x.Instance] += float64(x.Share.Or(0))
 		if x.Share.Or(0) < 0 || x.GrantedCompute.Or(0) < 0 || x.GrantedCompute.Or(0) > 1 {
 			t.Errorf("share %v, compute %v", x.Share, x.GrantedCompute)
 		}
@@ -477,25 +477,25 @@ func sharingMarkdown(all []*sharing) []byte {
 
 # Sharing schemes
 
-Who holds which card under every scheme, by what the exporter may read:
+Who holds which GPU under every scheme, by what the exporter may read:
 
 | source | what to give it | what it adds |
 |---|---|---|
 | socket | the directory of the kubelet's PodResources socket | honest schemes |
-| checkpoint | the kubelet's device checkpoint, read-only, user 0 | what a plugin really gave a container: the cards of schemes whose ids do not tell them, the UIDs of pods, and by them the names of processes |
-| annotation | list and watch on pods for this node's pods, metadata alone | what a scheduler wrote on a pod: the same cards where no checkpoint is read, and schemes of which the kubelet knows nothing |
+| checkpoint | the kubelet's device checkpoint, read-only, user 0 | what a plugin really gave a container: the GPUs of schemes whose ids do not tell them, the UIDs of pods, and by them the names of processes |
+| annotation | list and watch on pods for this node's pods, metadata alone | what a scheduler wrote on a pod: the same GPUs where no checkpoint is read, and schemes of which the kubelet knows nothing |
 | dra | the DRA driver's checkpoint, read-only, user 0 | MIG devices made on demand, shares of claims, administrators' claims |
-| jobs | the folder in which a prolog of Slurm writes which job has which card (` + "`--slurm.job-mapping-dir`" + `); a kubelet is not needed | the jobs of Slurm |
+| jobs | the folder in which a prolog of Slurm writes which job has which GPU (` + "`--slurm.job-mapping-dir`" + `); a kubelet is not needed | the jobs of Slurm |
 
-Where two sources tell a card, what the container was given beats what was written on its pod. Where none does, the ids count
-as unresolved and no card is called free: a card is never guessed. Where schemes promise more of a card than there is, their shares
+Where two sources tell a GPU, what the container was given beats what was written on its pod. Where none does, the ids count
+as unresolved and no GPU is called free: a GPU is never guessed. Where schemes promise more of a GPU than there is, their shares
 are shrunk to fit; the granted amounts stay as they were written.
 
-A share is the granted memory over the card's for schemes that grant memory, the part of the time for those that grant cores alone,
+A share is the granted memory over the GPU's for schemes that grant memory, the part of the time for those that grant cores alone,
 and **?** where nothing tells it. Containers that restart keep what they hold. Ordinary init containers are never listed by the kubelet.
 
 In the tables a line is NAMESPACE/POD/CONTAINER (of a job /slurm/ID/) RESOURCE CARD [INSTANCE] SHARE, then **shared** where others may hold the same, the granted memory
-and part of time where they are recorded, and where it was read. Cards are called A to D, MIG devices D3 and D7.
+and part of time where they are recorded, and where it was read. GPUs are called A to D, MIG devices D3 and D7.
 `)
 	for _, s := range all {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\nFormats: %s.\n\n| case | source | holds |\n|---|---|---|\n", s.name, strings.Join(s.about, " "), s.source)

@@ -68,14 +68,14 @@ func (h *haul) add(id string) {
 			h.example = id
 		}
 		h.hashes = append(h.hashes, maphash.String(h.lens.seed, id))
-	case len(h.lens.rows) == 0 && !mayNameCard(id):
+	case len(h.lens.rows) == 0 && !mayNameGPU(id):
 	default:
 		h.ids = append(h.ids, id)
 	}
 }
 
-// mayNameCard is a quick look, without which every id of every network card would be copied.
-func mayNameCard(id string) bool {
+// mayNameCard is a quick look, without which every id of every network GPU would be copied.
+func mayNameGPU(id string) bool {
 	return len(id) > 0 && (id[0] == 'G' || id[0] == 'M' || id[0] == 'n')
 }
 
@@ -108,9 +108,9 @@ func (h *haul) tidy() {
 // listing is a List, merged by container.
 type listing struct {
 	sieve
-	pods       int // with cards or without
+	pods       int // with GPUs or without
 	containers map[gpu.Container]*container
-	// order are the containers of every pod, in the order of the answer, with cards or without.
+	// order are the containers of every pod, in the order of the answer, with GPUs or without.
 	order map[podKey][]string
 }
 

@@ -23,31 +23,31 @@ const (
 	SourceAPI = "api"
 )
 
-// grant is what a truth tells of one container: a card or MIG instance, and what the scheme records beside.
+// grant is what a truth tells of one container: a GPU or MIG instance, and what the scheme records beside.
 type grant struct {
 	ref ref
-	// memory is what is granted, in bytes; or it is units of a card that has total of them, where the size of
+	// memory is what is granted, in bytes; or it is units of a GPU that has total of them, where the size of
 	// the unit is not recorded.
 	memory       gpu.Opt[gpu.Bytes]
 	units, total float64
-	// pool is how many units all cards of the node have together, where the card's own number is not recorded.
+	// pool is how many units all GPUs of the node have together, where the GPU's own number is not recorded.
 	pool float64
 	// relative tells that the unit may be anything: only the part it is of the total is known.
 	relative bool
 	// onInstance tells that it lies on a MIG instance that ref does not name.
 	onInstance bool
-	// part is the granted part of the card's memory, where a scheme records that.
+	// part is the granted part of the GPU's memory, where a scheme records that.
 	part gpu.Opt[float64]
-	// compute is the granted part of the card's time, 1 for all.
+	// compute is the granted part of the GPU's time, 1 for all.
 	compute gpu.Opt[float64]
-	// whole is true where the scheme gives the card to nobody else.
+	// whole is true where the scheme gives the GPU to nobody else.
 	whole bool
-	// fraction is the part of the card by which the scheme itself counts, where it is neither memory nor time.
+	// fraction is the part of the GPU by which the scheme itself counts, where it is neither memory nor time.
 	fraction gpu.Opt[float64]
 }
 
 // share is the held part of the target, absent where the scheme records nothing that tells it: granted memory
-// over the memory of the card, else the part of the time.
+// over the memory of the GPU, else the part of the time.
 func (g *grant) share(t target) (share gpu.Opt[float64], granted gpu.Opt[gpu.Bytes]) {
 	granted = g.memory
 	size, sized := t.memory.Get()
@@ -64,7 +64,7 @@ func (g *grant) share(t target) (share gpu.Opt[float64], granted gpu.Opt[gpu.Byt
 	if g.relative && !part.Present() {
 		granted = gpu.None[gpu.Bytes]()
 	}
-	// What lies on an instance is the instance: the amounts are parts of the card.
+	// What lies on an instance is the instance: the amounts are parts of the GPU.
 	if t.instance != "" || g.whole {
 		return gpu.Some(t.part), granted
 	}
@@ -86,14 +86,14 @@ func (g *grant) share(t target) (share gpu.Opt[float64], granted gpu.Opt[gpu.Byt
 	return gpu.None[float64](), granted
 }
 
-// sharePool finds what a unit is where only the units of all cards together are known.
+// sharePool finds what a unit is where only the units of all GPUs together are known.
 func (g *grant) sharePool(inv *gpu.Inventory) {
 	if g.pool <= 0 || g.total > 0 || g.units <= 0 || inv == nil {
 		return
 	}
 	var sum gpu.Bytes
-	for i := range inv.Cards {
-		size, ok := inv.Cards[i].Memory.Get()
+	for i := range inv.GPUs {
+		size, ok := inv.GPUs[i].Memory.Get()
 		if !ok {
 			return
 		}
@@ -108,11 +108,11 @@ func (g *grant) sharePool(inv *gpu.Inventory) {
 	}
 }
 
-// unitOf tells whether a card of that size has total GiB or total MiB, 0 where neither fits.
+// unitOf tells whether a GPU of that size has total GiB or total MiB, 0 where neither fits.
 func unitOf(total float64, size gpu.Bytes) gpu.Bytes {
 	for _, unit := range []gpu.Bytes{1 << 30, 1 << 20} {
 		have := float64(size) / float64(unit)
-		// Plugins round down, and know the card without what the driver reserves.
+		// Plugins round down, and know the GPU without what the driver reserves.
 		if total > have*0.85-1 && total < have*1.05+1 {
 			return unit
 		}
@@ -120,7 +120,7 @@ func unitOf(total float64, size gpu.Bytes) gpu.Bytes {
 	return 0
 }
 
-// claim is one container's hold on one resource whose ids do not tell the card, with all that may.
+// claim is one container's hold on one resource whose ids do not tell the GPU, with all that may.
 type claim struct {
 	container gpu.Container
 	resource  string
@@ -162,11 +162,11 @@ func (c *claim) rank() int {
 	return at
 }
 
-// slot finds which of several slots is this container's. The slots are those that name a card, in the order of
+// slot finds which of several slots is this container's. The slots are those that name a GPU, in the order of
 // the containers; counts says how many devices each has. Tail tells that the very last slot of the pod is among
 // them. Schemes that number containers differ in whether init containers count, and the kubelet lists only
 // some of those, so the numbers themselves are not compared: as many slots as holders, with equal counts, are
-// matched in order. With more slots than holders an ordinary init container had a card too; then only the last
+// matched in order. With more slots than holders an ordinary init container had a GPU too; then only the last
 // container is certain, for it is never an init container.
 func (c *claim) slot(counts []int, tail bool) (int, bool) {
 	rank := c.rank()
@@ -231,7 +231,7 @@ func mebibytes(n float64) gpu.Opt[gpu.Bytes] {
 	return gpu.Some(gpu.Bytes(n * (1 << 20)))
 }
 
-// percent turns a percentage of a card's time into a part. Where a scheme writes 0 it grants no part.
+// percent turns a percentage of a GPU's time into a part. Where a scheme writes 0 it grants no part.
 func percent(n float64) gpu.Opt[float64] {
 	if n <= 0 {
 		return gpu.None[float64]()
@@ -249,7 +249,7 @@ func grantsOf(refs []ref) []grant {
 }
 
 // testimony is what is known of one claim: by whom, and what. An empty list of grants that is told says that
-// another resource of the same container stands for the card.
+// another resource of the same container stands for the GPU.
 type testimony struct {
 	source string
 	grants []grant
@@ -274,7 +274,7 @@ func (c *claim) tell(row *scheme) (testimony, bool) {
 	return testimony{}, false
 }
 
-// claims turns what an answer lists of ids that do not tell the card into claims, in the order of blind.
+// claims turns what an answer lists of ids that do not tell the GPU into claims, in the order of blind.
 func (r *record) claims(pods *podTable) []claim {
 	a := r.answer
 	crews := map[podKey]map[string][]crewMember{} // by the name of the row

@@ -12,7 +12,7 @@ import (
 const volumeDevices = "/var/run/nvidia-container-devices"
 
 // readVisible reads a list in the words of NVIDIA_VISIBLE_DEVICES: NVML names, NVML indices, "gpu:mig"
-// indices, CDI names; "all" is told only where there is one card. It is false where the list names nothing, or
+// indices, CDI names; "all" is told only where there is one GPU. It is false where the list names nothing, or
 // anything that is not understood.
 func readVisible(list string) ([]ref, bool) {
 	var out []ref
@@ -43,10 +43,10 @@ func readVisibleName(name string) (ref, bool) {
 	return readIndex(name)
 }
 
-// readIndex reads an NVML index, "1", or the index of a MIG device on its card, "0:1".
+// readIndex reads an NVML index, "1", or the index of a MIG device on its GPU, "0:1".
 func readIndex(text string) (ref, bool) {
-	card, mig, isMIG := strings.Cut(text, ":")
-	index, ok := decimal(card)
+	dev, mig, isMIG := strings.Cut(text, ":")
+	index, ok := decimal(dev)
 	if !ok {
 		return ref{}, false
 	}
@@ -58,7 +58,7 @@ func readIndex(text string) (ref, bool) {
 	return r, ok
 }
 
-// readCDI reads the device of a CDI name whose class is one of cards. The names are NVML's, indices, or
+// readCDI reads the device of a CDI name whose class is one of GPUs. The names are NVML's, indices, or
 // indices behind a type: "gpu0", "mig0:1".
 func readCDI(kind, device string) (ref, bool) {
 	vendor, class, ok := strings.Cut(kind, "/")
@@ -78,9 +78,9 @@ func readCDI(kind, device string) (ref, bool) {
 	return readIndex(device)
 }
 
-// Visible returns the cards of a list in the words of NVIDIA_VISIBLE_DEVICES, in the order of the inventory. A name
-// that nobody knows here shows nothing, and neither do none and void; all shows every card, and a MIG device its
-// card. It does not say that the runtime followed the list. Inv may be nil.
+// Visible returns the GPUs of a list in the words of NVIDIA_VISIBLE_DEVICES, in the order of the inventory. A name
+// that nobody knows here shows nothing, and neither do none and void; all shows every GPU, and a MIG device its
+// GPU. It does not say that the runtime followed the list. Inv may be nil.
 func Visible(inv *gpu.Inventory, list string) []gpu.UUID {
 	if inv == nil || len(list) > longestValue {
 		return nil
@@ -96,33 +96,33 @@ func Visible(inv *gpu.Inventory, list string) []gpu.UUID {
 		}
 		targets, _ := locate(inv, r)
 		for _, t := range targets {
-			named[t.card] = true
+			named[t.dev] = true
 		}
 	}
 	var out []gpu.UUID
-	for i := range inv.Cards {
-		if named[inv.Cards[i].UUID] {
-			out = append(out, inv.Cards[i].UUID)
+	for i := range inv.GPUs {
+		if named[inv.GPUs[i].UUID] {
+			out = append(out, inv.GPUs[i].UUID)
 		}
 	}
 	return out
 }
 
-// isCardName tells whether a CDI name is one of a card at all: others stand beside it, like nvidia.com/gds=all.
-func isCardName(name string) bool {
+// isCardName tells whether a CDI name is one of a GPU at all: others stand beside it, like nvidia.com/gds=all.
+func isGPUName(name string) bool {
 	kind, _, _ := strings.Cut(name, "=")
 	return strings.HasSuffix(kind, "/gpu") || strings.HasSuffix(kind, "/mig")
 }
 
-// visible are the cards that the runtime will show to the container, in the runtime's own order of precedence:
+// visible are the GPUs that the runtime will show to the container, in the runtime's own order of precedence:
 // CDI names, names given as mounts, the environment. It is false where the answer names none of its own.
 func (a *allotment) visible() ([]ref, bool) {
-	names := slices.DeleteFunc(slices.Clone(a.cdi), func(n string) bool { return !isCardName(n) })
+	names := slices.DeleteFunc(slices.Clone(a.cdi), func(n string) bool { return !isGPUName(n) })
 	if len(names) == 0 {
 		for _, key := range slices.Sorted(maps.Keys(a.annotations)) {
 			if strings.HasPrefix(key, "cdi.k8s.io/") {
 				for name := range strings.SplitSeq(a.annotations[key], ",") {
-					if isCardName(name) && !slices.Contains(names, name) {
+					if isGPUName(name) && !slices.Contains(names, name) {
 						names = append(names, name)
 					}
 				}
@@ -138,7 +138,7 @@ func (a *allotment) visible() ([]ref, bool) {
 	return readVisible(a.env["NVIDIA_VISIBLE_DEVICES"])
 }
 
-// minors are the cards whose device nodes the container gets. It is false where it gets none.
+// minors are the GPUs whose device nodes the container gets. It is false where it gets none.
 func (a *allotment) minors(nodes []string) ([]ref, bool) {
 	var out []ref
 	for _, node := range nodes {

@@ -9,24 +9,24 @@ import (
 )
 
 func TestVisible(t *testing.T) {
-	all := []gpu.UUID{cardA, cardB, cardC, cardD}
+	all := []gpu.UUID{GPUA, GPUB, GPUC, GPUD}
 	for list, want := range map[string][]gpu.UUID{
 		"all":                 all,
 		"none":                nil,
 		"void":                nil,
 		"":                    nil,
-		"0":                   {cardA},
-		"2, 0":                {cardA, cardC},
-		cardB:                 {cardB},
-		migD7:                 {cardD},
+		"0":                   {GPUA},
+		"2, 0":                {GPUA, GPUC},
+		GPUB:                  {GPUB},
+		migD7:                 {GPUD},
 		"nvidia.com/gpu=all":  all,
-		"nvidia.com/gpu=1":    {cardB},
-		"nvidia.com/gpu=gpu1": {cardB},
-		"k8s.device-plugin.nvidia.com/gpu=" + cardC: {cardC},
-		"runtime.nvidia.com/gpu=" + cardC:           {cardC},
-		"9":                                         nil,
+		"nvidia.com/gpu=1":    {GPUB},
+		"nvidia.com/gpu=gpu1": {GPUB},
+		"k8s.device-plugin.nvidia.com/gpu=" + GPUC: {GPUC},
+		"runtime.nvidia.com/gpu=" + GPUC:           {GPUC},
+		"9":                                        nil,
 		"GPU-99999999-0000-4000-8000-000000000000": nil,
-		"0,what-is-this":            {cardA},
+		"0,what-is-this":            {GPUA},
 		strings.Repeat("0,", 1<<20): nil,
 	} {
 		if got := Visible(node(), list); !slices.Equal(got, want) {
@@ -34,6 +34,6 @@ func TestVisible(t *testing.T) {
 		}
 	}
 	if Visible(nil, "all") != nil {
-		t.Error("cards of no inventory")
+		t.Error("GPUs of no inventory")
 	}
 }

@@ -15,9 +15,9 @@ import (
 )
 
 // The kubelet's answers are decoded entry by entry, in passing: the outer messages here, the entries by the
-// generated code of k8s.io/kubelet. Plugins that sell a card's memory as devices, one id per MiB, make answers
+// generated code of k8s.io/kubelet. Plugins that sell a GPU's memory as devices, one id per MiB, make answers
 // of hundreds of thousands of ids; as one generated message such an answer takes 200 MB, which is more than a
-// node's exporter may use. Read entry by entry it takes what is kept: names, the ids that name cards, and a
+// node's exporter may use. Read entry by entry it takes what is kept: names, the ids that name GPUs, and a
 // hash of each that does not.
 //
 // The field numbers are those of k8s.io/kubelet/pkg/apis/podresources; v1 and v1alpha1 share them.

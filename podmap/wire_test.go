@@ -100,7 +100,7 @@ func TestDecodeReadsWhatTheGeneratedCodeReads(t *testing.T) {
 	if l.pods != 3 {
 		t.Errorf("%d pods", l.pods)
 	}
-	// Of resources that are no cards, nothing is kept.
+	// Of resources that are no GPUs, nothing is kept.
 	for _, c := range l.containers {
 		for _, h := range c.hauls {
 			if h.lens.resource == "r/c" && len(h.ids)+len(h.hashes) > 0 {

@@ -10,7 +10,7 @@ import (
 // The codes of advice: what to do.
 const (
 	adviseRelease     = "release"
-	adviseFewer       = "fewer_cards"
+	adviseFewer       = "fewer_gpus"
 	adviseMore        = "more_room"
 	adviseShrink      = "shrink"
 	adviseShare       = "share"
@@ -25,7 +25,7 @@ const (
 	reasonLoaded       = "loaded_idle"
 	reasonStopped      = "stopped"
 	reasonIdlePods     = "idle_pods"
-	reasonIdleCards    = "idle_cards"
+	reasonIdleGPUs     = "idle_gpus"
 	reasonSmall        = "low_activity"
 	reasonPreallocated = "preallocated_memory"
 	reasonSaturated    = "oversubscribed"
@@ -34,22 +34,22 @@ const (
 // AdviceCodes lists what may be advised, and ReasonCodes why, with their meaning; both are published with the schema.
 func AdviceCodes() map[string]string {
 	return map[string]string{
-		adviseRelease: "Give the cards back: nobody works on them.", adviseFewer: "Ask for fewer cards: some of a pod's cards do nothing.",
-		adviseMore: "Give more room: those who share the card want more than it has.", adviseShrink: "Take a smaller MIG profile.",
-		adviseShare: "Share the card with others.", adviseConsolidate: "Run on fewer nodes.",
-		adviseGeometry: "Cut the cards into other MIG profiles.", adviseFix: "Repair the card: its hours are lost.",
+		adviseRelease: "Give the GPUs back: nobody works on them.", adviseFewer: "Ask for fewer GPUs: some of a pod's GPUs do nothing.",
+		adviseMore: "Give more room: those who share the GPU want more than it has.", adviseShrink: "Take a smaller MIG profile.",
+		adviseShare: "Share the GPU with others.", adviseConsolidate: "Run on fewer nodes.",
+		adviseGeometry: "Cut the GPUs into other MIG profiles.", adviseFix: "Repair the GPU: its hours are lost.",
 	}
 }
 
 // ReasonCodes lists the reasons.
 func ReasonCodes() map[string]string {
 	return map[string]string{
-		reasonNeverUsed: "Held, and no process ever had memory on the card.", reasonLoaded: "A process is loaded and has had no work.",
-		reasonStopped: "It worked, stopped, and kept its cards.", reasonIdlePods: "Some of its pods work, others do not.",
-		reasonIdleCards: "Some cards of a pod work, others do not.", reasonSmall: "Activity and memory fit into less.",
+		reasonNeverUsed: "Held, and no process ever had memory on the GPU.", reasonLoaded: "A process is loaded and has had no work.",
+		reasonStopped: "It worked, stopped, and kept its GPUs.", reasonIdlePods: "Some of its pods work, others do not.",
+		reasonIdleGPUs: "Some GPUs of a pod work, others do not.", reasonSmall: "Activity and memory fit into less.",
 		reasonPreallocated: "Activity is low; the memory in use was taken at the start and says nothing about need.",
-		reasonSaturated:    "The card is busy all the time and shared.", "half_empty_nodes": "Fewer nodes would hold what is allocated at the busiest time.",
-		"unwanted_profiles": "Instances of one profile stay free while pods wait for another.", "card_unavailable": "The card could not be used.",
+		reasonSaturated:    "The GPU is busy all the time and shared.", "half_empty_nodes": "Fewer nodes would hold what is allocated at the busiest time.",
+		"unwanted_profiles": "Instances of one profile stay free while pods wait for another.", "gpu_unavailable": "The GPU could not be used.",
 	}
 }
 
@@ -61,7 +61,7 @@ const (
 	silentWell     = "used_well"
 	silentPeaks    = "peaks_need_it"
 	silentMemory   = "memory_needs_it"
-	silentCards    = "several_cards_at_once"
+	silentGPUs     = "several_gpus_at_once"
 	silentShared   = "already_shared"
 	silentGone     = "no_longer_there"
 	silentSmall    = "saves_too_little"
@@ -72,9 +72,9 @@ const (
 // silence is a reason for saying nothing.
 type silence struct{ code, text string }
 
-// cardCase is one holding as the rules see it, until some step.
-type cardCase struct {
-	h           *holding
+// gpuCase is one holding as the rules see it, until some step.
+type GPUCase struct {
+	h           *alloc
 	from, until int // steps in which it was held
 	active      int // step after the last one with work; from when there was none
 	worked      int // steps with work
@@ -84,11 +84,11 @@ type cardCase struct {
 }
 
 // quiet is how long it has been without work, in steps.
-func (c *cardCase) quiet() int { return c.until - c.active }
+func (c *GPUCase) quiet() int { return c.until - c.active }
 
 // caseOf looks at a holding until a step.
-func caseOf(h *holding, until int) (c cardCase, ok bool) {
-	c = cardCase{h: h, from: h.busy.from, until: min(until, h.busy.end())}
+func caseOf(h *alloc, until int) (c GPUCase, ok bool) {
+	c = GPUCase{h: h, from: h.busy.from, until: min(until, h.busy.end())}
 	if h.busy.len() == 0 || c.from >= c.until {
 		return c, false
 	}
@@ -111,18 +111,18 @@ func caseOf(h *holding, until int) (c cardCase, ok bool) {
 }
 
 // cases are the holdings that are held at a step: what counts for release.
-func (a *analyst) cases(l *load, until int) (now []cardCase) {
-	if len(l.holdings) == 0 {
-		// Single cards are not known: the workload is judged by its busiest.
-		h := &holding{key: holdKey{l.key.cluster, l.key.namespace, "", "", ""}, model: l.key.model, busy: l.most, typical: 1}
+func (a *analyst) cases(l *load, until int) (now []GPUCase) {
+	if len(l.allocs) == 0 {
+		// Single GPUs are not known: the workload is judged by its busiest.
+		h := &alloc{key: holdKey{l.key.cluster, l.key.namespace, "", "", ""}, model: l.key.model, busy: l.most, typical: 1}
 		if c, ok := caseOf(h, until); ok && c.until == until || ok && a.stillHeldAt(c.until, until) {
 			now = append(now, c)
 		}
 		return now
 	}
-	for _, h := range l.holdings {
+	for _, h := range l.allocs {
 		if h.typical == 0 {
-			continue // it uses the card and holds nothing
+			continue // it uses the GPU and holds nothing
 		}
 		if c, ok := caseOf(h, until); ok && a.stillHeldAt(c.until, until) {
 			now = append(now, c)
@@ -135,8 +135,8 @@ func (a *analyst) stillHeldAt(end, until int) bool {
 	return time.Duration(until-end)*a.w.Step <= heldAtEnd
 }
 
-// released says whether a card that has been quiet should be given back.
-func (a *analyst) released(c *cardCase) (bool, silence) {
+// released says whether a GPU that has been quiet should be given back.
+func (a *analyst) released(c *GPUCase) (bool, silence) {
 	g := a.opt.Advice
 	quiet := time.Duration(c.quiet()) * a.w.Step
 	switch {
@@ -167,11 +167,11 @@ func (a *analyst) workingTime(from, to int) time.Duration {
 // does, the row says why.
 func (a *analyst) advise(l *load, r *Workload, steps int) []Advice {
 	if r.Held == 0 {
-		r.NoAdvice, r.NoReason = silentUnknown, "it holds nothing: its work is on cards of others"
+		r.NoAdvice, r.NoReason = silentUnknown, "it holds nothing: its work is on GPUs of others"
 		return nil
 	}
 	if l.observedSum == 0 {
-		r.NoAdvice, r.NoReason = silentUnknown, "the work of its cards cannot be measured: MIG before Hopper, or sharing without sight of processes"
+		r.NoAdvice, r.NoReason = silentUnknown, "the work of its GPUs cannot be measured: MIG before Hopper, or sharing without sight of processes"
 		return nil
 	}
 	out, why := a.release(l, r)
@@ -188,8 +188,8 @@ func (a *analyst) advise(l *load, r *Workload, steps int) []Advice {
 		}
 	}
 	for i := range out {
-		if out[i].SavedCards < a.opt.Advice.Saving && out[i].SavedHours < a.opt.Advice.Saving*a.w.Total() {
-			why = silence{silentSmall, fmt.Sprintf("the advice %q would save %.1f card-hours only", out[i].Code, out[i].SavedHours)}
+		if out[i].SavedGPUs < a.opt.Advice.Saving && out[i].SavedHours < a.opt.Advice.Saving*a.w.Total() {
+			why = silence{silentSmall, fmt.Sprintf("the advice %q would save %.1f GPU-hours only", out[i].Code, out[i].SavedHours)}
 			out = nil
 			break
 		}
@@ -206,14 +206,14 @@ func (a *analyst) adviceFor(r *Workload, code, reason string) Advice {
 	return Advice{Code: code, Reason: reason, Workload: r.ID, Namespace: r.Namespace, Cluster: r.Cluster, Model: r.Model, Confidence: r.Confidence}
 }
 
-// release finds cards that nobody works on.
+// release finds GPUs that nobody works on.
 func (a *analyst) release(l *load, r *Workload) ([]Advice, silence) {
 	now := a.cases(l, a.w.Steps())
 	if len(now) == 0 {
 		return nil, silence{silentGone, "it holds nothing any more"}
 	}
-	idle := map[string][]cardCase{}  // by pod
-	awake := map[string][]cardCase{} // by pod
+	idle := map[string][]GPUCase{}  // by pod
+	awake := map[string][]GPUCase{} // by pod
 	var why silence
 	for _, c := range now {
 		if ok, s := a.released(&c); ok {
@@ -223,7 +223,7 @@ func (a *analyst) release(l *load, r *Workload) ([]Advice, silence) {
 			why = s
 		}
 	}
-	var cases []cardCase
+	var cases []GPUCase
 	pods, whole, others := 0, true, false
 	for _, list := range awake {
 		for _, c := range list {
@@ -233,7 +233,7 @@ func (a *analyst) release(l *load, r *Workload) ([]Advice, silence) {
 	for _, pod := range sortedKeys(idle) {
 		if len(awake[pod]) > 0 {
 			whole = false
-			continue // its other cards work: that is the next rule's
+			continue // its other GPUs work: that is the next rule's
 		}
 		pods++
 		cases = append(cases, idle[pod]...)
@@ -246,8 +246,8 @@ func (a *analyst) release(l *load, r *Workload) ([]Advice, silence) {
 	longest, shortest := 0, a.w.Steps()
 	for _, c := range cases {
 		share := max(c.h.typical, 0)
-		if len(l.holdings) == 0 {
-			share = r.CardsNow
+		if len(l.allocs) == 0 {
+			share = r.GPUsNow
 		}
 		hours += float64(c.quiet()) * share * a.w.Hours()
 		shares += share
@@ -279,57 +279,57 @@ func (a *analyst) release(l *load, r *Workload) ([]Advice, silence) {
 	quiet := duration(time.Duration(shortest) * a.w.Step)
 	switch {
 	case !whole && others:
-		reason, did = reasonIdlePods, fmt.Sprintf("%d of its pods, with %s, have had no work for %s, while others work", pods, cardsText(shares), quiet)
+		reason, did = reasonIdlePods, fmt.Sprintf("%d of its pods, with %s, have had no work for %s, while others work", pods, GPUsText(shares), quiet)
 	case worked > 0:
 		reason = reasonStopped
-		did = fmt.Sprintf("%s last worked %s ago and %s kept since", cardsText(shares), quiet, isAre(shares))
+		did = fmt.Sprintf("%s last worked %s ago and %s kept since", GPUsText(shares), quiet, isAre(shares))
 		if r.LastBusy != nil {
 			did += " (last seen at work " + r.LastBusy.Format("2006-01-02 15:04") + " UTC)"
 		}
 	case memory < emptyBelow:
-		reason, did = reasonNeverUsed, fmt.Sprintf("%s held for %s: %s, and no process had memory", cardsText(shares), quiet, kernels)
+		reason, did = reasonNeverUsed, fmt.Sprintf("%s held for %s: %s, and no process had memory", GPUsText(shares), quiet, kernels)
 	default:
-		reason, did = reasonLoaded, fmt.Sprintf("%s held for %s with %s in memory: a process is loaded, and %s", cardsText(shares), quiet, bytesText(memory), kernels)
+		reason, did = reasonLoaded, fmt.Sprintf("%s held for %s with %s in memory: a process is loaded, and %s", GPUsText(shares), quiet, bytesText(memory), kernels)
 	}
 	ad := a.adviceFor(r, adviseRelease, reason)
-	ad.Title = fmt.Sprintf("Release %s of %s", cardsText(shares), r.Name)
+	ad.Title = fmt.Sprintf("Release %s of %s", GPUsText(shares), r.Name)
 	ad.Evidence = sentence(did)
-	ad.SavedHours, ad.SavedCards = hours, shares
+	ad.SavedHours, ad.SavedGPUs = hours, shares
 	ad.SavedCost = a.prices.cost(r.Model, hours)
 	ad.Risk = "low: ask the owner first; what is in the pod's memory is lost when it ends"
 	if r.Confidence == "low" && time.Duration(shortest)*a.w.Step >= 3*24*time.Hour {
 		ad.Confidence = "medium"
 	}
-	ad.Why = "Nothing smaller than a release: a card without any work needs no share of one. Requests that come rarely are served by scaling from zero."
+	ad.Why = "Nothing smaller than a release: a GPU without any work needs no share of one. Requests that come rarely are served by scaling from zero."
 	ad.ChangeIn, ad.Change = releaseChange(r, whole, pods, sortedKeys(idle))
 	ad.HeldOut = a.replayRelease(l)
 	return []Advice{ad}, silence{}
 }
 
-// idleRank is the part of the busiest card's work below which a card of the same pod does nothing of its own.
+// idleRank is the part of the busiest GPU's work below which a GPU of the same pod does nothing of its own.
 const idleRank = 0.1
 
-// fewer finds pods of several cards of which some do not work.
+// fewer finds pods of several GPUs of which some do not work.
 func (a *analyst) fewer(l *load, r *Workload) ([]Advice, silence) {
-	if len(l.holdings) == 0 {
+	if len(l.allocs) == 0 {
 		return nil, silence{}
 	}
-	pods := map[string][]cardCase{}
-	for _, h := range l.holdings {
+	pods := map[string][]GPUCase{}
+	for _, h := range l.allocs {
 		if c, ok := caseOf(h, a.w.Steps()); ok && h.typical > 0 {
 			pods[h.key.pod] = append(pods[h.key.pod], c)
 		}
 	}
-	var hours, saved, idleHours, idleCards, all float64
+	var hours, saved, idleHours, idleGPUs, all float64
 	least, most := 1<<30, 0
 	seen, hit := 0.0, 0.0
 	for _, pod := range sortedKeys(pods) {
-		cards := pods[pod]
-		if len(cards) < 2 {
+		devs := pods[pod]
+		if len(devs) < 2 {
 			continue
 		}
 		length, worker := 0, 0.0
-		for _, c := range cards {
+		for _, c := range devs {
 			length = max(length, c.until-c.from)
 			worker = max(worker, over(c.busy, float64(c.until-c.from)))
 		}
@@ -337,36 +337,36 @@ func (a *analyst) fewer(l *load, r *Workload) ([]Advice, silence) {
 			continue
 		}
 		n := 0
-		for _, c := range cards {
-			// The start of a program touches every card, and a rank that waits for the others asks now and then.
+		for _, c := range devs {
+			// The start of a program touches every GPU, and a rank that waits for the others asks now and then.
 			if c.busy < idleRank*worker*float64(c.until-c.from) && float64(c.h.busy.count()) >= a.opt.Advice.Coverage*float64(c.until-c.from) {
 				n++
 				idleHours += float64(c.until-c.from) * c.h.typical * a.w.Hours()
 			}
 		}
-		weight := float64(length) * float64(len(cards))
+		weight := float64(length) * float64(len(devs))
 		seen += weight
 		hours += float64(length) * a.w.Hours()
 		if n > 0 {
 			hit += weight
 			least = min(least, n)
-			idleCards += float64(n)
-			all += float64(len(cards))
+			idleGPUs += float64(n)
+			all += float64(len(devs))
 		}
-		most = max(most, len(cards))
+		most = max(most, len(devs))
 	}
 	if seen == 0 || hit < 0.8*seen {
 		return nil, silence{}
 	}
 	saved = idleHours
-	ad := a.adviceFor(r, adviseFewer, reasonIdleCards)
-	ad.Title = fmt.Sprintf("Ask for %d instead of %d cards for each pod of %s", most-least, most, r.Name)
-	ad.Evidence = sentence(fmt.Sprintf("over %s of its pods, %.0f of %.0f cards did less than a tenth of what the busiest card of their pod did", hoursText(hours), idleCards, all))
-	ad.SavedHours, ad.SavedCards = saved, over(saved, a.w.Total())
+	ad := a.adviceFor(r, adviseFewer, reasonIdleGPUs)
+	ad.Title = fmt.Sprintf("Ask for %d instead of %d GPUs for each pod of %s", most-least, most, r.Name)
+	ad.Evidence = sentence(fmt.Sprintf("over %s of its pods, %.0f of %.0f GPUs did less than a tenth of what the busiest GPU of their pod did", hoursText(hours), idleGPUs, all))
+	ad.SavedHours, ad.SavedGPUs = saved, over(saved, a.w.Total())
 	ad.SavedCost = a.prices.cost(r.Model, saved)
-	ad.Why = "The cards that work are left: taking more of them away would slow it down."
-	ad.Risk = "medium: the program may count the cards that it sees; check its number of ranks (often one process drives one card)"
-	ad.ChangeIn, ad.Change = "pod template", cardsChange(r, most-least)
+	ad.Why = "The GPUs that work are left: taking more of them away would slow it down."
+	ad.Risk = "medium: the program may count the GPUs that it sees; check its number of ranks (often one process drives one GPU)"
+	ad.ChangeIn, ad.Change = "pod template", GPUsChange(r, most-least)
 	if r.Confidence == "low" && hours >= 48 {
 		ad.Confidence = "medium"
 	}
@@ -385,14 +385,14 @@ func duration(d time.Duration) string {
 
 func hoursText(h float64) string { return duration(time.Duration(h * float64(time.Hour))) }
 
-func cardsText(n float64) string {
+func GPUsText(n float64) string {
 	switch {
 	case n > 0.995 && n < 1.005:
-		return "1 card"
+		return "1 GPU"
 	case n == float64(int(n+0.5)) || n >= 10:
-		return fmt.Sprintf("%.0f cards", n)
+		return fmt.Sprintf("%.0f GPUs", n)
 	}
-	return fmt.Sprintf("%.2f cards", n)
+	return fmt.Sprintf("%.2f GPUs", n)
 }
 
 func isAre(n float64) string {

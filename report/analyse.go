@@ -11,14 +11,14 @@ import (
 type analyst struct {
 	w      Window
 	opt    *Options
-	facts  *cardFacts
+	facts  *GPUFacts
 	prices *Prices
 }
 
 const (
 	// quietBelow is the activity of a step below which it counts as without work: less than a second of five minutes.
 	quietBelow = 0.002
-	// emptyBelow is the memory below which no process is on a card: contexts alone take more.
+	// emptyBelow is the memory below which no process is on a GPU: contexts alone take more.
 	emptyBelow = 64 << 20
 	// stretchOf is how long an idle time must last to be reclaimable.
 	stretchOf = 30 * time.Minute
@@ -33,18 +33,18 @@ type finding struct {
 	row    Workload
 	advice []Advice
 	items  []item
-	// reclaimed and beyond are card-hours by node.
+	// reclaimed and beyond are GPU-hours by node.
 	reclaimed, beyond map[nodeKey]float64
-	// shared are the holdings on cards that others hold, too.
-	shared []sharedHolding
+	// shared are the holdings on GPUs that others hold, too.
+	shared []sharedAlloc
 }
 
-// sharedHolding is what a holding did on a card that it shares.
-type sharedHolding struct {
-	card         cardKey
+// sharedHolding is what a holding did on a GPU that it shares.
+type sharedAlloc struct {
+	dev          GPUKey
 	pod          podKey
 	busy, memory track
-	held         float64 // card-hours
+	held         float64 // GPU-hours
 }
 
 // study makes the row of a workload.
@@ -54,7 +54,7 @@ func (a *analyst) study(l *load) *finding {
 	r := &f.row
 	k := l.key
 	*r = Workload{ID: k.id(), Cluster: k.cluster, Namespace: k.namespace, Kind: k.kind, Name: k.name, OwnerFrom: l.from, Model: k.model,
-		Held: l.heldSum * h, Useful: l.busySum * h, Underused: l.underusedSum * h, Idle: l.idleSum * h}
+		Held: l.heldSum * h, Useful: l.busySum * h, Gap: l.underusedSum * h, Idle: l.idleSum * h}
 	a.place(l, r)
 	r.Pods = max(len(l.pods), int(l.podsAtOnce+0.5))
 
@@ -67,13 +67,13 @@ func (a *analyst) study(l *load) *finding {
 			begin, end = min(begin, held.from+i), held.from+i+1
 		}
 	}
-	if steps == 0 { // it used cards without holding any
+	if steps == 0 { // it used GPUs without holding any
 		begin, end = min(begin, first(&l.busy, a.w.Steps())), l.busy.end()
 	}
 	r.FirstSeen, r.LastSeen = a.w.Begin(min(begin, max(0, end-1))), a.w.Begin(end)
-	r.Cards = over(l.heldSum, float64(steps))
+	r.GPUs = over(l.heldSum, float64(steps))
 	if a.stillHeld(end) {
-		r.CardsNow = lastOf(held)
+		r.GPUsNow = lastOf(held)
 	}
 	a.divide(l, r, f)
 	a.activities(l, r)
@@ -83,7 +83,7 @@ func (a *analyst) study(l *load) *finding {
 		v := l.joules / 3.6e6
 		r.EnergyKWh = &v
 	}
-	r.Waste = r.Idle + r.Underused
+	r.Waste = r.Idle + r.Gap
 	r.Cost, r.WasteCost = a.prices.cost(k.model, r.Held), a.prices.cost(k.model, r.Waste)
 	if l.lastBusy > 0 && !math.IsInf(l.lastBusy, 0) && r.Useful > 0 {
 		t := time.UnixMilli(int64(l.lastBusy * 1000)).UTC().Truncate(time.Second)
@@ -119,12 +119,12 @@ func (a *analyst) stillHeld(end int) bool {
 	return time.Duration(a.w.Steps()-end)*a.w.Step <= heldAtEnd
 }
 
-// place says how the workload holds its cards.
+// place says how the workload holds its GPUs.
 func (a *analyst) place(l *load, r *Workload) {
 	r.Sharing = "whole"
 	profiles := map[string]float64{}
 	sums := map[string]float64{}
-	for _, h := range l.holdings {
+	for _, h := range l.allocs {
 		hours := float64(h.busy.count()) * max(h.typical, 0.01)
 		switch {
 		case h.mig():
@@ -142,10 +142,10 @@ func (a *analyst) place(l *load, r *Workload) {
 		}
 	}
 	if r.Sharing == "mig" {
-		if card, ok := a.migCard(l.key.model); ok {
+		if dev, ok := a.migGPU(l.key.model); ok {
 			best := 0.0
 			for _, res := range sortedKeys(profiles) {
-				if p, ok := card.FromResource(res); ok && profiles[res] > best {
+				if p, ok := dev.FromResource(res); ok && profiles[res] > best {
 					r.Profile, best = p.Name, profiles[res]
 				}
 			}
@@ -157,7 +157,7 @@ func (a *analyst) place(l *load, r *Workload) {
 func (a *analyst) divide(l *load, r *Workload, f *finding) {
 	h := a.w.Hours()
 	typical, weight := 0.0, 0.0
-	for _, hold := range l.holdings {
+	for _, hold := range l.allocs {
 		node := nodeKey{hold.key.cluster, hold.key.node, hold.model}
 		if !hold.mig() && hold.typical < 0.999 {
 			n := float64(hold.busy.count())
@@ -181,7 +181,7 @@ func (a *analyst) divide(l *load, r *Workload, f *finding) {
 			r.LongestIdle = max(r.LongestIdle, hold.longestPause()*h)
 		}
 	}
-	if len(l.holdings) == 0 {
+	if len(l.allocs) == 0 {
 		open := opening(&l.idle, int(stretchOf/a.w.Step))
 		r.Reclaimable = open.sum() * h
 		f.reclaimed[nodeKey{l.key.cluster, "", l.key.model}] += r.Reclaimable
@@ -210,19 +210,19 @@ func (a *analyst) divide(l *load, r *Workload, f *finding) {
 		}
 	}
 	// What was not used is known of some whose work is not.
-	left := r.Held - (r.Useful - r.Beyond) - r.Underused - r.Idle
+	left := r.Held - (r.Useful - r.Beyond) - r.Gap - r.Idle
 	if r.Sharing == "shared" && left < 0 {
 		// Within one step it may have used more than its share and less, one after the other.
 		r.Beyond, left = r.Beyond-left, 0
 	}
 	r.Unobserved = max(0, min(left, r.Held*(1-r.Coverage)))
-	r.Lent = max(0, r.Held-(r.Useful-r.Beyond)-r.Underused-r.Idle-r.Unobserved)
+	r.Lent = max(0, r.Held-(r.Useful-r.Beyond)-r.Gap-r.Idle-r.Unobserved)
 	if r.Sharing != "shared" && r.Lent < 0.01*r.Held {
 		r.Lent = 0 // what means over steps differ by
 	}
 }
 
-// activities are the quantiles of the busiest card.
+// activities are the quantiles of the busiest GPU.
 func (a *analyst) activities(l *load, r *Workload) {
 	if l.observedSum <= 0 {
 		return
@@ -243,7 +243,7 @@ func (a *analyst) activities(l *load, r *Workload) {
 	r.P95, r.P99, r.Peak = &p95, &p99, &top
 }
 
-// memories tell how much memory one container has on one card, and whether that says anything.
+// memories tell how much memory one container has on one GPU, and whether that says anything.
 func (a *analyst) memories(l *load, r *Workload) {
 	var v []float64
 	for _, x := range l.memory.v {
@@ -264,8 +264,8 @@ func (a *analyst) memories(l *load, r *Workload) {
 	floor := s.quantile(0.01)
 	r.MemoryPeak, r.MemoryPlateau, r.MemoryFloor = &peak, &plateau, &floor
 	room := total
-	if card, ok := a.migCard(l.key.model); ok && r.Profile != "" {
-		if p, ok := card.Profile(r.Profile); ok {
+	if dev, ok := a.migGPU(l.key.model); ok && r.Profile != "" {
+		if p, ok := dev.Profile(r.Profile); ok {
 			room = p.Bytes
 		}
 	}
@@ -307,7 +307,7 @@ func (a *analyst) plot(l *load) *Plot {
 	at := func(i int) (from, to int) { return i * a.w.Steps() / n, (i + 1) * a.w.Steps() / n }
 	for i := range n {
 		from, to := at(i)
-		var busy, observed, held, cards float64
+		var busy, observed, held, devs float64
 		peak, memory := -1.0, -1.0
 		for k := from; k < to; k++ {
 			if v, ok := l.observed.at(k); ok && v > 0 {
@@ -316,7 +316,7 @@ func (a *analyst) plot(l *load) *Plot {
 			}
 			if v, ok := l.held.at(k); ok && v > 0 {
 				held++
-				cards += v
+				devs += v
 			}
 			if v, ok := l.most.at(k); ok {
 				peak = max(peak, v)
@@ -325,7 +325,7 @@ func (a *analyst) plot(l *load) *Plot {
 				memory = max(memory, v)
 			}
 		}
-		p.Activity[i], p.Peak[i], p.Memory[i], p.Cards[i] = -1, -1, -1, 0
+		p.Activity[i], p.Peak[i], p.Memory[i], p.GPUs[i] = -1, -1, -1, 0
 		if observed > 0 {
 			p.Activity[i] = round(min(1, busy/observed), 3)
 		}
@@ -335,7 +335,7 @@ func (a *analyst) plot(l *load) *Plot {
 		if memory >= 0 {
 			p.Memory[i] = math.Round(memory)
 		}
-		p.Cards[i] = round(cards/float64(to-from), 3)
+		p.GPUs[i] = round(devs/float64(to-from), 3)
 	}
 	return p
 }
@@ -345,14 +345,14 @@ func round(x float64, digits int) float64 {
 	return math.Round(x*s) / s
 }
 
-// keepShared keeps what is needed to see which cards are asked for more than they have.
+// keepShared keeps what is needed to see which GPUs are asked for more than they have.
 func (a *analyst) keepShared(l *load, f *finding) {
-	for _, h := range l.holdings {
+	for _, h := range l.allocs {
 		if h.mig() || h.typical >= 0.999 || h.typical == 0 {
 			continue
 		}
 		k := h.key
-		f.shared = append(f.shared, sharedHolding{card: cardKey{k.cluster, k.node, k.uuid}, pod: podKey{k.cluster, k.namespace, k.pod},
+		f.shared = append(f.shared, sharedAlloc{dev: GPUKey{k.cluster, k.node, k.uuid}, pod: podKey{k.cluster, k.namespace, k.pod},
 			busy: h.busy, memory: h.memory, held: float64(h.busy.count()) * h.typical * a.w.Hours()})
 	}
 }

@@ -51,10 +51,10 @@ func Build(ctx context.Context, api API, opt Options) (*Document, error) {
 	a.saturated(found)
 	all := fleet.sorted()
 	doc.Fleet = fleet.account(all, opt.Prices)
-	doc.Clusters = fleet.grouped(opt.Prices, func(n *nodeCards) Account { return Account{Cluster: n.key.cluster} })
-	doc.Models = fleet.grouped(opt.Prices, func(n *nodeCards) Account { return Account{Model: n.key.model} })
-	doc.NodePools = fleet.grouped(opt.Prices, func(n *nodeCards) Account { return Account{Cluster: n.key.cluster, NodePool: n.pool} })
-	doc.Nodes = fleet.grouped(opt.Prices, func(n *nodeCards) Account {
+	doc.Clusters = fleet.grouped(opt.Prices, func(n *nodeGPUs) Account { return Account{Cluster: n.key.cluster} })
+	doc.Models = fleet.grouped(opt.Prices, func(n *nodeGPUs) Account { return Account{Model: n.key.model} })
+	doc.NodePools = fleet.grouped(opt.Prices, func(n *nodeGPUs) Account { return Account{Cluster: n.key.cluster, NodePool: n.pool} })
+	doc.Nodes = fleet.grouped(opt.Prices, func(n *nodeGPUs) Account {
 		return Account{Cluster: n.key.cluster, NodePool: n.pool, Node: n.key.node}
 	})
 	if len(doc.Clusters) == 1 && doc.Clusters[0].Cluster == "" {
@@ -122,8 +122,8 @@ func (r *reader) everything(ctx context.Context) (*fleet, *analyst, []*finding, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	r.tell("cards", 0, 1)
-	if a.facts, err = r.cards(ctx); err != nil {
+	r.tell("gpus", 0, 1)
+	if a.facts, err = r.devs(ctx); err != nil {
 		return nil, nil, nil, err
 	}
 	found, err := r.workloads(ctx, a, f.unruled)
@@ -161,10 +161,10 @@ func (r *reader) workloads(ctx context.Context, a *analyst, unruled []span) ([]*
 		r.source("workloads", "rules", ruleHeld, float64(r.w.Steps()-lost)*r.w.Hours())
 	}
 	if r.has[rawHeld] {
-		r.source("stretches and single cards", "series", rawUnused+", "+rawBusy, r.w.Total())
+		r.source("stretches and single GPUs", "series", rawUnused+", "+rawBusy, r.w.Total())
 	} else {
-		r.source("stretches and single cards", "absent", rawHeld, 0)
-		r.note("no_single_cards", "The container series are not in this server: idle stretches are taken from sums over workloads, and cards within a pod are not compared.")
+		r.source("stretches and single GPUs", "absent", rawHeld, 0)
+		r.note("no_single_gpus", "The container series are not in this server: idle stretches are taken from sums over workloads, and GPUs within a pod are not compared.")
 	}
 	results := make([][]*finding, len(names))
 	ctx, stop := context.WithCancel(ctx)
@@ -214,12 +214,12 @@ func (r *reader) workloads(ctx context.Context, a *analyst, unruled []span) ([]*
 
 // assign gives what holdings showed to the accounts of their nodes.
 func assign(f *fleet, found []*finding) {
-	models := map[nodeKey][]*nodeCards{}
+	models := map[nodeKey][]*nodeGPUs{}
 	for _, n := range f.sorted() {
 		k := nodeKey{n.key.cluster, "", n.key.model}
 		models[k] = append(models[k], n)
 	}
-	give := func(k nodeKey, hours float64, to func(*nodeCards) *float64) {
+	give := func(k nodeKey, hours float64, to func(*nodeGPUs) *float64) {
 		if n := f.nodes[k]; n != nil {
 			*to(n) += hours
 			return
@@ -236,18 +236,18 @@ func assign(f *fleet, found []*finding) {
 	}
 	for _, x := range found {
 		for k, v := range x.reclaimed {
-			give(k, v, func(n *nodeCards) *float64 { return &n.reclaimable })
+			give(k, v, func(n *nodeGPUs) *float64 { return &n.reclaimable })
 		}
 		for k, v := range x.beyond {
-			give(k, v, func(n *nodeCards) *float64 { return &n.beyond })
+			give(k, v, func(n *nodeGPUs) *float64 { return &n.beyond })
 		}
 	}
 }
 
 // grouped makes the accounts of parts of the fleet, in order. of says to which part a node belongs.
-func (f *fleet) grouped(p *Prices, of func(*nodeCards) Account) []Account {
+func (f *fleet) grouped(p *Prices, of func(*nodeGPUs) Account) []Account {
 	type part struct{ cluster, model, pool, node string }
-	groups := map[part][]*nodeCards{}
+	groups := map[part][]*nodeGPUs{}
 	for _, n := range f.sorted() {
 		a := of(n)
 		k := part{a.Cluster, a.Model, a.NodePool, a.Node}
@@ -281,7 +281,7 @@ func namespaces(found []*finding, w Window, p *Prices) []Account {
 			a = &Account{Cluster: r.Cluster, Namespace: r.Namespace}
 			sums[k] = a
 		}
-		own := Cells{Useful: r.Useful - r.Beyond, Underused: r.Underused, Idle: r.Idle, Unobserved: r.Unobserved}
+		own := Cells{Useful: r.Useful - r.Beyond, Gap: r.Gap, Idle: r.Idle, Unobserved: r.Unobserved}
 		a.Cells.plus(own)
 		a.Hours += r.Held
 		a.Beyond += r.Beyond
@@ -294,7 +294,7 @@ func namespaces(found []*finding, w Window, p *Prices) []Account {
 			}
 			a.EnergyKWh = &v
 		}
-		if per, ok := p.card(r.Model); ok {
+		if per, ok := p.dev(r.Model); ok {
 			if cost[k] == nil {
 				cost[k] = &Cells{}
 			}
@@ -314,7 +314,7 @@ func namespaces(found []*finding, w Window, p *Prices) []Account {
 	out := make([]Account, 0, len(keys))
 	for _, k := range keys {
 		a := sums[k]
-		a.Cards = over(a.Hours, w.Total())
+		a.GPUs = over(a.Hours, w.Total())
 		a.ClosingError = over(a.Hours-a.Cells.Sum()-a.Lent, a.Hours)
 		a.Coverage = over(a.Hours-a.Cells.Unobserved, a.Hours)
 		a.CellCost = cost[k]
@@ -338,11 +338,11 @@ func (a *analyst) releases(found []*finding) []Packing {
 			k := key{ad.Cluster, ad.Model}
 			p := sums[k]
 			if p == nil {
-				p = &Packing{Cluster: k.cluster, Model: k.model, Scenario: "release", Text: "Every card whose release is advised had been given back when its work ended."}
+				p = &Packing{Cluster: k.cluster, Model: k.model, Scenario: "release", Text: "Every GPU whose release is advised had been given back when its work ended."}
 				sums[k] = p
 			}
 			p.Items++
-			p.CardsBefore += ad.SavedCards
+			p.GPUsBefore += ad.SavedGPUs
 			p.FreedHours += ad.SavedHours
 		}
 	}
@@ -364,20 +364,20 @@ func check(fleet *Account, found []*finding, outside float64, r *reader) Checks 
 	for _, f := range found {
 		busy += f.row.Useful
 		idle += f.row.Idle
-		underused += f.row.Underused
+		underused += f.row.Gap
 	}
-	diff := func(card, containers float64) *float64 {
-		if card == 0 {
+	diff := func(dev, containers float64) *float64 {
+		if dev == 0 {
 			return nil
 		}
-		v := (card - containers) / card
+		v := (dev - containers) / dev
 		return &v
 	}
 	if r.has[rawUnattributed] {
 		c.Busy = diff(fleet.Cells.Useful, busy+outside)
 	}
 	if !r.opt.DCGM {
-		c.Idle, c.Underused = diff(fleet.Cells.Idle, idle), diff(fleet.Cells.Underused, underused)
+		c.Idle, c.Gap = diff(fleet.Cells.Idle, idle), diff(fleet.Cells.Gap, underused)
 	}
 	return c
 }
@@ -399,10 +399,10 @@ func (r *reader) remarks(doc *Document, f *fleet, versions []string) {
 		r.note("mixed_versions", "Exporters of %d versions wrote this history: %s.", len(versions), strings.Join(versions, ", "))
 	}
 	if doc.Fleet.Coverage < 0.9 {
-		r.note("low_coverage", "The account speaks of %s of the expected card-hours; the rest is not reported or unobserved.", percent(doc.Fleet.Coverage))
+		r.note("low_coverage", "The account speaks of %s of the expected GPU-hours; the rest is not reported or unobserved.", percent(doc.Fleet.Coverage))
 	}
 	if e := doc.Checks.ClosingError; e > 0.001 || e < -0.001 {
-		r.note("closing_error", "The cells miss the expected card-hours by %.2f %%: clocks that were changed, or a count of cards that its own seconds do not bear out.", 100*e)
+		r.note("closing_error", "The cells miss the expected GPU-hours by %.2f %%: clocks that were changed, or a count of GPUs that its own seconds do not bear out.", 100*e)
 	}
 	var left, joined []string
 	for _, n := range f.sorted() {
@@ -429,14 +429,14 @@ func (r *reader) remarks(doc *Document, f *fleet, versions []string) {
 	var models, unpriced []string
 	for _, m := range doc.Models {
 		models = append(models, m.Model)
-		if _, ok := r.opt.Prices.card(m.Model); !ok && m.Model != "" {
+		if _, ok := r.opt.Prices.dev(m.Model); !ok && m.Model != "" {
 			unpriced = append(unpriced, m.Model)
 		}
 	}
 	if r.opt.Prices == nil {
 		return
 	}
-	if len(unpriced) > 0 && len(r.opt.Prices.Cards) > 0 {
+	if len(unpriced) > 0 && len(r.opt.Prices.GPUs) > 0 {
 		r.problem("no price for %s: its cost is left out; add it to the price list", strings.Join(unpriced, ", "))
 	}
 	if odd := r.opt.Prices.unknown(models); len(odd) > 0 {

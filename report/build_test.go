@@ -34,16 +34,16 @@ func with(l map[string]string, pairs ...string) map[string]string {
 	return out
 }
 
-// node adds a node with cards that spend their time as uses says.
-func (s *scene) node(name, model string, cards float64, uses map[string]func(int64) (float64, bool), there func(int64) bool) {
+// node adds a node with GPUs that spend their time as uses says.
+func (s *scene) node(name, model string, devs float64, uses map[string]func(int64) (float64, bool), there func(int64) bool) {
 	l := map[string]string{"node": name, "model": model}
 	for use, at := range uses {
-		s.add(ruleCards, with(l, "use", use), func(t int64) (float64, bool) {
+		s.add(ruleGPUs, with(l, "state", use), func(t int64) (float64, bool) {
 			v, ok := at(t)
 			return v, ok && there(t)
 		})
 	}
-	s.add(ruleCount, l, func(t int64) (float64, bool) { return cards, there(t) })
+	s.add(ruleCount, l, func(t int64) (float64, bool) { return devs, there(t) })
 }
 
 func always(int64) bool { return true }
@@ -52,7 +52,7 @@ func constant(v float64) func(int64) (float64, bool) {
 	return func(int64) (float64, bool) { return v, true }
 }
 
-// workload adds one that holds a card and is busy as activity says, with single cards if pods are named.
+// workload adds one that holds a GPU and is busy as activity says, with single GPUs if pods are named.
 func (s *scene) workload(namespace, kind, name, model string, from, to time.Time, activity func(int64) float64, memory float64, pods ...string) {
 	l := map[string]string{"namespace": namespace, "workload_type": kind, "workload": name, "model": model}
 	within := func(v func(int64) float64) func(int64) (float64, bool) {
@@ -69,14 +69,14 @@ func (s *scene) workload(namespace, kind, name, model string, from, to time.Time
 	s.add(ruleObserved, l, within(one))
 	s.add(ruleBusy, l, within(activity))
 	s.add(ruleMost, l, within(activity))
-	s.add(ruleUnused, with(l, "use", "idle"), within(idle))
-	s.add(ruleUnused, with(l, "use", "underused"), within(func(t int64) float64 { return 1 - activity(t) - idle(t) }))
+	s.add(ruleUnused, with(l, "state", "idle"), within(idle))
+	s.add(ruleUnused, with(l, "state", "gap"), within(func(t int64) float64 { return 1 - activity(t) - idle(t) }))
 	s.add(ruleMemory, l, within(func(int64) float64 { return memory }))
 	for i, pod := range pods {
 		c := map[string]string{"namespace": namespace, "pod": pod, "node": "n1", "uuid": "GPU-" + name + string(rune('0'+i))}
 		s.add(rawHeld, c, within(one))
 		s.add(rawBusy, c, within(activity))
-		s.add(rawUnused, with(c, "use", "idle"), within(idle))
+		s.add(rawUnused, with(c, "state", "idle"), within(idle))
 		s.add(rawAllocation, with(c, "resource", "nvidia_com_gpu"), within(one))
 		s.add(rawMemory, c, within(func(int64) float64 { return memory }))
 		s.add(ruleOwners, map[string]string{"namespace": namespace, "pod": pod, "workload_type": kind, "workload": name}, within(one))
@@ -124,7 +124,7 @@ func TestPartition(t *testing.T) {
 	off := func(from, to time.Time) func(int64) bool {
 		return func(at int64) bool { return at <= from.Unix() || at > to.Unix() }
 	}
-	uses := map[string]func(int64) (float64, bool){"busy": constant(3), "underused": constant(1), "idle": constant(2), "unallocated": constant(1), "unavailable": constant(0.5), "unknown": constant(0.5)}
+	uses := map[string]func(int64) (float64, bool){"busy": constant(3), "gap": constant(1), "idle": constant(2), "unallocated": constant(1), "unavailable": constant(0.5), "unknown": constant(0.5)}
 	// One is off for a day, one leaves after three days, one joins on the fourth.
 	s.node("gap", h100, 8, uses, off(monday.Add(48*time.Hour), monday.Add(72*time.Hour)))
 	s.node("leaves", h100, 8, uses, func(at int64) bool { return at <= monday.Add(72*time.Hour).Unix() })
@@ -265,14 +265,14 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-func TestIdleCardsOfAPod(t *testing.T) {
+func TestIdleGPUsOfAPod(t *testing.T) {
 	var s scene
 	s.node("n1", h100, 8, map[string]func(int64) (float64, bool){"busy": constant(8)}, always)
 	s.workload("team", "Job", "train", h100, monday, tenDays, func(int64) float64 { return 0.9 }, 1<<34, "train-x", "train-x")
 	idle := map[string]string{"namespace": "team", "pod": "train-x", "node": "n1", "uuid": "GPU-idle"}
 	s.add(rawBusy, idle, constant(0))
 	s.add(rawHeld, idle, constant(1))
-	s.add(rawUnused, with(idle, "use", "idle"), constant(1))
+	s.add(rawUnused, with(idle, "state", "idle"), constant(1))
 	s.add(rawAllocation, with(idle, "resource", "nvidia_com_gpu"), constant(1))
 	s.add(rawInfo, map[string]string{"node": "n1", "uuid": "GPU-idle", "model": h100}, constant(1))
 	d := s.must(t, nil)
@@ -288,15 +288,15 @@ func TestRulesThatBeginLate(t *testing.T) {
 	half := func(v float64) func(int64) (float64, bool) {
 		return func(at int64) (float64, bool) { return v, at > late }
 	}
-	s.add(ruleCards, map[string]string{"node": "n1", "model": h100, "use": "busy"}, half(4))
+	s.add(ruleGPUs, map[string]string{"node": "n1", "model": h100, "state": "busy"}, half(4))
 	s.add(ruleCount, map[string]string{"node": "n1", "model": h100}, half(4))
-	s.add(rawCards, map[string]string{"node": "n1", "model": h100, "uuid": "u", "use": "busy"}, constant(4))
+	s.add(rawGPUs, map[string]string{"node": "n1", "model": h100, "uuid": "u", "state": "busy"}, constant(4))
 	s.add(rawUp, map[string]string{"node": "n1", "model": h100, "uuid": "u"}, constant(4))
 	d := s.must(t, nil)
 	near(t, "useful", d.Fleet.Cells.Useful, 4*240)
 	from := map[string]float64{}
 	for _, x := range d.Sources {
-		if x.What == "cards" {
+		if x.What == "gpus" {
 			from[x.From] = x.Hours
 		}
 	}
@@ -324,7 +324,7 @@ func TestPartial(t *testing.T) {
 	if d := s.must(t, nil); d.Partial {
 		t.Errorf("partial: %v", d.Problems)
 	}
-	p, err := ParsePrices([]byte("cards: [{model: '*L40S*', per_hour: 1}]"))
+	p, err := ParsePrices([]byte("gpus: [{model: '*L40S*', per_hour: 1}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestPartial(t *testing.T) {
 		t.Errorf("%v", d.Problems)
 	}
 	s.Extra = ""
-	s.add(ruleCards, map[string]string{"node": "n1", "model": h100, "use": "dreaming"}, constant(1))
+	s.add(ruleGPUs, map[string]string{"node": "n1", "model": h100, "state": "dreaming"}, constant(1))
 	if d := s.must(t, nil); !d.Partial || !strings.Contains(strings.Join(d.Problems, " "), "dreaming") {
 		t.Errorf("a newer ledger: %v", d.Problems)
 	}
@@ -344,23 +344,23 @@ func TestPartial(t *testing.T) {
 
 func TestPrices(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "neither", "cards: [{model: x}]": "per_hour", "cards: [{per_hour: 1}]": "model", "cards: [{model: x, per_hour: -1}]": "per_hour", "cards: [{model: '[', per_hour: 1}]": "model",
-		"energy_per_kwh: .nan": "energy_per_kwh", "energy_per_kwh: 1\npower_usage_effectiveness: 0.5": "at least 1", "card: 1": "card", "cards: {": "yaml", "cards: [{model: x, per_hour: a}]": "cannot",
+		"": "neither", "gpus: [{model: x}]": "per_hour", "gpus: [{per_hour: 1}]": "model", "gpus: [{model: x, per_hour: -1}]": "per_hour", "gpus: [{model: '[', per_hour: 1}]": "model",
+		"energy_per_kwh: .nan": "energy_per_kwh", "energy_per_kwh: 1\npower_usage_effectiveness: 0.5": "at least 1", "gpu: 1": "gpu", "GPUs: {": "yaml", "gpus: [{model: x, per_hour: a}]": "cannot",
 	} {
 		if _, err := ParsePrices([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	p, err := ParsePrices([]byte("currency: EUR\nenergy_per_kwh: 0.2\npower_usage_effectiveness: 1.5\ncards:\n- {model: 'NVIDIA H100 80GB HBM3', per_hour: 3}\n- {model: '*h100*', per_hour: 2}"))
+	p, err := ParsePrices([]byte("currency: EUR\nenergy_per_kwh: 0.2\npower_usage_effectiveness: 1.5\ngpus:\n- {model: 'NVIDIA H100 80GB HBM3', per_hour: 3}\n- {model: '*h100*', per_hour: 2}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for model, want := range map[string]float64{h100: 3, "NVIDIA H100 NVL": 2} {
-		if v, ok := p.card(model); !ok || v != want {
+		if v, ok := p.dev(model); !ok || v != want {
 			t.Errorf("%s costs %v", model, v)
 		}
 	}
-	if _, ok := p.card("NVIDIA L40S"); ok || *p.energy(10) != 3 || p.unknown([]string{h100}) != nil {
+	if _, ok := p.dev("NVIDIA L40S"); ok || *p.energy(10) != 3 || p.unknown([]string{h100}) != nil {
 		t.Error("a price that nobody gave")
 	}
 }
@@ -395,7 +395,7 @@ func historyOfDCGM(t *testing.T, host, util, used, free, power string, percent, 
 	s.add(util, l("b", ""), constant(0*percent))
 	s.add(util, l("c", "notebook-0"), constant(0*percent))
 	s.add(used, l("c", "notebook-0"), constant(0*mebibyte))
-	for _, pod := range []string{"x-0", "y-0"} { // time-sliced: both show the card's figure
+	for _, pod := range []string{"x-0", "y-0"} { // time-sliced: both show the GPU's figure
 		s.add(util, l("d", pod), constant(50*percent))
 	}
 	mig := l("e", "mig-0")
@@ -412,11 +412,11 @@ func historyOfDCGM(t *testing.T, host, util, used, free, power string, percent, 
 	for _, w := range d.Workloads {
 		if w.Name == "train" {
 			near(t, "memory in GiB", *w.MemoryPeak/(1<<30), 60000.0/1024)
-			near(t, "memory of the card in GiB", *w.MemoryTotal/(1<<30), 81000.0/1024)
+			near(t, "memory of the GPU in GiB", *w.MemoryTotal/(1<<30), 81000.0/1024)
 		}
 	}
 	near(t, "useful", d.Fleet.Cells.Useful, 240*(0.8+0.5))
-	near(t, "underused", d.Fleet.Cells.Underused, 240*(0.2+0.5))
+	near(t, "gap", d.Fleet.Cells.Gap, 240*(0.2+0.5))
 	near(t, "idle", d.Fleet.Cells.Idle, 240)
 	near(t, "unallocated", d.Fleet.Cells.Unallocated, 240)
 	near(t, "unobserved", d.Fleet.Cells.Unobserved, 240*2)

@@ -21,7 +21,7 @@ func shell(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// releaseChange is the command that gives cards back.
+// releaseChange is the command that gives GPUs back.
 func releaseChange(r *Workload, whole bool, pods int, idle []string) (where, text string) {
 	kind := strings.ToLower(r.Kind)
 	namespace := "-n " + shell(r.Namespace)
@@ -62,9 +62,9 @@ func oneLine(s string) string {
 	}, s)
 }
 
-// cardsChange is the resource line of a pod that asks for whole cards.
-func cardsChange(r *Workload, cards int) string {
-	return fmt.Sprintf("resources:\n  limits:\n    nvidia.com/gpu: %d   # and as many ranks (torchrun --nproc-per-node=%d)", cards, cards)
+// gpusChange is the resource line of a pod that asks for whole GPUs.
+func GPUsChange(r *Workload, devs int) string {
+	return fmt.Sprintf("resources:\n  limits:\n    nvidia.com/gpu: %d   # and as many ranks (torchrun --nproc-per-node=%d)", devs, devs)
 }
 
 // sizeChange is what makes a workload smaller, for the pod and for the node.

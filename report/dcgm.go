@@ -54,9 +54,9 @@ func (f dcgmField) find(has map[string]bool) []string {
 // does not honour labels puts exported_ before the tenant's.
 var dcgmLabels = []string{"Hostname", "hostname", "instance", "UUID", "modelName", "GPU_I_ID", "namespace", "pod", "exported_namespace", "exported_pod"}
 
-// dcgmKey names one tenant, or nobody, on one card.
+// dcgmKey names one tenant, or nobody, on one GPU.
 type dcgmKey struct {
-	card           cardKey
+	dev            GPUKey
 	namespace, pod string
 	mig            bool
 }
@@ -67,8 +67,8 @@ type dcgmSeries struct {
 	busy, memory track
 }
 
-// dcgmCard is one card.
-type dcgmCard struct {
+// dcgmGPU is one GPU.
+type dcgmGPU struct {
 	model   string
 	series  []*dcgmSeries
 	present track // 1 in steps in which anything was said of it
@@ -76,9 +76,9 @@ type dcgmCard struct {
 	joules  float64
 }
 
-// dcgm makes the account from what dcgm-exporter left. What it does not tell stays unknown: which of several tenants of a card worked,
-// anything under MIG, pauses within a step, cards that fell off the bus.
-func (r *reader) dcgm(ctx context.Context) (*fleet, *cardFacts, []*space, error) {
+// dcgm makes the account from what dcgm-exporter left. What it does not tell stays unknown: which of several tenants of a GPU worked,
+// anything under MIG, pauses within a step, GPUs that fell off the bus.
+func (r *reader) dcgm(ctx context.Context) (*fleet, *GPUFacts, []*space, error) {
 	match := `{__name__=~"DCGM_FI_DEV_.+|` + kubeOwners + `|kube_node_labels"` + r.and() + `}`
 	names, err := r.api.Values(ctx, "__name__", match, r.w.From, r.w.To)
 	if err != nil {
@@ -90,17 +90,17 @@ func (r *reader) dcgm(ctx context.Context) (*fleet, *cardFacts, []*space, error)
 	}
 	activity := dcgmUtilization.find(r.has)
 	if len(activity) == 0 {
-		return nil, nil, nil, &NoData{fmt.Sprintf("no series of dcgm-exporter's GPU utilisation from %s to %s: check that this server scrapes it, and that DCGM_FI_DEV_GPU_UTIL is among its counters", r.w.From.Format(time.RFC3339), r.w.To.Format(time.RFC3339))}
+		return nil, nil, nil, &NoData{fmt.Sprintf("no series of dcgm-exporter's GPU utilization from %s to %s: check that this server scrapes it, and that DCGM_FI_DEV_GPU_UTIL is among its counters", r.w.From.Format(time.RFC3339), r.w.To.Format(time.RFC3339))}
 	}
-	cards := map[cardKey]*dcgmCard{}
+	devs := map[GPUKey]*dcgmGPU{}
 	odd, tenants := 0, false
 	series := map[dcgmKey]*dcgmSeries{}
-	read := func(f dcgmField, op string, take func(c *dcgmCard, s *dcgmSeries, k int, v float64)) error {
+	read := func(f dcgmField, op string, take func(c *dcgmGPU, s *dcgmSeries, k int, v float64)) error {
 		for _, name := range f.find(r.has) {
 			scale := f.scale(name)
 			query := r.lang.by("max", op+"_over_time("+r.lang.sel(name)+"[5m])", dcgmLabels...)
 			err := r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) {
-				c, s := r.dcgmWho(l, cards, series)
+				c, s := r.dcgmWho(l, devs, series)
 				if c == nil || math.IsNaN(v) || v < 0 || v*scale > 1e15 {
 					odd++
 					return
@@ -117,9 +117,9 @@ func (r *reader) dcgm(ctx context.Context) (*fleet, *cardFacts, []*space, error)
 	for _, q := range []struct {
 		field dcgmField
 		op    string
-		take  func(c *dcgmCard, s *dcgmSeries, k int, v float64)
+		take  func(c *dcgmGPU, s *dcgmSeries, k int, v float64)
 	}{
-		{dcgmUtilization, "avg", func(c *dcgmCard, s *dcgmSeries, k int, v float64) {
+		{dcgmUtilization, "avg", func(c *dcgmGPU, s *dcgmSeries, k int, v float64) {
 			c.present.max(k, 1)
 			if v > 1.01 { // garbage is known to be served
 				odd++
@@ -127,28 +127,28 @@ func (r *reader) dcgm(ctx context.Context) (*fleet, *cardFacts, []*space, error)
 			}
 			s.busy.max(k, min(1, v))
 		}},
-		{dcgmUsed, "max", func(c *dcgmCard, s *dcgmSeries, k int, v float64) {
+		{dcgmUsed, "max", func(c *dcgmGPU, s *dcgmSeries, k int, v float64) {
 			c.present.max(k, 1)
 			s.memory.max(k, v)
 		}},
-		{dcgmTotal, "max", func(c *dcgmCard, _ *dcgmSeries, _ int, v float64) { c.total = max(c.total, v) }},
+		{dcgmTotal, "max", func(c *dcgmGPU, _ *dcgmSeries, _ int, v float64) { c.total = max(c.total, v) }},
 	} {
 		if err := read(q.field, q.op, q.take); err != nil {
 			return nil, nil, nil, err
 		}
 	}
-	if err := r.dcgmRest(ctx, cards, read); err != nil {
+	if err := r.dcgmRest(ctx, devs, read); err != nil {
 		return nil, nil, nil, err
 	}
-	f, facts := newFleet(r.w), &cardFacts{map[cardKey]string{}, map[cardKey]float64{}, map[string]float64{}, map[cardKey]*track{}, map[cardKey]*track{}}
+	f, facts := newFleet(r.w), &GPUFacts{map[GPUKey]string{}, map[GPUKey]float64{}, map[string]float64{}, map[GPUKey]*track{}, map[GPUKey]*track{}}
 	spaces := map[string]*space{}
-	for _, k := range slices.SortedFunc(maps.Keys(cards), func(a, b cardKey) int {
+	for _, k := range slices.SortedFunc(maps.Keys(devs), func(a, b GPUKey) int {
 		return strings.Compare(a.cluster+"\x00"+a.node+"\x00"+a.uuid, b.cluster+"\x00"+b.node+"\x00"+b.uuid)
 	}) {
-		c := cards[k]
+		c := devs[k]
 		facts.model[k], facts.memory[k] = c.model, c.total
 		facts.byName[c.model] = max(facts.byName[c.model], c.total)
-		r.dcgmCard(f, k, c, spaces, tenants)
+		r.dcgmGPU(f, k, c, spaces, tenants)
 	}
 	if len(f.nodes) == 0 {
 		return nil, nil, nil, &NoData{"dcgm-exporter's series have no values in the window: move --from and --to"}
@@ -159,30 +159,30 @@ func (r *reader) dcgm(ctx context.Context) (*fleet, *cardFacts, []*space, error)
 		if err := r.owners(ctx, s); err != nil {
 			return nil, nil, nil, err
 		}
-		s.fromHoldings(facts.modelOf, r.w.Step.Seconds())
+		s.fromAllocs(facts.modelOf, r.w.Step.Seconds())
 		list = append(list, s)
 	}
 	if err := r.pools(ctx, f); err != nil {
 		return nil, nil, nil, err
 	}
 	f.settle(r.opt.Gone)
-	r.source("cards and workloads", "series", strings.Join(activity, ", ")+", "+strings.Join(dcgmUsed.find(r.has), ", "), r.w.Total())
+	r.source("GPUs and workloads", "series", strings.Join(activity, ", ")+", "+strings.Join(dcgmUsed.find(r.has), ", "), r.w.Total())
 	r.note("dcgm_means", "Read from dcgm-exporter: activity is the mean of samples of a gauge, not a sum. A sample shows the last second or less, so that short work between two samples is not seen.")
-	r.note("dcgm_unknown", "It does not tell which of several tenants of a card worked (their activity is unobserved), anything of MIG instances, pauses within five minutes (counted as underused), or whether a card that is no longer listed was broken or taken away (not reported).")
+	r.note("dcgm_unknown", "It does not tell which of several tenants of a GPU worked (their activity is unobserved), anything of MIG instances, pauses within five minutes (counted as underused), or whether a GPU that is no longer listed was broken or taken away (not reported).")
 	if !tenants {
-		r.note("dcgm_no_pods", "No series names a pod: run dcgm-exporter with --kubernetes and a scrape that honours labels. Cards without work are unobserved, because nobody can tell whether they were held.")
+		r.note("dcgm_no_pods", "No series names a pod: run dcgm-exporter with --kubernetes and a scrape that honours labels. GPUs without work are unobserved, because nobody can tell whether they were held.")
 	}
 	if odd > 0 {
-		r.note("dcgm_implausible", "%d values could not be true, or named no card, and were left out.", odd)
+		r.note("dcgm_implausible", "%d values could not be true, or named no GPU, and were left out.", odd)
 	}
 	return f, facts, list, nil
 }
 
 // dcgmRest reads what makes up the total of older releases, and power.
-func (r *reader) dcgmRest(ctx context.Context, cards map[cardKey]*dcgmCard, read func(dcgmField, string, func(*dcgmCard, *dcgmSeries, int, float64)) error) error {
-	parts := map[*dcgmCard][3]float64{}
+func (r *reader) dcgmRest(ctx context.Context, devs map[GPUKey]*dcgmGPU, read func(dcgmField, string, func(*dcgmGPU, *dcgmSeries, int, float64)) error) error {
+	parts := map[*dcgmGPU][3]float64{}
 	for i, f := range []dcgmField{dcgmFree, dcgmReserved} {
-		err := read(f, "max", func(c *dcgmCard, s *dcgmSeries, k int, v float64) {
+		err := read(f, "max", func(c *dcgmGPU, s *dcgmSeries, k int, v float64) {
 			if s.mig {
 				return
 			}
@@ -204,23 +204,23 @@ func (r *reader) dcgmRest(ctx context.Context, cards map[cardKey]*dcgmCard, read
 			c.total = p[0] + p[1]
 		}
 	}
-	seen := map[*dcgmCard]map[int]bool{}
-	return read(dcgmPower, "avg", func(c *dcgmCard, _ *dcgmSeries, k int, v float64) {
+	seen := map[*dcgmGPU]map[int]bool{}
+	return read(dcgmPower, "avg", func(c *dcgmGPU, _ *dcgmSeries, k int, v float64) {
 		if v > 5000 {
 			return
 		}
 		if seen[c] == nil {
 			seen[c] = map[int]bool{}
 		}
-		if !seen[c][k] { // every tenant's series repeats the card's power
+		if !seen[c][k] { // every tenant's series repeats the GPU's power
 			seen[c][k] = true
 			c.joules += v * r.w.Step.Seconds()
 		}
 	})
 }
 
-// dcgmWho finds the card and the tenant of a series.
-func (r *reader) dcgmWho(l prom.Labels, cards map[cardKey]*dcgmCard, series map[dcgmKey]*dcgmSeries) (*dcgmCard, *dcgmSeries) {
+// dcgmWho finds the GPU and the tenant of a series.
+func (r *reader) dcgmWho(l prom.Labels, devs map[GPUKey]*dcgmGPU, series map[dcgmKey]*dcgmSeries) (*dcgmGPU, *dcgmSeries) {
 	first := func(names ...string) string {
 		for _, n := range names {
 			if v := l.Get(n); v != "" {
@@ -229,14 +229,14 @@ func (r *reader) dcgmWho(l prom.Labels, cards map[cardKey]*dcgmCard, series map[
 		}
 		return ""
 	}
-	k := cardKey{l.Get(r.lang.cluster), first("Hostname", "hostname", "instance"), l.Get("UUID")}
+	k := GPUKey{l.Get(r.lang.cluster), first("Hostname", "hostname", "instance"), l.Get("UUID")}
 	if k.uuid == "" || k.node == "" {
 		return nil, nil
 	}
-	c := cards[k]
+	c := devs[k]
 	if c == nil {
-		c = &dcgmCard{}
-		cards[k] = c
+		c = &dcgmGPU{}
+		devs[k] = c
 	}
 	if m := l.Get("modelName"); m != "" {
 		c.model = m
@@ -258,8 +258,8 @@ func (r *reader) dcgmWho(l prom.Labels, cards map[cardKey]*dcgmCard, series map[
 	return c, s
 }
 
-// dcgmCard gives the steps of one card to the cells and to its tenants.
-func (r *reader) dcgmCard(f *fleet, k cardKey, c *dcgmCard, spaces map[string]*space, tenants bool) {
+// dcgmGPU gives the steps of one GPU to the cells and to its tenants.
+func (r *reader) dcgmGPU(f *fleet, k GPUKey, c *dcgmGPU, spaces map[string]*space, tenants bool) {
 	if c.present.len() == 0 {
 		return
 	}
@@ -307,7 +307,7 @@ func (r *reader) dcgmCard(f *fleet, k cardKey, c *dcgmCard, spaces map[string]*s
 			if busy < quietBelow {
 				f.add(n, Idle, step, 1-busy)
 			} else {
-				f.add(n, Underused, step, 1-busy)
+				f.add(n, Gap, step, 1-busy)
 			}
 		}
 		for _, s := range holders {
@@ -317,7 +317,7 @@ func (r *reader) dcgmCard(f *fleet, k cardKey, c *dcgmCard, spaces map[string]*s
 				sp.shares = true
 				spaces[s.namespace] = sp
 			}
-			h := sp.holding(holdKey{k.cluster, s.namespace, s.pod, k.node, k.uuid})
+			h := sp.alloc(holdKey{k.cluster, s.namespace, s.pod, k.node, k.uuid})
 			h.share.max(step, 1/float64(len(holders)))
 			if v, ok := s.memory.at(step); ok {
 				h.memory.max(step, v)
@@ -334,10 +334,10 @@ func (r *reader) dcgmCard(f *fleet, k cardKey, c *dcgmCard, spaces map[string]*s
 }
 
 // fromHoldings makes workloads of holdings alone.
-func (s *space) fromHoldings(model func(cluster, node, uuid string) string, stepSeconds float64) {
+func (s *space) fromAllocs(model func(cluster, node, uuid string) string, stepSeconds float64) {
 	s.join(model)
 	for _, l := range s.sorted() {
-		for _, h := range l.holdings {
+		for _, h := range l.allocs {
 			for i, v := range h.share.v {
 				k := h.share.from + i
 				if v != v {

@@ -26,8 +26,8 @@ func TestDCGMNamesOfAllReleases(t *testing.T) {
 	}
 	first := pages[compat.Releases()[0]]
 	view := catalogtest.NodeView(2, 2)
-	for i := range view.Cards { // of a size that whole MiB can tell
-		medium, _ := view.Cards[i].Medium.Get()
+	for i := range view.GPUs { // of a size that whole MiB can tell
+		medium, _ := view.GPUs[i].Medium.Get()
 		medium.Memory = gpu.Some(gpu.Memory{Total: 80 << 30, Used: 60 << 30, Free: 19 << 30, Reserved: gpu.Some(gpu.Bytes(1 << 30))})
 	}
 	read := func(f catalog.Family, scale float64) (out []float64) {
@@ -84,7 +84,7 @@ func TestDCGMUpgradedInTheWindow(t *testing.T) {
 	s.add("DCGM_FI_DEV_BOARD_POWER_WATTS", now, after(300))
 	d := s.must(t, func(o *Options) { o.DCGM = true })
 	near(t, "useful", d.Fleet.Cells.Useful, 240*0.8)
-	near(t, "underused", d.Fleet.Cells.Underused, 240*0.2)
+	near(t, "gap", d.Fleet.Cells.Gap, 240*0.2)
 	near(t, "unobserved", d.Fleet.Cells.Unobserved, 0)
 	if d.Fleet.EnergyKWh == nil {
 		t.Error("no energy")
@@ -95,7 +95,7 @@ func TestDCGMUpgradedInTheWindow(t *testing.T) {
 		t.Fatalf("%d workloads", len(d.Workloads))
 	}
 	near(t, "memory in GiB", *d.Workloads[0].MemoryPeak/(1<<30), 60000.0/1024)
-	near(t, "memory of the card in GiB", *d.Workloads[0].MemoryTotal/(1<<30), 80)
+	near(t, "memory of the GPU in GiB", *d.Workloads[0].MemoryTotal/(1<<30), 80)
 	if d.Checks.ClosingError > 1e-6 || d.Checks.ClosingError < -1e-6 {
 		t.Errorf("closing error %v", d.Checks.ClosingError)
 	}

@@ -1,4 +1,4 @@
-// Package report answers where the hours of a fleet's cards went, and what would get the wasted ones back.
+// Package report answers where the hours of a fleet's GPUs went, and what would get the wasted ones back.
 //
 // It reads the history that gpu-exporter left in a Prometheus-compatible API (package prom), first the
 // nodes, then one namespace after the other, so that memory follows from the largest namespace and not from

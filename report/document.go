@@ -5,8 +5,8 @@ import "time"
 // Schema names the form of the document. It changes when a reader has to.
 const Schema = "gpu-report/1"
 
-// Document is a report: what JSON shows as it is, and what the other formats are made from. Hours are card-hours: one
-// card for one hour. What is not known is absent.
+// Document is a report: what JSON shows as it is, and what the other formats are made from. Hours are GPU-hours: one
+// GPU for one hour. What is not known is absent.
 type Document struct {
 	Schema    string    `json:"schema"`
 	Generated time.Time `json:"generated"`
@@ -59,10 +59,10 @@ type Source struct {
 	Hours float64 `json:"hours"`
 }
 
-// Cells is the partition of card-hours. The first six are the ledger's; the last is time that should have been in it.
+// Cells is the partition of GPU-hours. The first six are the ledger's; the last is time that should have been in it.
 type Cells struct {
 	Useful      float64 `json:"useful"`
-	Underused   float64 `json:"underused"`
+	Gap         float64 `json:"gap"`
 	Idle        float64 `json:"idle"`
 	Unallocated float64 `json:"unallocated"`
 	Unavailable float64 `json:"unavailable"`
@@ -76,7 +76,7 @@ type Cell int
 // The cells, in the order in which they are shown.
 const (
 	Useful Cell = iota
-	Underused
+	Gap
 	Idle
 	Unallocated
 	Unavailable
@@ -87,15 +87,15 @@ const (
 
 // cellNames are the keys of the cells, and cellTitles what a reader sees.
 var (
-	cellNames  = [CellCount]string{"useful", "underused", "idle", "unallocated", "unavailable", "unobserved", "not_reported"}
+	cellNames  = [CellCount]string{"useful", "gap", "idle", "unallocated", "unavailable", "unobserved", "not_reported"}
 	cellTitles = [CellCount]string{"useful", "held, underused", "held, idle", "unallocated", "unavailable", "unobserved", "not reported"}
 	cellHelp   = [CellCount]string{
 		"At least one kernel ran.",
 		"Held by somebody and between work: within 60 s after a kernel ran.",
 		"Held by somebody, and without any work for 60 s and longer.",
 		"Known to be free.",
-		"The card was lost, missing, stuck, or needed a reset.",
-		"Nobody can tell: activity that the card does not show (MIG before Hopper), or an owner that is not known.",
+		"The GPU was lost, missing, stuck, or needed a reset.",
+		"Nobody can tell: activity that the GPU does not show (MIG before Hopper), or an owner that is not known.",
 		"Expected and not in the ledger: the node was off, or its exporter was.",
 	}
 )
@@ -111,7 +111,7 @@ func (c Cell) Help() string { return cellHelp[c] }
 
 // At points at a cell.
 func (c *Cells) At(i Cell) *float64 {
-	return [...]*float64{&c.Useful, &c.Underused, &c.Idle, &c.Unallocated, &c.Unavailable, &c.Unobserved, &c.NotReported}[i]
+	return [...]*float64{&c.Useful, &c.Gap, &c.Idle, &c.Unallocated, &c.Unavailable, &c.Unobserved, &c.NotReported}[i]
 }
 
 // Of returns a cell.
@@ -122,7 +122,7 @@ func (c Cells) Sum() float64 { return c.Ledger() + c.NotReported }
 
 // Ledger adds up what was reported.
 func (c Cells) Ledger() float64 {
-	return c.Useful + c.Underused + c.Idle + c.Unallocated + c.Unavailable + c.Unobserved
+	return c.Useful + c.Gap + c.Idle + c.Unallocated + c.Unavailable + c.Unobserved
 }
 
 func (c *Cells) plus(o Cells) {
@@ -138,20 +138,20 @@ type Account struct {
 	NodePool  string `json:"node_pool,omitempty"`
 	Node      string `json:"node,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
-	// Cards is the mean number of cards over the window: for a namespace, of those that it held.
-	Cards float64 `json:"cards"`
-	// Hours are the card-hours that were expected; for a namespace, held.
+	// GPUs is the mean number of GPUs over the window: for a namespace, of those that it held.
+	GPUs float64 `json:"gpus"`
+	// Hours are the GPU-hours that were expected; for a namespace, held.
 	Hours float64 `json:"hours"`
 	Cells Cells   `json:"cells"`
 	// ClosingError is what cells and hours differ by, over hours.
 	ClosingError float64 `json:"closing_error"`
 	// Reclaimable is the part of idle that came in stretches of 30 minutes and longer.
 	Reclaimable float64 `json:"reclaimable_idle"`
-	// Beyond is work beyond what its holders hold, part of useful: on time-sliced cards a holder may use more
+	// Beyond is work beyond what its holders hold, part of useful: on time-sliced GPUs a holder may use more
 	// than its share. Outside is work of no container.
 	Beyond  float64 `json:"beyond_held"`
 	Outside float64 `json:"outside_pods"`
-	// Lent is of a namespace: held time in which others of the same card worked.
+	// Lent is of a namespace: held time in which others of the same GPU worked.
 	Lent      float64  `json:"lent,omitempty"`
 	EnergyKWh *float64 `json:"energy_kwh,omitempty"`
 	// Cost is that of all hours whose price is known, CellCost of each cell.
@@ -163,18 +163,18 @@ type Account struct {
 }
 
 // Waste are the hours that advice can get back: held and not used.
-func (a *Account) Waste() float64 { return a.Cells.Underused + a.Cells.Idle }
+func (a *Account) Waste() float64 { return a.Cells.Gap + a.Cells.Idle }
 
 // Checks are sums of the same time from different series; each is a difference over the first one's hours.
 type Checks struct {
 	// ClosingError is that of the fleet's partition.
 	ClosingError float64 `json:"closing_error"`
-	// Busy, Idle and Underused compare cards with the containers on them and what belongs to none; absent where
+	// Busy, Idle and Underused compare GPUs with the containers on them and what belongs to none; absent where
 	// one side is not recorded.
-	Busy      *float64 `json:"busy,omitempty"`
-	Idle      *float64 `json:"idle,omitempty"`
-	Underused *float64 `json:"underused,omitempty"`
-	// ExpectedHours are card-hours that the nodes' own count of cards gives, and LedgerHours those of the cards' seconds.
+	Busy *float64 `json:"busy,omitempty"`
+	Idle *float64 `json:"idle,omitempty"`
+	Gap  *float64 `json:"gap,omitempty"`
+	// ExpectedHours are GPU-hours that the nodes' own count of GPUs gives, and LedgerHours those of the GPUs' seconds.
 	ExpectedHours float64 `json:"expected_hours"`
 	LedgerHours   float64 `json:"ledger_hours"`
 }
@@ -186,7 +186,7 @@ type Bucket struct {
 	Cells Cells     `json:"cells"`
 }
 
-// Workload is one owner's use of one model of card.
+// Workload is one owner's use of one model of GPU.
 type Workload struct {
 	ID        string `json:"id"`
 	Cluster   string `json:"cluster,omitempty"`
@@ -201,12 +201,12 @@ type Workload struct {
 	Sharing string `json:"sharing"`
 	Profile string `json:"mig_profile,omitempty"`
 	Pods    int    `json:"pods,omitempty"`
-	// Cards is the mean number of cards held while any was; CardsNow those at the end of the window.
-	Cards       float64 `json:"cards"`
-	CardsNow    float64 `json:"cards_now"`
+	// GPUs is the mean number of GPUs held while any was; CardsNow those at the end of the window.
+	GPUs        float64 `json:"gpus"`
+	GPUsNow     float64 `json:"gpus_now"`
 	Held        float64 `json:"held"`
 	Useful      float64 `json:"useful"`
-	Underused   float64 `json:"underused"`
+	Gap         float64 `json:"gap"`
 	Idle        float64 `json:"idle"`
 	Unobserved  float64 `json:"unobserved"`
 	Lent        float64 `json:"lent"`
@@ -221,12 +221,12 @@ type Workload struct {
 	FirstSeen   time.Time  `json:"first_seen"`
 	LastSeen    time.Time  `json:"last_seen"`
 	// Activity is busy over observed time; absent where nothing was observed. The quantiles are those of the busiest
-	// card's means over a step, Peak the highest of them.
+	// GPU's means over a step, Peak the highest of them.
 	Activity *float64 `json:"activity_mean,omitempty"`
 	P95      *float64 `json:"activity_p95,omitempty"`
 	P99      *float64 `json:"activity_p99,omitempty"`
 	Peak     *float64 `json:"activity_peak,omitempty"`
-	// Memory is that of one container on one card, in bytes.
+	// Memory is that of one container on one GPU, in bytes.
 	MemoryPeak    *float64 `json:"memory_peak_bytes,omitempty"`
 	MemoryPlateau *float64 `json:"memory_plateau_bytes,omitempty"`
 	MemoryFloor   *float64 `json:"memory_floor_bytes,omitempty"`
@@ -251,7 +251,7 @@ type Plot struct {
 	Activity []float64 `json:"activity"`
 	Peak     []float64 `json:"peak"`
 	Memory   []float64 `json:"memory"`
-	Cards    []float64 `json:"cards"`
+	GPUs     []float64 `json:"gpus"`
 }
 
 // Advice is one thing to do.
@@ -269,9 +269,9 @@ type Advice struct {
 	Evidence  string `json:"evidence"`
 	// Why says why not the next smaller size, or what else was considered.
 	Why string `json:"why_not_smaller,omitempty"`
-	// SavedHours are card-hours of the window that would have been free; SavedCards the same as cards.
+	// SavedHours are GPU-hours of the window that would have been free; SavedCards the same as GPUs.
 	SavedHours float64  `json:"saved_hours"`
-	SavedCards float64  `json:"saved_cards"`
+	SavedGPUs  float64  `json:"saved_gpus"`
 	SavedCost  *float64 `json:"saved_cost,omitempty"`
 	Risk       string   `json:"risk"`
 	Confidence string   `json:"confidence"`
@@ -300,13 +300,13 @@ type Packing struct {
 	Text     string `json:"text"`
 	// Items is how many holdings were moved.
 	Items int `json:"items"`
-	// CardsBefore and CardsAfter are means over the window of the cards that the moved items occupy.
-	CardsBefore float64  `json:"cards_before"`
-	CardsAfter  float64  `json:"cards_after"`
-	FreedHours  float64  `json:"freed_hours"`
-	FreedCost   *float64 `json:"freed_cost,omitempty"`
-	// Overload is the part of the occupied card-hours in which the demands on a card would add up to more than it has.
+	// CardsBefore and CardsAfter are means over the window of the GPUs that the moved items occupy.
+	GPUsBefore float64  `json:"gpus_before"`
+	GPUsAfter  float64  `json:"gpus_after"`
+	FreedHours float64  `json:"freed_hours"`
+	FreedCost  *float64 `json:"freed_cost,omitempty"`
+	// Overload is the part of the occupied GPU-hours in which the demands on a GPU would add up to more than it has.
 	Overload float64 `json:"overload_probability"`
-	// Limit is the overload that packing was allowed on each card.
+	// Limit is the overload that packing was allowed on each GPU.
 	Limit float64 `json:"overload_limit"`
 }

@@ -10,10 +10,10 @@ import (
 
 // FuzzParsePrices: a price list that is taken has prices, and no other.
 func FuzzParsePrices(f *testing.F) {
-	f.Add("currency: EUR\ncards:\n- model: \"*H100*\"\n  per_hour: 2.5\nenergy_per_kwh: 0.2\npower_usage_effectiveness: 1.3\n", "NVIDIA H100 80GB HBM3")
-	f.Add("cards: [{model: '[', per_hour: 1}]", "[")
+	f.Add("currency: EUR\ngpus:\n- model: \"*H100*\"\n  per_hour: 2.5\nenergy_per_kwh: 0.2\npower_usage_effectiveness: 1.3\n", "NVIDIA H100 80GB HBM3")
+	f.Add("gpus: [{model: '[', per_hour: 1}]", "[")
 	f.Add("energy_per_kwh: .nan", "")
-	f.Add("cards: [{model: a/b, per_hour: .inf}]", "a/b")
+	f.Add("gpus: [{model: a/b, per_hour: .inf}]", "a/b")
 	f.Fuzz(func(t *testing.T, text, model string) {
 		p, err := ParsePrices([]byte(text))
 		if err != nil {
@@ -27,7 +27,7 @@ func FuzzParsePrices(f *testing.F) {
 				t.Errorf("%s costs %v", what, v)
 			}
 		}
-		if v, ok := p.card(model); ok {
+		if v, ok := p.dev(model); ok {
 			price(model, v)
 		}
 		if c := p.cost(model, 24); c != nil {

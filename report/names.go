@@ -7,9 +7,9 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 )
 
-// The names of what is read. A test holds them against the rules and the catalogue.
+// The names of what is read. A test holds them against the rules and the catalog.
 const (
-	ruleCards  = "node:gpu_card_seconds:rate5m"
+	ruleGPUs   = "node:gpu_time_seconds:rate5m"
 	ruleCount  = "node:gpu_device_up:count"
 	rulePower  = "node:gpu_power_watts:sum"
 	ruleFaults = "node:gpu_problems:count"
@@ -17,7 +17,7 @@ const (
 	ruleXIDs   = "node:gpu_xid_events:increase5m"
 	ruleWaits  = "namespace:gpu_requests_pending:sum"
 
-	ruleHeld     = "workload:gpu_held_seconds:rate5m"
+	ruleHeld     = "workload:gpu_allocated_seconds:rate5m"
 	ruleBusy     = "workload:gpu_busy_seconds:rate5m"
 	ruleObserved = "workload:gpu_observed_seconds:rate5m"
 	ruleUnused   = "workload:gpu_unused_seconds:rate5m"
@@ -28,7 +28,7 @@ const (
 	rulePods     = "workload:gpu_pods:count"
 	ruleOwners   = "pod:gpu_workload:info"
 
-	rawCards        = "gpu_card_seconds_total"
+	rawGPUs         = "gpu_time_seconds_total"
 	rawUp           = "gpu_device_up"
 	rawEnergy       = "gpu_energy_joules_total"
 	rawPower        = "gpu_power_watts"
@@ -40,7 +40,7 @@ const (
 	rawPeak         = "gpu_utilization_peak_ratio"
 	rawMinute       = "gpu_utilization_ratio"
 
-	rawHeld       = "gpu_container_held_seconds_total"
+	rawHeld       = "gpu_container_allocated_seconds_total"
 	rawBusy       = "gpu_container_busy_seconds_total"
 	rawObserved   = "gpu_container_observed_seconds_total"
 	rawUnused     = "gpu_container_unused_seconds_total"
@@ -84,15 +84,15 @@ func (l language) by(op string, expr string, labels ...string) string {
 	return fmt.Sprintf("%s by (%s) (%s)", op, strings.Join(append([]string{l.cluster}, labels...), ", "), expr)
 }
 
-// withModel joins the card's model as the recording rules do.
-func (l language) withModel(cards string) string {
+// withModel joins the GPU's model as the recording rules do.
+func (l language) withModel(devs string) string {
 	on := l.cluster + ", node, uuid"
 	return fmt.Sprintf("(%s) * on (%s) group_left (model) (max by (%s, model) (last_over_time(%s[10m])) or on (%s) group by (%s) (last_over_time(%s[10m])))",
-		cards, on, on, l.sel(rawInfo), on, on, l.sel(rawCards, `use="busy"`))
+		devs, on, on, l.sel(rawInfo), on, on, l.sel(rawGPUs, `state="busy"`))
 }
 
-// onHolding are the labels of a pod on a card.
-var onHolding = []string{"node", "uuid", "namespace", "pod"}
+// onHolding are the labels of a pod on a GPU.
+var onAlloc = []string{"node", "uuid", "namespace", "pod"}
 
 func (l language) rate(metric string, matchers ...string) string {
 	return "rate(" + l.sel(metric, matchers...) + "[5m])"

@@ -15,9 +15,9 @@ func TestNamesExist(t *testing.T) {
 		records[r.Name] = r.Labels
 	}
 	for name, labels := range map[string][]string{
-		ruleCards: {"node", "model", "use"}, ruleCount: {"node", "model"}, rulePower: {"node", "model"}, ruleFaults: {"node", "problem"}, ruleXIDs: {"node", "xid"},
+		ruleGPUs: {"node", "model", "state"}, ruleCount: {"node", "model"}, rulePower: {"node", "model"}, ruleFaults: {"node", "problem"}, ruleXIDs: {"node", "xid"},
 		ruleFree: {"node", "resource"}, ruleWaits: {"namespace", "resource"},
-		ruleHeld: workloadLabels, ruleBusy: workloadLabels, ruleObserved: workloadLabels, ruleUnused: append([]string{"use"}, workloadLabels...), ruleWatts: workloadLabels,
+		ruleHeld: workloadLabels, ruleBusy: workloadLabels, ruleObserved: workloadLabels, ruleUnused: append([]string{"state"}, workloadLabels...), ruleWatts: workloadLabels,
 		ruleMemory: workloadLabels, ruleMost: workloadLabels, ruleLast: workloadLabels, rulePods: {"namespace", "workload_type", "workload"},
 		ruleOwners: {"namespace", "pod", "workload_type", "workload"},
 	} {
@@ -36,7 +36,7 @@ func TestNamesExist(t *testing.T) {
 	for _, f := range catalog.All() {
 		families[f.Name] = true
 	}
-	for _, name := range []string{rawCards, rawUp, rawEnergy, rawPower, rawInfo, rawTotal, rawUnattributed, rawVersion, rawXID, rawPeak, rawMinute, rawHeld, rawBusy, rawObserved, rawUnused, rawJoules,
+	for _, name := range []string{rawGPUs, rawUp, rawEnergy, rawPower, rawInfo, rawTotal, rawUnattributed, rawVersion, rawXID, rawPeak, rawMinute, rawHeld, rawBusy, rawObserved, rawUnused, rawJoules,
 		rawMemory, rawAllocation, rawLast, rawPods} {
 		if !families[name] {
 			t.Errorf("no family is called %s", name)

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// nodeKey names the cards of one model on one node.
+// nodeKey names the GPUs of one model on one node.
 type nodeKey struct{ cluster, node, model string }
 
 func (a nodeKey) compare(b nodeKey) int {
 	return cmp.Or(strings.Compare(a.cluster, b.cluster), strings.Compare(a.node, b.node), strings.Compare(a.model, b.model))
 }
 
-// nodeCards is the account of the cards of one model on one node while it is read. Sums are in card-steps.
-type nodeCards struct {
+// nodeGPUs is the account of the GPUs of one model on one node while it is read. Sums are in GPU-steps.
+type nodeGPUs struct {
 	key    nodeKey
 	cells  Cells
-	ledger track // cards in the ledger
-	count  track // cards by the node's own count
-	held   track // cards that are not free
+	ledger track // GPUs in the ledger
+	count  track // GPUs by the node's own count
+	held   track // GPUs that are not free
 	joules float64
 	energy bool
 	// before says that the node was there before the window began.
@@ -30,7 +30,7 @@ type nodeCards struct {
 	expected     float64
 	from, to     int // the steps in which it belonged to the fleet
 	left, joined bool
-	reclaimable  float64 // card-hours, from holdings
+	reclaimable  float64 // GPU-hours, from holdings
 	beyond       float64
 	outside      float64
 	pool         string
@@ -39,8 +39,8 @@ type nodeCards struct {
 // fleet is the account of all nodes.
 type fleet struct {
 	w       Window
-	nodes   map[nodeKey]*nodeCards
-	buckets []Cells // card-steps
+	nodes   map[nodeKey]*nodeGPUs
+	buckets []Cells // GPU-steps
 	size    int     // steps of a bucket
 	covered []bool  // steps of which anything is known
 	unruled []span  // parts of which no rule tells
@@ -54,13 +54,13 @@ func newFleet(w Window) *fleet {
 		}
 	}
 	size = max(1, size)
-	return &fleet{w: w, nodes: map[nodeKey]*nodeCards{}, buckets: make([]Cells, (w.Steps()+size-1)/size), size: size, covered: make([]bool, w.Steps())}
+	return &fleet{w: w, nodes: map[nodeKey]*nodeGPUs{}, buckets: make([]Cells, (w.Steps()+size-1)/size), size: size, covered: make([]bool, w.Steps())}
 }
 
-func (f *fleet) node(k nodeKey) *nodeCards {
+func (f *fleet) node(k nodeKey) *nodeGPUs {
 	n := f.nodes[k]
 	if n == nil {
-		n = &nodeCards{key: k}
+		n = &nodeGPUs{key: k}
 		f.nodes[k] = n
 	}
 	return n
@@ -71,8 +71,8 @@ func cellOf(use string) (Cell, bool) {
 	switch use {
 	case "busy":
 		return Useful, true
-	case "underused":
-		return Underused, true
+	case "gap":
+		return Gap, true
 	case "idle":
 		return Idle, true
 	case "unallocated":
@@ -85,13 +85,13 @@ func cellOf(use string) (Cell, bool) {
 	return 0, false
 }
 
-// add takes cards that spent step k in a cell.
-func (f *fleet) add(n *nodeCards, c Cell, k int, cards float64) {
-	*n.cells.At(c) += cards
-	*f.buckets[k/f.size].At(c) += cards
-	n.ledger.add(k, cards)
+// add takes GPUs that spent step k in a cell.
+func (f *fleet) add(n *nodeGPUs, c Cell, k int, devs float64) {
+	*n.cells.At(c) += devs
+	*f.buckets[k/f.size].At(c) += devs
+	n.ledger.add(k, devs)
 	if c != Unallocated && c != Unavailable {
-		n.held.add(k, cards)
+		n.held.add(k, devs)
 	}
 	f.covered[k] = true
 }
@@ -116,11 +116,11 @@ func (f *fleet) gaps(least int) []span {
 }
 
 // sorted returns the nodes in order.
-func (f *fleet) sorted() []*nodeCards {
-	return slices.SortedFunc(maps.Values(f.nodes), func(a, b *nodeCards) int { return a.key.compare(b.key) })
+func (f *fleet) sorted() []*nodeGPUs {
+	return slices.SortedFunc(maps.Values(f.nodes), func(a, b *nodeGPUs) int { return a.key.compare(b.key) })
 }
 
-// settle ends the reading: cards of no known model join the model of their node, and what was expected is held against what was
+// settle ends the reading: GPUs of no known model join the model of their node, and what was expected is held against what was
 // reported. A node that was silent for gone until the end has left when it was last heard.
 func (f *fleet) settle(gone time.Duration) {
 	f.adopt()
@@ -164,7 +164,7 @@ func first(t *track, none int) int {
 	return t.from
 }
 
-// adopt gives cards without a model to the one model of their node, if there is only one.
+// adopt gives GPUs without a model to the one model of their node, if there is only one.
 func (f *fleet) adopt() {
 	models := map[nodeKey][]string{}
 	for k := range f.nodes {
@@ -195,7 +195,7 @@ func (f *fleet) adopt() {
 }
 
 // account turns a group of nodes into its account.
-func (f *fleet) account(nodes []*nodeCards, price *Prices) Account {
+func (f *fleet) account(nodes []*nodeGPUs, price *Prices) Account {
 	h := f.w.Hours()
 	var a Account
 	energy, joules := false, 0.0
@@ -213,14 +213,14 @@ func (f *fleet) account(nodes []*nodeCards, price *Prices) Account {
 		a.Outside += n.outside
 		energy = energy || n.energy
 		joules += n.joules
-		if p, ok := price.card(n.key.model); ok {
+		if p, ok := price.dev(n.key.model); ok {
 			priced = true
 			for c := Cell(0); c < CellCount; c++ {
 				*cost.At(c) += own.Of(c) * p
 			}
 		}
 	}
-	a.Cards = over(a.Hours, f.w.Total())
+	a.GPUs = over(a.Hours, f.w.Total())
 	a.ClosingError = over(a.Hours-a.Cells.Sum(), a.Hours)
 	a.Coverage = over(a.Hours-a.Cells.NotReported-a.Cells.Unobserved, a.Hours)
 	if energy {

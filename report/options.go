@@ -41,12 +41,12 @@ type Progress struct {
 
 // Guards are what must hold before advice is given.
 type Guards struct {
-	// Observed is how long a workload must have held its cards before its size is judged, and Quiet how long it must
+	// Observed is how long a workload must have held its GPUs before its size is judged, and Quiet how long it must
 	// have been idle before its release is advised.
 	Observed, Quiet time.Duration
 	// Coverage is the part of that time that must be known.
 	Coverage float64
-	// Saving is the least number of cards, as a mean over the window, that is worth a line.
+	// Saving is the least number of GPUs, as a mean over the window, that is worth a line.
 	Saving float64
 	// Overload is how often the demand may exceed the advised size.
 	Overload float64

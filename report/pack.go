@@ -11,12 +11,12 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
 )
 
-// item is one holding of a whole card as packing sees it: by the hour, in hundredths, rounded up.
+// item is one holding of a whole GPU as packing sees it: by the hour, in hundredths, rounded up.
 type item struct {
 	cluster, model, id string
 	from               int     // first hour
-	demand             []uint8 // highest mean of a step in the hour, in hundredths of a card
-	memory             []uint8 // highest memory in the hour, in hundredths of the card's
+	demand             []uint8 // highest mean of a step in the hour, in hundredths of a GPU
+	memory             []uint8 // highest memory in the hour, in hundredths of the GPU's
 	fixed              bool    // its memory was taken at the start: nothing is known of need
 }
 
@@ -38,13 +38,13 @@ func (it *item) most(v []uint8) uint8 {
 const (
 	// packHours is how long a holding must have lasted to be worth a move.
 	packHours = 12
-	// packMemory is how much of a card's memory packing fills, in hundredths.
+	// packMemory is how much of a GPU's memory packing fills, in hundredths.
 	packMemory = 95
-	// packMean is the mean demand, in hundredths, above which a holding keeps its card.
+	// packMean is the mean demand, in hundredths, above which a holding keeps its GPU.
 	packMean = 60
 )
 
-// items are the holdings of a workload that packing may move: pods that hold one whole card.
+// items are the holdings of a workload that packing may move: pods that hold one whole GPU.
 func (a *analyst) items(l *load) []item {
 	if a.several(l) {
 		return nil
@@ -52,7 +52,7 @@ func (a *analyst) items(l *load) []item {
 	size := max(1, int(time.Hour/a.w.Step))
 	total := a.facts.byName[l.key.model]
 	var out []item
-	for _, h := range l.holdings {
+	for _, h := range l.allocs {
 		if !h.sole() || h.busy.len() < packHours*size || total <= 0 {
 			continue
 		}
@@ -84,12 +84,12 @@ func preallocated(memory []uint8) bool {
 	return mid >= 85 && high-low <= 4
 }
 
-// bin is one card that is packed.
+// bin is one GPU that is packed.
 type bin struct {
 	load, memory []uint16 // by hour
 	items        int
 	occupied     int // hours
-	over         int // hours with more demand than the card has
+	over         int // hours with more demand than the GPU has
 }
 
 // takes says whether an item fits, and puts it in if it does.
@@ -118,13 +118,13 @@ func (b *bin) takes(it *item, overload float64, most int) bool {
 	b.items++
 	for i, d := range it.demand {
 		b.load[it.from+i] += uint16(d)
-		// A holder occupies its card also when it has no memory in use.
+		// A holder occupies its GPU also when it has no memory in use.
 		b.memory[it.from+i] += uint16(max(1, it.memory[i]))
 	}
 	return true
 }
 
-// pack answers what would be if the small ones of a model shared cards. Largest first, each onto the first card that has room for it
+// pack answers what would be if the small ones of a model shared GPUs. Largest first, each onto the first GPU that has room for it
 // in every hour of the recorded history; equal input gives equal output.
 func (a *analyst) pack(items []item, hours int) []Packing {
 	slices.SortFunc(items, func(x, y item) int {
@@ -188,21 +188,21 @@ func (a *analyst) packShared(items []item, hours int) []Packing {
 	}
 	p := a.packing(items[0], "share", len(order), float64(before), float64(after), over(float64(overloaded), float64(after)))
 	p.Limit = limit
-	p.Text = fmt.Sprintf("%d pods with a whole card of their own and little demand, at most %d to a card: the highest demands of each hour are added up, memory never exceeds %d %%.", len(order), mostReplicas, packMemory)
+	p.Text = fmt.Sprintf("%d pods with a whole GPU of their own and little demand, at most %d to a GPU: the highest demands of each hour are added up, memory never exceeds %d %%.", len(order), mostReplicas, packMemory)
 	return []Packing{p}
 }
 
 func (a *analyst) packing(of item, scenario string, items int, before, after, overload float64) Packing {
 	total := a.w.Total()
-	p := Packing{Cluster: of.cluster, Model: of.model, Scenario: scenario, Items: items, CardsBefore: over(before, total), CardsAfter: over(after, total),
+	p := Packing{Cluster: of.cluster, Model: of.model, Scenario: scenario, Items: items, GPUsBefore: over(before, total), GPUsAfter: over(after, total),
 		FreedHours: max(0, before-after), Overload: overload}
 	p.FreedCost = a.prices.cost(of.model, p.FreedHours)
 	return p
 }
 
-// packMIG gives every small item the smallest profile that holds it, and fills cards with instances.
+// packMIG gives every small item the smallest profile that holds it, and fills GPUs with instances.
 func (a *analyst) packMIG(items []item, hours int) []Packing {
-	card, ok := a.migCard(items[0].model)
+	dev, ok := a.migGPU(items[0].model)
 	if !ok {
 		return nil
 	}
@@ -219,14 +219,14 @@ func (a *analyst) packMIG(items []item, hours int) []Packing {
 			continue
 		}
 		demand, memory := float64(it.quantile(0.99))/100, float64(it.most(it.memory))/100*total
-		for _, p := range card.Profiles {
-			if p.Most < 2 || card.ComputeRatio(p) < demand || p.Bytes < memory {
+		for _, p := range dev.Profiles {
+			if p.Most < 2 || dev.ComputeRatio(p) < demand || p.Bytes < memory {
 				continue
 			}
 			order = append(order, placed{it, p})
 			before += len(it.demand)
 			for _, d := range it.demand {
-				if float64(d)/100 > card.ComputeRatio(p) {
+				if float64(d)/100 > dev.ComputeRatio(p) {
 					overloaded++
 				}
 			}
@@ -240,23 +240,23 @@ func (a *analyst) packMIG(items []item, hours int) []Packing {
 		return cmp.Or(cmp.Compare(y.p.Compute, x.p.Compute), cmp.Compare(y.p.Memory, x.p.Memory))
 	})
 	type cut struct{ compute, memory, used []uint8 }
-	var cards []*cut
+	var devs []*cut
 	for _, o := range order {
 		fits := func(c *cut) bool {
 			for i := range o.it.demand {
 				k := o.it.from + i
-				if int(c.compute[k])+o.p.Compute > card.Compute || int(c.memory[k])+o.p.Memory > card.Memory {
+				if int(c.compute[k])+o.p.Compute > dev.Compute || int(c.memory[k])+o.p.Memory > dev.Memory {
 					return false
 				}
 			}
 			return true
 		}
-		at := slices.IndexFunc(cards, fits)
+		at := slices.IndexFunc(devs, fits)
 		if at < 0 {
-			cards = append(cards, &cut{make([]uint8, hours+1), make([]uint8, hours+1), make([]uint8, hours+1)})
-			at = len(cards) - 1
+			devs = append(devs, &cut{make([]uint8, hours+1), make([]uint8, hours+1), make([]uint8, hours+1)})
+			at = len(devs) - 1
 		}
-		c := cards[at]
+		c := devs[at]
 		for i := range o.it.demand {
 			k := o.it.from + i
 			c.compute[k] += uint8(o.p.Compute)
@@ -265,7 +265,7 @@ func (a *analyst) packMIG(items []item, hours int) []Packing {
 		}
 	}
 	after := 0
-	for _, c := range cards {
+	for _, c := range devs {
 		for _, u := range c.used {
 			if u > 0 {
 				after++
@@ -274,6 +274,6 @@ func (a *analyst) packMIG(items []item, hours int) []Packing {
 	}
 	p := a.packing(items[0], "mig", len(order), float64(before), float64(after), over(float64(overloaded), float64(before)))
 	p.Limit = a.opt.Advice.Overload
-	p.Text = fmt.Sprintf("%d pods with a whole card of their own, each in the smallest MIG profile that covers its demand in 99 %% of the hours and its memory in all of them.", len(order))
+	p.Text = fmt.Sprintf("%d pods with a whole GPU of their own, each in the smallest MIG profile that covers its demand in 99 %% of the hours and its memory in all of them.", len(order))
 	return []Packing{p}
 }

@@ -11,19 +11,19 @@ import (
 	"go.yaml.in/yaml/v2"
 )
 
-// Prices are what an hour of a card and a kilowatt-hour cost. A nil one knows no price.
+// Prices are what an hour of a GPU and a kilowatt-hour cost. A nil one knows no price.
 type Prices struct {
 	// Currency is printed as it is.
 	Currency string `yaml:"currency"`
-	// Cards are looked through in order; the first that matches counts.
-	Cards []CardPrice `yaml:"cards"`
+	// GPUs are looked through in order; the first that matches counts.
+	GPUs []GPUPrice `yaml:"gpus"`
 	// EnergyPerKWh is the price of a kilowatt-hour, and Overhead what cooling adds: 1.3 for 30 % more.
 	EnergyPerKWh *float64 `yaml:"energy_per_kwh"`
 	Overhead     *float64 `yaml:"power_usage_effectiveness"`
 }
 
 // CardPrice is the price of a model: its name as the driver tells it, or a pattern such as "*H100*".
-type CardPrice struct {
+type GPUPrice struct {
 	Model   string   `yaml:"model"`
 	PerHour *float64 `yaml:"per_hour"`
 }
@@ -50,9 +50,9 @@ func ParsePrices(text []byte) (*Prices, error) {
 	if p.Currency == "" {
 		p.Currency = "USD"
 	}
-	for i, c := range p.Cards {
+	for i, c := range p.GPUs {
 		if _, err := path.Match(c.Model, ""); c.Model == "" || err != nil {
-			return nil, fmt.Errorf("entry %d of cards has the model %q: give the name that gpu_info tells, or a pattern such as \"*H100*\"", i+1, c.Model)
+			return nil, fmt.Errorf("entry %d of GPUs has the model %q: give the name that gpu_info tells, or a pattern such as \"*H100*\"", i+1, c.Model)
 		}
 		if !sensible(c.PerHour, 0) {
 			return nil, fmt.Errorf("the price per_hour of %q is missing or no price", c.Model)
@@ -64,8 +64,8 @@ func ParsePrices(text []byte) (*Prices, error) {
 	if p.Overhead != nil && !sensible(p.Overhead, 1) {
 		return nil, errors.New("power_usage_effectiveness is at least 1")
 	}
-	if len(p.Cards) == 0 && p.EnergyPerKWh == nil {
-		return nil, errors.New("it has neither cards nor energy_per_kwh")
+	if len(p.GPUs) == 0 && p.EnergyPerKWh == nil {
+		return nil, errors.New("it has neither GPUs nor energy_per_kwh")
 	}
 	return &p, nil
 }
@@ -74,12 +74,12 @@ func sensible(v *float64, least float64) bool {
 	return v != nil && *v >= least && !math.IsInf(*v, 0) && *v < 1e9
 }
 
-// card returns the price of a card-hour.
-func (p *Prices) card(model string) (float64, bool) {
+// GPU returns the price of a GPU-hour.
+func (p *Prices) dev(model string) (float64, bool) {
 	if p == nil {
 		return 0, false
 	}
-	for _, c := range p.Cards {
+	for _, c := range p.GPUs {
 		if c.matches(model) {
 			return *c.PerHour, true
 		}
@@ -87,7 +87,7 @@ func (p *Prices) card(model string) (float64, bool) {
 	return 0, false
 }
 
-func (c *CardPrice) matches(model string) bool {
+func (c *GPUPrice) matches(model string) bool {
 	// The pattern is checked when it is read; a slash in a model would stop the star.
 	ok, _ := path.Match(strings.ToLower(strings.ReplaceAll(c.Model, "/", " ")), strings.ToLower(strings.ReplaceAll(model, "/", " ")))
 	return ok
@@ -111,7 +111,7 @@ func (p *Prices) unknown(models []string) []string {
 	if p == nil {
 		return nil
 	}
-	for _, c := range p.Cards {
+	for _, c := range p.GPUs {
 		found := false
 		for _, m := range models {
 			found = found || c.matches(m)
@@ -123,9 +123,9 @@ func (p *Prices) unknown(models []string) []string {
 	return out
 }
 
-// cost prices card-hours of a model.
+// cost prices GPU-hours of a model.
 func (p *Prices) cost(model string, hours float64) *float64 {
-	per, ok := p.card(model)
+	per, ok := p.dev(model)
 	if !ok {
 		return nil
 	}

@@ -114,7 +114,7 @@ func (r *reader) discover(ctx context.Context) error {
 	for _, n := range names {
 		r.has[n] = true
 	}
-	if r.has[ruleCards] || r.has[rawCards] {
+	if r.has[ruleGPUs] || r.has[rawGPUs] {
 		return nil
 	}
 	where := "the window has"
@@ -130,7 +130,7 @@ func (r *reader) discover(ctx context.Context) error {
 	case begins("nvidia_gpu_") || begins("nvidia_smi_"):
 		return &NoData{fmt.Sprintf("%s series of another exporter only (%s), from which no account can be made: install gpu-exporter and let it run for a day", where, span)}
 	case begins("gpu_"):
-		return &NoData{fmt.Sprintf("%s gpu_* series, but not %s (%s): they are of another exporter, or of a gpu-exporter before 1.0: upgrade it", where, rawCards, span)}
+		return &NoData{fmt.Sprintf("%s gpu_* series, but not %s (%s): they are of another exporter, or of a gpu-exporter before 1.0: upgrade it", where, rawGPUs, span)}
 	}
 	return &NoData{fmt.Sprintf("%s no series of gpu-exporter (%s): check that this server scrapes it, that --from reaches back no further than its retention, and that a tenant or --match is not missing", where, span)}
 }
@@ -157,11 +157,11 @@ func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 			return
 		}
 		switch metric {
-		case ruleCards:
-			if c, ok := cellOf(l.Get("use")); ok {
+		case ruleGPUs:
+			if c, ok := cellOf(l.Get("state")); ok {
 				f.add(f.node(key(l)), c, k, v)
 			} else {
-				r.unknownUse(l.Get("use"))
+				r.unknownUse(l.Get("state"))
 			}
 		case ruleCount:
 			f.node(key(l)).count.add(k, v)
@@ -171,8 +171,8 @@ func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 			n.energy = true
 		}
 	}
-	if r.has[ruleCards] {
-		err := r.steps(ctx, r.lang.any([]string{ruleCards, ruleCount, rulePower}), r.all(), func(l prom.Labels, k int, v float64) { take(l.Name(), l, k, v) })
+	if r.has[ruleGPUs] {
+		err := r.steps(ctx, r.lang.any([]string{ruleGPUs, ruleCount, rulePower}), r.all(), func(l prom.Labels, k int, v float64) { take(l.Name(), l, k, v) })
 		if err != nil {
 			return nil, err
 		}
@@ -183,8 +183,8 @@ func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 	for _, g := range gaps {
 		lost += g.len()
 	}
-	r.source("cards", "rules", ruleCards, float64(r.w.Steps()-lost)*r.w.Hours())
-	if r.has[rawCards] {
+	r.source("gpus", "rules", ruleGPUs, float64(r.w.Steps()-lost)*r.w.Hours())
+	if r.has[rawGPUs] {
 		for _, g := range gaps {
 			if err := r.rawNodes(ctx, g, take); err != nil {
 				return nil, err
@@ -195,11 +195,11 @@ func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 			still += g.len()
 		}
 		if lost > still {
-			r.source("cards", "series", rawCards, float64(lost-still)*r.w.Hours())
+			r.source("gpus", "series", rawGPUs, float64(lost-still)*r.w.Hours())
 		}
 	}
 	if len(f.nodes) == 0 {
-		return nil, &NoData{fmt.Sprintf("the server knows %s, but has no values from %s to %s: move --from and --to", ruleCards, r.w.From.Format(time.RFC3339), r.w.To.Format(time.RFC3339))}
+		return nil, &NoData{fmt.Sprintf("the server knows %s, but has no values from %s to %s: move --from and --to", ruleGPUs, r.w.From.Format(time.RFC3339), r.w.To.Format(time.RFC3339))}
 	}
 	if err := r.before(ctx, f); err != nil {
 		return nil, err
@@ -228,7 +228,7 @@ func (r *reader) rawNodes(ctx context.Context, g span, take func(string, prom.La
 	l := r.lang
 	on := l.cluster + ", node, uuid"
 	for _, q := range []struct{ as, query string }{
-		{ruleCards, l.by("sum", l.withModel(l.rate(rawCards)), "node", "model", "use")},
+		{ruleGPUs, l.by("sum", l.withModel(l.rate(rawGPUs)), "node", "model", "state")},
 		{ruleCount, l.by("count", l.withModel("group by ("+on+") ("+l.sel(rawUp)+")"), "node", "model")},
 		{rulePower, l.by("sum", l.withModel(l.rate(rawEnergy)+" or on ("+on+") "+l.sel(rawPower)), "node", "model")},
 	} {
@@ -264,7 +264,7 @@ func (r *reader) outside(ctx context.Context, f *fleet) error {
 		r.source("work outside pods", "absent", rawUnattributed, 0)
 		return nil
 	}
-	nodes := map[nodeKey][]*nodeCards{}
+	nodes := map[nodeKey][]*nodeGPUs{}
 	for _, n := range f.sorted() {
 		at := nodeKey{n.key.cluster, n.key.node, ""}
 		nodes[at] = append(nodes[at], n)
@@ -348,26 +348,26 @@ func poolOf(node string) string {
 	return host
 }
 
-// cardFacts are what is known of each card.
-type cardFacts struct {
-	model  map[cardKey]string
-	memory map[cardKey]float64
+// gpuFacts are what is known of each GPU.
+type GPUFacts struct {
+	model  map[GPUKey]string
+	memory map[GPUKey]float64
 	byName map[string]float64 // memory by model
-	minute map[cardKey]*track // highest mean of a minute in each hour
-	peak   map[cardKey]*track // highest of the driver's samples in each hour
+	minute map[GPUKey]*track  // highest mean of a minute in each hour
+	peak   map[GPUKey]*track  // highest of the driver's samples in each hour
 }
 
-type cardKey struct{ cluster, node, uuid string }
+type GPUKey struct{ cluster, node, uuid string }
 
-func (f *cardFacts) modelOf(cluster, node, uuid string) string {
-	return f.model[cardKey{cluster, node, uuid}]
+func (f *GPUFacts) modelOf(cluster, node, uuid string) string {
+	return f.model[GPUKey{cluster, node, uuid}]
 }
 
-// cards reads model and memory of every card.
-func (r *reader) cards(ctx context.Context) (*cardFacts, error) {
-	facts := &cardFacts{map[cardKey]string{}, map[cardKey]float64{}, map[string]float64{}, map[cardKey]*track{}, map[cardKey]*track{}}
+// GPUs reads model and memory of every GPU.
+func (r *reader) devs(ctx context.Context) (*GPUFacts, error) {
+	facts := &GPUFacts{map[GPUKey]string{}, map[GPUKey]float64{}, map[string]float64{}, map[GPUKey]*track{}, map[GPUKey]*track{}}
 	on := r.lang.cluster + ", node, uuid"
-	key := func(l prom.Labels) cardKey { return cardKey{l.Get(r.lang.cluster), l.Get("node"), l.Get("uuid")} }
+	key := func(l prom.Labels) GPUKey { return GPUKey{l.Get(r.lang.cluster), l.Get("node"), l.Get("uuid")} }
 	const day = 24 * time.Hour
 	if r.has[rawInfo] {
 		err := r.coarse(ctx, day, "group by ("+on+", model) (last_over_time("+r.lang.sel(rawInfo)+"["+r.rangeOf(day)+"]))", func(l prom.Labels, _ span, _ float64) {
@@ -387,7 +387,7 @@ func (r *reader) cards(ctx context.Context) (*cardFacts, error) {
 	}
 	for _, p := range []struct {
 		metric string
-		into   map[cardKey]*track
+		into   map[GPUKey]*track
 	}{{rawMinute, facts.minute}, {rawPeak, facts.peak}} {
 		if !r.has[p.metric] {
 			continue
@@ -414,7 +414,7 @@ func (r *reader) cards(ctx context.Context) (*cardFacts, error) {
 	return facts, nil
 }
 
-// namespaces lists those that held or used cards.
+// namespaces lists those that held or used GPUs.
 func (r *reader) namespaces(ctx context.Context) ([]string, error) {
 	match := r.lang.any([]string{ruleHeld, ruleBusy, rawHeld, rawBusy, rawAllocation})
 	names, err := r.api.Values(ctx, "namespace", match, r.w.From, r.w.To)
@@ -423,7 +423,7 @@ func (r *reader) namespaces(ctx context.Context) ([]string, error) {
 }
 
 // namespace reads one namespace. unruled are the parts of the window of which no rule tells.
-func (r *reader) namespace(ctx context.Context, name string, unruled []span, facts *cardFacts) (*space, error) {
+func (r *reader) namespace(ctx context.Context, name string, unruled []span, facts *GPUFacts) (*space, error) {
 	s := newSpace(r.w, name)
 	s.shares = r.has[rawAllocation]
 	if err := r.owners(ctx, s); err != nil {
@@ -444,7 +444,7 @@ func (r *reader) namespace(ctx context.Context, name string, unruled []span, fac
 			q, ok := table[l.Name()]
 			switch {
 			case ok:
-			case l.Get("use") == "idle":
+			case l.Get("state") == "idle":
 				q = qIdle
 			default:
 				q = qUnderused
@@ -456,7 +456,7 @@ func (r *reader) namespace(ctx context.Context, name string, unruled []span, fac
 		}
 	}
 	if r.has[rawHeld] {
-		if err := r.holdings(ctx, s); err != nil {
+		if err := r.allocs(ctx, s); err != nil {
 			return nil, err
 		}
 	}
@@ -472,18 +472,18 @@ func (r *reader) namespace(ctx context.Context, name string, unruled []span, fac
 }
 
 // rawLoads reads a part of the window in which no rule told of workloads from the series themselves.
-func (r *reader) rawLoads(ctx context.Context, s *space, g span, facts *cardFacts) error {
+func (r *reader) rawLoads(ctx context.Context, s *space, g span, facts *GPUFacts) error {
 	l, step := r.lang, r.w.Step.Seconds()
 	for _, q := range []struct {
 		what  quantity
 		query string
 	}{
-		{qHeld, l.by("sum", l.rate(rawHeld, in(s.name)), onHolding...)},
-		{qObserved, l.by("sum", l.rate(rawObserved, in(s.name)), onHolding...)},
-		{qUnderused, l.by("sum", l.rate(rawUnused, in(s.name), `use="underused"`), onHolding...)},
-		{qWatts, l.by("sum", l.rate(rawJoules, in(s.name)), onHolding...)},
-		{qMemory, l.by("max", l.sel(rawMemory, in(s.name)), onHolding...)},
-		{qLast, l.by("max", l.sel(rawLast, in(s.name)), onHolding...)},
+		{qHeld, l.by("sum", l.rate(rawHeld, in(s.name)), onAlloc...)},
+		{qObserved, l.by("sum", l.rate(rawObserved, in(s.name)), onAlloc...)},
+		{qUnderused, l.by("sum", l.rate(rawUnused, in(s.name), `state="gap"`), onAlloc...)},
+		{qWatts, l.by("sum", l.rate(rawJoules, in(s.name)), onAlloc...)},
+		{qMemory, l.by("max", l.sel(rawMemory, in(s.name)), onAlloc...)},
+		{qLast, l.by("max", l.sel(rawLast, in(s.name)), onAlloc...)},
 	} {
 		err := r.steps(ctx, q.query, g, func(labels prom.Labels, k int, v float64) {
 			cluster, pod := labels.Get(l.cluster), labels.Get("pod")
@@ -523,21 +523,21 @@ func (r *reader) owners(ctx context.Context, s *space) error {
 	return nil
 }
 
-// holdings reads what every pod did on every card: stretches, cards that differ within a pod, and demands that are to be packed
+// holdings reads what every pod did on every GPU: stretches, GPUs that differ within a pod, and demands that are to be packed
 // cannot be read from sums.
-func (r *reader) holdings(ctx context.Context, s *space) error {
+func (r *reader) allocs(ctx context.Context, s *space) error {
 	l := r.lang
 	key := func(labels prom.Labels) holdKey {
 		return holdKey{labels.Get(l.cluster), s.name, labels.Get("pod"), labels.Get("node"), labels.Get("uuid")}
 	}
 	for _, q := range []struct {
 		query string
-		track func(*holding) *track
+		track func(*alloc) *track
 	}{
-		{l.by("sum", l.rate(rawBusy, in(s.name)), onHolding...), func(h *holding) *track { return &h.busy }},
-		{l.by("sum", l.rate(rawUnused, in(s.name), `use="idle"`), onHolding...), func(h *holding) *track { return &h.idle }},
+		{l.by("sum", l.rate(rawBusy, in(s.name)), onAlloc...), func(h *alloc) *track { return &h.busy }},
+		{l.by("sum", l.rate(rawUnused, in(s.name), `state="idle"`), onAlloc...), func(h *alloc) *track { return &h.idle }},
 	} {
-		err := r.steps(ctx, q.query, r.all(), func(labels prom.Labels, k int, v float64) { q.track(s.holding(key(labels))).add(k, v) })
+		err := r.steps(ctx, q.query, r.all(), func(labels prom.Labels, k int, v float64) { q.track(s.alloc(key(labels))).add(k, v) })
 		if err != nil {
 			return err
 		}
@@ -548,8 +548,8 @@ func (r *reader) holdings(ctx context.Context, s *space) error {
 		}
 	}
 	hour := "[" + r.rangeOf(time.Hour) + "]"
-	err := r.coarse(ctx, time.Hour, l.by("sum", "max_over_time("+l.sel(rawAllocation, in(s.name))+hour+")", append(slices.Clone(onHolding), "resource")...), func(labels prom.Labels, g span, v float64) {
-		h := s.holding(key(labels))
+	err := r.coarse(ctx, time.Hour, l.by("sum", "max_over_time("+l.sel(rawAllocation, in(s.name))+hour+")", append(slices.Clone(onAlloc), "resource")...), func(labels prom.Labels, g span, v float64) {
+		h := s.alloc(key(labels))
 		if res := labels.Get("resource"); res != "" {
 			h.resource = res
 		}
@@ -558,7 +558,7 @@ func (r *reader) holdings(ctx context.Context, s *space) error {
 	if err != nil {
 		return err
 	}
-	return r.coarse(ctx, time.Hour, l.by("sum", "max_over_time("+l.sel(rawMemory, in(s.name))+hour+")", onHolding...), func(labels prom.Labels, g span, v float64) {
-		spread(&s.holding(key(labels)).memory, g, v)
+	return r.coarse(ctx, time.Hour, l.by("sum", "max_over_time("+l.sel(rawMemory, in(s.name))+hour+")", onAlloc...), func(labels prom.Labels, g span, v float64) {
+		spread(&s.alloc(key(labels)).memory, g, v)
 	})
 }

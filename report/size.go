@@ -15,16 +15,16 @@ const (
 	memoryRoom = 1.1
 	// wellUsed is the mean activity above which nobody is asked to share.
 	wellUsed = 0.5
-	// mostReplicas is into how many parts a card is time-sliced at most by advice.
+	// mostReplicas is into how many parts a GPU is time-sliced at most by advice.
 	mostReplicas = 4
 )
 
-// migCard finds the MIG table of a model.
-func (a *analyst) migCard(model string) (*mig.Card, bool) {
+// migGPU finds the MIG table of a model.
+func (a *analyst) migGPU(model string) (*mig.GPU, bool) {
 	return mig.For(model, a.facts.byName[model])
 }
 
-// demand is what a workload asked of one card until a step.
+// demand is what a workload asked of one GPU until a step.
 type demand struct {
 	p99, peak, minute, memory float64
 	need                      float64 // compute with room, of what it holds
@@ -50,15 +50,15 @@ func (a *analyst) demandOf(l *load, from, until int) demand {
 		}
 	}
 	size := max(1, int(time.Hour/a.w.Step))
-	for _, h := range l.holdings {
+	for _, h := range l.allocs {
 		if !h.sole() {
 			continue
 		}
-		t := a.facts.minute[cardKey{h.key.cluster, h.key.node, h.key.uuid}]
+		t := a.facts.minute[GPUKey{h.key.cluster, h.key.node, h.key.uuid}]
 		if t == nil {
 			continue
 		}
-		// The first and the last hour may show what another did on the card.
+		// The first and the last hour may show what another did on the GPU.
 		lo, hi := max(from, h.busy.from)/size+1, min(until, h.busy.end())/size-1
 		for k := lo; k <= hi; k++ {
 			d.minute = max(d.minute, t.or(k, 0))
@@ -72,7 +72,7 @@ func (a *analyst) demandOf(l *load, from, until int) demand {
 // sizing is a smaller size that would do.
 type sizing struct {
 	profile  mig.Profile
-	card     *mig.Card
+	dev      *mig.GPU
 	replicas int
 	limit    float64 // activity, of what is held now, that the size carries
 	memory   float64 // bytes that it has; 0 when memory is no evidence
@@ -83,18 +83,18 @@ type sizing struct {
 
 func (s *sizing) name() string {
 	if s.replicas > 0 {
-		return fmt.Sprintf("1/%d of a card", s.replicas)
+		return fmt.Sprintf("1/%d of a GPU", s.replicas)
 	}
 	return s.profile.Name
 }
 
-// fit chooses the smallest size that covers a demand. several says that pods hold more than one card each.
+// fit chooses the smallest size that covers a demand. several says that pods hold more than one GPU each.
 func (a *analyst) fit(r *Workload, d demand, several bool) (*sizing, silence) {
 	if r.Sharing == "shared" {
-		return nil, silence{silentShared, "it holds a part of a card already"}
+		return nil, silence{silentShared, "it holds a part of a GPU already"}
 	}
 	total := a.facts.byName[r.Model]
-	card, offered := a.migCard(r.Model)
+	dev, offered := a.migGPU(r.Model)
 	limitText := fmt.Sprintf("its peaks ask for %s of what it holds, with room", percent(min(1, d.need)))
 	if r.Preallocated {
 		if r.Sharing == "mig" {
@@ -105,7 +105,7 @@ func (a *analyst) fit(r *Workload, d demand, several bool) (*sizing, silence) {
 				s := &sizing{replicas: k, limit: 1 / float64(k), part: 1 / float64(k)}
 				s.why = fmt.Sprintf("1/%d: the peaks ask for %s with room.", k+1, percent(d.need))
 				if k == mostReplicas {
-					s.why = fmt.Sprintf("More than %d on one card are not advised before a trial.", mostReplicas)
+					s.why = fmt.Sprintf("More than %d on one GPU are not advised before a trial.", mostReplicas)
 				}
 				return s, silence{}
 			}
@@ -113,7 +113,7 @@ func (a *analyst) fit(r *Workload, d demand, several bool) (*sizing, silence) {
 		return nil, silence{silentPeaks, limitText}
 	}
 	if offered && !several {
-		if s, why := a.fitProfile(r, card, d); s != nil || r.Sharing == "mig" {
+		if s, why := a.fitProfile(r, dev, d); s != nil || r.Sharing == "mig" {
 			return s, why
 		}
 	}
@@ -128,7 +128,7 @@ func (a *analyst) fit(r *Workload, d demand, several bool) (*sizing, silence) {
 		s := &sizing{replicas: k, limit: part, memory: total * part, part: part}
 		switch {
 		case k == mostReplicas:
-			s.why = fmt.Sprintf("More than %d on one card are not advised before a trial.", mostReplicas)
+			s.why = fmt.Sprintf("More than %d on one GPU are not advised before a trial.", mostReplicas)
 		case d.need > 1/float64(k+1):
 			s.why = fmt.Sprintf("1/%d: the peaks ask for %s with room.", k+1, percent(d.need))
 		default:
@@ -139,39 +139,39 @@ func (a *analyst) fit(r *Workload, d demand, several bool) (*sizing, silence) {
 	if d.need > 0.5 {
 		return nil, silence{silentPeaks, limitText}
 	}
-	return nil, silence{silentMemory, fmt.Sprintf("its memory peak of %s needs the card", bytesText(d.memory))}
+	return nil, silence{silentMemory, fmt.Sprintf("its memory peak of %s needs the GPU", bytesText(d.memory))}
 }
 
-// fitProfile chooses a MIG profile of which a card holds at least two.
-func (a *analyst) fitProfile(r *Workload, card *mig.Card, d demand) (*sizing, silence) {
-	has := 1.0 // of the card
-	held := card.Profiles[len(card.Profiles)-1]
+// fitProfile chooses a MIG profile of which a GPU holds at least two.
+func (a *analyst) fitProfile(r *Workload, dev *mig.GPU, d demand) (*sizing, silence) {
+	has := 1.0 // of the GPU
+	held := dev.Profiles[len(dev.Profiles)-1]
 	if r.Sharing == "mig" {
-		p, ok := card.Profile(r.Profile)
+		p, ok := dev.Profile(r.Profile)
 		if !ok {
 			return nil, silence{silentUnknown, "the profile of its instances is not in the table"}
 		}
-		held, has = p, card.ComputeRatio(p)
+		held, has = p, dev.ComputeRatio(p)
 	}
 	need := d.need * has
 	why := ""
-	for i, p := range card.Profiles {
+	for i, p := range dev.Profiles {
 		if p.Most < 2 || p.Compute >= held.Compute && p.Memory >= held.Memory {
 			continue
 		}
-		compute := card.ComputeRatio(p)
+		compute := dev.ComputeRatio(p)
 		switch {
 		case compute < need:
-			why = fmt.Sprintf("%s: it has %s of the card's compute, and the peaks ask for %s with room.", p.Name, percent(compute), percent(need))
+			why = fmt.Sprintf("%s: it has %s of the GPU's compute, and the peaks ask for %s with room.", p.Name, percent(compute), percent(need))
 		case p.Bytes < d.bytes:
 			why = fmt.Sprintf("%s: it has %s, and the memory peak is %s.", p.Name, bytesText(p.Bytes), bytesText(d.memory))
 		default:
-			s := &sizing{profile: p, card: card, limit: compute / has, memory: p.Bytes, part: float64(held.Most) / float64(p.Most), why: why}
+			s := &sizing{profile: p, dev: dev, limit: compute / has, memory: p.Bytes, part: float64(held.Most) / float64(p.Most), why: why}
 			if why == "" {
 				s.why = p.Name + " is the smallest there is."
 			}
-			if i+1 < len(card.Profiles) {
-				s.next = card.Profiles[i+1].Name
+			if i+1 < len(dev.Profiles) {
+				s.next = dev.Profiles[i+1].Name
 			}
 			return s, silence{}
 		}
@@ -200,7 +200,7 @@ func (a *analyst) size(l *load, r *Workload, steps int) ([]Advice, silence) {
 	}
 	several := a.several(l)
 	if several && r.Sharing == "mig" {
-		return nil, silence{silentCards, "its pods hold several instances each"}
+		return nil, silence{silentGPUs, "its pods hold several instances each"}
 	}
 	d := a.demandOf(l, 0, a.w.Steps())
 	s, why := a.fit(r, d, several)
@@ -216,7 +216,7 @@ func (a *analyst) size(l *load, r *Workload, steps int) ([]Advice, silence) {
 		reason = reasonPreallocated
 	}
 	ad := a.adviceFor(r, code, reason)
-	ad.SavedHours, ad.SavedCards = saved, over(saved, a.w.Total())
+	ad.SavedHours, ad.SavedGPUs = saved, over(saved, a.w.Total())
 	ad.SavedCost = a.prices.cost(r.Model, saved)
 	ad.Why = "Not " + s.why
 	if s.next != "" {
@@ -234,12 +234,12 @@ func (a *analyst) size(l *load, r *Workload, steps int) ([]Advice, silence) {
 		ad.Confidence = "low"
 	case s.replicas > 0:
 		ad.Evidence = ad.Evidence[:len(ad.Evidence)-1] + memoryText(d) + "."
-		ad.Title = fmt.Sprintf("Let %s share its card: %s is enough", r.Name, s.name())
+		ad.Title = fmt.Sprintf("Let %s share its GPU: %s is enough", r.Name, s.name())
 		ad.Risk = "medium: time-slicing isolates neither memory nor faults; bursts of two tenants at once are slowed down"
 	default:
 		ad.Evidence = ad.Evidence[:len(ad.Evidence)-1] + memoryText(d) + "."
 		ad.Title = fmt.Sprintf("Move %s to the MIG profile %s", r.Name, s.profile.Name)
-		ad.Risk = "medium: work that fills the whole card for moments takes longer on fewer SMs; compare latency before and after"
+		ad.Risk = "medium: work that fills the whole GPU for moments takes longer on fewer SMs; compare latency before and after"
 	}
 	ad.HeldOut = a.replaySize(l, r, several)
 	if ad.HeldOut != nil && ad.HeldOut.Exceeded > g.Overload {
@@ -256,21 +256,21 @@ func memoryText(d demand) string {
 	return fmt.Sprintf("; its memory peaks at %s", bytesText(d.memory))
 }
 
-// several says whether pods of the workload hold more than one card at once.
+// several says whether pods of the workload hold more than one GPU at once.
 func (a *analyst) several(l *load) bool {
-	cards := map[string]map[string]bool{}
-	for _, h := range l.holdings {
-		if cards[h.key.pod] == nil {
-			cards[h.key.pod] = map[string]bool{}
+	devs := map[string]map[string]bool{}
+	for _, h := range l.allocs {
+		if devs[h.key.pod] == nil {
+			devs[h.key.pod] = map[string]bool{}
 		}
-		cards[h.key.pod][h.key.node+"/"+h.key.uuid] = true
+		devs[h.key.pod][h.key.node+"/"+h.key.uuid] = true
 	}
-	for _, pod := range sortedKeys(cards) {
-		if len(cards[pod]) > 1 {
+	for _, pod := range sortedKeys(devs) {
+		if len(devs[pod]) > 1 {
 			return true
 		}
 	}
-	return len(l.holdings) == 0 && l.podsAtOnce > 0 && lastOf(&l.held) > 1.01*l.podsAtOnce
+	return len(l.allocs) == 0 && l.podsAtOnce > 0 && lastOf(&l.held) > 1.01*l.podsAtOnce
 }
 
 // trained is the step that divides the window: advice is taken from what lies before, and tested on the rest.
@@ -306,7 +306,7 @@ func (a *analyst) replaySize(l *load, r *Workload, several bool) *HeldOut {
 }
 
 // replayRelease asks whether the release would have been advised at the end of the first part of the window, and how often the
-// cards worked in the rest.
+// GPUs worked in the rest.
 func (a *analyst) replayRelease(l *load) *HeldOut {
 	cut := a.trained()
 	var out *HeldOut
@@ -326,7 +326,7 @@ func (a *analyst) replayRelease(l *load) *HeldOut {
 		}
 	}
 	if steps > 0 {
-		out = &HeldOut{TrainedHours: float64(before) * a.w.Hours(), TestedHours: float64(a.w.Steps()-cut) * a.w.Hours(), Size: "no card", Exceeded: over(float64(worked), float64(steps))}
+		out = &HeldOut{TrainedHours: float64(before) * a.w.Hours(), TestedHours: float64(a.w.Steps()-cut) * a.w.Hours(), Size: "no GPU", Exceeded: over(float64(worked), float64(steps))}
 	}
 	return out
 }

@@ -24,13 +24,13 @@ func (a loadKey) id() string {
 	return strings.Join(parts, "/")
 }
 
-// load is what one workload did on one model, while it is read. Tracks are in cards, sums in card-steps.
+// load is what one workload did on one model, while it is read. Tracks are in GPUs, sums in GPU-steps.
 type load struct {
 	key  loadKey
 	from string // where the owner is known from
 
 	held, busy, idle, observed    track
-	most, memory                  track // activity of its busiest card; largest memory of a container on a card
+	most, memory                  track // activity of its busiest GPU; largest memory of a container on a GPU
 	heldSum, busySum, observedSum float64
 	underusedSum, idleSum         float64
 	joules                        float64
@@ -38,13 +38,13 @@ type load struct {
 	lastBusy                      float64 // Unix time, 0 when not known
 	pods                          map[podKey]bool
 	podsAtOnce                    float64
-	holdings                      []*holding
+	allocs                        []*alloc
 }
 
 // podKey names a pod.
 type podKey struct{ cluster, namespace, pod string }
 
-// holdKey names a pod on a card.
+// holdKey names a pod on a GPU.
 type holdKey struct{ cluster, namespace, pod, node, uuid string }
 
 func (a holdKey) compare(b holdKey) int {
@@ -52,13 +52,13 @@ func (a holdKey) compare(b holdKey) int {
 		strings.Compare(a.node, b.node), strings.Compare(a.uuid, b.uuid))
 }
 
-// holding is one pod on one card. Tracks are in cards, but for the memory.
-type holding struct {
+// holding is one pod on one GPU. Tracks are in GPUs, but for the memory.
+type alloc struct {
 	key        holdKey
 	model      string
 	resource   string
 	busy, idle track
-	share      track   // part of the card that it holds
+	share      track   // part of the GPU that it holds
 	memory     track   // bytes, hourly values spread over their steps
 	of         *load   // its workload
 	typical    float64 // its share most of the time; 0 while not known
@@ -66,17 +66,17 @@ type holding struct {
 
 // space is one namespace while it is read.
 type space struct {
-	w        Window
-	name     string
-	loads    map[loadKey]*load
-	holdings map[holdKey]*holding
-	owners   map[podKey]owner
-	// shares says that it is known what part of its card each holding holds.
+	w      Window
+	name   string
+	loads  map[loadKey]*load
+	allocs map[holdKey]*alloc
+	owners map[podKey]owner
+	// shares says that it is known what part of its GPU each holding holds.
 	shares bool
 }
 
 func newSpace(w Window, name string) *space {
-	return &space{w: w, name: name, loads: map[loadKey]*load{}, holdings: map[holdKey]*holding{}, owners: map[podKey]owner{}}
+	return &space{w: w, name: name, loads: map[loadKey]*load{}, allocs: map[holdKey]*alloc{}, owners: map[podKey]owner{}}
 }
 
 func (s *space) load(cluster string, o owner, model string) *load {
@@ -89,11 +89,11 @@ func (s *space) load(cluster string, o owner, model string) *load {
 	return l
 }
 
-func (s *space) holding(k holdKey) *holding {
-	h := s.holdings[k]
+func (s *space) alloc(k holdKey) *alloc {
+	h := s.allocs[k]
 	if h == nil {
-		h = &holding{key: k}
-		s.holdings[k] = h
+		h = &alloc{key: k}
+		s.allocs[k] = h
 	}
 	return h
 }
@@ -156,17 +156,17 @@ func (l *load) add(q quantity, k int, v, stepSeconds float64) {
 	}
 }
 
-// join gives every holding to its workload. model tells the model of a card. A workload of which no rule told is
+// join gives every holding to its workload. model tells the model of a GPU. A workload of which no rule told is
 // made from its holdings.
 func (s *space) join(model func(cluster, node, uuid string) string) {
-	for _, k := range slices.SortedFunc(maps.Keys(s.holdings), holdKey.compare) {
-		h := s.holdings[k]
+	for _, k := range slices.SortedFunc(maps.Keys(s.allocs), holdKey.compare) {
+		h := s.allocs[k]
 		h.model = model(k.cluster, k.node, k.uuid)
 		p := podKey{k.cluster, k.namespace, k.pod}
 		l := s.load(k.cluster, s.ownerOf(p), h.model)
 		l.pods[p] = true
 		h.of = l
-		l.holdings = append(l.holdings, h)
+		l.allocs = append(l.allocs, h)
 		h.settle()
 		if !s.shares {
 			h.typical = 1
@@ -177,7 +177,7 @@ func (s *space) join(model func(cluster, node, uuid string) string) {
 // fill makes up for rules that are missing: what holdings did in a part of the window goes to their workloads.
 func (s *space) fill(g span, stepSeconds float64) {
 	for _, l := range s.loads {
-		for _, h := range l.holdings {
+		for _, h := range l.allocs {
 			for k := max(g.from, h.busy.from); k < min(g.to, h.busy.end()); k++ {
 				if v, ok := h.busy.at(k); ok {
 					l.add(qBusy, k, v, stepSeconds)
@@ -201,7 +201,7 @@ func (s *space) sorted() []*load {
 }
 
 // settle fills the share in where it was read more coarsely than the rest.
-func (h *holding) settle() {
+func (h *alloc) settle() {
 	var shares []float64
 	for _, v := range h.share.v {
 		if v == v && v > 0 {
@@ -211,8 +211,8 @@ func (h *holding) settle() {
 	h.typical = newSample(shares).quantile(0.5)
 }
 
-// shareAt is the part of the card that is held in step k.
-func (h *holding) shareAt(k int) float64 {
+// shareAt is the part of the GPU that is held in step k.
+func (h *alloc) shareAt(k int) float64 {
 	if v, ok := h.share.at(k); ok && v > 0 {
 		return v
 	}
@@ -220,7 +220,7 @@ func (h *holding) shareAt(k int) float64 {
 }
 
 // longestPause is the longest part of a step that was idle, from 0 to 1; steps of which nothing is known are none.
-func (h *holding) longestPause() float64 {
+func (h *alloc) longestPause() float64 {
 	longest := 0.0
 	for i, v := range h.idle.v {
 		if !math.IsNaN(float64(v)) {
@@ -230,13 +230,13 @@ func (h *holding) longestPause() float64 {
 	return longest
 }
 
-// sole says that it holds its card alone and whole.
-func (h *holding) sole() bool { return !h.mig() && h.typical > 0.999 }
+// sole says that it holds its GPU alone and whole.
+func (h *alloc) sole() bool { return !h.mig() && h.typical > 0.999 }
 
-func (h *holding) mig() bool { return strings.Contains(h.resource, "mig") }
+func (h *alloc) mig() bool { return strings.Contains(h.resource, "mig") }
 
-// activity is how busy its part of the card was: of a MIG instance the instance, else the card.
-func (h *holding) activity(k int) (float64, bool) {
+// activity is how busy its part of the GPU was: of a MIG instance the instance, else the GPU.
+func (h *alloc) activity(k int) (float64, bool) {
 	v, ok := h.busy.at(k)
 	if !ok {
 		return 0, false
@@ -252,13 +252,13 @@ func (h *holding) activity(k int) (float64, bool) {
 // stretch is an idle time of a holding or of a workload.
 type stretch struct {
 	from, to int     // steps
-	idle     float64 // card-steps
+	idle     float64 // GPU-steps
 	steps    float64 // how long, in steps; the first and the last count by what was idle of them
 }
 
 // stretches finds the times in which a holding was idle without a break. A step that was idle but for a
 // hundredth is whole: the ends of means are rounded.
-func (h *holding) stretches() []stretch {
+func (h *alloc) stretches() []stretch {
 	const whole = 0.98
 	var out []stretch
 	var now stretch
@@ -302,8 +302,8 @@ func (h *holding) stretches() []stretch {
 }
 
 // opening is the part of a quantity that lasts for at least width steps at a time: what remains of a workload's
-// idle cards when shorter stretches are taken away. It is used where single cards are not known, and is at most too
-// much, when cards take turns in being idle.
+// idle GPUs when shorter stretches are taken away. It is used where single GPUs are not known, and is at most too
+// much, when GPUs take turns in being idle.
 func opening(t *track, width int) (out track) {
 	n := t.len()
 	if n < width || width < 1 {

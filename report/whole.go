@@ -11,21 +11,21 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 )
 
-// saturated finds workloads whose shared cards are asked for more than they have.
+// saturated finds workloads whose shared GPUs are asked for more than they have.
 func (a *analyst) saturated(found []*finding) {
 	const full, often, enough = 0.9, 0.5, 6.0 // activity, part of the time, hours
-	type card struct {
+	type dev struct {
 		busy, holders track
 		memory        track
 	}
-	cards := map[cardKey]*card{}
+	devs := map[GPUKey]*dev{}
 	for _, f := range found {
 		for i := range f.shared {
 			s := &f.shared[i]
-			c := cards[s.card]
+			c := devs[s.dev]
 			if c == nil {
-				c = &card{}
-				cards[s.card] = c
+				c = &dev{}
+				devs[s.dev] = c
 			}
 			for j, v := range s.busy.v {
 				if v == v {
@@ -41,8 +41,8 @@ func (a *analyst) saturated(found []*finding) {
 		}
 	}
 	type state struct{ full, hours, holders, memory float64 }
-	states := map[cardKey]state{}
-	for k, c := range cards {
+	states := map[GPUKey]state{}
+	for k, c := range devs {
 		var s state
 		steps, crowded := 0.0, 0.0
 		for i := range c.busy.v {
@@ -74,7 +74,7 @@ func (a *analyst) saturated(found []*finding) {
 	for _, f := range found {
 		var at, all, holders, part, memory float64
 		for _, s := range f.shared {
-			st := states[s.card]
+			st := states[s.dev]
 			all += s.held
 			if st.full >= often && st.hours >= enough {
 				at += s.held
@@ -89,13 +89,13 @@ func (a *analyst) saturated(found []*finding) {
 		r := &f.row
 		ad := a.adviceFor(r, adviseMore, reasonSaturated)
 		ad.Title = fmt.Sprintf("Give %s more room", r.Name)
-		ad.Evidence = sentence(fmt.Sprintf("its cards were busy to %s or more in %s of the time, each shared by %.1f pods on the mean", percent(full), percent(part), holders))
+		ad.Evidence = sentence(fmt.Sprintf("its GPUs were busy to %s or more in %s of the time, each shared by %.1f pods on the mean", percent(full), percent(part), holders))
 		if memory > 0.95 {
 			ad.Evidence = ad.Evidence[:len(ad.Evidence)-1] + fmt.Sprintf("; their memory was filled to %s.", percent(min(1, memory)))
 		}
-		ad.Why = "Sharing less is the smaller step: fewer replicas for each card come before a card of its own."
-		ad.Risk = "low: it costs cards instead of saving any; without it the tenants slow each other down"
-		ad.ChangeIn, ad.Change = "device plugin or pod template", "# fewer replicas on these nodes (sharing.timeSlicing.resources[].replicas), or a whole card:\nresources:\n  limits:\n    nvidia.com/gpu: 1"
+		ad.Why = "Sharing less is the smaller step: fewer replicas for each GPU come before a GPU of its own."
+		ad.Risk = "low: it costs GPUs instead of saving any; without it the tenants slow each other down"
+		ad.ChangeIn, ad.Change = "device plugin or pod template", "# fewer replicas on these nodes (sharing.timeSlicing.resources[].replicas), or a whole GPU:\nresources:\n  limits:\n    nvidia.com/gpu: 1"
 		if r.Confidence == "low" && a.w.Total() >= 48 {
 			ad.Confidence = "medium"
 		}
@@ -107,7 +107,7 @@ func (a *analyst) saturated(found []*finding) {
 // nodePlace names a node.
 type nodePlace struct{ cluster, node string }
 
-// faults are the hours in which cards of a node were in a bad state, by the state, and events by code.
+// faults are the hours in which GPUs of a node were in a bad state, by the state, and events by code.
 type faults struct {
 	problems map[nodePlace]map[string]float64
 	xids     map[nodePlace]map[string]float64
@@ -139,7 +139,7 @@ func (r *reader) faults(ctx context.Context) (*faults, error) {
 
 // fix advises to repair what cost hours.
 func (a *analyst) fix(f *fleet, seen *faults) []Advice {
-	const least = 0.5 // card-hours
+	const least = 0.5 // GPU-hours
 	var out []Advice
 	for _, n := range f.sorted() {
 		lost := n.cells.Unavailable * a.w.Hours()
@@ -149,15 +149,15 @@ func (a *analyst) fix(f *fleet, seen *faults) []Advice {
 		at := nodePlace{n.key.cluster, n.key.node}
 		var signs []string
 		for _, p := range byValue(seen.problems[at]) {
-			signs = append(signs, fmt.Sprintf("%s for %.1f card-hours", strings.ReplaceAll(p, "_", " "), seen.problems[at][p]))
+			signs = append(signs, fmt.Sprintf("%s for %.1f GPU-hours", strings.ReplaceAll(p, "_", " "), seen.problems[at][p]))
 		}
 		for _, x := range byValue(seen.xids[at]) {
 			signs = append(signs, fmt.Sprintf("XID %s %.0f times", x, math.Max(1, seen.xids[at][x])))
 		}
-		ad := Advice{Code: adviseFix, Reason: "card_unavailable", Cluster: n.key.cluster, Node: n.key.node, Model: n.key.model, SavedHours: lost,
-			SavedCards: over(lost, a.w.Total()), SavedCost: a.prices.cost(n.key.model, lost), Confidence: "high"}
-		ad.Title = "Repair the cards of " + n.key.node
-		ad.Evidence = sentence(fmt.Sprintf("%.1f card-hours could not be used", lost))
+		ad := Advice{Code: adviseFix, Reason: "gpu_unavailable", Cluster: n.key.cluster, Node: n.key.node, Model: n.key.model, SavedHours: lost,
+			SavedGPUs: over(lost, a.w.Total()), SavedCost: a.prices.cost(n.key.model, lost), Confidence: "high"}
+		ad.Title = "Repair the GPUs of " + n.key.node
+		ad.Evidence = sentence(fmt.Sprintf("%.1f GPU-hours could not be used", lost))
 		if len(signs) > 0 {
 			ad.Evidence = ad.Evidence[:len(ad.Evidence)-1] + ": " + strings.Join(signs[:min(4, len(signs))], ", ") + "."
 		}
@@ -186,7 +186,7 @@ func byValue(m map[string]float64) []string {
 
 // consolidate advises to run on fewer nodes.
 func (a *analyst) consolidate(f *fleet) (out []Advice, packings []Packing) {
-	groups := map[nodeKey][]*nodeCards{}
+	groups := map[nodeKey][]*nodeGPUs{}
 	for _, n := range f.sorted() {
 		if !n.left {
 			k := nodeKey{n.key.cluster, "", n.key.model}
@@ -198,11 +198,11 @@ func (a *analyst) consolidate(f *fleet) (out []Advice, packings []Packing) {
 		if k.model == "" || len(nodes) < 2 {
 			continue
 		}
-		perNode, cards := 0.0, 0.0
+		perNode, devs := 0.0, 0.0
 		for _, n := range nodes {
 			c := float64(int(lastOf(&n.count) + 0.5))
 			perNode = max(perNode, c)
-			cards += c
+			devs += c
 		}
 		peak, sum := 0.0, 0.0
 		var unallocated, expected float64
@@ -226,11 +226,11 @@ func (a *analyst) consolidate(f *fleet) (out []Advice, packings []Packing) {
 			continue
 		}
 		freed := min(unallocated, float64(spare)*perNode*a.w.Total())
-		p := Packing{Cluster: k.cluster, Model: k.model, Scenario: "consolidate", Items: len(nodes), CardsBefore: cards, CardsAfter: float64(needed) * perNode,
+		p := Packing{Cluster: k.cluster, Model: k.model, Scenario: "consolidate", Items: len(nodes), GPUsBefore: devs, GPUsAfter: float64(needed) * perNode,
 			FreedHours: freed, FreedCost: a.prices.cost(k.model, freed), Limit: 0,
-			Text: fmt.Sprintf("%d nodes of %.0f cards held %.1f cards at the busiest moment and %.1f on the mean: %s would have held all of it.", len(nodes), perNode, peak, over(sum, float64(a.w.Steps())), nodesText(needed))}
+			Text: fmt.Sprintf("%d nodes of %.0f GPUs held %.1f GPUs at the busiest moment and %.1f on the mean: %s would have held all of it.", len(nodes), perNode, peak, over(sum, float64(a.w.Steps())), nodesText(needed))}
 		packings = append(packings, p)
-		ad := Advice{Code: adviseConsolidate, Reason: "half_empty_nodes", Cluster: k.cluster, Model: k.model, SavedHours: freed, SavedCards: over(freed, a.w.Total()),
+		ad := Advice{Code: adviseConsolidate, Reason: "half_empty_nodes", Cluster: k.cluster, Model: k.model, SavedHours: freed, SavedGPUs: over(freed, a.w.Total()),
 			SavedCost: a.prices.cost(k.model, freed), Confidence: "medium"}
 		ad.Title = fmt.Sprintf("Run %s on %s instead of %d", k.model, nodesText(needed), len(nodes))
 		ad.Evidence = p.Text
@@ -288,7 +288,7 @@ func (r *reader) waiting(ctx context.Context) (map[string]map[string]*resourceUs
 	return out, err
 }
 
-// geometry advises to cut cards otherwise, when one profile waits while another is free.
+// geometry advises to cut GPUs otherwise, when one profile waits while another is free.
 func (a *analyst) geometry(use map[string]map[string]*resourceUse) []Advice {
 	var out []Advice
 	for _, cluster := range sortedKeys(use) {
@@ -311,7 +311,7 @@ func (a *analyst) geometry(use map[string]map[string]*resourceUse) []Advice {
 			ad.Title = fmt.Sprintf("Offer fewer %s and more %s", spelled(unwanted), spelled(name))
 			ad.Evidence = sentence(fmt.Sprintf("%.1f devices of %s were waited for on the mean, while of %s at least %.0f were free all the time", u.waits, spelled(name), spelled(unwanted), res[unwanted].least))
 			ad.Why = "The least that was free at any moment is what can be cut otherwise."
-			ad.Risk = "medium: a card must be drained before its geometry changes"
+			ad.Risk = "medium: a GPU must be drained before its geometry changes"
 			ad.ChangeIn = "mig-parted"
 			ad.Change = fmt.Sprintf("# in the node's mig-config: fewer of %s, more of %s; then label the node\nkubectl label node NODE nvidia.com/mig.config=NAME --overwrite", spelled(unwanted), spelled(name))
 			out = append(out, ad)

@@ -13,18 +13,18 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 )
 
-const sharedCard = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
+const sharedGPU = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
 
-// tenants is one card that so many pods share by time slicing, each with one process of a known duty cycle.
+// tenants is one GPU that so many pods share by time slicing, each with one process of a known duty cycle.
 func tenants(t *testing.T, n int) (*scenario.Scenario, string, []int) {
 	t.Helper()
 	var text, pods strings.Builder
 	text.WriteString("scenario 1\ntitle \"tenants\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580.105.08\"\n" +
-		"card 0 board=h100 uuid=" + sharedCard + " pci=0000:18:00.0 minor=0\n")
+		"gpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n")
 	pods.WriteString("allocatable nvidia.com/gpu")
 	var pids []int
 	for i := range n {
-		fmt.Fprintf(&pods, " %s::%d", sharedCard, i)
+		fmt.Fprintf(&pods, " %s::%d", sharedGPU, i)
 	}
 	pods.WriteString("\n")
 	for i := range n {
@@ -32,8 +32,8 @@ func tenants(t *testing.T, n int) (*scenario.Scenario, string, []int) {
 		pids = append(pids, pid)
 		// The first works most, the last least; the periods have no common measure.
 		busy := max(1, 60/n-i*40/n/n)
-		fmt.Fprintf(&text, "process card=0 pid=%d memory=%dMiB busy=%d%% period=%dms phase=%dms\n", pid, 500+100*i, busy, 700+137*i, 53*i)
-		fmt.Fprintf(&pods, "pod team/tenant-%d container c nvidia.com/gpu=%s::%d pids=%d\n", i, sharedCard, i, pid)
+		fmt.Fprintf(&text, "process gpu=0 pid=%d memory=%dMiB busy=%d%% period=%dms phase=%dms\n", pid, 500+100*i, busy, 700+137*i, 53*i)
+		fmt.Fprintf(&pods, "pod team/tenant-%d container c nvidia.com/gpu=%s::%d pids=%d\n", i, sharedGPU, i, pid)
 	}
 	s, err := scenario.Parse("tenants.scenario", text.String(), os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
 	if err != nil {
@@ -51,7 +51,7 @@ func sum(v []float64) float64 {
 }
 
 // Each tenant's busy seconds are those that its process worked, as far as the driver's samples can tell, and
-// in every window the tenants and what belongs to nobody add up to the card.
+// in every window the tenants and what belongs to nobody add up to the GPU.
 func TestTenantsGetWhatTheyUsed(t *testing.T) {
 	for _, n := range []int{2, 4, 20} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestTenantsGetWhatTheyUsed(t *testing.T) {
 	}
 }
 
-// closes checks that a window's increase of the card is that of its parts, to a thousandth.
+// closes checks that a window's increase of the GPU is that of its parts, to a thousandth.
 func closes(t *testing.T, before, after series, device, container, rest string) {
 	t.Helper()
 	delta := func(family string) float64 { return sum(after.match(family)) - sum(before.match(family)) }
@@ -105,7 +105,7 @@ func closes(t *testing.T, before, after series, device, container, rest string) 
 }
 
 // Without the host's processes a shared holder has no series of work: it never reads 0. Allocation is
-// complete, and what the card did is hidden, not lost.
+// complete, and what the GPU did is hidden, not lost.
 func TestSharedHoldersNeverReadZero(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		s, pods, _ := tenants(t, 4)
@@ -124,15 +124,15 @@ func TestSharedHoldersNeverReadZero(t *testing.T) {
 		}
 		device, hidden := sum(now.match("gpu_busy_seconds_total")), sum(now.match("gpu_unattributed_busy_seconds_total", `reason="hidden"`))
 		if device == 0 || math.Abs(device-hidden) > 1 {
-			t.Errorf("the card worked %v s, of which %v s are hidden", device, hidden)
+			t.Errorf("the GPU worked %v s, of which %v s are hidden", device, hidden)
 		}
 	})
 }
 
-// A sole holder has its card's figures without any right but the socket.
+// A sole holder has its GPU's figures without any right but the socket.
 func TestSoleHolderNeedsOnlyTheSocket(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		s, err := scenario.Parse("sole.scenario", twoCards+"load card=0 busy=40% period=3s\n", os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+		s, err := scenario.Parse("sole.scenario", twoGPUs+"load gpu=0 busy=40% period=3s\n", os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,16 +155,16 @@ func TestSoleHolderNeedsOnlyTheSocket(t *testing.T) {
 func TestPodsComeAndGo(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		text := "scenario 1\ntitle \"come and go\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580.105.08\"\n" +
-			"card 0 board=h100 uuid=" + sharedCard + " pci=0000:18:00.0 minor=0\n" +
-			"process card=0 pid=5000 memory=1GiB busy=40% period=1s from=0s to=64s\n" + // of a, killed
-			"process card=0 pid=5001 memory=2GiB busy=30% period=1s phase=500ms from=0s\n" + // of b, all the time
-			"process card=0 pid=5000 memory=1GiB busy=20% period=1s from=80s to=200s\n" + // of c: the same PID
-			"process card=0 pid=5002 memory=1GiB busy=10% period=1s phase=700ms from=140s to=178s\n" // of the new a
+			"gpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n" +
+			"process gpu=0 pid=5000 memory=1GiB busy=40% period=1s from=0s to=64s\n" + // of a, killed
+			"process gpu=0 pid=5001 memory=2GiB busy=30% period=1s phase=500ms from=0s\n" + // of b, all the time
+			"process gpu=0 pid=5000 memory=1GiB busy=20% period=1s from=80s to=200s\n" + // of c: the same PID
+			"process gpu=0 pid=5002 memory=1GiB busy=10% period=1s phase=700ms from=140s to=178s\n" // of the new a
 		s, err := scenario.Parse("come.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
 		if err != nil {
 			t.Fatal(err)
 		}
-		id := func(n int) string { return fmt.Sprintf("%s::%d", sharedCard, n) }
+		id := func(n int) string { return fmt.Sprintf("%s::%d", sharedGPU, n) }
 		allocatable := "allocatable nvidia.com/gpu " + id(0) + " " + id(1) + " " + id(2) + " " + id(3) + "\n"
 		b := "pod team/b container c nvidia.com/gpu=" + id(1) + " pids=5001\n"
 		st := play(t, s, allocatable+"pod team/a container c nvidia.com/gpu="+id(0)+" pids=5000\n"+b)
@@ -214,7 +214,7 @@ func TestPodsComeAndGo(t *testing.T) {
 }
 
 // A kubelet that restarts and first lists nothing ends no holding, and its counters go on without a jump.
-func TestKubeletRestartEndsNoHolding(t *testing.T) {
+func TestKubeletRestartEndsNoAlloc(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		s, pods, _ := tenants(t, 4)
 		st := play(t, s, pods)
@@ -226,15 +226,15 @@ func TestKubeletRestartEndsNoHolding(t *testing.T) {
 		after := st.watched(60 * time.Second)
 		for i := range 4 {
 			pod := fmt.Sprintf(`pod="tenant-%d"`, i)
-			held := sum(after.match("gpu_container_held_seconds_total", pod)) - sum(before.match("gpu_container_held_seconds_total", pod))
+			held := sum(after.match("gpu_container_allocated_seconds_total", pod)) - sum(before.match("gpu_container_allocated_seconds_total", pod))
 			if math.Abs(held-15) > 0.01 {
-				t.Errorf("tenant %d held a quarter of a card for a minute and got %v s", i, held)
+				t.Errorf("tenant %d held a quarter of a GPU for a minute and got %v s", i, held)
 			}
 		}
 	})
 }
 
-// A pod is deleted by force and its process runs on: the card is used by somebody who does not hold it, and
+// A pod is deleted by force and its process runs on: the GPU is used by somebody who does not hold it, and
 // the holder that is left does not get that work.
 func TestProcessThatOutlivesItsPod(t *testing.T) {
 	isolated(t, func(t *testing.T) {
@@ -251,7 +251,7 @@ func TestProcessThatOutlivesItsPod(t *testing.T) {
 		before := st.watched(30 * time.Second)
 		begin := st.control.Now()
 		after := st.watched(time.Minute)
-		if err := all(after.is(1, "gpu_container_mismatch", `kind="uses_without_holding"`, `pod="tenant-0"`), after.none("gpu_container_allocation_ratio", `pod="tenant-0"`),
+		if err := all(after.is(1, "gpu_container_mismatch", `kind="used_not_allocated"`, `pod="tenant-0"`), after.none("gpu_container_allocation_ratio", `pod="tenant-0"`),
 			after.none("gpu_container_mismatch", `pod="tenant-1"`)); err != nil {
 			t.Error(err)
 		}
@@ -271,11 +271,11 @@ func TestMIGLayoutChanges(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		const one, two, three = "MIG-00000001-0000-4000-8000-000000000000", "MIG-00000002-0000-4000-8000-000000000000", "MIG-00000003-0000-4000-8000-000000000000"
 		text := "scenario 1\ntitle \"layout\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580.105.08\"\n" +
-			"card 0 board=h100 uuid=" + sharedCard + " pci=0000:18:00.0 minor=0\n" +
-			"mig card=0 layout=\"gi=1 profile=3g.40gb start=0 size=4 uuid=" + one + " ; gi=2 profile=3g.40gb start=4 size=4 uuid=" + two + "\"\n" +
-			"process card=0 pid=5000 gi=1 memory=1GiB busy=50% period=1s from=0s to=60s\n" +
-			"at 60s card 0 mig apply layout=\"gi=3 profile=7g.80gb start=0 size=8 uuid=" + three + "\"\n" +
-			"process card=0 pid=5001 gi=3 memory=1GiB busy=20% period=1s from=70s\n"
+			"gpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n" +
+			"mig gpu=0 layout=\"gi=1 profile=3g.40gb start=0 size=4 uuid=" + one + " ; gi=2 profile=3g.40gb start=4 size=4 uuid=" + two + "\"\n" +
+			"process gpu=0 pid=5000 gi=1 memory=1GiB busy=50% period=1s from=0s to=60s\n" +
+			"at 60s gpu 0 mig apply layout=\"gi=3 profile=7g.80gb start=0 size=8 uuid=" + three + "\"\n" +
+			"process gpu=0 pid=5001 gi=3 memory=1GiB busy=20% period=1s from=70s\n"
 		s, err := scenario.Parse("layout.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
 		if err != nil {
 			t.Fatal(err)

@@ -77,7 +77,7 @@ func sameFile(t *testing.T, path, got string) {
 // The real program serves the page on a path of its own, in the text format alone, and not without the flag.
 func TestCompatPage(t *testing.T) {
 	t.Parallel()
-	p := node(t, twoCards, twoPods).start("--compat=dcgm-4.8")
+	p := node(t, twoGPUs, twoPods).start("--compat=dcgm-4.8")
 	ask := func(path string) (*http.Response, string) {
 		request, err := http.NewRequest(http.MethodGet, p.base+path, nil)
 		if err != nil {
@@ -95,7 +95,7 @@ func TestCompatPage(t *testing.T) {
 		}
 		return res, string(body)
 	}
-	p.until(t, "the cards are read", func(s series) error { _, err := s.one("gpu_energy_joules_total", cardA); return err })
+	p.until(t, "the GPUs are read", func(s series) error { _, err := s.one("gpu_energy_joules_total", GPUA); return err })
 	res, body := ask(compat.Path)
 	if res.StatusCode != http.StatusOK || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
 		t.Fatalf("%s, %s\n%s", res.Status, res.Header.Get("Content-Type"), body)
@@ -121,8 +121,8 @@ func TestCompatPage(t *testing.T) {
 		t.Error("names of dcgm-exporter are on the exporter's own page")
 	}
 
-	without := node(t, twoCards, twoPods).start()
-	without.until(t, "the cards are read", func(s series) error { _, err := s.one("gpu_energy_joules_total", cardA); return err })
+	without := node(t, twoGPUs, twoPods).start()
+	without.until(t, "the GPUs are read", func(s series) error { _, err := s.one("gpu_energy_joules_total", GPUA); return err })
 	other, err := http.Get(without.base + compat.Path)
 	if err != nil {
 		t.Fatal(err)

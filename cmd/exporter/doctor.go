@@ -52,22 +52,22 @@ type diagnosis struct {
 	Version  string    `json:"version"`
 	Driver   string    `json:"driver,omitempty"`
 	Findings []finding `json:"findings"`
-	Cards    []patient `json:"cards"`
+	GPUs     []patient `json:"gpus"`
 }
 
-// patient is one card, as a person wants to see it.
+// patient is one GPU, as a person wants to see it.
 type patient struct {
-	Card    string   `json:"card"`
+	GPU     string   `json:"gpu"`
 	Index   int      `json:"index"`
 	Model   string   `json:"model,omitempty"`
 	State   string   `json:"state"`
 	Why     string   `json:"why,omitempty"`
 	Holders []string `json:"holders"`
 	Users   []string `json:"users"`
-	// Visible are the containers in which the card can be seen, where somebody looks.
+	// Visible are the containers in which the GPU can be seen, where somebody looks.
 	Visible  []string `json:"visible,omitempty"`
 	Mismatch []string `json:"mismatch,omitempty"`
-	// HoldersKnown is false where nobody can tell who holds the card: an empty list then says nothing.
+	// HoldersKnown is false where nobody can tell who holds the GPU: an empty list then says nothing.
 	HoldersKnown bool `json:"holders_known"`
 }
 
@@ -83,7 +83,7 @@ func doctorMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	}
 	if slices.Contains(rest, "--help") || slices.Contains(rest, "-h") {
 		fmt.Fprint(stdout, "usage: gpu-exporter doctor [--output=text|json] [flags of the exporter]\n\n"+
-			"Examines this node as the exporter with the same flags would find it: driver, cards, kubelet, rights, mounts.\n"+
+			"Examines this node as the exporter with the same flags would find it: driver, GPUs, kubelet, rights, mounts.\n"+
 			"Says what is missing and the line to add. Exit code 0: nothing; 10: warnings; 20: errors; 2: a wrong flag.\n")
 		return exitOK
 	}
@@ -155,12 +155,12 @@ func examine(ctx context.Context, c *config, e *exporter) diagnosis {
 	}
 	d.checkNode(c)
 	d.checkSources(c, v)
-	d.checkCards(v)
+	d.checkGPUs(v)
 	d.checkOwnership(e, v)
 	d.checkFeatures(c, v)
 	d.checkRights(v)
-	for i := range v.Cards {
-		d.Cards = append(d.Cards, newPatient(v, &v.Cards[i]))
+	for i := range v.GPUs {
+		d.GPUs = append(d.GPUs, newPatient(v, &v.GPUs[i]))
 	}
 	return d
 }
@@ -189,7 +189,7 @@ func (d *diagnosis) checkSources(c *config, v *gpu.View) {
 			d.add("source "+s.Name, severityWarning, "volumes: [{name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources}}], mounted read-only at the same path, as uid 0 (chart: features.ownership=true); without a kubelet run with --no-kubelet",
 				"%s", cmp.Or(s.Message, "does not answer"))
 		case s.Name == podmap.SourceJobs:
-			d.add("source "+s.Name, severityWarning, "volumes: [{name: job-mapping, hostPath: {path: "+c.jobFolder+"}}], mounted read-only at the same path (chart: features.slurmJobMapping="+c.jobFolder+")", "%s", cmp.Or(s.Message, "cannot be read"))
+			d.add("source "+s.Name, severityWarning, "volumes: [{name: job-mapping, hostPath: {path: "+c.jobDir+"}}], mounted read-only at the same path (chart: features.slurmJobMapping="+c.jobDir+")", "%s", cmp.Or(s.Message, "cannot be read"))
 		case s.Name == proc.SourceVisible:
 			d.add("source "+s.Name, severityWarning, visibleRights, "%s", cmp.Or(s.Message, "cannot be read"))
 		case s.Name == gpu.SourceKmsg:
@@ -200,37 +200,37 @@ func (d *diagnosis) checkSources(c *config, v *gpu.View) {
 	}
 	switch {
 	case c.kubelet:
-	case c.jobFolder != "":
-		d.add("kubelet", severityInfo, "--kubelet", "not asked, by --no-kubelet: the jobs of Slurm hold the cards")
+	case c.jobDir != "":
+		d.add("kubelet", severityInfo, "--kubelet", "not asked, by --no-kubelet: the jobs of Slurm hold the GPUs")
 	default:
-		d.add("kubelet", severityInfo, "--kubelet, or --slurm.job-mapping-dir=PATH where Slurm gives the cards out", "not asked, by --no-kubelet: nobody knows who holds a card")
+		d.add("kubelet", severityInfo, "--kubelet, or --slurm.job-mapping-dir=PATH where Slurm gives the GPUs out", "not asked, by --no-kubelet: nobody knows who holds a GPU")
 	}
 }
 
-func (d *diagnosis) checkCards(v *gpu.View) {
+func (d *diagnosis) checkGPUs(v *gpu.View) {
 	up := 0
-	for i := range v.Cards {
-		c := &v.Cards[i]
-		name := fmt.Sprintf("card %s (%s)", cmp.Or(indexOf(c), string(c.PCI)), c.UUID)
+	for i := range v.GPUs {
+		c := &v.GPUs[i]
+		name := fmt.Sprintf("GPU %s (%s)", cmp.Or(indexOf(c), string(c.PCI)), c.UUID)
 		switch c.State {
-		case gpu.CardUp:
+		case gpu.DeviceUp:
 			up++
-		case gpu.CardDetached:
+		case gpu.DeviceDetached:
 			d.add(name, severityInfo, "", "is on another driver (vfio-pci): it belongs to a virtual machine")
-		case gpu.CardMissing:
+		case gpu.DeviceMissing:
 			d.add(name, severityError, "dmesg | grep NVRM on the host", "is on the PCI bus, and NVML does not show it")
 		default:
-			d.add(name, severityError, "see the card's XIDs and recovery action", "%s", cmp.Or(c.Why, "cannot be read"))
+			d.add(name, severityError, "see the GPU's XIDs and recovery action", "%s", cmp.Or(c.Why, "cannot be read"))
 		}
 	}
 	if up > 0 {
-		d.add("cards", severityOK, "", "%d can be read", up)
+		d.add("GPUs", severityOK, "", "%d can be read", up)
 	} else if v.System.Present() {
-		d.add("cards", severityError, "NVIDIA_VISIBLE_DEVICES=all", "the driver answers and shows no card")
+		d.add("GPUs", severityError, "NVIDIA_VISIBLE_DEVICES=all", "the driver answers and shows no GPU")
 	}
 }
 
-func indexOf(c *gpu.Card) string {
+func indexOf(c *gpu.GPU) string {
 	if c.Index < 0 {
 		return ""
 	}
@@ -239,26 +239,26 @@ func indexOf(c *gpu.Card) string {
 
 func (d *diagnosis) checkOwnership(e *exporter, v *gpu.View) {
 	resources := map[string]int{}
-	for _, h := range v.Holdings {
+	for _, h := range v.Allocations {
 		resources[h.Resource]++
 	}
 	for _, r := range slices.Sorted(maps.Keys(resources)) {
-		d.add("resource "+r, severityOK, "", "%d holdings, their cards known", resources[r])
+		d.add("resource "+r, severityOK, "", "%d holdings, their GPUs known", resources[r])
 	}
 	var strange []podmap.Unrecognised
 	if e.pods != nil {
 		strange = e.pods.Unrecognised()
 	}
 	for _, u := range strange {
-		fix := "--kubelet.honest-resource=" + u.Resource + ", if its ids name the true card"
+		fix := "--kubelet.honest-resource=" + u.Resource + ", if its ids name the true GPU"
 		what := "ids of a shape that nobody knows"
 		if u.Scheme != "" {
-			what, fix = "ids of "+u.Scheme+", which do not name the true card", ""
+			what, fix = "ids of "+u.Scheme+", which do not name the true GPU", ""
 		}
 		d.add("resource "+u.Resource, severityWarning, fix, "%s, such as %s: they count as unresolved", what, u.Shape)
 	}
 	for _, u := range v.Unresolved {
-		d.add("holder "+containerName(u.Container), severityWarning, "", "holds %d of %s, and their card cannot be told", u.Devices, u.Resource)
+		d.add("holder "+containerName(u.Container), severityWarning, "", "holds %d of %s, and their GPU cannot be told", u.Devices, u.Resource)
 	}
 }
 
@@ -315,37 +315,37 @@ func (d *diagnosis) checkRights(v *gpu.View) {
 	}
 }
 
-func newPatient(v *gpu.View, c *gpu.Card) patient {
-	p := patient{Card: string(c.UUID), Index: c.Index, Model: c.Model, State: string(c.State), Why: c.Why, Holders: []string{}, Users: []string{}, HoldersKnown: c.Allocation.Present()}
-	for _, h := range v.Holdings {
-		if h.Card != c.UUID {
+func newPatient(v *gpu.View, c *gpu.GPU) patient {
+	p := patient{GPU: string(c.UUID), Index: c.Index, Model: c.Model, State: string(c.State), Why: c.Why, Holders: []string{}, Users: []string{}, HoldersKnown: c.AllocationRatio.Present()}
+	for _, h := range v.Allocations {
+		if h.GPU != c.UUID {
 			continue
 		}
 		text := containerName(h.Container) + " (" + h.Resource
 		if h.Instance != "" {
 			text += ", " + string(h.Instance)
 		}
-		if share, ok := h.Allocation.Get(); ok && share < 1 {
-			text += fmt.Sprintf(", %.3g of the card", float64(share))
+		if share, ok := h.AllocationRatio.Get(); ok && share < 1 {
+			text += fmt.Sprintf(", %.3g of the GPU", float64(share))
 		}
 		p.Holders = append(p.Holders, text+", read from "+h.Source+")")
 	}
 	for i := range v.Containers {
 		u := &v.Containers[i]
-		if u.Card != c.UUID || u.Gone {
+		if u.GPU != c.UUID || u.Gone {
 			continue
 		}
 		if n, ok := u.Processes.Get(); ok && n > 0 {
 			// The series of a mismatch waits half a minute, for pods come and go; a person may know at once.
-			holds := slices.ContainsFunc(v.Holdings, func(h gpu.ContainerHolding) bool { return h.Card == c.UUID && h.Container == u.Container })
+			holds := slices.ContainsFunc(v.Allocations, func(h gpu.ContainerAllocation) bool { return h.GPU == c.UUID && h.Container == u.Container })
 			if v.Ownership && !holds {
-				p.Mismatch = append(p.Mismatch, containerName(u.Container)+" uses the card and does not hold it")
+				p.Mismatch = append(p.Mismatch, containerName(u.Container)+" uses the GPU and does not hold it")
 			}
 			p.Users = append(p.Users, fmt.Sprintf("%s (%d processes, measured by %s)", containerName(u.Container), n, cmp.Or(u.Attribution, "nothing")))
 		}
 	}
 	for _, s := range v.Visible {
-		if s.Card == c.UUID {
+		if s.GPU == c.UUID {
 			p.Visible = append(p.Visible, containerName(s.Container))
 		}
 	}
@@ -380,12 +380,12 @@ func (d diagnosis) write(w io.Writer) error {
 			fmt.Fprintf(&b, "         add: %s\n", f.Fix)
 		}
 	}
-	for _, p := range d.Cards {
+	for _, p := range d.GPUs {
 		index := "–"
 		if p.Index >= 0 {
 			index = fmt.Sprint(p.Index)
 		}
-		fmt.Fprintf(&b, "\ncard %s  %s  %s  %s\n", index, p.Model, p.Card, p.State)
+		fmt.Fprintf(&b, "\ngpu %s  %s  %s  %s\n", index, p.Model, p.GPU, p.State)
 		switch {
 		case len(p.Holders) > 0:
 			fmt.Fprintf(&b, "  held by  %s\n", strings.Join(p.Holders, "\n           "))

@@ -25,7 +25,7 @@ var (
 // driftBoard is a board that is put under each driver branch.
 type driftBoard struct {
 	name string // as drift.txt calls it
-	card string // its card, with %d for the number
+	dev  string // its GPU, with %d for the number
 }
 
 // driftBoards are all boards of testdata, and those that can be divided once more, divided.
@@ -46,49 +46,49 @@ func driftBoards(t *testing.T) (boards []driftBoard, includes string) {
 		}
 		name := strings.TrimSuffix(filepath.Base(file), ".scenario")
 		includes += "include boards/" + filepath.Base(file) + "\n"
-		card := "card %[1]d board=" + string(board[1]) + "\n"
-		boards = append(boards, driftBoard{name, card + "process card=%[1]d pid=100%[1]d memory=64MiB busy=50%%\n"})
+		dev := "gpu %[1]d board=" + string(board[1]) + "\n"
+		boards = append(boards, driftBoard{name, dev + "process gpu=%[1]d pid=100%[1]d memory=64MiB busy=50%%\n"})
 		if profile := profileLine.FindSubmatch(text); profile != nil {
 			boards = append(boards, driftBoard{name + ", divided",
-				card + "mig card=%[1]d layout=\"gi=1 profile=" + string(profile[1]) + " start=0 size=1\"\nprocess card=%[1]d pid=100%[1]d gi=1 memory=64MiB busy=50%%\n"})
+				dev + "mig gpu=%[1]d layout=\"gi=1 profile=" + string(profile[1]) + " start=0 size=1\"\nprocess gpu=%[1]d pid=100%[1]d gi=1 memory=64MiB busy=50%%\n"})
 		}
 	}
 	return boards, includes
 }
 
-// identityLabels are labels that say which card, instance or product a series is of, not which reading it is.
+// identityLabels are labels that say which GPU, instance or product a series is of, not which reading it is.
 var identityLabels = []string{"uuid", "gpu", "node", "mig_uuid", "gi", "ci", "profile", "placement", "sm_count"}
 
 var labelPair = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
 
-// readingsOf lists, by card, what an exposition tells of it: families, and within them what their labels
+// readingsOf lists, by GPU, what an exposition tells of it: families, and within them what their labels
 // distinguish.
 func readingsOf(exposition string) map[string]map[string]bool {
-	byCard := map[string]map[string]bool{}
+	byGPU := map[string]map[string]bool{}
 	for series := range parseSeries(exposition) {
 		family, labels, _ := strings.Cut(series, "{")
-		card := ""
+		dev := ""
 		var kept []string
 		for _, pair := range labelPair.FindAllStringSubmatch(labels, -1) {
 			if pair[1] == "gpu" {
-				card = pair[2]
+				dev = pair[2]
 			}
 			if !slices.Contains(identityLabels, pair[1]) && pair[1] != "le" && pair[1] != "quantile" && !strings.HasSuffix(family, "_info") {
 				kept = append(kept, pair[0])
 			}
 		}
-		if card == "" {
+		if dev == "" {
 			continue // of the node
 		}
 		if len(kept) > 0 {
 			family += "{" + strings.Join(kept, ",") + "}"
 		}
-		if byCard[card] == nil {
-			byCard[card] = map[string]bool{}
+		if byGPU[dev] == nil {
+			byGPU[dev] = map[string]bool{}
 		}
-		byCard[card][family] = true
+		byGPU[dev][family] = true
 	}
-	return byCard
+	return byGPU
 }
 
 // drift says which readings appeared and which vanished from one set to another, a line each. A family all of
@@ -140,7 +140,7 @@ func TestDrift(t *testing.T) {
 	boards, includes := driftBoards(t)
 	steps := map[string]func(*testing.T, string){}
 	var names []string
-	for group := range slices.Chunk(boards, scenario.MaxCards) {
+	for group := range slices.Chunk(boards, scenario.MaxGPUs) {
 		at := len(names) / len(scenario.SymbolSets)
 		for _, set := range scenario.SymbolSets {
 			name := fmt.Sprintf("%s-%d", set, at)
@@ -148,7 +148,7 @@ func TestDrift(t *testing.T) {
 			steps[name] = func(t *testing.T, dir string) {
 				text := "scenario 1\nsymbols " + set + "\nsystem DriverVersion = \"1.2.3\"\n" + includes
 				for i, b := range group {
-					text += fmt.Sprintf(b.card, i)
+					text += fmt.Sprintf(b.dev, i)
 				}
 				playText(t, dir, name, text)
 			}
@@ -165,7 +165,7 @@ func TestDrift(t *testing.T) {
 		fmt.Fprintf(&out, "\n%s\n", b.name)
 		var before map[string]bool
 		for n, set := range scenario.SymbolSets {
-			now := readingsOf(kept(t, dir, fmt.Sprintf("%s-%d", set, i/scenario.MaxCards)))[fmt.Sprint(i%scenario.MaxCards)]
+			now := readingsOf(kept(t, dir, fmt.Sprintf("%s-%d", set, i/scenario.MaxGPUs)))[fmt.Sprint(i%scenario.MaxGPUs)]
 			if len(now) == 0 {
 				t.Errorf("%s under %s tells nothing", b.name, set)
 			}
@@ -243,23 +243,23 @@ func TestDriftNamesAMutation(t *testing.T) {
 	_, body, _ := strings.Cut(string(board), "\nboard h100\n")
 	dir, parent := takeSteps(t, []string{"mutated"}, map[string]func(*testing.T, string){"mutated": func(t *testing.T, dir string) {
 		text := "scenario 1\nsymbols R580\nsystem DriverVersion = \"1.2.3\"\nboard whole\n" + body
-		cards := "card 0 board=whole\n"
+		devs := "gpu 0 board=whole\n"
 		for i, m := range driftMutations {
 			text += fmt.Sprintf("board without%d\n%s", i, without(t, body, m.line))
-			cards += fmt.Sprintf("card %d board=without%d\n", i+1, i)
+			devs += fmt.Sprintf("gpu %d board=without%d\n", i+1, i)
 		}
-		playText(t, dir, "mutated", text+cards+fmt.Sprintf("load card=0-%d busy=50%%\n", len(driftMutations)))
+		playText(t, dir, "mutated", text+devs+fmt.Sprintf("load gpu=0-%d busy=50%%\n", len(driftMutations)))
 	}})
 	if !parent {
 		return
 	}
-	cards := readingsOf(kept(t, dir, "mutated"))
+	devs := readingsOf(kept(t, dir, "mutated"))
 	for i, m := range driftMutations {
-		if lines := drift(cards["0"], cards[fmt.Sprint(i+1)]); !slices.Equal(lines, m.want) {
+		if lines := drift(devs["0"], devs[fmt.Sprint(i+1)]); !slices.Equal(lines, m.want) {
 			t.Errorf("without %q: %q, want %q", m.line, lines, m.want)
 		}
 	}
-	if lines := drift(cards["0"], cards["0"]); len(lines) != 0 {
+	if lines := drift(devs["0"], devs["0"]); len(lines) != 0 {
 		t.Errorf("a board drifts from itself: %q", lines)
 	}
 }

@@ -128,13 +128,13 @@ func (p *process) said() string {
 	return p.out.String()
 }
 
-// start runs the exporter on the node, with lanes faster than usual so that tests are short.
+// start runs the exporter on the node, with poll groups faster than usual so that tests are short.
 func (m *machine) start(flags ...string) *process {
 	m.t.Helper()
-	return m.startAt(append([]string{"--lane.fast=200ms", "--lane.medium=400ms", "--lane.slow=1s", "--lane.kubelet=1s", "--call-deadline=1s"}, flags...)...)
+	return m.startAt(append([]string{"--poll.fast=200ms", "--poll.medium=400ms", "--poll.slow=1s", "--poll.kubelet=1s", "--call-deadline=1s"}, flags...)...)
 }
 
-// startAt runs it with the lanes of the flags.
+// startAt runs it with the poll groups of the flags.
 func (m *machine) startAt(flags ...string) *process {
 	m.t.Helper()
 	args := []string{"--node-name=test-node", "--nvml.library=" + m.library, "--kubelet.socket=" + m.socket, "--path.sysfs=" + m.trees.Sysfs,
@@ -281,35 +281,35 @@ func (p *process) until(t *testing.T, what string, check func(series) error) ser
 
 func all(errs ...error) error { return errors.Join(errs...) }
 
-const twoCards = `scenario 1
-title "two cards"
+const twoGPUs = `scenario 1
+title "two GPUs"
 include boards/h100-sxm.scenario
 symbols R580
 system DriverVersion = "580.105.08"
 system NVMLVersion = "13.580.105.08"
 system CudaDriverVersion = 13000
-card 0 board=h100 uuid=GPU-aaaaaaaa-0000-4000-8000-000000000000 pci=0000:18:00.0 minor=0
-card 1 board=h100 uuid=GPU-bbbbbbbb-0000-4000-8000-000000000000 pci=0000:2a:00.0 minor=1
+gpu 0 board=h100 uuid=GPU-aaaaaaaa-0000-4000-8000-000000000000 pci=0000:18:00.0 minor=0
+gpu 1 board=h100 uuid=GPU-bbbbbbbb-0000-4000-8000-000000000000 pci=0000:2a:00.0 minor=1
 `
 
 const twoPods = `allocatable nvidia.com/gpu GPU-aaaaaaaa-0000-4000-8000-000000000000 GPU-bbbbbbbb-0000-4000-8000-000000000000
 pod ml/train-0 container main nvidia.com/gpu=GPU-aaaaaaaa-0000-4000-8000-000000000000
 `
 
-const cardA, cardB = `uuid="GPU-aaaaaaaa-0000-4000-8000-000000000000"`, `uuid="GPU-bbbbbbbb-0000-4000-8000-000000000000"`
+const GPUA, GPUB = `uuid="GPU-aaaaaaaa-0000-4000-8000-000000000000"`, `uuid="GPU-bbbbbbbb-0000-4000-8000-000000000000"`
 
 func bothUp(s series) error {
-	return all(s.is(1, "gpu_device_up", cardA), s.is(1, "gpu_device_up", cardB), s.is(1, "gpu_allocation_ratio", cardA), s.is(0, "gpu_allocation_ratio", cardB))
+	return all(s.is(1, "gpu_device_up", GPUA), s.is(1, "gpu_device_up", GPUB), s.is(1, "gpu_allocation_ratio", GPUA), s.is(0, "gpu_allocation_ratio", GPUB))
 }
 
 func TestRealBinaryServesANode(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards, twoPods)
+	m := node(t, twoGPUs, twoPods)
 	p := m.start()
-	p.until(t, "two cards, one held", func(s series) error {
-		_, power := s.one("gpu_power_watts", cardA)
-		_, observed := s.one("gpu_observed_seconds_total", cardA)
-		return all(bothUp(s), power, observed, s.is(1, "gpu_container_allocation_ratio", cardA, `pod="train-0"`, `namespace="ml"`, `container="main"`, `resource="nvidia_com_gpu"`))
+	p.until(t, "two GPUs, one held", func(s series) error {
+		_, power := s.one("gpu_power_watts", GPUA)
+		_, observed := s.one("gpu_observed_seconds_total", GPUA)
+		return all(bothUp(s), power, observed, s.is(1, "gpu_container_allocation_ratio", GPUA, `pod="train-0"`, `namespace="ml"`, `container="main"`, `resource="nvidia_com_gpu"`))
 	})
 	for path, want := range map[string]string{"/": "ml/train-0", "/-/healthy": "healthy", "/-/ready": "ready"} {
 		if code, body, err := p.get(path); err != nil || code != 200 || !strings.Contains(body, want) {
@@ -353,10 +353,10 @@ func TestBadFlagsAreOneLine(t *testing.T) {
 		want string
 	}{
 		"unknown flag": {[]string{"--no-such-flag"}, "no-such-flag"},
-		"bad duration": {[]string{"--lane.fast=often"}, "often"},
-		"too fast":     {[]string{"--lane.fast=1ms"}, "--lane.fast"},
-		"too slow":     {[]string{"--lane.fast=9s"}, "--lane.fast"},
-		"lanes":        {[]string{"--lane.medium=1s"}, "--lane.medium"},
+		"bad duration": {[]string{"--poll.fast=often"}, "often"},
+		"too fast":     {[]string{"--poll.fast=1ms"}, "--poll.fast"},
+		"too slow":     {[]string{"--poll.fast=9s"}, "--poll.fast"},
+		"lanes":        {[]string{"--poll.medium=1s"}, "--poll.medium"},
 		"level":        {[]string{"--log.level=loud"}, "loud"},
 		"requests":     {[]string{"--web.max-requests=0"}, "--web.max-requests"},
 		"port taken":   {[]string{"--web.listen-address=" + busy.Addr().String()}, busy.Addr().String()},
@@ -391,12 +391,12 @@ func TestHelpAndVersion(t *testing.T) {
 
 func TestDriverThatComesLate(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards, twoPods)
+	m := node(t, twoGPUs, twoPods)
 	library := m.library
 	m.library = filepath.Join(m.dir, "late", "libnvidia-ml.so.1")
 	p := m.start()
 	p.until(t, "without a driver it serves and says so", func(s series) error {
-		return all(s.is(0, "gpu_exporter_source_up", `source="nvml"`), s.none("gpu_device_up", cardA), s.none("gpu_driver_info"))
+		return all(s.is(0, "gpu_exporter_source_up", `source="nvml"`), s.none("gpu_device_up", GPUA), s.none("gpu_driver_info"))
 	})
 	if code, body, _ := p.get("/-/ready"); code != http.StatusServiceUnavailable || !strings.Contains(body, "driver") {
 		t.Errorf("/-/ready answers %d %q", code, body)
@@ -420,7 +420,7 @@ func TestDriverThatComesLate(t *testing.T) {
 
 func TestLibraryThatIsNotNVML(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards, twoPods)
+	m := node(t, twoGPUs, twoPods)
 	m.library = notNVML(t)
 	p := m.start()
 	p.until(t, "it serves", func(s series) error { return s.is(0, "gpu_exporter_source_up", `source="nvml"`) })
@@ -443,23 +443,23 @@ func notNVML(t *testing.T) string {
 	return library
 }
 
-func TestHungCallCostsOnlyItsCard(t *testing.T) {
+func TestHungCallCostsOnlyItsGPU(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards+"at 3s card 0 hang FieldValues\n", twoPods)
+	m := node(t, twoGPUs+"at 3s gpu 0 hang FieldValues\n", twoPods)
 	p := m.start()
 	p.until(t, "both are up", bothUp)
-	p.until(t, "the hung card is down, the other goes on", func(s series) error {
-		_, power := s.one("gpu_power_watts", cardB)
-		return all(s.is(0, "gpu_device_up", cardA), s.is(1, "gpu_device_up", cardB), power, s.none("gpu_power_watts", cardA),
-			s.is(1, "gpu_allocation_ratio", cardA), s.is(1, "gpu_node_devices", `state="failed"`))
+	p.until(t, "the hung GPU is down, the other goes on", func(s series) error {
+		_, power := s.one("gpu_power_watts", GPUB)
+		return all(s.is(0, "gpu_device_up", GPUA), s.is(1, "gpu_device_up", GPUB), power, s.none("gpu_power_watts", GPUA),
+			s.is(1, "gpu_allocation_ratio", GPUA), s.is(1, "gpu_node_devices", `state="failed"`))
 	})
 	if n := m.control.Hanging(); n != 1 {
-		t.Errorf("%d calls hang on the card; a second one was started", n)
+		t.Errorf("%d calls hang on the GPU; a second one was started", n)
 	}
-	before := p.until(t, "a scrape", func(s series) error { _, err := s.one("gpu_observed_seconds_total", cardB); return err })
-	p.until(t, "the other card's counters go on", func(s series) error {
-		was, _ := before.one("gpu_observed_seconds_total", cardB)
-		if is, err := s.one("gpu_observed_seconds_total", cardB); err != nil || is <= was {
+	before := p.until(t, "a scrape", func(s series) error { _, err := s.one("gpu_observed_seconds_total", GPUB); return err })
+	p.until(t, "the other GPU's counters go on", func(s series) error {
+		was, _ := before.one("gpu_observed_seconds_total", GPUB)
+		if is, err := s.one("gpu_observed_seconds_total", GPUB); err != nil || is <= was {
 			return fmt.Errorf("observed %v, was %v: %w", is, was, err)
 		}
 		return nil
@@ -467,22 +467,22 @@ func TestHungCallCostsOnlyItsCard(t *testing.T) {
 	stopsAtOnce(t, p)
 }
 
-func TestLostCardAndItsReturn(t *testing.T) {
+func TestLostGPUAndItsReturn(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards+"at 3s card 0 xid 79\nat 3s card 0 lose\n", twoPods)
+	m := node(t, twoGPUs+"at 3s gpu 0 xid 79\nat 3s gpu 0 lose\n", twoPods)
 	p := m.start()
 	p.until(t, "both are up", bothUp)
-	p.until(t, "the lost card keeps its state alone", func(s series) error {
-		_, info := s.one("gpu_info", cardA)
-		return all(s.is(0, "gpu_device_up", cardA), s.is(1, "gpu_device_up", cardB), info, s.none("gpu_power_watts", cardA), s.none("gpu_busy_seconds_total", cardA),
-			s.is(1, "gpu_allocation_ratio", cardA), s.is(1, "gpu_xid_events_total", cardA, `xid="79"`))
+	p.until(t, "the lost GPU keeps its state alone", func(s series) error {
+		_, info := s.one("gpu_info", GPUA)
+		return all(s.is(0, "gpu_device_up", GPUA), s.is(1, "gpu_device_up", GPUB), info, s.none("gpu_power_watts", GPUA), s.none("gpu_busy_seconds_total", GPUA),
+			s.is(1, "gpu_allocation_ratio", GPUA), s.is(1, "gpu_xid_events_total", GPUA, `xid="79"`))
 	})
 }
 
 func TestReplacedDriverStartsAnew(t *testing.T) {
 	t.Parallel()
 	// For the old library the kernel module is another release, until a new process maps the new one.
-	m := node(t, twoCards+"at 3s driver replace\n", twoPods)
+	m := node(t, twoGPUs+"at 3s driver replace\n", twoPods)
 	p := m.start()
 	p.until(t, "both are up", bothUp)
 	pid := p.cmd.Process.Pid
@@ -500,7 +500,7 @@ func TestReplacedDriverStartsAnew(t *testing.T) {
 
 func TestDriverThatStaysOfAnotherRelease(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards+"at 0s driver mismatch\n", twoPods)
+	m := node(t, twoGPUs+"at 0s driver mismatch\n", twoPods)
 	p := m.start()
 	select {
 	case <-p.done:
@@ -515,17 +515,17 @@ func TestDriverThatStaysOfAnotherRelease(t *testing.T) {
 
 func TestOldDriversLackOnlyReadings(t *testing.T) {
 	t.Parallel()
-	m := node(t, strings.Replace(twoCards, "symbols R580", "symbols R470", 1), twoPods)
+	m := node(t, strings.Replace(twoGPUs, "symbols R580", "symbols R470", 1), twoPods)
 	p := m.start()
 	p.until(t, "an R470 driver is read", func(s series) error {
-		_, total := s.one("gpu_memory_total_bytes", cardA)
-		return all(bothUp(s), total, s.none("gpu_memory_reserved_bytes", cardA))
+		_, total := s.one("gpu_memory_total_bytes", GPUA)
+		return all(bothUp(s), total, s.none("gpu_memory_reserved_bytes", GPUA))
 	})
 }
 
 func TestImplausibleValuesAreRejected(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards+"at 2s card 0 UtilizationRates = gpu=808334905 memory=0\nat 2s card 0 Temperature[gpu] = 4000\n", twoPods)
+	m := node(t, twoGPUs+"at 2s gpu 0 UtilizationRates = gpu=808334905 memory=0\nat 2s gpu 0 Temperature[gpu] = 4000\n", twoPods)
 	p := m.start()
 	p.until(t, "counted, and absent", func(s series) error {
 		if len(s.match("gpu_exporter_rejected_values_total")) == 0 {
@@ -533,16 +533,16 @@ func TestImplausibleValuesAreRejected(t *testing.T) {
 		}
 		for _, v := range s.match("gpu_utilization_ratio") {
 			if v > 1 {
-				return fmt.Errorf("a utilisation of %v", v)
+				return fmt.Errorf("a utilization of %v", v)
 			}
 		}
-		return all(s.none("gpu_temperature_celsius", cardA, `sensor="gpu"`), s.is(1, "gpu_device_up", cardA))
+		return all(s.none("gpu_temperature_celsius", GPUA, `sensor="gpu"`), s.is(1, "gpu_device_up", GPUA))
 	})
 }
 
 func TestKubeletThatRestarts(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards, twoPods)
+	m := node(t, twoGPUs, twoPods)
 	p := m.start()
 	p.until(t, "one is held", bothUp)
 	if err := m.kubelet.Stop(t.Context()); err != nil {
@@ -555,7 +555,7 @@ func TestKubeletThatRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.until(t, "the join is up again; an empty first answer freed nothing", func(s series) error {
-		if err := s.is(1, "gpu_allocation_ratio", cardA); err != nil {
+		if err := s.is(1, "gpu_allocation_ratio", GPUA); err != nil {
 			t.Errorf("an empty first answer was believed: %v", err)
 		}
 		return all(bothUp(s), s.is(1, "gpu_exporter_source_up", `source="podresources"`))
@@ -569,14 +569,14 @@ func TestSocketThatIsAbsentOrNone(t *testing.T) {
 		"not a socket": func(path string) error { return os.WriteFile(path, nil, 0o644) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := node(t, twoCards, twoPods)
+			m := node(t, twoGPUs, twoPods)
 			m.socket = filepath.Join(m.dir, "other.sock")
 			if err := make(m.socket); err != nil {
 				t.Fatal(err)
 			}
 			p := m.start()
-			p.until(t, "cards without owners, and none known free", func(s series) error {
-				return all(s.is(1, "gpu_device_up", cardA), s.none("gpu_allocation_ratio"), s.none("gpu_container_allocation_ratio"), s.is(0, "gpu_exporter_source_up", `source="podresources"`))
+			p.until(t, "GPUs without owners, and none known free", func(s series) error {
+				return all(s.is(1, "gpu_device_up", GPUA), s.none("gpu_allocation_ratio"), s.none("gpu_container_allocation_ratio"), s.is(0, "gpu_exporter_source_up", `source="podresources"`))
 			})
 			// The source is down from the start; why is known after the first attempt.
 			p.until(t, "the page names the socket", func(series) error {
@@ -591,19 +591,19 @@ func TestSocketThatIsAbsentOrNone(t *testing.T) {
 
 func TestUnknownIDIsCountedAndNamed(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards, twoPods+"pod x/liar container c aliyun.com/gpu-mem=GPU-bbbbbbbb-0000-4000-8000-000000000000-_-1\npod x/odd container c nvidia.com/gpu=what-is-this\n")
+	m := node(t, twoGPUs, twoPods+"pod x/liar container c aliyun.com/gpu-mem=GPU-bbbbbbbb-0000-4000-8000-000000000000-_-1\npod x/odd container c nvidia.com/gpu=what-is-this\n")
 	p := m.start()
-	p.until(t, "neither is believed, and no card is known free", func(s series) error {
+	p.until(t, "neither is believed, and no GPU is known free", func(s series) error {
 		return all(s.is(1, "gpu_container_unresolved_devices", `pod="liar"`, `resource="aliyun_com_gpu_mem"`), s.is(1, "gpu_container_unresolved_devices", `pod="odd"`),
-			s.is(1, "gpu_allocation_ratio", cardA), s.none("gpu_allocation_ratio", cardB), s.none("gpu_container_allocation_ratio", cardB))
+			s.is(1, "gpu_allocation_ratio", GPUA), s.none("gpu_allocation_ratio", GPUB), s.none("gpu_container_allocation_ratio", GPUB))
 	})
 }
 
-// Two tenants share a card of 300 W: the card's power is there once, and its sum without any selector is 300.
-func TestTwoTenantsOneCard(t *testing.T) {
+// Two tenants share a GPU of 300 W: the GPU's power is there once, and its sum without any selector is 300.
+func TestTwoTenantsOneGPU(t *testing.T) {
 	t.Parallel()
 	const id = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
-	one := regexp.MustCompile(`(?m)^card 1 .*\n`).ReplaceAllString(twoCards, "  Field[185,gpu] = 300000\n")
+	one := regexp.MustCompile(`(?m)^gpu 1 .*\n`).ReplaceAllString(twoGPUs, "  Field[185,gpu] = 300000\n")
 	m := node(t, one, "allocatable nvidia.com/gpu "+id+"::0 "+id+"::1\npod a/p container c nvidia.com/gpu="+id+"::0\npod b/q container c nvidia.com/gpu="+id+"::1\n")
 	p := m.start()
 	s := p.until(t, "two tenants", func(s series) error {
@@ -620,18 +620,18 @@ func TestTwoTenantsOneCard(t *testing.T) {
 	}
 }
 
-// A scheme that sells memory by the slice gives the share of the card's memory, which the driver tells.
+// A scheme that sells memory by the slice gives the share of the GPU's memory, which the driver tells.
 func TestMemorySlicesBecomeShares(t *testing.T) {
 	t.Parallel()
 	const id = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
-	m := node(t, twoCards, "allocatable nvidia.com/gpu-10gb "+id+"::0 "+id+"::1\npod a/p container c nvidia.com/gpu-10gb="+id+"::0\n")
+	m := node(t, twoGPUs, "allocatable nvidia.com/gpu-10gb "+id+"::0 "+id+"::1\npod a/p container c nvidia.com/gpu-10gb="+id+"::0\n")
 	p := m.start()
 	p.until(t, "ten of eighty gigabytes", func(s series) error {
-		share, err := s.one("gpu_container_allocation_ratio", cardA, `pod="p"`)
+		share, err := s.one("gpu_container_allocation_ratio", GPUA, `pod="p"`)
 		if err == nil && (share < 0.11 || share > 0.14) {
 			err = fmt.Errorf("a share of %v", share)
 		}
-		granted, grantErr := s.one("gpu_container_memory_granted_bytes", cardA, `pod="p"`)
+		granted, grantErr := s.one("gpu_container_memory_limit_bytes", GPUA, `pod="p"`)
 		if grantErr == nil && (granted < 9e9 || granted > 11e9) {
 			grantErr = fmt.Errorf("%v bytes granted", granted)
 		}
@@ -644,7 +644,7 @@ func TestMemorySlicesBecomeShares(t *testing.T) {
 func TestXIDsOfBothSources(t *testing.T) {
 	t.Parallel()
 	// On a busy machine the exporter takes seconds to start, and what came before is not told to it.
-	m := node(t, twoCards+"at 8s card 0 xid 79\n", twoPods)
+	m := node(t, twoGPUs+"at 8s gpu 0 xid 79\n", twoPods)
 	m.kmsg = filepath.Join(m.dir, "kmsg")
 	line := func(sequence int, text string) string {
 		var ts syscall.Timespec
@@ -657,7 +657,7 @@ func TestXIDsOfBothSources(t *testing.T) {
 	}
 	p := m.start()
 	p.until(t, "the old line is a moment and no event", func(s series) error {
-		_, last := s.one("gpu_xid_last_timestamp_seconds", cardB, `xid="94"`)
+		_, last := s.one("gpu_xid_last_timestamp_seconds", GPUB, `xid="94"`)
 		for _, v := range s.match("gpu_xid_events_total", `xid="94"`) {
 			if v != 0 {
 				return fmt.Errorf("counted %v times", v)
@@ -665,7 +665,7 @@ func TestXIDsOfBothSources(t *testing.T) {
 		}
 		return all(bothUp(s), last)
 	})
-	p.until(t, "NVML tells", func(s series) error { return s.is(1, "gpu_xid_events_total", cardA, `xid="79"`) })
+	p.until(t, "NVML tells", func(s series) error { return s.is(1, "gpu_xid_events_total", GPUA, `xid="79"`) })
 	log, err := os.OpenFile(m.kmsg, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -673,7 +673,7 @@ func TestXIDsOfBothSources(t *testing.T) {
 	defer log.Close()
 	fmt.Fprint(log, line(2, "NVRM: Xid (PCI:0000:18:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."), line(3, "NVRM: Xid (PCI:0000:2a:00): 119, pid=9, Timeout waiting for RPC from GSP!"))
 	p.until(t, "the log tells another", func(s series) error {
-		return all(s.is(1, "gpu_xid_events_total", cardB, `xid="119"`), s.is(1, "gpu_xid_events_total", cardA, `xid="79"`), s.is(1, "gpu_exporter_source_up", `source="kmsg"`))
+		return all(s.is(1, "gpu_xid_events_total", GPUB, `xid="119"`), s.is(1, "gpu_xid_events_total", GPUA, `xid="79"`), s.is(1, "gpu_exporter_source_up", `source="kmsg"`))
 	})
 }
 
@@ -681,14 +681,14 @@ func TestXIDsOfBothSources(t *testing.T) {
 // comes back.
 func TestMIGChangeIsNotBlocked(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards+"at 3s card 1 mig pending on\nat 8s card 1 mig pending off\n", twoPods)
+	m := node(t, twoGPUs+"at 3s gpu 1 mig pending on\nat 8s gpu 1 mig pending off\n", twoPods)
 	p := m.start()
 	p.until(t, "both are up", bothUp)
 	p.until(t, "NVML is let go", func(s series) error {
 		if n := m.control.Sessions(); n != 0 {
 			return fmt.Errorf("%d sessions are open", n)
 		}
-		// A pause is no fault of a card.
+		// A pause is no fault of a GPU.
 		return all(s.is(1, "gpu_exporter_paused", `reason="mig_change"`), s.is(0, "gpu_node_devices", `state="failed"`), s.is(0, "gpu_node_devices", `state="missing"`))
 	})
 	for end := time.Now().Add(45 * time.Second); ; time.Sleep(200 * time.Millisecond) {

@@ -54,7 +54,7 @@ type seam struct {
 // newExporter puts the program together. Clock is the exporter's time; replaced is called when only a new
 // process can load the driver's library. This is the one place that knows both the driver and the kubelet.
 func newExporter(c *config, clock func() time.Time, replaced func(), change seam) (*exporter, error) {
-	e := &exporter{own: newOwn(), quiet: max(time.Minute, 10*c.fast), jobsEvery: c.kubeletLane, lookEvery: c.slow, ownEvery: c.medium}
+	e := &exporter{own: newOwn(), quiet: max(time.Minute, 10*c.fast), jobsEvery: c.kubeletPoll, lookEvery: c.slow, ownEvery: c.medium}
 	library := nvml.New(nvml.Options{Path: c.library, Logger: c.logger, Clock: clock, SysfsRoot: c.sysfs, FastInterval: c.fast})
 	o := sampler.Options{
 		Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: version.GoVersion},
@@ -62,7 +62,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change seam
 		Fast: c.fast, Medium: c.medium, Slow: c.slow, Deadline: c.deadline, Clock: clock, Logger: c.logger,
 	}
 	if c.kubelet {
-		po := podmap.Options{Socket: c.kubeletSocket, Interval: c.kubeletLane, MaxAge: c.kubeletMaxAge, HonestResources: c.honest,
+		po := podmap.Options{Socket: c.kubeletSocket, Interval: c.kubeletPoll, MaxAge: c.kubeletMaxAge, HonestResources: c.honest,
 			Checkpoint: c.checkpoint, DRACheckpoint: c.draCheckpoint, Dev: c.dev, Logger: c.logger, Clock: clock}
 		if c.annotations {
 			po.API = &podmap.APIOptions{Node: c.node, Server: c.apiServer, TokenFile: c.tokenFile, CAFile: c.caFile}
@@ -72,8 +72,8 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change seam
 		}
 		e.pods = podmap.New(po)
 	}
-	if c.jobFolder != "" {
-		e.jobs = podmap.NewJobs(podmap.JobsOptions{Folder: c.jobFolder, MaxAge: c.kubeletMaxAge, Logger: c.logger, Clock: clock})
+	if c.jobDir != "" {
+		e.jobs = podmap.NewJobs(podmap.JobsOptions{Dir: c.jobDir, MaxAge: c.kubeletMaxAge, Logger: c.logger, Clock: clock})
 	}
 	if e.pods != nil || e.jobs != nil {
 		o.Holders = holders{e.pods, e.jobs, c.podLabels}
@@ -194,7 +194,7 @@ func (e *exporter) server(c *config) *http.Server {
 
 // families is what a scrape is given, in the order of the families' names.
 type families struct {
-	view    prometheus.TransactionalGatherer // the catalogue's rows
+	view    prometheus.TransactionalGatherer // the catalog's rows
 	own     prometheus.Gatherer              // what the process says of itself
 	answers prometheus.Gatherer              // what was answered to scrapes
 }
@@ -219,8 +219,8 @@ func features(c *config, e *exporter, noProcesses, noNumbers error) []gpu.Featur
 		}
 		return gpu.Feature{Name: name, State: gpu.FeatureOn}
 	}
-	out := []gpu.Feature{feature("ownership", !c.kubelet && e.jobs == nil, "Which pod holds which card: run with --kubelet, and mount the directory of the kubelet's PodResources socket. Which Slurm job: --slurm.job-mapping-dir.")}
-	hint := "Who uses a shared card: run in the host's PID namespace (hostPID: true)."
+	out := []gpu.Feature{feature("ownership", !c.kubelet && e.jobs == nil, "Which pod holds which GPU: run with --kubelet, and mount the directory of the kubelet's PodResources socket. Which Slurm job: --slurm.job-mapping-dir.")}
+	hint := "Who uses a shared GPU: run in the host's PID namespace (hostPID: true)."
 	if noProcesses != nil {
 		hint += " Now: " + noProcesses.Error() + "."
 	}
@@ -231,13 +231,13 @@ func features(c *config, e *exporter, noProcesses, noNumbers error) []gpu.Featur
 	}
 	if c.kubelet {
 		out = append(out,
-			feature("device_checkpoint", c.checkpoint == "", "The cards of sharing schemes whose device ids do not name them, and the UIDs of pods: --kubelet.checkpoint, and its folder mounted read-only."),
-			feature("pod_metadata", !c.annotations, "Cards that schedulers write into annotations, and owners of pods: --kubernetes.pods, and a token that may list and watch pods."))
+			feature("device_checkpoint", c.checkpoint == "", "The GPUs of sharing schemes whose device ids do not name them, and the UIDs of pods: --kubelet.checkpoint, and its folder mounted read-only."),
+			feature("pod_metadata", !c.annotations, "GPUs that schedulers write into annotations, and owners of pods: --kubernetes.pods, and a token that may list and watch pods."))
 	}
 	if !c.kubelet || len(e.engines) > 0 {
 		out = append(out, feature("container_names", len(e.engines) == 0, "Names of containers outside pods, docker/NAME and not docker/ID: --docker.socket or --podman.socket, and the socket mounted; it makes whoever may write to it root on the node."))
 	}
-	hint = "Which cards can be seen in each container: --containers.visible, hostPID: true and the capability SYS_PTRACE."
+	hint = "Which GPUs can be seen in each container: --containers.visible, hostPID: true and the capability SYS_PTRACE."
 	blind := !c.visible
 	switch {
 	case blind:
@@ -291,13 +291,13 @@ func (d driver) Open() (sampler.Session, error) {
 
 type session struct{ *nvml.Session }
 
-func (s session) Scan() ([]sampler.Card, error) {
+func (s session) Scan() ([]sampler.GPU, error) {
 	found, err := s.Session.Scan()
-	cards := make([]sampler.Card, len(found))
+	devs := make([]sampler.GPU, len(found))
 	for i, c := range found {
-		cards[i] = c
+		devs[i] = c
 	}
-	return cards, err
+	return devs, err
 }
 
 // holders adds to what pods hold what jobs hold, and what is known of the pods themselves.
@@ -307,11 +307,11 @@ type holders struct {
 	labels []string     // to show
 }
 
-func (h holders) Holdings(inv *gpu.Inventory) gpu.Holdings {
+func (h holders) Allocations(inv *gpu.Inventory) gpu.Allocations {
 	if h.pods == nil {
-		return h.jobs.Holdings(inv)
+		return h.jobs.Allocations(inv)
 	}
-	out := h.pods.Holdings(inv)
+	out := h.pods.Allocations(inv)
 	if h.jobs != nil {
 		out = h.jobs.Beside(out, inv)
 	}
@@ -342,11 +342,11 @@ type bus struct{ library *nvml.Library }
 
 func (b bus) Expected() ([]sampler.Expected, error) {
 	found, err := b.library.Expected()
-	cards := make([]sampler.Expected, len(found))
+	devs := make([]sampler.Expected, len(found))
 	for i, c := range found {
-		cards[i] = sampler.Expected{PCI: c.PCI, Detached: c.Detached}
+		devs[i] = sampler.Expected{PCI: c.PCI, Detached: c.Detached}
 	}
-	return cards, err
+	return devs, err
 }
 
 type users struct{ finder *proc.Finder }

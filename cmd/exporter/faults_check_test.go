@@ -10,10 +10,10 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// key names a series of the exposition: rest are the labels besides those of the card, the pod and the node.
+// key names a series of the exposition: rest are the labels besides those of the GPU, the pod and the node.
 type key struct {
 	family string
-	card   int // everyCard: of none, or of one without its name
+	dev    int // everyGPU: of none, or of one without its name
 	pod    string
 	rest   string
 }
@@ -21,7 +21,7 @@ type key struct {
 // page is an exposition by series.
 type page map[key]float64
 
-// want is a value that a card that works shows, and in which bounds.
+// want is a value that a GPU that works shows, and in which bounds.
 var instant = []struct {
 	family    string
 	low, high float64
@@ -30,10 +30,10 @@ var instant = []struct {
 	{"gpu_clock_hertz", 300e6, 3e9}, {"gpu_temperature_celsius", 25, 90}, {"gpu_power_limit_watts", 699, 701},
 }
 
-// ending are families that a card that cannot be read does not show.
+// ending are families that a GPU that cannot be read does not show.
 var ending = []string{"gpu_power_watts", "gpu_memory_used_bytes", "gpu_memory_free_bytes", "gpu_busy_seconds_total", "gpu_utilization_ratio", "gpu_clock_hertz", "gpu_energy_joules_total"}
 
-// moving are families that come and go on a card that works, with what runs there or with who holds it.
+// moving are families that come and go on a GPU that works, with what runs there or with who holds it.
 func moving(family string) bool {
 	return strings.HasPrefix(family, "gpu_mig_") || family == "gpu_allocation_ratio" || family == "gpu_unattributed_memory_used_bytes"
 }
@@ -44,19 +44,19 @@ type checker struct {
 	of       map[string]*tenant
 	last     page // every series at its last value
 	now      page
-	cards    [worldCards]cardCheck
+	devs     [worldGPUs]GPUCheck
 	pods     map[*tenant]*podCheck
-	wrongAll time.Duration // when something was wrong that concerns all cards, by the monotonic clock
+	wrongAll time.Duration // when something was wrong that concerns all GPUs, by the monotonic clock
 	gone     int           // for how many rounds there has been no driver
 	paused   time.Duration // in all
-	sought   time.Duration // when a new session might have begun for a missing card: it costs the others a tick
+	sought   time.Duration // when a new session might have begun for a missing GPU: it costs the others a tick
 	calmed   struct {
 		goroutines int
 		heap       uint64
 		seen       bool
 	}
 	xidsDue []xidDue
-	low     map[[2]int]int // XIDs by card and code: at least, at most
+	low     map[[2]int]int // XIDs by GPU and code: at least, at most
 	high    map[[2]int]int
 	before  time.Duration // the scenario's time of the step before
 }
@@ -66,8 +66,8 @@ type xidDue struct {
 	wrong bool
 }
 
-// cardCheck is what is known of one card.
-type cardCheck struct {
+// gpuCheck is what is known of one GPU.
+type GPUCheck struct {
 	wrong  time.Duration // when something was last wrong with it, by the monotonic clock
 	faulty time.Duration // when a fault of its own was last there
 	hard   int           // for how many rounds it has been lost
@@ -81,16 +81,16 @@ type cardCheck struct {
 	refused bool // its process lists may be missing
 }
 
-// mark is a moment of a card that works: what it says, and what is true.
+// mark is a moment of a GPU that works: what it says, and what is true.
 type mark struct{ at, busy, energy, trueBusy, trueEnergy float64 }
 
 // podCheck is what is known of one pod.
 type podCheck struct {
 	ran       time.Duration // when its process was first there at a step, by the monotonic clock
-	supported time.Duration // when something last spoke for its holding or using its card
-	busy      float64       // truth, in seconds of the card
-	slept     float64       // time in which the machine slept, and the card of the scenario worked on
-	amnesty   float64       // work of its card that it may have got for want of anybody who could tell
+	supported time.Duration // when something last spoke for its holding or using its GPU
+	busy      float64       // truth, in seconds of the GPU
+	slept     float64       // time in which the machine slept, and the GPU of the scenario worked on
+	amnesty   float64       // work of its GPU that it may have got for want of anybody who could tell
 }
 
 func (c *checker) begin(r *trial) {
@@ -101,8 +101,8 @@ func (c *checker) begin(r *trial) {
 		c.of[p.name] = p
 		c.pods[p] = &podCheck{supported: -time.Hour}
 	}
-	for i := range c.cards {
-		c.cards[i].offered = map[string]bool{}
+	for i := range c.devs {
+		c.devs[i].offered = map[string]bool{}
 	}
 	for _, x := range r.w.xids {
 		c.xidsDue = append(c.xidsDue, xidDue{outcry: x})
@@ -157,7 +157,7 @@ func (c *checker) read() {
 			continue
 		}
 		for _, m := range f.Metric {
-			k, v := key{family: f.GetName(), card: everyCard}, m.GetGauge().GetValue()
+			k, v := key{family: f.GetName(), dev: everyGPU}, m.GetGauge().GetValue()
 			if m.Counter != nil {
 				v = m.GetCounter().GetValue()
 			}
@@ -165,9 +165,9 @@ func (c *checker) read() {
 				switch l.GetName() {
 				case "node", "gpu", "namespace", "container":
 				case "uuid":
-					i, known := c.door.cards[gpu.UUID(l.GetValue())]
+					i, known := c.door.devs[gpu.UUID(l.GetValue())]
 					if known {
-						k.card = i
+						k.dev = i
 					} else {
 						k.rest += l.GetValue() + ","
 					}
@@ -195,18 +195,18 @@ func (c *checker) learn() {
 		switch {
 		case strings.HasPrefix(f.kind, "driver"), f.kind == "mig pending", f.kind == "suspend":
 			c.wrongAll = now
-		case f.card >= 0:
-			c.cards[f.card].wrong, c.cards[f.card].faulty = now, now
+		case f.dev >= 0:
+			c.devs[f.dev].wrong, c.devs[f.dev].faulty = now, now
 		}
 	}
 	for _, f := range c.w.faults {
-		// A session that began without the card finds it again in a while, and not at once.
-		if f.kind == "card removed" && f.has(c.at) && now-c.wrongAll < recovery {
-			c.cards[f.card].seeks = true
+		// A session that began without the GPU finds it again in a while, and not at once.
+		if f.kind == "GPU removed" && f.has(c.at) && now-c.wrongAll < recovery {
+			c.devs[f.dev].seeks = true
 		}
-		if k := &c.cards[max(f.card, 0)]; f.kind == "card removed" && k.seeks && c.at >= f.to && c.at < f.to+2*time.Minute {
+		if k := &c.devs[max(f.dev, 0)]; f.kind == "GPU removed" && k.seeks && c.at >= f.to && c.at < f.to+2*time.Minute {
 			k.wrong, c.sought = now, now
-		} else if f.kind == "card removed" && c.at >= f.to+2*time.Minute && c.at < f.to+2*time.Minute+tick {
+		} else if f.kind == "GPU removed" && c.at >= f.to+2*time.Minute && c.at < f.to+2*time.Minute+tick {
 			k.seeks = false
 		}
 	}
@@ -215,15 +215,15 @@ func (c *checker) learn() {
 		c.gone = 0
 	}
 	recent := now-c.wrongAll < recovery
-	for i := range c.cards {
+	for i := range c.devs {
 		if c.door.hungFor(i) > 0 {
-			c.cards[i].wrong = now
+			c.devs[i].wrong = now
 			if recent {
 				c.wrongAll = now // the driver is not let go under a call
 			}
 		}
 	}
-	if c.now[key{family: "gpu_exporter_paused", card: everyCard, rest: "reason=mig_change,"}] == 1 {
+	if c.now[key{family: "gpu_exporter_paused", dev: everyGPU, rest: "reason=mig_change,"}] == 1 {
 		c.wrongAll = now
 		c.paused += c.tick
 		pending := 0
@@ -234,8 +234,8 @@ func (c *checker) learn() {
 		}
 		c.holds(c.paused <= time.Duration(pending)*34*time.Second, "recovery", "the driver was let go for %v, for %d changes", c.paused, pending)
 	}
-	for i := range c.cards {
-		k := &c.cards[i]
+	for i := range c.devs {
+		k := &c.devs[i]
 		truth := c.s.Truth(i)
 		k.busy += float64(truth.Busy(c.before, c.at))
 		k.sampled += float64(truth.Sampled(c.before, c.at))
@@ -249,7 +249,7 @@ func (c *checker) learn() {
 		}
 		k.refused = false
 		for _, f := range c.w.faults {
-			k.refused = k.refused || f.card == i && f.kind == "refused" && c.at >= f.from && c.at < f.to+40*time.Second
+			k.refused = k.refused || f.dev == i && f.kind == "refused" && c.at >= f.from && c.at < f.to+40*time.Second
 		}
 	}
 	for _, p := range c.believed {
@@ -264,7 +264,7 @@ func (c *checker) learn() {
 		if c.at-c.before > c.tick && now-k.supported < believedFor+askEvery {
 			k.amnesty += 13 // in a scenario pods change while the machine sleeps, and the driver's ring tells of the latest seconds
 		}
-		if p.card == everyCard || c.at < p.listed.from || c.before > p.runs.to {
+		if p.dev == everyGPU || c.at < p.listed.from || c.before > p.runs.to {
 			continue
 		}
 		from, to := max(p.runs.from, c.before), min(p.runs.to, c.at)
@@ -275,32 +275,32 @@ func (c *checker) learn() {
 			}
 		}
 		share := 1.0
-		if c.w.cards[p.card].mig {
+		if c.w.devs[p.dev].mig {
 			share = p.share
 		}
 		if from < to && c.at-c.before > c.tick {
 			k.slept += (c.at - c.before).Seconds()
 		}
 		if from < to {
-			k.busy += share * float64(c.s.Truth(p.card).ProcessBusy(p.pid, from, to))
+			k.busy += share * float64(c.s.Truth(p.dev).ProcessBusy(p.pid, from, to))
 		}
 		// Where the kubelet's word is old and the processes cannot be told apart, a successor's work looks like his.
-		if (blind || c.cards[p.card].refused) && stale && now-k.supported < believedFor+askEvery {
-			k.amnesty += float64(c.s.Truth(p.card).Busy(c.before, c.at))
+		if (blind || c.devs[p.dev].refused) && stale && now-k.supported < believedFor+askEvery {
+			k.amnesty += float64(c.s.Truth(p.dev).Busy(c.before, c.at))
 		}
 	}
 }
 
-// well reports whether nothing has been wrong with a card, or with all, for long enough.
-func (c *checker) well(card int) bool {
+// well reports whether nothing has been wrong with a GPU, or with all, for long enough.
+func (c *checker) well(dev int) bool {
 	now := c.hands.awake()
 	since := recovery
-	return now-c.wrongAll > since && (now-c.cards[card].wrong > since || c.cards[card].wrong == 0) && now > since
+	return now-c.wrongAll > since && (now-c.devs[dev].wrong > since || c.devs[dev].wrong == 0) && now > since
 }
 
-// category is what a fault of a card that should be well is called.
-func (c *checker) category(card int) string {
-	if c.cards[card].faulty == 0 || c.hands.awake()-c.cards[card].faulty > recovery+10*time.Second {
+// category is what a fault of a GPU that should be well is called.
+func (c *checker) category(dev int) string {
+	if c.devs[dev].faulty == 0 || c.hands.awake()-c.devs[dev].faulty > recovery+10*time.Second {
 		return "healthy"
 	}
 	return "recovery"
@@ -309,7 +309,7 @@ func (c *checker) category(card int) string {
 // lingers is for how long a name may stand after the last that spoke for it: a process list, its expiry, the grace.
 const lingers = 5*time.Minute + 70*time.Second
 
-// names: a pod is named only on its own card, not before it was there, and not long after.
+// names: a pod is named only on its own GPU, not before it was there, and not long after.
 func (c *checker) names() {
 	now := c.hands.awake()
 	for k, v := range c.now {
@@ -321,20 +321,20 @@ func (c *checker) names() {
 			c.holds(false, "wrong pod", "%v names a pod that never was", k)
 			continue
 		}
-		c.holds(k.card == p.card || k.card == everyCard, "wrong pod", "%v names a pod of card %d", k, p.card)
+		c.holds(k.dev == p.dev || k.dev == everyGPU, "wrong pod", "%v names a pod of GPU %d", k, p.dev)
 		age := now - c.pods[p].supported
 		c.holds(age < lingers, "leak", "%v stands %v after the pod went", k, age)
 		if k.family == "gpu_container_busy_seconds_total" {
 			q := c.pods[p]
 			most := 1.25*q.busy + 4 + q.amnesty
-			if p.share == 1 || c.w.cards[k.card].mig {
+			if p.share == 1 || c.w.devs[k.dev].mig {
 				most = 1.02*q.busy + 0.5 + c.tick.Seconds() + q.amnesty // a window is one tick
 			}
 			c.holds(v <= most, "wrong pod", "%v has %.1f s of work, and did %.1f s", k, v, q.busy)
 			// What was observed and not busy is said to have been idle.
-			idle := c.now[key{"gpu_container_observed_seconds_total", k.card, k.pod, k.rest}] - v
+			idle := c.now[key{"gpu_container_observed_seconds_total", k.dev, k.pod, k.rest}] - v
 			share := 1.0
-			if c.w.cards[k.card].mig {
+			if c.w.devs[k.dev].mig {
 				share = p.share
 			}
 			c.holds(idle <= share*(c.at-p.listed.from).Seconds()-0.75*q.busy+5+q.slept, "false zero", "%v is said to have been idle for %.1f s of %v, and worked for %.1f s", k, idle, c.at-p.listed.from, q.busy)
@@ -345,20 +345,20 @@ func (c *checker) names() {
 // ownership: what the kubelet last got across, and nothing once that is old.
 func (c *checker) ownership() {
 	owned := c.owned()
-	var sums [worldCards]float64
+	var sums [worldGPUs]float64
 	strangers := false
 	expected := map[key]float64{}
 	for _, p := range c.believed {
-		if p.card == everyCard {
+		if p.dev == everyGPU {
 			strangers = true
 			continue
 		}
 		mig := ""
-		if c.w.cards[p.card].mig {
+		if c.w.devs[p.dev].mig {
 			mig = p.id
 		}
-		expected[key{"gpu_container_allocation_ratio", p.card, p.name, "mig_uuid=" + mig + ",resource=" + labelOf(p.resource) + ","}] = p.share
-		sums[p.card] += p.share
+		expected[key{"gpu_container_allocation_ratio", p.dev, p.name, "mig_uuid=" + mig + ",resource=" + labelOf(p.resource) + ","}] = p.share
+		sums[p.dev] += p.share
 	}
 	for k, v := range c.now {
 		switch k.family {
@@ -368,23 +368,23 @@ func (c *checker) ownership() {
 			c.holds(!owned || ok, "wrong pod", "%v holds nothing there", k)
 			c.holds(!owned || !ok || math.Abs(v-share) < 1e-6, "truth", "%v is %v, not %v", k, v, share)
 		case "gpu_allocation_ratio":
-			if k.card < 0 {
+			if k.dev < 0 {
 				continue
 			}
 			c.holds(owned, "stale", "%v is shown although the kubelet's last word is %v old", k, c.hands.awake()-c.goodAt)
-			c.holds(!owned || v >= sums[k.card]-1e-6, "false zero", "%v is %v, and %v is held", k, v, sums[k.card])
-			c.holds(!owned || v <= sums[k.card]+1e-6, "truth", "%v is %v, and %v is held", k, v, sums[k.card])
-			c.holds(!strangers || v > 0.999, "false zero", "%v is %v while somebody holds a card that cannot be told", k, v)
+			c.holds(!owned || v >= sums[k.dev]-1e-6, "false zero", "%v is %v, and %v is held", k, v, sums[k.dev])
+			c.holds(!owned || v <= sums[k.dev]+1e-6, "truth", "%v is %v, and %v is held", k, v, sums[k.dev])
+			c.holds(!strangers || v > 0.999, "false zero", "%v is %v while somebody holds a GPU that cannot be told", k, v)
 		}
 	}
 	if !owned {
 		return
 	}
 	for k, share := range expected {
-		if k.card == cardMIG || !c.well(k.card) {
+		if k.dev == GPUMIG || !c.well(k.dev) {
 			continue
 		}
-		c.holds(c.now[k] == share, c.category(k.card), "%v is missing", k)
+		c.holds(c.now[k] == share, c.category(k.dev), "%v is missing", k)
 	}
 }
 
@@ -396,7 +396,7 @@ func labelOf(resource string) string {
 // zeros: what cannot be zero is not shown as zero.
 func (c *checker) zeros() {
 	for k, v := range c.now {
-		if k.card < 0 || v != 0 {
+		if k.dev < 0 || v != 0 {
 			continue
 		}
 		switch k.family {
@@ -406,7 +406,7 @@ func (c *checker) zeros() {
 			c.holds(false, "false zero", "%v", k)
 		case "gpu_memory_used_bytes":
 			least := math.Inf(1)
-			for _, h := range c.cards[k.card].held {
+			for _, h := range c.devs[k.dev].held {
 				least = min(least, h)
 			}
 			c.holds(least == 0, "false zero", "%v, and %v bytes were used throughout", k, least)
@@ -425,132 +425,132 @@ func (c *checker) counters() {
 		}
 		was, before := c.last[k]
 		c.holds(v >= 0 && (!before || v >= was-1e-9*max(1, was)), "counter", "%v fell from %v to %v", k, was, v)
-		if k.card < 0 {
+		if k.dev < 0 {
 			continue
 		}
-		switch t := &c.cards[k.card]; k.family {
+		switch t := &c.devs[k.dev]; k.family {
 		case "gpu_busy_seconds_total":
 			worked, slack := t.sampled, 0.5
-			if k.card == cardMIG {
+			if k.dev == GPUMIG {
 				worked, slack = t.busy, 2.5+0.02*t.busy // the instances' figures are profiles, not samples
 			}
-			c.holds(v <= worked+slack, "twice", "%v is %v, and the card worked %v s", k, v, worked)
+			c.holds(v <= worked+slack, "twice", "%v is %v, and the GPU worked %v s", k, v, worked)
 		case "gpu_energy_joules_total":
-			c.holds(v <= 1.001*t.energy+700, "twice", "%v is %v, and the card used %v J", k, v, t.energy)
+			c.holds(v <= 1.001*t.energy+700, "twice", "%v is %v, and the GPU used %v J", k, v, t.energy)
 		}
 	}
 }
 
-// sums: the increases of the parts are that of the card, and so is memory.
+// sums: the increases of the parts are that of the GPU, and so is memory.
 func (c *checker) sums() {
-	var device, parts [worldCards][2]float64
-	var used, given [worldCards]float64
-	var shown [worldCards]bool
+	var device, parts [worldGPUs][2]float64
+	var used, given [worldGPUs]float64
+	var shown [worldGPUs]bool
 	for k, v := range c.now {
-		if k.card < 0 {
+		if k.dev < 0 {
 			continue
 		}
 		increase := v - c.last[k]
 		switch k.family {
 		case "gpu_busy_seconds_total":
-			device[k.card][0] += increase
+			device[k.dev][0] += increase
 		case "gpu_energy_joules_total":
 			if _, before := c.last[k]; before {
-				device[k.card][1] += increase // the first value is the driver's, from before
+				device[k.dev][1] += increase // the first value is the driver's, from before
 			}
 		case "gpu_container_busy_seconds_total", "gpu_unattributed_busy_seconds_total":
-			parts[k.card][0] += increase
+			parts[k.dev][0] += increase
 		case "gpu_container_energy_joules_total", "gpu_unattributed_energy_joules_total":
-			parts[k.card][1] += increase
+			parts[k.dev][1] += increase
 		case "gpu_memory_used_bytes":
-			used[k.card], shown[k.card] = v, true
+			used[k.dev], shown[k.dev] = v, true
 		case "gpu_container_memory_used_bytes", "gpu_unattributed_memory_used_bytes":
-			given[k.card] += v
-		case "gpu_attribution_closing_error_ratio":
+			given[k.dev] += v
+		case "gpu_attribution_error_ratio":
 			c.holds(math.Abs(v) <= 0.001, "sum", "%v is %v", k, v)
 		}
 	}
-	for i := range c.cards {
+	for i := range c.devs {
 		for q, quantity := range []string{"busy seconds", "joules"} {
 			whole, of := device[i][q], parts[i][q]
-			c.holds(math.Abs(whole-of) <= 1e-6*max(1, math.Abs(whole)), "sum", "the %s of card %d grew by %v, its parts by %v", quantity, i, whole, of)
+			c.holds(math.Abs(whole-of) <= 1e-6*max(1, math.Abs(whole)), "sum", "the %s of GPU %d grew by %v, its parts by %v", quantity, i, whole, of)
 		}
 		if shown[i] {
-			c.holds(math.Abs(used[i]-given[i]) <= 0.001*used[i], "sum", "card %d uses %v bytes, its parts %v", i, used[i], given[i])
+			c.holds(math.Abs(used[i]-given[i]) <= 0.001*used[i], "sum", "GPU %d uses %v bytes, its parts %v", i, used[i], given[i])
 		}
 	}
 }
 
-// values: what a card shows that is well, and that one shows nothing that is not.
+// values: what a GPU shows that is well, and that one shows nothing that is not.
 func (c *checker) values() {
-	families := [worldCards]map[string]bool{}
+	families := [worldGPUs]map[string]bool{}
 	for i := range families {
 		families[i] = map[string]bool{}
 	}
 	for k, v := range c.now {
-		if k.card < 0 {
+		if k.dev < 0 {
 			continue
 		}
 		if k.pod == "" {
-			families[k.card][k.family] = true
+			families[k.dev][k.family] = true
 		}
 		for _, in := range instant {
 			if k.family == in.family {
 				c.holds(v >= in.low && v <= in.high || v == 0, "truth", "%v is %v", k, v)
 			}
 		}
-		if k.family == "gpu_memory_used_bytes" && c.well(k.card) {
+		if k.family == "gpu_memory_used_bytes" && c.well(k.dev) {
 			known := false
-			for _, h := range c.cards[k.card].held {
+			for _, h := range c.devs[k.dev].held {
 				known = known || v == h || v == h+479<<20
 			}
-			c.holds(known, c.category(k.card), "%v is %v, and held are %v", k, v, c.cards[k.card].held)
+			c.holds(known, c.category(k.dev), "%v is %v, and held are %v", k, v, c.devs[k.dev].held)
 		}
 	}
-	for i := range c.cards {
-		k := &c.cards[i]
-		up, known := c.now[key{family: "gpu_device_up", card: i}]
+	for i := range c.devs {
+		k := &c.devs[i]
+		up, known := c.now[key{family: "gpu_device_up", dev: i}]
 		lost := k.hard > 3 || c.gone > 3 || c.door.hungFor(i) > 5*time.Second+3*tick
-		if lost && known && c.now[key{family: "gpu_exporter_paused", card: everyCard, rest: "reason=mig_change,"}] == 0 {
-			c.holds(up == 0, "ended", "card %d cannot be read, and is up", i)
+		if lost && known && c.now[key{family: "gpu_exporter_paused", dev: everyGPU, rest: "reason=mig_change,"}] == 0 {
+			c.holds(up == 0, "ended", "GPU %d cannot be read, and is up", i)
 			for _, f := range ending {
-				c.holds(!families[i][f], "ended", "card %d cannot be read, and shows %s", i, f)
+				c.holds(!families[i][f], "ended", "GPU %d cannot be read, and shows %s", i, f)
 			}
 		}
 		if !c.well(i) {
 			k.marks = k.marks[:0]
 			continue
 		}
-		c.holds(up == 1, c.category(i), "card %d is not up", i)
+		c.holds(up == 1, c.category(i), "GPU %d is not up", i)
 		for f := range families[i] {
 			k.offered[f] = true
 		}
 		for f := range k.offered {
-			c.holds(families[i][f] || moving(f) || i == cardMIG && strings.HasPrefix(f, "gpu_utilization"), c.category(i), "card %d does not show %s any more", i, f)
+			c.holds(families[i][f] || moving(f) || i == GPUMIG && strings.HasPrefix(f, "gpu_utilization"), c.category(i), "GPU %d does not show %s any more", i, f)
 		}
 		c.rates(i)
 	}
 }
 
-// rates: over half a minute or more, a card that is well tells of all its work and energy.
+// rates: over half a minute or more, a GPU that is well tells of all its work and energy.
 func (c *checker) rates(i int) {
-	if i == cardMIG {
+	if i == GPUMIG {
 		return // the instances' own figures are profiles, which are means of what a pair of samples encloses
 	}
-	k := &c.cards[i]
+	k := &c.devs[i]
 	if c.sought == c.hands.awake() {
 		k.marks = k.marks[:0]
 	}
-	k.marks = append(k.marks, mark{c.at.Seconds(), c.now[key{family: "gpu_busy_seconds_total", card: i}], c.now[key{family: "gpu_energy_joules_total", card: i}], k.busy, k.energy})
+	k.marks = append(k.marks, mark{c.at.Seconds(), c.now[key{family: "gpu_busy_seconds_total", dev: i}], c.now[key{family: "gpu_energy_joules_total", dev: i}], k.busy, k.energy})
 	const window = 15
 	if len(k.marks) <= window {
 		return
 	}
 	a, b := k.marks[0], k.marks[len(k.marks)-1]
 	k.marks = k.marks[1:]
-	c.holds(math.Abs((b.busy-a.busy)-(b.trueBusy-a.trueBusy)) < 0.5, c.category(i), "card %d worked %.2f s in %.0f s and shows %.2f s", i, b.trueBusy-a.trueBusy, b.at-a.at, b.busy-a.busy)
+	c.holds(math.Abs((b.busy-a.busy)-(b.trueBusy-a.trueBusy)) < 0.5, c.category(i), "GPU %d worked %.2f s in %.0f s and shows %.2f s", i, b.trueBusy-a.trueBusy, b.at-a.at, b.busy-a.busy)
 	if b.energy > 0 {
-		c.holds(math.Abs((b.energy-a.energy)-(b.trueEnergy-a.trueEnergy)) < 0.01*(b.trueEnergy-a.trueEnergy)+1, c.category(i), "card %d used %.1f J in %.0f s and shows %.1f J", i,
+		c.holds(math.Abs((b.energy-a.energy)-(b.trueEnergy-a.trueEnergy)) < 0.01*(b.trueEnergy-a.trueEnergy)+1, c.category(i), "GPU %d used %.1f J in %.0f s and shows %.1f J", i,
 			b.trueEnergy-a.trueEnergy, b.at-a.at, b.energy-a.energy)
 	}
 }
@@ -560,12 +560,12 @@ func (c *checker) xids() {
 	now := c.hands.awake()
 	kept := c.xidsDue[:0]
 	for _, x := range c.xidsDue {
-		id := [2]int{x.card, x.code}
+		id := [2]int{x.dev, x.code}
 		if x.at > c.at {
 			kept = append(kept, x)
 			continue
 		}
-		if !c.heard(x.card, now) {
+		if !c.heard(x.dev, now) {
 			x.wrong = true
 		}
 		if c.at-x.at < 2*tick {
@@ -584,14 +584,14 @@ func (c *checker) xids() {
 	young := map[[2]int]bool{}
 	for _, x := range c.xidsDue {
 		if x.at <= c.at {
-			young[[2]int{x.card, x.code}] = true
+			young[[2]int{x.dev, x.code}] = true
 		}
 	}
 	for k, v := range c.now {
-		if k.family != "gpu_xid_events_total" || k.card < 0 {
+		if k.family != "gpu_xid_events_total" || k.dev < 0 {
 			continue
 		}
-		id := [2]int{k.card, xidOf(k.rest)}
+		id := [2]int{k.dev, xidOf(k.rest)}
 		c.holds(int(v) >= c.low[id], "xid lost", "%v is %v, and at least %d were told", k, v, c.low[id])
 		if !young[id] {
 			c.holds(int(v) <= c.high[id], "xid doubled", "%v is %v, and at most %d were told", k, v, c.high[id])
@@ -599,9 +599,9 @@ func (c *checker) xids() {
 	}
 }
 
-// heard reports whether the driver can tell of events of a card now.
-func (c *checker) heard(card int, now time.Duration) bool {
-	return c.well(card)
+// heard reports whether the driver can tell of events of a GPU now.
+func (c *checker) heard(dev int, now time.Duration) bool {
+	return c.well(dev)
 }
 
 func xidOf(rest string) int {
@@ -616,9 +616,9 @@ func xidOf(rest string) int {
 func (c *checker) sources() {
 	now := c.hands.awake()
 	up := func(name string) float64 {
-		return c.now[key{family: "gpu_exporter_source_up", card: everyCard, rest: "source=" + name + ","}]
+		return c.now[key{family: "gpu_exporter_source_up", dev: everyGPU, rest: "source=" + name + ","}]
 	}
-	if c.well(cardCalm) {
+	if c.well(GPUCalm) {
 		c.holds(up(gpu.SourceNVML) == 1, "recovery", "the driver is not up")
 		c.holds(up(gpu.SourceEvents) == 1, "recovery", "the driver's events are not up")
 	}
@@ -632,12 +632,12 @@ func (c *checker) sources() {
 func (c *checker) bounds(active []fault) {
 	c.figures.Series = max(c.figures.Series, len(c.now))
 	c.holds(len(c.now) < 1600, "bounded", "%d series", len(c.now))
-	c.holds(c.st.control.Overlaps() == 0, "bounded", "%d calls found another under way on the same card", c.st.control.Overlaps())
+	c.holds(c.st.control.Overlaps() == 0, "bounded", "%d calls found another under way on the same GPU", c.st.control.Overlaps())
 	c.holds(c.st.control.Sessions() <= 1, "bounded", "%d sessions of the driver are open", c.st.control.Sessions())
 	if len(active) > 0 || c.round%60 != 0 {
 		return
 	}
-	for i := range c.cards {
+	for i := range c.devs {
 		if !c.well(i) {
 			return
 		}

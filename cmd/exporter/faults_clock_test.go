@@ -83,10 +83,10 @@ func (h *hands) now() time.Time {
 type doorman struct {
 	control *scenario.Control
 	watch   func() time.Duration
-	cards   map[gpu.UUID]int
+	devs    map[gpu.UUID]int
 
 	inside atomic.Int64
-	began  [scenario.MaxCards]atomic.Int64 // when the call on a card began; 0: none
+	began  [scenario.MaxGPUs]atomic.Int64 // when the call on a GPU began; 0: none
 
 	quiet atomic.Int64 // for how many looks in this round all that is inside has hung
 
@@ -118,7 +118,7 @@ func (d *doorman) attend(done <-chan struct{}) {
 			continue
 		}
 		if d.quiet.Add(1) < 80 {
-			continue // a reader of another card may be between two calls
+			continue // a reader of another GPU may be between two calls
 		}
 		d.mu.Lock()
 		select {
@@ -129,9 +129,9 @@ func (d *doorman) attend(done <-chan struct{}) {
 	}
 }
 
-// hungFor is for how long the call on a card has been inside.
-func (d *doorman) hungFor(card int) time.Duration {
-	if began := d.began[card].Load(); began != 0 {
+// hungFor is for how long the call on a GPU has been inside.
+func (d *doorman) hungFor(dev int) time.Duration {
+	if began := d.began[dev].Load(); began != 0 {
 		return d.watch() - time.Duration(began-1)
 	}
 	return 0
@@ -161,13 +161,13 @@ type guardedSession struct {
 	plan *plant
 }
 
-func (g guardedSession) Scan() ([]sampler.Card, error) {
+func (g guardedSession) Scan() ([]sampler.GPU, error) {
 	g.door.inside.Add(1)
 	defer g.door.inside.Add(-1)
-	cards, err := g.Session.Scan()
-	out := make([]sampler.Card, len(cards))
-	for i, c := range cards {
-		out[i] = guardedCard{c, g.door, g.plan}
+	devs, err := g.Session.Scan()
+	out := make([]sampler.GPU, len(devs))
+	for i, c := range devs {
+		out[i] = guardedGPU{c, g.door, g.plan}
 	}
 	return out, err
 }
@@ -185,15 +185,15 @@ func (g guardedSession) Close() error {
 	return g.Session.Close()
 }
 
-type guardedCard struct {
-	sampler.Card
+type guardedGPU struct {
+	sampler.GPU
 	door *doorman
 	plan *plant
 }
 
-func (g guardedCard) enter() func() {
+func (g guardedGPU) enter() func() {
 	g.door.inside.Add(1)
-	i, known := g.door.cards[g.Identity().UUID]
+	i, known := g.door.devs[g.Identity().UUID]
 	if known {
 		g.door.began[i].Store(int64(g.door.watch()) + 1)
 	}
@@ -205,19 +205,19 @@ func (g guardedCard) enter() func() {
 	}
 }
 
-func (g guardedCard) Fast() (gpu.Fast, error) {
+func (g guardedGPU) Fast() (gpu.Fast, error) {
 	defer g.enter()()
-	f, err := g.Card.Fast()
+	f, err := g.GPU.Fast()
 	return g.plan.fast(g.Identity(), f, err)
 }
 
-func (g guardedCard) Medium() (gpu.Medium, error) {
+func (g guardedGPU) Medium() (gpu.Medium, error) {
 	defer g.enter()()
-	m, err := g.Card.Medium()
+	m, err := g.GPU.Medium()
 	return g.plan.medium(g.Identity(), m, err)
 }
 
-func (g guardedCard) Slow() (gpu.Slow, error) {
+func (g guardedGPU) Slow() (gpu.Slow, error) {
 	defer g.enter()()
-	return g.Card.Slow()
+	return g.GPU.Slow()
 }

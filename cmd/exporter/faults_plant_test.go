@@ -15,7 +15,7 @@ type plant struct {
 	events   func([]gpu.XIDEvent) []gpu.XIDEvent
 	onFast   func(gpu.Identity, gpu.Fast, error) (gpu.Fast, error)
 	onMedium func(gpu.Identity, gpu.Medium, error) (gpu.Medium, error)
-	holdings func(gpu.Holdings) gpu.Holdings
+	allocs   func(gpu.Allocations) gpu.Allocations
 	user     func(int, account.User) account.User
 	view     func(*gpu.View) *gpu.View
 }
@@ -48,11 +48,11 @@ func (p *plant) medium(id gpu.Identity, m gpu.Medium, err error) (gpu.Medium, er
 	return p.onMedium(id, m, err)
 }
 
-func (p *plant) held(h gpu.Holdings) gpu.Holdings {
-	if p == nil || p.holdings == nil {
+func (p *plant) held(h gpu.Allocations) gpu.Allocations {
+	if p == nil || p.allocs == nil {
 		return h
 	}
-	return p.holdings(h)
+	return p.allocs(h)
 }
 
 func (p *plant) found(pid int, u account.User) account.User {
@@ -102,35 +102,35 @@ var planted = []struct {
 			return u
 		}}
 	}},
-	{"an unknown id is guessed to be the first card", 10, []string{"wrong pod", "false zero"}, func() *plant {
-		return &plant{holdings: func(h gpu.Holdings) gpu.Holdings {
+	{"an unknown id is guessed to be the first GPU", 10, []string{"wrong pod", "false zero"}, func() *plant {
+		return &plant{allocs: func(h gpu.Allocations) gpu.Allocations {
 			for _, u := range h.Unresolved {
-				h.List = append(slices.Clone(h.List), gpu.Holding{Container: u.Container, Resource: u.Resource, Card: "GPU-aaaaaaa0-0000-4000-8000-000000000000", Share: gpu.Some(gpu.Ratio(1)), Source: gpu.SourcePodResources})
+				h.List = append(slices.Clone(h.List), gpu.Allocation{Container: u.Container, Resource: u.Resource, GPU: "GPU-aaaaaaa0-0000-4000-8000-000000000000", Share: gpu.Some(gpu.Ratio(1)), Source: gpu.SourcePodResources})
 			}
 			h.Unresolved = nil
 			return h
 		}}
 	}},
 	{"the last word of the kubelet is believed for ever", 5, []string{"stale"}, func() *plant {
-		var last gpu.Holdings
-		return &plant{holdings: func(h gpu.Holdings) gpu.Holdings {
+		var last gpu.Allocations
+		return &plant{allocs: func(h gpu.Allocations) gpu.Allocations {
 			if h.Known {
 				last = h
 				return h
 			}
-			last.Sources, last.Lanes = h.Sources, h.Lanes
+			last.Sources, last.PollGroups = h.Sources, h.PollGroups
 			return last
 		}}
 	}},
 	{"a kubelet that cannot be asked holds nothing", 5, []string{"false zero", "stale"}, func() *plant {
-		return &plant{holdings: func(h gpu.Holdings) gpu.Holdings {
+		return &plant{allocs: func(h gpu.Allocations) gpu.Allocations {
 			if !h.Known {
 				h.Known, h.List = true, nil
 			}
 			return h
 		}}
 	}},
-	{"a read that failed is a card at rest", 9, []string{"false zero", "ended", "recovery"}, func() *plant {
+	{"a read that failed is a GPU at rest", 9, []string{"false zero", "ended", "recovery"}, func() *plant {
 		return &plant{
 			onFast: func(_ gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
 				if err != nil {
@@ -168,11 +168,11 @@ var planted = []struct {
 			return e
 		}}
 	}},
-	{"a counter begins anew when its card was away", 5, []string{"counter", "sum"}, func() *plant {
+	{"a counter begins anew when its GPU was away", 5, []string{"counter", "sum"}, func() *plant {
 		before := map[gpu.UUID]gpu.Joules{}
 		away := map[gpu.UUID]bool{}
 		return &plant{view: func(v *gpu.View) *gpu.View {
-			return withCards(v, func(c *gpu.Card) {
+			return withGPUs(v, func(c *gpu.GPU) {
 				e, ok := c.Activity.Energy.Get()
 				if !ok {
 					away[c.UUID] = true
@@ -202,7 +202,7 @@ var planted = []struct {
 			return f, err
 		}}
 	}},
-	{"a card's failure is every card's", 5, []string{"healthy"}, func() *plant {
+	{"a GPU's failure is every GPU's", 5, []string{"healthy"}, func() *plant {
 		var mu sync.Mutex
 		var lost error
 		var at int
@@ -220,12 +220,12 @@ var planted = []struct {
 	}},
 	{"what nobody did is left out", 3, []string{"sum"}, func() *plant {
 		return &plant{view: func(v *gpu.View) *gpu.View {
-			return withCards(v, func(c *gpu.Card) { c.Unattributed = nil })
+			return withGPUs(v, func(c *gpu.GPU) { c.Unattributed = nil })
 		}}
 	}},
 	{"the idle part of the energy is given twice", 3, []string{"sum"}, func() *plant {
 		return &plant{view: func(v *gpu.View) *gpu.View {
-			v = withCards(v, func(*gpu.Card) {})
+			v = withGPUs(v, func(*gpu.GPU) {})
 			v.Containers = slices.Clone(v.Containers)
 			for i := range v.Containers {
 				c := &v.Containers[i]
@@ -237,9 +237,9 @@ var planted = []struct {
 		}}
 	}},
 	{"containers that ended are shown for ever", 14, []string{"leak"}, func() *plant {
-		kept := map[gpu.Container]gpu.ContainerCard{}
+		kept := map[gpu.Container]gpu.ContainerGPU{}
 		return &plant{view: func(v *gpu.View) *gpu.View {
-			v = withCards(v, func(*gpu.Card) {})
+			v = withGPUs(v, func(*gpu.GPU) {})
 			there := map[gpu.Container]bool{}
 			v.Containers = slices.Clone(v.Containers)
 			for _, c := range v.Containers {
@@ -253,10 +253,10 @@ var planted = []struct {
 			return v
 		}}
 	}},
-	{"a lost card shows what it showed", 9, []string{"ended"}, func() *plant {
-		kept := map[gpu.UUID]gpu.Card{}
+	{"a lost GPU shows what it showed", 9, []string{"ended"}, func() *plant {
+		kept := map[gpu.UUID]gpu.GPU{}
 		return &plant{view: func(v *gpu.View) *gpu.View {
-			return withCards(v, func(c *gpu.Card) {
+			return withGPUs(v, func(c *gpu.GPU) {
 				if c.Fast.Present() {
 					kept[c.UUID] = *c
 				} else if old, ok := kept[c.UUID]; ok {
@@ -286,8 +286,8 @@ var planted = []struct {
 	{"a scrape waits for the hardware", 9, []string{"scrape"}, func() *plant {
 		waited := false
 		return &plant{view: func(v *gpu.View) *gpu.View {
-			for i := range v.Cards {
-				if v.Cards[i].State == gpu.CardFailed && !waited {
+			for i := range v.GPUs {
+				if v.GPUs[i].State == gpu.DeviceFailed && !waited {
 					waited = true
 					time.Sleep(scrapeBudget + 100*time.Millisecond) // the mistake itself
 				}
@@ -312,12 +312,12 @@ var planted = []struct {
 	}},
 }
 
-// withCards returns a copy of a view whose cards are changed.
-func withCards(v *gpu.View, change func(*gpu.Card)) *gpu.View {
+// withGPUs returns a copy of a view whose GPUs are changed.
+func withGPUs(v *gpu.View, change func(*gpu.GPU)) *gpu.View {
 	w := *v
-	w.Cards = slices.Clone(v.Cards)
-	for i := range w.Cards {
-		change(&w.Cards[i])
+	w.GPUs = slices.Clone(v.GPUs)
+	for i := range w.GPUs {
+		change(&w.GPUs[i])
 	}
 	return &w
 }

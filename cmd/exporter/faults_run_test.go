@@ -44,7 +44,7 @@ func boards(t *testing.T) fs.FS {
 const (
 	// believedFor is the exporter's --kubelet.max-age here: short, so that storms outlast it.
 	believedFor = time.Minute
-	// askEvery is the kubelet's lane.
+	// askEvery is the kubelet's poll group.
 	askEvery = 10 * time.Second
 	// kubeletPatience is how long an answer is waited for, in real time.
 	kubeletPatience = 700 * time.Millisecond
@@ -130,9 +130,9 @@ func begin(t *testing.T, w *world, plan *plant, flags ...string) *trial {
 		t.Fatal(err)
 	}
 	r.hands = newHands(t, r.st.control)
-	r.door = &doorman{control: r.st.control, watch: r.hands.awake, cards: map[gpu.UUID]int{}, bell: make(chan time.Time, 1)}
-	for i, c := range w.cards {
-		r.door.cards[gpu.UUID(c.uuid)] = i
+	r.door = &doorman{control: r.st.control, watch: r.hands.awake, devs: map[gpu.UUID]int{}, bell: make(chan time.Time, 1)}
+	for i, c := range w.devs {
+		r.door.devs[gpu.UUID(c.uuid)] = i
 	}
 	done, attended := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(done); <-attended })
@@ -166,8 +166,8 @@ type plannedHolders struct {
 	plan *plant
 }
 
-func (p plannedHolders) Holdings(inv *gpu.Inventory) gpu.Holdings {
-	return p.plan.held(p.of.Holdings(inv))
+func (p plannedHolders) Allocations(inv *gpu.Inventory) gpu.Allocations {
+	return p.plan.held(p.of.Allocations(inv))
 }
 
 type plannedUsers struct {
@@ -238,9 +238,9 @@ func (r *trial) advance() {
 
 // settle waits for calls that hang no more, so that the round finds their answers.
 func (r *trial) settle() {
-	for i, c := range r.w.cards {
+	for i, c := range r.w.devs {
 		for _, f := range r.w.faults {
-			if f.card == i && f.kind == "call hangs" && f.has(r.at) {
+			if f.dev == i && f.kind == "call hangs" && f.has(r.at) {
 				return
 			}
 		}
@@ -277,15 +277,15 @@ func (r *trial) layProc(active []fault) {
 	want := map[int]string{}
 	wrong := false
 	for _, p := range r.w.tenants {
-		if p.card == everyCard || !p.runs.has(r.at) {
+		if p.dev == everyGPU || !p.runs.has(r.at) {
 			continue
 		}
 		state := fmt.Sprintf("%d %s", p.begun, p.name)
 		for _, f := range active {
 			switch {
-			case f.kind == "proc gone", f.kind == "process vanishes" && f.card == p.card:
+			case f.kind == "proc gone", f.kind == "process vanishes" && f.dev == p.dev:
 				state, wrong = "", true
-			case f.kind == "cgroup garbage" && f.card == p.card && state != "":
+			case f.kind == "cgroup garbage" && f.dev == p.dev && state != "":
 				state, wrong = fmt.Sprintf("%d !%d", p.begun, int(f.from/time.Second)%len(garbage)), true
 			}
 		}
@@ -357,7 +357,7 @@ func (r *trial) layLogs() {
 	}
 }
 
-// kubelet has the kubelet fail as it should now, and asks it where the lane is due.
+// kubelet has the kubelet fail as it should now, and asks it where the poll group is due.
 func (r *trial) kubelet(active []fault) {
 	var f standin.KubeletFault
 	down, anew := false, false
@@ -440,7 +440,7 @@ func (r *trial) kernelLog() {
 	for ; r.told < len(r.w.xids) && r.w.xids[r.told].at <= r.at; r.told++ {
 		x := r.w.xids[r.told]
 		for range x.kmsg {
-			r.st.e.sampler.Event(gpu.XIDEvent{PCI: gpu.PCIAddress(r.w.cards[x.card].pci), XID: x.code, Time: r.hands.now(), Source: gpu.SourceKmsg})
+			r.st.e.sampler.Event(gpu.XIDEvent{PCI: gpu.PCIAddress(r.w.devs[x.dev].pci), XID: x.code, Time: r.hands.now(), Source: gpu.SourceKmsg})
 		}
 	}
 }
@@ -486,7 +486,7 @@ func (r *trial) report() {
 		fmt.Fprintf(&b, "%v\n", v)
 		for _, f := range r.w.faults {
 			if f.from <= v.at && f.to+3*time.Minute > v.at {
-				fmt.Fprintf(&b, "    %s, card %d, from %v to %v\n", f.kind, f.card, f.from, f.to)
+				fmt.Fprintf(&b, "    %s, GPU %d, from %v to %v\n", f.kind, f.dev, f.from, f.to)
 			}
 		}
 	}

@@ -47,7 +47,7 @@ func TestFaults(t *testing.T) {
 			seeds = append(seeds, random())
 		}
 	}
-	dir := suiteFolder(t)
+	dir := suiteDir(t)
 	t.Run("seeds", func(t *testing.T) {
 		for _, seed := range seeds {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestFaults(t *testing.T) {
 // TestFaultsCatchMistakes plants one mistake at a time, and has the suite find it in the world that is named beside it,
 // no later than a world of the short form ends.
 func TestFaultsCatchMistakes(t *testing.T) {
-	dir := suiteFolder(t)
+	dir := suiteDir(t)
 	t.Run("planted", func(t *testing.T) {
 		for _, m := range planted {
 			t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestFaultsCatchMistakes(t *testing.T) {
 }
 
 // suiteFolder is where the children of a test leave their figures.
-func suiteFolder(t *testing.T) string {
+func suiteDir(t *testing.T) string {
 	t.Helper()
 	const name = "GPU_EXPORTER_TEST_FIGURES"
 	if dir := os.Getenv(name); os.Getenv(childMarker) != "" && dir != "" {

@@ -17,24 +17,24 @@ type span struct{ from, to time.Duration }
 
 func (s span) has(t time.Duration) bool { return t >= s.from && t < s.to }
 
-// everyCard is the card of a fault that concerns the driver, the kubelet or the clock.
-const everyCard = -1
+// everyGPU is the GPU of a fault that concerns the driver, the kubelet or the clock.
+const everyGPU = -1
 
 // fault is one thing that goes wrong, from its beginning until it is healed.
 type fault struct {
 	span
 	kind string
-	card int
+	dev  int
 	size time.Duration // of a step of the clock
 }
 
-// tenant is a pod with one container, which holds one card, instance or replica and has one process there.
+// tenant is a pod with one container, which holds one GPU, instance or replica and has one process there.
 type tenant struct {
 	name     string
-	card     int // everyCard: its ids tell no card
+	dev      int // everyGPU: its ids tell no GPU
 	resource string
 	id       string
-	share    float64 // of the physical card
+	share    float64 // of the physical GPU
 	listed   span    // by the kubelet
 	pid      int
 	runs     span // its process
@@ -42,10 +42,10 @@ type tenant struct {
 	memory   int  // MiB
 }
 
-// outcry is an XID at one moment of one card: how often each source tells of it.
+// outcry is an XID at one moment of one GPU: how often each source tells of it.
 type outcry struct {
 	at         time.Duration
-	card, code int
+	dev, code  int
 	nvml, kmsg int
 }
 
@@ -55,7 +55,7 @@ type world struct {
 	length  time.Duration
 	pace    float64 // by how much longer pods live than in the shortest world
 	symbols string
-	cards   []worldCard
+	devs    []worldGPU
 	tenants []*tenant
 	faults  []fault
 	xids    []outcry
@@ -71,25 +71,25 @@ type driverChange struct {
 	loaded bool
 }
 
-type worldCard struct {
+type worldGPU struct {
 	uuid, pci string
 	mig       bool
 	migs      []string // all names its instances ever have
 }
 
-// The cards, by what happens on them.
+// The GPUs, by what happens on them.
 const (
-	cardCalm   = 0 // never fails; one pod after the other has all of it
-	cardShared = 1 // four replicas
-	cardWhole  = 2 // one pod after the other, often at once, with the same PID
-	cardFree   = 3 // mostly free; others name it in ids that cannot be believed
-	cardMIG    = 4
-	worldCards = 5
+	GPUCalm   = 0 // never fails; one pod after the other has all of it
+	GPUShared = 1 // four replicas
+	GPUWhole  = 2 // one pod after the other, often at once, with the same PID
+	GPUFree   = 3 // mostly free; others name it in ids that cannot be believed
+	GPUMIG    = 4
+	worldGPUs = 5
 )
 
 // Times of a world: storms and the quiet after each, in which all has to be right again.
 const (
-	tick      = fastLane
+	tick      = fastPoll
 	recovery  = 90 * time.Second
 	calmAfter = recovery + 50*time.Second
 )
@@ -98,7 +98,7 @@ const (
 // comes as often as the others; which of them meet is left to chance.
 var kinds = []string{
 	"driver absent", "driver mismatch", "mig pending",
-	"card lost", "card removed", "reset required", "call hangs", "implausible", "refused", "call slow",
+	"GPU lost", "GPU removed", "reset required", "call hangs", "implausible", "refused", "call slow",
 	"process vanishes", "cgroup garbage", "proc gone",
 	"kubelet down", "kubelet slow", "kubelet exhausted", "kubelet hangs", "kubelet garbage", "kubelet error", "kubelet huge",
 	"kubelet restarted", "kubelet socket anew",
@@ -111,7 +111,7 @@ var kinds = []string{
 func newWorld(seed uint64, length time.Duration) *world { return makeWorld(seed, length, true) }
 
 // newQuietWorld makes one in which nothing fails: pods come and go, the MIG layout changes, XIDs come in storms. All
-// that is the slower the longer it lasts, for a scenario has room for some hundred processes of a card.
+// that is the slower the longer it lasts, for a scenario has room for some hundred processes of a GPU.
 func newQuietWorld(seed uint64, length time.Duration) *world { return makeWorld(seed, length, false) }
 
 func makeWorld(seed uint64, length time.Duration, failing bool) *world {
@@ -119,15 +119,15 @@ func makeWorld(seed uint64, length time.Duration, failing bool) *world {
 	r := rand.New(rand.NewPCG(seed, 0x6770752d65787030))
 	w.symbols = scenario.SymbolSets[(int(seed)+2)%len(scenario.SymbolSets)]
 	fmt.Fprintf(&w.script, "scenario 1\ntitle \"world %d\"\ninclude boards/h100-sxm.scenario\nsymbols %s\nsystem DriverVersion = \"580.105.08\"\n", seed, w.symbols)
-	for i := range worldCards {
-		c := worldCard{uuid: fmt.Sprintf("GPU-%08x-0000-4000-8000-00000000000%d", 0xaaaaaaa0+i, i), pci: fmt.Sprintf("0000:%02x:00.0", 0x18+0x11*i), mig: i == cardMIG}
-		w.cards = append(w.cards, c)
-		fmt.Fprintf(&w.script, "card %d board=h100 uuid=%s pci=%s minor=%d\n", i, c.uuid, c.pci, i)
+	for i := range worldGPUs {
+		c := worldGPU{uuid: fmt.Sprintf("GPU-%08x-0000-4000-8000-00000000000%d", 0xaaaaaaa0+i, i), pci: fmt.Sprintf("0000:%02x:00.0", 0x18+0x11*i), mig: i == GPUMIG}
+		w.devs = append(w.devs, c)
+		fmt.Fprintf(&w.script, "gpu %d board=h100 uuid=%s pci=%s minor=%d\n", i, c.uuid, c.pci, i)
 	}
 	if failing && seed%2 == 0 {
 		w.happens(0, "driver unload")
 		w.happens(41*time.Second, "driver load")
-		w.faults = append(w.faults, fault{span: span{0, 41 * time.Second}, kind: "driver absent", card: everyCard})
+		w.faults = append(w.faults, fault{span: span{0, 41 * time.Second}, kind: "driver absent", dev: everyGPU})
 		w.storms = append(w.storms, span{0, 41 * time.Second})
 	}
 	w.layTenants(r)
@@ -135,16 +135,16 @@ func makeWorld(seed uint64, length time.Duration, failing bool) *world {
 		w.layFaults(r)
 	} else {
 		for t := 10 * time.Minute; t < length-5*time.Minute; t += w.paced(r, 600, 1800) {
-			w.faults = append(w.faults, fault{span: span{t, t + time.Minute}, kind: []string{"xid storm", "xid kernel storm", "xid both storm"}[r.IntN(3)], card: everyCard})
+			w.faults = append(w.faults, fault{span: span{t, t + time.Minute}, kind: []string{"xid storm", "xid kernel storm", "xid both storm"}[r.IntN(3)], dev: everyGPU})
 		}
 	}
 	w.layXIDs(r)
 	for _, p := range w.tenants {
-		if p.card == everyCard || p.runs.from >= p.runs.to {
+		if p.dev == everyGPU || p.runs.from >= p.runs.to {
 			continue
 		}
 		gi := ""
-		if w.cards[p.card].mig {
+		if w.devs[p.dev].mig {
 			_, place, _ := strings.Cut(p.name, "-gi")
 			place, _, _ = strings.Cut(place, "-")
 			gi = " gi=" + place
@@ -153,7 +153,7 @@ func makeWorld(seed uint64, length time.Duration, failing bool) *world {
 		if p.share == 1 {
 			busy = 20 + r.IntN(70)
 		}
-		fmt.Fprintf(&w.script, "process card=%d pid=%d%s memory=%dMiB busy=%d%% period=%dms from=%dms to=%dms\n", p.card, p.pid, gi, p.memory, busy,
+		fmt.Fprintf(&w.script, "process gpu=%d pid=%d%s memory=%dMiB busy=%d%% period=%dms from=%dms to=%dms\n", p.dev, p.pid, gi, p.memory, busy,
 			700+r.IntN(2000), p.runs.from.Milliseconds(), p.runs.to.Milliseconds())
 	}
 	return w
@@ -191,7 +191,7 @@ func (w *world) paced(r *rand.Rand, low, high int) time.Duration {
 	return time.Duration(float64(seconds(r, low, high)) * w.pace).Truncate(time.Second)
 }
 
-// layTenants puts pods on the cards.
+// layTenants puts pods on the GPUs.
 func (w *world) layTenants(r *rand.Rand) {
 	begun := 1000
 	add := func(p tenant) {
@@ -199,35 +199,35 @@ func (w *world) layTenants(r *rand.Rand) {
 		p.begun, p.memory = begun, 500+r.IntN(4000)
 		w.tenants = append(w.tenants, &p)
 	}
-	whole := func(card int, pause func() time.Duration) {
+	whole := func(dev int, pause func() time.Duration) {
 		for t, n := odd(10*time.Second), 0; t < w.length; n++ {
 			end := odd(t + w.paced(r, 60, 240))
-			p := tenant{name: fmt.Sprintf("card%d-%d", card, n), card: card, resource: "nvidia.com/gpu", id: w.cards[card].uuid, share: 1, listed: span{t, end},
-				pid: 5000 + 100*card, runs: span{odd(t + seconds(r, 2, 8)), end}}
+			p := tenant{name: fmt.Sprintf("card%d-%d", dev, n), dev: dev, resource: "nvidia.com/gpu", id: w.devs[dev].uuid, share: 1, listed: span{t, end},
+				pid: 5000 + 100*dev, runs: span{odd(t + seconds(r, 2, 8)), end}}
 			add(p)
 			t = odd(end + pause())
 		}
 	}
-	whole(cardCalm, func() time.Duration { return seconds(r, 0, 30) })
-	whole(cardWhole, func() time.Duration {
+	whole(GPUCalm, func() time.Duration { return seconds(r, 0, 30) })
+	whole(GPUWhole, func() time.Duration {
 		if r.IntN(2) == 0 {
 			return 0
 		}
 		return seconds(r, 5, 60)
 	})
-	whole(cardFree, func() time.Duration { return w.paced(r, 200, 500) })
+	whole(GPUFree, func() time.Duration { return w.paced(r, 200, 500) })
 	for slot := range 4 {
 		for t, n := odd(seconds(r, 4, 60)), 0; t < w.length; n++ {
 			end := odd(t + w.paced(r, 60, 400))
-			add(tenant{name: fmt.Sprintf("slot%d-%d", slot, n), card: cardShared, resource: "nvidia.com/gpu.shared", id: fmt.Sprintf("%s::%d", w.cards[cardShared].uuid, slot),
-				share: 0.25, listed: span{t, end}, pid: 5000 + 100*cardShared + slot, runs: span{odd(t + seconds(r, 2, 8)), end}})
+			add(tenant{name: fmt.Sprintf("slot%d-%d", slot, n), dev: GPUShared, resource: "nvidia.com/gpu.shared", id: fmt.Sprintf("%s::%d", w.devs[GPUShared].uuid, slot),
+				share: 0.25, listed: span{t, end}, pid: 5000 + 100*GPUShared + slot, runs: span{odd(t + seconds(r, 2, 8)), end}})
 			t = odd(end + seconds(r, 0, 40))
 		}
 	}
 	w.layInstances(r, add)
 }
 
-// migLayouts are what the MIG card is divided into in turn.
+// migLayouts are what the MIG GPU is divided into in turn.
 var migLayouts = [][]struct {
 	gi, start, size, slices int
 	profile                 string
@@ -237,10 +237,10 @@ var migLayouts = [][]struct {
 	{{6, 0, 8, 7, "7g.80gb"}},
 }
 
-// layInstances divides the MIG card anew every few minutes and puts a pod on each instance.
+// layInstances divides the MIG GPU anew every few minutes and puts a pod on each instance.
 func (w *world) layInstances(r *rand.Rand, add func(tenant)) {
-	c := &w.cards[cardMIG]
-	epoch := max(9*time.Minute, w.length/50) // a card may have so many layouts
+	c := &w.devs[GPUMIG]
+	epoch := max(9*time.Minute, w.length/50) // a GPU may have so many layouts
 	for t, n := time.Duration(0), 0; t < w.length; n++ {
 		end := odd(t + epoch + seconds(r, 0, 120))
 		var layout []string
@@ -249,14 +249,14 @@ func (w *world) layInstances(r *rand.Rand, add func(tenant)) {
 			c.migs = append(c.migs, uuid)
 			layout = append(layout, fmt.Sprintf("gi=%d profile=%s start=%d size=%d uuid=%s", in.gi, in.profile, in.start, in.size, uuid))
 			from, to := odd(t+seconds(r, 15, 60)), odd(end-seconds(r, 15, 60))
-			add(tenant{name: fmt.Sprintf("mig%d-gi%d-x", n, in.gi), card: cardMIG, resource: "nvidia.com/mig-" + in.profile, id: uuid, share: float64(in.slices) / 7,
-				listed: span{from, to}, pid: 5000 + 100*cardMIG + in.gi, runs: span{odd(from + 4*time.Second), to}})
+			add(tenant{name: fmt.Sprintf("mig%d-gi%d-x", n, in.gi), dev: GPUMIG, resource: "nvidia.com/mig-" + in.profile, id: uuid, share: float64(in.slices) / 7,
+				listed: span{from, to}, pid: 5000 + 100*GPUMIG + in.gi, runs: span{odd(from + 4*time.Second), to}})
 		}
 		text := strings.Join(layout, " ; ")
 		if n == 0 {
-			fmt.Fprintf(&w.script, "mig card=%d layout=\"%s\"\n", cardMIG, text)
+			fmt.Fprintf(&w.script, "mig gpu=%d layout=\"%s\"\n", GPUMIG, text)
 		} else {
-			w.happens(t, "card %d mig apply layout=\"%s\"", cardMIG, text)
+			w.happens(t, "gpu %d mig apply layout=\"%s\"", GPUMIG, text)
 		}
 		t = end
 	}
@@ -281,7 +281,7 @@ func (w *world) layFaults(r *rand.Rand) {
 	for begin < w.length-calmAfter {
 		end := begin
 		for range 4 + r.IntN(5) {
-			f := fault{kind: deal(), card: everyCard}
+			f := fault{kind: deal(), dev: everyGPU}
 			f.from = odd(begin + seconds(r, 0, 90))
 			f.to = odd(f.from + seconds(r, 12, 100))
 			w.add(r, &f)
@@ -293,7 +293,7 @@ func (w *world) layFaults(r *rand.Rand) {
 	w.length = begin
 }
 
-// hanging are calls of every lane, and of what an inventory asks.
+// hanging are calls of every poll group, and of what an inventory asks.
 var hanging = []string{"UtilizationRates", "FieldValues", "ComputeRunningProcesses", "MemoryInfo_v2", "Samples", "EnforcedPowerLimit", "PerformanceState"}
 
 // lies are answers that cannot be true, as drivers have been seen to give them.
@@ -309,10 +309,10 @@ var refusals = []string{"ComputeRunningProcesses = !UNKNOWN", "FieldValues = !UN
 
 // add completes a fault and writes down what it does to the driver.
 func (w *world) add(r *rand.Rand, f *fault) {
-	sick := 1 + r.IntN(worldCards-1) // the calm card is spared
+	sick := 1 + r.IntN(worldGPUs-1) // the calm GPU is spared
 	both := func(from, to string) {
-		w.happens(f.from, "card %d %s", f.card, from)
-		w.happens(f.to, "card %d %s", f.card, to)
+		w.happens(f.from, "gpu %d %s", f.dev, from)
+		w.happens(f.to, "gpu %d %s", f.dev, to)
 	}
 	some := func(of []string) {
 		for _, i := range r.Perm(len(of))[:1+r.IntN(4)] {
@@ -328,33 +328,33 @@ func (w *world) add(r *rand.Rand, f *fault) {
 		w.happens(f.from, "driver mismatch")
 		w.happens(f.to, "driver load")
 	case "mig pending":
-		f.to = f.from + 70*time.Second // it is seen by the slow lane
-		w.happens(f.from, "card %d mig pending on", cardFree)
-		w.happens(f.to, "card %d mig pending off", cardFree)
-	case "card lost":
-		f.card = sick
+		f.to = f.from + 70*time.Second // it is seen by the slow poll group
+		w.happens(f.from, "gpu %d mig pending on", GPUFree)
+		w.happens(f.to, "gpu %d mig pending off", GPUFree)
+	case "GPU lost":
+		f.dev = sick
 		both("lose", "restore")
-	case "card removed":
-		f.card = sick
+	case "GPU removed":
+		f.dev = sick
 		both("remove", "restore")
 	case "reset required":
-		f.card = sick
+		f.dev = sick
 		both("reset_required", "restore")
 	case "call hangs":
-		f.card = sick
+		f.dev = sick
 		both("hang "+hanging[r.IntN(len(hanging))], "restore")
 	case "call slow":
-		f.card = sick
+		f.dev = sick
 		call := hanging[r.IntN(len(hanging))]
 		both("delay "+call+" 3ms", "delay "+call+" 0s")
 	case "implausible":
-		f.card = sick
+		f.dev = sick
 		some(lies)
 	case "refused":
-		f.card = sick
+		f.dev = sick
 		some(refusals)
 	case "process vanishes", "cgroup garbage":
-		f.card = sick
+		f.dev = sick
 	case "clock forward":
 		f.size, f.to = seconds(r, 1, 7200), f.from+tick
 	case "clock back":
@@ -372,9 +372,9 @@ func (w *world) add(r *rand.Rand, f *fault) {
 		name := fmt.Sprintf("stranger-%d", len(w.tenants))
 		id := fmt.Sprintf("warp-core-%d", r.IntN(9))
 		if f.kind == "ids lying" {
-			id = w.cards[cardFree].uuid + "-0" // a card by its looks; the plugin may have given another
+			id = w.devs[GPUFree].uuid + "-0" // a GPU by its looks; the plugin may have given another
 		}
-		w.tenants = append(w.tenants, &tenant{name: name, card: everyCard, resource: "nvidia.com/gpu", id: id, listed: f.span})
+		w.tenants = append(w.tenants, &tenant{name: name, dev: everyGPU, resource: "nvidia.com/gpu", id: id, listed: f.span})
 	}
 	w.faults = append(w.faults, *f)
 }
@@ -385,24 +385,24 @@ func (w *world) layXIDs(r *rand.Rand) {
 	taken := map[[3]int]bool{} // two outcries of one code within seconds could not be told apart by anybody
 	add := func(x outcry) {
 		for near := -6; near <= 6; near++ {
-			if taken[[3]int{x.card, x.code, int(x.at/time.Second) + near}] {
+			if taken[[3]int{x.dev, x.code, int(x.at/time.Second) + near}] {
 				return
 			}
 		}
-		taken[[3]int{x.card, x.code, int(x.at / time.Second)}] = true
+		taken[[3]int{x.dev, x.code, int(x.at / time.Second)}] = true
 		for range x.nvml {
-			w.happens(x.at, "card %d xid %d", x.card, x.code)
+			w.happens(x.at, "gpu %d xid %d", x.dev, x.code)
 		}
 		w.xids = append(w.xids, x)
 	}
 	for t := 20 * time.Second; t < w.length; t += w.paced(r, 10, 90) {
-		x := outcry{at: odd(t), card: r.IntN(worldCards), code: codes[r.IntN(len(codes))], nvml: r.IntN(3), kmsg: r.IntN(3)}
+		x := outcry{at: odd(t), dev: r.IntN(worldGPUs), code: codes[r.IntN(len(codes))], nvml: r.IntN(3), kmsg: r.IntN(3)}
 		if x.nvml+x.kmsg > 0 {
 			add(x)
 		}
 	}
 	for _, f := range w.faults {
-		x := outcry{card: r.IntN(worldCards), code: codes[r.IntN(len(codes))]}
+		x := outcry{dev: r.IntN(worldGPUs), code: codes[r.IntN(len(codes))]}
 		switch f.kind {
 		case "xid storm":
 			x.nvml = 5 + r.IntN(80)
@@ -424,9 +424,9 @@ func (w *world) layXIDs(r *rand.Rand) {
 // node is what the kubelet would list at a moment.
 func (w *world) node(at time.Duration) standin.KubeletNode {
 	n := standin.KubeletNode{Allocatable: map[string][]string{}, Pods: []standin.KubeletPod{{Namespace: "monitoring", Name: "gpu-exporter"}}}
-	for i, c := range w.cards {
+	for i, c := range w.devs {
 		switch {
-		case i == cardShared:
+		case i == GPUShared:
 			for slot := range 4 {
 				n.Allocatable["nvidia.com/gpu.shared"] = append(n.Allocatable["nvidia.com/gpu.shared"], fmt.Sprintf("%s::%d", c.uuid, slot))
 			}

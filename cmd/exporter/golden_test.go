@@ -73,11 +73,11 @@ func TestGoldensHaveScenarios(t *testing.T) {
 	}
 }
 
-// A card that works 30 % of the time shows a rate of busy over observed seconds of 0.300, whatever the
+// A GPU that works 30 % of the time shows a rate of busy over observed seconds of 0.300, whatever the
 // interval at which it is scraped.
 func TestDutyCycleIsExactAtAnyScrapeInterval(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		s, err := scenario.Parse("duty.scenario", twoCards+"load card=0 busy=30% period=1s\nload card=1 busy=30% period=7s\n", os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+		s, err := scenario.Parse("duty.scenario", twoGPUs+"load gpu=0 busy=30% period=1s\nload gpu=1 busy=30% period=7s\n", os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,13 +85,13 @@ func TestDutyCycleIsExactAtAnyScrapeInterval(t *testing.T) {
 		st.step()
 		st.run(60 * time.Second)
 		type scrape struct{ busy, observed float64 }
-		read := func(card string) scrape {
+		read := func(dev string) scrape {
 			now := st.series()
-			busy, err := now.one("gpu_busy_seconds_total", card)
+			busy, err := now.one("gpu_busy_seconds_total", dev)
 			if err != nil {
 				t.Fatal(err)
 			}
-			observed, err := now.one("gpu_observed_seconds_total", card)
+			observed, err := now.one("gpu_observed_seconds_total", dev)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,29 +100,29 @@ func TestDutyCycleIsExactAtAnyScrapeInterval(t *testing.T) {
 		for _, interval := range []time.Duration{time.Second, 15 * time.Second, 60 * time.Second} {
 			// Prometheus sees the scrapes alone; over ten minutes they must come to the truth.
 			window := 10 * time.Minute
-			first := map[string]scrape{cardA: read(cardA), cardB: read(cardB)}
+			first := map[string]scrape{GPUA: read(GPUA), GPUB: read(GPUB)}
 			last := first
 			previous := first
 			sinceScrape := time.Duration(0)
-			for spent := time.Duration(0); spent < window; spent += fastLane {
-				st.run(fastLane)
-				for sinceScrape += fastLane; sinceScrape >= interval; sinceScrape -= interval {
-					now := map[string]scrape{cardA: read(cardA), cardB: read(cardB)}
-					for card := range now {
-						if now[card].busy < previous[card].busy || now[card].observed < previous[card].observed {
-							t.Fatalf("a counter of %s fell", card)
+			for spent := time.Duration(0); spent < window; spent += fastPoll {
+				st.run(fastPoll)
+				for sinceScrape += fastPoll; sinceScrape >= interval; sinceScrape -= interval {
+					now := map[string]scrape{GPUA: read(GPUA), GPUB: read(GPUB)}
+					for dev := range now {
+						if now[dev].busy < previous[dev].busy || now[dev].observed < previous[dev].observed {
+							t.Fatalf("a counter of %s fell", dev)
 						}
 					}
 					previous, last = now, now
 				}
 			}
-			for card, end := range last {
-				rate := (end.busy - first[card].busy) / (end.observed - first[card].observed)
+			for dev, end := range last {
+				rate := (end.busy - first[dev].busy) / (end.observed - first[dev].observed)
 				if math.Abs(rate-0.3) > 0.005 {
-					t.Errorf("scraped every %v, %s shows %.4f, not 0.300", interval, card, rate)
+					t.Errorf("scraped every %v, %s shows %.4f, not 0.300", interval, dev, rate)
 				}
-				if observed := end.observed - first[card].observed; math.Abs(observed-window.Seconds()) > 0.02*window.Seconds() {
-					t.Errorf("scraped every %v, %s was observed for %.1f s of %v", interval, card, observed, window)
+				if observed := end.observed - first[dev].observed; math.Abs(observed-window.Seconds()) > 0.02*window.Seconds() {
+					t.Errorf("scraped every %v, %s was observed for %.1f s of %v", interval, dev, observed, window)
 				}
 			}
 		}
@@ -132,10 +132,10 @@ func TestDutyCycleIsExactAtAnyScrapeInterval(t *testing.T) {
 // The same in real time, with the real binary.
 func TestDutyCycleInRealTime(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards+"load card=0 busy=30% period=1s\n", twoPods)
+	m := node(t, twoGPUs+"load gpu=0 busy=30% period=1s\n", twoPods)
 	p := m.start()
-	first := p.until(t, "the card is observed", func(s series) error {
-		v, err := s.one("gpu_observed_seconds_total", cardA)
+	first := p.until(t, "the GPU is observed", func(s series) error {
+		v, err := s.one("gpu_observed_seconds_total", GPUA)
 		if err == nil && v < 1 {
 			err = fmt.Errorf("only %v s", v)
 		}
@@ -147,8 +147,8 @@ func TestDutyCycleInRealTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	delta := func(family string) float64 {
-		a, errA := first.one(family, cardA)
-		b, errB := last.one(family, cardA)
+		a, errA := first.one(family, GPUA)
+		b, errB := last.one(family, GPUA)
 		if errA != nil || errB != nil {
 			t.Fatal(errA, errB)
 		}
@@ -162,22 +162,22 @@ func TestDutyCycleInRealTime(t *testing.T) {
 	}
 }
 
-// notInDemo says why a family of the catalogue is not in the demo's exposition. What is neither there nor
+// notInDemo says why a family of the catalog is not in the demo's exposition. What is neither there nor
 // here is missing.
 var notInDemo = map[string]string{
-	"gpu_power_module_watts":                     "H100 has no module sensor",
-	"gpu_fan_speed_ratio":                        "SXM boards have no fans",
-	"gpu_retired_pages_total":                    "pages are retired before Ampere",
-	"gpu_retired_pages_pending":                  "pages are retired before Ampere",
-	"gpu_fabric_fault":                           "the recording tells no health of the fabric",
-	"gpu_container_memory_granted_bytes":         "time slicing and MIG grant no memory of their own",
-	"gpu_container_compute_granted_ratio":        "time slicing and MIG grant no compute of their own",
-	"gpu_container_held_since_timestamp_seconds": "all pods began before the exporter",
-	"gpu_container_unresolved_devices":           "all schemes of the demo are honest",
-	"gpu_container_visible":                      "nobody looks into containers unless asked to",
-	"gpu_container_mismatch":                     "every container uses what it holds",
-	"gpu_exporter_call_errors_total":             "no call fails",
-	"gpu_exporter_rejected_values_total":         "no value is implausible",
+	"gpu_power_module_watts":                          "H100 has no module sensor",
+	"gpu_fan_speed_ratio":                             "SXM boards have no fans",
+	"gpu_retired_pages_total":                         "pages are retired before Ampere",
+	"gpu_retired_pages_pending":                       "pages are retired before Ampere",
+	"gpu_fabric_fault":                                "the recording tells no health of the fabric",
+	"gpu_container_memory_limit_bytes":                "time slicing and MIG grant no memory of their own",
+	"gpu_container_compute_limit_ratio":               "time slicing and MIG grant no compute of their own",
+	"gpu_container_allocated_since_timestamp_seconds": "all pods began before the exporter",
+	"gpu_container_unresolved_devices":                "all schemes of the demo are honest",
+	"gpu_container_visible":                           "nobody looks into containers unless asked to",
+	"gpu_container_mismatch":                          "every container uses what it holds",
+	"gpu_exporter_call_errors_total":                  "no call fails",
+	"gpu_exporter_rejected_values_total":              "no value is implausible",
 }
 
 // The demo shows every family that its scenario offers.

@@ -1,4 +1,4 @@
-// Command gpu-exporter is the node agent: it polls the NVIDIA driver, asks the kubelet who holds the cards,
+// Command gpu-exporter is the node agent: it polls the NVIDIA driver, asks the kubelet who holds the GPUs,
 // and serves the result to Prometheus.
 package main
 

@@ -12,12 +12,12 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
 )
 
-// mpsNode is one card that three pods share by MPS: their processes are 5000 to 5002, the server's 6000 lies in a
+// mpsNode is one GPU that three pods share by MPS: their processes are 5000 to 5002, the server's 6000 lies in a
 // daemon's pod that holds nothing.
 func mpsNode(t *testing.T, board, processes string) (*scenario.Scenario, string) {
 	t.Helper()
 	text := "scenario 1\ntitle \"mps\"\ninclude boards/" + board + ".scenario\nsymbols R580\nsystem DriverVersion = \"580.105.08\"\n" +
-		"card 0 board=" + board[:4] + " uuid=" + sharedCard + " pci=0000:18:00.0 minor=0\n" + processes
+		"gpu 0 board=" + board[:4] + " uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n" + processes
 	s, err := scenario.Parse("mps.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
 	if err != nil {
 		t.Fatal(err)
@@ -25,20 +25,20 @@ func mpsNode(t *testing.T, board, processes string) (*scenario.Scenario, string)
 	var pods strings.Builder
 	pods.WriteString("allocatable nvidia.com/gpu")
 	for i := range 4 {
-		fmt.Fprintf(&pods, " %s::%d", sharedCard, i)
+		fmt.Fprintf(&pods, " %s::%d", sharedGPU, i)
 	}
 	for i := range 3 {
-		fmt.Fprintf(&pods, "\npod team/client-%d container c nvidia.com/gpu=%s::%d pids=%d", i, sharedCard, i, 5000+i)
+		fmt.Fprintf(&pods, "\npod team/client-%d container c nvidia.com/gpu=%s::%d pids=%d", i, sharedGPU, i, 5000+i)
 	}
 	pods.WriteString("\npod gpu-operator/mps-control-daemon container mps pids=6000 comm=nvidia-cuda-mps\n")
 	return s, pods.String()
 }
 
-// Since Volta each client has its own, and the server is nobody's use of the card.
+// Since Volta each client has its own, and the server is nobody's use of the GPU.
 func TestMPSClientsOfThreePods(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		s, pods := mpsNode(t, "h100-sxm", "process card=0 pid=5000 kind=mps memory=1GiB busy=30% period=700ms\nprocess card=0 pid=5001 kind=mps memory=2GiB busy=20% period=900ms phase=300ms\n"+
-			"process card=0 pid=5002 kind=mps memory=3GiB busy=10% period=1100ms phase=500ms\nprocess card=0 pid=6000 memory=30MiB\n")
+		s, pods := mpsNode(t, "h100-sxm", "process gpu=0 pid=5000 kind=mps memory=1GiB busy=30% period=700ms\nprocess gpu=0 pid=5001 kind=mps memory=2GiB busy=20% period=900ms phase=300ms\n"+
+			"process gpu=0 pid=5002 kind=mps memory=3GiB busy=10% period=1100ms phase=500ms\nprocess gpu=0 pid=6000 memory=30MiB\n")
 		st := play(t, s, pods)
 		st.step()
 		now := st.watched(3 * time.Minute)
@@ -64,7 +64,7 @@ func TestMPSClientsOfThreePods(t *testing.T) {
 // Before Volta the server stands for all clients: nobody gets anything, and nobody gets a 0.
 func TestMPSBeforeVolta(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		s, pods := mpsNode(t, "p100-pcie", "process card=0 pid=6000 memory=6GiB busy=40% period=1s\n")
+		s, pods := mpsNode(t, "p100-pcie", "process gpu=0 pid=6000 memory=6GiB busy=40% period=1s\n")
 		st := play(t, s, pods)
 		st.step()
 		now := st.watched(2 * time.Minute)
@@ -80,19 +80,19 @@ func TestMPSBeforeVolta(t *testing.T) {
 		}
 		got, err := now.one("gpu_unattributed_busy_seconds_total", `reason="mps"`)
 		if want := float64(s.Truth(0).Busy(0, st.control.Now())); err != nil || math.Abs(got-want) > 0.1*want {
-			t.Errorf("the card worked %.1f s, and MPS has %.1f: %v", want, got, err)
+			t.Errorf("the GPU worked %.1f s, and MPS has %.1f: %v", want, got, err)
 		}
 	})
 }
 
-// A pod without a card calls its process a server. It hides what it does, and no other pod gets it.
+// A pod without a GPU calls its process a server. It hides what it does, and no other pod gets it.
 func TestMPSServerThatIsNone(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		s, pods := mpsNode(t, "h100-sxm", "process card=0 pid=5000 kind=mps memory=1GiB busy=30% period=700ms\n"+
-			"process card=0 pid=6000 memory=20GiB busy=50% period=900ms phase=100ms\n")
+		s, pods := mpsNode(t, "h100-sxm", "process gpu=0 pid=5000 kind=mps memory=1GiB busy=30% period=700ms\n"+
+			"process gpu=0 pid=6000 memory=20GiB busy=50% period=900ms phase=100ms\n")
 		lines := strings.SplitAfter(pods, "\n")
 		pods = strings.ReplaceAll(lines[0]+lines[1]+lines[4], "mps-control-daemon", "evil")
-		pods = strings.Replace(pods, "nvidia.com/gpu="+sharedCard+"::0", "nvidia.com/gpu="+sharedCard+"::0,"+sharedCard+"::1,"+sharedCard+"::2,"+sharedCard+"::3", 1)
+		pods = strings.Replace(pods, "nvidia.com/gpu="+sharedGPU+"::0", "nvidia.com/gpu="+sharedGPU+"::0,"+sharedGPU+"::1,"+sharedGPU+"::2,"+sharedGPU+"::3", 1)
 		st := play(t, s, pods)
 		st.step()
 		now := st.watched(3 * time.Minute)

@@ -47,7 +47,7 @@ func parseRecord(args []string, stdout, stderr io.Writer) (*recordConfig, error)
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("gpu-exporter"))
 	app.Flag("output", "File to write, which must not be there yet; - for standard output.").Required().StringVar(&c.output)
-	app.Flag("duration", "How long to watch the cards, to say how busy they are.").Default("10s").DurationVar(&c.duration)
+	app.Flag("duration", "How long to watch the GPUs, to say how busy they are.").Default("10s").DurationVar(&c.duration)
 	// The variables of the exporter's own flags, so that both find the same driver.
 	app.Flag("nvml.library", "Path of the NVML library; else the system's libnvidia-ml.so.1.").Envar("GPU_EXPORTER_NVML_LIBRARY").StringVar(&c.library)
 	app.Flag("path.sysfs", "Where the host's /sys is mounted.").Envar("GPU_EXPORTER_PATH_SYSFS").Default("/sys").StringVar(&c.sysfs)
@@ -128,7 +128,7 @@ func recordUntil(ctx context.Context, c *recordConfig, stderr io.Writer) ([]byte
 	}
 }
 
-// recordNode opens the driver, records, and lets it go. Once the cards have answered it says on stderr how
+// recordNode opens the driver, records, and lets it go. Once the GPUs have answered it says on stderr how
 // long it will watch them.
 func recordNode(ctx context.Context, c *recordConfig, stderr io.Writer) ([]byte, error) {
 	library := nvml.New(nvml.Options{Path: c.library, SysfsRoot: c.sysfs})
@@ -142,7 +142,7 @@ func recordNode(ctx context.Context, c *recordConfig, stderr io.Writer) ([]byte,
 		Wait: func(ctx context.Context, d time.Duration) error {
 			if !said {
 				said = true
-				fmt.Fprintf(stderr, "gpu-exporter %s: watching the cards for %v\n", recordCommand, c.duration)
+				fmt.Fprintf(stderr, "gpu-exporter %s: watching the GPUs for %v\n", recordCommand, c.duration)
 			}
 			select {
 			case <-ctx.Done():

@@ -155,7 +155,7 @@ func playRecorded(t *testing.T, dir string) {
 func aliases(s *scenario.Scenario, at time.Duration) *strings.Replacer {
 	var pairs []string
 	serials := map[string]string{}
-	for i, c := range s.Cards {
+	for i, c := range s.GPUs {
 		pairs = append(pairs, string(c.UUID), fmt.Sprintf("card-%d", i))
 		_, devices := s.Truth(i).MIG(at)
 		for _, d := range devices {
@@ -324,7 +324,7 @@ func compareConstants(t *testing.T, was []exposition, played exposition, past ma
 // masked; a file that is there is left alone; what went wrong is one line.
 func TestRecordCommand(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards+"process card=0 pid=3947113 memory=1GiB busy=30% period=1s\n", twoPods)
+	m := node(t, twoGPUs+"process gpu=0 pid=3947113 memory=1GiB busy=30% period=1s\n", twoPods)
 	run := func(args ...string) (stdout, stderr string, code int) {
 		t.Helper()
 		all := append([]string{"record"}, args...)
@@ -353,12 +353,12 @@ func TestRecordCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Cards) != 2 || len(s.Processes()) != 1 || len(text) > 1<<20 {
-		t.Errorf("%d cards and %d processes in %d bytes", len(s.Cards), len(s.Processes()), len(text))
+	if len(s.GPUs) != 2 || len(s.Processes()) != 1 || len(text) > 1<<20 {
+		t.Errorf("%d GPUs and %d processes in %d bytes", len(s.GPUs), len(s.Processes()), len(text))
 	}
 	// The process id is one of seven digits, which no duration or counter of the recording is likely to have in it.
 	for _, secret := range []string{"aaaaaaaa-0000-4000", "bbbbbbbb-0000-4000", "3947113"} {
-		if !strings.Contains(twoCards+"3947113", secret) {
+		if !strings.Contains(twoGPUs+"3947113", secret) {
 			t.Fatalf("%s was never there", secret)
 		}
 		if strings.Contains(text, secret) {
@@ -431,8 +431,8 @@ func TestRecordFile(t *testing.T) {
 	}
 }
 
-// TestRecordCommandWithoutCards: a node whose driver knows no card gets one line that says so.
-func TestRecordCommandWithoutCards(t *testing.T) {
+// TestRecordCommandWithoutCards: a node whose driver knows no GPU gets one line that says so.
+func TestRecordCommandWithoutGPUs(t *testing.T) {
 	t.Parallel()
 	m := node(t, "scenario 1\nsystem DriverVersion = \"580.105.08\"\n", "")
 	file := filepath.Join(t.TempDir(), "none.scenario")
@@ -440,7 +440,7 @@ func TestRecordCommandWithoutCards(t *testing.T) {
 	cmd.Env = append(os.Environ(), m.env...)
 	out, err := cmd.CombinedOutput()
 	said := strings.TrimSpace(string(out))
-	if cmd.ProcessState.ExitCode() != exitBroken || !strings.Contains(said, "no card") || strings.Contains(said, "\n") {
+	if cmd.ProcessState.ExitCode() != exitBroken || !strings.Contains(said, "no GPU") || strings.Contains(said, "\n") {
 		t.Errorf("%v: %q", err, said)
 	}
 	if _, err := os.Stat(file); err == nil {
@@ -451,10 +451,10 @@ func TestRecordCommandWithoutCards(t *testing.T) {
 // TestRecordCommandInterrupted: Ctrl-C ends it at once, also while a call hangs, and leaves no file.
 func TestRecordCommandInterrupted(t *testing.T) {
 	t.Parallel()
-	for name, script := range map[string]string{"watching": "", "hanging": "at 0s card 1 hang UtilizationRates\n"} {
+	for name, script := range map[string]string{"watching": "", "hanging": "at 0s gpu 1 hang UtilizationRates\n"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := node(t, twoCards+script, "")
+			m := node(t, twoGPUs+script, "")
 			dir := t.TempDir()
 			cmd := exec.Command(binaryPath(t), "record", "--nvml.library="+m.library, "--path.sysfs="+m.trees.Sysfs, "--output="+filepath.Join(dir, "x"), "--duration=2s")
 			if script == "" {

@@ -16,11 +16,11 @@ import (
 )
 
 // A scheme whose ids lie is resolved from what the plugin really gave the container, with the real binary.
-func TestCheckpointTellsTheTrueCard(t *testing.T) {
+func TestCheckpointTellsTheTrueGPU(t *testing.T) {
 	t.Parallel()
 	const a, b = "GPU-aaaaaaaa-0000-4000-8000-000000000000", "GPU-bbbbbbbb-0000-4000-8000-000000000000"
-	// HAMi's id says card a; the container was given card b, a quarter of its memory.
-	m := node(t, twoCards, "allocatable nvidia.com/gpu "+a+"-0 "+a+"-1 "+b+"-0 "+b+"-1\npod ml/tenant container main nvidia.com/gpu="+a+"-0\n")
+	// HAMi's id says GPU a; the container was given GPU b, a quarter of its memory.
+	m := node(t, twoGPUs, "allocatable nvidia.com/gpu "+a+"-0 "+a+"-1 "+b+"-0 "+b+"-1\npod ml/tenant container main nvidia.com/gpu="+a+"-0\n")
 	env := func(key, value string) []byte {
 		entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), key)
 		entry = protowire.AppendString(protowire.AppendTag(entry, 2, protowire.BytesType), value)
@@ -39,16 +39,16 @@ func TestCheckpointTellsTheTrueCard(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := m.start("--kubelet.checkpoint=" + path)
-	p.until(t, "the tenant holds a quarter of card b", func(s series) error {
-		share, err := s.one("gpu_container_allocation_ratio", cardB, `pod="tenant"`)
+	p.until(t, "the tenant holds a quarter of GPU b", func(s series) error {
+		share, err := s.one("gpu_container_allocation_ratio", GPUB, `pod="tenant"`)
 		if err == nil && (share < 0.24 || share > 0.26) {
 			err = fmt.Errorf("a share of %v", share)
 		}
-		return all(err, s.none("gpu_container_allocation_ratio", cardA), s.none("gpu_container_unresolved_devices"), s.is(1, "gpu_exporter_source_up", `source="checkpoint"`),
+		return all(err, s.none("gpu_container_allocation_ratio", GPUA), s.none("gpu_container_unresolved_devices"), s.is(1, "gpu_exporter_source_up", `source="checkpoint"`),
 			s.is(1, "gpu_pod_info", `pod="tenant"`, `pod_uid="11111111-2222-4333-8444-555555555555"`))
 	})
-	// Without it the same ids are nobody's card.
-	other := node(t, twoCards, "allocatable nvidia.com/gpu "+a+"-0\npod ml/tenant container main nvidia.com/gpu="+a+"-0\n")
+	// Without it the same ids are nobody's GPU.
+	other := node(t, twoGPUs, "allocatable nvidia.com/gpu "+a+"-0\npod ml/tenant container main nvidia.com/gpu="+a+"-0\n")
 	other.start().until(t, "unresolved", func(s series) error {
 		return all(s.none("gpu_container_allocation_ratio"), s.is(1, "gpu_container_unresolved_devices", `pod="tenant"`))
 	})
@@ -59,7 +59,7 @@ func TestCheckpointTellsTheTrueCard(t *testing.T) {
 func TestCheckpointNamesProcesses(t *testing.T) {
 	t.Parallel()
 	const a, uid = "GPU-aaaaaaaa-0000-4000-8000-000000000000", "11111111-2222-4333-8444-555555555555"
-	m := node(t, twoCards+"process card=0 pid=5000 memory=4GiB busy=50% period=1s\nprocess card=0 pid=5001 memory=1GiB busy=10% period=1s\n", twoPods)
+	m := node(t, twoGPUs+"process gpu=0 pid=5000 memory=4GiB busy=50% period=1s\nprocess gpu=0 pid=5001 memory=1GiB busy=10% period=1s\n", twoPods)
 	for pid, owner := range map[int]string{5000: uid, 5001: "99999999-2222-4333-8444-555555555555"} {
 		cgroup := filepath.Join(m.trees.Procfs, fmt.Sprint(pid), "cgroup")
 		if err := os.WriteFile(cgroup, []byte("0::/kubepods/pod"+owner+"/"+strings.Repeat("a", 64)+"\n"), 0o644); err != nil {
@@ -72,7 +72,7 @@ func TestCheckpointNamesProcesses(t *testing.T) {
 	}
 	m.trees.PodLogs, m.trees.ContainerLogs = "", ""
 	m.start("--kubelet.checkpoint="+checkpoint).until(t, "the process is its pod's", func(s series) error {
-		return all(s.is(4<<30, "gpu_container_memory_used_bytes", cardA, `pod="train-0"`, `container="main"`), s.is(1<<30, "gpu_unattributed_memory_used_bytes", cardA, `reason="unresolved"`),
+		return all(s.is(4<<30, "gpu_container_memory_used_bytes", GPUA, `pod="train-0"`, `container="main"`), s.is(1<<30, "gpu_unattributed_memory_used_bytes", GPUA, `reason="unresolved"`),
 			s.is(1, "gpu_exporter_feature", `feature="process_names"`, `state="on"`))
 	})
 }
@@ -81,7 +81,7 @@ func TestCheckpointNamesProcesses(t *testing.T) {
 func TestAPITellsOfPods(t *testing.T) {
 	t.Parallel()
 	const b = "GPU-bbbbbbbb-0000-4000-8000-000000000000"
-	m := node(t, twoCards, twoPods+"pod team/web-5d4f6c7b8-x container main\n")
+	m := node(t, twoGPUs, twoPods+"pod team/web-5d4f6c7b8-x container main\n")
 	pod := map[string]any{"metadata": map[string]any{"name": "web-5d4f6c7b8-x", "namespace": "team", "uid": "99999999-2222-4333-8444-555555555555", "resourceVersion": "5",
 		"annotations": map[string]string{"sharedgpu/gpu_uuid": b, "sharedgpu/gpu_mem": "21378367488"}, "labels": map[string]string{"pod-template-hash": "5d4f6c7b8", "team": "red", "sharedgpu/gpu_request": "0.5"},
 		"ownerReferences": []any{map[string]any{"kind": "ReplicaSet", "name": "web-5d4f6c7b8", "controller": true, "apiVersion": "apps/v1", "uid": "u"}}}}
@@ -111,8 +111,8 @@ func TestAPITellsOfPods(t *testing.T) {
 	}
 	flags := []string{"--kubernetes.pods", "--kubernetes.api-server=" + api.URL, "--kubernetes.ca-file=" + ca, "--kubernetes.token-file=" + token, "--kubernetes.pod-label=team"}
 	p := m.start(flags...)
-	p.until(t, "the annotation names the card, the owner the workload", func(s series) error {
-		_, share := s.one("gpu_container_allocation_ratio", cardB, `pod="web-5d4f6c7b8-x"`)
+	p.until(t, "the annotation names the GPU, the owner the workload", func(s series) error {
+		_, share := s.one("gpu_container_allocation_ratio", GPUB, `pod="web-5d4f6c7b8-x"`)
 		return all(share, s.is(1, "gpu_pod_info", `pod="web-5d4f6c7b8-x"`, `workload_type="Deployment"`, `workload="web"`, `label_team="red"`), s.is(1, "gpu_exporter_source_up", `source="api"`))
 	})
 	// The token is no secret for a page or a log.
@@ -128,7 +128,7 @@ func TestAPITellsOfPods(t *testing.T) {
 	if err := os.WriteFile(token, []byte("wrong\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	refused := node(t, twoCards, twoPods+"pod team/web-5d4f6c7b8-x container main\n")
+	refused := node(t, twoGPUs, twoPods+"pod team/web-5d4f6c7b8-x container main\n")
 	refused.start(flags...).until(t, "refused, and said so", func(s series) error {
 		return all(bothUp(s), s.is(0, "gpu_exporter_source_up", `source="api"`))
 	})
@@ -144,12 +144,12 @@ func TestContainersBeyondTheLimit(t *testing.T) {
 		replicas[i] = fmt.Sprintf("%s::%d", a, i)
 		fmt.Fprintf(&pods, "pod team/p%d container c nvidia.com/gpu=%s\n", i, replicas[i])
 	}
-	m := node(t, twoCards, "allocatable nvidia.com/gpu "+strings.Join(replicas, " ")+"\n"+pods.String())
+	m := node(t, twoGPUs, "allocatable nvidia.com/gpu "+strings.Join(replicas, " ")+"\n"+pods.String())
 	p := m.start("--container-limit=1")
 	p.until(t, "one by its name, three together", func(s series) error {
 		return all(s.is(0.25, "gpu_container_allocation_ratio", `pod="p0"`), s.is(0.75, "gpu_container_allocation_ratio", `pod="other"`, `namespace=""`), s.none("gpu_container_allocation_ratio", `pod="p1"`),
 			s.is(1, "gpu_exporter_container_accounts"), s.is(1, "gpu_exporter_container_accounts_limit"), s.is(3, "gpu_exporter_container_accounts_folded"), s.is(3, "gpu_exporter_container_folds_total"),
-			s.is(1, "gpu_allocation_ratio", cardA), s.is(0, "gpu_attribution_closing_error_ratio", cardA, `quantity="busy"`))
+			s.is(1, "gpu_allocation_ratio", GPUA), s.is(0, "gpu_attribution_error_ratio", GPUA, `quantity="busy"`))
 	})
 	if _, page, _ := p.get("/"); !strings.Contains(page, "3 accounts of containers are shown together") {
 		t.Errorf("the page does not say so:\n%s", page)

@@ -12,14 +12,14 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
 )
 
-// slurmLoad has two jobs on card 0, one of whose cgroups carries a SLUID, and a service of the host on card 1.
-const slurmLoad = "process card=0 pid=5000 memory=1GiB busy=40% period=1s\nprocess card=0 pid=5001 memory=2GiB busy=20% period=1s phase=500ms\n" +
-	"process card=1 pid=5002 memory=1GiB busy=10% period=1s\n"
+// slurmLoad has two jobs on GPU 0, one of whose cgroups carries a SLUID, and a service of the host on GPU 1.
+const slurmLoad = "process gpu=0 pid=5000 memory=1GiB busy=40% period=1s\nprocess gpu=0 pid=5001 memory=2GiB busy=20% period=1s phase=500ms\n" +
+	"process gpu=1 pid=5002 memory=1GiB busy=10% period=1s\n"
 
 const slurmProcesses = "process 5000 cgroup=/system.slice/slurmstepd.scope/job_42/step_0/user/task_0\n" +
 	"process 5001 cgroup=/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0 env=TOKEN:hunter2 env=SLURM_JOB_ID:43\n"
 
-// jobMapping writes which job has which card, as a prolog does.
+// jobMapping writes which job has which GPU, as a prolog does.
 func jobMapping(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,19 +34,19 @@ func jobMapping(t *testing.T, files map[string]string) string {
 // Slurm alone, without a kubelet: jobs hold, their processes use, and the sums close while jobs come and go.
 func TestSlurmWithoutAKubelet(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		s, err := scenario.Parse("slurm.scenario", twoCards+slurmLoad, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+		s, err := scenario.Parse("slurm.scenario", twoGPUs+slurmLoad, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
 		if err != nil {
 			t.Fatal(err)
 		}
-		folder := jobMapping(t, map[string]string{"0": "42\n43\n"})
-		st := play(t, s, slurmProcesses, "--no-kubelet", "--slurm.job-mapping-dir="+folder, "--slurm.job-numbers")
+		dir := jobMapping(t, map[string]string{"0": "42\n43\n"})
+		st := play(t, s, slurmProcesses, "--no-kubelet", "--slurm.job-mapping-dir="+dir, "--slurm.job-numbers")
 		st.step()
 		now := st.watched(2 * time.Minute)
-		job42, job43 := []string{cardA, `pod="slurm/42"`, `namespace=""`, `container=""`}, []string{cardA, `pod="slurm/43"`}
+		job42, job43 := []string{GPUA, `pod="slurm/42"`, `namespace=""`, `container=""`}, []string{GPUA, `pod="slurm/43"`}
 		if err := all(now.is(0.5, "gpu_container_allocation_ratio", append(job42, `resource="gres_gpu"`)...), now.is(0.5, "gpu_container_allocation_ratio", job43...),
-			now.is(1, "gpu_allocation_ratio", cardA), now.is(0, "gpu_allocation_ratio", cardB), now.is(2<<30, "gpu_container_memory_used_bytes", job43...),
+			now.is(1, "gpu_allocation_ratio", GPUA), now.is(0, "gpu_allocation_ratio", GPUB), now.is(2<<30, "gpu_container_memory_used_bytes", job43...),
 			now.is(1, "gpu_container_attribution_info", append(job43, `method="process"`, `source="slurm_job_mapping"`)...),
-			now.is(1, "gpu_container_mismatch", cardB, `pod="systemd/host-gpu-job.service"`), now.none("gpu_container_mismatch", cardA),
+			now.is(1, "gpu_container_mismatch", GPUB, `pod="systemd/host-gpu-job.service"`), now.none("gpu_container_mismatch", GPUA),
 			now.is(1, "gpu_node_allocated_devices", `resource="gres_gpu"`), now.is(1, "gpu_exporter_source_up", `source="slurm_job_mapping"`),
 			now.is(1, "gpu_exporter_feature", `feature="ownership"`, `state="on"`), now.is(1, "gpu_exporter_feature", `feature="slurm_job_numbers"`, `state="on"`)); err != nil {
 			t.Error(err)
@@ -57,14 +57,14 @@ func TestSlurmWithoutAKubelet(t *testing.T) {
 				t.Errorf("process %d worked %.1f s, and its job got %.1f: %v", pid, want, got, err)
 			}
 		}
-		// The epilog of one job, and a line that is none: the card of the other file is not free any more.
+		// The epilog of one job, and a line that is none: the GPU of the other file is not free any more.
 		for name, text := range map[string]string{"0": "43\n", "1": "<b>\n"} {
-			if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
 		now = st.watched(time.Minute)
-		if err := all(now.is(1, "gpu_container_allocation_ratio", job43...), now.none("gpu_container_allocation_ratio", job42...), now.none("gpu_allocation_ratio", cardB),
+		if err := all(now.is(1, "gpu_container_allocation_ratio", job43...), now.none("gpu_container_allocation_ratio", job42...), now.none("gpu_allocation_ratio", GPUB),
 			now.is(0, "gpu_exporter_source_up", `source="slurm_job_mapping"`), now.is(1, "gpu_container_mismatch", job42...)); err != nil {
 			t.Error(err)
 		}
@@ -77,7 +77,7 @@ func TestSlurmWithoutAKubelet(t *testing.T) {
 // Without the right a job goes by its SLUID, never by a guess.
 func TestSlurmWithoutTheRight(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		s, err := scenario.Parse("slurm.scenario", twoCards+slurmLoad, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+		s, err := scenario.Parse("slurm.scenario", twoGPUs+slurmLoad, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,10 +91,10 @@ func TestSlurmWithoutTheRight(t *testing.T) {
 	})
 }
 
-// Jobs beside pods: a card that a pod holds is the pod's, and the others are the jobs'.
+// Jobs beside pods: a GPU that a pod holds is the pod's, and the others are the jobs'.
 func TestSlurmBesideAKubelet(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		s, err := scenario.Parse("slurm.scenario", twoCards+slurmLoad, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+		s, err := scenario.Parse("slurm.scenario", twoGPUs+slurmLoad, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,9 +103,9 @@ func TestSlurmBesideAKubelet(t *testing.T) {
 		st := play(t, s, pods+slurmProcesses, "--slurm.job-mapping-dir="+jobMapping(t, map[string]string{"0": "42\n", "1": "42\n"}))
 		st.step()
 		now := st.watched(time.Minute)
-		if err := all(now.is(1, "gpu_container_allocation_ratio", cardA, `pod="slurm/42"`), now.none("gpu_container_allocation_ratio", cardB, `pod="slurm/42"`),
-			now.is(1, "gpu_container_allocation_ratio", cardB, `pod="train-0"`), now.is(1, "gpu_allocation_ratio", cardA), now.is(1, "gpu_allocation_ratio", cardB),
-			now.is(1, "gpu_container_mismatch", cardA, `pod="slurm/sEKNKTV3WPV500"`, `kind="uses_without_holding"`), now.none("gpu_container_mismatch", `pod="train-0"`)); err != nil {
+		if err := all(now.is(1, "gpu_container_allocation_ratio", GPUA, `pod="slurm/42"`), now.none("gpu_container_allocation_ratio", GPUB, `pod="slurm/42"`),
+			now.is(1, "gpu_container_allocation_ratio", GPUB, `pod="train-0"`), now.is(1, "gpu_allocation_ratio", GPUA), now.is(1, "gpu_allocation_ratio", GPUB),
+			now.is(1, "gpu_container_mismatch", GPUA, `pod="slurm/sEKNKTV3WPV500"`, `kind="used_not_allocated"`), now.none("gpu_container_mismatch", `pod="train-0"`)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -113,16 +113,16 @@ func TestSlurmBesideAKubelet(t *testing.T) {
 
 func TestDoctorOnSlurm(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards+slurmLoad, slurmProcesses)
+	m := node(t, twoGPUs+slurmLoad, slurmProcesses)
 	for _, c := range []struct {
-		folder string
-		code   int
-		want   []string
+		dir  string
+		code int
+		want []string
 	}{
-		{jobMapping(t, map[string]string{"0": "42\n43\n"}), exitOK, []string{"ok       source slurm_job_mapping", "slurm/42 (gres/gpu, 0.5 of the card, read from slurm_job_mapping)", "resource gres/gpu"}},
+		{jobMapping(t, map[string]string{"0": "42\n43\n"}), exitOK, []string{"ok       source slurm_job_mapping", "slurm/42 (gres/gpu, 0.5 of the GPU, read from slurm_job_mapping)", "resource gres/gpu"}},
 		{"/nonexistent/jobs", exitWarnings, []string{"warning  source slurm_job_mapping: /nonexistent/jobs does not exist", "hostPath: {path: /nonexistent/jobs}"}},
 	} {
-		said, code := m.doctor("--no-kubelet", "--slurm.job-mapping-dir="+c.folder)
+		said, code := m.doctor("--no-kubelet", "--slurm.job-mapping-dir="+c.dir)
 		for _, want := range c.want {
 			if !strings.Contains(said, want) {
 				t.Errorf("it does not say %q:\n%s", want, said)

@@ -29,7 +29,7 @@ func TestSoak(t *testing.T) {
 		if length == 0 {
 			length = shortSoak
 		}
-		r := begin(t, newQuietWorld(5, length), nil, "--lane.fast=5s")
+		r := begin(t, newQuietWorld(5, length), nil, "--poll.fast=5s")
 		r.tick, r.every = 5*time.Second, 12
 		began := time.Now()
 		r.run()
@@ -41,7 +41,7 @@ func TestSoak(t *testing.T) {
 		r.report()
 		f := r.figures
 		t.Logf("%v of the scenario in %v: %d steps, %d pods, %d layouts, %d XIDs; %d statements checked, at most %d series, %d goroutines and %d MiB; violations: %d",
-			length, time.Since(began).Round(time.Second), f.Steps, len(r.w.tenants), len(r.w.cards[cardMIG].migs), xidsOf(r.w), f.Checks, f.Series, f.Goroutines, f.Heap>>20, len(r.violations))
+			length, time.Since(began).Round(time.Second), f.Steps, len(r.w.tenants), len(r.w.devs[GPUMIG].migs), xidsOf(r.w), f.Checks, f.Series, f.Goroutines, f.Heap>>20, len(r.violations))
 	})
 }
 
@@ -56,47 +56,47 @@ func xidsOf(w *world) int {
 // checkAccounts compares the last values of all counters with what happened.
 func checkAccounts(r *trial) {
 	c := &r.check
-	for i := range c.cards {
-		k := &c.cards[i]
-		if i == cardMIG {
-			busy := c.last[key{family: "gpu_busy_seconds_total", card: i}]
-			c.holds(math.Abs(busy-k.busy) < 0.03*k.busy+5, "truth", "card %d worked %.1f s and shows %.1f s", i, k.busy, busy)
+	for i := range c.devs {
+		k := &c.devs[i]
+		if i == GPUMIG {
+			busy := c.last[key{family: "gpu_busy_seconds_total", dev: i}]
+			c.holds(math.Abs(busy-k.busy) < 0.03*k.busy+5, "truth", "GPU %d worked %.1f s and shows %.1f s", i, k.busy, busy)
 		} else {
-			busy := c.last[key{family: "gpu_busy_seconds_total", card: i}]
-			c.holds(math.Abs(busy-k.sampled) < 1, "truth", "card %d worked %.2f s by its samples and shows %.2f s", i, k.sampled, busy)
-			c.holds(math.Abs(busy-k.busy) < 2+1e-4*r.at.Seconds(), "truth", "card %d worked %.2f s and shows %.2f s", i, k.busy, busy)
+			busy := c.last[key{family: "gpu_busy_seconds_total", dev: i}]
+			c.holds(math.Abs(busy-k.sampled) < 1, "truth", "GPU %d worked %.2f s by its samples and shows %.2f s", i, k.sampled, busy)
+			c.holds(math.Abs(busy-k.busy) < 2+1e-4*r.at.Seconds(), "truth", "GPU %d worked %.2f s and shows %.2f s", i, k.busy, busy)
 		}
-		energy := c.last[key{family: "gpu_energy_joules_total", card: i}]
-		c.holds(math.Abs(energy-k.energy) < 1e-6*k.energy+1, "truth", "card %d used %.1f J and shows %.1f J", i, k.energy, energy)
-		observed := c.last[key{family: "gpu_observed_seconds_total", card: i}]
-		c.holds(i == cardMIG || math.Abs(observed-r.at.Seconds()) < 15, "truth", "card %d was observed for %.0f s of %.0f s", i, observed, r.at.Seconds())
+		energy := c.last[key{family: "gpu_energy_joules_total", dev: i}]
+		c.holds(math.Abs(energy-k.energy) < 1e-6*k.energy+1, "truth", "GPU %d used %.1f J and shows %.1f J", i, k.energy, energy)
+		observed := c.last[key{family: "gpu_observed_seconds_total", dev: i}]
+		c.holds(i == GPUMIG || math.Abs(observed-r.at.Seconds()) < 15, "truth", "GPU %d was observed for %.0f s of %.0f s", i, observed, r.at.Seconds())
 	}
 	for id, n := range c.low {
-		shown := c.last[key{family: "gpu_xid_events_total", card: id[0], rest: fmt.Sprintf("xid=%d,", id[1])}]
-		c.holds(int(shown) >= n && int(shown) <= c.high[id], "xid lost", "XID %d of card %d came %d to %d times and is counted %v times", id[1], id[0], n, c.high[id], shown)
+		shown := c.last[key{family: "gpu_xid_events_total", dev: id[0], rest: fmt.Sprintf("xid=%d,", id[1])}]
+		c.holds(int(shown) >= n && int(shown) <= c.high[id], "xid lost", "XID %d of GPU %d came %d to %d times and is counted %v times", id[1], id[0], n, c.high[id], shown)
 	}
 	for _, p := range r.w.tenants {
-		if p.card == everyCard || p.listed.from > r.at-time.Minute {
+		if p.dev == everyGPU || p.listed.from > r.at-time.Minute {
 			continue
 		}
 		k := c.pods[p]
-		held := c.last[key{"gpu_container_held_seconds_total", p.card, p.name, ""}]
+		held := c.last[key{"gpu_container_allocated_seconds_total", p.dev, p.name, ""}]
 		want := p.share * (min(p.listed.to, r.at) - p.listed.from).Seconds()
 		unseen := 0.0
-		if p.card == cardMIG {
-			unseen = 60 * p.share // a new layout is seen by the slow lane
+		if p.dev == GPUMIG {
+			unseen = 60 * p.share // a new layout is seen by the slow poll group
 		}
 		c.holds(math.Abs(held-want) < 16+unseen, "truth", "%s held %.1f s and is said to have held %.1f s", p.name, want, held)
-		busy := c.last[key{"gpu_container_busy_seconds_total", p.card, p.name, ""}]
+		busy := c.last[key{"gpu_container_busy_seconds_total", p.dev, p.name, ""}]
 		slack := 0.02*k.busy + 0.5 + r.tick.Seconds() + unseen
-		if p.card == cardShared {
+		if p.dev == GPUShared {
 			slack = 0.1*k.busy + 8 // the driver names one process per sample
 		}
 		c.holds(math.Abs(busy-k.busy) < slack, "truth", "%s worked %.1f s and is said to have worked %.1f s", p.name, k.busy, busy)
 	}
 }
 
-// TestSoakBinary runs the real binary with lanes a hundred times faster, as far as it allows, and pods that come and
+// TestSoakBinary runs the real binary with poll groups a hundred times faster, as far as it allows, and pods that come and
 // go: what it holds stays flat.
 func TestSoakBinary(t *testing.T) {
 	t.Parallel()
@@ -104,8 +104,8 @@ func TestSoakBinary(t *testing.T) {
 	if length == 0 {
 		length = shortSoakBinary
 	}
-	m := node(t, twoCards+"process card=0 pid=5000 memory=4GiB busy=50% period=1s\nload card=1 busy=30% period=700ms\n", twoPods)
-	p := m.startAt("--lane.fast=100ms", "--lane.medium=100ms", "--lane.slow=600ms", "--lane.kubelet=1s", "--container-limit=20")
+	m := node(t, twoGPUs+"process gpu=0 pid=5000 memory=4GiB busy=50% period=1s\nload gpu=1 busy=30% period=700ms\n", twoPods)
+	p := m.startAt("--poll.fast=100ms", "--poll.medium=100ms", "--poll.slow=600ms", "--poll.kubelet=1s", "--container-limit=20")
 	p.until(t, "both sources are up", bothUp)
 	families := []string{"process_resident_memory_bytes", "go_goroutines", "process_open_fds"}
 	var at []float64

@@ -180,12 +180,12 @@ func (s *stage) setPods(pods string, reused ...int) {
 }
 
 // watched lets time go on tick by tick, and after each checks what must always hold: no counter falls, and
-// the parts of each card add up to it.
+// the parts of each GPU add up to it.
 func (s *stage) watched(d time.Duration) series {
 	s.t.Helper()
 	before := s.series()
 	for end := s.control.Now() + d; s.control.Now() < end; {
-		s.run(fastLane)
+		s.run(fastPoll)
 		now := s.series()
 		for text, v := range now {
 			family, _, _ := strings.Cut(text, "{")
@@ -194,7 +194,7 @@ func (s *stage) watched(d time.Duration) series {
 			}
 		}
 		for text, v := range now {
-			if strings.HasPrefix(text, "gpu_attribution_closing_error_ratio") && math.Abs(v) > 0.001 {
+			if strings.HasPrefix(text, "gpu_attribution_error_ratio") && math.Abs(v) > 0.001 {
 				s.t.Fatalf("at %v %s is %v", s.control.Now(), text, v)
 			}
 		}
@@ -203,13 +203,13 @@ func (s *stage) watched(d time.Duration) series {
 	return before
 }
 
-const fastLane = 2 * time.Second
+const fastPoll = 2 * time.Second
 
 // run lets the time of the scenario go on, in fast ticks.
 func (s *stage) run(d time.Duration) {
 	s.t.Helper()
 	for end := s.control.Now() + d; s.control.Now() < end; {
-		s.control.Advance(fastLane)
+		s.control.Advance(fastPoll)
 		s.step()
 	}
 }

@@ -5,28 +5,28 @@ import (
 	"testing"
 )
 
-// visiblePods are a pod with a card of its own, a privileged one that sees both, and one of which only its
+// visiblePods are a pod with a GPU of its own, a privileged one that sees both, and one of which only its
 // environment tells.
 const visiblePods = "allocatable nvidia.com/gpu GPU-aaaaaaaa-0000-4000-8000-000000000000 GPU-bbbbbbbb-0000-4000-8000-000000000000\n" +
 	"pod ml/train-0 container main nvidia.com/gpu=GPU-aaaaaaaa-0000-4000-8000-000000000000 pids=5000 nodes=nvidia0,nvidiactl env=DATABASE_PASSWORD:hunter2 env=NVIDIA_VISIBLE_DEVICES:all\n" +
 	"pod ops/agent container main pids=5001 nodes=nvidia0,nvidia1,nvidiactl\n" +
 	"pod ops/closed container main pids=5002 env=DATABASE_PASSWORD:hunter2 env=NVIDIA_VISIBLE_DEVICES:GPU-bbbbbbbb-0000-4000-8000-000000000000\n"
 
-// The cards that containers see, with the real binary: the nodes decide, not what an image says of itself.
-func TestCardsThatContainersSee(t *testing.T) {
+// The GPUs that containers see, with the real binary: the nodes decide, not what an image says of itself.
+func TestGPUsThatContainersSee(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards, visiblePods)
+	m := node(t, twoGPUs, visiblePods)
 	p := m.start("--containers.visible")
 	p.until(t, "three containers and what they see", func(s series) error {
-		return all(s.is(1, "gpu_container_visible", cardA, `pod="train-0"`), s.none("gpu_container_visible", cardB, `pod="train-0"`),
-			s.is(1, "gpu_container_visible", cardA, `pod="agent"`), s.is(1, "gpu_container_visible", cardB, `pod="agent"`),
-			s.none("gpu_container_visible", cardA, `pod="closed"`), s.is(1, "gpu_container_visible", cardB, `pod="closed"`),
+		return all(s.is(1, "gpu_container_visible", GPUA, `pod="train-0"`), s.none("gpu_container_visible", GPUB, `pod="train-0"`),
+			s.is(1, "gpu_container_visible", GPUA, `pod="agent"`), s.is(1, "gpu_container_visible", GPUB, `pod="agent"`),
+			s.none("gpu_container_visible", GPUA, `pod="closed"`), s.is(1, "gpu_container_visible", GPUB, `pod="closed"`),
 			s.is(1, "gpu_exporter_source_up", `source="visible"`), s.is(1, "gpu_exporter_feature", `feature="container_visible"`, `state="on"`),
 			s.none("gpu_container_mismatch"))
 	})
 	_, page, err := p.get("/")
 	if err != nil || !strings.Contains(page, "also seen by <code>ops/agent main</code>") {
-		t.Errorf("the page does not show who else sees a card: %v", err)
+		t.Errorf("the page does not show who else sees a GPU: %v", err)
 	}
 	_, metrics, _ := p.get("/metrics")
 	for where, text := range map[string]string{"page": page, "metrics": metrics, "log": p.said()} {
@@ -39,7 +39,7 @@ func TestCardsThatContainersSee(t *testing.T) {
 // Nobody looks into containers unless asked to.
 func TestContainersAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards, visiblePods)
+	m := node(t, twoGPUs, visiblePods)
 	m.start().until(t, "locked, and no series", func(s series) error {
 		return all(bothUp(s), s.none("gpu_container_visible"), s.none("gpu_exporter_source_up", `source="visible"`),
 			s.is(1, "gpu_exporter_feature", `feature="container_visible"`, `state="locked"`))
@@ -48,7 +48,7 @@ func TestContainersAreLeftAlone(t *testing.T) {
 
 func TestDoctorOnVisibility(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards, visiblePods)
+	m := node(t, twoGPUs, visiblePods)
 	host := m.trees.Procfs
 	for _, c := range []struct {
 		flags  []string

@@ -51,7 +51,7 @@ func selfSigned(t *testing.T, dir string) *x509.CertPool {
 // TLS and basic authentication hold for every path, and there is no way around them.
 func TestTLSAndBasicAuthentication(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards, twoPods)
+	m := node(t, twoGPUs, twoPods)
 	pool := selfSigned(t, m.dir)
 	config := filepath.Join(m.dir, "web.yml")
 	// The hash is bcrypt's of "secret".
@@ -110,9 +110,9 @@ func TestTLSAndBasicAuthentication(t *testing.T) {
 // The three forms of the exposition, and compression.
 func TestFormats(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoCards, twoPods)
+	m := node(t, twoGPUs, twoPods)
 	p := m.start()
-	p.until(t, "cards", bothUp)
+	p.until(t, "gpus", bothUp)
 	for accept, want := range map[string]struct {
 		contentType string
 		contains    []string

@@ -45,7 +45,7 @@ func (errHelp) Error() string { return "only a text was asked for" }
 func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	c := config{options: report.Defaults()}
 	var log promslog.Config
-	app := kingpin.New("gpu-report", "Where the hours of a fleet's cards went, from the history that gpu-exporter left in Prometheus, Thanos, Mimir or VictoriaMetrics, and what would get the wasted ones back.")
+	app := kingpin.New("gpu-report", "Where the hours of a fleet's GPUs went, from the history that gpu-exporter left in Prometheus, Thanos, Mimir or VictoriaMetrics, and what would get the wasted ones back.")
 	app.UsageWriter(stdout).ErrorWriter(stderr)
 	app.DefaultEnvars()
 	asked := false
@@ -76,12 +76,12 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("node-pool-label", "Label of nodes that names their pool; else the usual ones of the clouds, else the nodes' names.").StringVar(&c.options.PoolLabel)
 	metrics := app.Flag("metrics", "Whose history: gpu-exporter, or dcgm for what dcgm-exporter left.").Default("gpu-exporter").Enum("gpu-exporter", "dcgm")
 	gone := app.Flag("gone-after", "A node that is silent for so long until the end of the window has left.").Default("24h").String()
-	prices := app.Flag("prices", "Price list in YAML: currency, cards (model, per_hour), energy_per_kwh.").String()
+	prices := app.Flag("prices", "Price list in YAML: currency, GPUs (model, per_hour), energy_per_kwh.").String()
 
-	observed := app.Flag("advice.min-observation", "How long a workload must have held cards before its size is judged.").Default("7d").String()
-	quiet := app.Flag("advice.min-idle", "How long a card must have been without work before its release is advised.").Default("24h").String()
+	observed := app.Flag("advice.min-observation", "How long a workload must have held GPUs before its size is judged.").Default("7d").String()
+	quiet := app.Flag("advice.min-idle", "How long a GPU must have been without work before its release is advised.").Default("24h").String()
 	app.Flag("advice.min-coverage", "Part of that time that must be known.").Default("0.95").Float64Var(&c.options.Advice.Coverage)
-	app.Flag("advice.min-saving", "Cards, as a mean over the window, below which nothing is advised.").Default("0.02").Float64Var(&c.options.Advice.Saving)
+	app.Flag("advice.min-saving", "GPUs, as a mean over the window, below which nothing is advised.").Default("0.02").Float64Var(&c.options.Advice.Saving)
 
 	group := app.Flag("group-by", "Levels to show, separated by commas: "+strings.Join(render.Levels(), ", ")+".").Default("model,node_pool,namespace,workload").String()
 	format := app.Flag("format", "Formats to write, separated by commas: "+strings.Join(render.Formats(), ", ")+".").Default("table").String()
@@ -230,11 +230,11 @@ func limitFigures() map[string]func(*report.Document) float64 {
 		"unavailable":  part(func(a *report.Account) float64 { return a.Cells.Unavailable }),
 		"not_reported": part(func(a *report.Account) float64 { return a.Cells.NotReported }),
 		"advice":       func(d *report.Document) float64 { return float64(len(d.Advice)) },
-		"release_cards": func(d *report.Document) float64 {
+		"release_gpus": func(d *report.Document) float64 {
 			n := 0.0
 			for _, a := range d.Advice {
 				if a.Code == "release" {
-					n += a.SavedCards
+					n += a.SavedGPUs
 				}
 			}
 			return n

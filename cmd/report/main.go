@@ -1,4 +1,4 @@
-// Command gpu-report answers where the hours of a fleet's cards went, from the history that gpu-exporter left in
+// Command gpu-report answers where the hours of a fleet's GPUs went, from the history that gpu-exporter left in
 // a Prometheus-compatible server, and what would get the wasted ones back.
 package main
 

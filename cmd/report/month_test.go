@@ -42,7 +42,7 @@ func run(t *testing.T, args ...string) (stdout, stderr string, state *os.Process
 
 var begin = time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
 
-// A month of sixteen cards is read whole, in one process.
+// A month of sixteen GPUs is read whole, in one process.
 func TestMonth(t *testing.T) {
 	const nodes = 2
 	server := httptest.NewServer(reporttest.Month(nodes))
@@ -56,7 +56,7 @@ func TestMonth(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := float64(nodes) * 8 * 720; d.Fleet.Hours < 0.999*want || d.Fleet.Hours > 1.001*want || len(d.Workloads) < nodes*8/3 {
-		t.Errorf("%.0f card-hours, want %.0f; %d workloads", d.Fleet.Hours, want, len(d.Workloads))
+		t.Errorf("%.0f GPU-hours, want %.0f; %d workloads", d.Fleet.Hours, want, len(d.Workloads))
 	}
 }
 
@@ -72,7 +72,7 @@ func TestExitCodes(t *testing.T) {
 	some := httptest.NewServer(partial)
 	defer some.Close()
 	prices := t.TempDir() + "/prices.yaml"
-	if err := os.WriteFile(prices, []byte("cards: [{model: '*', per_hour: oops}]"), 0o600); err != nil {
+	if err := os.WriteFile(prices, []byte("gpus: [{model: '*', per_hour: oops}]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	now := "--now=" + begin.Add(2*24*time.Hour).Format(time.RFC3339)

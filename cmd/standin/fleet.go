@@ -21,18 +21,18 @@ import (
 
 // fleetFlags are the flags of `standin fleet`.
 type fleetFlags struct {
-	preset       string
-	seed         uint64
-	nodes, cards int
-	clusters     string
-	epoch        string
-	cycle        time.Duration
-	listen       string
-	length       time.Duration
-	from, to     string
-	step         time.Duration
-	out          string
-	families     []string
+	preset      string
+	seed        uint64
+	nodes, devs int
+	clusters    string
+	epoch       string
+	cycle       time.Duration
+	listen      string
+	length      time.Duration
+	from, to    string
+	step        time.Duration
+	out         string
+	families    []string
 }
 
 // runFleet is `standin fleet …`: it serves a simulated fleet, or writes its history.
@@ -43,7 +43,7 @@ func runFleet(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	app.Flag("preset", "A small fleet with every class of trouble: demo. Empty: a big one, see --nodes.").StringVar(&c.preset)
 	app.Flag("seed", "Another number, another fleet.").Default("1").Uint64Var(&c.seed)
 	app.Flag("nodes", "Nodes of the big fleet.").Default("2000").IntVar(&c.nodes)
-	app.Flag("cards", "Cards of each of its nodes.").Default("8").IntVar(&c.cards)
+	app.Flag("gpus", "GPUs of each of its nodes.").Default("8").IntVar(&c.devs)
 	app.Flag("clusters", "Its clusters, separated by commas.").Default("main").StringVar(&c.clusters)
 	app.Flag("epoch", "A Monday's midnight for the fleet, RFC 3339: its weeks and maintenance cycles are counted from there.").Default(fleet.DefaultEpoch().Format(time.RFC3339)).StringVar(&c.epoch)
 	app.Flag("cycle", "Length of a maintenance cycle.").Default("336h").DurationVar(&c.cycle)
@@ -118,7 +118,7 @@ func moment(s string, now time.Time) (time.Time, error) {
 }
 
 func (c *fleetFlags) fleet() (*fleet.Fleet, error) {
-	config := fleet.Big(c.seed, c.nodes, c.cards, strings.Split(c.clusters, ",")...)
+	config := fleet.Big(c.seed, c.nodes, c.devs, strings.Split(c.clusters, ",")...)
 	if c.preset != "" {
 		var err error
 		if config, err = fleet.Preset(c.preset, c.seed); err != nil {

@@ -40,7 +40,7 @@ func TestFleetServes(t *testing.T) {
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- runFleet(ctx, []string{"--nodes=3", "--cards=2", "--listen=127.0.0.1:0"}, w, io.Discard)
+		done <- runFleet(ctx, []string{"--nodes=3", "--gpus=2", "--listen=127.0.0.1:0"}, w, io.Discard)
 		w.Close()
 	}()
 	said := make([]byte, 4096)
@@ -67,7 +67,7 @@ func TestFleetServes(t *testing.T) {
 
 func TestFleetRefuses(t *testing.T) {
 	for _, args := range [][]string{
-		{"--preset=none"}, {"history", "--step=0s"}, {"history", "--from=yesterday"}, {"history", "--from=1h", "--to=-1h"}, {"--epoch=now"}, {"--cards=99"}, {"dance"},
+		{"--preset=none"}, {"history", "--step=0s"}, {"history", "--from=yesterday"}, {"history", "--from=1h", "--to=-1h"}, {"--epoch=now"}, {"--gpus=99"}, {"dance"},
 	} {
 		if err := runFleet(t.Context(), args, io.Discard, io.Discard); err == nil {
 			t.Errorf("%v: taken", args)

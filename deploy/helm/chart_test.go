@@ -44,9 +44,9 @@ func compare(t *testing.T, path string, want []byte) {
 }
 
 // onlyThese refuses files of a folder that nobody writes any more, or deletes them.
-func onlyThese(t *testing.T, folder string, names []string) {
+func onlyThese(t *testing.T, dir string, names []string) {
 	t.Helper()
-	there, err := os.ReadDir(folder)
+	there, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func onlyThese(t *testing.T, folder string, names []string) {
 		if slices.Contains(names, f.Name()) {
 			continue
 		}
-		path := filepath.Join(folder, f.Name())
+		path := filepath.Join(dir, f.Name())
 		if !*update {
 			t.Errorf("%s is made from nothing: run make generate", path)
 		} else if err := os.Remove(path); err != nil {

@@ -9,7 +9,7 @@ import (
 const (
 	// recentSpan is the span of the mean, of the peak, and of the quiet that makes a holder idle, in seconds.
 	recentSpan = 60.0
-	// ringPatience is for how long a card that had rings may fail to answer before the driver's last
+	// ringPatience is for how long a GPU that had rings may fail to answer before the driver's last
 	// window is used instead: the ring itself bridges 10 s.
 	ringPatience = 30.0
 	// rateReach is the longest time for which one reading of the driver's last window may stand.
@@ -23,7 +23,7 @@ type stretch struct {
 	peak           float64
 }
 
-// activity sums what a card, or a MIG instance, did.
+// activity sums what a GPU, or a MIG instance, did.
 type activity struct {
 	method         gpu.Method // "" until something can be measured
 	rings          [2]ring    // GPU, memory
@@ -162,7 +162,7 @@ func (a *activity) sum(in increment, clock float64, now time.Time) {
 	}
 }
 
-// publish returns the sums. live is false while the card is not read: then no gauge speaks.
+// publish returns the sums. live is false while the GPU is not read: then no gauge speaks.
 func (a *activity) publish(clock float64, live bool) gpu.Activity {
 	var out gpu.Activity
 	if a.method != "" {

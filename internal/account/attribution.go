@@ -36,14 +36,14 @@ type target struct {
 	reason gpu.UnattributedReason
 }
 
-// credit is a target's part of the work of one window, in seconds of the card.
+// credit is a target's part of the work of one window, in seconds of the GPU.
 type credit struct {
 	target
 	busy float64
 }
 
 // settleModes finds the mode of every part, and from them how each container's busy is obtained.
-func (l *Ledger) settleModes(c *card, users Users) {
+func (l *Ledger) settleModes(c *dev, users Users) {
 	c.visible = users != nil && c.medium != nil && c.medium.Processes.Present()
 	c.everVisible = c.everVisible || c.visible
 	c.servers = c.servers[:0]
@@ -85,17 +85,17 @@ func (l *Ledger) settleModes(c *card, users Users) {
 
 // veiled reports whether somebody is on a part of whom nobody can say who he is: a holder of whom nothing is seen there
 // may be he, so that nothing seen is then no measured nothing.
-func (l *Ledger) veiled(c *card, p *part, users Users) bool {
+func (l *Ledger) veiled(c *dev, p *part, users Users) bool {
 	return l.anybody(c, p, users, func(who User) bool { return who.Reason == gpu.UnattributedUnresolved })
 }
 
 // seen reports whether some process on a part is known to be a container's.
-func (l *Ledger) seen(c *card, p *part, container gpu.Container, users Users) bool {
+func (l *Ledger) seen(c *dev, p *part, container gpu.Container, users Users) bool {
 	return l.anybody(c, p, users, func(who User) bool { return who.Reason == "" && who.Container == container })
 }
 
 // anybody reports whether it is true of the user of any process that is listed or was weighed on a part.
-func (l *Ledger) anybody(c *card, p *part, users Users, is func(User) bool) bool {
+func (l *Ledger) anybody(c *dev, p *part, users Users, is func(User) bool) bool {
 	list := c.list()
 	for i := range list {
 		if c.on(p, &list[i]) && is(l.who(c, users, list[i].PID)) {
@@ -105,7 +105,7 @@ func (l *Ledger) anybody(c *card, p *part, users Users, is func(User) bool) bool
 	return !c.mig && slices.ContainsFunc(c.weights, func(w processWeight) bool { return is(l.who(c, users, w.pid)) })
 }
 
-func (l *Ledger) modeOf(c *card, p *part, users Users) mode {
+func (l *Ledger) modeOf(c *dev, p *part, users Users) mode {
 	sole := p.sole()
 	if !c.visible {
 		if sole != nil {
@@ -129,11 +129,11 @@ func (l *Ledger) modeOf(c *card, p *part, users Users) mode {
 }
 
 // attribute gives the work that was measured on a part to those who did it.
-func (l *Ledger) attribute(c *card, p *part, users Users) {
+func (l *Ledger) attribute(c *dev, p *part, users Users) {
 	in := p.added
 	busy, observed := in.busy*p.share, in.observed*p.share
 	if c.mig && !p.shareKnown {
-		return // it is not in the card's sum either
+		return // it is not in the GPU's sum either
 	}
 	switch p.mode {
 	case modeSole:
@@ -150,21 +150,21 @@ func (l *Ledger) attribute(c *card, p *part, users Users) {
 }
 
 // blindReason says why the work of a part has no owner.
-func (l *Ledger) blindReason(c *card, p *part) gpu.UnattributedReason {
+func (l *Ledger) blindReason(c *dev, p *part) gpu.UnattributedReason {
 	served, doubtful := c.serves(p)
 	switch {
 	case served && collapses(c.id) || doubtful:
 		return gpu.UnattributedMPS
 	case c.visible:
 		return gpu.UnattributedUnmeasured
-	case len(p.holders) == 0 && l.holdings.Configured && !p.freeKnown:
+	case len(p.holders) == 0 && l.allocs.Configured && !p.freeKnown:
 		return gpu.UnattributedUnresolved
 	}
 	return gpu.UnattributedHidden
 }
 
 // give books work that was done until ago seconds before now.
-func (l *Ledger) give(c *card, t credit, ago float64) {
+func (l *Ledger) give(c *dev, t credit, ago float64) {
 	if !(t.busy > 0) {
 		return
 	}

@@ -6,23 +6,23 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Availability says how a card could be read in a round.
+// Availability says how a GPU could be read in a round.
 type Availability int
 
-// Readable cards were read, or wait for their lane. Unavailable cards are lost, stuck or missing. Unread
-// cards are left alone on purpose: nobody can tell what they do.
+// Readable GPUs were read, or wait for their poll group. Unavailable GPUs are lost, stuck or missing. Unread
+// GPUs are left alone on purpose: nobody can tell what they do.
 const (
 	Readable Availability = iota
 	Unavailable
 	Unread
 )
 
-// part is what can be held and can be busy as one: the card itself, or under MIG an instance of it, or the
+// part is what can be held and can be busy as one: the GPU itself, or under MIG an instance of it, or the
 // slices of which there is no instance.
 type part struct {
-	instance gpu.Instance // zero for the card and for the slices without instance
+	instance gpu.Instance // zero for the GPU and for the slices without instance
 	kind     partKind
-	// share is the part's share of the card; 0 and not known where NVML does not tell.
+	// share is the part's share of the GPU; 0 and not known where NVML does not tell.
 	share      float64
 	shareKnown bool
 	act        *activity
@@ -45,7 +45,7 @@ type part struct {
 type partKind int
 
 const (
-	wholeCard partKind = iota
+	wholeGPU partKind = iota
 	migInstance
 	spareSlices
 )
@@ -57,7 +57,7 @@ type holder struct {
 	held  float64 // as the holding says
 }
 
-// unattributed is what closes the sums of one card for one reason.
+// unattributed is what closes the sums of one GPU for one reason.
 type unattributed struct {
 	busy, energy       float64
 	memory             gpu.Bytes
@@ -65,8 +65,8 @@ type unattributed struct {
 	hasMemory          bool
 }
 
-// card is the account of one card.
-type card struct {
+// GPU is the account of one GPU.
+type dev struct {
 	id           gpu.Identity
 	seen         bool
 	availability Availability
@@ -76,13 +76,13 @@ type card struct {
 
 	mig   bool
 	parts []*part
-	act   activity // of the whole card, under MIG the sum over its instances
+	act   activity // of the whole GPU, under MIG the sum over its instances
 
 	energy                 counter
 	pcieOut, pcieIn        counter
 	nvlinkOut, nvlinkIn    counter
 	limited                map[gpu.LimitReason]*counter
-	seconds                map[gpu.Use]float64
+	seconds                map[gpu.TimeState]float64
 	idleWatts              float64
 	idleKnown              bool
 	quiet                  bool // the reading before showed no work either
@@ -90,7 +90,7 @@ type card struct {
 	loose                  bool // somebody holds a part of it that cannot be placed
 	medium                 *gpu.Medium
 	mediumAt               float64 // the ledger's clock when medium came
-	weighable              bool    // the driver offers process utilisation here
+	weighable              bool    // the driver offers process utilization here
 	weights                []processWeight
 	weightsAge             int // readings since somebody weighed anything
 	weighed                []weighed
@@ -105,15 +105,15 @@ type card struct {
 	memoryError            float64
 }
 
-func newCard(id gpu.Identity) *card {
-	c := &card{id: id, limited: map[gpu.LimitReason]*counter{}, seconds: map[gpu.Use]float64{},
+func newGPU(id gpu.Identity) *dev {
+	c := &dev{id: id, limited: map[gpu.LimitReason]*counter{}, seconds: map[gpu.TimeState]float64{},
 		unattributed: map[gpu.UnattributedReason]*unattributed{}}
-	c.parts = []*part{{kind: wholeCard, share: 1, shareKnown: true, act: &c.act}}
+	c.parts = []*part{{kind: wholeGPU, share: 1, shareKnown: true, act: &c.act}}
 	return c
 }
 
 // layout takes the MIG layout and reports whether it changed. What an instance did so far goes on while it exists.
-func (c *card) layout(s *gpu.Slow) bool {
+func (c *dev) layout(s *gpu.Slow) bool {
 	mode, _ := s.MIGMode.Get()
 	if !mode.Current {
 		if !c.mig {
@@ -122,7 +122,7 @@ func (c *card) layout(s *gpu.Slow) bool {
 		c.mig = false
 		c.act.reseed()
 		c.act.method = ""
-		c.parts = []*part{{kind: wholeCard, share: 1, shareKnown: true, act: &c.act}}
+		c.parts = []*part{{kind: wholeGPU, share: 1, shareKnown: true, act: &c.act}}
 		return true
 	}
 	same := c.mig && len(c.parts) == len(s.Instances)+1
@@ -138,7 +138,7 @@ func (c *card) layout(s *gpu.Slow) bool {
 	}
 	before := c.parts
 	if !c.mig {
-		c.act.method = "" // the card itself is not measured any more; its instances may be
+		c.act.method = "" // the GPU itself is not measured any more; its instances may be
 	}
 	c.mig, c.parts = true, make([]*part, 0, len(s.Instances)+1)
 	spare := &part{kind: spareSlices, share: 1, shareKnown: true, act: &activity{}}
@@ -154,7 +154,7 @@ func (c *card) layout(s *gpu.Slow) bool {
 		c.parts = append(c.parts, p)
 	}
 	if spare.share < 0 {
-		// More slices than the card has: believe the proportions.
+		// More slices than the GPU has: believe the proportions.
 		for _, p := range c.parts {
 			p.share /= 1 - spare.share
 		}
@@ -165,7 +165,7 @@ func (c *card) layout(s *gpu.Slow) bool {
 }
 
 // partOf returns the part of a MIG device's UUID.
-func (c *card) partOf(u gpu.UUID) *part {
+func (c *dev) partOf(u gpu.UUID) *part {
 	for _, p := range c.parts {
 		if p.kind != migInstance {
 			continue
@@ -178,14 +178,14 @@ func (c *card) partOf(u gpu.UUID) *part {
 }
 
 // reopened is called when the driver's session is a new one.
-func (c *card) reopened() {
+func (c *dev) reopened() {
 	c.fresh = true
 	c.act.reseed()
 	c.weights, c.weightsAge = nil, 0
 }
 
 // why returns the account of one reason.
-func (c *card) why(reason gpu.UnattributedReason) *unattributed {
+func (c *dev) why(reason gpu.UnattributedReason) *unattributed {
 	u := c.unattributed[reason]
 	if u == nil {
 		u = &unattributed{}
@@ -195,7 +195,7 @@ func (c *card) why(reason gpu.UnattributedReason) *unattributed {
 }
 
 // readFast takes a fast reading: it fills added of every part, and returns the energy that was used.
-func (l *Ledger) readFast(c *card, f *gpu.Fast) (total increment, joules float64, hasEnergy bool, elapsed float64) {
+func (l *Ledger) readFast(c *dev, f *gpu.Fast) (total increment, joules float64, hasEnergy bool, elapsed float64) {
 	if c.read {
 		elapsed = l.clock - c.clock
 	}
@@ -250,9 +250,9 @@ func (l *Ledger) readFast(c *card, f *gpu.Fast) (total increment, joules float64
 	return total, joules, hasEnergy, elapsed
 }
 
-// readInstances sums the instances into the card: instance time counts by the instance's share, and the
+// readInstances sums the instances into the GPU: instance time counts by the instance's share, and the
 // slices without instance are observed as long as some instance is.
-func (c *card) readInstances(f *gpu.Fast, l *Ledger, elapsed float64) (total increment) {
+func (c *dev) readInstances(f *gpu.Fast, l *Ledger, elapsed float64) (total increment) {
 	longest, shares := 0.0, 0.0
 	for _, p := range c.parts {
 		p.added = increment{}

@@ -4,7 +4,7 @@
 //
 // The work of one window, in order: the driver's sample rings become exact busy seconds (ring.go,
 // activity.go), the driver's counters become monotonic (counter.go), the window is given to those who held
-// and used the card (place.go, attribution.go, processes.go, energy.go), each of its seconds goes to exactly
+// and used the GPU (place.go, attribution.go, processes.go, energy.go), each of its seconds goes to exactly
 // one use (seconds.go), and what is left has a reason. Sums close by construction: whatever is given is taken
 // from one figure, and the remainder is never dropped. The closing error is computed from separately kept
 // totals, so that a mistake shows.

@@ -6,9 +6,9 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 const idleLearning = 0.1
 
 // burn divides the energy of one window. The idle part goes to the holders by their held share, the active
-// part by the share of the work. What a card draws while idle is learned in windows in which idleness is
+// part by the share of the work. What a GPU draws while idle is learned in windows in which idleness is
 // proven, after another of the kind: clocks and fans need a moment to come down.
-func (l *Ledger) burn(c *card, joules, busy, observed, elapsed float64) {
+func (l *Ledger) burn(c *dev, joules, busy, observed, elapsed float64) {
 	c.spentEnergy += joules
 	proven := busy == 0 && observed >= elapsed/2 && observed > 0
 	if proven && c.quiet && elapsed > 0 {
@@ -23,7 +23,7 @@ func (l *Ledger) burn(c *card, joules, busy, observed, elapsed float64) {
 	if !(joules > 0) {
 		return
 	}
-	if p := c.parts[0]; p.kind == wholeCard && p.mode == modeSole {
+	if p := c.parts[0]; p.kind == wholeGPU && p.mode == modeSole {
 		l.charge(c, target{row: p.holders[0].row}, joules)
 		return
 	}
@@ -54,7 +54,7 @@ func (l *Ledger) burn(c *card, joules, busy, observed, elapsed float64) {
 }
 
 // chargeIdle gives idle energy to the holders.
-func (l *Ledger) chargeIdle(c *card, joules float64) {
+func (l *Ledger) chargeIdle(c *dev, joules float64) {
 	left := joules
 	pay := func(t target, share float64) {
 		part := min(left, joules*share)
@@ -70,7 +70,7 @@ func (l *Ledger) chargeIdle(c *card, joules float64) {
 			pay(t, p.share*h.share)
 		}
 		reason := gpu.UnattributedUnresolved
-		if p.freeKnown || !l.holdings.Configured {
+		if p.freeKnown || !l.allocs.Configured {
 			reason = gpu.UnattributedIdle
 		}
 		pay(target{reason: reason}, p.share*p.free)
@@ -79,7 +79,7 @@ func (l *Ledger) chargeIdle(c *card, joules float64) {
 }
 
 // charge books energy.
-func (l *Ledger) charge(c *card, t target, joules float64) {
+func (l *Ledger) charge(c *dev, t target, joules float64) {
 	if !(joules > 0) {
 		return
 	}

@@ -7,12 +7,12 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Every account of a container on a card is some fifteen series, and nothing else in the exposition grows with what
+// Every account of a container on a GPU is some fifteen series, and nothing else in the exposition grows with what
 // users start. So there is a ceiling: who comes when it is reached has one account with all the others of his kind on
-// that card, called gpu.OtherContainers. Names are folded before anything is computed, which is why every sum closes
+// that GPU, called gpu.OtherContainers. Names are folded before anything is computed, which is why every sum closes
 // as it does without: the others hold, work and draw power as one container would.
 
-// DefaultAccounts is how many accounts of a container on a card there may be at once.
+// DefaultAccounts is how many accounts of a container on a GPU there may be at once.
 const DefaultAccounts = 1000
 
 // roomAfter is after how many seconds the account of a container that is gone makes room for one that is there: some
@@ -24,7 +24,7 @@ type folding struct {
 	limit int
 	// accounts counts the rows, but for those of the others.
 	accounts int
-	// unplaced are the holders of cards that were never met: they have no row, and are published as holders.
+	// unplaced are the holders of GPUs that were never met: they have no row, and are published as holders.
 	unplaced map[rowKey]struct{}
 	// now and before are the folded of this round and of the last; total counts those that became so.
 	now, before map[rowKey]struct{}
@@ -59,7 +59,7 @@ func (f *folding) end() {
 	}
 }
 
-// named returns the name under which a container has its account on a card: its own, or that of the others.
+// named returns the name under which a container has its account on a GPU: its own, or that of the others.
 func (l *Ledger) named(u gpu.UUID, who gpu.Container) gpu.Container {
 	f := &l.folding
 	if len(f.evicted) == 0 && f.accounts+len(f.unplaced) < f.limit {
@@ -79,8 +79,8 @@ func (l *Ledger) named(u gpu.UUID, who gpu.Container) gpu.Container {
 	return gpu.OtherContainers
 }
 
-// who is the user of a process, as a card's account knows him.
-func (l *Ledger) who(c *card, users Users, pid int) User {
+// who is the user of a process, as a GPU's account knows him.
+func (l *Ledger) who(c *dev, users Users, pid int) User {
 	u := c.user(users, pid)
 	if u.Reason == "" {
 		u.Container = l.named(c.id.UUID, u.Container)
@@ -112,7 +112,7 @@ func (l *Ledger) makeRoom() bool {
 }
 
 func (k rowKey) compare(other rowKey) int {
-	return cmp.Or(k.container.Compare(other.container), cmp.Compare(k.card, other.card))
+	return cmp.Or(k.container.Compare(other.container), cmp.Compare(k.dev, other.dev))
 }
 
 // drop forgets a row.
@@ -125,43 +125,43 @@ func (l *Ledger) drop(key rowKey) {
 
 // spot is what the others hold together.
 type spot struct {
-	resource       string
-	card, instance gpu.UUID
+	resource      string
+	dev, instance gpu.UUID
 }
 
 // fold gives the holders of h their accounts, and those without one the name of the others. It changes nothing in h.
-func (l *Ledger) fold(h gpu.Holdings) gpu.Holdings {
+func (l *Ledger) fold(h gpu.Allocations) gpu.Allocations {
 	clear(l.folding.unplaced)
 	limit := l.folding.limit
-	var list []gpu.Holding // nil: as it was
+	var list []gpu.Allocation // nil: as it was
 	at := map[spot]int{}
 	own := 0
 	for i := range h.List {
-		holding := h.List[i]
+		alloc := h.List[i]
 		name := gpu.OtherContainers
 		if own < limit {
-			name = l.settle(holding.Card, holding.Container)
+			name = l.settle(alloc.GPU, alloc.Container)
 		} else {
-			l.folding.now[rowKey{holding.Card, holding.Container}] = struct{}{}
+			l.folding.now[rowKey{alloc.GPU, alloc.Container}] = struct{}{}
 		}
-		if name == holding.Container {
+		if name == alloc.Container {
 			own++
 			if list != nil {
-				list = append(list, holding)
+				list = append(list, alloc)
 			}
 			continue
 		}
 		if list == nil {
-			list = append(make([]gpu.Holding, 0, len(h.List)), h.List[:i]...)
+			list = append(make([]gpu.Allocation, 0, len(h.List)), h.List[:i]...)
 		}
-		holding.Container = name
-		place := spot{holding.Resource, holding.Card, holding.Instance}
+		alloc.Container = name
+		place := spot{alloc.Resource, alloc.GPU, alloc.Instance}
 		if j, ok := at[place]; ok {
-			list[j] = together(list[j], holding)
+			list[j] = together(list[j], alloc)
 			continue
 		}
 		at[place] = len(list)
-		list = append(list, holding)
+		list = append(list, alloc)
 	}
 	whole := list == nil && len(h.Unresolved) <= limit
 	if list != nil {
@@ -175,7 +175,7 @@ func (l *Ledger) fold(h gpu.Holdings) gpu.Holdings {
 }
 
 // podsOf returns the pods of which some container has its own name.
-func podsOf(h gpu.Holdings) []gpu.PodRef {
+func podsOf(h gpu.Allocations) []gpu.PodRef {
 	own := map[[2]string]bool{}
 	for i := range h.List {
 		own[[2]string{h.List[i].Container.Namespace, h.List[i].Container.Pod}] = true
@@ -188,7 +188,7 @@ func podsOf(h gpu.Holdings) []gpu.PodRef {
 
 // settle makes the account of a holder and returns its name.
 func (l *Ledger) settle(u gpu.UUID, who gpu.Container) gpu.Container {
-	if c := l.cards[u]; c != nil {
+	if c := l.devs[u]; c != nil {
 		return l.row(c, who).key.container
 	}
 	name := l.named(u, who)
@@ -202,7 +202,7 @@ func (l *Ledger) settle(u gpu.UUID, who gpu.Container) gpu.Container {
 const severalSources = "several"
 
 // together is what two holdings of the same thing are as one.
-func together(a, b gpu.Holding) gpu.Holding {
+func together(a, b gpu.Allocation) gpu.Allocation {
 	a.Share = sum(a.Share, b.Share)
 	a.GrantedMemory = either(a.GrantedMemory, b.GrantedMemory)
 	a.GrantedCompute = either(a.GrantedCompute, b.GrantedCompute)
@@ -244,7 +244,7 @@ func (l *Ledger) foldUnresolved(list []gpu.Unresolved) []gpu.Unresolved {
 	out := slices.Clone(list[:limit])
 	at := map[string]int{}
 	for _, u := range list[limit:] {
-		l.folding.now[rowKey{"", u.Container}] = struct{}{} // on no card that is known
+		l.folding.now[rowKey{"", u.Container}] = struct{}{} // on no GPU that is known
 		if i, ok := at[u.Resource]; ok {
 			out[i].Devices += u.Devices
 			continue
@@ -256,7 +256,7 @@ func (l *Ledger) foldUnresolved(list []gpu.Unresolved) []gpu.Unresolved {
 }
 
 // InForce returns the holdings as they are published: those without an account of their own as the others.
-func (l *Ledger) InForce() gpu.Holdings { return l.holdings }
+func (l *Ledger) InForce() gpu.Allocations { return l.allocs }
 
 // Accounts returns how many accounts of containers there are, and who has none.
 func (l *Ledger) Accounts() gpu.Accounts {

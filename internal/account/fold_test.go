@@ -11,10 +11,10 @@ import (
 // Who comes when there is no room is one of the others; who is there stays, and a place that is free is given again.
 func TestFirstComeFirstNamed(t *testing.T) {
 	w := newWorldOf(t, Options{Accounts: 2}, "A")
-	w.cards[0].util, w.cards[0].watts = .5, 100
-	w.holdings.List = []gpu.Holding{hold("m", "A", .25), hold("n", "A", .25)}
+	w.devs[0].util, w.devs[0].watts = .5, 100
+	w.allocs.List = []gpu.Allocation{hold("m", "A", .25), hold("n", "A", .25)}
 	w.steps(2, 2)
-	w.holdings.List = []gpu.Holding{hold("a", "A", .25), hold("b", "A", .25), hold("m", "A", .25), hold("n", "A", .25)}
+	w.allocs.List = []gpu.Allocation{hold("a", "A", .25), hold("b", "A", .25), hold("m", "A", .25), hold("n", "A", .25)}
 	w.steps(5, 2)
 	for _, name := range []string{"m", "n", "other"} {
 		w.container(name, "A")
@@ -30,7 +30,7 @@ func TestFirstComeFirstNamed(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	// m goes; its counters stand for a minute at least, then they make room.
-	w.holdings.List = []gpu.Holding{hold("a", "A", .25), hold("b", "A", .25), hold("n", "A", .25)}
+	w.allocs.List = []gpu.Allocation{hold("a", "A", .25), hold("b", "A", .25), hold("n", "A", .25)}
 	w.steps(29, 2)
 	if c := w.container("m", "A"); !c.Gone {
 		t.Errorf("%+v", c)
@@ -45,14 +45,14 @@ func TestFirstComeFirstNamed(t *testing.T) {
 	}
 }
 
-// A holder of one card that works on another is no intruder because its account could not be made.
+// A holder of one GPU that works on another is no intruder because its account could not be made.
 func TestFoldedHoldersAreNotForgotten(t *testing.T) {
 	w := newWorldOf(t, Options{Accounts: 1}, "A", "B")
-	w.holdings.List = []gpu.Holding{hold("p", "A", 1), hold("q", "B", 1)}
+	w.allocs.List = []gpu.Allocation{hold("p", "A", 1), hold("q", "B", 1)}
 	w.users = Users{1: {Container: pod("q")}}
-	w.cards[0].medium = &gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80, Used: 10}), Processes: gpu.Some([]gpu.Process{{PID: 1, Memory: gpu.Some(gpu.Bytes(7))}})}
+	w.devs[0].medium = &gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80, Used: 10}), Processes: gpu.Some([]gpu.Process{{PID: 1, Memory: gpu.Some(gpu.Bytes(7))}})}
 	w.steps(30, 2)
-	if c := w.container("other", "A"); len(c.Mismatch) != 1 || c.Mismatch[0] != "uses_other_card" || c.Memory.Or(0) != 7 {
+	if c := w.container("other", "A"); len(c.Mismatch) != 1 || c.Mismatch[0] != "used_other_gpu" || c.Memory.Or(0) != 7 {
 		t.Errorf("%+v", c)
 	}
 	if c := w.container("other", "B"); c.Held.Or(0) < 50 {
@@ -60,20 +60,20 @@ func TestFoldedHoldersAreNotForgotten(t *testing.T) {
 	}
 }
 
-// What a node publishes of containers stays bounded whatever comes and goes, and each second of a card has its use.
+// What a node publishes of containers stays bounded whatever comes and goes, and each second of a GPU has its use.
 func TestPublishedChurnIsBounded(t *testing.T) {
 	const limit = 20
 	w := newWorldOf(t, Options{Accounts: limit}, "A", "B")
-	w.cards[0].util, w.cards[1].util = .5, .9
+	w.devs[0].util, w.devs[1].util = .5, .9
 	most := 0
 	for i := range 400 {
-		w.holdings.List = nil
+		w.allocs.List = nil
 		for j := range 10 {
-			w.holdings.List = append(w.holdings.List, hold(fmt.Sprintf("job-%05d", i*5+j), gpu.UUID("AB"[j%2:j%2+1]), .2))
+			w.allocs.List = append(w.allocs.List, hold(fmt.Sprintf("job-%05d", i*5+j), gpu.UUID("AB"[j%2:j%2+1]), .2))
 		}
-		w.holdings.Unresolved = nil
+		w.allocs.Unresolved = nil
 		for j := range 3 * limit {
-			w.holdings.Unresolved = append(w.holdings.Unresolved, gpu.Unresolved{Container: pod(fmt.Sprintf("blind-%d-%d", i, j)), Resource: fmt.Sprint("r", j%2), Devices: 1})
+			w.allocs.Unresolved = append(w.allocs.Unresolved, gpu.Unresolved{Container: pod(fmt.Sprintf("blind-%d-%d", i, j)), Resource: fmt.Sprint("r", j%2), Devices: 1})
 		}
 		w.step(2)
 		checkCeiling(t, w, i)
@@ -93,7 +93,7 @@ func TestPublishedChurnIsBounded(t *testing.T) {
 		t.Error("the folded are remembered for ever")
 	}
 	for _, c := range []gpu.UUID{"A", "B"} {
-		for _, e := range w.card(c).Closing {
+		for _, e := range w.dev(c).Closing {
 			if e.Ratio != 0 {
 				t.Errorf("%s: %s does not close", c, e.Quantity)
 			}
@@ -101,18 +101,18 @@ func TestPublishedChurnIsBounded(t *testing.T) {
 	}
 }
 
-// Holders of a card that was never met are published as holders, and so they are counted.
-func TestHoldersOfUnknownCardsAreBounded(t *testing.T) {
+// Holders of a GPU that was never met are published as holders, and so they are counted.
+func TestHoldersOfUnknownGPUsAreBounded(t *testing.T) {
 	w := newWorldOf(t, Options{Accounts: 3}, "A")
 	for i := range 10 {
-		w.holdings.List = append(w.holdings.List, hold(fmt.Sprint("p", i), "X", .1))
+		w.allocs.List = append(w.allocs.List, hold(fmt.Sprint("p", i), "X", .1))
 	}
 	for i := range 10 {
-		w.holdings.Pods = append(w.holdings.Pods, gpu.PodRef{Namespace: pod("").Namespace, Pod: fmt.Sprint("p", i)})
+		w.allocs.Pods = append(w.allocs.Pods, gpu.PodRef{Namespace: pod("").Namespace, Pod: fmt.Sprint("p", i)})
 	}
 	w.step(2)
 	checkCeiling(t, w, 0)
-	if n := len(w.Holdings()); n != 4 {
+	if n := len(w.Allocations()); n != 4 {
 		t.Errorf("%d holdings", n)
 	}
 	if n := len(w.InForce().Pods); n != 3 {
@@ -121,11 +121,11 @@ func TestHoldersOfUnknownCardsAreBounded(t *testing.T) {
 	if a := w.Accounts(); a != (gpu.Accounts{Own: 3, Limit: 3, Folded: 7, Folds: 7}) {
 		t.Errorf("%+v", a)
 	}
-	// Those whose cards cannot be told have their own count, and are counted when they are folded.
-	w.holdings.List, w.holdings.Pods = nil, nil
+	// Those whose GPUs cannot be told have their own count, and are counted when they are folded.
+	w.allocs.List, w.allocs.Pods = nil, nil
 	for i := range 10 {
-		w.holdings.Unresolved = append(w.holdings.Unresolved, gpu.Unresolved{Container: pod(fmt.Sprint("u", i)), Resource: "r", Devices: 2})
-		w.holdings.Pods = append(w.holdings.Pods, gpu.PodRef{Namespace: pod("").Namespace, Pod: fmt.Sprint("u", i)})
+		w.allocs.Unresolved = append(w.allocs.Unresolved, gpu.Unresolved{Container: pod(fmt.Sprint("u", i)), Resource: "r", Devices: 2})
+		w.allocs.Pods = append(w.allocs.Pods, gpu.PodRef{Namespace: pod("").Namespace, Pod: fmt.Sprint("u", i)})
 	}
 	w.step(2)
 	if h := w.InForce(); len(h.Unresolved) != 4 || h.Unresolved[3] != (gpu.Unresolved{Container: gpu.OtherContainers, Resource: "r", Devices: 14}) || len(h.Pods) != 3 {
@@ -138,14 +138,14 @@ func TestHoldersOfUnknownCardsAreBounded(t *testing.T) {
 
 func TestTogether(t *testing.T) {
 	early, late := time.Unix(1, 0), time.Unix(2, 0)
-	a := gpu.Holding{Share: gpu.Some(gpu.Ratio(.5)), Source: "podresources", Since: gpu.Some(late), GrantedMemory: gpu.Some(gpu.Bytes(3))}
-	b := gpu.Holding{Share: gpu.Some(gpu.Ratio(.25)), Source: "podresources", Since: gpu.Some(early), GrantedCompute: gpu.Some(gpu.Ratio(.5))}
-	want := gpu.Holding{Share: gpu.Some(gpu.Ratio(.75)), Source: "podresources", Since: gpu.Some(early), GrantedMemory: gpu.Some(gpu.Bytes(3)), GrantedCompute: gpu.Some(gpu.Ratio(.5)), Shared: true}
+	a := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.5)), Source: "podresources", Since: gpu.Some(late), GrantedMemory: gpu.Some(gpu.Bytes(3))}
+	b := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.25)), Source: "podresources", Since: gpu.Some(early), GrantedCompute: gpu.Some(gpu.Ratio(.5))}
+	want := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.75)), Source: "podresources", Since: gpu.Some(early), GrantedMemory: gpu.Some(gpu.Bytes(3)), GrantedCompute: gpu.Some(gpu.Ratio(.5)), Shared: true}
 	if got := together(a, b); got != want {
 		t.Errorf("%+v", got)
 	}
-	b = gpu.Holding{Source: "annotation"}
-	for _, got := range []gpu.Holding{together(a, b), together(b, a)} {
+	b = gpu.Allocation{Source: "annotation"}
+	for _, got := range []gpu.Allocation{together(a, b), together(b, a)} {
 		if got.Share.Present() || got.Since.Present() || got.Source != severalSources || got.GrantedMemory.Or(0) != 3 {
 			t.Errorf("%+v", got)
 		}

@@ -11,10 +11,10 @@ import (
 
 // Options are the few things that a Ledger is told. The zero value is right.
 type Options struct {
-	// Patience is for how long the samples of a card may lag behind before its time counts as unknown;
+	// Patience is for how long the samples of a GPU may lag behind before its time counts as unknown;
 	// 5 s where it is 0. It should be more than two rounds.
 	Patience time.Duration
-	// Accounts is how many accounts of a container on a card there may be at once; DefaultAccounts where it is 0.
+	// Accounts is how many accounts of a container on a GPU there may be at once; DefaultAccounts where it is 0.
 	Accounts int
 }
 
@@ -25,17 +25,17 @@ type Ledger struct {
 	clock    float64 // seconds since the first round, as the rounds counted them
 	now      time.Time
 
-	cards map[gpu.UUID]*card
+	devs  map[gpu.UUID]*dev
 	rows  map[rowKey]*row
-	alive map[gpu.UUID][]*row // the rows of each card that hold or use it
+	alive map[gpu.UUID][]*row // the rows of each GPU that hold or use it
 
 	// holdings are in force for the window that begins at clock.
-	holdings gpu.Holdings
-	byCard   map[gpu.UUID][]*gpu.Holding
-	holders  map[gpu.Container]bool
-	round    uint64
+	allocs  gpu.Allocations
+	byGPU   map[gpu.UUID][]*gpu.Allocation
+	holders map[gpu.Container]bool
+	round   uint64
 
-	// books and pci remember cards that are off the bus, too.
+	// books and pci remember GPUs that are off the bus, too.
 	books map[gpu.UUID]*xidBook
 	pci   map[gpu.PCIAddress]gpu.UUID
 
@@ -43,7 +43,7 @@ type Ledger struct {
 	folding folding
 }
 
-// Reading is what one round says of one card. The ledger keeps pointers to what it is given and changes
+// Reading is what one round says of one GPU. The ledger keeps pointers to what it is given and changes
 // none of it.
 type Reading struct {
 	Identity     gpu.Identity
@@ -57,16 +57,16 @@ type Reading struct {
 type Round struct {
 	Now     time.Time     // exporter's clock, for time stamps only
 	Elapsed time.Duration // since the round before, by a clock that only goes forward
-	Cards   []Reading
+	GPUs    []Reading
 	// Holdings are in force from now on: the window that ends now belongs to those of the round before.
-	Holdings gpu.Holdings
-	Users    Users
+	Allocations gpu.Allocations
+	Users       Users
 }
 
 // New returns an empty ledger.
 func New(o Options) *Ledger {
-	l := &Ledger{patience: defaultPatience, cards: map[gpu.UUID]*card{}, rows: map[rowKey]*row{}, alive: map[gpu.UUID][]*row{},
-		byCard: map[gpu.UUID][]*gpu.Holding{}, holders: map[gpu.Container]bool{},
+	l := &Ledger{patience: defaultPatience, devs: map[gpu.UUID]*dev{}, rows: map[rowKey]*row{}, alive: map[gpu.UUID][]*row{},
+		byGPU: map[gpu.UUID][]*gpu.Allocation{}, holders: map[gpu.Container]bool{},
 		books: map[gpu.UUID]*xidBook{}, pci: map[gpu.PCIAddress]gpu.UUID{}, folding: newFolding(o.Accounts)}
 	if o.Patience > 0 {
 		l.patience = o.Patience.Seconds()
@@ -79,25 +79,25 @@ func (l *Ledger) Sieve() *Sieve { return &l.sieve }
 
 // Reopened tells that the driver's session is a new one: rings and counters may have begun again.
 func (l *Ledger) Reopened() {
-	for _, c := range l.cards {
+	for _, c := range l.devs {
 		c.reopened()
 	}
 }
 
-// Forget drops the account of a card that is another one's now, such as a card that had no name yet.
+// Forget drops the account of a GPU that is another one's now, such as a GPU that had no name yet.
 func (l *Ledger) Forget(u gpu.UUID) {
-	delete(l.cards, u)
+	delete(l.devs, u)
 	delete(l.alive, u)
 	for key := range l.rows {
-		if key.card == u {
+		if key.dev == u {
 			l.drop(key)
 		}
 	}
 }
 
-// Event counts one report of an XID. A card that NVML cannot name any more is known by its PCI address.
+// Event counts one report of an XID. A GPU that NVML cannot name any more is known by its PCI address.
 func (l *Ledger) Event(e gpu.XIDEvent) {
-	u := e.Card
+	u := e.GPU
 	if known, ok := l.pci[e.PCI]; ok && (u == "" || string(u) == string(e.PCI)) {
 		u = known
 	}
@@ -118,12 +118,12 @@ func (l *Ledger) book(u gpu.UUID) *xidBook {
 	return b
 }
 
-// meet returns the account of a card.
-func (l *Ledger) meet(id gpu.Identity) *card {
-	c := l.cards[id.UUID]
+// meet returns the account of a GPU.
+func (l *Ledger) meet(id gpu.Identity) *dev {
+	c := l.devs[id.UUID]
 	if c == nil {
-		c = newCard(id)
-		l.cards[id.UUID] = c
+		c = newGPU(id)
+		l.devs[id.UUID] = c
 	}
 	c.id = id
 	if id.PCI != "" && string(id.UUID) != string(id.PCI) && l.pci[id.PCI] != id.UUID {
@@ -142,25 +142,25 @@ func (l *Ledger) Advance(r Round) {
 	l.clock += elapsed
 	l.now = r.Now
 	l.folding.begin()
-	for i := range r.Cards {
-		l.advanceCard(&r.Cards[i], elapsed, r.Users)
+	for i := range r.GPUs {
+		l.advanceGPU(&r.GPUs[i], elapsed, r.Users)
 	}
-	l.install(r.Holdings)
+	l.install(r.Allocations)
 	l.muster()
-	for i := range r.Cards {
-		c := l.cards[r.Cards[i].Identity.UUID]
+	for i := range r.GPUs {
+		c := l.devs[r.GPUs[i].Identity.UUID]
 		l.settleModes(c, r.Users)
 		l.remember(c, r.Users)
 	}
 	l.leave()
 	l.muster()
-	for _, c := range l.cards {
+	for _, c := range l.devs {
 		l.judgeUsers(c)
 	}
 	l.folding.end()
 }
 
-func (l *Ledger) advanceCard(r *Reading, elapsed float64, users Users) {
+func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 	c := l.meet(r.Identity)
 	if !c.seen {
 		c.seen, elapsed = true, 0 // its first window begins now
@@ -212,7 +212,7 @@ func (l *Ledger) muster() {
 	}
 	for _, r := range l.rows {
 		if !r.gone {
-			l.alive[r.key.card] = append(l.alive[r.key.card], r)
+			l.alive[r.key.dev] = append(l.alive[r.key.dev], r)
 		}
 	}
 	for _, list := range l.alive {
@@ -220,8 +220,8 @@ func (l *Ledger) muster() {
 	}
 }
 
-// judgeUsers says how the work of those is known who use a card without holding it, and whether that is wrong.
-func (l *Ledger) judgeUsers(c *card) {
+// judgeUsers says how the work of those is known who use a GPU without holding it, and whether that is wrong.
+func (l *Ledger) judgeUsers(c *dev) {
 	for _, r := range l.alive[c.id.UUID] {
 		r.mismatch = nil
 		if r.attribution == "" || !r.holds {
@@ -233,13 +233,13 @@ func (l *Ledger) judgeUsers(c *card) {
 		if !r.uses || r.holds {
 			continue
 		}
-		if !l.holdings.Known || l.clock-r.usedFrom < mismatchPatience {
+		if !l.allocs.Known || l.clock-r.usedFrom < mismatchPatience {
 			continue
 		}
 		if l.holders[r.key.container] {
-			r.mismatch = []string{"uses_other_card"}
+			r.mismatch = []string{"used_other_gpu"}
 		} else {
-			r.mismatch = []string{"uses_without_holding"}
+			r.mismatch = []string{"used_not_allocated"}
 		}
 	}
 }
@@ -249,24 +249,24 @@ func (l *Ledger) before(seconds float64) time.Time {
 	return l.now.Add(-time.Duration(seconds * float64(time.Second)))
 }
 
-// Fill completes a card of a view with its account: XIDs, activity, instances, seconds, allocation and what
-// is not attributed. The rest of the card is left alone.
-func (l *Ledger) Fill(out *gpu.Card) {
+// Fill completes a GPU of a view with its account: XIDs, activity, instances, seconds, allocation and what
+// is not attributed. The rest of the GPU is left alone.
+func (l *Ledger) Fill(out *gpu.GPU) {
 	out.XIDs = l.book(out.UUID).publish()
-	c := l.cards[out.UUID]
+	c := l.devs[out.UUID]
 	if c == nil {
 		return
 	}
-	out.CardSeconds = make(map[gpu.Use]gpu.Seconds, len(gpu.Uses))
-	for _, use := range gpu.Uses {
-		out.CardSeconds[use] = gpu.Seconds(c.seconds[use])
+	out.GPUSeconds = make(map[gpu.TimeState]gpu.Seconds, len(gpu.TimeStates))
+	for _, use := range gpu.TimeStates {
+		out.GPUSeconds[use] = gpu.Seconds(c.seconds[use])
 	}
-	out.Allocation = c.allocation
+	out.AllocationRatio = c.allocation
 	live := c.availability == Readable
 	out.Instances = nil
 	for _, p := range c.parts {
 		if p.kind == migInstance {
-			in := gpu.InstanceActivity{Instance: p.instance, Memory: p.memory, Allocation: p.allocation}
+			in := gpu.InstanceActivity{Instance: p.instance, Memory: p.memory, AllocationRatio: p.allocation}
 			if c.availability != Unavailable {
 				in.Activity = p.act.publish(l.clock, live)
 			}
@@ -282,7 +282,7 @@ func (l *Ledger) Fill(out *gpu.Card) {
 }
 
 // publish returns the activity with the driver's counters.
-func (c *card) publish(clock float64, live bool) gpu.Activity {
+func (c *dev) publish(clock float64, live bool) gpu.Activity {
 	a := c.act.publish(clock, live)
 	if c.energy.seen {
 		a.Energy = gpu.Some(gpu.Joules(c.energy.total))
@@ -306,7 +306,7 @@ func (c *card) publish(clock float64, live bool) gpu.Activity {
 
 // publishUnattributed lists the reasons in the order of their names. Those that can be expected exist from
 // 0, so that their first increase is seen.
-func (c *card) publishUnattributed() []gpu.Unattributed {
+func (c *dev) publishUnattributed() []gpu.Unattributed {
 	expected := []gpu.UnattributedReason{gpu.UnattributedHidden}
 	if c.everVisible {
 		expected = append(expected, gpu.UnattributedHost, gpu.UnattributedUnresolved, gpu.UnattributedUnmeasured)
@@ -339,7 +339,7 @@ func (c *card) publishUnattributed() []gpu.Unattributed {
 	return out
 }
 
-func (c *card) publishClosing(live bool) []gpu.ClosingError {
+func (c *dev) publishClosing(live bool) []gpu.ClosingError {
 	var out []gpu.ClosingError
 	add := func(quantity string, device, given float64) {
 		e := 0.0
@@ -360,19 +360,19 @@ func (c *card) publishClosing(live bool) []gpu.ClosingError {
 	return out
 }
 
-// Containers returns the accounts of the containers, by container, then card.
-func (l *Ledger) Containers() []gpu.ContainerCard {
-	out := make([]gpu.ContainerCard, 0, len(l.rows))
+// Containers returns the accounts of the containers, by container, then GPU.
+func (l *Ledger) Containers() []gpu.ContainerGPU {
+	out := make([]gpu.ContainerGPU, 0, len(l.rows))
 	for key, r := range l.rows {
-		c := l.cards[key.card]
+		c := l.devs[key.dev]
 		if c == nil {
 			continue
 		}
-		row := gpu.ContainerCard{Container: key.container, Card: key.card, Index: c.id.Index, Gone: r.gone, Since: r.since, Source: r.source}
+		row := gpu.ContainerGPU{Container: key.container, GPU: key.dev, Index: c.id.Index, Gone: r.gone, Since: r.since, Source: r.source}
 		if r.placed {
 			row.Held = gpu.Some(gpu.Seconds(r.held))
 			row.Idle = gpu.Some(gpu.Seconds(r.idle))
-			row.Underused = gpu.Some(gpu.Seconds(r.underused))
+			row.Gap = gpu.Some(gpu.Seconds(r.underused))
 		}
 		if c.availability != Unavailable {
 			row.Attribution = r.attribution
@@ -398,32 +398,32 @@ func (l *Ledger) Containers() []gpu.ContainerCard {
 		}
 		out = append(out, row)
 	}
-	slices.SortFunc(out, func(a, b gpu.ContainerCard) int {
+	slices.SortFunc(out, func(a, b gpu.ContainerGPU) int {
 		if d := a.Container.Compare(b.Container); d != 0 {
 			return d
 		}
-		return strings.Compare(string(a.Card), string(b.Card))
+		return strings.Compare(string(a.GPU), string(b.GPU))
 	})
 	return out
 }
 
-// Holdings returns the holdings in force with the share of the physical card that each takes, by container,
-// then card.
-func (l *Ledger) Holdings() []gpu.ContainerHolding {
-	out := make([]gpu.ContainerHolding, 0, len(l.holdings.List))
-	for i := range l.holdings.List {
-		h := &l.holdings.List[i]
-		row := gpu.ContainerHolding{Holding: *h, Index: -1, Allocation: l.allocated(h)}
-		if c := l.cards[h.Card]; c != nil {
+// Holdings returns the holdings in force with the share of the physical GPU that each takes, by container,
+// then GPU.
+func (l *Ledger) Allocations() []gpu.ContainerAllocation {
+	out := make([]gpu.ContainerAllocation, 0, len(l.allocs.List))
+	for i := range l.allocs.List {
+		h := &l.allocs.List[i]
+		row := gpu.ContainerAllocation{Allocation: *h, Index: -1, AllocationRatio: l.allocated(h)}
+		if c := l.devs[h.GPU]; c != nil {
 			row.Index = c.id.Index
 		}
 		out = append(out, row)
 	}
-	slices.SortStableFunc(out, func(a, b gpu.ContainerHolding) int {
+	slices.SortStableFunc(out, func(a, b gpu.ContainerAllocation) int {
 		if d := a.Container.Compare(b.Container); d != 0 {
 			return d
 		}
-		if d := strings.Compare(string(a.Card), string(b.Card)); d != 0 {
+		if d := strings.Compare(string(a.GPU), string(b.GPU)); d != 0 {
 			return d
 		}
 		return strings.Compare(string(a.Instance), string(b.Instance))

@@ -8,18 +8,18 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// world drives a ledger: every card is a function from the window to a reading.
+// world drives a ledger: every GPU is a function from the window to a reading.
 type world struct {
 	*Ledger
-	t        *testing.T
-	now      float64
-	holdings gpu.Holdings
-	users    Users
-	cards    []*fakeCard
+	t      *testing.T
+	now    float64
+	allocs gpu.Allocations
+	users  Users
+	devs   []*fakeGPU
 }
 
-// fakeCard is one card of a world. Its fields may be changed between steps.
-type fakeCard struct {
+// fakeGPU is one GPU of a world. Its fields may be changed between steps.
+type fakeGPU struct {
 	id           gpu.Identity
 	availability Availability
 	silent       bool // no fast reading
@@ -37,9 +37,9 @@ type fakeCard struct {
 func newWorld(t *testing.T, uuids ...gpu.UUID) *world { return newWorldOf(t, Options{}, uuids...) }
 
 func newWorldOf(t *testing.T, o Options, uuids ...gpu.UUID) *world {
-	w := &world{Ledger: New(o), t: t, holdings: gpu.Holdings{Known: true, Configured: true}}
+	w := &world{Ledger: New(o), t: t, allocs: gpu.Allocations{Known: true, Configured: true}}
 	for i, u := range uuids {
-		w.cards = append(w.cards, &fakeCard{id: gpu.Identity{UUID: u, Index: i, PCI: gpu.PCIAddress(fmt.Sprintf("0000:%02x:00.0", i+1))}})
+		w.devs = append(w.devs, &fakeGPU{id: gpu.Identity{UUID: u, Index: i, PCI: gpu.PCIAddress(fmt.Sprintf("0000:%02x:00.0", i+1))}})
 	}
 	w.step(0)
 	return w
@@ -51,19 +51,19 @@ func (w *world) step(e float64) {
 	from := w.now
 	w.now += e
 	r := Round{Now: epoch.Add(time.Duration(w.now * float64(time.Second))), Elapsed: time.Duration(e * float64(time.Second)),
-		Holdings: w.holdings, Users: w.users}
-	for _, c := range w.cards {
+		Allocations: w.allocs, Users: w.users}
+	for _, c := range w.devs {
 		c.joules += c.watts * e
 		reading := Reading{Identity: c.id, Availability: c.availability, Medium: c.medium, Slow: c.slow}
 		if c.availability == Readable && !c.silent {
 			reading.Fast = c.fast(from, w.now)
 		}
-		r.Cards = append(r.Cards, reading)
+		r.GPUs = append(r.GPUs, reading)
 	}
 	w.Advance(r)
 }
 
-func (c *fakeCard) fast(from, to float64) *gpu.Fast {
+func (c *fakeGPU) fast(from, to float64) *gpu.Fast {
 	f := &gpu.Fast{}
 	if c.watts > 0 {
 		f.Energy = gpu.Some(gpu.Joules(c.joules))
@@ -95,40 +95,40 @@ func (w *world) steps(n int, e float64) {
 	}
 }
 
-func (w *world) card(u gpu.UUID) gpu.Card {
-	var c gpu.Card
+func (w *world) dev(u gpu.UUID) gpu.GPU {
+	var c gpu.GPU
 	c.UUID = u
 	w.Fill(&c)
 	return c
 }
 
-func (w *world) container(pod string, card gpu.UUID) gpu.ContainerCard {
+func (w *world) container(pod string, dev gpu.UUID) gpu.ContainerGPU {
 	w.t.Helper()
-	c, ok := w.find(pod, card)
+	c, ok := w.find(pod, dev)
 	if !ok {
-		w.t.Fatalf("no row of %s on %s", pod, card)
+		w.t.Fatalf("no row of %s on %s", pod, dev)
 	}
 	return c
 }
 
-func (w *world) find(pod string, card gpu.UUID) (gpu.ContainerCard, bool) {
+func (w *world) find(pod string, dev gpu.UUID) (gpu.ContainerGPU, bool) {
 	for _, c := range w.Containers() {
-		if c.Pod == pod && c.Card == card {
+		if c.Pod == pod && c.GPU == dev {
 			return c, true
 		}
 	}
-	return gpu.ContainerCard{}, false
+	return gpu.ContainerGPU{}, false
 }
 
 func pod(name string) gpu.Container { return gpu.Container{Namespace: "t", Pod: name, Name: "c"} }
 
-func hold(name string, card gpu.UUID, share float64) gpu.Holding {
-	return gpu.Holding{Container: pod(name), Resource: "nvidia.com/gpu", Card: card, Share: gpu.Some(gpu.Ratio(share)), Shared: share < 1,
+func hold(name string, dev gpu.UUID, share float64) gpu.Allocation {
+	return gpu.Allocation{Container: pod(name), Resource: "nvidia.com/gpu", GPU: dev, Share: gpu.Some(gpu.Ratio(share)), Shared: share < 1,
 		Source: gpu.SourcePodResources}
 }
 
-func holdInstance(name string, card, instance gpu.UUID, share float64) gpu.Holding {
-	h := hold(name, card, share)
+func holdInstance(name string, dev, instance gpu.UUID, share float64) gpu.Allocation {
+	h := hold(name, dev, share)
 	h.Instance = instance
 	return h
 }
@@ -151,16 +151,16 @@ func absent[T any](t *testing.T, what string, o gpu.Opt[T]) {
 	}
 }
 
-func spent(t *testing.T, c gpu.Card, want map[gpu.Use]float64) {
+func spent(t *testing.T, c gpu.GPU, want map[gpu.TimeState]float64) {
 	t.Helper()
-	for _, use := range gpu.Uses {
-		if v := float64(c.CardSeconds[use]); v-want[use] > 1e-6 || want[use]-v > 1e-6 {
+	for _, use := range gpu.TimeStates {
+		if v := float64(c.GPUSeconds[use]); v-want[use] > 1e-6 || want[use]-v > 1e-6 {
 			t.Errorf("%s: %s is %v, want %v", c.UUID, use, v, want[use])
 		}
 	}
 }
 
-func why(t *testing.T, c gpu.Card, reason gpu.UnattributedReason) gpu.Unattributed {
+func why(t *testing.T, c gpu.GPU, reason gpu.UnattributedReason) gpu.Unattributed {
 	t.Helper()
 	for _, u := range c.Unattributed {
 		if u.Reason == reason {
@@ -171,7 +171,7 @@ func why(t *testing.T, c gpu.Card, reason gpu.UnattributedReason) gpu.Unattribut
 	return gpu.Unattributed{}
 }
 
-// migSlow is a layout of instances of one slice each on a card of seven.
+// migSlow is a layout of instances of one slice each on a GPU of seven.
 func migSlow(n int) *gpu.Slow {
 	s := &gpu.Slow{MIGMode: gpu.Some(gpu.ModePair{Current: true, Pending: true})}
 	for i := range n {
@@ -181,12 +181,12 @@ func migSlow(n int) *gpu.Slow {
 	return s
 }
 
-// The meaning of card seconds and of the container families, as the queries of the metric contract have it:
-// one card held whole and half busy, one free, one shared by two of which one works, one under MIG, one lost,
+// The meaning of GPU seconds and of the container families, as the queries of the metric contract have it:
+// one GPU held whole and half busy, one free, one shared by two of which one works, one under MIG, one lost,
 // and one of which nobody knows who holds it.
 func TestContractScenario(t *testing.T) {
 	w := newWorld(t, "A", "B", "C", "D", "E")
-	a, c, d, e := w.cards[0], w.cards[2], w.cards[3], w.cards[4]
+	a, c, d, e := w.devs[0], w.devs[2], w.devs[3], w.devs[4]
 	a.util, a.watts = .5, 500
 	c.util, c.hasWeights, c.weights = .6, true, []gpu.ProcessSample{{PID: 11, SM: 60}}
 	c.medium = &gpu.Medium{Processes: gpu.Some([]gpu.Process{{PID: 11, Memory: gpu.Some(gpu.Bytes(1 << 30))}}),
@@ -194,24 +194,24 @@ func TestContractScenario(t *testing.T) {
 	d.slow, d.gpm = migSlow(2), map[gpu.UUID]float64{"MIG-1": .5, "MIG-2": 0}
 	e.availability = Unavailable
 	w.users = Users{11: {Container: pod("p1")}}
-	w.holdings.List = []gpu.Holding{hold("train", "A", 1), hold("p1", "C", .25), hold("p2", "C", .25),
+	w.allocs.List = []gpu.Allocation{hold("train", "A", 1), hold("p1", "C", .25), hold("p2", "C", .25),
 		holdInstance("mig", "D", "MIG-1", 1), hold("train", "E", 1)}
 	w.step(0)
 	w.steps(15, 2) // the first window of the ring comes with the first step; idleness needs a minute
 
-	spent(t, w.card("A"), map[gpu.Use]float64{gpu.UseBusy: 15, gpu.UseUnderused: 15})
-	spent(t, w.card("B"), map[gpu.Use]float64{gpu.UseUnallocated: 30})
-	spent(t, w.card("C"), map[gpu.Use]float64{gpu.UseBusy: 18, gpu.UseUnderused: 6, gpu.UseUnallocated: 6})
-	spent(t, w.card("D"), map[gpu.Use]float64{gpu.UseBusy: 30. / 14, gpu.UseUnderused: 30. / 14, gpu.UseUnallocated: 30 * 6. / 7})
-	spent(t, w.card("E"), map[gpu.Use]float64{gpu.UseUnavailable: 30})
+	spent(t, w.dev("A"), map[gpu.TimeState]float64{gpu.TimeBusy: 15, gpu.TimeGap: 15})
+	spent(t, w.dev("B"), map[gpu.TimeState]float64{gpu.TimeUnallocated: 30})
+	spent(t, w.dev("C"), map[gpu.TimeState]float64{gpu.TimeBusy: 18, gpu.TimeGap: 6, gpu.TimeUnallocated: 6})
+	spent(t, w.dev("D"), map[gpu.TimeState]float64{gpu.TimeBusy: 30. / 14, gpu.TimeGap: 30. / 14, gpu.TimeUnallocated: 30 * 6. / 7})
+	spent(t, w.dev("E"), map[gpu.TimeState]float64{gpu.TimeUnavailable: 30})
 
 	w.steps(15, 2)
 	before := w.container("p2", "C")
 	w.steps(15, 2)
-	spent(t, w.card("C"), map[gpu.Use]float64{gpu.UseBusy: 54, gpu.UseUnderused: 9 + 6, gpu.UseIdle: 3, gpu.UseUnallocated: 18})
+	spent(t, w.dev("C"), map[gpu.TimeState]float64{gpu.TimeBusy: 54, gpu.TimeGap: 9 + 6, gpu.TimeIdle: 3, gpu.TimeUnallocated: 18})
 	p2 := w.container("p2", "C")
 	near(t, "p2 idle", float64(p2.Idle.Or(0)-before.Idle.Or(0)), 3)
-	near(t, "p2 underused", float64(p2.Underused.Or(0)-before.Underused.Or(0)), 0)
+	near(t, "p2 underused", float64(p2.Gap.Or(0)-before.Gap.Or(0)), 0)
 	value(t, "p2 busy", p2.Busy, 0)
 	value(t, "p2 observed", p2.Observed, 90)
 	value(t, "p2 held", p2.Held, 22.5)
@@ -219,7 +219,7 @@ func TestContractScenario(t *testing.T) {
 	value(t, "p2 processes", p2.Processes, 0)
 	p1 := w.container("p1", "C")
 	value(t, "p1 busy", p1.Busy, 54)
-	value(t, "p1 underused", p1.Underused, 9)
+	value(t, "p1 underused", p1.Gap, 9)
 	value(t, "p1 idle", p1.Idle, 0)
 	value(t, "p1 memory", p1.Memory, 1<<30)
 	if p1.Attribution != "process" || p1.Source != gpu.SourcePodResources {
@@ -230,7 +230,7 @@ func TestContractScenario(t *testing.T) {
 	value(t, "train busy", train.Busy, 45)
 	value(t, "train observed", train.Observed, 90)
 	value(t, "train energy", train.Energy, 45000-0)
-	value(t, "train underused", train.Underused, 45)
+	value(t, "train underused", train.Gap, 45)
 	if train.Attribution != "exclusive" {
 		t.Errorf("train: %+v", train)
 	}
@@ -238,70 +238,70 @@ func TestContractScenario(t *testing.T) {
 	value(t, "mig held", mig.Held, 90./7)
 	value(t, "mig busy", mig.Busy, 45./7)
 	value(t, "mig observed", mig.Observed, 90./7)
-	value(t, "mig underused", mig.Underused, 45./7)
+	value(t, "mig underused", mig.Gap, 45./7)
 	if mig.Attribution != "mig" {
 		t.Errorf("mig: %+v", mig)
 	}
 	lost := w.container("train", "E")
-	value(t, "held of a lost card", lost.Held, 90)
-	absent(t, "busy on a lost card", lost.Busy)
+	value(t, "held of a lost GPU", lost.Held, 90)
+	absent(t, "busy on a lost GPU", lost.Busy)
 
-	cardD := w.card("D")
-	value(t, "D observed", cardD.Activity.Observed, 90)
-	value(t, "D busy", cardD.Activity.Busy, 45./7)
-	value(t, "D allocation", cardD.Allocation, 1./7)
-	if cardD.Activity.Method != gpu.Some(gpu.MethodGPM) || len(cardD.Instances) != 2 {
-		t.Errorf("D: %+v", cardD)
+	GPUD := w.dev("D")
+	value(t, "D observed", GPUD.Activity.Observed, 90)
+	value(t, "D busy", GPUD.Activity.Busy, 45./7)
+	value(t, "D allocation", GPUD.AllocationRatio, 1./7)
+	if GPUD.Activity.Method != gpu.Some(gpu.MethodGPM) || len(GPUD.Instances) != 2 {
+		t.Errorf("D: %+v", GPUD)
 	}
-	value(t, "M1 allocation", cardD.Instances[0].Allocation, 1)
-	value(t, "M2 allocation", cardD.Instances[1].Allocation, 0)
-	value(t, "M1 busy", cardD.Instances[0].Activity.Busy, 45)
-	value(t, "E allocation", w.card("E").Allocation, 1)
-	absent(t, "E busy", w.card("E").Activity.Busy)
-	value(t, "B allocation", w.card("B").Allocation, 0)
-	value(t, "C allocation", w.card("C").Allocation, .5)
-	if m := w.card("A").Activity.Method; m != gpu.Some(gpu.MethodRing) {
+	value(t, "M1 allocation", GPUD.Instances[0].AllocationRatio, 1)
+	value(t, "M2 allocation", GPUD.Instances[1].AllocationRatio, 0)
+	value(t, "M1 busy", GPUD.Instances[0].Activity.Busy, 45)
+	value(t, "E allocation", w.dev("E").AllocationRatio, 1)
+	absent(t, "E busy", w.dev("E").Activity.Busy)
+	value(t, "B allocation", w.dev("B").AllocationRatio, 0)
+	value(t, "C allocation", w.dev("C").AllocationRatio, .5)
+	if m := w.dev("A").Activity.Method; m != gpu.Some(gpu.MethodRing) {
 		t.Errorf("A is measured by %v", m)
 	}
-	for _, h := range w.Holdings() {
+	for _, h := range w.Allocations() {
 		if h.Container == pod("mig") {
-			value(t, "share of the physical card", h.Allocation, 1./7)
+			value(t, "share of the physical GPU", h.AllocationRatio, 1./7)
 		}
 	}
 }
 
 // Nobody can tell who holds: what is not busy is unknown, never idle and never free.
-func TestUnknownHoldings(t *testing.T) {
+func TestUnknownAllocs(t *testing.T) {
 	w := newWorld(t, "G")
-	w.cards[0].util = .3
-	w.holdings = gpu.Holdings{Configured: true}
+	w.devs[0].util = .3
+	w.allocs = gpu.Allocations{Configured: true}
 	w.step(0)
 	w.steps(15, 2)
-	spent(t, w.card("G"), map[gpu.Use]float64{gpu.UseBusy: 9, gpu.UseUnknown: 21})
-	absent(t, "allocation", w.card("G").Allocation)
-	value(t, "unattributed", why(t, w.card("G"), gpu.UnattributedUnresolved).Busy, 9)
+	spent(t, w.dev("G"), map[gpu.TimeState]float64{gpu.TimeBusy: 9, gpu.TimeUnknown: 21})
+	absent(t, "allocation", w.dev("G").AllocationRatio)
+	value(t, "unattributed", why(t, w.dev("G"), gpu.UnattributedUnresolved).Busy, 9)
 
-	// An id that may lie on any card: what is not held is unknown, what is held is held.
+	// An id that may lie on any GPU: what is not held is unknown, what is held is held.
 	w = newWorld(t, "G", "H")
-	w.holdings = gpu.Holdings{Known: true, Configured: true, Untruthful: true, List: []gpu.Holding{hold("p", "H", 1)}}
+	w.allocs = gpu.Allocations{Known: true, Configured: true, Untruthful: true, List: []gpu.Allocation{hold("p", "H", 1)}}
 	w.step(0)
 	w.steps(5, 2)
-	spent(t, w.card("G"), map[gpu.Use]float64{gpu.UseUnknown: 10})
-	spent(t, w.card("H"), map[gpu.Use]float64{gpu.UseUnderused: 10})
-	absent(t, "allocation of a card that may be held", w.card("G").Allocation)
-	value(t, "allocation of a card that is held whole", w.card("H").Allocation, 1)
+	spent(t, w.dev("G"), map[gpu.TimeState]float64{gpu.TimeUnknown: 10})
+	spent(t, w.dev("H"), map[gpu.TimeState]float64{gpu.TimeGap: 10})
+	absent(t, "allocation of a GPU that may be held", w.dev("G").AllocationRatio)
+	value(t, "allocation of a GPU that is held whole", w.dev("H").AllocationRatio, 1)
 }
 
-// A card whose activity cannot be measured: what is held is unknown, what is free is free.
-func TestUnmeasuredCard(t *testing.T) {
+// A GPU whose activity cannot be measured: what is held is unknown, what is free is free.
+func TestUnmeasuredGPU(t *testing.T) {
 	w := newWorld(t, "A")
-	a := w.cards[0]
+	a := w.devs[0]
 	a.slow, a.gpm = migSlow(2), map[gpu.UUID]float64{}
-	w.holdings.List = []gpu.Holding{holdInstance("p", "A", "MIG-1", 1)}
+	w.allocs.List = []gpu.Allocation{holdInstance("p", "A", "MIG-1", 1)}
 	w.step(0)
 	w.steps(7, 2)
-	c := w.card("A")
-	spent(t, c, map[gpu.Use]float64{gpu.UseUnknown: 2, gpu.UseUnallocated: 12})
+	c := w.dev("A")
+	spent(t, c, map[gpu.TimeState]float64{gpu.TimeUnknown: 2, gpu.TimeUnallocated: 12})
 	absent(t, "busy", c.Activity.Busy)
 	p := w.container("p", "A")
 	absent(t, "busy of the holder", p.Busy)
@@ -312,14 +312,14 @@ func TestUnmeasuredCard(t *testing.T) {
 	}
 }
 
-// Two share a card and their processes are hidden: neither gets a busy series, the work is hidden, and a
-// card that did nothing for a minute proves both idle.
+// Two share a GPU and their processes are hidden: neither gets a busy series, the work is hidden, and a
+// GPU that did nothing for a minute proves both idle.
 func TestHiddenSharing(t *testing.T) {
 	w := newWorld(t, "A")
-	a := w.cards[0]
+	a := w.devs[0]
 	a.util, a.watts = .4, 200
 	a.medium = &gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 2 << 30}), Processes: gpu.Some([]gpu.Process{})}
-	w.holdings.List = []gpu.Holding{hold("p", "A", .5), hold("q", "A", .5)}
+	w.allocs.List = []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}
 	w.step(0)
 	w.steps(5, 2)
 	p := w.container("p", "A")
@@ -330,11 +330,11 @@ func TestHiddenSharing(t *testing.T) {
 	absent(t, "processes", p.Processes)
 	absent(t, "last busy", p.LastBusy)
 	value(t, "held", p.Held, 5)
-	value(t, "underused", p.Underused, 3)
+	value(t, "gap", p.Gap, 3)
 	if p.Attribution != "none" {
 		t.Errorf("attribution %q", p.Attribution)
 	}
-	u := why(t, w.card("A"), gpu.UnattributedHidden)
+	u := why(t, w.dev("A"), gpu.UnattributedHidden)
 	value(t, "hidden busy", u.Busy, 4)
 	value(t, "hidden memory", u.Memory, 2<<30)
 	value(t, "hidden energy", u.Energy, 2000)
@@ -350,16 +350,16 @@ func TestHiddenSharing(t *testing.T) {
 // of the same name goes on from there.
 func TestGrace(t *testing.T) {
 	w := newWorld(t, "A")
-	w.cards[0].util = .5
-	w.cards[0].medium = &gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 2 << 30})}
-	w.holdings.List = []gpu.Holding{hold("p", "A", 1)}
+	w.devs[0].util = .5
+	w.devs[0].medium = &gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 2 << 30})}
+	w.allocs.List = []gpu.Allocation{hold("p", "A", 1)}
 	w.step(2)
 	p := w.container("p", "A")
 	value(t, "held at first", p.Held, 0)
 	value(t, "busy at first", p.Busy, 0)
 	value(t, "memory at first", p.Memory, 2<<30)
 	w.steps(5, 2)
-	w.holdings.List = nil
+	w.allocs.List = nil
 	w.step(2) // it held during this window
 	p = w.container("p", "A")
 	if !p.Gone {
@@ -369,12 +369,12 @@ func TestGrace(t *testing.T) {
 	value(t, "busy", p.Busy, 6)
 	absent(t, "memory", p.Memory)
 	absent(t, "last busy", p.LastBusy)
-	value(t, "allocation", w.card("A").Allocation, 0)
+	value(t, "allocation", w.dev("A").AllocationRatio, 0)
 	w.steps(140, 2)
 	p = w.container("p", "A")
 	value(t, "held stands still", p.Held, 12)
 
-	w.holdings.List = []gpu.Holding{hold("p", "A", 1)}
+	w.allocs.List = []gpu.Allocation{hold("p", "A", 1)}
 	w.steps(2, 2)
 	p = w.container("p", "A")
 	value(t, "held goes on", p.Held, 14)
@@ -382,7 +382,7 @@ func TestGrace(t *testing.T) {
 	if p.Gone {
 		t.Error("gone while it holds")
 	}
-	w.holdings.List = nil
+	w.allocs.List = nil
 	w.step(2)
 	w.steps(151, 2)
 	if _, ok := w.find("p", "A"); ok {
@@ -392,15 +392,15 @@ func TestGrace(t *testing.T) {
 
 func TestRateAndMethods(t *testing.T) {
 	w := newWorld(t, "A")
-	a := w.cards[0]
+	a := w.devs[0]
 	a.noRing = true
 	w.step(2)
 	w = newWorld(t)
-	a = &fakeCard{id: gpu.Identity{UUID: "A"}, noRing: true, util: .25}
-	w.cards = []*fakeCard{a}
+	a = &fakeGPU{id: gpu.Identity{UUID: "A"}, noRing: true, util: .25}
+	w.devs = []*fakeGPU{a}
 	w.step(2)
 	w.steps(4, 2)
-	c := w.card("A")
+	c := w.dev("A")
 	if c.Activity.Method != gpu.Some(gpu.MethodRate) {
 		t.Errorf("method %v", c.Activity.Method)
 	}
@@ -412,30 +412,30 @@ func TestRateAndMethods(t *testing.T) {
 	w.step(60)
 	a.silent = false
 	w.step(2)
-	value(t, "a gauge speaks of 5 s at most", w.card("A").Activity.Observed, 13)
-	spent(t, w.card("A"), map[gpu.Use]float64{gpu.UseBusy: 2 + 1.25, gpu.UseUnallocated: 70 - 3.25})
-	value(t, "mean of the last minute", w.card("A").Activity.Mean, .25)
+	value(t, "a gauge speaks of 5 s at most", w.dev("A").Activity.Observed, 13)
+	spent(t, w.dev("A"), map[gpu.TimeState]float64{gpu.TimeBusy: 2 + 1.25, gpu.TimeUnallocated: 70 - 3.25})
+	value(t, "mean of the last minute", w.dev("A").Activity.Mean, .25)
 
 	// A ring that fails for a while is waited for; one that is gone is replaced by the gauge.
 	w = newWorld(t, "A")
-	a = w.cards[0]
+	a = w.devs[0]
 	a.util = 1
 	w.step(2)
 	a.noRing = true
 	w.steps(10, 2)
-	c = w.card("A")
+	c = w.dev("A")
 	value(t, "busy", c.Activity.Busy, 2)
 	w.steps(10, 2)
-	if m := w.card("A").Activity.Method; m != gpu.Some(gpu.MethodRate) {
+	if m := w.dev("A").Activity.Method; m != gpu.Some(gpu.MethodRate) {
 		t.Errorf("method %v", m)
 	}
 }
 
 func TestMeanPeakAndLastBusy(t *testing.T) {
 	w := newWorld(t, "A")
-	a := w.cards[0]
+	a := w.devs[0]
 	w.steps(10, 2)
-	c := w.card("A")
+	c := w.dev("A")
 	value(t, "mean", c.Activity.Mean, 0)
 	if c.Activity.LastBusy != gpu.Some(epoch) {
 		t.Errorf("last busy %v, want when watching began", c.Activity.LastBusy)
@@ -444,48 +444,48 @@ func TestMeanPeakAndLastBusy(t *testing.T) {
 	w.steps(10, 2)
 	a.util = 0
 	w.steps(10, 2)
-	c = w.card("A")
+	c = w.dev("A")
 	value(t, "mean", c.Activity.Mean, 1./3)
 	value(t, "peak", c.Activity.Peak, 1)
 	if c.Activity.LastBusy != gpu.Some(epoch.Add(40*time.Second)) {
 		t.Errorf("last busy %v", c.Activity.LastBusy)
 	}
 	w.steps(20, 2)
-	value(t, "peak of the last minute", w.card("A").Activity.Peak, 0)
+	value(t, "peak of the last minute", w.dev("A").Activity.Peak, 0)
 	a.silent = true
 	w.steps(31, 2)
-	absent(t, "mean of nothing", w.card("A").Activity.Mean)
+	absent(t, "mean of nothing", w.dev("A").Activity.Mean)
 }
 
-// A card that is left alone on purpose keeps its counters; its seconds are unknown.
+// A GPU that is left alone on purpose keeps its counters; its seconds are unknown.
 func TestUnread(t *testing.T) {
 	w := newWorld(t, "A")
-	w.cards[0].util = .5
+	w.devs[0].util = .5
 	w.steps(5, 2)
-	w.cards[0].availability = Unread
+	w.devs[0].availability = Unread
 	w.steps(5, 2)
-	c := w.card("A")
-	spent(t, c, map[gpu.Use]float64{gpu.UseBusy: 5, gpu.UseUnallocated: 5, gpu.UseUnknown: 10})
+	c := w.dev("A")
+	spent(t, c, map[gpu.TimeState]float64{gpu.TimeBusy: 5, gpu.TimeUnallocated: 5, gpu.TimeUnknown: 10})
 	value(t, "busy stands still", c.Activity.Busy, 5)
 	absent(t, "mean", c.Activity.Mean)
 }
 
-// A card that returns goes on where it stopped, and nothing of the time between is counted twice.
-func TestCardReturns(t *testing.T) {
+// A GPU that returns goes on where it stopped, and nothing of the time between is counted twice.
+func TestGPUReturns(t *testing.T) {
 	w := newWorld(t, "A")
-	a := w.cards[0]
+	a := w.devs[0]
 	a.util, a.watts = 1, 100
 	w.steps(5, 2)
 	a.availability = Unavailable
 	w.steps(20, 2)
-	absent(t, "busy of a lost card", w.card("A").Activity.Busy)
+	absent(t, "busy of a lost GPU", w.dev("A").Activity.Busy)
 	a.availability = Readable
 	w.Reopened()
 	w.steps(6, 2)
-	c := w.card("A")
+	c := w.dev("A")
 	value(t, "busy", c.Activity.Busy, 10+10)
 	sum := 0.0
-	for _, v := range c.CardSeconds {
+	for _, v := range c.GPUSeconds {
 		sum += float64(v)
 	}
 	near(t, "seconds", sum, 62)
@@ -495,8 +495,8 @@ func TestCardReturns(t *testing.T) {
 // Whoever is late is not unknown at once, and his work is not lost.
 func TestLateReadings(t *testing.T) {
 	w := newWorld(t, "A")
-	a := w.cards[0]
-	w.holdings.List = []gpu.Holding{hold("p", "A", 1)}
+	a := w.devs[0]
+	w.allocs.List = []gpu.Allocation{hold("p", "A", 1)}
 	a.util = .5
 	w.step(2)
 	a.silent = true
@@ -505,60 +505,60 @@ func TestLateReadings(t *testing.T) {
 	// The ring bridges the missed round: its samples reach back to the last read.
 	f := a.fast(w.now-2, w.now+2)
 	w.now += 2
-	w.Advance(Round{Now: w.Ledger.now.Add(2 * time.Second), Elapsed: 2 * time.Second, Holdings: w.holdings,
-		Cards: []Reading{{Identity: a.id, Fast: f}}})
-	c := w.card("A")
-	spent(t, c, map[gpu.Use]float64{gpu.UseBusy: 3, gpu.UseUnallocated: 1, gpu.UseUnderused: 2})
+	w.Advance(Round{Now: w.Ledger.now.Add(2 * time.Second), Elapsed: 2 * time.Second, Allocations: w.allocs,
+		GPUs: []Reading{{Identity: a.id, Fast: f}}})
+	c := w.dev("A")
+	spent(t, c, map[gpu.TimeState]float64{gpu.TimeBusy: 3, gpu.TimeUnallocated: 1, gpu.TimeGap: 2})
 	value(t, "busy", c.Activity.Busy, 3)
 
-	// A ring that answers nothing while the card works: unknown, beyond the patience.
+	// A ring that answers nothing while the GPU works: unknown, beyond the patience.
 	w = newWorld(t, "A")
-	w.holdings.List = []gpu.Holding{hold("p", "A", 1)}
-	w.cards[0].util = .5
+	w.allocs.List = []gpu.Allocation{hold("p", "A", 1)}
+	w.devs[0].util = .5
 	w.step(2)
-	w.cards[0].silent = true
+	w.devs[0].silent = true
 	w.steps(10, 2)
-	spent(t, w.card("A"), map[gpu.Use]float64{gpu.UseBusy: 1, gpu.UseUnallocated: 1, gpu.UseUnderused: 5, gpu.UseUnknown: 15})
+	spent(t, w.dev("A"), map[gpu.TimeState]float64{gpu.TimeBusy: 1, gpu.TimeUnallocated: 1, gpu.TimeGap: 5, gpu.TimeUnknown: 15})
 }
 
 func TestShareThatIsNotKnown(t *testing.T) {
 	w := newWorld(t, "A")
 	h := hold("p", "A", 1)
 	h.Share = gpu.None[gpu.Ratio]()
-	w.holdings.List = []gpu.Holding{h}
+	w.allocs.List = []gpu.Allocation{h}
 	w.step(2)
 	w.steps(5, 2)
-	absent(t, "allocation", w.card("A").Allocation)
+	absent(t, "allocation", w.dev("A").AllocationRatio)
 	p := w.container("p", "A")
 	absent(t, "held", p.Held)
 	if p.Attribution != "none" {
 		t.Errorf("attribution %q", p.Attribution)
 	}
-	spent(t, w.card("A"), map[gpu.Use]float64{gpu.UseUnallocated: 2, gpu.UseUnknown: 10})
+	spent(t, w.dev("A"), map[gpu.TimeState]float64{gpu.TimeUnallocated: 2, gpu.TimeUnknown: 10})
 
 	// An instance that the layout does not show.
 	w = newWorld(t, "A")
-	w.cards[0].slow, w.cards[0].gpm = migSlow(1), map[gpu.UUID]float64{"MIG-1": 0}
-	w.holdings.List = []gpu.Holding{holdInstance("p", "A", "MIG-9", 1)}
+	w.devs[0].slow, w.devs[0].gpm = migSlow(1), map[gpu.UUID]float64{"MIG-1": 0}
+	w.allocs.List = []gpu.Allocation{holdInstance("p", "A", "MIG-9", 1)}
 	w.step(2)
 	w.steps(5, 2)
-	spent(t, w.card("A"), map[gpu.Use]float64{gpu.UseUnallocated: 2, gpu.UseUnknown: 10})
-	absent(t, "allocation", w.card("A").Allocation)
-	if h := w.Holdings()[0]; h.Allocation.Present() {
-		t.Errorf("allocation %v of an unknown instance", h.Allocation)
+	spent(t, w.dev("A"), map[gpu.TimeState]float64{gpu.TimeUnallocated: 2, gpu.TimeUnknown: 10})
+	absent(t, "allocation", w.dev("A").AllocationRatio)
+	if h := w.Allocations()[0]; h.AllocationRatio.Present() {
+		t.Errorf("allocation %v of an unknown instance", h.AllocationRatio)
 	}
 }
 
-// More replicas are held than there are: the sum is still one card.
+// More replicas are held than there are: the sum is still one GPU.
 func TestOversubscription(t *testing.T) {
 	w := newWorld(t, "A")
-	w.holdings.List = []gpu.Holding{hold("p", "A", 1), hold("q", "A", 1), hold("r", "A", 2)}
+	w.allocs.List = []gpu.Allocation{hold("p", "A", 1), hold("q", "A", 1), hold("r", "A", 2)}
 	w.step(2)
 	w.steps(5, 2)
-	spent(t, w.card("A"), map[gpu.Use]float64{gpu.UseUnallocated: 2, gpu.UseUnderused: 10})
-	value(t, "allocation", w.card("A").Allocation, 1)
+	spent(t, w.dev("A"), map[gpu.TimeState]float64{gpu.TimeUnallocated: 2, gpu.TimeGap: 10})
+	value(t, "allocation", w.dev("A").AllocationRatio, 1)
 	value(t, "held", w.container("r", "A").Held, 20)
-	value(t, "underused", w.container("r", "A").Underused, 5)
+	value(t, "gap", w.container("r", "A").Gap, 5)
 }
 
 func TestProfilingAndCounters(t *testing.T) {
@@ -566,7 +566,7 @@ func TestProfilingAndCounters(t *testing.T) {
 	id := gpu.Identity{UUID: "A"}
 	advance := func(e int, f gpu.Fast) {
 		l.Sieve().Fast(&f)
-		l.Advance(Round{Elapsed: time.Duration(e) * time.Second, Cards: []Reading{{Identity: id, Fast: &f}}})
+		l.Advance(Round{Elapsed: time.Duration(e) * time.Second, GPUs: []Reading{{Identity: id, Fast: &f}}})
 	}
 	half := gpu.Some(gpu.Ratio(.5))
 	advance(0, gpu.Fast{PCIeTransmit: gpu.Some(gpu.Bytes(wrap32 - 100)), Limited: map[gpu.LimitReason]gpu.Seconds{gpu.LimitPowerCap: 7}})
@@ -574,7 +574,7 @@ func TestProfilingAndCounters(t *testing.T) {
 		Limited: map[gpu.LimitReason]gpu.Seconds{gpu.LimitPowerCap: 8},
 		GPM:     gpu.Some(gpu.GPM{Window: 2 * time.Second, GraphicsActive: half, SMActive: half, TensorActive: half, FP16Active: half})})
 	advance(2, gpu.Fast{GPM: gpu.Some(gpu.GPM{Window: time.Hour, GraphicsActive: half, SMActive: half})})
-	c := gpu.Card{Identity: id}
+	c := gpu.GPU{Identity: id}
 	l.Fill(&c)
 	value(t, "transmitted", c.Activity.PCIeTransmit, wrap32+100)
 	absent(t, "received", c.Activity.PCIeReceive)
@@ -597,25 +597,25 @@ func TestProfilingAndCounters(t *testing.T) {
 // Pods come and go for a day: nothing is kept of those that are long gone.
 func TestChurnIsBounded(t *testing.T) {
 	w := newWorld(t, "A", "B")
-	w.cards[0].util = .5
+	w.devs[0].util = .5
 	for i := range 2000 {
-		w.holdings.List = []gpu.Holding{hold(fmt.Sprintf("p-%d", i), "A", 1), hold(fmt.Sprintf("q-%d", i), "B", .5)}
+		w.allocs.List = []gpu.Allocation{hold(fmt.Sprintf("p-%d", i), "A", 1), hold(fmt.Sprintf("q-%d", i), "B", .5)}
 		w.step(20)
 	}
 	if n := len(w.Ledger.rows); n > 2*(int(grace)/20+2) {
 		t.Errorf("%d rows are kept", n)
 	}
-	if n := len(w.Ledger.cards["A"].act.recent); n > 40 {
+	if n := len(w.Ledger.devs["A"].act.recent); n > 40 {
 		t.Errorf("%d stretches are kept", n)
 	}
 }
 
-// Work that a container got stays in the sum of its card while no more of it can be told, and stands still.
+// Work that a container got stays in the sum of its GPU while no more of it can be told, and stands still.
 func TestWorkStaysInTheSum(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers
-	a := w.cards[0]
-	w.holdings.List = []gpu.Holding{hold("p", "A", .5), hold("q", "A", .5)}
+	a := w.devs[0]
+	w.allocs.List = []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}
 	a.medium, a.hasWeights, a.weights, a.util = medium(8, 1, 2, 3, 2), true, weights(1, 20, 3, 20), .5
 	w.step(2)
 	w.steps(5, 2)

@@ -7,8 +7,8 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 const lingering = 12.0
 
 // remember divides the memory that is in use now, and counts the processes, by the newest medium reading.
-// Who is found on a card is its user from here on, whether he holds it or not.
-func (l *Ledger) remember(c *card, users Users) {
+// Who is found on a GPU is its user from here on, whether he holds it or not.
+func (l *Ledger) remember(c *dev, users Users) {
 	for _, u := range c.unattributed {
 		u.memory, u.hasMemory = 0, false
 	}
@@ -64,12 +64,12 @@ func (l *Ledger) remember(c *card, users Users) {
 }
 
 // memoryOf returns the memory of a part as it was last read.
-func (c *card) memoryOf(p *part) gpu.Opt[gpu.Memory] {
+func (c *dev) memoryOf(p *part) gpu.Opt[gpu.Memory] {
 	if c.medium == nil {
 		return gpu.None[gpu.Memory]()
 	}
 	switch p.kind {
-	case wholeCard:
+	case wholeGPU:
 		return c.medium.Memory
 	case migInstance:
 		for i := range c.medium.Instances {
@@ -83,7 +83,7 @@ func (c *card) memoryOf(p *part) gpu.Opt[gpu.Memory] {
 
 // rememberProcesses counts the listed processes and books their memory, except on parts that one container
 // has for itself. It returns what was booked; blurred is set when some process did not tell its memory.
-func (l *Ledger) rememberProcesses(c *card, users Users) (given gpu.Bytes, blurred bool) {
+func (l *Ledger) rememberProcesses(c *dev, users Users) (given gpu.Bytes, blurred bool) {
 	// Where a server stands for its clients, what is listed of a container is not all of it.
 	collapsed := len(c.servers) > 0 && collapses(c.id)
 	for _, p := range c.parts {
@@ -127,7 +127,7 @@ func (l *Ledger) rememberProcesses(c *card, users Users) (given gpu.Bytes, blurr
 	return given, blurred
 }
 
-// found notes that a container is at work on a card.
+// found notes that a container is at work on a GPU.
 func (l *Ledger) found(r *row) {
 	l.wake(r)
 	if r.holds || !r.uses && !r.used {
@@ -137,7 +137,7 @@ func (l *Ledger) found(r *row) {
 }
 
 // partWith returns the part on which a process runs, nil if that cannot be told.
-func (c *card) partWith(proc *gpu.Process) *part {
+func (c *dev) partWith(proc *gpu.Process) *part {
 	for _, p := range c.parts {
 		if c.on(p, proc) {
 			return p
@@ -153,7 +153,7 @@ func (r *row) forgetNow() {
 	r.processes, r.counted, r.uses = 0, false, false
 }
 
-func (l *Ledger) leaveMemory(c *card, reason gpu.UnattributedReason, used gpu.Bytes) {
+func (l *Ledger) leaveMemory(c *dev, reason gpu.UnattributedReason, used gpu.Bytes) {
 	u := c.why(reason)
 	u.memory += used
 	u.hasMemory = true

@@ -27,13 +27,13 @@ var mpsUsers = Users{1: {Container: pod("p")}, 3: {Container: pod("q")}, 4: {Con
 	23: {Container: pod("evil"), MPS: true}, 24: {Reason: gpu.UnattributedUnresolved, MPS: true}}
 
 func TestMPS(t *testing.T) {
-	three := []gpu.Holding{hold("p", "A", .25), hold("q", "A", .25), hold("r", "A", .25)}
+	three := []gpu.Allocation{hold("p", "A", .25), hold("q", "A", .25), hold("r", "A", .25)}
 	type figures map[string]float64
 	type reasons map[gpu.UnattributedReason]float64
 	for _, tt := range []struct {
 		name       string
 		capability string
-		holders    []gpu.Holding
+		holders    []gpu.Allocation
 		medium     *gpu.Medium
 		weights    []gpu.ProcessSample
 		// Over 10 s of which half is busy; -1 is absent, and a pod of absent busy may have no row.
@@ -60,11 +60,11 @@ func TestMPS(t *testing.T) {
 			busy: figures{"p": 5, "q": 0}, memory: figures{"p": 2, "q": 0}, unbusy: reasons{gpu.UnattributedMPS: 0}, unmemory: reasons{gpu.UnattributedDriver: 2},
 		},
 		{
-			name: "a sole holder and the host's server", capability: "9.0", holders: []gpu.Holding{hold("p", "A", 1)}, medium: mpsMedium(4, []int{1}, 1, 2, 21, 1), weights: weights(1, 5),
+			name: "a sole holder and the host's server", capability: "9.0", holders: []gpu.Allocation{hold("p", "A", 1)}, medium: mpsMedium(4, []int{1}, 1, 2, 21, 1), weights: weights(1, 5),
 			busy: figures{"p": 5}, memory: figures{"p": 4}, processes: figures{"p": 1}, unmemory: reasons{},
 		},
 		{
-			name: "a container with a server of its own", capability: "9.0", holders: []gpu.Holding{hold("p", "A", 1)}, medium: mpsMedium(4, []int{1}, 1, 2, 22, 1), weights: weights(1, 5),
+			name: "a container with a server of its own", capability: "9.0", holders: []gpu.Allocation{hold("p", "A", 1)}, medium: mpsMedium(4, []int{1}, 1, 2, 22, 1), weights: weights(1, 5),
 			busy: figures{"p": 5}, memory: figures{"p": 4}, processes: figures{"p": 2}, unmemory: reasons{},
 		},
 		{
@@ -90,11 +90,11 @@ func TestMPS(t *testing.T) {
 			busy: figures{"evil": 3.75, "q": 1.25}, memory: figures{"evil": 12, "q": 3}, unmemory: reasons{gpu.UnattributedDriver: 5},
 		},
 		{
-			name: "an intruder on a sole holder's card, with samples", capability: "9.0", holders: []gpu.Holding{hold("p", "A", 1)}, medium: mpsMedium(20, []int{1}, 23, 12, 1, 3), weights: weights(23, 30, 1, 10),
+			name: "an intruder on a sole holder's GPU, with samples", capability: "9.0", holders: []gpu.Allocation{hold("p", "A", 1)}, medium: mpsMedium(20, []int{1}, 23, 12, 1, 3), weights: weights(23, 30, 1, 10),
 			busy: figures{"p": 1.25}, memory: figures{"p": 3}, unbusy: reasons{gpu.UnattributedMPS: 3.75}, unmemory: reasons{gpu.UnattributedDriver: 17}, nobody: []string{"evil"},
 		},
 		{
-			name: "an intruder on a sole holder's card, without", capability: "9.0", holders: []gpu.Holding{hold("p", "A", 1)}, medium: mpsMedium(20, []int{1}, 23, 12, 1, 3), weights: weights(),
+			name: "an intruder on a sole holder's GPU, without", capability: "9.0", holders: []gpu.Allocation{hold("p", "A", 1)}, medium: mpsMedium(20, []int{1}, 23, 12, 1, 3), weights: weights(),
 			busy: figures{"p": 0}, memory: figures{"p": 3}, unbusy: reasons{gpu.UnattributedMPS: 5}, unmemory: reasons{gpu.UnattributedDriver: 17},
 		},
 		{
@@ -114,28 +114,28 @@ func TestMPS(t *testing.T) {
 			unbusy: reasons{gpu.UnattributedMPS: 5}, unmemory: reasons{gpu.UnattributedMPS: 9, gpu.UnattributedDriver: 1},
 		},
 		{
-			name: "before Volta, a sole holder and the host's server", capability: "6.0", holders: []gpu.Holding{hold("p", "A", 1)}, medium: mpsMedium(10, nil, 21, 9), weights: weights(21, 30),
+			name: "before Volta, a sole holder and the host's server", capability: "6.0", holders: []gpu.Allocation{hold("p", "A", 1)}, medium: mpsMedium(10, nil, 21, 9), weights: weights(21, 30),
 			busy: figures{"p": 5}, memory: figures{"p": 10}, unmemory: reasons{},
 		},
 		{
-			name: "before Volta, a sole holder and a server of a pod", capability: "6.0", holders: []gpu.Holding{hold("p", "A", 1)}, medium: mpsMedium(10, nil, 23, 9), weights: weights(23, 30),
+			name: "before Volta, a sole holder and a server of a pod", capability: "6.0", holders: []gpu.Allocation{hold("p", "A", 1)}, medium: mpsMedium(10, nil, 23, 9), weights: weights(23, 30),
 			busy: figures{"p": -1}, memory: figures{"p": -1}, unbusy: reasons{gpu.UnattributedMPS: 5}, unmemory: reasons{gpu.UnattributedMPS: 9, gpu.UnattributedDriver: 1},
 		},
 		{
-			name: "before Volta, the server of a holder is the holder", capability: "6.0", holders: []gpu.Holding{hold("p", "A", 1)}, medium: mpsMedium(10, nil, 22, 9), weights: weights(22, 30),
+			name: "before Volta, the server of a holder is the holder", capability: "6.0", holders: []gpu.Allocation{hold("p", "A", 1)}, medium: mpsMedium(10, nil, 22, 9), weights: weights(22, 30),
 			busy: figures{"p": 5}, memory: figures{"p": 10}, processes: figures{"p": 1}, unmemory: reasons{},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, "A")
-			a := w.cards[0]
+			a := w.devs[0]
 			a.id.ComputeCapability = tt.capability
-			w.users, w.holdings.List = mpsUsers, tt.holders
+			w.users, w.allocs.List = mpsUsers, tt.holders
 			a.medium, a.hasWeights = tt.medium, true
 			w.step(2)
 			a.util, a.weights, a.watts = .5, tt.weights, 100
 			w.steps(5, 2)
-			row := func(name string) gpu.ContainerCard {
+			row := func(name string) gpu.ContainerGPU {
 				c, _ := w.find(name, "A")
 				return c
 			}
@@ -149,10 +149,10 @@ func TestMPS(t *testing.T) {
 				optional(t, "processes of "+name, row(name).Processes, want, 1)
 			}
 			for reason, want := range tt.unbusy {
-				value(t, "busy because of "+string(reason), why(t, w.card("A"), reason).Busy, want)
+				value(t, "busy because of "+string(reason), why(t, w.dev("A"), reason).Busy, want)
 			}
 			got := reasons{}
-			for _, u := range w.card("A").Unattributed {
+			for _, u := range w.dev("A").Unattributed {
 				if b, ok := u.Memory.Get(); ok && b > 0 {
 					got[u.Reason] = float64(b) / (1 << 30)
 				}
@@ -187,7 +187,7 @@ func optional[T ~float64 | ~uint64 | ~int](t *testing.T, what string, o gpu.Opt[
 // Under MIG a server speaks for its instance alone, and what a pretender does there is nobody's.
 func TestMPSUnderMIG(t *testing.T) {
 	w := newWorld(t, "A")
-	a := w.cards[0]
+	a := w.devs[0]
 	a.id.ComputeCapability = "9.0"
 	w.users = mpsUsers
 	a.slow, a.gpm = migSlow(2), map[gpu.UUID]float64{"MIG-1": 0, "MIG-2": 0}
@@ -195,13 +195,13 @@ func TestMPSUnderMIG(t *testing.T) {
 	list := m.Processes.Or(nil)
 	list[0].GI, list[1].GI, list[2].GI = gpu.Some(1), gpu.Some(1), gpu.Some(2)
 	a.medium = m
-	w.holdings.List = []gpu.Holding{holdInstance("p", "A", "MIG-1", 1), holdInstance("q", "A", "MIG-2", 1)}
+	w.allocs.List = []gpu.Allocation{holdInstance("p", "A", "MIG-1", 1), holdInstance("q", "A", "MIG-2", 1)}
 	w.step(2)
 	a.gpm = map[gpu.UUID]float64{"MIG-1": .7, "MIG-2": .35}
 	w.steps(5, 2)
-	value(t, "busy that may be anybody's", why(t, w.card("A"), gpu.UnattributedMPS).Busy, 1)
+	value(t, "busy that may be anybody's", why(t, w.dev("A"), gpu.UnattributedMPS).Busy, 1)
 	value(t, "busy of q, whose instance has no server", w.container("q", "A").Busy, .5)
-	value(t, "memory of the server", why(t, w.card("A"), gpu.UnattributedDriver).Memory, 3<<30)
+	value(t, "memory of the server", why(t, w.dev("A"), gpu.UnattributedDriver).Memory, 3<<30)
 	value(t, "memory of p", w.container("p", "A").Memory, 2<<30)
 	closes(t, w, "A")
 	// On the other instance the same process would be a user like any other.
@@ -215,9 +215,9 @@ func TestMPSUnderMIG(t *testing.T) {
 // A server that ends takes its doubt along: the holder is sole again.
 func TestMPSServerThatEnds(t *testing.T) {
 	w := newWorld(t, "A")
-	a := w.cards[0]
+	a := w.devs[0]
 	a.id.ComputeCapability = "6.0"
-	w.users, w.holdings.List = mpsUsers, []gpu.Holding{hold("p", "A", 1)}
+	w.users, w.allocs.List = mpsUsers, []gpu.Allocation{hold("p", "A", 1)}
 	a.medium, a.hasWeights = mpsMedium(10, nil, 20, 9), true
 	w.step(2)
 	a.util = .5
@@ -228,6 +228,6 @@ func TestMPSServerThatEnds(t *testing.T) {
 	before := w.container("p", "A").Busy
 	w.steps(5, 2)
 	value(t, "busy without it", w.container("p", "A").Busy, float64(before.Or(0))+5)
-	value(t, "what stood for its clients", why(t, w.card("A"), gpu.UnattributedMPS).Busy, 5)
+	value(t, "what stood for its clients", why(t, w.dev("A"), gpu.UnattributedMPS).Busy, 5)
 	closes(t, w, "A")
 }

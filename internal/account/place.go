@@ -11,23 +11,23 @@ const (
 	// grace is for how long, in seconds, the counters of a container that holds no more stand still, so
 	// that their last increase is scraped.
 	grace = 300.0
-	// mismatchPatience is for how long, in seconds, somebody uses a card that he does not hold before it is
+	// mismatchPatience is for how long, in seconds, somebody uses a GPU that he does not hold before it is
 	// called a mismatch: pods come and go between two answers of the kubelet.
 	mismatchPatience = 30.0
-	// whole is the share from which a card counts as held whole: shares are sums of fractions.
+	// whole is the share from which a GPU counts as held whole: shares are sums of fractions.
 	whole = 0.9995
 )
 
 // never is a moment before all others.
 const never = -1e18
 
-// rowKey names the account of one container on one card.
+// rowKey names the account of one container on one GPU.
 type rowKey struct {
-	card      gpu.UUID
+	dev       gpu.UUID
 	container gpu.Container
 }
 
-// row is the account of one container on one card.
+// row is the account of one container on one GPU.
 type row struct {
 	key rowKey
 	// holds and uses say why it is alive; gone is set when neither is true, goneAt since when.
@@ -51,7 +51,7 @@ type row struct {
 	blurred     bool // some process did not tell its memory
 	processes   int
 	counted     bool // processes speaks
-	used        bool // it used the card at the reading before
+	used        bool // it used the GPU at the reading before
 	mismatch    []string
 }
 
@@ -60,8 +60,8 @@ func (r *row) measured() bool {
 	return r.attribution != "" && r.attribution != attributionNone
 }
 
-// row returns the account of a container on a card, a new one if need be, and that of the others without room for one.
-func (l *Ledger) row(c *card, container gpu.Container) *row {
+// row returns the account of a container on a GPU, a new one if need be, and that of the others without room for one.
+func (l *Ledger) row(c *dev, container gpu.Container) *row {
 	key := rowKey{c.id.UUID, l.named(c.id.UUID, container)}
 	r := l.rows[key]
 	if r == nil {
@@ -83,7 +83,7 @@ func (l *Ledger) wake(r *row) {
 }
 
 // install puts new holdings in force for the window that begins now.
-func (l *Ledger) install(h gpu.Holdings) {
+func (l *Ledger) install(h gpu.Allocations) {
 	clear(l.holders)
 	for i := range h.List {
 		l.holders[h.List[i].Container] = true
@@ -92,15 +92,15 @@ func (l *Ledger) install(h gpu.Holdings) {
 		l.holders[h.Unresolved[i].Container] = true
 	}
 	h = l.fold(h)
-	l.holdings = h
+	l.allocs = h
 	l.round++
-	clear(l.byCard)
+	clear(l.byGPU)
 	for i := range h.List {
-		l.byCard[h.List[i].Card] = append(l.byCard[h.List[i].Card], &h.List[i])
+		l.byGPU[h.List[i].GPU] = append(l.byGPU[h.List[i].GPU], &h.List[i])
 		l.holders[h.List[i].Container] = true // the others, too
 	}
-	for u, list := range l.byCard {
-		c := l.cards[u]
+	for u, list := range l.byGPU {
+		c := l.devs[u]
 		if c == nil {
 			continue
 		}
@@ -118,18 +118,18 @@ func (l *Ledger) install(h gpu.Holdings) {
 			r.holds, r.leftAt = false, l.clock
 		}
 	}
-	for _, c := range l.cards {
+	for _, c := range l.devs {
 		l.place(c)
 	}
 }
 
-// place finds who holds which part of a card.
-func (l *Ledger) place(c *card) {
+// place finds who holds which part of a GPU.
+func (l *Ledger) place(c *dev) {
 	c.loose = false
 	for _, p := range c.parts {
 		p.holders, p.loose = p.holders[:0], false
 	}
-	for _, h := range l.byCard[c.id.UUID] {
+	for _, h := range l.byGPU[c.id.UUID] {
 		r := l.rows[rowKey{c.id.UUID, h.Container}]
 		if r == nil {
 			continue
@@ -146,7 +146,7 @@ func (l *Ledger) place(c *card) {
 			c.loose = true // an instance that the layout does not show yet
 		}
 	}
-	held, certain := 0.0, l.holdings.Known
+	held, certain := 0.0, l.allocs.Known
 	for _, p := range c.parts {
 		sum := 0.0
 		for _, h := range p.holders {
@@ -164,9 +164,9 @@ func (l *Ledger) place(c *card) {
 				p.holders[i].share = p.holders[i].held / sum
 			}
 		}
-		p.freeKnown = l.holdings.Known && !l.holdings.Untruthful && !p.loose && !c.loose
+		p.freeKnown = l.allocs.Known && !l.allocs.Untruthful && !p.loose && !c.loose
 		p.allocation = gpu.None[gpu.Ratio]()
-		if p.freeKnown || l.holdings.Known && p.free == 0 {
+		if p.freeKnown || l.allocs.Known && p.free == 0 {
 			p.allocation = gpu.Some(gpu.Ratio(1 - p.free))
 		}
 		certain = certain && p.allocation.Present() && (p.shareKnown || p.free == 1 || p.free == 0)
@@ -217,8 +217,8 @@ func (l *Ledger) leave() {
 	}
 }
 
-// allocated is the share of the physical card that a holding takes; absent while it cannot be told.
-func (l *Ledger) allocated(h *gpu.Holding) gpu.Opt[gpu.Ratio] {
+// allocated is the share of the physical GPU that a holding takes; absent while it cannot be told.
+func (l *Ledger) allocated(h *gpu.Allocation) gpu.Opt[gpu.Ratio] {
 	share, ok := h.Share.Get()
 	if !ok {
 		return gpu.None[gpu.Ratio]()
@@ -226,7 +226,7 @@ func (l *Ledger) allocated(h *gpu.Holding) gpu.Opt[gpu.Ratio] {
 	if h.Instance == "" {
 		return gpu.Some(share)
 	}
-	if c := l.cards[h.Card]; c != nil {
+	if c := l.devs[h.GPU]; c != nil {
 		if p := c.partOf(h.Instance); p != nil && p.shareKnown {
 			return gpu.Some(share * gpu.Ratio(p.share))
 		}

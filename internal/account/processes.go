@@ -23,16 +23,16 @@ func (u Users) of(pid int) User {
 	return User{Reason: gpu.UnattributedUnresolved}
 }
 
-// target returns the account of a user on a card.
-func (l *Ledger) target(c *card, who User) target {
+// target returns the account of a user on a GPU.
+func (l *Ledger) target(c *dev, who User) target {
 	if who.Reason != "" {
 		return target{reason: who.Reason}
 	}
 	return target{row: l.row(c, who.Container)}
 }
 
-// list returns the processes that were last seen on a card.
-func (c *card) list() []gpu.Process {
+// list returns the processes that were last seen on a GPU.
+func (c *dev) list() []gpu.Process {
 	if c.medium == nil {
 		return nil
 	}
@@ -40,7 +40,7 @@ func (c *card) list() []gpu.Process {
 }
 
 // on reports whether a process runs on a part.
-func (c *card) on(p *part, proc *gpu.Process) bool {
+func (c *dev) on(p *part, proc *gpu.Process) bool {
 	switch p.kind {
 	case migInstance:
 		gi, ok := proc.GI.Get()
@@ -52,7 +52,7 @@ func (c *card) on(p *part, proc *gpu.Process) bool {
 }
 
 // owners returns the distinct users of a part, the driver's own processes and MPS's servers left out.
-func (l *Ledger) owners(c *card, p *part, users Users) []User {
+func (l *Ledger) owners(c *dev, p *part, users Users) []User {
 	c.ownersSeen = c.ownersSeen[:0]
 	list := c.list()
 next:
@@ -74,9 +74,9 @@ next:
 	return c.ownersSeen
 }
 
-// weigh takes the utilisation samples of the processes. The driver names one process per sample of its
+// weigh takes the utilization samples of the processes. The driver names one process per sample of its
 // ring, so that only the proportions mean something. A first reading tells of finished work and is left out.
-func (c *card) weigh(f *gpu.Fast, first bool) {
+func (c *dev) weigh(f *gpu.Fast, first bool) {
 	samples, ok := f.Processes.Get()
 	if !ok {
 		return
@@ -98,14 +98,14 @@ func (c *card) weigh(f *gpu.Fast, first bool) {
 	}
 }
 
-// processWeight is one utilisation sample of a process.
+// processWeight is one utilization sample of a process.
 type processWeight struct {
 	pid    int
 	weight float64
 }
 
 // intruder reports whether somebody else than a container was seen at work.
-func (l *Ledger) intruder(c *card, own gpu.Container, users Users) bool {
+func (l *Ledger) intruder(c *dev, own gpu.Container, users Users) bool {
 	for _, w := range c.weights {
 		switch who := l.who(c, users, w.pid); who.Reason {
 		case "":
@@ -120,7 +120,7 @@ func (l *Ledger) intruder(c *card, own gpu.Container, users Users) bool {
 }
 
 // split divides the work of a part, and the time that was observed, by what its users weigh.
-func (l *Ledger) split(c *card, p *part, busy, observed, ago float64, users Users) {
+func (l *Ledger) split(c *dev, p *part, busy, observed, ago float64, users Users) {
 	owners := l.owners(c, p, users)
 	_, doubtful := c.serves(p)
 	switch {
@@ -153,7 +153,7 @@ func (l *Ledger) split(c *card, p *part, busy, observed, ago float64, users User
 }
 
 // splitByWeight divides work in proportion to the weights.
-func (l *Ledger) splitByWeight(c *card, busy, ago float64, users Users) {
+func (l *Ledger) splitByWeight(c *dev, busy, ago float64, users Users) {
 	total := 0.0
 	c.weighed = c.weighed[:0]
 next:
@@ -183,7 +183,7 @@ next:
 }
 
 // work books what processes show to be a user's.
-func (l *Ledger) work(c *card, who User, busy, ago float64) {
+func (l *Ledger) work(c *dev, who User, busy, ago float64) {
 	t := l.target(c, who)
 	l.give(c, credit{t, busy}, ago)
 	if t.row == nil || !(busy > 0) {

@@ -32,10 +32,10 @@ func weights(pairs ...float64) []gpu.ProcessSample {
 var testUsers = Users{1: {Container: pod("p")}, 2: {Container: pod("p")}, 3: {Container: pod("q")},
 	8: {Reason: gpu.UnattributedHost}, 9: {Reason: gpu.UnattributedDriver}}
 
-// closes asserts that the sums of a card close: busy and energy over all time, memory now.
+// closes asserts that the sums of a GPU close: busy and energy over all time, memory now.
 func closes(t *testing.T, w *world, u gpu.UUID) {
 	t.Helper()
-	c := w.card(u)
+	c := w.dev(u)
 	var busy, energy, memory float64
 	for _, x := range c.Unattributed {
 		busy += float64(x.Busy.Or(0))
@@ -43,15 +43,15 @@ func closes(t *testing.T, w *world, u gpu.UUID) {
 		memory += float64(x.Memory.Or(0))
 	}
 	for _, x := range w.Containers() {
-		if x.Card == u {
+		if x.GPU == u {
 			busy += float64(x.Busy.Or(0))
 			energy += float64(x.Energy.Or(0))
 			memory += float64(x.Memory.Or(0))
 		}
 	}
 	near(t, "sum of busy", busy, float64(c.Activity.Busy.Or(0)))
-	near(t, "sum of energy", energy, w.Ledger.cards[u].spentEnergy)
-	if m := w.Ledger.cards[u].medium; m != nil && m.Memory.Present() {
+	near(t, "sum of energy", energy, w.Ledger.devs[u].spentEnergy)
+	if m := w.Ledger.devs[u].medium; m != nil && m.Memory.Present() {
 		near(t, "sum of memory", memory, float64(m.Memory.Or(gpu.Memory{}).Used))
 	}
 	for _, e := range c.Closing {
@@ -64,7 +64,7 @@ func closes(t *testing.T, w *world, u gpu.UUID) {
 func TestProcessAttribution(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		holders []gpu.Holding
+		holders []gpu.Allocation
 		users   Users
 		weights []gpu.ProcessSample
 		medium  *gpu.Medium
@@ -77,37 +77,37 @@ func TestProcessAttribution(t *testing.T) {
 		attribution map[string]string
 	}{
 		{
-			name: "by weight", holders: []gpu.Holding{hold("p", "A", .5), hold("q", "A", .5)}, util: .8,
+			name: "by weight", holders: []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}, util: .8,
 			weights: weights(1, 20, 2, 10, 3, 30), medium: medium(10, 1, 2, 2, 2, 3, 5),
 			busy: map[string]float64{"p": 4, "q": 4}, memory: map[string]float64{"p": 4, "q": 5},
 			unmemory:    map[gpu.UnattributedReason]float64{gpu.UnattributedDriver: 1},
 			attribution: map[string]string{"p": "process", "q": "process"},
 		},
 		{
-			name: "one works, the other does nothing and that is seen", holders: []gpu.Holding{hold("p", "A", .5), hold("q", "A", .5)}, util: .8,
+			name: "one works, the other does nothing and that is seen", holders: []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}, util: .8,
 			weights: weights(1, 3), medium: medium(3, 1, 2),
 			busy: map[string]float64{"p": 8, "q": 0}, memory: map[string]float64{"p": 2, "q": 0},
 			unmemory: map[gpu.UnattributedReason]float64{gpu.UnattributedDriver: 1},
 		},
 		{
-			name: "no weights, one user takes all", holders: []gpu.Holding{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
+			name: "no weights, one user takes all", holders: []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
 			weights: weights(), medium: medium(3, 1, 2, 9, 1),
 			busy: map[string]float64{"p": 5, "q": 0}, memory: map[string]float64{"p": 2},
 			unmemory: map[gpu.UnattributedReason]float64{gpu.UnattributedDriver: 1},
 		},
 		{
-			name: "no weights, several users", holders: []gpu.Holding{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
+			name: "no weights, several users", holders: []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
 			weights: weights(), medium: medium(3, 1, 2, 3, 1),
 			unbusy: map[gpu.UnattributedReason]float64{gpu.UnattributedUnmeasured: 5},
 			busy:   map[string]float64{"p": 0, "q": 0},
 		},
 		{
-			name: "weights of the MPS server stand for nobody", holders: []gpu.Holding{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
+			name: "weights of the MPS server stand for nobody", holders: []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
 			weights: weights(9, 50), medium: medium(3, 1, 2, 3, 1),
 			unbusy: map[gpu.UnattributedReason]float64{gpu.UnattributedMPS: 5},
 		},
 		{
-			name: "the host's and the unnamed", holders: []gpu.Holding{hold("p", "A", 1)}, util: .5,
+			name: "the host's and the unnamed", holders: []gpu.Allocation{hold("p", "A", 1)}, util: .5,
 			weights: weights(1, 20, 8, 20, 77, 10), medium: medium(8, 1, 2, 8, 3, 77, 1),
 			busy:        map[string]float64{"p": 2},
 			unbusy:      map[gpu.UnattributedReason]float64{gpu.UnattributedHost: 2, gpu.UnattributedUnresolved: 1},
@@ -116,7 +116,7 @@ func TestProcessAttribution(t *testing.T) {
 			attribution: map[string]string{"p": "process"},
 		},
 		{
-			name: "a process that cannot be named may be that of a holder who is not seen", holders: []gpu.Holding{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
+			name: "a process that cannot be named may be that of a holder who is not seen", holders: []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
 			weights: weights(1, 20, 77, 20), medium: medium(8, 1, 2, 77, 1),
 			busy:        map[string]float64{"p": 2.5, "q": -1},
 			unbusy:      map[gpu.UnattributedReason]float64{gpu.UnattributedUnresolved: 2.5},
@@ -125,7 +125,7 @@ func TestProcessAttribution(t *testing.T) {
 			attribution: map[string]string{"p": "process", "q": "none"},
 		},
 		{
-			name: "nor is a sole holder idle whose process cannot be named", holders: []gpu.Holding{hold("p", "A", 1)}, util: .5,
+			name: "nor is a sole holder idle whose process cannot be named", holders: []gpu.Allocation{hold("p", "A", 1)}, util: .5,
 			weights: weights(77, 20), medium: medium(8, 77, 2),
 			busy:        map[string]float64{"p": -1},
 			unbusy:      map[gpu.UnattributedReason]float64{gpu.UnattributedUnresolved: 5},
@@ -134,27 +134,27 @@ func TestProcessAttribution(t *testing.T) {
 			attribution: map[string]string{"p": "none"},
 		},
 		{
-			name: "nobody else on the card: all of it", holders: []gpu.Holding{hold("p", "A", 1)}, util: .5,
+			name: "nobody else on the GPU: all of it", holders: []gpu.Allocation{hold("p", "A", 1)}, util: .5,
 			weights: weights(1, 20), medium: medium(8, 1, 2, 2, 3, 9, 1),
 			busy: map[string]float64{"p": 5}, memory: map[string]float64{"p": 8}, attribution: map[string]string{"p": "exclusive"},
 		},
 		{
-			name: "the socket suffices", holders: []gpu.Holding{hold("p", "A", 1)}, util: .5, users: Users(nil), medium: medium(8),
+			name: "the socket suffices", holders: []gpu.Allocation{hold("p", "A", 1)}, util: .5, users: Users(nil), medium: medium(8),
 			busy: map[string]float64{"p": 5}, memory: map[string]float64{"p": 8}, attribution: map[string]string{"p": "exclusive"},
 		},
 		{
-			name: "work of nobody who is seen", holders: []gpu.Holding{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
+			name: "work of nobody who is seen", holders: []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
 			weights: weights(), medium: medium(1),
 			busy: map[string]float64{"p": 0, "q": 0}, unbusy: map[gpu.UnattributedReason]float64{gpu.UnattributedHidden: 5},
 		},
 		{
-			name: "a process that does not tell its memory", holders: []gpu.Holding{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
+			name: "a process that does not tell its memory", holders: []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
 			weights: weights(1, 3), medium: medium(6, 1, -1, 3, 2),
 			busy: map[string]float64{"p": 5, "q": 0}, memory: map[string]float64{"p": -1, "q": 2},
 			unmemory: map[gpu.UnattributedReason]float64{gpu.UnattributedUnmeasured: 4},
 		},
 		{
-			name: "who uses without holding", holders: []gpu.Holding{hold("p", "A", .5)}, util: .5,
+			name: "who uses without holding", holders: []gpu.Allocation{hold("p", "A", .5)}, util: .5,
 			weights: weights(3, 50), medium: medium(6, 3, 6),
 			busy: map[string]float64{"p": 0, "q": 5}, memory: map[string]float64{"q": 6},
 			attribution: map[string]string{"q": "process"},
@@ -162,12 +162,12 @@ func TestProcessAttribution(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, "A")
-			a := w.cards[0]
+			a := w.devs[0]
 			w.users = testUsers
 			if tt.users != nil || tt.name == "the socket suffices" {
 				w.users = tt.users
 			}
-			w.holdings.List = tt.holders
+			w.allocs.List = tt.holders
 			a.medium, a.hasWeights = tt.medium, w.users != nil
 			w.step(2)
 			a.util, a.weights, a.watts = tt.util, tt.weights, 100
@@ -180,7 +180,7 @@ func TestProcessAttribution(t *testing.T) {
 				}
 			}
 			for reason, want := range tt.unbusy {
-				value(t, "busy because of "+string(reason), why(t, w.card("A"), reason).Busy, want)
+				value(t, "busy because of "+string(reason), why(t, w.dev("A"), reason).Busy, want)
 			}
 			for name, want := range tt.memory {
 				if want < 0 {
@@ -190,7 +190,7 @@ func TestProcessAttribution(t *testing.T) {
 				}
 			}
 			for reason, want := range tt.unmemory {
-				value(t, "memory because of "+string(reason), why(t, w.card("A"), reason).Memory, want*(1<<30))
+				value(t, "memory because of "+string(reason), why(t, w.dev("A"), reason).Memory, want*(1<<30))
 			}
 			for name, want := range tt.attribution {
 				if got := w.container(name, "A").Attribution; got != want {
@@ -204,19 +204,19 @@ func TestProcessAttribution(t *testing.T) {
 	}
 }
 
-// Processes tell more memory than the card has in use: that is a closing error, and no negative remainder.
+// Processes tell more memory than the GPU has in use: that is a closing error, and no negative remainder.
 func TestMemoryExcess(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers
-	w.holdings.List = []gpu.Holding{hold("p", "A", .5), hold("q", "A", .5)}
-	w.cards[0].medium = medium(4, 1, 3, 3, 2)
+	w.allocs.List = []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}
+	w.devs[0].medium = medium(4, 1, 3, 3, 2)
 	w.step(2)
-	for _, e := range w.card("A").Closing {
+	for _, e := range w.dev("A").Closing {
 		if e.Quantity == "memory" && e.Ratio != .25 {
 			t.Errorf("closing error %v, want 0.25", e.Ratio)
 		}
 	}
-	for _, u := range w.card("A").Unattributed {
+	for _, u := range w.dev("A").Unattributed {
 		absent(t, "memory because of "+string(u.Reason), u.Memory)
 	}
 }
@@ -224,29 +224,29 @@ func TestMemoryExcess(t *testing.T) {
 func TestMismatch(t *testing.T) {
 	w := newWorld(t, "A", "B")
 	w.users = testUsers
-	w.cards[0].medium = medium(4, 1, 3, 3, 1)
-	w.cards[1].medium = medium(0)
-	w.holdings.List = []gpu.Holding{hold("q", "B", 1)}
+	w.devs[0].medium = medium(4, 1, 3, 3, 1)
+	w.devs[1].medium = medium(0)
+	w.allocs.List = []gpu.Allocation{hold("q", "B", 1)}
 	w.steps(10, 2)
 	if m := w.container("p", "A").Mismatch; m != nil {
 		t.Errorf("mismatch %v before it lasted", m)
 	}
 	w.steps(10, 2)
-	if m := w.container("p", "A").Mismatch; len(m) != 1 || m[0] != "uses_without_holding" {
+	if m := w.container("p", "A").Mismatch; len(m) != 1 || m[0] != "used_not_allocated" {
 		t.Errorf("p: %v", m)
 	}
-	if m := w.container("q", "A").Mismatch; len(m) != 1 || m[0] != "uses_other_card" {
+	if m := w.container("q", "A").Mismatch; len(m) != 1 || m[0] != "used_other_gpu" {
 		t.Errorf("q: %v", m)
 	}
 	absent(t, "held by who does not hold", w.container("p", "A").Held)
 	// Where nobody tells who holds, nobody can be wrong.
-	w.holdings = gpu.Holdings{}
+	w.allocs = gpu.Allocations{}
 	w.step(2)
 	if m := w.container("p", "A").Mismatch; m != nil {
 		t.Errorf("mismatch %v without holdings", m)
 	}
 	// The process ends.
-	w.cards[0].medium = medium(0)
+	w.devs[0].medium = medium(0)
 	w.step(2)
 	if p := w.container("p", "A"); !p.Gone {
 		t.Error("a user without process is not gone")
@@ -258,17 +258,17 @@ func TestMismatch(t *testing.T) {
 func TestListOlderThanTheEnd(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers
-	a := w.cards[0]
+	a := w.devs[0]
 	a.medium, a.hasWeights, a.weights, a.util = medium(4, 1, 3), true, weights(1, 50), .5
-	w.holdings.List = []gpu.Holding{hold("p", "A", .5)}
+	w.allocs.List = []gpu.Allocation{hold("p", "A", .5)}
 	w.steps(3, 2)
-	w.holdings.List = nil
+	w.allocs.List = nil
 	w.step(2)
 	p := w.container("p", "A")
 	if !p.Gone || p.Memory.Present() {
 		t.Errorf("%+v", p)
 	}
-	value(t, "unresolved memory", why(t, w.card("A"), gpu.UnattributedUnresolved).Memory, 3<<30)
+	value(t, "unresolved memory", why(t, w.dev("A"), gpu.UnattributedUnresolved).Memory, 3<<30)
 	closes(t, w, "A")
 	w.step(2)
 	a.medium = medium(4, 1, 3)
@@ -285,7 +285,7 @@ func TestListOlderThanTheEnd(t *testing.T) {
 func TestNewInTheSamples(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers
-	a := w.cards[0]
+	a := w.devs[0]
 	a.medium, a.hasWeights, a.weights, a.util = medium(0), true, weights(3, 50), .5
 	w.steps(5, 2)
 	value(t, "busy", w.container("q", "A").Busy, 5)
@@ -293,8 +293,8 @@ func TestNewInTheSamples(t *testing.T) {
 	// Over a sole holder it takes its part from the first window on.
 	w = newWorld(t, "A")
 	w.users = testUsers
-	a = w.cards[0]
-	w.holdings.List = []gpu.Holding{hold("p", "A", 1)}
+	a = w.devs[0]
+	w.allocs.List = []gpu.Allocation{hold("p", "A", 1)}
 	a.medium, a.hasWeights, a.weights = medium(2, 1, 2), true, weights(1, 50)
 	w.step(2)
 	a.util, a.weights = 1, weights(1, 50, 3, 50)
@@ -307,7 +307,7 @@ func TestNewInTheSamples(t *testing.T) {
 func TestProcessesUnderMIG(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers
-	a := w.cards[0]
+	a := w.devs[0]
 	a.slow, a.gpm = migSlow(3), map[gpu.UUID]float64{"MIG-1": 0, "MIG-2": 0, "MIG-3": 0}
 	m := medium(9, 1, 2, 2, 1, 3, 4)
 	list := m.Processes.Or(nil)
@@ -318,21 +318,21 @@ func TestProcessesUnderMIG(t *testing.T) {
 			Memory: gpu.Some(gpu.Memory{Total: 10 << 30, Used: used << 30})})
 	}
 	a.medium = m
-	w.holdings.List = []gpu.Holding{holdInstance("p", "A", "MIG-1", 1), holdInstance("p", "A", "MIG-2", .5), holdInstance("q", "A", "MIG-2", .5)}
+	w.allocs.List = []gpu.Allocation{holdInstance("p", "A", "MIG-1", 1), holdInstance("p", "A", "MIG-2", .5), holdInstance("q", "A", "MIG-2", .5)}
 	w.step(2)
 	a.gpm = map[gpu.UUID]float64{"MIG-1": .7, "MIG-2": .35, "MIG-3": .14}
 	w.steps(5, 2)
-	value(t, "unmeasured", why(t, w.card("A"), gpu.UnattributedUnmeasured).Busy, .5)
+	value(t, "unmeasured", why(t, w.dev("A"), gpu.UnattributedUnmeasured).Busy, .5)
 	value(t, "memory of p", w.container("p", "A").Memory, 3<<30)
 	value(t, "memory of q", w.container("q", "A").Memory, 5<<30)
-	value(t, "card", w.card("A").Activity.Busy, 1.7)
-	value(t, "allocation", w.card("A").Allocation, 2./7)
+	value(t, "gpu", w.dev("A").Activity.Busy, 1.7)
+	value(t, "allocation", w.dev("A").AllocationRatio, 2./7)
 	// Of instance 2 nobody knows who works there: what they did elsewhere is theirs, and that time only is observed.
 	value(t, "busy of p", w.container("p", "A").Busy, 1)
 	value(t, "observed of p", w.container("p", "A").Observed, 10./7)
 	value(t, "busy of q, which holds nothing of instance 3", w.container("q", "A").Busy, .2)
 	closes(t, w, "A")
-	for _, e := range w.card("A").Closing {
+	for _, e := range w.dev("A").Closing {
 		if e.Ratio != 0 {
 			t.Errorf("%s does not close: %v", e.Quantity, e.Ratio)
 		}
@@ -342,36 +342,36 @@ func TestProcessesUnderMIG(t *testing.T) {
 func TestEnergy(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers
-	a := w.cards[0]
-	w.holdings.List = []gpu.Holding{hold("p", "A", .25), hold("q", "A", .25)}
+	a := w.devs[0]
+	w.allocs.List = []gpu.Allocation{hold("p", "A", .25), hold("q", "A", .25)}
 	a.medium, a.hasWeights = medium(4, 1, 2, 3, 2), true
 	a.watts = 100
 	w.steps(11, 2)
 	// Idle is proven: to the holders by share, the rest is idle.
 	value(t, "idle energy of p", w.container("p", "A").Energy, 500)
-	value(t, "idle energy of nobody", why(t, w.card("A"), gpu.UnattributedIdle).Energy, 1000)
-	near(t, "idle power", w.Ledger.cards["A"].idleWatts, 100)
+	value(t, "idle energy of nobody", why(t, w.dev("A"), gpu.UnattributedIdle).Energy, 1000)
+	near(t, "idle power", w.Ledger.devs["A"].idleWatts, 100)
 	a.watts, a.util, a.weights = 500, .5, weights(1, 30, 3, 10)
 	w.steps(5, 2)
 	// 1000 J idle, 4000 J active at 3 to 1.
 	value(t, "energy of p", w.container("p", "A").Energy, 500+250+3000)
 	value(t, "energy of q", w.container("q", "A").Energy, 500+250+1000)
-	value(t, "idle energy of nobody", why(t, w.card("A"), gpu.UnattributedIdle).Energy, 1500)
+	value(t, "idle energy of nobody", why(t, w.dev("A"), gpu.UnattributedIdle).Energy, 1500)
 	closes(t, w, "A")
-	if s := w.Ledger.cards["A"].spentEnergy; s != 7000 {
+	if s := w.Ledger.devs["A"].spentEnergy; s != 7000 {
 		t.Errorf("spent %v", s)
 	}
 	// Nothing was seen of the work: nobody gets it.
 	a.noRing, a.weights = true, nil
 	w.step(2)
-	value(t, "unmeasured", why(t, w.card("A"), gpu.UnattributedUnmeasured).Energy, 1000)
+	value(t, "unmeasured", why(t, w.dev("A"), gpu.UnattributedUnmeasured).Energy, 1000)
 }
 
 func TestLastBusyOfASharer(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers
-	a := w.cards[0]
-	w.holdings.List = []gpu.Holding{hold("p", "A", .5), hold("q", "A", .5)}
+	a := w.devs[0]
+	w.allocs.List = []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}
 	a.medium, a.hasWeights, a.weights, a.util = medium(4, 1, 2, 3, 2), true, weights(1, 50), .5
 	w.steps(11, 2)
 	if got := w.container("p", "A").LastBusy; got != gpu.Some(epoch.Add(22*time.Second)) {

@@ -23,10 +23,10 @@ func walk(t *testing.T, choose chooser, steps int) {
 	was := snapshotOf(w)
 	w.users = Users{1: {Container: pod("p")}, 2: {Container: pod("q")}, 3: {Container: pod("r")}, 4: {Reason: gpu.UnattributedHost},
 		5: {Reason: gpu.UnattributedDriver}, 6: {Container: pod("s"), MPS: true}, 7: {Reason: gpu.UnattributedHost, MPS: true}}
-	w.cards[1].id.ComputeCapability = "6.0"
+	w.devs[1].id.ComputeCapability = "6.0"
 	users := w.users
 	for step := range steps {
-		c := w.cards[choose(len(w.cards))]
+		c := w.devs[choose(len(w.devs))]
 		switch choose(16) {
 		case 0:
 			c.util = float64(choose(101)) / 100
@@ -88,21 +88,21 @@ func walk(t *testing.T, choose chooser, steps int) {
 				}
 			}
 		case 8, 9, 10:
-			w.holdings.List = nil
+			w.allocs.List = nil
 			for range choose(6) {
-				h := hold(pods[choose(len(pods))], w.cards[choose(len(w.cards))].id.UUID, []float64{1, .5, .25, 1. / 3}[choose(4)])
+				h := hold(pods[choose(len(pods))], w.devs[choose(len(w.devs))].id.UUID, []float64{1, .5, .25, 1. / 3}[choose(4)])
 				if choose(3) == 0 {
 					h.Instance = gpu.UUID(fmt.Sprintf("MIG-%d", 1+choose(8)))
 				}
 				if choose(8) == 0 {
 					h.Share = gpu.None[gpu.Ratio]()
 				}
-				w.holdings.List = append(w.holdings.List, h)
+				w.allocs.List = append(w.allocs.List, h)
 			}
 		case 11:
-			w.holdings.Untruthful = choose(3) == 0
-			if w.holdings.Known = choose(4) > 0; !w.holdings.Known {
-				w.holdings.List = nil
+			w.allocs.Untruthful = choose(3) == 0
+			if w.allocs.Known = choose(4) > 0; !w.allocs.Known {
+				w.allocs.List = nil
 			}
 		case 12:
 			w.users = nil
@@ -130,7 +130,7 @@ func walk(t *testing.T, choose chooser, steps int) {
 
 // snapshot is what a walk compares from step to step.
 type snapshot struct {
-	cards map[gpu.UUID]gpu.Card
+	devs  map[gpu.UUID]gpu.GPU
 	rows  map[rowKey]row
 	why   map[gpu.UUID]map[gpu.UnattributedReason]unattributed
 	busy  map[gpu.UUID]float64
@@ -138,11 +138,11 @@ type snapshot struct {
 }
 
 func snapshotOf(w *world) snapshot {
-	s := snapshot{map[gpu.UUID]gpu.Card{}, map[rowKey]row{}, map[gpu.UUID]map[gpu.UnattributedReason]unattributed{},
+	s := snapshot{map[gpu.UUID]gpu.GPU{}, map[rowKey]row{}, map[gpu.UUID]map[gpu.UnattributedReason]unattributed{},
 		map[gpu.UUID]float64{}, map[gpu.UUID]float64{}}
-	for _, c := range w.cards {
-		s.cards[c.id.UUID] = w.card(c.id.UUID)
-		own := w.Ledger.cards[c.id.UUID]
+	for _, c := range w.devs {
+		s.devs[c.id.UUID] = w.dev(c.id.UUID)
+		own := w.Ledger.devs[c.id.UUID]
 		s.busy[c.id.UUID], s.spent[c.id.UUID] = own.act.busy, own.spentEnergy
 		s.why[c.id.UUID] = map[gpu.UnattributedReason]unattributed{}
 		for reason, u := range own.unattributed {
@@ -158,23 +158,23 @@ func snapshotOf(w *world) snapshot {
 func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64, step int) {
 	t.Helper()
 	const tolerance = 1e-6
-	published := map[rowKey]gpu.ContainerCard{}
+	published := map[rowKey]gpu.ContainerGPU{}
 	for _, c := range w.Containers() {
-		published[rowKey{c.Card, c.Container}] = c
+		published[rowKey{c.GPU, c.Container}] = c
 	}
-	for u, c := range now.cards {
-		before := was.cards[u]
+	for u, c := range now.devs {
+		before := was.devs[u]
 		sum := 0.0
-		for use, v := range c.CardSeconds {
+		for use, v := range c.GPUSeconds {
 			sum += float64(v)
-			if v < before.CardSeconds[use] || math.IsNaN(float64(v)) {
-				t.Errorf("step %d, %s: %s went from %v to %v", step, u, use, before.CardSeconds[use], v)
+			if v < before.GPUSeconds[use] || math.IsNaN(float64(v)) {
+				t.Errorf("step %d, %s: %s went from %v to %v", step, u, use, before.GPUSeconds[use], v)
 			}
 		}
 		if math.Abs(sum-elapsed) > tolerance*max(1, elapsed) {
-			t.Errorf("step %d, %s: uses sum to %v of %v s: %v", step, u, sum, elapsed, c.CardSeconds)
+			t.Errorf("step %d, %s: uses sum to %v of %v s: %v", step, u, sum, elapsed, c.GPUSeconds)
 		}
-		if a, ok := c.Allocation.Get(); ok && !(a >= 0 && a <= 1) {
+		if a, ok := c.AllocationRatio.Get(); ok && !(a >= 0 && a <= 1) {
 			t.Errorf("step %d, %s: allocation %v", step, u, a)
 		}
 		for _, e := range c.Closing {
@@ -195,7 +195,7 @@ func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64,
 			energy += x.energy - b.energy
 		}
 		for key, r := range now.rows {
-			if key.card != u {
+			if key.dev != u {
 				continue
 			}
 			b, known := was.rows[key]
@@ -206,7 +206,7 @@ func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64,
 				name     string
 				old, new float64
 			}{{"held", b.held, r.held}, {"busy", b.busy, r.busy}, {"observed", b.observed, r.observed}, {"idle", b.idle, r.idle},
-				{"underused", b.underused, r.underused}, {"energy", b.energy, r.energy}} {
+				{"gap", b.underused, r.underused}, {"energy", b.energy, r.energy}} {
 				if !(v.new >= v.old) || math.IsInf(v.new, 0) {
 					t.Errorf("step %d, %v: %s went from %v to %v", step, key, v.name, v.old, v.new)
 				}
@@ -219,7 +219,7 @@ func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64,
 				t.Errorf("step %d: %v is not published", step, key)
 			}
 			// The last window of a method that ended with it may stay unsaid; no other.
-			if r.busy > b.busy && !r.gone && !p.Busy.Present() && b.attribution == attributionNone && w.Ledger.cards[u].act.method != "" {
+			if r.busy > b.busy && !r.gone && !p.Busy.Present() && b.attribution == attributionNone && w.Ledger.devs[u].act.method != "" {
 				t.Errorf("step %d: %v worked, and its busy is not published: %+v", step, key, r)
 			}
 			if p.Gone && (p.Memory.Present() || p.Processes.Present() || p.LastBusy.Present() || p.Mismatch != nil) {
@@ -232,9 +232,9 @@ func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64,
 		if math.Abs(energy-(now.spent[u]-was.spent[u])) > tolerance*1000 {
 			t.Errorf("step %d, %s: energy %v was given, %v measured", step, u, energy, now.spent[u]-was.spent[u])
 		}
-		held := float64(c.CardSeconds[gpu.UseIdle] + c.CardSeconds[gpu.UseUnderused] - before.CardSeconds[gpu.UseIdle] - before.CardSeconds[gpu.UseUnderused])
+		held := float64(c.GPUSeconds[gpu.TimeIdle] + c.GPUSeconds[gpu.TimeGap] - before.GPUSeconds[gpu.TimeIdle] - before.GPUSeconds[gpu.TimeGap])
 		if math.Abs(unused-held) > tolerance {
-			t.Errorf("step %d, %s: containers left %v unused, the card %v", step, u, unused, held)
+			t.Errorf("step %d, %s: containers left %v unused, the GPU %v", step, u, unused, held)
 		}
 	}
 }
@@ -253,29 +253,29 @@ func checkCeiling(t *testing.T, w *world, step int) {
 	if own > limit || a.Own > limit || own > a.Own {
 		t.Errorf("step %d: %d accounts are published, %d are counted; the limit is %d", step, own, a.Own, limit)
 	}
-	if n := len(w.Containers()); n > limit+len(w.cards) {
-		t.Errorf("step %d: %d accounts of %d allowed and %d cards", step, n, limit, len(w.cards))
+	if n := len(w.Containers()); n > limit+len(w.devs) {
+		t.Errorf("step %d: %d accounts of %d allowed and %d GPUs", step, n, limit, len(w.devs))
 	}
 	type spot struct {
-		resource       string
-		card, instance gpu.UUID
+		resource      string
+		dev, instance gpu.UUID
 	}
 	held, published := map[spot]float64{}, map[spot]float64{}
-	add := func(to map[spot]float64, h gpu.Holding) {
-		to[spot{h.Resource, h.Card, h.Instance}] += float64(h.Share.Or(gpu.Ratio(math.NaN())))
+	add := func(to map[spot]float64, h gpu.Allocation) {
+		to[spot{h.Resource, h.GPU, h.Instance}] += float64(h.Share.Or(gpu.Ratio(math.NaN())))
 	}
-	for _, h := range w.holdings.List {
+	for _, h := range w.allocs.List {
 		add(held, h)
 	}
 	own = 0
-	seen := map[gpu.Holding]bool{}
+	seen := map[gpu.Allocation]bool{}
 	for _, h := range w.InForce().List {
 		add(published, h)
 		if h.Container != gpu.OtherContainers {
 			own++
 			continue
 		}
-		place := gpu.Holding{Resource: h.Resource, Card: h.Card, Instance: h.Instance}
+		place := gpu.Allocation{Resource: h.Resource, GPU: h.GPU, Instance: h.Instance}
 		if seen[place] {
 			t.Errorf("step %d: the others hold %v twice", step, place)
 		}
@@ -295,8 +295,8 @@ func checkCeiling(t *testing.T, w *world, step int) {
 	if a.Folded == 0 && len(seen) > 0 {
 		t.Errorf("step %d: somebody is folded and nobody is counted: %+v", step, a)
 	}
-	if len(w.holdings.List) > limit && a.Folds == 0 {
-		t.Errorf("step %d: %d holders, a limit of %d, and no fold was counted", step, len(w.holdings.List), limit)
+	if len(w.allocs.List) > limit && a.Folds == 0 {
+		t.Errorf("step %d: %d holders, a limit of %d, and no fold was counted", step, len(w.allocs.List), limit)
 	}
 }
 
@@ -331,11 +331,11 @@ func FuzzWalk(f *testing.F) {
 	})
 }
 
-// BenchmarkAdvance is one round of the largest node: 8 cards, each shared by 10 of 80 pods, 400 processes.
+// BenchmarkAdvance is one round of the largest node: 8 GPUs, each shared by 10 of 80 pods, 400 processes.
 func BenchmarkAdvance(b *testing.B) {
 	l := New(Options{})
 	users := Users{}
-	h := gpu.Holdings{Known: true, Configured: true}
+	h := gpu.Allocations{Known: true, Configured: true}
 	var mediums []*gpu.Medium
 	for c := range 8 {
 		u := gpu.UUID(fmt.Sprintf("GPU-%d", c))
@@ -355,7 +355,7 @@ func BenchmarkAdvance(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		at += 2
-		r := Round{Now: epoch, Elapsed: 2 * time.Second, Holdings: h, Users: users}
+		r := Round{Now: epoch, Elapsed: 2 * time.Second, Allocations: h, Users: users}
 		for c := range 8 {
 			f := &gpu.Fast{Energy: gpu.Some(gpu.Joules(at * 300)), Busy: gpu.Some(regular(at-2, at, .15, 50)),
 				Utilization: gpu.Some(gpu.Utilization{GPU: .5})}
@@ -364,14 +364,14 @@ func BenchmarkAdvance(b *testing.B) {
 				w = append(w, gpu.ProcessSample{PID: 1 + c*50 + k, SM: float64(k)})
 			}
 			f.Processes = gpu.Some(w)
-			r.Cards = append(r.Cards, Reading{Identity: gpu.Identity{UUID: gpu.UUID(fmt.Sprintf("GPU-%d", c)), Index: c}, Fast: f, Medium: mediums[c]})
+			r.GPUs = append(r.GPUs, Reading{Identity: gpu.Identity{UUID: gpu.UUID(fmt.Sprintf("GPU-%d", c)), Index: c}, Fast: f, Medium: mediums[c]})
 		}
 		l.Advance(r)
-		for c := range r.Cards {
-			out := gpu.Card{Identity: r.Cards[c].Identity}
+		for c := range r.GPUs {
+			out := gpu.GPU{Identity: r.GPUs[c].Identity}
 			l.Fill(&out)
 		}
 		l.Containers()
-		l.Holdings()
+		l.Allocations()
 	}
 }

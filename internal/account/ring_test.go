@@ -170,7 +170,7 @@ func TestRingIntegralIsTruth(t *testing.T) {
 	}
 }
 
-// An idle card's ring may stop; what is observed stays close to the time that went by, and work is not lost.
+// An idle GPU's ring may stop; what is observed stays close to the time that went by, and work is not lost.
 func TestRingThatStopsWhileIdle(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 300 {

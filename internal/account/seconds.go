@@ -2,21 +2,21 @@ package account
 
 import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
-// defaultPatience is for how many seconds the samples of a card may lag behind the exporter's clock before
+// defaultPatience is for how many seconds the samples of a GPU may lag behind the exporter's clock before
 // the time of which they do not speak counts as unknown. It bridges a missed round and the driver's refresh.
 const defaultPatience = 5.0
 
-// spend gives each of the elapsed seconds of a card to exactly one use: busy first, the rest by held share.
+// spend gives each of the elapsed seconds of a GPU to exactly one use: busy first, the rest by held share.
 //
 // The driver's samples arrive late and in their own rhythm, and a second that has been given cannot be taken
 // back. So busy time that is more than the window can hold is carried into the next, and time without samples
 // is held to be without work until it lags too far behind.
-func (l *Ledger) spend(c *card, elapsed float64) {
+func (l *Ledger) spend(c *dev, elapsed float64) {
 	switch c.availability {
 	case Unavailable, Unread:
-		use := gpu.UseUnavailable
+		use := gpu.TimeUnavailable
 		if c.availability == Unread {
-			use = gpu.UseUnknown
+			use = gpu.TimeUnknown
 		}
 		c.seconds[use] += elapsed
 		for _, p := range c.parts {
@@ -34,11 +34,11 @@ func (l *Ledger) spend(c *card, elapsed float64) {
 		}
 	}
 	if rest := 1 - certain; rest > 1e-9 {
-		c.seconds[gpu.UseUnknown] += rest * elapsed // instances whose size NVML does not tell
+		c.seconds[gpu.TimeUnknown] += rest * elapsed // instances whose size NVML does not tell
 	}
 }
 
-func (l *Ledger) spendPart(c *card, p *part, elapsed float64) {
+func (l *Ledger) spendPart(c *dev, p *part, elapsed float64) {
 	// Only time that has not been given yet can have been busy.
 	room := elapsed + p.lag
 	p.carry += min(p.added.busy, room)
@@ -60,8 +60,8 @@ func (l *Ledger) spendPart(c *card, p *part, elapsed float64) {
 	rest -= unknown
 	p.carry = min(p.carry, l.patience)
 
-	c.seconds[gpu.UseBusy] += busy * p.share
-	c.seconds[gpu.UseUnknown] += unknown * (1 - p.free) * p.share
+	c.seconds[gpu.TimeBusy] += busy * p.share
+	c.seconds[gpu.TimeUnknown] += unknown * (1 - p.free) * p.share
 	for _, h := range p.holders {
 		r := h.row
 		// Whose work cannot be told apart was not idle for longer than the part was.
@@ -79,12 +79,12 @@ func (l *Ledger) spendPart(c *card, p *part, elapsed float64) {
 		}
 		r.idle += idle
 		r.underused += underused
-		c.seconds[gpu.UseIdle] += idle
-		c.seconds[gpu.UseUnderused] += underused
+		c.seconds[gpu.TimeIdle] += idle
+		c.seconds[gpu.TimeGap] += underused
 	}
-	free := gpu.UseUnknown
+	free := gpu.TimeUnknown
 	if p.freeKnown {
-		free = gpu.UseUnallocated
+		free = gpu.TimeUnallocated
 	}
 	c.seconds[free] += (rest + unknown) * p.free * p.share
 }

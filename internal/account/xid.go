@@ -73,7 +73,7 @@ func (b *xidBook) add(e gpu.XIDEvent) {
 	c.pending = append(c.pending, xidReport{at: e.Time, sources: []string{e.Source}})
 }
 
-// merge takes what was counted under another name of the same card.
+// merge takes what was counted under another name of the same GPU.
 func (b *xidBook) merge(o *xidBook) {
 	for code, from := range o.codes {
 		c := b.codes[code]

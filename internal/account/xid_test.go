@@ -50,17 +50,17 @@ func TestXIDsOfTheLedger(t *testing.T) {
 	id := gpu.Identity{UUID: "GPU-a", PCI: "0000:18:00.0"}
 	at := func(s int) time.Time { return epoch.Add(time.Duration(s) * time.Second) }
 
-	// Told before the card has a name.
+	// Told before the GPU has a name.
 	l.Event(gpu.XIDEvent{PCI: id.PCI, XID: 79, Time: at(0), Source: gpu.SourceKmsg})
 	l.Event(gpu.XIDEvent{PCI: id.PCI, XID: 79, Time: at(-100), Source: gpu.SourceKmsg, Old: true})
 	l.Event(gpu.XIDEvent{PCI: id.PCI, XID: 43, Time: at(-100), Source: gpu.SourceKmsg, Old: true})
-	l.Advance(Round{Now: at(1), Cards: []Reading{{Identity: id}}})
-	// Told by NVML with the name, and by the log when the card is off the bus.
-	l.Event(gpu.XIDEvent{Card: id.UUID, XID: 79, Time: at(1), Source: gpu.SourceNVML})
+	l.Advance(Round{Now: at(1), GPUs: []Reading{{Identity: id}}})
+	// Told by NVML with the name, and by the log when the GPU is off the bus.
+	l.Event(gpu.XIDEvent{GPU: id.UUID, XID: 79, Time: at(1), Source: gpu.SourceNVML})
 	l.Event(gpu.XIDEvent{PCI: id.PCI, XID: 79, Time: at(100), Source: gpu.SourceKmsg})
-	l.Event(gpu.XIDEvent{Card: id.UUID, XID: 0, Time: at(100), Source: gpu.SourceNVML})
+	l.Event(gpu.XIDEvent{GPU: id.UUID, XID: 0, Time: at(100), Source: gpu.SourceNVML})
 
-	var c gpu.Card
+	var c gpu.GPU
 	c.UUID = id.UUID
 	l.Fill(&c)
 	got := map[int]gpu.XIDCount{}

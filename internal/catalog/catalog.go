@@ -33,7 +33,7 @@ type Scope string
 // The scopes. Every series carries node.
 const (
 	ScopeNode      Scope = "node"
-	ScopeCard      Scope = "card"
+	ScopeGPU       Scope = "card"
 	ScopeInstance  Scope = "MIG instance"
 	ScopeContainer Scope = "container"
 	ScopePod       Scope = "pod"
@@ -45,14 +45,14 @@ const (
 // Labels returns the labels that every series of the scope carries, in the order in which readers give
 // their values.
 func (s Scope) Labels() []string {
-	card := []string{"node", "uuid", "gpu"}
+	dev := []string{"node", "uuid", "gpu"}
 	switch s {
-	case ScopeCard:
-		return card
+	case ScopeGPU:
+		return dev
 	case ScopeInstance:
-		return append(card, "mig_uuid", "gi", "profile")
+		return append(dev, "mig_uuid", "gi", "profile")
 	case ScopeContainer:
-		return append(card, "namespace", "pod", "container")
+		return append(dev, "namespace", "pod", "container")
 	case ScopePod:
 		return []string{"node", "namespace", "pod"}
 	case ScopeForeign:
@@ -88,7 +88,7 @@ type Family struct {
 	Help string
 	// Source names the NVML call or field, the kernel file or the kubelet message from which it comes.
 	Source string
-	// Offered says which cards, drivers or rights it needs; empty: every card.
+	// Offered says which GPUs, drivers or rights it needs; empty: every GPU.
 	Offered   string
 	Labels    []string
 	Scope     Scope
@@ -111,7 +111,7 @@ func (f Family) HelpText() string {
 	return f.Help + " Source: " + f.Source + "."
 }
 
-// Group is a chapter of the catalogue.
+// Group is a chapter of the catalog.
 type Group struct {
 	Title string
 	// Intro says what the reader of the documentation should know before the table.
@@ -124,7 +124,7 @@ type Group struct {
 // Example is a question and the PromQL that answers it.
 type Example struct{ Question, Query string }
 
-// Groups returns the catalogue by chapter.
+// Groups returns the catalog by chapter.
 func Groups() []Group {
 	return []Group{
 		identity(), activity(), memory(), power(), thermal(), clocks(), modes(), faults(), links(),
@@ -132,7 +132,7 @@ func Groups() []Group {
 	}
 }
 
-// All returns every family in the order of the catalogue. It is the only list.
+// All returns every family in the order of the catalog. It is the only list.
 func All() []Family {
 	var rows []Family
 	for _, g := range Groups() {
@@ -156,7 +156,7 @@ func Validate(rows []Family) error {
 	seen := map[string]bool{}
 	for _, f := range rows {
 		broken := func(format string, args ...any) error {
-			return fmt.Errorf("catalogue row %s: %s", f.Name, fmt.Sprintf(format, args...))
+			return fmt.Errorf("catalog row %s: %s", f.Name, fmt.Sprintf(format, args...))
 		}
 		switch {
 		case seen[f.Name]:

@@ -22,7 +22,7 @@ func TestRowsKeepTheLaws(t *testing.T) {
 }
 
 func TestValidateFindsBrokenRows(t *testing.T) {
-	good := catalog.Family{Name: "gpu_x_seconds_total", Type: catalog.Counter, Unit: "seconds", Help: "X.", Scope: catalog.ScopeCard,
+	good := catalog.Family{Name: "gpu_x_seconds_total", Type: catalog.Counter, Unit: "seconds", Help: "X.", Scope: catalog.ScopeGPU,
 		Stability: catalog.Stable, Read: func(*gpu.View, catalog.Emit) {}}
 	if err := catalog.Validate([]catalog.Family{good}); err != nil {
 		t.Fatalf("a good row was refused: %v", err)
@@ -76,8 +76,8 @@ func TestEveryRowReads(t *testing.T) {
 	}
 }
 
-// An empty view must neither panic nor pretend: no family about a card, a pod or an instance.
-func TestEmptyViewSaysNothingOfCards(t *testing.T) {
+// An empty view must neither panic nor pretend: no family about a GPU, a pod or an instance.
+func TestEmptyViewSaysNothingOfGPUs(t *testing.T) {
 	for _, f := range catalog.All() {
 		if f.Read == nil {
 			continue
@@ -90,21 +90,21 @@ func TestEmptyViewSaysNothingOfCards(t *testing.T) {
 	}
 }
 
-// A lost card keeps what the contract names and nothing else.
-func TestLostCardKeepsOnlyItsState(t *testing.T) {
+// A lost GPU keeps what the contract names and nothing else.
+func TestLostGPUKeepsOnlyItsState(t *testing.T) {
 	kept := map[string]bool{"gpu_info": true, "gpu_device_up": true, "gpu_last_read_timestamp_seconds": true, "gpu_recovery_action": true,
-		"gpu_card_seconds_total": true, "gpu_xid_events_total": true, "gpu_xid_last_timestamp_seconds": true, "gpu_allocation_ratio": true}
+		"gpu_time_seconds_total": true, "gpu_xid_events_total": true, "gpu_xid_last_timestamp_seconds": true, "gpu_allocation_ratio": true}
 	v := catalogtest.FullView()
 	for _, f := range catalog.All() {
-		if f.Scope != catalog.ScopeCard {
+		if f.Scope != catalog.ScopeGPU {
 			continue
 		}
 		f.Read(v, func(value float64, labels ...string) {
 			if labels[1] == "GPU-33333333-3333-3333-3333-333333333333" && !kept[f.Name] {
-				t.Errorf("%s of a lost card reads %v", f.Name, value)
+				t.Errorf("%s of a lost GPU reads %v", f.Name, value)
 			}
 			if labels[1] == "0000:52:00.0" {
-				t.Errorf("%s speaks of a detached card", f.Name)
+				t.Errorf("%s speaks of a detached GPU", f.Name)
 			}
 		})
 	}
@@ -186,7 +186,7 @@ func TestDocsAreGenerated(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(want) != got {
-		t.Errorf("docs/metrics.md is not what the catalogue says; run make generate")
+		t.Errorf("docs/metrics.md is not what the catalog says; run make generate")
 	}
 	for _, f := range catalog.All() {
 		if !strings.Contains(got, "`"+f.Name+"`") {

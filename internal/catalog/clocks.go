@@ -3,7 +3,7 @@ package catalog
 import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
 func clocks() Group {
-	hertz := func(emit cardEmit, m map[gpu.Clock]gpu.Hertz) {
+	hertz := func(emit gpuEmit, m map[gpu.Clock]gpu.Hertz) {
 		for _, c := range gpu.Clocks {
 			if h, ok := m[c]; ok {
 				emit(float64(h), string(c))
@@ -13,21 +13,21 @@ func clocks() Group {
 	return Group{
 		Title: "Clocks and what limits them",
 		Examples: []Example{
-			{"What part of the time was each card slowed down by heat?", `rate(gpu_clock_limited_seconds_total{reason=~"sw_thermal|hw_thermal"}[10m])`},
+			{"What part of the time was each GPU slowed down by heat?", `rate(gpu_clock_limited_seconds_total{reason=~"sw_thermal|hw_thermal"}[10m])`},
 		},
 		Rows: []Family{
-			{Name: "gpu_clock_hertz", Type: Gauge, Unit: "hertz", Scope: ScopeCard, Stability: Stable,
+			{Name: "gpu_clock_hertz", Type: Gauge, Unit: "hertz", Scope: ScopeGPU, Stability: Stable,
 				Help: "Clock frequency now.", Source: "nvmlDeviceGetClockInfo", Labels: []string{"clock"},
-				Read: mediumCard(func(m *gpu.Medium, emit cardEmit) { hertz(emit, m.Clocks) })},
-			{Name: "gpu_clock_max_hertz", Type: Gauge, Unit: "hertz", Scope: ScopeCard, Stability: Stable,
+				Read: mediumGPU(func(m *gpu.Medium, emit gpuEmit) { hertz(emit, m.Clocks) })},
+			{Name: "gpu_clock_max_hertz", Type: Gauge, Unit: "hertz", Scope: ScopeGPU, Stability: Stable,
 				Help: "Highest clock frequency.", Source: "nvmlDeviceGetMaxClockInfo", Labels: []string{"clock"},
-				Read: slowCard(func(s *gpu.Slow, emit cardEmit) { hertz(emit, s.MaxClocks) })},
-			{Name: "gpu_performance_state", Type: Gauge, Scope: ScopeCard, Stability: Stable,
+				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) { hertz(emit, s.MaxClocks) })},
+			{Name: "gpu_performance_state", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
 				Help: "Performance state: 0 (P0, fastest) to 15.", Source: "nvmlDeviceGetPerformanceState",
 				Read: medium(func(m *gpu.Medium) gpu.Opt[int] { return m.PState })},
-			{Name: "gpu_clock_limited_seconds_total", Type: Counter, Unit: "seconds", Scope: ScopeCard, Stability: Stable,
+			{Name: "gpu_clock_limited_seconds_total", Type: Counter, Unit: "seconds", Scope: ScopeGPU, Stability: Stable,
 				Help: "Time for which the reason held clocks down. Reasons overlap.", Source: "NVML fields 74 to 79 and 269 to 271", Labels: []string{"reason"},
-				Read: live(func(c *gpu.Card, emit cardEmit) {
+				Read: live(func(c *gpu.GPU, emit gpuEmit) {
 					for _, r := range gpu.LimitReasons {
 						if s, ok := c.Activity.Limited[r]; ok {
 							emit(float64(s), string(r))
@@ -40,7 +40,7 @@ func clocks() Group {
 
 func modes() Group {
 	mode := func(name, help, source, offered string, field func(*gpu.Slow) gpu.Opt[bool]) Family {
-		return Family{Name: name, Type: Gauge, Scope: ScopeCard, Stability: Stable,
+		return Family{Name: name, Type: Gauge, Scope: ScopeGPU, Stability: Stable,
 			Help: help, Source: source, Offered: offered, Read: slowFlag(field)}
 	}
 	half := func(pair func(*gpu.Slow) gpu.Opt[gpu.ModePair], of func(gpu.ModePair) bool) func(*gpu.Slow) gpu.Opt[bool] {
@@ -58,22 +58,22 @@ func modes() Group {
 	return Group{
 		Title: "Modes",
 		Examples: []Example{
-			{"Which cards wait for a reset to change their mode?", `gpu_mig_mode != gpu_mig_mode_pending or gpu_ecc_mode != gpu_ecc_mode_pending`},
+			{"Which GPUs wait for a reset to change their mode?", `gpu_mig_mode != gpu_mig_mode_pending or gpu_ecc_mode != gpu_ecc_mode_pending`},
 		},
 		Rows: []Family{
-			mode("gpu_persistence_mode", "1 while the driver keeps the card initialised without clients.", "nvmlDeviceGetPersistenceMode", "",
+			mode("gpu_persistence_mode", "1 while the driver keeps the GPU initialized without clients.", "nvmlDeviceGetPersistenceMode", "",
 				func(s *gpu.Slow) gpu.Opt[bool] { return s.PersistenceMode }),
 			mode("gpu_accounting_mode", "1 while the driver keeps accounts of processes.", "nvmlDeviceGetAccountingMode", "",
 				func(s *gpu.Slow) gpu.Opt[bool] { return s.AccountingMode }),
-			mode("gpu_display_active", "1 while a display is initialised on the card.", "nvmlDeviceGetDisplayActive", "",
+			mode("gpu_display_active", "1 while a display is initialized on the GPU.", "nvmlDeviceGetDisplayActive", "",
 				func(s *gpu.Slow) gpu.Opt[bool] { return s.DisplayActive }),
-			mode("gpu_mig_mode", "1 while the card is in MIG mode.", "nvmlDeviceGetMigMode", "cards with MIG", half(migPair, current)),
-			mode("gpu_mig_mode_pending", "MIG mode after the next reset.", "nvmlDeviceGetMigMode", "cards with MIG", half(migPair, pending)),
-			mode("gpu_ecc_mode", "1 while memory is protected by ECC.", "nvmlDeviceGetEccMode", "cards with ECC", half(eccPair, current)),
-			mode("gpu_ecc_mode_pending", "ECC mode after the next reboot.", "nvmlDeviceGetEccMode", "cards with ECC", half(eccPair, pending)),
-			{Name: "gpu_compute_mode", Type: StateSet, Scope: ScopeCard, Stability: Stable,
-				Help: "Who may open contexts on the card: 1 for the mode that holds.", Source: "nvmlDeviceGetComputeMode", Labels: []string{"mode"},
-				Read: slowCard(func(s *gpu.Slow, emit cardEmit) {
+			mode("gpu_mig_mode", "1 while the GPU is in MIG mode.", "nvmlDeviceGetMigMode", "GPUs with MIG", half(migPair, current)),
+			mode("gpu_mig_mode_pending", "MIG mode after the next reset.", "nvmlDeviceGetMigMode", "GPUs with MIG", half(migPair, pending)),
+			mode("gpu_ecc_mode", "1 while memory is protected by ECC.", "nvmlDeviceGetEccMode", "GPUs with ECC", half(eccPair, current)),
+			mode("gpu_ecc_mode_pending", "ECC mode after the next reboot.", "nvmlDeviceGetEccMode", "GPUs with ECC", half(eccPair, pending)),
+			{Name: "gpu_compute_mode", Type: StateSet, Scope: ScopeGPU, Stability: Stable,
+				Help: "Who may open contexts on the GPU: 1 for the mode that holds.", Source: "nvmlDeviceGetComputeMode", Labels: []string{"mode"},
+				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if m, ok := s.ComputeMode.Get(); ok {
 						states(emit, gpu.ComputeModes, m)
 					}

@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// Board is a card, or a card under MIG, and the families that its exposition has.
+// Board is a GPU, or a GPU under MIG, and the families that its exposition has.
 type Board struct {
 	Name     string
 	Families map[string]bool
 }
 
-// Markdown renders docs/metrics.md from the catalogue, and from what the boards were seen to offer.
+// Markdown renders docs/metrics.md from the catalog, and from what the boards were seen to offer.
 func Markdown(boards []Board) string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
 
-Generated from the catalogue (` + "`internal/catalog`" + `) by ` + "`make generate`" + `; a test compares it byte for byte.
+Generated from the catalog (` + "`internal/catalog`" + `) by ` + "`make generate`" + `; a test compares it byte for byte.
 
 Conventions: base units (bytes, seconds, celsius, watts, joules, hertz, ratio 0 to 1), last in the name before
 ` + "`_total`" + `; facts in ` + "`_info`" + ` series that are always 1; a state is a set of series, one per state, 0 or 1.
@@ -31,8 +31,8 @@ Every series carries ` + "`node`" + `. The other labels follow from the scope:
 		scope Scope
 		per   string
 	}{
-		{ScopeNode, "node"}, {ScopeCard, "card: its UUID (the PCI address where NVML has none), and the NVML index when it was first seen. Join on node and uuid"},
-		{ScopeInstance, "MIG GPU instance"}, {ScopeContainer, "container and card"}, {ScopePod, "pod"}, {ScopeExporter, "exporter"},
+		{ScopeNode, "node"}, {ScopeGPU, "GPU: its UUID (the PCI address where NVML has none), and the NVML index when it was first seen. Join on node and uuid"},
+		{ScopeInstance, "MIG GPU instance"}, {ScopeContainer, "container and GPU"}, {ScopePod, "pod"}, {ScopeExporter, "exporter"},
 	} {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", s.scope, code(s.scope.Labels()), s.per)
 	}
@@ -48,8 +48,8 @@ Every series carries ` + "`node`" + `. The other labels follow from the scope:
 				name += " (" + string(f.Stability) + ")"
 			}
 			offered := f.Offered
-			if offered == "" && (f.Scope == ScopeCard || f.Scope == ScopeInstance) {
-				offered = "every card"
+			if offered == "" && (f.Scope == ScopeGPU || f.Scope == ScopeInstance) {
+				offered = "every GPU"
 			}
 			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", name, f.Type, f.Scope, code(f.Labels), cell(f.Help), cell(f.Source), cell(offered))
 		}
@@ -69,7 +69,7 @@ func writeMatrix(b *strings.Builder, boards []Board) {
 	var everywhere, nowhere []string
 	var rows strings.Builder
 	for _, f := range All() {
-		if f.Scope != ScopeCard && f.Scope != ScopeInstance {
+		if f.Scope != ScopeGPU && f.Scope != ScopeInstance {
 			continue
 		}
 		n, cells := 0, ""

@@ -8,14 +8,14 @@ import (
 
 func faults() Group {
 	ecc := func(of func(gpu.ECCCount) gpu.Opt[uint64]) func(*gpu.View, Emit) {
-		return mediumCard(func(m *gpu.Medium, emit cardEmit) {
+		return mediumGPU(func(m *gpu.Medium, emit gpuEmit) {
 			for _, e := range m.ECC {
 				opt(emit, of(e), string(e.Severity), string(e.Memory))
 			}
 		})
 	}
 	cause := func(field func(*gpu.Medium) map[gpu.RemapCause]uint64) func(*gpu.View, Emit) {
-		return mediumCard(func(m *gpu.Medium, emit cardEmit) {
+		return mediumGPU(func(m *gpu.Medium, emit gpuEmit) {
 			counts := field(m)
 			for _, c := range []gpu.RemapCause{gpu.CauseCorrected, gpu.CauseUncorrected, gpu.CauseSingleBit, gpu.CauseDoubleBit} {
 				if n, ok := counts[c]; ok {
@@ -29,53 +29,53 @@ func faults() Group {
 		Title: "Errors",
 		Intro: "XIDs come from the driver's events and, where it may be read, from the kernel log; an event that arrives by both is counted once. The critical codes exist from 0, so that the first is an increase.",
 		Examples: []Example{
-			{"Which cards reported an XID in the last ten minutes?", `sum by (node, uuid, xid) (increase(gpu_xid_events_total[10m])) > 0`},
+			{"Which GPUs reported an XID in the last ten minutes?", `sum by (node, uuid, xid) (increase(gpu_xid_events_total[10m])) > 0`},
 			{"Where did uncorrected memory errors grow?", `sum by (node, uuid) (increase(gpu_ecc_errors_total{severity="uncorrected"}[1h])) > 0`},
 		},
 		Rows: []Family{
-			{Name: "gpu_xid_events_total", Type: Counter, Scope: ScopeCard, Stability: Stable,
+			{Name: "gpu_xid_events_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
 				Help: "Driver errors by XID code, since the exporter started.", Source: "nvmlEventSetWait and /dev/kmsg", Labels: []string{"xid"},
-				Read: cards(func(c *gpu.Card, emit cardEmit) {
+				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, x := range c.XIDs {
 						emit(float64(x.Count), strconv.Itoa(x.XID))
 					}
 				})},
-			{Name: "gpu_xid_last_timestamp_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeCard, Stability: Stable,
+			{Name: "gpu_xid_last_timestamp_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeGPU, Stability: Stable,
 				Help: "When the XID code was last seen, Unix time; also from older lines of the kernel log.", Source: "nvmlEventSetWait and /dev/kmsg", Labels: []string{"xid"},
-				Read: cards(func(c *gpu.Card, emit cardEmit) {
+				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, x := range c.XIDs {
 						moment(emit, x.Last, strconv.Itoa(x.XID))
 					}
 				})},
-			{Name: "gpu_ecc_errors_total", Type: Counter, Scope: ScopeCard, Stability: Stable,
-				Help: "Memory errors since the driver was loaded, by where they were found.", Source: "nvmlDeviceGetMemoryErrorCounter, else nvmlDeviceGetTotalEccErrors (volatile)", Offered: "cards with ECC on",
+			{Name: "gpu_ecc_errors_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
+				Help: "Memory errors since the driver was loaded, by where they were found.", Source: "nvmlDeviceGetMemoryErrorCounter, else nvmlDeviceGetTotalEccErrors (volatile)", Offered: "GPUs with ECC on",
 				Labels: []string{"severity", "memory"}, Read: ecc(func(e gpu.ECCCount) gpu.Opt[uint64] { return e.Volatile })},
-			{Name: "gpu_ecc_lifetime_errors_total", Type: Counter, Scope: ScopeCard, Stability: Stable,
-				Help: "Memory errors over the life of the card, by where they were found.", Source: "nvmlDeviceGetMemoryErrorCounter, else nvmlDeviceGetTotalEccErrors (aggregate)", Offered: "cards with ECC on",
+			{Name: "gpu_ecc_lifetime_errors_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
+				Help: "Memory errors over the life of the GPU, by where they were found.", Source: "nvmlDeviceGetMemoryErrorCounter, else nvmlDeviceGetTotalEccErrors (aggregate)", Offered: "GPUs with ECC on",
 				Labels: []string{"severity", "memory"}, Read: ecc(func(e gpu.ECCCount) gpu.Opt[uint64] { return e.Lifetime })},
-			{Name: "gpu_remapped_rows_total", Type: Counter, Scope: ScopeCard, Stability: Stable,
+			{Name: "gpu_remapped_rows_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
 				Help: "Memory rows replaced by spare ones.", Source: "nvmlDeviceGetRemappedRows", Offered: ampere, Labels: []string{"cause"},
 				Read: cause(func(m *gpu.Medium) map[gpu.RemapCause]uint64 { return m.RemappedRows })},
-			{Name: "gpu_retired_pages_total", Type: Counter, Scope: ScopeCard, Stability: Stable,
-				Help: "Memory pages taken out of use.", Source: "nvmlDeviceGetRetiredPages", Offered: "data-centre cards before Ampere", Labels: []string{"cause"},
+			{Name: "gpu_retired_pages_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
+				Help: "Memory pages taken out of use.", Source: "nvmlDeviceGetRetiredPages", Offered: "data-center GPUs before Ampere", Labels: []string{"cause"},
 				Read: cause(func(m *gpu.Medium) map[gpu.RemapCause]uint64 { return m.RetiredPages })},
-			{Name: "gpu_row_remap_pending", Type: Gauge, Scope: ScopeCard, Stability: Stable,
+			{Name: "gpu_row_remap_pending", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
 				Help: "1 while a row waits for a reset to be remapped.", Source: "nvmlDeviceGetRemappedRows", Offered: ampere,
 				Read: mediumFlag(func(m *gpu.Medium) gpu.Opt[bool] { return m.RemapPending })},
-			{Name: "gpu_row_remap_failed", Type: Gauge, Scope: ScopeCard, Stability: Stable,
-				Help: "1 when a remapping failed: the card should be replaced.", Source: "nvmlDeviceGetRemappedRows", Offered: ampere,
+			{Name: "gpu_row_remap_failed", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
+				Help: "1 when a remapping failed: the GPU should be replaced.", Source: "nvmlDeviceGetRemappedRows", Offered: ampere,
 				Read: mediumFlag(func(m *gpu.Medium) gpu.Opt[bool] { return m.RemapFailed })},
-			{Name: "gpu_row_remap_banks", Type: Gauge, Scope: ScopeCard, Stability: Stable,
+			{Name: "gpu_row_remap_banks", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
 				Help: "Memory banks by how many spare rows they have left.", Source: "nvmlDeviceGetRowRemapperHistogram", Offered: ampere, Labels: []string{"availability"},
-				Read: slowCard(func(s *gpu.Slow, emit cardEmit) {
+				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					for _, a := range gpu.BankAvailabilities {
 						if n, ok := s.RemapBanks[a]; ok {
 							emit(float64(n), string(a))
 						}
 					}
 				})},
-			{Name: "gpu_retired_pages_pending", Type: Gauge, Scope: ScopeCard, Stability: Stable,
-				Help: "1 while a page waits for a reboot to be retired.", Source: "nvmlDeviceGetRetiredPagesPendingStatus", Offered: "data-centre cards before Ampere",
+			{Name: "gpu_retired_pages_pending", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
+				Help: "1 while a page waits for a reboot to be retired.", Source: "nvmlDeviceGetRetiredPagesPendingStatus", Offered: "data-center GPUs before Ampere",
 				Read: mediumFlag(func(m *gpu.Medium) gpu.Opt[bool] { return m.RetirePending })},
 		},
 	}

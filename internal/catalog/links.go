@@ -4,61 +4,61 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
 func links() Group {
 	pcie := func(name, help, source string, field func(gpu.PCIeLink) gpu.Opt[int]) Family {
-		return Family{Name: name, Type: Gauge, Scope: ScopeCard, Stability: Stable, Help: help, Source: source,
-			Offered: "cards on a PCIe bus", Read: slow(func(s *gpu.Slow) gpu.Opt[int] { return field(s.PCIe) })}
+		return Family{Name: name, Type: Gauge, Scope: ScopeGPU, Stability: Stable, Help: help, Source: source,
+			Offered: "GPUs on a PCIe bus", Read: slow(func(s *gpu.Slow) gpu.Opt[int] { return field(s.PCIe) })}
 	}
 	bytes := func(name, help, source, offered string, field func(*gpu.Activity) gpu.Opt[float64]) Family {
-		return Family{Name: name, Type: Counter, Unit: "bytes", Scope: ScopeCard, Stability: Stable, Help: help, Source: source,
+		return Family{Name: name, Type: Counter, Unit: "bytes", Scope: ScopeGPU, Stability: Stable, Help: help, Source: source,
 			Offered: offered, Read: summed(field)}
 	}
-	const nvlink = "cards with NVLink"
+	const nvlink = "GPUs with NVLink"
 	const fabric = "Hopper and newer in an NVSwitch system"
 	return Group{
 		Title: "PCIe, NVLink and fabric",
 		Examples: []Example{
-			{"Which cards run on fewer PCIe lanes than they could?", `gpu_pcie_link_width < gpu_pcie_link_width_max`},
-			{"How much does each card receive over PCIe, in bytes per second?", `rate(gpu_pcie_receive_bytes_total[5m])`},
-			{"Which cards have lost a link?", `gpu_nvlink_links{state="down"} > 0`},
+			{"Which GPUs run on fewer PCIe lanes than they could?", `gpu_pcie_link_width < gpu_pcie_link_width_max`},
+			{"How much does each GPU receive over PCIe, in bytes per second?", `rate(gpu_pcie_receive_bytes_total[5m])`},
+			{"Which GPUs have lost a link?", `gpu_nvlink_links{state="down"} > 0`},
 		},
 		Rows: []Family{
-			pcie("gpu_pcie_link_generation", "PCIe generation of the link now; falls when the card is idle.", "nvmlDeviceGetCurrPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.Generation }),
-			pcie("gpu_pcie_link_width", "Lanes of the link now.", "nvmlDeviceGetCurrPcieLinkWidth", func(p gpu.PCIeLink) gpu.Opt[int] { return p.Width }),
-			pcie("gpu_pcie_link_generation_max", "Highest PCIe generation of card and slot together.", "nvmlDeviceGetMaxPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxGeneration }),
-			pcie("gpu_pcie_link_width_max", "Most lanes of card and slot together.", "nvmlDeviceGetMaxPcieLinkWidth", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxWidth }),
-			bytes("gpu_pcie_transmit_bytes_total", "Bytes that the card sent over PCIe.", "NVML field 197, wraps undone", "R535 and newer drivers", func(a *gpu.Activity) gpu.Opt[float64] { return a.PCIeTransmit }),
-			bytes("gpu_pcie_receive_bytes_total", "Bytes that the card received over PCIe.", "NVML field 198, wraps undone", "R535 and newer drivers", func(a *gpu.Activity) gpu.Opt[float64] { return a.PCIeReceive }),
-			{Name: "gpu_pcie_replays_total", Type: Counter, Scope: ScopeCard, Stability: Stable,
-				Help: "PCIe packets that had to be sent again.", Source: "nvmlDeviceGetPcieReplayCounter", Offered: "cards on a PCIe bus",
+			pcie("gpu_pcie_link_generation", "PCIe generation of the link now; falls when the GPU is idle.", "nvmlDeviceGetCurrPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.Generation }),
+			pcie("gpu_pcie_link_width", "Poll groups of the link now.", "nvmlDeviceGetCurrPcieLinkWidth", func(p gpu.PCIeLink) gpu.Opt[int] { return p.Width }),
+			pcie("gpu_pcie_link_generation_max", "Highest PCIe generation of GPU and slot together.", "nvmlDeviceGetMaxPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxGeneration }),
+			pcie("gpu_pcie_link_width_max", "Most lanes of GPU and slot together.", "nvmlDeviceGetMaxPcieLinkWidth", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxWidth }),
+			bytes("gpu_pcie_transmit_bytes_total", "Bytes that the GPU sent over PCIe.", "NVML field 197, wraps undone", "R535 and newer drivers", func(a *gpu.Activity) gpu.Opt[float64] { return a.PCIeTransmit }),
+			bytes("gpu_pcie_receive_bytes_total", "Bytes that the GPU received over PCIe.", "NVML field 198, wraps undone", "R535 and newer drivers", func(a *gpu.Activity) gpu.Opt[float64] { return a.PCIeReceive }),
+			{Name: "gpu_pcie_replays_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
+				Help: "PCIe packets that had to be sent again.", Source: "nvmlDeviceGetPcieReplayCounter", Offered: "GPUs on a PCIe bus",
 				Read: medium(func(m *gpu.Medium) gpu.Opt[uint64] { return m.PCIeReplays })},
-			{Name: "gpu_nvlink_links", Type: Gauge, Scope: ScopeCard, Stability: Stable,
-				Help: "NVLinks of the card by state.", Source: "nvmlDeviceGetNvLinkState", Offered: nvlink, Labels: []string{"state"},
-				Read: slowCard(func(s *gpu.Slow, emit cardEmit) {
+			{Name: "gpu_nvlink_links", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
+				Help: "NVLinks of the GPU by state.", Source: "nvmlDeviceGetNvLinkState", Offered: nvlink, Labels: []string{"state"},
+				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if n, ok := s.NVLinks.Get(); ok {
 						emit(float64(n.Up), "up")
 						emit(float64(n.Down), "down")
 					}
 				})},
-			bytes("gpu_nvlink_transmit_bytes_total", "Bytes that the card sent over all its NVLinks.", "NVML field 138, on newer links 202", nvlink, func(a *gpu.Activity) gpu.Opt[float64] { return a.NVLinkTransmit }),
-			bytes("gpu_nvlink_receive_bytes_total", "Bytes that the card received over all its NVLinks.", "NVML field 139, on newer links 204", nvlink, func(a *gpu.Activity) gpu.Opt[float64] { return a.NVLinkReceive }),
-			{Name: "gpu_nvlink_errors_total", Type: Counter, Scope: ScopeCard, Stability: Stable,
-				Help: "Errors of all the card's NVLinks by kind.", Source: "NVML link error fields, nvmlDeviceGetNvLinkErrorCounter", Offered: nvlink, Labels: []string{"kind"},
-				Read: mediumCard(func(m *gpu.Medium, emit cardEmit) {
+			bytes("gpu_nvlink_transmit_bytes_total", "Bytes that the GPU sent over all its NVLinks.", "NVML field 138, on newer links 202", nvlink, func(a *gpu.Activity) gpu.Opt[float64] { return a.NVLinkTransmit }),
+			bytes("gpu_nvlink_receive_bytes_total", "Bytes that the GPU received over all its NVLinks.", "NVML field 139, on newer links 204", nvlink, func(a *gpu.Activity) gpu.Opt[float64] { return a.NVLinkReceive }),
+			{Name: "gpu_nvlink_errors_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
+				Help: "Errors of all the GPU's NVLinks by kind.", Source: "NVML link error fields, nvmlDeviceGetNvLinkErrorCounter", Offered: nvlink, Labels: []string{"kind"},
+				Read: mediumGPU(func(m *gpu.Medium, emit gpuEmit) {
 					for _, k := range gpu.NVLinkErrors {
 						if n, ok := m.NVLinkErrors[k]; ok {
 							emit(float64(n), string(k))
 						}
 					}
 				})},
-			{Name: "gpu_fabric_state", Type: StateSet, Scope: ScopeCard, Stability: Stable,
-				Help: "Registration of the card with the NVSwitch fabric: 1 for the state that holds.", Source: "nvmlDeviceGetGpuFabricInfoV", Offered: fabric, Labels: []string{"state"},
-				Read: slowCard(func(s *gpu.Slow, emit cardEmit) {
+			{Name: "gpu_fabric_state", Type: StateSet, Scope: ScopeGPU, Stability: Stable,
+				Help: "Registration of the GPU with the NVSwitch fabric: 1 for the state that holds.", Source: "nvmlDeviceGetGpuFabricInfoV", Offered: fabric, Labels: []string{"state"},
+				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if f, ok := s.Fabric.Get(); ok {
 						states(emit, gpu.FabricStates, f.State)
 					}
 				})},
-			{Name: "gpu_fabric_fault", Type: StateSet, Scope: ScopeCard, Stability: Stable,
-				Help: "Faults of the card's connection to the fabric: 1 for each that holds.", Source: "nvmlDeviceGetGpuFabricInfoV (health mask)", Offered: fabric, Labels: []string{"fault"},
-				Read: slowCard(func(s *gpu.Slow, emit cardEmit) {
+			{Name: "gpu_fabric_fault", Type: StateSet, Scope: ScopeGPU, Stability: Stable,
+				Help: "Faults of the GPU's connection to the fabric: 1 for each that holds.", Source: "nvmlDeviceGetGpuFabricInfoV (health mask)", Offered: fabric, Labels: []string{"fault"},
+				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if f, ok := s.Fabric.Get(); ok {
 						for _, fault := range gpu.FabricFaults {
 							if on, told := f.Faults[fault]; told {

@@ -4,7 +4,7 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
 func memory() Group {
 	bytes := func(name, help, source, offered string, field func(*gpu.Medium) gpu.Opt[gpu.Bytes]) Family {
-		return Family{Name: name, Type: Gauge, Unit: "bytes", Scope: ScopeCard, Stability: Stable,
+		return Family{Name: name, Type: Gauge, Unit: "bytes", Scope: ScopeGPU, Stability: Stable,
 			Help: help, Source: source, Offered: offered, Read: medium(field)}
 	}
 	device := func(part func(gpu.Memory) gpu.Opt[gpu.Bytes]) func(*gpu.Medium) gpu.Opt[gpu.Bytes] {
@@ -24,15 +24,15 @@ func memory() Group {
 		}
 	}
 	const info = "nvmlDeviceGetMemoryInfo_v2, else nvmlDeviceGetMemoryInfo"
-	const own = "every card with memory of its own"
+	const own = "every GPU with memory of its own"
 	return Group{
 		Title: "Memory",
 		Intro: "Total = reserved + used + free. Where a driver does not tell what it reserves (before R510), reserved is absent and counted as used.",
 		Examples: []Example{
-			{"Which cards are nearly full?", `gpu_memory_used_bytes / gpu_memory_total_bytes > 0.95`},
+			{"Which GPUs are nearly full?", `gpu_memory_used_bytes / gpu_memory_total_bytes > 0.95`},
 		},
 		Rows: []Family{
-			bytes("gpu_memory_total_bytes", "Device memory of the card.", info, own, device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Total) })),
+			bytes("gpu_memory_total_bytes", "Device memory of the GPU.", info, own, device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Total) })),
 			bytes("gpu_memory_used_bytes", "Device memory allocated by processes.", info, own, device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Used) })),
 			bytes("gpu_memory_free_bytes", "Device memory that nobody allocated.", info, own, device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Free) })),
 			bytes("gpu_memory_reserved_bytes", "Device memory kept by driver and firmware.", "nvmlDeviceGetMemoryInfo_v2", "R510 and newer drivers", device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return m.Reserved })),

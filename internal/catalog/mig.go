@@ -17,16 +17,16 @@ func mig() Group {
 	}
 	return Group{
 		Title: "MIG instances",
-		Intro: "One series per GPU instance; mig_uuid is the UUID of its first compute instance. Times gpu_mig_share_ratio, an instance's seconds count towards its card.",
+		Intro: "One series per GPU instance; mig_uuid is the UUID of its first compute instance. Times gpu_mig_share_ratio, an instance's seconds count towards its GPU.",
 		Examples: []Example{
 			{"Which profiles stand free?", `count by (profile) (gpu_mig_allocation_ratio == 0)`},
 			{"How busy is each instance?", `rate(gpu_mig_busy_seconds_total[10m]) / rate(gpu_mig_observed_seconds_total[10m])`},
 		},
 		Rows: []Family{
 			{Name: "gpu_mig_info", Type: Info, Scope: ScopeInstance, Stability: Stable,
-				Help: "Compute instances of the GPU instance, and its place on the card; 1.", Source: "nvmlDeviceGetAttributes_v2, nvmlGpuInstanceGetInfo",
+				Help: "Compute instances of the GPU instance, and its place on the GPU; 1.", Source: "nvmlDeviceGetAttributes_v2, nvmlGpuInstanceGetInfo",
 				Labels: []string{"ci", "placement", "sm_count"},
-				Read: instances(func(in *gpu.InstanceActivity, emit cardEmit) {
+				Read: instances(func(in *gpu.InstanceActivity, emit gpuEmit) {
 					placement := ""
 					if start, ok := in.PlacementStart.Get(); ok {
 						placement = strconv.Itoa(start)
@@ -39,11 +39,11 @@ func mig() Group {
 					}
 				})},
 			{Name: "gpu_mig_share_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeInstance, Stability: Stable,
-				Help: "Compute slices of the instance over those of the card.", Source: "nvmlDeviceGetAttributes_v2",
-				Read: instances(func(in *gpu.InstanceActivity, emit cardEmit) { opt(emit, in.Share) })},
+				Help: "Compute slices of the instance over those of the GPU.", Source: "nvmlDeviceGetAttributes_v2",
+				Read: instances(func(in *gpu.InstanceActivity, emit gpuEmit) { opt(emit, in.Share) })},
 			{Name: "gpu_mig_allocation_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeInstance, Stability: Stable,
 				Help: "Held part of the instance; 0 when it is known to be free, absent while nobody can tell.", Source: "kubelet PodResources",
-				Read: instances(func(in *gpu.InstanceActivity, emit cardEmit) { opt(emit, in.Allocation) })},
+				Read: instances(func(in *gpu.InstanceActivity, emit gpuEmit) { opt(emit, in.AllocationRatio) })},
 			bytes("gpu_mig_memory_total_bytes", "Device memory of the instance.", "", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Total) }),
 			bytes("gpu_mig_memory_used_bytes", "Device memory of the instance allocated by processes.", "", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Used) }),
 			bytes("gpu_mig_memory_free_bytes", "Device memory of the instance that nobody allocated.", "", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Free) }),

@@ -6,57 +6,57 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-const ownershipLaw = "No device family has pod labels, so its sum never counts a card twice. What cannot be told is absent: a card without gpu_allocation_ratio is one of which nobody knows whether it is free."
+const ownershipLaw = "No device family has pod labels, so its sum never counts a GPU twice. What cannot be told is absent: a GPU without gpu_allocation_ratio is one of which nobody knows whether it is free."
 
 func ownership() Group {
 	return Group{
 		Title: "Ownership",
 		Intro: ownershipLaw,
 		Examples: []Example{
-			{"How many cards of each node are held?", `sum by (node) (gpu_allocation_ratio)`},
-			{"Which cards are known to be free?", `gpu_allocation_ratio == 0`},
-			{"Who holds each card?", `sum by (node, uuid, namespace, pod) (gpu_container_allocation_ratio)`},
-			{"Which containers could use a card that they do not hold?", `gpu_container_visible unless on (node, uuid, namespace, pod, container) gpu_container_allocation_ratio`},
+			{"How many GPUs of each node are held?", `sum by (node) (gpu_allocation_ratio)`},
+			{"Which GPUs are known to be free?", `gpu_allocation_ratio == 0`},
+			{"Who holds each GPU?", `sum by (node, uuid, namespace, pod) (gpu_container_allocation_ratio)`},
+			{"Which containers could use a GPU that they do not hold?", `gpu_container_visible unless on (node, uuid, namespace, pod, container) gpu_container_allocation_ratio`},
 		},
 		Rows: []Family{
-			{Name: "gpu_allocation_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeCard, Stability: Stable,
-				Help: "Held part of the card; 0 when it is known to be free, absent while nobody can tell.", Source: "kubelet PodResources",
-				Read: cards(func(c *gpu.Card, emit cardEmit) { opt(emit, c.Allocation) })},
+			{Name: "gpu_allocation_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeGPU, Stability: Stable,
+				Help: "Held part of the GPU; 0 when it is known to be free, absent while nobody can tell.", Source: "kubelet PodResources",
+				Read: devs(func(c *gpu.GPU, emit gpuEmit) { opt(emit, c.AllocationRatio) })},
 			{Name: "gpu_container_allocation_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeContainer, Stability: Stable,
-				Help: "Part of the physical card that the container holds, so that sums count cards. Present while held, even when idle.", Source: "kubelet PodResources",
+				Help: "Part of the physical GPU that the container holds, so that sums count GPUs. Present while held, even when idle.", Source: "kubelet PodResources",
 				Labels: []string{"resource", "mig_uuid"},
 				Read: func(v *gpu.View, emit Emit) {
-					for _, h := range v.Holdings {
-						if share, ok := h.Allocation.Get(); ok {
-							emit(float64(share), v.Node, string(h.Card), indexLabel(h.Index), h.Container.Namespace, h.Container.Pod,
+					for _, h := range v.Allocations {
+						if share, ok := h.AllocationRatio.Get(); ok {
+							emit(float64(share), v.Node, string(h.GPU), indexLabel(h.Index), h.Container.Namespace, h.Container.Pod,
 								h.Container.Name, ResourceLabel(h.Resource), string(h.Instance))
 						}
 					}
 				}},
 			{Name: "gpu_container_visible", Type: Gauge, Scope: ScopeContainer, Stability: Experimental,
-				Help:   "1 for each card that can be seen in the container: an upper bound, for a privileged container shows every card. It says nothing of holding or using.",
+				Help:   "1 for each GPU that can be seen in the container: an upper bound, for a privileged container shows every GPU. It says nothing of holding or using.",
 				Source: "device nodes under /proc/PID/root/dev, else NVIDIA_VISIBLE_DEVICES of the container's first process", Offered: "with --containers.visible",
 				Read: func(v *gpu.View, emit Emit) {
 					for _, s := range v.Visible {
-						emit(1, v.Node, string(s.Card), indexLabel(s.Index), s.Namespace, s.Pod, s.Name)
+						emit(1, v.Node, string(s.GPU), indexLabel(s.Index), s.Namespace, s.Pod, s.Name)
 					}
 				}},
 			{Name: "gpu_container_unresolved_devices", Type: Gauge, Scope: ScopePod, Stability: Stable,
-				Help: "Device ids that the container holds and whose card cannot be told.", Source: "kubelet PodResources",
+				Help: "Device ids that the container holds and whose GPU cannot be told.", Source: "kubelet PodResources",
 				Labels: []string{"container", "resource"},
 				Read: func(v *gpu.View, emit Emit) {
 					for _, u := range v.Unresolved {
 						emit(float64(u.Devices), v.Node, u.Container.Namespace, u.Container.Pod, u.Container.Name, ResourceLabel(u.Resource))
 					}
 				}},
-			{Name: "gpu_container_memory_granted_bytes", Type: Gauge, Unit: "bytes", Scope: ScopeContainer, Stability: Stable,
+			{Name: "gpu_container_memory_limit_bytes", Type: Gauge, Unit: "bytes", Scope: ScopeContainer, Stability: Stable,
 				Help: "Device memory that the sharing scheme grants the container.", Source: "the scheme's own record", Offered: "schemes that record it",
-				Read: granted(func(h *gpu.ContainerHolding) gpu.Opt[float64] { return asFloat(h.GrantedMemory) })},
-			{Name: "gpu_container_compute_granted_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeContainer, Stability: Stable,
-				Help: "Part of the card's compute that the sharing scheme grants the container.", Source: "the scheme's own record", Offered: "schemes that record it",
-				Read: granted(func(h *gpu.ContainerHolding) gpu.Opt[float64] { return asFloat(h.GrantedCompute) })},
+				Read: granted(func(h *gpu.ContainerAllocation) gpu.Opt[float64] { return asFloat(h.GrantedMemory) })},
+			{Name: "gpu_container_compute_limit_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeContainer, Stability: Stable,
+				Help: "Part of the GPU's compute that the sharing scheme grants the container.", Source: "the scheme's own record", Offered: "schemes that record it",
+				Read: granted(func(h *gpu.ContainerAllocation) gpu.Opt[float64] { return asFloat(h.GrantedCompute) })},
 			{Name: "gpu_pod_info", Type: Info, Scope: ScopePod, Stability: Stable,
-				Help: "Pods that hold or use a card; 1. What needs a source that is not on is empty.", Source: "kubelet PodResources",
+				Help: "Pods that hold or use a GPU; 1. What needs a source that is not on is empty.", Source: "kubelet PodResources",
 				Labels: []string{"pod_uid", "workload_type", "workload"},
 				Read: func(v *gpu.View, emit Emit) {
 					for _, p := range v.Pods {
@@ -66,14 +66,14 @@ func ownership() Group {
 				}},
 			{Name: "gpu_node_allocatable_devices", Type: Gauge, Scope: ScopeNode, Stability: Stable,
 				Help: "Devices of the resource that the kubelet can give out.", Source: "kubelet PodResources, GetAllocatableResources", Labels: []string{"resource"},
-				Read: node(func(v *gpu.View, emit cardEmit) {
+				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, r := range v.Resources {
 						opt(emit, r.Allocatable, ResourceLabel(r.Resource))
 					}
 				})},
 			{Name: "gpu_node_allocated_devices", Type: Gauge, Scope: ScopeNode, Stability: Stable,
 				Help: "Devices of the resource that containers hold.", Source: "kubelet PodResources, List", Labels: []string{"resource"},
-				Read: node(func(v *gpu.View, emit cardEmit) {
+				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, r := range v.Resources {
 						emit(float64(r.Allocated), ResourceLabel(r.Resource))
 					}
@@ -89,20 +89,20 @@ func asFloat[T number](o gpu.Opt[T]) gpu.Opt[float64] {
 	return gpu.None[float64]()
 }
 
-// granted sums a grant over the holdings that a container has on one card: the family has no label to
-// tell them apart. View.Holdings is ordered by container and card.
-func granted(field func(*gpu.ContainerHolding) gpu.Opt[float64]) func(*gpu.View, Emit) {
+// granted sums a grant over the holdings that a container has on one GPU: the family has no label to
+// tell them apart. View.Holdings is ordered by container and GPU.
+func granted(field func(*gpu.ContainerAllocation) gpu.Opt[float64]) func(*gpu.View, Emit) {
 	type place struct {
 		gpu.Container
-		card gpu.UUID
+		dev gpu.UUID
 	}
 	return func(v *gpu.View, emit Emit) {
 		var order []place
 		sums, index := map[place]float64{}, map[place]int{}
-		for i := range v.Holdings {
-			h := &v.Holdings[i]
+		for i := range v.Allocations {
+			h := &v.Allocations[i]
 			if g, ok := field(h).Get(); ok {
-				p := place{h.Container, h.Card}
+				p := place{h.Container, h.GPU}
 				if !slices.Contains(order, p) {
 					order = append(order, p)
 				}
@@ -111,7 +111,7 @@ func granted(field func(*gpu.ContainerHolding) gpu.Opt[float64]) func(*gpu.View,
 			}
 		}
 		for _, p := range order {
-			emit(sums[p], v.Node, string(p.card), indexLabel(index[p]), p.Namespace, p.Pod, p.Name)
+			emit(sums[p], v.Node, string(p.dev), indexLabel(index[p]), p.Namespace, p.Pod, p.Name)
 		}
 	}
 }

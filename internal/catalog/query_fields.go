@@ -9,12 +9,12 @@ import (
 // QueryField is one property that nvidia-smi --query-gpu can be asked for, and where its answer is here.
 // Exactly one of Family and Why is set.
 type QueryField struct {
-	// Section groups neighbours; the fields of one section stand together, in nvidia-smi's order.
+	// Section groups neighbors; the fields of one section stand together, in nvidia-smi's order.
 	Section string
 	Field   string
 	// Aliases are other spellings that some driver takes for the same field, older names among them.
 	Aliases []string
-	// Family is the name of a row of the catalogue that carries the answer.
+	// Family is the name of a row of the catalog that carries the answer.
 	Family string
 	// Selector narrows Family to the answer: a PromQL selector, or "label NAME" where the value of a label
 	// is the answer. Empty: every series of the family.
@@ -63,7 +63,7 @@ func QueryFields() []QueryField {
 	section("Fan and performance state", fanFields())
 	section("Clock event reasons", reasonFields())
 	section("Memory and compute", memoryFields())
-	section("Utilisation and encoder", utilizationFields())
+	section("Utilization and encoder", utilizationFields())
 	section("Encryption and ECC mode", encryptionFields())
 	section("ECC errors", eccFields(), sramFields())
 	section("Retired pages and remapped rows", repairFields())
@@ -81,7 +81,7 @@ func QueryFields() []QueryField {
 
 func driverFields() []QueryField {
 	return []QueryField{
-		{Field: "timestamp", Family: "gpu_last_read_timestamp_seconds", Note: "date -> Unix time, per lane; a scrape has a timestamp of its own"},
+		{Field: "timestamp", Family: "gpu_last_read_timestamp_seconds", Note: "date -> Unix time, per poll group; a scrape has a timestamp of its own"},
 		{Field: "driver_version", Family: "gpu_driver_info", Selector: "label driver_version"},
 		{Field: "kmd_version", Family: "gpu_driver_info", Selector: "label driver_version", Note: "the newer name of driver_version"},
 		{Field: "vgpu_driver_capability.heterogenous_multivGPU", Why: vgpuHost},
@@ -97,7 +97,7 @@ func identityFields() []QueryField {
 	return []QueryField{
 		{Field: "name", Aliases: []string{"gpu_name"}, Family: "gpu_info", Selector: "label model"},
 		{Field: "serial", Aliases: []string{"gpu_serial"}, Family: "gpu_info", Selector: "label serial"},
-		{Field: "uuid", Aliases: []string{"gpu_uuid"}, Family: "gpu_info", Selector: "label uuid", Note: "on every series of a card"},
+		{Field: "uuid", Aliases: []string{"gpu_uuid"}, Family: "gpu_info", Selector: "label uuid", Note: "on every series of a GPU"},
 		{Field: "pci.bus_id", Aliases: []string{"gpu_bus_id"}, Family: "gpu_info", Selector: "label pci_bus_id", Note: "00000000:18:00.0 -> 0000:18:00.0, as Linux spells it"},
 		part("pci.domain"),
 		part("pci.bus"),
@@ -124,7 +124,7 @@ func pcieFields() []QueryField {
 		{Field: "pcie.link.gen.gpucurrent", Family: "gpu_pcie_link_generation"},
 		{Field: "pcie.link.gen.max", Family: "gpu_pcie_link_generation_max"},
 		{Field: "pcie.link.gen.gpumax", Why: notYet + "nvmlDeviceGetGpuMaxPcieLinkGeneration"},
-		{Field: "pcie.link.gen.hostmax", Why: "no NVML call gives it; gpu_pcie_link_generation_max is the lower of card and slot"},
+		{Field: "pcie.link.gen.hostmax", Why: "no NVML call gives it; gpu_pcie_link_generation_max is the lower of GPU and slot"},
 		{Field: "pcie.link.width.current", Family: "gpu_pcie_link_width"},
 		{Field: "pcie.link.width.max", Family: "gpu_pcie_link_width_max"},
 	}
@@ -132,28 +132,28 @@ func pcieFields() []QueryField {
 
 func modeFields() []QueryField {
 	return []QueryField{
-		{Field: "index", Family: "gpu_info", Selector: "label gpu", Note: "the index when the exporter first saw the card; on every series of a card"},
+		{Field: "index", Family: "gpu_info", Selector: "label gpu", Note: "the index when the exporter first saw the GPU; on every series of a GPU"},
 		{Field: "display_mode", Why: deprecated + "R580 or earlier; display_attached took its place"},
 		{Field: "display_attached", Why: notYet + "nvmlDeviceGetDisplayMode"},
 		{Field: "display_active", Family: "gpu_display_active", Note: "Enabled -> 1"},
 		{Field: "persistence_mode", Family: "gpu_persistence_mode", Note: "Enabled -> 1"},
 		{Field: "addressing_mode", Why: notYet + "nvmlDeviceGetAddressingMode"},
 		{Field: "accounting.mode", Family: "gpu_accounting_mode", Note: "Enabled -> 1"},
-		{Field: "accounting.buffer_size", Why: "size of a buffer of the driver, no reading of the card"},
+		{Field: "accounting.buffer_size", Why: "size of a buffer of the driver, no reading of the GPU"},
 		{Field: "driver_model.current", Why: windows},
 		{Field: "driver_model.pending", Why: windows},
 	}
 }
 
 func firmwareFields() []QueryField {
-	const gom = "a mode that only some Kepler cards have"
+	const gom = "a mode that only some Kepler GPUs have"
 	return []QueryField{
 		{Field: "vbios_version", Family: "gpu_info", Selector: "label vbios_version"},
 		{Field: "inforom.img", Aliases: []string{"inforom.image"}, Why: notYet + "nvmlDeviceGetInforomImageVersion"},
 		{Field: "inforom.oem", Why: notYet + "nvmlDeviceGetInforomVersion (OEM)"},
 		{Field: "inforom.ecc", Why: notYet + "nvmlDeviceGetInforomVersion (ECC)"},
 		{Field: "inforom.pwr", Aliases: []string{"inforom.power"}, Why: notYet + "nvmlDeviceGetInforomVersion (power)"},
-		{Field: "inforom.checksum_validation", Why: notYet + "nvmlDeviceValidateInforom, which reads the card's flash at each call"},
+		{Field: "inforom.checksum_validation", Why: notYet + "nvmlDeviceValidateInforom, which reads the GPU's flash at each call"},
 		{Field: "gpu_recovery_action", Family: "gpu_recovery_action", Selector: "label action", Note: "the series that is 1"},
 		{Field: "gom.current", Aliases: []string{"gpu_operation_mode.current"}, Why: gom},
 		{Field: "gom.pending", Aliases: []string{"gpu_operation_mode.pending"}, Why: gom},
@@ -194,7 +194,7 @@ func reasonFields() []QueryField {
 		syncBoost  = `{reason="sync_boost"}`
 	)
 	return []QueryField{
-		now("supported", "label reason", "bits -> one series per reason that the card offers"),
+		now("supported", "label reason", "bits -> one series per reason that the GPU offers"),
 		now("active", "label reason", "bits -> the reasons whose rate is above 0"),
 		not("gpu_idle", "idleness is no limit; gpu_busy_seconds_total and gpu_last_busy_timestamp_seconds tell it"),
 		not("applications_clocks_setting", notYet+"nvmlDeviceGetCurrentClocksEventReasons, bit 1"),
@@ -316,7 +316,7 @@ func temperatureFields() []QueryField {
 
 func powerFields() []QueryField {
 	return []QueryField{
-		{Field: "power.management", Why: deprecated + "R590 or earlier; a card without power management has no power families"},
+		{Field: "power.management", Why: deprecated + "R590 or earlier; a GPU without power management has no power families"},
 		{Field: "power.draw", Family: "gpu_power_watts"},
 		{Field: "power.draw.average", Aliases: []string{"gpu.power.draw.average"}, Family: "gpu_power_watts"},
 		{Field: "power.draw.instant", Aliases: []string{"gpu.power.draw.instant"}, Family: "gpu_power_instant_watts"},
@@ -349,7 +349,7 @@ func modulePowerFields() []QueryField {
 	}
 }
 
-// smoothingFields tell power smoothing, which Blackwell and newer cards have: a few readings among many
+// smoothingFields tell power smoothing, which Blackwell and newer GPUs have: a few readings among many
 // settings.
 func smoothingFields() []QueryField {
 	field := func(name, why string, id int) QueryField {
@@ -464,7 +464,7 @@ func platformFields() []QueryField {
 		fields = append(fields, QueryField{Field: "platform." + name, Why: notYet + "nvmlDeviceGetPlatformInfo"})
 	}
 	return append(fields,
-		QueryField{Field: "hostname", Why: "a name that an administrator may give the card until its next reset; the label node names the host"},
+		QueryField{Field: "hostname", Why: "a name that an administrator may give the GPU until its next reset; the label node names the host"},
 		QueryField{Field: "bbx.time_run", Why: notYet + "nvmlDeviceGetBBXTimeData_v1"})
 }
 

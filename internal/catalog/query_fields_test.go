@@ -170,7 +170,7 @@ func TestQueryFieldsSayExactlyOneThing(t *testing.T) {
 func values(family, label string) ([]string, bool) {
 	switch family + " " + label {
 	case "gpu_node_devices state":
-		return words(gpu.CardStates), true
+		return words(gpu.DeviceStates), true
 	case "gpu_fabric_fault fault":
 		return words(gpu.FabricFaults), true
 	case "gpu_recovery_action action":
@@ -217,7 +217,7 @@ var (
 func brokenSelector(q QueryField) string {
 	f, ok := Lookup(q.Family)
 	if !ok {
-		return "family " + q.Family + " is not in the catalogue"
+		return "family " + q.Family + " is not in the catalog"
 	}
 	if q.Selector == "" {
 		return ""
@@ -263,7 +263,7 @@ func TestQueryFieldsLeadToSeriesThatExist(t *testing.T) {
 	}
 	for _, q := range []QueryField{
 		{Family: "gpu_none"},
-		{Family: "gpu_info", Selector: "label colour"},
+		{Family: "gpu_info", Selector: "label color"},
 		{Family: "gpu_clock_hertz", Selector: `{clock="tensor"}`},
 		{Family: "gpu_clock_hertz", Selector: `{colour="red"}`},
 		{Family: "gpu_clock_hertz", Selector: `{clock=sm}`},
@@ -278,7 +278,7 @@ func TestQueryFieldsLeadToSeriesThatExist(t *testing.T) {
 // A row with a closed set of label values must say which of them is meant, or which label is the answer:
 // without that, a field would lead to the sum of different things.
 func TestQueryFieldsSelectWhatTheyMean(t *testing.T) {
-	free := map[string]bool{"fan": true, "lane": true}
+	free := map[string]bool{"fan": true, "poll": true}
 	for _, q := range QueryFields() {
 		f, ok := Lookup(q.Family)
 		if !ok || q.Selector != "" {

@@ -16,10 +16,10 @@ type number interface {
 	~float64 | ~uint64 | ~int
 }
 
-// cardEmit emits a series of one card; its labels are the family's own.
-type cardEmit func(value float64, own ...string)
+// gpuEmit emits a series of one GPU; its labels are the family's own.
+type gpuEmit func(value float64, own ...string)
 
-// indexLabel is the label gpu: empty for a card that NVML never showed.
+// indexLabel is the label gpu: empty for a GPU that NVML never showed.
 func indexLabel(index int) string {
 	if index < 0 {
 		return ""
@@ -38,7 +38,7 @@ type subject struct {
 // ownLabels is how many labels of its own a family has at most without the subject's memory growing.
 const ownLabels = 4
 
-func newSubject(s Scope, emit Emit) (*subject, cardEmit) {
+func newSubject(s Scope, emit Emit) (*subject, gpuEmit) {
 	scope := len(s.Labels())
 	sub := &subject{labels: make([]string, scope, scope+ownLabels), scope: scope, emit: emit}
 	return sub, func(value float64, own ...string) {
@@ -50,13 +50,13 @@ func newSubject(s Scope, emit Emit) (*subject, cardEmit) {
 // is says of what the following series speak.
 func (s *subject) is(values ...string) { copy(s.labels[:s.scope], values) }
 
-// cards reads every card of the node that this exporter answers for, readable or not.
-func cards(read func(*gpu.Card, cardEmit)) func(*gpu.View, Emit) {
+// GPUs reads every GPU of the node that this exporter answers for, readable or not.
+func devs(read func(*gpu.GPU, gpuEmit)) func(*gpu.View, Emit) {
 	return func(v *gpu.View, emit Emit) {
-		sub, give := newSubject(ScopeCard, emit)
-		for i := range v.Cards {
-			c := &v.Cards[i]
-			if c.State == gpu.CardDetached {
+		sub, give := newSubject(ScopeGPU, emit)
+		for i := range v.GPUs {
+			c := &v.GPUs[i]
+			if c.State == gpu.DeviceDetached {
 				continue
 			}
 			sub.is(v.Node, string(c.UUID), indexLabel(c.Index))
@@ -65,24 +65,24 @@ func cards(read func(*gpu.Card, cardEmit)) func(*gpu.View, Emit) {
 	}
 }
 
-// live reads the cards that are readable: the values of a lost card end with it.
-func live(read func(*gpu.Card, cardEmit)) func(*gpu.View, Emit) {
-	return cards(func(c *gpu.Card, emit cardEmit) {
-		if c.State == gpu.CardUp {
+// live reads the GPUs that are readable: the values of a lost GPU end with it.
+func live(read func(*gpu.GPU, gpuEmit)) func(*gpu.View, Emit) {
+	return devs(func(c *gpu.GPU, emit gpuEmit) {
+		if c.State == gpu.DeviceUp {
 			read(c, emit)
 		}
 	})
 }
 
 // opt emits a value if there is one.
-func opt[T number](emit cardEmit, o gpu.Opt[T], own ...string) {
+func opt[T number](emit gpuEmit, o gpu.Opt[T], own ...string) {
 	if v, ok := o.Get(); ok {
 		emit(float64(v), own...)
 	}
 }
 
 // flag emits 0 or 1 if there is a value.
-func flag(emit cardEmit, o gpu.Opt[bool], own ...string) {
+func flag(emit gpuEmit, o gpu.Opt[bool], own ...string) {
 	if v, ok := o.Get(); ok {
 		emit(b2f(v), own...)
 	}
@@ -96,7 +96,7 @@ func b2f(b bool) float64 {
 }
 
 // moment emits a timestamp in seconds if there is one.
-func moment(emit cardEmit, o gpu.Opt[time.Time], own ...string) {
+func moment(emit gpuEmit, o gpu.Opt[time.Time], own ...string) {
 	if t, ok := o.Get(); ok {
 		emit(unix(t), own...)
 	}
@@ -105,19 +105,19 @@ func moment(emit cardEmit, o gpu.Opt[time.Time], own ...string) {
 func unix(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
 // states emits a state set: 1 for the state that holds, 0 for the others.
-func states[T ~string](emit cardEmit, all []T, now T) {
+func states[T ~string](emit gpuEmit, all []T, now T) {
 	for _, s := range all {
 		emit(b2f(s == now), string(s))
 	}
 }
 
-// fast, medium and slow read one value of a lane's last reading.
+// fast, medium and slow read one value of a poll group's last reading.
 func fast[T number](field func(*gpu.Fast) gpu.Opt[T]) func(*gpu.View, Emit) {
-	return fastCard(func(f *gpu.Fast, emit cardEmit) { opt(emit, field(f)) })
+	return fastGPU(func(f *gpu.Fast, emit gpuEmit) { opt(emit, field(f)) })
 }
 
-func fastCard(read func(*gpu.Fast, cardEmit)) func(*gpu.View, Emit) {
-	return live(func(c *gpu.Card, emit cardEmit) {
+func fastGPU(read func(*gpu.Fast, gpuEmit)) func(*gpu.View, Emit) {
+	return live(func(c *gpu.GPU, emit gpuEmit) {
 		if f, ok := c.Fast.Get(); ok {
 			read(f, emit)
 		}
@@ -125,15 +125,15 @@ func fastCard(read func(*gpu.Fast, cardEmit)) func(*gpu.View, Emit) {
 }
 
 func medium[T number](field func(*gpu.Medium) gpu.Opt[T]) func(*gpu.View, Emit) {
-	return mediumCard(func(m *gpu.Medium, emit cardEmit) { opt(emit, field(m)) })
+	return mediumGPU(func(m *gpu.Medium, emit gpuEmit) { opt(emit, field(m)) })
 }
 
 func mediumFlag(field func(*gpu.Medium) gpu.Opt[bool]) func(*gpu.View, Emit) {
-	return mediumCard(func(m *gpu.Medium, emit cardEmit) { flag(emit, field(m)) })
+	return mediumGPU(func(m *gpu.Medium, emit gpuEmit) { flag(emit, field(m)) })
 }
 
-func mediumCard(read func(*gpu.Medium, cardEmit)) func(*gpu.View, Emit) {
-	return live(func(c *gpu.Card, emit cardEmit) {
+func mediumGPU(read func(*gpu.Medium, gpuEmit)) func(*gpu.View, Emit) {
+	return live(func(c *gpu.GPU, emit gpuEmit) {
 		if m, ok := c.Medium.Get(); ok {
 			read(m, emit)
 		}
@@ -141,33 +141,33 @@ func mediumCard(read func(*gpu.Medium, cardEmit)) func(*gpu.View, Emit) {
 }
 
 func slow[T number](field func(*gpu.Slow) gpu.Opt[T]) func(*gpu.View, Emit) {
-	return slowCard(func(s *gpu.Slow, emit cardEmit) { opt(emit, field(s)) })
+	return slowGPU(func(s *gpu.Slow, emit gpuEmit) { opt(emit, field(s)) })
 }
 
 func slowFlag(field func(*gpu.Slow) gpu.Opt[bool]) func(*gpu.View, Emit) {
-	return slowCard(func(s *gpu.Slow, emit cardEmit) { flag(emit, field(s)) })
+	return slowGPU(func(s *gpu.Slow, emit gpuEmit) { flag(emit, field(s)) })
 }
 
-func slowCard(read func(*gpu.Slow, cardEmit)) func(*gpu.View, Emit) {
-	return live(func(c *gpu.Card, emit cardEmit) {
+func slowGPU(read func(*gpu.Slow, gpuEmit)) func(*gpu.View, Emit) {
+	return live(func(c *gpu.GPU, emit gpuEmit) {
 		if s, ok := c.Slow.Get(); ok {
 			read(s, emit)
 		}
 	})
 }
 
-// summed reads one value of what was summed for a card.
+// summed reads one value of what was summed for a GPU.
 func summed[T number](field func(*gpu.Activity) gpu.Opt[T]) func(*gpu.View, Emit) {
-	return live(func(c *gpu.Card, emit cardEmit) { opt(emit, field(&c.Activity)) })
+	return live(func(c *gpu.GPU, emit gpuEmit) { opt(emit, field(&c.Activity)) })
 }
 
-// instances reads every MIG instance of the readable cards.
-func instances(read func(*gpu.InstanceActivity, cardEmit)) func(*gpu.View, Emit) {
+// instances reads every MIG instance of the readable GPUs.
+func instances(read func(*gpu.InstanceActivity, gpuEmit)) func(*gpu.View, Emit) {
 	return func(v *gpu.View, emit Emit) {
 		sub, give := newSubject(ScopeInstance, emit)
-		for i := range v.Cards {
-			c := &v.Cards[i]
-			if c.State != gpu.CardUp {
+		for i := range v.GPUs {
+			c := &v.GPUs[i]
+			if c.State != gpu.DeviceUp {
 				continue
 			}
 			for j := range c.Instances {
@@ -181,21 +181,21 @@ func instances(read func(*gpu.InstanceActivity, cardEmit)) func(*gpu.View, Emit)
 
 // instanceSummed reads one value of what was summed for an instance.
 func instanceSummed[T number](field func(*gpu.Activity) gpu.Opt[T]) func(*gpu.View, Emit) {
-	return instances(func(in *gpu.InstanceActivity, emit cardEmit) { opt(emit, field(&in.Activity)) })
+	return instances(func(in *gpu.InstanceActivity, emit gpuEmit) { opt(emit, field(&in.Activity)) })
 }
 
 // instanceMemory reads one value of an instance's memory.
 func instanceMemory(field func(gpu.Memory) gpu.Opt[gpu.Bytes]) func(*gpu.View, Emit) {
-	return instances(func(in *gpu.InstanceActivity, emit cardEmit) {
+	return instances(func(in *gpu.InstanceActivity, emit gpuEmit) {
 		if m, ok := in.Memory.Get(); ok {
 			opt(emit, field(m))
 		}
 	})
 }
 
-// containerCards reads every container on every card. Gauges end with the holding; counters stay for a
+// containerGPUs reads every container on every GPU. Gauges end with the holding; counters stay for a
 // while after it, standing still.
-func containerCards(gone bool, read func(*gpu.ContainerCard, cardEmit)) func(*gpu.View, Emit) {
+func containerGPUs(gone bool, read func(*gpu.ContainerGPU, gpuEmit)) func(*gpu.View, Emit) {
 	return func(v *gpu.View, emit Emit) {
 		sub, give := newSubject(ScopeContainer, emit)
 		for i := range v.Containers {
@@ -203,22 +203,22 @@ func containerCards(gone bool, read func(*gpu.ContainerCard, cardEmit)) func(*gp
 			if c.Gone && !gone {
 				continue
 			}
-			sub.is(v.Node, string(c.Card), indexLabel(c.Index), c.Namespace, c.Pod, c.Name)
+			sub.is(v.Node, string(c.GPU), indexLabel(c.Index), c.Namespace, c.Pod, c.Name)
 			read(c, give)
 		}
 	}
 }
 
-func containerCounter[T number](field func(*gpu.ContainerCard) gpu.Opt[T]) func(*gpu.View, Emit) {
-	return containerCards(true, func(c *gpu.ContainerCard, emit cardEmit) { opt(emit, field(c)) })
+func containerCounter[T number](field func(*gpu.ContainerGPU) gpu.Opt[T]) func(*gpu.View, Emit) {
+	return containerGPUs(true, func(c *gpu.ContainerGPU, emit gpuEmit) { opt(emit, field(c)) })
 }
 
-func containerGauge[T number](field func(*gpu.ContainerCard) gpu.Opt[T]) func(*gpu.View, Emit) {
-	return containerCards(false, func(c *gpu.ContainerCard, emit cardEmit) { opt(emit, field(c)) })
+func containerGauge[T number](field func(*gpu.ContainerGPU) gpu.Opt[T]) func(*gpu.View, Emit) {
+	return containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) { opt(emit, field(c)) })
 }
 
 // node reads what has no label but the node.
-func node(read func(*gpu.View, cardEmit)) func(*gpu.View, Emit) {
+func node(read func(*gpu.View, gpuEmit)) func(*gpu.View, Emit) {
 	return func(v *gpu.View, emit Emit) {
 		sub, give := newSubject(ScopeNode, emit)
 		sub.is(v.Node)

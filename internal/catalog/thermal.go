@@ -13,10 +13,10 @@ func thermal() Group {
 			{"Which sensor is within five degrees of its limit?", `gpu_temperature_celsius > on (node, uuid, sensor) gpu_temperature_limit_celsius{limit="max_operating"} - 5`},
 		},
 		Rows: []Family{
-			{Name: "gpu_temperature_celsius", Type: Gauge, Unit: "celsius", Scope: ScopeCard, Stability: Stable,
-				Help: "Temperature of the sensor.", Source: "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature; NVML field 82 for memory", Offered: "memory: data-centre cards with HBM",
+			{Name: "gpu_temperature_celsius", Type: Gauge, Unit: "celsius", Scope: ScopeGPU, Stability: Stable,
+				Help: "Temperature of the sensor.", Source: "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature; NVML field 82 for memory", Offered: "memory: data-center GPUs with HBM",
 				Labels: []string{"sensor"},
-				Read: live(func(c *gpu.Card, emit cardEmit) {
+				Read: live(func(c *gpu.GPU, emit gpuEmit) {
 					if m, ok := c.Medium.Get(); ok {
 						opt(emit, m.Temperature, string(gpu.SensorGPU))
 					}
@@ -24,18 +24,18 @@ func thermal() Group {
 						opt(emit, f.MemoryTemperature, string(gpu.SensorMemory))
 					}
 				})},
-			{Name: "gpu_temperature_limit_celsius", Type: Gauge, Unit: "celsius", Scope: ScopeCard, Stability: Stable,
-				Help: "Absolute temperature at which the card slows down, shuts down, or leaves normal operation.", Source: "nvmlDeviceGetTemperatureThreshold, NVML fields 193 to 196",
+			{Name: "gpu_temperature_limit_celsius", Type: Gauge, Unit: "celsius", Scope: ScopeGPU, Stability: Stable,
+				Help: "Absolute temperature at which the GPU slows down, shuts down, or leaves normal operation.", Source: "nvmlDeviceGetTemperatureThreshold, NVML fields 193 to 196",
 				Labels: []string{"sensor", "limit"},
-				Read: slowCard(func(s *gpu.Slow, emit cardEmit) {
+				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					for _, t := range s.TemperatureLimits {
 						emit(float64(t.Value), string(t.Sensor), string(t.Limit))
 					}
 				})},
-			{Name: "gpu_fan_speed_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeCard, Stability: Stable,
-				Help: "Intended speed of the fan over its highest; may exceed 1.", Source: "nvmlDeviceGetFanSpeed_v2", Offered: "cards with fans",
+			{Name: "gpu_fan_speed_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeGPU, Stability: Stable,
+				Help: "Intended speed of the fan over its highest; may exceed 1.", Source: "nvmlDeviceGetFanSpeed_v2", Offered: "GPUs with fans",
 				Labels: []string{"fan"},
-				Read: mediumCard(func(m *gpu.Medium, emit cardEmit) {
+				Read: mediumGPU(func(m *gpu.Medium, emit gpuEmit) {
 					for i, r := range m.Fans {
 						opt(emit, r, strconv.Itoa(i))
 					}

@@ -3,37 +3,37 @@ package gpu
 // The small closed sets that become label values. Each has its list, in the order in which it is shown:
 // a state set renders every member of its list.
 
-// Lane is one rhythm of polling. Lanes differ by what a call costs the workloads.
-type Lane string
+// Poll group is one rhythm of polling. Poll groups differ by what a call costs the workloads.
+type PollGroup string
 
-// The lanes of the driver, dearest last, and the two that are not polls of NVML.
+// The poll groups of the driver, dearest last, and the two that are not polls of NVML.
 const (
-	LaneFast    Lane = "fast"
-	LaneMedium  Lane = "medium"
-	LaneSlow    Lane = "slow"
-	LaneKubelet Lane = "kubelet"
-	LaneEvents  Lane = "events"
+	PollFast    PollGroup = "fast"
+	PollMedium  PollGroup = "medium"
+	PollSlow    PollGroup = "slow"
+	PollKubelet PollGroup = "kubelet"
+	PollEvents  PollGroup = "events"
 )
 
-// DeviceLanes are the lanes that read cards.
-var DeviceLanes = []Lane{LaneFast, LaneMedium, LaneSlow}
+// DeviceLanes are the poll groups that read GPUs.
+var DevicePollGroups = []PollGroup{PollFast, PollMedium, PollSlow}
 
-// CardState says whether a card can be read.
-type CardState string
+// CardState says whether a GPU can be read.
+type DeviceState string
 
 // Up is readable. Failed is known to NVML and not readable: lost, stuck or needing a reset. Missing is on
 // the PCI bus and not in NVML. Detached is on the bus, bound to another driver (vfio-pci) on purpose.
 const (
-	CardUp       CardState = "up"
-	CardFailed   CardState = "failed"
-	CardMissing  CardState = "missing"
-	CardDetached CardState = "detached"
+	DeviceUp       DeviceState = "up"
+	DeviceFailed   DeviceState = "failed"
+	DeviceMissing  DeviceState = "missing"
+	DeviceDetached DeviceState = "detached"
 )
 
 // CardStates lists them all.
-var CardStates = []CardState{CardUp, CardFailed, CardMissing, CardDetached}
+var DeviceStates = []DeviceState{DeviceUp, DeviceFailed, DeviceMissing, DeviceDetached}
 
-// RecoveryAction is what the driver wants done with a card: NVML field 230.
+// RecoveryAction is what the driver wants done with a GPU: NVML field 230.
 type RecoveryAction string
 
 // The actions, mildest first.
@@ -52,24 +52,24 @@ const (
 var RecoveryActions = []RecoveryAction{RecoveryNone, RecoveryReset, RecoveryReboot, RecoveryDrainP2P,
 	RecoveryDrainAndReset, RecoveryRecoverIMEX, RecoveryBusReset, RecoverySystemReboot}
 
-// Use is where a card's second went. Every second of every card goes to exactly one.
-type Use string
+// Use is where a GPU's second went. Every second of every GPU goes to exactly one.
+type TimeState string
 
 // Busy first; the rest by held share: underused and idle are held, unallocated is known to be free,
-// unavailable is a card that cannot be read, unknown is a second of which nobody can tell.
+// unavailable is a GPU that cannot be read, unknown is a second of which nobody can tell.
 const (
-	UseBusy        Use = "busy"
-	UseUnderused   Use = "underused"
-	UseIdle        Use = "idle"
-	UseUnallocated Use = "unallocated"
-	UseUnavailable Use = "unavailable"
-	UseUnknown     Use = "unknown"
+	TimeBusy        TimeState = "busy"
+	TimeGap         TimeState = "gap"
+	TimeIdle        TimeState = "idle"
+	TimeUnallocated TimeState = "unallocated"
+	TimeUnavailable TimeState = "unavailable"
+	TimeUnknown     TimeState = "unknown"
 )
 
 // Uses lists them all.
-var Uses = []Use{UseBusy, UseUnderused, UseIdle, UseUnallocated, UseUnavailable, UseUnknown}
+var TimeStates = []TimeState{TimeBusy, TimeGap, TimeIdle, TimeUnallocated, TimeUnavailable, TimeUnknown}
 
-// Method says how the busy seconds of a card were measured.
+// Method says how the busy seconds of a GPU were measured.
 type Method string
 
 // Ring: integral of the driver's own sample ring, exact. Rate: the driver's last window, sampled at each
@@ -80,7 +80,7 @@ const (
 	MethodGPM  Method = "gpm"
 )
 
-// Engine is a fixed-function engine of a card.
+// Engine is a fixed-function engine of a GPU.
 type Engine string
 
 // The engines that NVML reports.
@@ -139,7 +139,7 @@ const (
 // TemperatureLimit names a threshold.
 type TemperatureLimit string
 
-// Where the card slows down, where it shuts down, and the highest temperature of normal operation.
+// Where the GPU slows down, where it shuts down, and the highest temperature of normal operation.
 const (
 	LimitSlowdown     TemperatureLimit = "slowdown"
 	LimitShutdown     TemperatureLimit = "shutdown"
@@ -169,11 +169,11 @@ const (
 	ECCUncorrected ECCSeverity = "uncorrected"
 )
 
-// ECCMemory is where an error was counted. The parts of one card never overlap: a card that counts by
+// ECCMemory is where an error was counted. The parts of one GPU never overlap: a GPU that counts by
 // location has no "all".
 type ECCMemory string
 
-// The locations. All stands for a card that tells only its total.
+// The locations. All stands for a GPU that tells only its total.
 const (
 	ECCDRAM          ECCMemory = "dram"
 	ECCSRAM          ECCMemory = "sram"
@@ -215,7 +215,7 @@ var BankAvailabilities = []BankAvailability{BanksMax, BanksHigh, BanksPartial, B
 // NVLinkError is a kind of link error.
 type NVLinkError string
 
-// The kinds, summed over the links of a card.
+// The kinds, summed over the links of a GPU.
 const (
 	NVLinkCRCFlit  NVLinkError = "crc_flit"
 	NVLinkCRCData  NVLinkError = "crc_data"
@@ -228,7 +228,7 @@ const (
 // NVLinkErrors lists them all.
 var NVLinkErrors = []NVLinkError{NVLinkCRCFlit, NVLinkCRCData, NVLinkReplay, NVLinkRecovery, NVLinkECC, NVLinkSymbol}
 
-// FabricState is the card's registration with the NVSwitch fabric.
+// FabricState is the GPU's registration with the NVSwitch fabric.
 type FabricState string
 
 // The states of nvmlGpuFabricInfo; "not supported" is no state, but absence.
@@ -238,7 +238,7 @@ const (
 	FabricCompleted  FabricState = "completed"
 )
 
-// FabricStates lists those that a card with a fabric can be in.
+// FabricStates lists those that a GPU with a fabric can be in.
 var FabricStates = []FabricState{FabricNotStarted, FabricInProgress, FabricCompleted}
 
 // FabricFault is a member of the fabric's health mask.

@@ -2,7 +2,7 @@ package gpu
 
 import "errors"
 
-// The ways in which a driver or a card can be gone, told apart because each is answered differently.
+// The ways in which a driver or a GPU can be gone, told apart because each is answered differently.
 // Errors of internal/nvml wrap one of them where one fits; test with errors.Is.
 var (
 	// ErrNoDriver: the library is not there, or the kernel driver is not loaded. It may come: retry.
@@ -13,9 +13,9 @@ var (
 	// underneath). The old library stays mapped until this process is replaced.
 	ErrVersionMismatch = errors.New("driver and library versions differ")
 	// ErrUninitialized: the session is over; open a new one.
-	ErrUninitialized = errors.New("NVML is not initialised")
-	// ErrLost: the card fell off the bus.
-	ErrLost = errors.New("card is lost")
-	// ErrResetRequired: the card answers nothing until it is reset.
-	ErrResetRequired = errors.New("card needs a reset")
+	ErrUninitialized = errors.New("NVML is not initialized")
+	// ErrLost: the GPU fell off the bus.
+	ErrLost = errors.New("GPU is lost")
+	// ErrResetRequired: the GPU answers nothing until it is reset.
+	ErrResetRequired = errors.New("GPU needs a reset")
 )

@@ -45,7 +45,7 @@ func FuzzObserver(f *testing.F) {
 			if v >= 0 && !math.IsInf(v, 1) {
 				want++
 			}
-			if v > 1e-300 && !math.IsInf(v, 1) { // below, neighbouring bounds are one number
+			if v > 1e-300 && !math.IsInf(v, 1) { // below, neighboring bounds are one number
 				i := bucketOf(v)
 				if low, high := math.Exp2(float64(i-1)/8), math.Exp2(float64(i)/8); !(v > low && v <= high) {
 					t.Errorf("%v is put between %v and %v", v, low, high)

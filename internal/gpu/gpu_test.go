@@ -67,7 +67,7 @@ func TestXIDTiers(t *testing.T) {
 }
 
 func TestInventoryLookups(t *testing.T) {
-	inv := &Inventory{Cards: []InventoryCard{
+	inv := &Inventory{GPUs: []InventoryGPU{
 		{UUID: "GPU-a", Index: 0, Minor: Some(3)},
 		{UUID: "GPU-b", Index: 1, Minor: Some(0), Instances: []Instance{{UUID: "MIG-1", GI: 7, Compute: []ComputeInstance{{UUID: "MIG-1"}, {UUID: "MIG-2", CI: 1}}}}},
 	}}
@@ -82,6 +82,6 @@ func TestInventoryLookups(t *testing.T) {
 	}
 	var none *Inventory
 	if _, ok := none.ByUUID("GPU-a"); ok {
-		t.Error("no inventory has a card")
+		t.Error("no inventory has a GPU")
 	}
 }

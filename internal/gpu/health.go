@@ -12,11 +12,11 @@ type Source struct {
 	Message     string             // what is wrong and what to do, one line; empty when up
 }
 
-// LaneHealth is one lane's rhythm.
-type LaneHealth struct {
-	Lane     Lane
-	Interval time.Duration
-	Duration Opt[time.Duration] // of the last round
+// LaneHealth is one poll group's rhythm.
+type PollHealth struct {
+	PollGroup PollGroup
+	Interval  time.Duration
+	Duration  Opt[time.Duration] // of the last round
 }
 
 // CallStats is one driver call since start.
@@ -65,9 +65,9 @@ type Pause struct {
 	Active bool
 }
 
-// NotOffered is the readings that one card lacks.
+// NotOffered is the readings that one GPU lacks.
 type NotOffered struct {
-	Card     UUID
+	GPU      UUID
 	Readings []string
 }
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// UUID names a card ("GPU-…") or a MIG device ("MIG-…") as NVML spells it. A card that NVML cannot name
+// UUID names a GPU ("GPU-…") or a MIG device ("MIG-…") as NVML spells it. A GPU that NVML cannot name
 // is called by its PCI address instead.
 type UUID string
 
@@ -66,11 +66,11 @@ func parseHex(s string) (uint32, bool) {
 	return v, true
 }
 
-// Identity is what does not change while a card is in the machine.
+// Identity is what does not change while a GPU is in the machine.
 type Identity struct {
 	// UUID from nvmlDeviceGetUUID, or the PCI address where NVML has none.
 	UUID UUID
-	// Index is the NVML index when the card was first seen, -1 when it never was.
+	// Index is the NVML index when the GPU was first seen, -1 when it never was.
 	Index int
 	// PCI from nvmlDeviceGetPciInfo.
 	PCI PCIAddress

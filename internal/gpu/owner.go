@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Container names who holds or uses a card. Outside Kubernetes Namespace and Name are empty and Pod is
+// Container names who holds or uses a GPU. Outside Kubernetes Namespace and Name are empty and Pod is
 // docker/NAME, slurm/JOB, systemd/UNIT or user/NAME. It is comparable: a map key.
 type Container struct{ Namespace, Pod, Name string }
 
@@ -34,17 +34,17 @@ func (c Container) Compare(d Container) int {
 	return 0
 }
 
-// Holding says that a container holds a card, or a MIG instance of it, or a share of either. One holding
-// per (container, resource, card, instance): several replicas of one card are one holding of a larger share.
-type Holding struct {
+// Holding says that a container holds a GPU, or a MIG instance of it, or a share of either. One holding
+// per (container, resource, GPU, instance): several replicas of one GPU are one holding of a larger share.
+type Allocation struct {
 	Container Container
 	Resource  string // "nvidia.com/gpu"
-	Card      UUID
-	Instance  UUID // the MIG instance's UUID; empty: the card itself
-	// Share is the held part of the instance, else of the card: 1 for the whole. Absent until it is known
-	// (the replicas of a card are not listed yet).
+	GPU       UUID
+	Instance  UUID // the MIG instance's UUID; empty: the GPU itself
+	// Share is the held part of the instance, else of the GPU: 1 for the whole. Absent until it is known
+	// (the replicas of a GPU are not listed yet).
 	Share Opt[Ratio]
-	// Shared is true where the scheme lets others hold the same card or instance.
+	// Shared is true where the scheme lets others hold the same GPU or instance.
 	Shared bool
 	// Source is where the holding was read: SourcePodResources.
 	Source string
@@ -56,16 +56,16 @@ type Holding struct {
 	GrantedCompute Opt[Ratio]
 }
 
-// VisibleCard says that a card can be seen in a container: its device node is there, or the container's first
+// VisibleGPU says that a GPU can be seen in a container: its device node is there, or the container's first
 // process was told of it. It says nothing of holding or using, and never too little: a privileged container
-// shows every card.
-type VisibleCard struct {
+// shows every GPU.
+type VisibleGPU struct {
 	Container
-	Card  UUID
+	GPU   UUID
 	Index int
 }
 
-// Unresolved counts the ids that a container holds and whose card cannot be told.
+// Unresolved counts the ids that a container holds and whose GPU cannot be told.
 type Unresolved struct {
 	Container Container
 	Resource  string
@@ -94,27 +94,27 @@ type PodMeta struct {
 }
 
 // Holdings is who holds what, on one node, at one moment. It is immutable.
-type Holdings struct {
+type Allocations struct {
 	// Known is false while nobody can tell: there was no answer yet, or the last is too old. Then List says
-	// nothing, and no card is known to be free. Configured is false where no source was asked for at all.
+	// nothing, and no GPU is known to be free. Configured is false where no source was asked for at all.
 	Known, Configured bool
-	List              []Holding
+	List              []Allocation
 	Unresolved        []Unresolved
 	Resources         []ResourceCount // in the order of their names
 	Pods              []PodRef
-	// Untruthful is true while an unresolved device may lie on any card: no card is then known free.
+	// Untruthful is true while an unresolved device may lie on any GPU: no GPU is then known free.
 	Untruthful bool
 	Sources    []Source
-	Lanes      []LaneHealth
+	PollGroups []PollHealth
 }
 
-// Inventory is the naming table of a node's cards, against which device ids are resolved. It is immutable.
+// Inventory is the naming table of a node's GPUs, against which device ids are resolved. It is immutable.
 type Inventory struct {
-	Cards []InventoryCard
+	GPUs []InventoryGPU
 }
 
-// InventoryCard is one row of an Inventory.
-type InventoryCard struct {
+// InventoryGPU is one row of an Inventory.
+type InventoryGPU struct {
 	UUID  UUID
 	Index int // NVML index now
 	Minor Opt[int]
@@ -125,23 +125,23 @@ type InventoryCard struct {
 	Instances []Instance
 }
 
-// ByUUID returns the card of that UUID.
-func (inv *Inventory) ByUUID(u UUID) (*InventoryCard, bool) {
-	return inv.find(func(c *InventoryCard) bool { return c.UUID == u })
+// ByUUID returns the GPU of that UUID.
+func (inv *Inventory) ByUUID(u UUID) (*InventoryGPU, bool) {
+	return inv.find(func(c *InventoryGPU) bool { return c.UUID == u })
 }
 
-// ByMinor returns the card whose device node is /dev/nvidia<minor>.
-func (inv *Inventory) ByMinor(minor int) (*InventoryCard, bool) {
-	return inv.find(func(c *InventoryCard) bool { m, ok := c.Minor.Get(); return ok && m == minor })
+// ByMinor returns the GPU whose device node is /dev/nvidia<minor>.
+func (inv *Inventory) ByMinor(minor int) (*InventoryGPU, bool) {
+	return inv.find(func(c *InventoryGPU) bool { m, ok := c.Minor.Get(); return ok && m == minor })
 }
 
-// ByInstance returns the card and the instance to which a MIG device UUID belongs.
-func (inv *Inventory) ByInstance(u UUID) (*InventoryCard, *Instance, bool) {
+// ByInstance returns the GPU and the instance to which a MIG device UUID belongs.
+func (inv *Inventory) ByInstance(u UUID) (*InventoryGPU, *Instance, bool) {
 	if inv == nil {
 		return nil, nil, false
 	}
-	for i := range inv.Cards {
-		c := &inv.Cards[i]
+	for i := range inv.GPUs {
+		c := &inv.GPUs[i]
 		for j := range c.Instances {
 			in := &c.Instances[j]
 			if in.UUID == u || slices.ContainsFunc(in.Compute, func(ci ComputeInstance) bool { return ci.UUID == u }) {
@@ -152,13 +152,13 @@ func (inv *Inventory) ByInstance(u UUID) (*InventoryCard, *Instance, bool) {
 	return nil, nil, false
 }
 
-func (inv *Inventory) find(match func(*InventoryCard) bool) (*InventoryCard, bool) {
+func (inv *Inventory) find(match func(*InventoryGPU) bool) (*InventoryGPU, bool) {
 	if inv == nil {
 		return nil, false
 	}
-	for i := range inv.Cards {
-		if match(&inv.Cards[i]) {
-			return &inv.Cards[i], true
+	for i := range inv.GPUs {
+		if match(&inv.GPUs[i]) {
+			return &inv.GPUs[i], true
 		}
 	}
 	return nil, false

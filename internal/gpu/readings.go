@@ -5,14 +5,14 @@ import "time"
 // Sample is one entry of a driver ring: the mean over the window that ends at Time.
 type Sample struct {
 	// Time is the driver's own clock in microseconds. It may be the epoch or the time since boot, so it
-	// is only ever compared with other samples of the same card and ring.
+	// is only ever compared with other samples of the same GPU and ring.
 	Time int64
 	// Value is 0 to 100 percent as the driver gave it; what lies outside has not been filtered yet.
 	Value float64
 }
 
 // Ring is what one read of a driver ring returned: the samples that are newer than those of the read
-// before, unsorted, unfilled entries (time 0) possible. An idle card may stop its ring and return none.
+// before, unsorted, unfilled entries (time 0) possible. An idle GPU may stop its ring and return none.
 type Ring []Sample
 
 // ProcessSample is one entry of nvmlDeviceGetProcessUtilization, percent of the window that ends at Time.
@@ -28,7 +28,7 @@ type ProcessSample struct {
 type Utilization struct{ GPU, Memory Ratio }
 
 // GPM is what one pair of profiling samples says about the time between them. Source: nvmlGpmMetricsGet;
-// Hopper and newer. A metric that the card refuses is absent.
+// Hopper and newer. A metric that the GPU refuses is absent.
 type GPM struct {
 	Window                    time.Duration // between the two samples
 	GraphicsActive            Opt[Ratio]    // id 1
@@ -39,7 +39,7 @@ type GPM struct {
 	FP32Active, FP16Active    Opt[Ratio]    // ids 12, 13
 }
 
-// Fast is the fast lane of one card: one field-value batch, the rings since the last read, one GPM pair.
+// Fast is the fast poll group of one GPU: one field-value batch, the rings since the last read, one GPM pair.
 type Fast struct {
 	Taken time.Time // the exporter's clock when the read ended
 
@@ -57,9 +57,9 @@ type Fast struct {
 	NVLinkReceive     Opt[Bytes]              // field 139
 
 	Utilization Opt[Utilization]
-	Busy        Opt[Ring] // GPU utilisation samples; absent where not offered (MIG)
+	Busy        Opt[Ring] // GPU utilization samples; absent where not offered (MIG)
 	MemoryBusy  Opt[Ring]
-	// Processes are the utilisation samples newer than the last read. Present and empty: none was active.
+	// Processes are the utilization samples newer than the last read. Present and empty: none was active.
 	Processes Opt[[]ProcessSample]
 	Engines   map[Engine]Ratio
 
@@ -67,7 +67,7 @@ type Fast struct {
 	Instances []InstanceFast
 }
 
-// InstanceFast is the fast lane of one MIG GPU instance.
+// InstanceFast is the fast poll group of one MIG GPU instance.
 type InstanceFast struct {
 	UUID UUID
 	GPM  Opt[GPM]
@@ -83,7 +83,7 @@ type Memory struct {
 // BAR1 is the window through which the host maps device memory. Recent drivers map all of it.
 type BAR1 struct{ Total, Used Bytes }
 
-// ECCCount is one error counter. Volatile counts since the driver was loaded, Lifetime over the card's life.
+// ECCCount is one error counter. Volatile counts since the driver was loaded, Lifetime over the GPU's life.
 type ECCCount struct {
 	Severity ECCSeverity
 	Memory   ECCMemory
@@ -91,7 +91,7 @@ type ECCCount struct {
 	Lifetime Opt[uint64]
 }
 
-// Process is a process that NVML lists on a card, the compute, graphics and MPS lists merged by PID.
+// Process is a process that NVML lists on a GPU, the compute, graphics and MPS lists merged by PID.
 type Process struct {
 	PID    int
 	Kinds  []ProcessKind // in the order of ProcessKinds
@@ -100,7 +100,7 @@ type Process struct {
 	GI, CI Opt[int]
 }
 
-// Medium is the medium lane of one card.
+// Medium is the medium poll group of one GPU.
 type Medium struct {
 	Taken time.Time
 
@@ -121,19 +121,19 @@ type Medium struct {
 	NVLinkErrors  map[NVLinkError]uint64
 	Recovery      Opt[RecoveryAction]
 
-	// Processes is present only where the list was read; present and empty means nobody is on the card
+	// Processes is present only where the list was read; present and empty means nobody is on the GPU
 	// (as far as this PID namespace sees).
 	Processes Opt[[]Process]
 	Instances []InstanceMedium
 }
 
-// InstanceMedium is the medium lane of one MIG GPU instance.
+// InstanceMedium is the medium poll group of one MIG GPU instance.
 type InstanceMedium struct {
 	UUID   UUID
 	Memory Opt[Memory]
 }
 
-// Slow is the slow lane of one card: what changes by an administrator's hand, or hardly ever.
+// Slow is the slow poll group of one GPU: what changes by an administrator's hand, or hardly ever.
 type Slow struct {
 	Taken time.Time
 
@@ -172,7 +172,7 @@ type TemperatureThreshold struct {
 // ModePair is a mode that changes at the next reset.
 type ModePair struct{ Current, Pending bool }
 
-// PCIeLink is the link now, and the best that card and slot can do together.
+// PCIeLink is the link now, and the best that GPU and slot can do together.
 type PCIeLink struct {
 	Generation, Width, MaxGeneration, MaxWidth Opt[int]
 }
@@ -192,13 +192,13 @@ type Instance struct {
 	UUID    UUID
 	GI      int
 	Profile string // "1g.10gb"
-	// Slices are compute slices, out of the card's.
+	// Slices are compute slices, out of the GPU's.
 	Slices         int
 	PlacementStart Opt[int] // memory slice where it begins
 	PlacementSize  Opt[int]
 	ProfileID      Opt[int] // GPU instance profile id
 	Compute        []ComputeInstance
-	// Share is Slices over the card's compute slices.
+	// Share is Slices over the GPU's compute slices.
 	Share Opt[Ratio]
 }
 
@@ -206,13 +206,13 @@ type Instance struct {
 type ComputeInstance struct {
 	UUID  UUID
 	CI    int
-	Index int // MIG index on its card, the 1 in "0:1"
+	Index int // MIG index on its GPU, the 1 in "0:1"
 	SMs   Opt[int]
 }
 
 // Fault is a call that should have worked and did not.
 type Fault struct {
-	Card UUID
+	GPU  UUID
 	Call string // the NVML function
 	Code string // NVML's name of the return code
 }

@@ -15,6 +15,6 @@ type (
 	Celsius float64
 	// Ratio is a part of a whole, 0 to 1.
 	Ratio float64
-	// Seconds is a duration that is summed over long times and many cards.
+	// Seconds is a duration that is summed over long times and many GPUs.
 	Seconds float64
 )

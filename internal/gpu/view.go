@@ -11,30 +11,30 @@ type View struct {
 	Build Build
 
 	System Opt[System] // absent while no driver answers
-	Cards  []Card      // by index, then PCI address
-	// Devices counts the expected cards by state; absent while neither NVML nor the PCI bus could be read.
-	Devices map[CardState]int
+	GPUs   []GPU       // by index, then PCI address
+	// Devices counts the expected GPUs by state; absent while neither NVML nor the PCI bus could be read.
+	Devices map[DeviceState]int
 
-	// Ownership is true while holdings are known. Then, and only then, a card may be known to be free.
-	Ownership  bool
-	Containers []ContainerCard // by container, then card
-	Holdings   []ContainerHolding
-	Unresolved []Unresolved
-	Resources  []ResourceCount
-	Pods       []PodRef
+	// Ownership is true while holdings are known. Then, and only then, a GPU may be known to be free.
+	Ownership   bool
+	Containers  []ContainerGPU // by container, then GPU
+	Allocations []ContainerAllocation
+	Unresolved  []Unresolved
+	Resources   []ResourceCount
+	Pods        []PodRef
 	// Accounts says how near the ceiling the series of containers are; absent before the first round.
 	Accounts Opt[Accounts]
-	// Visible are the cards that can be seen in containers, by container, then card: an upper bound. Empty too
+	// Visible are the GPUs that can be seen in containers, by container, then GPU: an upper bound. Empty too
 	// where nobody looks.
-	Visible []VisibleCard
+	Visible []VisibleGPU
 
-	Sources  []Source
-	Lanes    []LaneHealth
-	Calls    []CallStats
-	Rejected []RejectedCount
-	Features []Feature
-	Paused   []Pause
-	// NotOffered lists, once per card, the readings that its hardware or driver does not offer. For the page.
+	Sources    []Source
+	PollGroups []PollHealth
+	Calls      []CallStats
+	Rejected   []RejectedCount
+	Features   []Feature
+	Paused     []Pause
+	// NotOffered lists, once per GPU, the readings that its hardware or driver does not offer. For the page.
 	NotOffered []NotOffered
 	// Notes are the plain sentences for a person who looks at the page: no driver yet, and what to do.
 	Notes []string
@@ -43,36 +43,36 @@ type View struct {
 // Build names a release of the exporter.
 type Build struct{ Version, Revision, GoVersion string }
 
-// Card is one card in a View: who it is, what was read of it, and what was summed.
-type Card struct {
+// GPU is one GPU in a View: who it is, what was read of it, and what was summed.
+type GPU struct {
 	Identity
-	State CardState
-	// Why says in words why a card is failed, for the page.
+	State DeviceState
+	// Why says in words why a GPU is failed, for the page.
 	Why string
-	// LastRead is when each lane last succeeded.
-	LastRead map[Lane]time.Time
+	// LastRead is when each poll group last succeeded.
+	LastRead map[PollGroup]time.Time
 
-	// The last readings of each lane. A lane that failed is absent, so stale values never pass for live.
+	// The last readings of each poll group. A poll group that failed is absent, so stale values never pass for live.
 	Fast   Opt[*Fast]
 	Medium Opt[*Medium]
 	Slow   Opt[*Slow]
-	// Recovery outlives the card: it is the last that was read.
+	// Recovery outlives the GPU: it is the last that was read.
 	Recovery Opt[RecoveryAction]
 	XIDs     []XIDCount // by code; the critical ones from 0
 
 	Activity  Activity
 	Instances []InstanceActivity
-	// CardSeconds gives each second of the card once; absent keys are 0.
-	CardSeconds map[Use]Seconds
-	// Allocation is the held part of the card; absent while nobody can tell.
-	Allocation   Opt[Ratio]
-	Unattributed []Unattributed
-	Closing      []ClosingError
-	// History is the last minutes of this card, for the page.
+	// CardSeconds gives each second of the GPU once; absent keys are 0.
+	GPUSeconds map[TimeState]Seconds
+	// Allocation is the held part of the GPU; absent while nobody can tell.
+	AllocationRatio Opt[Ratio]
+	Unattributed    []Unattributed
+	Closing         []ClosingError
+	// History is the last minutes of this GPU, for the page.
 	History []HistoryPoint
 }
 
-// Activity is what was summed since the exporter started, for a card or an instance.
+// Activity is what was summed since the exporter started, for a GPU or an instance.
 type Activity struct {
 	Method     Opt[Method]
 	Busy       Opt[Seconds] // any kernel ran
@@ -96,15 +96,15 @@ type Activity struct {
 // InstanceActivity is one MIG GPU instance in a View.
 type InstanceActivity struct {
 	Instance
-	Memory     Opt[Memory]
-	Activity   Activity
-	Allocation Opt[Ratio] // of the instance
+	Memory          Opt[Memory]
+	Activity        Activity
+	AllocationRatio Opt[Ratio] // of the instance
 }
 
-// ContainerCard is one container on one card: what was summed for it.
-type ContainerCard struct {
+// ContainerCard is one container on one GPU: what was summed for it.
+type ContainerGPU struct {
 	Container
-	Card  UUID
+	GPU   UUID
 	Index int
 	// Held is the integral of its allocation. Present for holders.
 	Held     Opt[Seconds]
@@ -112,7 +112,7 @@ type ContainerCard struct {
 	Observed Opt[Seconds]
 	Idle     Opt[Seconds]
 	// Underused is held time in which others, or nobody, worked, less Idle.
-	Underused   Opt[Seconds]
+	Gap         Opt[Seconds]
 	Energy      Opt[Joules]
 	Memory      Opt[Bytes]
 	Processes   Opt[int]
@@ -125,7 +125,7 @@ type ContainerCard struct {
 	Mismatch []string
 }
 
-// Accounts counts the accounts of containers on cards.
+// Accounts counts the accounts of containers on GPUs.
 type Accounts struct {
 	// Own have a name, with those that ended less than five minutes ago; Limit is the most there may be.
 	Own, Limit int
@@ -134,15 +134,15 @@ type Accounts struct {
 	Folds  uint64
 }
 
-// ContainerHolding is one holding as it is published: Allocation is the share of the physical card, so
-// that sums count cards.
-type ContainerHolding struct {
-	Holding
-	Index      int
-	Allocation Opt[Ratio]
+// ContainerHolding is one holding as it is published: Allocation is the share of the physical GPU, so
+// that sums count GPUs.
+type ContainerAllocation struct {
+	Allocation
+	Index           int
+	AllocationRatio Opt[Ratio]
 }
 
-// UnattributedReason says why work of a card belongs to no container.
+// UnattributedReason says why work of a GPU belongs to no container.
 type UnattributedReason string
 
 // The reasons.
@@ -157,7 +157,7 @@ const (
 	UnattributedMPS UnattributedReason = "mps"
 )
 
-// Unattributed is what closes the sum of one card for one reason.
+// Unattributed is what closes the sum of one GPU for one reason.
 type Unattributed struct {
 	Reason UnattributedReason
 	Busy   Opt[Seconds]
@@ -171,7 +171,7 @@ type ClosingError struct {
 	Ratio    Ratio
 }
 
-// HistoryPoint is one point of a card's recent past.
+// HistoryPoint is one point of a GPU's recent past.
 type HistoryPoint struct {
 	At          time.Time
 	Utilization Opt[Ratio]

@@ -5,7 +5,7 @@ import "time"
 // XIDTier says how bad an XID is: who must act.
 type XIDTier string
 
-// Critical: the card or the node needs an operator now. Warning: watch it. Application: the program that
+// Critical: the GPU or the node needs an operator now. Warning: watch it. Application: the program that
 // ran has to be restarted or mended. Info: nothing to do.
 const (
 	XIDCritical    XIDTier = "critical"
@@ -16,9 +16,9 @@ const (
 
 // XIDEvent is one or more reports of the same code, from one source, at one moment.
 type XIDEvent struct {
-	Card UUID
-	PCI  PCIAddress
-	XID  int
+	GPU UUID
+	PCI PCIAddress
+	XID int
 	// Time is the exporter's clock when the event arrived, or the kernel's time of an older line.
 	Time time.Time
 	// Source is the way it came: SourceNVML or SourceKmsg. The same event arrives by both.
@@ -35,7 +35,7 @@ const (
 	SourcePodResources = "podresources"
 )
 
-// XIDCount is one code on one card.
+// XIDCount is one code on one GPU.
 type XIDCount struct {
 	XID   int
 	Count uint64         // since the exporter started
@@ -54,8 +54,8 @@ func XIDTierOf(xid int) XIDTier {
 // is an increase.
 func CriticalXIDs() []int { return append([]int(nil), criticalXIDs...) }
 
-// Facts: NVIDIA's XID catalogue. 46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158 want a
-// reset of the card; 79 and 151 a restart of the node; 48 the double-bit ECC work flow; 74 and 144 to 150
+// Facts: NVIDIA's XID catalog. 46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158 want a
+// reset of the GPU; 79 and 151 a restart of the node; 48 the double-bit ECC work flow; 74 and 144 to 150
 // are NVLink; 154 tells that the recovery action changed.
 var criticalXIDs = []int{46, 48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 155, 156, 158}
 

@@ -228,7 +228,7 @@ var metricName = regexp.MustCompile(`\b(?:[a-z]+:)?gpu_[a-z0-9_]+(?::[a-z0-9_]+)
 // fieldsOfSMI opens the part of docs/metrics.md that speaks of nvidia-smi's names.
 const fieldsOfSMI = "## Every field of nvidia-smi"
 
-// A metric that a page names is in the catalogue or a recording rule. A name that ends in _ or * stands for several.
+// A metric that a page names is in the catalog or a recording rule. A name that ends in _ or * stands for several.
 func TestMetricNamesExist(t *testing.T) {
 	var known []string
 	for _, f := range catalog.All() {

@@ -46,7 +46,7 @@ var plan = []room{
 	{path: "internal/engine", knows: []string{"internal/gpu"}, never: []string{"github.com/", "google.golang.org/", "k8s.io/", "os/exec"},
 		why: "a container engine is asked one question over its socket, with the standard library alone"},
 	{path: "podmap", knows: []string{"internal/gpu"}, never: []string{prometheusLib, nvmlLib},
-		why: "who holds a card is told by the kubelet, never by the driver"},
+		why: "who holds a GPU is told by the kubelet, never by the driver"},
 	{path: "internal/account", knows: []string{"internal/gpu"}, never: []string{"github.com/", "google.golang.org/", "k8s.io/", "net", "os"},
 		why: "arithmetic has no clock, no file and no network, so that it can be proven"},
 	{path: "internal/sampler", knows: []string{"internal/gpu", "internal/account"}, never: []string{prometheusLib, nvmlLib, grpcLib},
@@ -54,7 +54,7 @@ var plan = []room{
 	{path: "internal/catalog", knows: []string{"internal/gpu"}, never: []string{prometheusLib, nvmlLib, grpcLib},
 		why: "dashboards, alerts and reports read the table without a Prometheus library"},
 	{path: "internal/catalog/compat", knows: []string{"internal/gpu", "internal/catalog"}, never: []string{prometheusLib, nvmlLib, grpcLib},
-		why: "another exporter's names are the catalogue's families read once more, so that the two pages cannot disagree"},
+		why: "another exporter's names are the catalog's families read once more, so that the two pages cannot disagree"},
 	{path: "internal/catalog/catalogtest", knows: []string{"internal/gpu"}, never: []string{prometheusLib, nvmlLib, grpcLib},
 		why: "it makes Views for tests"},
 	{path: "collector", knows: []string{"internal/gpu", "internal/catalog"}, never: []string{"net/http", nvmlLib, grpcLib},
@@ -64,16 +64,16 @@ var plan = []room{
 	{path: "internal/standin", knows: []string{"internal/gpu", "internal/scenario"}, never: []string{prometheusLib, nvmlLib},
 		why: "it plays a node from the outside, through the same doors as a real one"},
 	{path: "dashboards", knows: []string{"internal/gpu", "internal/catalog"}, never: []string{prometheusLib, nvmlLib, grpcLib},
-		why: "boards are tables beside the catalogue; the parser that checks their queries lives in the module test/"},
+		why: "boards are tables beside the catalog; the parser that checks their queries lives in the module test/"},
 	{path: "alerts", knows: []string{"internal/gpu", "internal/catalog"}, never: []string{prometheusLib, nvmlLib, grpcLib},
 		why: "rules are text made from a table; the parser that checks them is a test's"},
 	{path: "internal/standin/fleet", knows: []string{"internal/gpu"}, never: []string{"github.com/", "google.golang.org/", "k8s.io/", "net", "os"},
 		why: "what a fleet does follows from a seed and a moment; how it is shown is not its business"},
 	{path: "internal/standin/expose", knows: []string{"internal/gpu", "internal/catalog", "collector", "internal/standin/fleet"}, never: []string{nvmlLib, grpcLib},
-		why: "it shows a simulated fleet through the product's own catalogue and collector, so that names cannot drift"},
+		why: "it shows a simulated fleet through the product's own catalog and collector, so that names cannot drift"},
 	{path: "report", knows: []string{"internal/catalog", "report/mig", "report/prom"}, never: []string{prometheusLib, nvmlLib, grpcLib, "k8s.io/"},
 		why: "the report reads any server's answers; it needs neither a Prometheus library nor a node"},
-	{path: "report/mig", never: []string{"github.com/", "net", "os"}, why: "a table of what cards offer has nobody to ask"},
+	{path: "report/mig", never: []string{"github.com/", "net", "os"}, why: "a table of what GPUs offer has nobody to ask"},
 	{path: "report/prom", never: []string{prometheusLib, nvmlLib, grpcLib, "k8s.io/"},
 		why: "the client speaks the HTTP API alone: its decoder is what makes a month of a fleet fit into a minute"},
 	{path: "report/reporttest", never: []string{prometheusLib, nvmlLib, grpcLib},
@@ -81,7 +81,7 @@ var plan = []room{
 	{path: "report/render", knows: []string{"report"}, never: []string{prometheusLib, nvmlLib, grpcLib, "net"},
 		why: "a page shows a document and asks nobody"},
 	{path: "cmd/report", knows: []string{"report", "report/prom", "report/render"}, never: []string{nvmlLib, grpcLib},
-		why: "it runs on any machine, without cards"},
+		why: "it runs on any machine, without GPUs"},
 	{path: "cmd/exporter", knows: []string{"internal/gpu", "internal/nvml", "internal/proc", "internal/engine", "podmap", "internal/account", "internal/sampler",
 		"internal/catalog", "internal/catalog/compat", "collector", "internal/web", "internal/scenario"},
 		why: "a shipped program plays no fake node"},
@@ -151,10 +151,10 @@ func imports(t *testing.T, path string) []string {
 
 func TestImportLaw(t *testing.T) {
 	_, code, _ := goFiles(t)
-	for folder, files := range code {
-		at := slices.IndexFunc(plan, func(r room) bool { return r.path == folder })
+	for dir, files := range code {
+		at := slices.IndexFunc(plan, func(r room) bool { return r.path == dir })
 		if at < 0 {
-			t.Errorf("%s is not in the house plan: say what it may import, and why", folder)
+			t.Errorf("%s is not in the house plan: say what it may import, and why", dir)
 			continue
 		}
 		r := plan[at]
@@ -196,7 +196,7 @@ var planned = []string{}
 
 func TestEveryPackageHasADoc(t *testing.T) {
 	_, code, _ := goFiles(t)
-	for folder, files := range code {
+	for dir, files := range code {
 		documented := false
 		for _, file := range files {
 			f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.PackageClauseOnly)
@@ -206,7 +206,7 @@ func TestEveryPackageHasADoc(t *testing.T) {
 			documented = documented || f.Doc != nil && len(f.Doc.Text()) > 40
 		}
 		if !documented {
-			t.Errorf("%s has no package comment that says what the room is for", folder)
+			t.Errorf("%s has no package comment that says what the room is for", dir)
 		}
 	}
 }

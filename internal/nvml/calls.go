@@ -54,12 +54,12 @@ func (l *Library) Calls() []gpu.CallStats {
 	return list
 }
 
-// caller makes calls: the session, and each card, which adds its lock.
+// caller makes calls: the session, and each GPU, which adds its lock.
 type caller interface {
 	call(id callID, fn func() nvml.Return) nvml.Return
 }
 
-// call makes a call that belongs to no card.
+// call makes a call that belongs to no GPU.
 func (s *Session) call(id callID, fn func() nvml.Return) nvml.Return { return s.do(id, false, fn) }
 
 // do is the one path by which this package reaches the driver: it refuses what the library lacks and what
@@ -86,8 +86,8 @@ func (s *Session) do(id callID, asking bool, fn func() nvml.Return) nvml.Return 
 	return ret
 }
 
-// call makes a call on the card while holding its lock: the driver never gets two at once for one handle.
-func (c *Card) call(id callID, fn func() nvml.Return) nvml.Return {
+// call makes a call on the GPU while holding its lock: the driver never gets two at once for one handle.
+func (c *GPU) call(id callID, fn func() nvml.Return) nvml.Return {
 	c.dev.busy.Lock()
 	defer c.dev.busy.Unlock()
 	return c.dev.session.do(id, c.asking, fn)

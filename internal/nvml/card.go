@@ -13,18 +13,18 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Card is one card of a session. Fast, Medium and Slow are called by one goroutine, the card's worker;
-// different cards are read concurrently. Identity, Err, NotOffered and Locked may be called by anybody.
+// GPU is one GPU of a session. Fast, Medium and Slow are called by one goroutine, the GPU's worker;
+// different GPUs are read concurrently. Identity, Err, NotOffered and Locked may be called by anybody.
 //
-// A card that was lost, or needs a reset, stays so: its lanes return the error without a call. Scan gives a
-// new Card once the driver answers for it again.
-type Card struct {
-	dev      *device // nil for a card of which not even the handle could be had
+// A GPU that was lost, or needs a reset, stays so: its poll groups return the error without a call. Scan gives a
+// new GPU once the driver answers for it again.
+type GPU struct {
+	dev      *device // nil for a GPU of which not even the handle could be had
 	identity gpu.Identity
 
 	mu     sync.Mutex // guards gone and tables
 	gone   error
-	tables laneStates
+	tables pollStates
 
 	// What follows belongs to the worker.
 	asking bool // the row under way has never worked
@@ -41,12 +41,12 @@ type Card struct {
 }
 
 // laneStates is what was learned of the rows of each table.
-type laneStates struct {
+type pollStates struct {
 	identity, fast, medium, slow []rowState
 }
 
-func newLaneStates() laneStates {
-	return laneStates{
+func newPollStates() pollStates {
+	return pollStates{
 		identity: make([]rowState, len(identityRows)),
 		fast:     make([]rowState, len(fastRows)),
 		medium:   make([]rowState, len(mediumRows)),
@@ -54,42 +54,42 @@ func newLaneStates() laneStates {
 	}
 }
 
-// unreadable returns a card that has only a name and an error.
-func unreadable(id gpu.Identity, err error) *Card {
-	return &Card{identity: id, gone: err}
+// unreadable returns a GPU that has only a name and an error.
+func unreadable(id gpu.Identity, err error) *GPU {
+	return &GPU{identity: id, gone: err}
 }
 
-// Identity returns who the card is. It does not change during a session.
-func (c *Card) Identity() gpu.Identity { return c.identity }
+// Identity returns who the GPU is. It does not change during a session.
+func (c *GPU) Identity() gpu.Identity { return c.identity }
 
-// Err returns why the card as a whole cannot be read, nil while it can.
-func (c *Card) Err() error {
+// Err returns why the GPU as a whole cannot be read, nil while it can.
+func (c *GPU) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gone
 }
 
-// String names the card in messages.
-func (c *Card) String() string {
+// String names the GPU in messages.
+func (c *GPU) String() string {
 	if c.identity.UUID == "" {
-		return fmt.Sprintf("card %d", c.identity.Index)
+		return fmt.Sprintf("GPU %d", c.identity.Index)
 	}
-	return fmt.Sprintf("card %d (%s)", c.identity.Index, c.identity.UUID)
+	return fmt.Sprintf("GPU %d (%s)", c.identity.Index, c.identity.UUID)
 }
 
-func (c *Card) log() *slog.Logger         { return c.dev.session.library.log }
-func (c *Card) now() time.Time            { return c.dev.session.library.options.Clock() }
-func (c *Card) handle() nvml.Device       { return c.dev.handle }
-func (c *Card) interval() time.Duration   { return c.dev.session.library.options.FastInterval }
-func (c *Card) driver() nvml.Interface    { return c.dev.session.nvml }
-func (c *Card) sysfs() string             { return c.dev.session.library.options.SysfsRoot }
-func (c *Card) count(id callID, n string) { c.dev.session.library.stats[id].count(n) }
+func (c *GPU) log() *slog.Logger         { return c.dev.session.library.log }
+func (c *GPU) now() time.Time            { return c.dev.session.library.options.Clock() }
+func (c *GPU) handle() nvml.Device       { return c.dev.handle }
+func (c *GPU) interval() time.Duration   { return c.dev.session.library.options.FastInterval }
+func (c *GPU) driver() nvml.Interface    { return c.dev.session.nvml }
+func (c *GPU) sysfs() string             { return c.dev.session.library.options.SysfsRoot }
+func (c *GPU) count(id callID, n string) { c.dev.session.library.stats[id].count(n) }
 
-// Fast reads the fast lane: one field-value batch, the rings since the last read, one pair of profiling
+// Fast reads the fast poll group: one field-value batch, the rings since the last read, one pair of profiling
 // samples. See Err for what the error means; a reading that was refused alone is only absent.
-func (c *Card) Fast() (gpu.Fast, error) {
+func (c *GPU) Fast() (gpu.Fast, error) {
 	var to gpu.Fast
-	err := c.lane(func() error {
+	err := c.pollGroup(func() error {
 		if err := c.ensureLayout(); err != nil {
 			return err
 		}
@@ -102,10 +102,10 @@ func (c *Card) Fast() (gpu.Fast, error) {
 	return to, nil
 }
 
-// Medium reads the medium lane: memory and process lists back to back, errors, clocks, temperature.
-func (c *Card) Medium() (gpu.Medium, error) {
+// Medium reads the medium poll group: memory and process lists back to back, errors, clocks, temperature.
+func (c *GPU) Medium() (gpu.Medium, error) {
 	var to gpu.Medium
-	err := c.lane(func() error {
+	err := c.pollGroup(func() error {
 		if err := c.ensureLayout(); err != nil {
 			return err
 		}
@@ -118,11 +118,11 @@ func (c *Card) Medium() (gpu.Medium, error) {
 	return to, nil
 }
 
-// Slow reads the slow lane: limits, modes, links and the MIG layout. A changed layout makes the card forget
+// Slow reads the slow poll group: limits, modes, links and the MIG layout. A changed layout makes the GPU forget
 // which readings it does not offer: most of them depend on it.
-func (c *Card) Slow() (gpu.Slow, error) {
+func (c *GPU) Slow() (gpu.Slow, error) {
 	var to gpu.Slow
-	err := c.lane(func() error {
+	err := c.pollGroup(func() error {
 		c.margin.fresh = false
 		return readRows(c, slowRows, c.tables.slow, &to)
 	})
@@ -133,8 +133,8 @@ func (c *Card) Slow() (gpu.Slow, error) {
 	return to, nil
 }
 
-// lane runs one read unless the card is gone, and remembers when it goes.
-func (c *Card) lane(read func() error) error {
+// poll group runs one read unless the GPU is gone, and remembers when it goes.
+func (c *GPU) pollGroup(read func() error) error {
 	if err := c.Err(); err != nil {
 		return err
 	}
@@ -147,26 +147,26 @@ func (c *Card) lane(read func() error) error {
 	return err
 }
 
-func (c *Card) taken() time.Time {
+func (c *GPU) taken() time.Time {
 	if c.dev == nil {
 		return time.Time{}
 	}
 	return c.now()
 }
 
-// NotOffered lists the readings that this card and driver do not offer, as far as they were asked for.
-func (c *Card) NotOffered() []string {
+// NotOffered lists the readings that this GPU and driver do not offer, as far as they were asked for.
+func (c *GPU) NotOffered() []string {
 	return c.missing(func(s *rowState) bool { return s.dropped })
 }
 
 // Locked lists the readings that need a right which this process does not have.
-func (c *Card) Locked() []string {
+func (c *GPU) Locked() []string {
 	return c.missing(func(s *rowState) bool { return s.locked })
 }
 
 // missing lists, in the order of the tables, the readings none of whose rows is left and of which a row is
 // as asked.
-func (c *Card) missing(is func(*rowState) bool) []string {
+func (c *GPU) missing(is func(*rowState) bool) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dev == nil {
@@ -198,7 +198,7 @@ func missingRows[T any](rows []row[T], states []rowState, is func(*rowState) boo
 }
 
 // relearn forgets what was learned.
-func (c *Card) relearn() {
+func (c *GPU) relearn() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// In place: a read that is under way goes on with the same slices.

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 )
 
-func fast(t *testing.T, c *Card) gpu.Fast {
+func fast(t *testing.T, c *GPU) gpu.Fast {
 	t.Helper()
 	f, err := c.Fast()
 	if err != nil {
@@ -23,7 +23,7 @@ func fast(t *testing.T, c *Card) gpu.Fast {
 	return f
 }
 
-func medium(t *testing.T, c *Card) gpu.Medium {
+func medium(t *testing.T, c *GPU) gpu.Medium {
 	t.Helper()
 	m, err := c.Medium()
 	if err != nil {
@@ -32,7 +32,7 @@ func medium(t *testing.T, c *Card) gpu.Medium {
 	return m
 }
 
-func slow(t *testing.T, c *Card) gpu.Slow {
+func slow(t *testing.T, c *GPU) gpu.Slow {
 	t.Helper()
 	s, err := c.Slow()
 	if err != nil {
@@ -45,7 +45,7 @@ func slow(t *testing.T, c *Card) gpu.Slow {
 // learned, counted and hinted at once; a failure is counted and asked for again.
 func TestLearning(t *testing.T) {
 	r := playText(t, `
-card 0 board=b
+gpu 0 board=b
   PersistenceMode = !NOT_SUPPORTED
   AccountingMode = !FUNCTION_NOT_FOUND
   DisplayActive = !DEPRECATED
@@ -54,14 +54,14 @@ card 0 board=b
   ComputeMode = !NO_PERMISSION
   EnforcedPowerLimit = !UNKNOWN
   PowerManagementLimit = 1000
-card 1 board=b
+gpu 1 board=b
   ComputeMode = !NO_PERMISSION
-at 10s card 0 EnforcedPowerLimit = 300000
-at 10s card 0 PowerManagementLimit = !UNKNOWN
-at 20s card 0 PowerManagementLimit = !INVALID_ARGUMENT
+at 10s gpu 0 EnforcedPowerLimit = 300000
+at 10s gpu 0 PowerManagementLimit = !UNKNOWN
+at 20s gpu 0 PowerManagementLimit = !INVALID_ARGUMENT
 `)
-	cards := r.open()
-	c := cards[0]
+	devs := r.open()
+	c := devs[0]
 	for range 3 {
 		s := slow(t, c)
 		if s.PowerLimit.Present() || s.PowerLimitRequested != gpu.Some[gpu.Watts](1) || s.ComputeMode.Present() {
@@ -93,7 +93,7 @@ at 20s card 0 PowerManagementLimit = !INVALID_ARGUMENT
 	if got := c.Locked(); !slices.Equal(got, []string{"compute_mode"}) {
 		t.Errorf("locked: %v", got)
 	}
-	slow(t, cards[1])
+	slow(t, devs[1])
 	if n := strings.Count(r.log.String(), "reading=compute_mode"); n != 1 {
 		t.Errorf("hinted %d times:\n%s", n, r.log)
 	}
@@ -120,19 +120,19 @@ at 20s card 0 PowerManagementLimit = !INVALID_ARGUMENT
 	}
 }
 
-// TestLost: a lost card ends with an error, is left alone, hides nobody, keeps its identity, and comes
-// back as a new Card.
+// TestLost: a lost GPU ends with an error, is left alone, hides nobody, keeps its identity, and comes
+// back as a new GPU.
 func TestLost(t *testing.T) {
 	r := playText(t, `
-card 0 board=b
-card 1 board=b
-at 10s card 0 lose
-at 20s card 0 restore
-at 30s card 0 reset_required
-at 40s card 0 restore
+gpu 0 board=b
+gpu 1 board=b
+at 10s gpu 0 lose
+at 20s gpu 0 restore
+at 30s gpu 0 reset_required
+at 40s gpu 0 restore
 `)
-	cards := r.open()
-	lost := cards[0]
+	devs := r.open()
+	lost := devs[0]
 	id := lost.Identity()
 	r.at(10 * time.Second)
 	for range 3 {
@@ -148,14 +148,14 @@ at 40s card 0 restore
 	}
 	before := total()
 	if _, err := lost.Slow(); !errors.Is(err, gpu.ErrLost) {
-		t.Errorf("another lane: %v", err)
+		t.Errorf("another poll group: %v", err)
 	}
 	if n := total(); n != before {
-		t.Errorf("%d calls on a lost card", n-before)
+		t.Errorf("%d calls on a lost GPU", n-before)
 	}
-	fast(t, cards[1])
+	fast(t, devs[1])
 	again := r.scan()
-	if len(again) != 2 || again[0].Identity() != id || !errors.Is(again[0].Err(), gpu.ErrLost) || again[1] != cards[1] {
+	if len(again) != 2 || again[0].Identity() != id || !errors.Is(again[0].Err(), gpu.ErrLost) || again[1] != devs[1] {
 		t.Fatalf("scan: %v", again)
 	}
 	r.at(20 * time.Second)
@@ -165,7 +165,7 @@ at 40s card 0 restore
 	}
 	fast(t, again[0])
 	if _, err := lost.Fast(); !errors.Is(err, gpu.ErrLost) {
-		t.Errorf("the old card: %v", err)
+		t.Errorf("the old GPU: %v", err)
 	}
 	r.at(30 * time.Second)
 	if _, err := again[0].Medium(); !errors.Is(err, gpu.ErrResetRequired) {
@@ -175,71 +175,71 @@ at 40s card 0 restore
 	fast(t, r.scan()[0])
 }
 
-// TestLostAtStart: a card that is lost before it was ever seen gets its address from the bus.
+// TestLostAtStart: a GPU that is lost before it was ever seen gets its address from the bus.
 func TestLostAtStart(t *testing.T) {
 	r := playText(t, `
-card 0 board=b pci=0000:18:00.0
-card 1 board=b pci=0000:2a:00.0
-card 2 board=b pci=0000:3a:00.0
-at 0s card 1 lose
-at 20s card 1 restore
+gpu 0 board=b pci=0000:18:00.0
+gpu 1 board=b pci=0000:2a:00.0
+gpu 2 board=b pci=0000:3a:00.0
+at 0s gpu 1 lose
+at 20s gpu 1 restore
 `)
 	for _, pci := range []string{"0000:18:00.0", "0000:2a:00.0", "0000:3a:00.0"} {
 		pciDevice(t, r.library.options.SysfsRoot, pci, "0x10de", "0x030200", "nvidia")
 	}
 	pciDevice(t, r.library.options.SysfsRoot, "0000:4a:00.0", "0x10de", "0x030200", "vfio-pci")
-	cards := r.open()
-	if len(cards) != 3 || cards[0].Err() != nil || cards[2].Err() != nil || !errors.Is(cards[1].Err(), gpu.ErrLost) {
-		t.Fatalf("cards: %v", cards)
+	devs := r.open()
+	if len(devs) != 3 || devs[0].Err() != nil || devs[2].Err() != nil || !errors.Is(devs[1].Err(), gpu.ErrLost) {
+		t.Fatalf("GPUs: %v", devs)
 	}
-	if id := cards[1].Identity(); id.PCI != "0000:2a:00.0" || id.UUID != "0000:2a:00.0" || id.Index != 1 {
+	if id := devs[1].Identity(); id.PCI != "0000:2a:00.0" || id.UUID != "0000:2a:00.0" || id.Index != 1 {
 		t.Errorf("identity: %+v", id)
 	}
-	if cards[0].Identity().NUMANode != gpu.Some(1) {
-		t.Errorf("NUMA node: %v", cards[0].Identity().NUMANode)
+	if devs[0].Identity().NUMANode != gpu.Some(1) {
+		t.Errorf("NUMA node: %v", devs[0].Identity().NUMANode)
 	}
-	if _, err := cards[1].Medium(); !errors.Is(err, gpu.ErrLost) {
-		t.Errorf("lane: %v", err)
+	if _, err := devs[1].Medium(); !errors.Is(err, gpu.ErrLost) {
+		t.Errorf("poll group: %v", err)
 	}
-	if cards[1].NotOffered() != nil {
-		t.Errorf("not offered: %v", cards[1].NotOffered())
+	if devs[1].NotOffered() != nil {
+		t.Errorf("not offered: %v", devs[1].NotOffered())
 	}
 	r.at(20 * time.Second)
 	back := r.scan()[1]
-	if back.Err() != nil || back.Identity().UUID != r.scenario.Cards[1].UUID {
+	if back.Err() != nil || back.Identity().UUID != r.scenario.GPUs[1].UUID {
 		t.Errorf("restored: %v, %+v", back.Err(), back.Identity())
 	}
 	// Without the bus the index alone is left; and what was known before is known again.
 	fast(t, back)
-	if got := unnamed(r, 1); got.PCI != "0000:2a:00.0" || got.UUID != r.scenario.Cards[1].UUID {
+	if got := unnamed(r, 1); got.PCI != "0000:2a:00.0" || got.UUID != r.scenario.GPUs[1].UUID {
 		t.Errorf("recalled: %+v", got)
 	}
 }
 
-// unnamed asks who a card without a handle would be taken for.
+// unnamed asks who a GPU without a handle would be taken for.
 func unnamed(r *rig, index int) gpu.Identity {
-	cards := []*Card{unreadable(gpu.Identity{Index: index}, gpu.ErrLost)}
-	r.session.identify(cards, []int{0})
-	return cards[0].Identity()
+	devs := []*GPU{unreadable(gpu.Identity{Index: index}, gpu.ErrLost)}
+	r.session.identify(devs, []int{0})
+	return devs[0].Identity()
 }
 
-func TestNothingKnownOfALostCard(t *testing.T) {
-	r := playText(t, "card 0 board=b\n")
+func TestNothingKnownOfALostGPU(t *testing.T) {
+	r := playText(t, "gpu 0 board=b\n")
 	r.open()
 	if got := unnamed(r, 5); got.UUID != "index-5" || got.PCI != "" || got.Index != 5 {
 		t.Errorf("got %+v", got)
 	}
 }
 
-// TestNobodyAnswers: a card whose every call fails, as when the device cgroup took it away, is an error.
+// TestNobodyAnswers: a GPU whose every call fails, as when the device cgroup took it away, is an error.
 func TestNobodyAnswers(t *testing.T) {
-	text := "card 0 board=b\n"
+	text := "gpu 0 board=b\n"
 	for _, key := range []string{"MigMode", "MaxMigDeviceCount", "EnforcedPowerLimit", "PowerManagementLimit", "PowerManagementDefaultLimit",
 		"PowerManagementLimitConstraints", "TemperatureThreshold", "MaxClockInfo", "PersistenceMode", "AccountingMode", "DisplayActive", "ComputeMode",
 		"EccMode", "RowRemapperHistogram", "CurrPcieLinkGeneration", "CurrPcieLinkWidth", "MaxPcieLinkGeneration", "MaxPcieLinkWidth",
 		"NvLinkState", "GpuFabricInfoV", "MemoryBusWidth", "NumGpuCores", "UtilizationRates", "FieldValues", "Samples", "ProcessUtilization",
 		"EncoderUtilization", "DecoderUtilization", "JpgUtilization", "OfaUtilization", "GpmQueryDeviceSupport", "PowerUsage", "TotalEnergyConsumption"} {
-		text += fmt.Sprintf("at 10s card 0 %s = !OPERATING_SYSTEM\n", key)
+		text += fmt.Sprintf("at 10s gpu 0 %s = !OPERATING_SYSTEM\n", key)
 	}
 	r := playText(t, text)
 	c := r.open()[0]
@@ -249,7 +249,7 @@ func TestNobodyAnswers(t *testing.T) {
 		t.Errorf("fast: %v", err)
 	}
 	if c.Err() != nil {
-		t.Errorf("the card may come back by itself: %v", c.Err())
+		t.Errorf("the GPU may come back by itself: %v", c.Err())
 	}
 }
 
@@ -257,7 +257,7 @@ func TestNobodyAnswers(t *testing.T) {
 func TestRing(t *testing.T) {
 	for _, options := range []string{"", " unfilled=zeros", " clock=boot"} {
 		t.Run(strings.TrimSpace(options), func(t *testing.T) {
-			r := playText(t, "card 0 board=b\n  ring period=100ms entries=100"+options+"\nload card=0 busy=30% period=1s dram=50%\n")
+			r := playText(t, "gpu 0 board=b\n  ring period=100ms entries=100"+options+"\nload gpu=0 busy=30% period=1s dram=50%\n")
 			c := r.open()[0]
 			fast(t, c)
 			var got float64
@@ -310,25 +310,25 @@ func TestGarbageDoesNotMoveTheCursor(t *testing.T) {
 // TestProcessSamples: the first answer is about the past and dropped; then each sample is passed on once.
 func TestProcessSamples(t *testing.T) {
 	r := playText(t, `
-card 0 board=b
-card 1 board=b
-process card=0 pid=10 memory=1GiB busy=100%
-process card=0 pid=20 memory=1GiB busy=100%
-process card=1 pid=30 memory=1GiB busy=100% from=10s to=12s
-at 30s card 0 ProcessUtilization = !INSUFFICIENT_SIZE
+gpu 0 board=b
+gpu 1 board=b
+process gpu=0 pid=10 memory=1GiB busy=100%
+process gpu=0 pid=20 memory=1GiB busy=100%
+process gpu=1 pid=30 memory=1GiB busy=100% from=10s to=12s
+at 30s gpu 0 ProcessUtilization = !INSUFFICIENT_SIZE
 `)
 	r.at(5 * time.Second)
-	cards := r.open()
-	if p := fast(t, cards[0]).Processes; p.Present() {
+	devs := r.open()
+	if p := fast(t, devs[0]).Processes; p.Present() {
 		t.Errorf("first: %v", p)
 	}
-	if p, ok := fast(t, cards[1]).Processes.Get(); !ok || len(p) != 0 {
+	if p, ok := fast(t, devs[1]).Processes.Get(); !ok || len(p) != 0 {
 		t.Errorf("idle: %v, %v", p, ok)
 	}
 	var sum float64
 	for range 5 {
 		r.control.Advance(2 * time.Second)
-		list, ok := fast(t, cards[0]).Processes.Get()
+		list, ok := fast(t, devs[0]).Processes.Get()
 		if !ok || len(list) != 2 {
 			t.Fatalf("processes: %v, %v", list, ok)
 		}
@@ -337,15 +337,15 @@ at 30s card 0 ProcessUtilization = !INSUFFICIENT_SIZE
 		}
 	}
 	if sum < 490 || sum > 510 {
-		t.Errorf("five windows of two processes that fill the card add up to %v %%", sum)
+		t.Errorf("five windows of two processes that fill the GPU add up to %v %%", sum)
 	}
 	// One that worked after an idle start counts from its first answer.
-	if list, ok := fast(t, cards[1]).Processes.Get(); !ok || len(list) != 1 || list[0].PID != 30 {
+	if list, ok := fast(t, devs[1]).Processes.Get(); !ok || len(list) != 1 || list[0].PID != 30 {
 		t.Errorf("after idling: %v, %v", list, ok)
 	}
 	r.at(30 * time.Second)
 	for range 2 {
-		if list, ok := fast(t, cards[0]).Processes.Get(); !ok || len(list) != 0 {
+		if list, ok := fast(t, devs[0]).Processes.Get(); !ok || len(list) != 0 {
 			t.Errorf("go-nvml passes the code of an empty size query on: %v, %v", list, ok)
 		}
 	}
@@ -353,7 +353,7 @@ at 30s card 0 ProcessUtilization = !INSUFFICIENT_SIZE
 
 func TestFields(t *testing.T) {
 	r := playText(t, `
-card 0 board=b
+gpu 0 board=b
   Field[202,0] = 1000
   Field[202,1] = 2000
   Field[202,3] = 4000
@@ -364,8 +364,8 @@ card 0 board=b
   Field[82] = !UNKNOWN
   Field[197] = !NO_PERMISSION
   Field[74] = 1500000000 type=double
-at 10s card 0 Field[202,1] = !UNKNOWN
-at 10s card 0 Field[82] = 41 type=int
+at 10s gpu 0 Field[202,1] = !UNKNOWN
+at 10s gpu 0 Field[82] = 41 type=int
 `)
 	c := r.open()[0]
 	f := fast(t, c)
@@ -402,77 +402,77 @@ at 10s card 0 Field[82] = 41 type=int
 }
 
 // TestTemperatureOfAllOnes: what the driver says where it has no value is far beyond what the sieve lets pass, and not
-// -1 °C; a card in the cold is believed.
+// -1 °C; a GPU in the cold is believed.
 func TestTemperatureOfAllOnes(t *testing.T) {
 	r := playText(t, `
-card 0 board=b
+gpu 0 board=b
   Temperature[gpu] = 4294967295
-card 1 board=b
+gpu 1 board=b
   Temperature[gpu] = -2
 `)
-	cards := r.open()
-	if got := medium(t, cards[0]).Temperature.Or(0); got != math.MaxUint32 {
+	devs := r.open()
+	if got := medium(t, devs[0]).Temperature.Or(0); got != math.MaxUint32 {
 		t.Errorf("all ones are read as %v °C", got)
 	}
-	if got := medium(t, cards[1]).Temperature; got != gpu.Some[gpu.Celsius](-2) {
+	if got := medium(t, devs[1]).Temperature; got != gpu.Some[gpu.Celsius](-2) {
 		t.Errorf("two degrees of frost are read as %v", got)
 	}
 }
 
 func TestTemperatureLimits(t *testing.T) {
 	r := playText(t, `
-card 0 board=b
+gpu 0 board=b
   Temperature[gpu] = 42
   MarginTemperature = 45
   Field[193] = -8 type=int
   Field[194] = -2 type=int
   Field[196] = 0 type=int
-card 1 board=b
+gpu 1 board=b
   Temperature[gpu] = 42
   TemperatureThreshold[shutdown] = 96
   TemperatureThreshold[slowdown] = 93
   TemperatureThreshold[mem_max] = 95
   TemperatureThreshold[gpu_max] = 85
-card 2 board=b
+gpu 2 board=b
   Temperature[gpu] = 42
   MarginTemperature = 45
   TemperatureThreshold[shutdown] = 4294967288
   TemperatureThreshold[slowdown] = 2
   Field[193] = -8 type=int
-card 3 board=b
+gpu 3 board=b
   Temperature[gpu] = 10
   MarginTemperature = 3
   Field[194] = -2 type=int
-at 10s card 0 Temperature[gpu] = 50
-at 10s card 0 MarginTemperature = 36
-at 20s card 0 MarginTemperature = 40
+at 10s gpu 0 Temperature[gpu] = 50
+at 10s gpu 0 MarginTemperature = 36
+at 20s gpu 0 MarginTemperature = 40
 `)
-	cards := r.open()
-	get := func(c *Card) string {
+	devs := r.open()
+	get := func(c *GPU) string {
 		out := ""
 		for _, l := range slow(t, c).TemperatureLimits {
 			out += fmt.Sprintf("%s %s %v, ", l.Sensor, l.Limit, l.Value)
 		}
 		return strings.TrimSuffix(out, ", ")
 	}
-	for card, want := range []string{
+	for dev, want := range []string{
 		"gpu slowdown 89, gpu shutdown 95, gpu max_operating 87",
 		"gpu slowdown 93, gpu shutdown 96, gpu max_operating 85, memory max_operating 95",
 		"gpu shutdown 95", // the old call's answers cannot be degrees; slowdown has no field
 		"",                // nothing that could be
 	} {
 		for range 2 {
-			if got := get(cards[card]); got != want {
-				t.Errorf("card %d: got %q, want %q", card, got, want)
+			if got := get(devs[dev]); got != want {
+				t.Errorf("GPU %d: got %q, want %q", dev, got, want)
 			}
 		}
 	}
 	r.at(10 * time.Second) // 86 now: rounding
-	if got := get(cards[0]); !strings.Contains(got, "max_operating 87") {
+	if got := get(devs[0]); !strings.Contains(got, "max_operating 87") {
 		t.Errorf("trembles: %s", got)
 	}
 	r.at(20 * time.Second) // 90: really moved
-	if got := get(cards[0]); !strings.Contains(got, "max_operating 90") {
+	if got := get(devs[0]); !strings.Contains(got, "max_operating 90") {
 		t.Errorf("moved: %s", got)
 	}
 	if n := r.control.CallsOn("nvmlDeviceGetMarginTemperature", 0); n != 4 {
@@ -482,22 +482,22 @@ at 20s card 0 MarginTemperature = 40
 
 func TestECC(t *testing.T) {
 	r := playText(t, `
-card 0 board=b
+gpu 0 board=b
   MemoryErrorCounter[corrected,volatile,dram] = 1
   MemoryErrorCounter[corrected,aggregate,dram] = 11
   MemoryErrorCounter[corrected,volatile,sram] = 2
   MemoryErrorCounter[corrected,volatile,l2_cache] = 2
   TotalEccErrors[0-1,0-1] = 99
-card 1 board=b
+gpu 1 board=b
   MemoryErrorCounter[uncorrected,volatile,dram] = 3
   MemoryErrorCounter[uncorrected,volatile,l1_cache] = 4
   MemoryErrorCounter[uncorrected,volatile,cbu] = 5
-card 2 board=b
+gpu 2 board=b
   TotalEccErrors[corrected,aggregate] = 7
-card 3 board=b
+gpu 3 board=b
 `)
-	cards := r.open()
-	for card, want := range []string{
+	devs := r.open()
+	for dev, want := range []string{
 		// Counted by place: neither the parts of a place nor the total again, but the totals of what has no place.
 		"corrected dram 1/11, corrected sram 2/–, uncorrected all 99/99",
 		"uncorrected dram 3/–, uncorrected l1 4/–, uncorrected cbu 5/–",
@@ -506,11 +506,11 @@ card 3 board=b
 	} {
 		for range 2 {
 			out := ""
-			for _, e := range medium(t, cards[card]).ECC {
+			for _, e := range medium(t, devs[dev]).ECC {
 				out += fmt.Sprintf("%s %s %v/%v, ", e.Severity, e.Memory, e.Volatile, e.Lifetime)
 			}
 			if got := strings.TrimSuffix(out, ", "); got != want {
-				t.Errorf("card %d: got %q, want %q", card, got, want)
+				t.Errorf("GPU %d: got %q, want %q", dev, got, want)
 			}
 		}
 	}
@@ -518,16 +518,16 @@ card 3 board=b
 
 func TestFabricAndLinks(t *testing.T) {
 	r := playText(t, `
-card 0 board=b
+gpu 0 board=b
   NvLinkState[0-3] = 1
   NvLinkState[5] = 0
   GpuFabricInfo = state=3 status=0 clique=1 health_mask=0x109 health_summary=1
-card 1 board=b
+gpu 1 board=b
   GpuFabricInfo = state=0
 `)
-	cards := r.open()
+	devs := r.open()
 	for range 2 {
-		s := slow(t, cards[0])
+		s := slow(t, devs[0])
 		if s.NVLinks != gpu.Some(gpu.NVLinkCount{Up: 4, Down: 1}) {
 			t.Errorf("links: %v", s.NVLinks)
 		}
@@ -535,7 +535,7 @@ card 1 board=b
 		if !ok || f.State != gpu.FabricCompleted || fmt.Sprint(f.Faults) != "map[degraded_bandwidth:true incorrect_configuration:false route_recovery:false]" {
 			t.Errorf("fabric: %v, %v", f, ok)
 		}
-		if s := slow(t, cards[1]); s.NVLinks.Present() || s.Fabric.Present() {
+		if s := slow(t, devs[1]); s.NVLinks.Present() || s.Fabric.Present() {
 			t.Errorf("without: %v, %v", s.NVLinks, s.Fabric)
 		}
 	}
@@ -543,7 +543,7 @@ card 1 board=b
 		t.Errorf("%d calls for links, want 36 to find 5 and 5 to ask them again", n)
 	}
 	if n := r.control.CallsOn("nvmlDeviceGetNvLinkState", 1); n != 1 {
-		t.Errorf("%d calls for the links of a card without", n)
+		t.Errorf("%d calls for the links of a GPU without", n)
 	}
 	if e := r.errors("nvmlDeviceGetNvLinkState"); len(e) != 0 {
 		t.Errorf("errors: %v", e)
@@ -575,19 +575,19 @@ func TestOlderStructures(t *testing.T) {
 
 func TestGPM(t *testing.T) {
 	r := playText(t, `
-card 0 board=b
+gpu 0 board=b
   GpmQueryDeviceSupport = 1
   Gpm[1] = 100*util
   Gpm[2] = 90*util
   Gpm[5] = 40*util
   Gpm[10] = !UNKNOWN
-card 1 board=b
+gpu 1 board=b
   GpmQueryDeviceSupport = 0
-card 2 board=b
-load card=0 busy=50% period=1s
+gpu 2 board=b
+load gpu=0 busy=50% period=1s
 `)
-	cards := r.open()
-	c := cards[0]
+	devs := r.open()
+	c := devs[0]
 	if g := fast(t, c).GPM; g.Present() {
 		t.Errorf("out of one sample: %v", g)
 	}
@@ -619,7 +619,7 @@ load card=0 busy=50% period=1s
 	if g := fast(t, c).GPM; !g.Present() {
 		t.Error("nothing after the pause")
 	}
-	for _, c := range cards[1:] {
+	for _, c := range devs[1:] {
 		for range 2 {
 			if fast(t, c).GPM.Present() {
 				t.Error("GPM where there is none")
@@ -641,19 +641,19 @@ load card=0 busy=50% period=1s
 	}
 }
 
-// TestMIG: a card is divided, divided otherwise and made whole; what it offers is learned anew each time.
+// TestMIG: a GPU is divided, divided otherwise and made whole; what it offers is learned anew each time.
 func TestMIG(t *testing.T) {
 	r := playText(t, `
-card 0 board=b
+gpu 0 board=b
   GpmQueryDeviceSupport = 1
   Gpm[1] = 100*util
-at 10s card 0 mig pending on
-at 12s card 0 mig apply layout="gi=1 profile=3g.40gb start=0 size=4 ; gi=5 profile=1g.10gb start=4 size=1"
-at 30s card 0 mig apply layout="gi=1 profile=3g.40gb start=0 size=4 ; gi=7 profile=1g.10gb start=5 size=1"
-at 50s card 0 mig pending off
-at 52s card 0 mig apply layout=""
-process card=0 pid=11 gi=1 memory=7GiB busy=50% period=1s from=12s
-process card=0 pid=77 gi=7 memory=1GiB busy=100% from=30s
+at 10s gpu 0 mig pending on
+at 12s gpu 0 mig apply layout="gi=1 profile=3g.40gb start=0 size=4 ; gi=5 profile=1g.10gb start=4 size=1"
+at 30s gpu 0 mig apply layout="gi=1 profile=3g.40gb start=0 size=4 ; gi=7 profile=1g.10gb start=5 size=1"
+at 50s gpu 0 mig pending off
+at 52s gpu 0 mig apply layout=""
+process gpu=0 pid=11 gi=1 memory=7GiB busy=50% period=1s from=12s
+process gpu=0 pid=77 gi=7 memory=1GiB busy=100% from=30s
 `)
 	c := r.open()[0]
 	s := slow(t, c)
@@ -687,9 +687,9 @@ process card=0 pid=77 gi=7 memory=1GiB busy=100% from=30s
 		}
 	}
 	r.at(30 * time.Second)
-	m := medium(t, c) // before the slow lane knows: the handles of the old layout are dead
+	m := medium(t, c) // before the slow poll group knows: the handles of the old layout are dead
 	if _, ok := m.Memory.Get(); !ok {
-		t.Error("the card's own memory went with the layout")
+		t.Error("the GPU's own memory went with the layout")
 	}
 	s = slow(t, c)
 	if len(s.Instances) != 2 || s.Instances[1].GI != 7 {
@@ -722,19 +722,19 @@ process card=0 pid=77 gi=7 memory=1GiB busy=100% from=30s
 		t.Errorf("whole again: %+v", s.Instances)
 	}
 	if f := fast(t, c); !f.Utilization.Present() && s.MIGMode == gpu.Some(gpu.ModePair{}) {
-		t.Error("no utilisation of a card that is whole again")
+		t.Error("no utilization of a GPU that is whole again")
 	}
 }
 
 // TestMIGWalkFails: a layout that cannot be read is as it was, and nothing is unlearned.
 func TestMIGWalkFails(t *testing.T) {
 	r := playText(t, `
-card 0 board=b
-mig card=0 layout="gi=1 profile=3g.40gb start=0 size=4 ; gi=5 profile=1g.10gb start=4 size=1"
-at 10s card 0 MigDeviceHandleByIndex = !UNKNOWN
-at 20s card 0 MigDeviceHandleByIndex = default
-at 20s card 0 Attributes = !UNKNOWN
-at 20s card 0 ComputeRunningProcesses = !NO_PERMISSION
+gpu 0 board=b
+mig gpu=0 layout="gi=1 profile=3g.40gb start=0 size=4 ; gi=5 profile=1g.10gb start=4 size=1"
+at 10s gpu 0 MigDeviceHandleByIndex = !UNKNOWN
+at 20s gpu 0 MigDeviceHandleByIndex = default
+at 20s gpu 0 Attributes = !UNKNOWN
+at 20s gpu 0 ComputeRunningProcesses = !NO_PERMISSION
 `)
 	c := r.open()[0]
 	for at := range 3 {
@@ -748,7 +748,7 @@ at 20s card 0 ComputeRunningProcesses = !NO_PERMISSION
 	if strings.Contains(r.log.String(), "layout changed") {
 		t.Errorf("log:\n%s", r.log)
 	}
-	// Closed to us as a card and by instance: locked.
+	// Closed to us as a GPU and by instance: locked.
 	if got := c.Locked(); !slices.Equal(got, []string{"processes"}) {
 		t.Errorf("locked: %v", got)
 	}
@@ -757,12 +757,12 @@ at 20s card 0 ComputeRunningProcesses = !NO_PERMISSION
 // TestProcessList: the lists are merged, and are all or nothing.
 func TestProcessList(t *testing.T) {
 	r := playText(t, `
-card 0 board=b
-process card=0 pid=7 kind=compute memory=1GiB
-process card=0 pid=7 kind=graphics memory=1GiB
-process card=0 pid=9 kind=mps memory=na
-at 10s card 0 GraphicsRunningProcesses = !UNKNOWN
-at 20s card 0 GraphicsRunningProcesses = !NOT_SUPPORTED
+gpu 0 board=b
+process gpu=0 pid=7 kind=compute memory=1GiB
+process gpu=0 pid=7 kind=graphics memory=1GiB
+process gpu=0 pid=9 kind=mps memory=na
+at 10s gpu 0 GraphicsRunningProcesses = !UNKNOWN
+at 20s gpu 0 GraphicsRunningProcesses = !NOT_SUPPORTED
 `)
 	c := r.open()[0]
 	got, ok := medium(t, c).Processes.Get()
@@ -784,7 +784,7 @@ at 20s card 0 GraphicsRunningProcesses = !NOT_SUPPORTED
 	}
 }
 
-// TestSteadyCost: what a tick costs the workloads, in driver calls, once a card is known.
+// TestSteadyCost: what a tick costs the workloads, in driver calls, once a GPU is known.
 func TestSteadyCost(t *testing.T) {
 	s, err := standin.Scenario("8xh100-loaded")
 	if err != nil {
@@ -806,7 +806,7 @@ func TestSteadyCost(t *testing.T) {
 		}
 		return n
 	}
-	for lane, c := range map[string]struct {
+	for pollGroup, c := range map[string]struct {
 		read func()
 		most uint64
 	}{
@@ -816,19 +816,19 @@ func TestSteadyCost(t *testing.T) {
 		"slow":   {func() { slow(t, c) }, 50},
 	} {
 		if n := calls(c.read); n > c.most {
-			t.Errorf("the %s lane takes %d driver calls, more than %d", lane, n, c.most)
+			t.Errorf("the %s poll group takes %d driver calls, more than %d", pollGroup, n, c.most)
 		}
 	}
 }
 
-// TestConcurrentUse has everything run at once that may. The rig fails if two calls ever meet on a card.
+// TestConcurrentUse has everything run at once that may. The rig fails if two calls ever meet on a GPU.
 func TestConcurrentUse(t *testing.T) {
 	s, err := standin.Scenario("8xh100-loaded")
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := play(t, s, "newest")
-	cards := r.open()
+	devs := r.open()
 	var workers, others sync.WaitGroup
 	stop := make(chan struct{})
 	loop := func(f func() error) {
@@ -848,9 +848,9 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	loop(func() error { _, err := r.session.Scan(); return err })
 	loop(func() error { _, err := r.session.WaitEvents(time.Millisecond); return err })
-	loop(func() error { r.library.Calls(); return cards[3].Err() })
-	loop(func() error { _, _ = cards[0].NotOffered(), cards[1].Locked(); return nil })
-	for _, c := range cards {
+	loop(func() error { r.library.Calls(); return devs[3].Err() })
+	loop(func() error { _, _ = devs[0].NotOffered(), devs[1].Locked(); return nil })
+	for _, c := range devs {
 		workers.Go(func() {
 			for range 10 {
 				_, err1 := c.Slow()

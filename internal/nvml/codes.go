@@ -53,7 +53,7 @@ func codeName(ret nvml.Return) string {
 	return fmt.Sprintf("CODE_%d", int32(ret))
 }
 
-// notOffered reports whether a code says that this driver and card do not have the reading, and will not
+// notOffered reports whether a code says that this driver and GPU do not have the reading, and will not
 // have it later in this session.
 func notOffered(ret nvml.Return) bool {
 	switch ret {
@@ -73,7 +73,7 @@ func silent(ret nvml.Return) bool {
 	return notOffered(ret)
 }
 
-// whole returns the error of a code that speaks for the whole card or session, and nil for all others.
+// whole returns the error of a code that speaks for the whole GPU or session, and nil for all others.
 func whole(ret nvml.Return) error {
 	switch ret {
 	case nvml.ERROR_GPU_IS_LOST:

@@ -13,15 +13,15 @@ import (
 // ErrNoEvents is returned by WaitEvents where the driver has no events to wait for.
 var ErrNoEvents = errors.New("this driver offers no events")
 
-// eventTypes are the events that are asked for, of those that a card supports.
+// eventTypes are the events that are asked for, of those that a GPU supports.
 const eventTypes = uint64(nvml.EventTypeXidCriticalError)
 
 // eventBatch is how many events one WaitEvents takes at most.
 const eventBatch = 256
 
-// WaitEvents waits up to timeout for XIDs of any card that Scan has found, and returns all that are there;
-// none is no error. Cards found while it waits are registered at the next call: what happens to a card
-// before it is registered is not reported. An event names the card even if that was lost meanwhile.
+// WaitEvents waits up to timeout for XIDs of any GPU that Scan has found, and returns all that are there;
+// none is no error. GPUs found while it waits are registered at the next call: what happens to a GPU
+// before it is registered is not reported. An event names the GPU even if that was lost meanwhile.
 //
 // Call it from one goroutine. Close makes it return at the end of its timeout.
 func (s *Session) WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error) {
@@ -77,8 +77,8 @@ func (s *Session) pause(timeout time.Duration) error {
 	return nil
 }
 
-// dropLost answers the driver's word that a card of the set is lost, which it may repeat for ever and at
-// once. When the lanes know which card it is, the set is made anew without it; until then, a pause.
+// dropLost answers the driver's word that a GPU of the set is lost, which it may repeat for ever and at
+// once. When the poll groups know which GPU it is, the set is made anew without it; until then, a pause.
 func (s *Session) dropLost(timeout time.Duration) error {
 	s.mu.Lock()
 	set := s.events
@@ -87,7 +87,7 @@ func (s *Session) dropLost(timeout time.Duration) error {
 	for _, d := range s.byHandle {
 		switch {
 		case !d.listening:
-		case d.card.Err() != nil:
+		case d.dev.Err() != nil:
 			gone++
 		default:
 			stay = append(stay, d)
@@ -116,15 +116,15 @@ func (s *Session) event(data nvml.EventData) (gpu.XIDEvent, bool) {
 	e := gpu.XIDEvent{XID: int(data.EventData), Time: s.library.options.Clock(), Source: gpu.SourceNVML}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d := s.byHandle[data.Device]; d != nil && d.card != nil {
-		// Remembered, not asked: a card that is lost has no name any more.
-		e.Card, e.PCI = d.card.identity.UUID, d.card.identity.PCI
+	if d := s.byHandle[data.Device]; d != nil && d.dev != nil {
+		// Remembered, not asked: a GPU that is lost has no name any more.
+		e.GPU, e.PCI = d.dev.identity.UUID, d.dev.identity.PCI
 	}
 	return e, true
 }
 
-// register makes the event set and adds the cards that Scan has found since. A card that is in the middle
-// of a call is left for the next time. It reports whether any card is in the set.
+// register makes the event set and adds the GPUs that Scan has found since. A GPU that is in the middle
+// of a call is left for the next time. It reports whether any GPU is in the set.
 func (s *Session) register() (nvml.EventSet, bool, error) {
 	s.mu.Lock()
 	set, pending := s.events, s.pending
@@ -145,7 +145,7 @@ func (s *Session) register() (nvml.EventSet, bool, error) {
 		s.mu.Unlock()
 	}
 	for _, d := range pending {
-		s.registerCard(set, d)
+		s.registerGPU(set, d)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,8 +165,8 @@ func (s *Session) putBack(pending []*device) {
 	s.pending = append(s.pending, pending...)
 }
 
-// registerCard adds one card to the set, with those of our events that it supports.
-func (s *Session) registerCard(set nvml.EventSet, d *device) {
+// registerGPU adds one GPU to the set, with those of our events that it supports.
+func (s *Session) registerGPU(set nvml.EventSet, d *device) {
 	if !d.busy.TryLock() {
 		s.putBack([]*device{d})
 		return
@@ -182,10 +182,10 @@ func (s *Session) registerCard(set nvml.EventSet, d *device) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// A card that failed otherwise is tried again when Scan gives it anew.
+	// A GPU that failed otherwise is tried again when Scan gives it anew.
 	d.listening = ret == nvml.SUCCESS
 	d.registered = d.listening || notOffered(ret)
 	if !d.listening {
-		s.library.log.Info("A card reports no events; its XIDs can be had from the kernel log alone.", "card", d.card.identity.UUID, "code", codeName(ret))
+		s.library.log.Info("A GPU reports no events; its XIDs can be had from the kernel log alone.", "gpu", d.dev.identity.UUID, "code", codeName(ret))
 	}
 }

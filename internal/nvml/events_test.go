@@ -14,22 +14,22 @@ const soon = time.Millisecond
 
 func TestEvents(t *testing.T) {
 	r := playText(t, `
-card 0 board=b pci=0000:18:00.0
-card 1 board=b pci=0000:2a:00.0
-card 2 board=b
+gpu 0 board=b pci=0000:18:00.0
+gpu 1 board=b pci=0000:2a:00.0
+gpu 2 board=b
   SupportedEventTypes = 0x4
-card 3 board=b
+gpu 3 board=b
   SupportedEventTypes = !NOT_SUPPORTED
-at 5s card 0 xid 13
-at 10s card 0 xid 31
-at 10s card 0 xid 31
-at 10s card 1 event 0x8 data=0
-at 10s card 1 event 0x4 data=7
-at 11s card 1 xid 79
-at 20s card 0 xid 48
-at 20s card 0 lose
-at 21s card 1 xid 43
-at 25s card 1 xid 44
+at 5s gpu 0 xid 13
+at 10s gpu 0 xid 31
+at 10s gpu 0 xid 31
+at 10s gpu 1 event 0x8 data=0
+at 10s gpu 1 event 0x4 data=7
+at 11s gpu 1 xid 79
+at 20s gpu 0 xid 48
+at 20s gpu 0 lose
+at 21s gpu 1 xid 43
+at 25s gpu 1 xid 44
 `)
 	r.at(5 * time.Second)
 	s, err := r.library.Open()
@@ -38,9 +38,9 @@ at 25s card 1 xid 44
 	}
 	r.session = s
 	if events, err := s.WaitEvents(soon); len(events) != 0 || err != nil {
-		t.Errorf("before any card: %v, %v", events, err)
+		t.Errorf("before any GPU: %v, %v", events, err)
 	}
-	cards := r.scan()
+	devs := r.scan()
 	if events, err := s.WaitEvents(soon); len(events) != 0 || err != nil {
 		t.Errorf("what was before the registration: %v, %v", events, err)
 	}
@@ -57,8 +57,8 @@ at 25s card 1 xid 44
 			if e.Source != gpu.SourceNVML || e.Old || !e.Time.Equal(r.control.Time()) {
 				t.Errorf("event %+v", e)
 			}
-			if card := cards[map[gpu.PCIAddress]int{"0000:18:00.0": 0, "0000:2a:00.0": 1}[e.PCI]]; e.Card != card.Identity().UUID {
-				t.Errorf("event %+v of %v", e, card)
+			if dev := devs[map[gpu.PCIAddress]int{"0000:18:00.0": 0, "0000:2a:00.0": 1}[e.PCI]]; e.GPU != dev.Identity().UUID {
+				t.Errorf("event %+v of %v", e, dev)
 			}
 		}
 		if got != want {
@@ -67,18 +67,18 @@ at 25s card 1 xid 44
 	}
 	wait("0000:18:00.0 31; 0000:18:00.0 31; 0000:2a:00.0 79; ")
 	wait("")
-	// The last word of a card comes with its name, though the card is lost.
+	// The last word of a GPU comes with its name, though the GPU is lost.
 	r.at(20 * time.Second)
 	wait("0000:18:00.0 48; ")
-	// A lost card makes the driver answer that at once, again and again: it must not spin, nor end.
+	// A lost GPU makes the driver answer that at once, again and again: it must not spin, nor end.
 	start := time.Now()
 	if events, err := s.WaitEvents(50 * time.Millisecond); len(events) != 0 || err != nil || time.Since(start) < 40*time.Millisecond {
 		t.Errorf("lost: %v, %v after %v", events, err, time.Since(start))
 	}
 	r.at(21 * time.Second)
 	wait("0000:2a:00.0 43; ")
-	// Once a lane has found out who is lost, the set is made without it, at once: nothing of the others is missed.
-	if _, err := cards[0].Medium(); !errors.Is(err, gpu.ErrLost) {
+	// Once a poll group has found out who is lost, the set is made without it, at once: nothing of the others is missed.
+	if _, err := devs[0].Medium(); !errors.Is(err, gpu.ErrLost) {
 		t.Fatal(err)
 	}
 	wait("")
@@ -94,11 +94,11 @@ at 25s card 1 xid 44
 	}
 }
 
-// TestEventsWakeForNewCards: who waits without cards goes on when Scan finds some.
-func TestEventsWakeForNewCards(t *testing.T) {
-	text := "card 0 board=b\n"
+// TestEventsWakeForNewCards: who waits without GPUs goes on when Scan finds some.
+func TestEventsWakeForNewGPUs(t *testing.T) {
+	text := "gpu 0 board=b\n"
 	for second := range 1000 {
-		text += fmt.Sprintf("at %ds card 0 xid 13\n", second+1)
+		text += fmt.Sprintf("at %ds gpu 0 xid 13\n", second+1)
 	}
 	r := playText(t, text)
 	s, err := r.library.Open()
@@ -117,7 +117,7 @@ func TestEventsWakeForNewCards(t *testing.T) {
 		}
 	}()
 	r.scan()
-	// It happens every second; sooner or later the card is registered.
+	// It happens every second; sooner or later the GPU is registered.
 	for waiting := true; waiting; {
 		r.control.Advance(time.Second)
 		select {
@@ -145,7 +145,7 @@ func TestEventsWakeForNewCards(t *testing.T) {
 func TestNoEvents(t *testing.T) {
 	r := playText(t, `
 system EventSetCreate = !NOT_SUPPORTED
-card 0 board=b
+gpu 0 board=b
 `)
 	r.open()
 	for range 2 {

@@ -10,8 +10,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// ExpectedCard is a card on the PCI bus.
-type ExpectedCard struct {
+// ExpectedCard is a GPU on the PCI bus.
+type ExpectedGPU struct {
 	PCI gpu.PCIAddress
 	// Driver is the kernel driver that has it; empty for none.
 	Driver string
@@ -20,15 +20,15 @@ type ExpectedCard struct {
 }
 
 // Expected lists NVIDIA's display and 3D controllers under root (/sys), ordered by address. Functions that
-// a card lends to virtual machines (SR-IOV) are no cards and are left out. It reads files alone, never the
-// driver, and so works while a card is off NVML.
-func Expected(root string) ([]ExpectedCard, error) {
+// a GPU lends to virtual machines (SR-IOV) are no GPUs and are left out. It reads files alone, never the
+// driver, and so works while a GPU is off NVML.
+func Expected(root string) ([]ExpectedGPU, error) {
 	dir := filepath.Join(root, "bus/pci/devices")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("list PCI devices: %w", err)
 	}
-	var cards []ExpectedCard
+	var devs []ExpectedGPU
 	for _, entry := range entries {
 		at := filepath.Join(dir, entry.Name())
 		if attribute(at, "vendor") != "0x10de" || !strings.HasPrefix(attribute(at, "class"), "0x03") {
@@ -41,18 +41,18 @@ func Expected(root string) ([]ExpectedCard, error) {
 		if err != nil {
 			continue
 		}
-		card := ExpectedCard{PCI: pci}
+		dev := ExpectedGPU{PCI: pci}
 		if link, err := os.Readlink(filepath.Join(at, "driver")); err == nil {
-			card.Driver = filepath.Base(link)
-			card.Detached = card.Driver != "nvidia"
+			dev.Driver = filepath.Base(link)
+			dev.Detached = dev.Driver != "nvidia"
 		}
-		cards = append(cards, card)
+		devs = append(devs, dev)
 	}
-	slices.SortFunc(cards, func(a, b ExpectedCard) int { return strings.Compare(string(a.PCI), string(b.PCI)) })
-	return cards, nil
+	slices.SortFunc(devs, func(a, b ExpectedGPU) int { return strings.Compare(string(a.PCI), string(b.PCI)) })
+	return devs, nil
 }
 
-// numaNode returns the NUMA node that a card is attached to; absent on machines with one.
+// numaNode returns the NUMA node that a GPU is attached to; absent on machines with one.
 func numaNode(root string, pci gpu.PCIAddress) gpu.Opt[int] {
 	var node int
 	text := attribute(filepath.Join(root, "bus/pci/devices", string(pci)), "numa_node")

@@ -40,7 +40,7 @@ func TestExpected(t *testing.T) {
 	if err := os.Symlink("../0000:9a:00.0", filepath.Join(root, "bus/pci/devices/0000:9a:00.4/physfn")); err != nil {
 		t.Fatal(err)
 	}
-	want := []ExpectedCard{
+	want := []ExpectedGPU{
 		{PCI: "0000:18:00.0"},
 		{PCI: "0000:2a:00.0", Driver: "vfio-pci", Detached: true},
 		{PCI: "0000:9a:00.0", Driver: "nvidia"},
@@ -53,9 +53,9 @@ func TestExpected(t *testing.T) {
 		t.Errorf("NUMA node: %v", n)
 	}
 	if n := numaNode(root, "0000:9b:00.0"); n.Present() {
-		t.Errorf("NUMA node of no card: %v", n)
+		t.Errorf("NUMA node of no GPU: %v", n)
 	}
 	if _, err := Expected(t.TempDir()); err == nil {
-		t.Error("a machine without PCI devices expects an unknown number of cards, not none")
+		t.Error("a machine without PCI devices expects an unknown number of GPUs, not none")
 	}
 }

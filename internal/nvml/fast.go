@@ -6,7 +6,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// fastRows is the fast lane.
+// fastRows is the fast poll group.
 var fastRows = concat(
 	[]row[gpu.Fast]{
 		{reading: "power", doc: "Field 185, scope GPU: power averaged over 1 s, in milliwatts.",
@@ -31,7 +31,7 @@ var fastRows = concat(
 				}
 			}},
 		{reading: "energy", rank: 1, doc: "Energy since the driver was loaded, in millijoules.", calls: []callID{callTotalEnergy},
-			read: func(c *Card, to *gpu.Fast) nvml.Return {
+			read: func(c *GPU, to *gpu.Fast) nvml.Return {
 				mj, ret := get(c, callTotalEnergy, c.handle().GetTotalEnergyConsumption)
 				if ret == nvml.SUCCESS {
 					to.Energy = gpu.Some(gpu.Joules(mj) / 1000)
@@ -68,30 +68,30 @@ var fastRows = concat(
 			set: traffic(1, func(to *gpu.Fast) *gpu.Opt[gpu.Bytes] { return &to.NVLinkReceive })},
 		{reading: "utilization", doc: "Share of the driver's last window in which a kernel ran, and in which memory was accessed, in percent.",
 			calls: []callID{callUtilizationRates},
-			read: func(c *Card, to *gpu.Fast) nvml.Return {
+			read: func(c *GPU, to *gpu.Fast) nvml.Return {
 				u, ret := get(c, callUtilizationRates, c.handle().GetUtilizationRates)
 				if ret == nvml.SUCCESS {
 					to.Utilization = gpu.Some(gpu.Utilization{GPU: gpu.Ratio(u.Gpu) / 100, Memory: gpu.Ratio(u.Memory) / 100})
 				}
 				return ret
 			}},
-		{reading: "busy_samples", doc: "The driver's ring of GPU utilisation, in percent of each sample's window.", calls: []callID{callSamples},
-			read: func(c *Card, to *gpu.Fast) nvml.Return {
+		{reading: "busy_samples", doc: "The driver's ring of GPU utilization, in percent of each sample's window.", calls: []callID{callSamples},
+			read: func(c *GPU, to *gpu.Fast) nvml.Return {
 				return readRing(c, nvml.GPU_UTILIZATION_SAMPLES, &c.busy, &to.Busy)
 			}},
-		{reading: "memory_busy_samples", doc: "The driver's ring of memory utilisation, in percent of each sample's window.", calls: []callID{callSamples},
-			read: func(c *Card, to *gpu.Fast) nvml.Return {
+		{reading: "memory_busy_samples", doc: "The driver's ring of memory utilization, in percent of each sample's window.", calls: []callID{callSamples},
+			read: func(c *GPU, to *gpu.Fast) nvml.Return {
 				return readRing(c, nvml.MEMORY_UTILIZATION_SAMPLES, &c.memory, &to.MemoryBusy)
 			}},
-		{reading: "process_samples", doc: "Utilisation by process since the last read, in percent.", calls: []callID{callProcessUtilization},
+		{reading: "process_samples", doc: "Utilization by process since the last read, in percent.", calls: []callID{callProcessUtilization},
 			read: readProcessSamples},
-		{reading: "engine_encoder", doc: "Encoder utilisation of the driver's window, in percent.", calls: []callID{callEncoderUtilization},
+		{reading: "engine_encoder", doc: "Encoder utilization of the driver's window, in percent.", calls: []callID{callEncoderUtilization},
 			read: engine(gpu.EngineEncoder, callEncoderUtilization, nvml.Device.GetEncoderUtilization)},
-		{reading: "engine_decoder", doc: "Decoder utilisation of the driver's window, in percent.", calls: []callID{callDecoderUtilization},
+		{reading: "engine_decoder", doc: "Decoder utilization of the driver's window, in percent.", calls: []callID{callDecoderUtilization},
 			read: engine(gpu.EngineDecoder, callDecoderUtilization, nvml.Device.GetDecoderUtilization)},
-		{reading: "engine_jpeg", doc: "JPEG engine utilisation of the driver's window, in percent.", calls: []callID{callJPEGUtilization},
+		{reading: "engine_jpeg", doc: "JPEG engine utilization of the driver's window, in percent.", calls: []callID{callJPEGUtilization},
 			read: engine(gpu.EngineJPEG, callJPEGUtilization, nvml.Device.GetJpgUtilization)},
-		{reading: "engine_ofa", doc: "Optical flow engine utilisation of the driver's window, in percent.", calls: []callID{callOFAUtilization},
+		{reading: "engine_ofa", doc: "Optical flow engine utilization of the driver's window, in percent.", calls: []callID{callOFAUtilization},
 			read: engine(gpu.EngineOFA, callOFAUtilization, nvml.Device.GetOfaUtilization)},
 		{reading: "gpm", doc: "Profiling metrics 1-5 and 10-13 between two samples, in percent.",
 			calls: []callID{callGPMSupport, callGPMSampleAlloc, callGPMSampleGet, callGPMMetricsGet}, read: readGPM},
@@ -152,8 +152,8 @@ func milliwatts[T any](at func(*T) *gpu.Opt[gpu.Watts]) func(*T, value) {
 }
 
 // powerCall makes the read of a call that returns milliwatts.
-func powerCall[T any](id callID, method func(nvml.Device) (uint32, nvml.Return), at func(*T) *gpu.Opt[gpu.Watts]) func(*Card, *T) nvml.Return {
-	return func(c *Card, to *T) nvml.Return {
+func powerCall[T any](id callID, method func(nvml.Device) (uint32, nvml.Return), at func(*T) *gpu.Opt[gpu.Watts]) func(*GPU, *T) nvml.Return {
+	return func(c *GPU, to *T) nvml.Return {
 		mw, ret := get(c, id, func() (uint32, nvml.Return) { return method(c.handle()) })
 		if ret == nvml.SUCCESS {
 			*at(to) = gpu.Some(gpu.Watts(mw) / 1000)
@@ -171,9 +171,9 @@ func traffic(unit uint64, at func(*gpu.Fast) *gpu.Opt[gpu.Bytes]) func(*gpu.Fast
 	}
 }
 
-// engine makes the read of an engine's utilisation.
-func engine(name gpu.Engine, id callID, method func(nvml.Device) (uint32, uint32, nvml.Return)) func(*Card, *gpu.Fast) nvml.Return {
-	return func(c *Card, to *gpu.Fast) nvml.Return {
+// engine makes the read of an engine's utilization.
+func engine(name gpu.Engine, id callID, method func(nvml.Device) (uint32, uint32, nvml.Return)) func(*GPU, *gpu.Fast) nvml.Return {
+	return func(c *GPU, to *gpu.Fast) nvml.Return {
 		percent, _, ret := get2(c, id, func() (uint32, uint32, nvml.Return) { return method(c.handle()) })
 		if ret == nvml.SUCCESS {
 			if to.Engines == nil {

@@ -70,7 +70,7 @@ func (r *row[T]) width() int {
 // readFields asks for the fields of some rows in one call. Each entry has a code of its own. An entry that
 // the driver left untouched (time 0: seen of counters whose feature is off) has no value; after a few of
 // them in a row it is taken as not offered.
-func readFields[T any](c *Card, rows []row[T], states []rowState, ask []int, to *T, t *tally) error {
+func readFields[T any](c *GPU, rows []row[T], states []rowState, ask []int, to *T, t *tally) error {
 	var batch []nvml.FieldValue
 	for _, i := range ask {
 		r, s := &rows[i], &states[i]
@@ -114,7 +114,7 @@ func readFields[T any](c *Card, rows []row[T], states []rowState, ask []int, to 
 
 // takeField takes the entries of one row out of an answered batch, from *at on, and sets the row's value
 // if every entry that is offered has one: a sum with a part missing would be a lie.
-func takeField[T any](c *Card, r *row[T], s *rowState, batch []nvml.FieldValue, at *int, to *T, t *tally) error {
+func takeField[T any](c *GPU, r *row[T], s *rowState, batch []nvml.FieldValue, at *int, to *T, t *tally) error {
 	var got value
 	var sum uint64
 	values, wanted := 0, 0

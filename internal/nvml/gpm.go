@@ -29,10 +29,10 @@ var gpmMetrics = []struct {
 	{nvml.GPM_METRIC_FP16_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.FP16Active }},
 }
 
-// gpmState is a card's profiling: the samples of the card and of each of its MIG GPU instances.
+// gpmState is a GPU's profiling: the samples of the GPU and of each of its MIG GPU instances.
 type gpmState struct {
 	supported gpu.Opt[bool]
-	card      gpmPair
+	dev       gpmPair
 	instances map[gpu.UUID]*gpmPair
 	spare     []nvml.GpmSample // of instances that are gone
 	// request is what metrics are asked with, kept because it is large. go-nvml copies it twice more at
@@ -65,8 +65,8 @@ func (g *gpmState) keep(layout []migInstance) {
 	}
 }
 
-// support asks once whether the card can be profiled.
-func (g *gpmState) support(c *Card) nvml.Return {
+// support asks once whether the GPU can be profiled.
+func (g *gpmState) support(c *GPU) nvml.Return {
 	if !g.supported.Present() {
 		s, ret := get(c, callGPMSupport, c.handle().GpmQueryDeviceSupport)
 		if ret != nvml.SUCCESS {
@@ -80,18 +80,18 @@ func (g *gpmState) support(c *Card) nvml.Return {
 	return nvml.SUCCESS
 }
 
-// readGPM profiles the card as a whole.
-func readGPM(c *Card, to *gpu.Fast) nvml.Return {
+// readGPM profiles the GPU as a whole.
+func readGPM(c *GPU, to *gpu.Fast) nvml.Return {
 	if ret := c.gpm.support(c); ret != nvml.SUCCESS {
 		return ret
 	}
-	return c.profile(&c.gpm.card, func(s nvml.GpmSample) nvml.Return {
+	return c.profile(&c.gpm.dev, func(s nvml.GpmSample) nvml.Return {
 		return c.call(callGPMSampleGet, func() nvml.Return { return s.Get(c.handle()) })
 	}, &to.GPM)
 }
 
 // readInstanceGPM profiles each MIG GPU instance. One that fails alone costs the others nothing.
-func readInstanceGPM(c *Card, to *gpu.Fast) nvml.Return {
+func readInstanceGPM(c *GPU, to *gpu.Fast) nvml.Return {
 	if len(c.mig.instances) == 0 {
 		return notAsked
 	}
@@ -125,7 +125,7 @@ func readInstanceGPM(c *Card, to *gpu.Fast) nvml.Return {
 
 // profile takes a sample of a subject and says what happened since the one before. A pair too close
 // together is refused by waiting for the next tick; one too far apart, after a pause, only starts anew.
-func (c *Card) profile(p *gpmPair, sample func(nvml.GpmSample) nvml.Return, to *gpu.Opt[gpu.GPM]) nvml.Return {
+func (c *GPU) profile(p *gpmPair, sample func(nvml.GpmSample) nvml.Return, to *gpu.Opt[gpu.GPM]) nvml.Return {
 	now := c.now()
 	if !p.taken.IsZero() && now.Sub(p.taken) >= 0 && now.Sub(p.taken) < gpmShortest {
 		return nvml.SUCCESS
@@ -155,7 +155,7 @@ func (c *Card) profile(p *gpmPair, sample func(nvml.GpmSample) nvml.Return, to *
 }
 
 // metrics says what happened between the two samples of a pair.
-func (c *Card) metrics(p *gpmPair, window time.Duration, to *gpu.Opt[gpu.GPM]) nvml.Return {
+func (c *GPU) metrics(p *gpmPair, window time.Duration, to *gpu.Opt[gpu.GPM]) nvml.Return {
 	if c.gpm.request == nil {
 		c.gpm.request = &nvml.GpmMetricsGetType{}
 	}
@@ -201,7 +201,7 @@ func (c *Card) metrics(p *gpmPair, window time.Duration, to *gpu.Opt[gpu.GPM]) n
 }
 
 // allocateSample takes a sample from the library; the session gives it back at its end.
-func (c *Card) allocateSample() (nvml.GpmSample, nvml.Return) {
+func (c *GPU) allocateSample() (nvml.GpmSample, nvml.Return) {
 	if n := len(c.gpm.spare); n > 0 {
 		sample := c.gpm.spare[n-1]
 		c.gpm.spare = c.gpm.spare[:n-1]

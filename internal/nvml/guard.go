@@ -264,8 +264,8 @@ type Reading struct {
 	Name string
 	// Symbols are the functions of the library that the row needs; of a function with versions, the newest.
 	Symbols []string
-	// Lane is when it is read; empty for what is read once per session.
-	Lane gpu.Lane
+	// Poll group is when it is read; empty for what is read once per session.
+	PollGroup gpu.PollGroup
 	// Doc says what is read and in which unit the driver gives it.
 	Doc string
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// identityRows are read once per card and session. UUID and PCI address come first: with them a card that
+// identityRows are read once per GPU and session. UUID and PCI address come first: with them a GPU that
 // fails further down still has a name.
 var identityRows = []row[gpu.Identity]{
 	{reading: "pci_bus_id", doc: "PCI address.", calls: []callID{callPciInfo},
-		read: func(c *Card, to *gpu.Identity) nvml.Return {
+		read: func(c *GPU, to *gpu.Identity) nvml.Return {
 			pci, ret := get(c, callPciInfo, c.handle().GetPciInfo)
 			if ret == nvml.SUCCESS {
 				to.PCI = gpu.NewPCIAddress(pci.Domain, pci.Bus, pci.Device, 0)
@@ -23,7 +23,7 @@ var identityRows = []row[gpu.Identity]{
 	{reading: "uuid", doc: "UUID.", calls: []callID{callUUID},
 		read: text(callUUID, nvml.Device.GetUUID, func(to *gpu.Identity, s string) { to.UUID = gpu.UUID(s) })},
 	{reading: "minor_number", doc: "Number of the device node /dev/nvidia<n>.", calls: []callID{callMinorNumber},
-		read: func(c *Card, to *gpu.Identity) nvml.Return {
+		read: func(c *GPU, to *gpu.Identity) nvml.Return {
 			n, ret := get(c, callMinorNumber, c.handle().GetMinorNumber)
 			if ret == nvml.SUCCESS {
 				to.Minor = gpu.Some(n)
@@ -33,7 +33,7 @@ var identityRows = []row[gpu.Identity]{
 	{reading: "model", doc: "Product name.", calls: []callID{callName},
 		read: text(callName, nvml.Device.GetName, func(to *gpu.Identity, s string) { to.Model = s })},
 	{reading: "brand", doc: "Brand.", calls: []callID{callBrand},
-		read: func(c *Card, to *gpu.Identity) nvml.Return {
+		read: func(c *GPU, to *gpu.Identity) nvml.Return {
 			b, ret := get(c, callBrand, c.handle().GetBrand)
 			if ret == nvml.SUCCESS {
 				to.Brand = brandNames[b]
@@ -41,7 +41,7 @@ var identityRows = []row[gpu.Identity]{
 			return ret
 		}},
 	{reading: "architecture", doc: "Architecture.", calls: []callID{callArchitecture},
-		read: func(c *Card, to *gpu.Identity) nvml.Return {
+		read: func(c *GPU, to *gpu.Identity) nvml.Return {
 			a, ret := get(c, callArchitecture, c.handle().GetArchitecture)
 			if ret == nvml.SUCCESS {
 				to.Architecture = architectureNames[a]
@@ -49,7 +49,7 @@ var identityRows = []row[gpu.Identity]{
 			return ret
 		}},
 	{reading: "compute_capability", doc: "CUDA compute capability.", calls: []callID{callComputeCapability},
-		read: func(c *Card, to *gpu.Identity) nvml.Return {
+		read: func(c *GPU, to *gpu.Identity) nvml.Return {
 			major, minor, ret := get2(c, callComputeCapability, c.handle().GetCudaComputeCapability)
 			if ret == nvml.SUCCESS {
 				to.ComputeCapability = fmt.Sprintf("%d.%d", major, minor)
@@ -65,8 +65,8 @@ var identityRows = []row[gpu.Identity]{
 }
 
 // text makes the read of a row whose call returns a text.
-func text(id callID, method func(nvml.Device) (string, nvml.Return), set func(*gpu.Identity, string)) func(*Card, *gpu.Identity) nvml.Return {
-	return func(c *Card, to *gpu.Identity) nvml.Return {
+func text(id callID, method func(nvml.Device) (string, nvml.Return), set func(*gpu.Identity, string)) func(*GPU, *gpu.Identity) nvml.Return {
+	return func(c *GPU, to *gpu.Identity) nvml.Return {
 		s, ret := get(c, id, func() (string, nvml.Return) { return method(c.handle()) })
 		if ret == nvml.SUCCESS {
 			set(to, strings.TrimSpace(s))
@@ -75,9 +75,9 @@ func text(id callID, method func(nvml.Device) (string, nvml.Return), set func(*g
 	}
 }
 
-// readIdentity reads who the card is and marks it as gone if it cannot even tell that. old is what the same
+// readIdentity reads who the GPU is and marks it as gone if it cannot even tell that. old is what the same
 // handle was before, or nil.
-func (c *Card) readIdentity(old *Card) {
+func (c *GPU) readIdentity(old *GPU) {
 	id := gpu.Identity{Index: c.identity.Index}
 	err := readRows(c, identityRows, c.tables.identity, &id)
 	library := c.dev.session.library

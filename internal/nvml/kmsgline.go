@@ -18,7 +18,7 @@ type xidLine struct {
 
 // parseRecord reads one line of /dev/kmsg, "4,1234,567890123,-;NVRM: Xid (PCI:0000:18:00): 79, …": syslog
 // priority, sequence number, microseconds since boot and flags, then the text. It returns false for all that
-// is no XID of a card, and for what a program wrote into the log: only the kernel's own lines are believed.
+// is no XID of a GPU, and for what a program wrote into the log: only the kernel's own lines are believed.
 // A line without the header is read as text.
 func parseRecord(line string) (xidLine, bool) {
 	text := line
@@ -53,7 +53,7 @@ const maxUptime = 200 * 365 * 24 * time.Hour
 //	NVRM: Xid (0000:18:00): 13, 0003 00000000 …
 //	NVRM: GPU0 Xid (PCI:0000:18:00): 79, …
 //
-// What NVSwitch reports (SXid) is no card's.
+// What NVSwitch reports (SXid) is no GPU's.
 func parseXID(text string) (gpu.PCIAddress, int, bool) {
 	text = strings.TrimLeft(text, " \t")
 	rest, ok := strings.CutPrefix(text, "NVRM: ")

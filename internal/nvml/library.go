@@ -32,13 +32,13 @@ type Options struct {
 	Clock func() time.Time
 	// SysfsRoot is where sysfs is mounted. Empty: /sys.
 	SysfsRoot string
-	// FastInterval is the intended time between two reads of the fast lane. A pair of profiling samples that
+	// FastInterval is the intended time between two reads of the fast poll group. A pair of profiling samples that
 	// lie more than three of it apart is thrown away. 0: 2 s.
 	FastInterval time.Duration
 }
 
 // Library is a driver library that may or may not be there, and what is remembered of it across sessions:
-// the statistics of calls and the identity of every card ever seen. Its methods are safe for concurrent use.
+// the statistics of calls and the identity of every GPU ever seen. Its methods are safe for concurrent use.
 type Library struct {
 	options Options
 	log     *slog.Logger
@@ -73,10 +73,10 @@ func New(o Options) *Library {
 // Path returns the library that Open loads.
 func (l *Library) Path() string { return l.options.Path }
 
-// Expected lists the cards that the PCI bus has; see the function Expected.
-func (l *Library) Expected() ([]ExpectedCard, error) { return Expected(l.options.SysfsRoot) }
+// Expected lists the GPUs that the PCI bus has; see the function Expected.
+func (l *Library) Expected() ([]ExpectedGPU, error) { return Expected(l.options.SysfsRoot) }
 
-// Open loads the library, looks up its symbols and initialises it. There is one session at a time: Open
+// Open loads the library, looks up its symbols and initializes it. There is one session at a time: Open
 // fails while another is open, and wraps ErrBusy while one that was closed waits for a call to return.
 //
 // The error wraps gpu.ErrNoDriver where there is no library or no kernel driver (it may come: try again),
@@ -161,19 +161,19 @@ func initError(path string, ret nvml.Return) error {
 	code := codeName(ret)
 	switch ret {
 	case nvml.ERROR_DRIVER_NOT_LOADED:
-		return fmt.Errorf("initialise %s: %w: the kernel module is not loaded (%s)", path, gpu.ErrNoDriver, code)
+		return fmt.Errorf("initialize %s: %w: the kernel module is not loaded (%s)", path, gpu.ErrNoDriver, code)
 	case nvml.ERROR_LIBRARY_NOT_FOUND:
-		return fmt.Errorf("initialise %s: %w: the library could not be loaded (%s)", path, gpu.ErrNoDriver, code)
+		return fmt.Errorf("initialize %s: %w: the library could not be loaded (%s)", path, gpu.ErrNoDriver, code)
 	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
-		return fmt.Errorf("initialise %s: %w: the driver was replaced while this process had the old library (%s); start a new process, or a new container where files are mounted",
+		return fmt.Errorf("initialize %s: %w: the driver was replaced while this process had the old library (%s); start a new process, or a new container where files are mounted",
 			path, gpu.ErrVersionMismatch, code)
 	case nvml.ERROR_NO_PERMISSION, nvml.ERROR_OPERATING_SYSTEM, nvml.ERROR_UNKNOWN:
-		return fmt.Errorf("initialise %s: %s: the device nodes /dev/nvidiactl and /dev/nvidia* must be there, readable and allowed by the device cgroup", path, code)
+		return fmt.Errorf("initialize %s: %s: the device nodes /dev/nvidiactl and /dev/nvidia* must be there, readable and allowed by the device cgroup", path, code)
 	}
-	return fmt.Errorf("initialise %s: %s", path, code)
+	return fmt.Errorf("initialize %s: %s", path, code)
 }
 
-// remember keeps the identity of a card that could be read, with the index under which it was first seen.
+// remember keeps the identity of a GPU that could be read, with the index under which it was first seen.
 func (l *Library) remember(id gpu.Identity) gpu.Identity {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,7 +184,7 @@ func (l *Library) remember(id gpu.Identity) gpu.Identity {
 	return id
 }
 
-// recall returns what is known of the card at an address.
+// recall returns what is known of the GPU at an address.
 func (l *Library) recall(pci gpu.PCIAddress) (gpu.Identity, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,7 +192,7 @@ func (l *Library) recall(pci gpu.PCIAddress) (gpu.Identity, bool) {
 	return id, ok
 }
 
-// recallIndex returns a known card that was first seen under an index and is not among the taken ones.
+// recallIndex returns a known GPU that was first seen under an index and is not among the taken ones.
 func (l *Library) recallIndex(index int, taken map[gpu.PCIAddress]bool) (gpu.Identity, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -43,7 +43,7 @@ func TestOpenWhatIsNotNVML(t *testing.T) {
 // TestDriverComes: failed attempts leave nothing behind that would keep the driver held later.
 func TestDriverComes(t *testing.T) {
 	r := playText(t, `
-card 0 board=b
+gpu 0 board=b
 at 0s driver unload
 at 10s driver load
 `)
@@ -56,9 +56,9 @@ at 10s driver load
 		t.Errorf("counted %d failed nvmlInit, want 5", got)
 	}
 	r.at(10 * time.Second)
-	cards := r.open()
-	if len(cards) != 1 || r.control.Sessions() != 1 {
-		t.Fatalf("%d cards, %d sessions", len(cards), r.control.Sessions())
+	devs := r.open()
+	if len(devs) != 1 || r.control.Sessions() != 1 {
+		t.Fatalf("%d GPUs, %d sessions", len(devs), r.control.Sessions())
 	}
 	if want := (gpu.System{DriverVersion: "580.105.08", CUDAVersion: "13.0", NVMLVersion: "13.580.105.08"}); r.session.System() != want {
 		t.Errorf("system: %+v", r.session.System())
@@ -74,8 +74,8 @@ at 10s driver load
 	if n := r.control.Sessions(); n != 0 {
 		t.Errorf("%d sessions after close", n)
 	}
-	if _, err := cards[0].Fast(); !errors.Is(err, gpu.ErrUninitialized) {
-		t.Errorf("a lane after close: %v", err)
+	if _, err := devs[0].Fast(); !errors.Is(err, gpu.ErrUninitialized) {
+		t.Errorf("a poll group after close: %v", err)
 	}
 	if _, err := r.session.Scan(); !errors.Is(err, gpu.ErrUninitialized) {
 		t.Errorf("a scan after close: %v", err)
@@ -84,19 +84,19 @@ at 10s driver load
 		t.Errorf("events after close: %v", err)
 	}
 	if n := len(r.open()); n != 1 || r.control.Sessions() != 1 {
-		t.Errorf("opened again: %d cards, %d sessions", n, r.control.Sessions())
+		t.Errorf("opened again: %d GPUs, %d sessions", n, r.control.Sessions())
 	}
 }
 
 func TestVersionMismatch(t *testing.T) {
 	r := playText(t, `
-card 0 board=b
+gpu 0 board=b
 at 10s driver mismatch
 `)
-	card := r.open()[0]
+	dev := r.open()[0]
 	r.at(10 * time.Second)
-	if _, err := card.Medium(); !errors.Is(err, gpu.ErrUninitialized) {
-		t.Errorf("a lane while the driver is replaced: %v", err)
+	if _, err := dev.Medium(); !errors.Is(err, gpu.ErrUninitialized) {
+		t.Errorf("a poll group while the driver is replaced: %v", err)
 	}
 	if err := r.session.Close(); err != nil {
 		t.Logf("close: %v", err)
@@ -111,7 +111,7 @@ at 10s driver mismatch
 func TestInitRefused(t *testing.T) {
 	r := playText(t, `
 system Init = !NO_PERMISSION
-card 0 board=b
+gpu 0 board=b
 `)
 	_, err := r.library.Open()
 	if err == nil || !strings.Contains(err.Error(), "NO_PERMISSION") || !strings.Contains(err.Error(), "/dev/nvidiactl") || errors.Is(err, gpu.ErrNoDriver) {
@@ -119,36 +119,36 @@ card 0 board=b
 	}
 }
 
-// TestHang: a call that hangs costs its own card only; the driver is not shut down under it, and let go
+// TestHang: a call that hangs costs its own GPU only; the driver is not shut down under it, and let go
 // as soon as it returns.
 func TestHang(t *testing.T) {
 	r := playText(t, `
-card 0 board=b
-card 1 board=b
-at 10s card 0 hang UtilizationRates
-at 20s card 0 restore
+gpu 0 board=b
+gpu 1 board=b
+at 10s gpu 0 hang UtilizationRates
+at 20s gpu 0 restore
 `)
-	cards := r.open()
+	devs := r.open()
 	r.at(10 * time.Second)
 	done := make(chan error, 1)
 	go func() {
-		_, err := cards[0].Fast()
+		_, err := devs[0].Fast()
 		done <- err
 	}()
 	for r.control.Hanging() == 0 {
 		time.Sleep(time.Millisecond) // another thread of the driver tells nobody that it hangs
 	}
-	if _, err := cards[1].Fast(); err != nil {
-		t.Errorf("the other card: %v", err)
+	if _, err := devs[1].Fast(); err != nil {
+		t.Errorf("the other GPU: %v", err)
 	}
-	if again := r.scan(); len(again) != 2 || again[0] != cards[0] || again[1] != cards[1] {
+	if again := r.scan(); len(again) != 2 || again[0] != devs[0] || again[1] != devs[1] {
 		t.Errorf("scan: %v", again)
 	}
 	if _, err := r.session.WaitEvents(time.Millisecond); err != nil {
 		t.Errorf("events: %v", err)
 	}
-	if cards[0].Err() != nil || len(cards[0].NotOffered()) > 100 {
-		t.Errorf("card 0: %v", cards[0].Err())
+	if devs[0].Err() != nil || len(devs[0].NotOffered()) > 100 {
+		t.Errorf("GPU 0: %v", devs[0].Err())
 	}
 	start := time.Now()
 	if err := r.session.Close(); !errors.Is(err, ErrBusy) || time.Since(start) > 2*time.Second {
@@ -162,9 +162,9 @@ at 20s card 0 restore
 	}
 	r.at(20 * time.Second)
 	if err := <-done; !errors.Is(err, gpu.ErrUninitialized) {
-		t.Errorf("the lane that hung: %v", err)
+		t.Errorf("the poll group that hung: %v", err)
 	}
 	if n := len(r.open()); n != 2 || r.control.Calls("nvmlShutdown") != 1 || r.control.Sessions() != 1 {
-		t.Errorf("opened again: %d cards, %d shutdowns, %d sessions", n, r.control.Calls("nvmlShutdown"), r.control.Sessions())
+		t.Errorf("opened again: %d GPUs, %d shutdowns, %d sessions", n, r.control.Calls("nvmlShutdown"), r.control.Sessions())
 	}
 }

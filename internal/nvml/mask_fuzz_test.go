@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzMask: what names a card does not come through, the same is always masked as the same, and what comes out can
+// FuzzMask: what names a GPU does not come through, the same is always masked as the same, and what comes out can
 // stand in a line of a scenario.
 func FuzzMask(f *testing.F) {
 	f.Add("GPU-5a0e1100-8c1d-4e6b-9d10-000000000000", "1650000000001", "salt")

@@ -8,21 +8,21 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// mediumRows is the medium lane. Memory and processes are read back to back, so that their sums fit.
+// mediumRows is the medium poll group. Memory and processes are read back to back, so that their sums fit.
 var mediumRows = concat(
 	[]row[gpu.Medium]{
 		{reading: "memory", doc: "Memory in bytes; used does not contain reserved.", calls: []callID{callMemoryInfoV2},
-			read: func(c *Card, to *gpu.Medium) nvml.Return { return readMemoryV2(c, c.handle(), &to.Memory) }},
+			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readMemoryV2(c, c.handle(), &to.Memory) }},
 		{reading: "memory", rank: 1, doc: "Memory in bytes; used contains what the driver reserves.", calls: []callID{callMemoryInfo},
-			read: func(c *Card, to *gpu.Medium) nvml.Return { return readMemoryV1(c, c.handle(), &to.Memory) }},
+			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readMemoryV1(c, c.handle(), &to.Memory) }},
 		{reading: "mig_memory", doc: "Memory of each MIG GPU instance, in bytes.", calls: []callID{callMemoryInfoV2},
-			read: func(c *Card, to *gpu.Medium) nvml.Return { return readInstanceMemory(c, to, readMemoryV2) }},
+			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readInstanceMemory(c, to, readMemoryV2) }},
 		{reading: "mig_memory", rank: 1, doc: "Memory of each MIG GPU instance, in bytes.", calls: []callID{callMemoryInfo},
-			read: func(c *Card, to *gpu.Medium) nvml.Return { return readInstanceMemory(c, to, readMemoryV1) }},
+			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readInstanceMemory(c, to, readMemoryV1) }},
 		{reading: "processes", doc: "Compute, graphics and MPS processes with their memory in bytes.",
 			calls: []callID{callComputeProcesses, callGraphicsProcesses, callMPSProcesses}, read: readProcesses},
 		{reading: "bar1", doc: "BAR1 memory, in bytes.", calls: []callID{callBAR1},
-			read: func(c *Card, to *gpu.Medium) nvml.Return {
+			read: func(c *GPU, to *gpu.Medium) nvml.Return {
 				m, ret := get(c, callBAR1, c.handle().GetBAR1MemoryInfo)
 				if ret == nvml.SUCCESS {
 					to.BAR1 = gpu.Some(gpu.BAR1{Total: gpu.Bytes(m.Bar1Total), Used: gpu.Bytes(m.Bar1Used)})
@@ -36,12 +36,12 @@ var mediumRows = concat(
 		{reading: "fan_speed", doc: "Speed of each fan, in percent of the highest; may exceed 100.", calls: []callID{callNumFans, callFanSpeed},
 			read: readFans},
 		{reading: "fan_speed", rank: 1, doc: "Speed of the first fan, where the driver does not tell how many there are.", calls: []callID{callFanSpeed},
-			read: func(c *Card, to *gpu.Medium) nvml.Return { return readFanSpeeds(c, 1, to) }},
+			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readFanSpeeds(c, 1, to) }},
 	},
 	clockRows(),
 	[]row[gpu.Medium]{
 		{reading: "performance_state", doc: "Performance state, 0 the fastest.", calls: []callID{callPerformanceState},
-			read: func(c *Card, to *gpu.Medium) nvml.Return {
+			read: func(c *GPU, to *gpu.Medium) nvml.Return {
 				p, ret := get(c, callPerformanceState, c.handle().GetPerformanceState)
 				if ret == nvml.SUCCESS && p >= 0 && p <= 15 { // 32 says unknown
 					to.PState = gpu.Some(int(p))
@@ -73,7 +73,7 @@ var mediumRows = concat(
 				}
 			}},
 		{reading: "pcie_replays", rank: 1, doc: "PCIe replays.", calls: []callID{callPCIeReplays},
-			read: func(c *Card, to *gpu.Medium) nvml.Return {
+			read: func(c *GPU, to *gpu.Medium) nvml.Return {
 				n, ret := get(c, callPCIeReplays, c.handle().GetPcieReplayCounter)
 				if ret == nvml.SUCCESS && n >= 0 {
 					to.PCIeReplays = gpu.Some(uint64(n))
@@ -83,7 +83,7 @@ var mediumRows = concat(
 	},
 	nvlinkErrorRows(),
 	[]row[gpu.Medium]{
-		{reading: "recovery_action", doc: "Field 230: what the driver wants done with the card.", field: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION,
+		{reading: "recovery_action", doc: "Field 230: what the driver wants done with the GPU.", field: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION,
 			set: func(to *gpu.Medium, v value) {
 				if n, ok := v.count(); ok && n < uint64(len(gpu.RecoveryActions)) {
 					to.Recovery = gpu.Some(gpu.RecoveryActions[n])
@@ -111,7 +111,7 @@ func flag(to *gpu.Opt[bool], v value) {
 	}
 }
 
-func readMemoryV2(c *Card, of nvml.Device, to *gpu.Opt[gpu.Memory]) nvml.Return {
+func readMemoryV2(c *GPU, of nvml.Device, to *gpu.Opt[gpu.Memory]) nvml.Return {
 	m, ret := get(c, callMemoryInfoV2, of.GetMemoryInfo_v2)
 	if ret == nvml.SUCCESS {
 		*to = gpu.Some(gpu.Memory{Total: gpu.Bytes(m.Total), Used: gpu.Bytes(m.Used), Free: gpu.Bytes(m.Free), Reserved: gpu.Some(gpu.Bytes(m.Reserved))})
@@ -119,7 +119,7 @@ func readMemoryV2(c *Card, of nvml.Device, to *gpu.Opt[gpu.Memory]) nvml.Return 
 	return ret
 }
 
-func readMemoryV1(c *Card, of nvml.Device, to *gpu.Opt[gpu.Memory]) nvml.Return {
+func readMemoryV1(c *GPU, of nvml.Device, to *gpu.Opt[gpu.Memory]) nvml.Return {
 	m, ret := get(c, callMemoryInfo, of.GetMemoryInfo)
 	if ret == nvml.SUCCESS {
 		*to = gpu.Some(gpu.Memory{Total: gpu.Bytes(m.Total), Used: gpu.Bytes(m.Used), Free: gpu.Bytes(m.Free)})
@@ -129,7 +129,7 @@ func readMemoryV1(c *Card, of nvml.Device, to *gpu.Opt[gpu.Memory]) nvml.Return 
 
 // readInstanceMemory reads the memory of each MIG GPU instance, through its first MIG device: all devices
 // of an instance share its memory.
-func readInstanceMemory(c *Card, to *gpu.Medium, read func(*Card, nvml.Device, *gpu.Opt[gpu.Memory]) nvml.Return) nvml.Return {
+func readInstanceMemory(c *GPU, to *gpu.Medium, read func(*GPU, nvml.Device, *gpu.Opt[gpu.Memory]) nvml.Return) nvml.Return {
 	fate := notAsked
 	for _, in := range c.mig.instances {
 		medium := gpu.InstanceMedium{UUID: in.UUID}
@@ -148,7 +148,7 @@ func readInstanceMemory(c *Card, to *gpu.Medium, read func(*Card, nvml.Device, *
 }
 
 // readFans reads every fan. One that does not answer is absent in its place.
-func readFans(c *Card, to *gpu.Medium) nvml.Return {
+func readFans(c *GPU, to *gpu.Medium) nvml.Return {
 	n, ret := get(c, callNumFans, c.handle().GetNumFans)
 	if ret != nvml.SUCCESS {
 		return ret
@@ -159,7 +159,7 @@ func readFans(c *Card, to *gpu.Medium) nvml.Return {
 	return readFanSpeeds(c, n, to)
 }
 
-func readFanSpeeds(c *Card, n int, to *gpu.Medium) nvml.Return {
+func readFanSpeeds(c *GPU, n int, to *gpu.Medium) nvml.Return {
 	fate := nvml.ERROR_NO_DATA
 	fans := make([]gpu.Opt[gpu.Ratio], n)
 	for i := range fans {
@@ -195,7 +195,7 @@ func clockRows() []row[gpu.Medium] {
 	var rows []row[gpu.Medium]
 	for _, t := range clockTypes {
 		rows = append(rows, row[gpu.Medium]{reading: "clock_" + string(t.clock), doc: "Clock, in MHz.", calls: []callID{callClockInfo},
-			read: func(c *Card, to *gpu.Medium) nvml.Return {
+			read: func(c *GPU, to *gpu.Medium) nvml.Return {
 				mhz, ret := get(c, callClockInfo, func() (uint32, nvml.Return) { return c.handle().GetClockInfo(t.kind) })
 				return setClock(&to.Clocks, t.clock, mhz, ret)
 			}})
@@ -207,7 +207,7 @@ func maxClockRows() []row[gpu.Slow] {
 	var rows []row[gpu.Slow]
 	for _, t := range clockTypes {
 		rows = append(rows, row[gpu.Slow]{reading: "clock_max_" + string(t.clock), doc: "Highest clock, in MHz.", calls: []callID{callMaxClock},
-			read: func(c *Card, to *gpu.Slow) nvml.Return {
+			read: func(c *GPU, to *gpu.Slow) nvml.Return {
 				mhz, ret := get(c, callMaxClock, func() (uint32, nvml.Return) { return c.handle().GetMaxClockInfo(t.kind) })
 				return setClock(&to.MaxClocks, t.clock, mhz, ret)
 			}})
@@ -270,7 +270,7 @@ func eccRows() []row[gpu.Medium] {
 			for _, l := range eccLocations {
 				rows = append(rows, row[gpu.Medium]{reading: "ecc_" + l.group + suffix, rank: l.rank,
 					doc: "ECC errors in " + string(l.memory) + ".", calls: []callID{callMemoryErrors},
-					read: func(c *Card, to *gpu.Medium) nvml.Return {
+					read: func(c *GPU, to *gpu.Medium) nvml.Return {
 						v, ret := get(c, callMemoryErrors, func() (uint64, nvml.Return) {
 							return c.handle().GetMemoryErrorCounter(s.kind, n.kind, l.location)
 						})
@@ -281,8 +281,8 @@ func eccRows() []row[gpu.Medium] {
 					}})
 			}
 			rows = append(rows, row[gpu.Medium]{reading: "ecc_total" + suffix, instead: []string{"ecc_dram" + suffix, "ecc_sram" + suffix},
-				doc: "ECC errors of the whole card.", calls: []callID{callTotalECC},
-				read: func(c *Card, to *gpu.Medium) nvml.Return {
+				doc: "ECC errors of the whole GPU.", calls: []callID{callTotalECC},
+				read: func(c *GPU, to *gpu.Medium) nvml.Return {
 					v, ret := get(c, callTotalECC, func() (uint64, nvml.Return) { return c.handle().GetTotalEccErrors(s.kind, n.kind) })
 					if ret == nvml.SUCCESS {
 						*n.at(eccCount(to, s.severity, gpu.ECCAll)) = gpu.Some(v)
@@ -304,7 +304,7 @@ func eccCount(to *gpu.Medium, severity gpu.ECCSeverity, memory gpu.ECCMemory) *g
 	return &to.ECC[at]
 }
 
-func readRemappedRows(c *Card, to *gpu.Medium) nvml.Return {
+func readRemappedRows(c *GPU, to *gpu.Medium) nvml.Return {
 	var corrected, uncorrected int
 	var pending, failed bool
 	ret := c.call(callRemappedRows, func() (r nvml.Return) {

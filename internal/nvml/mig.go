@@ -10,15 +10,15 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// migState is what is known of a card's MIG layout.
+// migState is what is known of a GPU's MIG layout.
 type migState struct {
 	read      bool // the layout was read once
 	on        bool
 	key       string // of the layout, to see that it changed
 	instances []migInstance
-	// slices is how many compute slices the card has; 0 until the driver told.
+	// slices is how many compute slices the GPU has; 0 until the driver told.
 	slices int
-	// perInstance: the process list of the card is closed to us or names no instances, so each instance is asked.
+	// perInstance: the process list of the GPU is closed to us or names no instances, so each instance is asked.
 	perInstance bool
 }
 
@@ -28,15 +28,15 @@ type migInstance struct {
 	handle nvml.Device
 }
 
-// ensureLayout reads the MIG layout once, for lanes that come before the first slow one.
-func (c *Card) ensureLayout() error {
+// ensureLayout reads the MIG layout once, for poll groups that come before the first slow one.
+func (c *GPU) ensureLayout() error {
 	if c.mig.read {
 		return nil
 	}
 	var to gpu.Slow
 	c.asking = true
 	defer func() { c.asking = false }()
-	for _, read := range []func(*Card, *gpu.Slow) nvml.Return{readMIGMode, readInstances} {
+	for _, read := range []func(*GPU, *gpu.Slow) nvml.Return{readMIGMode, readInstances} {
 		if ret := read(c, &to); whole(ret) != nil {
 			return fmt.Errorf("read the MIG layout of %s: %w (%s)", c, whole(ret), codeName(ret))
 		}
@@ -44,7 +44,7 @@ func (c *Card) ensureLayout() error {
 	return nil
 }
 
-func readMIGMode(c *Card, to *gpu.Slow) nvml.Return {
+func readMIGMode(c *GPU, to *gpu.Slow) nvml.Return {
 	current, pending, ret := get2(c, callMIGMode, c.handle().GetMigMode)
 	if ret == nvml.SUCCESS {
 		to.MIGMode = gpu.Some(gpu.ModePair{Current: current == nvml.DEVICE_MIG_ENABLE, Pending: pending == nvml.DEVICE_MIG_ENABLE})
@@ -58,7 +58,7 @@ func readMIGMode(c *Card, to *gpu.Slow) nvml.Return {
 // readInstances lists the GPU instances with their compute instances, by walking the MIG devices. Whatever
 // depends on the layout is forgotten when it is not as it was. A walk that fails shows the layout as it was
 // last seen: that it could not be read is no sign that instances went.
-func readInstances(c *Card, to *gpu.Slow) nvml.Return {
+func readInstances(c *GPU, to *gpu.Slow) nvml.Return {
 	layout, ret := []migInstance(nil), nvml.SUCCESS
 	if c.mig.on {
 		layout, ret = c.walkMIG()
@@ -75,15 +75,15 @@ func readInstances(c *Card, to *gpu.Slow) nvml.Return {
 	return ret
 }
 
-// adopt makes a layout the card's.
-func (c *Card) adopt(layout []migInstance) {
+// adopt makes a layout the GPU's.
+func (c *GPU) adopt(layout []migInstance) {
 	var key strings.Builder
 	fmt.Fprint(&key, c.mig.on)
 	for _, in := range layout {
 		fmt.Fprintf(&key, " %d/%s/%s/%d", in.GI, in.UUID, in.Profile, len(in.Compute))
 	}
 	if c.mig.read && key.String() != c.mig.key {
-		c.log().Info("The MIG layout changed.", "card", c.identity.UUID, "instances", len(layout))
+		c.log().Info("The MIG layout changed.", "gpu", c.identity.UUID, "instances", len(layout))
 		c.relearn()
 		c.gpm.keep(layout)
 		c.mig.perInstance = false
@@ -91,10 +91,10 @@ func (c *Card) adopt(layout []migInstance) {
 	c.mig.read, c.mig.key, c.mig.instances = true, key.String(), layout
 }
 
-// walkMIG asks for every MIG device of the card and groups them by GPU instance, in the order of their ids.
+// walkMIG asks for every MIG device of the GPU and groups them by GPU instance, in the order of their ids.
 // Gaps in the index are normal, and a device that vanishes in the middle is left out; any other failure
 // fails the walk.
-func (c *Card) walkMIG() ([]migInstance, nvml.Return) {
+func (c *GPU) walkMIG() ([]migInstance, nvml.Return) {
 	most, ret := get(c, callMaxMIGCount, c.handle().GetMaxMigDeviceCount)
 	if ret != nvml.SUCCESS {
 		return nil, ret
@@ -131,7 +131,7 @@ func (c *Card) walkMIG() ([]migInstance, nvml.Return) {
 }
 
 // describeMIG asks one MIG device who it is. Its ids and UUID are needed; the rest may not be offered.
-func (c *Card) describeMIG(handle nvml.Device, index int) (migInstance, nvml.Return) {
+func (c *GPU) describeMIG(handle nvml.Device, index int) (migInstance, nvml.Return) {
 	in := migInstance{handle: handle}
 	uuid, ret := get(c, callUUID, handle.GetUUID)
 	if ret != nvml.SUCCESS {
@@ -182,7 +182,7 @@ func profileOf(name string) string {
 
 // readPlacement adds where each instance lies and its profile's id. The driver tells that to privileged
 // users alone.
-func readPlacement(c *Card, to *gpu.Slow) nvml.Return {
+func readPlacement(c *GPU, to *gpu.Slow) nvml.Return {
 	fate := notAsked
 	for i := range to.Instances {
 		in := &to.Instances[i]
@@ -205,10 +205,10 @@ func readPlacement(c *Card, to *gpu.Slow) nvml.Return {
 	return fate
 }
 
-// readShares adds the share of the card that each instance has: its compute slices over those of the card.
-// The card's are those of its largest profile, which is the card as one instance (7 on A100, H100 and H200,
+// readShares adds the share of the GPU that each instance has: its compute slices over those of the GPU.
+// The GPU's are those of its largest profile, which is the GPU as one instance (7 on A100, H100 and H200,
 // 4 on A30); it is asked for once.
-func readShares(c *Card, to *gpu.Slow) nvml.Return {
+func readShares(c *GPU, to *gpu.Slow) nvml.Return {
 	if len(to.Instances) == 0 {
 		return notAsked
 	}

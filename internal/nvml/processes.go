@@ -24,12 +24,12 @@ var processLists = [3]struct {
 // unknownInstance is the id of no GPU or compute instance.
 const unknownInstance = math.MaxUint32
 
-// readProcesses lists the processes of a card. It is all or nothing: a list that lacks one kind would say
+// readProcesses lists the processes of a GPU. It is all or nothing: a list that lacks one kind would say
 // "nobody" of those it did not see. A kind that the driver does not offer has no processes.
 //
-// Under MIG the card's list is for privileged users; to others it is closed, or names no instances. Then
+// Under MIG the GPU's list is for privileged users; to others it is closed, or names no instances. Then
 // each instance is asked instead, from there on.
-func readProcesses(c *Card, to *gpu.Medium) nvml.Return {
+func readProcesses(c *GPU, to *gpu.Medium) nvml.Return {
 	var list processList
 	if !c.mig.perInstance {
 		ret := list.read(c, c.handle(), nil)
@@ -61,8 +61,8 @@ type processList struct {
 	all []gpu.Process
 }
 
-// read adds the processes of a handle. of is the instance to which the handle belongs, nil for the card.
-func (l *processList) read(c *Card, handle nvml.Device, of *gpu.Instance) nvml.Return {
+// read adds the processes of a handle. of is the instance to which the handle belongs, nil for the GPU.
+func (l *processList) read(c *GPU, handle nvml.Device, of *gpu.Instance) nvml.Return {
 	offered := false
 	fate := nvml.ERROR_NOT_SUPPORTED
 	for i, list := range processLists {

@@ -19,7 +19,7 @@ type ringLog struct {
 	entries int         // what it held
 	period  uint64      // microseconds between samples; 0: not seen
 	boot    bool        // times count from boot
-	gaps    bool        // it stops while the card is idle
+	gaps    bool        // it stops while the GPU is idle
 	filling bool        // it held more at the end than at the beginning
 	last    uint64      // the newest sample
 	// sum and time make the mean since the first reading, in percent and in microseconds.
@@ -31,12 +31,12 @@ type ringLog struct {
 const idlePeriod = 166667
 
 // read takes what is new in the ring.
-func (l *ringLog) read(r *cardRecorder, kind nvml.SamplingType) {
+func (l *ringLog) read(r *GPURecorder, kind nvml.SamplingType) {
 	var of nvml.ValueType
 	var samples []nvml.Sample
 	seeding := l.last == 0
-	l.code = r.see(r.card.call(callSamples, func() (ret nvml.Return) {
-		of, samples, ret = r.card.handle().GetSamples(kind, l.last)
+	l.code = r.see(r.dev.call(callSamples, func() (ret nvml.Return) {
+		of, samples, ret = r.dev.handle().GetSamples(kind, l.last)
 		return ret
 	}))
 	if l.code != nvml.SUCCESS {
@@ -60,7 +60,7 @@ func (l *ringLog) read(r *cardRecorder, kind nvml.SamplingType) {
 		if previous > 0 {
 			steps = append(steps, step)
 			if !seeding {
-				if l.period > 0 && step > 2*l.period { // nothing was sampled meanwhile: the card was idle
+				if l.period > 0 && step > 2*l.period { // nothing was sampled meanwhile: the GPU was idle
 					l.gaps = true
 					l.time += float64(step - l.period)
 					step = l.period
@@ -84,7 +84,7 @@ func (l *ringLog) read(r *cardRecorder, kind nvml.SamplingType) {
 }
 
 // measure reads the whole ring once more, to see whether it was full.
-func (l *ringLog) measure(r *cardRecorder, kind nvml.SamplingType) {
+func (l *ringLog) measure(r *GPURecorder, kind nvml.SamplingType) {
 	if l.last == 0 {
 		return
 	}
@@ -146,15 +146,15 @@ type workLog struct {
 	absurd *nvml.ProcessUtilizationSample
 }
 
-func (l *workLog) read(r *cardRecorder) {
+func (l *workLog) read(r *GPURecorder) {
 	var samples []nvml.ProcessUtilizationSample
-	l.code = r.see(r.card.call(callProcessUtilization, func() (ret nvml.Return) {
+	l.code = r.see(r.dev.call(callProcessUtilization, func() (ret nvml.Return) {
 		defer func() {
 			if recover() != nil { // go-nvml, where the list grew between its two calls
 				samples, ret = nil, nvml.ERROR_NOT_FOUND
 			}
 		}()
-		samples, ret = r.card.handle().GetProcessUtilization(l.last)
+		samples, ret = r.dev.handle().GetProcessUtilization(l.last)
 		return ret
 	}))
 	if l.code != nvml.SUCCESS {
@@ -189,16 +189,16 @@ type held struct {
 	pid    uint32
 	kind   string
 	memory uint64
-	gi, ci int // -1: the card itself
+	gi, ci int // -1: the GPU itself
 }
 
-// readHeld reads the lists of processes. Under MIG the card's may be closed to us, or place nobody: then each
+// readHeld reads the lists of processes. Under MIG the GPU's may be closed to us, or place nobody: then each
 // MIG device is asked.
-func (r *cardRecorder) readHeld() []held {
-	list, placed, codes := r.listHeld(r.card.handle(), -1, -1)
+func (r *GPURecorder) readHeld() []held {
+	list, placed, codes := r.listHeld(r.dev.handle(), -1, -1)
 	closed := slices.Contains(codes[:], nvml.ERROR_NO_PERMISSION)
 	if len(r.mig) > 0 && (closed || !placed) {
-		r.note("The card's own list of processes was closed, or named no instances: its MIG devices were asked one by one.")
+		r.note("The GPU's own list of processes was closed, or named no instances: its MIG devices were asked one by one.")
 		list = nil
 		for _, d := range r.mig {
 			more, _, deviceCodes := r.listHeld(d.handle, d.gi, d.ci)
@@ -224,10 +224,10 @@ func (r *cardRecorder) readHeld() []held {
 	return list
 }
 
-func (r *cardRecorder) listHeld(handle nvml.Device, gi, ci int) (list []held, placed bool, codes [3]nvml.Return) {
+func (r *GPURecorder) listHeld(handle nvml.Device, gi, ci int) (list []held, placed bool, codes [3]nvml.Return) {
 	placed = true
 	for i, l := range processLists {
-		infos, ret := get(r.card, l.id, func() ([]nvml.ProcessInfo, nvml.Return) { return l.method(handle) })
+		infos, ret := get(r.dev, l.id, func() ([]nvml.ProcessInfo, nvml.Return) { return l.method(handle) })
 		codes[i] = r.see(ret)
 		if ret != nvml.SUCCESS {
 			continue
@@ -252,8 +252,8 @@ type share struct {
 }
 
 // demands writes processes and loads: who is there, what they hold, and which part of the time they worked,
-// one after the other within a second, so that together they keep the card as busy as it was.
-func (r *cardRecorder) demands(list []held, shares []share, dram float64) {
+// one after the other within a second, so that together they keep the GPU as busy as it was.
+func (r *GPURecorder) demands(list []held, shares []share, dram float64) {
 	index := r.index
 	offset := map[int]float64{}
 	worked := func(part float64, gi int) string {
@@ -285,7 +285,7 @@ func (r *cardRecorder) demands(list []held, shares []share, dram float64) {
 		if p.pid == 0 || p.pid > 1<<30 {
 			continue
 		}
-		r.say(fmt.Sprintf("process card=%d pid=%d kind=%s memory=%s%s%s", index, r.mask.pid(p.pid), p.kind, memory, place(p.gi, p.ci), worked(part, p.gi)))
+		r.say(fmt.Sprintf("process gpu=%d pid=%d kind=%s memory=%s%s%s", index, r.mask.pid(p.pid), p.kind, memory, place(p.gi, p.ci), worked(part, p.gi)))
 	}
 	for i, s := range shares {
 		if written[i] || s.part <= 0 {
@@ -295,7 +295,7 @@ func (r *cardRecorder) demands(list []held, shares []share, dram float64) {
 		if s.pid != 0 {
 			who = fmt.Sprintf(" pid=%d", r.mask.pid(s.pid))
 		}
-		r.say(fmt.Sprintf("load card=%d%s%s%s", index, who, place(s.gi, s.ci), worked(s.part, s.gi)))
+		r.say(fmt.Sprintf("load gpu=%d%s%s%s", index, who, place(s.gi, s.ci), worked(s.part, s.gi)))
 	}
 }
 
@@ -303,9 +303,9 @@ func percent(part float64) string {
 	return strconv.FormatFloat(math.Round(min(1, max(0, part))*1e5)/1e3, 'f', -1, 64) + "%"
 }
 
-// cardShares divides the busy part of a card that is not in MIG mode among those who were seen to work. What
+// gpuShares divides the busy part of a GPU that is not in MIG mode among those who were seen to work. What
 // nobody was seen to do is left as a share without a process.
-func (r *cardRecorder) cardShares(list []held) []share {
+func (r *GPURecorder) GPUShares(list []held) []share {
 	busy := r.busy.mean()
 	var shares []share
 	sum := 0.0
@@ -339,9 +339,9 @@ func (r *cardRecorder) cardShares(list []held) []share {
 	return shares
 }
 
-// gpmLog is the profiling of a card, or of one of its GPU instances.
+// gpmLog is the profiling of a GPU, or of one of its GPU instances.
 type gpmLog struct {
-	gi      int // -1: the card
+	gi      int // -1: the GPU
 	samples [2]nvml.GpmSample
 	code    nvml.Return // of the last sample
 	ready   bool
@@ -349,9 +349,9 @@ type gpmLog struct {
 	codes   map[uint32]nvml.Return
 }
 
-// beginGPM takes the first sample of the card and of each GPU instance.
-func (r *cardRecorder) beginGPM() {
-	support, ret := get(r.card, callGPMSupport, r.card.handle().GpmQueryDeviceSupport)
+// beginGPM takes the first sample of the GPU and of each GPU instance.
+func (r *GPURecorder) beginGPM() {
+	support, ret := get(r.dev, callGPMSupport, r.dev.handle().GpmQueryDeviceSupport)
 	r.set("GpmQueryDeviceSupport", scenario.Numbers(scenario.Integer(support.IsSupportedDevice)), ret)
 	if ret != nvml.SUCCESS || support.IsSupportedDevice == 0 {
 		return
@@ -365,7 +365,7 @@ func (r *cardRecorder) beginGPM() {
 	for _, l := range r.gpm {
 		l.ready = true
 		for i := range l.samples {
-			s, ret := r.card.allocateSample()
+			s, ret := r.dev.allocateSample()
 			if r.see(ret) != nvml.SUCCESS {
 				l.ready = false
 				r.system("GpmSampleAlloc", scenario.Value{}, ret)
@@ -378,18 +378,18 @@ func (r *cardRecorder) beginGPM() {
 }
 
 // sample takes one of a pair.
-func (r *cardRecorder) sample(l *gpmLog, i int) bool {
+func (r *GPURecorder) sample(l *gpmLog, i int) bool {
 	if l.gi < 0 {
-		l.code = r.card.call(callGPMSampleGet, func() nvml.Return { return l.samples[i].Get(r.card.handle()) })
+		l.code = r.dev.call(callGPMSampleGet, func() nvml.Return { return l.samples[i].Get(r.dev.handle()) })
 	} else {
-		l.code = r.card.call(callGPMMIGSampleGet, func() nvml.Return { return l.samples[i].MigGet(r.card.handle(), l.gi) })
+		l.code = r.dev.call(callGPMMIGSampleGet, func() nvml.Return { return l.samples[i].MigGet(r.dev.handle(), l.gi) })
 	}
 	return r.see(l.code) == nvml.SUCCESS
 }
 
 // recordSampling writes why samples could not be taken. Of instances there is one line for all, so it is
 // written only where none gave any.
-func (r *cardRecorder) recordSampling() {
+func (r *GPURecorder) recordSampling() {
 	refused, given := nvml.SUCCESS, false
 	for _, l := range r.gpm {
 		switch {
@@ -411,7 +411,7 @@ func (r *cardRecorder) recordSampling() {
 }
 
 // endGPM takes the second samples, asks for the metrics between the pairs, and writes them down.
-func (r *cardRecorder) endGPM() {
+func (r *GPURecorder) endGPM() {
 	for _, l := range r.gpm {
 		if !l.ready || !r.sample(l, 1) {
 			continue
@@ -421,7 +421,7 @@ func (r *cardRecorder) endGPM() {
 			request.Metrics[request.NumMetrics] = nvml.GpmMetric{MetricId: uint32(m.id)}
 			request.NumMetrics++
 		}
-		ret := r.card.call(callGPMMetricsGet, func() nvml.Return { return r.card.driver().GpmMetricsGet(request) })
+		ret := r.dev.call(callGPMMetricsGet, func() nvml.Return { return r.dev.driver().GpmMetricsGet(request) })
 		if r.see(ret) != nvml.SUCCESS {
 			r.system("GpmMetricsGet", scenario.Value{}, ret)
 			continue
@@ -437,9 +437,9 @@ func (r *cardRecorder) endGPM() {
 	r.recordMetrics()
 }
 
-// recordMetrics writes the metrics. A card has one line for each, whoever is asked: where instances differ,
+// recordMetrics writes the metrics. A GPU has one line for each, whoever is asked: where instances differ,
 // the line is the metric's share of the time in which graphics or compute was active, over all of them.
-func (r *cardRecorder) recordMetrics() {
+func (r *GPURecorder) recordMetrics() {
 	const active = uint32(nvml.GPM_METRIC_GRAPHICS_UTIL)
 	for _, m := range gpmMetrics {
 		id := uint32(m.id)
@@ -479,7 +479,7 @@ func (r *cardRecorder) recordMetrics() {
 
 // instanceShares are the busy parts of the GPU instances, of which only profiling tells, divided evenly among
 // their processes.
-func (r *cardRecorder) instanceShares(list []held) []share {
+func (r *GPURecorder) instanceShares(list []held) []share {
 	var shares []share
 	told := false
 	for _, l := range r.gpm {
@@ -505,12 +505,12 @@ func (r *cardRecorder) instanceShares(list []held) []share {
 		}
 	}
 	if !told && len(list) > 0 {
-		r.note("How busy its MIG instances were, this card does not tell: its processes are written down as idle.")
+		r.note("How busy its MIG instances were, this GPU does not tell: its processes are written down as idle.")
 	}
 	return shares
 }
 
-func (r *cardRecorder) firstCI(gi int) int {
+func (r *GPURecorder) firstCI(gi int) int {
 	for _, d := range r.mig {
 		if d.gi == gi {
 			return d.ci
@@ -520,7 +520,7 @@ func (r *cardRecorder) firstCI(gi int) int {
 }
 
 // watch is one look at what is going on.
-func (r *cardRecorder) watch() {
+func (r *GPURecorder) watch() {
 	if r.lost() {
 		return
 	}
@@ -529,9 +529,9 @@ func (r *cardRecorder) watch() {
 	r.work.read(r)
 }
 
-// recordActivity writes rings and utilisation down.
-func (r *cardRecorder) recordActivity(over time.Duration) {
-	rates, ret := get(r.card, callUtilizationRates, r.card.handle().GetUtilizationRates)
+// recordActivity writes rings and utilization down.
+func (r *GPURecorder) recordActivity(over time.Duration) {
+	rates, ret := get(r.dev, callUtilizationRates, r.dev.handle().GetUtilizationRates)
 	raw := scenario.Numbers(scenario.Integer(rates.Gpu), scenario.Integer(rates.Memory))
 	if r.see(ret) == nvml.SUCCESS && r.busy.exists() && rates.Gpu <= 100 && rates.Memory <= 100 {
 		// As a sum it goes with the load; what the driver said at that moment stands beside it.
@@ -571,8 +571,8 @@ func (r *cardRecorder) recordActivity(over time.Duration) {
 	}
 }
 
-// dram is the part of its busy time in which the card's memory was read or written.
-func (r *cardRecorder) dram() float64 {
+// dram is the part of its busy time in which the GPU's memory was read or written.
+func (r *GPURecorder) dram() float64 {
 	busy := r.busy.mean()
 	if busy <= 0 {
 		return 0

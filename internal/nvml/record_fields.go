@@ -13,13 +13,13 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
 )
 
-// fieldAsked is one field value as the lanes ask for it.
+// fieldAsked is one field value as the poll groups ask for it.
 type fieldAsked struct {
 	id, scope uint32
-	counts    bool // it grows while the card works
+	counts    bool // it grows while the GPU works
 }
 
-// fieldBatches are the fields of all lanes, a batch for each lane: one that the driver refuses as a whole
+// fieldBatches are the fields of all poll groups, a batch for each poll group: one that the driver refuses as a whole
 // shall not take the others with it.
 func fieldBatches() [][]fieldAsked {
 	limits := []fieldAsked{}
@@ -49,7 +49,7 @@ func askedBy[T any](rows []row[T]) []fieldAsked {
 	return list
 }
 
-// counting reports whether a reading of the fast lane is a counter of work: a recording tells how fast it grew.
+// counting reports whether a reading of the fast poll group is a counter of work: a recording tells how fast it grew.
 func counting(reading string) bool {
 	for _, prefix := range []string{"energy", "limited_", "pcie_transmit", "pcie_receive", "nvlink_transmit", "nvlink_receive"} {
 		if strings.HasPrefix(reading, prefix) {
@@ -71,7 +71,7 @@ type fieldAnswer struct {
 
 // readAllFields asks for every field, a call for each batch. A batch that is refused as a whole leaves its
 // code in whole.
-func (r *cardRecorder) readAllFields() (answers []fieldAnswer, refused nvml.Return) {
+func (r *GPURecorder) readAllFields() (answers []fieldAnswer, refused nvml.Return) {
 	refused = nvml.SUCCESS
 	for _, asked := range fieldBatches() {
 		if len(asked) == 0 {
@@ -81,7 +81,7 @@ func (r *cardRecorder) readAllFields() (answers []fieldAnswer, refused nvml.Retu
 		for i, f := range asked {
 			batch[i] = nvml.FieldValue{FieldId: f.id, ScopeId: f.scope}
 		}
-		ret := r.see(r.card.call(callFieldValues, func() nvml.Return { return r.card.handle().GetFieldValues(batch) }))
+		ret := r.see(r.dev.call(callFieldValues, func() nvml.Return { return r.dev.handle().GetFieldValues(batch) }))
 		if ret != nvml.SUCCESS {
 			refused = ret
 			continue
@@ -101,7 +101,7 @@ func (r *cardRecorder) readAllFields() (answers []fieldAnswer, refused nvml.Retu
 
 // recordFields writes the fields down. Of a counter that grew since the first reading, the line says how
 // fast: the first value and so much a second.
-func (r *cardRecorder) recordFields(first []fieldAnswer, over time.Duration) {
+func (r *GPURecorder) recordFields(first []fieldAnswer, over time.Duration) {
 	last, refused := r.readAllFields()
 	switch {
 	case refused != nvml.SUCCESS && len(last) == 0:

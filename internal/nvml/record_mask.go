@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// mask replaces what names one card, one board or one process by something of the same shape. The same
+// mask replaces what names one GPU, one board or one process by something of the same shape. The same
 // original is always replaced by the same, under one salt; without the salt, which nobody keeps, no replacement
 // can be led back to its original.
 type mask struct {
@@ -38,7 +38,7 @@ func (m *mask) digest(kind, text string) []byte {
 var uuidShape = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`)
 
 // uuid masks every UUID within a text: in GPU-…, MIG-… and MIG-GPU-…/1/0 alike, so that the older names of
-// MIG devices go on naming their card. A text without a UUID is replaced as a whole.
+// MIG devices go on naming their GPU. A text without a UUID is replaced as a whole.
 func (m *mask) uuid(text string) string {
 	if text == "" {
 		return ""

@@ -26,7 +26,7 @@ type migRecorded struct {
 	used        uint64
 }
 
-// profileRecorded is a GPU instance profile of the card.
+// profileRecorded is a GPU instance profile of the GPU.
 type profileRecorded struct {
 	number int
 	name   string
@@ -49,9 +49,9 @@ func (p profileRecorded) statement() string {
 	return text
 }
 
-// recordMIG writes the MIG mode, and the layout of a card that is in it.
-func (r *cardRecorder) recordMIG() {
-	current, pending, ret := get2(r.card, callMIGMode, r.card.handle().GetMigMode)
+// recordMIG writes the MIG mode, and the layout of a GPU that is in it.
+func (r *GPURecorder) recordMIG() {
+	current, pending, ret := get2(r.dev, callMIGMode, r.dev.handle().GetMigMode)
 	if r.see(ret) != nvml.SUCCESS {
 		r.set("MigMode", scenario.Value{}, ret)
 		r.askMaxMIG()
@@ -64,7 +64,7 @@ func (r *cardRecorder) recordMIG() {
 		r.askMaxMIG()
 	}
 	profiles = r.matchProfiles(profiles)
-	if len(profiles) == 0 { // a card with a MIG mode has profiles; one that keeps them to itself gets one for the form
+	if len(profiles) == 0 { // a GPU with a MIG mode has profiles; one that keeps them to itself gets one for the form
 		profiles = []profileRecorded{{name: "none", info: nvml.GpuInstanceProfileInfo{SliceCount: 1}}}
 	}
 	if told != nvml.SUCCESS {
@@ -74,19 +74,19 @@ func (r *cardRecorder) recordMIG() {
 		r.draft.Lines = append(r.draft.Lines, p.statement())
 	}
 	if current == nvml.DEVICE_MIG_ENABLE {
-		r.say(fmt.Sprintf("mig card=%d layout=%q", r.index, r.layout()))
+		r.say(fmt.Sprintf("mig gpu=%d layout=%q", r.index, r.layout()))
 	}
 	if (current == nvml.DEVICE_MIG_ENABLE) != (pending == nvml.DEVICE_MIG_ENABLE) {
 		to := "off"
 		if pending == nvml.DEVICE_MIG_ENABLE {
 			to = "on"
 		}
-		r.say(fmt.Sprintf("at 0s card %d mig pending %s", r.index, to))
+		r.say(fmt.Sprintf("at 0s gpu %d mig pending %s", r.index, to))
 	}
 }
 
-func (r *cardRecorder) askMaxMIG() int {
-	most, ret := get(r.card, callMaxMIGCount, r.card.handle().GetMaxMigDeviceCount)
+func (r *GPURecorder) askMaxMIG() int {
+	most, ret := get(r.dev, callMaxMIGCount, r.dev.handle().GetMaxMigDeviceCount)
 	if r.see(ret) != nvml.SUCCESS {
 		r.set("MaxMigDeviceCount", scenario.Value{}, ret)
 		return 0
@@ -95,12 +95,12 @@ func (r *cardRecorder) askMaxMIG() int {
 }
 
 // readProfiles asks for every profile. The code is SUCCESS if one answered.
-func (r *cardRecorder) readProfiles() ([]profileRecorded, nvml.Return) {
+func (r *GPURecorder) readProfiles() ([]profileRecorded, nvml.Return) {
 	var list []profileRecorded
 	fate := nvml.ERROR_NOT_SUPPORTED
 	for number := range nvml.GPU_INSTANCE_PROFILE_COUNT {
-		info, ret := get(r.card, callProfileInfo, func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
-			return r.card.handle().GetGpuInstanceProfileInfo(number)
+		info, ret := get(r.dev, callProfileInfo, func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
+			return r.dev.handle().GetGpuInstanceProfileInfo(number)
 		})
 		switch {
 		case r.see(ret) == nvml.SUCCESS:
@@ -116,10 +116,10 @@ func (r *cardRecorder) readProfiles() ([]profileRecorded, nvml.Return) {
 }
 
 // readLayout walks the MIG devices.
-func (r *cardRecorder) readLayout() {
-	const most = 8 // that a scenario has room for; no card has more
+func (r *GPURecorder) readLayout() {
+	const most = 8 // that a scenario has room for; no GPU has more
 	for index := range min(r.askMaxMIG(), most) {
-		handle, ret := get(r.card, callMIGHandle, func() (nvml.Device, nvml.Return) { return r.card.handle().GetMigDeviceHandleByIndex(index) })
+		handle, ret := get(r.dev, callMIGHandle, func() (nvml.Device, nvml.Return) { return r.dev.handle().GetMigDeviceHandleByIndex(index) })
 		switch {
 		case ret == nvml.ERROR_NOT_FOUND, ret == nvml.ERROR_INVALID_ARGUMENT:
 			continue
@@ -136,36 +136,36 @@ func (r *cardRecorder) readLayout() {
 }
 
 // describe asks a MIG device who it is; false where it does not say.
-func (r *cardRecorder) describe(d *migRecorded) bool {
+func (r *GPURecorder) describe(d *migRecorded) bool {
 	var ret nvml.Return
-	if d.uuid, ret = get(r.card, callUUID, d.handle.GetUUID); r.see(ret) != nvml.SUCCESS {
+	if d.uuid, ret = get(r.dev, callUUID, d.handle.GetUUID); r.see(ret) != nvml.SUCCESS {
 		r.note(fmt.Sprintf("MIG device %d did not tell its UUID (%s) and is left out.", d.index, codeName(ret)))
 		return false
 	}
-	if d.gi, ret = get(r.card, callGPUInstanceID, d.handle.GetGpuInstanceId); r.see(ret) != nvml.SUCCESS {
+	if d.gi, ret = get(r.dev, callGPUInstanceID, d.handle.GetGpuInstanceId); r.see(ret) != nvml.SUCCESS {
 		r.set("GpuInstanceId", scenario.Value{}, ret)
 	}
-	if d.ci, ret = get(r.card, callComputeInstanceID, d.handle.GetComputeInstanceId); r.see(ret) != nvml.SUCCESS {
+	if d.ci, ret = get(r.dev, callComputeInstanceID, d.handle.GetComputeInstanceId); r.see(ret) != nvml.SUCCESS {
 		r.set("ComputeInstanceId", scenario.Value{}, ret)
 	}
 	if d.gi < 0 || d.gi > 15 || d.ci < 0 || d.ci > 15 {
 		r.note(fmt.Sprintf("MIG device %d has the ids %d and %d, which a scenario cannot hold; it is left out.", d.index, d.gi, d.ci))
 		return false
 	}
-	attributes, ret := get(r.card, callAttributes, d.handle.GetAttributes)
+	attributes, ret := get(r.dev, callAttributes, d.handle.GetAttributes)
 	if r.see(ret) == nvml.SUCCESS {
 		d.slices, d.giSlices = int(attributes.ComputeInstanceSliceCount), int(attributes.GpuInstanceSliceCount)
 		d.sms, d.memoryMiB = int(attributes.MultiprocessorCount), attributes.MemorySizeMB
 	} else {
 		r.set("Attributes", scenario.Value{}, ret)
 	}
-	if name, ret := get(r.card, callName, d.handle.GetName); r.see(ret) == nvml.SUCCESS {
+	if name, ret := get(r.dev, callName, d.handle.GetName); r.see(ret) == nvml.SUCCESS {
 		d.profile = profileOf(name)
 	}
-	instance, ret := get(r.card, callGPUInstance, func() (nvml.GpuInstance, nvml.Return) { return r.card.handle().GetGpuInstanceById(d.gi) })
+	instance, ret := get(r.dev, callGPUInstance, func() (nvml.GpuInstance, nvml.Return) { return r.dev.handle().GetGpuInstanceById(d.gi) })
 	if r.see(ret) != nvml.SUCCESS {
 		r.set("GpuInstanceById", scenario.Value{}, ret)
-	} else if info, ret := get(r.card, callGPUInstanceInfo, instance.GetInfo); r.see(ret) != nvml.SUCCESS {
+	} else if info, ret := get(r.dev, callGPUInstanceInfo, instance.GetInfo); r.see(ret) != nvml.SUCCESS {
 		r.set("GpuInstanceInfo", scenario.Value{}, ret)
 	} else {
 		d.start, d.size, d.profileID = int(info.Placement.Start), int(info.Placement.Size), int(info.ProfileId)
@@ -175,20 +175,20 @@ func (r *cardRecorder) describe(d *migRecorded) bool {
 }
 
 // describeMemory asks for the memory of a device's GPU instance.
-func (r *cardRecorder) describeMemory(d *migRecorded) {
-	if m, ret := get(r.card, callMemoryInfoV2, d.handle.GetMemoryInfo_v2); r.see(ret) == nvml.SUCCESS {
+func (r *GPURecorder) describeMemory(d *migRecorded) {
+	if m, ret := get(r.dev, callMemoryInfoV2, d.handle.GetMemoryInfo_v2); r.see(ret) == nvml.SUCCESS {
 		d.memoryMiB, d.used = m.Total>>20, m.Used
 		if m.Reserved > 0 {
 			r.note(fmt.Sprintf("GPU instance %d has %d bytes reserved, which a scenario cannot say.", d.gi, m.Reserved))
 		}
-	} else if m, ret := get(r.card, callMemoryInfo, d.handle.GetMemoryInfo); r.see(ret) == nvml.SUCCESS {
+	} else if m, ret := get(r.dev, callMemoryInfo, d.handle.GetMemoryInfo); r.see(ret) == nvml.SUCCESS {
 		d.memoryMiB, d.used = m.Total>>20, m.Used
 	}
 }
 
-// matchProfiles gives the profiles in use the names by which their instances go, and adds those that the card
+// matchProfiles gives the profiles in use the names by which their instances go, and adds those that the GPU
 // did not list.
-func (r *cardRecorder) matchProfiles(profiles []profileRecorded) []profileRecorded {
+func (r *GPURecorder) matchProfiles(profiles []profileRecorded) []profileRecorded {
 	for i := range r.mig {
 		d := &r.mig[i]
 		at := slices.IndexFunc(profiles, func(p profileRecorded) bool { return d.profileID >= 0 && int(p.info.Id) == d.profileID })
@@ -257,7 +257,7 @@ func profileName(profiles []profileRecorded, told string, info nvml.GpuInstanceP
 }
 
 // layout spells the MIG devices.
-func (r *cardRecorder) layout() string {
+func (r *GPURecorder) layout() string {
 	var entries []string
 	for _, d := range r.mig {
 		entry := fmt.Sprintf("gi=%d ci=%d profile=%s start=%d size=%d index=%d uuid=%s", d.gi, d.ci, d.profile,
@@ -271,7 +271,7 @@ func (r *cardRecorder) layout() string {
 }
 
 // instanceRest writes the memory that instances use beside that of their processes.
-func (r *cardRecorder) instanceRest(list []held) {
+func (r *GPURecorder) instanceRest(list []held) {
 	seen := map[int]bool{}
 	for _, d := range r.mig {
 		if seen[d.gi] {
@@ -285,7 +285,7 @@ func (r *cardRecorder) instanceRest(list []held) {
 			}
 		}
 		if rest > 0 && rest <= 1<<50 {
-			r.say(fmt.Sprintf("load card=%d gi=%d ci=%d memory=%d busy=0%%   # used by nobody who is listed", r.index, d.gi, d.ci, rest))
+			r.say(fmt.Sprintf("load gpu=%d gi=%d ci=%d memory=%d busy=0%%   # used by nobody who is listed", r.index, d.gi, d.ci, rest))
 		}
 	}
 }

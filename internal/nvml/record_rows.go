@@ -12,7 +12,7 @@ type question struct {
 	// key and index are the call's name and arguments in a scenario.
 	key   string
 	index []int64
-	ask   func(c *Card) (scenario.Value, nvml.Return)
+	ask   func(c *GPU) (scenario.Value, nvml.Return)
 }
 
 // integer is what NVML's plain calls return.
@@ -21,37 +21,37 @@ type integer interface {
 }
 
 // one asks a call that returns a number, two one that returns a pair.
-func one[N integer](id callID, method func(nvml.Device) (N, nvml.Return)) func(*Card) (scenario.Value, nvml.Return) {
-	return func(c *Card) (scenario.Value, nvml.Return) {
+func one[N integer](id callID, method func(nvml.Device) (N, nvml.Return)) func(*GPU) (scenario.Value, nvml.Return) {
+	return func(c *GPU) (scenario.Value, nvml.Return) {
 		n, ret := get(c, id, func() (N, nvml.Return) { return method(c.handle()) })
 		return scenario.Numbers(scenario.Integer(n)), ret
 	}
 }
 
-func two[N, M integer](id callID, method func(nvml.Device) (N, M, nvml.Return)) func(*Card) (scenario.Value, nvml.Return) {
-	return func(c *Card) (scenario.Value, nvml.Return) {
+func two[N, M integer](id callID, method func(nvml.Device) (N, M, nvml.Return)) func(*GPU) (scenario.Value, nvml.Return) {
+	return func(c *GPU) (scenario.Value, nvml.Return) {
 		n, m, ret := get2(c, id, func() (N, M, nvml.Return) { return method(c.handle()) })
 		return scenario.Numbers(scenario.Integer(n), scenario.Integer(m)), ret
 	}
 }
 
 // several asks a call that returns a structure.
-func several[V any](id callID, method func(nvml.Device) (V, nvml.Return), numbers func(V) []string) func(*Card) (scenario.Value, nvml.Return) {
-	return func(c *Card) (scenario.Value, nvml.Return) {
+func several[V any](id callID, method func(nvml.Device) (V, nvml.Return), numbers func(V) []string) func(*GPU) (scenario.Value, nvml.Return) {
+	return func(c *GPU) (scenario.Value, nvml.Return) {
 		v, ret := get(c, id, func() (V, nvml.Return) { return method(c.handle()) })
 		return scenario.Numbers(numbers(v)...), ret
 	}
 }
 
 // words asks a call that returns a text.
-func words(id callID, method func(nvml.Device) (string, nvml.Return)) func(*Card) (scenario.Value, nvml.Return) {
-	return func(c *Card) (scenario.Value, nvml.Return) {
+func words(id callID, method func(nvml.Device) (string, nvml.Return)) func(*GPU) (scenario.Value, nvml.Return) {
+	return func(c *GPU) (scenario.Value, nvml.Return) {
 		s, ret := get(c, id, func() (string, nvml.Return) { return method(c.handle()) })
 		return scenario.Text(s), ret
 	}
 }
 
-// questions are asked of every card, in the order in which a recording shows them.
+// questions are asked of every GPU, in the order in which a recording shows them.
 func questions() []question {
 	list := []question{
 		{key: "Name", ask: words(callName, nvml.Device.GetName)},
@@ -132,7 +132,7 @@ func eccQuestions() []question {
 	return list
 }
 
-func askRemappedRows(c *Card) (scenario.Value, nvml.Return) {
+func askRemappedRows(c *GPU) (scenario.Value, nvml.Return) {
 	var corrected, uncorrected int
 	var pending, failed bool
 	ret := c.call(callRemappedRows, func() (r nvml.Return) {

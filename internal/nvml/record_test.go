@@ -125,18 +125,18 @@ func TestRecordNearestSet(t *testing.T) {
 
 // notReads are the calls of the guard table that answer nothing which could be recorded.
 var notReads = map[callID]string{
-	callInit: "begins the session", callShutdown: "ends it", callDeviceCount: "is the number of card statements",
+	callInit: "begins the session", callShutdown: "ends it", callDeviceCount: "is the number of GPU statements",
 	callHandleByIndex: "gives the handle", callGPMSampleFree: "gives a sample back",
 	callEventSetCreate: "is for waiting", callEventSetFree: "is for waiting", callRegisterEvents: "changes what the driver does", callEventSetWait: "waits",
 }
 
 // TestRecordAsksEverything: a recording makes every call of the guard table that reads, and asks for every
-// field and scope that the lanes ask for. A new call or row is caught here.
+// field and scope that the poll groups ask for. A new call or row is caught here.
 func TestRecordAsksEverything(t *testing.T) {
 	if !inChild(t) {
 		return
 	}
-	r := playText(t, "  GpmQueryDeviceSupport = 1\ncard 0 board=b\ncard 1 board=b\nmig card=0 layout=\"gi=1 profile=3g.40gb start=0 size=4\"\n")
+	r := playText(t, "  GpmQueryDeviceSupport = 1\ngpu 0 board=b\ngpu 1 board=b\nmig gpu=0 layout=\"gi=1 profile=3g.40gb start=0 size=4\"\n")
 	s, err := r.library.Open()
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func TestRecordAsksEverything(t *testing.T) {
 	}
 }
 
-// TestRecordMasks: nothing that names a card, a board or a process of the node is left, and the same original
+// TestRecordMasks: nothing that names a GPU, a board or a process of the node is left, and the same original
 // has one replacement within a file and others in other files.
 func TestRecordMasks(t *testing.T) {
 	if !inChild(t) {
@@ -188,14 +188,14 @@ func TestRecordMasks(t *testing.T) {
 	const gpuUUID = "5a0e4100-8c1d-4e6b-9d10-0000000000aa"
 	const migUUID = "1b3e3001-1d11-5a01-8b00-000000000510"
 	r := playText(t, `  GpmQueryDeviceSupport = 1
-card 0 board=b uuid=GPU-`+gpuUUID+` pci=0000:53:00.0 serial=1650000000140
-card 1 board=b uuid=GPU-b0b0b0b0-8c1d-4e6b-9d10-0000000000bb pci=0000:64:00.0 serial=1650000000140
-card 2 board=b uuid=GPU-c0c0c0c0-8c1d-4e6b-9d10-0000000000cc pci=0000:74:00.0 serial=AB-77
-mig card=2 layout="gi=1 profile=3g.40gb start=0 size=4 uuid=MIG-`+migUUID+`"
-process card=0 pid=777123 memory=1GiB busy=20%
-process card=1 pid=777123 memory=1GiB busy=20%
-process card=1 pid=777124 memory=1GiB busy=20% phase=500ms
-process card=2 pid=777125 gi=1 memory=1GiB busy=20%
+gpu 0 board=b uuid=GPU-`+gpuUUID+` pci=0000:53:00.0 serial=1650000000140
+gpu 1 board=b uuid=GPU-b0b0b0b0-8c1d-4e6b-9d10-0000000000bb pci=0000:64:00.0 serial=1650000000140
+gpu 2 board=b uuid=GPU-c0c0c0c0-8c1d-4e6b-9d10-0000000000cc pci=0000:74:00.0 serial=AB-77
+mig gpu=2 layout="gi=1 profile=3g.40gb start=0 size=4 uuid=MIG-`+migUUID+`"
+process gpu=0 pid=777123 memory=1GiB busy=20%
+process gpu=1 pid=777123 memory=1GiB busy=20%
+process gpu=1 pid=777124 memory=1GiB busy=20% phase=500ms
+process gpu=2 pid=777125 gi=1 memory=1GiB busy=20%
 `)
 	text, s := r.record("one salt")
 	host, err := os.Hostname()
@@ -217,19 +217,19 @@ process card=2 pid=777125 gi=1 memory=1GiB busy=20%
 	}
 	shape := regexp.MustCompile(`^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 	uuids := map[string]bool{}
-	for _, c := range s.Cards {
+	for _, c := range s.GPUs {
 		if !shape.MatchString(string(c.UUID)) {
 			t.Errorf("%s has not the shape of a UUID", c.UUID)
 		}
 		uuids[string(c.UUID)] = true
 	}
-	serial := func(card int) string { a, _ := s.Answer(card, "Serial", 0); return a.Text }
+	serial := func(dev int) string { a, _ := s.Answer(dev, "Serial", 0); return a.Text }
 	if len(uuids) != 3 || serial(0) != serial(1) || len(serial(0)) != 13 || !regexp.MustCompile(`^[A-Z]{2}-\d\d$`).MatchString(serial(2)) {
 		t.Errorf("UUIDs %v, serials %s, %s, %s", uuids, serial(0), serial(1), serial(2))
 	}
 	pids := []string{}
 	for _, p := range s.Processes() {
-		pids = append(pids, fmt.Sprintf("%d:%d", p.Card, p.PID))
+		pids = append(pids, fmt.Sprintf("%d:%d", p.GPU, p.PID))
 	}
 	if got := strings.Join(pids, " "); got != "0:1001 1:1001 1:1002 2:1003" {
 		t.Errorf("processes %s", got)
@@ -238,7 +238,7 @@ process card=2 pid=777125 gi=1 memory=1GiB busy=20%
 	other, o := r.record("another salt")
 	if u := uuidShape.FindAllString(text, -1); !slices.Equal(u, uuidShape.FindAllString(again, -1)) {
 		t.Error("the same salt masks another way")
-	} else if slices.ContainsFunc(u, func(s string) bool { return strings.Contains(other, s) }) || o.Cards[0].UUID == s.Cards[0].UUID {
+	} else if slices.ContainsFunc(u, func(s string) bool { return strings.Contains(other, s) }) || o.GPUs[0].UUID == s.GPUs[0].UUID {
 		t.Error("another salt masks the same way")
 	}
 }
@@ -247,7 +247,7 @@ func TestRecordMaskShapes(t *testing.T) {
 	m := newMask([]byte("salt"))
 	whole := m.uuid("GPU-5a0e4100-8c1d-4e6b-9d10-0000000000aa")
 	if old := m.uuid("MIG-GPU-5A0E4100-8c1d-4e6b-9d10-0000000000aa/7/0"); old != "MIG-"+whole+"/7/0" {
-		t.Errorf("the old name of a MIG device is %s, its card %s", old, whole)
+		t.Errorf("the old name of a MIG device is %s, its GPU %s", old, whole)
 	}
 	for _, odd := range []string{"a name\nwith \"spaces\"", "0000:53:00.0", strings.Repeat("x", 500)} {
 		if got := m.uuid(odd); strings.Contains(got, odd) || !uuidShape.MatchString(got) {
@@ -262,28 +262,28 @@ func TestRecordMaskShapes(t *testing.T) {
 	}
 }
 
-// TestRecordActivity: what cards and processes did is in the recording, as parts of the time.
+// TestRecordActivity: what GPUs and processes did is in the recording, as parts of the time.
 func TestRecordActivity(t *testing.T) {
 	if !inChild(t) {
 		return
 	}
 	r := playText(t, `  TotalEnergyConsumption = 5000 + 250000*t
   Field[83] = 5000 + 250000*t
-card 0 board=b
-card 1 board=b
-card 2 board=b
+gpu 0 board=b
+gpu 1 board=b
+gpu 2 board=b
   ring period=200ms entries=50 clock=boot idle=stop
-process card=0 pid=10 memory=4GiB busy=30% dram=50%
-process card=0 pid=11 memory=na busy=20% phase=500ms dram=50%
-load card=1 busy=40% period=1s
-load card=2 busy=10% period=2s
+process gpu=0 pid=10 memory=4GiB busy=30% dram=50%
+process gpu=0 pid=11 memory=na busy=20% phase=500ms dram=50%
+load gpu=1 busy=40% period=1s
+load gpu=2 busy=10% period=2s
 `)
 	r.at(30 * time.Second)
 	text, s := r.record("salt")
 	from, to := 100*time.Second, 200*time.Second
-	for card, want := range []float64{0.5, 0.4, 0.1} {
-		if got := float64(s.Truth(card).Busy(from, to)) / 100; got < want-0.01 || got > want+0.01 {
-			t.Errorf("card %d is busy for %.3f of the time, not %.3f", card, got, want)
+	for dev, want := range []float64{0.5, 0.4, 0.1} {
+		if got := float64(s.Truth(dev).Busy(from, to)) / 100; got < want-0.01 || got > want+0.01 {
+			t.Errorf("GPU %d is busy for %.3f of the time, not %.3f", dev, got, want)
 		}
 	}
 	if got := float64(s.Truth(0).MemoryBusy(from, to)) / 100; got < 0.23 || got > 0.27 {
@@ -303,17 +303,17 @@ load card=2 busy=10% period=2s
 	}
 }
 
-// TestRecordLost: a card that is lost, before or meanwhile, is recorded as lost; one that the bus has and the
+// TestRecordLost: a GPU that is lost, before or meanwhile, is recorded as lost; one that the bus has and the
 // driver does not know, as removed.
 func TestRecordLost(t *testing.T) {
 	if !inChild(t) {
 		return
 	}
-	r := playText(t, `card 0 board=b
-card 1 board=b
-card 2 board=b
-at 0s card 0 lose
-at 3s card 1 reset_required
+	r := playText(t, `gpu 0 board=b
+gpu 1 board=b
+gpu 2 board=b
+at 0s gpu 0 lose
+at 3s gpu 1 reset_required
 `)
 	devices := filepath.Join(r.library.options.SysfsRoot, "bus", "pci", "devices")
 	for _, at := range []string{"0000:18:00.0", "0000:19:00.0", "0000:1a:00.0", "0000:77:00.0"} {
@@ -328,14 +328,14 @@ at 3s card 1 reset_required
 	}
 	text, s := r.record("salt")
 	var states []string
-	for card := range s.Cards {
-		states = append(states, s.Truth(card).State(time.Minute))
+	for dev := range s.GPUs {
+		states = append(states, s.Truth(dev).State(time.Minute))
 	}
-	if got := strings.Join(states, ","); got != "GPU_IS_LOST,RESET_REQUIRED,,GPU_IS_LOST" || !strings.Contains(text, "at 0s card 3 remove") {
+	if got := strings.Join(states, ","); got != "GPU_IS_LOST,RESET_REQUIRED,,GPU_IS_LOST" || !strings.Contains(text, "at 0s gpu 3 remove") {
 		t.Errorf("states %q in\n%s", got, text)
 	}
-	if s.Cards[3].PCI != "0000:77:00.0" {
-		t.Errorf("card 3 is %+v", s.Cards[3])
+	if s.GPUs[3].PCI != "0000:77:00.0" {
+		t.Errorf("GPU 3 is %+v", s.GPUs[3])
 	}
 }
 
@@ -344,8 +344,8 @@ func TestRecordRefusals(t *testing.T) {
 	if !inChild(t) {
 		return
 	}
-	r := playText(t, `card 0 board=b
-  Name = "A \"card\" # of \\ sorts"
+	r := playText(t, `gpu 0 board=b
+  Name = "A \"gpu\" # of \\ sorts"
   PowerUsage = !NO_PERMISSION
   Field[82] = !UNTOUCHED
   Field[83] = -5 type=longlong
@@ -356,7 +356,7 @@ func TestRecordRefusals(t *testing.T) {
   UtilizationRates = gpu=808334905 memory=3
   Samples[gpu] = 808334905
   ComputeRunningProcesses = !NO_PERMISSION
-at 0s card 0 MemoryInfo_v2 = total=80GiB used=ones free=ones reserved=480MiB
+at 0s gpu 0 MemoryInfo_v2 = total=80GiB used=ones free=ones reserved=480MiB
 `)
 	text, s := r.record("salt")
 	for key, want := range map[string]string{"PowerUsage": "NO_PERMISSION", "Field[82]": "UNTOUCHED", "ComputeRunningProcesses": "NO_PERMISSION", "FanSpeed": ""} {
@@ -370,7 +370,7 @@ at 0s card 0 MemoryInfo_v2 = total=80GiB used=ones free=ones reserved=480MiB
 			t.Errorf("%s is %v, want %v", key, got, want)
 		}
 	}
-	if a, _ := s.Answer(0, "Name", 0); a.Text != `A "card" # of \ sorts` {
+	if a, _ := s.Answer(0, "Name", 0); a.Text != `A "gpu" # of \ sorts` {
 		t.Errorf("the name is %q", a.Text)
 	}
 	for _, line := range []string{"used=18446744073709551615", "MarginTemperature = -7", "Temperature[gpu] = -3", "type=double", "gpu=808334905 memory=3"} {
@@ -380,7 +380,7 @@ at 0s card 0 MemoryInfo_v2 = total=80GiB used=ones free=ones reserved=480MiB
 	}
 }
 
-func TestRecordWithoutCards(t *testing.T) {
+func TestRecordWithoutGPUs(t *testing.T) {
 	if !inChild(t) {
 		return
 	}
@@ -390,7 +390,7 @@ func TestRecordWithoutCards(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.session = s
-	if _, err := s.Record(t.Context(), RecordOptions{}); !errors.Is(err, ErrNoCard) || !strings.Contains(err.Error(), "no card") {
+	if _, err := s.Record(t.Context(), RecordOptions{}); !errors.Is(err, ErrNoGPU) || !strings.Contains(err.Error(), "no GPU") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -400,7 +400,7 @@ func TestRecordWithoutDriver(t *testing.T) {
 	if !inChild(t) {
 		return
 	}
-	r := playText(t, "card 0 board=b\nat 3s driver unload\n")
+	r := playText(t, "gpu 0 board=b\nat 3s driver unload\n")
 	s, err := r.library.Open()
 	if err != nil {
 		t.Fatal(err)
@@ -420,7 +420,7 @@ func TestRecordStops(t *testing.T) {
 	if !inChild(t) {
 		return
 	}
-	r := playText(t, "card 0 board=b\n")
+	r := playText(t, "gpu 0 board=b\n")
 	s, err := r.library.Open()
 	if err != nil {
 		t.Fatal(err)

@@ -96,7 +96,7 @@ type rig struct {
 	log      *strings.Builder
 }
 
-// common is a card that has little; tests add what they are about.
+// common is a GPU that has little; tests add what they are about.
 const common = `scenario 1
 system DriverVersion = "580.105.08"
 system NVMLVersion = "13.580.105.08"
@@ -147,7 +147,7 @@ func play(t *testing.T, s *scenario.Scenario, symbols string) *rig {
 			}
 		}
 		if n := control.Overlaps(); n > 0 {
-			t.Errorf("%d calls ran while another was under way on the same card", n)
+			t.Errorf("%d calls ran while another was under way on the same GPU", n)
 		}
 		if err := control.Close(); err != nil {
 			t.Errorf("close control: %v", err)
@@ -156,8 +156,8 @@ func play(t *testing.T, s *scenario.Scenario, symbols string) *rig {
 	return r
 }
 
-// open opens the session and returns the cards.
-func (r *rig) open() []*Card {
+// open opens the session and returns the GPUs.
+func (r *rig) open() []*GPU {
 	r.Helper()
 	s, err := r.library.Open()
 	if err != nil {
@@ -167,13 +167,13 @@ func (r *rig) open() []*Card {
 	return r.scan()
 }
 
-func (r *rig) scan() []*Card {
+func (r *rig) scan() []*GPU {
 	r.Helper()
-	cards, err := r.session.Scan()
+	devs, err := r.session.Scan()
 	if err != nil {
 		r.Fatal(err)
 	}
-	return cards
+	return devs
 }
 
 // at sets the clock.

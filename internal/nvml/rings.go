@@ -20,7 +20,7 @@ func (c *cursor) pass(at uint64, percent float64) {
 
 // readRing reads the samples that are newer than the last read. Entries without a time are left out: go-nvml
 // does not cut its buffer to what the driver wrote. A ring with nothing new is present and empty.
-func readRing(c *Card, kind nvml.SamplingType, seen *cursor, to *gpu.Opt[gpu.Ring]) nvml.Return {
+func readRing(c *GPU, kind nvml.SamplingType, seen *cursor, to *gpu.Opt[gpu.Ring]) nvml.Return {
 	var of nvml.ValueType
 	var samples []nvml.Sample
 	ret := c.call(callSamples, func() (r nvml.Return) {
@@ -51,10 +51,10 @@ func readRing(c *Card, kind nvml.SamplingType, seen *cursor, to *gpu.Opt[gpu.Rin
 // growLimit is how often a list that grows between being sized and being read is asked for again.
 const growLimit = 3
 
-// readProcessSamples reads utilisation by process since the last read. Asked without a last time the driver
+// readProcessSamples reads utilization by process since the last read. Asked without a last time the driver
 // averages its whole buffer and names processes that are long gone: so what the first read returns is only
 // used for its time, and the reading is absent. An empty buffer is a true answer also the first time.
-func readProcessSamples(c *Card, to *gpu.Fast) nvml.Return {
+func readProcessSamples(c *GPU, to *gpu.Fast) nvml.Return {
 	for range growLimit {
 		samples, grew, ret := processUtilization(c)
 		switch {
@@ -85,7 +85,7 @@ func readProcessSamples(c *Card, to *gpu.Fast) nvml.Return {
 
 // processUtilization makes the call. go-nvml cuts its buffer to the length that the driver reports, and
 // panics where the list grew between its two calls: that is told by grew.
-func processUtilization(c *Card) (samples []nvml.ProcessUtilizationSample, grew bool, ret nvml.Return) {
+func processUtilization(c *GPU) (samples []nvml.ProcessUtilizationSample, grew bool, ret nvml.Return) {
 	ret = c.call(callProcessUtilization, func() (r nvml.Return) {
 		defer func() {
 			if recover() != nil {

@@ -24,7 +24,7 @@ type row[T any] struct {
 	// calls are what read may call.
 	calls []callID
 	// read makes the call and stores the value. It returns the code that says how the row fared.
-	read func(c *Card, to *T) nvml.Return
+	read func(c *GPU, to *T) nvml.Return
 
 	// field is the NVML field id; scope its scope, or everyLink.
 	field, scope uint32
@@ -32,18 +32,18 @@ type row[T any] struct {
 	set func(to *T, v value)
 }
 
-// allLinks asks for the sum over a card's NVLinks in one answer. everyLink, which is never sent, stands for
+// allLinks asks for the sum over a GPU's NVLinks in one answer. everyLink, which is never sent, stands for
 // one entry per link, summed here.
 const (
 	allLinks  = math.MaxUint32
 	everyLink = math.MaxUint32 - 1
 )
 
-// notAsked is what a read returns that found nothing to ask about, such as instances of a card that has none:
+// notAsked is what a read returns that found nothing to ask about, such as instances of a GPU that has none:
 // nothing is learned from it. It is no code of NVML's.
 const notAsked nvml.Return = -1
 
-// rowState is what a card's answers taught about a row. Dropped rows are not asked again until the next
+// rowState is what a GPU's answers taught about a row. Dropped rows are not asked again until the next
 // session or MIG layout.
 type rowState struct {
 	dropped bool
@@ -81,8 +81,8 @@ func active[T any](rows []row[T], states []rowState, i int) bool {
 
 // readRows asks every active row once, the fields in one batch first. A row that becomes active because its
 // elder turned out not to be offered is asked in the same read. The error is that of a code which speaks for
-// the whole card, or says that nothing at all could be read.
-func readRows[T any](c *Card, rows []row[T], states []rowState, to *T) error {
+// the whole GPU, or says that nothing at all could be read.
+func readRows[T any](c *GPU, rows []row[T], states []rowState, to *T) error {
 	done := make([]bool, len(rows))
 	tally := tally{}
 	for {
@@ -139,9 +139,9 @@ func (t *tally) add(ret nvml.Return) {
 	t.last = ret
 }
 
-// verdict is an error where everything that was asked failed: the card does not speak to us, as when the
+// verdict is an error where everything that was asked failed: the GPU does not speak to us, as when the
 // device cgroup took it away.
-func (t *tally) verdict(c *Card) error {
+func (t *tally) verdict(c *GPU) error {
 	if t.answered > 0 || t.failed == 0 {
 		return nil
 	}
@@ -149,7 +149,7 @@ func (t *tally) verdict(c *Card) error {
 }
 
 // learn notes how a row fared.
-func learn(c *Card, reading string, s *rowState, ret nvml.Return) {
+func learn(c *GPU, reading string, s *rowState, ret nvml.Return) {
 	unknown := ret == nvml.ERROR_INVALID_ARGUMENT && !s.worked
 	c.mu.Lock()
 	switch {
@@ -166,26 +166,26 @@ func learn(c *Card, reading string, s *rowState, ret nvml.Return) {
 	switch {
 	case ret == nvml.ERROR_NO_PERMISSION:
 		if c.dev.session.library.hint(reading) {
-			c.log().Info("A reading needs a right that this process does not have; it is left out.", "reading", reading, "card", c.identity.UUID)
+			c.log().Info("A reading needs a right that this process does not have; it is left out.", "reading", reading, "gpu", c.identity.UUID)
 		}
 	case changed && !silent(ret) && !unknown:
-		c.log().Warn("A reading failed.", "reading", reading, "card", c.identity.UUID, "code", codeName(ret))
+		c.log().Warn("A reading failed.", "reading", reading, "gpu", c.identity.UUID, "code", codeName(ret))
 	}
 }
 
-// Readings lists the rows of all lanes, for the documentation.
+// Readings lists the rows of all poll groups, for the documentation.
 func Readings() []Reading {
 	var list []Reading
 	list = append(list, describe("", identityRows)...)
-	list = append(list, describe(gpu.LaneFast, fastRows)...)
-	list = append(list, describe(gpu.LaneMedium, mediumRows)...)
-	return append(list, describe(gpu.LaneSlow, slowRows)...)
+	list = append(list, describe(gpu.PollFast, fastRows)...)
+	list = append(list, describe(gpu.PollMedium, mediumRows)...)
+	return append(list, describe(gpu.PollSlow, slowRows)...)
 }
 
-func describe[T any](lane gpu.Lane, rows []row[T]) []Reading {
+func describe[T any](pollGroup gpu.PollGroup, rows []row[T]) []Reading {
 	var list []Reading
 	for i := range rows {
-		r := Reading{Name: rows[i].reading, Lane: lane, Doc: rows[i].doc}
+		r := Reading{Name: rows[i].reading, PollGroup: pollGroup, Doc: rows[i].doc}
 		for _, id := range rows[i].calls {
 			r.Symbols = append(r.Symbols, guards[id].symbols()[0])
 		}

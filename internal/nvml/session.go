@@ -17,7 +17,7 @@ import (
 const closeWait = 800 * time.Millisecond
 
 // Session is a time in which the driver is held: from Open to Close. After Close every call is answered
-// "not initialised" without touching the driver.
+// "not initialized" without touching the driver.
 type Session struct {
 	library *Library
 	nvml    nvml.Interface
@@ -38,19 +38,19 @@ type Session struct {
 	events   nvml.EventSet    // nil until somebody waits
 
 	waiting sync.Mutex    // one WaitEvents at a time
-	wake    chan struct{} // tells a waiter without cards that there may be some
+	wake    chan struct{} // tells a waiter without GPUs that there may be some
 }
 
-// device is a card's handle and the lock under which it is called. It lives as long as the session; a card
-// that is found again is a new Card on the same device.
+// device is a GPU's handle and the lock under which it is called. It lives as long as the session; a GPU
+// that is found again is a new GPU on the same device.
 type device struct {
 	session *Session
 	handle  nvml.Device
 	busy    sync.Mutex // held during every call on handle
 
-	card       *Card // the newest; guarded by session.mu
-	registered bool  // for events, or not able to tell any; guarded by session.mu
-	listening  bool  // it is in the session's event set; guarded by session.mu
+	dev        *GPU // the newest; guarded by session.mu
+	registered bool // for events, or not able to tell any; guarded by session.mu
+	listening  bool // it is in the session's event set; guarded by session.mu
 }
 
 // System returns what the driver said of itself at Open.
@@ -100,7 +100,7 @@ func (s *Session) isClosed() bool {
 
 // Close lets the driver go. It waits up to 800 ms for calls that are under way; if one does not return, the
 // error wraps ErrBusy, the driver is not shut down under it, and the next Open tries again. Close may be
-// called more than once and while lanes are read: what comes after it is answered gpu.ErrUninitialized.
+// called more than once and while poll groups are read: what comes after it is answered gpu.ErrUninitialized.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -168,43 +168,43 @@ func (s *Session) last(id callID, fn func() nvml.Return) nvml.Return {
 	return ret
 }
 
-// Scan lists the cards that the driver knows, by index. A card that was already found in this session and
+// Scan lists the GPUs that the driver knows, by index. A GPU that was already found in this session and
 // has not failed since is returned as it is, without a call; one that failed is asked again and, when it
-// answers, returned as a new Card. A card that cannot be read is in the list too, with the identity that can
-// be had and its error (Card.Err), so that it hides no other. The error is about the driver as a whole.
+// answers, returned as a new GPU. A GPU that cannot be read is in the list too, with the identity that can
+// be had and its error (GPU.Err), so that it hides no other. The error is about the driver as a whole.
 //
-// Scan may run while lanes are read; it waits for no card: one that is in the middle of a call is left alone.
-func (s *Session) Scan() ([]*Card, error) {
+// Scan may run while poll groups are read; it waits for no GPU: one that is in the middle of a call is left alone.
+func (s *Session) Scan() ([]*GPU, error) {
 	s.scan.Lock()
 	defer s.scan.Unlock()
 	count, ret := get(s, callDeviceCount, s.nvml.DeviceGetCount)
 	if ret != nvml.SUCCESS {
 		return nil, failure(callDeviceCount, ret, "the driver")
 	}
-	var cards []*Card
-	var failed []int // positions in cards of those without an address
+	var devs []*GPU
+	var failed []int // positions in GPUs of those without an address
 	for index := range count {
-		card, err := s.cardAt(index)
+		dev, err := s.GPUAt(index)
 		if err != nil {
 			return nil, err
 		}
-		if card.Identity().PCI == "" {
+		if dev.Identity().PCI == "" {
 			failed = append(failed, index)
 		}
-		cards = append(cards, card)
+		devs = append(devs, dev)
 	}
-	s.identify(cards, failed)
-	return cards, nil
+	s.identify(devs, failed)
+	return devs, nil
 }
 
-// cardAt returns the card of an index, which does not change in a session: the one that is there while it
+// gpuAt returns the GPU of an index, which does not change in a session: the one that is there while it
 // works or a call on it has not returned, else a new one.
-func (s *Session) cardAt(index int) (*Card, error) {
+func (s *Session) GPUAt(index int) (*GPU, error) {
 	s.mu.Lock()
 	d := s.byIndex[index]
-	var old *Card
+	var old *GPU
 	if d != nil {
-		old = d.card
+		old = d.dev
 	}
 	s.mu.Unlock()
 	if old != nil {
@@ -217,7 +217,7 @@ func (s *Session) cardAt(index int) (*Card, error) {
 		d.busy.Unlock()
 	}
 	if ret != nvml.SUCCESS {
-		err := failure(callHandleByIndex, ret, fmt.Sprintf("card %d", index))
+		err := failure(callHandleByIndex, ret, fmt.Sprintf("GPU %d", index))
 		switch {
 		case errors.Is(err, gpu.ErrUninitialized), errors.Is(err, gpu.ErrNoDriver), errors.Is(err, gpu.ErrVersionMismatch):
 			return nil, err
@@ -234,35 +234,35 @@ func (s *Session) cardAt(index int) (*Card, error) {
 	}
 	s.byIndex[index] = d
 	s.mu.Unlock()
-	return s.newCard(d, index, old), nil
+	return s.newGPU(d, index, old), nil
 }
 
-// newCard finds out who a device is and makes it known to those who wait for events.
-func (s *Session) newCard(d *device, index int, old *Card) *Card {
-	card := &Card{dev: d, identity: gpu.Identity{Index: index}, tables: newLaneStates()}
-	card.readIdentity(old)
+// newGPU finds out who a device is and makes it known to those who wait for events.
+func (s *Session) newGPU(d *device, index int, old *GPU) *GPU {
+	dev := &GPU{dev: d, identity: gpu.Identity{Index: index}, tables: newPollStates()}
+	dev.readIdentity(old)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d.card = card
-	if card.Err() == nil && !d.registered && !slices.Contains(s.pending, d) {
+	d.dev = dev
+	if dev.Err() == nil && !d.registered && !slices.Contains(s.pending, d) {
 		s.pending = append(s.pending, d)
 		select {
 		case s.wake <- struct{}{}:
 		default:
 		}
 	}
-	return card
+	return dev
 }
 
-// identify gives the cards whose handle failed the identity that can be had. NVML counts cards in the order
-// of the PCI bus, so if as many cards of the bus are unaccounted for as have failed, they are the same in
-// the same order. Otherwise the index under which a card was first seen has to do.
-func (s *Session) identify(cards []*Card, failed []int) {
+// identify gives the GPUs whose handle failed the identity that can be had. NVML counts GPUs in the order
+// of the PCI bus, so if as many GPUs of the bus are unaccounted for as have failed, they are the same in
+// the same order. Otherwise the index under which a GPU was first seen has to do.
+func (s *Session) identify(devs []*GPU, failed []int) {
 	if len(failed) == 0 {
 		return
 	}
 	taken := map[gpu.PCIAddress]bool{}
-	for _, c := range cards {
+	for _, c := range devs {
 		if pci := c.Identity().PCI; pci != "" {
 			taken[pci] = true
 		}
@@ -277,7 +277,7 @@ func (s *Session) identify(cards []*Card, failed []int) {
 	}
 	slices.SortFunc(free, func(a, b gpu.PCIAddress) int { return strings.Compare(string(a), string(b)) })
 	for i, at := range failed {
-		index := cards[at].identity.Index
+		index := devs[at].identity.Index
 		id := gpu.Identity{Index: index, UUID: gpu.UUID(fmt.Sprintf("index-%d", index))}
 		if len(free) == len(failed) {
 			id.PCI = free[i]
@@ -289,6 +289,6 @@ func (s *Session) identify(cards []*Card, failed []int) {
 			id = known
 			taken[id.PCI] = true
 		}
-		cards[at] = unreadable(id, cards[at].Err())
+		devs[at] = unreadable(id, devs[at].Err())
 	}
 }

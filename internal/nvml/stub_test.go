@@ -29,12 +29,12 @@ func (s *stub) GetProcessUtilization(uint64) ([]nvml.ProcessUtilizationSample, n
 	return s.utilization()
 }
 
-func stubCard(handle nvml.Device) *Card {
+func stubGPU(handle nvml.Device) *GPU {
 	s := &Session{library: New(Options{}), byHandle: map[nvml.Device]*device{}, byIndex: map[int]*device{}}
 	for id := range s.offers.have {
 		s.offers.have[id] = true
 	}
-	return &Card{dev: &device{session: s, handle: handle}, tables: newLaneStates()}
+	return &GPU{dev: &device{session: s, handle: handle}, tables: newPollStates()}
 }
 
 // TestProcessListGrows: go-nvml panics where the list grows between its two calls. That is tried again, a
@@ -47,7 +47,7 @@ func TestProcessListGrows(t *testing.T) {
 		return made[:calls+1], nvml.SUCCESS // out of range
 	}
 	device := &stub{utilization: growing}
-	c := stubCard(device)
+	c := stubGPU(device)
 	var to gpu.Fast
 	if ret := readProcessSamples(c, &to); ret != nvml.ERROR_NO_DATA || to.Processes.Present() || calls != growLimit {
 		t.Errorf("growing for ever: code %d, %v, %d calls", ret, to.Processes, calls)
@@ -78,7 +78,7 @@ func TestProcessListGrows(t *testing.T) {
 	}
 }
 
-// TestProcessesByInstance: what the card's list keeps from us, or does not place, is asked of its instances.
+// TestProcessesByInstance: what the GPU's list keeps from us, or does not place, is asked of its instances.
 func TestProcessesByInstance(t *testing.T) {
 	info := func(pid, gi, ci uint32) nvml.ProcessInfo {
 		return nvml.ProcessInfo{Pid: pid, UsedGpuMemory: 1024, GpuInstanceId: gi, ComputeInstanceId: ci}
@@ -90,7 +90,7 @@ func TestProcessesByInstance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
-			c := stubCard(&stub{processes: func() ([]nvml.ProcessInfo, nvml.Return) { asked++; return aggregate() }})
+			c := stubGPU(&stub{processes: func() ([]nvml.ProcessInfo, nvml.Return) { asked++; return aggregate() }})
 			c.mig.on = true
 			for i, list := range [][]nvml.ProcessInfo{{info(30, none, none)}, {info(20, 5, 1), info(10, none, none)}} {
 				gi := []int{3, 5}[i]
@@ -107,12 +107,12 @@ func TestProcessesByInstance(t *testing.T) {
 				}
 			}
 			if asked != 1 {
-				t.Errorf("the card was asked %d times", asked)
+				t.Errorf("the GPU was asked %d times", asked)
 			}
 		})
 	}
 	// A list that places everybody is believed, and costs one call.
-	c := stubCard(&stub{processes: func() ([]nvml.ProcessInfo, nvml.Return) { return []nvml.ProcessInfo{info(1, 3, 0)}, nvml.SUCCESS }})
+	c := stubGPU(&stub{processes: func() ([]nvml.ProcessInfo, nvml.Return) { return []nvml.ProcessInfo{info(1, 3, 0)}, nvml.SUCCESS }})
 	c.mig.on = true
 	var to gpu.Medium
 	if ret := readProcesses(c, &to); ret != nvml.SUCCESS || c.mig.perInstance || fmt.Sprint(to.Processes) != "[{1 [compute] 1024 3 0}]" {
@@ -129,7 +129,7 @@ func TestCodes(t *testing.T) {
 	}
 	for code := range codeNames {
 		if whole(code) != nil && (silent(code) || notOffered(code)) {
-			t.Errorf("%s speaks for the whole card and is taken as silent", codeName(code))
+			t.Errorf("%s speaks for the whole GPU and is taken as silent", codeName(code))
 		}
 	}
 }

@@ -24,11 +24,11 @@ var thresholds = []struct {
 	{"memory_max_operating", gpu.SensorMemory, gpu.LimitMaxOperating, nvml.TEMPERATURE_THRESHOLD_MEM_MAX, 0},
 }
 
-// plausibleLimit is what a limit in degrees Celsius can be. Newer cards answer the old call with a distance
+// plausibleLimit is what a limit in degrees Celsius can be. Newer GPUs answer the old call with a distance
 // to the limit, which lies far below, or negative and so far above.
 func plausibleLimit(t float64) bool { return t >= 50 && t <= 150 }
 
-// marginState is the temperature at which a card's margin is used up.
+// marginState is the temperature at which a GPU's margin is used up.
 type marginState struct {
 	fresh bool // asked in this read
 	code  nvml.Return
@@ -49,7 +49,7 @@ func thresholdRows() []row[gpu.Slow] {
 			to.TemperatureLimits = append(to.TemperatureLimits, gpu.TemperatureThreshold{Sensor: t.sensor, Limit: t.limit, Value: gpu.Celsius(v)})
 		}
 		rows = append(rows, row[gpu.Slow]{reading: reading, doc: "Limit in degrees Celsius.", calls: []callID{callTemperatureThreshold},
-			read: func(c *Card, to *gpu.Slow) nvml.Return {
+			read: func(c *GPU, to *gpu.Slow) nvml.Return {
 				v, ret := get(c, callTemperatureThreshold, func() (uint32, nvml.Return) { return c.handle().GetTemperatureThreshold(t.kind) })
 				if ret != nvml.SUCCESS {
 					return ret
@@ -66,7 +66,7 @@ func thresholdRows() []row[gpu.Slow] {
 		rows = append(rows, row[gpu.Slow]{reading: reading, rank: 1,
 			doc:   "Limit in degrees Celsius: temperature plus margin, less the limit's offset (fields 193, 194, 196).",
 			calls: []callID{callFieldValues, callMarginTemperature, callTemperatureV},
-			read: func(c *Card, to *gpu.Slow) nvml.Return {
+			read: func(c *GPU, to *gpu.Slow) nvml.Return {
 				offset, ret := c.offset(t.offset)
 				if ret != nvml.SUCCESS {
 					return ret
@@ -86,7 +86,7 @@ func thresholdRows() []row[gpu.Slow] {
 }
 
 // offset reads one limit's offset.
-func (c *Card) offset(field uint32) (float64, nvml.Return) {
+func (c *GPU) offset(field uint32) (float64, nvml.Return) {
 	batch := []nvml.FieldValue{{FieldId: field}}
 	ret := c.call(callFieldValues, func() nvml.Return { return c.handle().GetFieldValues(batch) })
 	if ret == nvml.SUCCESS {
@@ -104,7 +104,7 @@ func (c *Card) offset(field uint32) (float64, nvml.Return) {
 
 // marginEnd returns the temperature at which the margin is used up, once per read. Temperature and margin
 // are two calls and both round, so the sum trembles: it stays what it was while it moves by 2 or less.
-func (c *Card) marginEnd() (float64, nvml.Return) {
+func (c *GPU) marginEnd() (float64, nvml.Return) {
 	m := &c.margin
 	if !m.fresh {
 		m.fresh = true
@@ -116,7 +116,7 @@ func (c *Card) marginEnd() (float64, nvml.Return) {
 	return m.at.Or(0), nvml.SUCCESS
 }
 
-func (c *Card) readMarginEnd(at *gpu.Opt[float64]) nvml.Return {
+func (c *GPU) readMarginEnd(at *gpu.Opt[float64]) nvml.Return {
 	margin, ret := get(c, callMarginTemperature, c.handle().GetMarginTemperature)
 	if ret != nvml.SUCCESS {
 		return ret
@@ -137,7 +137,7 @@ func (c *Card) readMarginEnd(at *gpu.Opt[float64]) nvml.Return {
 }
 
 // readTemperatureV and readTemperature read the GPU's temperature by the new call and the old.
-func readTemperatureV(c *Card, to *gpu.Medium) nvml.Return {
+func readTemperatureV(c *GPU, to *gpu.Medium) nvml.Return {
 	t, ret := get(c, callTemperatureV, func() (nvml.Temperature, nvml.Return) { return c.handle().GetTemperatureV().V1() })
 	if ret == nvml.SUCCESS {
 		value := gpu.Celsius(t.Temperature)
@@ -151,7 +151,7 @@ func readTemperatureV(c *Card, to *gpu.Medium) nvml.Return {
 	return ret
 }
 
-func readTemperature(c *Card, to *gpu.Medium) nvml.Return {
+func readTemperature(c *GPU, to *gpu.Medium) nvml.Return {
 	t, ret := get(c, callTemperature, func() (uint32, nvml.Return) { return c.handle().GetTemperature(nvml.TEMPERATURE_GPU) })
 	if ret == nvml.SUCCESS {
 		to.Temperature = gpu.Some(gpu.Celsius(t))

@@ -37,9 +37,9 @@ type Options struct {
 	// Engines name containers that are in no pod; without them such a container is called by its id.
 	Engines []Engine
 	// Kubernetes says that pods are the only owners here: a process outside any pod then belongs to the host.
-	// Without it containers, jobs, units and users own cards.
+	// Without it containers, jobs, units and users own GPUs.
 	Kubernetes bool
-	// Slurm says that the jobs of Slurm own cards beside the pods.
+	// Slurm says that the jobs of Slurm own GPUs beside the pods.
 	Slurm bool
 	// JobNumbers says that SLURM_JOB_ID may be read from the environment of processes whose cgroup names their job
 	// by its SLUID alone. It takes CAP_SYS_PTRACE; without, such a job goes by its SLUID.
@@ -51,7 +51,7 @@ type Options struct {
 // Belongs says whose a process is.
 type Belongs int
 
-// Unknown: its container could not be read or named. Host: it runs outside all that could own a card.
+// Unknown: its container could not be read or named. Host: it runs outside all that could own a GPU.
 // Owned: it belongs to the container that was returned.
 const (
 	Unknown Belongs = iota

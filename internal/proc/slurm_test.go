@@ -92,7 +92,7 @@ func TestClosedEnvironmentKeepsTheSLUID(t *testing.T) {
 	}
 }
 
-// Beside pods the jobs own cards only where somebody said so.
+// Beside pods the jobs own GPUs only where somebody said so.
 func TestSlurmBesidePods(t *testing.T) {
 	n := newNode(t)
 	n.slurm(10, "job_5", "")

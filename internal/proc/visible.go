@@ -37,12 +37,12 @@ type LookerOptions struct {
 	Finder Options
 	// Interval is the time from one walk to the next, by which their age is judged; a minute where 0.
 	Interval time.Duration
-	// Named returns the cards that a list in the words of NVIDIA_VISIBLE_DEVICES names; nil: none.
+	// Named returns the GPUs that a list in the words of NVIDIA_VISIBLE_DEVICES names; nil: none.
 	Named  func(inv *gpu.Inventory, list string) []gpu.UUID
 	Logger *slog.Logger // nil: discarded
 }
 
-// Looker finds the cards that can be seen in each container: it walks over the processes of the node, and looks at
+// Looker finds the GPUs that can be seen in each container: it walks over the processes of the node, and looks at
 // the device nodes below the root of each container's first process. Where that root is closed to it, the
 // process's NVIDIA_VISIBLE_DEVICES stands in. It needs the host's PID namespace and CAP_SYS_PTRACE.
 //
@@ -66,7 +66,7 @@ type Looker struct {
 	duration gpu.Opt[time.Duration]
 	errors   uint64
 	problem  string
-	shown    []gpu.VisibleCard
+	shown    []gpu.VisibleGPU
 	shownOf  *gpu.Inventory
 	fresh    bool // shown is of sights
 }
@@ -77,21 +77,21 @@ type process struct {
 	start string
 }
 
-// sight is what one container shows of the node's cards.
+// sight is what one container shows of the node's GPUs.
 type sight struct {
 	container gpu.Container
-	// read is true where the device nodes could be read: minors are those of cards, placed the MIG instances whose
+	// read is true where the device nodes could be read: minors are those of GPUs, placed the MIG instances whose
 	// access is granted.
 	read   bool
 	minors []int
 	// placed is nil where the driver's table of capabilities could not be read, so that nobody can tell.
-	placed map[cardInstance]bool
+	placed map[GPUInstance]bool
 	// told is NVIDIA_VISIBLE_DEVICES, where the nodes could not be read.
 	told string
 }
 
-// cardInstance is a GPU instance on the card of a minor number.
-type cardInstance struct{ minor, gi int }
+// gpuInstance is a GPU instance on the GPU of a minor number.
+type GPUInstance struct{ minor, gi int }
 
 // The most that is looked at, so that nothing on a node can make a walk endless.
 const (
@@ -147,7 +147,7 @@ func (l *Looker) Look(ctx context.Context) {
 		problem = fmt.Sprintf("%d containers cannot be looked into: permission denied; add the capability SYS_PTRACE, and the AppArmor profile unconfined where there is AppArmor", refused)
 	}
 	if problem != "" && problem != l.problem {
-		l.log.Warn("cannot tell all the cards that containers see", "problem", problem)
+		l.log.Warn("cannot tell all the GPUs that containers see", "problem", problem)
 	}
 	l.problem = problem
 	if err != nil {
@@ -220,7 +220,7 @@ func (l *Looker) walk(ctx context.Context) (sights []sight, refused int, err err
 	return sights, refused, nil
 }
 
-// told returns what a process was told of cards when it began. It is asked once: what a process does to its
+// told returns what a process was told of GPUs when it began. It is asked once: what a process does to its
 // environment later tells nothing of the container.
 func (l *Looker) told(dir string, p process) (string, error) {
 	if v, ok := l.asked[p]; ok {
@@ -278,18 +278,18 @@ func isProcfs(path string) bool {
 }
 
 const (
-	nvidiaMajor = 195 // the character devices of NVIDIA cards
+	nvidiaMajor = 195 // the character devices of NVIDIA GPUs
 	// Minors from here on are the driver's own nodes, such as nvidiactl.
 	firstOwnMinor = 254
 )
 
 var (
-	cardNode       = regexp.MustCompile(`^nvidia([0-9]{1,3})$`)
+	GPUNode        = regexp.MustCompile(`^nvidia([0-9]{1,3})$`)
 	capabilityNode = regexp.MustCompile(`^nvidia-cap([0-9]{1,5})$`)
 )
 
-// deviceNodes lists the nodes of cards and of MIG capabilities that the root of a process shows. The numbers are
-// those of the nodes, whatever they are called: some plugins show every card as nvidia0. It never leaves that
+// deviceNodes lists the nodes of GPUs and of MIG capabilities that the root of a process shows. The numbers are
+// those of the nodes, whatever they are called: some plugins show every GPU as nvidia0. It never leaves that
 // root: a link that a container put in its place leads nowhere.
 func deviceNodes(dir string, kernel bool) (minors, caps []int, err error) {
 	root, err := os.OpenRoot(filepath.Join(dir, "root"))
@@ -297,7 +297,7 @@ func deviceNodes(dir string, kernel bool) (minors, caps []int, err error) {
 		return nil, nil, err
 	}
 	defer root.Close()
-	minors, err = numbered(root, "dev", cardNode, kernel, nvidiaMajor)
+	minors, err = numbered(root, "dev", GPUNode, kernel, nvidiaMajor)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -311,8 +311,8 @@ func deviceNodes(dir string, kernel bool) (minors, caps []int, err error) {
 }
 
 // numbered lists the minor numbers of the character devices in a folder whose names match. A major of 0 is any.
-func numbered(root *os.Root, folder string, name *regexp.Regexp, kernel bool, major uint32) ([]int, error) {
-	d, err := root.Open(folder)
+func numbered(root *os.Root, dir string, name *regexp.Regexp, kernel bool, major uint32) ([]int, error) {
+	d, err := root.Open(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -332,7 +332,7 @@ func numbered(root *os.Root, folder string, name *regexp.Regexp, kernel bool, ma
 			out = append(out, number)
 			continue
 		}
-		info, err := root.Stat(folder + "/" + n)
+		info, err := root.Stat(dir + "/" + n)
 		if err != nil || info.Mode()&fs.ModeCharDevice == 0 {
 			continue
 		}
@@ -348,10 +348,10 @@ func numbered(root *os.Root, folder string, name *regexp.Regexp, kernel bool, ma
 // it is first needed.
 type capabilities struct {
 	tried    bool
-	instance map[int]cardInstance // by the minor of the capability; nil: could not be read
+	instance map[int]GPUInstance // by the minor of the capability; nil: could not be read
 }
 
-// maxCapabilities bounds the table: eight cards have some two thousand lines.
+// maxCapabilities bounds the table: eight GPUs have some two thousand lines.
 const maxCapabilities = 65536
 
 func (c *capabilities) read(procfs string) {
@@ -364,7 +364,7 @@ func (c *capabilities) read(procfs string) {
 		return
 	}
 	defer f.Close()
-	c.instance = map[int]cardInstance{}
+	c.instance = map[int]GPUInstance{}
 	lines := bufio.NewScanner(f)
 	for n := 0; lines.Scan() && n < maxCapabilities; n++ {
 		// gpu0/gi1/access 12; below a GPU instance stand its compute instances, gpu0/gi1/ci0/access 13.
@@ -376,7 +376,7 @@ func (c *capabilities) read(procfs string) {
 		minor, okMinor := suffixed(parts[0], "gpu")
 		gi, okGI := suffixed(parts[1], "gi")
 		if capability, err := strconv.Atoi(number); err == nil && okMinor && okGI {
-			c.instance[capability] = cardInstance{minor, gi}
+			c.instance[capability] = GPUInstance{minor, gi}
 		}
 	}
 }
@@ -388,11 +388,11 @@ func suffixed(s, prefix string) (int, bool) {
 }
 
 // grants returns the instances to which capabilities give access, nil where the table could not be read.
-func (c *capabilities) grants(caps []int) map[cardInstance]bool {
+func (c *capabilities) grants(caps []int) map[GPUInstance]bool {
 	if c.tried && c.instance == nil {
 		return nil
 	}
-	out := map[cardInstance]bool{}
+	out := map[GPUInstance]bool{}
 	for _, m := range caps {
 		if in, ok := c.instance[m]; ok {
 			out[in] = true
@@ -401,9 +401,9 @@ func (c *capabilities) grants(caps []int) map[cardInstance]bool {
 	return out
 }
 
-// sees reports whether a container shows a card. Under MIG the node of the card alone opens nothing: it takes
+// sees reports whether a container shows a GPU. Under MIG the node of the GPU alone opens nothing: it takes
 // access to one of its instances too.
-func (s *sight) sees(c *gpu.InventoryCard) bool {
+func (s *sight) sees(c *gpu.InventoryGPU) bool {
 	minor, ok := c.Minor.Get()
 	if !ok || !slices.Contains(s.minors, minor) {
 		return false
@@ -419,9 +419,9 @@ func (s *sight) sees(c *gpu.InventoryCard) bool {
 	return false
 }
 
-// Visible returns the cards that can be seen in containers, by container, then card of the inventory. It touches no
+// Visible returns the GPUs that can be seen in containers, by container, then GPU of the inventory. It touches no
 // file. The result is shared and not changed any more.
-func (l *Looker) Visible(inv *gpu.Inventory) []gpu.VisibleCard {
+func (l *Looker) Visible(inv *gpu.Inventory) []gpu.VisibleGPU {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	sights := l.sights
@@ -434,7 +434,7 @@ func (l *Looker) Visible(inv *gpu.Inventory) []gpu.VisibleCard {
 	if l.fresh && l.shownOf == inv {
 		return l.shown
 	}
-	var out []gpu.VisibleCard
+	var out []gpu.VisibleGPU
 	for i := range sights {
 		s := &sights[i]
 		var told []gpu.UUID
@@ -444,10 +444,10 @@ func (l *Looker) Visible(inv *gpu.Inventory) []gpu.VisibleCard {
 		if inv == nil {
 			continue
 		}
-		for j := range inv.Cards {
-			c := &inv.Cards[j]
+		for j := range inv.GPUs {
+			c := &inv.GPUs[j]
 			if s.read && s.sees(c) || slices.Contains(told, c.UUID) {
-				out = append(out, gpu.VisibleCard{Container: s.container, Card: c.UUID, Index: c.Index})
+				out = append(out, gpu.VisibleGPU{Container: s.container, GPU: c.UUID, Index: c.Index})
 			}
 		}
 	}

@@ -69,7 +69,7 @@ func FuzzFindVariable(f *testing.F) {
 	})
 }
 
-var visibleCards = &gpu.Inventory{Cards: []gpu.InventoryCard{
+var visibleGPUs = &gpu.Inventory{GPUs: []gpu.InventoryGPU{
 	{UUID: "GPU-a", Index: 0, Minor: gpu.Some(3)}, {UUID: "GPU-b", Index: 1, Minor: gpu.Some(0)},
 	{UUID: "GPU-m", Index: 2, Minor: gpu.Some(1), MIG: true, Instances: []gpu.Instance{{UUID: "MIG-1", GI: 1}, {UUID: "MIG-2", GI: 2}}},
 }}
@@ -91,10 +91,10 @@ func (n *node) container(pid int, pod string, nodes ...string) {
 	}
 }
 
-func seen(list []gpu.VisibleCard) []string {
+func seen(list []gpu.VisibleGPU) []string {
 	var out []string
 	for _, v := range list {
-		out = append(out, v.Pod+" "+string(v.Card))
+		out = append(out, v.Pod+" "+string(v.GPU))
 	}
 	return out
 }
@@ -120,31 +120,31 @@ func TestLook(t *testing.T) {
 	}
 	l.Look(t.Context())
 	want := []string{"closed GPU-b", "mig GPU-m", "one GPU-a", "privileged GPU-a", "privileged GPU-b", "privileged GPU-m"}
-	if got := seen(l.Visible(visibleCards)); !slices.Equal(got, want) {
+	if got := seen(l.Visible(visibleGPUs)); !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
 	}
 	if s := l.Source(); !s.Up || s.Errors != 0 || s.Message != "" {
 		t.Errorf("%+v", s)
 	}
 	if l.Visible(nil) != nil {
-		t.Error("cards of no inventory")
+		t.Error("GPUs of no inventory")
 	}
 	// Nothing of an environment is kept but the one variable.
 	if text := fmt.Sprintf("%+v", l.asked) + fmt.Sprintf("%+v", l.sights); strings.Contains(text, "secret") || !strings.Contains(text, "GPU-b") {
 		t.Errorf("kept: %s", text)
 	}
-	// Without the table of capabilities nobody can tell, and the card's node says that it may be seen.
+	// Without the table of capabilities nobody can tell, and the GPU's node says that it may be seen.
 	if err := os.Remove(filepath.Join(n.root, "proc/driver/nvidia-caps/mig-minors")); err != nil {
 		t.Fatal(err)
 	}
 	l.Look(t.Context())
-	if got := seen(l.Visible(visibleCards)); !slices.Contains(got, "monitor GPU-m") {
+	if got := seen(l.Visible(visibleGPUs)); !slices.Contains(got, "monitor GPU-m") {
 		t.Errorf("without a table: %q", got)
 	}
 	// A process that ended takes what it showed with it.
 	os.RemoveAll(filepath.Join(n.root, "proc/10"))
 	l.Look(t.Context())
-	if got := seen(l.Visible(visibleCards)); slices.Contains(got, "one GPU-a") {
+	if got := seen(l.Visible(visibleGPUs)); slices.Contains(got, "one GPU-a") {
 		t.Errorf("an ended container still sees: %q", got)
 	}
 	if _, remembered := l.finder.entries[10]; remembered || len(l.asked) != 1 {
@@ -152,7 +152,7 @@ func TestLook(t *testing.T) {
 	}
 	// What is too old may be nobody's any more.
 	n.now = n.now.Add(6 * time.Minute)
-	if got := l.Visible(visibleCards); got != nil {
+	if got := l.Visible(visibleGPUs); got != nil {
 		t.Errorf("after six minutes without a walk: %q", seen(got))
 	}
 }
@@ -166,7 +166,7 @@ func TestLookAsksTheFirstProcess(t *testing.T) {
 	n.write("proc/7/root/dev/nvidia0", "")
 	l := n.looker()
 	l.Look(t.Context())
-	if got := seen(l.Visible(visibleCards)); !slices.Equal(got, []string{"one GPU-a"}) {
+	if got := seen(l.Visible(visibleGPUs)); !slices.Equal(got, []string{"one GPU-a"}) {
 		t.Errorf("%q", got)
 	}
 }
@@ -188,7 +188,7 @@ func TestLookStaysBelowTheRoot(t *testing.T) {
 		}
 		l := n.looker()
 		l.Look(t.Context())
-		if got := l.Visible(visibleCards); len(got) != 0 {
+		if got := l.Visible(visibleGPUs); len(got) != 0 {
 			t.Errorf("a link to %s was followed: %q", to, seen(got))
 		}
 	}
@@ -247,7 +247,7 @@ func TestLookIsRefused(t *testing.T) {
 	}
 	l := n.looker()
 	asNobody(t, func() { l.Look(t.Context()) })
-	if got := seen(l.Visible(visibleCards)); !slices.Equal(got, []string{"open GPU-a"}) {
+	if got := seen(l.Visible(visibleGPUs)); !slices.Equal(got, []string{"open GPU-a"}) {
 		t.Errorf("%q", got)
 	}
 	if s := l.Source(); s.Up || s.Errors != 1 || !strings.Contains(s.Message, "1 containers") || !strings.Contains(s.Message, "SYS_PTRACE") {

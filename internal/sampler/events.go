@@ -88,7 +88,7 @@ func (s *Sampler) polled(r result) {
 	}
 }
 
-// takeEvents counts what came since the round before. An XID makes the slower lanes of its card due: the
+// takeEvents counts what came since the round before. An XID makes the slower poll groups of its GPU due: the
 // recovery action and the modes may have changed.
 func (s *Sampler) takeEvents() {
 	s.inbox.Lock()
@@ -96,9 +96,9 @@ func (s *Sampler) takeEvents() {
 	s.inbox.events = nil
 	s.inbox.Unlock()
 	type kind struct {
-		card gpu.UUID
-		pci  gpu.PCIAddress
-		xid  int
+		dev gpu.UUID
+		pci gpu.PCIAddress
+		xid int
 	}
 	reports := map[kind]int{} // a storm is one line per round
 	for _, e := range events {
@@ -106,14 +106,14 @@ func (s *Sampler) takeEvents() {
 		if e.Old {
 			continue
 		}
-		reports[kind{e.Card, e.PCI, e.XID}]++
-		for _, t := range s.cards {
-			if t.id.UUID == e.Card || t.id.PCI == e.PCI && e.PCI != "" {
+		reports[kind{e.GPU, e.PCI, e.XID}]++
+		for _, t := range s.devs {
+			if t.id.UUID == e.GPU || t.id.PCI == e.PCI && e.PCI != "" {
 				t.medium.due, t.slow.due = true, true
 			}
 		}
 	}
 	for k, n := range reports {
-		s.log.Warn("XID", "xid", k.xid, "tier", gpu.XIDTierOf(k.xid), "card", k.card, "pci", k.pci, "reports", n)
+		s.log.Warn("XID", "xid", k.xid, "tier", gpu.XIDTierOf(k.xid), "gpu", k.dev, "pci", k.pci, "reports", n)
 	}
 }

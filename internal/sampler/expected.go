@@ -18,7 +18,7 @@ type expectation struct {
 	err  string
 }
 
-// has reports whether a card is on the bus, and whether another driver has it.
+// has reports whether a GPU is on the bus, and whether another driver has it.
 func (e *expectation) has(pci gpu.PCIAddress) (onBus, detached bool) {
 	i := slices.IndexFunc(e.list, func(x Expected) bool { return x.PCI == pci })
 	if i < 0 || pci == "" {
@@ -27,9 +27,9 @@ func (e *expectation) has(pci gpu.PCIAddress) (onBus, detached bool) {
 	return true, e.list[i].Detached
 }
 
-// lookForCards lists the bus where it is time to. A card that the driver does not show is known by its
+// lookForCards lists the bus where it is time to. A GPU that the driver does not show is known by its
 // address until it has a name.
-func (s *Sampler) lookForCards() {
+func (s *Sampler) lookForGPUs() {
 	e := &s.expected
 	if s.o.Expecter == nil || e.at != 0 && s.clock < e.at {
 		return
@@ -38,42 +38,42 @@ func (s *Sampler) lookForCards() {
 	list, err := s.o.Expecter.Expected()
 	if err != nil {
 		if e.err != err.Error() {
-			s.log.Warn("the PCI bus cannot be read: missing cards cannot be told", "error", err)
+			s.log.Warn("the PCI bus cannot be read: missing GPUs cannot be told", "error", err)
 		}
 		e.ok, e.err, e.list = false, err.Error(), nil
 		return
 	}
 	e.ok, e.err, e.list = true, "", list
 	for _, x := range list {
-		if !slices.ContainsFunc(s.cards, func(t *tracked) bool { return t.id.PCI == x.PCI }) {
-			s.cards = append(s.cards, &tracked{id: gpu.Identity{UUID: gpu.UUID(x.PCI), PCI: x.PCI, Index: -1}, index: -1})
+		if !slices.ContainsFunc(s.devs, func(t *tracked) bool { return t.id.PCI == x.PCI }) {
+			s.devs = append(s.devs, &tracked{id: gpu.Identity{UUID: gpu.UUID(x.PCI), PCI: x.PCI, Index: -1}, index: -1})
 		}
 	}
-	s.cards = slices.DeleteFunc(s.cards, func(t *tracked) bool {
+	s.devs = slices.DeleteFunc(s.devs, func(t *tracked) bool {
 		onBus, _ := e.has(t.id.PCI)
-		gone := !onBus && t.card == nil && !t.known && !t.pending
+		gone := !onBus && t.dev == nil && !t.known && !t.pending
 		if gone {
 			s.ledger.Forget(t.id.UUID)
 		}
 		return gone
 	})
-	s.sortCards()
+	s.sortGPUs()
 }
 
-// devices counts the expected cards by state; nil while nobody can tell.
-func (s *Sampler) devices() map[gpu.CardState]int {
-	if s.session.state != sessionOpen && !s.expected.ok && len(s.cards) == 0 && s.o.Cards == 0 {
+// devices counts the expected GPUs by state; nil while nobody can tell.
+func (s *Sampler) devices() map[gpu.DeviceState]int {
+	if s.session.state != sessionOpen && !s.expected.ok && len(s.devs) == 0 && s.o.GPUs == 0 {
 		return nil
 	}
-	counts := make(map[gpu.CardState]int, len(gpu.CardStates))
-	for _, state := range gpu.CardStates {
+	counts := make(map[gpu.DeviceState]int, len(gpu.DeviceStates))
+	for _, state := range gpu.DeviceStates {
 		counts[state] = 0
 	}
-	for _, t := range s.cards {
+	for _, t := range s.devs {
 		counts[t.state]++
 	}
-	if short := s.o.Cards - len(s.cards); short > 0 {
-		counts[gpu.CardMissing] += short
+	if short := s.o.GPUs - len(s.devs); short > 0 {
+		counts[gpu.DeviceMissing] += short
 	}
 	return counts
 }

@@ -20,22 +20,22 @@ type fakeDriver struct {
 	scanErr  error
 	closeErr error
 	eventErr error
-	cards    []*fakeCard
+	devs     []*fakeGPU
 	events   []gpu.XIDEvent
-	settled  bool                     // a session knows the cards of its beginning, as NVML does
+	settled  bool                     // a session knows the GPUs of its beginning, as NVML does
 	hang     map[string]chan struct{} // open, scan, events: blocks while there is a channel
 
 	opens, closes, scans int
 	open                 bool
-	inside               int // calls of cards under way
+	inside               int // calls of GPUs under way
 }
 
-// fakeCard plays one card.
-type fakeCard struct {
+// fakeGPU plays one GPU.
+type fakeGPU struct {
 	d        *fakeDriver
 	id       gpu.Identity
-	err      error    // of every lane
-	errs     [3]error // of one lane
+	err      error    // of every poll group
+	errs     [3]error // of one poll group
 	hang     chan struct{}
 	util     float64
 	power    float64
@@ -51,10 +51,10 @@ type fakeCard struct {
 	read   time.Time // of the ring
 }
 
-func newFake(t *testing.T, cards int) *fakeDriver {
+func newFake(t *testing.T, devs int) *fakeDriver {
 	d := &fakeDriver{t: t, hang: map[string]chan struct{}{}}
-	for i := range cards {
-		d.cards = append(d.cards, &fakeCard{d: d, power: 100, id: gpu.Identity{UUID: gpu.UUID(fmt.Sprintf("GPU-%d", i)), Index: i, Model: "H100",
+	for i := range devs {
+		d.devs = append(d.devs, &fakeGPU{d: d, power: 100, id: gpu.Identity{UUID: gpu.UUID(fmt.Sprintf("GPU-%d", i)), Index: i, Model: "H100",
 			PCI: gpu.PCIAddress(fmt.Sprintf("0000:%02x:00.0", i+1))}, memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 8 << 30})})
 	}
 	return d
@@ -67,11 +67,11 @@ func (d *fakeDriver) with(f func()) {
 	f()
 }
 
-// calls returns how often each lane of a card was called.
-func (d *fakeDriver) calls(card int) [3]int {
+// calls returns how often each poll group of a GPU was called.
+func (d *fakeDriver) calls(dev int) [3]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.cards[card].calls
+	return d.devs[dev].calls
 }
 
 func (d *fakeDriver) block(what string) {
@@ -95,18 +95,18 @@ func (d *fakeDriver) Open() (Session, error) {
 		d.t.Error("two sessions at once")
 	}
 	d.open = true
-	return &fakeSession{d: d, cards: d.cards}, nil
+	return &fakeSession{d: d, devs: d.devs}, nil
 }
 
 type fakeSession struct {
 	d      *fakeDriver
-	cards  []*fakeCard // at Open
+	devs   []*fakeGPU // at Open
 	closed bool
 }
 
 func (s *fakeSession) System() gpu.System { return gpu.System{DriverVersion: "580.1"} }
 
-func (s *fakeSession) Scan() ([]Card, error) {
+func (s *fakeSession) Scan() ([]GPU, error) {
 	s.d.block("scan")
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
@@ -114,10 +114,10 @@ func (s *fakeSession) Scan() ([]Card, error) {
 	if s.d.scanErr != nil {
 		return nil, s.d.scanErr
 	}
-	var out []Card
-	known := s.d.cards
+	var out []GPU
+	known := s.d.devs
 	if s.d.settled {
-		known = s.cards
+		known = s.devs
 	}
 	for _, c := range known {
 		out = append(out, &handle{c, s})
@@ -148,19 +148,19 @@ func (s *fakeSession) Close() error {
 	return s.d.closeErr
 }
 
-// handle is a card of one session.
+// handle is a GPU of one session.
 type handle struct {
-	*fakeCard
+	*fakeGPU
 	s *fakeSession
 }
 
 func (c *handle) Identity() gpu.Identity { return c.id }
 func (c *handle) NotOffered() []string   { return []string{"fan_speed"} }
 
-// call counts a call of a lane in and out, and answers its error.
-func (c *handle) call(lane int) error {
+// call counts a call of a poll group in and out, and answers its error.
+func (c *handle) call(pollGroup int) error {
 	c.d.mu.Lock()
-	c.calls[lane]++
+	c.calls[pollGroup]++
 	c.inside++
 	c.d.inside++
 	if c.inside > 1 {
@@ -181,11 +181,11 @@ func (c *handle) call(lane int) error {
 	if c.err != nil {
 		return c.err
 	}
-	return c.errs[lane]
+	return c.errs[pollGroup]
 }
 
 func (c *handle) Fast() (gpu.Fast, error) {
-	if err := c.call(laneFast); err != nil {
+	if err := c.call(pollFast); err != nil {
 		return gpu.Fast{}, err
 	}
 	c.d.mu.Lock()
@@ -207,7 +207,7 @@ func (c *handle) Fast() (gpu.Fast, error) {
 }
 
 func (c *handle) Medium() (gpu.Medium, error) {
-	if err := c.call(laneMedium); err != nil {
+	if err := c.call(pollMedium); err != nil {
 		return gpu.Medium{}, err
 	}
 	c.d.mu.Lock()
@@ -216,7 +216,7 @@ func (c *handle) Medium() (gpu.Medium, error) {
 }
 
 func (c *handle) Slow() (gpu.Slow, error) {
-	if err := c.call(laneSlow); err != nil {
+	if err := c.call(pollSlow); err != nil {
 		return gpu.Slow{}, err
 	}
 	c.d.mu.Lock()
@@ -227,19 +227,19 @@ func (c *handle) Slow() (gpu.Slow, error) {
 // fakeHolders always gives the same answer.
 type fakeHolders struct {
 	mu  sync.Mutex
-	h   gpu.Holdings
+	h   gpu.Allocations
 	inv []*gpu.Inventory
 }
 
-func (f *fakeHolders) Holdings(inv *gpu.Inventory) gpu.Holdings {
+func (f *fakeHolders) Allocations(inv *gpu.Inventory) gpu.Allocations {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.inv = append(f.inv, inv)
 	return f.h
 }
 
-func holdsWhole(pod string, card gpu.UUID) gpu.Holding {
-	return gpu.Holding{Container: gpu.Container{Namespace: "t", Pod: pod, Name: "c"}, Resource: "nvidia.com/gpu", Card: card,
+func holdsWhole(pod string, dev gpu.UUID) gpu.Allocation {
+	return gpu.Allocation{Container: gpu.Container{Namespace: "t", Pod: pod, Name: "c"}, Resource: "nvidia.com/gpu", GPU: dev,
 		Share: gpu.Some(gpu.Ratio(1)), Source: gpu.SourcePodResources}
 }
 
@@ -269,7 +269,7 @@ func bubble(t *testing.T, d *fakeDriver, o Options, f func(*stand)) {
 			close(c)
 			delete(d.hang, what)
 		}
-		for _, c := range d.cards {
+		for _, c := range d.devs {
 			if c.hang != nil {
 				close(c.hang)
 				c.hang = nil
@@ -293,13 +293,13 @@ func (s *stand) step(n int) *gpu.View {
 	return s.Latest()
 }
 
-func (s *stand) card(i int) *gpu.Card {
+func (s *stand) dev(i int) *gpu.GPU {
 	s.t.Helper()
 	v := s.Latest()
-	if i >= len(v.Cards) {
-		s.t.Fatalf("card %d of %d", i, len(v.Cards))
+	if i >= len(v.GPUs) {
+		s.t.Fatalf("GPU %d of %d", i, len(v.GPUs))
 	}
-	return &v.Cards[i]
+	return &v.GPUs[i]
 }
 
 func (s *stand) source(name string) gpu.Source {
@@ -313,12 +313,12 @@ func (s *stand) source(name string) gpu.Source {
 	return gpu.Source{}
 }
 
-// seconds asserts where the seconds of a card went, and that no other was spent.
-func (s *stand) seconds(i int, want map[gpu.Use]float64) {
+// seconds asserts where the seconds of a GPU went, and that no other was spent.
+func (s *stand) seconds(i int, want map[gpu.TimeState]float64) {
 	s.t.Helper()
-	c := s.card(i)
-	for _, use := range gpu.Uses {
-		if got := float64(c.CardSeconds[use]); got-want[use] > 1e-6 || want[use]-got > 1e-6 {
+	c := s.dev(i)
+	for _, use := range gpu.TimeStates {
+		if got := float64(c.GPUSeconds[use]); got-want[use] > 1e-6 || want[use]-got > 1e-6 {
 			s.t.Errorf("%s: %s is %v, want %v", c.UUID, use, got, want[use])
 		}
 	}

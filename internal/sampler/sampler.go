@@ -22,27 +22,27 @@ type Driver interface {
 type Session interface {
 	// System is what the driver said of itself at Open.
 	System() gpu.System
-	// Scan lists the cards. A card that failed and answers again is a new Card.
-	Scan() ([]Card, error)
+	// Scan lists the GPUs. A GPU that failed and answers again is a new GPU.
+	Scan() ([]GPU, error)
 	// WaitEvents waits up to timeout and returns the XIDs that came. It runs beside everything else.
 	WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error)
 	Close() error
 }
 
-// Card is one card of a session. Its lanes are called by one goroutine at a time. Their errors wrap
+// GPU is one GPU of a session. Its poll groups are called by one goroutine at a time. Their errors wrap
 // gpu.ErrLost and its fellows where one fits; a reading that alone was refused is only absent.
-type Card interface {
+type GPU interface {
 	Identity() gpu.Identity
 	Fast() (gpu.Fast, error)
 	Medium() (gpu.Medium, error)
 	Slow() (gpu.Slow, error)
-	// NotOffered lists the readings that card and driver do not offer.
+	// NotOffered lists the readings that GPU and driver do not offer.
 	NotOffered() []string
 }
 
-// Holders says who holds the cards of an inventory. It must not block.
+// Holders says who holds the GPUs of an inventory. It must not block.
 type Holders interface {
-	Holdings(*gpu.Inventory) gpu.Holdings
+	Allocations(*gpu.Inventory) gpu.Allocations
 }
 
 // Users finds whom a process belongs to: a container, or the reason why it belongs to none
@@ -51,17 +51,17 @@ type Users interface {
 	Find(pid int) account.User
 }
 
-// Looker says which cards can be seen in which containers. It must not block.
+// Looker says which GPUs can be seen in which containers. It must not block.
 type Looker interface {
-	Visible(*gpu.Inventory) []gpu.VisibleCard
+	Visible(*gpu.Inventory) []gpu.VisibleGPU
 }
 
-// Expecter lists the cards of the PCI bus, without the driver.
+// Expecter lists the GPUs of the PCI bus, without the driver.
 type Expecter interface {
 	Expected() ([]Expected, error)
 }
 
-// Expected is a card of the PCI bus. Detached means that another driver has it on purpose.
+// Expected is a GPU of the PCI bus. Detached means that another driver has it on purpose.
 type Expected struct {
 	PCI      gpu.PCIAddress
 	Detached bool
@@ -73,13 +73,13 @@ type Options struct {
 	Build  gpu.Build // of this exporter, for the view
 	Driver Driver
 
-	Holders  Holders  // nil: nobody can tell who holds a card
+	Holders  Holders  // nil: nobody can tell who holds a GPU
 	Users    Users    // nil: processes cannot be told apart (no host PID namespace); lists of them are left out
 	Looker   Looker   // nil: nobody looks into containers
-	Expecter Expecter // nil: a card that NVML does not show cannot be missed
-	// Cards is how many cards the node should have, where that is known; 0 otherwise.
-	Cards int
-	// Accounts is how many accounts of a container on a card there may be: account.DefaultAccounts where 0.
+	Expecter Expecter // nil: a GPU that NVML does not show cannot be missed
+	// GPUs is how many GPUs the node should have, where that is known; 0 otherwise.
+	GPUs int
+	// Accounts is how many accounts of a container on a GPU there may be: account.DefaultAccounts where 0.
 	Accounts int
 
 	// Replaced is called when only a new process can load the driver's library, never while a call is under
@@ -95,9 +95,9 @@ type Options struct {
 	// It must be quick, and must not change the view.
 	Published func(*gpu.View)
 
-	// The lanes' intervals: 2 s, 10 s and 60 s where 0.
+	// The poll groups' intervals: 2 s, 10 s and 60 s where 0.
 	Fast, Medium, Slow time.Duration
-	// Deadline is after how long a call makes its card stuck: 5 s where 0. Bound is how long a round waits
+	// Deadline is after how long a call makes its GPU stuck: 5 s where 0. Bound is how long a round waits
 	// for answers before it is published without them: half the fast interval, 1 s at most, where 0.
 	Deadline, Bound time.Duration
 
@@ -114,7 +114,7 @@ const (
 	// longestStep is the most time that one round may add: what is more is a suspended machine or a clock
 	// that was set.
 	longestStep = time.Minute
-	// shortestFast is the least that the fast lane adapts to a card with a shallow ring.
+	// shortestFast is the least that the fast poll group adapts to a GPU with a shallow ring.
 	shortestFast = 500 * time.Millisecond
 	// eventWait is how long one wait for events lasts. The end of the program waits for it.
 	eventWait = 400 * time.Millisecond
@@ -151,15 +151,15 @@ type Sampler struct {
 	last     time.Time     // the time of the round before
 	clock    time.Duration // time since the first round, which only goes forward
 	now      time.Time     // the time of this round
-	fast     time.Duration // the fast lane's interval as adapted
+	fast     time.Duration // the fast poll group's interval as adapted
 
 	session   sessionState
-	cards     []*tracked
+	devs      []*tracked
 	answers   chan answer
 	results   chan result
 	expected  expectation
 	inventory *gpu.Inventory
-	holdings  gpu.Holdings
+	allocs    gpu.Allocations
 	users     map[int]account.User
 	took      [3]gpu.Opt[time.Duration]
 	success   gpu.Opt[time.Time]
@@ -259,7 +259,7 @@ func (s *Sampler) round(now time.Time) {
 	s.took = [3]gpu.Opt[time.Duration]{}
 
 	s.drain()
-	s.lookForCards()
+	s.lookForGPUs()
 	s.tend(limit)
 	if !s.listening.Load() {
 		s.pollEvents(limit)
@@ -295,8 +295,8 @@ func (s *Sampler) advance(now time.Time) time.Duration {
 // account gives the window to the ledger.
 func (s *Sampler) account(elapsed time.Duration) {
 	r := account.Round{Now: s.now, Elapsed: elapsed}
-	for _, t := range s.cards {
-		if t.state == gpu.CardDetached {
+	for _, t := range s.devs {
+		if t.state == gpu.DeviceDetached {
 			continue
 		}
 		reading := account.Reading{Identity: t.id, Availability: t.availability(s), Slow: t.layout}
@@ -306,18 +306,18 @@ func (s *Sampler) account(elapsed time.Duration) {
 			}
 			reading.Medium = t.medium.value.Or(nil)
 		}
-		r.Cards = append(r.Cards, reading)
+		r.GPUs = append(r.GPUs, reading)
 	}
 	s.updateInventory()
 	if s.o.Holders != nil {
-		s.holdings = s.o.Holders.Holdings(s.inventory)
+		s.allocs = s.o.Holders.Allocations(s.inventory)
 	}
-	r.Holdings = s.holdings
+	r.Allocations = s.allocs
 	if s.o.Users != nil {
 		r.Users = s.findUsers()
 	}
 	s.ledger.Advance(r)
-	for _, t := range s.cards {
+	for _, t := range s.devs {
 		t.freshFast, t.freshMedium = false, false
 	}
 }
@@ -348,7 +348,7 @@ func (s *Sampler) findUsers() account.Users {
 		}
 		users[pid] = who
 	}
-	for _, t := range s.cards {
+	for _, t := range s.devs {
 		if m, ok := t.medium.value.Get(); ok {
 			list := m.Processes.Or(nil)
 			for i := range list {

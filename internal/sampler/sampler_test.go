@@ -24,9 +24,9 @@ func TestBeforeTheFirstRound(t *testing.T) {
 
 func TestRoundOfAHealthyNode(t *testing.T) {
 	d := newFake(t, 2)
-	d.cards[0].util = .5
-	holders := &fakeHolders{h: gpu.Holdings{Known: true, Configured: true, List: []gpu.Holding{holdsWhole("train", "GPU-0")},
-		Sources: []gpu.Source{{Name: gpu.SourcePodResources, Up: true}}, Lanes: []gpu.LaneHealth{{Lane: gpu.LaneKubelet}},
+	d.devs[0].util = .5
+	holders := &fakeHolders{h: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{holdsWhole("train", "GPU-0")},
+		Sources: []gpu.Source{{Name: gpu.SourcePodResources, Up: true}}, PollGroups: []gpu.PollHealth{{PollGroup: gpu.PollKubelet}},
 		Pods: []gpu.PodRef{{Namespace: "t", Pod: "train"}}}}
 	bubble(t, d, Options{
 		Holders: holders,
@@ -43,7 +43,7 @@ func TestRoundOfAHealthyNode(t *testing.T) {
 		if sys, ok := v.System.Get(); !ok || sys.DriverVersion != "580.1" {
 			t.Errorf("system %+v", v.System)
 		}
-		if v.Devices[gpu.CardUp] != 2 || v.Devices[gpu.CardFailed] != 0 || len(v.Devices) != len(gpu.CardStates) {
+		if v.Devices[gpu.DeviceUp] != 2 || v.Devices[gpu.DeviceFailed] != 0 || len(v.Devices) != len(gpu.DeviceStates) {
 			t.Errorf("devices %v", v.Devices)
 		}
 		if len(v.Notes) != 0 {
@@ -59,38 +59,38 @@ func TestRoundOfAHealthyNode(t *testing.T) {
 		if want := []string{gpu.SourceNVML, gpu.SourceEvents, gpu.SourceKmsg, gpu.SourcePodResources}; !slices.Equal(names, want) {
 			t.Errorf("sources %v, want %v", names, want)
 		}
-		var lanes []gpu.Lane
-		for _, l := range v.Lanes {
-			lanes = append(lanes, l.Lane)
+		var pollGroups []gpu.PollGroup
+		for _, l := range v.PollGroups {
+			pollGroups = append(pollGroups, l.PollGroup)
 		}
-		if want := []gpu.Lane{gpu.LaneFast, gpu.LaneMedium, gpu.LaneSlow, gpu.LaneKubelet}; !slices.Equal(lanes, want) {
-			t.Errorf("lanes %v", lanes)
+		if want := []gpu.PollGroup{gpu.PollFast, gpu.PollMedium, gpu.PollSlow, gpu.PollKubelet}; !slices.Equal(pollGroups, want) {
+			t.Errorf("poll groups %v", pollGroups)
 		}
-		c := s.card(0)
-		if c.State != gpu.CardUp || !c.Fast.Present() || !c.Medium.Present() || !c.Slow.Present() || len(c.LastRead) != 3 {
+		c := s.dev(0)
+		if c.State != gpu.DeviceUp || !c.Fast.Present() || !c.Medium.Present() || !c.Slow.Present() || len(c.LastRead) != 3 {
 			t.Errorf("%+v", c)
 		}
 		if got := float64(c.Activity.Busy.Or(-1)); got < 4.999 || got > 5.001 {
 			t.Errorf("busy %v in 10 s", got)
 		}
-		s.seconds(0, map[gpu.Use]float64{gpu.UseBusy: 5, gpu.UseUnderused: 5})
-		s.seconds(1, map[gpu.Use]float64{gpu.UseUnallocated: 10})
-		if len(v.Containers) != 1 || v.Containers[0].Attribution != "exclusive" || len(v.Holdings) != 1 {
+		s.seconds(0, map[gpu.TimeState]float64{gpu.TimeBusy: 5, gpu.TimeGap: 5})
+		s.seconds(1, map[gpu.TimeState]float64{gpu.TimeUnallocated: 10})
+		if len(v.Containers) != 1 || v.Containers[0].Attribution != "exclusive" || len(v.Allocations) != 1 {
 			t.Errorf("containers %+v", v.Containers)
 		}
 		if len(v.NotOffered) != 2 || v.NotOffered[0].Readings[0] != "fan_speed" {
 			t.Errorf("not offered %+v", v.NotOffered)
 		}
-		// Every lane at its interval, and not more often.
+		// Every poll group at its interval, and not more often.
 		if got := d.calls(0); got != [3]int{6, 2, 1} {
-			t.Errorf("calls of the lanes %v, want 6, 2, 1", got)
+			t.Errorf("calls of the poll groups %v, want 6, 2, 1", got)
 		}
 		s.step(30)
 		if got := d.calls(0); got != [3]int{36, 8, 2} {
-			t.Errorf("calls of the lanes %v, want 36, 8, 2", got)
+			t.Errorf("calls of the poll groups %v, want 36, 8, 2", got)
 		}
 		// The same inventory is the same pointer, so that podmap need not resolve again.
-		if n := len(holders.inv); holders.inv[n-1] != holders.inv[1] || len(holders.inv[1].Cards) != 2 {
+		if n := len(holders.inv); holders.inv[n-1] != holders.inv[1] || len(holders.inv[1].GPUs) != 2 {
 			t.Error("the inventory changes though nothing did")
 		}
 	})
@@ -108,14 +108,14 @@ func TestNoDriverAtStart(t *testing.T) {
 		if len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "No NVIDIA driver answers yet") {
 			t.Errorf("notes %q", v.Notes)
 		}
-		if v.Devices[gpu.CardMissing] != 1 || v.System.Present() {
+		if v.Devices[gpu.DeviceMissing] != 1 || v.System.Present() {
 			t.Errorf("%v", v.Devices)
 		}
-		// The card has an address and no name; its seconds are counted.
-		if c := s.card(0); c.UUID != "0000:01:00.0" || c.Index != -1 || c.State != gpu.CardMissing {
+		// The GPU has an address and no name; its seconds are counted.
+		if c := s.dev(0); c.UUID != "0000:01:00.0" || c.Index != -1 || c.State != gpu.DeviceMissing {
 			t.Errorf("%+v", c)
 		}
-		s.seconds(0, map[gpu.Use]float64{gpu.UseUnavailable: 4})
+		s.seconds(0, map[gpu.TimeState]float64{gpu.TimeUnavailable: 4})
 		// It is tried again, ever more seldom.
 		s.step(57)
 		if d.opens < 6 || d.opens > 9 {
@@ -123,13 +123,13 @@ func TestNoDriverAtStart(t *testing.T) {
 		}
 		d.with(func() { d.openErr = nil })
 		v = s.step(16)
-		if c := s.card(0); len(v.Cards) != 1 || c.UUID != "GPU-0" || c.State != gpu.CardUp || c.Index != 0 {
-			t.Errorf("%+v", v.Cards)
+		if c := s.dev(0); len(v.GPUs) != 1 || c.UUID != "GPU-0" || c.State != gpu.DeviceUp || c.Index != 0 {
+			t.Errorf("%+v", v.GPUs)
 		}
 		if src := s.source(gpu.SourceNVML); !src.Up || src.Message != "" {
 			t.Errorf("%+v", src)
 		}
-		if len(v.Notes) != 0 || v.Devices[gpu.CardMissing] != 0 || v.Devices[gpu.CardUp] != 1 {
+		if len(v.Notes) != 0 || v.Devices[gpu.DeviceMissing] != 0 || v.Devices[gpu.DeviceUp] != 1 {
 			t.Errorf("notes %q, devices %v", v.Notes, v.Devices)
 		}
 	})
@@ -139,13 +139,13 @@ func TestNothingIsKnown(t *testing.T) {
 	d := newFake(t, 0)
 	d.openErr = gpu.ErrNoDriver
 	bubble(t, d, Options{Expecter: expecterFunc(func() ([]Expected, error) { return nil, errors.New("no sysfs") })}, func(s *stand) {
-		if v := s.step(2); v.Devices != nil || len(v.Cards) != 0 {
+		if v := s.step(2); v.Devices != nil || len(v.GPUs) != 0 {
 			t.Errorf("%+v", v.Devices)
 		}
 		d.with(func() { d.openErr = nil })
 		v := s.step(5)
-		if v.Devices == nil || v.Devices[gpu.CardUp] != 0 || len(v.Notes) != 1 {
-			t.Errorf("a node without cards: %v %q", v.Devices, v.Notes)
+		if v.Devices == nil || v.Devices[gpu.DeviceUp] != 0 || len(v.Notes) != 1 {
+			t.Errorf("a node without GPUs: %v %q", v.Devices, v.Notes)
 		}
 	})
 }
@@ -153,7 +153,7 @@ func TestNothingIsKnown(t *testing.T) {
 func TestVersionMismatch(t *testing.T) {
 	t.Run("at open", func(t *testing.T) {
 		d := newFake(t, 1)
-		d.openErr = fmt.Errorf("initialise: %w", gpu.ErrVersionMismatch)
+		d.openErr = fmt.Errorf("initialize: %w", gpu.ErrVersionMismatch)
 		replaced := 0
 		bubble(t, d, Options{Replaced: func() { replaced++ }}, func(s *stand) {
 			v := s.step(1)
@@ -176,19 +176,19 @@ func TestVersionMismatch(t *testing.T) {
 		}}, func(s *stand) {
 			s.step(2)
 			hang := make(chan struct{})
-			d.with(func() { d.cards[0].hang, d.cards[1].err = hang, gpu.ErrVersionMismatch })
+			d.with(func() { d.devs[0].hang, d.devs[1].err = hang, gpu.ErrVersionMismatch })
 			s.step(10)
 			if replaced != 0 || d.closes != 0 {
 				t.Fatalf("replaced %d, closed %d times during a hanging call", replaced, d.closes)
 			}
-			d.with(func() { d.cards[0].hang, d.openErr = nil, gpu.ErrVersionMismatch })
+			d.with(func() { d.devs[0].hang, d.openErr = nil, gpu.ErrVersionMismatch })
 			close(hang)
 			synctest.Wait()
 			s.step(2)
 			if replaced == 0 || d.closes != 1 {
 				t.Errorf("replaced %d, closed %d times", replaced, d.closes)
 			}
-			if c := s.card(0); c.State != gpu.CardFailed || c.Fast.Present() {
+			if c := s.dev(0); c.State != gpu.DeviceFailed || c.Fast.Present() {
 				t.Errorf("%+v", c)
 			}
 		})
@@ -200,25 +200,25 @@ func TestSessionIsOver(t *testing.T) {
 	bubble(t, d, Options{}, func(s *stand) {
 		s.step(20)
 		d.with(func() {
-			for _, c := range d.cards {
-				c.errs[laneFast] = fmt.Errorf("nvmlDeviceGetFieldValues: %w", gpu.ErrUninitialized)
+			for _, c := range d.devs {
+				c.errs[pollFast] = fmt.Errorf("nvmlDeviceGetFieldValues: %w", gpu.ErrUninitialized)
 			}
 		})
 		s.step(1)
 		d.with(func() {
-			for _, c := range d.cards {
-				c.errs[laneFast] = nil
+			for _, c := range d.devs {
+				c.errs[pollFast] = nil
 			}
 		})
 		s.step(1)
 		if d.opens != 2 || d.closes != 1 {
 			t.Errorf("opened %d, closed %d times", d.opens, d.closes)
 		}
-		if c := s.card(0); c.State != gpu.CardUp || !c.Fast.Present() || !c.Slow.Present() {
+		if c := s.dev(0); c.State != gpu.DeviceUp || !c.Fast.Present() || !c.Slow.Present() {
 			t.Errorf("%+v", c)
 		}
 		// For ever: not at every round.
-		d.with(func() { d.cards[0].errs[laneFast] = gpu.ErrUninitialized })
+		d.with(func() { d.devs[0].errs[pollFast] = gpu.ErrUninitialized })
 		s.step(60)
 		if d.opens > 12 {
 			t.Errorf("opened %d times", d.opens)
@@ -226,90 +226,90 @@ func TestSessionIsOver(t *testing.T) {
 	})
 }
 
-func TestLostCard(t *testing.T) {
+func TestLostGPU(t *testing.T) {
 	for _, cause := range []error{gpu.ErrLost, gpu.ErrResetRequired} {
 		t.Run(cause.Error(), func(t *testing.T) {
 			d := newFake(t, 2)
-			d.cards[0].util = 1
-			d.cards[0].recovery = gpu.Some(gpu.RecoveryNone)
-			holders := &fakeHolders{h: gpu.Holdings{Known: true, Configured: true, List: []gpu.Holding{holdsWhole("train", "GPU-0")}}}
+			d.devs[0].util = 1
+			d.devs[0].recovery = gpu.Some(gpu.RecoveryNone)
+			holders := &fakeHolders{h: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{holdsWhole("train", "GPU-0")}}}
 			bubble(t, d, Options{Holders: holders}, func(s *stand) {
 				s.step(6)
-				d.with(func() { d.cards[0].recovery = gpu.Some(gpu.RecoveryReset) })
+				d.with(func() { d.devs[0].recovery = gpu.Some(gpu.RecoveryReset) })
 				s.step(5)
-				busy := s.card(0).Activity.Busy.Or(0)
-				d.with(func() { d.cards[0].err = fmt.Errorf("read card 0: %w", cause) })
-				s.Event(gpu.XIDEvent{Card: "GPU-0", XID: 79, Time: time.Now(), Source: gpu.SourceKmsg})
+				busy := s.dev(0).Activity.Busy.Or(0)
+				d.with(func() { d.devs[0].err = fmt.Errorf("read GPU 0: %w", cause) })
+				s.Event(gpu.XIDEvent{GPU: "GPU-0", XID: 79, Time: time.Now(), Source: gpu.SourceKmsg})
 				s.step(1)
-				c := s.card(0)
-				if c.State != gpu.CardFailed || !strings.Contains(c.Why, cause.Error()) {
+				c := s.dev(0)
+				if c.State != gpu.DeviceFailed || !strings.Contains(c.Why, cause.Error()) {
 					t.Errorf("%s: %q", c.State, c.Why)
 				}
 				if c.Fast.Present() || c.Medium.Present() || c.Slow.Present() || c.Activity.Busy.Present() {
-					t.Error("values of a lost card go on")
+					t.Error("values of a lost GPU go on")
 				}
-				if c.Recovery != gpu.Some(gpu.RecoveryReset) || c.Allocation != gpu.Some(gpu.Ratio(1)) || c.Index != 0 || len(c.LastRead) != 3 {
+				if c.Recovery != gpu.Some(gpu.RecoveryReset) || c.AllocationRatio != gpu.Some(gpu.Ratio(1)) || c.Index != 0 || len(c.LastRead) != 3 {
 					t.Errorf("%+v", c)
 				}
 				if i := slices.IndexFunc(c.XIDs, func(x gpu.XIDCount) bool { return x.XID == 79 && x.Count == 1 }); i < 0 {
 					t.Errorf("XIDs %+v", c.XIDs)
 				}
-				if s.card(1).State != gpu.CardUp {
-					t.Error("the other card fails too")
+				if s.dev(1).State != gpu.DeviceUp {
+					t.Error("the other GPU fails too")
 				}
-				if !s.source(gpu.SourceNVML).Up || s.Latest().Devices[gpu.CardFailed] != 1 {
+				if !s.source(gpu.SourceNVML).Up || s.Latest().Devices[gpu.DeviceFailed] != 1 {
 					t.Errorf("%+v %v", s.source(gpu.SourceNVML), s.Latest().Devices)
 				}
-				// It is left alone until the cards are listed again.
-				calls, scans := d.calls(0)[laneFast], d.scans
+				// It is left alone until the GPUs are listed again.
+				calls, scans := d.calls(0)[pollFast], d.scans
 				s.step(14)
-				if got := d.calls(0)[laneFast]; got != calls {
-					t.Errorf("a lost card is called: %d", got-calls)
+				if got := d.calls(0)[pollFast]; got != calls {
+					t.Errorf("a lost GPU is called: %d", got-calls)
 				}
 				s.step(4)
-				if d.scans != scans+1 || d.calls(0)[laneFast] != calls+1 {
-					t.Errorf("%d scans, %d calls in 36 s", d.scans-scans, d.calls(0)[laneFast]-calls)
+				if d.scans != scans+1 || d.calls(0)[pollFast] != calls+1 {
+					t.Errorf("%d scans, %d calls in 36 s", d.scans-scans, d.calls(0)[pollFast]-calls)
 				}
-				unavailable := s.card(0).CardSeconds[gpu.UseUnavailable]
+				unavailable := s.dev(0).GPUSeconds[gpu.TimeUnavailable]
 				if unavailable != 38 {
 					t.Errorf("unavailable for %v s, want 38", unavailable)
 				}
 				// It returns, and goes on.
-				d.with(func() { d.cards[0].err = nil })
+				d.with(func() { d.devs[0].err = nil })
 				s.step(20)
-				c = s.card(0)
-				if c.State != gpu.CardUp || !c.Fast.Present() || c.Activity.Busy.Or(0) <= busy {
+				c = s.dev(0)
+				if c.State != gpu.DeviceUp || !c.Fast.Present() || c.Activity.Busy.Or(0) <= busy {
 					t.Errorf("%s, busy %v of %v", c.State, c.Activity.Busy, busy)
 				}
 				sum := gpu.Seconds(0)
-				for _, v := range c.CardSeconds {
+				for _, v := range c.GPUSeconds {
 					sum += v
 				}
 				if sum < 97.999 || sum > 98.001 {
-					t.Errorf("%v of 98 s: %v", sum, c.CardSeconds)
+					t.Errorf("%v of 98 s: %v", sum, c.GPUSeconds)
 				}
 			})
 		})
 	}
 }
 
-func TestHangingCard(t *testing.T) {
+func TestHangingGPU(t *testing.T) {
 	d := newFake(t, 3)
 	bubble(t, d, Options{}, func(s *stand) {
 		s.step(3)
 		hang := make(chan struct{})
-		d.with(func() { d.cards[1].hang = hang })
+		d.with(func() { d.devs[1].hang = hang })
 		began := time.Now()
 		s.Step(began)
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("the round took %v", took)
 		}
-		if c := s.card(1); c.State != gpu.CardUp || !c.Fast.Present() {
+		if c := s.dev(1); c.State != gpu.DeviceUp || !c.Fast.Present() {
 			t.Errorf("before its deadline: %+v", c)
 		}
 		s.step(4)
-		c := s.card(1)
-		if c.State != gpu.CardFailed || !strings.HasPrefix(c.Why, "stuck for ") || c.Fast.Present() {
+		c := s.dev(1)
+		if c.State != gpu.DeviceFailed || !strings.HasPrefix(c.Why, "stuck for ") || c.Fast.Present() {
 			t.Errorf("%s %q", c.State, c.Why)
 		}
 		// Others go on, no round waits any more, and there is no second call.
@@ -317,38 +317,38 @@ func TestHangingCard(t *testing.T) {
 		began = time.Now()
 		s.Step(began)
 		if took := time.Since(began); took != 0 {
-			t.Errorf("a round waits %v for a stuck card", took)
+			t.Errorf("a round waits %v for a stuck GPU", took)
 		}
 		s.step(20)
 		if d.calls(1) != calls {
-			t.Error("a stuck card is called")
+			t.Error("a stuck GPU is called")
 		}
 		for _, i := range []int{0, 2} {
-			if c := s.card(i); c.State != gpu.CardUp || !c.LastRead[gpu.LaneFast].Equal(s.Latest().At) {
-				t.Errorf("card %d: %+v", i, c)
+			if c := s.dev(i); c.State != gpu.DeviceUp || !c.LastRead[gpu.PollFast].Equal(s.Latest().At) {
+				t.Errorf("GPU %d: %+v", i, c)
 			}
 		}
-		if v := s.Latest(); v.Devices[gpu.CardFailed] != 1 || len(v.Notes) != 1 || !s.source(gpu.SourceNVML).Up {
+		if v := s.Latest(); v.Devices[gpu.DeviceFailed] != 1 || len(v.Notes) != 1 || !s.source(gpu.SourceNVML).Up {
 			t.Errorf("%v %q", v.Devices, v.Notes)
 		}
 		// The answer comes late, and counts.
-		d.with(func() { d.cards[1].hang = nil })
+		d.with(func() { d.devs[1].hang = nil })
 		close(hang)
 		synctest.Wait()
 		s.step(1)
-		if c := s.card(1); c.State != gpu.CardUp || !c.Fast.Present() {
+		if c := s.dev(1); c.State != gpu.DeviceUp || !c.Fast.Present() {
 			t.Errorf("%s %q", c.State, c.Why)
 		}
 	})
 }
 
-func TestAllCardsHang(t *testing.T) {
+func TestAllGPUsHang(t *testing.T) {
 	d := newFake(t, 2)
 	bubble(t, d, Options{}, func(s *stand) {
 		s.step(2)
-		d.with(func() { d.cards[0].hang, d.cards[1].hang = make(chan struct{}), make(chan struct{}) })
+		d.with(func() { d.devs[0].hang, d.devs[1].hang = make(chan struct{}), make(chan struct{}) })
 		v := s.step(5)
-		if v.Devices[gpu.CardFailed] != 2 || s.source(gpu.SourceNVML).Up || len(v.Notes) != 3 {
+		if v.Devices[gpu.DeviceFailed] != 2 || s.source(gpu.SourceNVML).Up || len(v.Notes) != 3 {
 			t.Errorf("%v %q", v.Devices, v.Notes)
 		}
 	})
@@ -368,8 +368,8 @@ func TestHangingDriver(t *testing.T) {
 			close(hang)
 			synctest.Wait()
 			s.step(1)
-			if s.card(0).State != gpu.CardUp || d.opens != 1 {
-				t.Errorf("%+v, %d opens", s.card(0), d.opens)
+			if s.dev(0).State != gpu.DeviceUp || d.opens != 1 {
+				t.Errorf("%+v, %d opens", s.dev(0), d.opens)
 			}
 		})
 	})
@@ -377,46 +377,46 @@ func TestHangingDriver(t *testing.T) {
 		d := newFake(t, 2)
 		bubble(t, d, Options{}, func(s *stand) {
 			s.step(2)
-			d.with(func() { d.hang["scan"], d.cards[0].err = make(chan struct{}), gpu.ErrLost })
+			d.with(func() { d.hang["scan"], d.devs[0].err = make(chan struct{}), gpu.ErrLost })
 			s.step(40)
-			// The cards that answer are read all the same.
-			if c := s.card(1); c.State != gpu.CardUp || !c.LastRead[gpu.LaneFast].Equal(s.Latest().At) {
+			// The GPUs that answer are read all the same.
+			if c := s.dev(1); c.State != gpu.DeviceUp || !c.LastRead[gpu.PollFast].Equal(s.Latest().At) {
 				t.Errorf("%+v", c)
 			}
 		})
 	})
 }
 
-func TestRefusingCard(t *testing.T) {
+func TestRefusingGPU(t *testing.T) {
 	d := newFake(t, 2)
 	bubble(t, d, Options{}, func(s *stand) {
 		s.step(2)
-		d.with(func() { d.cards[0].errs[laneMedium] = errOdd })
+		d.with(func() { d.devs[0].errs[pollMedium] = errOdd })
 		s.step(6)
-		if c := s.card(0); c.State != gpu.CardUp || c.Medium.Present() || !c.Fast.Present() {
-			t.Errorf("one lane fails: %+v", c)
+		if c := s.dev(0); c.State != gpu.DeviceUp || c.Medium.Present() || !c.Fast.Present() {
+			t.Errorf("one poll group fails: %+v", c)
 		}
-		d.with(func() { d.cards[0].errs = [3]error{errOdd, errOdd, errOdd} })
+		d.with(func() { d.devs[0].errs = [3]error{errOdd, errOdd, errOdd} })
 		s.step(2)
-		if c := s.card(0); c.State != gpu.CardUp || c.Fast.Present() {
+		if c := s.dev(0); c.State != gpu.DeviceUp || c.Fast.Present() {
 			t.Errorf("failed twice: %s", c.State)
 		}
 		s.step(1)
-		if c := s.card(0); c.State != gpu.CardFailed || !strings.Contains(c.Why, "UNKNOWN") {
+		if c := s.dev(0); c.State != gpu.DeviceFailed || !strings.Contains(c.Why, "UNKNOWN") {
 			t.Errorf("%s %q", c.State, c.Why)
 		}
 		if d.opens != 1 {
-			t.Error("one card's trouble ends the session")
+			t.Error("one GPU's trouble ends the session")
 		}
 		// All of them: the session is made anew, once, and the page says what may help.
-		d.with(func() { d.cards[1].errs = [3]error{errOdd, errOdd, errOdd} })
+		d.with(func() { d.devs[1].errs = [3]error{errOdd, errOdd, errOdd} })
 		v := s.step(10)
 		if d.opens != 2 || s.source(gpu.SourceNVML).Up || len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "restart") {
 			t.Errorf("%d opens, %q", d.opens, v.Notes)
 		}
-		d.with(func() { d.cards[0].errs, d.cards[1].errs = [3]error{}, [3]error{} })
+		d.with(func() { d.devs[0].errs, d.devs[1].errs = [3]error{}, [3]error{} })
 		s.step(2)
-		if c := s.card(0); c.State != gpu.CardUp || !c.Medium.Present() {
+		if c := s.dev(0); c.State != gpu.DeviceUp || !c.Medium.Present() {
 			t.Errorf("%s %q", c.State, c.Why)
 		}
 	})
@@ -424,33 +424,33 @@ func TestRefusingCard(t *testing.T) {
 
 func TestPendingMIGChange(t *testing.T) {
 	d := newFake(t, 2)
-	d.cards[0].util = .5
-	bubble(t, d, Options{Holders: &fakeHolders{h: gpu.Holdings{Known: true, Configured: true}}}, func(s *stand) {
+	d.devs[0].util = .5
+	bubble(t, d, Options{Holders: &fakeHolders{h: gpu.Allocations{Known: true, Configured: true}}}, func(s *stand) {
 		s.step(10)
-		d.with(func() { d.cards[0].mig = gpu.Some(gpu.ModePair{Current: false, Pending: true}) })
-		s.Event(gpu.XIDEvent{Card: "GPU-0", XID: 154, Time: time.Now(), Source: gpu.SourceNVML}) // makes the slow lane due
+		d.with(func() { d.devs[0].mig = gpu.Some(gpu.ModePair{Current: false, Pending: true}) })
+		s.Event(gpu.XIDEvent{GPU: "GPU-0", XID: 154, Time: time.Now(), Source: gpu.SourceNVML}) // makes the slow poll group due
 		s.step(3)
 		if d.open || d.closes != 1 {
 			t.Fatalf("open %v, closed %d times", d.open, d.closes)
 		}
 		v := s.Latest()
-		if !v.Paused[0].Active || v.Paused[0].Reason != "mig_change" || len(v.Notes) != 1 || v.Devices[gpu.CardUp] != 2 {
+		if !v.Paused[0].Active || v.Paused[0].Reason != "mig_change" || len(v.Notes) != 1 || v.Devices[gpu.DeviceUp] != 2 {
 			t.Errorf("%+v %q %v", v.Paused, v.Notes, v.Devices)
 		}
-		c := s.card(0)
-		if c.State != gpu.CardUp || c.Why == "" || c.Fast.Present() || c.Medium.Present() || !c.Activity.Busy.Present() || c.Activity.Mean.Present() {
+		c := s.dev(0)
+		if c.State != gpu.DeviceUp || c.Why == "" || c.Fast.Present() || c.Medium.Present() || !c.Activity.Busy.Present() || c.Activity.Mean.Present() {
 			t.Errorf("%+v", c)
 		}
-		unknown := c.CardSeconds[gpu.UseUnknown]
+		unknown := c.GPUSeconds[gpu.TimeUnknown]
 		s.step(5)
-		if d := s.card(0).CardSeconds[gpu.UseUnknown] - unknown; d != 10 {
+		if d := s.dev(0).GPUSeconds[gpu.TimeUnknown] - unknown; d != 10 {
 			t.Errorf("%v of 10 s are unknown", d)
 		}
-		if d := s.card(0).CardSeconds[gpu.UseUnavailable]; d != 0 {
+		if d := s.dev(0).GPUSeconds[gpu.TimeUnavailable]; d != 0 {
 			t.Errorf("%v s unavailable", d)
 		}
 		s.step(11)
-		if !d.open || s.Latest().Paused[0].Active || !s.card(0).Fast.Present() {
+		if !d.open || s.Latest().Paused[0].Active || !s.dev(0).Fast.Present() {
 			t.Fatal("not back after 30 s")
 		}
 		// It is still pending: once per change.
@@ -458,9 +458,9 @@ func TestPendingMIGChange(t *testing.T) {
 		if d.closes != 1 {
 			t.Errorf("closed %d times for one change", d.closes)
 		}
-		d.with(func() { d.cards[0].mig = gpu.Some(gpu.ModePair{Current: true, Pending: true}) })
+		d.with(func() { d.devs[0].mig = gpu.Some(gpu.ModePair{Current: true, Pending: true}) })
 		s.step(31)
-		d.with(func() { d.cards[0].mig = gpu.Some(gpu.ModePair{Current: true, Pending: false}) })
+		d.with(func() { d.devs[0].mig = gpu.Some(gpu.ModePair{Current: true, Pending: false}) })
 		s.step(31)
 		if d.closes != 2 {
 			t.Errorf("closed %d times for two changes", d.closes)
@@ -473,36 +473,36 @@ func TestPendingMIGChangeUnderAHangingCall(t *testing.T) {
 	d := newFake(t, 2)
 	bubble(t, d, Options{}, func(s *stand) {
 		s.step(2)
-		d.with(func() { d.cards[0].hang = make(chan struct{}) })
+		d.with(func() { d.devs[0].hang = make(chan struct{}) })
 		s.step(4)
-		d.with(func() { d.cards[1].mig = gpu.Some(gpu.ModePair{Pending: true}) })
+		d.with(func() { d.devs[1].mig = gpu.Some(gpu.ModePair{Pending: true}) })
 		s.step(40)
 		if d.closes != 0 {
 			t.Fatal("closed under a call")
 		}
-		if c := s.card(1); !c.LastRead[gpu.LaneFast].Equal(s.Latest().At) {
-			t.Error("the other card is not read any more")
+		if c := s.dev(1); !c.LastRead[gpu.PollFast].Equal(s.Latest().At) {
+			t.Error("the other GPU is not read any more")
 		}
 	})
 }
 
 func TestMIGLayout(t *testing.T) {
 	d := newFake(t, 1)
-	d.cards[0].mig = gpu.Some(gpu.ModePair{Current: true, Pending: true})
+	d.devs[0].mig = gpu.Some(gpu.ModePair{Current: true, Pending: true})
 	holders := &fakeHolders{}
 	bubble(t, d, Options{Holders: holders}, func(s *stand) {
 		s.step(3)
-		// A new instance shows in the fast lane: the layout is read at once, not a minute later.
+		// A new instance shows in the fast poll group: the layout is read at once, not a minute later.
 		d.with(func() {
-			d.cards[0].layout = []gpu.Instance{{UUID: "MIG-1", GI: 1, Profile: "1g.10gb", Slices: 1, Share: gpu.Some(gpu.Ratio(1. / 7)),
+			d.devs[0].layout = []gpu.Instance{{UUID: "MIG-1", GI: 1, Profile: "1g.10gb", Slices: 1, Share: gpu.Some(gpu.Ratio(1. / 7)),
 				Compute: []gpu.ComputeInstance{{UUID: "MIG-1"}}}}
 		})
 		s.step(2)
-		if c := s.card(0); len(c.Instances) != 1 || c.Instances[0].UUID != "MIG-1" {
+		if c := s.dev(0); len(c.Instances) != 1 || c.Instances[0].UUID != "MIG-1" {
 			t.Errorf("%+v", c.Instances)
 		}
 		inv := holders.inv[len(holders.inv)-1]
-		if card, in, ok := inv.ByInstance("MIG-1"); !ok || !card.MIG || in.Profile != "1g.10gb" {
+		if dev, in, ok := inv.ByInstance("MIG-1"); !ok || !dev.MIG || in.Profile != "1g.10gb" {
 			t.Errorf("%+v", inv)
 		}
 		if d.closes != 0 {
@@ -517,64 +517,64 @@ func TestMissingAndDetached(t *testing.T) {
 	var busErr error
 	set := func(list ...Expected) { bus = list }
 	set(Expected{PCI: "0000:01:00.0"}, Expected{PCI: "0000:02:00.0"}, Expected{PCI: "0000:03:00.0"}, Expected{PCI: "0000:04:00.0", Detached: true})
-	bubble(t, d, Options{Expecter: expecterFunc(func() ([]Expected, error) { return bus, busErr }), Cards: 5}, func(s *stand) {
+	bubble(t, d, Options{Expecter: expecterFunc(func() ([]Expected, error) { return bus, busErr }), GPUs: 5}, func(s *stand) {
 		v := s.step(3)
 		if !equalCounts(v.Devices, 2, 0, 2, 1) {
 			t.Errorf("%v", v.Devices)
 		}
-		if c := s.card(2); c.UUID != "0000:03:00.0" || c.State != gpu.CardMissing || c.Index != -1 {
+		if c := s.dev(2); c.UUID != "0000:03:00.0" || c.State != gpu.DeviceMissing || c.Index != -1 {
 			t.Errorf("%+v", c)
 		}
-		s.seconds(2, map[gpu.Use]float64{gpu.UseUnavailable: 4})
-		// A card leaves NVML and stays on the bus.
-		second := d.cards[1]
-		d.with(func() { d.cards = d.cards[:1] })
+		s.seconds(2, map[gpu.TimeState]float64{gpu.TimeUnavailable: 4})
+		// A GPU leaves NVML and stays on the bus.
+		second := d.devs[1]
+		d.with(func() { d.devs = d.devs[:1] })
 		s.step(20)
-		if c := s.card(1); c.UUID != "GPU-1" || c.State != gpu.CardMissing {
+		if c := s.dev(1); c.UUID != "GPU-1" || c.State != gpu.DeviceMissing {
 			t.Errorf("%+v", c)
 		}
 		// It leaves the bus, too.
 		set(Expected{PCI: "0000:01:00.0"}, Expected{PCI: "0000:04:00.0", Detached: true})
 		v = s.step(16)
-		if c := s.card(1); c.UUID != "GPU-1" || c.State != gpu.CardFailed || len(v.Cards) != 3 {
-			t.Errorf("%+v", v.Cards)
+		if c := s.dev(1); c.UUID != "GPU-1" || c.State != gpu.DeviceFailed || len(v.GPUs) != 3 {
+			t.Errorf("%+v", v.GPUs)
 		}
 		// It is given to a virtual machine.
 		set(Expected{PCI: "0000:01:00.0"}, Expected{PCI: "0000:02:00.0", Detached: true})
 		v = s.step(16)
-		if c := s.card(1); c.UUID != "GPU-1" || c.State != gpu.CardDetached || len(v.Cards) != 2 {
-			t.Errorf("%+v", v.Cards)
+		if c := s.dev(1); c.UUID != "GPU-1" || c.State != gpu.DeviceDetached || len(v.GPUs) != 2 {
+			t.Errorf("%+v", v.GPUs)
 		}
-		counted := s.card(1).CardSeconds[gpu.UseUnavailable]
+		counted := s.dev(1).GPUSeconds[gpu.TimeUnavailable]
 		s.step(3)
-		if s.card(1).CardSeconds[gpu.UseUnavailable] != counted {
-			t.Error("the seconds of a detached card are counted")
+		if s.dev(1).GPUSeconds[gpu.TimeUnavailable] != counted {
+			t.Error("the seconds of a detached GPU are counted")
 		}
 		// And returns.
 		set(Expected{PCI: "0000:01:00.0"}, Expected{PCI: "0000:02:00.0"})
-		d.with(func() { d.cards = append(d.cards, second) })
+		d.with(func() { d.devs = append(d.devs, second) })
 		s.step(40)
-		if c := s.card(1); c.State != gpu.CardUp || c.Index != 1 {
+		if c := s.dev(1); c.State != gpu.DeviceUp || c.Index != 1 {
 			t.Errorf("%+v", c)
 		}
 		busErr = errors.New("no sysfs")
-		if v = s.step(16); v.Devices[gpu.CardUp] != 2 {
+		if v = s.step(16); v.Devices[gpu.DeviceUp] != 2 {
 			t.Errorf("%v", v.Devices)
 		}
 	})
 }
 
-func equalCounts(got map[gpu.CardState]int, up, failed, missing, detached int) bool {
-	return got[gpu.CardUp] == up && got[gpu.CardFailed] == failed && got[gpu.CardMissing] == missing && got[gpu.CardDetached] == detached
+func equalCounts(got map[gpu.DeviceState]int, up, failed, missing, detached int) bool {
+	return got[gpu.DeviceUp] == up && got[gpu.DeviceFailed] == failed && got[gpu.DeviceMissing] == missing && got[gpu.DeviceDetached] == detached
 }
 
 func TestImplausibleValues(t *testing.T) {
 	d := newFake(t, 1)
-	d.cards[0].power = 4294967.295
-	d.cards[0].memory = gpu.Some(gpu.Memory{Total: 1, Used: 2})
+	d.devs[0].power = 4294967.295
+	d.devs[0].memory = gpu.Some(gpu.Memory{Total: 1, Used: 2})
 	bubble(t, d, Options{}, func(s *stand) {
 		v := s.step(3)
-		f, m := s.card(0).Fast.Or(nil), s.card(0).Medium.Or(nil)
+		f, m := s.dev(0).Fast.Or(nil), s.dev(0).Medium.Or(nil)
 		if f == nil || f.Power.Present() || m == nil || m.Memory.Present() {
 			t.Error("implausible values are published")
 		}
@@ -588,7 +588,7 @@ func TestImplausibleValues(t *testing.T) {
 // Clocks that are set, and machines that sleep: nothing negative, nothing twice, no jump.
 func TestClockSteps(t *testing.T) {
 	d := newFake(t, 1)
-	bubble(t, d, Options{Holders: &fakeHolders{h: gpu.Holdings{Known: true, Configured: true}}}, func(s *stand) {
+	bubble(t, d, Options{Holders: &fakeHolders{h: gpu.Allocations{Known: true, Configured: true}}}, func(s *stand) {
 		now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC) // without a monotonic part: the sampler sees every step
 		step := func(d time.Duration) {
 			time.Sleep(2 * time.Second)
@@ -596,7 +596,7 @@ func TestClockSteps(t *testing.T) {
 			s.Step(now)
 		}
 		total := func() (sum gpu.Seconds) {
-			for _, v := range s.card(0).CardSeconds {
+			for _, v := range s.dev(0).GPUSeconds {
 				sum += v
 			}
 			return sum
@@ -612,18 +612,18 @@ func TestClockSteps(t *testing.T) {
 		if got := total(); got != 64 {
 			t.Errorf("%v s after a jump, want 2 + 2 + a minute", got)
 		}
-		for _, v := range s.card(0).CardSeconds {
+		for _, v := range s.dev(0).GPUSeconds {
 			if v < 0 {
-				t.Errorf("%v", s.card(0).CardSeconds)
+				t.Errorf("%v", s.dev(0).GPUSeconds)
 			}
 		}
-		calls := d.calls(0)[laneMedium]
+		calls := d.calls(0)[pollMedium]
 		step(-20 * time.Hour)
 		for range 6 {
 			step(2 * time.Second)
 		}
-		if d.calls(0)[laneMedium] == calls {
-			t.Error("the lanes stand still after the clock went back")
+		if d.calls(0)[pollMedium] == calls {
+			t.Error("the poll groups stand still after the clock went back")
 		}
 	})
 }
@@ -634,18 +634,18 @@ func TestEventsOfBothSources(t *testing.T) {
 		s.step(2)
 		now := time.Now()
 		d.with(func() {
-			d.events = []gpu.XIDEvent{{Card: "GPU-0", XID: 31, Time: now, Source: gpu.SourceNVML}, {Card: "GPU-0", XID: 31, Time: now, Source: gpu.SourceNVML}}
+			d.events = []gpu.XIDEvent{{GPU: "GPU-0", XID: 31, Time: now, Source: gpu.SourceNVML}, {GPU: "GPU-0", XID: 31, Time: now, Source: gpu.SourceNVML}}
 		})
 		s.Event(gpu.XIDEvent{PCI: "0000:01:00.0", XID: 31, Time: now.Add(time.Second), Source: gpu.SourceKmsg})
 		calls := d.calls(0)
 		s.step(2)
-		for _, x := range s.card(0).XIDs {
+		for _, x := range s.dev(0).XIDs {
 			if x.XID == 31 && x.Count != 2 {
 				t.Errorf("%+v", x)
 			}
 		}
-		if got := d.calls(0); got[laneMedium] != calls[laneMedium]+1 || got[laneSlow] != calls[laneSlow]+1 {
-			t.Error("an XID does not make the slower lanes due")
+		if got := d.calls(0); got[pollMedium] != calls[pollMedium]+1 || got[pollSlow] != calls[pollSlow]+1 {
+			t.Error("an XID does not make the slower poll groups due")
 		}
 		d.with(func() { d.eventErr = errOdd })
 		s.step(3)
@@ -675,7 +675,7 @@ func (f *fakeUsers) Find(pid int) account.User {
 
 func TestUsers(t *testing.T) {
 	d := newFake(t, 1)
-	d.cards[0].procs = gpu.Some([]gpu.Process{{PID: 7, Memory: gpu.Some(gpu.Bytes(1 << 30))}, {PID: 8, Memory: gpu.Some(gpu.Bytes(2 << 30))}})
+	d.devs[0].procs = gpu.Some([]gpu.Process{{PID: 7, Memory: gpu.Some(gpu.Bytes(1 << 30))}, {PID: 8, Memory: gpu.Some(gpu.Bytes(2 << 30))}})
 	users := &fakeUsers{names: map[int]string{7: "p"}, asked: map[int]int{}}
 	bubble(t, d, Options{Users: users}, func(s *stand) {
 		v := s.step(5)
@@ -683,16 +683,16 @@ func TestUsers(t *testing.T) {
 			t.Errorf("%+v", v.Containers)
 		}
 		if users.asked[7] != 1 {
-			t.Errorf("asked %d times within one medium lane", users.asked[7])
+			t.Errorf("asked %d times within one medium poll group", users.asked[7])
 		}
 		s.step(1)
 		if users.asked[7] != 2 {
-			t.Errorf("asked %d times in two medium lanes", users.asked[7])
+			t.Errorf("asked %d times in two medium poll groups", users.asked[7])
 		}
 	})
 	bubble(t, newFakeWith(d), Options{}, func(s *stand) {
 		v := s.step(2)
-		if m := s.card(0).Medium.Or(nil); m == nil || m.Processes.Present() || len(v.Containers) != 0 {
+		if m := s.dev(0).Medium.Or(nil); m == nil || m.Processes.Present() || len(v.Containers) != 0 {
 			t.Error("processes are shown though nobody can tell whose they are")
 		}
 	})
@@ -702,7 +702,7 @@ func TestUsers(t *testing.T) {
 // both may have done is nobody's. The last samples of a process that ended are its own.
 func TestPIDReusedBetweenLists(t *testing.T) {
 	d := newFake(t, 1)
-	c := d.cards[0]
+	c := d.devs[0]
 	c.procs, c.samples = gpu.Some([]gpu.Process{{PID: 7, Memory: gpu.Some(gpu.Bytes(1 << 30))}}), gpu.Some([]gpu.ProcessSample{{PID: 7, SM: 50}})
 	c.util = .5
 	users := &fakeUsers{names: map[int]string{7: "old"}, asked: map[int]int{}}
@@ -738,26 +738,26 @@ func TestPIDReusedBetweenLists(t *testing.T) {
 	})
 }
 
-// newFakeWith is a driver with the cards of another.
+// newFakeWith is a driver with the GPUs of another.
 func newFakeWith(d *fakeDriver) *fakeDriver {
-	n := newFake(d.t, len(d.cards))
-	for i, c := range d.cards {
-		n.cards[i].procs = c.procs
+	n := newFake(d.t, len(d.devs))
+	for i, c := range d.devs {
+		n.devs[i].procs = c.procs
 	}
 	return n
 }
 
 func TestHistory(t *testing.T) {
 	d := newFake(t, 1)
-	d.cards[0].util = .25
+	d.devs[0].util = .25
 	bubble(t, d, Options{}, func(s *stand) {
 		s.step(6)
 		early := s.Latest()
-		if n := len(early.Cards[0].History); n != 2 {
+		if n := len(early.GPUs[0].History); n != 2 {
 			t.Fatalf("%d points after 10 s", n)
 		}
 		s.step(400)
-		h := s.card(0).History
+		h := s.dev(0).History
 		if len(h) != pastKept || h[len(h)-1].At.Sub(h[0].At) != (pastKept-1)*pastEvery {
 			t.Errorf("%d points", len(h))
 		}
@@ -765,25 +765,25 @@ func TestHistory(t *testing.T) {
 		if u := p.Utilization.Or(0); u < .2499 || u > .2501 || p.Memory.Or(0) != .1 || p.Power.Or(0) != 100 {
 			t.Errorf("%+v", p)
 		}
-		if len(early.Cards[0].History) != 2 {
+		if len(early.GPUs[0].History) != 2 {
 			t.Error("a published view was changed")
 		}
 	})
 }
 
-// A card that the driver's library did not find when it was initialised is looked for with a new session, ever more
+// A GPU that the driver's library did not find when it was initialized is looked for with a new session, ever more
 // seldom, and is there without a restart of the exporter.
-func TestMissingCardIsSought(t *testing.T) {
+func TestMissingGPUIsSought(t *testing.T) {
 	d := newFake(t, 2)
 	d.settled = true
-	both := d.cards
-	d.cards = d.cards[:1]
+	both := d.devs
+	d.devs = d.devs[:1]
 	o := Options{Expecter: expecterFunc(func() ([]Expected, error) {
 		return []Expected{{PCI: both[0].id.PCI}, {PCI: both[1].id.PCI}}, nil
 	})}
 	bubble(t, d, o, func(s *stand) {
 		s.step(5)
-		if s.Latest().Devices[gpu.CardMissing] != 1 || d.opens != 1 {
+		if s.Latest().Devices[gpu.DeviceMissing] != 1 || d.opens != 1 {
 			t.Fatalf("%v, opened %d times", s.Latest().Devices, d.opens)
 		}
 		for _, r := range []struct{ steps, opens int }{{30, 2}, {60, 3}, {120, 4}} {
@@ -791,19 +791,19 @@ func TestMissingCardIsSought(t *testing.T) {
 				t.Errorf("after %d more steps it was opened %d times, want %d", r.steps, d.opens, r.opens)
 			}
 		}
-		if v := s.Latest(); v.Devices[gpu.CardUp] != 1 || !v.Cards[0].Fast.Present() {
-			t.Errorf("the other card suffers: %+v", v.Devices)
+		if v := s.Latest(); v.Devices[gpu.DeviceUp] != 1 || !v.GPUs[0].Fast.Present() {
+			t.Errorf("the other GPU suffers: %+v", v.Devices)
 		}
-		d.with(func() { d.cards = both })
+		d.with(func() { d.devs = both })
 		s.step(245)
-		if v := s.Latest(); v.Devices[gpu.CardUp] != 2 || v.Devices[gpu.CardMissing] != 0 {
+		if v := s.Latest(); v.Devices[gpu.DeviceUp] != 2 || v.Devices[gpu.DeviceMissing] != 0 {
 			t.Errorf("%v", v.Devices)
 		}
 		if opens := d.opens; opens != 5 {
 			t.Errorf("opened %d times", opens)
 		}
 		if s.step(2000); d.opens != 5 {
-			t.Error("with all cards there it is opened again")
+			t.Error("with all GPUs there it is opened again")
 		}
 	})
 }
@@ -812,9 +812,9 @@ func TestShallowRing(t *testing.T) {
 	d := newFake(t, 1)
 	bubble(t, d, Options{Fast: 8 * time.Second}, func(s *stand) {
 		s.step(1)
-		for _, l := range s.Latest().Lanes {
-			if l.Lane == gpu.LaneFast && (l.Interval < 4*time.Second || l.Interval > 5*time.Second) {
-				t.Errorf("the fast lane is read every %v from a ring of 10 s", l.Interval)
+		for _, l := range s.Latest().PollGroups {
+			if l.PollGroup == gpu.PollFast && (l.Interval < 4*time.Second || l.Interval > 5*time.Second) {
+				t.Errorf("the fast poll group is read every %v from a ring of 10 s", l.Interval)
 			}
 		}
 	})
@@ -839,12 +839,12 @@ func TestRunAndShutdown(t *testing.T) {
 	bubble(t, d, Options{}, func(s *stand) {
 		took := runFor(s, func() {
 			time.Sleep(11 * time.Second)
-			if got := d.calls(0); got[laneFast] != 6 {
+			if got := d.calls(0); got[pollFast] != 6 {
 				t.Errorf("%v calls in 11 s", got)
 			}
-			d.with(func() { d.events = []gpu.XIDEvent{{Card: "GPU-1", XID: 13, Time: time.Now(), Source: gpu.SourceNVML}} })
+			d.with(func() { d.events = []gpu.XIDEvent{{GPU: "GPU-1", XID: 13, Time: time.Now(), Source: gpu.SourceNVML}} })
 			time.Sleep(3 * time.Second)
-			if !slices.ContainsFunc(s.card(1).XIDs, func(x gpu.XIDCount) bool { return x.XID == 13 && x.Count == 1 }) {
+			if !slices.ContainsFunc(s.dev(1).XIDs, func(x gpu.XIDCount) bool { return x.XID == 13 && x.Count == 1 }) {
 				t.Error("the event was not heard")
 			}
 			if src := s.source(gpu.SourceEvents); !src.Up {
@@ -858,7 +858,7 @@ func TestRunAndShutdown(t *testing.T) {
 }
 
 func TestShutdownUnderAHangingCall(t *testing.T) {
-	for _, what := range []string{"card", "open", "scan", "events"} {
+	for _, what := range []string{"gpu", "open", "scan", "events"} {
 		t.Run(what, func(t *testing.T) {
 			d := newFake(t, 2)
 			bubble(t, d, Options{}, func(s *stand) {
@@ -870,13 +870,13 @@ func TestShutdownUnderAHangingCall(t *testing.T) {
 				took := runFor(s, func() {
 					time.Sleep(5 * time.Second)
 					d.with(func() {
-						if what == "card" {
-							d.cards[0].hang = hang
+						if what == "gpu" {
+							d.devs[0].hang = hang
 						} else {
 							d.hang[what] = hang
 						}
 						if what == "scan" {
-							d.cards[0].err = gpu.ErrLost
+							d.devs[0].err = gpu.ErrLost
 						}
 					})
 					time.Sleep(60 * time.Second)
@@ -897,7 +897,7 @@ func TestShutdownUnderAHangingCall(t *testing.T) {
 func TestShutdownDuringARound(t *testing.T) {
 	d := newFake(t, 1)
 	bubble(t, d, Options{Fast: 20 * time.Second, Bound: 15 * time.Second, Deadline: 30 * time.Second}, func(s *stand) {
-		d.cards[0].hang = make(chan struct{})
+		d.devs[0].hang = make(chan struct{})
 		if took := runFor(s, func() { time.Sleep(time.Second) }); took >= time.Second {
 			t.Errorf("the end took %v", took)
 		}
@@ -907,7 +907,7 @@ func TestShutdownDuringARound(t *testing.T) {
 // Everything that is safe for concurrent use, at once, in real time.
 func TestConcurrentUse(t *testing.T) {
 	d := newFake(t, 4)
-	holders := &fakeHolders{h: gpu.Holdings{Known: true, Configured: true, List: []gpu.Holding{holdsWhole("p", "GPU-0")}}}
+	holders := &fakeHolders{h: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{holdsWhole("p", "GPU-0")}}}
 	s := New(Options{Driver: d, Holders: holders, Fast: 2 * time.Millisecond, Medium: 4 * time.Millisecond, Slow: 6 * time.Millisecond})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
@@ -916,11 +916,11 @@ func TestConcurrentUse(t *testing.T) {
 		readers.Go(func() {
 			for ctx.Err() == nil {
 				v := s.Latest()
-				for j := range v.Cards {
-					_ = v.Cards[j].CardSeconds[gpu.UseBusy]
-					_ = len(v.Cards[j].History)
+				for j := range v.GPUs {
+					_ = v.GPUs[j].GPUSeconds[gpu.TimeBusy]
+					_ = len(v.GPUs[j].History)
 				}
-				s.Event(gpu.XIDEvent{Card: "GPU-1", XID: 31, Time: time.Now(), Source: fmt.Sprint(i)})
+				s.Event(gpu.XIDEvent{GPU: "GPU-1", XID: 31, Time: time.Now(), Source: fmt.Sprint(i)})
 				time.Sleep(time.Millisecond)
 			}
 		})
@@ -929,17 +929,17 @@ func TestConcurrentUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	readers.Wait()
-	if v := s.Latest(); len(v.Cards) != 4 || d.open {
-		t.Errorf("%d cards, open %v", len(v.Cards), d.open)
+	if v := s.Latest(); len(v.GPUs) != 4 || d.open {
+		t.Errorf("%d GPUs, open %v", len(v.GPUs), d.open)
 	}
 }
 
-// BenchmarkStep is a round of 8 cards, 80 containers and 400 processes.
+// BenchmarkStep is a round of 8 GPUs, 80 containers and 400 processes.
 func BenchmarkStep(b *testing.B) {
 	d := newFake(&testing.T{}, 8)
 	users := &fakeUsers{names: map[int]string{}, asked: map[int]int{}}
-	holders := &fakeHolders{h: gpu.Holdings{Known: true, Configured: true}}
-	for i, c := range d.cards {
+	holders := &fakeHolders{h: gpu.Allocations{Known: true, Configured: true}}
+	for i, c := range d.devs {
 		var list []gpu.Process
 		for p := range 10 {
 			h := holdsWhole(fmt.Sprintf("pod-%d-%d", i, p), c.id.UUID)
@@ -963,18 +963,18 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// looker says that one container sees two cards, by the indices that NVML has now.
-type looker struct{ list []gpu.VisibleCard }
+// looker says that one container sees two GPUs, by the indices that NVML has now.
+type looker struct{ list []gpu.VisibleGPU }
 
-func (l looker) Visible(*gpu.Inventory) []gpu.VisibleCard { return l.list }
+func (l looker) Visible(*gpu.Inventory) []gpu.VisibleGPU { return l.list }
 
-func TestVisibleCardsKeepTheirIndex(t *testing.T) {
+func TestVisibleGPUsKeepTheirIndex(t *testing.T) {
 	d := newFake(t, 2)
 	who := gpu.Container{Namespace: "t", Pod: "p", Name: "c"}
-	l := looker{[]gpu.VisibleCard{{Container: who, Card: "GPU-0", Index: 7}, {Container: who, Card: "GPU-1", Index: 0}}}
+	l := looker{[]gpu.VisibleGPU{{Container: who, GPU: "GPU-0", Index: 7}, {Container: who, GPU: "GPU-1", Index: 0}}}
 	bubble(t, d, Options{Looker: l}, func(s *stand) {
 		v := s.step(1)
-		if want := []gpu.VisibleCard{{Container: who, Card: "GPU-0", Index: 0}, {Container: who, Card: "GPU-1", Index: 1}}; !slices.Equal(v.Visible, want) {
+		if want := []gpu.VisibleGPU{{Container: who, GPU: "GPU-0", Index: 0}, {Container: who, GPU: "GPU-1", Index: 1}}; !slices.Equal(v.Visible, want) {
 			t.Errorf("%+v", v.Visible)
 		}
 		if l.list[0].Index != 7 {

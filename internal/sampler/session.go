@@ -13,14 +13,14 @@ const (
 	// soonest and latest bound the wait between two attempts to open the driver; it doubles.
 	soonest = time.Second
 	latest  = 30 * time.Second
-	// rescanTroubled is how often the cards are listed while one of them fails, rescanCalm otherwise.
+	// rescanTroubled is how often the GPUs are listed while one of them fails, rescanCalm otherwise.
 	rescanTroubled = 30 * time.Second
 	rescanCalm     = 10 * time.Minute
 	// pauseFor is for how long the driver is let go for a MIG change.
 	pauseFor = 30 * time.Second
-	// reopenEvery is how often the session is made anew because every card refuses to answer.
+	// reopenEvery is how often the session is made anew because every GPU refuses to answer.
 	reopenEvery = 5 * time.Minute
-	// seekSoonest and seekLatest bound the wait until the session is made anew because of a card that the PCI bus
+	// seekSoonest and seekLatest bound the wait until the session is made anew because of a GPU that the PCI bus
 	// has and the driver does not know; it doubles.
 	seekSoonest = time.Minute
 	seekLatest  = time.Hour
@@ -51,7 +51,7 @@ type operation string
 
 const (
 	opOpen  operation = "open the driver"
-	opScan  operation = "list the cards"
+	opScan  operation = "list the GPUs"
 	opClose operation = "let the driver go"
 	opPoll  operation = "poll events"
 )
@@ -71,11 +71,11 @@ type sessionState struct {
 	tryAt       time.Duration // when to open next
 	wait        time.Duration // how long it was waited for that
 	openAt      time.Duration // when it was opened
-	scanAt      time.Duration // when to list the cards next
+	scanAt      time.Duration // when to list the GPUs next
 	pausedUntil time.Duration
 	reopened    time.Duration
 	hasReopened bool
-	seekAt      time.Duration // when the session is made anew for a missing card; 0: none is missing
+	seekAt      time.Duration // when the session is made anew for a missing GPU; 0: none is missing
 	seekWait    time.Duration
 	mismatch    bool // only a new process helps
 }
@@ -84,7 +84,7 @@ type sessionState struct {
 type result struct {
 	op     operation
 	live   Session
-	cards  []Card
+	devs   []GPU
 	events []gpu.XIDEvent
 	err    error
 }
@@ -124,7 +124,7 @@ func (s *Sampler) finish(limit *patience) bool {
 	return false
 }
 
-// tend keeps the session: it opens it, lists the cards, lets it go, one operation after the other, as far as
+// tend keeps the session: it opens it, lists the GPUs, lets it go, one operation after the other, as far as
 // the time of the round goes.
 func (s *Sampler) tend(limit *patience) {
 	for range 4 { // close, open, and what comes of that; never for ever
@@ -142,8 +142,8 @@ func (s *Sampler) tend(limit *patience) {
 		case s.session.state == sessionOpen && s.clock >= s.session.scanAt:
 			live := s.session.live
 			s.start(opScan, func() result {
-				cards, err := live.Scan()
-				return result{cards: cards, err: err}
+				devs, err := live.Scan()
+				return result{devs: devs, err: err}
 			})
 		case s.session.state == sessionClosed && !s.paused() && s.clock >= s.session.tryAt && !s.busy():
 			s.start(opOpen, func() result { return open(s.o.Driver) })
@@ -154,17 +154,17 @@ func (s *Sampler) tend(limit *patience) {
 	s.finish(limit)
 }
 
-// open opens the driver and lists its cards.
+// open opens the driver and lists its GPUs.
 func open(d Driver) result {
 	live, err := d.Open()
 	if err != nil {
 		return result{err: err}
 	}
-	cards, err := live.Scan()
+	devs, err := live.Scan()
 	if err != nil {
 		return result{err: errors.Join(err, live.Close())}
 	}
-	return result{live: live, cards: cards}
+	return result{live: live, devs: devs}
 }
 
 // take applies the result of an operation.
@@ -180,12 +180,12 @@ func (s *Sampler) take(r result) {
 		st.state, st.live, st.system = sessionOpen, r.live, gpu.Some(r.live.System())
 		st.want, st.problem, st.hint, st.mismatch, st.openAt = wantNothing, "", nil, false, s.clock
 		s.ledger.Reopened()
-		for _, t := range s.cards {
+		for _, t := range s.devs {
 			t.fast.due, t.medium.due, t.slow.due = true, true, true
 		}
-		s.scanned(r.cards)
+		s.scanned(r.devs)
 		s.heard.Store(&hearing{session: r.live})
-		s.log.Info("the driver is open", "version", r.live.System().DriverVersion, "cards", len(r.cards))
+		s.log.Info("the driver is open", "version", r.live.System().DriverVersion, "gpus", len(r.devs))
 	case opScan:
 		if r.err != nil {
 			s.errors++
@@ -195,7 +195,7 @@ func (s *Sampler) take(r result) {
 			st.scanAt = s.clock + rescanTroubled
 			return
 		}
-		s.scanned(r.cards)
+		s.scanned(r.devs)
 	case opClose:
 		if r.err != nil {
 			s.errors++
@@ -207,19 +207,19 @@ func (s *Sampler) take(r result) {
 	}
 }
 
-// scanned takes a list of cards and says when the next is due.
-func (s *Sampler) scanned(cards []Card) {
-	s.adopt(cards)
+// scanned takes a list of GPUs and says when the next is due.
+func (s *Sampler) scanned(devs []GPU) {
+	s.adopt(devs)
 	s.success = gpu.Some(s.now)
 	s.expected.at = 0 // the bus is looked at again
-	s.lookForCards()
+	s.lookForGPUs()
 	s.session.scanAt = s.clock + rescanCalm
 }
 
-// hurryScan lists the cards sooner while one of them fails.
+// hurryScan lists the GPUs sooner while one of them fails.
 func (s *Sampler) hurryScan() {
-	troubled := slices.ContainsFunc(s.cards, func(t *tracked) bool {
-		return t.state == gpu.CardFailed && !t.stuck || t.state == gpu.CardMissing || t.card == nil && t.state != gpu.CardDetached
+	troubled := slices.ContainsFunc(s.devs, func(t *tracked) bool {
+		return t.state == gpu.DeviceFailed && !t.stuck || t.state == gpu.DeviceMissing || t.dev == nil && t.state != gpu.DeviceDetached
 	})
 	if at := s.clock + rescanTroubled; troubled && s.session.scanAt > at {
 		s.session.scanAt = at
@@ -291,12 +291,12 @@ func (s *Sampler) closed() {
 		st.wait = max(st.wait, soonest) // at once, but not again and again
 	}
 	st.system = gpu.None[gpu.System]()
-	for _, t := range s.cards {
-		t.card = nil // the handles died with the session
+	for _, t := range s.devs {
+		t.dev = nil // the handles died with the session
 	}
 }
 
-// watchMIG lets the driver go, once per change, when a card wants to change its MIG mode: an open client is
+// watchMIG lets the driver go, once per change, when a GPU wants to change its MIG mode: an open client is
 // what it waits for.
 func (s *Sampler) watchMIG(t *tracked, slow *gpu.Slow) {
 	mode, ok := slow.MIGMode.Get()
@@ -316,17 +316,17 @@ func (s *Sampler) paused() bool {
 	return st.state == sessionClosed && s.clock < st.pausedUntil
 }
 
-// checkAllRefuse makes the session anew when no card answers at all: a container whose devices were taken
+// checkAllRefuse makes the session anew when no GPU answers at all: a container whose devices were taken
 // away looks so, and so does a driver that was reloaded.
 func (s *Sampler) checkAllRefuse() {
 	if s.allIll() && s.session.want == wantNothing && (!s.session.hasReopened || s.clock-s.session.reopened >= reopenEvery) {
 		s.session.hasReopened, s.session.reopened = true, s.clock
-		s.session.want, s.session.problem = wantReopen, "every card refuses to be read"
+		s.session.want, s.session.problem = wantReopen, "every GPU refuses to be read"
 	}
 }
 
-// seekMissing makes the session anew, ever more seldom, while a card of the PCI bus is missing: which cards there are the
-// driver's library finds out when it is initialised, so that no list within the session would show one that came back.
+// seekMissing makes the session anew, ever more seldom, while a GPU of the PCI bus is missing: which GPUs there are the
+// driver's library finds out when it is initialized, so that no list within the session would show one that came back.
 // For the others it costs one tick.
 func (s *Sampler) seekMissing() {
 	st := &s.session
@@ -334,7 +334,7 @@ func (s *Sampler) seekMissing() {
 		return
 	}
 	switch {
-	case !slices.ContainsFunc(s.cards, func(t *tracked) bool { return t.state == gpu.CardMissing }):
+	case !slices.ContainsFunc(s.devs, func(t *tracked) bool { return t.state == gpu.DeviceMissing }):
 		st.seekAt = 0
 	case st.seekAt == 0:
 		st.seekWait = seekSoonest
@@ -342,15 +342,15 @@ func (s *Sampler) seekMissing() {
 	case s.clock >= st.seekAt && st.want == wantNothing:
 		st.seekWait = min(2*st.seekWait, seekLatest)
 		st.seekAt = s.clock + st.seekWait
-		st.want, st.problem = wantReopen, "a card of the PCI bus is looked for"
+		st.want, st.problem = wantReopen, "a GPU of the PCI bus is looked for"
 	}
 }
 
-// allIll reports whether every card of the driver fails, and for no reason that is known.
+// allIll reports whether every GPU of the driver fails, and for no reason that is known.
 func (s *Sampler) allIll() bool {
 	some := false
-	for _, t := range s.cards {
-		if t.card == nil {
+	for _, t := range s.devs {
+		if t.dev == nil {
 			continue
 		}
 		if t.ill == nil {
@@ -375,9 +375,9 @@ func (s *Sampler) trouble() string {
 	case st.state != sessionOpen:
 		return "the driver is not open yet"
 	case s.allIll():
-		return "every card refuses to be read: if the container's devices were taken away (systemctl daemon-reload does so), restart it"
-	case len(s.cards) > 0 && !slices.ContainsFunc(s.cards, func(t *tracked) bool { return t.card != nil && t.state == gpu.CardUp }):
-		return "no card can be read"
+		return "every GPU refuses to be read: if the container's devices were taken away (systemctl daemon-reload does so), restart it"
+	case len(s.devs) > 0 && !slices.ContainsFunc(s.devs, func(t *tracked) bool { return t.dev != nil && t.state == gpu.DeviceUp }):
+		return "no GPU can be read"
 	}
 	return ""
 }

@@ -14,7 +14,7 @@ const (
 	pastKept  = 60
 )
 
-// past is the last minutes of a card, for the page. points is replaced, never changed: views share it.
+// past is the last minutes of a GPU, for the page. points is replaced, never changed: views share it.
 type past struct {
 	points         []gpu.HistoryPoint
 	next           time.Duration
@@ -22,7 +22,7 @@ type past struct {
 }
 
 // add appends a point where one is due.
-func (p *past) add(clock time.Duration, now time.Time, c *gpu.Card) {
+func (p *past) add(clock time.Duration, now time.Time, c *gpu.GPU) {
 	if p.next != 0 && clock < p.next {
 		return
 	}
@@ -57,22 +57,22 @@ func (s *Sampler) publish() {
 	v := &gpu.View{
 		At: s.now, Node: s.o.Node,
 		Build: s.o.Build, System: s.session.system, Devices: s.devices(),
-		Ownership: s.holdings.Known, Containers: s.ledger.Containers(), Holdings: s.ledger.Holdings(),
+		Ownership: s.allocs.Known, Containers: s.ledger.Containers(), Allocations: s.ledger.Allocations(),
 		Unresolved: inForce.Unresolved, Resources: inForce.Resources, Pods: inForce.Pods, Accounts: gpu.Some(s.ledger.Accounts()),
 		Rejected: s.ledger.Rejected(),
 		Paused:   []gpu.Pause{{Reason: reasonMIG, Active: s.paused()}},
 		Notes:    s.notes(),
 	}
-	v.Cards = make([]gpu.Card, len(s.cards))
-	for i, t := range s.cards {
-		s.fill(&v.Cards[i], t)
+	v.GPUs = make([]gpu.GPU, len(s.devs))
+	for i, t := range s.devs {
+		s.fill(&v.GPUs[i], t)
 		if len(t.notOffered) > 0 {
-			v.NotOffered = append(v.NotOffered, gpu.NotOffered{Card: t.id.UUID, Readings: t.notOffered})
+			v.NotOffered = append(v.NotOffered, gpu.NotOffered{GPU: t.id.UUID, Readings: t.notOffered})
 		}
 	}
 	v.Visible = s.visible()
 	v.Sources = s.sources()
-	v.Lanes = s.lanes()
+	v.PollGroups = s.pollGroups()
 	if s.o.Calls != nil {
 		v.Calls = s.o.Calls()
 	}
@@ -85,16 +85,16 @@ func (s *Sampler) publish() {
 	}
 }
 
-// fill completes one card of a view.
-func (s *Sampler) fill(c *gpu.Card, t *tracked) {
+// fill completes one GPU of a view.
+func (s *Sampler) fill(c *gpu.GPU, t *tracked) {
 	c.Identity, c.State, c.Why = t.id, t.state, t.why
-	c.LastRead = map[gpu.Lane]time.Time{}
+	c.LastRead = map[gpu.PollGroup]time.Time{}
 	for _, l := range []struct {
-		lane gpu.Lane
-		at   time.Time
-	}{{gpu.LaneFast, t.fast.at}, {gpu.LaneMedium, t.medium.at}, {gpu.LaneSlow, t.slow.at}} {
+		pollGroup gpu.PollGroup
+		at        time.Time
+	}{{gpu.PollFast, t.fast.at}, {gpu.PollMedium, t.medium.at}, {gpu.PollSlow, t.slow.at}} {
 		if !l.at.IsZero() {
-			c.LastRead[l.lane] = l.at
+			c.LastRead[l.pollGroup] = l.at
 		}
 	}
 	if !s.paused() {
@@ -102,22 +102,22 @@ func (s *Sampler) fill(c *gpu.Card, t *tracked) {
 	}
 	c.Recovery = t.recovery
 	s.ledger.Fill(c)
-	if t.state == gpu.CardDetached {
+	if t.state == gpu.DeviceDetached {
 		return
 	}
 	t.past.add(s.clock, s.now, c)
 	c.History = t.past.points
 }
 
-// visible is what containers see, with the indices under which the cards are known here.
-func (s *Sampler) visible() []gpu.VisibleCard {
+// visible is what containers see, with the indices under which the GPUs are known here.
+func (s *Sampler) visible() []gpu.VisibleGPU {
 	if s.o.Looker == nil {
 		return nil
 	}
 	out := slices.Clone(s.o.Looker.Visible(s.inventory))
 	for i := range out {
-		for _, t := range s.cards {
-			if t.id.UUID == out[i].Card {
+		for _, t := range s.devs {
+			if t.id.UUID == out[i].GPU {
 				out[i].Index = t.id.Index
 			}
 		}
@@ -125,29 +125,29 @@ func (s *Sampler) visible() []gpu.VisibleCard {
 	return out
 }
 
-func (s *Sampler) lanes() []gpu.LaneHealth {
-	out := []gpu.LaneHealth{
-		{Lane: gpu.LaneFast, Interval: s.fast, Duration: s.took[laneFast]},
-		{Lane: gpu.LaneMedium, Interval: s.o.Medium, Duration: s.took[laneMedium]},
-		{Lane: gpu.LaneSlow, Interval: s.o.Slow, Duration: s.took[laneSlow]},
+func (s *Sampler) pollGroups() []gpu.PollHealth {
+	out := []gpu.PollHealth{
+		{PollGroup: gpu.PollFast, Interval: s.fast, Duration: s.took[pollFast]},
+		{PollGroup: gpu.PollMedium, Interval: s.o.Medium, Duration: s.took[pollMedium]},
+		{PollGroup: gpu.PollSlow, Interval: s.o.Slow, Duration: s.took[pollSlow]},
 	}
 	for i, l := range out {
-		// A lane that did not run in this round keeps the duration of its last run.
+		// A poll group that did not run in this round keeps the duration of its last run.
 		if !l.Duration.Present() {
-			for _, before := range s.Latest().Lanes {
-				if before.Lane == l.Lane {
+			for _, before := range s.Latest().PollGroups {
+				if before.PollGroup == l.PollGroup {
 					out[i].Duration = before.Duration
 				}
 			}
 		}
 	}
-	return append(out, s.holdings.Lanes...)
+	return append(out, s.allocs.PollGroups...)
 }
 
 func (s *Sampler) sources() []gpu.Source {
 	message := s.trouble()
 	out := []gpu.Source{{Name: gpu.SourceNVML, Up: message == "", LastSuccess: s.success, Errors: s.errors,
-		Duration: s.took[laneFast], Message: message}}
+		Duration: s.took[pollFast], Message: message}}
 	if s.session.state == sessionOpen {
 		s.hearing.Lock()
 		heard := gpu.Source{Name: gpu.SourceEvents, Up: s.hearing.err == nil && !s.hearing.at.IsZero(), Errors: s.hearing.errors}
@@ -163,7 +163,7 @@ func (s *Sampler) sources() []gpu.Source {
 	if s.o.Sources != nil {
 		out = append(out, s.o.Sources()...)
 	}
-	return append(out, s.holdings.Sources...)
+	return append(out, s.allocs.Sources...)
 }
 
 // notes are the sentences for a person.
@@ -185,19 +185,19 @@ func (s *Sampler) notes() []string {
 		add("The driver cannot be opened: %s. It is tried again by itself.", st.problem)
 	case trouble != "":
 		add("The driver answers, but %s.", trouble)
-	case len(s.cards) == 0:
-		add("The driver answers and knows no card.")
+	case len(s.devs) == 0:
+		add("The driver answers and knows no GPU.")
 	}
-	for _, t := range s.cards {
+	for _, t := range s.devs {
 		if t.stuck {
-			add("Card %s is %s. The others are read; it is tried again when the call returns.", t.id.UUID, t.why)
+			add("GPU %s is %s. The others are read; it is tried again when the call returns.", t.id.UUID, t.why)
 		}
 	}
 	if a := s.ledger.Accounts(); a.Folded > 0 {
 		add("%d accounts of containers are shown together as %q, because %d have their own and no more may: --container-limit.", a.Folded, gpu.OtherContainers.Pod, a.Limit)
 	}
-	if s.holdings.Untruthful {
-		add("Some containers hold device ids whose card cannot be told: no card is known to be free.")
+	if s.allocs.Untruthful {
+		add("Some containers hold device ids whose GPU cannot be told: no GPU is known to be free.")
 	}
 	return out
 }

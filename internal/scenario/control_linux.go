@@ -21,7 +21,7 @@ const (
 type functionCount struct {
 	name  [56]byte
 	total atomic.Uint64
-	cards [MaxCards]atomic.Uint64
+	devs  [MaxGPUs]atomic.Uint64
 }
 
 type controlFile struct {
@@ -119,13 +119,13 @@ func (c *Control) Advance(d time.Duration) { c.file.now.Add(int64(d)) }
 // Set sets the clock. On a clock that runs by itself it does nothing.
 func (c *Control) Set(t time.Duration) { c.file.now.Store(int64(t)) }
 
-// Sessions is how many NVML sessions are open: initialised and not shut down.
+// Sessions is how many NVML sessions are open: initialized and not shut down.
 func (c *Control) Sessions() int { return int(c.file.sessions.Load()) }
 
 // Hanging is how many calls hang now.
 func (c *Control) Hanging() int { return int(c.file.hanging.Load()) }
 
-// Overlaps counts the calls that found another call under way on the same card.
+// Overlaps counts the calls that found another call under way on the same GPU.
 func (c *Control) Overlaps() uint64 { return c.file.overlaps.Load() }
 
 // Calls counts the calls of a function, by NVML's full name: "nvmlDeviceGetFieldValues".
@@ -136,10 +136,10 @@ func (c *Control) Calls(function string) uint64 {
 	return 0
 }
 
-// CallsOn counts the calls of a function on one card.
-func (c *Control) CallsOn(function string, card int) uint64 {
-	if f := c.find(function); f != nil && card >= 0 && card < MaxCards {
-		return f.cards[card].Load()
+// CallsOn counts the calls of a function on one GPU.
+func (c *Control) CallsOn(function string, dev int) uint64 {
+	if f := c.find(function); f != nil && dev >= 0 && dev < MaxGPUs {
+		return f.devs[dev].Load()
 	}
 	return 0
 }

@@ -1,5 +1,5 @@
 // Package scenario is the file format in which a node without GPUs is written down: what each NVML call
-// answers, what the cards are doing, and what happens when. A stand-in driver (testdata/fakenvml) plays
+// answers, what the GPUs are doing, and what happens when. A stand-in driver (testdata/fakenvml) plays
 // it, under a clock that a test steps or that runs by itself, and the package knows the truth that a
 // reader of that driver ought to find out: busy seconds, energy, XIDs.
 //
@@ -10,7 +10,7 @@
 //	title "8 x H100 SXM5, loaded"
 //	include boards/h100-sxm.scenario          # never outside the directory of the first file
 //	symbols R580                              # R470, R535, R580, R595 or newest: the exported functions
-//	system DriverVersion = "580.105.08"       # answers that concern no card
+//	system DriverVersion = "580.105.08"       # answers that concern no GPU
 //	board h100                                # a template; the lines below belong to it
 //	  Name = "NVIDIA H100 80GB HBM3"
 //	  MemoryInfo_v2 = total=80GiB reserved=480MiB    # used and free follow the processes
@@ -21,16 +21,16 @@
 //	  ring period=166667us entries=72         # the driver's sample ring
 //	  model idle_watts=70 busy_watts=650 idle_celsius=34 busy_celsius=62
 //	  profile 1g.10gb number=0 id=19 slices=1 memory=9984MiB sms=16 count=7
-//	card 0 board=h100 pci=0000:53:00.0        # the lines below override the board's
+//	gpu 0 board=h100 pci=0000:53:00.0        # the lines below override the board's
 //	  Serial = "1650000000001"
-//	process card=0 pid=1234 memory=4GiB busy=30% period=1s phase=0s from=0s to=100s
-//	load card=0-7 busy=50% period=2s          # load whose process nobody lists
-//	mig card=1 layout="gi=1 profile=1g.10gb start=0 size=1 ; gi=2 profile=2g.20gb start=2 size=2"
-//	at 60s card 0 Temperature[gpu] = 80       # from then on; "= default" takes it back
-//	at 60s card 0 lose                        # also reset_required, remove; restore ends them all
-//	at 60s card 0 hang UtilizationRates       # until restore; also: delay FieldValues 200ms
-//	at 60s card 0 xid 79                      # also: event 0x8000 data=1
-//	at 60s card 0 mig pending on              # then: mig apply layout="..."
+//	process gpu=0 pid=1234 memory=4GiB busy=30% period=1s phase=0s from=0s to=100s
+//	load gpu=0-7 busy=50% period=2s          # load whose process nobody lists
+//	mig gpu=1 layout="gi=1 profile=1g.10gb start=0 size=1 ; gi=2 profile=2g.20gb start=2 size=2"
+//	at 60s gpu 0 Temperature[gpu] = 80       # from then on; "= default" takes it back
+//	at 60s gpu 0 lose                        # also reset_required, remove; restore ends them all
+//	at 60s gpu 0 hang UtilizationRates       # until restore; also: delay FieldValues 200ms
+//	at 60s gpu 0 xid 79                      # also: event 0x8000 data=1
+//	at 60s gpu 0 mig pending on              # then: mig apply layout="..."
 //	at 60s driver unload                      # also load, mismatch, replace
 //
 // The variables of a sum are t (seconds since the driver was loaded), busy and membusy (busy seconds

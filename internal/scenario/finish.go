@@ -8,20 +8,20 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-func migUUID(given string, card int, d migDevice) gpu.UUID {
+func migUUID(given string, dev int, d migDevice) gpu.UUID {
 	if given != "" {
 		return gpu.UUID(given)
 	}
-	return gpu.UUID(fmt.Sprintf("MIG-%08x-%04x-5000-8000-%012x", card, d.gi, d.ci))
+	return gpu.UUID(fmt.Sprintf("MIG-%08x-%04x-5000-8000-%012x", dev, d.gi, d.ci))
 }
 
-// finish puts boards and cards together, once every line has been read.
+// finish puts boards and GPUs together, once every line has been read.
 func (p *parser) finish() error {
-	for _, c := range p.cards {
-		if err := p.finishCard(c); err != nil {
+	for _, c := range p.devs {
+		if err := p.finishGPU(c); err != nil {
 			return err
 		}
-		p.s.Cards = append(p.s.Cards, c.card)
+		p.s.GPUs = append(p.s.GPUs, c.dev)
 	}
 	p.addMIGEvents()
 	slices.SortStableFunc(p.s.events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
@@ -31,25 +31,25 @@ func (p *parser) finish() error {
 	return nil
 }
 
-func (p *parser) finishCard(c *cardBlock) error {
-	card := &c.card
-	board := p.boards[card.Board]
+func (p *parser) finishGPU(c *GPUBlock) error {
+	dev := &c.dev
+	board := p.boards[dev.Board]
 	if board == nil {
 		board = &boardBlock{}
 	}
-	card.ring, card.model = board.ring, board.model
+	dev.ring, dev.model = board.ring, board.model
 	if c.block.ring.entries > 0 {
-		card.ring = c.block.ring
+		dev.ring = c.block.ring
 	}
 	if c.block.model.given {
-		card.model = c.block.model
+		dev.model = c.block.model
 	}
-	card.profiles = slices.Concat(board.profiles, c.block.profiles)
-	if len(card.profiles) > maxProfilesPerCard {
-		return c.at.errorf("expected at most %d profiles", maxProfilesPerCard)
+	dev.profiles = slices.Concat(board.profiles, c.block.profiles)
+	if len(dev.profiles) > maxProfilesPerGPU {
+		return c.at.errorf("expected at most %d profiles", maxProfilesPerGPU)
 	}
 
-	// The board's lines, the card's, and then what follows from the model; the first two may say otherwise.
+	// The board's lines, the GPU's, and then what follows from the model; the first two may say otherwise.
 	base := map[string]value{}
 	var order []string
 	set := func(a answer) {
@@ -61,11 +61,11 @@ func (p *parser) finishCard(c *cardBlock) error {
 	for _, a := range slices.Concat(board.answers, c.block.answers) {
 		set(a)
 	}
-	for _, a := range card.implied(base) {
+	for _, a := range dev.implied(base) {
 		set(a)
 	}
 	for _, key := range order {
-		card.answers = append(card.answers, answer{key: key, value: base[key]})
+		dev.answers = append(dev.answers, answer{key: key, value: base[key]})
 	}
 	for _, line := range c.scripts {
 		a := line.answer
@@ -79,17 +79,17 @@ func (p *parser) finishCard(c *cardBlock) error {
 			}
 			a.value = v
 		}
-		card.answers = append(card.answers, a)
+		dev.answers = append(dev.answers, a)
 	}
-	slices.SortStableFunc(card.answers, func(a, b answer) int { return cmp.Compare(a.at, b.at) })
-	slices.SortStableFunc(card.faults, func(a, b fault) int { return cmp.Compare(a.at, b.at) })
-	slices.SortStableFunc(card.stalls, func(a, b stall) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(dev.answers, func(a, b answer) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(dev.faults, func(a, b fault) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(dev.stalls, func(a, b stall) int { return cmp.Compare(a.at, b.at) })
 	return c.finishMIG()
 }
 
 // implied are the answers that follow from the model, the ring and each other. A line of the scenario
 // goes before them.
-func (c *Card) implied(base map[string]value) []answer {
+func (c *GPU) implied(base map[string]value) []answer {
 	var out []answer
 	sum := func(key string, components ...component) {
 		if _, known := base[key]; !known {
@@ -127,15 +127,15 @@ func (c *Card) implied(base map[string]value) []answer {
 	return out
 }
 
-func (c *cardBlock) finishMIG() error {
-	card := &c.card
+func (c *GPUBlock) finishMIG() error {
+	dev := &c.dev
 	slices.SortStableFunc(c.migs, func(a, b migLine) int { return cmp.Compare(a.at, b.at) })
-	if len(c.migs) > maxLayoutsPerCard {
-		return c.migs[maxLayoutsPerCard].errorf("expected at most %d MIG changes of a card", maxLayoutsPerCard)
+	if len(c.migs) > maxLayoutsPerGPU {
+		return c.migs[maxLayoutsPerGPU].errorf("expected at most %d MIG changes of a gpu", maxLayoutsPerGPU)
 	}
 	state := layout{}
 	for _, line := range c.migs {
-		if len(card.profiles) == 0 {
+		if len(dev.profiles) == 0 {
 			return line.errorf("expected a board with MIG profiles")
 		}
 		state.at = line.at
@@ -144,7 +144,7 @@ func (c *cardBlock) finishMIG() error {
 			state.pending = line.pending
 		case "apply":
 			state.current = state.pending
-			devices, err := parseLayout(line.layout, card)
+			devices, err := parseLayout(line.layout, dev)
 			if err != nil {
 				return line.errorf("layout: %w", err)
 			}
@@ -153,10 +153,10 @@ func (c *cardBlock) finishMIG() error {
 			}
 			state.devices = devices
 		}
-		card.layouts = append(card.layouts, state)
+		dev.layouts = append(dev.layouts, state)
 	}
 	seen := map[gpu.UUID]bool{}
-	for _, l := range card.layouts {
+	for _, l := range dev.layouts {
 		clear(seen)
 		for _, d := range l.devices {
 			if seen[d.uuid] {
@@ -170,10 +170,10 @@ func (c *cardBlock) finishMIG() error {
 
 // addMIGEvents posts the event with which the driver tells of a new layout.
 func (p *parser) addMIGEvents() {
-	for _, c := range p.s.Cards {
+	for _, c := range p.s.GPUs {
 		for _, l := range c.layouts {
 			if l.at > 0 {
-				p.s.events = append(p.s.events, event{at: l.at, card: c.Index, kind: eventMIGChange, gi: 1<<32 - 1, ci: 1<<32 - 1})
+				p.s.events = append(p.s.events, event{at: l.at, dev: c.Index, kind: eventMIGChange, gi: 1<<32 - 1, ci: 1<<32 - 1})
 			}
 		}
 	}

@@ -14,14 +14,14 @@ import (
 func (s *Scenario) Flat() []byte {
 	var b bytes.Buffer
 	b.WriteString("fakenvml 1\n")
-	for i := range s.Cards {
-		s.Cards[i].flat(&b)
+	for i := range s.GPUs {
+		s.GPUs[i].flat(&b)
 	}
 	for _, a := range s.system {
 		a.flat(&b, -1)
 	}
-	for i := range s.Cards {
-		for _, a := range s.Cards[i].answers {
+	for i := range s.GPUs {
+		for _, a := range s.GPUs[i].answers {
 			a.flat(&b, i)
 		}
 	}
@@ -29,7 +29,7 @@ func (s *Scenario) Flat() []byte {
 		st.flat(&b, -1)
 	}
 	for _, e := range s.events {
-		fmt.Fprintf(&b, "event %d %d %d %d %d %d\n", e.card, e.at, e.kind, e.data, e.gi, e.ci)
+		fmt.Fprintf(&b, "event %d %d %d %d %d %d\n", e.dev, e.at, e.kind, e.data, e.gi, e.ci)
 	}
 	for _, d := range s.driver {
 		fmt.Fprintf(&b, "driver %d %s\n", d.at, d.kind)
@@ -37,7 +37,7 @@ func (s *Scenario) Flat() []byte {
 	return b.Bytes()
 }
 
-func (c *Card) flat(b *bytes.Buffer) {
+func (c *GPU) flat(b *bytes.Buffer) {
 	var domain, bus, device, function uint32
 	// The address was written by gpu.NewPCIAddress, so it reads.
 	_, _ = fmt.Sscanf(string(c.PCI), "%x:%x:%x.%x", &domain, &bus, &device, &function)
@@ -48,7 +48,7 @@ func (c *Card) flat(b *bytes.Buffer) {
 	if r.entries == 0 {
 		r.period = 0
 	}
-	fmt.Fprintf(b, "card %s %d %d %d %d %d %d %d %d %d %d %d %d %s %s %s %s\n", encode(string(c.UUID)), domain, bus, device, c.Minor,
+	fmt.Fprintf(b, "gpu %s %d %d %d %d %d %d %d %d %d %d %d %d %s %s %s %s\n", encode(string(c.UUID)), domain, bus, device, c.Minor,
 		r.period, r.entries, r.sizing, bit(r.boot), bit(r.zeros), bit(r.stops), bit(r.ownMean), r.window,
 		float(m.idleWatts*1000), float(m.busyWatts*1000), float(m.idleCelsius), float(m.busyCelsius))
 	for _, p := range c.profiles {
@@ -63,7 +63,7 @@ func (c *Card) flat(b *bytes.Buffer) {
 		fmt.Fprintf(b, "demand %d %d %d %d %d %d %d %d %d %d %d %s %d\n", c.Index, d.pid, d.kind, d.gi, d.ci, memory,
 			d.on, d.period, d.phase, d.from, d.to, float(d.dram), bit(d.listed))
 	}
-	slices := cardSlices(c.profiles)
+	slices := GPUSlices(c.profiles)
 	for _, l := range c.layouts {
 		fmt.Fprintf(b, "layout %d %d %d %d %d\n", c.Index, l.at, bit(l.current), bit(l.pending), slices)
 		for _, d := range l.devices {

@@ -11,18 +11,18 @@ board b
   Field[185,memory] = -3 type=int
   NumFans = !NOT_SUPPORTED
   profile 1g number=0 id=19 slices=1 memory=128MiB sms=14 count=7
-card 0 board=b uuid=GPU-1 pci=0001:1a:02.0 minor=3
+gpu 0 board=b uuid=GPU-1 pci=0001:1a:02.0 minor=3
   ring period=100ms entries=20 clock=boot
-process card=0 pid=5 kind=mps memory=4KiB busy=25% period=2s phase=1s from=3s to=9s gi=1 ci=2 dram=10%
-mig card=0 layout="gi=1 ci=2 profile=1g start=4 size=2 index=6 uuid=MIG-x"
-at 5s card 0 lose
-at 5s card 0 hang FieldValues
+process gpu=0 pid=5 kind=mps memory=4KiB busy=25% period=2s phase=1s from=3s to=9s gi=1 ci=2 dram=10%
+mig gpu=0 layout="gi=1 ci=2 profile=1g start=4 size=2 index=6 uuid=MIG-x"
+at 5s gpu 0 lose
+at 5s gpu 0 hang FieldValues
 at 6s system delay Init 2ms
-at 7s card 0 xid 79
+at 7s gpu 0 xid 79
 at 8s driver unload
 `)
 	want := `fakenvml 1
-card GPU-1 1 26 2 3 100000000 20 20 1 0 0 0 1000000000 0 0 0 0
+gpu GPU-1 1 26 2 3 100000000 20 20 1 0 0 0 1000000000 0 0 0 0
 profile 0 1g 0 19 1 128 14 7 0 0 0 0 0
 demand 0 5 2 1 2 4096 500000000 2000000000 1000000000 3000000000 9000000000 0.10000000000000001 1
 layout 0 0 0 1 1

@@ -16,7 +16,7 @@ type keyRow struct {
 	components []string // in the order of the stand-in driver
 	optional   int      // so many of the last components may be left out, and are 0
 	text       bool
-	system     bool // concerns no card
+	system     bool // concerns no GPU
 	override   bool // without a line the driver computes it; a line only says otherwise
 }
 

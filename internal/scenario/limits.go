@@ -5,23 +5,23 @@ import "time"
 // What a scenario may ask for. The stand-in driver's tables are as large; a hostile scenario gets an
 // error that names its line.
 const (
-	MaxCards = 16
+	MaxGPUs = 16
 
-	maxFileBytes       = 1 << 20
-	maxFiles           = 32
-	maxIncludeDepth    = 8
-	maxLines           = 100_000
-	maxAnswers         = 50_000
-	maxAnswersPerLine  = 256
-	maxDemandsPerCard  = 256
-	maxProfilesPerCard = 32
-	maxMIGDevices      = 8
-	maxLayoutsPerCard  = 64
-	maxGI              = 16
-	maxComponents      = 8
-	maxTerms           = 16
-	maxRingEntries     = 1024
-	maxNameBytes       = 79
-	maxDuration        = 10 * 365 * 24 * time.Hour
-	minPeriod          = time.Millisecond
+	maxFileBytes      = 1 << 20
+	maxFiles          = 32
+	maxIncludeDepth   = 8
+	maxLines          = 100_000
+	maxAnswers        = 50_000
+	maxAnswersPerLine = 256
+	maxDemandsPerGPU  = 256
+	maxProfilesPerGPU = 32
+	maxMIGDevices     = 8
+	maxLayoutsPerGPU  = 64
+	maxGI             = 16
+	maxComponents     = 8
+	maxTerms          = 16
+	maxRingEntries    = 1024
+	maxNameBytes      = 79
+	maxDuration       = 10 * 365 * 24 * time.Hour
+	minPeriod         = time.Millisecond
 )

@@ -73,10 +73,10 @@ type boardBlock struct {
 	model    model
 }
 
-// cardBlock is what is said of one card, until all is known.
-type cardBlock struct {
+// gpuBlock is what is said of one GPU, until all is known.
+type GPUBlock struct {
 	at      position
-	card    Card
+	dev     GPU
 	block   boardBlock // the lines that override the board
 	scripts []scriptLine
 	migs    []migLine
@@ -106,8 +106,8 @@ type parser struct {
 	lines    int
 	answers  int
 	boards   map[string]*boardBlock
-	cards    []*cardBlock
-	// current is the block to which the indented lines belong: a board or a card.
+	devs     []*GPUBlock
+	// current is the block to which the indented lines belong: a board or a GPU.
 	current *boardBlock
 	pos     position
 }
@@ -198,7 +198,7 @@ var statements = map[string]func(p *parser, tokens []token) error{
 	"ring":    (*parser).ring,
 	"model":   (*parser).model,
 	"profile": (*parser).profile,
-	"card":    (*parser).card,
+	"gpu":     (*parser).dev,
 	"process": (*parser).process,
 	"load":    (*parser).load,
 	"mig":     (*parser).mig,
@@ -213,7 +213,7 @@ func (p *parser) statement(tokens []token) error {
 		return fmt.Errorf("expected a statement, or an answer like PowerUsage = 70000; found %q", tokens[0].text)
 	}
 	if p.current == nil {
-		return fmt.Errorf("expected a board or card statement before an answer")
+		return fmt.Errorf("expected a board or gpu statement before an answer")
 	}
 	answers, err := p.parseAnswers(tokens[0].text, tokens[2:], 0, false)
 	if err != nil {
@@ -233,9 +233,9 @@ func (p *parser) parseAnswers(keyText string, tokens []token, at time.Duration, 
 	}
 	if k.system != system {
 		if k.system {
-			return nil, fmt.Errorf("expected %s after the word system: it concerns no card", k.name)
+			return nil, fmt.Errorf("expected %s after the word system: it concerns no gpu", k.name)
 		}
-		return nil, fmt.Errorf("expected an answer that concerns no card, like DriverVersion; found %s", k.name)
+		return nil, fmt.Errorf("expected an answer that concerns no gpu, like DriverVersion; found %s", k.name)
 	}
 	v, err := parseValue(k, memoryDefaults(k, tokens))
 	if err != nil {
@@ -269,7 +269,7 @@ func memoryDefaults(k keyRow, tokens []token) []token {
 	return tokens
 }
 
-// followProcesses makes used and free of a board's or card's memory follow what processes hold. Only a
+// followProcesses makes used and free of a board's or GPU's memory follow what processes hold. Only a
 // script line says what they are outright.
 func followProcesses(a answer) answer {
 	if len(a.value.components) < 3 || (a.key != "MemoryInfo" && a.key != "MemoryInfo_v2" && a.key != "BAR1MemoryInfo") {
@@ -347,7 +347,7 @@ func (p *parser) board(tokens []token) error {
 
 func (p *parser) ring(tokens []token) error {
 	if p.current == nil {
-		return fmt.Errorf("expected a board or card statement before ring")
+		return fmt.Errorf("expected a board or gpu statement before ring")
 	}
 	o, err := parseOptions(tokens, "period", "entries", "sizing", "clock", "unfilled", "idle", "window", "process_mean")
 	if err != nil {
@@ -389,7 +389,7 @@ func (p *parser) ring(tokens []token) error {
 
 func (p *parser) model(tokens []token) error {
 	if p.current == nil {
-		return fmt.Errorf("expected a board or card statement before model")
+		return fmt.Errorf("expected a board or gpu statement before model")
 	}
 	o, err := parseOptions(tokens, "idle_watts", "busy_watts", "idle_celsius", "busy_celsius")
 	if err != nil {
@@ -413,13 +413,13 @@ func (p *parser) model(tokens []token) error {
 
 func (p *parser) profile(tokens []token) error {
 	if p.current == nil {
-		return fmt.Errorf("expected a board or card statement before profile")
+		return fmt.Errorf("expected a board or gpu statement before profile")
 	}
 	if len(tokens) == 0 || !validName(tokens[0].text) || len(tokens[0].text) > 31 {
 		return fmt.Errorf("expected profile and a name like 1g.10gb")
 	}
-	if len(p.current.profiles) >= maxProfilesPerCard {
-		return fmt.Errorf("expected at most %d profiles", maxProfilesPerCard)
+	if len(p.current.profiles) >= maxProfilesPerGPU {
+		return fmt.Errorf("expected at most %d profiles", maxProfilesPerGPU)
 	}
 	o, err := parseOptions(tokens[1:], "number", "id", "slices", "memory", "sms", "count", "copies", "decoders", "encoders",
 		"jpg", "ofa")
@@ -451,37 +451,37 @@ func (p *parser) profile(tokens []token) error {
 	return nil
 }
 
-func (p *parser) card(tokens []token) error {
+func (p *parser) dev(tokens []token) error {
 	if len(tokens) == 0 {
-		return fmt.Errorf("expected card and its number")
+		return fmt.Errorf("expected gpu and its number")
 	}
 	index, err := strconv.Atoi(tokens[0].text)
-	if err != nil || index != len(p.cards) || index >= MaxCards {
-		return fmt.Errorf("expected cards numbered from 0 in order, %d at most; found %q", MaxCards, tokens[0].text)
+	if err != nil || index != len(p.devs) || index >= MaxGPUs {
+		return fmt.Errorf("expected gpus numbered from 0 in order, %d at most; found %q", MaxGPUs, tokens[0].text)
 	}
 	o, err := parseOptions(tokens[1:], "board", "uuid", "pci", "minor", "serial")
 	if err != nil {
 		return err
 	}
-	c := &cardBlock{at: p.pos, card: Card{Index: index, Board: o["board"]}, block: boardBlock{at: p.pos}}
-	if _, known := p.boards[c.card.Board]; !known && c.card.Board != "" {
-		return fmt.Errorf("option board=: expected a board described before, found %q", c.card.Board)
+	c := &GPUBlock{at: p.pos, dev: GPU{Index: index, Board: o["board"]}, block: boardBlock{at: p.pos}}
+	if _, known := p.boards[c.dev.Board]; !known && c.dev.Board != "" {
+		return fmt.Errorf("option board=: expected a board described before, found %q", c.dev.Board)
 	}
-	c.card.UUID = gpu.UUID(o["uuid"])
-	if c.card.UUID == "" {
-		c.card.UUID = gpu.UUID(fmt.Sprintf("GPU-%08x-0000-4000-8000-%012x", index, index))
+	c.dev.UUID = gpu.UUID(o["uuid"])
+	if c.dev.UUID == "" {
+		c.dev.UUID = gpu.UUID(fmt.Sprintf("GPU-%08x-0000-4000-8000-%012x", index, index))
 	}
-	if !validName(string(c.card.UUID)) {
+	if !validName(string(c.dev.UUID)) {
 		return fmt.Errorf("option uuid=: expected a name without spaces, of at most %d bytes", maxNameBytes)
 	}
 	pci := o["pci"]
 	if pci == "" {
 		pci = fmt.Sprintf("0000:%02x:00.0", 0x18+index)
 	}
-	if c.card.PCI, err = gpu.ParsePCIAddress(pci); err != nil {
+	if c.dev.PCI, err = gpu.ParsePCIAddress(pci); err != nil {
 		return fmt.Errorf("option pci=: expected a PCI address: %w", err)
 	}
-	if c.card.Minor, err = o.integer("minor", index, 0, 255); err != nil {
+	if c.dev.Minor, err = o.integer("minor", index, 0, 255); err != nil {
 		return err
 	}
 	if serial, given := o["serial"]; given {
@@ -490,30 +490,30 @@ func (p *parser) card(tokens []token) error {
 		}
 		c.block.answers = append(c.block.answers, answer{key: "Serial", value: value{components: []component{{isText: true, text: serial}}}})
 	}
-	for _, other := range p.cards {
-		if other.card.UUID == c.card.UUID || other.card.PCI == c.card.PCI {
-			return fmt.Errorf("expected another uuid and PCI address than those of card %d", other.card.Index)
+	for _, other := range p.devs {
+		if other.dev.UUID == c.dev.UUID || other.dev.PCI == c.dev.PCI {
+			return fmt.Errorf("expected another uuid and PCI address than those of gpu %d", other.dev.Index)
 		}
 	}
-	p.cards = append(p.cards, c)
+	p.devs = append(p.devs, c)
 	p.current = &c.block
 	return nil
 }
 
-// cardRange reads card=3 or card=0-7.
-func (p *parser) cardRange(text string) ([]*cardBlock, error) {
-	if len(p.cards) == 0 {
-		return nil, fmt.Errorf("expected a card statement before this")
+// gpuRange reads gpu=3 or gpu=0-7.
+func (p *parser) GPURange(text string) ([]*GPUBlock, error) {
+	if len(p.devs) == 0 {
+		return nil, fmt.Errorf("expected a gpu statement before this")
 	}
-	first, last, err := parseRange(text, len(p.cards))
+	first, last, err := parseRange(text, len(p.devs))
 	if err != nil {
-		return nil, fmt.Errorf("expected the number of a card described before: %w", err)
+		return nil, fmt.Errorf("expected the number of a gpu described before: %w", err)
 	}
-	return p.cards[first : last+1], nil
+	return p.devs[first : last+1], nil
 }
 
 func (p *parser) process(tokens []token) error {
-	o, err := parseOptions(tokens, "card", "pid", "kind", "memory", "busy", "period", "phase", "from", "to", "gi", "ci", "dram")
+	o, err := parseOptions(tokens, "gpu", "pid", "kind", "memory", "busy", "period", "phase", "from", "to", "gi", "ci", "dram")
 	if err != nil {
 		return err
 	}
@@ -521,7 +521,7 @@ func (p *parser) process(tokens []token) error {
 }
 
 func (p *parser) load(tokens []token) error {
-	o, err := parseOptions(tokens, "card", "pid", "memory", "busy", "period", "phase", "from", "to", "gi", "ci", "dram")
+	o, err := parseOptions(tokens, "gpu", "pid", "memory", "busy", "period", "phase", "from", "to", "gi", "ci", "dram")
 	if err != nil {
 		return err
 	}
@@ -530,9 +530,9 @@ func (p *parser) load(tokens []token) error {
 
 func (p *parser) demand(o options, listed bool) error {
 	p.current = nil
-	cards, err := p.cardRange(o["card"])
+	devs, err := p.GPURange(o["gpu"])
 	if err != nil {
-		return fmt.Errorf("option card=: %w", err)
+		return fmt.Errorf("option gpu=: %w", err)
 	}
 	d := demand{listed: listed, gi: -1, ci: -1, to: forever, dram: 0.4}
 	lowestPID := 0
@@ -607,26 +607,26 @@ func (p *parser) demand(o options, listed bool) error {
 			return err
 		}
 	}
-	for _, c := range cards {
-		if len(c.card.demands) >= maxDemandsPerCard {
-			return fmt.Errorf("expected at most %d processes and loads on a card", maxDemandsPerCard)
+	for _, c := range devs {
+		if len(c.dev.demands) >= maxDemandsPerGPU {
+			return fmt.Errorf("expected at most %d processes and loads on a gpu", maxDemandsPerGPU)
 		}
-		c.card.demands = append(c.card.demands, d)
+		c.dev.demands = append(c.dev.demands, d)
 	}
 	return nil
 }
 
 func (p *parser) mig(tokens []token) error {
 	p.current = nil
-	o, err := parseOptions(tokens, "card", "layout")
+	o, err := parseOptions(tokens, "gpu", "layout")
 	if err != nil {
 		return err
 	}
-	cards, err := p.cardRange(o["card"])
+	devs, err := p.GPURange(o["gpu"])
 	if err != nil {
-		return fmt.Errorf("option card=: %w", err)
+		return fmt.Errorf("option gpu=: %w", err)
 	}
-	for _, c := range cards {
+	for _, c := range devs {
 		c.migs = append(c.migs, migLine{position: p.pos, kind: "pending", pending: true},
 			migLine{position: p.pos, kind: "apply", layout: o["layout"]})
 	}

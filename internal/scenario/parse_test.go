@@ -11,13 +11,13 @@ import (
 
 const minimal = `scenario 1
 board b
-  Name = "A card"
+  Name = "A gpu"
   ring period=100ms entries=10
   model idle_watts=50 busy_watts=250 idle_celsius=30 busy_celsius=70
   MemoryInfo_v2 = total=1GiB reserved=1MiB
   profile 1g number=0 id=19 slices=1 memory=128MiB
   profile 7g number=4 id=0 slices=7 memory=896MiB
-card 0 board=b
+gpu 0 board=b
 `
 
 func parse(t *testing.T, text string) *Scenario {
@@ -50,7 +50,7 @@ func TestErrors(t *testing.T) {
 		{`EccMode = current=1`, `expected pending=`},
 		{`EccMode = current=1 pending=1 future=1`, `expected options of current=, pending=`},
 		{`DriverVersion = "1"`, `after the word system`},
-		{`system PowerUsage = 1`, `concerns no card`},
+		{`system PowerUsage = 1`, `concerns no gpu`},
 		{`system`, `expected system and an answer`},
 		{`title`, `expected title and a text`},
 		{`symbols R999`, `expected symbols and one of`},
@@ -61,39 +61,39 @@ func TestErrors(t *testing.T) {
 		{`ring clock=sundial`, `expected epoch or boot`},
 		{`model busy_watts=-5`, `from 0 to 1000000`},
 		{`profile x memory=lots`, `expected an amount of memory`},
-		{`card 5`, `expected cards numbered from 0 in order`},
-		{`card 1 board=none`, `a board described before`},
-		{`card 1 pci=somewhere`, `expected a PCI address`},
-		{`card 1 pci=0000:18:00.0`, `another uuid and PCI address`},
-		{`process card=0 busy=30%`, `expected option pid=`},
-		{`process card=7 pid=1`, `the number of a card described before`},
-		{`process card=0 pid=1 busy=130%`, `expected a part of a whole`},
-		{`process card=0 pid=1 period=1ns`, `at least 1ms`},
-		{`process card=0 pid=1 from=5s to=5s`, `a time after from=`},
-		{`process card=0 pid=1 kind=sorcery`, `expected compute, graphics or mps`},
-		{`process card=0 pid=1 memory=2PiB`, `expected an amount of memory`},
-		{`process card=0 pid=1 ci=1`, `expected option gi=`},
-		{`process card=0 pid=1 pid=2`, `expected option pid= once`},
-		{`load card=0 kind=mps`, `expected options of`},
-		{`mig card=0 layout="gi=1 profile=9g"`, `a profile of the board`},
-		{`mig card=0 layout="profile=1g"`, `expected gi=`},
-		{`mig card=0 layout="gi=1 profile=1g ; gi=1 profile=1g"`, `expected another ci=`},
-		{`mig card=0 layout="gi=1 profile=1g index=0 ; gi=2 profile=1g index=0"`, `each index once`},
-		{`mig card=0 layout="gi=99 profile=1g"`, `from 0 to 15`},
-		{`at 60s card 0 mig apply layout="gi=1 profile=1g"`, `expected mig pending on before`},
-		{`at soon card 0 lose`, `expected a duration`},
-		{`at -5s card 0 lose`, `expected a duration`},
-		{`at 200000h card 0 lose`, `expected a duration`},
-		{`at 60s moon rise`, `expected card, system or driver`},
+		{`gpu 5`, `expected gpus numbered from 0 in order`},
+		{`gpu 1 board=none`, `a board described before`},
+		{`gpu 1 pci=somewhere`, `expected a PCI address`},
+		{`gpu 1 pci=0000:18:00.0`, `another uuid and PCI address`},
+		{`process gpu=0 busy=30%`, `expected option pid=`},
+		{`process gpu=7 pid=1`, `the number of a gpu described before`},
+		{`process gpu=0 pid=1 busy=130%`, `expected a part of a whole`},
+		{`process gpu=0 pid=1 period=1ns`, `at least 1ms`},
+		{`process gpu=0 pid=1 from=5s to=5s`, `a time after from=`},
+		{`process gpu=0 pid=1 kind=sorcery`, `expected compute, graphics or mps`},
+		{`process gpu=0 pid=1 memory=2PiB`, `expected an amount of memory`},
+		{`process gpu=0 pid=1 ci=1`, `expected option gi=`},
+		{`process gpu=0 pid=1 pid=2`, `expected option pid= once`},
+		{`load gpu=0 kind=mps`, `expected options of`},
+		{`mig gpu=0 layout="gi=1 profile=9g"`, `a profile of the board`},
+		{`mig gpu=0 layout="profile=1g"`, `expected gi=`},
+		{`mig gpu=0 layout="gi=1 profile=1g ; gi=1 profile=1g"`, `expected another ci=`},
+		{`mig gpu=0 layout="gi=1 profile=1g index=0 ; gi=2 profile=1g index=0"`, `each index once`},
+		{`mig gpu=0 layout="gi=99 profile=1g"`, `from 0 to 15`},
+		{`at 60s gpu 0 mig apply layout="gi=1 profile=1g"`, `expected mig pending on before`},
+		{`at soon gpu 0 lose`, `expected a duration`},
+		{`at -5s gpu 0 lose`, `expected a duration`},
+		{`at 200000h gpu 0 lose`, `expected a duration`},
+		{`at 60s moon rise`, `expected gpu, system or driver`},
 		{`at 60s driver dance`, `one of load, unload`},
-		{`at 60s card 0 lose it`, `expected nothing after lose`},
-		{`at 60s card 0 explode`, `expected an answer, or one of`},
-		{`at 60s card 0 hang`, `expected hang and one function`},
-		{`at 60s card 0 hang NoSuchCall`, `expected a function`},
-		{`at 60s card 0 delay UtilizationRates`, `expected delay`},
-		{`at 60s card 0 xid`, `expected a number after xid`},
-		{`at 60s card 0 xid many`, `expected a number after xid`},
-		{`at 60s card 0 mig maybe on`, `expected mig pending on`},
+		{`at 60s gpu 0 lose it`, `expected nothing after lose`},
+		{`at 60s gpu 0 explode`, `expected an answer, or one of`},
+		{`at 60s gpu 0 hang`, `expected hang and one function`},
+		{`at 60s gpu 0 hang NoSuchCall`, `expected a function`},
+		{`at 60s gpu 0 delay UtilizationRates`, `expected delay`},
+		{`at 60s gpu 0 xid`, `expected a number after xid`},
+		{`at 60s gpu 0 xid many`, `expected a number after xid`},
+		{`at 60s gpu 0 mig maybe on`, `expected mig pending on`},
 		{`include /etc/passwd`, `a path below the scenario's directory`},
 		{`include ../outside`, `a path below the scenario's directory`},
 		{`include some.scenario`, `there are no files to include`},
@@ -122,15 +122,15 @@ func TestFirstLine(t *testing.T) {
 
 func TestInclude(t *testing.T) {
 	files := fstest.MapFS{
-		"boards/b.scenario": {Data: []byte(minimal[:strings.Index(minimal, "card 0")])},
+		"boards/b.scenario": {Data: []byte(minimal[:strings.Index(minimal, "gpu 0")])},
 		"again.scenario":    {Data: []byte("scenario 1\ninclude again.scenario\n")},
 		"bad.scenario":      {Data: []byte("scenario 1\n\nwrong\n")},
 	}
-	s, err := Parse("main", "scenario 1\ninclude boards/b.scenario\ncard 0 board=b\n", files)
+	s, err := Parse("main", "scenario 1\ninclude boards/b.scenario\ngpu 0 board=b\n", files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, ok := s.Answer(0, "Name", 0); !ok || a.Text != "A card" {
+	if a, ok := s.Answer(0, "Name", 0); !ok || a.Text != "A gpu" {
 		t.Errorf("Name is %+v, %v", a, ok)
 	}
 	for _, tc := range []struct{ text, want string }{
@@ -138,7 +138,7 @@ func TestInclude(t *testing.T) {
 		{"scenario 1\ninclude bad.scenario\n", "bad.scenario:3: expected a statement"},
 		{"scenario 1\ninclude none.scenario\n", "main:2: expected a readable file"},
 		{"scenario 1\ninclude boards/../boards/b.scenario\n", "main:2: expected include and a path below"},
-		{"scenario 1\ninclude boards/b.scenario\nName = \"x\"\n", "main:3: expected a board or card statement"},
+		{"scenario 1\ninclude boards/b.scenario\nName = \"x\"\n", "main:3: expected a board or gpu statement"},
 	} {
 		if _, err := Parse("main", tc.text, files); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
 			t.Errorf("%q: got %v, want %s", tc.text, err, tc.want)
@@ -160,7 +160,7 @@ func TestValues(t *testing.T) {
   FanSpeed = !NO_PERMISSION
   Field[83] = !UNTOUCHED
   CurrentClocksEventReasons = ones
-load card=0 busy=50% period=2s
+load gpu=0 busy=50% period=2s
 `)
 	for _, tc := range []struct {
 		key  string
@@ -202,16 +202,16 @@ load card=0 busy=50% period=2s
 
 func TestScript(t *testing.T) {
 	s := parse(t, minimal+`
-process card=0 pid=7 memory=10MiB from=5s to=20s
-at 10s card 0 Temperature[gpu] = 80
-at 20s card 0 Temperature[gpu] = default
-at 10s card 0 MemoryInfo_v2 = total=1GiB reserved=1MiB used=5 free=6
-at 30s card 0 FieldValues = !UNKNOWN
-at 40s card 0 FieldValues = default
-at 30s card 0 lose
-at 35s card 0 restore
-at 30s card 0 xid 79
-at 31s card 0 xid 79
+process gpu=0 pid=7 memory=10MiB from=5s to=20s
+at 10s gpu 0 Temperature[gpu] = 80
+at 20s gpu 0 Temperature[gpu] = default
+at 10s gpu 0 MemoryInfo_v2 = total=1GiB reserved=1MiB used=5 free=6
+at 30s gpu 0 FieldValues = !UNKNOWN
+at 40s gpu 0 FieldValues = default
+at 30s gpu 0 lose
+at 35s gpu 0 restore
+at 30s gpu 0 xid 79
+at 31s gpu 0 xid 79
 `)
 	number := func(key, component string, at time.Duration) float64 {
 		a, _ := s.Answer(0, key, at)
@@ -243,7 +243,7 @@ at 31s card 0 xid 79
 	}
 	truth := s.Truth(0)
 	if truth.State(29*time.Second) != "" || truth.State(30*time.Second) != "GPU_IS_LOST" || truth.State(36*time.Second) != "" {
-		t.Error("the card is not lost from 30 s to 35 s")
+		t.Error("the gpu is not lost from 30 s to 35 s")
 	}
 	if got := truth.XIDs(0, 30*time.Second)[79]; got != 1 {
 		t.Errorf("%d XIDs at 30 s", got)
@@ -259,8 +259,8 @@ at 31s card 0 xid 79
 // What the text of a scenario may be does not matter: no panic, and errors that name a line of a file.
 func FuzzParse(f *testing.F) {
 	f.Add(minimal)
-	f.Add(minimal + "mig card=0 layout=\"gi=1 profile=1g start=0 size=1 ; gi=2 profile=1g\"\nat 1s card 0 mig pending off\n")
-	f.Add(minimal + "process card=0 pid=1 busy=30% period=1s\nat 60s card 0 xid 79 gi=1\nat 5s card 0 PowerUsage = default\n")
+	f.Add(minimal + "mig gpu=0 layout=\"gi=1 profile=1g start=0 size=1 ; gi=2 profile=1g\"\nat 1s gpu 0 mig pending off\n")
+	f.Add(minimal + "process gpu=0 pid=1 busy=30% period=1s\nat 60s gpu 0 xid 79 gi=1\nat 5s gpu 0 PowerUsage = default\n")
 	f.Add("scenario 1\ninclude boards/b\nsystem DriverVersion = \"%\"\n")
 	files := fstest.MapFS{"boards/b": {Data: []byte("scenario 1\nboard b\nName = \"x\"\n")}}
 	named := regexp.MustCompile(`^[^\n]*:[0-9]+: `)
@@ -278,12 +278,12 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("flat line %d is %q", i+1, line)
 			}
 		}
-		for i := range s.Cards {
+		for i := range s.GPUs {
 			truth := s.Truth(i)
 			if b := truth.Busy(0, 2*time.Second); !(b >= 0 && b <= 2.000001*maxMIGDevices) {
 				t.Errorf("busy %v of 2 s", b)
 			}
-			if e := truth.Energy(0, time.Second); e != e || e < 0 && s.Cards[i].model.busyWatts >= s.Cards[i].model.idleWatts {
+			if e := truth.Energy(0, time.Second); e != e || e < 0 && s.GPUs[i].model.busyWatts >= s.GPUs[i].model.idleWatts {
 				t.Errorf("energy is %v", e)
 			}
 		}

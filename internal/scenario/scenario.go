@@ -14,17 +14,17 @@ type Scenario struct {
 	// Symbols is the driver branch whose set of functions the stand-in driver exports: R470, R535, R580,
 	// R595 or newest. It is chosen when the library is built.
 	Symbols string
-	Cards   []Card
+	GPUs    []GPU
 
 	system []answer
 	driver []driverStep
-	stalls []stall // of calls that concern no card
+	stalls []stall // of calls that concern no GPU
 	events []event // in the order of time
 }
 
-// Card is one card of a scenario.
-type Card struct {
-	// Index is its number in the scenario; NVML's index too, unless a card was removed.
+// GPU is one GPU of a scenario.
+type GPU struct {
+	// Index is its number in the scenario; NVML's index too, unless a GPU was removed.
 	Index int
 	Board string
 	UUID  gpu.UUID
@@ -44,7 +44,7 @@ type Card struct {
 // Process is a process of a scenario, whether or not it runs at some moment.
 type Process struct {
 	PID  int
-	Card int
+	GPU  int
 	Kind gpu.ProcessKind
 	// GI and CI place it on a MIG instance.
 	GI, CI gpu.Opt[int]
@@ -54,7 +54,7 @@ type Process struct {
 	From, To time.Duration
 }
 
-// ring is the driver's ring of utilisation samples; entries 0: none.
+// ring is the driver's ring of utilization samples; entries 0: none.
 type ring struct {
 	period  time.Duration
 	entries int
@@ -62,7 +62,7 @@ type ring struct {
 	boot    bool // timestamps count from boot, not from 1970
 	zeros   bool // unfilled entries are returned as zeros
 	stops   bool // no samples while idle
-	ownMean bool // process utilisation: mean over the process's own samples
+	ownMean bool // process utilization: mean over the process's own samples
 	window  time.Duration
 }
 
@@ -85,7 +85,7 @@ type demand struct {
 	pid           int
 	listed        bool
 	kind          int // as processKinds
-	gi, ci        int // -1: the card itself
+	gi, ci        int // -1: the GPU itself
 	memory        int64
 	memoryUnknown bool
 	on, period    time.Duration
@@ -110,13 +110,13 @@ type profile struct {
 // migDevice is a MIG device: a compute instance within a GPU instance.
 type migDevice struct {
 	index, gi, ci int
-	profile       int // in the card's profiles
+	profile       int // in the GPU's profiles
 	start, size   int
 	slices        int // of the compute instance
 	uuid          gpu.UUID
 }
 
-// layout is the MIG state of a card from a moment on.
+// layout is the MIG state of a GPU from a moment on.
 type layout struct {
 	at               time.Duration
 	current, pending bool
@@ -136,7 +136,7 @@ type stall struct {
 
 type event struct {
 	at         time.Duration
-	card       int
+	dev        int
 	kind, data uint64
 	gi, ci     uint32
 }
@@ -155,8 +155,8 @@ type driverStep struct {
 // Processes lists the processes of the whole scenario, in the order of the file.
 func (s *Scenario) Processes() []Process {
 	var out []Process
-	for i := range s.Cards {
-		for _, d := range s.Cards[i].demands {
+	for i := range s.GPUs {
+		for _, d := range s.GPUs[i].demands {
 			if d.listed {
 				out = append(out, d.process(i))
 			}
@@ -165,8 +165,8 @@ func (s *Scenario) Processes() []Process {
 	return out
 }
 
-func (d demand) process(card int) Process {
-	p := Process{PID: d.pid, Card: card, Kind: processKinds[d.kind], From: d.from, To: d.to}
+func (d demand) process(dev int) Process {
+	p := Process{PID: d.pid, GPU: dev, Kind: processKinds[d.kind], From: d.from, To: d.to}
 	if d.gi >= 0 {
 		p.GI, p.CI = gpu.Some(d.gi), gpu.Some(d.ci)
 	}

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// at reads a line of the script: at TIME card N ..., at TIME system ..., at TIME driver ...
+// at reads a line of the script: at TIME GPU N ..., at TIME system ..., at TIME driver ...
 func (p *parser) at(tokens []token) error {
 	p.current = nil
 	if len(tokens) < 3 {
-		return fmt.Errorf("expected at, a time, and card N, system or driver with what happens")
+		return fmt.Errorf("expected at, a time, and gpu N, system or driver with what happens")
 	}
 	at, err := parseDuration(tokens[0].text)
 	if err != nil {
@@ -28,22 +28,22 @@ func (p *parser) at(tokens []token) error {
 		return nil
 	case "system":
 		return p.atSystem(at, tokens[2:])
-	case "card":
+	case "gpu":
 		if len(tokens) < 4 {
-			return fmt.Errorf("expected at TIME card N and what happens")
+			return fmt.Errorf("expected at TIME gpu N and what happens")
 		}
-		cards, err := p.cardRange(tokens[2].text)
+		devs, err := p.GPURange(tokens[2].text)
 		if err != nil {
 			return err
 		}
-		for _, c := range cards {
-			if err := p.atCard(at, c, tokens[3:]); err != nil {
+		for _, c := range devs {
+			if err := p.atGPU(at, c, tokens[3:]); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	return fmt.Errorf("expected card, system or driver after the time, found %q", tokens[1].text)
+	return fmt.Errorf("expected gpu, system or driver after the time, found %q", tokens[1].text)
 }
 
 func (p *parser) atSystem(at time.Duration, tokens []token) error {
@@ -88,9 +88,9 @@ func parseStall(at time.Duration, tokens []token) (stall, bool, error) {
 	return st, true, nil
 }
 
-func (p *parser) atCard(at time.Duration, c *cardBlock, tokens []token) error {
+func (p *parser) atGPU(at time.Duration, c *GPUBlock, tokens []token) error {
 	if st, ok, err := parseStall(at, tokens); ok || err != nil {
-		c.card.stalls = append(c.card.stalls, st)
+		c.dev.stalls = append(c.dev.stalls, st)
 		return err
 	}
 	switch word := tokens[0].text; word {
@@ -98,7 +98,7 @@ func (p *parser) atCard(at time.Duration, c *cardBlock, tokens []token) error {
 		if len(tokens) != 1 {
 			return fmt.Errorf("expected nothing after %s", word)
 		}
-		c.card.faults = append(c.card.faults, fault{at: at, kind: word})
+		c.dev.faults = append(c.dev.faults, fault{at: at, kind: word})
 		return nil
 	case "xid", "event":
 		return p.atEvent(at, c, tokens)
@@ -114,7 +114,7 @@ func (p *parser) atCard(at time.Duration, c *cardBlock, tokens []token) error {
 			return err
 		}
 		if k.system {
-			return fmt.Errorf("expected an answer of a card, found %s, which concerns none", k.name)
+			return fmt.Errorf("expected an answer of a gpu, found %s, which concerns none", k.name)
 		}
 		for _, name := range names {
 			c.scripts = append(c.scripts, scriptLine{position: p.pos, key: k, answer: answer{at: at, key: name}, back: true})
@@ -131,7 +131,7 @@ func (p *parser) atCard(at time.Duration, c *cardBlock, tokens []token) error {
 	return nil
 }
 
-func (p *parser) atEvent(at time.Duration, c *cardBlock, tokens []token) error {
+func (p *parser) atEvent(at time.Duration, c *GPUBlock, tokens []token) error {
 	if len(tokens) < 2 {
 		return fmt.Errorf("expected a number after %s", tokens[0].text)
 	}
@@ -152,7 +152,7 @@ func (p *parser) atEvent(at time.Duration, c *cardBlock, tokens []token) error {
 	if err != nil {
 		return err
 	}
-	e := event{at: at, card: c.card.Index, kind: eventXID, data: n, gi: uint32(gi), ci: uint32(ci)}
+	e := event{at: at, dev: c.dev.Index, kind: eventXID, data: n, gi: uint32(gi), ci: uint32(ci)}
 	if tokens[0].text == "event" {
 		data, ok := parseInteger(o["data"])
 		if o["data"] != "" && (!ok || data > 1<<62) {
@@ -166,7 +166,7 @@ func (p *parser) atEvent(at time.Duration, c *cardBlock, tokens []token) error {
 	return nil
 }
 
-func (p *parser) atMIG(at time.Duration, c *cardBlock, tokens []token) error {
+func (p *parser) atMIG(at time.Duration, c *GPUBlock, tokens []token) error {
 	const usage = `expected mig pending on, mig pending off, or mig apply layout="gi=1 profile=1g.10gb start=0 size=1"`
 	switch {
 	case len(tokens) == 2 && tokens[0].text == "pending" && (tokens[1].text == "on" || tokens[1].text == "off"):
@@ -185,7 +185,7 @@ func (p *parser) atMIG(at time.Duration, c *cardBlock, tokens []token) error {
 
 // parseLayout reads the MIG devices of a layout: entries separated by semicolons, one for each compute
 // instance. Entries with the same gi share a GPU instance.
-func parseLayout(text string, card *Card) ([]migDevice, error) {
+func parseLayout(text string, dev *GPU) ([]migDevice, error) {
 	var devices []migDevice
 	taken := map[int]bool{}
 	for _, entry := range strings.Split(text, ";") {
@@ -219,7 +219,7 @@ func parseLayout(text string, card *Card) ([]migDevice, error) {
 			return nil, fmt.Errorf("expected gi= of each MIG device")
 		}
 		if name, given := o["profile"]; given {
-			d.profile = slices.IndexFunc(card.profiles, func(p profile) bool { return p.name == name })
+			d.profile = slices.IndexFunc(dev.profiles, func(p profile) bool { return p.name == name })
 			if d.profile < 0 {
 				return nil, fmt.Errorf("option profile=: expected a profile of the board, found %q", name)
 			}
@@ -239,13 +239,13 @@ func parseLayout(text string, card *Card) ([]migDevice, error) {
 			return nil, fmt.Errorf("expected profile= of gi=%d", d.gi)
 		}
 		if d.slices == 0 {
-			d.slices = card.profiles[d.profile].slices
+			d.slices = dev.profiles[d.profile].slices
 		}
 		if taken[d.index] {
 			return nil, fmt.Errorf("option index=: expected each index once")
 		}
 		taken[d.index] = true
-		d.uuid = migUUID(o["uuid"], card.Index, d)
+		d.uuid = migUUID(o["uuid"], dev.Index, d)
 		if !validName(string(d.uuid)) {
 			return nil, fmt.Errorf("option uuid=: expected a name of at most %d bytes", maxNameBytes)
 		}
@@ -254,8 +254,8 @@ func parseLayout(text string, card *Card) ([]migDevice, error) {
 	return devices, nil
 }
 
-// cardSlices is how many compute slices the card has: those of its largest profile.
-func cardSlices(profiles []profile) int {
+// gpuSlices is how many compute slices the GPU has: those of its largest profile.
+func GPUSlices(profiles []profile) int {
 	most := 0
 	for _, p := range profiles {
 		most = max(most, p.slices)

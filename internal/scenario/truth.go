@@ -9,15 +9,15 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Truth is what really happened on one card: what a perfect reader of the driver would find out. Times
+// Truth is what really happened on one GPU: what a perfect reader of the driver would find out. Times
 // are of the scenario. It is safe for concurrent use.
 type Truth struct {
 	s *Scenario
-	c *Card
+	c *GPU
 }
 
-// Truth returns the truth of a card, by its number. It panics if there is no such card.
-func (s *Scenario) Truth(card int) Truth { return Truth{s: s, c: &s.Cards[card]} }
+// Truth returns the truth of a GPU, by its number. It panics if there is no such GPU.
+func (s *Scenario) Truth(dev int) Truth { return Truth{s: s, c: &s.GPUs[dev]} }
 
 // sums are integrals of one span, in seconds of busy time.
 type sums struct {
@@ -46,7 +46,7 @@ func (d *demand) wave(t time.Duration) (on bool, until time.Duration) {
 	return false, min(d.to, t+d.period-position)
 }
 
-func (c *Card) layoutAt(t time.Duration) layout {
+func (c *GPU) layoutAt(t time.Duration) layout {
 	found := layout{}
 	for _, l := range c.layouts {
 		if l.at <= t {
@@ -56,7 +56,7 @@ func (c *Card) layoutAt(t time.Duration) layout {
 	return found
 }
 
-// group is where a demand runs: 0 the whole card, 1+gi an instance, -1 nowhere.
+// group is where a demand runs: 0 the whole GPU, 1+gi an instance, -1 nowhere.
 func (d *demand) group(l layout) int {
 	switch {
 	case !l.current && d.gi < 0:
@@ -67,21 +67,21 @@ func (d *demand) group(l layout) int {
 	return -1
 }
 
-// weight is the part of the card that a group is.
-func (c *Card) weight(group int, l layout) float64 {
+// weight is the part of the GPU that a group is.
+func (c *GPU) weight(group int, l layout) float64 {
 	if group == 0 {
 		return 1
 	}
 	for _, m := range l.devices {
 		if m.gi == group-1 {
-			return float64(c.profiles[m.profile].slices) / float64(cardSlices(c.profiles))
+			return float64(c.profiles[m.profile].slices) / float64(GPUSlices(c.profiles))
 		}
 	}
 	return 0
 }
 
 // integrate adds up what happens from t0 until t1, from edge to edge of the square waves.
-func (c *Card) integrate(t0, t1 time.Duration) sums {
+func (c *GPU) integrate(t0, t1 time.Duration) sums {
 	out := sums{demands: make([]float64, len(c.demands))}
 	groups := make([]int, len(c.demands))
 	for t := max(0, t0); t < t1; {
@@ -125,8 +125,8 @@ func (c *Card) integrate(t0, t1 time.Duration) sums {
 	return out
 }
 
-// Busy is the time from t0 until t1 in which the card worked. Under MIG each instance counts with its
-// share of the card.
+// Busy is the time from t0 until t1 in which the GPU worked. Under MIG each instance counts with its
+// share of the GPU.
 func (t Truth) Busy(t0, t1 time.Duration) gpu.Seconds { return gpu.Seconds(t.c.integrate(t0, t1).busy) }
 
 // Sampled is Busy as the driver's samples tell it: the sum over those that end after t0 and until t1, each in whole
@@ -167,7 +167,7 @@ func (t Truth) ProcessBusy(pid int, t0, t1 time.Duration) gpu.Seconds {
 	return gpu.Seconds(total)
 }
 
-// Energy is what the card used from t0 until t1.
+// Energy is what the GPU used from t0 until t1.
 func (t Truth) Energy(t0, t1 time.Duration) gpu.Joules {
 	m := t.c.model
 	busy := t.c.integrate(t0, t1).busy
@@ -211,14 +211,14 @@ func (t Truth) Held(at time.Duration) gpu.Bytes {
 func (t Truth) XIDs(t0, t1 time.Duration) map[int]int {
 	counts := map[int]int{}
 	for _, e := range t.s.events {
-		if e.card == t.c.Index && e.kind == eventXID && e.at > t0 && e.at <= t1 {
+		if e.dev == t.c.Index && e.kind == eventXID && e.at > t0 && e.at <= t1 {
 			counts[int(e.data)]++
 		}
 	}
 	return counts
 }
 
-// State is what calls on the card return at a moment: "" while it works, else GPU_IS_LOST or RESET_REQUIRED.
+// State is what calls on the GPU return at a moment: "" while it works, else GPU_IS_LOST or RESET_REQUIRED.
 func (t Truth) State(at time.Duration) string {
 	state := ""
 	for _, f := range t.c.faults {
@@ -240,7 +240,7 @@ type MIGDevice struct {
 	Memory              gpu.Bytes
 }
 
-// MIG tells whether the card is in MIG mode at a moment, and its devices, in the order of GI and CI.
+// MIG tells whether the GPU is in MIG mode at a moment, and its devices, in the order of GI and CI.
 func (t Truth) MIG(at time.Duration) (on bool, devices []MIGDevice) {
 	l := t.c.layoutAt(at)
 	for _, d := range l.devices {
@@ -275,17 +275,17 @@ type Answer struct {
 }
 
 // Answer tells what a key answers at a moment: "Temperature[gpu]", "Field[185,0]", "MemoryInfo_v2". The
-// card is -1 for the system. It is false where the scenario says nothing, which the driver answers with
+// GPU is -1 for the system. It is false where the scenario says nothing, which the driver answers with
 // NOT_SUPPORTED.
-func (s *Scenario) Answer(card int, key string, at time.Duration) (Answer, bool) {
+func (s *Scenario) Answer(dev int, key string, at time.Duration) (Answer, bool) {
 	k, names, err := parseKey(key)
 	if err != nil || len(names) != 1 {
 		return Answer{}, false
 	}
 	answers := s.system
-	var c *Card
-	if card >= 0 {
-		c = &s.Cards[card]
+	var c *GPU
+	if dev >= 0 {
+		c = &s.GPUs[dev]
 		answers = c.answers
 	}
 	var found *answer
@@ -311,7 +311,7 @@ func (s *Scenario) Answer(card int, key string, at time.Duration) (Answer, bool)
 	return a, true
 }
 
-func (s *Scenario) evaluate(c *Card, v component, at time.Duration) float64 {
+func (s *Scenario) evaluate(c *GPU, v component, at time.Duration) float64 {
 	if v.isExact {
 		if v.exact > 1<<63 && v.exact != ^uint64(0) {
 			return float64(int64(v.exact))
@@ -328,7 +328,7 @@ func (s *Scenario) evaluate(c *Card, v component, at time.Duration) float64 {
 	return sum
 }
 
-func (s *Scenario) variable(c *Card, name string, at time.Duration) float64 {
+func (s *Scenario) variable(c *GPU, name string, at time.Duration) float64 {
 	since := s.loadedSince(at)
 	switch name {
 	case "1":

@@ -20,25 +20,25 @@ func TestTruthByHand(t *testing.T) {
 		processes   map[int]float64
 	}{
 		{"nothing", ``, 0, 10 * s, 0, nil},
-		{"a square wave", `process card=0 pid=1 busy=30% period=1s`, 0, 10 * s, 3, map[int]float64{1: 3}},
-		{"in the middle of it", `process card=0 pid=1 busy=30% period=1s`, 200 * ms, 1100 * ms, 0.2, map[int]float64{1: 0.2}},
-		{"with a phase", `process card=0 pid=1 busy=50% period=2s phase=1500ms`, 0, 2 * s, 1, nil},
-		{"with a phase, at its edge", `process card=0 pid=1 busy=50% period=2s phase=1500ms`, 500 * ms, 1500 * ms, 0, nil},
-		{"with an end", `process card=0 pid=1 busy=100% from=3s to=4500ms`, 0, 10 * s, 1.5, map[int]float64{1: 1.5}},
-		{"two at once share", `process card=0 pid=1 busy=50% period=1s
-process card=0 pid=2 busy=50% period=1s`, 0, 10 * s, 5, map[int]float64{1: 2.5, 2: 2.5}},
-		{"two in turn add up", `process card=0 pid=1 busy=50% period=1s
-process card=0 pid=2 busy=50% period=1s phase=500ms`, 0, 10 * s, 10, map[int]float64{1: 5, 2: 5}},
-		{"one and a half", `process card=0 pid=1 busy=100%
-process card=0 pid=2 busy=50% period=1s`, 0, 10 * s, 10, map[int]float64{1: 7.5, 2: 2.5}},
-		{"load without a process", `load card=0 busy=25% period=4s`, 0, 8 * s, 2, nil},
-		{"an instance without MIG", `process card=0 pid=1 gi=1 busy=100%`, 0, 10 * s, 0, map[int]float64{1: 0}},
-		{"an instance", `mig card=0 layout="gi=1 profile=1g"
-process card=0 pid=1 gi=1 busy=100%
-process card=0 pid=2 busy=100%`, 0, 7 * s, 1, map[int]float64{1: 7, 2: 0}},
-		{"until the layout changes", `mig card=0 layout="gi=1 profile=7g"
-process card=0 pid=1 gi=1 busy=100%
-at 4s card 0 mig apply layout=""`, 0, 7 * s, 4, map[int]float64{1: 4}},
+		{"a square wave", `process gpu=0 pid=1 busy=30% period=1s`, 0, 10 * s, 3, map[int]float64{1: 3}},
+		{"in the middle of it", `process gpu=0 pid=1 busy=30% period=1s`, 200 * ms, 1100 * ms, 0.2, map[int]float64{1: 0.2}},
+		{"with a phase", `process gpu=0 pid=1 busy=50% period=2s phase=1500ms`, 0, 2 * s, 1, nil},
+		{"with a phase, at its edge", `process gpu=0 pid=1 busy=50% period=2s phase=1500ms`, 500 * ms, 1500 * ms, 0, nil},
+		{"with an end", `process gpu=0 pid=1 busy=100% from=3s to=4500ms`, 0, 10 * s, 1.5, map[int]float64{1: 1.5}},
+		{"two at once share", `process gpu=0 pid=1 busy=50% period=1s
+process gpu=0 pid=2 busy=50% period=1s`, 0, 10 * s, 5, map[int]float64{1: 2.5, 2: 2.5}},
+		{"two in turn add up", `process gpu=0 pid=1 busy=50% period=1s
+process gpu=0 pid=2 busy=50% period=1s phase=500ms`, 0, 10 * s, 10, map[int]float64{1: 5, 2: 5}},
+		{"one and a half", `process gpu=0 pid=1 busy=100%
+process gpu=0 pid=2 busy=50% period=1s`, 0, 10 * s, 10, map[int]float64{1: 7.5, 2: 2.5}},
+		{"load without a process", `load gpu=0 busy=25% period=4s`, 0, 8 * s, 2, nil},
+		{"an instance without MIG", `process gpu=0 pid=1 gi=1 busy=100%`, 0, 10 * s, 0, map[int]float64{1: 0}},
+		{"an instance", `mig gpu=0 layout="gi=1 profile=1g"
+process gpu=0 pid=1 gi=1 busy=100%
+process gpu=0 pid=2 busy=100%`, 0, 7 * s, 1, map[int]float64{1: 7, 2: 0}},
+		{"until the layout changes", `mig gpu=0 layout="gi=1 profile=7g"
+process gpu=0 pid=1 gi=1 busy=100%
+at 4s gpu 0 mig apply layout=""`, 0, 7 * s, 4, map[int]float64{1: 4}},
 	} {
 		truth := parse(t, minimal+tc.lines+"\n").Truth(0)
 		if got := float64(truth.Busy(tc.t0, tc.t1)); !near(got, tc.busy, 1e-9) {
@@ -56,14 +56,14 @@ at 4s card 0 mig apply layout=""`, 0, 7 * s, 4, map[int]float64{1: 4}},
 	}
 }
 
-// Integrals add up over adjacent spans, and processes to the card.
+// Integrals add up over adjacent spans, and processes to the GPU.
 func TestTruthCloses(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	truth := parse(t, minimal+`
-process card=0 pid=1 busy=31% period=1300ms phase=70ms
-process card=0 pid=2 busy=57% period=900ms from=2s to=31s
-process card=0 pid=3 busy=3% period=17s
-load card=0 pid=4 busy=12% period=250ms
+process gpu=0 pid=1 busy=31% period=1300ms phase=70ms
+process gpu=0 pid=2 busy=57% period=900ms from=2s to=31s
+process gpu=0 pid=3 busy=3% period=17s
+load gpu=0 pid=4 busy=12% period=250ms
 `).Truth(0)
 	for range 200 {
 		a := time.Duration(rng.Int64N(int64(30 * time.Second)))
@@ -77,7 +77,7 @@ load card=0 pid=4 busy=12% period=250ms
 			sum += truth.ProcessBusy(pid, a, c)
 		}
 		if busy := truth.Busy(a, c); !near(float64(busy), float64(sum), 1e-9) {
-			t.Fatalf("from %v to %v: processes %v, card %v", a, c, sum, busy)
+			t.Fatalf("from %v to %v: processes %v, gpu %v", a, c, sum, busy)
 		}
 	}
 }
@@ -85,16 +85,16 @@ load card=0 pid=4 busy=12% period=250ms
 // What samples tell adds up over any cut, and is never further from the truth than whole percents are.
 func TestSampledTruth(t *testing.T) {
 	// Four tenths of a period that three samples make: 40 % of 0.3 s end amid the second sample, which is busy for a fifth.
-	truth := parse(t, minimal+"process card=0 pid=1 busy=40% period=300ms\n").Truth(0)
+	truth := parse(t, minimal+"process gpu=0 pid=1 busy=40% period=300ms\n").Truth(0)
 	if got := truth.Sampled(0, 3*time.Second); !near(float64(got), 1.2, 1e-9) {
 		t.Errorf("%v s of whole percents, want 1.2 s", got)
 	}
 	// A load in step with the samples is told wrong in the same way for ever.
-	truth = parse(t, minimal+"process card=0 pid=1 busy=40.4% period=100ms\n").Truth(0)
+	truth = parse(t, minimal+"process gpu=0 pid=1 busy=40.4% period=100ms\n").Truth(0)
 	if got := truth.Sampled(0, 100*time.Second); !near(float64(got), 40, 1e-9) {
 		t.Errorf("40.4 s are told as %v s, want 40 s", got)
 	}
-	truth = parse(t, minimal+"process card=0 pid=1 busy=31% period=1300ms phase=70ms\nprocess card=0 pid=2 busy=57% period=900ms\n").Truth(0)
+	truth = parse(t, minimal+"process gpu=0 pid=1 busy=31% period=1300ms phase=70ms\nprocess gpu=0 pid=2 busy=57% period=900ms\n").Truth(0)
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 100 {
 		a := time.Duration(rng.Int64N(int64(30 * time.Second)))
@@ -111,9 +111,9 @@ func TestSampledTruth(t *testing.T) {
 
 func TestMIGTruth(t *testing.T) {
 	s := parse(t, minimal+`
-mig card=0 layout="gi=3 ci=1 profile=7g start=0 size=8 slices=4 uuid=MIG-b ; gi=3 ci=0 slices=3 uuid=MIG-a index=5"
-at 10s card 0 mig pending off
-at 12s card 0 mig apply layout=""
+mig gpu=0 layout="gi=3 ci=1 profile=7g start=0 size=8 slices=4 uuid=MIG-b ; gi=3 ci=0 slices=3 uuid=MIG-a index=5"
+at 10s gpu 0 mig pending off
+at 12s gpu 0 mig apply layout=""
 `)
 	truth := s.Truth(0)
 	on, devices := truth.MIG(11 * time.Second)

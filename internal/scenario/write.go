@@ -20,22 +20,22 @@ type Draft struct {
 	Title   string
 	// Symbols is one of SymbolSets; empty: not written.
 	Symbols string
-	// System are the answers that concern no card.
+	// System are the answers that concern no GPU.
 	System Answers
-	// Cards are numbered in their order.
-	Cards []DraftCard
+	// GPUs are numbered in their order.
+	GPUs []DraftGPU
 }
 
-// DraftCard is one card of a Draft.
-type DraftCard struct {
-	// Board is what the card is called; cards of the same board share their common lines.
+// DraftGPU is one GPU of a Draft.
+type DraftGPU struct {
+	// Board is what the GPU is called; GPUs of the same board share their common lines.
 	Board string
-	// Options follow the card's number: "pci=0000:53:00.0".
+	// Options follow the GPU's number: "pci=0000:53:00.0".
 	Options []string
 	// Lines are a ring and profiles, as statements.
 	Lines   []string
 	Answers Answers
-	// Statements come after all cards: processes, loads, MIG layouts, the script.
+	// Statements come after all GPUs: processes, loads, MIG layouts, the script.
 	Statements []string
 }
 
@@ -150,7 +150,7 @@ func (d *Draft) Bytes() ([]byte, error) {
 	for _, line := range d.System.lines() {
 		b.WriteString("system " + line + "\n")
 	}
-	d.writeCards(&b)
+	d.writeGPUs(&b)
 	text := b.Bytes()
 	if len(text) > maxFileBytes {
 		return nil, fmt.Errorf("write a scenario: it would be %d bytes long, and %d are the most", len(text), maxFileBytes)
@@ -161,12 +161,12 @@ func (d *Draft) Bytes() ([]byte, error) {
 	return text, nil
 }
 
-// writeCards writes the boards, the cards and what happens on them.
-func (d *Draft) writeCards(b *bytes.Buffer) {
+// writeGPUs writes the boards, the GPUs and what happens on them.
+func (d *Draft) writeGPUs(b *bytes.Buffer) {
 	names := d.boards(b)
-	for i := range d.Cards {
-		c := &d.Cards[i]
-		fmt.Fprintf(b, "\ncard %d", i)
+	for i := range d.GPUs {
+		c := &d.GPUs[i]
+		fmt.Fprintf(b, "\ngpu %d", i)
 		name, shared := names[c.Board]
 		if shared {
 			b.WriteString(" board=" + name)
@@ -192,21 +192,21 @@ func (d *Draft) writeCards(b *bytes.Buffer) {
 		}
 	}
 	b.WriteByte('\n')
-	for _, c := range d.Cards {
+	for _, c := range d.GPUs {
 		for _, s := range c.Statements {
 			b.WriteString(s + "\n")
 		}
 	}
 }
 
-// boards writes what cards of a board have in common, and returns the boards' names in the file.
+// boards writes what GPUs of a board have in common, and returns the boards' names in the file.
 func (d *Draft) boards(b *bytes.Buffer) map[string]string {
 	names := map[string]string{}
 	count := map[string]int{}
-	for _, c := range d.Cards {
+	for _, c := range d.GPUs {
 		count[c.Board]++
 	}
-	for _, c := range d.Cards {
+	for _, c := range d.GPUs {
 		if _, done := names[c.Board]; done || count[c.Board] < 2 {
 			continue
 		}
@@ -232,7 +232,7 @@ func (d *Draft) boards(b *bytes.Buffer) map[string]string {
 	return names
 }
 
-// sharing is what all cards of a board have in common: answers by their key, and lines.
+// sharing is what all GPUs of a board have in common: answers by their key, and lines.
 type sharing struct {
 	has, lines map[string]bool
 }
@@ -243,8 +243,8 @@ func (d *Draft) common(board string, shared bool) *sharing {
 	}
 	var all map[string]string
 	s := &sharing{has: map[string]bool{}, lines: map[string]bool{}}
-	for i := range d.Cards {
-		c := &d.Cards[i]
+	for i := range d.GPUs {
+		c := &d.GPUs[i]
 		if c.Board != board {
 			continue
 		}
@@ -280,7 +280,7 @@ func (s *spelled) key() string {
 	return s.call + "[" + strings.Join(words, ",") + "]"
 }
 
-// lines spells the answers, neighbours with the same value as one range.
+// lines spells the answers, neighbors with the same value as one range.
 func (a *Answers) lines() []string {
 	var out []string
 	for i := 0; i < len(a.list); {
@@ -299,7 +299,7 @@ func (a *Answers) lines() []string {
 	return out
 }
 
-// follows reports whether b is a's neighbour in a range: a number that is one higher at the last place.
+// follows reports whether b is a's neighbor in a range: a number that is one higher at the last place.
 func follows(a, b spelled) bool {
 	last := len(a.index) - 1
 	if a.call != b.call || len(b.index) != len(a.index) || last < 0 || !slices.Equal(a.index[:last], b.index[:last]) {

@@ -18,9 +18,9 @@ func sample() *Draft {
 	d.System.Set("CudaDriverVersion", Numbers("12020"))
 	d.System.Set("GpmSampleAlloc", Code("NO_PERMISSION"))
 	for i := range 2 {
-		c := DraftCard{Board: "NVIDIA Test", Options: []string{fmt.Sprintf("pci=0000:1%d:00.0", i), fmt.Sprintf("uuid=GPU-%d", i)},
+		c := DraftGPU{Board: "NVIDIA Test", Options: []string{fmt.Sprintf("pci=0000:1%d:00.0", i), fmt.Sprintf("uuid=GPU-%d", i)},
 			Lines:      []string{"ring period=100ms entries=100", "profile 1g.10gb number=0 id=19 slices=1 memory=9984MiB"},
-			Statements: []string{fmt.Sprintf("process card=%d pid=%d memory=1GiB busy=12.5%%", i, 1001+i)}}
+			Statements: []string{fmt.Sprintf("process gpu=%d pid=%d memory=1GiB busy=12.5%%", i, 1001+i)}}
 		c.Answers.Set("Name", Text("NVIDIA Test"))
 		c.Answers.Set("Serial", Text(fmt.Sprint("serial", i)))
 		c.Answers.Set("PowerUsage", Numbers(Integer(70000+i)))
@@ -38,7 +38,7 @@ func sample() *Draft {
 		c.Answers.Set("Field", Untouched(), 94)
 		c.Answers.Set("TemperatureThreshold", Numbers("90").Noted("a note\nwith a break"), 3)
 		c.Answers.Set("FanSpeed", Code("CODE_4242"))
-		d.Cards = append(d.Cards, c)
+		d.GPUs = append(d.GPUs, c)
 	}
 	return d
 }
@@ -52,8 +52,8 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Title != `A "title" # of \ sorts` || s.Symbols != "R535" || len(s.Cards) != 2 || s.Cards[1].UUID != "GPU-1" || s.Cards[1].PCI != "0000:11:00.0" {
-		t.Errorf("%q, %s, %+v", s.Title, s.Symbols, s.Cards)
+	if s.Title != `A "title" # of \ sorts` || s.Symbols != "R535" || len(s.GPUs) != 2 || s.GPUs[1].UUID != "GPU-1" || s.GPUs[1].PCI != "0000:11:00.0" {
+		t.Errorf("%q, %s, %+v", s.Title, s.Symbols, s.GPUs)
 	}
 	for key, want := range map[string]string{"Name": "{ map[] NVIDIA Test}", "PowerUsage": "{ map[value:70001] }", "EccMode": "{ map[current:1 pending:0] }",
 		"NvLinkState[17]": "{ map[value:1] }", "Field[202,5]": "{NOT_SUPPORTED map[] }", "Field[94]": "{UNTOUCHED map[] }",
@@ -66,7 +66,7 @@ func TestWrite(t *testing.T) {
 	for _, want := range []string{"# What it is.", "symbols R535", "system GpmSampleAlloc = !NO_PERMISSION", "board board0", "  NvLinkState[0-17] = 1",
 		"  Field[202,0-17] = !NOT_SUPPORTED", "  Field[83] = 5 type=double", "  Field[82] = 5", "  Field[138,all] = 1 + 2.5*t", "  Temperature[gpu] = -3",
 		"  TemperatureThreshold[gpu_max] = 90   # a note?with a break", "  FanSpeed = !UNKNOWN   # the driver said CODE_4242",
-		"card 1 board=board0 pci=0000:11:00.0 uuid=GPU-1", "  PowerUsage = 70001"} {
+		"gpu 1 board=board0 pci=0000:11:00.0 uuid=GPU-1", "  PowerUsage = 70001"} {
 		if n := strings.Count(strings.Join(lines, "\n")+"\n", want+"\n"); n != 1 {
 			t.Errorf("%q stands there %d times:\n%s", want, n, text)
 		}
@@ -81,12 +81,12 @@ func TestWrite(t *testing.T) {
 // TestWriteRefuses: what would not read is not written.
 func TestWriteRefuses(t *testing.T) {
 	for name, spoil := range map[string]func(*Draft){
-		"an unknown call":         func(d *Draft) { d.Cards[0].Answers.Set("Mood", Numbers("1")) },
-		"a statement":             func(d *Draft) { d.Cards[0].Statements = []string{"process card=7 pid=1"} },
+		"an unknown call":         func(d *Draft) { d.GPUs[0].Answers.Set("Mood", Numbers("1")) },
+		"a statement":             func(d *Draft) { d.GPUs[0].Statements = []string{"process gpu=7 pid=1"} },
 		"a symbol set":            func(d *Draft) { d.Symbols = "R1" },
 		"more than a file holds":  func(d *Draft) { d.Comment = []string{strings.Repeat("word ", 1<<18)} },
-		"more cards than a node":  func(d *Draft) { d.Cards = make([]DraftCard, MaxCards+1) },
-		"an answer without parts": func(d *Draft) { d.Cards[0].Answers.Set("EccMode", Numbers("1")) },
+		"more gpus than a node":   func(d *Draft) { d.GPUs = make([]DraftGPU, MaxGPUs+1) },
+		"an answer without parts": func(d *Draft) { d.GPUs[0].Answers.Set("EccMode", Numbers("1")) },
 	} {
 		d := sample()
 		spoil(d)
@@ -100,8 +100,8 @@ func TestWriteRefuses(t *testing.T) {
 
 func TestWriteTexts(t *testing.T) {
 	for _, text := range []string{"", "plain", `quo"te`, `back\slash`, `\"`, "# no comment", "tab\tand\nline", "\xff\xfe", "ünïcode", strings.Repeat("é", 60), "\x00"} {
-		d := &Draft{Cards: []DraftCard{{}}}
-		d.Cards[0].Answers.Set("Name", Text(text))
+		d := &Draft{GPUs: []DraftGPU{{}}}
+		d.GPUs[0].Answers.Set("Name", Text(text))
 		b, err := d.Bytes()
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
@@ -166,10 +166,10 @@ func TestWrittenAndSpoiled(t *testing.T) {
 		"a code by hand":         {edit("!NO_PERMISSION", "!PERMISSION_DENIED"), "expected one return code"},
 		"a number by hand":       {edit("= 70001", "= 70 W"), "expected numbers and variables"},
 		"a key by hand":          {edit("NvLinkState[0-17]", "NvLinkState[0-99]"), "expected NvLinkState[0-35]"},
-		"a card by hand":         {edit("card 1 ", "card 2 "), "expected cards numbered from 0 in order"},
-		"a board by hand":        {edit("card 0 board=board0", "card 0 board=board9"), "expected a board described before"},
-		"a card twice":           {edit("pci=0000:11:00.0", "pci=0000:10:00.0"), "expected another uuid and PCI address"},
-		"a process by hand":      {edit("process card=1", "process card=3"), "expected a number or a range below 2"},
+		"a gpu by hand":          {edit("gpu 1 ", "gpu 2 "), "expected gpus numbered from 0 in order"},
+		"a board by hand":        {edit("gpu 0 board=board0", "gpu 0 board=board9"), "expected a board described before"},
+		"a gpu twice":            {edit("pci=0000:11:00.0", "pci=0000:10:00.0"), "expected another uuid and PCI address"},
+		"a process by hand":      {edit("process gpu=1", "process gpu=3"), "expected a number or a range below 2"},
 		"busy for too much":      {edit("busy=12.5%", "busy=1e9%"), "expected a part of a whole"},
 		"a ring for ever":        {edit("entries=100", "entries=99999999"), "from 1 to 1024"},
 		"a ring of nothing":      {edit("period=100ms", "period=0s"), "expected whole microseconds"},
@@ -226,9 +226,9 @@ func FuzzWrite(f *testing.F) {
 	f.Add("NVIDIA H100", "NO_PERMISSION", uint64(5), int64(-3), 2.5, "a note")
 	f.Add("\"\\#\n\x00\xff", "CODE_7", uint64(math.MaxUint64), int64(math.MinInt64), math.Inf(1), "\n")
 	f.Fuzz(func(t *testing.T, text, code string, unsigned uint64, signed int64, real float64, note string) {
-		d := &Draft{Comment: []string{text, note}, Title: text, Cards: []DraftCard{{Board: text}, {Board: text}}}
-		for i := range d.Cards {
-			a := &d.Cards[i].Answers
+		d := &Draft{Comment: []string{text, note}, Title: text, GPUs: []DraftGPU{{Board: text}, {Board: text}}}
+		for i := range d.GPUs {
+			a := &d.GPUs[i].Answers
 			a.Set("Name", Text(text).Noted(note))
 			a.Set("PowerUsage", Code(code))
 			a.Set("TotalEnergyConsumption", Numbers(Integer(unsigned)).Noted(note))

@@ -78,14 +78,14 @@ func device(t *testing.T, lib nvml.Interface, index int) nvml.Device {
 	t.Helper()
 	d, r := lib.DeviceGetHandleByIndex(index)
 	if r != nvml.SUCCESS {
-		t.Fatalf("handle of card %d: %v", index, r)
+		t.Fatalf("handle of gpu %d: %v", index, r)
 	}
 	return d
 }
 
 const plainBoard = `
 board b
-  Name = "A card"
+  Name = "A gpu"
   ring period=100ms entries=20
   model idle_watts=50 busy_watts=250 idle_celsius=30 busy_celsius=70
   MemoryInfo_v2 = total=10GiB reserved=100MiB
@@ -325,7 +325,7 @@ func TestAnswers(t *testing.T) {
 			get := getters()
 			for _, at := range []time.Duration{0, 1500 * time.Millisecond, 65*time.Second + 123*time.Millisecond, 110 * time.Second, 137 * time.Second} {
 				control.Set(at)
-				for i := range s.Cards {
+				for i := range s.GPUs {
 					d := device(t, lib, i)
 					mig, devices := s.Truth(i).MIG(at)
 					for key, f := range get {
@@ -337,14 +337,14 @@ func TestAnswers(t *testing.T) {
 						switch {
 						case !known:
 							if r != nvml.ERROR_NOT_SUPPORTED {
-								t.Errorf("%v, card %d: %s answers %v, %v; want not supported", at, i, key, got, r)
+								t.Errorf("%v, gpu %d: %s answers %v, %v; want not supported", at, i, key, got, r)
 							}
 						case want.Code != "":
 							if "ERROR_"+want.Code != codeOf(r) {
-								t.Errorf("%v, card %d: %s answers %v; want %s", at, i, key, r, want.Code)
+								t.Errorf("%v, gpu %d: %s answers %v; want %s", at, i, key, r, want.Code)
 							}
 						case r != nvml.SUCCESS:
-							t.Errorf("%v, card %d: %s answers %v; want %v", at, i, key, r, want.Numbers)
+							t.Errorf("%v, gpu %d: %s answers %v; want %v", at, i, key, r, want.Numbers)
 						default:
 							names := components[key]
 							if names == nil {
@@ -352,7 +352,7 @@ func TestAnswers(t *testing.T) {
 							}
 							for j, n := range names {
 								if w := want.Numbers[n]; !(math.Abs(got[j]-w) <= 0.5+1e-9*math.Abs(w)) {
-									t.Errorf("%v, card %d: %s: %s is %v, want %v", at, i, key, n, got[j], w)
+									t.Errorf("%v, gpu %d: %s: %s is %v, want %v", at, i, key, n, got[j], w)
 								}
 							}
 						}
@@ -385,9 +385,9 @@ func TestIdentity(t *testing.T) {
 		t.Errorf("CUDA version %d, %v", v, r)
 	}
 	if n, r := lib.DeviceGetCount(); r != nvml.SUCCESS || n != 8 {
-		t.Errorf("%d cards, %v", n, r)
+		t.Errorf("%d gpus, %v", n, r)
 	}
-	for i, c := range s.Cards {
+	for i, c := range s.GPUs {
 		d := device(t, lib, i)
 		uuid, _ := d.GetUUID()
 		minor, _ := d.GetMinorNumber()
@@ -399,20 +399,20 @@ func TestIdentity(t *testing.T) {
 		vbios, _ := d.GetVbiosVersion()
 		if uuid != string(c.UUID) || minor != c.Minor || index != i || serial != fmt.Sprintf("1650000000%d", 100+i) ||
 			name != "NVIDIA H100 80GB HBM3" || part != "692-2G520-0200-000" || vbios != "96.00.99.00.01" {
-			t.Errorf("card %d is %s, minor %d, index %d, serial %s, %s, %s, %s", i, uuid, minor, index, serial, name, part, vbios)
+			t.Errorf("gpu %d is %s, minor %d, index %d, serial %s, %s, %s, %s", i, uuid, minor, index, serial, name, part, vbios)
 		}
 		if got := gpu.NewPCIAddress(pci.Domain, pci.Bus, pci.Device, 0); got != c.PCI || pci.PciDeviceId != 0x233010de {
-			t.Errorf("card %d is at %s, %x", i, got, pci.PciDeviceId)
+			t.Errorf("gpu %d is at %s, %x", i, got, pci.PciDeviceId)
 		}
 		if found, r := lib.DeviceGetHandleByUUID(uuid); r != nvml.SUCCESS || found != d {
-			t.Errorf("card %d is not found by its UUID: %v", i, r)
+			t.Errorf("gpu %d is not found by its UUID: %v", i, r)
 		}
 		if found, r := lib.DeviceGetHandleByPciBusId(string(c.PCI)); r != nvml.SUCCESS || found != d {
-			t.Errorf("card %d is not found by its PCI address: %v", i, r)
+			t.Errorf("gpu %d is not found by its PCI address: %v", i, r)
 		}
 	}
 	if _, r := lib.DeviceGetHandleByIndex(8); r != nvml.ERROR_INVALID_ARGUMENT {
-		t.Errorf("card 8 is %v", r)
+		t.Errorf("gpu 8 is %v", r)
 	}
 	if _, r := lib.DeviceGetHandleByUUID("GPU-none"); r != nvml.ERROR_NOT_FOUND {
 		t.Errorf("an unknown UUID is %v", r)
@@ -436,9 +436,9 @@ func sampleValue(s nvml.Sample) float64 {
 // Polled oftener than the ring wraps, the samples are the whole truth.
 func TestRingIntegral(t *testing.T) {
 	s := written(t, plainBoard+`
-card 0 board=b
-process card=0 pid=1 busy=37% period=1300ms dram=50%
-process card=0 pid=2 busy=60% period=700ms phase=111ms from=20s to=60s dram=25%
+gpu 0 board=b
+process gpu=0 pid=1 busy=37% period=1300ms dram=50%
+process gpu=0 pid=2 busy=60% period=700ms phase=111ms from=20s to=60s dram=25%
 `)
 	lib, control := playing(t, s)
 	d := device(t, lib, 0)
@@ -496,8 +496,8 @@ process card=0 pid=2 busy=60% period=700ms phase=111ms from=20s to=60s dram=25%
 func TestRingOptions(t *testing.T) {
 	const lines = `
 model idle_watts=1 busy_watts=2
-card 0 board=b
-load card=0 busy=100% from=2s to=3s
+gpu 0 board=b
+load gpu=0 busy=100% from=2s to=3s
 `
 	for _, tc := range []struct {
 		name, ring string
@@ -549,28 +549,28 @@ load card=0 busy=100% from=2s to=3s
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := written(t, "board b\nring period=100ms entries=20 "+tc.ring+lines+
-				"at 10s card 0 Samples[gpu] = 808334905\nat 12s card 0 Samples[gpu] = default\n")
+				"at 10s gpu 0 Samples[gpu] = 808334905\nat 12s gpu 0 Samples[gpu] = default\n")
 			lib, control := playing(t, s)
 			tc.check(t, device(t, lib, 0), control)
 		})
 	}
 }
 
-// The processes add up to the card, and each comes out right if one looks long enough.
+// The processes add up to the GPU, and each comes out right if one looks long enough.
 func TestProcessUtilization(t *testing.T) {
 	s := written(t, plainBoard+`
-card 0 board=b
-card 1 board=b
-process card=0 pid=11 busy=60% period=910ms
-process card=0 pid=12 busy=30% period=1270ms phase=300ms
-process card=0 pid=13 busy=20% period=3s phase=1s
-process card=0 pid=14 memory=1GiB busy=0%
-load card=1 busy=100% from=5s to=6s
+gpu 0 board=b
+gpu 1 board=b
+process gpu=0 pid=11 busy=60% period=910ms
+process gpu=0 pid=12 busy=30% period=1270ms phase=300ms
+process gpu=0 pid=13 busy=20% period=3s phase=1s
+process gpu=0 pid=14 memory=1GiB busy=0%
+load gpu=1 busy=100% from=5s to=6s
 `)
 	lib, control := playing(t, s)
 	d := device(t, lib, 0)
 	if _, r := device(t, lib, 1).GetProcessUtilization(0); r != nvml.ERROR_NOT_FOUND {
-		t.Errorf("an idle card answers %v", r)
+		t.Errorf("an idle gpu answers %v", r)
 	}
 	const minutes = 30
 	busy := map[uint32]float64{}
@@ -603,7 +603,7 @@ load card=1 busy=100% from=5s to=6s
 	truth := s.Truth(0)
 	// Each report is rounded to one in a hundred of its window.
 	if want := float64(truth.Busy(0, minutes*time.Minute)); math.Abs(total-want) > 0.02*want {
-		t.Errorf("all processes: %v s, the card was busy for %v s", total, want)
+		t.Errorf("all processes: %v s, the gpu was busy for %v s", total, want)
 	}
 	for pid := uint32(11); pid <= 13; pid++ {
 		// The ring sees one process at a time, so this is statistics.
@@ -618,14 +618,14 @@ load card=1 busy=100% from=5s to=6s
 
 func TestProcessLists(t *testing.T) {
 	s := written(t, plainBoard+`
-card 0 board=b
-process card=0 pid=21 memory=1GiB
-process card=0 pid=22 memory=na from=10s to=20s
-process card=0 pid=23 memory=2GiB kind=graphics
-process card=0 pid=24 memory=3GiB kind=mps
-process card=0 pid=25 memory=1GiB gi=1
-load card=0 memory=1GiB busy=10%
-at 30s card 0 ComputeRunningProcesses = !NO_PERMISSION
+gpu 0 board=b
+process gpu=0 pid=21 memory=1GiB
+process gpu=0 pid=22 memory=na from=10s to=20s
+process gpu=0 pid=23 memory=2GiB kind=graphics
+process gpu=0 pid=24 memory=3GiB kind=mps
+process gpu=0 pid=25 memory=1GiB gi=1
+load gpu=0 memory=1GiB busy=10%
+at 30s gpu 0 ComputeRunningProcesses = !NO_PERMISSION
 `)
 	lib, control := playing(t, s)
 	d := device(t, lib, 0)
@@ -736,10 +736,10 @@ func TestMIG(t *testing.T) {
 	if v2, r := d.GetGpuInstanceProfileInfoV(nvml.GPU_INSTANCE_PROFILE_3_SLICE).V2(); r != nvml.SUCCESS || v2.Id != 9 {
 		t.Errorf("profile %+v, %v", v2, r)
 	}
-	// The card's process list is that of all instances, with their ids; a device's is its own.
+	// The GPU's process list is that of all instances, with their ids; a device's is its own.
 	all, _ := d.GetComputeRunningProcesses()
 	if len(all) != 4 || all[0].GpuInstanceId != 2 || all[1].ComputeInstanceId != 1 {
-		t.Errorf("the card's processes: %+v", all)
+		t.Errorf("the gpu's processes: %+v", all)
 	}
 	own, _ := found["MIG-5a0e2002-1d11-5a01-8b00-000000000021"].GetComputeRunningProcesses()
 	if len(own) != 1 || own[0].Pid != 7202 {
@@ -748,7 +748,7 @@ func TestMIG(t *testing.T) {
 	if m, _ := found["MIG-5a0e2009-1d11-5a01-8b00-000000000090"].GetMemoryInfo(); m.Used != 3<<30 {
 		t.Errorf("a device's used memory: %d", m.Used)
 	}
-	// No utilisation under MIG, on neither handle; on a card without MIG there is.
+	// No utilization under MIG, on neither handle; on a GPU without MIG there is.
 	for _, x := range []nvml.Device{d, own1(found)} {
 		if _, r := x.GetUtilizationRates(); r != nvml.ERROR_NOT_SUPPORTED {
 			t.Errorf("utilisation under MIG: %v", r)
@@ -779,12 +779,12 @@ func own1(found map[gpu.UUID]nvml.Device) nvml.Device {
 // A new layout ends the old handles; the mode changes only when it is applied.
 func TestMIGReconfiguration(t *testing.T) {
 	s := written(t, plainBoard+`
-card 0 board=b
-at 10s card 0 mig pending on
-at 20s card 0 mig apply layout="gi=1 profile=3g.40gb start=0 size=4"
-at 30s card 0 mig apply layout="gi=1 profile=1g.10gb start=0 size=1 ; gi=2 profile=1g.10gb start=1 size=1"
-at 40s card 0 mig pending off
-at 50s card 0 mig apply layout=""
+gpu 0 board=b
+at 10s gpu 0 mig pending on
+at 20s gpu 0 mig apply layout="gi=1 profile=3g.40gb start=0 size=4"
+at 30s gpu 0 mig apply layout="gi=1 profile=1g.10gb start=0 size=1 ; gi=2 profile=1g.10gb start=1 size=1"
+at 40s gpu 0 mig pending off
+at 50s gpu 0 mig apply layout=""
 `)
 	lib, control := playing(t, s)
 	d := device(t, lib, 0)
@@ -852,13 +852,13 @@ func gpmMetrics(t *testing.T, lib nvml.Interface, take func(s nvml.GpmSample) nv
 
 func TestGPM(t *testing.T) {
 	s := written(t, plainBoard+`
-card 0 board=b
-card 1 board=b
-card 2
-process card=0 pid=1 busy=30% period=1s
-mig card=1 layout="gi=1 profile=3g.40gb start=0 size=4 ; gi=4 profile=1g.10gb start=4 size=1"
-process card=1 pid=2 gi=1 busy=50% period=1s
-process card=1 pid=3 gi=4 busy=10% period=1s
+gpu 0 board=b
+gpu 1 board=b
+gpu 2
+process gpu=0 pid=1 busy=30% period=1s
+mig gpu=1 layout="gi=1 profile=3g.40gb start=0 size=4 ; gi=4 profile=1g.10gb start=4 size=1"
+process gpu=1 pid=2 gi=1 busy=50% period=1s
+process gpu=1 pid=3 gi=4 busy=10% period=1s
 `)
 	lib, control := playing(t, s)
 	d, mig, none := device(t, lib, 0), device(t, lib, 1), device(t, lib, 2)
@@ -887,7 +887,7 @@ process card=1 pid=3 gi=4 busy=10% period=1s
 		t.Errorf("instance 4: %v", got)
 	}
 	if got := gpmMetrics(t, lib, mig.GpmSampleGet, control, time.Second, 3*time.Second, 2); math.Abs(got[2]-(50*3+10.)/7) > 1e-6 {
-		t.Errorf("the card under MIG: %v", got)
+		t.Errorf("the gpu under MIG: %v", got)
 	}
 	a, _ := lib.GpmSampleAlloc()
 	b, _ := lib.GpmSampleAlloc()
@@ -909,17 +909,17 @@ process card=1 pid=3 gi=4 busy=10% period=1s
 	}
 }
 
-// Each set has its own queue, and sees what comes after a card was registered with it.
+// Each set has its own queue, and sees what comes after a GPU was registered with it.
 func TestEvents(t *testing.T) {
 	s := written(t, plainBoard+`
-card 0 board=b
-card 1 board=b
-at 5s card 0 xid 31
-at 10s card 0 xid 79
-at 11s card 1 xid 48 gi=3 ci=0
-at 12s card 1 mig pending on
-at 20s card 0 lose
-at 20s card 0 xid 119
+gpu 0 board=b
+gpu 1 board=b
+at 5s gpu 0 xid 31
+at 10s gpu 0 xid 79
+at 11s gpu 1 xid 48 gi=3 ci=0
+at 12s gpu 1 mig pending on
+at 20s gpu 0 lose
+at 20s gpu 0 xid 119
 `)
 	lib, control := playing(t, s)
 	control.Set(6 * time.Second)
@@ -932,7 +932,7 @@ at 20s card 0 xid 119
 			d := device(t, lib, i)
 			types, _ := d.GetSupportedEventTypes()
 			if r := d.RegisterEvents(types&(nvml.EventTypeXidCriticalError|nvml.EventMigConfigChange), set); r != nvml.SUCCESS {
-				t.Fatalf("registering card %d: %v", i, r)
+				t.Fatalf("registering gpu %d: %v", i, r)
 			}
 		}
 		return set
@@ -978,7 +978,7 @@ at 20s card 0 xid 119
 		t.Errorf("the event at 20 s: %v", r)
 	}
 	if _, r := first.Wait(60_000); r != nvml.ERROR_GPU_IS_LOST {
-		t.Errorf("waiting on a lost card: %v", r)
+		t.Errorf("waiting on a lost gpu: %v", r)
 	}
 	if r := first.Free(); r != nvml.SUCCESS {
 		t.Error(r)
@@ -1005,14 +1005,14 @@ func TestFaults(t *testing.T) {
 			"samples":     third(d.GetSamples(nvml.GPU_UTILIZATION_SAMPLES, 0)),
 			"processes":   second(d.GetComputeRunningProcesses()),
 			"its handle":  second(lib.DeviceGetHandleByIndex(0)),
-			"its handle?": second(lib.DeviceGetHandleByUUID(string(s.Cards[0].UUID))),
+			"its handle?": second(lib.DeviceGetHandleByUUID(string(s.GPUs[0].UUID))),
 		} {
 			if r != tc.want {
 				t.Errorf("at %d s %s answers %v, want %v", tc.at, name, r, tc.want)
 			}
 		}
 		if _, r := other.GetPowerUsage(); r != nvml.SUCCESS {
-			t.Errorf("at %d s the other card answers %v", tc.at, r)
+			t.Errorf("at %d s the other gpu answers %v", tc.at, r)
 		}
 	}
 	control.Set(200 * time.Second)
@@ -1028,8 +1028,8 @@ func TestFaults(t *testing.T) {
 func second[T any](_ T, r nvml.Return) nvml.Return        { return r }
 func third[T, U any](_ T, _ U, r nvml.Return) nvml.Return { return r }
 
-// A call that hangs comes back when the card is restored. Meanwhile the other card answers, and a second
-// call on the card is noticed.
+// A call that hangs comes back when the GPU is restored. Meanwhile the other GPU answers, and a second
+// call on the GPU is noticed.
 func TestHang(t *testing.T) {
 	s := named(t, "faults")
 	lib, control := playing(t, s)
@@ -1045,13 +1045,13 @@ func TestHang(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	if _, r := other.GetUtilizationRates(); r != nvml.SUCCESS {
-		t.Errorf("the other card answers %v", r)
+		t.Errorf("the other gpu answers %v", r)
 	}
 	if control.Overlaps() != 0 {
 		t.Errorf("%d overlaps", control.Overlaps())
 	}
 	if _, r := d.GetPowerUsage(); r != nvml.SUCCESS {
-		t.Errorf("another call on the card answers %v", r)
+		t.Errorf("another call on the gpu answers %v", r)
 	}
 	if control.Overlaps() != 1 {
 		t.Errorf("%d overlaps, want 1", control.Overlaps())
@@ -1063,7 +1063,7 @@ func TestHang(t *testing.T) {
 	}
 	control.Set(330 * time.Second)
 	if r := <-done; r != nvml.SUCCESS || control.Hanging() != 0 {
-		t.Errorf("the restored card answers %v, %d hang", r, control.Hanging())
+		t.Errorf("the restored gpu answers %v, %d hang", r, control.Hanging())
 	}
 	if n := control.CallsOn("nvmlDeviceGetUtilizationRates", 0); n != 1 {
 		t.Errorf("%d calls were counted", n)
@@ -1074,16 +1074,16 @@ func TestHang(t *testing.T) {
 func TestDriver(t *testing.T) {
 	s := written(t, plainBoard+`
 system DriverVersion = "1"
-card 0 board=b
-card 1 board=b
-load card=0 busy=100%
+gpu 0 board=b
+gpu 1 board=b
+load gpu=0 busy=100%
 at 0s system delay Init 1ms
 at 10s driver unload
 at 20s driver load
 at 30s driver mismatch
 at 40s driver load
-at 50s card 0 remove
-at 60s card 0 restore
+at 50s gpu 0 remove
+at 60s gpu 0 restore
 at 70s driver replace
 at 70s system DriverVersion = "2"
 `)
@@ -1130,15 +1130,15 @@ at 70s system DriverVersion = "2"
 	begin(35*time.Second, nvml.ERROR_LIB_RM_VERSION_MISMATCH)
 	begin(55*time.Second, nvml.SUCCESS)
 	if n, _ := lib.DeviceGetCount(); n != 1 {
-		t.Errorf("%d cards while one is removed", n)
+		t.Errorf("%d gpus while one is removed", n)
 	}
-	if uuid, _ := device(t, lib, 0).GetUUID(); uuid != string(s.Cards[1].UUID) {
-		t.Errorf("the remaining card is %s", uuid)
+	if uuid, _ := device(t, lib, 0).GetUUID(); uuid != string(s.GPUs[1].UUID) {
+		t.Errorf("the remaining gpu is %s", uuid)
 	}
 	lib.Shutdown()
 	begin(65*time.Second, nvml.SUCCESS)
 	if n, _ := lib.DeviceGetCount(); n != 2 {
-		t.Errorf("%d cards", n)
+		t.Errorf("%d gpus", n)
 	}
 	lib.Shutdown()
 	// The library was mapped before the driver was replaced.
@@ -1147,7 +1147,7 @@ at 70s system DriverVersion = "2"
 
 func TestFieldValues(t *testing.T) {
 	s := written(t, plainBoard+`
-card 0 board=b
+gpu 0 board=b
   Field[1] = 1
   Field[3] = !UNTOUCHED
   Field[4] = !NO_PERMISSION
@@ -1309,9 +1309,9 @@ int main(void)
 
 func TestRawCalls(t *testing.T) {
 	s := written(t, plainBoard+`
-card 0 board=b
-process card=0 pid=31 memory=1KiB
-process card=0 pid=32 memory=2KiB
+gpu 0 board=b
+process gpu=0 pid=31 memory=1KiB
+process gpu=0 pid=32 memory=2KiB
 `)
 	dir := t.TempDir()
 	lib, err := BuildFakeNVML(context.Background(), "newest", dir)
@@ -1458,7 +1458,7 @@ func TestPlayLive(t *testing.T) {
 
 // What no scenario is, is reported and answered as a driver that is not there.
 func TestNoScenario(t *testing.T) {
-	s := written(t, plainBoard+"card 0 board=b\n")
+	s := written(t, plainBoard+"gpu 0 board=b\n")
 	lib, _ := prepare(t, s)
 	t.Setenv("FAKENVML_SCENARIO", filepath.Join(t.TempDir(), "none"))
 	if r := lib.Init(); r != nvml.ERROR_DRIVER_NOT_LOADED {

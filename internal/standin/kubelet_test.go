@@ -130,7 +130,7 @@ func TestServeSaysWhere(t *testing.T) {
 
 func TestParsePods(t *testing.T) {
 	got, err := ParsePods("demo.pods", strings.NewReader(`
-# A node of two cards.
+# A node of two gpus.
 allocatable nvidia.com/gpu GPU-1::0 GPU-1::1 # replicas
 allocatable nvidia.com/gpu GPU-2#not-a-comment
 
@@ -218,7 +218,7 @@ func FuzzParsePods(f *testing.F) {
 	})
 }
 
-// The demonstration's pods hold cards that its scenario has, and run processes that it has.
+// The demonstration's pods hold GPUs that its scenario has, and run processes that it has.
 func TestDemoPods(t *testing.T) {
 	path := filepath.Join("..", "..", "testdata", "kubelet", "demo.pods")
 	f, err := os.Open(path)
@@ -240,7 +240,7 @@ func TestDemoPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := map[string]bool{}
-	for _, c := range s.Cards {
+	for _, c := range s.GPUs {
 		names[string(c.UUID)] = true
 	}
 	pids := map[int]bool{}
@@ -281,6 +281,6 @@ func TestDemoPods(t *testing.T) {
 		}
 	}
 	if len(held) != 11 {
-		t.Errorf("%d devices are held, want 4 cards, 3 slices, 3 MIG devices and 1 card", len(held))
+		t.Errorf("%d devices are held, want 4 gpus, 3 slices, 3 MIG devices and 1 gpu", len(held))
 	}
 }

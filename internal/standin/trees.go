@@ -18,13 +18,13 @@ type Trees struct{ Sysfs, Procfs, PodLogs, ContainerLogs string }
 // The inode of the first PID namespace of a kernel, as /proc/self/ns/pid shows it.
 const hostPIDNamespace = "pid:[4026531836]"
 
-// WriteTrees lays out under dir what a kernel and a kubelet would show of the scenario's cards and of the
+// WriteTrees lays out under dir what a kernel and a kubelet would show of the scenario's GPUs and of the
 // node's pods: the PCI devices, the processes that containers name, and the names of their logs. A process of
 // the scenario that no container names runs in a service of the host.
 func WriteTrees(dir string, s *scenario.Scenario, n KubeletNode) (Trees, error) {
 	t := Trees{filepath.Join(dir, "sys"), filepath.Join(dir, "proc"), filepath.Join(dir, "log", "pods"), filepath.Join(dir, "log", "containers")}
 	w := treeWriter{}
-	for _, c := range s.Cards {
+	for _, c := range s.GPUs {
 		device := filepath.Join(t.Sysfs, "bus", "pci", "devices", string(c.PCI))
 		w.file(filepath.Join(device, "vendor"), "0x10de\n")
 		w.file(filepath.Join(device, "class"), "0x030200\n")

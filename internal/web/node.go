@@ -14,7 +14,7 @@ type nodePage struct {
 	*gpu.View
 	Driver *gpu.System // nil without a driver
 	Tally  []tally
-	Rows   []cardRow
+	Rows   []GPURow
 	Span   string // how far back the plots reach
 	Lacks  []lack
 	Locked string // the features that want a right which an administrator can give
@@ -24,8 +24,8 @@ type nodePage struct {
 // nodeLink leads to an exposition under other names; empty where there is none.
 type nodeLink struct{ Path, Name string }
 
-// lack is what some cards do not offer.
-type lack struct{ Cards, Readings string }
+// lack is what some GPUs do not offer.
+type lack struct{ GPUs, Readings string }
 
 // tally is one number at the top of the page.
 type tally struct {
@@ -33,9 +33,9 @@ type tally struct {
 	Label, Class string
 }
 
-// cardRow is one card of the table with its holders. The lanes are nil where there is nothing live to show.
-type cardRow struct {
-	*gpu.Card
+// gpuRow is one GPU of the table with its holders. The poll groups are nil where there is nothing live to show.
+type GPURow struct {
+	*gpu.GPU
 	Fast      *gpu.Fast
 	Medium    *gpu.Medium
 	Slow      *gpu.Slow
@@ -43,7 +43,7 @@ type cardRow struct {
 	Holders   []holderRow
 	Users     []userRow
 	Instances []instanceRow
-	Seen      []string // the containers that see the card and do not hold it
+	Seen      []string // the containers that see the GPU and do not hold it
 	Trouble   []string
 	Past      string // the path of the plot
 	Free      bool   // known to be free
@@ -58,11 +58,11 @@ type instanceRow struct {
 
 // holderRow is one holder, and what it does with what it holds, in words.
 type holderRow struct {
-	gpu.ContainerHolding
+	gpu.ContainerAllocation
 	Does string
 }
 
-// userRow is somebody who uses a card without holding it, and what is to be said of that. Wrong is set where it is
+// userRow is somebody who uses a GPU without holding it, and what is to be said of that. Wrong is set where it is
 // known not to be his.
 type userRow struct {
 	gpu.Container
@@ -75,9 +75,9 @@ func newNodePage(v *gpu.View) nodePage {
 	if s, ok := v.System.Get(); ok {
 		p.Driver = &s
 	}
-	for i := range v.Cards {
-		p.Rows = append(p.Rows, newCardRow(v, &v.Cards[i]))
-		if s := span(v.Cards[i].History); len(s) > len(p.Span) {
+	for i := range v.GPUs {
+		p.Rows = append(p.Rows, newGPURow(v, &v.GPUs[i]))
+		if s := span(v.GPUs[i].History); len(s) > len(p.Span) {
 			p.Span = s
 		}
 	}
@@ -87,10 +87,10 @@ func newNodePage(v *gpu.View) nodePage {
 	return p
 }
 
-func newCardRow(v *gpu.View, c *gpu.Card) cardRow {
-	row := cardRow{Card: c, Past: plot(c.History), Free: c.Allocation.Present() && c.Allocation.Or(1) == 0}
-	// What was last read of a card that cannot be read now is not shown as if it were live.
-	if c.State == gpu.CardUp {
+func newGPURow(v *gpu.View, c *gpu.GPU) GPURow {
+	row := GPURow{GPU: c, Past: plot(c.History), Free: c.AllocationRatio.Present() && c.AllocationRatio.Or(1) == 0}
+	// What was last read of a GPU that cannot be read now is not shown as if it were live.
+	if c.State == gpu.DeviceUp {
 		row.Fast, row.Medium, row.Slow = c.Fast.Or(nil), c.Medium.Or(nil), c.Slow.Or(nil)
 	}
 	if row.Medium != nil {
@@ -100,7 +100,7 @@ func newCardRow(v *gpu.View, c *gpu.Card) cardRow {
 	row.Seen = onlookers(v, c.UUID)
 	for _, in := range c.Instances {
 		row.Instances = append(row.Instances, instanceRow{
-			InstanceActivity: in, Mem: pointer(in.Memory), Free: in.Allocation.Present() && in.Allocation.Or(1) == 0,
+			InstanceActivity: in, Mem: pointer(in.Memory), Free: in.AllocationRatio.Present() && in.AllocationRatio.Or(1) == 0,
 			Holders: holders(v, c.UUID, func(h gpu.UUID) bool {
 				return h != "" && (h == in.UUID || slices.ContainsFunc(in.Compute, func(ci gpu.ComputeInstance) bool { return ci.UUID == h }))
 			}),
@@ -111,13 +111,13 @@ func newCardRow(v *gpu.View, c *gpu.Card) cardRow {
 	return row
 }
 
-// users lists who uses a card without holding anything of it.
-func users(v *gpu.View, card gpu.UUID) []userRow {
+// users lists who uses a GPU without holding anything of it.
+func users(v *gpu.View, dev gpu.UUID) []userRow {
 	var out []userRow
 	for i := range v.Containers {
 		c := &v.Containers[i]
-		holds := func(h gpu.ContainerHolding) bool { return h.Card == card && h.Container == c.Container }
-		if c.Card != card || c.Gone || slices.ContainsFunc(v.Holdings, holds) {
+		holds := func(h gpu.ContainerAllocation) bool { return h.GPU == dev && h.Container == c.Container }
+		if c.GPU != dev || c.Gone || slices.ContainsFunc(v.Allocations, holds) {
 			continue
 		}
 		row := userRow{Container: c.Container, Wrong: len(c.Mismatch) > 0}
@@ -134,10 +134,10 @@ func users(v *gpu.View, card gpu.UUID) []userRow {
 // mismatch says in words what is wrong with a use.
 func mismatch(kind string) string {
 	switch kind {
-	case "uses_without_holding":
-		return "it holds no card: it sees this one by its environment or its privileges, or its pod was deleted by force"
-	case "uses_other_card":
-		return "it holds another card and works on this one"
+	case "used_not_allocated":
+		return "it holds no GPU: it sees this one by its environment or its privileges, or its pod was deleted by force"
+	case "used_other_gpu":
+		return "it holds another GPU and works on this one"
 	}
 	return strings.ReplaceAll(kind, "_", " ")
 }
@@ -153,22 +153,22 @@ func locked(v *gpu.View) string {
 	return strings.Join(names, ", ")
 }
 
-// lacks groups cards that lack the same readings.
+// lacks groups GPUs that lack the same readings.
 func lacks(v *gpu.View) []lack {
 	var out []lack
 	for _, n := range v.NotOffered {
 		if len(n.Readings) == 0 {
 			continue
 		}
-		name := string(n.Card)
-		for i := range v.Cards {
-			if v.Cards[i].UUID == n.Card && v.Cards[i].Index >= 0 {
-				name = fmt.Sprint(v.Cards[i].Index)
+		name := string(n.GPU)
+		for i := range v.GPUs {
+			if v.GPUs[i].UUID == n.GPU && v.GPUs[i].Index >= 0 {
+				name = fmt.Sprint(v.GPUs[i].Index)
 			}
 		}
 		readings := strings.Join(n.Readings, ", ")
 		if i := slices.IndexFunc(out, func(l lack) bool { return l.Readings == readings }); i >= 0 {
-			out[i].Cards += ", " + name
+			out[i].GPUs += ", " + name
 		} else {
 			out = append(out, lack{name, readings})
 		}
@@ -184,7 +184,7 @@ func pointer[T any](o gpu.Opt[T]) *T {
 }
 
 // trouble lists what a person should look at, in words.
-func trouble(v *gpu.View, c *gpu.Card) []string {
+func trouble(v *gpu.View, c *gpu.GPU) []string {
 	var out []string
 	if a, ok := c.Recovery.Get(); ok && a != gpu.RecoveryNone {
 		out = append(out, "wants: "+strings.ReplaceAll(string(a), "_", " "))
@@ -197,16 +197,16 @@ func trouble(v *gpu.View, c *gpu.Card) []string {
 	return out
 }
 
-func holders(v *gpu.View, card gpu.UUID, instance func(gpu.UUID) bool) []holderRow {
+func holders(v *gpu.View, dev gpu.UUID, instance func(gpu.UUID) bool) []holderRow {
 	var out []holderRow
-	for _, h := range v.Holdings {
-		if h.Card != card || !instance(h.Instance) {
+	for _, h := range v.Allocations {
+		if h.GPU != dev || !instance(h.Instance) {
 			continue
 		}
-		row := holderRow{ContainerHolding: h}
+		row := holderRow{ContainerAllocation: h}
 		for i := range v.Containers {
 			c := &v.Containers[i]
-			if c.Container == h.Container && c.Card == card && !c.Gone {
+			if c.Container == h.Container && c.GPU == dev && !c.Gone {
 				row.Does = does(v.At, c)
 			}
 		}
@@ -215,15 +215,15 @@ func holders(v *gpu.View, card gpu.UUID, instance func(gpu.UUID) bool) []holderR
 	return out
 }
 
-// mostOnlookers is how many containers that only see a card are named.
+// mostOnlookers is how many containers that only see a GPU are named.
 const mostOnlookers = 8
 
-// onlookers names the containers that see a card and do not hold it.
-func onlookers(v *gpu.View, card gpu.UUID) []string {
+// onlookers names the containers that see a GPU and do not hold it.
+func onlookers(v *gpu.View, dev gpu.UUID) []string {
 	var out []string
 	more := 0
 	for _, s := range v.Visible {
-		if s.Card != card || slices.ContainsFunc(v.Holdings, func(h gpu.ContainerHolding) bool { return h.Card == card && h.Container == s.Container }) {
+		if s.GPU != dev || slices.ContainsFunc(v.Allocations, func(h gpu.ContainerAllocation) bool { return h.GPU == dev && h.Container == s.Container }) {
 			continue
 		}
 		if len(out) == mostOnlookers {
@@ -238,8 +238,8 @@ func onlookers(v *gpu.View, card gpu.UUID) []string {
 	return out
 }
 
-// does says what a container does on a card, as far as it was measured.
-func does(now time.Time, c *gpu.ContainerCard) string {
+// does says what a container does on a GPU, as far as it was measured.
+func does(now time.Time, c *gpu.ContainerGPU) string {
 	var parts []string
 	if m, ok := c.Memory.Get(); ok {
 		parts = append(parts, humanBytes(m))
@@ -261,27 +261,27 @@ func tallies(v *gpu.View) []tally {
 	if v.Devices == nil {
 		return nil
 	}
-	out := []tally{{v.Devices[gpu.CardUp], "up", "good"}}
+	out := []tally{{v.Devices[gpu.DeviceUp], "up", "good"}}
 	for _, bad := range []struct {
-		state gpu.CardState
+		state gpu.DeviceState
 		class string
-	}{{gpu.CardFailed, "bad"}, {gpu.CardMissing, "bad"}, {gpu.CardDetached, ""}} {
+	}{{gpu.DeviceFailed, "bad"}, {gpu.DeviceMissing, "bad"}, {gpu.DeviceDetached, ""}} {
 		if n := v.Devices[bad.state]; n > 0 {
 			out = append(out, tally{n, string(bad.state), bad.class})
 		}
 	}
 	if v.Ownership {
 		held, free, idle := 0, 0, 0
-		for i := range v.Cards {
-			c := &v.Cards[i]
-			a, ok := c.Allocation.Get()
+		for i := range v.GPUs {
+			c := &v.GPUs[i]
+			a, ok := c.AllocationRatio.Get()
 			switch {
 			case !ok:
 			case a == 0:
 				free++
 			default:
 				held++
-				if t, ok := c.Activity.LastBusy.Get(); ok && c.State == gpu.CardUp && v.At.Sub(t) > idleAfter {
+				if t, ok := c.Activity.LastBusy.Get(); ok && c.State == gpu.DeviceUp && v.At.Sub(t) > idleAfter {
 					idle++
 				}
 			}
@@ -293,7 +293,7 @@ func tallies(v *gpu.View) []tally {
 		wrong := map[gpu.UUID]bool{}
 		for i := range v.Containers {
 			if c := &v.Containers[i]; !c.Gone && len(c.Mismatch) > 0 {
-				wrong[c.Card] = true
+				wrong[c.GPU] = true
 			}
 		}
 		if len(wrong) > 0 {
@@ -303,10 +303,10 @@ func tallies(v *gpu.View) []tally {
 	return out
 }
 
-// idleAfter is when a held card counts as idle on the page.
+// idleAfter is when a held GPU counts as idle on the page.
 const idleAfter = 10 * time.Minute
 
-// plot draws the utilisation of the last minutes as an SVG path in a box of 100 by 24; gaps stay gaps.
+// plot draws the utilization of the last minutes as an SVG path in a box of 100 by 24; gaps stay gaps.
 func plot(past []gpu.HistoryPoint) string {
 	if len(past) < 2 {
 		return ""

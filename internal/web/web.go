@@ -21,7 +21,7 @@ import (
 )
 
 // DefaultAddress is where the exporter listens unless told otherwise: a port that no exporter of the
-// neighbourhood uses (node_exporter 9100, dcgm-exporter 9400, nvidia_gpu_exporter 9835).
+// neighborhood uses (node_exporter 9100, dcgm-exporter 9400, nvidia_gpu_exporter 9835).
 const DefaultAddress = ":10835"
 
 // Options are what the server needs. All are required but Compat.

@@ -50,9 +50,9 @@ func TestPageShowsTheNode(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	// The lost card's last readings are not live.
+	// The lost GPU's last readings are not live.
 	if strings.Contains(body, "1 W") && strings.Contains(body, ">1 W<") {
-		t.Error("the page shows a reading of a lost card")
+		t.Error("the page shows a reading of a lost GPU")
 	}
 }
 
@@ -60,8 +60,8 @@ func TestPageEscapesHostileNames(t *testing.T) {
 	v := catalogtest.FullView()
 	const evil = `<script>alert(1)</script>"'&`
 	v.Node, v.Notes = evil, []string{evil}
-	v.Cards[0].Model, v.Cards[2].Why = evil, evil
-	v.Holdings[0].Container.Pod = evil
+	v.GPUs[0].Model, v.GPUs[2].Why = evil, evil
+	v.Allocations[0].Container.Pod = evil
 	v.Unresolved[0].Container.Pod = evil
 	res, body := get(t, serve(t, v, nil), "/")
 	if strings.Contains(body, "<script") || res.StatusCode != 200 {
@@ -118,28 +118,28 @@ func TestOtherPathsAndMethods(t *testing.T) {
 	}
 }
 
-func TestCardsThatLackTheSameAreOneLine(t *testing.T) {
+func TestGPUsThatLackTheSameAreOneLine(t *testing.T) {
 	v := catalogtest.FullView()
-	v.NotOffered = []gpu.NotOffered{{Card: v.Cards[0].UUID, Readings: []string{"fan_speed", "power_module"}}, {Card: v.Cards[1].UUID, Readings: []string{"fan_speed", "power_module"}}, {Card: v.Cards[2].UUID}}
-	if _, body := get(t, serve(t, v, nil), "/"); !strings.Contains(body, `Card 0, 1: <span class="dim">fan_speed, power_module</span>`) {
-		t.Error("the two cards are not one line")
+	v.NotOffered = []gpu.NotOffered{{GPU: v.GPUs[0].UUID, Readings: []string{"fan_speed", "power_module"}}, {GPU: v.GPUs[1].UUID, Readings: []string{"fan_speed", "power_module"}}, {GPU: v.GPUs[2].UUID}}
+	if _, body := get(t, serve(t, v, nil), "/"); !strings.Contains(body, `GPU 0, 1: <span class="dim">fan_speed, power_module</span>`) {
+		t.Error("the two GPUs are not one line")
 	}
 }
 
-// Who uses a card that he does not hold stands on the card, with what is wrong about it; who is about to be judged, or
+// Who uses a GPU that he does not hold stands on the GPU, with what is wrong about it; who is about to be judged, or
 // cannot be, is a user and no accusation.
 func TestUsersThatDoNotHold(t *testing.T) {
 	v := catalogtest.FullView()
-	card := v.Cards[0].UUID
-	v.Containers[0].Mismatch = nil // it holds the card
+	dev := v.GPUs[0].UUID
+	v.Containers[0].Mismatch = nil // it holds the GPU
 	v.Containers = append(v.Containers,
-		gpu.ContainerCard{Container: gpu.Container{Namespace: "ml", Pod: "stray-0", Name: "sh"}, Card: card, Memory: gpu.Some(gpu.Bytes(3 << 30)), Mismatch: []string{"uses_without_holding"}},
-		gpu.ContainerCard{Container: gpu.Container{Namespace: "ml", Pod: "lost-0", Name: "sh"}, Card: card, Mismatch: []string{"uses_other_card"}},
-		gpu.ContainerCard{Container: gpu.Container{Pod: "docker/<b>web"}, Card: card},
-		gpu.ContainerCard{Container: gpu.Container{Namespace: "ml", Pod: "ended-0", Name: "sh"}, Card: card, Mismatch: []string{"uses_without_holding"}, Gone: true})
+		gpu.ContainerGPU{Container: gpu.Container{Namespace: "ml", Pod: "stray-0", Name: "sh"}, GPU: dev, Memory: gpu.Some(gpu.Bytes(3 << 30)), Mismatch: []string{"used_not_allocated"}},
+		gpu.ContainerGPU{Container: gpu.Container{Namespace: "ml", Pod: "lost-0", Name: "sh"}, GPU: dev, Mismatch: []string{"used_other_gpu"}},
+		gpu.ContainerGPU{Container: gpu.Container{Pod: "docker/<b>web"}, GPU: dev},
+		gpu.ContainerGPU{Container: gpu.Container{Namespace: "ml", Pod: "ended-0", Name: "sh"}, GPU: dev, Mismatch: []string{"used_not_allocated"}, Gone: true})
 	_, body := get(t, serve(t, v, nil), "/")
-	for _, want := range []string{`<span class="warn">used by</span> <code>ml/stray-0</code> <span class="dim">sh</span><br><span class="warn">3 GiB, work not measured; it holds no card: it sees this one by its environment`,
-		`<code>ml/lost-0</code> <span class="dim">sh</span><br><span class="warn">work not measured; it holds another card and works on this one</span>`,
+	for _, want := range []string{`<span class="warn">used by</span> <code>ml/stray-0</code> <span class="dim">sh</span><br><span class="warn">3 GiB, work not measured; it holds no GPU: it sees this one by its environment`,
+		`<code>ml/lost-0</code> <span class="dim">sh</span><br><span class="warn">work not measured; it holds another GPU and works on this one</span>`,
 		`<span class="dim">used by</span> <code>docker/&lt;b&gt;web</code><br><span class="dim">work not measured</span>`,
 		`<b class="warn">1</b> used by others than the holders`, "Locked for want of a right: processes. "} {
 		if !strings.Contains(body, want) {

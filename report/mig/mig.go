@@ -1,5 +1,5 @@
-// Package mig is the table of the MIG profiles that each model of card offers, as NVIDIA's MIG user guide
-// lists them, with what a capacity planner needs: how much of the card's compute and memory an instance has, and how many of
+// Package mig is the table of the MIG profiles that each model of GPU offers, as NVIDIA's MIG user guide
+// lists them, with what a capacity planner needs: how much of the GPU's compute and memory an instance has, and how many of
 // them fit. The table has a version, because advice that was taken from it must say which.
 package mig
 
@@ -15,25 +15,25 @@ const Version = "2026-11"
 type Profile struct {
 	// Name is as in mig-parted's configuration: 1g.10gb.
 	Name string
-	// Compute is how many of the card's compute slices it has.
+	// Compute is how many of the GPU's compute slices it has.
 	Compute int
-	// Memory is how many of the card's memory slices it has.
+	// Memory is how many of the GPU's memory slices it has.
 	Memory int
 	// Bytes is the device memory that a program can use, as the smallest driver figure known; a little less than the name says.
 	Bytes float64
-	// Most is how many of them one card holds.
+	// Most is how many of them one GPU holds.
 	Most int
 }
 
-// Card is a model with MIG.
-type Card struct {
+// GPU is a model with MIG.
+type GPU struct {
 	// Key is the short name: h100-80gb.
 	Key string
-	// Compute and Memory are the slices of the whole card: 7 and 8, of the A30 4 and 4.
+	// Compute and Memory are the slices of the whole GPU: 7 and 8, of the A30 4 and 4.
 	Compute, Memory int
-	// Bytes is the memory of the whole card.
+	// Bytes is the memory of the whole GPU.
 	Bytes float64
-	// Profiles are in ascending order of compute, then memory; the last is the whole card.
+	// Profiles are in ascending order of compute, then memory; the last is the whole GPU.
 	Profiles []Profile
 	// Activity says whether the activity of an instance can be measured (Hopper and newer).
 	Activity bool
@@ -48,11 +48,11 @@ func (p Profile) Resource() string {
 	return "nvidia.com/mig-" + strings.ReplaceAll(p.Name, "+", ".")
 }
 
-// ComputeRatio is the part of the card's compute.
-func (c *Card) ComputeRatio(p Profile) float64 { return float64(p.Compute) / float64(c.Compute) }
+// ComputeRatio is the part of the GPU's compute.
+func (c *GPU) ComputeRatio(p Profile) float64 { return float64(p.Compute) / float64(c.Compute) }
 
 // Profile returns the profile of a name.
-func (c *Card) Profile(name string) (Profile, bool) {
+func (c *GPU) Profile(name string) (Profile, bool) {
 	i := slices.IndexFunc(c.Profiles, func(p Profile) bool { return p.Name == name })
 	if i < 0 {
 		return Profile{}, false
@@ -62,7 +62,7 @@ func (c *Card) Profile(name string) (Profile, bool) {
 
 // FromResource returns the profile of a resource as Kubernetes or kube-state-metrics spells it:
 // nvidia.com/mig-3g.40gb, nvidia_com_mig_3g_40gb. ok is false for any other resource.
-func (c *Card) FromResource(resource string) (Profile, bool) {
+func (c *GPU) FromResource(resource string) (Profile, bool) {
 	plain := func(s string) string { return strings.NewReplacer("/", "_", ".", "_", "-", "_", "+", "_").Replace(s) }
 	r := strings.TrimSuffix(plain(resource), "_shared")
 	for _, p := range c.Profiles {
@@ -73,11 +73,11 @@ func (c *Card) FromResource(resource string) (Profile, bool) {
 	return Profile{}, false
 }
 
-// For returns the card of a model's name as the driver tells it, such as "NVIDIA H100 80GB HBM3". memory, in bytes,
+// For returns the GPU of a model's name as the driver tells it, such as "NVIDIA H100 80GB HBM3". memory, in bytes,
 // settles between models that the name does not tell apart; 0 when it is not known.
-func For(model string, memory float64) (*Card, bool) {
+func For(model string, memory float64) (*GPU, bool) {
 	m := strings.ToUpper(model)
-	for _, c := range cards() {
+	for _, c := range devs() {
 		if !c.match(m) {
 			continue
 		}
@@ -89,10 +89,10 @@ func For(model string, memory float64) (*Card, bool) {
 	return nil, false
 }
 
-// Cards returns the whole table.
-func Cards() []Card { return cards() }
+// GPUs returns the whole table.
+func GPUs() []GPU { return devs() }
 
-// sevenths builds the profiles that every card with seven compute and eight memory slices has. names are of one, two, four
+// sevenths builds the profiles that every GPU with seven compute and eight memory slices has. names are of one, two, four
 // and eight memory slices, mebibytes what they hold.
 func sevenths(names [4]string, mebibytes [4]float64) []Profile {
 	b := func(i int) float64 { return mebibytes[i] * mib }
@@ -131,8 +131,8 @@ func word(model, w string) bool {
 	}
 }
 
-func cards() []Card {
-	return []Card{
+func devs() []GPU {
+	return []GPU{
 		{Key: "a30-24gb", Compute: 4, Memory: 4, Bytes: 24576 * mib, match: has("A30"), Profiles: []Profile{
 			{"1g.6gb", 1, 1, 5952 * mib, 4}, {"2g.12gb", 2, 2, 11968 * mib, 2}, {"4g.24gb", 4, 4, 24125 * mib, 1}}},
 		{Key: "a100-40gb", Compute: 7, Memory: 8, Bytes: 40960 * mib, match: has("A100"),

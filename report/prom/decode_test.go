@@ -85,7 +85,7 @@ func BenchmarkDecode(b *testing.B) {
 		if s > 0 {
 			text = append(text, ',')
 		}
-		text = append(text, `{"metric":{"__name__":"workload:gpu_held_seconds:rate5m","cluster":"main","namespace":"n`+strconv.Itoa(s)+`"},"values":[`...)
+		text = append(text, `{"metric":{"__name__":"workload:gpu_allocated_seconds:rate5m","cluster":"main","namespace":"n`+strconv.Itoa(s)+`"},"values":[`...)
 		for i := range 2000 {
 			if i > 0 {
 				text = append(text, ',')

@@ -77,7 +77,7 @@ func writeHTML(w io.Writer, d *report.Document, o Options) error {
 			return "–"
 		},
 		"span":    span,
-		"cards":   cards,
+		"gpus":    devs,
 		"part":    part,
 		"ratio":   ratio,
 		"percent": func(x float64) string { return part(x, 1) },
@@ -121,8 +121,8 @@ func newPage(d *report.Document, o Options) *page {
 	p := &page{D: d, Priced: costs(d), Energy: d.Fleet.EnergyKWh != nil, Trend: trend(d)}
 	f := &d.Fleet
 	say := func(value, label string) { p.Tiles = append(p.Tiles, tile{value, label}) }
-	say(part(f.Cells.Useful, f.Hours), "of all card-hours were useful")
-	say(hours(f.Waste()), "card-hours held and not used, as many as "+cards(f.Waste()/max(d.Window.Hours, 1e-9))+" cards")
+	say(part(f.Cells.Useful, f.Hours), "of all GPU-hours were useful")
+	say(hours(f.Waste()), "GPU-hours held and not used, as many as "+devs(f.Waste()/max(d.Window.Hours, 1e-9))+" GPUs")
 	say(hours(f.Reclaimable), "of them idle for 30 minutes and more at a time")
 	saved := 0.0
 	var cost *float64
@@ -140,13 +140,13 @@ func newPage(d *report.Document, o Options) *page {
 			cost = &v
 		}
 	}
-	text := "card-hours that advice on workloads would have saved"
+	text := "GPU-hours that advice on workloads would have saved"
 	if cost != nil {
 		text += ", " + money(cost, d.Currency)
 	}
 	say(hours(saved), text)
 	if p.Priced {
-		waste := d.Fleet.CellCost.Idle + d.Fleet.CellCost.Underused + d.Fleet.CellCost.Unallocated + d.Fleet.CellCost.Unavailable
+		waste := d.Fleet.CellCost.Idle + d.Fleet.CellCost.Gap + d.Fleet.CellCost.Unallocated + d.Fleet.CellCost.Unavailable
 		say(money(&waste, d.Currency), "of "+money(d.Fleet.Cost, d.Currency)+" paid for hours without work")
 	}
 	if f.EnergyKWh != nil {
@@ -230,7 +230,7 @@ func trend(d *report.Document) template.HTML {
 	begin, end := d.Window.From, d.Window.To
 	total := end.Sub(begin).Hours()
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %g %g" role="img" aria-label="Cards by what they did, over time" preserveAspectRatio="none" style="height:15rem">`, width, height)
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %g %g" role="img" aria-label="GPUs by what they did, over time" preserveAspectRatio="none" style="height:15rem">`, width, height)
 	y := func(v float64) float64 { return 8 + plotHeight*(1-v/top) }
 	for v := 0.0; v <= top+1e-9; v += step {
 		fmt.Fprintf(&b, `<line class="g" x1="%g" x2="%g" y1="%.1f" y2="%.1f"/>`, left, width-4, y(v), y(v))
@@ -270,7 +270,7 @@ func trend(d *report.Document) template.HTML {
 	}
 	var ticks strings.Builder
 	for v := 0.0; v <= top+1e-9; v += step {
-		fmt.Fprintf(&ticks, `<span style="position:absolute;right:calc(100%% - %.2f%%);top:%.2f%%;transform:translateY(-50%%)">%s</span>`, (left-6)/width*100, y(v)/height*100, template.HTMLEscapeString(cards(v)))
+		fmt.Fprintf(&ticks, `<span style="position:absolute;right:calc(100%% - %.2f%%);top:%.2f%%;transform:translateY(-50%%)">%s</span>`, (left-6)/width*100, y(v)/height*100, template.HTMLEscapeString(devs(v)))
 	}
 	var legend strings.Builder
 	for _, c := range cells() {
@@ -278,7 +278,7 @@ func trend(d *report.Document) template.HTML {
 			fmt.Fprintf(&legend, `<span style="margin-right:1.1rem;white-space:nowrap"><span class="dot k%d"></span>%s</span>`, c, c.Title())
 		}
 	}
-	return template.HTML(fmt.Sprintf(`<p class="small dim">Cards by what they did. %s</p><div style="position:relative">%s<div class="small dim" style="position:absolute;inset:0">%s</div></div><div class="axis small dim" style="position:relative;height:1.4rem;margin-top:-1.1rem">%s</div>`,
+	return template.HTML(fmt.Sprintf(`<p class="small dim">GPUs by what they did. %s</p><div style="position:relative">%s<div class="small dim" style="position:absolute;inset:0">%s</div></div><div class="axis small dim" style="position:relative;height:1.4rem;margin-top:-1.1rem">%s</div>`,
 		legend.String(), b.String(), ticks.String(), axis.String()))
 }
 
@@ -348,14 +348,14 @@ func plots(w *report.Workload, d *report.Document) template.HTML {
 		if w.MemoryTotal != nil {
 			top = max(top, *w.MemoryTotal)
 		}
-		b.WriteString(figure("Memory of one container on one card; top is "+template.HTMLEscapeString(gibibytes(&top)), fmt.Sprintf(`<path class="m" d="%s"/>`, line(p.Memory, top, 59))))
+		b.WriteString(figure("Memory of one container on one GPU; top is "+template.HTMLEscapeString(gibibytes(&top)), fmt.Sprintf(`<path class="m" d="%s"/>`, line(p.Memory, top, 59))))
 	}
 	most := 0.0
-	for _, v := range p.Cards {
+	for _, v := range p.GPUs {
 		most = max(most, v)
 	}
 	if most > 0 {
-		b.WriteString(figure("Cards held; top is "+template.HTMLEscapeString(cards(math.Ceil(most*100)/100)), fmt.Sprintf(`<path class="b" d="%s"/>`, area(p.Cards, most, 58))))
+		b.WriteString(figure("GPUs held; top is "+template.HTMLEscapeString(devs(math.Ceil(most*100)/100)), fmt.Sprintf(`<path class="b" d="%s"/>`, area(p.GPUs, most, 58))))
 	}
 	b.WriteString("</div>")
 	return template.HTML(b.String())

@@ -27,14 +27,14 @@ func document(names []string) *report.Document {
 	at := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
 	i := 0
 	name := func() string { i++; return names[i%len(names)] }
-	c := report.Cells{Useful: 400, Underused: 50, Idle: 250, Unallocated: 150, Unavailable: 20, Unobserved: 30, NotReported: 100}
-	account := report.Account{Cards: 10, Hours: 1000, Cells: c, Reclaimable: 200, Coverage: 0.87, EnergyKWh: pointer(120), Cost: pointer(2500), CellCost: &c, EnergyCost: pointer(20)}
+	c := report.Cells{Useful: 400, Gap: 50, Idle: 250, Unallocated: 150, Unavailable: 20, Unobserved: 30, NotReported: 100}
+	account := report.Account{GPUs: 10, Hours: 1000, Cells: c, Reclaimable: 200, Coverage: 0.87, EnergyKWh: pointer(120), Cost: pointer(2500), CellCost: &c, EnergyCost: pointer(20)}
 	of := func(change func(*report.Account)) report.Account { a := account; change(&a); return a }
 	d := &report.Document{Schema: report.Schema, Generated: at.Add(101 * time.Hour), Window: report.Span{From: at, To: at.Add(100 * time.Hour), StepSeconds: 300, Hours: 100},
-		Partial: true, Problems: []string{"no price for " + name()}, Notes: []report.Note{{Code: "x", Text: "note on " + name()}}, Sources: []report.Source{{What: "cards", From: "rules", Names: "node:gpu_card_seconds:rate5m", Hours: 100}},
+		Partial: true, Problems: []string{"no price for " + name()}, Notes: []report.Note{{Code: "x", Text: "note on " + name()}}, Sources: []report.Source{{What: "gpus", From: "rules", Names: "node:gpu_time_seconds:rate5m", Hours: 100}},
 		Currency: "EUR", ProfileTable: "1", Fleet: account, Checks: report.Checks{ClosingError: 0.0001, Busy: pointer(0.001), Idle: pointer(0), ExpectedHours: 1000, LedgerHours: 900}}
 	for k := range 10 {
-		d.Trend = append(d.Trend, report.Bucket{From: at.Add(time.Duration(k) * 10 * time.Hour), Hours: 10, Cells: report.Cells{Useful: 40 + float64(k), Underused: 5, Idle: 25, Unallocated: 30 - float64(k)}})
+		d.Trend = append(d.Trend, report.Bucket{From: at.Add(time.Duration(k) * 10 * time.Hour), Hours: 10, Cells: report.Cells{Useful: 40 + float64(k), Gap: 5, Idle: 25, Unallocated: 30 - float64(k)}})
 	}
 	for range 3 {
 		d.Clusters = append(d.Clusters, of(func(a *report.Account) { a.Cluster = name() }))
@@ -45,22 +45,22 @@ func document(names []string) *report.Document {
 	}
 	for k := range len(names) + 2 {
 		last := at.Add(time.Hour)
-		w := report.Workload{ID: name() + "/" + string(rune('a'+k)), Namespace: name(), Kind: name(), Name: name(), OwnerFrom: "recorded", Model: name(), Sharing: "whole", Pods: 2, Cards: 1, CardsNow: 1, Held: 100,
-			Useful: 10, Underused: 5, Idle: 85, Reclaimable: 80, LongestIdle: 60, LastBusy: &last, FirstSeen: at, LastSeen: at.Add(99 * time.Hour), Activity: pointer(0.1), P95: pointer(0.3), P99: pointer(0.4), Peak: pointer(0.5),
+		w := report.Workload{ID: name() + "/" + string(rune('a'+k)), Namespace: name(), Kind: name(), Name: name(), OwnerFrom: "recorded", Model: name(), Sharing: "whole", Pods: 2, GPUs: 1, GPUsNow: 1, Held: 100,
+			Useful: 10, Gap: 5, Idle: 85, Reclaimable: 80, LongestIdle: 60, LastBusy: &last, FirstSeen: at, LastSeen: at.Add(99 * time.Hour), Activity: pointer(0.1), P95: pointer(0.3), P99: pointer(0.4), Peak: pointer(0.5),
 			MemoryPeak: pointer(1e10), MemoryPlateau: pointer(9e9), MemoryFloor: pointer(8e9), MemoryTotal: pointer(8e10), EnergyKWh: pointer(3), Cost: pointer(300), Waste: 90 - float64(k), WasteCost: pointer(270), Coverage: 1, Confidence: "medium",
-			Plot: &report.Plot{Activity: []float64{-1, 0, 0.5, 1, -1, 0.2}, Peak: []float64{-1, 0, 0.7, 1, -1, 0.3}, Memory: []float64{-1, 1e9, 1e10, 1e10, -1, 1e9}, Cards: []float64{0, 1, 1, 1, 0, 1}}}
+			Plot: &report.Plot{Activity: []float64{-1, 0, 0.5, 1, -1, 0.2}, Peak: []float64{-1, 0, 0.7, 1, -1, 0.3}, Memory: []float64{-1, 1e9, 1e10, 1e10, -1, 1e9}, GPUs: []float64{0, 1, 1, 1, 0, 1}}}
 		if k%2 == 0 {
 			w.Advice = "release"
-			d.Advice = append(d.Advice, report.Advice{Code: "release", Reason: "stopped", Workload: w.ID, Namespace: w.Namespace, Title: "Release 1 card of " + w.Name, Evidence: "It stopped: " + w.Name + ".", Why: "Nothing is smaller.",
-				SavedHours: 80, SavedCards: 0.8, SavedCost: pointer(240), Risk: "low", Confidence: "medium", Change: "kubectl delete pod " + w.Name + "\n```\n# x", ChangeIn: "shell",
-				HeldOut: &report.HeldOut{TrainedHours: 70, TestedHours: 30, Size: "no card"}})
+			d.Advice = append(d.Advice, report.Advice{Code: "release", Reason: "stopped", Workload: w.ID, Namespace: w.Namespace, Title: "Release 1 GPU of " + w.Name, Evidence: "It stopped: " + w.Name + ".", Why: "Nothing is smaller.",
+				SavedHours: 80, SavedGPUs: 0.8, SavedCost: pointer(240), Risk: "low", Confidence: "medium", Change: "kubectl delete pod " + w.Name + "\n```\n# x", ChangeIn: "shell",
+				HeldOut: &report.HeldOut{TrainedHours: 70, TestedHours: 30, Size: "no GPU"}})
 		} else {
 			w.NoAdvice, w.NoReason = "used_well", "it is used well"
 			w.Plot, w.MemoryPeak, w.Activity = nil, nil, nil
 		}
 		d.Workloads = append(d.Workloads, w)
 	}
-	d.WhatIf = []report.Packing{{Model: name(), Scenario: "share", Text: "pods of " + name(), Items: 5, CardsBefore: 5, CardsAfter: 2, FreedHours: 300, FreedCost: pointer(900), Overload: 0.004, Limit: 0.01}}
+	d.WhatIf = []report.Packing{{Model: name(), Scenario: "share", Text: "pods of " + name(), Items: 5, GPUsBefore: 5, GPUsAfter: 2, FreedHours: 300, FreedCost: pointer(900), Overload: 0.004, Limit: 0.01}}
 	return d
 }
 

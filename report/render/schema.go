@@ -17,7 +17,7 @@ func JSONSchema() ([]byte, error) {
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	root["$id"] = "https://gpu-exporter.github.io/schema/" + report.Schema + ".json"
 	root["title"] = "gpu-report"
-	root["description"] = "Card-hours of a fleet by what they went into, workloads, and advice. Hours are card-hours unless a name says otherwise; what is not known is absent."
+	root["description"] = "GPU-hours of a fleet by what they went into, workloads, and advice. Hours are GPU-hours unless a name says otherwise; what is not known is absent."
 	root["$defs"] = defs
 	root["properties"].(map[string]any)["schema"] = map[string]any{"const": report.Schema}
 	if p, ok := defs["Advice"].(map[string]any); ok {

@@ -97,7 +97,7 @@ func gibibytes(x *float64) string {
 	return strconv.FormatFloat(*x/(1<<30), 'f', 1, 64) + " GiB"
 }
 
-func cards(x float64) string {
+func devs(x float64) string {
 	switch {
 	case x == math.Trunc(x) || math.Abs(x) >= 100:
 		return group(strconv.FormatFloat(x, 'f', 0, 64))
@@ -160,7 +160,7 @@ func writeTable(w io.Writer, d *report.Document, o Options) error {
 		}
 		say("\n")
 	}
-	say("GPU capacity, %s to %s UTC (%s): %s cards, %s card-hours\n", moment(d.Window.From), moment(d.Window.To), span(d.Window.Hours), cards(d.Fleet.Cards), hours(d.Fleet.Hours))
+	say("GPU capacity, %s to %s UTC (%s): %s GPUs, %s GPU-hours\n", moment(d.Window.From), moment(d.Window.To), span(d.Window.Hours), devs(d.Fleet.GPUs), hours(d.Fleet.Hours))
 	say("closing error %s, coverage %s\n\n", closing(d.Checks.ClosingError), part(d.Fleet.Coverage, 1))
 	say("\tcard-hours\tof all\tcost\t\n")
 	for _, c := range cells() {
@@ -178,7 +178,7 @@ func writeTable(w io.Writer, d *report.Document, o Options) error {
 		rows, more := cut(l.accounts, o.Top)
 		for i := range rows {
 			a := &rows[i]
-			say("%s\t%s\t%s", clean(l.name(a)), cards(a.Cards), hours(a.Hours))
+			say("%s\t%s\t%s", clean(l.name(a)), devs(a.GPUs), hours(a.Hours))
 			for _, c := range cells() {
 				say("\t%s", part(a.Cells.Of(c), a.Hours))
 			}
@@ -197,7 +197,7 @@ func writeTable(w io.Writer, d *report.Document, o Options) error {
 			if advice == "" {
 				advice = "(" + r.NoAdvice + ")"
 			}
-			say("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", clean(r.Namespace+"/"+r.Name), clean(r.Model), cards(r.Cards), hours(r.Held), ratio(r.Activity), ratio(r.P95), ratio(r.Peak),
+			say("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", clean(r.Namespace+"/"+r.Name), clean(r.Model), devs(r.GPUs), hours(r.Held), ratio(r.Activity), ratio(r.P95), ratio(r.Peak),
 				gibibytes(r.MemoryPeak), hours(r.Idle), span(r.LongestIdle), hours(r.Waste), advice)
 		}
 		if more > 0 {
@@ -211,7 +211,7 @@ func writeTable(w io.Writer, d *report.Document, o Options) error {
 	rows, more := cut(d.Advice, o.Top)
 	for i := range rows {
 		a := &rows[i]
-		say("%2d. [%s/%s] %s: saves %s card-hours%s, confidence %s\n    %s\n    %s\n", i+1, a.Code, a.Reason, clean(a.Title), hours(a.SavedHours), saved(a, d), a.Confidence, clean(who(a)), clean(a.Evidence))
+		say("%2d. [%s/%s] %s: saves %s GPU-hours%s, confidence %s\n    %s\n    %s\n", i+1, a.Code, a.Reason, clean(a.Title), hours(a.SavedHours), saved(a, d), a.Confidence, clean(who(a)), clean(a.Evidence))
 	}
 	if more > 0 {
 		say("… and %d more (--top=0)\n", more)
@@ -279,15 +279,15 @@ func writeMarkdown(w io.Writer, d *report.Document, o Options) error {
 		}
 		say("\n")
 	}
-	say("%s to %s UTC (%s), %s cards, %s card-hours expected. Closing error %.3f %%, coverage %s.\n\n", moment(d.Window.From), moment(d.Window.To), span(d.Window.Hours), cards(d.Fleet.Cards), hours(d.Fleet.Hours), 100*d.Checks.ClosingError, part(d.Fleet.Coverage, 1))
+	say("%s to %s UTC (%s), %s GPUs, %s GPU-hours expected. Closing error %.3f %%, coverage %s.\n\n", moment(d.Window.From), moment(d.Window.To), span(d.Window.Hours), devs(d.Fleet.GPUs), hours(d.Fleet.Hours), 100*d.Checks.ClosingError, part(d.Fleet.Coverage, 1))
 	priced := costs(d)
 	head := func(cols ...string) {
 		say("| %s |\n|%s\n", strings.Join(cols, " | "), strings.Repeat(" --- |", len(cols)))
 	}
 	if priced {
-		head("where the hours went", "card-hours", "of all", "cost")
+		head("where the hours went", "GPU-hours", "of all", "cost")
 	} else {
-		head("where the hours went", "card-hours", "of all")
+		head("where the hours went", "GPU-hours", "of all")
 	}
 	for _, c := range cells() {
 		v := d.Fleet.Cells.Of(c)
@@ -303,7 +303,7 @@ func writeMarkdown(w io.Writer, d *report.Document, o Options) error {
 	if len(d.Advice) == 0 {
 		say("None.\n")
 	} else {
-		cols := []string{"what to do", "why", "saves card-hours", "confidence"}
+		cols := []string{"what to do", "why", "saves GPU-hours", "confidence"}
 		if priced {
 			cols = append(cols, "saves")
 		}
@@ -329,11 +329,11 @@ func writeMarkdown(w io.Writer, d *report.Document, o Options) error {
 	}
 	for _, l := range levels(d, o) {
 		say("\n## %s\n\n", l.title)
-		head("", "cards", "hours", "useful", "underused", "idle", "unallocated", "unavailable", "unobserved", "not reported", "reclaimable")
+		head("", "gpus", "hours", "useful", "gap", "idle", "unallocated", "unavailable", "unobserved", "not reported", "reclaimable")
 		rows, more := cut(l.accounts, o.Top)
 		for i := range rows {
 			a := &rows[i]
-			say("| %s | %s | %s |", escape(l.name(a)), cards(a.Cards), hours(a.Hours))
+			say("| %s | %s | %s |", escape(l.name(a)), devs(a.GPUs), hours(a.Hours))
 			for _, c := range cells() {
 				say(" %s |", part(a.Cells.Of(c), a.Hours))
 			}
@@ -345,7 +345,7 @@ func writeMarkdown(w io.Writer, d *report.Document, o Options) error {
 	}
 	if o.shows("workload") && len(d.Workloads) > 0 {
 		say("\n## Workloads, largest waste first\n\n")
-		head("workload", "model", "cards", "held h", "activity", "p95", "peak", "memory peak", "idle h", "longest idle", "waste h", "advice")
+		head("workload", "model", "gpus", "held h", "activity", "p95", "peak", "memory peak", "idle h", "longest idle", "waste h", "advice")
 		rows, more := cut(d.Workloads, o.Top)
 		for i := range rows {
 			r := &rows[i]
@@ -353,7 +353,7 @@ func writeMarkdown(w io.Writer, d *report.Document, o Options) error {
 			if r.Advice == "" {
 				advice = escape(r.NoReason)
 			}
-			say("| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", escape(r.Namespace+"/"+r.Name), escape(r.Model), cards(r.Cards), hours(r.Held), ratio(r.Activity), ratio(r.P95), ratio(r.Peak),
+			say("| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", escape(r.Namespace+"/"+r.Name), escape(r.Model), devs(r.GPUs), hours(r.Held), ratio(r.Activity), ratio(r.P95), ratio(r.Peak),
 				gibibytes(r.MemoryPeak), hours(r.Idle), span(r.LongestIdle), hours(r.Waste), advice)
 		}
 		if more > 0 {
@@ -362,9 +362,9 @@ func writeMarkdown(w io.Writer, d *report.Document, o Options) error {
 	}
 	if len(d.WhatIf) > 0 {
 		say("\n## What if\n\n")
-		head("model", "scenario", "moved", "cards before", "cards after", "card-hours freed", "overload")
+		head("model", "scenario", "moved", "GPUs before", "GPUs after", "GPU-hours freed", "overload")
 		for _, p := range d.WhatIf {
-			say("| %s | %s: %s | %d | %s | %s | %s | %s |\n", escape(p.Model), p.Scenario, escape(p.Text), p.Items, cards(p.CardsBefore), cards(p.CardsAfter), hours(p.FreedHours), part(p.Overload, 1))
+			say("| %s | %s: %s | %d | %s | %s | %s | %s |\n", escape(p.Model), p.Scenario, escape(p.Text), p.Items, devs(p.GPUsBefore), devs(p.GPUsAfter), hours(p.FreedHours), part(p.Overload, 1))
 		}
 	}
 	say("\n## Where it was read\n\n")
@@ -389,7 +389,7 @@ func formula(s string) string {
 // writeCSV writes one row for each account and workload, told apart by the first column.
 func writeCSV(w io.Writer, d *report.Document) error {
 	out := csv.NewWriter(w)
-	header := []string{"level", "cluster", "node_pool", "node", "namespace", "kind", "workload", "model", "cards", "hours"}
+	header := []string{"level", "cluster", "node_pool", "node", "namespace", "kind", "workload", "model", "gpus", "hours"}
 	for _, c := range cells() {
 		header = append(header, c.String())
 	}
@@ -407,7 +407,7 @@ func writeCSV(w io.Writer, d *report.Document) error {
 	}
 	partial := strconv.FormatBool(d.Partial)
 	account := func(level string, a *report.Account) error {
-		row := []string{level, formula(a.Cluster), formula(a.NodePool), formula(a.Node), formula(a.Namespace), "", "", formula(a.Model), num(a.Cards), num(a.Hours)}
+		row := []string{level, formula(a.Cluster), formula(a.NodePool), formula(a.Node), formula(a.Namespace), "", "", formula(a.Model), num(a.GPUs), num(a.Hours)}
 		for _, c := range cells() {
 			row = append(row, num(a.Cells.Of(c)))
 		}
@@ -439,8 +439,8 @@ func writeCSV(w io.Writer, d *report.Document) error {
 		if a := by[r.ID]; a != nil {
 			reason, saves = a.Reason, num(a.SavedHours)
 		}
-		row := []string{"workload", formula(r.Cluster), "", "", formula(r.Namespace), formula(r.Kind), formula(r.Name), formula(r.Model), num(r.Cards), num(r.Held),
-			num(r.Useful - r.Beyond), num(r.Underused), num(r.Idle), "", "", num(r.Unobserved), "", num(r.Lent), num(r.Beyond), num(r.Reclaimable), num(r.Coverage), opt(r.EnergyKWh), opt(r.Cost),
+		row := []string{"workload", formula(r.Cluster), "", "", formula(r.Namespace), formula(r.Kind), formula(r.Name), formula(r.Model), num(r.GPUs), num(r.Held),
+			num(r.Useful - r.Beyond), num(r.Gap), num(r.Idle), "", "", num(r.Unobserved), "", num(r.Lent), num(r.Beyond), num(r.Reclaimable), num(r.Coverage), opt(r.EnergyKWh), opt(r.Cost),
 			opt(r.Activity), opt(r.P95), opt(r.Peak), opt(r.MemoryPeak), opt(r.MemoryFloor), num(r.LongestIdle), last, r.Advice, reason, saves, r.Confidence, partial}
 		if err := out.Write(row); err != nil {
 			return err

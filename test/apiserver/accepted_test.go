@@ -52,9 +52,9 @@ func (p *plane) sources(t *testing.T) []source {
 	}
 	slices.SortFunc(out, func(a, b source) int { return strings.Compare(a.name, b.name) })
 	base := filepath.Join(repository(), "deploy", "kustomize")
-	for _, folder := range []string{"base", "overlays/gke", "overlays/openshift", "overlays/gpu-operator", "overlays/kind"} {
-		s := source{name: folder, text: p.kubectl(t, "kustomize", filepath.Join(base, filepath.FromSlash(folder))), namespace: "gpu-exporter"}
-		if folder == "overlays/gpu-operator" {
+	for _, dir := range []string{"base", "overlays/gke", "overlays/openshift", "overlays/gpu-operator", "overlays/kind"} {
+		s := source{name: dir, text: p.kubectl(t, "kustomize", filepath.Join(base, filepath.FromSlash(dir))), namespace: "gpu-exporter"}
+		if dir == "overlays/gpu-operator" {
 			s.namespace, s.bare = "gpu-operator", true
 		}
 		out = append(out, s)

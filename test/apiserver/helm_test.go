@@ -137,8 +137,8 @@ func TestKubectlApplies(t *testing.T) {
 	p.furnish(t, true)
 	p.namespace(t, "gpu-operator", "privileged")
 	for _, how := range [][]string{nil, {"--server-side", "--force-conflicts"}} {
-		for _, folder := range []string{"base", "overlays/gke", "overlays/openshift", "overlays/gpu-operator", "base", "overlays/kind"} {
-			p.kubectl(t, append([]string{"apply", "--validate=strict", "-k", "deploy/kustomize/" + folder}, how...)...)
+		for _, dir := range []string{"base", "overlays/gke", "overlays/openshift", "overlays/gpu-operator", "base", "overlays/kind"} {
+			p.kubectl(t, append([]string{"apply", "--validate=strict", "-k", "deploy/kustomize/" + dir}, how...)...)
 		}
 		dir := p.withComponents(t)
 		p.kubectl(t, append([]string{"apply", "--validate=strict", "-k", dir}, how...)...)
@@ -167,7 +167,7 @@ func TestNodes(t *testing.T) {
 	for n, labels := range nodes {
 		p.node(t, n, labels)
 	}
-	// A tainted one, as GKE taints its nodes with cards.
+	// A tainted one, as GKE taints its nodes with GPUs.
 	p.kubectl(t, "taint", "node", "gke", "nvidia.com/gpu=present:NoSchedule")
 
 	out := p.helm(t, "install", "gpu-exporter", chart(), "-n", "monitoring", "--create-namespace")

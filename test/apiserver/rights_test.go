@@ -14,7 +14,7 @@ import (
 )
 
 // verbs are asked of every resource, beside those that it has itself.
-var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "impersonate", "bind", "escalate", "use", "approve", "sign"}
+var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "impersonate", "bind", "escalate", "state", "approve", "sign"}
 
 // may is all that a service account may do, in one namespace or in all: "list pods", and "get /metrics" for paths.
 func (p *plane) may(t *testing.T, namespace, account string, everywhere bool) []string {
@@ -59,7 +59,7 @@ func (p *plane) may(t *testing.T, namespace, account string, everywhere bool) []
 	for _, r := range []string{"users", "groups", "uids"} {
 		ask("impersonate", "", r)
 	}
-	ask("use", "security.openshift.io", "securitycontextconstraints")
+	ask("state", "security.openshift.io", "securitycontextconstraints")
 	ask("*", "*", "*")
 	for _, path := range []string{"/metrics", "/logs/", "/debug/pprof/", "/configz", "/statusz", "/flagz", "/version", "/openapi/v2", "/*"} {
 		s := user

@@ -45,7 +45,7 @@ func exporter(t *testing.T, flags ...string) (page, said string) {
 	at := address(t)
 	args := append([]string{"--quiet", "--scenario=" + filepath.Join(repository(), "testdata", "scenarios", "demo.scenario"),
 		"--pods=" + filepath.Join(repository(), "testdata", "kubelet", "demo.pods"), "--", filepath.Join(repository(), "bin", "gpu-exporter"),
-		"--web.listen-address=" + at, "--lane.kubelet=1s"}, flags...)
+		"--web.listen-address=" + at, "--poll.kubelet=1s"}, flags...)
 	p, err := start(t.TempDir(), standin, args...)
 	if err != nil {
 		t.Fatal(err)

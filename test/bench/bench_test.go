@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 )
 
-// Every node of the curves is one that the fake driver and the fake kubelet take, with as many cards, instances and
+// Every node of the curves is one that the fake driver and the fake kubelet take, with as many GPUs, instances and
 // pods as its title says.
 func TestNodesOfTheCurves(t *testing.T) {
 	root := filepath.Join("..", "..")
@@ -39,13 +39,13 @@ func TestNodesOfTheCurves(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(s.Cards) != n.made.cards {
-				t.Errorf("%s has %d cards", n.title, len(s.Cards))
+			if len(s.GPUs) != n.made.devs {
+				t.Errorf("%s has %d GPUs", n.title, len(s.GPUs))
 			}
 			if got, want := strings.Count(string(text), "\npod ")+btoi(strings.HasPrefix(string(text), "pod ")), n.made.pods+7*n.made.mig; got != want {
 				t.Errorf("%s has %d pods, not %d", n.title, got, want)
 			}
-			if n.made.pods+7*n.made.mig != n.at && !(c.of == "cards" && n.made.cards == n.at) {
+			if n.made.pods+7*n.made.mig != n.at && !(c.of == "gpus" && n.made.devs == n.at) {
 				t.Errorf("%s stands at %d", n.title, n.at)
 			}
 		}

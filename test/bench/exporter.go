@@ -128,7 +128,7 @@ func (a asking) unpacked(body []byte) ([]byte, error) {
 // state is an exporter at one moment.
 type state struct {
 	series, page int
-	use          process.Use
+	use          process.Usage
 	calls        map[string]float64
 }
 

@@ -1,5 +1,5 @@
 // Command bench measures the exporter from the outside and writes docs/performance.md: scrapes beside the same bytes
-// served as a file, memory, processor time, driver calls by lane, start-up, the size of the binary, and how each grows
+// served as a file, memory, processor time, driver calls by poll group, start-up, the size of the binary, and how each grows
 // with the node. It runs the real binary on the fake driver, so the driver's own time is not in the figures. With
 // -against it builds another revision too, runs both at the same time, and puts their figures side by side.
 package main
@@ -95,8 +95,8 @@ func run(ctx context.Context, c config) error {
 		p.nodes = append(p.nodes, measured{n, m})
 	}
 	busiest := nodes()[len(nodes())-1]
-	fmt.Fprintf(os.Stderr, "bench: driver calls by lane\n")
-	if p.lanes, err = s.callsByLane(ctx, here, busiest, c.watch); err != nil {
+	fmt.Fprintf(os.Stderr, "bench: driver calls by poll group\n")
+	if p.pollGroups, err = s.callsByPoll(ctx, here, busiest, c.watch); err != nil {
 		return err
 	}
 	for _, t := range trees {

@@ -97,7 +97,7 @@ func (s *stand) watch(ctx context.Context, trees []tree, n node, watch, settle t
 		return err
 	}
 	defer stop()
-	time.Sleep(settle) // until all lanes have come round and all pods are known
+	time.Sleep(settle) // until all poll groups have come round and all pods are known
 	before := make([]state, len(started))
 	cpu := make([]time.Duration, len(started))
 	for i, p := range started {
@@ -137,13 +137,13 @@ func (s *stand) watch(ctx context.Context, trees []tree, n node, watch, settle t
 	return nil
 }
 
-// newView is the fast lane's interval while scrapes are timed: every scrape of a pair meets a new view.
+// newView is the fast poll group's interval while scrapes are timed: every scrape of a pair meets a new view.
 const newView = 200 * time.Millisecond
 
 // scrape times scrapes of all exporters in turn, told apart by whether the view is a new one, beside the same bytes
 // from memory.
 func (s *stand) scrape(ctx context.Context, trees []tree, n node, scrapes int, out []figures) error {
-	started, stop, err := s.launchAll(ctx, trees, n, "--lane.fast="+newView.String())
+	started, stop, err := s.launchAll(ctx, trees, n, "--poll.fast="+newView.String())
 	if err != nil {
 		return err
 	}
@@ -243,29 +243,29 @@ func serve() (*file, error) {
 	return f, nil
 }
 
-// callsByLane counts the driver calls per minute of each lane: those of the fast lane with the others almost
-// asleep, those of the medium lane by what waking it adds, those of the slow lane by what waking that adds.
-func (s *stand) callsByLane(ctx context.Context, t tree, n node, watch time.Duration) (lanes [3]float64, err error) {
-	settings := [3][]string{{"--lane.medium=1h", "--lane.slow=1h"}, {"--lane.slow=1h"}, nil}
+// callsByLane counts the driver calls per minute of each poll group: those of the fast poll group with the others almost
+// asleep, those of the medium poll group by what waking it adds, those of the slow poll group by what waking that adds.
+func (s *stand) callsByPoll(ctx context.Context, t tree, n node, watch time.Duration) (pollGroups [3]float64, err error) {
+	settings := [3][]string{{"--poll.medium=1h", "--poll.slow=1h"}, {"--poll.slow=1h"}, nil}
 	var sums [3]float64
 	var before, after [3]state
 	var started [3]*program
 	for i, flags := range settings {
 		if started[i], err = s.launch(ctx, t.exporter(), n, flags...); err != nil {
-			return lanes, err
+			return pollGroups, err
 		}
 		defer started[i].stop()
 	}
 	time.Sleep(5 * time.Second)
 	for i, p := range started {
 		if before[i], err = p.state(); err != nil {
-			return lanes, err
+			return pollGroups, err
 		}
 	}
 	time.Sleep(watch)
 	for i, p := range started {
 		if after[i], err = p.state(); err != nil {
-			return lanes, err
+			return pollGroups, err
 		}
 		for _, n := range callsPerMinute(before[i], after[i]) {
 			sums[i] += n
@@ -277,7 +277,7 @@ func (s *stand) callsByLane(ctx context.Context, t tree, n node, watch time.Dura
 // starts is how often a start is timed; the middle one counts.
 const starts = 5
 
-// startup is the time from the start of the exporter's process until a scrape shows the cards.
+// startup is the time from the start of the exporter's process until a scrape shows the GPUs.
 func (s *stand) startup(ctx context.Context, t tree, n node) (time.Duration, error) {
 	p, err := s.launch(ctx, t.exporter(), n)
 	if err != nil {

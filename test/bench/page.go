@@ -14,14 +14,14 @@ import (
 
 // page is what is written: everything that was measured.
 type page struct {
-	config   config
-	trees    []tree
-	alone    []map[string]benchmark // by tree
-	nodes    []measured
-	lanes    [3]float64
-	noDriver []time.Duration // by tree
-	binary   []int64         // by tree
-	curves   []grown
+	config     config
+	trees      []tree
+	alone      []map[string]benchmark // by tree
+	nodes      []measured
+	pollGroups [3]float64
+	noDriver   []time.Duration // by tree
+	binary     []int64         // by tree
+	curves     []grown
 }
 
 // measured is a node with the figures of each tree on it.
@@ -111,7 +111,7 @@ func (p *page) budgets(b *strings.Builder) {
 		row("most resident ever", "", each(func(f figures) string { return fmt.Sprintf("%.1f MiB", f.peak) })),
 		row("processor, a scrape each 15 s included", "1 % of a core", each(func(f figures) string { return fmt.Sprintf("%.3f %%", f.cpu.Seconds()/60*100) })),
 		row("driver calls per minute", "", each(func(f figures) string { return fmt.Sprintf("%.0f", f.allCalls()) })),
-		row("start to the first scrape that shows the cards", "150 ms", each(func(f figures) string { return milliseconds(f.start) })),
+		row("start to the first scrape that shows the GPUs", "150 ms", each(func(f figures) string { return milliseconds(f.start) })),
 		row("start to the first scrape, no driver", "150 ms", perTree(p.noDriver, milliseconds)),
 		row("binary, stripped", "25 MB", perTree(p.binary, func(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) })),
 	})
@@ -127,7 +127,7 @@ func (p *page) running(b *strings.Builder) {
 
 Through HTTP on the loopback, one connection, %d pairs of each kind; p50 / p99. *First* is the first scrape of a view, *next* any other; *file* is the
 same bytes served from memory by a server that does nothing else. The client's reading is in all three. *Prometheus* asks for
-OpenMetrics and gzip, as a Prometheus 3 does. Scrapes were timed at a fast lane of %s, everything else at the usual lanes over %s.
+OpenMetrics and gzip, as a Prometheus 3 does. Scrapes were timed at a fast poll group of %s, everything else at the usual poll groups over %s.
 `, p.config.scrapes, newView, p.config.watch)
 	head := []string{"node", "revision", "series", "page", "first", "next", "file", "first, Prometheus", "next, Prometheus", "file, Prometheus", "resident, anonymous, peak", "processor per minute", "start"}
 	if len(p.trees) == 1 {
@@ -168,7 +168,7 @@ func (p *page) goBenchmarks(b *strings.Builder, first string, names []string, ti
 }
 
 func (p *page) rendering(b *strings.Builder) {
-	b.WriteString("\n## Rendering alone\n\nOne scrape of a view of 8 cards in plain text, without the network: time, memory allocated, in how many pieces. *Foreign* is the page under another\nexporter's names (`--compat`); *static* writes the same bytes as they are.\n")
+	b.WriteString("\n## Rendering alone\n\nOne scrape of a view of 8 GPUs in plain text, without the network: time, memory allocated, in how many pieces. *Foreign* is the page under another\nexporter's names (`--compat`); *static* writes the same bytes as they are.\n")
 	var names []string
 	for name := range p.alone[len(p.alone)-1] {
 		if strings.HasPrefix(name, "Scrape/") || strings.HasPrefix(name, "Foreign/") {
@@ -190,9 +190,9 @@ func orderOf(name string) string {
 }
 
 func (p *page) rounds(b *strings.Builder) {
-	b.WriteString("\n## A round without the driver\n\nWhat the fast lane does besides reading, every two seconds, for 8 cards, 80 containers and 400 processes.\n")
+	b.WriteString("\n## A round without the driver\n\nWhat the fast poll group does besides reading, every two seconds, for 8 GPUs, 80 containers and 400 processes.\n")
 	p.goBenchmarks(b, "what", []string{"Advance", "Step"}, func(name string, _ benchmark) string {
-		return map[string]string{"Advance": "attribution of a round", "Step": "the whole round: lanes, attribution, view"}[name]
+		return map[string]string{"Advance": "attribution of a round", "Step": "the whole round: poll groups, attribution, view"}[name]
 	})
 }
 
@@ -200,7 +200,7 @@ func (p *page) rounds(b *strings.Builder) {
 const mostCalls = 8
 
 func (p *page) calls(b *strings.Builder) {
-	b.WriteString("\n## Driver calls\n\nPer minute, all cards together, at the usual lanes: the functions that are called most.\n")
+	b.WriteString("\n## Driver calls\n\nPer minute, all GPUs together, at the usual poll groups: the functions that are called most.\n")
 	var rows [][]string
 	for _, n := range p.nodes {
 		f := n.by[len(n.by)-1]
@@ -221,16 +221,16 @@ func (p *page) calls(b *strings.Builder) {
 		rows = append(rows, []string{n.title, fmt.Sprintf("%.0f", f.allCalls()), strings.Join(top, ", ")})
 	}
 	table(b, []string{"node", "all", "most"}, rows)
-	fmt.Fprintf(b, "\nBy lane, %s:\n", p.nodes[len(p.nodes)-1].title)
-	table(b, []string{"fast (2 s)", "medium (10 s)", "slow (60 s)"}, [][]string{perTree(p.lanes[:], func(n float64) string { return fmt.Sprintf("%.0f", n) })})
-	b.WriteString("\nWhat each lane reads is in [ARCHITECTURE.md](ARCHITECTURE.md#lanes). What a call takes on a real card, gpu_exporter_call_duration_seconds tells.\n")
+	fmt.Fprintf(b, "\nBy poll group, %s:\n", p.nodes[len(p.nodes)-1].title)
+	table(b, []string{"fast (2 s)", "medium (10 s)", "slow (60 s)"}, [][]string{perTree(p.pollGroups[:], func(n float64) string { return fmt.Sprintf("%.0f", n) })})
+	b.WriteString("\nWhat each poll group reads is in [ARCHITECTURE.md](ARCHITECTURE.md#poll groups). What a call takes on a real GPU, gpu_exporter_call_duration_seconds tells.\n")
 }
 
 func (p *page) growth(b *strings.Builder) {
 	if len(p.curves) == 0 {
 		return
 	}
-	b.WriteString("\n## Growth\n\nHow the figures grow with the node, H100 cards throughout. Scrapes are p50.\n")
+	b.WriteString("\n## Growth\n\nHow the figures grow with the node, H100 GPUs throughout. Scrapes are p50.\n")
 	for _, c := range p.curves {
 		fmt.Fprintf(b, "\n### %s\n", c.title)
 		var rows [][]string
@@ -251,13 +251,13 @@ func (p *page) growth(b *strings.Builder) {
 	b.WriteString(`
 ## What bounds each
 
-- **Series** are bounded by --container-limit for containers (the rest are shown together), and by what a card offers for everything else.
+- **Series** are bounded by --container-limit for containers (the rest are shown together), and by what a GPU offers for everything else.
 - **A scrape** is the encoding of the page: building a view's families costs a fraction of it, since a node's series are the same from view to view. Packing costs about as
   much as encoding. No scrape waits for the driver, the kubelet or a disk; of more at once than there are processors, some wait for the others.
 - **Memory** is the program's file first, then the runtime of Go, two renderings of the page's series (the one that is read and the one that is filled), and
   the state of the accounts.
-- **Processor time** is the driver calls' way through cgo and the fake driver's own work, most of all in the fast lane; what a round takes besides is in its own table above.
-- **Driver calls** grow with cards and instances, never with pods or scrapes.
+- **Processor time** is the driver calls' way through cgo and the fake driver's own work, most of all in the fast poll group; what a round takes besides is in its own table above.
+- **Driver calls** grow with GPUs and instances, never with pods or scrapes.
 `)
 }
 

@@ -94,7 +94,7 @@ type FieldCustom struct {
 	} `json:"stacking"`
 }
 
-// Thresholds colour a value; the first step's value is null.
+// Thresholds color a value; the first step's value is null.
 type Thresholds struct {
 	Mode  string `json:"mode"`
 	Steps []struct {
@@ -103,7 +103,7 @@ type Thresholds struct {
 	} `json:"steps"`
 }
 
-// Mapping gives values a text and a colour.
+// Mapping gives values a text and a color.
 type Mapping struct {
 	Type    string          `json:"type"`
 	Options json.RawMessage `json:"options"`

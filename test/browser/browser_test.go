@@ -138,10 +138,10 @@ func TestNodePage(t *testing.T) {
 	}{{"node-page", 1280, 900, false}, {"node-page-dark", 1280, 900, true}, {"node-page-phone", 390, 844, false}, {"node-page-phone-dark", 390, 844, true}} {
 		open(t, ctx, url, view.width, view.height, view.dark)
 		if text := evaluate[string](t, ctx, `document.querySelector('main').innerText`); !strings.Contains(text, "ml-training/llama-pretrain-0") || !strings.Contains(text, "notebooks/jupyter-chidi") || !strings.Contains(text, "free") {
-			t.Errorf("%s does not show who holds the cards:\n%s", view.name, text)
+			t.Errorf("%s does not show who holds the GPUs:\n%s", view.name, text)
 		}
-		if n := evaluate[int](t, ctx, `document.querySelectorAll('section[aria-labelledby=cards] tbody tr').length`); n != 12 {
-			t.Errorf("%s shows %d rows for eight cards and four instances", view.name, n)
+		if n := evaluate[int](t, ctx, `document.querySelectorAll('section[aria-labelledby=GPUs] tbody tr').length`); n != 12 {
+			t.Errorf("%s shows %d rows for eight GPUs and four instances", view.name, n)
 		}
 		// A page that scrolls sideways cannot be read on a phone.
 		if over := evaluate[float64](t, ctx, `document.documentElement.scrollWidth - window.innerWidth`); over > 0 {
@@ -219,7 +219,7 @@ func TestHostileNamesStayText(t *testing.T) {
 	dir := boards(t)
 	const evil = `<script>document.title='owned'</script><img src=x onerror=alert(1)>`
 	scenario := filepath.Join(dir, "hostile.scenario")
-	text := "scenario 1\ntitle \"hostile\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580\"\ncard 0 board=h100 uuid=GPU-aaaaaaaa-0000-4000-8000-000000000000 pci=0000:18:00.0 minor=0\n  Name = \"" + evil + "\"\n"
+	text := "scenario 1\ntitle \"hostile\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580\"\ngpu 0 board=h100 uuid=GPU-aaaaaaaa-0000-4000-8000-000000000000 pci=0000:18:00.0 minor=0\n  Name = \"" + evil + "\"\n"
 	if err := os.WriteFile(scenario, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestPageWithFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	scenario := filepath.Join(dir, "faults-on-demo.scenario")
-	text := string(demo) + "\nat 2s card 1 xid 79\nat 2s card 1 lose\nat 2s card 3 hang FieldValues\nat 2s card 0 xid 13\n"
+	text := string(demo) + "\nat 2s gpu 1 xid 79\nat 2s gpu 1 lose\nat 2s gpu 3 hang FieldValues\nat 2s gpu 0 xid 13\n"
 	if err := os.WriteFile(scenario, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -140,7 +140,7 @@ func TestPreview(t *testing.T) {
 }
 
 // previewContrast lists texts that are hard to read on what is behind them: below 4.5 to 1, or 3 to 1 for large
-// ones. Colours are read off a canvas, which knows every notation.
+// ones. Colors are read off a canvas, which knows every notation.
 const previewContrast = `(() => {
   const pen = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
   const rgb = c => { pen.clearRect(0, 0, 1, 1); pen.fillStyle = c; pen.fillRect(0, 0, 1, 1); return [...pen.getImageData(0, 0, 1, 1).data] };

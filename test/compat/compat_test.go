@@ -77,7 +77,7 @@ func TestConsumers(t *testing.T) {
 				t.Fatal(err)
 			}
 			scenario := filepath.Join(dir, "xid.scenario")
-			if err := os.WriteFile(scenario, []byte("scenario 1\ntitle \"the demo with an XID\"\ninclude demo.scenario\nat 20s card 0 xid 95\n"), 0o600); err != nil {
+			if err := os.WriteFile(scenario, []byte("scenario 1\ntitle \"the demo with an XID\"\ninclude demo.scenario\nat 20s gpu 0 xid 95\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			node, server := servers.Address(t), servers.Address(t)

@@ -189,7 +189,7 @@ func TestBoards(t *testing.T) {
 			var got struct {
 				Data map[string]string
 				Spec struct {
-					JSON, Folder     string
+					JSON, Dir        string
 					InstanceSelector struct{ MatchLabels map[string]string }
 				}
 			}
@@ -201,7 +201,7 @@ func TestBoards(t *testing.T) {
 				if o.Metadata.Labels["grafana_dashboard"] != "1" || o.Metadata.Annotations["grafana_folder"] != "GPU" {
 					t.Errorf("%s: labels %v, annotations %v", o.Metadata.Name, o.Metadata.Labels, o.Metadata.Annotations)
 				}
-			} else if got.Spec.Folder != "GPU" || len(got.Spec.InstanceSelector.MatchLabels) == 0 {
+			} else if got.Spec.Dir != "GPU" || len(got.Spec.InstanceSelector.MatchLabels) == 0 {
 				t.Errorf("%s: %+v", o.Metadata.Name, got.Spec)
 			}
 			if !sameJSON(t, text, fileText(t, root(t)+"/dashboards/"+name)) {

@@ -106,7 +106,7 @@ func isPackage(t *testing.T, deb, rpm string) {
 		name, purpose, flag string // the beginning of flags that completion is asked for
 		offers, manual      []string
 	}{
-		{"gpu-exporter", "Prometheus exporter of NVIDIA GPUs", "--lane.", []string{"--lane.fast", "--lane.medium", "--lane.slow", "--lane.kubelet"},
+		{"gpu-exporter", "Prometheus exporter of NVIDIA GPUs", "--poll.", []string{"--poll.fast", "--poll.medium", "--poll.slow", "--poll.kubelet"},
 			[]string{"/etc/default/gpu-exporter", "The driver's library and kernel module differ."}},
 		{"gpu-report", "capacity report of a GPU fleet: how GPU-hours were used, and how to use more of them", "--prometheus.", []string{"--prometheus.url", "--prometheus.token-file"},
 			[]string{"A report was written and is partial", "GPU_REPORT_PROMETHEUS_URL"}},

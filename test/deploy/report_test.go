@@ -45,7 +45,7 @@ func TestReportRights(t *testing.T) {
 			t.Errorf("%s: user %d, %+v", set, *pod.SecurityContext.RunAsUser, c.SecurityContext)
 		}
 		if visible, _ := in.env("NVIDIA_VISIBLE_DEVICES"); visible.Value != "void" {
-			t.Errorf("%s: the container is shown cards: %q", set, visible.Value)
+			t.Errorf("%s: the container is shown GPUs: %q", set, visible.Value)
 		}
 		for _, v := range pod.Volumes {
 			if v.HostPath != nil {

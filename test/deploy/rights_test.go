@@ -96,7 +96,7 @@ func rights(t *testing.T, in installed) []string {
 	}
 	for r := range c.Resources.Limits {
 		if strings.Contains(string(r), "nvidia") {
-			t.Errorf("asks for %s: the exporter takes no card", r)
+			t.Errorf("asks for %s: the exporter takes no GPU", r)
 		}
 	}
 	for _, p := range c.Ports {
@@ -317,7 +317,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// What the container is shown of the cards.
+// What the container is shown of the GPUs.
 func TestDriverAccess(t *testing.T) {
 	for _, c := range []struct{ set, class, visible, mig, annotation string }{
 		{"gpu.access=runtimeClass", "nvidia", "all", "", ""},

@@ -34,7 +34,7 @@ func programs(t *testing.T) (exporter, standin string) {
 	return filepath.Join(bin, "gpu-exporter"), filepath.Join(bin, "standin")
 }
 
-// onNode is the command that runs a program against the stand-in for a node with eight cards, in the environment of a container.
+// onNode is the command that runs a program against the stand-in for a node with eight GPUs, in the environment of a container.
 func onNode(t *testing.T, standin string, env []corev1.EnvVar, program ...string) *exec.Cmd {
 	t.Helper()
 	args := append([]string{"--scenario=testdata/scenarios/demo.scenario", "--pods=testdata/kubelet/demo.pods", "--quiet", "--"}, program...)

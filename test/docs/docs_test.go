@@ -1,5 +1,5 @@
 // Package docs_test does what the documentation says: it runs the commands that are marked, parses every query, holds every flag to
-// the programs' own help and the scrape configurations to the chart. What a machine without a card, a cluster or Docker cannot run is
+// the programs' own help and the scrape configurations to the chart. What a machine without a GPU, a cluster or Docker cannot run is
 // listed. Links, metric names and make targets are held by internal/house.
 package docs_test
 
@@ -128,7 +128,7 @@ func run(t *testing.T, dir, name string, args ...string) (string, error) {
 // Every query parses, and asks for metrics and labels that exist.
 func TestQueries(t *testing.T) {
 	blocks, _ := read(t)
-	// These are asked by hand, in one cluster, where each card is scraped once.
+	// These are asked by hand, in one cluster, where each GPU is scraped once.
 	known := queries.Metrics()
 	for name, labels := range known {
 		known[name] = slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return l == "cluster" })
@@ -156,7 +156,7 @@ func TestQueries(t *testing.T) {
 		}
 		for _, q := range asked {
 			if b.path == filepath.Join("docs", "metrics.md") {
-				// The catalogue's examples are asked of a real Prometheus elsewhere; here they have to parse.
+				// The catalog's examples are asked of a real Prometheus elsewhere; here they have to parse.
 				if _, err := parser.NewParser(parser.Options{}).ParseExpr(q); err != nil {
 					t.Errorf("%s:%d: %v in\n%s", b.path, b.line, err, q)
 				}
@@ -298,17 +298,17 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// Slurm's scripts write what the exporter reads, for each card of a job, and take out their own job alone.
+// Slurm's scripts write what the exporter reads, for each GPU of a job, and take out their own job alone.
 func TestSlurmScripts(t *testing.T) {
 	blocks, _ := read(t)
 	dir := filepath.Join(t.TempDir(), "gpu-jobs")
-	script := func(begins, job, cards string) {
+	script := func(begins, job, devs string) {
 		for _, b := range blocks {
 			if b.language != "bash" || !strings.HasPrefix(b.text, begins) {
 				continue
 			}
 			cmd := exec.Command("bash", "-euo", "pipefail", "-c", strings.ReplaceAll(b.text, "/run/gpu-jobs", dir))
-			cmd.Env = []string{"SLURM_JOB_ID=" + job, "SLURM_JOB_GPUS=" + cards}
+			cmd.Env = []string{"SLURM_JOB_ID=" + job, "SLURM_JOB_GPUS=" + devs}
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%s:%d: %v\n%s", b.path, b.line, err, out)
 			}
@@ -318,10 +318,10 @@ func TestSlurmScripts(t *testing.T) {
 	}
 	holds := func(want map[string]string) {
 		t.Helper()
-		for card, jobs := range want {
-			text, err := os.ReadFile(filepath.Join(dir, card))
+		for dev, jobs := range want {
+			text, err := os.ReadFile(filepath.Join(dir, dev))
 			if err != nil || string(text) != jobs {
-				t.Errorf("card %s: %q, want %q: %v", card, text, jobs, err)
+				t.Errorf("GPU %s: %q, want %q: %v", dev, text, jobs, err)
 			}
 		}
 	}
@@ -348,7 +348,7 @@ func TestOpenTelemetry(t *testing.T) {
 	for _, m := range rows {
 		f, ok := families[m[4]]
 		if !ok {
-			t.Errorf("%s stands for %s, which is in no catalogue", m[4], m[1])
+			t.Errorf("%s stands for %s, which is in no catalog", m[4], m[1])
 			continue
 		}
 		if (m[2] == "counter") != (f.Type == catalog.Counter) {

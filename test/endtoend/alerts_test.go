@@ -12,24 +12,24 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
-// trouble is a node with an idle card, an oversubscribed one, and an XID that comes later. The rest is well.
+// trouble is a node with an idle GPU, an oversubscribed one, and an XID that comes later. The rest is well.
 const trouble = `scenario 1
 title "trouble on three cards"
 include 8xh100-idle.scenario
 
 # Cards 0 to 3: a training job, at work all the time.
-process card=0 pid=10100 memory=60GiB busy=90% period=2s dram=48%
-process card=1 pid=10101 memory=60GiB busy=90% period=2s dram=48%
-process card=2 pid=10102 memory=60GiB busy=90% period=2s dram=48%
-process card=3 pid=10103 memory=60GiB busy=90% period=2s dram=48%
+process gpu=0 pid=10100 memory=60GiB busy=90% period=2s dram=48%
+process gpu=1 pid=10101 memory=60GiB busy=90% period=2s dram=48%
+process gpu=2 pid=10102 memory=60GiB busy=90% period=2s dram=48%
+process gpu=3 pid=10103 memory=60GiB busy=90% period=2s dram=48%
 # Card 4: three tenants in time slices want more than there is, of time and of memory.
-process card=4 pid=10400 memory=30GiB busy=70% period=1s
-process card=4 pid=10401 memory=26GiB busy=60% period=1s phase=300ms
-process card=4 pid=10402 memory=22GiB busy=50% period=1s phase=600ms
+process gpu=4 pid=10400 memory=30GiB busy=70% period=1s
+process gpu=4 pid=10401 memory=26GiB busy=60% period=1s phase=300ms
+process gpu=4 pid=10402 memory=22GiB busy=50% period=1s phase=600ms
 # Card 6: held, and nothing was ever done on it. Cards 5 and 7 are free.
-process card=6 pid=10600 memory=520MiB busy=0%
+process gpu=6 pid=10600 memory=520MiB busy=0%
 
-at 60s card 1 xid 95           # an uncontained memory error
+at 60s gpu 1 xid 95           # an uncontained memory error
 `
 
 const troubledPods = `
@@ -45,7 +45,7 @@ pod research/abandoned-experiment container experiment nvidia.com/gpu=GPU-5a0e11
 // quicker is by how much every duration of the rules is shorter than shipped: half an hour takes 30 seconds.
 const quicker = 60
 
-// TestAlerts lets an idle card, an oversubscribed card and an XID happen on a node, and asks a real Prometheus
+// TestAlerts lets an idle GPU, an oversubscribed GPU and an XID happen on a node, and asks a real Prometheus
 // with the shipped rules which alerts fired: these, and no other.
 func TestAlerts(t *testing.T) {
 	t.Parallel() // most of it is waiting
@@ -66,7 +66,7 @@ func TestAlerts(t *testing.T) {
 	url := p.server(t, dir, "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: ['"+rules+"']\n"+scrapeConfig(node, ""))
 	c := board.Client{URL: url}
 
-	// What a pod or card is named by decides: an alert on the wrong one is not the expected one.
+	// What a pod or GPU is named by decides: an alert on the wrong one is not the expected one.
 	const ofAlert = `alertname, namespace, pod, gpu, xid`
 	want := map[string]bool{
 		"GPUAllocatedIdle pod=research/abandoned-experiment": true,

@@ -20,8 +20,8 @@ import (
 var emptyInDemo = absent{
 	"gpu-capacity/Held in 14 days": "a forecast wants a day behind it",
 
-	"gpu-card/Power and limit/D": "modules such as GB200 alone have a power of their own",
-	"gpu-card/Fans":              "the cards of data centres have none",
+	"gpu-device/Power and limit/D": "modules such as GB200 alone have a power of their own",
+	"gpu-device/Fans":              "the GPUs of data centres have none",
 
 	"gpu-exporter/Errors of calls in range":              "no driver call fails",
 	"gpu-exporter/Values that cannot be true, in range":  "the drivers tell no nonsense",
@@ -32,11 +32,11 @@ var emptyInDemo = absent{
 	"gpu-node/Host network/A": "no node-exporter is scraped",
 	"gpu-node/Host network/B": "no node-exporter is scraped",
 
-	"gpu-sharing/Cards with more than one holder/E": "time slicing grants no memory",
-	"gpu-sharing/Sharers of cards/C":                "time slicing grants no compute",
-	"gpu-sharing/Sharers of cards/E":                "time slicing grants no memory",
-	"gpu-sharing/Sharers of cards/F":                "time slicing grants no memory",
-	"gpu-workload/Containers and cards/D":           "time slicing grants no memory",
+	"gpu-sharing/GPUs with more than one holder/E": "time slicing grants no memory",
+	"gpu-sharing/Sharers of GPUs/C":                "time slicing grants no compute",
+	"gpu-sharing/Sharers of GPUs/E":                "time slicing grants no memory",
+	"gpu-sharing/Sharers of GPUs/F":                "time slicing grants no memory",
+	"gpu-workload/Containers and GPUs/D":           "time slicing grants no memory",
 
 	"gpu-workload/Restarts":  "no pod crashed",
 	"gpu-workload/Last ends": "no pod crashed",
@@ -73,7 +73,7 @@ func TestBoardsOnPrometheus(t *testing.T) {
 	replay(t, p, url, dir, from, to)
 	c := board.Client{URL: url}
 	servers.Within(t, 90*time.Second, "the first scrapes", func() error {
-		series, err := c.Instant(t.Context(), `count(cluster:gpu_card_seconds:rate5m) and on () count(ALERTS) and on () count(up == 1) > 12 and on () count(rate(gpu_mig_busy_seconds_total[1m]))`, time.Now())
+		series, err := c.Instant(t.Context(), `count(cluster:gpu_time_seconds:rate5m) and on () count(ALERTS) and on () count(up == 1) > 12 and on () count(rate(gpu_mig_busy_seconds_total[1m]))`, time.Now())
 		if err == nil && len(series) == 0 {
 			err = fmt.Errorf("no records, alerts and targets yet")
 		}
@@ -111,11 +111,11 @@ func replay(t *testing.T, p programs, url, dir string, from, to time.Time) {
 }
 
 // sumsClose asks whether, over hours in which pods came and went, what Prometheus makes of the containers'
-// counters adds up to the card's. A pod that comes between two scrapes is seen first with what it did until then,
+// counters adds up to the GPU's. A pod that comes between two scrapes is seen first with what it did until then,
 // and increase knows nothing of what was before a first sample: that much may be missing for each.
 func sumsClose(t *testing.T, c board.Client, to time.Time, scrape time.Duration) {
 	t.Helper()
-	byCard := func(query string, at time.Time) map[string]float64 {
+	byGPU := func(query string, at time.Time) map[string]float64 {
 		series, err := c.Instant(t.Context(), query, at)
 		if err != nil {
 			t.Fatal(err)
@@ -129,7 +129,7 @@ func sumsClose(t *testing.T, c board.Client, to time.Time, scrape time.Duration)
 	scrapes := int(time.Hour / scrape)
 	for _, q := range []struct {
 		what, parts, rest, whole string
-		most                     float64 // what a card can do in a second
+		most                     float64 // what a GPU can do in a second
 	}{
 		{"busy", "gpu_container_busy_seconds_total", "gpu_unattributed_busy_seconds_total", "gpu_busy_seconds_total", 1},
 		{"energy", "gpu_container_energy_joules_total", "gpu_unattributed_energy_joules_total", "gpu_energy_joules_total", 700},
@@ -138,32 +138,32 @@ func sumsClose(t *testing.T, c board.Client, to time.Time, scrape time.Duration)
 		still, moved, worst, worstMoved := 0, 0, 0.0, 0.0
 		for back := range 5 {
 			at := to.Add(-time.Duration(back) * time.Hour)
-			whole, parts, rest := byCard(sum(q.whole)+" > 60", at), byCard(sum(q.parts), at), byCard(sum(q.rest), at)
-			came := byCard(fmt.Sprintf("count by (node, uuid) (count_over_time(%s[1h]) < %d)", q.parts, scrapes), at)
+			whole, parts, rest := byGPU(sum(q.whole)+" > 60", at), byGPU(sum(q.parts), at), byGPU(sum(q.rest), at)
+			came := byGPU(fmt.Sprintf("count by (node, uuid) (count_over_time(%s[1h]) < %d)", q.parts, scrapes), at)
 			// Towards the window's edges increase goes on as far as a scrape, but never below zero: of a counter that was still
-			// next to nothing at the window's first scrape it makes less than of the card's.
+			// next to nothing at the window's first scrape it makes less than of the GPU's.
 			first := (time.Hour - scrape).Seconds()
-			young := byCard(fmt.Sprintf("count by (node, uuid) (increase(%[1]s[1h]) * %[3]g > %[1]s offset %[4]gs or increase(%[2]s[1h]) * %[3]g > %[2]s offset %[4]gs)",
+			young := byGPU(fmt.Sprintf("count by (node, uuid) (increase(%[1]s[1h]) * %[3]g > %[1]s offset %[4]gs or increase(%[2]s[1h]) * %[3]g > %[2]s offset %[4]gs)",
 				q.parts, q.rest, scrape.Seconds()/first, first), at)
-			for card, w := range whole {
-				off := parts[card] + rest[card] - w
-				if came[card] == 0 {
+			for dev, w := range whole {
+				off := parts[dev] + rest[dev] - w
+				if came[dev] == 0 {
 					still, worst = still+1, max(worst, math.Abs(off)/w)
 				} else {
 					moved, worstMoved = moved+1, max(worstMoved, math.Abs(off)/w)
 				}
-				slack := 0.001*w + came[card]*scrape.Seconds()*q.most
-				if young[card] > 0 {
+				slack := 0.001*w + came[dev]*scrape.Seconds()*q.most
+				if young[dev] > 0 {
 					slack += w * scrape.Hours()
 				}
 				if math.Abs(off) > slack {
-					t.Errorf("%s of %s at %v: containers %v and rest %v differ from %v by %v, with %v that came or went", q.what, card, at, parts[card], rest[card], w, off, came[card])
+					t.Errorf("%s of %s at %v: containers %v and rest %v differ from %v by %v, with %v that came or went", q.what, dev, at, parts[dev], rest[dev], w, off, came[dev])
 				}
 			}
 		}
 		if still < 40 || moved < 4 {
-			t.Errorf("%s: %d cards without and %d with pods that came or went: not enough to tell anything", q.what, still, moved)
+			t.Errorf("%s: %d GPUs without and %d with pods that came or went: not enough to tell anything", q.what, still, moved)
 		}
-		t.Logf("%s, increase over 1 h: %d card-hours without churn differ by at most %.4f %%, %d with churn by at most %.2f %%", q.what, still, worst*100, moved, worstMoved*100)
+		t.Logf("%s, increase over 1 h: %d GPU-hours without churn differ by at most %.4f %%, %d with churn by at most %.2f %%", q.what, still, worst*100, moved, worstMoved*100)
 	}
 }

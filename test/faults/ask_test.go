@@ -13,7 +13,7 @@ import (
 )
 
 // question is something that Prometheus is asked about a time of a row. In the query $n stands for the row's node as
-// a matcher, $a and $b for its two cards, $w for the time as a range. An answer says what is wrong: there must be none.
+// a matcher, $a and $b for its two GPUs, $w for the time as a range. An answer says what is wrong: there must be none.
 type question struct {
 	from, to time.Duration // of the row's scenario
 	query    string
@@ -51,7 +51,7 @@ type inquiry struct {
 // full writes a query out.
 func (c *inquiry) full(query string, window time.Duration) string {
 	n := `node="` + c.name + `"`
-	return strings.NewReplacer("$n", n, "$a", n+`,uuid="`+cardA+`"`, "$b", n+`,uuid="`+cardB+`"`, "$w", fmt.Sprintf("%ds", int(window.Seconds()))).Replace(query)
+	return strings.NewReplacer("$n", n, "$a", n+`,uuid="`+GPUA+`"`, "$b", n+`,uuid="`+GPUB+`"`, "$w", fmt.Sprintf("%ds", int(window.Seconds()))).Replace(query)
 }
 
 func (c *inquiry) instant(query string, from, to time.Duration) []board.Series {
@@ -97,7 +97,7 @@ func (c *inquiry) ask() string {
 	return fmt.Sprintf("%-18s %6s %6s %5d  %-56s %s", c.name, seen, well, c.asked, c.promise, strings.Join(fired, ", "))
 }
 
-// names: over all the time nobody is named but who was there, each on his own card.
+// names: over all the time nobody is named but who was there, each on his own GPU.
 func (c *inquiry) names() {
 	allowed := map[string]bool{}
 	for _, p := range append([]string{"a ml/train-0", "b ml/train-1"}, c.others...) {
@@ -111,8 +111,8 @@ func (c *inquiry) names() {
 	}
 	named := map[string]bool{}
 	for _, s := range c.instant(`count_over_time(count by (uuid, namespace, pod) ({__name__=~"gpu_container_.+",uuid!="",$n})[$w:1s])`, 0, ended) {
-		card := map[string]string{cardA: "a", cardB: "b"}[s.Labels["uuid"]]
-		named[card+" "+s.Labels["namespace"]+"/"+s.Labels["pod"]] = true
+		dev := map[string]string{GPUA: "a", GPUB: "b"}[s.Labels["uuid"]]
+		named[dev+" "+s.Labels["namespace"]+"/"+s.Labels["pod"]] = true
 	}
 	for name := range named {
 		if !allowed[name] {
@@ -124,7 +124,7 @@ func (c *inquiry) names() {
 	}
 }
 
-// neverZero are the families of which a zero is never measured here: cards have power, processes memory.
+// neverZero are the families of which a zero is never measured here: GPUs have power, processes memory.
 var neverZero = []string{"gpu_power_watts", "gpu_power_instant_watts", "gpu_memory_total_bytes", "gpu_memory_free_bytes", "gpu_memory_used_bytes", "gpu_memory_reserved_bytes", "gpu_clock_hertz", "gpu_power_limit_watts",
 	"gpu_temperature_celsius", "gpu_container_allocation_ratio", "gpu_container_memory_used_bytes", "gpu_container_processes"}
 
@@ -137,7 +137,7 @@ func (c *inquiry) zeros() {
 	c.none("more than there is", question{0, ended, `max_over_time(gpu_utilization_ratio{$n}[$w]) > 1 or max_over_time(gpu_power_watts{$n}[$w]) > 1000 or max_over_time(gpu_temperature_celsius{$n}[$w]) > 150 or max_over_time(gpu_allocation_ratio{$n}[$w]) > 1`})
 }
 
-// sums: at each scrape the containers' parts and the rest are the card.
+// sums: at each scrape the containers' parts and the rest are the GPU.
 func (c *inquiry) sums() {
 	parts := func(name string) string {
 		return `sum by (node, uuid) ({__name__=~"gpu_container_` + name + `|gpu_unattributed_` + name + `",$n})`
@@ -149,7 +149,7 @@ func (c *inquiry) sums() {
 	if !c.restarts {
 		c.none("energy does not close", question{begun, ended, `(max_over_time(` + rest + `) - min_over_time(` + rest + `)) > 0.01`})
 	}
-	c.none("it says so itself", question{begun, ended, `max_over_time(gpu_attribution_closing_error_ratio{$n}[$w]) > 0.001`})
+	c.none("it says so itself", question{begun, ended, `max_over_time(gpu_attribution_error_ratio{$n}[$w]) > 0.001`})
 }
 
 // counters: none fell, over any absence.
@@ -164,17 +164,17 @@ func (c *inquiry) counters() {
 	}
 }
 
-// neighbour: the other card knows nothing of it.
+// neighbor: the other GPU knows nothing of it.
 func (c *inquiry) neighbour() {
 	for _, q := range is(begun, ended, "gpu_device_up{$b}", 1) {
-		c.none("the healthy card", q)
+		c.none("the healthy GPU", q)
 	}
 	for _, family := range []string{"gpu_power_watts", "gpu_memory_used_bytes", "gpu_busy_seconds_total", "gpu_energy_joules_total"} {
-		c.none("the healthy card", always(begun, ended, family+"{$b}"))
+		c.none("the healthy GPU", always(begun, ended, family+"{$b}"))
 	}
 	// It works 60 % of the time.
 	for _, q := range grows(begun, ended, "gpu_busy_seconds_total{$b}", 0.52*(ended-begun).Seconds(), 0.68*(ended-begun).Seconds()) {
-		c.none("the healthy card", q)
+		c.none("the healthy GPU", q)
 	}
 	c.none("unanswered", question{begun, ended, "avg_over_time(up{$n}[$w]) < 0.9"})
 }
@@ -232,9 +232,9 @@ func (c *inquiry) alerts() []string {
 	for _, s := range c.instant(`count by (alertname, uuid, source, xid, instance) (count_over_time(ALERTS{alertstate="firing",$n}[$w]) or count_over_time(ALERTS{alertstate="firing",instance="`+c.address+`"}[$w]))`, 0, ended) {
 		name := s.Labels["alertname"]
 		switch s.Labels["uuid"] {
-		case cardA:
+		case GPUA:
 			name += " a"
-		case cardB:
+		case GPUB:
 			name += " b"
 		}
 		for _, l := range []string{"source", "xid"} {

@@ -27,7 +27,7 @@ import (
 const (
 	// quicker is by how much every duration of the rules is shorter than shipped: five minutes take five seconds.
 	quicker = 60
-	// begun is when a row's exporter has read its cards at the latest, after its scenario began; ended is when the
+	// begun is when a row's exporter has read its GPUs at the latest, after its scenario began; ended is when the
 	// last row ends.
 	begun, ended = 8 * time.Second, 70 * time.Second
 )
@@ -51,13 +51,13 @@ type stage struct {
 // start runs the row's exporter, at the address that Prometheus scrapes.
 func (s *stage) start() {
 	s.exporter = s.node.Start(s.t, machine.Options{Address: s.address, Flags: append([]string{
-		"--lane.fast=500ms", "--lane.medium=1s", "--lane.slow=2s", "--lane.kubelet=1s", "--call-deadline=1s"}, s.flags...)})
+		"--poll.fast=500ms", "--poll.medium=1s", "--poll.slow=2s", "--poll.kubelet=1s", "--call-deadline=1s"}, s.flags...)})
 }
 
 // lay puts up the row's node and its exporter.
 func (s *stage) lay(boards string) {
 	s.t.Helper()
-	text := cards + s.script
+	text := devs + s.script
 	if s.scenario != "" {
 		text = s.scenario + s.script
 	}

@@ -16,27 +16,27 @@ import (
 )
 
 const (
-	cardA = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
-	cardB = "GPU-bbbbbbbb-0000-4000-8000-000000000000"
+	GPUA = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
+	GPUB = "GPU-bbbbbbbb-0000-4000-8000-000000000000"
 )
 
-// cards are those of most rows: what befalls befalls the first, and the second goes on.
-const cards = `scenario 1
-title "two cards"
+// GPUs are those of most rows: what befalls befalls the first, and the second goes on.
+const devs = `scenario 1
+title "two GPUs"
 include boards/h100-sxm.scenario
 symbols R580
 system DriverVersion = "580.105.08"
 system NVMLVersion = "13.580.105.08"
 system CudaDriverVersion = 13000
-card 0 board=h100 uuid=` + cardA + ` pci=0000:18:00.0 minor=0
-card 1 board=h100 uuid=` + cardB + ` pci=0000:2a:00.0 minor=1
-process card=0 pid=100 memory=20GiB busy=80% period=1s
-process card=1 pid=200 memory=30GiB busy=60% period=1s
+gpu 0 board=h100 uuid=` + GPUA + ` pci=0000:18:00.0 minor=0
+gpu 1 board=h100 uuid=` + GPUB + ` pci=0000:2a:00.0 minor=1
+process gpu=0 pid=100 memory=20GiB busy=80% period=1s
+process gpu=1 pid=200 memory=30GiB busy=60% period=1s
 `
 
-const twoPods = `allocatable nvidia.com/gpu ` + cardA + ` ` + cardB + `
-pod ml/train-0 container main nvidia.com/gpu=` + cardA + ` pids=100
-pod ml/train-1 container main nvidia.com/gpu=` + cardB + ` pids=200
+const twoPods = `allocatable nvidia.com/gpu ` + GPUA + ` ` + GPUB + `
+pod ml/train-0 container main nvidia.com/gpu=` + GPUA + ` pids=100
+pod ml/train-1 container main nvidia.com/gpu=` + GPUB + ` pids=200
 `
 
 // span is a time of a row's scenario.
@@ -62,38 +62,38 @@ type row struct {
 	stays   bool          // the symptom stays after healing
 
 	questions   []question
-	fires       []string // alerts, with the card and the label that tells them apart
+	fires       []string // alerts, with the GPU and the label that tells them apart
 	mayFire     []string
 	others      []string // who holds what beside the usual pods; all of them where pods are given
 	restarts    bool     // a new process begins its counters anew
-	noNeighbour bool     // it concerns both cards
+	noNeighbour bool     // it concerns both GPUs
 }
 
 func together(lists ...[]question) []question { return slices.Concat(lists...) }
 
 func one(q ...question) []question { return q }
 
-// valuesEnd wants the values of a card gone after a while, and back in the end.
-func valuesEnd(card string, from, to, back time.Duration) []question {
+// valuesEnd wants the values of a GPU gone after a while, and back in the end.
+func valuesEnd(dev string, from, to, back time.Duration) []question {
 	var out []question
 	for _, family := range []string{"gpu_power_watts", "gpu_memory_used_bytes", "gpu_busy_seconds_total", "gpu_utilization_ratio", "gpu_temperature_celsius", "gpu_clock_hertz"} {
-		out = append(out, never(from, to, family+"{"+card+"}"), always(back, ended, family+"{"+card+"}"))
+		out = append(out, never(from, to, family+"{"+dev+"}"), always(back, ended, family+"{"+dev+"}"))
 	}
 	return out
 }
 
 // paused wants all values gone but the counters of work, which stand still.
-func paused(card string, from, to, back time.Duration) []question {
+func paused(dev string, from, to, back time.Duration) []question {
 	var out []question
-	for _, q := range valuesEnd(card, from, to, back) {
+	for _, q := range valuesEnd(dev, from, to, back) {
 		if !strings.HasPrefix(q.query, "(count by (node) (gpu_busy_seconds_total") {
 			out = append(out, q)
 		}
 	}
-	return together(out, grows(from, to, "gpu_busy_seconds_total{"+card+"}", 0, 0))
+	return together(out, grows(from, to, "gpu_busy_seconds_total{"+dev+"}", 0, 0))
 }
 
-// held wants both pods to hold their cards, all the time.
+// held wants both pods to hold their GPUs, all the time.
 func held(from, to time.Duration) []question {
 	return together(is(from, to, `gpu_container_allocation_ratio{$a,pod="train-0"}`, 1), is(from, to, `gpu_container_allocation_ratio{$b,pod="train-1"}`, 1),
 		is(from, to, "gpu_allocation_ratio{$a}", 1), is(from, to, "gpu_allocation_ratio{$b}", 1))
@@ -121,17 +121,17 @@ const (
 	nvmlDown = `gpu_exporter_source_up{$n,source="nvml"} == 0`
 )
 
-// sharedCard has two tenants on card a, whose processes alone tell who works.
-func sharedCard(processes string) string {
-	at := strings.Index(cards, "process card=0")
-	return cards[:at] + "process card=1 pid=200 memory=30GiB busy=60% period=1s\n" + processes
+// sharedGPU has two tenants on GPU a, whose processes alone tell who works.
+func sharedGPU(processes string) string {
+	at := strings.Index(devs, "process gpu=0")
+	return devs[:at] + "process gpu=1 pid=200 memory=30GiB busy=60% period=1s\n" + processes
 }
 
-const sharedPods = `allocatable nvidia.com/gpu.shared ` + cardA + `::0 ` + cardA + `::1
-allocatable nvidia.com/gpu ` + cardB + `
-pod ml/p container main nvidia.com/gpu.shared=` + cardA + `::0 pids=100,103
-pod ml/q container main nvidia.com/gpu.shared=` + cardA + `::1 pids=101
-pod ml/train-1 container main nvidia.com/gpu=` + cardB + ` pids=200
+const sharedPods = `allocatable nvidia.com/gpu.shared ` + GPUA + `::0 ` + GPUA + `::1
+allocatable nvidia.com/gpu ` + GPUB + `
+pod ml/p container main nvidia.com/gpu.shared=` + GPUA + `::0 pids=100,103
+pod ml/q container main nvidia.com/gpu.shared=` + GPUA + `::1 pids=101
+pod ml/train-1 container main nvidia.com/gpu=` + GPUB + ` pids=200
 `
 
 var sharers = []string{"a ml/p", "a ml/q", "b ml/train-1"}
@@ -181,7 +181,7 @@ func table() []row {
 			steps: []step{{late.to, func(s *stage) error {
 				return os.Symlink(filepath.Join(s.node.Dir, "libnvidia-ml.so.1"), s.node.Library)
 			}}},
-			questions: together(one(never(0, late.to, "gpu_driver_info{$n}"), never(0, late.to, `{__name__=~"gpu_.+",$n,uuid="`+cardA+`"}`)),
+			questions: together(one(never(0, late.to, "gpu_driver_info{$n}"), never(0, late.to, `{__name__=~"gpu_.+",$n,uuid="`+GPUA+`"}`)),
 				is(60*s, ended, "gpu_device_up{$a}", 1), is(60*s, ended, "gpu_device_up{$b}", 1), held(60*s, ended), is(begun, ended, "up{$n}", 1)),
 			fires: []string{"GPUDriverDown"}, mayFire: inhibited("GPUDeviceDown", "GPUDeviceMissing", "GPUExporterJoinPartial")},
 		{name: "driver-unloaded", promise: "no driver, or it comes later", fault: down, symptom: nvmlDown, noNeighbour: true,
@@ -208,7 +208,7 @@ func table() []row {
 			questions: together(is(50*s, ended, "gpu_device_up{$a}", 1), held(50*s, ended)),
 			fires:     []string{"GPUExporterDown"}},
 		{name: "mig-pending", promise: "a MIG change is pending", fault: changing, symptom: `gpu_exporter_paused{$n,reason="mig_change"} == 1`, noNeighbour: true,
-			script: "at 15s card 0 mig pending on\nat 19s card 0 mig pending off\n",
+			script: "at 15s gpu 0 mig pending on\nat 19s gpu 0 mig pending off\n",
 			steps: []step{{30 * s, func(s *stage) error {
 				if n := s.node.Control.Sessions(); n != 0 {
 					return fmt.Errorf("%d sessions of the driver are open while a MIG change is pending", n)
@@ -218,42 +218,42 @@ func table() []row {
 			questions: together(is(begun, ended, `gpu_node_devices{$n,state="failed"}`, 0), is(begun, ended, `gpu_node_devices{$n,state="missing"}`, 0), held(begun, ended),
 				paused("$a", 24*s, 40*s, 58*s), paused("$b", 24*s, 40*s, 58*s)),
 			fires: []string{"GPUExporterPaused"}, mayFire: []string{"GPUDriverDown"}},
-		{name: "card-lost", promise: "a card is lost, or needs a reset", fault: down, symptom: "gpu_device_up{$a} == 0",
-			script: "at 15s card 0 xid 79\nat 15s card 0 lose\nat 40s card 0 restore\n",
+		{name: "gpu-lost", promise: "a GPU is lost, or needs a reset", fault: down, symptom: "gpu_device_up{$a} == 0",
+			script: "at 15s gpu 0 xid 79\nat 15s gpu 0 lose\nat 40s gpu 0 restore\n",
 			questions: together(valuesEnd("$a", 20*s, 40*s, 60*s), is(20*s, ended, `gpu_xid_events_total{$a,xid="79"}`, 1), held(begun, ended), one(always(begun, ended, "gpu_info{$a}")),
 				is(22*s, 38*s, `gpu_node_devices{$n,state="failed"}`, 1)),
 			fires: []string{"GPUDeviceDown a", "GPUXIDFatal a 79"}},
-		{name: "card-reset", promise: "a card is lost, or needs a reset", fault: down, symptom: "gpu_device_up{$a} == 0",
-			script: "at 15s card 0 xid 95\nat 15s card 0 Field[230] = 1\nat 17s card 0 reset_required\nat 39s card 0 Field[230] = 0\nat 40s card 0 restore\n",
+		{name: "gpu-reset", promise: "a GPU is lost, or needs a reset", fault: down, symptom: "gpu_device_up{$a} == 0",
+			script: "at 15s gpu 0 xid 95\nat 15s gpu 0 Field[230] = 1\nat 17s gpu 0 reset_required\nat 39s gpu 0 Field[230] = 0\nat 40s gpu 0 restore\n",
 			questions: together(valuesEnd("$a", 22*s, 40*s, 60*s), is(20*s, ended, `gpu_xid_events_total{$a,xid="95"}`, 1), is(20*s, 40*s, `gpu_recovery_action{$a,action="reset"}`, 1),
 				is(60*s, ended, `gpu_recovery_action{$a,action="reset"}`, 0), held(begun, ended)),
 			fires: []string{"GPUDeviceDown a", "GPUXIDFatal a 95", "GPURecoveryActionRequired a"}},
-		{name: "card-missing", promise: "a card was not there when the library was loaded", fault: span{0, 20 * s}, symptom: `gpu_node_devices{$n,state="missing"} == 1`, within: begun,
-			script:    "at 0s card 0 remove\nat 20s card 0 restore\n",
+		{name: "gpu-missing", promise: "a GPU was not there when the library was loaded", fault: span{0, 20 * s}, symptom: `gpu_node_devices{$n,state="missing"} == 1`, within: begun,
+			script:    "at 0s gpu 0 remove\nat 20s gpu 0 restore\n",
 			questions: together(one(never(0, 20*s, "gpu_power_watts{$a}")), is(begun, 20*s, "gpu_node_devices{$n,state=\"up\"}", 1), is(66*s, ended, "gpu_device_up{$a}", 1)),
 			fires:     []string{"GPUDeviceMissing"}, mayFire: []string{"GPUDeviceDown", "GPUExporterJoinPartial"}},
 		{name: "call-hangs", promise: "a call never returns", fault: down, symptom: "gpu_device_up{$a} == 0",
-			script: "at 15s card 0 hang FieldValues\nat 40s card 0 restore\n",
+			script: "at 15s gpu 0 hang FieldValues\nat 40s gpu 0 restore\n",
 			steps: []step{{38 * s, func(s *stage) error {
 				if n := s.node.Control.Hanging(); n != 1 {
-					return fmt.Errorf("%d calls hang: there must be one, and no second on its card", n)
+					return fmt.Errorf("%d calls hang: there must be one, and no second on its GPU", n)
 				}
 				return nil
 			}}},
 			questions: together(valuesEnd("$a", 21*s, 40*s, 52*s), held(begun, ended), is(22*s, 38*s, `gpu_node_devices{$n,state="failed"}`, 1)),
 			fires:     []string{"GPUDeviceDown a"}},
 		{name: "call-hangs-at-end", promise: "a call never returns", fault: span{15 * s, ended}, symptom: "gpu_device_up{$a} == 0", stays: true, restarts: true, noNeighbour: true,
-			script:    "at 15s card 0 hang *\n",
+			script:    "at 15s gpu 0 hang *\n",
 			steps:     []step{{50 * s, stopsAtOnce}},
 			questions: together(valuesEnd("$a", 21*s, 48*s, 90*s)[:1], is(begun, 48*s, "gpu_device_up{$b}", 1), one(never(53*s, ended, "gpu_device_up{$b}"))),
 			fires:     []string{"GPUDeviceDown a", "GPUExporterDown"}},
 		{name: "call-refused", promise: "a call is refused", fault: down, symptom: `rate(gpu_exporter_call_errors_total{$n}[3s]) > 0`,
-			script: "at 15s card 0 Temperature[gpu] = !UNKNOWN\nat 15s card 0 TemperatureV = !UNKNOWN\nat 40s card 0 Temperature[gpu] = default\nat 40s card 0 TemperatureV = default\n",
+			script: "at 15s gpu 0 Temperature[gpu] = !UNKNOWN\nat 15s gpu 0 TemperatureV = !UNKNOWN\nat 40s gpu 0 Temperature[gpu] = default\nat 40s gpu 0 TemperatureV = default\n",
 			questions: together(one(never(20*s, 40*s, `gpu_temperature_celsius{$a,sensor="gpu"}`), always(46*s, ended, `gpu_temperature_celsius{$a,sensor="gpu"}`), always(begun, ended, "gpu_power_watts{$a}")),
 				is(begun, ended, "gpu_device_up{$a}", 1), held(begun, ended)),
 			fires: []string{"GPUExporterNVMLErrors"}},
 		{name: "driver-old", promise: "an old driver lacks calls", fault: usual,
-			scenario: strings.NewReplacer("symbols R580", "symbols R470", "580.105.08", "470.256.02").Replace(cards),
+			scenario: strings.NewReplacer("symbols R580", "symbols R470", "580.105.08", "470.256.02").Replace(devs),
 			questions: together(is(begun, ended, "gpu_device_up{$a}", 1), held(begun, ended), one(never(0, ended, "gpu_memory_reserved_bytes{$n}"), never(0, ended, "gpu_recovery_action{$n}"),
 				always(begun, ended, "gpu_memory_total_bytes{$a}"), never(0, ended, "gpu_exporter_call_errors_total{$n}")))},
 		{name: "implausible", promise: "a value cannot be true", fault: down, symptom: `rate(gpu_exporter_rejected_values_total{$n}[3s]) > 0`,
@@ -286,22 +286,22 @@ func table() []row {
 			questions: held(begun, ended), mayFire: []string{"GPUExporterSlow"}},
 		{name: "kubelet-restarted", promise: "the kubelet is down, slow, refuses, answers garbage or nothing", fault: span{15 * s, 20 * s}, symptom: joinDown, steps: kubeletDown(span{15 * s, 20 * s}, 1),
 			questions: held(begun, ended), mayFire: []string{"GPUExporterSourceDown podresources"}},
-		{name: "ids-unknown", promise: "ids that tell no card", fault: down, symptom: "sum by (node) (gpu_container_unresolved_devices{$n}) == 2",
+		{name: "ids-unknown", promise: "ids that tell no GPU", fault: down, symptom: "sum by (node) (gpu_container_unresolved_devices{$n}) == 2",
 			pods: strings.Replace(twoPods, "pod ml/train-0", "#", 1), others: []string{"b ml/train-1"},
 			steps: []step{{15 * s, func(s *stage) error {
-				return s.repod("pod x/liar container c aliyun.com/gpu-mem=" + cardA + "-_-1\npod x/odd container c nvidia.com/gpu=what-is-this\n")
+				return s.repod("pod x/liar container c aliyun.com/gpu-mem=" + GPUA + "-_-1\npod x/odd container c nvidia.com/gpu=what-is-this\n")
 			}}, {40 * s, func(s *stage) error { return s.repod("") }}},
 			questions: together(is(begun, 14*s, "gpu_allocation_ratio{$a}", 0), one(never(20*s, 40*s, "gpu_allocation_ratio{$a}")), is(begun, ended, "gpu_allocation_ratio{$b}", 1), is(48*s, ended, "gpu_allocation_ratio{$a}", 0)),
 			fires:     []string{"GPUExporterJoinPartial"}, mayFire: []string{"GPUUsedWithoutHolding", "GPUUsedWithoutHolding a"}},
 		{name: "pid-reused", promise: "a process vanishes, its cgroup file is garbage, its PID is reused", fault: span{16 * s, 20 * s},
-			scenario: sharedCard("process card=0 pid=103 memory=1GiB busy=0%\nprocess card=0 pid=100 memory=20GiB busy=50% period=1s to=16s\nprocess card=0 pid=101 memory=10GiB busy=10% period=1s\nprocess card=0 pid=100 memory=20GiB busy=50% period=1s from=20s\n"),
+			scenario: sharedGPU("process gpu=0 pid=103 memory=1GiB busy=0%\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s to=16s\nprocess gpu=0 pid=101 memory=10GiB busy=10% period=1s\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s from=20s\n"),
 			pods:     sharedPods, others: sharers,
 			steps: []step{{18 * s, func(s *stage) error { return move(s, 100, 101) }}},
 			// Of p's twelve seconds some were before the exporter; of the rest none is p's.
 			questions: together(grows(begun, 16*s, `gpu_container_busy_seconds_total{$a,pod="p"}`, 2, 6), grows(22*s, ended, `gpu_container_busy_seconds_total{$a,pod="p"}`, 0, 0.5),
 				grows(22*s, ended, `gpu_container_busy_seconds_total{$a,pod="q"}`, 20, 34), one(question{24 * s, ended, `(gpu_container_memory_used_bytes{$a,pod="q"} < 29 * 2^30)[$w:1s]`}))},
 		{name: "cgroup-garbage", promise: "a process vanishes, its cgroup file is garbage, its PID is reused", fault: span{16 * s, 20 * s},
-			scenario: sharedCard("process card=0 pid=103 memory=1GiB busy=0%\nprocess card=0 pid=100 memory=20GiB busy=50% period=1s to=16s\nprocess card=0 pid=101 memory=10GiB busy=10% period=1s\nprocess card=0 pid=102 memory=20GiB busy=50% period=1s from=20s\n"),
+			scenario: sharedGPU("process gpu=0 pid=103 memory=1GiB busy=0%\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s to=16s\nprocess gpu=0 pid=101 memory=10GiB busy=10% period=1s\nprocess gpu=0 pid=102 memory=20GiB busy=50% period=1s from=20s\n"),
 			pods:     sharedPods, others: sharers,
 			steps: []step{{18 * s, func(s *stage) error {
 				dir := filepath.Join(s.node.Trees.Procfs, "102")
@@ -311,7 +311,7 @@ func table() []row {
 			questions: together(grows(22*s, ended, `gpu_container_busy_seconds_total{$a,pod="q"}`, 0, 8), one(question{22 * s, ended, `max_over_time(gpu_container_busy_seconds_total{$a,pod="p"}[$w]) - min_over_time(gpu_container_busy_seconds_total{$a,pod="p"}[$w]) > 0.5`},
 				question{22 * s, ended, `sum by (node) (max_over_time(gpu_unattributed_busy_seconds_total{$a}[$w]) - min_over_time(gpu_unattributed_busy_seconds_total{$a}[$w])) < 18`}))},
 		{name: "xids", promise: "XIDs in storms, from two sources", fault: span{15 * s, 30 * s}, symptom: `gpu_xid_events_total{$a,xid="95"} > 0`, stays: true,
-			script: "at 15s card 0 xid 95\nat 19s card 0 xid 95\nat 23s card 0 xid 95\nat 23s card 0 xid 95\nat 27s card 0 xid 31\n",
+			script: "at 15s gpu 0 xid 95\nat 19s gpu 0 xid 95\nat 23s gpu 0 xid 95\nat 23s gpu 0 xid 95\nat 27s gpu 0 xid 31\n",
 			before: func(s *stage) error {
 				s.node.Kmsg = filepath.Join(s.node.Dir, "kmsg")
 				return os.WriteFile(s.node.Kmsg, nil, 0o644)
@@ -392,7 +392,7 @@ func kernelXID(at time.Duration, sequence int, pci string, code int) step {
 func implausible(at string, answers map[string]string) string {
 	var b strings.Builder
 	for key, value := range answers {
-		fmt.Fprintf(&b, "%s card 0 %s = %s\n", at, key, value)
+		fmt.Fprintf(&b, "%s GPU 0 %s = %s\n", at, key, value)
 	}
 	return b.String()
 }

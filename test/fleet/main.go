@@ -26,7 +26,7 @@ func main() {
 func run(ctx context.Context) error {
 	preset := flag.String("preset", "", "small fleet by name (demo); empty: a big one")
 	seed := flag.Uint64("seed", 1, "another number, another fleet")
-	nodes, cards := flag.Int("nodes", 125, "nodes of the big fleet"), flag.Int("cards", 8, "cards of each")
+	nodes, devs := flag.Int("nodes", 125, "nodes of the big fleet"), flag.Int("gpus", 8, "GPUs of each")
 	clusters := flag.String("clusters", "main", "clusters of the big fleet, separated by commas")
 	length, step := flag.Duration("length", 6*time.Hour, "how much past, up to -to"), flag.Duration("step", 30*time.Second, "time between two scrapes")
 	to := flag.String("to", "", "where it ends, RFC 3339; empty: now")
@@ -36,7 +36,7 @@ func run(ctx context.Context) error {
 	if *out == "" || flag.NArg() > 0 {
 		return fmt.Errorf("-out=FOLDER is needed, and no argument beside the flags")
 	}
-	config := fleet.Big(*seed, *nodes, *cards, strings.Split(*clusters, ",")...)
+	config := fleet.Big(*seed, *nodes, *devs, strings.Split(*clusters, ",")...)
 	var err error
 	if *preset != "" {
 		if config, err = fleet.Preset(*preset, *seed); err != nil {

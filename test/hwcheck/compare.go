@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// verdict is what the comparison of one field of one card came to.
+// verdict is what the comparison of one field of one GPU came to.
 type verdict string
 
 // The verdicts. Only the last three are findings.
@@ -24,7 +24,7 @@ const (
 
 func (v verdict) finding() bool { return v == differs || v == absentHere || v == onlyHere }
 
-// row is one line of the table of a card.
+// row is one line of the table of a GPU.
 type row struct {
 	field        string
 	theirs, ours string
@@ -32,19 +32,19 @@ type row struct {
 	remark       string
 }
 
-// reading is what there is to judge a field of a card: nvidia-smi's answers, and the scrapes before and
+// reading is what there is to judge a field of a GPU: nvidia-smi's answers, and the scrapes before and
 // after them.
 type reading struct {
 	field         field
-	card          card
+	dev           dev
 	theirs        string
 	before, after exposition
 }
 
-// matchers narrow a family to the card.
+// matchers narrow a family to the GPU.
 func (r reading) matchers(more ...matcher) []matcher {
 	if r.field.scope == "card" {
-		more = append(more, is("uuid", r.card["uuid"]))
+		more = append(more, is("uuid", r.dev["uuid"]))
 	}
 	return more
 }
@@ -60,7 +60,7 @@ type result struct {
 type rule struct {
 	kind    string
 	applies func(f field) bool
-	// moving: the value changes from moment to moment when the card is at work.
+	// moving: the value changes from moment to moment when the GPU is at work.
 	moving  bool
 	compare func(reading) result
 }
@@ -117,10 +117,10 @@ func ruleOf(f field) rule {
 
 const limitedFamily = "gpu_clock_limited_seconds_total"
 
-// compare judges every field of every card, in the order of the fields.
-func compare(fields []field, cards []card, before, after exposition) map[string][]row {
+// compare judges every field of every GPU, in the order of the fields.
+func compare(fields []field, devs []dev, before, after exposition) map[string][]row {
 	out := map[string][]row{}
-	for _, c := range cards {
+	for _, c := range devs {
 		rows := make([]row, 0, len(fields))
 		for _, f := range fields {
 			rows = append(rows, compareField(fields, f, c, before, after))
@@ -131,7 +131,7 @@ func compare(fields []field, cards []card, before, after exposition) map[string]
 }
 
 // compareField judges one field: first whether there is an answer on both sides, then the answers.
-func compareField(fields []field, f field, c card, before, after exposition) row {
+func compareField(fields []field, f field, c dev, before, after exposition) row {
 	name, theirs, asked := ask(f, c)
 	out := row{field: name, theirs: theirs}
 	set := func(r result) row {
@@ -147,13 +147,13 @@ func compareField(fields []field, f field, c card, before, after exposition) row
 	case answeredFailed:
 		return set(result{r.show(), notCompared, "nvidia-smi could not read it"})
 	case answeredRetired:
-		return set(result{r.show(), notCompared, "this driver answers it for no card"})
+		return set(result{r.show(), notCompared, "this driver answers it for no GPU"})
 	case answeredNone:
 		if !present {
 			return set(result{"", absentInBoth, ""})
 		}
 		if other := sibling(fields, f, c); other != "" {
-			return set(result{r.show(), notCompared, "the card answers " + other})
+			return set(result{r.show(), notCompared, "the GPU answers " + other})
 		}
 		if strings.HasPrefix(f.name(), "utilization.") && c["mig.mode.current"] == "Enabled" {
 			return set(result{r.show(), notCompared, "MIG: from the profiling counters, which nvidia-smi does not show here"})
@@ -175,7 +175,7 @@ func compareField(fields []field, f field, c card, before, after exposition) row
 }
 
 // ask returns the spelling of the field that nvidia-smi answered to, and its answer.
-func ask(f field, c card) (name, value string, asked bool) {
+func ask(f field, c dev) (name, value string, asked bool) {
 	for _, name := range f.names {
 		if v, ok := c[name]; ok {
 			return name, v, true
@@ -184,9 +184,9 @@ func ask(f field, c card) (name, value string, asked bool) {
 	return f.name(), "", false
 }
 
-// sibling returns another field that is the same fact here and that the card answers: nvidia-smi has an older
+// sibling returns another field that is the same fact here and that the GPU answers: nvidia-smi has an older
 // and a newer spelling of some, and answers one of them.
-func sibling(fields []field, f field, c card) string {
+func sibling(fields []field, f field, c dev) string {
 	for _, other := range fields {
 		if other.place == f.place && other.name() != f.name() {
 			if name, v, ok := ask(other, c); ok && classify(v) == answeredValue {
@@ -207,7 +207,7 @@ func (r reading) excused() string {
 	if reason == "hw_slowdown" {
 		reason = "hw_thermal_slowdown"
 	}
-	if counter := r.card["clocks_event_reasons_counters."+reason]; isBit && (counter == "" || classify(counter) != answeredValue) {
+	if counter := r.dev["clocks_event_reasons_counters."+reason]; isBit && (counter == "" || classify(counter) != answeredValue) {
 		return "this driver does not count the reason"
 	}
 	return ""
@@ -400,7 +400,7 @@ func compareHeadroom(r reading) result {
 	return span(theirs, limit-max(a, b), limit-min(a, b), 2, 0)
 }
 
-// compareFans compares the one speed that nvidia-smi tells with all fans of the card, by five points.
+// compareFans compares the one speed that nvidia-smi tells with all fans of the GPU, by five points.
 func compareFans(r reading) result {
 	theirs, err := parseNumber(r.theirs)
 	if err != nil {
@@ -460,7 +460,7 @@ func (r reading) growth(family string, more ...matcher) float64 {
 
 // elapsed is the time between the fast readings of the two scrapes.
 func (r reading) elapsed() float64 {
-	return r.growth("gpu_last_read_timestamp_seconds", is("lane", "fast"))
+	return r.growth("gpu_last_read_timestamp_seconds", is("poll", "fast"))
 }
 
 // compareReason compares a reason that holds at a moment with its counter: one that holds makes the counter
@@ -484,7 +484,7 @@ func judgeReason(active bool, grew, elapsed float64) result {
 	return result{ours, agrees, ""}
 }
 
-// compareReasons compares the bits of the reasons, those that the card knows or those that hold.
+// compareReasons compares the bits of the reasons, those that the GPU knows or those that hold.
 func compareReasons(r reading) result {
 	mask := hex(r.theirs)
 	if mask < 0 {

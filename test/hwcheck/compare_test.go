@@ -27,8 +27,8 @@ func documentedFields(t *testing.T) []field {
 	return fields
 }
 
-// recordedCard reads an answer of testdata: a comment that says where its values are from, then the answer.
-func recordedCard(t *testing.T, name string) card {
+// recordedGPU reads an answer of testdata: a comment that says where its values are from, then the answer.
+func recordedGPU(t *testing.T, name string) dev {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(readFile(t, "testdata", name)), "\n")
 	lines = slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(l, "#") })
@@ -37,11 +37,11 @@ func recordedCard(t *testing.T, name string) card {
 		name, _, _ := strings.Cut(column, " ")
 		fields = append(fields, name)
 	}
-	cards, err := parseCSV(strings.Join(lines, "\n"), fields)
+	devs, err := parseCSV(strings.Join(lines, "\n"), fields)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cards[0]
+	return devs[0]
 }
 
 // golden is the repository's own exposition of eight H100 at rest, and the same ten seconds before.
@@ -99,8 +99,8 @@ func TestDocumentedFields(t *testing.T) {
 func TestDocumentsThatCannotBeRead(t *testing.T) {
 	for _, doc := range []string{
 		"", fieldsChapter, fieldsChapter + "\n| `a` | `b_c` |  |\n",
-		"| `b` | gauge | card |  |  |  |  |\n" + fieldsChapter + "\n| `a` | b |  |\n",
-		"| `b` | gauge | card |  |  |  |  |\n" + fieldsChapter + "\n| `a` | `b{c}` |  |\n",
+		"| `b` | gauge | GPU |  |  |  |  |\n" + fieldsChapter + "\n| `a` | b |  |\n",
+		"| `b` | gauge | GPU |  |  |  |  |\n" + fieldsChapter + "\n| `a` | `b{c}` |  |\n",
 	} {
 		if fields, err := parseFields(doc); err == nil {
 			t.Errorf("%q: %+v", doc, fields)
@@ -110,8 +110,8 @@ func TestDocumentsThatCannotBeRead(t *testing.T) {
 
 func TestAgreement(t *testing.T) {
 	before, after := golden(t)
-	c := recordedCard(t, "h100.csv")
-	rows := compare(documentedFields(t), []card{c}, before, after)[c["uuid"]]
+	c := recordedGPU(t, "h100.csv")
+	rows := compare(documentedFields(t), []dev{c}, before, after)[c["uuid"]]
 	for _, r := range findings(rows) {
 		t.Errorf("%+v", r)
 	}
@@ -192,13 +192,13 @@ func TestDisagreements(t *testing.T) {
 		{"fabric.health.bandwidth", "True", absentHere},
 		{"temperature.memory", "N/A", onlyHere},
 		{"mig.mode.current", "[N/A]", onlyHere},
-		{"power.draw", "[N/A]", notCompared}, // the card answers power.draw.average
+		{"power.draw", "[N/A]", notCompared}, // the GPU answers power.draw.average
 		{"power.draw", "[Unknown Error]", notCompared},
 		{"power.limit", "[Requested functionality has been deprecated]", notCompared},
 	} {
-		c := recordedCard(t, "h100.csv")
+		c := recordedGPU(t, "h100.csv")
 		c[plant.field] = plant.theirs
-		rows := compare(fields, []card{c}, before, after)[c["uuid"]]
+		rows := compare(fields, []dev{c}, before, after)[c["uuid"]]
 		if got := rowOf(t, rows, plant.field); got.verdict != plant.want {
 			t.Errorf("%s %q: %+v, want %s", plant.field, plant.theirs, got, plant.want)
 		}
@@ -230,8 +230,8 @@ func TestFans(t *testing.T) {
 	}
 	fields := documentedFields(t)
 	for theirs, want := range map[string]verdict{"30": agrees, "35 %": agrees, "52": agrees, "70": differs, "20": differs, "[N/A]": onlyHere} {
-		c := card{"uuid": "GPU-1", "fan.speed": theirs}
-		if got := rowOf(t, compare(fields, []card{c}, scrape("0.3 0.45"), scrape("0.32 0.5"))["GPU-1"], "fan.speed"); got.verdict != want {
+		c := dev{"uuid": "GPU-1", "fan.speed": theirs}
+		if got := rowOf(t, compare(fields, []dev{c}, scrape("0.3 0.45"), scrape("0.32 0.5"))["GPU-1"], "fan.speed"); got.verdict != want {
 			t.Errorf("%s: %+v, want %s", theirs, got, want)
 		}
 	}
@@ -249,14 +249,14 @@ func TestMovingAndMissing(t *testing.T) {
 		return e
 	}
 	before := parse(strings.ReplaceAll("gpu_power_watts# 100\ngpu_busy_seconds_total# 10\ngpu_observed_seconds_total# 100\n"+
-		"gpu_performance_state# 8\ngpu_last_read_timestamp_seconds{uuid=\"GPU-1\",lane=\"fast\"} 50\n"+
+		"gpu_performance_state# 8\ngpu_last_read_timestamp_seconds{uuid=\"GPU-1\",poll=\"fast\"} 50\n"+
 		"gpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"power_cap\"} 1\ngpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"sync_boost\"} 1\n", "#", card0))
 	after := parse(strings.ReplaceAll("gpu_power_watts# 300\ngpu_busy_seconds_total# 18\ngpu_observed_seconds_total# 110\n"+
-		"gpu_performance_state# 0\ngpu_last_read_timestamp_seconds{uuid=\"GPU-1\",lane=\"fast\"} 60\n"+
+		"gpu_performance_state# 0\ngpu_last_read_timestamp_seconds{uuid=\"GPU-1\",poll=\"fast\"} 60\n"+
 		"gpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"power_cap\"} 1.5\ngpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"sync_boost\"} 11\n", "#", card0))
 	for _, row := range []struct {
 		field, theirs string
-		more          card
+		more          dev
 		want          verdict
 	}{
 		{"power.draw", "200", nil, agrees},
@@ -270,15 +270,15 @@ func TestMovingAndMissing(t *testing.T) {
 		{"clocks_event_reasons.active", "0x04", nil, differs},           // sync boost too
 		{"clocks_event_reasons.active", "0x14", nil, agrees},
 		{"clocks_event_reasons.hw_thermal_slowdown", "Not Active", nil, notCompared}, // R535 does not count it
-		{"clocks_event_reasons.hw_thermal_slowdown", "Not Active", card{"clocks_event_reasons_counters.hw_thermal_slowdown": "0"}, absentHere},
+		{"clocks_event_reasons.hw_thermal_slowdown", "Not Active", dev{"clocks_event_reasons_counters.hw_thermal_slowdown": "0"}, absentHere},
 		{"utilization.gpu", "[N/A]", nil, onlyHere},
-		{"utilization.gpu", "[N/A]", card{"mig.mode.current": "Enabled"}, notCompared},
+		{"utilization.gpu", "[N/A]", dev{"mig.mode.current": "Enabled"}, notCompared},
 	} {
-		c := card{"uuid": "GPU-1", row.field: row.theirs}
+		c := dev{"uuid": "GPU-1", row.field: row.theirs}
 		for k, v := range row.more {
 			c[k] = v
 		}
-		if got := rowOf(t, compare(fields, []card{c}, before, after)["GPU-1"], row.field); got.verdict != row.want {
+		if got := rowOf(t, compare(fields, []dev{c}, before, after)["GPU-1"], row.field); got.verdict != row.want {
 			t.Errorf("%s %q: %+v, want %s", row.field, row.theirs, got, row.want)
 		}
 	}
@@ -315,8 +315,8 @@ func TestHelpOfNvidiaSmi(t *testing.T) {
 
 func TestAnswersThatCannotBeRead(t *testing.T) {
 	for _, text := range []string{"", "No devices were found\n", "uuid, name\n", "uuid\nGPU-1\n", "uuid, name\nGPU-1, a, b\n"} {
-		if cards, err := parseCSV(text, []string{"uuid", "name"}); err == nil {
-			t.Errorf("%q: %v", text, cards)
+		if devs, err := parseCSV(text, []string{"uuid", "name"}); err == nil {
+			t.Errorf("%q: %v", text, devs)
 		}
 	}
 }
@@ -360,10 +360,10 @@ func FuzzExposition(f *testing.F) {
 // A report may be published: what names one machine is not in it.
 func TestReportKeepsNamesBack(t *testing.T) {
 	before, after := golden(t)
-	c := recordedCard(t, "h100.csv")
+	c := recordedGPU(t, "h100.csv")
 	c["serial"] = "1650000000999" // disagrees
 	fields := documentedFields(t)
-	r := &report{model: c["name"], driver: c["driver_version"], cards: []card{c}, checked: c, fields: compare(fields, []card{c}, before, after)}
+	r := &report{model: c["name"], driver: c["driver_version"], devs: []dev{c}, checked: c, fields: compare(fields, []dev{c}, before, after)}
 	r.add(fieldChecks("fields", r)...)
 	for _, text := range []string{r.markdown(), r.text()} {
 		if regexp.MustCompile(`5a0e1100|1650000000`).MatchString(text) {

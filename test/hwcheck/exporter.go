@@ -25,11 +25,11 @@ type exporter struct {
 	err    error // how it ended; read after done
 }
 
-// lanes are faster than the defaults, so that a minute holds enough calls of each kind.
+// poll groups are faster than the defaults, so that a minute holds enough calls of each kind.
 const (
-	fastLane   = 500 * time.Millisecond
-	mediumLane = time.Second
-	slowLane   = 2 * time.Second
+	fastPoll   = 500 * time.Millisecond
+	mediumPoll = time.Second
+	slowPoll   = 2 * time.Second
 )
 
 // startExporter runs the program on a free port of the loopback interface until stop, or until ctx ends.
@@ -43,8 +43,8 @@ func startExporter(ctx context.Context, path string) (*exporter, error) {
 		return nil, err
 	}
 	e := &exporter{base: "http://" + address, client: &http.Client{Timeout: 10 * time.Second}, done: make(chan struct{})}
-	e.cmd = exec.CommandContext(ctx, path, "--web.listen-address="+address, "--no-kubelet", "--lane.fast="+fastLane.String(),
-		"--lane.medium="+mediumLane.String(), "--lane.slow="+slowLane.String())
+	e.cmd = exec.CommandContext(ctx, path, "--web.listen-address="+address, "--no-kubelet", "--poll.fast="+fastPoll.String(),
+		"--poll.medium="+mediumPoll.String(), "--poll.slow="+slowPoll.String())
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "GPU_EXPORTER_") { // they would be flags of it
 			e.cmd.Env = append(e.cmd.Env, v)
@@ -142,19 +142,19 @@ func (e *exporter) until(ctx context.Context, limit time.Duration, check func(ex
 	}
 }
 
-// deviceLanes are the lanes that read cards.
-func deviceLanes() []string { return []string{"fast", "medium", "slow"} }
+// deviceLanes are the poll groups that read GPUs.
+func devicePollGroups() []string { return []string{"fast", "medium", "slow"} }
 
-// read reports an error unless every lane has read each of the cards since the moment given.
+// read reports an error unless every poll group has read each of the GPUs since the moment given.
 func read(e exposition, uuids []string, since time.Time) error {
 	for _, uuid := range uuids {
 		if up, known := e.sum("gpu_device_up", is("uuid", uuid)); !known || up != 1 {
-			return fmt.Errorf("card %s is not up", uuid)
+			return fmt.Errorf("GPU %s is not up", uuid)
 		}
-		for _, lane := range deviceLanes() {
-			at, known := e.sum("gpu_last_read_timestamp_seconds", is("uuid", uuid), is("lane", lane))
+		for _, pollGroup := range devicePollGroups() {
+			at, known := e.sum("gpu_last_read_timestamp_seconds", is("uuid", uuid), is("poll", pollGroup))
 			if !known || at < seconds(since) {
-				return fmt.Errorf("lane %s has not read card %s", lane, uuid)
+				return fmt.Errorf("poll group %s has not read GPU %s", pollGroup, uuid)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ type field struct {
 	// spellings of one fact.
 	place string
 	note  string
-	// kind and scope are those of the family: gauge, counter, info, state set; card, node.
+	// kind and scope are those of the family: gauge, counter, info, state set; GPU, node.
 	kind, scope string
 }
 
@@ -29,7 +29,7 @@ func (f field) name() string { return f.names[0] }
 const fieldsChapter = "## Every field of nvidia-smi"
 
 // parseFields reads the fields that are in the exporter from the text of docs/metrics.md, which is generated
-// from the exporter's catalogue and so is as true as it is.
+// from the exporter's catalog and so is as true as it is.
 func parseFields(doc string) ([]field, error) {
 	chapters, table, found := strings.Cut(doc, fieldsChapter)
 	if !found {

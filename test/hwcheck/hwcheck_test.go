@@ -38,8 +38,8 @@ func script(t *testing.T, path, text string) {
 	}
 }
 
-// playSmi writes a program that answers as nvidia-smi: what it is asked for, from the card given.
-func playSmi(t *testing.T, path string, c card) {
+// playSmi writes a program that answers as nvidia-smi: what it is asked for, from the GPU given.
+func playSmi(t *testing.T, path string, c dev) {
 	t.Helper()
 	var lines strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(c)) {
@@ -68,13 +68,13 @@ exec /usr/bin/awk -F'\t' -v asked="$asked" '
 `)
 }
 
-// node is a machine with one card: an exporter on the fake driver, and an nvidia-smi that answers c.
+// node is a machine with one GPU: an exporter on the fake driver, and an nvidia-smi that answers c.
 type node struct {
 	dir, root string
 	flags     []string
 }
 
-func newNode(t *testing.T, scenario string, c card) node {
+func newNode(t *testing.T, scenario string, c dev) node {
 	t.Helper()
 	root, err := programs()
 	if err != nil {
@@ -113,7 +113,7 @@ func (n node) run(t *testing.T, flags ...string) (code int, said, report string)
 	return code, out.String(), string(text)
 }
 
-// h100 is a card that works 30 % of the time and is otherwise as testdata/h100.csv says: what would move with
+// h100 is a GPU that works 30 % of the time and is otherwise as testdata/h100.csv says: what would move with
 // the work is held, but for what is measured.
 const h100 = `scenario 1
 title "An H100 at work"
@@ -122,7 +122,7 @@ system DriverVersion = "580.105.08"
 system NVMLVersion = "13.580.105.08"
 system CudaDriverVersion = 13000
 include boards/h100-sxm.scenario
-card 0 board=h100 pci=0000:18:00.0 minor=0 uuid=GPU-5a0e1100-8c1d-4e6b-9d10-000000000000 serial=1650000000100
+gpu 0 board=h100 pci=0000:18:00.0 minor=0 uuid=GPU-5a0e1100-8c1d-4e6b-9d10-000000000000 serial=1650000000100
   Temperature[gpu] = 29
   MarginTemperature = 58
   Field[82] = 37
@@ -133,14 +133,14 @@ card 0 board=h100 pci=0000:18:00.0 minor=0 uuid=GPU-5a0e1100-8c1d-4e6b-9d10-0000
   ClockInfo[sm] = 345
   ClockInfo[mem] = 2619
   ClockInfo[video] = 765
-process card=0 pid=4000 memory=1MiB busy=30% period=100ms dram=20%
+process gpu=0 pid=4000 memory=1MiB busy=30% period=100ms dram=20%
 `
 
-// TestWholeRun lets the program check a card that is as nvidia-smi says, with a load: a compiler that makes a
-// script stands for nvcc. All is good but one thing: the card of the scenario is at work from the start, so
+// TestWholeRun lets the program check a GPU that is as nvidia-smi says, with a load: a compiler that makes a
+// script stands for nvcc. All is good but one thing: the GPU of the scenario is at work from the start, so
 // that nobody can tell what the load added.
 func TestWholeRun(t *testing.T) {
-	c := recordedCard(t, "h100.csv")
+	c := recordedGPU(t, "h100.csv")
 	c["count"], c["utilization.gpu"], c["utilization.memory"] = "1", "30", "6"
 	n := newNode(t, h100, c)
 	script(t, filepath.Join(n.dir, "nvcc"), `while [ $# -gt 1 ]; do
@@ -163,9 +163,9 @@ chmod +x "$out"
 	}
 	for _, want := range []string{"# NVIDIA H100 80GB HBM3, driver 580.105.08", "| load | a CUDA kernel built with nvcc |",
 		"| energy against integrated power, idle | good |", "| energy against integrated power, loaded | good |",
-		"| SM activity (GPM) against utilisation, loaded | good |", "| utilisation against nvidia-smi, idle | good |",
-		"| time observed, loaded | good |", "| fields of card 0 | good |", "| fields under load of card 0 | good |", "| stop | good |",
-		"| busy seconds against a known load | INCOMPLETE | somebody else kept the card busy 0.", "| memory.total | 81559 | 81559 | agrees |  |", "| nvmlDeviceGetFieldValues | "} {
+		"| SM activity (GPM) against utilization, loaded | good |", "| utilization against nvidia-smi, idle | good |",
+		"| time observed, loaded | good |", "| fields of GPU 0 | good |", "| fields under load of GPU 0 | good |", "| stop | good |",
+		"| busy seconds against a known load | INCOMPLETE | somebody else kept the GPU busy 0.", "| memory.total | 81559 | 81559 | agrees |  |", "| nvmlDeviceGetFieldValues | "} {
 		if !strings.Contains(report, want) {
 			t.Errorf("the report lacks %q", want)
 		}
@@ -175,7 +175,7 @@ chmod +x "$out"
 	}
 }
 
-// TestLoadByHand: the load is what the person says; here the card works 30 % of the time, and once that is
+// TestLoadByHand: the load is what the person says; here the GPU works 30 % of the time, and once that is
 // what is said, once it is not.
 func TestLoadByHand(t *testing.T) {
 	for _, row := range []struct {
@@ -188,7 +188,7 @@ func TestLoadByHand(t *testing.T) {
 	} {
 		t.Run(row.duty, func(t *testing.T) {
 			t.Parallel()
-			c := recordedCard(t, "h100.csv")
+			c := recordedGPU(t, "h100.csv")
 			c["count"], c["utilization.gpu"], c["utilization.memory"] = "1", "30", "6"
 			code, said, report := newNode(t, h100, c).run(t, "--load=hand", "--duty="+row.duty)
 			if code != row.code {
@@ -203,7 +203,7 @@ func TestLoadByHand(t *testing.T) {
 	}
 }
 
-// TestNoLoadAndOtherAnswers: a consumer card, nothing to make a load with, and an nvidia-smi that disagrees
+// TestNoLoadAndOtherAnswers: a consumer GPU, nothing to make a load with, and an nvidia-smi that disagrees
 // twice. What was not checked is said by name.
 func TestNoLoadAndOtherAnswers(t *testing.T) {
 	scenario := `scenario 1
@@ -212,9 +212,9 @@ system DriverVersion = "535.86.05"
 system NVMLVersion = "12.535.86.05"
 system CudaDriverVersion = 12020
 include boards/rtx-4090.scenario
-card 0 board=rtx4090 pci=0000:84:00.0 minor=0 uuid=GPU-40900000-9d3b-4c6e-8a50-000000000380
+gpu 0 board=rtx4090 pci=0000:84:00.0 minor=0 uuid=GPU-40900000-9d3b-4c6e-8a50-000000000380
 `
-	c := recordedCard(t, "rtx-4090.csv")
+	c := recordedGPU(t, "rtx-4090.csv")
 	c["power.limit"], c["ecc.mode.current"] = "400.00", "[N/A]"
 	n := newNode(t, scenario, c)
 	t.Setenv("PATH", n.dir) // no compiler, no Python, no encoder
@@ -226,7 +226,7 @@ card 0 board=rtx4090 pci=0000:84:00.0 minor=0 uuid=GPU-40900000-9d3b-4c6e-8a50-0
 		"| power.limit | 400.00 | 450 | DIFFERS | power limit |", "| ecc.mode.current | [N/A] | 0 | ONLY HERE |  |",
 		"| busy seconds against a known load | INCOMPLETE | no load could be started (nvcc: there is no nvcc; torch: there is no python3; ffmpeg: there is no ffmpeg): ",
 		"--load=hand", "Result: 1 finding, 1 incomplete.", "| energy against integrated power, idle | good |",
-		"| SM activity (GPM) against utilisation, idle | skipped |", "| clocks.max.memory | 10501 | 10501 | agrees |  |",
+		"| SM activity (GPM) against utilization, idle | skipped |", "| clocks.max.memory | 10501 | 10501 | agrees |  |",
 	} {
 		if !strings.Contains(report, want) {
 			t.Errorf("the report lacks %q", want)
@@ -253,11 +253,11 @@ func TestRefusals(t *testing.T) {
 	}{
 		"no nvidia-smi":     {[]string{"--nvidia-smi=" + filepath.Join(dir, "absent")}, "no nvidia-smi here"},
 		"none on PATH":      {[]string{"--nvidia-smi=nvidia-smi-that-nobody-has"}, "no nvidia-smi here"},
-		"no card":           {[]string{smi("none", "echo No devices were found\nexit 6\n")}, "no card to check: "},
+		"no GPU":            {[]string{smi("none", "echo No devices were found\nexit 6\n")}, "no GPU to check: "},
 		"no driver":         {[]string{smi("driver", "echo \"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\"\nexit 9\n")}, "couldn't communicate"},
 		"no exporter":       {[]string{good, "--exporter=" + filepath.Join(dir, "absent")}, "`make build` makes it"},
 		"no list of fields": {[]string{good, "--exporter=/bin/true", "--metrics-doc=" + filepath.Join(dir, "absent")}, "--metrics-doc"},
-		"no such card":      {[]string{good, "--exporter=/bin/true", "--metrics-doc=../../docs/metrics.md", "--card=7"}, "--card=7"},
+		"no such GPU":       {[]string{good, "--exporter=/bin/true", "--metrics-doc=../../docs/metrics.md", "--gpu=7"}, "--gpu=7"},
 		"no such load":      {[]string{"--load=heavy"}, "--load=heavy"},
 		"no such duty":      {[]string{"--duty=30"}, "--duty=30"},
 		"no window":         {[]string{"--window=1s"}, "--window=1s"},
@@ -278,7 +278,7 @@ func TestRefusals(t *testing.T) {
 // TestExporterThatEnds: an exporter that does not start is a finding, with what it said last.
 func TestExporterThatEnds(t *testing.T) {
 	dir := t.TempDir()
-	c := recordedCard(t, "h100.csv")
+	c := recordedGPU(t, "h100.csv")
 	playSmi(t, filepath.Join(dir, "nvidia-smi"), c)
 	script(t, filepath.Join(dir, "gpu-exporter"), "echo gpu-exporter: it cannot be >&2\nexit 1\n")
 	var out bytes.Buffer
@@ -322,18 +322,18 @@ func TestLoad(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	dir := t.TempDir()
-	script(t, filepath.Join(dir, "nvcc"), "echo 'load.cu(3): error: no such card' >&2\nexit 1\n")
+	script(t, filepath.Join(dir, "nvcc"), "echo 'load.cu(3): error: no such GPU' >&2\nexit 1\n")
 	script(t, filepath.Join(dir, "python3"), "echo 'ModuleNotFoundError: No module named torch' >&2\nexit 1\n")
 	script(t, filepath.Join(dir, "ffmpeg"), "echo 'No capable devices found' >&2\nexit 1\n")
 	t.Setenv("PATH", dir)
-	_, err := startLoad(t.Context(), loadAuto, card{"uuid": "GPU-1", "compute_cap": "9.0"}, 0.3, time.Minute, dir)
-	for _, want := range []string{"nvcc: ", "no such card", "torch: ", "No module named torch", "ffmpeg: it ended at once", "No capable devices found"} {
+	_, err := startLoad(t.Context(), loadAuto, dev{"uuid": "GPU-1", "compute_cap": "9.0"}, 0.3, time.Minute, dir)
+	for _, want := range []string{"nvcc: ", "no such GPU", "torch: ", "No module named torch", "ffmpeg: it ended at once", "No capable devices found"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: no %q", err, want)
 		}
 	}
 	script(t, filepath.Join(dir, "ffmpeg"), "exec /bin/sleep 60\n")
-	l, err = startLoad(t.Context(), loadFfmpeg, card{"uuid": "GPU-1"}, 0.3, time.Minute, dir)
+	l, err = startLoad(t.Context(), loadFfmpeg, dev{"uuid": "GPU-1"}, 0.3, time.Minute, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,11 +24,11 @@ var cudaSource []byte
 //go:embed load.py
 var torchSource []byte
 
-// load is work of a known amount on one card.
+// load is work of a known amount on one GPU.
 type load struct {
 	// how names the load for the report.
 	how string
-	// known: the part of the time for which it keeps the card busy is known; else it is only work.
+	// known: the part of the time for which it keeps the GPU busy is known; else it is only work.
 	known bool
 	// full: while it works it keeps every multiprocessor busy.
 	full bool
@@ -66,11 +66,11 @@ func loadKinds() []string {
 }
 
 // byHand is what to do where no load can be started.
-const byHand = "start a load that keeps the card busy for a known part of each second, and run again with --load=hand --duty=<that part>"
+const byHand = "start a load that keeps the GPU busy for a known part of each second, and run again with --load=hand --duty=<that part>"
 
-// startLoad starts the best load that this machine can run on the card, for length; stop ends it earlier. The
+// startLoad starts the best load that this machine can run on the GPU, for length; stop ends it earlier. The
 // error names what each kind lacks.
-func startLoad(ctx context.Context, kind string, c card, duty float64, length time.Duration, dir string) (*load, error) {
+func startLoad(ctx context.Context, kind string, c dev, duty float64, length time.Duration, dir string) (*load, error) {
 	if kind == loadHand {
 		began := make(chan struct{})
 		close(began)
@@ -124,8 +124,8 @@ func startLoad(ctx context.Context, kind string, c card, duty float64, length ti
 	return nil, errors.New(cmp.Or(strings.Join(lines, "; "), "--load="+kind))
 }
 
-// start starts the load on the card and waits until it works.
-func (l *load) start(c card) error {
+// start starts the load on the GPU and waits until it works.
+func (l *load) start(c dev) error {
 	l.cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES="+c["uuid"])
 	l.cmd.WaitDelay = 5 * time.Second
 	l.cmd.Stderr = &l.said
@@ -230,8 +230,8 @@ func (l *load) stop() error {
 	return nil
 }
 
-// buildCUDA compiles the load for the card: first for its own architecture, else for what nvcc takes as a rule.
-func buildCUDA(ctx context.Context, c card, dir string) (string, error) {
+// buildCUDA compiles the load for the GPU: first for its own architecture, else for what nvcc takes as a rule.
+func buildCUDA(ctx context.Context, c dev, dir string) (string, error) {
 	nvcc, err := exec.LookPath("nvcc")
 	if err != nil {
 		const usual = "/usr/local/cuda/bin/nvcc"
@@ -257,7 +257,7 @@ func buildCUDA(ctx context.Context, c card, dir string) (string, error) {
 	return "", fmt.Errorf("%w: %s", err, firstLine(string(bytes.TrimSpace(said))))
 }
 
-// findTorch returns a python3 that has PyTorch with a card.
+// findTorch returns a python3 that has PyTorch with a GPU.
 func findTorch(ctx context.Context) (string, error) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -265,7 +265,7 @@ func findTorch(ctx context.Context) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, python, "-c", "import torch, sys; sys.exit(0 if torch.cuda.is_available() else 'PyTorch sees no card')")
+	cmd := exec.CommandContext(ctx, python, "-c", "import torch, sys; sys.exit(0 if torch.cuda.is_available() else 'PyTorch sees no GPU')")
 	var said tail
 	cmd.Stderr = &said
 	if err := cmd.Run(); err != nil {

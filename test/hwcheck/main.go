@@ -1,6 +1,6 @@
 // Command hwcheck holds gpu-exporter against the hardware that it runs on: every field that nvidia-smi tells
-// too, busy time against a load of known duty, energy against power, profiling against utilisation, and what
-// each driver call costs. It needs an NVIDIA card with its driver and nvidia-smi, and says so where there is none.
+// too, busy time against a load of known duty, energy against power, profiling against utilization, and what
+// each driver call costs. It needs an NVIDIA GPU with its driver and nvidia-smi, and says so where there is none.
 //
 // It writes a report and exits with 0 when all is good, 1 when there are findings or a check could not be
 // made, 2 when nothing was checked.
@@ -36,7 +36,7 @@ const (
 type config struct {
 	exporter, smi, doc string
 	out                string
-	card               string
+	dev                string
 	load               string
 	duty               float64
 	window             time.Duration
@@ -71,7 +71,7 @@ func hwcheck(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return refuse(err)
 	}
 	progress := func(text string, args ...any) { fmt.Fprintf(stdout, "hwcheck: "+text+"\n", args...) }
-	progress("%s, driver %s, %s", r.model, r.driver, plural(len(r.cards), "card"))
+	progress("%s, driver %s, %s", r.model, r.driver, plural(len(r.devs), "card"))
 	examine(ctx, c, r, fields, progress)
 	if ctx.Err() != nil {
 		fmt.Fprintf(stderr, "hwcheck: stopped before its end (%v); no report\n", context.Cause(ctx))
@@ -97,7 +97,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	f.StringVar(&c.smi, "nvidia-smi", "nvidia-smi", "the nvidia-smi to compare with, a `name` on PATH or a path")
 	f.StringVar(&c.doc, "metrics-doc", filepath.Join("docs", "metrics.md"), "the `file` that says which family carries which field")
 	f.StringVar(&c.out, "out", "", "the `file` for the report; else docs/hardware/<model>-<driver>.md")
-	f.StringVar(&c.card, "card", "", "index or UUID of the `card` to load; else the first that is not in MIG mode")
+	f.StringVar(&c.dev, "gpu", "", "index or UUID of the `GPU` to load; else the first that is not in MIG mode")
 	f.StringVar(&c.load, "load", loadAuto, "the `kind` of load: "+strings.Join(loadKinds(), ", ")+"; hand: it runs already, with the duty of --duty")
 	f.Float64Var(&c.duty, "duty", 0.3, "`part` of each second for which the load works")
 	f.DurationVar(&c.window, "window", time.Minute, "how `long` to measure, once idle and once under load")
@@ -126,11 +126,11 @@ func (c config) report(r *report) string {
 // prepare finds all that the examination needs; an error means that nothing can be checked here.
 func prepare(ctx context.Context, c config) (*report, []field, error) {
 	if _, err := exec.LookPath(c.smi); err != nil {
-		return nil, nil, fmt.Errorf("no nvidia-smi here (%w): this check needs a machine with an NVIDIA card and its driver", err)
+		return nil, nil, fmt.Errorf("no nvidia-smi here (%w): this check needs a machine with an NVIDIA GPU and its driver", err)
 	}
-	cards, err := smi{c.smi}.query(ctx, []string{"index", "name", "driver_version", "compute_cap", "mig.mode.current"})
+	devs, err := smi{c.smi}.query(ctx, []string{"index", "name", "driver_version", "compute_cap", "mig.mode.current"})
 	if err != nil {
-		return nil, nil, fmt.Errorf("no card to check: %w", err)
+		return nil, nil, fmt.Errorf("no GPU to check: %w", err)
 	}
 	path, err := exec.LookPath(c.exporter)
 	if err != nil {
@@ -144,32 +144,32 @@ func prepare(ctx context.Context, c config) (*report, []field, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", c.doc, err)
 	}
-	r := &report{began: time.Now(), cards: cards, model: cards[0]["name"], driver: cards[0]["driver_version"]}
-	if r.checked, err = choose(cards, c.card); err != nil {
+	r := &report{began: time.Now(), devs: devs, model: devs[0]["name"], driver: devs[0]["driver_version"]}
+	if r.checked, err = choose(devs, c.dev); err != nil {
 		return nil, nil, err
 	}
 	r.model = r.checked["name"]
-	r.facts = [][2]string{{"kernel", kernel()}, {"cards", inventory(cards)}, {"gpu-exporter", version(ctx, path)}}
+	r.facts = [][2]string{{"kernel", kernel()}, {"gpus", inventory(devs)}, {"gpu-exporter", version(ctx, path)}}
 	return r, fields, nil
 }
 
-// choose returns the card that is loaded and shown in full.
-func choose(cards []card, wanted string) (card, error) {
-	for _, c := range cards {
+// choose returns the GPU that is loaded and shown in full.
+func choose(devs []dev, wanted string) (dev, error) {
+	for _, c := range devs {
 		if wanted != "" && (c["index"] == wanted || c["uuid"] == wanted) || wanted == "" && c["mig.mode.current"] != "Enabled" {
 			return c, nil
 		}
 	}
 	if wanted != "" {
-		return nil, fmt.Errorf("--card=%s: nvidia-smi lists no such card", wanted)
+		return nil, fmt.Errorf("--gpu=%s: nvidia-smi lists no such card", wanted)
 	}
-	return cards[0], nil // all are in MIG mode; the checks say what that leaves out
+	return devs[0], nil // all are in MIG mode; the checks say what that leaves out
 }
 
-func inventory(cards []card) string {
+func inventory(devs []dev) string {
 	counts := map[string]int{}
 	var names []string
-	for _, c := range cards {
+	for _, c := range devs {
 		if counts[c["name"]]++; counts[c["name"]] == 1 {
 			names = append(names, c["name"])
 		}
@@ -213,15 +213,15 @@ func examine(ctx context.Context, c config, r *report, fields []field, progress 
 			r.add(check{name: "stop"}.judge(err == nil, "%v", cmp.Or(err, errors.New("ended well on SIGTERM"))))
 		}
 	}()
-	progress("waiting until every card has been read")
+	progress("waiting until every GPU has been read")
 	began := time.Now()
 	var uuids []string
-	for _, c := range r.cards {
+	for _, c := range r.devs {
 		uuids = append(uuids, c["uuid"])
 	}
 	ready, err := e.until(ctx, time.Minute+time.Duration(len(uuids))*10*time.Second, func(got exposition) error { return read(got, uuids, time.Time{}) })
 	if err != nil {
-		r.add(check{name: "start"}.with(found, "not every card of nvidia-smi was read: %v", err))
+		r.add(check{name: "start"}.with(found, "not every GPU of nvidia-smi was read: %v", err))
 		return
 	}
 	started = true
@@ -261,7 +261,7 @@ func examine(ctx context.Context, c config, r *report, fields []field, progress 
 	}
 }
 
-// examineLoaded makes the checks that need a load on the card.
+// examineLoaded makes the checks that need a load on the GPU.
 func examineLoaded(ctx context.Context, c config, r *report, e *exporter, s smi, fields []field, uuids []string, progress func(string, ...any)) {
 	busy := check{name: "busy seconds against a known load"}
 	if c.load == loadNone {
@@ -274,7 +274,7 @@ func examineLoaded(ctx context.Context, c config, r *report, e *exporter, s smi,
 		return
 	}
 	defer os.RemoveAll(dir)
-	progress("starting a load on card %s", r.checked["index"])
+	progress("starting a load on GPU %s", r.checked["index"])
 	// The load outlives the window, however long the comparison after it takes; it is stopped then.
 	l, err := startLoad(ctx, c.load, r.checked, c.duty, c.window+10*time.Minute, dir)
 	if err != nil {
@@ -302,7 +302,7 @@ func examineLoaded(ctx context.Context, c config, r *report, e *exporter, s smi,
 	r.loaded = w.calls
 	switch {
 	case r.idleBusy > busyTolerance && l.cmd != nil:
-		r.add(busy.incomplete("somebody else kept the card busy %.4f of the time before the load; choose another with --card", r.idleBusy))
+		r.add(busy.incomplete("somebody else kept the GPU busy %.4f of the time before the load; choose another with --GPU", r.idleBusy))
 	case l.known:
 		r.add(checkBusy(w, l))
 	default:
@@ -315,7 +315,7 @@ func examineLoaded(ctx context.Context, c config, r *report, e *exporter, s smi,
 		r.add(check{name: "fields under load"}.incomplete("%v", err))
 		return
 	}
-	loaded := &report{cards: r.cards, fields: rows}
+	loaded := &report{devs: r.devs, fields: rows}
 	r.add(fieldChecks("fields under load", loaded)...)
 }
 
@@ -350,7 +350,7 @@ func compareLive(ctx context.Context, e *exporter, s smi, fields []field, uuids 
 		if err != nil {
 			return nil, err
 		}
-		cards, err := s.query(ctx, names)
+		devs, err := s.query(ctx, names)
 		if err != nil {
 			return nil, err
 		}
@@ -360,7 +360,7 @@ func compareLive(ctx context.Context, e *exporter, s smi, fields []field, uuids 
 		if err != nil {
 			return nil, err
 		}
-		out = merge(out, compare(fields, cards, before, after))
+		out = merge(out, compare(fields, devs, before, after))
 		left := 0
 		for _, rows := range out {
 			left += len(findings(rows))
@@ -372,10 +372,10 @@ func compareLive(ctx context.Context, e *exporter, s smi, fields []field, uuids 
 	return out, nil
 }
 
-// fieldChecks sums the comparison up, one line per card.
+// fieldChecks sums the comparison up, one line per GPU.
 func fieldChecks(name string, r *report) []check {
 	var out []check
-	for _, c := range r.cards {
+	for _, c := range r.devs {
 		rows := r.fields[c["uuid"]]
 		var wrong []string
 		for _, f := range findings(rows) {
@@ -386,7 +386,7 @@ func fieldChecks(name string, r *report) []check {
 		if len(wrong) > 0 {
 			detail += " " + strings.Join(wrong, "; ")
 		}
-		out = append(out, check{name: name + " of card " + c["index"]}.judge(len(rows) > 0 && len(wrong) == 0, "%s", detail))
+		out = append(out, check{name: name + " of GPU " + c["index"]}.judge(len(rows) > 0 && len(wrong) == 0, "%s", detail))
 	}
 	return out
 }
@@ -395,7 +395,7 @@ func fieldChecks(name string, r *report) []check {
 func cost(e exposition, since time.Duration) check {
 	cpu, _ := e.sum("process_cpu_seconds_total")
 	memory, _ := e.sum("process_resident_memory_bytes")
-	return check{name: "cost of the exporter"}.with(good, "%.2f %% of a processor with a fast lane of %v, %.0f MiB resident", 100*cpu/since.Seconds(), fastLane, memory/(1<<20))
+	return check{name: "cost of the exporter"}.with(good, "%.2f %% of a processor with a fast poll group of %v, %.0f MiB resident", 100*cpu/since.Seconds(), fastPoll, memory/(1<<20))
 }
 
 // record lets the exporter make a recording of this machine, beside the report. The exporter writes over no

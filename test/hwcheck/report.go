@@ -51,11 +51,11 @@ type report struct {
 	began         time.Time
 	facts         [][2]string
 	checks        []check
-	cards         []card
-	checked       card // the card of the full table and of the load
+	devs          []dev
+	checked       dev // the GPU of the full table and of the load
 	fields        map[string][]row
 	idle, loaded  map[string]histogram
-	idleBusy      float64 // part of the time for which the card was busy before the load
+	idleBusy      float64 // part of the time for which the GPU was busy before the load
 }
 
 func (r *report) add(checks ...check) { r.checks = append(r.checks, checks...) }
@@ -126,11 +126,11 @@ func (r *report) markdown() string {
 	}
 	b.WriteString("\n## Fields\n\nValues are in nvidia-smi's units. What moves is given as the range between two scrapes around the question. " +
 		"Serial numbers and UUIDs are compared and not shown.\n")
-	for _, c := range r.cards {
+	for _, c := range r.devs {
 		rows := r.fields[c["uuid"]]
-		fmt.Fprintf(&b, "\n### Card %s\n\n%s\n", c["index"], tally(rows))
+		fmt.Fprintf(&b, "\n### GPU %s\n\n%s\n", c["index"], tally(rows))
 		if c["uuid"] != r.checked["uuid"] {
-			rows = findings(rows) // the full table of one card is enough
+			rows = findings(rows) // the full table of one GPU is enough
 		}
 		if len(rows) == 0 {
 			continue
@@ -145,7 +145,7 @@ func (r *report) markdown() string {
 	return b.String()
 }
 
-// tally counts the verdicts of a card in a sentence.
+// tally counts the verdicts of a GPU in a sentence.
 func tally(rows []row) string {
 	counts := map[verdict]int{}
 	for _, r := range rows {
@@ -195,10 +195,10 @@ func microseconds(s float64) string {
 	return fmt.Sprintf("%.1f", s*1e6)
 }
 
-// text renders what is printed: the table of the checked card, what differs on the others, and the checks.
+// text renders what is printed: the table of the checked GPU, what differs on the others, and the checks.
 func (r *report) text() string {
 	lines := [][]string{{"field", "nvidia-smi", "ours", "verdict"}}
-	for _, c := range r.cards {
+	for _, c := range r.devs {
 		rows := r.fields[c["uuid"]]
 		if c["uuid"] != r.checked["uuid"] {
 			rows = findings(rows)
@@ -210,7 +210,7 @@ func (r *report) text() string {
 				verdict += ": " + row.remark
 			}
 			name := row.field
-			if len(r.cards) > 1 {
+			if len(r.devs) > 1 {
 				name = c["index"] + " " + name
 			}
 			lines = append(lines, []string{name, theirs, ours, verdict})

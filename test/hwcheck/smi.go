@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// smi is the nvidia-smi of this machine. Each question has a limit in time: on a sick card it can hang.
+// smi is the nvidia-smi of this machine. Each question has a limit in time: on a sick GPU it can hang.
 type smi struct{ path string }
 
-// smiLimit is the longest that one question may take; a cold start of eight cards takes half of it.
+// smiLimit is the longest that one question may take; a cold start of eight GPUs takes half of it.
 const smiLimit = 45 * time.Second
 
-// card is what nvidia-smi answered for one card, by the name of the field that was asked.
-type card map[string]string
+// GPU is what nvidia-smi answered for one GPU, by the name of the field that was asked.
+type dev map[string]string
 
 func (s smi) run(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, smiLimit)
@@ -67,8 +67,8 @@ func parseHelp(help string) map[string]bool {
 	return names
 }
 
-// query asks for fields of all cards. A field that this nvidia-smi does not take is left out of the answers.
-func (s smi) query(ctx context.Context, fields []string, extra ...string) ([]card, error) {
+// query asks for fields of all GPUs. A field that this nvidia-smi does not take is left out of the answers.
+func (s smi) query(ctx context.Context, fields []string, extra ...string) ([]dev, error) {
 	fields = append([]string{"uuid"}, fields...)
 	invalid := regexp.MustCompile(`Field "([^"]+)" is not a valid field`)
 	for {
@@ -97,28 +97,28 @@ func (s smi) query(ctx context.Context, fields []string, extra ...string) ([]car
 
 // parseCSV reads an answer in the format csv. The columns are those that were asked for, in their order; the
 // header repeats them with their units and is checked for it.
-func parseCSV(text string, fields []string) ([]card, error) {
+func parseCSV(text string, fields []string) ([]dev, error) {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	if len(lines) < 2 {
-		return nil, fmt.Errorf("nvidia-smi lists no card: %s", firstLine(text))
+		return nil, fmt.Errorf("nvidia-smi lists no GPU: %s", firstLine(text))
 	}
 	header := splitCSV(lines[0])
 	if len(header) != len(fields) {
 		return nil, fmt.Errorf("nvidia-smi answered with %d columns to %d fields: %s", len(header), len(fields), lines[0])
 	}
-	var cards []card
+	var devs []dev
 	for _, line := range lines[1:] {
 		values := splitCSV(line)
 		if len(values) != len(fields) {
 			return nil, fmt.Errorf("nvidia-smi answered with %d values to %d fields: %s", len(values), len(fields), line)
 		}
-		c := card{}
+		c := dev{}
 		for i, f := range fields {
 			c[f] = values[i]
 		}
-		cards = append(cards, c)
+		devs = append(devs, c)
 	}
-	return cards, nil
+	return devs, nil
 }
 
 func splitCSV(line string) []string {
@@ -134,9 +134,9 @@ type answered int
 
 const (
 	answeredValue answered = iota
-	// answeredNone: the card or the driver does not offer it.
+	// answeredNone: the GPU or the driver does not offer it.
 	answeredNone
-	// answeredRetired: this driver answers the question for no card any more.
+	// answeredRetired: this driver answers the question for no GPU any more.
 	answeredRetired
 	// answeredFailed: nvidia-smi could not read what may well be there.
 	answeredFailed

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// window is a stretch of time in which one card was watched from both sides.
+// window is a stretch of time in which one GPU was watched from both sides.
 type window struct {
-	card          card
+	dev           dev
 	before, after exposition
 	calls         map[string]histogram // of the window alone
 	moments       []moment
 }
 
-// moment is what nvidia-smi said of the card at one moment; what it does not tell is NaN.
+// moment is what nvidia-smi said of the GPU at one moment; what it does not tell is NaN.
 type moment struct{ at, watts, gpu, encoder float64 }
 
 // smiEvery is no simple part of loadPeriod: else all questions would meet the load in the same state.
 const smiEvery = 730 * time.Millisecond
 
-// watch scrapes, asks nvidia-smi about the card again and again for length, and scrapes once more.
-func watch(ctx context.Context, e *exporter, s smi, c card, length time.Duration) (*window, error) {
-	w := &window{card: c}
+// watch scrapes, asks nvidia-smi about the GPU again and again for length, and scrapes once more.
+func watch(ctx context.Context, e *exporter, s smi, c dev, length time.Duration) (*window, error) {
+	w := &window{dev: c}
 	var err error
 	if w.before, err = e.scrape(ctx); err != nil {
 		return nil, err
@@ -37,12 +37,12 @@ func watch(ctx context.Context, e *exporter, s smi, c card, length time.Duration
 	defer tick.Stop()
 	for done := false; !done; {
 		asked := time.Now()
-		cards, err := s.query(ctx, []string{"power.draw", "utilization.gpu", "utilization.encoder"}, "--id="+c["uuid"])
+		devs, err := s.query(ctx, []string{"power.draw", "utilization.gpu", "utilization.encoder"}, "--id="+c["uuid"])
 		if err != nil {
 			return nil, err
 		}
 		at := asked.Add(time.Since(asked) / 2)
-		for _, got := range cards {
+		for _, got := range devs {
 			if got["uuid"] == c["uuid"] {
 				w.moments = append(w.moments, moment{seconds(at), numberOr(got["power.draw"]), numberOr(got["utilization.gpu"]), numberOr(got["utilization.encoder"])})
 			}
@@ -78,23 +78,23 @@ func numberOr(text string) float64 {
 	return math.NaN()
 }
 
-// growth is by how much a counter of the card grew, and whether the card has it.
+// growth is by how much a counter of the GPU grew, and whether the GPU has it.
 func (w *window) growth(family string) (float64, bool) {
-	b, known := w.before.sum(family, is("uuid", w.card["uuid"]))
-	a, still := w.after.sum(family, is("uuid", w.card["uuid"]))
+	b, known := w.before.sum(family, is("uuid", w.dev["uuid"]))
+	a, still := w.after.sum(family, is("uuid", w.dev["uuid"]))
 	return a - b, known && still
 }
 
 // bounds are the moments of the first and the last fast reading: what a counter's growth is over.
 func (w *window) bounds() (from, to float64) {
 	at := func(e exposition) float64 {
-		v, _ := e.sum("gpu_last_read_timestamp_seconds", is("uuid", w.card["uuid"]), is("lane", "fast"))
+		v, _ := e.sum("gpu_last_read_timestamp_seconds", is("uuid", w.dev["uuid"]), is("poll", "fast"))
 		return v
 	}
 	return at(w.before), at(w.after)
 }
 
-// mean integrates what nvidia-smi said of the card and divides by the time; n is the number of its answers.
+// mean integrates what nvidia-smi said of the GPU and divides by the time; n is the number of its answers.
 func (w *window) mean(of func(moment) float64) (mean float64, n int) {
 	var area, span float64
 	var last *moment
@@ -131,7 +131,7 @@ func checkObserved(w *window, when string) check {
 	c := check{name: "time observed, " + when}
 	observed, known := w.growth("gpu_observed_seconds_total")
 	if !known {
-		return c.skipped("the card has no gpu_observed_seconds_total")
+		return c.skipped("the GPU has no gpu_observed_seconds_total")
 	}
 	from, to := w.bounds()
 	part := observed / (to - from)
@@ -139,7 +139,7 @@ func checkObserved(w *window, when string) check {
 }
 
 func (w *window) method() string {
-	for _, s := range w.after.find("gpu_sampling_info", is("uuid", w.card["uuid"])) {
+	for _, s := range w.after.find("gpu_sampling_info", is("uuid", w.dev["uuid"])) {
 		return "method " + s.labels["method"]
 	}
 	return "method unknown"
@@ -157,7 +157,7 @@ func checkBusy(w *window, l *load) check {
 	c := check{name: "busy seconds against a known load"}
 	part, known := w.busy()
 	if !known {
-		return c.skipped("the card has no gpu_busy_seconds_total: in MIG mode, choose another with --card")
+		return c.skipped("the GPU has no gpu_busy_seconds_total: in MIG mode, choose another with --GPU")
 	}
 	from, to := w.bounds()
 	did := l.busy(from, to)
@@ -166,14 +166,14 @@ func checkBusy(w *window, l *load) check {
 
 // checkUtilisation holds the busy part loosely against the mean of nvidia-smi's moments.
 func checkUtilisation(w *window, when string) check {
-	c := check{name: "utilisation against nvidia-smi, " + when}
+	c := check{name: "utilization against nvidia-smi, " + when}
 	part, known := w.busy()
 	mean, n := w.mean(func(m moment) float64 { return m.gpu / 100 })
 	switch {
 	case n < fewestMoments:
-		return c.skipped("nvidia-smi told the card's utilisation %d times", n)
+		return c.skipped("nvidia-smi told the GPU's utilization %d times", n)
 	case !known:
-		return c.skipped("the card has no gpu_busy_seconds_total")
+		return c.skipped("the GPU has no gpu_busy_seconds_total")
 	}
 	return c.judge(math.Abs(part-mean) <= loosely, "%.4f, nvidia-smi's %d answers mean %.4f; ±%g", part, n, mean, loosely)
 }
@@ -183,11 +183,11 @@ func checkEnergy(w *window, when string) check {
 	c := check{name: "energy against integrated power, " + when}
 	joules, known := w.growth("gpu_energy_joules_total")
 	if !known {
-		return c.skipped("the card has no energy counter")
+		return c.skipped("the GPU has no energy counter")
 	}
 	watts, n := w.mean(func(m moment) float64 { return m.watts })
 	if n < fewestMoments {
-		return c.skipped("nvidia-smi told the card's power %d times", n)
+		return c.skipped("nvidia-smi told the GPU's power %d times", n)
 	}
 	from, to := w.bounds()
 	ours := joules / (to - from)
@@ -196,33 +196,33 @@ func checkEnergy(w *window, when string) check {
 }
 
 // checkProfile holds GPM's SM activity against the busy part: it can be no more, and under a load that fills
-// the card it is as much. GPM's own graphics activity is exported of MIG instances alone, so the busy part
+// the GPU it is as much. GPM's own graphics activity is exported of MIG instances alone, so the busy part
 // stands for it.
 func checkProfile(w *window, l *load, when string) check {
-	c := check{name: "SM activity (GPM) against utilisation, " + when}
+	c := check{name: "SM activity (GPM) against utilization, " + when}
 	sm, known := w.growth("gpu_sm_active_seconds_total")
 	profiled, too := w.growth("gpu_profiled_seconds_total")
 	if !known || !too || profiled <= 0 {
-		return c.skipped("the card has no GPM: Hopper and newer do")
+		return c.skipped("the GPU has no GPM: Hopper and newer do")
 	}
 	busy, known := w.busy()
 	if !known {
-		return c.skipped("the card has no gpu_busy_seconds_total")
+		return c.skipped("the GPU has no gpu_busy_seconds_total")
 	}
 	active := sm / profiled
 	if l != nil && l.full {
-		return c.judge(math.Abs(active-busy) <= profileTolerance, "%.4f, busy %.4f; the load fills the card, so ±%g", active, busy, profileTolerance)
+		return c.judge(math.Abs(active-busy) <= profileTolerance, "%.4f, busy %.4f; the load fills the GPU, so ±%g", active, busy, profileTolerance)
 	}
 	return c.judge(active <= busy+profileTolerance, "%.4f, busy %.4f; no more than %g above it", active, busy, profileTolerance)
 }
 
-// checkEncoder holds the encoder's utilisation against nvidia-smi's, under a load of the encoder.
+// checkEncoder holds the encoder's utilization against nvidia-smi's, under a load of the encoder.
 func checkEncoder(w *window) check {
-	c := check{name: "encoder utilisation under load"}
-	ours, known := w.after.sum("gpu_engine_utilization_ratio", is("uuid", w.card["uuid"]), is("engine", "encoder"))
+	c := check{name: "encoder utilization under load"}
+	ours, known := w.after.sum("gpu_engine_utilization_ratio", is("uuid", w.dev["uuid"]), is("engine", "encoder"))
 	mean, n := w.mean(func(m moment) float64 { return m.encoder / 100 })
 	if !known || n < fewestMoments {
-		return c.skipped("the card or nvidia-smi does not tell it")
+		return c.skipped("the GPU or nvidia-smi does not tell it")
 	}
 	return c.judge(ours > 0 && math.Abs(ours-mean) <= 0.25, "%.2f at the end, nvidia-smi's %d answers mean %.2f; ±0.25", ours, n, mean)
 }

@@ -75,7 +75,7 @@ type rig struct {
 func newRig(t *testing.T, flags ...string) *rig {
 	n := machine.Shipped(t, "8xh100-shared", "8xh100-shared")
 	e := n.Start(t, machine.Options{Env: []string{"GOMEMLIMIT=" + memoryLimit},
-		Flags: append([]string{"--lane.fast=" + fast.String(), "--lane.medium=400ms", "--lane.slow=1s", "--lane.kubelet=1s", "--log.level=warn"}, flags...)})
+		Flags: append([]string{"--poll.fast=" + fast.String(), "--poll.medium=400ms", "--poll.slow=1s", "--poll.kubelet=1s", "--log.level=warn"}, flags...)})
 	return &rig{t: t, e: e, scraper: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableCompression: true, DialContext: from(2).DialContext}}}
 }
 
@@ -109,7 +109,7 @@ func value(page, family string) (float64, bool) {
 	return 0, false
 }
 
-// ready waits until the cards and the pods are there.
+// ready waits until the GPUs and the pods are there.
 func (r *rig) ready() {
 	r.t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
@@ -118,7 +118,7 @@ func (r *rig) ready() {
 			return
 		}
 		if time.Now().After(end) {
-			r.t.Fatalf("no cards: %v", err)
+			r.t.Fatalf("no GPUs: %v", err)
 		}
 	}
 }

@@ -33,15 +33,15 @@ import (
 
 const nvidia = "nvidia.com/gpu"
 
-// card is the UUID of the node's n-th card, instance that of an instance of it.
-func card(n int) string        { return fmt.Sprintf("GPU-%08x-0000-4000-8000-000000000000", n+0xa0) }
+// GPU is the UUID of the node's n-th GPU, instance that of an instance of it.
+func dev(n int) string         { return fmt.Sprintf("GPU-%08x-0000-4000-8000-000000000000", n+0xa0) }
 func instance(n, i int) string { return fmt.Sprintf("MIG-%08x-%04x-4000-8000-000000000000", n+0xa0, i) }
 
-// cards is a node of eight, the last in MIG mode with two instances. Minor numbers run against the indices.
-func cards() *gpu.Inventory {
+// GPUs is a node of eight, the last in MIG mode with two instances. Minor numbers run against the indices.
+func devs() *gpu.Inventory {
 	inv := &gpu.Inventory{}
 	for n := range 8 {
-		c := gpu.InventoryCard{UUID: gpu.UUID(card(n)), Index: n, Minor: gpu.Some(7 - n), Memory: gpu.Some(gpu.Bytes(80 << 30))}
+		c := gpu.InventoryGPU{UUID: gpu.UUID(dev(n)), Index: n, Minor: gpu.Some(7 - n), Memory: gpu.Some(gpu.Bytes(80 << 30))}
 		if n == 7 {
 			c.MIG = true
 			for i := range 2 {
@@ -49,20 +49,20 @@ func cards() *gpu.Inventory {
 					ProfileID: gpu.Some(9), PlacementStart: gpu.Some(4 * i), PlacementSize: gpu.Some(4)})
 			}
 		}
-		inv.Cards = append(inv.Cards, c)
+		inv.GPUs = append(inv.GPUs, c)
 	}
 	return inv
 }
 
-// lines writes holdings as "namespace/pod/container resource card[/instance] share", in order.
-func lines(h gpu.Holdings) []string {
+// lines writes holdings as "namespace/pod/container resource GPU[/instance] share", in order.
+func lines(h gpu.Allocations) []string {
 	var out []string
 	for _, x := range h.List {
 		share := "?"
 		if s, ok := x.Share.Get(); ok {
 			share = fmt.Sprintf("%.3g", float64(s))
 		}
-		place := string(x.Card)
+		place := string(x.GPU)
 		if x.Instance != "" {
 			place = string(x.Instance)
 		}
@@ -75,7 +75,7 @@ func lines(h gpu.Holdings) []string {
 	return out
 }
 
-func want(t *testing.T, h gpu.Holdings, expected ...string) {
+func want(t *testing.T, h gpu.Allocations, expected ...string) {
 	t.Helper()
 	slices.Sort(expected)
 	if got := lines(h); !h.Known || !slices.Equal(got, expected) {
@@ -90,52 +90,52 @@ func client(t *testing.T, o podmap.Options) *podmap.Map {
 	return m
 }
 
-func poll(t *testing.T, m *podmap.Map, inv *gpu.Inventory) gpu.Holdings {
+func poll(t *testing.T, m *podmap.Map, inv *gpu.Inventory) gpu.Allocations {
 	t.Helper()
 	if err := m.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return m.Holdings(inv)
+	return m.Allocations(inv)
 }
 
-// Whole cards, replicas, MIG devices, claims, sidecars and ordinary containers, in one answer.
+// Whole GPUs, replicas, MIG devices, claims, sidecars and ordinary containers, in one answer.
 func TestEverySchemeOfNVIDIA(t *testing.T) {
 	t.Parallel()
 	eachRelease(t, func(t *testing.T, program string) {
 		always := corev1.ContainerRestartPolicyAlways
 		var s state
 		s.pod("a", "whole", "main", "helper")
-		s.give("whole", "main", nvidia, card(0), card(1)).NUMA = []int64{0, 1}
+		s.give("whole", "main", nvidia, dev(0), dev(1)).NUMA = []int64{0, 1}
 		s.pod("a", "replica", "x", "y")
-		s.give("replica", "x", nvidia+".shared", card(2)+"::0", card(2)+"::1")
-		s.give("replica", "y", nvidia+".shared", card(2)+"::3")
+		s.give("replica", "x", nvidia+".shared", dev(2)+"::0", dev(2)+"::1")
+		s.give("replica", "y", nvidia+".shared", dev(2)+"::3")
 		s.pod("b", "sliced", "main")
 		s.give("sliced", "main", "nvidia.com/mig-3g.40gb", instance(7, 1))
 		s.pod("b", "claims", "one", "two")
-		s.claimed("claims", "one", "b", "both", "gpu-4") // minor 4 is card 3
-		s.claimed("claims", "one", "b", "both", "gpu-3") // minor 3 is card 4
+		s.claimed("claims", "one", "b", "both", "gpu-4") // minor 4 is GPU 3
+		s.claimed("claims", "one", "b", "both", "gpu-3") // minor 3 is GPU 4
 		s.claimed("claims", "two", "b", "both", "gpu-4")
-		s.claimed("claims", "two", "b", "part", "gpu-0-mig-3g40gb-9-0") // minor 0 is card 7
+		s.claimed("claims", "two", "b", "part", "gpu-0-mig-3g40gb-9-0") // minor 0 is GPU 7
 		sidecar := s.pod("c", "sidecar", "main")
 		sidecar.Spec.InitContainers = []corev1.Container{{Name: "setup"}, {Name: "proxy", RestartPolicy: &always}}
-		s.give("sidecar", "setup", nvidia, card(5))
-		s.give("sidecar", "proxy", nvidia, card(6))
+		s.give("sidecar", "setup", nvidia, dev(5))
+		s.give("sidecar", "proxy", nvidia, dev(6))
 		s.pod("c", "without", "main")
-		s.Allocatable = map[string][]string{nvidia: {card(0), card(1), card(5), card(6)}, nvidia + ".shared": {card(2) + "::0", card(2) + "::1", card(2) + "::2", card(2) + "::3"},
+		s.Allocatable = map[string][]string{nvidia: {dev(0), dev(1), dev(5), dev(6)}, nvidia + ".shared": {dev(2) + "::0", dev(2) + "::1", dev(2) + "::2", dev(2) + "::3"},
 			"nvidia.com/mig-3g.40gb": {instance(7, 0), instance(7, 1)}, "vendor.example/nic": {"n0"}}
 
-		dir := folder(t)
+		dir := dir(t)
 		k := run(t, program, dir, s)
 		m := client(t, podmap.Options{Socket: k.socket})
 		for range 5 {
-			h := poll(t, m, cards())
-			want(t, h, "a/whole/main nvidia.com/gpu "+card(0)+" 1", "a/whole/main nvidia.com/gpu "+card(1)+" 1",
-				"a/replica/x nvidia.com/gpu.shared "+card(2)+" 0.5", "a/replica/y nvidia.com/gpu.shared "+card(2)+" 0.25",
+			h := poll(t, m, devs())
+			want(t, h, "a/whole/main nvidia.com/gpu "+dev(0)+" 1", "a/whole/main nvidia.com/gpu "+dev(1)+" 1",
+				"a/replica/x nvidia.com/gpu.shared "+dev(2)+" 0.5", "a/replica/y nvidia.com/gpu.shared "+dev(2)+" 0.25",
 				"b/sliced/main nvidia.com/mig-3g.40gb "+instance(7, 1)+" 1",
-				"b/claims/one gpu.nvidia.com "+card(3)+" 0.5", "b/claims/one gpu.nvidia.com "+card(4)+" 1", "b/claims/two gpu.nvidia.com "+card(3)+" 0.5",
+				"b/claims/one gpu.nvidia.com "+dev(3)+" 0.5", "b/claims/one gpu.nvidia.com "+dev(4)+" 1", "b/claims/two gpu.nvidia.com "+dev(3)+" 0.5",
 				"b/claims/two gpu.nvidia.com "+instance(7, 0)+" 1",
-				// An ordinary init container is never listed: its card shows as free. See docs/sharing-schemes.md.
-				"c/sidecar/proxy nvidia.com/gpu "+card(6)+" 1")
+				// An ordinary init container is never listed: its GPU shows as free. See docs/sharing-schemes.md.
+				"c/sidecar/proxy nvidia.com/gpu "+dev(6)+" 1")
 			counts := map[string]string{}
 			for _, r := range h.Resources {
 				counts[r.Resource] = fmt.Sprintf("%d of %d", r.Allocated, r.Allocatable.Or(-1))
@@ -180,22 +180,22 @@ func TestPodsInEveryPhase(t *testing.T) {
 				var expected []string
 				for n, p := range phases {
 					p.set(s.pod("a", p.name, "main"))
-					s.give(p.name, "main", nvidia, card(n%7))
+					s.give(p.name, "main", nvidia, dev(n%7))
 					if p.holds {
-						expected = append(expected, "a/"+p.name+"/main nvidia.com/gpu "+card(n%7)+" 1")
+						expected = append(expected, "a/"+p.name+"/main nvidia.com/gpu "+dev(n%7)+" 1")
 					}
 				}
-				k := run(t, program, folder(t), s, "--feature-gates="+gates)
+				k := run(t, program, dir(t), s, "--feature-gates="+gates)
 				m := client(t, podmap.Options{Socket: k.socket})
-				want(t, poll(t, m, cards()), expected...)
+				want(t, poll(t, m, devs()), expected...)
 
 				// All of them end. The answer has no holdings, a second says the same.
 				for _, p := range s.Pods {
 					p.Status.Phase, p.DeletionTimestamp = corev1.PodSucceeded, nil
 				}
 				k.set(s)
-				want(t, poll(t, m, cards()), expected...)
-				want(t, poll(t, m, cards()))
+				want(t, poll(t, m, devs()), expected...)
+				want(t, poll(t, m, devs()))
 			})
 		}
 	})
@@ -211,9 +211,9 @@ func TestClaimsBehindTheGate(t *testing.T) {
 		var s state
 		s.pod("b", "claims", "one")
 		s.claimed("claims", "one", "b", "c", "gpu-4")
-		k := run(t, program, folder(t), s, "--feature-gates=KubeletPodResourcesDynamicResources=false")
+		k := run(t, program, dir(t), s, "--feature-gates=KubeletPodResourcesDynamicResources=false")
 		m := client(t, podmap.Options{Socket: k.socket})
-		want(t, poll(t, m, cards()))
+		want(t, poll(t, m, devs()))
 	})
 }
 
@@ -226,22 +226,22 @@ func TestAThousandPods(t *testing.T) {
 			s.Allocatable = map[string][]string{}
 			for r := range 200 {
 				for c := range 7 {
-					s.Allocatable[nvidia] = append(s.Allocatable[nvidia], fmt.Sprintf("%s::%d", card(c), r))
+					s.Allocatable[nvidia] = append(s.Allocatable[nvidia], fmt.Sprintf("%s::%d", dev(c), r))
 				}
 			}
 			for _, at := range random.Perm(1400)[:1000] {
 				name := fmt.Sprintf("pod-%d", at)
 				p := s.pod(fmt.Sprintf("team-%d", at%13), name, "main", "side")
 				s.give(name, "main", nvidia, s.Allocatable[nvidia][at])
-				expected = append(expected, fmt.Sprintf("%s/%s/main nvidia.com/gpu %s 0.005", p.Namespace, name, card(at%7)))
+				expected = append(expected, fmt.Sprintf("%s/%s/main nvidia.com/gpu %s 0.005", p.Namespace, name, dev(at%7)))
 			}
 			return s, expected
 		}
 		s, expected := build()
-		k := run(t, program, folder(t), s)
+		k := run(t, program, dir(t), s)
 		m := client(t, podmap.Options{Socket: k.socket})
 		for range 3 {
-			h := poll(t, m, cards())
+			h := poll(t, m, devs())
 			want(t, h, expected...)
 			if len(h.Pods) != 1000 {
 				t.Errorf("%d pods", len(h.Pods))
@@ -252,33 +252,33 @@ func TestAThousandPods(t *testing.T) {
 	})
 }
 
-// A plugin that sells memory by the MiB makes an answer of many megabytes, which lies about the cards.
+// A plugin that sells memory by the MiB makes an answer of many megabytes, which lies about the GPUs.
 func TestAnAnswerOfManyMegabytes(t *testing.T) {
 	t.Parallel()
 	eachRelease(t, func(t *testing.T, program string) {
 		const slices = 40_000
 		var s state
 		s.pod("a", "honest", "main")
-		s.give("honest", "main", nvidia, card(0))
+		s.give("honest", "main", nvidia, dev(0))
 		for p := range 8 {
 			name := fmt.Sprintf("memory-%d", p)
 			s.pod("b", name, "main")
 			var ids []string
 			for i := range slices {
-				ids = append(ids, fmt.Sprintf("%s-_-%d", card(p), i))
+				ids = append(ids, fmt.Sprintf("%s-_-%d", dev(p), i))
 			}
 			s.give(name, "main", "aliyun.com/gpu-mem", ids...)
 		}
-		k := run(t, program, folder(t), s)
+		k := run(t, program, dir(t), s)
 		m := client(t, podmap.Options{Socket: k.socket, Timeout: time.Minute})
-		h := poll(t, m, cards())
-		expected := []string{"a/honest/main nvidia.com/gpu " + card(0) + " 1"}
+		h := poll(t, m, devs())
+		expected := []string{"a/honest/main nvidia.com/gpu " + dev(0) + " 1"}
 		for p := range 8 {
 			expected = append(expected, fmt.Sprintf("b/memory-%d/main aliyun.com/gpu-mem unresolved %d", p, slices))
 		}
 		want(t, h, expected...)
 		if !h.Untruthful {
-			t.Error("cards are known to be free beside a plugin whose ids tell nothing")
+			t.Error("GPUs are known to be free beside a plugin whose ids tell nothing")
 		}
 	})
 }
@@ -289,20 +289,20 @@ func TestRestartWithAnEmptyFirstAnswer(t *testing.T) {
 	eachRelease(t, func(t *testing.T, program string) {
 		var s state
 		s.pod("a", "p", "main")
-		s.give("p", "main", nvidia, card(0))
-		s.Allocatable = map[string][]string{nvidia: {card(0)}}
-		held := "a/p/main nvidia.com/gpu " + card(0) + " 1"
-		dir := folder(t)
+		s.give("p", "main", nvidia, dev(0))
+		s.Allocatable = map[string][]string{nvidia: {dev(0)}}
+		held := "a/p/main nvidia.com/gpu " + dev(0) + " 1"
+		dir := dir(t)
 		k := run(t, program, dir, s)
 		m := client(t, podmap.Options{Socket: k.socket})
-		inv := cards()
+		inv := devs()
 		want(t, poll(t, m, inv), held)
 		for round := range 3 {
 			k.kill()
 			if err := m.Poll(t.Context()); err == nil {
 				t.Fatal("a dead kubelet answered")
 			}
-			h := m.Holdings(inv)
+			h := m.Allocations(inv)
 			want(t, h, held)
 			if src := h.Sources[0]; src.Up || src.Errors != uint64(round+1) || !strings.Contains(src.Message, "using the answer of") {
 				t.Errorf("health %+v", src)
@@ -330,11 +330,11 @@ func TestRateLimiter(t *testing.T) {
 	eachRelease(t, func(t *testing.T, program string) {
 		var s state
 		s.pod("a", "p", "main")
-		s.give("p", "main", nvidia, card(0))
-		held := "a/p/main nvidia.com/gpu " + card(0) + " 1"
-		k := run(t, program, folder(t), s)
+		s.give("p", "main", nvidia, dev(0))
+		held := "a/p/main nvidia.com/gpu " + dev(0) + " 1"
+		k := run(t, program, dir(t), s)
 		m := client(t, podmap.Options{Socket: k.socket})
-		inv := cards()
+		inv := devs()
 		want(t, poll(t, m, inv), held)
 
 		conn, err := grpc.NewClient("unix://"+k.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -363,7 +363,7 @@ func TestRateLimiter(t *testing.T) {
 				break
 			}
 		}
-		h := m.Holdings(inv)
+		h := m.Allocations(inv)
 		stop()
 		knocking.Wait()
 		if !rejected {
@@ -382,7 +382,7 @@ func TestRateLimiter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h = m.Holdings(inv)
+		h = m.Allocations(inv)
 		want(t, h, held)
 		if src := h.Sources[0]; !src.Up || src.Message != "" {
 			t.Errorf("health %+v", src)
@@ -396,7 +396,7 @@ func TestRunAsksSparingly(t *testing.T) {
 	eachRelease(t, func(t *testing.T, program string) {
 		var s state
 		s.pod("a", "p", "main")
-		k := run(t, program, folder(t), s)
+		k := run(t, program, dir(t), s)
 		m := podmap.New(podmap.Options{Socket: k.socket, Interval: 20 * time.Millisecond})
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -426,28 +426,28 @@ func TestV1Alpha1OfKubernetes(t *testing.T) {
 	eachRelease(t, func(t *testing.T, program string) {
 		var s state
 		s.pod("a", "p", "main")
-		s.give("p", "main", nvidia, card(0))
+		s.give("p", "main", nvidia, dev(0))
 		s.pod("a", "q", "main")
-		s.give("q", "main", nvidia+".shared", card(1)+"::0")
-		dir := folder(t)
+		s.give("q", "main", nvidia+".shared", dev(1)+"::0")
+		dir := dir(t)
 		k := run(t, program, dir, s, "--v1=false")
 		m := client(t, podmap.Options{Socket: k.socket})
 		for range 3 {
-			h := poll(t, m, cards())
-			want(t, h, "a/p/main nvidia.com/gpu "+card(0)+" 1", "a/q/main nvidia.com/gpu.shared "+card(1)+" ?")
+			h := poll(t, m, devs())
+			want(t, h, "a/p/main nvidia.com/gpu "+dev(0)+" 1", "a/q/main nvidia.com/gpu.shared "+dev(1)+" ?")
 			if h.Sources[0].Errors != 0 {
 				t.Errorf("an old kubelet is an error: %+v", h.Sources[0])
 			}
 		}
 		// It is upgraded in place.
 		k.kill()
-		s.Allocatable = map[string][]string{nvidia + ".shared": {card(1) + "::0", card(1) + "::1"}}
+		s.Allocatable = map[string][]string{nvidia + ".shared": {dev(1) + "::0", dev(1) + "::1"}}
 		run(t, program, dir, s)
-		want(t, poll(t, m, cards()), "a/p/main nvidia.com/gpu "+card(0)+" 1", "a/q/main nvidia.com/gpu.shared "+card(1)+" 0.5")
+		want(t, poll(t, m, devs()), "a/p/main nvidia.com/gpu "+dev(0)+" 1", "a/q/main nvidia.com/gpu.shared "+dev(1)+" 0.5")
 	})
 }
 
-// The checkpoint as Kubernetes' own code writes it: the UIDs of pods, and the card of a scheme whose ids lie.
+// The checkpoint as Kubernetes' own code writes it: the UIDs of pods, and the GPU of a scheme whose ids lie.
 func TestCheckpointOfKubernetes(t *testing.T) {
 	t.Parallel()
 	eachRelease(t, func(t *testing.T, program string) {
@@ -460,20 +460,20 @@ func TestCheckpointOfKubernetes(t *testing.T) {
 		}
 		var s state
 		s.pod("a", "honest", "main")
-		s.give("honest", "main", nvidia, card(0)).Answer = answer(card(0))
+		s.give("honest", "main", nvidia, dev(0)).Answer = answer(dev(0))
 		s.pod("a", "wide", "main")
-		wide := s.give("wide", "main", nvidia, card(1))
-		wide.NUMA, wide.Answer = []int64{0, 1}, answer(card(1))
+		wide := s.give("wide", "main", nvidia, dev(1))
+		wide.NUMA, wide.Answer = []int64{0, 1}, answer(dev(1))
 		s.pod("b", "liar", "main")
-		s.give("liar", "main", nvidia, card(3)+"-4").Answer = answer(card(2)) // HAMi: the id names another card
+		s.give("liar", "main", nvidia, dev(3)+"-4").Answer = answer(dev(2)) // HAMi: the id names another GPU
 		// An entry of a pod that is long gone lingers.
-		s.Devices = append(s.Devices, device{Pod: "uid-gone", Container: "main", Resource: nvidia, IDs: []string{card(3) + "-5"}, Answer: answer(card(4))})
-		dir := folder(t)
+		s.Devices = append(s.Devices, device{Pod: "uid-gone", Container: "main", Resource: nvidia, IDs: []string{dev(3) + "-5"}, Answer: answer(dev(4))})
+		dir := dir(t)
 		file := dir + "/kubelet_internal_checkpoint"
 		k := run(t, program, dir, s, "--checkpoint="+file)
 		m := client(t, podmap.Options{Socket: k.socket, Checkpoint: file})
-		h := poll(t, m, cards())
-		want(t, h, "a/honest/main nvidia.com/gpu "+card(0)+" 1", "a/wide/main nvidia.com/gpu "+card(1)+" 1", "b/liar/main nvidia.com/gpu "+card(2)+" ?")
+		h := poll(t, m, devs())
+		want(t, h, "a/honest/main nvidia.com/gpu "+dev(0)+" 1", "a/wide/main nvidia.com/gpu "+dev(1)+" 1", "b/liar/main nvidia.com/gpu "+dev(2)+" ?")
 		for _, p := range h.Pods {
 			if p.UID != "uid-"+p.Pod {
 				t.Errorf("pod %s has the UID %q", p.Pod, p.UID)
@@ -497,10 +497,10 @@ func TestTheBinaryAndKubernetes(t *testing.T) {
 		s.pod("ml", "train-0", "main")
 		s.give("train-0", "main", nvidia, held)
 		s.Allocatable = map[string][]string{nvidia: {held}}
-		dir := folder(t)
+		dir := dir(t)
 		k := run(t, program, dir, s)
 		n.Socket = k.socket
-		e := n.Start(t, machine.Options{Flags: []string{"--lane.fast=200ms", "--lane.medium=400ms", "--lane.slow=1s", "--lane.kubelet=4s"}})
+		e := n.Start(t, machine.Options{Flags: []string{"--poll.fast=200ms", "--poll.medium=400ms", "--poll.slow=1s", "--poll.kubelet=4s"}})
 		// until scrapes until every text is there; the holding has to be there all the time once it was.
 		seen := false
 		until := func(what string, texts ...string) {

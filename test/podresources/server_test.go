@@ -27,19 +27,19 @@ var releases = []release{{"1.36", ""}, {"1.34", "kubernetes-1.34.mod"}}
 
 // servers are the programs of test/kubelet, built once: paths by release.
 var servers = sync.OnceValues(func() (map[string]string, error) {
-	folder, err := filepath.Abs(filepath.Join("..", "kubelet"))
+	dir, err := filepath.Abs(filepath.Join("..", "kubelet"))
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]string{}
 	for _, r := range releases {
-		path := filepath.Join(folder, "..", "..", "bin", "kubelet-"+r.name)
+		path := filepath.Join(dir, "..", "..", "bin", "kubelet-"+r.name)
 		args := []string{"build", "-o", path}
 		if r.modfile != "" {
 			args = append(args, "-modfile="+r.modfile)
 		}
 		cmd := exec.Command("go", append(args, ".")...)
-		cmd.Dir = folder
+		cmd.Dir = dir
 		if text, err := cmd.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("go build of Kubernetes %s's server: %w\n%s", r.name, err, text)
 		}
@@ -123,7 +123,7 @@ type kubelet struct {
 }
 
 // folder is short: the address of a unix socket has at most 107 bytes.
-func folder(t *testing.T) string {
+func dir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kubelet")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // Use is what a process has taken of the machine up to a moment.
-type Use struct {
+type Usage struct {
 	At time.Time
 	// Resident is the memory that it holds, Peak the most that it ever held, Anonymous what of Resident is no file's
 	// (its heap and stacks; the rest is its program and libraries, which the system drops and reads again as it likes), in MiB.
@@ -22,8 +22,8 @@ type Use struct {
 }
 
 // Of reads the use of the process with this id. The error names the file where it is gone.
-func Of(pid int) (Use, error) {
-	u := Use{At: time.Now()}
+func Of(pid int) (Usage, error) {
+	u := Usage{At: time.Now()}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return u, err
@@ -160,7 +160,7 @@ func Precise(pid int) (time.Duration, error) {
 }
 
 // PerMinute is the processor time that was taken in each minute between two looks.
-func PerMinute(from, to Use) time.Duration {
+func PerMinute(from, to Usage) time.Duration {
 	if !to.At.After(from.At) {
 		return 0
 	}

@@ -57,14 +57,14 @@ func exampleQueries(t *testing.T, root string) []string {
 
 // emptyInDemo are the queries that a node in good health, watched for a minute, answers with nothing.
 var emptyInDemo = map[string]string{
-	`gpu_device_up == 0`: "no card is broken",
+	`gpu_device_up == 0`: "no GPU is broken",
 	`gpu_container_visible unless on (node, uuid, namespace, pod, container) gpu_container_allocation_ratio`:     "nobody looks into containers unasked",
-	`gpu_memory_used_bytes / gpu_memory_total_bytes > 0.95`:                                                      "no card is full",
-	`gpu_temperature_celsius > on (node, uuid, sensor) gpu_temperature_limit_celsius{limit="max_operating"} - 5`: "no card is hot",
+	`gpu_memory_used_bytes / gpu_memory_total_bytes > 0.95`:                                                      "no GPU is full",
+	`gpu_temperature_celsius > on (node, uuid, sensor) gpu_temperature_limit_celsius{limit="max_operating"} - 5`: "no GPU is hot",
 	`gpu_mig_mode != gpu_mig_mode_pending or gpu_ecc_mode != gpu_ecc_mode_pending`:                               "no mode is about to change",
 	`sum by (node, uuid, xid) (increase(gpu_xid_events_total[10m])) > 0`:                                         "no XID in the first minutes",
 	`sum by (node, uuid) (increase(gpu_ecc_errors_total{severity="uncorrected"}[1h])) > 0`:                       "no memory error",
-	`gpu_pcie_link_width < gpu_pcie_link_width_max`:                                                              "no lane is lost",
+	`gpu_pcie_link_width < gpu_pcie_link_width_max`:                                                              "no poll group is lost",
 	`gpu_nvlink_links{state="down"} > 0`:                                                                         "no link is lost",
 	`gpu_exporter_source_up == 0`:                                                                                "every source answers",
 	`sum by (node, namespace, pod) (gpu_container_allocation_ratio) and on (node, namespace, pod) (time() - max by (node, namespace, pod) (gpu_container_last_busy_timestamp_seconds) > 1200)`: "nobody was idle for twenty minutes yet",
@@ -82,10 +82,10 @@ func TestRealPrometheusScrapesTheDemo(t *testing.T) {
 	servers.Start(t, root, servers.Build(t, servers.Standin), "--scenario=testdata/scenarios/demo.scenario", "--pods=testdata/kubelet/demo.pods", "--quiet",
 		"--", servers.Build(t, servers.Exporter), "--web.listen-address="+exporter, "--node-name=demo-node")
 	metrics := "http://" + exporter + "/metrics"
-	servers.Within(t, 30*time.Second, "the exporter serves the demo's cards", func() error {
+	servers.Within(t, 30*time.Second, "the exporter serves the demo's GPUs", func() error {
 		text, err := servers.Fetch(metrics)
 		if err == nil && strings.Count(text, "\ngpu_busy_seconds_total{") < 8 {
-			err = fmt.Errorf("not all cards are there yet")
+			err = fmt.Errorf("not all GPUs are there yet")
 		}
 		return err
 	})
@@ -122,9 +122,9 @@ func TestRealPrometheusScrapesTheDemo(t *testing.T) {
 	count(`up == 1`, 1)
 	count(`gpu_device_up == 1`, 8)
 	count(`rate(gpu_busy_seconds_total[15s]) / rate(gpu_observed_seconds_total[15s]) <= 1`, 8)
-	count(`gpu_allocation_ratio == 0`, 1) // card 7 is free
+	count(`gpu_allocation_ratio == 0`, 1) // GPU 7 is free
 	count(`sum by (node) (gpu_container_allocation_ratio)`, 1)
-	count(`abs(sum by (uuid) (rate(gpu_card_seconds_total[20s])) - 1) < 0.2`, 8)                 // each second of each card once
+	count(`abs(sum by (uuid) (rate(gpu_time_seconds_total[20s])) - 1) < 0.2`, 8)                 // each second of each GPU once
 	count(`histogram_quantile(0.99, sum(rate(gpu_exporter_call_duration_seconds[15s]))) > 0`, 1) // a native histogram
 	count(`scrape_samples_post_metric_relabeling != scrape_samples_scraped`, 0)
 	for _, q := range exampleQueries(t, root) {

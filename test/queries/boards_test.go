@@ -230,7 +230,7 @@ func TestPlantedErrorsAreFound(t *testing.T) {
 		`rate(gpu_energy_joules_total[5m]) * on (uuid) group_left () max by (uuid) (gpu_info)`:         "parentheses",
 		`sum by (node) (gpu_power_watts) / sum by (node, uuid) (gpu_power_limit_watts)`:                "no pair",
 		`gpu_temperature_celsius > gpu_temperature_limit_celsius`:                                      "only one side has limit",
-		`sum by (namespace) (namespace:gpu_held_seconds:rate5m{pod="x"})`:                              "no label pod",
+		`sum by (namespace) (namespace:gpu_allocated_seconds:rate5m{pod="x"})`:                         "no label pod",
 		`sum by (node) (cluster:gpu_free:sum)`:                                                         "groups by node",
 		`label_replace(gpu_power_watts, "a", "$1", "pod", "(.*)")`:                                     "reads the label pod",
 		`label_join(gpu_power_watts, "a", "-", "node", "pod")`:                                         "reads the label pod",
@@ -259,7 +259,7 @@ func TestLabelsAreFollowed(t *testing.T) {
 		`0 * max(gpu_device_up) - 1`:                                                        {},
 		`max(gpu_device_up) or sum by (a) (label_replace(gpu_device_up, "a", "x", "", ""))`: {"a"},
 		`topk(3, sum by (node) (gpu_power_watts))`:                                          {"node"},
-		`time() - min by (node, lane) (gpu_last_read_timestamp_seconds)`:                    {"node", "lane"},
+		`time() - min by (node, poll) (gpu_last_read_timestamp_seconds)`:                    {"node", "poll"},
 		`sum_over_time(cluster:gpu_xid_events:increase5m[$__range:5m])`:                     {"cluster", "xid"},
 	} {
 		got, err := known.Answer(query)

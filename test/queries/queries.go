@@ -1,4 +1,4 @@
-// Package queries follows the labels of PromQL: which a query may use, because the catalogue, a recording
+// Package queries follows the labels of PromQL: which a query may use, because the catalog, a recording
 // rule or somebody else's exporter has them, and which its answer carries. A misspelt metric is found by any
 // Prometheus; a misspelt label is not, it only answers nothing.
 package queries
@@ -47,7 +47,7 @@ func (l Labels) beyond(names []string) Labels { return l.without(names...) }
 // Known is every metric and its labels.
 type Known map[string]Labels
 
-// Metrics gathers the catalogue, the recording rules and what others expose.
+// Metrics gathers the catalog, the recording rules and what others expose.
 func Metrics() Known {
 	known := Known{}
 	for _, f := range catalog.All() {
@@ -78,8 +78,8 @@ var tooNew = []string{"info", "mad_over_time", "ts_of_max_over_time", "ts_of_min
 // Checker follows queries over what is known.
 type Checker struct {
 	Known Known
-	// OneTarget believes that each card is scraped once, so that a join need not aggregate job, instance and the
-	// index away. Recording rules do: two targets of one card would double their sums anyway.
+	// OneTarget believes that each GPU is scraped once, so that a join need not aggregate job, instance and the
+	// index away. Recording rules do: two targets of one GPU would double their sums anyway.
 	OneTarget bool
 }
 
@@ -256,7 +256,7 @@ func (c Checker) binary(e *parser.BinaryExpr) (Labels, error) {
 		return left, nil
 	}
 	// The side of which there must be one has to be aggregated to what is matched: two targets that show one
-	// card would otherwise end the whole query with an error.
+	// GPU would otherwise end the whole query with an error.
 	single := func(side string, l Labels) error {
 		if !m.On {
 			return nil

@@ -123,7 +123,7 @@ func TestPage(t *testing.T) {
 	write(t, dir, f, from.Add(-10*time.Minute), to.Add(time.Minute), step)
 	url, _ := p.serve(t, dir)
 	prices := filepath.Join(t.TempDir(), "prices.yaml")
-	text := "currency: EUR\nenergy_per_kwh: 0.18\ncards:\n- {model: '*H100*', per_hour: 2.8}\n- {model: '*', per_hour: 1.2}\n"
+	text := "currency: EUR\nenergy_per_kwh: 0.18\ngpus:\n- {model: '*H100*', per_hour: 2.8}\n- {model: '*', per_hour: 1.2}\n"
 	if err := os.WriteFile(prices, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -195,11 +195,11 @@ func TestHostilePage(t *testing.T) {
 	names := []string{`<script>document.title='owned'</script>`, `"><img src=x onerror="document.title='owned'">`, `'><svg onload=alert(1)>`, `</script><script>alert(1)</script>`, `javascript:alert(1)`, "a\u202eb"}
 	at := begins
 	d := &report.Document{Schema: report.Schema, Generated: at, Window: report.Span{From: at, To: at.Add(hour), StepSeconds: 300, Hours: 1}, Currency: names[0], Partial: true, Problems: names, Notes: []report.Note{{Code: "x", Text: names[1]}},
-		Fleet: report.Account{Cards: 1, Hours: 1, Cells: report.Cells{Useful: 1}, Cost: new(float64), CellCost: &report.Cells{}}, Sources: []report.Source{{What: names[0], From: names[1], Names: names[2]}}}
+		Fleet: report.Account{GPUs: 1, Hours: 1, Cells: report.Cells{Useful: 1}, Cost: new(float64), CellCost: &report.Cells{}}, Sources: []report.Source{{What: names[0], From: names[1], Names: names[2]}}}
 	for i, n := range names {
 		d.Models = append(d.Models, report.Account{Model: n, Hours: 1})
 		d.Nodes = append(d.Nodes, report.Account{Node: n, Cluster: n, Model: n, Hours: 1})
-		d.Workloads = append(d.Workloads, report.Workload{ID: n, Namespace: n, Name: n, Kind: n, Model: n, Sharing: n, Profile: n, Advice: "release", NoReason: n, Plot: &report.Plot{Activity: []float64{0.5}, Peak: []float64{0.6}, Memory: []float64{float64(i)}, Cards: []float64{1}}})
+		d.Workloads = append(d.Workloads, report.Workload{ID: n, Namespace: n, Name: n, Kind: n, Model: n, Sharing: n, Profile: n, Advice: "release", NoReason: n, Plot: &report.Plot{Activity: []float64{0.5}, Peak: []float64{0.6}, Memory: []float64{float64(i)}, GPUs: []float64{1}}})
 		d.Advice = append(d.Advice, report.Advice{Code: "release", Reason: n, Workload: n, Title: n, Evidence: n, Why: n, Risk: n, Change: n, ChangeIn: n, Confidence: n})
 		d.WhatIf = append(d.WhatIf, report.Packing{Model: n, Scenario: n, Text: n})
 	}

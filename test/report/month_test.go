@@ -15,9 +15,9 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/process"
 )
 
-var monthNodes = flag.Int("month-nodes", 25, "nodes of eight cards whose month is read")
+var monthNodes = flag.Int("month-nodes", 25, "nodes of eight GPUs whose month is read")
 
-// TestMonth: 54,000 points for each card take less than 0.2 MiB, for no series is kept longer than it is needed. The
+// TestMonth: 54,000 points for each GPU take less than 0.2 MiB, for no series is kept longer than it is needed. The
 // processor's time, the server's apart, is told.
 func TestMonth(t *testing.T) {
 	nodes := *monthNodes
@@ -37,10 +37,10 @@ func TestMonth(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := float64(nodes) * 8 * 720; d.Fleet.Hours < 0.999*want || d.Fleet.Hours > 1.001*want || len(d.Workloads) < nodes*8/3 {
-		t.Errorf("%.0f card-hours, want %.0f; %d workloads", d.Fleet.Hours, want, len(d.Workloads))
+		t.Errorf("%.0f GPU-hours, want %.0f; %d workloads", d.Fleet.Hours, want, len(d.Workloads))
 	}
 	state := cmd.ProcessState
-	t.Logf("%d cards: %v of processor time in %v, %.0f MiB", nodes*8, (state.UserTime() + state.SystemTime()).Round(time.Millisecond), time.Since(began).Round(time.Millisecond), memory)
+	t.Logf("%d GPUs: %v of processor time in %v, %.0f MiB", nodes*8, (state.UserTime() + state.SystemTime()).Round(time.Millisecond), time.Since(began).Round(time.Millisecond), memory)
 	if most := 60 + float64(nodes)*8*0.2; memory > most {
 		t.Errorf("it took %.0f MiB, more than %.0f", memory, most)
 	}

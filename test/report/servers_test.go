@@ -69,7 +69,7 @@ func TestServersAgree(t *testing.T) {
 	b := p.ask(t, victoria(t, p, seed, from.Add(-10*time.Minute), to), args...)
 	for c := report.Cell(0); c < report.CellCount; c++ {
 		x, y := a.Fleet.Cells.Of(c), b.Fleet.Cells.Of(c)
-		t.Logf("%-12s Prometheus %8.2f, VictoriaMetrics %8.2f card-hours", c, x, y)
+		t.Logf("%-12s Prometheus %8.2f, VictoriaMetrics %8.2f GPU-hours", c, x, y)
 		switch c {
 		case report.Unobserved:
 			// The counters went on in a gap between scrapes: MetricsQL's rate looks back to the sample before it, PromQL's does not.
@@ -78,7 +78,7 @@ func TestServersAgree(t *testing.T) {
 			continue
 		}
 		if !near(x, y, 0.01, 0.002*a.Fleet.Hours) {
-			t.Errorf("%s is %.2f card-hours from Prometheus, %.2f from VictoriaMetrics", c, x, y)
+			t.Errorf("%s is %.2f GPU-hours from Prometheus, %.2f from VictoriaMetrics", c, x, y)
 		}
 	}
 	if a.Checks.ClosingError > 0.001 || b.Checks.ClosingError > 0.001 || a.Checks.ClosingError < -0.001 || b.Checks.ClosingError < -0.001 {

@@ -24,8 +24,8 @@ const (
 	day  = 24 * hour
 )
 
-// drawn is a fleet with every class of workload, in sizes that the seed draws. trouble breaks cards and
-// interrupts the history; blind adds cards on which work cannot be told.
+// drawn is a fleet with every class of workload, in sizes that the seed draws. trouble breaks GPUs and
+// interrupts the history; blind adds GPUs on which work cannot be told.
 func drawn(seed uint64, trouble, blind bool) fleet.Config {
 	r := rand.New(rand.NewPCG(seed, 20260115))
 	c := fleet.Config{Seed: seed, Epoch: fleet.DefaultEpoch(), Cycle: 60 * day, Pending: 4}
@@ -35,8 +35,8 @@ func drawn(seed uint64, trouble, blind bool) fleet.Config {
 		faults = map[fleet.FaultKind]float64{fleet.FaultGap: 0.6, fleet.FaultRestart: 0.8, fleet.FaultLost: 0.3, fleet.FaultCritical: 0.2, fleet.FaultKubelet: 0.3, fleet.FaultXID: 0.5}
 	}
 	n := func(low, high int) int { return low + r.IntN(high-low+1) }
-	place := func(class fleet.Class, cards, pods int) fleet.Place {
-		return fleet.Place{Class: class, Cards: cards, Pods: pods}
+	place := func(class fleet.Class, devs, pods int) fleet.Place {
+		return fleet.Place{Class: class, GPUs: devs, Pods: pods}
 	}
 	mixed := func() []fleet.Place {
 		var out []fleet.Place
@@ -52,21 +52,21 @@ func drawn(seed uint64, trouble, blind bool) fleet.Config {
 	whole := []fleet.Weight{{Class: fleet.Training, Weight: 2}, {Class: fleet.Inference, Weight: 2}, {Class: fleet.Small, Weight: 2}, {Class: fleet.Preallocated, Weight: 1}, {Class: fleet.Free, Weight: 3}}
 	shared := []fleet.Weight{{Class: fleet.Inference, Weight: 3}, {Class: fleet.Small, Weight: 3}, {Class: fleet.Loaded, Weight: 1}, {Class: fleet.NeverUsed, Weight: 1}, {Class: fleet.Free, Weight: 2}}
 	c.Pools = []fleet.Pool{
-		{Name: "h100", Model: "h100", Nodes: 4, Cards: 8, Rack: 4, Fixed: mixed(), Mix: whole},
-		{Name: "l40s", Model: "l40s", Nodes: 2, Cards: 2, Rack: 2, Replicas: 4, Fixed: []fleet.Place{place(fleet.Oversubscribed, 1, 4), place(fleet.NeverUsed, 1, 1), place(fleet.Loaded, 1, 1)}, Mix: shared},
+		{Name: "h100", Model: "h100", Nodes: 4, GPUs: 8, Rack: 4, Fixed: mixed(), Mix: whole},
+		{Name: "l40s", Model: "l40s", Nodes: 2, GPUs: 2, Rack: 2, Replicas: 4, Fixed: []fleet.Place{place(fleet.Oversubscribed, 1, 4), place(fleet.NeverUsed, 1, 1), place(fleet.Loaded, 1, 1)}, Mix: shared},
 	}
 	switch r.IntN(3) {
 	case 0:
-		c.Pools = append(c.Pools, fleet.Pool{Name: "a100", Model: "a100-40gb", Nodes: 2, Cards: 4, Rack: 2, Mix: whole})
+		c.Pools = append(c.Pools, fleet.Pool{Name: "a100", Model: "a100-40gb", Nodes: 2, GPUs: 4, Rack: 2, Mix: whole})
 	case 1:
-		c.Pools = append(c.Pools, fleet.Pool{Name: "b200", Model: "b200", Nodes: 1, Cards: 8, Mix: whole})
+		c.Pools = append(c.Pools, fleet.Pool{Name: "b200", Model: "b200", Nodes: 1, GPUs: 8, Mix: whole})
 	default:
-		c.Pools = append(c.Pools, fleet.Pool{Name: "h200", Model: "h200", Nodes: 1, Cards: 8, Mix: whole})
+		c.Pools = append(c.Pools, fleet.Pool{Name: "h200", Model: "h200", Nodes: 1, GPUs: 8, Mix: whole})
 	}
-	c.Pools = append(c.Pools, fleet.Pool{Name: "h100-mig", Model: "h100", Nodes: 1, Cards: 2, MIG: []string{"3g.40gb", "2g.20gb", "1g.10gb"}, Mix: shared})
+	c.Pools = append(c.Pools, fleet.Pool{Name: "h100-mig", Model: "h100", Nodes: 1, GPUs: 2, MIG: []string{"3g.40gb", "2g.20gb", "1g.10gb"}, Mix: shared})
 	if blind {
-		c.Pools = append(c.Pools, fleet.Pool{Name: "a100-mig", Model: "a100-40gb", Nodes: 1, Cards: 2, MIG: []string{"3g.20gb", "2g.10gb", "1g.5gb"}, Mix: shared},
-			fleet.Pool{Name: "t4", Model: "t4", Nodes: 1, Cards: 2, Replicas: 2, Hidden: true, Mix: shared})
+		c.Pools = append(c.Pools, fleet.Pool{Name: "a100-mig", Model: "a100-40gb", Nodes: 1, GPUs: 2, MIG: []string{"3g.20gb", "2g.10gb", "1g.5gb"}, Mix: shared},
+			fleet.Pool{Name: "t4", Model: "t4", Nodes: 1, GPUs: 2, Replicas: 2, Hidden: true, Mix: shared})
 	}
 	for i := range c.Pools {
 		c.Pools[i].Trouble = faults
@@ -136,35 +136,35 @@ func account(t *testing.T, d *report.Document, truth *fleet.Truth, clear bool) {
 		t.Errorf("the partition misses by %.4f %%", 100*e)
 	}
 	t.Logf("closing error %.5f %%, coverage %.2f %%", 100*d.Checks.ClosingError, 100*d.Fleet.Coverage)
-	for name, e := range map[string]*float64{"busy": d.Checks.Busy, "idle": d.Checks.Idle, "underused": d.Checks.Underused} {
+	for name, e := range map[string]*float64{"busy": d.Checks.Busy, "idle": d.Checks.Idle, "gap": d.Checks.Gap} {
 		if e != nil && math.Abs(*e) > 0.01 {
-			t.Errorf("cards and containers differ by %.2f %% in %s", 100**e, name)
+			t.Errorf("GPUs and containers differ by %.2f %% in %s", 100**e, name)
 		}
 	}
 	total := 0.0
-	for _, u := range gpu.Uses {
-		total += float64(truth.Cards[u]) / 3600
+	for _, u := range gpu.TimeStates {
+		total += float64(truth.GPUs[u]) / 3600
 	}
 	if !near(d.Fleet.Hours, total, 0.001, 0.1) {
-		t.Errorf("%.1f card-hours are expected, there were %.1f", d.Fleet.Hours, total)
+		t.Errorf("%.1f GPU-hours are expected, there were %.1f", d.Fleet.Hours, total)
 	}
-	cells := map[gpu.Use]float64{gpu.UseBusy: d.Fleet.Cells.Useful, gpu.UseUnderused: d.Fleet.Cells.Underused, gpu.UseIdle: d.Fleet.Cells.Idle,
-		gpu.UseUnallocated: d.Fleet.Cells.Unallocated, gpu.UseUnavailable: d.Fleet.Cells.Unavailable, gpu.UseUnknown: d.Fleet.Cells.Unobserved + d.Fleet.Cells.NotReported}
-	for _, u := range gpu.Uses {
-		want := float64(truth.Cards[u]) / 3600
-		t.Logf("%-12s %10.1f card-hours, in truth %10.1f", u, cells[u], want)
+	cells := map[gpu.TimeState]float64{gpu.TimeBusy: d.Fleet.Cells.Useful, gpu.TimeGap: d.Fleet.Cells.Gap, gpu.TimeIdle: d.Fleet.Cells.Idle,
+		gpu.TimeUnallocated: d.Fleet.Cells.Unallocated, gpu.TimeUnavailable: d.Fleet.Cells.Unavailable, gpu.TimeUnknown: d.Fleet.Cells.Unobserved + d.Fleet.Cells.NotReported}
+	for _, u := range gpu.TimeStates {
+		want := float64(truth.GPUs[u]) / 3600
+		t.Logf("%-12s %10.1f GPU-hours, in truth %10.1f", u, cells[u], want)
 		switch {
 		case clear && !near(cells[u], want, 0.01, 0.0005*total):
-			t.Errorf("%s is %.1f card-hours, in truth %.1f", u, cells[u], want)
-		case !clear && u == gpu.UseUnderused:
-			// Whose work cannot be told apart is not called idle for longer than the whole card was: what is not idle for sure
+			t.Errorf("%s is %.1f GPU-hours, in truth %.1f", u, cells[u], want)
+		case !clear && u == gpu.TimeGap:
+			// Whose work cannot be told apart is not called idle for longer than the whole GPU was: what is not idle for sure
 			// is underused.
-			if both := want + float64(truth.Cards[gpu.UseIdle])/3600; cells[u]+cells[gpu.UseIdle] > 1.01*both+0.0005*total {
-				t.Errorf("underused and idle are %.1f card-hours, more than the truth's %.1f", cells[u]+cells[gpu.UseIdle], both)
+			if both := want + float64(truth.GPUs[gpu.TimeIdle])/3600; cells[u]+cells[gpu.TimeIdle] > 1.01*both+0.0005*total {
+				t.Errorf("underused and idle are %.1f GPU-hours, more than the truth's %.1f", cells[u]+cells[gpu.TimeIdle], both)
 			}
-		case !clear && u != gpu.UseUnknown && cells[u] > 1.01*want+0.0005*total:
+		case !clear && u != gpu.TimeUnknown && cells[u] > 1.01*want+0.0005*total:
 			// What was not seen may be missing from a cell, and must never be in a wrong one.
-			t.Errorf("%s is %.1f card-hours, more than the truth's %.1f", u, cells[u], want)
+			t.Errorf("%s is %.1f GPU-hours, more than the truth's %.1f", u, cells[u], want)
 		}
 	}
 	parts := 0.0
@@ -196,13 +196,13 @@ func asRecorded(t *testing.T, url string, d *report.Document, to time.Time) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	query := fmt.Sprintf("sum by (use) (sum_over_time(node:gpu_card_seconds:rate5m[%dm:5m])) * 300 / 3600", int(d.Window.Hours*60))
-	cells := map[string]float64{"busy": d.Fleet.Cells.Useful, "underused": d.Fleet.Cells.Underused, "idle": d.Fleet.Cells.Idle, "unallocated": d.Fleet.Cells.Unallocated,
+	query := fmt.Sprintf("sum by (state) (sum_over_time(node:gpu_time_seconds:rate5m[%dm:5m])) * 300 / 3600", int(d.Window.Hours*60))
+	cells := map[string]float64{"busy": d.Fleet.Cells.Useful, "gap": d.Fleet.Cells.Gap, "idle": d.Fleet.Cells.Idle, "unallocated": d.Fleet.Cells.Unallocated,
 		"unavailable": d.Fleet.Cells.Unavailable, "unknown": d.Fleet.Cells.Unobserved}
 	err = client.Instant(t.Context(), query, to, func(s *prom.Series) error {
-		use := s.Labels.Get("use")
+		use := s.Labels.Get("state")
 		if !near(cells[use], s.Value[0], 1e-5, 0.01) {
-			t.Errorf("%s is %.3f card-hours, and the rule adds up to %.3f", use, cells[use], s.Value[0])
+			t.Errorf("%s is %.3f GPU-hours, and the rule adds up to %.3f", use, cells[use], s.Value[0])
 		}
 		delete(cells, use)
 		return nil
@@ -239,7 +239,7 @@ func workloads(t *testing.T, d *report.Document, truth *fleet.Truth, steady bool
 			continue
 		}
 		if len(found[k]) != 1 {
-			t.Errorf("%s held cards for %.1f h and has %d rows", k, w.Held/3600, len(found[k]))
+			t.Errorf("%s held GPUs for %.1f h and has %d rows", k, w.Held/3600, len(found[k]))
 			continue
 		}
 		r := found[k][0]
@@ -250,7 +250,7 @@ func workloads(t *testing.T, d *report.Document, truth *fleet.Truth, steady bool
 		for _, c := range []struct {
 			what      string
 			got, want float64
-		}{{"held", r.Held, float64(w.Held) / 3600}, {"busy", r.Useful, float64(w.Busy) / 3600}, {"idle", r.Idle, float64(w.Idle) / 3600}, {"underused", r.Underused, float64(w.Underused) / 3600},
+		}{{"held", r.Held, float64(w.Held) / 3600}, {"busy", r.Useful, float64(w.Busy) / 3600}, {"idle", r.Idle, float64(w.Idle) / 3600}, {"gap", r.Gap, float64(w.Gap) / 3600},
 			{"energy", *orZero(r.EnergyKWh), float64(w.Energy) / 3.6e6}} {
 			// The first and the last five minutes of every pod are known by halves. A rate over ten scrapes half a minute apart
 			// does not see what lies between it and the next: what repeats every hour is always cut at the same place.
@@ -262,7 +262,7 @@ func workloads(t *testing.T, d *report.Document, truth *fleet.Truth, steady bool
 		if r.MemoryPeak != nil && !near(*r.MemoryPeak, float64(w.MemoryPeak), 0.02, 64<<20) {
 			t.Errorf("%s: the memory peak is %.2f GiB, in truth %.2f", k, *r.MemoryPeak/(1<<30), float64(w.MemoryPeak)/(1<<30))
 		}
-		if sum := r.Useful - r.Beyond + r.Underused + r.Idle + r.Unobserved + r.Lent; !near(sum, r.Held, 0.005, 0.05) {
+		if sum := r.Useful - r.Beyond + r.Gap + r.Idle + r.Unobserved + r.Lent; !near(sum, r.Held, 0.005, 0.05) {
 			t.Errorf("%s: its parts add up to %.2f of %.2f", k, sum, r.Held)
 		}
 	}
@@ -306,7 +306,7 @@ func rightFor(c fleet.Class) (codes, reasons []string) {
 	case fleet.Small:
 		return []string{"share", "shrink"}, []string{"low_activity"}
 	case fleet.Imbalanced:
-		return []string{"fewer_cards"}, []string{"idle_cards"}
+		return []string{"fewer_gpus"}, []string{"idle_gpus"}
 	case fleet.Oversubscribed:
 		return []string{"more_room"}, []string{"oversubscribed"}
 	}
@@ -326,7 +326,7 @@ func due(w *fleet.WorkloadTruth, r *report.Workload, to time.Time) bool {
 		last, ok := w.LastBusy.Get()
 		return w.Measured && !w.Last.Before(to) && held > 3*day+hour && (!ok || to.Sub(last) > 3*day+hour && float64(to.Sub(last)) > 1.6*float64(last.Sub(w.First))/10)
 	case fleet.Preallocated, fleet.Small:
-		// Those that hold a part of a card already cannot be told to take less.
+		// Those that hold a part of a GPU already cannot be told to take less.
 		return w.Measured && !w.Last.Before(to) && held > 7*day+hour && strings.HasSuffix(w.Resource, "gpu") && r != nil && r.Sharing == "whole" && w.Busy > 0
 	case fleet.Imbalanced:
 		return held > 26*hour && w.Devices > 1 && w.Busy > 0
@@ -393,7 +393,7 @@ func (m *marks) add(t *testing.T, d *report.Document, truth *fleet.Truth) {
 			}
 		}
 		if a != nil && needed(w, truth.To) && (a.Code == "release" || a.Code == "shrink") && !plausible(w, a, truth.To) {
-			t.Errorf("%s %s needed its card, and the advice is to %s: %s", w.Class, k, a.Code, a.Evidence)
+			t.Errorf("%s %s needed its GPU, and the advice is to %s: %s", w.Class, k, a.Code, a.Evidence)
 		}
 	}
 }

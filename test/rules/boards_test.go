@@ -17,7 +17,7 @@ var exposed = regexp.MustCompile(`(?m)^([a-z_]+(?:\{.*\})?) (\S+)$`)
 // raised are the alerts that a recorded board raises while nothing about it changes for an hour and a half, with the reason.
 var raised = map[string]map[string]string{}
 
-// The boards whose expositions are kept, real cards most of them, raise no alert while they are in good health.
+// The boards whose expositions are kept, real GPUs most of them, raise no alert while they are in good health.
 func TestHealthyBoardsAreQuiet(t *testing.T) {
 	records, err := everything().RecordingRules()
 	if err != nil {

@@ -18,30 +18,30 @@ type recording struct {
 	asks []string
 }
 
-// card is a card's info and its seconds, all of one use.
-func card(labels, model, use, values string) string {
+// GPU is a GPU's info and its seconds, all of one use.
+func dev(labels, model, use, values string) string {
 	text := ""
 	if model != "" {
 		text = `gpu_info{` + labels + `,model="` + model + `"} 1x60` + "\n"
 	}
-	for _, u := range []string{"busy", "underused", "idle", "unallocated", "unavailable", "unknown"} {
+	for _, u := range []string{"busy", "gap", "idle", "unallocated", "unavailable", "unknown"} {
 		v := "0x60"
 		if u == use {
 			v = values
 		}
-		text += `gpu_card_seconds_total{` + labels + `,use="` + u + `"} ` + v + "\n"
+		text += `gpu_time_seconds_total{` + labels + `,state="` + u + `"} ` + v + "\n"
 	}
 	return text
 }
 
 func node2(gpu string) string { return `node="n2",uuid="GPU-` + gpu + `",gpu="` + gpu + `"` }
 
-// podOn is a container that is at work on a card all the time.
+// podOn is a container that is at work on a GPU all the time.
 func podOn(labels, pod, values, alloc string) string {
 	c := labels + `,namespace="team",pod="` + pod + `",container="c"`
 	return `gpu_container_busy_seconds_total{` + c + `} ` + values + `
 		gpu_container_observed_seconds_total{` + c + `} ` + values + `
-		gpu_container_held_seconds_total{` + c + `} ` + values + `
+		gpu_container_allocated_seconds_total{` + c + `} ` + values + `
 		gpu_container_allocation_ratio{` + c + `,resource="nvidia_com_gpu",mig_uuid=""} ` + alloc + "\n"
 }
 
@@ -63,78 +63,78 @@ func recordings() []recording {
 		return text
 	}
 	return []recording{
-		{name: "each second of each card once, whatever the card",
-			series: card("$A", "a", "busy", "0+60x60") + card("$B", "a", "idle", "0+60x60") + card(node2("C"), "b", "unallocated", "0+60x60") +
-				card(node2("D"), "", "unavailable", "0+60x60") + // lost before it was ever read: no gpu_info
+		{name: "each second of each GPU once, whatever the GPU",
+			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "idle", "0+60x60") + dev(node2("C"), "b", "unallocated", "0+60x60") +
+				dev(node2("D"), "", "unavailable", "0+60x60") + // lost before it was ever read: no gpu_info
 				`gpu_device_up{$A} 1x60
 				gpu_device_up{$B} 1x60
 				gpu_device_up{` + node2("C") + `} 1x60
 				gpu_device_up{` + node2("D") + `} 0x60`,
 			asks: []string{
-				`10m | round(sum(cluster:gpu_card_seconds:rate5m), 0.001) | {} 4`,
-				`10m | round(sum by (node) (node:gpu_card_seconds:rate5m), 0.001) | {node="n1"} 2 & {node="n2"} 2`,
-				`10m | round(model:gpu_card_seconds:rate5m{use="unavailable"}, 0.001) | {model="a",use="unavailable"} 0 & {model="b",use="unavailable"} 0 & {use="unavailable"} 1`,
-				`10m | round(cluster:gpu_card_seconds:rate5m{use="idle"}, 0.001) | {use="idle"} 1`,
+				`10m | round(sum(cluster:gpu_time_seconds:rate5m), 0.001) | {} 4`,
+				`10m | round(sum by (node) (node:gpu_time_seconds:rate5m), 0.001) | {node="n1"} 2 & {node="n2"} 2`,
+				`10m | round(model:gpu_time_seconds:rate5m{state="unavailable"}, 0.001) | {model="a",state="unavailable"} 0 & {model="b",state="unavailable"} 0 & {state="unavailable"} 1`,
+				`10m | round(cluster:gpu_time_seconds:rate5m{state="idle"}, 0.001) | {state="idle"} 1`,
 				`10m | cluster:gpu_device_up:count | cluster:gpu_device_up:count 4`,
 				`10m | cluster:gpu_device_up:sum | cluster:gpu_device_up:sum 3`,
 				`10m | node:gpu_device_up:count{node="n2"} | node:gpu_device_up:count{node="n2",model="b"} 1 & node:gpu_device_up:count{node="n2"} 1`,
 			}},
-		{name: "a card in MIG mode, before Hopper: no activity, and still a card",
-			series: card("$A", "a", "unknown", "0+60x60") + `gpu_device_up{$A} 1x60
+		{name: "a GPU in MIG mode, before Hopper: no activity, and still a GPU",
+			series: dev("$A", "a", "unknown", "0+60x60") + `gpu_device_up{$A} 1x60
 				gpu_allocation_ratio{$A} 0.5x60
 				gpu_container_allocation_ratio{$A,$P,container="c",resource="nvidia_com_mig_3g_20gb",mig_uuid="MIG-1"} 0.5x60
-				gpu_container_held_seconds_total{$A,$P,container="c"} 0+30x60`,
+				gpu_container_allocated_seconds_total{$A,$P,container="c"} 0+30x60`,
 			asks: []string{
-				`10m | round(sum(cluster:gpu_card_seconds:rate5m), 0.001) | {} 1`,
+				`10m | round(sum(cluster:gpu_time_seconds:rate5m), 0.001) | {} 1`,
 				`10m | cluster:gpu_busy_seconds:rate5m | -`,
 				`10m | cluster:gpu_busy_percent:count | -`,
-				`10m | round(workload:gpu_held_seconds:rate5m, 0.001) | {namespace="team",workload_type="pod",workload="p-0",model="a"} 0.5`,
+				`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="pod",workload="p-0",model="a"} 0.5`,
 				`10m | workload:gpu_busy:ratio_max | -`,
 				`10m | cluster:gpu_free:sum | cluster:gpu_free:sum 0.5`,
 				`10m | cluster:gpu_free_whole:sum | cluster:gpu_free_whole:sum 0`,
 			}},
 		{name: "a pod of which nothing is known is its own workload",
-			series: card("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "", "", "1x60"),
+			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "", "", "1x60"),
 			asks: []string{
-				`10m | round(workload:gpu_held_seconds:rate5m, 0.001) | {namespace="team",workload_type="pod",workload="p-0",model="a"} 1`,
+				`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="pod",workload="p-0",model="a"} 1`,
 				`10m | workload:gpu_pods:count | workload:gpu_pods:count{namespace="team",workload_type="pod",workload="p-0"} 1`,
 				`10m | round(workload:gpu_busy:ratio_max, 0.001) | {namespace="team",workload_type="pod",workload="p-0",model="a"} 1`,
 			}},
 		{name: "the workload by kube-prometheus' rule",
-			series: card("$A", "a", "busy", "0+60x60") + card("$B", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podOn("$B", "q-0", "0+60x60", "1x60") +
+			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podOn("$B", "q-0", "0+60x60", "1x60") +
 				podInfo("n1", "p-0", "", "", "1x60") + podInfo("n1", "q-0", "", "", "1x60") +
 				owner + `p-0",workload_type="deployment",workload="web"} 1x60` + "\n" + owner + `q-0",workload_type="deployment",workload="web"} 1x60`,
 			asks: []string{
-				`10m | round(workload:gpu_held_seconds:rate5m, 0.001) | {namespace="team",workload_type="deployment",workload="web",model="a"} 2`,
+				`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="deployment",workload="web",model="a"} 2`,
 				`10m | workload:gpu_pods:count | workload:gpu_pods:count{namespace="team",workload_type="deployment",workload="web"} 2`,
 				`10m | round(namespace:gpu_busy_seconds:rate5m, 0.001) | {namespace="team",model="a"} 2`,
 			}},
 		{name: "the exporter's own word goes before the rule's",
-			series: card("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "PyTorchJob", "train", "1x60") +
+			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "PyTorchJob", "train", "1x60") +
 				owner + `p-0",workload_type="job",workload="p"} 1x60`,
 			asks: []string{`10m | pod:gpu_workload:info | pod:gpu_workload:info{node="n1",namespace="team",pod="p-0",workload_type="PyTorchJob",workload="train"} 1`}},
 		{name: "a pod that has gone keeps its workload as long as its rates speak",
-			series: card("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x20 1200x5 stale", "1x20 stale") + podInfo("n1", "p-0", "Job", "train", "1x20 stale"),
+			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x20 1200x5 stale", "1x20 stale") + podInfo("n1", "p-0", "Job", "train", "1x20 stale"),
 			asks: []string{
-				`22m | round(sum(workload:gpu_held_seconds:rate5m) / scalar(sum(rate(gpu_container_held_seconds_total[5m]))), 0.001) | {} 1`,
-				`24m | count by (workload_type, workload) (workload:gpu_held_seconds:rate5m) | {workload_type="Job",workload="train"} 1`,
-				`28m | count by (workload_type, workload) (workload:gpu_held_seconds:rate5m) | {workload_type="Job",workload="train"} 1`,
-				`40m | workload:gpu_held_seconds:rate5m | -`,
+				`22m | round(sum(workload:gpu_allocated_seconds:rate5m) / scalar(sum(rate(gpu_container_allocated_seconds_total[5m]))), 0.001) | {} 1`,
+				`24m | count by (workload_type, workload) (workload:gpu_allocated_seconds:rate5m) | {workload_type="Job",workload="train"} 1`,
+				`28m | count by (workload_type, workload) (workload:gpu_allocated_seconds:rate5m) | {workload_type="Job",workload="train"} 1`,
+				`40m | workload:gpu_allocated_seconds:rate5m | -`,
 				`22m | workload:gpu_pods:count | -`,
 			}},
 		{name: "a successor of the same name, of another workload",
-			series: card("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") +
+			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") +
 				`gpu_pod_info{node="n1",namespace="team",pod="p-0",pod_uid="u-1",workload_type="StatefulSet",workload="old"} 1x20 stale
 				gpu_pod_info{node="n1",namespace="team",pod="p-0",pod_uid="u-2",workload_type="StatefulSet",workload="p"} _x21 1x39`,
 			asks: []string{
 				`25m | count(pod:gpu_workload:info) | {} 1`,
-				`25m | round(sum(workload:gpu_held_seconds:rate5m), 0.001) | {} 1`,
+				`25m | round(sum(workload:gpu_allocated_seconds:rate5m), 0.001) | {} 1`,
 				`40m | pod:gpu_workload:info | pod:gpu_workload:info{node="n1",namespace="team",pod="p-0",workload_type="StatefulSet",workload="p"} 1`,
 			}},
 		{name: "pods of one name on two nodes at once, as while one moves",
-			series: card("$A", "a", "busy", "0+60x60") + card(node2("C"), "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podOn(node2("C"), "p-0", "0+60x60", "1x60") +
+			series: dev("$A", "a", "busy", "0+60x60") + dev(node2("C"), "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podOn(node2("C"), "p-0", "0+60x60", "1x60") +
 				owner + `p-0",workload_type="statefulset",workload="p"} 1x60`,
-			asks: []string{`10m | round(workload:gpu_held_seconds:rate5m, 0.001) | {namespace="team",workload_type="statefulset",workload="p",model="a"} 2`}},
+			asks: []string{`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="statefulset",workload="p",model="a"} 2`}},
 		{name: "finished pods ask for nothing",
 			series: requests("runs", "Running") + requests("waits", "Pending") + requests("done", "Succeeded") + requests("broken", "Failed"),
 			asks: []string{
@@ -142,12 +142,12 @@ func recordings() []recording {
 				`10m | namespace:gpu_requests_pending:sum | namespace:gpu_requests_pending:sum{namespace="team",resource="nvidia_com_gpu"} 2`,
 			}},
 		{name: "power: energy where it is counted, else the driver's average",
-			series: card("$A", "a", "busy", "0+60x60") + card("$B", "a", "busy", "0+60x60") + `gpu_energy_joules_total{$A} 0+18000x60
+			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + `gpu_energy_joules_total{$A} 0+18000x60
 				gpu_power_watts{$A} 250x60
 				gpu_power_watts{$B} 100x60`,
 			asks: []string{`10m | round(cluster:gpu_power_watts:sum, 0.001) | {} 400`}},
-		{name: "cards by utilisation, a full card in the last step",
-			series: card("$A", "a", "busy", "0+60x60") + card("$B", "a", "busy", "0+60x60") + card(node2("C"), "a", "busy", "0+60x60") +
+		{name: "GPUs by utilization, a full GPU in the last step",
+			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + dev(node2("C"), "a", "busy", "0+60x60") +
 				`gpu_busy_seconds_total{$A} 0+60x60
 				gpu_observed_seconds_total{$A} 0+60x60
 				gpu_busy_seconds_total{$B} 0+21x60
@@ -158,7 +158,7 @@ func recordings() []recording {
 		{name: "an old event where nobody scraped before", series: `gpu_device_up{$A} _x20 1x60
 				gpu_xid_events_total{$A,xid="31"} _x20 7x60`,
 			asks: []string{`21m | node:gpu_xid_events:increase5m | -`, `24m | node:gpu_xid_events:increase5m | -`, `30m | node:gpu_xid_events:increase5m | -`}},
-		{name: "links that a card has lost, and a board without a bridge",
+		{name: "links that a GPU has lost, and a board without a bridge",
 			series: `gpu_nvlink_links{$A,state="up"} 17x60
 				gpu_nvlink_links{$A,state="down"} 1x60
 				gpu_nvlink_links{$B,state="up"} 18x60
@@ -166,12 +166,12 @@ func recordings() []recording {
 				gpu_nvlink_links{` + node2("C") + `,state="up"} 0x60
 				gpu_nvlink_links{` + node2("C") + `,state="down"} 12x60`,
 			asks: []string{`30m | node:gpu_problems:count | node:gpu_problems:count{node="n1",problem="nvlink_down"} 1`}},
-		{name: "two targets of one card",
+		{name: "two targets of one GPU",
 			series: `gpu_device_up{$A} 1x60
 				gpu_device_up{$A,instance="second"} 1x60
 				gpu_allocation_ratio{$A} 0x60
 				gpu_allocation_ratio{$A,instance="second"} 0x60
-				gpu_card_seconds_total{$A,use="busy"} 0x60`,
+				gpu_time_seconds_total{$A,state="busy"} 0x60`,
 			asks: []string{`30m | cluster:gpu_free_whole:sum | cluster:gpu_free_whole:sum{} 1`, `30m | cluster:gpu_free:sum | cluster:gpu_free:sum{} 1`}},
 		{name: "what is wrong, by node; a code's first event counts, and its second",
 			series: `gpu_device_up{$A} 0x60
@@ -196,12 +196,12 @@ func recordings() []recording {
 				`30m | node:gpu_xid_events:increase5m | -`,
 			}},
 		everyQuantity(), everyProblem(), everyWorkload(),
-		{name: "pods that use a card and hold none",
+		{name: "pods that use a GPU and hold none",
 			series: podInfo("n1", "p-0", "", "", "1x60") + podInfo("n1", "q-0", "", "", "1x60") + owner + `q-0",workload_type="deployment",workload="web"} 1x60`,
 			asks: []string{`10m | pod:gpu_workload:info | pod:gpu_workload:info{node="n1",namespace="team",pod="p-0",workload_type="pod",workload="p-0"} 1 & ` +
 				`pod:gpu_workload:info{node="n1",namespace="team",pod="q-0",workload_type="deployment",workload="web"} 1`}},
-		{name: "what is free, by the card and by the kubelet",
-			series: card("$A", "a", "unallocated", "0+60x60") + card("$B", "a", "unavailable", "0+60x60") + `gpu_device_up{$A} 1x60
+		{name: "what is free, by the GPU and by the kubelet",
+			series: dev("$A", "a", "unallocated", "0+60x60") + dev("$B", "a", "unavailable", "0+60x60") + `gpu_device_up{$A} 1x60
 				gpu_device_up{$B} 0x60
 				gpu_allocation_ratio{$A} 0x60
 				gpu_allocation_ratio{$B} 0x60
@@ -215,11 +215,11 @@ func recordings() []recording {
 	}
 }
 
-// everyQuantity has one card with a name and one without, each with every quantity that is summed over cards.
+// everyQuantity has one GPU with a name and one without, each with every quantity that is summed over GPUs.
 func everyQuantity() recording {
-	r := recording{name: "every quantity of a card with a name and of one without"}
+	r := recording{name: "every quantity of a GPU with a name and of one without"}
 	for _, c := range []struct{ labels, model string }{{"$A", "a"}, {node2("D"), ""}} {
-		r.series += card(c.labels, c.model, "busy", "0+60x60")
+		r.series += dev(c.labels, c.model, "busy", "0+60x60")
 		for _, name := range []string{"busy", "observed", "sm_active", "tensor_active", "profiled"} {
 			r.series += "gpu_" + name + "_seconds_total{" + c.labels + "} 0+30x60\n"
 		}
@@ -239,7 +239,7 @@ func everyQuantity() recording {
 	return r
 }
 
-// everyWorkload has a workload on a card with a name and one on a card without, each of two pods with every quantity
+// everyWorkload has a workload on a GPU with a name and one on a GPU without, each of two pods with every quantity
 // of containers: the second pod of each has half of the first's, and the third was never watched and has nothing to
 // divide. A pod of its own stands beside them.
 func everyWorkload() recording {
@@ -248,7 +248,7 @@ func everyWorkload() recording {
 		labels, model, node, namespace, workload string
 		scales                                   []int
 	}{{"$A", "a", "n1", "team", "named", []int{2, 1, 0}}, {node2("D"), "", "n2", "team", "bare", []int{2, 1, 0}}, {"$B", "a", "n1", "other", "lone", []int{2}}} {
-		r.series += card(w.labels, w.model, "busy", "0+60x60")
+		r.series += dev(w.labels, w.model, "busy", "0+60x60")
 		for i, scale := range w.scales {
 			pod := fmt.Sprintf("%s-%d", w.workload, i)
 			c := w.labels + `,namespace="` + w.namespace + `",pod="` + pod + `",container="c"`
@@ -263,7 +263,7 @@ func everyWorkload() recording {
 				observed = 0
 			}
 			r.series += fmt.Sprintf("gpu_container_observed_seconds_total{%s} 0+%dx60\n", c, observed)
-			r.series += fmt.Sprintf(`gpu_container_unused_seconds_total{%s,use="idle"} 0+%dx60`+"\n", c, 12*scale)
+			r.series += fmt.Sprintf(`gpu_container_unused_seconds_total{%s,state="idle"} 0+%dx60`+"\n", c, 12*scale)
 			r.series += fmt.Sprintf("gpu_container_memory_used_bytes{%s} %dx60\n", c, 10*scale)
 			r.series += fmt.Sprintf("gpu_container_last_busy_timestamp_seconds{%s} %dx60\n", c, 100*scale)
 			r.series += fmt.Sprintf(`gpu_container_allocation_ratio{%s,resource="nvidia_com_gpu",mig_uuid=""} %gx60`+"\n", c, 0.25*float64(scale))
@@ -274,7 +274,7 @@ func everyWorkload() recording {
 		bare  = `{namespace="team",workload_type="Job",workload="bare"`
 		lone  = `{namespace="other",workload_type="pod",workload="lone-0",model="a"`
 	)
-	for record, values := range map[string][2]string{"gpu_allocation:sum": {"0.75", "0.5"}, "gpu_held_seconds:rate5m": {"1.5", "1"}, "gpu_busy_seconds:rate5m": {"0.3", "0.2"},
+	for record, values := range map[string][2]string{"gpu_allocation:sum": {"0.75", "0.5"}, "gpu_allocated_seconds:rate5m": {"1.5", "1"}, "gpu_busy_seconds:rate5m": {"0.3", "0.2"},
 		"gpu_observed_seconds:rate5m": {"2", "1"}, "gpu_power_watts:sum": {"30", "20"}, "gpu_memory_used_bytes:sum": {"30", "20"}, "gpu_memory_used_bytes:max": {"20", "20"},
 		"gpu_busy:ratio_max": {"0.2", "0.2"}, "gpu_busy:ratio_min": {"0.1", "0.2"}, "gpu_last_busy_timestamp_seconds:max": {"200", "200"}} {
 		team, other := values[0], values[1]
@@ -282,18 +282,18 @@ func everyWorkload() recording {
 			"10m | round(namespace:"+record+`, 0.001) | {namespace="team",model="a"} `+team+` & {namespace="team"} `+team+` & {namespace="other",model="a"} `+other)
 	}
 	// promtool evaluates every group at every step: the sample of a moment is what the last half hour was.
-	for ask, values := range map[string][2]string{"workload:gpu_held_seconds:increase30m": {"2700", "1800"}, "workload:gpu_busy_seconds:increase30m": {"540", "360"},
+	for ask, values := range map[string][2]string{"workload:gpu_allocated_seconds:increase30m": {"2700", "1800"}, "workload:gpu_busy_seconds:increase30m": {"540", "360"},
 		"workload:gpu_unused_seconds:increase30m": {"1080", "720"}, "workload:gpu_busy:ratio_p95_30m": {"0.2", "0.2"},
 		"workload:gpu_memory_used_bytes:max30m": {"20", "20"}} {
 		r.asks = append(r.asks, "60m | round("+ask+", 0.001) | "+named+"} "+values[0]+" & "+bare+"} "+values[0]+" & "+lone+"} "+values[1])
 	}
-	r.asks = append(r.asks, `10m | round(workload:gpu_unused_seconds:rate5m, 0.001) | `+named+`,use="idle"} 0.6 & `+bare+`,use="idle"} 0.6 & `+lone+`,use="idle"} 0.4`)
+	r.asks = append(r.asks, `10m | round(workload:gpu_unused_seconds:rate5m, 0.001) | `+named+`,state="idle"} 0.6 & `+bare+`,state="idle"} 0.6 & `+lone+`,state="idle"} 0.4`)
 	return r
 }
 
-// everyProblem has a card with all of them, and one of another node with none.
+// everyProblem has a GPU with all of them, and one of another node with none.
 func everyProblem() recording {
-	r := recording{name: "every problem of one card, and none of another's"}
+	r := recording{name: "every problem of one GPU, and none of another's"}
 	var want []string
 	for _, p := range []struct{ name, series, sick, well string }{
 		{"unreadable", "gpu_device_up{%s}", "0x60", "1x60"},
@@ -311,7 +311,7 @@ func everyProblem() recording {
 		r.series += fmt.Sprintf(p.series, "$A") + " " + p.sick + "\n" + fmt.Sprintf(p.series, node2("C")) + " " + p.well + "\n"
 		want = append(want, `node:gpu_problems:count{node="n1",problem="`+p.name+`"} 1`)
 	}
-	// The neighbour shows that there could be more.
+	// The neighbor shows that there could be more.
 	r.series += "gpu_pcie_link_width{$B} 16x60\ngpu_nvlink_links{$B,state=\"up\"} 18x60\n"
 	r.asks = []string{"20m | node:gpu_problems:count | " + strings.Join(want, " & ")}
 	return r

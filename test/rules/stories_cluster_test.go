@@ -49,7 +49,7 @@ func capacityStories(t *testing.T) map[string][]story {
 			{name: "the last ones go to a pod that pulls its image", series: asks("p", "n1", "nvidia_com_gpu", "2", "1x200", "0x200") + placed + free("n1", "0x200"), checks: "30m -; 60m -"},
 		},
 		"GPUResourceNotOffered": {
-			{name: "a MIG profile that no card has", series: asks("p", "", "nvidia_com_mig_3g_40gb", "1", "0x4 1x60 0x130", "0x200") + `cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 8x200`,
+			{name: "a MIG profile that no GPU has", series: asks("p", "", "nvidia_com_mig_3g_40gb", "1", "0x4 1x60 0x130", "0x200") + `cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 8x200`,
 				checks: `34m -; 35m namespace="team",resource="nvidia_com_mig_3g_40gb"; 65m namespace="team",resource="nvidia_com_mig_3g_40gb"; 69m namespace="team",resource="nvidia_com_mig_3g_40gb"; 75m -`},
 			{name: "all are taken", series: waits("1") + `cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 8x200`, checks: "40m -; 60m -"},
 			{name: "offered, and with none to give", series: waits("1") + `cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 0x200`, checks: "34m -; 40m " + gpus},
@@ -104,29 +104,29 @@ func exporterStories(t *testing.T) map[string][]story {
 			{name: "the driver has an alert of its own", series: `gpu_exporter_source_up{node="n1",source="nvml"} 0x30
 				gpu_exporter_source_up{node="n1",source="podresources"} 1x30`, checks: "20m -"},
 		},
-		"GPUExporterLaneStuck": {
-			{name: "no reading for minutes", step: 30 * time.Second, series: `gpu_last_read_timestamp_seconds{$A,lane="medium"} 0+30x20 600x30 1530+30x60
-				gpu_exporter_poll_interval_seconds{node="n1",lane="medium"} 10x120
-				gpu_device_up{$A} 1x120`, checks: `10m -; 15m -; 17m $A,lane="medium"; 25m $A,lane="medium"; 29m $A,lane="medium"; 32m -`},
-			{name: "a slow lane takes its time", step: 30 * time.Second, series: `gpu_last_read_timestamp_seconds{$A,lane="slow"} 0x5 180x5 360x5 540x5 720x5 900x5
-				gpu_exporter_poll_interval_seconds{node="n1",lane="slow"} 60x60
+		"GPUExporterPollStuck": {
+			{name: "no reading for minutes", step: 30 * time.Second, series: `gpu_last_read_timestamp_seconds{$A,poll="medium"} 0+30x20 600x30 1530+30x60
+				gpu_exporter_poll_interval_seconds{node="n1",poll="medium"} 10x120
+				gpu_device_up{$A} 1x120`, checks: `10m -; 15m -; 17m $A,poll="medium"; 25m $A,poll="medium"; 29m $A,poll="medium"; 32m -`},
+			{name: "a slow poll group takes its time", step: 30 * time.Second, series: `gpu_last_read_timestamp_seconds{$A,poll="slow"} 0x5 180x5 360x5 540x5 720x5 900x5
+				gpu_exporter_poll_interval_seconds{node="n1",poll="slow"} 60x60
 				gpu_device_up{$A} 1x60`, checks: "10m -; 17m -"},
-			{name: "a lost card has an alert of its own", step: 30 * time.Second, series: `gpu_last_read_timestamp_seconds{$A,lane="fast"} 0x60
-				gpu_exporter_poll_interval_seconds{node="n1",lane="fast"} 2x60
+			{name: "a lost GPU has an alert of its own", step: 30 * time.Second, series: `gpu_last_read_timestamp_seconds{$A,poll="fast"} 0x60
+				gpu_exporter_poll_interval_seconds{node="n1",poll="fast"} 2x60
 				gpu_device_up{$A} 0x60`, checks: "10m -; 20m -"},
-			{name: "NVML is let go on purpose", step: 30 * time.Second, series: `gpu_last_read_timestamp_seconds{$A,lane="fast"} 0x60
-				gpu_exporter_poll_interval_seconds{node="n1",lane="fast"} 2x60
+			{name: "NVML is let go on purpose", step: 30 * time.Second, series: `gpu_last_read_timestamp_seconds{$A,poll="fast"} 0x60
+				gpu_exporter_poll_interval_seconds{node="n1",poll="fast"} 2x60
 				gpu_exporter_paused{node="n1",reason="mig_change"} 1x60
 				gpu_device_up{$A} 1x60`, checks: "10m -; 20m -"},
-			{name: "not on purpose", step: 30 * time.Second, series: `gpu_last_read_timestamp_seconds{$A,lane="fast"} 0x60
-				gpu_exporter_poll_interval_seconds{node="n1",lane="fast"} 2x60
+			{name: "not on purpose", step: 30 * time.Second, series: `gpu_last_read_timestamp_seconds{$A,poll="fast"} 0x60
+				gpu_exporter_poll_interval_seconds{node="n1",poll="fast"} 2x60
 				gpu_exporter_paused{node="n1",reason="mig_change"} 0x60
-				gpu_device_up{$A} 1x60`, checks: `5m -; 20m $A,lane="fast"`},
+				gpu_device_up{$A} 1x60`, checks: `5m -; 20m $A,poll="fast"`},
 		},
 		"GPUExporterSlow": {
-			pulse(t, "GPUExporterSlow", "three seconds of two", 0, `gpu_exporter_poll_duration_seconds{node="n1",lane="fast"}`, "0.1", "3", `node="n1",lane="fast"`, `gpu_exporter_poll_interval_seconds{node="n1",lane="fast"} 2`),
-			{name: "three seconds of sixty", series: `gpu_exporter_poll_duration_seconds{node="n1",lane="slow"} 3x40
-				gpu_exporter_poll_interval_seconds{node="n1",lane="slow"} 60x40`, checks: "30m -"},
+			pulse(t, "GPUExporterSlow", "three seconds of two", 0, `gpu_exporter_poll_duration_seconds{node="n1",poll="fast"}`, "0.1", "3", `node="n1",poll="fast"`, `gpu_exporter_poll_interval_seconds{node="n1",poll="fast"} 2`),
+			{name: "three seconds of sixty", series: `gpu_exporter_poll_duration_seconds{node="n1",poll="slow"} 3x40
+				gpu_exporter_poll_interval_seconds{node="n1",poll="slow"} 60x40`, checks: "30m -"},
 		},
 		"GPUExporterScrapeSlow": {
 			pulse(t, "GPUExporterScrapeSlow", "seven seconds", 0, "scrape_duration_seconds{"+target+"}", "0.1", "7", target),
@@ -156,9 +156,9 @@ func exporterStories(t *testing.T) map[string][]story {
 			{name: "all is known", series: `gpu_container_unresolved_devices{node="n1",$P,container="c",resource="nvidia_com_gpu"} 0x40
 				gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x40`, checks: "30m -"},
 		},
-		"GPUAttributionClosingError": {
-			pulse(t, "GPUAttributionClosingError", "five per cent", 0, `gpu_attribution_closing_error_ratio{$A,quantity="busy"}`, "0", "0.05", `$A,quantity="busy"`),
-			{name: "a rounding", series: `gpu_attribution_closing_error_ratio{$A,quantity="busy"} 0.0001x40`, checks: "30m -"},
+		"GPUAttributionError": {
+			pulse(t, "GPUAttributionError", "five per cent", 0, `gpu_attribution_error_ratio{$A,quantity="busy"}`, "0", "0.05", `$A,quantity="busy"`),
+			{name: "a rounding", series: `gpu_attribution_error_ratio{$A,quantity="busy"} 0.0001x40`, checks: "30m -"},
 		},
 		"GPUExporterPaused": {
 			pulse(t, "GPUExporterPaused", "for ever", 0, `gpu_exporter_paused{node="n1",reason="mig_change"}`, "0", "1", `node="n1",reason="mig_change"`),

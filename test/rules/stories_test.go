@@ -34,10 +34,10 @@ func lostStories(t *testing.T) map[string][]story {
 				gpu_exporter_source_up{node="n1",source="nvml"} 1x420`, checks: "20m -; 29m -; 35m $A; 6h $A; 6h23m $A; 6h40m -"},
 			{name: "the whole node is gone", series: `gpu_device_up{$A} 1x20 stale
 				gpu_exporter_source_up{node="n1",source="nvml"} 1x20 stale`, checks: "35m -; 60m -"},
-			{name: "the driver came after the exporter, and cards have names now", series: `gpu_device_up{node="n1",uuid="0000:18:00.0",gpu="-1"} 0x20 stale
+			{name: "the driver came after the exporter, and GPUs have names now", series: `gpu_device_up{node="n1",uuid="0000:18:00.0",gpu="-1"} 0x20 stale
 				gpu_device_up{$A} _x21 1x400
 				gpu_exporter_source_up{node="n1",source="nvml"} 0x20 1x400`, checks: "29m -; 35m -; 60m -; 6h -"},
-			{name: "nobody can see cards", series: `gpu_device_up{$A} 1x20 stale
+			{name: "nobody can see GPUs", series: `gpu_device_up{$A} 1x20 stale
 				gpu_exporter_source_up{node="n1",source="nvml"} 1x20 0x60`, checks: "35m -; 60m -"},
 			{name: "lost, but known", series: `gpu_device_up{$A} 1x20 0x60
 				gpu_exporter_source_up{node="n1",source="nvml"} 1x80`, checks: "35m -; 60m -"},
@@ -101,12 +101,12 @@ func errorStories(t *testing.T) map[string][]story {
 			{name: "a page fault", series: begins("31"), checks: `9m -; 10m $A,xid="31"; 19m $A,xid="31"; 27m $A,xid="31"; 40m -`},
 			{name: "a second one", series: grows("13"), checks: `10m -; 11m $A,xid="13"; 40m -`},
 			{name: "seen by the exporter before", series: `gpu_xid_last_timestamp_seconds{$A,xid="31"} _x12 600x80`, checks: `11m -; 12m $A,xid="31"; 40m -`},
-			{name: "the card's own faults", series: other("79", "94", "63", "999"), checks: "11m -; 15m -"},
+			{name: "the GPU's own faults", series: other("79", "94", "63", "999"), checks: "11m -; 15m -"},
 			{name: "an old event behind a scrape that failed", series: `gpu_xid_events_total{$A,xid="31"} 1x70 _x9 1x60`, checks: "60m -; 82m -; 95m -"},
 		},
 		"GPUUncorrectedECC": {
 			{name: "one error", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 4x90`, checks: "10m -; 11m $A; 45m $A; 55m -"},
-			{name: "one error, and then the card is lost", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="sram"} 0x10 1 stale`, checks: "10m -; 11m $A; 18m $A; 45m $A; 60m -"},
+			{name: "one error, and then the GPU is lost", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="sram"} 0x10 1 stale`, checks: "10m -; 11m $A; 18m $A; 45m $A; 60m -"},
 			{name: "a driver that begins to count anew", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 0x50`, checks: "10m -; 12m -; 30m -"},
 			{name: "corrected ones, and old ones", series: `gpu_ecc_errors_total{$A,severity="corrected",memory="dram"} 0+5x60
 				gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x60`, checks: "11m -; 30m -"},
@@ -144,14 +144,14 @@ func errorStories(t *testing.T) map[string][]story {
 func linkStories(t *testing.T) map[string][]story {
 	return map[string][]story{
 		"GPUNVLinkDown": {
-			pulse(t, "GPUNVLinkDown", "one link fewer than its neighbour", 0, `gpu_nvlink_links{$A,state="up"}`, "18", "17", "$A", `gpu_nvlink_links{$B,state="up"} 18`),
-			{name: "fewer than an hour ago, with no neighbour", series: `gpu_nvlink_links{$A,state="up"} 12x60 11x460`, checks: "60m -; 65m -; 70m $A; 6h $A; 7h30m -"},
-			{name: "a board that never was better than its neighbour", series: `gpu_nvlink_links{$A,state="up"} 17x500
+			pulse(t, "GPUNVLinkDown", "one link fewer than its neighbor", 0, `gpu_nvlink_links{$A,state="up"}`, "18", "17", "$A", `gpu_nvlink_links{$B,state="up"} 18`),
+			{name: "fewer than an hour ago, with no neighbor", series: `gpu_nvlink_links{$A,state="up"} 12x60 11x460`, checks: "60m -; 65m -; 70m $A; 6h $A; 7h30m -"},
+			{name: "a board that never was better than its neighbor", series: `gpu_nvlink_links{$A,state="up"} 17x500
 				gpu_nvlink_links{$B,state="up"} 18x500`, checks: "10m $A; 8h $A"},
 			{name: "no bridge was ever there", series: `gpu_nvlink_links{$A,state="up"} 0x30
 				gpu_nvlink_links{$A,state="down"} 12x30
 				gpu_nvlink_links{$B,state="up"} 12x30`, checks: "10m -; 25m -"},
-			{name: "all links of all cards", series: `gpu_nvlink_links{$A,state="up"} 12x30
+			{name: "all links of all GPUs", series: `gpu_nvlink_links{$A,state="up"} 12x30
 				gpu_nvlink_links{$B,state="up"} 12x30`, checks: "10m -; 25m -"},
 		},
 		"GPUNVLinkErrors": {
@@ -167,16 +167,16 @@ func linkStories(t *testing.T) map[string][]story {
 				gpu_fabric_fault{$A,fault="route_unhealthy"} 0x30`, checks: "15m -; 25m -"},
 		},
 		"GPUPCIeDegraded": {
-			pulse(t, "GPUPCIeDegraded", "half the lanes of its neighbour", 0, "gpu_pcie_link_width{$B}", "4", "8", "$A", "gpu_pcie_link_width{$A} 4", "gpu_pcie_link_width_max{$A} 16"),
-			{name: "a slot with eight lanes, as its neighbour's", series: `gpu_pcie_link_width{$A} 8x60
+			pulse(t, "GPUPCIeDegraded", "half the poll groups of its neighbor", 0, "gpu_pcie_link_width{$B}", "4", "8", "$A", "gpu_pcie_link_width{$A} 4", "gpu_pcie_link_width_max{$A} 16"),
+			{name: "a slot with eight lanes, as its neighbor's", series: `gpu_pcie_link_width{$A} 8x60
 				gpu_pcie_link_width_max{$A} 16x60
 				gpu_pcie_link_width{$B} 8x60
 				gpu_pcie_link_width_max{$B} 16x60`, checks: "20m -; 50m -"},
-			{name: "a card of eight lanes beside one of sixteen", series: `gpu_pcie_link_width{$A} 8x60
+			{name: "a GPU of eight poll groups beside one of sixteen", series: `gpu_pcie_link_width{$A} 8x60
 				gpu_pcie_link_width_max{$A} 8x60
 				gpu_pcie_link_width{$B} 16x60
 				gpu_pcie_link_width_max{$B} 16x60`, checks: "20m -; 50m -"},
-			pulse(t, "GPUPCIeDegraded", "half the lanes that it had", 0, "gpu_pcie_link_width{$A}", "16", "8", "$A", "gpu_pcie_link_width_max{$A} 16"),
+			pulse(t, "GPUPCIeDegraded", "half the poll groups that it had", 0, "gpu_pcie_link_width{$A}", "16", "8", "$A", "gpu_pcie_link_width_max{$A} 16"),
 			{name: "an older generation while at work", series: `gpu_pcie_link_generation{$A} 4x60
 				gpu_pcie_link_generation_max{$A} 5x60
 				gpu_busy_seconds_total{$A} 0+54x40 2160x20
@@ -223,7 +223,7 @@ func throttlingStories(t *testing.T) map[string][]story {
 		},
 		"GPUTemperatureNearLimit": {
 			pulse(t, "GPUTemperatureNearLimit", "one degree below", 0, `gpu_temperature_celsius{$A,sensor="gpu"}`, "60", "88", "$A", `gpu_temperature_limit_celsius{$A,sensor="gpu",limit="slowdown"} 89`),
-			{name: "hot for another card, not for this", series: `gpu_temperature_celsius{$A,sensor="gpu"} 88x30
+			{name: "hot for another GPU, not for this", series: `gpu_temperature_celsius{$A,sensor="gpu"} 88x30
 				gpu_temperature_limit_celsius{$A,sensor="gpu",limit="slowdown"} 102x30
 				gpu_temperature_limit_celsius{$A,sensor="gpu",limit="max_operating"} 87x30
 				gpu_temperature_limit_celsius{$B,sensor="gpu",limit="slowdown"} 89x30`, checks: "20m -; 28m -"},

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// holding is a pod that holds card A alone: its allocation and its counters.
-func holding(allocation, idle, busy, observed string) string {
+// holding is a pod that holds GPU A alone: its allocation and its counters.
+func alloc(allocation, idle, busy, observed string) string {
 	series := func(name, labels, values string) string {
 		if values == "" {
 			return ""
@@ -16,7 +16,7 @@ func holding(allocation, idle, busy, observed string) string {
 		return fmt.Sprintf("%s{$A,$P,%s} %s\n", name, labels, values)
 	}
 	return series("gpu_container_allocation_ratio", "$WHOLE", allocation) +
-		series("gpu_container_unused_seconds_total", `container="c",use="idle"`, idle) +
+		series("gpu_container_unused_seconds_total", `container="c",state="idle"`, idle) +
 		series("gpu_container_busy_seconds_total", `container="c"`, busy) +
 		series("gpu_container_observed_seconds_total", `container="c"`, observed)
 }
@@ -43,47 +43,47 @@ const pod = `node="n1",$P`
 func wasteStories(t *testing.T) map[string][]story {
 	return map[string][]story{
 		"GPUAllocatedIdle": {
-			{name: "nothing runs for half an hour, then work begins", series: holding("1x140", "0+60x60 3600x80", "0x60 60+60x79", "0+60x140"), checks: "20m -; 34m -; 35m " + pod + "; 60m " + pod + "; 69m " + pod + "; 75m -"},
-			{name: "two of two cards", series: holding("1x140", "0+60x140", "0x140", "0+60x140") + `gpu_container_allocation_ratio{$B,$P,$WHOLE} 1x140
-				gpu_container_unused_seconds_total{$B,$P,container="c",use="idle"} 0+60x140
+			{name: "nothing runs for half an hour, then work begins", series: alloc("1x140", "0+60x60 3600x80", "0x60 60+60x79", "0+60x140"), checks: "20m -; 34m -; 35m " + pod + "; 60m " + pod + "; 69m " + pod + "; 75m -"},
+			{name: "two of two GPUs", series: alloc("1x140", "0+60x140", "0x140", "0+60x140") + `gpu_container_allocation_ratio{$B,$P,$WHOLE} 1x140
+				gpu_container_unused_seconds_total{$B,$P,container="c",state="idle"} 0+60x140
 				gpu_container_busy_seconds_total{$B,$P,container="c"} 0+60x140
 				gpu_container_observed_seconds_total{$B,$P,container="c"} 0+60x140`, checks: "60m " + pod + "; 130m " + pod},
 			{name: "the exporter starts anew and is away for five minutes",
-				series: holding("1x44 stale _x4 1x100", "0+60x44 stale _x4 0x1 0+60x99", "0x44 stale _x4 0x100", "0+60x44 stale _x4 0+60x100"),
+				series: alloc("1x44 stale _x4 1x100", "0+60x44 stale _x4 0x1 0+60x99", "0x44 stale _x4 0x100", "0+60x44 stale _x4 0+60x100"),
 				checks: "40m " + pod + "; 45m " + pod + "; 49m " + pod + "; 52m " + pod + "; 60m " + pod + "; 75m " + pod + "; 90m " + pod + "; 120m " + pod},
 			{name: "it comes back under another target label", series: `
 				gpu_container_allocation_ratio{instance="a",$A,$P,$WHOLE} 1x44 stale
-				gpu_container_unused_seconds_total{instance="a",$A,$P,container="c",use="idle"} 0+60x44 stale
+				gpu_container_unused_seconds_total{instance="a",$A,$P,container="c",state="idle"} 0+60x44 stale
 				gpu_container_busy_seconds_total{instance="a",$A,$P,container="c"} 0x44 stale
 				gpu_container_observed_seconds_total{instance="a",$A,$P,container="c"} 0+60x44 stale
 				gpu_container_allocation_ratio{instance="b",$A,$P,$WHOLE} _x47 1x100
-				gpu_container_unused_seconds_total{instance="b",$A,$P,container="c",use="idle"} _x48 0+60x99
+				gpu_container_unused_seconds_total{instance="b",$A,$P,container="c",state="idle"} _x48 0+60x99
 				gpu_container_busy_seconds_total{instance="b",$A,$P,container="c"} _x47 0x100
 				gpu_container_observed_seconds_total{instance="b",$A,$P,container="c"} _x47 0+60x100`,
 				checks: "40m " + pod + "; 46m " + pod + "; 52m " + pod + "; 60m " + pod + "; 90m " + pod + "; 120m " + pod},
-			{name: "a new pod has its time of grace", series: holding("_x40 1x100", "_x40 0+60x100", "_x40 0x100", "_x40 0+60x100"), checks: "55m -; 65m -; 74m -; 76m " + pod},
+			{name: "a new pod has its time of grace", series: alloc("_x40 1x100", "_x40 0+60x100", "_x40 0x100", "_x40 0+60x100"), checks: "55m -; 65m -; 74m -; 76m " + pod},
 			{name: "six minutes of work in each half an hour",
-				series: holding("1x130", "0+60x20 1200x8 1260+60x20 2460x8 2520+60x20 3720x8 3780+60x40", "0x21 60+60x5 360x22 420+60x5 720x22 780+60x5 1080x44", "0+60x130"),
+				series: alloc("1x130", "0+60x20 1200x8 1260+60x20 2460x8 2520+60x20 3720x8 3780+60x40", "0x21 60+60x5 360x22 420+60x5 720x22 780+60x5 1080x44", "0+60x130"),
 				checks: "50m -; 80m -; 110m -"},
-			{name: "MIG before Hopper: nobody can see work", series: holding("0.5x130", "0x130", "", ""), checks: "60m -; 120m -"},
-			{name: "watched, but nobody could tell", series: holding("1x130", "0x130", "0x130", "0x130"), checks: "60m -; 120m -"},
+			{name: "MIG before Hopper: nobody can see work", series: alloc("0.5x130", "0x130", "", ""), checks: "60m -; 120m -"},
+			{name: "watched, but nobody could tell", series: alloc("1x130", "0x130", "0x130", "0x130"), checks: "60m -; 120m -"},
 		},
 		"GPUAllocatedIdleLong": {
-			{name: "a night", step: 5 * time.Minute, series: holding("1x120", "0+300x90 27000x30", "0x90 300+300x29", "0+300x120"), checks: "3h -; 6h25m -; 6h30m " + pod + "; 7h30m " + pod + "; 7h40m " + pod + "; 8h -"},
+			{name: "a night", step: 5 * time.Minute, series: alloc("1x120", "0+300x90 27000x30", "0x90 300+300x29", "0+300x120"), checks: "3h -; 6h25m -; 6h30m " + pod + "; 7h30m " + pod + "; 7h40m " + pod + "; 8h -"},
 			{name: "an exporter that starts anew in between", step: time.Minute,
-				series: holding("1x200 stale _x6 1x260", "0+60x200 stale _x6 0x1 0+60x259", "0x200 stale _x6 0x260", "0+60x200 stale _x6 0+60x260"), checks: "389m -; 391m " + pod},
-			{name: "work every two hours", step: 5 * time.Minute, series: holding("1x120", "0+300x24 7200x2 7500+300x24 14700x2 15000+300x24 22200x2 22500+300x39", "0x25 300+300x1 600x24 900+300x1 1200x24 1500+300x1 1800x40", "0+300x120"), checks: "6h40m -; 8h -"},
-			{name: "work in a third of each half an hour", step: 5 * time.Minute, series: holding("1x120", sawtooth(20), sawwork(20), "0+300x120"), checks: "6h40m -; 8h -"},
-			{name: "a pod of three hours", step: 5 * time.Minute, series: holding("_x80 1x36", "_x80 0+300x36", "_x80 0x36", "_x80 0+300x36"), checks: "6h35m -; 9h -"},
-			{name: "MIG before Hopper: nobody can see work", step: 5 * time.Minute, series: holding("0.5x120", "0x120", "", ""), checks: "8h -"},
-			{name: "watched, but nobody could tell", step: 5 * time.Minute, series: holding("1x120", "0x120", "0x120", "0x120"), checks: "8h -"},
+				series: alloc("1x200 stale _x6 1x260", "0+60x200 stale _x6 0x1 0+60x259", "0x200 stale _x6 0x260", "0+60x200 stale _x6 0+60x260"), checks: "389m -; 391m " + pod},
+			{name: "work every two hours", step: 5 * time.Minute, series: alloc("1x120", "0+300x24 7200x2 7500+300x24 14700x2 15000+300x24 22200x2 22500+300x39", "0x25 300+300x1 600x24 900+300x1 1200x24 1500+300x1 1800x40", "0+300x120"), checks: "6h40m -; 8h -"},
+			{name: "work in a third of each half an hour", step: 5 * time.Minute, series: alloc("1x120", sawtooth(20), sawwork(20), "0+300x120"), checks: "6h40m -; 8h -"},
+			{name: "a pod of three hours", step: 5 * time.Minute, series: alloc("_x80 1x36", "_x80 0+300x36", "_x80 0x36", "_x80 0+300x36"), checks: "6h35m -; 9h -"},
+			{name: "MIG before Hopper: nobody can see work", step: 5 * time.Minute, series: alloc("0.5x120", "0x120", "", ""), checks: "8h -"},
+			{name: "watched, but nobody could tell", step: 5 * time.Minute, series: alloc("1x120", "0x120", "0x120", "0x120"), checks: "8h -"},
 		},
 		"GPUNamespaceIdle": {
-			{name: "eight cards of two models", step: 5 * time.Minute, series: `namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",use="idle"} 0.5x11 4x60 0x40
-				namespace:gpu_unused_seconds:rate5m{namespace="team",model="b",use="idle"} 0.5x11 4x60 0x40`,
+			{name: "eight GPUs of two models", step: 5 * time.Minute, series: `namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",state="idle"} 0.5x11 4x60 0x40
+				namespace:gpu_unused_seconds:rate5m{namespace="team",model="b",state="idle"} 0.5x11 4x60 0x40`,
 				checks: `195m -; 215m namespace="team"; 350m namespace="team"; 400m namespace="team"; 420m -`},
-			{name: "three idle, many underused", step: 5 * time.Minute, series: `namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",use="idle"} 3x90
-				namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",use="underused"} 12x90`, checks: "3h -; 6h -"},
+			{name: "three idle, many underused", step: 5 * time.Minute, series: `namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",state="idle"} 3x90
+				namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",state="gap"} 12x90`, checks: "3h -; 6h -"},
 		},
 		"GPUAllocatedUnderused": underusedStories(),
 		"GPUAllocatedPodNotRunning": {
@@ -104,7 +104,7 @@ func wasteStories(t *testing.T) map[string][]story {
 		},
 		"GPUWorkloadStraggler": {
 			pulse(t, "GPUWorkloadStraggler", "one rank waits", 0, `workload:gpu_busy:ratio_min{$W,model="a"}`, "0.9", "0.2", `$W,model="a"`, `workload:gpu_busy:ratio_max{$W,model="a"} 0.95`, "workload:gpu_pods:count{$W} 4"),
-			{name: "one pod with cards of its choice", series: `workload:gpu_busy:ratio_min{$W,model="a"} 0.1x60
+			{name: "one pod with GPUs of its choice", series: `workload:gpu_busy:ratio_min{$W,model="a"} 0.1x60
 				workload:gpu_busy:ratio_max{$W,model="a"} 0.9x60
 				workload:gpu_pods:count{$W} 1x60`, checks: "50m -"},
 			{name: "replicas of a service", series: `workload:gpu_busy:ratio_min{namespace="team",workload_type="Deployment",workload="web",model="a"} 0.1x60
@@ -118,17 +118,17 @@ func wasteStories(t *testing.T) map[string][]story {
 				gpu_mig_allocation_ratio{$A,mig_uuid="MIG-2",gi="2",profile="1g.10gb"} 0.5x200`, checks: "25h -; 33h -"},
 		},
 		"GPUCapacityUnderused": {
-			{name: "three quarters stand free for a day", step: 10 * time.Minute, series: `model:gpu_card_seconds:rate5m{model="a",use="unallocated"} 6x180 0x100
-				model:gpu_card_seconds:rate5m{model="a",use="busy"} 2x180 8x100`, checks: `24h -; 24h50m -; 25h10m model="a"; 29h model="a"; 38h50m model="a"; 40h -`},
-			{name: "a quarter", step: 10 * time.Minute, series: `model:gpu_card_seconds:rate5m{model="a",use="unallocated"} 2x200
-				model:gpu_card_seconds:rate5m{model="a",use="idle"} 6x200`, checks: "26h -; 33h -"},
-			{name: "a pool of this morning", step: 10 * time.Minute, series: `model:gpu_card_seconds:rate5m{model="a",use="unallocated"} _x100 6x60
-				model:gpu_card_seconds:rate5m{model="a",use="busy"} _x100 2x60`, checks: "19h -; 26h -"},
+			{name: "three quarters stand free for a day", step: 10 * time.Minute, series: `model:gpu_time_seconds:rate5m{model="a",state="unallocated"} 6x180 0x100
+				model:gpu_time_seconds:rate5m{model="a",state="busy"} 2x180 8x100`, checks: `24h -; 24h50m -; 25h10m model="a"; 29h model="a"; 38h50m model="a"; 40h -`},
+			{name: "a quarter", step: 10 * time.Minute, series: `model:gpu_time_seconds:rate5m{model="a",state="unallocated"} 2x200
+				model:gpu_time_seconds:rate5m{model="a",state="idle"} 6x200`, checks: "26h -; 33h -"},
+			{name: "a pool of this morning", step: 10 * time.Minute, series: `model:gpu_time_seconds:rate5m{model="a",state="unallocated"} _x100 6x60
+				model:gpu_time_seconds:rate5m{model="a",state="busy"} _x100 2x60`, checks: "19h -; 26h -"},
 		},
 	}
 }
 
-// underusedStories play days; the workload has one pod that holds card A.
+// underusedStories play days; the workload has one pod that holds GPU A.
 func underusedStories() []story {
 	const labels = `$W,model="a"`
 	tell := func(name, before, busy, memory, allocation, checks string) story {
@@ -170,21 +170,21 @@ func sharingStories(t *testing.T) map[string][]story {
 	}
 	return map[string][]story{
 		"GPUMemoryOvercommitted": {
-			pulse(t, "GPUMemoryOvercommitted", "promised twice", 0, `gpu_container_memory_granted_bytes{$A,$P,container="c"}`, "30e9", "60e9", "$A",
-				`gpu_container_memory_granted_bytes{$A,$Q,container="c"} 40e9`, "gpu_memory_total_bytes{$A} 80e9"),
-			{name: "all of it, and no more", series: `gpu_container_memory_granted_bytes{$A,$P,container="c"} 80e9x30
+			pulse(t, "GPUMemoryOvercommitted", "promised twice", 0, `gpu_container_memory_limit_bytes{$A,$P,container="c"}`, "30e9", "60e9", "$A",
+				`gpu_container_memory_limit_bytes{$A,$Q,container="c"} 40e9`, "gpu_memory_total_bytes{$A} 80e9"),
+			{name: "all of it, and no more", series: `gpu_container_memory_limit_bytes{$A,$P,container="c"} 80e9x30
 				gpu_memory_total_bytes{$A} 80e9x30`, checks: "20m -"},
 		},
 		"GPUSharedMemoryPressure": {
 			pulse(t, "GPUSharedMemoryPressure", "two tenants, no room", 0, "gpu_memory_free_bytes{$A}", "20e9", "2e9", "$A", "gpu_memory_total_bytes{$A} 80e9", sharer1, sharer2),
-			{name: "one tenant that filled its card", series: "gpu_memory_free_bytes{$A} 1e9x30\ngpu_memory_total_bytes{$A} 80e9x30\n" + sharer1 + "x30", checks: "20m -"},
+			{name: "one tenant that filled its GPU", series: "gpu_memory_free_bytes{$A} 1e9x30\ngpu_memory_total_bytes{$A} 80e9x30\n" + sharer1 + "x30", checks: "20m -"},
 			{name: "instances with walls between them", series: "gpu_memory_free_bytes{$A} 1e9x30\ngpu_memory_total_bytes{$A} 80e9x30\n" + walled1 + "x30\n" + walled2 + "x30", checks: "20m -"},
 		},
-		"GPUMemoryPeaksExceedCard": {
+		"GPUMemoryPeaksExceedGPU": {
 			{name: "peaks at different hours", series: `gpu_container_memory_used_bytes{$A,$P,container="c"} 10e9x4 60e9x5 10e9x500
 				gpu_container_memory_used_bytes{$A,$Q,container="c"} 10e9x20 50e9x5 10e9x480
 				gpu_memory_total_bytes{$A} 80e9x510` + "\n" + sharer1 + "x510\n" + sharer2 + "x510", checks: "22m -; 30m -; 31m $A; 6h $A; 6h20m $A; 6h40m -"},
-			{name: "one tenant that has the card to itself", series: `gpu_container_memory_used_bytes{$A,$P,container="c"} 90e9x60
+			{name: "one tenant that has the GPU to itself", series: `gpu_container_memory_used_bytes{$A,$P,container="c"} 90e9x60
 				gpu_memory_total_bytes{$A} 80e9x60` + "\n" + sharer1 + "x60", checks: "40m -"},
 			{name: "one that has gone", series: `gpu_container_memory_used_bytes{$A,$P,container="c"} 60e9x60
 				gpu_container_memory_used_bytes{$A,$Q,container="c"} 60e9x5 stale
@@ -196,15 +196,15 @@ func sharingStories(t *testing.T) map[string][]story {
 			{name: "two that want it all", series: busy("0+60x60 3600x60", "0+30x60 1800x60", "0+30x60 1800x60") + sharer2 + "x120", checks: "25m -; 36m $A; 60m $A; 69m $A; 80m -"},
 			{name: "two of whom nobody knows who works", series: busy("0+60x60 3600x60", "", "") + sharer2 + "x120", checks: "25m -; 36m $A; 80m -"},
 			{name: "one works, one rests", series: busy("0+60x120", "0+60x120", "0+0.6x120") + sharer2 + "x120", checks: "60m -; 110m -"},
-			{name: "one that has the card to itself", series: busy("0+60x120", "", ""), checks: "60m -; 110m -"},
+			{name: "one that has the GPU to itself", series: busy("0+60x120", "", ""), checks: "60m -; 110m -"},
 			{name: "two with time to spare", series: busy("0+40x120", "0+20x120", "0+20x120") + sharer2 + "x120", checks: "60m -; 110m -"},
 		},
 		"GPUReplicasUnused": {
-			{name: "twenty replicas of two cards, four in use", step: 10 * time.Minute, series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 20x300
+			{name: "twenty replicas of two GPUs, four in use", step: 10 * time.Minute, series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 20x300
 				gpu_node_allocated_devices{node="n1",resource="nvidia_com_gpu"} 4x180 15x120
 				gpu_device_up{$A} 1x300
 				gpu_device_up{$B} 1x300`, checks: `23h50m -; 24h50m -; 25h10m node="n1",resource="nvidia_com_gpu"; 30h node="n1",resource="nvidia_com_gpu"; 30h50m node="n1",resource="nvidia_com_gpu"; 32h -`},
-			{name: "whole cards that nobody wants", step: 10 * time.Minute, series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 2x300
+			{name: "whole GPUs that nobody wants", step: 10 * time.Minute, series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 2x300
 				gpu_node_allocated_devices{node="n1",resource="nvidia_com_gpu"} 0x300
 				gpu_device_up{$A} 1x300
 				gpu_device_up{$B} 1x300`, checks: "26h -; 40h -"},
@@ -213,8 +213,8 @@ func sharingStories(t *testing.T) map[string][]story {
 				gpu_device_up{$A} 1x300`, checks: "20h -; 23h -"},
 		},
 		"GPUUsedWithoutHolding": {
-			pulse(t, "GPUUsedWithoutHolding", "a container that took all cards", 0, `gpu_container_mismatch{$A,$P,container="c",kind="uses_without_holding"}`, "0", "1", `$A,$P,container="c",kind="uses_without_holding"`),
-			{name: "for a moment", series: `gpu_container_mismatch{$A,$P,container="c",kind="uses_other_card"} 0x5 1x5 0x40`, checks: "10m -; 12m -; 30m -"},
+			pulse(t, "GPUUsedWithoutHolding", "a container that took all GPUs", 0, `gpu_container_mismatch{$A,$P,container="c",kind="used_not_allocated"}`, "0", "1", `$A,$P,container="c",kind="used_not_allocated"`),
+			{name: "for a moment", series: `gpu_container_mismatch{$A,$P,container="c",kind="used_other_gpu"} 0x5 1x5 0x40`, checks: "10m -; 12m -; 30m -"},
 		},
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// vocabulary is every series that rules may read, with its labels: the catalogue, the records, and the few
+// vocabulary is every series that rules may read, with its labels: the catalog, the records, and the few
 // of others.
 func vocabulary() map[string][]string {
 	target := []string{"cluster", "job", "instance"}
@@ -54,13 +54,13 @@ func words[T ~string](list []T) (out []string) {
 
 // closed are the labels whose values are known, by metric.
 func closed() map[string]map[string][]string {
-	uses := words(gpu.Uses)
+	uses := words(gpu.TimeStates)
 	return map[string]map[string][]string{
-		"gpu_card_seconds_total":              {"use": uses},
-		"gpu_container_unused_seconds_total":  {"use": {"idle", "underused"}},
-		"namespace:gpu_unused_seconds:rate5m": {"use": {"idle", "underused"}},
-		"model:gpu_card_seconds:rate5m":       {"use": uses},
-		"gpu_node_devices":                    {"state": words(gpu.CardStates)},
+		"gpu_time_seconds_total":              {"state": uses},
+		"gpu_container_unused_seconds_total":  {"state": {"idle", "gap"}},
+		"namespace:gpu_unused_seconds:rate5m": {"state": {"idle", "gap"}},
+		"model:gpu_time_seconds:rate5m":       {"state": uses},
+		"gpu_node_devices":                    {"state": words(gpu.DeviceStates)},
 		"gpu_recovery_action":                 {"action": words(gpu.RecoveryActions)},
 		"gpu_clock_limited_seconds_total":     {"reason": words(gpu.LimitReasons)},
 		"gpu_ecc_errors_total":                {"severity": {string(gpu.ECCCorrected), string(gpu.ECCUncorrected)}},
@@ -350,14 +350,14 @@ func TestReaderFindsFaults(t *testing.T) {
 	for query, says := range map[string]string{
 		`gpu_busy_second_total`:                                                        "nobody exposes gpu_busy_second_total",
 		`sum by (cluster, pod) (gpu_busy_seconds_total)`:                               "the label pod is not among",
-		`gpu_card_seconds_total{use="lazy"}`:                                           `no value "lazy"`,
-		`gpu_card_seconds_total{pod="p"}`:                                              "the label pod is not among",
+		`gpu_time_seconds_total{state="lazy"}`:                                         `no value "lazy"`,
+		`gpu_time_seconds_total{pod="p"}`:                                              "the label pod is not among",
 		`sum by (node) (gpu_device_up) / sum by (cluster, node) (gpu_device_up)`:       "never equals",
 		`gpu_device_up * on (node, pod) gpu_device_up`:                                 "the label pod is not among",
 		`gpu_device_up * on (node) group_left (pod) gpu_exporter_build_info`:           "the label pod is not among",
 		`sum without (uuid) (gpu_device_up)`:                                           "without()",
 		`label_replace(gpu_device_up, "x", "$1", "pod", "(.*)")`:                       "the label pod is not among",
-		`node:gpu_device_up:count{use="busy"}`:                                         "the label use is not among",
+		`node:gpu_device_up:count{state="busy"}`:                                       "the label use is not among",
 		`sum by (cluster, uuid) (sum by (cluster, node) (gpu_device_up))`:              "the label uuid is not among",
 		`max_over_time((sum by (cluster) (rate(gpu_bsy_seconds_total[5m])))[1h:5m])`:   "nobody exposes gpu_bsy_seconds_total",
 		`gpu_device_up unless on (node) kube_node_status_capacity{resorce="nvidia_x"}`: "the label resorce is not among",

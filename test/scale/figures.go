@@ -4,7 +4,7 @@ import "time"
 
 // figures are what was measured of one fleet.
 type figures struct {
-	Nodes, Cards, Servers int
+	Nodes, GPUs, Servers int
 	// Split says how several servers share the nodes: by cluster, or by node.
 	Split string `json:",omitempty"`
 	// Scraped is the time until the figures were taken.
@@ -115,9 +115,9 @@ type kept struct {
 }
 
 // step finds the figures of a fleet of so many nodes on one server.
-func (k *kept) step(nodes, cards int) bool {
+func (k *kept) step(nodes, devs int) bool {
 	for _, f := range k.Steps {
-		if f.Nodes == nodes && f.Cards == nodes*cards && f.Ended == "" {
+		if f.Nodes == nodes && f.GPUs == nodes*devs && f.Ended == "" {
 			return true
 		}
 	}

@@ -179,7 +179,7 @@ func (m *measuring) holdRecords(ctx context.Context, h *held) error {
 
 // holdFacts compares figures of the whole fleet with what really happened in the five minutes before.
 func (m *measuring) holdFacts(ctx context.Context, h *held) error {
-	config := fleet.Big(1, m.Nodes, m.Cards/m.Nodes, m.clusters()...)
+	config := fleet.Big(1, m.Nodes, m.GPUs/m.Nodes, m.clusters()...)
 	config.Epoch = m.epoch
 	f, err := fleet.New(config)
 	if err != nil {
@@ -188,22 +188,22 @@ func (m *measuring) holdFacts(ctx context.Context, h *held) error {
 	const window = 5 * time.Minute
 	truth := f.Truth(h.At.Add(-window), h.At)
 	meanOf := func(s gpu.Seconds) float64 { return float64(s) / window.Seconds() }
-	holding := 0.0
+	alloc := 0.0
 	for _, w := range truth.Workloads {
-		holding += meanOf(w.Held)
+		alloc += meanOf(w.Held)
 	}
 	for _, q := range []struct {
 		what, query string
 		truth       float64
 	}{
 		{"nodes", "sum(cluster:gpu_nodes:count)", float64(m.Nodes)},
-		{"cards", "sum(cluster:gpu_device_up:count)", float64(m.Cards)},
-		{"card time, cards", "sum(cluster:gpu_card_seconds:rate5m)", float64(m.Cards)},
-		{"of it free", `sum(cluster:gpu_card_seconds:rate5m{use="unallocated"})`, meanOf(truth.Cards[gpu.UseUnallocated])},
-		{"held by workloads, cards", "sum(workload:gpu_held_seconds:rate5m)", holding},
-		{"the same by namespace", "sum(namespace:gpu_held_seconds:rate5m)", holding},
+		{"gpus", "sum(cluster:gpu_device_up:count)", float64(m.GPUs)},
+		{"GPU time, GPUs", "sum(cluster:gpu_time_seconds:rate5m)", float64(m.GPUs)},
+		{"of it free", `sum(cluster:gpu_time_seconds:rate5m{state="unallocated"})`, meanOf(truth.GPUs[gpu.TimeUnallocated])},
+		{"held by workloads, GPUs", "sum(workload:gpu_allocated_seconds:rate5m)", alloc},
+		{"the same by namespace", "sum(namespace:gpu_allocated_seconds:rate5m)", alloc},
 		{"devices that pods ask for", "sum(cluster:gpu_requests:sum)", -1},
-		{"pods that hold cards", "sum(workload:gpu_pods:count)", -1},
+		{"pods that hold GPUs", "sum(workload:gpu_pods:count)", -1},
 	} {
 		v := fact{q.what, 0, 0, q.truth, -1}
 		one := func(p *program) (float64, error) {
@@ -380,7 +380,7 @@ func (m *measuring) holdReport(ctx context.Context, h *held) error {
 		r.Workloads[1] += len(d.Workloads)
 		lines(d, &there)
 	}
-	names := []string{"card-hours expected"}
+	names := []string{"GPU-hours expected"}
 	for c := report.Cell(0); c < report.CellCount; c++ {
 		names = append(names, c.Title())
 	}

@@ -17,8 +17,8 @@ import (
 
 // options say what is measured.
 type options struct {
-	Root         string
-	Nodes, Cards int
+	Root        string
+	Nodes, GPUs int
 	// Servers share the nodes: by cluster, or, with Split "node", the nodes of one cluster by a hash of their names.
 	Servers  int
 	Split    string
@@ -81,7 +81,7 @@ func start(ctx context.Context, o options, dir string) (in *installation, err er
 	if err != nil {
 		return in, err
 	}
-	if in.fleet, err = launch(ctx, dir, "standin", at, "/", programs.Standin.Path(o.Root), "fleet", fmt.Sprintf("--nodes=%d", o.Nodes), fmt.Sprintf("--cards=%d", o.Cards),
+	if in.fleet, err = launch(ctx, dir, "standin", at, "/", programs.Standin.Path(o.Root), "fleet", fmt.Sprintf("--nodes=%d", o.Nodes), fmt.Sprintf("--gpus=%d", o.GPUs),
 		"--clusters="+strings.Join(o.clusters(), ","), "--epoch="+in.epoch.Format(time.RFC3339), "serve", "--listen="+at); err != nil {
 		return in, err
 	}

@@ -39,7 +39,7 @@ func main() {
 	flag.StringVar(&p.Root, "root", "..", "the repository")
 	out := flag.String("out", "", "the Markdown file to write; empty: standard output alone")
 	nodes := flag.String("nodes", "2000", "nodes of the fleet on one Prometheus; several sizes, separated by commas, are measured one after the other; 0: none")
-	flag.IntVar(&p.Cards, "cards", 8, "cards of each node")
+	flag.IntVar(&p.GPUs, "gpus", 8, "GPUs of each node")
 	flag.IntVar(&p.Beyond, "servers", 1, "the step beyond: so many Prometheus servers that share the nodes and send what their rules make to one VictoriaMetrics; 1: no such step")
 	flag.IntVar(&p.BeyondNodes, "beyond", 0, "nodes of the step beyond; 0: as many as in the last step before")
 	flag.StringVar(&p.Split, "split", byCluster, "how several servers share the nodes: cluster, each has clusters of its own; node, each has a part of one cluster's nodes")
@@ -148,7 +148,7 @@ func run(ctx context.Context, p plan, out, keep, from string, more bool) error {
 // steps measures the fleets on one Prometheus, until one ends early.
 func (p *plan) steps(ctx context.Context, k *kept, keep string) error {
 	for i, nodes := range p.Steps {
-		if k.step(nodes, p.Cards) {
+		if k.step(nodes, p.GPUs) {
 			continue
 		}
 		o := p.options

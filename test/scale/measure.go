@@ -103,7 +103,7 @@ func measure(ctx context.Context, o options) (f figures, err error) {
 	if err != nil {
 		return f, err
 	}
-	m := &measuring{began: time.Now(), figures: figures{Nodes: o.Nodes, Cards: o.Nodes * o.Cards, Servers: o.Servers, Split: o.Split, LoadBefore: process.Load()}}
+	m := &measuring{began: time.Now(), figures: figures{Nodes: o.Nodes, GPUs: o.Nodes * o.GPUs, Servers: o.Servers, Split: o.Split, LoadBefore: process.Load()}}
 	if m.installation, err = start(ctx, o, dir); err != nil {
 		return f, err
 	}

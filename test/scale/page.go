@@ -44,7 +44,7 @@ Machine: %s. The stand-in and the programs that ask run on the same cores.
 
 // column is the head of a fleet's column.
 func (f *figures) column() string {
-	return fmt.Sprintf("%s nodes, %s cards", thousands(float64(f.Nodes)), thousands(float64(f.Cards)))
+	return fmt.Sprintf("%s nodes, %s GPUs", thousands(float64(f.Nodes)), thousands(float64(f.GPUs)))
 }
 
 // table has a column for each of the fleets.
@@ -154,33 +154,33 @@ func slowest(all []asked, records bool) string {
 // highest is the most memory that the servers had in MiB, while they scraped or while they were asked.
 func (f *figures) highest() float64 { return max(f.Peak, f.AfterQueries) }
 
-// planning is what a thousand cards take, where it ended, and how many cards fit.
+// planning is what a thousand GPUs take, where it ended, and how many GPUs fit.
 func planning(k kept, steps []figures) string {
 	var b strings.Builder
 	f := steps[len(steps)-1]
-	b.WriteString("\n## Planning\n\nFor each 1,000 cards, as measured; memory is the highest, while it was scraped or while the boards were asked:\n\n| fleet | series | samples a second | memory | processor | rules, each evaluation |\n|---|---|---|---|---|---|\n")
+	b.WriteString("\n## Planning\n\nFor each 1,000 GPUs, as measured; memory is the highest, while it was scraped or while the boards were asked:\n\n| fleet | series | samples a second | memory | processor | rules, each evaluation |\n|---|---|---|---|---|---|\n")
 	for _, s := range steps {
-		part := 1000 / float64(s.Cards)
+		part := 1000 / float64(s.GPUs)
 		least, _ := s.evaluations()
 		fmt.Fprintf(&b, "| %s | %s | %s | %s MiB | %.3f cores | %.2f s |\n", s.column(), thousands(s.Series*part), thousands(s.Samples*part), thousands(s.highest()*part), s.CPU.Minutes()*part, least.Seconds()*part)
 	}
-	b.WriteString("\nRows that are marked were measured. The others are extrapolated from the largest fleet, in proportion.\n\n| cards | series | samples a second | memory of Prometheus | processor | |\n|---|---|---|---|---|---|\n")
-	cards := []int{1000, 4000, 8000, 16000, 32000, 40000, 64000}
+	b.WriteString("\nRows that are marked were measured. The others are extrapolated from the largest fleet, in proportion.\n\n| GPUs | series | samples a second | memory of Prometheus | processor | |\n|---|---|---|---|---|---|\n")
+	devs := []int{1000, 4000, 8000, 16000, 32000, 40000, 64000}
 	measured := map[int]figures{}
 	for _, s := range steps {
-		measured[s.Cards] = s
-		cards = append(cards, s.Cards)
+		measured[s.GPUs] = s
+		devs = append(devs, s.GPUs)
 	}
-	slices.Sort(cards)
-	for _, c := range slices.Compact(cards) {
+	slices.Sort(devs)
+	for _, c := range slices.Compact(devs) {
 		of, mark := f, "extrapolated"
 		if s, ok := measured[c]; ok {
 			of, mark = s, "**measured**"
 		}
-		part := float64(c) / float64(of.Cards)
+		part := float64(c) / float64(of.GPUs)
 		fmt.Fprintf(&b, "| %s | %s | %s | %.1f GiB | %.2f cores | %s |\n", thousands(float64(c)), thousands(of.Series*part), thousands(of.Samples*part), of.highest()*part/1024, of.CPU.Minutes()*part, mark)
 	}
-	b.WriteString("\nKubernetes supports 5,000 nodes in a cluster: 40,000 cards of nodes with eight.\n")
+	b.WriteString("\nKubernetes supports 5,000 nodes in a cluster: 40,000 GPUs of nodes with eight.\n")
 	b.WriteString(ending(k, f))
 	return b.String()
 }
@@ -205,13 +205,13 @@ func ending(k kept, f figures) string {
 	default:
 		fmt.Fprintf(&b, "It did not end: the largest fleet, %s, was held. No evaluation was missed, and no scrape came too late.\n", f.column())
 	}
-	memory := k.MemoryGiB * 0.6 / (f.highest() / 1024) * float64(f.Cards)
-	processor := 0.5 * float64(k.Cores) / f.CPU.Minutes() * float64(f.Cards)
+	memory := k.MemoryGiB * 0.6 / (f.highest() / 1024) * float64(f.GPUs)
+	processor := 0.5 * float64(k.Cores) / f.CPU.Minutes() * float64(f.GPUs)
 	first, second, least, other := "memory", "the processor", memory, processor
 	if processor < memory {
 		first, second, least, other = second, first, other, least
 	}
-	fmt.Fprintf(&b, "What bounds a machine like this one: %s first, at about %s cards, then %s, at about %s (extrapolated; 60 %% of the memory,\nthe rest for the growth of the head, and half of the processor, the rest for queries).\n", first, thousands(round2(least)), second, thousands(round2(other)))
+	fmt.Fprintf(&b, "What bounds a machine like this one: %s first, at about %s GPUs, then %s, at about %s (extrapolated; 60 %% of the memory,\nthe rest for the growth of the head, and half of the processor, the rest for queries).\n", first, thousands(round2(least)), second, thousands(round2(other)))
 	return b.String()
 }
 
@@ -457,15 +457,15 @@ func heldText(h held) string {
 		}
 	}
 	if r := h.Report; r != nil {
-		fmt.Fprintf(&b, "\ngpu-report over %s to %s (UTC), at VictoriaMetrics in %.1f s and %.0f MiB, beside %s:\n\n| hours of cards | VictoriaMetrics | the others |\n|---|---|---|\n", r.From.Format("15:04"), r.To.Format("15:04"), r.Took.Seconds(), r.MiB, r.Against)
+		fmt.Fprintf(&b, "\ngpu-report over %s to %s (UTC), at VictoriaMetrics in %.1f s and %.0f MiB, beside %s:\n\n| hours of GPUs | VictoriaMetrics | the others |\n|---|---|---|\n", r.From.Format("15:04"), r.To.Format("15:04"), r.Took.Seconds(), r.MiB, r.Against)
 		for _, l := range r.Lines {
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", l.What, tenths(l.Database), tenths(l.Others))
 		}
 		fmt.Fprintf(&b, "| workloads, number | %d | %d |\n", r.Workloads[0], r.Workloads[1])
-		// The first line is the card-hours expected.
+		// The first line is the GPU-hours expected.
 		if len(r.Lines) > 0 && off(r.Lines[0].Database, r.Lines[0].Others, 0, 0.01) {
 			b.WriteString("\nThe servers started within this hour, and the account goes in steps of five minutes: in the first, of which they saw a part, they tell of\n" +
-				"cards of which the database does not yet. From the second on they agree.\n")
+				"GPUs of which the database does not yet. From the second on they agree.\n")
 		}
 		if len(r.Absent) > 0 {
 			fmt.Fprintf(&b, "\nIt goes without what only raw series tell: %s.\n", strings.Join(r.Absent, ", "))

@@ -12,7 +12,7 @@ import (
 func TestPage(t *testing.T) {
 	second := []time.Duration{time.Second}
 	step := func(nodes int) figures {
-		return figures{Nodes: nodes, Cards: 8 * nodes, Servers: 1, Scraped: time.Minute, Targets: nodes, Up: nodes, Scrapes: 100, Series: 1000 * float64(nodes), Records: 10, Alerts: 2,
+		return figures{Nodes: nodes, GPUs: 8 * nodes, Servers: 1, Scraped: time.Minute, Targets: nodes, Up: nodes, Scrapes: 100, Series: 1000 * float64(nodes), Records: 10, Alerts: 2,
 			Samples: 5, Resident: 100, Peak: 200, CPU: 3 * time.Second, Groups: []groupTime{{Name: "g", Least: 1, Mean: 2, Most: 3, Rules: 1}}, Rules: []ruleTime{{Group: "g", Name: "r", Took: time.Second}},
 			Asked: []asked{{Board: "gpu-fleet", Panel: "Cards", Took: second}, {Board: "gpu-node", Panel: "Power", Over: 30 * time.Second, Overs: 2}, {Board: "gpu-node", Panel: "Clock", Err: "422: too many samples"}}}
 	}
@@ -20,7 +20,7 @@ func TestPage(t *testing.T) {
 	several.Servers, several.Each, several.AskedDatabase = 3, []server{{Name: "prometheus-1", Targets: 1000}}, several.Asked
 	several.Held = &held{Names: 3, Foreign: []string{"up"}, Records: 2, Different: []difference{{"a:b:c", 1, 2, 3, 4}}, Facts: []fact{{"nodes", 2990, 2990, 3000, -1}},
 		Report: &reports{Lines: []reportLine{{"useful", 5, 5}}}, Problems: []string{"names: no answer"}}
-	broken := figures{Nodes: 4000, Cards: 32000, Servers: 1, Ended: "prometheus ended: out of memory"}
+	broken := figures{Nodes: 4000, GPUs: 32000, Servers: 1, Ended: "prometheus ended: out of memory"}
 	troubled := step(2000)
 	troubled.Missed, troubled.Problems = 4, []string{"the past of records: no space"}
 	base := kept{Interval: time.Minute, Machine: "a machine", Cores: 2, MemoryGiB: 24, Limit: 30 * time.Second}
@@ -29,10 +29,10 @@ func TestPage(t *testing.T) {
 		several    *figures
 		has, lacks []string
 	}{
-		"steps": {steps: []figures{step(500), step(1000)}, has: []string{"| 500 nodes, 4,000 cards | 1,000 nodes, 8,000 cards |", "> 30s", "No answer to gpu-node Clock: 422: too many samples", "| 8,000 | 1,000,000 | 5 | 0.2 GiB | 0.05 cores | **measured** |",
+		"steps": {steps: []figures{step(500), step(1000)}, has: []string{"| 500 nodes, 4,000 GPUs | 1,000 nodes, 8,000 GPUs |", "> 30s", "No answer to gpu-node Clock: 422: too many samples", "| 8,000 | 1,000,000 | 5 | 0.2 GiB | 0.05 cores | **measured** |",
 			"| gpu-node | > 30s | > 30s |", "No evaluation was missed", "extrapolated"}, lacks: []string{"Beyond one server"}},
 		"trouble":      {steps: []figures{troubled}, has: []string{"4 evaluations were missed", "Not measured at 2,000 nodes: the past of records: no space"}},
-		"broke":        {steps: []figures{step(500), broken}, has: []string{"At 4,000 nodes, 32,000 cards: prometheus ended: out of memory."}, lacks: []string{"| 4,000 nodes"}},
+		"broke":        {steps: []figures{step(500), broken}, has: []string{"At 4,000 nodes, 32,000 GPUs: prometheus ended: out of memory."}, lacks: []string{"| 4,000 nodes"}},
 		"several":      {steps: []figures{step(500)}, several: &several, has: []string{"3 Prometheus servers", "no rule makes up", "| a:b:c | 1 | 2 | 3 | 4 |", "| nodes | 2,990.0 | 2,990.0 | 3,000.0 |", "Not compared: names: no answer", "| useful | 5.0 | 5.0 |"}},
 		"only several": {several: &several, has: []string{"Beyond one server"}, lacks: []string{"What it takes"}},
 		"all broke":    {steps: []figures{broken}, several: &broken, has: []string{"It ended early: prometheus ended: out of memory."}},
@@ -66,7 +66,7 @@ func TestPage(t *testing.T) {
 }
 
 func TestReadPlan(t *testing.T) {
-	p := plan{options: options{Interval: time.Minute, Split: byCluster, Cards: 8}, Beyond: 3}
+	p := plan{options: options{Interval: time.Minute, Split: byCluster, GPUs: 8}, Beyond: 3}
 	if err := p.read("500, 1000,2000", "8m,20m"); err != nil {
 		t.Fatal(err)
 	}

@@ -126,7 +126,7 @@ func get(ctx context.Context, url string) error {
 }
 
 // use is what a process has taken of the machine.
-type use = process.Use
+type use = process.Usage
 
 func (p *program) use() (use, error) { return process.Of(p.cmd.Process.Pid) }
 

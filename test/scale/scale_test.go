@@ -30,7 +30,7 @@ func TestSmallFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	in, err := start(t.Context(), options{Root: root, Nodes: 50, Cards: 8, Servers: 1, Interval: 5 * time.Second, MemoryGiB: 2, Log: t.Output()}, t.TempDir())
+	in, err := start(t.Context(), options{Root: root, Nodes: 50, GPUs: 8, Servers: 1, Interval: 5 * time.Second, MemoryGiB: 2, Log: t.Output()}, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func evaluated(t *testing.T, in *installation, seldom map[string]alerts.Rule) er
 		}
 	}
 	// What counts problems has nothing to tell while nothing is wrong.
-	n, err := in.number(t.Context(), "count(count_over_time(workload:gpu_unused_seconds:rate5m[1m:5s])) and on () count(count_over_time(workload:gpu_busy_seconds:rate5m[1m:5s])) and on () count(workload:gpu_busy:ratio_max) and on () count(cluster:gpu_card_seconds:rate5m)")
+	n, err := in.number(t.Context(), "count(count_over_time(workload:gpu_unused_seconds:rate5m[1m:5s])) and on () count(count_over_time(workload:gpu_busy_seconds:rate5m[1m:5s])) and on () count(workload:gpu_busy:ratio_max) and on () count(cluster:gpu_time_seconds:rate5m)")
 	if err == nil && n == 0 {
 		err = errors.New("no records of workloads yet")
 	}
@@ -163,8 +163,8 @@ func TestSeveralServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &measuring{began: time.Now(), figures: figures{Nodes: 20, Cards: 80, Servers: 2, Split: byNode}}
-	m.installation, err = start(t.Context(), options{Root: root, Nodes: 20, Cards: 4, Servers: 2, Split: byNode, Reference: true, Interval: 5 * time.Second, MemoryGiB: 2, Log: t.Output()}, t.TempDir())
+	m := &measuring{began: time.Now(), figures: figures{Nodes: 20, GPUs: 80, Servers: 2, Split: byNode}}
+	m.installation, err = start(t.Context(), options{Root: root, Nodes: 20, GPUs: 4, Servers: 2, Split: byNode, Reference: true, Interval: 5 * time.Second, MemoryGiB: 2, Log: t.Output()}, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

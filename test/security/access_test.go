@@ -73,7 +73,7 @@ func copyFile(t *testing.T, dir, from, to string) {
 
 // What becomes of the configuration while the exporter runs closes it, and mending opens it again.
 func TestAccessFailsClosed(t *testing.T) {
-	n := node(t, twoCards, twoPods)
+	n := node(t, twoGPUs, twoPods)
 	config := machine.WebConfig(t, n.Dir, machine.Web{Users: true})
 	e := n.Start(t, machine.Options{Flags: append([]string{"--compat=dcgm-4.9", "--web.config.file=" + config}, quick...)})
 	e.TLS = true

@@ -119,7 +119,7 @@ func ground(n *machine.Node, pid int) []permitted {
 		row(`^/proc(/|$)`+self+`?/?(stat|status|limits|fd|net/netstat|net/snmp)?$`, "process_ metrics"),
 		row(`^/(etc/localtime|usr/share/zoneinfo/.*)$`, "the time zone of the log"),
 		row(`^/proc/sys/net/core/somaxconn$`, "how many connections may wait"),
-		row(under(n.Trees.Sysfs), "the PCI bus: cards that the driver lacks"),
+		row(under(n.Trees.Sysfs), "the PCI bus: GPUs that the driver lacks"),
 		row(under(n.Trees.Procfs), "what a process belongs to"),
 		row(under(n.Trees.PodLogs), "names of pods"),
 		row(under(n.Trees.ContainerLogs), "names of containers"),
@@ -176,8 +176,8 @@ func against(calls []call, files []permitted, sockets []string, executions int) 
 				continue // an open file is asked for itself
 			}
 			path := names[1]
-			if folder := onFile.FindStringSubmatch(c.args); folder != nil && !filepath.IsAbs(path) {
-				path = filepath.Join(folder[1], path) // relative to a folder that is open
+			if dir := onFile.FindStringSubmatch(c.args); dir != nil && !filepath.IsAbs(path) {
+				path = filepath.Join(dir[1], path) // relative to a folder that is open
 			} else if strings.HasPrefix(c.args, "AT_FDCWD<") && !filepath.IsAbs(path) {
 				path = filepath.Join(c.args[len("AT_FDCWD<"):strings.IndexByte(c.args, '>')], path)
 			}
@@ -264,7 +264,7 @@ func ofTheFake(path string) bool {
 	return filepath.Base(path) == "scenario.control" || filepath.Base(path) == "scenario.flat"
 }
 
-// visit looks at every page, asks for what is not there, and waits until every lane has come round.
+// visit looks at every page, asks for what is not there, and waits until every poll group has come round.
 func visit(t *testing.T, e *machine.Exporter, until string) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
@@ -281,10 +281,10 @@ func visit(t *testing.T, e *machine.Exporter, until string) {
 			t.Fatalf("there is no %s", until)
 		}
 	}
-	time.Sleep(1500 * time.Millisecond) // the slow lanes, once more
+	time.Sleep(1500 * time.Millisecond) // the slow poll groups, once more
 }
 
-var quick = []string{"--lane.fast=200ms", "--lane.medium=400ms", "--lane.slow=1s", "--lane.kubelet=1s"}
+var quick = []string{"--poll.fast=200ms", "--poll.medium=400ms", "--poll.slow=1s", "--poll.kubelet=1s"}
 
 // With the flags that it has unless told otherwise.
 func TestNothingElseIsOpened(t *testing.T) {
@@ -300,7 +300,7 @@ func TestNothingElseIsOpened(t *testing.T) {
 
 // A driver that was replaced: the one program that is run is this one, once more.
 func TestOnlyItselfIsRunAgain(t *testing.T) {
-	n := node(t, twoCards+"at 3s driver replace\n", twoPods)
+	n := node(t, twoGPUs+"at 3s driver replace\n", twoPods)
 	var e *machine.Exporter
 	calls := traced(t, n, machine.Options{Flags: quick}, func(started *machine.Exporter) {
 		e = started
@@ -317,7 +317,7 @@ func TestOnlyItselfIsRunAgain(t *testing.T) {
 
 // With everything that can be asked for.
 func TestNothingElseIsOpenedWithEveryRight(t *testing.T) {
-	n := node(t, twoCards, twoPods)
+	n := node(t, twoGPUs, twoPods)
 	dir := n.Dir
 	files := map[string]string{
 		"token":      "the-token-of-a-service-account",

@@ -46,11 +46,11 @@ var hostile = []string{
 
 // A name reaches a label exactly as it is in all three formats, a page as text, and forges nothing.
 func TestHostileNames(t *testing.T) {
-	n := node(t, twoCards+"process card=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess card=1 pid=4243 memory=1GiB busy=20% period=1s\n", twoPods)
+	n := node(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess gpu=1 pid=4243 memory=1GiB busy=20% period=1s\n", twoPods)
 	var pods []standin.KubeletPod
 	var ids []string
 	for i, name := range hostile {
-		id := fmt.Sprintf("%s::%d", cardA, i)
+		id := fmt.Sprintf("%s::%d", GPUA, i)
 		ids = append(ids, id)
 		pods = append(pods, standin.KubeletPod{Namespace: name, Name: name, Containers: []standin.KubeletContainer{{Name: name,
 			Devices: []standin.KubeletDevices{{Resource: "nvidia.com/gpu", IDs: []string{id}}}}}})
@@ -112,7 +112,7 @@ func TestHostileNames(t *testing.T) {
 
 // What a process says of itself: its command, and the name of its cgroup, on a node without Kubernetes.
 func TestHostileProcesses(t *testing.T) {
-	n := node(t, twoCards+"process card=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess card=1 pid=4243 memory=1GiB busy=20% period=1s\nprocess card=0 pid=4244 memory=1GiB busy=20% period=1s\n", twoPods)
+	n := node(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess gpu=1 pid=4243 memory=1GiB busy=20% period=1s\nprocess gpu=0 pid=4244 memory=1GiB busy=20% period=1s\n", twoPods)
 	for pid, cgroup := range map[string]string{
 		"4242": "/system.slice/evil\"}<script>é\\x5cn.service",
 		"4243": "/kubepods.slice/kubepods-pod<script>\".slice/cri-containerd-" + strings.Repeat("z", 64) + ".scope",
@@ -147,7 +147,7 @@ func await(t *testing.T, e *machine.Exporter, text string) {
 	}
 }
 
-// shows has every format and the page looked at: none is broken, and the cards are those that there are.
+// shows has every format and the page looked at: none is broken, and the GPUs are those that there are.
 func shows(t *testing.T, e *machine.Exporter, look func(t *testing.T, holders map[[3]string]bool)) {
 	t.Helper()
 	for format, accept := range formats {
@@ -166,14 +166,14 @@ func shows(t *testing.T, e *machine.Exporter, look func(t *testing.T, holders ma
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, cards, err := names(format, body, res.Header)
+			got, devs, err := names(format, body, res.Header)
 			if err != nil {
 				t.Fatal(err)
 			}
 			look(t, got)
-			slices.Sort(cards)
-			if !slices.Equal(cards, []string{cardA, cardB}) {
-				t.Errorf("there are the cards %q", cards)
+			slices.Sort(devs)
+			if !slices.Equal(devs, []string{GPUA, GPUB}) {
+				t.Errorf("there are the GPUs %q", devs)
 			}
 		})
 	}
@@ -186,15 +186,15 @@ func shows(t *testing.T, e *machine.Exporter, look func(t *testing.T, holders ma
 	}
 }
 
-// names reads the holders of allocations (namespace, pod, container) and the cards that are up.
-func names(format string, body []byte, header http.Header) (holders map[[3]string]bool, cards []string, err error) {
+// names reads the holders of allocations (namespace, pod, container) and the GPUs that are up.
+func names(format string, body []byte, header http.Header) (holders map[[3]string]bool, devs []string, err error) {
 	holders = map[[3]string]bool{}
 	take := func(l func(string) string) {
 		switch l(model.MetricNameLabel) {
 		case "gpu_container_allocation_ratio":
 			holders[[3]string{l("namespace"), l("pod"), l("container")}] = true
 		case "gpu_device_up":
-			cards = append(cards, l("uuid"))
+			devs = append(devs, l("uuid"))
 		}
 	}
 	if format == "OpenMetrics" {
@@ -202,7 +202,7 @@ func names(format string, body []byte, header http.Header) (holders map[[3]strin
 		for {
 			entry, err := parser.Next()
 			if errors.Is(err, io.EOF) {
-				return holders, cards, nil
+				return holders, devs, nil
 			}
 			if err != nil {
 				return nil, nil, err
@@ -219,7 +219,7 @@ func names(format string, body []byte, header http.Header) (holders map[[3]strin
 	for {
 		var f dto.MetricFamily
 		if err := decoder.Decode(&f); errors.Is(err, io.EOF) {
-			return holders, cards, nil
+			return holders, devs, nil
 		} else if err != nil {
 			return nil, nil, err
 		}

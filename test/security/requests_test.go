@@ -15,7 +15,7 @@ import (
 // Requests as no browser writes them. Each gets the status it deserves and no content of a file, and the exporter
 // answers the next as if nothing had been.
 func TestRequestsThatAbuse(t *testing.T) {
-	n := node(t, twoCards, twoPods)
+	n := node(t, twoGPUs, twoPods)
 	e := n.Start(t, machine.Options{Flags: append([]string{"--compat=dcgm-4.9"}, quick...)})
 	visit(t, e, "gpu_device_up{")
 	get := func(target string) string {

@@ -35,15 +35,15 @@ func TestNoSecretIsTold(t *testing.T) {
 	)
 	for _, mood := range []string{"answers", "refuses", "echoes", "denies", "fails"} {
 		t.Run("the API server "+mood, func(t *testing.T) {
-			n := node(t, twoCards+"process card=1 pid=4242 memory=1GiB busy=50% period=1s\n", twoPods+"pod ml/liar container main nvidia.com/gpu="+cardB+"-1 pids=4242 env=PASSWORD:"+environ+" env=NVIDIA_VISIBLE_DEVICES:"+cardB+"\n")
-			answer, err := proto.Marshal(&deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"PASSWORD": answered, "NVIDIA_VISIBLE_DEVICES": cardB},
+			n := node(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\n", twoPods+"pod ml/liar container main nvidia.com/gpu="+GPUB+"-1 pids=4242 env=PASSWORD:"+environ+" env=NVIDIA_VISIBLE_DEVICES:"+GPUB+"\n")
+			answer, err := proto.Marshal(&deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"PASSWORD": answered, "NVIDIA_VISIBLE_DEVICES": GPUB},
 				Annotations: map[string]string{"secret": answered}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			write(t, filepath.Join(n.Dir, "token"), token+"\n")
 			write(t, filepath.Join(n.Dir, "checkpoint"), fmt.Sprintf(`{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"main","ResourceName":"nvidia.com/gpu","DeviceIDs":{"-1":[%q]},"AllocResp":%q}],"RegisteredDevices":{}},"Checksum":1}`,
-				cardB+"-1", base64.StdEncoding.EncodeToString(answer)))
+				GPUB+"-1", base64.StdEncoding.EncodeToString(answer)))
 			asked := make(chan struct{}, 100)
 			api := apiServer(t, filepath.Join(n.Dir, "ca.crt"), func(w http.ResponseWriter, r *http.Request) {
 				if got := r.Header.Get("Authorization"); got != "Bearer "+token {
@@ -94,10 +94,10 @@ func TestNoSecretIsTold(t *testing.T) {
 					break
 				}
 				if time.Now().After(end) {
-					t.Fatal("there are no cards")
+					t.Fatal("there are no GPUs")
 				}
 			}
-			time.Sleep(2500 * time.Millisecond) // every lane, and the first answer of the API server on the page
+			time.Sleep(2500 * time.Millisecond) // every poll group, and the first answer of the API server on the page
 			for _, path := range []string{"/", "/metrics", "/metrics/dcgm", "/-/healthy", "/-/ready", "/nothing"} {
 				for name, accept := range formats {
 					req, err := http.NewRequest(http.MethodGet, e.Base()+path, nil)

@@ -20,20 +20,20 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/machine"
 )
 
-const twoCards = `scenario 1
-title "two cards"
+const twoGPUs = `scenario 1
+title "two GPUs"
 include boards/h100-sxm.scenario
 symbols R580
 system DriverVersion = "580.105.08"
 system NVMLVersion = "13.580.105.08"
 system CudaDriverVersion = 13000
-card 0 board=h100 uuid=GPU-aaaaaaaa-0000-4000-8000-000000000000 pci=0000:18:00.0 minor=0
-card 1 board=h100 uuid=GPU-bbbbbbbb-0000-4000-8000-000000000000 pci=0000:2a:00.0 minor=1
+gpu 0 board=h100 uuid=GPU-aaaaaaaa-0000-4000-8000-000000000000 pci=0000:18:00.0 minor=0
+gpu 1 board=h100 uuid=GPU-bbbbbbbb-0000-4000-8000-000000000000 pci=0000:2a:00.0 minor=1
 `
 
-const cardA, cardB = "GPU-aaaaaaaa-0000-4000-8000-000000000000", "GPU-bbbbbbbb-0000-4000-8000-000000000000"
+const GPUA, GPUB = "GPU-aaaaaaaa-0000-4000-8000-000000000000", "GPU-bbbbbbbb-0000-4000-8000-000000000000"
 
-const twoPods = "allocatable nvidia.com/gpu " + cardA + " " + cardB + "\npod ml/train-0 container main nvidia.com/gpu=" + cardA + "\n"
+const twoPods = "allocatable nvidia.com/gpu " + GPUA + " " + GPUB + "\npod ml/train-0 container main nvidia.com/gpu=" + GPUA + "\n"
 
 // node lays out a node from texts.
 func node(t *testing.T, text, pods string) *machine.Node {

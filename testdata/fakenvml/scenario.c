@@ -415,7 +415,7 @@ static const struct {
     const char *name;
     void (*read)(struct scenario *s, struct words *w);
 } statements[] = {
-    {"card", read_card},     {"answer", read_answer}, {"demand", read_demand}, {"profile", read_profile},
+    {"gpu", read_card},     {"answer", read_answer}, {"demand", read_demand}, {"profile", read_profile},
     {"layout", read_layout}, {"device", read_device}, {"stall", read_stall},   {"fault", read_fault},
     {"event", read_event},   {"driver", read_driver},
 };

@@ -8,24 +8,24 @@ import (
 )
 
 // NodeView returns the View of a node in work: so many H100, shared evenly by so many pods.
-func NodeView(cards, pods int) *gpu.View {
+func NodeView(devs, pods int) *gpu.View {
 	v := FullView()
-	v.Cards, v.Containers, v.Holdings, v.Unresolved, v.Pods = nil, nil, nil, nil, nil
-	v.Devices = map[gpu.CardState]int{gpu.CardUp: cards}
-	for i := range cards {
-		c := fullCard()
+	v.GPUs, v.Containers, v.Allocations, v.Unresolved, v.Pods = nil, nil, nil, nil, nil
+	v.Devices = map[gpu.DeviceState]int{gpu.DeviceUp: devs}
+	for i := range devs {
+		c := fullGPU()
 		c.UUID, c.Index, c.Minor = gpu.UUID(fmt.Sprintf("GPU-%08d-1111-4111-8111-111111111111", i)), i, gpu.Some(i)
 		c.PCI = gpu.NewPCIAddress(0, uint32(0x10+i), 0, 0)
-		v.Cards = append(v.Cards, c)
+		v.GPUs = append(v.GPUs, c)
 	}
 	for i := range pods {
-		card := &v.Cards[i%cards]
+		dev := &v.GPUs[i%devs]
 		who := gpu.Container{Namespace: fmt.Sprintf("team-%d", i%7), Pod: fmt.Sprintf("inference-6f9d8c7b5-%05d", i), Name: "server"}
-		share := gpu.Some(gpu.Ratio(float64(cards) / float64(max(pods, cards))))
-		v.Containers = append(v.Containers, gpu.ContainerCard{Container: who, Card: card.UUID, Index: card.Index, Held: gpu.Some(gpu.Seconds(100)), Busy: gpu.Some(gpu.Seconds(6)),
-			Observed: gpu.Some(gpu.Seconds(100)), Idle: gpu.Some(gpu.Seconds(1)), Underused: gpu.Some(gpu.Seconds(3)), Energy: gpu.Some(gpu.Joules(3000)), Memory: gpu.Some(gpu.Bytes(1 << 33)),
+		share := gpu.Some(gpu.Ratio(float64(devs) / float64(max(pods, devs))))
+		v.Containers = append(v.Containers, gpu.ContainerGPU{Container: who, GPU: dev.UUID, Index: dev.Index, Held: gpu.Some(gpu.Seconds(100)), Busy: gpu.Some(gpu.Seconds(6)),
+			Observed: gpu.Some(gpu.Seconds(100)), Idle: gpu.Some(gpu.Seconds(1)), Gap: gpu.Some(gpu.Seconds(3)), Energy: gpu.Some(gpu.Joules(3000)), Memory: gpu.Some(gpu.Bytes(1 << 33)),
 			Processes: gpu.Some(1), LastBusy: gpu.Some(At), Since: gpu.Some(At.Add(-100 * time.Second)), Attribution: "process", Source: gpu.SourcePodResources})
-		v.Holdings = append(v.Holdings, gpu.ContainerHolding{Holding: gpu.Holding{Container: who, Resource: "nvidia.com/gpu", Card: card.UUID, Share: share, Source: gpu.SourcePodResources, Shared: pods > cards}, Index: card.Index, Allocation: share})
+		v.Allocations = append(v.Allocations, gpu.ContainerAllocation{Allocation: gpu.Allocation{Container: who, Resource: "nvidia.com/gpu", GPU: dev.UUID, Share: share, Source: gpu.SourcePodResources, Shared: pods > devs}, Index: dev.Index, AllocationRatio: share})
 		v.Pods = append(v.Pods, gpu.PodRef{Namespace: who.Namespace, Pod: who.Pod})
 	}
 	for i := range 60 {

@@ -1,4 +1,4 @@
-// Package catalogtest makes Views for tests: one in which every row of the catalogue has something to say.
+// Package catalogtest makes Views for tests: one in which every row of the catalog has something to say.
 package catalogtest
 
 import (
@@ -10,53 +10,53 @@ import (
 // At is the moment of the views.
 var At = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// FullView returns a View in which every family has at least one series: a healthy card with everything,
-// a MIG card, a lost card and one that is missing from NVML.
+// FullView returns a View in which every family has at least one series: a healthy GPU with everything,
+// a MIG GPU, a lost GPU and one that is missing from NVML.
 func FullView() *gpu.View {
-	whole := fullCard()
-	mig := migCard()
-	lost := gpu.Card{
+	whole := fullGPU()
+	mig := migGPU()
+	lost := gpu.GPU{
 		Identity: gpu.Identity{UUID: "GPU-33333333-3333-3333-3333-333333333333", Index: 2, PCI: "0000:29:00.0", Model: "NVIDIA H100 80GB HBM3"},
-		State:    gpu.CardFailed, Why: "lost: fell off the bus",
-		LastRead:    map[gpu.Lane]time.Time{gpu.LaneFast: At.Add(-time.Minute)},
-		Recovery:    gpu.Some(gpu.RecoveryReset),
-		XIDs:        []gpu.XIDCount{{XID: 79, Count: 1, Last: gpu.Some(At.Add(-time.Minute))}},
-		CardSeconds: map[gpu.Use]gpu.Seconds{gpu.UseUnavailable: 60},
-		Allocation:  gpu.Some(gpu.Ratio(1)),
+		State:    gpu.DeviceFailed, Why: "lost: fell off the bus",
+		LastRead:        map[gpu.PollGroup]time.Time{gpu.PollFast: At.Add(-time.Minute)},
+		Recovery:        gpu.Some(gpu.RecoveryReset),
+		XIDs:            []gpu.XIDCount{{XID: 79, Count: 1, Last: gpu.Some(At.Add(-time.Minute))}},
+		GPUSeconds:      map[gpu.TimeState]gpu.Seconds{gpu.TimeUnavailable: 60},
+		AllocationRatio: gpu.Some(gpu.Ratio(1)),
 		// What was read before must not show any more.
 		Fast: gpu.Some(&gpu.Fast{Power: gpu.Some(gpu.Watts(1))}), Activity: gpu.Activity{Busy: gpu.Some(gpu.Seconds(9))},
 	}
-	missing := gpu.Card{Identity: gpu.Identity{UUID: "0000:41:00.0", Index: -1, PCI: "0000:41:00.0"}, State: gpu.CardMissing,
-		CardSeconds: map[gpu.Use]gpu.Seconds{gpu.UseUnavailable: 60}}
-	detached := gpu.Card{Identity: gpu.Identity{UUID: "0000:52:00.0", Index: -1, PCI: "0000:52:00.0"}, State: gpu.CardDetached}
+	missing := gpu.GPU{Identity: gpu.Identity{UUID: "0000:41:00.0", Index: -1, PCI: "0000:41:00.0"}, State: gpu.DeviceMissing,
+		GPUSeconds: map[gpu.TimeState]gpu.Seconds{gpu.TimeUnavailable: 60}}
+	detached := gpu.GPU{Identity: gpu.Identity{UUID: "0000:52:00.0", Index: -1, PCI: "0000:52:00.0"}, State: gpu.DeviceDetached}
 
 	trainer := gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}
 	server := gpu.Container{Namespace: "web", Pod: "serve-0", Name: "api"}
 	return &gpu.View{
 		At: At, Node: "node-1", Build: gpu.Build{Version: "1.2.3", Revision: "abc", GoVersion: "go1.26"},
 		System:    gpu.Some(gpu.System{DriverVersion: "580.105.08", CUDAVersion: "13.0", NVMLVersion: "13.580.105.08"}),
-		Cards:     []gpu.Card{whole, mig, lost, missing, detached},
-		Devices:   map[gpu.CardState]int{gpu.CardUp: 2, gpu.CardFailed: 1, gpu.CardMissing: 1, gpu.CardDetached: 1},
+		GPUs:      []gpu.GPU{whole, mig, lost, missing, detached},
+		Devices:   map[gpu.DeviceState]int{gpu.DeviceUp: 2, gpu.DeviceFailed: 1, gpu.DeviceMissing: 1, gpu.DeviceDetached: 1},
 		Ownership: true,
-		Containers: []gpu.ContainerCard{
-			{Container: trainer, Card: whole.UUID, Index: 0, Held: gpu.Some(gpu.Seconds(100)), Busy: gpu.Some(gpu.Seconds(60)), Observed: gpu.Some(gpu.Seconds(100)),
-				Idle: gpu.Some(gpu.Seconds(10)), Underused: gpu.Some(gpu.Seconds(30)), Energy: gpu.Some(gpu.Joules(30000)), Memory: gpu.Some(gpu.Bytes(1 << 34)),
+		Containers: []gpu.ContainerGPU{
+			{Container: trainer, GPU: whole.UUID, Index: 0, Held: gpu.Some(gpu.Seconds(100)), Busy: gpu.Some(gpu.Seconds(60)), Observed: gpu.Some(gpu.Seconds(100)),
+				Idle: gpu.Some(gpu.Seconds(10)), Gap: gpu.Some(gpu.Seconds(30)), Energy: gpu.Some(gpu.Joules(30000)), Memory: gpu.Some(gpu.Bytes(1 << 34)),
 				Processes: gpu.Some(1), LastBusy: gpu.Some(At), Since: gpu.Some(At.Add(-100 * time.Second)), Attribution: "exclusive", Source: gpu.SourcePodResources,
-				Mismatch: []string{"uses_other_card"}},
-			{Container: gpu.Container{Namespace: "ml", Pod: "done-0", Name: "main"}, Card: whole.UUID, Index: 0, Held: gpu.Some(gpu.Seconds(5)),
+				Mismatch: []string{"used_other_gpu"}},
+			{Container: gpu.Container{Namespace: "ml", Pod: "done-0", Name: "main"}, GPU: whole.UUID, Index: 0, Held: gpu.Some(gpu.Seconds(5)),
 				Memory: gpu.Some(gpu.Bytes(7)), Gone: true},
 		},
-		Holdings: []gpu.ContainerHolding{
-			{Holding: gpu.Holding{Container: trainer, Resource: "nvidia.com/gpu", Card: whole.UUID, Share: gpu.Some(gpu.Ratio(1)), Source: gpu.SourcePodResources}, Index: 0, Allocation: gpu.Some(gpu.Ratio(1))},
-			{Holding: gpu.Holding{Container: server, Resource: "nvidia.com/mig-1g.10gb", Card: mig.UUID, Instance: mig.Instances[0].UUID, Share: gpu.Some(gpu.Ratio(1)),
-				GrantedMemory: gpu.Some(gpu.Bytes(10 << 30)), GrantedCompute: gpu.Some(gpu.Ratio(0.25))}, Index: 1, Allocation: gpu.Some(gpu.Ratio(1.0 / 7))},
+		Allocations: []gpu.ContainerAllocation{
+			{Allocation: gpu.Allocation{Container: trainer, Resource: "nvidia.com/gpu", GPU: whole.UUID, Share: gpu.Some(gpu.Ratio(1)), Source: gpu.SourcePodResources}, Index: 0, AllocationRatio: gpu.Some(gpu.Ratio(1))},
+			{Allocation: gpu.Allocation{Container: server, Resource: "nvidia.com/mig-1g.10gb", GPU: mig.UUID, Instance: mig.Instances[0].UUID, Share: gpu.Some(gpu.Ratio(1)),
+				GrantedMemory: gpu.Some(gpu.Bytes(10 << 30)), GrantedCompute: gpu.Some(gpu.Ratio(0.25))}, Index: 1, AllocationRatio: gpu.Some(gpu.Ratio(1.0 / 7))},
 		},
 		Unresolved: []gpu.Unresolved{{Container: server, Resource: "aliyun.com/gpu-mem", Devices: 3}},
 		Resources:  []gpu.ResourceCount{{Resource: "nvidia.com/gpu", Allocatable: gpu.Some(8), Allocated: 1}},
 		Pods:       []gpu.PodRef{{Namespace: "ml", Pod: "train-0"}},
-		Visible:    []gpu.VisibleCard{{Container: trainer, Card: whole.UUID, Index: 0}, {Container: server, Card: whole.UUID, Index: 0}},
+		Visible:    []gpu.VisibleGPU{{Container: trainer, GPU: whole.UUID, Index: 0}, {Container: server, GPU: whole.UUID, Index: 0}},
 		Sources:    []gpu.Source{{Name: gpu.SourceNVML, Up: true, LastSuccess: gpu.Some(At), Errors: 1, Duration: gpu.Some(20 * time.Millisecond)}},
-		Lanes:      []gpu.LaneHealth{{Lane: gpu.LaneFast, Interval: 2 * time.Second, Duration: gpu.Some(3 * time.Millisecond)}},
+		PollGroups: []gpu.PollHealth{{PollGroup: gpu.PollFast, Interval: 2 * time.Second, Duration: gpu.Some(3 * time.Millisecond)}},
 		Calls: []gpu.CallStats{{Call: "nvmlDeviceGetPowerUsage", Duration: gpu.Histogram{Count: 3, Sum: 0.006, Zero: 1, Buckets: map[int]uint64{-72: 1, -70: 1}},
 			Errors: []gpu.CodeCount{{Code: "GPU_IS_LOST", Count: 2}}}},
 		Accounts: gpu.Some(gpu.Accounts{Own: 2, Limit: 1000}),
@@ -66,12 +66,12 @@ func FullView() *gpu.View {
 	}
 }
 
-func fullCard() gpu.Card {
-	return gpu.Card{
+func fullGPU() gpu.GPU {
+	return gpu.GPU{
 		Identity: gpu.Identity{UUID: "GPU-11111111-1111-1111-1111-111111111111", Index: 0, PCI: "0000:18:00.0", Minor: gpu.Some(0), Model: "NVIDIA H100 80GB HBM3",
 			Brand: "NVIDIA", Architecture: "Hopper", ComputeCapability: "9.0", Serial: "1650000000001", BoardPart: "692-2G520-0200-000", VBIOS: "96.00.99.00.01", NUMANode: gpu.Some(0)},
-		State:    gpu.CardUp,
-		LastRead: map[gpu.Lane]time.Time{gpu.LaneFast: At, gpu.LaneMedium: At, gpu.LaneSlow: At},
+		State:    gpu.DeviceUp,
+		LastRead: map[gpu.PollGroup]time.Time{gpu.PollFast: At, gpu.PollMedium: At, gpu.PollSlow: At},
 		Recovery: gpu.Some(gpu.RecoveryNone),
 		Fast: gpu.Some(&gpu.Fast{
 			Power: gpu.Some(gpu.Watts(300)), PowerInstant: gpu.Some(gpu.Watts(310)), PowerModule: gpu.Some(gpu.Watts(500)), PowerMemory: gpu.Some(gpu.Watts(44)),
@@ -100,24 +100,24 @@ func fullCard() gpu.Card {
 			SMOccupancy: gpu.Some(gpu.Seconds(20)), TensorActive: gpu.Some(gpu.Seconds(30)), DRAMActive: gpu.Some(gpu.Seconds(25)), Pipes: map[gpu.Pipe]gpu.Seconds{gpu.PipeFP32: 3},
 			Energy: gpu.Some(gpu.Joules(1e6)), Limited: map[gpu.LimitReason]gpu.Seconds{gpu.LimitPowerCap: 5}, PCIeTransmit: gpu.Some(1e9), PCIeReceive: gpu.Some(2e9),
 			NVLinkTransmit: gpu.Some(3e9), NVLinkReceive: gpu.Some(4e9)},
-		CardSeconds:  map[gpu.Use]gpu.Seconds{gpu.UseBusy: 60, gpu.UseUnderused: 30, gpu.UseIdle: 10},
-		Allocation:   gpu.Some(gpu.Ratio(1)),
-		Unattributed: []gpu.Unattributed{{Reason: gpu.UnattributedHost, Busy: gpu.Some(gpu.Seconds(0)), Energy: gpu.Some(gpu.Joules(1)), Memory: gpu.Some(gpu.Bytes(0))}},
-		Closing:      []gpu.ClosingError{{Quantity: "busy"}},
+		GPUSeconds:      map[gpu.TimeState]gpu.Seconds{gpu.TimeBusy: 60, gpu.TimeGap: 30, gpu.TimeIdle: 10},
+		AllocationRatio: gpu.Some(gpu.Ratio(1)),
+		Unattributed:    []gpu.Unattributed{{Reason: gpu.UnattributedHost, Busy: gpu.Some(gpu.Seconds(0)), Energy: gpu.Some(gpu.Joules(1)), Memory: gpu.Some(gpu.Bytes(0))}},
+		Closing:         []gpu.ClosingError{{Quantity: "busy"}},
 	}
 }
 
-func migCard() gpu.Card {
+func migGPU() gpu.GPU {
 	in := gpu.Instance{UUID: "MIG-22222222-0001-2222-2222-222222222222", GI: 7, Profile: "1g.10gb", Slices: 1, PlacementStart: gpu.Some(0), PlacementSize: gpu.Some(1), Share: gpu.Some(gpu.Ratio(1.0 / 7)),
 		Compute: []gpu.ComputeInstance{{UUID: "MIG-22222222-0001-2222-2222-222222222222", CI: 0, SMs: gpu.Some(16)}}}
 	activity := gpu.Activity{Method: gpu.Some(gpu.MethodGPM), Busy: gpu.Some(gpu.Seconds(6)), Observed: gpu.Some(gpu.Seconds(10)), Profiled: gpu.Some(gpu.Seconds(10)), SMActive: gpu.Some(gpu.Seconds(5)),
 		SMOccupancy: gpu.Some(gpu.Seconds(4)), TensorActive: gpu.Some(gpu.Seconds(3)), DRAMActive: gpu.Some(gpu.Seconds(2))}
-	return gpu.Card{
+	return gpu.GPU{
 		Identity: gpu.Identity{UUID: "GPU-22222222-2222-2222-2222-222222222222", Index: 1, PCI: "0000:19:00.0", Minor: gpu.Some(1), Model: "NVIDIA H100 80GB HBM3"},
-		State:    gpu.CardUp,
+		State:    gpu.DeviceUp,
 		Slow:     gpu.Some(&gpu.Slow{MIGMode: gpu.Some(gpu.ModePair{Current: true, Pending: true}), Instances: []gpu.Instance{in}}),
-		Instances: []gpu.InstanceActivity{{Instance: in, Activity: activity, Allocation: gpu.Some(gpu.Ratio(1)),
+		Instances: []gpu.InstanceActivity{{Instance: in, Activity: activity, AllocationRatio: gpu.Some(gpu.Ratio(1)),
 			Memory: gpu.Some(gpu.Memory{Total: 100, Used: 10, Free: 80, Reserved: gpu.Some(gpu.Bytes(10))})}},
-		Allocation: gpu.Some(gpu.Ratio(1.0 / 7)),
+		AllocationRatio: gpu.Some(gpu.Ratio(1.0 / 7)),
 	}
 }

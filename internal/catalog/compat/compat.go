@@ -1,7 +1,7 @@
-// Package compat renders the catalogue under the names, units and labels of dcgm-exporter, so that what was
+// Package compat renders the catalog under the names, units and labels of dcgm-exporter, so that what was
 // written for it (dashboards, alerts, autoscalers, recording rules) goes on working on the day of the switch.
 //
-// Nothing is measured here: each row names families of the catalogue, reads them through the catalogue's own
+// Nothing is measured here: each row names families of the catalog, reads them through the catalog's own
 // readers and scales them. What those families cannot say has no row; it stands in the list of what is
 // missing, with its reason. docs/compatibility-dcgm.md is generated from the same rows.
 //
@@ -79,26 +79,26 @@ func (p *Page) Families() []catalog.Family {
 func (p *Page) read(r *row, v *gpu.View, emit catalog.Emit) {
 	f := p.frameOf(v)
 	scale := r.unit.scaleIn(p.release, r.renamed != "")
-	whole := r.card.read(p, v)
+	whole := r.dev.read(p, v)
 	inside := r.instance.read(p, v)
 	parts := r.tenant.read(p, v)
-	show := func(c *card, in *instance, who gpu.Container, readings []reading) {
+	show := func(c *dev, in *instance, who gpu.Container, readings []reading) {
 		for _, x := range readings {
 			emit(scale(x.value), c.labels(in, who, x.own)...)
 		}
 	}
 	nobody := gpu.Container{}
-	for i := range f.cards {
-		c := &f.cards[i]
+	for i := range f.devs {
+		c := &f.devs[i]
 		if !c.alone() && !r.copied() {
-			show(c, &instance{}, nobody, whole[key{card: c.uuid}])
+			show(c, &instance{}, nobody, whole[key{dev: c.uuid}])
 			continue
 		}
 		for j := range c.parts {
 			in := &c.parts[j]
-			readings := whole[key{card: c.uuid}]
+			readings := whole[key{dev: c.uuid}]
 			if r.instance != nil && in.uuid != "" {
-				readings = inside[key{card: c.uuid, instance: in.uuid}]
+				readings = inside[key{dev: c.uuid, instance: in.uuid}]
 			}
 			switch n := len(in.holders); {
 			case n == 1:
@@ -116,13 +116,13 @@ func (p *Page) read(r *row, v *gpu.View, emit catalog.Emit) {
 			// Beside a shared device stands each tenant with its own part, as that exporter has it.
 			for _, who := range in.holders {
 				if c.held[who] == 1 { // else nobody can tell in which of its parts it worked
-					show(c, in, who, parts[key{card: c.uuid, container: who}])
+					show(c, in, who, parts[key{dev: c.uuid, container: who}])
 				}
 			}
 		}
 	}
 }
 
-// mostCopies is how many holders of one card or instance have a copy each of its readings. Where there are more, the
+// mostCopies is how many holders of one GPU or instance have a copy each of its readings. Where there are more, the
 // readings stand once: a node of some hundred tenants would else make a page of tens of megabytes.
 const mostCopies = 16

@@ -128,12 +128,12 @@ func TestRenamesOf49(t *testing.T) {
 func minuteLater() (then, now *gpu.View) {
 	then, now = catalogtest.FullView(), catalogtest.FullView()
 	now.At = then.At.Add(time.Minute)
-	for i := range now.Cards {
-		c := &now.Cards[i]
-		if c.State != gpu.CardUp {
+	for i := range now.GPUs {
+		c := &now.GPUs[i]
+		if c.State != gpu.DeviceUp {
 			continue
 		}
-		c.LastRead = map[gpu.Lane]time.Time{gpu.LaneFast: then.Cards[i].LastRead[gpu.LaneFast].Add(50 * time.Second)}
+		c.LastRead = map[gpu.PollGroup]time.Time{gpu.PollFast: then.GPUs[i].LastRead[gpu.PollFast].Add(50 * time.Second)}
 		grow := func(a *gpu.Activity) {
 			for _, s := range []struct {
 				of *gpu.Opt[gpu.Seconds]
@@ -162,7 +162,7 @@ func minuteLater() (then, now *gpu.View) {
 	return then, now
 }
 
-// notInFullView are families whose catalogue rows have nothing in the view of the tests.
+// notInFullView are families whose catalog rows have nothing in the view of the tests.
 var notInFullView = []string{
 	"DCGM_FI_DEV_MEM_CLOCK", "DCGM_FI_DEV_VIDEO_CLOCK", "DCGM_FI_DEV_MAX_MEM_CLOCK", "DCGM_FI_DEV_MAX_VIDEO_CLOCK",
 	"DCGM_FI_DEV_SHUTDOWN_TEMP", "DCGM_FI_DEV_GPU_MAX_OP_TEMP", "DCGM_FI_DEV_MEM_MAX_OP_TEMP",
@@ -202,8 +202,8 @@ func TestEveryRowReads(t *testing.T) {
 
 func TestUnits(t *testing.T) {
 	v := catalogtest.FullView()
-	v.Cards[0].Medium = gpu.Some(&gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 3<<20 + 700<<10, Free: 10 << 20}), Clocks: map[gpu.Clock]gpu.Hertz{gpu.ClockSM: 1.98e9}})
-	v.Cards[0].Activity.Energy = gpu.Some(gpu.Joules(1234.5))
+	v.GPUs[0].Medium = gpu.Some(&gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 3<<20 + 700<<10, Free: 10 << 20}), Clocks: map[gpu.Clock]gpu.Hertz{gpu.ClockSM: 1.98e9}})
+	v.GPUs[0].Activity.Energy = gpu.Some(gpu.Joules(1234.5))
 	old, new := newPage(t, compat.DCGM48), newPage(t, compat.DCGM49)
 	for _, c := range []struct {
 		page   page
@@ -261,7 +261,7 @@ func TestWindowMoves(t *testing.T) {
 	at := func(second int, busy float64) *gpu.View {
 		v := catalogtest.FullView()
 		v.At = catalogtest.At.Add(time.Duration(second) * time.Second)
-		v.Cards[0].Activity.MemoryBusy, v.Cards[0].Activity.Observed = gpu.Some(gpu.Seconds(busy)), gpu.Some(gpu.Seconds(second))
+		v.GPUs[0].Activity.MemoryBusy, v.GPUs[0].Activity.Observed = gpu.Some(gpu.Seconds(busy)), gpu.Some(gpu.Seconds(second))
 		return v
 	}
 	busy := 0.0
@@ -297,7 +297,7 @@ func TestWindowOfNewcomers(t *testing.T) {
 			v.Containers[j].Busy, v.Containers[j].Observed = gpu.Some(gpu.Seconds(5*i)), gpu.Some(gpu.Seconds(10*i))
 		}
 		if i == 0 {
-			v.Containers, v.Holdings = v.Containers[:1], v.Holdings[:1]
+			v.Containers, v.Allocations = v.Containers[:1], v.Allocations[:1]
 		}
 		p.Published(v)
 		last = v
@@ -340,17 +340,17 @@ func TestLabels(t *testing.T) {
 		map[string]float64{"0 GPU-11111111-1111-1111-1111-111111111111 00000000:18:00.0 nvidia0 NVIDIA H100 80GB HBM3 node-1 node-1 580.105.08 main ml train-0": 300})
 	equal(t, "an instance", p.series(t, v, "DCGM_FI_DEV_FB_USED", "gpu", "GPU_I_ID", "GPU_I_PROFILE", "pod"), map[string]float64{"0   train-0": 0, "1 7 1g.10gb serve-0": 0})
 	if got := p.series(t, v, "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "gpu"); len(got) != 1 {
-		t.Errorf("a lost or missing card has readings: %v", got)
+		t.Errorf("a lost or missing GPU has readings: %v", got)
 	}
 }
 
-// A shared card: a copy for each holder, and of what a holder has a part of its own, that part.
-func TestSharedCard(t *testing.T) {
+// A shared GPU: a copy for each holder, and of what a holder has a part of its own, that part.
+func TestSharedGPU(t *testing.T) {
 	p := newPage(t, compat.DCGM48)
-	v := catalogtest.NodeView(2, 3) // card 0 has two holders, card 1 one
-	v.Containers[2].Memory, v.Containers[2].Card = gpu.None[gpu.Bytes](), v.Cards[0].UUID
-	v.Cards[0].Medium = gpu.Some(&gpu.Medium{Memory: gpu.Some(gpu.Memory{Used: 40 << 30})})
-	v.Cards[1].Medium = gpu.Some(&gpu.Medium{Memory: gpu.Some(gpu.Memory{Used: 9 << 30})})
+	v := catalogtest.NodeView(2, 3) // GPU 0 has two holders, GPU 1 one
+	v.Containers[2].Memory, v.Containers[2].GPU = gpu.None[gpu.Bytes](), v.GPUs[0].UUID
+	v.GPUs[0].Medium = gpu.Some(&gpu.Medium{Memory: gpu.Some(gpu.Memory{Used: 40 << 30})})
+	v.GPUs[1].Medium = gpu.Some(&gpu.Medium{Memory: gpu.Some(gpu.Memory{Used: 9 << 30})})
 	equal(t, "copies", p.series(t, v, "DCGM_FI_DEV_POWER_USAGE", "gpu", "pod"), map[string]float64{
 		"0 inference-6f9d8c7b5-00000": 300, "0 inference-6f9d8c7b5-00002": 300, "1 inference-6f9d8c7b5-00001": 300})
 	// The second holder's memory cannot be told: it has none, never 0.
@@ -358,7 +358,7 @@ func TestSharedCard(t *testing.T) {
 		"0 ": 40 << 10, "0 inference-6f9d8c7b5-00000": 8 << 10, "1 inference-6f9d8c7b5-00001": 9 << 10})
 }
 
-// What is not shown by default there stands once on a card that is shared or cut; with very many holders everything does.
+// What is not shown by default there stands once on a GPU that is shared or cut; with very many holders everything does.
 func TestPageStaysSmall(t *testing.T) {
 	p := newPage(t, compat.DCGM48)
 	few, many := catalogtest.NodeView(1, 16), catalogtest.NodeView(1, 200)
@@ -373,23 +373,23 @@ func TestPageStaysSmall(t *testing.T) {
 		}
 	}
 	cut := catalogtest.FullView()
-	equal(t, "a card that is cut", p.series(t, cut, "DCGM_FI_DEV_MIG_MODE", "gpu", "GPU_I_ID", "pod"), map[string]float64{"0  train-0": 0, "1  ": 1})
+	equal(t, "a GPU that is cut", p.series(t, cut, "DCGM_FI_DEV_MIG_MODE", "gpu", "GPU_I_ID", "pod"), map[string]float64{"0  train-0": 0, "1  ": 1})
 }
 
-// A container that holds two replicas of a card, or a card by two names, has one copy.
+// A container that holds two replicas of a GPU, or a GPU by two names, has one copy.
 func TestOneCopyPerHolder(t *testing.T) {
 	p := newPage(t, compat.DCGM48)
 	v := catalogtest.NodeView(1, 1)
-	again := v.Holdings[0]
+	again := v.Allocations[0]
 	again.Resource = "nvidia.com/gpu.shared"
-	v.Holdings = append(v.Holdings, again)
+	v.Allocations = append(v.Allocations, again)
 	equal(t, "copies", p.series(t, v, "DCGM_FI_DEV_POWER_USAGE", "gpu", "pod"), map[string]float64{"0 inference-6f9d8c7b5-00000": 300})
 }
 
 func TestSlurmJob(t *testing.T) {
 	p := newPage(t, compat.DCGM48)
 	v := catalogtest.NodeView(1, 1)
-	v.Holdings[0].Container = gpu.Container{Pod: "slurm/4711"}
+	v.Allocations[0].Container = gpu.Container{Pod: "slurm/4711"}
 	equal(t, "job", p.series(t, v, "DCGM_FI_DEV_POWER_USAGE", "gpu", "pod", "hpc_job"), map[string]float64{"0  4711": 300})
 }
 
@@ -399,22 +399,22 @@ func TestXIDs(t *testing.T) {
 	at := func(seconds int) gpu.Opt[time.Time] {
 		return gpu.Some(v.At.Add(time.Duration(seconds) * time.Second))
 	}
-	v.Cards[0].XIDs = []gpu.XIDCount{{XID: 13, Count: 2, Last: at(-30)}, {XID: 31, Count: 1, Last: at(-10)}, {XID: 43, Last: at(-1)}, {XID: 79}}
-	v.Cards[1].XIDs = []gpu.XIDCount{{XID: 79}}
+	v.GPUs[0].XIDs = []gpu.XIDCount{{XID: 13, Count: 2, Last: at(-30)}, {XID: 31, Count: 1, Last: at(-10)}, {XID: 43, Last: at(-1)}, {XID: 79}}
+	v.GPUs[1].XIDs = []gpu.XIDCount{{XID: 79}}
 	got := p.series(t, v, "DCGM_FI_DEV_XID_ERRORS", "gpu", "GPU_I_ID", "err_code")
-	// 43 was before the exporter; the lost card keeps its last.
+	// 43 was before the exporter; the lost GPU keeps its last.
 	equal(t, "last", got, map[string]float64{"0  31": 31, "1 7 0": 0, "2  79": 79})
 	equal(t, "total", p.series(t, v, "DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "GPU_I_ID", "xid"), map[string]float64{"0  13": 2, "0  31": 1, "0  43": 0, "0  79": 0, "1  79": 0, "2  79": 1})
 	p.Published(v)
 	later := catalogtest.FullView()
 	later.At = v.At.Add(2 * time.Minute)
-	later.Cards[0].XIDs = []gpu.XIDCount{{XID: 13, Count: 5, Last: at(100)}, {XID: 31, Count: 1, Last: at(-10)}}
-	later.Cards[1].XIDs, later.Cards[2].XIDs = nil, nil
+	later.GPUs[0].XIDs = []gpu.XIDCount{{XID: 13, Count: 5, Last: at(100)}, {XID: 31, Count: 1, Last: at(-10)}}
+	later.GPUs[1].XIDs, later.GPUs[2].XIDs = nil, nil
 	p.Published(later)
 	equal(t, "window", p.series(t, later, "DCGM_EXP_XID_ERRORS_COUNT", "gpu", "GPU_I_ID", "xid"), map[string]float64{"0  13": 3, "0  31": 0})
 }
 
-// Without a driver and without cards there is nothing.
+// Without a driver and without GPUs there is nothing.
 func TestEmptyView(t *testing.T) {
 	p := newPage(t, compat.DCGM49)
 	for _, f := range p.Families() {
@@ -438,7 +438,7 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// Every name of ours that the guides and the table speak of is in the catalogue, and every one of dcgm-exporter in
+// Every name of ours that the guides and the table speak of is in the catalog, and every one of dcgm-exporter in
 // the table, or in its list of what is missing.
 func TestGuidesNameWhatExists(t *testing.T) {
 	ours := regexp.MustCompile(`\bgpu_[a-z0-9_]*[a-z0-9]\b(?:_?[*{])?`)
@@ -463,7 +463,7 @@ func TestGuidesNameWhatExists(t *testing.T) {
 			}
 			name = strings.TrimSuffix(name, "{")
 			if _, ok := catalog.Lookup(name); !ok {
-				t.Errorf("%s speaks of %s, which the catalogue does not have", file, name)
+				t.Errorf("%s speaks of %s, which the catalog does not have", file, name)
 			}
 		}
 		for _, name := range theirs.FindAllString(string(text), -1) {

@@ -44,15 +44,15 @@ table of base-unit fields in NVIDIA's Go bindings. 4.9 keeps the names of what i
 
 | label | value | remark |
 |---|---|---|
-| `+"`gpu`, `UUID`, `device`, `modelName`"+` | index, UUID, nvidiaN, name of the card | equal |
+| `+"`gpu`, `UUID`, `device`, `modelName`"+` | index, UUID, nvidiaN, name of the GPU | equal |
 | `+"`pci_bus_id`"+` | 00000000:18:00.0 | equal |
 | `+"`Hostname`, `hostname`"+` | the node | 4.8.0 to 4.8.2 have the first, 4.8.3 and 4.8.4 the second: dcgm-4.8 has both, dcgm-4.9 the second. It is the value of `+"`--node-name`"+` |
 | `+"`DCGM_FI_DRIVER_VERSION`"+` | version of the driver | 4.9: `+"`DCGM_FI_SYSTEM_DRIVER_VERSION`"+`. The chart of dcgm-exporter 4.8 does not have it |
-| `+"`GPU_I_ID`, `GPU_I_PROFILE`"+` | GPU instance | under MIG a series is of an instance; what only the card can tell stands at each, so sums count it several times, as there. Families that are not shown there by default and that only the card can tell stand once, without these labels; limits that one divides by do not |
-| `+"`namespace`, `pod`, `container`"+` | the holder | of a shared card or instance there is a copy for each holder; of `+"`DCGM_FI_DEV_GPU_UTIL` and `DCGM_FI_DEV_FB_USED`"+` the card's own without a pod, and beside it each holder's part. So it is there with virtual GPUs on; without, one holder at random has the card. A sum over copies counts the card several times: sum where `+"`pod`"+` is empty, or use `+"`gpu_container_*`"+`. Families that are not shown there by default stand once, without a pod, and so does everything but the holders' parts where there are more than %d holders |
+| `+"`GPU_I_ID`, `GPU_I_PROFILE`"+` | GPU instance | under MIG a series is of an instance; what only the GPU can tell stands at each, so sums count it several times, as there. Families that are not shown there by default and that only the GPU can tell stand once, without these labels; limits that one divides by do not |
+| `+"`namespace`, `pod`, `container`"+` | the holder | of a shared GPU or instance there is a copy for each holder; of `+"`DCGM_FI_DEV_GPU_UTIL` and `DCGM_FI_DEV_FB_USED`"+` the GPU's own without a pod, and beside it each holder's part. So it is there with virtual GPUs on; without, one holder at random has the GPU. A sum over copies counts the GPU several times: sum where `+"`pod`"+` is empty, or use `+"`gpu_container_*`"+`. Families that are not shown there by default stand once, without a pod, and so does everything but the holders' parts where there are more than %d holders |
 | `+"`hpc_job`"+` | number of the Slurm job | equal; with `+"`--slurm.job-mapping-dir`"+` |
 
-A label without a value is left out. A card that cannot be read ends all its series but those of XIDs. With `+"`honor_labels: false`"+`, which is what the chart of dcgm-exporter
+A label without a value is left out. A GPU that cannot be read ends all its series but those of XIDs. With `+"`honor_labels: false`"+`, which is what the chart of dcgm-exporter
 sets, a Prometheus calls the holders `+"`exported_namespace`, `exported_pod`, `exported_container`"+` where the target has labels of those names: set it as it was.
 
 ## Families
@@ -63,7 +63,7 @@ Windows: what is a mean here is one of the last 60 s before the newest reading (
 |---|---|---|---|---|---|---|---|
 `, Path, len(p.rows), count[on], count[off], count[chosen], equal, renamed, rescaled, mostCopies)
 	for _, r := range p.rows {
-		query := "`" + r.card.promQL(p.families) + "`"
+		query := "`" + r.dev.promQL(p.families) + "`"
 		if r.instance != nil && r.instance.of != nil {
 			query += "; instance: `" + r.instance.promQL(p.families) + "`"
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// figure is a number made of families of the catalogue.
+// figure is a number made of families of the catalog.
 type figure struct {
 	of   []string // their series that match with are added up; all families must have some
 	less string   // taken away, where set
@@ -25,10 +25,10 @@ type figure struct {
 	latest bool
 }
 
-// key says what a reading speaks of. Instance or container are empty where it speaks of the card.
+// key says what a reading speaks of. Instance or container are empty where it speaks of the GPU.
 type key struct {
-	card, instance string
-	container      gpu.Container
+	dev, instance string
+	container     gpu.Container
 }
 
 // reading is a value and its own labels.
@@ -48,7 +48,7 @@ func share(family, over string, with ...string) *figure {
 // rate is the increase per second in the last minute, of several counters together.
 func rate(families ...string) *figure { return &figure{of: families, increase: true} }
 
-// nowhere is a figure that is never there: of an instance, where the card's own would be wrong for it.
+// nowhere is a figure that is never there: of an instance, where the GPU's own would be wrong for it.
 func nowhere() *figure { return &figure{} }
 
 // check finds families, labels and scopes that do not exist or do not fit together.
@@ -58,7 +58,7 @@ func (f *figure) check(families map[string]catalog.Family) error {
 		row, ok := families[name]
 		switch {
 		case !ok:
-			return fmt.Errorf("the catalogue has no family %s", name)
+			return fmt.Errorf("the catalog has no family %s", name)
 		case i > 0 && row.Scope != scope:
 			return fmt.Errorf("%s is of another scope than %s", name, f.of[0])
 		case f.increase && row.Type != catalog.Counter:
@@ -96,7 +96,7 @@ func (f *figure) read(p *Page, v *gpu.View) map[key][]reading {
 	case f.latest:
 		return f.readLatest(p, v)
 	case f.fiveMinutes:
-		// What a card has never counted before counts from 0: the series of its first XID begins with it.
+		// What a GPU has never counted before counts from 0: the series of its first XID begins with it.
 		before := sums{}
 		if past := p.lastFiveMinutes(v); past != nil {
 			before = p.sums(past[0], f.of[0], f)
@@ -201,7 +201,7 @@ func (f *figure) readIncrease(p *Page, v *gpu.View) map[key][]reading {
 			var whole float64
 			var known bool
 			if f.over == nil {
-				whole = p.secondsBetween(before, v, k.card)
+				whole = p.secondsBetween(before, v, k.dev)
 				known = whole > 0
 			} else {
 				whole, known = grown(overBefore, over, k)
@@ -236,7 +236,7 @@ func grown(before, now []sums, k key) (total float64, ok bool) {
 	return total, true
 }
 
-// readLatest returns for each card the code that was seen last, and 0 where none was.
+// readLatest returns for each GPU the code that was seen last, and 0 where none was.
 func (f *figure) readLatest(p *Page, v *gpu.View) map[key][]reading {
 	when := p.sums(v, f.of[1], f)
 	out := map[key][]reading{}
@@ -255,7 +255,7 @@ func (f *figure) readLatest(p *Page, v *gpu.View) map[key][]reading {
 // sums are added up series of a family, by what they speak of and by a label.
 type sums map[key]map[string]float64
 
-// sums reads a family of a view through the catalogue: the sums of the series that the figure selects, by what
+// sums reads a family of a view through the catalog: the sums of the series that the figure selects, by what
 // they speak of and by the label that the figure keeps ("" without one).
 func (p *Page) sums(v *gpu.View, family string, f *figure) sums {
 	out := sums{}
@@ -263,7 +263,7 @@ func (p *Page) sums(v *gpu.View, family string, f *figure) sums {
 	scope := len(row.Scope.Labels())
 	own := func(labels []string, name string) string { return labels[scope+slices.Index(row.Labels, name)] }
 	row.Read(v, func(value float64, labels ...string) {
-		k := key{card: labels[1]}
+		k := key{dev: labels[1]}
 		switch row.Scope {
 		case catalog.ScopeInstance:
 			k.instance = labels[3]
@@ -289,7 +289,7 @@ func (p *Page) sums(v *gpu.View, family string, f *figure) sums {
 	return out
 }
 
-// promQL is the figure as a query over the families of the catalogue.
+// promQL is the figure as a query over the families of the catalog.
 func (f *figure) promQL(families map[string]catalog.Family) string {
 	var selector []string
 	for i := 0; i < len(f.with); i += 2 {

@@ -19,33 +19,33 @@ func labelsOf(r Release) []string {
 		"GPU_I_PROFILE", "GPU_I_ID", "container", "namespace", "pod", "hpc_job"}
 }
 
-// frame is what the labels of a view come from: its cards, their parts and who holds each.
+// frame is what the labels of a view come from: its GPUs, their parts and who holds each.
 type frame struct {
-	view  *gpu.View
-	cards []card
+	view *gpu.View
+	devs []dev
 }
 
-// card is one card that NVML has shown.
-type card struct {
+// GPU is one GPU that NVML has shown.
+type dev struct {
 	uuid  string
 	base  []string // the values of the labels up to the driver's version
 	parts []instance
-	held  map[gpu.Container]int // how many parts of the card each holds
+	held  map[gpu.Container]int // how many parts of the GPU each holds
 }
 
-// instance is what is held as one: a MIG instance, else the card itself.
+// instance is what is held as one: a MIG instance, else the GPU itself.
 type instance struct {
-	uuid, profile, id string // empty for a whole card
+	uuid, profile, id string // empty for a whole GPU
 	holders           []gpu.Container
 }
 
-// alone tells that the card is whole and has one holder at most, so that its readings stand once in any case.
-func (c *card) alone() bool {
+// alone tells that the GPU is whole and has one holder at most, so that its readings stand once in any case.
+func (c *dev) alone() bool {
 	return len(c.parts) == 1 && c.parts[0].uuid == "" && len(c.parts[0].holders) < 2
 }
 
 // labels returns the label values of one series.
-func (c *card) labels(in *instance, who gpu.Container, own []string) []string {
+func (c *dev) labels(in *instance, who gpu.Container, own []string) []string {
 	pod, job := who.Pod, ""
 	if number, ok := strings.CutPrefix(who.Pod, "slurm/"); ok {
 		pod, job = "", number
@@ -66,13 +66,13 @@ func (p *Page) frameOf(v *gpu.View) *frame {
 	if p.release == DCGM49 {
 		hosts = hosts[1:]
 	}
-	for i := range v.Cards {
-		c := &v.Cards[i]
-		if c.State == gpu.CardDetached || c.Index < 0 {
+	for i := range v.GPUs {
+		c := &v.GPUs[i]
+		if c.State == gpu.DeviceDetached || c.Index < 0 {
 			continue
 		}
 		index := strconv.Itoa(c.Index)
-		out := card{uuid: string(c.UUID), held: map[gpu.Container]int{}}
+		out := dev{uuid: string(c.UUID), held: map[gpu.Container]int{}}
 		out.base = append([]string{index, string(c.UUID), longPCI(c.PCI), "nvidia" + index, c.Model}, hosts...)
 		out.base = append(out.base, system.DriverVersion)
 		for j := range c.Instances {
@@ -90,18 +90,18 @@ func (p *Page) frameOf(v *gpu.View) *frame {
 				out.held[who]++
 			}
 		}
-		f.cards = append(f.cards, out)
+		f.devs = append(f.devs, out)
 	}
 	p.frame.Store(f)
 	return f
 }
 
-// holders lists who holds a part of a card, each once.
-func holders(v *gpu.View, card gpu.UUID, part func(gpu.UUID) bool) []gpu.Container {
+// holders lists who holds a part of a GPU, each once.
+func holders(v *gpu.View, dev gpu.UUID, part func(gpu.UUID) bool) []gpu.Container {
 	var out []gpu.Container
-	for i := range v.Holdings {
-		h := &v.Holdings[i]
-		if h.Card == card && part(h.Instance) && !slices.Contains(out, h.Container) {
+	for i := range v.Allocations {
+		h := &v.Allocations[i]
+		if h.GPU == dev && part(h.Instance) && !slices.Contains(out, h.Container) {
 			out = append(out, h.Container)
 		}
 	}

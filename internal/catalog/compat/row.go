@@ -16,9 +16,9 @@ type row struct {
 	shipped shipped
 	help    string // what it is, without its unit
 	unit    unit
-	// card is read for a card, instance for a MIG instance; where instance is not set, the card's reading stands for
-	// each of its instances, as in the old exporter (see copied). Tenant is the part of a container that shares a card.
-	card, instance, tenant *figure
+	// GPU is read for a GPU, instance for a MIG instance; where instance is not set, the GPU's reading stands for
+	// each of its instances, as in the old exporter (see copied). Tenant is the part of a container that shares a GPU.
+	dev, instance, tenant *figure
 	// paired marks what is not shown by default and is what one divides by: it has the labels of what is divided.
 	paired bool
 	// differs says what is not as in the old exporter, and why; empty: it is equal.
@@ -106,22 +106,22 @@ func (r *row) helpIn(release Release) string {
 // own lists the labels that only this family has.
 func (r *row) own() []string {
 	switch {
-	case r.card.latest:
+	case r.dev.latest:
 		return []string{"err_code", "err_msg"}
-	case r.card.by != "":
-		return []string{r.card.by}
+	case r.dev.by != "":
+		return []string{r.dev.by}
 	}
 	return nil
 }
 
-// copied tells whether a card's reading stands at each of its instances and each of its holders. What the old exporter
+// copied tells whether a GPU's reading stands at each of its instances and each of its holders. What the old exporter
 // does not show by default stands once, unless it speaks of instances or is divided by.
 func (r *row) copied() bool { return r.shipped == on || r.instance != nil || r.paired }
 
 // figures lists those that are set.
 func (r *row) figures() []*figure {
 	var out []*figure
-	for _, f := range []*figure{r.card, r.instance, r.tenant} {
+	for _, f := range []*figure{r.dev, r.instance, r.tenant} {
 		if f != nil {
 			out = append(out, f)
 		}
@@ -145,12 +145,12 @@ func xidMessage(xid int) string {
 	}
 	switch gpu.XIDTierOf(xid) {
 	case gpu.XIDCritical:
-		return "the card or the node needs an operator"
+		return "the GPU or the node needs an operator"
 	case gpu.XIDApplication:
 		return "a program's fault: restart or mend it"
 	case gpu.XIDInfo:
 		return "nothing to do"
 	default:
-		return "watch the card"
+		return "watch the GPU"
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// The old exporter has gauges where the catalogue has counters: a mean over some time that ends now. That time is
+// The old exporter has gauges where the catalog has counters: a mean over some time that ends now. That time is
 // the last minute here, as it is for gpu_utilization_ratio, whatever the interval of the scrapes.
 const (
 	minute      = time.Minute
@@ -40,24 +40,24 @@ func (p *Page) Published(v *gpu.View) {
 		}
 	}
 	p.past.Store(&past{
-		sums: remember(old.sums, v, minute, func(c *gpu.Card) gpu.Card {
-			return gpu.Card{Identity: c.Identity, State: c.State, LastRead: c.LastRead, Activity: c.Activity, Instances: c.Instances}
+		sums: remember(old.sums, v, minute, func(c *gpu.GPU) gpu.GPU {
+			return gpu.GPU{Identity: c.Identity, State: c.State, LastRead: c.LastRead, Activity: c.Activity, Instances: c.Instances}
 		}, true),
-		xids: remember(old.xids, v, fiveMinutes, func(c *gpu.Card) gpu.Card {
-			return gpu.Card{Identity: c.Identity, State: c.State, XIDs: c.XIDs}
+		xids: remember(old.xids, v, fiveMinutes, func(c *gpu.GPU) gpu.GPU {
+			return gpu.GPU{Identity: c.Identity, State: c.State, XIDs: c.XIDs}
 		}, false),
 	})
 }
 
 // remember returns the list with what is kept of v at its end, and without what no window reaches back to.
-func remember(list []*gpu.View, v *gpu.View, span time.Duration, keep func(*gpu.Card) gpu.Card, containers bool) []*gpu.View {
+func remember(list []*gpu.View, v *gpu.View, span time.Duration, keep func(*gpu.GPU) gpu.GPU, containers bool) []*gpu.View {
 	first := 0
 	for first+1 < len(list) && !list[first+1].At.After(v.At.Add(-span)) {
 		first++
 	}
-	kept := &gpu.View{At: v.At, Node: v.Node, Cards: make([]gpu.Card, len(v.Cards))}
-	for i := range v.Cards {
-		kept.Cards[i] = keep(&v.Cards[i])
+	kept := &gpu.View{At: v.At, Node: v.Node, GPUs: make([]gpu.GPU, len(v.GPUs))}
+	for i := range v.GPUs {
+		kept.GPUs[i] = keep(&v.GPUs[i])
 	}
 	if containers {
 		kept.Containers = v.Containers
@@ -97,11 +97,11 @@ func within(list []*gpu.View, v *gpu.View, span time.Duration) []*gpu.View {
 	return list[first:end]
 }
 
-// secondsBetween is the time between the fast readings of a card in two views, 0 where it is not known.
-func (p *Page) secondsBetween(before, now *gpu.View, card string) float64 {
-	fast := level("gpu_last_read_timestamp_seconds", "lane", string(gpu.LaneFast))
-	a, was := p.sums(before, fast.of[0], fast)[key{card: card}][""]
-	b, is := p.sums(now, fast.of[0], fast)[key{card: card}][""]
+// secondsBetween is the time between the fast readings of a GPU in two views, 0 where it is not known.
+func (p *Page) secondsBetween(before, now *gpu.View, dev string) float64 {
+	fast := level("gpu_last_read_timestamp_seconds", "poll", string(gpu.PollFast))
+	a, was := p.sums(before, fast.of[0], fast)[key{dev: dev}][""]
+	b, is := p.sums(now, fast.of[0], fast)[key{dev: dev}][""]
 	if !was || !is {
 		return 0
 	}

@@ -52,10 +52,10 @@ func TestKubernetesAgreesWithTheExporters(t *testing.T) {
 					continue
 				}
 				held := map[string]float64{}
-				for _, h := range v.Holdings {
+				for _, h := range v.Allocations {
 					held[strings.Join([]string{h.Container.Namespace, h.Container.Pod, h.Container.Name, v.Node, catalog.ResourceLabel(h.Resource)}, "/")]++
 					if running[h.Container.Namespace+"/"+h.Container.Pod+"/Running"] != 1 {
-						t.Errorf("%s at %v: %s holds a card and does not run", v.Node, at, h.Container.Pod)
+						t.Errorf("%s at %v: %s holds a gpu and does not run", v.Node, at, h.Container.Pod)
 					}
 				}
 				for key, n := range held {

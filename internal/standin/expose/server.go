@@ -140,22 +140,22 @@ func (s *Server) discover(w http.ResponseWriter, r *http.Request) {
 
 var index = template.Must(template.New("index").Parse(`<!doctype html><meta charset="utf-8"><title>A fleet to look at</title>
 <style>body{font:15px sans-serif;margin:2em;color-scheme:light dark}td,th{text-align:left;padding:.1em 1em .1em 0}</style>
-<h1>{{.Total}} nodes, {{.Cards}} cards</h1>
+<h1>{{.Total}} nodes, {{.GPUs}} gpus</h1>
 <p>None of them is real. <a href="/sd">targets for Prometheus</a>{{range .Clusters}} · <a href="/clusters/{{.}}/kube-state-metrics/metrics">kube-state-metrics of {{.}}</a>{{end}}</p>
-<table><tr><th>node<th>pool<th>model<th>cards</tr>{{range .Nodes}}
-<tr><td><a href="/nodes/{{.Name}}/metrics">{{.Name}}</a><td>{{.Pool}}<td>{{.Model}}<td>{{.Cards}}</tr>{{end}}</table>{{if .More}}<p>and {{.More}} more</p>{{end}}
+<table><tr><th>node<th>pool<th>model<th>gpus</tr>{{range .Nodes}}
+<tr><td><a href="/nodes/{{.Name}}/metrics">{{.Name}}</a><td>{{.Pool}}<td>{{.Model}}<td>{{.GPUs}}</tr>{{end}}</table>{{if .More}}<p>and {{.More}} more</p>{{end}}
 `))
 
 func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 	const most = 500
 	page := struct {
-		Total, Cards, More int
-		Clusters           []string
-		Nodes              []fleet.Node
+		Total, GPUs, More int
+		Clusters          []string
+		Nodes             []fleet.Node
 	}{Total: s.fleet.Len(), Clusters: s.fleet.Clusters()}
 	for i := range s.fleet.Len() {
 		n := s.fleet.Node(i)
-		page.Cards += n.Cards
+		page.GPUs += n.GPUs
 		if i < most {
 			page.Nodes = append(page.Nodes, n)
 		}

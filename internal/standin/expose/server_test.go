@@ -51,8 +51,8 @@ func parse(t *testing.T, text string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// Every page of every node parses, passes promlint, and has no family that the catalogue does not know; all
-// nodes together show nearly the whole catalogue.
+// Every page of every node parses, passes promlint, and has no family that the catalog does not know; all
+// nodes together show nearly the whole catalog.
 func TestNodePages(t *testing.T) {
 	at := someDay
 	f, s := newServer(t, fleet.Demo(1), &at)
@@ -85,8 +85,8 @@ func TestNodePages(t *testing.T) {
 		}
 	}
 	// What the fleet does not play.
-	never := []string{"gpu_container_visible", "gpu_fan_speed_ratio", "gpu_power_module_watts", "gpu_container_unresolved_devices", "gpu_container_memory_granted_bytes",
-		"gpu_container_compute_granted_ratio", "gpu_container_mismatch", "gpu_exporter_call_errors_total", "gpu_exporter_rejected_values_total",
+	never := []string{"gpu_container_visible", "gpu_fan_speed_ratio", "gpu_power_module_watts", "gpu_container_unresolved_devices", "gpu_container_memory_limit_bytes",
+		"gpu_container_compute_limit_ratio", "gpu_container_mismatch", "gpu_exporter_call_errors_total", "gpu_exporter_rejected_values_total",
 		"gpu_mig_busy_seconds_total", "gpu_mig_observed_seconds_total", "gpu_mig_sm_active_seconds_total", "gpu_mig_sm_occupancy_seconds_total",
 		"gpu_mig_tensor_active_seconds_total", "gpu_mig_dram_active_seconds_total", "gpu_mig_profiled_seconds_total"}
 	for name := range known {
@@ -150,7 +150,7 @@ func TestDiscovery(t *testing.T) {
 			t.Errorf("a target lacks a label: %v", g.Labels)
 		}
 	}
-	if code, page := get(s, "/"); code != http.StatusOK || !strings.Contains(page, "20 nodes, 40 cards") {
+	if code, page := get(s, "/"); code != http.StatusOK || !strings.Contains(page, "20 nodes, 40 gpus") {
 		t.Errorf("index: %d %.200s", code, page)
 	}
 	if code, _ := get(s, "/nodes/none/metrics"); code != http.StatusNotFound {

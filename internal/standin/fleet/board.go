@@ -4,7 +4,7 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
 const mib = gpu.Bytes(1 << 20)
 
-// board is a model of card: what it offers and in which sizes. The figures are those of the boards in
+// board is a model of GPU: what it offers and in which sizes. The figures are those of the boards in
 // testdata/scenarios/boards, which name their sources.
 type board struct {
 	key                            string // as Pool.Model names it

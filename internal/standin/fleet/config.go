@@ -16,7 +16,7 @@ type Config struct {
 	Cycle time.Duration
 	// Pools are the node pools. Names of nodes follow from them, in order.
 	Pools []Pool
-	// Pending is how many cards' worth of pods wait at any time, for each hundred cards of a cluster.
+	// Pending is how many GPUs' worth of pods wait at any time, for each hundred GPUs of a cluster.
 	Pending float64
 }
 
@@ -26,10 +26,10 @@ type Pool struct {
 	Cluster string // empty: "main"
 	Model   string // a key of the table of boards, such as "h100"
 	Nodes   int
-	Cards   int // on each node
-	// MIG are the profiles into which every card is cut; empty: whole cards.
+	GPUs    int // on each node
+	// MIG are the profiles into which every GPU is cut; empty: whole GPUs.
 	MIG []string
-	// Replicas is into how many time-sliced replicas every card is offered; 0 or 1: none.
+	// Replicas is into how many time-sliced replicas every GPU is offered; 0 or 1: none.
 	Replicas int
 	// Rack is how many nodes are maintained together, and how far a job reaches; 4 where it is 0.
 	Rack int
@@ -42,16 +42,16 @@ type Pool struct {
 	Skewed float64
 	// Hidden is true where the exporter does not see processes (no host PID namespace).
 	Hidden bool
-	// Trouble is how much goes wrong, for each card and cycle: expected numbers of faults by kind.
+	// Trouble is how much goes wrong, for each GPU and cycle: expected numbers of faults by kind.
 	Trouble map[FaultKind]float64
 	// Faults are laid out by hand, for the whole of each cycle but its first minutes.
 	Faults []Placed
 }
 
-// Place is one workload that is laid out by hand: so many cards (or replicas, or instances) for each of its pods.
+// Place is one workload that is laid out by hand: so many GPUs (or replicas, or instances) for each of its pods.
 type Place struct {
 	Class Class
-	Cards int
+	GPUs  int
 	Pods  int // 1 where it is 0
 }
 
@@ -61,10 +61,10 @@ type Weight struct {
 	Weight float64
 }
 
-// Placed is a fault on one card of a pool: Node counts from 0 in the pool.
+// Placed is a fault on one GPU of a pool: Node counts from 0 in the pool.
 type Placed struct {
-	Kind       FaultKind
-	Node, Card int
+	Kind      FaultKind
+	Node, GPU int
 }
 
 // FaultKind is a way to be broken.
@@ -110,8 +110,8 @@ func (c *Config) check() error {
 			return broken("stands twice")
 		case b < 0:
 			return broken("there is no model %q", p.Model)
-		case p.Nodes < 0 || p.Cards < 1 || p.Cards > 16:
-			return broken("%d nodes with %d cards cannot be", p.Nodes, p.Cards)
+		case p.Nodes < 0 || p.GPUs < 1 || p.GPUs > 16:
+			return broken("%d nodes with %d gpus cannot be", p.Nodes, p.GPUs)
 		case len(p.MIG) > 0 && p.Replicas > 1:
 			return broken("MIG instances and replicas together are not played")
 		case p.Driver < 0 || p.Driver >= len(releases()):
@@ -135,13 +135,13 @@ func (c *Config) check() error {
 			}
 		}
 		for _, f := range p.Fixed {
-			if _, ok := behaviourOf(f.Class); !ok && f.Class != Free || f.Cards < 1 {
-				return broken("class %q on %d cards cannot be placed", f.Class, f.Cards)
+			if _, ok := behaviourOf(f.Class); !ok && f.Class != Free || f.GPUs < 1 {
+				return broken("class %q on %d gpus cannot be placed", f.Class, f.GPUs)
 			}
 		}
 		for _, f := range p.Faults {
-			if !slices.Contains(FaultKinds, f.Kind) || f.Node < 0 || f.Node >= p.Nodes || f.Card < 0 || f.Card >= p.Cards {
-				return broken("fault %q on node %d, card %d cannot be", f.Kind, f.Node, f.Card)
+			if !slices.Contains(FaultKinds, f.Kind) || f.Node < 0 || f.Node >= p.Nodes || f.GPU < 0 || f.GPU >= p.GPUs {
+				return broken("fault %q on node %d, gpu %d cannot be", f.Kind, f.Node, f.GPU)
 			}
 		}
 		for k := range p.Trouble {

@@ -35,16 +35,16 @@ type node struct {
 	index         int
 	rack          *racked
 	at            int // in its rack
-	cards         []*card
+	devs          []*dev
 
-	mu    sync.Mutex // guards the cards' cursors
+	mu    sync.Mutex // guards the GPUs' cursors
 	began stamp      // the exporter's start of which the cursors speak
 	cycle int
 }
 
-// card is one card of a node. Its memory goes forward by whole hours, so that every moment is counted in the
+// GPU is one GPU of a node. Its memory goes forward by whole hours, so that every moment is counted in the
 // same pieces, whatever was asked before.
-type card struct {
+type dev struct {
 	identity gpu.Identity
 	id       uint64
 	shares   []float64
@@ -99,8 +99,8 @@ func (f *Fleet) add(p *Pool) {
 		f.racks = append(f.racks, r)
 		for n := range r.nodes {
 			node := &node{name: fmt.Sprintf("%s-%s-%04d", p.Cluster, p.Name, first+n), cluster: p.Cluster, index: len(f.nodes), rack: r, at: n}
-			for c := range p.Cards {
-				node.cards = append(node.cards, newCard(f, r, node, c))
+			for c := range p.GPUs {
+				node.devs = append(node.devs, newGPU(f, r, node, c))
 			}
 			f.byName[node.name] = node.index
 			f.nodes = append(f.nodes, node)
@@ -108,15 +108,15 @@ func (f *Fleet) add(p *Pool) {
 	}
 }
 
-func newCard(f *Fleet, r *racked, n *node, index int) *card {
+func newGPU(f *Fleet, r *racked, n *node, index int) *dev {
 	b := r.board
 	id := mix(f.seed, 4, uint64(n.index), uint64(index))
-	c := &card{id: id, identity: gpu.Identity{UUID: gpu.UUID("GPU-" + uid(id)), Index: index, PCI: gpu.NewPCIAddress(0, uint32(0x18+index*0x11), 0, 0),
+	c := &dev{id: id, identity: gpu.Identity{UUID: gpu.UUID("GPU-" + uid(id)), Index: index, PCI: gpu.NewPCIAddress(0, uint32(0x18+index*0x11), 0, 0),
 		Minor: gpu.Some(index), Model: b.model, Brand: b.brand, Architecture: b.architecture, ComputeCapability: b.capability,
-		Serial: fmt.Sprintf("165%010d", id%1e10), BoardPart: b.boardPart, VBIOS: b.vbios, NUMANode: gpu.Some(index * 2 / r.pool.Cards)}}
-	lanes := r.laneCount()
-	for i := range lanes {
-		c.shares = append(c.shares, 1/float64(lanes))
+		Serial: fmt.Sprintf("165%010d", id%1e10), BoardPart: b.boardPart, VBIOS: b.vbios, NUMANode: gpu.Some(index * 2 / r.pool.GPUs)}}
+	pollGroups := r.pollCount()
+	for i := range pollGroups {
+		c.shares = append(c.shares, 1/float64(pollGroups))
 		if len(r.pool.MIG) > 0 {
 			prof, _ := b.profile(r.pool.MIG[i])
 			c.shares[i] = float64(prof.slices) / float64(b.slices)
@@ -164,13 +164,13 @@ func (f *Fleet) Len() int { return len(f.nodes) }
 // Node is what does not change of a node.
 type Node struct {
 	Name, Cluster, Pool, Model string
-	Cards                      int
+	GPUs                       int
 }
 
 // Node returns the node of an index from 0 to Len()-1.
 func (f *Fleet) Node(i int) Node {
 	n := f.nodes[i]
-	return Node{Name: n.name, Cluster: n.cluster, Pool: n.rack.pool.Name, Model: n.rack.board.model, Cards: len(n.cards)}
+	return Node{Name: n.name, Cluster: n.cluster, Pool: n.rack.pool.Name, Model: n.rack.board.model, GPUs: len(n.devs)}
 }
 
 // Find returns the index of a node by its name.
@@ -203,18 +203,18 @@ func (n *nodePlan) began(t stamp) stamp {
 	return out
 }
 
-// tallies counts the cards of a node up to a moment. n.mu is held. What it returns belongs to the caller.
+// tallies counts the GPUs of a node up to a moment. n.mu is held. What it returns belongs to the caller.
 func (n *node) tallies(p *plan, t stamp) []*tally {
 	np := &p.nodes[n.at]
 	began := np.began(t)
 	if n.cycle != p.cycle || n.began != began {
-		for _, c := range n.cards {
+		for _, c := range n.devs {
 			c.cursor = nil
 		}
 		n.cycle, n.began = p.cycle, began
 	}
-	out := make([]*tally, len(n.cards))
-	for i, c := range n.cards {
+	out := make([]*tally, len(n.devs))
+	for i, c := range n.devs {
 		pl := n.place(np, i)
 		if c.cursor == nil || c.cursor.at > t {
 			c.cursor = &tally{at: began, began: began, instances: make([]sums, len(c.layout))}
@@ -226,9 +226,9 @@ func (n *node) tallies(p *plan, t stamp) []*tally {
 	return out
 }
 
-func (n *node) place(np *nodePlan, card int) *place {
-	c := n.cards[card]
-	return &place{rack: &n.rack.rack, node: np, card: &np.cards[card], shares: c.shares, spare: c.spare}
+func (n *node) place(np *nodePlan, dev int) *place {
+	c := n.devs[dev]
+	return &place{rack: &n.rack.rack, node: np, dev: &np.devs[dev], shares: c.shares, spare: c.spare}
 }
 
 // Answers reports whether the exporter of a node can be scraped at a moment.

@@ -39,15 +39,15 @@ func TestViewDependsOnTheMomentAlone(t *testing.T) {
 	}
 }
 
-// closes holds the laws of one view: each second of a card goes somewhere, and what containers and reasons
-// got adds up to what the card did.
+// closes holds the laws of one view: each second of a GPU goes somewhere, and what containers and reasons
+// got adds up to what the GPU did.
 func closes(t *testing.T, v *gpu.View) {
 	t.Helper()
-	for i := range v.Cards {
-		c := &v.Cards[i]
+	for i := range v.GPUs {
+		c := &v.GPUs[i]
 		for _, e := range c.Closing {
 			if e.Ratio != 0 {
-				t.Errorf("%s card %d: %s fails to close by %v", v.Node, c.Index, e.Quantity, e.Ratio)
+				t.Errorf("%s gpu %d: %s fails to close by %v", v.Node, c.Index, e.Quantity, e.Ratio)
 			}
 		}
 		m, ok := c.Medium.Get()
@@ -56,11 +56,11 @@ func closes(t *testing.T, v *gpu.View) {
 		}
 		memory := m.Memory.Or(gpu.Memory{})
 		if memory.Used > memory.Total || memory.Free > memory.Total || memory.Used+memory.Free+memory.Reserved.Or(0) != memory.Total {
-			t.Errorf("%s card %d: memory does not add up: %+v", v.Node, c.Index, memory)
+			t.Errorf("%s gpu %d: memory does not add up: %+v", v.Node, c.Index, memory)
 		}
 		var used gpu.Bytes
 		for _, cc := range v.Containers {
-			if cc.Card == c.UUID {
+			if cc.GPU == c.UUID {
 				used += cc.Memory.Or(0)
 			}
 		}
@@ -68,25 +68,25 @@ func closes(t *testing.T, v *gpu.View) {
 			used += u.Memory.Or(0)
 		}
 		if used != memory.Used {
-			t.Errorf("%s card %d: %d bytes given out of %d used", v.Node, c.Index, used, memory.Used)
+			t.Errorf("%s gpu %d: %d bytes given out of %d used", v.Node, c.Index, used, memory.Used)
 		}
 		held := 0.0
-		for _, h := range v.Holdings {
-			if h.Card == c.UUID {
-				held += float64(h.Allocation.Or(0))
+		for _, h := range v.Allocations {
+			if h.GPU == c.UUID {
+				held += float64(h.AllocationRatio.Or(0))
 			}
 		}
-		if !near(held, float64(c.Allocation.Or(-1))) {
-			t.Errorf("%s card %d: %v held, %v allocated", v.Node, c.Index, held, c.Allocation)
+		if !near(held, float64(c.AllocationRatio.Or(-1))) {
+			t.Errorf("%s gpu %d: %v held, %v allocated", v.Node, c.Index, held, c.AllocationRatio)
 		}
 	}
 }
 
-// account is what the increases of a day come to for one card.
+// account is what the increases of a day come to for one GPU.
 type account struct{ seconds, busy, energy float64 }
 
-// Over simulated days every card's seconds add up to the time that went by, and what containers and reasons got
-// of busy time and energy adds up to the card's own.
+// Over simulated days every GPU's seconds add up to the time that went by, and what containers and reasons got
+// of busy time and energy adds up to the GPU's own.
 func TestSumsCloseOverDays(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -122,7 +122,7 @@ func sumsClose(t *testing.T, f *fleet.Fleet, length time.Duration) {
 			}
 			closes(t, v)
 			sum := 0.0
-			for _, s := range v.Cards[0].CardSeconds {
+			for _, s := range v.GPUs[0].GPUSeconds {
 				sum += float64(s)
 			}
 			now := map[[4]string]float64{}
@@ -131,18 +131,18 @@ func sumsClose(t *testing.T, f *fleet.Fleet, length time.Duration) {
 				last = map[[4]string]float64{}
 			}
 			now[[4]string{"all"}] = sum
-			for k := range v.Cards {
-				c := &v.Cards[k]
+			for k := range v.GPUs {
+				c := &v.GPUs[k]
 				d, g := device[c.UUID], given[c.UUID]
 				elapsed := 0.0
-				for use, s := range c.CardSeconds {
-					elapsed += grow(now, [4]string{string(c.UUID), "use", string(use)}, float64(s))
+				for use, s := range c.GPUSeconds {
+					elapsed += grow(now, [4]string{string(c.UUID), "state", string(use)}, float64(s))
 				}
 				d.seconds += elapsed
 				if before != nil && !restarted && !near(elapsed, v.At.Sub(before.At).Seconds()) {
-					t.Errorf("%s card %d: %v seconds given in %v", v.Node, c.Index, elapsed, v.At.Sub(before.At))
+					t.Errorf("%s gpu %d: %v seconds given in %v", v.Node, c.Index, elapsed, v.At.Sub(before.At))
 				}
-				if c.State == gpu.CardUp {
+				if c.State == gpu.DeviceUp {
 					d.busy += grow(now, [4]string{string(c.UUID), "busy"}, float64(c.Activity.Busy.Or(0)))
 					d.energy += grow(now, [4]string{string(c.UUID), "energy"}, float64(c.Activity.Energy.Or(0)))
 					for _, u := range c.Unattributed {
@@ -153,11 +153,11 @@ func sumsClose(t *testing.T, f *fleet.Fleet, length time.Duration) {
 				device[c.UUID], given[c.UUID] = d, g
 			}
 			for _, cc := range v.Containers {
-				g := given[cc.Card]
+				g := given[cc.GPU]
 				who := cc.Namespace + "/" + cc.Pod
-				g.busy += grow(now, [4]string{string(cc.Card), "container busy", who}, float64(cc.Busy.Or(0)))
-				g.energy += grow(now, [4]string{string(cc.Card), "container energy", who}, float64(cc.Energy.Or(0)))
-				given[cc.Card] = g
+				g.busy += grow(now, [4]string{string(cc.GPU), "container busy", who}, float64(cc.Busy.Or(0)))
+				g.energy += grow(now, [4]string{string(cc.GPU), "container energy", who}, float64(cc.Energy.Or(0)))
+				given[cc.GPU] = g
 			}
 			if before == nil || v.At.Sub(before.At) > step {
 				// The increase since the view before is not known in full: start from here.
@@ -181,7 +181,7 @@ func TestDemoHasEverything(t *testing.T) {
 		seen := map[string]bool{}
 		for _, w := range f.Truth(from, from.Add(6*time.Hour)).Workloads {
 			seen["class "+string(w.Class)] = true
-			seen["a workload on a lost card"] = seen["a workload on a lost card"] || w.Lost > 0
+			seen["a workload on a lost gpu"] = seen["a workload on a lost gpu"] || w.Lost > 0
 			seen["a workload on two nodes"] = seen["a workload on two nodes"] || w.Devices == 16
 		}
 		for i := range f.Len() {
@@ -203,7 +203,7 @@ func TestDemoHasEverything(t *testing.T) {
 				t.Errorf("from %v: no workload is %s", from, c)
 			}
 		}
-		for _, what := range []string{"gap", "a workload on a lost card", "a workload on two nodes", "card up", "card failed", "card missing", "free card", "driver 580.105.08", "driver 570.195.03",
+		for _, what := range []string{"gap", "a workload on a lost gpu", "a workload on two nodes", "gpu up", "gpu failed", "gpu missing", "free gpu", "driver 580.105.08", "driver 570.195.03",
 			"driver 535.183.01", "kubelet down", "xid", "uncorrected", "corrected", "remap pending", "remap failed", "retire pending", "power capped", "narrow", "link down", "heat", "brake",
 			"recovery reset", "recovery drain_and_reset", "exclusive", "process", "none", "container gone"} {
 			if !seen[what] {
@@ -225,13 +225,13 @@ func look(seen map[string]bool, first, v *gpu.View) {
 		note(c.Attribution, true)
 		note("container gone", c.Gone)
 	}
-	for i := range v.Cards {
-		c := &v.Cards[i]
-		note("card "+string(c.State), true)
-		note("free card", c.Allocation.Or(1) == 0)
+	for i := range v.GPUs {
+		c := &v.GPUs[i]
+		note("gpu "+string(c.State), true)
+		note("free gpu", c.AllocationRatio.Or(1) == 0)
 		note("recovery "+string(c.Recovery.Or("")), true)
 		for k, x := range c.XIDs {
-			note("xid", k < len(first.Cards[i].XIDs) && x.Count > first.Cards[i].XIDs[k].Count)
+			note("xid", k < len(first.GPUs[i].XIDs) && x.Count > first.GPUs[i].XIDs[k].Count)
 		}
 		if m, ok := c.Medium.Get(); ok {
 			for _, e := range m.ECC {
@@ -246,29 +246,29 @@ func look(seen map[string]bool, first, v *gpu.View) {
 			note("narrow", s.PCIe.Width.Or(0) < s.PCIe.MaxWidth.Or(0))
 			note("link down", s.NVLinks.Or(gpu.NVLinkCount{}).Down > 0)
 		}
-		note("brake", c.Activity.Limited[gpu.LimitHWPowerBrake] > first.Cards[i].Activity.Limited[gpu.LimitHWPowerBrake])
-		note("heat", c.Activity.Limited[gpu.LimitHWThermal] > first.Cards[i].Activity.Limited[gpu.LimitHWThermal])
+		note("brake", c.Activity.Limited[gpu.LimitHWPowerBrake] > first.GPUs[i].Activity.Limited[gpu.LimitHWPowerBrake])
+		note("heat", c.Activity.Limited[gpu.LimitHWThermal] > first.GPUs[i].Activity.Limited[gpu.LimitHWThermal])
 	}
 }
 
 func TestNewRefuses(t *testing.T) {
 	pool := func(change func(*fleet.Pool)) fleet.Config {
-		p := fleet.Pool{Name: "p", Model: "h100", Nodes: 1, Cards: 8}
+		p := fleet.Pool{Name: "p", Model: "h100", Nodes: 1, GPUs: 8}
 		change(&p)
 		return fleet.Config{Pools: []fleet.Pool{p}}
 	}
 	for name, c := range map[string]fleet.Config{
 		"no pool":         {},
-		"twice":           {Pools: []fleet.Pool{{Name: "p", Model: "t4", Nodes: 1, Cards: 1}, {Name: "p", Model: "t4", Nodes: 1, Cards: 1}}},
+		"twice":           {Pools: []fleet.Pool{{Name: "p", Model: "t4", Nodes: 1, GPUs: 1}, {Name: "p", Model: "t4", Nodes: 1, GPUs: 1}}},
 		"model":           pool(func(p *fleet.Pool) { p.Model = "abacus" }),
-		"cards":           pool(func(p *fleet.Pool) { p.Cards = 0 }),
+		"gpus":            pool(func(p *fleet.Pool) { p.GPUs = 0 }),
 		"profile":         pool(func(p *fleet.Pool) { p.MIG = []string{"9g.90gb"} }),
 		"too many slices": pool(func(p *fleet.Pool) { p.MIG = []string{"4g.40gb", "4g.40gb"} }),
 		"both":            pool(func(p *fleet.Pool) { p.MIG, p.Replicas = []string{"1g.10gb"}, 2 }),
 		"class":           pool(func(p *fleet.Pool) { p.Mix = []fleet.Weight{{Class: "dance", Weight: 1}} }),
 		"place":           pool(func(p *fleet.Pool) { p.Fixed = []fleet.Place{{Class: fleet.Training}} }),
 		"fault":           pool(func(p *fleet.Pool) { p.Trouble = map[fleet.FaultKind]float64{"rust": 1} }),
-		"fault's card":    pool(func(p *fleet.Pool) { p.Faults = []fleet.Placed{{Kind: fleet.FaultLost, Card: 8}} }),
+		"fault's gpu":     pool(func(p *fleet.Pool) { p.Faults = []fleet.Placed{{Kind: fleet.FaultLost, GPU: 8}} }),
 		"driver":          pool(func(p *fleet.Pool) { p.Driver = 99 }),
 	} {
 		if _, err := fleet.New(c); err == nil {
@@ -291,13 +291,13 @@ func TestEdgesOfCycles(t *testing.T) {
 				continue
 			}
 			back = back || away > 0
-			for _, card := range v.Cards {
+			for _, dev := range v.GPUs {
 				sum := gpu.Seconds(0)
-				for _, s := range card.CardSeconds {
+				for _, s := range dev.GPUSeconds {
 					sum += s
 				}
 				if sum < 0 || sum > 24*3600+1 {
-					t.Fatalf("%s at %v: a card has %v seconds", v.Node, at, sum)
+					t.Fatalf("%s at %v: a gpu has %v seconds", v.Node, at, sum)
 				}
 			}
 		}

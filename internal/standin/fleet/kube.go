@@ -116,13 +116,13 @@ func (p *pod) owner() (kind, name string) {
 	return p.of.kind, p.of.name
 }
 
-// offered counts the devices of a node by resource; those of a lost card are not to be had.
+// offered counts the devices of a node by resource; those of a lost GPU are not to be had.
 func (n kubeNode) offered(t stamp) (capacity, allocatable map[string]int) {
 	capacity, allocatable = map[string]int{}, map[string]int{}
-	for i := range n.cards {
+	for i := range n.devs {
 		pl := n.place(n.plan, i)
-		for lane := range pl.shares {
-			r := n.rack.resource(lane)
+		for pollGroup := range pl.shares {
+			r := n.rack.resource(pollGroup)
 			if pl.broken(FaultNoDevice, t) != nil {
 				capacity[r] += 0
 				allocatable[r] += 0
@@ -240,7 +240,7 @@ func KubeFamilies() []KubeFamily {
 	}
 }
 
-// quota is what a namespace may hold, in cards: by its name and the size of the cluster alone.
+// quota is what a namespace may hold, in GPUs: by its name and the size of the cluster alone.
 func quota(namespace string, nodes int) float64 {
 	h := uint64(0)
 	for _, c := range []byte(namespace) {

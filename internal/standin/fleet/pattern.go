@@ -9,13 +9,13 @@ type pattern struct {
 	week  *[168]float64
 }
 
-// step is the part of the time in which the card works, from a moment of the hour on.
+// step is the part of the time in which the GPU works, from a moment of the hour on.
 type step struct {
 	at    stamp
 	level float64
 }
 
-// level returns the part of the time in which the card works at a moment: constant between the steps.
+// level returns the part of the time in which the GPU works at a moment: constant between the steps.
 func (p *pattern) level(t stamp) float64 {
 	in := t - t.floor(hour)
 	i := len(p.steps) - 1

@@ -22,25 +22,25 @@ type plan struct {
 // nodePlan is what happens on one node.
 type nodePlan struct {
 	release  release
-	cards    []cardPlan
+	devs     []GPUPlan
 	restarts []stamp // of the exporter, in order; the first begins the cycle
 	gaps     []window
 	blind    []window // the kubelet does not answer
 	pods     []*pod
 }
 
-// cardPlan is what happens on one card: for every lane the tenancies in order. A lane is the card, or one of
+// gpuPlan is what happens on one GPU: for every poll group the tenancies in order. A poll group is the GPU, or one of
 // its replicas, or one of its MIG instances.
-type cardPlan struct {
-	lanes  [][]*tenancy
-	faults []fault
+type GPUPlan struct {
+	pollGroups [][]*tenancy
+	faults     []fault
 }
 
 type window struct{ from, to stamp }
 
 func (w window) holds(t stamp) bool { return w.from <= t && t < w.to }
 
-// fault is something wrong with one card.
+// fault is something wrong with one GPU.
 type fault struct {
 	kind FaultKind
 	window
@@ -75,13 +75,13 @@ type pod struct {
 
 func (p *pod) uid() string { return uid(p.id) }
 
-// tenancy is one container on one lane.
+// tenancy is one container on one poll group.
 type tenancy struct {
 	*pod
 	window
 	worksFrom, worksUntil stamp
 	scale                 float64 // of the pattern's level
-	memory                float64 // part of the lane's memory
+	memory                float64 // part of the poll group's memory
 	process               bool
 }
 
@@ -105,8 +105,8 @@ type rack struct {
 	phase  stamp
 }
 
-// laneCount is how many can hold one card.
-func (r *rack) laneCount() int {
+// laneCount is how many can hold one GPU.
+func (r *rack) pollCount() int {
 	switch {
 	case len(r.pool.MIG) > 0:
 		return len(r.pool.MIG)
@@ -116,10 +116,10 @@ func (r *rack) laneCount() int {
 	return 1
 }
 
-// resource is the name under which a lane is offered.
-func (r *rack) resource(lane int) string {
+// resource is the name under which a poll group is offered.
+func (r *rack) resource(pollGroup int) string {
 	if len(r.pool.MIG) > 0 {
-		return "nvidia.com/mig-" + strings.ReplaceAll(r.pool.MIG[lane], "+", ".")
+		return "nvidia.com/mig-" + strings.ReplaceAll(r.pool.MIG[pollGroup], "+", ".")
 	}
 	return "nvidia.com/gpu"
 }
@@ -140,9 +140,9 @@ func (r *rack) make(cycle int) *plan {
 	for n := range p.nodes {
 		np := &p.nodes[n]
 		np.release = releases()[min(r.pool.Driver+b2i(behind), len(releases())-1)]
-		np.cards = make([]cardPlan, r.pool.Cards)
-		for c := range np.cards {
-			np.cards[c].lanes = make([][]*tenancy, r.laneCount())
+		np.devs = make([]GPUPlan, r.pool.GPUs)
+		for c := range np.devs {
+			np.devs[c].pollGroups = make([][]*tenancy, r.pollCount())
 		}
 		np.restarts = []stamp{p.from}
 	}
@@ -160,29 +160,29 @@ func (r *rack) make(cycle int) *plan {
 	return p
 }
 
-// layout fills the lanes of a rack with workloads, place after place.
+// layout fills the poll groups of a rack with workloads, place after place.
 type layout struct {
 	rack  *rack
 	plan  *plan
 	dice  *rand.Rand
 	end   stamp
-	next  int // the next lane: node, card, lane in one number
+	next  int // the next poll group: node, GPU, poll group in one number
 	count int
 }
 
-// spot is a lane.
-type spot struct{ node, card, lane int }
+// spot is a poll group.
+type spot struct{ node, dev, pollGroup int }
 
 func (l *layout) spot(i int) spot {
-	lanes, cards := l.rack.laneCount(), l.rack.pool.Cards
-	return spot{i / (lanes * cards), i / lanes % cards, i % lanes}
+	pollGroups, devs := l.rack.pollCount(), l.rack.pool.GPUs
+	return spot{i / (pollGroups * devs), i / pollGroups % devs, i % pollGroups}
 }
 
-func (l *layout) left() int { return l.rack.nodes*l.rack.pool.Cards*l.rack.laneCount() - l.next }
+func (l *layout) left() int { return l.rack.nodes*l.rack.pool.GPUs*l.rack.pollCount() - l.next }
 
-// take returns the next lanes for a pod, all on one node; it skips those at a node's end that do not suffice.
+// take returns the next poll groups for a pod, all on one node; it skips those at a node's end that do not suffice.
 func (l *layout) take(count int) []spot {
-	perNode := l.rack.pool.Cards * l.rack.laneCount()
+	perNode := l.rack.pool.GPUs * l.rack.pollCount()
 	count = min(count, perNode)
 	if room := perNode - l.next%perNode; room < count {
 		l.next += room
@@ -201,10 +201,10 @@ func (l *layout) take(count int) []spot {
 func (l *layout) fill() {
 	if l.rack.inPool == 0 {
 		for _, place := range l.rack.pool.Fixed {
-			l.place(place.Class, place.Cards, max(1, place.Pods))
+			l.place(place.Class, place.GPUs, max(1, place.Pods))
 		}
 	}
-	whole := l.rack.laneCount() == 1
+	whole := l.rack.pollCount() == 1
 	for l.left() > 0 {
 		class := draw(l.dice, l.rack.pool.Mix)
 		b, ok := behaviourOf(class)
@@ -212,24 +212,24 @@ func (l *layout) fill() {
 			l.next += 1 + l.dice.IntN(2)
 			continue
 		}
-		cards, pods := 1, 1
+		devs, pods := 1, 1
 		if whole {
-			cards = min(b.cards[l.dice.IntN(len(b.cards))], l.rack.pool.Cards)
-			if b.gang && cards == l.rack.pool.Cards {
-				pods = 1 + l.dice.IntN(max(1, l.left()/cards))
+			devs = min(b.devs[l.dice.IntN(len(b.devs))], l.rack.pool.GPUs)
+			if b.gang && devs == l.rack.pool.GPUs {
+				pods = 1 + l.dice.IntN(max(1, l.left()/devs))
 			}
 			// Fill a node to its end before the next: half-used nodes are rarer than used ones.
-			if room := l.rack.pool.Cards - l.next%l.rack.pool.Cards; cards > room && l.dice.Float64() < 0.8 {
-				cards = room
+			if room := l.rack.pool.GPUs - l.next%l.rack.pool.GPUs; devs > room && l.dice.Float64() < 0.8 {
+				devs = room
 			}
 		} else if class == Oversubscribed {
-			pods = l.rack.laneCount()
+			pods = l.rack.pollCount()
 			if l.next%pods != 0 {
 				l.next++
 				continue
 			}
 		}
-		l.place(class, cards, pods)
+		l.place(class, devs, pods)
 	}
 }
 
@@ -247,11 +247,11 @@ func draw(dice *rand.Rand, mix []Weight) Class {
 	return Free
 }
 
-// place gives lanes to the pods of one workload, for the whole cycle: life after life.
-func (l *layout) place(class Class, cards, pods int) {
+// place gives poll groups to the pods of one workload, for the whole cycle: life after life.
+func (l *layout) place(class Class, devs, pods int) {
 	var where [][]spot
 	for range pods {
-		if s := l.take(cards); s != nil {
+		if s := l.take(devs); s != nil {
 			where = append(where, s)
 		}
 	}
@@ -295,10 +295,10 @@ func (l *layout) workload(b *behaviour) *workload {
 
 // run makes one pod of a workload and its tenancies.
 func (l *layout) run(b *behaviour, w *workload, spots []spot, index, life int, from, to stamp) {
-	lanes := l.rack.laneCount()
+	pollGroups := l.rack.pollCount()
 	id := mix(w.id, uint64(index), uint64(life))
 	p := &pod{of: w, id: id, node: spots[0].node, created: from - span[stamp]{2 * second, 40 * second}.draw(l.dice), started: from, ended: to,
-		count: len(spots), resource: l.rack.resource(spots[0].lane), container: b.container, completes: b.kind == "Job" || b.kind == "PyTorchJob"}
+		count: len(spots), resource: l.rack.resource(spots[0].pollGroup), container: b.container, completes: b.kind == "Job" || b.kind == "PyTorchJob"}
 	switch b.kind {
 	case "Deployment":
 		p.name = fmt.Sprintf("%s-%s-%s", w.name, suffix(w.id>>8, 9), suffix(id, 5))
@@ -334,38 +334,38 @@ func (l *layout) run(b *behaviour, w *workload, spots []spot, index, life int, f
 		case len(spots) > 1:
 			t.scale = 1 - 0.02*l.dice.Float64()
 		}
-		if lanes > 1 && len(l.rack.pool.MIG) == 0 {
-			// Replicas share one card: together they cannot do more than it can.
-			t.scale /= float64(lanes)
-			t.memory /= float64(lanes)
+		if pollGroups > 1 && len(l.rack.pool.MIG) == 0 {
+			// Replicas share one GPU: together they cannot do more than it can.
+			t.scale /= float64(pollGroups)
+			t.memory /= float64(pollGroups)
 		}
 		if w.pattern == nil || w.class == Loaded || w.class == NeverUsed {
 			t.scale = 0
 		}
-		card := &l.plan.nodes[s.node].cards[s.card]
-		card.lanes[s.lane] = append(card.lanes[s.lane], t)
+		dev := &l.plan.nodes[s.node].devs[s.dev]
+		dev.pollGroups[s.pollGroup] = append(dev.pollGroups[s.pollGroup], t)
 	}
 }
 
 // wait adds the pods that find no place.
 func (l *layout) wait() {
 	b, _ := behaviourOf(Pending)
-	want := l.rack.fleet.config.Pending / 100 * float64(l.rack.nodes*l.rack.pool.Cards)
+	want := l.rack.fleet.config.Pending / 100 * float64(l.rack.nodes*l.rack.pool.GPUs)
 	for want > 0 {
-		cards := min(b.cards[l.dice.IntN(len(b.cards))], l.rack.pool.Cards)
-		if l.rack.laneCount() > 1 {
-			cards = 1
+		devs := min(b.devs[l.dice.IntN(len(b.devs))], l.rack.pool.GPUs)
+		if l.rack.pollCount() > 1 {
+			devs = 1
 		}
-		if want < float64(cards) && l.dice.Float64() > want/float64(cards) {
+		if want < float64(devs) && l.dice.Float64() > want/float64(devs) {
 			break
 		}
-		want -= float64(cards)
+		want -= float64(devs)
 		at := l.plan.from
 		for life := 0; at < l.plan.to; life++ {
 			w := l.workload(&b)
 			end := min(l.plan.to, at+b.life.draw(l.dice))
 			l.plan.pods = append(l.plan.pods, &pod{of: w, id: mix(w.id, 7), name: w.name + "-worker-0", node: -1, created: at, started: end, ended: end,
-				count: cards, resource: l.rack.resource(0), container: b.container})
+				count: devs, resource: l.rack.resource(0), container: b.container})
 			at = end + b.pause.draw(l.dice)
 		}
 	}
@@ -373,7 +373,7 @@ func (l *layout) wait() {
 
 // breakThings lays out what goes wrong.
 func (r *rack) breakThings(p *plan, dice *rand.Rand) {
-	add := func(kind FaultKind, node, card int, w window) {
+	add := func(kind FaultKind, node, dev int, w window) {
 		np := &p.nodes[node]
 		switch kind {
 		case FaultGap:
@@ -386,7 +386,7 @@ func (r *rack) breakThings(p *plan, dice *rand.Rand) {
 			i := slices.IndexFunc(releases(), func(r release) bool { return r == np.release })
 			np.release = releases()[min(i+1, len(releases())-1)]
 		default:
-			np.cards[card].faults = append(np.cards[card].faults, fault{kind: kind, window: w, every: span[stamp]{20 * minute, 90 * minute}.draw(dice)})
+			np.devs[dev].faults = append(np.devs[dev].faults, fault{kind: kind, window: w, every: span[stamp]{20 * minute, 90 * minute}.draw(dice)})
 		}
 	}
 	// Nothing answers while a rack is started anew.
@@ -398,21 +398,21 @@ func (r *rack) breakThings(p *plan, dice *rand.Rand) {
 			switch f.Kind {
 			case FaultGap, FaultKubelet: // some minutes out of every few hours
 				for at := p.from + hour; at < p.to-hour; at += 3 * hour {
-					add(f.Kind, n, f.Card, window{at, at + 7*minute})
+					add(f.Kind, n, f.GPU, window{at, at + 7*minute})
 				}
 			case FaultRestart:
 				for at := p.from + day; at < p.to-hour; at += day {
-					add(f.Kind, n, f.Card, window{from: at})
+					add(f.Kind, n, f.GPU, window{from: at})
 				}
 			default:
-				add(f.Kind, n, f.Card, window{p.from + 5*minute, p.to})
+				add(f.Kind, n, f.GPU, window{p.from + 5*minute, p.to})
 			}
 		}
 	}
 	for _, kind := range FaultKinds {
 		rate := r.pool.Trouble[kind]
 		for n := range p.nodes {
-			for c := range p.nodes[n].cards {
+			for c := range p.nodes[n].devs {
 				if dice.Float64() >= rate {
 					continue
 				}
@@ -436,21 +436,21 @@ func (r *rack) breakThings(p *plan, dice *rand.Rand) {
 	}
 }
 
-// takeMissing takes the cards that are not there from those who were to get them.
+// takeMissing takes the GPUs that are not there from those who were to get them.
 func (p *plan) takeMissing() {
 	for n := range p.nodes {
-		for c := range p.nodes[n].cards {
-			card := &p.nodes[n].cards[c]
-			i := slices.IndexFunc(card.faults, func(f fault) bool { return f.kind == FaultNoDevice })
+		for c := range p.nodes[n].devs {
+			dev := &p.nodes[n].devs[c]
+			i := slices.IndexFunc(dev.faults, func(f fault) bool { return f.kind == FaultNoDevice })
 			if i < 0 {
 				continue
 			}
-			card.faults[i].window = window{p.from, p.to}
-			for lane, list := range card.lanes {
+			dev.faults[i].window = window{p.from, p.to}
+			for pollGroup, list := range dev.pollGroups {
 				for _, t := range list {
 					t.pod.count--
 				}
-				card.lanes[lane] = nil
+				dev.pollGroups[pollGroup] = nil
 			}
 		}
 	}

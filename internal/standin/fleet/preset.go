@@ -18,26 +18,26 @@ func Workday(now time.Time) time.Time {
 // any six hours.
 func Demo(seed uint64) Config {
 	return Config{Seed: seed, Epoch: DefaultEpoch(), Pending: 12, Pools: []Pool{
-		{Name: "h100", Model: "h100", Nodes: 4, Cards: 8, Rack: 4, Fixed: []Place{
+		{Name: "h100", Model: "h100", Nodes: 4, GPUs: 8, Rack: 4, Fixed: []Place{
 			{Training, 8, 2}, // two nodes, one job
 			{Imbalanced, 4, 1}, {Imbalanced, 1, 2}, {Stopped, 1, 1}, {Loaded, 1, 1},
 			{Weekly, 1, 1}, {Preallocated, 1, 1}, {Inference, 1, 2}, {ShortJobs, 1, 1}, {NeverUsed, 2, 1}, {Free, 1, 1},
 		}, Faults: []Placed{{FaultThermal, 0, 3}, {FaultPowerCap, 0, 5}, {FaultBrake, 1, 4}, {FaultXID, 1, 2}, {FaultNVLink, 1, 6}, {FaultLost, 3, 3}, {FaultRestart, 3, 0}}},
-		{Name: "a100-mig", Model: "a100-40gb", Nodes: 3, Cards: 8, Rack: 3, MIG: []string{"3g.20gb", "2g.10gb", "1g.5gb"}, Driver: 1,
+		{Name: "a100-mig", Model: "a100-40gb", Nodes: 3, GPUs: 8, Rack: 3, MIG: []string{"3g.20gb", "2g.10gb", "1g.5gb"}, Driver: 1,
 			Mix:    []Weight{{Inference, 3}, {Small, 3}, {NeverUsed, 1}, {Free, 2}, {Loaded, 1}},
 			Faults: []Placed{{FaultThermal, 0, 0}, {FaultRemap, 0, 1}, {FaultECC, 1, 4}, {FaultRemapFail, 2, 5}, {FaultGap, 2, 0}}},
-		{Name: "l40s", Model: "l40s", Nodes: 3, Cards: 4, Rack: 3, Replicas: 4, Fixed: []Place{
+		{Name: "l40s", Model: "l40s", Nodes: 3, GPUs: 4, Rack: 3, Replicas: 4, Fixed: []Place{
 			{Oversubscribed, 1, 4}, {Small, 1, 4}, {Inference, 1, 2}, {Free, 1, 2}, {Small, 1, 2},
 		}, Mix: []Weight{{Inference, 3}, {Small, 4}, {Loaded, 1}, {Free, 2}},
 			Faults: []Placed{{FaultPCIe, 0, 1}, {FaultCritical, 1, 2}, {FaultKubelet, 2, 0}}},
-		{Name: "t4", Model: "t4", Nodes: 3, Cards: 4, Rack: 3, Driver: 1,
+		{Name: "t4", Model: "t4", Nodes: 3, GPUs: 4, Rack: 3, Driver: 1,
 			Mix:    []Weight{{Small, 4}, {ShortJobs, 2}, {Free, 2}, {Loaded, 1}, {NeverUsed, 1}},
 			Faults: []Placed{{FaultRemapFail, 0, 0}, {FaultOldDriver, 1, 0}, {FaultNoDevice, 2, 3}}},
 	}}
 }
 
-// Big is a fleet of so many nodes with so many cards each, over seven pools in each of the clusters that are named.
-func Big(seed uint64, nodes, cards int, clusters ...string) Config {
+// Big is a fleet of so many nodes with so many GPUs each, over seven pools in each of the clusters that are named.
+func Big(seed uint64, nodes, devs int, clusters ...string) Config {
 	if len(clusters) == 0 {
 		clusters = []string{"main"}
 	}
@@ -71,7 +71,7 @@ func Big(seed uint64, nodes, cards int, clusters ...string) Config {
 			if n == 0 {
 				continue
 			}
-			p.pool.Cluster, p.pool.Nodes, p.pool.Cards, p.pool.Trouble = cluster, n, cards, trouble
+			p.pool.Cluster, p.pool.Nodes, p.pool.GPUs, p.pool.Trouble = cluster, n, devs, trouble
 			c.Pools = append(c.Pools, p.pool)
 		}
 	}

@@ -10,18 +10,18 @@ import (
 // bucketTop is the upper bound of a histogram's bucket.
 func bucketTop(i int) float64 { return math.Exp2(float64(i) / 8) }
 
-// moment is what a card does at one moment.
+// moment is what a GPU does at one moment.
 type moment struct {
 	total, watts float64
 	working      int // containers with a process
 }
 
-// instant looks at a card at one moment.
+// instant looks at a GPU at one moment.
 func (p *place) instant(t stamp) moment {
 	var m moment
 	power := 0.0
-	for lane := range p.shares {
-		w := p.current(lane, t)
+	for pollGroup := range p.shares {
+		w := p.current(pollGroup, t)
 		if w == nil {
 			continue
 		}
@@ -30,7 +30,7 @@ func (p *place) instant(t stamp) moment {
 		}
 		l := w.level(t)
 		if p.mig() {
-			l = min(1, l) * p.shares[lane]
+			l = min(1, l) * p.shares[pollGroup]
 		}
 		m.total += l
 		power += l * w.of.intensity
@@ -40,13 +40,13 @@ func (p *place) instant(t stamp) moment {
 }
 
 // wobble moves a gauge a little, the same for everybody who asks within ten seconds.
-func (c *card) wobble(t stamp, what uint64) float64 {
-	return noise(c.id, what, uint64(t.floor(mediumLane))) - 0.5
+func (c *dev) wobble(t stamp, what uint64) float64 {
+	return noise(c.id, what, uint64(t.floor(mediumPoll))) - 0.5
 }
 
-func (c *card) fast(p *place, t stamp, now moment, mean float64) *gpu.Fast {
+func (c *dev) fast(p *place, t stamp, now moment, mean float64) *gpu.Fast {
 	b := p.rack.board
-	f := &gpu.Fast{Taken: p.rack.fleet.time(t.floor(fastLane))}
+	f := &gpu.Fast{Taken: p.rack.fleet.time(t.floor(fastPoll))}
 	power := gpu.Some(gpu.Watts(round(now.watts*(1+0.01*c.wobble(t, 1)), 3)))
 	f.PowerInstant = gpu.Some(gpu.Watts(round(now.watts*(1+0.04*c.wobble(t, 2)), 3)))
 	f.Power = power
@@ -77,20 +77,20 @@ func round(x float64, digits int) float64 {
 	return math.Round(x*s) / s
 }
 
-func (c *card) medium(p *place, t stamp, now moment, mean float64) *gpu.Medium {
+func (c *dev) medium(p *place, t stamp, now moment, mean float64) *gpu.Medium {
 	b := p.rack.board
-	m := &gpu.Medium{Taken: p.rack.fleet.time(t.floor(mediumLane)), BAR1: gpu.Some(gpu.BAR1{Total: b.bar1, Used: mib})}
+	m := &gpu.Medium{Taken: p.rack.fleet.time(t.floor(mediumPoll)), BAR1: gpu.Some(gpu.BAR1{Total: b.bar1, Used: mib})}
 	used := driverBytes
 	if !p.mig() {
-		for lane := range p.shares {
-			used += p.use(lane, t)
+		for pollGroup := range p.shares {
+			used += p.use(pollGroup, t)
 		}
 	} else {
-		for lane := range p.shares {
-			u := p.use(lane, t)
+		for pollGroup := range p.shares {
+			u := p.use(pollGroup, t)
 			used += u
-			total := p.laneMemory(lane)
-			m.Instances = append(m.Instances, gpu.InstanceMedium{UUID: c.layout[lane].UUID,
+			total := p.pollMemory(pollGroup)
+			m.Instances = append(m.Instances, gpu.InstanceMedium{UUID: c.layout[pollGroup].UUID,
 				Memory: gpu.Some(gpu.Memory{Total: total, Used: u, Free: total - u, Reserved: gpu.Some(gpu.Bytes(0))})})
 		}
 	}
@@ -113,14 +113,14 @@ func (c *card) medium(p *place, t stamp, now moment, mean float64) *gpu.Medium {
 	c.errors(p, t, m)
 	if !p.rack.pool.Hidden {
 		list := []gpu.Process{}
-		for lane := range p.shares {
-			w := p.current(lane, t)
+		for pollGroup := range p.shares {
+			w := p.current(pollGroup, t)
 			if w == nil || !w.process {
 				continue
 			}
-			proc := gpu.Process{PID: int(2000 + w.pod.id%60000), Kinds: []gpu.ProcessKind{gpu.ProcessCompute}, Memory: gpu.Some(p.use(lane, t))}
+			proc := gpu.Process{PID: int(2000 + w.pod.id%60000), Kinds: []gpu.ProcessKind{gpu.ProcessCompute}, Memory: gpu.Some(p.use(pollGroup, t))}
 			if p.mig() {
-				proc.GI, proc.CI = gpu.Some(c.layout[lane].GI), gpu.Some(0)
+				proc.GI, proc.CI = gpu.Some(c.layout[pollGroup].GI), gpu.Some(0)
 			}
 			list = append(list, proc)
 		}
@@ -132,7 +132,7 @@ func (c *card) medium(p *place, t stamp, now moment, mean float64) *gpu.Medium {
 func round15(h gpu.Hertz) gpu.Hertz { return gpu.Hertz(math.Round(float64(h)/15e6)) * 15e6 }
 
 // errors fills in the error counters.
-func (c *card) errors(p *place, t stamp, m *gpu.Medium) {
+func (c *dev) errors(p *place, t stamp, m *gpu.Medium) {
 	b := p.rack.board
 	var corrected, uncorrected uint64
 	rows := map[gpu.RemapCause]uint64{gpu.CauseCorrected: 0, gpu.CauseUncorrected: 0}
@@ -141,8 +141,8 @@ func (c *card) errors(p *place, t stamp, m *gpu.Medium) {
 	for _, k := range b.nvlinkErrors {
 		links[k] = 0
 	}
-	for i := range p.card.faults {
-		f := &p.card.faults[i]
+	for i := range p.dev.faults {
+		f := &p.dev.faults[i]
 		if t < f.from {
 			continue
 		}
@@ -206,8 +206,8 @@ func (p *place) xids(began, t stamp) []gpu.XIDCount {
 	for _, x := range gpu.CriticalXIDs() {
 		out = append(out, gpu.XIDCount{XID: x})
 	}
-	for i := range p.card.faults {
-		f := &p.card.faults[i]
+	for i := range p.dev.faults {
+		f := &p.dev.faults[i]
 		for _, x := range xidTable {
 			if x.kind != f.kind {
 				continue
@@ -259,13 +259,13 @@ func (p *place) recovery(t stamp) gpu.RecoveryAction {
 }
 
 // slowReading returns the slow reading.
-func (c *card) slowReading(p *place, t stamp, active bool) *gpu.Slow {
+func (c *dev) slowReading(p *place, t stamp, active bool) *gpu.Slow {
 	b := p.rack.board
 	limit := b.limit
 	if p.broken(FaultPowerCap, t) != nil {
 		limit *= capTo
 	}
-	s := &gpu.Slow{Taken: p.rack.fleet.time(t.floor(slowLane)), PowerLimit: gpu.Some(limit), PowerLimitRequested: gpu.Some(limit), PowerLimitDefault: gpu.Some(b.limit), PowerLimitMin: gpu.Some(b.limitMin), PowerLimitMax: gpu.Some(b.limit),
+	s := &gpu.Slow{Taken: p.rack.fleet.time(t.floor(slowPoll)), PowerLimit: gpu.Some(limit), PowerLimitRequested: gpu.Some(limit), PowerLimitDefault: gpu.Some(b.limit), PowerLimitMin: gpu.Some(b.limitMin), PowerLimitMax: gpu.Some(b.limit),
 		TemperatureLimits: b.thresholds, MaxClocks: b.maxClocks(), PersistenceMode: gpu.Some(true), AccountingMode: gpu.Some(false), DisplayActive: gpu.Some(false),
 		ComputeMode: gpu.Some(gpu.ComputeDefault), ECCMode: gpu.Some(gpu.ModePair{Current: true, Pending: true}), Instances: c.layout}
 	if b.slices > 0 {

@@ -12,17 +12,17 @@ const (
 	lingers    = 5 * minute // counters of a container that has gone stand still for so long
 )
 
-// sums is the work of a card or an instance, in seconds.
+// sums is the work of a GPU or an instance, in seconds.
 type sums struct {
 	busy, observed, memoryBusy float64
 	heavy                      float64 // busy, weighed by how hard the workload works
 	lastBusy                   stamp   // 0: none yet
 }
 
-// row is one container on one card since the exporter started.
+// row is one container on one GPU since the exporter started.
 type row struct {
 	of                                            *tenancy
-	lane                                          int
+	pollGroup                                     int
 	held, busy, observed, idle, underused, energy float64
 	lastBusy                                      stamp
 }
@@ -51,12 +51,12 @@ const (
 	uses
 )
 
-// tally is every counter of one card since its exporter started. It is a plain value but for its slices.
+// tally is every counter of one GPU since its exporter started. It is a plain value but for its slices.
 type tally struct {
 	at                                 stamp
 	began                              stamp
 	uses                               [uses]float64
-	card                               sums
+	dev                                sums
 	instances                          []sums
 	rows                               []row
 	bills                              [bills]bill
@@ -73,12 +73,12 @@ func (t *tally) clone() *tally {
 	return &c
 }
 
-// place is what a replay needs to know of a card.
+// place is what a replay needs to know of a GPU.
 type place struct {
 	rack *rack
 	node *nodePlan
-	card *cardPlan
-	// shares are the lanes' parts of the card.
+	dev  *GPUPlan
+	// shares are the poll groups' parts of the GPU.
 	shares []float64
 	spare  float64 // slices without instance
 	// all is set where the truth is wanted, not what an exporter could tell of it.
@@ -87,18 +87,18 @@ type place struct {
 
 func (p *place) mig() bool { return len(p.rack.pool.MIG) > 0 }
 
-// measured says whether the work of the card can be measured, and told, at all.
+// measured says whether the work of the GPU can be measured, and told, at all.
 func (p *place) measured() bool { return p.all || !p.mig() || p.rack.board.profiled }
 
-// shared says whether several may hold the card without instances of their own.
+// shared says whether several may hold the GPU without instances of their own.
 func (p *place) shared() bool { return !p.mig() && len(p.shares) > 1 }
 
 // blind says whether the parts of holders cannot be told apart.
 func (p *place) blind() bool { return !p.all && p.shared() && p.rack.pool.Hidden }
 
-// current returns the tenancy of a lane at a moment.
-func (p *place) current(lane int, t stamp) *tenancy {
-	list := p.card.lanes[lane]
+// current returns the tenancy of a poll group at a moment.
+func (p *place) current(pollGroup int, t stamp) *tenancy {
+	list := p.dev.pollGroups[pollGroup]
 	i := sort.Search(len(list), func(i int) bool { return list[i].to > t })
 	if i < len(list) && list[i].from <= t {
 		return list[i]
@@ -108,22 +108,22 @@ func (p *place) current(lane int, t stamp) *tenancy {
 
 // broken returns the fault of a kind that is on at a moment.
 func (p *place) broken(kind FaultKind, t stamp) *fault {
-	for i := range p.card.faults {
-		if f := &p.card.faults[i]; f.kind == kind && f.holds(t) {
+	for i := range p.dev.faults {
+		if f := &p.dev.faults[i]; f.kind == kind && f.holds(t) {
 			return f
 		}
 	}
 	return nil
 }
 
-// cuts appends the moments between a and b at which anything about the card changes. a and b lie in one hour.
+// cuts appends the moments between a and b at which anything about the GPU changes. a and b lie in one hour.
 func (p *place) cuts(out []stamp, a, b stamp) []stamp {
 	add := func(t stamp) {
 		if a < t && t < b {
 			out = append(out, t)
 		}
 	}
-	for _, list := range p.card.lanes {
+	for _, list := range p.dev.pollGroups {
 		for i := sort.Search(len(list), func(i int) bool { return list[i].to > a }); i < len(list) && list[i].from < b; i++ {
 			w := list[i]
 			add(w.from)
@@ -138,7 +138,7 @@ func (p *place) cuts(out []stamp, a, b stamp) []stamp {
 			}
 		}
 	}
-	for _, f := range p.card.faults {
+	for _, f := range p.dev.faults {
 		add(f.from)
 		add(f.to)
 	}
@@ -146,7 +146,7 @@ func (p *place) cuts(out []stamp, a, b stamp) []stamp {
 	return slices.Compact(out)
 }
 
-// deed is what one container did in one piece of time, in seconds of the card. Lost is held time on a card that
+// deed is what one container did in one piece of time, in seconds of the GPU. Lost is held time on a GPU that
 // could not be read.
 type deed struct {
 	of                                        *tenancy
@@ -172,13 +172,13 @@ func (p *place) advance(t *tally, to stamp, watch watcher) {
 }
 
 // row returns the row of a tenancy.
-func (t *tally) row(w *tenancy, lane int) *row {
+func (t *tally) row(w *tenancy, pollGroup int) *row {
 	for i := range t.rows {
 		if t.rows[i].of == w {
 			return &t.rows[i]
 		}
 	}
-	t.rows = append(t.rows, row{of: w, lane: lane})
+	t.rows = append(t.rows, row{of: w, pollGroup: pollGroup})
 	return &t.rows[len(t.rows)-1]
 }
 
@@ -188,15 +188,15 @@ func (p *place) piece(t *tally, from, to stamp, watch watcher) {
 	lost := p.broken(FaultLost, from) != nil || p.broken(FaultNoDevice, from) != nil
 	var tenants [16]*tenancy
 	var levels [16]float64
-	lanes := len(p.shares)
+	pollGroups := len(p.shares)
 	total, power := 0.0, 0.0
-	for lane := range lanes {
-		w := p.current(lane, from)
-		tenants[lane] = w
+	for pollGroup := range pollGroups {
+		w := p.current(pollGroup, from)
+		tenants[pollGroup] = w
 		if w == nil {
 			continue
 		}
-		t.row(w, lane)
+		t.row(w, pollGroup)
 		if lost {
 			continue
 		}
@@ -204,51 +204,51 @@ func (p *place) piece(t *tally, from, to stamp, watch watcher) {
 		if p.mig() {
 			l = min(1, l)
 		}
-		levels[lane] = l
+		levels[pollGroup] = l
 		part := l
 		if p.mig() {
-			part *= p.shares[lane]
+			part *= p.shares[pollGroup]
 		}
 		total += part
 		power += part * w.of.intensity
 	}
 	if lost {
 		t.uses[useUnavailable] += dt
-		for lane := range lanes {
-			if w := tenants[lane]; w != nil {
-				r := t.row(w, lane)
-				r.held += dt * p.shares[lane]
+		for pollGroup := range pollGroups {
+			if w := tenants[pollGroup]; w != nil {
+				r := t.row(w, pollGroup)
+				r.held += dt * p.shares[pollGroup]
 				if watch != nil {
-					watch(deed{of: w, from: from, to: to, held: dt * p.shares[lane], lost: dt * p.shares[lane]})
+					watch(deed{of: w, from: from, to: to, held: dt * p.shares[pollGroup], lost: dt * p.shares[pollGroup]})
 				}
 			}
 		}
 		return
 	}
-	watts, idleWatts := p.power(from, power, slices.ContainsFunc(tenants[:lanes], func(w *tenancy) bool { return w != nil && w.process }))
+	watts, idleWatts := p.power(from, power, slices.ContainsFunc(tenants[:pollGroups], func(w *tenancy) bool { return w != nil && w.process }))
 	joules, idleJoules := watts*dt, idleWatts*dt
 	t.energy += joules
 
 	measured, blind := p.measured(), p.blind()
 	if measured {
-		t.card.busy += total * dt
-		t.card.heavy += power * dt
-		t.card.observed += dt
-		t.card.memoryBusy += total * dt * 0.4
+		t.dev.busy += total * dt
+		t.dev.heavy += power * dt
+		t.dev.observed += dt
+		t.dev.memoryBusy += total * dt * 0.4
 		if total > 0 {
-			t.card.lastBusy = to
+			t.dev.lastBusy = to
 		}
 		t.peak = max(t.peak, min(1, total*1.08))
 	}
 	t.limit(p, from, dt, total)
 
-	for lane := range lanes {
-		w, share, l := tenants[lane], p.shares[lane], levels[lane]
-		own := l // in seconds of the card, for each second
+	for pollGroup := range pollGroups {
+		w, share, l := tenants[pollGroup], p.shares[pollGroup], levels[pollGroup]
+		own := l // in seconds of the GPU, for each second
 		if p.mig() {
 			own *= share
 			if measured {
-				in := &t.instances[lane]
+				in := &t.instances[pollGroup]
 				in.busy += l * dt
 				if w != nil {
 					in.heavy += l * w.of.intensity * dt
@@ -270,7 +270,7 @@ func (p *place) piece(t *tally, from, to stamp, watch watcher) {
 			}
 			continue
 		}
-		r := t.row(w, lane)
+		r := t.row(w, pollGroup)
 		r.held += dt * share
 		if !measured {
 			t.uses[useUnknown] += share * dt
@@ -278,7 +278,7 @@ func (p *place) piece(t *tally, from, to stamp, watch watcher) {
 		}
 		last, working := r.lastBusy, l > 0
 		if blind {
-			last, working = t.card.lastBusy, total > 0
+			last, working = t.dev.lastBusy, total > 0
 		}
 		idle, underused := 0.0, rest*dt
 		if !working {
@@ -319,7 +319,7 @@ func (p *place) piece(t *tally, from, to stamp, watch watcher) {
 	t.uses[useUnallocated] += p.spare * dt
 }
 
-// power is what the card draws, and what it would draw without work: more where somebody has it open.
+// power is what the GPU draws, and what it would draw without work: more where somebody has it open.
 func (p *place) power(at stamp, work float64, open bool) (watts, idle float64) {
 	b := p.rack.board
 	idle = b.idleWatts
@@ -333,10 +333,10 @@ func (p *place) power(at stamp, work float64, open bool) (watts, idle float64) {
 	return watts, min(idle, watts)
 }
 
-// openIdle is how much more an idle card draws while a process has it open: its clocks stay up.
+// openIdle is how much more an idle GPU draws while a process has it open: its clocks stay up.
 const openIdle = 1.6
 
-// observedShare is how much a second of an instance counts; a second of a shared card counts whole.
+// observedShare is how much a second of an instance counts; a second of a shared GPU counts whole.
 func observedShare(p *place, share float64) float64 {
 	if p.mig() {
 		return share
@@ -351,7 +351,7 @@ func (t *tally) bill(reason int, busy, energy float64) {
 	t.given.energy += energy
 }
 
-// capTo is the part of the usual power limit to which a capped card was set.
+// capTo is the part of the usual power limit to which a capped GPU was set.
 const capTo = 0.6
 
 // limit counts what held the clocks down.

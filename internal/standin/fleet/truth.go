@@ -13,37 +13,37 @@ import (
 // exporter did not answer or could not measure.
 type Truth struct {
 	From, To time.Time
-	// Cards is card-time by use over all cards; it adds up to the number of cards times the stretch. Busy, idle and
+	// GPUs is GPU-time by use over all GPUs; it adds up to the number of GPUs times the stretch. Busy, idle and
 	// underused are known here also where no exporter could tell.
-	Cards     map[gpu.Use]gpu.Seconds
+	GPUs      map[gpu.TimeState]gpu.Seconds
 	Workloads []WorkloadTruth // by cluster, namespace, kind and name
 }
 
-// WorkloadTruth is what one workload did in a stretch of time. Seconds are card-seconds: a second on an instance
-// or a replica counts by its part of the card.
+// WorkloadTruth is what one workload did in a stretch of time. Seconds are GPU-seconds: a second on an instance
+// or a replica counts by its part of the GPU.
 type WorkloadTruth struct {
 	Class                    Class
 	Cluster, Namespace       string
 	Kind, Name               string
 	Pool, Model, Resource    string
 	Pods                     []string
-	Devices                  int // most at once: cards, replicas or instances
+	Devices                  int // most at once: GPUs, replicas or instances
 	Held                     gpu.Seconds
-	Busy, Underused, Idle    gpu.Seconds // with Lost they add up to Held, on cards that others do not share
-	Lost                     gpu.Seconds // held on cards that could not be read
+	Busy, Gap, Idle          gpu.Seconds // with Lost they add up to Held, on GPUs that others do not share
+	Lost                     gpu.Seconds // held on GPUs that could not be read
 	Energy                   gpu.Joules
 	MemoryPeak, DeviceMemory gpu.Bytes // highest in use on one device, and how much that device has
 	First, Last              time.Time // of holding, within the stretch
 	LastBusy                 gpu.Opt[time.Time]
-	Waited                   gpu.Seconds // cards asked for, times the time without them
+	Waited                   gpu.Seconds // GPUs asked for, times the time without them
 	Measured                 bool        // whether an exporter can tell what it did
 }
 
 // Truth adds up what happened from a moment to another. Its cost grows with the stretch and the fleet: a week of
-// a thousand cards takes seconds.
+// a thousand GPUs takes seconds.
 func (f *Fleet) Truth(from, to time.Time) *Truth {
 	a, b := f.stamp(from), f.stamp(to)
-	out := &Truth{From: from, To: to, Cards: map[gpu.Use]gpu.Seconds{}}
+	out := &Truth{From: from, To: to, GPUs: map[gpu.TimeState]gpu.Seconds{}}
 	var totals [uses]float64
 	found := map[*workload]*account{}
 	for _, r := range f.racks {
@@ -53,8 +53,8 @@ func (f *Fleet) Truth(from, to time.Time) *Truth {
 			r.truth(f, p, begin, end, &totals, found)
 		}
 	}
-	for i, u := range gpu.Uses {
-		out.Cards[u] = gpu.Seconds(totals[i])
+	for i, u := range gpu.TimeStates {
+		out.GPUs[u] = gpu.Seconds(totals[i])
 	}
 	for _, acc := range found {
 		acc.finish()
@@ -119,12 +119,12 @@ func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[uses]float6
 	}
 	for n := range p.nodes {
 		node := f.nodes[r.first+n]
-		for c := range node.cards {
+		for c := range node.devs {
 			pl := node.place(&p.nodes[n], c)
 			told := pl.measured() && !pl.blind()
 			pl.all = true
 			// Idleness depends on what went before: begin a little earlier, and believe only what is asked for.
-			t := &tally{at: max(p.from, begin-hour), began: p.from, instances: make([]sums, len(node.cards[c].layout))}
+			t := &tally{at: max(p.from, begin-hour), began: p.from, instances: make([]sums, len(node.devs[c].layout))}
 			pl.advance(t, begin, nil)
 			before := t.uses
 			pl.advance(t, end, func(d deed) {
@@ -132,7 +132,7 @@ func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[uses]float6
 				acc.Held += gpu.Seconds(d.held)
 				acc.Busy += gpu.Seconds(d.busy)
 				acc.Idle += gpu.Seconds(d.idle)
-				acc.Underused += gpu.Seconds(d.underused)
+				acc.Gap += gpu.Seconds(d.underused)
 				acc.Lost += gpu.Seconds(d.lost)
 				acc.Energy += gpu.Joules(d.energy)
 				if from := f.time(d.from); acc.First.IsZero() || from.Before(acc.First) {
@@ -150,7 +150,7 @@ func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[uses]float6
 			for u := range totals {
 				totals[u] += t.uses[u] - before[u]
 			}
-			for lane, list := range p.nodes[n].cards[c].lanes {
+			for pollGroup, list := range p.nodes[n].devs[c].pollGroups {
 				for _, w := range list {
 					x, y := max(begin, w.from), min(end, w.to)
 					if x >= y {
@@ -159,8 +159,8 @@ func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[uses]float6
 					acc := meet(w.pod)
 					acc.edges = append(acc.edges, edge{x, 1}, edge{y, -1})
 					acc.Measured = told
-					acc.DeviceMemory = max(acc.DeviceMemory, pl.laneMemory(lane))
-					acc.MemoryPeak = max(acc.MemoryPeak, pl.use(lane, x), pl.use(lane, y-1))
+					acc.DeviceMemory = max(acc.DeviceMemory, pl.pollMemory(pollGroup))
+					acc.MemoryPeak = max(acc.MemoryPeak, pl.use(pollGroup, x), pl.use(pollGroup, y-1))
 				}
 			}
 		}

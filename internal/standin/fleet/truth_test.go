@@ -10,34 +10,34 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 )
 
-// Every second of every card is in the truth once, over the edges of cycles, too.
+// Every second of every GPU is in the truth once, over the edges of cycles, too.
 func TestTruthAddsUp(t *testing.T) {
 	f := newFleet(t, fleet.Demo(1))
-	cards := 0
+	devs := 0
 	for i := range f.Len() {
-		cards += f.Node(i).Cards
+		devs += f.Node(i).GPUs
 	}
 	for _, length := range []time.Duration{time.Second, 50 * time.Minute, 16 * 24 * time.Hour} {
 		truth := f.Truth(someDay, someDay.Add(length))
 		sum := 0.0
-		for _, s := range truth.Cards {
+		for _, s := range truth.GPUs {
 			sum += float64(s)
 		}
-		if want := float64(cards) * length.Seconds(); !near(sum, want) {
-			t.Errorf("over %v: %v card-seconds of %v", length, sum, want)
+		if want := float64(devs) * length.Seconds(); !near(sum, want) {
+			t.Errorf("over %v: %v gpu-seconds of %v", length, sum, want)
 		}
-		if truth.Cards[gpu.UseUnknown] != 0 {
-			t.Errorf("the truth does not know %v seconds", truth.Cards[gpu.UseUnknown])
+		if truth.GPUs[gpu.TimeUnknown] != 0 {
+			t.Errorf("the truth does not know %v seconds", truth.GPUs[gpu.TimeUnknown])
 		}
 		var parts account
 		for _, w := range truth.Workloads {
 			parts.busy += float64(w.Busy)
-			if w.Busy+w.Idle+w.Underused > w.Held*5 || w.Held < 0 || w.Lost > w.Held {
+			if w.Busy+w.Idle+w.Gap > w.Held*5 || w.Held < 0 || w.Lost > w.Held {
 				t.Errorf("workload %s: %+v", w.Name, w)
 			}
 		}
-		if !near(parts.busy, float64(truth.Cards[gpu.UseBusy])) {
-			t.Errorf("workloads were busy for %v, cards for %v", parts.busy, truth.Cards[gpu.UseBusy])
+		if !near(parts.busy, float64(truth.GPUs[gpu.TimeBusy])) {
+			t.Errorf("workloads were busy for %v, gpus for %v", parts.busy, truth.GPUs[gpu.TimeBusy])
 		}
 	}
 }
@@ -47,8 +47,8 @@ func TestTruthOfPartsIsTheWhole(t *testing.T) {
 	f := newFleet(t, fleet.Demo(9))
 	mid, end := someDay.Add(7*time.Hour+13*time.Second), someDay.Add(20*time.Hour)
 	whole := f.Truth(someDay, end)
-	for use, want := range whole.Cards {
-		if got := f.Truth(someDay, mid).Cards[use] + f.Truth(mid, end).Cards[use]; !near(float64(got), float64(want)) {
+	for use, want := range whole.GPUs {
+		if got := f.Truth(someDay, mid).GPUs[use] + f.Truth(mid, end).GPUs[use]; !near(float64(got), float64(want)) {
 			t.Errorf("%s: %v in parts, %v in whole", use, got, want)
 		}
 	}
@@ -64,26 +64,26 @@ func TestExporterCountsTheTruth(t *testing.T) {
 	type sums struct{ held, busy, idle, underused, energy float64 }
 	grown := map[[2]string]sums{} // by namespace and workload
 	for i := range f.Len() {
-		before := map[gpu.Container]map[gpu.UUID]gpu.ContainerCard{}
+		before := map[gpu.Container]map[gpu.UUID]gpu.ContainerGPU{}
 		owner := map[[2]string]string{}
 		add := func(v *gpu.View) {
 			for _, p := range v.Pods {
 				owner[[2]string{p.Namespace, p.Pod}] = p.Meta.Workload
 			}
 			for _, c := range v.Containers {
-				b := before[c.Container][c.Card]
+				b := before[c.Container][c.GPU]
 				key := [2]string{c.Namespace, owner[[2]string{c.Namespace, c.Pod}]}
 				s := grown[key]
 				s.held += float64(c.Held.Or(0) - b.Held.Or(0))
 				s.busy += float64(c.Busy.Or(0) - b.Busy.Or(0))
 				s.idle += float64(c.Idle.Or(0) - b.Idle.Or(0))
-				s.underused += float64(c.Underused.Or(0) - b.Underused.Or(0))
+				s.underused += float64(c.Gap.Or(0) - b.Gap.Or(0))
 				s.energy += float64(c.Energy.Or(0) - b.Energy.Or(0))
 				grown[key] = s
 				if before[c.Container] == nil {
-					before[c.Container] = map[gpu.UUID]gpu.ContainerCard{}
+					before[c.Container] = map[gpu.UUID]gpu.ContainerGPU{}
 				}
-				before[c.Container][c.Card] = c
+				before[c.Container][c.GPU] = c
 			}
 		}
 		for at := from; !at.After(to); at = at.Add(3 * time.Minute) {
@@ -111,7 +111,7 @@ func TestExporterCountsTheTruth(t *testing.T) {
 			continue
 		}
 		compared++
-		if !near(s.held, float64(w.Held)) || !near(s.busy, float64(w.Busy)) || !near(s.idle, float64(w.Idle)) || !near(s.underused, float64(w.Underused)) || !near(s.energy, float64(w.Energy)) {
+		if !near(s.held, float64(w.Held)) || !near(s.busy, float64(w.Busy)) || !near(s.idle, float64(w.Idle)) || !near(s.underused, float64(w.Gap)) || !near(s.energy, float64(w.Energy)) {
 			t.Errorf("%s/%s: counted %+v, truth %+v", w.Namespace, w.Name, s, w)
 		}
 	}
@@ -120,7 +120,7 @@ func TestExporterCountsTheTruth(t *testing.T) {
 	}
 }
 
-// Each class is what its name says, on cards that can be seen by anybody who knows the truth.
+// Each class is what its name says, on GPUs that can be seen by anybody who knows the truth.
 func TestClassesAreWhatTheySay(t *testing.T) {
 	f := newFleet(t, fleet.Big(11, 120, 8))
 	from := someDay
@@ -155,7 +155,7 @@ func TestClassesAreWhatTheySay(t *testing.T) {
 			}
 		case fleet.Imbalanced:
 			if w.Devices < 2 && w.Held > 0 {
-				wrong = "has one card"
+				wrong = "has one gpu"
 			}
 		case fleet.Small:
 			if rate > 0.2 || memory > 0.2 {

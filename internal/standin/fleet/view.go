@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	fastLane    = 2 * second
-	mediumLane  = 10 * second
-	slowLane    = minute
-	kubeletLane = 10 * second
-	driverBytes = 2 * mib // what the driver has in use on a card where nobody is
+	fastPoll    = 2 * second
+	mediumPoll  = 10 * second
+	slowPoll    = minute
+	kubeletPoll = 10 * second
+	driverBytes = 2 * mib // what the driver has in use on a GPU where nobody is
 )
 
 // View returns what the exporter of a node would have published at a moment; nil while it does not answer. The
@@ -38,33 +38,33 @@ func (n *node) view(p *plan, np *nodePlan, t stamp, tallies []*tally) *gpu.View 
 	began := np.began(t)
 	v := &gpu.View{
 		At: n.rack.fleet.time(t), Node: n.name, Build: gpu.Build{Version: "1.0.0", Revision: "standin", GoVersion: "go1.26"},
-		System: gpu.Some(np.release.system), Devices: map[gpu.CardState]int{}, Ownership: true,
-		Lanes: []gpu.LaneHealth{
-			{Lane: gpu.LaneFast, Interval: 2 * time.Second, Duration: gpu.Some(n.took(t, 1, 4*time.Millisecond))},
-			{Lane: gpu.LaneMedium, Interval: 10 * time.Second, Duration: gpu.Some(n.took(t, 2, 9*time.Millisecond))},
-			{Lane: gpu.LaneSlow, Interval: time.Minute, Duration: gpu.Some(n.took(t, 3, 16*time.Millisecond))},
-			{Lane: gpu.LaneKubelet, Interval: 10 * time.Second, Duration: gpu.Some(n.took(t, 4, 3*time.Millisecond))},
+		System: gpu.Some(np.release.system), Devices: map[gpu.DeviceState]int{}, Ownership: true,
+		PollGroups: []gpu.PollHealth{
+			{PollGroup: gpu.PollFast, Interval: 2 * time.Second, Duration: gpu.Some(n.took(t, 1, 4*time.Millisecond))},
+			{PollGroup: gpu.PollMedium, Interval: 10 * time.Second, Duration: gpu.Some(n.took(t, 2, 9*time.Millisecond))},
+			{PollGroup: gpu.PollSlow, Interval: time.Minute, Duration: gpu.Some(n.took(t, 3, 16*time.Millisecond))},
+			{PollGroup: gpu.PollKubelet, Interval: 10 * time.Second, Duration: gpu.Some(n.took(t, 4, 3*time.Millisecond))},
 		},
 		Features: features(n.rack.pool.Hidden),
 		Paused:   []gpu.Pause{{Reason: "mig_change"}},
 		Calls:    n.calls(began, t),
 	}
-	v.Cards = make([]gpu.Card, len(n.cards))
+	v.GPUs = make([]gpu.GPU, len(n.devs))
 	pods := map[*pod]bool{}
 	allocated, offered := map[string]int{}, map[string]int{}
-	for i := range n.cards {
+	for i := range n.devs {
 		pl := n.place(np, i)
-		n.fill(&v.Cards[i], i, pl, t, tallies[i])
-		v.Devices[v.Cards[i].State]++
+		n.fill(&v.GPUs[i], i, pl, t, tallies[i])
+		v.Devices[v.GPUs[i].State]++
 		n.containers(v, i, pl, t, tallies[i], pods)
-		for lane := range pl.shares {
-			r := n.rack.resource(lane)
-			if v.Cards[i].State == gpu.CardUp {
+		for pollGroup := range pl.shares {
+			r := n.rack.resource(pollGroup)
+			if v.GPUs[i].State == gpu.DeviceUp {
 				offered[r]++
 			} else {
 				offered[r] += 0
 			}
-			if pl.current(lane, t) != nil {
+			if pl.current(pollGroup, t) != nil {
 				allocated[r]++
 			}
 		}
@@ -81,21 +81,21 @@ func (n *node) view(p *plan, np *nodePlan, t stamp, tallies []*tally) *gpu.View 
 	byContainer := func(a, b gpu.Container, x, y gpu.UUID) int {
 		return cmp.Or(a.Compare(b), strings.Compare(string(x), string(y)))
 	}
-	slices.SortFunc(v.Containers, func(a, b gpu.ContainerCard) int { return byContainer(a.Container, b.Container, a.Card, b.Card) })
-	slices.SortFunc(v.Holdings, func(a, b gpu.ContainerHolding) int { return byContainer(a.Container, b.Container, a.Card, b.Card) })
+	slices.SortFunc(v.Containers, func(a, b gpu.ContainerGPU) int { return byContainer(a.Container, b.Container, a.GPU, b.GPU) })
+	slices.SortFunc(v.Allocations, func(a, b gpu.ContainerAllocation) int { return byContainer(a.Container, b.Container, a.GPU, b.GPU) })
 
 	v.Accounts = gpu.Some(gpu.Accounts{Own: len(v.Containers), Limit: 1000})
-	kubelet := gpu.Source{Name: gpu.SourcePodResources, Up: true, LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(kubeletLane))), Duration: v.Lanes[3].Duration}
+	kubelet := gpu.Source{Name: gpu.SourcePodResources, Up: true, LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(kubeletPoll))), Duration: v.PollGroups[3].Duration}
 	for _, w := range np.blind {
 		if w.to > began && w.from < t {
-			kubelet.Errors += uint64((min(t, w.to) - max(began, w.from)) / kubeletLane)
+			kubelet.Errors += uint64((min(t, w.to) - max(began, w.from)) / kubeletPoll)
 		}
 		if w.holds(t) {
 			kubelet.Up, kubelet.LastSuccess, kubelet.Message = false, gpu.Some(n.rack.fleet.time(w.from)), "the kubelet does not answer on its pod-resources socket"
 		}
 	}
 	v.Sources = []gpu.Source{
-		{Name: gpu.SourceNVML, Up: true, LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(fastLane))), Duration: v.Lanes[0].Duration},
+		{Name: gpu.SourceNVML, Up: true, LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(fastPoll))), Duration: v.PollGroups[0].Duration},
 		{Name: gpu.SourceEvents, Up: true, LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(second)))},
 		kubelet,
 	}
@@ -111,9 +111,9 @@ func sortedKeys(m map[string]int) []string {
 	return out
 }
 
-// took makes up how long a lane's round took.
-func (n *node) took(t stamp, lane uint64, typical time.Duration) time.Duration {
-	return time.Duration(float64(typical) * (0.8 + 0.6*noise(uint64(n.index), lane, uint64(t.floor(minute)))))
+// took makes up how long a poll group's round took.
+func (n *node) took(t stamp, pollGroup uint64, typical time.Duration) time.Duration {
+	return time.Duration(float64(typical) * (0.8 + 0.6*noise(uint64(n.index), pollGroup, uint64(t.floor(minute)))))
 }
 
 func features(hidden bool) []gpu.Feature {
@@ -135,13 +135,13 @@ func (n *node) calls(began, t stamp) []gpu.CallStats {
 		every  stamp
 		bucket int
 	}{
-		{"nvmlDeviceGetFieldValues", fastLane, -86}, {"nvmlDeviceGetSamples", fastLane, -92}, {"nvmlDeviceGetProcessUtilization", fastLane, -97},
-		{"nvmlDeviceGetComputeRunningProcesses", mediumLane, -90}, {"nvmlDeviceGetMemoryInfo_v2", mediumLane, -103}, {"nvmlDeviceGetTemperature", mediumLane, -110},
-		{"nvmlDeviceGetEnforcedPowerLimit", slowLane, -112}, {"nvmlDeviceGetCurrPcieLinkWidth", slowLane, -112},
+		{"nvmlDeviceGetFieldValues", fastPoll, -86}, {"nvmlDeviceGetSamples", fastPoll, -92}, {"nvmlDeviceGetProcessUtilization", fastPoll, -97},
+		{"nvmlDeviceGetComputeRunningProcesses", mediumPoll, -90}, {"nvmlDeviceGetMemoryInfo_v2", mediumPoll, -103}, {"nvmlDeviceGetTemperature", mediumPoll, -110},
+		{"nvmlDeviceGetEnforcedPowerLimit", slowPoll, -112}, {"nvmlDeviceGetCurrPcieLinkWidth", slowPoll, -112},
 	}
 	out := make([]gpu.CallStats, len(table))
 	for i, c := range table {
-		count := uint64((t-began)/c.every) * uint64(len(n.cards))
+		count := uint64((t-began)/c.every) * uint64(len(n.devs))
 		rare := count / 20
 		h := gpu.Histogram{Count: count, Buckets: map[int]uint64{c.bucket: count - rare, c.bucket + 6: rare}}
 		h.Sum = float64(count-rare)*bucketTop(c.bucket) + float64(rare)*bucketTop(c.bucket+6)
@@ -150,41 +150,41 @@ func (n *node) calls(began, t stamp) []gpu.CallStats {
 	return out
 }
 
-// fill completes one card of a view.
-func (n *node) fill(out *gpu.Card, i int, pl *place, t stamp, sum *tally) {
-	c := n.cards[i]
+// fill completes one GPU of a view.
+func (n *node) fill(out *gpu.GPU, i int, pl *place, t stamp, sum *tally) {
+	c := n.devs[i]
 	out.Identity = c.identity
-	out.CardSeconds = make(map[gpu.Use]gpu.Seconds, uses)
-	for u, name := range gpu.Uses {
-		out.CardSeconds[name] = countedSeconds(sum.uses[u])
+	out.GPUSeconds = make(map[gpu.TimeState]gpu.Seconds, uses)
+	for u, name := range gpu.TimeStates {
+		out.GPUSeconds[name] = countedSeconds(sum.uses[u])
 	}
 	held := 0.0
-	for lane := range pl.shares {
-		if pl.current(lane, t) != nil {
-			held += pl.shares[lane]
+	for pollGroup := range pl.shares {
+		if pl.current(pollGroup, t) != nil {
+			held += pl.shares[pollGroup]
 		}
 	}
-	out.Allocation = gpu.Some(gpu.Ratio(snap(held)))
+	out.AllocationRatio = gpu.Some(gpu.Ratio(snap(held)))
 	out.XIDs = pl.xids(sum.began, t)
 	lost := pl.broken(FaultLost, t)
 	switch {
 	case pl.broken(FaultNoDevice, t) != nil:
 		out.Identity = gpu.Identity{UUID: gpu.UUID(c.identity.PCI), Index: -1, PCI: c.identity.PCI}
-		out.State, out.Why = gpu.CardMissing, "on the PCI bus, not in NVML"
+		out.State, out.Why = gpu.DeviceMissing, "on the PCI bus, not in NVML"
 		return
 	case lost != nil:
-		out.State, out.Why = gpu.CardFailed, "lost: fell off the bus"
-		out.LastRead = map[gpu.Lane]time.Time{gpu.LaneFast: n.rack.fleet.time(lost.from.floor(fastLane)), gpu.LaneMedium: n.rack.fleet.time(lost.from.floor(mediumLane)), gpu.LaneSlow: n.rack.fleet.time(lost.from.floor(slowLane))}
+		out.State, out.Why = gpu.DeviceFailed, "lost: fell off the bus"
+		out.LastRead = map[gpu.PollGroup]time.Time{gpu.PollFast: n.rack.fleet.time(lost.from.floor(fastPoll)), gpu.PollMedium: n.rack.fleet.time(lost.from.floor(mediumPoll)), gpu.PollSlow: n.rack.fleet.time(lost.from.floor(slowPoll))}
 		if pl.node.release.recovery {
 			out.Recovery = gpu.Some(gpu.RecoveryReboot)
 		}
 		for i, in := range c.layout {
-			out.Instances = append(out.Instances, gpu.InstanceActivity{Instance: in, Allocation: gpu.Some(heldRatio(pl.current(i, t)))})
+			out.Instances = append(out.Instances, gpu.InstanceActivity{Instance: in, AllocationRatio: gpu.Some(heldRatio(pl.current(i, t)))})
 		}
 		return
 	}
-	out.State = gpu.CardUp
-	out.LastRead = map[gpu.Lane]time.Time{gpu.LaneFast: n.rack.fleet.time(t.floor(fastLane)), gpu.LaneMedium: n.rack.fleet.time(t.floor(mediumLane)), gpu.LaneSlow: n.rack.fleet.time(t.floor(slowLane))}
+	out.State = gpu.DeviceUp
+	out.LastRead = map[gpu.PollGroup]time.Time{gpu.PollFast: n.rack.fleet.time(t.floor(fastPoll)), gpu.PollMedium: n.rack.fleet.time(t.floor(mediumPoll)), gpu.PollSlow: n.rack.fleet.time(t.floor(slowPoll))}
 	if pl.node.release.recovery {
 		out.Recovery = gpu.Some(pl.recovery(t))
 	}
@@ -192,8 +192,8 @@ func (n *node) fill(out *gpu.Card, i int, pl *place, t stamp, sum *tally) {
 	recent := &tally{at: max(sum.began, t-minute), began: sum.began, instances: make([]sums, len(c.layout))}
 	pl.advance(recent, t, nil)
 	mean := now.total
-	if recent.card.observed > 0 {
-		mean = min(1, recent.card.busy/recent.card.observed)
+	if recent.dev.observed > 0 {
+		mean = min(1, recent.dev.busy/recent.dev.observed)
 	}
 	out.Fast = gpu.Some(c.fast(pl, t, now, mean))
 	medium := c.medium(pl, t, now, mean)
@@ -204,7 +204,7 @@ func (n *node) fill(out *gpu.Card, i int, pl *place, t stamp, sum *tally) {
 		out.Activity.Mean, out.Activity.Peak = gpu.Some(gpu.Ratio(mean)), gpu.Some(gpu.Ratio(max(mean, recent.peak)))
 	}
 	for i, in := range c.layout {
-		a := gpu.InstanceActivity{Instance: in, Memory: medium.Instances[i].Memory, Allocation: gpu.Some(heldRatio(pl.current(i, t)))}
+		a := gpu.InstanceActivity{Instance: in, Memory: medium.Instances[i].Memory, AllocationRatio: gpu.Some(heldRatio(pl.current(i, t)))}
 		if pl.measured() {
 			s := &sum.instances[i]
 			a.Activity = gpu.Activity{Method: gpu.Some(gpu.MethodGPM), Busy: gpu.Some(countedSeconds(s.busy)), Observed: gpu.Some(countedSeconds(s.observed))}
@@ -242,26 +242,26 @@ func activity(pl *place, s *tally, t stamp) gpu.Activity {
 	}
 	since := (t - s.began).seconds()
 	if pl.node.release.traffic {
-		a.PCIeTransmit, a.PCIeReceive = gpu.Some(since*5e5+s.card.busy*b.pcieRate), gpu.Some(since*6e5+s.card.busy*b.pcieRate*2)
+		a.PCIeTransmit, a.PCIeReceive = gpu.Some(since*5e5+s.dev.busy*b.pcieRate), gpu.Some(since*6e5+s.dev.busy*b.pcieRate*2)
 	}
 	if b.nvlinks > 0 {
-		a.NVLinkTransmit, a.NVLinkReceive = gpu.Some(s.card.heavy*b.nvlinkRate), gpu.Some(s.card.heavy*b.nvlinkRate)
+		a.NVLinkTransmit, a.NVLinkReceive = gpu.Some(s.dev.heavy*b.nvlinkRate), gpu.Some(s.dev.heavy*b.nvlinkRate)
 	}
 	if !pl.measured() {
 		return a
 	}
 	a.Method = gpu.Some(gpu.MethodRing)
-	a.Busy, a.Observed = gpu.Some(countedSeconds(s.card.busy)), gpu.Some(countedSeconds(s.card.observed))
-	a.LastBusy = gpu.Some(pl.rack.fleet.time(max(s.card.lastBusy, s.began)))
+	a.Busy, a.Observed = gpu.Some(countedSeconds(s.dev.busy)), gpu.Some(countedSeconds(s.dev.observed))
+	a.LastBusy = gpu.Some(pl.rack.fleet.time(max(s.dev.lastBusy, s.began)))
 	if pl.mig() {
 		a.Method = gpu.Some(gpu.MethodGPM)
 	} else {
-		a.MemoryBusy = gpu.Some(countedSeconds(s.card.memoryBusy))
+		a.MemoryBusy = gpu.Some(countedSeconds(s.dev.memoryBusy))
 	}
 	if b.profiled {
-		profiled(&a, b, &s.card)
-		a.Pipes = map[gpu.Pipe]gpu.Seconds{gpu.PipeFP16: countedSeconds(s.card.heavy * 0.09), gpu.PipeFP32: countedSeconds(s.card.busy * 0.18),
-			gpu.PipeFP64: countedSeconds(s.card.busy * 0.01), gpu.PipeInteger: countedSeconds(s.card.busy * 0.12)}
+		profiled(&a, b, &s.dev)
+		a.Pipes = map[gpu.Pipe]gpu.Seconds{gpu.PipeFP16: countedSeconds(s.dev.heavy * 0.09), gpu.PipeFP32: countedSeconds(s.dev.busy * 0.18),
+			gpu.PipeFP64: countedSeconds(s.dev.busy * 0.01), gpu.PipeInteger: countedSeconds(s.dev.busy * 0.12)}
 	}
 	return a
 }
@@ -272,7 +272,7 @@ func profiled(a *gpu.Activity, b *board, s *sums) {
 	a.TensorActive, a.DRAMActive = gpu.Some(countedSeconds(s.heavy*b.gpmTensor)), gpu.Some(countedSeconds(s.heavy*b.gpmDRAM))
 }
 
-// unattributed closes the sums of a card.
+// unattributed closes the sums of a GPU.
 func (p *place) unattributed(s *tally, t stamp, m *gpu.Medium) []gpu.Unattributed {
 	visible := !p.rack.pool.Hidden
 	var out []gpu.Unattributed
@@ -298,8 +298,8 @@ func (p *place) unattributed(s *tally, t stamp, m *gpu.Medium) []gpu.Unattribute
 // loose is the memory in use that is no container's.
 func (p *place) loose(t stamp, m *gpu.Medium) gpu.Bytes {
 	used := m.Memory.Or(gpu.Memory{}).Used
-	for lane := range p.shares {
-		if b, ok := p.containerMemory(lane, t).Get(); ok {
+	for pollGroup := range p.shares {
+		if b, ok := p.containerMemory(pollGroup, t).Get(); ok {
 			used -= b
 		}
 	}
@@ -317,25 +317,25 @@ func (p *place) closing(s *tally) []gpu.ClosingError {
 		out = append(out, gpu.ClosingError{Quantity: quantity, Ratio: gpu.Ratio(e)})
 	}
 	if p.measured() {
-		add("busy", s.card.busy, s.given.busy)
+		add("busy", s.dev.busy, s.given.busy)
 	}
 	add("energy", s.energy, s.given.energy)
 	return append(out, gpu.ClosingError{Quantity: "memory"})
 }
 
-// laneMemory is the memory of a lane that a container may use.
-func (p *place) laneMemory(lane int) gpu.Bytes {
+// laneMemory is the memory of a poll group that a container may use.
+func (p *place) pollMemory(pollGroup int) gpu.Bytes {
 	b := p.rack.board
 	if p.mig() {
-		prof, _ := b.profile(p.rack.pool.MIG[lane])
+		prof, _ := b.profile(p.rack.pool.MIG[pollGroup])
 		return prof.memory
 	}
 	return b.memory - b.reserved - driverBytes
 }
 
-// use is what the container on a lane has in memory.
-func (p *place) use(lane int, t stamp) gpu.Bytes {
-	w := p.current(lane, t)
+// use is what the container on a poll group has in memory.
+func (p *place) use(pollGroup int, t stamp) gpu.Bytes {
+	w := p.current(pollGroup, t)
 	if w == nil || !w.process {
 		return 0
 	}
@@ -343,24 +343,24 @@ func (p *place) use(lane int, t stamp) gpu.Bytes {
 	if t < w.worksFrom && w.of.class != Preallocated {
 		part *= 0.1
 	}
-	return gpu.Bytes(part*float64(p.laneMemory(lane))/float64(mib)) * mib
+	return gpu.Bytes(part*float64(p.pollMemory(pollGroup))/float64(mib)) * mib
 }
 
-// containerMemory is what is told of it: the sole holder of a card has all that is in use on it.
-func (p *place) containerMemory(lane int, t stamp) gpu.Opt[gpu.Bytes] {
+// containerMemory is what is told of it: the sole holder of a GPU has all that is in use on it.
+func (p *place) containerMemory(pollGroup int, t stamp) gpu.Opt[gpu.Bytes] {
 	switch {
-	case p.current(lane, t) == nil || p.blind():
+	case p.current(pollGroup, t) == nil || p.blind():
 		return gpu.None[gpu.Bytes]()
 	case len(p.shares) == 1:
-		return gpu.Some(p.use(lane, t) + driverBytes)
+		return gpu.Some(p.use(pollGroup, t) + driverBytes)
 	}
-	return gpu.Some(p.use(lane, t))
+	return gpu.Some(p.use(pollGroup, t))
 }
 
-// containers adds the containers of one card to a view.
+// containers adds the containers of one GPU to a view.
 func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *tally, pods map[*pod]bool) {
-	card := &v.Cards[i]
-	lost := card.State != gpu.CardUp
+	dev := &v.GPUs[i]
+	lost := dev.State != gpu.DeviceUp
 	for k := range s.rows {
 		r := &s.rows[k]
 		w := r.of
@@ -368,9 +368,9 @@ func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *tally, pods
 			continue
 		}
 		gone := w.to <= t
-		c := gpu.ContainerCard{Container: gpu.Container{Namespace: w.pod.of.namespace, Pod: w.pod.name, Name: w.pod.container}, Card: card.UUID, Index: card.Index, Gone: gone,
-			Held: gpu.Some(countedSeconds(r.held)), Source: gpu.SourcePodResources, Idle: gpu.Some(countedSeconds(r.idle)), Underused: gpu.Some(countedSeconds(r.underused))}
-		if w.from >= s.began+kubeletLane {
+		c := gpu.ContainerGPU{Container: gpu.Container{Namespace: w.pod.of.namespace, Pod: w.pod.name, Name: w.pod.container}, GPU: dev.UUID, Index: dev.Index, Gone: gone,
+			Held: gpu.Some(countedSeconds(r.held)), Source: gpu.SourcePodResources, Idle: gpu.Some(countedSeconds(r.idle)), Gap: gpu.Some(countedSeconds(r.underused))}
+		if w.from >= s.began+kubeletPoll {
 			c.Since = gpu.Some(n.rack.fleet.time(w.from))
 		}
 		told := pl.measured() && !pl.blind()
@@ -395,19 +395,19 @@ func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *tally, pods
 				c.LastBusy = gpu.Some(n.rack.fleet.time(max(r.lastBusy, w.from, s.began)))
 			}
 			if !lost {
-				c.Memory = pl.containerMemory(r.lane, t)
+				c.Memory = pl.containerMemory(r.pollGroup, t)
 				if !pl.rack.pool.Hidden {
 					c.Processes = gpu.Some(b2i(w.process))
 				}
 			}
-			h := gpu.ContainerHolding{Index: card.Index, Allocation: gpu.Some(gpu.Ratio(pl.shares[r.lane])), Holding: gpu.Holding{Container: c.Container, Resource: w.pod.resource,
-				Card: card.UUID, Share: gpu.Some(gpu.Ratio(1)), Shared: pl.shared(), Source: gpu.SourcePodResources, Since: c.Since}}
+			h := gpu.ContainerAllocation{Index: dev.Index, AllocationRatio: gpu.Some(gpu.Ratio(pl.shares[r.pollGroup])), Allocation: gpu.Allocation{Container: c.Container, Resource: w.pod.resource,
+				GPU: dev.UUID, Share: gpu.Some(gpu.Ratio(1)), Shared: pl.shared(), Source: gpu.SourcePodResources, Since: c.Since}}
 			if pl.mig() {
-				h.Instance = n.cards[i].layout[r.lane].UUID
+				h.Instance = n.devs[i].layout[r.pollGroup].UUID
 			} else {
-				h.Share = gpu.Some(gpu.Ratio(pl.shares[r.lane]))
+				h.Share = gpu.Some(gpu.Ratio(pl.shares[r.pollGroup]))
 			}
-			v.Holdings = append(v.Holdings, h)
+			v.Allocations = append(v.Allocations, h)
 		}
 		v.Containers = append(v.Containers, c)
 	}

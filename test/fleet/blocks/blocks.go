@@ -1,4 +1,4 @@
-// Package blocks writes the past of a simulated fleet as blocks of a Prometheus database: weeks of many cards in
+// Package blocks writes the past of a simulated fleet as blocks of a Prometheus database: weeks of many GPUs in
 // minutes, for tests of dashboards, rules and reports that need a past.
 package blocks
 
@@ -30,7 +30,7 @@ type Options struct {
 	// Block is the length of a block: two hours times a whole number. Where it is 0 it is chosen such that a
 	// block has some hundred steps.
 	Block time.Duration
-	// Want says which families are written; nil: all. Weeks of raw series of a thousand cards are many: choose.
+	// Want says which families are written; nil: all. Weeks of raw series of a thousand GPUs are many: choose.
 	Want func(name string) bool
 	// Derive adds series of its own at every step of a node, such as what recording rules would have made.
 	Derive func(n fleet.Node, v *gpu.View, emit func(labels.Labels, float64))

@@ -31,7 +31,7 @@ func TestBlocksHoldWhatTheFleetDid(t *testing.T) {
 	from := time.Date(2026, 11, 18, 13, 7, 0, 0, time.UTC)
 	o := blocks.Options{From: from, To: from.Add(5 * time.Hour), Step: 5 * time.Minute, Block: 2 * time.Hour,
 		Derive: func(n fleet.Node, v *gpu.View, emit func(labels.Labels, float64)) {
-			emit(labels.FromStrings(model.MetricNameLabel, "node:cards:count", "node", n.Name), float64(len(v.Cards)))
+			emit(labels.FromStrings(model.MetricNameLabel, "node:gpus:count", "node", n.Name), float64(len(v.GPUs)))
 		}}
 	dir := t.TempDir()
 	result, err := blocks.Write(t.Context(), dir, f, o)
@@ -98,7 +98,7 @@ func TestBlocksHoldWhatTheFleetDid(t *testing.T) {
 		}
 		for i := range fresh.Len() {
 			if v := s.Node(i, at, check); v != nil {
-				delete(stored, sample{labels.FromStrings(model.MetricNameLabel, "node:cards:count", "node", v.Node).String(), at.UnixMilli()})
+				delete(stored, sample{labels.FromStrings(model.MetricNameLabel, "node:gpus:count", "node", v.Node).String(), at.UnixMilli()})
 			}
 		}
 		s.Kube("main", at, check)

@@ -130,11 +130,11 @@ stand for nothing (--path.kmsg=) have to be arguments.
 {{- define "gpu-exporter.flags" -}}
 {{- $f := .Values.features -}}
 {{- $o := dict "web.listen-address" (printf ":%d" (int .Values.web.port)) "log.level" .Values.exporter.log.level "log.format" .Values.exporter.log.format -}}
-{{- range $lane := list "fast" "medium" "slow" -}}
-{{- $_ := set $o (printf "lane.%s" $lane) (index $.Values.exporter.lanes $lane) -}}
+{{- range $poll := list "fast" "medium" "slow" -}}
+{{- $_ := set $o (printf "poll.%s" $poll) (index $.Values.exporter.pollIntervals $poll) -}}
 {{- end -}}
 {{- if $f.ownership -}}
-{{- $_ := set $o "lane.kubelet" .Values.exporter.lanes.kubelet -}}
+{{- $_ := set $o "poll.kubelet" .Values.exporter.pollIntervals.kubelet -}}
 {{- $_ := set $o "kubelet.max-age" .Values.kubelet.maxAge -}}
 {{- with .Values.kubelet.honestResources -}}{{- $_ := set $o "kubelet.honest-resource" (join "\n" .) -}}{{- end -}}
 {{- else -}}

@@ -23,7 +23,7 @@ Contradictions, each refused with one line. What is merely misspelt is refused b
 {{- fail "web.configSecret contradicts web.tls and web.basicAuth: write both into its web-config.yml" -}}
 {{- end -}}
 {{- if and (eq .Values.gpu.access "runtimeClass") (not .Values.gpu.runtimeClassName) -}}
-{{- fail "gpu.access=runtimeClass takes gpu.runtimeClassName; where the runtime shows the cards unasked, say gpu.access=none" -}}
+{{- fail "gpu.access=runtimeClass takes gpu.runtimeClassName; where the runtime shows the GPUs unasked, say gpu.access=none" -}}
 {{- end -}}
 {{- if and $f.migMonitor (ne .Values.gpu.access "runtimeClass") -}}
 {{- fail (printf "features.migMonitor takes gpu.access=runtimeClass: nobody reads its variable with %s" .Values.gpu.access) -}}
@@ -59,7 +59,7 @@ Contradictions, each refused with one line. What is merely misspelt is refused b
 {{- else if or .Values.compat.metricRelabelings (not .Values.compat.honorLabels) -}}
 {{- fail "compat.honorLabels and compat.metricRelabelings take compat.release: dcgm-4.8 or dcgm-4.9" -}}
 {{- end -}}
-{{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.honest-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.pod-label" "slurm.job-mapping-dir" "containers.visible" "no-containers.visible" "path.kmsg" "path.pod-logs" "path.container-logs" "lane.fast" "lane.medium" "lane.slow" "lane.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" "compat" -}}
+{{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.honest-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.pod-label" "slurm.job-mapping-dir" "containers.visible" "no-containers.visible" "path.kmsg" "path.pod-logs" "path.container-logs" "poll.fast" "poll.medium" "poll.slow" "poll.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" "compat" -}}
 {{- range .Values.exporter.extraArgs -}}
 {{- $flag := regexReplaceAll "=.*$" (trimPrefix "--" .) "" -}}
 {{- if has $flag $own -}}
