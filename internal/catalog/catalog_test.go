@@ -172,9 +172,10 @@ func boards(t *testing.T) []catalog.Board {
 	return out
 }
 
-func TestDocsAreGenerated(t *testing.T) {
-	path := filepath.Join("..", "..", "docs", "metrics.md")
-	got := catalog.Markdown(boards(t))
+// generated compares a file of docs/ with what the catalog renders, or writes it.
+func generated(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("..", "..", "docs", name)
 	if *update {
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
@@ -186,8 +187,13 @@ func TestDocsAreGenerated(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(want) != got {
-		t.Errorf("docs/metrics.md is not what the catalog says; run make generate")
+		t.Errorf("docs/%s is not what the catalog renders; run make generate", name)
 	}
+}
+
+func TestDocsAreGenerated(t *testing.T) {
+	got := catalog.Markdown(boards(t))
+	generated(t, "metrics.md", got)
 	for _, f := range catalog.All() {
 		if !strings.Contains(got, "`"+f.Name+"`") {
 			t.Errorf("%s is missing from the documentation", f.Name)

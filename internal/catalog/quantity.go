@@ -1,0 +1,104 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// Quantity is a term for a share of GPU-time or a set of GPUs, as dashboards, alerts, the report and the node page
+// use it. Its definition stands here and nowhere else.
+type Quantity struct {
+	// Word is the term as titles, legends and columns spell it.
+	Word string
+	// State is the value of the label state of gpu_time_seconds_total; empty for a quantity made of several.
+	State gpu.TimeState
+	// Definition completes the sentence "Word: ...", without a final full stop.
+	Definition string
+	// Color is the color of the quantity on Grafana dashboards; empty for a quantity that is never drawn beside others.
+	Color string
+}
+
+// The six states: every second of a GPU that is reported counts in exactly one.
+var (
+	Busy = Quantity{"Busy", gpu.TimeBusy, "at least one kernel was running", "green"}
+	Gap  = Quantity{"Gap", gpu.TimeGap,
+		"allocated, no kernel for less than 60 s: pauses within work", "yellow"}
+	Idle        = Quantity{"Idle", gpu.TimeIdle, "allocated, no kernel for 60 s or longer", "orange"}
+	Unallocated = Quantity{"Unallocated", gpu.TimeUnallocated,
+		"allocated to no container, as reported by the kubelet or its equivalent", "#8e8e8e"}
+	Unavailable = Quantity{"Unavailable", gpu.TimeUnavailable,
+		"not readable: lost, hung, missing, or needs a reset", "red"}
+	Unknown = Quantity{"Unknown", gpu.TimeUnknown,
+		"readable, but its allocation or activity could not be measured", "purple"}
+)
+
+// Quantities made of the states, and what no exporter reported.
+var (
+	Allocated   = Quantity{Word: "Allocated", Definition: "busy + gap + idle + the allocated part of unknown", Color: "blue"}
+	Unused      = Quantity{Word: "Unused", Definition: "gap + idle", Color: "orange"}
+	Utilization = Quantity{Word: "Utilization",
+		Definition: "busy / (busy + gap + idle + unallocated): busy time as a share of observed time"}
+	Underused = Quantity{Word: "Underused",
+		Definition: "allocated with low utilization; an adjective, not a state"}
+	Schedulable = Quantity{Word: "Schedulable",
+		Definition: "unallocated, healthy, in the required mode, offered by the kubelet, on a node that is Ready and not cordoned"}
+	NotReported = Quantity{Word: "Not reported",
+		Definition: "GPU-time that must have existed and that no exporter reported", Color: "#37a2a2"}
+	Coverage = Quantity{Word: "Coverage",
+		Definition: "reported and known GPU-time / all GPU-time that must have existed"}
+)
+
+// TimeStates returns the six states in the order in which dashboards and the report stack them.
+func TimeStates() []Quantity { return []Quantity{Busy, Gap, Idle, Unallocated, Unavailable, Unknown} }
+
+// Quantities returns every quantity, the states first.
+func Quantities() []Quantity {
+	return append(TimeStates(), Allocated, Unused, Utilization, Underused, Schedulable, NotReported, Coverage)
+}
+
+// QuantityOf returns the quantity of a state.
+func QuantityOf(state gpu.TimeState) (Quantity, bool) {
+	all := TimeStates()
+	i := slices.IndexFunc(all, func(q Quantity) bool { return q.State == state })
+	if i < 0 {
+		return Quantity{}, false
+	}
+	return all[i], true
+}
+
+// Lower is the word within a sentence.
+func (q Quantity) Lower() string { return strings.ToLower(q.Word) }
+
+// Sentence is the definition as a sentence: "Gap: allocated, ...".
+func (q Quantity) Sentence() string { return q.Word + ": " + q.Definition + "." }
+
+// Define returns the definitions of the quantities as sentences, for descriptions.
+func Define(quantities ...Quantity) string {
+	sentences := make([]string, len(quantities))
+	for i, q := range quantities {
+		sentences[i] = q.Sentence()
+	}
+	return strings.Join(sentences, " ")
+}
+
+// Glossary renders docs/glossary.md.
+func Glossary() string {
+	var b strings.Builder
+	b.WriteString("# Glossary of quantities\n\n" +
+		"Generated from `internal/catalog/quantity.go`. Dashboards, alerts, the report and the node page use these words\n" +
+		"with these definitions. All are shares of GPU-time unless they say otherwise.\n\n" +
+		"| word | label `state` | definition |\n|---|---|---|\n")
+	for _, q := range Quantities() {
+		state := ""
+		if q.State != "" {
+			state = "`" + string(q.State) + "`"
+		}
+		fmt.Fprintf(&b, "| <a id=\"%s\"></a>%s | %s | %s |\n", strings.ReplaceAll(q.Lower(), " ", "-"), q.Word, state, q.Definition)
+	}
+	b.WriteString("\nThe six states of `gpu_time_seconds_total` add up to all reported GPU-time; with *not reported*, to all GPU-time that\n" +
+		"must have existed. A ratio whose denominator leaves a state out says so in its title.\n")
+	return b.String()
+}
