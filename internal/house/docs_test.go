@@ -288,7 +288,7 @@ func TestCommandsAreMarked(t *testing.T) {
 			if b.language == "sh" && !mark.MatchString(b.mark) {
 				t.Errorf("%s:%d: a block of commands without <!-- run --> or <!-- not run: reason --> above it", p.path, b.line)
 			}
-			if b.language == "" && strings.Contains(p.path, "quickstart") {
+			if b.language == "" && strings.HasSuffix(p.path, "install.md") {
 				t.Errorf("%s:%d: a block of no language", p.path, b.line)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/prometheus/promql/parser"
@@ -172,8 +173,8 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// foreign are flags of other programs that stand in the text alone.
-var foreign = []string{"--pid", "--gpus", "--device", "--root-dir", "--query-retired-pages", "--query-gpu", "--gpu-reset", "--reuse-values", "--reset-then-reuse-values"}
+// otherPrograms are flags of other programs that the text mentions.
+var otherPrograms = []string{"--set", "--storage.tsdb.retention.time", "--pid", "--gpus", "--device", "--root-dir", "--query-retired-pages", "--query-gpu", "--gpu-reset", "--reuse-values", "--reset-then-reuse-values"}
 
 // Every flag that a page names is one of the programs'.
 func TestFlags(t *testing.T) {
@@ -203,7 +204,7 @@ func TestFlags(t *testing.T) {
 	check := func(where, text string) {
 		for _, m := range regexp.MustCompile(`(?:^|[ ('"])(--[a-z][a-z0-9.-]*)`).FindAllStringSubmatch(text, -1) {
 			n++
-			if name := strings.TrimRight(m[1], ".-"); !known[name] && !slices.Contains(foreign, name) {
+			if name := strings.TrimRight(m[1], ".-"); !known[name] && !slices.Contains(otherPrograms, name) {
 				t.Errorf("%s names %s, which neither gpu-exporter nor gpu-report has", where, name)
 			}
 		}
@@ -240,7 +241,8 @@ func ours(line string) bool {
 	return slices.Contains([]string{"gpu-exporter", "gpu-report"}, filepath.Base(name))
 }
 
-// Every block of commands is at least a script, and those that are marked do what they say.
+// Every block of commands is valid bash. Blocks marked run are executed; of the others, what installs the chart or a kustomization is
+// rendered with the same arguments.
 func TestCommands(t *testing.T) {
 	blocks, _ := read(t)
 	tools := t.TempDir()
@@ -253,7 +255,7 @@ func TestCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ran := 0
+	ran, rendered := 0, 0
 	for _, b := range blocks {
 		if b.language != "sh" && b.language != "bash" {
 			continue
@@ -261,23 +263,27 @@ func TestCommands(t *testing.T) {
 		check := exec.Command("bash", "-n")
 		check.Stdin = strings.NewReader(b.text)
 		if out, err := check.CombinedOutput(); err != nil {
-			t.Errorf("%s:%d is no script: %s", b.path, b.line, out)
+			t.Errorf("%s:%d is not valid bash: %s", b.path, b.line, out)
 		}
+		script, want := b.text, 0
 		if reason, not := strings.CutPrefix(b.mark, "not run: "); not {
 			t.Logf("%s:%d is not run: %s", b.path, b.line, reason)
-			continue
-		}
-		if b.language != "sh" {
-			continue
-		}
-		ran++
-		want := 0
-		if code, ok := strings.CutPrefix(b.mark, "run: exit "); ok {
-			want, _ = strconv.Atoi(code)
+			if script = renderOnly(b.text); script == "" {
+				continue
+			}
+			rendered++
+		} else {
+			if b.language != "sh" {
+				continue
+			}
+			ran++
+			if code, ok := strings.CutPrefix(b.mark, "run: exit "); ok {
+				want, _ = strconv.Atoi(code)
+			}
 		}
 		t.Run(b.path+":"+strconv.Itoa(b.line), func(t *testing.T) {
 			home := t.TempDir()
-			cmd := exec.Command("bash", "-euo", "pipefail", "-c", b.text)
+			cmd := exec.Command("bash", "-euo", "pipefail", "-c", script)
 			cmd.Dir = root(t)
 			cmd.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
 			out, err := cmd.CombinedOutput()
@@ -286,52 +292,114 @@ func TestCommands(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := cmd.ProcessState.ExitCode(); got != want {
-				t.Errorf("ends with %d, not %d:\n%s", got, want, tail(string(out)))
+				t.Errorf("exit code %d, want %d:\n%s\n%s", got, want, script, tail(string(out)))
 			}
 			if len(out) == 0 {
-				t.Error("says nothing")
+				t.Error("no output")
 			}
 		})
 	}
-	if ran < 12 {
-		t.Errorf("only %d blocks were run", ran)
+	if ran < 1 || rendered < 8 {
+		t.Errorf("only %d blocks were run and %d rendered", ran, rendered)
 	}
 }
 
-// Slurm's scripts write what the exporter reads, for each GPU of a job, and take out their own job alone.
+var (
+	helmInstall = regexp.MustCompile(`^helm (?:upgrade --install|upgrade|install) `)
+	applyOurs   = regexp.MustCompile(`^kubectl apply -k (deploy/\S+)`)
+)
+
+// renderOnly returns what a block would install, as commands that render it without a cluster; empty if it installs nothing.
+func renderOnly(text string) string {
+	var out []string
+	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
+		line = strings.TrimSpace(line)
+		if helmInstall.MatchString(line) {
+			line = helmInstall.ReplaceAllString(line, "helm template ")
+			for _, only := range []string{" --reset-then-reuse-values", " --create-namespace"} {
+				line = strings.ReplaceAll(line, only, "")
+			}
+			out = append(out, line)
+		}
+		if m := applyOurs.FindStringSubmatch(line); m != nil {
+			out = append(out, "kustomize build "+m[1])
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+// The Slurm scripts record and remove jobs, and exit 0 whatever they find: Slurm drains a node whose prolog or epilog fails.
 func TestSlurmScripts(t *testing.T) {
-	blocks, _ := read(t)
 	dir := filepath.Join(t.TempDir(), "gpu-jobs")
-	script := func(begins, job, devs string) {
-		for _, b := range blocks {
-			if b.language != "bash" || !strings.HasPrefix(b.text, begins) {
-				continue
-			}
-			cmd := exec.Command("bash", "-euo", "pipefail", "-c", strings.ReplaceAll(b.text, "/run/gpu-jobs", dir))
-			cmd.Env = []string{"SLURM_JOB_ID=" + job, "SLURM_JOB_GPUS=" + devs}
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%s:%d: %v\n%s", b.path, b.line, err, out)
-			}
-			return
-		}
-		t.Fatalf("no block begins with %s", begins)
-	}
-	holds := func(want map[string]string) {
+	script := func(name, job, gpus string) {
 		t.Helper()
-		for dev, jobs := range want {
-			text, err := os.ReadFile(filepath.Join(dir, dev))
+		cmd := exec.Command(filepath.Join(root(t), "deploy", "slurm", name))
+		cmd.Env = []string{"GPU_JOBS_DIR=" + dir}
+		if job != "" {
+			cmd.Env = append(cmd.Env, "SLURM_JOB_ID="+job, "SLURM_JOB_GPUS="+gpus)
+		}
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%s of job %q: %v\n%s", name, job, err, out)
+		}
+	}
+	has := func(want map[string]string) {
+		t.Helper()
+		for gpu, jobs := range want {
+			path := filepath.Join(dir, gpu)
+			text, err := os.ReadFile(path)
 			if err != nil || string(text) != jobs {
-				t.Errorf("GPU %s: %q, want %q: %v", dev, text, jobs, err)
+				t.Errorf("GPU %s: %q, want %q: %v", gpu, text, jobs, err)
+			}
+			if info, err := os.Stat(path); err == nil && info.Mode().Perm() != 0o644 {
+				t.Errorf("GPU %s: mode %v", gpu, info.Mode())
 			}
 		}
 	}
-	script("# in Prolog", "42", "0,3")
-	script("# in Prolog", "142", "3")
-	script("# in Prolog", "7", "")
-	holds(map[string]string{"0": "42\n", "3": "42\n142\n"})
-	script("# in Epilog", "42", "0,3")
-	script("# in Epilog", "7", "")
-	holds(map[string]string{"0": "", "3": "142\n"})
+	script("epilog.sh", "41", "0") // started before the scripts were installed: no directory
+	script("prolog.sh", "42", "0,3")
+	script("epilog.sh", "41", "0,1") // no file for GPU 1, no line in GPU 0's
+	script("prolog.sh", "142", "3")
+	script("prolog.sh", "142", "3") // requeued
+	script("prolog.sh", "7", "")    // no GPU
+	script("prolog.sh", "", "")
+	script("prolog.sh", "9", "0.3")
+	has(map[string]string{"0": "42\n", "3": "42\n142\n", "0.3": "9\n"})
+	script("epilog.sh", "42", "0,3")
+	script("epilog.sh", "7", "")
+	script("epilog.sh", "", "")
+	script("epilog.sh", "9", "") // SLURM_JOB_GPUS is not set in every epilog
+	has(map[string]string{"0": "", "3": "142\n", "0.3": ""})
+
+	// Jobs that share a GPU begin and end at the same time: no entry is lost and none remains.
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			script("prolog.sh", strconv.Itoa(1000+i), "5")
+			if i%2 == 0 {
+				script("epilog.sh", strconv.Itoa(1000+i), "5")
+			}
+		})
+	}
+	wg.Wait()
+	text, err := os.ReadFile(filepath.Join(dir, "5"))
+	if got := strings.Fields(string(text)); err != nil || len(got) != 10 {
+		t.Errorf("GPU 5: %v: %v", got, err)
+	}
+
+	// Where nothing can be written, the node is not drained either.
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"prolog.sh", "epilog.sh"} {
+		cmd := exec.Command(filepath.Join(root(t), "deploy", "slurm", name))
+		cmd.Env = []string{"GPU_JOBS_DIR=" + dir, "SLURM_JOB_ID=1", "SLURM_JOB_GPUS=0"}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
 }
 
 func tail(s string) string { return s[max(0, len(s)-2000):] }

@@ -1,4 +1,4 @@
-// Package faults_test plays every row of the table of failures in docs/robustness.md in real time: the real binary on
+// Package faults_test plays every row of the table of failures in docs/testing.md in real time: the real binary on
 // a fake driver and a kubelet, a node of its own for each row, scraped each second by one real Prometheus with the
 // shipped rules. All rows are played at once; then Prometheus is asked what a user has seen.
 //

@@ -48,7 +48,7 @@ var usual = span{15 * time.Second, 40 * time.Second}
 // row is one failure: how it comes and goes, and what a user sees of it.
 type row struct {
 	name    string // also of its node
-	promise string // the row of docs/robustness.md
+	promise string // the row of docs/testing.md
 
 	scenario, pods string // instead of the usual
 	script         string // lines of the scenario
@@ -335,14 +335,14 @@ func table() []row {
 
 // TestTableIsWhole: each promise of the documentation is played, and what is played is promised.
 func TestTableIsWhole(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "robustness.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "testing.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, after, found := strings.Cut(string(text), "| what happens | what you see |\n|---|---|\n")
 	promised, _, ended := strings.Cut(after, "\n\n")
 	if !found || !ended {
-		t.Fatal("docs/robustness.md has no table of what is promised")
+		t.Fatal("docs/testing.md has no table of what is promised")
 	}
 	played := map[string]bool{
 		"clocks are set, the machine sleeps": true, // not in real time: the faults of TestFaults in cmd/exporter
@@ -350,12 +350,12 @@ func TestTableIsWhole(t *testing.T) {
 	for _, r := range table() {
 		played[r.promise] = true
 		if !strings.Contains(promised, "| "+r.promise+" |") {
-			t.Errorf("%s: %q is no row of docs/robustness.md", r.name, r.promise)
+			t.Errorf("%s: %q is no row of docs/testing.md", r.name, r.promise)
 		}
 	}
 	for line := range strings.Lines(promised) {
 		if what := strings.Split(line, " | ")[0]; !played[strings.TrimPrefix(what, "| ")] {
-			t.Errorf("docs/robustness.md promises something for %q, and no row plays it", what)
+			t.Errorf("docs/testing.md promises something for %q, and no row plays it", what)
 		}
 	}
 }
