@@ -21,8 +21,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
 // The tests of this file run the real binary in real time: it loads the fake driver by its path, asks a

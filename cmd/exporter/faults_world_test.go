@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
 // span is a time of the scenario: from its beginning until before its end.

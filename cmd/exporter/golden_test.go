@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
-	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
 // load reads a scenario of testdata and the pods that belong to it, if any.

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
-	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
 // stepEnv and stepDirEnv tell a child process which step of a test it is to take, and where it finds and

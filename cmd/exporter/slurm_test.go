@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
 // slurmLoad has two jobs on GPU 0, one of whose cgroups carries a SLUID, and a service of the host on GPU 1.

@@ -18,8 +18,8 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
 // The tests of this file put the whole program together in one process, with the fake driver and a stepped

@@ -22,8 +22,8 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
 type config struct {

@@ -37,9 +37,9 @@ const (
 var plan = []room{
 	{path: "internal/gpu", never: []string{"github.com/", "google.golang.org/", "k8s.io/", "golang.org/"},
 		why: "the words stand on the standard library alone, so that every room can speak them"},
-	{path: "internal/scenario", knows: []string{"internal/gpu"}, never: []string{"github.com/", "google.golang.org/", "k8s.io/"},
+	{path: "internal/standin/scenario", knows: []string{"internal/gpu"}, never: []string{"github.com/", "google.golang.org/", "k8s.io/"},
 		why: "a file format is read by tests, tools and the recorder alike"},
-	{path: "internal/nvml", knows: []string{"internal/gpu", "internal/scenario"}, never: []string{prometheusLib, grpcLib, "k8s.io/"},
+	{path: "internal/nvml", knows: []string{"internal/gpu", "internal/standin/scenario"}, never: []string{prometheusLib, grpcLib, "k8s.io/"},
 		why: "the driver does not know who looks at its readings"},
 	{path: "internal/proc", knows: []string{"internal/gpu"}, never: []string{prometheusLib, grpcLib, nvmlLib},
 		why: "what a process belongs to is read from /proc alone"},
@@ -61,7 +61,7 @@ var plan = []room{
 		why: "rendering is not serving, and a scrape touches no hardware"},
 	{path: "internal/web", knows: []string{"internal/gpu", "internal/catalog"}, never: []string{nvmlLib, grpcLib},
 		why: "a page shows the View and asks nobody"},
-	{path: "internal/standin", knows: []string{"internal/gpu", "internal/scenario"}, never: []string{prometheusLib, nvmlLib},
+	{path: "internal/standin", knows: []string{"internal/gpu", "internal/standin/scenario"}, never: []string{prometheusLib, nvmlLib},
 		why: "it plays a node from the outside, through the same doors as a real one"},
 	{path: "dashboards", knows: []string{"internal/gpu", "internal/catalog"}, never: []string{prometheusLib, nvmlLib, grpcLib},
 		why: "boards are tables beside the catalog; the parser that checks their queries lives in the module test/"},
@@ -83,9 +83,9 @@ var plan = []room{
 	{path: "cmd/report", knows: []string{"report", "report/prom", "report/render"}, never: []string{nvmlLib, grpcLib},
 		why: "it runs on any machine, without GPUs"},
 	{path: "cmd/exporter", knows: []string{"internal/gpu", "internal/nvml", "internal/proc", "internal/engine", "podmap", "internal/account", "internal/sampler",
-		"internal/catalog", "internal/catalog/compat", "collector", "internal/web", "internal/scenario"},
+		"internal/catalog", "internal/catalog/compat", "collector", "internal/web", "internal/standin/scenario"},
 		why: "a shipped program plays no fake node"},
-	{path: "cmd/standin", knows: []string{"internal/gpu", "internal/scenario", "internal/standin", "internal/standin/fleet", "internal/standin/expose", "alerts"}, never: []string{prometheusLib, nvmlLib},
+	{path: "cmd/standin", knows: []string{"internal/gpu", "internal/standin/scenario", "internal/standin", "internal/standin/fleet", "internal/standin/expose", "alerts"}, never: []string{prometheusLib, nvmlLib},
 		why: "the stand-in must not share code with what it stands in front of; a fleet stands in front of nothing, it is scraped itself"},
 }
 

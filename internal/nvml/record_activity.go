@@ -9,7 +9,7 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
 // ringLog is what a driver's ring of samples showed while it was watched.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
 // migRecorded is a MIG device as a recording keeps it.

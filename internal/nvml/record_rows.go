@@ -3,7 +3,7 @@ package nvml
 import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
 // question is one call with one set of arguments, as a recording asks it. What needs more than a call and an

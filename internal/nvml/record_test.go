@@ -15,8 +15,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/dl"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
-	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
 // record opens the session and records, letting the scenario's time pass.

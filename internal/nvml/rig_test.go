@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
 // childVariable marks a process that was started for one test. The dynamic linker keeps the first library

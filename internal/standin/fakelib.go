@@ -19,7 +19,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
 // libraryName is the file name under which NVML is looked for.

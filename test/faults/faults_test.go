@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 	"github.com/gpu-exporter/gpu-exporter/test/board"
 	"github.com/gpu-exporter/gpu-exporter/test/machine"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"

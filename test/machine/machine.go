@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/scenario"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 	"github.com/gpu-exporter/gpu-exporter/test/process"
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )

@@ -1,5 +1,5 @@
 /* The control file: who says what time it is, and who counts the calls. It is a small file that the
- * test maps too. Go's side of the layout is internal/scenario/control_linux.go. */
+ * test maps too. Go's side of the layout is internal/standin/scenario/control_linux.go. */
 #include "fakenvml.h"
 
 #include <fcntl.h>

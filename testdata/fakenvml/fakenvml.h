@@ -3,7 +3,7 @@
  * from cards. Struct layouts and prototypes come from NVIDIA's own nvml.h (shipped with go-nvml), so a
  * mismatch does not compile.
  *
- *   FAKENVML_SCENARIO  path of the flat scenario, compiled by internal/scenario
+ *   FAKENVML_SCENARIO  path of the flat scenario, compiled by internal/standin/scenario
  *   FAKENVML_CONTROL   path of the control file: the clock, and the counters of calls
  *
  * Both are read again whenever a session begins, so that one process may play several scenarios, one

@@ -2,7 +2,7 @@
  * The card is busy while at least one is on; those that are on at once share the time equally. Under MIG
  * each GPU instance is a small card of its own, and counts with its share of the compute slices.
  *
- * internal/scenario computes the same integrals in truth.go: tests compare the two. */
+ * internal/standin/scenario computes the same integrals in truth.go: tests compare the two. */
 #include "fakenvml.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Reading the flat scenario. It is written by internal/scenario, which has checked it: a line that does
+/* Reading the flat scenario. It is written by internal/standin/scenario, which has checked it: a line that does
  * not read is a bug, and is reported on stderr with its number. */
 #include "fakenvml.h"
 

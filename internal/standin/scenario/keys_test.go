@@ -11,7 +11,7 @@ import (
 
 // What the stand-in driver looks up and what a scenario may say are the same list.
 func TestKeysMatchTheDriver(t *testing.T) {
-	files, err := filepath.Glob("../../testdata/fakenvml/*.c")
+	files, err := filepath.Glob("../../../testdata/fakenvml/*.c")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no C sources: %v", err)
 	}
@@ -63,7 +63,7 @@ func TestKeysMatchTheDriver(t *testing.T) {
 
 // The names of return codes and variables are those of the driver's sources, in its order.
 func TestVariablesMatchTheDriver(t *testing.T) {
-	text, err := os.ReadFile("../../testdata/fakenvml/scenario.c")
+	text, err := os.ReadFile("../../../testdata/fakenvml/scenario.c")
 	if err != nil {
 		t.Fatal(err)
 	}
