@@ -148,7 +148,7 @@ func TestPodUIDs(t *testing.T) {
 		t.Errorf("pods %+v", h.Pods)
 	}
 	wantLines(t, h, "a/p/c nvidia.com/gpu A 1", "a/q/c nvidia.com/gpu C ? shared", "a/r/c nvidia.com/gpu D 1")
-	if h.Untruthful {
+	if h.Uncertain {
 		t.Error("all is told, and still no GPU is known free")
 	}
 }

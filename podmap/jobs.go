@@ -252,7 +252,7 @@ func (j *Jobs) Allocations(inv *gpu.Inventory) gpu.Allocations {
 }
 
 func (m *mapping) resolve(inv *gpu.Inventory, h *gpu.Allocations) {
-	h.Untruthful = m.loose
+	h.Uncertain = m.loose
 	owners := map[gpu.PodRef]bool{}
 	devices := 0
 	held := map[place]bool{}
@@ -264,7 +264,7 @@ func (m *mapping) resolve(inv *gpu.Inventory, h *gpu.Allocations) {
 		}
 		devices++
 		targets, elsewhere := f.locate(inv)
-		h.Untruthful = h.Untruthful || len(targets) == 0 && !elsewhere
+		h.Uncertain = h.Uncertain || len(targets) == 0 && !elsewhere
 		for _, job := range f.jobs {
 			c := gpu.Container{Pod: jobPrefix + job}
 			owners[gpu.PodRef{Pod: c.Pod}] = true
@@ -333,7 +333,7 @@ func (j *Jobs) Beside(pods gpu.Allocations, inv *gpu.Inventory) gpu.Allocations 
 	if !pods.Known {
 		return out
 	}
-	out.Untruthful = pods.Untruthful || !jobs.Known || jobs.Untruthful
+	out.Uncertain = pods.Uncertain || !jobs.Known || jobs.Uncertain
 	if !jobs.Known {
 		return out
 	}

@@ -95,7 +95,7 @@ func TestJobsComeAndGo(t *testing.T) {
 		t.Errorf("before the first reading: %+v", h)
 	}
 	h := f.poll()
-	if !h.Known || h.Untruthful || len(h.List) != 0 || !h.Sources[0].Up {
+	if !h.Known || h.Uncertain || len(h.List) != 0 || !h.Sources[0].Up {
 		t.Errorf("an empty folder: %+v", h)
 	}
 	f.now.advance(time.Minute)
@@ -115,7 +115,7 @@ func TestJobsComeAndGo(t *testing.T) {
 		t.Errorf("%+v, %+v", h.Pods, h.Resources)
 	}
 	f.write("0", "")
-	if h = f.poll(); len(h.List) != 0 || h.Untruthful {
+	if h = f.poll(); len(h.List) != 0 || h.Uncertain {
 		t.Errorf("after the epilog: %+v", h)
 	}
 }
@@ -151,14 +151,14 @@ func TestJobFilesThatAreNone(t *testing.T) {
 			f.write("0", "42\n")
 			c.spoil(f)
 			h := f.poll()
-			if len(h.List) != 1 || h.List[0].GPU != GPUA || !h.Known || !h.Untruthful {
+			if len(h.List) != 1 || h.List[0].GPU != GPUA || !h.Known || !h.Uncertain {
 				t.Errorf("%+v", h)
 			}
 			if s := f.source(); s.Up || s.Errors != 1 || !strings.Contains(s.Message, c.want) || strings.Contains(s.Message, "\x1b") {
 				t.Errorf("%+v, want %q", s, c.want)
 			}
 			os.RemoveAll(filepath.Join(f.dir, "1"))
-			if h := f.poll(); h.Untruthful || !h.Sources[0].Up {
+			if h := f.poll(); h.Uncertain || !h.Sources[0].Up {
 				t.Errorf("after it was put right: %+v", h)
 			}
 		})
@@ -186,7 +186,7 @@ func TestJobsBesidePods(t *testing.T) {
 	known := gpu.Allocations{Known: true, Configured: true, Sources: []gpu.Source{{Name: gpu.SourcePodResources}},
 		List: []gpu.Allocation{{Container: pod, GPU: GPUA, Share: gpu.Some(gpu.Ratio(0.5)), Shared: true}, {Container: pod, GPU: GPUD, Instance: migD3, Share: gpu.Some(gpu.Ratio(1))}}}
 	f := newJobDir(t)
-	if h := f.jobs.Beside(known, node()); !h.Known || !h.Untruthful || len(h.List) != 2 || len(h.Sources) != 2 {
+	if h := f.jobs.Beside(known, node()); !h.Known || !h.Uncertain || len(h.List) != 2 || len(h.Sources) != 2 {
 		t.Errorf("jobs that are not known: %+v", h)
 	}
 	for name, id := range map[string]string{"0": "1", "1": "2", "3": "3", "3.3": "4", "3.7": "5"} {
@@ -201,7 +201,7 @@ func TestJobsBesidePods(t *testing.T) {
 	for _, x := range h.List {
 		got = append(got, shorts.Replace(fmt.Sprintf("%s %s %s", x.Container.Pod, x.GPU, x.Instance)))
 	}
-	if want := []string{"slurm/2 B ", "slurm/5 D D7", "train A ", "train D D3"}; !slices.Equal(got, want) || h.Untruthful || !h.Known {
+	if want := []string{"slurm/2 B ", "slurm/5 D D7", "train A ", "train D D3"}; !slices.Equal(got, want) || h.Uncertain || !h.Known {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if len(known.List) != 2 {

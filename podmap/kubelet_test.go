@@ -465,7 +465,7 @@ func TestDemoNode(t *testing.T) {
 			t.Errorf("%s holds %v GPUs or instances, want %v", namespace, shares[namespace], want)
 		}
 	}
-	if len(h.Unresolved) != 0 || h.Untruthful || len(h.Pods) != 8 || len(m.Unrecognised()) != 0 {
+	if len(h.Unresolved) != 0 || h.Uncertain || len(h.Pods) != 8 || len(m.Unrecognised()) != 0 {
 		t.Errorf("%+v", h)
 	}
 }

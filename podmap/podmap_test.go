@@ -138,7 +138,7 @@ func lines(h gpu.Allocations) []string {
 		if x.Shared {
 			s += " shared"
 		}
-		if b, ok := x.GrantedMemory.Get(); ok {
+		if b, ok := x.MemoryLimit.Get(); ok {
 			s += fmt.Sprintf(" %dGiB", b>>30)
 		}
 		out = append(out, short.Replace(s))
@@ -231,8 +231,8 @@ func TestShares(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := poll(t, newClock().source(&kubelet{pods: pods(c.pods...), devices: ids(c.allocatable...)}))
 			wantLines(t, h, c.want...)
-			if h.Untruthful != c.untruthful {
-				t.Errorf("untruthful: %v", h.Untruthful)
+			if h.Uncertain != c.untruthful {
+				t.Errorf("untruthful: %v", h.Uncertain)
 			}
 			sums := map[gpu.UUID]float64{}
 			for _, x := range h.List {
@@ -514,7 +514,7 @@ func TestAllocsAreCached(t *testing.T) {
 		t.Errorf("without GPUs: %+v", h)
 	}
 	other := &gpu.Inventory{GPUs: inv.GPUs[1:]}
-	if h := m.Allocations(other); len(h.List) != 0 || len(h.Unresolved) != 1 || h.Untruthful {
+	if h := m.Allocations(other); len(h.List) != 0 || len(h.Unresolved) != 1 || h.Uncertain {
 		t.Errorf("with other GPUs: %+v", h)
 	}
 	if allocs := testing.AllocsPerRun(100, func() { m.Allocations(other) }); allocs > 4 {

@@ -331,7 +331,7 @@ func (r *record) resolve(inv *gpu.Inventory, pods *podTable) gpu.Allocations {
 		if len(targets) == 0 {
 			if !u.ref.perhapsForeign {
 				lost[owner{u.container, u.resource}]++
-				h.Untruthful = h.Untruthful || !elsewhere
+				h.Uncertain = h.Uncertain || !elsewhere
 			}
 			continue
 		}
@@ -348,7 +348,7 @@ func (r *record) resolve(inv *gpu.Inventory, pods *podTable) gpu.Allocations {
 	}
 	lose := func(c gpu.Container, resource string, devices int, elsewhere bool) {
 		lost[owner{c, resource}] += devices
-		h.Untruthful = h.Untruthful || !elsewhere
+		h.Uncertain = h.Uncertain || !elsewhere
 	}
 	for i, c := range r.claims(pods) {
 		b := &r.answer.blind[i]
@@ -379,10 +379,10 @@ func (r *record) resolve(inv *gpu.Inventory, pods *podTable) gpu.Allocations {
 			s.Share = gpu.Some(gpu.Ratio(min(s.part, 1)))
 		}
 		if s.granted > 0 {
-			s.GrantedMemory = gpu.Some(s.granted)
+			s.MemoryLimit = gpu.Some(s.granted)
 		}
 		if s.compute > 0 {
-			s.GrantedCompute = gpu.Some(gpu.Ratio(min(s.compute, 1)))
+			s.ComputeLimit = gpu.Some(gpu.Ratio(min(s.compute, 1)))
 		}
 		h.List = append(h.List, s.Allocation)
 		owners[r.podRef(pods, s.Container)] = true

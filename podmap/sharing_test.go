@@ -297,10 +297,10 @@ func sharingLines(h gpu.Allocations) []string {
 		if x.Shared {
 			s += " shared"
 		}
-		if b, ok := x.GrantedMemory.Get(); ok {
+		if b, ok := x.MemoryLimit.Get(); ok {
 			s += fmt.Sprintf(" %dMiB", b>>20)
 		}
-		if c, ok := x.GrantedCompute.Get(); ok {
+		if c, ok := x.ComputeLimit.Get(); ok {
 			s += fmt.Sprintf(" %.3g%%", float64(c)*100)
 		}
 		out = append(out, shorts.Replace(s+" "+x.Source))
@@ -428,8 +428,8 @@ func sound(t testing.TB, inv *gpu.Inventory, c *sharingCase, h gpu.Allocations) 
 			t.Errorf("%s is not listed", name)
 		}
 		sums[x.GPU+x.Instance] += float64(x.Share.Or(0))
-		if x.Share.Or(0) < 0 || x.GrantedCompute.Or(0) < 0 || x.GrantedCompute.Or(0) > 1 {
-			t.Errorf("share %v, compute %v", x.Share, x.GrantedCompute)
+		if x.Share.Or(0) < 0 || x.ComputeLimit.Or(0) < 0 || x.ComputeLimit.Or(0) > 1 {
+			t.Errorf("share %v, compute %v", x.Share, x.ComputeLimit)
 		}
 	}
 	for at, sum := range sums {

@@ -220,7 +220,7 @@ func (d *diagnosis) checkGPUs(v *gpu.View) {
 		case gpu.DeviceMissing:
 			d.add(name, severityError, "dmesg | grep NVRM on the host", "is on the PCI bus, and NVML does not show it")
 		default:
-			d.add(name, severityError, "see the GPU's XIDs and recovery action", "%s", cmp.Or(c.Why, "cannot be read"))
+			d.add(name, severityError, "see the GPU's XIDs and recovery action", "%s", cmp.Or(c.Message, "cannot be read"))
 		}
 	}
 	if up > 0 {
@@ -316,7 +316,7 @@ func (d *diagnosis) checkRights(v *gpu.View) {
 }
 
 func newPatient(v *gpu.View, c *gpu.GPU) patient {
-	p := patient{GPU: string(c.UUID), Index: c.Index, Model: c.Model, State: string(c.State), Why: c.Why, Holders: []string{}, Users: []string{}, HoldersKnown: c.AllocationRatio.Present()}
+	p := patient{GPU: string(c.UUID), Index: c.Index, Model: c.Model, State: string(c.State), Why: c.Message, Holders: []string{}, Users: []string{}, HoldersKnown: c.AllocationRatio.Present()}
 	for _, h := range v.Allocations {
 		if h.GPU != c.UUID {
 			continue
@@ -332,7 +332,7 @@ func newPatient(v *gpu.View, c *gpu.GPU) patient {
 	}
 	for i := range v.Containers {
 		u := &v.Containers[i]
-		if u.GPU != c.UUID || u.Gone {
+		if u.GPU != c.UUID || u.Ended {
 			continue
 		}
 		if n, ok := u.Processes.Get(); ok && n > 0 {

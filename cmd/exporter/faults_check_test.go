@@ -240,7 +240,7 @@ func (c *checker) learn() {
 		k.busy += float64(truth.Busy(c.before, c.at))
 		k.sampled += float64(truth.Sampled(c.before, c.at))
 		k.energy += float64(truth.Energy(c.before, c.at))
-		if k.held = append(k.held, float64(truth.Held(c.at))); len(k.held) > 9 {
+		if k.held = append(k.held, float64(truth.Allocated(c.at))); len(k.held) > 9 {
 			k.held = k.held[1:]
 		}
 		k.hard++

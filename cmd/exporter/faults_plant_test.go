@@ -230,7 +230,7 @@ var planted = []struct {
 			for i := range v.Containers {
 				c := &v.Containers[i]
 				if e, ok := c.Energy.Get(); ok {
-					c.Energy = gpu.Some(e + 10*gpu.Joules(c.Held.Or(0)))
+					c.Energy = gpu.Some(e + 10*gpu.Joules(c.Allocated.Or(0)))
 				}
 			}
 			return v

@@ -204,8 +204,8 @@ const severalSources = "several"
 // together is what two holdings of the same thing are as one.
 func together(a, b gpu.Allocation) gpu.Allocation {
 	a.Share = sum(a.Share, b.Share)
-	a.GrantedMemory = either(a.GrantedMemory, b.GrantedMemory)
-	a.GrantedCompute = either(a.GrantedCompute, b.GrantedCompute)
+	a.MemoryLimit = either(a.MemoryLimit, b.MemoryLimit)
+	a.ComputeLimit = either(a.ComputeLimit, b.ComputeLimit)
 	a.Shared = true
 	if a.Source != b.Source {
 		a.Source = severalSources
@@ -261,5 +261,5 @@ func (l *Ledger) InForce() gpu.Allocations { return l.allocs }
 // Accounts returns how many accounts of containers there are, and who has none.
 func (l *Ledger) Accounts() gpu.Accounts {
 	f := &l.folding
-	return gpu.Accounts{Own: f.accounts + len(f.unplaced), Limit: f.limit, Folded: len(f.now), Folds: f.total}
+	return gpu.Accounts{Own: f.accounts + len(f.unplaced), Limit: f.limit, Aggregated: len(f.now), Aggregations: f.total}
 }

@@ -22,17 +22,17 @@ func TestFirstComeFirstNamed(t *testing.T) {
 	if c, ok := w.find("a", "A"); ok {
 		t.Errorf("no room, and still %+v", c)
 	}
-	held, _ := w.container("other", "A").Held.Get()
+	held, _ := w.container("other", "A").Allocated.Get()
 	if held < 3.9 || held > 5.1 { // two quarters of some ten seconds
 		t.Errorf("the others held %v", held)
 	}
-	if a := w.Accounts(); a != (gpu.Accounts{Own: 2, Limit: 2, Folded: 2, Folds: 2}) {
+	if a := w.Accounts(); a != (gpu.Accounts{Own: 2, Limit: 2, Aggregated: 2, Aggregations: 2}) {
 		t.Errorf("%+v", a)
 	}
 	// m goes; its counters stand for a minute at least, then they make room.
 	w.allocs.List = []gpu.Allocation{hold("a", "A", .25), hold("b", "A", .25), hold("n", "A", .25)}
 	w.steps(29, 2)
-	if c := w.container("m", "A"); !c.Gone {
+	if c := w.container("m", "A"); !c.Ended {
 		t.Errorf("%+v", c)
 	}
 	w.steps(3, 2)
@@ -40,7 +40,7 @@ func TestFirstComeFirstNamed(t *testing.T) {
 	if _, ok := w.find("m", "A"); ok {
 		t.Error("m is still there")
 	}
-	if a := w.Accounts(); a.Own != 2 || a.Folded != 1 || a.Folds != 2 {
+	if a := w.Accounts(); a.Own != 2 || a.Aggregated != 1 || a.Aggregations != 2 {
 		t.Errorf("%+v", a)
 	}
 }
@@ -55,7 +55,7 @@ func TestFoldedHoldersAreNotForgotten(t *testing.T) {
 	if c := w.container("other", "A"); len(c.Mismatch) != 1 || c.Mismatch[0] != "used_other_gpu" || c.Memory.Or(0) != 7 {
 		t.Errorf("%+v", c)
 	}
-	if c := w.container("other", "B"); c.Held.Or(0) < 50 {
+	if c := w.container("other", "B"); c.Allocated.Or(0) < 50 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -93,7 +93,7 @@ func TestPublishedChurnIsBounded(t *testing.T) {
 		t.Error("the folded are remembered for ever")
 	}
 	for _, c := range []gpu.UUID{"A", "B"} {
-		for _, e := range w.dev(c).Closing {
+		for _, e := range w.dev(c).AttributionErrors {
 			if e.Ratio != 0 {
 				t.Errorf("%s: %s does not close", c, e.Quantity)
 			}
@@ -118,7 +118,7 @@ func TestHoldersOfUnknownGPUsAreBounded(t *testing.T) {
 	if n := len(w.InForce().Pods); n != 3 {
 		t.Errorf("%d pods", n)
 	}
-	if a := w.Accounts(); a != (gpu.Accounts{Own: 3, Limit: 3, Folded: 7, Folds: 7}) {
+	if a := w.Accounts(); a != (gpu.Accounts{Own: 3, Limit: 3, Aggregated: 7, Aggregations: 7}) {
 		t.Errorf("%+v", a)
 	}
 	// Those whose GPUs cannot be told have their own count, and are counted when they are folded.
@@ -131,22 +131,22 @@ func TestHoldersOfUnknownGPUsAreBounded(t *testing.T) {
 	if h := w.InForce(); len(h.Unresolved) != 4 || h.Unresolved[3] != (gpu.Unresolved{Container: gpu.OtherContainers, Resource: "r", Devices: 14}) || len(h.Pods) != 3 {
 		t.Errorf("%+v", h)
 	}
-	if a := w.Accounts(); a.Folded != 7 || a.Folds != 14 {
+	if a := w.Accounts(); a.Aggregated != 7 || a.Aggregations != 14 {
 		t.Errorf("%+v", a)
 	}
 }
 
 func TestTogether(t *testing.T) {
 	early, late := time.Unix(1, 0), time.Unix(2, 0)
-	a := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.5)), Source: "podresources", Since: gpu.Some(late), GrantedMemory: gpu.Some(gpu.Bytes(3))}
-	b := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.25)), Source: "podresources", Since: gpu.Some(early), GrantedCompute: gpu.Some(gpu.Ratio(.5))}
-	want := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.75)), Source: "podresources", Since: gpu.Some(early), GrantedMemory: gpu.Some(gpu.Bytes(3)), GrantedCompute: gpu.Some(gpu.Ratio(.5)), Shared: true}
+	a := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.5)), Source: "podresources", Since: gpu.Some(late), MemoryLimit: gpu.Some(gpu.Bytes(3))}
+	b := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.25)), Source: "podresources", Since: gpu.Some(early), ComputeLimit: gpu.Some(gpu.Ratio(.5))}
+	want := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.75)), Source: "podresources", Since: gpu.Some(early), MemoryLimit: gpu.Some(gpu.Bytes(3)), ComputeLimit: gpu.Some(gpu.Ratio(.5)), Shared: true}
 	if got := together(a, b); got != want {
 		t.Errorf("%+v", got)
 	}
 	b = gpu.Allocation{Source: "annotation"}
 	for _, got := range []gpu.Allocation{together(a, b), together(b, a)} {
-		if got.Share.Present() || got.Since.Present() || got.Source != severalSources || got.GrantedMemory.Or(0) != 3 {
+		if got.Share.Present() || got.Since.Present() || got.Source != severalSources || got.MemoryLimit.Or(0) != 3 {
 			t.Errorf("%+v", got)
 		}
 	}

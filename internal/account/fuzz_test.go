@@ -101,7 +101,7 @@ func FuzzSieve(f *testing.F) {
 			MaxClocks: map[gpu.Clock]gpu.Hertz{gpu.Clock("sm"): gpu.Hertz(in.float())}, PCIe: gpu.PCIeLink{Generation: integer(), Width: integer(), MaxGeneration: integer(), MaxWidth: integer()},
 			Instances: []gpu.Instance{{UUID: "MIG-1", Share: ratio()}}}
 
-		var s, again Sieve
+		var s, again Filter
 		s.Fast(&fast)
 		s.Medium(&medium)
 		s.Slow(&slow)

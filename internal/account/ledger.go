@@ -39,7 +39,7 @@ type Ledger struct {
 	books map[gpu.UUID]*xidBook
 	pci   map[gpu.PCIAddress]gpu.UUID
 
-	sieve   Sieve
+	sieve   Filter
 	folding folding
 }
 
@@ -75,7 +75,7 @@ func New(o Options) *Ledger {
 }
 
 // Sieve returns the sieve through which every reading has to go before a round; it counts what it rejects.
-func (l *Ledger) Sieve() *Sieve { return &l.sieve }
+func (l *Ledger) Filter() *Filter { return &l.sieve }
 
 // Reopened tells that the driver's session is a new one: rings and counters may have begun again.
 func (l *Ledger) Reopened() {
@@ -278,7 +278,7 @@ func (l *Ledger) Fill(out *gpu.GPU) {
 	}
 	out.Activity = c.publish(l.clock, live)
 	out.Unattributed = c.publishUnattributed()
-	out.Closing = c.publishClosing(live)
+	out.AttributionErrors = c.publishClosing(live)
 }
 
 // publish returns the activity with the driver's counters.
@@ -339,14 +339,14 @@ func (c *dev) publishUnattributed() []gpu.Unattributed {
 	return out
 }
 
-func (c *dev) publishClosing(live bool) []gpu.ClosingError {
-	var out []gpu.ClosingError
+func (c *dev) publishClosing(live bool) []gpu.AttributionError {
+	var out []gpu.AttributionError
 	add := func(quantity string, device, given float64) {
 		e := 0.0
 		if d := max(device-given, given-device); d > 1e-9*max(1, device) {
 			e = d / max(device, 1e-9)
 		}
-		out = append(out, gpu.ClosingError{Quantity: quantity, Ratio: gpu.Ratio(e)})
+		out = append(out, gpu.AttributionError{Quantity: quantity, Ratio: gpu.Ratio(e)})
 	}
 	if c.act.method != "" {
 		add("busy", c.act.busy, c.givenBusy)
@@ -355,7 +355,7 @@ func (c *dev) publishClosing(live bool) []gpu.ClosingError {
 		add("energy", c.spentEnergy, c.givenEnergy)
 	}
 	if live && c.medium != nil && c.medium.Memory.Present() {
-		out = append(out, gpu.ClosingError{Quantity: "memory", Ratio: gpu.Ratio(c.memoryError)})
+		out = append(out, gpu.AttributionError{Quantity: "memory", Ratio: gpu.Ratio(c.memoryError)})
 	}
 	return out
 }
@@ -368,9 +368,9 @@ func (l *Ledger) Containers() []gpu.ContainerGPU {
 		if c == nil {
 			continue
 		}
-		row := gpu.ContainerGPU{Container: key.container, GPU: key.dev, Index: c.id.Index, Gone: r.gone, Since: r.since, Source: r.source}
+		row := gpu.ContainerGPU{Container: key.container, GPU: key.dev, Index: c.id.Index, Ended: r.gone, Since: r.since, Source: r.source}
 		if r.placed {
-			row.Held = gpu.Some(gpu.Seconds(r.held))
+			row.Allocated = gpu.Some(gpu.Seconds(r.held))
 			row.Idle = gpu.Some(gpu.Seconds(r.idle))
 			row.Gap = gpu.Some(gpu.Seconds(r.underused))
 		}

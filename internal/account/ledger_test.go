@@ -214,7 +214,7 @@ func TestContractScenario(t *testing.T) {
 	near(t, "p2 underused", float64(p2.Gap.Or(0)-before.Gap.Or(0)), 0)
 	value(t, "p2 busy", p2.Busy, 0)
 	value(t, "p2 observed", p2.Observed, 90)
-	value(t, "p2 held", p2.Held, 22.5)
+	value(t, "p2 held", p2.Allocated, 22.5)
 	value(t, "p2 memory", p2.Memory, 0)
 	value(t, "p2 processes", p2.Processes, 0)
 	p1 := w.container("p1", "C")
@@ -226,7 +226,7 @@ func TestContractScenario(t *testing.T) {
 		t.Errorf("p1: %+v", p1)
 	}
 	train := w.container("train", "A")
-	value(t, "train held", train.Held, 90)
+	value(t, "train held", train.Allocated, 90)
 	value(t, "train busy", train.Busy, 45)
 	value(t, "train observed", train.Observed, 90)
 	value(t, "train energy", train.Energy, 45000-0)
@@ -235,7 +235,7 @@ func TestContractScenario(t *testing.T) {
 		t.Errorf("train: %+v", train)
 	}
 	mig := w.container("mig", "D")
-	value(t, "mig held", mig.Held, 90./7)
+	value(t, "mig held", mig.Allocated, 90./7)
 	value(t, "mig busy", mig.Busy, 45./7)
 	value(t, "mig observed", mig.Observed, 90./7)
 	value(t, "mig underused", mig.Gap, 45./7)
@@ -243,7 +243,7 @@ func TestContractScenario(t *testing.T) {
 		t.Errorf("mig: %+v", mig)
 	}
 	lost := w.container("train", "E")
-	value(t, "held of a lost GPU", lost.Held, 90)
+	value(t, "held of a lost GPU", lost.Allocated, 90)
 	absent(t, "busy on a lost GPU", lost.Busy)
 
 	GPUD := w.dev("D")
@@ -283,7 +283,7 @@ func TestUnknownAllocs(t *testing.T) {
 
 	// An id that may lie on any GPU: what is not held is unknown, what is held is held.
 	w = newWorld(t, "G", "H")
-	w.allocs = gpu.Allocations{Known: true, Configured: true, Untruthful: true, List: []gpu.Allocation{hold("p", "H", 1)}}
+	w.allocs = gpu.Allocations{Known: true, Configured: true, Uncertain: true, List: []gpu.Allocation{hold("p", "H", 1)}}
 	w.step(0)
 	w.steps(5, 2)
 	spent(t, w.dev("G"), map[gpu.TimeState]float64{gpu.TimeUnknown: 10})
@@ -306,7 +306,7 @@ func TestUnmeasuredGPU(t *testing.T) {
 	p := w.container("p", "A")
 	absent(t, "busy of the holder", p.Busy)
 	absent(t, "last busy of the holder", p.LastBusy)
-	value(t, "held", p.Held, 2)
+	value(t, "held", p.Allocated, 2)
 	if p.Attribution != "none" {
 		t.Errorf("attribution %q", p.Attribution)
 	}
@@ -329,7 +329,7 @@ func TestHiddenSharing(t *testing.T) {
 	absent(t, "energy", p.Energy)
 	absent(t, "processes", p.Processes)
 	absent(t, "last busy", p.LastBusy)
-	value(t, "held", p.Held, 5)
+	value(t, "held", p.Allocated, 5)
 	value(t, "gap", p.Gap, 3)
 	if p.Attribution != "none" {
 		t.Errorf("attribution %q", p.Attribution)
@@ -355,31 +355,31 @@ func TestGrace(t *testing.T) {
 	w.allocs.List = []gpu.Allocation{hold("p", "A", 1)}
 	w.step(2)
 	p := w.container("p", "A")
-	value(t, "held at first", p.Held, 0)
+	value(t, "held at first", p.Allocated, 0)
 	value(t, "busy at first", p.Busy, 0)
 	value(t, "memory at first", p.Memory, 2<<30)
 	w.steps(5, 2)
 	w.allocs.List = nil
 	w.step(2) // it held during this window
 	p = w.container("p", "A")
-	if !p.Gone {
+	if !p.Ended {
 		t.Fatal("not gone")
 	}
-	value(t, "held", p.Held, 12)
+	value(t, "held", p.Allocated, 12)
 	value(t, "busy", p.Busy, 6)
 	absent(t, "memory", p.Memory)
 	absent(t, "last busy", p.LastBusy)
 	value(t, "allocation", w.dev("A").AllocationRatio, 0)
 	w.steps(140, 2)
 	p = w.container("p", "A")
-	value(t, "held stands still", p.Held, 12)
+	value(t, "held stands still", p.Allocated, 12)
 
 	w.allocs.List = []gpu.Allocation{hold("p", "A", 1)}
 	w.steps(2, 2)
 	p = w.container("p", "A")
-	value(t, "held goes on", p.Held, 14)
+	value(t, "held goes on", p.Allocated, 14)
 	value(t, "busy goes on", p.Busy, 7)
-	if p.Gone {
+	if p.Ended {
 		t.Error("gone while it holds")
 	}
 	w.allocs.List = nil
@@ -530,7 +530,7 @@ func TestShareThatIsNotKnown(t *testing.T) {
 	w.steps(5, 2)
 	absent(t, "allocation", w.dev("A").AllocationRatio)
 	p := w.container("p", "A")
-	absent(t, "held", p.Held)
+	absent(t, "held", p.Allocated)
 	if p.Attribution != "none" {
 		t.Errorf("attribution %q", p.Attribution)
 	}
@@ -557,7 +557,7 @@ func TestOversubscription(t *testing.T) {
 	w.steps(5, 2)
 	spent(t, w.dev("A"), map[gpu.TimeState]float64{gpu.TimeUnallocated: 2, gpu.TimeGap: 10})
 	value(t, "allocation", w.dev("A").AllocationRatio, 1)
-	value(t, "held", w.container("r", "A").Held, 20)
+	value(t, "held", w.container("r", "A").Allocated, 20)
 	value(t, "gap", w.container("r", "A").Gap, 5)
 }
 
@@ -565,7 +565,7 @@ func TestProfilingAndCounters(t *testing.T) {
 	l := New(Options{})
 	id := gpu.Identity{UUID: "A"}
 	advance := func(e int, f gpu.Fast) {
-		l.Sieve().Fast(&f)
+		l.Filter().Fast(&f)
 		l.Advance(Round{Elapsed: time.Duration(e) * time.Second, GPUs: []Reading{{Identity: id, Fast: &f}}})
 	}
 	half := gpu.Some(gpu.Ratio(.5))

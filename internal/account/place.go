@@ -164,7 +164,7 @@ func (l *Ledger) place(c *dev) {
 				p.holders[i].share = p.holders[i].held / sum
 			}
 		}
-		p.freeKnown = l.allocs.Known && !l.allocs.Untruthful && !p.loose && !c.loose
+		p.freeKnown = l.allocs.Known && !l.allocs.Uncertain && !p.loose && !c.loose
 		p.allocation = gpu.None[gpu.Ratio]()
 		if p.freeKnown || l.allocs.Known && p.free == 0 {
 			p.allocation = gpu.Some(gpu.Ratio(1 - p.free))

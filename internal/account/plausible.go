@@ -11,7 +11,7 @@ import (
 // Sieve keeps values that no hardware can have out of the readings: it makes them absent, and counts them
 // per reading. Readings are cleaned in place, maps and lists are replaced, never changed. Not safe for
 // concurrent use.
-type Sieve struct {
+type Filter struct {
 	counts map[string]uint64
 }
 
@@ -27,7 +27,7 @@ const (
 )
 
 // Reject counts one implausible value of a reading.
-func (s *Sieve) Reject(reading string) {
+func (s *Filter) Reject(reading string) {
 	if s.counts == nil {
 		s.counts = map[string]uint64{}
 	}
@@ -35,7 +35,7 @@ func (s *Sieve) Reject(reading string) {
 }
 
 // Counts returns what was rejected, in the order of the names.
-func (s *Sieve) Counts() []gpu.RejectedCount {
+func (s *Filter) Counts() []gpu.RejectedCount {
 	out := make([]gpu.RejectedCount, 0, len(s.counts))
 	for _, reading := range slices.Sorted(maps.Keys(s.counts)) {
 		out = append(out, gpu.RejectedCount{Reading: reading, Count: s.counts[reading]})
@@ -47,7 +47,7 @@ func (s *Sieve) Counts() []gpu.RejectedCount {
 type number interface{ ~float64 | ~uint64 | ~int }
 
 // within makes o absent and counts it when it is outside of low to high, or no number.
-func within[T number](s *Sieve, reading string, o *gpu.Opt[T], low, high float64) {
+func within[T number](s *Filter, reading string, o *gpu.Opt[T], low, high float64) {
 	if v, ok := o.Get(); ok && !(float64(v) >= low && float64(v) <= high) {
 		*o = gpu.None[T]()
 		s.Reject(reading)
@@ -55,7 +55,7 @@ func within[T number](s *Sieve, reading string, o *gpu.Opt[T], low, high float64
 }
 
 // withinMap is within for the values of a map.
-func withinMap[K comparable, T number](s *Sieve, reading string, m *map[K]T, low, high float64) {
+func withinMap[K comparable, T number](s *Filter, reading string, m *map[K]T, low, high float64) {
 	bad := func(v T) bool { return !(float64(v) >= low && float64(v) <= high) }
 	for _, v := range *m {
 		if bad(v) {
@@ -74,7 +74,7 @@ func withinMap[K comparable, T number](s *Sieve, reading string, m *map[K]T, low
 }
 
 // Fast cleans a fast reading. The samples of the rings are judged where they are integrated.
-func (s *Sieve) Fast(f *gpu.Fast) {
+func (s *Filter) Fast(f *gpu.Fast) {
 	within(s, "power", &f.Power, 0, mostWatts)
 	within(s, "power_instant", &f.PowerInstant, 0, mostWatts)
 	within(s, "power_module", &f.PowerModule, 0, mostWatts)
@@ -117,7 +117,7 @@ func (s *Sieve) Fast(f *gpu.Fast) {
 	}
 }
 
-func (s *Sieve) gpm(o *gpu.Opt[gpu.GPM]) {
+func (s *Filter) gpm(o *gpu.Opt[gpu.GPM]) {
 	g, ok := o.Get()
 	if !ok {
 		return
@@ -138,7 +138,7 @@ func (s *Sieve) gpm(o *gpu.Opt[gpu.GPM]) {
 }
 
 // Medium cleans a medium reading.
-func (s *Sieve) Medium(m *gpu.Medium) {
+func (s *Filter) Medium(m *gpu.Medium) {
 	s.memory("memory", &m.Memory)
 	if b, ok := m.BAR1.Get(); ok && b.Used > b.Total {
 		m.BAR1 = gpu.None[gpu.BAR1]()
@@ -181,7 +181,7 @@ func (s *Sieve) Medium(m *gpu.Medium) {
 	}
 }
 
-func (s *Sieve) memory(reading string, o *gpu.Opt[gpu.Memory]) {
+func (s *Filter) memory(reading string, o *gpu.Opt[gpu.Memory]) {
 	m, ok := o.Get()
 	if !ok {
 		return
@@ -194,7 +194,7 @@ func (s *Sieve) memory(reading string, o *gpu.Opt[gpu.Memory]) {
 }
 
 // Slow cleans a slow reading.
-func (s *Sieve) Slow(l *gpu.Slow) {
+func (s *Filter) Slow(l *gpu.Slow) {
 	// A link that can do no more than one lane of the first generation is what a chip on no PCIe bus (GB10) says
 	// in place of "not supported". It is no error, and nothing to count.
 	if l.PCIe.MaxGeneration.Or(0) == 1 && l.PCIe.MaxWidth.Or(0) == 1 {

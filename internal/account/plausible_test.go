@@ -10,7 +10,7 @@ import (
 )
 
 func TestSieve(t *testing.T) {
-	var s Sieve
+	var s Filter
 	f := gpu.Fast{
 		Power: gpu.Some(gpu.Watts(600)), PowerInstant: gpu.Some(gpu.Watts(4294967)), Energy: gpu.Some(gpu.Joules(math.NaN())),
 		MemoryTemperature: gpu.Some(gpu.Celsius(-300)), Utilization: gpu.Some(gpu.Utilization{GPU: 8083349.05}),
@@ -75,7 +75,7 @@ func TestPCIePlaceholderIsAbsentAndNotCounted(t *testing.T) {
 	placeholder := gpu.PCIeLink{Generation: gpu.Some(1), Width: gpu.Some(1), MaxGeneration: gpu.Some(1), MaxWidth: gpu.Some(1)}
 	real := placeholder
 	real.MaxGeneration, real.MaxWidth = gpu.Some(5), gpu.Some(16) // an idle link that fell back
-	var s Sieve
+	var s Filter
 	for link, want := range map[gpu.PCIeLink]gpu.PCIeLink{placeholder: {}, real: real} {
 		l := gpu.Slow{PCIe: link}
 		s.Slow(&l)

@@ -54,7 +54,7 @@ func closes(t *testing.T, w *world, u gpu.UUID) {
 	if m := w.Ledger.devs[u].medium; m != nil && m.Memory.Present() {
 		near(t, "sum of memory", memory, float64(m.Memory.Or(gpu.Memory{}).Used))
 	}
-	for _, e := range c.Closing {
+	for _, e := range c.AttributionErrors {
 		if e.Ratio != 0 {
 			t.Errorf("%s does not close by %v", e.Quantity, e.Ratio)
 		}
@@ -211,7 +211,7 @@ func TestMemoryExcess(t *testing.T) {
 	w.allocs.List = []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}
 	w.devs[0].medium = medium(4, 1, 3, 3, 2)
 	w.step(2)
-	for _, e := range w.dev("A").Closing {
+	for _, e := range w.dev("A").AttributionErrors {
 		if e.Quantity == "memory" && e.Ratio != .25 {
 			t.Errorf("closing error %v, want 0.25", e.Ratio)
 		}
@@ -238,7 +238,7 @@ func TestMismatch(t *testing.T) {
 	if m := w.container("q", "A").Mismatch; len(m) != 1 || m[0] != "used_other_gpu" {
 		t.Errorf("q: %v", m)
 	}
-	absent(t, "held by who does not hold", w.container("p", "A").Held)
+	absent(t, "held by who does not hold", w.container("p", "A").Allocated)
 	// Where nobody tells who holds, nobody can be wrong.
 	w.allocs = gpu.Allocations{}
 	w.step(2)
@@ -248,7 +248,7 @@ func TestMismatch(t *testing.T) {
 	// The process ends.
 	w.devs[0].medium = medium(0)
 	w.step(2)
-	if p := w.container("p", "A"); !p.Gone {
+	if p := w.container("p", "A"); !p.Ended {
 		t.Error("a user without process is not gone")
 	}
 }
@@ -265,7 +265,7 @@ func TestListOlderThanTheEnd(t *testing.T) {
 	w.allocs.List = nil
 	w.step(2)
 	p := w.container("p", "A")
-	if !p.Gone || p.Memory.Present() {
+	if !p.Ended || p.Memory.Present() {
 		t.Errorf("%+v", p)
 	}
 	value(t, "unresolved memory", why(t, w.dev("A"), gpu.UnattributedUnresolved).Memory, 3<<30)
@@ -274,7 +274,7 @@ func TestListOlderThanTheEnd(t *testing.T) {
 	a.medium = medium(4, 1, 3)
 	w.step(2)
 	p = w.container("p", "A")
-	if p.Gone {
+	if p.Ended {
 		t.Error("a process that still runs is a user")
 	}
 	value(t, "memory", p.Memory, 3<<30)
@@ -332,7 +332,7 @@ func TestProcessesUnderMIG(t *testing.T) {
 	value(t, "observed of p", w.container("p", "A").Observed, 10./7)
 	value(t, "busy of q, which holds nothing of instance 3", w.container("q", "A").Busy, .2)
 	closes(t, w, "A")
-	for _, e := range w.dev("A").Closing {
+	for _, e := range w.dev("A").AttributionErrors {
 		if e.Ratio != 0 {
 			t.Errorf("%s does not close: %v", e.Quantity, e.Ratio)
 		}

@@ -100,7 +100,7 @@ func walk(t *testing.T, choose chooser, steps int) {
 				w.allocs.List = append(w.allocs.List, h)
 			}
 		case 11:
-			w.allocs.Untruthful = choose(3) == 0
+			w.allocs.Uncertain = choose(3) == 0
 			if w.allocs.Known = choose(4) > 0; !w.allocs.Known {
 				w.allocs.List = nil
 			}
@@ -177,7 +177,7 @@ func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64,
 		if a, ok := c.AllocationRatio.Get(); ok && !(a >= 0 && a <= 1) {
 			t.Errorf("step %d, %s: allocation %v", step, u, a)
 		}
-		for _, e := range c.Closing {
+		for _, e := range c.AttributionErrors {
 			if e.Quantity != "memory" && e.Ratio != 0 {
 				t.Errorf("step %d, %s: %s does not close by %v", step, u, e.Quantity, e.Ratio)
 			}
@@ -222,7 +222,7 @@ func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64,
 			if r.busy > b.busy && !r.gone && !p.Busy.Present() && b.attribution == attributionNone && w.Ledger.devs[u].act.method != "" {
 				t.Errorf("step %d: %v worked, and its busy is not published: %+v", step, key, r)
 			}
-			if p.Gone && (p.Memory.Present() || p.Processes.Present() || p.LastBusy.Present() || p.Mismatch != nil) {
+			if p.Ended && (p.Memory.Present() || p.Processes.Present() || p.LastBusy.Present() || p.Mismatch != nil) {
 				t.Errorf("step %d: %v is gone and has gauges: %+v", step, key, p)
 			}
 		}
@@ -292,10 +292,10 @@ func checkCeiling(t *testing.T, w *world, step int) {
 			t.Errorf("step %d: of %v %v is held, %v published", step, at, share, p)
 		}
 	}
-	if a.Folded == 0 && len(seen) > 0 {
+	if a.Aggregated == 0 && len(seen) > 0 {
 		t.Errorf("step %d: somebody is folded and nobody is counted: %+v", step, a)
 	}
-	if len(w.allocs.List) > limit && a.Folds == 0 {
+	if len(w.allocs.List) > limit && a.Aggregations == 0 {
 		t.Errorf("step %d: %d holders, a limit of %d, and no fold was counted", step, len(w.allocs.List), limit)
 	}
 }

@@ -28,7 +28,7 @@ func containers() Group {
 			seconds("gpu_container_observed_seconds_total", "Time for which the container's work could be measured.", "as gpu_container_busy_seconds_total",
 				func(c *gpu.ContainerGPU) gpu.Opt[gpu.Seconds] { return c.Observed }),
 			seconds("gpu_container_allocated_seconds_total", "GPU-seconds that the container held: the integral of its allocation.", "kubelet PodResources",
-				func(c *gpu.ContainerGPU) gpu.Opt[gpu.Seconds] { return c.Held }),
+				func(c *gpu.ContainerGPU) gpu.Opt[gpu.Seconds] { return c.Allocated }),
 			{Name: "gpu_container_unused_seconds_total", Type: Counter, Unit: "seconds", Scope: ScopeContainer, Stability: Stable,
 				Help: "GPU-seconds that the container held and did not use: its part of gpu_time_seconds_total.", Labels: []string{"state"},
 				Read: containerGPUs(true, func(c *gpu.ContainerGPU, emit gpuEmit) {
@@ -77,7 +77,7 @@ func containers() Group {
 			{Name: "gpu_attribution_error_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeGPU, Stability: Stable,
 				Help: "By how much the containers' parts and the unattributed rest fail to add up to the GPU's figure, over that figure; 0 when they close.", Labels: []string{"quantity"},
 				Read: live(func(c *gpu.GPU, emit gpuEmit) {
-					for _, e := range c.Closing {
+					for _, e := range c.AttributionErrors {
 						emit(float64(e.Ratio), e.Quantity)
 					}
 				})},

@@ -88,10 +88,10 @@ func exporter() Group {
 				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Limit) })},
 			{Name: "gpu_exporter_container_accounts_folded", Type: Gauge, Scope: ScopeExporter, Stability: Stable,
 				Help: "Containers, counted once per GPU, that are shown together as pod=\"other\" because of the limit.",
-				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Folded) })},
+				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Aggregated) })},
 			{Name: "gpu_exporter_container_folds_total", Type: Counter, Scope: ScopeExporter, Stability: Stable,
 				Help: "How often a container, counted once per GPU, came to be shown as pod=\"other\".",
-				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Folds) })},
+				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Aggregations) })},
 			{Name: "gpu_exporter_rejected_values_total", Type: Counter, Scope: ScopeExporter, Stability: Stable,
 				Help: "Values that the driver gave and that cannot be true; their series were absent instead.", Labels: []string{"reading"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {

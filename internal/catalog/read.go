@@ -200,7 +200,7 @@ func containerGPUs(gone bool, read func(*gpu.ContainerGPU, gpuEmit)) func(*gpu.V
 		sub, give := newSubject(ScopeContainer, emit)
 		for i := range v.Containers {
 			c := &v.Containers[i]
-			if c.Gone && !gone {
+			if c.Ended && !gone {
 				continue
 			}
 			sub.is(v.Node, string(c.GPU), indexLabel(c.Index), c.Namespace, c.Pod, c.Name)

@@ -1,11 +1,11 @@
-// Package gpu holds the words that every other room speaks: GPUs, MIG instances, processes, holdings,
-// and the View that is published. It imports the standard library alone and knows nobody.
+// Package gpu holds the types that the other packages share: GPUs, MIG instances, processes, allocations, and the
+// View that is published. It imports the standard library alone.
 //
-// Three truths are kept apart everywhere: a value; not offered by this hardware (absent, silent); failed
-// (absent, and counted). Zero is only ever a measured zero.
+// A reading has one of three states, which are kept apart everywhere: a value; not offered by this hardware or driver
+// (absent, not counted); failed (absent and counted). Zero is always a measured zero.
 //
-// A number travels in one direction: internal/nvml fills the poll group readings (Fast, Medium, Slow), the
-// sampler hands them to internal/account, which keeps the counters, podmap says who holds what, and the
-// result is one immutable View, which the collector and the pages render. Nothing here is safe for
-// concurrent change; everything that was published is never changed again and so is safe to share.
+// Data flows in one direction: internal/nvml fills the readings of each poll group (Fast, Medium, Slow), the sampler
+// passes them to internal/account, which maintains the counters, podmap resolves the allocations, and the result is one
+// immutable View, which the collector and the pages render. Nothing here is safe for concurrent modification; what has
+// been published is never modified again and may be shared.
 package gpu

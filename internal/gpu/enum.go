@@ -1,12 +1,12 @@
 package gpu
 
-// The small closed sets that become label values. Each has its list, in the order in which it is shown:
-// a state set renders every member of its list.
+// The closed sets that become label values. Each has a list of its members in display order: a state set renders every
+// member of its list.
 
-// Poll group is one rhythm of polling. Poll groups differ by what a call costs the workloads.
+// PollGroup is a set of readings that share one interval, chosen by what their calls cost the workloads.
 type PollGroup string
 
-// The poll groups of the driver, dearest last, and the two that are not polls of NVML.
+// The poll groups of the driver, the most expensive last, and the two that do not poll NVML.
 const (
 	PollFast    PollGroup = "fast"
 	PollMedium  PollGroup = "medium"
@@ -15,14 +15,14 @@ const (
 	PollEvents  PollGroup = "events"
 )
 
-// DeviceLanes are the poll groups that read GPUs.
+// DevicePollGroups are the poll groups that read GPUs.
 var DevicePollGroups = []PollGroup{PollFast, PollMedium, PollSlow}
 
-// CardState says whether a GPU can be read.
+// DeviceState is whether a GPU can be read.
 type DeviceState string
 
 // Up is readable. Failed is known to NVML and not readable: lost, stuck or needing a reset. Missing is on
-// the PCI bus and not in NVML. Detached is on the bus, bound to another driver (vfio-pci) on purpose.
+// the PCI bus and not in NVML. Detached is on the bus and bound to another driver (vfio-pci).
 const (
 	DeviceUp       DeviceState = "up"
 	DeviceFailed   DeviceState = "failed"
@@ -30,10 +30,10 @@ const (
 	DeviceDetached DeviceState = "detached"
 )
 
-// CardStates lists them all.
+// DeviceStates lists them all.
 var DeviceStates = []DeviceState{DeviceUp, DeviceFailed, DeviceMissing, DeviceDetached}
 
-// RecoveryAction is what the driver wants done with a GPU: NVML field 230.
+// RecoveryAction is the action that the driver recommends for a GPU: NVML field 230.
 type RecoveryAction string
 
 // The actions, mildest first.
@@ -52,11 +52,12 @@ const (
 var RecoveryActions = []RecoveryAction{RecoveryNone, RecoveryReset, RecoveryReboot, RecoveryDrainP2P,
 	RecoveryDrainAndReset, RecoveryRecoverIMEX, RecoveryBusReset, RecoverySystemReboot}
 
-// Use is where a GPU's second went. Every second of every GPU goes to exactly one.
+// TimeState classifies GPU-time: every second of every GPU is in exactly one state.
 type TimeState string
 
-// Busy first; the rest by held share: underused and idle are held, unallocated is known to be free,
-// unavailable is a GPU that cannot be read, unknown is a second of which nobody can tell.
+// Busy time is counted first, the rest by allocated share: gap and idle are allocated (idle: no kernel for 60 s),
+// unallocated is allocated to no container, unavailable is a GPU that cannot be read, unknown is what could not be
+// measured.
 const (
 	TimeBusy        TimeState = "busy"
 	TimeGap         TimeState = "gap"
@@ -66,14 +67,14 @@ const (
 	TimeUnknown     TimeState = "unknown"
 )
 
-// Uses lists them all.
+// TimeStates lists them all.
 var TimeStates = []TimeState{TimeBusy, TimeGap, TimeIdle, TimeUnallocated, TimeUnavailable, TimeUnknown}
 
-// Method says how the busy seconds of a GPU were measured.
+// Method is how the busy seconds of a GPU are measured.
 type Method string
 
-// Ring: integral of the driver's own sample ring, exact. Rate: the driver's last window, sampled at each
-// fast tick. GPM: the profiling counters, used under MIG.
+// Ring: integral of the driver's own sample ring, exact. Rate: the driver's last sampling period, read at
+// each fast poll. GPM: the profiling counters, used under MIG.
 const (
 	MethodRing Method = "ring"
 	MethodRate Method = "rate"
@@ -108,10 +109,10 @@ const (
 // Clocks lists them all.
 var Clocks = []Clock{ClockGraphics, ClockSM, ClockMemory, ClockVideo}
 
-// LimitReason is why clocks were held below what was asked for. Reasons overlap in time.
+// LimitReason is why clocks were below the requested frequency. Reasons overlap in time.
 type LimitReason string
 
-// The reasons of which the driver counts the nanoseconds.
+// The reasons whose duration the driver counts.
 const (
 	LimitPowerCap     LimitReason = "power_cap"      // field 74
 	LimitThermal      LimitReason = "thermal"        // field 75
@@ -173,7 +174,7 @@ const (
 // location has no "all".
 type ECCMemory string
 
-// The locations. All stands for a GPU that tells only its total.
+// The locations. All is for a GPU that reports its total only.
 const (
 	ECCDRAM          ECCMemory = "dram"
 	ECCSRAM          ECCMemory = "sram"
@@ -189,7 +190,7 @@ const (
 // RemapCause is why a row was remapped or a page retired.
 type RemapCause string
 
-// The causes. Rows know corrected and uncorrected errors; pages know repeated single-bit and double-bit errors.
+// The causes. Corrected and uncorrected apply to rows; repeated single-bit and double-bit apply to pages.
 const (
 	CauseCorrected   RemapCause = "corrected"
 	CauseUncorrected RemapCause = "uncorrected"
@@ -231,7 +232,7 @@ var NVLinkErrors = []NVLinkError{NVLinkCRCFlit, NVLinkCRCData, NVLinkReplay, NVL
 // FabricState is the GPU's registration with the NVSwitch fabric.
 type FabricState string
 
-// The states of nvmlGpuFabricInfo; "not supported" is no state, but absence.
+// The states of nvmlGpuFabricInfo; "not supported" is absent, not a state.
 const (
 	FabricNotStarted FabricState = "not_started"
 	FabricInProgress FabricState = "in_progress"
@@ -257,10 +258,10 @@ const (
 var FabricFaults = []FabricFault{FabricDegradedBandwidth, FabricRouteRecovery, FabricRouteUnhealthy,
 	FabricAccessTimeout, FabricIncorrectConfig}
 
-// ProcessKind is the list in which NVML showed a process.
+// ProcessKind is the NVML process list that contains a process.
 type ProcessKind string
 
-// The kinds. One process may be of several.
+// The kinds. A process may have several.
 const (
 	ProcessCompute  ProcessKind = "compute"
 	ProcessGraphics ProcessKind = "graphics"

@@ -2,7 +2,7 @@ package gpu
 
 import "time"
 
-// Source is the health of one source of facts.
+// Source is the health of one data source.
 type Source struct {
 	Name        string
 	Up          bool
@@ -12,18 +12,18 @@ type Source struct {
 	Message     string             // what is wrong and what to do, one line; empty when up
 }
 
-// LaneHealth is one poll group's rhythm.
+// PollHealth is the interval and the last duration of one poll group.
 type PollHealth struct {
 	PollGroup PollGroup
 	Interval  time.Duration
-	Duration  Opt[time.Duration] // of the last round
+	Duration  Opt[time.Duration] // of the last poll
 }
 
 // CallStats is one driver call since start.
 type CallStats struct {
 	Call     string
 	Duration Histogram
-	Errors   []CodeCount // by code; not-offered answers are no errors
+	Errors   []CodeCount // by code; NOT_SUPPORTED and its like are not errors
 }
 
 // CodeCount counts one return code.
@@ -38,10 +38,10 @@ type RejectedCount struct {
 	Count   uint64
 }
 
-// FeatureState says whether a feature works here.
+// FeatureState is whether a feature works on this node.
 type FeatureState string
 
-// On works. Locked needs a right that an administrator can give. Unsupported cannot work on this node.
+// On works. Locked is disabled by a missing permission. Unsupported cannot work on this node.
 const (
 	FeatureOn          FeatureState = "on"
 	FeatureLocked      FeatureState = "locked"
@@ -51,21 +51,21 @@ const (
 // FeatureStates lists them all.
 var FeatureStates = []FeatureState{FeatureOn, FeatureLocked, FeatureUnsupported}
 
-// Feature is something that needs more than the default rights or more than any hardware.
+// Feature is a function that needs more than the default permissions, or particular hardware.
 type Feature struct {
 	Name  string
 	State FeatureState
-	// Hint says how to unlock it. For the page.
+	// Hint says how to enable it. For the node page.
 	Hint string
 }
 
-// Pause is a reason for which NVML may be let go on purpose.
+// Pause is a reason for which NVML may be shut down intentionally.
 type Pause struct {
 	Reason string // mig_change
 	Active bool
 }
 
-// NotOffered is the readings that one GPU lacks.
+// NotOffered lists the readings that one GPU lacks.
 type NotOffered struct {
 	GPU      UUID
 	Readings []string

@@ -12,7 +12,7 @@ type Observer struct {
 	h  Histogram
 }
 
-// Observe adds one value in seconds. What is negative or no number is not counted.
+// Observe adds one value in seconds. Negative values and NaN are not counted.
 func (o *Observer) Observe(v float64) {
 	if !(v >= 0) || math.IsInf(v, 1) {
 		return
@@ -31,7 +31,7 @@ func (o *Observer) Observe(v float64) {
 	o.h.Buckets[bucketOf(v)]++
 }
 
-// Snapshot returns a copy of what was collected.
+// Snapshot returns a copy of the histogram.
 func (o *Observer) Snapshot() Histogram {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// UUID names a GPU ("GPU-…") or a MIG device ("MIG-…") as NVML spells it. A GPU that NVML cannot name
-// is called by its PCI address instead.
+// UUID names a GPU ("GPU-…") or a MIG device ("MIG-…") as NVML spells it. A GPU without a UUID
+// is identified by its PCI address instead.
 type UUID string
 
 // PCIAddress is a PCI function as Linux spells it: four hex digits of domain, bus, device, function, in
 // lower case: "0000:18:00.0".
 type PCIAddress string
 
-// ParsePCIAddress reads the forms met in this field, "00000000:18:00.0", "0000:18:00.0", "18:00.0" and
+// ParsePCIAddress parses the common forms, "00000000:18:00.0", "0000:18:00.0", "18:00.0" and
 // the kernel log's "0000:18:00", in any case, and returns the Linux spelling.
 func ParsePCIAddress(s string) (PCIAddress, error) {
 	parts := strings.Split(strings.ToLower(strings.TrimSpace(s)), ":")
@@ -66,16 +66,16 @@ func parseHex(s string) (uint32, bool) {
 	return v, true
 }
 
-// Identity is what does not change while a GPU is in the machine.
+// Identity holds the properties of a GPU that do not change while it is installed.
 type Identity struct {
 	// UUID from nvmlDeviceGetUUID, or the PCI address where NVML has none.
 	UUID UUID
-	// Index is the NVML index when the GPU was first seen, -1 when it never was.
+	// Index is the NVML index when the GPU was first seen, -1 if it never was.
 	Index int
 	// PCI from nvmlDeviceGetPciInfo.
 	PCI PCIAddress
 	// Minor is the number of the device node /dev/nvidia<minor>, from nvmlDeviceGetMinorNumber. It is
-	// not the index: the driver hands minors out in probe order.
+	// not the index: the driver assigns minors in probe order.
 	Minor Opt[int]
 
 	Model             string // nvmlDeviceGetName
@@ -88,7 +88,7 @@ type Identity struct {
 	NUMANode          Opt[int]
 }
 
-// System is what one driver says of itself.
+// System identifies the driver.
 type System struct {
 	DriverVersion string // nvmlSystemGetDriverVersion
 	CUDAVersion   string // nvmlSystemGetCudaDriverVersion, "13.0"

@@ -2,8 +2,8 @@ package gpu
 
 import "fmt"
 
-// Opt is a value that may be absent: the zero Opt is absent. Absent means "not measured" and is never
-// rendered; it is not zero, and it is not an error. Opt is a plain value: copy it freely.
+// Opt is a value that may be absent; the zero Opt is absent. Absent means "not measured": it is never rendered, and it
+// is neither zero nor an error. Opt is a plain value and may be copied.
 type Opt[T any] struct {
 	value T
 	ok    bool
@@ -21,8 +21,8 @@ func (o Opt[T]) Get() (T, bool) { return o.value, o.ok }
 // Present reports whether there is a value.
 func (o Opt[T]) Present() bool { return o.ok }
 
-// Or returns the value, or fallback when absent. It is for arithmetic and for people's pages, never for
-// a series: a series of an absent value does not exist.
+// Or returns the value, or fallback when absent. It is for arithmetic and pages, never for
+// a series: an absent value has no series.
 func (o Opt[T]) Or(fallback T) T {
 	if o.ok {
 		return o.value

@@ -1,71 +1,57 @@
 package gpu
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"time"
 )
 
-// Container names who holds or uses a GPU. Outside Kubernetes Namespace and Name are empty and Pod is
-// docker/NAME, slurm/JOB, systemd/UNIT or user/NAME. It is comparable: a map key.
+// Container identifies a container that a GPU is allocated to or that uses one. Outside Kubernetes, Namespace and Name
+// are empty and Pod is docker/NAME, slurm/JOB, systemd/UNIT or user/NAME. It is comparable and serves as a map key.
 type Container struct{ Namespace, Pod, Name string }
 
-// OtherContainers is the name of those together that have no account of their own, because there are more than the
-// exporter may publish. No container has it: a pod has a namespace, and outside Kubernetes Pod has a slash.
+// OtherContainers stands for the containers above the exporter's limit, which share one account. No real container has
+// this name: a pod has a namespace, and outside Kubernetes Pod contains a slash.
 var OtherContainers = Container{Pod: "other"}
 
 // Compare orders containers by namespace, pod and name.
 func (c Container) Compare(d Container) int {
-	switch {
-	case c.Namespace != d.Namespace:
-		if c.Namespace < d.Namespace {
-			return -1
-		}
-		return 1
-	case c.Pod != d.Pod:
-		if c.Pod < d.Pod {
-			return -1
-		}
-		return 1
-	case c.Name < d.Name:
-		return -1
-	case c.Name > d.Name:
-		return 1
-	}
-	return 0
+	return cmp.Or(strings.Compare(c.Namespace, d.Namespace), strings.Compare(c.Pod, d.Pod), strings.Compare(c.Name, d.Name))
 }
 
-// Holding says that a container holds a GPU, or a MIG instance of it, or a share of either. One holding
-// per (container, resource, GPU, instance): several replicas of one GPU are one holding of a larger share.
+// Allocation is a GPU, a MIG instance, or a share of either, that is allocated to a container. There is one per
+// (container, resource, GPU, instance): several replicas of one GPU are one allocation of a larger share.
 type Allocation struct {
 	Container Container
 	Resource  string // "nvidia.com/gpu"
 	GPU       UUID
 	Instance  UUID // the MIG instance's UUID; empty: the GPU itself
-	// Share is the held part of the instance, else of the GPU: 1 for the whole. Absent until it is known
-	// (the replicas of a GPU are not listed yet).
+	// Share is the allocated fraction of the instance, else of the GPU: 1 for the whole. Absent until it is known
+	// (the replicas of a GPU have not been listed yet).
 	Share Opt[Ratio]
-	// Shared is true where the scheme lets others hold the same GPU or instance.
+	// Shared is true where the scheme allocates the same GPU or instance to several containers.
 	Shared bool
-	// Source is where the holding was read: SourcePodResources.
+	// Source is the data source of the allocation: SourcePodResources.
 	Source string
-	// Since is the start of the container where a source tells, else when the holding was first seen;
-	// absent for what began before the exporter.
+	// Since is the start time of the container where a data source reports it, else when the allocation was first
+	// observed; absent for what started before the exporter.
 	Since Opt[time.Time]
-	// What the scheme grants, where it records it.
-	GrantedMemory  Opt[Bytes]
-	GrantedCompute Opt[Ratio]
+	// MemoryLimit and ComputeLimit are the limits that the sharing scheme records, if any.
+	MemoryLimit  Opt[Bytes]
+	ComputeLimit Opt[Ratio]
 }
 
-// VisibleGPU says that a GPU can be seen in a container: its device node is there, or the container's first
-// process was told of it. It says nothing of holding or using, and never too little: a privileged container
-// shows every GPU.
+// VisibleGPU is a GPU that is visible in a container: its device node exists there, or the environment of the container's
+// first process names it. It is an upper bound and independent of allocation and use: a privileged container has every
+// GPU.
 type VisibleGPU struct {
 	Container
 	GPU   UUID
 	Index int
 }
 
-// Unresolved counts the ids that a container holds and whose GPU cannot be told.
+// Unresolved counts the device IDs allocated to a container that could not be resolved to a GPU.
 type Unresolved struct {
 	Container Container
 	Resource  string
@@ -79,36 +65,36 @@ type ResourceCount struct {
 	Allocated   int
 }
 
-// PodRef names a pod of this node, with its UID where a source tells. Meta is nil where nothing more is known.
+// PodRef identifies a pod of this node, with its UID where a data source reports it. Meta is nil if unknown.
 type PodRef struct {
 	Namespace, Pod, UID string
 	Meta                *PodMeta
 }
 
-// PodMeta is what the API server tells of a pod. It is not changed once it was handed out.
+// PodMeta is what the API server reports about a pod. It is immutable.
 type PodMeta struct {
-	// WorkloadType and Workload are what a user made that the pod is of: "Deployment" and "web".
+	// WorkloadType and Workload are the top-level owner of the pod: "Deployment" and "web".
 	WorkloadType, Workload string
-	// Labels are the pod's labels that somebody asked for.
+	// Labels are the pod's labels that the configuration selects.
 	Labels map[string]string
 }
 
-// Holdings is who holds what, on one node, at one moment. It is immutable.
+// Allocations is what is allocated to whom on one node at one time. It is immutable.
 type Allocations struct {
-	// Known is false while nobody can tell: there was no answer yet, or the last is too old. Then List says
-	// nothing, and no GPU is known to be free. Configured is false where no source was asked for at all.
+	// Known is false until a data source has responded, and once its last response is too old. List is then void and
+	// no GPU is known to be unallocated. Configured is false if no data source is enabled.
 	Known, Configured bool
 	List              []Allocation
 	Unresolved        []Unresolved
 	Resources         []ResourceCount // in the order of their names
 	Pods              []PodRef
-	// Untruthful is true while an unresolved device may lie on any GPU: no GPU is then known free.
-	Untruthful bool
+	// Uncertain is true while an unresolved device may be any GPU: no GPU is then known to be unallocated.
+	Uncertain  bool
 	Sources    []Source
 	PollGroups []PollHealth
 }
 
-// Inventory is the naming table of a node's GPUs, against which device ids are resolved. It is immutable.
+// Inventory lists the names of a node's GPUs, against which device IDs are resolved. It is immutable.
 type Inventory struct {
 	GPUs []InventoryGPU
 }
@@ -120,7 +106,7 @@ type InventoryGPU struct {
 	Minor Opt[int]
 	PCI   PCIAddress
 	MIG   bool // MIG mode is on
-	// Memory is the total device memory, where known. It turns a granted amount into a share.
+	// Memory is the total device memory, where known. It turns a memory limit into a share.
 	Memory    Opt[Bytes]
 	Instances []Instance
 }

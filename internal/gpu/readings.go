@@ -12,23 +12,23 @@ type Sample struct {
 }
 
 // Ring is what one read of a driver ring returned: the samples that are newer than those of the read
-// before, unsorted, unfilled entries (time 0) possible. An idle GPU may stop its ring and return none.
+// before, unsorted; unfilled entries (time 0) are possible. An idle GPU may stop its ring and return none.
 type Ring []Sample
 
-// ProcessSample is one entry of nvmlDeviceGetProcessUtilization, percent of the window that ends at Time.
-// The driver names one process per sample, so shares are statistical.
+// ProcessSample is one entry of nvmlDeviceGetProcessUtilization, percent of the period that ends at Time.
+// The driver records one process per sample, so shares are statistical.
 type ProcessSample struct {
 	PID                          int
 	Time                         int64 // as Sample.Time
 	SM, Memory, Encoder, Decoder float64
 }
 
-// Utilization is the driver's last window (1/6 s to 1 s): the share of time in which any kernel ran, and
+// Utilization covers the driver's last sampling period (1/6 s to 1 s): the share of time in which any kernel ran, and
 // in which memory was read or written. Source: nvmlDeviceGetUtilizationRates.
 type Utilization struct{ GPU, Memory Ratio }
 
-// GPM is what one pair of profiling samples says about the time between them. Source: nvmlGpmMetricsGet;
-// Hopper and newer. A metric that the GPU refuses is absent.
+// GPM holds the metrics of one pair of profiling samples. Source: nvmlGpmMetricsGet;
+// Hopper and newer. A metric that the GPU does not support is absent.
 type GPM struct {
 	Window                    time.Duration // between the two samples
 	GraphicsActive            Opt[Ratio]    // id 1
@@ -59,7 +59,7 @@ type Fast struct {
 	Utilization Opt[Utilization]
 	Busy        Opt[Ring] // GPU utilization samples; absent where not offered (MIG)
 	MemoryBusy  Opt[Ring]
-	// Processes are the utilization samples newer than the last read. Present and empty: none was active.
+	// Processes are the utilization samples newer than the last read. Present and empty: no process was active.
 	Processes Opt[[]ProcessSample]
 	Engines   map[Engine]Ratio
 
@@ -80,7 +80,7 @@ type Memory struct {
 	Reserved          Opt[Bytes]
 }
 
-// BAR1 is the window through which the host maps device memory. Recent drivers map all of it.
+// BAR1 is the aperture through which the host maps device memory. Recent drivers map all of it.
 type BAR1 struct{ Total, Used Bytes }
 
 // ECCCount is one error counter. Volatile counts since the driver was loaded, Lifetime over the GPU's life.
@@ -95,7 +95,7 @@ type ECCCount struct {
 type Process struct {
 	PID    int
 	Kinds  []ProcessKind // in the order of ProcessKinds
-	Memory Opt[Bytes]    // absent where the driver does not tell, never all ones
+	Memory Opt[Bytes]    // absent where the driver does not report it, never all ones
 	// GI and CI place the process on a MIG instance.
 	GI, CI Opt[int]
 }
@@ -121,8 +121,8 @@ type Medium struct {
 	NVLinkErrors  map[NVLinkError]uint64
 	Recovery      Opt[RecoveryAction]
 
-	// Processes is present only where the list was read; present and empty means nobody is on the GPU
-	// (as far as this PID namespace sees).
+	// Processes is present only where the list was read; present and empty means that there is no process
+	// on the GPU (among those visible in this PID namespace).
 	Processes Opt[[]Process]
 	Instances []InstanceMedium
 }
@@ -133,7 +133,7 @@ type InstanceMedium struct {
 	Memory Opt[Memory]
 }
 
-// Slow is the slow poll group of one GPU: what changes by an administrator's hand, or hardly ever.
+// Slow is the slow poll group of one GPU: configuration, inventory and link state.
 type Slow struct {
 	Taken time.Time
 
@@ -142,7 +142,7 @@ type Slow struct {
 	PowerLimitDefault   Opt[Watts]
 	PowerLimitMin       Opt[Watts]
 	PowerLimitMax       Opt[Watts]
-	// TemperatureLimits are absolute, also where the driver speaks of distances to a limit.
+	// TemperatureLimits are absolute, also where the driver reports margins.
 	TemperatureLimits []TemperatureThreshold
 	MaxClocks         map[Clock]Hertz
 
@@ -172,7 +172,7 @@ type TemperatureThreshold struct {
 // ModePair is a mode that changes at the next reset.
 type ModePair struct{ Current, Pending bool }
 
-// PCIeLink is the link now, and the best that GPU and slot can do together.
+// PCIeLink is the current link, and the maximum that GPU and slot support together.
 type PCIeLink struct {
 	Generation, Width, MaxGeneration, MaxWidth Opt[int]
 }
@@ -180,7 +180,7 @@ type PCIeLink struct {
 // NVLinkCount counts links by state.
 type NVLinkCount struct{ Up, Down int }
 
-// Fabric is nvmlDeviceGetGpuFabricInfoV. A fault is absent from Faults where the driver does not tell it.
+// Fabric is nvmlDeviceGetGpuFabricInfoV. A fault is absent from Faults where the driver does not report it.
 type Fabric struct {
 	State  FabricState
 	Faults map[FabricFault]bool
@@ -194,7 +194,7 @@ type Instance struct {
 	Profile string // "1g.10gb"
 	// Slices are compute slices, out of the GPU's.
 	Slices         int
-	PlacementStart Opt[int] // memory slice where it begins
+	PlacementStart Opt[int] // first memory slice
 	PlacementSize  Opt[int]
 	ProfileID      Opt[int] // GPU instance profile id
 	Compute        []ComputeInstance
@@ -210,7 +210,7 @@ type ComputeInstance struct {
 	SMs   Opt[int]
 }
 
-// Fault is a call that should have worked and did not.
+// Fault is a failed call; NOT_SUPPORTED and its like are not faults.
 type Fault struct {
 	GPU  UUID
 	Call string // the NVML function

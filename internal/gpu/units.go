@@ -1,7 +1,7 @@
 package gpu
 
-// The units of this project, as types: a reading is converted once, where it is read, and from then on
-// the compiler keeps watts apart from joules.
+// The units as types: a reading is converted once, where it is read, and from then on the compiler distinguishes watts
+// from joules.
 type (
 	// Watts is power.
 	Watts float64
@@ -13,8 +13,8 @@ type (
 	Hertz float64
 	// Celsius is a temperature.
 	Celsius float64
-	// Ratio is a part of a whole, 0 to 1.
+	// Ratio is a fraction, 0 to 1.
 	Ratio float64
-	// Seconds is a duration that is summed over long times and many GPUs.
+	// Seconds is a duration that is summed over long periods and many GPUs.
 	Seconds float64
 )

@@ -2,30 +2,30 @@ package gpu
 
 import "time"
 
-// View is everything that one publish shows: it is built once, stored with one atomic store, and never
-// changed again. Whoever reads it, on however many goroutines, sees one moment.
+// View is everything that is published at one time: it is built once, stored atomically, and never modified again.
+// Any number of goroutines may read it.
 type View struct {
 	At   time.Time // the exporter's clock at the publish
 	Node string
-	// Build is the exporter that made the view.
+	// Build identifies the exporter.
 	Build Build
 
-	System Opt[System] // absent while no driver answers
+	System Opt[System] // absent while there is no driver
 	GPUs   []GPU       // by index, then PCI address
 	// Devices counts the expected GPUs by state; absent while neither NVML nor the PCI bus could be read.
 	Devices map[DeviceState]int
 
-	// Ownership is true while holdings are known. Then, and only then, a GPU may be known to be free.
+	// Ownership is true while allocations are known. Only then can a GPU be known to be unallocated.
 	Ownership   bool
 	Containers  []ContainerGPU // by container, then GPU
 	Allocations []ContainerAllocation
 	Unresolved  []Unresolved
 	Resources   []ResourceCount
 	Pods        []PodRef
-	// Accounts says how near the ceiling the series of containers are; absent before the first round.
+	// Accounts counts the containers that have series, and their limit; absent before the first poll.
 	Accounts Opt[Accounts]
-	// Visible are the GPUs that can be seen in containers, by container, then GPU: an upper bound. Empty too
-	// where nobody looks.
+	// Visible are the GPUs visible in containers, by container, then GPU: an upper bound. Empty if the scan is
+	// disabled.
 	Visible []VisibleGPU
 
 	Sources    []Source
@@ -34,59 +34,59 @@ type View struct {
 	Rejected   []RejectedCount
 	Features   []Feature
 	Paused     []Pause
-	// NotOffered lists, once per GPU, the readings that its hardware or driver does not offer. For the page.
+	// NotOffered lists, once per GPU, the readings that its hardware or driver does not offer. For the node page.
 	NotOffered []NotOffered
-	// Notes are the plain sentences for a person who looks at the page: no driver yet, and what to do.
+	// Notes are sentences for the reader of the node page: no driver yet, and what to do.
 	Notes []string
 }
 
-// Build names a release of the exporter.
+// Build identifies a release of the exporter.
 type Build struct{ Version, Revision, GoVersion string }
 
-// GPU is one GPU in a View: who it is, what was read of it, and what was summed.
+// GPU is one GPU in a View: its identity, its last readings, and its counters.
 type GPU struct {
 	Identity
 	State DeviceState
-	// Why says in words why a GPU is failed, for the page.
-	Why string
-	// LastRead is when each poll group last succeeded.
+	// Message says why a GPU is not up. For the node page.
+	Message string
+	// LastRead is the time of each poll group's last success.
 	LastRead map[PollGroup]time.Time
 
-	// The last readings of each poll group. A poll group that failed is absent, so stale values never pass for live.
+	// The last readings of each poll group. A poll group that failed is absent: stale values are not published.
 	Fast   Opt[*Fast]
 	Medium Opt[*Medium]
 	Slow   Opt[*Slow]
-	// Recovery outlives the GPU: it is the last that was read.
+	// Recovery is the last one read; it stays when the GPU is lost.
 	Recovery Opt[RecoveryAction]
-	XIDs     []XIDCount // by code; the critical ones from 0
+	XIDs     []XIDCount // by code; the critical ones start at 0
 
 	Activity  Activity
 	Instances []InstanceActivity
-	// CardSeconds gives each second of the GPU once; absent keys are 0.
+	// GPUSeconds counts each second of the GPU in exactly one state; absent keys are 0.
 	GPUSeconds map[TimeState]Seconds
-	// Allocation is the held part of the GPU; absent while nobody can tell.
-	AllocationRatio Opt[Ratio]
-	Unattributed    []Unattributed
-	Closing         []ClosingError
-	// History is the last minutes of this GPU, for the page.
+	// AllocationRatio is the allocated fraction of the GPU; absent if unknown.
+	AllocationRatio   Opt[Ratio]
+	Unattributed      []Unattributed
+	AttributionErrors []AttributionError
+	// History covers the last minutes of this GPU. For the node page.
 	History []HistoryPoint
 }
 
-// Activity is what was summed since the exporter started, for a GPU or an instance.
+// Activity holds the counters of a GPU or an instance since the exporter started.
 type Activity struct {
 	Method     Opt[Method]
 	Busy       Opt[Seconds] // any kernel ran
-	Observed   Opt[Seconds] // time of which Busy speaks
+	Observed   Opt[Seconds] // time covered by Busy
 	MemoryBusy Opt[Seconds]
 	// Mean and Peak are over the last 60 s of samples.
 	Mean, Peak Opt[Ratio]
-	// LastBusy is the last work seen; until then, when watching began.
+	// LastBusy is when the last kernel was observed; until then, when the observation started.
 	LastBusy Opt[time.Time]
 
 	// GPM sums: seconds of activity, and the seconds that were profiled.
 	Profiled, SMActive, SMOccupancy, TensorActive, DRAMActive Opt[Seconds]
 	Pipes                                                     map[Pipe]Seconds
-	// Energy, links and limits: monotonic over the life of the exporter, wraps undone.
+	// Energy, links and limits: monotonic over the life of the exporter, wraps resolved.
 	Energy                        Opt[Joules]
 	Limited                       map[LimitReason]Seconds
 	PCIeTransmit, PCIeReceive     Opt[float64] // bytes
@@ -101,48 +101,48 @@ type InstanceActivity struct {
 	AllocationRatio Opt[Ratio] // of the instance
 }
 
-// ContainerCard is one container on one GPU: what was summed for it.
+// ContainerGPU holds the counters and gauges of one container on one GPU.
 type ContainerGPU struct {
 	Container
 	GPU   UUID
 	Index int
-	// Held is the integral of its allocation. Present for holders.
-	Held     Opt[Seconds]
-	Busy     Opt[Seconds]
-	Observed Opt[Seconds]
-	Idle     Opt[Seconds]
-	// Underused is held time in which others, or nobody, worked, less Idle.
+	// Allocated is the integral of its allocation; absent for a container that only uses the GPU.
+	Allocated Opt[Seconds]
+	Busy      Opt[Seconds]
+	Observed  Opt[Seconds]
+	Idle      Opt[Seconds]
+	// Gap is allocated time in which the container was not busy, less Idle.
 	Gap         Opt[Seconds]
 	Energy      Opt[Joules]
 	Memory      Opt[Bytes]
 	Processes   Opt[int]
 	LastBusy    Opt[time.Time]
 	Since       Opt[time.Time]
-	Attribution string // exclusive, process, mig, none; empty: not told
+	Attribution string // exclusive, process, mig, none; empty if unknown
 	Source      string
-	// Gone marks a container that no longer holds: its counters stand still for a while, its gauges have ended.
-	Gone     bool
+	// Ended marks a container that no longer has the GPU: its counters are kept for a while, its gauges are absent.
+	Ended    bool
 	Mismatch []string
 }
 
 // Accounts counts the accounts of containers on GPUs.
 type Accounts struct {
-	// Own have a name, with those that ended less than five minutes ago; Limit is the most there may be.
+	// Own have series of their own, including those that ended less than five minutes ago; Limit is their maximum.
 	Own, Limit int
-	// Folded are shown together as OtherContainers now; Folds counts how often one came to be.
-	Folded int
-	Folds  uint64
+	// Aggregated are published together as OtherContainers; Aggregations counts how often a container became so.
+	Aggregated   int
+	Aggregations uint64
 }
 
-// ContainerHolding is one holding as it is published: Allocation is the share of the physical GPU, so
-// that sums count GPUs.
+// ContainerAllocation is one allocation as published: AllocationRatio is the share of the physical GPU, so that sums
+// count GPUs.
 type ContainerAllocation struct {
 	Allocation
 	Index           int
 	AllocationRatio Opt[Ratio]
 }
 
-// UnattributedReason says why work of a GPU belongs to no container.
+// UnattributedReason is why busy time, energy or memory of a GPU is attributed to no container.
 type UnattributedReason string
 
 // The reasons.
@@ -153,11 +153,11 @@ const (
 	UnattributedUnmeasured UnattributedReason = "unmeasured"
 	UnattributedDriver     UnattributedReason = "driver"
 	UnattributedIdle       UnattributedReason = "idle"
-	// UnattributedMPS is the work of MPS clients whose parts nobody can tell.
+	// UnattributedMPS: MPS clients whose shares the driver does not report.
 	UnattributedMPS UnattributedReason = "mps"
 )
 
-// Unattributed is what closes the sum of one GPU for one reason.
+// Unattributed is the part of a GPU's totals that is attributed to no container, for one reason.
 type Unattributed struct {
 	Reason UnattributedReason
 	Busy   Opt[Seconds]
@@ -165,13 +165,14 @@ type Unattributed struct {
 	Memory Opt[Bytes]
 }
 
-// ClosingError is by how much a sum fails to close, over the device's figure. 0 when it closes.
-type ClosingError struct {
+// AttributionError is the difference between the device's total and the sum of its attributed and unattributed parts,
+// divided by the total. 0 when they add up.
+type AttributionError struct {
 	Quantity string // busy, memory, energy
 	Ratio    Ratio
 }
 
-// HistoryPoint is one point of a GPU's recent past.
+// HistoryPoint is one point of a GPU's history.
 type HistoryPoint struct {
 	At          time.Time
 	Utilization Opt[Ratio]

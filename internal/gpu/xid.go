@@ -2,11 +2,11 @@ package gpu
 
 import "time"
 
-// XIDTier says how bad an XID is: who must act.
+// XIDTier is the severity of an XID by who must act.
 type XIDTier string
 
-// Critical: the GPU or the node needs an operator now. Warning: watch it. Application: the program that
-// ran has to be restarted or mended. Info: nothing to do.
+// Critical: the GPU or the node needs an operator now. Warning: watch it. Application: the application has to be
+// restarted or fixed. Info: nothing to do.
 const (
 	XIDCritical    XIDTier = "critical"
 	XIDWarning     XIDTier = "warning"
@@ -14,20 +14,20 @@ const (
 	XIDInfo        XIDTier = "info"
 )
 
-// XIDEvent is one or more reports of the same code, from one source, at one moment.
+// XIDEvent is one or more reports of the same code, from one data source, at one time.
 type XIDEvent struct {
 	GPU UUID
 	PCI PCIAddress
 	XID int
 	// Time is the exporter's clock when the event arrived, or the kernel's time of an older line.
 	Time time.Time
-	// Source is the way it came: SourceNVML or SourceKmsg. The same event arrives by both.
+	// Source is SourceNVML or SourceKmsg. The same event arrives from both.
 	Source string
-	// Old marks a line from before the exporter's start: it tells when a code was last seen, and counts nothing.
+	// Old marks a line from before the exporter's start: it sets the time of the last event and is not counted.
 	Old bool
 }
 
-// The names of the sources of facts, as the label source spells them.
+// The names of the data sources, as values of the label source.
 const (
 	SourceNVML         = "nvml"
 	SourceKmsg         = "kmsg"
@@ -39,10 +39,10 @@ const (
 type XIDCount struct {
 	XID   int
 	Count uint64         // since the exporter started
-	Last  Opt[time.Time] // also from older kernel log
+	Last  Opt[time.Time] // also from kernel log lines before the exporter's start
 }
 
-// XIDTierOf returns the tier of a code. An unknown code is a warning until somebody knows better.
+// XIDTierOf returns the tier of a code. An unknown code is a warning.
 func XIDTierOf(xid int) XIDTier {
 	if t, ok := xidTiers[xid]; ok {
 		return t
@@ -50,13 +50,13 @@ func XIDTierOf(xid int) XIDTier {
 	return XIDWarning
 }
 
-// CriticalXIDs lists the critical codes in order: their counters exist from 0, so that the first event
+// CriticalXIDs lists the critical codes in order: their counters start at 0, so that the first event
 // is an increase.
 func CriticalXIDs() []int { return append([]int(nil), criticalXIDs...) }
 
-// Facts: NVIDIA's XID catalog. 46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158 want a
+// Facts: NVIDIA's XID catalog. 46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158 require a
 // reset of the GPU; 79 and 151 a restart of the node; 48 the double-bit ECC work flow; 74 and 144 to 150
-// are NVLink; 154 tells that the recovery action changed.
+// are NVLink; 154 reports that the recovery action changed.
 var criticalXIDs = []int{46, 48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 155, 156, 158}
 
 var xidTiers = func() map[int]XIDTier {

@@ -205,7 +205,7 @@ func (s *Sampler) accept(a answer) {
 		}
 	}
 	t.pending, t.stuck = false, false
-	sieve := s.ledger.Sieve()
+	sieve := s.ledger.Filter()
 	ok := false
 	if a.asked[pollFast] && settle(s, t, &t.fast, &a.fast, a.errs[pollFast], sieve.Fast) {
 		ok, t.freshFast = true, true

@@ -242,8 +242,8 @@ func TestLostGPU(t *testing.T) {
 				s.Event(gpu.XIDEvent{GPU: "GPU-0", XID: 79, Time: time.Now(), Source: gpu.SourceKmsg})
 				s.step(1)
 				c := s.dev(0)
-				if c.State != gpu.DeviceFailed || !strings.Contains(c.Why, cause.Error()) {
-					t.Errorf("%s: %q", c.State, c.Why)
+				if c.State != gpu.DeviceFailed || !strings.Contains(c.Message, cause.Error()) {
+					t.Errorf("%s: %q", c.State, c.Message)
 				}
 				if c.Fast.Present() || c.Medium.Present() || c.Slow.Present() || c.Activity.Busy.Present() {
 					t.Error("values of a lost GPU go on")
@@ -309,8 +309,8 @@ func TestHangingGPU(t *testing.T) {
 		}
 		s.step(4)
 		c := s.dev(1)
-		if c.State != gpu.DeviceFailed || !strings.HasPrefix(c.Why, "stuck for ") || c.Fast.Present() {
-			t.Errorf("%s %q", c.State, c.Why)
+		if c.State != gpu.DeviceFailed || !strings.HasPrefix(c.Message, "stuck for ") || c.Fast.Present() {
+			t.Errorf("%s %q", c.State, c.Message)
 		}
 		// Others go on, no round waits any more, and there is no second call.
 		calls := d.calls(1)
@@ -337,7 +337,7 @@ func TestHangingGPU(t *testing.T) {
 		synctest.Wait()
 		s.step(1)
 		if c := s.dev(1); c.State != gpu.DeviceUp || !c.Fast.Present() {
-			t.Errorf("%s %q", c.State, c.Why)
+			t.Errorf("%s %q", c.State, c.Message)
 		}
 	})
 }
@@ -402,8 +402,8 @@ func TestRefusingGPU(t *testing.T) {
 			t.Errorf("failed twice: %s", c.State)
 		}
 		s.step(1)
-		if c := s.dev(0); c.State != gpu.DeviceFailed || !strings.Contains(c.Why, "UNKNOWN") {
-			t.Errorf("%s %q", c.State, c.Why)
+		if c := s.dev(0); c.State != gpu.DeviceFailed || !strings.Contains(c.Message, "UNKNOWN") {
+			t.Errorf("%s %q", c.State, c.Message)
 		}
 		if d.opens != 1 {
 			t.Error("one GPU's trouble ends the session")
@@ -417,7 +417,7 @@ func TestRefusingGPU(t *testing.T) {
 		d.with(func() { d.devs[0].errs, d.devs[1].errs = [3]error{}, [3]error{} })
 		s.step(2)
 		if c := s.dev(0); c.State != gpu.DeviceUp || !c.Medium.Present() {
-			t.Errorf("%s %q", c.State, c.Why)
+			t.Errorf("%s %q", c.State, c.Message)
 		}
 	})
 }
@@ -438,7 +438,7 @@ func TestPendingMIGChange(t *testing.T) {
 			t.Errorf("%+v %q %v", v.Paused, v.Notes, v.Devices)
 		}
 		c := s.dev(0)
-		if c.State != gpu.DeviceUp || c.Why == "" || c.Fast.Present() || c.Medium.Present() || !c.Activity.Busy.Present() || c.Activity.Mean.Present() {
+		if c.State != gpu.DeviceUp || c.Message == "" || c.Fast.Present() || c.Medium.Present() || !c.Activity.Busy.Present() || c.Activity.Mean.Present() {
 			t.Errorf("%+v", c)
 		}
 		unknown := c.GPUSeconds[gpu.TimeUnknown]

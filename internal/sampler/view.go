@@ -87,7 +87,7 @@ func (s *Sampler) publish() {
 
 // fill completes one GPU of a view.
 func (s *Sampler) fill(c *gpu.GPU, t *tracked) {
-	c.Identity, c.State, c.Why = t.id, t.state, t.why
+	c.Identity, c.State, c.Message = t.id, t.state, t.why
 	c.LastRead = map[gpu.PollGroup]time.Time{}
 	for _, l := range []struct {
 		pollGroup gpu.PollGroup
@@ -193,10 +193,10 @@ func (s *Sampler) notes() []string {
 			add("GPU %s is %s. The others are read; it is tried again when the call returns.", t.id.UUID, t.why)
 		}
 	}
-	if a := s.ledger.Accounts(); a.Folded > 0 {
-		add("%d accounts of containers are shown together as %q, because %d have their own and no more may: --container-limit.", a.Folded, gpu.OtherContainers.Pod, a.Limit)
+	if a := s.ledger.Accounts(); a.Aggregated > 0 {
+		add("%d accounts of containers are shown together as %q, because %d have their own and no more may: --container-limit.", a.Aggregated, gpu.OtherContainers.Pod, a.Limit)
 	}
-	if s.allocs.Untruthful {
+	if s.allocs.Uncertain {
 		add("Some containers hold device ids whose GPU cannot be told: no GPU is known to be free.")
 	}
 	return out

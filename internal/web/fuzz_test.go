@@ -18,7 +18,7 @@ func FuzzPage(f *testing.F) {
 	f.Add("\" onload=x \u202e\x00\xff")
 	tags := func(t testing.TB, name string) (tags, quotes int) {
 		v := catalogtest.FullView()
-		v.Node, v.Notes, v.GPUs[0].Model, v.GPUs[2].Why = name, []string{name}, name, name
+		v.Node, v.Notes, v.GPUs[0].Model, v.GPUs[2].Message = name, []string{name}, name, name
 		v.Allocations[0].Container.Pod, v.Unresolved[0].Container.Pod, v.Unresolved[0].Resource = name, name, name
 		w := httptest.NewRecorder()
 		page(func() *gpu.View { return v }, nodeLink{}, slog.New(slog.NewTextHandler(io.Discard, nil))).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))

@@ -117,7 +117,7 @@ func users(v *gpu.View, dev gpu.UUID) []userRow {
 	for i := range v.Containers {
 		c := &v.Containers[i]
 		holds := func(h gpu.ContainerAllocation) bool { return h.GPU == dev && h.Container == c.Container }
-		if c.GPU != dev || c.Gone || slices.ContainsFunc(v.Allocations, holds) {
+		if c.GPU != dev || c.Ended || slices.ContainsFunc(v.Allocations, holds) {
 			continue
 		}
 		row := userRow{Container: c.Container, Wrong: len(c.Mismatch) > 0}
@@ -206,7 +206,7 @@ func holders(v *gpu.View, dev gpu.UUID, instance func(gpu.UUID) bool) []holderRo
 		row := holderRow{ContainerAllocation: h}
 		for i := range v.Containers {
 			c := &v.Containers[i]
-			if c.Container == h.Container && c.GPU == dev && !c.Gone {
+			if c.Container == h.Container && c.GPU == dev && !c.Ended {
 				row.Does = does(v.At, c)
 			}
 		}
@@ -292,7 +292,7 @@ func tallies(v *gpu.View) []tally {
 		}
 		wrong := map[gpu.UUID]bool{}
 		for i := range v.Containers {
-			if c := &v.Containers[i]; !c.Gone && len(c.Mismatch) > 0 {
+			if c := &v.Containers[i]; !c.Ended && len(c.Mismatch) > 0 {
 				wrong[c.GPU] = true
 			}
 		}

@@ -60,7 +60,7 @@ func TestPageEscapesHostileNames(t *testing.T) {
 	v := catalogtest.FullView()
 	const evil = `<script>alert(1)</script>"'&`
 	v.Node, v.Notes = evil, []string{evil}
-	v.GPUs[0].Model, v.GPUs[2].Why = evil, evil
+	v.GPUs[0].Model, v.GPUs[2].Message = evil, evil
 	v.Allocations[0].Container.Pod = evil
 	v.Unresolved[0].Container.Pod = evil
 	res, body := get(t, serve(t, v, nil), "/")
@@ -136,7 +136,7 @@ func TestUsersThatDoNotHold(t *testing.T) {
 		gpu.ContainerGPU{Container: gpu.Container{Namespace: "ml", Pod: "stray-0", Name: "sh"}, GPU: dev, Memory: gpu.Some(gpu.Bytes(3 << 30)), Mismatch: []string{"used_not_allocated"}},
 		gpu.ContainerGPU{Container: gpu.Container{Namespace: "ml", Pod: "lost-0", Name: "sh"}, GPU: dev, Mismatch: []string{"used_other_gpu"}},
 		gpu.ContainerGPU{Container: gpu.Container{Pod: "docker/<b>web"}, GPU: dev},
-		gpu.ContainerGPU{Container: gpu.Container{Namespace: "ml", Pod: "ended-0", Name: "sh"}, GPU: dev, Mismatch: []string{"used_not_allocated"}, Gone: true})
+		gpu.ContainerGPU{Container: gpu.Container{Namespace: "ml", Pod: "ended-0", Name: "sh"}, GPU: dev, Mismatch: []string{"used_not_allocated"}, Ended: true})
 	_, body := get(t, serve(t, v, nil), "/")
 	for _, want := range []string{`<span class="warn">used by</span> <code>ml/stray-0</code> <span class="dim">sh</span><br><span class="warn">3 GiB, work not measured; it holds no GPU: it sees this one by its environment`,
 		`<code>ml/lost-0</code> <span class="dim">sh</span><br><span class="warn">work not measured; it holds another GPU and works on this one</span>`,

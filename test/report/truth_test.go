@@ -235,11 +235,11 @@ func workloads(t *testing.T, d *report.Document, truth *fleet.Truth, steady bool
 	for i := range truth.Workloads {
 		w := &truth.Workloads[i]
 		k := key(w.Cluster, w.Namespace, w.Kind, w.Name)
-		if !w.Measured || w.Held < 2*3600 {
+		if !w.Measured || w.Allocated < 2*3600 {
 			continue
 		}
 		if len(found[k]) != 1 {
-			t.Errorf("%s held GPUs for %.1f h and has %d rows", k, w.Held/3600, len(found[k]))
+			t.Errorf("%s held GPUs for %.1f h and has %d rows", k, w.Allocated/3600, len(found[k]))
 			continue
 		}
 		r := found[k][0]
@@ -250,12 +250,12 @@ func workloads(t *testing.T, d *report.Document, truth *fleet.Truth, steady bool
 		for _, c := range []struct {
 			what      string
 			got, want float64
-		}{{"held", r.Held, float64(w.Held) / 3600}, {"busy", r.Useful, float64(w.Busy) / 3600}, {"idle", r.Idle, float64(w.Idle) / 3600}, {"gap", r.Gap, float64(w.Gap) / 3600},
+		}{{"held", r.Held, float64(w.Allocated) / 3600}, {"busy", r.Useful, float64(w.Busy) / 3600}, {"idle", r.Idle, float64(w.Idle) / 3600}, {"gap", r.Gap, float64(w.Gap) / 3600},
 			{"energy", *orZero(r.EnergyKWh), float64(w.Energy) / 3.6e6}} {
 			// The first and the last five minutes of every pod are known by halves. A rate over ten scrapes half a minute apart
 			// does not see what lies between it and the next: what repeats every hour is always cut at the same place.
 			edge := 0.1 * float64(len(w.Pods)*w.Devices)
-			if !near(c.got, c.want, 0.02, edge+0.05*float64(w.Held)/3600) {
+			if !near(c.got, c.want, 0.02, edge+0.05*float64(w.Allocated)/3600) {
 				t.Errorf("%s (%s): %s is %.2f, in truth %.2f", k, w.Class, c.what, c.got, c.want)
 			}
 		}
@@ -317,7 +317,7 @@ func rightFor(c fleet.Class) (codes, reasons []string) {
 func due(w *fleet.WorkloadTruth, r *report.Workload, to time.Time) bool {
 	held := w.Last.Sub(w.First)
 	if r == nil || r.Coverage < 0.95 {
-		return r == nil && w.Held > 2*3600
+		return r == nil && w.Allocated > 2*3600
 	}
 	switch w.Class {
 	case fleet.NeverUsed, fleet.Loaded:
@@ -379,7 +379,7 @@ func (m *marks) add(t *testing.T, d *report.Document, truth *fleet.Truth) {
 			if r != nil {
 				why = fmt.Sprintf("%s %s: %s", r.Advice, r.NoAdvice, r.NoReason)
 			}
-			t.Logf("missed %s: %s (held %.1f h of %d devices, busy %.2f h, %s to %s): %s", w.Class, k, w.Held/3600, w.Devices, w.Busy/3600, w.First.Format("02T15"), w.Last.Format("02T15"), why)
+			t.Logf("missed %s: %s (held %.1f h of %d devices, busy %.2f h, %s to %s): %s", w.Class, k, w.Allocated/3600, w.Devices, w.Busy/3600, w.First.Format("02T15"), w.Last.Format("02T15"), why)
 		}
 		if a != nil && !right {
 			// Who is advised as if of another class counts against that class.

@@ -190,7 +190,7 @@ func (m *measuring) holdFacts(ctx context.Context, h *held) error {
 	meanOf := func(s gpu.Seconds) float64 { return float64(s) / window.Seconds() }
 	alloc := 0.0
 	for _, w := range truth.Workloads {
-		alloc += meanOf(w.Held)
+		alloc += meanOf(w.Allocated)
 	}
 	for _, q := range []struct {
 		what, query string

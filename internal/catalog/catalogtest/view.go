@@ -17,7 +17,7 @@ func FullView() *gpu.View {
 	mig := migGPU()
 	lost := gpu.GPU{
 		Identity: gpu.Identity{UUID: "GPU-33333333-3333-3333-3333-333333333333", Index: 2, PCI: "0000:29:00.0", Model: "NVIDIA H100 80GB HBM3"},
-		State:    gpu.DeviceFailed, Why: "lost: fell off the bus",
+		State:    gpu.DeviceFailed, Message: "lost: fell off the bus",
 		LastRead:        map[gpu.PollGroup]time.Time{gpu.PollFast: At.Add(-time.Minute)},
 		Recovery:        gpu.Some(gpu.RecoveryReset),
 		XIDs:            []gpu.XIDCount{{XID: 79, Count: 1, Last: gpu.Some(At.Add(-time.Minute))}},
@@ -39,17 +39,17 @@ func FullView() *gpu.View {
 		Devices:   map[gpu.DeviceState]int{gpu.DeviceUp: 2, gpu.DeviceFailed: 1, gpu.DeviceMissing: 1, gpu.DeviceDetached: 1},
 		Ownership: true,
 		Containers: []gpu.ContainerGPU{
-			{Container: trainer, GPU: whole.UUID, Index: 0, Held: gpu.Some(gpu.Seconds(100)), Busy: gpu.Some(gpu.Seconds(60)), Observed: gpu.Some(gpu.Seconds(100)),
+			{Container: trainer, GPU: whole.UUID, Index: 0, Allocated: gpu.Some(gpu.Seconds(100)), Busy: gpu.Some(gpu.Seconds(60)), Observed: gpu.Some(gpu.Seconds(100)),
 				Idle: gpu.Some(gpu.Seconds(10)), Gap: gpu.Some(gpu.Seconds(30)), Energy: gpu.Some(gpu.Joules(30000)), Memory: gpu.Some(gpu.Bytes(1 << 34)),
 				Processes: gpu.Some(1), LastBusy: gpu.Some(At), Since: gpu.Some(At.Add(-100 * time.Second)), Attribution: "exclusive", Source: gpu.SourcePodResources,
 				Mismatch: []string{"used_other_gpu"}},
-			{Container: gpu.Container{Namespace: "ml", Pod: "done-0", Name: "main"}, GPU: whole.UUID, Index: 0, Held: gpu.Some(gpu.Seconds(5)),
-				Memory: gpu.Some(gpu.Bytes(7)), Gone: true},
+			{Container: gpu.Container{Namespace: "ml", Pod: "done-0", Name: "main"}, GPU: whole.UUID, Index: 0, Allocated: gpu.Some(gpu.Seconds(5)),
+				Memory: gpu.Some(gpu.Bytes(7)), Ended: true},
 		},
 		Allocations: []gpu.ContainerAllocation{
 			{Allocation: gpu.Allocation{Container: trainer, Resource: "nvidia.com/gpu", GPU: whole.UUID, Share: gpu.Some(gpu.Ratio(1)), Source: gpu.SourcePodResources}, Index: 0, AllocationRatio: gpu.Some(gpu.Ratio(1))},
 			{Allocation: gpu.Allocation{Container: server, Resource: "nvidia.com/mig-1g.10gb", GPU: mig.UUID, Instance: mig.Instances[0].UUID, Share: gpu.Some(gpu.Ratio(1)),
-				GrantedMemory: gpu.Some(gpu.Bytes(10 << 30)), GrantedCompute: gpu.Some(gpu.Ratio(0.25))}, Index: 1, AllocationRatio: gpu.Some(gpu.Ratio(1.0 / 7))},
+				MemoryLimit: gpu.Some(gpu.Bytes(10 << 30)), ComputeLimit: gpu.Some(gpu.Ratio(0.25))}, Index: 1, AllocationRatio: gpu.Some(gpu.Ratio(1.0 / 7))},
 		},
 		Unresolved: []gpu.Unresolved{{Container: server, Resource: "aliyun.com/gpu-mem", Devices: 3}},
 		Resources:  []gpu.ResourceCount{{Resource: "nvidia.com/gpu", Allocatable: gpu.Some(8), Allocated: 1}},
@@ -103,7 +103,7 @@ func fullGPU() gpu.GPU {
 		GPUSeconds:      map[gpu.TimeState]gpu.Seconds{gpu.TimeBusy: 60, gpu.TimeGap: 30, gpu.TimeIdle: 10},
 		AllocationRatio: gpu.Some(gpu.Ratio(1)),
 		Unattributed:    []gpu.Unattributed{{Reason: gpu.UnattributedHost, Busy: gpu.Some(gpu.Seconds(0)), Energy: gpu.Some(gpu.Joules(1)), Memory: gpu.Some(gpu.Bytes(0))}},
-		Closing:         []gpu.ClosingError{{Quantity: "busy"}},
+		AttributionErrors:         []gpu.AttributionError{{Quantity: "busy"}},
 	}
 }
 

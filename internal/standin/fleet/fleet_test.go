@@ -45,7 +45,7 @@ func closes(t *testing.T, v *gpu.View) {
 	t.Helper()
 	for i := range v.GPUs {
 		c := &v.GPUs[i]
-		for _, e := range c.Closing {
+		for _, e := range c.AttributionErrors {
 			if e.Ratio != 0 {
 				t.Errorf("%s gpu %d: %s fails to close by %v", v.Node, c.Index, e.Quantity, e.Ratio)
 			}
@@ -223,7 +223,7 @@ func look(seen map[string]bool, first, v *gpu.View) {
 	}
 	for _, c := range v.Containers {
 		note(c.Attribution, true)
-		note("container gone", c.Gone)
+		note("container gone", c.Ended)
 	}
 	for i := range v.GPUs {
 		c := &v.GPUs[i]

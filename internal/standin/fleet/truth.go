@@ -28,7 +28,7 @@ type WorkloadTruth struct {
 	Pool, Model, Resource    string
 	Pods                     []string
 	Devices                  int // most at once: GPUs, replicas or instances
-	Held                     gpu.Seconds
+	Allocated                     gpu.Seconds
 	Busy, Gap, Idle          gpu.Seconds // with Lost they add up to Held, on GPUs that others do not share
 	Lost                     gpu.Seconds // held on GPUs that could not be read
 	Energy                   gpu.Joules
@@ -129,7 +129,7 @@ func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[uses]float6
 			before := t.uses
 			pl.advance(t, end, func(d deed) {
 				acc := meet(d.of.pod)
-				acc.Held += gpu.Seconds(d.held)
+				acc.Allocated += gpu.Seconds(d.held)
 				acc.Busy += gpu.Seconds(d.busy)
 				acc.Idle += gpu.Seconds(d.idle)
 				acc.Gap += gpu.Seconds(d.underused)

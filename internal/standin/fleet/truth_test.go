@@ -32,7 +32,7 @@ func TestTruthAddsUp(t *testing.T) {
 		var parts account
 		for _, w := range truth.Workloads {
 			parts.busy += float64(w.Busy)
-			if w.Busy+w.Idle+w.Gap > w.Held*5 || w.Held < 0 || w.Lost > w.Held {
+			if w.Busy+w.Idle+w.Gap > w.Allocated*5 || w.Allocated < 0 || w.Lost > w.Allocated {
 				t.Errorf("workload %s: %+v", w.Name, w)
 			}
 		}
@@ -74,7 +74,7 @@ func TestExporterCountsTheTruth(t *testing.T) {
 				b := before[c.Container][c.GPU]
 				key := [2]string{c.Namespace, owner[[2]string{c.Namespace, c.Pod}]}
 				s := grown[key]
-				s.held += float64(c.Held.Or(0) - b.Held.Or(0))
+				s.held += float64(c.Allocated.Or(0) - b.Allocated.Or(0))
 				s.busy += float64(c.Busy.Or(0) - b.Busy.Or(0))
 				s.idle += float64(c.Idle.Or(0) - b.Idle.Or(0))
 				s.underused += float64(c.Gap.Or(0) - b.Gap.Or(0))
@@ -111,7 +111,7 @@ func TestExporterCountsTheTruth(t *testing.T) {
 			continue
 		}
 		compared++
-		if !near(s.held, float64(w.Held)) || !near(s.busy, float64(w.Busy)) || !near(s.idle, float64(w.Idle)) || !near(s.underused, float64(w.Gap)) || !near(s.energy, float64(w.Energy)) {
+		if !near(s.held, float64(w.Allocated)) || !near(s.busy, float64(w.Busy)) || !near(s.idle, float64(w.Idle)) || !near(s.underused, float64(w.Gap)) || !near(s.energy, float64(w.Energy)) {
 			t.Errorf("%s/%s: counted %+v, truth %+v", w.Namespace, w.Name, s, w)
 		}
 	}
@@ -128,9 +128,9 @@ func TestClassesAreWhatTheySay(t *testing.T) {
 	seen := map[fleet.Class]int{}
 	for _, w := range truth.Workloads {
 		seen[w.Class]++
-		rate := float64(w.Busy) / max(1, float64(w.Held-w.Lost))
+		rate := float64(w.Busy) / max(1, float64(w.Allocated-w.Lost))
 		memory := float64(w.MemoryPeak) / float64(max(1, w.DeviceMemory))
-		long := w.Held-w.Lost > 12*3600
+		long := w.Allocated-w.Lost > 12*3600
 		wrong := ""
 		switch w.Class {
 		case fleet.Training:
@@ -154,7 +154,7 @@ func TestClassesAreWhatTheySay(t *testing.T) {
 				wrong = "works much, or has little memory"
 			}
 		case fleet.Imbalanced:
-			if w.Devices < 2 && w.Held > 0 {
+			if w.Devices < 2 && w.Allocated > 0 {
 				wrong = "has one gpu"
 			}
 		case fleet.Small:
@@ -162,7 +162,7 @@ func TestClassesAreWhatTheySay(t *testing.T) {
 				wrong = "is not small"
 			}
 		case fleet.Pending:
-			if w.Held > 0 || w.Waited <= 0 {
+			if w.Allocated > 0 || w.Waited <= 0 {
 				wrong = "does not wait"
 			}
 		}

@@ -170,10 +170,10 @@ func (n *node) fill(out *gpu.GPU, i int, pl *place, t stamp, sum *tally) {
 	switch {
 	case pl.broken(FaultNoDevice, t) != nil:
 		out.Identity = gpu.Identity{UUID: gpu.UUID(c.identity.PCI), Index: -1, PCI: c.identity.PCI}
-		out.State, out.Why = gpu.DeviceMissing, "on the PCI bus, not in NVML"
+		out.State, out.Message = gpu.DeviceMissing, "on the PCI bus, not in NVML"
 		return
 	case lost != nil:
-		out.State, out.Why = gpu.DeviceFailed, "lost: fell off the bus"
+		out.State, out.Message = gpu.DeviceFailed, "lost: fell off the bus"
 		out.LastRead = map[gpu.PollGroup]time.Time{gpu.PollFast: n.rack.fleet.time(lost.from.floor(fastPoll)), gpu.PollMedium: n.rack.fleet.time(lost.from.floor(mediumPoll)), gpu.PollSlow: n.rack.fleet.time(lost.from.floor(slowPoll))}
 		if pl.node.release.recovery {
 			out.Recovery = gpu.Some(gpu.RecoveryReboot)
@@ -213,7 +213,7 @@ func (n *node) fill(out *gpu.GPU, i int, pl *place, t stamp, sum *tally) {
 		out.Instances = append(out.Instances, a)
 	}
 	out.Unattributed = pl.unattributed(sum, t, medium)
-	out.Closing = pl.closing(sum)
+	out.AttributionErrors = pl.closing(sum)
 }
 
 func heldRatio(w *tenancy) gpu.Ratio {
@@ -307,20 +307,20 @@ func (p *place) loose(t stamp, m *gpu.Medium) gpu.Bytes {
 }
 
 // closing computes by how much the sums fail.
-func (p *place) closing(s *tally) []gpu.ClosingError {
-	var out []gpu.ClosingError
+func (p *place) closing(s *tally) []gpu.AttributionError {
+	var out []gpu.AttributionError
 	add := func(quantity string, device, given float64) {
 		e := 0.0
 		if d := max(device-given, given-device); d > 1e-9*max(1, device) {
 			e = d / max(device, 1e-9)
 		}
-		out = append(out, gpu.ClosingError{Quantity: quantity, Ratio: gpu.Ratio(e)})
+		out = append(out, gpu.AttributionError{Quantity: quantity, Ratio: gpu.Ratio(e)})
 	}
 	if p.measured() {
 		add("busy", s.dev.busy, s.given.busy)
 	}
 	add("energy", s.energy, s.given.energy)
-	return append(out, gpu.ClosingError{Quantity: "memory"})
+	return append(out, gpu.AttributionError{Quantity: "memory"})
 }
 
 // laneMemory is the memory of a poll group that a container may use.
@@ -368,8 +368,8 @@ func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *tally, pods
 			continue
 		}
 		gone := w.to <= t
-		c := gpu.ContainerGPU{Container: gpu.Container{Namespace: w.pod.of.namespace, Pod: w.pod.name, Name: w.pod.container}, GPU: dev.UUID, Index: dev.Index, Gone: gone,
-			Held: gpu.Some(countedSeconds(r.held)), Source: gpu.SourcePodResources, Idle: gpu.Some(countedSeconds(r.idle)), Gap: gpu.Some(countedSeconds(r.underused))}
+		c := gpu.ContainerGPU{Container: gpu.Container{Namespace: w.pod.of.namespace, Pod: w.pod.name, Name: w.pod.container}, GPU: dev.UUID, Index: dev.Index, Ended: gone,
+			Allocated: gpu.Some(countedSeconds(r.held)), Source: gpu.SourcePodResources, Idle: gpu.Some(countedSeconds(r.idle)), Gap: gpu.Some(countedSeconds(r.underused))}
 		if w.from >= s.began+kubeletPoll {
 			c.Since = gpu.Some(n.rack.fleet.time(w.from))
 		}

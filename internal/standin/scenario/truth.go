@@ -196,7 +196,7 @@ func (t Truth) Processes(at time.Duration) []Process {
 }
 
 // Held is the memory that processes and loads hold at a moment.
-func (t Truth) Held(at time.Duration) gpu.Bytes {
+func (t Truth) Allocated(at time.Duration) gpu.Bytes {
 	held := gpu.Bytes(0)
 	l := t.c.layoutAt(at)
 	for _, d := range t.c.demands {
@@ -369,7 +369,7 @@ func (s *Scenario) variable(c *GPU, name string, at time.Duration) float64 {
 	case "energy":
 		return 1000 * float64(truth.Energy(since, at))
 	case "held":
-		return float64(truth.Held(at))
+		return float64(truth.Allocated(at))
 	case "temperature":
 		return c.model.idleCelsius + (c.model.busyCelsius-c.model.idleCelsius)*float64(truth.Utilization(at, 10*time.Second))
 	}
