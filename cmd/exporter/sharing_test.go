@@ -148,7 +148,7 @@ func TestContainersBeyondTheLimit(t *testing.T) {
 	p := m.start("--container-limit=1")
 	p.until(t, "one by its name, three together", func(s series) error {
 		return all(s.is(0.25, "gpu_container_allocation_ratio", `pod="p0"`), s.is(0.75, "gpu_container_allocation_ratio", `pod="other"`, `namespace=""`), s.none("gpu_container_allocation_ratio", `pod="p1"`),
-			s.is(1, "gpu_exporter_container_accounts"), s.is(1, "gpu_exporter_container_accounts_limit"), s.is(3, "gpu_exporter_container_accounts_folded"), s.is(3, "gpu_exporter_container_folds_total"),
+			s.is(1, "gpu_exporter_container_accounts"), s.is(1, "gpu_exporter_container_accounts_limit"), s.is(3, "gpu_exporter_container_accounts_aggregated"), s.is(3, "gpu_exporter_container_aggregations_total"),
 			s.is(1, "gpu_allocation_ratio", GPUA), s.is(0, "gpu_attribution_error_ratio", GPUA, `quantity="busy"`))
 	})
 	if _, page, _ := p.get("/"); !strings.Contains(page, "3 accounts of containers are shown together") {

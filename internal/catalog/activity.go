@@ -9,34 +9,34 @@ func activity() Group {
 		return Family{Name: name, Type: Counter, Unit: "seconds", Scope: ScopeGPU, Stability: Stable,
 			Help: help, Source: source, Offered: offered, Read: summed(field)}
 	}
-	const notMIG = "every GPU that is not in MIG mode; MIG from Hopper on"
+	const notMIG = "GPUs not in MIG mode; in MIG mode Hopper and newer"
 	return Group{
 		Title: "Activity",
-		Intro: "Counters first: the driver's own samples are integrated, so a ratio of two rates is the exact mean utilization over any window, whatever the scrape interval. The gauges are for a glance.",
+		Intro: "The counters integrate the driver's utilization samples: the ratio of two rates is the mean utilization of any period, independent of the scrape interval. The gauges show the last 60 s.",
 		Examples: []Example{
 			{"How busy was each GPU in the last ten minutes?", `rate(gpu_busy_seconds_total[10m]) / rate(gpu_observed_seconds_total[10m])`},
-			{"How much of the time were tensor cores at work?", `rate(gpu_tensor_active_seconds_total[10m]) / rate(gpu_profiled_seconds_total[10m])`},
+			{"In which share of the time were tensor cores active?", `rate(gpu_tensor_active_seconds_total[10m]) / rate(gpu_profiled_seconds_total[10m])`},
 		},
 		Rows: []Family{
-			seconds("gpu_busy_seconds_total", "Time in which at least one kernel ran, since the exporter started.",
-				"nvmlDeviceGetSamples (GPU utilization), else nvmlDeviceGetUtilizationRates; under MIG GPM metric 1 of the instances by their share", notMIG,
+			seconds("gpu_busy_seconds_total", "Time during which at least one kernel was running, since the exporter started.",
+				"nvmlDeviceGetSamples (GPU utilization), else nvmlDeviceGetUtilizationRates; in MIG mode GPM metric 1 of each instance, weighted by gpu_mig_share_ratio", notMIG,
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Busy }),
-			seconds("gpu_observed_seconds_total", "Time of which gpu_busy_seconds_total speaks.",
+			seconds("gpu_observed_seconds_total", "Time covered by gpu_busy_seconds_total, since the exporter started.",
 				"as gpu_busy_seconds_total", notMIG, func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Observed }),
-			seconds("gpu_memory_busy_seconds_total", "Time in which device memory was read or written.",
-				"nvmlDeviceGetSamples (memory utilization), else nvmlDeviceGetUtilizationRates", "every GPU that is not in MIG mode",
+			seconds("gpu_memory_busy_seconds_total", "Time during which device memory was read or written, since the exporter started.",
+				"nvmlDeviceGetSamples (memory utilization), else nvmlDeviceGetUtilizationRates", "GPUs not in MIG mode",
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.MemoryBusy }),
 			{Name: "gpu_utilization_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeGPU, Stability: Stable,
-				Help: "Mean of the driver's utilization samples of the last 60 s.", Source: "as gpu_busy_seconds_total", Offered: notMIG,
+				Help: "Mean of the driver's utilization samples over the last 60 s.", Source: "as gpu_busy_seconds_total", Offered: notMIG,
 				Read: summed(func(a *gpu.Activity) gpu.Opt[gpu.Ratio] { return a.Mean })},
 			{Name: "gpu_utilization_peak_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeGPU, Stability: Stable,
-				Help: "Highest of the driver's utilization samples of the last 60 s.", Source: "as gpu_busy_seconds_total", Offered: notMIG,
+				Help: "Maximum of the driver's utilization samples over the last 60 s.", Source: "as gpu_busy_seconds_total", Offered: notMIG,
 				Read: summed(func(a *gpu.Activity) gpu.Opt[gpu.Ratio] { return a.Peak })},
 			{Name: "gpu_last_busy_timestamp_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeGPU, Stability: Stable,
-				Help: "When work was last seen on the GPU, Unix time; until some was, when watching began.", Source: "as gpu_busy_seconds_total", Offered: notMIG,
+				Help: "Unix time at which the GPU was last busy; start of observation if it has not been busy since.", Source: "as gpu_busy_seconds_total", Offered: notMIG,
 				Read: live(func(c *gpu.GPU, emit gpuEmit) { moment(emit, c.Activity.LastBusy) })},
 			{Name: "gpu_sampling_info", Type: Info, Scope: ScopeGPU, Stability: Stable,
-				Help:   "How the busy counters of the GPU are measured; 1. Ring: integral of the driver's samples. Rate: the driver's last window at each poll. GPM: profiling counters of the MIG instances.",
+				Help:   "Method by which the busy counters of the GPU are measured; always 1. ring: all of the driver's samples. rate: nvmlDeviceGetUtilizationRates at each poll. gpm: GPM counters of the MIG instances.",
 				Labels: []string{"method"},
 				Read: live(func(c *gpu.GPU, emit gpuEmit) {
 					if m, ok := c.Activity.Method.Get(); ok {
@@ -44,8 +44,8 @@ func activity() Group {
 					}
 				})},
 			{Name: "gpu_engine_utilization_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeGPU, Stability: Stable,
-				Help:   "Utilization of a fixed-function engine over the driver's last window (1/6 s to 1 s).",
-				Source: "nvmlDeviceGetEncoderUtilization, GetDecoderUtilization, GetJpgUtilization, GetOfaUtilization", Offered: "every GPU that has the engine and is not in MIG mode",
+				Help:   "Utilization of a fixed-function engine over the driver's last sampling period (1/6 s to 1 s).",
+				Source: "nvmlDeviceGetEncoderUtilization, GetDecoderUtilization, GetJpgUtilization, GetOfaUtilization", Offered: "GPUs with the engine, not in MIG mode",
 				Labels: []string{"engine"},
 				Read: fastGPU(func(f *gpu.Fast, emit gpuEmit) {
 					for _, e := range gpu.Engines {
@@ -54,18 +54,18 @@ func activity() Group {
 						}
 					}
 				})},
-			seconds("gpu_sm_active_seconds_total", "Time in which an SM had a warp resident, mean over the SMs.", "GPM metric 2", hopper,
+			seconds("gpu_sm_active_seconds_total", "Time during which an SM had a resident warp, averaged over the SMs, since the exporter started.", "GPM metric 2", hopper,
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.SMActive }),
-			seconds("gpu_sm_occupancy_seconds_total", "Resident warps over the most that fit, integrated.", "GPM metric 3", hopper,
+			seconds("gpu_sm_occupancy_seconds_total", "Resident warps divided by the maximum, integrated over time.", "GPM metric 3", hopper,
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.SMOccupancy }),
-			seconds("gpu_tensor_active_seconds_total", "Time in which tensor cores were at work.", "GPM metric 5", hopper,
+			seconds("gpu_tensor_active_seconds_total", "Time during which tensor cores were active, averaged over the SMs.", "GPM metric 5", hopper,
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.TensorActive }),
-			seconds("gpu_dram_active_seconds_total", "Memory bandwidth in use over the possible, integrated.", "GPM metric 10", hopper,
+			seconds("gpu_dram_active_seconds_total", "Memory bandwidth used divided by the maximum, integrated over time.", "GPM metric 10", hopper,
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.DRAMActive }),
-			seconds("gpu_profiled_seconds_total", "Time of which the GPM counters speak: divide them by it.", "GPM sample pairs", hopper,
+			seconds("gpu_profiled_seconds_total", "Time covered by the GPM counters; divide them by it.", "GPM sample pairs", hopper,
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Profiled }),
 			{Name: "gpu_pipe_active_seconds_total", Type: Counter, Unit: "seconds", Scope: ScopeGPU, Stability: Stable,
-				Help: "Time in which an arithmetic pipe was at work.", Source: "GPM metrics 4, 11, 12 and 13", Offered: hopper, Labels: []string{"pipe"},
+				Help: "Time during which an arithmetic pipe was active, averaged over the SMs.", Source: "GPM metrics 4, 11, 12 and 13", Offered: hopper, Labels: []string{"pipe"},
 				Read: live(func(c *gpu.GPU, emit gpuEmit) {
 					for _, p := range gpu.Pipes {
 						if s, ok := c.Activity.Pipes[p]; ok {

@@ -6,18 +6,18 @@ import (
 
 func exporter() Group {
 	return Group{
-		Title: "The exporter itself",
-		Intro: "Health is data of its own, present even when all else fails. The series of containers are bounded: at most gpu_exporter_container_accounts_limit times some fifteen, and as many for each GPU's pod=\"other\", which holds, uses and draws what those do together that came when there was no room (its namespace is empty). Sums over containers and unattributed parts close with it as they do without. Beside these families stand process_* and a few of go_*, looked up in the medium poll group, and promhttp_*.",
+		Title: "Exporter",
+		Intro: "The number of container series is limited: at most `gpu_exporter_container_accounts_limit` times about fifteen. Containers above the limit are aggregated into `pod=\"other\"` of each GPU (with an empty namespace), so that the sums over containers still add up. The exporter also exposes `process_*`, some `go_*` (both read in the medium poll group) and `promhttp_*`.",
 		Examples: []Example{
-			{"Which source of facts is down, and where?", `gpu_exporter_source_up == 0`},
-			{"How long do driver calls take, on average, where native histograms are scraped? (Elsewhere divide _sum by _count.)", `histogram_avg(sum by (call) (rate(gpu_exporter_call_duration_seconds[10m])))`},
+			{"Which data source is down, and where?", `gpu_exporter_source_up == 0`},
+			{"What is the mean duration of driver calls? (Needs native histograms; otherwise divide `_sum` by `_count`.)", `histogram_avg(sum by (call) (rate(gpu_exporter_call_duration_seconds[10m])))`},
 		},
 		Rows: []Family{
 			{Name: "gpu_exporter_build_info", Type: Info, Scope: ScopeExporter, Stability: Stable,
-				Help: "Version of this exporter; 1.", Labels: []string{"version", "revision", "goversion"},
+				Help: "Version of the exporter; always 1.", Labels: []string{"version", "revision", "goversion"},
 				Read: node(func(v *gpu.View, emit gpuEmit) { emit(1, v.Build.Version, v.Build.Revision, v.Build.GoVersion) })},
 			{Name: "gpu_exporter_feature", Type: StateSet, Scope: ScopeExporter, Stability: Stable,
-				Help: "Whether a feature is on, locked for want of a right, or unsupported here; the landing page says how to unlock it.", Labels: []string{"feature", "state"},
+				Help: "State of an optional feature; 1 for the current state. The landing page shows how to enable it.", Labels: []string{"feature", "state"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, f := range v.Features {
 						for _, s := range gpu.FeatureStates {
@@ -26,30 +26,30 @@ func exporter() Group {
 					}
 				})},
 			{Name: "gpu_exporter_paused", Type: Gauge, Scope: ScopeExporter, Stability: Stable,
-				Help: "1 while NVML is let go on purpose, so that a change of the GPUs is not blocked.", Labels: []string{"reason"},
+				Help: "Whether NVML is shut down so as not to block a change of the GPU configuration, by reason.", Labels: []string{"reason"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, p := range v.Paused {
 						emit(b2f(p.Active), p.Reason)
 					}
 				})},
 			{Name: "gpu_exporter_source_up", Type: Gauge, Scope: ScopeExporter, Stability: Stable,
-				Help: "1 while the source of facts answers.", Labels: []string{"source"},
+				Help: "Whether the last query of the data source succeeded.", Labels: []string{"source"},
 				Read: sources(func(s gpu.Source, emit gpuEmit) { emit(b2f(s.Up), s.Name) })},
 			{Name: "gpu_exporter_source_last_success_timestamp_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeExporter, Stability: Stable,
-				Help: "When the source last answered, Unix time.", Labels: []string{"source"},
+				Help: "Unix time of the last successful query of the data source.", Labels: []string{"source"},
 				Read: sources(func(s gpu.Source, emit gpuEmit) { moment(emit, s.LastSuccess, s.Name) })},
 			{Name: "gpu_exporter_source_errors_total", Type: Counter, Scope: ScopeExporter, Stability: Stable,
-				Help: "Failed attempts to ask the source.", Labels: []string{"source"},
+				Help: "Failed queries of the data source.", Labels: []string{"source"},
 				Read: sources(func(s gpu.Source, emit gpuEmit) { emit(float64(s.Errors), s.Name) })},
 			{Name: "gpu_exporter_source_duration_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeExporter, Stability: Stable,
-				Help: "Time that the last attempt to ask the source took.", Labels: []string{"source"},
+				Help: "Duration of the last query of the data source.", Labels: []string{"source"},
 				Read: sources(func(s gpu.Source, emit gpuEmit) {
 					if d, ok := s.Duration.Get(); ok {
 						emit(d.Seconds(), s.Name)
 					}
 				})},
 			{Name: "gpu_exporter_poll_duration_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeExporter, Stability: Stable,
-				Help: "Time that the poll group's last round took.", Labels: []string{"poll"},
+				Help: "Duration of the last poll of the poll group.", Labels: []string{"poll"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, l := range v.PollGroups {
 						if d, ok := l.Duration.Get(); ok {
@@ -58,21 +58,21 @@ func exporter() Group {
 					}
 				})},
 			{Name: "gpu_exporter_poll_interval_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeExporter, Stability: Stable,
-				Help: "Interval between two rounds of the poll group.", Labels: []string{"poll"},
+				Help: "Interval between two polls of the poll group.", Labels: []string{"poll"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, l := range v.PollGroups {
 						emit(l.Interval.Seconds(), string(l.PollGroup))
 					}
 				})},
 			{Name: "gpu_exporter_call_duration_seconds", Type: Histogram, Unit: "seconds", Scope: ScopeExporter, Stability: Experimental,
-				Help: "Duration of driver calls; a native histogram.", Labels: []string{"call"},
+				Help: "Duration of driver calls, as a native histogram.", Labels: []string{"call"},
 				ReadHistogram: func(v *gpu.View, emit EmitHistogram) {
 					for _, c := range v.Calls {
 						emit(c.Duration, v.Node, c.Call)
 					}
 				}},
 			{Name: "gpu_exporter_call_errors_total", Type: Counter, Scope: ScopeExporter, Stability: Stable,
-				Help: "Driver calls that should have worked and did not, by return code. A reading that the hardware does not offer is no error.", Labels: []string{"call", "code"},
+				Help: "Failed driver calls, by return code; calls that the GPU does not support are not counted.", Labels: []string{"call", "code"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, c := range v.Calls {
 						for _, e := range c.Errors {
@@ -81,19 +81,19 @@ func exporter() Group {
 					}
 				})},
 			{Name: "gpu_exporter_container_accounts", Type: Gauge, Scope: ScopeExporter, Stability: Stable,
-				Help: "Containers, counted once per GPU, that have series of their own, with those that ended less than five minutes ago.",
+				Help: "Containers, once per GPU, that have series of their own, including those that stopped less than five minutes ago.",
 				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Own) })},
 			{Name: "gpu_exporter_container_accounts_limit", Type: Gauge, Scope: ScopeExporter, Stability: Stable,
-				Help: "Most containers, counted once per GPU, that may have series of their own (--container-limit).",
+				Help: "Maximum number of containers, once per GPU, that have series of their own (--container-limit).",
 				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Limit) })},
-			{Name: "gpu_exporter_container_accounts_folded", Type: Gauge, Scope: ScopeExporter, Stability: Stable,
-				Help: "Containers, counted once per GPU, that are shown together as pod=\"other\" because of the limit.",
+			{Name: "gpu_exporter_container_accounts_aggregated", Type: Gauge, Scope: ScopeExporter, Stability: Stable,
+				Help: "Containers, once per GPU, currently aggregated into pod=\"other\" because of --container-limit.",
 				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Aggregated) })},
-			{Name: "gpu_exporter_container_folds_total", Type: Counter, Scope: ScopeExporter, Stability: Stable,
-				Help: "How often a container, counted once per GPU, came to be shown as pod=\"other\".",
+			{Name: "gpu_exporter_container_aggregations_total", Type: Counter, Scope: ScopeExporter, Stability: Stable,
+				Help: "Containers, once per GPU, aggregated into pod=\"other\" since the exporter started because of --container-limit.",
 				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Aggregations) })},
 			{Name: "gpu_exporter_rejected_values_total", Type: Counter, Scope: ScopeExporter, Stability: Stable,
-				Help: "Values that the driver gave and that cannot be true; their series were absent instead.", Labels: []string{"reading"},
+				Help: "Implausible driver values that were dropped, by reading.", Labels: []string{"reading"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, r := range v.Rejected {
 						emit(float64(r.Count), r.Reading)

@@ -27,46 +27,46 @@ func faults() Group {
 	const ampere = "Ampere and newer"
 	return Group{
 		Title: "Errors",
-		Intro: "XIDs come from the driver's events and, where it may be read, from the kernel log; an event that arrives by both is counted once. The critical codes exist from 0, so that the first is an increase.",
+		Intro: "XIDs are read from NVML events and, where permitted, from the kernel log; an error reported by both is counted once. Critical codes are exported from 0 on, so that the first occurrence is an increase.",
 		Examples: []Example{
 			{"Which GPUs reported an XID in the last ten minutes?", `sum by (node, uuid, xid) (increase(gpu_xid_events_total[10m])) > 0`},
 			{"Where did uncorrected memory errors grow?", `sum by (node, uuid) (increase(gpu_ecc_errors_total{severity="uncorrected"}[1h])) > 0`},
 		},
 		Rows: []Family{
 			{Name: "gpu_xid_events_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
-				Help: "Driver errors by XID code, since the exporter started.", Source: "nvmlEventSetWait and /dev/kmsg", Labels: []string{"xid"},
+				Help: "XID errors by code, since the exporter started.", Source: "nvmlEventSetWait and /dev/kmsg", Labels: []string{"xid"},
 				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, x := range c.XIDs {
 						emit(float64(x.Count), strconv.Itoa(x.XID))
 					}
 				})},
 			{Name: "gpu_xid_last_timestamp_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeGPU, Stability: Stable,
-				Help: "When the XID code was last seen, Unix time; also from older lines of the kernel log.", Source: "nvmlEventSetWait and /dev/kmsg", Labels: []string{"xid"},
+				Help: "Unix time of the last XID error by code, including errors in the kernel log from before the exporter started.", Source: "nvmlEventSetWait and /dev/kmsg", Labels: []string{"xid"},
 				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, x := range c.XIDs {
 						moment(emit, x.Last, strconv.Itoa(x.XID))
 					}
 				})},
 			{Name: "gpu_ecc_errors_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
-				Help: "Memory errors since the driver was loaded, by where they were found.", Source: "nvmlDeviceGetMemoryErrorCounter, else nvmlDeviceGetTotalEccErrors (volatile)", Offered: "GPUs with ECC on",
+				Help: "ECC errors since the driver was loaded, by severity and memory location.", Source: "nvmlDeviceGetMemoryErrorCounter, else nvmlDeviceGetTotalEccErrors (volatile)", Offered: "GPUs with ECC enabled",
 				Labels: []string{"severity", "memory"}, Read: ecc(func(e gpu.ECCCount) gpu.Opt[uint64] { return e.Volatile })},
 			{Name: "gpu_ecc_lifetime_errors_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
-				Help: "Memory errors over the life of the GPU, by where they were found.", Source: "nvmlDeviceGetMemoryErrorCounter, else nvmlDeviceGetTotalEccErrors (aggregate)", Offered: "GPUs with ECC on",
+				Help: "ECC errors over the lifetime of the GPU, by severity and memory location.", Source: "nvmlDeviceGetMemoryErrorCounter, else nvmlDeviceGetTotalEccErrors (aggregate)", Offered: "GPUs with ECC enabled",
 				Labels: []string{"severity", "memory"}, Read: ecc(func(e gpu.ECCCount) gpu.Opt[uint64] { return e.Lifetime })},
 			{Name: "gpu_remapped_rows_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
-				Help: "Memory rows replaced by spare ones.", Source: "nvmlDeviceGetRemappedRows", Offered: ampere, Labels: []string{"cause"},
+				Help: "Remapped memory rows, by cause.", Source: "nvmlDeviceGetRemappedRows", Offered: ampere, Labels: []string{"cause"},
 				Read: cause(func(m *gpu.Medium) map[gpu.RemapCause]uint64 { return m.RemappedRows })},
 			{Name: "gpu_retired_pages_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
-				Help: "Memory pages taken out of use.", Source: "nvmlDeviceGetRetiredPages", Offered: "data-center GPUs before Ampere", Labels: []string{"cause"},
+				Help: "Retired memory pages, by cause.", Source: "nvmlDeviceGetRetiredPages", Offered: "data-center GPUs before Ampere", Labels: []string{"cause"},
 				Read: cause(func(m *gpu.Medium) map[gpu.RemapCause]uint64 { return m.RetiredPages })},
 			{Name: "gpu_row_remap_pending", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
-				Help: "1 while a row waits for a reset to be remapped.", Source: "nvmlDeviceGetRemappedRows", Offered: ampere,
+				Help: "Whether a row remapping is pending until the next GPU reset.", Source: "nvmlDeviceGetRemappedRows", Offered: ampere,
 				Read: mediumFlag(func(m *gpu.Medium) gpu.Opt[bool] { return m.RemapPending })},
 			{Name: "gpu_row_remap_failed", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
-				Help: "1 when a remapping failed: the GPU should be replaced.", Source: "nvmlDeviceGetRemappedRows", Offered: ampere,
+				Help: "Whether a row remapping has failed; the GPU should then be replaced.", Source: "nvmlDeviceGetRemappedRows", Offered: ampere,
 				Read: mediumFlag(func(m *gpu.Medium) gpu.Opt[bool] { return m.RemapFailed })},
 			{Name: "gpu_row_remap_banks", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
-				Help: "Memory banks by how many spare rows they have left.", Source: "nvmlDeviceGetRowRemapperHistogram", Offered: ampere, Labels: []string{"availability"},
+				Help: "Memory banks, by availability of spare rows.", Source: "nvmlDeviceGetRowRemapperHistogram", Offered: ampere, Labels: []string{"availability"},
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					for _, a := range gpu.BankAvailabilities {
 						if n, ok := s.RemapBanks[a]; ok {
@@ -75,7 +75,7 @@ func faults() Group {
 					}
 				})},
 			{Name: "gpu_retired_pages_pending", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
-				Help: "1 while a page waits for a reboot to be retired.", Source: "nvmlDeviceGetRetiredPagesPendingStatus", Offered: "data-center GPUs before Ampere",
+				Help: "Whether a page retirement is pending until the next reboot.", Source: "nvmlDeviceGetRetiredPagesPendingStatus", Offered: "data-center GPUs before Ampere",
 				Read: mediumFlag(func(m *gpu.Medium) gpu.Opt[bool] { return m.RetirePending })},
 		},
 	}

@@ -5,14 +5,14 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 func identity() Group {
 	return Group{
 		Title: "Identity and state",
-		Intro: "Which GPUs there are, whether each can be read, and where each of its seconds went. A GPU that cannot be read keeps the families of this chapter, its XIDs and its allocation; all its other values end.",
+		Intro: "An unavailable GPU keeps the families of this chapter, its XIDs and its allocation; its other series are no longer exported.",
 		Examples: []Example{
-			{"Which GPUs are broken?", `gpu_device_up == 0`},
-			{"Where did the GPUs of the fleet spend the last hour, in GPUs?", `sum by (state) (increase(gpu_time_seconds_total[1h])) / 3600`},
+			{"Which GPUs are unavailable?", `gpu_device_up == 0`},
+			{"How many GPUs were busy, idle, unallocated ... in the last hour?", `sum by (state) (increase(gpu_time_seconds_total[1h])) / 3600`},
 		},
 		Rows: []Family{
 			{Name: "gpu_info", Type: Info, Scope: ScopeGPU, Stability: Stable,
-				Help:   "What the GPU is; 1.",
+				Help:   "Properties of the GPU; always 1.",
 				Source: "nvmlDeviceGetName, GetBrand, GetArchitecture, GetCudaComputeCapability, GetPciInfo, GetMinorNumber, GetSerial, GetBoardPartNumber, GetVbiosVersion; numa_node of the PCI device in sysfs",
 				Labels: []string{"model", "brand", "architecture", "compute_capability", "pci_bus_id", "minor_number", "serial", "board_part", "vbios_version", "numa_node"},
 				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
@@ -20,7 +20,7 @@ func identity() Group {
 						c.Serial, c.BoardPart, c.VBIOS, optLabel(c.NUMANode))
 				})},
 			{Name: "gpu_driver_info", Type: Info, Scope: ScopeNode, Stability: Stable,
-				Help:   "Versions of the driver and of what it offers; 1.",
+				Help:   "Versions of the driver, CUDA and NVML; always 1.",
 				Source: "nvmlSystemGetDriverVersion, GetCudaDriverVersion, GetNVMLVersion",
 				Labels: []string{"driver_version", "cuda_version", "nvml_version"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
@@ -29,10 +29,10 @@ func identity() Group {
 					}
 				})},
 			{Name: "gpu_device_up", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
-				Help: "1 while the GPU can be read; 0 when it is lost, missing, stuck in a call or needs a reset.",
+				Help: "Whether the GPU is readable; 0 if it is lost, missing, hung or needs a reset.",
 				Read: devs(func(c *gpu.GPU, emit gpuEmit) { emit(b2f(c.State == gpu.DeviceUp)) })},
 			{Name: "gpu_last_read_timestamp_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeGPU, Stability: Stable,
-				Help:   "When the poll group last read the GPU, Unix time.",
+				Help:   "Unix time of the last successful poll of the GPU, by poll group.",
 				Labels: []string{"poll"},
 				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, pollGroup := range gpu.DevicePollGroups {
@@ -42,7 +42,7 @@ func identity() Group {
 					}
 				})},
 			{Name: "gpu_recovery_action", Type: StateSet, Scope: ScopeGPU, Stability: Stable,
-				Help: "What the driver wants done with the GPU: 1 for the action that holds.", Source: "NVML field 230", Offered: "R570 and newer drivers",
+				Help: "Recovery action recommended by the driver; 1 for the current action.", Source: "NVML field 230", Offered: "R570 and newer drivers",
 				Labels: []string{"action"},
 				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
 					if a, ok := c.Recovery.Get(); ok {
@@ -50,7 +50,7 @@ func identity() Group {
 					}
 				})},
 			{Name: "gpu_node_devices", Type: Gauge, Scope: ScopeNode, Stability: Stable,
-				Help:   "GPUs of the node by state. Missing: on the PCI bus and not in NVML. Detached: bound to another driver on purpose.",
+				Help:   "GPUs of the node by state. missing: on the PCI bus or expected, but not in NVML. detached: bound to another driver.",
 				Source: "/sys/bus/pci/devices and NVML",
 				Labels: []string{"state"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
@@ -62,7 +62,7 @@ func identity() Group {
 					}
 				})},
 			{Name: "gpu_time_seconds_total", Type: Counter, Unit: "seconds", Scope: ScopeGPU, Stability: Stable,
-				Help:   "Each second of the GPU once: busy first, the rest by held share. Idle: the holder was not busy for 60 s. Unknown: nobody can tell.",
+				Help:   "GPU-time by state; each second is counted in exactly one state.",
 				Labels: []string{"state"},
 				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
 					if c.GPUSeconds == nil {

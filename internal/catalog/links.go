@@ -16,32 +16,32 @@ func links() Group {
 	return Group{
 		Title: "PCIe, NVLink and fabric",
 		Examples: []Example{
-			{"Which GPUs run on fewer PCIe lanes than they could?", `gpu_pcie_link_width < gpu_pcie_link_width_max`},
-			{"How much does each GPU receive over PCIe, in bytes per second?", `rate(gpu_pcie_receive_bytes_total[5m])`},
+			{"Which GPUs use fewer PCIe lanes than possible?", `gpu_pcie_link_width < gpu_pcie_link_width_max`},
+			{"How many bytes per second does each GPU receive over PCIe?", `rate(gpu_pcie_receive_bytes_total[5m])`},
 			{"Which GPUs have lost a link?", `gpu_nvlink_links{state="down"} > 0`},
 		},
 		Rows: []Family{
-			pcie("gpu_pcie_link_generation", "PCIe generation of the link now; falls when the GPU is idle.", "nvmlDeviceGetCurrPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.Generation }),
-			pcie("gpu_pcie_link_width", "Poll groups of the link now.", "nvmlDeviceGetCurrPcieLinkWidth", func(p gpu.PCIeLink) gpu.Opt[int] { return p.Width }),
-			pcie("gpu_pcie_link_generation_max", "Highest PCIe generation of GPU and slot together.", "nvmlDeviceGetMaxPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxGeneration }),
-			pcie("gpu_pcie_link_width_max", "Most lanes of GPU and slot together.", "nvmlDeviceGetMaxPcieLinkWidth", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxWidth }),
-			bytes("gpu_pcie_transmit_bytes_total", "Bytes that the GPU sent over PCIe.", "NVML field 197, wraps undone", "R535 and newer drivers", func(a *gpu.Activity) gpu.Opt[float64] { return a.PCIeTransmit }),
-			bytes("gpu_pcie_receive_bytes_total", "Bytes that the GPU received over PCIe.", "NVML field 198, wraps undone", "R535 and newer drivers", func(a *gpu.Activity) gpu.Opt[float64] { return a.PCIeReceive }),
+			pcie("gpu_pcie_link_generation", "Current PCIe link generation; lower while the GPU is idle.", "nvmlDeviceGetCurrPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.Generation }),
+			pcie("gpu_pcie_link_width", "Current PCIe link width in lanes.", "nvmlDeviceGetCurrPcieLinkWidth", func(p gpu.PCIeLink) gpu.Opt[int] { return p.Width }),
+			pcie("gpu_pcie_link_generation_max", "Maximum PCIe link generation of this GPU in this slot.", "nvmlDeviceGetMaxPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxGeneration }),
+			pcie("gpu_pcie_link_width_max", "Maximum PCIe link width of this GPU in this slot, in lanes.", "nvmlDeviceGetMaxPcieLinkWidth", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxWidth }),
+			bytes("gpu_pcie_transmit_bytes_total", "Bytes sent by the GPU over PCIe.", "NVML field 197, corrected for 32-bit overflow", "R535 and newer drivers", func(a *gpu.Activity) gpu.Opt[float64] { return a.PCIeTransmit }),
+			bytes("gpu_pcie_receive_bytes_total", "Bytes received by the GPU over PCIe.", "NVML field 198, corrected for 32-bit overflow", "R535 and newer drivers", func(a *gpu.Activity) gpu.Opt[float64] { return a.PCIeReceive }),
 			{Name: "gpu_pcie_replays_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
-				Help: "PCIe packets that had to be sent again.", Source: "nvmlDeviceGetPcieReplayCounter", Offered: "GPUs on a PCIe bus",
+				Help: "PCIe replays (retransmitted packets).", Source: "nvmlDeviceGetPcieReplayCounter", Offered: "GPUs on a PCIe bus",
 				Read: medium(func(m *gpu.Medium) gpu.Opt[uint64] { return m.PCIeReplays })},
 			{Name: "gpu_nvlink_links", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
-				Help: "NVLinks of the GPU by state.", Source: "nvmlDeviceGetNvLinkState", Offered: nvlink, Labels: []string{"state"},
+				Help: "NVLinks of the GPU, by state.", Source: "nvmlDeviceGetNvLinkState", Offered: nvlink, Labels: []string{"state"},
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if n, ok := s.NVLinks.Get(); ok {
 						emit(float64(n.Up), "up")
 						emit(float64(n.Down), "down")
 					}
 				})},
-			bytes("gpu_nvlink_transmit_bytes_total", "Bytes that the GPU sent over all its NVLinks.", "NVML field 138, on newer links 202", nvlink, func(a *gpu.Activity) gpu.Opt[float64] { return a.NVLinkTransmit }),
-			bytes("gpu_nvlink_receive_bytes_total", "Bytes that the GPU received over all its NVLinks.", "NVML field 139, on newer links 204", nvlink, func(a *gpu.Activity) gpu.Opt[float64] { return a.NVLinkReceive }),
+			bytes("gpu_nvlink_transmit_bytes_total", "Bytes sent by the GPU over all its NVLinks.", "NVML field 138, on newer links 202", nvlink, func(a *gpu.Activity) gpu.Opt[float64] { return a.NVLinkTransmit }),
+			bytes("gpu_nvlink_receive_bytes_total", "Bytes received by the GPU over all its NVLinks.", "NVML field 139, on newer links 204", nvlink, func(a *gpu.Activity) gpu.Opt[float64] { return a.NVLinkReceive }),
 			{Name: "gpu_nvlink_errors_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
-				Help: "Errors of all the GPU's NVLinks by kind.", Source: "NVML link error fields, nvmlDeviceGetNvLinkErrorCounter", Offered: nvlink, Labels: []string{"kind"},
+				Help: "NVLink errors over all links of the GPU, by kind.", Source: "NVML link error fields, nvmlDeviceGetNvLinkErrorCounter", Offered: nvlink, Labels: []string{"kind"},
 				Read: mediumGPU(func(m *gpu.Medium, emit gpuEmit) {
 					for _, k := range gpu.NVLinkErrors {
 						if n, ok := m.NVLinkErrors[k]; ok {
@@ -50,14 +50,14 @@ func links() Group {
 					}
 				})},
 			{Name: "gpu_fabric_state", Type: StateSet, Scope: ScopeGPU, Stability: Stable,
-				Help: "Registration of the GPU with the NVSwitch fabric: 1 for the state that holds.", Source: "nvmlDeviceGetGpuFabricInfoV", Offered: fabric, Labels: []string{"state"},
+				Help: "State of the GPU's registration with the NVSwitch fabric; 1 for the current state.", Source: "nvmlDeviceGetGpuFabricInfoV", Offered: fabric, Labels: []string{"state"},
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if f, ok := s.Fabric.Get(); ok {
 						states(emit, gpu.FabricStates, f.State)
 					}
 				})},
 			{Name: "gpu_fabric_fault", Type: StateSet, Scope: ScopeGPU, Stability: Stable,
-				Help: "Faults of the GPU's connection to the fabric: 1 for each that holds.", Source: "nvmlDeviceGetGpuFabricInfoV (health mask)", Offered: fabric, Labels: []string{"fault"},
+				Help: "Faults of the GPU's connection to the fabric; 1 for each present fault.", Source: "nvmlDeviceGetGpuFabricInfoV (health mask)", Offered: fabric, Labels: []string{"fault"},
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if f, ok := s.Fabric.Get(); ok {
 						for _, fault := range gpu.FabricFaults {

@@ -24,20 +24,20 @@ func memory() Group {
 		}
 	}
 	const info = "nvmlDeviceGetMemoryInfo_v2, else nvmlDeviceGetMemoryInfo"
-	const own = "every GPU with memory of its own"
+	const own = "GPUs with dedicated memory"
 	return Group{
 		Title: "Memory",
-		Intro: "Total = reserved + used + free. Where a driver does not tell what it reserves (before R510), reserved is absent and counted as used.",
+		Intro: "Total = reserved + used + free. Drivers before R510 do not report reserved memory and count it as used.",
 		Examples: []Example{
 			{"Which GPUs are nearly full?", `gpu_memory_used_bytes / gpu_memory_total_bytes > 0.95`},
 		},
 		Rows: []Family{
-			bytes("gpu_memory_total_bytes", "Device memory of the GPU.", info, own, device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Total) })),
+			bytes("gpu_memory_total_bytes", "Total device memory.", info, own, device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Total) })),
 			bytes("gpu_memory_used_bytes", "Device memory allocated by processes.", info, own, device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Used) })),
-			bytes("gpu_memory_free_bytes", "Device memory that nobody allocated.", info, own, device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Free) })),
-			bytes("gpu_memory_reserved_bytes", "Device memory kept by driver and firmware.", "nvmlDeviceGetMemoryInfo_v2", "R510 and newer drivers", device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return m.Reserved })),
-			bytes("gpu_bar1_memory_total_bytes", "Size of the window through which the host maps device memory.", "nvmlDeviceGetBAR1MemoryInfo", "", bar1(func(b gpu.BAR1) gpu.Bytes { return b.Total })),
-			bytes("gpu_bar1_memory_used_bytes", "Part of the window that is mapped; recent drivers map all of it, which is no leak.", "nvmlDeviceGetBAR1MemoryInfo", "", bar1(func(b gpu.BAR1) gpu.Bytes { return b.Used })),
+			bytes("gpu_memory_free_bytes", "Free device memory.", info, own, device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Free) })),
+			bytes("gpu_memory_reserved_bytes", "Device memory reserved by driver and firmware.", "nvmlDeviceGetMemoryInfo_v2", "R510 and newer drivers", device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return m.Reserved })),
+			bytes("gpu_bar1_memory_total_bytes", "Size of the BAR1 aperture.", "nvmlDeviceGetBAR1MemoryInfo", "", bar1(func(b gpu.BAR1) gpu.Bytes { return b.Total })),
+			bytes("gpu_bar1_memory_used_bytes", "Mapped part of the BAR1 aperture; recent drivers map it entirely, which is not a leak.", "nvmlDeviceGetBAR1MemoryInfo", "", bar1(func(b gpu.BAR1) gpu.Bytes { return b.Used })),
 		},
 	}
 }

@@ -6,24 +6,24 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-const ownershipLaw = "No device family has pod labels, so its sum never counts a GPU twice. What cannot be told is absent: a GPU without gpu_allocation_ratio is one of which nobody knows whether it is free."
+const ownershipLaw = "GPU families have no pod labels, so their sums count each GPU once. A GPU whose allocation is unknown has no `gpu_allocation_ratio`."
 
 func ownership() Group {
 	return Group{
-		Title: "Ownership",
+		Title: "Allocation",
 		Intro: ownershipLaw,
 		Examples: []Example{
-			{"How many GPUs of each node are held?", `sum by (node) (gpu_allocation_ratio)`},
-			{"Which GPUs are known to be free?", `gpu_allocation_ratio == 0`},
-			{"Who holds each GPU?", `sum by (node, uuid, namespace, pod) (gpu_container_allocation_ratio)`},
-			{"Which containers could use a GPU that they do not hold?", `gpu_container_visible unless on (node, uuid, namespace, pod, container) gpu_container_allocation_ratio`},
+			{"How many GPUs of each node are allocated?", `sum by (node) (gpu_allocation_ratio)`},
+			{"Which GPUs are unallocated?", `gpu_allocation_ratio == 0`},
+			{"Which pods is each GPU allocated to?", `sum by (node, uuid, namespace, pod) (gpu_container_allocation_ratio)`},
+			{"In which containers is a GPU visible that is not allocated to them?", `gpu_container_visible unless on (node, uuid, namespace, pod, container) gpu_container_allocation_ratio`},
 		},
 		Rows: []Family{
 			{Name: "gpu_allocation_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeGPU, Stability: Stable,
-				Help: "Held part of the GPU; 0 when it is known to be free, absent while nobody can tell.", Source: "kubelet PodResources",
+				Help: "Fraction of the GPU that is allocated; 0 if unallocated, absent if unknown.", Source: "kubelet PodResources",
 				Read: devs(func(c *gpu.GPU, emit gpuEmit) { opt(emit, c.AllocationRatio) })},
 			{Name: "gpu_container_allocation_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeContainer, Stability: Stable,
-				Help: "Part of the physical GPU that the container holds, so that sums count GPUs. Present while held, even when idle.", Source: "kubelet PodResources",
+				Help: "Fraction of the physical GPU that is allocated to the container, so that sums count GPUs. Exported while allocated, even if idle.", Source: "kubelet PodResources",
 				Labels: []string{"resource", "mig_uuid"},
 				Read: func(v *gpu.View, emit Emit) {
 					for _, h := range v.Allocations {
@@ -34,7 +34,7 @@ func ownership() Group {
 					}
 				}},
 			{Name: "gpu_container_visible", Type: Gauge, Scope: ScopeContainer, Stability: Experimental,
-				Help:   "1 for each GPU that can be seen in the container: an upper bound, for a privileged container shows every GPU. It says nothing of holding or using.",
+				Help:   "GPUs visible in the container; always 1. Independent of allocation and use: in a privileged container every GPU is visible.",
 				Source: "device nodes under /proc/PID/root/dev, else NVIDIA_VISIBLE_DEVICES of the container's first process", Offered: "with --containers.visible",
 				Read: func(v *gpu.View, emit Emit) {
 					for _, s := range v.Visible {
@@ -42,7 +42,7 @@ func ownership() Group {
 					}
 				}},
 			{Name: "gpu_container_unresolved_devices", Type: Gauge, Scope: ScopePod, Stability: Stable,
-				Help: "Device ids that the container holds and whose GPU cannot be told.", Source: "kubelet PodResources",
+				Help: "Allocated device IDs that could not be resolved to a GPU.", Source: "kubelet PodResources",
 				Labels: []string{"container", "resource"},
 				Read: func(v *gpu.View, emit Emit) {
 					for _, u := range v.Unresolved {
@@ -50,13 +50,13 @@ func ownership() Group {
 					}
 				}},
 			{Name: "gpu_container_memory_limit_bytes", Type: Gauge, Unit: "bytes", Scope: ScopeContainer, Stability: Stable,
-				Help: "Device memory that the sharing scheme grants the container.", Source: "the scheme's own record", Offered: "schemes that record it",
+				Help: "Device memory limit of the container under its GPU sharing scheme.", Source: "device IDs, annotations or files of the sharing scheme", Offered: "schemes with such a limit",
 				Read: granted(func(h *gpu.ContainerAllocation) gpu.Opt[float64] { return asFloat(h.MemoryLimit) })},
 			{Name: "gpu_container_compute_limit_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeContainer, Stability: Stable,
-				Help: "Part of the GPU's compute that the sharing scheme grants the container.", Source: "the scheme's own record", Offered: "schemes that record it",
+				Help: "Compute limit of the container under its GPU sharing scheme, as a fraction of the GPU.", Source: "device IDs, annotations or files of the sharing scheme", Offered: "schemes with such a limit",
 				Read: granted(func(h *gpu.ContainerAllocation) gpu.Opt[float64] { return asFloat(h.ComputeLimit) })},
 			{Name: "gpu_pod_info", Type: Info, Scope: ScopePod, Stability: Stable,
-				Help: "Pods that hold or use a GPU; 1. What needs a source that is not on is empty.", Source: "kubelet PodResources",
+				Help: "Pods with an allocated or used GPU; always 1. Labels whose data source is disabled are empty.", Source: "kubelet PodResources",
 				Labels: []string{"pod_uid", "workload_type", "workload"},
 				Read: func(v *gpu.View, emit Emit) {
 					for _, p := range v.Pods {
@@ -65,14 +65,14 @@ func ownership() Group {
 					}
 				}},
 			{Name: "gpu_node_allocatable_devices", Type: Gauge, Scope: ScopeNode, Stability: Stable,
-				Help: "Devices of the resource that the kubelet can give out.", Source: "kubelet PodResources, GetAllocatableResources", Labels: []string{"resource"},
+				Help: "Allocatable devices of the node, by resource.", Source: "kubelet PodResources, GetAllocatableResources", Labels: []string{"resource"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, r := range v.Resources {
 						opt(emit, r.Allocatable, ResourceLabel(r.Resource))
 					}
 				})},
 			{Name: "gpu_node_allocated_devices", Type: Gauge, Scope: ScopeNode, Stability: Stable,
-				Help: "Devices of the resource that containers hold.", Source: "kubelet PodResources, List", Labels: []string{"resource"},
+				Help: "Devices of the node allocated to containers, by resource.", Source: "kubelet PodResources, List", Labels: []string{"resource"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, r := range v.Resources {
 						emit(float64(r.Allocated), ResourceLabel(r.Resource))

@@ -10,11 +10,11 @@ func thermal() Group {
 	return Group{
 		Title: "Temperature",
 		Examples: []Example{
-			{"Which sensor is within five degrees of its limit?", `gpu_temperature_celsius > on (node, uuid, sensor) gpu_temperature_limit_celsius{limit="max_operating"} - 5`},
+			{"Which sensors are within 5 degrees of their limit?", `gpu_temperature_celsius > on (node, uuid, sensor) gpu_temperature_limit_celsius{limit="max_operating"} - 5`},
 		},
 		Rows: []Family{
 			{Name: "gpu_temperature_celsius", Type: Gauge, Unit: "celsius", Scope: ScopeGPU, Stability: Stable,
-				Help: "Temperature of the sensor.", Source: "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature; NVML field 82 for memory", Offered: "memory: data-center GPUs with HBM",
+				Help: "Temperature, by sensor.", Source: "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature; NVML field 82 for memory", Offered: "memory: data-center GPUs with HBM",
 				Labels: []string{"sensor"},
 				Read: live(func(c *gpu.GPU, emit gpuEmit) {
 					if m, ok := c.Medium.Get(); ok {
@@ -25,7 +25,7 @@ func thermal() Group {
 					}
 				})},
 			{Name: "gpu_temperature_limit_celsius", Type: Gauge, Unit: "celsius", Scope: ScopeGPU, Stability: Stable,
-				Help: "Absolute temperature at which the GPU slows down, shuts down, or leaves normal operation.", Source: "nvmlDeviceGetTemperatureThreshold, NVML fields 193 to 196",
+				Help: "Temperature limits for slowdown, shutdown and maximum operation, by sensor.", Source: "nvmlDeviceGetTemperatureThreshold, NVML fields 193 to 196",
 				Labels: []string{"sensor", "limit"},
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					for _, t := range s.TemperatureLimits {
@@ -33,7 +33,7 @@ func thermal() Group {
 					}
 				})},
 			{Name: "gpu_fan_speed_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeGPU, Stability: Stable,
-				Help: "Intended speed of the fan over its highest; may exceed 1.", Source: "nvmlDeviceGetFanSpeed_v2", Offered: "GPUs with fans",
+				Help: "Target fan speed as a fraction of its maximum; may exceed 1.", Source: "nvmlDeviceGetFanSpeed_v2", Offered: "GPUs with fans",
 				Labels: []string{"fan"},
 				Read: mediumGPU(func(m *gpu.Medium, emit gpuEmit) {
 					for i, r := range m.Fans {
