@@ -7,23 +7,24 @@ import (
 )
 
 const (
-	// recentSpan is the span of the mean, of the peak, and of the quiet that makes a holder idle, in seconds.
+	// recentSpan is the period, in seconds, of the mean and the peak, and the minimum time without a kernel for a
+	// container to be idle.
 	recentSpan = 60.0
-	// ringPatience is for how long a GPU that had rings may fail to answer before the driver's last
-	// window is used instead: the ring itself bridges 10 s.
-	ringPatience = 30.0
-	// rateReach is the longest time for which one reading of the driver's last window may stand.
-	rateReach = 5.0
+	// ringTimeout is how long, in seconds, a GPU with rings may fail to return them before the driver's last sampling
+	// period is used instead: the ring itself covers 10 s.
+	ringTimeout = 30.0
+	// maxRatePeriod is the maximum time, in seconds, that one reading of the driver's last sampling period stands for.
+	maxRatePeriod = 5.0
 )
 
-// stretch is what one read said, kept for the mean and the peak of the last minute.
-type stretch struct {
+// interval is the result of one read, kept for the mean and the peak of the last minute.
+type interval struct {
 	at             float64 // ledger's clock
 	busy, observed float64
 	peak           float64
 }
 
-// activity sums what a GPU, or a MIG instance, did.
+// activity holds the activity counters of a GPU or a MIG instance.
 type activity struct {
 	method         gpu.Method // "" until something can be measured
 	rings          [2]ring    // GPU, memory
@@ -31,9 +32,9 @@ type activity struct {
 	busy, observed float64
 	memoryBusy     float64
 	hasMemory      bool
-	recent         []stretch
+	recent         []interval
 
-	began      bool      // it was measured at least once
+	started    bool      // measured at least once
 	lastBusy   time.Time // exporter's clock
 	lastBusyAt float64   // the same, by the ledger's clock
 
@@ -43,14 +44,14 @@ type activity struct {
 	pipes                                         map[gpu.Pipe]float64
 }
 
-// reseed is called when the driver's session is a new one.
+// reseed is called when the driver's session is new.
 func (a *activity) reseed() {
 	for i := range a.rings {
 		a.rings[i].reseed()
 	}
 }
 
-// read takes the activity of one fast reading, elapsed seconds after the one before, and returns what it adds.
+// read applies the activity of one fast reading, elapsed seconds after the previous one, and returns the increment.
 func (a *activity) read(f *gpu.Fast, elapsed float64, reject func(reading string)) increment {
 	busyRing, hasRing := f.Busy.Get()
 	rate, hasRate := f.Utilization.Get()
@@ -67,15 +68,15 @@ func (a *activity) read(f *gpu.Fast, elapsed float64, reject func(reading string
 			m := a.rings[1].add(memoryRing, hasRate && rate.Memory == 0, elapsed, func() { reject("memory_utilization_sample") })
 			in.memory, a.hasMemory = m.busy, true
 		}
-	case a.method == gpu.MethodRing && a.ringMissing+elapsed < ringPatience:
+	case a.method == gpu.MethodRing && a.ringMissing+elapsed < ringTimeout:
 		a.ringMissing += elapsed
 	case hasRate:
 		first := a.method != gpu.MethodRate
 		a.method = gpu.MethodRate
 		if first {
-			elapsed = 0 // the gauge speaks from now on
+			elapsed = 0 // the gauge applies from now on
 		}
-		in = gauge(float64(rate.GPU), min(elapsed, rateReach))
+		in = gauge(float64(rate.GPU), min(elapsed, maxRatePeriod))
 		in.lost = elapsed - in.observed
 		in.memory, a.hasMemory = float64(rate.Memory)*in.observed, true
 	default:
@@ -84,7 +85,7 @@ func (a *activity) read(f *gpu.Fast, elapsed float64, reject func(reading string
 	return in
 }
 
-// readGPM takes the engine activity of a pair of profiling samples.
+// readGPM applies the engine activity of a pair of profiling samples.
 func (a *activity) readGPM(g gpu.Opt[gpu.GPM], elapsed float64) increment {
 	p, ok := g.Get()
 	active, offered := p.GraphicsActive.Get()
@@ -92,30 +93,30 @@ func (a *activity) readGPM(g gpu.Opt[gpu.GPM], elapsed float64) increment {
 		return increment{}
 	}
 	a.method = gpu.MethodGPM
-	return gauge(float64(active), profiledWindow(p, elapsed))
+	return gauge(float64(active), profiledPeriod(p, elapsed))
 }
 
-// profiledWindow is the time of which a pair speaks: never more than what went by since the reading before.
-func profiledWindow(p gpu.GPM, elapsed float64) float64 {
+// profiledPeriod is the time covered by a pair, limited to the time since the previous reading.
+func profiledPeriod(p gpu.GPM, elapsed float64) float64 {
 	return max(0, min(p.Window.Seconds(), elapsed+1))
 }
 
-// gauge is a mean over a window as an increment.
+// gauge converts a mean over a period to an increment.
 func gauge(v, window float64) increment {
 	in := increment{busy: v * window, observed: window}
 	if window > 0 {
-		in.sampled, in.peak, in.worked = true, v, v > 0
+		in.sampled, in.peak, in.wasBusy = true, v, v > 0
 	}
 	return in
 }
 
-// profile sums the profiling metrics.
+// profile integrates the profiling metrics.
 func (a *activity) profile(g gpu.Opt[gpu.GPM], elapsed float64) {
 	p, ok := g.Get()
 	if !ok {
 		return
 	}
-	w := profiledWindow(p, elapsed)
+	w := profiledPeriod(p, elapsed)
 	a.hasProfile = true
 	a.profiled += w
 	for i, m := range []struct {
@@ -142,15 +143,15 @@ func (a *activity) profile(g gpu.Opt[gpu.GPM], elapsed float64) {
 
 // sum adds an increment at the ledger's clock.
 func (a *activity) sum(in increment, clock float64, now time.Time) {
-	if a.method != "" && !a.began {
-		a.began, a.lastBusy, a.lastBusyAt = true, now, clock
+	if a.method != "" && !a.started {
+		a.started, a.lastBusy, a.lastBusyAt = true, now, clock
 	}
 	a.busy += in.busy
 	a.observed += in.observed
 	a.memoryBusy += in.memory
-	if in.worked {
-		a.lastBusyAt = max(a.lastBusyAt, clock-in.sinceWork)
-		a.lastBusy = now.Add(-time.Duration(in.sinceWork * float64(time.Second)))
+	if in.wasBusy {
+		a.lastBusyAt = max(a.lastBusyAt, clock-in.sinceBusy)
+		a.lastBusy = now.Add(-time.Duration(in.sinceBusy * float64(time.Second)))
 	}
 	old := 0
 	for old < len(a.recent) && a.recent[old].at <= clock-recentSpan {
@@ -158,11 +159,11 @@ func (a *activity) sum(in increment, clock float64, now time.Time) {
 	}
 	a.recent = append(a.recent[:0], a.recent[old:]...)
 	if in.sampled || in.observed > 0 {
-		a.recent = append(a.recent, stretch{at: clock, busy: in.busy, observed: in.observed, peak: in.peak})
+		a.recent = append(a.recent, interval{at: clock, busy: in.busy, observed: in.observed, peak: in.peak})
 	}
 }
 
-// publish returns the sums. live is false while the GPU is not read: then no gauge speaks.
+// publish returns the counters; gauges only if live, that is while the GPU is read.
 func (a *activity) publish(clock float64, live bool) gpu.Activity {
 	var out gpu.Activity
 	if a.method != "" {
@@ -172,7 +173,7 @@ func (a *activity) publish(clock float64, live bool) gpu.Activity {
 		if a.hasMemory {
 			out.MemoryBusy = gpu.Some(gpu.Seconds(a.memoryBusy))
 		}
-		if a.began {
+		if a.started {
 			out.LastBusy = gpu.Some(a.lastBusy)
 		}
 	}

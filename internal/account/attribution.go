@@ -6,7 +6,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// How busy was obtained, as gpu.ContainerCard.Attribution spells it.
+// Attribution methods, values of gpu.ContainerGPU.Attribution.
 const (
 	attributionExclusive = "exclusive"
 	attributionProcess   = "process"
@@ -14,36 +14,36 @@ const (
 	attributionNone      = "none"
 )
 
-// rank orders them: what a container gets from several parts is called by the worst that measures anything;
-// parts of which nobody can tell add nothing to its busy time, and nothing to the time it was observed.
+// rank orders them: a container with several parts has the weakest method that measures anything; parts that cannot be
+// measured add nothing to its busy and observed time.
 var rank = map[string]int{attributionProcess: 1, attributionExclusive: 2, attributionMIG: 3, attributionNone: 4, "": 5}
 
-// mode is how the work of a part finds its owner.
+// mode is how the activity of a part is attributed.
 type mode int
 
 const (
-	// modeSole: one container holds all of it, and nobody else was seen on it.
+	// modeSole: the whole part is allocated to one container and no other process was observed on it.
 	modeSole mode = iota
-	// modeProcess: the processes tell.
+	// modeProcess: by process samples.
 	modeProcess
-	// modeBlind: nobody can tell.
-	modeBlind
+	// modeUnknown: it cannot be attributed.
+	modeUnknown
 )
 
-// target is who gets something: a container's row, or a reason why no container does.
+// target is a container's row, or the reason why the time is attributed to no container.
 type target struct {
 	row    *row
 	reason gpu.UnattributedReason
 }
 
-// credit is a target's part of the work of one window, in seconds of the GPU.
+// credit is a target's part of the busy time of one poll, in seconds of the GPU.
 type credit struct {
 	target
 	busy float64
 }
 
-// settleModes finds the mode of every part, and from them how each container's busy is obtained.
-func (l *Ledger) settleModes(c *dev, users Users) {
+// settleModes sets the mode of every part, and from them the attribution method of each container.
+func (l *Ledger) settleModes(c *device, users Users) {
 	c.visible = users != nil && c.medium != nil && c.medium.Processes.Present()
 	c.everVisible = c.everVisible || c.visible
 	c.servers = c.servers[:0]
@@ -51,7 +51,7 @@ func (l *Ledger) settleModes(c *dev, users Users) {
 		l.findServers(c, users)
 	}
 	for _, p := range c.parts {
-		for _, h := range p.holders {
+		for _, h := range p.rows {
 			h.row.attribution = ""
 		}
 	}
@@ -59,7 +59,7 @@ func (l *Ledger) settleModes(c *dev, users Users) {
 		p.mode = l.modeOf(c, p, users)
 		how := attributionNone
 		switch {
-		case p.act.method == "": // nothing measures it
+		case p.act.method == "": // not measured
 		case p.mode == modeSole && p.kind == migInstance:
 			how = attributionMIG
 		case p.mode == modeSole:
@@ -68,12 +68,12 @@ func (l *Ledger) settleModes(c *dev, users Users) {
 			how = attributionProcess
 		}
 		if p.kind == spareSlices {
-			continue // nothing runs there
+			continue // cannot be busy
 		}
-		veiled := p.mode == modeProcess && l.veiled(c, p, users)
-		for _, h := range p.holders {
+		hasUnresolved := p.mode == modeProcess && l.hasUnresolved(c, p, users)
+		for _, h := range p.rows {
 			how := how
-			if veiled && !l.seen(c, p, h.row.key.container, users) {
+			if hasUnresolved && !l.seen(c, p, h.row.key.container, users) {
 				how = attributionNone
 			}
 			if rank[how] < rank[h.row.attribution] {
@@ -83,19 +83,19 @@ func (l *Ledger) settleModes(c *dev, users Users) {
 	}
 }
 
-// veiled reports whether somebody is on a part of whom nobody can say who he is: a holder of whom nothing is seen there
-// may be he, so that nothing seen is then no measured nothing.
-func (l *Ledger) veiled(c *dev, p *part, users Users) bool {
-	return l.anybody(c, p, users, func(who User) bool { return who.Reason == gpu.UnattributedUnresolved })
+// hasUnresolved reports whether a process on a part could not be resolved to a container. It may belong to any
+// container that the part is allocated to, so the absence of visible processes is then not a measured zero.
+func (l *Ledger) hasUnresolved(c *device, p *part, users Users) bool {
+	return l.anyUser(c, p, users, func(who User) bool { return who.Reason == gpu.UnattributedUnresolved })
 }
 
-// seen reports whether some process on a part is known to be a container's.
-func (l *Ledger) seen(c *dev, p *part, container gpu.Container, users Users) bool {
-	return l.anybody(c, p, users, func(who User) bool { return who.Reason == "" && who.Container == container })
+// seen reports whether a process on a part is known to belong to a container.
+func (l *Ledger) seen(c *device, p *part, container gpu.Container, users Users) bool {
+	return l.anyUser(c, p, users, func(who User) bool { return who.Reason == "" && who.Container == container })
 }
 
-// anybody reports whether it is true of the user of any process that is listed or was weighed on a part.
-func (l *Ledger) anybody(c *dev, p *part, users Users, is func(User) bool) bool {
+// anyUser reports whether the condition is true of the user of any process that is listed or has samples on a part.
+func (l *Ledger) anyUser(c *device, p *part, users Users, is func(User) bool) bool {
 	list := c.list()
 	for i := range list {
 		if c.on(p, &list[i]) && is(l.who(c, users, list[i].PID)) {
@@ -105,76 +105,76 @@ func (l *Ledger) anybody(c *dev, p *part, users Users, is func(User) bool) bool 
 	return !c.mig && slices.ContainsFunc(c.weights, func(w processWeight) bool { return is(l.who(c, users, w.pid)) })
 }
 
-func (l *Ledger) modeOf(c *dev, p *part, users Users) mode {
+func (l *Ledger) modeOf(c *device, p *part, users Users) mode {
 	sole := p.sole()
 	if !c.visible {
 		if sole != nil {
 			return modeSole
 		}
-		return modeBlind
+		return modeUnknown
 	}
-	owners := l.owners(c, p, users)
-	served, doubtful := c.serves(p)
-	if sole != nil && !doubtful && !l.intruder(c, sole.key.container, users) && (len(owners) == 0 || len(owners) == 1 && owners[0] == (User{Container: sole.key.container})) {
+	usersOn := l.usersOn(c, p, users)
+	served, untrusted := c.mpsServers(p)
+	if sole != nil && !untrusted && !l.otherUser(c, sole.key.container, users) && (len(usersOn) == 0 || len(usersOn) == 1 && usersOn[0] == (User{Container: sole.key.container})) {
 		return modeSole
 	}
-	if served && collapses(c.id) || doubtful && c.mig {
-		return modeBlind
+	if served && hidesClients(c.id) || untrusted && c.mig {
+		return modeUnknown
 	}
-	// Without a measure of each process, work has an owner only where there is but one.
-	if len(owners) <= 1 || !c.mig && c.weighable {
+	// Without samples per process, busy time can be attributed only if there is a single user.
+	if len(usersOn) <= 1 || !c.mig && c.weighable {
 		return modeProcess
 	}
-	return modeBlind
+	return modeUnknown
 }
 
-// attribute gives the work that was measured on a part to those who did it.
-func (l *Ledger) attribute(c *dev, p *part, users Users) {
+// attribute assigns the measured activity of a part.
+func (l *Ledger) attribute(c *device, p *part, users Users) {
 	in := p.added
 	busy, observed := in.busy*p.share, in.observed*p.share
 	if c.mig && !p.shareKnown {
-		return // it is not in the GPU's sum either
+		return // it is not in the GPU's total either
 	}
 	switch p.mode {
 	case modeSole:
-		r := p.holders[0].row
-		l.give(c, credit{target{row: r}, busy}, in.sinceWork)
+		r := p.rows[0].row
+		l.attributeBusy(c, credit{target{row: r}, busy}, in.sinceBusy)
 		if r.measured() {
 			r.observed += observed
 		}
 	case modeProcess:
-		l.split(c, p, busy, observed, in.sinceWork, users)
-	case modeBlind:
-		l.give(c, credit{target{reason: l.blindReason(c, p)}, busy}, in.sinceWork)
+		l.split(c, p, busy, observed, in.sinceBusy, users)
+	case modeUnknown:
+		l.attributeBusy(c, credit{target{reason: l.unknownReason(c, p)}, busy}, in.sinceBusy)
 	}
 }
 
-// blindReason says why the work of a part has no owner.
-func (l *Ledger) blindReason(c *dev, p *part) gpu.UnattributedReason {
-	served, doubtful := c.serves(p)
+// unknownReason is why the activity of a part cannot be attributed.
+func (l *Ledger) unknownReason(c *device, p *part) gpu.UnattributedReason {
+	served, untrusted := c.mpsServers(p)
 	switch {
-	case served && collapses(c.id) || doubtful:
+	case served && hidesClients(c.id) || untrusted:
 		return gpu.UnattributedMPS
 	case c.visible:
 		return gpu.UnattributedUnmeasured
-	case len(p.holders) == 0 && l.allocs.Configured && !p.freeKnown:
+	case len(p.rows) == 0 && l.allocs.Configured && !p.unallocatedKnown:
 		return gpu.UnattributedUnresolved
 	}
 	return gpu.UnattributedHidden
 }
 
-// give books work that was done until ago seconds before now.
-func (l *Ledger) give(c *dev, t credit, ago float64) {
+// attributeBusy adds busy time that ended the given number of seconds ago.
+func (l *Ledger) attributeBusy(c *device, t credit, ago float64) {
 	if !(t.busy > 0) {
 		return
 	}
-	c.givenBusy += t.busy
+	c.attributedBusy += t.busy
 	if t.row != nil {
 		t.row.busy += t.busy
 		t.row.lastBusyAt = max(t.row.lastBusyAt, l.clock-ago)
 		t.row.lastBusy = l.before(ago)
 	} else {
-		u := c.why(t.reason)
+		u := c.unattributedBy(t.reason)
 		u.busy += t.busy
 		u.hasBusy = true
 	}

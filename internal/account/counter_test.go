@@ -80,11 +80,11 @@ func TestCounterIsMonotonic(t *testing.T) {
 			case 3:
 				v *= 1 - 1e-6
 			default:
-				v += rng.Float64() * kind.most * elapsed
+				v += rng.Float64() * kind.maxRate * elapsed
 			}
 			before := c
 			c.add(kind, v, elapsed, rng.IntN(10) == 0)
-			if before.seen && (c.total < before.total || c.total-before.total > 1.000001*kind.most*(elapsed+counterLeeway)) {
+			if before.seen && (c.total < before.total || c.total-before.total > 1.000001*kind.maxRate*(elapsed+counterLeeway)) {
 				t.Fatalf("%+v became %+v by %v after %v s", before, c, v, elapsed)
 			}
 		}

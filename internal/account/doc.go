@@ -1,13 +1,13 @@
-// Package account is the arithmetic of the exporter: it turns readings into counters, and counters into
-// shares. It has no clock, starts no goroutine and does no I/O: the sampler says what was read and how much
-// time went by, and takes the sums.
+// Package account is the arithmetic of the exporter: it integrates readings into counters and attributes the counters
+// to containers. It has no clock, starts no goroutine and does no I/O: the sampler passes the readings and the elapsed
+// time, and takes the totals.
 //
-// The work of one window, in order: the driver's sample rings become exact busy seconds (ring.go,
-// activity.go), the driver's counters become monotonic (counter.go), the window is given to those who held
-// and used the GPU (place.go, attribution.go, processes.go, energy.go), each of its seconds goes to exactly
-// one use (seconds.go), and what is left has a reason. Sums close by construction: whatever is given is taken
-// from one figure, and the remainder is never dropped. The closing error is computed from separately kept
-// totals, so that a mistake shows.
+// The steps of one poll: the driver's sample rings become exact busy seconds (ring.go, activity.go), the driver's
+// counters become monotonic (counter.go), busy time, energy and memory are attributed to the containers that the GPU is
+// allocated to or that use it (place.go, attribution.go, processes.go, energy.go, memory.go), each second of the GPU is
+// added to exactly one state (seconds.go), and the rest is unattributed with a reason. Parts are always taken from one
+// total and the remainder is never dropped, so they add up to it. The attribution error is computed from totals that
+// are kept separately, so that a mistake is visible.
 //
-// A Ledger belongs to one goroutine. What it hands out is copied and may be kept.
+// A Ledger belongs to one goroutine. What it returns is copied and may be kept.
 package account

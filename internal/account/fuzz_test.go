@@ -56,7 +56,7 @@ func FuzzCounter(f *testing.F) {
 				v, elapsed, fresh := in.float(), float64(in.byte())/4, in.byte()%4 == 0
 				before := c.total
 				step, ok := c.add(kind, v, elapsed, fresh)
-				most := kind.most * (elapsed + counterLeeway)
+				maxRate := kind.maxRate * (elapsed + counterLeeway)
 				switch {
 				case step < 0 || math.IsNaN(step) || math.IsInf(c.total, 0) || math.IsNaN(c.total):
 					t.Fatalf("%v after %v s: a step of %v to %v", v, elapsed, step, c.total)
@@ -64,8 +64,8 @@ func FuzzCounter(f *testing.F) {
 					t.Fatalf("%v after %v s is refused, and is a step of %v", v, elapsed, step)
 				case begun && c.total < before:
 					t.Fatalf("%v after %v s: it fell from %v to %v", v, elapsed, before, c.total)
-				case begun && c.total-before > most*(1+1e-9)+2*(math.Nextafter(c.total, math.Inf(1))-c.total):
-					t.Fatalf("%v after %v s: it grew by %v, and no hardware does more than %v", v, elapsed, c.total-before, most)
+				case begun && c.total-before > maxRate*(1+1e-9)+2*(math.Nextafter(c.total, math.Inf(1))-c.total):
+					t.Fatalf("%v after %v s: it grew by %v, and no hardware does more than %v", v, elapsed, c.total-before, maxRate)
 				}
 				begun = begun || c.seen
 			}
@@ -162,9 +162,9 @@ func FuzzXIDBook(f *testing.F) {
 	f.Add([]byte{0, 10, 0, 10, 0, 10, 1, 30, 1, 30, 1, 1, 2, 200})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		in := tape{data}
-		b := newXIDBook()
+		b := newXIDCounts()
 		sources := []string{gpu.SourceEvents, gpu.SourceKmsg}
-		told := map[int][2]uint64{}
+		reported := map[int][2]uint64{}
 		now := epoch
 		for range 300 {
 			if len(in.b) == 0 {
@@ -179,13 +179,13 @@ func FuzzXIDBook(f *testing.F) {
 			old := kind>>3&7 == 7
 			b.add(gpu.XIDEvent{XID: xid, Time: at, Source: sources[source], Old: old})
 			if !old && xid > 0 {
-				n := told[xid]
+				n := reported[xid]
 				n[source]++
-				told[xid] = n
+				reported[xid] = n
 			}
 		}
 		for _, x := range b.publish() {
-			n := told[x.XID]
+			n := reported[x.XID]
 			if x.Count < max(n[0], n[1]) || x.Count > n[0]+n[1] {
 				t.Errorf("XID %d counts %d; the sources told %v", x.XID, x.Count, n)
 			}

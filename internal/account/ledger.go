@@ -9,93 +9,92 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Options are the few things that a Ledger is told. The zero value is right.
+// Options configure a Ledger; the zero value selects the defaults.
 type Options struct {
-	// Patience is for how long the samples of a GPU may lag behind before its time counts as unknown;
-	// 5 s where it is 0. It should be more than two rounds.
-	Patience time.Duration
-	// Accounts is how many accounts of a container on a GPU there may be at once; DefaultAccounts where it is 0.
+	// MaxLag is how long the samples of a GPU may lag behind before its time counts as unknown; 5 s if 0. It should
+	// exceed two polls.
+	MaxLag time.Duration
+	// Accounts is the maximum number of accounts (container, GPU); DefaultAccounts if 0.
 	Accounts int
 }
 
-// Ledger keeps every counter of one node. It is not safe for concurrent use: one goroutine owns it, and what
-// it returns is that goroutine's to publish.
+// Ledger holds every counter of one node. It is not safe for concurrent use; the goroutine that owns it may publish
+// what it returns.
 type Ledger struct {
-	patience float64
-	clock    float64 // seconds since the first round, as the rounds counted them
-	now      time.Time
+	maxLag float64
+	clock  float64 // seconds since the first poll
+	now    time.Time
 
-	devs  map[gpu.UUID]*dev
-	rows  map[rowKey]*row
-	alive map[gpu.UUID][]*row // the rows of each GPU that hold or use it
+	devices map[gpu.UUID]*device
+	rows    map[rowKey]*row
+	alive   map[gpu.UUID][]*row // rows of each GPU that is allocated to or used by the container
 
-	// holdings are in force for the window that begins at clock.
-	allocs  gpu.Allocations
-	byGPU   map[gpu.UUID][]*gpu.Allocation
-	holders map[gpu.Container]bool
-	round   uint64
+	// allocs apply to the period that starts at clock.
+	allocs      gpu.Allocations
+	byGPU       map[gpu.UUID][]*gpu.Allocation
+	allocatedTo map[gpu.Container]bool
+	generation  uint64
 
-	// books and pci remember GPUs that are off the bus, too.
-	books map[gpu.UUID]*xidBook
-	pci   map[gpu.PCIAddress]gpu.UUID
+	// xids and pci also cover GPUs that fell off the bus.
+	xids map[gpu.UUID]*xidCounts
+	pci  map[gpu.PCIAddress]gpu.UUID
 
-	sieve   Filter
-	folding folding
+	filter      Filter
+	aggregation aggregation
 }
 
-// Reading is what one round says of one GPU. The ledger keeps pointers to what it is given and changes
-// none of it.
+// Reading is what one poll read from one GPU. The ledger keeps the pointers and modifies nothing.
 type Reading struct {
 	Identity     gpu.Identity
 	Availability Availability
-	Fast         *gpu.Fast   // what was read in this round, nil if nothing was
-	Medium       *gpu.Medium // the newest that still stands, nil if none does
-	Slow         *gpu.Slow   // likewise; without it the last layout stands
+	Fast         *gpu.Fast   // read in this poll, nil if nothing was
+	Medium       *gpu.Medium // the newest valid one, nil if there is none
+	Slow         *gpu.Slow   // likewise; without one the last layout applies
 }
 
-// Round is one window: what went by, and what is known at its end.
-type Round struct {
-	Now     time.Time     // exporter's clock, for time stamps only
-	Elapsed time.Duration // since the round before, by a clock that only goes forward
+// Poll is the input of one step: the elapsed time and the state at its end.
+type Poll struct {
+	Now     time.Time     // exporter's clock, for timestamps only
+	Elapsed time.Duration // since the previous poll, monotonic
 	GPUs    []Reading
-	// Holdings are in force from now on: the window that ends now belongs to those of the round before.
+	// Allocations apply from now on: the period that ends now belongs to those of the previous poll.
 	Allocations gpu.Allocations
 	Users       Users
 }
 
 // New returns an empty ledger.
 func New(o Options) *Ledger {
-	l := &Ledger{patience: defaultPatience, devs: map[gpu.UUID]*dev{}, rows: map[rowKey]*row{}, alive: map[gpu.UUID][]*row{},
-		byGPU: map[gpu.UUID][]*gpu.Allocation{}, holders: map[gpu.Container]bool{},
-		books: map[gpu.UUID]*xidBook{}, pci: map[gpu.PCIAddress]gpu.UUID{}, folding: newFolding(o.Accounts)}
-	if o.Patience > 0 {
-		l.patience = o.Patience.Seconds()
+	l := &Ledger{maxLag: defaultMaxLag, devices: map[gpu.UUID]*device{}, rows: map[rowKey]*row{}, alive: map[gpu.UUID][]*row{},
+		byGPU: map[gpu.UUID][]*gpu.Allocation{}, allocatedTo: map[gpu.Container]bool{},
+		xids: map[gpu.UUID]*xidCounts{}, pci: map[gpu.PCIAddress]gpu.UUID{}, aggregation: newAggregation(o.Accounts)}
+	if o.MaxLag > 0 {
+		l.maxLag = o.MaxLag.Seconds()
 	}
 	return l
 }
 
-// Sieve returns the sieve through which every reading has to go before a round; it counts what it rejects.
-func (l *Ledger) Filter() *Filter { return &l.sieve }
+// Filter returns the plausibility filter that every reading passes before Advance; it counts what it rejects.
+func (l *Ledger) Filter() *Filter { return &l.filter }
 
-// Reopened tells that the driver's session is a new one: rings and counters may have begun again.
+// Reopened is called when the driver's session is new: rings and counters may have restarted.
 func (l *Ledger) Reopened() {
-	for _, c := range l.devs {
+	for _, c := range l.devices {
 		c.reopened()
 	}
 }
 
-// Forget drops the account of a GPU that is another one's now, such as a GPU that had no name yet.
+// Forget drops the account of a GPU that turned out to be another one, such as a GPU that had no UUID yet.
 func (l *Ledger) Forget(u gpu.UUID) {
-	delete(l.devs, u)
+	delete(l.devices, u)
 	delete(l.alive, u)
 	for key := range l.rows {
-		if key.dev == u {
+		if key.device == u {
 			l.drop(key)
 		}
 	}
 }
 
-// Event counts one report of an XID. A GPU that NVML cannot name any more is known by its PCI address.
+// Event counts one report of an XID. A GPU without UUID is identified by its PCI address.
 func (l *Ledger) Event(e gpu.XIDEvent) {
 	u := e.GPU
 	if known, ok := l.pci[e.PCI]; ok && (u == "" || string(u) == string(e.PCI)) {
@@ -105,68 +104,68 @@ func (l *Ledger) Event(e gpu.XIDEvent) {
 		u = gpu.UUID(e.PCI)
 	}
 	if u != "" {
-		l.book(u).add(e)
+		l.xidsOf(u).add(e)
 	}
 }
 
-func (l *Ledger) book(u gpu.UUID) *xidBook {
-	b := l.books[u]
+func (l *Ledger) xidsOf(u gpu.UUID) *xidCounts {
+	b := l.xids[u]
 	if b == nil {
-		b = newXIDBook()
-		l.books[u] = b
+		b = newXIDCounts()
+		l.xids[u] = b
 	}
 	return b
 }
 
-// meet returns the account of a GPU.
-func (l *Ledger) meet(id gpu.Identity) *dev {
-	c := l.devs[id.UUID]
+// deviceOf returns the account of a GPU, a new one if necessary.
+func (l *Ledger) deviceOf(id gpu.Identity) *device {
+	c := l.devices[id.UUID]
 	if c == nil {
 		c = newGPU(id)
-		l.devs[id.UUID] = c
+		l.devices[id.UUID] = c
 	}
 	c.id = id
 	if id.PCI != "" && string(id.UUID) != string(id.PCI) && l.pci[id.PCI] != id.UUID {
 		l.pci[id.PCI] = id.UUID
-		if early, ok := l.books[gpu.UUID(id.PCI)]; ok {
-			l.book(id.UUID).merge(early)
-			delete(l.books, gpu.UUID(id.PCI))
+		if early, ok := l.xids[gpu.UUID(id.PCI)]; ok {
+			l.xidsOf(id.UUID).merge(early)
+			delete(l.xids, gpu.UUID(id.PCI))
 		}
 	}
 	return c
 }
 
-// Advance accounts for one window and puts the new holdings in force.
-func (l *Ledger) Advance(r Round) {
+// Advance accounts for the period since the previous poll and applies the new allocations.
+func (l *Ledger) Advance(r Poll) {
 	elapsed := max(0, r.Elapsed.Seconds())
 	l.clock += elapsed
 	l.now = r.Now
-	l.folding.begin()
+	l.aggregation.begin()
 	for i := range r.GPUs {
 		l.advanceGPU(&r.GPUs[i], elapsed, r.Users)
 	}
-	l.install(r.Allocations)
-	l.muster()
+	l.setAllocations(r.Allocations)
+	l.listAlive()
 	for i := range r.GPUs {
-		c := l.devs[r.GPUs[i].Identity.UUID]
+		c := l.devices[r.GPUs[i].Identity.UUID]
 		l.settleModes(c, r.Users)
-		l.remember(c, r.Users)
+		l.attributeMemory(c, r.Users)
 	}
-	l.leave()
-	l.muster()
-	for _, c := range l.devs {
-		l.judgeUsers(c)
+	l.expire()
+	l.listAlive()
+	for _, c := range l.devices {
+		l.classifyUsers(c)
 	}
-	l.folding.end()
+	l.aggregation.end()
 }
 
 func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
-	c := l.meet(r.Identity)
+	c := l.deviceOf(r.Identity)
 	if !c.seen {
-		c.seen, elapsed = true, 0 // its first window begins now
+		c.seen, elapsed = true, 0 // its first period starts now
 	}
 	if c.availability != Readable && r.Availability == Readable {
-		c.act.reseed() // what went on meanwhile was nobody's to see
+		c.act.reseed() // nothing was measured meanwhile
 	}
 	c.availability = r.Availability
 	medium := r.Medium
@@ -190,29 +189,29 @@ func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 			l.attribute(c, p, users)
 		}
 		if hasEnergy {
-			l.burn(c, joules, added.busy, added.observed, since)
+			l.splitEnergy(c, joules, added.busy, added.observed, since)
 		}
 	} else {
 		l.settleModes(c, users)
 	}
-	l.spend(c, elapsed)
+	l.addTime(c, elapsed)
 	for _, p := range c.parts {
-		for _, h := range p.holders {
+		for _, h := range p.rows {
 			if p.shareKnown {
-				h.row.held += elapsed * p.share * h.held
+				h.row.allocated += elapsed * p.share * h.allocated
 			}
 		}
 	}
 }
 
-// muster lists the rows that are alive, in a fixed order.
-func (l *Ledger) muster() {
+// listAlive collects the rows of each GPU that have not ended, in a fixed order.
+func (l *Ledger) listAlive() {
 	for u, list := range l.alive {
 		l.alive[u] = list[:0]
 	}
 	for _, r := range l.rows {
-		if !r.gone {
-			l.alive[r.key.dev] = append(l.alive[r.key.dev], r)
+		if !r.ended {
+			l.alive[r.key.device] = append(l.alive[r.key.device], r)
 		}
 	}
 	for _, list := range l.alive {
@@ -220,23 +219,24 @@ func (l *Ledger) muster() {
 	}
 }
 
-// judgeUsers says how the work of those is known who use a GPU without holding it, and whether that is wrong.
-func (l *Ledger) judgeUsers(c *dev) {
+// classifyUsers sets the attribution method of containers that use a GPU that is not allocated to them, and their
+// mismatch.
+func (l *Ledger) classifyUsers(c *device) {
 	for _, r := range l.alive[c.id.UUID] {
 		r.mismatch = nil
-		if r.attribution == "" || !r.holds {
-			r.attribution = attributionNone // how much it holds cannot be told, or nothing
+		if r.attribution == "" || !r.isAllocated {
+			r.attribution = attributionNone // its share is unknown, or it has none
 		}
-		if r.attribution == attributionNone && c.act.method != "" && c.visible && (!r.holds || l.clock-r.workedAt < recentSpan) {
+		if r.attribution == attributionNone && c.act.method != "" && c.visible && (!r.isAllocated || l.clock-r.usedAt < recentSpan) {
 			r.attribution = attributionProcess
 		}
-		if !r.uses || r.holds {
+		if !r.uses || r.isAllocated {
 			continue
 		}
-		if !l.allocs.Known || l.clock-r.usedFrom < mismatchPatience {
+		if !l.allocs.Known || l.clock-r.usedFrom < mismatchDelay {
 			continue
 		}
-		if l.holders[r.key.container] {
+		if l.allocatedTo[r.key.container] {
 			r.mismatch = []string{"used_other_gpu"}
 		} else {
 			r.mismatch = []string{"used_not_allocated"}
@@ -244,16 +244,16 @@ func (l *Ledger) judgeUsers(c *dev) {
 	}
 }
 
-// before is the exporter's clock some seconds ago.
+// before is the exporter's clock the given number of seconds ago.
 func (l *Ledger) before(seconds float64) time.Time {
 	return l.now.Add(-time.Duration(seconds * float64(time.Second)))
 }
 
-// Fill completes a GPU of a view with its account: XIDs, activity, instances, seconds, allocation and what
-// is not attributed. The rest of the GPU is left alone.
+// Fill completes a GPU of a view with its account: XIDs, activity, instances, seconds, allocation and unattributed
+// parts. It leaves the other fields unchanged.
 func (l *Ledger) Fill(out *gpu.GPU) {
-	out.XIDs = l.book(out.UUID).publish()
-	c := l.devs[out.UUID]
+	out.XIDs = l.xidsOf(out.UUID).publish()
+	c := l.devices[out.UUID]
 	if c == nil {
 		return
 	}
@@ -274,15 +274,15 @@ func (l *Ledger) Fill(out *gpu.GPU) {
 		}
 	}
 	if c.availability == Unavailable {
-		return // its counters end with it; they go on when it returns
+		return // its counters are not exported while it is unavailable, and continue when it returns
 	}
 	out.Activity = c.publish(l.clock, live)
 	out.Unattributed = c.publishUnattributed()
-	out.AttributionErrors = c.publishClosing(live)
+	out.AttributionErrors = c.publishErrors(live)
 }
 
 // publish returns the activity with the driver's counters.
-func (c *dev) publish(clock float64, live bool) gpu.Activity {
+func (c *device) publish(clock float64, live bool) gpu.Activity {
 	a := c.act.publish(clock, live)
 	if c.energy.seen {
 		a.Energy = gpu.Some(gpu.Joules(c.energy.total))
@@ -304,21 +304,21 @@ func (c *dev) publish(clock float64, live bool) gpu.Activity {
 	return a
 }
 
-// publishUnattributed lists the reasons in the order of their names. Those that can be expected exist from
-// 0, so that their first increase is seen.
-func (c *dev) publishUnattributed() []gpu.Unattributed {
+// publishUnattributed lists the parts by reason, in the order of the names. Reasons that can occur start at 0, so that
+// their first increase is visible.
+func (c *device) publishUnattributed() []gpu.Unattributed {
 	expected := []gpu.UnattributedReason{gpu.UnattributedHidden}
 	if c.everVisible {
 		expected = append(expected, gpu.UnattributedHost, gpu.UnattributedUnresolved, gpu.UnattributedUnmeasured)
 	}
-	if c.everServed {
+	if c.everMPS {
 		expected = append(expected, gpu.UnattributedMPS)
 	}
 	for _, reason := range expected {
-		u := c.why(reason)
+		u := c.unattributedBy(reason)
 		u.hasBusy, u.hasEnergy = true, true
 	}
-	c.why(gpu.UnattributedIdle).hasEnergy = true
+	c.unattributedBy(gpu.UnattributedIdle).hasEnergy = true
 	out := make([]gpu.Unattributed, 0, len(c.unattributed))
 	for _, reason := range slices.Sorted(maps.Keys(c.unattributed)) {
 		u := c.unattributed[reason]
@@ -339,7 +339,7 @@ func (c *dev) publishUnattributed() []gpu.Unattributed {
 	return out
 }
 
-func (c *dev) publishClosing(live bool) []gpu.AttributionError {
+func (c *device) publishErrors(live bool) []gpu.AttributionError {
 	var out []gpu.AttributionError
 	add := func(quantity string, device, given float64) {
 		e := 0.0
@@ -349,10 +349,10 @@ func (c *dev) publishClosing(live bool) []gpu.AttributionError {
 		out = append(out, gpu.AttributionError{Quantity: quantity, Ratio: gpu.Ratio(e)})
 	}
 	if c.act.method != "" {
-		add("busy", c.act.busy, c.givenBusy)
+		add("busy", c.act.busy, c.attributedBusy)
 	}
 	if c.energy.seen {
-		add("energy", c.spentEnergy, c.givenEnergy)
+		add("energy", c.totalEnergy, c.attributedEnergy)
 	}
 	if live && c.medium != nil && c.medium.Memory.Present() {
 		out = append(out, gpu.AttributionError{Quantity: "memory", Ratio: gpu.Ratio(c.memoryError)})
@@ -364,28 +364,28 @@ func (c *dev) publishClosing(live bool) []gpu.AttributionError {
 func (l *Ledger) Containers() []gpu.ContainerGPU {
 	out := make([]gpu.ContainerGPU, 0, len(l.rows))
 	for key, r := range l.rows {
-		c := l.devs[key.dev]
+		c := l.devices[key.device]
 		if c == nil {
 			continue
 		}
-		row := gpu.ContainerGPU{Container: key.container, GPU: key.dev, Index: c.id.Index, Ended: r.gone, Since: r.since, Source: r.source}
+		row := gpu.ContainerGPU{Container: key.container, GPU: key.device, Index: c.id.Index, Ended: r.ended, Since: r.since, Source: r.source}
 		if r.placed {
-			row.Allocated = gpu.Some(gpu.Seconds(r.held))
+			row.Allocated = gpu.Some(gpu.Seconds(r.allocated))
 			row.Idle = gpu.Some(gpu.Seconds(r.idle))
-			row.Gap = gpu.Some(gpu.Seconds(r.underused))
+			row.Gap = gpu.Some(gpu.Seconds(r.gap))
 		}
 		if c.availability != Unavailable {
 			row.Attribution = r.attribution
 			if r.measured() || r.busy > 0 {
-				row.Busy = gpu.Some(gpu.Seconds(r.busy)) // what it got stays in the sum while no more can be told
+				row.Busy = gpu.Some(gpu.Seconds(r.busy)) // what was attributed stays in the sum while nothing more is measured
 				row.Observed = gpu.Some(gpu.Seconds(r.observed))
 			}
 			if c.energy.seen && (r.measured() || r.energy > 0) {
 				row.Energy = gpu.Some(gpu.Joules(r.energy))
 			}
 		}
-		if !r.gone {
-			if r.hasMemory && !r.blurred {
+		if !r.ended {
+			if r.hasMemory && !r.memoryPartial {
 				row.Memory = gpu.Some(r.memory)
 			}
 			if r.counted {
@@ -407,14 +407,14 @@ func (l *Ledger) Containers() []gpu.ContainerGPU {
 	return out
 }
 
-// Holdings returns the holdings in force with the share of the physical GPU that each takes, by container,
-// then GPU.
+// Allocations returns the current allocations with the share of the physical GPU that each takes, by container, then
+// GPU.
 func (l *Ledger) Allocations() []gpu.ContainerAllocation {
 	out := make([]gpu.ContainerAllocation, 0, len(l.allocs.List))
 	for i := range l.allocs.List {
 		h := &l.allocs.List[i]
-		row := gpu.ContainerAllocation{Allocation: *h, Index: -1, AllocationRatio: l.allocated(h)}
-		if c := l.devs[h.GPU]; c != nil {
+		row := gpu.ContainerAllocation{Allocation: *h, Index: -1, AllocationRatio: l.physicalShare(h)}
+		if c := l.devices[h.GPU]; c != nil {
 			row.Index = c.id.Index
 		}
 		out = append(out, row)
@@ -431,10 +431,10 @@ func (l *Ledger) Allocations() []gpu.ContainerAllocation {
 	return out
 }
 
-// Rejected returns how many values could not be true, by reading.
-func (l *Ledger) Rejected() []gpu.RejectedCount { return l.sieve.Counts() }
+// Rejected returns the number of implausible values, by reading.
+func (l *Ledger) Rejected() []gpu.RejectedCount { return l.filter.Counts() }
 
-// RingSpan returns the depth of the driver's rings in seconds as a first reading shows it, 0 where it does not.
+// RingSpan returns the depth of the driver's rings in seconds, from a first reading; 0 if unknown.
 func RingSpan(f *gpu.Fast) float64 {
 	r, _ := f.Busy.Get()
 	return span(r)

@@ -11,11 +11,11 @@ import (
 // world drives a ledger: every GPU is a function from the window to a reading.
 type world struct {
 	*Ledger
-	t      *testing.T
-	now    float64
-	allocs gpu.Allocations
-	users  Users
-	devs   []*fakeGPU
+	t       *testing.T
+	now     float64
+	allocs  gpu.Allocations
+	users   Users
+	devices []*fakeGPU
 }
 
 // fakeGPU is one GPU of a world. Its fields may be changed between steps.
@@ -39,7 +39,7 @@ func newWorld(t *testing.T, uuids ...gpu.UUID) *world { return newWorldOf(t, Opt
 func newWorldOf(t *testing.T, o Options, uuids ...gpu.UUID) *world {
 	w := &world{Ledger: New(o), t: t, allocs: gpu.Allocations{Known: true, Configured: true}}
 	for i, u := range uuids {
-		w.devs = append(w.devs, &fakeGPU{id: gpu.Identity{UUID: u, Index: i, PCI: gpu.PCIAddress(fmt.Sprintf("0000:%02x:00.0", i+1))}})
+		w.devices = append(w.devices, &fakeGPU{id: gpu.Identity{UUID: u, Index: i, PCI: gpu.PCIAddress(fmt.Sprintf("0000:%02x:00.0", i+1))}})
 	}
 	w.step(0)
 	return w
@@ -50,9 +50,9 @@ func (w *world) step(e float64) {
 	w.t.Helper()
 	from := w.now
 	w.now += e
-	r := Round{Now: epoch.Add(time.Duration(w.now * float64(time.Second))), Elapsed: time.Duration(e * float64(time.Second)),
+	r := Poll{Now: epoch.Add(time.Duration(w.now * float64(time.Second))), Elapsed: time.Duration(e * float64(time.Second)),
 		Allocations: w.allocs, Users: w.users}
-	for _, c := range w.devs {
+	for _, c := range w.devices {
 		c.joules += c.watts * e
 		reading := Reading{Identity: c.id, Availability: c.availability, Medium: c.medium, Slow: c.slow}
 		if c.availability == Readable && !c.silent {
@@ -95,25 +95,25 @@ func (w *world) steps(n int, e float64) {
 	}
 }
 
-func (w *world) dev(u gpu.UUID) gpu.GPU {
+func (w *world) device(u gpu.UUID) gpu.GPU {
 	var c gpu.GPU
 	c.UUID = u
 	w.Fill(&c)
 	return c
 }
 
-func (w *world) container(pod string, dev gpu.UUID) gpu.ContainerGPU {
+func (w *world) container(pod string, device gpu.UUID) gpu.ContainerGPU {
 	w.t.Helper()
-	c, ok := w.find(pod, dev)
+	c, ok := w.find(pod, device)
 	if !ok {
-		w.t.Fatalf("no row of %s on %s", pod, dev)
+		w.t.Fatalf("no row of %s on %s", pod, device)
 	}
 	return c
 }
 
-func (w *world) find(pod string, dev gpu.UUID) (gpu.ContainerGPU, bool) {
+func (w *world) find(pod string, device gpu.UUID) (gpu.ContainerGPU, bool) {
 	for _, c := range w.Containers() {
-		if c.Pod == pod && c.GPU == dev {
+		if c.Pod == pod && c.GPU == device {
 			return c, true
 		}
 	}
@@ -122,13 +122,13 @@ func (w *world) find(pod string, dev gpu.UUID) (gpu.ContainerGPU, bool) {
 
 func pod(name string) gpu.Container { return gpu.Container{Namespace: "t", Pod: name, Name: "c"} }
 
-func hold(name string, dev gpu.UUID, share float64) gpu.Allocation {
-	return gpu.Allocation{Container: pod(name), Resource: "nvidia.com/gpu", GPU: dev, Share: gpu.Some(gpu.Ratio(share)), Shared: share < 1,
+func allocate(name string, device gpu.UUID, share float64) gpu.Allocation {
+	return gpu.Allocation{Container: pod(name), Resource: "nvidia.com/gpu", GPU: device, Share: gpu.Some(gpu.Ratio(share)), Shared: share < 1,
 		Source: gpu.SourcePodResources}
 }
 
-func holdInstance(name string, dev, instance gpu.UUID, share float64) gpu.Allocation {
-	h := hold(name, dev, share)
+func holdInstance(name string, device, instance gpu.UUID, share float64) gpu.Allocation {
+	h := allocate(name, device, share)
 	h.Instance = instance
 	return h
 }
@@ -160,7 +160,7 @@ func spent(t *testing.T, c gpu.GPU, want map[gpu.TimeState]float64) {
 	}
 }
 
-func why(t *testing.T, c gpu.GPU, reason gpu.UnattributedReason) gpu.Unattributed {
+func unattributedBy(t *testing.T, c gpu.GPU, reason gpu.UnattributedReason) gpu.Unattributed {
 	t.Helper()
 	for _, u := range c.Unattributed {
 		if u.Reason == reason {
@@ -186,7 +186,7 @@ func migSlow(n int) *gpu.Slow {
 // and one of which nobody knows who holds it.
 func TestContractScenario(t *testing.T) {
 	w := newWorld(t, "A", "B", "C", "D", "E")
-	a, c, d, e := w.devs[0], w.devs[2], w.devs[3], w.devs[4]
+	a, c, d, e := w.devices[0], w.devices[2], w.devices[3], w.devices[4]
 	a.util, a.watts = .5, 500
 	c.util, c.hasWeights, c.weights = .6, true, []gpu.ProcessSample{{PID: 11, SM: 60}}
 	c.medium = &gpu.Medium{Processes: gpu.Some([]gpu.Process{{PID: 11, Memory: gpu.Some(gpu.Bytes(1 << 30))}}),
@@ -194,21 +194,21 @@ func TestContractScenario(t *testing.T) {
 	d.slow, d.gpm = migSlow(2), map[gpu.UUID]float64{"MIG-1": .5, "MIG-2": 0}
 	e.availability = Unavailable
 	w.users = Users{11: {Container: pod("p1")}}
-	w.allocs.List = []gpu.Allocation{hold("train", "A", 1), hold("p1", "C", .25), hold("p2", "C", .25),
-		holdInstance("mig", "D", "MIG-1", 1), hold("train", "E", 1)}
+	w.allocs.List = []gpu.Allocation{allocate("train", "A", 1), allocate("p1", "C", .25), allocate("p2", "C", .25),
+		holdInstance("mig", "D", "MIG-1", 1), allocate("train", "E", 1)}
 	w.step(0)
 	w.steps(15, 2) // the first window of the ring comes with the first step; idleness needs a minute
 
-	spent(t, w.dev("A"), map[gpu.TimeState]float64{gpu.TimeBusy: 15, gpu.TimeGap: 15})
-	spent(t, w.dev("B"), map[gpu.TimeState]float64{gpu.TimeUnallocated: 30})
-	spent(t, w.dev("C"), map[gpu.TimeState]float64{gpu.TimeBusy: 18, gpu.TimeGap: 6, gpu.TimeUnallocated: 6})
-	spent(t, w.dev("D"), map[gpu.TimeState]float64{gpu.TimeBusy: 30. / 14, gpu.TimeGap: 30. / 14, gpu.TimeUnallocated: 30 * 6. / 7})
-	spent(t, w.dev("E"), map[gpu.TimeState]float64{gpu.TimeUnavailable: 30})
+	spent(t, w.device("A"), map[gpu.TimeState]float64{gpu.TimeBusy: 15, gpu.TimeGap: 15})
+	spent(t, w.device("B"), map[gpu.TimeState]float64{gpu.TimeUnallocated: 30})
+	spent(t, w.device("C"), map[gpu.TimeState]float64{gpu.TimeBusy: 18, gpu.TimeGap: 6, gpu.TimeUnallocated: 6})
+	spent(t, w.device("D"), map[gpu.TimeState]float64{gpu.TimeBusy: 30. / 14, gpu.TimeGap: 30. / 14, gpu.TimeUnallocated: 30 * 6. / 7})
+	spent(t, w.device("E"), map[gpu.TimeState]float64{gpu.TimeUnavailable: 30})
 
 	w.steps(15, 2)
 	before := w.container("p2", "C")
 	w.steps(15, 2)
-	spent(t, w.dev("C"), map[gpu.TimeState]float64{gpu.TimeBusy: 54, gpu.TimeGap: 9 + 6, gpu.TimeIdle: 3, gpu.TimeUnallocated: 18})
+	spent(t, w.device("C"), map[gpu.TimeState]float64{gpu.TimeBusy: 54, gpu.TimeGap: 9 + 6, gpu.TimeIdle: 3, gpu.TimeUnallocated: 18})
 	p2 := w.container("p2", "C")
 	near(t, "p2 idle", float64(p2.Idle.Or(0)-before.Idle.Or(0)), 3)
 	near(t, "p2 underused", float64(p2.Gap.Or(0)-before.Gap.Or(0)), 0)
@@ -246,7 +246,7 @@ func TestContractScenario(t *testing.T) {
 	value(t, "held of a lost GPU", lost.Allocated, 90)
 	absent(t, "busy on a lost GPU", lost.Busy)
 
-	GPUD := w.dev("D")
+	GPUD := w.device("D")
 	value(t, "D observed", GPUD.Activity.Observed, 90)
 	value(t, "D busy", GPUD.Activity.Busy, 45./7)
 	value(t, "D allocation", GPUD.AllocationRatio, 1./7)
@@ -256,11 +256,11 @@ func TestContractScenario(t *testing.T) {
 	value(t, "M1 allocation", GPUD.Instances[0].AllocationRatio, 1)
 	value(t, "M2 allocation", GPUD.Instances[1].AllocationRatio, 0)
 	value(t, "M1 busy", GPUD.Instances[0].Activity.Busy, 45)
-	value(t, "E allocation", w.dev("E").AllocationRatio, 1)
-	absent(t, "E busy", w.dev("E").Activity.Busy)
-	value(t, "B allocation", w.dev("B").AllocationRatio, 0)
-	value(t, "C allocation", w.dev("C").AllocationRatio, .5)
-	if m := w.dev("A").Activity.Method; m != gpu.Some(gpu.MethodRing) {
+	value(t, "E allocation", w.device("E").AllocationRatio, 1)
+	absent(t, "E busy", w.device("E").Activity.Busy)
+	value(t, "B allocation", w.device("B").AllocationRatio, 0)
+	value(t, "C allocation", w.device("C").AllocationRatio, .5)
+	if m := w.device("A").Activity.Method; m != gpu.Some(gpu.MethodRing) {
 		t.Errorf("A is measured by %v", m)
 	}
 	for _, h := range w.Allocations() {
@@ -273,34 +273,34 @@ func TestContractScenario(t *testing.T) {
 // Nobody can tell who holds: what is not busy is unknown, never idle and never free.
 func TestUnknownAllocs(t *testing.T) {
 	w := newWorld(t, "G")
-	w.devs[0].util = .3
+	w.devices[0].util = .3
 	w.allocs = gpu.Allocations{Configured: true}
 	w.step(0)
 	w.steps(15, 2)
-	spent(t, w.dev("G"), map[gpu.TimeState]float64{gpu.TimeBusy: 9, gpu.TimeUnknown: 21})
-	absent(t, "allocation", w.dev("G").AllocationRatio)
-	value(t, "unattributed", why(t, w.dev("G"), gpu.UnattributedUnresolved).Busy, 9)
+	spent(t, w.device("G"), map[gpu.TimeState]float64{gpu.TimeBusy: 9, gpu.TimeUnknown: 21})
+	absent(t, "allocation", w.device("G").AllocationRatio)
+	value(t, "unattributed", unattributedBy(t, w.device("G"), gpu.UnattributedUnresolved).Busy, 9)
 
 	// An id that may lie on any GPU: what is not held is unknown, what is held is held.
 	w = newWorld(t, "G", "H")
-	w.allocs = gpu.Allocations{Known: true, Configured: true, Uncertain: true, List: []gpu.Allocation{hold("p", "H", 1)}}
+	w.allocs = gpu.Allocations{Known: true, Configured: true, Uncertain: true, List: []gpu.Allocation{allocate("p", "H", 1)}}
 	w.step(0)
 	w.steps(5, 2)
-	spent(t, w.dev("G"), map[gpu.TimeState]float64{gpu.TimeUnknown: 10})
-	spent(t, w.dev("H"), map[gpu.TimeState]float64{gpu.TimeGap: 10})
-	absent(t, "allocation of a GPU that may be held", w.dev("G").AllocationRatio)
-	value(t, "allocation of a GPU that is held whole", w.dev("H").AllocationRatio, 1)
+	spent(t, w.device("G"), map[gpu.TimeState]float64{gpu.TimeUnknown: 10})
+	spent(t, w.device("H"), map[gpu.TimeState]float64{gpu.TimeGap: 10})
+	absent(t, "allocation of a GPU that may be held", w.device("G").AllocationRatio)
+	value(t, "allocation of a GPU that is held whole", w.device("H").AllocationRatio, 1)
 }
 
 // A GPU whose activity cannot be measured: what is held is unknown, what is free is free.
 func TestUnmeasuredGPU(t *testing.T) {
 	w := newWorld(t, "A")
-	a := w.devs[0]
+	a := w.devices[0]
 	a.slow, a.gpm = migSlow(2), map[gpu.UUID]float64{}
 	w.allocs.List = []gpu.Allocation{holdInstance("p", "A", "MIG-1", 1)}
 	w.step(0)
 	w.steps(7, 2)
-	c := w.dev("A")
+	c := w.device("A")
 	spent(t, c, map[gpu.TimeState]float64{gpu.TimeUnknown: 2, gpu.TimeUnallocated: 12})
 	absent(t, "busy", c.Activity.Busy)
 	p := w.container("p", "A")
@@ -316,10 +316,10 @@ func TestUnmeasuredGPU(t *testing.T) {
 // GPU that did nothing for a minute proves both idle.
 func TestHiddenSharing(t *testing.T) {
 	w := newWorld(t, "A")
-	a := w.devs[0]
+	a := w.devices[0]
 	a.util, a.watts = .4, 200
 	a.medium = &gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 2 << 30}), Processes: gpu.Some([]gpu.Process{})}
-	w.allocs.List = []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}
+	w.allocs.List = []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}
 	w.step(0)
 	w.steps(5, 2)
 	p := w.container("p", "A")
@@ -334,7 +334,7 @@ func TestHiddenSharing(t *testing.T) {
 	if p.Attribution != "none" {
 		t.Errorf("attribution %q", p.Attribution)
 	}
-	u := why(t, w.dev("A"), gpu.UnattributedHidden)
+	u := unattributedBy(t, w.device("A"), gpu.UnattributedHidden)
 	value(t, "hidden busy", u.Busy, 4)
 	value(t, "hidden memory", u.Memory, 2<<30)
 	value(t, "hidden energy", u.Energy, 2000)
@@ -350,9 +350,9 @@ func TestHiddenSharing(t *testing.T) {
 // of the same name goes on from there.
 func TestGrace(t *testing.T) {
 	w := newWorld(t, "A")
-	w.devs[0].util = .5
-	w.devs[0].medium = &gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 2 << 30})}
-	w.allocs.List = []gpu.Allocation{hold("p", "A", 1)}
+	w.devices[0].util = .5
+	w.devices[0].medium = &gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 2 << 30})}
+	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1)}
 	w.step(2)
 	p := w.container("p", "A")
 	value(t, "held at first", p.Allocated, 0)
@@ -369,12 +369,12 @@ func TestGrace(t *testing.T) {
 	value(t, "busy", p.Busy, 6)
 	absent(t, "memory", p.Memory)
 	absent(t, "last busy", p.LastBusy)
-	value(t, "allocation", w.dev("A").AllocationRatio, 0)
+	value(t, "allocation", w.device("A").AllocationRatio, 0)
 	w.steps(140, 2)
 	p = w.container("p", "A")
 	value(t, "held stands still", p.Allocated, 12)
 
-	w.allocs.List = []gpu.Allocation{hold("p", "A", 1)}
+	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1)}
 	w.steps(2, 2)
 	p = w.container("p", "A")
 	value(t, "held goes on", p.Allocated, 14)
@@ -392,15 +392,15 @@ func TestGrace(t *testing.T) {
 
 func TestRateAndMethods(t *testing.T) {
 	w := newWorld(t, "A")
-	a := w.devs[0]
+	a := w.devices[0]
 	a.noRing = true
 	w.step(2)
 	w = newWorld(t)
 	a = &fakeGPU{id: gpu.Identity{UUID: "A"}, noRing: true, util: .25}
-	w.devs = []*fakeGPU{a}
+	w.devices = []*fakeGPU{a}
 	w.step(2)
 	w.steps(4, 2)
-	c := w.dev("A")
+	c := w.device("A")
 	if c.Activity.Method != gpu.Some(gpu.MethodRate) {
 		t.Errorf("method %v", c.Activity.Method)
 	}
@@ -412,30 +412,30 @@ func TestRateAndMethods(t *testing.T) {
 	w.step(60)
 	a.silent = false
 	w.step(2)
-	value(t, "a gauge speaks of 5 s at most", w.dev("A").Activity.Observed, 13)
-	spent(t, w.dev("A"), map[gpu.TimeState]float64{gpu.TimeBusy: 2 + 1.25, gpu.TimeUnallocated: 70 - 3.25})
-	value(t, "mean of the last minute", w.dev("A").Activity.Mean, .25)
+	value(t, "a gauge speaks of 5 s at most", w.device("A").Activity.Observed, 13)
+	spent(t, w.device("A"), map[gpu.TimeState]float64{gpu.TimeBusy: 2 + 1.25, gpu.TimeUnallocated: 70 - 3.25})
+	value(t, "mean of the last minute", w.device("A").Activity.Mean, .25)
 
 	// A ring that fails for a while is waited for; one that is gone is replaced by the gauge.
 	w = newWorld(t, "A")
-	a = w.devs[0]
+	a = w.devices[0]
 	a.util = 1
 	w.step(2)
 	a.noRing = true
 	w.steps(10, 2)
-	c = w.dev("A")
+	c = w.device("A")
 	value(t, "busy", c.Activity.Busy, 2)
 	w.steps(10, 2)
-	if m := w.dev("A").Activity.Method; m != gpu.Some(gpu.MethodRate) {
+	if m := w.device("A").Activity.Method; m != gpu.Some(gpu.MethodRate) {
 		t.Errorf("method %v", m)
 	}
 }
 
 func TestMeanPeakAndLastBusy(t *testing.T) {
 	w := newWorld(t, "A")
-	a := w.devs[0]
+	a := w.devices[0]
 	w.steps(10, 2)
-	c := w.dev("A")
+	c := w.device("A")
 	value(t, "mean", c.Activity.Mean, 0)
 	if c.Activity.LastBusy != gpu.Some(epoch) {
 		t.Errorf("last busy %v, want when watching began", c.Activity.LastBusy)
@@ -444,27 +444,27 @@ func TestMeanPeakAndLastBusy(t *testing.T) {
 	w.steps(10, 2)
 	a.util = 0
 	w.steps(10, 2)
-	c = w.dev("A")
+	c = w.device("A")
 	value(t, "mean", c.Activity.Mean, 1./3)
 	value(t, "peak", c.Activity.Peak, 1)
 	if c.Activity.LastBusy != gpu.Some(epoch.Add(40*time.Second)) {
 		t.Errorf("last busy %v", c.Activity.LastBusy)
 	}
 	w.steps(20, 2)
-	value(t, "peak of the last minute", w.dev("A").Activity.Peak, 0)
+	value(t, "peak of the last minute", w.device("A").Activity.Peak, 0)
 	a.silent = true
 	w.steps(31, 2)
-	absent(t, "mean of nothing", w.dev("A").Activity.Mean)
+	absent(t, "mean of nothing", w.device("A").Activity.Mean)
 }
 
 // A GPU that is left alone on purpose keeps its counters; its seconds are unknown.
 func TestUnread(t *testing.T) {
 	w := newWorld(t, "A")
-	w.devs[0].util = .5
+	w.devices[0].util = .5
 	w.steps(5, 2)
-	w.devs[0].availability = Unread
+	w.devices[0].availability = Unread
 	w.steps(5, 2)
-	c := w.dev("A")
+	c := w.device("A")
 	spent(t, c, map[gpu.TimeState]float64{gpu.TimeBusy: 5, gpu.TimeUnallocated: 5, gpu.TimeUnknown: 10})
 	value(t, "busy stands still", c.Activity.Busy, 5)
 	absent(t, "mean", c.Activity.Mean)
@@ -473,16 +473,16 @@ func TestUnread(t *testing.T) {
 // A GPU that returns goes on where it stopped, and nothing of the time between is counted twice.
 func TestGPUReturns(t *testing.T) {
 	w := newWorld(t, "A")
-	a := w.devs[0]
+	a := w.devices[0]
 	a.util, a.watts = 1, 100
 	w.steps(5, 2)
 	a.availability = Unavailable
 	w.steps(20, 2)
-	absent(t, "busy of a lost GPU", w.dev("A").Activity.Busy)
+	absent(t, "busy of a lost GPU", w.device("A").Activity.Busy)
 	a.availability = Readable
 	w.Reopened()
 	w.steps(6, 2)
-	c := w.dev("A")
+	c := w.device("A")
 	value(t, "busy", c.Activity.Busy, 10+10)
 	sum := 0.0
 	for _, v := range c.GPUSeconds {
@@ -495,8 +495,8 @@ func TestGPUReturns(t *testing.T) {
 // Whoever is late is not unknown at once, and his work is not lost.
 func TestLateReadings(t *testing.T) {
 	w := newWorld(t, "A")
-	a := w.devs[0]
-	w.allocs.List = []gpu.Allocation{hold("p", "A", 1)}
+	a := w.devices[0]
+	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1)}
 	a.util = .5
 	w.step(2)
 	a.silent = true
@@ -505,45 +505,45 @@ func TestLateReadings(t *testing.T) {
 	// The ring bridges the missed round: its samples reach back to the last read.
 	f := a.fast(w.now-2, w.now+2)
 	w.now += 2
-	w.Advance(Round{Now: w.Ledger.now.Add(2 * time.Second), Elapsed: 2 * time.Second, Allocations: w.allocs,
+	w.Advance(Poll{Now: w.Ledger.now.Add(2 * time.Second), Elapsed: 2 * time.Second, Allocations: w.allocs,
 		GPUs: []Reading{{Identity: a.id, Fast: f}}})
-	c := w.dev("A")
+	c := w.device("A")
 	spent(t, c, map[gpu.TimeState]float64{gpu.TimeBusy: 3, gpu.TimeUnallocated: 1, gpu.TimeGap: 2})
 	value(t, "busy", c.Activity.Busy, 3)
 
 	// A ring that answers nothing while the GPU works: unknown, beyond the patience.
 	w = newWorld(t, "A")
-	w.allocs.List = []gpu.Allocation{hold("p", "A", 1)}
-	w.devs[0].util = .5
+	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1)}
+	w.devices[0].util = .5
 	w.step(2)
-	w.devs[0].silent = true
+	w.devices[0].silent = true
 	w.steps(10, 2)
-	spent(t, w.dev("A"), map[gpu.TimeState]float64{gpu.TimeBusy: 1, gpu.TimeUnallocated: 1, gpu.TimeGap: 5, gpu.TimeUnknown: 15})
+	spent(t, w.device("A"), map[gpu.TimeState]float64{gpu.TimeBusy: 1, gpu.TimeUnallocated: 1, gpu.TimeGap: 5, gpu.TimeUnknown: 15})
 }
 
 func TestShareThatIsNotKnown(t *testing.T) {
 	w := newWorld(t, "A")
-	h := hold("p", "A", 1)
+	h := allocate("p", "A", 1)
 	h.Share = gpu.None[gpu.Ratio]()
 	w.allocs.List = []gpu.Allocation{h}
 	w.step(2)
 	w.steps(5, 2)
-	absent(t, "allocation", w.dev("A").AllocationRatio)
+	absent(t, "allocation", w.device("A").AllocationRatio)
 	p := w.container("p", "A")
 	absent(t, "held", p.Allocated)
 	if p.Attribution != "none" {
 		t.Errorf("attribution %q", p.Attribution)
 	}
-	spent(t, w.dev("A"), map[gpu.TimeState]float64{gpu.TimeUnallocated: 2, gpu.TimeUnknown: 10})
+	spent(t, w.device("A"), map[gpu.TimeState]float64{gpu.TimeUnallocated: 2, gpu.TimeUnknown: 10})
 
 	// An instance that the layout does not show.
 	w = newWorld(t, "A")
-	w.devs[0].slow, w.devs[0].gpm = migSlow(1), map[gpu.UUID]float64{"MIG-1": 0}
+	w.devices[0].slow, w.devices[0].gpm = migSlow(1), map[gpu.UUID]float64{"MIG-1": 0}
 	w.allocs.List = []gpu.Allocation{holdInstance("p", "A", "MIG-9", 1)}
 	w.step(2)
 	w.steps(5, 2)
-	spent(t, w.dev("A"), map[gpu.TimeState]float64{gpu.TimeUnallocated: 2, gpu.TimeUnknown: 10})
-	absent(t, "allocation", w.dev("A").AllocationRatio)
+	spent(t, w.device("A"), map[gpu.TimeState]float64{gpu.TimeUnallocated: 2, gpu.TimeUnknown: 10})
+	absent(t, "allocation", w.device("A").AllocationRatio)
 	if h := w.Allocations()[0]; h.AllocationRatio.Present() {
 		t.Errorf("allocation %v of an unknown instance", h.AllocationRatio)
 	}
@@ -552,11 +552,11 @@ func TestShareThatIsNotKnown(t *testing.T) {
 // More replicas are held than there are: the sum is still one GPU.
 func TestOversubscription(t *testing.T) {
 	w := newWorld(t, "A")
-	w.allocs.List = []gpu.Allocation{hold("p", "A", 1), hold("q", "A", 1), hold("r", "A", 2)}
+	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1), allocate("q", "A", 1), allocate("r", "A", 2)}
 	w.step(2)
 	w.steps(5, 2)
-	spent(t, w.dev("A"), map[gpu.TimeState]float64{gpu.TimeUnallocated: 2, gpu.TimeGap: 10})
-	value(t, "allocation", w.dev("A").AllocationRatio, 1)
+	spent(t, w.device("A"), map[gpu.TimeState]float64{gpu.TimeUnallocated: 2, gpu.TimeGap: 10})
+	value(t, "allocation", w.device("A").AllocationRatio, 1)
 	value(t, "held", w.container("r", "A").Allocated, 20)
 	value(t, "gap", w.container("r", "A").Gap, 5)
 }
@@ -566,7 +566,7 @@ func TestProfilingAndCounters(t *testing.T) {
 	id := gpu.Identity{UUID: "A"}
 	advance := func(e int, f gpu.Fast) {
 		l.Filter().Fast(&f)
-		l.Advance(Round{Elapsed: time.Duration(e) * time.Second, GPUs: []Reading{{Identity: id, Fast: &f}}})
+		l.Advance(Poll{Elapsed: time.Duration(e) * time.Second, GPUs: []Reading{{Identity: id, Fast: &f}}})
 	}
 	half := gpu.Some(gpu.Ratio(.5))
 	advance(0, gpu.Fast{PCIeTransmit: gpu.Some(gpu.Bytes(wrap32 - 100)), Limited: map[gpu.LimitReason]gpu.Seconds{gpu.LimitPowerCap: 7}})
@@ -597,15 +597,15 @@ func TestProfilingAndCounters(t *testing.T) {
 // Pods come and go for a day: nothing is kept of those that are long gone.
 func TestChurnIsBounded(t *testing.T) {
 	w := newWorld(t, "A", "B")
-	w.devs[0].util = .5
+	w.devices[0].util = .5
 	for i := range 2000 {
-		w.allocs.List = []gpu.Allocation{hold(fmt.Sprintf("p-%d", i), "A", 1), hold(fmt.Sprintf("q-%d", i), "B", .5)}
+		w.allocs.List = []gpu.Allocation{allocate(fmt.Sprintf("p-%d", i), "A", 1), allocate(fmt.Sprintf("q-%d", i), "B", .5)}
 		w.step(20)
 	}
 	if n := len(w.Ledger.rows); n > 2*(int(grace)/20+2) {
 		t.Errorf("%d rows are kept", n)
 	}
-	if n := len(w.Ledger.devs["A"].act.recent); n > 40 {
+	if n := len(w.Ledger.devices["A"].act.recent); n > 40 {
 		t.Errorf("%d stretches are kept", n)
 	}
 }
@@ -614,8 +614,8 @@ func TestChurnIsBounded(t *testing.T) {
 func TestWorkStaysInTheSum(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers
-	a := w.devs[0]
-	w.allocs.List = []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}
+	a := w.devices[0]
+	w.allocs.List = []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}
 	a.medium, a.hasWeights, a.weights, a.util = medium(8, 1, 2, 3, 2), true, weights(1, 20, 3, 20), .5
 	w.step(2)
 	w.steps(5, 2)

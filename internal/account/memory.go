@@ -2,19 +2,19 @@ package account
 
 import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
-// lingering is for how long, in seconds, work makes a container a user without being in a process list: the
-// lists are read that often.
+// lingering is how long, in seconds, a container counts as a user after its last samples without being in a process
+// list: the lists are read that often.
 const lingering = 12.0
 
-// remember divides the memory that is in use now, and counts the processes, by the newest medium reading.
-// Who is found on a GPU is its user from here on, whether he holds it or not.
-func (l *Ledger) remember(c *dev, users Users) {
+// attributeMemory attributes the memory in use and counts the processes of the newest medium reading. A container found
+// on a GPU is a user of it from here on, whether it is allocated to it or not.
+func (l *Ledger) attributeMemory(c *device, users Users) {
 	for _, u := range c.unattributed {
 		u.memory, u.hasMemory = 0, false
 	}
 	c.memoryError = 0
 	for _, r := range l.alive[c.id.UUID] {
-		r.forgetNow()
+		r.resetGauges()
 	}
 	for _, p := range c.parts {
 		p.memory = c.memoryOf(p)
@@ -23,13 +23,13 @@ func (l *Ledger) remember(c *dev, users Users) {
 		return
 	}
 	var given gpu.Bytes
-	blurred := false
+	memoryPartial := false
 	if c.visible {
-		given, blurred = l.rememberProcesses(c, users)
+		given, memoryPartial = l.attributeProcesses(c, users)
 		for _, r := range l.alive[c.id.UUID] {
-			// Who worked and is not in the list yet, or no more, is there until the next list.
-			if !r.uses && l.clock-r.workedAt < lingering && r.workedAt > r.leftAt+lingering {
-				l.found(r)
+			// A container that was busy and is not in the list counts as present until the next list.
+			if !r.uses && l.clock-r.usedAt < lingering && r.usedAt > r.releasedAt+lingering {
+				l.markUser(r)
 			}
 		}
 	}
@@ -39,11 +39,11 @@ func (l *Ledger) remember(c *dev, users Users) {
 		case !ok:
 			continue
 		case p.mode == modeSole:
-			// All that is used there is the holder's: contexts, and what the driver keeps for them, too.
-			p.holders[0].row.memory += memory.Used
-			p.holders[0].row.hasMemory = true
+			// All used memory is the container's, including contexts and what the driver reserves for them.
+			p.rows[0].row.memory += memory.Used
+			p.rows[0].row.hasMemory = true
 		case !c.visible && p.kind == migInstance:
-			l.leaveMemory(c, gpu.UnattributedHidden, memory.Used)
+			l.addUnattributedMemory(c, gpu.UnattributedHidden, memory.Used)
 		default:
 			continue
 		}
@@ -55,16 +55,16 @@ func (l *Ledger) remember(c *dev, users Users) {
 	case given > total.Used:
 		c.memoryError = float64(given-total.Used) / float64(max(1, total.Used))
 	case !c.visible && !c.mig:
-		l.leaveMemory(c, gpu.UnattributedHidden, total.Used-given)
-	case blurred:
-		l.leaveMemory(c, gpu.UnattributedUnmeasured, total.Used-given)
+		l.addUnattributedMemory(c, gpu.UnattributedHidden, total.Used-given)
+	case memoryPartial:
+		l.addUnattributedMemory(c, gpu.UnattributedUnmeasured, total.Used-given)
 	default:
-		l.leaveMemory(c, gpu.UnattributedDriver, total.Used-given)
+		l.addUnattributedMemory(c, gpu.UnattributedDriver, total.Used-given)
 	}
 }
 
-// memoryOf returns the memory of a part as it was last read.
-func (c *dev) memoryOf(p *part) gpu.Opt[gpu.Memory] {
+// memoryOf returns the memory of a part as last read.
+func (c *device) memoryOf(p *part) gpu.Opt[gpu.Memory] {
 	if c.medium == nil {
 		return gpu.None[gpu.Memory]()
 	}
@@ -81,63 +81,63 @@ func (c *dev) memoryOf(p *part) gpu.Opt[gpu.Memory] {
 	return gpu.None[gpu.Memory]()
 }
 
-// rememberProcesses counts the listed processes and books their memory, except on parts that one container
-// has for itself. It returns what was booked; blurred is set when some process did not tell its memory.
-func (l *Ledger) rememberProcesses(c *dev, users Users) (given gpu.Bytes, blurred bool) {
-	// Where a server stands for its clients, what is listed of a container is not all of it.
-	collapsed := len(c.servers) > 0 && collapses(c.id)
+// attributeProcesses counts the listed processes and attributes their memory, except on parts allocated to a single
+// container. It returns the attributed sum, and whether the memory of some process is unknown.
+func (l *Ledger) attributeProcesses(c *device, users Users) (given gpu.Bytes, memoryPartial bool) {
+	// Where an MPS server stands for its clients, the list does not have all of a container's processes.
+	collapsed := len(c.servers) > 0 && hidesClients(c.id)
 	for _, p := range c.parts {
-		veiled := len(p.holders) > 0 && l.veiled(c, p, users)
-		for _, h := range p.holders {
-			if !collapsed && !(veiled && !l.seen(c, p, h.row.key.container, users)) {
-				h.row.hasMemory, h.row.counted = true, true // nothing is a measured nothing
+		hasUnresolved := len(p.rows) > 0 && l.hasUnresolved(c, p, users)
+		for _, h := range p.rows {
+			if !collapsed && !(hasUnresolved && !l.seen(c, p, h.row.key.container, users)) {
+				h.row.hasMemory, h.row.counted = true, true // not listed: a measured zero
 			}
 		}
 	}
 	list := c.list()
 	for i := range list {
 		proc := &list[i]
-		used, told := proc.Memory.Get()
+		used, reported := proc.Memory.Get()
 		t := l.target(c, c.user(users, proc.PID))
-		if t.row != nil && !t.row.holds && t.row.leftAt >= c.mediumAt {
-			// The list is older than the end of the holding: what it says of the container is over.
+		if t.row != nil && !t.row.isAllocated && t.row.releasedAt >= c.mediumAt {
+			// The list precedes the end of the allocation: it no longer applies to the container.
 			t = target{reason: gpu.UnattributedUnresolved}
 		}
 		if t.row != nil {
-			l.found(t.row)
+			l.markUser(t.row)
 			t.row.counted = !collapsed
 			t.row.processes++
 		}
-		if p := c.partWith(proc); p != nil && p.mode == modeSole && p.memory.Present() {
+		if p := c.partOfProcess(proc); p != nil && p.mode == modeSole && p.memory.Present() {
 			continue
 		}
-		blurred = blurred || !told
+		memoryPartial = memoryPartial || !reported
 		given += used
 		if t.row != nil && collapsed {
 			t = target{reason: gpu.UnattributedMPS}
 		}
 		if t.row == nil {
-			l.leaveMemory(c, t.reason, used)
+			l.addUnattributedMemory(c, t.reason, used)
 			continue
 		}
 		t.row.memory += used
 		t.row.hasMemory = true
-		t.row.blurred = t.row.blurred || !told
+		t.row.memoryPartial = t.row.memoryPartial || !reported
 	}
-	return given, blurred
+	return given, memoryPartial
 }
 
-// found notes that a container is at work on a GPU.
-func (l *Ledger) found(r *row) {
-	l.wake(r)
-	if r.holds || !r.uses && !r.used {
+// markUser records that a container uses a GPU.
+func (l *Ledger) markUser(r *row) {
+	l.activate(r)
+	if r.isAllocated || !r.uses && !r.used {
 		r.usedFrom = l.clock
 	}
 	r.uses = true
 }
 
-// partWith returns the part on which a process runs, nil if that cannot be told.
-func (c *dev) partWith(proc *gpu.Process) *part {
+// partOfProcess returns the part on which a process runs, nil if unknown.
+func (c *device) partOfProcess(proc *gpu.Process) *part {
 	for _, p := range c.parts {
 		if c.on(p, proc) {
 			return p
@@ -146,15 +146,15 @@ func (c *dev) partWith(proc *gpu.Process) *part {
 	return nil
 }
 
-// forgetNow ends what is said of the present moment.
-func (r *row) forgetNow() {
+// resetGauges clears the values of the previous list.
+func (r *row) resetGauges() {
 	r.used = r.uses
-	r.memory, r.hasMemory, r.blurred = 0, false, false
+	r.memory, r.hasMemory, r.memoryPartial = 0, false, false
 	r.processes, r.counted, r.uses = 0, false, false
 }
 
-func (l *Ledger) leaveMemory(c *dev, reason gpu.UnattributedReason, used gpu.Bytes) {
-	u := c.why(reason)
+func (l *Ledger) addUnattributedMemory(c *device, reason gpu.UnattributedReason, used gpu.Bytes) {
+	u := c.unattributedBy(reason)
 	u.memory += used
 	u.hasMemory = true
 }

@@ -7,23 +7,23 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// MPS lets processes of several containers share one context. Since Volta its clients have entries of their own in
-// the driver's lists, and its server has one beside them that is nobody's use of the GPU. Before Volta the server
-// stands for all its clients, and nothing tells their parts.
+// With MPS, processes of several containers share one context. Since Volta its clients have entries of their own in the
+// driver's lists, and its server has one beside them that is not a use of the GPU. Before Volta the server stands for
+// all its clients, and their shares are not reported.
 //
-// What a process calls itself is its own to choose, so that the name alone excuses nobody: see serverOf. Whoever
-// borrows it hides his own use, and never gives it to another: what such a process does goes to reasons.
+// A process chooses its own name, so the name alone proves nothing: see isServer. A process that pretends to be a
+// server hides its own use and never shifts it to another container: its activity is unattributed with a reason.
 
-// server is a process of MPS's server that was found on a GPU.
+// server is an MPS server process on a GPU.
 type server struct {
 	pid   int
 	entry *gpu.Process
-	// trusted is true of a process outside containers, which no container can pretend to be.
+	// trusted is true for a process outside containers; no container can pretend to be one.
 	trusted bool
 }
 
-// findServers finds the servers of MPS on a GPU. It is asked for before modes are settled.
-func (l *Ledger) findServers(c *dev, users Users) {
+// findServers finds the MPS servers on a GPU, before the modes are settled.
+func (l *Ledger) findServers(c *device, users Users) {
 	c.servers = c.servers[:0]
 	list := c.list()
 	for i := range list {
@@ -31,22 +31,22 @@ func (l *Ledger) findServers(c *dev, users Users) {
 			c.servers = append(c.servers, server{list[i].PID, &list[i], who.Reason == gpu.UnattributedHost})
 		}
 	}
-	c.everServed = c.everServed || len(c.servers) > 0
+	c.everMPS = c.everMPS || len(c.servers) > 0
 }
 
-// isServer reports whether a process that bears the server's name is believed to be one. It is not
+// isServer reports whether a process with the server's name is accepted as one. It is not
 //   - if it is itself a client;
-//   - if its container holds the GPU: then it is the container's own server, or pretends;
-//   - unless there are clients of others on its part of the GPU. Before Volta no client is ever listed.
-func (l *Ledger) isServer(c *dev, users Users, proc *gpu.Process) bool {
+//   - if the GPU is allocated to its container: then it is the container's own server, or pretends;
+//   - unless clients of other containers are on its part of the GPU. Before Volta no client is ever listed.
+func (l *Ledger) isServer(c *device, users Users, proc *gpu.Process) bool {
 	if isClient(proc) {
 		return false
 	}
 	own := users.of(proc.PID)
-	if r := l.rows[rowKey{c.id.UUID, own.Container}]; own.Reason == "" && r != nil && r.holds {
+	if r := l.rows[rowKey{c.id.UUID, own.Container}]; own.Reason == "" && r != nil && r.isAllocated {
 		return false
 	}
-	if collapses(c.id) {
+	if hidesClients(c.id) {
 		return true
 	}
 	list := c.list()
@@ -70,22 +70,22 @@ func isClient(proc *gpu.Process) bool {
 	return false
 }
 
-// collapses reports whether MPS shows one process for all its clients on a GPU: before Volta, which is compute
-// capability 7.0. A GPU that does not tell is taken for a newer one, on which a server needs clients to be believed.
-func collapses(id gpu.Identity) bool {
+// hidesClients reports whether MPS shows one process for all its clients on a GPU: before Volta (compute capability
+// 7.0). A GPU of unknown capability is treated as a newer one, on which a server is accepted only if it has clients.
+func hidesClients(id gpu.Identity) bool {
 	major, _, _ := strings.Cut(id.ComputeCapability, ".")
 	n, err := strconv.Atoi(major)
 	return err == nil && n < 7
 }
 
-// user returns the user of a process on a GPU. A server's own is the driver's; where it stands for its clients, it
-// is theirs, and nobody knows whose.
-func (c *dev) user(users Users, pid int) User {
+// user returns the owner of a process on a GPU. A server's own activity is the driver's; where it stands for its
+// clients, it is theirs in unknown shares.
+func (c *device) user(users Users, pid int) User {
 	who := users.of(pid)
 	who.MPS = false
 	for i := range c.servers {
 		if c.servers[i].pid == pid {
-			if collapses(c.id) {
+			if hidesClients(c.id) {
 				return User{Reason: gpu.UnattributedMPS}
 			}
 			return User{Reason: gpu.UnattributedDriver}
@@ -94,12 +94,12 @@ func (c *dev) user(users Users, pid int) User {
 	return who
 }
 
-// serves reports whether a server is on a part; doubtful, whether one of them lies in a container.
-func (c *dev) serves(p *part) (served, doubtful bool) {
+// mpsServers reports whether an MPS server is on a part, and whether one of them is in a container (untrusted).
+func (c *device) mpsServers(p *part) (served, untrusted bool) {
 	for _, s := range c.servers {
 		if c.on(p, s.entry) {
-			served, doubtful = true, doubtful || !s.trusted
+			served, untrusted = true, untrusted || !s.trusted
 		}
 	}
-	return served, doubtful
+	return served, untrusted
 }

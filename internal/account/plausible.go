@@ -8,22 +8,21 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Sieve keeps values that no hardware can have out of the readings: it makes them absent, and counts them
-// per reading. Readings are cleaned in place, maps and lists are replaced, never changed. Not safe for
-// concurrent use.
+// Filter drops implausible values from readings: it makes them absent and counts them per reading. Readings are
+// modified in place; maps and lists are replaced, never modified. Not safe for concurrent use.
 type Filter struct {
 	counts map[string]uint64
 }
 
-// The bounds of what is believed.
+// The plausible ranges.
 const (
-	coldest, hottest = -50, 200 // degrees Celsius
-	mostWatts        = 10e3
-	mostHertz        = 100e9
-	// mostFan: the driver speaks of a part of the loudest speed that the product tolerates, which may be exceeded.
-	mostFan = 2
-	// mostProfiled allows for the rounding of profiling metrics; what is above 1 becomes 1.
-	mostProfiled = 1.05
+	minCelsius, maxCelsius = -50, 200 // degrees Celsius
+	maxWatts               = 10e3
+	maxHertz               = 100e9
+	// maxFan: NVML reports a fraction of the maximum speed under noise limits, which may be exceeded.
+	maxFan = 2
+	// maxProfiled allows for the rounding of profiling metrics; values above 1 become 1.
+	maxProfiled = 1.05
 )
 
 // Reject counts one implausible value of a reading.
@@ -34,7 +33,7 @@ func (s *Filter) Reject(reading string) {
 	s.counts[reading]++
 }
 
-// Counts returns what was rejected, in the order of the names.
+// Counts returns the rejected values by reading, in the order of the names.
 func (s *Filter) Counts() []gpu.RejectedCount {
 	out := make([]gpu.RejectedCount, 0, len(s.counts))
 	for _, reading := range slices.Sorted(maps.Keys(s.counts)) {
@@ -43,10 +42,10 @@ func (s *Filter) Counts() []gpu.RejectedCount {
 	return out
 }
 
-// number is what a reading can be.
+// number is the type of a reading.
 type number interface{ ~float64 | ~uint64 | ~int }
 
-// within makes o absent and counts it when it is outside of low to high, or no number.
+// within makes o absent and counts it if it is outside of low to high, or NaN.
 func within[T number](s *Filter, reading string, o *gpu.Opt[T], low, high float64) {
 	if v, ok := o.Get(); ok && !(float64(v) >= low && float64(v) <= high) {
 		*o = gpu.None[T]()
@@ -56,12 +55,12 @@ func within[T number](s *Filter, reading string, o *gpu.Opt[T], low, high float6
 
 // withinMap is within for the values of a map.
 func withinMap[K comparable, T number](s *Filter, reading string, m *map[K]T, low, high float64) {
-	bad := func(v T) bool { return !(float64(v) >= low && float64(v) <= high) }
+	rejected := func(v T) bool { return !(float64(v) >= low && float64(v) <= high) }
 	for _, v := range *m {
-		if bad(v) {
+		if rejected(v) {
 			kept := make(map[K]T, len(*m))
 			for k, v := range *m {
-				if bad(v) {
+				if rejected(v) {
 					s.Reject(reading)
 				} else {
 					kept[k] = v
@@ -73,14 +72,14 @@ func withinMap[K comparable, T number](s *Filter, reading string, m *map[K]T, lo
 	}
 }
 
-// Fast cleans a fast reading. The samples of the rings are judged where they are integrated.
+// Fast filters a fast reading. The samples of the rings are checked where they are integrated.
 func (s *Filter) Fast(f *gpu.Fast) {
-	within(s, "power", &f.Power, 0, mostWatts)
-	within(s, "power_instant", &f.PowerInstant, 0, mostWatts)
-	within(s, "power_module", &f.PowerModule, 0, mostWatts)
-	within(s, "power_memory", &f.PowerMemory, 0, mostWatts)
+	within(s, "power", &f.Power, 0, maxWatts)
+	within(s, "power_instant", &f.PowerInstant, 0, maxWatts)
+	within(s, "power_module", &f.PowerModule, 0, maxWatts)
+	within(s, "power_memory", &f.PowerMemory, 0, maxWatts)
 	within(s, "energy", &f.Energy, 0, math.MaxFloat64)
-	within(s, "memory_temperature", &f.MemoryTemperature, coldest, hottest)
+	within(s, "memory_temperature", &f.MemoryTemperature, minCelsius, maxCelsius)
 	withinMap(s, "limited_time", &f.Limited, 0, math.MaxFloat64)
 	if u, ok := f.Utilization.Get(); ok && !(u.GPU >= 0 && u.GPU <= 1 && u.Memory >= 0 && u.Memory <= 1) {
 		f.Utilization = gpu.None[gpu.Utilization]()
@@ -88,7 +87,7 @@ func (s *Filter) Fast(f *gpu.Fast) {
 	}
 	withinMap(s, "engine_utilization", &f.Engines, 0, 1)
 	if samples, ok := f.Processes.Get(); ok {
-		bad := func(p gpu.ProcessSample) bool {
+		rejected := func(p gpu.ProcessSample) bool {
 			for _, v := range []float64{p.SM, p.Memory, p.Encoder, p.Decoder} {
 				if !(v >= 0 && v <= 100) {
 					return true
@@ -96,10 +95,10 @@ func (s *Filter) Fast(f *gpu.Fast) {
 			}
 			return p.PID <= 0
 		}
-		if slices.ContainsFunc(samples, bad) {
+		if slices.ContainsFunc(samples, rejected) {
 			kept := make([]gpu.ProcessSample, 0, len(samples))
 			for _, p := range samples {
-				if bad(p) {
+				if rejected(p) {
 					s.Reject("process_utilization")
 				} else {
 					kept = append(kept, p)
@@ -129,7 +128,7 @@ func (s *Filter) gpm(o *gpu.Opt[gpu.GPM]) {
 	}
 	for _, m := range []*gpu.Opt[gpu.Ratio]{&g.GraphicsActive, &g.SMActive, &g.SMOccupancy, &g.TensorActive, &g.DRAMActive,
 		&g.IntegerActive, &g.FP64Active, &g.FP32Active, &g.FP16Active} {
-		within(s, "gpm", m, 0, mostProfiled)
+		within(s, "gpm", m, 0, maxProfiled)
 		if v, ok := m.Get(); ok && v > 1 {
 			*m = gpu.Some(gpu.Ratio(1))
 		}
@@ -137,32 +136,32 @@ func (s *Filter) gpm(o *gpu.Opt[gpu.GPM]) {
 	*o = gpu.Some(g)
 }
 
-// Medium cleans a medium reading.
+// Medium filters a medium reading.
 func (s *Filter) Medium(m *gpu.Medium) {
 	s.memory("memory", &m.Memory)
 	if b, ok := m.BAR1.Get(); ok && b.Used > b.Total {
 		m.BAR1 = gpu.None[gpu.BAR1]()
 		s.Reject("bar1_memory")
 	}
-	within(s, "temperature", &m.Temperature, coldest, hottest)
+	within(s, "temperature", &m.Temperature, minCelsius, maxCelsius)
 	if len(m.Fans) > 0 {
 		m.Fans = slices.Clone(m.Fans)
 		for i := range m.Fans {
-			within(s, "fan_speed", &m.Fans[i], 0, mostFan)
+			within(s, "fan_speed", &m.Fans[i], 0, maxFan)
 		}
 	}
-	withinMap(s, "clock", &m.Clocks, 0, mostHertz)
+	withinMap(s, "clock", &m.Clocks, 0, maxHertz)
 	within(s, "performance_state", &m.PState, 0, 15)
 	if list, ok := m.Processes.Get(); ok {
 		memory, known := m.Memory.Get()
-		bad := func(p gpu.Process) bool {
-			used, told := p.Memory.Get()
-			return p.PID <= 0 || told && known && used > memory.Total
+		rejected := func(p gpu.Process) bool {
+			used, reported := p.Memory.Get()
+			return p.PID <= 0 || reported && known && used > memory.Total
 		}
-		if slices.ContainsFunc(list, bad) {
+		if slices.ContainsFunc(list, rejected) {
 			kept := make([]gpu.Process, 0, len(list))
 			for _, p := range list {
-				if bad(p) {
+				if rejected(p) {
 					s.Reject("process_memory")
 					p.Memory = gpu.None[gpu.Bytes]()
 				}
@@ -193,17 +192,17 @@ func (s *Filter) memory(reading string, o *gpu.Opt[gpu.Memory]) {
 	}
 }
 
-// Slow cleans a slow reading.
+// Slow filters a slow reading.
 func (s *Filter) Slow(l *gpu.Slow) {
-	// A link that can do no more than one lane of the first generation is what a chip on no PCIe bus (GB10) says
-	// in place of "not supported". It is no error, and nothing to count.
+	// A maximum of one lane of the first generation is what a GPU without PCIe (GB10) reports in place of "not
+	// supported". It is not counted.
 	if l.PCIe.MaxGeneration.Or(0) == 1 && l.PCIe.MaxWidth.Or(0) == 1 {
 		l.PCIe = gpu.PCIeLink{}
 	}
 	for _, p := range []*gpu.Opt[gpu.Watts]{&l.PowerLimit, &l.PowerLimitRequested, &l.PowerLimitDefault, &l.PowerLimitMin, &l.PowerLimitMax} {
-		within(s, "power_limit", p, 0, mostWatts)
+		within(s, "power_limit", p, 0, maxWatts)
 	}
-	hot := func(t gpu.TemperatureThreshold) bool { return !(t.Value >= coldest && t.Value <= hottest) }
+	hot := func(t gpu.TemperatureThreshold) bool { return !(t.Value >= minCelsius && t.Value <= maxCelsius) }
 	if slices.ContainsFunc(l.TemperatureLimits, hot) {
 		kept := make([]gpu.TemperatureThreshold, 0, len(l.TemperatureLimits))
 		for _, t := range l.TemperatureLimits {
@@ -215,7 +214,7 @@ func (s *Filter) Slow(l *gpu.Slow) {
 		}
 		l.TemperatureLimits = kept
 	}
-	withinMap(s, "clock_max", &l.MaxClocks, 0, mostHertz)
+	withinMap(s, "clock_max", &l.MaxClocks, 0, maxHertz)
 	for _, p := range []*gpu.Opt[int]{&l.PCIe.Generation, &l.PCIe.MaxGeneration} {
 		within(s, "pcie_link", p, 1, 16)
 	}

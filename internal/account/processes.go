@@ -2,20 +2,19 @@ package account
 
 import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
-// User is whom a process belongs to: a container, or the reason why it belongs to none (host, unresolved,
-// driver).
+// User is the owner of a process: a container, or the reason why it belongs to none (host, unresolved, driver).
 type User struct {
 	Container gpu.Container
 	Reason    gpu.UnattributedReason
-	// MPS is true of a process that bears the name of MPS's daemons, whoever it is.
+	// MPS is true for a process with the name of an MPS daemon, whoever started it.
 	MPS bool
 }
 
-// Users says whom the processes of the node belong to. A nil map means that processes cannot be told apart
-// at all; a process that a map lacks is unresolved.
+// Users maps the processes of the node to their owners. A nil map means that processes cannot be resolved at all; a
+// process missing from the map is unresolved.
 type Users map[int]User
 
-// of returns the user of a process.
+// of returns the owner of a process.
 func (u Users) of(pid int) User {
 	if who, ok := u[pid]; ok {
 		return who
@@ -24,15 +23,15 @@ func (u Users) of(pid int) User {
 }
 
 // target returns the account of a user on a GPU.
-func (l *Ledger) target(c *dev, who User) target {
+func (l *Ledger) target(c *device, who User) target {
 	if who.Reason != "" {
 		return target{reason: who.Reason}
 	}
 	return target{row: l.row(c, who.Container)}
 }
 
-// list returns the processes that were last seen on a GPU.
-func (c *dev) list() []gpu.Process {
+// list returns the processes of the last process list of a GPU.
+func (c *device) list() []gpu.Process {
 	if c.medium == nil {
 		return nil
 	}
@@ -40,7 +39,7 @@ func (c *dev) list() []gpu.Process {
 }
 
 // on reports whether a process runs on a part.
-func (c *dev) on(p *part, proc *gpu.Process) bool {
+func (c *device) on(p *part, proc *gpu.Process) bool {
 	switch p.kind {
 	case migInstance:
 		gi, ok := proc.GI.Get()
@@ -51,9 +50,9 @@ func (c *dev) on(p *part, proc *gpu.Process) bool {
 	return true
 }
 
-// owners returns the distinct users of a part, the driver's own processes and MPS's servers left out.
-func (l *Ledger) owners(c *dev, p *part, users Users) []User {
-	c.ownersSeen = c.ownersSeen[:0]
+// usersOn returns the distinct users of a part, without the driver's own processes and MPS servers.
+func (l *Ledger) usersOn(c *device, p *part, users Users) []User {
+	c.usersSeen = c.usersSeen[:0]
 	list := c.list()
 next:
 	for i := range list {
@@ -64,19 +63,19 @@ next:
 		if who.Reason == gpu.UnattributedDriver || who.Reason == gpu.UnattributedMPS {
 			continue
 		}
-		for _, o := range c.ownersSeen {
+		for _, o := range c.usersSeen {
 			if o == who {
 				continue next
 			}
 		}
-		c.ownersSeen = append(c.ownersSeen, who)
+		c.usersSeen = append(c.usersSeen, who)
 	}
-	return c.ownersSeen
+	return c.usersSeen
 }
 
-// weigh takes the utilization samples of the processes. The driver names one process per sample of its
-// ring, so that only the proportions mean something. A first reading tells of finished work and is left out.
-func (c *dev) weigh(f *gpu.Fast, first bool) {
+// weigh stores the utilization samples of the processes. The driver records one process per sample of its ring, so only
+// the proportions are meaningful. A first reading covers past activity and is dropped.
+func (c *device) weigh(f *gpu.Fast, first bool) {
 	samples, ok := f.Processes.Get()
 	if !ok {
 		return
@@ -94,7 +93,7 @@ func (c *dev) weigh(f *gpu.Fast, first bool) {
 		c.weights = append(c.weights, processWeight{s.PID, s.SM})
 	}
 	if !replaced && c.weightsAge > 1 {
-		c.weights = c.weights[:0] // nobody for more than one reading: what they weighed is over
+		c.weights = c.weights[:0] // no samples for more than one reading: the old ones are void
 	}
 }
 
@@ -104,8 +103,8 @@ type processWeight struct {
 	weight float64
 }
 
-// intruder reports whether somebody else than a container was seen at work.
-func (l *Ledger) intruder(c *dev, own gpu.Container, users Users) bool {
+// otherUser reports whether a process of another container or of the host was active.
+func (l *Ledger) otherUser(c *device, own gpu.Container, users Users) bool {
 	for _, w := range c.weights {
 		switch who := l.who(c, users, w.pid); who.Reason {
 		case "":
@@ -119,41 +118,41 @@ func (l *Ledger) intruder(c *dev, own gpu.Container, users Users) bool {
 	return false
 }
 
-// split divides the work of a part, and the time that was observed, by what its users weigh.
-func (l *Ledger) split(c *dev, p *part, busy, observed, ago float64, users Users) {
-	owners := l.owners(c, p, users)
-	_, doubtful := c.serves(p)
+// split divides the busy time of a part, and its observed time, in proportion to the samples of its users.
+func (l *Ledger) split(c *device, p *part, busy, observed, ago float64, users Users) {
+	usersOn := l.usersOn(c, p, users)
+	_, untrusted := c.mpsServers(p)
 	switch {
 	case !(busy > 0):
 	case !c.mig && len(c.weights) > 0:
 		l.splitByWeight(c, busy, ago, users)
-	case doubtful:
-		// It may be a server, or somebody who calls himself one: what he does must not become another's.
-		l.give(c, credit{target{reason: gpu.UnattributedMPS}, busy}, ago)
+	case untrusted:
+		// It may be an MPS server or pretend to be one: its activity must not be attributed to another container.
+		l.attributeBusy(c, credit{target{reason: gpu.UnattributedMPS}, busy}, ago)
 		return
-	case len(owners) == 0:
-		// Whoever it was, it is nobody whose processes are seen.
-		l.give(c, credit{target{reason: gpu.UnattributedHidden}, busy}, ago)
-	case len(owners) == 1:
-		l.work(c, owners[0], busy, ago)
+	case len(usersOn) == 0:
+		// No visible process can have caused it.
+		l.attributeBusy(c, credit{target{reason: gpu.UnattributedHidden}, busy}, ago)
+	case len(usersOn) == 1:
+		l.attributeUser(c, usersOn[0], busy, ago)
 	default:
-		l.give(c, credit{target{reason: gpu.UnattributedUnmeasured}, busy}, ago)
-		return // no measure of anybody, so no time in which he was measured
+		l.attributeBusy(c, credit{target{reason: gpu.UnattributedUnmeasured}, busy}, ago)
+		return // nothing was measured per user, so there is no observed time
 	}
-	for _, h := range p.holders {
+	for _, h := range p.rows {
 		if h.row.measured() {
 			h.row.observed += observed
 		}
 	}
 	for _, r := range l.alive[c.id.UUID] {
-		if r.uses && !r.holds && (!c.mig || len(owners) == 1 && owners[0] == User{Container: r.key.container}) {
+		if r.uses && !r.isAllocated && (!c.mig || len(usersOn) == 1 && usersOn[0] == User{Container: r.key.container}) {
 			r.observed += observed
 		}
 	}
 }
 
-// splitByWeight divides work in proportion to the weights.
-func (l *Ledger) splitByWeight(c *dev, busy, ago float64, users Users) {
+// splitByWeight divides busy time in proportion to the samples.
+func (l *Ledger) splitByWeight(c *device, busy, ago float64, users Users) {
 	total := 0.0
 	c.weighed = c.weighed[:0]
 next:
@@ -161,7 +160,7 @@ next:
 		total += w.weight
 		who := l.who(c, users, w.pid)
 		if who.Reason == gpu.UnattributedDriver {
-			who.Reason = gpu.UnattributedMPS // where the server has samples, it has its clients'
+			who.Reason = gpu.UnattributedMPS // where the server has samples, they are those of its clients
 		}
 		for i := range c.weighed {
 			if c.weighed[i].who == who {
@@ -175,27 +174,27 @@ next:
 	for i, w := range c.weighed {
 		share := min(left, busy*w.weight/total)
 		if i == len(c.weighed)-1 {
-			share = left // nothing is lost to rounding
+			share = left // the remainder of rounding
 		}
 		left -= share
-		l.work(c, w.who, share, ago)
+		l.attributeUser(c, w.who, share, ago)
 	}
 }
 
-// work books what processes show to be a user's.
-func (l *Ledger) work(c *dev, who User, busy, ago float64) {
+// attributeUser adds busy time that process samples show for a user.
+func (l *Ledger) attributeUser(c *device, who User, busy, ago float64) {
 	t := l.target(c, who)
-	l.give(c, credit{t, busy}, ago)
+	l.attributeBusy(c, credit{t, busy}, ago)
 	if t.row == nil || !(busy > 0) {
 		return
 	}
-	t.row.workedAt = l.clock
-	if l.clock > t.row.leftAt+lingering {
-		l.wake(t.row)
+	t.row.usedAt = l.clock
+	if l.clock > t.row.releasedAt+lingering {
+		l.activate(t.row)
 	}
 }
 
-// weighed is a user and what his processes weigh together.
+// weighed is a user with the sum of its samples.
 type weighed struct {
 	who    User
 	weight float64

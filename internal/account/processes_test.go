@@ -35,7 +35,7 @@ var testUsers = Users{1: {Container: pod("p")}, 2: {Container: pod("p")}, 3: {Co
 // closes asserts that the sums of a GPU close: busy and energy over all time, memory now.
 func closes(t *testing.T, w *world, u gpu.UUID) {
 	t.Helper()
-	c := w.dev(u)
+	c := w.device(u)
 	var busy, energy, memory float64
 	for _, x := range c.Unattributed {
 		busy += float64(x.Busy.Or(0))
@@ -50,8 +50,8 @@ func closes(t *testing.T, w *world, u gpu.UUID) {
 		}
 	}
 	near(t, "sum of busy", busy, float64(c.Activity.Busy.Or(0)))
-	near(t, "sum of energy", energy, w.Ledger.devs[u].spentEnergy)
-	if m := w.Ledger.devs[u].medium; m != nil && m.Memory.Present() {
+	near(t, "sum of energy", energy, w.Ledger.devices[u].totalEnergy)
+	if m := w.Ledger.devices[u].medium; m != nil && m.Memory.Present() {
 		near(t, "sum of memory", memory, float64(m.Memory.Or(gpu.Memory{}).Used))
 	}
 	for _, e := range c.AttributionErrors {
@@ -64,7 +64,7 @@ func closes(t *testing.T, w *world, u gpu.UUID) {
 func TestProcessAttribution(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		holders []gpu.Allocation
+		rows    []gpu.Allocation
 		users   Users
 		weights []gpu.ProcessSample
 		medium  *gpu.Medium
@@ -77,37 +77,37 @@ func TestProcessAttribution(t *testing.T) {
 		attribution map[string]string
 	}{
 		{
-			name: "by weight", holders: []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}, util: .8,
+			name: "by weight", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}, util: .8,
 			weights: weights(1, 20, 2, 10, 3, 30), medium: medium(10, 1, 2, 2, 2, 3, 5),
 			busy: map[string]float64{"p": 4, "q": 4}, memory: map[string]float64{"p": 4, "q": 5},
 			unmemory:    map[gpu.UnattributedReason]float64{gpu.UnattributedDriver: 1},
 			attribution: map[string]string{"p": "process", "q": "process"},
 		},
 		{
-			name: "one works, the other does nothing and that is seen", holders: []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}, util: .8,
+			name: "one works, the other does nothing and that is seen", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}, util: .8,
 			weights: weights(1, 3), medium: medium(3, 1, 2),
 			busy: map[string]float64{"p": 8, "q": 0}, memory: map[string]float64{"p": 2, "q": 0},
 			unmemory: map[gpu.UnattributedReason]float64{gpu.UnattributedDriver: 1},
 		},
 		{
-			name: "no weights, one user takes all", holders: []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
+			name: "no weights, one user takes all", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}, util: .5,
 			weights: weights(), medium: medium(3, 1, 2, 9, 1),
 			busy: map[string]float64{"p": 5, "q": 0}, memory: map[string]float64{"p": 2},
 			unmemory: map[gpu.UnattributedReason]float64{gpu.UnattributedDriver: 1},
 		},
 		{
-			name: "no weights, several users", holders: []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
+			name: "no weights, several users", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}, util: .5,
 			weights: weights(), medium: medium(3, 1, 2, 3, 1),
 			unbusy: map[gpu.UnattributedReason]float64{gpu.UnattributedUnmeasured: 5},
 			busy:   map[string]float64{"p": 0, "q": 0},
 		},
 		{
-			name: "weights of the MPS server stand for nobody", holders: []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
+			name: "weights of the MPS server stand for nobody", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}, util: .5,
 			weights: weights(9, 50), medium: medium(3, 1, 2, 3, 1),
 			unbusy: map[gpu.UnattributedReason]float64{gpu.UnattributedMPS: 5},
 		},
 		{
-			name: "the host's and the unnamed", holders: []gpu.Allocation{hold("p", "A", 1)}, util: .5,
+			name: "the host's and the unnamed", rows: []gpu.Allocation{allocate("p", "A", 1)}, util: .5,
 			weights: weights(1, 20, 8, 20, 77, 10), medium: medium(8, 1, 2, 8, 3, 77, 1),
 			busy:        map[string]float64{"p": 2},
 			unbusy:      map[gpu.UnattributedReason]float64{gpu.UnattributedHost: 2, gpu.UnattributedUnresolved: 1},
@@ -116,7 +116,7 @@ func TestProcessAttribution(t *testing.T) {
 			attribution: map[string]string{"p": "process"},
 		},
 		{
-			name: "a process that cannot be named may be that of a holder who is not seen", holders: []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
+			name: "a process that cannot be named may be that of a holder who is not seen", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}, util: .5,
 			weights: weights(1, 20, 77, 20), medium: medium(8, 1, 2, 77, 1),
 			busy:        map[string]float64{"p": 2.5, "q": -1},
 			unbusy:      map[gpu.UnattributedReason]float64{gpu.UnattributedUnresolved: 2.5},
@@ -125,7 +125,7 @@ func TestProcessAttribution(t *testing.T) {
 			attribution: map[string]string{"p": "process", "q": "none"},
 		},
 		{
-			name: "nor is a sole holder idle whose process cannot be named", holders: []gpu.Allocation{hold("p", "A", 1)}, util: .5,
+			name: "nor is a sole holder idle whose process cannot be named", rows: []gpu.Allocation{allocate("p", "A", 1)}, util: .5,
 			weights: weights(77, 20), medium: medium(8, 77, 2),
 			busy:        map[string]float64{"p": -1},
 			unbusy:      map[gpu.UnattributedReason]float64{gpu.UnattributedUnresolved: 5},
@@ -134,27 +134,27 @@ func TestProcessAttribution(t *testing.T) {
 			attribution: map[string]string{"p": "none"},
 		},
 		{
-			name: "nobody else on the GPU: all of it", holders: []gpu.Allocation{hold("p", "A", 1)}, util: .5,
+			name: "nobody else on the GPU: all of it", rows: []gpu.Allocation{allocate("p", "A", 1)}, util: .5,
 			weights: weights(1, 20), medium: medium(8, 1, 2, 2, 3, 9, 1),
 			busy: map[string]float64{"p": 5}, memory: map[string]float64{"p": 8}, attribution: map[string]string{"p": "exclusive"},
 		},
 		{
-			name: "the socket suffices", holders: []gpu.Allocation{hold("p", "A", 1)}, util: .5, users: Users(nil), medium: medium(8),
+			name: "the socket suffices", rows: []gpu.Allocation{allocate("p", "A", 1)}, util: .5, users: Users(nil), medium: medium(8),
 			busy: map[string]float64{"p": 5}, memory: map[string]float64{"p": 8}, attribution: map[string]string{"p": "exclusive"},
 		},
 		{
-			name: "work of nobody who is seen", holders: []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
+			name: "work of nobody who is seen", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}, util: .5,
 			weights: weights(), medium: medium(1),
 			busy: map[string]float64{"p": 0, "q": 0}, unbusy: map[gpu.UnattributedReason]float64{gpu.UnattributedHidden: 5},
 		},
 		{
-			name: "a process that does not tell its memory", holders: []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}, util: .5,
+			name: "a process that does not tell its memory", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}, util: .5,
 			weights: weights(1, 3), medium: medium(6, 1, -1, 3, 2),
 			busy: map[string]float64{"p": 5, "q": 0}, memory: map[string]float64{"p": -1, "q": 2},
 			unmemory: map[gpu.UnattributedReason]float64{gpu.UnattributedUnmeasured: 4},
 		},
 		{
-			name: "who uses without holding", holders: []gpu.Allocation{hold("p", "A", .5)}, util: .5,
+			name: "who uses without holding", rows: []gpu.Allocation{allocate("p", "A", .5)}, util: .5,
 			weights: weights(3, 50), medium: medium(6, 3, 6),
 			busy: map[string]float64{"p": 0, "q": 5}, memory: map[string]float64{"q": 6},
 			attribution: map[string]string{"q": "process"},
@@ -162,12 +162,12 @@ func TestProcessAttribution(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, "A")
-			a := w.devs[0]
+			a := w.devices[0]
 			w.users = testUsers
 			if tt.users != nil || tt.name == "the socket suffices" {
 				w.users = tt.users
 			}
-			w.allocs.List = tt.holders
+			w.allocs.List = tt.rows
 			a.medium, a.hasWeights = tt.medium, w.users != nil
 			w.step(2)
 			a.util, a.weights, a.watts = tt.util, tt.weights, 100
@@ -180,7 +180,7 @@ func TestProcessAttribution(t *testing.T) {
 				}
 			}
 			for reason, want := range tt.unbusy {
-				value(t, "busy because of "+string(reason), why(t, w.dev("A"), reason).Busy, want)
+				value(t, "busy because of "+string(reason), unattributedBy(t, w.device("A"), reason).Busy, want)
 			}
 			for name, want := range tt.memory {
 				if want < 0 {
@@ -190,7 +190,7 @@ func TestProcessAttribution(t *testing.T) {
 				}
 			}
 			for reason, want := range tt.unmemory {
-				value(t, "memory because of "+string(reason), why(t, w.dev("A"), reason).Memory, want*(1<<30))
+				value(t, "memory because of "+string(reason), unattributedBy(t, w.device("A"), reason).Memory, want*(1<<30))
 			}
 			for name, want := range tt.attribution {
 				if got := w.container(name, "A").Attribution; got != want {
@@ -208,15 +208,15 @@ func TestProcessAttribution(t *testing.T) {
 func TestMemoryExcess(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers
-	w.allocs.List = []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}
-	w.devs[0].medium = medium(4, 1, 3, 3, 2)
+	w.allocs.List = []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}
+	w.devices[0].medium = medium(4, 1, 3, 3, 2)
 	w.step(2)
-	for _, e := range w.dev("A").AttributionErrors {
+	for _, e := range w.device("A").AttributionErrors {
 		if e.Quantity == "memory" && e.Ratio != .25 {
 			t.Errorf("closing error %v, want 0.25", e.Ratio)
 		}
 	}
-	for _, u := range w.dev("A").Unattributed {
+	for _, u := range w.device("A").Unattributed {
 		absent(t, "memory because of "+string(u.Reason), u.Memory)
 	}
 }
@@ -224,9 +224,9 @@ func TestMemoryExcess(t *testing.T) {
 func TestMismatch(t *testing.T) {
 	w := newWorld(t, "A", "B")
 	w.users = testUsers
-	w.devs[0].medium = medium(4, 1, 3, 3, 1)
-	w.devs[1].medium = medium(0)
-	w.allocs.List = []gpu.Allocation{hold("q", "B", 1)}
+	w.devices[0].medium = medium(4, 1, 3, 3, 1)
+	w.devices[1].medium = medium(0)
+	w.allocs.List = []gpu.Allocation{allocate("q", "B", 1)}
 	w.steps(10, 2)
 	if m := w.container("p", "A").Mismatch; m != nil {
 		t.Errorf("mismatch %v before it lasted", m)
@@ -246,7 +246,7 @@ func TestMismatch(t *testing.T) {
 		t.Errorf("mismatch %v without holdings", m)
 	}
 	// The process ends.
-	w.devs[0].medium = medium(0)
+	w.devices[0].medium = medium(0)
 	w.step(2)
 	if p := w.container("p", "A"); !p.Ended {
 		t.Error("a user without process is not gone")
@@ -258,9 +258,9 @@ func TestMismatch(t *testing.T) {
 func TestListOlderThanTheEnd(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers
-	a := w.devs[0]
+	a := w.devices[0]
 	a.medium, a.hasWeights, a.weights, a.util = medium(4, 1, 3), true, weights(1, 50), .5
-	w.allocs.List = []gpu.Allocation{hold("p", "A", .5)}
+	w.allocs.List = []gpu.Allocation{allocate("p", "A", .5)}
 	w.steps(3, 2)
 	w.allocs.List = nil
 	w.step(2)
@@ -268,7 +268,7 @@ func TestListOlderThanTheEnd(t *testing.T) {
 	if !p.Ended || p.Memory.Present() {
 		t.Errorf("%+v", p)
 	}
-	value(t, "unresolved memory", why(t, w.dev("A"), gpu.UnattributedUnresolved).Memory, 3<<30)
+	value(t, "unresolved memory", unattributedBy(t, w.device("A"), gpu.UnattributedUnresolved).Memory, 3<<30)
 	closes(t, w, "A")
 	w.step(2)
 	a.medium = medium(4, 1, 3)
@@ -285,7 +285,7 @@ func TestListOlderThanTheEnd(t *testing.T) {
 func TestNewInTheSamples(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers
-	a := w.devs[0]
+	a := w.devices[0]
 	a.medium, a.hasWeights, a.weights, a.util = medium(0), true, weights(3, 50), .5
 	w.steps(5, 2)
 	value(t, "busy", w.container("q", "A").Busy, 5)
@@ -293,8 +293,8 @@ func TestNewInTheSamples(t *testing.T) {
 	// Over a sole holder it takes its part from the first window on.
 	w = newWorld(t, "A")
 	w.users = testUsers
-	a = w.devs[0]
-	w.allocs.List = []gpu.Allocation{hold("p", "A", 1)}
+	a = w.devices[0]
+	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1)}
 	a.medium, a.hasWeights, a.weights = medium(2, 1, 2), true, weights(1, 50)
 	w.step(2)
 	a.util, a.weights = 1, weights(1, 50, 3, 50)
@@ -307,7 +307,7 @@ func TestNewInTheSamples(t *testing.T) {
 func TestProcessesUnderMIG(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers
-	a := w.devs[0]
+	a := w.devices[0]
 	a.slow, a.gpm = migSlow(3), map[gpu.UUID]float64{"MIG-1": 0, "MIG-2": 0, "MIG-3": 0}
 	m := medium(9, 1, 2, 2, 1, 3, 4)
 	list := m.Processes.Or(nil)
@@ -322,17 +322,17 @@ func TestProcessesUnderMIG(t *testing.T) {
 	w.step(2)
 	a.gpm = map[gpu.UUID]float64{"MIG-1": .7, "MIG-2": .35, "MIG-3": .14}
 	w.steps(5, 2)
-	value(t, "unmeasured", why(t, w.dev("A"), gpu.UnattributedUnmeasured).Busy, .5)
+	value(t, "unmeasured", unattributedBy(t, w.device("A"), gpu.UnattributedUnmeasured).Busy, .5)
 	value(t, "memory of p", w.container("p", "A").Memory, 3<<30)
 	value(t, "memory of q", w.container("q", "A").Memory, 5<<30)
-	value(t, "gpu", w.dev("A").Activity.Busy, 1.7)
-	value(t, "allocation", w.dev("A").AllocationRatio, 2./7)
+	value(t, "gpu", w.device("A").Activity.Busy, 1.7)
+	value(t, "allocation", w.device("A").AllocationRatio, 2./7)
 	// Of instance 2 nobody knows who works there: what they did elsewhere is theirs, and that time only is observed.
 	value(t, "busy of p", w.container("p", "A").Busy, 1)
 	value(t, "observed of p", w.container("p", "A").Observed, 10./7)
 	value(t, "busy of q, which holds nothing of instance 3", w.container("q", "A").Busy, .2)
 	closes(t, w, "A")
-	for _, e := range w.dev("A").AttributionErrors {
+	for _, e := range w.device("A").AttributionErrors {
 		if e.Ratio != 0 {
 			t.Errorf("%s does not close: %v", e.Quantity, e.Ratio)
 		}
@@ -342,36 +342,36 @@ func TestProcessesUnderMIG(t *testing.T) {
 func TestEnergy(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers
-	a := w.devs[0]
-	w.allocs.List = []gpu.Allocation{hold("p", "A", .25), hold("q", "A", .25)}
+	a := w.devices[0]
+	w.allocs.List = []gpu.Allocation{allocate("p", "A", .25), allocate("q", "A", .25)}
 	a.medium, a.hasWeights = medium(4, 1, 2, 3, 2), true
 	a.watts = 100
 	w.steps(11, 2)
 	// Idle is proven: to the holders by share, the rest is idle.
 	value(t, "idle energy of p", w.container("p", "A").Energy, 500)
-	value(t, "idle energy of nobody", why(t, w.dev("A"), gpu.UnattributedIdle).Energy, 1000)
-	near(t, "idle power", w.Ledger.devs["A"].idleWatts, 100)
+	value(t, "idle energy of nobody", unattributedBy(t, w.device("A"), gpu.UnattributedIdle).Energy, 1000)
+	near(t, "idle power", w.Ledger.devices["A"].idleWatts, 100)
 	a.watts, a.util, a.weights = 500, .5, weights(1, 30, 3, 10)
 	w.steps(5, 2)
 	// 1000 J idle, 4000 J active at 3 to 1.
 	value(t, "energy of p", w.container("p", "A").Energy, 500+250+3000)
 	value(t, "energy of q", w.container("q", "A").Energy, 500+250+1000)
-	value(t, "idle energy of nobody", why(t, w.dev("A"), gpu.UnattributedIdle).Energy, 1500)
+	value(t, "idle energy of nobody", unattributedBy(t, w.device("A"), gpu.UnattributedIdle).Energy, 1500)
 	closes(t, w, "A")
-	if s := w.Ledger.devs["A"].spentEnergy; s != 7000 {
+	if s := w.Ledger.devices["A"].totalEnergy; s != 7000 {
 		t.Errorf("spent %v", s)
 	}
 	// Nothing was seen of the work: nobody gets it.
 	a.noRing, a.weights = true, nil
 	w.step(2)
-	value(t, "unmeasured", why(t, w.dev("A"), gpu.UnattributedUnmeasured).Energy, 1000)
+	value(t, "unmeasured", unattributedBy(t, w.device("A"), gpu.UnattributedUnmeasured).Energy, 1000)
 }
 
 func TestLastBusyOfASharer(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers
-	a := w.devs[0]
-	w.allocs.List = []gpu.Allocation{hold("p", "A", .5), hold("q", "A", .5)}
+	a := w.devices[0]
+	w.allocs.List = []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}
 	a.medium, a.hasWeights, a.weights, a.util = medium(4, 1, 2, 3, 2), true, weights(1, 50), .5
 	w.steps(11, 2)
 	if got := w.container("p", "A").LastBusy; got != gpu.Some(epoch.Add(22*time.Second)) {

@@ -23,10 +23,10 @@ func walk(t *testing.T, choose chooser, steps int) {
 	was := snapshotOf(w)
 	w.users = Users{1: {Container: pod("p")}, 2: {Container: pod("q")}, 3: {Container: pod("r")}, 4: {Reason: gpu.UnattributedHost},
 		5: {Reason: gpu.UnattributedDriver}, 6: {Container: pod("s"), MPS: true}, 7: {Reason: gpu.UnattributedHost, MPS: true}}
-	w.devs[1].id.ComputeCapability = "6.0"
+	w.devices[1].id.ComputeCapability = "6.0"
 	users := w.users
 	for step := range steps {
-		c := w.devs[choose(len(w.devs))]
+		c := w.devices[choose(len(w.devices))]
 		switch choose(16) {
 		case 0:
 			c.util = float64(choose(101)) / 100
@@ -90,7 +90,7 @@ func walk(t *testing.T, choose chooser, steps int) {
 		case 8, 9, 10:
 			w.allocs.List = nil
 			for range choose(6) {
-				h := hold(pods[choose(len(pods))], w.devs[choose(len(w.devs))].id.UUID, []float64{1, .5, .25, 1. / 3}[choose(4)])
+				h := allocate(pods[choose(len(pods))], w.devices[choose(len(w.devices))].id.UUID, []float64{1, .5, .25, 1. / 3}[choose(4)])
 				if choose(3) == 0 {
 					h.Instance = gpu.UUID(fmt.Sprintf("MIG-%d", 1+choose(8)))
 				}
@@ -130,23 +130,23 @@ func walk(t *testing.T, choose chooser, steps int) {
 
 // snapshot is what a walk compares from step to step.
 type snapshot struct {
-	devs  map[gpu.UUID]gpu.GPU
-	rows  map[rowKey]row
-	why   map[gpu.UUID]map[gpu.UnattributedReason]unattributed
-	busy  map[gpu.UUID]float64
-	spent map[gpu.UUID]float64
+	devices        map[gpu.UUID]gpu.GPU
+	rows           map[rowKey]row
+	unattributedBy map[gpu.UUID]map[gpu.UnattributedReason]unattributed
+	busy           map[gpu.UUID]float64
+	spent          map[gpu.UUID]float64
 }
 
 func snapshotOf(w *world) snapshot {
 	s := snapshot{map[gpu.UUID]gpu.GPU{}, map[rowKey]row{}, map[gpu.UUID]map[gpu.UnattributedReason]unattributed{},
 		map[gpu.UUID]float64{}, map[gpu.UUID]float64{}}
-	for _, c := range w.devs {
-		s.devs[c.id.UUID] = w.dev(c.id.UUID)
-		own := w.Ledger.devs[c.id.UUID]
-		s.busy[c.id.UUID], s.spent[c.id.UUID] = own.act.busy, own.spentEnergy
-		s.why[c.id.UUID] = map[gpu.UnattributedReason]unattributed{}
+	for _, c := range w.devices {
+		s.devices[c.id.UUID] = w.device(c.id.UUID)
+		own := w.Ledger.devices[c.id.UUID]
+		s.busy[c.id.UUID], s.spent[c.id.UUID] = own.act.busy, own.totalEnergy
+		s.unattributedBy[c.id.UUID] = map[gpu.UnattributedReason]unattributed{}
 		for reason, u := range own.unattributed {
-			s.why[c.id.UUID][reason] = *u
+			s.unattributedBy[c.id.UUID][reason] = *u
 		}
 	}
 	for key, r := range w.Ledger.rows {
@@ -162,8 +162,8 @@ func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64,
 	for _, c := range w.Containers() {
 		published[rowKey{c.GPU, c.Container}] = c
 	}
-	for u, c := range now.devs {
-		before := was.devs[u]
+	for u, c := range now.devices {
+		before := was.devices[u]
 		sum := 0.0
 		for use, v := range c.GPUSeconds {
 			sum += float64(v)
@@ -186,8 +186,8 @@ func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64,
 			t.Errorf("step %d, %s: busy %v of observed %v", step, u, busy, c.Activity.Observed)
 		}
 		var busy, energy, unused float64
-		for reason, x := range now.why[u] {
-			b := was.why[u][reason]
+		for reason, x := range now.unattributedBy[u] {
+			b := was.unattributedBy[u][reason]
 			if x.busy < b.busy || x.energy < b.energy {
 				t.Errorf("step %d, %s: what is %s went back", step, u, reason)
 			}
@@ -195,7 +195,7 @@ func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64,
 			energy += x.energy - b.energy
 		}
 		for key, r := range now.rows {
-			if key.dev != u {
+			if key.device != u {
 				continue
 			}
 			b, known := was.rows[key]
@@ -205,21 +205,21 @@ func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64,
 			for _, v := range []struct {
 				name     string
 				old, new float64
-			}{{"held", b.held, r.held}, {"busy", b.busy, r.busy}, {"observed", b.observed, r.observed}, {"idle", b.idle, r.idle},
-				{"gap", b.underused, r.underused}, {"energy", b.energy, r.energy}} {
+			}{{"held", b.allocated, r.allocated}, {"busy", b.busy, r.busy}, {"observed", b.observed, r.observed}, {"idle", b.idle, r.idle},
+				{"gap", b.gap, r.gap}, {"energy", b.energy, r.energy}} {
 				if !(v.new >= v.old) || math.IsInf(v.new, 0) {
 					t.Errorf("step %d, %v: %s went from %v to %v", step, key, v.name, v.old, v.new)
 				}
 			}
 			busy += r.busy - b.busy
 			energy += r.energy - b.energy
-			unused += r.idle + r.underused - b.idle - b.underused
+			unused += r.idle + r.gap - b.idle - b.gap
 			p, ok := published[key]
 			if !ok {
 				t.Errorf("step %d: %v is not published", step, key)
 			}
 			// The last window of a method that ended with it may stay unsaid; no other.
-			if r.busy > b.busy && !r.gone && !p.Busy.Present() && b.attribution == attributionNone && w.Ledger.devs[u].act.method != "" {
+			if r.busy > b.busy && !r.ended && !p.Busy.Present() && b.attribution == attributionNone && w.Ledger.devices[u].act.method != "" {
 				t.Errorf("step %d: %v worked, and its busy is not published: %+v", step, key, r)
 			}
 			if p.Ended && (p.Memory.Present() || p.Processes.Present() || p.LastBusy.Present() || p.Mismatch != nil) {
@@ -232,9 +232,9 @@ func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64,
 		if math.Abs(energy-(now.spent[u]-was.spent[u])) > tolerance*1000 {
 			t.Errorf("step %d, %s: energy %v was given, %v measured", step, u, energy, now.spent[u]-was.spent[u])
 		}
-		held := float64(c.GPUSeconds[gpu.TimeIdle] + c.GPUSeconds[gpu.TimeGap] - before.GPUSeconds[gpu.TimeIdle] - before.GPUSeconds[gpu.TimeGap])
-		if math.Abs(unused-held) > tolerance {
-			t.Errorf("step %d, %s: containers left %v unused, the GPU %v", step, u, unused, held)
+		allocated := float64(c.GPUSeconds[gpu.TimeIdle] + c.GPUSeconds[gpu.TimeGap] - before.GPUSeconds[gpu.TimeIdle] - before.GPUSeconds[gpu.TimeGap])
+		if math.Abs(unused-allocated) > tolerance {
+			t.Errorf("step %d, %s: containers left %v unused, the GPU %v", step, u, unused, allocated)
 		}
 	}
 }
@@ -253,19 +253,19 @@ func checkCeiling(t *testing.T, w *world, step int) {
 	if own > limit || a.Own > limit || own > a.Own {
 		t.Errorf("step %d: %d accounts are published, %d are counted; the limit is %d", step, own, a.Own, limit)
 	}
-	if n := len(w.Containers()); n > limit+len(w.devs) {
-		t.Errorf("step %d: %d accounts of %d allowed and %d GPUs", step, n, limit, len(w.devs))
+	if n := len(w.Containers()); n > limit+len(w.devices) {
+		t.Errorf("step %d: %d accounts of %d allowed and %d GPUs", step, n, limit, len(w.devices))
 	}
-	type spot struct {
-		resource      string
-		dev, instance gpu.UUID
+	type aggregateKey struct {
+		resource         string
+		device, instance gpu.UUID
 	}
-	held, published := map[spot]float64{}, map[spot]float64{}
-	add := func(to map[spot]float64, h gpu.Allocation) {
-		to[spot{h.Resource, h.GPU, h.Instance}] += float64(h.Share.Or(gpu.Ratio(math.NaN())))
+	allocated, published := map[aggregateKey]float64{}, map[aggregateKey]float64{}
+	add := func(to map[aggregateKey]float64, h gpu.Allocation) {
+		to[aggregateKey{h.Resource, h.GPU, h.Instance}] += float64(h.Share.Or(gpu.Ratio(math.NaN())))
 	}
 	for _, h := range w.allocs.List {
-		add(held, h)
+		add(allocated, h)
 	}
 	own = 0
 	seen := map[gpu.Allocation]bool{}
@@ -284,10 +284,10 @@ func checkCeiling(t *testing.T, w *world, step int) {
 	if own > limit {
 		t.Errorf("step %d: %d holdings are published, the limit is %d", step, own, limit)
 	}
-	if len(held) != len(published) {
-		t.Errorf("step %d: %d things are held, %d published", step, len(held), len(published))
+	if len(allocated) != len(published) {
+		t.Errorf("step %d: %d things are held, %d published", step, len(allocated), len(published))
 	}
-	for at, share := range held {
+	for at, share := range allocated {
 		if p := published[at]; math.Abs(p-share) > 1e-9 || math.IsNaN(p) != math.IsNaN(share) {
 			t.Errorf("step %d: of %v %v is held, %v published", step, at, share, p)
 		}
@@ -342,7 +342,7 @@ func BenchmarkAdvance(b *testing.B) {
 		list := []gpu.Process{}
 		for p := range 10 {
 			name := fmt.Sprintf("pod-%d-%d", c, p)
-			h.List = append(h.List, hold(name, u, .1))
+			h.List = append(h.List, allocate(name, u, .1))
 			for k := range 5 {
 				pid := 1 + c*50 + p*5 + k
 				users[pid] = User{Container: pod(name)}
@@ -355,7 +355,7 @@ func BenchmarkAdvance(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		at += 2
-		r := Round{Now: epoch, Elapsed: 2 * time.Second, Allocations: h, Users: users}
+		r := Poll{Now: epoch, Elapsed: 2 * time.Second, Allocations: h, Users: users}
 		for c := range 8 {
 			f := &gpu.Fast{Energy: gpu.Some(gpu.Joules(at * 300)), Busy: gpu.Some(regular(at-2, at, .15, 50)),
 				Utilization: gpu.Some(gpu.Utilization{GPU: .5})}

@@ -8,64 +8,62 @@ import (
 )
 
 const (
-	// microsecond is the unit of the driver's sample clock, in seconds.
+	// microsecond is the unit of the driver's sample timestamps, in seconds.
 	microsecond = 1e-6
-	// ringDepth is how far the driver's ring reaches back: samples that are older than that are not a
-	// stale answer but another clock.
+	// ringDepth is the depth of the driver's ring: samples older than that come from another clock.
 	ringDepth = 10e6 // microseconds
-	// keptPeriods is how many distances between samples the median is taken over.
+	// keptPeriods is the number of sampling periods for the median.
 	keptPeriods = 63
-	// longestWindow is the longest window of one sample while too few periods are known: NVML's windows
-	// last between 1/6 s and 1 s.
+	// longestWindow is the maximum period of one sample while too few periods are known: NVML's are between 1/6 s and 1
+	// s.
 	longestWindow = 2.0
 )
 
-// ring integrates one driver ring. A sample describes the window that ends at its time stamp, so that its
-// length is the distance to the sample before. The driver's clock is opaque: it is compared with itself only.
+// ring integrates one driver ring. A sample covers the period that ends at its timestamp, so its length is the distance
+// to the previous sample. The driver's clock is opaque and compared only with itself.
 type ring struct {
 	seeded bool
-	last   int64 // time stamp of the newest sample that was used; 0: none yet
+	last   int64 // timestamp of the newest sample used; 0: none yet
 	// periods are the latest distances between samples, in seconds, oldest first.
 	periods []float64
-	// credit is the time after last that was already counted as observed idle because the ring stood
-	// still; stopped says that it did so at the latest read.
+	// credit is the time after last that was already counted as observed and not busy because the ring was stopped;
+	// stopped is its state at the latest read.
 	credit  float64
 	stopped bool
-	// debt is observed time that was counted too early and is taken from what comes next.
+	// debt is observed time that was counted too early and is subtracted from the next.
 	debt float64
 
-	scratch []gpu.Sample
-	bad     []int64
-	sorted  []float64
+	scratch  []gpu.Sample
+	rejected []int64
+	sorted   []float64
 }
 
 // increment is what one read adds, in seconds.
 type increment struct {
 	busy, observed float64
-	// lost is time of which no sample speaks.
+	// lost is time covered by no sample.
 	lost float64
-	// peak is the highest sample, 0 to 1. Valid when sampled.
+	// peak is the highest sample, 0 to 1. Valid if sampled.
 	peak    float64
 	sampled bool
-	// worked says that some sample was above 0, the last of them sinceWork seconds before the newest.
-	worked    bool
-	sinceWork float64
+	// wasBusy is set if some sample was above 0, the last of them sinceBusy seconds before the newest.
+	wasBusy   bool
+	sinceBusy float64
 	// memory is the busy time of the memory ring.
 	memory float64
 }
 
-// reseed forgets where the ring was read, as after a new session: the next read only seeds.
+// reseed forgets the position in the ring, as after a new session: the next read only seeds.
 func (r *ring) reseed() {
 	r.seeded, r.last, r.credit, r.debt, r.stopped = false, 0, 0, 0, false
 }
 
-// add integrates what one read returned, elapsed seconds after the read before. idle says that
-// nvmlDeviceGetUtilizationRates spoke of no work at the same moment. reject is called for each sample that
-// cannot be true.
+// add integrates the samples of one read, elapsed seconds after the previous read. idle is set if
+// nvmlDeviceGetUtilizationRates reported 0 at the same time. reject is called for each implausible sample.
 func (r *ring) add(samples gpu.Ring, idle bool, elapsed float64, reject func()) increment {
 	r.sort(samples, reject)
 	if n := len(r.scratch); n > 0 && r.last != 0 && r.scratch[n-1].Time < r.last-ringDepth {
-		// The clock went back by more than the ring is deep: it is another clock.
+		// The clock went back by more than the depth of the ring: it is another clock.
 		r.reseed()
 	}
 	if !r.seeded {
@@ -78,8 +76,8 @@ func (r *ring) add(samples gpu.Ring, idle bool, elapsed float64, reject func()) 
 	}
 	var in increment
 	if len(fresh) == 0 {
-		if slices.ContainsFunc(r.bad, func(t int64) bool { return t > r.last }) {
-			// It goes on, and what it says cannot be: that is no rest.
+		if slices.ContainsFunc(r.rejected, func(t int64) bool { return t > r.last }) {
+			// The ring is running, but its samples are implausible: it is not stopped.
 			r.stopped = false
 			return in
 		}
@@ -92,32 +90,32 @@ func (r *ring) add(samples gpu.Ring, idle bool, elapsed float64, reject func()) 
 	}
 	limit := r.limit(r.learn(fresh))
 	if r.last == 0 {
-		// The ring was empty until now: nothing says where the first window began.
+		// The ring was empty until now: the start of the first period is unknown.
 		r.last = fresh[0].Time - int64(limit/2/microsecond)
 		if r.stopped {
 			r.last -= int64(min(r.credit, 1e9) / microsecond)
 		}
 	}
 	in.sampled = true
-	var work int64
+	var attributeUser int64
 	for i, s := range fresh {
 		gap := float64(s.Time-r.last) * microsecond
-		// Where a sample was rejected its window is unknown: this one's begins after it.
+		// The period of a rejected sample is unknown: this one's starts after it.
 		reach := gap
-		for _, t := range r.bad {
+		for _, t := range r.rejected {
 			if t > r.last && t < s.Time {
 				reach = min(reach, float64(s.Time-t)*microsecond)
 			}
 		}
 		window := reach
 		if window > limit {
-			window = limit / 2 // after a gap, its own period is all that it speaks of
+			window = limit / 2 // after a gap, a sample covers its own period only
 		}
 		known := window
 		if i == 0 && (r.credit > 0 || r.stopped) {
 			known = min(gap, r.credit+window)
 			if r.stopped {
-				known = gap // it stood still because nothing ran
+				known = gap // the ring stopped because the GPU was not busy
 			}
 			r.debt += max(0, r.credit-known)
 			in.observed += r.repay(max(0, known-r.credit))
@@ -130,18 +128,18 @@ func (r *ring) add(samples gpu.Ring, idle bool, elapsed float64, reject func()) 
 		in.busy += v * window
 		in.peak = max(in.peak, v)
 		if v > 0 {
-			in.worked, work = true, s.Time
+			in.wasBusy, attributeUser = true, s.Time
 		}
 		r.last = s.Time
 	}
-	if in.worked {
-		in.sinceWork = float64(r.last-work) * microsecond
+	if in.wasBusy {
+		in.sinceBusy = float64(r.last-attributeUser) * microsecond
 	}
 	r.stopped = false
 	return in
 }
 
-// seed takes the position of the first read, and the rhythm from what the ring holds.
+// seed takes the position from the first read, and the periods from the samples in the ring.
 func (r *ring) seed() {
 	r.seeded = true
 	r.learn(r.scratch)
@@ -150,15 +148,14 @@ func (r *ring) seed() {
 	}
 }
 
-// repay takes what was observed too early from an observed time.
+// repay subtracts what was observed too early.
 func (r *ring) repay(observed float64) float64 {
 	paid := min(r.debt, observed)
 	r.debt -= paid
 	return observed - paid
 }
 
-// learn adds the distances between samples, the first of them to r.last where there is one, and returns how
-// many they were.
+// learn adds the distances between samples, the first of them to r.last if there is one, and returns their number.
 func (r *ring) learn(samples []gpu.Sample) (added int) {
 	last := r.last
 	for _, s := range samples {
@@ -174,9 +171,8 @@ func (r *ring) learn(samples []gpu.Sample) (added int) {
 	return min(added, keptPeriods)
 }
 
-// limit is the longest distance that is no gap: twice the median period, of all the known ones or of
-// the newest alone, so that a rhythm that slows down is followed at once. A single long distance is a gap,
-// not a rhythm.
+// limit is the maximum distance that is not a gap: twice the median period, of all known ones or of the newest alone,
+// so that a longer sampling period is followed at once. A single long distance is a gap.
 func (r *ring) limit(newest int) float64 {
 	if len(r.periods) < 3 {
 		return longestWindow
@@ -188,28 +184,28 @@ func (r *ring) limit(newest int) float64 {
 	return min(2*m, 2*longestWindow)
 }
 
-// median returns the middle, and of two the lower.
+// median returns the middle element, the lower of two.
 func (r *ring) median(of []float64) float64 {
 	r.sorted = append(r.sorted[:0], of...)
 	slices.Sort(r.sorted)
 	return r.sorted[(len(r.sorted)-1)/2]
 }
 
-// sort fills scratch with the believable samples in the order of time, each time once, and bad with the
-// times of the others.
+// sort fills scratch with the plausible samples in the order of time, each time once, and rejected with the timestamps
+// of the others.
 func (r *ring) sort(samples gpu.Ring, reject func()) {
-	r.scratch, r.bad = r.scratch[:0], r.bad[:0]
+	r.scratch, r.rejected = r.scratch[:0], r.rejected[:0]
 	for _, s := range samples {
 		switch {
 		case s.Time == 0: // an entry that the driver did not fill
 		case s.Time < 0:
 			reject()
 		case !(s.Value >= 0 && s.Value <= 100):
-			// A read that does not filter returns the same sample again: count it once.
+			// A read without a start time returns the same sample again: count it once.
 			if s.Time > r.last || !r.seeded {
 				reject()
 			}
-			r.bad = append(r.bad, s.Time)
+			r.rejected = append(r.rejected, s.Time)
 		default:
 			r.scratch = append(r.scratch, s)
 		}
@@ -226,12 +222,11 @@ func (r *ring) sort(samples gpu.Ring, reject func()) {
 	r.scratch = slices.CompactFunc(r.scratch, func(a, b gpu.Sample) bool { return a.Time == b.Time })
 }
 
-// fullRing is the least number of samples that a ring is believed to be full with: a driver that was loaded a
-// moment ago has a short past and not a shallow ring.
+// fullRing is the minimum number of samples of a full ring: a driver that was just loaded has few samples, not a
+// shallow ring.
 const fullRing = 60
 
-// span returns for how many seconds back the samples of a first read reach: the depth of the ring. It is 0
-// where too few say so.
+// span returns the depth of the ring in seconds from the samples of a first read; 0 if there are too few.
 func span(samples gpu.Ring) float64 {
 	var first, last int64 = math.MaxInt64, 0
 	n := 0

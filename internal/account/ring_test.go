@@ -121,7 +121,7 @@ func TestRing(t *testing.T) {
 // first and the last sample that was read.
 func TestRingIntegralIsTruth(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	for round := range 300 {
+	for generation := range 300 {
 		period := []float64{.1, 1. / 7, 1. / 6, .5, 1}[rng.IntN(5)]
 		base := rng.Float64() * 1e9
 		var all gpu.Ring
@@ -140,7 +140,7 @@ func TestRingIntegralIsTruth(t *testing.T) {
 			var view gpu.Ring
 			for i, s := range all {
 				at := float64(s.Time) * 1e-6
-				if at <= next && at > next-10 && (round%2 == 0 || i >= read) {
+				if at <= next && at > next-10 && (generation%2 == 0 || i >= read) {
 					view = append(view, s)
 				}
 			}
@@ -270,10 +270,10 @@ func FuzzRing(f *testing.F) {
 			}) {
 				t.Fatal("the reading was changed")
 			}
-			if !(in.busy >= 0) || !(in.observed >= 0) || !(in.lost >= -1e-6) || !(in.peak >= 0 && in.peak <= 1) || !(in.sinceWork >= 0) {
+			if !(in.busy >= 0) || !(in.observed >= 0) || !(in.lost >= -1e-6) || !(in.peak >= 0 && in.peak <= 1) || !(in.sinceBusy >= 0) {
 				t.Fatalf("%+v", in)
 			}
-			if most := 2*longestWindow*float64(len(ring)) + elapsed; in.busy > most+1e-6 {
+			if maxRate := 2*longestWindow*float64(len(ring)) + elapsed; in.busy > maxRate+1e-6 {
 				t.Fatalf("%d samples made %v busy seconds", len(ring), in.busy)
 			}
 			busy += in.busy

@@ -2,16 +2,16 @@ package account
 
 import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
-// defaultPatience is for how many seconds the samples of a GPU may lag behind the exporter's clock before
-// the time of which they do not speak counts as unknown. It bridges a missed round and the driver's refresh.
-const defaultPatience = 5.0
+// defaultMaxLag is how many seconds the samples of a GPU may lag behind the exporter's clock before the time they do
+// not cover counts as unknown. It covers a missed poll and the driver's refresh period.
+const defaultMaxLag = 5.0
 
-// spend gives each of the elapsed seconds of a GPU to exactly one use: busy first, the rest by held share.
+// addTime adds each of the elapsed seconds of a GPU to exactly one state: busy first, the rest by allocated share.
 //
-// The driver's samples arrive late and in their own rhythm, and a second that has been given cannot be taken
-// back. So busy time that is more than the window can hold is carried into the next, and time without samples
-// is held to be without work until it lags too far behind.
-func (l *Ledger) spend(c *dev, elapsed float64) {
+// The driver's samples arrive late and at their own intervals, and a second that has been counted cannot be moved. So
+// busy time beyond the length of the period is carried over to the next, and time without samples is taken as not busy
+// until it lags too far behind.
+func (l *Ledger) addTime(c *device, elapsed float64) {
 	switch c.availability {
 	case Unavailable, Unread:
 		use := gpu.TimeUnavailable
@@ -28,18 +28,18 @@ func (l *Ledger) spend(c *dev, elapsed float64) {
 	for _, p := range c.parts {
 		if p.shareKnown {
 			certain += p.share
-			l.spendPart(c, p, elapsed)
+			l.addPartTime(c, p, elapsed)
 		} else {
 			p.lag, p.carry = 0, 0
 		}
 	}
 	if rest := 1 - certain; rest > 1e-9 {
-		c.seconds[gpu.TimeUnknown] += rest * elapsed // instances whose size NVML does not tell
+		c.seconds[gpu.TimeUnknown] += rest * elapsed // instances whose size NVML does not report
 	}
 }
 
-func (l *Ledger) spendPart(c *dev, p *part, elapsed float64) {
-	// Only time that has not been given yet can have been busy.
+func (l *Ledger) addPartTime(c *device, p *part, elapsed float64) {
+	// Only time that has not been assigned yet can have been busy.
 	room := elapsed + p.lag
 	p.carry += min(p.added.busy, room)
 	busy := min(elapsed, p.carry)
@@ -49,42 +49,42 @@ func (l *Ledger) spendPart(c *dev, p *part, elapsed float64) {
 
 	unknown := 0.0
 	switch {
-	case p.kind == spareSlices: // nothing can run there
+	case p.kind == spareSlices: // cannot be busy
 		p.lag = 0
 	case p.act.method == "" || p.act.observed == 0 && p.lag > 0:
 		unknown, p.lag = rest, 0
-	case p.lag > l.patience:
-		unknown = min(rest, p.lag-l.patience)
-		p.lag = l.patience
+	case p.lag > l.maxLag:
+		unknown = min(rest, p.lag-l.maxLag)
+		p.lag = l.maxLag
 	}
 	rest -= unknown
-	p.carry = min(p.carry, l.patience)
+	p.carry = min(p.carry, l.maxLag)
 
 	c.seconds[gpu.TimeBusy] += busy * p.share
-	c.seconds[gpu.TimeUnknown] += unknown * (1 - p.free) * p.share
-	for _, h := range p.holders {
+	c.seconds[gpu.TimeUnknown] += unknown * (1 - p.unallocated) * p.share
+	for _, h := range p.rows {
 		r := h.row
-		// Whose work cannot be told apart was not idle for longer than the part was.
-		worked := p.act.lastBusyAt
+		// If its activity is not measured, it was idle no longer than the part.
+		wasBusy := p.act.lastBusyAt
 		if r.measured() {
-			worked = r.lastBusyAt
+			wasBusy = r.lastBusyAt
 		}
-		quiet := l.clock - max(worked, r.heldFrom) - recentSpan
+		quiet := l.clock - max(wasBusy, r.allocatedAt) - recentSpan
 		idle := rest * h.share * p.share
-		underused := 0.0
+		gap := 0.0
 		if quiet < elapsed && elapsed > 0 {
 			all := idle
 			idle = all * max(0, quiet) / elapsed
-			underused = all - idle
+			gap = all - idle
 		}
 		r.idle += idle
-		r.underused += underused
+		r.gap += gap
 		c.seconds[gpu.TimeIdle] += idle
-		c.seconds[gpu.TimeGap] += underused
+		c.seconds[gpu.TimeGap] += gap
 	}
-	free := gpu.TimeUnknown
-	if p.freeKnown {
-		free = gpu.TimeUnallocated
+	unallocated := gpu.TimeUnknown
+	if p.unallocatedKnown {
+		unallocated = gpu.TimeUnallocated
 	}
-	c.seconds[free] += (rest + unknown) * p.free * p.share
+	c.seconds[unallocated] += (rest + unknown) * p.unallocated * p.share
 }

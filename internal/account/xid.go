@@ -7,17 +7,17 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// sameEvent is how far apart two sources may tell of one XID.
+// sameEvent is the maximum distance between the reports of one XID by two data sources.
 const sameEvent = 2 * time.Second
 
-// mostPending bounds the memory of a storm: what was told longer ago cannot be told again.
-const mostPending = 1024
+// maxPending bounds the memory of a storm; older events cannot be matched again.
+const maxPending = 1024
 
-// xidBook counts XIDs. The same event arrives from several sources: each report is matched with the oldest
-// event of its code that its source has not told yet, within sameEvent; only a report without a match is a
-// new event. So the count of any two seconds is the larger of the sources' counts: no storm is merged, no
-// event is doubled.
-type xidBook struct {
+// xidCounts counts the XIDs of one GPU. The same event arrives from several data sources: each report is matched with
+// the oldest event of its code that its source has not reported yet, within sameEvent; only a report without a match is
+// a new event. So the count of any two seconds is the larger of the sources' counts: no storm is merged, no event is
+// doubled.
+type xidCounts struct {
 	codes map[int]*xidCode
 }
 
@@ -27,25 +27,25 @@ type xidCode struct {
 	pending []xidReport
 }
 
-// xidReport is one event, and who told of it.
+// xidReport is one event and the sources that reported it.
 type xidReport struct {
 	at      time.Time
 	sources []string
 }
 
-// newXIDBook returns a book in which the critical codes exist from 0.
-func newXIDBook() *xidBook {
-	b := &xidBook{codes: map[int]*xidCode{}}
+// newXIDCounts returns counts in which the critical codes start at 0.
+func newXIDCounts() *xidCounts {
+	b := &xidCounts{codes: map[int]*xidCode{}}
 	for _, x := range gpu.CriticalXIDs() {
 		b.codes[x] = &xidCode{}
 	}
 	return b
 }
 
-// add takes one report.
-func (b *xidBook) add(e gpu.XIDEvent) {
+// add counts one report.
+func (b *xidCounts) add(e gpu.XIDEvent) {
 	if e.XID <= 0 {
-		return // clock events have surfaced as XID 0
+		return // clock events have been reported as XID 0
 	}
 	c := b.codes[e.XID]
 	if c == nil {
@@ -67,14 +67,14 @@ func (b *xidBook) add(e gpu.XIDEvent) {
 		}
 	}
 	c.count++
-	if len(c.pending) >= mostPending {
+	if len(c.pending) >= maxPending {
 		c.pending = slices.Delete(c.pending, 0, 1)
 	}
 	c.pending = append(c.pending, xidReport{at: e.Time, sources: []string{e.Source}})
 }
 
-// merge takes what was counted under another name of the same GPU.
-func (b *xidBook) merge(o *xidBook) {
+// merge adds the counts of the same GPU under another name.
+func (b *xidCounts) merge(o *xidCounts) {
 	for code, from := range o.codes {
 		c := b.codes[code]
 		if c == nil {
@@ -89,8 +89,8 @@ func (b *xidBook) merge(o *xidBook) {
 	}
 }
 
-// publish returns the counts in the order of the codes.
-func (b *xidBook) publish() []gpu.XIDCount {
+// publish returns the counts by code.
+func (b *xidCounts) publish() []gpu.XIDCount {
 	out := make([]gpu.XIDCount, 0, len(b.codes))
 	for code, c := range b.codes {
 		x := gpu.XIDCount{XID: code, Count: c.count}

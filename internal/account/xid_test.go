@@ -34,7 +34,7 @@ func TestXIDBook(t *testing.T) {
 		{"more than two seconds apart", slices.Concat(at(nvml, 0), at(kmsg, 2.5)), 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newXIDBook()
+			b := newXIDCounts()
 			for _, e := range tt.events {
 				b.add(e)
 			}
@@ -54,7 +54,7 @@ func TestXIDsOfTheLedger(t *testing.T) {
 	l.Event(gpu.XIDEvent{PCI: id.PCI, XID: 79, Time: at(0), Source: gpu.SourceKmsg})
 	l.Event(gpu.XIDEvent{PCI: id.PCI, XID: 79, Time: at(-100), Source: gpu.SourceKmsg, Old: true})
 	l.Event(gpu.XIDEvent{PCI: id.PCI, XID: 43, Time: at(-100), Source: gpu.SourceKmsg, Old: true})
-	l.Advance(Round{Now: at(1), GPUs: []Reading{{Identity: id}}})
+	l.Advance(Poll{Now: at(1), GPUs: []Reading{{Identity: id}}})
 	// Told by NVML with the name, and by the log when the GPU is off the bus.
 	l.Event(gpu.XIDEvent{GPU: id.UUID, XID: 79, Time: at(1), Source: gpu.SourceNVML})
 	l.Event(gpu.XIDEvent{PCI: id.PCI, XID: 79, Time: at(100), Source: gpu.SourceKmsg})
@@ -82,11 +82,11 @@ func TestXIDsOfTheLedger(t *testing.T) {
 }
 
 func TestXIDStormIsBounded(t *testing.T) {
-	b := newXIDBook()
-	for i := range 3 * mostPending {
+	b := newXIDCounts()
+	for i := range 3 * maxPending {
 		b.add(gpu.XIDEvent{XID: 13, Source: gpu.SourceNVML, Time: epoch.Add(time.Duration(i) * time.Microsecond)})
 	}
-	if c := b.codes[13]; c.count != 3*mostPending || len(c.pending) > mostPending {
+	if c := b.codes[13]; c.count != 3*maxPending || len(c.pending) > maxPending {
 		t.Errorf("counted %d, kept %d", c.count, len(c.pending))
 	}
 }

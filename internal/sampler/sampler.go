@@ -188,7 +188,7 @@ func New(o Options) *Sampler {
 		o.After = time.After
 	}
 	s := &Sampler{o: o, log: o.Logger, fast: o.Fast,
-		ledger:  account.New(account.Options{Patience: max(5*time.Second, o.Fast*5/2), Accounts: o.Accounts}),
+		ledger:  account.New(account.Options{MaxLag: max(5*time.Second, o.Fast*5/2), Accounts: o.Accounts}),
 		answers: make(chan answer, 256), results: make(chan result, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -294,7 +294,7 @@ func (s *Sampler) advance(now time.Time) time.Duration {
 
 // account gives the window to the ledger.
 func (s *Sampler) account(elapsed time.Duration) {
-	r := account.Round{Now: s.now, Elapsed: elapsed}
+	r := account.Poll{Now: s.now, Elapsed: elapsed}
 	for _, t := range s.devs {
 		if t.state == gpu.DeviceDetached {
 			continue

@@ -11,10 +11,10 @@ import (
 // Who comes when there is no room is one of the others; who is there stays, and a place that is free is given again.
 func TestFirstComeFirstNamed(t *testing.T) {
 	w := newWorldOf(t, Options{Accounts: 2}, "A")
-	w.devs[0].util, w.devs[0].watts = .5, 100
-	w.allocs.List = []gpu.Allocation{hold("m", "A", .25), hold("n", "A", .25)}
+	w.devices[0].util, w.devices[0].watts = .5, 100
+	w.allocs.List = []gpu.Allocation{allocate("m", "A", .25), allocate("n", "A", .25)}
 	w.steps(2, 2)
-	w.allocs.List = []gpu.Allocation{hold("a", "A", .25), hold("b", "A", .25), hold("m", "A", .25), hold("n", "A", .25)}
+	w.allocs.List = []gpu.Allocation{allocate("a", "A", .25), allocate("b", "A", .25), allocate("m", "A", .25), allocate("n", "A", .25)}
 	w.steps(5, 2)
 	for _, name := range []string{"m", "n", "other"} {
 		w.container(name, "A")
@@ -22,15 +22,15 @@ func TestFirstComeFirstNamed(t *testing.T) {
 	if c, ok := w.find("a", "A"); ok {
 		t.Errorf("no room, and still %+v", c)
 	}
-	held, _ := w.container("other", "A").Allocated.Get()
-	if held < 3.9 || held > 5.1 { // two quarters of some ten seconds
-		t.Errorf("the others held %v", held)
+	allocated, _ := w.container("other", "A").Allocated.Get()
+	if allocated < 3.9 || allocated > 5.1 { // two quarters of some ten seconds
+		t.Errorf("the others held %v", allocated)
 	}
 	if a := w.Accounts(); a != (gpu.Accounts{Own: 2, Limit: 2, Aggregated: 2, Aggregations: 2}) {
 		t.Errorf("%+v", a)
 	}
 	// m goes; its counters stand for a minute at least, then they make room.
-	w.allocs.List = []gpu.Allocation{hold("a", "A", .25), hold("b", "A", .25), hold("n", "A", .25)}
+	w.allocs.List = []gpu.Allocation{allocate("a", "A", .25), allocate("b", "A", .25), allocate("n", "A", .25)}
 	w.steps(29, 2)
 	if c := w.container("m", "A"); !c.Ended {
 		t.Errorf("%+v", c)
@@ -48,9 +48,9 @@ func TestFirstComeFirstNamed(t *testing.T) {
 // A holder of one GPU that works on another is no intruder because its account could not be made.
 func TestFoldedHoldersAreNotForgotten(t *testing.T) {
 	w := newWorldOf(t, Options{Accounts: 1}, "A", "B")
-	w.allocs.List = []gpu.Allocation{hold("p", "A", 1), hold("q", "B", 1)}
+	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1), allocate("q", "B", 1)}
 	w.users = Users{1: {Container: pod("q")}}
-	w.devs[0].medium = &gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80, Used: 10}), Processes: gpu.Some([]gpu.Process{{PID: 1, Memory: gpu.Some(gpu.Bytes(7))}})}
+	w.devices[0].medium = &gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80, Used: 10}), Processes: gpu.Some([]gpu.Process{{PID: 1, Memory: gpu.Some(gpu.Bytes(7))}})}
 	w.steps(30, 2)
 	if c := w.container("other", "A"); len(c.Mismatch) != 1 || c.Mismatch[0] != "used_other_gpu" || c.Memory.Or(0) != 7 {
 		t.Errorf("%+v", c)
@@ -64,12 +64,12 @@ func TestFoldedHoldersAreNotForgotten(t *testing.T) {
 func TestPublishedChurnIsBounded(t *testing.T) {
 	const limit = 20
 	w := newWorldOf(t, Options{Accounts: limit}, "A", "B")
-	w.devs[0].util, w.devs[1].util = .5, .9
-	most := 0
+	w.devices[0].util, w.devices[1].util = .5, .9
+	maxRate := 0
 	for i := range 400 {
 		w.allocs.List = nil
 		for j := range 10 {
-			w.allocs.List = append(w.allocs.List, hold(fmt.Sprintf("job-%05d", i*5+j), gpu.UUID("AB"[j%2:j%2+1]), .2))
+			w.allocs.List = append(w.allocs.List, allocate(fmt.Sprintf("job-%05d", i*5+j), gpu.UUID("AB"[j%2:j%2+1]), .2))
 		}
 		w.allocs.Unresolved = nil
 		for j := range 3 * limit {
@@ -77,7 +77,7 @@ func TestPublishedChurnIsBounded(t *testing.T) {
 		}
 		w.step(2)
 		checkCeiling(t, w, i)
-		most = max(most, len(w.Containers()))
+		maxRate = max(maxRate, len(w.Containers()))
 		devices := 0
 		for _, u := range w.InForce().Unresolved {
 			devices += u.Devices
@@ -86,14 +86,14 @@ func TestPublishedChurnIsBounded(t *testing.T) {
 			t.Fatalf("%d devices in %d rows", devices, len(w.InForce().Unresolved))
 		}
 	}
-	if most != limit+2 {
-		t.Errorf("at most %d accounts were published", most)
+	if maxRate != limit+2 {
+		t.Errorf("at most %d accounts were published", maxRate)
 	}
-	if f := &w.Ledger.folding; len(f.now)+len(f.before)+len(f.evicted)+len(f.unplaced) > 10*limit { // of thousands
+	if f := &w.Ledger.aggregation; len(f.now)+len(f.before)+len(f.evicted)+len(f.unplaced) > 10*limit { // of thousands
 		t.Error("the folded are remembered for ever")
 	}
 	for _, c := range []gpu.UUID{"A", "B"} {
-		for _, e := range w.dev(c).AttributionErrors {
+		for _, e := range w.device(c).AttributionErrors {
 			if e.Ratio != 0 {
 				t.Errorf("%s: %s does not close", c, e.Quantity)
 			}
@@ -105,7 +105,7 @@ func TestPublishedChurnIsBounded(t *testing.T) {
 func TestHoldersOfUnknownGPUsAreBounded(t *testing.T) {
 	w := newWorldOf(t, Options{Accounts: 3}, "A")
 	for i := range 10 {
-		w.allocs.List = append(w.allocs.List, hold(fmt.Sprint("p", i), "X", .1))
+		w.allocs.List = append(w.allocs.List, allocate(fmt.Sprint("p", i), "X", .1))
 	}
 	for i := range 10 {
 		w.allocs.Pods = append(w.allocs.Pods, gpu.PodRef{Namespace: pod("").Namespace, Pod: fmt.Sprint("p", i)})
@@ -141,11 +141,11 @@ func TestTogether(t *testing.T) {
 	a := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.5)), Source: "podresources", Since: gpu.Some(late), MemoryLimit: gpu.Some(gpu.Bytes(3))}
 	b := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.25)), Source: "podresources", Since: gpu.Some(early), ComputeLimit: gpu.Some(gpu.Ratio(.5))}
 	want := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.75)), Source: "podresources", Since: gpu.Some(early), MemoryLimit: gpu.Some(gpu.Bytes(3)), ComputeLimit: gpu.Some(gpu.Ratio(.5)), Shared: true}
-	if got := together(a, b); got != want {
+	if got := merged(a, b); got != want {
 		t.Errorf("%+v", got)
 	}
 	b = gpu.Allocation{Source: "annotation"}
-	for _, got := range []gpu.Allocation{together(a, b), together(b, a)} {
+	for _, got := range []gpu.Allocation{merged(a, b), merged(b, a)} {
 		if got.Share.Present() || got.Since.Present() || got.Source != severalSources || got.MemoryLimit.Or(0) != 3 {
 			t.Errorf("%+v", got)
 		}

@@ -6,40 +6,40 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Availability says how a GPU could be read in a round.
+// Availability is whether a GPU could be read in a poll.
 type Availability int
 
-// Readable GPUs were read, or wait for their poll group. Unavailable GPUs are lost, stuck or missing. Unread
-// GPUs are left alone on purpose: nobody can tell what they do.
+// Readable GPUs were read or wait for their poll group. Unavailable GPUs are lost, hung or missing. Unread GPUs are
+// suspended intentionally: their activity is unknown.
 const (
 	Readable Availability = iota
 	Unavailable
 	Unread
 )
 
-// part is what can be held and can be busy as one: the GPU itself, or under MIG an instance of it, or the
-// slices of which there is no instance.
+// part is the unit of allocation and activity: the GPU itself, or under MIG an instance of it, or the slices that
+// belong to no instance.
 type part struct {
 	instance gpu.Instance // zero for the GPU and for the slices without instance
 	kind     partKind
-	// share is the part's share of the GPU; 0 and not known where NVML does not tell.
+	// share is the part's fraction of the GPU; 0 and not known where NVML does not report it.
 	share      float64
 	shareKnown bool
 	act        *activity
 
-	// lag is the time that went by and of which no sample has spoken yet; carry is busy time that was
-	// measured and has not found its second yet. See seconds.go.
+	// lag is elapsed time that no sample covers yet; carry is measured busy time that is not yet assigned to a second.
+	// See seconds.go.
 	lag, carry float64
-	// added is what this round measured.
+	// added is what this poll measured.
 	added increment
 
-	holders    []holder
-	free       float64 // the share of the part that nobody is known to hold
-	freeKnown  bool    // whether free is known to be free
-	loose      bool    // somebody holds some of it, and how much cannot be told
-	allocation gpu.Opt[gpu.Ratio]
-	mode       mode
-	memory     gpu.Opt[gpu.Memory]
+	rows             []rowShare
+	unallocated      float64 // fraction of the part that is not known to be allocated
+	unallocatedKnown bool    // whether that fraction is known to be unallocated
+	unplaced         bool    // an allocation of unknown size takes some of it
+	allocation       gpu.Opt[gpu.Ratio]
+	mode             mode
+	memory           gpu.Opt[gpu.Memory]
 }
 
 type partKind int
@@ -50,14 +50,14 @@ const (
 	spareSlices
 )
 
-// holder is a container that holds a share of a part.
-type holder struct {
-	row   *row
-	share float64 // of the part; all of them together at most 1
-	held  float64 // as the holding says
+// rowShare is a container that a share of a part is allocated to.
+type rowShare struct {
+	row       *row
+	share     float64 // of the part; normalized so that the sum is at most 1
+	allocated float64 // as allocated
 }
 
-// unattributed is what closes the sums of one GPU for one reason.
+// unattributed is the part of one GPU's totals that is attributed to no container, for one reason.
 type unattributed struct {
 	busy, energy       float64
 	memory             gpu.Bytes
@@ -65,55 +65,55 @@ type unattributed struct {
 	hasMemory          bool
 }
 
-// GPU is the account of one GPU.
-type dev struct {
+// device is the account of one GPU.
+type device struct {
 	id           gpu.Identity
 	seen         bool
 	availability Availability
-	clock        float64 // the ledger's clock at the last fast reading
-	read         bool    // there was one
+	clock        float64 // ledger's clock at the last fast reading
+	read         bool    // at least one fast reading
 	fresh        bool    // the next values are the first of a new session
 
 	mig   bool
 	parts []*part
 	act   activity // of the whole GPU, under MIG the sum over its instances
 
-	energy                 counter
-	pcieOut, pcieIn        counter
-	nvlinkOut, nvlinkIn    counter
-	limited                map[gpu.LimitReason]*counter
-	seconds                map[gpu.TimeState]float64
-	idleWatts              float64
-	idleKnown              bool
-	quiet                  bool // the reading before showed no work either
-	allocation             gpu.Opt[gpu.Ratio]
-	loose                  bool // somebody holds a part of it that cannot be placed
-	medium                 *gpu.Medium
-	mediumAt               float64 // the ledger's clock when medium came
-	weighable              bool    // the driver offers process utilization here
-	weights                []processWeight
-	weightsAge             int // readings since somebody weighed anything
-	weighed                []weighed
-	ownersSeen             []User
-	servers                []server // of MPS, on the last list
-	everServed             bool
-	visible, everVisible   bool
-	unattributed           map[gpu.UnattributedReason]*unattributed
-	credits                []credit // who worked in this round
-	givenBusy, givenEnergy float64  // all that was ever attributed, or given a reason
-	spentEnergy            float64  // all the energy since the first reading
-	memoryError            float64
+	energy                           counter
+	pcieOut, pcieIn                  counter
+	nvlinkOut, nvlinkIn              counter
+	limited                          map[gpu.LimitReason]*counter
+	seconds                          map[gpu.TimeState]float64
+	idleWatts                        float64
+	idleKnown                        bool
+	quiet                            bool // the previous reading showed no activity either
+	allocation                       gpu.Opt[gpu.Ratio]
+	unplaced                         bool // an allocation on it could not be placed on an instance
+	medium                           *gpu.Medium
+	mediumAt                         float64 // ledger's clock when medium was read
+	weighable                        bool    // the driver reports process utilization
+	weights                          []processWeight
+	weightsAge                       int // readings since a process had a sample
+	weighed                          []weighed
+	usersSeen                        []User
+	servers                          []server // MPS servers in the last process list
+	everMPS                          bool
+	visible, everVisible             bool
+	unattributed                     map[gpu.UnattributedReason]*unattributed
+	credits                          []credit // who was busy in this poll
+	attributedBusy, attributedEnergy float64  // everything ever attributed to a container or a reason
+	totalEnergy                      float64  // total energy since the first reading
+	memoryError                      float64
 }
 
-func newGPU(id gpu.Identity) *dev {
-	c := &dev{id: id, limited: map[gpu.LimitReason]*counter{}, seconds: map[gpu.TimeState]float64{},
+func newGPU(id gpu.Identity) *device {
+	c := &device{id: id, limited: map[gpu.LimitReason]*counter{}, seconds: map[gpu.TimeState]float64{},
 		unattributed: map[gpu.UnattributedReason]*unattributed{}}
 	c.parts = []*part{{kind: wholeGPU, share: 1, shareKnown: true, act: &c.act}}
 	return c
 }
 
-// layout takes the MIG layout and reports whether it changed. What an instance did so far goes on while it exists.
-func (c *dev) layout(s *gpu.Slow) bool {
+// layout applies the MIG layout and reports whether it changed. An instance keeps its counters while it exists.
+func (c *device) layout(s *gpu.Slow) bool {
 	mode, _ := s.MIGMode.Get()
 	if !mode.Current {
 		if !c.mig {
@@ -154,7 +154,7 @@ func (c *dev) layout(s *gpu.Slow) bool {
 		c.parts = append(c.parts, p)
 	}
 	if spare.share < 0 {
-		// More slices than the GPU has: believe the proportions.
+		// The slices exceed the GPU's: normalize them.
 		for _, p := range c.parts {
 			p.share /= 1 - spare.share
 		}
@@ -164,8 +164,8 @@ func (c *dev) layout(s *gpu.Slow) bool {
 	return true
 }
 
-// partOf returns the part of a MIG device's UUID.
-func (c *dev) partOf(u gpu.UUID) *part {
+// partOf returns the part with the UUID of a MIG device, nil if there is none.
+func (c *device) partOf(u gpu.UUID) *part {
 	for _, p := range c.parts {
 		if p.kind != migInstance {
 			continue
@@ -177,15 +177,15 @@ func (c *dev) partOf(u gpu.UUID) *part {
 	return nil
 }
 
-// reopened is called when the driver's session is a new one.
-func (c *dev) reopened() {
+// reopened is called when the driver's session is new.
+func (c *device) reopened() {
 	c.fresh = true
 	c.act.reseed()
 	c.weights, c.weightsAge = nil, 0
 }
 
-// why returns the account of one reason.
-func (c *dev) why(reason gpu.UnattributedReason) *unattributed {
+// unattributedBy returns the account of one reason.
+func (c *device) unattributedBy(reason gpu.UnattributedReason) *unattributed {
 	u := c.unattributed[reason]
 	if u == nil {
 		u = &unattributed{}
@@ -194,8 +194,8 @@ func (c *dev) why(reason gpu.UnattributedReason) *unattributed {
 	return u
 }
 
-// readFast takes a fast reading: it fills added of every part, and returns the energy that was used.
-func (l *Ledger) readFast(c *dev, f *gpu.Fast) (total increment, joules float64, hasEnergy bool, elapsed float64) {
+// readFast applies a fast reading: it sets added of every part and returns the energy used.
+func (l *Ledger) readFast(c *device, f *gpu.Fast) (total increment, joules float64, hasEnergy bool, elapsed float64) {
 	if c.read {
 		elapsed = l.clock - c.clock
 	}
@@ -207,7 +207,7 @@ func (l *Ledger) readFast(c *dev, f *gpu.Fast) (total increment, joules float64,
 	take := func(n *counter, kind counterKind, v float64, reading string) float64 {
 		step, ok := n.add(kind, v, elapsed, fresh)
 		if !ok {
-			l.sieve.Reject(reading)
+			l.filter.Reject(reading)
 		}
 		return step
 	}
@@ -236,7 +236,7 @@ func (l *Ledger) readFast(c *dev, f *gpu.Fast) (total increment, joules float64,
 		take(n, limitedCounter, float64(v), "limited_time")
 	}
 
-	reject := l.sieve.Reject
+	reject := l.filter.Reject
 	if !c.mig {
 		total = c.act.read(f, elapsed, reject)
 		c.act.profile(f.GPM, elapsed)
@@ -250,9 +250,9 @@ func (l *Ledger) readFast(c *dev, f *gpu.Fast) (total increment, joules float64,
 	return total, joules, hasEnergy, elapsed
 }
 
-// readInstances sums the instances into the GPU: instance time counts by the instance's share, and the
-// slices without instance are observed as long as some instance is.
-func (c *dev) readInstances(f *gpu.Fast, l *Ledger, elapsed float64) (total increment) {
+// readInstances adds up the instances: instance time counts by the instance's share, and slices without instance are
+// observed while some instance is.
+func (c *device) readInstances(f *gpu.Fast, l *Ledger, elapsed float64) (total increment) {
 	longest, shares := 0.0, 0.0
 	for _, p := range c.parts {
 		p.added = increment{}
@@ -274,11 +274,11 @@ func (c *dev) readInstances(f *gpu.Fast, l *Ledger, elapsed float64) (total incr
 		total.observed += p.added.observed * p.share
 		shares += p.share
 		longest = max(longest, p.added.observed)
-		if p.added.worked {
-			total.worked = true
+		if p.added.wasBusy {
+			total.wasBusy = true
 		}
 	}
-	// Instances that nothing tells about are not observed; what has no instance cannot work.
+	// Instances without metrics are not observed; slices without instance cannot be busy.
 	if spare := c.parts[len(c.parts)-1]; spare.kind == spareSlices && longest > 0 {
 		total.observed += spare.share * longest
 		spare.added = increment{observed: longest}
