@@ -48,7 +48,7 @@ type Override struct {
 func Default() Config {
 	return Config{
 		ClusterLabel: "cluster",
-		RunbookURL:   "https://github.com/gpu-exporter/gpu-exporter/blob/main/docs/runbooks/{alert}.md",
+		RunbookURL:   "https://github.com/gpu-exporter/gpu-exporter/blob/main/docs/alerts.md#{alert}",
 		Job:          jobRE,
 		Resource:     resourceRE,
 		Scale:        1,

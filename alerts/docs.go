@@ -1,64 +1,85 @@
 package alerts
 
 import (
+	_ "embed"
 	"fmt"
 	"strings"
+	"text/template"
 )
 
-// Markdown is docs/alerts.md: every alert with its meaning and knobs, and every recording rule.
-func Markdown() string {
+// alertsPage is docs/alerts.md with the runbooks; heads of alerts and the recording rules are inserted.
+//
+//go:embed alerts.md.tmpl
+var alertsPage string
+
+// Markdown renders docs/alerts.md. It fails for an alert without a runbook and a runbook without an alert.
+func Markdown() (string, error) {
+	byName, written := map[string]Alert{}, map[string]bool{}
+	for _, a := range Alerts() {
+		byName[a.Name] = a
+	}
+	t, err := template.New("alerts.md.tmpl").Funcs(template.FuncMap{
+		"records": recordsTable,
+		"alert": func(name string) (string, error) {
+			a, ok := byName[name]
+			if !ok || written[name] {
+				return "", fmt.Errorf("%s is no alert, or has two runbooks", name)
+			}
+			written[name] = true
+			return a.head(), nil
+		},
+	}).Parse(alertsPage)
+	if err != nil {
+		return "", err
+	}
 	var b strings.Builder
-	b.WriteString(`# Alerts and recording rules
-
-Written from the tables in ` + "`alerts/`" + ` by ` + "`make generate`" + `; a test compares it byte for byte.
-
-| file | for |
-|---|---|
-| ` + "`alerts/recording.rules.yaml`, `alerts/alerts.rules.yaml`" + ` | Prometheus from 2.42 on, and vmalert |
-| ` + "`alerts/prometheusrule.yaml`" + ` | the Prometheus operator: the same rules as one PrometheusRule |
-| ` + "`alerts/alertmanager-inhibition.example.yaml`" + ` | Alertmanager: which alert silences which |
-
-The dashboards above node level, the capacity report and some alerts read the recording rules: load both files. Some alerts need
-kube-state-metrics, and say so. Severities: critical pages somebody, warning is work for the day, info is for a report.
-Every alert is tested with promtool: that it fires, that it rests in the nearest innocent case, and that it ends.
-Thresholds are given as *name = value*; every one of them, ` + "`for`" + `, ` + "`keep_firing_for`" + ` and the severity can be set.
-`)
-	for _, g := range AlertGroups() {
-		fmt.Fprintf(&b, "\n## %s\n\n| alert | severity | means | for | thresholds | one per |\n|---|---|---|---|---|---|\n", g.Title)
-		for _, a := range g.Alerts {
-			means := strings.TrimSuffix(a.Summary, ".")
-			if a.Off {
-				means += "; off by default"
-			}
-			if a.Needs != "" {
-				means += "; needs " + a.Needs
-			}
-			var knobs []string
-			for _, k := range a.Knobs {
-				value := formatNumber(k.Number)
-				if k.Duration > 0 {
-					value = formatDuration(k.Duration)
-				}
-				knobs = append(knobs, fmt.Sprintf("`%s` = %s: %s", k.Name, value, k.Help))
-			}
-			per := "`" + strings.Join(a.Labels, "`, `") + "`"
-			if len(a.Labels) == 0 {
-				per = "cluster"
-			}
-			lasts := formatDuration(a.For)
-			if a.For == 0 {
-				lasts = "at once"
-			}
-			fmt.Fprintf(&b, "| [%s](runbooks/%s.md) | %s | %s | %s | %s | %s |\n", a.Name, strings.ToLower(a.Name), a.Severity, means, lasts, strings.Join(knobs, "<br>"), per)
+	if err := t.Execute(&b, nil); err != nil {
+		return "", err
+	}
+	for name := range byName {
+		if !written[name] {
+			return "", fmt.Errorf("alerts.md.tmpl has no runbook of %s", name)
 		}
 	}
-	b.WriteString("\n## Recording rules\n\nEach keeps the label of the cluster beside those that are listed.\n")
+	return b.String(), nil
+}
+
+// head is the heading of a runbook, which the alert's runbook_url links to, and what the alert's row says.
+func (a Alert) head() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "### %s\n\n*%s", a.Name, a.Severity)
+	if a.For > 0 {
+		b.WriteString(", after " + formatDuration(a.For))
+	}
+	if a.Needs != "" {
+		b.WriteString(", needs " + a.Needs)
+	}
+	if a.Off {
+		b.WriteString(", off by default")
+	}
+	b.WriteString(".* " + a.Summary)
+	for i, k := range a.Knobs {
+		value := formatNumber(k.Number)
+		if k.Duration > 0 {
+			value = formatDuration(k.Duration)
+		}
+		b.WriteString([]string{" Thresholds: ", "; "}[min(i, 1)])
+		fmt.Fprintf(&b, "`%s` = %s, %s", k.Name, value, k.Help)
+	}
+	if len(a.Knobs) > 0 {
+		b.WriteString(".")
+	}
+	return b.String()
+}
+
+func recordsTable() string {
+	var b strings.Builder
 	for _, g := range Groups() {
 		every := ""
 		if g.Interval > 0 {
 			every = "Evaluated every " + formatDuration(g.Interval) + ".\n\n"
 		}
-		fmt.Fprintf(&b, "\n### %s\n\n"+every+"| record | labels | means |\n|---|---|---|\n", g.Name)
+		fmt.Fprintf(&b, "### %s\n\n%s| record | labels | meaning |\n|---|---|---|\n", g.Name, every)
 		for _, r := range g.Records {
 			help := r.Help
 			if r.Needs != "" {
@@ -70,6 +91,7 @@ Thresholds are given as *name = value*; every one of them, ` + "`for`" + `, ` + 
 			}
 			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.Name, labels, help)
 		}
+		b.WriteString("\n")
 	}
-	return b.String()
+	return strings.TrimSpace(b.String())
 }

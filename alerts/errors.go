@@ -38,7 +38,7 @@ func reported() []Alert {
 			Expr:    "max" + byGPU + "(gpu_row_remap_pending) == 1",
 			Summary: "A GPU waits for a reset to replace a bad memory row.",
 			Description: atGPU + " will replace a bad memory row at its next reset. " +
-				"Cordon the node, let the pods on the GPU end, and reset it (nvidia-smi -r)."},
+				"Cordon the node, let the pods on the GPU finish, stop all GPU clients of the node and " + resetByUUID + "."},
 		{Name: "GPURowRemapBanksExhausted", Severity: Warning, Labels: GPULabels, For: minutes15, Keep: minutes5, Board: GPUBoard,
 			Expr:    "max" + byGPU + `(gpu_row_remap_banks{availability="none"}) > 0`,
 			Summary: "Memory banks of a GPU have no spare rows left.",

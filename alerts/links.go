@@ -27,10 +27,10 @@ func links() []Alert {
 				"Check the fabric manager (systemctl status nvidia-fabricmanager; on multi-node systems IMEX too) and restart it while the node is drained."},
 		{Name: "GPUPCIeDegraded", Severity: Warning, Labels: GPULabels, For: minutes15, Keep: minutes15, Board: GPUBoard,
 			Knobs: []Knob{
-				window(6*hour, "time for which the poll groups that a GPU had are remembered"),
+				window(6*hour, "time for which the number of PCIe lanes is remembered"),
 				number("busy", 0.3, 0.01, 0.99, "utilization from which a low generation is no power saving"),
 			},
-			// Slots with half the poll groups are common, in clouds above all: there the GPU never had more, and its neighbors have no more.
+			// Slots with half the lanes are common, in clouds above all: there the GPU never had more, and its neighbors have no more.
 			Expr: `max` + byGPU + `(gpu_pcie_link_width / on (` + onGPU + `, gpu) gpu_pcie_link_width_max) < 1
     and (
       max` + byGPU + `(gpu_pcie_link_width) < max` + byGPU + `(max_over_time(gpu_pcie_link_width[$window:5m]))
@@ -39,7 +39,7 @@ func links() []Alert {
   or max` + byGPU + `(gpu_pcie_link_generation / on (` + onGPU + `, gpu) gpu_pcie_link_generation_max) < 1
     and max` + byGPU + `(rate(gpu_busy_seconds_total[5m]) / (rate(gpu_observed_seconds_total[5m]) > 0)) > $busy`,
 			Summary: "The PCIe link of a GPU is slower than it could be.",
-			Description: "The PCIe link of " + atGPU + " runs at " + asPercent + " of its poll groups or of its generation while at work. " +
+			Description: "The PCIe link of " + atGPU + " runs at " + asPercent + " of its PCIe lanes or of its generation while busy. " +
 				"Reseat the GPU, clean the slot, check riser and BIOS settings; lspci -vv shows LnkSta beside LnkCap."},
 		{Name: "GPUPCIeReplaysHigh", Severity: Warning, Labels: GPULabels, For: minutes30, Keep: minutes15, Board: GPUBoard,
 			Knobs:   []Knob{number("replays", 8, 0, 1e6, "replays per minute")},

@@ -6,7 +6,7 @@ func lost() []Alert {
 			Expr:    "max" + byGPU + "(gpu_device_up) == 0",
 			Summary: "A GPU can no longer be read.",
 			Description: atGPU + " does not answer: it fell off the bus, hangs in a driver call, or wants a reset. " +
-				"Cordon the node, read dmesg for NVRM lines, then reset the GPU (nvidia-smi -r) or restart the node."},
+				"Cordon the node, read dmesg for NVRM lines, then stop all GPU clients of the node and " + resetByUUID + ", or reboot the node."},
 		{Name: "GPUDeviceMissing", Severity: Critical, Labels: []string{"node"}, For: minutes10, Keep: minutes5, Board: nodeBoard,
 			Expr:    `max by (cluster, node) (gpu_node_devices{state="missing"}) > 0`,
 			Summary: "The driver does not see a GPU that is on the PCI bus.",
@@ -28,7 +28,7 @@ func lost() []Alert {
 			Expr:    `max by (cluster, node, uuid, gpu, action) (gpu_recovery_action{action!="none"}) == 1`,
 			Summary: "The driver asks for a GPU to be recovered.",
 			Description: "The driver wants {{ $labels.action }} for " + atGPU + ". " +
-				`{{ if eq $labels.action "reset" }}Move its pods away and reset it (nvidia-smi -r -i {{ $labels.gpu }}).` +
+				`{{ if eq $labels.action "reset" }}Delete its pods, stop all GPU clients of the node and ` + resetByUUID + `.` +
 				`{{ else if eq $labels.action "drain_p2p" }}Stop the work that uses NVLink between GPUs, then reset it.` +
 				`{{ else if eq $labels.action "drain_and_reset" }}Cordon the node, let its pods end, then reset the GPU; running work may go on until then.` +
 				`{{ else if eq $labels.action "recover_imex" }}Restart the IMEX daemon of the node and its domain.` +
@@ -39,6 +39,6 @@ func lost() []Alert {
   or label_replace(max` + byGPU + `(gpu_ecc_mode != on (` + onGPU + `, gpu) gpu_ecc_mode_pending), "mode", "ecc", "", "")`,
 			Summary: "A change of a GPU's mode waits for a reset.",
 			Description: "The {{ $labels.mode }} mode of " + atGPU + " was changed and does not hold yet. " +
-				"Move its pods away and reset the GPU (nvidia-smi -r -i {{ $labels.gpu }})."},
+				"Delete its pods, stop all GPU clients of the node and " + resetByUUID + "."},
 	}
 }

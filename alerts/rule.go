@@ -163,5 +163,9 @@ func Generated() ([]Document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the default configuration: %w", err)
 	}
-	return append(files, Document{"docs/alerts.md", Markdown()}), nil
+	page, err := Markdown()
+	if err != nil {
+		return nil, err
+	}
+	return append(files, Document{"docs/alerts.md", page}), nil
 }

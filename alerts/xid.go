@@ -31,7 +31,9 @@ type xidMeaning struct {
 }
 
 const (
-	resetGPU    = "Move the GPU's pods away and reset it (nvidia-smi -r)"
+	resetGPU    = "Delete the GPU's pods, stop all GPU clients of the node and " + resetByUUID
+	// An index moves after a GPU falls off the bus, and without -i every GPU of the node is reset.
+	resetByUUID = "reset the GPU (nvidia-smi --gpu-reset -i {{ $labels.uuid }})"
 	restartNode = "Drain the node and restart it"
 	checkLink   = "Restart the work; if it comes again, check the GPU's NVLinks and reset all GPUs of the link"
 )
