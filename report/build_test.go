@@ -89,7 +89,7 @@ func (s *scene) report(t *testing.T, change func(*Options)) (*Document, error) {
 	t.Helper()
 	server := httptest.NewServer(&s.Server)
 	defer server.Close()
-	client, err := prom.New(prom.Config{URL: server.URL, Concurrency: 2, Chunk: 48 * time.Hour, Wait: time.Millisecond, Timeout: time.Minute}, slog.New(slog.DiscardHandler))
+	client, err := prom.New(prom.Config{URL: server.URL, Concurrency: 2, Chunk: 48 * time.Hour, RetryDelay: time.Millisecond, Timeout: time.Minute}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
+	"github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/common/promslog"
 	"github.com/prometheus/common/version"
@@ -22,9 +23,9 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/render"
 )
 
-// config is what the flags say. Every flag may also be given by the environment: --prometheus.url is
+// settings is what the flags say. Every flag may also be given by the environment: --prometheus.url is
 // GPU_REPORT_PROMETHEUS_URL.
-type config struct {
+type settings struct {
 	server  prom.Config
 	options report.Options
 	by      []string
@@ -42,27 +43,29 @@ type errHelp struct{}
 func (errHelp) Error() string { return "only a text was asked for" }
 
 // parse reads the flags. Its error is one line for the person who typed them.
-func parse(args []string, stdout, stderr io.Writer) (*config, error) {
-	c := config{options: report.Defaults()}
+func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
+	c := settings{options: report.Defaults()}
 	var log promslog.Config
 	app := kingpin.New("gpu-report", "Where the hours of a fleet's GPUs went, from the history that gpu-exporter left in Prometheus, Thanos, Mimir or VictoriaMetrics, and what would get the wasted ones back.")
 	app.UsageWriter(stdout).ErrorWriter(stderr)
 	app.DefaultEnvars()
+	tls := &c.server.HTTP.TLSConfig
+	var user, passwordFile, tokenFile string
 	asked := false
 	app.Terminate(func(int) { asked = true })
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("gpu-report"))
 
 	app.Flag("prometheus.url", "Base of the server's API, such as http://prometheus:9090 or https://mimir/prometheus.").Required().StringVar(&c.server.URL)
-	app.Flag("prometheus.user", "User of basic authentication.").StringVar(&c.server.User)
-	app.Flag("prometheus.password-file", "File with its password.").StringVar(&c.server.PasswordFile)
-	app.Flag("prometheus.token-file", "File with a bearer token.").StringVar(&c.server.TokenFile)
+	app.Flag("prometheus.user", "User of basic authentication.").StringVar(&user)
+	app.Flag("prometheus.password-file", "File with its password.").StringVar(&passwordFile)
+	app.Flag("prometheus.token-file", "File with a bearer token.").StringVar(&tokenFile)
 	headers := app.Flag("prometheus.header", "Header for every request, as NAME:VALUE (repeatable), such as X-Scope-OrgID:team.").Strings()
-	app.Flag("prometheus.ca-file", "Certificate authority of the server.").StringVar(&c.server.CAFile)
-	app.Flag("prometheus.cert-file", "Certificate to present to the server.").StringVar(&c.server.CertFile)
-	app.Flag("prometheus.key-file", "Key of that certificate.").StringVar(&c.server.KeyFile)
-	app.Flag("prometheus.server-name", "Name that the server's certificate must have, if not that of the URL.").StringVar(&c.server.ServerName)
-	app.Flag("prometheus.insecure", "Accept any certificate.").BoolVar(&c.server.Insecure)
+	app.Flag("prometheus.ca-file", "Certificate authority of the server.").StringVar(&tls.CAFile)
+	app.Flag("prometheus.cert-file", "Certificate to present to the server.").StringVar(&tls.CertFile)
+	app.Flag("prometheus.key-file", "Key of that certificate.").StringVar(&tls.KeyFile)
+	app.Flag("prometheus.server-name", "Name that the server's certificate must have, if not that of the URL.").StringVar(&tls.ServerName)
+	app.Flag("prometheus.insecure", "Accept any certificate.").BoolVar(&tls.InsecureSkipVerify)
 	app.Flag("prometheus.timeout", "Longest time for one request.").Default("2m").DurationVar(&c.server.Timeout)
 	app.Flag("prometheus.concurrency", "Requests that run at once.").Default("4").IntVar(&c.server.Concurrency)
 	app.Flag("prometheus.retries", "How often a request that failed for a passing reason is made again.").Default("4").IntVar(&c.server.Retries)
@@ -103,7 +106,13 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	log.Writer = stderr
 	c.log = promslog.New(&log)
 	c.options.Log = c.log
-	c.server.Wait = time.Second
+	c.server.RetryDelay = time.Second
+	if user != "" {
+		c.server.HTTP.BasicAuth = &config.BasicAuth{Username: user, PasswordFile: passwordFile}
+	}
+	if tokenFile != "" {
+		c.server.HTTP.Authorization = &config.Authorization{Type: "Bearer", CredentialsFile: tokenFile}
+	}
 	c.server.Headers = http.Header{}
 	for _, h := range *headers {
 		name, value, ok := strings.Cut(h, ":")

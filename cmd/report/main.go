@@ -87,7 +87,7 @@ func tellStats(log *slog.Logger, s prom.Stats) {
 }
 
 // write writes every format: the first to stdout when there is no place to write to.
-func write(doc *report.Document, c *config, stdout io.Writer) error {
+func write(doc *report.Document, c *settings, stdout io.Writer) error {
 	shown := render.Options{By: c.by, Top: c.top}
 	if c.out == "" {
 		return render.Write(stdout, doc, c.formats[0], shown)

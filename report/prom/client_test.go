@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/common/config"
 )
 
 // fake is a server that answers every range with the step's own time as the value.
@@ -54,7 +56,7 @@ func client(t *testing.T, h http.Handler, change func(*Config)) *Client {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	cfg := Config{URL: s.URL, Timeout: 5 * time.Second, Concurrency: 2, Retries: 2, Chunk: 24 * time.Hour, Wait: time.Millisecond}
+	cfg := Config{URL: s.URL, Timeout: 5 * time.Second, Concurrency: 2, Retries: 2, Chunk: 24 * time.Hour, RetryDelay: time.Millisecond}
 	if change != nil {
 		change(&cfg)
 	}
@@ -179,10 +181,10 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		refuse     func(http.ResponseWriter, *http.Request, int) bool
 		requests   int
 	}{
-		{"a page", "does not answer as a Prometheus API", answer(200, "text/html", "<html>Grafana</html>"), 1},
-		{"another JSON", "does not answer as a Prometheus API", answer(200, "application/json", `{"message":"hello"}`), 1},
-		{"no status", "does not answer as a Prometheus API", answer(200, "application/json", `{}`), 1},
-		{"truncated", "does not answer as a Prometheus API", answer(200, "application/json", `{"status":"success","data":{"resultType":"matrix","result":[{"metric`), 1},
+		{"a page", "is no Prometheus API", answer(200, "text/html", "<html>Grafana</html>"), 1},
+		{"another JSON", "is no Prometheus API", answer(200, "application/json", `{"message":"hello"}`), 1},
+		{"no status", "is no Prometheus API", answer(200, "application/json", `{}`), 1},
+		{"truncated", "is no Prometheus API", answer(200, "application/json", `{"status":"success","data":{"resultType":"matrix","result":[{"metric`), 1},
 		{"not found", "base of the API", answer(404, "text/html", "<html>no</html>"), 1},
 		{"no password", "--prometheus.user", answer(401, "text/plain", "who are you"), 1},
 		{"no tenant", "--prometheus.header", answer(401, "application/json", `{"status":"error","errorType":"","error":"no org id"}`), 1},
@@ -204,7 +206,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 }
 
 func TestUnreachable(t *testing.T) {
-	c, err := New(Config{URL: "http://127.0.0.1:1", Wait: time.Millisecond, Retries: 1, Chunk: time.Hour, Concurrency: 1}, slog.New(slog.DiscardHandler))
+	c, err := New(Config{URL: "http://127.0.0.1:1", RetryDelay: time.Millisecond, Retries: 1, Chunk: time.Hour, Concurrency: 1}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +217,7 @@ func TestUnreachable(t *testing.T) {
 
 func TestCancelled(t *testing.T) {
 	f := &fake{refuse: func(w http.ResponseWriter, _ *http.Request, _ int) bool { w.WriteHeader(503); return true }}
-	c := client(t, f, func(c *Config) { c.Wait = time.Hour })
+	c := client(t, f, func(c *Config) { c.RetryDelay = time.Hour })
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- c.Range(ctx, Range{"x", day, day, time.Minute}, func(*Series) error { return nil }) }()
@@ -248,8 +250,8 @@ func TestAuthentication(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		{"token", func(c *Config) { c.TokenFile = file }, "Bearer s3cret"},
-		{"basic", func(c *Config) { c.User, c.PasswordFile = "u", file }, "Basic dTpzM2NyZXQ="},
+		{"token", func(c *Config) { c.HTTP.Authorization = &config.Authorization{Type: "Bearer", CredentialsFile: file} }, "Bearer s3cret"},
+		{"basic", func(c *Config) { c.HTTP.BasicAuth = &config.BasicAuth{Username: "u", PasswordFile: file} }, "Basic dTpzM2NyZXQ="},
 		{"in the URL", func(c *Config) { c.URL = strings.Replace(c.URL, "http://", "http://u:s3cret@", 1) }, "Basic dTpzM2NyZXQ="},
 	} {
 		f := &fake{}
@@ -264,7 +266,8 @@ func TestAuthentication(t *testing.T) {
 			t.Error("the secret is shown")
 		}
 	}
-	if _, err := New(Config{URL: "http://x", TokenFile: file, User: "u"}, nil); err == nil {
+	both := config.HTTPClientConfig{Authorization: &config.Authorization{CredentialsFile: file}, BasicAuth: &config.BasicAuth{Username: "u"}}
+	if _, err := New(Config{URL: "http://x", HTTP: both}, nil); err == nil {
 		t.Error("two ways of authentication at once")
 	}
 	for _, u := range []string{"", "prometheus:9090", "ftp://x", "http://"} {
@@ -278,7 +281,7 @@ func TestTLS(t *testing.T) {
 	s := httptest.NewTLSServer(&fake{})
 	defer s.Close()
 	try := func(change func(*Config)) error {
-		cfg := Config{URL: s.URL, Chunk: time.Hour * 48, Concurrency: 1, Wait: time.Millisecond}
+		cfg := Config{URL: s.URL, Chunk: time.Hour * 48, Concurrency: 1, RetryDelay: time.Millisecond}
 		change(&cfg)
 		c, err := New(cfg, slog.New(slog.DiscardHandler))
 		if err != nil {
@@ -289,10 +292,10 @@ func TestTLS(t *testing.T) {
 	if err := try(func(*Config) {}); err == nil || !strings.Contains(err.Error(), "--prometheus.ca-file") {
 		t.Error(err)
 	}
-	if err := try(func(c *Config) { c.Insecure = true }); err != nil {
+	if err := try(func(c *Config) { c.HTTP.TLSConfig.InsecureSkipVerify = true }); err != nil {
 		t.Error(err)
 	}
-	if err := try(func(c *Config) { c.CAFile = "/nowhere" }); err == nil {
+	if err := try(func(c *Config) { c.HTTP.TLSConfig.CAFile = "/nowhere" }); err == nil {
 		t.Error("a file that is not there is a CA")
 	}
 }

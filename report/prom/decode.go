@@ -1,6 +1,7 @@
 package prom
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// Series is one series of an answer. Its slices are used again for the next one: whoever keeps a point copies it.
+// Series is one series of a response. Its slices are reused for the next one: copy what is kept.
 type Series struct {
 	Labels Labels
 	// At are Unix times in milliseconds, ascending.
@@ -18,101 +19,91 @@ type Series struct {
 	Value []float64
 }
 
-// reply is what stands around the series of an answer.
-type reply struct {
-	status, errorType, message string
-	warnings                   []string
-	partial                    bool // VictoriaMetrics says so in a field of its own
-	resultType                 string
-	series, points             int
+// response is what surrounds the series of a response.
+type response struct {
+	status, message string
+	warnings        []string
+	partial         bool // VictoriaMetrics has a field of its own for it
+	resultType      string
+	series, points  int
 }
 
-var errNotJSON = errors.New("is not JSON of the Prometheus API")
+var errNotJSON = errors.New("not JSON of the Prometheus API")
 
-// decoder reads one answer. It is faster than encoding/json by an order of magnitude, because it knows what it is
-// looking for: a month of a fleet is hundreds of megabytes of points.
+// decoder reads one response. The first error is kept in err and ends the reading.
 type decoder struct {
 	b      []byte
 	at     int
-	names  map[string]string // each text of a label once
+	err    error
+	names  map[string]string // one string per label name or value
 	series Series
 	each   func(*Series) error
 }
 
-func (d *decoder) fail(what string) error {
-	end := min(len(d.b), d.at+20)
-	return fmt.Errorf("%w: expected %s at byte %d, found %q", errNotJSON, what, d.at, d.b[min(d.at, len(d.b)):end])
+func (d *decoder) fail(expected string) {
+	if d.err == nil {
+		rest := d.b[min(d.at, len(d.b)):]
+		d.err = fmt.Errorf("%w: expected %s at byte %d, found %q", errNotJSON, expected, d.at, rest[:min(20, len(rest))])
+	}
+	d.at = len(d.b)
 }
 
-func (d *decoder) space() {
-	for d.at < len(d.b) {
-		switch d.b[d.at] {
+// next skips white space and returns the next byte; 0 at the end.
+func (d *decoder) next() byte {
+	for ; d.at < len(d.b); d.at++ {
+		switch c := d.b[d.at]; c {
 		case ' ', '\n', '\t', '\r':
-			d.at++
 		default:
-			return
+			return c
 		}
 	}
+	return 0
 }
 
-// is consumes the character if it is the next one.
+// is consumes the byte if it is the next one.
 func (d *decoder) is(c byte) bool {
-	d.space()
-	if d.at < len(d.b) && d.b[d.at] == c {
-		d.at++
-		return true
-	}
-	return false
-}
-
-func (d *decoder) want(c byte) error {
-	if d.is(c) {
-		return nil
-	}
-	return d.fail(strconv.Quote(string(c)))
-}
-
-// text reads a string; the result is valid until the buffer is used again.
-func (d *decoder) text() ([]byte, error) {
-	if !d.is('"') {
-		return nil, d.fail("a string")
-	}
-	from := d.at
-	for d.at < len(d.b) {
-		switch d.b[d.at] {
-		case '"':
-			s := d.b[from:d.at]
-			d.at++
-			return s, nil
-		case '\\':
-			return d.escaped(from)
-		}
-		d.at++
-	}
-	return nil, d.fail("the end of a string")
-}
-
-// escaped reads a string that has escapes, which is rare.
-func (d *decoder) escaped(from int) ([]byte, error) {
-	for d.at < len(d.b) && d.b[d.at] != '"' {
-		if d.b[d.at] == '\\' {
-			d.at++
-		}
-		d.at++
-	}
-	if d.at >= len(d.b) {
-		d.at = len(d.b)
-		return nil, d.fail("the end of a string")
+	if d.next() != c {
+		return false
 	}
 	d.at++
-	var s string
-	if err := json.Unmarshal(d.b[from-1:d.at], &s); err != nil {
-		return nil, d.fail("a string")
-	}
-	return []byte(s), nil
+	return true
 }
 
-// once returns the text as a string of which there is one only.
+func (d *decoder) want(c byte) {
+	if !d.is(c) {
+		d.fail(strconv.Quote(string(c)))
+	}
+}
+
+// text reads a string; the result is valid as long as the buffer.
+func (d *decoder) text() []byte {
+	if !d.is('"') {
+		d.fail("a string")
+		return nil
+	}
+	from, escaped := d.at, false
+	for ; d.at < len(d.b); d.at++ {
+		switch d.b[d.at] {
+		case '\\':
+			escaped = true
+			d.at++
+		case '"':
+			d.at++
+			if !escaped {
+				return d.b[from : d.at-1]
+			}
+			var s string
+			if json.Unmarshal(d.b[from-1:d.at], &s) != nil {
+				d.fail("a string")
+			}
+			return []byte(s)
+		}
+	}
+	d.fail("the end of a string")
+	return nil
+}
+
+// once returns the text as a string, the same one for equal texts.
 func (d *decoder) once(b []byte) string {
 	if s, ok := d.names[string(b)]; ok {
 		return s
@@ -122,102 +113,51 @@ func (d *decoder) once(b []byte) string {
 	return s
 }
 
-// number returns the bytes of a number.
-func (d *decoder) number() ([]byte, error) {
-	d.space()
+// number reads the bytes of a number.
+func (d *decoder) number() []byte {
+	d.next()
 	from := d.at
-	for d.at < len(d.b) {
-		switch c := d.b[d.at]; {
-		case c >= '0' && c <= '9', c == '-', c == '+', c == '.', c == 'e', c == 'E':
-			d.at++
-			continue
-		}
-		break
-	}
-	if d.at == from {
-		return nil, d.fail("a number")
-	}
-	return d.b[from:d.at], nil
-}
-
-// milliseconds reads a timestamp in seconds.
-func (d *decoder) milliseconds() (int64, error) {
-	b, err := d.number()
-	if err != nil {
-		return 0, err
-	}
-	whole, fraction, digits, seen := int64(0), int64(0), 0, false
-	for _, c := range b {
-		switch {
-		case c == '.' && !seen:
-			seen = true
-		case c >= '0' && c <= '9' && len(b) < 20:
-			if !seen {
-				whole = whole*10 + int64(c-'0')
-			} else if digits < 3 {
-				fraction, digits = fraction*10+int64(c-'0'), digits+1
-			}
-		default: // an exponent, a sign, or more digits than a time has
-			f, err := strconv.ParseFloat(string(b), 64)
-			if err != nil || math.Abs(f) > 1e12 {
-				return 0, d.fail("a time in seconds")
-			}
-			return int64(math.Round(f * 1000)), nil
+	for ; d.at < len(d.b); d.at++ {
+		if c := d.b[d.at]; (c < '0' || c > '9') && c != '-' && c != '+' && c != '.' && c != 'e' && c != 'E' {
+			break
 		}
 	}
-	for ; digits < 3; digits++ {
-		fraction *= 10
-	}
-	return whole*1000 + fraction, nil
+	return d.b[from:d.at]
 }
 
 // point reads [1712345678.123,"0.5"].
-func (d *decoder) point() error {
-	if err := d.want('['); err != nil {
-		return err
+func (d *decoder) point() {
+	d.want('[')
+	at, err := float(d.number())
+	if err != nil || math.Abs(at) > 1e12 {
+		d.fail("a time in seconds")
 	}
-	at, err := d.milliseconds()
+	d.want(',')
+	v, err := float(d.text())
 	if err != nil {
-		return err
+		d.fail("a value")
 	}
-	if err := d.want(','); err != nil {
-		return err
-	}
-	text, err := d.text()
-	if err != nil {
-		return err
-	}
-	v, err := float(text)
-	if err != nil {
-		return d.fail("a value")
-	}
-	if err := d.want(']'); err != nil {
-		return err
-	}
-	d.series.At = append(d.series.At, at)
+	d.want(']')
+	d.series.At = append(d.series.At, int64(math.Round(at*1000)))
 	d.series.Value = append(d.series.Value, v)
-	return nil
 }
 
-// powers are those of ten by which a number of at most 15 digits may be divided without rounding twice.
-var powers = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
+// powers are those of ten by which a number of at most 15 digits can be divided without rounding twice.
+var powers = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
 
-// float reads a value: short decimals, which are most, by hand.
+// float parses a number. Short decimals, which are most, need no call of strconv.
 func float(b []byte) (float64, error) {
-	if len(b) == 0 {
-		return 0, strconv.ErrSyntax
-	}
-	mantissa, digits, after, seen := uint64(0), 0, 0, false
+	mantissa, digits, after, fraction := uint64(0), 0, 0, false
 	for _, c := range b {
 		switch {
 		case c >= '0' && c <= '9' && digits < 15:
 			mantissa = mantissa*10 + uint64(c-'0')
 			digits++
-			if seen {
+			if fraction {
 				after++
 			}
-		case c == '.' && !seen:
-			seen = true
+		case c == '.' && !fraction:
+			fraction = true
 		default:
 			return strconv.ParseFloat(unsafe.String(&b[0], len(b)), 64)
 		}
@@ -228,190 +168,139 @@ func float(b []byte) (float64, error) {
 	return float64(mantissa) / powers[after], nil
 }
 
-// skip passes over any value.
-func (d *decoder) skip() error {
-	depth := 0
-	for {
-		d.space()
-		if d.at >= len(d.b) {
-			return d.fail("a value")
-		}
-		switch c := d.b[d.at]; c {
+// skip passes over any value, without recursion: the nesting is the server's choice.
+func (d *decoder) skip() {
+	for depth := 0; d.err == nil; {
+		switch d.next() {
 		case '"':
-			if _, err := d.text(); err != nil {
-				return err
-			}
+			d.text()
 		case '{', '[':
 			depth++
 			d.at++
 			continue
 		case '}', ']':
-			if depth == 0 {
-				return d.fail("a value")
-			}
 			depth--
 			d.at++
 		case ',', ':':
 			if depth == 0 {
-				return d.fail("a value")
+				d.fail("a value")
 			}
 			d.at++
 			continue
 		default:
-			for d.at < len(d.b) {
-				c := d.b[d.at]
-				if c == ',' || c == '}' || c == ']' || c == ' ' || c == '\n' || c == '\r' || c == '\t' {
-					break
-				}
+			from := d.at
+			for d.at < len(d.b) && bytes.IndexByte([]byte(",}] \n\r\t"), d.b[d.at]) < 0 {
 				d.at++
 			}
+			if d.at == from {
+				d.fail("a value")
+			}
 		}
-		if depth == 0 {
-			return nil
+		if depth < 0 {
+			d.fail("a value")
+		}
+		if depth <= 0 {
+			return
 		}
 	}
 }
 
 // fields reads an object and calls do with each name; do reads the value.
-func (d *decoder) fields(do func(name []byte) error) error {
-	if err := d.want('{'); err != nil {
-		return err
-	}
-	if d.is('}') {
-		return nil
-	}
-	for {
-		name, err := d.text()
-		if err != nil {
-			return err
+func (d *decoder) fields(do func(name []byte)) {
+	d.want('{')
+	for first := true; d.err == nil && !d.is('}'); first = false {
+		if !first {
+			d.want(',')
 		}
-		if err := d.want(':'); err != nil {
-			return err
-		}
-		if err := do(name); err != nil {
-			return err
-		}
-		if d.is('}') {
-			return nil
-		}
-		if err := d.want(','); err != nil {
-			return err
+		name := d.text()
+		d.want(':')
+		if d.err == nil {
+			do(name)
 		}
 	}
 }
 
 // list reads an array and calls do for each of its elements.
-func (d *decoder) list(do func() error) error {
-	if err := d.want('['); err != nil {
-		return err
-	}
-	if d.is(']') {
-		return nil
-	}
-	for {
-		if err := do(); err != nil {
-			return err
+func (d *decoder) list(do func()) {
+	d.want('[')
+	for first := true; d.err == nil && !d.is(']'); first = false {
+		if !first {
+			d.want(',')
 		}
-		if d.is(']') {
-			return nil
-		}
-		if err := d.want(','); err != nil {
-			return err
+		if d.err == nil {
+			do()
 		}
 	}
 }
 
-func (d *decoder) one(r *reply) error {
-	d.series.Labels, d.series.At, d.series.Value = d.series.Labels[:0], d.series.At[:0], d.series.Value[:0]
-	err := d.fields(func(name []byte) error {
+func (d *decoder) oneSeries(r *response) {
+	s := &d.series
+	s.Labels, s.At, s.Value = s.Labels[:0], s.At[:0], s.Value[:0]
+	d.fields(func(name []byte) {
 		switch string(name) {
 		case "metric":
-			return d.fields(func(name []byte) error {
-				n := d.once(name)
-				v, err := d.text()
-				if err != nil {
-					return err
-				}
-				d.series.Labels = append(d.series.Labels, Label{n, d.once(v)})
-				return nil
-			})
+			d.fields(func(name []byte) { s.Labels = append(s.Labels, Label{d.once(name), d.once(d.text())}) })
 		case "values":
-			return d.list(d.point)
+			d.list(d.point)
 		case "value":
-			return d.point()
+			d.point()
+		default:
+			d.skip()
 		}
-		return d.skip()
 	})
-	if err != nil {
-		return err
+	if d.err == nil {
+		r.series++
+		r.points += len(s.At)
+		d.err = d.each(s)
 	}
-	r.series++
-	r.points += len(d.series.At)
-	return d.each(&d.series)
 }
 
-// decode reads a whole answer and hands each series on.
-func decode(b []byte, names map[string]string, each func(*Series) error) (reply, error) {
-	var r reply
-	d := &decoder{b: b, names: names, each: each}
-	word := func(into *string) error {
-		t, err := d.text()
-		*into = string(t)
-		return err
+func (d *decoder) data(r *response) {
+	if d.next() != '{' {
+		d.skip()
+		return
 	}
-	err := d.fields(func(name []byte) error {
+	d.fields(func(name []byte) {
+		switch {
+		case string(name) == "resultType":
+			r.resultType = string(d.text())
+		case string(name) == "result" && r.resultType != "scalar" && r.resultType != "string" && d.next() == '[':
+			d.list(func() { d.oneSeries(r) })
+		default:
+			d.skip()
+		}
+	})
+}
+
+// decode reads a whole response and passes each series on. An error of each is returned as it is.
+func decode(b []byte, each func(*Series) error) (r response, err error) {
+	d := &decoder{b: b, names: map[string]string{}, each: each}
+	d.fields(func(name []byte) {
 		switch string(name) {
 		case "status":
-			return word(&r.status)
+			r.status = string(d.text())
 		case "error":
-			return word(&r.message)
-		case "errorType":
-			return word(&r.errorType)
+			r.message = string(d.text())
 		case "isPartial":
-			d.space()
-			r.partial = r.partial || d.at < len(d.b) && d.b[d.at] == 't'
-			return d.skip()
+			r.partial = r.partial || d.next() == 't'
+			d.skip()
 		case "warnings":
-			d.space()
-			if d.at >= len(d.b) || d.b[d.at] != '[' {
-				return d.skip()
+			if d.next() != '[' {
+				d.skip()
+				return
 			}
-			return d.list(func() error {
-				var w string
-				err := word(&w)
-				r.warnings = append(r.warnings, w)
-				return err
-			})
+			d.list(func() { r.warnings = append(r.warnings, string(d.text())) })
 		case "data":
-			d.space()
-			if d.at >= len(d.b) || d.b[d.at] != '{' {
-				return d.skip()
-			}
-			return d.fields(func(name []byte) error {
-				switch string(name) {
-				case "resultType":
-					return word(&r.resultType)
-				case "result":
-					d.space()
-					if r.resultType == "scalar" || r.resultType == "string" || d.at >= len(d.b) || d.b[d.at] != '[' {
-						return d.skip()
-					}
-					return d.list(func() error { return d.one(&r) })
-				}
-				return d.skip()
-			})
+			d.data(&r)
+		default:
+			d.skip()
 		}
-		return d.skip()
 	})
-	if err != nil {
-		return r, err
+	if d.next(); d.err == nil && d.at != len(d.b) {
+		d.fail("the end")
 	}
-	d.space()
-	if d.at != len(d.b) {
-		return r, d.fail("the end")
+	if d.err == nil && r.status == "" {
+		d.err = fmt.Errorf("%w: no status", errNotJSON)
 	}
-	if r.status == "" {
-		return r, fmt.Errorf("%w: it has no status", errNotJSON)
-	}
-	return r, nil
+	return r, d.err
 }

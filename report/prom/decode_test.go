@@ -58,7 +58,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var got []Series
-		_, err := decode(b, map[string]string{}, func(s *Series) error {
+		_, err := decode(b, func(s *Series) error {
 			got = append(got, Series{append(Labels(nil), s.Labels...), append([]int64(nil), s.At...), append([]float64(nil), s.Value...)})
 			return nil
 		})
@@ -96,9 +96,8 @@ func BenchmarkDecode(b *testing.B) {
 	}
 	text = append(text, "]}}"...)
 	b.SetBytes(int64(len(text)))
-	names := map[string]string{}
 	for b.Loop() {
-		if _, err := decode(text, names, func(*Series) error { return nil }); err != nil {
+		if _, err := decode(text, func(*Series) error { return nil }); err != nil {
 			b.Fatal(err)
 		}
 	}
