@@ -33,7 +33,7 @@ type Scope string
 // The scopes. Every series carries node.
 const (
 	ScopeNode      Scope = "node"
-	ScopeGPU       Scope = "card"
+	ScopeGPU       Scope = "GPU"
 	ScopeInstance  Scope = "MIG instance"
 	ScopeContainer Scope = "container"
 	ScopePod       Scope = "pod"

@@ -192,8 +192,10 @@ func generated(t *testing.T, name, got string) {
 }
 
 func TestDocsAreGenerated(t *testing.T) {
-	got := catalog.Markdown(boards(t))
+	got := catalog.Markdown()
 	generated(t, "metrics.md", got)
+	generated(t, "nvidia-smi.md", catalog.QueryFieldsMarkdown())
+	generated(t, "metrics-by-gpu.csv", catalog.AvailabilityCSV(boards(t)))
 	for _, f := range catalog.All() {
 		if !strings.Contains(got, "`"+f.Name+"`") {
 			t.Errorf("%s is missing from the documentation", f.Name)

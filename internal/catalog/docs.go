@@ -5,24 +5,26 @@ import (
 	"strings"
 )
 
-// Board is a GPU, or a GPU under MIG, and the families that its exposition has.
+// Board is a GPU model, or one in MIG mode, and the families that its exposition has.
 type Board struct {
 	Name     string
 	Families map[string]bool
 }
 
-// Markdown renders docs/metrics.md from the catalog, and from what the boards were seen to offer.
-func Markdown(boards []Board) string {
+// Markdown renders docs/metrics.md.
+func Markdown() string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
 
-Generated from the catalog (` + "`internal/catalog`" + `) by ` + "`make generate`" + `; a test compares it byte for byte.
+Generated from ` + "`internal/catalog`" + `.
 
-Conventions: base units (bytes, seconds, celsius, watts, joules, hertz, ratio 0 to 1), last in the name before
-` + "`_total`" + `; facts in ` + "`_info`" + ` series that are always 1; a state is a set of series, one per state, 0 or 1.
-Moments are Unix timestamps, never ages. A value that cannot be measured is absent: a 0 is a measured 0.
+Values are in base units: bytes, seconds, Celsius, watts, joules, hertz, ratios from 0 to 1. ` + "`_info`" + ` metrics are always 1;
+a state set has one series per state, 0 or 1. Points in time are Unix timestamps. A value that cannot be measured is
+absent; a 0 has been measured. [metrics-by-gpu.csv](metrics-by-gpu.csv) shows which GPU models offer which metric,
+[nvidia-smi.md](nvidia-smi.md) where each field of nvidia-smi is found, and the [glossary](glossary.md) defines busy, gap, idle
+and the other states.
 
-Every series carries ` + "`node`" + `. The other labels follow from the scope:
+Every series has the label ` + "`node`" + `; the scope adds:
 
 | scope | labels | one series per |
 |---|---|---|
@@ -31,7 +33,8 @@ Every series carries ` + "`node`" + `. The other labels follow from the scope:
 		scope Scope
 		per   string
 	}{
-		{ScopeNode, "node"}, {ScopeGPU, "GPU: its UUID (the PCI address where NVML has none), and the NVML index when it was first seen. Join on node and uuid"},
+		{ScopeNode, "node"},
+		{ScopeGPU, "GPU: UUID (PCI address if it has none), and NVML index when discovered. Join on `node` and `uuid`"},
 		{ScopeInstance, "MIG GPU instance"}, {ScopeContainer, "container and GPU"}, {ScopePod, "pod"}, {ScopeExporter, "exporter"},
 	} {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", s.scope, code(s.scope.Labels()), s.per)
@@ -41,64 +44,43 @@ Every series carries ` + "`node`" + `. The other labels follow from the scope:
 		if g.Intro != "" {
 			b.WriteString(g.Intro + "\n\n")
 		}
-		b.WriteString("| family | type | scope | own labels | meaning | source | offered by |\n|---|---|---|---|---|---|---|\n")
+		b.WriteString("| metric | type | scope | own labels | meaning | source | available on |\n|---|---|---|---|---|---|---|\n")
 		for _, f := range g.Rows {
 			name := "`" + f.Name + "`"
 			if f.Stability != Stable {
 				name += " (" + string(f.Stability) + ")"
 			}
-			offered := f.Offered
-			if offered == "" && (f.Scope == ScopeGPU || f.Scope == ScopeInstance) {
-				offered = "every GPU"
-			}
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", name, f.Type, f.Scope, code(f.Labels), cell(f.Help), cell(f.Source), cell(offered))
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n",
+				name, f.Type, f.Scope, code(f.Labels), cell(f.Help), cell(f.Source), cell(f.Offered))
 		}
 		for _, e := range g.Examples {
 			fmt.Fprintf(&b, "\n%s\n\n```promql\n%s\n```\n", e.Question, e.Query)
 		}
 	}
-	writeMatrix(&b, boards)
-	b.WriteString("\n## Every field of nvidia-smi\n\nWhat `nvidia-smi --query-gpu` can be asked, and where the answer is here.\n\n")
-	b.WriteString(queryFieldsMarkdown())
 	return b.String()
 }
 
-// writeMatrix writes which board offers which family. What every board offers, or none, is said once.
-func writeMatrix(b *strings.Builder, boards []Board) {
-	b.WriteString("\n## What each board offers\n\nFrom the golden expositions of recorded boards (`testdata/golden`), idle and loaded. Offered by all of them: ")
-	var everywhere, nowhere []string
-	var rows strings.Builder
+// AvailabilityCSV renders docs/metrics-by-gpu.csv: the families of GPUs and MIG instances, and the boards whose
+// expositions have them.
+func AvailabilityCSV(boards []Board) string {
+	var b strings.Builder
+	b.WriteString("metric")
+	for _, board := range boards {
+		b.WriteString("," + board.Name)
+	}
 	for _, f := range All() {
 		if f.Scope != ScopeGPU && f.Scope != ScopeInstance {
 			continue
 		}
-		n, cells := 0, ""
+		b.WriteString("\n" + f.Name)
 		for _, board := range boards {
-			mark := " "
+			b.WriteString(",")
 			if board.Families[f.Name] {
-				mark = "x"
-				n++
+				b.WriteString("x")
 			}
-			cells += " " + mark + " |"
-		}
-		switch n {
-		case len(boards):
-			everywhere = append(everywhere, f.Name)
-		case 0:
-			nowhere = append(nowhere, f.Name)
-		default:
-			fmt.Fprintf(&rows, "| `%s` |%s\n", f.Name, cells)
 		}
 	}
-	b.WriteString(code(everywhere) + ".")
-	if len(nowhere) > 0 {
-		b.WriteString(" By none of them: " + code(nowhere) + ".")
-	}
-	b.WriteString("\n\n| family |")
-	for _, board := range boards {
-		b.WriteString(" " + board.Name + " |")
-	}
-	b.WriteString("\n|---|" + strings.Repeat("---|", len(boards)) + "\n" + rows.String())
+	return b.String() + "\n"
 }
 
 func code(words []string) string {
@@ -108,5 +90,5 @@ func code(words []string) string {
 	return "`" + strings.Join(words, "`, `") + "`"
 }
 
-// cell keeps a text inside its table cell.
+// cell escapes a text for a table cell.
 func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }

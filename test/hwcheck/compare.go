@@ -43,7 +43,7 @@ type reading struct {
 
 // matchers narrow a family to the GPU.
 func (r reading) matchers(more ...matcher) []matcher {
-	if r.field.scope == "card" {
+	if r.field.scope == "GPU" {
 		more = append(more, is("uuid", r.dev["uuid"]))
 	}
 	return more

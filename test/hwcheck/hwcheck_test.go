@@ -93,7 +93,7 @@ func newNode(t *testing.T, scenario string, c dev) node {
 	script(t, exporter, fmt.Sprintf("PATH=%q\nexport PATH\nexec %q --quiet --scenario=%q -- %q \"$@\"\n", os.Getenv("PATH"), filepath.Join(root, "bin", "standin"), file, filepath.Join(root, "bin", "gpu-exporter")))
 	playSmi(t, filepath.Join(n.dir, "nvidia-smi"), c)
 	n.flags = []string{"--exporter=" + exporter, "--nvidia-smi=" + filepath.Join(n.dir, "nvidia-smi"),
-		"--metrics-doc=" + filepath.Join(root, "docs", "metrics.md"), "--out=" + n.report(), "--window=5s", "--record=false"}
+		"--out=" + n.report(), "--window=5s", "--record=false"}
 	return n
 }
 
@@ -256,8 +256,7 @@ func TestRefusals(t *testing.T) {
 		"no GPU":            {[]string{smi("none", "echo No devices were found\nexit 6\n")}, "no GPU to check: "},
 		"no driver":         {[]string{smi("driver", "echo \"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\"\nexit 9\n")}, "couldn't communicate"},
 		"no exporter":       {[]string{good, "--exporter=" + filepath.Join(dir, "absent")}, "`make build` makes it"},
-		"no list of fields": {[]string{good, "--exporter=/bin/true", "--metrics-doc=" + filepath.Join(dir, "absent")}, "--metrics-doc"},
-		"no such GPU":       {[]string{good, "--exporter=/bin/true", "--metrics-doc=../../docs/metrics.md", "--gpu=7"}, "--gpu=7"},
+		"no such GPU":       {[]string{good, "--exporter=/bin/true", "--gpu=7"}, "--gpu=7"},
 		"no such load":      {[]string{"--load=heavy"}, "--load=heavy"},
 		"no such duty":      {[]string{"--duty=30"}, "--duty=30"},
 		"no window":         {[]string{"--window=1s"}, "--window=1s"},
@@ -284,7 +283,7 @@ func TestExporterThatEnds(t *testing.T) {
 	var out bytes.Buffer
 	report := filepath.Join(dir, "report.md")
 	code := hwcheck(t.Context(), []string{"--nvidia-smi=" + filepath.Join(dir, "nvidia-smi"), "--exporter=" + filepath.Join(dir, "gpu-exporter"),
-		"--metrics-doc=../../docs/metrics.md", "--out=" + report}, &out, &out)
+		"--out=" + report}, &out, &out)
 	if code != exitFindings || !strings.Contains(out.String(), "it cannot be") {
 		t.Errorf("exit code %d:\n%s", code, out.String())
 	}

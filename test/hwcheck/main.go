@@ -34,7 +34,7 @@ const (
 
 // config is what the flags say. Paths are relative to where the program is run.
 type config struct {
-	exporter, smi, doc string
+	exporter, smi string
 	out                string
 	dev                string
 	load               string
@@ -95,7 +95,6 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	f.SetOutput(stderr)
 	f.StringVar(&c.exporter, "exporter", filepath.Join("bin", "gpu-exporter"), "the `program` to check")
 	f.StringVar(&c.smi, "nvidia-smi", "nvidia-smi", "the nvidia-smi to compare with, a `name` on PATH or a path")
-	f.StringVar(&c.doc, "metrics-doc", filepath.Join("docs", "metrics.md"), "the `file` that says which family carries which field")
 	f.StringVar(&c.out, "out", "", "the `file` for the report; else docs/hardware/<model>-<driver>.md")
 	f.StringVar(&c.dev, "gpu", "", "index or UUID of the `GPU` to load; else the first that is not in MIG mode")
 	f.StringVar(&c.load, "load", loadAuto, "the `kind` of load: "+strings.Join(loadKinds(), ", ")+"; hand: it runs already, with the duty of --duty")
@@ -136,13 +135,9 @@ func prepare(ctx context.Context, c config) (*report, []field, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("no exporter to check: %w; `make build` makes it", err)
 	}
-	doc, err := os.ReadFile(c.doc)
+	fields, err := queryFields()
 	if err != nil {
-		return nil, nil, fmt.Errorf("the list of fields: %w; run from the root of the repository, or say --metrics-doc", err)
-	}
-	fields, err := parseFields(string(doc))
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", c.doc, err)
+		return nil, nil, err
 	}
 	r := &report{began: time.Now(), devs: devs, model: devs[0]["name"], driver: devs[0]["driver_version"]}
 	if r.checked, err = choose(devs, c.dev); err != nil {

@@ -1,0 +1,118 @@
+package catalog
+
+import (
+	_ "embed" // the table of nvidia-smi's fields
+	"encoding/csv"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// QueryField is a field of nvidia-smi --query-gpu and the family that carries its value: a row of nvidia-smi.csv.
+// Exactly one of Family and Missing is set.
+type QueryField struct {
+	Section string
+	Field   string
+	// Aliases are other names that some driver accepts for the field, older ones among them.
+	Aliases []string
+	Family  string
+	// Selector narrows Family to the value: a PromQL selector, or "label NAME" where the value of a label is meant.
+	// Empty: every series of the family.
+	Selector string
+	// Note is the difference to nvidia-smi, units above all: "MiB -> bytes".
+	Note string
+	// Missing is the reason why no family carries the value.
+	Missing string
+}
+
+const (
+	// QueryFieldsDriver is the driver release whose fields are all in QueryFields, in its order.
+	QueryFieldsDriver = "610.57"
+	// olderDrivers is the section of the fields that this driver no longer accepts.
+	olderDrivers = "Fields of older drivers"
+	// notYet begins the reason of a field that NVML has and no family carries yet; the call follows.
+	notYet = "not exported yet: "
+)
+
+//go:embed nvidia-smi.csv
+var queryFields string
+
+// QueryFields returns every field of nvidia-smi --query-gpu in the order of nvidia-smi, then those that only older
+// drivers accept.
+func QueryFields() []QueryField {
+	rows, err := csv.NewReader(strings.NewReader(queryFields)).ReadAll()
+	if err != nil {
+		panic(fmt.Sprintf("nvidia-smi.csv: %v", err)) // part of the source; a test reads it
+	}
+	all := make([]QueryField, 0, len(rows))
+	for _, r := range rows[1:] {
+		all = append(all, QueryField{r[0], r[1], strings.Fields(r[2]), r[3], r[4], r[5], r[6]})
+	}
+	return all
+}
+
+// QueryFieldsMarkdown renders docs/nvidia-smi.md: a line per run of neighbors that differ in one selector, or are
+// missing for the same reason.
+func QueryFieldsMarkdown() string {
+	all := QueryFields()
+	var exported, pending, missing, older int
+	for _, q := range all {
+		switch {
+		case q.Section == olderDrivers:
+			older++
+		case q.Family != "":
+			exported++
+		case strings.HasPrefix(q.Missing, notYet):
+			pending++
+		default:
+			missing++
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Fields of nvidia-smi\n\nGenerated from [nvidia-smi.csv](../internal/catalog/nvidia-smi.csv), which has every field "+
+		"of `nvidia-smi --query-gpu` in its own row,\nwith its aliases and label values.\n\n"+
+		"Driver %s has %d fields: %d are exported, %d are not exported yet although NVML has them, %d are omitted for the\n"+
+		"reason given. %d fields that only older drivers accept come last. `family{label}` has one series per value of the label.\n",
+		QueryFieldsDriver, len(all)-older, exported, pending, missing, older)
+	section := ""
+	for i := 0; i < len(all); {
+		q := all[i]
+		if q.Section != section {
+			section = q.Section
+			fmt.Fprintf(&b, "\n## %s\n\n| nvidia-smi | metric | difference |\n|---|---|---|\n", section)
+		}
+		n := slices.IndexFunc(all[i:], func(o QueryField) bool {
+			return o.Section != section || o.place() != q.place() || o.Note != q.Note
+		})
+		if n < 0 {
+			n = len(all) - i
+		}
+		var names []string
+		for _, o := range all[i : i+n] {
+			names = append(names, o.Field)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", code(names), cell(q.place()), cell(q.Note))
+		i += n
+	}
+	return b.String()
+}
+
+// place is where the value is: a family with the labels that select it, a label of a family, or the reason for neither.
+func (q QueryField) place() string {
+	if q.Family == "" {
+		return q.Missing
+	}
+	if label, ok := strings.CutPrefix(q.Selector, "label "); ok {
+		return "label `" + label + "` of `" + q.Family + "`"
+	}
+	var labels []string
+	for matcher := range strings.SplitSeq(strings.Trim(q.Selector, "{}"), ", ") {
+		if label, _, ok := strings.Cut(matcher, "="); ok {
+			labels = append(labels, label)
+		}
+	}
+	if len(labels) == 0 {
+		return "`" + q.Family + "`"
+	}
+	return "`" + q.Family + "{" + strings.Join(labels, ", ") + "}`"
+}
