@@ -76,7 +76,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change seam
 		e.jobs = podmap.NewJobs(podmap.JobsOptions{Dir: c.jobDir, MaxAge: c.kubeletMaxAge, Logger: c.logger, Clock: clock})
 	}
 	if e.pods != nil || e.jobs != nil {
-		o.Holders = holders{e.pods, e.jobs, c.podLabels}
+		o.Resolver = holders{e.pods, e.jobs, c.podLabels}
 	}
 	where := proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet, Slurm: e.jobs != nil, Clock: clock}
 	if e.pods != nil {
@@ -98,7 +98,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change seam
 	}
 	if c.visible && noProcesses == nil {
 		e.looker = proc.NewLooker(proc.LookerOptions{Finder: where, Interval: c.slow, Named: podmap.Visible, Logger: c.logger})
-		o.Looker = e.looker
+		o.VisibleScanner = e.looker
 	}
 	if c.kmsg != "" {
 		e.kmsg = nvml.NewKmsg(nvml.KmsgOptions{Path: c.kmsg, Logger: c.logger, Clock: clock})

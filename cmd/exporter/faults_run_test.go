@@ -143,7 +143,7 @@ func begin(t *testing.T, w *world, plan *plant, flags ...string) *trial {
 	change := seam{
 		sampler: func(o *sampler.Options) {
 			o.Driver = guarded{o.Driver, r.door, plan}
-			o.Holders = plannedHolders{o.Holders, plan}
+			o.Resolver = plannedHolders{o.Resolver, plan}
 			o.Users = plannedUsers{o.Users, plan}
 			o.Watch, o.After = r.hands.now, r.door.after
 		},
@@ -162,7 +162,7 @@ func begin(t *testing.T, w *world, plan *plant, flags ...string) *trial {
 }
 
 type plannedHolders struct {
-	of   sampler.Holders
+	of   sampler.Resolver
 	plan *plant
 }
 

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// quietWait is how long the listener rests while there is no session, deafWait how long after an error.
-	quietWait = 200 * time.Millisecond
-	deafWait  = 10 * time.Second
+	// idleWait is how long the listener waits while there is no session, errorWait how long after an error.
+	idleWait  = 200 * time.Millisecond
+	errorWait = 10 * time.Second
 )
 
-// hearing is a session whose events are waited for.
-type hearing struct{ session Session }
+// eventWatch is a session whose events are waited for.
+type eventWatch struct{ session Session }
 
 // listen waits for events until ctx ends.
 func (s *Sampler) listen(ctx context.Context) {
@@ -25,49 +25,49 @@ func (s *Sampler) listen(ctx context.Context) {
 		case <-s.o.After(d):
 		}
 	}
-	var deaf *hearing // the session that has no events to give
+	var failed *eventWatch // the session that does not support events
 	for ctx.Err() == nil {
-		h := s.heard.Load()
+		h := s.eventSession.Load()
 		if h == nil {
-			rest(quietWait)
+			rest(idleWait)
 			continue
 		}
-		began := s.o.Watch()
+		started := s.o.Watch()
 		events, err := h.session.WaitEvents(eventWait)
-		s.note(err, h == deaf)
+		s.noteEvents(err, h == failed)
 		for _, e := range events {
 			s.Event(e)
 		}
 		switch {
 		case errors.Is(err, gpu.ErrUninitialized):
-			rest(quietWait)
+			rest(idleWait)
 		case err != nil:
-			deaf = h
-			rest(deafWait)
-		case len(events) == 0 && s.o.Watch().Sub(began) < eventWait/2:
-			rest(quietWait) // it returned at once: do not spin
+			failed = h
+			rest(errorWait)
+		case len(events) == 0 && s.o.Watch().Sub(started) < eventWait/2:
+			rest(idleWait) // it returned immediately: do not spin
 		}
 	}
 }
 
-// note keeps the outcome of a wait. The same session's refusal is one error, not one per wait.
-func (s *Sampler) note(err error, again bool) {
+// noteEvents records the outcome of a wait. A repeated failure of the same session counts once.
+func (s *Sampler) noteEvents(err error, again bool) {
 	if errors.Is(err, gpu.ErrUninitialized) {
 		return // the session was closed meanwhile
 	}
-	s.hearing.Lock()
-	defer s.hearing.Unlock()
-	s.hearing.err = err
+	s.eventWatch.Lock()
+	defer s.eventWatch.Unlock()
+	s.eventWatch.err = err
 	if err == nil {
-		s.hearing.at = s.o.Clock()
+		s.eventWatch.at = s.o.Clock()
 	} else if !again {
-		s.hearing.errors++
+		s.eventWatch.errors++
 	}
 }
 
-// pollEvents takes the events that are there, where nobody listens.
-func (s *Sampler) pollEvents(limit *patience) {
-	if s.session.state != sessionOpen || s.session.op != "" || s.session.want != wantNothing {
+// pollEvents receives the available events if no listener runs.
+func (s *Sampler) pollEvents(limit *waitLimit) {
+	if s.session.state != sessionOpen || s.session.op != "" || s.session.intent != intentNone {
 		return
 	}
 	live := s.session.live
@@ -75,20 +75,20 @@ func (s *Sampler) pollEvents(limit *patience) {
 		events, err := live.WaitEvents(0)
 		return result{events: events, err: err}
 	})
-	s.finish(limit)
+	s.await(limit)
 }
 
 func (s *Sampler) polled(r result) {
-	s.hearing.Lock()
-	again := s.hearing.err != nil
-	s.hearing.Unlock()
-	s.note(r.err, again)
+	s.eventWatch.Lock()
+	again := s.eventWatch.err != nil
+	s.eventWatch.Unlock()
+	s.noteEvents(r.err, again)
 	for _, e := range r.events {
 		s.Event(e)
 	}
 }
 
-// takeEvents counts what came since the round before. An XID makes the slower poll groups of its GPU due: the
+// takeEvents counts the events since the previous poll. An XID makes the slower poll groups of its GPU due: the
 // recovery action and the modes may have changed.
 func (s *Sampler) takeEvents() {
 	s.inbox.Lock()
@@ -100,7 +100,7 @@ func (s *Sampler) takeEvents() {
 		pci gpu.PCIAddress
 		xid int
 	}
-	reports := map[kind]int{} // a storm is one line per round
+	reports := map[kind]int{} // a storm is one line per poll
 	for _, e := range events {
 		s.ledger.Event(e)
 		if e.Old {

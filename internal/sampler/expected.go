@@ -7,10 +7,10 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// expectEvery is how often the PCI bus is looked at.
-const expectEvery = 30 * time.Second
+// busInterval is the interval of PCI bus scans.
+const busInterval = 30 * time.Second
 
-// expectation is what the PCI bus showed.
+// expectation is the result of a PCI bus scan.
 type expectation struct {
 	list []Expected
 	ok   bool // the bus could be read
@@ -18,7 +18,7 @@ type expectation struct {
 	err  string
 }
 
-// has reports whether a GPU is on the bus, and whether another driver has it.
+// has reports whether a GPU is on the bus, and whether it is bound to another driver.
 func (e *expectation) has(pci gpu.PCIAddress) (onBus, detached bool) {
 	i := slices.IndexFunc(e.list, func(x Expected) bool { return x.PCI == pci })
 	if i < 0 || pci == "" {
@@ -27,18 +27,18 @@ func (e *expectation) has(pci gpu.PCIAddress) (onBus, detached bool) {
 	return true, e.list[i].Detached
 }
 
-// lookForCards lists the bus where it is time to. A GPU that the driver does not show is known by its
-// address until it has a name.
-func (s *Sampler) lookForGPUs() {
+// scanBus lists the PCI bus if it is due. A GPU that the driver does not list is identified by its address until it has
+// a UUID.
+func (s *Sampler) scanBus() {
 	e := &s.expected
 	if s.o.Expecter == nil || e.at != 0 && s.clock < e.at {
 		return
 	}
-	e.at = s.clock + expectEvery
+	e.at = s.clock + busInterval
 	list, err := s.o.Expecter.Expected()
 	if err != nil {
 		if e.err != err.Error() {
-			s.log.Warn("the PCI bus cannot be read: missing GPUs cannot be told", "error", err)
+			s.log.Warn("cannot scan the PCI bus: missing GPUs are not detected", "err", err)
 		}
 		e.ok, e.err, e.list = false, err.Error(), nil
 		return
@@ -51,16 +51,16 @@ func (s *Sampler) lookForGPUs() {
 	}
 	s.devs = slices.DeleteFunc(s.devs, func(t *tracked) bool {
 		onBus, _ := e.has(t.id.PCI)
-		gone := !onBus && t.dev == nil && !t.known && !t.pending
-		if gone {
+		removed := !onBus && t.dev == nil && !t.known && !t.pending
+		if removed {
 			s.ledger.Forget(t.id.UUID)
 		}
-		return gone
+		return removed
 	})
 	s.sortGPUs()
 }
 
-// devices counts the expected GPUs by state; nil while nobody can tell.
+// devices counts the expected GPUs by state; nil if unknown.
 func (s *Sampler) devices() map[gpu.DeviceState]int {
 	if s.session.state != sessionOpen && !s.expected.ok && len(s.devs) == 0 && s.o.GPUs == 0 {
 		return nil

@@ -314,12 +314,12 @@ func (s *stand) source(name string) gpu.Source {
 }
 
 // seconds asserts where the seconds of a GPU went, and that no other was spent.
-func (s *stand) seconds(i int, want map[gpu.TimeState]float64) {
+func (s *stand) seconds(i int, intent map[gpu.TimeState]float64) {
 	s.t.Helper()
 	c := s.dev(i)
 	for _, use := range gpu.TimeStates {
-		if got := float64(c.GPUSeconds[use]); got-want[use] > 1e-6 || want[use]-got > 1e-6 {
-			s.t.Errorf("%s: %s is %v, want %v", c.UUID, use, got, want[use])
+		if got := float64(c.GPUSeconds[use]); got-intent[use] > 1e-6 || intent[use]-got > 1e-6 {
+			s.t.Errorf("%s: %s is %v, want %v", c.UUID, use, got, intent[use])
 		}
 	}
 }

@@ -18,19 +18,19 @@ type Driver interface {
 	Open() (Session, error)
 }
 
-// Session is a time in which the driver is held.
+// Session is an initialized NVML session.
 type Session interface {
-	// System is what the driver said of itself at Open.
+	// System identifies the driver, as read by Open.
 	System() gpu.System
-	// Scan lists the GPUs. A GPU that failed and answers again is a new GPU.
+	// Scan lists the GPUs. A GPU that failed and recovered is a new GPU.
 	Scan() ([]GPU, error)
-	// WaitEvents waits up to timeout and returns the XIDs that came. It runs beside everything else.
+	// WaitEvents waits up to timeout and returns the XIDs received. It runs concurrently with everything else.
 	WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error)
 	Close() error
 }
 
-// GPU is one GPU of a session. Its poll groups are called by one goroutine at a time. Their errors wrap
-// gpu.ErrLost and its fellows where one fits; a reading that alone was refused is only absent.
+// GPU is one GPU of a session. Its poll groups are called by one goroutine at a time. Their errors wrap gpu.ErrLost and
+// the like where one fits; a single reading that failed is only absent.
 type GPU interface {
 	Identity() gpu.Identity
 	Fast() (gpu.Fast, error)
@@ -40,19 +40,19 @@ type GPU interface {
 	NotOffered() []string
 }
 
-// Holders says who holds the GPUs of an inventory. It must not block.
-type Holders interface {
+// Resolver returns the allocations of an inventory's GPUs. It must not block.
+type Resolver interface {
 	Allocations(*gpu.Inventory) gpu.Allocations
 }
 
-// Users finds whom a process belongs to: a container, or the reason why it belongs to none
-// (gpu.UnattributedHost, Unresolved). It is called by one goroutine and should be quick.
+// Users finds the owner of a process: a container, or the reason why it belongs to none (gpu.UnattributedHost,
+// Unresolved). It is called by one goroutine and should be quick.
 type Users interface {
 	Find(pid int) account.User
 }
 
-// Looker says which GPUs can be seen in which containers. It must not block.
-type Looker interface {
+// VisibleScanner returns the GPUs visible in containers. It must not block.
+type VisibleScanner interface {
 	Visible(*gpu.Inventory) []gpu.VisibleGPU
 }
 
@@ -61,29 +61,29 @@ type Expecter interface {
 	Expected() ([]Expected, error)
 }
 
-// Expected is a GPU of the PCI bus. Detached means that another driver has it on purpose.
+// Expected is a GPU of the PCI bus. Detached: it is bound to another driver.
 type Expected struct {
 	PCI      gpu.PCIAddress
 	Detached bool
 }
 
-// Options are what a Sampler is given. Only Driver is required.
+// Options configure a Sampler. Only Driver is required.
 type Options struct {
 	Node   string
-	Build  gpu.Build // of this exporter, for the view
+	Build  gpu.Build // of this exporter
 	Driver Driver
 
-	Holders  Holders  // nil: nobody can tell who holds a GPU
-	Users    Users    // nil: processes cannot be told apart (no host PID namespace); lists of them are left out
-	Looker   Looker   // nil: nobody looks into containers
-	Expecter Expecter // nil: a GPU that NVML does not show cannot be missed
-	// GPUs is how many GPUs the node should have, where that is known; 0 otherwise.
+	Resolver       Resolver       // nil: allocations are unknown
+	Users          Users          // nil: processes cannot be resolved (no host PID namespace); process lists are dropped
+	VisibleScanner VisibleScanner // nil: containers are not scanned
+	Expecter       Expecter       // nil: a GPU that NVML does not list cannot be missing
+	// GPUs is the expected number of GPUs; 0 if unknown.
 	GPUs int
-	// Accounts is how many accounts of a container on a GPU there may be: account.DefaultAccounts where 0.
+	// Accounts is the maximum number of accounts (container, GPU); account.DefaultAccounts if 0.
 	Accounts int
 
-	// Replaced is called when only a new process can load the driver's library, never while a call is under
-	// way. It may be called again, at the pace of the retries, while that stays so.
+	// Replaced is called when only a new process can load the driver's library, never while a call is in progress. It
+	// may be called again with every retry.
 	Replaced func()
 
 	// Sources, Calls and Features complete the view. They must be quick and safe to call from the loop.
@@ -91,18 +91,18 @@ type Options struct {
 	Calls    func() []gpu.CallStats
 	Features func() []gpu.Feature
 
-	// Published, where set, is shown every view right after it was stored, in order and from one goroutine.
-	// It must be quick, and must not change the view.
+	// Published, if set, is called with every view after it was stored, in order and from one goroutine. It must be
+	// quick and must not modify the view.
 	Published func(*gpu.View)
 
-	// The poll groups' intervals: 2 s, 10 s and 60 s where 0.
+	// Intervals of the poll groups: 2 s, 10 s and 60 s if 0.
 	Fast, Medium, Slow time.Duration
-	// Deadline is after how long a call makes its GPU stuck: 5 s where 0. Bound is how long a round waits
-	// for answers before it is published without them: half the fast interval, 1 s at most, where 0.
+	// Deadline is the timeout of a driver call, after which its GPU counts as hung: 5 s if 0. Bound is how long a poll
+	// waits for results before it is published without them: half the fast interval, at most 1 s, if 0.
 	Deadline, Bound time.Duration
 
-	// Clock gives Run the time of its rounds; nil: time.Now. Watch and After measure how long driver calls
-	// take, which no test clock can bend; nil: time.Now and time.After.
+	// Clock is the time of Run's polls; nil: time.Now. Watch and After measure the duration of driver calls
+	// independently of a test clock; nil: time.Now and time.After.
 	Clock func() time.Time
 	Watch func() time.Time
 	After func(time.Duration) <-chan time.Time
@@ -111,21 +111,20 @@ type Options struct {
 }
 
 const (
-	// longestStep is the most time that one round may add: what is more is a suspended machine or a clock
-	// that was set.
-	longestStep = time.Minute
-	// shortestFast is the least that the fast poll group adapts to a GPU with a shallow ring.
-	shortestFast = 500 * time.Millisecond
-	// eventWait is how long one wait for events lasts. The end of the program waits for it.
+	// maxStep is the maximum time of one poll: more is a suspended machine or a clock that was set.
+	maxStep = time.Minute
+	// minFast is the shortest interval to which the fast poll group adapts for a shallow sample ring.
+	minFast = 500 * time.Millisecond
+	// eventWait is the duration of one wait for events. Shutdown waits for it.
 	eventWait = 400 * time.Millisecond
-	// farewell is how long the end of the program waits for calls under way before it leaves without
-	// letting the driver go, and goodbye how long for the driver after that: a second together.
-	farewell = 600 * time.Millisecond
-	goodbye  = 300 * time.Millisecond
+	// shutdownWait is how long shutdown waits for calls in progress before it leaves NVML initialized, and closeWait
+	// how long for nvmlShutdown after that: less than a second together.
+	shutdownWait = 600 * time.Millisecond
+	closeWait    = 300 * time.Millisecond
 )
 
-// Sampler reads, accounts and publishes. Latest and Event are safe for concurrent use; Step and Close may
-// not run at the same time as each other or as Run.
+// Sampler reads, accounts and publishes. Latest and Event are safe for concurrent use; Step and Close must not run
+// concurrently with each other or with Run.
 type Sampler struct {
 	o    Options
 	log  *slog.Logger
@@ -135,38 +134,38 @@ type Sampler struct {
 		sync.Mutex
 		events []gpu.XIDEvent
 	}
-	listening atomic.Bool             // Run's listener takes the events
-	heard     atomic.Pointer[hearing] // the session to listen to
-	hearing   struct {
+	listening    atomic.Bool                // Run's listener receives the events
+	eventSession atomic.Pointer[eventWatch] // the session to wait on
+	eventWatch   struct {
 		sync.Mutex
 		err    error
 		at     time.Time
 		errors uint64
 	}
 
-	stepping sync.Mutex // held by Step, Run and Close; guards what follows
-	quit     <-chan struct{}
-	ledger   *account.Ledger
-	started  bool
-	last     time.Time     // the time of the round before
-	clock    time.Duration // time since the first round, which only goes forward
-	now      time.Time     // the time of this round
-	fast     time.Duration // the fast poll group's interval as adapted
+	mu      sync.Mutex // guards what follows; locked by Step, Run and Close
+	quit    <-chan struct{}
+	ledger  *account.Ledger
+	started bool
+	last    time.Time     // time of the previous poll
+	clock   time.Duration // monotonic time since the first poll
+	now     time.Time     // time of this poll
+	fast    time.Duration // the fast poll group's interval, adapted to the sample rings
 
-	session   sessionState
-	devs      []*tracked
-	answers   chan answer
-	results   chan result
-	expected  expectation
-	inventory *gpu.Inventory
-	allocs    gpu.Allocations
-	users     map[int]account.User
-	took      [3]gpu.Opt[time.Duration]
-	success   gpu.Opt[time.Time]
-	errors    uint64
+	session     sessionState
+	devs        []*tracked
+	readings    chan reading
+	results     chan result
+	expected    expectation
+	inventory   *gpu.Inventory
+	allocations gpu.Allocations
+	users       map[int]account.User
+	durations   [3]gpu.Opt[time.Duration]
+	success     gpu.Opt[time.Time]
+	errors      uint64
 }
 
-// New returns a Sampler that has not begun.
+// New returns a Sampler that is not running.
 func New(o Options) *Sampler {
 	def := func(d *time.Duration, value time.Duration) {
 		if *d <= 0 {
@@ -188,32 +187,31 @@ func New(o Options) *Sampler {
 		o.After = time.After
 	}
 	s := &Sampler{o: o, log: o.Logger, fast: o.Fast,
-		ledger:  account.New(account.Options{MaxLag: max(5*time.Second, o.Fast*5/2), Accounts: o.Accounts}),
-		answers: make(chan answer, 256), results: make(chan result, 1)}
+		ledger:   account.New(account.Options{MaxLag: max(5*time.Second, o.Fast*5/2), Accounts: o.Accounts}),
+		readings: make(chan reading, 256), results: make(chan result, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.view.Store(&gpu.View{At: o.Clock(), Node: o.Node, Build: o.Build,
-		Sources: []gpu.Source{{Name: gpu.SourceNVML, Message: "the first round has not ended"}},
-		Notes:   []string{"Nothing has been read yet: the first round has not ended."}})
+		Sources: []gpu.Source{{Name: gpu.SourceNVML, Message: "the first poll has not finished"}},
+		Notes:   []string{"The first poll has not finished yet."}})
 	return s
 }
 
-// Latest returns the newest view. It is never nil, and nobody changes it any more.
+// Latest returns the newest view. It is never nil and never modified.
 func (s *Sampler) Latest() *gpu.View { return s.view.Load() }
 
-// Event takes an XID from another source than the driver's own events, such as the kernel log.
+// Event takes an XID from another data source than the driver's own events, such as the kernel log.
 func (s *Sampler) Event(e gpu.XIDEvent) {
 	s.inbox.Lock()
 	defer s.inbox.Unlock()
 	s.inbox.events = append(s.inbox.events, e)
 }
 
-// Run does rounds until ctx ends, then lets the driver go, unless a call is under way that does not return:
-// it is back within a second. It returns nil.
+// Run polls until ctx ends, then shuts down NVML unless a call hangs. It returns nil within a second of the end.
 func (s *Sampler) Run(ctx context.Context) error {
-	s.stepping.Lock()
-	defer s.stepping.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.quit = ctx.Done()
 	defer func() { s.quit = nil }()
 
@@ -224,75 +222,75 @@ func (s *Sampler) Run(ctx context.Context) error {
 		s.listen(ctx)
 	}()
 	for ctx.Err() == nil {
-		began := s.o.Watch()
-		s.round(s.o.Clock())
-		rest := max(s.fast-s.o.Watch().Sub(began), s.fast/10)
+		started := s.o.Watch()
+		s.poll(s.o.Clock())
+		rest := max(s.fast-s.o.Watch().Sub(started), s.fast/10)
 		select {
 		case <-ctx.Done():
 		case <-s.o.After(rest):
 		}
 	}
-	s.release(listener)
+	s.shutdown(listener)
 	s.listening.Store(false)
 	return nil
 }
 
-// Step does one round at a moment of the caller's clock: it polls events, reads what is due, accounts for
-// the time since the step before, and publishes. It waits for hanging calls no longer than Options.Bound.
+// Step does one poll at the time of the caller's clock: it polls events, reads what is due, accounts for the time since
+// the previous step, and publishes. It waits for hung calls no longer than Options.Bound.
 func (s *Sampler) Step(now time.Time) {
-	s.stepping.Lock()
-	defer s.stepping.Unlock()
-	s.round(now)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.poll(now)
 }
 
-// Close lets the driver go after the last Step, under the same conditions as Run does at its end.
+// Close shuts down NVML after the last Step, under the same conditions as Run at its end.
 func (s *Sampler) Close() {
-	s.stepping.Lock()
-	defer s.stepping.Unlock()
-	s.release(nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shutdown(nil)
 }
 
-// round is one turn of the loop.
-func (s *Sampler) round(now time.Time) {
+// poll is one iteration of the loop.
+func (s *Sampler) poll(now time.Time) {
 	elapsed := s.advance(now)
-	limit := &patience{c: s.o.After(s.o.Bound)}
-	s.took = [3]gpu.Opt[time.Duration]{}
+	limit := &waitLimit{c: s.o.After(s.o.Bound)}
+	s.durations = [3]gpu.Opt[time.Duration]{}
 
 	s.drain()
-	s.lookForGPUs()
-	s.tend(limit)
+	s.scanBus()
+	s.stepSession(limit)
 	if !s.listening.Load() {
 		s.pollEvents(limit)
 	}
 	s.dispatch()
 	s.collect(limit)
-	s.judge()
+	s.updateStates()
 	s.takeEvents()
 	s.account(elapsed)
 	s.publish()
 }
 
-// patience is how long something may be waited for. Once it is over it stays so, however many wait for it.
-type patience struct {
-	c    <-chan time.Time
-	over bool
+// waitLimit bounds the waiting of one poll; once it is over it stays so.
+type waitLimit struct {
+	c            <-chan time.Time
+	sessionEnded bool
 }
 
-// end is called by whoever received from c.
-func (p *patience) end() { p.over = true }
+// end is called by the receiver from c.
+func (p *waitLimit) end() { p.sessionEnded = true }
 
-// advance moves the clocks and returns the time of this round's window.
+// advance moves the clocks and returns the time since the previous poll.
 func (s *Sampler) advance(now time.Time) time.Duration {
 	elapsed := time.Duration(0)
 	if s.started {
-		elapsed = min(max(now.Sub(s.last), 0), longestStep)
+		elapsed = min(max(now.Sub(s.last), 0), maxStep)
 	}
 	s.started, s.last, s.now = true, now, now
 	s.clock += elapsed
 	return elapsed
 }
 
-// account gives the window to the ledger.
+// account passes the readings to the ledger.
 func (s *Sampler) account(elapsed time.Duration) {
 	r := account.Poll{Now: s.now, Elapsed: elapsed}
 	for _, t := range s.devs {
@@ -309,10 +307,10 @@ func (s *Sampler) account(elapsed time.Duration) {
 		r.GPUs = append(r.GPUs, reading)
 	}
 	s.updateInventory()
-	if s.o.Holders != nil {
-		s.allocs = s.o.Holders.Allocations(s.inventory)
+	if s.o.Resolver != nil {
+		s.allocations = s.o.Resolver.Allocations(s.inventory)
 	}
-	r.Allocations = s.allocs
+	r.Allocations = s.allocations
 	if s.o.Users != nil {
 		r.Users = s.findUsers()
 	}
@@ -322,11 +320,11 @@ func (s *Sampler) account(elapsed time.Duration) {
 	}
 }
 
-// findUsers looks every process up that was listed or sampled. One that is new in the samples is looked up at once, and
-// so is one that was sampled again: its PID may be another's by now.
+// findUsers resolves every process that was listed or sampled. A process that is new in the samples is resolved at
+// once, and so is one that was sampled again: its PID may have been reused.
 func (s *Sampler) findUsers() account.Users {
 	users := make(account.Users, len(s.users))
-	fresh := make(account.Users, len(s.users)) // what was found in this round
+	fresh := make(account.Users, len(s.users)) // resolved in this poll
 	find := func(pid int, again, sampled bool) {
 		who, known := s.users[pid]
 		switch now, done := fresh[pid]; {
@@ -341,7 +339,7 @@ func (s *Sampler) findUsers() account.Users {
 			case found.Reason == gpu.UnattributedUnresolved:
 				fresh[pid] = who // it ended, and its last samples are its own
 			default:
-				// The samples are the old one's, the new one's or both's: in this round nobody's.
+				// The samples may be the old process's, the new one's or both's: they are unresolved in this poll.
 				who = account.User{Reason: gpu.UnattributedUnresolved}
 				fresh[pid] = who
 			}

@@ -29,9 +29,9 @@ func TestRoundOfAHealthyNode(t *testing.T) {
 		Sources: []gpu.Source{{Name: gpu.SourcePodResources, Up: true}}, PollGroups: []gpu.PollHealth{{PollGroup: gpu.PollKubelet}},
 		Pods: []gpu.PodRef{{Namespace: "t", Pod: "train"}}}}
 	bubble(t, d, Options{
-		Holders: holders,
-		Sources: func() []gpu.Source { return []gpu.Source{{Name: gpu.SourceKmsg, Up: true}} },
-		Calls:   func() []gpu.CallStats { return []gpu.CallStats{{Call: "nvmlInit"}} },
+		Resolver: holders,
+		Sources:  func() []gpu.Source { return []gpu.Source{{Name: gpu.SourceKmsg, Up: true}} },
+		Calls:    func() []gpu.CallStats { return []gpu.CallStats{{Call: "nvmlInit"}} },
 		Features: func() []gpu.Feature {
 			return []gpu.Feature{{Name: "processes", State: gpu.FeatureLocked}}
 		},
@@ -56,14 +56,14 @@ func TestRoundOfAHealthyNode(t *testing.T) {
 				t.Errorf("source %+v", x)
 			}
 		}
-		if want := []string{gpu.SourceNVML, gpu.SourceEvents, gpu.SourceKmsg, gpu.SourcePodResources}; !slices.Equal(names, want) {
-			t.Errorf("sources %v, want %v", names, want)
+		if intent := []string{gpu.SourceNVML, gpu.SourceEvents, gpu.SourceKmsg, gpu.SourcePodResources}; !slices.Equal(names, intent) {
+			t.Errorf("sources %v, want %v", names, intent)
 		}
 		var pollGroups []gpu.PollGroup
 		for _, l := range v.PollGroups {
 			pollGroups = append(pollGroups, l.PollGroup)
 		}
-		if want := []gpu.PollGroup{gpu.PollFast, gpu.PollMedium, gpu.PollSlow, gpu.PollKubelet}; !slices.Equal(pollGroups, want) {
+		if intent := []gpu.PollGroup{gpu.PollFast, gpu.PollMedium, gpu.PollSlow, gpu.PollKubelet}; !slices.Equal(pollGroups, intent) {
 			t.Errorf("poll groups %v", pollGroups)
 		}
 		c := s.dev(0)
@@ -105,7 +105,7 @@ func TestNoDriverAtStart(t *testing.T) {
 		if src := s.source(gpu.SourceNVML); src.Up || src.Errors == 0 || !strings.Contains(src.Message, "libnvidia-ml.so.1") {
 			t.Errorf("%+v", src)
 		}
-		if len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "No NVIDIA driver answers yet") {
+		if len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "No NVIDIA driver yet") {
 			t.Errorf("notes %q", v.Notes)
 		}
 		if v.Devices[gpu.DeviceMissing] != 1 || v.System.Present() {
@@ -160,7 +160,7 @@ func TestVersionMismatch(t *testing.T) {
 			if replaced != 1 {
 				t.Errorf("replaced %d times", replaced)
 			}
-			if len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "replaced") {
+			if len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "upgraded") {
 				t.Errorf("notes %q", v.Notes)
 			}
 		})
@@ -233,7 +233,7 @@ func TestLostGPU(t *testing.T) {
 			d.devs[0].util = 1
 			d.devs[0].recovery = gpu.Some(gpu.RecoveryNone)
 			holders := &fakeHolders{h: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{holdsWhole("train", "GPU-0")}}}
-			bubble(t, d, Options{Holders: holders}, func(s *stand) {
+			bubble(t, d, Options{Resolver: holders}, func(s *stand) {
 				s.step(6)
 				d.with(func() { d.devs[0].recovery = gpu.Some(gpu.RecoveryReset) })
 				s.step(5)
@@ -299,25 +299,25 @@ func TestHangingGPU(t *testing.T) {
 		s.step(3)
 		hang := make(chan struct{})
 		d.with(func() { d.devs[1].hang = hang })
-		began := time.Now()
-		s.Step(began)
-		if took := time.Since(began); took > time.Second {
-			t.Errorf("the round took %v", took)
+		started := time.Now()
+		s.Step(started)
+		if durations := time.Since(started); durations > time.Second {
+			t.Errorf("the round took %v", durations)
 		}
 		if c := s.dev(1); c.State != gpu.DeviceUp || !c.Fast.Present() {
 			t.Errorf("before its deadline: %+v", c)
 		}
 		s.step(4)
 		c := s.dev(1)
-		if c.State != gpu.DeviceFailed || !strings.HasPrefix(c.Message, "stuck for ") || c.Fast.Present() {
+		if c.State != gpu.DeviceFailed || !strings.HasPrefix(c.Message, "hung for ") || c.Fast.Present() {
 			t.Errorf("%s %q", c.State, c.Message)
 		}
 		// Others go on, no round waits any more, and there is no second call.
 		calls := d.calls(1)
-		began = time.Now()
-		s.Step(began)
-		if took := time.Since(began); took != 0 {
-			t.Errorf("a round waits %v for a stuck GPU", took)
+		started = time.Now()
+		s.Step(started)
+		if durations := time.Since(started); durations != 0 {
+			t.Errorf("a round waits %v for a stuck GPU", durations)
 		}
 		s.step(20)
 		if d.calls(1) != calls {
@@ -361,7 +361,7 @@ func TestHangingDriver(t *testing.T) {
 			hang := make(chan struct{})
 			d.with(func() { d.hang["open"] = hang })
 			v := s.step(5)
-			if !strings.Contains(s.source(gpu.SourceNVML).Message, "open the driver takes") || !strings.Contains(v.Notes[0], "hangs") {
+			if !strings.Contains(s.source(gpu.SourceNVML).Message, "initialize NVML: no response for") || !strings.Contains(v.Notes[0], "hangs") {
 				t.Errorf("%+v %q", s.source(gpu.SourceNVML), v.Notes)
 			}
 			d.with(func() { delete(d.hang, "open") })
@@ -425,7 +425,7 @@ func TestRefusingGPU(t *testing.T) {
 func TestPendingMIGChange(t *testing.T) {
 	d := newFake(t, 2)
 	d.devs[0].util = .5
-	bubble(t, d, Options{Holders: &fakeHolders{h: gpu.Allocations{Known: true, Configured: true}}}, func(s *stand) {
+	bubble(t, d, Options{Resolver: &fakeHolders{h: gpu.Allocations{Known: true, Configured: true}}}, func(s *stand) {
 		s.step(10)
 		d.with(func() { d.devs[0].mig = gpu.Some(gpu.ModePair{Current: false, Pending: true}) })
 		s.Event(gpu.XIDEvent{GPU: "GPU-0", XID: 154, Time: time.Now(), Source: gpu.SourceNVML}) // makes the slow poll group due
@@ -490,7 +490,7 @@ func TestMIGLayout(t *testing.T) {
 	d := newFake(t, 1)
 	d.devs[0].mig = gpu.Some(gpu.ModePair{Current: true, Pending: true})
 	holders := &fakeHolders{}
-	bubble(t, d, Options{Holders: holders}, func(s *stand) {
+	bubble(t, d, Options{Resolver: holders}, func(s *stand) {
 		s.step(3)
 		// A new instance shows in the fast poll group: the layout is read at once, not a minute later.
 		d.with(func() {
@@ -578,9 +578,9 @@ func TestImplausibleValues(t *testing.T) {
 		if f == nil || f.Power.Present() || m == nil || m.Memory.Present() {
 			t.Error("implausible values are published")
 		}
-		want := []gpu.RejectedCount{{Reading: "memory", Count: 1}, {Reading: "power", Count: 3}}
-		if !slices.Equal(v.Rejected, want) {
-			t.Errorf("%v, want %v", v.Rejected, want)
+		intent := []gpu.RejectedCount{{Reading: "memory", Count: 1}, {Reading: "power", Count: 3}}
+		if !slices.Equal(v.Rejected, intent) {
+			t.Errorf("%v, want %v", v.Rejected, intent)
 		}
 	})
 }
@@ -588,7 +588,7 @@ func TestImplausibleValues(t *testing.T) {
 // Clocks that are set, and machines that sleep: nothing negative, nothing twice, no jump.
 func TestClockSteps(t *testing.T) {
 	d := newFake(t, 1)
-	bubble(t, d, Options{Holders: &fakeHolders{h: gpu.Allocations{Known: true, Configured: true}}}, func(s *stand) {
+	bubble(t, d, Options{Resolver: &fakeHolders{h: gpu.Allocations{Known: true, Configured: true}}}, func(s *stand) {
 		now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC) // without a monotonic part: the sampler sees every step
 		step := func(d time.Duration) {
 			time.Sleep(2 * time.Second)
@@ -657,13 +657,13 @@ func TestEventsOfBothSources(t *testing.T) {
 
 // fakeUsers counts how often it is asked.
 type fakeUsers struct {
-	names map[int]string
-	asked map[int]int
-	ended bool // nobody can be named
+	names     map[int]string
+	attempted map[int]int
+	ended     bool // nobody can be named
 }
 
 func (f *fakeUsers) Find(pid int) account.User {
-	f.asked[pid]++
+	f.attempted[pid]++
 	if f.ended {
 		return account.User{Reason: gpu.UnattributedUnresolved}
 	}
@@ -676,18 +676,18 @@ func (f *fakeUsers) Find(pid int) account.User {
 func TestUsers(t *testing.T) {
 	d := newFake(t, 1)
 	d.devs[0].procs = gpu.Some([]gpu.Process{{PID: 7, Memory: gpu.Some(gpu.Bytes(1 << 30))}, {PID: 8, Memory: gpu.Some(gpu.Bytes(2 << 30))}})
-	users := &fakeUsers{names: map[int]string{7: "p"}, asked: map[int]int{}}
+	users := &fakeUsers{names: map[int]string{7: "p"}, attempted: map[int]int{}}
 	bubble(t, d, Options{Users: users}, func(s *stand) {
 		v := s.step(5)
 		if len(v.Containers) != 1 || v.Containers[0].Memory != gpu.Some(gpu.Bytes(1<<30)) || v.Containers[0].Processes != gpu.Some(1) {
 			t.Errorf("%+v", v.Containers)
 		}
-		if users.asked[7] != 1 {
-			t.Errorf("asked %d times within one medium poll group", users.asked[7])
+		if users.attempted[7] != 1 {
+			t.Errorf("asked %d times within one medium poll group", users.attempted[7])
 		}
 		s.step(1)
-		if users.asked[7] != 2 {
-			t.Errorf("asked %d times in two medium poll groups", users.asked[7])
+		if users.attempted[7] != 2 {
+			t.Errorf("asked %d times in two medium poll groups", users.attempted[7])
 		}
 	})
 	bubble(t, newFakeWith(d), Options{}, func(s *stand) {
@@ -705,7 +705,7 @@ func TestPIDReusedBetweenLists(t *testing.T) {
 	c := d.devs[0]
 	c.procs, c.samples = gpu.Some([]gpu.Process{{PID: 7, Memory: gpu.Some(gpu.Bytes(1 << 30))}}), gpu.Some([]gpu.ProcessSample{{PID: 7, SM: 50}})
 	c.util = .5
-	users := &fakeUsers{names: map[int]string{7: "old"}, asked: map[int]int{}}
+	users := &fakeUsers{names: map[int]string{7: "old"}, attempted: map[int]int{}}
 	bubble(t, d, Options{Users: users}, func(s *stand) {
 		busy := func(pod string) gpu.Seconds {
 			for _, c := range s.Latest().Containers {
@@ -758,7 +758,7 @@ func TestHistory(t *testing.T) {
 		}
 		s.step(400)
 		h := s.dev(0).History
-		if len(h) != pastKept || h[len(h)-1].At.Sub(h[0].At) != (pastKept-1)*pastEvery {
+		if len(h) != historyPoints || h[len(h)-1].At.Sub(h[0].At) != (historyPoints-1)*historyEvery {
 			t.Errorf("%d points", len(h))
 		}
 		p := h[len(h)-1]
@@ -827,17 +827,17 @@ func runFor(s *stand, f func()) time.Duration {
 	go func() { done <- s.Run(ctx) }()
 	f()
 	cancel()
-	began := time.Now()
+	started := time.Now()
 	if err := <-done; err != nil {
 		s.t.Errorf("Run returned %v", err)
 	}
-	return time.Since(began)
+	return time.Since(started)
 }
 
 func TestRunAndShutdown(t *testing.T) {
 	d := newFake(t, 2)
 	bubble(t, d, Options{}, func(s *stand) {
-		took := runFor(s, func() {
+		durations := runFor(s, func() {
 			time.Sleep(11 * time.Second)
 			if got := d.calls(0); got[pollFast] != 6 {
 				t.Errorf("%v calls in 11 s", got)
@@ -851,8 +851,8 @@ func TestRunAndShutdown(t *testing.T) {
 				t.Errorf("%+v", src)
 			}
 		})
-		if took >= time.Second || d.open || d.closes != 1 {
-			t.Errorf("the end took %v, open %v, closed %d times", took, d.open, d.closes)
+		if durations >= time.Second || d.open || d.closes != 1 {
+			t.Errorf("the end took %v, open %v, closed %d times", durations, d.open, d.closes)
 		}
 	})
 }
@@ -867,7 +867,7 @@ func TestShutdownUnderAHangingCall(t *testing.T) {
 				if what == "open" {
 					d.hang[what] = hang
 				}
-				took := runFor(s, func() {
+				durations := runFor(s, func() {
 					time.Sleep(5 * time.Second)
 					d.with(func() {
 						if what == "gpu" {
@@ -882,8 +882,8 @@ func TestShutdownUnderAHangingCall(t *testing.T) {
 					time.Sleep(60 * time.Second)
 				})
 				d.with(func() { closes = d.closes })
-				if took >= time.Second {
-					t.Errorf("the end took %v", took)
+				if durations >= time.Second {
+					t.Errorf("the end took %v", durations)
 				}
 				if closes != 0 {
 					t.Error("the driver was let go under a call")
@@ -898,8 +898,8 @@ func TestShutdownDuringARound(t *testing.T) {
 	d := newFake(t, 1)
 	bubble(t, d, Options{Fast: 20 * time.Second, Bound: 15 * time.Second, Deadline: 30 * time.Second}, func(s *stand) {
 		d.devs[0].hang = make(chan struct{})
-		if took := runFor(s, func() { time.Sleep(time.Second) }); took >= time.Second {
-			t.Errorf("the end took %v", took)
+		if durations := runFor(s, func() { time.Sleep(time.Second) }); durations >= time.Second {
+			t.Errorf("the end took %v", durations)
 		}
 	})
 }
@@ -908,7 +908,7 @@ func TestShutdownDuringARound(t *testing.T) {
 func TestConcurrentUse(t *testing.T) {
 	d := newFake(t, 4)
 	holders := &fakeHolders{h: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{holdsWhole("p", "GPU-0")}}}
-	s := New(Options{Driver: d, Holders: holders, Fast: 2 * time.Millisecond, Medium: 4 * time.Millisecond, Slow: 6 * time.Millisecond})
+	s := New(Options{Driver: d, Resolver: holders, Fast: 2 * time.Millisecond, Medium: 4 * time.Millisecond, Slow: 6 * time.Millisecond})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	var readers sync.WaitGroup
@@ -937,7 +937,7 @@ func TestConcurrentUse(t *testing.T) {
 // BenchmarkStep is a round of 8 GPUs, 80 containers and 400 processes.
 func BenchmarkStep(b *testing.B) {
 	d := newFake(&testing.T{}, 8)
-	users := &fakeUsers{names: map[int]string{}, asked: map[int]int{}}
+	users := &fakeUsers{names: map[int]string{}, attempted: map[int]int{}}
 	holders := &fakeHolders{h: gpu.Allocations{Known: true, Configured: true}}
 	for i, c := range d.devs {
 		var list []gpu.Process
@@ -953,7 +953,7 @@ func BenchmarkStep(b *testing.B) {
 		}
 		c.procs = gpu.Some(list)
 	}
-	s := New(Options{Driver: d, Holders: holders, Users: users})
+	s := New(Options{Driver: d, Resolver: holders, Users: users})
 	now := time.Now()
 	b.ReportAllocs()
 	for b.Loop() {
@@ -972,9 +972,9 @@ func TestVisibleGPUsKeepTheirIndex(t *testing.T) {
 	d := newFake(t, 2)
 	who := gpu.Container{Namespace: "t", Pod: "p", Name: "c"}
 	l := looker{[]gpu.VisibleGPU{{Container: who, GPU: "GPU-0", Index: 7}, {Container: who, GPU: "GPU-1", Index: 0}}}
-	bubble(t, d, Options{Looker: l}, func(s *stand) {
+	bubble(t, d, Options{VisibleScanner: l}, func(s *stand) {
 		v := s.step(1)
-		if want := []gpu.VisibleGPU{{Container: who, GPU: "GPU-0", Index: 0}, {Container: who, GPU: "GPU-1", Index: 1}}; !slices.Equal(v.Visible, want) {
+		if intent := []gpu.VisibleGPU{{Container: who, GPU: "GPU-0", Index: 0}, {Container: who, GPU: "GPU-1", Index: 1}}; !slices.Equal(v.Visible, intent) {
 			t.Errorf("%+v", v.Visible)
 		}
 		if l.list[0].Index != 7 {

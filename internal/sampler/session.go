@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// soonest and latest bound the wait between two attempts to open the driver; it doubles.
-	soonest = time.Second
-	latest  = 30 * time.Second
-	// rescanTroubled is how often the GPUs are listed while one of them fails, rescanCalm otherwise.
-	rescanTroubled = 30 * time.Second
-	rescanCalm     = 10 * time.Minute
-	// pauseFor is for how long the driver is let go for a MIG change.
-	pauseFor = 30 * time.Second
-	// reopenEvery is how often the session is made anew because every GPU refuses to answer.
+	// minRetry and maxRetry bound the wait between two attempts to initialize NVML; it doubles.
+	minRetry = time.Second
+	maxRetry = 30 * time.Second
+	// rescanFailing is the interval of GPU scans while a GPU fails, rescanHealthy otherwise.
+	rescanFailing = 30 * time.Second
+	rescanHealthy = 10 * time.Minute
+	// pauseDuration is how long NVML is shut down for a MIG change.
+	pauseDuration = 30 * time.Second
+	// reopenEvery is the minimum interval between new sessions because every GPU fails.
 	reopenEvery = 5 * time.Minute
-	// seekSoonest and seekLatest bound the wait until the session is made anew because of a GPU that the PCI bus
-	// has and the driver does not know; it doubles.
-	seekSoonest = time.Minute
-	seekLatest  = time.Hour
+	// minSeek and maxSeek bound the wait until a new session is opened because a GPU of the PCI bus is unknown to the
+	// driver; it doubles.
+	minSeek = time.Minute
+	maxSeek = time.Hour
 )
 
 // reasonMIG is the reason of a pause.
@@ -36,51 +36,51 @@ const (
 	sessionOpen
 )
 
-// want is why the session has to end.
-type want int
+// intent is why the session has to end.
+type intent int
 
 const (
-	wantNothing want = iota
-	wantReopen
-	wantReplace
-	wantPause
+	intentNone intent = iota
+	intentReopen
+	intentReplace
+	intentPause
 )
 
-// operation is a call on the session that is under way; empty: none.
+// operation is a call on the session that is in progress; empty: none.
 type operation string
 
 const (
-	opOpen  operation = "open the driver"
+	opOpen  operation = "initialize NVML"
 	opScan  operation = "list the GPUs"
-	opClose operation = "let the driver go"
+	opClose operation = "shut down NVML"
 	opPoll  operation = "poll events"
 )
 
-// sessionState is the session and what is to become of it.
+// sessionState is the session and its pending transitions.
 type sessionState struct {
 	state   sessionPhase
 	live    Session
 	system  gpu.Opt[gpu.System]
-	want    want
-	problem string // why it is not open, one line
+	intent  intent
+	message string // why it is not open, one line
 	hint    error
 
-	op      operation
-	opBegan time.Time
+	op        operation
+	opStarted time.Time
 
-	tryAt       time.Duration // when to open next
-	wait        time.Duration // how long it was waited for that
-	openAt      time.Duration // when it was opened
-	scanAt      time.Duration // when to list the GPUs next
+	tryAt       time.Duration // time of the next attempt to open
+	wait        time.Duration // last wait between attempts
+	openAt      time.Duration // time of the last successful open
+	scanAt      time.Duration // time of the next scan
 	pausedUntil time.Duration
 	reopened    time.Duration
 	hasReopened bool
-	seekAt      time.Duration // when the session is made anew for a missing GPU; 0: none is missing
+	seekAt      time.Duration // time of a new session for a missing GPU; 0: none is missing
 	seekWait    time.Duration
-	mismatch    bool // only a new process helps
+	mismatch    bool // the library does not match the driver: only a new process helps
 }
 
-// result is what came of an operation.
+// result is the outcome of an operation.
 type result struct {
 	op     operation
 	live   Session
@@ -89,9 +89,9 @@ type result struct {
 	err    error
 }
 
-// start begins an operation in a goroutine of its own.
+// start runs an operation in a goroutine of its own.
 func (s *Sampler) start(op operation, do func() result) {
-	s.session.op, s.session.opBegan = op, s.o.Watch()
+	s.session.op, s.session.opStarted = op, s.o.Watch()
 	go func() {
 		r := do()
 		r.op = op
@@ -99,23 +99,23 @@ func (s *Sampler) start(op operation, do func() result) {
 	}()
 }
 
-// finish waits for the operation under way and takes its result. It reports false when the time is over.
-func (s *Sampler) finish(limit *patience) bool {
+// await waits for the operation in progress and applies its result. It returns false when the limit is over.
+func (s *Sampler) await(limit *waitLimit) bool {
 	if s.session.op == "" {
 		return true
 	}
 	select {
 	case r := <-s.results:
-		s.take(r)
+		s.apply(r)
 		return true
 	default:
 	}
-	if limit.over || s.o.Watch().Sub(s.session.opBegan) >= s.o.Deadline {
-		return false // where it hangs no round waits for it any more
+	if limit.sessionEnded || s.o.Watch().Sub(s.session.opStarted) >= s.o.Deadline {
+		return false // no poll waits for a hung operation
 	}
 	select {
 	case r := <-s.results:
-		s.take(r)
+		s.apply(r)
 		return true
 	case <-limit.c:
 	case <-s.quit:
@@ -124,20 +124,19 @@ func (s *Sampler) finish(limit *patience) bool {
 	return false
 }
 
-// tend keeps the session: it opens it, lists the GPUs, lets it go, one operation after the other, as far as
-// the time of the round goes.
-func (s *Sampler) tend(limit *patience) {
-	for range 4 { // close, open, and what comes of that; never for ever
-		if !s.finish(limit) {
+// stepSession advances the session: open, scan, close, one operation after the other, within the limit.
+func (s *Sampler) stepSession(limit *waitLimit) {
+	for range 4 { // close, open, scan; bounded
+		if !s.await(limit) {
 			return
 		}
 		switch {
-		case s.session.state == sessionOpen && s.session.want != wantNothing:
+		case s.session.state == sessionOpen && s.session.intent != intentNone:
 			if s.busy() {
-				return // never let the driver go under a call
+				return // never shut down NVML during a call
 			}
 			live := s.session.live
-			s.heard.Store(nil)
+			s.eventSession.Store(nil)
 			s.start(opClose, func() result { return result{err: live.Close()} })
 		case s.session.state == sessionOpen && s.clock >= s.session.scanAt:
 			live := s.session.live
@@ -151,10 +150,10 @@ func (s *Sampler) tend(limit *patience) {
 			return
 		}
 	}
-	s.finish(limit)
+	s.await(limit)
 }
 
-// open opens the driver and lists its GPUs.
+// open initializes NVML and lists its GPUs.
 func open(d Driver) result {
 	live, err := d.Open()
 	if err != nil {
@@ -167,8 +166,8 @@ func open(d Driver) result {
 	return result{live: live, devs: devs}
 }
 
-// take applies the result of an operation.
-func (s *Sampler) take(r result) {
+// apply applies the result of an operation.
+func (s *Sampler) apply(r result) {
 	st := &s.session
 	st.op = ""
 	switch r.op {
@@ -178,28 +177,28 @@ func (s *Sampler) take(r result) {
 			return
 		}
 		st.state, st.live, st.system = sessionOpen, r.live, gpu.Some(r.live.System())
-		st.want, st.problem, st.hint, st.mismatch, st.openAt = wantNothing, "", nil, false, s.clock
+		st.intent, st.message, st.hint, st.mismatch, st.openAt = intentNone, "", nil, false, s.clock
 		s.ledger.Reopened()
 		for _, t := range s.devs {
 			t.fast.due, t.medium.due, t.slow.due = true, true, true
 		}
 		s.scanned(r.devs)
-		s.heard.Store(&hearing{session: r.live})
-		s.log.Info("the driver is open", "version", r.live.System().DriverVersion, "gpus", len(r.devs))
+		s.eventSession.Store(&eventWatch{session: r.live})
+		s.log.Info("NVML session opened", "version", r.live.System().DriverVersion, "gpus", len(r.devs))
 	case opScan:
 		if r.err != nil {
 			s.errors++
-			if over(r.err) {
-				s.sessionOver(r.err)
+			if sessionEnded(r.err) {
+				s.endSession(r.err)
 			}
-			st.scanAt = s.clock + rescanTroubled
+			st.scanAt = s.clock + rescanFailing
 			return
 		}
 		s.scanned(r.devs)
 	case opClose:
 		if r.err != nil {
 			s.errors++
-			s.log.Warn("the driver could not be let go", "error", r.err)
+			s.log.Warn("failed to shut down NVML", "err", r.err)
 		}
 		s.closed()
 	case opPoll:
@@ -207,128 +206,127 @@ func (s *Sampler) take(r result) {
 	}
 }
 
-// scanned takes a list of GPUs and says when the next is due.
+// scanned applies a list of GPUs and schedules the next scan.
 func (s *Sampler) scanned(devs []GPU) {
 	s.adopt(devs)
 	s.success = gpu.Some(s.now)
-	s.expected.at = 0 // the bus is looked at again
-	s.lookForGPUs()
-	s.session.scanAt = s.clock + rescanCalm
+	s.expected.at = 0 // scan the PCI bus again
+	s.scanBus()
+	s.session.scanAt = s.clock + rescanHealthy
 }
 
-// hurryScan lists the GPUs sooner while one of them fails.
-func (s *Sampler) hurryScan() {
-	troubled := slices.ContainsFunc(s.devs, func(t *tracked) bool {
-		return t.state == gpu.DeviceFailed && !t.stuck || t.state == gpu.DeviceMissing || t.dev == nil && t.state != gpu.DeviceDetached
+// scanSooner advances the next scan while a GPU fails.
+func (s *Sampler) scanSooner() {
+	failing := slices.ContainsFunc(s.devs, func(t *tracked) bool {
+		return t.state == gpu.DeviceFailed && !t.hung || t.state == gpu.DeviceMissing || t.dev == nil && t.state != gpu.DeviceDetached
 	})
-	if at := s.clock + rescanTroubled; troubled && s.session.scanAt > at {
+	if at := s.clock + rescanFailing; failing && s.session.scanAt > at {
 		s.session.scanAt = at
 	}
 }
 
-// openFailed says what is wrong, and when the next attempt is due.
+// openFailed records the error and schedules the next attempt.
 func (s *Sampler) openFailed(err error) {
 	st := &s.session
 	s.errors++
-	if st.problem != err.Error() {
-		s.log.Warn("the driver cannot be opened; it is tried again", "error", err)
+	if st.message != err.Error() {
+		s.log.Warn("cannot initialize NVML; retrying", "err", err)
 	}
-	st.state, st.live, st.problem, st.hint = sessionClosed, nil, err.Error(), err
+	st.state, st.live, st.message, st.hint = sessionClosed, nil, err.Error(), err
 	st.postpone(s.clock)
 	if st.mismatch = errors.Is(err, gpu.ErrVersionMismatch); st.mismatch {
 		s.replace()
 	}
 }
 
-// postpone says when the next attempt to open is due; each wait is twice the one before.
+// postpone schedules the next attempt to open; each wait is twice the previous one.
 func (st *sessionState) postpone(clock time.Duration) {
-	st.wait = min(max(2*st.wait, soonest), latest)
+	st.wait = min(max(2*st.wait, minRetry), maxRetry)
 	st.tryAt = clock + st.wait
 }
 
-// replace asks for a new process. No call is under way.
+// replace requests a new process. No call is in progress.
 func (s *Sampler) replace() {
-	s.log.Warn("the driver was replaced: its new library needs a new process")
+	s.log.Warn("driver upgraded: the new library needs a new process")
 	if s.o.Replaced != nil {
 		s.o.Replaced()
 	}
 }
 
-// sessionOver notes an error that ends the session.
-func (s *Sampler) sessionOver(err error) {
+// endSession handles an error that ends the session.
+func (s *Sampler) endSession(err error) {
 	st := &s.session
-	if st.state != sessionOpen || st.want == wantReplace {
+	if st.state != sessionOpen || st.intent == intentReplace {
 		return
 	}
-	st.want, st.problem, st.hint = wantReopen, err.Error(), err
+	st.intent, st.message, st.hint = intentReopen, err.Error(), err
 	if errors.Is(err, gpu.ErrVersionMismatch) {
-		st.want = wantReplace
+		st.intent = intentReplace
 	}
 }
 
-// closed follows the end of a session.
+// closed handles the end of a session.
 func (s *Sampler) closed() {
 	st := &s.session
-	why := st.want
-	st.state, st.live, st.want, st.tryAt = sessionClosed, nil, wantNothing, s.clock
-	if s.clock-st.openAt >= latest {
-		st.wait = 0 // it was a good session
-	} else if why == wantReopen && st.wait > 0 {
+	message := st.intent
+	st.state, st.live, st.intent, st.tryAt = sessionClosed, nil, intentNone, s.clock
+	if s.clock-st.openAt >= maxRetry {
+		st.wait = 0 // the session lasted
+	} else if message == intentReopen && st.wait > 0 {
 		st.postpone(s.clock)
 	}
-	switch why {
-	case wantPause:
-		st.pausedUntil = s.clock + pauseFor
+	switch message {
+	case intentPause:
+		st.pausedUntil = s.clock + pauseDuration
 		st.tryAt = st.pausedUntil
-		st.problem = "it was let go while a MIG change is pending"
-		s.log.Info("the driver was let go for a pending MIG change", "for", pauseFor)
+		st.message = "NVML is shut down while a MIG change is pending"
+		s.log.Info("NVML shut down for a pending MIG change", "for", pauseDuration)
 		return
-	case wantReplace:
+	case intentReplace:
 		st.mismatch = true
 		st.postpone(s.clock)
 		s.replace()
-	case wantReopen:
-		st.wait = max(st.wait, soonest) // at once, but not again and again
+	case intentReopen:
+		st.wait = max(st.wait, minRetry) // immediately, but not repeatedly
 	}
 	st.system = gpu.None[gpu.System]()
 	for _, t := range s.devs {
-		t.dev = nil // the handles died with the session
+		t.dev = nil // the handles are invalid after the session
 	}
 }
 
-// watchMIG lets the driver go, once per change, when a GPU wants to change its MIG mode: an open client is
-// what it waits for.
+// watchMIG shuts down NVML, once per change, when a change of the MIG mode is pending: it waits for open clients.
 func (s *Sampler) watchMIG(t *tracked, slow *gpu.Slow) {
 	mode, ok := slow.MIGMode.Get()
 	switch {
 	case !ok:
 	case mode.Current == mode.Pending:
 		t.migAnnounced = false
-	case !t.migAnnounced && s.session.want == wantNothing:
+	case !t.migAnnounced && s.session.intent == intentNone:
 		t.migAnnounced = true
-		s.session.want = wantPause
+		s.session.intent = intentPause
 	}
 }
 
-// paused reports whether the driver is let go on purpose.
+// paused reports whether NVML is shut down intentionally.
 func (s *Sampler) paused() bool {
 	st := &s.session
 	return st.state == sessionClosed && s.clock < st.pausedUntil
 }
 
-// checkAllRefuse makes the session anew when no GPU answers at all: a container whose devices were taken
-// away looks so, and so does a driver that was reloaded.
+// checkAllRefuse opens a new session when every GPU fails: so it is after a container lost its devices, or the driver
+// was reloaded.
 func (s *Sampler) checkAllRefuse() {
-	if s.allIll() && s.session.want == wantNothing && (!s.session.hasReopened || s.clock-s.session.reopened >= reopenEvery) {
+	if s.allFailing() && s.session.intent == intentNone && (!s.session.hasReopened || s.clock-s.session.reopened >= reopenEvery) {
 		s.session.hasReopened, s.session.reopened = true, s.clock
-		s.session.want, s.session.problem = wantReopen, "every GPU refuses to be read"
+		s.session.intent, s.session.message = intentReopen, "every GPU fails"
 	}
 }
 
-// seekMissing makes the session anew, ever more seldom, while a GPU of the PCI bus is missing: which GPUs there are the
-// driver's library finds out when it is initialized, so that no list within the session would show one that came back.
-// For the others it costs one tick.
-func (s *Sampler) seekMissing() {
+// reopenForMissing opens a new session, at increasing intervals, while a GPU of the PCI bus is missing: the library
+// enumerates GPUs when it is initialized, so no scan within the session would list one that came back. It costs the
+// other GPUs one poll.
+func (s *Sampler) reopenForMissing() {
 	st := &s.session
 	if st.state != sessionOpen {
 		return
@@ -337,23 +335,23 @@ func (s *Sampler) seekMissing() {
 	case !slices.ContainsFunc(s.devs, func(t *tracked) bool { return t.state == gpu.DeviceMissing }):
 		st.seekAt = 0
 	case st.seekAt == 0:
-		st.seekWait = seekSoonest
+		st.seekWait = minSeek
 		st.seekAt = s.clock + st.seekWait
-	case s.clock >= st.seekAt && st.want == wantNothing:
-		st.seekWait = min(2*st.seekWait, seekLatest)
+	case s.clock >= st.seekAt && st.intent == intentNone:
+		st.seekWait = min(2*st.seekWait, maxSeek)
 		st.seekAt = s.clock + st.seekWait
-		st.want, st.problem = wantReopen, "a GPU of the PCI bus is looked for"
+		st.intent, st.message = intentReopen, "searching for a missing GPU"
 	}
 }
 
-// allIll reports whether every GPU of the driver fails, and for no reason that is known.
-func (s *Sampler) allIll() bool {
+// allFailing reports whether every GPU of the driver fails for an unknown reason.
+func (s *Sampler) allFailing() bool {
 	some := false
 	for _, t := range s.devs {
 		if t.dev == nil {
 			continue
 		}
-		if t.ill == nil {
+		if t.failErr == nil {
 			return false
 		}
 		some = true
@@ -361,40 +359,39 @@ func (s *Sampler) allIll() bool {
 	return some && s.session.state == sessionOpen
 }
 
-// trouble says in one line what is wrong with the driver, empty if nothing is.
-func (s *Sampler) trouble() string {
+// driverError returns what is wrong with the driver in one line, empty if nothing is.
+func (s *Sampler) driverError() string {
 	st := &s.session
-	age := s.o.Watch().Sub(st.opBegan)
+	age := s.o.Watch().Sub(st.opStarted)
 	switch {
 	case st.op != "" && age >= s.o.Deadline:
-		return fmt.Sprintf("to %s takes %s already", st.op, age.Round(time.Second))
+		return fmt.Sprintf("%s: no response for %s", st.op, age.Round(time.Second))
 	case s.paused():
-		return st.problem
-	case st.state != sessionOpen && st.problem != "":
-		return st.problem
+		return st.message
+	case st.state != sessionOpen && st.message != "":
+		return st.message
 	case st.state != sessionOpen:
-		return "the driver is not open yet"
-	case s.allIll():
-		return "every GPU refuses to be read: if the container's devices were taken away (systemctl daemon-reload does so), restart it"
+		return "NVML is not initialized yet"
+	case s.allFailing():
+		return "every GPU fails: if the container lost its devices (after systemctl daemon-reload), restart it"
 	case len(s.devs) > 0 && !slices.ContainsFunc(s.devs, func(t *tracked) bool { return t.dev != nil && t.state == gpu.DeviceUp }):
-		return "no GPU can be read"
+		return "no GPU is available"
 	}
 	return ""
 }
 
-// release is the end: it waits a moment for what is under way and lets the driver go. A call that does not
-// return keeps it: to let the driver go under a call helps nobody.
-func (s *Sampler) release(listener <-chan struct{}) {
+// shutdown waits a moment for calls in progress and shuts down NVML, unless a call hangs.
+func (s *Sampler) shutdown(listener <-chan struct{}) {
 	s.quit = nil
-	s.heard.Store(nil)
-	limit := &patience{c: s.o.After(farewell)}
-	for !limit.over && (s.busy() || listener != nil) {
+	s.eventSession.Store(nil)
+	limit := &waitLimit{c: s.o.After(shutdownWait)}
+	for !limit.sessionEnded && (s.busy() || listener != nil) {
 		select {
-		case a := <-s.answers:
+		case a := <-s.readings:
 			s.accept(a)
 		case r := <-s.results:
-			s.take(r)
-			s.heard.Store(nil) // it may have been opened at this moment
+			s.apply(r)
+			s.eventSession.Store(nil) // it may have been opened just now
 		case <-listener:
 			listener = nil
 		case <-limit.c:
@@ -405,16 +402,16 @@ func (s *Sampler) release(listener <-chan struct{}) {
 	switch {
 	case live == nil:
 		return
-	case limit.over:
-		s.log.Warn("a driver call does not return: the driver is not let go")
+	case limit.sessionEnded:
+		s.log.Warn("driver call hangs: NVML is left initialized")
 		return
 	}
-	s.session.want = wantReopen
+	s.session.intent = intentReopen
 	s.start(opClose, func() result { return result{err: live.Close()} })
 	select {
 	case r := <-s.results:
-		s.take(r)
-	case <-s.o.After(goodbye):
-		s.log.Warn("the driver does not let itself be closed")
+		s.apply(r)
+	case <-s.o.After(closeWait):
+		s.log.Warn("NVML shutdown timed out")
 	}
 }

@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	pastEvery = 10 * time.Second
-	pastKept  = 60
+	historyEvery  = 10 * time.Second
+	historyPoints = 60
 )
 
-// past is the last minutes of a GPU, for the page. points is replaced, never changed: views share it.
-type past struct {
+// history is the last minutes of a GPU, for the node page. points is replaced, never modified: views share it.
+type history struct {
 	points         []gpu.HistoryPoint
 	next           time.Duration
 	busy, observed gpu.Seconds
 }
 
-// add appends a point where one is due.
-func (p *past) add(clock time.Duration, now time.Time, c *gpu.GPU) {
+// add appends a point if one is due.
+func (p *history) add(clock time.Duration, now time.Time, c *gpu.GPU) {
 	if p.next != 0 && clock < p.next {
 		return
 	}
-	p.next = clock + pastEvery
+	p.next = clock + historyEvery
 	point := gpu.HistoryPoint{At: now}
 	busy, measured := c.Activity.Busy.Get()
 	observed := c.Activity.Observed.Or(0)
@@ -44,20 +44,20 @@ func (p *past) add(clock time.Duration, now time.Time, c *gpu.GPU) {
 	if f, ok := c.Fast.Get(); ok {
 		point.Power = f.Power
 	}
-	old := max(0, len(p.points)+1-pastKept)
+	old := max(0, len(p.points)+1-historyPoints)
 	p.points = append(slices.Clone(p.points[old:]), point)
 }
 
 // publish builds a view and stores it.
 func (s *Sampler) publish() {
 	s.checkAllRefuse()
-	s.seekMissing()
-	s.hurryScan()
+	s.reopenForMissing()
+	s.scanSooner()
 	inForce := s.ledger.InForce()
 	v := &gpu.View{
 		At: s.now, Node: s.o.Node,
 		Build: s.o.Build, System: s.session.system, Devices: s.devices(),
-		Ownership: s.allocs.Known, Containers: s.ledger.Containers(), Allocations: s.ledger.Allocations(),
+		Ownership: s.allocations.Known, Containers: s.ledger.Containers(), Allocations: s.ledger.Allocations(),
 		Unresolved: inForce.Unresolved, Resources: inForce.Resources, Pods: inForce.Pods, Accounts: gpu.Some(s.ledger.Accounts()),
 		Rejected: s.ledger.Rejected(),
 		Paused:   []gpu.Pause{{Reason: reasonMIG, Active: s.paused()}},
@@ -87,7 +87,7 @@ func (s *Sampler) publish() {
 
 // fill completes one GPU of a view.
 func (s *Sampler) fill(c *gpu.GPU, t *tracked) {
-	c.Identity, c.State, c.Message = t.id, t.state, t.why
+	c.Identity, c.State, c.Message = t.id, t.state, t.message
 	c.LastRead = map[gpu.PollGroup]time.Time{}
 	for _, l := range []struct {
 		pollGroup gpu.PollGroup
@@ -105,16 +105,16 @@ func (s *Sampler) fill(c *gpu.GPU, t *tracked) {
 	if t.state == gpu.DeviceDetached {
 		return
 	}
-	t.past.add(s.clock, s.now, c)
-	c.History = t.past.points
+	t.history.add(s.clock, s.now, c)
+	c.History = t.history.points
 }
 
-// visible is what containers see, with the indices under which the GPUs are known here.
+// visible returns the GPUs visible in containers, with their index.
 func (s *Sampler) visible() []gpu.VisibleGPU {
-	if s.o.Looker == nil {
+	if s.o.VisibleScanner == nil {
 		return nil
 	}
-	out := slices.Clone(s.o.Looker.Visible(s.inventory))
+	out := slices.Clone(s.o.VisibleScanner.Visible(s.inventory))
 	for i := range out {
 		for _, t := range s.devs {
 			if t.id.UUID == out[i].GPU {
@@ -127,12 +127,12 @@ func (s *Sampler) visible() []gpu.VisibleGPU {
 
 func (s *Sampler) pollGroups() []gpu.PollHealth {
 	out := []gpu.PollHealth{
-		{PollGroup: gpu.PollFast, Interval: s.fast, Duration: s.took[pollFast]},
-		{PollGroup: gpu.PollMedium, Interval: s.o.Medium, Duration: s.took[pollMedium]},
-		{PollGroup: gpu.PollSlow, Interval: s.o.Slow, Duration: s.took[pollSlow]},
+		{PollGroup: gpu.PollFast, Interval: s.fast, Duration: s.durations[pollFast]},
+		{PollGroup: gpu.PollMedium, Interval: s.o.Medium, Duration: s.durations[pollMedium]},
+		{PollGroup: gpu.PollSlow, Interval: s.o.Slow, Duration: s.durations[pollSlow]},
 	}
 	for i, l := range out {
-		// A poll group that did not run in this round keeps the duration of its last run.
+		// A poll group that did not run keeps the duration of its last run.
 		if !l.Duration.Present() {
 			for _, before := range s.Latest().PollGroups {
 				if before.PollGroup == l.PollGroup {
@@ -141,63 +141,63 @@ func (s *Sampler) pollGroups() []gpu.PollHealth {
 			}
 		}
 	}
-	return append(out, s.allocs.PollGroups...)
+	return append(out, s.allocations.PollGroups...)
 }
 
 func (s *Sampler) sources() []gpu.Source {
-	message := s.trouble()
+	message := s.driverError()
 	out := []gpu.Source{{Name: gpu.SourceNVML, Up: message == "", LastSuccess: s.success, Errors: s.errors,
-		Duration: s.took[pollFast], Message: message}}
+		Duration: s.durations[pollFast], Message: message}}
 	if s.session.state == sessionOpen {
-		s.hearing.Lock()
-		heard := gpu.Source{Name: gpu.SourceEvents, Up: s.hearing.err == nil && !s.hearing.at.IsZero(), Errors: s.hearing.errors}
-		if !s.hearing.at.IsZero() {
-			heard.LastSuccess = gpu.Some(s.hearing.at)
+		s.eventWatch.Lock()
+		eventSession := gpu.Source{Name: gpu.SourceEvents, Up: s.eventWatch.err == nil && !s.eventWatch.at.IsZero(), Errors: s.eventWatch.errors}
+		if !s.eventWatch.at.IsZero() {
+			eventSession.LastSuccess = gpu.Some(s.eventWatch.at)
 		}
-		if s.hearing.err != nil {
-			heard.Message = s.hearing.err.Error()
+		if s.eventWatch.err != nil {
+			eventSession.Message = s.eventWatch.err.Error()
 		}
-		s.hearing.Unlock()
-		out = append(out, heard)
+		s.eventWatch.Unlock()
+		out = append(out, eventSession)
 	}
 	if s.o.Sources != nil {
 		out = append(out, s.o.Sources()...)
 	}
-	return append(out, s.allocs.Sources...)
+	return append(out, s.allocations.Sources...)
 }
 
-// notes are the sentences for a person.
+// notes are the sentences of the node page.
 func (s *Sampler) notes() []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	st := &s.session
-	trouble := s.trouble()
+	driverError := s.driverError()
 	switch {
 	case s.paused():
-		add("The driver was let go because a MIG change is pending; readings return in %s at the latest.", (st.pausedUntil - s.clock).Round(time.Second))
-	case st.op != "" && s.o.Watch().Sub(st.opBegan) >= s.o.Deadline:
-		add("The driver hangs: %s. Look for XIDs and hung tasks in the kernel log; a restart of this exporter will not help.", trouble)
+		add("NVML is shut down because a MIG change is pending; readings resume in at most %s.", (st.pausedUntil - s.clock).Round(time.Second))
+	case st.op != "" && s.o.Watch().Sub(st.opStarted) >= s.o.Deadline:
+		add("The driver hangs: %s. Check the kernel log for XIDs and hung tasks; restarting the exporter does not help.", driverError)
 	case st.mismatch:
-		add("The driver was replaced while this program had its library loaded: %s", st.problem)
+		add("The driver was upgraded while the exporter had its library loaded: %s", st.message)
 	case st.state != sessionOpen && errors.Is(st.hint, gpu.ErrNoDriver):
-		add("No NVIDIA driver answers yet: %s. It is tried again by itself; nothing else need be done once the driver is there.", st.problem)
-	case st.state != sessionOpen && st.problem != "":
-		add("The driver cannot be opened: %s. It is tried again by itself.", st.problem)
-	case trouble != "":
-		add("The driver answers, but %s.", trouble)
+		add("No NVIDIA driver yet: %s. The exporter retries; no restart is needed once the driver is installed.", st.message)
+	case st.state != sessionOpen && st.message != "":
+		add("NVML cannot be initialized: %s. The exporter retries.", st.message)
+	case driverError != "":
+		add("NVML is initialized, but %s.", driverError)
 	case len(s.devs) == 0:
-		add("The driver answers and knows no GPU.")
+		add("The driver lists no GPU.")
 	}
 	for _, t := range s.devs {
-		if t.stuck {
-			add("GPU %s is %s. The others are read; it is tried again when the call returns.", t.id.UUID, t.why)
+		if t.hung {
+			add("GPU %s is %s. Other GPUs are not affected; polling resumes when the call returns.", t.id.UUID, t.message)
 		}
 	}
 	if a := s.ledger.Accounts(); a.Aggregated > 0 {
-		add("%d accounts of containers are shown together as %q, because %d have their own and no more may: --container-limit.", a.Aggregated, gpu.OtherContainers.Pod, a.Limit)
+		add("%d containers are aggregated into pod=%q: the limit is %d (--container-limit).", a.Aggregated, gpu.OtherContainers.Pod, a.Limit)
 	}
-	if s.allocs.Uncertain {
-		add("Some containers hold device ids whose GPU cannot be told: no GPU is known to be free.")
+	if s.allocations.Uncertain {
+		add("Some allocated device IDs could not be resolved to GPUs: no GPU is known to be unallocated.")
 	}
 	return out
 }

@@ -260,7 +260,7 @@ func TestPageWithFaults(t *testing.T) {
 	ctx := browse(t)
 	open(t, ctx, url, 1280, 900, false)
 	page := evaluate[string](t, ctx, `document.body.innerText`)
-	for _, want := range []string{"2 failed", "stuck", "lost", "XID 79", "XID 13"} {
+	for _, want := range []string{"2 failed", "hung", "lost", "XID 79", "XID 13"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not show %q:\n%s", want, page)
 		}
