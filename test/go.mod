@@ -11,6 +11,8 @@ require (
 	github.com/prometheus/prometheus v0.315.0
 )
 
+require github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring v0.85.0 // indirect
+
 require (
 	cloud.google.com/go/auth v0.23.2 // indirect
 	cloud.google.com/go/auth/oauth2adapt v0.2.8 // indirect

@@ -34,9 +34,9 @@ func TestBinaryIsBoundLazily(t *testing.T) {
 	if !strings.Contains(fileText(t, called), "-Wl,-z,lazy") {
 		t.Fatal("it was linked by another compiler")
 	}
-	built := filepath.Join(root(t), "bin", runtime.GOARCH, "gpu-exporter")
+	binary := filepath.Join(root(t), "bin", runtime.GOARCH, "gpu-exporter")
 
-	f, err := elf.Open(built)
+	f, err := elf.Open(binary)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,9 +76,9 @@ func TestBinaryIsBoundLazily(t *testing.T) {
 		t.Errorf("it takes %d symbols of the driver's library", ofDriver)
 	}
 
-	_, standin := programs(t)
+	_, standin := built(t)
 	address := freeAddress(t)
-	start := exec.Command(standin, "--scenario=testdata/scenarios/rtx-2080ti-idle.scenario", "--quiet", "--", built, "--no-kubelet", "--node-name=gpu-node-1", "--web.listen-address="+address)
+	start := exec.Command(standin, "--scenario=testdata/scenarios/rtx-2080ti-idle.scenario", "--quiet", "--", binary, "--no-kubelet", "--node-name=gpu-node-1", "--web.listen-address="+address)
 	start.Dir = root(t)
 	page := served(t, start, address, "gpu_temperature_celsius{")
 	for _, want := range []string{`driver_version="470.256.02"`, "gpu_temperature_celsius{", `gpu_exporter_source_up{node="gpu-node-1",source="nvml"} 1`} {

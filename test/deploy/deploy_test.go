@@ -1,6 +1,6 @@
-// Package deploy_test holds what is installed to what it promises: the chart renders, its objects are valid, it asks for exactly
-// the rights that its values name, contradictions are refused, and the overlays and compose files are in step with it. helm, kubeconform
-// and kustomize are built from tools/helm, and what judges as an API server does from tools/kubernetes.
+// Package deploy_test checks what is installed: the chart renders, its objects decode into the types of their projects, it takes exactly
+// the permissions that its values name, contradictions are refused, and the overlays and compose files match it. helm and kustomize are
+// built from tools/helm. test/apiserver installs the same into a real control plane.
 //
 // Go does not see that these programs read files outside this module: run the tests with -count=1.
 package deploy_test

@@ -2,10 +2,12 @@ package deploy_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -32,21 +34,75 @@ func (o object) into(t *testing.T, out any) {
 	}
 }
 
-// objects takes a render apart.
+// kinds are the types of upstream that an object must decode into without an unknown field or a value of the wrong type. Grafana and
+// OpenShift publish none that this module could import: GrafanaDashboard is decoded by TestDashboards, SecurityContextConstraints by TestOpenShift.
+var kinds = map[string]func() any{
+	"DaemonSet":          func() any { return new(appsv1.DaemonSet) },
+	"CronJob":            func() any { return new(batchv1.CronJob) },
+	"Namespace":          func() any { return new(corev1.Namespace) },
+	"ServiceAccount":     func() any { return new(corev1.ServiceAccount) },
+	"Service":            func() any { return new(corev1.Service) },
+	"ConfigMap":          func() any { return new(corev1.ConfigMap) },
+	"Secret":             func() any { return new(corev1.Secret) },
+	"ResourceQuota":      func() any { return new(corev1.ResourceQuota) },
+	"ClusterRole":        func() any { return new(rbacv1.ClusterRole) },
+	"ClusterRoleBinding": func() any { return new(rbacv1.ClusterRoleBinding) },
+	"NetworkPolicy":      func() any { return new(networkingv1.NetworkPolicy) },
+	"PodMonitor":         func() any { return new(monitoringv1.PodMonitor) },
+	"ServiceMonitor":     func() any { return new(monitoringv1.ServiceMonitor) },
+	"PrometheusRule":     func() any { return new(monitoringv1.PrometheusRule) },
+
+	"GrafanaDashboard": nil, "SecurityContextConstraints": nil,
+}
+
+// decode splits manifests into objects and checks each against the type of its kind.
+func decode(rendered string) (out []object, err error) {
+	for _, doc := range strings.Split("\n"+rendered, "\n---") {
+		o := object{text: []byte(doc)}
+		if err := yaml.Unmarshal(o.text, &o); err != nil {
+			return nil, fmt.Errorf("%w in\n%s", err, doc)
+		}
+		if o.Kind == "" {
+			continue
+		}
+		make, known := kinds[o.Kind]
+		if !known {
+			return nil, fmt.Errorf("kind %s is not in the table of kinds", o.Kind)
+		}
+		if make != nil {
+			if err := yaml.UnmarshalStrict(o.text, make()); err != nil {
+				return nil, fmt.Errorf("%s %s: %w", o.Kind, o.Metadata.Name, err)
+			}
+		}
+		out = append(out, o)
+	}
+	return out, nil
+}
+
 func objects(t *testing.T, rendered string) []object {
 	t.Helper()
-	var out []object
-	for _, doc := range strings.Split("\n"+rendered, "\n---") {
-		var o object
-		if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
-			t.Fatalf("%v in\n%s", err, doc)
-		}
-		if o.Kind != "" {
-			o.text = []byte(doc)
-			out = append(out, o)
-		}
+	out, err := decode(rendered)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return out
+}
+
+// A misspelled field, one in the wrong place and a value of the wrong type are found, in Kubernetes' kinds and in the operator's.
+func TestDecodeRefuses(t *testing.T) {
+	rendered := render(t, operator...)
+	for old, changed := range map[string]string{
+		"      enableServiceLinks":                "      enableServiceLink",
+		"      terminationGracePeriodSeconds: 10": "      terminationGracePeriodSeconds: 10\n      readOnlyRootFilesystem: true",
+		"containerPort: 10835":                    "containerPort: ten",
+		"  selector:\n    matchLabels:":           "  selectors:\n    matchLabels:",
+		"honorLabels: true":                       "honourLabels: true",
+	} {
+		broken := strings.Replace(rendered, old, changed, 1)
+		if _, err := decode(broken); broken == rendered || err == nil {
+			t.Errorf("%s is not refused", changed)
+		}
+	}
 }
 
 // installed is a render in the words of Kubernetes.
@@ -61,31 +117,14 @@ func install(t *testing.T, args ...string) installed {
 	t.Helper()
 	var in installed
 	in.all = objects(t, render(t, args...))
-	for _, o := range in.all {
-		switch o.Kind {
-		case "DaemonSet":
-			o.into(t, &in.daemonset)
-		case "ServiceAccount":
-			o.into(t, &corev1.ServiceAccount{})
-		case "Service":
-			o.into(t, &corev1.Service{})
-		case "ConfigMap":
-			o.into(t, &corev1.ConfigMap{})
-		case "Secret":
-			o.into(t, &corev1.Secret{})
-		case "ResourceQuota":
-			o.into(t, &corev1.ResourceQuota{})
-		case "ClusterRole":
-			o.into(t, &rbacv1.ClusterRole{})
-		case "ClusterRoleBinding":
-			o.into(t, &rbacv1.ClusterRoleBinding{})
-		case "CronJob":
-			o.into(t, &batchv1.CronJob{})
-		case "NetworkPolicy":
-			o.into(t, &networkingv1.NetworkPolicy{})
-		case "PodMonitor", "ServiceMonitor", "PrometheusRule", "GrafanaDashboard", "SecurityContextConstraints":
-		default:
-			t.Errorf("the chart makes a %s, of which this test knows nothing", o.Kind)
+	in.find(t, "DaemonSet").into(t, &in.daemonset)
+	if labels := in.daemonset.Spec.Template.Labels; len(in.daemonset.Spec.Selector.MatchLabels) == 0 {
+		t.Error("the DaemonSet selects every pod")
+	} else {
+		for k, v := range in.daemonset.Spec.Selector.MatchLabels {
+			if labels[k] != v {
+				t.Errorf("the DaemonSet selects pods by %s=%s, which its own lack", k, v)
+			}
 		}
 	}
 	in.pod = in.daemonset.Spec.Template.Spec

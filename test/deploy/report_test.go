@@ -82,7 +82,7 @@ func TestReportIsNoExporter(t *testing.T) {
 
 // What the job runs is what gpu-report understands, and where it fails it is the server that it cannot reach.
 func TestReportArguments(t *testing.T) {
-	programs(t)
+	built(t)
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	for _, set := range []string{"report.window=7d", "report.volumeClaim=reports", "report.volumeClaim=reports,report.formats={html}", "report.extraArgs={--cluster-label=site,--top=5}"} {

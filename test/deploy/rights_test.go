@@ -49,6 +49,9 @@ func rights(t *testing.T, in installed) []string {
 	}
 	if s.Privileged != nil && *s.Privileged {
 		add("privileged")
+		if s.AllowPrivilegeEscalation != nil && !*s.AllowPrivilegeEscalation {
+			t.Error("a privileged container with allowPrivilegeEscalation=false, which an API server refuses")
+		}
 	} else {
 		if s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation {
 			add("privilege escalation")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,20 +17,19 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
-// programs builds the exporter and the stand-in for its node.
-func programs(t *testing.T) (exporter, standin string) {
+// built builds the exporter and the stand-in for its node.
+func built(t *testing.T) (exporter, standin string) {
 	t.Helper()
-	bin := filepath.Join(root(t), "bin")
-	for _, args := range [][]string{{"make", "build"}, {"go", "build", "-o", filepath.Join(bin, "standin"), "./cmd/standin"}} {
-		cmd := exec.Command(args[0], args[1:]...)
-		cmd.Dir = root(t)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, out)
+	for _, p := range []programs.Program{programs.Exporter, programs.Standin} {
+		if err := programs.Build(t.Context(), root(t), p); err != nil {
+			t.Fatal(err)
 		}
 	}
-	return filepath.Join(bin, "gpu-exporter"), filepath.Join(bin, "standin")
+	return programs.Exporter.Path(root(t)), programs.Standin.Path(root(t))
 }
 
 // onNode is the command that runs a program against the stand-in for a node with eight GPUs, in the environment of a container.
@@ -68,12 +66,11 @@ func start(t *testing.T, cmd *exec.Cmd) {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := programs.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }
 
 // served starts a command and returns its metrics once they hold what is waited for, or the last of half a minute.
@@ -106,7 +103,7 @@ var chartValue = regexp.MustCompile(`features\.[a-zA-Z]+=[^);]+`)
 
 // The exporter takes the flags that the chart gives it, and the chart's values unlock what doctor says is locked.
 func TestFlagsAndFeatures(t *testing.T) {
-	exporter, standin := programs(t)
+	exporter, standin := built(t)
 	for name, values := range cases(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -166,7 +163,7 @@ var onHosts = map[string]bool{"container_names": true, "slurm_job_numbers": true
 
 // What the monitor scrapes beside /metrics is there once the chart asked for it, and has the names of the release.
 func TestDCGMNamesAreServed(t *testing.T) {
-	exporter, standin := programs(t)
+	exporter, standin := built(t)
 	in := install(t, "--set", "monitoring.kind=PodMonitor,compat.release=dcgm-4.9")
 	var m monitor
 	unmarshal(t, in.find(t, "PodMonitor"), &m)
@@ -190,7 +187,7 @@ func TestDCGMNamesAreServed(t *testing.T) {
 
 // The web configuration that the chart writes is one that the server takes.
 func TestBasicAuth(t *testing.T) {
-	exporter, standin := programs(t)
+	exporter, standin := built(t)
 	// The hash of "scrape", made with the least cost that bcrypt has.
 	const hash = "$2y$04$W.NwSwoVB3TfB7e0yR6E4uC9nUW9Uq7Nn1LxJ3nS5n6cYb0E1b9Xq"
 	in := install(t, "--set", "web.basicAuth.users.prometheus="+strings.ReplaceAll(hash, ",", "\\,"))
