@@ -59,7 +59,7 @@ generate: ## write all generated files and goldens; review the diff
 
 .PHONY: lint
 lint: ## run gofmt, golangci-lint and deadcode on every module
-	tools/lint
+	tools/lint/run
 
 .PHONY: tools
 tools: ## install and build what `make check` needs: minutes, once
@@ -75,7 +75,7 @@ fuzz: ## run every fuzz target for FOR=10s; ONLY=FuzzDecode or another regular e
 
 .PHONY: vuln
 vuln: build ## look up known vulnerabilities of what is linked into the programs; needs vuln.go.dev
-	go -C tools build -o ../bin/ golang.org/x/vuln/cmd/govulncheck
+	go -C tools/lint build -o ../../bin/ golang.org/x/vuln/cmd/govulncheck
 	bin/govulncheck -mode=binary bin/gpu-exporter
 	bin/govulncheck -mode=binary bin/gpu-report
 

@@ -2,17 +2,12 @@ package dashboards_test
 
 import (
 	"bytes"
-	"flag"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/dashboards"
 )
-
-var update = flag.Bool("update", false, "write the generated files instead of comparing them")
 
 // ruleNames are the recording rules that the boards may read.
 func ruleNames() []string {
@@ -30,44 +25,6 @@ func files(t *testing.T) []dashboards.File {
 		t.Fatal(err)
 	}
 	return out
-}
-
-func TestGeneratedBoards(t *testing.T) {
-	var names []string
-	for _, f := range files(t) {
-		names = append(names, f.Name)
-		compare(t, f.Name, f.Pretty)
-	}
-	there, err := filepath.Glob("*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range there {
-		if !slices.Contains(names, name) {
-			t.Errorf("%s is no board's file: delete it", name)
-		}
-	}
-}
-
-func TestGeneratedDocs(t *testing.T) {
-	compare(t, filepath.Join("..", "docs", "dashboards.md"), []byte(dashboards.Markdown(dashboards.Boards())))
-}
-
-func compare(t *testing.T, path string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(want, got) {
-		t.Errorf("%s is not what the tables say; run make generate", path)
-	}
 }
 
 func TestBoardsAreWrittenAlike(t *testing.T) {

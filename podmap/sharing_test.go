@@ -2,9 +2,7 @@ package podmap
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,12 +18,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-var update = flag.Bool("update", false, "write the generated documents")
-
-const (
-	sharingDir = "../testdata/sharing"
-	sharingDoc = "../docs/sharing-schemes.md"
-)
+const sharingDir = "../testdata/sharing"
 
 // sharing is a scheme that is played back: see testdata/sharing/README.md.
 type sharing struct {
@@ -467,64 +460,5 @@ func TestEveryRowHasAFixture(t *testing.T) {
 		if !strings.Contains(text, " "+q.resource+" ") {
 			t.Errorf("%s has no fixture", q.name)
 		}
-	}
-}
-
-// sharingMarkdown renders the fixtures.
-func sharingMarkdown(all []*sharing) []byte {
-	var b bytes.Buffer
-	b.WriteString(`<!-- Written by go test ./podmap -run TestSharingSchemesDocGenerated -update from testdata/sharing. Do not edit. -->
-
-# Sharing schemes
-
-Who holds which GPU under every scheme, by what the exporter may read:
-
-| source | what to give it | what it adds |
-|---|---|---|
-| socket | the directory of the kubelet's PodResources socket | honest schemes |
-| checkpoint | the kubelet's device checkpoint, read-only, user 0 | what a plugin really gave a container: the GPUs of schemes whose ids do not tell them, the UIDs of pods, and by them the names of processes |
-| annotation | list and watch on pods for this node's pods, metadata alone | what a scheduler wrote on a pod: the same GPUs where no checkpoint is read, and schemes of which the kubelet knows nothing |
-| dra | the DRA driver's checkpoint, read-only, user 0 | MIG devices made on demand, shares of claims, administrators' claims |
-| jobs | the folder in which a prolog of Slurm writes which job has which GPU (` + "`--slurm.job-mapping-dir`" + `); a kubelet is not needed | the jobs of Slurm |
-
-Where two sources tell a GPU, what the container was given beats what was written on its pod. Where none does, the ids count
-as unresolved and no GPU is called free: a GPU is never guessed. Where schemes promise more of a GPU than there is, their shares
-are shrunk to fit; the granted amounts stay as they were written.
-
-A share is the granted memory over the GPU's for schemes that grant memory, the part of the time for those that grant cores alone,
-and **?** where nothing tells it. Containers that restart keep what they hold. Ordinary init containers are never listed by the kubelet.
-
-In the tables a line is NAMESPACE/POD/CONTAINER (of a job /slurm/ID/) RESOURCE CARD [INSTANCE] SHARE, then **shared** where others may hold the same, the granted memory
-and part of time where they are recorded, and where it was read. GPUs are called A to D, MIG devices D3 and D7.
-`)
-	for _, s := range all {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\nFormats: %s.\n\n| case | source | holds |\n|---|---|---|\n", s.name, strings.Join(s.about, " "), s.source)
-		for _, c := range s.cases {
-			name := c.name
-			for _, mode := range sharingModes {
-				if c.want[mode] == nil {
-					continue
-				}
-				fmt.Fprintf(&b, "| %s | %s | %s |\n", name, mode, strings.Join(c.want[mode], "<br>"))
-				name = ""
-			}
-		}
-	}
-	return b.Bytes()
-}
-
-func TestSharingSchemesDocGenerated(t *testing.T) {
-	want := sharingMarkdown(allSharing(t))
-	if *update {
-		if err := os.WriteFile(sharingDoc, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(sharingDoc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s is not what testdata/sharing says: go test ./podmap -run TestSharingSchemesDocGenerated -update", sharingDoc)
 	}
 }

@@ -1,19 +1,13 @@
 package catalog_test
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
-
-var update = flag.Bool("update", false, "write the generated files instead of comparing them")
 
 func TestRowsKeepTheLaws(t *testing.T) {
 	if err := catalog.Validate(catalog.All()); err != nil {
@@ -114,91 +108,6 @@ func TestResourceLabel(t *testing.T) {
 	for resource, want := range map[string]string{"nvidia.com/gpu": "nvidia_com_gpu", "nvidia.com/mig-1g.5gb": "nvidia_com_mig_1g_5gb", "a/é": "a__"} {
 		if got := catalog.ResourceLabel(resource); got != want {
 			t.Errorf("ResourceLabel(%q) = %q, want %q", resource, got, want)
-		}
-	}
-}
-
-// boardsOf names the boards of the documentation and the goldens that speak of them.
-var boardsOf = []struct {
-	name    string
-	goldens []string
-}{
-	{"B200", []string{"8xb200-idle", "8xb200-loaded"}}, {"GB200", []string{"gb200-idle", "gb200-loaded"}}, {"GB10", []string{"gb10-idle", "gb10-loaded"}},
-	{"H200", []string{"h200-idle", "h200-loaded"}}, {"H200 MIG", []string{"h200-mig-loaded"}}, {"H100", []string{"8xh100-idle", "8xh100-loaded", "8xh100-shared"}}, {"H100 MIG", []string{"h100-mig"}},
-	{"L40S", []string{"l40s-idle", "l40s-loaded"}}, {"RTX 4090", []string{"rtx-4090-idle", "rtx-4090-loaded"}},
-	{"A100", []string{"a100"}}, {"A100 MIG", []string{"a100-mig", "a100-40gb-mig-loaded"}}, {"A10G", []string{"a10g-idle", "a10g-loaded"}}, {"RTX 3060 laptop", []string{"laptop-3060-idle", "laptop-3060-loaded"}},
-	{"vGPU guest", []string{"vgpu-guest-idle", "vgpu-guest-loaded"}}, {"RTX 2080 Ti", []string{"rtx-2080ti-idle", "rtx-2080ti-loaded"}}, {"T4", []string{"t4"}}, {"P100", []string{"p100-idle", "p100-loaded"}},
-}
-
-// notBoards are goldens of nodes that are made up.
-var notBoards = []string{"demo", "faults", "little"}
-
-// boards reads which families the goldens have. Every golden is of a board, or is said to be of none.
-func boards(t *testing.T) []catalog.Board {
-	t.Helper()
-	dir := filepath.Join("..", "..", "testdata", "golden")
-	left := map[string]bool{}
-	files, err := filepath.Glob(filepath.Join(dir, "*.prom"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		left[strings.TrimSuffix(filepath.Base(f), ".prom")] = true
-	}
-	for _, name := range notBoards {
-		delete(left, name)
-	}
-	var out []catalog.Board
-	for _, b := range boardsOf {
-		families := map[string]bool{}
-		for _, golden := range b.goldens {
-			delete(left, golden)
-			text, err := os.ReadFile(filepath.Join(dir, golden+".prom"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for line := range strings.Lines(string(text)) {
-				if name, ok := strings.CutPrefix(line, "# TYPE "); ok {
-					name, _, _ = strings.Cut(name, " ")
-					families[name] = true
-				}
-			}
-		}
-		out = append(out, catalog.Board{Name: b.name, Families: families})
-	}
-	for name := range left {
-		t.Errorf("the golden %s is of no board of the documentation", name)
-	}
-	return out
-}
-
-// generated compares a file of docs/ with what the catalog renders, or writes it.
-func generated(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("..", "..", "docs", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(want) != got {
-		t.Errorf("docs/%s is not what the catalog renders; run make generate", name)
-	}
-}
-
-func TestDocsAreGenerated(t *testing.T) {
-	got := catalog.Markdown()
-	generated(t, "metrics.md", got)
-	generated(t, "nvidia-smi.md", catalog.QueryFieldsMarkdown())
-	generated(t, "metrics-by-gpu.csv", catalog.AvailabilityCSV(boards(t)))
-	for _, f := range catalog.All() {
-		if !strings.Contains(got, "`"+f.Name+"`") {
-			t.Errorf("%s is missing from the documentation", f.Name)
 		}
 	}
 }

@@ -35,5 +35,3 @@ func TestQuantities(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
-
-func TestGlossaryIsGenerated(t *testing.T) { generated(t, "glossary.md", catalog.Glossary()) }

@@ -85,6 +85,8 @@ var plan = []room{
 	{path: "cmd/exporter", knows: []string{"internal/gpu", "internal/nvml", "internal/proc", "internal/engine", "podmap", "internal/account", "internal/sampler",
 		"internal/catalog", "internal/catalog/compat", "collector", "internal/web", "internal/standin/scenario"},
 		why: "a shipped program plays no fake node"},
+	{path: "tools/gen", knows: []string{"internal/catalog", "internal/catalog/compat", "dashboards", "alerts", "report/render"},
+		never: []string{nvmlLib, grpcLib}, why: "generated files depend on tables alone"},
 	{path: "cmd/standin", knows: []string{"internal/gpu", "internal/standin/scenario", "internal/standin", "internal/standin/fleet", "internal/standin/expose", "alerts"}, never: []string{prometheusLib, nvmlLib},
 		why: "the stand-in must not share code with what it stands in front of; a fleet stands in front of nothing, it is scraped itself"},
 }

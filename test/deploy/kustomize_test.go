@@ -75,7 +75,7 @@ func TestKustomizeGenerated(t *testing.T) {
 func ofOtherNames(t *testing.T, doc string) string {
 	t.Helper()
 	before, rest, ok := strings.Cut(doc, "  podMetricsEndpoints:\n")
-	_, others, ok2 := strings.Cut(rest, "    # dcgm-exporter's names.\n")
+	_, others, ok2 := strings.Cut(rest, "    # The metrics of dcgm-exporter.\n")
 	if !ok || !ok2 || strings.Count(before, "  name: gpu-exporter\n") != 1 {
 		t.Fatalf("no endpoint of other names in\n%s", doc)
 	}

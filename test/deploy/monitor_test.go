@@ -189,20 +189,20 @@ func TestBoards(t *testing.T) {
 			var got struct {
 				Data map[string]string
 				Spec struct {
-					JSON, Dir        string
+					JSON, Folder     string
 					InstanceSelector struct{ MatchLabels map[string]string }
 				}
 			}
 			unmarshal(t, o, &got)
-			name := "gpu-" + strings.TrimPrefix(o.Metadata.Name, "gpu-exporter-board-") + ".json"
+			name := "gpu-" + strings.TrimPrefix(o.Metadata.Name, "gpu-exporter-dashboard-") + ".json"
 			text := got.Spec.JSON
 			if field == "data" {
 				text = got.Data[name]
 				if o.Metadata.Labels["grafana_dashboard"] != "1" || o.Metadata.Annotations["grafana_folder"] != "GPU" {
 					t.Errorf("%s: labels %v, annotations %v", o.Metadata.Name, o.Metadata.Labels, o.Metadata.Annotations)
 				}
-			} else if got.Spec.Dir != "GPU" || len(got.Spec.InstanceSelector.MatchLabels) == 0 {
-				t.Errorf("%s: %+v", o.Metadata.Name, got.Spec)
+			} else if got.Spec.Folder != "GPU" || len(got.Spec.InstanceSelector.MatchLabels) == 0 {
+				t.Errorf("%s: folder %q, selector %v", o.Metadata.Name, got.Spec.Folder, got.Spec.InstanceSelector)
 			}
 			if !sameJSON(t, text, fileText(t, root(t)+"/dashboards/"+name)) {
 				t.Errorf("%s is not the board of the repository", o.Metadata.Name)

@@ -71,12 +71,12 @@ func TestNotes(t *testing.T) {
 		has, lacks []string
 	}{
 		{"web.port=10835", []string{"kubectl get nodes -l 'nvidia.com/gpu.present in (true)'", "kubectl get nodes -l 'cloud.google.com/gke-accelerator'", label,
-			"daemonset/gpu-exporter -- gpu-exporter doctor", "Nothing scrapes it", "features.podMetadata"}, []string{"PRIVILEGED", "features.ownership"}},
-		{"features.ownership=false,monitoring.kind=PodMonitor", []string{"features.ownership"}, []string{label, "Nothing scrapes it"}},
+			"daemonset/gpu-exporter -- gpu-exporter doctor", "Prometheus does not scrape it yet", "features.podMetadata"}, []string{"PRIVILEGED", "features.ownership"}},
+		{"features.ownership=false,monitoring.kind=PodMonitor", []string{"features.ownership"}, []string{label, "does not scrape it"}},
 		{"features.ownership=false,seLinuxOptions.type=spc_t", []string{label}, nil},
-		{"features.kernelLog=true,gpu.access=hostDriver", []string{"The container is PRIVILEGED, by features.kernelLog, gpu.access=hostDriver."}, nil},
-		{"compat.release=dcgm-4.8", []string{"The names of dcgm-exporter 4.8 are at /metrics/dcgm. Nothing scrapes them"}, nil},
-		{"compat.release=dcgm-4.9,monitoring.kind=PodMonitor", []string{"dcgm-exporter 4.9 are at /metrics/dcgm, scraped as the job dcgm-compat."}, []string{"Nothing scrapes"}},
+		{"features.kernelLog=true,gpu.access=hostDriver", []string{"The container is PRIVILEGED, because of features.kernelLog, gpu.access=hostDriver."}, nil},
+		{"compat.release=dcgm-4.8", []string{"The metrics of dcgm-exporter 4.8 are at /metrics/dcgm. They are not scraped"}, nil},
+		{"compat.release=dcgm-4.9,monitoring.kind=PodMonitor", []string{"dcgm-exporter 4.9 are at /metrics/dcgm, scraped as the job dcgm-compat."}, []string{"not scrape"}},
 		{"report.enabled=true,report.prometheusURL=http://p", []string{"kubectl -n gpus create job --from=cronjob/gpu-exporter-report gpu-report-now"}, nil},
 		{"scheduling.gpuNodeLabels=null,scheduling.nodeSelector.pool=gpu", []string{"kubectl get nodes -l 'kubernetes.io/os=linux,pool=gpu'"}, nil},
 	} {

@@ -85,7 +85,7 @@ func TestReportArguments(t *testing.T) {
 	built(t)
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	for _, set := range []string{"report.window=7d", "report.volumeClaim=reports", "report.volumeClaim=reports,report.formats={html}", "report.extraArgs={--cluster-label=site,--top=5}"} {
+	for _, set := range []string{"report.period=7d", "report.volumeClaim=reports", "report.volumeClaim=reports,report.formats={html}", "report.extraArgs={--cluster-label=site,--top=5}"} {
 		_, in := reporter(t, set)
 		if !slices.Equal(in.container.Command, []string{"/usr/local/bin/gpu-report"}) {
 			t.Errorf("%s: runs %v", set, in.container.Command)

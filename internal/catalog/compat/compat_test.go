@@ -1,7 +1,6 @@
 package compat_test
 
 import (
-	"flag"
 	"math"
 	"os"
 	"path/filepath"
@@ -17,8 +16,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
-
-var update = flag.Bool("update", false, "write the generated files instead of comparing them")
 
 // page is a page and its rows by name.
 type page struct {
@@ -419,22 +416,6 @@ func TestEmptyView(t *testing.T) {
 	p := newPage(t, compat.DCGM49)
 	for _, f := range p.Families() {
 		f.Read(&gpu.View{Node: "n"}, func(float64, ...string) { t.Errorf("%s speaks of nothing", f.Name) })
-	}
-}
-
-func TestGenerated(t *testing.T) {
-	text, err := compat.Markdown()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join("..", "..", "..", "docs", "compatibility-dcgm.md")
-	if *update {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if want, err := os.ReadFile(path); err != nil || string(want) != text {
-		t.Errorf("%s is not what the table says (%v); make generate writes it", path, err)
 	}
 }
 

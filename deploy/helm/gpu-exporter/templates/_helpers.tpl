@@ -13,7 +13,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* A name with an ending of its own: cut before the ending, so that no two come to the same. Takes (list . ending). */}}
+{{/* A name with a suffix, truncated before it so that names stay distinct. Takes (list . suffix). */}}
 {{- define "gpu-exporter.named" -}}
 {{- $end := index . 1 -}}
 {{- printf "%s-%s" (include "gpu-exporter.fullname" (index . 0) | trunc (int (sub 62 (len $end))) | trimSuffix "-") $end -}}
@@ -50,7 +50,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* What makes the container privileged: nothing, or the options that do. */}}
+{{/* The values that make the container privileged; empty if it is not. */}}
 {{- define "gpu-exporter.privileged" -}}
 {{- $why := list -}}
 {{- if .Values.features.kernelLog -}}{{- $why = append $why "features.kernelLog" -}}{{- end -}}
@@ -58,14 +58,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- join ", " $why -}}
 {{- end -}}
 
-{{/* Whether the container runs as user 0: what belongs to root is read, or a capability is used, which a user without privileges only has by name. */}}
+{{/* Whether the container runs as user 0: to read files of root, or to use a capability, which has no effect for other users. */}}
 {{- define "gpu-exporter.root" -}}
 {{- with .Values -}}
 {{- if or .features.ownership .features.kernelLog .features.containerVisible .features.migMonitor (eq .gpu.access "hostDriver") -}}true{{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* The Secret that holds web-config.yml, where there is one. */}}
+{{/* The Secret with web-config.yml; empty if there is none. */}}
 {{- define "gpu-exporter.webSecret" -}}
 {{- if .Values.web.configSecret -}}
 {{- .Values.web.configSecret -}}
@@ -74,7 +74,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* The kinds that auto comes to. */}}
+{{/* The kind that auto resolves to. */}}
 {{- define "gpu-exporter.monitoringKind" -}}
 {{- if ne .Values.monitoring.kind "auto" -}}
 {{- .Values.monitoring.kind -}}
@@ -97,12 +97,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $text := toString . -}}
 {{- $unit := regexFind "[A-Za-z]*$" $text -}}
 {{- if not (hasKey $units $unit) -}}
-{{- fail (printf "resources.limits.memory is %s: spell it in Mi or Gi" $text) -}}
+{{- fail (printf "resources.limits.memory must be in Mi or Gi, got %s" $text) -}}
 {{- end -}}
 {{- div (mul (int64 (mulf (float64 (trimSuffix $unit $text)) 1000)) (get $units $unit) 4) 5000 -}}
 {{- end -}}
 
-{{/* The expressions that every node has to satisfy, whatever its GPU label. */}}
+{{/* Expressions that are added to the term of every GPU label. */}}
 {{- define "gpu-exporter.pause" -}}
 {{- if .Values.scheduling.followPause -}}
 {{- range $i, $label := .Values.scheduling.pauseLabels -}}
@@ -115,7 +115,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* Capabilities beyond none, each with the feature that takes it. */}}
+{{/* Added capabilities, by feature. */}}
 {{- define "gpu-exporter.capabilities" -}}
 {{- $add := list -}}
 {{- if .Values.features.containerVisible -}}{{- $add = append $add "SYS_PTRACE" -}}{{- end -}}
@@ -124,8 +124,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{/*
-The flags, as the environment: gpu-exporter doctor, run by kubectl exec, then finds what the exporter found. Those that
-stand for nothing (--path.kmsg=) have to be arguments.
+The flags as environment variables, so that gpu-exporter doctor, run by kubectl exec, has the same. Flags with an empty value
+(--path.kmsg=) must be arguments.
 */}}
 {{- define "gpu-exporter.flags" -}}
 {{- $f := .Values.features -}}

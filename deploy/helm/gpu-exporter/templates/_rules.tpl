@@ -1,9 +1,9 @@
 {{/*
-The rules, with the user's knobs turned. The expressions come with names for their thresholds ($window, $busy), and with the labels and
-patterns that a cluster may spell otherwise.
+The rules, with the user's parameters filled in. The expressions have placeholders for parameters ($window, $busy), and
+labels and patterns that a cluster may replace.
 */}}
 
-{{/* What every expression goes through. Takes (list . data expression). */}}
+{{/* Replaces job, resource and cluster label in an expression. Takes (list . data expression). */}}
 {{- define "gpu-exporter.expr" -}}
 {{- $v := (index . 0).Values.rules -}}
 {{- $data := index . 1 -}}
@@ -51,7 +51,7 @@ patterns that a cluster may spell otherwise.
 {{- $own := get $v.alerts .alert | default dict -}}
 {{- $expr := .expr -}}
 {{- $description := .description -}}
-{{- range .knobs -}}
+{{- range .parameters -}}
 {{- $value := .value -}}
 {{- $seconds := .seconds -}}
 {{- if hasKey $own .name -}}

@@ -1,81 +1,87 @@
 {{/*
-Contradictions, each refused with one line. What is merely misspelt is refused by values.schema.json.
+Contradictory values and old names, each refused with one line. values.schema.json refuses misspelled ones.
 */}}
 {{- define "gpu-exporter.validate" -}}
 {{- $f := .Values.features -}}
+{{- range $old, $new := dict "exporter.lanes" "exporter.pollIntervals" "report.window" "report.period" -}}
+{{- $path := splitList "." $old -}}
+{{- if hasKey (index $.Values (first $path)) (last $path) -}}
+{{- fail (printf "%s was renamed: use %s" $old $new) -}}
+{{- end -}}
+{{- end -}}
 {{- if not $f.ownership -}}
 {{- range $name := list "deviceCheckpoint" "draCheckpoint" "podMetadata" -}}
 {{- if index $f $name -}}
-{{- fail (printf "features.%s contradicts features.ownership=false: it only adds to what the kubelet lists" $name) -}}
+{{- fail (printf "features.%s requires features.ownership=true: it resolves GPUs of the allocations that the kubelet lists" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if and $f.podLabels (not $f.podMetadata) -}}
-{{- fail "features.podLabels takes features.podMetadata=true: labels are read at the API server" -}}
+{{- fail "features.podLabels requires features.podMetadata=true: labels are read from the API server" -}}
 {{- end -}}
 {{- if and $f.containerVisible (not $f.processes) -}}
-{{- fail "features.containerVisible takes features.processes=true: other containers are seen from the host's PID namespace alone" -}}
+{{- fail "features.containerVisible requires features.processes=true: other containers are only visible from the host's PID namespace" -}}
 {{- end -}}
 {{- if and .Values.kubelet.honestResources (not $f.ownership) -}}
-{{- fail "kubelet.honestResources contradicts features.ownership=false: nobody asks the kubelet" -}}
+{{- fail "kubelet.honestResources requires features.ownership=true" -}}
 {{- end -}}
 {{- if and .Values.web.configSecret (or .Values.web.tls.secretName .Values.web.basicAuth.users) -}}
-{{- fail "web.configSecret contradicts web.tls and web.basicAuth: write both into its web-config.yml" -}}
+{{- fail "web.configSecret excludes web.tls and web.basicAuth: configure both in its web-config.yml" -}}
 {{- end -}}
 {{- if and (eq .Values.gpu.access "runtimeClass") (not .Values.gpu.runtimeClassName) -}}
-{{- fail "gpu.access=runtimeClass takes gpu.runtimeClassName; where the runtime shows the GPUs unasked, say gpu.access=none" -}}
+{{- fail "gpu.access=runtimeClass requires gpu.runtimeClassName; if the default runtime gives access to the GPUs, set gpu.access=none" -}}
 {{- end -}}
 {{- if and $f.migMonitor (ne .Values.gpu.access "runtimeClass") -}}
-{{- fail (printf "features.migMonitor takes gpu.access=runtimeClass: nobody reads its variable with %s" .Values.gpu.access) -}}
+{{- fail (printf "features.migMonitor requires gpu.access=runtimeClass: its variable has no effect with %s" .Values.gpu.access) -}}
 {{- end -}}
 {{- if and .Values.scheduling.priorityClassQuota (not .Values.scheduling.priorityClassName) -}}
-{{- fail "scheduling.priorityClassQuota takes scheduling.priorityClassName" -}}
+{{- fail "scheduling.priorityClassQuota requires scheduling.priorityClassName" -}}
 {{- end -}}
 {{- if not (or .Values.scheduling.gpuNodeLabels .Values.scheduling.nodeSelector) -}}
 {{- fail "scheduling.gpuNodeLabels and scheduling.nodeSelector are both empty: the exporter would run on every node" -}}
 {{- end -}}
 {{- if and .Values.openshift.scc (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
-{{- fail "openshift.scc would give its rights to the service account default: name one, or let the chart create it" -}}
+{{- fail "openshift.scc would grant its permissions to the service account default: set serviceAccount.name or serviceAccount.create=true" -}}
 {{- end -}}
 {{- if and $f.podMetadata (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
-{{- fail "features.podMetadata would give its rights to the service account default: name one, or let the chart create it" -}}
+{{- fail "features.podMetadata would grant its permissions to the service account default: set serviceAccount.name or serviceAccount.create=true" -}}
 {{- end -}}
 {{- if and .Values.monitoring.basicAuth (not (include "gpu-exporter.webSecret" .)) -}}
-{{- fail "monitoring.basicAuth takes web.basicAuth or web.configSecret: the exporter asks for no password" -}}
+{{- fail "monitoring.basicAuth requires web.basicAuth or web.configSecret: the exporter requires no password" -}}
 {{- end -}}
 {{- if and .Values.web.basicAuth.users (has (include "gpu-exporter.monitoringKind" .) (list "PodMonitor" "ServiceMonitor")) (not .Values.monitoring.basicAuth) -}}
-{{- fail "web.basicAuth takes monitoring.basicAuth: Prometheus would send no password" -}}
+{{- fail "web.basicAuth requires monitoring.basicAuth: Prometheus would send no password" -}}
 {{- end -}}
 {{- if and (eq .Values.rules.kind "none") .Values.rules.alerts -}}
-{{- fail "rules.alerts contradicts rules.kind=none: there is no alert to turn" -}}
+{{- fail "rules.alerts has no effect with rules.kind=none" -}}
 {{- end -}}
 {{- if and (has (include "gpu-exporter.monitoringKind" .) (list "PodMonitor" "ServiceMonitor")) (ne (include "gpu-exporter.rulesKind" .) "none") (not (regexMatch (printf "^(?:%s)$" .Values.rules.job) .Values.monitoring.job)) -}}
-{{- fail (printf "monitoring.job=%s is no job of rules.job=%s: the alerts would not see the exporter" .Values.monitoring.job .Values.rules.job) -}}
+{{- fail (printf "monitoring.job=%s does not match rules.job=%s: the alerts would not select the exporter" .Values.monitoring.job .Values.rules.job) -}}
 {{- end -}}
 {{- if .Values.compat.release -}}
 {{- if or (eq .Values.compat.job .Values.monitoring.job) (and (ne (include "gpu-exporter.rulesKind" .) "none") (regexMatch (printf "^(?:%s)$" .Values.rules.job) .Values.compat.job)) -}}
-{{- fail (printf "compat.job=%s is the exporter's own job, by monitoring.job or rules.job: the rules would take /metrics/dcgm for a second exporter" .Values.compat.job) -}}
+{{- fail (printf "compat.job=%s matches monitoring.job or rules.job: the rules would count /metrics/dcgm as a second exporter" .Values.compat.job) -}}
 {{- end -}}
 {{- else if or .Values.compat.metricRelabelings (not .Values.compat.honorLabels) -}}
-{{- fail "compat.honorLabels and compat.metricRelabelings take compat.release: dcgm-4.8 or dcgm-4.9" -}}
+{{- fail "compat.honorLabels and compat.metricRelabelings require compat.release: dcgm-4.8 or dcgm-4.9" -}}
 {{- end -}}
 {{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.honest-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.pod-label" "slurm.job-mapping-dir" "containers.visible" "no-containers.visible" "path.kmsg" "path.pod-logs" "path.container-logs" "poll.fast" "poll.medium" "poll.slow" "poll.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" "compat" -}}
 {{- range .Values.exporter.extraArgs -}}
 {{- $flag := regexReplaceAll "=.*$" (trimPrefix "--" .) "" -}}
 {{- if has $flag $own -}}
-{{- fail (printf "exporter.extraArgs has --%s, which the chart sets itself: use its own value for it" $flag) -}}
+{{- fail (printf "exporter.extraArgs has --%s, which the chart sets from another value" $flag) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.report.enabled (not .Values.report.prometheusURL) -}}
-{{- fail "report.enabled takes report.prometheusURL: the server that has the history" -}}
+{{- fail "report.enabled requires report.prometheusURL" -}}
 {{- end -}}
 {{- if and .Values.report.timeZone (semverCompare "<1.27-0" .Capabilities.KubeVersion.Version) -}}
-{{- fail "report.timeZone takes Kubernetes 1.27: write report.schedule in the controller's time" -}}
+{{- fail "report.timeZone requires Kubernetes 1.27: write report.schedule in the controller's time zone" -}}
 {{- end -}}
 {{- range .Values.report.extraArgs -}}
 {{- $flag := regexReplaceAll "=.*$" (regexReplaceAll "^--?" . "") "" -}}
 {{- if has $flag (list "prometheus.url" "from" "format" "out" "o" "quiet" "q") -}}
-{{- fail (printf "report.extraArgs has %s, which the chart sets itself: use its own value for it" .) -}}
+{{- fail (printf "report.extraArgs has %s, which the chart sets from another value" .) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

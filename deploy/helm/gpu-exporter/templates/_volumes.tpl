@@ -13,7 +13,7 @@ socket and its checkpoint anew.
 {{- $out = append $out (dict "name" "device-checkpoint" "mountPath" "/var/lib/kubelet/device-plugins" "source" (dict "hostPath" (dict "path" (printf "%s/device-plugins" $kubelet) "type" "Directory"))) -}}
 {{- end -}}
 {{- if $f.draCheckpoint -}}
-{{- /* Made where it is missing: a node without the DRA driver has none, and would not start. */ -}}
+{{- /* Created if missing: on a node without the DRA driver the pod would not start. */ -}}
 {{- $out = append $out (dict "name" "dra-checkpoint" "mountPath" "/var/lib/kubelet/plugins/gpu.nvidia.com" "source" (dict "hostPath" (dict "path" (printf "%s/plugins/gpu.nvidia.com" $kubelet) "type" "DirectoryOrCreate"))) -}}
 {{- end -}}
 {{- if and $f.processes $f.processNames $f.ownership -}}
@@ -21,7 +21,7 @@ socket and its checkpoint anew.
 {{- $out = append $out (dict "name" "container-logs" "mountPath" "/var/log/containers" "source" (dict "hostPath" (dict "path" "/var/log/containers" "type" "Directory"))) -}}
 {{- end -}}
 {{- with $f.slurmJobMapping -}}
-{{- /* Made where it is missing, as above: not every node need be Slurm's. */ -}}
+{{- /* Created if missing, as above: not every node runs Slurm. */ -}}
 {{- $out = append $out (dict "name" "slurm-jobs" "mountPath" . "source" (dict "hostPath" (dict "path" . "type" "DirectoryOrCreate"))) -}}
 {{- end -}}
 {{- if $f.kernelLog -}}

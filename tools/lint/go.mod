@@ -1,4 +1,4 @@
-module github.com/gpu-exporter/gpu-exporter/tools
+module github.com/gpu-exporter/gpu-exporter/tools/lint
 
 go 1.26.0
 

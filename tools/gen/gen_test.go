@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Every generated file in the repository is what gen would write, and none is left of what it no longer writes.
+func TestGeneratedFilesAreCurrent(t *testing.T) {
+	root := filepath.Join("..", "..")
+	files, err := generate(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range files {
+		got, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s is not what is generated (%v): run make generate and review the diff", path, err)
+		}
+	}
+	left, err := stale(root, files)
+	if err != nil || len(left) > 0 {
+		t.Errorf("%v are no longer generated (%v): run make generate", left, err)
+	}
+}
+
+// Nothing that is generated depends on the order of a map or on the time.
+func TestGenerateIsRepeatable(t *testing.T) {
+	root := filepath.Join("..", "..")
+	first, err := generate(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		again, err := generate(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path := range first {
+			if !bytes.Equal(first[path], again[path]) {
+				t.Errorf("%s differs from run to run", path)
+			}
+		}
+	}
+}

@@ -1,0 +1,105 @@
+// Command gen writes every generated file of the repository; run it in its root. A test compares the files with what it would write.
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/dashboards"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
+	"github.com/gpu-exporter/gpu-exporter/report/render"
+)
+
+func main() {
+	if err := write("."); err != nil {
+		fmt.Fprintf(os.Stderr, "gen: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// write writes the files below root, and deletes those that are no longer generated.
+func write(root string) error {
+	files, err := generate(root)
+	if err != nil {
+		return err
+	}
+	stale, err := stale(root, files)
+	if err != nil {
+		return err
+	}
+	for _, path := range stale {
+		if err := os.Remove(filepath.Join(root, path)); err != nil {
+			return err
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		if err := os.WriteFile(filepath.Join(root, path), files[path], 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// generate returns the generated files by path. It reads what it completes (the chart's README and schema) and what
+// it summarizes (goldens, sharing fixtures) below root.
+func generate(root string) (map[string][]byte, error) {
+	files := map[string][]byte{
+		"docs/dashboards.md": []byte(dashboards.Markdown(dashboards.Boards())),
+		"docs/glossary.md":   []byte(catalog.Glossary()),
+		"docs/metrics.md":    []byte(catalog.Markdown()),
+		"docs/nvidia-smi.md": []byte(catalog.QueryFieldsMarkdown()),
+	}
+	boards, err := boards(root)
+	if err != nil {
+		return nil, err
+	}
+	files["docs/metrics-by-gpu.csv"] = []byte(catalog.AvailabilityCSV(boards))
+	names, err := compat.Markdown()
+	if err != nil {
+		return nil, err
+	}
+	files["docs/compatibility-dcgm.md"] = []byte(names)
+	if files["docs/report.schema.json"], err = render.JSONSchema(); err != nil {
+		return nil, err
+	}
+	if files["docs/sharing-schemes.md"], err = sharingSchemes(root); err != nil {
+		return nil, err
+	}
+	rules, err := alerts.Generated()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range rules {
+		files[f.Path] = []byte(f.Text)
+	}
+	return files, chart(root, files)
+}
+
+// owned are the patterns of files that are all generated.
+var owned = []string{"dashboards/*.json", chartDir + "/files/dashboards/*"}
+
+// stale are the files that match an owned pattern and are not generated.
+func stale(root string, files map[string][]byte) ([]string, error) {
+	var out []string
+	for _, pattern := range owned {
+		paths, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range paths {
+			path, err := filepath.Rel(root, path)
+			if err != nil {
+				return nil, err
+			}
+			if files[filepath.ToSlash(path)] == nil {
+				out = append(out, path)
+			}
+		}
+	}
+	return out, nil
+}
