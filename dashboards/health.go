@@ -61,7 +61,7 @@ func healthBoard() Board {
 // problemWords name the problems of the recording rule, and color them by what they ask for.
 func problemWords() []Mapping {
 	return []Mapping{
-		{"missing", "missing: on the bus, not in NVML", Red}, {"unreadable", "cannot be read", Red}, {"recovery_action", "driver wants action", Red},
+		{"missing", "missing: on the bus, not in NVML", Red}, {"unreadable", "not readable", Red}, {"recovery_action", "driver wants action", Red},
 		{"row_remap_failed", "row remapping failed: replace", Red}, {"row_remap_pending", "row waits for a reset", Amber}, {"retired_pages_pending", "page waits for a reboot", Amber},
 		{"uncorrected_ecc", "uncorrected memory errors", Red}, {"nvlink_down", "NVLink down", Red}, {"pcie_narrow", "PCIe link is narrow", Amber},
 		{"fabric_fault", "fabric fault", Red}, {"thermal_slowdown", "slowed by heat", Amber}, {"power_brake", "slowed by the power brake", Amber},

@@ -30,7 +30,7 @@ func TestCompatGolden(t *testing.T) {
 					st.golden(c.scenario)
 				}
 				st.run(66 * time.Second) // past the XID at 120 s
-				families, err := st.e.foreign.Gather()
+				families, err := st.e.compat.Gather()
 				if err != nil {
 					t.Error(err)
 				}
@@ -44,7 +44,7 @@ func TestCompatGolden(t *testing.T) {
 				sameFile(t, filepath.Join("..", "..", "testdata", "golden", "compat", c.scenario+"-"+c.release+".prom"), b.String())
 
 				// One view is rendered once, and what was rendered is shared.
-				again, err := st.e.foreign.Gather()
+				again, err := st.e.compat.Gather()
 				if err != nil || len(again) == 0 || again[0] != families[0] {
 					t.Errorf("a second scrape of the same view renders it anew (%v)", err)
 				}

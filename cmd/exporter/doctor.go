@@ -18,13 +18,13 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/podmap"
 )
 
-// doctorCommand is the first argument that asks for an examination of this node instead of an exporter.
+// doctorCommand is the first argument that selects the check of this node.
 const doctorCommand = "doctor"
 
-// severity says how much a finding costs.
+// severity is the effect of a finding.
 type severity string
 
-// OK: works. Info: a feature that is not on, by choice. Warning: figures are missing. Error: nothing works.
+// OK: works. Info: a feature that is not enabled. Warning: data is missing. Error: nothing works.
 const (
 	severityOK      severity = "ok"
 	severityInfo    severity = "info"
@@ -32,13 +32,13 @@ const (
 	severityError   severity = "error"
 )
 
-// The exit codes of an examination that ran.
+// Exit codes of a completed check.
 const (
 	exitWarnings = 10
 	exitErrors   = 20
 )
 
-// finding is one line of the examination: what was looked at, how it stands, and the line to add.
+// finding is one line of the check: the subject, its state, and the setting to add.
 type finding struct {
 	Check    string   `json:"check"`
 	Severity severity `json:"severity"`
@@ -46,32 +46,32 @@ type finding struct {
 	Fix      string   `json:"fix,omitempty"`
 }
 
-// diagnosis is the whole examination.
-type diagnosis struct {
-	Node     string    `json:"node"`
-	Version  string    `json:"version"`
-	Driver   string    `json:"driver,omitempty"`
-	Findings []finding `json:"findings"`
-	GPUs     []patient `json:"gpus"`
+// report is the result of the check.
+type report struct {
+	Node     string      `json:"node"`
+	Version  string      `json:"version"`
+	Driver   string      `json:"driver,omitempty"`
+	Findings []finding   `json:"findings"`
+	GPUs     []gpuStatus `json:"gpus"`
 }
 
-// patient is one GPU, as a person wants to see it.
-type patient struct {
-	GPU     string   `json:"gpu"`
-	Index   int      `json:"index"`
-	Model   string   `json:"model,omitempty"`
-	State   string   `json:"state"`
-	Why     string   `json:"why,omitempty"`
-	Holders []string `json:"holders"`
-	Users   []string `json:"users"`
-	// Visible are the containers in which the GPU can be seen, where somebody looks.
+// gpuStatus is one GPU of the report.
+type gpuStatus struct {
+	GPU         string   `json:"gpu"`
+	Index       int      `json:"index"`
+	Model       string   `json:"model,omitempty"`
+	State       string   `json:"state"`
+	Message     string   `json:"message,omitempty"`
+	AllocatedTo []string `json:"allocated_to"`
+	Users       []string `json:"users"`
+	// Visible are the containers in which the GPU is visible, if scanned.
 	Visible  []string `json:"visible,omitempty"`
 	Mismatch []string `json:"mismatch,omitempty"`
-	// HoldersKnown is false where nobody can tell who holds the GPU: an empty list then says nothing.
-	HoldersKnown bool `json:"holders_known"`
+	// AllocationKnown is false if AllocatedTo is unknown rather than empty.
+	AllocationKnown bool `json:"allocation_known"`
 }
 
-// doctorMain examines the node with the exporter's own flags, and returns the exit code.
+// doctorMain checks the node with the exporter's own flags, and returns the exit code.
 func doctorMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fail := func(code int, err error) int {
 		fmt.Fprintf(stderr, "gpu-exporter doctor: %v\n", err)
@@ -83,8 +83,8 @@ func doctorMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	}
 	if slices.Contains(rest, "--help") || slices.Contains(rest, "-h") {
 		fmt.Fprint(stdout, "usage: gpu-exporter doctor [--output=text|json] [flags of the exporter]\n\n"+
-			"Examines this node as the exporter with the same flags would find it: driver, GPUs, kubelet, rights, mounts.\n"+
-			"Says what is missing and the line to add. Exit code 0: nothing; 10: warnings; 20: errors; 2: a wrong flag.\n")
+			"Checks this node with the exporter's flags: driver, GPUs, kubelet, permissions, mounts.\n"+
+			"Lists what is missing and the setting to add. Exit code 0: no finding; 10: warnings; 20: errors; 2: invalid flag.\n")
 		return exitOK
 	}
 	c, err := parse(append([]string{"--log.level=error"}, rest...), stdout, stderr)
@@ -93,11 +93,11 @@ func doctorMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	} else if err != nil {
 		return fail(exitUsage, err)
 	}
-	e, err := newExporter(c, time.Now, func() {}, seam{})
+	e, err := newExporter(c, time.Now, func() {}, hooks{})
 	if err != nil {
 		return fail(exitBroken, err)
 	}
-	d := examine(ctx, c, e)
+	d := check(ctx, c, e)
 	e.sampler.Close()
 	if format == "json" {
 		enc := json.NewEncoder(stdout)
@@ -112,7 +112,7 @@ func doctorMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	return d.exitCode()
 }
 
-// outputFlag takes the doctor's own flag out of the arguments; the others are the exporter's.
+// outputFlag extracts the doctor's own flag; the other arguments are the exporter's.
 func outputFlag(args []string) (format string, rest []string, err error) {
 	format = "text"
 	for i := 0; i < len(args); i++ {
@@ -128,20 +128,20 @@ func outputFlag(args []string) (format string, rest []string, err error) {
 		format = value
 	}
 	if format != "text" && format != "json" {
-		return "", nil, fmt.Errorf("--output is %q; it may be text or json", format)
+		return "", nil, fmt.Errorf("--output must be text or json, got %q", format)
 	}
 	return format, rest, nil
 }
 
-// examinationRounds is how often the loops come round: the kubelet's first answer may have to be confirmed,
-// and a process shows only once it worked.
-const examinationRounds = 4
+// checkPolls is the number of polls: the kubelet's first response may have to be confirmed, and a process appears only
+// after it was active.
+const checkPolls = 4
 
-func examine(ctx context.Context, c *config, e *exporter) diagnosis {
-	for i := range examinationRounds {
+func check(ctx context.Context, c *config, e *exporter) report {
+	for i := range checkPolls {
 		e.poll(ctx)
 		e.sampler.Step(time.Now())
-		if i < examinationRounds-1 {
+		if i < checkPolls-1 {
 			select {
 			case <-ctx.Done():
 			case <-time.After(700 * time.Millisecond):
@@ -149,7 +149,7 @@ func examine(ctx context.Context, c *config, e *exporter) diagnosis {
 		}
 	}
 	v := e.sampler.Latest()
-	d := diagnosis{Node: v.Node, Version: v.Build.Version}
+	d := report{Node: v.Node, Version: v.Build.Version}
 	if s, ok := v.System.Get(); ok {
 		d.Driver = s.DriverVersion
 	}
@@ -158,56 +158,56 @@ func examine(ctx context.Context, c *config, e *exporter) diagnosis {
 	d.checkGPUs(v)
 	d.checkOwnership(e, v)
 	d.checkFeatures(c, v)
-	d.checkRights(v)
+	d.checkPermissions(v)
 	for i := range v.GPUs {
-		d.GPUs = append(d.GPUs, newPatient(v, &v.GPUs[i]))
+		d.GPUs = append(d.GPUs, newGPUStatus(v, &v.GPUs[i]))
 	}
 	return d
 }
 
-func (d *diagnosis) add(check string, s severity, fix, format string, args ...any) {
+func (d *report) add(check string, s severity, fix, format string, args ...any) {
 	d.Findings = append(d.Findings, finding{check, s, fmt.Sprintf(format, args...), fix})
 }
 
-func (d *diagnosis) checkNode(c *config) {
+func (d *report) checkNode(c *config) {
 	if _, inPod := os.LookupEnv("KUBERNETES_SERVICE_HOST"); inPod && os.Getenv("NODE_NAME") == "" {
 		d.add("node name", severityWarning, "env: [{name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]",
-			"in a pod, and NODE_NAME is not set: series carry the pod's host name %q", c.node)
+			"NODE_NAME is not set in this pod: series have the pod's host name %q as node", c.node)
 		return
 	}
 	d.add("node name", severityOK, "", "%s", c.node)
 }
 
-func (d *diagnosis) checkSources(c *config, v *gpu.View) {
+func (d *report) checkSources(c *config, v *gpu.View) {
 	for _, s := range v.Sources {
 		switch {
 		case s.Up:
-			d.add("source "+s.Name, severityOK, "", "answers")
+			d.add("source "+s.Name, severityOK, "", "up")
 		case s.Name == gpu.SourceNVML:
-			d.add("source "+s.Name, severityError, "runtimeClassName: nvidia; env: NVIDIA_VISIBLE_DEVICES=all, NVIDIA_DRIVER_CAPABILITIES=utility", "%s", cmp.Or(s.Message, "does not answer"))
+			d.add("source "+s.Name, severityError, "runtimeClassName: nvidia; env: NVIDIA_VISIBLE_DEVICES=all, NVIDIA_DRIVER_CAPABILITIES=utility", "%s", cmp.Or(s.Message, "not available"))
 		case s.Name == gpu.SourcePodResources:
 			d.add("source "+s.Name, severityWarning, "volumes: [{name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources}}], mounted read-only at the same path, as uid 0 (chart: features.ownership=true); without a kubelet run with --no-kubelet",
-				"%s", cmp.Or(s.Message, "does not answer"))
+				"%s", cmp.Or(s.Message, "not available"))
 		case s.Name == podmap.SourceJobs:
-			d.add("source "+s.Name, severityWarning, "volumes: [{name: job-mapping, hostPath: {path: "+c.jobDir+"}}], mounted read-only at the same path (chart: features.slurmJobMapping="+c.jobDir+")", "%s", cmp.Or(s.Message, "cannot be read"))
+			d.add("source "+s.Name, severityWarning, "volumes: [{name: job-mapping, hostPath: {path: "+c.jobDir+"}}], mounted read-only at the same path (chart: features.slurmJobMapping="+c.jobDir+")", "%s", cmp.Or(s.Message, "not readable"))
 		case s.Name == proc.SourceVisible:
-			d.add("source "+s.Name, severityWarning, visibleRights, "%s", cmp.Or(s.Message, "cannot be read"))
+			d.add("source "+s.Name, severityWarning, visiblePermissions, "%s", cmp.Or(s.Message, "not readable"))
 		case s.Name == gpu.SourceKmsg:
-			d.add("source "+s.Name, severityInfo, "securityContext: {privileged: true} and /dev/kmsg mounted (chart: features.kernelLog=true); or --path.kmsg= to leave it", "%s", cmp.Or(s.Message, "cannot be read"))
+			d.add("source "+s.Name, severityInfo, "securityContext: {privileged: true} and /dev/kmsg mounted (chart: features.kernelLog=true); or disable it with --path.kmsg=", "%s", cmp.Or(s.Message, "not readable"))
 		default:
-			d.add("source "+s.Name, severityWarning, "", "%s", cmp.Or(s.Message, "does not answer"))
+			d.add("source "+s.Name, severityWarning, "", "%s", cmp.Or(s.Message, "not available"))
 		}
 	}
 	switch {
 	case c.kubelet:
 	case c.jobDir != "":
-		d.add("kubelet", severityInfo, "--kubelet", "not asked, by --no-kubelet: the jobs of Slurm hold the GPUs")
+		d.add("kubelet", severityInfo, "--kubelet", "disabled by --no-kubelet; GPU allocations come from Slurm")
 	default:
-		d.add("kubelet", severityInfo, "--kubelet, or --slurm.job-mapping-dir=PATH where Slurm gives the GPUs out", "not asked, by --no-kubelet: nobody knows who holds a GPU")
+		d.add("kubelet", severityInfo, "--kubelet, or --slurm.job-mapping-dir=PATH on a Slurm node", "disabled by --no-kubelet; GPU allocations are unknown")
 	}
 }
 
-func (d *diagnosis) checkGPUs(v *gpu.View) {
+func (d *report) checkGPUs(v *gpu.View) {
 	up := 0
 	for i := range v.GPUs {
 		c := &v.GPUs[i]
@@ -216,17 +216,17 @@ func (d *diagnosis) checkGPUs(v *gpu.View) {
 		case gpu.DeviceUp:
 			up++
 		case gpu.DeviceDetached:
-			d.add(name, severityInfo, "", "is on another driver (vfio-pci): it belongs to a virtual machine")
+			d.add(name, severityInfo, "", "bound to another driver (vfio-pci), for a virtual machine")
 		case gpu.DeviceMissing:
-			d.add(name, severityError, "dmesg | grep NVRM on the host", "is on the PCI bus, and NVML does not show it")
+			d.add(name, severityError, "dmesg | grep NVRM on the host", "on the PCI bus, but not listed by NVML")
 		default:
-			d.add(name, severityError, "see the GPU's XIDs and recovery action", "%s", cmp.Or(c.Message, "cannot be read"))
+			d.add(name, severityError, "check the GPU's XIDs and recovery action", "%s", cmp.Or(c.Message, "not readable"))
 		}
 	}
 	if up > 0 {
-		d.add("GPUs", severityOK, "", "%d can be read", up)
+		d.add("GPUs", severityOK, "", "%d available", up)
 	} else if v.System.Present() {
-		d.add("GPUs", severityError, "NVIDIA_VISIBLE_DEVICES=all", "the driver answers and shows no GPU")
+		d.add("GPUs", severityError, "NVIDIA_VISIBLE_DEVICES=all", "the driver lists no GPU")
 	}
 }
 
@@ -237,42 +237,42 @@ func indexOf(c *gpu.GPU) string {
 	return fmt.Sprint(c.Index)
 }
 
-func (d *diagnosis) checkOwnership(e *exporter, v *gpu.View) {
+func (d *report) checkOwnership(e *exporter, v *gpu.View) {
 	resources := map[string]int{}
 	for _, h := range v.Allocations {
 		resources[h.Resource]++
 	}
 	for _, r := range slices.Sorted(maps.Keys(resources)) {
-		d.add("resource "+r, severityOK, "", "%d holdings, their GPUs known", resources[r])
+		d.add("resource "+r, severityOK, "", "%d allocations resolved", resources[r])
 	}
-	var strange []podmap.Unrecognised
+	var unrecognized []podmap.Unrecognised
 	if e.pods != nil {
-		strange = e.pods.Unrecognised()
+		unrecognized = e.pods.Unrecognised()
 	}
-	for _, u := range strange {
-		fix := "--kubelet.honest-resource=" + u.Resource + ", if its ids name the true GPU"
-		what := "ids of a shape that nobody knows"
+	for _, u := range unrecognized {
+		fix := "--kubelet.honest-resource=" + u.Resource + ", if its device IDs are GPU UUIDs"
+		what := "unknown format of device IDs"
 		if u.Scheme != "" {
-			what, fix = "ids of "+u.Scheme+", which do not name the true GPU", ""
+			what, fix = "ids of "+u.Scheme+", which do not identify the GPU", ""
 		}
-		d.add("resource "+u.Resource, severityWarning, fix, "%s, such as %s: they count as unresolved", what, u.Shape)
+		d.add("resource "+u.Resource, severityWarning, fix, "%s, such as %s: counted as unresolved", what, u.Shape)
 	}
 	for _, u := range v.Unresolved {
-		d.add("holder "+containerName(u.Container), severityWarning, "", "holds %d of %s, and their GPU cannot be told", u.Devices, u.Resource)
+		d.add("container "+containerName(u.Container), severityWarning, "", "%d devices of %s could not be resolved to GPUs", u.Devices, u.Resource)
 	}
 }
 
-// visibleRights are what it takes to look into containers. Without AppArmor its line changes nothing.
-const visibleRights = "hostPID: true; securityContext: {capabilities: {drop: [ALL], add: [SYS_PTRACE]}, appArmorProfile: {type: Unconfined}}"
+// visiblePermissions are required to scan containers. Without AppArmor its setting has no effect.
+const visiblePermissions = "hostPID: true; securityContext: {capabilities: {drop: [ALL], add: [SYS_PTRACE]}, appArmorProfile: {type: Unconfined}}"
 
-func (d *diagnosis) checkFeatures(c *config, v *gpu.View) {
-	visible := visibleRights
+func (d *report) checkFeatures(c *config, v *gpu.View) {
+	visible := visiblePermissions
 	if !c.visible {
 		visible = "--containers.visible; " + visible
 	}
 	fixes := map[string]string{
 		"container_visible": visible,
-		"slurm_job_numbers": "--slurm.job-numbers; " + visibleRights,
+		"slurm_job_numbers": "--slurm.job-numbers; " + visiblePermissions,
 		"processes":         "hostPID: true",
 		"container_names":   "--docker.socket=/var/run/docker.sock, and the socket mounted",
 		"device_checkpoint": "--kubelet.checkpoint=/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, its folder mounted read-only",
@@ -281,7 +281,7 @@ func (d *diagnosis) checkFeatures(c *config, v *gpu.View) {
 	}
 	for _, f := range v.Features {
 		if f.Name == "kernel_log" || f.Name == "ownership" {
-			continue // their sources speak for them
+			continue // covered by their sources
 		}
 		if f.State == gpu.FeatureOn {
 			d.add("feature "+f.Name, severityOK, "", "on")
@@ -295,7 +295,7 @@ func (d *diagnosis) checkFeatures(c *config, v *gpu.View) {
 	}
 }
 
-// chartValues are the values of the Helm chart that unlock a feature.
+// chartValues are the values of the Helm chart that enable a feature.
 var chartValues = map[string]string{
 	"container_visible": "features.containerVisible=true",
 	"processes":         "features.processes=true",
@@ -304,19 +304,19 @@ var chartValues = map[string]string{
 	"process_names":     "features.processNames=true",
 }
 
-// checkRights looks for calls that the driver refused for want of a right.
-func (d *diagnosis) checkRights(v *gpu.View) {
+// checkPermissions reports driver calls that failed with NO_PERMISSION.
+func (d *report) checkPermissions(v *gpu.View) {
 	for _, c := range v.Calls {
 		for _, e := range c.Errors {
 			if e.Code == "NO_PERMISSION" {
-				d.add("call "+c.Call, severityWarning, "env: NVIDIA_MIG_MONITOR_DEVICES=all; securityContext: {capabilities: {add: [SYS_ADMIN]}}, without which NVIDIA's runtime refuses the former", "the driver refuses it for want of a right")
+				d.add("call "+c.Call, severityWarning, "env: NVIDIA_MIG_MONITOR_DEVICES=all; securityContext: {capabilities: {add: [SYS_ADMIN]}}, without which NVIDIA's runtime refuses the former", "missing permission")
 			}
 		}
 	}
 }
 
-func newPatient(v *gpu.View, c *gpu.GPU) patient {
-	p := patient{GPU: string(c.UUID), Index: c.Index, Model: c.Model, State: string(c.State), Why: c.Message, Holders: []string{}, Users: []string{}, HoldersKnown: c.AllocationRatio.Present()}
+func newGPUStatus(v *gpu.View, c *gpu.GPU) gpuStatus {
+	p := gpuStatus{GPU: string(c.UUID), Index: c.Index, Model: c.Model, State: string(c.State), Message: c.Message, AllocatedTo: []string{}, Users: []string{}, AllocationKnown: c.AllocationRatio.Present()}
 	for _, h := range v.Allocations {
 		if h.GPU != c.UUID {
 			continue
@@ -328,7 +328,7 @@ func newPatient(v *gpu.View, c *gpu.GPU) patient {
 		if share, ok := h.AllocationRatio.Get(); ok && share < 1 {
 			text += fmt.Sprintf(", %.3g of the GPU", float64(share))
 		}
-		p.Holders = append(p.Holders, text+", read from "+h.Source+")")
+		p.AllocatedTo = append(p.AllocatedTo, text+", source "+h.Source+")")
 	}
 	for i := range v.Containers {
 		u := &v.Containers[i]
@@ -336,12 +336,12 @@ func newPatient(v *gpu.View, c *gpu.GPU) patient {
 			continue
 		}
 		if n, ok := u.Processes.Get(); ok && n > 0 {
-			// The series of a mismatch waits half a minute, for pods come and go; a person may know at once.
+			// The metric waits half a minute, since pods come and go; here it is reported at once.
 			holds := slices.ContainsFunc(v.Allocations, func(h gpu.ContainerAllocation) bool { return h.GPU == c.UUID && h.Container == u.Container })
 			if v.Ownership && !holds {
-				p.Mismatch = append(p.Mismatch, containerName(u.Container)+" uses the GPU and does not hold it")
+				p.Mismatch = append(p.Mismatch, containerName(u.Container)+" uses the GPU, which is not allocated to it")
 			}
-			p.Users = append(p.Users, fmt.Sprintf("%s (%d processes, measured by %s)", containerName(u.Container), n, cmp.Or(u.Attribution, "nothing")))
+			p.Users = append(p.Users, fmt.Sprintf("%s (%d processes, attribution %s)", containerName(u.Container), n, cmp.Or(u.Attribution, "nothing")))
 		}
 	}
 	for _, s := range v.Visible {
@@ -356,7 +356,7 @@ func containerName(c gpu.Container) string {
 	return strings.TrimPrefix(strings.TrimSuffix(c.Namespace+"/"+c.Pod+"/"+c.Name, "/"), "/")
 }
 
-func (d diagnosis) exitCode() int {
+func (d report) exitCode() int {
 	code := exitOK
 	for _, f := range d.Findings {
 		switch f.Severity {
@@ -369,9 +369,8 @@ func (d diagnosis) exitCode() int {
 	return code
 }
 
-// write is the examination for a person. Names in it are whatever somebody called a pod: %q-like escapes keep
-// a terminal safe from them.
-func (d diagnosis) write(w io.Writer) error {
+// write prints the report as text. Names may contain anything; printable makes them safe for a terminal.
+func (d report) write(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, gpu-exporter %s, driver %s\n\n", d.Node, d.Version, cmp.Or(d.Driver, "none"))
 	for _, f := range d.Findings {
@@ -387,28 +386,28 @@ func (d diagnosis) write(w io.Writer) error {
 		}
 		fmt.Fprintf(&b, "\ngpu %s  %s  %s  %s\n", index, p.Model, p.GPU, p.State)
 		switch {
-		case len(p.Holders) > 0:
-			fmt.Fprintf(&b, "  held by  %s\n", strings.Join(p.Holders, "\n           "))
-		case p.HoldersKnown:
-			fmt.Fprintf(&b, "  held by  nobody\n")
+		case len(p.AllocatedTo) > 0:
+			fmt.Fprintf(&b, "  allocated to  %s\n", strings.Join(p.AllocatedTo, "\n                "))
+		case p.AllocationKnown:
+			fmt.Fprintf(&b, "  allocated to  nobody\n")
 		default:
-			fmt.Fprintf(&b, "  held by  not known\n")
+			fmt.Fprintf(&b, "  allocated to  unknown\n")
 		}
 		if len(p.Users) > 0 {
-			fmt.Fprintf(&b, "  used by  %s\n", strings.Join(p.Users, "\n           "))
+			fmt.Fprintf(&b, "  used by       %s\n", strings.Join(p.Users, "\n                "))
 		}
 		if len(p.Visible) > 0 {
-			fmt.Fprintf(&b, "  seen in  %s\n", strings.Join(p.Visible, "\n           "))
+			fmt.Fprintf(&b, "  visible in    %s\n", strings.Join(p.Visible, "\n                "))
 		}
 		for _, m := range p.Mismatch {
-			fmt.Fprintf(&b, "  mismatch %s\n", m)
+			fmt.Fprintf(&b, "  mismatch      %s\n", m)
 		}
 	}
 	_, err := io.WriteString(w, printable(b.String()))
 	return err
 }
 
-// printable replaces what a terminal would take for an order.
+// printable replaces control characters.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\n' || r == 0x7f || 0x80 <= r && r < 0xa0 {

@@ -356,6 +356,7 @@ func TestBadFlagsAreOneLine(t *testing.T) {
 		"bad duration": {[]string{"--poll.fast=often"}, "often"},
 		"too fast":     {[]string{"--poll.fast=1ms"}, "--poll.fast"},
 		"too slow":     {[]string{"--poll.fast=9s"}, "--poll.fast"},
+		"renamed flag": {[]string{"--lane.fast=1s"}, "--lane.fast was renamed to --poll.fast"},
 		"lanes":        {[]string{"--poll.medium=1s"}, "--poll.medium"},
 		"level":        {[]string{"--log.level=loud"}, "loud"},
 		"requests":     {[]string{"--web.max-requests=0"}, "--web.max-requests"},

@@ -32,10 +32,10 @@ func TestContainersAreCalledByTheirNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var strange atomic.Value
+	var unrecognized atomic.Value
 	engine := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.URL.String() != "/containers/json" {
-			strange.Store(r.Method + " " + r.URL.String())
+			unrecognized.Store(r.Method + " " + r.URL.String())
 		}
 		fmt.Fprintf(w, `[{"Id":%q,"Names":["/llm-train"],"Command":"train --token=secret","Labels":{"token":"secret"}}]`, named)
 	})}
@@ -55,8 +55,8 @@ func TestContainersAreCalledByTheirNames(t *testing.T) {
 	p.until(t, "the engine is gone, the name stays", func(s series) error {
 		return all(told(s), s.is(0, "gpu_exporter_source_up", `source="docker"`))
 	})
-	if asked := strange.Load(); asked != nil {
-		t.Errorf("it asks the engine %q", asked)
+	if printed := unrecognized.Load(); printed != nil {
+		t.Errorf("it asks the engine %q", printed)
 	}
 	for _, path := range []string{"/", "/metrics"} {
 		if _, body, _ := p.get(path); strings.Contains(body, "secret") {

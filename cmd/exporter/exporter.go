@@ -27,34 +27,34 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/podmap"
 )
 
-// exporter is the program put together; nothing of it runs until its actors do.
+// exporter is the assembled program; nothing runs until its actors do.
 type exporter struct {
-	sampler *sampler.Sampler
-	pods    *podmap.Map  // nil without a kubelet
-	jobs    *podmap.Jobs // nil without a job mapping of Slurm
-	looker  *proc.Looker // nil unless asked for
-	kmsg    *nvml.Kmsg   // nil without a kernel log
-	metrics *collector.Collector
-	foreign *collector.Collector // nil unless another exporter's names are asked for
-	engines []*engine.Engine     // the container engines that were named
-	own     *own
-	// quiet is how long the loop may be silent before the process counts as broken.
-	quiet time.Duration
-	// jobsEvery, lookEvery and ownEvery are the intervals of the jobs, of the looker and of what the process says of itself.
-	jobsEvery, lookEvery, ownEvery time.Duration
+	sampler        *sampler.Sampler
+	pods           *podmap.Map  // nil without a kubelet
+	jobs           *podmap.Jobs // nil without --slurm.job-mapping-dir
+	scanner        *proc.Looker // nil without --containers.visible
+	kmsg           *nvml.Kmsg   // nil without --path.kmsg
+	metrics        *collector.Collector
+	compat         *collector.Collector // nil without --compat
+	engines        []*engine.Engine     // Docker and Podman, where configured
+	processMetrics *processMetrics
+	// maxAge is the age of the last view from which the process counts as broken.
+	maxAge time.Duration
+	// Intervals of the job mapping, of the visibility scanner and of the process metrics.
+	jobsInterval, scanInterval, processInterval time.Duration
 }
 
-// seam changes what two rooms are given before they are made: the tests put faults, clocks and mistakes between
-// them. The zero seam changes nothing.
-type seam struct {
+// hooks modify the options of packages before they are constructed: the tests insert faults and clocks there. The zero
+// hooks change nothing.
+type hooks struct {
 	sampler func(*sampler.Options)
 	pods    func(*podmap.Options)
 }
 
-// newExporter puts the program together. Clock is the exporter's time; replaced is called when only a new
-// process can load the driver's library. This is the one place that knows both the driver and the kubelet.
-func newExporter(c *config, clock func() time.Time, replaced func(), change seam) (*exporter, error) {
-	e := &exporter{own: newOwn(), quiet: max(time.Minute, 10*c.fast), jobsEvery: c.kubeletPoll, lookEvery: c.slow, ownEvery: c.medium}
+// newExporter assembles the program. clock is the exporter's time; replaced is called when only a new process can load
+// the driver's library. This is the only place that imports both the driver and the kubelet packages.
+func newExporter(c *config, clock func() time.Time, replaced func(), change hooks) (*exporter, error) {
+	e := &exporter{processMetrics: newProcessMetrics(), maxAge: max(time.Minute, 10*c.fast), jobsInterval: c.kubeletPoll, scanInterval: c.slow, processInterval: c.medium}
 	library := nvml.New(nvml.Options{Path: c.library, Logger: c.logger, Clock: clock, SysfsRoot: c.sysfs, FastInterval: c.fast})
 	o := sampler.Options{
 		Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: version.GoVersion},
@@ -62,7 +62,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change seam
 		Fast: c.fast, Medium: c.medium, Slow: c.slow, Deadline: c.deadline, Clock: clock, Logger: c.logger,
 	}
 	if c.kubelet {
-		po := podmap.Options{Socket: c.kubeletSocket, Interval: c.kubeletPoll, MaxAge: c.kubeletMaxAge, HonestResources: c.honest,
+		po := podmap.Options{Socket: c.kubeletSocket, Interval: c.kubeletPoll, MaxAge: c.kubeletMaxAge, HonestResources: c.gpuIDResources,
 			Checkpoint: c.checkpoint, DRACheckpoint: c.draCheckpoint, Dev: c.dev, Logger: c.logger, Clock: clock}
 		if c.annotations {
 			po.API = &podmap.APIOptions{Node: c.node, Server: c.apiServer, TokenFile: c.tokenFile, CAFile: c.caFile}
@@ -76,7 +76,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change seam
 		e.jobs = podmap.NewJobs(podmap.JobsOptions{Dir: c.jobDir, MaxAge: c.kubeletMaxAge, Logger: c.logger, Clock: clock})
 	}
 	if e.pods != nil || e.jobs != nil {
-		o.Resolver = holders{e.pods, e.jobs, c.podLabels}
+		o.Resolver = allocations{e.pods, e.jobs, c.podLabels}
 	}
 	where := proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet, Slurm: e.jobs != nil, Clock: clock}
 	if e.pods != nil {
@@ -89,16 +89,16 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change seam
 			where.Engines = append(where.Engines, e.engines[len(e.engines)-1])
 		}
 	}
-	asking := where
-	asking.JobNumbers = c.jobNumbers
-	finder := proc.New(asking)
+	withNumbers := where
+	withNumbers.JobNumbers = c.jobNumbers
+	finder := proc.New(withNumbers)
 	noProcesses := finder.HostPID()
 	if noProcesses == nil {
 		o.Users = users{finder}
 	}
 	if c.visible && noProcesses == nil {
-		e.looker = proc.NewLooker(proc.LookerOptions{Finder: where, Interval: c.slow, Named: podmap.Visible, Logger: c.logger})
-		o.VisibleScanner = e.looker
+		e.scanner = proc.NewLooker(proc.LookerOptions{Finder: where, Interval: c.slow, Named: podmap.Visible, Logger: c.logger})
+		o.VisibleScanner = e.scanner
 	}
 	if c.kmsg != "" {
 		e.kmsg = nvml.NewKmsg(nvml.KmsgOptions{Path: c.kmsg, Logger: c.logger, Clock: clock})
@@ -111,8 +111,8 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change seam
 		for _, n := range e.engines {
 			out = append(out, n.Source())
 		}
-		if e.looker != nil {
-			out = append(out, e.looker.Source())
+		if e.scanner != nil {
+			out = append(out, e.scanner.Source())
 		}
 		return out
 	}
@@ -130,7 +130,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change seam
 	}
 	e.sampler = sampler.New(o)
 	if page != nil {
-		if e.foreign, err = collector.NewForeign(e.sampler.Latest, page.Families()); err != nil {
+		if e.compat, err = collector.NewForeign(e.sampler.Latest, page.Families()); err != nil {
 			return nil, fmt.Errorf("--compat: %w", err)
 		}
 	}
@@ -138,17 +138,17 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change seam
 	return e, err
 }
 
-// actors are the loops of the program.
+// actors returns the loops of the program.
 func (e *exporter) actors() []func(context.Context) error {
-	loops := []func(context.Context) error{e.sampler.Run, repeat(e.ownEvery, e.own.look)}
+	loops := []func(context.Context) error{e.sampler.Run, repeat(e.processInterval, e.processMetrics.update)}
 	if e.pods != nil {
 		loops = append(loops, e.pods.Run)
 	}
 	if e.jobs != nil {
-		loops = append(loops, repeat(e.jobsEvery, func(context.Context) { e.jobs.Poll() }))
+		loops = append(loops, repeat(e.jobsInterval, func(context.Context) { e.jobs.Poll() }))
 	}
-	if e.looker != nil {
-		loops = append(loops, repeat(e.lookEvery, e.looker.Look))
+	if e.scanner != nil {
+		loops = append(loops, repeat(e.scanInterval, e.scanner.Look))
 	}
 	if e.kmsg != nil {
 		loops = append(loops, func(ctx context.Context) error { return e.kmsg.Run(ctx, e.sampler.Event) })
@@ -159,8 +159,8 @@ func (e *exporter) actors() []func(context.Context) error {
 	return loops
 }
 
-// poll asks every source once that has a loop of its own, for those who step time by hand. What goes wrong stands
-// in the health of the source.
+// poll queries every data source with a loop of its own once, for callers that step time. Errors are in the health of
+// the source.
 func (e *exporter) poll(ctx context.Context) {
 	if e.pods != nil {
 		_ = e.pods.Poll(ctx)
@@ -171,39 +171,39 @@ func (e *exporter) poll(ctx context.Context) {
 	if e.jobs != nil {
 		e.jobs.Poll()
 	}
-	if e.looker != nil {
-		e.looker.Look(ctx)
+	if e.scanner != nil {
+		e.scanner.Look(ctx)
 	}
 }
 
 // server returns the web server; it does not listen yet.
 func (e *exporter) server(c *config) *http.Server {
 	var other *web.Compat
-	if e.foreign != nil {
-		other = &web.Compat{Path: compat.Path, Name: c.compat, Metrics: e.foreign.Transactional()}
+	if e.compat != nil {
+		other = &web.Compat{Path: compat.Path, Name: c.compat, Metrics: e.compat.Transactional()}
 	}
-	answers := prometheus.NewRegistry() // of the answers to scrapes
-	return web.NewServer(web.Options{Latest: e.sampler.Latest, Metrics: families{e.metrics.Transactional(), e.own, answers}, Own: answers, Logger: c.logger, MaxRequests: c.maxRequests, Compat: other,
+	responses := prometheus.NewRegistry() // about the responses to scrapes
+	return web.NewServer(web.Options{Latest: e.sampler.Latest, Metrics: families{e.metrics.Transactional(), e.processMetrics, responses}, Own: responses, Logger: c.logger, MaxRequests: c.maxRequests, Compat: other,
 		Alive: func() error {
-			if age := time.Since(e.sampler.Latest().At); age > e.quiet {
-				return fmt.Errorf("the polling loop has been silent for %v", age.Round(time.Second))
+			if age := time.Since(e.sampler.Latest().At); age > e.maxAge {
+				return fmt.Errorf("the polling loop has not published for %v", age.Round(time.Second))
 			}
 			return nil
 		}})
 }
 
-// families is what a scrape is given, in the order of the families' names.
+// families gathers a scrape, in the order of the families' names.
 type families struct {
-	view    prometheus.TransactionalGatherer // the catalog's rows
-	own     prometheus.Gatherer              // what the process says of itself
-	answers prometheus.Gatherer              // what was answered to scrapes
+	view           prometheus.TransactionalGatherer // catalog rows
+	processMetrics prometheus.Gatherer              // process_* and go_*
+	responses      prometheus.Gatherer              // promhttp_*
 }
 
 // Gather implements prometheus.TransactionalGatherer. The families are shared; only the list is new.
 func (f families) Gather() (_ []*dto.MetricFamily, done func(), err error) {
 	view, done, err := f.view.Gather()
 	all, errs := slices.Clone(view), []error{err}
-	for _, g := range []prometheus.Gatherer{f.own, f.answers} {
+	for _, g := range []prometheus.Gatherer{f.processMetrics, f.responses} {
 		more, err := g.Gather()
 		all, errs = append(all, more...), append(errs, err)
 	}
@@ -211,7 +211,7 @@ func (f families) Gather() (_ []*dto.MetricFamily, done func(), err error) {
 	return all, done, errors.Join(errs...)
 }
 
-// features says what works here, and how to unlock what does not.
+// features returns what works here, and how to enable the rest.
 func features(c *config, e *exporter, noProcesses, noNumbers error) []gpu.Feature {
 	feature := func(name string, locked bool, hint string) gpu.Feature {
 		if locked {
@@ -219,50 +219,50 @@ func features(c *config, e *exporter, noProcesses, noNumbers error) []gpu.Featur
 		}
 		return gpu.Feature{Name: name, State: gpu.FeatureOn}
 	}
-	out := []gpu.Feature{feature("ownership", !c.kubelet && e.jobs == nil, "Which pod holds which GPU: run with --kubelet, and mount the directory of the kubelet's PodResources socket. Which Slurm job: --slurm.job-mapping-dir.")}
-	hint := "Who uses a shared GPU: run in the host's PID namespace (hostPID: true)."
+	out := []gpu.Feature{feature("ownership", !c.kubelet && e.jobs == nil, "Allocation of GPUs to pods: set --kubelet and mount the directory of the kubelet's PodResources socket. To Slurm jobs: set --slurm.job-mapping-dir.")}
+	hint := "Use of shared GPUs per container: run in the host's PID namespace (hostPID: true)."
 	if noProcesses != nil {
-		hint += " Now: " + noProcesses.Error() + "."
+		hint += " Reason: " + noProcesses.Error() + "."
 	}
 	out = append(out, feature("processes", noProcesses != nil, hint))
 	if c.kubelet {
 		out = append(out, feature("process_names", noProcesses != nil || (!readable(c.podLogs) || !readable(c.containerLogs)) && c.checkpoint == "" && !c.annotations,
-			fmt.Sprintf("The pods of processes: the processes feature, and %s and %s mounted read-only, of which only names are read; or --kubelet.checkpoint or --kubernetes.pods, which tell pods of which one container holds.", c.podLogs, c.containerLogs)))
+			fmt.Sprintf("Pods of processes: enable the processes feature, and mount %s and %s read-only (only file names are read); or set --kubelet.checkpoint or --kubernetes.pods, which cover pods with one GPU container.", c.podLogs, c.containerLogs)))
 	}
 	if c.kubelet {
 		out = append(out,
-			feature("device_checkpoint", c.checkpoint == "", "The GPUs of sharing schemes whose device ids do not name them, and the UIDs of pods: --kubelet.checkpoint, and its folder mounted read-only."),
-			feature("pod_metadata", !c.annotations, "GPUs that schedulers write into annotations, and owners of pods: --kubernetes.pods, and a token that may list and watch pods."))
+			feature("device_checkpoint", c.checkpoint == "", "GPUs of sharing schemes whose device IDs do not identify them, and pod UIDs: set --kubelet.checkpoint and mount its directory read-only."),
+			feature("pod_metadata", !c.annotations, "GPUs that schedulers record in annotations, and owners of pods: set --kubernetes.pods, with a token that may list and watch pods."))
 	}
 	if !c.kubelet || len(e.engines) > 0 {
-		out = append(out, feature("container_names", len(e.engines) == 0, "Names of containers outside pods, docker/NAME and not docker/ID: --docker.socket or --podman.socket, and the socket mounted; it makes whoever may write to it root on the node."))
+		out = append(out, feature("container_names", len(e.engines) == 0, "Names of containers outside pods, docker/NAME instead of docker/ID: set --docker.socket or --podman.socket and mount the socket; write access to it amounts to root on the node."))
 	}
-	hint = "Which GPUs can be seen in each container: --containers.visible, hostPID: true and the capability SYS_PTRACE."
+	hint = "GPUs visible in each container: set --containers.visible, hostPID: true and the capability SYS_PTRACE."
 	blind := !c.visible
 	switch {
 	case blind:
-	case e.looker == nil:
-		blind, hint = true, hint+" Now: "+noProcesses.Error()+"."
+	case e.scanner == nil:
+		blind, hint = true, hint+" Reason: "+noProcesses.Error()+"."
 	default:
-		if s := e.looker.Source(); !s.Up {
-			blind, hint = true, hint+" Now: "+s.Message+"."
+		if s := e.scanner.Source(); !s.Up {
+			blind, hint = true, hint+" Reason: "+s.Message+"."
 		}
 	}
 	out = append(out, feature("container_visible", blind, hint))
 	if !c.kubelet || e.jobs != nil || c.jobNumbers {
-		hint = "The numbers of Slurm jobs whose cgroups carry a SLUID: --slurm.job-numbers, hostPID: true and the capability SYS_PTRACE."
+		hint = "Numbers of Slurm jobs whose cgroups contain a SLUID: set --slurm.job-numbers, hostPID: true and the capability SYS_PTRACE."
 		if c.jobNumbers {
 			noNumbers = cmp.Or(noProcesses, noNumbers)
 			if noNumbers != nil {
-				hint += " Now: " + noNumbers.Error() + "."
+				hint += " Reason: " + noNumbers.Error() + "."
 			}
 		}
 		out = append(out, feature("slurm_job_numbers", !c.jobNumbers || noNumbers != nil, hint))
 	}
-	kernel := "XIDs that NVML does not tell: --path.kmsg, and a privileged container, for the device cgroup refuses /dev/kmsg to others."
+	kernel := "XIDs that NVML does not report: set --path.kmsg and run privileged (the device cgroup denies /dev/kmsg otherwise)."
 	if e.kmsg != nil {
 		if s := e.kmsg.Source(); s.Message != "" {
-			kernel += " Now: " + s.Message + "."
+			kernel += " Reason: " + s.Message + "."
 		}
 	}
 	return append(out, feature("kernel_log", e.kmsg == nil || !e.kmsg.Source().Up, kernel))
@@ -277,7 +277,7 @@ func readable(dir string) bool {
 	return true
 }
 
-// The types below fit the rooms to the sampler's interfaces.
+// The types below adapt the packages to the sampler's interfaces.
 
 type driver struct{ library *nvml.Library }
 
@@ -300,14 +300,14 @@ func (s session) Scan() ([]sampler.GPU, error) {
 	return devs, err
 }
 
-// holders adds to what pods hold what jobs hold, and what is known of the pods themselves.
-type holders struct {
+// allocations merges the allocations of pods and Slurm jobs, and adds pod metadata.
+type allocations struct {
 	pods   *podmap.Map  // nil without a kubelet
 	jobs   *podmap.Jobs // nil without a job mapping
-	labels []string     // to show
+	labels []string     // pod labels to export
 }
 
-func (h holders) Allocations(inv *gpu.Inventory) gpu.Allocations {
+func (h allocations) Allocations(inv *gpu.Inventory) gpu.Allocations {
 	if h.pods == nil {
 		return h.jobs.Allocations(inv)
 	}
@@ -326,7 +326,7 @@ func (h holders) Allocations(inv *gpu.Inventory) gpu.Allocations {
 			return cmp.Or(cmp.Compare(k.Namespace, p.Namespace), cmp.Compare(k.Name, p.Pod))
 		})
 		if !found || p.UID != "" && known[at].UID != p.UID {
-			continue // nothing is told of it, or of another of the same name
+			continue // unknown, or another pod of the same name
 		}
 		p.UID = known[at].UID
 		p.Meta = &gpu.PodMeta{Labels: map[string]string{}}

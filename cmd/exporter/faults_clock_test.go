@@ -88,7 +88,7 @@ type doorman struct {
 	inside atomic.Int64
 	began  [scenario.MaxGPUs]atomic.Int64 // when the call on a GPU began; 0: none
 
-	quiet atomic.Int64 // for how many looks in this round all that is inside has hung
+	maxAge atomic.Int64 // for how many looks in this round all that is inside has hung
 
 	mu   sync.Mutex
 	bell chan time.Time
@@ -99,25 +99,25 @@ func (d *doorman) after(time.Duration) <-chan time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.bell = make(chan time.Time, 1)
-	d.quiet.Store(0)
+	d.maxAge.Store(0)
 	return d.bell
 }
 
 // attend rings until done is closed.
 func (d *doorman) attend(done <-chan struct{}) {
-	look := time.NewTicker(500 * time.Microsecond)
-	defer look.Stop()
+	update := time.NewTicker(500 * time.Microsecond)
+	defer update.Stop()
 	for {
 		select {
 		case <-done:
 			return
-		case <-look.C:
+		case <-update.C:
 		}
 		if n := d.inside.Load(); n == 0 || n != int64(d.control.Hanging()) {
-			d.quiet.Store(0)
+			d.maxAge.Store(0)
 			continue
 		}
-		if d.quiet.Add(1) < 80 {
+		if d.maxAge.Add(1) < 80 {
 			continue // a reader of another GPU may be between two calls
 		}
 		d.mu.Lock()

@@ -140,7 +140,7 @@ func begin(t *testing.T, w *world, plan *plant, flags ...string) *trial {
 		defer close(attended)
 		r.door.attend(done)
 	}()
-	change := seam{
+	change := hooks{
 		sampler: func(o *sampler.Options) {
 			o.Driver = guarded{o.Driver, r.door, plan}
 			o.Resolver = plannedHolders{o.Resolver, plan}

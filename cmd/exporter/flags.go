@@ -22,8 +22,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
 )
 
-// config is what the flags say. Every flag may also be given by the environment: --poll.fast is
-// GPU_EXPORTER_POLL_FAST.
+// config holds the flags. Every flag may also be set by the environment: --poll.fast is GPU_EXPORTER_POLL_FAST.
 type config struct {
 	node string
 
@@ -39,18 +38,18 @@ type config struct {
 	jobDir     string
 	jobNumbers bool
 
-	kubelet       bool
-	kubeletSocket string
-	kubeletMaxAge time.Duration
-	honest        []string
-	checkpoint    string
-	draCheckpoint string
-	annotations   bool
-	apiServer     string
-	tokenFile     string
-	caFile        string
-	podLabels     []string
-	dev           string
+	kubelet        bool
+	kubeletSocket  string
+	kubeletMaxAge  time.Duration
+	gpuIDResources []string
+	checkpoint     string
+	draCheckpoint  string
+	annotations    bool
+	apiServer      string
+	tokenFile      string
+	caFile         string
+	podLabels      []string
+	dev            string
 
 	docker, podman string
 
@@ -64,7 +63,7 @@ type config struct {
 	logger      *slog.Logger
 }
 
-// errHelp says that the flags asked for a text that was printed, and for nothing else.
+// errHelp means that the flags only requested a text, which was printed.
 type errHelp struct{}
 
 func (errHelp) Error() string { return "only a text was asked for" }
@@ -73,77 +72,80 @@ func (errHelp) Error() string { return "only a text was asked for" }
 func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	var c config
 	var log promslog.Config
-	app := kingpin.New("gpu-exporter", "Prometheus exporter of NVIDIA GPUs, joined to the pods that hold them. "+
-		"With the word record before the flags it records what the driver answers instead: gpu-exporter record --help. "+
-		"With the word doctor it examines this node and says what is missing: gpu-exporter doctor --help.")
+	app := kingpin.New("gpu-exporter", "Prometheus exporter for NVIDIA GPUs and the pods they are allocated to. "+
+		"gpu-exporter record --help: record driver responses. "+
+		"gpu-exporter doctor --help: check the setup of this node.")
 	app.UsageWriter(stdout).ErrorWriter(stderr)
 	app.DefaultEnvars()
-	asked := false
-	app.Terminate(func(int) { asked = true })
+	printed := false
+	app.Terminate(func(int) { printed = true })
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("gpu-exporter"))
 
-	app.Flag("node-name", "Name of this node, as Kubernetes spells it; else the host name.").Envar("NODE_NAME").StringVar(&c.node)
+	app.Flag("node-name", "Name of the Kubernetes node. Default: the host name.").Envar("NODE_NAME").StringVar(&c.node)
 
-	app.Flag("nvml.library", "Path of the NVML library; else the system's libnvidia-ml.so.1.").StringVar(&c.library)
-	app.Flag("path.sysfs", "Where the host's /sys is mounted.").Default("/sys").StringVar(&c.sysfs)
-	app.Flag("path.procfs", "Where the host's /proc is mounted.").Default("/proc").StringVar(&c.procfs)
-	app.Flag("path.kmsg", "The kernel log, for XIDs that NVML does not tell; empty to leave it.").Default("/dev/kmsg").StringVar(&c.kmsg)
+	app.Flag("nvml.library", "Path of the NVML library. Default: the system's libnvidia-ml.so.1.").StringVar(&c.library)
+	app.Flag("path.sysfs", "Mount point of the host's /sys.").Default("/sys").StringVar(&c.sysfs)
+	app.Flag("path.procfs", "Mount point of the host's /proc.").Default("/proc").StringVar(&c.procfs)
+	app.Flag("path.kmsg", "Kernel log to read XIDs from; empty disables it.").Default("/dev/kmsg").StringVar(&c.kmsg)
 
-	app.Flag("path.pod-logs", "Where the host's /var/log/pods is mounted; only names are read, to tell which pod a process is of.").
+	app.Flag("path.pod-logs", "Mount point of the host's /var/log/pods. Only file names are read, to find the pod of a process.").
 		Default("/var/log/pods").StringVar(&c.podLogs)
-	app.Flag("path.container-logs", "Where the host's /var/log/containers is mounted; only names are read.").
+	app.Flag("path.container-logs", "Mount point of the host's /var/log/containers. Only file names are read.").
 		Default("/var/log/containers").StringVar(&c.containerLogs)
 
-	app.Flag("containers.visible", "Look into every container for the GPUs that can be seen there, once per slow poll group. Takes the host's PID namespace and the capability SYS_PTRACE; "+
-		"of the processes' environments NVIDIA_VISIBLE_DEVICES alone is read.").BoolVar(&c.visible)
+	app.Flag("containers.visible", "Export which GPUs are visible in each container, scanned at the slow poll interval. Requires the host's PID namespace and the capability SYS_PTRACE; "+
+		"of a process's environment, only NVIDIA_VISIBLE_DEVICES is read.").BoolVar(&c.visible)
 
-	app.Flag("slurm.job-mapping-dir", "A folder in which a prolog of Slurm writes which job has which GPU: a file per GPU, named by its NVML index (0) or by index and GPU instance id (0.3), "+
-		"its lines the ids of jobs. With or without a kubelet. Empty: not read.").StringVar(&c.jobDir)
-	app.Flag("slurm.job-numbers", "Read SLURM_JOB_ID, and nothing else, from the environment of processes whose cgroup names their job by its SLUID alone (Slurm 26.05 and newer); "+
-		"else such jobs go by their SLUID. Takes the host's PID namespace and the capability SYS_PTRACE.").BoolVar(&c.jobNumbers)
+	app.Flag("slurm.job-mapping-dir", "Directory in which a Slurm prolog records the jobs of each GPU: one file per GPU, named by its NVML index (0) or by index and GPU instance ID (0.3), "+
+		"one job ID per line. Works with or without a kubelet; empty disables it.").StringVar(&c.jobDir)
+	app.Flag("slurm.job-numbers", "Read SLURM_JOB_ID, and nothing else, from the environment of processes whose cgroup contains only the SLUID of their job (Slurm 26.05 and newer); "+
+		"otherwise such jobs are named by their SLUID. Requires the host's PID namespace and the capability SYS_PTRACE.").BoolVar(&c.jobNumbers)
 
-	app.Flag("kubelet", "Ask the kubelet which pod holds which GPU.").Default("true").BoolVar(&c.kubelet)
-	app.Flag("kubelet.socket", "The kubelet's PodResources socket; mount its directory, the kubelet makes the socket anew.").
+	app.Flag("kubelet", "Query the kubelet for the GPUs allocated to each pod.").Default("true").BoolVar(&c.kubelet)
+	app.Flag("kubelet.socket", "The kubelet's PodResources socket. Mount its directory, not the socket: the kubelet recreates it on restart.").
 		Default("/var/lib/kubelet/pod-resources/kubelet.sock").StringVar(&c.kubeletSocket)
-	app.Flag("kubelet.max-age", "How long the last good answer of the kubelet is believed.").Default("5m").DurationVar(&c.kubeletMaxAge)
-	app.Flag("kubelet.honest-resource", "A resource, beside those known, whose device ids name the true GPU (repeatable).").StringsVar(&c.honest)
+	app.Flag("kubelet.max-age", "How long to use the kubelet's last successful response.").Default("5m").DurationVar(&c.kubeletMaxAge)
+	app.Flag("kubelet.honest-resource", "A resource, beside those known, whose device ids name the true GPU (repeatable).").StringsVar(&c.gpuIDResources)
 
-	app.Flag("kubelet.checkpoint", "The kubelet's device checkpoint, such as /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint: it tells the GPUs of schemes "+
-		"whose ids do not (HAMi, Aliyun gpushare, gpu-manager, Volcano ...), the UIDs of pods, and by them whose a process is. Its folder mounted read-only. Empty: not read.").StringVar(&c.checkpoint)
-	app.Flag("kubelet.dra-checkpoint", "The checkpoint of NVIDIA's DRA driver, such as /var/lib/kubelet/plugins/gpu.nvidia.com/checkpoint.json: MIG devices made on demand, "+
-		"shares of claims. Empty: not read.").StringVar(&c.draCheckpoint)
-	app.Flag("kubernetes.pods", "Watch the metadata of this node's pods at the API server: GPUs that schedulers write into annotations (KAI, KubeShare, Koordinator, HAMi ...) "+
-		"and owners. Takes a token with list and watch on pods.").BoolVar(&c.annotations)
-	app.Flag("kubernetes.pod-label", "A label of pods to add to gpu_pod_info, as label_NAME (repeatable; takes --kubernetes.pods).").StringsVar(&c.podLabels)
-	app.Flag("kubernetes.api-server", "URL of the API server; else that of the cluster in which this pod runs.").StringVar(&c.apiServer)
-	app.Flag("kubernetes.token-file", "Token for the API server; else that of the pod's service account.").StringVar(&c.tokenFile)
-	app.Flag("kubernetes.ca-file", "Certificate authority of the API server; else that of the pod's service account.").StringVar(&c.caFile)
-	app.Flag("path.dev", "Where the host's /dev is mounted; links in it name the GPUs of one scheme.").Default("/dev").StringVar(&c.dev)
+	app.Flag("kubelet.checkpoint", "The kubelet's device checkpoint, such as /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint: it contains the GPUs of sharing schemes "+
+		"whose device IDs do not identify them (HAMi, Aliyun gpushare, gpu-manager, Volcano ...), and the pod UIDs by which processes are resolved. Mount its directory read-only; empty disables it.").StringVar(&c.checkpoint)
+	app.Flag("kubelet.dra-checkpoint", "Checkpoint of NVIDIA's DRA driver, such as /var/lib/kubelet/plugins/gpu.nvidia.com/checkpoint.json: MIG devices created on demand, "+
+		"shares of claims. Empty disables it.").StringVar(&c.draCheckpoint)
+	app.Flag("kubernetes.pods", "Watch the metadata of this node's pods: GPUs that schedulers record in annotations (KAI, KubeShare, Koordinator, HAMi ...) "+
+		"and workload owners. Requires a token with list and watch on pods.").BoolVar(&c.annotations)
+	app.Flag("kubernetes.pod-label", "Pod label to add to gpu_pod_info as label_NAME (repeatable; requires --kubernetes.pods).").StringsVar(&c.podLabels)
+	app.Flag("kubernetes.api-server", "URL of the API server. Default: the one of the pod's cluster.").StringVar(&c.apiServer)
+	app.Flag("kubernetes.token-file", "Token file for the API server. Default: the pod's service account.").StringVar(&c.tokenFile)
+	app.Flag("kubernetes.ca-file", "Certificate authority of the API server. Default: the pod's service account.").StringVar(&c.caFile)
+	app.Flag("path.dev", "Mount point of the host's /dev; elastic-gpu records its GPUs as links in it.").Default("/dev").StringVar(&c.dev)
 
-	app.Flag("docker.socket", "Docker's socket, such as /var/run/docker.sock: containers outside pods are then called docker/NAME and not docker/ID. Only their list is asked for, "+
-		"but whoever may write to this socket is root on the node. Empty: not asked.").StringVar(&c.docker)
-	app.Flag("podman.socket", "Podman's socket, such as /run/podman/podman.sock: the same. Empty: not asked.").StringVar(&c.podman)
+	app.Flag("docker.socket", "Docker socket, such as /var/run/docker.sock, to name containers outside pods docker/NAME instead of docker/ID. Only the list of containers is requested, "+
+		"but write access to this socket amounts to root on the node. Empty disables it.").StringVar(&c.docker)
+	app.Flag("podman.socket", "Podman socket, such as /run/podman/podman.sock, used likewise. Empty disables it.").StringVar(&c.podman)
 
-	app.Flag("poll.fast", "Interval of the cheap readings: power, energy, utilization samples.").Default("2s").DurationVar(&c.fast)
-	app.Flag("poll.medium", "Interval of processes, memory, errors, clocks.").Default("10s").DurationVar(&c.medium)
-	app.Flag("poll.slow", "Interval of limits, modes, MIG layout, inventory.").Default("1m").DurationVar(&c.slow)
-	app.Flag("poll.kubelet", "Interval of asking the kubelet.").Default("10s").DurationVar(&c.kubeletPoll)
-	app.Flag("call-deadline", "A GPU whose driver call takes longer is stuck; the others go on.").Default("5s").DurationVar(&c.deadline)
+	app.Flag("poll.fast", "Interval of the fast poll group: power, energy, utilization samples.").Default("2s").DurationVar(&c.fast)
+	app.Flag("poll.medium", "Interval of the medium poll group: processes, memory, errors, clocks.").Default("10s").DurationVar(&c.medium)
+	app.Flag("poll.slow", "Interval of the slow poll group: limits, modes, MIG layout, inventory.").Default("1m").DurationVar(&c.slow)
+	app.Flag("poll.kubelet", "Interval of the PodResources queries.").Default("10s").DurationVar(&c.kubeletPoll)
+	app.Flag("call-deadline", "Timeout of a driver call, after which its GPU is marked as hung. Other GPUs are not affected.").Default("5s").DurationVar(&c.deadline)
 
-	app.Flag("container-limit", "Most containers, counted once per GPU, that have series of their own, some fifteen each; the rest are shown together as pod=\"other\" and counted.").
+	app.Flag("container-limit", "Maximum number of containers, counted per GPU, that have series of their own (about fifteen each). The others are aggregated into pod=\"other\".").
 		Default(strconv.Itoa(account.DefaultAccounts)).IntVar(&c.accounts)
-	app.Flag("compat", "Also serve, at "+compat.Path+", the names, units and labels of a release of dcgm-exporter, for dashboards, alerts and autoscalers that were written for it: "+
-		strings.Join(compat.Releases(), " or ")+". Empty: not served.").EnumVar(&c.compat, append(compat.Releases(), "")...)
-	app.Flag("web.max-requests", "Scrapes that are answered at once, half of them to one client address; more wait up to 3 s and then get status 503.").Default("40").IntVar(&c.maxRequests)
+	app.Flag("compat", "Also serve, on "+compat.Path+", the metric names, units and labels of a release of dcgm-exporter: "+
+		strings.Join(compat.Releases(), " or ")+"; empty disables it.").EnumVar(&c.compat, append(compat.Releases(), "")...)
+	app.Flag("web.max-requests", "Maximum number of concurrent requests, half of them from one client address. Further requests wait up to 3 s, then get status 503.").Default("40").IntVar(&c.maxRequests)
 	c.web = kingpinflag.AddFlags(app, web.DefaultAddress)
 	log.Level, log.Format = promslog.NewLevel(), promslog.NewFormat()
-	app.Flag("log.level", "Least severity to log: debug, info, warn, error.").Default("info").SetValue(log.Level)
-	app.Flag("log.format", "Format of the log: logfmt or json.").Default("logfmt").SetValue(log.Format)
+	app.Flag("log.level", "Minimum level of log messages: debug, info, warn, error.").Default("info").SetValue(log.Level)
+	app.Flag("log.format", "Log format: logfmt or json.").Default("logfmt").SetValue(log.Format)
 
+	if err := checkRenamed(args, os.Environ()); err != nil {
+		return nil, err
+	}
 	_, err := app.Parse(args)
 	switch {
-	case asked:
+	case printed:
 		return nil, errHelp{}
 	case err != nil:
 		return nil, fmt.Errorf("%w; --help lists the flags", err)
@@ -152,13 +154,38 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	c.logger = promslog.New(&log)
 	if c.node == "" {
 		if c.node, err = os.Hostname(); err != nil {
-			return nil, fmt.Errorf("--node-name: the host has no name either: %w", err)
+			return nil, fmt.Errorf("cannot determine the host name (set --node-name): %w", err)
 		}
 	}
 	return &c, c.validate()
 }
 
-// validate refuses what cannot work, before anything starts.
+// renamedFlags maps former flag names to the current ones.
+var renamedFlags = map[string]string{
+	"lane.fast": "poll.fast", "lane.medium": "poll.medium", "lane.slow": "poll.slow", "lane.kubelet": "poll.kubelet",
+}
+
+// checkRenamed rejects a former flag, or its environment variable, with the current name in the error.
+func checkRenamed(args, environ []string) error {
+	variable := func(flag string) string {
+		return "GPU_EXPORTER_" + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(flag))
+	}
+	for old, name := range renamedFlags {
+		for _, arg := range args {
+			if flag, _, _ := strings.Cut(arg, "="); flag == "--"+old {
+				return fmt.Errorf("--%s was renamed to --%s", old, name)
+			}
+		}
+		for _, e := range environ {
+			if key, _, _ := strings.Cut(e, "="); key == variable(old) {
+				return fmt.Errorf("the environment variable %s was renamed to %s", key, variable(name))
+			}
+		}
+	}
+	return nil
+}
+
+// validate rejects combinations that cannot work, before anything starts.
 func (c *config) validate() error {
 	for _, pollGroup := range []struct {
 		flag string
@@ -170,30 +197,30 @@ func (c *config) validate() error {
 		{"--kubelet.max-age", c.kubeletMaxAge, c.kubeletPoll},
 	} {
 		if pollGroup.is < pollGroup.min {
-			return fmt.Errorf("%s is %v; the least is %v", pollGroup.flag, pollGroup.is, pollGroup.min)
+			return fmt.Errorf("%s must be at least %v, got %v", pollGroup.flag, pollGroup.is, pollGroup.min)
 		}
 	}
 	if c.fast > 5*time.Second {
-		return fmt.Errorf("--poll.fast is %v; the most is 5s, half of the driver's memory of samples", c.fast)
+		return fmt.Errorf("--poll.fast must be at most 5s (half of the driver's sample buffer), got %v", c.fast)
 	}
 	if (len(c.podLabels) > 0 || c.apiServer != "" || c.tokenFile != "" || c.caFile != "") && !c.annotations {
-		return errors.New("--kubernetes.pod-label, api-server, token-file and ca-file take --kubernetes.pods")
+		return errors.New("--kubernetes.pod-label, --kubernetes.api-server, --kubernetes.token-file and --kubernetes.ca-file require --kubernetes.pods")
 	}
 	for i, l := range c.podLabels {
 		for _, other := range c.podLabels[:i] {
 			if catalog.PodLabel(l) == catalog.PodLabel(other) {
-				return fmt.Errorf("--kubernetes.pod-label %s and %s come to the same label, %s", other, l, catalog.PodLabel(l))
+				return fmt.Errorf("--kubernetes.pod-label %s and %s map to the same metric label, %s", other, l, catalog.PodLabel(l))
 			}
 		}
 	}
 	if !c.kubelet && (c.checkpoint != "" || c.draCheckpoint != "" || c.annotations) {
-		return errors.New("--no-kubelet contradicts --kubelet.checkpoint, --kubelet.dra-checkpoint and --kubernetes.pods: they only add to what the kubelet lists")
+		return errors.New("--kubelet.checkpoint, --kubelet.dra-checkpoint and --kubernetes.pods require --kubelet")
 	}
 	if c.accounts < 1 {
-		return fmt.Errorf("--container-limit is %d; the least is 1", c.accounts)
+		return fmt.Errorf("--container-limit must be at least 1, got %d", c.accounts)
 	}
 	if c.maxRequests < 1 {
-		return fmt.Errorf("--web.max-requests is %d; the least is 1", c.maxRequests)
+		return fmt.Errorf("--web.max-requests must be at least 1, got %d", c.maxRequests)
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
-// Command gpu-exporter is the node agent: it polls the NVIDIA driver, asks the kubelet who holds the GPUs,
-// and serves the result to Prometheus.
+// Command gpu-exporter is the node agent: it polls the NVIDIA driver, queries the kubelet for allocations, and serves
+// the result to Prometheus.
 package main
 
 import (
@@ -26,12 +26,11 @@ const (
 	exitMismatch = 3
 )
 
-// restartedEnv marks a process that replaced itself because the driver was replaced: the moment of it.
+// restartedEnv is set, to the time, in a process that re-executed itself after a driver upgrade.
 const restartedEnv = "GPU_EXPORTER_RESTARTED"
 
-// gcPercent is how much garbage there may be in parts of what is in use before it is collected. What is in use is a
-// few megabytes and garbage comes slowly: half of Go's usual allowance costs no time that could be measured, and
-// a node has the memory for its pods.
+// gcPercent is the GC target. The live heap is a few megabytes and garbage accumulates slowly: half of Go's default
+// costs no measurable CPU and saves memory.
 const gcPercent = 50
 
 func main() {
@@ -45,23 +44,22 @@ func main() {
 	os.Exit(code)
 }
 
-// replace executes this program anew in place of itself: only a new process maps the driver's new library.
-// It returns only if that fails.
+// replace re-executes this program: only a new process maps the driver's new library. It returns only if that fails.
 func replace(stderr io.Writer) int {
 	self, err := os.Executable()
 	if err == nil {
 		env := append(os.Environ(), restartedEnv+"="+time.Now().UTC().Format(time.RFC3339))
 		err = syscall.Exec(self, os.Args, env)
 	}
-	fmt.Fprintf(stderr, "gpu-exporter: cannot start anew for the new driver: %v\n", err)
+	fmt.Fprintf(stderr, "gpu-exporter: cannot re-execute for the new driver: %v\n", err)
 	return exitMismatch
 }
 
-// errReplaced says that library and kernel module differ.
-var errReplaced = errors.New("the driver was replaced")
+// errReplaced: library and kernel module differ.
+var errReplaced = errors.New("driver upgraded")
 
-// exporterMain runs the exporter until ctx ends or a signal comes. It returns the exit code, and whether the
-// process should execute itself anew.
+// exporterMain runs the exporter until ctx ends or a signal arrives. It returns the exit code, and whether the process
+// should re-execute itself.
 func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) (code int, again bool) {
 	if len(args) > 0 && args[0] == recordCommand {
 		return recordMain(ctx, args[1:], stdout, stderr), false
@@ -89,7 +87,7 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		case replaced <- struct{}{}:
 		default:
 		}
-	}, seam{})
+	}, hooks{})
 	if err != nil {
 		fail(err)
 		return exitBroken, false
@@ -119,10 +117,10 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	switch err := group.Run(); {
 	case errors.Is(err, errReplaced):
 		if since, restarted := os.LookupEnv(restartedEnv); restarted {
-			fail(fmt.Errorf("library and kernel module of the driver differ, also after starting anew at %s: restart the container, or reboot to finish the driver's upgrade", since))
+			fail(fmt.Errorf("NVML library and kernel module still differ after the re-execution at %s: restart the container, or reboot to finish the driver upgrade", since))
 			return exitMismatch, false
 		}
-		c.logger.Warn("the driver was replaced: starting anew to load its new library")
+		c.logger.Warn("driver upgraded; re-executing to load the new NVML library")
 		return exitMismatch, true
 	case err != nil && !errors.Is(err, context.Canceled):
 		fail(err)

@@ -8,7 +8,7 @@ import (
 
 // What the process says of itself is there from the first scrape on, costs the next ones nothing, and moves with each look.
 func TestOwn(t *testing.T) {
-	o := newOwn()
+	o := newProcessMetrics()
 	value := func() float64 {
 		t.Helper()
 		families, err := o.Gather()
@@ -38,7 +38,7 @@ func TestOwn(t *testing.T) {
 	if n := testing.AllocsPerRun(10, func() { _, _ = o.Gather() }); n > 0 {
 		t.Errorf("a scrape takes %v pieces of memory", n)
 	}
-	o.look(t.Context())
+	o.update(t.Context())
 	if got := value(); got < before+40 { // others may have ended
 		t.Errorf("%v goroutines after a look, %v before and 50 more", got, before)
 	}

@@ -42,19 +42,19 @@ func parseRecord(args []string, stdout, stderr io.Writer) (*recordConfig, error)
 	app := kingpin.New("gpu-exporter "+recordCommand, "Record what this node's NVIDIA driver answers, for a bug report. UUIDs, serial numbers and process "+
 		"ids are masked; the file says at its top what it contains. Nothing is changed, and nothing is sent anywhere.")
 	app.UsageWriter(stdout).ErrorWriter(stderr)
-	asked := false
-	app.Terminate(func(int) { asked = true })
+	printed := false
+	app.Terminate(func(int) { printed = true })
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("gpu-exporter"))
 	app.Flag("output", "File to write, which must not be there yet; - for standard output.").Required().StringVar(&c.output)
 	app.Flag("duration", "How long to watch the GPUs, to say how busy they are.").Default("10s").DurationVar(&c.duration)
 	// The variables of the exporter's own flags, so that both find the same driver.
-	app.Flag("nvml.library", "Path of the NVML library; else the system's libnvidia-ml.so.1.").Envar("GPU_EXPORTER_NVML_LIBRARY").StringVar(&c.library)
-	app.Flag("path.sysfs", "Where the host's /sys is mounted.").Envar("GPU_EXPORTER_PATH_SYSFS").Default("/sys").StringVar(&c.sysfs)
+	app.Flag("nvml.library", "Path of the NVML library. Default: the system's libnvidia-ml.so.1.").Envar("GPU_EXPORTER_NVML_LIBRARY").StringVar(&c.library)
+	app.Flag("path.sysfs", "Mount point of the host's /sys.").Envar("GPU_EXPORTER_PATH_SYSFS").Default("/sys").StringVar(&c.sysfs)
 
 	_, err := app.Parse(args)
 	switch {
-	case asked:
+	case printed:
 		return nil, errHelp{}
 	case err != nil:
 		return nil, fmt.Errorf("%w; --help lists the flags", err)

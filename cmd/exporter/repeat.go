@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// repeat returns a loop that does something at once, and again an interval after it was done, until ctx ends. It does not
-// wait for what hangs, such as a file system that never answers, but begins no other meanwhile: what it does may
-// outlive it.
+// repeat returns a loop that calls do immediately and again an interval after each return, until ctx ends. It does not
+// wait for a call that hangs, such as on an unresponsive file system, and starts no other meanwhile: do may outlive it.
 func repeat(every time.Duration, do func(context.Context)) func(context.Context) error {
 	return func(ctx context.Context) error {
 		timer := time.NewTimer(0)

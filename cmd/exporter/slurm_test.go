@@ -119,7 +119,7 @@ func TestDoctorOnSlurm(t *testing.T) {
 		code int
 		want []string
 	}{
-		{jobMapping(t, map[string]string{"0": "42\n43\n"}), exitOK, []string{"ok       source slurm_job_mapping", "slurm/42 (gres/gpu, 0.5 of the GPU, read from slurm_job_mapping)", "resource gres/gpu"}},
+		{jobMapping(t, map[string]string{"0": "42\n43\n"}), exitOK, []string{"ok       source slurm_job_mapping", "slurm/42 (gres/gpu, 0.5 of the GPU, source slurm_job_mapping)", "resource gres/gpu"}},
 		{"/nonexistent/jobs", exitWarnings, []string{"warning  source slurm_job_mapping: /nonexistent/jobs does not exist", "hostPath: {path: /nonexistent/jobs}"}},
 	} {
 		said, code := m.doctor("--no-kubelet", "--slurm.job-mapping-dir="+c.dir)

@@ -111,10 +111,10 @@ func TestSoakBinary(t *testing.T) {
 	var at []float64
 	values := map[string][]float64{}
 	generation := 0
-	look := time.NewTicker(250 * time.Millisecond)
-	defer look.Stop()
+	update := time.NewTicker(250 * time.Millisecond)
+	defer update.Stop()
 	for began := time.Now(); time.Since(began) < length; {
-		<-look.C // real time is what this test is about
+		<-update.C // real time is what this test is about
 		if n := int(time.Since(began) / time.Second); n != generation {
 			generation = n
 			pods, err := standin.ParsePods("pods", strings.NewReader(strings.ReplaceAll(twoPods, "ml/train-0", fmt.Sprintf("ml/train-%d", n))))

@@ -73,7 +73,7 @@ type stage struct {
 	kubelet *standin.Kubelet
 	trees   standin.Trees
 	dir     string
-	asked   time.Time
+	printed time.Time
 }
 
 // play puts the program on the scenario. It must run in an isolated process.
@@ -84,7 +84,7 @@ func play(t *testing.T, s *scenario.Scenario, pods string, flags ...string) *sta
 		t.Fatal(err)
 	}
 	st := furnish(t, s, n)
-	st.begin(st.control.Time, func() { t.Error("the program wants to be started anew") }, seam{}, flags...)
+	st.begin(st.control.Time, func() { t.Error("the program wants to be started anew") }, hooks{}, flags...)
 	return st
 }
 
@@ -128,7 +128,7 @@ func furnish(t *testing.T, s *scenario.Scenario, n standin.KubeletNode) *stage {
 }
 
 // begin puts the program together on what is there.
-func (s *stage) begin(clock func() time.Time, replaced func(), change seam, flags ...string) {
+func (s *stage) begin(clock func() time.Time, replaced func(), change hooks, flags ...string) {
 	s.t.Helper()
 	var out bytes.Buffer
 	args := []string{"--node-name=node-1", "--nvml.library=" + s.library, "--kubelet.socket=" + s.socket, "--path.sysfs=" + s.trees.Sysfs,
@@ -218,8 +218,8 @@ func (s *stage) run(d time.Duration) {
 func (s *stage) step() {
 	s.t.Helper()
 	now := s.control.Time()
-	if now.Sub(s.asked) >= 10*time.Second {
-		s.asked = now
+	if now.Sub(s.printed) >= 10*time.Second {
+		s.printed = now
 		s.e.poll(s.t.Context())
 	}
 	s.e.sampler.Step(now)

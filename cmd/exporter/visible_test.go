@@ -56,7 +56,7 @@ func TestDoctorOnVisibility(t *testing.T) {
 		want   []string
 	}{
 		{nil, host, []string{"info     feature container_visible", "add: --containers.visible; hostPID: true; securityContext: {capabilities: {drop: [ALL], add: [SYS_PTRACE]}"}},
-		{[]string{"--containers.visible"}, host, []string{"ok       feature container_visible: on", "ok       source visible", "seen in  ml/train-0/main\n           ops/agent/main"}},
+		{[]string{"--containers.visible"}, host, []string{"ok       feature container_visible: on", "ok       source visible", "visible in    ml/train-0/main\n                ops/agent/main"}},
 		{[]string{"--containers.visible"}, "/nonexistent", []string{"info     feature container_visible: locked", "add: hostPID: true; securityContext"}},
 	} {
 		m.trees.Procfs = c.procfs

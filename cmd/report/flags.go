@@ -93,8 +93,8 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	fail := app.Flag("fail-on", "Exit with 5 when a figure is higher, as NAME>VALUE (repeatable): "+strings.Join(limitNames(), ", ")+". Parts are of all hours, 0 to 1.").Strings()
 	app.Flag("quiet", "Show no progress.").Short('q').BoolVar(&c.quiet)
 	log.Level, log.Format = promslog.NewLevel(), promslog.NewFormat()
-	app.Flag("log.level", "Least severity to log: debug, info, warn, error.").Default("warn").SetValue(log.Level)
-	app.Flag("log.format", "Format of the log: logfmt or json.").Default("logfmt").SetValue(log.Format)
+	app.Flag("log.level", "Minimum level of log messages: debug, info, warn, error.").Default("warn").SetValue(log.Level)
+	app.Flag("log.format", "Log format: logfmt or json.").Default("logfmt").SetValue(log.Format)
 
 	_, err := app.Parse(args)
 	switch {
