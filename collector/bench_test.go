@@ -67,7 +67,7 @@ func BenchmarkScrape(b *testing.B) {
 }
 
 // BenchmarkForeign is the same under another exporter's names.
-func BenchmarkForeign(b *testing.B) {
+func BenchmarkCompat(b *testing.B) {
 	for _, pods := range []int{8, 80} {
 		p, err := compat.New(compat.DCGM48)
 		if err != nil {
@@ -80,7 +80,7 @@ func BenchmarkForeign(b *testing.B) {
 		views[2].At = views[1].At
 		p.Published(views[0])
 		now := 1
-		c, err := collector.NewForeign(func() *gpu.View { return views[now] }, p.Families())
+		c, err := collector.NewCompat(func() *gpu.View { return views[now] }, p.Families())
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,9 +1,9 @@
 // Package collector renders the catalog's rows over the latest View as Prometheus metric families.
 //
-// The families are built once per View and shared by all scrapes of it, so that a scrape costs no more
-// than its encoding, two scrapers see the same truth, and nothing that a scrape does reaches the driver,
-// the kubelet or a disk. What a View came to is filled anew with a later one once nobody reads it, and the
-// labels of a series are put together once in its life: a node's series are the same from View to View.
+// The families are built once per View and shared by all scrapes of it, so a scrape costs no more than its encoding,
+// all scrapers get the same values, and no scrape reaches the driver, the kubelet or a disk. The memory of a rendering
+// is reused for a later View once it has no readers, and the labels of a series are built once in its life: a node's
+// series are the same from View to View.
 package collector
 
 import (
@@ -25,27 +25,27 @@ type Collector struct {
 	latest func() *gpu.View
 	rows   []row
 
-	mu       sync.Mutex // one goroutine builds; guards what follows
+	mu       sync.Mutex // one goroutine renders; guards what follows
 	current  *rendering
-	spare    *rendering // was read to its end, and is there to be filled anew
-	known    []series   // what is known of the series of each row
+	spare    *rendering // has no readers and may be reused
+	known    []series   // cached labels of the series of each row
 	pairs    pairs
 	building uint64 // counts renderings
 }
 
-// row is a catalog row, prepared.
+// row is a prepared catalog row.
 type row struct {
 	catalog.Family
 	labels []string
-	// order lists the positions of labels in the alphabetical order in which they are exposed.
+	// order lists the positions of labels in alphabetical order.
 	order []int
 	typ   *dto.MetricType
 	help  *string
 	unit  *string
 }
 
-// New returns a Collector of the rows over whatever latest returns, which must be cheap and safe for
-// concurrent use; nil from it renders nothing. The error is a broken row.
+// New returns a Collector of the rows over the View that latest returns. latest must be cheap and safe for concurrent
+// use; nil renders nothing. The error is an invalid row.
 func New(latest func() *gpu.View, rows []catalog.Family) (*Collector, error) {
 	if err := catalog.Validate(rows); err != nil {
 		return nil, err
@@ -53,10 +53,10 @@ func New(latest func() *gpu.View, rows []catalog.Family) (*Collector, error) {
 	return newCollector(latest, rows), nil
 }
 
-// NewForeign is New for rows that carry another exporter's names and labels (catalog.ScopeForeign). Of their
-// series a label without a value is left out, as a reader cannot tell it from one that is not there.
-func NewForeign(latest func() *gpu.View, rows []catalog.Family) (*Collector, error) {
-	if err := catalog.ValidateForeign(rows); err != nil {
+// NewCompat is New for rows with the names and labels of another exporter (catalog.ScopeCompat). Labels without a value
+// are omitted, which is equivalent for a reader.
+func NewCompat(latest func() *gpu.View, rows []catalog.Family) (*Collector, error) {
+	if err := catalog.ValidateCompat(rows); err != nil {
 		return nil, err
 	}
 	return newCollector(latest, rows), nil
@@ -94,25 +94,25 @@ func prepare(f catalog.Family) row {
 	return r
 }
 
-// Gather returns the families of the latest View in the order of their names. The caller must not change
-// them: others share them. It may keep them. A broken series (a wrong number of labels, or one that stands
-// twice) is left out and named in the error; the others are returned beside it.
+// Gather returns the families of the latest View in the order of their names. They are shared: the caller may keep them
+// but must not modify them. An invalid series (a wrong number of labels, or a duplicate) is omitted and named in the
+// error; the others are returned with it.
 func (c *Collector) Gather() ([]*dto.MetricFamily, error) {
 	r := c.take()
 	if r == nil {
 		return nil, nil
 	}
-	// Nobody says when the caller has read them: the reading never ends.
+	// The caller does not report when it has read them: the rendering is never reused.
 	return r.shown, r.err
 }
 
-// Transactional is the Collector for callers that say when they have read the families, whose memory then serves
-// a later View.
+// Transactional is the Collector for callers that report when they have read the families, whose memory is then reused
+// for a later View.
 func (c *Collector) Transactional() prometheus.TransactionalGatherer { return transactional{c} }
 
 type transactional struct{ *Collector }
 
-// Gather is Collector.Gather; the families must not be looked at after done.
+// Gather is Collector.Gather; the families must not be used after done.
 func (t transactional) Gather() (families []*dto.MetricFamily, done func(), err error) {
 	r := t.take()
 	if r == nil {
@@ -121,7 +121,7 @@ func (t transactional) Gather() (families []*dto.MetricFamily, done func(), err 
 	return r.shown, sync.OnceFunc(func() { t.end(r) }), r.err
 }
 
-// take returns the rendering of the latest View with one reader more, and nil where there is no View.
+// take adds a reader to the rendering of the latest View and returns it; nil if there is no View.
 func (c *Collector) take() *rendering {
 	view := c.latest()
 	if view == nil {
@@ -136,7 +136,7 @@ func (c *Collector) take() *rendering {
 	return c.current
 }
 
-// end takes one reader from a rendering.
+// end removes a reader from a rendering.
 func (c *Collector) end(r *rendering) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,7 +146,7 @@ func (c *Collector) end(r *rendering) {
 	}
 }
 
-// replace makes the rendering of a View the current one. c.mu is held.
+// replace renders a View and makes it the current one. The caller holds c.mu.
 func (c *Collector) replace(view *gpu.View) {
 	r := c.spare
 	c.spare = nil
@@ -160,7 +160,7 @@ func (c *Collector) replace(view *gpu.View) {
 	c.current = r
 }
 
-// render fills a rendering that nobody reads. c.mu is held.
+// render fills a rendering without readers. The caller holds c.mu.
 func (c *Collector) render(out *rendering, view *gpu.View) {
 	c.building++
 	c.pairs.bound()
@@ -180,6 +180,6 @@ func (c *Collector) render(out *rendering, view *gpu.View) {
 		out.shown = append(out.shown, &f.family)
 	}
 	if broken != nil {
-		out.err = fmt.Errorf("series left out: %s", strings.Join(broken, "; "))
+		out.err = fmt.Errorf("invalid series omitted: %s", strings.Join(broken, "; "))
 	}
 }

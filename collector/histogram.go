@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// histogram renders a native histogram; in the text format it shows as count and sum.
+// histogram renders a native histogram; the text format contains its count and sum.
 func histogram(h gpu.Histogram) *dto.Histogram {
 	out := &dto.Histogram{
 		SampleCount: new(h.Count), SampleSum: new(h.Sum),
@@ -34,7 +34,7 @@ func histogram(h gpu.Histogram) *dto.Histogram {
 		previous = count
 	}
 	if len(at) == 0 {
-		// A native histogram without buckets is told from a classic one by an empty span.
+		// An empty span distinguishes a native histogram without buckets from a classic one.
 		out.PositiveSpan = []*dto.BucketSpan{{Offset: new(int32(0)), Length: new(uint32(0))}}
 	}
 	return out

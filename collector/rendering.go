@@ -10,11 +10,11 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// rendering is what one View came to. Its memory is used again for a later View: as long as a node has the series
-// that it had, filling it allocates next to nothing.
+// rendering is the families of one View. Its memory is reused for a later View: while a node's series do not change,
+// filling it allocates next to nothing.
 type rendering struct {
 	view    *gpu.View
-	rows    []filled // by the row's place in the Collector
+	rows    []filled // by the row's position in the Collector
 	shown   []*dto.MetricFamily
 	err     error
 	readers int // guarded by Collector.mu
@@ -23,17 +23,17 @@ type rendering struct {
 // filled is one row with the series of a View.
 type filled struct {
 	family  dto.MetricFamily
-	cells   []*cell // what was ever allocated; the first len(metrics) are in use
+	cells   []*cell // all that were allocated; the first len(metrics) are in use
 	metrics []*dto.Metric
 }
 
 // cell is the memory of one series.
 type cell struct {
 	metric dto.Metric
-	value  float64 // of a gauge or a counter, which point here
+	value  float64 // value of a gauge or a counter, which point here
 }
 
-// next returns the memory of the next series; it is in use only once it is appended to metrics.
+// next returns the memory of the next series; it is in use only once appended to metrics.
 func (f *filled) next(t catalog.Type) *cell {
 	at := len(f.metrics)
 	if at < len(f.cells) {
@@ -51,11 +51,11 @@ func (f *filled) next(t catalog.Type) *cell {
 	return c
 }
 
-// fill reads the row's series out of a View. The error names a series that must not be exposed: one with a wrong
-// number of labels, or one that stands already.
+// fill reads the row's series from a View. The error names a series that must not be exposed: one with a wrong number
+// of labels, or a duplicate.
 func (f *filled) fill(r *row, known *series, shared pairs, view *gpu.View) error {
 	if len(f.cells) > 2*len(f.metrics)+spareCells {
-		f.cells = f.cells[:len(f.metrics):len(f.metrics)] // after a crowd
+		f.cells = f.cells[:len(f.metrics):len(f.metrics)] // release memory after a peak
 	}
 	f.metrics = f.metrics[:0]
 	var broken error
@@ -66,7 +66,7 @@ func (f *filled) fill(r *row, known *series, shared pairs, view *gpu.View) error
 		}
 		labels, once := known.labels(r, shared, values)
 		if !once {
-			broken = fmt.Errorf("%s stands twice with %s", r.Name, strings.Join(values, ", "))
+			broken = fmt.Errorf("duplicate series of %s: %s", r.Name, strings.Join(values, ", "))
 			return false
 		}
 		c.metric.Label = labels
@@ -89,5 +89,5 @@ func (f *filled) fill(r *row, known *series, shared pairs, view *gpu.View) error
 	return broken
 }
 
-// spareCells is how many series a row may have had more than it has before their memory is given back.
+// spareCells is how many more series than now a row may have had before their memory is released.
 const spareCells = 64

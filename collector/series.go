@@ -10,34 +10,34 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
 
-// series is what is known of the series of one row: their labels as they are exposed. Readers go through a node in
-// the same order each time, so that a series is mostly the one that followed the last one the time before.
+// series caches the labels of the series of one row. Readers emit a node's series in the same order each time, so a
+// series mostly follows the same one as before.
 type series struct {
-	building uint64   // the rendering under way
+	building uint64   // the rendering in progress
 	order    []*known // of the last rendering
-	next     int      // in order: the one that is expected
-	now      []*known // of this one
+	next     int      // in order: the expected one
+	now      []*known // of this rendering
 	byValues map[uint64]*known
 	seed     maphash.Seed
 }
 
 // known is one series.
 type known struct {
-	values  []string // as the reader gives them
+	values  []string // as emitted by the reader
 	labels  *labels
-	like    *known // the one whose values are these as they are exposed; nil: itself
+	like    *known // the series with the same exposed values; nil: itself
 	at      int    // in series.order
-	sibling *known // another with the same hash
+	sibling *known // next with the same hash
 }
 
-// labels are those of one series as they are exposed. Two series that readers tell apart may share them, as bytes that
-// are not UTF-8 are exposed as one and the same character: then the second is one that stands already.
+// labels are the exposed labels of a series. Two series of a reader may share them, since bytes that are not UTF-8 are
+// all exposed as the same character: the second is then a duplicate.
 type labels struct {
 	pairs []*dto.LabelPair
-	stood uint64 // the last rendering in which they stood
+	stood uint64 // the last rendering that contained them
 }
 
-// spareSeries is how many series that are gone a row remembers besides as many as it has.
+// spareSeries is how many removed series a row caches in addition to as many as it has.
 const spareSeries = 64
 
 func (s *series) begin(building uint64) {
@@ -61,7 +61,7 @@ func (s *series) end() {
 	}
 }
 
-// labels returns the labels of a series in alphabetical order, and whether it stands once in this rendering so far.
+// labels returns the labels of a series in alphabetical order, and whether it is the first with them in this rendering.
 func (s *series) labels(r *row, shared pairs, values []string) ([]*dto.LabelPair, bool) {
 	k := s.find(values)
 	if k == nil {
@@ -88,7 +88,7 @@ func (s *series) find(values []string) *known {
 	return nil
 }
 
-// learn makes a series known.
+// learn adds a series to the cache.
 func (s *series) learn(r *row, shared pairs, values []string) *known {
 	exposed := make([]string, len(values))
 	for i, v := range values {
@@ -96,7 +96,7 @@ func (s *series) learn(r *row, shared pairs, values []string) *known {
 	}
 	k := &known{values: slices.Clone(values), at: len(s.order)}
 	if !slices.Equal(exposed, values) {
-		// Its labels are those of the series whose values are written so.
+		// Its exposed values equal those of another series.
 		like := s.find(exposed)
 		if like == nil {
 			like = s.learn(r, shared, exposed)
@@ -107,7 +107,7 @@ func (s *series) learn(r *row, shared pairs, values []string) *known {
 	}
 	k.labels = &labels{pairs: make([]*dto.LabelPair, 0, len(values))}
 	for _, i := range r.order {
-		if values[i] != "" || r.Scope != catalog.ScopeForeign {
+		if values[i] != "" || r.Scope != catalog.ScopeCompat {
 			k.labels.pairs = append(k.labels.pairs, shared.pair(r.labels[i], k.values[i]))
 		}
 	}
@@ -134,11 +134,11 @@ func (s *series) hash(values []string) uint64 {
 	return h.Sum64()
 }
 
-// pairs are the pairs of a label and a value, which many series share.
+// pairs caches label pairs, which many series share.
 type pairs map[[2]string]*dto.LabelPair
 
-// maxPairs bounds the memory of pairs: beyond it the memory starts anew. A node of 16 GPUs and some hundred pods
-// needs a few thousand.
+// maxPairs bounds the cache, which is cleared when it is full. A node of 16 GPUs and some hundred pods needs a few
+// thousand.
 const maxPairs = 65536
 
 func (p pairs) pair(name, value string) *dto.LabelPair {

@@ -130,7 +130,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 	}
 	e.sampler = sampler.New(o)
 	if page != nil {
-		if e.compat, err = collector.NewForeign(e.sampler.Latest, page.Families()); err != nil {
+		if e.compat, err = collector.NewCompat(e.sampler.Latest, page.Families()); err != nil {
 			return nil, fmt.Errorf("--compat: %w", err)
 		}
 	}

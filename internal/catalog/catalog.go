@@ -39,7 +39,7 @@ const (
 	ScopePod       Scope = "pod"
 	ScopeExporter  Scope = "exporter"
 	// ScopeForeign has no labels of ours, not even node: the names and labels are another exporter's.
-	ScopeForeign Scope = "foreign"
+	ScopeCompat Scope = "foreign"
 )
 
 // Labels returns the labels that every series of the scope carries, in the order in which readers give
@@ -55,7 +55,7 @@ func (s Scope) Labels() []string {
 		return append(dev, "namespace", "pod", "container")
 	case ScopePod:
 		return []string{"node", "namespace", "pod"}
-	case ScopeForeign:
+	case ScopeCompat:
 		return nil
 	default:
 		return []string{"node"}
@@ -192,13 +192,13 @@ func Validate(rows []Family) error {
 
 // ValidateForeign checks rows that carry another exporter's names, of which our laws of naming say nothing: it
 // returns the first that could not be exposed.
-func ValidateForeign(rows []Family) error {
+func ValidateCompat(rows []Family) error {
 	seen := map[string]bool{}
 	for _, f := range rows {
 		switch {
 		case seen[f.Name]:
 			return fmt.Errorf("foreign row %s stands twice", f.Name)
-		case f.Scope != ScopeForeign || f.Read == nil || f.Help == "":
+		case f.Scope != ScopeCompat || f.Read == nil || f.Help == "":
 			return fmt.Errorf("foreign row %s has no help, no reader, or a scope of ours", f.Name)
 		}
 		seen[f.Name] = true

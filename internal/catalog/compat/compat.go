@@ -67,7 +67,7 @@ func (p *Page) Families() []catalog.Family {
 	out := make([]catalog.Family, 0, len(p.rows))
 	for _, r := range p.rows {
 		out = append(out, catalog.Family{
-			Name: r.nameIn(p.release), Type: r.typ, Help: r.helpIn(p.release), Scope: catalog.ScopeForeign,
+			Name: r.nameIn(p.release), Type: r.typ, Help: r.helpIn(p.release), Scope: catalog.ScopeCompat,
 			Labels: append(labelsOf(p.release), r.own()...), Stability: catalog.Stable,
 			Read: func(v *gpu.View, emit catalog.Emit) { p.read(&r, v, emit) },
 		})

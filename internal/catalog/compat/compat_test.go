@@ -31,7 +31,7 @@ func newPage(t *testing.T, r compat.Release) page {
 	}
 	out := page{p, map[string]catalog.Family{}}
 	rows := p.Families()
-	if err := catalog.ValidateForeign(rows); err != nil {
+	if err := catalog.ValidateCompat(rows); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range rows {
