@@ -17,12 +17,13 @@ import (
 	"github.com/prometheus/common/version"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 )
 
-// recordCommand is the first argument that asks for a recording instead of an exporter.
+// recordCommand is the first argument that selects recording instead of exporting.
 const recordCommand = "record"
 
-// recordConfig is what the flags of a recording say.
+// recordConfig are the flags of a recording.
 type recordConfig struct {
 	output   string // -: standard output
 	duration time.Duration
@@ -39,15 +40,16 @@ const (
 // parseRecord reads the flags of a recording. Its error is one line for the person who typed them.
 func parseRecord(args []string, stdout, stderr io.Writer) (*recordConfig, error) {
 	var c recordConfig
-	app := kingpin.New("gpu-exporter "+recordCommand, "Record what this node's NVIDIA driver answers, for a bug report. UUIDs, serial numbers and process "+
-		"ids are masked; the file says at its top what it contains. Nothing is changed, and nothing is sent anywhere.")
+	app := kingpin.New("gpu-exporter "+recordCommand, "Write a journal of the calls to this node's NVIDIA driver, for a bug report: "+
+		"arguments, return codes, values and durations as JSON lines. UUIDs, serial numbers and process IDs are masked; the first line "+
+		"describes the content. Nothing is changed, and nothing is sent anywhere.")
 	app.UsageWriter(stdout).ErrorWriter(stderr)
 	printed := false
 	app.Terminate(func(int) { printed = true })
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("gpu-exporter"))
-	app.Flag("output", "File to write, which must not be there yet; - for standard output.").Required().StringVar(&c.output)
-	app.Flag("duration", "How long to watch the GPUs, to say how busy they are.").Default("10s").DurationVar(&c.duration)
+	app.Flag("output", "File to write, which must not exist; - for standard output.").Required().StringVar(&c.output)
+	app.Flag("duration", "How long to observe the GPUs.").Default("10s").DurationVar(&c.duration)
 	// The variables of the exporter's own flags, so that both find the same driver.
 	app.Flag("nvml.library", "Path of the NVML library. Default: the system's libnvidia-ml.so.1.").Envar("GPU_EXPORTER_NVML_LIBRARY").StringVar(&c.library)
 	app.Flag("path.sysfs", "Mount point of the host's /sys.").Envar("GPU_EXPORTER_PATH_SYSFS").Default("/sys").StringVar(&c.sysfs)
@@ -59,12 +61,12 @@ func parseRecord(args []string, stdout, stderr io.Writer) (*recordConfig, error)
 	case err != nil:
 		return nil, fmt.Errorf("%w; --help lists the flags", err)
 	case c.output == "":
-		return nil, errors.New("--output is empty; name a file, or - for standard output")
+		return nil, errors.New("--output must be a file, or - for standard output")
 	case c.duration < shortestRecording || c.duration > longestRecording:
-		return nil, fmt.Errorf("--duration is %v; it may be from %v to %v", c.duration, shortestRecording, longestRecording)
+		return nil, fmt.Errorf("--duration must be from %v to %v, got %v", shortestRecording, longestRecording, c.duration)
 	}
 	if _, err := os.Lstat(c.output); err == nil && c.output != "-" {
-		return nil, fmt.Errorf("--output: %s is there already; name another file", c.output)
+		return nil, fmt.Errorf("--output: %s exists; choose another file", c.output)
 	}
 	return &c, nil
 }
@@ -91,7 +93,7 @@ func recordMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 		return exitBroken
 	}
 	if c.output != "-" {
-		fmt.Fprintf(stderr, "gpu-exporter %s: wrote %s, %d bytes; read its first lines before you give it away\n", recordCommand, c.output, len(text))
+		fmt.Fprintf(stderr, "gpu-exporter %s: wrote %s, %d bytes; its first line describes the content\n", recordCommand, c.output, len(text))
 	}
 	return exitOK
 }
@@ -120,44 +122,31 @@ func recordUntil(ctx context.Context, c *recordConfig, stderr io.Writer) ([]byte
 	select {
 	case r := <-done:
 		if r.err != nil {
-			return nil, errors.New("interrupted; nothing was written")
+			return nil, errors.New("interrupted, nothing was written")
 		}
 		return r.text, nil
 	case <-timer.C:
-		return nil, errors.New("interrupted while a driver call does not return; nothing was written")
+		return nil, errors.New("interrupted while a driver call hangs, nothing was written")
 	}
 }
 
-// recordNode opens the driver, records, and lets it go. Once the GPUs have answered it says on stderr how
-// long it will watch them.
+// recordNode opens the driver, records, and closes it.
 func recordNode(ctx context.Context, c *recordConfig, stderr io.Writer) ([]byte, error) {
-	library := nvml.New(nvml.Options{Path: c.library, SysfsRoot: c.sysfs})
+	library := nvml.New(nvml.Options{Path: c.library, SysfsRoot: c.sysfs, Journal: journal.NewWriter(time.Now, nil)})
 	session, err := library.Open()
 	if err != nil {
 		return nil, err
 	}
-	said := false
-	text, err := session.Record(ctx, nvml.RecordOptions{Duration: c.duration, Date: time.Now(),
-		Program: fmt.Sprintf("gpu-exporter %s (%s)", cmp.Or(version.Version, "unknown"), version.GetRevision()),
-		Wait: func(ctx context.Context, d time.Duration) error {
-			if !said {
-				said = true
-				fmt.Fprintf(stderr, "gpu-exporter %s: watching the GPUs for %v\n", recordCommand, c.duration)
-			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(d):
-				return nil
-			}
-		}})
+	text, err := session.Record(ctx, nvml.RecordOptions{Duration: c.duration, Date: time.Now().UTC().Format(time.RFC3339),
+		Program:   fmt.Sprintf("gpu-exporter %s (%s)", cmp.Or(version.Version, "unknown"), version.GetRevision()),
+		Observing: func() { fmt.Fprintf(stderr, "gpu-exporter %s: observing the GPUs for %v\n", recordCommand, c.duration) }})
 	if closeErr := session.Close(); err == nil && closeErr != nil {
 		err = closeErr
 	}
 	return text, err
 }
 
-// writeRecording writes a file that is there as a whole or not at all, and never in place of another.
+// writeRecording writes a file as a whole or not at all, and never over another.
 func writeRecording(output string, text []byte, stdout io.Writer) error {
 	if output == "-" {
 		if _, err := stdout.Write(text); err != nil {
@@ -180,18 +169,18 @@ func writeRecording(output string, text []byte, stdout io.Writer) error {
 	return nil
 }
 
-// publish gives a file its name unless another has it. A link says so by itself; where the file system knows
-// no links, the name is looked at before.
+// publish renames a file unless the name is taken. A hard link fails then by itself; where the file system has no
+// links, the name is checked before.
 func publish(from, to string) error {
 	err := os.Link(from, to)
 	switch {
 	case err == nil:
 		return os.Remove(from)
 	case errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("%s came up meanwhile; name another file", to)
+		return fmt.Errorf("%s was created meanwhile; choose another file", to)
 	}
 	if _, statErr := os.Lstat(to); statErr == nil {
-		return fmt.Errorf("%s came up meanwhile; name another file", to)
+		return fmt.Errorf("%s was created meanwhile; choose another file", to)
 	}
 	return os.Rename(from, to)
 }

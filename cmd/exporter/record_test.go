@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/recording"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
@@ -75,7 +77,8 @@ func mappedLibrary(t *testing.T) string {
 // recording makes a recording of the node that a stage plays, letting its time pass.
 func (s *stage) recording() []byte {
 	s.t.Helper()
-	library := nvml.New(nvml.Options{Path: mappedLibrary(s.t), SysfsRoot: s.sysfs(), Clock: s.control.Time})
+	library := nvml.New(nvml.Options{Path: mappedLibrary(s.t), SysfsRoot: s.sysfs(), Clock: s.control.Time,
+		Journal: journal.NewWriter(s.control.Time, nil)})
 	session, err := library.Open()
 	if err != nil {
 		s.t.Fatal(err)
@@ -87,7 +90,11 @@ func (s *stage) recording() []byte {
 	if err := errors.Join(err, session.Close()); err != nil {
 		s.t.Fatal(err)
 	}
-	return text
+	played, err := recording.Scenario(text)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return played
 }
 
 // sysfs is an empty tree: the bus of the machine that runs the test is not the scenario's.
@@ -344,15 +351,12 @@ func TestRecordCommand(t *testing.T) {
 		return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 	}
 	dir := t.TempDir()
-	file := filepath.Join(dir, "node.scenario")
+	file := filepath.Join(dir, "node.jsonl")
 	if out, said, code := run("--output", file); code != exitOK || out != "" || !strings.Contains(said, file) {
 		t.Fatalf("code %d, stdout %q, stderr %q", code, out, said)
 	}
-	text := kept(t, dir, "node.scenario")
-	s, err := scenario.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := kept(t, dir, "node.jsonl")
+	s := playable(t, text)
 	if len(s.GPUs) != 2 || len(s.Processes()) != 1 || len(text) > 1<<20 {
 		t.Errorf("%d GPUs and %d processes in %d bytes", len(s.GPUs), len(s.Processes()), len(text))
 	}
@@ -365,16 +369,17 @@ func TestRecordCommand(t *testing.T) {
 			t.Errorf("%s is in the recording", secret)
 		}
 	}
-	head, _, _ := strings.Cut(text, "\ntitle")
-	for _, word := range []string{"Masked:", "UUID", "serial", "Process ids", "PCI addresses", "name of the host"} {
+	head, _, _ := strings.Cut(text, "\n")
+	for _, word := range []string{"Masked:", "UUID", "serial", "process IDs", "PCI addresses", "name of the host"} {
 		if !strings.Contains(head, word) {
-			t.Errorf("its first lines do not speak of %q:\n%s", word, head)
+			t.Errorf("its first line does not mention %q:\n%s", word, head)
 		}
 	}
 	out, said, code := run("--output=-")
-	if _, err := scenario.Parse("stdout", out, nil); code != exitOK || err != nil {
-		t.Errorf("to standard output: code %d, %v, stderr %q", code, err, said)
+	if code != exitOK {
+		t.Fatalf("to standard output: code %d, stderr %q", code, said)
 	}
+	playable(t, out)
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 		t.Errorf("%v, %v are left in the folder", entries, err)
 	}
@@ -400,9 +405,23 @@ func TestRecordCommand(t *testing.T) {
 			t.Errorf("%s: code %d, stdout %q, stderr %q", name, code, out, said)
 		}
 	}
-	if kept(t, dir, "node.scenario") != text {
+	if kept(t, dir, "node.jsonl") != text {
 		t.Error("the file that was there was written to")
 	}
+}
+
+// playable turns a journal into a scenario.
+func playable(t *testing.T, journal string) *scenario.Scenario {
+	t.Helper()
+	text, err := recording.Scenario([]byte(journal))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := scenario.Parse("recorded", string(text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // TestRecordFile: the file is whole or not there, and never in place of another.

@@ -1,6 +1,7 @@
 // Command standin plays a node with GPUs for the exporter: it builds a driver library that plays a
 // scenario, answers as the kubelet, lays out what the exporter reads of the host, and runs the exporter against it all.
 // The exporter does not know the difference. `standin fleet` plays many nodes at once, without an exporter.
+// `standin scenario JOURNAL` turns a journal of gpu-exporter record into a scenario.
 package main
 
 import (
@@ -42,6 +43,13 @@ func main() {
 	defer stop()
 	if len(os.Args) > 1 && os.Args[1] == "fleet" {
 		if err := runFleet(ctx, os.Args[2:], os.Stdout, os.Stderr); err != nil {
+			fmt.Fprintf(os.Stderr, "standin: %v\n", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if len(os.Args) > 1 && os.Args[1] == "scenario" {
+		if err := writeScenario(os.Args[2:], os.Stdout); err != nil {
 			fmt.Fprintf(os.Stderr, "standin: %v\n", err)
 			os.Exit(1)
 		}

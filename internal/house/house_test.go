@@ -38,9 +38,13 @@ var plan = []room{
 	{path: "internal/gpu", never: []string{"github.com/", "google.golang.org/", "k8s.io/", "golang.org/"},
 		why: "the words stand on the standard library alone, so that every room can speak them"},
 	{path: "internal/standin/scenario", knows: []string{"internal/gpu"}, never: []string{"github.com/", "google.golang.org/", "k8s.io/"},
-		why: "a file format is read by tests, tools and the recorder alike"},
-	{path: "internal/nvml", knows: []string{"internal/gpu", "internal/standin/scenario"}, never: []string{prometheusLib, grpcLib, "k8s.io/"},
+		why: "a file format is read by tests and tools alike"},
+	{path: "internal/nvml/journal", never: []string{"github.com/", "google.golang.org/", "k8s.io/"},
+		why: "a file format that the exporter writes and the stand-in reads"},
+	{path: "internal/nvml", knows: []string{"internal/gpu", "internal/nvml/journal"}, never: []string{prometheusLib, grpcLib, "k8s.io/"},
 		why: "the driver does not know who looks at its readings"},
+	{path: "internal/standin/recording", knows: []string{"internal/gpu", "internal/nvml/journal", "internal/standin/scenario"}, never: []string{"github.com/", "google.golang.org/", "k8s.io/"},
+		why: "a journal becomes a scenario without the driver and without the exporter"},
 	{path: "internal/proc", knows: []string{"internal/gpu"}, never: []string{prometheusLib, grpcLib, nvmlLib},
 		why: "what a process belongs to is read from /proc alone"},
 	{path: "internal/engine", knows: []string{"internal/gpu"}, never: []string{"github.com/", "google.golang.org/", "k8s.io/", "os/exec"},
@@ -82,12 +86,12 @@ var plan = []room{
 		why: "a page shows a document and asks nobody"},
 	{path: "cmd/report", knows: []string{"report", "report/prom", "report/render"}, never: []string{nvmlLib, grpcLib},
 		why: "it runs on any machine, without GPUs"},
-	{path: "cmd/exporter", knows: []string{"internal/gpu", "internal/nvml", "internal/proc", "internal/engine", "podmap", "internal/account", "internal/sampler",
-		"internal/catalog", "internal/catalog/compat", "collector", "internal/web", "internal/standin/scenario"},
+	{path: "cmd/exporter", knows: []string{"internal/gpu", "internal/nvml", "internal/nvml/journal", "internal/proc", "internal/engine", "podmap", "internal/account", "internal/sampler",
+		"internal/catalog", "internal/catalog/compat", "collector", "internal/web"},
 		why: "a shipped program plays no fake node"},
 	{path: "tools/gen", knows: []string{"internal/catalog", "internal/catalog/compat", "dashboards", "alerts", "report/render"},
 		never: []string{nvmlLib, grpcLib}, why: "generated files depend on tables alone"},
-	{path: "cmd/standin", knows: []string{"internal/gpu", "internal/standin/scenario", "internal/standin", "internal/standin/fleet", "internal/standin/expose", "alerts"}, never: []string{prometheusLib, nvmlLib},
+	{path: "cmd/standin", knows: []string{"internal/gpu", "internal/standin/scenario", "internal/standin/recording", "internal/standin", "internal/standin/fleet", "internal/standin/expose", "alerts"}, never: []string{prometheusLib, nvmlLib},
 		why: "the stand-in must not share code with what it stands in front of; a fleet stands in front of nothing, it is scraped itself"},
 }
 
@@ -173,6 +177,32 @@ func TestImportLaw(t *testing.T) {
 						t.Errorf("%s imports %s: %s", file, imported, r.why)
 					}
 				}
+			}
+		}
+	}
+}
+
+// What ships contains nothing that simulates: neither program links a package of the stand-in.
+func TestShippedProgramsLinkNoStandin(t *testing.T) {
+	_, code, _ := goFiles(t)
+	for _, program := range []string{"cmd/exporter", "cmd/report"} {
+		reached := map[string]bool{program: true}
+		for queue := []string{program}; len(queue) > 0; queue = queue[1:] {
+			for _, file := range code[queue[0]] {
+				for _, imported := range imports(t, file) {
+					if ours, is := strings.CutPrefix(imported, module+"/"); is && !reached[ours] {
+						reached[ours] = true
+						queue = append(queue, ours)
+					}
+				}
+			}
+		}
+		if len(reached) < 4 {
+			t.Errorf("%s reaches %v alone: the walk is broken", program, reached)
+		}
+		for dir := range reached {
+			if dir == "internal/standin" || strings.HasPrefix(dir, "internal/standin/") {
+				t.Errorf("%s links %s", program, dir)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"encoding/json"
 	"slices"
 	"sync"
 	"time"
@@ -54,18 +55,41 @@ func (l *Library) Calls() []gpu.CallStats {
 	return list
 }
 
-// caller makes calls: the session, and each GPU, which adds its lock.
-type caller interface {
-	call(id callID, fn func() nvml.Return) nvml.Return
+// request is one call to the driver.
+type request struct {
+	id callID
+	// args are the arguments beside the handle, for the journal: of a call on a MIG device, the device's index.
+	args []int
+	// value points to what run sets, for the journal. Nil for a call that returns a code alone.
+	value any
+	// run makes exactly the call that id names.
+	run func() nvml.Return
+	// probing marks a first try, of which an unknown argument is an answer and no error.
+	probing bool
 }
 
-// call makes a call that belongs to no GPU.
-func (s *Session) call(id callID, fn func() nvml.Return) nvml.Return { return s.do(id, false, fn) }
+// caller makes calls: the session, and each GPU, which adds its lock.
+type caller interface {
+	do(r request) nvml.Return
+}
 
-// do is the one path by which this package reaches the driver: it refuses what the library lacks and what
-// comes after Close, times the rest and counts the errors. fn makes exactly the call that id names. asking
-// marks a first try, of which an unknown argument is an answer and no error.
-func (s *Session) do(id callID, asking bool, fn func() nvml.Return) nvml.Return {
+// do makes a call that belongs to no GPU.
+func (s *Session) do(r request) nvml.Return { return s.make(-1, r) }
+
+// make is the one path by which this package reaches the driver: it refuses what the library lacks and what
+// comes after Close, times the rest, counts the errors and writes the journal.
+func (s *Session) make(gpuIndex int, r request) (ret nvml.Return) {
+	id := r.id
+	var took time.Duration
+	if j := s.library.options.Journal; j != nil {
+		defer func() {
+			args := make([]int64, len(r.args))
+			for i, a := range r.args {
+				args[i] = int64(a)
+			}
+			j.Add(gpuIndex, guards[id].name, args, codeName(ret), journaled(id, r.value), took)
+		}()
+	}
 	if !s.offers.have[id] {
 		return nvml.ERROR_FUNCTION_NOT_FOUND
 	}
@@ -75,38 +99,54 @@ func (s *Session) do(id callID, asking bool, fn func() nvml.Return) nvml.Return 
 	defer s.leave()
 	// The real clock: a duration is how long the driver took, whatever time the exporter is told it is.
 	start := time.Now()
-	ret := fn()
+	ret = r.run()
+	took = time.Since(start)
 	stats := &s.library.stats[id]
 	if !guards[id].waits {
-		stats.duration.Observe(time.Since(start).Seconds())
+		stats.duration.Observe(took.Seconds())
 	}
-	if !silent(ret) && (!asking || ret != nvml.ERROR_INVALID_ARGUMENT) {
+	if !silent(ret) && (!r.probing || ret != nvml.ERROR_INVALID_ARGUMENT) {
 		stats.count(codeName(ret))
 	}
 	return ret
 }
 
-// call makes a call on the GPU while holding its lock: the driver never gets two at once for one handle.
-func (c *GPU) call(id callID, fn func() nvml.Return) nvml.Return {
+// do makes a call on the GPU while holding its lock: the driver never gets two at once for one handle.
+func (c *GPU) do(r request) nvml.Return {
 	c.dev.busy.Lock()
 	defer c.dev.busy.Unlock()
-	return c.dev.session.do(id, c.asking, fn)
+	r.probing = c.probing
+	return c.dev.session.make(c.identity.Index, r)
 }
 
 // get makes a call that returns one value.
-func get[V any](c caller, id callID, fn func() (V, nvml.Return)) (value V, ret nvml.Return) {
-	ret = c.call(id, func() (r nvml.Return) {
+func get[V any](c caller, id callID, fn func() (V, nvml.Return), args ...int) (value V, ret nvml.Return) {
+	ret = c.do(request{id: id, args: args, value: &value, run: func() (r nvml.Return) {
 		value, r = fn()
 		return r
-	})
+	}})
 	return value, ret
 }
 
 // get2 makes a call that returns two values.
-func get2[V, W any](c caller, id callID, fn func() (V, W, nvml.Return)) (v V, w W, ret nvml.Return) {
-	ret = c.call(id, func() (r nvml.Return) {
-		v, w, r = fn()
+func get2[V, W any](c caller, id callID, fn func() (V, W, nvml.Return), args ...int) (v V, w W, ret nvml.Return) {
+	var p pair[V, W]
+	ret = c.do(request{id: id, args: args, value: &p, run: func() (r nvml.Return) {
+		p.first, p.second, r = fn()
 		return r
-	})
-	return v, w, ret
+	}})
+	return p.first, p.second, ret
 }
+
+// call makes a call that returns a code alone.
+func call(c caller, id callID, fn func() nvml.Return, args ...int) nvml.Return {
+	return c.do(request{id: id, args: args, run: fn})
+}
+
+// pair is the value of a call that returns two.
+type pair[V, W any] struct {
+	first  V
+	second W
+}
+
+func (p *pair[V, W]) MarshalJSON() ([]byte, error) { return json.Marshal([2]any{p.first, p.second}) }

@@ -27,10 +27,10 @@ type GPU struct {
 	tables pollStates
 
 	// What follows belongs to the worker.
-	asking bool // the row under way has never worked
-	busy   cursor
-	memory cursor
-	procs  cursor
+	probing bool // the row that is being read has never worked
+	busy    cursor
+	memory  cursor
+	procs   cursor
 	// procsSeen: the processes' buffer was read once.
 	procsSeen bool
 	gpm       gpmState

@@ -42,7 +42,7 @@ func (s *Session) WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error) {
 	var events []gpu.XIDEvent
 	for wait := timeout; len(events) < eventBatch; wait = 0 {
 		var data nvml.EventData
-		ret := s.call(callEventSetWait, func() (r nvml.Return) {
+		ret := call(s, callEventSetWait, func() (r nvml.Return) {
 			data, r = set.Wait(uint32(max(wait.Milliseconds(), 0)))
 			return r
 		})
@@ -102,7 +102,7 @@ func (s *Session) dropLost(timeout time.Duration) error {
 	}
 	s.events, s.pending = nil, stay
 	s.mu.Unlock()
-	_ = s.call(callEventSetFree, set.Free)
+	_ = call(s, callEventSetFree, set.Free)
 	// At once: what happens to the others before they are in the new set is told by nobody.
 	_, _, err := s.register()
 	return err
@@ -177,7 +177,7 @@ func (s *Session) registerGPU(set nvml.EventSet, d *device) {
 		if types := supported & eventTypes; types == 0 {
 			ret = nvml.ERROR_NOT_SUPPORTED
 		} else {
-			ret = s.call(callRegisterEvents, func() nvml.Return { return d.handle.RegisterEvents(types, set) })
+			ret = call(s, callRegisterEvents, func() nvml.Return { return d.handle.RegisterEvents(types, set) })
 		}
 	}
 	s.mu.Lock()

@@ -1,9 +1,11 @@
 package nvml
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
@@ -52,6 +54,24 @@ func (v value) count() (uint64, bool) {
 	return uint64(f), true
 }
 
+// spell returns the name of the value's type and the number as a text, empty for what is no finite number.
+func (v value) spell() (kind, number string) {
+	kind = map[nvml.ValueType]string{nvml.VALUE_TYPE_DOUBLE: "double", nvml.VALUE_TYPE_UNSIGNED_INT: "uint",
+		nvml.VALUE_TYPE_SIGNED_LONG_LONG: "longlong", nvml.VALUE_TYPE_SIGNED_INT: "int", nvml.VALUE_TYPE_UNSIGNED_SHORT: "ushort"}[v.kind]
+	kind = cmp.Or(kind, "ulonglong") // an unsigned long is as wide
+	n, finite := v.number()
+	whole, unsigned := v.count()
+	switch {
+	case !finite:
+		return kind, ""
+	case kind == "double":
+		return kind, strconv.FormatFloat(n, 'g', -1, 64)
+	case unsigned:
+		return kind, strconv.FormatUint(whole, 10)
+	}
+	return kind, strconv.FormatInt(int64(n), 10)
+}
+
 // summed returns the value of a sum.
 func summed(n uint64) value {
 	v := value{sum: true}
@@ -91,7 +111,7 @@ func readFields[T any](c *GPU, rows []row[T], states []rowState, ask []int, to *
 	if len(batch) == 0 {
 		return nil
 	}
-	ret := c.call(callFieldValues, func() nvml.Return { return c.handle().GetFieldValues(batch) })
+	ret := c.fieldValues(batch)
 	if err := whole(ret); err != nil {
 		return fmt.Errorf("read %d fields of %s: %w (%s)", len(batch), c, err, codeName(ret))
 	}
@@ -110,6 +130,11 @@ func readFields[T any](c *GPU, rows []row[T], states []rowState, ask []int, to *
 		}
 	}
 	return nil
+}
+
+// fieldValues makes the call, which answers within the batch.
+func (c *GPU) fieldValues(batch []nvml.FieldValue) nvml.Return {
+	return c.do(request{id: callFieldValues, value: &batch, run: func() nvml.Return { return c.handle().GetFieldValues(batch) }})
 }
 
 // takeField takes the entries of one row out of an answered batch, from *at on, and sets the row's value

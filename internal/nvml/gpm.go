@@ -85,9 +85,7 @@ func readGPM(c *GPU, to *gpu.Fast) nvml.Return {
 	if ret := c.gpm.support(c); ret != nvml.SUCCESS {
 		return ret
 	}
-	return c.profile(&c.gpm.dev, func(s nvml.GpmSample) nvml.Return {
-		return c.call(callGPMSampleGet, func() nvml.Return { return s.Get(c.handle()) })
-	}, &to.GPM)
+	return c.profile(&c.gpm.dev, wholeGPU, &to.GPM)
 }
 
 // readInstanceGPM profiles each MIG GPU instance. One that fails alone costs the others nothing.
@@ -109,9 +107,7 @@ func readInstanceGPM(c *GPU, to *gpu.Fast) nvml.Return {
 			c.gpm.instances[in.UUID] = pair
 		}
 		fast := gpu.InstanceFast{UUID: in.UUID}
-		ret := c.profile(pair, func(s nvml.GpmSample) nvml.Return {
-			return c.call(callGPMMIGSampleGet, func() nvml.Return { return s.MigGet(c.handle(), in.GI) })
-		}, &fast.GPM)
+		ret := c.profile(pair, in.GI, &fast.GPM)
 		if whole(ret) != nil {
 			return ret
 		}
@@ -125,7 +121,7 @@ func readInstanceGPM(c *GPU, to *gpu.Fast) nvml.Return {
 
 // profile takes a sample of a subject and says what happened since the one before. A pair too close
 // together is refused by waiting for the next tick; one too far apart, after a pause, only starts anew.
-func (c *GPU) profile(p *gpmPair, sample func(nvml.GpmSample) nvml.Return, to *gpu.Opt[gpu.GPM]) nvml.Return {
+func (c *GPU) profile(p *gpmPair, gi int, to *gpu.Opt[gpu.GPM]) nvml.Return {
 	now := c.now()
 	if !p.taken.IsZero() && now.Sub(p.taken) >= 0 && now.Sub(p.taken) < gpmShortest {
 		return nvml.SUCCESS
@@ -140,7 +136,7 @@ func (c *GPU) profile(p *gpmPair, sample func(nvml.GpmSample) nvml.Return, to *g
 		}
 		p.samples[i] = s
 	}
-	if ret := sample(p.samples[1-p.newest]); ret != nvml.SUCCESS {
+	if ret := c.sample(p.samples[1-p.newest], gi); ret != nvml.SUCCESS {
 		// The instance may be gone and come back under the same name.
 		p.taken = time.Time{}
 		return ret
@@ -151,37 +147,49 @@ func (c *GPU) profile(p *gpmPair, sample func(nvml.GpmSample) nvml.Return, to *g
 	if !seeded || window < gpmShortest || window > 3*c.interval() {
 		return nvml.SUCCESS
 	}
-	return c.metrics(p, window, to)
+	return c.metrics(p, gi, window, to)
+}
+
+// wholeGPU stands in place of the ID of a GPU instance.
+const wholeGPU = -1
+
+// sample fills a sample of the GPU, or of one of its GPU instances.
+func (c *GPU) sample(s nvml.GpmSample, gi int) nvml.Return {
+	if gi == wholeGPU {
+		return call(c, callGPMSampleGet, func() nvml.Return { return s.Get(c.handle()) })
+	}
+	return call(c, callGPMMIGSampleGet, func() nvml.Return { return s.MigGet(c.handle(), gi) }, gi)
 }
 
 // metrics says what happened between the two samples of a pair.
-func (c *GPU) metrics(p *gpmPair, window time.Duration, to *gpu.Opt[gpu.GPM]) nvml.Return {
+func (c *GPU) metrics(p *gpmPair, gi int, window time.Duration, to *gpu.Opt[gpu.GPM]) nvml.Return {
 	if c.gpm.request == nil {
 		c.gpm.request = &nvml.GpmMetricsGetType{}
 	}
-	request := c.gpm.request
-	request.Sample1, request.Sample2 = p.samples[1-p.newest], p.samples[p.newest]
-	request.NumMetrics = 0
+	ask := c.gpm.request
+	ask.Sample1, ask.Sample2 = p.samples[1-p.newest], p.samples[p.newest]
+	ask.NumMetrics = 0
 	var asked [16]int
 	for i, m := range gpmMetrics {
 		if p.dropped[i] {
 			continue
 		}
-		request.Metrics[request.NumMetrics] = nvml.GpmMetric{MetricId: uint32(m.id)}
-		asked[request.NumMetrics] = i
-		request.NumMetrics++
+		ask.Metrics[ask.NumMetrics] = nvml.GpmMetric{MetricId: uint32(m.id)}
+		asked[ask.NumMetrics] = i
+		ask.NumMetrics++
 	}
-	if request.NumMetrics == 0 {
+	if ask.NumMetrics == 0 {
 		return nvml.ERROR_NOT_SUPPORTED
 	}
-	ret := c.call(callGPMMetricsGet, func() nvml.Return { return c.driver().GpmMetricsGet(request) })
+	ret := c.do(request{id: callGPMMetricsGet, args: []int{gi}, value: ask,
+		run: func() nvml.Return { return c.driver().GpmMetricsGet(ask) }})
 	if ret != nvml.SUCCESS {
 		return ret
 	}
 	g := gpu.GPM{Window: window}
 	told := false
-	for n := range request.NumMetrics {
-		m, i := request.Metrics[n], asked[n]
+	for n := range ask.NumMetrics {
+		m, i := ask.Metrics[n], asked[n]
 		switch code := nvml.Return(m.NvmlReturn); {
 		case code == nvml.SUCCESS:
 			if !math.IsNaN(m.Value) && !math.IsInf(m.Value, 0) {

@@ -233,6 +233,7 @@ type offers struct {
 	have    [callCount]bool
 	missing []string // symbols of which no version is there, in the order of the table
 	fatal   []string // those of them that nothing works without
+	symbols []string // what the library exports of the table
 }
 
 // probe looks every symbol up. lookup returns an error for a symbol that is not there; it must not call it.
@@ -244,7 +245,7 @@ func probe(lookup func(symbol string) error) offers {
 		for _, s := range symbols {
 			if lookup(s) == nil {
 				o.have[id] = true
-				break
+				o.symbols = append(o.symbols, s)
 			}
 		}
 		if o.have[id] {
@@ -268,4 +269,13 @@ type Reading struct {
 	PollGroup gpu.PollGroup
 	// Doc says what is read and in which unit the driver gives it.
 	Doc string
+}
+
+// Symbols lists the functions of the library that this package may call.
+func Symbols() []string {
+	var list []string
+	for id := range guards {
+		list = append(list, guards[id].symbols()...)
+	}
+	return list
 }

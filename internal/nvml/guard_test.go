@@ -290,11 +290,7 @@ func methodOf(info *types.Info, e *ast.SelectorExpr) (string, bool) {
 func checkGuarded(t *testing.T, fset *token.FileSet, info *types.Info, path []ast.Node, e *ast.SelectorExpr, method string) {
 	t.Helper()
 	for i := len(path) - 1; i >= 0; i-- {
-		call, ok := path[i].(*ast.CallExpr)
-		if !ok {
-			continue
-		}
-		for _, arg := range call.Args {
+		for _, arg := range besides(path[i]) {
 			id, ok := guardOf(info, arg)
 			if !ok {
 				continue
@@ -309,6 +305,21 @@ func checkGuarded(t *testing.T, fset *token.FileSet, info *types.Info, path []as
 		return
 	}
 	t.Errorf("%s: %s is used outside of any guarded call", fset.Position(e.Pos()), method)
+}
+
+// besides returns the arguments of a call, or the values of a request.
+func besides(n ast.Node) (list []ast.Expr) {
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		return n.Args
+	case *ast.CompositeLit:
+		for _, e := range n.Elts {
+			if kv, ok := e.(*ast.KeyValueExpr); ok {
+				list = append(list, kv.Value)
+			}
+		}
+	}
+	return list
 }
 
 // processMethods are guarded by the row of processLists in which they stand, not by an argument.

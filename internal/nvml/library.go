@@ -13,6 +13,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 )
 
 // DefaultPath is the name under which the dynamic linker finds NVML.
@@ -35,6 +36,8 @@ type Options struct {
 	// FastInterval is the intended time between two reads of the fast poll group. A pair of profiling samples that
 	// lie more than three of it apart is thrown away. 0: 2 s.
 	FastInterval time.Duration
+	// Journal, if set, gets every call: see Session.Record.
+	Journal *journal.Writer
 }
 
 // Library is a driver library that may or may not be there, and what is remembered of it across sessions:
@@ -110,7 +113,7 @@ func (l *Library) Open() (*Session, error) {
 		byIndex:  map[int]*device{},
 		wake:     make(chan struct{}, 1),
 	}
-	if ret := s.call(callInit, s.nvml.Init); ret != nvml.SUCCESS {
+	if ret := call(s, callInit, s.nvml.Init); ret != nvml.SUCCESS {
 		return nil, initError(l.options.Path, ret)
 	}
 	// From here on nvmlShutdown has to follow.

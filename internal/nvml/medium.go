@@ -111,16 +111,16 @@ func flag(to *gpu.Opt[bool], v value) {
 	}
 }
 
-func readMemoryV2(c *GPU, of nvml.Device, to *gpu.Opt[gpu.Memory]) nvml.Return {
-	m, ret := get(c, callMemoryInfoV2, of.GetMemoryInfo_v2)
+func readMemoryV2(c *GPU, of nvml.Device, to *gpu.Opt[gpu.Memory], mig ...int) nvml.Return {
+	m, ret := get(c, callMemoryInfoV2, of.GetMemoryInfo_v2, mig...)
 	if ret == nvml.SUCCESS {
 		*to = gpu.Some(gpu.Memory{Total: gpu.Bytes(m.Total), Used: gpu.Bytes(m.Used), Free: gpu.Bytes(m.Free), Reserved: gpu.Some(gpu.Bytes(m.Reserved))})
 	}
 	return ret
 }
 
-func readMemoryV1(c *GPU, of nvml.Device, to *gpu.Opt[gpu.Memory]) nvml.Return {
-	m, ret := get(c, callMemoryInfo, of.GetMemoryInfo)
+func readMemoryV1(c *GPU, of nvml.Device, to *gpu.Opt[gpu.Memory], mig ...int) nvml.Return {
+	m, ret := get(c, callMemoryInfo, of.GetMemoryInfo, mig...)
 	if ret == nvml.SUCCESS {
 		*to = gpu.Some(gpu.Memory{Total: gpu.Bytes(m.Total), Used: gpu.Bytes(m.Used), Free: gpu.Bytes(m.Free)})
 	}
@@ -129,11 +129,11 @@ func readMemoryV1(c *GPU, of nvml.Device, to *gpu.Opt[gpu.Memory]) nvml.Return {
 
 // readInstanceMemory reads the memory of each MIG GPU instance, through its first MIG device: all devices
 // of an instance share its memory.
-func readInstanceMemory(c *GPU, to *gpu.Medium, read func(*GPU, nvml.Device, *gpu.Opt[gpu.Memory]) nvml.Return) nvml.Return {
+func readInstanceMemory(c *GPU, to *gpu.Medium, read func(*GPU, nvml.Device, *gpu.Opt[gpu.Memory], ...int) nvml.Return) nvml.Return {
 	fate := notAsked
 	for _, in := range c.mig.instances {
 		medium := gpu.InstanceMedium{UUID: in.UUID}
-		ret := read(c, in.handle, &medium.Memory)
+		ret := read(c, in.handle, &medium.Memory, in.Compute[0].Index)
 		if whole(ret) != nil {
 			return ret
 		}
@@ -163,7 +163,7 @@ func readFanSpeeds(c *GPU, n int, to *gpu.Medium) nvml.Return {
 	fate := nvml.ERROR_NO_DATA
 	fans := make([]gpu.Opt[gpu.Ratio], n)
 	for i := range fans {
-		percent, ret := get(c, callFanSpeed, func() (uint32, nvml.Return) { return c.handle().GetFanSpeed_v2(i) })
+		percent, ret := get(c, callFanSpeed, func() (uint32, nvml.Return) { return c.handle().GetFanSpeed_v2(i) }, i)
 		if whole(ret) != nil {
 			return ret
 		}
@@ -196,7 +196,7 @@ func clockRows() []row[gpu.Medium] {
 	for _, t := range clockTypes {
 		rows = append(rows, row[gpu.Medium]{reading: "clock_" + string(t.clock), doc: "Clock, in MHz.", calls: []callID{callClockInfo},
 			read: func(c *GPU, to *gpu.Medium) nvml.Return {
-				mhz, ret := get(c, callClockInfo, func() (uint32, nvml.Return) { return c.handle().GetClockInfo(t.kind) })
+				mhz, ret := get(c, callClockInfo, func() (uint32, nvml.Return) { return c.handle().GetClockInfo(t.kind) }, int(t.kind))
 				return setClock(&to.Clocks, t.clock, mhz, ret)
 			}})
 	}
@@ -208,7 +208,7 @@ func maxClockRows() []row[gpu.Slow] {
 	for _, t := range clockTypes {
 		rows = append(rows, row[gpu.Slow]{reading: "clock_max_" + string(t.clock), doc: "Highest clock, in MHz.", calls: []callID{callMaxClock},
 			read: func(c *GPU, to *gpu.Slow) nvml.Return {
-				mhz, ret := get(c, callMaxClock, func() (uint32, nvml.Return) { return c.handle().GetMaxClockInfo(t.kind) })
+				mhz, ret := get(c, callMaxClock, func() (uint32, nvml.Return) { return c.handle().GetMaxClockInfo(t.kind) }, int(t.kind))
 				return setClock(&to.MaxClocks, t.clock, mhz, ret)
 			}})
 	}
@@ -273,7 +273,7 @@ func eccRows() []row[gpu.Medium] {
 					read: func(c *GPU, to *gpu.Medium) nvml.Return {
 						v, ret := get(c, callMemoryErrors, func() (uint64, nvml.Return) {
 							return c.handle().GetMemoryErrorCounter(s.kind, n.kind, l.location)
-						})
+						}, int(s.kind), int(n.kind), int(l.location))
 						if ret == nvml.SUCCESS {
 							*n.at(eccCount(to, s.severity, l.memory)) = gpu.Some(v)
 						}
@@ -283,7 +283,8 @@ func eccRows() []row[gpu.Medium] {
 			rows = append(rows, row[gpu.Medium]{reading: "ecc_total" + suffix, instead: []string{"ecc_dram" + suffix, "ecc_sram" + suffix},
 				doc: "ECC errors of the whole GPU.", calls: []callID{callTotalECC},
 				read: func(c *GPU, to *gpu.Medium) nvml.Return {
-					v, ret := get(c, callTotalECC, func() (uint64, nvml.Return) { return c.handle().GetTotalEccErrors(s.kind, n.kind) })
+					v, ret := get(c, callTotalECC, func() (uint64, nvml.Return) { return c.handle().GetTotalEccErrors(s.kind, n.kind) },
+						int(s.kind), int(n.kind))
 					if ret == nvml.SUCCESS {
 						*n.at(eccCount(to, s.severity, gpu.ECCAll)) = gpu.Some(v)
 					}
@@ -305,15 +306,17 @@ func eccCount(to *gpu.Medium, severity gpu.ECCSeverity, memory gpu.ECCMemory) *g
 }
 
 func readRemappedRows(c *GPU, to *gpu.Medium) nvml.Return {
-	var corrected, uncorrected int
-	var pending, failed bool
-	ret := c.call(callRemappedRows, func() (r nvml.Return) {
-		corrected, uncorrected, pending, failed, r = c.handle().GetRemappedRows()
+	var v struct {
+		Corrected, Uncorrected int
+		Pending, Failure       bool
+	}
+	ret := c.do(request{id: callRemappedRows, value: &v, run: func() (r nvml.Return) {
+		v.Corrected, v.Uncorrected, v.Pending, v.Failure, r = c.handle().GetRemappedRows()
 		return r
-	})
+	}})
 	if ret == nvml.SUCCESS {
-		to.RemappedRows = map[gpu.RemapCause]uint64{gpu.CauseCorrected: uint64(corrected), gpu.CauseUncorrected: uint64(uncorrected)}
-		to.RemapPending, to.RemapFailed = gpu.Some(pending), gpu.Some(failed)
+		to.RemappedRows = map[gpu.RemapCause]uint64{gpu.CauseCorrected: uint64(v.Corrected), gpu.CauseUncorrected: uint64(v.Uncorrected)}
+		to.RemapPending, to.RemapFailed = gpu.Some(v.Pending), gpu.Some(v.Failure)
 	}
 	return ret
 }

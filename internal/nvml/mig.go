@@ -34,8 +34,8 @@ func (c *GPU) ensureLayout() error {
 		return nil
 	}
 	var to gpu.Slow
-	c.asking = true
-	defer func() { c.asking = false }()
+	c.probing = true
+	defer func() { c.probing = false }()
 	for _, read := range []func(*GPU, *gpu.Slow) nvml.Return{readMIGMode, readInstances} {
 		if ret := read(c, &to); whole(ret) != nil {
 			return fmt.Errorf("read the MIG layout of %s: %w (%s)", c, whole(ret), codeName(ret))
@@ -101,7 +101,7 @@ func (c *GPU) walkMIG() ([]migInstance, nvml.Return) {
 	}
 	var layout []migInstance
 	for index := range most {
-		handle, ret := get(c, callMIGHandle, func() (nvml.Device, nvml.Return) { return c.handle().GetMigDeviceHandleByIndex(index) })
+		handle, ret := get(c, callMIGHandle, func() (nvml.Device, nvml.Return) { return c.handle().GetMigDeviceHandleByIndex(index) }, index)
 		var in migInstance
 		if ret == nvml.SUCCESS {
 			in, ret = c.describeMIG(handle, index)
@@ -133,21 +133,21 @@ func (c *GPU) walkMIG() ([]migInstance, nvml.Return) {
 // describeMIG asks one MIG device who it is. Its ids and UUID are needed; the rest may not be offered.
 func (c *GPU) describeMIG(handle nvml.Device, index int) (migInstance, nvml.Return) {
 	in := migInstance{handle: handle}
-	uuid, ret := get(c, callUUID, handle.GetUUID)
+	uuid, ret := get(c, callUUID, handle.GetUUID, index)
 	if ret != nvml.SUCCESS {
 		return in, ret
 	}
-	gi, ret := get(c, callGPUInstanceID, handle.GetGpuInstanceId)
+	gi, ret := get(c, callGPUInstanceID, handle.GetGpuInstanceId, index)
 	if ret != nvml.SUCCESS {
 		return in, ret
 	}
-	ci, ret := get(c, callComputeInstanceID, handle.GetComputeInstanceId)
+	ci, ret := get(c, callComputeInstanceID, handle.GetComputeInstanceId, index)
 	if ret != nvml.SUCCESS {
 		return in, ret
 	}
 	in.UUID, in.GI = gpu.UUID(uuid), gi
 	compute := gpu.ComputeInstance{UUID: gpu.UUID(uuid), CI: ci, Index: index}
-	attributes, ret := get(c, callAttributes, handle.GetAttributes)
+	attributes, ret := get(c, callAttributes, handle.GetAttributes, index)
 	if ret != nvml.SUCCESS && !notOffered(ret) {
 		return in, ret
 	}
@@ -155,7 +155,7 @@ func (c *GPU) describeMIG(handle nvml.Device, index int) (migInstance, nvml.Retu
 		in.Slices = int(attributes.GpuInstanceSliceCount)
 		compute.SMs = gpu.Some(int(attributes.MultiprocessorCount))
 	}
-	name, ret := get(c, callName, handle.GetName)
+	name, ret := get(c, callName, handle.GetName, index)
 	if ret != nvml.SUCCESS && !notOffered(ret) {
 		return in, ret
 	}
@@ -186,10 +186,10 @@ func readPlacement(c *GPU, to *gpu.Slow) nvml.Return {
 	fate := notAsked
 	for i := range to.Instances {
 		in := &to.Instances[i]
-		instance, ret := get(c, callGPUInstance, func() (nvml.GpuInstance, nvml.Return) { return c.handle().GetGpuInstanceById(in.GI) })
+		instance, ret := get(c, callGPUInstance, func() (nvml.GpuInstance, nvml.Return) { return c.handle().GetGpuInstanceById(in.GI) }, in.GI)
 		if ret == nvml.SUCCESS {
 			var info nvml.GpuInstanceInfo
-			if info, ret = get(c, callGPUInstanceInfo, instance.GetInfo); ret == nvml.SUCCESS {
+			if info, ret = get(c, callGPUInstanceInfo, instance.GetInfo, in.GI); ret == nvml.SUCCESS {
 				in.PlacementStart = gpu.Some(int(info.Placement.Start))
 				in.PlacementSize = gpu.Some(int(info.Placement.Size))
 				in.ProfileID = gpu.Some(int(info.ProfileId))
@@ -217,7 +217,7 @@ func readShares(c *GPU, to *gpu.Slow) nvml.Return {
 		for profile := range nvml.GPU_INSTANCE_PROFILE_COUNT {
 			info, ret := get(c, callProfileInfo, func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
 				return c.handle().GetGpuInstanceProfileInfo(profile)
-			})
+			}, profile)
 			if whole(ret) != nil {
 				return ret
 			}

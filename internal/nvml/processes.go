@@ -65,11 +65,15 @@ type processList struct {
 func (l *processList) read(c *GPU, handle nvml.Device, of *gpu.Instance) nvml.Return {
 	offered := false
 	fate := nvml.ERROR_NOT_SUPPORTED
+	var mig []int
+	if of != nil {
+		mig = []int{of.Compute[0].Index}
+	}
 	for i, list := range processLists {
 		if c.kinds[i] {
 			continue
 		}
-		infos, ret := get(c, list.id, func() ([]nvml.ProcessInfo, nvml.Return) { return list.method(handle) })
+		infos, ret := get(c, list.id, func() ([]nvml.ProcessInfo, nvml.Return) { return list.method(handle) }, mig...)
 		switch {
 		case ret == nvml.SUCCESS:
 			offered = true

@@ -12,27 +12,41 @@ import (
 	"testing"
 	"time"
 
-	"github.com/NVIDIA/go-nvml/pkg/dl"
-
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
-	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/recording"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
-// record opens the session and records, letting the scenario's time pass.
-func (r *rig) record(salt string) (string, *scenario.Scenario) {
+// recordSession opens a session with a journal and records, letting the scenario's time pass.
+func (r *rig) recordSession(salt string) ([]byte, error) {
 	r.Helper()
-	if r.session == nil {
-		s, err := r.library.Open()
-		if err != nil {
+	if r.session != nil {
+		if err := r.session.Close(); err != nil {
 			r.Fatal(err)
 		}
-		r.session = s
 	}
-	text, err := r.session.Record(r.Context(), RecordOptions{Salt: []byte(salt), Wait: func(_ context.Context, d time.Duration) error {
+	r.library.options.Journal = journal.NewWriter(r.control.Time, []byte(salt))
+	s, err := r.library.Open()
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.session = s
+	return s.Record(r.Context(), RecordOptions{Wait: func(_ context.Context, d time.Duration) error {
 		r.control.Advance(d)
 		return nil
 	}})
+}
+
+// record records, and returns the scenario that the journal becomes.
+func (r *rig) record(salt string) (string, *scenario.Scenario) {
+	r.Helper()
+	lines, err := r.recordSession(salt)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.journal = string(lines)
+	text, err := recording.Scenario(lines)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -41,86 +55,6 @@ func (r *rig) record(salt string) (string, *scenario.Scenario) {
 		r.Fatal(err)
 	}
 	return string(text), s
-}
-
-// TestRecordSymbolSets holds the table of symbol sets against the stand-in driver: a set has what it says, and
-// what the sets before it have.
-func TestRecordSymbolSets(t *testing.T) {
-	names := []string{}
-	for _, set := range symbolSets {
-		names = append(names, set.name)
-	}
-	if !slices.Equal(names, scenario.SymbolSets) {
-		t.Fatalf("the sets are %v, the language's %v", names, scenario.SymbolSets)
-	}
-	first := map[string]int{}
-	for i, set := range symbolSets {
-		for _, s := range set.adds {
-			first[s] = i
-		}
-	}
-	for i, set := range symbolSets {
-		path, err := standin.BuildFakeNVML(t.Context(), set.name, t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
-		file := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL)
-		if err := file.Open(); err != nil {
-			t.Fatal(err)
-		}
-		defer file.Close()
-		for id := range guards {
-			for _, s := range guards[id].symbols() {
-				has := file.Lookup(s) == nil
-				if at, listed := first[s]; listed && has != (i >= at) {
-					t.Errorf("%s: %s is there: %v", set.name, s, has)
-				} else if !listed && has && i > 0 && !had(t, s) {
-					t.Errorf("%s has %s, which the table does not say", set.name, s)
-				}
-			}
-		}
-	}
-}
-
-// had reports whether the oldest set has a symbol.
-func had(t *testing.T, symbol string) bool {
-	t.Helper()
-	path, err := standin.BuildFakeNVML(t.Context(), symbolSets[0].name, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL)
-	if err := file.Open(); err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	return file.Lookup(symbol) == nil
-}
-
-func TestRecordNearestSet(t *testing.T) {
-	has := func(symbols ...string) func(string) bool {
-		return func(s string) bool { return slices.Contains(symbols, s) }
-	}
-	for _, c := range []struct {
-		name          string
-		exports       func(string) bool
-		driver        string
-		field, metric int
-		want          string
-	}{
-		{"an old driver", has(), "470.256.02", 91, 0, "R470"},
-		{"a driver between the sets", has("nvmlDeviceGetMemoryInfo_v2"), "510.47.03", 91, 0, "R535"},
-		{"the branch itself", has("nvmlGpmSampleGet"), "535.183.01", 186, 13, "R535"},
-		{"a field that the branch's set lacks", has("nvmlGpmSampleGet"), "535.183.01", 198, 13, "R580"},
-		{"between the newer sets", has("nvmlDeviceGetTemperatureV"), "590.48.01", 271, 13, "R580"},
-		{"R595", has("nvmlDeviceGetTemperatureV"), "595.91.07", 271, 13, "R595"},
-		{"newer than all", has("nvmlDeviceGetTemperatureV"), "610.43.02", 271, 13, "newest"},
-		{"a version that is none", has(), "unknown", 0, 0, "R470"},
-	} {
-		if got := nearestSet(c.exports, c.driver, c.field, c.metric); got != c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, c.want)
-		}
-	}
 }
 
 // notReads are the calls of the guard table that answer nothing which could be recorded.
@@ -137,46 +71,62 @@ func TestRecordAsksEverything(t *testing.T) {
 		return
 	}
 	r := playText(t, "  GpmQueryDeviceSupport = 1\ngpu 0 board=b\ngpu 1 board=b\nmig gpu=0 layout=\"gi=1 profile=3g.40gb start=0 size=4\"\n")
-	s, err := r.library.Open()
+	_, recorded := r.record("salt")
+	_, lines, err := journal.Parse([]byte(r.journal))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.session = s
-	before := r.control.AllCalls()
-	text, recorded := r.record("salt")
-	after := r.control.AllCalls()
+	made := map[string]bool{}
+	for _, line := range lines {
+		made[line.Call] = true
+	}
 	for id := range guards {
 		if notReads[callID(id)] != "" {
 			continue
 		}
-		asked := false
-		for _, symbol := range guards[id].symbols() {
-			asked = asked || after[symbol] > before[symbol]
-		}
-		if callID(id) == callDriverVersion { // asked by Open, and kept
-			asked = strings.Contains(text, "DriverVersion = ")
-		}
-		if !asked {
-			t.Errorf("%s was not asked", guards[id].name)
+		if !made[guards[id].name] {
+			t.Errorf("%s was not called", guards[id].name)
 		}
 	}
-	lines := regexp.MustCompile(`(?m)^  Field\[`).FindAllString(text, -1)
-	if len(lines) == 0 {
-		t.Fatal("no fields are recorded")
-	}
-	for _, batch := range fieldBatches() {
-		for _, f := range batch {
-			key := fmt.Sprintf("Field[%d,%d]", f.id, f.scope)
-			if f.scope == allLinks {
-				key = fmt.Sprintf("Field[%d,all]", f.id)
-			}
-			if _, ok := recorded.Answer(1, key, 0); !ok {
-				if _, ok := recorded.Answer(1, fmt.Sprintf("Field[%d]", f.id), 0); !ok || f.scope != 0 {
-					t.Errorf("%s is not in the recording", key)
-				}
+	for _, f := range allFields() {
+		key := fmt.Sprintf("Field[%d,%d]", f.id, f.scope)
+		if f.scope == allLinks {
+			key = fmt.Sprintf("Field[%d,all]", f.id)
+		}
+		if _, ok := recorded.Answer(1, key, 0); !ok {
+			if _, ok := recorded.Answer(1, fmt.Sprintf("Field[%d]", f.id), 0); !ok || f.scope != 0 {
+				t.Errorf("%s is not in the recording", key)
 			}
 		}
 	}
+}
+
+type fieldEntry struct{ id, scope uint32 }
+
+// allFields are the entries of the batches of all poll groups.
+func allFields() []fieldEntry {
+	list := slices.Concat(entriesOf(identityRows), entriesOf(fastRows), entriesOf(mediumRows), entriesOf(slowRows))
+	for _, t := range thresholds {
+		if t.offset != 0 {
+			list = append(list, fieldEntry{id: t.offset})
+		}
+	}
+	return list
+}
+
+func entriesOf[T any](rows []row[T]) (list []fieldEntry) {
+	for i := range rows {
+		for link := range rows[i].width() {
+			switch r := &rows[i]; {
+			case r.read != nil:
+			case r.scope == everyLink:
+				list = append(list, fieldEntry{r.field, uint32(link)})
+			default:
+				list = append(list, fieldEntry{r.field, r.scope})
+			}
+		}
+	}
+	return list
 }
 
 // TestRecordMasks: nothing that names a GPU, a board or a process of the node is left, and the same original
@@ -202,6 +152,7 @@ process gpu=2 pid=777125 gi=1 memory=1GiB busy=20%
 	if err != nil {
 		t.Fatal(err)
 	}
+	text += r.journal
 	for _, secret := range []string{gpuUUID, migUUID, "b0b0b0b0", "c0c0c0c0", "1650000000140", "AB-77", "777123", "777124", "777125"} {
 		if secret != "" && strings.Contains(strings.ToLower(text), strings.ToLower(secret)) {
 			t.Errorf("%q is in the recording:\n%s", secret, text)
@@ -234,31 +185,16 @@ process gpu=2 pid=777125 gi=1 memory=1GiB busy=20%
 	if got := strings.Join(pids, " "); got != "0:1001 1:1001 1:1002 2:1003" {
 		t.Errorf("processes %s", got)
 	}
+	uuidForm := regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+	masks := func(text string) []string {
+		return slices.Compact(slices.Sorted(slices.Values(uuidForm.FindAllString(text, -1))))
+	}
 	again, _ := r.record("one salt")
 	other, o := r.record("another salt")
-	if u := uuidShape.FindAllString(text, -1); !slices.Equal(u, uuidShape.FindAllString(again, -1)) {
+	if u := masks(text); !slices.Equal(u, masks(again)) {
 		t.Error("the same salt masks another way")
 	} else if slices.ContainsFunc(u, func(s string) bool { return strings.Contains(other, s) }) || o.GPUs[0].UUID == s.GPUs[0].UUID {
 		t.Error("another salt masks the same way")
-	}
-}
-
-func TestRecordMaskShapes(t *testing.T) {
-	m := newMask([]byte("salt"))
-	whole := m.uuid("GPU-5a0e4100-8c1d-4e6b-9d10-0000000000aa")
-	if old := m.uuid("MIG-GPU-5A0E4100-8c1d-4e6b-9d10-0000000000aa/7/0"); old != "MIG-"+whole+"/7/0" {
-		t.Errorf("the old name of a MIG device is %s, its GPU %s", old, whole)
-	}
-	for _, odd := range []string{"a name\nwith \"spaces\"", "0000:53:00.0", strings.Repeat("x", 500)} {
-		if got := m.uuid(odd); strings.Contains(got, odd) || !uuidShape.MatchString(got) {
-			t.Errorf("%q became %q", odd, got)
-		}
-	}
-	if m.uuid("") != "" || m.serial("") != "" {
-		t.Error("nothing was masked")
-	}
-	if one, other := newMask(nil), newMask(nil); one.serial("1650000000140") == other.serial("1650000000140") {
-		t.Error("the salt is not random")
 	}
 }
 
@@ -385,12 +321,7 @@ func TestRecordWithoutGPUs(t *testing.T) {
 		return
 	}
 	r := playText(t, "")
-	s, err := r.library.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.session = s
-	if _, err := s.Record(t.Context(), RecordOptions{}); !errors.Is(err, ErrNoGPU) || !strings.Contains(err.Error(), "no GPU") {
+	if _, err := r.recordSession("salt"); !errors.Is(err, ErrNoGPU) || !strings.Contains(err.Error(), "no GPU") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -401,15 +332,7 @@ func TestRecordWithoutDriver(t *testing.T) {
 		return
 	}
 	r := playText(t, "gpu 0 board=b\nat 3s driver unload\n")
-	s, err := r.library.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.session = s
-	text, err := s.Record(t.Context(), RecordOptions{Wait: func(_ context.Context, d time.Duration) error {
-		r.control.Advance(d)
-		return nil
-	}})
+	text, err := r.recordSession("salt")
 	if !errors.Is(err, gpu.ErrUninitialized) || text != nil {
 		t.Errorf("error %v, %d bytes", err, len(text))
 	}

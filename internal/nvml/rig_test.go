@@ -94,6 +94,7 @@ type rig struct {
 	library  *Library
 	session  *Session
 	log      *strings.Builder
+	journal  string // the last one that record made
 }
 
 // common is a GPU that has little; tests add what they are about.

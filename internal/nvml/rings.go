@@ -21,12 +21,9 @@ func (c *cursor) pass(at uint64, percent float64) {
 // readRing reads the samples that are newer than the last read. Entries without a time are left out: go-nvml
 // does not cut its buffer to what the driver wrote. A ring with nothing new is present and empty.
 func readRing(c *GPU, kind nvml.SamplingType, seen *cursor, to *gpu.Opt[gpu.Ring]) nvml.Return {
-	var of nvml.ValueType
-	var samples []nvml.Sample
-	ret := c.call(callSamples, func() (r nvml.Return) {
-		of, samples, r = c.handle().GetSamples(kind, uint64(*seen))
-		return r
-	})
+	of, samples, ret := get2(c, callSamples, func() (nvml.ValueType, []nvml.Sample, nvml.Return) {
+		return c.handle().GetSamples(kind, uint64(*seen))
+	}, int(kind), int(*seen))
 	switch ret {
 	case nvml.ERROR_NOT_FOUND, nvml.ERROR_NO_DATA:
 		*to = gpu.Some(gpu.Ring{})
@@ -86,14 +83,13 @@ func readProcessSamples(c *GPU, to *gpu.Fast) nvml.Return {
 // processUtilization makes the call. go-nvml cuts its buffer to the length that the driver reports, and
 // panics where the list grew between its two calls: that is told by grew.
 func processUtilization(c *GPU) (samples []nvml.ProcessUtilizationSample, grew bool, ret nvml.Return) {
-	ret = c.call(callProcessUtilization, func() (r nvml.Return) {
+	samples, ret = get(c, callProcessUtilization, func() (list []nvml.ProcessUtilizationSample, r nvml.Return) {
 		defer func() {
 			if recover() != nil {
-				samples, grew, r = nil, true, nvml.ERROR_INSUFFICIENT_SIZE
+				list, grew, r = nil, true, nvml.ERROR_INSUFFICIENT_SIZE
 			}
 		}()
-		samples, r = c.handle().GetProcessUtilization(uint64(c.procs))
-		return r
-	})
+		return c.handle().GetProcessUtilization(uint64(c.procs))
+	}, int(c.procs))
 	return samples, grew, ret
 }

@@ -108,9 +108,9 @@ func readRows[T any](c *GPU, rows []row[T], states []rowState, to *T) error {
 		}
 		for _, i := range calls {
 			done[i] = true
-			c.asking = !states[i].worked
+			c.probing = !states[i].worked
 			ret := rows[i].read(c, to)
-			c.asking = false
+			c.probing = false
 			if ret == notAsked {
 				continue
 			}

@@ -212,7 +212,7 @@ func (s *Session) GPUAt(index int) (*GPU, error) {
 			return old, nil
 		}
 	}
-	handle, ret := get(s, callHandleByIndex, func() (nvml.Device, nvml.Return) { return s.nvml.DeviceGetHandleByIndex(index) })
+	handle, ret := get(s, callHandleByIndex, func() (nvml.Device, nvml.Return) { return s.nvml.DeviceGetHandleByIndex(index) }, index)
 	if old != nil {
 		d.busy.Unlock()
 	}

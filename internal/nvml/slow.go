@@ -112,7 +112,7 @@ func readNVLinks(c *GPU, to *gpu.Slow) nvml.Return {
 	var exist []int
 	fate := nvml.ERROR_NOT_SUPPORTED
 	for _, link := range ask {
-		state, ret := get(c, callNVLinkState, func() (nvml.EnableState, nvml.Return) { return c.handle().GetNvLinkState(link) })
+		state, ret := get(c, callNVLinkState, func() (nvml.EnableState, nvml.Return) { return c.handle().GetNvLinkState(link) }, link)
 		if whole(ret) != nil {
 			return ret
 		}

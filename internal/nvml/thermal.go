@@ -50,7 +50,7 @@ func thresholdRows() []row[gpu.Slow] {
 		}
 		rows = append(rows, row[gpu.Slow]{reading: reading, doc: "Limit in degrees Celsius.", calls: []callID{callTemperatureThreshold},
 			read: func(c *GPU, to *gpu.Slow) nvml.Return {
-				v, ret := get(c, callTemperatureThreshold, func() (uint32, nvml.Return) { return c.handle().GetTemperatureThreshold(t.kind) })
+				v, ret := get(c, callTemperatureThreshold, func() (uint32, nvml.Return) { return c.handle().GetTemperatureThreshold(t.kind) }, int(t.kind))
 				if ret != nvml.SUCCESS {
 					return ret
 				}
@@ -88,7 +88,7 @@ func thresholdRows() []row[gpu.Slow] {
 // offset reads one limit's offset.
 func (c *GPU) offset(field uint32) (float64, nvml.Return) {
 	batch := []nvml.FieldValue{{FieldId: field}}
-	ret := c.call(callFieldValues, func() nvml.Return { return c.handle().GetFieldValues(batch) })
+	ret := c.fieldValues(batch)
 	if ret == nvml.SUCCESS {
 		ret = nvml.Return(batch[0].NvmlReturn)
 	}
@@ -152,7 +152,7 @@ func readTemperatureV(c *GPU, to *gpu.Medium) nvml.Return {
 }
 
 func readTemperature(c *GPU, to *gpu.Medium) nvml.Return {
-	t, ret := get(c, callTemperature, func() (uint32, nvml.Return) { return c.handle().GetTemperature(nvml.TEMPERATURE_GPU) })
+	t, ret := get(c, callTemperature, func() (uint32, nvml.Return) { return c.handle().GetTemperature(nvml.TEMPERATURE_GPU) }, int(nvml.TEMPERATURE_GPU))
 	if ret == nvml.SUCCESS {
 		to.Temperature = gpu.Some(gpu.Celsius(t))
 	}

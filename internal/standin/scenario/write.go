@@ -126,8 +126,15 @@ func (a *Answers) Set(call string, v Value, index ...int64) {
 	a.list = append(a.list, s)
 }
 
-// Len is how many answers there are.
-func (a *Answers) Len() int { return len(a.list) }
+// Text returns the text of an answer; empty for none.
+func (a *Answers) Text(call string) string {
+	for _, s := range a.list {
+		if s.call == call {
+			return s.value.text
+		}
+	}
+	return ""
+}
 
 // Bytes spells the draft. What it returns was parsed: it plays, and is within the language's bounds.
 func (d *Draft) Bytes() ([]byte, error) {

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/recording"
+)
+
+// writeScenario writes the scenario that a journal of gpu-exporter record becomes; - is standard input.
+func writeScenario(args []string, stdout io.Writer) error {
+	if len(args) != 1 {
+		return errors.New("usage: standin scenario JOURNAL; - for standard input")
+	}
+	in := io.Reader(os.Stdin)
+	if args[0] != "-" {
+		f, err := os.Open(args[0])
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return err
+	}
+	if text, err = recording.Scenario(text); err != nil {
+		return err
+	}
+	_, err = stdout.Write(text)
+	return err
+}

@@ -1,0 +1,106 @@
+package nvml
+
+import (
+	"math"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
+)
+
+// masked is a value that is written to the journal with what identifies something replaced.
+type masked func(*journal.Mask) any
+
+func (m masked) Masked(mask *journal.Mask) any { return m(mask) }
+
+// fabricInfo are the members of both versions of NVML's structure that are written; the cluster's UUID is not.
+type fabricInfo struct {
+	State       uint8  `json:"state"`
+	Status      uint32 `json:"status"`
+	Clique      uint32 `json:"clique"`
+	Mask        uint32 `json:"health_mask"`
+	HealthState uint8  `json:"health_summary"`
+}
+
+// journaled returns what the journal contains of a call's value; of is a pointer to what go-nvml returned. Of
+// handles that is nothing.
+func journaled(id callID, of any) any {
+	switch v := of.(type) {
+	case *nvml.Device, *nvml.GpuInstance, *nvml.GpmSample, *nvml.EventSet:
+		return nil
+	case *string:
+		switch id {
+		case callUUID:
+			return masked(func(m *journal.Mask) any { return m.UUID(*v) })
+		case callSerial:
+			return masked(func(m *journal.Mask) any { return m.Serial(*v) })
+		}
+	case *[]nvml.ProcessInfo:
+		return masked(func(m *journal.Mask) any {
+			list := make([]nvml.ProcessInfo, len(*v))
+			for i, p := range *v {
+				list[i] = p
+				list[i].Pid = m.PID(p.Pid)
+			}
+			return list
+		})
+	case *[]nvml.ProcessUtilizationSample:
+		return masked(func(m *journal.Mask) any {
+			list := make([]nvml.ProcessUtilizationSample, len(*v))
+			for i, s := range *v {
+				list[i] = s
+				list[i].Pid = m.PID(s.Pid)
+			}
+			return list
+		})
+	case *[]nvml.FieldValue:
+		return journaledFields(*v)
+	case *pair[nvml.ValueType, []nvml.Sample]:
+		list := []journal.Sample{}
+		for _, s := range v.second {
+			if n, ok := (value{kind: v.first, raw: s.SampleValue}).number(); ok {
+				list = append(list, journal.Sample{Time: s.TimeStamp, Value: n})
+			}
+		}
+		return list
+	case *nvml.GpmMetricsGetType:
+		list := make([]journal.Metric, v.NumMetrics)
+		for i, m := range v.Metrics[:v.NumMetrics] {
+			list[i] = journal.Metric{ID: m.MetricId, Code: codeName(nvml.Return(m.NvmlReturn))}
+			if !math.IsNaN(m.Value) && !math.IsInf(m.Value, 0) {
+				list[i].Value = &m.Value
+			}
+		}
+		return list
+	case *nvml.GpuFabricInfo_v3:
+		return fabricInfo{v.State, v.Status, v.CliqueId, v.HealthMask, v.HealthSummary}
+	case *nvml.GpuFabricInfo_v2:
+		return fabricInfo{v.State, v.Status, v.CliqueId, v.HealthMask, 0}
+	case *nvml.PciInfo:
+		return map[string]uint32{"domain": v.Domain, "bus": v.Bus, "slot": v.Device,
+			"device": v.PciDeviceId, "subsystem": v.PciSubSystemId}
+	case *nvml.GpuInstanceInfo:
+		return map[string]uint32{"profile": v.ProfileId, "start": v.Placement.Start, "size": v.Placement.Size}
+	case *nvml.Temperature:
+		return v.Temperature
+	case *nvml.MarginTemperature:
+		return v.MarginTemperature
+	case *nvml.GpmSupport:
+		return v.IsSupportedDevice
+	case *nvml.BAR1Memory:
+		return map[string]uint64{"total": v.Bar1Total, "used": v.Bar1Used, "free": v.Bar1Free}
+	}
+	return of
+}
+
+func journaledFields(batch []nvml.FieldValue) []journal.Field {
+	list := make([]journal.Field, len(batch))
+	for i, f := range batch {
+		list[i] = journal.Field{ID: f.FieldId, Scope: f.ScopeId, Code: codeName(nvml.Return(f.NvmlReturn)), Time: f.Timestamp}
+		v := value{kind: nvml.ValueType(f.ValueType), raw: f.Value}
+		if nvml.Return(f.NvmlReturn) == nvml.SUCCESS && f.Timestamp != 0 {
+			list[i].Type, list[i].Value = v.spell()
+		}
+	}
+	return list
+}
