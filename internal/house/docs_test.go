@@ -234,8 +234,8 @@ func TestMetricNamesExist(t *testing.T) {
 	for _, r := range alerts.Records() {
 		known = append(known, r.Name)
 	}
-	// Words of nvidia-smi and vLLM that runbooks speak of.
-	known = append(known, "gpu_uuid", "gpu_memory_utilization")
+	// Names of nvidia-smi, vLLM, KubeShare and the report.
+	known = append(known, "gpu_uuid", "gpu_memory_utilization", "gpu_request", "gpu_unavailable")
 	_, all := pages(t)
 	found := 0
 	check := func(p page, text string) {

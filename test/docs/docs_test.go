@@ -168,7 +168,7 @@ func TestQueries(t *testing.T) {
 			}
 		}
 	}
-	if n < 40 {
+	if n < 25 {
 		t.Errorf("only %d queries were found", n)
 	}
 }
@@ -399,6 +399,29 @@ func TestSlurmScripts(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
+	}
+}
+
+// The codes of advice that docs/report.md explains are the report's.
+func TestReportCodes(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root(t), "report", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code strings.Builder
+	for _, f := range files {
+		code.WriteString(fileText(t, "report", filepath.Base(f)))
+	}
+	_, section, _ := strings.Cut(fileText(t, "docs", "report.md"), "\n## Advice\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	n := 0
+	for _, m := range regexp.MustCompile("`([a-z]+(?:_[a-z]+)*)`").FindAllStringSubmatch(section, -1) {
+		if n++; m[1] != "no_advice" && !strings.Contains(code.String(), `"`+m[1]+`"`) {
+			t.Errorf("docs/report.md explains %s, which the report does not have", m[1])
+		}
+	}
+	if n < 25 {
+		t.Errorf("only %d codes were found", n)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/dashboards"
 )
 
 // Every generated file in the repository is what gen would write, and none is left of what it no longer writes.
@@ -42,6 +44,19 @@ func TestGenerateIsRepeatable(t *testing.T) {
 			if !bytes.Equal(first[path], again[path]) {
 				t.Errorf("%s differs from run to run", path)
 			}
+		}
+	}
+}
+
+// Each dashboard has its section and picture in the documentation, which is not generated; panels are described in the dashboards themselves.
+func TestDashboardsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "dashboards.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range dashboards.Boards() {
+		if !bytes.Contains(page, []byte("\n## "+b.Title+"\n")) || !bytes.Contains(page, []byte("-"+b.UID+".png)")) {
+			t.Errorf("docs/dashboards.md has no section or picture of %s (%s)", b.Title, b.UID)
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
-	"github.com/gpu-exporter/gpu-exporter/dashboards"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/report/render"
@@ -49,7 +48,6 @@ func write(root string) error {
 // it summarizes (goldens, sharing fixtures) below root.
 func generate(root string) (map[string][]byte, error) {
 	files := map[string][]byte{
-		"docs/dashboards.md": []byte(dashboards.Markdown(dashboards.Boards())),
 		"docs/glossary.md":   []byte(catalog.Glossary()),
 		"docs/metrics.md":    []byte(catalog.Markdown()),
 		"docs/nvidia-smi.md": []byte(catalog.QueryFieldsMarkdown()),

@@ -26,42 +26,35 @@ func Markdown() (string, error) {
 			}
 		}
 	}
-	fmt.Fprintf(&b, `# The names of dcgm-exporter
+	fmt.Fprintf(&b, `# dcgm-exporter's names
 
-Generated from the table in `+"`internal/catalog/compat`"+` by `+"`make generate`"+`; a test compares it byte for byte.
+Generated from `+"`internal/catalog/compat`"+` by `+"`make generate`"+`. How to switch: [the guide](migrate-from-dcgm-exporter.md).
 
-With `+"`--compat=dcgm-4.8`"+` or `+"`--compat=dcgm-4.9`"+` the exporter also serves, at `+"`%s`"+`, the families of that release of dcgm-exporter:
-names, units, types and labels, rendered from the same readings as `+"`/metrics`"+`. The page at `+"`/metrics`"+` stays as it is. [The guide](migrate-from-dcgm-exporter.md) says how to
-switch. The format is the text format alone, as there: OpenMetrics would add _total to the names of counters.
+With `+"`--compat=dcgm-4.8`"+` or `+"`--compat=dcgm-4.9`"+` the exporter also serves, at `+"`%s`"+`, names, units, types and labels of that release of dcgm-exporter, from the same readings as
+`+"`/metrics`"+` and in the text format only. They were compared with dcgm-exporter's published configuration and with NVIDIA's field list, not with a running dcgm-exporter.
 
-%d families: %d that dcgm-exporter shows by default, %d that its collector file ships as comments, %d that a list of one's own may name. %d are equal; of
-the others the last column says what differs and why. 4.9 renames %d of the default families, %d of which change their unit, and the label of the driver's version.
-
-Where the names come from: for 4.8 the collector file of its releases and NVIDIA's list of DCGM fields; for 4.9 its release notes, the fields of DCGM 4.7 and the
-table of base-unit fields in NVIDIA's Go bindings. 4.9 keeps the names of what it does not show by default, so the column is then empty.
+%d families: %d of dcgm-exporter's default configuration, %d that its file has as comments, %d for collector files of one's own. %d are equal. 4.9 renames %d default families and changes the unit of %d of them.
 
 ## Labels
 
-| label | value | remark |
-|---|---|---|
-| `+"`gpu`, `UUID`, `device`, `modelName`"+` | index, UUID, nvidiaN, name of the GPU | equal |
-| `+"`pci_bus_id`"+` | 00000000:18:00.0 | equal |
-| `+"`Hostname`, `hostname`"+` | the node | 4.8.0 to 4.8.2 have the first, 4.8.3 and 4.8.4 the second: dcgm-4.8 has both, dcgm-4.9 the second. It is the value of `+"`--node-name`"+` |
-| `+"`DCGM_FI_DRIVER_VERSION`"+` | version of the driver | 4.9: `+"`DCGM_FI_SYSTEM_DRIVER_VERSION`"+`. The chart of dcgm-exporter 4.8 does not have it |
-| `+"`GPU_I_ID`, `GPU_I_PROFILE`"+` | GPU instance | under MIG a series is of an instance; what only the GPU can tell stands at each, so sums count it several times, as there. Families that are not shown there by default and that only the GPU can tell stand once, without these labels; limits that one divides by do not |
-| `+"`namespace`, `pod`, `container`"+` | the holder | of a shared GPU or instance there is a copy for each holder; of `+"`DCGM_FI_DEV_GPU_UTIL` and `DCGM_FI_DEV_FB_USED`"+` the GPU's own without a pod, and beside it each holder's part. So it is there with virtual GPUs on; without, one holder at random has the GPU. A sum over copies counts the GPU several times: sum where `+"`pod`"+` is empty, or use `+"`gpu_container_*`"+`. Families that are not shown there by default stand once, without a pod, and so does everything but the holders' parts where there are more than %d holders |
-| `+"`hpc_job`"+` | number of the Slurm job | equal; with `+"`--slurm.job-mapping-dir`"+` |
+| label | value |
+|---|---|
+| `+"`gpu`, `UUID`, `device`, `modelName`, `pci_bus_id`, `hpc_job`"+` | equal; `+"`hpc_job`"+` needs `+"`--slurm.job-mapping-dir`"+` |
+| `+"`Hostname`, `hostname`"+` | the node (`+"`--node-name`"+`): dcgm-4.8 has both, because 4.8.0 to 4.8.2 use the first and later ones the second; dcgm-4.9 has the second |
+| `+"`DCGM_FI_DRIVER_VERSION`"+` | 4.9: `+"`DCGM_FI_SYSTEM_DRIVER_VERSION`"+` |
+| `+"`GPU_I_ID`, `GPU_I_PROFILE`"+` | under MIG each instance has a series; figures of the whole GPU are repeated for each instance, as in dcgm-exporter, so that their sum is too high |
+| `+"`namespace`, `pod`, `container`"+` | a shared GPU has a series for each of its containers, up to %d. `+"`DCGM_FI_DEV_GPU_UTIL` and `DCGM_FI_DEV_FB_USED`"+` have the container's own part, as with dcgm-exporter's virtual GPUs, and the GPU's value without a pod; other default families repeat the GPU's value. Sum where `+"`pod`"+` is empty, or use `+"`gpu_container_*`"+` |
 
-A label without a value is left out. A GPU that cannot be read ends all its series but those of XIDs. With `+"`honor_labels: false`"+`, which is what the chart of dcgm-exporter
-sets, a Prometheus calls the holders `+"`exported_namespace`, `exported_pod`, `exported_container`"+` where the target has labels of those names: set it as it was.
+With `+"`honor_labels: false`"+`, as in dcgm-exporter's chart, Prometheus renames them to `+"`exported_pod`"+` and so on.
 
-## Families
+## Families that differ
 
-Windows: what is a mean here is one of the last 60 s before the newest reading (up to 70 s; less in the first minute), whatever the interval of the scrapes.
+Means are of the last 60 s before the latest reading, at any scrape interval.
 
-| dcgm-exporter 4.8 | 4.9 | type | unit in 4.8 | in 4.9 | shown there | the same here, in base units | differs |
-|---|---|---|---|---|---|---|---|
+| dcgm-exporter 4.8 | 4.9 | here | difference |
+|---|---|---|---|
 `, Path, len(p.rows), count[on], count[off], count[chosen], equal, renamed, rescaled, mostCopies)
+	var equals strings.Builder
 	for _, r := range p.rows {
 		query := "`" + r.dev.promQL(p.families) + "`"
 		if r.instance != nil && r.instance.of != nil {
@@ -70,16 +63,21 @@ Windows: what is a mean here is one of the last 60 s before the newest reading (
 		if r.tenant != nil {
 			query += "; container: `" + r.tenant.promQL(p.families) + "`"
 		}
-		next, differs := "", "equal"
+		next := ""
 		if r.renamed != "" {
 			next = "`" + r.renamed + "`"
+			if r.unitIn(DCGM48) != r.unitIn(DCGM49) {
+				next += " (" + r.unitIn(DCGM49) + ")"
+			}
 		}
 		if r.differs != "" {
-			differs = r.differs
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", r.name, next, query, r.differs)
+		} else {
+			fmt.Fprintf(&equals, "| `%s` | %s | %s |\n", r.name, next, query)
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s | %s |\n", r.name, next, r.typ, r.unitIn(DCGM48), r.unitIn(DCGM49), r.shipped, query, differs)
 	}
-	b.WriteString("\n## What is missing\n\nA number that cannot be measured is not made up. The last column names what answers the question here.\n\n| there | why not here | here |\n|---|---|---|\n")
+	b.WriteString("\n## Families that are equal\n\n| dcgm-exporter 4.8 | 4.9 | here, in base units |\n|---|---|---|\n" + equals.String())
+	b.WriteString("\n## What is missing\n\nThe last column has the family here that covers the same question.\n\n| dcgm-exporter | reason | here |\n|---|---|---|\n")
 	for _, g := range missing() {
 		instead := ""
 		if g.instead != nil {
