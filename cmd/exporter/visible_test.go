@@ -25,7 +25,7 @@ func TestGPUsThatContainersSee(t *testing.T) {
 			s.none("gpu_container_mismatch"))
 	})
 	_, page, err := p.get("/")
-	if err != nil || !strings.Contains(page, "also seen by <code>ops/agent main</code>") {
+	if err != nil || !strings.Contains(page, "also visible in <code>ops/agent main</code>") {
 		t.Errorf("the page does not show who else sees a GPU: %v", err)
 	}
 	_, metrics, _ := p.get("/metrics")

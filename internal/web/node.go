@@ -6,151 +6,183 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// nodePage is what the template shows: the View, and beside it what the template cannot work out.
+// nodePage is the View and what the template cannot compute from it.
 type nodePage struct {
 	*gpu.View
-	Driver *gpu.System // nil without a driver
-	Tally  []tally
-	Rows   []GPURow
-	Span   string // how far back the plots reach
-	Lacks  []lack
-	Locked string // the features that want a right which an administrator can give
-	Compat nodeLink
+	Driver   *gpu.System // nil without a driver
+	Counts   []count
+	Rows     []gpuRow
+	Span     string // period of the plots
+	Lacks    []lack
+	Disabled string // features that lack a permission
+	Compat   nodeLink
 }
 
-// nodeLink leads to an exposition under other names; empty where there is none.
+// nodeLink is the path and name of another exposition, if there is one.
 type nodeLink struct{ Path, Name string }
 
 // lack is what some GPUs do not offer.
 type lack struct{ GPUs, Readings string }
 
-// tally is one number at the top of the page.
-type tally struct {
+// count is a number at the top of the page.
+type count struct {
 	Count        int
 	Label, Class string
 }
 
-// gpuRow is one GPU of the table with its holders. The poll groups are nil where there is nothing live to show.
-type GPURow struct {
+// gpuRow is a GPU of the table. Fast, Medium, Slow and Memory are nil without current readings.
+type gpuRow struct {
 	*gpu.GPU
-	Fast      *gpu.Fast
-	Medium    *gpu.Medium
-	Slow      *gpu.Slow
-	Memory    *gpu.Memory
-	Holders   []holderRow
-	Users     []userRow
-	Instances []instanceRow
-	Seen      []string // the containers that see the GPU and do not hold it
-	Trouble   []string
-	Past      string // the path of the plot
-	Free      bool   // known to be free
+	Fast        *gpu.Fast
+	Medium      *gpu.Medium
+	Slow        *gpu.Slow
+	Memory      *gpu.Memory
+	Allocations []allocationRow
+	Users       []userRow
+	Instances   []instanceRow
+	Visible     []string // containers in which the GPU is visible without being allocated
+	Issues      []string
+	Plot        string // SVG path
+	Unallocated bool
 }
 
 type instanceRow struct {
 	gpu.InstanceActivity
-	Mem     *gpu.Memory
-	Holders []holderRow
-	Free    bool
+	Mem         *gpu.Memory
+	Allocations []allocationRow
+	Unallocated bool
 }
 
-// holderRow is one holder, and what it does with what it holds, in words.
-type holderRow struct {
+type allocationRow struct {
 	gpu.ContainerAllocation
-	Does string
+	Activity string
 }
 
-// userRow is somebody who uses a GPU without holding it, and what is to be said of that. Wrong is set where it is
-// known not to be his.
+// userRow is a container that uses a GPU not allocated to it. Mismatch is set if it is known that it should not.
 type userRow struct {
 	gpu.Container
-	Says  string
-	Wrong bool
+	Activity string
+	Mismatch bool
 }
 
-func newNodePage(v *gpu.View) nodePage {
-	p := nodePage{View: v}
-	if s, ok := v.System.Get(); ok {
-		p.Driver = &s
-	}
+func newNodePage(v *gpu.View, compat nodeLink) nodePage {
+	p := nodePage{View: v, Driver: pointer(v.System), Counts: counts(v), Lacks: lacks(v), Compat: compat}
 	for i := range v.GPUs {
 		p.Rows = append(p.Rows, newGPURow(v, &v.GPUs[i]))
 		if s := span(v.GPUs[i].History); len(s) > len(p.Span) {
 			p.Span = s
 		}
 	}
-	p.Tally = tallies(v)
-	p.Lacks = lacks(v)
-	p.Locked = locked(v)
+	var disabled []string
+	for _, f := range v.Features {
+		if f.State == gpu.FeatureLocked {
+			disabled = append(disabled, strings.ReplaceAll(f.Name, "_", " "))
+		}
+	}
+	p.Disabled = strings.Join(disabled, ", ")
 	return p
 }
 
-func newGPURow(v *gpu.View, c *gpu.GPU) GPURow {
-	row := GPURow{GPU: c, Past: plot(c.History), Free: c.AllocationRatio.Present() && c.AllocationRatio.Or(1) == 0}
-	// What was last read of a GPU that cannot be read now is not shown as if it were live.
-	if c.State == gpu.DeviceUp {
-		row.Fast, row.Medium, row.Slow = c.Fast.Or(nil), c.Medium.Or(nil), c.Slow.Or(nil)
+func newGPURow(v *gpu.View, g *gpu.GPU) gpuRow {
+	row := gpuRow{GPU: g, Plot: plot(g.History), Unallocated: isZero(g.AllocationRatio), Issues: issues(v, g),
+		Visible: visibleIn(v, g.UUID), Users: users(v, g.UUID)}
+	// The last readings of an unavailable GPU are not current.
+	if g.State == gpu.DeviceUp {
+		row.Fast, row.Medium, row.Slow = g.Fast.Or(nil), g.Medium.Or(nil), g.Slow.Or(nil)
 	}
 	if row.Medium != nil {
 		row.Memory = pointer(row.Medium.Memory)
 	}
-	row.Trouble = trouble(v, c)
-	row.Seen = onlookers(v, c.UUID)
-	for _, in := range c.Instances {
+	for _, in := range g.Instances {
 		row.Instances = append(row.Instances, instanceRow{
-			InstanceActivity: in, Mem: pointer(in.Memory), Free: in.AllocationRatio.Present() && in.AllocationRatio.Or(1) == 0,
-			Holders: holders(v, c.UUID, func(h gpu.UUID) bool {
-				return h != "" && (h == in.UUID || slices.ContainsFunc(in.Compute, func(ci gpu.ComputeInstance) bool { return ci.UUID == h }))
+			InstanceActivity: in, Mem: pointer(in.Memory), Unallocated: isZero(in.AllocationRatio),
+			Allocations: allocations(v, g.UUID, func(uuid gpu.UUID) bool {
+				return uuid != "" && (uuid == in.UUID ||
+					slices.ContainsFunc(in.Compute, func(ci gpu.ComputeInstance) bool { return ci.UUID == uuid }))
 			}),
 		})
 	}
-	row.Holders = holders(v, c.UUID, func(in gpu.UUID) bool { return in == "" })
-	row.Users = users(v, c.UUID)
+	row.Allocations = allocations(v, g.UUID, func(uuid gpu.UUID) bool { return uuid == "" })
 	return row
 }
 
-// users lists who uses a GPU without holding anything of it.
-func users(v *gpu.View, dev gpu.UUID) []userRow {
-	var out []userRow
-	for i := range v.Containers {
-		c := &v.Containers[i]
-		holds := func(h gpu.ContainerAllocation) bool { return h.GPU == dev && h.Container == c.Container }
-		if c.GPU != dev || c.Ended || slices.ContainsFunc(v.Allocations, holds) {
+func isZero(r gpu.Opt[gpu.Ratio]) bool { return r.Present() && r.Or(1) == 0 }
+
+func pointer[T any](o gpu.Opt[T]) *T {
+	if v, ok := o.Get(); ok {
+		return &v
+	}
+	return nil
+}
+
+// isAllocated reports whether any part of the GPU is allocated to the container.
+func isAllocated(v *gpu.View, uuid gpu.UUID, to gpu.Container) bool {
+	return slices.ContainsFunc(v.Allocations, func(a gpu.ContainerAllocation) bool { return a.GPU == uuid && a.Container == to })
+}
+
+func allocations(v *gpu.View, uuid gpu.UUID, instance func(gpu.UUID) bool) []allocationRow {
+	var out []allocationRow
+	for _, a := range v.Allocations {
+		if a.GPU != uuid || !instance(a.Instance) {
 			continue
 		}
-		row := userRow{Container: c.Container, Wrong: len(c.Mismatch) > 0}
-		parts := []string{does(v.At, c)}
-		for _, kind := range c.Mismatch {
-			parts = append(parts, mismatch(kind))
+		row := allocationRow{ContainerAllocation: a}
+		for i := range v.Containers {
+			if c := &v.Containers[i]; c.Container == a.Container && c.GPU == uuid && !c.Ended {
+				row.Activity = activity(v.At, c)
+			}
 		}
-		row.Says = strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
 		out = append(out, row)
 	}
 	return out
 }
 
-// mismatch says in words what is wrong with a use.
+// users lists the containers that use a GPU not allocated to them.
+func users(v *gpu.View, uuid gpu.UUID) []userRow {
+	var out []userRow
+	for i := range v.Containers {
+		c := &v.Containers[i]
+		if c.GPU != uuid || c.Ended || isAllocated(v, uuid, c.Container) {
+			continue
+		}
+		parts := []string{activity(v.At, c)}
+		for _, kind := range c.Mismatch {
+			parts = append(parts, mismatch(kind))
+		}
+		parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
+		out = append(out, userRow{c.Container, strings.Join(parts, "; "), len(c.Mismatch) > 0})
+	}
+	return out
+}
+
 func mismatch(kind string) string {
 	switch kind {
 	case "used_not_allocated":
-		return "it holds no GPU: it sees this one by its environment or its privileges, or its pod was deleted by force"
+		return "no GPU is allocated to it: the GPU is visible through its environment or privileges, or its pod was force-deleted"
 	case "used_other_gpu":
-		return "it holds another GPU and works on this one"
+		return "another GPU is allocated to it"
 	}
 	return strings.ReplaceAll(kind, "_", " ")
 }
 
-// locked lists the features that are locked.
-func locked(v *gpu.View) string {
-	var names []string
-	for _, f := range v.Features {
-		if f.State == gpu.FeatureLocked {
-			names = append(names, strings.ReplaceAll(f.Name, "_", " "))
+// maxVisible is how many containers are listed in which a GPU is visible without being allocated.
+const maxVisible = 8
+
+func visibleIn(v *gpu.View, uuid gpu.UUID) []string {
+	var out []string
+	for _, c := range v.Visible {
+		if c.GPU == uuid && !isAllocated(v, uuid, c.Container) {
+			out = append(out, strings.Trim(c.Namespace+"/"+c.Pod+" "+c.Name, "/ "))
 		}
 	}
-	return strings.Join(names, ", ")
+	if more := len(out) - maxVisible; more > 0 {
+		out = append(out[:maxVisible], fmt.Sprintf("%d more", more))
+	}
+	return out
 }
 
 // lacks groups GPUs that lack the same readings.
@@ -176,20 +208,13 @@ func lacks(v *gpu.View) []lack {
 	return out
 }
 
-func pointer[T any](o gpu.Opt[T]) *T {
-	if v, ok := o.Get(); ok {
-		return &v
-	}
-	return nil
-}
-
-// trouble lists what a person should look at, in words.
-func trouble(v *gpu.View, c *gpu.GPU) []string {
+// issues lists what needs attention.
+func issues(v *gpu.View, g *gpu.GPU) []string {
 	var out []string
-	if a, ok := c.Recovery.Get(); ok && a != gpu.RecoveryNone {
-		out = append(out, "wants: "+strings.ReplaceAll(string(a), "_", " "))
+	if a, ok := g.Recovery.Get(); ok && a != gpu.RecoveryNone {
+		out = append(out, "recommended action: "+strings.ReplaceAll(string(a), "_", " "))
 	}
-	for _, x := range c.XIDs {
+	for _, x := range g.XIDs {
 		if t, ok := x.Last.Get(); ok {
 			out = append(out, fmt.Sprintf("XID %d, %s", x.XID, since(v.At, t)))
 		}
@@ -197,142 +222,95 @@ func trouble(v *gpu.View, c *gpu.GPU) []string {
 	return out
 }
 
-func holders(v *gpu.View, dev gpu.UUID, instance func(gpu.UUID) bool) []holderRow {
-	var out []holderRow
-	for _, h := range v.Allocations {
-		if h.GPU != dev || !instance(h.Instance) {
-			continue
-		}
-		row := holderRow{ContainerAllocation: h}
-		for i := range v.Containers {
-			c := &v.Containers[i]
-			if c.Container == h.Container && c.GPU == dev && !c.Ended {
-				row.Does = does(v.At, c)
-			}
-		}
-		out = append(out, row)
-	}
-	return out
-}
-
-// mostOnlookers is how many containers that only see a GPU are named.
-const mostOnlookers = 8
-
-// onlookers names the containers that see a GPU and do not hold it.
-func onlookers(v *gpu.View, dev gpu.UUID) []string {
-	var out []string
-	more := 0
-	for _, s := range v.Visible {
-		if s.GPU != dev || slices.ContainsFunc(v.Allocations, func(h gpu.ContainerAllocation) bool { return h.GPU == dev && h.Container == s.Container }) {
-			continue
-		}
-		if len(out) == mostOnlookers {
-			more++
-			continue
-		}
-		out = append(out, strings.Trim(s.Namespace+"/"+s.Pod+" "+s.Name, "/ "))
-	}
-	if more > 0 {
-		out = append(out, fmt.Sprintf("%d more", more))
-	}
-	return out
-}
-
-// does says what a container does on a GPU, as far as it was measured.
-func does(now time.Time, c *gpu.ContainerGPU) string {
+// activity describes the memory and the last activity of a container on a GPU, as far as they were measured.
+func activity(now time.Time, c *gpu.ContainerGPU) string {
 	var parts []string
 	if m, ok := c.Memory.Get(); ok {
 		parts = append(parts, humanBytes(m))
 	}
-	if !c.Busy.Present() {
-		return strings.Join(append(parts, "work not measured"), ", ")
-	}
-	if t, ok := c.LastBusy.Get(); ok {
-		if c.Busy.Or(0) == 0 {
-			parts = append(parts, "no work seen yet")
-		} else {
-			parts = append(parts, "worked "+since(now, t))
-		}
+	last, ok := c.LastBusy.Get()
+	switch {
+	case !c.Busy.Present():
+		parts = append(parts, "activity not measured")
+	case ok && c.Busy.Or(0) == 0:
+		parts = append(parts, "never busy")
+	case ok:
+		parts = append(parts, "last busy "+since(now, last))
 	}
 	return strings.Join(parts, ", ")
 }
 
-func tallies(v *gpu.View) []tally {
+// idleAfter is when an allocated GPU is idle.
+const idleAfter = time.Minute
+
+func counts(v *gpu.View) []count {
 	if v.Devices == nil {
 		return nil
 	}
-	out := []tally{{v.Devices[gpu.DeviceUp], "up", "good"}}
-	for _, bad := range []struct {
-		state gpu.DeviceState
-		class string
-	}{{gpu.DeviceFailed, "bad"}, {gpu.DeviceMissing, "bad"}, {gpu.DeviceDetached, ""}} {
-		if n := v.Devices[bad.state]; n > 0 {
-			out = append(out, tally{n, string(bad.state), bad.class})
+	out := []count{{v.Devices[gpu.DeviceUp], "up", "good"}}
+	some := func(n int, label, class string) {
+		if n > 0 {
+			out = append(out, count{n, label, class})
 		}
 	}
-	if v.Ownership {
-		held, free, idle := 0, 0, 0
-		for i := range v.GPUs {
-			c := &v.GPUs[i]
-			a, ok := c.AllocationRatio.Get()
-			switch {
-			case !ok:
-			case a == 0:
-				free++
-			default:
-				held++
-				if t, ok := c.Activity.LastBusy.Get(); ok && c.State == gpu.DeviceUp && v.At.Sub(t) > idleAfter {
-					idle++
-				}
+	some(v.Devices[gpu.DeviceFailed], string(gpu.DeviceFailed), "bad")
+	some(v.Devices[gpu.DeviceMissing], string(gpu.DeviceMissing), "bad")
+	some(v.Devices[gpu.DeviceDetached], string(gpu.DeviceDetached), "")
+	if !v.Ownership {
+		return out
+	}
+	allocated, unallocated, idle := 0, 0, 0
+	for i := range v.GPUs {
+		g := &v.GPUs[i]
+		switch {
+		case isZero(g.AllocationRatio):
+			unallocated++
+		case g.AllocationRatio.Present():
+			allocated++
+			if t, ok := g.Activity.LastBusy.Get(); ok && g.State == gpu.DeviceUp && v.At.Sub(t) > idleAfter {
+				idle++
 			}
-		}
-		out = append(out, tally{held, "held", ""}, tally{free, "free", ""})
-		if idle > 0 {
-			out = append(out, tally{idle, "held and idle", "warn"})
-		}
-		wrong := map[gpu.UUID]bool{}
-		for i := range v.Containers {
-			if c := &v.Containers[i]; !c.Ended && len(c.Mismatch) > 0 {
-				wrong[c.GPU] = true
-			}
-		}
-		if len(wrong) > 0 {
-			out = append(out, tally{len(wrong), "used by others than the holders", "warn"})
 		}
 	}
+	out = append(out, count{allocated, catalog.Allocated.Lower(), ""}, count{unallocated, catalog.Unallocated.Lower(), ""})
+	some(idle, catalog.Idle.Lower(), "warn")
+	mismatched := map[gpu.UUID]bool{}
+	for i := range v.Containers {
+		if c := &v.Containers[i]; !c.Ended && len(c.Mismatch) > 0 {
+			mismatched[c.GPU] = true
+		}
+	}
+	some(len(mismatched), "used without allocation", "warn")
 	return out
 }
 
-// idleAfter is when a held GPU counts as idle on the page.
-const idleAfter = 10 * time.Minute
-
-// plot draws the utilization of the last minutes as an SVG path in a box of 100 by 24; gaps stay gaps.
-func plot(past []gpu.HistoryPoint) string {
-	if len(past) < 2 {
+// plot draws the utilization of the last minutes as an SVG path in a box of 100 by 24, with gaps where it is unknown.
+func plot(history []gpu.HistoryPoint) string {
+	if len(history) < 2 {
 		return ""
 	}
-	first, last := past[0].At, past[len(past)-1].At
+	first, last := history[0].At, history[len(history)-1].At
 	if !last.After(first) {
 		return ""
 	}
 	var b strings.Builder
-	pen := "M"
-	for _, p := range past {
+	command := "M"
+	for _, p := range history {
 		u, ok := p.Utilization.Get()
 		if !ok {
-			pen = "M"
+			command = "M"
 			continue
 		}
 		x := float64(p.At.Sub(first)) / float64(last.Sub(first)) * 100
-		fmt.Fprintf(&b, "%s%.1f %.1f", pen, x, 23-float64(u)*22)
-		pen = "L"
+		fmt.Fprintf(&b, "%s%.1f %.1f", command, x, 23-float64(u)*22)
+		command = "L"
 	}
 	return b.String()
 }
 
-func span(past []gpu.HistoryPoint) string {
-	if len(past) < 2 {
+func span(history []gpu.HistoryPoint) string {
+	if len(history) < 2 {
 		return ""
 	}
-	return fmt.Sprintf("last %.0f minutes", past[len(past)-1].At.Sub(past[0].At).Minutes())
+	return fmt.Sprintf("last %.0f minutes", history[len(history)-1].At.Sub(history[0].At).Minutes())
 }

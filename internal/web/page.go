@@ -15,22 +15,23 @@ import (
 //go:embed page.html
 var pageHTML string
 
-// page renders the latest View for a person. The page is one answer without scripts or outside assets.
+// notPolled is the reason of an empty page just after the start.
+const notPolled = "the driver has not been polled yet"
+
+// page renders the latest View, without scripts or external assets.
 func page(latest func() *gpu.View, compat nodeLink, logger *slog.Logger) http.Handler {
 	t := template.Must(template.New("page").Funcs(template.FuncMap{
-		"bytes": humanBytes, "percent": percent, "watts": watts, "age": age, "celsius": celsius, "pstate": pstate, "part": part,
+		"bytes": humanBytes, "percent": percent, "watts": watts, "age": age, "celsius": celsius, "pstate": pstate, "share": share,
 	}).Parse(pageHTML))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := latest()
 		if v == nil {
-			v = &gpu.View{Notes: []string{"The driver was not asked yet."}}
+			v = &gpu.View{Notes: []string{notPolled}}
 		}
 		var out bytes.Buffer
-		shown := newNodePage(v)
-		shown.Compat = compat
-		if err := t.Execute(&out, shown); err != nil {
-			logger.Error("cannot render the landing page", "err", err)
-			http.Error(w, "the page cannot be rendered: "+err.Error(), http.StatusInternalServerError)
+		if err := t.Execute(&out, newNodePage(v, compat)); err != nil {
+			logger.Error("failed to render the landing page", "err", err)
+			http.Error(w, "failed to render the page: "+err.Error(), http.StatusInternalServerError)
 			return
 		}
 		h := w.Header()
@@ -43,56 +44,49 @@ func page(latest func() *gpu.View, compat nodeLink, logger *slog.Logger) http.Ha
 	})
 }
 
-// The functions below spell values for a person. Absent is a dash, never a zero.
+// The functions below format values; an absent one is a dash, never a zero.
 
 const absent = "–"
+
+func format[T any](o gpu.Opt[T], layout string, of func(T) any) string {
+	if v, ok := o.Get(); ok {
+		return fmt.Sprintf(layout, of(v))
+	}
+	return absent
+}
+
+func percent(o gpu.Opt[gpu.Ratio]) string {
+	return format(o, "%.0f\u00a0%%", func(r gpu.Ratio) any { return float64(r) * 100 })
+}
+
+func watts(o gpu.Opt[gpu.Watts]) string {
+	return format(o, "%.0f W", func(w gpu.Watts) any { return float64(w) })
+}
+
+func celsius(o gpu.Opt[gpu.Celsius]) string {
+	return format(o, "%.0f °C", func(c gpu.Celsius) any { return float64(c) })
+}
+
+func pstate(o gpu.Opt[int]) string { return format(o, "P%d", func(p int) any { return p }) }
 
 func humanBytes(b gpu.Bytes) string {
 	const unit = 1024
 	if b < unit {
 		return fmt.Sprintf("%d B", b)
 	}
-	v, at := float64(b)/unit, 0
-	for ; v >= unit && at < 4; at++ {
+	v, prefix := float64(b)/unit, 0
+	for ; v >= unit && prefix < 4; prefix++ {
 		v /= unit
 	}
-	return fmt.Sprintf("%.3g %ciB", v, "KMGTP"[at])
+	return fmt.Sprintf("%.3g %ciB", v, "KMGTP"[prefix])
 }
 
-// part is a percentage for the length of a bar.
-func part(of, whole gpu.Bytes) string {
-	if whole == 0 {
+// share is a percentage for the length of a bar.
+func share(of, total gpu.Bytes) string {
+	if total == 0 {
 		return "0"
 	}
-	return fmt.Sprintf("%.1f", min(100, 100*float64(of)/float64(whole)))
-}
-
-func percent(o gpu.Opt[gpu.Ratio]) string {
-	if v, ok := o.Get(); ok {
-		return fmt.Sprintf("%.0f\u00a0%%", float64(v)*100)
-	}
-	return absent
-}
-
-func watts(o gpu.Opt[gpu.Watts]) string {
-	if v, ok := o.Get(); ok {
-		return fmt.Sprintf("%.0f W", float64(v))
-	}
-	return absent
-}
-
-func celsius(o gpu.Opt[gpu.Celsius]) string {
-	if v, ok := o.Get(); ok {
-		return fmt.Sprintf("%.0f °C", float64(v))
-	}
-	return absent
-}
-
-func pstate(o gpu.Opt[int]) string {
-	if v, ok := o.Get(); ok {
-		return fmt.Sprintf("P%d", v)
-	}
-	return absent
+	return fmt.Sprintf("%.1f", min(100, 100*float64(of)/float64(total)))
 }
 
 func age(now time.Time, o gpu.Opt[time.Time]) string {

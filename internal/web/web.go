@@ -1,6 +1,5 @@
-// Package web serves the exporter's pages: /metrics, a landing page that shows this node to a person, and
-// the two health answers. It reads the latest View and nothing else: no request reaches the driver, the
-// kubelet or a disk.
+// Package web serves the exporter's pages: /metrics, a landing page that shows this node, and the health endpoints. It
+// reads the latest View and nothing else: no request reaches the driver, the kubelet or a disk.
 package web
 
 import (
@@ -10,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,11 +20,11 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// DefaultAddress is where the exporter listens unless told otherwise: a port that no exporter of the
-// neighborhood uses (node_exporter 9100, dcgm-exporter 9400, nvidia_gpu_exporter 9835).
+// DefaultAddress is the default listen address, on a port that no exporter beside it uses (node_exporter 9100,
+// dcgm-exporter 9400, nvidia_gpu_exporter 9835).
 const DefaultAddress = ":10835"
 
-// Options are what the server needs. All are required but Compat.
+// Options are what the server needs. All but Compat are required.
 type Options struct {
 	// Latest returns the view to show; cheap and safe for concurrent use.
 	Latest func() *gpu.View
@@ -32,26 +32,25 @@ type Options struct {
 	Metrics prometheus.TransactionalGatherer
 	// Own registers the handler's own metrics.
 	Own prometheus.Registerer
-	// Alive returns an error once the polling loop has been silent for longer than it may be.
-	Alive func() error
-	// Logger receives what goes wrong in a request.
+	// Alive returns an error if the polling loop has stopped.
+	Alive  func() error
 	Logger *slog.Logger
-	// Compat, where set, is served beside /metrics under the names of another exporter.
+	// Compat, if set, is served beside /metrics.
 	Compat *Compat
-	// MaxRequests bounds the answers that are under way at once, half of them to one client address; more wait a
-	// little, then get status 503. An answer is under way until its reader has taken it.
+	// MaxRequests limits concurrent requests, half of them for one client address; further requests wait up to maxWait,
+	// then get status 503.
 	MaxRequests int
 }
 
-// Compat is an exposition under another exporter's names.
+// Compat is an exposition with the metric names of another exporter.
 type Compat struct {
 	Path string // such as /metrics/dcgm
-	// Name says whose names they are, for the link on the page.
+	// Name is the other exporter, for the link on the page.
 	Name    string
 	Metrics prometheus.TransactionalGatherer
 }
 
-// The bounds within which a client may take the server's time and memory.
+// Limits of the time and memory that a client may use.
 const (
 	headerTimeout  = 5 * time.Second
 	requestTimeout = 10 * time.Second
@@ -62,26 +61,21 @@ const (
 // NewServer returns a server of the pages; it does not listen.
 func NewServer(o Options) *http.Server {
 	mux := http.NewServeMux()
-	scrapes := newGate(o.MaxRequests) // the page has one of its own, so that a crowd there keeps no scrape waiting
-	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(o.Own, scrapes.around(promhttp.HandlerForTransactional(o.Metrics, promhttp.HandlerOpts{
-		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelError),
-		ErrorHandling:     promhttp.ContinueOnError,
-		Registry:          o.Own,
-		EnableOpenMetrics: true,
-		// The gate packs what it sends.
-		DisableCompression: true,
-	}))))
+	metrics := newGate(o.MaxRequests) // the page has its own, so that its readers delay no scrape
+	options := promhttp.HandlerOpts{
+		ErrorLog:           slog.NewLogLogger(o.Logger.Handler(), slog.LevelError),
+		ErrorHandling:      promhttp.ContinueOnError,
+		DisableCompression: true, // the gate compresses
+	}
 	link := nodeLink{}
 	if c := o.Compat; c != nil {
 		link = nodeLink{Path: strings.TrimPrefix(c.Path, "/"), Name: c.Name}
-		// No OpenMetrics: it would add _total to the names of counters that do not end so.
-		mux.Handle("GET "+c.Path, scrapes.around(promhttp.HandlerForTransactional(c.Metrics, promhttp.HandlerOpts{
-			ErrorLog:      slog.NewLogLogger(o.Logger.Handler(), slog.LevelError),
-			ErrorHandling: promhttp.ContinueOnError,
-
-			DisableCompression: true,
-		})))
+		// No OpenMetrics, which would append _total to the other exporter's counters.
+		mux.Handle("GET "+c.Path, metrics.around(promhttp.HandlerForTransactional(c.Metrics, options)))
 	}
+	options.Registry, options.EnableOpenMetrics = o.Own, true
+	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(o.Own,
+		metrics.around(promhttp.HandlerForTransactional(o.Metrics, options))))
 	mux.HandleFunc("GET /-/healthy", healthy(o.Alive))
 	mux.HandleFunc("GET /-/ready", ready(o.Latest))
 	mux.Handle("GET /{$}", newGate(o.MaxRequests).around(page(o.Latest, link, o.Logger)))
@@ -96,8 +90,7 @@ func NewServer(o Options) *http.Server {
 	}
 }
 
-// healthy answers whether the process works. A driver that is absent or hangs is no reason to restart the
-// exporter: a new process would only wait for it too.
+// healthy reports whether the process works. A driver that is missing or hung is no reason to restart the exporter.
 func healthy(alive func() error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if err := alive(); err != nil {
@@ -108,12 +101,12 @@ func healthy(alive func() error) http.HandlerFunc {
 	}
 }
 
-// ready answers whether there is something to scrape: a driver that answers.
+// ready reports whether there is something to scrape: whether the driver responds.
 func ready(latest func() *gpu.View) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		v := latest()
 		if v == nil || !v.System.Present() {
-			reason := "not ready: the driver was not asked yet"
+			reason := "not ready: " + notPolled
 			if v != nil && len(v.Notes) > 0 {
 				reason = "not ready: " + v.Notes[0]
 			}
@@ -124,25 +117,24 @@ func ready(latest func() *gpu.View) http.HandlerFunc {
 	}
 }
 
-// Listen opens the addresses of the flags, so that a port that is taken is known before anything starts.
-// It returns nil listeners for those that only the toolkit can open (systemd, vsock).
+// Listen opens the listen addresses, so that a port in use is reported before anything starts. It returns no listeners
+// for addresses that only the toolkit can open (systemd, vsock).
 func Listen(flags *toolkit.FlagConfig) ([]net.Listener, error) {
 	if err := toolkit.Validate(*flags.WebConfigFile); err != nil {
-		// The parser of YAML writes a line for each of its complaints.
+		// The YAML parser writes one line per error.
 		return nil, fmt.Errorf("--web.config.file %s: %s", *flags.WebConfigFile, strings.Join(strings.Fields(err.Error()), " "))
 	}
-	if flags.WebSystemdSocket != nil && *flags.WebSystemdSocket {
+	vsock := func(address string) bool { return strings.HasPrefix(address, "vsock://") }
+	if flags.WebSystemdSocket != nil && *flags.WebSystemdSocket || slices.ContainsFunc(*flags.WebListenAddresses, vsock) {
 		return nil, nil
 	}
 	var open []net.Listener
 	for _, address := range *flags.WebListenAddresses {
-		if len(address) > 8 && address[:8] == "vsock://" {
-			closeAll(open)
-			return nil, nil
-		}
 		l, err := net.Listen("tcp", address)
 		if err != nil {
-			closeAll(open)
+			for _, l := range open {
+				l.Close()
+			}
 			return nil, fmt.Errorf("--web.listen-address %s: %w", address, err)
 		}
 		open = append(open, l)
@@ -150,18 +142,12 @@ func Listen(flags *toolkit.FlagConfig) ([]net.Listener, error) {
 	return open, nil
 }
 
-func closeAll(open []net.Listener) {
-	for _, l := range open {
-		l.Close()
-	}
-}
-
 // Serve serves until the server is shut down, then returns nil.
 func Serve(server *http.Server, open []net.Listener, flags *toolkit.FlagConfig, logger *slog.Logger) error {
-	server.Handler = keepPasswords(*flags.WebConfigFile, server.Handler, logger)
+	server.Handler = requireUsers(*flags.WebConfigFile, server.Handler, logger)
 	var err error
 	if open != nil {
-		err = toolkit.ServeMultiple(bound(server, open, maxConnections), server, flags, logger)
+		err = toolkit.ServeMultiple(limitConnections(open, maxConnections), server, flags, logger)
 	} else {
 		err = toolkit.ListenAndServe(server, flags, logger)
 	}
@@ -171,7 +157,7 @@ func Serve(server *http.Server, open []net.Listener, flags *toolkit.FlagConfig, 
 	return err
 }
 
-// Shutdown ends the server: requests under way get half a second.
+// Shutdown stops the server: requests being served get half a second.
 func Shutdown(server *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()

@@ -6,10 +6,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	toolkit "github.com/prometheus/exporter-toolkit/web"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -18,8 +21,8 @@ import (
 func serve(t *testing.T, view *gpu.View, alive error) *httptest.Server {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	s := NewServer(Options{Latest: func() *gpu.View { return view }, Metrics: prometheus.ToTransactionalGatherer(registry), Own: registry, MaxRequests: 4,
-		Alive: func() error { return alive }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s := NewServer(Options{Latest: func() *gpu.View { return view }, Metrics: prometheus.ToTransactionalGatherer(registry),
+		Own: registry, MaxRequests: 4, Alive: func() error { return alive }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	ts := httptest.NewServer(s.Handler)
 	t.Cleanup(ts.Close)
 	return ts
@@ -45,7 +48,8 @@ func TestPageShowsTheNode(t *testing.T) {
 	if res.StatusCode != 200 || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/html") {
 		t.Fatalf("%s, %s", res.Status, res.Header.Get("Content-Type"))
 	}
-	for _, want := range []string{"node-1", "580.105.08", "NVIDIA H100 80GB HBM3", "ml/train-0", "web/serve-0", "1g.10gb", "lost: fell off the bus", "60\u00a0%", "300 W", "aliyun.com/gpu-mem", "Set hostPID: true.", "also seen by <code>web/serve-0 api</code>"} {
+	for _, want := range []string{"node-1", "580.105.08", "NVIDIA H100 80GB HBM3", "ml/train-0", "web/serve-0", "1g.10gb",
+		"lost: fell off the bus", "60\u00a0%", "300 W", "aliyun.com/gpu-mem", "Set hostPID: true.", "also visible in <code>web/serve-0 api</code>"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -88,60 +92,84 @@ func TestHealth(t *testing.T) {
 		alive          error
 		healthy, ready int
 	}{
-		"well":      {full, nil, 200, 200},
+		"up":        {full, nil, 200, 200},
 		"no view":   {nil, nil, 200, 503},
 		"no driver": {&gpu.View{Notes: []string{"No driver."}}, nil, 200, 503},
 		"loop dead": {full, errors.New("the loop stopped"), 503, 200},
 	} {
 		ts := serve(t, c.view, c.alive)
 		if res, _ := get(t, ts, "/-/healthy"); res.StatusCode != c.healthy {
-			t.Errorf("%s: healthy answers %d, want %d", name, res.StatusCode, c.healthy)
+			t.Errorf("%s: healthy: %d, want %d", name, res.StatusCode, c.healthy)
 		}
 		if res, _ := get(t, ts, "/-/ready"); res.StatusCode != c.ready {
-			t.Errorf("%s: ready answers %d, want %d", name, res.StatusCode, c.ready)
+			t.Errorf("%s: ready: %d, want %d", name, res.StatusCode, c.ready)
 		}
 	}
 }
 
+// No method changes anything, and none is echoed.
 func TestOtherPathsAndMethods(t *testing.T) {
 	ts := serve(t, catalogtest.FullView(), nil)
-	if res, _ := get(t, ts, "/nothing"); res.StatusCode != 404 {
-		t.Errorf("an unknown path answers %d", res.StatusCode)
+	if res, _ := get(t, ts, "/nothing"); res.StatusCode != http.StatusNotFound {
+		t.Errorf("an unknown path: %s", res.Status)
 	}
-	res, err := http.Post(ts.URL+"/", "text/plain", strings.NewReader("x"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	res.Body.Close()
-	if res.StatusCode != 405 {
-		t.Errorf("a POST to the page answers %d", res.StatusCode)
+	for _, path := range []string{"/", "/metrics", "/-/healthy", "/-/ready"} {
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodTrace, http.MethodOptions, "GIMME"} {
+			req, err := http.NewRequest(method, ts.URL+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			if res.StatusCode != http.StatusMethodNotAllowed {
+				t.Errorf("%s %s: %s", method, path, res.Status)
+			}
+		}
 	}
 }
 
-func TestGPUsThatLackTheSameAreOneLine(t *testing.T) {
+// The YAML parser writes one line per error; ours is a single line.
+func TestConfigurationErrorIsOneLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "web.yml")
+	if err := os.WriteFile(path, []byte("basic_auth_user: {}\nother: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Listen(&toolkit.FlagConfig{WebConfigFile: &path})
+	if err == nil || strings.ContainsAny(err.Error(), "\n\r") || !strings.Contains(err.Error(), "basic_auth_user") {
+		t.Errorf("the error is %q", err)
+	}
+}
+
+func TestGPUsWithTheSameLacksAreOneLine(t *testing.T) {
 	v := catalogtest.FullView()
-	v.NotOffered = []gpu.NotOffered{{GPU: v.GPUs[0].UUID, Readings: []string{"fan_speed", "power_module"}}, {GPU: v.GPUs[1].UUID, Readings: []string{"fan_speed", "power_module"}}, {GPU: v.GPUs[2].UUID}}
+	lacks := []string{"fan_speed", "power_module"}
+	v.NotOffered = []gpu.NotOffered{{GPU: v.GPUs[0].UUID, Readings: lacks}, {GPU: v.GPUs[1].UUID, Readings: lacks}, {GPU: v.GPUs[2].UUID}}
 	if _, body := get(t, serve(t, v, nil), "/"); !strings.Contains(body, `GPU 0, 1: <span class="dim">fan_speed, power_module</span>`) {
 		t.Error("the two GPUs are not one line")
 	}
 }
 
-// Who uses a GPU that he does not hold stands on the GPU, with what is wrong about it; who is about to be judged, or
-// cannot be, is a user and no accusation.
-func TestUsersThatDoNotHold(t *testing.T) {
+// A container that uses a GPU without an allocation is shown with it: marked if that is a mismatch, plain if it is not
+// or not yet known to be one.
+func TestUsersWithoutAllocation(t *testing.T) {
 	v := catalogtest.FullView()
-	dev := v.GPUs[0].UUID
-	v.Containers[0].Mismatch = nil // it holds the GPU
-	v.Containers = append(v.Containers,
-		gpu.ContainerGPU{Container: gpu.Container{Namespace: "ml", Pod: "stray-0", Name: "sh"}, GPU: dev, Memory: gpu.Some(gpu.Bytes(3 << 30)), Mismatch: []string{"used_not_allocated"}},
-		gpu.ContainerGPU{Container: gpu.Container{Namespace: "ml", Pod: "lost-0", Name: "sh"}, GPU: dev, Mismatch: []string{"used_other_gpu"}},
-		gpu.ContainerGPU{Container: gpu.Container{Pod: "docker/<b>web"}, GPU: dev},
-		gpu.ContainerGPU{Container: gpu.Container{Namespace: "ml", Pod: "ended-0", Name: "sh"}, GPU: dev, Mismatch: []string{"used_not_allocated"}, Ended: true})
+	uuid := v.GPUs[0].UUID
+	v.Containers[0].Mismatch = nil // the GPU is allocated to it
+	user := func(namespace, pod, name string, mismatch ...string) gpu.ContainerGPU {
+		return gpu.ContainerGPU{Container: gpu.Container{Namespace: namespace, Pod: pod, Name: name}, GPU: uuid, Mismatch: mismatch}
+	}
+	stray, ended := user("ml", "stray-0", "sh", "used_not_allocated"), user("ml", "ended-0", "sh", "used_not_allocated")
+	stray.Memory, ended.Ended = gpu.Some(gpu.Bytes(3<<30)), true
+	v.Containers = append(v.Containers, stray, user("ml", "other-0", "sh", "used_other_gpu"), user("", "docker/<b>web", ""), ended)
 	_, body := get(t, serve(t, v, nil), "/")
-	for _, want := range []string{`<span class="warn">used by</span> <code>ml/stray-0</code> <span class="dim">sh</span><br><span class="warn">3 GiB, work not measured; it holds no GPU: it sees this one by its environment`,
-		`<code>ml/lost-0</code> <span class="dim">sh</span><br><span class="warn">work not measured; it holds another GPU and works on this one</span>`,
-		`<span class="dim">used by</span> <code>docker/&lt;b&gt;web</code><br><span class="dim">work not measured</span>`,
-		`<b class="warn">1</b> used by others than the holders`, "Locked for want of a right: processes. "} {
+	for _, want := range []string{
+		`<span class="warn">used by</span> <code>ml/stray-0</code> <span class="dim">sh</span><br><span class="warn">3 GiB, activity not measured; no GPU is allocated to it`,
+		`<code>ml/other-0</code> <span class="dim">sh</span><br><span class="warn">activity not measured; another GPU is allocated to it</span>`,
+		`<span class="dim">used by</span> <code>docker/&lt;b&gt;web</code><br><span class="dim">activity not measured</span>`,
+		`<b class="warn">1</b> used without allocation`, "Disabled (missing permission): processes. "} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -150,8 +178,8 @@ func TestUsersThatDoNotHold(t *testing.T) {
 		t.Errorf("users: %s", body)
 	}
 	v.Containers, v.Features = nil, nil
-	if _, body := get(t, serve(t, v, nil), "/"); strings.Contains(body, "used by") || strings.Contains(body, "Locked for want") {
-		t.Error("nobody is wrong, nothing is locked, and the page says so")
+	if _, body := get(t, serve(t, v, nil), "/"); strings.Contains(body, "used by") || strings.Contains(body, "Disabled") {
+		t.Error("a mismatch or a disabled feature is shown that does not exist")
 	}
 }
 
@@ -159,8 +187,9 @@ func TestCompatPageIsLinked(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "OTHER"}, func() float64 { return 1 }))
 	own := prometheus.NewRegistry()
-	s := NewServer(Options{Latest: catalogtest.FullView, Metrics: prometheus.ToTransactionalGatherer(own), Own: own, MaxRequests: 4, Compat: &Compat{Path: "/metrics/other", Name: "another 1.0", Metrics: prometheus.ToTransactionalGatherer(registry)},
-		Alive: func() error { return nil }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s := NewServer(Options{Latest: catalogtest.FullView, Metrics: prometheus.ToTransactionalGatherer(own), Own: own, MaxRequests: 4,
+		Compat: &Compat{Path: "/metrics/other", Name: "another 1.0", Metrics: prometheus.ToTransactionalGatherer(registry)},
+		Alive:  func() error { return nil }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	ts := httptest.NewServer(s.Handler)
 	t.Cleanup(ts.Close)
 	if _, body := get(t, ts, "/"); !strings.Contains(body, `<a href="metrics/other">metrics as another 1.0</a>`) {
@@ -173,6 +202,6 @@ func TestCompatPageIsLinked(t *testing.T) {
 		t.Error("the other names are on the exporter's own page")
 	}
 	if _, body := get(t, serve(t, catalogtest.FullView(), nil), "/"); strings.Contains(body, "metrics as") {
-		t.Error("a link leads nowhere")
+		t.Error("the page links to an exposition that does not exist")
 	}
 }

@@ -239,7 +239,7 @@ func TestHostileNamesStayText(t *testing.T) {
 	if !strings.Contains(text, evil) || !strings.Contains(text, evilPod) {
 		t.Errorf("the names are not shown as they are:\n%s", text)
 	}
-	if n := evaluate[int](t, ctx, `document.querySelectorAll('main img, main script, td b b, td div.holder b').length`); n > 0 {
+	if n := evaluate[int](t, ctx, `document.querySelectorAll('main img, main script, td b b, td div.use b').length`); n > 0 {
 		t.Errorf("%d elements came out of names", n)
 	}
 }

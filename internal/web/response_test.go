@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestTakesGzip(t *testing.T) {
+func TestAcceptsGzip(t *testing.T) {
 	for _, c := range []struct {
 		accepts []string
 		want    bool
@@ -33,7 +33,7 @@ func TestTakesGzip(t *testing.T) {
 		{[]string{"zstd,br"}, false},
 		{[]string{"notgzip"}, false},
 	} {
-		if got := takesGzip(http.Header{"Accept-Encoding": c.accepts}); got != c.want {
+		if got := acceptsGzip(http.Header{"Accept-Encoding": c.accepts}); got != c.want {
 			t.Errorf("%q: %v, want %v", c.accepts, got, c.want)
 		}
 	}

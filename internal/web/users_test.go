@@ -34,18 +34,18 @@ func TestPasswordsAreKept(t *testing.T) {
 	const users = "basic_auth_users:\n  a: $2y$10$x\n"
 
 	// Whoever never asked for passwords is not bound to them.
-	if ask(keepPasswords("", next, logger)) != http.StatusOK {
+	if ask(requireUsers("", next, logger)) != http.StatusOK {
 		t.Error("closed without a configuration")
 	}
 	write("tls_server_config: {}\n")
-	without := keepPasswords(path, next, logger)
+	without := requireUsers(path, next, logger)
 	write("")
 	if ask(without) != http.StatusOK {
 		t.Error("closed though there were no passwords")
 	}
 
 	write(users)
-	h := keepPasswords(path, next, logger)
+	h := requireUsers(path, next, logger)
 	for _, step := range []struct {
 		text string
 		want int
@@ -66,7 +66,7 @@ func TestPasswordsAreKept(t *testing.T) {
 	if ask(h) != http.StatusServiceUnavailable {
 		t.Error("open without the file")
 	}
-	if n := strings.Count(log.String(), "lost its users"); n != 3 {
+	if n := strings.Count(log.String(), "no users any more"); n != 3 {
 		t.Errorf("said %d times that the users are lost, want once for each loss:\n%s", n, log.String())
 	}
 }
