@@ -176,7 +176,8 @@ func (c *Collector) render(out *rendering, view *gpu.View) {
 		if len(f.metrics) == 0 {
 			continue
 		}
-		f.family.Name, f.family.Help, f.family.Type, f.family.Unit, f.family.Metric = &r.Name, r.help, r.typ, r.unit, f.metrics
+		f.family.Name, f.family.Help, f.family.Type, f.family.Unit, f.family.Metric = &r.Name, r.help, r.typ, r.unit,
+			f.metrics
 		out.shown = append(out.shown, &f.family)
 	}
 	if broken != nil {

@@ -129,8 +129,9 @@ func TestFamiliesAreBuiltOncePerView(t *testing.T) {
 
 func TestBrokenSeriesCostOnlyThemselves(t *testing.T) {
 	row := func(name string, emit func(catalog.Emit)) catalog.Family {
-		return catalog.Family{Name: name, Type: catalog.Gauge, Help: "X.", Scope: catalog.ScopeNode, Stability: catalog.Stable, Labels: []string{"a"},
-			Read: func(_ *gpu.View, e catalog.Emit) { emit(e) }}
+		return catalog.Family{Name: name, Type: catalog.Gauge, Help: "X.", Scope: catalog.ScopeNode, Stability: catalog.Stable,
+			Labels: []string{"a"},
+			Read:   func(_ *gpu.View, e catalog.Emit) { emit(e) }}
 	}
 	c := newCollector(t, catalogtest.FullView, []catalog.Family{
 		row("gpu_twice", func(e catalog.Emit) { e(1, "n", "x"); e(2, "n", "x"); e(3, "n", "y") }),
@@ -156,7 +157,8 @@ gpu_twice{a="y",node="n"} 3
 }
 
 func TestNativeHistogramSpans(t *testing.T) {
-	rows := []catalog.Family{{Name: "gpu_h_seconds", Unit: "seconds", Type: catalog.Histogram, Help: "H.", Scope: catalog.ScopeNode, Stability: catalog.Stable,
+	rows := []catalog.Family{{Name: "gpu_h_seconds", Unit: "seconds", Type: catalog.Histogram, Help: "H.", Scope: catalog.ScopeNode,
+		Stability: catalog.Stable,
 		ReadHistogram: func(_ *gpu.View, emit catalog.EmitHistogram) {
 			emit(gpu.Histogram{Count: 10, Sum: 1.5, Zero: 1, Buckets: map[int]uint64{-5: 2, -4: 3, 7: 4}}, "n")
 		}}}

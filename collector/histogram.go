@@ -27,7 +27,8 @@ func histogram(h gpu.Histogram) *dto.Histogram {
 		case i == at[n-1]+1:
 			*out.PositiveSpan[len(out.PositiveSpan)-1].Length++
 		default:
-			out.PositiveSpan = append(out.PositiveSpan, &dto.BucketSpan{Offset: new(int32(i - at[n-1] - 1)), Length: new(uint32(1))})
+			out.PositiveSpan = append(out.PositiveSpan,
+				&dto.BucketSpan{Offset: new(int32(i - at[n-1] - 1)), Length: new(uint32(1))})
 		}
 		count := int64(h.Buckets[i])
 		out.PositiveDelta = append(out.PositiveDelta, count-previous)

@@ -36,7 +36,8 @@ func rowOf(name string, t catalog.Type) catalog.Family {
 // Memory that served other views, in whatever order series came and went there, must show in nothing: a collector with
 // a past renders each view as a new one does, also while earlier views are still being read.
 func TestPastShowsInNothing(t *testing.T) {
-	rows := []catalog.Family{rowOf("gpu_a_total", catalog.Counter), rowOf("gpu_b", catalog.Gauge), rowOf("gpu_c_seconds", catalog.Histogram)}
+	rows := []catalog.Family{rowOf("gpu_a_total", catalog.Counter), rowOf("gpu_b", catalog.Gauge),
+		rowOf("gpu_c_seconds", catalog.Histogram)}
 	rows[2].Unit = "seconds"
 	random := rand.New(rand.NewPCG(1, 2))
 	var view *gpu.View

@@ -16,10 +16,11 @@ import (
 const sharedGPU = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
 
 // tenants is one GPU that so many pods share by time slicing, each with one process of a known duty cycle.
-func tenants(t *testing.T, n int) (*scenario.Scenario, string, []int) {
+func workloads(t *testing.T, n int) (*scenario.Scenario, string, []int) {
 	t.Helper()
 	var text, pods strings.Builder
-	text.WriteString("scenario 1\ntitle \"tenants\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580.105.08\"\n" +
+	text.WriteString("scenario 1\ntitle \"tenants\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = " +
+		"\"580.105.08\"\n" +
 		"gpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n")
 	pods.WriteString("allocatable nvidia.com/gpu")
 	var pids []int
@@ -52,11 +53,11 @@ func sum(v []float64) float64 {
 
 // Each tenant's busy seconds are those that its process worked, as far as the driver's samples can tell, and
 // in every window the tenants and what belongs to nobody add up to the GPU.
-func TestTenantsGetWhatTheyUsed(t *testing.T) {
+func TestContainersGetWhatTheyUsed(t *testing.T) {
 	for _, n := range []int{2, 4, 20} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			isolated(t, func(t *testing.T) {
-				s, pods, pids := tenants(t, n)
+				s, pods, pids := workloads(t, n)
 				st := play(t, s, pods)
 				st.step()
 				st.run(20 * time.Second)
@@ -66,8 +67,10 @@ func TestTenantsGetWhatTheyUsed(t *testing.T) {
 				for range int(window / (10 * time.Second)) {
 					st.run(10 * time.Second)
 					now := st.series()
-					closes(t, previous, now, "gpu_busy_seconds_total", "gpu_container_busy_seconds_total", "gpu_unattributed_busy_seconds_total")
-					closes(t, previous, now, "gpu_energy_joules_total", "gpu_container_energy_joules_total", "gpu_unattributed_energy_joules_total")
+					closes(t, previous, now, "gpu_busy_seconds_total", "gpu_container_busy_seconds_total",
+						"gpu_unattributed_busy_seconds_total")
+					closes(t, previous, now, "gpu_energy_joules_total", "gpu_container_energy_joules_total",
+						"gpu_unattributed_energy_joules_total")
 					device := sum(now.match("gpu_memory_used_bytes"))
 					parts := sum(now.match("gpu_container_memory_used_bytes")) + sum(now.match("gpu_unattributed_memory_used_bytes"))
 					if math.Abs(device-parts) > 0.001*device {
@@ -81,7 +84,8 @@ func TestTenantsGetWhatTheyUsed(t *testing.T) {
 				samples := window.Seconds() / 0.166667
 				for i, pid := range pids {
 					pod := fmt.Sprintf(`pod="tenant-%d"`, i)
-					got := sum(last.match("gpu_container_busy_seconds_total", pod)) - sum(first.match("gpu_container_busy_seconds_total", pod))
+					got := sum(last.match("gpu_container_busy_seconds_total", pod)) - sum(first.match("gpu_container_busy_seconds_total",
+						pod))
 					want := float64(s.Truth(0).ProcessBusy(pid, begin, end))
 					share := want / window.Seconds()
 					allowed := max(0.05*want, 3*math.Sqrt(samples*share*(1-share))*0.166667)
@@ -106,9 +110,9 @@ func closes(t *testing.T, before, after series, device, container, rest string) 
 
 // Without the host's processes a shared holder has no series of work: it never reads 0. Allocation is
 // complete, and what the GPU did is hidden, not lost.
-func TestSharedHoldersNeverReadZero(t *testing.T) {
+func TestSharedContainersNeverReadZero(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		s, pods, _ := tenants(t, 4)
+		s, pods, _ := workloads(t, 4)
 		st := play(t, s, pods, "--path.procfs=/nonexistent")
 		st.step()
 		st.run(2 * time.Minute)
@@ -130,9 +134,10 @@ func TestSharedHoldersNeverReadZero(t *testing.T) {
 }
 
 // A sole holder has its GPU's figures without any right but the socket.
-func TestSoleHolderNeedsOnlyTheSocket(t *testing.T) {
+func TestSoleContainerNeedsOnlyTheSocket(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		s, err := scenario.Parse("sole.scenario", twoGPUs+"load gpu=0 busy=40% period=3s\n", os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+		s, err := scenario.Parse("sole.scenario", twoGPUs+"load gpu=0 busy=40% period=3s\n",
+			os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,8 +145,9 @@ func TestSoleHolderNeedsOnlyTheSocket(t *testing.T) {
 		st.step()
 		st.run(2 * time.Minute)
 		now := st.series()
-		busy, held := sum(now.match("gpu_container_busy_seconds_total", `pod="train-0"`)), sum(now.match("gpu_container_observed_seconds_total", `pod="train-0"`))
-		if rate := busy / held; math.Abs(rate-0.4) > 0.02 {
+		busy, allocated := sum(now.match("gpu_container_busy_seconds_total", `pod="train-0"`)),
+			sum(now.match("gpu_container_observed_seconds_total", `pod="train-0"`))
+		if rate := busy / allocated; math.Abs(rate-0.4) > 0.02 {
 			t.Errorf("the holder shows %v, not 0.4", rate)
 		}
 		if err := now.is(1, "gpu_container_attribution_info", `method="exclusive"`, `pod="train-0"`); err != nil {
@@ -154,7 +160,8 @@ func TestSoleHolderNeedsOnlyTheSocket(t *testing.T) {
 // wrong pod, no counter falls, and the sums close in every tick.
 func TestPodsComeAndGo(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		text := "scenario 1\ntitle \"come and go\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580.105.08\"\n" +
+		text := "scenario 1\ntitle \"come and go\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = " +
+			"\"580.105.08\"\n" +
 			"gpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n" +
 			"process gpu=0 pid=5000 memory=1GiB busy=40% period=1s from=0s to=64s\n" + // of a, killed
 			"process gpu=0 pid=5001 memory=2GiB busy=30% period=1s phase=500ms from=0s\n" + // of b, all the time
@@ -180,7 +187,8 @@ func TestPodsComeAndGo(t *testing.T) {
 		st.setPods(allocatable + b)
 		now = st.watched(14 * time.Second) // the kubelet is asked every ten seconds
 		stood := busy(now, "a")
-		if err := all(now.none("gpu_container_allocation_ratio", `pod="a"`), now.none("gpu_container_memory_used_bytes", `pod="a"`), now.none("gpu_container_last_busy_timestamp_seconds", `pod="a"`)); err != nil {
+		if err := all(now.none("gpu_container_allocation_ratio", `pod="a"`), now.none("gpu_container_memory_used_bytes", `pod="a"`),
+			now.none("gpu_container_last_busy_timestamp_seconds", `pod="a"`)); err != nil {
 			t.Errorf("gauges of a pod that went: %v", err)
 		}
 		if len(now.match("gpu_container_busy_seconds_total", `pod="a"`)) != 1 {
@@ -196,7 +204,8 @@ func TestPodsComeAndGo(t *testing.T) {
 			t.Errorf("c worked less than 12 s and got %v", got)
 		}
 
-		st.setPods(allocatable+b+"pod team/c container c nvidia.com/gpu="+id(0)+" pids=5000\npod team/a container c nvidia.com/gpu="+id(2)+" pids=5002\n", 5000)
+		st.setPods(allocatable+b+"pod team/c container c nvidia.com/gpu="+id(0)+" pids=5000\npod team/a container c nvidia.com/gpu="+id(2)+
+			" pids=5002\n", 5000)
 		now = st.watched(40 * time.Second)
 		if got := busy(now, "a"); got <= stood || got > stood+0.1*40+3 {
 			t.Errorf("the new a did not go on from %v: %v", stood, got)
@@ -204,7 +213,8 @@ func TestPodsComeAndGo(t *testing.T) {
 
 		st.setPods(allocatable + b)
 		now = st.watched(6 * time.Minute)
-		if err := all(now.none("gpu_container_busy_seconds_total", `pod="a"`), now.none("gpu_container_busy_seconds_total", `pod="c"`)); err != nil {
+		if err := all(now.none("gpu_container_busy_seconds_total", `pod="a"`),
+			now.none("gpu_container_busy_seconds_total", `pod="c"`)); err != nil {
 			t.Errorf("after the grace: %v", err)
 		}
 		if got, want := busy(now, "b"), float64(s.Truth(0).ProcessBusy(5001, 0, st.control.Now())); math.Abs(got-want) > 0.1*want {
@@ -216,7 +226,7 @@ func TestPodsComeAndGo(t *testing.T) {
 // A kubelet that restarts and first lists nothing ends no holding, and its counters go on without a jump.
 func TestKubeletRestartEndsNoAlloc(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		s, pods, _ := tenants(t, 4)
+		s, pods, _ := workloads(t, 4)
 		st := play(t, s, pods)
 		st.step()
 		before := st.watched(60 * time.Second)
@@ -226,9 +236,10 @@ func TestKubeletRestartEndsNoAlloc(t *testing.T) {
 		after := st.watched(60 * time.Second)
 		for i := range 4 {
 			pod := fmt.Sprintf(`pod="tenant-%d"`, i)
-			held := sum(after.match("gpu_container_allocated_seconds_total", pod)) - sum(before.match("gpu_container_allocated_seconds_total", pod))
-			if math.Abs(held-15) > 0.01 {
-				t.Errorf("tenant %d held a quarter of a GPU for a minute and got %v s", i, held)
+			allocated := sum(after.match("gpu_container_allocated_seconds_total",
+				pod)) - sum(before.match("gpu_container_allocated_seconds_total", pod))
+			if math.Abs(allocated-15) > 0.01 {
+				t.Errorf("tenant %d held a quarter of a GPU for a minute and got %v s", i, allocated)
 			}
 		}
 	})
@@ -238,7 +249,7 @@ func TestKubeletRestartEndsNoAlloc(t *testing.T) {
 // the holder that is left does not get that work.
 func TestProcessThatOutlivesItsPod(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		s, pods, _ := tenants(t, 2)
+		s, pods, _ := workloads(t, 2)
 		st := play(t, s, pods)
 		st.step()
 		st.watched(30 * time.Second)
@@ -251,7 +262,8 @@ func TestProcessThatOutlivesItsPod(t *testing.T) {
 		before := st.watched(30 * time.Second)
 		begin := st.control.Now()
 		after := st.watched(time.Minute)
-		if err := all(after.is(1, "gpu_container_mismatch", `kind="used_not_allocated"`, `pod="tenant-0"`), after.none("gpu_container_allocation_ratio", `pod="tenant-0"`),
+		if err := all(after.is(1, "gpu_container_mismatch", `kind="used_not_allocated"`, `pod="tenant-0"`),
+			after.none("gpu_container_allocation_ratio", `pod="tenant-0"`),
 			after.none("gpu_container_mismatch", `pod="tenant-1"`)); err != nil {
 			t.Error(err)
 		}
@@ -269,10 +281,12 @@ func TestProcessThatOutlivesItsPod(t *testing.T) {
 // The MIG layout changes while pods run: instances and holdings follow, and the sums close throughout.
 func TestMIGLayoutChanges(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		const one, two, three = "MIG-00000001-0000-4000-8000-000000000000", "MIG-00000002-0000-4000-8000-000000000000", "MIG-00000003-0000-4000-8000-000000000000"
+		const one, two, three = "MIG-00000001-0000-4000-8000-000000000000", "MIG-00000002-0000-4000-8000-000000000000",
+			"MIG-00000003-0000-4000-8000-000000000000"
 		text := "scenario 1\ntitle \"layout\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580.105.08\"\n" +
 			"gpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n" +
-			"mig gpu=0 layout=\"gi=1 profile=3g.40gb start=0 size=4 uuid=" + one + " ; gi=2 profile=3g.40gb start=4 size=4 uuid=" + two + "\"\n" +
+			"mig gpu=0 layout=\"gi=1 profile=3g.40gb start=0 size=4 uuid=" + one + " ; gi=2 profile=3g.40gb start=4 size=4 uuid=" + two +
+			"\"\n" +
 			"process gpu=0 pid=5000 gi=1 memory=1GiB busy=50% period=1s from=0s to=60s\n" +
 			"at 60s gpu 0 mig apply layout=\"gi=3 profile=7g.80gb start=0 size=8 uuid=" + three + "\"\n" +
 			"process gpu=0 pid=5001 gi=3 memory=1GiB busy=20% period=1s from=70s\n"
@@ -280,7 +294,8 @@ func TestMIGLayoutChanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st := play(t, s, "allocatable nvidia.com/mig-3g.40gb "+one+" "+two+"\npod team/a container c nvidia.com/mig-3g.40gb="+one+" pids=5000\n")
+		st := play(t, s, "allocatable nvidia.com/mig-3g.40gb "+one+" "+two+"\npod team/a container c nvidia.com/mig-3g.40gb="+one+
+			" pids=5000\n")
 		st.step()
 		now := st.watched(58 * time.Second)
 		if err := all(now.is(1, "gpu_mig_allocation_ratio", `gi="1"`), now.is(0, "gpu_mig_allocation_ratio", `gi="2"`)); err != nil {
@@ -289,9 +304,11 @@ func TestMIGLayoutChanges(t *testing.T) {
 		if got := sum(now.match("gpu_container_busy_seconds_total", `pod="a"`)); math.Abs(got-0.5*3/7*56) > 1.5 {
 			t.Errorf("half of three sevenths of a minute, and it got %v s", got)
 		}
-		st.setPods("allocatable nvidia.com/mig-7g.80gb " + three + "\npod team/b container c nvidia.com/mig-7g.80gb=" + three + " pids=5001\n")
+		st.setPods("allocatable nvidia.com/mig-7g.80gb " + three + "\npod team/b container c nvidia.com/mig-7g.80gb=" + three +
+			" pids=5001\n")
 		now = st.watched(2 * time.Minute)
-		if err := all(now.is(1, "gpu_mig_allocation_ratio", `gi="3"`), now.none("gpu_mig_allocation_ratio", `gi="1"`), now.is(1, "gpu_allocation_ratio"),
+		if err := all(now.is(1, "gpu_mig_allocation_ratio", `gi="3"`), now.none("gpu_mig_allocation_ratio", `gi="1"`),
+			now.is(1, "gpu_allocation_ratio"),
 			now.none("gpu_container_allocation_ratio", `pod="a"`), now.is(1, "gpu_container_allocation_ratio", `pod="b"`)); err != nil {
 			t.Error(err)
 		}

@@ -84,7 +84,8 @@ func doctorMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	if slices.Contains(rest, "--help") || slices.Contains(rest, "-h") {
 		fmt.Fprint(stdout, "usage: gpu-exporter doctor [--output=text|json] [flags of the exporter]\n\n"+
 			"Checks this node with the exporter's flags: driver, GPUs, kubelet, permissions, mounts.\n"+
-			"Lists what is missing and the setting to add. Exit code 0: no finding; 10: warnings; 20: errors; 2: invalid flag.\n")
+			"Lists what is missing and the setting to add. Exit code 0: no finding; 10: warnings; 20: errors; 2: "+
+			"invalid flag.\n")
 		return exitOK
 	}
 	c, err := parse(append([]string{"--log.level=error"}, rest...), stdout, stderr)
@@ -171,7 +172,8 @@ func (d *report) add(check string, s severity, fix, format string, args ...any) 
 
 func (d *report) checkNode(c *config) {
 	if _, inPod := os.LookupEnv("KUBERNETES_SERVICE_HOST"); inPod && os.Getenv("NODE_NAME") == "" {
-		d.add("node name", severityWarning, "env: [{name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]",
+		d.add("node name", severityWarning, "env: [{name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: "+
+			"spec.nodeName}}}]",
 			"NODE_NAME is not set in this pod: series have the pod's host name %q as node", c.node)
 		return
 	}
@@ -184,16 +186,26 @@ func (d *report) checkSources(c *config, v *gpu.View) {
 		case s.Up:
 			d.add("source "+s.Name, severityOK, "", "up")
 		case s.Name == gpu.SourceNVML:
-			d.add("source "+s.Name, severityError, "runtimeClassName: nvidia; env: NVIDIA_VISIBLE_DEVICES=all, NVIDIA_DRIVER_CAPABILITIES=utility", "%s", cmp.Or(s.Message, "not available"))
+			d.add("source "+s.Name, severityError,
+				"runtimeClassName: nvidia; env: NVIDIA_VISIBLE_DEVICES=all, NVIDIA_DRIVER_CAPABILITIES=utility", "%s",
+				cmp.Or(s.Message, "not available"))
 		case s.Name == gpu.SourcePodResources:
-			d.add("source "+s.Name, severityWarning, "volumes: [{name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources}}], mounted read-only at the same path, as uid 0 (chart: features.ownership=true); without a kubelet run with --no-kubelet",
+			d.add("source "+s.Name, severityWarning,
+				"volumes: [{name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources}}], mounted "+
+					"read-only at the same path, as uid 0 (chart: features.ownership=true); without a kubelet run "+
+					"with --no-kubelet",
 				"%s", cmp.Or(s.Message, "not available"))
 		case s.Name == podmap.SourceJobs:
-			d.add("source "+s.Name, severityWarning, "volumes: [{name: job-mapping, hostPath: {path: "+c.jobDir+"}}], mounted read-only at the same path (chart: features.slurmJobMapping="+c.jobDir+")", "%s", cmp.Or(s.Message, "not readable"))
+			d.add("source "+s.Name, severityWarning,
+				"volumes: [{name: job-mapping, hostPath: {path: "+c.jobDir+
+					"}}], mounted read-only at the same path (chart: features.slurmJobMapping="+c.jobDir+")", "%s",
+				cmp.Or(s.Message, "not readable"))
 		case s.Name == proc.SourceVisible:
 			d.add("source "+s.Name, severityWarning, visiblePermissions, "%s", cmp.Or(s.Message, "not readable"))
 		case s.Name == gpu.SourceKmsg:
-			d.add("source "+s.Name, severityInfo, "securityContext: {privileged: true} and /dev/kmsg mounted (chart: features.kernelLog=true); or disable it with --path.kmsg=", "%s", cmp.Or(s.Message, "not readable"))
+			d.add("source "+s.Name, severityInfo,
+				"securityContext: {privileged: true} and /dev/kmsg mounted (chart: features.kernelLog=true); or "+
+					"disable it with --path.kmsg=", "%s", cmp.Or(s.Message, "not readable"))
 		default:
 			d.add("source "+s.Name, severityWarning, "", "%s", cmp.Or(s.Message, "not available"))
 		}
@@ -203,7 +215,8 @@ func (d *report) checkSources(c *config, v *gpu.View) {
 	case c.jobDir != "":
 		d.add("kubelet", severityInfo, "--kubelet", "disabled by --no-kubelet; GPU allocations come from Slurm")
 	default:
-		d.add("kubelet", severityInfo, "--kubelet, or --slurm.job-mapping-dir=PATH on a Slurm node", "disabled by --no-kubelet; GPU allocations are unknown")
+		d.add("kubelet", severityInfo, "--kubelet, or --slurm.job-mapping-dir=PATH on a Slurm node",
+			"disabled by --no-kubelet; GPU allocations are unknown")
 	}
 }
 
@@ -220,7 +233,8 @@ func (d *report) checkGPUs(v *gpu.View) {
 		case gpu.DeviceMissing:
 			d.add(name, severityError, "dmesg | grep NVRM on the host", "on the PCI bus, but not listed by NVML")
 		default:
-			d.add(name, severityError, "check the GPU's XIDs and recovery action", "%s", cmp.Or(c.Message, "not readable"))
+			d.add(name, severityError, "check the GPU's XIDs and recovery action", "%s",
+				cmp.Or(c.Message, "not readable"))
 		}
 	}
 	if up > 0 {
@@ -258,12 +272,14 @@ func (d *report) checkOwnership(e *exporter, v *gpu.View) {
 		d.add("resource "+u.Resource, severityWarning, fix, "%s, such as %s: counted as unresolved", what, u.Shape)
 	}
 	for _, u := range v.Unresolved {
-		d.add("container "+containerName(u.Container), severityWarning, "", "%d devices of %s could not be resolved to GPUs", u.Devices, u.Resource)
+		d.add("container "+containerName(u.Container), severityWarning, "",
+			"%d devices of %s could not be resolved to GPUs", u.Devices, u.Resource)
 	}
 }
 
 // visiblePermissions are required to scan containers. Without AppArmor its setting has no effect.
-const visiblePermissions = "hostPID: true; securityContext: {capabilities: {drop: [ALL], add: [SYS_PTRACE]}, appArmorProfile: {type: Unconfined}}"
+const visiblePermissions = "hostPID: true; securityContext: {capabilities: {drop: [ALL], add: [SYS_PTRACE]}, " +
+	"appArmorProfile: {type: Unconfined}}"
 
 func (d *report) checkFeatures(c *config, v *gpu.View) {
 	visible := visiblePermissions
@@ -275,9 +291,11 @@ func (d *report) checkFeatures(c *config, v *gpu.View) {
 		"slurm_job_numbers": "--slurm.job-numbers; " + visiblePermissions,
 		"processes":         "hostPID: true",
 		"container_names":   "--docker.socket=/var/run/docker.sock, and the socket mounted",
-		"device_checkpoint": "--kubelet.checkpoint=/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, its folder mounted read-only",
-		"pod_metadata":      "--kubernetes.pods, and a ClusterRole with list and watch on pods",
-		"process_names":     fmt.Sprintf("volumes: [{name: pod-logs, hostPath: {path: %s}}, {name: container-logs, hostPath: {path: %s}}], mounted read-only", c.podLogs, c.containerLogs),
+		"device_checkpoint": "--kubelet.checkpoint=/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, its " +
+			"folder mounted read-only",
+		"pod_metadata": "--kubernetes.pods, and a ClusterRole with list and watch on pods",
+		"process_names": fmt.Sprintf("volumes: [{name: pod-logs, hostPath: {path: %s}}, {name: container-logs, "+
+			"hostPath: {path: %s}}], mounted read-only", c.podLogs, c.containerLogs),
 	}
 	for _, f := range v.Features {
 		if f.Name == "kernel_log" || f.Name == "ownership" {
@@ -309,14 +327,17 @@ func (d *report) checkPermissions(v *gpu.View) {
 	for _, c := range v.Calls {
 		for _, e := range c.Errors {
 			if e.Code == "NO_PERMISSION" {
-				d.add("call "+c.Call, severityWarning, "env: NVIDIA_MIG_MONITOR_DEVICES=all; securityContext: {capabilities: {add: [SYS_ADMIN]}}, without which NVIDIA's runtime refuses the former", "missing permission")
+				d.add("call "+c.Call, severityWarning,
+					"env: NVIDIA_MIG_MONITOR_DEVICES=all; securityContext: {capabilities: {add: [SYS_ADMIN]}}, "+
+						"without which NVIDIA's runtime refuses the former", "missing permission")
 			}
 		}
 	}
 }
 
 func newGPUStatus(v *gpu.View, c *gpu.GPU) gpuStatus {
-	p := gpuStatus{GPU: string(c.UUID), Index: c.Index, Model: c.Model, State: string(c.State), Message: c.Message, AllocatedTo: []string{}, Users: []string{}, AllocationKnown: c.AllocationRatio.Present()}
+	p := gpuStatus{GPU: string(c.UUID), Index: c.Index, Model: c.Model, State: string(c.State), Message: c.Message,
+		AllocatedTo: []string{}, Users: []string{}, AllocationKnown: c.AllocationRatio.Present()}
 	for _, h := range v.Allocations {
 		if h.GPU != c.UUID {
 			continue
@@ -337,11 +358,14 @@ func newGPUStatus(v *gpu.View, c *gpu.GPU) gpuStatus {
 		}
 		if n, ok := u.Processes.Get(); ok && n > 0 {
 			// The metric waits half a minute, since pods come and go; here it is reported at once.
-			holds := slices.ContainsFunc(v.Allocations, func(h gpu.ContainerAllocation) bool { return h.GPU == c.UUID && h.Container == u.Container })
-			if v.Ownership && !holds {
-				p.Mismatch = append(p.Mismatch, containerName(u.Container)+" uses the GPU, which is not allocated to it")
+			expect := slices.ContainsFunc(v.Allocations,
+				func(h gpu.ContainerAllocation) bool { return h.GPU == c.UUID && h.Container == u.Container })
+			if v.Ownership && !expect {
+				p.Mismatch = append(p.Mismatch, containerName(u.Container)+
+					" uses the GPU, which is not allocated to it")
 			}
-			p.Users = append(p.Users, fmt.Sprintf("%s (%d processes, attribution %s)", containerName(u.Container), n, cmp.Or(u.Attribution, "nothing")))
+			p.Users = append(p.Users, fmt.Sprintf("%s (%d processes, attribution %s)", containerName(u.Container), n,
+				cmp.Or(u.Attribution, "nothing")))
 		}
 	}
 	for _, s := range v.Visible {

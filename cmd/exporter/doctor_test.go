@@ -13,8 +13,10 @@ import (
 // doctor runs the examination on a node, and returns what it says and its exit code.
 func (m *machine) doctor(flags ...string) (string, int) {
 	m.t.Helper()
-	args := []string{"doctor", "--node-name=test-node", "--nvml.library=" + m.library, "--kubelet.socket=" + m.socket, "--path.sysfs=" + m.trees.Sysfs,
-		"--path.procfs=" + m.trees.Procfs, "--path.pod-logs=" + m.trees.PodLogs, "--path.container-logs=" + m.trees.ContainerLogs, "--path.kmsg="}
+	args := []string{"doctor", "--node-name=test-node", "--nvml.library=" + m.library, "--kubelet.socket=" + m.socket,
+		"--path.sysfs=" + m.trees.Sysfs,
+		"--path.procfs=" + m.trees.Procfs, "--path.pod-logs=" + m.trees.PodLogs, "--path.container-logs=" + m.trees.ContainerLogs,
+		"--path.kmsg="}
 	cmd := exec.Command(binaryPath(m.t), append(args, flags...)...)
 	cmd.Env = append(cmd.Environ(), m.env...)
 	var out, errs bytes.Buffer
@@ -43,14 +45,21 @@ func TestDoctor(t *testing.T) {
 		want           []string
 	}{
 		"healthy": {twoGPUs + load, pods, nil, nil, exitOK,
-			[]string{"allocated to  ml/train-0/main (nvidia.com/gpu, source podresources)", "allocated to  nobody", "used by       ml/train-0/main (1 processes, attribution exclusive)", "ok       GPUs: 2 available"}},
-		"no driver":   {twoGPUs, twoPods, func(m *machine) { m.library += ".not-there" }, nil, exitErrors, []string{"error    source nvml", "runtimeClassName: nvidia"}},
-		"no socket":   {twoGPUs, twoPods, func(m *machine) { m.socket += ".not-there" }, nil, exitWarnings, []string{"warning  source podresources", "mounted read-only at the same path", "allocated to  unknown"}},
-		"lost GPU":    {twoGPUs + "at 0s gpu 1 lose\n", twoPods, nil, nil, exitErrors, []string{"GPU is lost", "ok       GPUs: 1 available"}},
-		"no host PID": {twoGPUs, twoPods, func(m *machine) { m.trees.Procfs = "/nonexistent" }, nil, exitOK, []string{"info     feature processes", "add: hostPID: true"}},
-		"opaque device IDs": {twoGPUs, twoPods + "pod x/liar container c aliyun.com/gpu-mem=GPU-bbbbbbbb-0000-4000-8000-000000000000-_-1\n", nil, nil, exitWarnings,
+			[]string{"allocated to  ml/train-0/main (nvidia.com/gpu, source podresources)", "allocated to  nobody",
+				"used by       ml/train-0/main (1 processes, attribution exclusive)", "ok       GPUs: 2 available"}},
+		"no driver": {twoGPUs, twoPods, func(m *machine) { m.library += ".not-there" }, nil, exitErrors,
+			[]string{"error    source nvml", "runtimeClassName: nvidia"}},
+		"no socket": {twoGPUs, twoPods, func(m *machine) { m.socket += ".not-there" }, nil, exitWarnings,
+			[]string{"warning  source podresources", "mounted read-only at the same path", "allocated to  unknown"}},
+		"lost GPU": {twoGPUs + "at 0s gpu 1 lose\n", twoPods, nil, nil, exitErrors,
+			[]string{"GPU is lost", "ok       GPUs: 1 available"}},
+		"no host PID": {twoGPUs, twoPods, func(m *machine) { m.trees.Procfs = "/nonexistent" }, nil, exitOK,
+			[]string{"info     feature processes", "add: hostPID: true"}},
+		"opaque device IDs": {twoGPUs, twoPods + "pod x/liar container c aliyun.com/gpu-mem=GPU-bbbbbbbb-0000-4000-8000-000000000000-_-1\n",
+			nil, nil, exitWarnings,
 			[]string{"resource aliyun.com/gpu-mem", "container x/liar/c: 1 devices of aliyun.com/gpu-mem could not be resolved to GPUs"}},
-		"used but not allocated": {twoGPUs + load, "pod a/b container c pids=5000\npod ml/train-0 container main nvidia.com/gpu=GPU-bbbbbbbb-0000-4000-8000-000000000000\n", nil, nil, exitOK,
+		"used but not allocated": {twoGPUs + load, "pod a/b container c pids=5000\npod ml/train-0 container main " +
+			"nvidia.com/gpu=GPU-bbbbbbbb-0000-4000-8000-000000000000\n", nil, nil, exitOK,
 			[]string{"mismatch      a/b/c uses the GPU, which is not allocated to it"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +92,8 @@ func TestDoctorAsJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(said), &d); err != nil || code != exitOK {
 		t.Fatalf("exit code %d, %v:\n%s", code, err, said)
 	}
-	if d.Node != "test-node" || d.Driver != "580.105.08" || len(d.GPUs) != 2 || len(d.GPUs[0].AllocatedTo) != 1 || !d.GPUs[1].AllocationKnown || len(d.GPUs[1].AllocatedTo) != 0 {
+	if d.Node != "test-node" || d.Driver != "580.105.08" || len(d.GPUs) != 2 || len(d.GPUs[0].AllocatedTo) != 1 ||
+		!d.GPUs[1].AllocationKnown || len(d.GPUs[1].AllocatedTo) != 0 {
 		t.Errorf("%+v", d)
 	}
 	if !slices.ContainsFunc(d.Findings, func(f finding) bool { return f.Check == "source podresources" && f.Severity == severityOK }) {

@@ -50,7 +50,8 @@ func driftBoards(t *testing.T) (boards []driftBoard, includes string) {
 		boards = append(boards, driftBoard{name, dev + "process gpu=%[1]d pid=100%[1]d memory=64MiB busy=50%%\n"})
 		if profile := profileLine.FindSubmatch(text); profile != nil {
 			boards = append(boards, driftBoard{name + ", divided",
-				dev + "mig gpu=%[1]d layout=\"gi=1 profile=" + string(profile[1]) + " start=0 size=1\"\nprocess gpu=%[1]d pid=100%[1]d gi=1 memory=64MiB busy=50%%\n"})
+				dev + "mig gpu=%[1]d layout=\"gi=1 profile=" + string(profile[1]) +
+					" start=0 size=1\"\nprocess gpu=%[1]d pid=100%[1]d gi=1 memory=64MiB busy=50%%\n"})
 		}
 	}
 	return boards, includes
@@ -73,7 +74,8 @@ func readingsOf(exposition string) map[string]map[string]bool {
 			if pair[1] == "gpu" {
 				dev = pair[2]
 			}
-			if !slices.Contains(identityLabels, pair[1]) && pair[1] != "le" && pair[1] != "quantile" && !strings.HasSuffix(family, "_info") {
+			if !slices.Contains(identityLabels, pair[1]) && pair[1] != "le" && pair[1] != "quantile" &&
+				!strings.HasSuffix(family, "_info") {
 				kept = append(kept, pair[0])
 			}
 		}
@@ -160,7 +162,8 @@ func TestDrift(t *testing.T) {
 	}
 	var out strings.Builder
 	out.WriteString("# Readings that appear (+) and vanish (-) on a board from one driver branch to the next: the board stays the\n" +
-		"# same, only what the library exports and knows changes. Written by the tests; a line that comes or goes\n# here comes or goes for users who change their driver.\n")
+		"# same, only what the library exports and knows changes. Written by the tests; a line that comes or goes\n# here comes or goes " +
+		"for users who change their driver.\n")
 	for i, b := range boards {
 		fmt.Fprintf(&out, "\n%s\n", b.name)
 		var before map[string]bool
@@ -194,7 +197,8 @@ func TestDrift(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(want) != out.String() {
-		t.Errorf("readings come or go with other drivers than %s says; make generate writes it\n%s", path, difference(string(want), out.String()))
+		t.Errorf("readings come or go with other drivers than %s says; make generate writes it\n%s", path,
+			difference(string(want), out.String()))
 	}
 }
 

@@ -131,14 +131,17 @@ func (p *process) said() string {
 // start runs the exporter on the node, with poll groups faster than usual so that tests are short.
 func (m *machine) start(flags ...string) *process {
 	m.t.Helper()
-	return m.startAt(append([]string{"--poll.fast=200ms", "--poll.medium=400ms", "--poll.slow=1s", "--poll.kubelet=1s", "--call-deadline=1s"}, flags...)...)
+	return m.startAt(append([]string{"--poll.fast=200ms", "--poll.medium=400ms", "--poll.slow=1s", "--poll.kubelet=1s",
+		"--call-deadline=1s"}, flags...)...)
 }
 
 // startAt runs it with the poll groups of the flags.
 func (m *machine) startAt(flags ...string) *process {
 	m.t.Helper()
-	args := []string{"--node-name=test-node", "--nvml.library=" + m.library, "--kubelet.socket=" + m.socket, "--path.sysfs=" + m.trees.Sysfs,
-		"--path.procfs=" + m.trees.Procfs, "--path.pod-logs=" + m.trees.PodLogs, "--path.container-logs=" + m.trees.ContainerLogs, "--path.kmsg=" + m.kmsg}
+	args := []string{"--node-name=test-node", "--nvml.library=" + m.library, "--kubelet.socket=" + m.socket,
+		"--path.sysfs=" + m.trees.Sysfs,
+		"--path.procfs=" + m.trees.Procfs, "--path.pod-logs=" + m.trees.PodLogs, "--path.container-logs=" + m.trees.ContainerLogs,
+		"--path.kmsg=" + m.kmsg}
 	m.exporter = launch(m.t, m.env, append(args, flags...)...)
 	return m.exporter
 }
@@ -299,7 +302,8 @@ pod ml/train-0 container main nvidia.com/gpu=GPU-aaaaaaaa-0000-4000-8000-0000000
 const GPUA, GPUB = `uuid="GPU-aaaaaaaa-0000-4000-8000-000000000000"`, `uuid="GPU-bbbbbbbb-0000-4000-8000-000000000000"`
 
 func bothUp(s series) error {
-	return all(s.is(1, "gpu_device_up", GPUA), s.is(1, "gpu_device_up", GPUB), s.is(1, "gpu_allocation_ratio", GPUA), s.is(0, "gpu_allocation_ratio", GPUB))
+	return all(s.is(1, "gpu_device_up", GPUA), s.is(1, "gpu_device_up", GPUB), s.is(1, "gpu_allocation_ratio", GPUA),
+		s.is(0, "gpu_allocation_ratio", GPUB))
 }
 
 func TestRealBinaryServesANode(t *testing.T) {
@@ -309,7 +313,8 @@ func TestRealBinaryServesANode(t *testing.T) {
 	p.until(t, "two GPUs, one held", func(s series) error {
 		_, power := s.one("gpu_power_watts", GPUA)
 		_, observed := s.one("gpu_observed_seconds_total", GPUA)
-		return all(bothUp(s), power, observed, s.is(1, "gpu_container_allocation_ratio", GPUA, `pod="train-0"`, `namespace="ml"`, `container="main"`, `resource="nvidia_com_gpu"`))
+		return all(bothUp(s), power, observed, s.is(1, "gpu_container_allocation_ratio", GPUA, `pod="train-0"`, `namespace="ml"`,
+			`container="main"`, `resource="nvidia_com_gpu"`))
 	})
 	for path, want := range map[string]string{"/": "ml/train-0", "/-/healthy": "healthy", "/-/ready": "ready"} {
 		if code, body, err := p.get(path); err != nil || code != 200 || !strings.Contains(body, want) {
@@ -329,8 +334,8 @@ func stopsAtOnce(t *testing.T, p *process) {
 		if p.err != nil {
 			t.Errorf("it ended with %v", p.err)
 		}
-		if took := time.Since(begin); took > 5*time.Second {
-			t.Errorf("it took %v to end", took)
+		if duration := time.Since(begin); duration > 5*time.Second {
+			t.Errorf("it took %v to end", duration)
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("it did not end")
@@ -475,7 +480,8 @@ func TestLostGPUAndItsReturn(t *testing.T) {
 	p.until(t, "both are up", bothUp)
 	p.until(t, "the lost GPU keeps its state alone", func(s series) error {
 		_, info := s.one("gpu_info", GPUA)
-		return all(s.is(0, "gpu_device_up", GPUA), s.is(1, "gpu_device_up", GPUB), info, s.none("gpu_power_watts", GPUA), s.none("gpu_busy_seconds_total", GPUA),
+		return all(s.is(0, "gpu_device_up", GPUA), s.is(1, "gpu_device_up", GPUB), info, s.none("gpu_power_watts", GPUA),
+			s.none("gpu_busy_seconds_total", GPUA),
 			s.is(1, "gpu_allocation_ratio", GPUA), s.is(1, "gpu_xid_events_total", GPUA, `xid="79"`))
 	})
 }
@@ -577,7 +583,8 @@ func TestSocketThatIsAbsentOrNone(t *testing.T) {
 			}
 			p := m.start()
 			p.until(t, "GPUs without owners, and none known free", func(s series) error {
-				return all(s.is(1, "gpu_device_up", GPUA), s.none("gpu_allocation_ratio"), s.none("gpu_container_allocation_ratio"), s.is(0, "gpu_exporter_source_up", `source="podresources"`))
+				return all(s.is(1, "gpu_device_up", GPUA), s.none("gpu_allocation_ratio"), s.none("gpu_container_allocation_ratio"),
+					s.is(0, "gpu_exporter_source_up", `source="podresources"`))
 			})
 			// The source is down from the start; why is known after the first attempt.
 			p.until(t, "the page names the socket", func(series) error {
@@ -592,27 +599,32 @@ func TestSocketThatIsAbsentOrNone(t *testing.T) {
 
 func TestUnknownIDIsCountedAndNamed(t *testing.T) {
 	t.Parallel()
-	m := node(t, twoGPUs, twoPods+"pod x/liar container c aliyun.com/gpu-mem=GPU-bbbbbbbb-0000-4000-8000-000000000000-_-1\npod x/odd container c nvidia.com/gpu=what-is-this\n")
+	m := node(t, twoGPUs, twoPods+"pod x/liar container c aliyun.com/gpu-mem=GPU-bbbbbbbb-0000-4000-8000-000000000000-_-1\npod x/odd "+
+		"container c nvidia.com/gpu=what-is-this\n")
 	p := m.start()
 	p.until(t, "neither is believed, and no GPU is known free", func(s series) error {
-		return all(s.is(1, "gpu_container_unresolved_devices", `pod="liar"`, `resource="aliyun_com_gpu_mem"`), s.is(1, "gpu_container_unresolved_devices", `pod="odd"`),
+		return all(s.is(1, "gpu_container_unresolved_devices", `pod="liar"`, `resource="aliyun_com_gpu_mem"`),
+			s.is(1, "gpu_container_unresolved_devices", `pod="odd"`),
 			s.is(1, "gpu_allocation_ratio", GPUA), s.none("gpu_allocation_ratio", GPUB), s.none("gpu_container_allocation_ratio", GPUB))
 	})
 }
 
 // Two tenants share a GPU of 300 W: the GPU's power is there once, and its sum without any selector is 300.
-func TestTwoTenantsOneGPU(t *testing.T) {
+func TestTwoContainersOneGPU(t *testing.T) {
 	t.Parallel()
 	const id = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
 	one := regexp.MustCompile(`(?m)^gpu 1 .*\n`).ReplaceAllString(twoGPUs, "  Field[185,gpu] = 300000\n")
-	m := node(t, one, "allocatable nvidia.com/gpu "+id+"::0 "+id+"::1\npod a/p container c nvidia.com/gpu="+id+"::0\npod b/q container c nvidia.com/gpu="+id+"::1\n")
+	m := node(t, one, "allocatable nvidia.com/gpu "+id+"::0 "+id+"::1\npod a/p container c nvidia.com/gpu="+id+
+		"::0\npod b/q container c nvidia.com/gpu="+id+"::1\n")
 	p := m.start()
 	s := p.until(t, "two tenants", func(s series) error {
-		return all(s.is(0.5, "gpu_container_allocation_ratio", `pod="p"`), s.is(0.5, "gpu_container_allocation_ratio", `pod="q"`), s.is(300, "gpu_power_watts"), s.is(1, "gpu_allocation_ratio"))
+		return all(s.is(0.5, "gpu_container_allocation_ratio", `pod="p"`), s.is(0.5, "gpu_container_allocation_ratio", `pod="q"`),
+			s.is(300, "gpu_power_watts"), s.is(1, "gpu_allocation_ratio"))
 	})
 	for text := range s {
 		name, labels, _ := strings.Cut(text, "{")
-		if strings.HasPrefix(name, "gpu_") && strings.Contains(labels, "uuid=") && !strings.HasPrefix(name, "gpu_container_") && strings.Contains(labels, "pod=") {
+		if strings.HasPrefix(name, "gpu_") && strings.Contains(labels, "uuid=") && !strings.HasPrefix(name, "gpu_container_") &&
+			strings.Contains(labels, "pod=") {
 			t.Errorf("a device family carries a pod: %s", text)
 		}
 	}
@@ -632,11 +644,11 @@ func TestMemorySlicesBecomeShares(t *testing.T) {
 		if err == nil && (share < 0.11 || share > 0.14) {
 			err = fmt.Errorf("a share of %v", share)
 		}
-		granted, grantErr := s.one("gpu_container_memory_limit_bytes", GPUA, `pod="p"`)
-		if grantErr == nil && (granted < 9e9 || granted > 11e9) {
-			grantErr = fmt.Errorf("%v bytes granted", granted)
+		limited, limitErr := s.one("gpu_container_memory_limit_bytes", GPUA, `pod="p"`)
+		if limitErr == nil && (limited < 9e9 || limited > 11e9) {
+			limitErr = fmt.Errorf("%v bytes granted", limited)
 		}
-		return all(err, grantErr)
+		return all(err, limitErr)
 	})
 }
 
@@ -672,9 +684,11 @@ func TestXIDsOfBothSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	fmt.Fprint(log, line(2, "NVRM: Xid (PCI:0000:18:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."), line(3, "NVRM: Xid (PCI:0000:2a:00): 119, pid=9, Timeout waiting for RPC from GSP!"))
+	fmt.Fprint(log, line(2, "NVRM: Xid (PCI:0000:18:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."),
+		line(3, "NVRM: Xid (PCI:0000:2a:00): 119, pid=9, Timeout waiting for RPC from GSP!"))
 	p.until(t, "the log tells another", func(s series) error {
-		return all(s.is(1, "gpu_xid_events_total", GPUB, `xid="119"`), s.is(1, "gpu_xid_events_total", GPUA, `xid="79"`), s.is(1, "gpu_exporter_source_up", `source="kmsg"`))
+		return all(s.is(1, "gpu_xid_events_total", GPUB, `xid="119"`), s.is(1, "gpu_xid_events_total", GPUA, `xid="79"`),
+			s.is(1, "gpu_exporter_source_up", `source="kmsg"`))
 	})
 }
 
@@ -690,12 +704,14 @@ func TestMIGChangeIsNotBlocked(t *testing.T) {
 			return fmt.Errorf("%d sessions are open", n)
 		}
 		// A pause is no fault of a GPU.
-		return all(s.is(1, "gpu_exporter_paused", `reason="mig_change"`), s.is(0, "gpu_node_devices", `state="failed"`), s.is(0, "gpu_node_devices", `state="missing"`))
+		return all(s.is(1, "gpu_exporter_paused", `reason="mig_change"`), s.is(0, "gpu_node_devices", `state="failed"`),
+			s.is(0, "gpu_node_devices", `state="missing"`))
 	})
 	for end := time.Now().Add(45 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 		s, err := p.scrape()
 		if err == nil {
-			if err = all(bothUp(s), s.is(0, "gpu_exporter_paused", `reason="mig_change"`), s.is(1, "gpu_exporter_source_up", `source="nvml"`)); err == nil {
+			if err = all(bothUp(s), s.is(0, "gpu_exporter_paused", `reason="mig_change"`),
+				s.is(1, "gpu_exporter_source_up", `source="nvml"`)); err == nil {
 				return
 			}
 		}

@@ -16,9 +16,11 @@ import (
 func TestContainersAreCalledByTheirNames(t *testing.T) {
 	t.Parallel()
 	named, unnamed := strings.Repeat("a1", 32), strings.Repeat("b2", 32)
-	m := node(t, twoGPUs+"process gpu=0 pid=5000 memory=4GiB busy=50% period=1s\nprocess gpu=1 pid=5001 memory=1GiB busy=10% period=1s\n", "")
+	m := node(t, twoGPUs+"process gpu=0 pid=5000 memory=4GiB busy=50% period=1s\nprocess gpu=1 pid=5001 memory=1GiB busy=10% period=1s\n",
+		"")
 	for pid, id := range map[int]string{5000: named, 5001: unnamed} {
-		if err := os.WriteFile(filepath.Join(m.trees.Procfs, fmt.Sprint(pid), "cgroup"), []byte("0::/system.slice/docker-"+id+".scope\n"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(m.trees.Procfs, fmt.Sprint(pid), "cgroup"), []byte("0::/system.slice/docker-"+id+".scope\n"),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -44,16 +46,19 @@ func TestContainersAreCalledByTheirNames(t *testing.T) {
 	t.Cleanup(func() { engine.Close(); <-done })
 
 	p := m.start("--no-kubelet", "--docker.socket="+socket, "--podman.socket="+filepath.Join(dir, "podman.sock"))
-	told := func(s series) error {
-		return all(s.is(4<<30, "gpu_container_memory_used_bytes", GPUA, `pod="docker/llm-train"`, `namespace=""`), s.is(1<<30, "gpu_container_memory_used_bytes", GPUB, `pod="docker/`+unnamed[:12]+`"`),
-			s.none("gpu_container_memory_used_bytes", `pod="docker/`+named[:12]+`"`), s.is(0, "gpu_exporter_source_up", `source="podman"`), s.is(1, "gpu_exporter_feature", `feature="container_names"`, `state="on"`))
+	reported := func(s series) error {
+		return all(s.is(4<<30, "gpu_container_memory_used_bytes", GPUA, `pod="docker/llm-train"`, `namespace=""`),
+			s.is(1<<30, "gpu_container_memory_used_bytes", GPUB, `pod="docker/`+unnamed[:12]+`"`),
+			s.none("gpu_container_memory_used_bytes", `pod="docker/`+named[:12]+`"`), s.is(0, "gpu_exporter_source_up", `source="podman"`),
+			s.is(1, "gpu_exporter_feature", `feature="container_names"`, `state="on"`))
 	}
 	p.until(t, "names where the engine tells them", func(s series) error {
-		return all(told(s), s.is(1, "gpu_exporter_source_up", `source="docker"`), s.is(0, "gpu_exporter_source_errors_total", `source="docker"`))
+		return all(reported(s), s.is(1, "gpu_exporter_source_up", `source="docker"`),
+			s.is(0, "gpu_exporter_source_errors_total", `source="docker"`))
 	})
 	engine.Close()
 	p.until(t, "the engine is gone, the name stays", func(s series) error {
-		return all(told(s), s.is(0, "gpu_exporter_source_up", `source="docker"`))
+		return all(reported(s), s.is(0, "gpu_exporter_source_up", `source="docker"`))
 	})
 	if printed := unrecognized.Load(); printed != nil {
 		t.Errorf("it asks the engine %q", printed)

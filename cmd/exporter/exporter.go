@@ -54,16 +54,20 @@ type hooks struct {
 // newExporter assembles the program. clock is the exporter's time; replaced is called when only a new process can load
 // the driver's library. This is the only place that imports both the driver and the kubelet packages.
 func newExporter(c *config, clock func() time.Time, replaced func(), change hooks) (*exporter, error) {
-	e := &exporter{processMetrics: newProcessMetrics(), maxAge: max(time.Minute, 10*c.fast), jobsInterval: c.kubeletPoll, scanInterval: c.slow, processInterval: c.medium}
-	library := nvml.New(nvml.Options{Path: c.library, Logger: c.logger, Clock: clock, SysfsRoot: c.sysfs, FastInterval: c.fast})
+	e := &exporter{processMetrics: newProcessMetrics(), maxAge: max(time.Minute, 10*c.fast),
+		jobsInterval: c.kubeletPoll, scanInterval: c.slow, processInterval: c.medium}
+	library := nvml.New(nvml.Options{Path: c.library, Logger: c.logger, Clock: clock, SysfsRoot: c.sysfs,
+		FastInterval: c.fast})
 	o := sampler.Options{
-		Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(), GoVersion: version.GoVersion},
+		Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(),
+			GoVersion: version.GoVersion},
 		Driver: driver{library}, Expecter: bus{library}, Replaced: replaced, Calls: library.Calls, Accounts: c.accounts,
 		Fast: c.fast, Medium: c.medium, Slow: c.slow, Deadline: c.deadline, Clock: clock, Logger: c.logger,
 	}
 	if c.kubelet {
-		po := podmap.Options{Socket: c.kubeletSocket, Interval: c.kubeletPoll, MaxAge: c.kubeletMaxAge, HonestResources: c.gpuIDResources,
-			Checkpoint: c.checkpoint, DRACheckpoint: c.draCheckpoint, Dev: c.dev, Logger: c.logger, Clock: clock}
+		po := podmap.Options{Socket: c.kubeletSocket, Interval: c.kubeletPoll, MaxAge: c.kubeletMaxAge,
+			HonestResources: c.gpuIDResources,
+			Checkpoint:      c.checkpoint, DRACheckpoint: c.draCheckpoint, Dev: c.dev, Logger: c.logger, Clock: clock}
 		if c.annotations {
 			po.API = &podmap.APIOptions{Node: c.node, Server: c.apiServer, TokenFile: c.tokenFile, CAFile: c.caFile}
 		}
@@ -73,16 +77,19 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 		e.pods = podmap.New(po)
 	}
 	if c.jobDir != "" {
-		e.jobs = podmap.NewJobs(podmap.JobsOptions{Dir: c.jobDir, MaxAge: c.kubeletMaxAge, Logger: c.logger, Clock: clock})
+		e.jobs = podmap.NewJobs(podmap.JobsOptions{Dir: c.jobDir, MaxAge: c.kubeletMaxAge, Logger: c.logger,
+			Clock: clock})
 	}
 	if e.pods != nil || e.jobs != nil {
 		o.Resolver = allocations{e.pods, e.jobs, c.podLabels}
 	}
-	where := proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet, Slurm: e.jobs != nil, Clock: clock}
+	where := proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet,
+		Slurm: e.jobs != nil, Clock: clock}
 	if e.pods != nil {
 		where.Pods = e.pods
 	}
-	for _, o := range []engine.Options{{Kind: engine.Docker, Socket: c.docker}, {Kind: engine.Podman, Socket: c.podman}} {
+	for _, o := range []engine.Options{{Kind: engine.Docker, Socket: c.docker},
+		{Kind: engine.Podman, Socket: c.podman}} {
 		if o.Socket != "" {
 			o.Clock, o.Logger = clock, c.logger
 			e.engines = append(e.engines, engine.New(o))
@@ -97,7 +104,8 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 		o.Users = users{finder}
 	}
 	if c.visible && noProcesses == nil {
-		e.scanner = proc.NewLooker(proc.LookerOptions{Finder: where, Interval: c.slow, Named: podmap.Visible, Logger: c.logger})
+		e.scanner = proc.NewLooker(proc.LookerOptions{Finder: where, Interval: c.slow, Named: podmap.Visible,
+			Logger: c.logger})
 		o.VisibleScanner = e.scanner
 	}
 	if c.kmsg != "" {
@@ -183,7 +191,9 @@ func (e *exporter) server(c *config) *http.Server {
 		other = &web.Compat{Path: compat.Path, Name: c.compat, Metrics: e.compat.Transactional()}
 	}
 	responses := prometheus.NewRegistry() // about the responses to scrapes
-	return web.NewServer(web.Options{Latest: e.sampler.Latest, Metrics: families{e.metrics.Transactional(), e.processMetrics, responses}, Own: responses, Logger: c.logger, MaxRequests: c.maxRequests, Compat: other,
+	return web.NewServer(web.Options{Latest: e.sampler.Latest,
+		Metrics: families{e.metrics.Transactional(), e.processMetrics, responses}, Own: responses, Logger: c.logger,
+		MaxRequests: c.maxRequests, Compat: other,
 		Alive: func() error {
 			if age := time.Since(e.sampler.Latest().At); age > e.maxAge {
 				return fmt.Errorf("the polling loop has not published for %v", age.Round(time.Second))
@@ -219,23 +229,34 @@ func features(c *config, e *exporter, noProcesses, noNumbers error) []gpu.Featur
 		}
 		return gpu.Feature{Name: name, State: gpu.FeatureOn}
 	}
-	out := []gpu.Feature{feature("ownership", !c.kubelet && e.jobs == nil, "Allocation of GPUs to pods: set --kubelet and mount the directory of the kubelet's PodResources socket. To Slurm jobs: set --slurm.job-mapping-dir.")}
+	out := []gpu.Feature{feature("ownership", !c.kubelet && e.jobs == nil,
+		"Allocation of GPUs to pods: set --kubelet and mount the directory of the kubelet's PodResources socket. To "+
+			"Slurm jobs: set --slurm.job-mapping-dir.")}
 	hint := "Use of shared GPUs per container: run in the host's PID namespace (hostPID: true)."
 	if noProcesses != nil {
 		hint += " Reason: " + noProcesses.Error() + "."
 	}
 	out = append(out, feature("processes", noProcesses != nil, hint))
 	if c.kubelet {
-		out = append(out, feature("process_names", noProcesses != nil || (!readable(c.podLogs) || !readable(c.containerLogs)) && c.checkpoint == "" && !c.annotations,
-			fmt.Sprintf("Pods of processes: enable the processes feature, and mount %s and %s read-only (only file names are read); or set --kubelet.checkpoint or --kubernetes.pods, which cover pods with one GPU container.", c.podLogs, c.containerLogs)))
+		out = append(out, feature("process_names", noProcesses != nil ||
+			(!readable(c.podLogs) || !readable(c.containerLogs)) && c.checkpoint == "" && !c.annotations,
+			fmt.Sprintf("Pods of processes: enable the processes feature, and mount %s and %s read-only (only file "+
+				"names are read); or set --kubelet.checkpoint or --kubernetes.pods, which cover pods with one GPU "+
+				"container.", c.podLogs, c.containerLogs)))
 	}
 	if c.kubelet {
 		out = append(out,
-			feature("device_checkpoint", c.checkpoint == "", "GPUs of sharing schemes whose device IDs do not identify them, and pod UIDs: set --kubelet.checkpoint and mount its directory read-only."),
-			feature("pod_metadata", !c.annotations, "GPUs that schedulers record in annotations, and owners of pods: set --kubernetes.pods, with a token that may list and watch pods."))
+			feature("device_checkpoint", c.checkpoint == "",
+				"GPUs of sharing schemes whose device IDs do not identify them, and pod UIDs: set "+
+					"--kubelet.checkpoint and mount its directory read-only."),
+			feature("pod_metadata", !c.annotations,
+				"GPUs that schedulers record in annotations, and owners of pods: set --kubernetes.pods, with a token "+
+					"that may list and watch pods."))
 	}
 	if !c.kubelet || len(e.engines) > 0 {
-		out = append(out, feature("container_names", len(e.engines) == 0, "Names of containers outside pods, docker/NAME instead of docker/ID: set --docker.socket or --podman.socket and mount the socket; write access to it amounts to root on the node."))
+		out = append(out, feature("container_names", len(e.engines) == 0,
+			"Names of containers outside pods, docker/NAME instead of docker/ID: set --docker.socket or "+
+				"--podman.socket and mount the socket; write access to it amounts to root on the node."))
 	}
 	hint = "GPUs visible in each container: set --containers.visible, hostPID: true and the capability SYS_PTRACE."
 	blind := !c.visible
@@ -250,7 +271,8 @@ func features(c *config, e *exporter, noProcesses, noNumbers error) []gpu.Featur
 	}
 	out = append(out, feature("container_visible", blind, hint))
 	if !c.kubelet || e.jobs != nil || c.jobNumbers {
-		hint = "Numbers of Slurm jobs whose cgroups contain a SLUID: set --slurm.job-numbers, hostPID: true and the capability SYS_PTRACE."
+		hint = "Numbers of Slurm jobs whose cgroups contain a SLUID: set --slurm.job-numbers, hostPID: true and the " +
+			"capability SYS_PTRACE."
 		if c.jobNumbers {
 			noNumbers = cmp.Or(noProcesses, noNumbers)
 			if noNumbers != nil {
@@ -259,7 +281,8 @@ func features(c *config, e *exporter, noProcesses, noNumbers error) []gpu.Featur
 		}
 		out = append(out, feature("slurm_job_numbers", !c.jobNumbers || noNumbers != nil, hint))
 	}
-	kernel := "XIDs that NVML does not report: set --path.kmsg and run privileged (the device cgroup denies /dev/kmsg otherwise)."
+	kernel := "XIDs that NVML does not report: set --path.kmsg and run privileged (the device cgroup denies " +
+		"/dev/kmsg otherwise)."
 	if e.kmsg != nil {
 		if s := e.kmsg.Source(); s.Message != "" {
 			kernel += " Reason: " + s.Message + "."

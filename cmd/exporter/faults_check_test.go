@@ -31,7 +31,8 @@ var instant = []struct {
 }
 
 // ending are families that a GPU that cannot be read does not show.
-var ending = []string{"gpu_power_watts", "gpu_memory_used_bytes", "gpu_memory_free_bytes", "gpu_busy_seconds_total", "gpu_utilization_ratio", "gpu_clock_hertz", "gpu_energy_joules_total"}
+var ending = []string{"gpu_power_watts", "gpu_memory_used_bytes", "gpu_memory_free_bytes", "gpu_busy_seconds_total",
+	"gpu_utilization_ratio", "gpu_clock_hertz", "gpu_energy_joules_total"}
 
 // moving are families that come and go on a GPU that works, with what runs there or with who holds it.
 func moving(family string) bool {
@@ -41,13 +42,13 @@ func moving(family string) bool {
 // checker compares what the program says with what the world knows, after every step.
 type checker struct {
 	*trial
-	of       map[string]*tenant
+	of       map[string]*workload
 	last     page // every series at its last value
 	now      page
 	devs     [worldGPUs]GPUCheck
-	pods     map[*tenant]*podCheck
+	pods     map[*workload]*podCheck
 	wrongAll time.Duration // when something was wrong that concerns all GPUs, by the monotonic clock
-	gone     int           // for how many rounds there has been no driver
+	ended    int           // for how many rounds there has been no driver
 	paused   time.Duration // in all
 	sought   time.Duration // when a new session might have begun for a missing GPU: it costs the others a tick
 	calmed   struct {
@@ -74,11 +75,11 @@ type GPUCheck struct {
 	// busy and energy are the truth since the beginning, sampled what the driver's samples tell of busy in whole percents.
 	busy, sampled, energy float64
 
-	held    []float64 // the memory of the latest steps
-	marks   []mark    // in a time without faults
-	offered map[string]bool
-	seeks   bool // it was not there when a session began
-	refused bool // its process lists may be missing
+	allocated []float64 // the memory of the latest steps
+	marks     []mark    // in a time without faults
+	offered   map[string]bool
+	seeks     bool // it was not there when a session began
+	refused   bool // its process lists may be missing
 }
 
 // mark is a moment of a GPU that works: what it says, and what is true.
@@ -95,9 +96,9 @@ type podCheck struct {
 
 func (c *checker) begin(r *trial) {
 	c.trial = r
-	c.of, c.pods, c.last = map[string]*tenant{}, map[*tenant]*podCheck{}, page{}
+	c.of, c.pods, c.last = map[string]*workload{}, map[*workload]*podCheck{}, page{}
 	c.low, c.high = map[[2]int]int{}, map[[2]int]int{}
-	for _, p := range r.w.tenants {
+	for _, p := range r.w.workloads {
 		c.of[p.name] = p
 		c.pods[p] = &podCheck{supported: -time.Hour}
 	}
@@ -136,7 +137,7 @@ func (c *checker) step(active []fault) {
 }
 
 // holds checks one statement.
-func (c *checker) holds(ok bool, invariant, format string, args ...any) {
+func (c *checker) expect(ok bool, invariant, format string, args ...any) {
 	c.figures.Checks++
 	if !ok {
 		c.violate(invariant, format, args...)
@@ -145,12 +146,12 @@ func (c *checker) holds(ok bool, invariant, format string, args ...any) {
 
 // read takes the families as a scrape would show them.
 func (c *checker) read() {
-	began := time.Now()
+	start := time.Now()
 	families, err := c.st.e.metrics.Gather()
-	took := time.Since(began)
-	c.figures.Slowest = max(c.figures.Slowest, took)
-	c.holds(err == nil, "scrape", "%v", err)
-	c.holds(took < scrapeBudget, "scrape", "it took %v", took)
+	duration := time.Since(start)
+	c.figures.Slowest = max(c.figures.Slowest, duration)
+	c.expect(err == nil, "scrape", "%v", err)
+	c.expect(duration < scrapeBudget, "scrape", "it took %v", duration)
 	c.now = make(page, len(c.last))
 	for _, f := range families {
 		if f.GetType() == dto.MetricType_HISTOGRAM {
@@ -178,8 +179,8 @@ func (c *checker) read() {
 				}
 			}
 			_, twice := c.now[k]
-			c.holds(!twice, "scrape", "%v stands twice", k)
-			c.holds(!math.IsNaN(v) && !math.IsInf(v, 0), "false zero", "%v is %v", k, v)
+			c.expect(!twice, "scrape", "%v stands twice", k)
+			c.expect(!math.IsNaN(v) && !math.IsInf(v, 0), "false zero", "%v is %v", k, v)
 			c.now[k] = v
 		}
 	}
@@ -210,9 +211,9 @@ func (c *checker) learn() {
 			k.seeks = false
 		}
 	}
-	c.gone++
+	c.ended++
 	if c.w.driven(c.at) {
-		c.gone = 0
+		c.ended = 0
 	}
 	recent := now-c.wrongAll < recovery
 	for i := range c.devs {
@@ -232,7 +233,8 @@ func (c *checker) learn() {
 				pending++
 			}
 		}
-		c.holds(c.paused <= time.Duration(pending)*34*time.Second, "recovery", "the driver was let go for %v, for %d changes", c.paused, pending)
+		c.expect(c.paused <= time.Duration(pending)*34*time.Second, "recovery", "the driver was let go for %v, for %d changes", c.paused,
+			pending)
 	}
 	for i := range c.devs {
 		k := &c.devs[i]
@@ -240,8 +242,8 @@ func (c *checker) learn() {
 		k.busy += float64(truth.Busy(c.before, c.at))
 		k.sampled += float64(truth.Sampled(c.before, c.at))
 		k.energy += float64(truth.Energy(c.before, c.at))
-		if k.held = append(k.held, float64(truth.Allocated(c.at))); len(k.held) > 9 {
-			k.held = k.held[1:]
+		if k.allocated = append(k.allocated, float64(truth.Allocated(c.at))); len(k.allocated) > 9 {
+			k.allocated = k.allocated[1:]
 		}
 		k.hard++
 		if truth.State(c.at) == "" {
@@ -252,16 +254,16 @@ func (c *checker) learn() {
 			k.refused = k.refused || f.dev == i && f.kind == "refused" && c.at >= f.from && c.at < f.to+40*time.Second
 		}
 	}
-	for _, p := range c.believed {
+	for _, p := range c.accepted {
 		if c.owned() {
 			c.pods[p].supported = now
 		}
 	}
 	blind := now-c.procWrong < 45*time.Second && c.procWrong > 0
 	stale := now-c.kubeletWrong < 45*time.Second && c.kubeletWrong > 0
-	for _, p := range c.w.tenants {
+	for _, p := range c.w.workloads {
 		k := c.pods[p]
-		if c.at-c.before > c.tick && now-k.supported < believedFor+askEvery {
+		if c.at-c.before > c.tick && now-k.supported < acceptedFor+askEvery {
 			k.amnesty += 13 // in a scenario pods change while the machine sleeps, and the driver's ring tells of the latest seconds
 		}
 		if p.dev == everyGPU || c.at < p.listed.from || c.before > p.runs.to {
@@ -285,7 +287,7 @@ func (c *checker) learn() {
 			k.busy += share * float64(c.s.Truth(p.dev).ProcessBusy(p.pid, from, to))
 		}
 		// Where the kubelet's word is old and the processes cannot be told apart, a successor's work looks like his.
-		if (blind || c.devs[p.dev].refused) && stale && now-k.supported < believedFor+askEvery {
+		if (blind || c.devs[p.dev].refused) && stale && now-k.supported < acceptedFor+askEvery {
 			k.amnesty += float64(c.s.Truth(p.dev).Busy(c.before, c.at))
 		}
 	}
@@ -318,26 +320,27 @@ func (c *checker) names() {
 		}
 		p := c.of[k.pod]
 		if p == nil {
-			c.holds(false, "wrong pod", "%v names a pod that never was", k)
+			c.expect(false, "wrong pod", "%v names a pod that never was", k)
 			continue
 		}
-		c.holds(k.dev == p.dev || k.dev == everyGPU, "wrong pod", "%v names a pod of GPU %d", k, p.dev)
+		c.expect(k.dev == p.dev || k.dev == everyGPU, "wrong pod", "%v names a pod of GPU %d", k, p.dev)
 		age := now - c.pods[p].supported
-		c.holds(age < lingers, "leak", "%v stands %v after the pod went", k, age)
+		c.expect(age < lingers, "leak", "%v stands %v after the pod went", k, age)
 		if k.family == "gpu_container_busy_seconds_total" {
 			q := c.pods[p]
 			most := 1.25*q.busy + 4 + q.amnesty
 			if p.share == 1 || c.w.devs[k.dev].mig {
 				most = 1.02*q.busy + 0.5 + c.tick.Seconds() + q.amnesty // a window is one tick
 			}
-			c.holds(v <= most, "wrong pod", "%v has %.1f s of work, and did %.1f s", k, v, q.busy)
+			c.expect(v <= most, "wrong pod", "%v has %.1f s of work, and did %.1f s", k, v, q.busy)
 			// What was observed and not busy is said to have been idle.
 			idle := c.now[key{"gpu_container_observed_seconds_total", k.dev, k.pod, k.rest}] - v
 			share := 1.0
 			if c.w.devs[k.dev].mig {
 				share = p.share
 			}
-			c.holds(idle <= share*(c.at-p.listed.from).Seconds()-0.75*q.busy+5+q.slept, "false zero", "%v is said to have been idle for %.1f s of %v, and worked for %.1f s", k, idle, c.at-p.listed.from, q.busy)
+			c.expect(idle <= share*(c.at-p.listed.from).Seconds()-0.75*q.busy+5+q.slept, "false zero",
+				"%v is said to have been idle for %.1f s of %v, and worked for %.1f s", k, idle, c.at-p.listed.from, q.busy)
 		}
 	}
 }
@@ -348,7 +351,7 @@ func (c *checker) ownership() {
 	var sums [worldGPUs]float64
 	strangers := false
 	expected := map[key]float64{}
-	for _, p := range c.believed {
+	for _, p := range c.accepted {
 		if p.dev == everyGPU {
 			strangers = true
 			continue
@@ -357,24 +360,25 @@ func (c *checker) ownership() {
 		if c.w.devs[p.dev].mig {
 			mig = p.id
 		}
-		expected[key{"gpu_container_allocation_ratio", p.dev, p.name, "mig_uuid=" + mig + ",resource=" + labelOf(p.resource) + ","}] = p.share
+		expected[key{"gpu_container_allocation_ratio", p.dev, p.name,
+			"mig_uuid=" + mig + ",resource=" + labelOf(p.resource) + ","}] = p.share
 		sums[p.dev] += p.share
 	}
 	for k, v := range c.now {
 		switch k.family {
 		case "gpu_container_allocation_ratio":
 			share, ok := expected[k]
-			c.holds(owned, "stale", "%v is shown although the kubelet's last word is %v old", k, c.hands.awake()-c.goodAt)
-			c.holds(!owned || ok, "wrong pod", "%v holds nothing there", k)
-			c.holds(!owned || !ok || math.Abs(v-share) < 1e-6, "truth", "%v is %v, not %v", k, v, share)
+			c.expect(owned, "stale", "%v is shown although the kubelet's last word is %v old", k, c.hands.awake()-c.lastSuccess)
+			c.expect(!owned || ok, "wrong pod", "%v holds nothing there", k)
+			c.expect(!owned || !ok || math.Abs(v-share) < 1e-6, "truth", "%v is %v, not %v", k, v, share)
 		case "gpu_allocation_ratio":
 			if k.dev < 0 {
 				continue
 			}
-			c.holds(owned, "stale", "%v is shown although the kubelet's last word is %v old", k, c.hands.awake()-c.goodAt)
-			c.holds(!owned || v >= sums[k.dev]-1e-6, "false zero", "%v is %v, and %v is held", k, v, sums[k.dev])
-			c.holds(!owned || v <= sums[k.dev]+1e-6, "truth", "%v is %v, and %v is held", k, v, sums[k.dev])
-			c.holds(!strangers || v > 0.999, "false zero", "%v is %v while somebody holds a GPU that cannot be told", k, v)
+			c.expect(owned, "stale", "%v is shown although the kubelet's last word is %v old", k, c.hands.awake()-c.lastSuccess)
+			c.expect(!owned || v >= sums[k.dev]-1e-6, "false zero", "%v is %v, and %v is held", k, v, sums[k.dev])
+			c.expect(!owned || v <= sums[k.dev]+1e-6, "truth", "%v is %v, and %v is held", k, v, sums[k.dev])
+			c.expect(!strangers || v > 0.999, "false zero", "%v is %v while somebody holds a GPU that cannot be told", k, v)
 		}
 	}
 	if !owned {
@@ -384,7 +388,7 @@ func (c *checker) ownership() {
 		if k.dev == GPUMIG || !c.well(k.dev) {
 			continue
 		}
-		c.holds(c.now[k] == share, c.category(k.dev), "%v is missing", k)
+		c.expect(c.now[k] == share, c.category(k.dev), "%v is missing", k)
 	}
 }
 
@@ -400,19 +404,21 @@ func (c *checker) zeros() {
 			continue
 		}
 		switch k.family {
-		case "gpu_power_watts", "gpu_power_instant_watts", "gpu_memory_total_bytes", "gpu_memory_free_bytes", "gpu_clock_hertz", "gpu_power_limit_watts", "gpu_memory_reserved_bytes":
-			c.holds(false, "false zero", "%v", k)
+		case "gpu_power_watts", "gpu_power_instant_watts", "gpu_memory_total_bytes", "gpu_memory_free_bytes", "gpu_clock_hertz",
+			"gpu_power_limit_watts", "gpu_memory_reserved_bytes":
+			c.expect(false, "false zero", "%v", k)
 		case "gpu_temperature_celsius":
-			c.holds(false, "false zero", "%v", k)
+			c.expect(false, "false zero", "%v", k)
 		case "gpu_memory_used_bytes":
 			least := math.Inf(1)
-			for _, h := range c.devs[k.dev].held {
+			for _, h := range c.devs[k.dev].allocated {
 				least = min(least, h)
 			}
-			c.holds(least == 0, "false zero", "%v, and %v bytes were used throughout", k, least)
+			c.expect(least == 0, "false zero", "%v, and %v bytes were used throughout", k, least)
 		case "gpu_container_memory_used_bytes", "gpu_container_processes":
 			p := c.of[k.pod]
-			c.holds(p == nil || c.pods[p].ran == 0 || c.hands.awake() < c.pods[p].ran+24*time.Second || c.at >= p.runs.to, "false zero", "%v, and its process runs since %v", k, p.runs.from)
+			c.expect(p == nil || c.pods[p].ran == 0 || c.hands.awake() < c.pods[p].ran+24*time.Second || c.at >= p.runs.to, "false zero",
+				"%v, and its process runs since %v", k, p.runs.from)
 		}
 	}
 }
@@ -424,7 +430,7 @@ func (c *checker) counters() {
 			continue
 		}
 		was, before := c.last[k]
-		c.holds(v >= 0 && (!before || v >= was-1e-9*max(1, was)), "counter", "%v fell from %v to %v", k, was, v)
+		c.expect(v >= 0 && (!before || v >= was-1e-9*max(1, was)), "counter", "%v fell from %v to %v", k, was, v)
 		if k.dev < 0 {
 			continue
 		}
@@ -434,9 +440,9 @@ func (c *checker) counters() {
 			if k.dev == GPUMIG {
 				worked, slack = t.busy, 2.5+0.02*t.busy // the instances' figures are profiles, not samples
 			}
-			c.holds(v <= worked+slack, "twice", "%v is %v, and the GPU worked %v s", k, v, worked)
+			c.expect(v <= worked+slack, "twice", "%v is %v, and the GPU worked %v s", k, v, worked)
 		case "gpu_energy_joules_total":
-			c.holds(v <= 1.001*t.energy+700, "twice", "%v is %v, and the GPU used %v J", k, v, t.energy)
+			c.expect(v <= 1.001*t.energy+700, "twice", "%v is %v, and the GPU used %v J", k, v, t.energy)
 		}
 	}
 }
@@ -467,16 +473,17 @@ func (c *checker) sums() {
 		case "gpu_container_memory_used_bytes", "gpu_unattributed_memory_used_bytes":
 			given[k.dev] += v
 		case "gpu_attribution_error_ratio":
-			c.holds(math.Abs(v) <= 0.001, "sum", "%v is %v", k, v)
+			c.expect(math.Abs(v) <= 0.001, "sum", "%v is %v", k, v)
 		}
 	}
 	for i := range c.devs {
 		for q, quantity := range []string{"busy seconds", "joules"} {
 			whole, of := device[i][q], parts[i][q]
-			c.holds(math.Abs(whole-of) <= 1e-6*max(1, math.Abs(whole)), "sum", "the %s of GPU %d grew by %v, its parts by %v", quantity, i, whole, of)
+			c.expect(math.Abs(whole-of) <= 1e-6*max(1, math.Abs(whole)), "sum", "the %s of GPU %d grew by %v, its parts by %v", quantity, i,
+				whole, of)
 		}
 		if shown[i] {
-			c.holds(math.Abs(used[i]-given[i]) <= 0.001*used[i], "sum", "GPU %d uses %v bytes, its parts %v", i, used[i], given[i])
+			c.expect(math.Abs(used[i]-given[i]) <= 0.001*used[i], "sum", "GPU %d uses %v bytes, its parts %v", i, used[i], given[i])
 		}
 	}
 }
@@ -496,37 +503,38 @@ func (c *checker) values() {
 		}
 		for _, in := range instant {
 			if k.family == in.family {
-				c.holds(v >= in.low && v <= in.high || v == 0, "truth", "%v is %v", k, v)
+				c.expect(v >= in.low && v <= in.high || v == 0, "truth", "%v is %v", k, v)
 			}
 		}
 		if k.family == "gpu_memory_used_bytes" && c.well(k.dev) {
 			known := false
-			for _, h := range c.devs[k.dev].held {
+			for _, h := range c.devs[k.dev].allocated {
 				known = known || v == h || v == h+479<<20
 			}
-			c.holds(known, c.category(k.dev), "%v is %v, and held are %v", k, v, c.devs[k.dev].held)
+			c.expect(known, c.category(k.dev), "%v is %v, and held are %v", k, v, c.devs[k.dev].allocated)
 		}
 	}
 	for i := range c.devs {
 		k := &c.devs[i]
 		up, known := c.now[key{family: "gpu_device_up", dev: i}]
-		lost := k.hard > 3 || c.gone > 3 || c.door.hungFor(i) > 5*time.Second+3*tick
+		lost := k.hard > 3 || c.ended > 3 || c.door.hungFor(i) > 5*time.Second+3*tick
 		if lost && known && c.now[key{family: "gpu_exporter_paused", dev: everyGPU, rest: "reason=mig_change,"}] == 0 {
-			c.holds(up == 0, "ended", "GPU %d cannot be read, and is up", i)
+			c.expect(up == 0, "ended", "GPU %d cannot be read, and is up", i)
 			for _, f := range ending {
-				c.holds(!families[i][f], "ended", "GPU %d cannot be read, and shows %s", i, f)
+				c.expect(!families[i][f], "ended", "GPU %d cannot be read, and shows %s", i, f)
 			}
 		}
 		if !c.well(i) {
 			k.marks = k.marks[:0]
 			continue
 		}
-		c.holds(up == 1, c.category(i), "GPU %d is not up", i)
+		c.expect(up == 1, c.category(i), "GPU %d is not up", i)
 		for f := range families[i] {
 			k.offered[f] = true
 		}
 		for f := range k.offered {
-			c.holds(families[i][f] || moving(f) || i == GPUMIG && strings.HasPrefix(f, "gpu_utilization"), c.category(i), "GPU %d does not show %s any more", i, f)
+			c.expect(families[i][f] || moving(f) || i == GPUMIG && strings.HasPrefix(f, "gpu_utilization"), c.category(i),
+				"GPU %d does not show %s any more", i, f)
 		}
 		c.rates(i)
 	}
@@ -541,16 +549,19 @@ func (c *checker) rates(i int) {
 	if c.sought == c.hands.awake() {
 		k.marks = k.marks[:0]
 	}
-	k.marks = append(k.marks, mark{c.at.Seconds(), c.now[key{family: "gpu_busy_seconds_total", dev: i}], c.now[key{family: "gpu_energy_joules_total", dev: i}], k.busy, k.energy})
+	k.marks = append(k.marks, mark{c.at.Seconds(), c.now[key{family: "gpu_busy_seconds_total", dev: i}],
+		c.now[key{family: "gpu_energy_joules_total", dev: i}], k.busy, k.energy})
 	const window = 15
 	if len(k.marks) <= window {
 		return
 	}
 	a, b := k.marks[0], k.marks[len(k.marks)-1]
 	k.marks = k.marks[1:]
-	c.holds(math.Abs((b.busy-a.busy)-(b.trueBusy-a.trueBusy)) < 0.5, c.category(i), "GPU %d worked %.2f s in %.0f s and shows %.2f s", i, b.trueBusy-a.trueBusy, b.at-a.at, b.busy-a.busy)
+	c.expect(math.Abs((b.busy-a.busy)-(b.trueBusy-a.trueBusy)) < 0.5, c.category(i), "GPU %d worked %.2f s in %.0f s and shows %.2f s", i,
+		b.trueBusy-a.trueBusy, b.at-a.at, b.busy-a.busy)
 	if b.energy > 0 {
-		c.holds(math.Abs((b.energy-a.energy)-(b.trueEnergy-a.trueEnergy)) < 0.01*(b.trueEnergy-a.trueEnergy)+1, c.category(i), "GPU %d used %.1f J in %.0f s and shows %.1f J", i,
+		c.expect(math.Abs((b.energy-a.energy)-(b.trueEnergy-a.trueEnergy)) < 0.01*(b.trueEnergy-a.trueEnergy)+1, c.category(i),
+			"GPU %d used %.1f J in %.0f s and shows %.1f J", i,
 			b.trueEnergy-a.trueEnergy, b.at-a.at, b.energy-a.energy)
 	}
 }
@@ -592,9 +603,9 @@ func (c *checker) xids() {
 			continue
 		}
 		id := [2]int{k.dev, xidOf(k.rest)}
-		c.holds(int(v) >= c.low[id], "xid lost", "%v is %v, and at least %d were told", k, v, c.low[id])
+		c.expect(int(v) >= c.low[id], "xid lost", "%v is %v, and at least %d were told", k, v, c.low[id])
 		if !young[id] {
-			c.holds(int(v) <= c.high[id], "xid doubled", "%v is %v, and at most %d were told", k, v, c.high[id])
+			c.expect(int(v) <= c.high[id], "xid doubled", "%v is %v, and at most %d were told", k, v, c.high[id])
 		}
 	}
 }
@@ -619,21 +630,21 @@ func (c *checker) sources() {
 		return c.now[key{family: "gpu_exporter_source_up", dev: everyGPU, rest: "source=" + name + ","}]
 	}
 	if c.well(GPUCalm) {
-		c.holds(up(gpu.SourceNVML) == 1, "recovery", "the driver is not up")
-		c.holds(up(gpu.SourceEvents) == 1, "recovery", "the driver's events are not up")
+		c.expect(up(gpu.SourceNVML) == 1, "recovery", "the driver is not up")
+		c.expect(up(gpu.SourceEvents) == 1, "recovery", "the driver's events are not up")
 	}
 	if now-c.kubeletWrong > recovery && now > recovery {
-		c.holds(up(gpu.SourcePodResources) == 1, "recovery", "the kubelet is not up")
-		c.holds(c.owned(), "recovery", "nobody knows who holds what")
+		c.expect(up(gpu.SourcePodResources) == 1, "recovery", "the kubelet is not up")
+		c.expect(c.owned(), "recovery", "nobody knows who holds what")
 	}
 }
 
 // bounds: neither series nor memory nor goroutines grow without end.
 func (c *checker) bounds(active []fault) {
 	c.figures.Series = max(c.figures.Series, len(c.now))
-	c.holds(len(c.now) < 1600, "bounded", "%d series", len(c.now))
-	c.holds(c.st.control.Overlaps() == 0, "bounded", "%d calls found another under way on the same GPU", c.st.control.Overlaps())
-	c.holds(c.st.control.Sessions() <= 1, "bounded", "%d sessions of the driver are open", c.st.control.Sessions())
+	c.expect(len(c.now) < 1600, "bounded", "%d series", len(c.now))
+	c.expect(c.st.control.Overlaps() == 0, "bounded", "%d calls found another under way on the same GPU", c.st.control.Overlaps())
+	c.expect(c.st.control.Sessions() <= 1, "bounded", "%d sessions of the driver are open", c.st.control.Sessions())
 	if len(active) > 0 || c.round%60 != 0 {
 		return
 	}
@@ -646,6 +657,6 @@ func (c *checker) bounds(active []fault) {
 	if !c.calmed.seen {
 		c.calmed.seen, c.calmed.goroutines, c.calmed.heap = true, goroutines, heap
 	}
-	c.holds(goroutines <= c.calmed.goroutines+12, "bounded", "%d goroutines, and %d at first", goroutines, c.calmed.goroutines)
-	c.holds(heap <= c.calmed.heap+24<<20, "bounded", "%d bytes on the heap, and %d at first", heap, c.calmed.heap)
+	c.expect(goroutines <= c.calmed.goroutines+12, "bounded", "%d goroutines, and %d at first", goroutines, c.calmed.goroutines)
+	c.expect(heap <= c.calmed.heap+24<<20, "bounded", "%d bytes on the heap, and %d at first", heap, c.calmed.heap)
 }

@@ -86,7 +86,7 @@ type doorman struct {
 	devs    map[gpu.UUID]int
 
 	inside atomic.Int64
-	began  [scenario.MaxGPUs]atomic.Int64 // when the call on a GPU began; 0: none
+	start  [scenario.MaxGPUs]atomic.Int64 // when the call on a GPU began; 0: none
 
 	maxAge atomic.Int64 // for how many looks in this round all that is inside has hung
 
@@ -131,8 +131,8 @@ func (d *doorman) attend(done <-chan struct{}) {
 
 // hungFor is for how long the call on a GPU has been inside.
 func (d *doorman) hungFor(dev int) time.Duration {
-	if began := d.began[dev].Load(); began != 0 {
-		return d.watch() - time.Duration(began-1)
+	if start := d.start[dev].Load(); start != 0 {
+		return d.watch() - time.Duration(start-1)
 	}
 	return 0
 }
@@ -195,11 +195,11 @@ func (g guardedGPU) enter() func() {
 	g.door.inside.Add(1)
 	i, known := g.door.devs[g.Identity().UUID]
 	if known {
-		g.door.began[i].Store(int64(g.door.watch()) + 1)
+		g.door.start[i].Store(int64(g.door.watch()) + 1)
 	}
 	return func() {
 		if known {
-			g.door.began[i].Store(0)
+			g.door.start[i].Store(0)
 		}
 		g.door.inside.Add(-1)
 	}

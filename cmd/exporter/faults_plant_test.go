@@ -48,7 +48,7 @@ func (p *plant) medium(id gpu.Identity, m gpu.Medium, err error) (gpu.Medium, er
 	return p.onMedium(id, m, err)
 }
 
-func (p *plant) held(h gpu.Allocations) gpu.Allocations {
+func (p *plant) allocated(h gpu.Allocations) gpu.Allocations {
 	if p == nil || p.allocs == nil {
 		return h
 	}
@@ -105,7 +105,8 @@ var planted = []struct {
 	{"an unknown id is guessed to be the first GPU", 10, []string{"wrong pod", "false zero"}, func() *plant {
 		return &plant{allocs: func(h gpu.Allocations) gpu.Allocations {
 			for _, u := range h.Unresolved {
-				h.List = append(slices.Clone(h.List), gpu.Allocation{Container: u.Container, Resource: u.Resource, GPU: "GPU-aaaaaaa0-0000-4000-8000-000000000000", Share: gpu.Some(gpu.Ratio(1)), Source: gpu.SourcePodResources})
+				h.List = append(slices.Clone(h.List), gpu.Allocation{Container: u.Container, Resource: u.Resource,
+					GPU: "GPU-aaaaaaa0-0000-4000-8000-000000000000", Share: gpu.Some(gpu.Ratio(1)), Source: gpu.SourcePodResources})
 			}
 			h.Unresolved = nil
 			return h
@@ -266,11 +267,11 @@ var planted = []struct {
 		}}
 	}},
 	{"a driver that went is not asked again", 15, []string{"recovery", "healthy"}, func() *plant {
-		opened, gone := false, false
+		opened, ended := false, false
 		return &plant{open: func(err error) error {
-			gone = gone || err != nil && opened
+			ended = ended || err != nil && opened
 			opened = opened || err == nil
-			if gone {
+			if ended {
 				return gpu.ErrNoDriver
 			}
 			return err

@@ -43,7 +43,7 @@ func boards(t *testing.T) fs.FS {
 
 const (
 	// believedFor is the exporter's --kubelet.max-age here: short, so that storms outlast it.
-	believedFor = time.Minute
+	acceptedFor = time.Minute
 	// askEvery is the kubelet's poll group.
 	askEvery = 10 * time.Second
 	// kubeletPatience is how long an answer is waited for, in real time.
@@ -72,22 +72,22 @@ type trial struct {
 	plan    *plant
 	handler http.Handler
 
-	tick    time.Duration // from step to step
-	every   int           // all is checked after so many steps
-	at      time.Duration // of the scenario
-	round   int
-	procs   map[int]string // what stands in /proc, by PID
-	logs    map[string]bool
-	down    bool
-	empties int
-	told    int // XIDs that the kernel log has
-	replace int // how often a new process was asked for
+	tick     time.Duration // from step to step
+	every    int           // all is checked after so many steps
+	at       time.Duration // of the scenario
+	round    int
+	procs    map[int]string // what stands in /proc, by PID
+	logs     map[string]bool
+	down     bool
+	empties  int
+	reported int // XIDs that the kernel log has
+	replace  int // how often a new process was asked for
 
 	// What the kubelet last got across.
-	believed                []*tenant
+	accepted                []*workload
 	hasRecord, doubted      bool
-	goodAt                  time.Duration // by the monotonic clock
-	lastAsked               time.Duration
+	lastSuccess             time.Duration // by the monotonic clock
+	lastQuery               time.Duration
 	kubeletWrong, procWrong time.Duration // when last, by the monotonic clock
 
 	check      checker
@@ -106,8 +106,10 @@ type figures struct {
 }
 
 func (f *figures) add(g figures) {
-	f.Steps, f.Faults, f.Pairs, f.Checks, f.Scrapes = f.Steps+g.Steps, f.Faults+g.Faults, f.Pairs+g.Pairs, f.Checks+g.Checks, f.Scrapes+g.Scrapes
-	f.Slowest, f.Series, f.Goroutines, f.Heap = max(f.Slowest, g.Slowest), max(f.Series, g.Series), max(f.Goroutines, g.Goroutines), max(f.Heap, g.Heap)
+	f.Steps, f.Faults, f.Pairs, f.Checks, f.Scrapes = f.Steps+g.Steps, f.Faults+g.Faults, f.Pairs+g.Pairs, f.Checks+g.Checks,
+		f.Scrapes+g.Scrapes
+	f.Slowest, f.Series, f.Goroutines, f.Heap = max(f.Slowest, g.Slowest), max(f.Series, g.Series), max(f.Goroutines, g.Goroutines),
+		max(f.Heap, g.Heap)
 	if f.Kinds == nil {
 		f.Kinds = map[string]int{}
 	}
@@ -120,7 +122,8 @@ func (f *figures) add(g figures) {
 func begin(t *testing.T, w *world, plan *plant, flags ...string) *trial {
 	t.Helper()
 	s := w.parse(t)
-	r := &trial{t: t, w: w, s: s, plan: plan, tick: tick, every: 1, procs: map[int]string{}, logs: map[string]bool{}, figures: figures{Kinds: map[string]int{}}}
+	r := &trial{t: t, w: w, s: s, plan: plan, tick: tick, every: 1, procs: map[int]string{}, logs: map[string]bool{},
+		figures: figures{Kinds: map[string]int{}}}
 	r.st = furnish(t, s, w.node(0))
 	left, err := filepath.Glob(filepath.Join(r.st.trees.Procfs, "[0-9]*"))
 	for _, d := range left {
@@ -143,13 +146,14 @@ func begin(t *testing.T, w *world, plan *plant, flags ...string) *trial {
 	change := hooks{
 		sampler: func(o *sampler.Options) {
 			o.Driver = guarded{o.Driver, r.door, plan}
-			o.Resolver = plannedHolders{o.Resolver, plan}
+			o.Resolver = plannedAllocations{o.Resolver, plan}
 			o.Users = plannedUsers{o.Users, plan}
 			o.Watch, o.After = r.hands.now, r.door.after
 		},
 		pods: func(o *podmap.Options) { o.Timeout = kubeletPatience },
 	}
-	r.st.begin(r.hands.now, func() { r.replace++ }, change, append([]string{"--kubelet.max-age=" + believedFor.String(), "--log.level=error"}, flags...)...)
+	r.st.begin(r.hands.now, func() { r.replace++ }, change,
+		append([]string{"--kubelet.max-age=" + acceptedFor.String(), "--log.level=error"}, flags...)...)
 	if plan != nil && plan.view != nil {
 		shown := plan.shown(r.st.e.sampler.Latest)
 		if r.st.e.metrics, err = collector.New(shown, catalog.All()); err != nil {
@@ -161,13 +165,13 @@ func begin(t *testing.T, w *world, plan *plant, flags ...string) *trial {
 	return r
 }
 
-type plannedHolders struct {
+type plannedAllocations struct {
 	of   sampler.Resolver
 	plan *plant
 }
 
-func (p plannedHolders) Allocations(inv *gpu.Inventory) gpu.Allocations {
-	return p.plan.held(p.of.Allocations(inv))
+func (p plannedAllocations) Allocations(inv *gpu.Inventory) gpu.Allocations {
+	return p.plan.allocated(p.of.Allocations(inv))
 }
 
 type plannedUsers struct {
@@ -248,7 +252,8 @@ func (r *trial) settle() {
 	}
 	for deadline := time.Now().Add(10 * time.Second); r.door.inside.Load() > 0 || r.st.control.Hanging() > 0; {
 		if time.Now().After(deadline) {
-			r.violate("recovery", "%d calls are inside and %d hang although nothing keeps them", r.door.inside.Load(), r.st.control.Hanging())
+			r.violate("recovery", "%d calls are inside and %d hang although nothing keeps them", r.door.inside.Load(),
+				r.st.control.Hanging())
 			return
 		}
 		time.Sleep(200 * time.Microsecond) // of the driver's own threads
@@ -270,13 +275,14 @@ func (r *trial) step() {
 }
 
 // garbage are texts that no kernel writes into a cgroup file, or half of one that it does.
-var garbage = []string{"", "\x00\x00\x00", "0::/kubepods/pod", "0::/kubepods/burstable/pod0123/" + strings.Repeat("z", 64) + "\n", strings.Repeat("A", 5000), "12:memory:\n:::\n0::\n"}
+var garbage = []string{"", "\x00\x00\x00", "0::/kubepods/pod", "0::/kubepods/burstable/pod0123/" + strings.Repeat("z", 64) + "\n",
+	strings.Repeat("A", 5000), "12:memory:\n:::\n0::\n"}
 
 // layProc writes /proc as it is at the moment.
 func (r *trial) layProc(active []fault) {
 	want := map[int]string{}
 	wrong := false
-	for _, p := range r.w.tenants {
+	for _, p := range r.w.workloads {
 		if p.dev == everyGPU || !p.runs.has(r.at) {
 			continue
 		}
@@ -316,7 +322,8 @@ func (r *trial) layProc(active []fault) {
 		}
 		dir := filepath.Join(r.st.trees.Procfs, strconv.Itoa(pid))
 		err := os.MkdirAll(dir, 0o755)
-		err = errors.Join(err, os.WriteFile(filepath.Join(dir, "stat"), fmt.Appendf(nil, "%d (main) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 %s 0 0\n", pid, begun), 0o644),
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, "stat"),
+			fmt.Appendf(nil, "%d (main) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 %s 0 0\n", pid, begun), 0o644),
 			os.WriteFile(filepath.Join(dir, "cgroup"), []byte(cgroup), 0o644))
 		if err != nil {
 			r.t.Fatal(err)
@@ -337,7 +344,7 @@ func uidOf(name string) string {
 
 // layLogs writes the names of logs: they outlast their pod by a moment.
 func (r *trial) layLogs() {
-	for _, p := range r.w.tenants {
+	for _, p := range r.w.workloads {
 		there := (span{p.listed.from, p.listed.to + 20*time.Second}).has(r.at)
 		if there == r.logs[p.name] {
 			continue
@@ -346,7 +353,8 @@ func (r *trial) layLogs() {
 		link := filepath.Join(r.st.trees.ContainerLogs, p.name+"_team_main-"+digestOf(p.name)+".log")
 		var err error
 		if there {
-			err = errors.Join(os.MkdirAll(filepath.Join(pod, "main"), 0o755), os.MkdirAll(r.st.trees.ContainerLogs, 0o755), os.WriteFile(link, nil, 0o644))
+			err = errors.Join(os.MkdirAll(filepath.Join(pod, "main"), 0o755), os.MkdirAll(r.st.trees.ContainerLogs, 0o755),
+				os.WriteFile(link, nil, 0o644))
 		} else {
 			err = errors.Join(os.RemoveAll(pod), os.Remove(link))
 		}
@@ -398,10 +406,10 @@ func (r *trial) kubelet(active []fault) {
 	}
 	r.down = down
 	now := r.hands.awake()
-	if r.round > 0 && now-r.lastAsked < askEvery {
+	if r.round > 0 && now-r.lastQuery < askEvery {
 		return
 	}
-	r.lastAsked = now
+	r.lastQuery = now
 	f.EmptyLists = r.empties
 	r.st.kubelet.SetFault(f)
 	r.st.kubelet.SetNode(r.w.node(r.at))
@@ -413,55 +421,56 @@ func (r *trial) kubelet(active []fault) {
 		r.kubeletWrong = now
 		return
 	}
-	var answer []*tenant
+	var response []*workload
 	pods := 0
 	if r.empties == 0 {
 		pods = 1
-		for _, p := range r.w.tenants {
+		for _, p := range r.w.workloads {
 			if p.listed.has(r.at) {
-				answer = append(answer, p)
+				response = append(response, p)
 			}
 		}
 	}
 	r.empties = 0
-	credible := r.doubted || len(answer) > 0 || !r.hasRecord && pods > 0 || r.hasRecord && len(r.believed) == 0
+	credible := r.doubted || len(response) > 0 || !r.hasRecord && pods > 0 || r.hasRecord && len(r.accepted) == 0
 	if !credible {
 		r.doubted = true
 		return
 	}
-	r.believed, r.hasRecord, r.doubted, r.goodAt = answer, true, false, now
+	r.accepted, r.hasRecord, r.doubted, r.lastSuccess = response, true, false, now
 }
 
 // owned reports whether an answer of the kubelet is young enough to be believed.
-func (r *trial) owned() bool { return r.hasRecord && r.hands.awake()-r.goodAt <= believedFor }
+func (r *trial) owned() bool { return r.hasRecord && r.hands.awake()-r.lastSuccess <= acceptedFor }
 
 // kernelLog tells the XIDs that the kernel wrote down.
 func (r *trial) kernelLog() {
-	for ; r.told < len(r.w.xids) && r.w.xids[r.told].at <= r.at; r.told++ {
-		x := r.w.xids[r.told]
+	for ; r.reported < len(r.w.xids) && r.w.xids[r.reported].at <= r.at; r.reported++ {
+		x := r.w.xids[r.reported]
 		for range x.kmsg {
-			r.st.e.sampler.Event(gpu.XIDEvent{PCI: gpu.PCIAddress(r.w.devs[x.dev].pci), XID: x.code, Time: r.hands.now(), Source: gpu.SourceKmsg})
+			r.st.e.sampler.Event(gpu.XIDEvent{PCI: gpu.PCIAddress(r.w.devs[x.dev].pci), XID: x.code, Time: r.hands.now(),
+				Source: gpu.SourceKmsg})
 		}
 	}
 }
 
 // scrape asks as Prometheus does, and reads the answer as it does.
 func (r *trial) scrape() {
-	began := time.Now()
-	answer := httptest.NewRecorder()
-	r.handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	took := time.Since(began)
+	start := time.Now()
+	response := httptest.NewRecorder()
+	r.handler.ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	duration := time.Since(start)
 	r.figures.Scrapes++
-	r.figures.Slowest = max(r.figures.Slowest, took)
-	if took > scrapeBudget {
-		r.violate("scrape", "it took %v", took)
+	r.figures.Slowest = max(r.figures.Slowest, duration)
+	if duration > scrapeBudget {
+		r.violate("scrape", "it took %v", duration)
 	}
-	if answer.Code != http.StatusOK {
-		r.violate("scrape", "it was answered %d: %.200s", answer.Code, answer.Body)
+	if response.Code != http.StatusOK {
+		r.violate("scrape", "it was answered %d: %.200s", response.Code, response.Body)
 		return
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	if _, err := parser.TextToMetricFamilies(answer.Body); err != nil {
+	if _, err := parser.TextToMetricFamilies(response.Body); err != nil {
 		r.violate("scrape", "it cannot be read: %v", err)
 	}
 }
@@ -490,7 +499,8 @@ func (r *trial) report() {
 			}
 		}
 	}
-	r.t.Errorf("seed %d: %d violations; again: go test ./cmd/exporter -run 'TestFaults$' -seed=%d -steps=%d\n%s", r.w.seed, len(r.violations), r.w.seed, r.figures.Steps, &b)
+	r.t.Errorf("seed %d: %d violations; again: go test ./cmd/exporter -run 'TestFaults$' -seed=%d -steps=%d\n%s", r.w.seed,
+		len(r.violations), r.w.seed, r.figures.Steps, &b)
 }
 
 // random returns another seed than that of any run before.

@@ -81,8 +81,10 @@ func TestFaults(t *testing.T) {
 	if t.Failed() {
 		violations = "some, see above"
 	}
-	t.Logf("%d seeds, %d steps (%v of the scenario), %d faults of %d kinds in %d pairs, %d statements checked and %d scrapes read (slowest %v), at most %d series, %d goroutines and %d MiB; violations: %s",
-		len(seeds), sum.Steps, time.Duration(sum.Steps)*tick, sum.Faults, len(sum.Kinds), sum.Pairs, sum.Checks, sum.Scrapes, sum.Slowest.Round(100*time.Microsecond),
+	t.Logf("%d seeds, %d steps (%v of the scenario), %d faults of %d kinds in %d pairs, %d statements checked and %d scrapes read "+
+		"(slowest %v), at most %d series, %d goroutines and %d MiB; violations: %s",
+		len(seeds), sum.Steps, time.Duration(sum.Steps)*tick, sum.Faults, len(sum.Kinds), sum.Pairs, sum.Checks, sum.Scrapes,
+		sum.Slowest.Round(100*time.Microsecond),
 		sum.Series, sum.Goroutines, sum.Heap>>20, violations)
 }
 
@@ -103,7 +105,8 @@ func TestFaultsCatchMistakes(t *testing.T) {
 						}
 					}
 					if len(r.figures.Caught) == 0 {
-						t.Errorf("it was not caught within %d steps; what was seen: %v", r.figures.Steps, r.violations[:min(5, len(r.violations))])
+						t.Errorf("it was not caught within %d steps; what was seen: %v", r.figures.Steps,
+							r.violations[:min(5, len(r.violations))])
 					}
 					keepFigures(t, dir, r.figures)
 				})

@@ -29,7 +29,7 @@ type fault struct {
 }
 
 // tenant is a pod with one container, which holds one GPU, instance or replica and has one process there.
-type tenant struct {
+type workload struct {
 	name     string
 	dev      int // everyGPU: its ids tell no GPU
 	resource string
@@ -51,15 +51,15 @@ type outcry struct {
 
 // world is a node and all that happens to it, made from a seed alone.
 type world struct {
-	seed    uint64
-	length  time.Duration
-	pace    float64 // by how much longer pods live than in the shortest world
-	symbols string
-	devs    []worldGPU
-	tenants []*tenant
-	faults  []fault
-	xids    []outcry
-	drivers []driverChange
+	seed      uint64
+	length    time.Duration
+	pace      float64 // by how much longer pods live than in the shortest world
+	symbols   string
+	devs      []worldGPU
+	workloads []*workload
+	faults    []fault
+	xids      []outcry
+	drivers   []driverChange
 	// storms are the times in which something may be wrong.
 	storms []span
 	script strings.Builder
@@ -118,9 +118,11 @@ func makeWorld(seed uint64, length time.Duration, failing bool) *world {
 	w := &world{seed: seed, length: length, pace: max(1, length.Hours()/4)}
 	r := rand.New(rand.NewPCG(seed, 0x6770752d65787030))
 	w.symbols = scenario.SymbolSets[(int(seed)+2)%len(scenario.SymbolSets)]
-	fmt.Fprintf(&w.script, "scenario 1\ntitle \"world %d\"\ninclude boards/h100-sxm.scenario\nsymbols %s\nsystem DriverVersion = \"580.105.08\"\n", seed, w.symbols)
+	fmt.Fprintf(&w.script, "scenario 1\ntitle \"world %d\"\ninclude boards/h100-sxm.scenario\nsymbols %s\nsystem DriverVersion = "+
+		"\"580.105.08\"\n", seed, w.symbols)
 	for i := range worldGPUs {
-		c := worldGPU{uuid: fmt.Sprintf("GPU-%08x-0000-4000-8000-00000000000%d", 0xaaaaaaa0+i, i), pci: fmt.Sprintf("0000:%02x:00.0", 0x18+0x11*i), mig: i == GPUMIG}
+		c := worldGPU{uuid: fmt.Sprintf("GPU-%08x-0000-4000-8000-00000000000%d", 0xaaaaaaa0+i, i),
+			pci: fmt.Sprintf("0000:%02x:00.0", 0x18+0x11*i), mig: i == GPUMIG}
 		w.devs = append(w.devs, c)
 		fmt.Fprintf(&w.script, "gpu %d board=h100 uuid=%s pci=%s minor=%d\n", i, c.uuid, c.pci, i)
 	}
@@ -130,16 +132,17 @@ func makeWorld(seed uint64, length time.Duration, failing bool) *world {
 		w.faults = append(w.faults, fault{span: span{0, 41 * time.Second}, kind: "driver absent", dev: everyGPU})
 		w.storms = append(w.storms, span{0, 41 * time.Second})
 	}
-	w.layTenants(r)
+	w.placeWorkloads(r)
 	if failing {
 		w.layFaults(r)
 	} else {
 		for t := 10 * time.Minute; t < length-5*time.Minute; t += w.paced(r, 600, 1800) {
-			w.faults = append(w.faults, fault{span: span{t, t + time.Minute}, kind: []string{"xid storm", "xid kernel storm", "xid both storm"}[r.IntN(3)], dev: everyGPU})
+			w.faults = append(w.faults, fault{span: span{t, t + time.Minute},
+				kind: []string{"xid storm", "xid kernel storm", "xid both storm"}[r.IntN(3)], dev: everyGPU})
 		}
 	}
 	w.layXIDs(r)
-	for _, p := range w.tenants {
+	for _, p := range w.workloads {
 		if p.dev == everyGPU || p.runs.from >= p.runs.to {
 			continue
 		}
@@ -153,7 +156,8 @@ func makeWorld(seed uint64, length time.Duration, failing bool) *world {
 		if p.share == 1 {
 			busy = 20 + r.IntN(70)
 		}
-		fmt.Fprintf(&w.script, "process gpu=%d pid=%d%s memory=%dMiB busy=%d%% period=%dms from=%dms to=%dms\n", p.dev, p.pid, gi, p.memory, busy,
+		fmt.Fprintf(&w.script, "process gpu=%d pid=%d%s memory=%dMiB busy=%d%% period=%dms from=%dms to=%dms\n", p.dev, p.pid, gi, p.memory,
+			busy,
 			700+r.IntN(2000), p.runs.from.Milliseconds(), p.runs.to.Milliseconds())
 	}
 	return w
@@ -192,18 +196,19 @@ func (w *world) paced(r *rand.Rand, low, high int) time.Duration {
 }
 
 // layTenants puts pods on the GPUs.
-func (w *world) layTenants(r *rand.Rand) {
+func (w *world) placeWorkloads(r *rand.Rand) {
 	begun := 1000
-	add := func(p tenant) {
+	add := func(p workload) {
 		begun += 7
 		p.begun, p.memory = begun, 500+r.IntN(4000)
-		w.tenants = append(w.tenants, &p)
+		w.workloads = append(w.workloads, &p)
 	}
 	whole := func(dev int, pause func() time.Duration) {
 		for t, n := odd(10*time.Second), 0; t < w.length; n++ {
 			end := odd(t + w.paced(r, 60, 240))
-			p := tenant{name: fmt.Sprintf("card%d-%d", dev, n), dev: dev, resource: "nvidia.com/gpu", id: w.devs[dev].uuid, share: 1, listed: span{t, end},
-				pid: 5000 + 100*dev, runs: span{odd(t + seconds(r, 2, 8)), end}}
+			p := workload{name: fmt.Sprintf("card%d-%d", dev, n), dev: dev, resource: "nvidia.com/gpu", id: w.devs[dev].uuid, share: 1,
+				listed: span{t, end},
+				pid:    5000 + 100*dev, runs: span{odd(t + seconds(r, 2, 8)), end}}
 			add(p)
 			t = odd(end + pause())
 		}
@@ -219,7 +224,8 @@ func (w *world) layTenants(r *rand.Rand) {
 	for slot := range 4 {
 		for t, n := odd(seconds(r, 4, 60)), 0; t < w.length; n++ {
 			end := odd(t + w.paced(r, 60, 400))
-			add(tenant{name: fmt.Sprintf("slot%d-%d", slot, n), dev: GPUShared, resource: "nvidia.com/gpu.shared", id: fmt.Sprintf("%s::%d", w.devs[GPUShared].uuid, slot),
+			add(workload{name: fmt.Sprintf("slot%d-%d", slot, n), dev: GPUShared, resource: "nvidia.com/gpu.shared",
+				id:    fmt.Sprintf("%s::%d", w.devs[GPUShared].uuid, slot),
 				share: 0.25, listed: span{t, end}, pid: 5000 + 100*GPUShared + slot, runs: span{odd(t + seconds(r, 2, 8)), end}})
 			t = odd(end + seconds(r, 0, 40))
 		}
@@ -238,7 +244,7 @@ var migLayouts = [][]struct {
 }
 
 // layInstances divides the MIG GPU anew every few minutes and puts a pod on each instance.
-func (w *world) layInstances(r *rand.Rand, add func(tenant)) {
+func (w *world) layInstances(r *rand.Rand, add func(workload)) {
 	c := &w.devs[GPUMIG]
 	epoch := max(9*time.Minute, w.length/50) // a GPU may have so many layouts
 	for t, n := time.Duration(0), 0; t < w.length; n++ {
@@ -249,7 +255,8 @@ func (w *world) layInstances(r *rand.Rand, add func(tenant)) {
 			c.migs = append(c.migs, uuid)
 			layout = append(layout, fmt.Sprintf("gi=%d profile=%s start=%d size=%d uuid=%s", in.gi, in.profile, in.start, in.size, uuid))
 			from, to := odd(t+seconds(r, 15, 60)), odd(end-seconds(r, 15, 60))
-			add(tenant{name: fmt.Sprintf("mig%d-gi%d-x", n, in.gi), dev: GPUMIG, resource: "nvidia.com/mig-" + in.profile, id: uuid, share: float64(in.slices) / 7,
+			add(workload{name: fmt.Sprintf("mig%d-gi%d-x", n, in.gi), dev: GPUMIG, resource: "nvidia.com/mig-" + in.profile, id: uuid,
+				share:  float64(in.slices) / 7,
 				listed: span{from, to}, pid: 5000 + 100*GPUMIG + in.gi, runs: span{odd(from + 4*time.Second), to}})
 		}
 		text := strings.Join(layout, " ; ")
@@ -264,14 +271,14 @@ func (w *world) layInstances(r *rand.Rand, add func(tenant)) {
 
 // layFaults deals faults out in storms.
 func (w *world) layFaults(r *rand.Rand) {
-	var deck []string
+	var cases []string
 	deal := func() string {
-		if len(deck) == 0 {
-			deck = slices.Clone(kinds)
-			r.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+		if len(cases) == 0 {
+			cases = slices.Clone(kinds)
+			r.Shuffle(len(cases), func(i, j int) { cases[i], cases[j] = cases[j], cases[i] })
 		}
-		k := deck[len(deck)-1]
-		deck = deck[:len(deck)-1]
+		k := cases[len(cases)-1]
+		cases = cases[:len(cases)-1]
 		return k
 	}
 	begin := 70 * time.Second
@@ -294,17 +301,20 @@ func (w *world) layFaults(r *rand.Rand) {
 }
 
 // hanging are calls of every poll group, and of what an inventory asks.
-var hanging = []string{"UtilizationRates", "FieldValues", "ComputeRunningProcesses", "MemoryInfo_v2", "Samples", "EnforcedPowerLimit", "PerformanceState"}
+var hanging = []string{"UtilizationRates", "FieldValues", "ComputeRunningProcesses", "MemoryInfo_v2", "Samples", "EnforcedPowerLimit",
+	"PerformanceState"}
 
 // lies are answers that cannot be true, as drivers have been seen to give them.
 var lies = []string{
 	"UtilizationRates = gpu=808334905 memory=3", "Samples[gpu] = 808334905", "ProcessUtilization = sm=808334905", "PowerUsage = 0xffffffff",
-	"Field[185,gpu] = 0xffffffff", "Temperature[gpu] = 4294967295", "Field[82] = 0xffffffff", "MemoryInfo_v2 = total=80GiB used=ones free=ones reserved=479MiB",
+	"Field[185,gpu] = 0xffffffff", "Temperature[gpu] = 4294967295", "Field[82] = 0xffffffff",
+	"MemoryInfo_v2 = total=80GiB used=ones free=ones reserved=479MiB",
 	"Gpm[2] = 1e308", "Field[83] = 0x7fffffffffffffff", "Field[197] = 0x7fffffffffffffff",
 }
 
 // refusals are calls that fail alone. NO_PERMISSION is none of them: it speaks of a right, which is asked for once.
-var refusals = []string{"ComputeRunningProcesses = !UNKNOWN", "FieldValues = !UNKNOWN", "Samples = !UNKNOWN", "MemoryInfo_v2 = !UNKNOWN", "ProcessUtilization = !UNKNOWN",
+var refusals = []string{"ComputeRunningProcesses = !UNKNOWN", "FieldValues = !UNKNOWN", "Samples = !UNKNOWN", "MemoryInfo_v2 = !UNKNOWN",
+	"ProcessUtilization = !UNKNOWN",
 	"UtilizationRates = !TIMEOUT", "ClockInfo = !UNKNOWN", "TotalEnergyConsumption = !UNKNOWN"}
 
 // add completes a fault and writes down what it does to the driver.
@@ -369,12 +379,12 @@ func (w *world) add(r *rand.Rand, f *fault) {
 	case "kubelet down":
 		f.to += 60 * time.Second // longer than an answer is believed, at times
 	case "ids unknown", "ids lying":
-		name := fmt.Sprintf("stranger-%d", len(w.tenants))
+		name := fmt.Sprintf("stranger-%d", len(w.workloads))
 		id := fmt.Sprintf("warp-core-%d", r.IntN(9))
 		if f.kind == "ids lying" {
 			id = w.devs[GPUFree].uuid + "-0" // a GPU by its looks; the plugin may have given another
 		}
-		w.tenants = append(w.tenants, &tenant{name: name, dev: everyGPU, resource: "nvidia.com/gpu", id: id, listed: f.span})
+		w.workloads = append(w.workloads, &workload{name: name, dev: everyGPU, resource: "nvidia.com/gpu", id: id, listed: f.span})
 	}
 	w.faults = append(w.faults, *f)
 }
@@ -423,7 +433,8 @@ func (w *world) layXIDs(r *rand.Rand) {
 
 // node is what the kubelet would list at a moment.
 func (w *world) node(at time.Duration) standin.KubeletNode {
-	n := standin.KubeletNode{Allocatable: map[string][]string{}, Pods: []standin.KubeletPod{{Namespace: "monitoring", Name: "gpu-exporter"}}}
+	n := standin.KubeletNode{Allocatable: map[string][]string{},
+		Pods: []standin.KubeletPod{{Namespace: "monitoring", Name: "gpu-exporter"}}}
 	for i, c := range w.devs {
 		switch {
 		case i == GPUShared:
@@ -434,10 +445,11 @@ func (w *world) node(at time.Duration) standin.KubeletNode {
 			n.Allocatable["nvidia.com/gpu"] = append(n.Allocatable["nvidia.com/gpu"], c.uuid)
 		}
 	}
-	for _, p := range w.tenants {
+	for _, p := range w.workloads {
 		if p.listed.has(at) {
-			n.Pods = append(n.Pods, standin.KubeletPod{Namespace: "team", Name: p.name, Containers: []standin.KubeletContainer{{Name: "main",
-				Devices: []standin.KubeletDevices{{Resource: p.resource, IDs: []string{p.id}}}}}})
+			n.Pods = append(n.Pods, standin.KubeletPod{Namespace: "team", Name: p.name,
+				Containers: []standin.KubeletContainer{{Name: "main",
+					Devices: []standin.KubeletDevices{{Resource: p.resource, IDs: []string{p.id}}}}}})
 		}
 	}
 	return n

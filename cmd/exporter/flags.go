@@ -89,55 +89,83 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("path.procfs", "Mount point of the host's /proc.").Default("/proc").StringVar(&c.procfs)
 	app.Flag("path.kmsg", "Kernel log to read XIDs from; empty disables it.").Default("/dev/kmsg").StringVar(&c.kmsg)
 
-	app.Flag("path.pod-logs", "Mount point of the host's /var/log/pods. Only file names are read, to find the pod of a process.").
+	app.Flag("path.pod-logs", "Mount point of the host's /var/log/pods. Only file names are read, to find the pod of "+
+		"a process.").
 		Default("/var/log/pods").StringVar(&c.podLogs)
 	app.Flag("path.container-logs", "Mount point of the host's /var/log/containers. Only file names are read.").
 		Default("/var/log/containers").StringVar(&c.containerLogs)
 
-	app.Flag("containers.visible", "Export which GPUs are visible in each container, scanned at the slow poll interval. Requires the host's PID namespace and the capability SYS_PTRACE; "+
+	app.Flag("containers.visible", "Export which GPUs are visible in each container, scanned at the slow poll "+
+		"interval. Requires the host's PID namespace and the capability SYS_PTRACE; "+
 		"of a process's environment, only NVIDIA_VISIBLE_DEVICES is read.").BoolVar(&c.visible)
 
-	app.Flag("slurm.job-mapping-dir", "Directory in which a Slurm prolog records the jobs of each GPU: one file per GPU, named by its NVML index (0) or by index and GPU instance ID (0.3), "+
+	app.Flag("slurm.job-mapping-dir", "Directory in which a Slurm prolog records the jobs of each GPU: one file per "+
+		"GPU, named by its NVML index (0) or by index and GPU instance ID (0.3), "+
 		"one job ID per line. Works with or without a kubelet; empty disables it.").StringVar(&c.jobDir)
-	app.Flag("slurm.job-numbers", "Read SLURM_JOB_ID, and nothing else, from the environment of processes whose cgroup contains only the SLUID of their job (Slurm 26.05 and newer); "+
-		"otherwise such jobs are named by their SLUID. Requires the host's PID namespace and the capability SYS_PTRACE.").BoolVar(&c.jobNumbers)
+	app.Flag("slurm.job-numbers", "Read SLURM_JOB_ID, and nothing else, from the environment of processes whose "+
+		"cgroup contains only the SLUID of their job (Slurm 26.05 and newer); "+
+		"otherwise such jobs are named by their SLUID. Requires the host's PID namespace and the capability "+
+		"SYS_PTRACE.").BoolVar(&c.jobNumbers)
 
 	app.Flag("kubelet", "Query the kubelet for the GPUs allocated to each pod.").Default("true").BoolVar(&c.kubelet)
-	app.Flag("kubelet.socket", "The kubelet's PodResources socket. Mount its directory, not the socket: the kubelet recreates it on restart.").
+	app.Flag("kubelet.socket", "The kubelet's PodResources socket. Mount its directory, not the socket: the kubelet "+
+		"recreates it on restart.").
 		Default("/var/lib/kubelet/pod-resources/kubelet.sock").StringVar(&c.kubeletSocket)
-	app.Flag("kubelet.max-age", "How long to use the kubelet's last successful response.").Default("5m").DurationVar(&c.kubeletMaxAge)
-	app.Flag("kubelet.honest-resource", "A resource, beside those known, whose device ids name the true GPU (repeatable).").StringsVar(&c.gpuIDResources)
+	app.Flag("kubelet.max-age", "How long to use the kubelet's last successful response.").Default("5m").DurationVar(
+		&c.kubeletMaxAge)
+	app.Flag("kubelet.honest-resource", "A resource, beside those known, whose device ids name the true GPU "+
+		"(repeatable).").StringsVar(&c.gpuIDResources)
 
-	app.Flag("kubelet.checkpoint", "The kubelet's device checkpoint, such as /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint: it contains the GPUs of sharing schemes "+
-		"whose device IDs do not identify them (HAMi, Aliyun gpushare, gpu-manager, Volcano ...), and the pod UIDs by which processes are resolved. Mount its directory read-only; empty disables it.").StringVar(&c.checkpoint)
-	app.Flag("kubelet.dra-checkpoint", "Checkpoint of NVIDIA's DRA driver, such as /var/lib/kubelet/plugins/gpu.nvidia.com/checkpoint.json: MIG devices created on demand, "+
+	app.Flag("kubelet.checkpoint", "The kubelet's device checkpoint, such as "+
+		"/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint: it contains the GPUs of sharing schemes "+
+		"whose device IDs do not identify them (HAMi, Aliyun gpushare, gpu-manager, Volcano ...), and the pod UIDs "+
+		"by which processes are resolved. Mount its directory read-only; empty disables it.").StringVar(&c.checkpoint)
+	app.Flag("kubelet.dra-checkpoint", "Checkpoint of NVIDIA's DRA driver, such as "+
+		"/var/lib/kubelet/plugins/gpu.nvidia.com/checkpoint.json: MIG devices created on demand, "+
 		"shares of claims. Empty disables it.").StringVar(&c.draCheckpoint)
-	app.Flag("kubernetes.pods", "Watch the metadata of this node's pods: GPUs that schedulers record in annotations (KAI, KubeShare, Koordinator, HAMi ...) "+
+	app.Flag("kubernetes.pods", "Watch the metadata of this node's pods: GPUs that schedulers record in annotations "+
+		"(KAI, KubeShare, Koordinator, HAMi ...) "+
 		"and workload owners. Requires a token with list and watch on pods.").BoolVar(&c.annotations)
-	app.Flag("kubernetes.pod-label", "Pod label to add to gpu_pod_info as label_NAME (repeatable; requires --kubernetes.pods).").StringsVar(&c.podLabels)
-	app.Flag("kubernetes.api-server", "URL of the API server. Default: the one of the pod's cluster.").StringVar(&c.apiServer)
-	app.Flag("kubernetes.token-file", "Token file for the API server. Default: the pod's service account.").StringVar(&c.tokenFile)
-	app.Flag("kubernetes.ca-file", "Certificate authority of the API server. Default: the pod's service account.").StringVar(&c.caFile)
-	app.Flag("path.dev", "Mount point of the host's /dev; elastic-gpu records its GPUs as links in it.").Default("/dev").StringVar(&c.dev)
+	app.Flag("kubernetes.pod-label", "Pod label to add to gpu_pod_info as label_NAME (repeatable; requires "+
+		"--kubernetes.pods).").StringsVar(&c.podLabels)
+	app.Flag("kubernetes.api-server", "URL of the API server. Default: the one of the pod's cluster.").StringVar(
+		&c.apiServer)
+	app.Flag("kubernetes.token-file", "Token file for the API server. Default: the pod's service account.").StringVar(
+		&c.tokenFile)
+	app.Flag("kubernetes.ca-file", "Certificate authority of the API server. Default: the pod's service "+
+		"account.").StringVar(&c.caFile)
+	app.Flag("path.dev", "Mount point of the host's /dev; elastic-gpu records its GPUs as links in it.").Default(
+		"/dev").StringVar(&c.dev)
 
-	app.Flag("docker.socket", "Docker socket, such as /var/run/docker.sock, to name containers outside pods docker/NAME instead of docker/ID. Only the list of containers is requested, "+
+	app.Flag("docker.socket", "Docker socket, such as /var/run/docker.sock, to name containers outside pods "+
+		"docker/NAME instead of docker/ID. Only the list of containers is requested, "+
 		"but write access to this socket amounts to root on the node. Empty disables it.").StringVar(&c.docker)
-	app.Flag("podman.socket", "Podman socket, such as /run/podman/podman.sock, used likewise. Empty disables it.").StringVar(&c.podman)
+	app.Flag("podman.socket", "Podman socket, such as /run/podman/podman.sock, used likewise. Empty disables "+
+		"it.").StringVar(&c.podman)
 
-	app.Flag("poll.fast", "Interval of the fast poll group: power, energy, utilization samples.").Default("2s").DurationVar(&c.fast)
-	app.Flag("poll.medium", "Interval of the medium poll group: processes, memory, errors, clocks.").Default("10s").DurationVar(&c.medium)
-	app.Flag("poll.slow", "Interval of the slow poll group: limits, modes, MIG layout, inventory.").Default("1m").DurationVar(&c.slow)
+	app.Flag("poll.fast", "Interval of the fast poll group: power, energy, utilization samples.").Default(
+		"2s").DurationVar(&c.fast)
+	app.Flag("poll.medium", "Interval of the medium poll group: processes, memory, errors, clocks.").Default(
+		"10s").DurationVar(&c.medium)
+	app.Flag("poll.slow", "Interval of the slow poll group: limits, modes, MIG layout, inventory.").Default(
+		"1m").DurationVar(&c.slow)
 	app.Flag("poll.kubelet", "Interval of the PodResources queries.").Default("10s").DurationVar(&c.kubeletPoll)
-	app.Flag("call-deadline", "Timeout of a driver call, after which its GPU is marked as hung. Other GPUs are not affected.").Default("5s").DurationVar(&c.deadline)
+	app.Flag("call-deadline", "Timeout of a driver call, after which its GPU is marked as hung. Other GPUs are not "+
+		"affected.").Default("5s").DurationVar(&c.deadline)
 
-	app.Flag("container-limit", "Maximum number of containers, counted per GPU, that have series of their own (about fifteen each). The others are aggregated into pod=\"other\".").
+	app.Flag("container-limit", "Maximum number of containers, counted per GPU, that have series of their own (about "+
+		"fifteen each). The others are aggregated into pod=\"other\".").
 		Default(strconv.Itoa(account.DefaultAccounts)).IntVar(&c.accounts)
-	app.Flag("compat", "Also serve, on "+compat.Path+", the metric names, units and labels of a release of dcgm-exporter: "+
-		strings.Join(compat.Releases(), " or ")+"; empty disables it.").EnumVar(&c.compat, append(compat.Releases(), "")...)
-	app.Flag("web.max-requests", "Maximum number of concurrent requests, half of them from one client address. Further requests wait up to 3 s, then get status 503.").Default("40").IntVar(&c.maxRequests)
+	app.Flag("compat", "Also serve, on "+compat.Path+
+		", the metric names, units and labels of a release of dcgm-exporter: "+
+		strings.Join(compat.Releases(), " or ")+"; empty disables it.").EnumVar(&c.compat,
+		append(compat.Releases(), "")...)
+	app.Flag("web.max-requests", "Maximum number of concurrent requests, half of them from one client address. "+
+		"Further requests wait up to 3 s, then get status 503.").Default("40").IntVar(&c.maxRequests)
 	c.web = kingpinflag.AddFlags(app, web.DefaultAddress)
 	log.Level, log.Format = promslog.NewLevel(), promslog.NewFormat()
-	app.Flag("log.level", "Minimum level of log messages: debug, info, warn, error.").Default("info").SetValue(log.Level)
+	app.Flag("log.level", "Minimum level of log messages: debug, info, warn, error.").Default("info").SetValue(
+		log.Level)
 	app.Flag("log.format", "Log format: logfmt or json.").Default("logfmt").SetValue(log.Format)
 
 	if err := checkRenamed(args, os.Environ()); err != nil {
@@ -192,7 +220,8 @@ func (c *config) validate() error {
 		is   time.Duration
 		min  time.Duration
 	}{
-		{"--poll.fast", c.fast, 100 * time.Millisecond}, {"--poll.medium", c.medium, c.fast}, {"--poll.slow", c.slow, c.medium},
+		{"--poll.fast", c.fast, 100 * time.Millisecond}, {"--poll.medium", c.medium, c.fast},
+		{"--poll.slow", c.slow, c.medium},
 		{"--poll.kubelet", c.kubeletPoll, time.Second}, {"--call-deadline", c.deadline, 100 * time.Millisecond},
 		{"--kubelet.max-age", c.kubeletMaxAge, c.kubeletPoll},
 	} {
@@ -204,12 +233,14 @@ func (c *config) validate() error {
 		return fmt.Errorf("--poll.fast must be at most 5s (half of the driver's sample buffer), got %v", c.fast)
 	}
 	if (len(c.podLabels) > 0 || c.apiServer != "" || c.tokenFile != "" || c.caFile != "") && !c.annotations {
-		return errors.New("--kubernetes.pod-label, --kubernetes.api-server, --kubernetes.token-file and --kubernetes.ca-file require --kubernetes.pods")
+		return errors.New("--kubernetes.pod-label, --kubernetes.api-server, --kubernetes.token-file and " +
+			"--kubernetes.ca-file require --kubernetes.pods")
 	}
 	for i, l := range c.podLabels {
 		for _, other := range c.podLabels[:i] {
 			if catalog.PodLabel(l) == catalog.PodLabel(other) {
-				return fmt.Errorf("--kubernetes.pod-label %s and %s map to the same metric label, %s", other, l, catalog.PodLabel(l))
+				return fmt.Errorf("--kubernetes.pod-label %s and %s map to the same metric label, %s", other, l,
+					catalog.PodLabel(l))
 			}
 		}
 	}

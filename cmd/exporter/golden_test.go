@@ -77,7 +77,8 @@ func TestGoldensHaveScenarios(t *testing.T) {
 // interval at which it is scraped.
 func TestDutyCycleIsExactAtAnyScrapeInterval(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		s, err := scenario.Parse("duty.scenario", twoGPUs+"load gpu=0 busy=30% period=1s\nload gpu=1 busy=30% period=7s\n", os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+		s, err := scenario.Parse("duty.scenario", twoGPUs+"load gpu=0 busy=30% period=1s\nload gpu=1 busy=30% period=7s\n",
+			os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -112,12 +112,14 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		actor(do)
 	}
 	server := e.server(c)
-	group.Add(func() error { return web.Serve(server, listeners, c.web, c.logger) }, func(error) { web.Shutdown(server) })
+	group.Add(func() error { return web.Serve(server, listeners, c.web, c.logger) },
+		func(error) { web.Shutdown(server) })
 
 	switch err := group.Run(); {
 	case errors.Is(err, errReplaced):
 		if since, restarted := os.LookupEnv(restartedEnv); restarted {
-			fail(fmt.Errorf("NVML library and kernel module still differ after the re-execution at %s: restart the container, or reboot to finish the driver upgrade", since))
+			fail(fmt.Errorf("NVML library and kernel module still differ after the re-execution at %s: restart the "+
+				"container, or reboot to finish the driver upgrade", since))
 			return exitMismatch, false
 		}
 		c.logger.Warn("driver upgraded; re-executing to load the new NVML library")

@@ -37,7 +37,8 @@ func mpsNode(t *testing.T, board, processes string) (*scenario.Scenario, string)
 // Since Volta each client has its own, and the server is nobody's use of the GPU.
 func TestMPSClientsOfThreePods(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		s, pods := mpsNode(t, "h100-sxm", "process gpu=0 pid=5000 kind=mps memory=1GiB busy=30% period=700ms\nprocess gpu=0 pid=5001 kind=mps memory=2GiB busy=20% period=900ms phase=300ms\n"+
+		s, pods := mpsNode(t, "h100-sxm", "process gpu=0 pid=5000 kind=mps memory=1GiB busy=30% period=700ms\nprocess gpu=0 pid=5001 "+
+			"kind=mps memory=2GiB busy=20% period=900ms phase=300ms\n"+
 			"process gpu=0 pid=5002 kind=mps memory=3GiB busy=10% period=1100ms phase=500ms\nprocess gpu=0 pid=6000 memory=30MiB\n")
 		st := play(t, s, pods)
 		st.step()
@@ -52,7 +53,8 @@ func TestMPSClientsOfThreePods(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := all(now.none("gpu_container_processes", `pod="mps-control-daemon"`), now.none("gpu_container_mismatch"), now.is(0, "gpu_unattributed_busy_seconds_total", `reason="mps"`)); err != nil {
+		if err := all(now.none("gpu_container_processes", `pod="mps-control-daemon"`), now.none("gpu_container_mismatch"),
+			now.is(0, "gpu_unattributed_busy_seconds_total", `reason="mps"`)); err != nil {
 			t.Error(err)
 		}
 		if v, err := now.one("gpu_unattributed_memory_used_bytes", `reason="driver"`); err != nil || v < 30<<20 || v > 1<<30 {
@@ -70,12 +72,15 @@ func TestMPSBeforeVolta(t *testing.T) {
 		now := st.watched(2 * time.Minute)
 		for i := range 3 {
 			pod := fmt.Sprintf(`pod="client-%d"`, i)
-			if err := all(now.none("gpu_container_busy_seconds_total", pod), now.none("gpu_container_memory_used_bytes", pod), now.none("gpu_container_processes", pod),
-				now.is(0.25, "gpu_container_allocation_ratio", pod), now.is(1, "gpu_container_attribution_info", pod, `method="none"`)); err != nil {
+			if err := all(now.none("gpu_container_busy_seconds_total", pod), now.none("gpu_container_memory_used_bytes", pod),
+				now.none("gpu_container_processes", pod),
+				now.is(0.25, "gpu_container_allocation_ratio", pod),
+				now.is(1, "gpu_container_attribution_info", pod, `method="none"`)); err != nil {
 				t.Error(err)
 			}
 		}
-		if err := all(now.is(6<<30, "gpu_unattributed_memory_used_bytes", `reason="mps"`), now.none("gpu_container_processes", `pod="mps-control-daemon"`), now.none("gpu_container_mismatch")); err != nil {
+		if err := all(now.is(6<<30, "gpu_unattributed_memory_used_bytes", `reason="mps"`),
+			now.none("gpu_container_processes", `pod="mps-control-daemon"`), now.none("gpu_container_mismatch")); err != nil {
 			t.Error(err)
 		}
 		got, err := now.one("gpu_unattributed_busy_seconds_total", `reason="mps"`)
@@ -92,7 +97,8 @@ func TestMPSServerThatIsNone(t *testing.T) {
 			"process gpu=0 pid=6000 memory=20GiB busy=50% period=900ms phase=100ms\n")
 		lines := strings.SplitAfter(pods, "\n")
 		pods = strings.ReplaceAll(lines[0]+lines[1]+lines[4], "mps-control-daemon", "evil")
-		pods = strings.Replace(pods, "nvidia.com/gpu="+sharedGPU+"::0", "nvidia.com/gpu="+sharedGPU+"::0,"+sharedGPU+"::1,"+sharedGPU+"::2,"+sharedGPU+"::3", 1)
+		pods = strings.Replace(pods, "nvidia.com/gpu="+sharedGPU+"::0",
+			"nvidia.com/gpu="+sharedGPU+"::0,"+sharedGPU+"::1,"+sharedGPU+"::2,"+sharedGPU+"::3", 1)
 		st := play(t, s, pods)
 		st.step()
 		now := st.watched(3 * time.Minute)
@@ -101,7 +107,8 @@ func TestMPSServerThatIsNone(t *testing.T) {
 		if err != nil || got > 1.1*truth+1 {
 			t.Errorf("the holder worked %.1f s and got %.1f: %v", truth, got, err)
 		}
-		if err := all(now.is(1, "gpu_container_allocation_ratio", `pod="client-0"`), now.is(1<<30, "gpu_container_memory_used_bytes", `pod="client-0"`),
+		if err := all(now.is(1, "gpu_container_allocation_ratio", `pod="client-0"`),
+			now.is(1<<30, "gpu_container_memory_used_bytes", `pod="client-0"`),
 			now.none("gpu_container_memory_used_bytes", `pod="evil"`)); err != nil {
 			t.Error(err)
 		}

@@ -16,20 +16,21 @@ import (
 )
 
 // A scheme whose ids lie is resolved from what the plugin really gave the container, with the real binary.
-func TestCheckpointTellsTheTrueGPU(t *testing.T) {
+func TestCheckpointResolvesGPUs(t *testing.T) {
 	t.Parallel()
 	const a, b = "GPU-aaaaaaaa-0000-4000-8000-000000000000", "GPU-bbbbbbbb-0000-4000-8000-000000000000"
 	// HAMi's id says GPU a; the container was given GPU b, a quarter of its memory.
-	m := node(t, twoGPUs, "allocatable nvidia.com/gpu "+a+"-0 "+a+"-1 "+b+"-0 "+b+"-1\npod ml/tenant container main nvidia.com/gpu="+a+"-0\n")
+	m := node(t, twoGPUs, "allocatable nvidia.com/gpu "+a+"-0 "+a+"-1 "+b+"-0 "+b+"-1\npod ml/tenant container main nvidia.com/gpu="+a+
+		"-0\n")
 	env := func(key, value string) []byte {
 		entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), key)
 		entry = protowire.AppendString(protowire.AppendTag(entry, 2, protowire.BytesType), value)
 		return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry)
 	}
-	answer := append(env("NVIDIA_VISIBLE_DEVICES", b), env("CUDA_DEVICE_MEMORY_LIMIT_0", "20390m")...)
+	response := append(env("NVIDIA_VISIBLE_DEVICES", b), env("CUDA_DEVICE_MEMORY_LIMIT_0", "20390m")...)
 	checkpoint, err := json.Marshal(map[string]any{"Data": map[string]any{"PodDeviceEntries": []any{map[string]any{
 		"PodUID": "11111111-2222-4333-8444-555555555555", "ContainerName": "main", "ResourceName": "nvidia.com/gpu",
-		"DeviceIDs": map[string][]string{"-1": {a + "-0"}}, "AllocResp": base64.StdEncoding.EncodeToString(answer)}},
+		"DeviceIDs": map[string][]string{"-1": {a + "-0"}}, "AllocResp": base64.StdEncoding.EncodeToString(response)}},
 		"RegisteredDevices": map[string][]string{}}, "Checksum": 1})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +45,8 @@ func TestCheckpointTellsTheTrueGPU(t *testing.T) {
 		if err == nil && (share < 0.24 || share > 0.26) {
 			err = fmt.Errorf("a share of %v", share)
 		}
-		return all(err, s.none("gpu_container_allocation_ratio", GPUA), s.none("gpu_container_unresolved_devices"), s.is(1, "gpu_exporter_source_up", `source="checkpoint"`),
+		return all(err, s.none("gpu_container_allocation_ratio", GPUA), s.none("gpu_container_unresolved_devices"),
+			s.is(1, "gpu_exporter_source_up", `source="checkpoint"`),
 			s.is(1, "gpu_pod_info", `pod="tenant"`, `pod_uid="11111111-2222-4333-8444-555555555555"`))
 	})
 	// Without it the same ids are nobody's GPU.
@@ -59,7 +61,8 @@ func TestCheckpointTellsTheTrueGPU(t *testing.T) {
 func TestCheckpointNamesProcesses(t *testing.T) {
 	t.Parallel()
 	const a, uid = "GPU-aaaaaaaa-0000-4000-8000-000000000000", "11111111-2222-4333-8444-555555555555"
-	m := node(t, twoGPUs+"process gpu=0 pid=5000 memory=4GiB busy=50% period=1s\nprocess gpu=0 pid=5001 memory=1GiB busy=10% period=1s\n", twoPods)
+	m := node(t, twoGPUs+"process gpu=0 pid=5000 memory=4GiB busy=50% period=1s\nprocess gpu=0 pid=5001 memory=1GiB busy=10% period=1s\n",
+		twoPods)
 	for pid, owner := range map[int]string{5000: uid, 5001: "99999999-2222-4333-8444-555555555555"} {
 		cgroup := filepath.Join(m.trees.Procfs, fmt.Sprint(pid), "cgroup")
 		if err := os.WriteFile(cgroup, []byte("0::/kubepods/pod"+owner+"/"+strings.Repeat("a", 64)+"\n"), 0o644); err != nil {
@@ -67,29 +70,36 @@ func TestCheckpointNamesProcesses(t *testing.T) {
 		}
 	}
 	checkpoint := filepath.Join(m.dir, "kubelet_internal_checkpoint")
-	if err := os.WriteFile(checkpoint, []byte(`{"Data":{"PodDeviceEntries":[{"PodUID":"`+uid+`","ContainerName":"main","ResourceName":"nvidia.com/gpu","DeviceIDs":{"-1":["`+a+`"]},"AllocResp":""}],"RegisteredDevices":{}},"Checksum":1}`), 0o600); err != nil {
+	if err := os.WriteFile(checkpoint, []byte(`{"Data":{"PodDeviceEntries":[{"PodUID":"`+uid+
+		`","ContainerName":"main","ResourceName":"nvidia.com/gpu","DeviceIDs":{"-1":["`+a+
+		`"]},"AllocResp":""}],"RegisteredDevices":{}},"Checksum":1}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	m.trees.PodLogs, m.trees.ContainerLogs = "", ""
 	m.start("--kubelet.checkpoint="+checkpoint).until(t, "the process is its pod's", func(s series) error {
-		return all(s.is(4<<30, "gpu_container_memory_used_bytes", GPUA, `pod="train-0"`, `container="main"`), s.is(1<<30, "gpu_unattributed_memory_used_bytes", GPUA, `reason="unresolved"`),
+		return all(s.is(4<<30, "gpu_container_memory_used_bytes", GPUA, `pod="train-0"`, `container="main"`),
+			s.is(1<<30, "gpu_unattributed_memory_used_bytes", GPUA, `reason="unresolved"`),
 			s.is(1, "gpu_exporter_feature", `feature="process_names"`, `state="on"`))
 	})
 }
 
 // A scheme of which the kubelet knows nothing is read from annotations; owners and labels come along.
-func TestAPITellsOfPods(t *testing.T) {
+func TestPodMetadata(t *testing.T) {
 	t.Parallel()
 	const b = "GPU-bbbbbbbb-0000-4000-8000-000000000000"
 	m := node(t, twoGPUs, twoPods+"pod team/web-5d4f6c7b8-x container main\n")
-	pod := map[string]any{"metadata": map[string]any{"name": "web-5d4f6c7b8-x", "namespace": "team", "uid": "99999999-2222-4333-8444-555555555555", "resourceVersion": "5",
-		"annotations": map[string]string{"sharedgpu/gpu_uuid": b, "sharedgpu/gpu_mem": "21378367488"}, "labels": map[string]string{"pod-template-hash": "5d4f6c7b8", "team": "red", "sharedgpu/gpu_request": "0.5"},
-		"ownerReferences": []any{map[string]any{"kind": "ReplicaSet", "name": "web-5d4f6c7b8", "controller": true, "apiVersion": "apps/v1", "uid": "u"}}}}
+	pod := map[string]any{"metadata": map[string]any{"name": "web-5d4f6c7b8-x", "namespace": "team",
+		"uid": "99999999-2222-4333-8444-555555555555", "resourceVersion": "5",
+		"annotations": map[string]string{"sharedgpu/gpu_uuid": b, "sharedgpu/gpu_mem": "21378367488"},
+		"labels":      map[string]string{"pod-template-hash": "5d4f6c7b8", "team": "red", "sharedgpu/gpu_request": "0.5"},
+		"ownerReferences": []any{map[string]any{"kind": "ReplicaSet", "name": "web-5d4f6c7b8", "controller": true, "apiVersion": "apps/v1",
+			"uid": "u"}}}}
 	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Header.Get("Authorization") != "Bearer secret":
 			http.Error(w, "who are you", http.StatusUnauthorized)
-		case r.URL.Path != "/api/v1/pods" || !strings.HasPrefix(r.URL.Query().Get("fieldSelector"), "spec.nodeName=test-node") || !strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata"):
+		case r.URL.Path != "/api/v1/pods" || !strings.HasPrefix(r.URL.Query().Get("fieldSelector"), "spec.nodeName=test-node") ||
+			!strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata"):
 			t.Errorf("it asks for more than the metadata of this node's pods: %s, %s", r.URL, r.Header.Get("Accept"))
 			http.Error(w, "no", http.StatusForbidden)
 		case r.URL.Query().Get("watch") != "":
@@ -98,7 +108,8 @@ func TestAPITellsOfPods(t *testing.T) {
 			<-r.Context().Done()
 		default:
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(map[string]any{"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": map[string]any{"resourceVersion": "7"}, "items": []any{pod}})
+			_ = json.NewEncoder(w).Encode(map[string]any{"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+				"metadata": map[string]any{"resourceVersion": "7"}, "items": []any{pod}})
 		}
 	}))
 	t.Cleanup(api.Close)
@@ -109,11 +120,13 @@ func TestAPITellsOfPods(t *testing.T) {
 	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	flags := []string{"--kubernetes.pods", "--kubernetes.api-server=" + api.URL, "--kubernetes.ca-file=" + ca, "--kubernetes.token-file=" + token, "--kubernetes.pod-label=team"}
+	flags := []string{"--kubernetes.pods", "--kubernetes.api-server=" + api.URL, "--kubernetes.ca-file=" + ca,
+		"--kubernetes.token-file=" + token, "--kubernetes.pod-label=team"}
 	p := m.start(flags...)
 	p.until(t, "the annotation names the GPU, the owner the workload", func(s series) error {
 		_, share := s.one("gpu_container_allocation_ratio", GPUB, `pod="web-5d4f6c7b8-x"`)
-		return all(share, s.is(1, "gpu_pod_info", `pod="web-5d4f6c7b8-x"`, `workload_type="Deployment"`, `workload="web"`, `label_team="red"`), s.is(1, "gpu_exporter_source_up", `source="api"`))
+		return all(share, s.is(1, "gpu_pod_info", `pod="web-5d4f6c7b8-x"`, `workload_type="Deployment"`, `workload="web"`,
+			`label_team="red"`), s.is(1, "gpu_exporter_source_up", `source="api"`))
 	})
 	// The token is no secret for a page or a log.
 	for _, path := range []string{"/", "/metrics"} {
@@ -147,8 +160,11 @@ func TestContainersBeyondTheLimit(t *testing.T) {
 	m := node(t, twoGPUs, "allocatable nvidia.com/gpu "+strings.Join(replicas, " ")+"\n"+pods.String())
 	p := m.start("--container-limit=1")
 	p.until(t, "one by its name, three together", func(s series) error {
-		return all(s.is(0.25, "gpu_container_allocation_ratio", `pod="p0"`), s.is(0.75, "gpu_container_allocation_ratio", `pod="other"`, `namespace=""`), s.none("gpu_container_allocation_ratio", `pod="p1"`),
-			s.is(1, "gpu_exporter_container_accounts"), s.is(1, "gpu_exporter_container_accounts_limit"), s.is(3, "gpu_exporter_container_accounts_aggregated"), s.is(3, "gpu_exporter_container_aggregations_total"),
+		return all(s.is(0.25, "gpu_container_allocation_ratio", `pod="p0"`),
+			s.is(0.75, "gpu_container_allocation_ratio", `pod="other"`, `namespace=""`),
+			s.none("gpu_container_allocation_ratio", `pod="p1"`),
+			s.is(1, "gpu_exporter_container_accounts"), s.is(1, "gpu_exporter_container_accounts_limit"),
+			s.is(3, "gpu_exporter_container_accounts_aggregated"), s.is(3, "gpu_exporter_container_aggregations_total"),
 			s.is(1, "gpu_allocation_ratio", GPUA), s.is(0, "gpu_attribution_error_ratio", GPUA, `quantity="busy"`))
 	})
 	if _, page, _ := p.get("/"); !strings.Contains(page, "3 accounts of containers are shown together") {

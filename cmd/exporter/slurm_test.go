@@ -13,7 +13,8 @@ import (
 )
 
 // slurmLoad has two jobs on GPU 0, one of whose cgroups carries a SLUID, and a service of the host on GPU 1.
-const slurmLoad = "process gpu=0 pid=5000 memory=1GiB busy=40% period=1s\nprocess gpu=0 pid=5001 memory=2GiB busy=20% period=1s phase=500ms\n" +
+const slurmLoad = "process gpu=0 pid=5000 memory=1GiB busy=40% period=1s\nprocess gpu=0 pid=5001 memory=2GiB busy=20% period=1s " +
+	"phase=500ms\n" +
 	"process gpu=1 pid=5002 memory=1GiB busy=10% period=1s\n"
 
 const slurmProcesses = "process 5000 cgroup=/system.slice/slurmstepd.scope/job_42/step_0/user/task_0\n" +
@@ -43,12 +44,16 @@ func TestSlurmWithoutAKubelet(t *testing.T) {
 		st.step()
 		now := st.watched(2 * time.Minute)
 		job42, job43 := []string{GPUA, `pod="slurm/42"`, `namespace=""`, `container=""`}, []string{GPUA, `pod="slurm/43"`}
-		if err := all(now.is(0.5, "gpu_container_allocation_ratio", append(job42, `resource="gres_gpu"`)...), now.is(0.5, "gpu_container_allocation_ratio", job43...),
-			now.is(1, "gpu_allocation_ratio", GPUA), now.is(0, "gpu_allocation_ratio", GPUB), now.is(2<<30, "gpu_container_memory_used_bytes", job43...),
+		if err := all(now.is(0.5, "gpu_container_allocation_ratio", append(job42, `resource="gres_gpu"`)...),
+			now.is(0.5, "gpu_container_allocation_ratio", job43...),
+			now.is(1, "gpu_allocation_ratio", GPUA), now.is(0, "gpu_allocation_ratio", GPUB),
+			now.is(2<<30, "gpu_container_memory_used_bytes", job43...),
 			now.is(1, "gpu_container_attribution_info", append(job43, `method="process"`, `source="slurm_job_mapping"`)...),
 			now.is(1, "gpu_container_mismatch", GPUB, `pod="systemd/host-gpu-job.service"`), now.none("gpu_container_mismatch", GPUA),
-			now.is(1, "gpu_node_allocated_devices", `resource="gres_gpu"`), now.is(1, "gpu_exporter_source_up", `source="slurm_job_mapping"`),
-			now.is(1, "gpu_exporter_feature", `feature="ownership"`, `state="on"`), now.is(1, "gpu_exporter_feature", `feature="slurm_job_numbers"`, `state="on"`)); err != nil {
+			now.is(1, "gpu_node_allocated_devices", `resource="gres_gpu"`),
+			now.is(1, "gpu_exporter_source_up", `source="slurm_job_mapping"`),
+			now.is(1, "gpu_exporter_feature", `feature="ownership"`, `state="on"`),
+			now.is(1, "gpu_exporter_feature", `feature="slurm_job_numbers"`, `state="on"`)); err != nil {
 			t.Error(err)
 		}
 		for pid, labels := range map[int][]string{5000: job42, 5001: job43} {
@@ -64,7 +69,8 @@ func TestSlurmWithoutAKubelet(t *testing.T) {
 			}
 		}
 		now = st.watched(time.Minute)
-		if err := all(now.is(1, "gpu_container_allocation_ratio", job43...), now.none("gpu_container_allocation_ratio", job42...), now.none("gpu_allocation_ratio", GPUB),
+		if err := all(now.is(1, "gpu_container_allocation_ratio", job43...), now.none("gpu_container_allocation_ratio", job42...),
+			now.none("gpu_allocation_ratio", GPUB),
 			now.is(0, "gpu_exporter_source_up", `source="slurm_job_mapping"`), now.is(1, "gpu_container_mismatch", job42...)); err != nil {
 			t.Error(err)
 		}
@@ -84,8 +90,10 @@ func TestSlurmWithoutTheRight(t *testing.T) {
 		st := play(t, s, slurmProcesses, "--no-kubelet")
 		st.step()
 		now := st.watched(30 * time.Second)
-		if err := all(now.is(2<<30, "gpu_container_memory_used_bytes", `pod="slurm/sEKNKTV3WPV500"`), now.none("gpu_container_memory_used_bytes", `pod="slurm/43"`),
-			now.is(1, "gpu_exporter_feature", `feature="slurm_job_numbers"`, `state="locked"`), now.none("gpu_allocation_ratio")); err != nil {
+		if err := all(now.is(2<<30, "gpu_container_memory_used_bytes", `pod="slurm/sEKNKTV3WPV500"`),
+			now.none("gpu_container_memory_used_bytes", `pod="slurm/43"`),
+			now.is(1, "gpu_exporter_feature", `feature="slurm_job_numbers"`, `state="locked"`),
+			now.none("gpu_allocation_ratio")); err != nil {
 			t.Error(err)
 		}
 	})
@@ -103,9 +111,12 @@ func TestSlurmBesideAKubelet(t *testing.T) {
 		st := play(t, s, pods+slurmProcesses, "--slurm.job-mapping-dir="+jobMapping(t, map[string]string{"0": "42\n", "1": "42\n"}))
 		st.step()
 		now := st.watched(time.Minute)
-		if err := all(now.is(1, "gpu_container_allocation_ratio", GPUA, `pod="slurm/42"`), now.none("gpu_container_allocation_ratio", GPUB, `pod="slurm/42"`),
-			now.is(1, "gpu_container_allocation_ratio", GPUB, `pod="train-0"`), now.is(1, "gpu_allocation_ratio", GPUA), now.is(1, "gpu_allocation_ratio", GPUB),
-			now.is(1, "gpu_container_mismatch", GPUA, `pod="slurm/sEKNKTV3WPV500"`, `kind="used_not_allocated"`), now.none("gpu_container_mismatch", `pod="train-0"`)); err != nil {
+		if err := all(now.is(1, "gpu_container_allocation_ratio", GPUA, `pod="slurm/42"`),
+			now.none("gpu_container_allocation_ratio", GPUB, `pod="slurm/42"`),
+			now.is(1, "gpu_container_allocation_ratio", GPUB, `pod="train-0"`), now.is(1, "gpu_allocation_ratio", GPUA),
+			now.is(1, "gpu_allocation_ratio", GPUB),
+			now.is(1, "gpu_container_mismatch", GPUA, `pod="slurm/sEKNKTV3WPV500"`, `kind="used_not_allocated"`),
+			now.none("gpu_container_mismatch", `pod="train-0"`)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -119,8 +130,11 @@ func TestDoctorOnSlurm(t *testing.T) {
 		code int
 		want []string
 	}{
-		{jobMapping(t, map[string]string{"0": "42\n43\n"}), exitOK, []string{"ok       source slurm_job_mapping", "slurm/42 (gres/gpu, 0.5 of the GPU, source slurm_job_mapping)", "resource gres/gpu"}},
-		{"/nonexistent/jobs", exitWarnings, []string{"warning  source slurm_job_mapping: /nonexistent/jobs does not exist", "hostPath: {path: /nonexistent/jobs}"}},
+		{jobMapping(t, map[string]string{"0": "42\n43\n"}), exitOK,
+			[]string{"ok       source slurm_job_mapping", "slurm/42 (gres/gpu, 0.5 of the GPU, source slurm_job_mapping)",
+				"resource gres/gpu"}},
+		{"/nonexistent/jobs", exitWarnings, []string{"warning  source slurm_job_mapping: /nonexistent/jobs does not exist",
+			"hostPath: {path: /nonexistent/jobs}"}},
 	} {
 		said, code := m.doctor("--no-kubelet", "--slurm.job-mapping-dir="+c.dir)
 		for _, want := range c.want {

@@ -31,7 +31,7 @@ func TestSoak(t *testing.T) {
 		}
 		r := begin(t, newQuietWorld(5, length), nil, "--poll.fast=5s")
 		r.tick, r.every = 5*time.Second, 12
-		began := time.Now()
+		start := time.Now()
 		r.run()
 		r.every = 1
 		r.advance()
@@ -40,8 +40,10 @@ func TestSoak(t *testing.T) {
 		r.finish()
 		r.report()
 		f := r.figures
-		t.Logf("%v of the scenario in %v: %d steps, %d pods, %d layouts, %d XIDs; %d statements checked, at most %d series, %d goroutines and %d MiB; violations: %d",
-			length, time.Since(began).Round(time.Second), f.Steps, len(r.w.tenants), len(r.w.devs[GPUMIG].migs), xidsOf(r.w), f.Checks, f.Series, f.Goroutines, f.Heap>>20, len(r.violations))
+		t.Logf("%v of the scenario in %v: %d steps, %d pods, %d layouts, %d XIDs; %d statements checked, at most %d series, %d "+
+			"goroutines and %d MiB; violations: %d",
+			length, time.Since(start).Round(time.Second), f.Steps, len(r.w.workloads), len(r.w.devs[GPUMIG].migs), xidsOf(r.w), f.Checks,
+			f.Series, f.Goroutines, f.Heap>>20, len(r.violations))
 	})
 }
 
@@ -60,39 +62,41 @@ func checkAccounts(r *trial) {
 		k := &c.devs[i]
 		if i == GPUMIG {
 			busy := c.last[key{family: "gpu_busy_seconds_total", dev: i}]
-			c.holds(math.Abs(busy-k.busy) < 0.03*k.busy+5, "truth", "GPU %d worked %.1f s and shows %.1f s", i, k.busy, busy)
+			c.expect(math.Abs(busy-k.busy) < 0.03*k.busy+5, "truth", "GPU %d worked %.1f s and shows %.1f s", i, k.busy, busy)
 		} else {
 			busy := c.last[key{family: "gpu_busy_seconds_total", dev: i}]
-			c.holds(math.Abs(busy-k.sampled) < 1, "truth", "GPU %d worked %.2f s by its samples and shows %.2f s", i, k.sampled, busy)
-			c.holds(math.Abs(busy-k.busy) < 2+1e-4*r.at.Seconds(), "truth", "GPU %d worked %.2f s and shows %.2f s", i, k.busy, busy)
+			c.expect(math.Abs(busy-k.sampled) < 1, "truth", "GPU %d worked %.2f s by its samples and shows %.2f s", i, k.sampled, busy)
+			c.expect(math.Abs(busy-k.busy) < 2+1e-4*r.at.Seconds(), "truth", "GPU %d worked %.2f s and shows %.2f s", i, k.busy, busy)
 		}
 		energy := c.last[key{family: "gpu_energy_joules_total", dev: i}]
-		c.holds(math.Abs(energy-k.energy) < 1e-6*k.energy+1, "truth", "GPU %d used %.1f J and shows %.1f J", i, k.energy, energy)
+		c.expect(math.Abs(energy-k.energy) < 1e-6*k.energy+1, "truth", "GPU %d used %.1f J and shows %.1f J", i, k.energy, energy)
 		observed := c.last[key{family: "gpu_observed_seconds_total", dev: i}]
-		c.holds(i == GPUMIG || math.Abs(observed-r.at.Seconds()) < 15, "truth", "GPU %d was observed for %.0f s of %.0f s", i, observed, r.at.Seconds())
+		c.expect(i == GPUMIG || math.Abs(observed-r.at.Seconds()) < 15, "truth", "GPU %d was observed for %.0f s of %.0f s", i, observed,
+			r.at.Seconds())
 	}
 	for id, n := range c.low {
 		shown := c.last[key{family: "gpu_xid_events_total", dev: id[0], rest: fmt.Sprintf("xid=%d,", id[1])}]
-		c.holds(int(shown) >= n && int(shown) <= c.high[id], "xid lost", "XID %d of GPU %d came %d to %d times and is counted %v times", id[1], id[0], n, c.high[id], shown)
+		c.expect(int(shown) >= n && int(shown) <= c.high[id], "xid lost", "XID %d of GPU %d came %d to %d times and is counted %v times",
+			id[1], id[0], n, c.high[id], shown)
 	}
-	for _, p := range r.w.tenants {
+	for _, p := range r.w.workloads {
 		if p.dev == everyGPU || p.listed.from > r.at-time.Minute {
 			continue
 		}
 		k := c.pods[p]
-		held := c.last[key{"gpu_container_allocated_seconds_total", p.dev, p.name, ""}]
+		allocated := c.last[key{"gpu_container_allocated_seconds_total", p.dev, p.name, ""}]
 		want := p.share * (min(p.listed.to, r.at) - p.listed.from).Seconds()
 		unseen := 0.0
 		if p.dev == GPUMIG {
 			unseen = 60 * p.share // a new layout is seen by the slow poll group
 		}
-		c.holds(math.Abs(held-want) < 16+unseen, "truth", "%s held %.1f s and is said to have held %.1f s", p.name, want, held)
+		c.expect(math.Abs(allocated-want) < 16+unseen, "truth", "%s held %.1f s and is said to have held %.1f s", p.name, want, allocated)
 		busy := c.last[key{"gpu_container_busy_seconds_total", p.dev, p.name, ""}]
 		slack := 0.02*k.busy + 0.5 + r.tick.Seconds() + unseen
 		if p.dev == GPUShared {
 			slack = 0.1*k.busy + 8 // the driver names one process per sample
 		}
-		c.holds(math.Abs(busy-k.busy) < slack, "truth", "%s worked %.1f s and is said to have worked %.1f s", p.name, k.busy, busy)
+		c.expect(math.Abs(busy-k.busy) < slack, "truth", "%s worked %.1f s and is said to have worked %.1f s", p.name, k.busy, busy)
 	}
 }
 
@@ -113,11 +117,12 @@ func TestSoakBinary(t *testing.T) {
 	generation := 0
 	update := time.NewTicker(250 * time.Millisecond)
 	defer update.Stop()
-	for began := time.Now(); time.Since(began) < length; {
+	for start := time.Now(); time.Since(start) < length; {
 		<-update.C // real time is what this test is about
-		if n := int(time.Since(began) / time.Second); n != generation {
+		if n := int(time.Since(start) / time.Second); n != generation {
 			generation = n
-			pods, err := standin.ParsePods("pods", strings.NewReader(strings.ReplaceAll(twoPods, "ml/train-0", fmt.Sprintf("ml/train-%d", n))))
+			pods, err := standin.ParsePods("pods", strings.NewReader(strings.ReplaceAll(twoPods, "ml/train-0",
+				fmt.Sprintf("ml/train-%d", n))))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,10 +132,10 @@ func TestSoakBinary(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if time.Since(began) < length/3 {
+		if time.Since(start) < length/3 {
 			continue // what is made once is made by now
 		}
-		at = append(at, time.Since(began).Minutes())
+		at = append(at, time.Since(start).Minutes())
 		for _, f := range families {
 			v, err := s.one(f)
 			if err != nil {

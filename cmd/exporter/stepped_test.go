@@ -236,7 +236,8 @@ func (s *stage) metrics() string {
 	enc := expfmt.NewEncoder(&b, expfmt.NewFormat(expfmt.TypeTextPlain))
 	for _, f := range families {
 		switch f.GetName() {
-		case "gpu_exporter_call_duration_seconds", "gpu_exporter_poll_duration_seconds", "gpu_exporter_source_duration_seconds", "gpu_exporter_build_info":
+		case "gpu_exporter_call_duration_seconds", "gpu_exporter_poll_duration_seconds", "gpu_exporter_source_duration_seconds",
+			"gpu_exporter_build_info":
 			continue
 		}
 		if err := enc.Encode(f); err != nil {

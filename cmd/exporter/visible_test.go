@@ -8,9 +8,11 @@ import (
 // visiblePods are a pod with a GPU of its own, a privileged one that sees both, and one of which only its
 // environment tells.
 const visiblePods = "allocatable nvidia.com/gpu GPU-aaaaaaaa-0000-4000-8000-000000000000 GPU-bbbbbbbb-0000-4000-8000-000000000000\n" +
-	"pod ml/train-0 container main nvidia.com/gpu=GPU-aaaaaaaa-0000-4000-8000-000000000000 pids=5000 nodes=nvidia0,nvidiactl env=DATABASE_PASSWORD:hunter2 env=NVIDIA_VISIBLE_DEVICES:all\n" +
+	"pod ml/train-0 container main nvidia.com/gpu=GPU-aaaaaaaa-0000-4000-8000-000000000000 pids=5000 nodes=nvidia0,nvidiactl " +
+	"env=DATABASE_PASSWORD:hunter2 env=NVIDIA_VISIBLE_DEVICES:all\n" +
 	"pod ops/agent container main pids=5001 nodes=nvidia0,nvidia1,nvidiactl\n" +
-	"pod ops/closed container main pids=5002 env=DATABASE_PASSWORD:hunter2 env=NVIDIA_VISIBLE_DEVICES:GPU-bbbbbbbb-0000-4000-8000-000000000000\n"
+	"pod ops/closed container main pids=5002 env=DATABASE_PASSWORD:hunter2 " +
+	"env=NVIDIA_VISIBLE_DEVICES:GPU-bbbbbbbb-0000-4000-8000-000000000000\n"
 
 // The GPUs that containers see, with the real binary: the nodes decide, not what an image says of itself.
 func TestGPUsThatContainersSee(t *testing.T) {
@@ -21,7 +23,8 @@ func TestGPUsThatContainersSee(t *testing.T) {
 		return all(s.is(1, "gpu_container_visible", GPUA, `pod="train-0"`), s.none("gpu_container_visible", GPUB, `pod="train-0"`),
 			s.is(1, "gpu_container_visible", GPUA, `pod="agent"`), s.is(1, "gpu_container_visible", GPUB, `pod="agent"`),
 			s.none("gpu_container_visible", GPUA, `pod="closed"`), s.is(1, "gpu_container_visible", GPUB, `pod="closed"`),
-			s.is(1, "gpu_exporter_source_up", `source="visible"`), s.is(1, "gpu_exporter_feature", `feature="container_visible"`, `state="on"`),
+			s.is(1, "gpu_exporter_source_up", `source="visible"`),
+			s.is(1, "gpu_exporter_feature", `feature="container_visible"`, `state="on"`),
 			s.none("gpu_container_mismatch"))
 	})
 	_, page, err := p.get("/")
@@ -55,9 +58,12 @@ func TestDoctorOnVisibility(t *testing.T) {
 		procfs string
 		want   []string
 	}{
-		{nil, host, []string{"info     feature container_visible", "add: --containers.visible; hostPID: true; securityContext: {capabilities: {drop: [ALL], add: [SYS_PTRACE]}"}},
-		{[]string{"--containers.visible"}, host, []string{"ok       feature container_visible: on", "ok       source visible", "visible in    ml/train-0/main\n                ops/agent/main"}},
-		{[]string{"--containers.visible"}, "/nonexistent", []string{"info     feature container_visible: locked", "add: hostPID: true; securityContext"}},
+		{nil, host, []string{"info     feature container_visible",
+			"add: --containers.visible; hostPID: true; securityContext: {capabilities: {drop: [ALL], add: [SYS_PTRACE]}"}},
+		{[]string{"--containers.visible"}, host, []string{"ok       feature container_visible: on", "ok       source visible",
+			"visible in    ml/train-0/main\n                ops/agent/main"}},
+		{[]string{"--containers.visible"}, "/nonexistent",
+			[]string{"info     feature container_visible: locked", "add: hostPID: true; securityContext"}},
 	} {
 		m.trees.Procfs = c.procfs
 		said, _ := m.doctor(c.flags...)

@@ -38,7 +38,8 @@ func selfSigned(t *testing.T, dir string) *x509.CertPool {
 		t.Fatal(err)
 	}
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	for name, content := range map[string][]byte{"cert.pem": certificate, "key.pem": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})} {
+	for name, content := range map[string][]byte{"cert.pem": certificate,
+		"key.pem": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +56,8 @@ func TestTLSAndBasicAuthentication(t *testing.T) {
 	pool := selfSigned(t, m.dir)
 	config := filepath.Join(m.dir, "web.yml")
 	// The hash is bcrypt's of "secret".
-	text := "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\nbasic_auth_users:\n  prometheus: $2b$10$FfA/4hIcPhDeKQ7PoCrojOea3o.FYuXPIUJAls0fI4URYF5YTMxxi\n"
+	text := "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\nbasic_auth_users:\n  prometheus: " +
+		"$2b$10$FfA/4hIcPhDeKQ7PoCrojOea3o.FYuXPIUJAls0fI4URYF5YTMxxi\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -118,8 +120,10 @@ func TestFormats(t *testing.T) {
 		contains    []string
 	}{
 		"": {"text/plain", []string{"# TYPE gpu_energy_joules_total counter", "gpu_power_watts{"}},
-		"application/openmetrics-text;version=1.0.0":                                                 {"application/openmetrics-text", []string{"# TYPE gpu_energy_joules counter", "# UNIT gpu_energy_joules joules", "\n# EOF\n"}},
-		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited": {"application/vnd.google.protobuf", []string{"gpu_exporter_call_duration_seconds"}},
+		"application/openmetrics-text;version=1.0.0": {"application/openmetrics-text",
+			[]string{"# TYPE gpu_energy_joules counter", "# UNIT gpu_energy_joules joules", "\n# EOF\n"}},
+		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited": {"application/vnd.google.protobuf",
+			[]string{"gpu_exporter_call_duration_seconds"}},
 	} {
 		req, err := http.NewRequest(http.MethodGet, p.base+"/metrics", nil)
 		if err != nil {

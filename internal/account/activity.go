@@ -65,7 +65,8 @@ func (a *activity) read(f *gpu.Fast, elapsed float64, reject func(reading string
 		a.ringMissing = 0
 		in = a.rings[0].add(busyRing, hasRate && rate.GPU == 0, elapsed, func() { reject("utilization_sample") })
 		if memoryRing, ok := f.MemoryBusy.Get(); ok {
-			m := a.rings[1].add(memoryRing, hasRate && rate.Memory == 0, elapsed, func() { reject("memory_utilization_sample") })
+			m := a.rings[1].add(memoryRing, hasRate && rate.Memory == 0, elapsed,
+				func() { reject("memory_utilization_sample") })
 			in.memory, a.hasMemory = m.busy, true
 		}
 	case a.method == gpu.MethodRing && a.ringMissing+elapsed < ringTimeout:
@@ -122,7 +123,8 @@ func (a *activity) profile(g gpu.Opt[gpu.GPM], elapsed float64) {
 	for i, m := range []struct {
 		of  gpu.Opt[gpu.Ratio]
 		sum *float64
-	}{{p.SMActive, &a.smActive}, {p.SMOccupancy, &a.smOccupancy}, {p.TensorActive, &a.tensor}, {p.DRAMActive, &a.dram}} {
+	}{{p.SMActive, &a.smActive}, {p.SMOccupancy, &a.smOccupancy}, {p.TensorActive, &a.tensor},
+		{p.DRAMActive, &a.dram}} {
 		if v, ok := m.of.Get(); ok {
 			a.hasMetric[i] = true
 			*m.sum += float64(v) * w
@@ -131,7 +133,8 @@ func (a *activity) profile(g gpu.Opt[gpu.GPM], elapsed float64) {
 	for _, m := range []struct {
 		pipe gpu.Pipe
 		of   gpu.Opt[gpu.Ratio]
-	}{{gpu.PipeFP16, p.FP16Active}, {gpu.PipeFP32, p.FP32Active}, {gpu.PipeFP64, p.FP64Active}, {gpu.PipeInteger, p.IntegerActive}} {
+	}{{gpu.PipeFP16, p.FP16Active}, {gpu.PipeFP32, p.FP32Active}, {gpu.PipeFP64, p.FP64Active},
+		{gpu.PipeInteger, p.IntegerActive}} {
 		if v, ok := m.of.Get(); ok {
 			if a.pipes == nil {
 				a.pipes = map[gpu.Pipe]float64{}
@@ -194,7 +197,8 @@ func (a *activity) publish(clock float64, live bool) gpu.Activity {
 		for i, m := range []struct {
 			sum float64
 			to  *gpu.Opt[gpu.Seconds]
-		}{{a.smActive, &out.SMActive}, {a.smOccupancy, &out.SMOccupancy}, {a.tensor, &out.TensorActive}, {a.dram, &out.DRAMActive}} {
+		}{{a.smActive, &out.SMActive}, {a.smOccupancy, &out.SMOccupancy}, {a.tensor, &out.TensorActive},
+			{a.dram, &out.DRAMActive}} {
 			if a.hasMetric[i] {
 				*m.to = gpu.Some(gpu.Seconds(m.sum))
 			}

@@ -40,7 +40,8 @@ func newAggregation(limit int) aggregation {
 	if limit <= 0 {
 		limit = DefaultAccounts
 	}
-	return aggregation{limit: limit, unplaced: map[rowKey]struct{}{}, now: map[rowKey]struct{}{}, before: map[rowKey]struct{}{}, evicted: map[rowKey]struct{}{}}
+	return aggregation{limit: limit, unplaced: map[rowKey]struct{}{}, now: map[rowKey]struct{}{},
+		before: map[rowKey]struct{}{}, evicted: map[rowKey]struct{}{}}
 }
 
 // begin starts a poll.
@@ -185,7 +186,8 @@ func podsOf(h gpu.Allocations) []gpu.PodRef {
 	for i := range h.Unresolved {
 		own[[2]string{h.Unresolved[i].Container.Namespace, h.Unresolved[i].Container.Pod}] = true
 	}
-	return slices.DeleteFunc(slices.Clone(h.Pods), func(p gpu.PodRef) bool { return !own[[2]string{p.Namespace, p.Pod}] })
+	return slices.DeleteFunc(slices.Clone(h.Pods),
+		func(p gpu.PodRef) bool { return !own[[2]string{p.Namespace, p.Pod}] })
 }
 
 // admit creates the account of an allocation and returns its name.
@@ -263,5 +265,6 @@ func (l *Ledger) InForce() gpu.Allocations { return l.allocs }
 // Accounts returns the number of accounts and of aggregated containers.
 func (l *Ledger) Accounts() gpu.Accounts {
 	f := &l.aggregation
-	return gpu.Accounts{Own: f.accounts + len(f.unplaced), Limit: f.limit, Aggregated: len(f.now), Aggregations: f.total}
+	return gpu.Accounts{Own: f.accounts + len(f.unplaced), Limit: f.limit, Aggregated: len(f.now),
+		Aggregations: f.total}
 }

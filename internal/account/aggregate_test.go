@@ -50,7 +50,8 @@ func TestFoldedHoldersAreNotForgotten(t *testing.T) {
 	w := newWorldOf(t, Options{Accounts: 1}, "A", "B")
 	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1), allocate("q", "B", 1)}
 	w.users = Users{1: {Container: pod("q")}}
-	w.devices[0].medium = &gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80, Used: 10}), Processes: gpu.Some([]gpu.Process{{PID: 1, Memory: gpu.Some(gpu.Bytes(7))}})}
+	w.devices[0].medium = &gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80, Used: 10}),
+		Processes: gpu.Some([]gpu.Process{{PID: 1, Memory: gpu.Some(gpu.Bytes(7))}})}
 	w.steps(30, 2)
 	if c := w.container("other", "A"); len(c.Mismatch) != 1 || c.Mismatch[0] != "used_other_gpu" || c.Memory.Or(0) != 7 {
 		t.Errorf("%+v", c)
@@ -73,7 +74,8 @@ func TestPublishedChurnIsBounded(t *testing.T) {
 		}
 		w.allocs.Unresolved = nil
 		for j := range 3 * limit {
-			w.allocs.Unresolved = append(w.allocs.Unresolved, gpu.Unresolved{Container: pod(fmt.Sprintf("blind-%d-%d", i, j)), Resource: fmt.Sprint("r", j%2), Devices: 1})
+			w.allocs.Unresolved = append(w.allocs.Unresolved,
+				gpu.Unresolved{Container: pod(fmt.Sprintf("blind-%d-%d", i, j)), Resource: fmt.Sprint("r", j%2), Devices: 1})
 		}
 		w.step(2)
 		checkCeiling(t, w, i)
@@ -128,7 +130,8 @@ func TestHoldersOfUnknownGPUsAreBounded(t *testing.T) {
 		w.allocs.Pods = append(w.allocs.Pods, gpu.PodRef{Namespace: pod("").Namespace, Pod: fmt.Sprint("u", i)})
 	}
 	w.step(2)
-	if h := w.InForce(); len(h.Unresolved) != 4 || h.Unresolved[3] != (gpu.Unresolved{Container: gpu.OtherContainers, Resource: "r", Devices: 14}) || len(h.Pods) != 3 {
+	if h := w.InForce(); len(h.Unresolved) != 4 || h.Unresolved[3] != (gpu.Unresolved{Container: gpu.OtherContainers, Resource: "r",
+		Devices: 14}) || len(h.Pods) != 3 {
 		t.Errorf("%+v", h)
 	}
 	if a := w.Accounts(); a.Aggregated != 7 || a.Aggregations != 14 {
@@ -139,8 +142,10 @@ func TestHoldersOfUnknownGPUsAreBounded(t *testing.T) {
 func TestTogether(t *testing.T) {
 	early, late := time.Unix(1, 0), time.Unix(2, 0)
 	a := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.5)), Source: "podresources", Since: gpu.Some(late), MemoryLimit: gpu.Some(gpu.Bytes(3))}
-	b := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.25)), Source: "podresources", Since: gpu.Some(early), ComputeLimit: gpu.Some(gpu.Ratio(.5))}
-	want := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.75)), Source: "podresources", Since: gpu.Some(early), MemoryLimit: gpu.Some(gpu.Bytes(3)), ComputeLimit: gpu.Some(gpu.Ratio(.5)), Shared: true}
+	b := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.25)), Source: "podresources", Since: gpu.Some(early),
+		ComputeLimit: gpu.Some(gpu.Ratio(.5))}
+	want := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.75)), Source: "podresources", Since: gpu.Some(early),
+		MemoryLimit: gpu.Some(gpu.Bytes(3)), ComputeLimit: gpu.Some(gpu.Ratio(.5)), Shared: true}
 	if got := merged(a, b); got != want {
 		t.Errorf("%+v", got)
 	}

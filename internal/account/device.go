@@ -145,7 +145,10 @@ func (c *device) layout(s *gpu.Slow) bool {
 	for _, in := range s.Instances {
 		share, known := in.Share.Get()
 		p := &part{act: &activity{}}
-		if i := slices.IndexFunc(before, func(p *part) bool { return p.kind == migInstance && p.instance.UUID == in.UUID }); i >= 0 {
+		if i := slices.IndexFunc(before, func(p *part) bool {
+			return p.kind == migInstance &&
+				p.instance.UUID == in.UUID
+		}); i >= 0 {
 			p = before[i]
 		}
 		p.instance, p.kind, p.share, p.shareKnown = in, migInstance, float64(share), known
@@ -170,7 +173,8 @@ func (c *device) partOf(u gpu.UUID) *part {
 		if p.kind != migInstance {
 			continue
 		}
-		if p.instance.UUID == u || slices.ContainsFunc(p.instance.Compute, func(ci gpu.ComputeInstance) bool { return ci.UUID == u }) {
+		if p.instance.UUID == u || slices.ContainsFunc(p.instance.Compute,
+			func(ci gpu.ComputeInstance) bool { return ci.UUID == u }) {
 			return p
 		}
 	}
@@ -222,7 +226,8 @@ func (l *Ledger) readFast(c *device, f *gpu.Fast) (total increment, joules float
 		v    gpu.Opt[gpu.Bytes]
 		name string
 	}{{&c.pcieOut, pcieCounter, f.PCIeTransmit, "pcie_bytes"}, {&c.pcieIn, pcieCounter, f.PCIeReceive, "pcie_bytes"},
-		{&c.nvlinkOut, nvlinkCounter, f.NVLinkTransmit, "nvlink_bytes"}, {&c.nvlinkIn, nvlinkCounter, f.NVLinkReceive, "nvlink_bytes"}} {
+		{&c.nvlinkOut, nvlinkCounter, f.NVLinkTransmit, "nvlink_bytes"},
+		{&c.nvlinkIn, nvlinkCounter, f.NVLinkReceive, "nvlink_bytes"}} {
 		if v, ok := b.v.Get(); ok {
 			take(b.n, b.kind, float64(v), b.name)
 		}

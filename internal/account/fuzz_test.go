@@ -83,23 +83,32 @@ func FuzzSieve(f *testing.F) {
 		ratio := func() gpu.Opt[gpu.Ratio] { return gpu.Some(gpu.Ratio(in.float())) }
 		watts := func() gpu.Opt[gpu.Watts] { return gpu.Some(gpu.Watts(in.float())) }
 		memory := func() gpu.Opt[gpu.Memory] {
-			return gpu.Some(gpu.Memory{Total: gpu.Bytes(in.word()), Used: gpu.Bytes(in.word()), Free: gpu.Bytes(in.word()), Reserved: gpu.Some(gpu.Bytes(in.word()))})
+			return gpu.Some(gpu.Memory{Total: gpu.Bytes(in.word()), Used: gpu.Bytes(in.word()), Free: gpu.Bytes(in.word()),
+				Reserved: gpu.Some(gpu.Bytes(in.word()))})
 		}
 		gpm := func() gpu.Opt[gpu.GPM] {
 			return gpu.Some(gpu.GPM{Window: time.Duration(in.word()), SMActive: ratio(), TensorActive: ratio(), DRAMActive: ratio()})
 		}
 		integer := func() gpu.Opt[int] { return gpu.Some(int(in.word())) }
-		fast := gpu.Fast{Power: watts(), PowerInstant: watts(), Energy: gpu.Some(gpu.Joules(in.float())), MemoryTemperature: gpu.Some(gpu.Celsius(in.float())),
-			Limited:     map[gpu.LimitReason]gpu.Seconds{gpu.LimitReason("a"): gpu.Seconds(in.float()), gpu.LimitReason("b"): gpu.Seconds(in.float())},
+		fast := gpu.Fast{Power: watts(), PowerInstant: watts(), Energy: gpu.Some(gpu.Joules(in.float())),
+			MemoryTemperature: gpu.Some(gpu.Celsius(in.float())),
+			Limited: map[gpu.LimitReason]gpu.Seconds{gpu.LimitReason("a"): gpu.Seconds(in.float()),
+				gpu.LimitReason("b"): gpu.Seconds(in.float())},
 			Utilization: gpu.Some(gpu.Utilization{GPU: gpu.Ratio(in.float()), Memory: gpu.Ratio(in.float())}),
-			Processes:   gpu.Some([]gpu.ProcessSample{{PID: int(int32(in.word())), SM: in.float(), Memory: in.float()}, {PID: 7, SM: in.float()}}),
-			GPM:         gpm(), Instances: []gpu.InstanceFast{{UUID: "MIG-1", GPM: gpm()}}}
-		medium := gpu.Medium{Memory: memory(), BAR1: gpu.Some(gpu.BAR1{Total: gpu.Bytes(in.word()), Used: gpu.Bytes(in.word())}), Temperature: gpu.Some(gpu.Celsius(in.float())),
-			Fans: []gpu.Opt[gpu.Ratio]{ratio(), ratio()}, Clocks: map[gpu.Clock]gpu.Hertz{gpu.Clock("sm"): gpu.Hertz(in.float())}, PState: integer(),
-			Processes: gpu.Some([]gpu.Process{{PID: int(int32(in.word())), Memory: gpu.Some(gpu.Bytes(in.word()))}}), Instances: []gpu.InstanceMedium{{UUID: "MIG-1", Memory: memory()}}}
-		slow := gpu.Slow{PowerLimit: watts(), PowerLimitMax: watts(), TemperatureLimits: []gpu.TemperatureThreshold{{Value: gpu.Celsius(in.float())}},
-			MaxClocks: map[gpu.Clock]gpu.Hertz{gpu.Clock("sm"): gpu.Hertz(in.float())}, PCIe: gpu.PCIeLink{Generation: integer(), Width: integer(), MaxGeneration: integer(), MaxWidth: integer()},
-			Instances: []gpu.Instance{{UUID: "MIG-1", Share: ratio()}}}
+			Processes: gpu.Some([]gpu.ProcessSample{{PID: int(int32(in.word())), SM: in.float(), Memory: in.float()},
+				{PID: 7, SM: in.float()}}),
+			GPM: gpm(), Instances: []gpu.InstanceFast{{UUID: "MIG-1", GPM: gpm()}}}
+		medium := gpu.Medium{Memory: memory(), BAR1: gpu.Some(gpu.BAR1{Total: gpu.Bytes(in.word()), Used: gpu.Bytes(in.word())}),
+			Temperature: gpu.Some(gpu.Celsius(in.float())),
+			Fans:        []gpu.Opt[gpu.Ratio]{ratio(), ratio()}, Clocks: map[gpu.Clock]gpu.Hertz{gpu.Clock("sm"): gpu.Hertz(in.float())},
+			PState:    integer(),
+			Processes: gpu.Some([]gpu.Process{{PID: int(int32(in.word())), Memory: gpu.Some(gpu.Bytes(in.word()))}}),
+			Instances: []gpu.InstanceMedium{{UUID: "MIG-1", Memory: memory()}}}
+		slow := gpu.Slow{PowerLimit: watts(), PowerLimitMax: watts(),
+			TemperatureLimits: []gpu.TemperatureThreshold{{Value: gpu.Celsius(in.float())}},
+			MaxClocks:         map[gpu.Clock]gpu.Hertz{gpu.Clock("sm"): gpu.Hertz(in.float())},
+			PCIe:              gpu.PCIeLink{Generation: integer(), Width: integer(), MaxGeneration: integer(), MaxWidth: integer()},
+			Instances:         []gpu.Instance{{UUID: "MIG-1", Share: ratio()}}}
 
 		var s, again Filter
 		s.Fast(&fast)

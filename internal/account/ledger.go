@@ -64,7 +64,8 @@ type Poll struct {
 
 // New returns an empty ledger.
 func New(o Options) *Ledger {
-	l := &Ledger{maxLag: defaultMaxLag, devices: map[gpu.UUID]*device{}, rows: map[rowKey]*row{}, alive: map[gpu.UUID][]*row{},
+	l := &Ledger{maxLag: defaultMaxLag, devices: map[gpu.UUID]*device{}, rows: map[rowKey]*row{},
+		alive: map[gpu.UUID][]*row{},
 		byGPU: map[gpu.UUID][]*gpu.Allocation{}, allocatedTo: map[gpu.Container]bool{},
 		xids: map[gpu.UUID]*xidCounts{}, pci: map[gpu.PCIAddress]gpu.UUID{}, aggregation: newAggregation(o.Accounts)}
 	if o.MaxLag > 0 {
@@ -227,7 +228,8 @@ func (l *Ledger) classifyUsers(c *device) {
 		if r.attribution == "" || !r.isAllocated {
 			r.attribution = attributionNone // its share is unknown, or it has none
 		}
-		if r.attribution == attributionNone && c.act.method != "" && c.visible && (!r.isAllocated || l.clock-r.usedAt < recentSpan) {
+		if r.attribution == attributionNone && c.act.method != "" && c.visible &&
+			(!r.isAllocated || l.clock-r.usedAt < recentSpan) {
 			r.attribution = attributionProcess
 		}
 		if !r.uses || r.isAllocated {
@@ -290,7 +292,8 @@ func (c *device) publish(clock float64, live bool) gpu.Activity {
 	for _, b := range []struct {
 		n  *counter
 		to *gpu.Opt[float64]
-	}{{&c.pcieOut, &a.PCIeTransmit}, {&c.pcieIn, &a.PCIeReceive}, {&c.nvlinkOut, &a.NVLinkTransmit}, {&c.nvlinkIn, &a.NVLinkReceive}} {
+	}{{&c.pcieOut, &a.PCIeTransmit}, {&c.pcieIn, &a.PCIeReceive}, {&c.nvlinkOut, &a.NVLinkTransmit},
+		{&c.nvlinkIn, &a.NVLinkReceive}} {
 		if b.n.seen {
 			*b.to = gpu.Some(b.n.total)
 		}
@@ -368,7 +371,8 @@ func (l *Ledger) Containers() []gpu.ContainerGPU {
 		if c == nil {
 			continue
 		}
-		row := gpu.ContainerGPU{Container: key.container, GPU: key.device, Index: c.id.Index, Ended: r.ended, Since: r.since, Source: r.source}
+		row := gpu.ContainerGPU{Container: key.container, GPU: key.device, Index: c.id.Index, Ended: r.ended,
+			Since: r.since, Source: r.source}
 		if r.placed {
 			row.Allocated = gpu.Some(gpu.Seconds(r.allocated))
 			row.Idle = gpu.Some(gpu.Seconds(r.idle))
@@ -377,7 +381,8 @@ func (l *Ledger) Containers() []gpu.ContainerGPU {
 		if c.availability != Unavailable {
 			row.Attribution = r.attribution
 			if r.measured() || r.busy > 0 {
-				row.Busy = gpu.Some(gpu.Seconds(r.busy)) // what was attributed stays in the sum while nothing more is measured
+				// what was attributed stays in the sum while nothing more is measured
+				row.Busy = gpu.Some(gpu.Seconds(r.busy))
 				row.Observed = gpu.Some(gpu.Seconds(r.observed))
 			}
 			if c.energy.seen && (r.measured() || r.energy > 0) {

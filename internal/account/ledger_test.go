@@ -39,7 +39,8 @@ func newWorld(t *testing.T, uuids ...gpu.UUID) *world { return newWorldOf(t, Opt
 func newWorldOf(t *testing.T, o Options, uuids ...gpu.UUID) *world {
 	w := &world{Ledger: New(o), t: t, allocs: gpu.Allocations{Known: true, Configured: true}}
 	for i, u := range uuids {
-		w.devices = append(w.devices, &fakeGPU{id: gpu.Identity{UUID: u, Index: i, PCI: gpu.PCIAddress(fmt.Sprintf("0000:%02x:00.0", i+1))}})
+		w.devices = append(w.devices, &fakeGPU{id: gpu.Identity{UUID: u, Index: i,
+			PCI: gpu.PCIAddress(fmt.Sprintf("0000:%02x:00.0", i+1))}})
 	}
 	w.step(0)
 	return w
@@ -123,7 +124,8 @@ func (w *world) find(pod string, device gpu.UUID) (gpu.ContainerGPU, bool) {
 func pod(name string) gpu.Container { return gpu.Container{Namespace: "t", Pod: name, Name: "c"} }
 
 func allocate(name string, device gpu.UUID, share float64) gpu.Allocation {
-	return gpu.Allocation{Container: pod(name), Resource: "nvidia.com/gpu", GPU: device, Share: gpu.Some(gpu.Ratio(share)), Shared: share < 1,
+	return gpu.Allocation{Container: pod(name), Resource: "nvidia.com/gpu", GPU: device, Share: gpu.Some(gpu.Ratio(share)),
+		Shared: share < 1,
 		Source: gpu.SourcePodResources}
 }
 

@@ -42,87 +42,113 @@ func TestMPS(t *testing.T) {
 		nobody                  []string // have no row
 	}{
 		{
-			name: "clients of three pods", capability: "9.0", rows: three, medium: mpsMedium(10, []int{1, 3, 4}, 1, 2, 3, 3, 4, 4, 20, 1), weights: weights(1, 30, 3, 10, 4, 10),
-			busy: figures{"p": 3, "q": 1, "r": 1}, memory: figures{"p": 2, "q": 3, "r": 4}, processes: figures{"p": 1, "q": 1, "r": 1},
+			name: "clients of three pods", capability: "9.0", rows: three, medium: mpsMedium(10, []int{1, 3, 4}, 1, 2, 3, 3, 4, 4, 20, 1),
+			weights: weights(1, 30, 3, 10, 4, 10),
+			busy:    figures{"p": 3, "q": 1, "r": 1}, memory: figures{"p": 2, "q": 3, "r": 4}, processes: figures{"p": 1, "q": 1, "r": 1},
 			unbusy: reasons{gpu.UnattributedMPS: 0}, unmemory: reasons{gpu.UnattributedDriver: 1}, nobody: []string{"daemon"},
 		},
 		{
-			name: "the samples are the server's", capability: "9.0", rows: three, medium: mpsMedium(10, []int{1, 3, 4}, 1, 2, 3, 3, 4, 4, 20, 1), weights: weights(20, 30),
+			name: "the samples are the server's", capability: "9.0", rows: three,
+			medium: mpsMedium(10, []int{1, 3, 4}, 1, 2, 3, 3, 4, 4, 20, 1), weights: weights(20, 30),
 			busy: figures{"p": 0, "q": 0, "r": 0}, memory: figures{"p": 2, "q": 3, "r": 4},
 			unbusy: reasons{gpu.UnattributedMPS: 5}, unmemory: reasons{gpu.UnattributedDriver: 1}, nobody: []string{"daemon"},
 		},
 		{
-			name: "one client and no samples: a server in a pod may be anybody", capability: "9.0", rows: three, medium: mpsMedium(4, []int{1}, 1, 2, 20, 1), weights: weights(),
-			busy: figures{"p": 0, "q": 0}, memory: figures{"p": 2, "q": 0}, unbusy: reasons{gpu.UnattributedMPS: 5}, unmemory: reasons{gpu.UnattributedDriver: 2},
+			name: "one client and no samples: a server in a pod may be anybody", capability: "9.0", rows: three,
+			medium: mpsMedium(4, []int{1}, 1, 2, 20, 1), weights: weights(),
+			busy: figures{"p": 0, "q": 0}, memory: figures{"p": 2, "q": 0}, unbusy: reasons{gpu.UnattributedMPS: 5},
+			unmemory: reasons{gpu.UnattributedDriver: 2},
 		},
 		{
-			name: "one client and no samples: the host's server is nobody else", capability: "9.0", rows: three, medium: mpsMedium(4, []int{1}, 1, 2, 21, 1), weights: weights(),
-			busy: figures{"p": 5, "q": 0}, memory: figures{"p": 2, "q": 0}, unbusy: reasons{gpu.UnattributedMPS: 0}, unmemory: reasons{gpu.UnattributedDriver: 2},
+			name: "one client and no samples: the host's server is nobody else", capability: "9.0", rows: three,
+			medium: mpsMedium(4, []int{1}, 1, 2, 21, 1), weights: weights(),
+			busy: figures{"p": 5, "q": 0}, memory: figures{"p": 2, "q": 0}, unbusy: reasons{gpu.UnattributedMPS: 0},
+			unmemory: reasons{gpu.UnattributedDriver: 2},
 		},
 		{
-			name: "a sole holder and the host's server", capability: "9.0", rows: []gpu.Allocation{allocate("p", "A", 1)}, medium: mpsMedium(4, []int{1}, 1, 2, 21, 1), weights: weights(1, 5),
+			name: "a sole holder and the host's server", capability: "9.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
+			medium: mpsMedium(4, []int{1}, 1, 2, 21, 1), weights: weights(1, 5),
 			busy: figures{"p": 5}, memory: figures{"p": 4}, processes: figures{"p": 1}, unmemory: reasons{},
 		},
 		{
-			name: "a container with a server of its own", capability: "9.0", rows: []gpu.Allocation{allocate("p", "A", 1)}, medium: mpsMedium(4, []int{1}, 1, 2, 22, 1), weights: weights(1, 5),
+			name: "a container with a server of its own", capability: "9.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
+			medium: mpsMedium(4, []int{1}, 1, 2, 22, 1), weights: weights(1, 5),
 			busy: figures{"p": 5}, memory: figures{"p": 4}, processes: figures{"p": 2}, unmemory: reasons{},
 		},
 		{
-			name: "outside Kubernetes, server and clients of one", capability: "9.0", rows: nil, medium: mpsMedium(4, []int{1}, 1, 2, 22, 1), weights: weights(1, 5),
+			name: "outside Kubernetes, server and clients of one", capability: "9.0", rows: nil,
+			medium: mpsMedium(4, []int{1}, 1, 2, 22, 1), weights: weights(1, 5),
 			busy: figures{"p": 5}, memory: figures{"p": 3}, processes: figures{"p": 2}, unmemory: reasons{gpu.UnattributedDriver: 1},
 		},
 		{
-			name: "a server without clients is a process like any other", capability: "9.0", rows: three, medium: mpsMedium(4, nil, 1, 2, 20, 1), weights: weights(1, 30, 20, 10),
+			name: "a server without clients is a process like any other", capability: "9.0", rows: three,
+			medium: mpsMedium(4, nil, 1, 2, 20, 1), weights: weights(1, 30, 20, 10),
 			busy: figures{"p": 3.75, "daemon": 1.25}, memory: figures{"p": 2, "daemon": 1}, unmemory: reasons{gpu.UnattributedDriver: 1},
 		},
 		{
-			name: "clients that nobody can name, and their server", capability: "9.0", rows: three, medium: mpsMedium(4, []int{77}, 77, 2, 24, 1), weights: weights(77, 30),
-			busy: figures{"p": -1}, unbusy: reasons{gpu.UnattributedUnresolved: 5}, unmemory: reasons{gpu.UnattributedUnresolved: 3, gpu.UnattributedDriver: 1},
+			name: "clients that nobody can name, and their server", capability: "9.0", rows: three,
+			medium: mpsMedium(4, []int{77}, 77, 2, 24, 1), weights: weights(77, 30),
+			busy: figures{"p": -1}, unbusy: reasons{gpu.UnattributedUnresolved: 5},
+			unmemory: reasons{gpu.UnattributedUnresolved: 3, gpu.UnattributedDriver: 1},
 		},
 
 		// Whoever borrows the name gives nothing of his to another.
 		{
-			name: "a holder that calls himself a server", capability: "9.0", rows: three, medium: mpsMedium(20, []int{3}, 22, 12, 3, 3), weights: weights(22, 30, 3, 10),
-			busy: figures{"p": 3.75, "q": 1.25}, memory: figures{"p": 12, "q": 3}, unmemory: reasons{gpu.UnattributedDriver: 5},
+			name: "a holder that calls himself a server", capability: "9.0", rows: three, medium: mpsMedium(20, []int{3}, 22, 12, 3, 3),
+			weights: weights(22, 30, 3, 10),
+			busy:    figures{"p": 3.75, "q": 1.25}, memory: figures{"p": 12, "q": 3}, unmemory: reasons{gpu.UnattributedDriver: 5},
 		},
 		{
-			name: "a client that calls himself a server", capability: "9.0", rows: three, medium: mpsMedium(20, []int{3, 23}, 23, 12, 3, 3), weights: weights(23, 30, 3, 10),
-			busy: figures{"evil": 3.75, "q": 1.25}, memory: figures{"evil": 12, "q": 3}, unmemory: reasons{gpu.UnattributedDriver: 5},
+			name: "a client that calls himself a server", capability: "9.0", rows: three, medium: mpsMedium(20, []int{3, 23}, 23, 12, 3, 3),
+			weights: weights(23, 30, 3, 10),
+			busy:    figures{"evil": 3.75, "q": 1.25}, memory: figures{"evil": 12, "q": 3}, unmemory: reasons{gpu.UnattributedDriver: 5},
 		},
 		{
-			name: "an intruder on a sole holder's GPU, with samples", capability: "9.0", rows: []gpu.Allocation{allocate("p", "A", 1)}, medium: mpsMedium(20, []int{1}, 23, 12, 1, 3), weights: weights(23, 30, 1, 10),
-			busy: figures{"p": 1.25}, memory: figures{"p": 3}, unbusy: reasons{gpu.UnattributedMPS: 3.75}, unmemory: reasons{gpu.UnattributedDriver: 17}, nobody: []string{"evil"},
+			name: "an intruder on a sole holder's GPU, with samples", capability: "9.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
+			medium: mpsMedium(20, []int{1}, 23, 12, 1, 3), weights: weights(23, 30, 1, 10),
+			busy: figures{"p": 1.25}, memory: figures{"p": 3}, unbusy: reasons{gpu.UnattributedMPS: 3.75},
+			unmemory: reasons{gpu.UnattributedDriver: 17}, nobody: []string{"evil"},
 		},
 		{
-			name: "an intruder on a sole holder's GPU, without", capability: "9.0", rows: []gpu.Allocation{allocate("p", "A", 1)}, medium: mpsMedium(20, []int{1}, 23, 12, 1, 3), weights: weights(),
-			busy: figures{"p": 0}, memory: figures{"p": 3}, unbusy: reasons{gpu.UnattributedMPS: 5}, unmemory: reasons{gpu.UnattributedDriver: 17},
+			name: "an intruder on a sole holder's GPU, without", capability: "9.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
+			medium: mpsMedium(20, []int{1}, 23, 12, 1, 3), weights: weights(),
+			busy: figures{"p": 0}, memory: figures{"p": 3}, unbusy: reasons{gpu.UnattributedMPS: 5},
+			unmemory: reasons{gpu.UnattributedDriver: 17},
 		},
 		{
-			name: "a real server beside a pretender", capability: "9.0", rows: three, medium: mpsMedium(20, []int{1, 3}, 1, 2, 3, 3, 20, 1, 23, 12), weights: weights(1, 10, 3, 10, 23, 20),
-			busy: figures{"p": 1.25, "q": 1.25}, memory: figures{"p": 2, "q": 3}, unbusy: reasons{gpu.UnattributedMPS: 2.5}, unmemory: reasons{gpu.UnattributedDriver: 15},
+			name: "a real server beside a pretender", capability: "9.0", rows: three,
+			medium: mpsMedium(20, []int{1, 3}, 1, 2, 3, 3, 20, 1, 23, 12), weights: weights(1, 10, 3, 10, 23, 20),
+			busy: figures{"p": 1.25, "q": 1.25}, memory: figures{"p": 2, "q": 3}, unbusy: reasons{gpu.UnattributedMPS: 2.5},
+			unmemory: reasons{gpu.UnattributedDriver: 15},
 		},
 
 		// Before Volta the server is all that is listed.
 		{
 			name: "before Volta", capability: "6.0", rows: three, medium: mpsMedium(10, nil, 20, 9), weights: weights(20, 30),
 			busy: figures{"p": -1, "q": -1, "r": -1}, memory: figures{"p": -1, "q": -1, "r": -1}, processes: figures{"p": -1},
-			unbusy: reasons{gpu.UnattributedMPS: 5}, unmemory: reasons{gpu.UnattributedMPS: 9, gpu.UnattributedDriver: 1}, nobody: []string{"daemon"},
+			unbusy: reasons{gpu.UnattributedMPS: 5}, unmemory: reasons{gpu.UnattributedMPS: 9, gpu.UnattributedDriver: 1},
+			nobody: []string{"daemon"},
 		},
 		{
-			name: "before Volta, and one beside MPS", capability: "6.1", rows: three, medium: mpsMedium(10, nil, 20, 5, 3, 4), weights: weights(20, 30, 3, 30),
-			busy: figures{"p": -1, "q": -1}, memory: figures{"p": -1, "q": -1}, processes: figures{"q": -1},
+			name: "before Volta, and one beside MPS", capability: "6.1", rows: three, medium: mpsMedium(10, nil, 20, 5, 3, 4),
+			weights: weights(20, 30, 3, 30),
+			busy:    figures{"p": -1, "q": -1}, memory: figures{"p": -1, "q": -1}, processes: figures{"q": -1},
 			unbusy: reasons{gpu.UnattributedMPS: 5}, unmemory: reasons{gpu.UnattributedMPS: 9, gpu.UnattributedDriver: 1},
 		},
 		{
-			name: "before Volta, a sole holder and the host's server", capability: "6.0", rows: []gpu.Allocation{allocate("p", "A", 1)}, medium: mpsMedium(10, nil, 21, 9), weights: weights(21, 30),
+			name: "before Volta, a sole holder and the host's server", capability: "6.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
+			medium: mpsMedium(10, nil, 21, 9), weights: weights(21, 30),
 			busy: figures{"p": 5}, memory: figures{"p": 10}, unmemory: reasons{},
 		},
 		{
-			name: "before Volta, a sole holder and a server of a pod", capability: "6.0", rows: []gpu.Allocation{allocate("p", "A", 1)}, medium: mpsMedium(10, nil, 23, 9), weights: weights(23, 30),
-			busy: figures{"p": -1}, memory: figures{"p": -1}, unbusy: reasons{gpu.UnattributedMPS: 5}, unmemory: reasons{gpu.UnattributedMPS: 9, gpu.UnattributedDriver: 1},
+			name: "before Volta, a sole holder and a server of a pod", capability: "6.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
+			medium: mpsMedium(10, nil, 23, 9), weights: weights(23, 30),
+			busy: figures{"p": -1}, memory: figures{"p": -1}, unbusy: reasons{gpu.UnattributedMPS: 5},
+			unmemory: reasons{gpu.UnattributedMPS: 9, gpu.UnattributedDriver: 1},
 		},
 		{
-			name: "before Volta, the server of a holder is the holder", capability: "6.0", rows: []gpu.Allocation{allocate("p", "A", 1)}, medium: mpsMedium(10, nil, 22, 9), weights: weights(22, 30),
+			name: "before Volta, the server of a holder is the holder", capability: "6.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
+			medium: mpsMedium(10, nil, 22, 9), weights: weights(22, 30),
 			busy: figures{"p": 5}, memory: figures{"p": 10}, processes: figures{"p": 1}, unmemory: reasons{},
 		},
 	} {
@@ -158,7 +184,8 @@ func TestMPS(t *testing.T) {
 				}
 			}
 			if tt.unmemory != nil {
-				for _, reason := range []gpu.UnattributedReason{gpu.UnattributedDriver, gpu.UnattributedMPS, gpu.UnattributedHost, gpu.UnattributedUnresolved, gpu.UnattributedUnmeasured, gpu.UnattributedHidden} {
+				for _, reason := range []gpu.UnattributedReason{gpu.UnattributedDriver, gpu.UnattributedMPS, gpu.UnattributedHost,
+					gpu.UnattributedUnresolved, gpu.UnattributedUnmeasured, gpu.UnattributedHidden} {
 					if got[reason] != tt.unmemory[reason] {
 						t.Errorf("memory because of %s: %v GiB, want %v", reason, got[reason], tt.unmemory[reason])
 					}

@@ -126,7 +126,8 @@ func (s *Filter) gpm(o *gpu.Opt[gpu.GPM]) {
 		s.Reject("gpm")
 		return
 	}
-	for _, m := range []*gpu.Opt[gpu.Ratio]{&g.GraphicsActive, &g.SMActive, &g.SMOccupancy, &g.TensorActive, &g.DRAMActive,
+	for _, m := range []*gpu.Opt[gpu.Ratio]{&g.GraphicsActive, &g.SMActive, &g.SMOccupancy, &g.TensorActive,
+		&g.DRAMActive,
 		&g.IntegerActive, &g.FP64Active, &g.FP32Active, &g.FP16Active} {
 		within(s, "gpm", m, 0, maxProfiled)
 		if v, ok := m.Get(); ok && v > 1 {
@@ -199,7 +200,8 @@ func (s *Filter) Slow(l *gpu.Slow) {
 	if l.PCIe.MaxGeneration.Or(0) == 1 && l.PCIe.MaxWidth.Or(0) == 1 {
 		l.PCIe = gpu.PCIeLink{}
 	}
-	for _, p := range []*gpu.Opt[gpu.Watts]{&l.PowerLimit, &l.PowerLimitRequested, &l.PowerLimitDefault, &l.PowerLimitMin, &l.PowerLimitMax} {
+	for _, p := range []*gpu.Opt[gpu.Watts]{&l.PowerLimit, &l.PowerLimitRequested, &l.PowerLimitDefault,
+		&l.PowerLimitMin, &l.PowerLimitMax} {
 		within(s, "power_limit", p, 0, maxWatts)
 	}
 	hot := func(t gpu.TemperatureThreshold) bool { return !(t.Value >= minCelsius && t.Value <= maxCelsius) }

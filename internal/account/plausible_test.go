@@ -52,8 +52,10 @@ func TestSieve(t *testing.T) {
 	if list := m.Processes.Or(nil); len(list) != 2 || list[1].Memory.Present() || !list[0].Memory.Present() {
 		t.Errorf("processes: %+v", list)
 	}
-	w := gpu.Slow{PowerLimit: gpu.Some(gpu.Watts(-1)), PowerLimitMax: gpu.Some(gpu.Watts(700)), MaxClocks: map[gpu.Clock]gpu.Hertz{gpu.ClockSM: 2e9},
-		TemperatureLimits: []gpu.TemperatureThreshold{{Value: 90}, {Value: 999}}, PCIe: gpu.PCIeLink{Generation: gpu.Some(0), Width: gpu.Some(16)}}
+	w := gpu.Slow{PowerLimit: gpu.Some(gpu.Watts(-1)), PowerLimitMax: gpu.Some(gpu.Watts(700)),
+		MaxClocks:         map[gpu.Clock]gpu.Hertz{gpu.ClockSM: 2e9},
+		TemperatureLimits: []gpu.TemperatureThreshold{{Value: 90}, {Value: 999}},
+		PCIe:              gpu.PCIeLink{Generation: gpu.Some(0), Width: gpu.Some(16)}}
 	s.Slow(&w)
 	if !reflect.DeepEqual(w, gpu.Slow{PowerLimitMax: gpu.Some(gpu.Watts(700)), MaxClocks: map[gpu.Clock]gpu.Hertz{gpu.ClockSM: 2e9},
 		TemperatureLimits: []gpu.TemperatureThreshold{{Value: 90}}, PCIe: gpu.PCIeLink{Width: gpu.Some(16)}}) {

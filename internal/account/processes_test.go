@@ -84,7 +84,8 @@ func TestProcessAttribution(t *testing.T) {
 			attribution: map[string]string{"p": "process", "q": "process"},
 		},
 		{
-			name: "one works, the other does nothing and that is seen", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}, util: .8,
+			name: "one works, the other does nothing and that is seen",
+			rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}, util: .8,
 			weights: weights(1, 3), medium: medium(3, 1, 2),
 			busy: map[string]float64{"p": 8, "q": 0}, memory: map[string]float64{"p": 2, "q": 0},
 			unmemory: map[gpu.UnattributedReason]float64{gpu.UnattributedDriver: 1},
@@ -102,21 +103,24 @@ func TestProcessAttribution(t *testing.T) {
 			busy:   map[string]float64{"p": 0, "q": 0},
 		},
 		{
-			name: "weights of the MPS server stand for nobody", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}, util: .5,
+			name: "weights of the MPS server stand for nobody", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)},
+			util:    .5,
 			weights: weights(9, 50), medium: medium(3, 1, 2, 3, 1),
 			unbusy: map[gpu.UnattributedReason]float64{gpu.UnattributedMPS: 5},
 		},
 		{
 			name: "the host's and the unnamed", rows: []gpu.Allocation{allocate("p", "A", 1)}, util: .5,
 			weights: weights(1, 20, 8, 20, 77, 10), medium: medium(8, 1, 2, 8, 3, 77, 1),
-			busy:        map[string]float64{"p": 2},
-			unbusy:      map[gpu.UnattributedReason]float64{gpu.UnattributedHost: 2, gpu.UnattributedUnresolved: 1},
-			memory:      map[string]float64{"p": 2},
-			unmemory:    map[gpu.UnattributedReason]float64{gpu.UnattributedHost: 3, gpu.UnattributedUnresolved: 1, gpu.UnattributedDriver: 2},
+			busy:   map[string]float64{"p": 2},
+			unbusy: map[gpu.UnattributedReason]float64{gpu.UnattributedHost: 2, gpu.UnattributedUnresolved: 1},
+			memory: map[string]float64{"p": 2},
+			unmemory: map[gpu.UnattributedReason]float64{gpu.UnattributedHost: 3, gpu.UnattributedUnresolved: 1,
+				gpu.UnattributedDriver: 2},
 			attribution: map[string]string{"p": "process"},
 		},
 		{
-			name: "a process that cannot be named may be that of a holder who is not seen", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}, util: .5,
+			name: "a process that cannot be named may be that of a holder who is not seen",
+			rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}, util: .5,
 			weights: weights(1, 20, 77, 20), medium: medium(8, 1, 2, 77, 1),
 			busy:        map[string]float64{"p": 2.5, "q": -1},
 			unbusy:      map[gpu.UnattributedReason]float64{gpu.UnattributedUnresolved: 2.5},
@@ -148,7 +152,8 @@ func TestProcessAttribution(t *testing.T) {
 			busy: map[string]float64{"p": 0, "q": 0}, unbusy: map[gpu.UnattributedReason]float64{gpu.UnattributedHidden: 5},
 		},
 		{
-			name: "a process that does not tell its memory", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}, util: .5,
+			name: "a process that does not tell its memory", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)},
+			util:    .5,
 			weights: weights(1, 3), medium: medium(6, 1, -1, 3, 2),
 			busy: map[string]float64{"p": 5, "q": 0}, memory: map[string]float64{"p": -1, "q": 2},
 			unmemory: map[gpu.UnattributedReason]float64{gpu.UnattributedUnmeasured: 4},
@@ -318,7 +323,8 @@ func TestProcessesUnderMIG(t *testing.T) {
 			Memory: gpu.Some(gpu.Memory{Total: 10 << 30, Used: used << 30})})
 	}
 	a.medium = m
-	w.allocs.List = []gpu.Allocation{holdInstance("p", "A", "MIG-1", 1), holdInstance("p", "A", "MIG-2", .5), holdInstance("q", "A", "MIG-2", .5)}
+	w.allocs.List = []gpu.Allocation{holdInstance("p", "A", "MIG-1", 1), holdInstance("p", "A", "MIG-2", .5),
+		holdInstance("q", "A", "MIG-2", .5)}
 	w.step(2)
 	a.gpm = map[gpu.UUID]float64{"MIG-1": .7, "MIG-2": .35, "MIG-3": .14}
 	w.steps(5, 2)

@@ -219,7 +219,8 @@ func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64,
 				t.Errorf("step %d: %v is not published", step, key)
 			}
 			// The last window of a method that ended with it may stay unsaid; no other.
-			if r.busy > b.busy && !r.ended && !p.Busy.Present() && b.attribution == attributionNone && w.Ledger.devices[u].act.method != "" {
+			if r.busy > b.busy && !r.ended && !p.Busy.Present() && b.attribution == attributionNone &&
+				w.Ledger.devices[u].act.method != "" {
 				t.Errorf("step %d: %v worked, and its busy is not published: %+v", step, key, r)
 			}
 			if p.Ended && (p.Memory.Present() || p.Processes.Present() || p.LastBusy.Present() || p.Mismatch != nil) {
@@ -232,7 +233,8 @@ func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64,
 		if math.Abs(energy-(now.spent[u]-was.spent[u])) > tolerance*1000 {
 			t.Errorf("step %d, %s: energy %v was given, %v measured", step, u, energy, now.spent[u]-was.spent[u])
 		}
-		allocated := float64(c.GPUSeconds[gpu.TimeIdle] + c.GPUSeconds[gpu.TimeGap] - before.GPUSeconds[gpu.TimeIdle] - before.GPUSeconds[gpu.TimeGap])
+		allocated := float64(c.GPUSeconds[gpu.TimeIdle] +
+			c.GPUSeconds[gpu.TimeGap] - before.GPUSeconds[gpu.TimeIdle] - before.GPUSeconds[gpu.TimeGap])
 		if math.Abs(unused-allocated) > tolerance {
 			t.Errorf("step %d, %s: containers left %v unused, the GPU %v", step, u, unused, allocated)
 		}
@@ -364,7 +366,8 @@ func BenchmarkAdvance(b *testing.B) {
 				w = append(w, gpu.ProcessSample{PID: 1 + c*50 + k, SM: float64(k)})
 			}
 			f.Processes = gpu.Some(w)
-			r.GPUs = append(r.GPUs, Reading{Identity: gpu.Identity{UUID: gpu.UUID(fmt.Sprintf("GPU-%d", c)), Index: c}, Fast: f, Medium: mediums[c]})
+			r.GPUs = append(r.GPUs, Reading{Identity: gpu.Identity{UUID: gpu.UUID(fmt.Sprintf("GPU-%d", c)), Index: c}, Fast: f,
+				Medium: mediums[c]})
 		}
 		l.Advance(r)
 		for c := range r.GPUs {

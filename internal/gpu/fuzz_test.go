@@ -34,7 +34,8 @@ func FuzzParsePCIAddress(f *testing.F) {
 
 // FuzzObserver: each value that is a duration lies in one bucket, within its bounds; nothing else is counted.
 func FuzzObserver(f *testing.F) {
-	for _, v := range []float64{0, 1, 0.5, math.Nextafter(0.5, 1), 1e-9, 3600, math.MaxFloat64, math.SmallestNonzeroFloat64, -1, math.Inf(1), math.NaN()} {
+	for _, v := range []float64{0, 1, 0.5, math.Nextafter(0.5, 1), 1e-9, 3600, math.MaxFloat64, math.SmallestNonzeroFloat64, -1,
+		math.Inf(1), math.NaN()} {
 		f.Add(v, v/3)
 	}
 	f.Fuzz(func(t *testing.T, a, b float64) {

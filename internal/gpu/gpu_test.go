@@ -18,7 +18,8 @@ func TestParsePCIAddress(t *testing.T) {
 			t.Errorf("%q: %q, %v; want %q", in, got, err, want)
 		}
 	}
-	for _, in := range []string{"", ":", "::", "18", "0000:18:20.0", "0000:18:00.8", "0000:100:00.0", "0000:18:00.", "g:18:00.0", "0000:18:00.0:1", "000000001:18:00.0"} {
+	for _, in := range []string{"", ":", "::", "18", "0000:18:20.0", "0000:18:00.8", "0000:100:00.0", "0000:18:00.", "g:18:00.0",
+		"0000:18:00.0:1", "000000001:18:00.0"} {
 		if got, err := ParsePCIAddress(in); err == nil {
 			t.Errorf("%q passed as %q", in, got)
 		}
@@ -54,7 +55,8 @@ func TestObserver(t *testing.T) {
 }
 
 func TestXIDTiers(t *testing.T) {
-	for xid, want := range map[int]XIDTier{79: XIDCritical, 48: XIDCritical, 13: XIDApplication, 31: XIDApplication, 43: XIDInfo, 94: XIDWarning, 145: XIDWarning, 165: XIDWarning, 9999: XIDWarning} {
+	for xid, want := range map[int]XIDTier{79: XIDCritical, 48: XIDCritical, 13: XIDApplication, 31: XIDApplication, 43: XIDInfo,
+		94: XIDWarning, 145: XIDWarning, 165: XIDWarning, 9999: XIDWarning} {
 		if got := XIDTierOf(xid); got != want {
 			t.Errorf("XID %d is %s, want %s", xid, got, want)
 		}
@@ -69,7 +71,8 @@ func TestXIDTiers(t *testing.T) {
 func TestInventoryLookups(t *testing.T) {
 	inv := &Inventory{GPUs: []InventoryGPU{
 		{UUID: "GPU-a", Index: 0, Minor: Some(3)},
-		{UUID: "GPU-b", Index: 1, Minor: Some(0), Instances: []Instance{{UUID: "MIG-1", GI: 7, Compute: []ComputeInstance{{UUID: "MIG-1"}, {UUID: "MIG-2", CI: 1}}}}},
+		{UUID: "GPU-b", Index: 1, Minor: Some(0), Instances: []Instance{{UUID: "MIG-1", GI: 7,
+			Compute: []ComputeInstance{{UUID: "MIG-1"}, {UUID: "MIG-2", CI: 1}}}}},
 	}}
 	if c, ok := inv.ByMinor(0); !ok || c.UUID != "GPU-b" {
 		t.Errorf("minor 0 is %v", c)

@@ -17,7 +17,8 @@ var OtherContainers = Container{Pod: "other"}
 
 // Compare orders containers by namespace, pod and name.
 func (c Container) Compare(d Container) int {
-	return cmp.Or(strings.Compare(c.Namespace, d.Namespace), strings.Compare(c.Pod, d.Pod), strings.Compare(c.Name, d.Name))
+	return cmp.Or(strings.Compare(c.Namespace, d.Namespace), strings.Compare(c.Pod, d.Pod),
+		strings.Compare(c.Name, d.Name))
 }
 
 // Allocation is a GPU, a MIG instance, or a share of either, that is allocated to a container. There is one per
@@ -42,7 +43,8 @@ type Allocation struct {
 	ComputeLimit Opt[Ratio]
 }
 
-// VisibleGPU is a GPU that is visible in a container: its device node exists there, or the environment of the container's
+// VisibleGPU is a GPU that is visible in a container: its device node exists there, or the environment of the
+// container's
 // first process names it. It is an upper bound and independent of allocation and use: a privileged container has every
 // GPU.
 type VisibleGPU struct {

@@ -119,7 +119,8 @@ func lost(err error) bool {
 
 // sessionEnded reports whether an error means that the session has ended.
 func sessionEnded(err error) bool {
-	return errors.Is(err, gpu.ErrUninitialized) || errors.Is(err, gpu.ErrVersionMismatch) || errors.Is(err, gpu.ErrNoDriver)
+	return errors.Is(err, gpu.ErrUninitialized) || errors.Is(err, gpu.ErrVersionMismatch) ||
+		errors.Is(err, gpu.ErrNoDriver)
 }
 
 // dispatch starts the reads that are due, one goroutine per GPU, none for a GPU whose last one is in progress.
@@ -192,7 +193,8 @@ func (s *Sampler) hangs() bool {
 func (s *Sampler) accept(a reading) {
 	t := a.dev
 	if t.hung {
-		s.log.Info("hung driver call returned", "gpu", t.id.UUID, "after", s.o.Watch().Sub(t.started).Round(time.Second))
+		s.log.Info("hung driver call returned", "gpu", t.id.UUID, "after",
+			s.o.Watch().Sub(t.started).Round(time.Second))
 	}
 	if t.hung {
 		t.medium.due, t.slow.due = true, true // their values expired meanwhile
@@ -321,7 +323,8 @@ func (s *Sampler) updateStates() {
 		if t.pending && !t.hung && s.o.Watch().Sub(t.started) >= s.o.Deadline {
 			t.hung = true
 			s.errors++
-			s.log.Error("driver call timed out; polling of this GPU suspended", "gpu", t.id.UUID, "deadline", s.o.Deadline)
+			s.log.Error("driver call timed out; polling of this GPU suspended", "gpu", t.id.UUID, "deadline",
+				s.o.Deadline)
 		}
 		t.fast.expire(s.clock, max(s.o.Fast, s.o.Deadline))
 		t.medium.expire(s.clock, s.o.Medium)
@@ -329,7 +332,8 @@ func (s *Sampler) updateStates() {
 		t.state, t.message = s.stateOf(t)
 		up := t.state == gpu.DeviceUp
 		if !up {
-			t.fast.value, t.medium.value, t.slow.value = gpu.None[*gpu.Fast](), gpu.None[*gpu.Medium](), gpu.None[*gpu.Slow]()
+			t.fast.value, t.medium.value, t.slow.value = gpu.None[*gpu.Fast](), gpu.None[*gpu.Medium](),
+				gpu.None[*gpu.Slow]()
 		}
 		switch {
 		case t.state == t.loggedState:
@@ -347,7 +351,8 @@ func (s *Sampler) stateOf(t *tracked) (gpu.DeviceState, string) {
 	onBus, detached := s.expected.has(t.id.PCI)
 	switch {
 	case t.hung:
-		return gpu.DeviceFailed, fmt.Sprintf("hung for %s: a driver call timed out", s.o.Watch().Sub(t.started).Round(time.Second))
+		return gpu.DeviceFailed, fmt.Sprintf("hung for %s: a driver call timed out",
+			s.o.Watch().Sub(t.started).Round(time.Second))
 	case t.dev == nil && detached:
 		return gpu.DeviceDetached, "bound to another driver"
 	case s.paused() && t.dev != nil && t.lostErr == nil && t.failErr == nil:
@@ -464,10 +469,13 @@ func (s *Sampler) updateInventory() {
 }
 
 func sameGPU(a, b gpu.InventoryGPU) bool {
-	return a.UUID == b.UUID && a.Index == b.Index && a.Minor == b.Minor && a.PCI == b.PCI && a.MIG == b.MIG && a.Memory == b.Memory &&
+	return a.UUID == b.UUID && a.Index == b.Index && a.Minor == b.Minor && a.PCI == b.PCI && a.MIG == b.MIG &&
+		a.Memory == b.Memory &&
 		slices.EqualFunc(a.Instances, b.Instances, func(x, y gpu.Instance) bool {
-			return x.UUID == y.UUID && x.GI == y.GI && x.Profile == y.Profile && x.Slices == y.Slices && x.Share == y.Share &&
-				x.PlacementStart == y.PlacementStart && x.PlacementSize == y.PlacementSize && x.ProfileID == y.ProfileID &&
+			return x.UUID == y.UUID && x.GI == y.GI && x.Profile == y.Profile && x.Slices == y.Slices &&
+				x.Share == y.Share &&
+				x.PlacementStart == y.PlacementStart && x.PlacementSize == y.PlacementSize &&
+				x.ProfileID == y.ProfileID &&
 				slices.Equal(x.Compute, y.Compute)
 		})
 }

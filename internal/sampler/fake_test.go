@@ -54,8 +54,9 @@ type fakeGPU struct {
 func newFake(t *testing.T, devs int) *fakeDriver {
 	d := &fakeDriver{t: t, hang: map[string]chan struct{}{}}
 	for i := range devs {
-		d.devs = append(d.devs, &fakeGPU{d: d, power: 100, id: gpu.Identity{UUID: gpu.UUID(fmt.Sprintf("GPU-%d", i)), Index: i, Model: "H100",
-			PCI: gpu.PCIAddress(fmt.Sprintf("0000:%02x:00.0", i+1))}, memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 8 << 30})})
+		d.devs = append(d.devs, &fakeGPU{d: d, power: 100,
+			id: gpu.Identity{UUID: gpu.UUID(fmt.Sprintf("GPU-%d", i)), Index: i, Model: "H100",
+				PCI: gpu.PCIAddress(fmt.Sprintf("0000:%02x:00.0", i+1))}, memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 8 << 30})})
 	}
 	return d
 }
@@ -212,7 +213,8 @@ func (c *handle) Medium() (gpu.Medium, error) {
 	}
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
-	return gpu.Medium{Taken: time.Now(), Memory: c.memory, Processes: c.procs, Recovery: c.recovery, Temperature: gpu.Some(gpu.Celsius(50))}, nil
+	return gpu.Medium{Taken: time.Now(), Memory: c.memory, Processes: c.procs, Recovery: c.recovery,
+		Temperature: gpu.Some(gpu.Celsius(50))}, nil
 }
 
 func (c *handle) Slow() (gpu.Slow, error) {

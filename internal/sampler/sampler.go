@@ -73,8 +73,9 @@ type Options struct {
 	Build  gpu.Build // of this exporter
 	Driver Driver
 
-	Resolver       Resolver       // nil: allocations are unknown
-	Users          Users          // nil: processes cannot be resolved (no host PID namespace); process lists are dropped
+	Resolver Resolver // nil: allocations are unknown
+	// nil: processes cannot be resolved (no host PID namespace); process lists are dropped
+	Users          Users
 	VisibleScanner VisibleScanner // nil: containers are not scanned
 	Expecter       Expecter       // nil: a GPU that NVML does not list cannot be missing
 	// GPUs is the expected number of GPUs; 0 if unknown.

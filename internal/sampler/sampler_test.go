@@ -248,7 +248,8 @@ func TestLostGPU(t *testing.T) {
 				if c.Fast.Present() || c.Medium.Present() || c.Slow.Present() || c.Activity.Busy.Present() {
 					t.Error("values of a lost GPU go on")
 				}
-				if c.Recovery != gpu.Some(gpu.RecoveryReset) || c.AllocationRatio != gpu.Some(gpu.Ratio(1)) || c.Index != 0 || len(c.LastRead) != 3 {
+				if c.Recovery != gpu.Some(gpu.RecoveryReset) || c.AllocationRatio != gpu.Some(gpu.Ratio(1)) || c.Index != 0 ||
+					len(c.LastRead) != 3 {
 					t.Errorf("%+v", c)
 				}
 				if i := slices.IndexFunc(c.XIDs, func(x gpu.XIDCount) bool { return x.XID == 79 && x.Count == 1 }); i < 0 {
@@ -361,7 +362,8 @@ func TestHangingDriver(t *testing.T) {
 			hang := make(chan struct{})
 			d.with(func() { d.hang["open"] = hang })
 			v := s.step(5)
-			if !strings.Contains(s.source(gpu.SourceNVML).Message, "initialize NVML: no response for") || !strings.Contains(v.Notes[0], "hangs") {
+			if !strings.Contains(s.source(gpu.SourceNVML).Message, "initialize NVML: no response for") ||
+				!strings.Contains(v.Notes[0], "hangs") {
 				t.Errorf("%+v %q", s.source(gpu.SourceNVML), v.Notes)
 			}
 			d.with(func() { delete(d.hang, "open") })
@@ -438,7 +440,8 @@ func TestPendingMIGChange(t *testing.T) {
 			t.Errorf("%+v %q %v", v.Paused, v.Notes, v.Devices)
 		}
 		c := s.dev(0)
-		if c.State != gpu.DeviceUp || c.Message == "" || c.Fast.Present() || c.Medium.Present() || !c.Activity.Busy.Present() || c.Activity.Mean.Present() {
+		if c.State != gpu.DeviceUp || c.Message == "" || c.Fast.Present() || c.Medium.Present() || !c.Activity.Busy.Present() ||
+			c.Activity.Mean.Present() {
 			t.Errorf("%+v", c)
 		}
 		unknown := c.GPUSeconds[gpu.TimeUnknown]
@@ -516,7 +519,8 @@ func TestMissingAndDetached(t *testing.T) {
 	var bus []Expected
 	var busErr error
 	set := func(list ...Expected) { bus = list }
-	set(Expected{PCI: "0000:01:00.0"}, Expected{PCI: "0000:02:00.0"}, Expected{PCI: "0000:03:00.0"}, Expected{PCI: "0000:04:00.0", Detached: true})
+	set(Expected{PCI: "0000:01:00.0"}, Expected{PCI: "0000:02:00.0"}, Expected{PCI: "0000:03:00.0"},
+		Expected{PCI: "0000:04:00.0", Detached: true})
 	bubble(t, d, Options{Expecter: expecterFunc(func() ([]Expected, error) { return bus, busErr }), GPUs: 5}, func(s *stand) {
 		v := s.step(3)
 		if !equalCounts(v.Devices, 2, 0, 2, 1) {
@@ -565,7 +569,8 @@ func TestMissingAndDetached(t *testing.T) {
 }
 
 func equalCounts(got map[gpu.DeviceState]int, up, failed, missing, detached int) bool {
-	return got[gpu.DeviceUp] == up && got[gpu.DeviceFailed] == failed && got[gpu.DeviceMissing] == missing && got[gpu.DeviceDetached] == detached
+	return got[gpu.DeviceUp] == up && got[gpu.DeviceFailed] == failed && got[gpu.DeviceMissing] == missing &&
+		got[gpu.DeviceDetached] == detached
 }
 
 func TestImplausibleValues(t *testing.T) {
@@ -634,7 +639,8 @@ func TestEventsOfBothSources(t *testing.T) {
 		s.step(2)
 		now := time.Now()
 		d.with(func() {
-			d.events = []gpu.XIDEvent{{GPU: "GPU-0", XID: 31, Time: now, Source: gpu.SourceNVML}, {GPU: "GPU-0", XID: 31, Time: now, Source: gpu.SourceNVML}}
+			d.events = []gpu.XIDEvent{{GPU: "GPU-0", XID: 31, Time: now, Source: gpu.SourceNVML},
+				{GPU: "GPU-0", XID: 31, Time: now, Source: gpu.SourceNVML}}
 		})
 		s.Event(gpu.XIDEvent{PCI: "0000:01:00.0", XID: 31, Time: now.Add(time.Second), Source: gpu.SourceKmsg})
 		calls := d.calls(0)
@@ -675,7 +681,8 @@ func (f *fakeUsers) Find(pid int) account.User {
 
 func TestUsers(t *testing.T) {
 	d := newFake(t, 1)
-	d.devs[0].procs = gpu.Some([]gpu.Process{{PID: 7, Memory: gpu.Some(gpu.Bytes(1 << 30))}, {PID: 8, Memory: gpu.Some(gpu.Bytes(2 << 30))}})
+	d.devs[0].procs = gpu.Some([]gpu.Process{{PID: 7, Memory: gpu.Some(gpu.Bytes(1 << 30))},
+		{PID: 8, Memory: gpu.Some(gpu.Bytes(2 << 30))}})
 	users := &fakeUsers{names: map[int]string{7: "p"}, attempted: map[int]int{}}
 	bubble(t, d, Options{Users: users}, func(s *stand) {
 		v := s.step(5)
@@ -703,7 +710,8 @@ func TestUsers(t *testing.T) {
 func TestPIDReusedBetweenLists(t *testing.T) {
 	d := newFake(t, 1)
 	c := d.devs[0]
-	c.procs, c.samples = gpu.Some([]gpu.Process{{PID: 7, Memory: gpu.Some(gpu.Bytes(1 << 30))}}), gpu.Some([]gpu.ProcessSample{{PID: 7, SM: 50}})
+	c.procs, c.samples = gpu.Some([]gpu.Process{{PID: 7, Memory: gpu.Some(gpu.Bytes(1 << 30))}}),
+		gpu.Some([]gpu.ProcessSample{{PID: 7, SM: 50}})
 	c.util = .5
 	users := &fakeUsers{names: map[int]string{7: "old"}, attempted: map[int]int{}}
 	bubble(t, d, Options{Users: users}, func(s *stand) {
@@ -974,7 +982,8 @@ func TestVisibleGPUsKeepTheirIndex(t *testing.T) {
 	l := looker{[]gpu.VisibleGPU{{Container: who, GPU: "GPU-0", Index: 7}, {Container: who, GPU: "GPU-1", Index: 0}}}
 	bubble(t, d, Options{VisibleScanner: l}, func(s *stand) {
 		v := s.step(1)
-		if intent := []gpu.VisibleGPU{{Container: who, GPU: "GPU-0", Index: 0}, {Container: who, GPU: "GPU-1", Index: 1}}; !slices.Equal(v.Visible, intent) {
+		if intent := []gpu.VisibleGPU{{Container: who, GPU: "GPU-0", Index: 0},
+			{Container: who, GPU: "GPU-1", Index: 1}}; !slices.Equal(v.Visible, intent) {
 			t.Errorf("%+v", v.Visible)
 		}
 		if l.list[0].Index != 7 {

@@ -218,7 +218,8 @@ func (s *Sampler) scanned(devs []GPU) {
 // scanSooner advances the next scan while a GPU fails.
 func (s *Sampler) scanSooner() {
 	failing := slices.ContainsFunc(s.devs, func(t *tracked) bool {
-		return t.state == gpu.DeviceFailed && !t.hung || t.state == gpu.DeviceMissing || t.dev == nil && t.state != gpu.DeviceDetached
+		return t.state == gpu.DeviceFailed && !t.hung || t.state == gpu.DeviceMissing || t.dev == nil &&
+			t.state != gpu.DeviceDetached
 	})
 	if at := s.clock + rescanFailing; failing && s.session.scanAt > at {
 		s.session.scanAt = at
@@ -317,7 +318,8 @@ func (s *Sampler) paused() bool {
 // checkAllRefuse opens a new session when every GPU fails: so it is after a container lost its devices, or the driver
 // was reloaded.
 func (s *Sampler) checkAllRefuse() {
-	if s.allFailing() && s.session.intent == intentNone && (!s.session.hasReopened || s.clock-s.session.reopened >= reopenEvery) {
+	if s.allFailing() && s.session.intent == intentNone &&
+		(!s.session.hasReopened || s.clock-s.session.reopened >= reopenEvery) {
 		s.session.hasReopened, s.session.reopened = true, s.clock
 		s.session.intent, s.session.message = intentReopen, "every GPU fails"
 	}
@@ -374,7 +376,8 @@ func (s *Sampler) driverError() string {
 		return "NVML is not initialized yet"
 	case s.allFailing():
 		return "every GPU fails: if the container lost its devices (after systemctl daemon-reload), restart it"
-	case len(s.devs) > 0 && !slices.ContainsFunc(s.devs, func(t *tracked) bool { return t.dev != nil && t.state == gpu.DeviceUp }):
+	case len(s.devs) > 0 && !slices.ContainsFunc(s.devs,
+		func(t *tracked) bool { return t.dev != nil && t.state == gpu.DeviceUp }):
 		return "no GPU is available"
 	}
 	return ""

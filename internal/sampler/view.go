@@ -58,7 +58,8 @@ func (s *Sampler) publish() {
 		At: s.now, Node: s.o.Node,
 		Build: s.o.Build, System: s.session.system, Devices: s.devices(),
 		Ownership: s.allocations.Known, Containers: s.ledger.Containers(), Allocations: s.ledger.Allocations(),
-		Unresolved: inForce.Unresolved, Resources: inForce.Resources, Pods: inForce.Pods, Accounts: gpu.Some(s.ledger.Accounts()),
+		Unresolved: inForce.Unresolved, Resources: inForce.Resources, Pods: inForce.Pods,
+		Accounts: gpu.Some(s.ledger.Accounts()),
 		Rejected: s.ledger.Rejected(),
 		Paused:   []gpu.Pause{{Reason: reasonMIG, Active: s.paused()}},
 		Notes:    s.notes(),
@@ -150,7 +151,8 @@ func (s *Sampler) sources() []gpu.Source {
 		Duration: s.durations[pollFast], Message: message}}
 	if s.session.state == sessionOpen {
 		s.eventWatch.Lock()
-		eventSession := gpu.Source{Name: gpu.SourceEvents, Up: s.eventWatch.err == nil && !s.eventWatch.at.IsZero(), Errors: s.eventWatch.errors}
+		eventSession := gpu.Source{Name: gpu.SourceEvents, Up: s.eventWatch.err == nil && !s.eventWatch.at.IsZero(),
+			Errors: s.eventWatch.errors}
 		if !s.eventWatch.at.IsZero() {
 			eventSession.LastSuccess = gpu.Some(s.eventWatch.at)
 		}
@@ -174,13 +176,16 @@ func (s *Sampler) notes() []string {
 	driverError := s.driverError()
 	switch {
 	case s.paused():
-		add("NVML is shut down because a MIG change is pending; readings resume in at most %s.", (st.pausedUntil - s.clock).Round(time.Second))
+		add("NVML is shut down because a MIG change is pending; readings resume in at most %s.",
+			(st.pausedUntil - s.clock).Round(time.Second))
 	case st.op != "" && s.o.Watch().Sub(st.opStarted) >= s.o.Deadline:
-		add("The driver hangs: %s. Check the kernel log for XIDs and hung tasks; restarting the exporter does not help.", driverError)
+		add("The driver hangs: %s. Check the kernel log for XIDs and hung tasks; restarting the exporter does not "+
+			"help.", driverError)
 	case st.mismatch:
 		add("The driver was upgraded while the exporter had its library loaded: %s", st.message)
 	case st.state != sessionOpen && errors.Is(st.hint, gpu.ErrNoDriver):
-		add("No NVIDIA driver yet: %s. The exporter retries; no restart is needed once the driver is installed.", st.message)
+		add("No NVIDIA driver yet: %s. The exporter retries; no restart is needed once the driver is installed.",
+			st.message)
 	case st.state != sessionOpen && st.message != "":
 		add("NVML cannot be initialized: %s. The exporter retries.", st.message)
 	case driverError != "":
@@ -190,11 +195,13 @@ func (s *Sampler) notes() []string {
 	}
 	for _, t := range s.devs {
 		if t.hung {
-			add("GPU %s is %s. Other GPUs are not affected; polling resumes when the call returns.", t.id.UUID, t.message)
+			add("GPU %s is %s. Other GPUs are not affected; polling resumes when the call returns.", t.id.UUID,
+				t.message)
 		}
 	}
 	if a := s.ledger.Accounts(); a.Aggregated > 0 {
-		add("%d containers are aggregated into pod=%q: the limit is %d (--container-limit).", a.Aggregated, gpu.OtherContainers.Pod, a.Limit)
+		add("%d containers are aggregated into pod=%q: the limit is %d (--container-limit).", a.Aggregated,
+			gpu.OtherContainers.Pod, a.Limit)
 	}
 	if s.allocations.Uncertain {
 		add("Some allocated device IDs could not be resolved to GPUs: no GPU is known to be unallocated.")
