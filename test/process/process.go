@@ -196,3 +196,37 @@ func Load() string {
 	first, _, _ := strings.Cut(string(text), " ")
 	return first
 }
+
+// ChildOf returns the first child of a process that runs a program, by the base name of its file; 0 while there is none.
+func ChildOf(pid int, program string) int {
+	for _, id := range Children(pid) {
+		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", id)); err == nil && filepath.Base(exe) == program {
+			return id
+		}
+	}
+	return 0
+}
+
+// Command returns the arguments and the environment of a process.
+func Command(pid int) (args, environ []string, err error) {
+	var lists [2][]string
+	for i, file := range []string{"cmdline", "environ"} {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+		if err != nil {
+			return nil, nil, err
+		}
+		lists[i] = strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
+	}
+	return lists[0], lists[1], nil
+}
+
+// Processor is the model name of the processor, as /proc/cpuinfo has it.
+func Processor() string {
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	for l := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(l, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown processor"
+}

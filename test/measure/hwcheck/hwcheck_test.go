@@ -1,4 +1,4 @@
-package main
+package hwcheck
 
 import (
 	"bytes"
@@ -6,25 +6,25 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/test/process"
+	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
-// programs builds the exporter and the stand-in of a node once; Go's cache makes the second time quick.
-var programs = sync.OnceValues(func() (root string, err error) {
-	if root, err = filepath.Abs(filepath.Join("..", "..")); err != nil {
+// build builds the exporter and the simulated node once.
+var build = sync.OnceValues(func() (root string, err error) {
+	if root, err = filepath.Abs(filepath.Join("..", "..", "..")); err != nil {
 		return "", err
 	}
-	for _, command := range [][]string{{"make", "build"}, {"go", "build", "-o", filepath.Join("bin", "standin"), "./cmd/standin"}} {
-		cmd := exec.Command(command[0], command[1:]...)
-		cmd.Dir = root
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%v: %w\n%s", command, err, out)
+	for _, p := range []programs.Program{programs.Exporter, programs.Standin} {
+		if err := programs.Build(context.Background(), root, p); err != nil {
+			return "", err
 		}
 	}
 	return root, nil
@@ -39,7 +39,7 @@ func script(t *testing.T, path, text string) {
 }
 
 // playSmi writes a program that answers as nvidia-smi: what it is asked for, from the GPU given.
-func playSmi(t *testing.T, path string, c dev) {
+func playSmi(t *testing.T, path string, c device) {
 	t.Helper()
 	var lines strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(c)) {
@@ -74,9 +74,9 @@ type node struct {
 	flags     []string
 }
 
-func newNode(t *testing.T, scenario string, c dev) node {
+func newNode(t *testing.T, scenario string, c device) node {
 	t.Helper()
-	root, err := programs()
+	root, err := build()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func newNode(t *testing.T, scenario string, c dev) node {
 	script(t, exporter, fmt.Sprintf("PATH=%q\nexport PATH\nexec %q --quiet --scenario=%q -- %q \"$@\"\n", os.Getenv("PATH"), filepath.Join(root, "bin", "standin"), file, filepath.Join(root, "bin", "gpu-exporter")))
 	playSmi(t, filepath.Join(n.dir, "nvidia-smi"), c)
 	n.flags = []string{"--exporter=" + exporter, "--nvidia-smi=" + filepath.Join(n.dir, "nvidia-smi"),
-		"--out=" + n.report(), "--window=5s", "--record=false"}
+		"--out=" + n.report(), "--period=5s", "--record=false"}
 	return n
 }
 
@@ -105,7 +105,7 @@ func (n node) run(t *testing.T, flags ...string) (code int, said, report string)
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	var out bytes.Buffer
-	code = hwcheck(ctx, append(n.flags, flags...), &out, &out)
+	code = Run(ctx, append(n.flags, flags...), &out, &out)
 	text, err := os.ReadFile(n.report())
 	if err != nil {
 		t.Errorf("%v\n%s", err, out.String())
@@ -162,10 +162,10 @@ chmod +x "$out"
 		t.Errorf("exit code %d", code)
 	}
 	for _, want := range []string{"# NVIDIA H100 80GB HBM3, driver 580.105.08", "| load | a CUDA kernel built with nvcc |",
-		"| energy against integrated power, idle | good |", "| energy against integrated power, loaded | good |",
-		"| SM activity (GPM) against utilization, loaded | good |", "| utilization against nvidia-smi, idle | good |",
-		"| time observed, loaded | good |", "| fields of GPU 0 | good |", "| fields under load of GPU 0 | good |", "| stop | good |",
-		"| busy seconds against a known load | INCOMPLETE | somebody else kept the GPU busy 0.", "| memory.total | 81559 | 81559 | agrees |  |", "| nvmlDeviceGetFieldValues | "} {
+		"| energy against integrated power, idle | passed |", "| energy against integrated power, loaded | passed |",
+		"| SM activity (GPM) against utilization, loaded | passed |", "| utilization against nvidia-smi, idle | passed |",
+		"| time observed, loaded | passed |", "| fields of GPU 0 | passed |", "| fields under load of GPU 0 | passed |", "| stop | passed |",
+		"| load | INCOMPLETE | another process kept the GPU busy 0.", "| memory.total | 81559 | 81559 | agrees |  |", "| nvmlDeviceGetFieldValues | "} {
 		if !strings.Contains(report, want) {
 			t.Errorf("the report lacks %q", want)
 		}
@@ -175,22 +175,22 @@ chmod +x "$out"
 	}
 }
 
-// TestLoadByHand: the load is what the person says; here the GPU works 30 % of the time, and once that is
+// TestManualLoad: the load is what the person says; here the GPU works 30 % of the time, and once that is
 // what is said, once it is not.
-func TestLoadByHand(t *testing.T) {
+func TestManualLoad(t *testing.T) {
 	for _, row := range []struct {
 		duty string
 		code int
 		want []string
 	}{
-		{"0.3", exitGood, []string{"| busy seconds against a known load | good |", "Result: all good.", "| idle | skipped |"}},
-		{"0.4", exitFindings, []string{"| busy seconds against a known load | FINDING |", "Result: 1 finding, 0 incomplete."}},
+		{"0.3", exitPassed, []string{"| busy seconds against a known load, loaded | passed |", "Result: passed.", "| idle | skipped |"}},
+		{"0.4", exitFindings, []string{"| busy seconds against a known load, loaded | FINDING |", "Result: 1 findings, 0 incomplete."}},
 	} {
 		t.Run(row.duty, func(t *testing.T) {
 			t.Parallel()
 			c := recordedGPU(t, "h100.csv")
 			c["count"], c["utilization.gpu"], c["utilization.memory"] = "1", "30", "6"
-			code, said, report := newNode(t, h100, c).run(t, "--load=hand", "--duty="+row.duty)
+			code, said, report := newNode(t, h100, c).run(t, "--load=manual", "--duty="+row.duty)
 			if code != row.code {
 				t.Errorf("exit code %d:\n%s", code, said)
 			}
@@ -223,16 +223,16 @@ gpu 0 board=rtx4090 pci=0000:84:00.0 minor=0 uuid=GPU-40900000-9d3b-4c6e-8a50-00
 		t.Errorf("exit code %d:\n%s", code, said)
 	}
 	for _, want := range []string{
-		"| power.limit | 400.00 | 450 | DIFFERS | power limit |", "| ecc.mode.current | [N/A] | 0 | ONLY HERE |  |",
-		"| busy seconds against a known load | INCOMPLETE | no load could be started (nvcc: there is no nvcc; torch: there is no python3; ffmpeg: there is no ffmpeg): ",
-		"--load=hand", "Result: 1 finding, 1 incomplete.", "| energy against integrated power, idle | good |",
+		"| power.limit | 400.00 | 450 | DIFFERS | power limit |", "| ecc.mode.current | [N/A] | 0 | ONLY EXPORTED |  |",
+		"| load | INCOMPLETE | no load could be started (nvcc: nvcc is not installed torch: exec: \"python3\": executable file not found in $PATH: ffmpeg: exec: ",
+		"--load=manual", "Result: 1 findings, 1 incomplete.", "| energy against integrated power, idle | passed |",
 		"| SM activity (GPM) against utilization, idle | skipped |", "| clocks.max.memory | 10501 | 10501 | agrees |  |",
 	} {
 		if !strings.Contains(report, want) {
 			t.Errorf("the report lacks %q", want)
 		}
 	}
-	if !strings.Contains(report, "DIFFERS: 1, ONLY HERE: 1. ecc.mode.current ONLY HERE (nvidia-smi \"[N/A]\", here \"0\"); power.limit DIFFERS (nvidia-smi \"400.00\", here \"450\") |") {
+	if !strings.Contains(report, `DIFFERS: 1, ONLY EXPORTED: 1; ecc.mode.current ONLY EXPORTED (nvidia-smi "[N/A]", exporter "0"); power.limit DIFFERS (nvidia-smi "400.00", exporter "450") |`) {
 		t.Error("these are not the two findings of the fields, or not named in the summary")
 	}
 	if t.Failed() {
@@ -251,20 +251,20 @@ func TestRefusals(t *testing.T) {
 		flags []string
 		want  string
 	}{
-		"no nvidia-smi":     {[]string{"--nvidia-smi=" + filepath.Join(dir, "absent")}, "no nvidia-smi here"},
-		"none on PATH":      {[]string{"--nvidia-smi=nvidia-smi-that-nobody-has"}, "no nvidia-smi here"},
-		"no GPU":            {[]string{smi("none", "echo No devices were found\nexit 6\n")}, "no GPU to check: "},
-		"no driver":         {[]string{smi("driver", "echo \"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\"\nexit 9\n")}, "couldn't communicate"},
-		"no exporter":       {[]string{good, "--exporter=" + filepath.Join(dir, "absent")}, "`make build` makes it"},
-		"no such GPU":       {[]string{good, "--exporter=/bin/true", "--gpu=7"}, "--gpu=7"},
-		"no such load":      {[]string{"--load=heavy"}, "--load=heavy"},
-		"no such duty":      {[]string{"--duty=30"}, "--duty=30"},
-		"no window":         {[]string{"--window=1s"}, "--window=1s"},
-		"an argument":       {[]string{"now"}, "unexpected now"},
+		"no nvidia-smi": {[]string{"--nvidia-smi=" + filepath.Join(dir, "absent")}, "nvidia-smi not found"},
+		"none on PATH":  {[]string{"--nvidia-smi=nvidia-smi-that-nobody-has"}, "nvidia-smi not found"},
+		"no GPU":        {[]string{smi("none", "echo No devices were found\nexit 6\n")}, "no GPU to check: "},
+		"no driver":     {[]string{smi("driver", "echo \"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\"\nexit 9\n")}, "couldn't communicate"},
+		"no exporter":   {[]string{good, "--exporter=" + filepath.Join(dir, "absent")}, "`make build`"},
+		"no such GPU":   {[]string{good, "--exporter=/bin/true", "--gpu=7"}, "no GPU 7 (--gpu)"},
+		"no such load":  {[]string{"--load=heavy"}, "--load must be one of"},
+		"no such duty":  {[]string{"--duty=30"}, "--duty must be"},
+		"no period":     {[]string{"--period=1s"}, "--period must be at least 3s, got 1s"},
+		"an argument":   {[]string{"now"}, "unexpected now"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			if code := hwcheck(t.Context(), row.flags, &stdout, &stderr); code != exitRefused {
+			if code := Run(t.Context(), row.flags, &stdout, &stderr); code != exitRefused {
 				t.Errorf("exit code %d", code)
 			}
 			if said := stderr.String(); !strings.Contains(said, row.want) || strings.Count(said, "\n") != 1 || stdout.Len() > 0 {
@@ -282,30 +282,24 @@ func TestExporterThatEnds(t *testing.T) {
 	script(t, filepath.Join(dir, "gpu-exporter"), "echo gpu-exporter: it cannot be >&2\nexit 1\n")
 	var out bytes.Buffer
 	report := filepath.Join(dir, "report.md")
-	code := hwcheck(t.Context(), []string{"--nvidia-smi=" + filepath.Join(dir, "nvidia-smi"), "--exporter=" + filepath.Join(dir, "gpu-exporter"),
-		"--out=" + report}, &out, &out)
+	code := Run(t.Context(), []string{"--nvidia-smi=" + filepath.Join(dir, "nvidia-smi"), "--exporter=" + filepath.Join(dir, "gpu-exporter"), "--out=" + report}, &out, &out)
 	if code != exitFindings || !strings.Contains(out.String(), "it cannot be") {
 		t.Errorf("exit code %d:\n%s", code, out.String())
 	}
 }
 
-// TestRecord: a recording stands beside the report where the exporter can make one; an older one is replaced.
+// TestRecord: a journal is saved beside the report; an older one is replaced once the new one is complete.
 func TestRecord(t *testing.T) {
 	dir := t.TempDir()
-	exporter, path := filepath.Join(dir, "gpu-exporter"), filepath.Join(dir, "hardware", "card.scenario")
-	for _, row := range []struct {
-		script  string
-		outcome outcome
-		detail  string
-		content string
-	}{
-		{"echo 'unexpected record' >&2; exit 2\n", skipped, "no command record", ""},
-		{"case \"$2\" in --help) echo '--output=FILE';; --output=*) [ -e \"${2#--output=}\" ] && exit 3; echo one > \"${2#--output=}\";; esac\n", good, "card.scenario", "one\n"},
-		{"case \"$2\" in --help) echo '--output=FILE';; --output=*) [ -e \"${2#--output=}\" ] && exit 3; echo two > \"${2#--output=}\";; esac\n", good, "card.scenario", "two\n"},
-		{"case \"$2\" in --help) echo '--output=FILE';; *) echo 'the driver is gone' >&2; exit 1;; esac\n", incomplete, "the driver is gone", "two\n"},
+	exporter, path := filepath.Join(dir, "gpu-exporter"), filepath.Join(dir, "hardware", "gpu.journal")
+	const save = "[ \"$1\" = record ] || exit 2\ncase \"$2\" in --output=*) [ -e \"${2#--output=}\" ] && exit 3; echo %s > \"${2#--output=}\";; esac\n"
+	for _, row := range []struct{ script, outcome, detail, content string }{
+		{fmt.Sprintf(save, "one"), passed, "gpu.journal", "one\n"},
+		{fmt.Sprintf(save, "two"), passed, "gpu.journal", "two\n"},
+		{"echo 'the driver is gone' >&2; exit 1\n", incomplete, "the driver is gone", "two\n"},
 	} {
 		script(t, exporter, row.script)
-		if got := record(t.Context(), exporter, path); got.outcome != row.outcome || !strings.Contains(got.detail, row.detail) {
+		if got := record(t.Context(), exporter, path); got.Outcome != row.outcome || !strings.Contains(got.Detail, row.detail) {
 			t.Errorf("%+v, want %s, %s", got, row.outcome, row.detail)
 		}
 		if text, err := os.ReadFile(path); string(text) != row.content {
@@ -314,9 +308,9 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestLoad: the load's own account is clipped to the window; a load that ends or says nothing is an error.
+// TestLoad: the load's log is clipped to the period; a load that exits or prints nothing is an error.
 func TestLoad(t *testing.T) {
-	l := &load{cmd: exec.Command("true"), bursts: []burst{{9.5, 1}, {11, 0.3}, {12, 0.3}, {13.9, 0.3}}}
+	l := &load{child: &process.Child{}, bursts: []burst{{9.5, 1}, {11, 0.3}, {12, 0.3}, {13.9, 0.3}}}
 	if got := l.busy(10, 14); got < 0.2999 || got > 0.3001 { // 0.5 + 0.3 + 0.3 + 0.1 of 4
 		t.Errorf("%v", got)
 	}
@@ -325,21 +319,66 @@ func TestLoad(t *testing.T) {
 	script(t, filepath.Join(dir, "python3"), "echo 'ModuleNotFoundError: No module named torch' >&2\nexit 1\n")
 	script(t, filepath.Join(dir, "ffmpeg"), "echo 'No capable devices found' >&2\nexit 1\n")
 	t.Setenv("PATH", dir)
-	_, err := startLoad(t.Context(), loadAuto, dev{"uuid": "GPU-1", "compute_cap": "9.0"}, 0.3, time.Minute, dir)
-	for _, want := range []string{"nvcc: ", "no such GPU", "torch: ", "No module named torch", "ffmpeg: it ended at once", "No capable devices found"} {
+	_, err := startLoad(t.Context(), loadAuto, device{"uuid": "GPU-1", "compute_cap": "9.0"}, 0.3, time.Minute, dir)
+	for _, want := range []string{"nvcc: ", "no such GPU", "torch: ", "No module named torch", "ffmpeg: ffmpeg exited", "No capable devices found"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: no %q", err, want)
 		}
 	}
 	script(t, filepath.Join(dir, "ffmpeg"), "exec /bin/sleep 60\n")
-	l, err = startLoad(t.Context(), loadFfmpeg, dev{"uuid": "GPU-1"}, 0.3, time.Minute, dir)
+	l, err = startLoad(t.Context(), loadFfmpeg, device{"uuid": "GPU-1"}, 0.3, time.Minute, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.known || l.alive() != nil {
+	if l.known || l.exited() != nil {
 		t.Errorf("%+v", l)
 	}
-	if err := l.stop(); err != nil || l.alive() == nil {
-		t.Errorf("it does not stop: %v", err)
+	if l.stop(); l.exited() == nil {
+		t.Error("the load does not stop")
+	}
+}
+
+// TestClaims plants a deviation beyond each claim's tolerance.
+func TestClaims(t *testing.T) {
+	counters := func(at, busy, observed, joules, sm float64) *scrape {
+		const u = `{uuid="GPU-1"} %g`
+		return parseText(t, fmt.Sprintf("gpu_last_read_timestamp_seconds{uuid=\"GPU-1\",poll=\"fast\"} %g\ngpu_busy_seconds_total"+u+
+			"\ngpu_observed_seconds_total"+u+"\ngpu_energy_joules_total"+u+"\ngpu_sm_active_seconds_total"+u+"\ngpu_profiled_seconds_total"+u+
+			"\ngpu_engine_utilization_ratio{uuid=\"GPU-1\",engine=\"encoder\"} 0.5\n", at, busy, observed, joules, sm, at))
+	}
+	watch := func(p *period) *period {
+		p.uuid, p.before = "GPU-1", counters(0, 0, 0, 0, 0)
+		for i := range 5 {
+			p.smi = append(p.smi, observation{float64(2 * i), map[string]float64{"power.draw": 100, "utilization.gpu": 30, "utilization.encoder": 50}})
+		}
+		return p
+	}
+	known := &load{program: program{known: true, full: true}, duty: 0.3}
+	for _, row := range []struct {
+		name  string
+		load  *load
+		after *scrape
+		want  string // names of the claims that fail
+	}{
+		{"all hold", known, counters(10, 3, 10, 1000, 3), ""},
+		{"less observed", known, counters(10, 2.4, 8, 1000, 3), "time observed"},
+		{"more busy than the load", known, counters(10, 3.4, 10, 1000, 3.4), "busy seconds against a known load"},
+		{"idle and busier than nvidia-smi", nil, counters(10, 4.1, 10, 1000, 3), "utilization against nvidia-smi"},
+		{"more energy", nil, counters(10, 3, 10, 1051, 3), "energy against integrated power"},
+		{"SM activity too low under a full load", known, counters(10, 3, 10, 1000, 2.4), "SM activity (GPM) against utilization"},
+		{"SM activity low at idle", nil, counters(10, 3, 10, 1000, 2.4), ""},
+		{"SM activity above busy", nil, counters(10, 3, 10, 1000, 3.6), "SM activity (GPM) against utilization"},
+		{"encoder", &load{}, counters(10, 3, 10, 1000, 3), ""},
+	} {
+		p := watch(&period{load: row.load, after: row.after})
+		var failed []string
+		for _, c := range claims() {
+			if (c.applies == nil || c.applies(p)) && c.check(p).Outcome != passed {
+				failed = append(failed, c.name)
+			}
+		}
+		if got := strings.Join(failed, ", "); got != row.want {
+			t.Errorf("%s: fails %q, want %q", row.name, got, row.want)
+		}
 	}
 }

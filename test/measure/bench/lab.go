@@ -1,0 +1,389 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/test/process"
+	"github.com/gpu-exporter/gpu-exporter/test/programs"
+)
+
+const (
+	// scrapeInterval is that of a Prometheus while a node is observed.
+	scrapeInterval = 15 * time.Second
+	// quickPoll is the fast poll interval while scrapes are timed: every pair of scrapes meets a new view.
+	quickPoll = 200 * time.Millisecond
+	// starts is how often a start is timed.
+	starts = 5
+)
+
+// lab starts exporters on simulated nodes.
+type lab struct {
+	config
+	ctx context.Context
+	dir string // of generated nodes
+}
+
+// exporter is a running exporter behind the simulated node.
+type exporter struct {
+	*process.Child
+	url string
+	pid int // of the exporter itself
+}
+
+// launch starts an exporter on a node and waits for its first scrape.
+func (l lab) launch(t *tree, n node, flags ...string) (*exporter, error) {
+	address, err := programs.FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	scenario, pods, err := n.files(l.root, l.dir)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"--quiet", "--scenario=" + scenario}
+	if pods != "" {
+		args = append(args, "--pods="+pods)
+	}
+	path := programs.Exporter.Path(t.root)
+	args = append(args, "--", path, "--log.level=warn", "--node-name=bench", "--web.listen-address="+address)
+	cmd := exec.Command(programs.Standin.Path(l.root), append(args, flags...)...)
+	cmd.Dir = l.root
+	child, err := process.Start(cmd)
+	if err != nil {
+		return nil, err
+	}
+	e := &exporter{Child: child, url: "http://" + address + "/metrics"}
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && l.ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
+		if e.pid == 0 {
+			e.pid = process.ChildOf(child.PID(), filepath.Base(path))
+		} else if _, err := plain.fetch(e.url); err == nil {
+			return e, nil
+		}
+	}
+	return nil, errors.Join(errors.New("no scrape succeeded"), child.Exited(), child.Stop())
+}
+
+// launchAll starts an exporter of each tree.
+func (l lab) launchAll(trees []*tree, n node, flags ...string) (all []*exporter, stop func(), err error) {
+	stop = func() {
+		for _, e := range all {
+			_ = e.Stop()
+		}
+	}
+	for _, t := range trees {
+		e, err := l.launch(t, n, flags...)
+		if err != nil {
+			stop()
+			return nil, nil, err
+		}
+		all = append(all, e)
+	}
+	return all, stop, nil
+}
+
+// node measures the exporters of all trees on a node.
+func (l lab) node(trees []*tree, n node, period time.Duration, scrapes int) error {
+	progress("node %s", n.name)
+	if err := l.observe(trees, n, period); err != nil {
+		return err
+	}
+	if err := l.timeScrapes(trees, n, scrapes); err != nil {
+		return err
+	}
+	for _, t := range trees {
+		if err := l.timeStarts(t, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// observe measures the resources of the exporters while they are scraped as usual.
+func (l lab) observe(trees []*tree, n node, period time.Duration) error {
+	all, stop, err := l.launchAll(trees, n)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	time.Sleep(12 * time.Second) // until every poll group has run and all pods are known
+	before := make([]state, len(all))
+	for i, e := range all {
+		if before[i], err = e.state(); err != nil {
+			return err
+		}
+	}
+	for end := time.Now().Add(period); time.Now().Before(end); {
+		time.Sleep(min(scrapeInterval, time.Until(end)))
+		for _, e := range all {
+			if _, err := prometheus.fetch(e.url); err != nil {
+				return err
+			}
+		}
+	}
+	for i, e := range all {
+		after, err := e.state()
+		if err != nil {
+			return err
+		}
+		cpu := 100 * per((after.cpu-before[i].cpu).Minutes(), before[i].usage, after.usage)
+		calls := after.callsSince(before[i])
+		total := 0.0
+		for call, perMinute := range calls {
+			total += perMinute
+			if n.name == busiest {
+				trees[i].add("DriverCall/"+call, perMinute, "calls/min")
+			}
+		}
+		packed, err := prometheus.fetch(e.url)
+		if err != nil {
+			return err
+		}
+		u := after.usage
+		trees[i].add("Node/"+n.name, after.series, "series", after.page, "page-B", len(packed), "gzip-B", u.Resident, "resident-MiB",
+			u.Anonymous, "anonymous-MiB", u.Peak, "peak-MiB", cpu, "cpu-%", total, "calls/min")
+	}
+	return nil
+}
+
+// timeScrapes times pairs of scrapes, the first of a view and the next, beside the same bytes from memory.
+func (l lab) timeScrapes(trees []*tree, n node, scrapes int) error {
+	all, stop, err := l.launchAll(trees, n, "--poll.fast="+quickPoll.String())
+	if err != nil {
+		return err
+	}
+	defer stop()
+	time.Sleep(3 * time.Second)
+	var static []byte
+	file := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		_, _ = w.Write(static)
+	}))
+	defer file.Close()
+	for _, format := range []format{plain, prometheus} {
+		views := make([]string, len(all))
+		for range scrapes {
+			time.Sleep(quickPoll + 10*time.Millisecond)
+			if l.ctx.Err() != nil {
+				return l.ctx.Err()
+			}
+			for i, e := range all {
+				for _, url := range []string{e.url, e.url, file.URL} {
+					start := time.Now()
+					body, err := format.fetch(url)
+					took := time.Since(start)
+					if err != nil {
+						return err
+					}
+					kind := "file"
+					if url == e.url {
+						view, err := format.view(body)
+						if err != nil {
+							return err
+						}
+						kind = "next"
+						if view != views[i] {
+							kind = "first"
+						}
+						views[i], static = view, body
+					}
+					trees[i].add("HTTP/"+n.name+"/"+format.name+"/"+kind, took.Nanoseconds(), "ns/op")
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// callsByPollGroup counts driver calls by poll group: those of the fast group with the others nearly off, those of the medium and
+// slow groups by what each adds.
+func (l lab) callsByPollGroup(t *tree, n node) error {
+	progress("driver calls by poll group")
+	last := 0.0
+	for i, flags := range [][]string{{"--poll.medium=1h", "--poll.slow=1h"}, {"--poll.slow=1h"}, nil} {
+		e, err := l.launch(t, n, flags...)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = e.Stop() }()
+		time.Sleep(5 * time.Second)
+		before, err := e.state()
+		if err != nil {
+			return err
+		}
+		time.Sleep(l.period)
+		after, err := e.state()
+		if err != nil {
+			return err
+		}
+		total := 0.0
+		for _, perMinute := range after.callsSince(before) {
+			total += perMinute
+		}
+		t.add("Poll/"+[]string{"fast", "medium", "slow"}[i], total-last, "calls/min")
+		last = total
+	}
+	return nil
+}
+
+// timeStarts times starts of the exporter until a scrape shows the GPUs.
+func (l lab) timeStarts(t *tree, n node) error {
+	e, err := l.launch(t, n)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = e.Stop() }()
+	// The timed exporters run as this one does, on other ports.
+	args, environ, err := process.Command(e.pid)
+	if err != nil {
+		return err
+	}
+	args = slices.DeleteFunc(args, func(a string) bool { return strings.HasPrefix(a, "--web.listen-address=") })
+	return l.timeStart(t, n.name, args, environ, "\ngpu_device_up{")
+}
+
+// startWithoutDriver times starts on a node without driver and kubelet.
+func (l lab) startWithoutDriver(t *tree) error {
+	return l.timeStart(t, "no-driver", []string{programs.Exporter.Path(t.root), "--log.level=error", "--path.kmsg=",
+		"--nvml.library=/nonexistent/libnvidia-ml.so.1", "--kubelet.socket=/nonexistent/kubelet.sock"}, os.Environ(), "\ngpu_exporter_build_info{")
+}
+
+func (l lab) timeStart(t *tree, name string, args, environ []string, until string) error {
+	for range starts {
+		address, err := programs.FreeAddress()
+		if err != nil {
+			return err
+		}
+		cmd := exec.Command(args[0], append(slices.Clone(args[1:]), "--web.listen-address="+address)...)
+		cmd.Env = environ
+		start := time.Now()
+		child, err := process.Start(cmd)
+		if err != nil {
+			return err
+		}
+		for {
+			body, err := plain.fetch("http://" + address + "/metrics")
+			if err == nil && bytes.Contains(body, []byte(until)) {
+				t.add("Start/"+name, time.Since(start).Nanoseconds(), "ns/op")
+				break
+			}
+			if time.Since(start) > 10*time.Second {
+				return errors.Join(fmt.Errorf("no scrape within 10 s of the start"), err, child.Stop())
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if err := child.Stop(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// format is a way to request a page.
+type format struct{ name, accept, encoding string }
+
+var (
+	plain = format{"plain", "text/plain;version=0.0.4", "identity"}
+	// prometheus is what Prometheus 3 requests.
+	prometheus = format{"prometheus", "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6," +
+		"application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4," +
+		"text/plain;version=0.0.4;q=0.3,*/*;q=0.2", "gzip"}
+)
+
+// fetch returns the bytes of the response, compressed ones as they are.
+func (f format) fetch(url string) ([]byte, error) {
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept-Encoding", f.encoding)
+	req.Header.Set("Accept", f.accept)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = errors.New(res.Status)
+	}
+	return body, err
+}
+
+// view identifies the view that a page was rendered from: the time of the driver's last success.
+func (f format) view(page []byte) (string, error) {
+	if f.encoding == "gzip" {
+		z, err := gzip.NewReader(bytes.NewReader(page))
+		if err != nil {
+			return "", err
+		}
+		if page, err = io.ReadAll(z); err != nil {
+			return "", err
+		}
+	}
+	for l := range bytes.Lines(page) {
+		if bytes.HasPrefix(l, []byte("gpu_exporter_source_last_success_timestamp_seconds")) && bytes.Contains(l, []byte(`source="nvml"`)) {
+			return string(l), nil
+		}
+	}
+	return "", nil
+}
+
+// state is an exporter at one time.
+type state struct {
+	series, page int
+	usage        process.Usage
+	cpu          time.Duration
+	calls        map[string]float64
+}
+
+func (e *exporter) state() (s state, err error) {
+	if s.usage, err = process.Of(e.pid); err != nil { // before a plain page, which Prometheus does not request
+		return s, err
+	}
+	if s.cpu, err = process.Precise(e.pid); err != nil {
+		return s, err
+	}
+	body, err := plain.fetch(e.url)
+	if err != nil {
+		return s, err
+	}
+	s.page, s.calls = len(body), map[string]float64{}
+	for scan := bufio.NewScanner(bytes.NewReader(body)); scan.Scan(); {
+		line := scan.Text()
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		s.series++
+		if rest, ok := strings.CutPrefix(line, `gpu_exporter_call_duration_seconds_count{call="`); ok {
+			name, _, _ := strings.Cut(rest, `"`)
+			if s.calls[name], err = strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64); err != nil {
+				return s, err
+			}
+		}
+	}
+	return s, nil
+}
+
+// callsSince returns the driver calls per minute, by function.
+func (s state) callsSince(before state) map[string]float64 {
+	out := map[string]float64{}
+	for name, n := range s.calls {
+		out[name] = per(n-before.calls[name], before.usage, s.usage)
+	}
+	return out
+}

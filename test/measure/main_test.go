@@ -1,0 +1,31 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The pages of docs/ are what their figures render to.
+func TestPages(t *testing.T) {
+	dir := filepath.Join("..", "..", "docs")
+	for name, f := range pages() {
+		got, err := render(dir, name, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(filepath.Join(dir, name+".md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("docs/%s.md differs from its figures; run `bin/measure pages`", name)
+		}
+		for _, hole := range []string{"NaN", "Inf", "%!", "no value"} {
+			if strings.Contains(got, hole) {
+				t.Errorf("docs/%s.md contains %s", name, hole)
+			}
+		}
+	}
+}

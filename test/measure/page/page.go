@@ -1,0 +1,74 @@
+// Package page turns measured figures into the pages of docs/: one template for each command of measure.
+package page
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/test/process"
+)
+
+//go:embed pages.tmpl
+var text string
+
+// Render renders the template of a command.
+func Render(name string, figures any) (string, error) {
+	t, err := template.New("").Funcs(template.FuncMap{
+		"cell":      cell,
+		"thousands": thousands,
+		"ms":        func(d time.Duration) string { return fmt.Sprintf("%.2f", d.Seconds()*1000) },
+		"seconds":   func(d time.Duration) string { return fmt.Sprintf("%.1f", d.Seconds()) },
+		"cores":     func(perMinute time.Duration) string { return fmt.Sprintf("%.2f", perMinute.Minutes()) },
+		"div":       func(a, b float64) float64 { return a / b },
+		"mul":       func(a, b float64) float64 { return a * b },
+		"float":     func(n int) float64 { return float64(n) },
+		"join":      strings.Join,
+		"milli":     func(ns float64) string { return fmt.Sprintf("%.2f", ns/1e6) },
+		"kilo":      func(v float64) string { return fmt.Sprintf("%.0f", v/1e3) },
+		"mega":      func(v float64) string { return fmt.Sprintf("%.1f", v/1e6) },
+		"tenth":     func(v float64) string { return fmt.Sprintf("%.1f", v) },
+		"times":     func(a, b float64) string { return fmt.Sprintf("%.1f", a/b) },
+	}).Parse(text)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	err = t.ExecuteTemplate(&b, name, figures)
+	return b.String(), err
+}
+
+// cell keeps a text inside its table cell.
+func cell(s any) string {
+	return strings.NewReplacer("|", `\|`, "\n", " ").Replace(fmt.Sprint(s))
+}
+
+// thousands rounds a number and groups its digits.
+func thousands(v float64) string {
+	s := fmt.Sprintf("%.0f", v)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Machine describes this machine.
+func Machine() string {
+	memory, _ := process.Total()
+	return fmt.Sprintf("%s, %d cores, %.0f GiB of memory, %s, %s/%s", process.Processor(), runtime.NumCPU(), memory/1024,
+		runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// Save writes a page, and the figures that it was rendered from beside it.
+func Save(dir, name, text string, figures any) error {
+	data, err := json.MarshalIndent(figures, "", " ")
+	return errors.Join(err, os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name+".md"), []byte(text), 0o644),
+		os.WriteFile(filepath.Join(dir, name+".json"), append(data, '\n'), 0o644))
+}

@@ -1,0 +1,107 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Child is a program that runs until Stop or until it exits by itself.
+type Child struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error // of Wait; valid once done is closed
+	tail Tail
+}
+
+// Start starts cmd in a process group of its own, so that a Ctrl-C does not reach it, and keeps the end of its output unless
+// cmd.Stdout is set. It is stopped when the thread of the caller ends: call runtime.LockOSThread before.
+func Start(cmd *exec.Cmd) (*Child, error) {
+	c := &Child{cmd: cmd, done: make(chan struct{})}
+	if cmd.Stdout == nil {
+		cmd.Stdout = &c.tail
+	}
+	cmd.Stderr = &c.tail
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { c.err = cmd.Wait(); close(c.done) }()
+	return c, nil
+}
+
+// PID is the id of the process.
+func (c *Child) PID() int { return c.cmd.Process.Pid }
+
+// Args is the command line.
+func (c *Child) Args() []string { return c.cmd.Args }
+
+// Done is closed once the program has exited.
+func (c *Child) Done() <-chan struct{} { return c.done }
+
+// Exited returns nil while the program runs, and afterwards how it exited with its last line of output.
+func (c *Child) Exited() error {
+	select {
+	case <-c.done:
+		return fmt.Errorf("%s exited (%v): %s", filepath.Base(c.cmd.Path), c.cmd.ProcessState, c.tail.Last())
+	default:
+		return nil
+	}
+}
+
+// stopTimeout is how long a program may take to exit after SIGTERM.
+const stopTimeout = 15 * time.Second
+
+// Stop sends SIGTERM and waits; it kills a program that does not exit in time. The error says what went wrong: the program
+// had exited already, failed, or was killed.
+func (c *Child) Stop() error {
+	if err := c.Exited(); err != nil {
+		return err
+	}
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-c.done:
+	case <-time.After(stopTimeout):
+		err := c.cmd.Process.Kill()
+		<-c.done
+		return errors.Join(fmt.Errorf("%s did not exit within %v of SIGTERM and was killed", filepath.Base(c.cmd.Path), stopTimeout), err)
+	}
+	if c.err != nil {
+		return fmt.Errorf("%w: %s", c.err, c.tail.Last())
+	}
+	return nil
+}
+
+// Tail keeps the last 16 KiB written to it. It is safe for concurrent use.
+type Tail struct {
+	mu   sync.Mutex
+	text []byte // guarded by mu
+}
+
+// Write keeps the end of what was written.
+func (t *Tail) Write(b []byte) (int, error) {
+	const limit = 16 << 10
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, b...)
+	if over := len(t.text) - limit; over > 0 {
+		t.text = append(t.text[:0], t.text[over:]...)
+	}
+	return len(b), nil
+}
+
+// Last returns the last line.
+func (t *Tail) Last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(string(t.text)), "\n")
+	return lines[len(lines)-1]
+}
