@@ -80,18 +80,18 @@ vuln: build ## look up known vulnerabilities of what is linked into the programs
 	bin/govulncheck -mode=binary bin/gpu-report
 
 .PHONY: bench
-bench: ## measure the exporter and write docs/performance.md, a quarter of an hour; AGAINST=v0.1.0 measures that too
-	go -C test build -o ../bin/bench ./bench
-	bin/bench -root=. -out=docs/performance.md $(if $(AGAINST),-against=$(AGAINST))
+bench: ## measure the exporter for a quarter of an hour and write docs/performance.md; AGAINST=v0.1.0 compares with that revision
+	go -C test build -o ../bin/measure ./measure
+	bin/measure bench $(if $(AGAINST),--against=$(AGAINST))
 
 .PHONY: scale
 scale: ## measure Prometheus with fleets of 500 to 2000 nodes for 1.5 h and write docs/performance-fleet.md; SCALE='--nodes=500 --for=8m'
 	test/scale/run $(SCALE)
 
 .PHONY: hwcheck
-hwcheck: build ## compare the exporter with nvidia-smi on this machine's GPU and write docs/hardware/; HWCHECK='--window=2m'
-	go -C test build -o ../bin/hwcheck ./hwcheck
-	bin/hwcheck $(HWCHECK)
+hwcheck: build ## compare the exporter with nvidia-smi on this machine's GPU and write docs/hardware/; HWCHECK='--period=2m'
+	go -C test build -o ../bin/measure ./measure
+	bin/measure hwcheck $(HWCHECK)
 
 .PHONY: image
 image: ## make the container image in bin/image, an OCI layout, without a container runtime; ARCHS="amd64 arm64"

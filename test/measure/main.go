@@ -1,4 +1,5 @@
-// Command measure measures the exporter and its surroundings and writes pages of docs/ with their figures as JSON beside them:
+// Command measure measures the exporter and its surroundings and writes pages of docs/ with their figures as JSON
+// beside them:
 //
 //	measure bench    the exporter on the fake driver: docs/performance.md
 //	measure hwcheck  the exporter against nvidia-smi on this machine's GPUs: docs/hardware/

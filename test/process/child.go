@@ -19,7 +19,8 @@ type Child struct {
 	tail Tail
 }
 
-// Start starts cmd in a process group of its own, so that a Ctrl-C does not reach it, and keeps the end of its output unless
+// Start starts cmd in a process group of its own, so that a Ctrl-C does not reach it, and keeps the end of its output
+// unless
 // cmd.Stdout is set. It is stopped when the thread of the caller ends: call runtime.LockOSThread before.
 func Start(cmd *exec.Cmd) (*Child, error) {
 	c := &Child{cmd: cmd, done: make(chan struct{})}
@@ -58,7 +59,8 @@ func (c *Child) Exited() error {
 // stopTimeout is how long a program may take to exit after SIGTERM.
 const stopTimeout = 15 * time.Second
 
-// Stop sends SIGTERM and waits; it kills a program that does not exit in time. The error says what went wrong: the program
+// Stop sends SIGTERM and waits; it kills a program that does not exit in time. The error says what went wrong: the
+// program
 // had exited already, failed, or was killed.
 func (c *Child) Stop() error {
 	if err := c.Exited(); err != nil {
@@ -72,7 +74,10 @@ func (c *Child) Stop() error {
 	case <-time.After(stopTimeout):
 		err := c.cmd.Process.Kill()
 		<-c.done
-		return errors.Join(fmt.Errorf("%s did not exit within %v of SIGTERM and was killed", filepath.Base(c.cmd.Path), stopTimeout), err)
+		return errors.Join(
+			fmt.Errorf("%s did not exit within %v of SIGTERM and was killed", filepath.Base(c.cmd.Path), stopTimeout),
+			err,
+		)
 	}
 	if c.err != nil {
 		return fmt.Errorf("%w: %s", c.err, c.tail.Last())

@@ -1,5 +1,6 @@
-// Package bench measures the exporter from the outside, on the fake driver: scrapes beside the same bytes served from memory,
-// memory, processor time, driver calls, start-up, the size of the binary, and how each grows with the node. Every measurement
+// Package bench measures the exporter from the outside, on the fake driver: scrapes beside the same bytes served from
+// memory, memory, processor time, driver calls, start-up, the size of the binary, and how each grows with the node.
+// Every measurement
 // is a line in the format of `go test -bench`, which benchstat compares between two revisions.
 package bench
 
@@ -62,7 +63,8 @@ type Curve struct {
 // Curve returns a curve for the page.
 func (f Figures) Curve(of, title string) Curve { return Curve{f, title, of} }
 
-// Of returns what one more adds: the difference between the last and the first node by their distance. NODE in the name stands
+// Of returns what one more adds: the difference between the last and the first node by their distance. NODE in the name
+// stands
 // for the node.
 func (c Curve) Of(name, unit string) float64 {
 	nodes := curves()[c.of]
@@ -89,7 +91,9 @@ func (t *tree) add(name string, values ...any) {
 	t.results.WriteByte('\n')
 }
 
-func (t *tree) file(root string) string { return filepath.Join(root, "bin", "bench-"+t.revision+".txt") }
+func (t *tree) file(root string) string {
+	return filepath.Join(root, "bin", "bench-"+t.revision+".txt")
+}
 
 type config struct {
 	root, against string
@@ -106,7 +110,7 @@ func Run(ctx context.Context, args []string) error {
 	f.StringVar(&c.against, "against", "", "`revision` to measure and compare with; docs/ is left unchanged then")
 	f.DurationVar(&c.period, "period", time.Minute, "how long each node is observed")
 	f.IntVar(&c.scrapes, "scrapes", 300, "scrapes of each kind; a tenth for each node of the growth curves")
-	f.BoolVar(&c.curves, "curves", true, "measure how the figures grow with the node")
+	f.BoolVar(&c.curves, "curves", true, "measure how the figures grow with the node; without, docs/ is left unchanged")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -137,7 +141,14 @@ func Run(ctx context.Context, args []string) error {
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		return cmd.Run()
 	}
-	figures := Figures{Date: time.Now().UTC().Format(time.DateOnly), Revision: git(ctx, c.root, "describe", "--always", "--dirty"), Machine: page.Machine()}
+	if !c.curves {
+		return nil // the page needs them; the lines are in bin/
+	}
+	figures := Figures{
+		Date:     time.Now().UTC().Format(time.DateOnly),
+		Revision: git(ctx, c.root, "describe", "--always", "--dirty"),
+		Machine:  page.Machine(),
+	}
 	if figures.Results, err = Parse(&trees[0].results); err != nil {
 		return err
 	}
@@ -202,7 +213,20 @@ func (c config) measure(ctx context.Context, trees []*tree) error {
 func goBenchmarks(ctx context.Context, t *tree) error {
 	for pkg, pattern := range map[string]string{"./collector": "^Benchmark(Scrape|Foreign)$", "./internal/account": "^BenchmarkAdvance$",
 		"./internal/sampler": "^BenchmarkStep$"} {
-		cmd := exec.CommandContext(ctx, "go", "test", pkg, "-run", "^$", "-bench", pattern, "-benchmem", "-count=5", "-benchtime=0.3s", "-cpu=1")
+		cmd := exec.CommandContext(
+			ctx,
+			"go",
+			"test",
+			pkg,
+			"-run",
+			"^$",
+			"-bench",
+			pattern,
+			"-benchmem",
+			"-count=5",
+			"-benchtime=0.3s",
+			"-cpu=1",
+		)
 		cmd.Dir = t.root
 		out, err := cmd.CombinedOutput()
 		if err != nil {

@@ -32,7 +32,8 @@ func TestNodes(t *testing.T) {
 				t.Errorf("%s: %v", n.name, err)
 			}
 			want := map[string]int{"gpus": n.gpus, "pods": n.podCount, "mig": 7 * n.mig}[of]
-			if got := strings.Count("\n"+string(text), "\npod "); len(s.GPUs) != n.gpus || got != n.podCount+7*n.mig || want != n.at {
+			if got := strings.Count("\n"+string(text), "\npod "); len(s.GPUs) != n.gpus || got != n.podCount+7*n.mig ||
+				want != n.at {
 				t.Errorf("%s has %d GPUs and %d pods", n.name, len(s.GPUs), got)
 			}
 		}
@@ -51,7 +52,8 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := Figures{Results: got}
-	if f.Of("HTTP/shared/plain/first", "ns/op") != 1050 || f.P99("HTTP/shared/plain/first", "ns/op") != 1099 || f.Of("Node/shared", "cpu-%") != 0.2 {
+	if f.Of("HTTP/shared/plain/first", "ns/op") != 1050 || f.P99("HTTP/shared/plain/first", "ns/op") != 1099 ||
+		f.Of("Node/shared", "cpu-%") != 0.2 {
 		t.Errorf("%v", got)
 	}
 	if _, err := Parse(strings.NewReader("PASS\n")); err == nil {

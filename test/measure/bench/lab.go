@@ -68,7 +68,8 @@ func (l lab) launch(t *tree, n node, flags ...string) (*exporter, error) {
 		return nil, err
 	}
 	e := &exporter{Child: child, url: "http://" + address + "/metrics"}
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && l.ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
+	end := time.Now().Add(20 * time.Second)
+	for ; time.Now().Before(end) && l.ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
 		if e.pid == 0 {
 			e.pid = process.ChildOf(child.PID(), filepath.Base(path))
 		} else if _, err := plain.fetch(e.url); err == nil {
@@ -154,8 +155,25 @@ func (l lab) observe(trees []*tree, n node, period time.Duration) error {
 			return err
 		}
 		u := after.usage
-		trees[i].add("Node/"+n.name, after.series, "series", after.page, "page-B", len(packed), "gzip-B", u.Resident, "resident-MiB",
-			u.Anonymous, "anonymous-MiB", u.Peak, "peak-MiB", cpu, "cpu-%", total, "calls/min")
+		trees[i].add(
+			"Node/"+n.name,
+			after.series,
+			"series",
+			after.page,
+			"page-B",
+			len(packed),
+			"gzip-B",
+			u.Resident,
+			"resident-MiB",
+			u.Anonymous,
+			"anonymous-MiB",
+			u.Peak,
+			"peak-MiB",
+			cpu,
+			"cpu-%",
+			total,
+			"calls/min",
+		)
 	}
 	return nil
 }
@@ -209,7 +227,8 @@ func (l lab) timeScrapes(trees []*tree, n node, scrapes int) error {
 	return nil
 }
 
-// callsByPollGroup counts driver calls by poll group: those of the fast group with the others nearly off, those of the medium and
+// callsByPollGroup counts driver calls by poll group: those of the fast group with the others nearly off, those of the
+// medium and
 // slow groups by what each adds.
 func (l lab) callsByPollGroup(t *tree, n node) error {
 	progress("driver calls by poll group")
@@ -258,7 +277,8 @@ func (l lab) timeStarts(t *tree, n node) error {
 
 // startWithoutDriver times starts on a node without driver and kubelet.
 func (l lab) startWithoutDriver(t *tree) error {
-	return l.timeStart(t, "no-driver", []string{programs.Exporter.Path(t.root), "--log.level=error", "--path.kmsg=",
+	return l.timeStart(t, "no-driver", []string{
+		programs.Exporter.Path(t.root), "--log.level=error", "--path.kmsg=",
 		"--nvml.library=/nonexistent/libnvidia-ml.so.1", "--kubelet.socket=/nonexistent/kubelet.sock"}, os.Environ(), "\ngpu_exporter_build_info{")
 }
 
@@ -336,7 +356,8 @@ func (f format) view(page []byte) (string, error) {
 		}
 	}
 	for l := range bytes.Lines(page) {
-		if bytes.HasPrefix(l, []byte("gpu_exporter_source_last_success_timestamp_seconds")) && bytes.Contains(l, []byte(`source="nvml"`)) {
+		if bytes.HasPrefix(l, []byte("gpu_exporter_source_last_success_timestamp_seconds")) &&
+			bytes.Contains(l, []byte(`source="nvml"`)) {
 			return string(l), nil
 		}
 	}

@@ -28,7 +28,14 @@ type observation struct {
 const smiInterval = 730 * time.Millisecond
 
 // observe scrapes, queries nvidia-smi again and again for length, and scrapes once more.
-func observe(ctx context.Context, e *exporter, s smi, uuid string, length time.Duration, l *load) (p *period, err error) {
+func observe(
+	ctx context.Context,
+	e *exporter,
+	s smi,
+	uuid string,
+	length time.Duration,
+	l *load,
+) (p *period, err error) {
 	p = &period{uuid: uuid, load: l}
 	if p.before, err = e.scrape(ctx); err != nil {
 		return nil, err
@@ -149,7 +156,8 @@ func (p *period) calls() map[string]*histogram.FloatHistogram {
 	return out
 }
 
-// claim is a statement about a period: how it is measured, what is expected, and by how much the two may differ. An error of
+// claim is a statement about a period: how it is measured, what is expected, and by how much the two may differ. An
+// error of
 // either side means that the GPU or nvidia-smi does not offer it.
 type claim struct {
 	name       string
@@ -177,26 +185,61 @@ func claims() []claim {
 	return []claim{
 		{"time observed", nil, func(p *period) (float64, error) { return p.rate(observed) },
 			func(*period) (float64, error) { return 1, nil }, "all of the time", 0.1, 0, never},
-		{"busy seconds against a known load", func(p *period) bool { return p.load != nil && p.load.known && !p.load.disturbed }, (*period).busy,
-			func(p *period) (float64, error) { return p.load.busy(p.bounds()), nil }, "the load's own log", busyTolerance, 0, never},
+		{
+			"busy seconds against a known load",
+			func(p *period) bool { return p.load != nil && p.load.known && !p.load.disturbed },
+			(*period).busy,
+			func(p *period) (float64, error) { return p.load.busy(p.bounds()), nil },
+			"the load's own log",
+			busyTolerance,
+			0,
+			never,
+		},
 		// Momentary values of nvidia-smi make a rough mean.
-		{"utilization against nvidia-smi", nil, (*period).busy, percent("utilization.gpu"), "mean of nvidia-smi", 0.1, 0, never},
-		{"energy against integrated power", nil, func(p *period) (float64, error) { return p.rate("gpu_energy_joules_total") },
-			func(p *period) (float64, error) { return p.mean("power.draw") }, "watts, mean of nvidia-smi", 1, 0.05, never},
-		// SM activity cannot exceed busy time, and equals it under a load that fills the GPU. GPM's own graphics activity is
+		{
+			"utilization against nvidia-smi",
+			nil,
+			(*period).busy,
+			percent("utilization.gpu"),
+			"mean of nvidia-smi",
+			0.1,
+			0,
+			never,
+		},
+		{
+			"energy against integrated power",
+			nil,
+			func(p *period) (float64, error) { return p.rate("gpu_energy_joules_total") },
+			func(p *period) (float64, error) { return p.mean("power.draw") },
+			"watts, mean of nvidia-smi",
+			1,
+			0.05,
+			never,
+		},
+		// SM activity cannot exceed busy time, and equals it under a load that fills the GPU. GPM's own graphics
+		// activity is
 		// exported for MIG instances alone.
 		{"SM activity (GPM) against utilization", nil,
 			func(p *period) (float64, error) {
 				return p.ratio("gpu_sm_active_seconds_total", "gpu_profiled_seconds_total")
 			},
 			(*period).busy, "busy share", 0.05, 0, func(p *period) bool { return p.load == nil || !p.load.full }},
-		{"encoder utilization", func(p *period) bool { return p.load != nil && !p.load.known }, func(p *period) (float64, error) {
-			v, ok := p.after.sum("gpu_engine_utilization_ratio", equal("uuid", p.uuid), equal("engine", "encoder"))
-			if !ok || v == 0 {
-				return math.NaN(), nil
-			}
-			return v, nil
-		}, percent("utilization.encoder"), "mean of nvidia-smi", 0.25, 0, never},
+		{
+			"encoder utilization",
+			func(p *period) bool { return p.load != nil && !p.load.known },
+			func(p *period) (float64, error) {
+				v, ok := p.after.sum("gpu_engine_utilization_ratio", equal("uuid", p.uuid), equal("engine", "encoder"))
+				if !ok || v == 0 {
+					return math.NaN(), nil
+				}
+				return v, nil
+			},
+			percent("utilization.encoder"),
+			"mean of nvidia-smi",
+			0.25,
+			0,
+			never,
+		},
 	}
 }
 

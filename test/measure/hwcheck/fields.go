@@ -106,7 +106,8 @@ type rule struct {
 
 const limitedFamily = "gpu_clock_limited_seconds_total"
 
-// rules is the table of comparisons: the first rule that applies to a field is used, and the last applies to all. Numbers are
+// rules is the table of comparisons: the first rule that applies to a field is used, and the last applies to all.
+// Numbers are
 // compared as nvidia-smi's value times a scale, within an absolute tolerance in the exporter's unit or a relative one.
 func rules() []rule {
 	named := func(names ...string) func(field) bool { // a name that ends in a dot is a prefix
@@ -130,7 +131,12 @@ func rules() []rule {
 		{"reasons", named("clocks_event_reasons.active", "clocks_event_reasons.supported"), true, compareReasons},
 		{"text", func(f field) bool { return f.label != "" && f.family.Type != catalog.StateSet }, false, compareText},
 		{"state", func(f field) bool { return f.label != "" }, false, compareState},
-		{"reason", func(f field) bool { return limited(f) && strings.Contains(f.Note, "Active ->") }, true, compareReason},
+		{
+			"reason",
+			func(f field) bool { return limited(f) && strings.Contains(f.Note, "Active ->") },
+			true,
+			compareReason,
+		},
 		{"reason time", limited, true, number(1e-6, 1, 0.01)},
 		{"flag", noted("Enabled -> 1", "Yes -> 1"), false, compareFlag},
 		{"flag", named("fabric.health."), false, compareFlag},
@@ -139,14 +145,24 @@ func rules() []rule {
 		{"utilization", noted("% -> ratio"), true, number(0.01, 0.25, 0)}, // of an engine: both are momentary
 		{"headroom", named("temperature.gpu.tlimit"), true, compareHeadroom},
 		{"temperature", named("temperature."), true, number(1, 2, 0)},
-		{"power", func(f field) bool { return watts(f) && strings.Contains(f.Field, "draw") }, true, number(1, 2, 0.05)},
+		{
+			"power",
+			func(f field) bool { return watts(f) && strings.Contains(f.Field, "draw") },
+			true,
+			number(1, 2, 0.05),
+		},
 		{"power limit", watts, false, number(1, 0.5, 0)},
 		// nvidia-smi rounds to whole MiB; used memory changes with every process.
 		{"memory size", named("memory.total", "memory.reserved"), false, number(1<<20, 1.5*(1<<20), 0)},
 		{"memory", noted("MiB -> bytes"), false, number(1<<20, 64<<20, 0)},
 		{"clock limit", named("clocks.max."), false, number(1e6, 1e6, 0)},
 		{"clock", noted("MHz -> hertz"), true, number(1e6, 100e6, 0.15)},
-		{"link", named("pcie.link.gen.current", "pcie.link.gen.gpucurrent", "pcie.link.width.current"), true, number(1, 0, 0)},
+		{
+			"link",
+			named("pcie.link.gen.current", "pcie.link.gen.gpucurrent", "pcie.link.width.current"),
+			true,
+			number(1, 0, 0),
+		},
 		{"performance state", named("pstate"), true, number(1, 0, 0)},
 		{"number", func(field) bool { return true }, false, number(1, 0, 0)},
 	}
@@ -196,7 +212,11 @@ func (r reading) judge(fields []field) result {
 		case r.sibling(fields) != "":
 			return result{r.show(), notCompared, "nvidia-smi reports it as " + r.sibling(fields)}
 		case strings.HasPrefix(r.Field, "utilization.") && r.device["mig.mode.current"] == "Enabled":
-			return result{r.show(), notCompared, "MIG: from the profiling counters, which nvidia-smi does not show here"}
+			return result{
+				r.show(),
+				notCompared,
+				"MIG: from the profiling counters, which nvidia-smi does not show here",
+			}
 		}
 		return result{r.show(), onlyExported, ""}
 	}
@@ -214,7 +234,8 @@ func (r reading) judge(fields []field) result {
 	return got
 }
 
-// sibling returns another field with the same place in the exporter for which nvidia-smi has a value: some facts have an
+// sibling returns another field with the same place in the exporter for which nvidia-smi has a value: some facts have
+// an
 // older and a newer field, and a GPU reports one of them.
 func (r reading) sibling(fields []field) string {
 	for _, other := range fields {
@@ -371,7 +392,8 @@ func compareState(r reading) result {
 	return result{strings.Join(ours, ", "), verdictOf(len(ours) == 1 && ours[0] == word(r.smi)), ""}
 }
 
-// word turns a state of nvidia-smi into a label value: "Drain and Reset" is drain_and_reset, "E. Process" exclusive_process.
+// word turns a state of nvidia-smi into a label value: "Drain and Reset" is drain_and_reset, "E. Process"
+// exclusive_process.
 func word(text string) string {
 	text = strings.Replace(strings.ToLower(text), "e. ", "exclusive ", 1)
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == '_' || r == '-' }), "_")
@@ -419,7 +441,8 @@ func compareFans(r reading) result {
 	})(r)
 }
 
-// compareUtilization compares nvidia-smi's last sample period with the mean between the scrapes. The tolerance is wide: under
+// compareUtilization compares nvidia-smi's last sample period with the mean between the scrapes. The tolerance is wide:
+// under
 // an intermittent load a momentary value is anything from 0 to the peak.
 func compareUtilization(r reading) result {
 	return numbers(func(r reading, theirs, _, _ float64) result {
@@ -457,7 +480,8 @@ func (r reading) increase(family string, matchers ...*labels.Matcher) float64 {
 	return a - b
 }
 
-// compareReason compares a reason that holds now with its counter: an active reason makes the counter grow, and an inactive
+// compareReason compares a reason that holds now with its counter: an active reason makes the counter grow, and an
+// inactive
 // one cannot have filled the whole period.
 func compareReason(r reading) result {
 	active, err := parseFlag(r.smi)
@@ -468,7 +492,12 @@ func compareReason(r reading) result {
 }
 
 func (r reading) reason(active bool, matchers ...*labels.Matcher) result {
-	grew, elapsed := r.increase(r.Family, matchers...), r.increase("gpu_last_read_timestamp_seconds", equal("poll", "fast"))
+	grew, elapsed := r.increase(
+		r.Family,
+		matchers...), r.increase(
+		"gpu_last_read_timestamp_seconds",
+		equal("poll", "fast"),
+	)
 	ours := "+" + format(grew) + " s"
 	switch {
 	case active && elapsed > 0 && grew == 0:

@@ -109,20 +109,20 @@ func TestAgreement(t *testing.T) {
 		t.Errorf("%v", counts)
 	}
 	for name, want := range map[string]Row{
-		"memory.total":                        {SMI: "81559", Ours: "81559", Verdict: agrees},                                             // bytes
-		"clocks.current.graphics":             {SMI: "345", Ours: "345", Verdict: agrees},                                                 // hertz
-		"power.draw":                          {SMI: "69.85", Ours: "69", Verdict: agrees},                                                // within 5 %
-		"temperature.gpu.tlimit":              {SMI: "58", Ours: "58", Verdict: agrees},                                                   // limit less temperature
-		"pci.bus_id":                          {SMI: "00000000:18:00.0", Ours: "0000:18:00.0", Verdict: agrees},                           //
-		"gpu_recovery_action":                 {SMI: "None", Ours: "none", Verdict: agrees},                                               // the state that is 1
-		"count":                               {SMI: "8", Ours: "8", Verdict: agrees},                                                     // of the node
-		"fan.speed":                           {SMI: "[N/A]", Verdict: absentInBoth},                                                      //
-		"fabric.health.bandwidth":             {SMI: "N/A", Verdict: absentInBoth},                                                        //
-		"kmd_version":                         {Verdict: notCompared, Remark: "this nvidia-smi has no such field"},                        //
-		"ecc.errors.corrected.volatile.total": {SMI: "0", Ours: "0", Verdict: agrees},                                                     // a sum
-		"clocks_event_reasons.sw_power_cap":   {SMI: "Not Active", Ours: "+0 s", Verdict: agrees},                                         //
-		"clocks_event_reasons.active":         {SMI: "0x0000000000000001", Ours: "none", Verdict: agrees},                                 //
-		"timestamp":                           {SMI: c["timestamp"], Verdict: notCompared, Remark: "a scrape has a timestamp of its own"}, //
+		"memory.total":                        {SMI: "81559", Ours: "81559", Verdict: agrees},
+		"clocks.current.graphics":             {SMI: "345", Ours: "345", Verdict: agrees},
+		"power.draw":                          {SMI: "69.85", Ours: "69", Verdict: agrees},
+		"temperature.gpu.tlimit":              {SMI: "58", Ours: "58", Verdict: agrees},
+		"pci.bus_id":                          {SMI: "00000000:18:00.0", Ours: "0000:18:00.0", Verdict: agrees},
+		"gpu_recovery_action":                 {SMI: "None", Ours: "none", Verdict: agrees},
+		"count":                               {SMI: "8", Ours: "8", Verdict: agrees},
+		"fan.speed":                           {SMI: "[N/A]", Verdict: absentInBoth},
+		"fabric.health.bandwidth":             {SMI: "N/A", Verdict: absentInBoth},
+		"kmd_version":                         {Verdict: notCompared, Remark: "this nvidia-smi has no such field"},
+		"ecc.errors.corrected.volatile.total": {SMI: "0", Ours: "0", Verdict: agrees},
+		"clocks_event_reasons.sw_power_cap":   {SMI: "Not Active", Ours: "+0 s", Verdict: agrees},
+		"clocks_event_reasons.active":         {SMI: "0x0000000000000001", Ours: "none", Verdict: agrees},
+		"timestamp":                           {SMI: c["timestamp"], Verdict: notCompared, Remark: "a scrape has a timestamp of its own"},
 	} {
 		want.Field = name
 		if got := rowOf(t, rows, name); got != want {
@@ -209,7 +209,10 @@ func TestDisagreements(t *testing.T) {
 func TestFans(t *testing.T) {
 	fans := func(speeds string) *scrape {
 		const fan = `gpu_fan_speed_ratio{uuid="GPU-1",fan="%s"} `
-		return parseText(t, strings.ReplaceAll(fan, "%s", "0")+strings.ReplaceAll(speeds, " ", "\n"+strings.ReplaceAll(fan, "%s", "1")))
+		return parseText(
+			t,
+			strings.ReplaceAll(fan, "%s", "0")+strings.ReplaceAll(speeds, " ", "\n"+strings.ReplaceAll(fan, "%s", "1")),
+		)
 	}
 	fields := allFields(t)
 	for theirs, want := range map[string]verdict{"30": agrees, "35 %": agrees, "52": agrees, "70": differs, "20": differs, "[N/A]": onlyExported} {
@@ -224,12 +227,18 @@ func TestFans(t *testing.T) {
 func TestMovingAndMissing(t *testing.T) {
 	fields := allFields(t)
 	const card0 = `{uuid="GPU-1"}`
-	before := parseText(t, strings.ReplaceAll("gpu_power_watts# 100\ngpu_busy_seconds_total# 10\ngpu_observed_seconds_total# 100\n"+
-		"gpu_performance_state# 8\ngpu_last_read_timestamp_seconds{uuid=\"GPU-1\",poll=\"fast\"} 50\n"+
-		"gpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"power_cap\"} 1\ngpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"sync_boost\"} 1\n", "#", card0))
-	after := parseText(t, strings.ReplaceAll("gpu_power_watts# 300\ngpu_busy_seconds_total# 18\ngpu_observed_seconds_total# 110\n"+
-		"gpu_performance_state# 0\ngpu_last_read_timestamp_seconds{uuid=\"GPU-1\",poll=\"fast\"} 60\n"+
-		"gpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"power_cap\"} 1.5\ngpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"sync_boost\"} 11\n", "#", card0))
+	before := parseText(
+		t,
+		strings.ReplaceAll("gpu_power_watts# 100\ngpu_busy_seconds_total# 10\ngpu_observed_seconds_total# 100\n"+
+			"gpu_performance_state# 8\ngpu_last_read_timestamp_seconds{uuid=\"GPU-1\",poll=\"fast\"} 50\n"+
+			"gpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"power_cap\"} 1\ngpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"sync_boost\"} 1\n", "#", card0),
+	)
+	after := parseText(
+		t,
+		strings.ReplaceAll("gpu_power_watts# 300\ngpu_busy_seconds_total# 18\ngpu_observed_seconds_total# 110\n"+
+			"gpu_performance_state# 0\ngpu_last_read_timestamp_seconds{uuid=\"GPU-1\",poll=\"fast\"} 60\n"+
+			"gpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"power_cap\"} 1.5\ngpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"sync_boost\"} 11\n", "#", card0),
+	)
 	for _, row := range []struct {
 		field, theirs string
 		more          device
@@ -275,8 +284,10 @@ func TestBetter(t *testing.T) {
 }
 
 func TestParseHelp(t *testing.T) {
-	got := parseHelp("List of valid properties to query for the switch \"--query-gpu=\":\n\n\"timestamp\"\nThe timestamp of when the query was made.\n\n" +
-		"\"name\" or \"gpu_name\"\nThe official product name, \"as sold\".\n\n\"clocks_event_reasons.active\" or \"clocks_throttle_reasons.active\"\n")
+	got := parseHelp(
+		"List of valid properties to query for the switch \"--query-gpu=\":\n\n\"timestamp\"\nThe timestamp of when the query was made.\n\n" +
+			"\"name\" or \"gpu_name\"\nThe official product name, \"as sold\".\n\n\"clocks_event_reasons.active\" or \"clocks_throttle_reasons.active\"\n",
+	)
 	if len(got) != 5 || !got["gpu_name"] || !got["clocks_throttle_reasons.active"] || got["as sold"] {
 		t.Errorf("%v", got)
 	}

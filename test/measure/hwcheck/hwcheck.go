@@ -1,4 +1,5 @@
-// Package hwcheck compares gpu-exporter with nvidia-smi on the NVIDIA GPUs of this machine: every field that both report, busy
+// Package hwcheck compares gpu-exporter with nvidia-smi on the NVIDIA GPUs of this machine: every field that both
+// report, busy
 // time under a load of known duty, energy against power, GPM against utilization, and the latency of each driver call.
 package hwcheck
 
@@ -129,7 +130,10 @@ func (r *run) progress(format string, args ...any) {
 // newRun finds all that the examination needs; an error means that nothing can be checked here.
 func newRun(ctx context.Context, c config, log io.Writer) (*run, error) {
 	if _, err := exec.LookPath(string(c.smi)); err != nil {
-		return nil, fmt.Errorf("nvidia-smi not found: %w; hwcheck needs a machine with an NVIDIA GPU and its driver", err)
+		return nil, fmt.Errorf(
+			"nvidia-smi not found: %w; hwcheck needs a machine with an NVIDIA GPU and its driver",
+			err,
+		)
 	}
 	r := &run{config: c, log: log}
 	var err error
@@ -181,7 +185,15 @@ func (r *run) examine(ctx context.Context) {
 	}
 	began := time.Now()
 	_, err = e.until(ctx, time.Minute+time.Duration(len(r.uuids))*10*time.Second, polled(r.uuids, time.Time{}))
-	r.add(start.judge(err == nil, "GPUs: %d, read within %v of the start; %v", len(r.uuids), time.Since(began).Round(100*time.Millisecond), err))
+	r.add(
+		start.judge(
+			err == nil,
+			"GPUs: %d, read within %v of the start; %v",
+			len(r.uuids),
+			time.Since(began).Round(100*time.Millisecond),
+			err,
+		),
+	)
 	if err != nil {
 		_ = e.Stop()
 		return
@@ -261,7 +273,12 @@ func (r *run) examineLoaded(ctx context.Context, e *exporter) {
 	switch {
 	case r.idleBusy > busyTolerance && l.child != nil:
 		l.disturbed = true
-		r.add(c.incomplete("another process kept the GPU busy %.4f of the time before the load; choose another GPU with --gpu", r.idleBusy))
+		r.add(
+			c.incomplete(
+				"another process kept the GPU busy %.4f of the time before the load; choose another GPU with --gpu",
+				r.idleBusy,
+			),
+		)
 	case !l.known:
 		r.add(c.incomplete("%s has an unknown duty: install nvcc or PyTorch, or %s", l.name, manualHint))
 	}
@@ -275,10 +292,16 @@ func (r *run) examineLoaded(ctx context.Context, e *exporter) {
 		return
 	}
 	// What moves was compared at idle; under load memory and processes matter.
-	r.compareFields(ctx, e, "fields under load", slices.DeleteFunc(slices.Clone(r.fields), func(f field) bool { return ruleOf(f).moving }))
+	r.compareFields(
+		ctx,
+		e,
+		"fields under load",
+		slices.DeleteFunc(slices.Clone(r.fields), func(f field) bool { return ruleOf(f).moving }),
+	)
 }
 
-// attempts is how often a field may differ before it is a finding: a moving value may miss once, a wrong one misses each time.
+// attempts is how often a field may differ before it is a finding: a moving value may miss once, a wrong one misses
+// each time.
 const attempts = 3
 
 // compareFields compares the fields of all GPUs until there is no finding left, and adds a check for each GPU.
@@ -341,7 +364,8 @@ func findings(rows []Row) []Row {
 	return slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return !r.Verdict.finding() })
 }
 
-// record saves the exporter's driver calls beside the report. The exporter does not overwrite files: an older journal is
+// record saves the exporter's driver calls beside the report. The exporter does not overwrite files: an older journal
+// is
 // replaced when the new one is complete.
 func record(ctx context.Context, exporter, path string) Check {
 	c := Check{Name: "record"}
@@ -365,7 +389,8 @@ func record(ctx context.Context, exporter, path string) Check {
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// The outcomes of a check. Skipped: the hardware does not offer it; incomplete: it should have been checked and was not.
+// The outcomes of a check. Skipped: the hardware does not offer it; incomplete: it should have been checked and was
+// not.
 const (
 	passed     = "passed"
 	finding    = "FINDING"

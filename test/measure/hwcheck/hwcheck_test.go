@@ -90,7 +90,17 @@ func newNode(t *testing.T, scenario string, c device) node {
 		t.Fatal(err)
 	}
 	exporter := filepath.Join(n.dir, "gpu-exporter")
-	script(t, exporter, fmt.Sprintf("PATH=%q\nexport PATH\nexec %q --quiet --scenario=%q -- %q \"$@\"\n", os.Getenv("PATH"), filepath.Join(root, "bin", "standin"), file, filepath.Join(root, "bin", "gpu-exporter")))
+	script(
+		t,
+		exporter,
+		fmt.Sprintf(
+			"PATH=%q\nexport PATH\nexec %q --quiet --scenario=%q -- %q \"$@\"\n",
+			os.Getenv("PATH"),
+			filepath.Join(root, "bin", "standin"),
+			file,
+			filepath.Join(root, "bin", "gpu-exporter"),
+		),
+	)
 	playSmi(t, filepath.Join(n.dir, "nvidia-smi"), c)
 	n.flags = []string{"--exporter=" + exporter, "--nvidia-smi=" + filepath.Join(n.dir, "nvidia-smi"),
 		"--out=" + n.report(), "--period=5s", "--record=false"}
@@ -232,7 +242,10 @@ gpu 0 board=rtx4090 pci=0000:84:00.0 minor=0 uuid=GPU-40900000-9d3b-4c6e-8a50-00
 			t.Errorf("the report lacks %q", want)
 		}
 	}
-	if !strings.Contains(report, `DIFFERS: 1, ONLY EXPORTED: 1; ecc.mode.current ONLY EXPORTED (nvidia-smi "[N/A]", exporter "0"); power.limit DIFFERS (nvidia-smi "400.00", exporter "450") |`) {
+	if !strings.Contains(
+		report,
+		`DIFFERS: 1, ONLY EXPORTED: 1; ecc.mode.current ONLY EXPORTED (nvidia-smi "[N/A]", exporter "0"); power.limit DIFFERS (nvidia-smi "400.00", exporter "450") |`,
+	) {
 		t.Error("these are not the two findings of the fields, or not named in the summary")
 	}
 	if t.Failed() {
@@ -246,7 +259,10 @@ func TestRefusals(t *testing.T) {
 		script(t, filepath.Join(dir, name), text)
 		return "--nvidia-smi=" + filepath.Join(dir, name)
 	}
-	good := smi("good", "echo 'uuid, index, name, driver_version, compute_cap, mig.mode.current'\necho 'GPU-1, 0, A, 1, 8.9, [N/A]'\n")
+	good := smi(
+		"good",
+		"echo 'uuid, index, name, driver_version, compute_cap, mig.mode.current'\necho 'GPU-1, 0, A, 1, 8.9, [N/A]'\n",
+	)
 	for name, row := range map[string]struct {
 		flags []string
 		want  string
@@ -267,7 +283,8 @@ func TestRefusals(t *testing.T) {
 			if code := Run(t.Context(), row.flags, &stdout, &stderr); code != exitRefused {
 				t.Errorf("exit code %d", code)
 			}
-			if said := stderr.String(); !strings.Contains(said, row.want) || strings.Count(said, "\n") != 1 || stdout.Len() > 0 {
+			if said := stderr.String(); !strings.Contains(said, row.want) || strings.Count(said, "\n") != 1 ||
+				stdout.Len() > 0 {
 				t.Errorf("%q, %q", said, stdout.String())
 			}
 		})
@@ -282,7 +299,16 @@ func TestExporterThatEnds(t *testing.T) {
 	script(t, filepath.Join(dir, "gpu-exporter"), "echo gpu-exporter: it cannot be >&2\nexit 1\n")
 	var out bytes.Buffer
 	report := filepath.Join(dir, "report.md")
-	code := Run(t.Context(), []string{"--nvidia-smi=" + filepath.Join(dir, "nvidia-smi"), "--exporter=" + filepath.Join(dir, "gpu-exporter"), "--out=" + report}, &out, &out)
+	code := Run(
+		t.Context(),
+		[]string{
+			"--nvidia-smi=" + filepath.Join(dir, "nvidia-smi"),
+			"--exporter=" + filepath.Join(dir, "gpu-exporter"),
+			"--out=" + report,
+		},
+		&out,
+		&out,
+	)
 	if code != exitFindings || !strings.Contains(out.String(), "it cannot be") {
 		t.Errorf("exit code %d:\n%s", code, out.String())
 	}
@@ -299,7 +325,8 @@ func TestRecord(t *testing.T) {
 		{"echo 'the driver is gone' >&2; exit 1\n", incomplete, "the driver is gone", "two\n"},
 	} {
 		script(t, exporter, row.script)
-		if got := record(t.Context(), exporter, path); got.Outcome != row.outcome || !strings.Contains(got.Detail, row.detail) {
+		if got := record(t.Context(), exporter, path); got.Outcome != row.outcome ||
+			!strings.Contains(got.Detail, row.detail) {
 			t.Errorf("%+v, want %s, %s", got, row.outcome, row.detail)
 		}
 		if text, err := os.ReadFile(path); string(text) != row.content {
@@ -342,14 +369,23 @@ func TestLoad(t *testing.T) {
 func TestClaims(t *testing.T) {
 	counters := func(at, busy, observed, joules, sm float64) *scrape {
 		const u = `{uuid="GPU-1"} %g`
-		return parseText(t, fmt.Sprintf("gpu_last_read_timestamp_seconds{uuid=\"GPU-1\",poll=\"fast\"} %g\ngpu_busy_seconds_total"+u+
-			"\ngpu_observed_seconds_total"+u+"\ngpu_energy_joules_total"+u+"\ngpu_sm_active_seconds_total"+u+"\ngpu_profiled_seconds_total"+u+
-			"\ngpu_engine_utilization_ratio{uuid=\"GPU-1\",engine=\"encoder\"} 0.5\n", at, busy, observed, joules, sm, at))
+		return parseText(
+			t,
+			fmt.Sprintf("gpu_last_read_timestamp_seconds{uuid=\"GPU-1\",poll=\"fast\"} %g\ngpu_busy_seconds_total"+u+
+				"\ngpu_observed_seconds_total"+u+"\ngpu_energy_joules_total"+u+"\ngpu_sm_active_seconds_total"+u+"\ngpu_profiled_seconds_total"+u+
+				"\ngpu_engine_utilization_ratio{uuid=\"GPU-1\",engine=\"encoder\"} 0.5\n", at, busy, observed, joules, sm, at),
+		)
 	}
 	watch := func(p *period) *period {
 		p.uuid, p.before = "GPU-1", counters(0, 0, 0, 0, 0)
 		for i := range 5 {
-			p.smi = append(p.smi, observation{float64(2 * i), map[string]float64{"power.draw": 100, "utilization.gpu": 30, "utilization.encoder": 50}})
+			p.smi = append(
+				p.smi,
+				observation{
+					float64(2 * i),
+					map[string]float64{"power.draw": 100, "utilization.gpu": 30, "utilization.encoder": 50},
+				},
+			)
 		}
 		return p
 	}

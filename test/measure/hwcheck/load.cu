@@ -1,4 +1,4 @@
-// Keeps every multiprocessor of the card busy for a part of each period, and tells when and for how long.
+// Keeps every multiprocessor of the GPU busy for a share of each period and prints when and for how long.
 // Arguments: duty (0 to 1), period and length in seconds. Each line: Unix time of the start, seconds.
 #include <chrono>
 #include <cstdio>
@@ -32,14 +32,14 @@ int main(int argc, char **argv) {
     return 2;
   }
   double duty = atof(argv[1]), period = atof(argv[2]), length = atof(argv[3]);
-  cudaDeviceProp card;
-  MUST(cudaGetDeviceProperties(&card, 0));
+  cudaDeviceProp gpu;
+  MUST(cudaGetDeviceProperties(&gpu, 0));
   MUST(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync));
   cudaEvent_t first, last;
   MUST(cudaEventCreate(&first));
   MUST(cudaEventCreate(&last));
   // One block per multiprocessor always fits, so all of them spin at once and end together.
-  spin<<<card.multiProcessorCount, 256>>>(1000);
+  spin<<<gpu.multiProcessorCount, 256>>>(1000);
   MUST(cudaDeviceSynchronize());
 
   using clock = std::chrono::steady_clock;
@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
   while (std::chrono::duration<double>(clock::now() - begin).count() < length) {
     double at = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     MUST(cudaEventRecord(first));
-    spin<<<card.multiProcessorCount, 256>>>((unsigned long long)(duty * period * 1e9));
+    spin<<<gpu.multiProcessorCount, 256>>>((unsigned long long)(duty * period * 1e9));
     MUST(cudaEventRecord(last));
     MUST(cudaEventSynchronize(last));
     float milliseconds;

@@ -70,9 +70,19 @@ type load struct {
 type burst struct{ at, length float64 }
 
 // startLoad starts the first load of the kind that runs on the GPU; the error names what each lacks.
-func startLoad(ctx context.Context, kind string, d device, duty float64, length time.Duration, dir string) (*load, error) {
+func startLoad(
+	ctx context.Context,
+	kind string,
+	d device,
+	duty float64,
+	length time.Duration,
+	dir string,
+) (*load, error) {
 	if kind == loadManual {
-		return &load{program: program{fmt.Sprintf("a manual load with a duty of %g", duty), true, false}, duty: duty}, nil
+		return &load{
+			program: program{fmt.Sprintf("a manual load with a duty of %g", duty), true, false},
+			duty:    duty,
+		}, nil
 	}
 	arguments := []string{format(duty), format(loadPeriod.Seconds()), format(length.Seconds())}
 	var errs []error

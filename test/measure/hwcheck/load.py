@@ -1,4 +1,4 @@
-"""Keeps the card busy for a part of each period, and tells when and for how long.
+"""Keeps the GPU busy for a share of each period and prints when and for how long.
 
 Arguments: duty (0 to 1), period and length in seconds. Each line: Unix time of the start, seconds.
 """
@@ -18,7 +18,7 @@ while time.monotonic() - begin < length:
     at, until = time.time(), time.monotonic() + duty * period
     first.record()
     while time.monotonic() < until:
-        for _ in range(4):  # several at once, so that the card does not wait for the host
+        for _ in range(4):  # several at once, so that the GPU does not wait for the host
             torch.mm(a, a, out=b)
         torch.cuda.synchronize()
     last.record()

@@ -73,7 +73,9 @@ func parseHelp(help string) map[string]bool {
 func (s smi) query(ctx context.Context, fields []string, extra ...string) ([]device, error) {
 	fields = append([]string{"uuid"}, fields...)
 	for {
-		out, err := s.run(ctx, append([]string{"--query-gpu=" + strings.Join(fields, ","), "--format=csv,nounits"}, extra...)...)
+		out, err := s.run(
+			ctx,
+			append([]string{"--query-gpu=" + strings.Join(fields, ","), "--format=csv,nounits"}, extra...)...)
 		m := invalidField.FindStringSubmatch(out)
 		if m == nil && err == nil {
 			return parseCSV(out, fields)

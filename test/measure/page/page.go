@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"text/template"
@@ -62,13 +63,27 @@ func thousands(v float64) string {
 // Machine describes this machine.
 func Machine() string {
 	memory, _ := process.Total()
-	return fmt.Sprintf("%s, %d cores, %.0f GiB of memory, %s, %s/%s", process.Processor(), runtime.NumCPU(), memory/1024,
-		runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf(
+		"%s, %d cores, %.0f GiB of memory, %s, %s/%s",
+		process.Processor(),
+		runtime.NumCPU(),
+		memory/1024,
+		runtime.Version(),
+		runtime.GOOS,
+		runtime.GOARCH,
+	)
 }
+
+// innermost matches JSON objects and arrays that hold no others.
+var innermost = regexp.MustCompile(`[{\[][^{}\[\]]*[}\]]`)
 
 // Save writes a page, and the figures that it was rendered from beside it.
 func Save(dir, name, text string, figures any) error {
 	data, err := json.MarshalIndent(figures, "", " ")
+	data = innermost.ReplaceAllFunc(
+		data,
+		func(b []byte) []byte { return regexp.MustCompile(`\n *`).ReplaceAll(b, nil) },
+	)
 	return errors.Join(err, os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name+".md"), []byte(text), 0o644),
 		os.WriteFile(filepath.Join(dir, name+".json"), append(data, '\n'), 0o644))
 }
