@@ -46,7 +46,7 @@ fleet: ## simulate many nodes to scrape: the small demo, or NODES=2000; FOR=30s 
 
 .PHONY: preview
 preview: ## show the dashboards without Grafana, with the data of a running `make demo`
-	go -C test run ./preview --url http://$(DATABASE) --boards ../dashboards --serve 127.0.0.1:8429
+	go -C test run ./preview --url=http://$(DATABASE) --listen=127.0.0.1:8429
 
 .PHONY: test
 test: ## run the tests that need Go and gcc alone, with the race detector; PKG=./podmap RUN=TestName

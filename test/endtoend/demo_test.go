@@ -40,7 +40,9 @@ func TestDemo(t *testing.T) {
 		return err
 	})
 	now := time.Now()
-	report(t, "boards-victoriametrics", cover(t, c, board.Window{From: now.Add(-6 * time.Hour), To: now, Step: 15 * time.Second, Scrape: time.Minute}, emptyInDemo))
+	window := board.Window{From: now.Add(-6 * time.Hour), To: now, Step: 15 * time.Second, Scrape: time.Minute}
+	report(t, "boards-victoriametrics", cover(t, c, window, emptyInDemo))
+	checkPages(t, c, window, emptyInDemo)
 }
 
 // TestTakenPort: a port that somebody has is named with what to set, and the exporter runs on.

@@ -1,267 +1,186 @@
-// Command preview draws the dashboards without Grafana: every panel in its place, with live answers of a
-// Prometheus-compatible API. It writes one HTML file for each board, or serves them, drawn anew at every visit.
+// Command preview serves a page that draws the dashboards with Grafana's own components (its npm packages), without
+// Grafana, from a Prometheus-compatible API. It can also check every dashboard in Chromium, or write pictures of them.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"net/url"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/test/board"
-	"github.com/gpu-exporter/gpu-exporter/test/preview/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
 )
 
 type config struct {
-	url, dir, from, to, out, only, serve, pictures string
-	scrape                                         time.Duration
-	values                                         board.Values
+	root, api, listen, pictures, theme string
+	check                              bool
+	views                              []string
 }
 
 func main() {
-	c := config{values: board.Values{}}
-	flag.StringVar(&c.url, "url", "http://127.0.0.1:8428", "the Prometheus-compatible API that is asked")
-	flag.StringVar(&c.dir, "boards", "../dashboards", "the folder of the boards")
-	flag.StringVar(&c.from, "from", "", "where the window begins: -6h, now-6h or a time as 2026-11-21T03:00:00Z; empty: what each board says")
-	flag.StringVar(&c.to, "to", "now", "where the window ends")
-	flag.DurationVar(&c.scrape, "scrape", 15*time.Second, "the interval of the scrapes, from which the shortest window of a rate comes")
-	flag.StringVar(&c.out, "out", "", "the folder into which the pages are written")
-	flag.StringVar(&c.only, "board", "", "the uid of the only board that is wanted")
-	flag.StringVar(&c.serve, "serve", "", "the address at which the pages are served, as 127.0.0.1:8080; links between them carry their variables")
-	flag.StringVar(&c.pictures, "pictures", "", "the folder into which a picture of every page is written as well, by Chromium; needs --out")
-	flag.Func("var", "the value of a variable: node=gpu-node-1, or of one board's variable: gpu-card/node=gpu-node-1; again for several values", func(text string) error {
-		name, value, ok := strings.Cut(text, "=")
-		if !ok {
-			return errors.New("name=value is wanted")
-		}
-		c.values[name] = append(c.values[name], value)
-		return nil
-	})
+	var c config
+	flag.StringVar(&c.root, "root", "..", "Root directory of the repository.")
+	flag.StringVar(&c.api, "url", "http://127.0.0.1:8428", "URL of the Prometheus-compatible API to query; make demo starts one.")
+	flag.StringVar(&c.listen, "listen", "127.0.0.1:0", "Address to serve the dashboards on.")
+	flag.BoolVar(&c.check, "check", false, "Load every dashboard in Chromium, print what each panel shows as JSON lines, and exit.")
+	flag.StringVar(&c.pictures, "pictures", "", "Load every dashboard in Chromium, write dashboard-UID.png into this directory, and exit.")
+	flag.StringVar(&c.theme, "theme", "dark", "Theme of the pictures: dark or light.")
+	flag.Func("view", "Dashboard and query string to load it with instead of its defaults, repeatable: gpu-node?var-node=n1.",
+		func(text string) error { c.views = append(c.views, text); return nil })
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, c, os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintf(os.Stderr, "preview: %v\n", err)
+	if err := run(ctx, c); err != nil {
+		fmt.Fprintln(os.Stderr, "preview:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, c config, stdout, stderr io.Writer) error {
-	if c.pictures != "" && c.out == "" {
-		return errors.New("--pictures are taken of the pages that --out writes: give both")
-	}
-	if c.out == "" && c.serve == "" {
-		return errors.New("nothing to do: --out names a folder for the pages, --serve an address")
-	}
-	boards, err := board.LoadAll(c.dir)
+func run(ctx context.Context, c config) error {
+	handler, uids, err := newHandler(ctx, c)
 	if err != nil {
 		return err
 	}
-	// One question first: a database that does not answer is one error, not one for each panel.
-	if _, err := c.client().Instant(ctx, "vector(1)", time.Now()); err != nil {
-		return fmt.Errorf("%s does not answer (make demo starts one at http://127.0.0.1:8428): %w", c.url, err)
+	listener, err := net.Listen("tcp", c.listen)
+	if err != nil {
+		return err
 	}
-	if c.out != "" {
-		if err := write(ctx, c, boards, stdout, stderr); err != nil {
-			return err
-		}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	defer server.Close()
+	base := "http://" + listener.Addr().String()
+	serving := make(chan error, 1)
+	go func() { serving <- server.Serve(listener) }()
+	if c.check || c.pictures != "" {
+		return browse(ctx, c, base, uids)
 	}
-	if c.serve == "" {
+	fmt.Println("the dashboards are at", base)
+	select {
+	case err := <-serving:
+		return err
+	case <-ctx.Done():
 		return nil
 	}
-	listener, err := net.Listen("tcp", c.serve)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(stdout, "the previews are at http://%s/\n", listener.Addr())
-	server := &http.Server{Handler: handler(c, boards, stderr), ReadHeaderTimeout: 10 * time.Second}
-	go func() {
-		<-ctx.Done()
-		_ = server.Close()
-	}()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }
 
-// write draws the boards into files. Whatever could not be drawn is an error at the end; the pages are there all the same.
-func write(ctx context.Context, c config, boards []board.Board, stdout, stderr io.Writer) error {
-	if err := os.MkdirAll(c.out, 0o755); err != nil {
-		return err
+// newHandler builds the page and returns what serves it, and the UIDs of the dashboards.
+func newHandler(ctx context.Context, c config) (http.Handler, []string, error) {
+	api, err := url.Parse(c.api)
+	if err != nil {
+		return nil, nil, err
 	}
-	wanted := boards
-	if c.only != "" {
-		wanted = nil
-		for _, b := range boards {
-			if b.UID == c.only {
-				wanted = []board.Board{b}
-			}
-		}
-		if wanted == nil {
-			return fmt.Errorf("there is no board %s in %s", c.only, c.dir)
-		}
+	source := filepath.Join(c.root, "test", "preview")
+	cmd := exec.CommandContext(ctx, filepath.Join(source, "build"))
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return nil, nil, fmt.Errorf("build the page: %w", err)
 	}
-	links := func(uid string, _ url.Values) (string, bool) {
-		for _, b := range wanted {
-			if b.UID == uid {
-				return uid + ".html", true
-			}
-		}
-		return "", false
+	var uids []string
+	var all []json.RawMessage
+	files, err := filepath.Glob(filepath.Join(c.root, "dashboards", "*.json"))
+	if err != nil || len(files) == 0 {
+		return nil, nil, fmt.Errorf("no dashboards in %s (run make generate): %w", c.root, err)
 	}
-	var all []page.Found
-	for _, b := range wanted {
-		r, err := page.Prepare(ctx, c.client(), b, c.chosen(b), c.window(b), c.scrape)
+	for _, f := range files {
+		text, err := os.ReadFile(f)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		r.Links, r.Others, r.Source = links, wanted, c.url
-		text, found, err := page.Draw(ctx, c.client(), r)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(c.out, b.UID+".html"), []byte(text), 0o644); err != nil {
-			return err
-		}
-		all = append(all, found...)
+		uids, all = append(uids, strings.TrimSuffix(filepath.Base(f), ".json")), append(all, text)
 	}
-	if err := os.WriteFile(filepath.Join(c.out, "index.html"), []byte(page.Index(wanted, all, links, c.url)), 0o644); err != nil {
-		return err
+	mux := http.NewServeMux()
+	mux.Handle("/", http.FileServer(http.Dir(filepath.Join(c.root, ".cache", "preview", "app"))))
+	mux.Handle("/{$}", http.RedirectHandler("/d/gpu-fleet", http.StatusFound))
+	mux.Handle("/api/v1/", httputil.NewSingleHostReverseProxy(api))
+	mux.HandleFunc("/d/", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFile(w, r, filepath.Join(source, "index.html"))
+	})
+	mux.HandleFunc("/dashboards", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(all) })
+	return mux, uids, nil
+}
+
+// browse loads the dashboards in Chromium. What a panel could not draw, and every JavaScript error, is an error.
+func browse(ctx context.Context, c config, base string, uids []string) error {
+	ctx, cancelAll := chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox,
+		chromedp.DisableGPU, chromedp.Flag("hide-scrollbars", true))...)
+	defer cancelAll()
+	ctx, cancel := chromedp.NewContext(ctx)
+	defer cancel()
+	views := slices.Clone(c.views)
+	for _, uid := range uids {
+		if !slices.ContainsFunc(c.views, func(v string) bool { return strings.HasPrefix(v, uid+"?") }) {
+			views = append(views, uid+"?")
+		}
+	}
+	var failed []error
+	for _, view := range views {
+		if err := load(ctx, c, base, view); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", view, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// drawn is how the page drew a panel; see app.tsx.
+type drawn struct {
+	Dashboard string   `json:"dashboard"`
+	ID        int      `json:"id"`
+	Panel     string   `json:"panel"`
+	State     string   `json:"state"`
+	Error     string   `json:"error,omitempty"`
+	Empty     []string `json:"empty"` // queries without a series
+}
+
+func load(ctx context.Context, c config, base, view string) error {
+	ctx, cancel := chromedp.NewContext(ctx) // a tab of its own
+	defer cancel()
+	ctx, cancelTime := context.WithTimeout(ctx, time.Minute)
+	defer cancelTime()
+	var failed []error
+	chromedp.ListenTarget(ctx, func(event any) {
+		if thrown, ok := event.(*runtime.EventExceptionThrown); ok {
+			failed = append(failed, thrown.ExceptionDetails)
+		}
+	})
+	address := base + "/d/" + view + "&theme=" + c.theme
+	if c.check {
+		address += "&rows=open"
+	}
+	var panels []drawn
+	// The window is high enough for a whole dashboard: tables draw only the rows that are in it.
+	err := chromedp.Run(ctx, chromedp.EmulateViewport(1600, 6000), chromedp.Navigate(address),
+		chromedp.Poll(`window.settled?.()`, nil, chromedp.WithPollingTimeout(0)), chromedp.Evaluate(`report()`, &panels))
+	if err != nil {
+		return errors.Join(append(failed, err)...)
+	}
+	uid, _, _ := strings.Cut(view, "?")
+	for _, p := range panels {
+		if p.Dashboard = uid; p.State == "error" {
+			failed = append(failed, fmt.Errorf("panel %q: %s", p.Panel, p.Error))
+		}
+		if c.check {
+			_ = json.NewEncoder(os.Stdout).Encode(p)
+		}
 	}
 	if c.pictures != "" {
-		if err := takePictures(ctx, c.out, c.pictures, wanted); err != nil {
+		var png []byte
+		if err := chromedp.Run(ctx, chromedp.Screenshot("main", &png, chromedp.ByQuery)); err != nil {
 			return err
 		}
+		failed = append(failed, os.WriteFile(filepath.Join(c.pictures, "dashboard-"+uid+".png"), png, 0o644))
 	}
-	return report(all, stdout, stderr)
-}
-
-// report lists what every panel showed, and on stderr what was not drawn as it should be.
-func report(all []page.Found, stdout, stderr io.Writer) error {
-	empty, failed := 0, 0
-	notes := map[string][]string{}
-	var order []string
-	for _, f := range all {
-		state := fmt.Sprintf("%d series", f.Series)
-		switch {
-		case f.Err != nil:
-			state = "not drawn"
-			failed++
-			fmt.Fprintln(stderr, f.Err)
-		case f.Type == "text":
-			state = "words"
-		case f.Empty():
-			state = "no data"
-			empty++
-		}
-		fmt.Fprintf(stdout, "%-14s %-16s %-10s %s\n", f.Board, f.Type, state, f.Panel)
-		for _, n := range f.Notes {
-			if notes[n] == nil {
-				order = append(order, n)
-			}
-			notes[n] = append(notes[n], fmt.Sprintf("%s: %q", f.Board, f.Panel))
-		}
-	}
-	for _, n := range order {
-		more := ""
-		if len(notes[n]) > 1 {
-			more = fmt.Sprintf(" and %d more", len(notes[n])-1)
-		}
-		fmt.Fprintf(stderr, "not drawn as asked: %s (%s%s)\n", n, notes[n][0], more)
-	}
-	fmt.Fprintf(stdout, "%d panels, %d without data, %d not drawn\n", len(all), empty, failed)
-	if failed > 0 {
-		return fmt.Errorf("%d of %d panels could not be drawn", failed, len(all))
-	}
-	return nil
-}
-
-func (c config) client() board.Client { return board.Client{URL: strings.TrimSuffix(c.url, "/")} }
-
-// chosen are the values of variables for a board: those for it alone come before those for all.
-func (c config) chosen(b board.Board) board.Values {
-	out := board.Values{}
-	for name, v := range c.values {
-		if !strings.Contains(name, "/") {
-			out[name] = v
-		}
-	}
-	for name, v := range c.values {
-		if of, name, ok := strings.Cut(name, "/"); ok && of == b.UID {
-			out[name] = v
-		}
-	}
-	return out
-}
-
-func (c config) window(b board.Board) page.Range {
-	r := page.Range{From: c.from, To: c.to}
-	if r.From == "" {
-		r.From = b.From
-	}
-	if r.From == "" {
-		r.From = "now-6h"
-	}
-	return r
-}
-
-// handler draws a page at every visit, with the variables and the window of its address.
-func handler(c config, boards []board.Board, stderr io.Writer) http.Handler {
-	mux := http.NewServeMux()
-	links := func(uid string, query url.Values) (string, bool) {
-		for _, b := range boards {
-			if b.UID == uid {
-				return (&url.URL{Path: "/d/" + uid, RawQuery: query.Encode()}).String(), true
-			}
-		}
-		return "", false
-	}
-	mux.HandleFunc("GET /d/{uid}", func(w http.ResponseWriter, req *http.Request) {
-		for _, b := range boards {
-			if b.UID != req.PathValue("uid") {
-				continue
-			}
-			values := c.chosen(b)
-			window := c.window(b)
-			for name, v := range req.URL.Query() {
-				if name, ok := strings.CutPrefix(name, "var-"); ok {
-					values[name] = v
-				}
-			}
-			if from, to := req.URL.Query().Get("from"), req.URL.Query().Get("to"); from != "" && to != "" {
-				window = page.Range{From: from, To: to}
-			}
-			r, err := page.Prepare(req.Context(), c.client(), b, values, window, c.scrape)
-			if err == nil {
-				r.Links, r.Others, r.Source = links, boards, c.url
-				var text string
-				var found []page.Found
-				if text, found, err = page.Draw(req.Context(), c.client(), r); err == nil {
-					w.Header().Set("Content-Type", "text/html; charset=utf-8")
-					w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-					fmt.Fprint(w, text)
-					_ = report(found, io.Discard, stderr)
-					return
-				}
-			}
-			http.Error(w, err.Error(), http.StatusBadGateway)
-			return
-		}
-		http.NotFound(w, req)
-	})
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, req *http.Request) {
-		http.Redirect(w, req, "/d/"+boards[0].UID, http.StatusFound)
-	})
-	return mux
+	return errors.Join(failed...)
 }

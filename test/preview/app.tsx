@@ -1,0 +1,294 @@
+// Draws a dashboard with the components of Grafana: panels in their places, with answers of a Prometheus API.
+import React, { useEffect, useState } from 'react';
+import { createRoot } from 'react-dom/client';
+import { lastValueFrom } from 'rxjs';
+import {
+  applyFieldOverrides, cacheFieldDisplayNames, CoreApp, createTheme, DataFrame, dataLinksOverrideProcessor,
+  displayNameOverrideProcessor, EventBusSrv, Field, FieldType, getDisplayValueAlignmentFactors, getFieldDisplayValues,
+  identityOverrideProcessor, numberOverrideProcessor, Registry, renderMarkdown, standardTransformers,
+  standardTransformersRegistry, ThemeContext, thresholdsOverrideProcessor, transformDataFrame, valueMappingsOverrideProcessor,
+} from '@grafana/data';
+import {
+  BarGauge, BigValue, Combobox, DataLinksContextMenu, GlobalStyles, InlineField, Input, LinkButton, MultiCombobox,
+  PanelChrome, PanelContextProvider, TimeSeries, VizRepeater,
+} from '@grafana/ui';
+import { TableNG } from '@grafana/ui/unstable';
+import { ALL, Dashboard, Mark, Panel, queryAnnotations, queryPanel, resolveVariables, Variable, View } from './data';
+
+const params = new URLSearchParams(location.search);
+const theme = createTheme({ colors: { mode: params.get('theme') === 'light' ? 'light' : 'dark' } });
+const timeZone = 'utc';
+
+// How each panel was drawn, for the check: blank is a chart with data whose axis has no range, so that no line is visible.
+type Drawn = { id: number; panel: string; state: 'pending' | 'data' | 'empty' | 'blank' | 'error'; error?: string; empty: string[] };
+const drawn: Drawn[] = [];
+// Legends and tables are measured and drawn again in later frames: a page is settled after a second and ten frames without change.
+let changed = performance.now();
+let frames = 0;
+new MutationObserver(() => (changed = performance.now())).observe(document, { subtree: true, childList: true, attributes: true });
+const settled = () => {
+  const done = drawn.length > 0 && drawn.every((d) => d.state !== 'pending') && performance.now() - changed > 1000;
+  frames = done ? frames + 1 : 0;
+  return frames > 10;
+};
+const shows = (d: Drawn, text: string) => document.getElementById(`panel-${d.id}`)?.innerText.includes(text);
+const report = () => drawn.map((d) => (d.state === 'data' && shows(d, 'No data') ? { ...d, state: 'empty' } : d));
+Object.assign(window, { settled, report });
+
+const transformers = Object.values(standardTransformers).map((t: any) =>
+  ({ id: t.id, name: t.name, transformation: () => Promise.resolve(t), editor: () => null }));
+standardTransformersRegistry.setInit(() => [...new Map(transformers.map((t) => [t.id, t])).values()] as any);
+
+// The field properties that Grafana registers in its app: id, how a value is read, and the fields that it applies to.
+const notTime = (f: Field) => f.type !== FieldType.time;
+const isNumber = (f: Field) => f.type === FieldType.number;
+const property = (id: string, process: any = identityOverrideProcessor, shouldApply: (f: Field) => boolean = () => true) =>
+  ({ id, path: id.replace(/^custom\./, ''), isCustom: id.startsWith('custom.'), name: id, process, shouldApply, settings: {} });
+const fieldConfigRegistry: any = new Registry(() => [
+  property('displayName', displayNameOverrideProcessor), property('noValue'), property('unit', undefined, notTime),
+  property('min', numberOverrideProcessor, isNumber), property('max', numberOverrideProcessor, isNumber),
+  property('decimals', numberOverrideProcessor, isNumber), property('thresholds', thresholdsOverrideProcessor, isNumber),
+  property('mappings', valueMappingsOverrideProcessor, notTime), property('color', undefined, notTime),
+  property('links', dataLinksOverrideProcessor, notTime),
+  ...['minWidth', 'width', 'align', 'cellOptions', 'inspect', 'filterable', 'hidden', 'wrapText', 'drawStyle', 'gradientMode',
+    'thresholdsStyle', 'lineWidth', 'lineInterpolation', 'lineStyle', 'fillOpacity', 'fillBelowTo', 'showPoints', 'pointSize',
+    'axisPlacement', 'axisLabel', 'axisSoftMin', 'axisSoftMax', 'scaleDistribution', 'stacking', 'hideFrom', 'spanNulls',
+  ].map((id) => property('custom.' + id)),
+] as any);
+
+type PanelProps = { view: View; panel: any; width: number; height: number; marks: Mark[] };
+type DataProps = PanelProps & { data: DataFrame[]; result: Drawn };
+const kinds: Record<string, (props: DataProps) => React.ReactNode> = {
+  stat: Values, bargauge: Values, table: Table, timeseries: Lines, 'state-timeline': Substitute, heatmap: Substitute,
+};
+
+/** Queries, transforms and draws one panel. */
+function Body(props: PanelProps) {
+  const { view, panel, width } = props;
+  const [data, setData] = useState<DataFrame[]>();
+  const [error, setError] = useState('');
+  const [result] = useState<Drawn>(() => ({ id: panel.id, panel: panel.title, state: 'pending', empty: [] }));
+  useEffect(() => {
+    drawn.push(result);
+    (async () => {
+      const { frames, empty } = await queryPanel(view, panel, width);
+      const transformed = await lastValueFrom(transformDataFrame(panel.transformations ?? [], frames));
+      const styled = applyFieldOverrides({
+        data: transformed, fieldConfig: panel.fieldConfig, fieldConfigRegistry, replaceVariables: view.interpolate, theme, timeZone,
+      });
+      cacheFieldDisplayNames(styled);
+      setData(styled);
+      Object.assign(result, { empty, state: empty.length === panel.targets.length ? 'empty' : 'data' });
+    })().catch((e) => {
+      setError(String(e));
+      Object.assign(result, { state: 'error', error: String(e) });
+    });
+  }, []);
+  if (error) {
+    return <div role="alert" style={{ color: theme.colors.error.text }}>{error}</div>;
+  } else if (!data) {
+    return null;
+  } else if (kinds[panel.type] !== Values && !data.some((f) => f.fields.length && f.length)) {
+    return <div style={{ display: 'grid', placeItems: 'center', height: props.height }}>No data</div>;
+  }
+  const Kind = kinds[panel.type] ?? (() => <div>This page cannot draw a panel of type {panel.type}.</div>);
+  return <Kind {...props} data={data} result={result} />;
+}
+
+function Values({ view, panel, data, width, height }: DataProps) {
+  const { options: o, fieldConfig } = panel;
+  const stat = panel.type === 'stat';
+  const getValues = () => getFieldDisplayValues({
+    fieldConfig, reduceOptions: o.reduceOptions, replaceVariables: view.interpolate, theme, data, timeZone,
+    sparkline: stat && o.graphMode !== 'none',
+  });
+  const draw = ({ value: v, alignmentFactors, ...size }: any, menu: any) => {
+    const common = { ...size, alignmentFactors, theme: theme as any, onClick: menu.openMenu, className: menu.targetClassName };
+    return stat ? (
+      <BigValue {...common} value={v.display} sparkline={v.sparkline} colorMode={o.colorMode} graphMode={o.graphMode}
+        justifyMode={o.justifyMode} textMode={o.textMode} disableWideLayout={!o.wideLayout} hasLinks={v.hasLinks} />
+    ) : (
+      <BarGauge {...common} value={v.display} field={v.field} display={v.view?.getFieldDisplayProcessor(v.colIndex)} itemSpacing={10}
+        displayMode={o.displayMode} showUnfilled={o.showUnfilled} valueDisplayMode={o.valueMode} namePlacement={o.namePlacement} />
+    );
+  };
+  return (
+    <VizRepeater getValues={getValues} getAlignmentFactors={getDisplayValueAlignmentFactors as any} renderCounter={0} source={data}
+      width={width} height={height} orientation={o.orientation} itemSpacing={stat ? 3 : 10} minVizWidth={o.minVizWidth}
+      minVizHeight={o.minVizHeight} maxVizHeight={o.maxVizHeight} renderValue={(v: any) => v.value.hasLinks
+        ? <DataLinksContextMenu links={v.value.getLinks}>{(menu) => draw(v, menu)}</DataLinksContextMenu> : draw(v, {})} />
+  );
+}
+
+function Table({ view, panel, data, width, height }: DataProps) {
+  const { options: o, fieldConfig } = panel;
+  const [sortBy, setSortBy] = useState(o.sortBy);
+  return (
+    <TableNG data={data[o.frameIndex ?? 0]} width={width} height={height} noHeader={!o.showHeader} showTypeIcons={o.showTypeIcons}
+      cellHeight={o.cellHeight} enablePagination={o.enablePagination ?? o.footer?.enablePagination} sortBy={sortBy}
+      onSortByChange={setSortBy} timeRange={view.range} fieldConfig={fieldConfig} structureRev={1} getActions={() => []} />
+  );
+}
+
+function Lines({ view, panel, data, result, marks, width, height }: DataProps) {
+  const afterDraw = ({ ctx, bbox, valToPos, scales }: any) => {
+    result.state = Object.values<any>(scales).every(({ min, max }) => max == null || max > min) ? 'data' : 'blank';
+    ctx.save();
+    ctx.setLineDash([4, 4]);
+    for (const { at, color } of marks) {
+      const x = valToPos(at, 'x', true);
+      ctx.strokeStyle = theme.visualization.getColorByName(color);
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+    }
+    ctx.restore();
+  };
+  return (
+    <TimeSeries frames={data.filter((f) => f.length > 0)} structureRev={1} timeRange={view.range} timeZone={timeZone} width={width}
+      height={height} legend={panel.options.legend} options={panel.options}>
+      {(builder) => {
+        builder.addHook('draw', afterDraw);
+        return null;
+      }}
+    </TimeSeries>
+  );
+}
+
+/** State timelines and heatmaps are not in Grafana's npm packages: their series are drawn as steps, under a note. */
+function Substitute(props: DataProps) {
+  const custom = { lineInterpolation: 'stepAfter', lineWidth: 1, fillOpacity: 0 };
+  const config = (f: Field) => ({ ...f.config, color: { mode: 'palette-classic' }, custom: { ...f.config.custom, ...custom } });
+  const data = props.data.map((frame) => ({ ...frame, fields: frame.fields.map((f) => ({ ...f, config: config(f) })) }));
+  const options = { ...props.panel.options, legend: { showLegend: true, displayMode: 'list', placement: 'bottom', calcs: [] } };
+  return (
+    <>
+      <div style={{ color: theme.colors.text.secondary, lineHeight: '18px' }}>{props.panel.type}, drawn as steps</div>
+      <Lines {...props} data={data} panel={{ ...props.panel, options }} height={props.height - 18} />
+    </>
+  );
+}
+
+/** The panels that are shown, each moved up to what is above it, as Grafana does. */
+function layout(panels: Panel[], open: Set<number>) {
+  const bottoms = new Array(24).fill(0);
+  return panels.flatMap((p: any) => (open.has(p.id) ? [p, ...(p.panels ?? [])] : [p])).map((p) => {
+    const { x, w, h } = p.gridPos;
+    const y = Math.max(...bottoms.slice(x, x + w));
+    bottoms.fill(y + h, x, x + w);
+    return { ...p, gridPos: { x, y, w, h } };
+  });
+}
+
+function go(change: (p: URLSearchParams) => void) {
+  const next = new URLSearchParams(params);
+  change(next);
+  location.search = next.toString();
+}
+
+function Control({ variable: v }: { variable: Variable }) {
+  const set = (values: string[]) => go((p) => {
+    p.delete('var-' + v.name);
+    values.forEach((value) => p.append('var-' + v.name, value));
+  });
+  if (v.type === 'textbox') {
+    return <Input width={10} defaultValue={v.values[0]} onChange={(e) => e.currentTarget.value && set([e.currentTarget.value])} />;
+  } else if (!v.multi) {
+    return <Combobox width="auto" minWidth={16} options={v.choices} value={v.values[0]} onChange={(c) => set([c.value])} />;
+  }
+  const choose = (values: string[]) => {
+    const all = values.length === 0 || (values.includes(ALL) && !v.values.includes(ALL));
+    set(all ? [ALL] : values.filter((value) => value !== ALL));
+  };
+  return (
+    <MultiCombobox width="auto" minWidth={16} options={v.choices} value={v.values}
+      onChange={(chosen) => choose(chosen.map((c) => c.value))} />
+  );
+}
+
+function Toolbar({ view, others }: { view: View; others: Dashboard[] }) {
+  const from = String(view.range.raw.from);
+  const ranges = [...new Set([from, 'now-1h', 'now-6h', 'now-24h', 'now-7d', 'now-30d'])].map((value) => ({ label: value, value }));
+  const variables = view.variables.filter((v) => v.type !== 'datasource' && v.hide !== 2);
+  const link = (text: string, href: string) => <LinkButton key={text} variant="secondary" fill="text" href={href}>{text}</LinkButton>;
+  const otherTheme = theme.isDark ? 'light' : 'dark';
+  return (
+    <nav style={{ display: 'flex', flexWrap: 'wrap', gap: 4, marginBottom: 8 }}>
+      {variables.map((v) => <InlineField key={v.name} label={v.label ?? v.name}><Control variable={v} /></InlineField>)}
+      <InlineField label="From">
+        <Combobox width={14} value={from} options={ranges} onChange={(c) => go((p) => (p.set('from', c.value), p.set('to', 'now')))} />
+      </InlineField>
+      {link(otherTheme + ' theme', '?' + new URLSearchParams({ ...Object.fromEntries(params), theme: otherTheme }))}
+      {others.map((d) => link(d.title!, view.link(d.uid)))}
+    </nav>
+  );
+}
+
+function Page({ view, others, marks }: { view: View; others: Dashboard[]; marks: Mark[] }) {
+  const { title, panels: all } = view.dashboard;
+  const [width, setWidth] = useState(document.documentElement.clientWidth);
+  const opened = all.filter((p: any) => p.type === 'row' && (!p.collapsed || params.get('rows') === 'open'));
+  const [open, setOpen] = useState(new Set(opened.map((p) => p.id!)));
+  useEffect(() => {
+    window.addEventListener('resize', () => setWidth(document.documentElement.clientWidth));
+  }, []);
+  const toggle = (id: number) => setOpen((now) => (now.has(id) ? new Set([...now].filter((i) => i !== id)) : new Set([...now, id])));
+  const panels = layout(all, open);
+  const column = (width - 24) / 24; // 16 px of padding on both sides, and the last column's gap of 8 px
+  const cell = 38;
+  const content = (p: any, w: number, h: number) => p.type === 'row' ? (
+    <button onClick={() => toggle(p.id)} style={{ all: 'unset', cursor: 'pointer', lineHeight: `${h}px`, fontWeight: 500 }}>
+      {open.has(p.id) ? '⌄' : '›'} {view.interpolate(p.title)}
+    </button>
+  ) : (
+    <PanelChrome title={view.interpolate(p.title)} description={p.description} width={w} height={h}>
+      {(width, height) => p.type !== 'text' ? <Body view={view} panel={p} width={width} height={height} marks={marks} /> : (
+        <div className="markdown-html" style={{ height, overflow: 'auto' }}
+          dangerouslySetInnerHTML={{ __html: renderMarkdown(p.options.content) }} />
+      )}
+    </PanelChrome>
+  );
+  return (
+    <main style={{ padding: '8px 16px 16px' }}>
+      <h1 style={{ fontSize: 20, margin: '4px 0 8px' }}>{title}</h1>
+      <Toolbar view={view} others={others} />
+      <div style={{ position: 'relative', height: Math.max(...panels.map(({ gridPos: g }) => g.y + g.h)) * cell }}>
+        {panels.map((p) => {
+          const size = { width: column * p.gridPos.w - 8, height: cell * p.gridPos.h - 8 };
+          const place = { position: 'absolute', left: column * p.gridPos.x, top: cell * p.gridPos.y, ...size } as const;
+          return <section key={p.id} id={`panel-${p.id}`} style={place}>{content(p, size.width, size.height)}</section>;
+        })}
+      </div>
+    </main>
+  );
+}
+
+async function start() {
+  const uid = location.pathname.split('/')[2];
+  const all: Dashboard[] = await (await fetch('/dashboards')).json();
+  const dashboard = all.find((d) => d.uid === uid);
+  if (!dashboard) {
+    throw new Error(`no dashboard ${uid}`);
+  }
+  const view = new View(dashboard, params);
+  document.title = dashboard.title;
+  const root = createRoot(document.getElementById('root')!);
+  const context: any = { eventBus: new EventBusSrv(), eventsScope: 'page', sync: () => 0, app: CoreApp.Dashboard };
+  const render = (children: React.ReactNode) => root.render(
+    <ThemeContext.Provider value={theme}>
+      <GlobalStyles />
+      <PanelContextProvider value={context}>{children}</PanelContextProvider>
+    </ThemeContext.Provider>);
+  // Panels measure text: the fonts that the global styles name are loaded before anything is drawn.
+  render(null);
+  await new Promise(requestAnimationFrame);
+  await Promise.all(['400 14px Inter', '500 14px Inter'].map((font) => document.fonts.load(font)));
+  await resolveVariables(view);
+  render(<Page view={view} others={all.filter((d) => d.uid !== uid)} marks={await queryAnnotations(view)} />);
+}
+
+start().catch((e) => {
+  document.body.append(String(e));
+  throw e;
+});
