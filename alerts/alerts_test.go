@@ -98,7 +98,7 @@ func TestDashboardLinks(t *testing.T) {
 }
 
 // The runbook_url of each alert leads to a heading of docs/alerts.md, below which there is something to do. That each alert has one runbook
-// is Markdown's to refuse; links are followed by internal/house, queries by test/rules.
+// is Markdown's to refuse; links are followed by internal/architecture, queries by test/rules.
 func TestRunbooks(t *testing.T) {
 	page, err := Markdown()
 	if err != nil {

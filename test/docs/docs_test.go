@@ -1,6 +1,6 @@
 // Package docs_test does what the documentation says: it runs the commands that are marked, parses every query, holds every flag to
 // the programs' own help and the scrape configurations to the chart. What a machine without a GPU, a cluster or Docker cannot run is
-// listed. Links, metric names and make targets are held by internal/house.
+// listed. Links, metric names and make targets are held by internal/architecture.
 package docs_test
 
 import (

@@ -1,4 +1,4 @@
-package house_test
+package architecture_test
 
 import (
 	"io/fs"
@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
 
-// page is a file of documentation, its fenced blocks apart from its prose.
+// page is a Markdown file, with its fenced blocks separated from its prose.
 type page struct {
 	path   string // from the root
 	prose  string // without fenced blocks
@@ -38,7 +38,8 @@ func pages(t *testing.T) (root string, out []page) {
 			return err
 		}
 		if d.IsDir() {
-			if name := d.Name(); path != root && (strings.HasPrefix(name, ".") || name == "bin" || name == "node_modules") {
+			if name := d.Name(); path != root &&
+				(strings.HasPrefix(name, ".") || name == "bin" || name == "node_modules") {
 				return filepath.SkipDir
 			}
 			return nil
@@ -61,7 +62,7 @@ func pages(t *testing.T) (root string, out []page) {
 		t.Fatal(err)
 	}
 	if len(out) < 25 {
-		t.Fatalf("only %d pages of documentation: the walk does not see them", len(out))
+		t.Fatalf("only %d pages of documentation: the walk is broken", len(out))
 	}
 	return root, out
 }
@@ -101,7 +102,7 @@ var (
 	notSlug = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
-// anchors are the names under which a page's headings are linked, as GitHub makes them.
+// anchors are the anchors of a page's headings, as GitHub generates them.
 func (p page) anchors() []string {
 	var out []string
 	seen := map[string]int{}
@@ -118,7 +119,7 @@ func (p page) anchors() []string {
 	return out
 }
 
-// A link to a file, a folder or a heading of ours leads there.
+// Every link to a file, directory or heading of the repository resolves.
 func TestLinks(t *testing.T) {
 	root, all := pages(t)
 	byPath := map[string]page{}
@@ -139,7 +140,7 @@ func TestLinks(t *testing.T) {
 				to = filepath.Join(filepath.Dir(p.path), file)
 			}
 			if _, err := os.Stat(filepath.Join(root, to)); err != nil {
-				t.Errorf("%s links to %s, which is not there", p.path, target)
+				t.Errorf("%s links to %s, which does not exist", p.path, target)
 				continue
 			}
 			if anchor != "" && filepath.Ext(to) == ".md" && !slices.Contains(byPath[to].anchors(), anchor) {
@@ -148,11 +149,11 @@ func TestLinks(t *testing.T) {
 		}
 	}
 	if links < 150 {
-		t.Errorf("only %d links were looked at", links)
+		t.Errorf("only %d links were checked", links)
 	}
 }
 
-// Every page can be found from the index of the documentation, through links.
+// Every page is reachable from README.md through links.
 func TestEveryPageIsLinked(t *testing.T) {
 	root, all := pages(t)
 	byPath := map[string]page{}
@@ -186,14 +187,14 @@ func TestEveryPageIsLinked(t *testing.T) {
 	}
 	for _, p := range all {
 		if !seen[p.path] && !strings.Contains(p.path, "testdata") {
-			t.Errorf("no link leads from README.md to %s", p.path)
+			t.Errorf("%s is not reachable from README.md", p.path)
 		}
 	}
 }
 
 var makeTarget = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
 
-// A make target that a page speaks of is one.
+// Every make target in a page exists.
 func TestMakeTargetsExist(t *testing.T) {
 	root, all := pages(t)
 	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
@@ -204,10 +205,10 @@ func TestMakeTargetsExist(t *testing.T) {
 	for _, m := range makeTarget.FindAllStringSubmatch(string(text), -1) {
 		targets = append(targets, m[1])
 	}
-	spoken := regexp.MustCompile(`^make ([a-z][a-z-]*)`)
+	makeCommand := regexp.MustCompile(`^make ([a-z][a-z-]*)`)
 	check := func(p page, command string) {
-		if m := spoken.FindStringSubmatch(command); m != nil && !slices.Contains(targets, m[1]) {
-			t.Errorf("%s speaks of make %s, which the Makefile does not have", p.path, m[1])
+		if m := makeCommand.FindStringSubmatch(command); m != nil && !slices.Contains(targets, m[1]) {
+			t.Errorf("%s mentions make %s, which the Makefile does not have", p.path, m[1])
 		}
 	}
 	for _, p := range all {
@@ -222,10 +223,10 @@ func TestMakeTargetsExist(t *testing.T) {
 	}
 }
 
-// metricName finds what looks like a metric of ours, or the beginning of one.
+// metricName matches metric names with our prefix, or the beginning of one.
 var metricName = regexp.MustCompile(`\b(?:[a-z]+:)?gpu_[a-z0-9_]+(?::[a-z0-9_]+)?`)
 
-// A metric that a page names is in the catalog or a recording rule. A name that ends in _ or * stands for several.
+// Every metric in a page is in the catalog or a recording rule. A name that ends in _ or * stands for several.
 func TestMetricNamesExist(t *testing.T) {
 	var known []string
 	for _, f := range catalog.All() {
@@ -248,15 +249,16 @@ func TestMetricNamesExist(t *testing.T) {
 			if slices.Contains(known, name) || slices.Contains(known, bare) {
 				continue
 			}
-			if strings.HasSuffix(name, "_") && slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(k, name) }) {
+			if strings.HasSuffix(name, "_") && slices.ContainsFunc(known,
+				func(k string) bool { return strings.HasPrefix(k, name) }) {
 				continue
 			}
-			t.Errorf("%s names %s, which nobody exposes or records", p.path, name)
+			t.Errorf("%s mentions %s, which is neither exported nor recorded", p.path, name)
 		}
 	}
 	for _, p := range all {
 		if p.path == filepath.Join("docs", "nvidia-smi.md") {
-			continue // nvidia-smi has names that begin like ours
+			continue // nvidia-smi has names with our prefix
 		}
 		for _, m := range inCode.FindAllStringSubmatch(p.prose, -1) {
 			check(p, m[1])
@@ -268,28 +270,29 @@ func TestMetricNamesExist(t *testing.T) {
 		}
 	}
 	if found < 500 {
-		t.Errorf("only %d names were looked at", found)
+		t.Errorf("only %d names were checked", found)
 	}
 }
 
-// A block of commands says whether it is executed by the tests of the module test, and if not, why.
+// Every block of commands states whether the tests of the module test execute it, and if not, why.
 func TestCommandsAreMarked(t *testing.T) {
 	_, all := pages(t)
 	mark := regexp.MustCompile(`^(run|run: exit [0-9]+|not run: .{8,})$`)
 	for _, p := range all {
 		for _, b := range p.blocks {
 			if b.language == "sh" && !mark.MatchString(b.mark) {
-				t.Errorf("%s:%d: a block of commands without <!-- run --> or <!-- not run: reason --> above it", p.path, b.line)
+				t.Errorf("%s:%d: a block of commands without <!-- run --> or <!-- not run: reason --> above it", p.path,
+					b.line)
 			}
 			if b.language == "" && strings.HasSuffix(p.path, "install.md") {
-				t.Errorf("%s:%d: a block of no language", p.path, b.line)
+				t.Errorf("%s:%d: a block without language", p.path, b.line)
 			}
 		}
 	}
 }
 
-// The rooms of the plan are those of the architecture's page.
-func TestArchitectureNamesEveryRoom(t *testing.T) {
+// docs/ARCHITECTURE.md lists every package of the plan.
+func TestArchitectureListsEveryPackage(t *testing.T) {
 	root, _ := pages(t)
 	text, err := os.ReadFile(filepath.Join(root, "docs", "ARCHITECTURE.md"))
 	if err != nil {
@@ -297,7 +300,7 @@ func TestArchitectureNamesEveryRoom(t *testing.T) {
 	}
 	for _, r := range plan {
 		if !strings.Contains(string(text), "`"+r.path+"`") {
-			t.Errorf("docs/ARCHITECTURE.md does not say what %s is for", r.path)
+			t.Errorf("docs/ARCHITECTURE.md does not list %s", r.path)
 		}
 	}
 }

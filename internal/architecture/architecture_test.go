@@ -1,0 +1,384 @@
+// Package architecture_test checks the structure of the project: which package may import which, and in which order
+// the files of a package refer to each other. Each rule is stated with its reason.
+package architecture_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/gpu-exporter/gpu-exporter"
+
+// pkg is one package of the plan.
+type pkg struct {
+	path string
+	// imports lists the packages of this module that it may import.
+	imports []string
+	// never lists import paths (or their beginnings) that it must not import; reason says why.
+	never  []string
+	reason string
+}
+
+const (
+	prometheusLib = "github.com/prometheus/"
+	grpcLib       = "google.golang.org/grpc"
+	nvmlLib       = "github.com/NVIDIA/go-nvml"
+)
+
+// plan is the import law: every package, the packages of this module that it may import, and what it must not import.
+var plan = []pkg{
+	{path: "internal/gpu", never: []string{"github.com/", "google.golang.org/", "k8s.io/", "golang.org/"},
+		reason: "shared types depend on the standard library alone, so that every package can use them"},
+	{path: "internal/standin/scenario", imports: []string{"internal/gpu"},
+		never:  []string{"github.com/", "google.golang.org/", "k8s.io/"},
+		reason: "a file format is read by tests and tools alike"},
+	{path: "internal/nvml/journal", never: []string{"github.com/", "google.golang.org/", "k8s.io/"},
+		reason: "a file format that the exporter writes and the stand-in reads"},
+	{path: "internal/nvml", imports: []string{"internal/gpu", "internal/nvml/journal"},
+		never:  []string{prometheusLib, grpcLib, "k8s.io/"},
+		reason: "the driver package is independent of how readings are exposed"},
+	{path: "internal/standin/recording", imports: []string{"internal/gpu", "internal/nvml/journal",
+		"internal/standin/scenario"}, never: []string{"github.com/", "google.golang.org/", "k8s.io/"},
+		reason: "a journal is converted to a scenario without driver and exporter"},
+	{path: "internal/proc", imports: []string{"internal/gpu"}, never: []string{prometheusLib, grpcLib, nvmlLib},
+		reason: "the owner of a process is read from /proc alone"},
+	{path: "internal/engine", imports: []string{"internal/gpu"},
+		never:  []string{"github.com/", "google.golang.org/", "k8s.io/", "os/exec"},
+		reason: "a container engine is queried over its socket with the standard library alone"},
+	{path: "podmap", imports: []string{"internal/gpu"}, never: []string{prometheusLib, nvmlLib},
+		reason: "allocations come from the kubelet, never from the driver"},
+	{path: "internal/account", imports: []string{"internal/gpu"},
+		never:  []string{"github.com/", "google.golang.org/", "k8s.io/", "net", "os"},
+		reason: "arithmetic has no clock, no file and no network, so that it can be tested exhaustively"},
+	{path: "internal/sampler", imports: []string{"internal/gpu", "internal/account"},
+		never:  []string{prometheusLib, nvmlLib, grpcLib},
+		reason: "the loop gets its dependencies through its own interfaces"},
+	{path: "internal/catalog", imports: []string{"internal/gpu"}, never: []string{prometheusLib, nvmlLib, grpcLib},
+		reason: "dashboards, alerts and reports read the table without a Prometheus library"},
+	{path: "internal/catalog/compat", imports: []string{"internal/gpu", "internal/catalog"},
+		never:  []string{prometheusLib, nvmlLib, grpcLib},
+		reason: "another exporter's names are derived from the catalog's families, so that the two pages agree"},
+	{path: "internal/catalog/catalogtest", imports: []string{"internal/gpu"},
+		never:  []string{prometheusLib, nvmlLib, grpcLib},
+		reason: "it builds Views for tests"},
+	{path: "collector", imports: []string{"internal/gpu", "internal/catalog"},
+		never:  []string{"net/http", nvmlLib, grpcLib},
+		reason: "rendering is not serving, and a scrape touches no hardware"},
+	{path: "internal/web", imports: []string{"internal/gpu", "internal/catalog"}, never: []string{nvmlLib, grpcLib},
+		reason: "a page renders the View and queries nothing"},
+	{path: "internal/standin", imports: []string{"internal/gpu", "internal/standin/scenario"},
+		never:  []string{prometheusLib, nvmlLib},
+		reason: "it simulates a node from the outside, through the interfaces of a real one"},
+	{path: "dashboards", imports: []string{"internal/gpu", "internal/catalog"},
+		never:  []string{prometheusLib, nvmlLib, grpcLib},
+		reason: "dashboards are tables over the catalog; the parser that checks their queries is in the module test/"},
+	{path: "alerts", imports: []string{"internal/gpu", "internal/catalog"},
+		never:  []string{prometheusLib, nvmlLib, grpcLib},
+		reason: "rules are text generated from a table; the parser that checks them is in the module test/"},
+	{path: "internal/standin/fleet", imports: []string{"internal/gpu"},
+		never:  []string{"github.com/", "google.golang.org/", "k8s.io/", "net", "os"},
+		reason: "a fleet's activity is a function of a seed and a time, independent of how it is exposed"},
+	{path: "internal/standin/expose", imports: []string{"internal/gpu", "internal/catalog", "collector",
+		"internal/standin/fleet"}, never: []string{nvmlLib, grpcLib},
+		reason: "it exposes a simulated fleet through the catalog and collector, so that names cannot drift"},
+	{path: "report", imports: []string{"internal/catalog", "report/mig", "report/prom"},
+		never:  []string{prometheusLib, nvmlLib, grpcLib, "k8s.io/"},
+		reason: "the report reads the HTTP API of any server; it needs neither a Prometheus library nor a node"},
+	{path: "report/mig", never: []string{"github.com/", "net", "os"}, reason: "a table of GPU properties needs no I/O"},
+	{path: "report/prom", never: []string{"github.com/prometheus/client_golang", nvmlLib, grpcLib, "k8s.io/"},
+		reason: "the client's own decoder is eight times as fast as client_golang's, which a month of a fleet needs"},
+	{path: "report/reporttest", never: []string{prometheusLib, nvmlLib, grpcLib},
+		reason: "it simulates a server for tests"},
+	{path: "report/render", imports: []string{"report"}, never: []string{prometheusLib, nvmlLib, grpcLib, "net"},
+		reason: "a page renders a document and queries nothing"},
+	{path: "cmd/report", imports: []string{"report", "report/prom", "report/render"}, never: []string{nvmlLib, grpcLib},
+		reason: "it runs on any machine, without GPUs"},
+	{path: "cmd/exporter", imports: []string{"internal/gpu", "internal/nvml", "internal/nvml/journal", "internal/proc",
+		"internal/engine", "podmap", "internal/account", "internal/sampler",
+		"internal/catalog", "internal/catalog/compat", "collector", "internal/web"},
+		reason: "a shipped program contains no simulation"},
+	{path: "tools/gen", imports: []string{"internal/catalog", "internal/catalog/compat", "dashboards", "alerts",
+		"report/render"},
+		never: []string{nvmlLib, grpcLib}, reason: "generated files depend on tables alone"},
+	{path: "cmd/standin", imports: []string{"internal/gpu", "internal/standin/scenario", "internal/standin/recording",
+		"internal/standin", "internal/standin/fleet", "internal/standin/expose", "alerts"},
+		never: []string{prometheusLib, nvmlLib},
+		reason: "the stand-in must not share code with the exporter it is tested against; a simulated fleet is " +
+			"scraped directly"},
+}
+
+// goFiles lists the Go files of the root module by directory, relative to the root, tests separately.
+func goFiles(t *testing.T) (root string, code, tests map[string][]string) {
+	t.Helper()
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, tests = map[string][]string{}, map[string][]string{}
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			name := d.Name()
+			if path != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin" ||
+				name == "node_modules") {
+				return filepath.SkipDir
+			}
+			if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil && path != root {
+				return filepath.SkipDir // a nested module is not part of this one
+			}
+			return nil
+		}
+		if filepath.Ext(path) != ".go" {
+			return nil
+		}
+		rel, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		if strings.HasSuffix(path, "_test.go") {
+			tests[rel] = append(tests[rel], path)
+		} else {
+			code[rel] = append(code[rel], path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root, code, tests
+}
+
+func importsOf(t *testing.T, path string) []string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, s := range f.Imports {
+		p, err := strconv.Unquote(s.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func TestImportLaw(t *testing.T) {
+	_, code, _ := goFiles(t)
+	for dir, files := range code {
+		at := slices.IndexFunc(plan, func(r pkg) bool { return r.path == dir })
+		if at < 0 {
+			t.Errorf("%s is not in the plan: add it with its allowed imports and the reason", dir)
+			continue
+		}
+		r := plan[at]
+		for _, file := range files {
+			for _, imported := range importsOf(t, file) {
+				if ours, is := strings.CutPrefix(imported, module+"/"); is {
+					if !slices.Contains(r.imports, ours) {
+						t.Errorf("%s imports %s: %s", file, ours, r.reason)
+					}
+					continue
+				}
+				for _, never := range r.never {
+					if imported == never || strings.HasPrefix(imported, strings.TrimSuffix(never, "/")+"/") {
+						t.Errorf("%s imports %s: %s", file, imported, r.reason)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Neither shipped program links a package of the stand-in.
+func TestShippedProgramsLinkNoStandin(t *testing.T) {
+	_, code, _ := goFiles(t)
+	for _, program := range []string{"cmd/exporter", "cmd/report"} {
+		reached := map[string]bool{program: true}
+		for queue := []string{program}; len(queue) > 0; queue = queue[1:] {
+			for _, file := range code[queue[0]] {
+				for _, imported := range importsOf(t, file) {
+					if ours, is := strings.CutPrefix(imported, module+"/"); is && !reached[ours] {
+						reached[ours] = true
+						queue = append(queue, ours)
+					}
+				}
+			}
+		}
+		if len(reached) < 4 {
+			t.Errorf("%s reaches %v only: the test is broken", program, reached)
+		}
+		for dir := range reached {
+			if dir == "internal/standin" || strings.HasPrefix(dir, "internal/standin/") {
+				t.Errorf("%s links %s", program, dir)
+			}
+		}
+	}
+}
+
+// Every package of the plan exists.
+func TestPlanListsExistingPackages(t *testing.T) {
+	_, code, _ := goFiles(t)
+	for _, r := range plan {
+		if len(code[r.path]) == 0 {
+			t.Errorf("the plan lists %s, which does not exist", r.path)
+		}
+		for _, k := range r.imports {
+			if !slices.ContainsFunc(plan, func(o pkg) bool { return o.path == k }) {
+				t.Errorf("%s may import %s, which is not in the plan", r.path, k)
+			}
+		}
+	}
+}
+
+func TestEveryPackageHasADoc(t *testing.T) {
+	_, code, _ := goFiles(t)
+	for dir, files := range code {
+		documented := false
+		for _, file := range files {
+			f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.PackageClauseOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			documented = documented || f.Doc != nil && len(f.Doc.Text()) > 40
+		}
+		if !documented {
+			t.Errorf("%s has no package comment that states its purpose", dir)
+		}
+	}
+}
+
+// No mutable globals and no init functions. Tables, sentinel errors and compiled expressions are never assigned again.
+func TestNoInitAndNoAssignedGlobals(t *testing.T) {
+	_, code, _ := goFiles(t)
+	for _, files := range code {
+		globals, specs := map[string]bool{}, map[*ast.ValueSpec]bool{}
+		var parsed []*ast.File
+		fset := token.NewFileSet()
+		for _, file := range files {
+			f, err := parser.ParseFile(fset, file, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parsed = append(parsed, f)
+			for _, d := range f.Decls {
+				switch d := d.(type) {
+				case *ast.FuncDecl:
+					if d.Recv == nil && d.Name.Name == "init" {
+						t.Errorf("%s has an init function", fset.Position(d.Pos()))
+					}
+				case *ast.GenDecl:
+					for _, s := range d.Specs {
+						if v, ok := s.(*ast.ValueSpec); ok && d.Tok == token.VAR {
+							specs[v] = true
+							for _, name := range v.Names {
+								globals[name.Name] = true
+							}
+						}
+					}
+				}
+			}
+		}
+		for _, f := range parsed {
+			ast.Inspect(f, func(n ast.Node) bool {
+				assign, ok := n.(*ast.AssignStmt)
+				if !ok || assign.Tok == token.DEFINE {
+					return true
+				}
+				for _, lhs := range assign.Lhs {
+					id, ok := lhs.(*ast.Ident)
+					if !ok || !globals[id.Name] {
+						continue
+					}
+					// The parser resolves names within a file: what it could not resolve is another file's global.
+					if id.Obj != nil {
+						spec, ok := id.Obj.Decl.(*ast.ValueSpec)
+						if !ok || !specs[spec] {
+							continue
+						}
+					}
+					t.Errorf("%s assigns the package variable %s", fset.Position(assign.Pos()), id.Name)
+				}
+				return true
+			})
+		}
+	}
+}
+
+// The repository has no paths of a developer's machine and no open markers.
+func TestNoWorkplaceTerms(t *testing.T) {
+	root, code, tests := goFiles(t)
+	forbidden := []string{"/work" + "/", "/ro" + "ot/go", "TO" + "DO(", "FIX" + "ME"}
+	check := func(path string) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range forbidden {
+			if strings.Contains(string(text), word) {
+				t.Errorf("%s contains %q", path, word)
+			}
+		}
+	}
+	for _, set := range []map[string][]string{code, tests} {
+		for _, files := range set {
+			for _, f := range files {
+				check(f)
+			}
+		}
+	}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "Makefile", ".ci/run"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			check(f)
+		}
+	}
+}
+
+// Compiled programs are not committed; builds go to bin.
+func TestKeepsNoPrograms(t *testing.T) {
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{filepath.Join(root, ".git"), filepath.Join(root, ".cache"),
+			filepath.Join(root, "bin"), filepath.Join(root, "tmp")}, path):
+			return filepath.SkipDir
+		case !d.Type().IsRegular() || strings.HasSuffix(path, ".test"):
+			return nil
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		begin := make([]byte, 4)
+		if n, _ := f.Read(begin); string(begin[:n]) == "\x7fELF" {
+			t.Errorf("%s is a compiled program: delete it and build it to bin", path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
