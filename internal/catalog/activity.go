@@ -6,47 +6,60 @@ const hopper = "Hopper and newer"
 
 func activity() Group {
 	seconds := func(name, help, source, offered string, field func(*gpu.Activity) gpu.Opt[gpu.Seconds]) Family {
-		return Family{Name: name, Type: Counter, Unit: "seconds", Scope: ScopeGPU, Stability: Stable,
+		return Family{Name: name, Scope: ScopeGPU,
 			Help: help, Source: source, Offered: offered, Read: summed(field)}
 	}
 	const notMIG = "GPUs not in MIG mode; in MIG mode Hopper and newer"
 	return Group{
 		Title: "Activity",
-		Intro: "The counters integrate the driver's utilization samples: the ratio of two rates is the mean utilization of any period, independent of the scrape interval. The gauges show the last 60 s.",
+		Intro: "The counters integrate the driver's utilization samples: the ratio of two rates is the mean " +
+			"utilization of any period, independent of the scrape interval. The gauges show the last 60 s.",
 		Examples: []Example{
-			{"How busy was each GPU in the last ten minutes?", `rate(gpu_busy_seconds_total[10m]) / rate(gpu_observed_seconds_total[10m])`},
-			{"In which share of the time were tensor cores active?", `rate(gpu_tensor_active_seconds_total[10m]) / rate(gpu_profiled_seconds_total[10m])`},
+			{"How busy was each GPU in the last ten minutes?",
+				`rate(gpu_busy_seconds_total[10m]) / rate(gpu_observed_seconds_total[10m])`},
+			{"In which share of the time were tensor cores active?",
+				`rate(gpu_tensor_active_seconds_total[10m]) / rate(gpu_profiled_seconds_total[10m])`},
 		},
 		Rows: []Family{
-			seconds("gpu_busy_seconds_total", "Time during which at least one kernel was running, since the exporter started.",
-				"nvmlDeviceGetSamples (GPU utilization), else nvmlDeviceGetUtilizationRates; in MIG mode GPM metric 1 of each instance, weighted by gpu_mig_share_ratio", notMIG,
+			seconds("gpu_busy_seconds_total", "Time during which at least one kernel was running, since the exporter "+
+				"started.",
+				"nvmlDeviceGetSamples (GPU utilization), else nvmlDeviceGetUtilizationRates; in MIG mode GPM metric "+
+					"1 of each instance, weighted by gpu_mig_share_ratio", notMIG,
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Busy }),
 			seconds("gpu_observed_seconds_total", "Time covered by gpu_busy_seconds_total, since the exporter started.",
 				"as gpu_busy_seconds_total", notMIG, func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Observed }),
-			seconds("gpu_memory_busy_seconds_total", "Time during which device memory was read or written, since the exporter started.",
+			seconds("gpu_memory_busy_seconds_total",
+				"Time during which device memory was read or written, since the exporter started.",
 				"nvmlDeviceGetSamples (memory utilization), else nvmlDeviceGetUtilizationRates", "GPUs not in MIG mode",
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.MemoryBusy }),
-			{Name: "gpu_utilization_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeGPU, Stability: Stable,
-				Help: "Mean of the driver's utilization samples over the last 60 s.", Source: "as gpu_busy_seconds_total", Offered: notMIG,
+			{Name: "gpu_utilization_ratio", Scope: ScopeGPU,
+				Help:   "Mean of the driver's utilization samples over the last 60 s.",
+				Source: "as gpu_busy_seconds_total", Offered: notMIG,
 				Read: summed(func(a *gpu.Activity) gpu.Opt[gpu.Ratio] { return a.Mean })},
-			{Name: "gpu_utilization_peak_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeGPU, Stability: Stable,
-				Help: "Maximum of the driver's utilization samples over the last 60 s.", Source: "as gpu_busy_seconds_total", Offered: notMIG,
+			{Name: "gpu_utilization_peak_ratio", Scope: ScopeGPU,
+				Help:   "Maximum of the driver's utilization samples over the last 60 s.",
+				Source: "as gpu_busy_seconds_total", Offered: notMIG,
 				Read: summed(func(a *gpu.Activity) gpu.Opt[gpu.Ratio] { return a.Peak })},
-			{Name: "gpu_last_busy_timestamp_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeGPU, Stability: Stable,
-				Help: "Unix time at which the GPU was last busy; start of observation if it has not been busy since.", Source: "as gpu_busy_seconds_total", Offered: notMIG,
+			{Name: "gpu_last_busy_timestamp_seconds", Scope: ScopeGPU,
+				Help:   "Unix time at which the GPU was last busy; start of observation if it has not been busy since.",
+				Source: "as gpu_busy_seconds_total", Offered: notMIG,
 				Read: live(func(c *gpu.GPU, emit gpuEmit) { moment(emit, c.Activity.LastBusy) })},
-			{Name: "gpu_sampling_info", Type: Info, Scope: ScopeGPU, Stability: Stable,
-				Help:   "Method by which the busy counters of the GPU are measured; always 1. ring: all of the driver's samples. rate: nvmlDeviceGetUtilizationRates at each poll. gpm: GPM counters of the MIG instances.",
+			{Name: "gpu_sampling_info", Scope: ScopeGPU,
+				Help: "Method by which the busy counters of the GPU are measured; always 1. ring: all of the " +
+					"driver's samples. rate: nvmlDeviceGetUtilizationRates at each poll. gpm: GPM counters of the " +
+					"MIG instances.",
 				Labels: []string{"method"},
 				Read: live(func(c *gpu.GPU, emit gpuEmit) {
 					if m, ok := c.Activity.Method.Get(); ok {
 						emit(1, string(m))
 					}
 				})},
-			{Name: "gpu_engine_utilization_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeGPU, Stability: Stable,
-				Help:   "Utilization of a fixed-function engine over the driver's last sampling period (1/6 s to 1 s).",
-				Source: "nvmlDeviceGetEncoderUtilization, GetDecoderUtilization, GetJpgUtilization, GetOfaUtilization", Offered: "GPUs with the engine, not in MIG mode",
-				Labels: []string{"engine"},
+			{Name: "gpu_engine_utilization_ratio", Scope: ScopeGPU,
+				Help: "Utilization of a fixed-function engine over the driver's last sampling period (1/6 s to 1 " +
+					"s).",
+				Source:  "nvmlDeviceGetEncoderUtilization, GetDecoderUtilization, GetJpgUtilization, GetOfaUtilization",
+				Offered: "GPUs with the engine, not in MIG mode",
+				Labels:  []string{"engine"},
 				Read: fastGPU(func(f *gpu.Fast, emit gpuEmit) {
 					for _, e := range gpu.Engines {
 						if r, ok := f.Engines[e]; ok {
@@ -54,18 +67,25 @@ func activity() Group {
 						}
 					}
 				})},
-			seconds("gpu_sm_active_seconds_total", "Time during which an SM had a resident warp, averaged over the SMs, since the exporter started.", "GPM metric 2", hopper,
+			seconds("gpu_sm_active_seconds_total",
+				"Time during which an SM had a resident warp, averaged over the SMs, since the exporter started.",
+				"GPM metric 2", hopper,
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.SMActive }),
-			seconds("gpu_sm_occupancy_seconds_total", "Resident warps divided by the maximum, integrated over time.", "GPM metric 3", hopper,
+			seconds("gpu_sm_occupancy_seconds_total", "Resident warps divided by the maximum, integrated over time.",
+				"GPM metric 3", hopper,
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.SMOccupancy }),
-			seconds("gpu_tensor_active_seconds_total", "Time during which tensor cores were active, averaged over the SMs.", "GPM metric 5", hopper,
+			seconds("gpu_tensor_active_seconds_total",
+				"Time during which tensor cores were active, averaged over the SMs.", "GPM metric 5", hopper,
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.TensorActive }),
-			seconds("gpu_dram_active_seconds_total", "Memory bandwidth used divided by the maximum, integrated over time.", "GPM metric 10", hopper,
+			seconds("gpu_dram_active_seconds_total",
+				"Memory bandwidth used divided by the maximum, integrated over time.", "GPM metric 10", hopper,
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.DRAMActive }),
-			seconds("gpu_profiled_seconds_total", "Time covered by the GPM counters; divide them by it.", "GPM sample pairs", hopper,
+			seconds("gpu_profiled_seconds_total", "Time covered by the GPM counters; divide them by it.",
+				"GPM sample pairs", hopper,
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Profiled }),
-			{Name: "gpu_pipe_active_seconds_total", Type: Counter, Unit: "seconds", Scope: ScopeGPU, Stability: Stable,
-				Help: "Time during which an arithmetic pipe was active, averaged over the SMs.", Source: "GPM metrics 4, 11, 12 and 13", Offered: hopper, Labels: []string{"pipe"},
+			{Name: "gpu_pipe_active_seconds_total", Scope: ScopeGPU,
+				Help:   "Time during which an arithmetic pipe was active, averaged over the SMs.",
+				Source: "GPM metrics 4, 11, 12 and 13", Offered: hopper, Labels: []string{"pipe"},
 				Read: live(func(c *gpu.GPU, emit gpuEmit) {
 					for _, p := range gpu.Pipes {
 						if s, ok := c.Activity.Pipes[p]; ok {

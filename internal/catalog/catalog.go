@@ -7,6 +7,7 @@
 package catalog
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -126,10 +127,37 @@ type Example struct{ Question, Query string }
 
 // Groups returns the catalog by chapter.
 func Groups() []Group {
-	return []Group{
+	groups := []Group{
 		identity(), activity(), memory(), power(), thermal(), clocks(), modes(), faults(), links(),
 		ownership(), containers(), mig(), exporter(),
 	}
+	for _, g := range groups {
+		for i := range g.Rows {
+			g.Rows[i].complete()
+		}
+	}
+	return groups
+}
+
+// units are the base units in which names end.
+var units = []string{"bytes", "celsius", "hertz", "joules", "ratio", "seconds", "watts"}
+
+// complete sets what follows from the name of a family, and what is the same for most: type, unit and stability.
+func (f *Family) complete() {
+	switch {
+	case f.Type != "":
+	case strings.HasSuffix(f.Name, "_total"):
+		f.Type = Counter
+	case strings.HasSuffix(f.Name, "_info"):
+		f.Type = Info
+	default:
+		f.Type = Gauge
+	}
+	name := strings.TrimSuffix(f.Name, "_total")
+	if last := name[strings.LastIndexByte(name, '_')+1:]; slices.Contains(units, last) {
+		f.Unit = last
+	}
+	f.Stability = cmp.Or(f.Stability, Stable)
 }
 
 // All returns every family in the order of the catalog. It is the only list.
@@ -212,4 +240,5 @@ func ValidateCompat(rows []Family) error {
 }
 
 // reserved are the labels that Prometheus and its operators own.
-var reserved = []string{"job", "instance", "cluster", "region", "zone", "env", "service", "endpoint", "type", "le", "quantile"}
+var reserved = []string{"job", "instance", "cluster", "region", "zone", "env", "service", "endpoint", "type", "le",
+	"quantile"}

@@ -105,7 +105,8 @@ func TestLostGPUKeepsOnlyItsState(t *testing.T) {
 }
 
 func TestResourceLabel(t *testing.T) {
-	for resource, want := range map[string]string{"nvidia.com/gpu": "nvidia_com_gpu", "nvidia.com/mig-1g.5gb": "nvidia_com_mig_1g_5gb", "a/é": "a__"} {
+	for resource, want := range map[string]string{"nvidia.com/gpu": "nvidia_com_gpu", "nvidia.com/mig-1g.5gb": "nvidia_com_mig_1g_5gb",
+		"a/é": "a__"} {
 		if got := catalog.ResourceLabel(resource); got != want {
 			t.Errorf("ResourceLabel(%q) = %q, want %q", resource, got, want)
 		}
@@ -118,13 +119,15 @@ func TestPodLabelsAreAdded(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(rows, func(f catalog.Family) bool { return f.Name == "gpu_pod_info" })
-	v := &gpu.View{Node: "n", Pods: []gpu.PodRef{{Namespace: "a", Pod: "b", UID: "u", Meta: &gpu.PodMeta{WorkloadType: "Job", Workload: "w", Labels: map[string]string{"team": "red", "other": "x"}}}}}
+	v := &gpu.View{Node: "n", Pods: []gpu.PodRef{{Namespace: "a", Pod: "b", UID: "u",
+		Meta: &gpu.PodMeta{WorkloadType: "Job", Workload: "w", Labels: map[string]string{"team": "red", "other": "x"}}}}}
 	var got []string
 	rows[i].Read(v, func(_ float64, labels ...string) { got = slices.Clone(labels) })
 	if want := []string{"n", "a", "b", "u", "Job", "w", "red", ""}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if want := []string{"node", "namespace", "pod", "pod_uid", "workload_type", "workload", "label_team", "label_app_kubernetes_io_name"}; !slices.Equal(rows[i].AllLabels(), want) {
+	if want := []string{"node", "namespace", "pod", "pod_uid", "workload_type", "workload", "label_team",
+		"label_app_kubernetes_io_name"}; !slices.Equal(rows[i].AllLabels(), want) {
 		t.Errorf("%q, want %q", rows[i].AllLabels(), want)
 	}
 	if catalog.Validate(catalog.WithPodLabels(catalog.All(), []string{"a.b", "a/b"})) == nil {

@@ -4,7 +4,7 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
 func containers() Group {
 	seconds := func(name, help, source string, field func(*gpu.ContainerGPU) gpu.Opt[gpu.Seconds]) Family {
-		return Family{Name: name, Type: Counter, Unit: "seconds", Scope: ScopeContainer, Stability: Stable, Help: help, Source: source,
+		return Family{Name: name, Scope: ScopeContainer, Help: help, Source: source,
 			Read: containerCounter(field)}
 	}
 	unattributed := func(read func(gpu.Unattributed) gpu.Opt[float64]) func(*gpu.View, Emit) {
@@ -16,73 +16,100 @@ func containers() Group {
 	}
 	return Group{
 		Title: "Containers",
-		Intro: "Usage of each container on the GPUs allocated to it. For every GPU, the containers and `gpu_unattributed_*` add up to the GPU's total; `gpu_attribution_error_ratio` is the difference. A container whose activity cannot be measured has no series here, never a 0. Values of `reason`: host (a process outside of pods), hidden (no visible process), unresolved (a process or an allocation that could not be resolved to a container), unmeasured (several containers, and no figure for each), mps (MPS clients, not reported one by one), driver (contexts of the driver and of the MPS server), idle (allocated to no container). When a container stops, its gauges are no longer exported; its counters are exported for five more minutes.",
+		Intro: "Usage of each container on the GPUs allocated to it. For every GPU, the containers and " +
+			"`gpu_unattributed_*` add up to the GPU's total; `gpu_attribution_error_ratio` is the difference. A " +
+			"container whose activity cannot be measured has no series here, never a 0. Values of `reason`: host (a " +
+			"process outside of pods), hidden (no visible process), unresolved (a process or an allocation that " +
+			"could not be resolved to a container), unmeasured (several containers, and no figure for each), mps " +
+			"(MPS clients, not reported one by one), driver (contexts of the driver and of the MPS server), idle " +
+			"(allocated to no container). When a container stops, its gauges are no longer exported; its counters " +
+			"are exported for five more minutes.",
 		Examples: []Example{
-			{"Which pods have not used their GPUs for 20 minutes?", `sum by (node, namespace, pod) (gpu_container_allocation_ratio) and on (node, namespace, pod) (time() - max by (node, namespace, pod) (gpu_container_last_busy_timestamp_seconds) > 1200)`},
-			{"Which share of its allocated GPU-time did each namespace use?", `sum by (namespace) (increase(gpu_container_busy_seconds_total[1h])) / sum by (namespace) (increase(gpu_container_allocated_seconds_total[1h]))`},
-			{"How many kWh did each namespace use in the last hour?", `sum by (namespace) (increase(gpu_container_energy_joules_total[1h])) / 3.6e6`},
+			{"Which pods have not used their GPUs for 20 minutes?",
+				`sum by (node, namespace, pod) (gpu_container_allocation_ratio) and on (node, namespace, pod) ` +
+					`(time() - max by (node, namespace, pod) (gpu_container_last_busy_timestamp_seconds) > 1200)`},
+			{"Which share of its allocated GPU-time did each namespace use?",
+				`sum by (namespace) (increase(gpu_container_busy_seconds_total[1h])) / ` +
+					`sum by (namespace) (increase(gpu_container_allocated_seconds_total[1h]))`},
+			{"How many kWh did each namespace use in the last hour?",
+				`sum by (namespace) (increase(gpu_container_energy_joules_total[1h])) / 3.6e6`},
 		},
 		Rows: []Family{
-			seconds("gpu_container_busy_seconds_total", "GPU busy time attributed to the container, since its allocation began.", "gpu_busy_seconds_total, divided by allocation and nvmlDeviceGetProcessUtilization",
+			seconds("gpu_container_busy_seconds_total",
+				"GPU busy time attributed to the container, since its allocation began.",
+				"gpu_busy_seconds_total, divided by allocation and nvmlDeviceGetProcessUtilization",
 				func(c *gpu.ContainerGPU) gpu.Opt[gpu.Seconds] { return c.Busy }),
-			seconds("gpu_container_observed_seconds_total", "Time covered by gpu_container_busy_seconds_total.", "as gpu_container_busy_seconds_total",
+			seconds("gpu_container_observed_seconds_total", "Time covered by gpu_container_busy_seconds_total.",
+				"as gpu_container_busy_seconds_total",
 				func(c *gpu.ContainerGPU) gpu.Opt[gpu.Seconds] { return c.Observed }),
-			seconds("gpu_container_allocated_seconds_total", "Allocated GPU-time: gpu_container_allocation_ratio integrated over time.", "kubelet PodResources",
+			seconds("gpu_container_allocated_seconds_total",
+				"Allocated GPU-time: gpu_container_allocation_ratio integrated over time.", "kubelet PodResources",
 				func(c *gpu.ContainerGPU) gpu.Opt[gpu.Seconds] { return c.Allocated }),
-			{Name: "gpu_container_unused_seconds_total", Type: Counter, Unit: "seconds", Scope: ScopeContainer, Stability: Stable,
-				Help: "Allocated GPU-time in which the container ran no kernel: its part of gpu_time_seconds_total, by state.", Labels: []string{"state"},
+			{Name: "gpu_container_unused_seconds_total", Scope: ScopeContainer,
+				Help: "Allocated GPU-time in which the container ran no kernel: its part of gpu_time_seconds_total, " +
+					"by state.", Labels: []string{"state"},
 				Read: containerGPUs(true, func(c *gpu.ContainerGPU, emit gpuEmit) {
 					opt(emit, c.Gap, string(gpu.TimeGap))
 					opt(emit, c.Idle, string(gpu.TimeIdle))
 				})},
-			{Name: "gpu_container_energy_joules_total", Type: Counter, Unit: "joules", Scope: ScopeContainer, Stability: Stable,
-				Help: "GPU energy attributed to the container: idle energy by allocation, the rest by busy time.", Source: "gpu_energy_joules_total",
-				Read: containerCounter(func(c *gpu.ContainerGPU) gpu.Opt[gpu.Joules] { return c.Energy })},
-			{Name: "gpu_container_memory_used_bytes", Type: Gauge, Unit: "bytes", Scope: ScopeContainer, Stability: Stable,
-				Help: "Device memory used by the container's processes.", Source: "NVML process lists; of the GPU or MIG instance if allocated to one container",
-				Read: containerGauge(func(c *gpu.ContainerGPU) gpu.Opt[gpu.Bytes] { return c.Memory })},
-			{Name: "gpu_container_processes", Type: Gauge, Scope: ScopeContainer, Stability: Stable,
+			{Name: "gpu_container_energy_joules_total", Scope: ScopeContainer,
+				Help:   "GPU energy attributed to the container: idle energy by allocation, the rest by busy time.",
+				Source: "gpu_energy_joules_total",
+				Read:   containerCounter(func(c *gpu.ContainerGPU) gpu.Opt[gpu.Joules] { return c.Energy })},
+			{Name: "gpu_container_memory_used_bytes", Scope: ScopeContainer,
+				Help:   "Device memory used by the container's processes.",
+				Source: "NVML process lists; of the GPU or MIG instance if allocated to one container",
+				Read:   containerGauge(func(c *gpu.ContainerGPU) gpu.Opt[gpu.Bytes] { return c.Memory })},
+			{Name: "gpu_container_processes", Scope: ScopeContainer,
 				Help: "Processes of the container on the GPU.", Source: "NVML process lists",
 				Read: containerGauge(func(c *gpu.ContainerGPU) gpu.Opt[int] { return c.Processes })},
-			{Name: "gpu_container_last_busy_timestamp_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeContainer, Stability: Stable,
-				Help: "Unix time at which the container was last busy on the GPU; start of observation if it has not been busy since.",
+			{Name: "gpu_container_last_busy_timestamp_seconds", Scope: ScopeContainer,
+				Help: "Unix time at which the container was last busy on the GPU; start of observation if it has not " +
+					"been busy since.",
 				Read: containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) { moment(emit, c.LastBusy) })},
-			{Name: "gpu_container_allocated_since_timestamp_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeContainer, Stability: Stable,
-				Help: "Unix time at which the GPU was allocated to the container; absent for allocations older than the exporter until a data source reports it.", Source: "kubelet PodResources",
+			{Name: "gpu_container_allocated_since_timestamp_seconds", Scope: ScopeContainer,
+				Help: "Unix time at which the GPU was allocated to the container; absent for allocations older than " +
+					"the exporter until a data source reports it.", Source: "kubelet PodResources",
 				Read: containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) { moment(emit, c.Since) })},
-			{Name: "gpu_container_attribution_info", Type: Info, Scope: ScopeContainer, Stability: Stable,
-				Help:   "Method by which the container's busy time is measured, and data source of its allocation; always 1. exclusive: the GPU is allocated to it alone. process: samples of its processes. mig: its MIG instance. none: not measured.",
+			{Name: "gpu_container_attribution_info", Scope: ScopeContainer,
+				Help: "Method by which the container's busy time is measured, and data source of its allocation; " +
+					"always 1. exclusive: the GPU is allocated to it alone. process: samples of its processes. mig: " +
+					"its MIG instance. none: not measured.",
 				Labels: []string{"method", "source"},
 				Read: containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) {
 					if c.Attribution != "" {
 						emit(1, c.Attribution, c.Source)
 					}
 				})},
-			{Name: "gpu_container_mismatch", Type: Gauge, Scope: ScopeContainer, Stability: Stable,
-				Help: "Whether the container uses a GPU that is not allocated to it; 1, else absent.", Labels: []string{"kind"},
+			{Name: "gpu_container_mismatch", Scope: ScopeContainer,
+				Help:   "Whether the container uses a GPU that is not allocated to it; 1, else absent.",
+				Labels: []string{"kind"},
 				Read: containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) {
 					for _, kind := range c.Mismatch {
 						emit(1, kind)
 					}
 				})},
-			{Name: "gpu_unattributed_busy_seconds_total", Type: Counter, Unit: "seconds", Scope: ScopeGPU, Stability: Stable,
+			{Name: "gpu_unattributed_busy_seconds_total", Scope: ScopeGPU,
 				Help: "GPU busy time not attributed to any container, by reason.", Labels: []string{"reason"},
 				Read: unattributed(func(u gpu.Unattributed) gpu.Opt[float64] { return asFloat(u.Busy) })},
-			{Name: "gpu_unattributed_energy_joules_total", Type: Counter, Unit: "joules", Scope: ScopeGPU, Stability: Stable,
+			{Name: "gpu_unattributed_energy_joules_total", Scope: ScopeGPU,
 				Help: "GPU energy not attributed to any container, by reason.", Labels: []string{"reason"},
 				Read: unattributed(func(u gpu.Unattributed) gpu.Opt[float64] { return asFloat(u.Energy) })},
-			{Name: "gpu_unattributed_memory_used_bytes", Type: Gauge, Unit: "bytes", Scope: ScopeGPU, Stability: Stable,
+			{Name: "gpu_unattributed_memory_used_bytes", Scope: ScopeGPU,
 				Help: "Used GPU memory not attributed to any container, by reason.", Labels: []string{"reason"},
 				Read: unattributed(func(u gpu.Unattributed) gpu.Opt[float64] { return asFloat(u.Memory) })},
-			{Name: "gpu_attribution_error_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeGPU, Stability: Stable,
-				Help: "Relative difference between the GPU's total and the sum of its containers and the unattributed remainder.", Labels: []string{"quantity"},
+			{Name: "gpu_attribution_error_ratio", Scope: ScopeGPU,
+				Help: "Relative difference between the GPU's total and the sum of its containers and the " +
+					"unattributed remainder.", Labels: []string{"quantity"},
 				Read: live(func(c *gpu.GPU, emit gpuEmit) {
 					for _, e := range c.AttributionErrors {
 						emit(float64(e.Ratio), e.Quantity)
 					}
 				})},
-			{Name: "gpu_processes", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
-				Help: "Processes on the GPU, by NVML process list.", Source: "nvmlDeviceGetComputeRunningProcesses, GetGraphicsRunningProcesses, GetMPSComputeRunningProcesses",
+			{Name: "gpu_processes", Scope: ScopeGPU,
+				Help: "Processes on the GPU, by NVML process list.",
+				Source: "nvmlDeviceGetComputeRunningProcesses, GetGraphicsRunningProcesses, " +
+					"GetMPSComputeRunningProcesses",
 				Offered: "host PID namespace (hostPID)", Labels: []string{"kind"},
 				Read: mediumGPU(func(m *gpu.Medium, emit gpuEmit) {
 					procs, ok := m.Processes.Get()

@@ -18,7 +18,8 @@ func Markdown() string {
 
 Generated from ` + "`internal/catalog`" + `.
 
-Values are in base units: bytes, seconds, Celsius, watts, joules, hertz, ratios from 0 to 1. ` + "`_info`" + ` metrics are always 1;
+Values are in base units: bytes, seconds, Celsius, watts, joules, hertz, ratios from 0 to 1. ` + "`_info`" +
+		` metrics are always 1;
 a state set has one series per state, 0 or 1. Points in time are Unix timestamps. A value that cannot be measured is
 absent; a 0 has been measured. [metrics-by-gpu.csv](metrics-by-gpu.csv) shows which GPU models offer which metric,
 [nvidia-smi.md](nvidia-smi.md) where each field of nvidia-smi is found, and the [glossary](glossary.md) defines busy, gap, idle
@@ -35,7 +36,8 @@ Every series has the label ` + "`node`" + `; the scope adds:
 	}{
 		{ScopeNode, "node"},
 		{ScopeGPU, "GPU: UUID (PCI address if it has none), and NVML index when discovered. Join on `node` and `uuid`"},
-		{ScopeInstance, "MIG GPU instance"}, {ScopeContainer, "container and GPU"}, {ScopePod, "pod"}, {ScopeExporter, "exporter"},
+		{ScopeInstance, "MIG GPU instance"}, {ScopeContainer, "container and GPU"}, {ScopePod, "pod"},
+		{ScopeExporter, "exporter"},
 	} {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", s.scope, code(s.scope.Labels()), s.per)
 	}
@@ -44,7 +46,8 @@ Every series has the label ` + "`node`" + `; the scope adds:
 		if g.Intro != "" {
 			b.WriteString(g.Intro + "\n\n")
 		}
-		b.WriteString("| metric | type | scope | own labels | meaning | source | available on |\n|---|---|---|---|---|---|---|\n")
+		b.WriteString("| metric | type | scope | own labels | meaning | source | available on " +
+			"|\n|---|---|---|---|---|---|---|\n")
 		for _, f := range g.Rows {
 			name := "`" + f.Name + "`"
 			if f.Stability != Stable {

@@ -7,17 +7,26 @@ import (
 func exporter() Group {
 	return Group{
 		Title: "Exporter",
-		Intro: "The number of container series is limited: at most `gpu_exporter_container_accounts_limit` times about fifteen. Containers above the limit are aggregated into `pod=\"other\"` of each GPU (with an empty namespace), so that the sums over containers still add up. The exporter also exposes `process_*`, some `go_*` (both read in the medium poll group) and `promhttp_*`.",
+		Intro: "The number of container series is limited: at most `gpu_exporter_container_accounts_limit` times " +
+			"about fifteen. Containers above the limit are aggregated into `pod=\"other\"` of each GPU (with an " +
+			"empty namespace), so that the sums over containers still add up. The exporter also exposes `process_*`, " +
+			"some `go_*` (both read in the medium poll group) and `promhttp_*`.",
 		Examples: []Example{
 			{"Which data source is down, and where?", `gpu_exporter_source_up == 0`},
-			{"What is the mean duration of driver calls? (Needs native histograms; otherwise divide `_sum` by `_count`.)", `histogram_avg(sum by (call) (rate(gpu_exporter_call_duration_seconds[10m])))`},
+			{"What is the mean duration of driver calls? (Needs native histograms; otherwise divide `_sum` by " +
+				"`_count`.)", `histogram_avg(sum by (call) (rate(gpu_exporter_call_duration_seconds[10m])))`},
 		},
 		Rows: []Family{
-			{Name: "gpu_exporter_build_info", Type: Info, Scope: ScopeExporter, Stability: Stable,
+			{Name: "gpu_exporter_build_info", Scope: ScopeExporter,
 				Help: "Version of the exporter; always 1.", Labels: []string{"version", "revision", "goversion"},
-				Read: node(func(v *gpu.View, emit gpuEmit) { emit(1, v.Build.Version, v.Build.Revision, v.Build.GoVersion) })},
-			{Name: "gpu_exporter_feature", Type: StateSet, Scope: ScopeExporter, Stability: Stable,
-				Help: "State of an optional feature; 1 for the current state. The landing page shows how to enable it.", Labels: []string{"feature", "state"},
+				Read: node(func(v *gpu.View, emit gpuEmit) {
+					emit(1, v.Build.Version, v.Build.Revision,
+						v.Build.GoVersion)
+				})},
+			{Name: "gpu_exporter_feature", Type: StateSet, Scope: ScopeExporter,
+				Help: "State of an optional feature; 1 for the current state. The landing page shows how to enable " +
+					"it.",
+				Labels: []string{"feature", "state"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, f := range v.Features {
 						for _, s := range gpu.FeatureStates {
@@ -25,30 +34,31 @@ func exporter() Group {
 						}
 					}
 				})},
-			{Name: "gpu_exporter_paused", Type: Gauge, Scope: ScopeExporter, Stability: Stable,
-				Help: "Whether NVML is shut down so as not to block a change of the GPU configuration, by reason.", Labels: []string{"reason"},
+			{Name: "gpu_exporter_paused", Scope: ScopeExporter,
+				Help:   "Whether NVML is shut down so as not to block a change of the GPU configuration, by reason.",
+				Labels: []string{"reason"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, p := range v.Paused {
 						emit(b2f(p.Active), p.Reason)
 					}
 				})},
-			{Name: "gpu_exporter_source_up", Type: Gauge, Scope: ScopeExporter, Stability: Stable,
+			{Name: "gpu_exporter_source_up", Scope: ScopeExporter,
 				Help: "Whether the last query of the data source succeeded.", Labels: []string{"source"},
 				Read: sources(func(s gpu.Source, emit gpuEmit) { emit(b2f(s.Up), s.Name) })},
-			{Name: "gpu_exporter_source_last_success_timestamp_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeExporter, Stability: Stable,
+			{Name: "gpu_exporter_source_last_success_timestamp_seconds", Scope: ScopeExporter,
 				Help: "Unix time of the last successful query of the data source.", Labels: []string{"source"},
 				Read: sources(func(s gpu.Source, emit gpuEmit) { moment(emit, s.LastSuccess, s.Name) })},
-			{Name: "gpu_exporter_source_errors_total", Type: Counter, Scope: ScopeExporter, Stability: Stable,
+			{Name: "gpu_exporter_source_errors_total", Scope: ScopeExporter,
 				Help: "Failed queries of the data source.", Labels: []string{"source"},
 				Read: sources(func(s gpu.Source, emit gpuEmit) { emit(float64(s.Errors), s.Name) })},
-			{Name: "gpu_exporter_source_duration_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeExporter, Stability: Stable,
+			{Name: "gpu_exporter_source_duration_seconds", Scope: ScopeExporter,
 				Help: "Duration of the last query of the data source.", Labels: []string{"source"},
 				Read: sources(func(s gpu.Source, emit gpuEmit) {
 					if d, ok := s.Duration.Get(); ok {
 						emit(d.Seconds(), s.Name)
 					}
 				})},
-			{Name: "gpu_exporter_poll_duration_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeExporter, Stability: Stable,
+			{Name: "gpu_exporter_poll_duration_seconds", Scope: ScopeExporter,
 				Help: "Duration of the last poll of the poll group.", Labels: []string{"poll"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, l := range v.PollGroups {
@@ -57,22 +67,23 @@ func exporter() Group {
 						}
 					}
 				})},
-			{Name: "gpu_exporter_poll_interval_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeExporter, Stability: Stable,
+			{Name: "gpu_exporter_poll_interval_seconds", Scope: ScopeExporter,
 				Help: "Interval between two polls of the poll group.", Labels: []string{"poll"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, l := range v.PollGroups {
 						emit(l.Interval.Seconds(), string(l.PollGroup))
 					}
 				})},
-			{Name: "gpu_exporter_call_duration_seconds", Type: Histogram, Unit: "seconds", Scope: ScopeExporter, Stability: Experimental,
+			{Name: "gpu_exporter_call_duration_seconds", Type: Histogram, Scope: ScopeExporter, Stability: Experimental,
 				Help: "Duration of driver calls, as a native histogram.", Labels: []string{"call"},
 				ReadHistogram: func(v *gpu.View, emit EmitHistogram) {
 					for _, c := range v.Calls {
 						emit(c.Duration, v.Node, c.Call)
 					}
 				}},
-			{Name: "gpu_exporter_call_errors_total", Type: Counter, Scope: ScopeExporter, Stability: Stable,
-				Help: "Failed driver calls, by return code; calls that the GPU does not support are not counted.", Labels: []string{"call", "code"},
+			{Name: "gpu_exporter_call_errors_total", Scope: ScopeExporter,
+				Help:   "Failed driver calls, by return code; calls that the GPU does not support are not counted.",
+				Labels: []string{"call", "code"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, c := range v.Calls {
 						for _, e := range c.Errors {
@@ -80,19 +91,21 @@ func exporter() Group {
 						}
 					}
 				})},
-			{Name: "gpu_exporter_container_accounts", Type: Gauge, Scope: ScopeExporter, Stability: Stable,
-				Help: "Containers, once per GPU, that have series of their own, including those that stopped less than five minutes ago.",
+			{Name: "gpu_exporter_container_accounts", Scope: ScopeExporter,
+				Help: "Containers, once per GPU, that have series of their own, including those that stopped less " +
+					"than five minutes ago.",
 				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Own) })},
-			{Name: "gpu_exporter_container_accounts_limit", Type: Gauge, Scope: ScopeExporter, Stability: Stable,
+			{Name: "gpu_exporter_container_accounts_limit", Scope: ScopeExporter,
 				Help: "Maximum number of containers, once per GPU, that have series of their own (--container-limit).",
 				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Limit) })},
-			{Name: "gpu_exporter_container_accounts_aggregated", Type: Gauge, Scope: ScopeExporter, Stability: Stable,
+			{Name: "gpu_exporter_container_accounts_aggregated", Scope: ScopeExporter,
 				Help: "Containers, once per GPU, currently aggregated into pod=\"other\" because of --container-limit.",
 				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Aggregated) })},
-			{Name: "gpu_exporter_container_aggregations_total", Type: Counter, Scope: ScopeExporter, Stability: Stable,
-				Help: "Containers, once per GPU, aggregated into pod=\"other\" since the exporter started because of --container-limit.",
+			{Name: "gpu_exporter_container_aggregations_total", Scope: ScopeExporter,
+				Help: "Containers, once per GPU, aggregated into pod=\"other\" since the exporter started because of " +
+					"--container-limit.",
 				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Aggregations) })},
-			{Name: "gpu_exporter_rejected_values_total", Type: Counter, Scope: ScopeExporter, Stability: Stable,
+			{Name: "gpu_exporter_rejected_values_total", Scope: ScopeExporter,
 				Help: "Implausible driver values that were dropped, by reading.", Labels: []string{"reading"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, r := range v.Rejected {

@@ -17,7 +17,8 @@ func faults() Group {
 	cause := func(field func(*gpu.Medium) map[gpu.RemapCause]uint64) func(*gpu.View, Emit) {
 		return mediumGPU(func(m *gpu.Medium, emit gpuEmit) {
 			counts := field(m)
-			for _, c := range []gpu.RemapCause{gpu.CauseCorrected, gpu.CauseUncorrected, gpu.CauseSingleBit, gpu.CauseDoubleBit} {
+			for _, c := range []gpu.RemapCause{gpu.CauseCorrected, gpu.CauseUncorrected, gpu.CauseSingleBit,
+				gpu.CauseDoubleBit} {
 				if n, ok := counts[c]; ok {
 					emit(float64(n), string(c))
 				}
@@ -27,46 +28,62 @@ func faults() Group {
 	const ampere = "Ampere and newer"
 	return Group{
 		Title: "Errors",
-		Intro: "XIDs are read from NVML events and, where permitted, from the kernel log; an error reported by both is counted once. Critical codes are exported from 0 on, so that the first occurrence is an increase.",
+		Intro: "XIDs are read from NVML events and, where permitted, from the kernel log; an error reported by both " +
+			"is counted once. Critical codes are exported from 0 on, so that the first occurrence is an increase.",
 		Examples: []Example{
-			{"Which GPUs reported an XID in the last ten minutes?", `sum by (node, uuid, xid) (increase(gpu_xid_events_total[10m])) > 0`},
-			{"Where did uncorrected memory errors grow?", `sum by (node, uuid) (increase(gpu_ecc_errors_total{severity="uncorrected"}[1h])) > 0`},
+			{"Which GPUs reported an XID in the last ten minutes?",
+				`sum by (node, uuid, xid) (increase(gpu_xid_events_total[10m])) > 0`},
+			{"Where did uncorrected memory errors grow?",
+				`sum by (node, uuid) (increase(gpu_ecc_errors_total{severity="uncorrected"}[1h])) > 0`},
 		},
 		Rows: []Family{
-			{Name: "gpu_xid_events_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
-				Help: "XID errors by code, since the exporter started.", Source: "nvmlEventSetWait and /dev/kmsg", Labels: []string{"xid"},
+			{Name: "gpu_xid_events_total", Scope: ScopeGPU,
+				Help: "XID errors by code, since the exporter started.", Source: "nvmlEventSetWait and /dev/kmsg",
+				Labels: []string{"xid"},
 				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, x := range c.XIDs {
 						emit(float64(x.Count), strconv.Itoa(x.XID))
 					}
 				})},
-			{Name: "gpu_xid_last_timestamp_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeGPU, Stability: Stable,
-				Help: "Unix time of the last XID error by code, including errors in the kernel log from before the exporter started.", Source: "nvmlEventSetWait and /dev/kmsg", Labels: []string{"xid"},
+			{Name: "gpu_xid_last_timestamp_seconds", Scope: ScopeGPU,
+				Help: "Unix time of the last XID error by code, including errors in the kernel log from before the " +
+					"exporter started.", Source: "nvmlEventSetWait and /dev/kmsg", Labels: []string{"xid"},
 				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, x := range c.XIDs {
 						moment(emit, x.Last, strconv.Itoa(x.XID))
 					}
 				})},
-			{Name: "gpu_ecc_errors_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
-				Help: "ECC errors since the driver was loaded, by severity and memory location.", Source: "nvmlDeviceGetMemoryErrorCounter, else nvmlDeviceGetTotalEccErrors (volatile)", Offered: "GPUs with ECC enabled",
-				Labels: []string{"severity", "memory"}, Read: ecc(func(e gpu.ECCCount) gpu.Opt[uint64] { return e.Volatile })},
-			{Name: "gpu_ecc_lifetime_errors_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
-				Help: "ECC errors over the lifetime of the GPU, by severity and memory location.", Source: "nvmlDeviceGetMemoryErrorCounter, else nvmlDeviceGetTotalEccErrors (aggregate)", Offered: "GPUs with ECC enabled",
-				Labels: []string{"severity", "memory"}, Read: ecc(func(e gpu.ECCCount) gpu.Opt[uint64] { return e.Lifetime })},
-			{Name: "gpu_remapped_rows_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
-				Help: "Remapped memory rows, by cause.", Source: "nvmlDeviceGetRemappedRows", Offered: ampere, Labels: []string{"cause"},
-				Read: cause(func(m *gpu.Medium) map[gpu.RemapCause]uint64 { return m.RemappedRows })},
-			{Name: "gpu_retired_pages_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
-				Help: "Retired memory pages, by cause.", Source: "nvmlDeviceGetRetiredPages", Offered: "data-center GPUs before Ampere", Labels: []string{"cause"},
+			{Name: "gpu_ecc_errors_total", Scope: ScopeGPU,
+				Help:    "ECC errors since the driver was loaded, by severity and memory location.",
+				Source:  "nvmlDeviceGetMemoryErrorCounter, else nvmlDeviceGetTotalEccErrors (volatile)",
+				Offered: "GPUs with ECC enabled",
+				Labels:  []string{"severity", "memory"},
+				Read:    ecc(func(e gpu.ECCCount) gpu.Opt[uint64] { return e.Volatile })},
+			{Name: "gpu_ecc_lifetime_errors_total", Scope: ScopeGPU,
+				Help:    "ECC errors over the lifetime of the GPU, by severity and memory location.",
+				Source:  "nvmlDeviceGetMemoryErrorCounter, else nvmlDeviceGetTotalEccErrors (aggregate)",
+				Offered: "GPUs with ECC enabled",
+				Labels:  []string{"severity", "memory"},
+				Read:    ecc(func(e gpu.ECCCount) gpu.Opt[uint64] { return e.Lifetime })},
+			{Name: "gpu_remapped_rows_total", Scope: ScopeGPU,
+				Help: "Remapped memory rows, by cause.", Source: "nvmlDeviceGetRemappedRows", Offered: ampere,
+				Labels: []string{"cause"},
+				Read:   cause(func(m *gpu.Medium) map[gpu.RemapCause]uint64 { return m.RemappedRows })},
+			{Name: "gpu_retired_pages_total", Scope: ScopeGPU,
+				Help: "Retired memory pages, by cause.", Source: "nvmlDeviceGetRetiredPages",
+				Offered: "data-center GPUs before Ampere", Labels: []string{"cause"},
 				Read: cause(func(m *gpu.Medium) map[gpu.RemapCause]uint64 { return m.RetiredPages })},
-			{Name: "gpu_row_remap_pending", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
-				Help: "Whether a row remapping is pending until the next GPU reset.", Source: "nvmlDeviceGetRemappedRows", Offered: ampere,
+			{Name: "gpu_row_remap_pending", Scope: ScopeGPU,
+				Help:   "Whether a row remapping is pending until the next GPU reset.",
+				Source: "nvmlDeviceGetRemappedRows", Offered: ampere,
 				Read: mediumFlag(func(m *gpu.Medium) gpu.Opt[bool] { return m.RemapPending })},
-			{Name: "gpu_row_remap_failed", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
-				Help: "Whether a row remapping has failed; the GPU should then be replaced.", Source: "nvmlDeviceGetRemappedRows", Offered: ampere,
+			{Name: "gpu_row_remap_failed", Scope: ScopeGPU,
+				Help:   "Whether a row remapping has failed; the GPU should then be replaced.",
+				Source: "nvmlDeviceGetRemappedRows", Offered: ampere,
 				Read: mediumFlag(func(m *gpu.Medium) gpu.Opt[bool] { return m.RemapFailed })},
-			{Name: "gpu_row_remap_banks", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
-				Help: "Memory banks, by availability of spare rows.", Source: "nvmlDeviceGetRowRemapperHistogram", Offered: ampere, Labels: []string{"availability"},
+			{Name: "gpu_row_remap_banks", Scope: ScopeGPU,
+				Help: "Memory banks, by availability of spare rows.", Source: "nvmlDeviceGetRowRemapperHistogram",
+				Offered: ampere, Labels: []string{"availability"},
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					for _, a := range gpu.BankAvailabilities {
 						if n, ok := s.RemapBanks[a]; ok {
@@ -74,8 +91,9 @@ func faults() Group {
 						}
 					}
 				})},
-			{Name: "gpu_retired_pages_pending", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
-				Help: "Whether a page retirement is pending until the next reboot.", Source: "nvmlDeviceGetRetiredPagesPendingStatus", Offered: "data-center GPUs before Ampere",
+			{Name: "gpu_retired_pages_pending", Scope: ScopeGPU,
+				Help:   "Whether a page retirement is pending until the next reboot.",
+				Source: "nvmlDeviceGetRetiredPagesPendingStatus", Offered: "data-center GPUs before Ampere",
 				Read: mediumFlag(func(m *gpu.Medium) gpu.Opt[bool] { return m.RetirePending })},
 		},
 	}

@@ -5,21 +5,26 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 func identity() Group {
 	return Group{
 		Title: "Identity and state",
-		Intro: "An unavailable GPU keeps the families of this chapter, its XIDs and its allocation; its other series are no longer exported.",
+		Intro: "An unavailable GPU keeps the families of this chapter, its XIDs and its allocation; its other series " +
+			"are no longer exported.",
 		Examples: []Example{
 			{"Which GPUs are unavailable?", `gpu_device_up == 0`},
-			{"How many GPUs were busy, idle, unallocated ... in the last hour?", `sum by (state) (increase(gpu_time_seconds_total[1h])) / 3600`},
+			{"How many GPUs were busy, idle, unallocated ... in the last hour?",
+				`sum by (state) (increase(gpu_time_seconds_total[1h])) / 3600`},
 		},
 		Rows: []Family{
-			{Name: "gpu_info", Type: Info, Scope: ScopeGPU, Stability: Stable,
-				Help:   "Properties of the GPU; always 1.",
-				Source: "nvmlDeviceGetName, GetBrand, GetArchitecture, GetCudaComputeCapability, GetPciInfo, GetMinorNumber, GetSerial, GetBoardPartNumber, GetVbiosVersion; numa_node of the PCI device in sysfs",
-				Labels: []string{"model", "brand", "architecture", "compute_capability", "pci_bus_id", "minor_number", "serial", "board_part", "vbios_version", "numa_node"},
+			{Name: "gpu_info", Scope: ScopeGPU,
+				Help: "Properties of the GPU; always 1.",
+				Source: "nvmlDeviceGetName, GetBrand, GetArchitecture, GetCudaComputeCapability, GetPciInfo, " +
+					"GetMinorNumber, GetSerial, GetBoardPartNumber, GetVbiosVersion; numa_node of the PCI device in " +
+					"sysfs",
+				Labels: []string{"model", "brand", "architecture", "compute_capability", "pci_bus_id", "minor_number",
+					"serial", "board_part", "vbios_version", "numa_node"},
 				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
 					emit(1, c.Model, c.Brand, c.Architecture, c.ComputeCapability, string(c.PCI), optLabel(c.Minor),
 						c.Serial, c.BoardPart, c.VBIOS, optLabel(c.NUMANode))
 				})},
-			{Name: "gpu_driver_info", Type: Info, Scope: ScopeNode, Stability: Stable,
+			{Name: "gpu_driver_info", Scope: ScopeNode,
 				Help:   "Versions of the driver, CUDA and NVML; always 1.",
 				Source: "nvmlSystemGetDriverVersion, GetCudaDriverVersion, GetNVMLVersion",
 				Labels: []string{"driver_version", "cuda_version", "nvml_version"},
@@ -28,10 +33,10 @@ func identity() Group {
 						emit(1, s.DriverVersion, s.CUDAVersion, s.NVMLVersion)
 					}
 				})},
-			{Name: "gpu_device_up", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
+			{Name: "gpu_device_up", Scope: ScopeGPU,
 				Help: "Whether the GPU is readable; 0 if it is lost, missing, hung or needs a reset.",
 				Read: devs(func(c *gpu.GPU, emit gpuEmit) { emit(b2f(c.State == gpu.DeviceUp)) })},
-			{Name: "gpu_last_read_timestamp_seconds", Type: Gauge, Unit: "seconds", Scope: ScopeGPU, Stability: Stable,
+			{Name: "gpu_last_read_timestamp_seconds", Scope: ScopeGPU,
 				Help:   "Unix time of the last successful poll of the GPU, by poll group.",
 				Labels: []string{"poll"},
 				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
@@ -41,16 +46,18 @@ func identity() Group {
 						}
 					}
 				})},
-			{Name: "gpu_recovery_action", Type: StateSet, Scope: ScopeGPU, Stability: Stable,
-				Help: "Recovery action recommended by the driver; 1 for the current action.", Source: "NVML field 230", Offered: "R570 and newer drivers",
-				Labels: []string{"action"},
+			{Name: "gpu_recovery_action", Type: StateSet, Scope: ScopeGPU,
+				Help: "Recovery action recommended by the driver; 1 for the current action.", Source: "NVML field 230",
+				Offered: "R570 and newer drivers",
+				Labels:  []string{"action"},
 				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
 					if a, ok := c.Recovery.Get(); ok {
 						states(emit, gpu.RecoveryActions, a)
 					}
 				})},
-			{Name: "gpu_node_devices", Type: Gauge, Scope: ScopeNode, Stability: Stable,
-				Help:   "GPUs of the node by state. missing: on the PCI bus or expected, but not in NVML. detached: bound to another driver.",
+			{Name: "gpu_node_devices", Scope: ScopeNode,
+				Help: "GPUs of the node by state. missing: on the PCI bus or expected, but not in NVML. detached: " +
+					"bound to another driver.",
 				Source: "/sys/bus/pci/devices and NVML",
 				Labels: []string{"state"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
@@ -61,7 +68,7 @@ func identity() Group {
 						emit(float64(v.Devices[s]), string(s))
 					}
 				})},
-			{Name: "gpu_time_seconds_total", Type: Counter, Unit: "seconds", Scope: ScopeGPU, Stability: Stable,
+			{Name: "gpu_time_seconds_total", Scope: ScopeGPU,
 				Help:   "GPU-time by state; each second is counted in exactly one state.",
 				Labels: []string{"state"},
 				Read: devs(func(c *gpu.GPU, emit gpuEmit) {

@@ -4,11 +4,11 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
 func links() Group {
 	pcie := func(name, help, source string, field func(gpu.PCIeLink) gpu.Opt[int]) Family {
-		return Family{Name: name, Type: Gauge, Scope: ScopeGPU, Stability: Stable, Help: help, Source: source,
+		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source,
 			Offered: "GPUs on a PCIe bus", Read: slow(func(s *gpu.Slow) gpu.Opt[int] { return field(s.PCIe) })}
 	}
 	bytes := func(name, help, source, offered string, field func(*gpu.Activity) gpu.Opt[float64]) Family {
-		return Family{Name: name, Type: Counter, Unit: "bytes", Scope: ScopeGPU, Stability: Stable, Help: help, Source: source,
+		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source,
 			Offered: offered, Read: summed(field)}
 	}
 	const nvlink = "GPUs with NVLink"
@@ -21,27 +21,43 @@ func links() Group {
 			{"Which GPUs have lost a link?", `gpu_nvlink_links{state="down"} > 0`},
 		},
 		Rows: []Family{
-			pcie("gpu_pcie_link_generation", "Current PCIe link generation; lower while the GPU is idle.", "nvmlDeviceGetCurrPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.Generation }),
-			pcie("gpu_pcie_link_width", "Current PCIe link width in lanes.", "nvmlDeviceGetCurrPcieLinkWidth", func(p gpu.PCIeLink) gpu.Opt[int] { return p.Width }),
-			pcie("gpu_pcie_link_generation_max", "Maximum PCIe link generation of this GPU in this slot.", "nvmlDeviceGetMaxPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxGeneration }),
-			pcie("gpu_pcie_link_width_max", "Maximum PCIe link width of this GPU in this slot, in lanes.", "nvmlDeviceGetMaxPcieLinkWidth", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxWidth }),
-			bytes("gpu_pcie_transmit_bytes_total", "Bytes sent by the GPU over PCIe.", "NVML field 197, corrected for 32-bit overflow", "R535 and newer drivers", func(a *gpu.Activity) gpu.Opt[float64] { return a.PCIeTransmit }),
-			bytes("gpu_pcie_receive_bytes_total", "Bytes received by the GPU over PCIe.", "NVML field 198, corrected for 32-bit overflow", "R535 and newer drivers", func(a *gpu.Activity) gpu.Opt[float64] { return a.PCIeReceive }),
-			{Name: "gpu_pcie_replays_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
-				Help: "PCIe replays (retransmitted packets).", Source: "nvmlDeviceGetPcieReplayCounter", Offered: "GPUs on a PCIe bus",
-				Read: medium(func(m *gpu.Medium) gpu.Opt[uint64] { return m.PCIeReplays })},
-			{Name: "gpu_nvlink_links", Type: Gauge, Scope: ScopeGPU, Stability: Stable,
-				Help: "NVLinks of the GPU, by state.", Source: "nvmlDeviceGetNvLinkState", Offered: nvlink, Labels: []string{"state"},
+			pcie("gpu_pcie_link_generation", "Current PCIe link generation; lower while the GPU is idle.",
+				"nvmlDeviceGetCurrPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.Generation }),
+			pcie("gpu_pcie_link_width", "Current PCIe link width in lanes.", "nvmlDeviceGetCurrPcieLinkWidth",
+				func(p gpu.PCIeLink) gpu.Opt[int] { return p.Width }),
+			pcie("gpu_pcie_link_generation_max", "Maximum PCIe link generation of this GPU in this slot.",
+				"nvmlDeviceGetMaxPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxGeneration }),
+			pcie("gpu_pcie_link_width_max", "Maximum PCIe link width of this GPU in this slot, in lanes.",
+				"nvmlDeviceGetMaxPcieLinkWidth", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxWidth }),
+			bytes("gpu_pcie_transmit_bytes_total", "Bytes sent by the GPU over PCIe.",
+				"NVML field 197, corrected for 32-bit overflow", "R535 and newer drivers",
+				func(a *gpu.Activity) gpu.Opt[float64] { return a.PCIeTransmit }),
+			bytes("gpu_pcie_receive_bytes_total", "Bytes received by the GPU over PCIe.",
+				"NVML field 198, corrected for 32-bit overflow", "R535 and newer drivers",
+				func(a *gpu.Activity) gpu.Opt[float64] { return a.PCIeReceive }),
+			{Name: "gpu_pcie_replays_total", Scope: ScopeGPU,
+				Help: "PCIe replays (retransmitted packets).", Source: "nvmlDeviceGetPcieReplayCounter",
+				Offered: "GPUs on a PCIe bus",
+				Read:    medium(func(m *gpu.Medium) gpu.Opt[uint64] { return m.PCIeReplays })},
+			{Name: "gpu_nvlink_links", Scope: ScopeGPU,
+				Help: "NVLinks of the GPU, by state.", Source: "nvmlDeviceGetNvLinkState", Offered: nvlink,
+				Labels: []string{"state"},
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if n, ok := s.NVLinks.Get(); ok {
 						emit(float64(n.Up), "up")
 						emit(float64(n.Down), "down")
 					}
 				})},
-			bytes("gpu_nvlink_transmit_bytes_total", "Bytes sent by the GPU over all its NVLinks.", "NVML field 138, on newer links 202", nvlink, func(a *gpu.Activity) gpu.Opt[float64] { return a.NVLinkTransmit }),
-			bytes("gpu_nvlink_receive_bytes_total", "Bytes received by the GPU over all its NVLinks.", "NVML field 139, on newer links 204", nvlink, func(a *gpu.Activity) gpu.Opt[float64] { return a.NVLinkReceive }),
-			{Name: "gpu_nvlink_errors_total", Type: Counter, Scope: ScopeGPU, Stability: Stable,
-				Help: "NVLink errors over all links of the GPU, by kind.", Source: "NVML link error fields, nvmlDeviceGetNvLinkErrorCounter", Offered: nvlink, Labels: []string{"kind"},
+			bytes("gpu_nvlink_transmit_bytes_total", "Bytes sent by the GPU over all its NVLinks.",
+				"NVML field 138, on newer links 202", nvlink,
+				func(a *gpu.Activity) gpu.Opt[float64] { return a.NVLinkTransmit }),
+			bytes("gpu_nvlink_receive_bytes_total", "Bytes received by the GPU over all its NVLinks.",
+				"NVML field 139, on newer links 204", nvlink,
+				func(a *gpu.Activity) gpu.Opt[float64] { return a.NVLinkReceive }),
+			{Name: "gpu_nvlink_errors_total", Scope: ScopeGPU,
+				Help:   "NVLink errors over all links of the GPU, by kind.",
+				Source: "NVML link error fields, nvmlDeviceGetNvLinkErrorCounter", Offered: nvlink,
+				Labels: []string{"kind"},
 				Read: mediumGPU(func(m *gpu.Medium, emit gpuEmit) {
 					for _, k := range gpu.NVLinkErrors {
 						if n, ok := m.NVLinkErrors[k]; ok {
@@ -49,15 +65,17 @@ func links() Group {
 						}
 					}
 				})},
-			{Name: "gpu_fabric_state", Type: StateSet, Scope: ScopeGPU, Stability: Stable,
-				Help: "State of the GPU's registration with the NVSwitch fabric; 1 for the current state.", Source: "nvmlDeviceGetGpuFabricInfoV", Offered: fabric, Labels: []string{"state"},
+			{Name: "gpu_fabric_state", Type: StateSet, Scope: ScopeGPU,
+				Help:   "State of the GPU's registration with the NVSwitch fabric; 1 for the current state.",
+				Source: "nvmlDeviceGetGpuFabricInfoV", Offered: fabric, Labels: []string{"state"},
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if f, ok := s.Fabric.Get(); ok {
 						states(emit, gpu.FabricStates, f.State)
 					}
 				})},
-			{Name: "gpu_fabric_fault", Type: StateSet, Scope: ScopeGPU, Stability: Stable,
-				Help: "Faults of the GPU's connection to the fabric; 1 for each present fault.", Source: "nvmlDeviceGetGpuFabricInfoV (health mask)", Offered: fabric, Labels: []string{"fault"},
+			{Name: "gpu_fabric_fault", Type: StateSet, Scope: ScopeGPU,
+				Help:   "Faults of the GPU's connection to the fabric; 1 for each present fault.",
+				Source: "nvmlDeviceGetGpuFabricInfoV (health mask)", Offered: fabric, Labels: []string{"fault"},
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if f, ok := s.Fabric.Get(); ok {
 						for _, fault := range gpu.FabricFaults {

@@ -4,7 +4,7 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
 func memory() Group {
 	bytes := func(name, help, source, offered string, field func(*gpu.Medium) gpu.Opt[gpu.Bytes]) Family {
-		return Family{Name: name, Type: Gauge, Unit: "bytes", Scope: ScopeGPU, Stability: Stable,
+		return Family{Name: name, Scope: ScopeGPU,
 			Help: help, Source: source, Offered: offered, Read: medium(field)}
 	}
 	device := func(part func(gpu.Memory) gpu.Opt[gpu.Bytes]) func(*gpu.Medium) gpu.Opt[gpu.Bytes] {
@@ -27,17 +27,26 @@ func memory() Group {
 	const own = "GPUs with dedicated memory"
 	return Group{
 		Title: "Memory",
-		Intro: "Total = reserved + used + free. Drivers before R510 do not report reserved memory and count it as used.",
+		Intro: "Total = reserved + used + free. Drivers before R510 do not report reserved memory and count it as " +
+			"used.",
 		Examples: []Example{
 			{"Which GPUs are nearly full?", `gpu_memory_used_bytes / gpu_memory_total_bytes > 0.95`},
 		},
 		Rows: []Family{
-			bytes("gpu_memory_total_bytes", "Total device memory.", info, own, device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Total) })),
-			bytes("gpu_memory_used_bytes", "Device memory allocated by processes.", info, own, device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Used) })),
-			bytes("gpu_memory_free_bytes", "Free device memory.", info, own, device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Free) })),
-			bytes("gpu_memory_reserved_bytes", "Device memory reserved by driver and firmware.", "nvmlDeviceGetMemoryInfo_v2", "R510 and newer drivers", device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return m.Reserved })),
-			bytes("gpu_bar1_memory_total_bytes", "Size of the BAR1 aperture.", "nvmlDeviceGetBAR1MemoryInfo", "", bar1(func(b gpu.BAR1) gpu.Bytes { return b.Total })),
-			bytes("gpu_bar1_memory_used_bytes", "Mapped part of the BAR1 aperture; recent drivers map it entirely, which is not a leak.", "nvmlDeviceGetBAR1MemoryInfo", "", bar1(func(b gpu.BAR1) gpu.Bytes { return b.Used })),
+			bytes("gpu_memory_total_bytes", "Total device memory.", info, own,
+				device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Total) })),
+			bytes("gpu_memory_used_bytes", "Device memory allocated by processes.", info, own,
+				device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Used) })),
+			bytes("gpu_memory_free_bytes", "Free device memory.", info, own,
+				device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Free) })),
+			bytes("gpu_memory_reserved_bytes", "Device memory reserved by driver and firmware.",
+				"nvmlDeviceGetMemoryInfo_v2", "R510 and newer drivers",
+				device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return m.Reserved })),
+			bytes("gpu_bar1_memory_total_bytes", "Size of the BAR1 aperture.", "nvmlDeviceGetBAR1MemoryInfo", "",
+				bar1(func(b gpu.BAR1) gpu.Bytes { return b.Total })),
+			bytes("gpu_bar1_memory_used_bytes", "Mapped part of the BAR1 aperture; recent drivers map it entirely, "+
+				"which is not a leak.", "nvmlDeviceGetBAR1MemoryInfo", "",
+				bar1(func(b gpu.BAR1) gpu.Bytes { return b.Used })),
 		},
 	}
 }

@@ -8,23 +8,28 @@ import (
 
 func mig() Group {
 	seconds := func(name, help, source string, field func(*gpu.Activity) gpu.Opt[gpu.Seconds]) Family {
-		return Family{Name: name, Type: Counter, Unit: "seconds", Scope: ScopeInstance, Stability: Stable,
+		return Family{Name: name, Scope: ScopeInstance,
 			Help: help, Source: source, Offered: "MIG on " + hopper, Read: instanceSummed(field)}
 	}
 	bytes := func(name, help, offered string, part func(gpu.Memory) gpu.Opt[gpu.Bytes]) Family {
-		return Family{Name: name, Type: Gauge, Unit: "bytes", Scope: ScopeInstance, Stability: Stable,
-			Help: help, Source: "nvmlDeviceGetMemoryInfo_v2 of the MIG device", Offered: offered, Read: instanceMemory(part)}
+		return Family{Name: name, Scope: ScopeInstance,
+			Help: help, Source: "nvmlDeviceGetMemoryInfo_v2 of the MIG device", Offered: offered,
+			Read: instanceMemory(part)}
 	}
 	return Group{
 		Title: "MIG instances",
-		Intro: "One series per GPU instance; `mig_uuid` is the UUID of its first compute instance. An instance's time counts towards its GPU's multiplied by `gpu_mig_share_ratio`.",
+		Intro: "One series per GPU instance; `mig_uuid` is the UUID of its first compute instance. An instance's " +
+			"time counts towards its GPU's multiplied by `gpu_mig_share_ratio`.",
 		Examples: []Example{
-			{"How many instances of each profile are unallocated?", `count by (profile) (gpu_mig_allocation_ratio == 0)`},
-			{"What is the utilization of each instance?", `rate(gpu_mig_busy_seconds_total[10m]) / rate(gpu_mig_observed_seconds_total[10m])`},
+			{"How many instances of each profile are unallocated?",
+				`count by (profile) (gpu_mig_allocation_ratio == 0)`},
+			{"What is the utilization of each instance?",
+				`rate(gpu_mig_busy_seconds_total[10m]) / rate(gpu_mig_observed_seconds_total[10m])`},
 		},
 		Rows: []Family{
-			{Name: "gpu_mig_info", Type: Info, Scope: ScopeInstance, Stability: Stable,
-				Help: "Compute instances and placement of the GPU instance; always 1.", Source: "nvmlDeviceGetAttributes_v2, nvmlGpuInstanceGetInfo",
+			{Name: "gpu_mig_info", Scope: ScopeInstance,
+				Help:   "Compute instances and placement of the GPU instance; always 1.",
+				Source: "nvmlDeviceGetAttributes_v2, nvmlGpuInstanceGetInfo",
 				Labels: []string{"ci", "placement", "sm_count"},
 				Read: instances(func(in *gpu.InstanceActivity, emit gpuEmit) {
 					placement := ""
@@ -38,23 +43,41 @@ func mig() Group {
 						emit(1, strconv.Itoa(ci.CI), placement, optLabel(ci.SMs))
 					}
 				})},
-			{Name: "gpu_mig_share_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeInstance, Stability: Stable,
-				Help: "Compute slices of the instance divided by those of the GPU.", Source: "nvmlDeviceGetAttributes_v2",
-				Read: instances(func(in *gpu.InstanceActivity, emit gpuEmit) { opt(emit, in.Share) })},
-			{Name: "gpu_mig_allocation_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeInstance, Stability: Stable,
-				Help: "Fraction of the instance that is allocated; 0 if unallocated, absent if unknown.", Source: "kubelet PodResources",
-				Read: instances(func(in *gpu.InstanceActivity, emit gpuEmit) { opt(emit, in.AllocationRatio) })},
-			bytes("gpu_mig_memory_total_bytes", "Total device memory of the instance.", "", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Total) }),
-			bytes("gpu_mig_memory_used_bytes", "Device memory of the instance allocated by processes.", "", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Used) }),
-			bytes("gpu_mig_memory_free_bytes", "Free device memory of the instance.", "", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Free) }),
-			bytes("gpu_mig_memory_reserved_bytes", "Device memory of the instance reserved by driver and firmware.", "R510 and newer drivers", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return m.Reserved }),
-			seconds("gpu_mig_busy_seconds_total", "Time during which at least one kernel was running on the instance.", "GPM metric 1 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Busy }),
-			seconds("gpu_mig_observed_seconds_total", "Time covered by gpu_mig_busy_seconds_total.", "GPM sample pairs of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Observed }),
-			seconds("gpu_mig_sm_active_seconds_total", "Time during which an SM of the instance had a resident warp, averaged over its SMs.", "GPM metric 2 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.SMActive }),
-			seconds("gpu_mig_sm_occupancy_seconds_total", "Resident warps of the instance divided by the maximum, integrated over time.", "GPM metric 3 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.SMOccupancy }),
-			seconds("gpu_mig_tensor_active_seconds_total", "Time during which tensor cores of the instance were active, averaged over its SMs.", "GPM metric 5 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.TensorActive }),
-			seconds("gpu_mig_dram_active_seconds_total", "Memory bandwidth used by the instance divided by the maximum, integrated over time.", "GPM metric 10 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.DRAMActive }),
-			seconds("gpu_mig_profiled_seconds_total", "Time covered by the GPM counters of the instance; divide them by it.", "GPM sample pairs of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Profiled }),
+			{Name: "gpu_mig_share_ratio", Scope: ScopeInstance,
+				Help:   "Compute slices of the instance divided by those of the GPU.",
+				Source: "nvmlDeviceGetAttributes_v2",
+				Read:   instances(func(in *gpu.InstanceActivity, emit gpuEmit) { opt(emit, in.Share) })},
+			{Name: "gpu_mig_allocation_ratio", Scope: ScopeInstance,
+				Help:   "Fraction of the instance that is allocated; 0 if unallocated, absent if unknown.",
+				Source: "kubelet PodResources",
+				Read:   instances(func(in *gpu.InstanceActivity, emit gpuEmit) { opt(emit, in.AllocationRatio) })},
+			bytes("gpu_mig_memory_total_bytes", "Total device memory of the instance.", "",
+				func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Total) }),
+			bytes("gpu_mig_memory_used_bytes", "Device memory of the instance allocated by processes.", "",
+				func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Used) }),
+			bytes("gpu_mig_memory_free_bytes", "Free device memory of the instance.", "",
+				func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Free) }),
+			bytes("gpu_mig_memory_reserved_bytes", "Device memory of the instance reserved by driver and firmware.",
+				"R510 and newer drivers", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return m.Reserved }),
+			seconds("gpu_mig_busy_seconds_total", "Time during which at least one kernel was running on the instance.",
+				"GPM metric 1 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Busy }),
+			seconds("gpu_mig_observed_seconds_total", "Time covered by gpu_mig_busy_seconds_total.",
+				"GPM sample pairs of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Observed }),
+			seconds("gpu_mig_sm_active_seconds_total",
+				"Time during which an SM of the instance had a resident warp, averaged over its SMs.",
+				"GPM metric 2 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.SMActive }),
+			seconds("gpu_mig_sm_occupancy_seconds_total",
+				"Resident warps of the instance divided by the maximum, integrated over time.",
+				"GPM metric 3 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.SMOccupancy }),
+			seconds("gpu_mig_tensor_active_seconds_total",
+				"Time during which tensor cores of the instance were active, averaged over its SMs.",
+				"GPM metric 5 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.TensorActive }),
+			seconds("gpu_mig_dram_active_seconds_total",
+				"Memory bandwidth used by the instance divided by the maximum, integrated over time.",
+				"GPM metric 10 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.DRAMActive }),
+			seconds("gpu_mig_profiled_seconds_total",
+				"Time covered by the GPM counters of the instance; divide them by it.",
+				"GPM sample pairs of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Profiled }),
 		},
 	}
 }

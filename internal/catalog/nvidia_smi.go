@@ -69,10 +69,13 @@ func QueryFieldsMarkdown() string {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Fields of nvidia-smi\n\nGenerated from [nvidia-smi.csv](../internal/catalog/nvidia-smi.csv), which has every field "+
+	fmt.Fprintf(&b, "# Fields of nvidia-smi\n\nGenerated from [nvidia-smi.csv](../internal/catalog/nvidia-smi.csv), "+
+		"which has every field "+
 		"of `nvidia-smi --query-gpu` in its own row,\nwith its aliases and label values.\n\n"+
-		"Driver %s has %d fields: %d are exported, %d are not exported yet although NVML has them, %d are omitted for the\n"+
-		"reason given. %d fields that only older drivers accept come last. `family{label}` has one series per value of the label.\n",
+		"Driver %s has %d fields: %d are exported, %d are not exported yet although NVML has them, %d are omitted "+
+		"for the\n"+
+		"reason given. %d fields that only older drivers accept come last. `family{label}` has one series per value "+
+		"of the label.\n",
 		QueryFieldsDriver, len(all)-older, exported, pending, missing, older)
 	section := ""
 	for i := 0; i < len(all); {

@@ -194,7 +194,8 @@ func TestQueryFieldUnits(t *testing.T) {
 		} {
 			if regexp.MustCompile(u.field).MatchString(q.Field) &&
 				(!regexp.MustCompile(u.family).MatchString(q.Family) || !strings.HasPrefix(q.Note, u.note)) {
-				t.Errorf("%s -> %s with note %q: want a family like %s and a note that begins with %q", q.Field, q.Family, q.Note, u.family, u.note)
+				t.Errorf("%s -> %s with note %q: want a family like %s and a note that begins with %q", q.Field, q.Family, q.Note, u.family,
+					u.note)
 			}
 		}
 	}

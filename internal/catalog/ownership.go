@@ -6,7 +6,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-const ownershipLaw = "GPU families have no pod labels, so their sums count each GPU once. A GPU whose allocation is unknown has no `gpu_allocation_ratio`."
+const ownershipLaw = "GPU families have no pod labels, so their sums count each GPU once. A GPU whose allocation is " +
+	"unknown has no `gpu_allocation_ratio`."
 
 func ownership() Group {
 	return Group{
@@ -15,48 +16,59 @@ func ownership() Group {
 		Examples: []Example{
 			{"How many GPUs of each node are allocated?", `sum by (node) (gpu_allocation_ratio)`},
 			{"Which GPUs are unallocated?", `gpu_allocation_ratio == 0`},
-			{"Which pods is each GPU allocated to?", `sum by (node, uuid, namespace, pod) (gpu_container_allocation_ratio)`},
-			{"In which containers is a GPU visible that is not allocated to them?", `gpu_container_visible unless on (node, uuid, namespace, pod, container) gpu_container_allocation_ratio`},
+			{"Which pods is each GPU allocated to?",
+				`sum by (node, uuid, namespace, pod) (gpu_container_allocation_ratio)`},
+			{"In which containers is a GPU visible that is not allocated to them?",
+				`gpu_container_visible unless on (node, uuid, namespace, pod, container) gpu_container_allocation_ratio`},
 		},
 		Rows: []Family{
-			{Name: "gpu_allocation_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeGPU, Stability: Stable,
-				Help: "Fraction of the GPU that is allocated; 0 if unallocated, absent if unknown.", Source: "kubelet PodResources",
-				Read: devs(func(c *gpu.GPU, emit gpuEmit) { opt(emit, c.AllocationRatio) })},
-			{Name: "gpu_container_allocation_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeContainer, Stability: Stable,
-				Help: "Fraction of the physical GPU that is allocated to the container, so that sums count GPUs. Exported while allocated, even if idle.", Source: "kubelet PodResources",
+			{Name: "gpu_allocation_ratio", Scope: ScopeGPU,
+				Help:   "Fraction of the GPU that is allocated; 0 if unallocated, absent if unknown.",
+				Source: "kubelet PodResources",
+				Read:   devs(func(c *gpu.GPU, emit gpuEmit) { opt(emit, c.AllocationRatio) })},
+			{Name: "gpu_container_allocation_ratio", Scope: ScopeContainer,
+				Help: "Fraction of the physical GPU that is allocated to the container, so that sums count GPUs. " +
+					"Exported while allocated, even if idle.", Source: "kubelet PodResources",
 				Labels: []string{"resource", "mig_uuid"},
 				Read: func(v *gpu.View, emit Emit) {
 					for _, h := range v.Allocations {
 						if share, ok := h.AllocationRatio.Get(); ok {
-							emit(float64(share), v.Node, string(h.GPU), indexLabel(h.Index), h.Container.Namespace, h.Container.Pod,
+							emit(float64(share), v.Node, string(h.GPU), indexLabel(h.Index), h.Container.Namespace,
+								h.Container.Pod,
 								h.Container.Name, ResourceLabel(h.Resource), string(h.Instance))
 						}
 					}
 				}},
-			{Name: "gpu_container_visible", Type: Gauge, Scope: ScopeContainer, Stability: Experimental,
-				Help:   "GPUs visible in the container; always 1. Independent of allocation and use: in a privileged container every GPU is visible.",
-				Source: "device nodes under /proc/PID/root/dev, else NVIDIA_VISIBLE_DEVICES of the container's first process", Offered: "with --containers.visible",
+			{Name: "gpu_container_visible", Scope: ScopeContainer, Stability: Experimental,
+				Help: "GPUs visible in the container; always 1. Independent of allocation and use: in a privileged " +
+					"container every GPU is visible.",
+				Source: "device nodes under /proc/PID/root/dev, else NVIDIA_VISIBLE_DEVICES of the container's first " +
+					"process", Offered: "with --containers.visible",
 				Read: func(v *gpu.View, emit Emit) {
 					for _, s := range v.Visible {
 						emit(1, v.Node, string(s.GPU), indexLabel(s.Index), s.Namespace, s.Pod, s.Name)
 					}
 				}},
-			{Name: "gpu_container_unresolved_devices", Type: Gauge, Scope: ScopePod, Stability: Stable,
+			{Name: "gpu_container_unresolved_devices", Scope: ScopePod,
 				Help: "Allocated device IDs that could not be resolved to a GPU.", Source: "kubelet PodResources",
 				Labels: []string{"container", "resource"},
 				Read: func(v *gpu.View, emit Emit) {
 					for _, u := range v.Unresolved {
-						emit(float64(u.Devices), v.Node, u.Container.Namespace, u.Container.Pod, u.Container.Name, ResourceLabel(u.Resource))
+						emit(float64(u.Devices), v.Node, u.Container.Namespace, u.Container.Pod, u.Container.Name,
+							ResourceLabel(u.Resource))
 					}
 				}},
-			{Name: "gpu_container_memory_limit_bytes", Type: Gauge, Unit: "bytes", Scope: ScopeContainer, Stability: Stable,
-				Help: "Device memory limit of the container under its GPU sharing scheme.", Source: "device IDs, annotations or files of the sharing scheme", Offered: "schemes with such a limit",
+			{Name: "gpu_container_memory_limit_bytes", Scope: ScopeContainer,
+				Help:   "Device memory limit of the container under its GPU sharing scheme.",
+				Source: "device IDs, annotations or files of the sharing scheme", Offered: "schemes with such a limit",
 				Read: granted(func(h *gpu.ContainerAllocation) gpu.Opt[float64] { return asFloat(h.MemoryLimit) })},
-			{Name: "gpu_container_compute_limit_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeContainer, Stability: Stable,
-				Help: "Compute limit of the container under its GPU sharing scheme, as a fraction of the GPU.", Source: "device IDs, annotations or files of the sharing scheme", Offered: "schemes with such a limit",
+			{Name: "gpu_container_compute_limit_ratio", Scope: ScopeContainer,
+				Help:   "Compute limit of the container under its GPU sharing scheme, as a fraction of the GPU.",
+				Source: "device IDs, annotations or files of the sharing scheme", Offered: "schemes with such a limit",
 				Read: granted(func(h *gpu.ContainerAllocation) gpu.Opt[float64] { return asFloat(h.ComputeLimit) })},
-			{Name: "gpu_pod_info", Type: Info, Scope: ScopePod, Stability: Stable,
-				Help: "Pods with an allocated or used GPU; always 1. Labels whose data source is disabled are empty.", Source: "kubelet PodResources",
+			{Name: "gpu_pod_info", Scope: ScopePod,
+				Help:   "Pods with an allocated or used GPU; always 1. Labels whose data source is disabled are empty.",
+				Source: "kubelet PodResources",
 				Labels: []string{"pod_uid", "workload_type", "workload"},
 				Read: func(v *gpu.View, emit Emit) {
 					for _, p := range v.Pods {
@@ -64,15 +76,17 @@ func ownership() Group {
 						emit(1, v.Node, p.Namespace, p.Pod, p.UID, m.WorkloadType, m.Workload)
 					}
 				}},
-			{Name: "gpu_node_allocatable_devices", Type: Gauge, Scope: ScopeNode, Stability: Stable,
-				Help: "Allocatable devices of the node, by resource.", Source: "kubelet PodResources, GetAllocatableResources", Labels: []string{"resource"},
+			{Name: "gpu_node_allocatable_devices", Scope: ScopeNode,
+				Help:   "Allocatable devices of the node, by resource.",
+				Source: "kubelet PodResources, GetAllocatableResources", Labels: []string{"resource"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, r := range v.Resources {
 						opt(emit, r.Allocatable, ResourceLabel(r.Resource))
 					}
 				})},
-			{Name: "gpu_node_allocated_devices", Type: Gauge, Scope: ScopeNode, Stability: Stable,
-				Help: "Devices of the node allocated to containers, by resource.", Source: "kubelet PodResources, List", Labels: []string{"resource"},
+			{Name: "gpu_node_allocated_devices", Scope: ScopeNode,
+				Help: "Devices of the node allocated to containers, by resource.", Source: "kubelet PodResources, List",
+				Labels: []string{"resource"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, r := range v.Resources {
 						emit(float64(r.Allocated), ResourceLabel(r.Resource))
@@ -124,7 +138,8 @@ func podMeta(p gpu.PodRef) gpu.PodMeta {
 	return *p.Meta
 }
 
-// PodLabel spells a pod's label as kube-state-metrics does: app.kubernetes.io/name becomes label_app_kubernetes_io_name.
+// PodLabel spells a pod's label as kube-state-metrics does: app.kubernetes.io/name becomes
+// label_app_kubernetes_io_name.
 func PodLabel(label string) string { return "label_" + ResourceLabel(label) }
 
 // WithPodLabels returns the rows with labels of pods added to gpu_pod_info: those that somebody asked for, in

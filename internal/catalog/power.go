@@ -4,11 +4,11 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
 func power() Group {
 	now := func(name, help, source, offered string, field func(*gpu.Fast) gpu.Opt[gpu.Watts]) Family {
-		return Family{Name: name, Type: Gauge, Unit: "watts", Scope: ScopeGPU, Stability: Stable,
+		return Family{Name: name, Scope: ScopeGPU,
 			Help: help, Source: source, Offered: offered, Read: fast(field)}
 	}
 	limit := func(name, help, source string, field func(*gpu.Slow) gpu.Opt[gpu.Watts]) Family {
-		return Family{Name: name, Type: Gauge, Unit: "watts", Scope: ScopeGPU, Stability: Stable,
+		return Family{Name: name, Scope: ScopeGPU,
 			Help: help, Source: source, Offered: "GPUs with power management", Read: slow(field)}
 	}
 	return Group{
@@ -19,26 +19,34 @@ func power() Group {
 			{"How close is each GPU to its power limit?", `gpu_power_watts / gpu_power_limit_watts`},
 		},
 		Rows: []Family{
-			now("gpu_power_watts", "Power draw of the GPU, averaged by the driver (over 1 s on most GPUs).", "NVML field 185 (scope GPU), else nvmlDeviceGetPowerUsage", "GPUs with a power sensor",
+			now("gpu_power_watts", "Power draw of the GPU, averaged by the driver (over 1 s on most GPUs).",
+				"NVML field 185 (scope GPU), else nvmlDeviceGetPowerUsage", "GPUs with a power sensor",
 				func(f *gpu.Fast) gpu.Opt[gpu.Watts] { return f.Power }),
-			now("gpu_power_instant_watts", "Power draw of the GPU at the last sensor sample.", "NVML field 186 (scope GPU)", "Ampere and newer",
+			now("gpu_power_instant_watts", "Power draw of the GPU at the last sensor sample.",
+				"NVML field 186 (scope GPU)", "Ampere and newer",
 				func(f *gpu.Fast) gpu.Opt[gpu.Watts] { return f.PowerInstant }),
-			now("gpu_power_module_watts", "Power draw of the module, including its CPU, averaged by the driver.", "NVML field 185 (scope module)", "modules such as GB200",
+			now("gpu_power_module_watts", "Power draw of the module, including its CPU, averaged by the driver.",
+				"NVML field 185 (scope module)", "modules such as GB200",
 				func(f *gpu.Fast) gpu.Opt[gpu.Watts] { return f.PowerModule }),
-			now("gpu_power_memory_watts", "Power draw of the memory, averaged by the driver.", "NVML field 185 (scope memory)", hopper,
+			now("gpu_power_memory_watts", "Power draw of the memory, averaged by the driver.",
+				"NVML field 185 (scope memory)", hopper,
 				func(f *gpu.Fast) gpu.Opt[gpu.Watts] { return f.PowerMemory }),
-			limit("gpu_power_limit_watts", "Enforced power limit: the minimum of all limits.", "nvmlDeviceGetEnforcedPowerLimit",
+			limit("gpu_power_limit_watts", "Enforced power limit: the minimum of all limits.",
+				"nvmlDeviceGetEnforcedPowerLimit",
 				func(s *gpu.Slow) gpu.Opt[gpu.Watts] { return s.PowerLimit }),
 			limit("gpu_power_limit_requested_watts", "Requested power limit.", "nvmlDeviceGetPowerManagementLimit",
 				func(s *gpu.Slow) gpu.Opt[gpu.Watts] { return s.PowerLimitRequested }),
 			limit("gpu_power_limit_default_watts", "Default power limit.", "nvmlDeviceGetPowerManagementDefaultLimit",
 				func(s *gpu.Slow) gpu.Opt[gpu.Watts] { return s.PowerLimitDefault }),
-			limit("gpu_power_limit_min_watts", "Minimum settable power limit.", "nvmlDeviceGetPowerManagementLimitConstraints",
+			limit("gpu_power_limit_min_watts", "Minimum settable power limit.",
+				"nvmlDeviceGetPowerManagementLimitConstraints",
 				func(s *gpu.Slow) gpu.Opt[gpu.Watts] { return s.PowerLimitMin }),
-			limit("gpu_power_limit_max_watts", "Maximum settable power limit.", "nvmlDeviceGetPowerManagementLimitConstraints",
+			limit("gpu_power_limit_max_watts", "Maximum settable power limit.",
+				"nvmlDeviceGetPowerManagementLimitConstraints",
 				func(s *gpu.Slow) gpu.Opt[gpu.Watts] { return s.PowerLimitMax }),
-			{Name: "gpu_energy_joules_total", Type: Counter, Unit: "joules", Scope: ScopeGPU, Stability: Stable,
-				Help: "Energy consumed by the GPU since the exporter started.", Source: "NVML field 83, nvmlDeviceGetTotalEnergyConsumption", Offered: "Volta and newer",
+			{Name: "gpu_energy_joules_total", Scope: ScopeGPU,
+				Help:   "Energy consumed by the GPU since the exporter started.",
+				Source: "NVML field 83, nvmlDeviceGetTotalEnergyConsumption", Offered: "Volta and newer",
 				Read: summed(func(a *gpu.Activity) gpu.Opt[gpu.Joules] { return a.Energy })},
 		},
 	}

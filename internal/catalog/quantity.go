@@ -37,14 +37,16 @@ var (
 
 // Quantities made of the states, and what no exporter reported.
 var (
-	Allocated   = Quantity{Word: "Allocated", Definition: "busy + gap + idle + the allocated part of unknown", Color: "blue"}
+	Allocated = Quantity{Word: "Allocated", Definition: "busy + gap + idle + the allocated part of unknown",
+		Color: "blue"}
 	Unused      = Quantity{Word: "Unused", Definition: "gap + idle", Color: "orange"}
 	Utilization = Quantity{Word: "Utilization",
 		Definition: "busy / (busy + gap + idle + unallocated): busy time as a share of observed time"}
 	Underused = Quantity{Word: "Underused",
 		Definition: "allocated with low utilization; an adjective, not a state"}
 	Schedulable = Quantity{Word: "Schedulable",
-		Definition: "unallocated, healthy, in the required mode, offered by the kubelet, on a node that is Ready and not cordoned"}
+		Definition: "unallocated, healthy, in the required mode, offered by the kubelet, on a node that is Ready and " +
+			"not cordoned"}
 	NotReported = Quantity{Word: "Not reported",
 		Definition: "GPU-time that must have existed and that no exporter reported", Color: "#37a2a2"}
 	Coverage = Quantity{Word: "Coverage",
@@ -88,7 +90,8 @@ func Define(quantities ...Quantity) string {
 func Glossary() string {
 	var b strings.Builder
 	b.WriteString("# Glossary of quantities\n\n" +
-		"Generated from `internal/catalog/quantity.go`. Dashboards, alerts, the report and the node page use these words\n" +
+		"Generated from `internal/catalog/quantity.go`. Dashboards, alerts, the report and the node page use these " +
+		"words\n" +
 		"with these definitions. All are shares of GPU-time unless they say otherwise.\n\n" +
 		"| word | label `state` | definition |\n|---|---|---|\n")
 	for _, q := range Quantities() {
@@ -96,9 +99,11 @@ func Glossary() string {
 		if q.State != "" {
 			state = "`" + string(q.State) + "`"
 		}
-		fmt.Fprintf(&b, "| <a id=\"%s\"></a>%s | %s | %s |\n", strings.ReplaceAll(q.Lower(), " ", "-"), q.Word, state, q.Definition)
+		fmt.Fprintf(&b, "| <a id=\"%s\"></a>%s | %s | %s |\n", strings.ReplaceAll(q.Lower(), " ", "-"), q.Word, state,
+			q.Definition)
 	}
-	b.WriteString("\nThe six states of `gpu_time_seconds_total` add up to all reported GPU-time; with *not reported*, to all GPU-time that\n" +
+	b.WriteString("\nThe six states of `gpu_time_seconds_total` add up to all reported GPU-time; with *not " +
+		"reported*, to all GPU-time that\n" +
 		"must have existed. A ratio whose denominator leaves a state out says so in its title.\n")
 	return b.String()
 }

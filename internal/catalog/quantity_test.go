@@ -31,7 +31,8 @@ func TestQuantities(t *testing.T) {
 		}
 		colors[q.Color] = true
 	}
-	if got, want := catalog.Define(catalog.Busy, catalog.Unused), "Busy: at least one kernel was running. Unused: gap + idle."; got != want {
+	if got, want := catalog.Define(catalog.Busy, catalog.Unused),
+		"Busy: at least one kernel was running. Unused: gap + idle."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -10,12 +10,15 @@ func thermal() Group {
 	return Group{
 		Title: "Temperature",
 		Examples: []Example{
-			{"Which sensors are within 5 degrees of their limit?", `gpu_temperature_celsius > on (node, uuid, sensor) gpu_temperature_limit_celsius{limit="max_operating"} - 5`},
+			{"Which sensors are within 5 degrees of their limit?",
+				`gpu_temperature_celsius > on (node, uuid, sensor) gpu_temperature_limit_celsius{limit="max_operating"} - 5`},
 		},
 		Rows: []Family{
-			{Name: "gpu_temperature_celsius", Type: Gauge, Unit: "celsius", Scope: ScopeGPU, Stability: Stable,
-				Help: "Temperature, by sensor.", Source: "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature; NVML field 82 for memory", Offered: "memory: data-center GPUs with HBM",
-				Labels: []string{"sensor"},
+			{Name: "gpu_temperature_celsius", Scope: ScopeGPU,
+				Help:    "Temperature, by sensor.",
+				Source:  "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature; NVML field 82 for memory",
+				Offered: "memory: data-center GPUs with HBM",
+				Labels:  []string{"sensor"},
 				Read: live(func(c *gpu.GPU, emit gpuEmit) {
 					if m, ok := c.Medium.Get(); ok {
 						opt(emit, m.Temperature, string(gpu.SensorGPU))
@@ -24,16 +27,18 @@ func thermal() Group {
 						opt(emit, f.MemoryTemperature, string(gpu.SensorMemory))
 					}
 				})},
-			{Name: "gpu_temperature_limit_celsius", Type: Gauge, Unit: "celsius", Scope: ScopeGPU, Stability: Stable,
-				Help: "Temperature limits for slowdown, shutdown and maximum operation, by sensor.", Source: "nvmlDeviceGetTemperatureThreshold, NVML fields 193 to 196",
+			{Name: "gpu_temperature_limit_celsius", Scope: ScopeGPU,
+				Help:   "Temperature limits for slowdown, shutdown and maximum operation, by sensor.",
+				Source: "nvmlDeviceGetTemperatureThreshold, NVML fields 193 to 196",
 				Labels: []string{"sensor", "limit"},
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					for _, t := range s.TemperatureLimits {
 						emit(float64(t.Value), string(t.Sensor), string(t.Limit))
 					}
 				})},
-			{Name: "gpu_fan_speed_ratio", Type: Gauge, Unit: "ratio", Scope: ScopeGPU, Stability: Stable,
-				Help: "Target fan speed as a fraction of its maximum; may exceed 1.", Source: "nvmlDeviceGetFanSpeed_v2", Offered: "GPUs with fans",
+			{Name: "gpu_fan_speed_ratio", Scope: ScopeGPU,
+				Help:   "Target fan speed as a fraction of its maximum; may exceed 1.",
+				Source: "nvmlDeviceGetFanSpeed_v2", Offered: "GPUs with fans",
 				Labels: []string{"fan"},
 				Read: mediumGPU(func(m *gpu.Medium, emit gpuEmit) {
 					for i, r := range m.Fans {

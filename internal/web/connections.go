@@ -6,7 +6,8 @@ import (
 )
 
 const (
-	// maxConnections may be open at once, half of them from one client address. Each may send a header of maxHeaderBytes.
+	// maxConnections may be open at once, half of them from one client address. Each may send a header of
+	// maxHeaderBytes.
 	maxConnections = 400
 	// sendBuffer is how much of a response the kernel buffers for a connection. Its default is megabytes on a fast
 	// network, which count as the container's memory.

@@ -21,7 +21,8 @@ func FuzzPage(f *testing.F) {
 		v.Node, v.Notes, v.GPUs[0].Model, v.GPUs[2].Message = name, []string{name}, name, name
 		v.Allocations[0].Container.Pod, v.Unresolved[0].Container.Pod, v.Unresolved[0].Resource = name, name, name
 		w := httptest.NewRecorder()
-		page(func() *gpu.View { return v }, nodeLink{}, slog.New(slog.NewTextHandler(io.Discard, nil))).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		page(func() *gpu.View { return v }, nodeLink{}, slog.New(slog.NewTextHandler(io.Discard, nil))).ServeHTTP(w,
+			httptest.NewRequest("GET", "/", nil))
 		if w.Code != 200 {
 			t.Fatalf("status %d: %s", w.Code, w.Body)
 		}

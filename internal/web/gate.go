@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// gate limits concurrent requests. A response counts until its last byte is sent, because it occupies memory until then.
+// gate limits concurrent requests. A response counts until its last byte is sent, because it occupies memory until
+// then.
 // One client address gets at most half of the requests, so that a client that does not read cannot lock out the others.
 // Requests over the limit wait for maxWait, then get status 503. No more responses are rendered at once than there are
 // processors.
@@ -89,7 +90,8 @@ func (g *gate) around(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		leave, ok := g.enter(r.Context(), addressOf(r.RemoteAddr))
 		if !ok {
-			text := fmt.Sprintf("too many concurrent requests: the limit is %d, %d per client address; see --web.max-requests",
+			text := fmt.Sprintf("too many concurrent requests: the limit is %d, %d per client address; see "+
+				"--web.max-requests",
 				g.max, g.perClient())
 			http.Error(w, text, http.StatusServiceUnavailable)
 			return

@@ -121,7 +121,10 @@ func pointer[T any](o gpu.Opt[T]) *T {
 
 // isAllocated reports whether any part of the GPU is allocated to the container.
 func isAllocated(v *gpu.View, uuid gpu.UUID, to gpu.Container) bool {
-	return slices.ContainsFunc(v.Allocations, func(a gpu.ContainerAllocation) bool { return a.GPU == uuid && a.Container == to })
+	return slices.ContainsFunc(v.Allocations, func(a gpu.ContainerAllocation) bool {
+		return a.GPU == uuid &&
+			a.Container == to
+	})
 }
 
 func allocations(v *gpu.View, uuid gpu.UUID, instance func(gpu.UUID) bool) []allocationRow {
@@ -162,7 +165,8 @@ func users(v *gpu.View, uuid gpu.UUID) []userRow {
 func mismatch(kind string) string {
 	switch kind {
 	case "used_not_allocated":
-		return "no GPU is allocated to it: the GPU is visible through its environment or privileges, or its pod was force-deleted"
+		return "no GPU is allocated to it: the GPU is visible through its environment or privileges, or its pod was " +
+			"force-deleted"
 	case "used_other_gpu":
 		return "another GPU is allocated to it"
 	}
@@ -272,7 +276,8 @@ func counts(v *gpu.View) []count {
 			}
 		}
 	}
-	out = append(out, count{allocated, catalog.Allocated.Lower(), ""}, count{unallocated, catalog.Unallocated.Lower(), ""})
+	out = append(out, count{allocated, catalog.Allocated.Lower(), ""},
+		count{unallocated, catalog.Unallocated.Lower(), ""})
 	some(idle, catalog.Idle.Lower(), "warn")
 	mismatched := map[gpu.UUID]bool{}
 	for i := range v.Containers {

@@ -21,7 +21,8 @@ const notPolled = "the driver has not been polled yet"
 // page renders the latest View, without scripts or external assets.
 func page(latest func() *gpu.View, compat nodeLink, logger *slog.Logger) http.Handler {
 	t := template.Must(template.New("page").Funcs(template.FuncMap{
-		"bytes": humanBytes, "percent": percent, "watts": watts, "age": age, "celsius": celsius, "pstate": pstate, "share": share,
+		"bytes": humanBytes, "percent": percent, "watts": watts, "age": age, "celsius": celsius, "pstate": pstate,
+		"share": share,
 	}).Parse(pageHTML))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := latest()
@@ -36,7 +37,8 @@ func page(latest func() *gpu.View, compat nodeLink, logger *slog.Logger) http.Ha
 		}
 		h := w.Header()
 		h.Set("Content-Type", "text/html; charset=utf-8")
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; "+
+			"form-action 'none'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")

@@ -86,7 +86,8 @@ func acceptsGzip(h http.Header) bool {
 	for part := range strings.SplitSeq(strings.Join(h.Values("Accept-Encoding"), ","), ",") {
 		coding, parameters, _ := strings.Cut(part, ";")
 		refused := false
-		if name, weight, ok := strings.Cut(strings.TrimSpace(parameters), "="); ok && strings.EqualFold(strings.TrimSpace(name), "q") {
+		if name, weight, ok := strings.Cut(strings.TrimSpace(parameters), "="); ok &&
+			strings.EqualFold(strings.TrimSpace(name), "q") {
 			q, err := strconv.ParseFloat(strings.TrimSpace(weight), 64)
 			refused = err != nil || !(q > 0)
 		}

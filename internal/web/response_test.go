@@ -87,7 +87,8 @@ func TestAnswersArePacked(t *testing.T) {
 				}
 				text, err := io.ReadAll(body)
 				if err != nil || string(text) != want.Body.String() || got.Code != want.Code {
-					t.Errorf("%s for %q: %d, %d bytes, %v; want %d, %d bytes", name, accepts, got.Code, len(text), err, want.Code, want.Body.Len())
+					t.Errorf("%s for %q: %d, %d bytes, %v; want %d, %d bytes", name, accepts, got.Code, len(text), err, want.Code,
+						want.Body.Len())
 				}
 				if got.Header().Get("Vary") != "Accept-Encoding" {
 					t.Errorf("%s for %q: a cache is not told that the answer varies", name, accepts)

@@ -10,7 +10,8 @@ import (
 )
 
 // userGuard closes a server whose web configuration had users when it started and no longer has any. The
-// exporter-toolkit reads the file on each request and takes one without users as one without authentication: a file that
+// exporter-toolkit reads the file on each request and takes one without users as one without authentication: a file
+// that
 // an editor or a full disk has emptied would open every path.
 type userGuard struct {
 	path   string
@@ -33,7 +34,8 @@ func requireUsers(path string, next http.Handler, logger *slog.Logger) http.Hand
 
 func (g *userGuard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !g.open() {
-		http.Error(w, "the web configuration has no users any more; restart the exporter to serve without authentication",
+		http.Error(w, "the web configuration has no users any more; restart the exporter to serve without "+
+			"authentication",
 			http.StatusServiceUnavailable)
 		return
 	}

@@ -50,7 +50,8 @@ func TestPasswordsAreKept(t *testing.T) {
 		text string
 		want int
 	}{
-		{users, 200}, {"", 503}, {"", 503}, {users, 200}, {"basic_auth_users: {}\n", 503}, {"basic_auth_users: [", 503}, {users + "  b: $2y$10$y\n", 200},
+		{users, 200}, {"", 503}, {"", 503}, {users, 200}, {"basic_auth_users: {}\n", 503}, {"basic_auth_users: [", 503},
+		{users + "  b: $2y$10$y\n", 200},
 		{"basic_auth_users:\n", 503}, {"# " + strings.ReplaceAll(users, "\n", "\n#"), 503}, {users, 200},
 	} {
 		write(step.text)

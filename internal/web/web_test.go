@@ -49,7 +49,8 @@ func TestPageShowsTheNode(t *testing.T) {
 		t.Fatalf("%s, %s", res.Status, res.Header.Get("Content-Type"))
 	}
 	for _, want := range []string{"node-1", "580.105.08", "NVIDIA H100 80GB HBM3", "ml/train-0", "web/serve-0", "1g.10gb",
-		"lost: fell off the bus", "60\u00a0%", "300 W", "aliyun.com/gpu-mem", "Set hostPID: true.", "also visible in <code>web/serve-0 api</code>"} {
+		"lost: fell off the bus", "60\u00a0%", "300 W", "aliyun.com/gpu-mem", "Set hostPID: true.",
+		"also visible in <code>web/serve-0 api</code>"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -166,8 +167,10 @@ func TestUsersWithoutAllocation(t *testing.T) {
 	v.Containers = append(v.Containers, stray, user("ml", "other-0", "sh", "used_other_gpu"), user("", "docker/<b>web", ""), ended)
 	_, body := get(t, serve(t, v, nil), "/")
 	for _, want := range []string{
-		`<span class="warn">used by</span> <code>ml/stray-0</code> <span class="dim">sh</span><br><span class="warn">3 GiB, activity not measured; no GPU is allocated to it`,
-		`<code>ml/other-0</code> <span class="dim">sh</span><br><span class="warn">activity not measured; another GPU is allocated to it</span>`,
+		`<span class="warn">used by</span> <code>ml/stray-0</code> <span class="dim">sh</span><br>` +
+			`<span class="warn">3 GiB, activity not measured; no GPU is allocated to it`,
+		`<code>ml/other-0</code> <span class="dim">sh</span><br>` +
+			`<span class="warn">activity not measured; another GPU is allocated to it</span>`,
 		`<span class="dim">used by</span> <code>docker/&lt;b&gt;web</code><br><span class="dim">activity not measured</span>`,
 		`<b class="warn">1</b> used without allocation`, "Disabled (missing permission): processes. "} {
 		if !strings.Contains(body, want) {

@@ -20,16 +20,24 @@ func NodeView(devs, pods int) *gpu.View {
 	}
 	for i := range pods {
 		dev := &v.GPUs[i%devs]
-		who := gpu.Container{Namespace: fmt.Sprintf("team-%d", i%7), Pod: fmt.Sprintf("inference-6f9d8c7b5-%05d", i), Name: "server"}
+		who := gpu.Container{Namespace: fmt.Sprintf("team-%d", i%7), Pod: fmt.Sprintf("inference-6f9d8c7b5-%05d", i),
+			Name: "server"}
 		share := gpu.Some(gpu.Ratio(float64(devs) / float64(max(pods, devs))))
-		v.Containers = append(v.Containers, gpu.ContainerGPU{Container: who, GPU: dev.UUID, Index: dev.Index, Allocated: gpu.Some(gpu.Seconds(100)), Busy: gpu.Some(gpu.Seconds(6)),
-			Observed: gpu.Some(gpu.Seconds(100)), Idle: gpu.Some(gpu.Seconds(1)), Gap: gpu.Some(gpu.Seconds(3)), Energy: gpu.Some(gpu.Joules(3000)), Memory: gpu.Some(gpu.Bytes(1 << 33)),
-			Processes: gpu.Some(1), LastBusy: gpu.Some(At), Since: gpu.Some(At.Add(-100 * time.Second)), Attribution: "process", Source: gpu.SourcePodResources})
-		v.Allocations = append(v.Allocations, gpu.ContainerAllocation{Allocation: gpu.Allocation{Container: who, Resource: "nvidia.com/gpu", GPU: dev.UUID, Share: share, Source: gpu.SourcePodResources, Shared: pods > devs}, Index: dev.Index, AllocationRatio: share})
+		v.Containers = append(v.Containers, gpu.ContainerGPU{Container: who, GPU: dev.UUID, Index: dev.Index,
+			Allocated: gpu.Some(gpu.Seconds(100)), Busy: gpu.Some(gpu.Seconds(6)),
+			Observed: gpu.Some(gpu.Seconds(100)), Idle: gpu.Some(gpu.Seconds(1)), Gap: gpu.Some(gpu.Seconds(3)),
+			Energy: gpu.Some(gpu.Joules(3000)), Memory: gpu.Some(gpu.Bytes(1 << 33)),
+			Processes: gpu.Some(1), LastBusy: gpu.Some(At), Since: gpu.Some(At.Add(-100 * time.Second)),
+			Attribution: "process", Source: gpu.SourcePodResources})
+		v.Allocations = append(v.Allocations, gpu.ContainerAllocation{Allocation: gpu.Allocation{Container: who,
+			Resource: "nvidia.com/gpu", GPU: dev.UUID, Share: share, Source: gpu.SourcePodResources,
+			Shared: pods > devs}, Index: dev.Index, AllocationRatio: share})
 		v.Pods = append(v.Pods, gpu.PodRef{Namespace: who.Namespace, Pod: who.Pod})
 	}
 	for i := range 60 {
-		v.Calls = append(v.Calls, gpu.CallStats{Call: fmt.Sprintf("nvmlDeviceGetReading%d", i), Duration: gpu.Histogram{Count: 1000, Sum: 0.01, Buckets: map[int]uint64{-130: 400, -129: 300, -128: 200, -100: 100}}})
+		v.Calls = append(v.Calls, gpu.CallStats{Call: fmt.Sprintf("nvmlDeviceGetReading%d", i),
+			Duration: gpu.Histogram{Count: 1000, Sum: 0.01,
+				Buckets: map[int]uint64{-130: 400, -129: 300, -128: 200, -100: 100}}})
 	}
 	return v
 }

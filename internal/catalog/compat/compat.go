@@ -1,14 +1,14 @@
-// Package compat renders the catalog under the names, units and labels of dcgm-exporter, so that what was
-// written for it (dashboards, alerts, autoscalers, recording rules) goes on working on the day of the switch.
+// Package compat renders the catalog with the names, units and labels of dcgm-exporter, so that dashboards, alerts,
+// autoscalers and recording rules written for it keep working.
 //
-// Nothing is measured here: each row names families of the catalog, reads them through the catalog's own
-// readers and scales them. What those families cannot say has no row; it stands in the list of what is
-// missing, with its reason. docs/compatibility-dcgm.md is generated from the same rows.
+// Nothing is measured here: each row of table.csv names families of the catalog, which are read through the catalog's
+// own readers and scaled. What they do not have is listed as missing, with its reason. docs/compatibility-dcgm.md is
+// generated from the same rows.
 //
-// Where the names come from: those of 4.8 from the collector file that its releases ship and from NVIDIA's
-// list of DCGM fields; those of 4.9 from its release notes (which fields are renamed, their units, the label
-// of the driver version), from the field list of DCGM 4.7 and from the table of base-unit fields in NVIDIA's
-// Go bindings. A name without a public source is not used.
+// Sources of the names: for 4.8 the collector file of its releases and NVIDIA's list of DCGM fields; for 4.9 its
+// release
+// notes (renamed fields, units, the label of the driver version), the field list of DCGM 4.7 and the table of base-unit
+// fields in NVIDIA's Go bindings. A name without a public source is not used.
 package compat
 
 import (
@@ -22,13 +22,13 @@ import (
 // Release is a release of dcgm-exporter whose exposition is rendered.
 type Release string
 
-// The releases. 4.8 stands for 4.8.0 to 4.8.4; 4.9 renamed 22 of its families and a label.
+// 4.8 stands for 4.8.0 to 4.8.4; 4.9 renamed 22 of its families and a label.
 const (
 	DCGM48 Release = "dcgm-4.8"
 	DCGM49 Release = "dcgm-4.9"
 )
 
-// Releases lists them all, as a flag spells them.
+// Releases lists them all, as values of --compat.
 func Releases() []string { return []string{string(DCGM48), string(DCGM49)} }
 
 // Path is where the exposition is served.
@@ -39,21 +39,28 @@ type Page struct {
 	release  Release
 	families map[string]catalog.Family
 	rows     []row
-	past     atomic.Pointer[past]
+	history  atomic.Pointer[history]
 	frame    atomic.Pointer[frame] // of the view that was rendered last
 }
 
-// New returns the page of a release. The error is a release that is not known, or a broken row.
+// New returns the page of a release. The error is an unknown release, or an invalid row.
 func New(r Release) (*Page, error) {
 	if r != DCGM48 && r != DCGM49 {
-		return nil, fmt.Errorf("no release %q of dcgm-exporter is known; there are %v", r, Releases())
+		return nil, fmt.Errorf("unknown release %q of dcgm-exporter; supported: %v", r, Releases())
 	}
-	p := &Page{release: r, families: map[string]catalog.Family{}, rows: table()}
+	rows, err := table()
+	if err != nil {
+		return nil, err
+	}
+	p := &Page{release: r, families: map[string]catalog.Family{}, rows: rows}
 	for _, f := range catalog.All() {
 		p.families[f.Name] = f
 	}
 	for _, row := range p.rows {
-		for _, f := range row.figures() {
+		for _, f := range []*figure{row.gpu, row.instance, row.container} {
+			if f == nil {
+				continue
+			}
 			if err := f.check(p.families); err != nil {
 				return nil, fmt.Errorf("%s: %w", row.name, err)
 			}
@@ -78,51 +85,50 @@ func (p *Page) Families() []catalog.Family {
 // read emits the series of a row.
 func (p *Page) read(r *row, v *gpu.View, emit catalog.Emit) {
 	f := p.frameOf(v)
-	scale := r.unit.scaleIn(p.release, r.renamed != "")
-	whole := r.dev.read(p, v)
-	inside := r.instance.read(p, v)
-	parts := r.tenant.read(p, v)
-	show := func(c *dev, in *instance, who gpu.Container, readings []reading) {
+	scale := r.scaleIn(p.release)
+	ofGPU, ofInstance, ofContainer := r.gpu.read(p, v), r.instance.read(p, v), r.container.read(p, v)
+	show := func(d *device, in *instance, to gpu.Container, readings []reading) {
 		for _, x := range readings {
-			emit(scale(x.value), c.labels(in, who, x.own)...)
+			emit(scale(x.value), d.labels(in, to, x.own)...)
 		}
 	}
-	nobody := gpu.Container{}
-	for i := range f.devs {
-		c := &f.devs[i]
-		if !c.alone() && !r.copied() {
-			show(c, &instance{}, nobody, whole[key{dev: c.uuid}])
+	none := gpu.Container{}
+	for i := range f.gpus {
+		d := &f.gpus[i]
+		if !d.exclusive() && !r.repeated() {
+			show(d, &instance{}, none, ofGPU[key{gpu: d.uuid}])
 			continue
 		}
-		for j := range c.parts {
-			in := &c.parts[j]
-			readings := whole[key{dev: c.uuid}]
+		for j := range d.parts {
+			in := &d.parts[j]
+			readings := ofGPU[key{gpu: d.uuid}]
 			if r.instance != nil && in.uuid != "" {
-				readings = inside[key{dev: c.uuid, instance: in.uuid}]
+				readings = ofInstance[key{gpu: d.uuid, instance: in.uuid}]
 			}
-			switch n := len(in.holders); {
+			switch n := len(in.containers); {
 			case n == 1:
-				show(c, in, in.holders[0], readings)
-			case n == 0 || n > mostCopies || r.tenant != nil:
-				show(c, in, nobody, readings)
+				show(d, in, in.containers[0], readings)
+			case n == 0 || n > maxRepeats || r.container != nil:
+				show(d, in, none, readings)
 			default:
-				for _, who := range in.holders {
-					show(c, in, who, readings)
+				for _, to := range in.containers {
+					show(d, in, to, readings)
 				}
 			}
-			if r.tenant == nil || len(in.holders) < 2 {
+			if r.container == nil || len(in.containers) < 2 {
 				continue
 			}
-			// Beside a shared device stands each tenant with its own part, as that exporter has it.
-			for _, who := range in.holders {
-				if c.held[who] == 1 { // else nobody can tell in which of its parts it worked
-					show(c, in, who, parts[key{dev: c.uuid, container: who}])
+			// Beside a shared device is each container's own part, as in dcgm-exporter.
+			for _, to := range in.containers {
+				if d.count[to] == 1 { // otherwise it is unknown in which part of the GPU it was active
+					show(d, in, to, ofContainer[key{gpu: d.uuid, container: to}])
 				}
 			}
 		}
 	}
 }
 
-// mostCopies is how many holders of one GPU or instance have a copy each of its readings. Where there are more, the
-// readings stand once: a node of some hundred tenants would else make a page of tens of megabytes.
-const mostCopies = 16
+// maxRepeats is the maximum number of containers of one GPU or instance for which its readings are repeated; above,
+// they
+// occur once. Otherwise a node with some hundred containers would have a page of tens of megabytes.
+const maxRepeats = 16

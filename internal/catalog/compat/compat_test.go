@@ -116,7 +116,8 @@ func TestRenamesOf49(t *testing.T) {
 	if renamed != 22 || rescaled != 11 {
 		t.Errorf("%d families are renamed, %d of them with another unit; want 22 and 11", renamed, rescaled)
 	}
-	if l := b[0].Labels; slices.Contains(l, "DCGM_FI_DRIVER_VERSION") || !slices.Contains(l, "DCGM_FI_SYSTEM_DRIVER_VERSION") || slices.Contains(l, "Hostname") {
+	if l := b[0].Labels; slices.Contains(l, "DCGM_FI_DRIVER_VERSION") || !slices.Contains(l, "DCGM_FI_SYSTEM_DRIVER_VERSION") ||
+		slices.Contains(l, "Hostname") {
 		t.Errorf("the labels of 4.9 are %v", l)
 	}
 }
@@ -135,7 +136,8 @@ func minuteLater() (then, now *gpu.View) {
 			for _, s := range []struct {
 				of *gpu.Opt[gpu.Seconds]
 				by gpu.Seconds
-			}{{&a.Busy, 30}, {&a.Observed, 60}, {&a.MemoryBusy, 15}, {&a.Profiled, 40}, {&a.SMActive, 10}, {&a.SMOccupancy, 4}, {&a.TensorActive, 8}, {&a.DRAMActive, 2}} {
+			}{{&a.Busy, 30}, {&a.Observed, 60}, {&a.MemoryBusy, 15}, {&a.Profiled, 40}, {&a.SMActive, 10}, {&a.SMOccupancy, 4},
+				{&a.TensorActive, 8}, {&a.DRAMActive, 2}} {
 				if v, ok := s.of.Get(); ok {
 					*s.of = gpu.Some(v + s.by)
 				}
@@ -164,7 +166,8 @@ var notInFullView = []string{
 	"DCGM_FI_DEV_MEM_CLOCK", "DCGM_FI_DEV_VIDEO_CLOCK", "DCGM_FI_DEV_MAX_MEM_CLOCK", "DCGM_FI_DEV_MAX_VIDEO_CLOCK",
 	"DCGM_FI_DEV_SHUTDOWN_TEMP", "DCGM_FI_DEV_GPU_MAX_OP_TEMP", "DCGM_FI_DEV_MEM_MAX_OP_TEMP",
 	"DCGM_FI_PROF_PIPE_FP64_ACTIVE", "DCGM_FI_PROF_PIPE_FP16_ACTIVE", "DCGM_FI_DEV_RETIRED_SBE",
-	"DCGM_FI_DEV_THERMAL_VIOLATION", "DCGM_FI_DEV_SYNC_BOOST_VIOLATION", "DCGM_FI_DEV_BOARD_LIMIT_VIOLATION", "DCGM_FI_DEV_RELIABILITY_VIOLATION",
+	"DCGM_FI_DEV_THERMAL_VIOLATION", "DCGM_FI_DEV_SYNC_BOOST_VIOLATION", "DCGM_FI_DEV_BOARD_LIMIT_VIOLATION",
+	"DCGM_FI_DEV_RELIABILITY_VIOLATION",
 }
 
 // Every row can say something, and what it says is finite.
@@ -186,7 +189,8 @@ func TestEveryRowReads(t *testing.T) {
 				}
 			})
 			name := old[i].Name
-			excused := slices.Contains(notInFullView, name) || strings.HasPrefix(name, "DCGM_FI_DEV_BANKS_") && !strings.HasSuffix(name, "_MAX") ||
+			excused := slices.Contains(notInFullView, name) || strings.HasPrefix(name, "DCGM_FI_DEV_BANKS_") &&
+				!strings.HasSuffix(name, "_MAX") ||
 				strings.HasPrefix(name, "DCGM_FI_DEV_NVLINK_CRC_") || strings.HasPrefix(name, "DCGM_FI_DEV_NVLINK_RECOVERY_") ||
 				strings.HasPrefix(name, "DCGM_FI_DEV_ECC_DBE_") ||
 				strings.HasPrefix(name, "DCGM_FI_DEV_ECC_SBE_") && !strings.HasSuffix(name, "_TOTAL") && !strings.HasSuffix(name, "_DEV")
@@ -199,7 +203,8 @@ func TestEveryRowReads(t *testing.T) {
 
 func TestUnits(t *testing.T) {
 	v := catalogtest.FullView()
-	v.GPUs[0].Medium = gpu.Some(&gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 3<<20 + 700<<10, Free: 10 << 20}), Clocks: map[gpu.Clock]gpu.Hertz{gpu.ClockSM: 1.98e9}})
+	v.GPUs[0].Medium = gpu.Some(&gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 3<<20 + 700<<10, Free: 10 << 20}),
+		Clocks: map[gpu.Clock]gpu.Hertz{gpu.ClockSM: 1.98e9}})
 	v.GPUs[0].Activity.Energy = gpu.Some(gpu.Joules(1234.5))
 	old, new := newPage(t, compat.DCGM48), newPage(t, compat.DCGM49)
 	for _, c := range []struct {
@@ -248,8 +253,10 @@ func TestWindows(t *testing.T) {
 	} {
 		equal(t, family, map[string]float64{"": p.series(t, now, family, "gpu", "GPU_I_ID")["0 "]}, map[string]float64{"": want})
 	}
-	equal(t, "an instance has its own", p.series(t, now, "DCGM_FI_DEV_GPU_UTIL", "gpu", "GPU_I_ID"), map[string]float64{"0 ": 60, "1 7": 50})
-	equal(t, "an instance has no pipes", p.series(t, now, "DCGM_FI_PROF_PIPE_FP32_ACTIVE", "gpu", "GPU_I_ID"), map[string]float64{"0 ": 0.5})
+	equal(t, "an instance has its own", p.series(t, now, "DCGM_FI_DEV_GPU_UTIL", "gpu", "GPU_I_ID"),
+		map[string]float64{"0 ": 60, "1 7": 50})
+	equal(t, "an instance has no pipes", p.series(t, now, "DCGM_FI_PROF_PIPE_FP32_ACTIVE", "gpu", "GPU_I_ID"),
+		map[string]float64{"0 ": 0.5})
 }
 
 // A window reaches back a minute, not further, and starts anew when the clock was set.
@@ -299,7 +306,8 @@ func TestWindowOfNewcomers(t *testing.T) {
 		p.Published(v)
 		last = v
 	}
-	equal(t, "parts", p.series(t, last, "DCGM_FI_DEV_GPU_UTIL", "gpu", "pod"), map[string]float64{"0 ": 60, "0 inference-6f9d8c7b5-00000": 50, "0 inference-6f9d8c7b5-00001": 50})
+	equal(t, "parts", p.series(t, last, "DCGM_FI_DEV_GPU_UTIL", "gpu", "pod"),
+		map[string]float64{"0 ": 60, "0 inference-6f9d8c7b5-00000": 50, "0 inference-6f9d8c7b5-00001": 50})
 }
 
 // Scrapes read while views are published.
@@ -333,9 +341,12 @@ func TestConcurrentUse(t *testing.T) {
 func TestLabels(t *testing.T) {
 	p := newPage(t, compat.DCGM48)
 	v := catalogtest.FullView()
-	equal(t, "labels", p.series(t, v, "DCGM_FI_DEV_POWER_USAGE", "gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "hostname", "DCGM_FI_DRIVER_VERSION", "container", "namespace", "pod"),
-		map[string]float64{"0 GPU-11111111-1111-1111-1111-111111111111 00000000:18:00.0 nvidia0 NVIDIA H100 80GB HBM3 node-1 node-1 580.105.08 main ml train-0": 300})
-	equal(t, "an instance", p.series(t, v, "DCGM_FI_DEV_FB_USED", "gpu", "GPU_I_ID", "GPU_I_PROFILE", "pod"), map[string]float64{"0   train-0": 0, "1 7 1g.10gb serve-0": 0})
+	equal(t, "labels", p.series(t, v, "DCGM_FI_DEV_POWER_USAGE", "gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "hostname",
+		"DCGM_FI_DRIVER_VERSION", "container", "namespace", "pod"),
+		map[string]float64{"0 GPU-11111111-1111-1111-1111-111111111111 00000000:18:00.0 nvidia0 NVIDIA H100 80GB HBM3 node-1 node-1 " +
+			"580.105.08 main ml train-0": 300})
+	equal(t, "an instance", p.series(t, v, "DCGM_FI_DEV_FB_USED", "gpu", "GPU_I_ID", "GPU_I_PROFILE", "pod"),
+		map[string]float64{"0   train-0": 0, "1 7 1g.10gb serve-0": 0})
 	if got := p.series(t, v, "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "gpu"); len(got) != 1 {
 		t.Errorf("a lost or missing GPU has readings: %v", got)
 	}
@@ -370,7 +381,8 @@ func TestPageStaysSmall(t *testing.T) {
 		}
 	}
 	cut := catalogtest.FullView()
-	equal(t, "a GPU that is cut", p.series(t, cut, "DCGM_FI_DEV_MIG_MODE", "gpu", "GPU_I_ID", "pod"), map[string]float64{"0  train-0": 0, "1  ": 1})
+	equal(t, "a GPU that is cut", p.series(t, cut, "DCGM_FI_DEV_MIG_MODE", "gpu", "GPU_I_ID", "pod"),
+		map[string]float64{"0  train-0": 0, "1  ": 1})
 }
 
 // A container that holds two replicas of a GPU, or a GPU by two names, has one copy.
@@ -396,19 +408,22 @@ func TestXIDs(t *testing.T) {
 	at := func(seconds int) gpu.Opt[time.Time] {
 		return gpu.Some(v.At.Add(time.Duration(seconds) * time.Second))
 	}
-	v.GPUs[0].XIDs = []gpu.XIDCount{{XID: 13, Count: 2, Last: at(-30)}, {XID: 31, Count: 1, Last: at(-10)}, {XID: 43, Last: at(-1)}, {XID: 79}}
+	v.GPUs[0].XIDs = []gpu.XIDCount{{XID: 13, Count: 2, Last: at(-30)}, {XID: 31, Count: 1, Last: at(-10)}, {XID: 43, Last: at(-1)},
+		{XID: 79}}
 	v.GPUs[1].XIDs = []gpu.XIDCount{{XID: 79}}
 	got := p.series(t, v, "DCGM_FI_DEV_XID_ERRORS", "gpu", "GPU_I_ID", "err_code")
 	// 43 was before the exporter; the lost GPU keeps its last.
 	equal(t, "last", got, map[string]float64{"0  31": 31, "1 7 0": 0, "2  79": 79})
-	equal(t, "total", p.series(t, v, "DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "GPU_I_ID", "xid"), map[string]float64{"0  13": 2, "0  31": 1, "0  43": 0, "0  79": 0, "1  79": 0, "2  79": 1})
+	equal(t, "total", p.series(t, v, "DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "GPU_I_ID", "xid"),
+		map[string]float64{"0  13": 2, "0  31": 1, "0  43": 0, "0  79": 0, "1  79": 0, "2  79": 1})
 	p.Published(v)
 	later := catalogtest.FullView()
 	later.At = v.At.Add(2 * time.Minute)
 	later.GPUs[0].XIDs = []gpu.XIDCount{{XID: 13, Count: 5, Last: at(100)}, {XID: 31, Count: 1, Last: at(-10)}}
 	later.GPUs[1].XIDs, later.GPUs[2].XIDs = nil, nil
 	p.Published(later)
-	equal(t, "window", p.series(t, later, "DCGM_EXP_XID_ERRORS_COUNT", "gpu", "GPU_I_ID", "xid"), map[string]float64{"0  13": 3, "0  31": 0})
+	equal(t, "window", p.series(t, later, "DCGM_EXP_XID_ERRORS_COUNT", "gpu", "GPU_I_ID", "xid"),
+		map[string]float64{"0  13": 3, "0  31": 0})
 }
 
 // Without a driver and without GPUs there is nothing.

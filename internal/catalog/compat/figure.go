@@ -5,64 +5,85 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// figure is a number made of families of the catalog.
+// figure is a value made of families of the catalog.
 type figure struct {
-	of   []string // their series that match with are added up; all families must have some
-	less string   // taken away, where set
-	over []string // what it is divided by, where set; with does not select there
+	of   []string // whose series selected by with are added up; without any there is no value
+	less string   // subtracted
+	over []string // divisor; with does not select there
 	with []string // own labels and their values, in pairs
 	by   string   // an own label that the series keep
-	// increase takes what was added in the last minute instead of what stands there: divided by the increase of
-	// over, or by the seconds between the readings. In fiveMinutes, it is the bare increase.
-	increase, fiveMinutes bool
-	// latest makes the label by the value: that of the series whose number is the highest.
+	// increase takes the increase in the last minute, divided by that of over, or by the seconds between the readings.
+	increase bool
+	// fiveMinutes takes the increase in the last five minutes.
+	fiveMinutes bool
+	// latest takes the label by as the value: that of the series with the highest value.
 	latest bool
 }
 
-// key says what a reading speaks of. Instance or container are empty where it speaks of the GPU.
+// parseFigure parses a cell of table.csv, such as "rate a{x=y} + b / c" or "latest a + b by x"; nil of an empty cell.
+func parseFigure(text string) *figure {
+	if text == "" {
+		return nil
+	}
+	f := &figure{}
+	to := func(name string) { f.of = append(f.of, name) }
+	for word := range strings.FieldsSeq(text) {
+		switch word {
+		case "none", "+":
+		case "rate":
+			f.increase = true
+		case "last5m":
+			f.fiveMinutes = true
+		case "latest":
+			f.latest = true
+		case "-":
+			to = func(name string) { f.less = name }
+		case "/":
+			to = func(name string) { f.over = append(f.over, name) }
+		case "by":
+			to = func(name string) { f.by = name }
+		default:
+			name, selector, _ := strings.Cut(strings.TrimSuffix(word, "}"), "{")
+			to(name)
+			if selector != "" {
+				f.with = strings.FieldsFunc(selector, func(r rune) bool { return r == '=' || r == ';' })
+			}
+		}
+	}
+	return f
+}
+
+// key identifies what a reading is of. Instance and container are empty for a GPU.
 type key struct {
-	dev, instance string
+	gpu, instance string
 	container     gpu.Container
 }
 
-// reading is a value and its own labels.
+// reading is a value and the values of its own labels.
 type reading struct {
 	value float64
 	own   []string
 }
 
-// level is a gauge, or a counter as it stands.
-func level(family string, with ...string) *figure { return &figure{of: []string{family}, with: with} }
-
-// share is the increase of a counter over that of another, in the last minute.
-func share(family, over string, with ...string) *figure {
-	return &figure{of: []string{family}, over: []string{over}, with: with, increase: true}
-}
-
-// rate is the increase per second in the last minute, of several counters together.
-func rate(families ...string) *figure { return &figure{of: families, increase: true} }
-
-// nowhere is a figure that is never there: of an instance, where the GPU's own would be wrong for it.
-func nowhere() *figure { return &figure{} }
-
-// check finds families, labels and scopes that do not exist or do not fit together.
+// check finds families, labels and scopes that do not exist or do not match.
 func (f *figure) check(families map[string]catalog.Family) error {
 	var scope catalog.Scope
 	for i, name := range f.names() {
 		row, ok := families[name]
 		switch {
 		case !ok:
-			return fmt.Errorf("the catalog has no family %s", name)
+			return fmt.Errorf("no family %s in the catalog", name)
 		case i > 0 && row.Scope != scope:
-			return fmt.Errorf("%s is of another scope than %s", name, f.of[0])
+			return fmt.Errorf("%s has another scope than %s", name, f.of[0])
 		case f.increase && row.Type != catalog.Counter:
-			return fmt.Errorf("%s is no counter", name)
+			return fmt.Errorf("%s is not a counter", name)
 		}
 		scope = row.Scope
 		for j := 0; j < len(f.with) && i < len(f.of); j += 2 {
@@ -96,14 +117,14 @@ func (f *figure) read(p *Page, v *gpu.View) map[key][]reading {
 	case f.latest:
 		return f.readLatest(p, v)
 	case f.fiveMinutes:
-		// What a GPU has never counted before counts from 0: the series of its first XID begins with it.
+		// A code without an earlier value counts from 0: its series begins with the first occurrence.
 		before := sums{}
-		if past := p.lastFiveMinutes(v); past != nil {
-			before = p.sums(past[0], f.of[0], f)
+		if views := p.lastFiveMinutes(v); views != nil {
+			before = p.sums(views[0], f.of[0], f)
 		}
 		for k, now := range p.sums(v, f.of[0], f) {
 			for _, label := range ordered(now) {
-				if x := now[label]; x > 0 { // codes that were never seen have no series, as there
+				if x := now[label]; x > 0 { // codes that never occurred have no series, as in dcgm-exporter
 					out[k] = append(out[k], reading{max(0, x-before[k][label]), []string{label}})
 				}
 			}
@@ -116,7 +137,7 @@ func (f *figure) read(p *Page, v *gpu.View) map[key][]reading {
 	return out
 }
 
-// readLevel returns what stands there.
+// readLevel returns the current values.
 func (f *figure) readLevel(p *Page, v *gpu.View) map[key][]reading {
 	tables := func(names []string, of *figure) []sums {
 		var out []sums
@@ -174,7 +195,7 @@ func add(tables []sums, k key, label string) (total float64, ok bool) {
 	return total, true
 }
 
-// readIncrease returns what was added in the last minute, or since what it speaks of was first seen in it.
+// readIncrease returns the increase in the last minute, or since the series began within it.
 func (f *figure) readIncrease(p *Page, v *gpu.View) map[key][]reading {
 	tables := func(v *gpu.View) (of, over []sums) {
 		for _, n := range f.of {
@@ -197,17 +218,17 @@ func (f *figure) readIncrease(p *Page, v *gpu.View) map[key][]reading {
 		}
 		ofBefore, overBefore := tables(before)
 		for k := range waiting {
-			total, ok := grown(ofBefore, of, k)
+			total, ok := increaseOf(ofBefore, of, k)
 			var whole float64
 			var known bool
 			if f.over == nil {
-				whole = p.secondsBetween(before, v, k.dev)
+				whole = p.secondsBetween(before, v, k.gpu)
 				known = whole > 0
 			} else {
-				whole, known = grown(overBefore, over, k)
+				whole, known = increaseOf(overBefore, over, k)
 			}
 			if !ok || !known {
-				continue // it was not there yet: a younger view may tell
+				continue // it did not exist yet: a later view may have it
 			}
 			delete(waiting, k)
 			if !(whole > 0) {
@@ -215,7 +236,7 @@ func (f *figure) readIncrease(p *Page, v *gpu.View) map[key][]reading {
 			}
 			value := total / whole
 			if f.over != nil {
-				value = min(1, value) // the driver rounds; a part of a whole is not more than it
+				value = min(1, value) // the driver rounds
 			}
 			out[k] = []reading{{value: value}}
 		}
@@ -223,8 +244,8 @@ func (f *figure) readIncrease(p *Page, v *gpu.View) map[key][]reading {
 	return out
 }
 
-// grown is by how much the entries of several tables grew together; ok is false where one was not there, or fell.
-func grown(before, now []sums, k key) (total float64, ok bool) {
+// increaseOf is the increase of the entries of several tables together; ok is false if one did not exist, or decreased.
+func increaseOf(before, now []sums, k key) (total float64, ok bool) {
 	for i := range now {
 		a, was := before[i][k][""]
 		b, is := now[i][k][""]
@@ -236,7 +257,7 @@ func grown(before, now []sums, k key) (total float64, ok bool) {
 	return total, true
 }
 
-// readLatest returns for each GPU the code that was seen last, and 0 where none was.
+// readLatest returns the last code of each GPU, 0 if there was none.
 func (f *figure) readLatest(p *Page, v *gpu.View) map[key][]reading {
 	when := p.sums(v, f.of[1], f)
 	out := map[key][]reading{}
@@ -252,18 +273,18 @@ func (f *figure) readLatest(p *Page, v *gpu.View) map[key][]reading {
 	return out
 }
 
-// sums are added up series of a family, by what they speak of and by a label.
+// sums are the sums of series of a family, by what they are of and by a label.
 type sums map[key]map[string]float64
 
-// sums reads a family of a view through the catalog: the sums of the series that the figure selects, by what
-// they speak of and by the label that the figure keeps ("" without one).
+// sums reads a family of a view through the catalog and adds up the series that the figure selects, by what they are of
+// and by the label that the figure keeps ("" without one).
 func (p *Page) sums(v *gpu.View, family string, f *figure) sums {
 	out := sums{}
 	row := p.families[family]
 	scope := len(row.Scope.Labels())
 	own := func(labels []string, name string) string { return labels[scope+slices.Index(row.Labels, name)] }
 	row.Read(v, func(value float64, labels ...string) {
-		k := key{dev: labels[1]}
+		k := key{gpu: labels[1]}
 		switch row.Scope {
 		case catalog.ScopeInstance:
 			k.instance = labels[3]
@@ -299,7 +320,7 @@ func (f *figure) promQL(families map[string]catalog.Family) string {
 	if selector != nil {
 		braces = "{" + strings.Join(selector, ", ") + "}"
 	}
-	// What has labels of its own is summed up before it meets what has none.
+	// A family with own labels is summed before it is divided by one without.
 	by := "node, uuid"
 	if families[f.of[0]].Scope == catalog.ScopeInstance {
 		by = "node, uuid, gi"
@@ -338,4 +359,13 @@ func (f *figure) promQL(families map[string]catalog.Family) string {
 		return strings.TrimSuffix(strings.TrimPrefix(of, "("), ")")
 	}
 	return of
+}
+
+// number parses an XID code; 0 if it is not a number.
+func number(code string) int {
+	n, err := strconv.Atoi(code)
+	if err != nil {
+		return 0
+	}
+	return n
 }
