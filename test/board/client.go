@@ -2,119 +2,89 @@ package board
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 	"regexp"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/prometheus/client_golang/api"
+	prometheus "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
 )
 
-// Client asks a Prometheus-compatible API.
+// Client queries a Prometheus-compatible API.
 type Client struct {
 	// URL is the API's base: http://127.0.0.1:9090.
 	URL string
 }
 
-// Series is one series of an answer; an instant answer has one point.
+// Series is one series of a response; an instant query's has one point.
 type Series struct {
 	Labels map[string]string
 	Points []Point
 }
 
-// Point is a value at a moment.
+// Point is a value at a time.
 type Point struct {
 	At    time.Time
 	Value float64
 }
 
-type answer struct {
-	Status, Error string
-	Data          json.RawMessage
+func (c Client) api() (prometheus.API, error) {
+	client, err := api.NewClient(api.Config{Address: c.URL})
+	if err != nil {
+		return nil, err
+	}
+	return prometheus.NewAPI(client), nil
 }
 
-func (c Client) ask(ctx context.Context, path string, form url.Values, into any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+path, strings.NewReader(form.Encode()))
+// Instant queries at one time.
+func (c Client) Instant(ctx context.Context, query string, at time.Time) ([]Series, error) {
+	client, err := c.api()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		return err
-	}
-	var a answer
-	if err := json.Unmarshal(text, &a); err != nil {
-		return fmt.Errorf("%s: %s: %w", path, res.Status, err)
-	}
-	if a.Status != "success" {
-		return fmt.Errorf("%s %s: %s", path, form.Get("query"), a.Error)
-	}
-	return json.Unmarshal(a.Data, into)
+	value, _, _, err := client.Query(ctx, query, at)
+	return series(query, value, err)
 }
 
-type matrix struct {
-	Result []struct {
-		Metric map[string]string
-		Value  [2]any
-		Values [][2]any
+// Range queries over the window's time range.
+func (c Client) Range(ctx context.Context, query string, w Window) ([]Series, error) {
+	client, err := c.api()
+	if err != nil {
+		return nil, err
 	}
+	value, _, _, err := client.QueryRange(ctx, query, prometheus.Range{Start: w.From, End: w.To, Step: w.Step})
+	return series(query, value, err)
 }
 
-func (m matrix) series() ([]Series, error) {
+func series(query string, value model.Value, err error) ([]Series, error) {
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", query, err)
+	}
 	var out []Series
-	for _, r := range m.Result {
-		s := Series{Labels: r.Metric}
-		values := r.Values
-		if values == nil {
-			values = [][2]any{r.Value}
+	add := func(metric model.Metric, points ...model.SamplePair) {
+		s := Series{Labels: map[string]string{}}
+		for name, value := range metric {
+			s.Labels[string(name)] = string(value)
 		}
-		for _, v := range values {
-			at, ok := v[0].(float64)
-			text, ok2 := v[1].(string)
-			if !ok || !ok2 {
-				return nil, fmt.Errorf("a point is %v", v)
-			}
-			value, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				return nil, err
-			}
-			s.Points = append(s.Points, Point{time.UnixMilli(int64(at * 1000)), value})
+		for _, p := range points {
+			s.Points = append(s.Points, Point{At: p.Timestamp.Time(), Value: float64(p.Value)})
 		}
 		out = append(out, s)
 	}
+	switch value := value.(type) {
+	case model.Vector:
+		for _, s := range value {
+			add(s.Metric, model.SamplePair{Timestamp: s.Timestamp, Value: s.Value})
+		}
+	case model.Matrix:
+		for _, s := range value {
+			add(s.Metric, s.Values...)
+		}
+	case *model.Scalar:
+		add(nil, model.SamplePair{Timestamp: value.Timestamp, Value: value.Value})
+	}
 	return out, nil
-}
-
-// Instant answers a query at a moment.
-func (c Client) Instant(ctx context.Context, query string, at time.Time) ([]Series, error) {
-	var m matrix
-	if err := c.ask(ctx, "/api/v1/query", url.Values{"query": {query}, "time": {unix(at)}}, &m); err != nil {
-		return nil, err
-	}
-	return m.series()
-}
-
-// Range answers a query over a window.
-func (c Client) Range(ctx context.Context, query string, w Window) ([]Series, error) {
-	var m matrix
-	form := url.Values{"query": {query}, "start": {unix(w.From)}, "end": {unix(w.To)}, "step": {strconv.FormatFloat(w.Step.Seconds(), 'f', -1, 64)}}
-	if err := c.ask(ctx, "/api/v1/query_range", form, &m); err != nil {
-		return nil, err
-	}
-	return m.series()
-}
-
-func unix(t time.Time) string {
-	return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64)
 }
 
 var (
@@ -122,45 +92,37 @@ var (
 	queryResult = regexp.MustCompile(`^query_result\((.+)\)$`)
 )
 
-// Choices answers a query variable.
+// Choices returns the values to choose from of a query variable; of a query_result, the labels of each series.
 func (c Client) Choices(ctx context.Context, b Board, v Variable, values Values, w Window) ([]string, error) {
 	query, err := b.Fill(v.Query, values, w)
 	if err != nil {
 		return nil, err
 	}
-	form := url.Values{"start": {unix(w.From)}, "end": {unix(w.To)}}
 	if m := queryResult.FindStringSubmatch(query); m != nil {
-		series, err := c.Instant(ctx, m[1], w.To)
+		found, err := c.Instant(ctx, m[1], w.To)
 		var out []string
-		for _, s := range series {
+		for _, s := range found {
 			out = append(out, fmt.Sprint(s.Labels))
 		}
 		return out, err
 	}
 	m := labelValues.FindStringSubmatch(query)
 	if m == nil {
-		return nil, fmt.Errorf("board %s: variable %s: cannot read %s", b.UID, v.Name, query)
+		return nil, fmt.Errorf("dashboard %s: variable %s: unknown query %s", b.UID, v.Name, query)
 	}
-	if m[1] != "" {
-		form.Set("match[]", m[1])
+	return c.Values(ctx, m[2], m[1], w.From, w.To)
+}
+
+// Values returns the values of a label of the series that match had between two times; zero times: ever.
+func (c Client) Values(ctx context.Context, label, match string, from, to time.Time) ([]string, error) {
+	client, err := c.api()
+	if err != nil {
+		return nil, err
 	}
+	found, _, _, err := client.LabelValues(ctx, label, []string{match}, from, to)
 	var out []string
-	req := c.URL + "/api/v1/label/" + m[2] + "/values?" + form.Encode()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, req, nil)
-	if err != nil {
-		return nil, err
+	for _, value := range found {
+		out = append(out, string(value))
 	}
-	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	var a answer
-	if err := json.NewDecoder(res.Body).Decode(&a); err != nil {
-		return nil, err
-	}
-	if a.Status != "success" {
-		return nil, fmt.Errorf("%s: %s", req, a.Error)
-	}
-	return out, json.Unmarshal(a.Data, &out)
+	return out, err
 }

@@ -9,28 +9,17 @@ import (
 	"time"
 )
 
-// Window is the time range and resolution in which a board is looked at.
+// Window is the time range and resolution of a dashboard.
 type Window struct {
 	From, To time.Time
-	// Now is when instant queries are asked; zero: To, which a viewer may have moved to a multiple of Step.
-	Now time.Time
-	// Step is the resolution of range queries; Scrape the interval of the scrapes, from which Grafana takes the
-	// shortest window that a rate may have.
+	// Step is the resolution of range queries; Scrape the scrape interval that the data source is configured with.
 	Step, Scrape time.Duration
-}
-
-// Moment is when instant queries are asked.
-func (w Window) Moment() time.Time {
-	if w.Now.IsZero() {
-		return w.To
-	}
-	return w.Now
 }
 
 // RateInterval is Grafana's $__rate_interval: at least four scrapes.
 func (w Window) RateInterval() time.Duration { return max(w.Step+w.Scrape, 4*w.Scrape) }
 
-// Values are the chosen values of variables. A missing one means All.
+// Values are the values of variables by name. A missing one means All.
 type Values map[string][]string
 
 // use finds a variable; $1 is label_replace's.
@@ -68,7 +57,7 @@ func (b Board) Fill(expr string, values Values, w Window) (string, error) {
 	return out, err
 }
 
-// text spells the chosen values.
+// text returns the chosen values as a part of a query.
 func (v Variable) text(chosen []string, format string) string {
 	switch {
 	case len(chosen) == 0 && v.Type == "datasource":
@@ -93,7 +82,7 @@ func (v Variable) text(chosen []string, format string) string {
 	return "(" + strings.Join(quoted, "|") + ")"
 }
 
-// duration spells a length of time as PromQL does.
+// duration formats a duration as PromQL does.
 func duration(d time.Duration) string {
 	if d%time.Second != 0 {
 		return fmt.Sprintf("%dms", d.Milliseconds())

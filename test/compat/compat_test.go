@@ -4,11 +4,11 @@
 package compat_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/gpu-exporter/gpu-exporter/test/board"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
@@ -26,28 +27,13 @@ type database string
 
 // series counts the series that a query answers.
 func (d database) series(query string) (int, error) {
-	body, err := servers.Fetch(string(d) + "/api/v1/query?query=" + url.QueryEscape(query))
-	if err != nil {
-		return 0, err
-	}
-	var answer struct {
-		Data struct {
-			Result []json.RawMessage `json:"result"`
-		} `json:"data"`
-	}
-	err = json.Unmarshal([]byte(body), &answer)
-	return len(answer.Data.Result), err
+	series, err := board.Client{URL: string(d)}.Instant(context.Background(), query, time.Now())
+	return len(series), err
 }
 
 // values lists the values of a label, as a variable of a dashboard asks for them.
 func (d database) values(metric, label string) ([]string, error) {
-	body, err := servers.Fetch(string(d) + "/api/v1/label/" + label + "/values?match[]=" + url.QueryEscape(metric))
-	if err != nil {
-		return nil, err
-	}
-	var answer struct{ Data []string }
-	err = json.Unmarshal([]byte(body), &answer)
-	return answer.Data, err
+	return board.Client{URL: string(d)}.Values(context.Background(), label, metric, time.Time{}, time.Time{})
 }
 
 // answered waits until a query has an answer.

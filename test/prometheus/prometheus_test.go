@@ -3,9 +3,7 @@
 package prometheus_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,26 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/test/board"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
-
-type sample struct {
-	Metric map[string]string `json:"metric"`
-	Value  [2]any            `json:"value"`
-}
-
-func query(server, q string) ([]sample, error) {
-	body, err := servers.Fetch(server + "/api/v1/query?query=" + url.QueryEscape(q))
-	if err != nil {
-		return nil, err
-	}
-	var answer struct {
-		Data struct {
-			Result []sample `json:"result"`
-		} `json:"data"`
-	}
-	return answer.Data.Result, json.Unmarshal([]byte(body), &answer)
-}
 
 // exampleQueries are the queries of the documentation.
 func exampleQueries(t *testing.T, root string) []string {
@@ -106,13 +87,13 @@ func TestRealPrometheusScrapesTheDemo(t *testing.T) {
 	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	api := "http://" + server
+	client := board.Client{URL: "http://" + server}
 	said := servers.Start(t, dir, servers.Build(t, servers.Prometheus), "--config.file="+path, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+server)
 
 	count := func(q string, want int) {
 		t.Helper()
 		servers.Within(t, 40*time.Second, q, func() error {
-			got, err := query(api, q)
+			got, err := client.Instant(t.Context(), q, time.Now())
 			if err == nil && len(got) != want {
 				err = fmt.Errorf("%d series, want %d: %v", len(got), want, got)
 			}
@@ -128,7 +109,7 @@ func TestRealPrometheusScrapesTheDemo(t *testing.T) {
 	count(`histogram_quantile(0.99, sum(rate(gpu_exporter_call_duration_seconds[15s]))) > 0`, 1) // a native histogram
 	count(`scrape_samples_post_metric_relabeling != scrape_samples_scraped`, 0)
 	for _, q := range exampleQueries(t, root) {
-		got, err := query(api, q)
+		got, err := client.Instant(t.Context(), q, time.Now())
 		_, excused := emptyInDemo[q]
 		switch {
 		case err != nil:
