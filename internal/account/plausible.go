@@ -2,7 +2,6 @@ package account
 
 import (
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -14,11 +13,9 @@ type Filter struct {
 	counts map[string]uint64
 }
 
-// The plausible ranges.
+// The plausible ranges of what is no plain value; those are in the table of NVML calls.
 const (
 	minCelsius, maxCelsius = -50, 200 // degrees Celsius
-	maxWatts               = 10e3
-	maxHertz               = 100e9
 	// maxFan: NVML reports a fraction of the maximum speed under noise limits, which may be exceeded.
 	maxFan = 2
 	// maxProfiled allows for the rounding of profiling metrics; values above 1 become 1.
@@ -74,18 +71,11 @@ func withinMap[K comparable, T number](s *Filter, reading string, m *map[K]T, lo
 
 // Fast filters a fast reading. The samples of the rings are checked where they are integrated.
 func (s *Filter) Fast(f *gpu.Fast) {
-	within(s, "power", &f.Power, 0, maxWatts)
-	within(s, "power_instant", &f.PowerInstant, 0, maxWatts)
-	within(s, "power_module", &f.PowerModule, 0, maxWatts)
-	within(s, "power_memory", &f.PowerMemory, 0, maxWatts)
-	within(s, "energy", &f.Energy, 0, math.MaxFloat64)
-	within(s, "memory_temperature", &f.MemoryTemperature, minCelsius, maxCelsius)
-	withinMap(s, "limited_time", &f.Limited, 0, math.MaxFloat64)
+	s.plainFast(f)
 	if u, ok := f.Utilization.Get(); ok && !(u.GPU >= 0 && u.GPU <= 1 && u.Memory >= 0 && u.Memory <= 1) {
 		f.Utilization = gpu.None[gpu.Utilization]()
 		s.Reject("utilization")
 	}
-	withinMap(s, "engine_utilization", &f.Engines, 0, 1)
 	if samples, ok := f.Processes.Get(); ok {
 		rejected := func(p gpu.ProcessSample) bool {
 			for _, v := range []float64{p.SM, p.Memory, p.Encoder, p.Decoder} {
@@ -139,20 +129,18 @@ func (s *Filter) gpm(o *gpu.Opt[gpu.GPM]) {
 
 // Medium filters a medium reading.
 func (s *Filter) Medium(m *gpu.Medium) {
+	s.plainMedium(m)
 	s.memory("memory", &m.Memory)
 	if b, ok := m.BAR1.Get(); ok && b.Used > b.Total {
 		m.BAR1 = gpu.None[gpu.BAR1]()
 		s.Reject("bar1_memory")
 	}
-	within(s, "temperature", &m.Temperature, minCelsius, maxCelsius)
 	if len(m.Fans) > 0 {
 		m.Fans = slices.Clone(m.Fans)
 		for i := range m.Fans {
 			within(s, "fan_speed", &m.Fans[i], 0, maxFan)
 		}
 	}
-	withinMap(s, "clock", &m.Clocks, 0, maxHertz)
-	within(s, "performance_state", &m.PState, 0, 15)
 	if list, ok := m.Processes.Get(); ok {
 		memory, known := m.Memory.Get()
 		rejected := func(p gpu.Process) bool {
@@ -200,10 +188,7 @@ func (s *Filter) Slow(l *gpu.Slow) {
 	if l.PCIe.MaxGeneration.Or(0) == 1 && l.PCIe.MaxWidth.Or(0) == 1 {
 		l.PCIe = gpu.PCIeLink{}
 	}
-	for _, p := range []*gpu.Opt[gpu.Watts]{&l.PowerLimit, &l.PowerLimitRequested, &l.PowerLimitDefault,
-		&l.PowerLimitMin, &l.PowerLimitMax} {
-		within(s, "power_limit", p, 0, maxWatts)
-	}
+	s.plainSlow(l)
 	hot := func(t gpu.TemperatureThreshold) bool { return !(t.Value >= minCelsius && t.Value <= maxCelsius) }
 	if slices.ContainsFunc(l.TemperatureLimits, hot) {
 		kept := make([]gpu.TemperatureThreshold, 0, len(l.TemperatureLimits))
@@ -215,13 +200,6 @@ func (s *Filter) Slow(l *gpu.Slow) {
 			}
 		}
 		l.TemperatureLimits = kept
-	}
-	withinMap(s, "clock_max", &l.MaxClocks, 0, maxHertz)
-	for _, p := range []*gpu.Opt[int]{&l.PCIe.Generation, &l.PCIe.MaxGeneration} {
-		within(s, "pcie_link", p, 1, 16)
-	}
-	for _, p := range []*gpu.Opt[int]{&l.PCIe.Width, &l.PCIe.MaxWidth} {
-		within(s, "pcie_link", p, 1, 64)
 	}
 	if len(l.Instances) > 0 {
 		l.Instances = slices.Clone(l.Instances)

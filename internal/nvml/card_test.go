@@ -565,7 +565,7 @@ func TestOlderStructures(t *testing.T) {
 	if ok && f.State != gpu.FabricCompleted {
 		t.Errorf("fabric: %v", f)
 	}
-	if !ok && r.session.offers.have[callFabric] {
+	if !ok && r.session.offers.have[callGpuFabricInfoV] {
 		t.Error("no fabric, though the call is there")
 	}
 	if temperature := medium(t, c).Temperature; !temperature.Present() {

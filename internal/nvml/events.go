@@ -172,12 +172,12 @@ func (s *Session) registerGPU(set nvml.EventSet, d *device) {
 		return
 	}
 	defer d.busy.Unlock()
-	supported, ret := get(s, callSupportedEvents, d.handle.GetSupportedEventTypes)
+	supported, ret := get(s, callSupportedEventTypes, d.handle.GetSupportedEventTypes)
 	if ret == nvml.SUCCESS {
 		if types := supported & eventTypes; types == 0 {
 			ret = nvml.ERROR_NOT_SUPPORTED
 		} else {
-			ret = call(s, callRegisterEvents, func() nvml.Return { return d.handle.RegisterEvents(types, set) })
+			ret = call(s, callDeviceRegisterEvents, func() nvml.Return { return d.handle.RegisterEvents(types, set) })
 		}
 	}
 	s.mu.Lock()

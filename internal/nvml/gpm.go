@@ -68,7 +68,7 @@ func (g *gpmState) keep(layout []migInstance) {
 // support asks once whether the GPU can be profiled.
 func (g *gpmState) support(c *GPU) nvml.Return {
 	if !g.supported.Present() {
-		s, ret := get(c, callGPMSupport, c.handle().GpmQueryDeviceSupport)
+		s, ret := get(c, callGpmQueryDeviceSupport, c.handle().GpmQueryDeviceSupport)
 		if ret != nvml.SUCCESS {
 			return ret
 		}
@@ -156,9 +156,9 @@ const wholeGPU = -1
 // sample fills a sample of the GPU, or of one of its GPU instances.
 func (c *GPU) sample(s nvml.GpmSample, gi int) nvml.Return {
 	if gi == wholeGPU {
-		return call(c, callGPMSampleGet, func() nvml.Return { return s.Get(c.handle()) })
+		return call(c, callGpmSampleGet, func() nvml.Return { return s.Get(c.handle()) })
 	}
-	return call(c, callGPMMIGSampleGet, func() nvml.Return { return s.MigGet(c.handle(), gi) }, gi)
+	return call(c, callGpmMigSampleGet, func() nvml.Return { return s.MigGet(c.handle(), gi) }, gi)
 }
 
 // metrics says what happened between the two samples of a pair.
@@ -181,7 +181,7 @@ func (c *GPU) metrics(p *gpmPair, gi int, window time.Duration, to *gpu.Opt[gpu.
 	if ask.NumMetrics == 0 {
 		return nvml.ERROR_NOT_SUPPORTED
 	}
-	ret := c.do(request{id: callGPMMetricsGet, args: []int{gi}, value: ask,
+	ret := c.do(request{id: callGpmMetricsGet, args: []int{gi}, value: ask,
 		run: func() nvml.Return { return c.driver().GpmMetricsGet(ask) }})
 	if ret != nvml.SUCCESS {
 		return ret
@@ -199,7 +199,7 @@ func (c *GPU) metrics(p *gpmPair, gi int, window time.Duration, to *gpu.Opt[gpu.
 		case notOffered(code), code == nvml.ERROR_INVALID_ARGUMENT:
 			p.dropped[i] = true
 		case !silent(code):
-			c.count(callGPMMetricsGet, codeName(code))
+			c.count(callGpmMetricsGet, codeName(code))
 		}
 	}
 	if told {
@@ -216,7 +216,7 @@ func (c *GPU) allocateSample() (nvml.GpmSample, nvml.Return) {
 		return sample, nvml.SUCCESS
 	}
 	s := c.dev.session
-	sample, ret := get(c, callGPMSampleAlloc, s.nvml.GpmSampleAlloc)
+	sample, ret := get(c, callGpmSampleAlloc, s.nvml.GpmSampleAlloc)
 	if ret != nvml.SUCCESS {
 		return nil, ret
 	}

@@ -342,7 +342,7 @@ func guardOf(info *types.Info, e ast.Expr) (int, bool) {
 		return 0, false
 	}
 	id, exact := constant.Int64Val(tv.Value)
-	return int(id), exact && id >= 0 && id < int64(callCount)
+	return int(id), exact && id >= 0 && id < int64(callKinds)
 }
 
 // checkPackageLevel refuses go-nvml's functions on its own global library; only making one of ours is allowed.
@@ -391,7 +391,7 @@ func TestProcessListsAreGuarded(t *testing.T) {
 	}
 	for _, list := range processLists {
 		_, method, _ := strings.Cut(guards[list.id].methods[0], ".")
-		constant := map[callID]string{callComputeProcesses: "callComputeProcesses", callGraphicsProcesses: "callGraphicsProcesses", callMPSProcesses: "callMPSProcesses"}[list.id]
+		constant := map[callID]string{callComputeRunningProcesses: "callComputeRunningProcesses", callGraphicsRunningProcesses: "callGraphicsRunningProcesses", callMPSComputeRunningProcesses: "callMPSComputeRunningProcesses"}[list.id]
 		if row := fmt.Sprintf("%s, nvml.Device.%s}", constant, method); !strings.Contains(string(source), row) {
 			t.Errorf("the list of %s processes does not stand as %q", list.kind, row)
 		}
@@ -408,7 +408,7 @@ func TestProbe(t *testing.T) {
 		}
 	}
 	o := probe(has("nvmlInit_v2", "nvmlShutdown", "nvmlDeviceGetComputeRunningProcesses_v2"))
-	for id, want := range map[callID]bool{callInit: true, callShutdown: true, callComputeProcesses: true, callUUID: false, callGraphicsProcesses: false} {
+	for id, want := range map[callID]bool{callInit: true, callShutdown: true, callComputeRunningProcesses: true, callUUID: false, callGraphicsRunningProcesses: false} {
 		if o.have[id] != want {
 			t.Errorf("%s: have %v, want %v", guards[id].name, o.have[id], want)
 		}

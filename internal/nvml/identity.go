@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -11,7 +12,7 @@ import (
 
 // identityRows are read once per GPU and session. UUID and PCI address come first: with them a GPU that
 // fails further down still has a name.
-var identityRows = []row[gpu.Identity]{
+var identityRows = slices.Concat([]row[gpu.Identity]{
 	{reading: "pci_bus_id", doc: "PCI address.", calls: []callID{callPciInfo},
 		read: func(c *GPU, to *gpu.Identity) nvml.Return {
 			pci, ret := get(c, callPciInfo, c.handle().GetPciInfo)
@@ -21,17 +22,13 @@ var identityRows = []row[gpu.Identity]{
 			return ret
 		}},
 	{reading: "uuid", doc: "UUID.", calls: []callID{callUUID},
-		read: text(callUUID, nvml.Device.GetUUID, func(to *gpu.Identity, s string) { to.UUID = gpu.UUID(s) })},
-	{reading: "minor_number", doc: "Number of the device node /dev/nvidia<n>.", calls: []callID{callMinorNumber},
 		read: func(c *GPU, to *gpu.Identity) nvml.Return {
-			n, ret := get(c, callMinorNumber, c.handle().GetMinorNumber)
+			uuid, ret := get(c, callUUID, c.handle().GetUUID)
 			if ret == nvml.SUCCESS {
-				to.Minor = gpu.Some(n)
+				to.UUID = gpu.UUID(strings.TrimSpace(uuid))
 			}
 			return ret
 		}},
-	{reading: "model", doc: "Product name.", calls: []callID{callName},
-		read: text(callName, nvml.Device.GetName, func(to *gpu.Identity, s string) { to.Model = s })},
 	{reading: "brand", doc: "Brand.", calls: []callID{callBrand},
 		read: func(c *GPU, to *gpu.Identity) nvml.Return {
 			b, ret := get(c, callBrand, c.handle().GetBrand)
@@ -48,32 +45,15 @@ var identityRows = []row[gpu.Identity]{
 			}
 			return ret
 		}},
-	{reading: "compute_capability", doc: "CUDA compute capability.", calls: []callID{callComputeCapability},
+	{reading: "compute_capability", doc: "CUDA compute capability.", calls: []callID{callCudaComputeCapability},
 		read: func(c *GPU, to *gpu.Identity) nvml.Return {
-			major, minor, ret := get2(c, callComputeCapability, c.handle().GetCudaComputeCapability)
+			major, minor, ret := get2(c, callCudaComputeCapability, c.handle().GetCudaComputeCapability)
 			if ret == nvml.SUCCESS {
 				to.ComputeCapability = fmt.Sprintf("%d.%d", major, minor)
 			}
 			return ret
 		}},
-	{reading: "serial", doc: "Serial number of the board.", calls: []callID{callSerial},
-		read: text(callSerial, nvml.Device.GetSerial, func(to *gpu.Identity, s string) { to.Serial = s })},
-	{reading: "board_part", doc: "Part number of the board.", calls: []callID{callBoardPart},
-		read: text(callBoardPart, nvml.Device.GetBoardPartNumber, func(to *gpu.Identity, s string) { to.BoardPart = s })},
-	{reading: "vbios_version", doc: "Version of the video BIOS.", calls: []callID{callVBIOS},
-		read: text(callVBIOS, nvml.Device.GetVbiosVersion, func(to *gpu.Identity, s string) { to.VBIOS = s })},
-}
-
-// text makes the read of a row whose call returns a text.
-func text(id callID, method func(nvml.Device) (string, nvml.Return), set func(*gpu.Identity, string)) func(*GPU, *gpu.Identity) nvml.Return {
-	return func(c *GPU, to *gpu.Identity) nvml.Return {
-		s, ret := get(c, id, func() (string, nvml.Return) { return method(c.handle()) })
-		if ret == nvml.SUCCESS {
-			set(to, strings.TrimSpace(s))
-		}
-		return ret
-	}
-}
+}, identityValues)
 
 // readIdentity reads who the GPU is and marks it as gone if it cannot even tell that. old is what the same
 // handle was before, or nil.

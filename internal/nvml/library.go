@@ -45,7 +45,7 @@ type Options struct {
 type Library struct {
 	options Options
 	log     *slog.Logger
-	stats   [callCount]callStats
+	stats   [callKinds]callStats
 
 	mu      sync.Mutex // guards what follows
 	session *Session   // the open one, or one that could not be closed

@@ -9,7 +9,7 @@ import (
 )
 
 // mediumRows is the medium poll group. Memory and processes are read back to back, so that their sums fit.
-var mediumRows = concat(
+var mediumRows = slices.Concat(
 	[]row[gpu.Medium]{
 		{reading: "memory", doc: "Memory in bytes; used does not contain reserved.", calls: []callID{callMemoryInfoV2},
 			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readMemoryV2(c, c.handle(), &to.Memory) }},
@@ -20,10 +20,10 @@ var mediumRows = concat(
 		{reading: "mig_memory", rank: 1, doc: "Memory of each MIG GPU instance, in bytes.", calls: []callID{callMemoryInfo},
 			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readInstanceMemory(c, to, readMemoryV1) }},
 		{reading: "processes", doc: "Compute, graphics and MPS processes with their memory in bytes.",
-			calls: []callID{callComputeProcesses, callGraphicsProcesses, callMPSProcesses}, read: readProcesses},
-		{reading: "bar1", doc: "BAR1 memory, in bytes.", calls: []callID{callBAR1},
+			calls: []callID{callComputeRunningProcesses, callGraphicsRunningProcesses, callMPSComputeRunningProcesses}, read: readProcesses},
+		{reading: "bar1", doc: "BAR1 memory, in bytes.", calls: []callID{callBAR1MemoryInfo},
 			read: func(c *GPU, to *gpu.Medium) nvml.Return {
-				m, ret := get(c, callBAR1, c.handle().GetBAR1MemoryInfo)
+				m, ret := get(c, callBAR1MemoryInfo, c.handle().GetBAR1MemoryInfo)
 				if ret == nvml.SUCCESS {
 					to.BAR1 = gpu.Some(gpu.BAR1{Total: gpu.Bytes(m.Bar1Total), Used: gpu.Bytes(m.Bar1Used)})
 				}
@@ -33,83 +33,17 @@ var mediumRows = concat(
 			read: readTemperatureV},
 		{reading: "temperature", rank: 1, doc: "Temperature of the GPU, in degrees Celsius.", calls: []callID{callTemperature},
 			read: readTemperature},
-		{reading: "fan_speed", doc: "Speed of each fan, in percent of the highest; may exceed 100.", calls: []callID{callNumFans, callFanSpeed},
+		{reading: "fan_speed", doc: "Speed of each fan, in percent of the highest; may exceed 100.", calls: []callID{callNumFans, callFanSpeedV2},
 			read: readFans},
-		{reading: "fan_speed", rank: 1, doc: "Speed of the first fan, where the driver does not tell how many there are.", calls: []callID{callFanSpeed},
+		{reading: "fan_speed", rank: 1, doc: "Speed of the first fan, where the driver does not tell how many there are.", calls: []callID{callFanSpeedV2},
 			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readFanSpeeds(c, 1, to) }},
 	},
-	clockRows(),
-	[]row[gpu.Medium]{
-		{reading: "performance_state", doc: "Performance state, 0 the fastest.", calls: []callID{callPerformanceState},
-			read: func(c *GPU, to *gpu.Medium) nvml.Return {
-				p, ret := get(c, callPerformanceState, c.handle().GetPerformanceState)
-				if ret == nvml.SUCCESS && p >= 0 && p <= 15 { // 32 says unknown
-					to.PState = gpu.Some(int(p))
-				}
-				return ret
-			}},
-	},
+	mediumValues,
 	eccRows(),
 	[]row[gpu.Medium]{
-		{reading: "remapped_rows", doc: "Field 142: rows remapped after correctable errors.", field: nvml.FI_DEV_REMAPPED_COR,
-			set: func(to *gpu.Medium, v value) { tallyTo(&to.RemappedRows, gpu.CauseCorrected, v) }},
-		{reading: "remapped_rows", doc: "Field 143: rows remapped after uncorrectable errors.", field: nvml.FI_DEV_REMAPPED_UNC,
-			set: func(to *gpu.Medium, v value) { tallyTo(&to.RemappedRows, gpu.CauseUncorrected, v) }},
-		{reading: "remapped_rows", doc: "Field 144: whether rows wait to be remapped at the next reset.", field: nvml.FI_DEV_REMAPPED_PENDING,
-			set: func(to *gpu.Medium, v value) { flag(&to.RemapPending, v) }},
-		{reading: "remapped_rows", doc: "Field 145: whether a row could not be remapped.", field: nvml.FI_DEV_REMAPPED_FAILURE,
-			set: func(to *gpu.Medium, v value) { flag(&to.RemapFailed, v) }},
 		{reading: "remapped_rows", rank: 1, doc: "The same four in one call.", calls: []callID{callRemappedRows}, read: readRemappedRows},
-		{reading: "retired_pages", doc: "Field 29: pages retired after repeated single-bit errors.", field: nvml.FI_DEV_RETIRED_SBE,
-			set: func(to *gpu.Medium, v value) { tallyTo(&to.RetiredPages, gpu.CauseSingleBit, v) }},
-		{reading: "retired_pages", doc: "Field 30: pages retired after a double-bit error.", field: nvml.FI_DEV_RETIRED_DBE,
-			set: func(to *gpu.Medium, v value) { tallyTo(&to.RetiredPages, gpu.CauseDoubleBit, v) }},
-		{reading: "retired_pages", doc: "Field 31: whether pages wait to be retired at the next reset.", field: nvml.FI_DEV_RETIRED_PENDING,
-			set: func(to *gpu.Medium, v value) { flag(&to.RetirePending, v) }},
-		{reading: "pcie_replays", doc: "Field 94: PCIe replays.", field: nvml.FI_DEV_PCIE_REPLAY_COUNTER,
-			set: func(to *gpu.Medium, v value) {
-				if n, ok := v.count(); ok {
-					to.PCIeReplays = gpu.Some(n)
-				}
-			}},
-		{reading: "pcie_replays", rank: 1, doc: "PCIe replays.", calls: []callID{callPCIeReplays},
-			read: func(c *GPU, to *gpu.Medium) nvml.Return {
-				n, ret := get(c, callPCIeReplays, c.handle().GetPcieReplayCounter)
-				if ret == nvml.SUCCESS && n >= 0 {
-					to.PCIeReplays = gpu.Some(uint64(n))
-				}
-				return ret
-			}},
-	},
-	nvlinkErrorRows(),
-	[]row[gpu.Medium]{
-		{reading: "recovery_action", doc: "Field 230: what the driver wants done with the GPU.", field: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION,
-			set: func(to *gpu.Medium, v value) {
-				if n, ok := v.count(); ok && n < uint64(len(gpu.RecoveryActions)) {
-					to.Recovery = gpu.Some(gpu.RecoveryActions[n])
-				}
-			}},
 	},
 )
-
-// tallyTo sets one key of a map of counts.
-func tallyTo[K comparable](m *map[K]uint64, key K, v value) {
-	n, ok := v.count()
-	if !ok {
-		return
-	}
-	if *m == nil {
-		*m = map[K]uint64{}
-	}
-	(*m)[key] = n
-}
-
-// flag sets a yes or no.
-func flag(to *gpu.Opt[bool], v value) {
-	if n, ok := v.count(); ok {
-		*to = gpu.Some(n != 0)
-	}
-}
 
 func readMemoryV2(c *GPU, of nvml.Device, to *gpu.Opt[gpu.Memory], mig ...int) nvml.Return {
 	m, ret := get(c, callMemoryInfoV2, of.GetMemoryInfo_v2, mig...)
@@ -163,7 +97,7 @@ func readFanSpeeds(c *GPU, n int, to *gpu.Medium) nvml.Return {
 	fate := nvml.ERROR_NO_DATA
 	fans := make([]gpu.Opt[gpu.Ratio], n)
 	for i := range fans {
-		percent, ret := get(c, callFanSpeed, func() (uint32, nvml.Return) { return c.handle().GetFanSpeed_v2(i) }, i)
+		percent, ret := get(c, callFanSpeedV2, func() (uint32, nvml.Return) { return c.handle().GetFanSpeed_v2(i) }, i)
 		if whole(ret) != nil {
 			return ret
 		}
@@ -178,51 +112,6 @@ func readFanSpeeds(c *GPU, n int, to *gpu.Medium) nvml.Return {
 		to.Fans = fans
 	}
 	return fate
-}
-
-// clockTypes are the clock domains.
-var clockTypes = []struct {
-	clock gpu.Clock
-	kind  nvml.ClockType
-}{
-	{gpu.ClockGraphics, nvml.CLOCK_GRAPHICS},
-	{gpu.ClockSM, nvml.CLOCK_SM},
-	{gpu.ClockMemory, nvml.CLOCK_MEM},
-	{gpu.ClockVideo, nvml.CLOCK_VIDEO},
-}
-
-func clockRows() []row[gpu.Medium] {
-	var rows []row[gpu.Medium]
-	for _, t := range clockTypes {
-		rows = append(rows, row[gpu.Medium]{reading: "clock_" + string(t.clock), doc: "Clock, in MHz.", calls: []callID{callClockInfo},
-			read: func(c *GPU, to *gpu.Medium) nvml.Return {
-				mhz, ret := get(c, callClockInfo, func() (uint32, nvml.Return) { return c.handle().GetClockInfo(t.kind) }, int(t.kind))
-				return setClock(&to.Clocks, t.clock, mhz, ret)
-			}})
-	}
-	return rows
-}
-
-func maxClockRows() []row[gpu.Slow] {
-	var rows []row[gpu.Slow]
-	for _, t := range clockTypes {
-		rows = append(rows, row[gpu.Slow]{reading: "clock_max_" + string(t.clock), doc: "Highest clock, in MHz.", calls: []callID{callMaxClock},
-			read: func(c *GPU, to *gpu.Slow) nvml.Return {
-				mhz, ret := get(c, callMaxClock, func() (uint32, nvml.Return) { return c.handle().GetMaxClockInfo(t.kind) }, int(t.kind))
-				return setClock(&to.MaxClocks, t.clock, mhz, ret)
-			}})
-	}
-	return rows
-}
-
-func setClock(m *map[gpu.Clock]gpu.Hertz, clock gpu.Clock, mhz uint32, ret nvml.Return) nvml.Return {
-	if ret == nvml.SUCCESS {
-		if *m == nil {
-			*m = map[gpu.Clock]gpu.Hertz{}
-		}
-		(*m)[clock] = gpu.Hertz(mhz) * 1e6
-	}
-	return ret
 }
 
 // eccSeverities and eccCounters are the two by two kinds of ECC counter.
@@ -269,9 +158,9 @@ func eccRows() []row[gpu.Medium] {
 			suffix := "_" + string(s.severity) + "_" + n.name
 			for _, l := range eccLocations {
 				rows = append(rows, row[gpu.Medium]{reading: "ecc_" + l.group + suffix, rank: l.rank,
-					doc: "ECC errors in " + string(l.memory) + ".", calls: []callID{callMemoryErrors},
+					doc: "ECC errors in " + string(l.memory) + ".", calls: []callID{callMemoryErrorCounter},
 					read: func(c *GPU, to *gpu.Medium) nvml.Return {
-						v, ret := get(c, callMemoryErrors, func() (uint64, nvml.Return) {
+						v, ret := get(c, callMemoryErrorCounter, func() (uint64, nvml.Return) {
 							return c.handle().GetMemoryErrorCounter(s.kind, n.kind, l.location)
 						}, int(s.kind), int(n.kind), int(l.location))
 						if ret == nvml.SUCCESS {
@@ -281,9 +170,9 @@ func eccRows() []row[gpu.Medium] {
 					}})
 			}
 			rows = append(rows, row[gpu.Medium]{reading: "ecc_total" + suffix, instead: []string{"ecc_dram" + suffix, "ecc_sram" + suffix},
-				doc: "ECC errors of the whole GPU.", calls: []callID{callTotalECC},
+				doc: "ECC errors of the whole GPU.", calls: []callID{callTotalEccErrors},
 				read: func(c *GPU, to *gpu.Medium) nvml.Return {
-					v, ret := get(c, callTotalECC, func() (uint64, nvml.Return) { return c.handle().GetTotalEccErrors(s.kind, n.kind) },
+					v, ret := get(c, callTotalEccErrors, func() (uint64, nvml.Return) { return c.handle().GetTotalEccErrors(s.kind, n.kind) },
 						int(s.kind), int(n.kind))
 					if ret == nvml.SUCCESS {
 						*n.at(eccCount(to, s.severity, gpu.ECCAll)) = gpu.Some(v)
@@ -319,37 +208,4 @@ func readRemappedRows(c *GPU, to *gpu.Medium) nvml.Return {
 		to.RemapPending, to.RemapFailed = gpu.Some(v.Pending), gpu.Some(v.Failure)
 	}
 	return ret
-}
-
-// nvlinkErrorFields are the counters of link errors: the sums of old, then one per link. Blackwell replaced
-// the data link counters by counts of recovery events.
-var nvlinkErrorFields = []struct {
-	kind  gpu.NVLinkError
-	rank  int
-	field uint32
-	scope uint32
-}{
-	{gpu.NVLinkCRCFlit, 0, nvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, 0},
-	{gpu.NVLinkCRCFlit, 1, nvml.FI_DEV_NVLINK_ERROR_DL_CRC, everyLink},
-	{gpu.NVLinkCRCData, 0, nvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, 0},
-	{gpu.NVLinkReplay, 0, nvml.FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, 0},
-	{gpu.NVLinkReplay, 1, nvml.FI_DEV_NVLINK_ERROR_DL_REPLAY, everyLink},
-	{gpu.NVLinkRecovery, 0, nvml.FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL, 0},
-	{gpu.NVLinkRecovery, 1, nvml.FI_DEV_NVLINK_ERROR_DL_RECOVERY, everyLink},
-	{gpu.NVLinkRecovery, 2, nvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS, everyLink},
-	{gpu.NVLinkECC, 0, nvml.FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_TOTAL, 0},
-	{gpu.NVLinkSymbol, 0, nvml.FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS, everyLink},
-}
-
-func nvlinkErrorRows() []row[gpu.Medium] {
-	var rows []row[gpu.Medium]
-	for _, f := range nvlinkErrorFields {
-		doc := "NVLink errors, all links."
-		if f.scope == everyLink {
-			doc = "NVLink errors, summed over the links."
-		}
-		rows = append(rows, row[gpu.Medium]{reading: "nvlink_errors_" + string(f.kind), rank: f.rank, doc: doc, field: f.field, scope: f.scope,
-			set: func(to *gpu.Medium, v value) { tallyTo(&to.NVLinkErrors, f.kind, v) }})
-	}
-	return rows
 }

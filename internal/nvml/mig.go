@@ -45,7 +45,7 @@ func (c *GPU) ensureLayout() error {
 }
 
 func readMIGMode(c *GPU, to *gpu.Slow) nvml.Return {
-	current, pending, ret := get2(c, callMIGMode, c.handle().GetMigMode)
+	current, pending, ret := get2(c, callMigMode, c.handle().GetMigMode)
 	if ret == nvml.SUCCESS {
 		to.MIGMode = gpu.Some(gpu.ModePair{Current: current == nvml.DEVICE_MIG_ENABLE, Pending: pending == nvml.DEVICE_MIG_ENABLE})
 		c.mig.on = current == nvml.DEVICE_MIG_ENABLE
@@ -95,13 +95,13 @@ func (c *GPU) adopt(layout []migInstance) {
 // Gaps in the index are normal, and a device that vanishes in the middle is left out; any other failure
 // fails the walk.
 func (c *GPU) walkMIG() ([]migInstance, nvml.Return) {
-	most, ret := get(c, callMaxMIGCount, c.handle().GetMaxMigDeviceCount)
+	most, ret := get(c, callMaxMigDeviceCount, c.handle().GetMaxMigDeviceCount)
 	if ret != nvml.SUCCESS {
 		return nil, ret
 	}
 	var layout []migInstance
 	for index := range most {
-		handle, ret := get(c, callMIGHandle, func() (nvml.Device, nvml.Return) { return c.handle().GetMigDeviceHandleByIndex(index) }, index)
+		handle, ret := get(c, callMigDeviceHandleByIndex, func() (nvml.Device, nvml.Return) { return c.handle().GetMigDeviceHandleByIndex(index) }, index)
 		var in migInstance
 		if ret == nvml.SUCCESS {
 			in, ret = c.describeMIG(handle, index)
@@ -137,11 +137,11 @@ func (c *GPU) describeMIG(handle nvml.Device, index int) (migInstance, nvml.Retu
 	if ret != nvml.SUCCESS {
 		return in, ret
 	}
-	gi, ret := get(c, callGPUInstanceID, handle.GetGpuInstanceId, index)
+	gi, ret := get(c, callGpuInstanceId, handle.GetGpuInstanceId, index)
 	if ret != nvml.SUCCESS {
 		return in, ret
 	}
-	ci, ret := get(c, callComputeInstanceID, handle.GetComputeInstanceId, index)
+	ci, ret := get(c, callComputeInstanceId, handle.GetComputeInstanceId, index)
 	if ret != nvml.SUCCESS {
 		return in, ret
 	}
@@ -186,10 +186,10 @@ func readPlacement(c *GPU, to *gpu.Slow) nvml.Return {
 	fate := notAsked
 	for i := range to.Instances {
 		in := &to.Instances[i]
-		instance, ret := get(c, callGPUInstance, func() (nvml.GpuInstance, nvml.Return) { return c.handle().GetGpuInstanceById(in.GI) }, in.GI)
+		instance, ret := get(c, callGpuInstanceById, func() (nvml.GpuInstance, nvml.Return) { return c.handle().GetGpuInstanceById(in.GI) }, in.GI)
 		if ret == nvml.SUCCESS {
 			var info nvml.GpuInstanceInfo
-			if info, ret = get(c, callGPUInstanceInfo, instance.GetInfo, in.GI); ret == nvml.SUCCESS {
+			if info, ret = get(c, callGpuInstanceGetInfo, instance.GetInfo, in.GI); ret == nvml.SUCCESS {
 				in.PlacementStart = gpu.Some(int(info.Placement.Start))
 				in.PlacementSize = gpu.Some(int(info.Placement.Size))
 				in.ProfileID = gpu.Some(int(info.ProfileId))
@@ -215,7 +215,7 @@ func readShares(c *GPU, to *gpu.Slow) nvml.Return {
 	if c.mig.slices == 0 {
 		fate := nvml.ERROR_NOT_SUPPORTED
 		for profile := range nvml.GPU_INSTANCE_PROFILE_COUNT {
-			info, ret := get(c, callProfileInfo, func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
+			info, ret := get(c, callGpuInstanceProfileInfo, func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
 				return c.handle().GetGpuInstanceProfileInfo(profile)
 			}, profile)
 			if whole(ret) != nil {

@@ -16,9 +16,9 @@ var processLists = [3]struct {
 	id     callID
 	method func(nvml.Device) ([]nvml.ProcessInfo, nvml.Return)
 }{
-	{gpu.ProcessCompute, callComputeProcesses, nvml.Device.GetComputeRunningProcesses},
-	{gpu.ProcessGraphics, callGraphicsProcesses, nvml.Device.GetGraphicsRunningProcesses},
-	{gpu.ProcessMPS, callMPSProcesses, nvml.Device.GetMPSComputeRunningProcesses},
+	{gpu.ProcessCompute, callComputeRunningProcesses, nvml.Device.GetComputeRunningProcesses},
+	{gpu.ProcessGraphics, callGraphicsRunningProcesses, nvml.Device.GetGraphicsRunningProcesses},
+	{gpu.ProcessMPS, callMPSComputeRunningProcesses, nvml.Device.GetMPSComputeRunningProcesses},
 }
 
 // unknownInstance is the id of no GPU or compute instance.

@@ -75,7 +75,7 @@ func checks() []check {
 		{"power_instant", []source{field(186, "gpu", 1e-3)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.PowerInstant) }},
 		{"power_module", []source{field(185, "module", 1e-3)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.PowerModule) }},
 		{"power_memory", []source{field(185, "memory", 1e-3)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.PowerMemory) }},
-		{"energy", []source{field(83, "", 1e-3), {"TotalEnergyConsumption", "", callTotalEnergy, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.fast.Energy) }},
+		{"energy", []source{field(83, "", 1e-3), {"TotalEnergyConsumption", "", callTotalEnergyConsumption, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.fast.Energy) }},
 		{"memory_temperature", []source{field(82, "", 1)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.MemoryTemperature) }},
 		{"pcie_transmit", []source{field(197, "", 1)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.PCIeTransmit) }},
 		{"pcie_receive", []source{field(198, "", 1)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.PCIeReceive) }},
@@ -105,16 +105,16 @@ func checks() []check {
 			m, _ := l.medium.Memory.Get()
 			return opt(m.Reserved)
 		}},
-		{"BAR1 total", []source{{"BAR1MemoryInfo", "total", callBAR1, 1}}, func(l *pollGroups) (float64, bool) {
+		{"BAR1 total", []source{{"BAR1MemoryInfo", "total", callBAR1MemoryInfo, 1}}, func(l *pollGroups) (float64, bool) {
 			m, ok := l.medium.BAR1.Get()
 			return float64(m.Total), ok
 		}},
-		{"BAR1 used", []source{{"BAR1MemoryInfo", "used", callBAR1, 1}}, func(l *pollGroups) (float64, bool) {
+		{"BAR1 used", []source{{"BAR1MemoryInfo", "used", callBAR1MemoryInfo, 1}}, func(l *pollGroups) (float64, bool) {
 			m, ok := l.medium.BAR1.Get()
 			return float64(m.Used), ok
 		}},
 		{"temperature", []source{{"Temperature[gpu]", "", callTemperatureV, 1}, {"Temperature[gpu]", "", callTemperature, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.medium.Temperature) }},
-		{"fan 0", []source{{"FanSpeed_v2[0]", "", callFanSpeed, 0.01}}, func(l *pollGroups) (float64, bool) {
+		{"fan 0", []source{{"FanSpeed_v2[0]", "", callFanSpeedV2, 0.01}}, func(l *pollGroups) (float64, bool) {
 			if len(l.medium.Fans) == 0 {
 				return 0, false
 			}
@@ -128,7 +128,7 @@ func checks() []check {
 		{"retired single", []source{field(29, "", 1)}, func(l *pollGroups) (float64, bool) { return entry(l.medium.RetiredPages, gpu.CauseSingleBit) }},
 		{"retired double", []source{field(30, "", 1)}, func(l *pollGroups) (float64, bool) { return entry(l.medium.RetiredPages, gpu.CauseDoubleBit) }},
 		{"retire pending", []source{field(31, "", 1)}, func(l *pollGroups) (float64, bool) { return truth(l.medium.RetirePending) }},
-		{"pcie_replays", []source{field(94, "", 1), {"PcieReplayCounter", "", callPCIeReplays, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.medium.PCIeReplays) }},
+		{"pcie_replays", []source{field(94, "", 1), {"PcieReplayCounter", "", callPcieReplayCounter, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.medium.PCIeReplays) }},
 		{"nvlink flit", []source{field(38, "", 1)}, func(l *pollGroups) (float64, bool) { return entry(l.medium.NVLinkErrors, gpu.NVLinkCRCFlit) }},
 		{"nvlink data", []source{field(45, "", 1)}, func(l *pollGroups) (float64, bool) { return entry(l.medium.NVLinkErrors, gpu.NVLinkCRCData) }},
 		{"nvlink replay", []source{field(52, "", 1)}, func(l *pollGroups) (float64, bool) { return entry(l.medium.NVLinkErrors, gpu.NVLinkReplay) }},
@@ -137,11 +137,11 @@ func checks() []check {
 			a, ok := l.medium.Recovery.Get()
 			return float64(slices.Index(gpu.RecoveryActions, a)), ok
 		}},
-		{"power_limit", []source{{"EnforcedPowerLimit", "", callEnforcedLimit, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimit) }},
-		{"power_limit_requested", []source{{"PowerManagementLimit", "", callPowerLimit, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitRequested) }},
-		{"power_limit_default", []source{{"PowerManagementDefaultLimit", "", callDefaultLimit, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitDefault) }},
-		{"power_limit_min", []source{{"PowerManagementLimitConstraints", "min", callLimitConstraints, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitMin) }},
-		{"power_limit_max", []source{{"PowerManagementLimitConstraints", "max", callLimitConstraints, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitMax) }},
+		{"power_limit", []source{{"EnforcedPowerLimit", "", callEnforcedPowerLimit, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimit) }},
+		{"power_limit_requested", []source{{"PowerManagementLimit", "", callPowerManagementLimit, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitRequested) }},
+		{"power_limit_default", []source{{"PowerManagementDefaultLimit", "", callPowerManagementDefaultLimit, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitDefault) }},
+		{"power_limit_min", []source{{"PowerManagementLimitConstraints", "min", callPowerManagementLimitConstraints, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitMin) }},
+		{"power_limit_max", []source{{"PowerManagementLimitConstraints", "max", callPowerManagementLimitConstraints, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitMax) }},
 		{"memory limit", []source{{"TemperatureThreshold[mem_max]", "", callTemperatureThreshold, 1}}, func(l *pollGroups) (float64, bool) {
 			return threshold(l, gpu.SensorMemory, gpu.LimitMaxOperating)
 		}},
@@ -152,38 +152,39 @@ func checks() []check {
 			m, ok := l.slow.ComputeMode.Get()
 			return float64(slices.Index(gpu.ComputeModes, m)), ok
 		}},
-		{"ecc_mode", []source{{"EccMode", "current", callECCMode, 1}}, func(l *pollGroups) (float64, bool) {
+		{"ecc_mode", []source{{"EccMode", "current", callEccMode, 1}}, func(l *pollGroups) (float64, bool) {
 			m, ok := l.slow.ECCMode.Get()
 			return truth2(m.Current), ok
 		}},
-		{"ecc_mode pending", []source{{"EccMode", "pending", callECCMode, 1}}, func(l *pollGroups) (float64, bool) {
+		{"ecc_mode pending", []source{{"EccMode", "pending", callEccMode, 1}}, func(l *pollGroups) (float64, bool) {
 			m, ok := l.slow.ECCMode.Get()
 			return truth2(m.Pending), ok
 		}},
-		{"pcie generation", []source{{"CurrPcieLinkGeneration", "", callPCIeGeneration, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.Generation) }},
-		{"pcie width", []source{{"CurrPcieLinkWidth", "", callPCIeWidth, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.Width) }},
-		{"pcie generation max", []source{{"MaxPcieLinkGeneration", "", callPCIeMaxGeneration, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.MaxGeneration) }},
-		{"pcie width max", []source{{"MaxPcieLinkWidth", "", callPCIeMaxWidth, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.MaxWidth) }},
+		{"pcie generation", []source{{"CurrPcieLinkGeneration", "", callCurrPcieLinkGeneration, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.Generation) }},
+		{"pcie width", []source{{"CurrPcieLinkWidth", "", callCurrPcieLinkWidth, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.Width) }},
+		{"pcie generation max", []source{{"MaxPcieLinkGeneration", "", callMaxPcieLinkGeneration, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.MaxGeneration) }},
+		{"pcie width max", []source{{"MaxPcieLinkWidth", "", callMaxPcieLinkWidth, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.MaxWidth) }},
 	}
-	for _, f := range limitedFields {
-		list = append(list, check{"limited " + string(f.reason), []source{field(int(f.field), "", 1e-9)},
-			func(l *pollGroups) (float64, bool) { return entry(l.fast.Limited, f.reason) }})
+	for reason, id := range map[gpu.LimitReason]int{gpu.LimitPowerCap: 74, gpu.LimitThermal: 75, gpu.LimitSyncBoost: 76, gpu.LimitBoard: 77,
+		gpu.LimitReliability: 79, gpu.LimitSWThermal: 269, gpu.LimitHWThermal: 270, gpu.LimitHWPowerBrake: 271} {
+		list = append(list, check{"limited " + string(reason), []source{field(id, "", 1e-9)},
+			func(l *pollGroups) (float64, bool) { return entry(l.fast.Limited, reason) }})
 	}
 	for i, c := range []string{"graphics", "sm", "mem", "video"} {
 		clock := gpu.Clocks[i]
 		list = append(list,
 			check{"clock " + c, []source{{"ClockInfo[" + c + "]", "", callClockInfo, 1e6}}, func(l *pollGroups) (float64, bool) { return entry(l.medium.Clocks, clock) }},
-			check{"max clock " + c, []source{{"MaxClockInfo[" + c + "]", "", callMaxClock, 1e6}}, func(l *pollGroups) (float64, bool) { return entry(l.slow.MaxClocks, clock) }})
+			check{"max clock " + c, []source{{"MaxClockInfo[" + c + "]", "", callMaxClockInfo, 1e6}}, func(l *pollGroups) (float64, bool) { return entry(l.slow.MaxClocks, clock) }})
 	}
 	for _, b := range gpu.BankAvailabilities {
-		list = append(list, check{"banks " + string(b), []source{{"RowRemapperHistogram", string(b), callRemapHistogram, 1}},
+		list = append(list, check{"banks " + string(b), []source{{"RowRemapperHistogram", string(b), callRowRemapperHistogram, 1}},
 			func(l *pollGroups) (float64, bool) { return entry(l.slow.RemapBanks, b) }})
 	}
 	for engine, e := range map[gpu.Engine]source{
 		gpu.EngineEncoder: {"EncoderUtilization", "utilization", callEncoderUtilization, 0.01},
 		gpu.EngineDecoder: {"DecoderUtilization", "utilization", callDecoderUtilization, 0.01},
-		gpu.EngineJPEG:    {"JpgUtilization", "utilization", callJPEGUtilization, 0.01},
-		gpu.EngineOFA:     {"OfaUtilization", "utilization", callOFAUtilization, 0.01},
+		gpu.EngineJPEG:    {"JpgUtilization", "utilization", callJpgUtilization, 0.01},
+		gpu.EngineOFA:     {"OfaUtilization", "utilization", callOfaUtilization, 0.01},
 	} {
 		list = append(list, check{"engine " + string(engine), []source{e}, func(l *pollGroups) (float64, bool) { return entry(l.fast.Engines, engine) }})
 	}
@@ -194,7 +195,7 @@ func checks() []check {
 				"aggregate": func(e gpu.ECCCount) gpu.Opt[uint64] { return e.Lifetime },
 			} {
 				list = append(list, check{fmt.Sprintf("ecc %s %s %s", severity, counter, place),
-					[]source{{fmt.Sprintf("MemoryErrorCounter[%s,%s,%s]", severity, counter, place), "", callMemoryErrors, 1}},
+					[]source{{fmt.Sprintf("MemoryErrorCounter[%s,%s,%s]", severity, counter, place), "", callMemoryErrorCounter, 1}},
 					func(l *pollGroups) (float64, bool) {
 						for _, e := range l.medium.ECC {
 							if e.Severity == severity && e.Memory == at {

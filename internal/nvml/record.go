@@ -123,12 +123,12 @@ func (c *GPU) readEverything() error {
 		return err
 	}
 	_, _ = c.marginEnd()
-	_, _ = get(c, callSupportedEvents, c.handle().GetSupportedEventTypes)
-	_, _ = get(c, callBusWidth, c.handle().GetMemoryBusWidth)
-	_, _ = get(c, callCores, c.handle().GetNumGpuCores)
-	_, _ = get(c, callMaxMIGCount, c.handle().GetMaxMigDeviceCount)
+	_, _ = get(c, callSupportedEventTypes, c.handle().GetSupportedEventTypes)
+	_, _ = get(c, callMemoryBusWidth, c.handle().GetMemoryBusWidth)
+	_, _ = get(c, callNumGpuCores, c.handle().GetNumGpuCores)
+	_, _ = get(c, callMaxMigDeviceCount, c.handle().GetMaxMigDeviceCount)
 	for profile := range nvml.GPU_INSTANCE_PROFILE_COUNT {
-		_, _ = get(c, callProfileInfo, func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
+		_, _ = get(c, callGpuInstanceProfileInfo, func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
 			return c.handle().GetGpuInstanceProfileInfo(profile)
 		}, profile)
 	}

@@ -59,9 +59,9 @@ func (r *rig) record(salt string) (string, *scenario.Scenario) {
 
 // notReads are the calls of the guard table that answer nothing which could be recorded.
 var notReads = map[callID]string{
-	callInit: "begins the session", callShutdown: "ends it", callDeviceCount: "is the number of GPU statements",
-	callHandleByIndex: "gives the handle", callGPMSampleFree: "gives a sample back",
-	callEventSetCreate: "is for waiting", callEventSetFree: "is for waiting", callRegisterEvents: "changes what the driver does", callEventSetWait: "waits",
+	callInit: "begins the session", callShutdown: "ends it", callCount: "is the number of GPU statements",
+	callHandleByIndex: "gives the handle", callGpmSampleFree: "gives a sample back",
+	callEventSetCreate: "is for waiting", callEventSetFree: "is for waiting", callDeviceRegisterEvents: "changes what the driver does", callEventSetWait: "waits",
 }
 
 // TestRecordAsksEverything: a recording makes every call of the guard table that reads, and asks for every

@@ -65,7 +65,7 @@ func (s *Session) readSystem() error {
 	if version, ret := get(s, callNVMLVersion, s.nvml.SystemGetNVMLVersion); ret == nvml.SUCCESS {
 		s.system.NVMLVersion = version
 	}
-	if v, ret := get(s, callCUDAVersion, s.nvml.SystemGetCudaDriverVersion); ret == nvml.SUCCESS && v > 0 {
+	if v, ret := get(s, callCudaDriverVersion, s.nvml.SystemGetCudaDriverVersion); ret == nvml.SUCCESS && v > 0 {
 		s.system.CUDAVersion = fmt.Sprintf("%d.%d", v/1000, v%1000/10)
 	}
 	return nil
@@ -143,7 +143,7 @@ func (s *Session) release(wait time.Duration) error {
 	// Nothing else can call now: closed is set and nobody is inside. The calls from here on go around
 	// Session.call, which refuses, by way of last.
 	for _, sample := range samples {
-		_ = s.last(callGPMSampleFree, sample.Free)
+		_ = s.last(callGpmSampleFree, sample.Free)
 	}
 	if events != nil {
 		_ = s.last(callEventSetFree, events.Free)
@@ -177,9 +177,9 @@ func (s *Session) last(id callID, fn func() nvml.Return) nvml.Return {
 func (s *Session) Scan() ([]*GPU, error) {
 	s.scan.Lock()
 	defer s.scan.Unlock()
-	count, ret := get(s, callDeviceCount, s.nvml.DeviceGetCount)
+	count, ret := get(s, callCount, s.nvml.DeviceGetCount)
 	if ret != nvml.SUCCESS {
-		return nil, failure(callDeviceCount, ret, "the driver")
+		return nil, failure(callCount, ret, "the driver")
 	}
 	var devs []*GPU
 	var failed []int // positions in GPUs of those without an address

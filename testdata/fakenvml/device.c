@@ -1,4 +1,4 @@
-/* The plain getters: one number, a few numbers or a text, straight from the scenario. */
+/* Getters that take more than to return a line of the scenario; those that do not are in calls.c. */
 #include "fakenvml.h"
 
 #include <stdio.h>
@@ -149,17 +149,6 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int len
     return copy_text(full, name, length);
 }
 
-#define TEXT(suffix)                                                                            \
-    nvmlReturn_t nvmlDeviceGet##suffix(nvmlDevice_t device, char *text, unsigned int length)    \
-    {                                                                                           \
-        DEVICE_CALL(#suffix, device, ON_GPU);                                                   \
-        return answer_text(&call, #suffix, text, length);                                       \
-    }
-
-TEXT(Serial)
-TEXT(BoardPartNumber)
-TEXT(VbiosVersion)
-
 nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor)
 {
     DEVICE_CALL("MinorNumber", device, ON_GPU);
@@ -211,78 +200,6 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
     return pci_info(&call, pci);
 }
 
-/* ---- one number ---- */
-
-/* What the driver gives as an int, an enum or an unsigned int is read as a number of 64 bits. */
-#define NUMBER(suffix, type)                                                 \
-    nvmlReturn_t nvmlDeviceGet##suffix(nvmlDevice_t device, type *out)       \
-    {                                                                        \
-        DEVICE_CALL(#suffix, device, ON_GPU);                                \
-        REQUIRE(out != NULL);                                                \
-        unsigned long long value;                                            \
-        nvmlReturn_t r = answer_u64(&call, #suffix, 0, &value);              \
-        if (r == NVML_SUCCESS)                                               \
-            *out = (type)value;                                              \
-        return r;                                                            \
-    }
-
-NUMBER(Brand, nvmlBrandType_t)
-NUMBER(Architecture, nvmlDeviceArchitecture_t)
-NUMBER(PowerUsage, unsigned int)
-NUMBER(EnforcedPowerLimit, unsigned int)
-NUMBER(PowerManagementLimit, unsigned int)
-NUMBER(PowerManagementDefaultLimit, unsigned int)
-NUMBER(TotalEnergyConsumption, unsigned long long)
-NUMBER(PerformanceState, nvmlPstates_t)
-NUMBER(FanSpeed, unsigned int)
-NUMBER(RetiredPagesPendingStatus, nvmlEnableState_t)
-NUMBER(CurrPcieLinkGeneration, unsigned int)
-NUMBER(CurrPcieLinkWidth, unsigned int)
-NUMBER(MaxPcieLinkGeneration, unsigned int)
-NUMBER(MaxPcieLinkWidth, unsigned int)
-NUMBER(PcieReplayCounter, unsigned int)
-NUMBER(PersistenceMode, nvmlEnableState_t)
-NUMBER(ComputeMode, nvmlComputeMode_t)
-NUMBER(DisplayActive, nvmlEnableState_t)
-NUMBER(DisplayMode, nvmlEnableState_t)
-NUMBER(AccountingMode, nvmlEnableState_t)
-NUMBER(VirtualizationMode, nvmlGpuVirtualizationMode_t)
-NUMBER(DefaultEccMode, nvmlEnableState_t)
-NUMBER(CurrentClocksThrottleReasons, unsigned long long)
-#if SINCE(535)
-NUMBER(NumFans, unsigned int)
-NUMBER(NumGpuCores, unsigned int)
-NUMBER(MemoryBusWidth, unsigned int)
-NUMBER(BusType, nvmlBusType_t)
-NUMBER(GpuMaxPcieLinkGeneration, unsigned int)
-NUMBER(CurrentClocksEventReasons, unsigned long long)
-#endif
-#if SINCE(580)
-NUMBER(NumaNodeId, unsigned int)
-#endif
-
-/* ---- one number of several ---- */
-
-#define INDEXED(suffix, kind, type)                                                          \
-    nvmlReturn_t nvmlDeviceGet##suffix(nvmlDevice_t device, kind which, type *out)           \
-    {                                                                                        \
-        DEVICE_CALL(#suffix, device, ON_GPU);                                                \
-        REQUIRE(out != NULL);                                                                \
-        char key[64];                                                                        \
-        unsigned long long value;                                                            \
-        nvmlReturn_t r = answer_u64(&call, keyf(key, sizeof key, #suffix "[%u]", (unsigned)which), 0, &value); \
-        if (r == NVML_SUCCESS)                                                               \
-            *out = (type)value;                                                              \
-        return r;                                                                            \
-    }
-
-INDEXED(Temperature, nvmlTemperatureSensors_t, unsigned int)
-INDEXED(TemperatureThreshold, nvmlTemperatureThresholds_t, unsigned int)
-INDEXED(FanSpeed_v2, unsigned int, unsigned int)
-INDEXED(ClockInfo, nvmlClockType_t, unsigned int)
-INDEXED(MaxClockInfo, nvmlClockType_t, unsigned int)
-INDEXED(NvLinkState, unsigned int, nvmlEnableState_t)
-
 nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned int link, nvmlNvLinkErrorCounter_t counter,
                                              unsigned long long *value)
 {
@@ -314,50 +231,6 @@ nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErro
 }
 
 /* ---- a few numbers ---- */
-
-#define PAIR(suffix, first_type, second_type)                                                   \
-    nvmlReturn_t nvmlDeviceGet##suffix(nvmlDevice_t device, first_type *first, second_type *second) \
-    {                                                                                           \
-        DEVICE_CALL(#suffix, device, ON_GPU);                                                   \
-        REQUIRE(first != NULL && second != NULL);                                               \
-        unsigned int a = 0, b = 0;                                                              \
-        nvmlReturn_t r = answer_u32(&call, #suffix, 0, &a);                                     \
-        if (r == NVML_SUCCESS)                                                                  \
-            r = answer_u32(&call, #suffix, 1, &b);                                              \
-        if (r == NVML_SUCCESS) {                                                                \
-            *first = (first_type)a;                                                             \
-            *second = (second_type)b;                                                           \
-        }                                                                                       \
-        return r;                                                                               \
-    }
-
-PAIR(CudaComputeCapability, int, int)
-PAIR(PowerManagementLimitConstraints, unsigned int, unsigned int)
-PAIR(EccMode, nvmlEnableState_t, nvmlEnableState_t)
-
-/* Utilisation is nobody's under MIG. */
-#define NOT_UNDER_MIG                          \
-    do {                                       \
-        if (call.layout->current)              \
-            return NVML_ERROR_NOT_SUPPORTED;   \
-    } while (0)
-
-#define ENGINE(suffix)                                                                                     \
-    nvmlReturn_t nvmlDeviceGet##suffix(nvmlDevice_t device, unsigned int *utilization, unsigned int *period) \
-    {                                                                                                      \
-        DEVICE_CALL(#suffix, device, ON_GPU);                                                              \
-        REQUIRE(utilization != NULL && period != NULL);                                                    \
-        NOT_UNDER_MIG;                                                                                     \
-        nvmlReturn_t r = answer_u32(&call, #suffix, 0, utilization);                                       \
-        return r != NVML_SUCCESS ? r : answer_u32(&call, #suffix, 1, period);                              \
-    }
-
-ENGINE(EncoderUtilization)
-ENGINE(DecoderUtilization)
-#if SINCE(580)
-ENGINE(JpgUtilization)
-ENGINE(OfaUtilization)
-#endif
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
 {

@@ -291,4 +291,72 @@ const char *keyf(char *buffer, size_t size, const char *format, ...) __attribute
 uint64_t component_u64(const struct moment *m, const struct component *c);
 struct moment moment_of(const struct call *c);
 
+/* ---- getters whose value is one line of the scenario (calls.c) ---- */
+
+#define TEXT(suffix)                                                                            \
+    nvmlReturn_t nvmlDeviceGet##suffix(nvmlDevice_t device, char *text, unsigned int length)    \
+    {                                                                                           \
+        DEVICE_CALL(#suffix, device, ON_GPU);                                                   \
+        return answer_text(&call, #suffix, text, length);                                       \
+    }
+
+/* What the driver gives as an int, an enum or an unsigned int is read as a number of 64 bits. */
+#define NUMBER(suffix, type)                                                 \
+    nvmlReturn_t nvmlDeviceGet##suffix(nvmlDevice_t device, type *out)       \
+    {                                                                        \
+        DEVICE_CALL(#suffix, device, ON_GPU);                                \
+        REQUIRE(out != NULL);                                                \
+        unsigned long long value;                                            \
+        nvmlReturn_t r = answer_u64(&call, #suffix, 0, &value);              \
+        if (r == NVML_SUCCESS)                                               \
+            *out = (type)value;                                              \
+        return r;                                                            \
+    }
+
+#define INDEXED(suffix, kind, type)                                                          \
+    nvmlReturn_t nvmlDeviceGet##suffix(nvmlDevice_t device, kind which, type *out)           \
+    {                                                                                        \
+        DEVICE_CALL(#suffix, device, ON_GPU);                                                \
+        REQUIRE(out != NULL);                                                                \
+        char key[64];                                                                        \
+        unsigned long long value;                                                            \
+        nvmlReturn_t r = answer_u64(&call, keyf(key, sizeof key, #suffix "[%u]", (unsigned)which), 0, &value); \
+        if (r == NVML_SUCCESS)                                                               \
+            *out = (type)value;                                                              \
+        return r;                                                                            \
+    }
+
+#define PAIR(suffix, first_type, second_type)                                                   \
+    nvmlReturn_t nvmlDeviceGet##suffix(nvmlDevice_t device, first_type *first, second_type *second) \
+    {                                                                                           \
+        DEVICE_CALL(#suffix, device, ON_GPU);                                                   \
+        REQUIRE(first != NULL && second != NULL);                                               \
+        unsigned int a = 0, b = 0;                                                              \
+        nvmlReturn_t r = answer_u32(&call, #suffix, 0, &a);                                     \
+        if (r == NVML_SUCCESS)                                                                  \
+            r = answer_u32(&call, #suffix, 1, &b);                                              \
+        if (r == NVML_SUCCESS) {                                                                \
+            *first = (first_type)a;                                                             \
+            *second = (second_type)b;                                                           \
+        }                                                                                       \
+        return r;                                                                               \
+    }
+
+/* Utilization is not offered in MIG mode. */
+#define NOT_UNDER_MIG                          \
+    do {                                       \
+        if (call.layout->current)              \
+            return NVML_ERROR_NOT_SUPPORTED;   \
+    } while (0)
+
+#define ENGINE(suffix)                                                                                     \
+    nvmlReturn_t nvmlDeviceGet##suffix(nvmlDevice_t device, unsigned int *utilization, unsigned int *period) \
+    {                                                                                                      \
+        DEVICE_CALL(#suffix, device, ON_GPU);                                                              \
+        REQUIRE(utilization != NULL && period != NULL);                                                    \
+        NOT_UNDER_MIG;                                                                                     \
+        nvmlReturn_t r = answer_u32(&call, #suffix, 0, utilization);                                       \
+        return r != NVML_SUCCESS ? r : answer_u32(&call, #suffix, 1, period);                              \
+    }
+
 #endif

@@ -75,6 +75,9 @@ func generate(root string) (map[string][]byte, error) {
 	for _, f := range rules {
 		files[f.Path] = []byte(f.Text)
 	}
+	if err := driverCalls(files); err != nil {
+		return nil, err
+	}
 	return files, chart(root, files)
 }
 

@@ -28,7 +28,7 @@ type WorkloadTruth struct {
 	Pool, Model, Resource    string
 	Pods                     []string
 	Devices                  int // most at once: GPUs, replicas or instances
-	Allocated                     gpu.Seconds
+	Allocated                gpu.Seconds
 	Busy, Gap, Idle          gpu.Seconds // with Lost they add up to Held, on GPUs that others do not share
 	Lost                     gpu.Seconds // held on GPUs that could not be read
 	Energy                   gpu.Joules

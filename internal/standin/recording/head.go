@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/calls"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
@@ -98,8 +99,6 @@ func (r *recording) head() {
 type symbolSet struct {
 	name   string
 	branch int
-	// adds are the functions of the call table that the set before lacks.
-	adds []string
 	// fields and metrics are the first field and metric that it does not know.
 	fields, metrics int
 }
@@ -107,14 +106,25 @@ type symbolSet struct {
 // symbolSets in the order of their age. A test compares them with the stand-in driver.
 var symbolSets = []symbolSet{
 	{name: "R470", branch: 470, fields: 161, metrics: 1},
-	{name: "R535", branch: 535, fields: 197, metrics: 98, adds: []string{"nvmlDeviceGetComputeRunningProcesses_v3",
-		"nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMemoryBusWidth",
-		"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetNumFans", "nvmlDeviceGetNumGpuCores", "nvmlGpmMetricsGet", "nvmlGpmMigSampleGet",
-		"nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "nvmlGpmSampleGet"}},
-	{name: "R580", branch: 580, fields: 274, metrics: 210, adds: []string{"nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetJpgUtilization",
-		"nvmlDeviceGetMarginTemperature", "nvmlDeviceGetOfaUtilization", "nvmlDeviceGetTemperatureV"}},
+	{name: "R535", branch: 535, fields: 197, metrics: 98},
+	{name: "R580", branch: 580, fields: 274, metrics: 210},
 	{name: "R595", branch: 595, fields: 303, metrics: 333},
 	{name: "newest", branch: 600, fields: 1 << 30, metrics: 1 << 30},
+}
+
+// adds are the functions that the exporter calls and that the set has and the one before lacks.
+func (s symbolSet) adds() []string {
+	var list []string
+	for i := range calls.Calls {
+		switch c := &calls.Calls[i]; {
+		case c.Unused:
+		case c.Since == s.branch:
+			list = append(list, c.Symbols()...)
+		case c.NewestSince == s.branch:
+			list = append(list, c.Symbols()[0])
+		}
+	}
+	return list
 }
 
 // nearestSet chooses the set for a library: the oldest that has every function that the library exports and every
@@ -125,7 +135,7 @@ func nearestSet(exports func(symbol string) bool, driver string, field, metric i
 	number, _ := strconv.Atoi(branch)
 	at := 0
 	for i, set := range symbolSets {
-		if slices.ContainsFunc(set.adds, exports) || set.branch <= number {
+		if slices.ContainsFunc(set.adds(), exports) || set.branch <= number {
 			at = i
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/calls"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
@@ -258,8 +259,10 @@ func (d *device) writeFabric() {
 	d.refuse("GpuFabricInfoV", line)
 }
 
-// counting are the fields that count work: their lines say how fast they grew.
-var counting = []uint32{83, 74, 75, 76, 77, 78, 79, 80, 81, 138, 139, 197, 198, 202, 204, 269, 270, 271, 272, 273}
+// counts reports whether a field counts work: its line says how fast it grew.
+func counts(id uint32) bool {
+	return slices.ContainsFunc(calls.Fields, func(f calls.Field) bool { return f.ID == id && f.Reading.Kind == calls.Counter })
+}
 
 // writeFields writes the fields. One that the driver refused together with its whole batch is left out.
 func (d *device) writeFields() {
@@ -311,7 +314,7 @@ func (d *device) writeFields() {
 			v = scenario.Code("NO_DATA").Noted("the value is not a finite number")
 		default:
 			v = scenario.Numbers(spellable(f.Value, f.Type)).Typed(f.Type)
-			if sum, grew := growing(first[a].Value, f.Value, f.at-first[a].at); grew && slices.Contains(counting, a.id) {
+			if sum, grew := growing(first[a].Value, f.Value, f.at-first[a].at); grew && counts(a.id) {
 				v = scenario.Numbers(sum).Typed(f.Type)
 			}
 		}

@@ -5,173 +5,42 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/calls"
 )
 
-// keyRow is one thing that a scenario can answer: the name of the NVML function without nvmlDeviceGet,
-// what it is asked with, and what it answers with. A row without components is a call of which only the
-// return code can be set.
+// keyRow is what a scenario can say of one NVML function; see the table of calls. A row without components is a call
+// of which only the return code can be set.
 type keyRow struct {
 	name       string
-	index      []indexRow
-	components []string // in the order of the stand-in driver
-	optional   int      // so many of the last components may be left out, and are 0
+	index      []calls.Arg
+	components []string
+	optional   int // so many of the last components may be left out, and are 0
 	text       bool
 	system     bool // concerns no GPU
-	override   bool // without a line the driver computes it; a line only says otherwise
+	override   bool // without a line the driver computes it
 }
 
-// indexRow is one argument of a call: a name from a list, or a number below a limit. Where all is set,
-// the word all means this number.
-type indexRow struct {
-	names []string
-	limit int
-	all   string
-	or    bool // may be left out
+// ownKeys are what a scenario can say beside the functions: the handle of a GPU, field values and profiling metrics.
+var ownKeys = []keyRow{
+	{name: "Handle"},
+	{name: "Field", components: []string{"value"}, index: []calls.Arg{{Limit: 1024},
+		{Names: []string{"gpu", "module", "memory", "gpu_base"}, Limit: 64, All: "4294967295", Optional: true}}},
+	{name: "FieldLatency", components: []string{"value"}},
+	{name: "Gpm", components: []string{"value"}, index: []calls.Arg{{Limit: 1024}}},
 }
-
-var (
-	sensors    = indexRow{names: []string{"gpu", "gpu_max"}}
-	thresholds = indexRow{names: []string{"shutdown", "slowdown", "mem_max", "gpu_max", "acoustic_min", "acoustic_curr",
-		"acoustic_max", "gps_curr"}}
-	clocks     = indexRow{names: []string{"graphics", "sm", "mem", "video"}}
-	severities = indexRow{names: []string{"corrected", "uncorrected"}}
-	counters   = indexRow{names: []string{"volatile", "aggregate"}}
-	locations  = indexRow{names: []string{"l1_cache", "l2_cache", "dram", "register_file", "texture_memory", "texture_shm",
-		"cbu", "sram"}}
-	causes     = indexRow{names: []string{"single_bit", "double_bit"}}
-	links      = indexRow{limit: 36}
-	linkErrors = indexRow{names: []string{"replay", "recovery", "crc_flit", "crc_data", "ecc_data"}}
-	fans       = indexRow{limit: 16}
-	fields     = indexRow{limit: 1024}
-	scopes     = indexRow{names: []string{"gpu", "module", "memory", "gpu_base"}, limit: 64, all: "4294967295", or: true}
-	metrics    = indexRow{limit: 1024}
-	samples    = indexRow{names: []string{"power", "gpu", "memory", "encoder", "decoder", "processor_clock", "memory_clock",
-		"module_power", "jpeg", "ofa"}}
-
-	one  = []string{"value"}
-	mode = []string{"current", "pending"}
-)
 
 // keys are all that the stand-in driver looks up.
-var keys = []keyRow{
-	{name: "DriverVersion", components: one, text: true, system: true},
-	{name: "NVMLVersion", components: one, text: true, system: true},
-	{name: "CudaDriverVersion", components: one, system: true},
-	{name: "Init", system: true},
-	{name: "Count", system: true},
-	{name: "HandleByIndex", system: true},
-	{name: "HandleByUUID", system: true},
-	{name: "HandleByPciBusId", system: true},
-	{name: "EventSetCreate", system: true},
-	{name: "EventSetWait", system: true},
-	{name: "GpmSampleAlloc", system: true},
-	{name: "GpmMetricsGet", system: true},
+var keys = allKeys()
 
-	{name: "Handle"},
-	{name: "UUID"},
-	{name: "Name", components: one, text: true},
-	{name: "Serial", components: one, text: true},
-	{name: "BoardPartNumber", components: one, text: true},
-	{name: "VbiosVersion", components: one, text: true},
-	{name: "MinorNumber"},
-	{name: "Index"},
-	{name: "PciInfo", components: []string{"device", "subsystem"}},
-	{name: "Brand", components: one},
-	{name: "Architecture", components: one},
-	{name: "CudaComputeCapability", components: []string{"major", "minor"}},
-	{name: "NumaNodeId", components: one},
-	{name: "NumGpuCores", components: one},
-	{name: "MemoryBusWidth", components: one},
-	{name: "BusType", components: one},
-
-	{name: "FieldValues"},
-	{name: "Field", index: []indexRow{fields, scopes}, components: one},
-	{name: "FieldLatency", components: one},
-
-	{name: "UtilizationRates", components: []string{"gpu", "memory"}},
-	{name: "EncoderUtilization", components: []string{"utilization", "period"}},
-	{name: "DecoderUtilization", components: []string{"utilization", "period"}},
-	{name: "JpgUtilization", components: []string{"utilization", "period"}},
-	{name: "OfaUtilization", components: []string{"utilization", "period"}},
-	{name: "Samples", index: []indexRow{samples}, components: one, override: true},
-	{name: "ProcessUtilization", components: []string{"sm", "memory", "encoder", "decoder"}, optional: 3, override: true},
-
-	{name: "MemoryInfo", components: []string{"total", "used", "free"}},
-	{name: "MemoryInfo_v2", components: []string{"total", "used", "free", "reserved"}},
-	{name: "BAR1MemoryInfo", components: []string{"total", "used", "free"}},
-
-	{name: "Temperature", index: []indexRow{sensors}, components: one},
-	{name: "TemperatureV"},
-	{name: "TemperatureThreshold", index: []indexRow{thresholds}, components: one},
-	{name: "MarginTemperature", components: one},
-	{name: "NumFans", components: one},
-	{name: "FanSpeed", components: one},
-	{name: "FanSpeed_v2", index: []indexRow{fans}, components: one},
-
-	{name: "PowerUsage", components: one},
-	{name: "EnforcedPowerLimit", components: one},
-	{name: "PowerManagementLimit", components: one},
-	{name: "PowerManagementDefaultLimit", components: one},
-	{name: "PowerManagementLimitConstraints", components: []string{"min", "max"}},
-	{name: "TotalEnergyConsumption", components: one},
-
-	{name: "ClockInfo", index: []indexRow{clocks}, components: one},
-	{name: "MaxClockInfo", index: []indexRow{clocks}, components: one},
-	{name: "PerformanceState", components: one},
-	{name: "CurrentClocksEventReasons", components: one},
-	{name: "CurrentClocksThrottleReasons", components: one},
-
-	{name: "TotalEccErrors", index: []indexRow{severities, counters}, components: one},
-	{name: "MemoryErrorCounter", index: []indexRow{severities, counters, locations}, components: one},
-	{name: "RemappedRows", components: []string{"corrected", "uncorrected", "pending", "failure"}},
-	{name: "RowRemapperHistogram", components: []string{"max", "high", "partial", "low", "none"}},
-	{name: "RetiredPages", index: []indexRow{causes}, components: one},
-	{name: "RetiredPagesPendingStatus", components: one},
-
-	{name: "CurrPcieLinkGeneration", components: one},
-	{name: "CurrPcieLinkWidth", components: one},
-	{name: "MaxPcieLinkGeneration", components: one},
-	{name: "MaxPcieLinkWidth", components: one},
-	{name: "GpuMaxPcieLinkGeneration", components: one},
-	{name: "PcieReplayCounter", components: one},
-	{name: "NvLinkState", index: []indexRow{links}, components: one},
-	{name: "NvLinkErrorCounter", index: []indexRow{links, linkErrors}, components: one},
-	{name: "GpuFabricInfo", components: []string{"state", "status", "clique", "health_mask", "health_summary"}, optional: 4},
-	{name: "GpuFabricInfoV"},
-
-	{name: "PersistenceMode", components: one},
-	{name: "ComputeMode", components: one},
-	{name: "EccMode", components: mode},
-	{name: "DefaultEccMode", components: one},
-	{name: "DisplayActive", components: one},
-	{name: "DisplayMode", components: one},
-	{name: "AccountingMode", components: one},
-	{name: "VirtualizationMode", components: one},
-
-	{name: "ComputeRunningProcesses"},
-	{name: "GraphicsRunningProcesses"},
-	{name: "MPSComputeRunningProcesses"},
-
-	{name: "MigMode"},
-	{name: "MaxMigDeviceCount"},
-	{name: "MigDeviceHandleByIndex"},
-	{name: "IsMigDeviceHandle"},
-	{name: "DeviceHandleFromMigDeviceHandle"},
-	{name: "GpuInstanceId"},
-	{name: "ComputeInstanceId"},
-	{name: "Attributes"},
-	{name: "GpuInstances"},
-	{name: "GpuInstanceById"},
-	{name: "GpuInstanceInfo"},
-	{name: "GpuInstanceProfileInfo"},
-
-	{name: "GpmQueryDeviceSupport", components: one},
-	{name: "GpmSampleGet"},
-	{name: "GpmMigSampleGet"},
-	{name: "Gpm", index: []indexRow{metrics}, components: one},
-
-	{name: "SupportedEventTypes", components: one},
-	{name: "RegisterEvents"},
+func allKeys() []keyRow {
+	list := slices.Clone(ownKeys)
+	for i := range calls.Calls {
+		if c := &calls.Calls[i]; c.ScenarioKey() != "" {
+			list = append(list, keyRow{c.ScenarioKey(), c.Args, c.Values, c.Optional, c.Text, c.System, c.Computed})
+		}
+	}
+	return list
 }
 
 func findKey(name string) (keyRow, bool) {
@@ -211,7 +80,7 @@ func parseKey(text string) (keyRow, []string, error) {
 	inner, closed := strings.CutSuffix(rest, "]")
 	words := strings.Split(inner, ",")
 	required := len(k.index)
-	for required > 1 && k.index[required-1].or {
+	for required > 1 && k.index[required-1].Optional {
 		required--
 	}
 	if !closed || len(words) > len(k.index) || len(words) < required {
@@ -219,7 +88,7 @@ func parseKey(text string) (keyRow, []string, error) {
 	}
 	all := []string{""}
 	for i, w := range words {
-		first, last, err := k.index[i].parse(w)
+		first, last, err := parseArg(k.index[i], w)
 		if err != nil {
 			return k, nil, fmt.Errorf("expected %s: %w", k.usage(), err)
 		}
@@ -246,24 +115,25 @@ func (k keyRow) usage() string {
 	}
 	var words []string
 	for _, r := range k.index {
-		if len(r.names) > 0 {
-			words = append(words, strings.Join(r.names, "|"))
+		if len(r.Names) > 0 {
+			words = append(words, strings.Join(r.Names, "|"))
 		} else {
-			words = append(words, fmt.Sprintf("0-%d", r.limit-1))
+			words = append(words, fmt.Sprintf("0-%d", r.Limit-1))
 		}
 	}
 	return k.name + "[" + strings.Join(words, ",") + "]"
 }
 
-func (r indexRow) parse(word string) (first, last int64, err error) {
-	if r.all != "" && word == "all" {
-		n, err := strconv.ParseInt(r.all, 10, 64)
+// parseArg reads one argument, or a range of them.
+func parseArg(r calls.Arg, word string) (first, last int64, err error) {
+	if r.All != "" && word == "all" {
+		n, err := strconv.ParseInt(r.All, 10, 64)
 		return n, n, err
 	}
-	if i := slices.Index(r.names, word); i >= 0 {
+	if i := slices.Index(r.Names, word); i >= 0 {
 		return int64(i), int64(i), nil
 	}
-	limit := max(r.limit, len(r.names))
+	limit := max(r.Limit, len(r.Names))
 	a, b, err := parseRange(word, limit)
 	return int64(a), int64(b), err
 }

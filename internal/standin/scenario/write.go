@@ -313,8 +313,8 @@ func follows(a, b spelled) bool {
 		return false
 	}
 	k, known := findKey(a.call)
-	return known && last < len(k.index) && k.index[last].limit > 0 && b.index[last] == a.index[last]+1 &&
-		b.index[last] < int64(k.index[last].limit)
+	return known && last < len(k.index) && k.index[last].Limit > 0 && b.index[last] == a.index[last]+1 &&
+		b.index[last] < int64(k.index[last].Limit)
 }
 
 // keyOf spells the key of a range of answers, with the names of the arguments where there are some.
@@ -332,10 +332,10 @@ func keyOf(first, last spelled) string {
 		switch r := k.index[i]; {
 		case last.index[i] != n:
 			words[i] += "-" + strconv.FormatInt(last.index[i], 10)
-		case r.all == words[i] && r.all != "":
+		case r.All == words[i] && r.All != "":
 			words[i] = "all"
-		case n >= 0 && n < int64(len(r.names)):
-			words[i] = r.names[n]
+		case n >= 0 && n < int64(len(r.Names)):
+			words[i] = r.Names[n]
 		}
 	}
 	return first.call + "[" + strings.Join(words, ",") + "]"
