@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +12,7 @@ import (
 const (
 	adviseRelease     = "release"
 	adviseFewer       = "fewer_gpus"
-	adviseMore        = "more_room"
+	adviseLessSharing = "reduce_sharing"
 	adviseShrink      = "shrink"
 	adviseShare       = "share"
 	adviseConsolidate = "consolidate"
@@ -29,405 +30,358 @@ const (
 	reasonSmall        = "low_activity"
 	reasonPreallocated = "preallocated_memory"
 	reasonSaturated    = "oversubscribed"
+	reasonHalfEmpty    = "half_empty_nodes"
+	reasonUnallocated  = "unallocated_profiles"
+	reasonUnavailable  = "gpu_unavailable"
 )
 
-// AdviceCodes lists what may be advised, and ReasonCodes why, with their meaning; both are published with the schema.
+// AdviceCodes lists what may be recommended, with its meaning; it is published with the schema.
 func AdviceCodes() map[string]string {
 	return map[string]string{
-		adviseRelease: "Give the GPUs back: nobody works on them.", adviseFewer: "Ask for fewer GPUs: some of a pod's GPUs do nothing.",
-		adviseMore: "Give more room: those who share the GPU want more than it has.", adviseShrink: "Take a smaller MIG profile.",
-		adviseShare: "Share the GPU with others.", adviseConsolidate: "Run on fewer nodes.",
-		adviseGeometry: "Cut the GPUs into other MIG profiles.", adviseFix: "Repair the GPU: its hours are lost.",
+		adviseRelease:     "Release the GPUs: nothing runs on them.",
+		adviseFewer:       "Request fewer GPUs: some of a pod's GPUs are idle.",
+		adviseLessSharing: "Share the GPU among fewer containers: they need more than it has.",
+		adviseShrink:      "Use a smaller MIG profile.",
+		adviseShare:       "Share the GPU with others.",
+		adviseConsolidate: "Run on fewer nodes.",
+		adviseGeometry:    "Partition the GPUs into other MIG profiles.",
+		adviseFix:         "Repair the GPU: its hours are lost.",
 	}
 }
 
-// ReasonCodes lists the reasons.
+// ReasonCodes lists the reasons of advice, with their meaning.
 func ReasonCodes() map[string]string {
 	return map[string]string{
-		reasonNeverUsed: "Held, and no process ever had memory on the GPU.", reasonLoaded: "A process is loaded and has had no work.",
-		reasonStopped: "It worked, stopped, and kept its GPUs.", reasonIdlePods: "Some of its pods work, others do not.",
-		reasonIdleGPUs: "Some GPUs of a pod work, others do not.", reasonSmall: "Activity and memory fit into less.",
-		reasonPreallocated: "Activity is low; the memory in use was taken at the start and says nothing about need.",
-		reasonSaturated:    "The GPU is busy all the time and shared.", "half_empty_nodes": "Fewer nodes would hold what is allocated at the busiest time.",
-		"unwanted_profiles": "Instances of one profile stay free while pods wait for another.", "gpu_unavailable": "The GPU could not be used.",
+		reasonNeverUsed:    "Allocated, and no process ever had memory on the GPU.",
+		reasonLoaded:       "A process is loaded and was never busy.",
+		reasonStopped:      "It was busy, stopped, and kept its GPUs.",
+		reasonIdlePods:     "Some of its pods are busy, others are not.",
+		reasonIdleGPUs:     "Some GPUs of a pod are busy, others are not.",
+		reasonSmall:        "Activity and memory fit into less.",
+		reasonPreallocated: "Activity is low; the memory in use was allocated at the start and does not indicate need.",
+		reasonSaturated:    "The GPU is shared and busy all the time.",
+		reasonHalfEmpty:    "Fewer nodes are enough for what is allocated at the busiest time.",
+		reasonUnallocated:  "MIG devices of one profile stay unallocated while pods are pending for another.",
+		reasonUnavailable:  "The GPU could not be used.",
 	}
 }
 
-// The codes of silence: why nothing is advised.
+// The codes for no advice.
 const (
-	silentShort    = "observed_too_short"
-	silentCoverage = "coverage_too_low"
-	silentPattern  = "returns_after_pauses"
-	silentWell     = "used_well"
-	silentPeaks    = "peaks_need_it"
-	silentMemory   = "memory_needs_it"
-	silentGPUs     = "several_gpus_at_once"
-	silentShared   = "already_shared"
-	silentGone     = "no_longer_there"
-	silentSmall    = "saves_too_little"
-	silentReplay   = "failed_the_replay"
-	silentUnknown  = "activity_unknown"
+	noAdviceShort      = "observed_too_short"
+	noAdviceCoverage   = "coverage_too_low"
+	noAdvicePattern    = "returns_after_pauses"
+	noAdviceWell       = "well_used"
+	noAdvicePeaks      = "peaks_too_high"
+	noAdviceMemory     = "memory_too_high"
+	noAdviceSeveral    = "several_mig_devices"
+	noAdviceShared     = "already_shared"
+	noAdviceGone       = "no_longer_allocated"
+	noAdviceSmall      = "saves_too_little"
+	noAdviceValidation = "failed_validation"
+	noAdviceUnknown    = "activity_unknown"
 )
 
-// silence is a reason for saying nothing.
-type silence struct{ code, text string }
+// noAdvice is a reason for no advice.
+type noAdvice struct{ code, text string }
 
-// gpuCase is one holding as the rules see it, until some step.
-type GPUCase struct {
-	h           *alloc
-	from, until int // steps in which it was held
-	active      int // step after the last one with work; from when there was none
-	worked      int // steps with work
-	pause       int // longest pause that ended with work, in steps
-	known       int // steps of the quiet end of which the activity is known
-	busy        float64
+func noLongerAllocated() noAdvice {
+	return noAdvice{noAdviceGone, "nothing is allocated to it any more"}
 }
 
-// quiet is how long it has been without work, in steps.
-func (c *GPUCase) quiet() int { return c.until - c.active }
+// gpuCase is one allocation as the rules see it, until some step.
+type gpuCase struct {
+	*allocation
+	from, until int // steps in which it was allocated
+	active      int // step after the last busy one; from if there was none
+	busySteps   int
+	pause       int // longest pause that ended with activity, in steps
+	known       int // steps of the idle end with known activity
+	busySum     float64
+}
 
-// caseOf looks at a holding until a step.
-func caseOf(h *alloc, until int) (c GPUCase, ok bool) {
-	c = GPUCase{h: h, from: h.busy.from, until: min(until, h.busy.end())}
-	if h.busy.len() == 0 || c.from >= c.until {
-		return c, false
-	}
-	c.active = c.from
-	for k := c.from; k < c.until; k++ {
-		v, ok := h.activity(k)
-		if !ok {
-			continue
-		}
-		c.busy += v
-		if v < quietBelow {
+// idleSteps is how long it has not been busy.
+func (c *gpuCase) idleSteps() int { return c.until - c.active }
+
+// length is the number of steps in which it was allocated.
+func (c *gpuCase) length() float64 { return float64(c.until - c.from) }
+
+// caseOf looks at an allocation until a step.
+func caseOf(x *allocation, until int) (c gpuCase, ok bool) {
+	c = gpuCase{allocation: x, from: x.busy.from, until: min(until, x.busy.end()), active: x.busy.from}
+	for k, v := range x.busy.within(c.from, c.until) {
+		v = x.activity(k, v)
+		c.busySum += v
+		if v < busyAbove {
 			c.known++
 			continue
 		}
 		c.pause = max(c.pause, k-c.active)
 		c.active, c.known = k+1, 0
-		c.worked++
+		c.busySteps++
 	}
-	return c, true
+	return c, c.from < c.until
 }
 
-// cases are the holdings that are held at a step: what counts for release.
-func (a *analyst) cases(l *load, until int) (now []GPUCase) {
-	if len(l.allocs) == 0 {
-		// Single GPUs are not known: the workload is judged by its busiest.
-		h := &alloc{key: holdKey{l.key.cluster, l.key.namespace, "", "", ""}, model: l.key.model, busy: l.most, typical: 1}
-		if c, ok := caseOf(h, until); ok && c.until == until || ok && a.stillHeldAt(c.until, until) {
-			now = append(now, c)
-		}
-		return now
+// cases are what is allocated at a step: candidates for release.
+func (a *analysis) cases(l *load, until int) (now []gpuCase) {
+	list := l.allocations
+	if len(list) == 0 {
+		// Single GPUs are unknown: the workload is judged by its busiest.
+		key := allocationKey{cluster: l.key.cluster, namespace: l.key.namespace}
+		list = []*allocation{{key: key, model: l.key.model, busy: *l.track(qBusiest), typical: 1}}
 	}
-	for _, h := range l.allocs {
-		if h.typical == 0 {
-			continue // it uses the GPU and holds nothing
-		}
-		if c, ok := caseOf(h, until); ok && a.stillHeldAt(c.until, until) {
+	for _, x := range list {
+		// Without a share it uses the GPU without an allocation.
+		if c, ok := caseOf(x, until); ok && x.typical > 0 && a.lasts(c.until, until) {
 			now = append(now, c)
 		}
 	}
 	return now
 }
 
-func (a *analyst) stillHeldAt(end, until int) bool {
-	return time.Duration(until-end)*a.w.Step <= heldAtEnd
-}
-
-// released says whether a GPU that has been quiet should be given back.
-func (a *analyst) released(c *GPUCase) (bool, silence) {
-	g := a.opt.Advice
-	quiet := time.Duration(c.quiet()) * a.w.Step
+// releasable is true if a GPU has been idle for so long that it should be released.
+func (a *analysis) releasable(c *gpuCase) (bool, noAdvice) {
+	g, idle := a.opt.Advice, a.p.duration(c.idleSteps())
 	switch {
-	case quiet < g.Quiet:
-		return false, silence{silentPattern, "it worked within the last " + duration(g.Quiet)}
-	case float64(c.known) < g.Coverage*float64(c.quiet()):
-		return false, silence{silentCoverage, fmt.Sprintf("of the %s since it was last seen at work only %.0f %% are known", duration(quiet), 100*over(float64(c.known), float64(c.quiet())))}
-	case a.workingTime(c.active, c.until) < g.Quiet:
-		return false, silence{silentPattern, "the quiet time fell on a weekend"}
-	case float64(c.quiet()) < 1.5*float64(c.pause) && c.worked > 0:
-		return false, silence{silentPattern, fmt.Sprintf("it has come back after a pause of %s before", duration(time.Duration(c.pause)*a.w.Step))}
+	case idle < g.Idle:
+		return false, noAdvice{noAdvicePattern, "it was busy within the last " + duration(g.Idle)}
+	case float64(c.known) < g.Coverage*float64(c.idleSteps()):
+		return false, noAdvice{noAdviceCoverage, fmt.Sprintf("only %.0f %% of the %s since it was last busy are known",
+			100*over(float64(c.known), float64(c.idleSteps())), duration(idle))}
+	case a.workingTime(c.active, c.until) < g.Idle:
+		return false, noAdvice{noAdvicePattern, "the idle time was on a weekend"}
+	case float64(c.idleSteps()) < 1.5*float64(c.pause) && c.busySteps > 0:
+		return false, noAdvice{noAdvicePattern, "it was busy again after a pause of " + duration(a.p.duration(c.pause)) + " before"}
 	}
-	return true, silence{}
+	return true, noAdvice{}
 }
 
-// workingTime is the part of a stretch that lies on Monday to Friday.
-func (a *analyst) workingTime(from, to int) time.Duration {
+// workingTime is the part of a time that is on Monday to Friday.
+func (a *analysis) workingTime(from, to int) time.Duration {
 	n := 0
 	for k := from; k < to; k++ {
-		if d := a.w.Begin(k).Weekday(); d != time.Saturday && d != time.Sunday {
+		if d := a.p.Begin(k).Weekday(); d != time.Saturday && d != time.Sunday {
 			n++
 		}
 	}
-	return time.Duration(n) * a.w.Step
+	return a.p.duration(n)
 }
 
-// advise looks for what to do about one workload. The first rule that speaks is the one that is heard; when none
-// does, the row says why.
-func (a *analyst) advise(l *load, r *Workload, steps int) []Advice {
-	if r.Held == 0 {
-		r.NoAdvice, r.NoReason = silentUnknown, "it holds nothing: its work is on GPUs of others"
-		return nil
-	}
-	if l.observedSum == 0 {
-		r.NoAdvice, r.NoReason = silentUnknown, "the work of its GPUs cannot be measured: MIG before Hopper, or sharing without sight of processes"
-		return nil
-	}
-	out, why := a.release(l, r)
-	if len(out) == 0 {
-		var fewer silence
-		if out, fewer = a.fewer(l, r); fewer.code != "" {
-			why = fewer
+// advise looks for what to do about one workload. The first rule that applies counts; if none does, the row has the
+// reason.
+func (a *analysis) advise(l *load, r *Workload, steps int) []Advice {
+	var ad *Advice
+	var reason noAdvice
+	switch {
+	case r.Allocated == 0:
+		reason = noAdvice{noAdviceUnknown, "no GPU is allocated to it: it is busy on GPUs of others"}
+	case l.sum[qObserved] == 0:
+		reason = noAdvice{noAdviceUnknown,
+			"the activity of its GPUs cannot be measured: MIG before Hopper, or sharing without visible processes"}
+	default:
+		if ad, reason = a.release(l, r); ad == nil {
+			ad = a.fewer(l, r)
+		}
+		if ad == nil {
+			ad, reason = a.size(l, r, steps)
 		}
 	}
-	if len(out) == 0 {
-		var size silence
-		if out, size = a.size(l, r, steps); size.code != "" {
-			why = size
-		}
+	if ad != nil && ad.SavedGPUs < a.opt.Advice.Saving && ad.SavedHours < a.opt.Advice.Saving*a.p.Hours() {
+		reason = noAdvice{noAdviceSmall, fmt.Sprintf("the advice %q would save only %.1f GPU-hours", ad.Code, ad.SavedHours)}
+		ad = nil
 	}
-	for i := range out {
-		if out[i].SavedGPUs < a.opt.Advice.Saving && out[i].SavedHours < a.opt.Advice.Saving*a.w.Total() {
-			why = silence{silentSmall, fmt.Sprintf("the advice %q would save %.1f GPU-hours only", out[i].Code, out[i].SavedHours)}
-			out = nil
-			break
-		}
-	}
-	if len(out) == 0 {
-		r.NoAdvice, r.NoReason = why.code, why.text
+	if ad == nil {
+		r.NoAdvice, r.NoAdviceReason = reason.code, reason.text
 		return nil
 	}
-	r.Advice = out[0].Code
-	return out
+	r.Advice = ad.Code
+	return []Advice{*ad}
 }
 
-func (a *analyst) adviceFor(r *Workload, code, reason string) Advice {
-	return Advice{Code: code, Reason: reason, Workload: r.ID, Namespace: r.Namespace, Cluster: r.Cluster, Model: r.Model, Confidence: r.Confidence}
+// adviceFor starts an advice about a workload.
+func (a *analysis) adviceFor(r *Workload, code, reason string, saved float64) Advice {
+	ad := a.advice(nodeKey{r.Cluster, "", r.Model}, code, reason, saved, r.Confidence)
+	ad.Workload, ad.Namespace = r.ID, r.Namespace
+	return ad
 }
 
-// release finds GPUs that nobody works on.
-func (a *analyst) release(l *load, r *Workload) ([]Advice, silence) {
-	now := a.cases(l, a.w.Steps())
+// advice starts an advice about a part of the fleet.
+func (a *analysis) advice(about nodeKey, code, reason string, saved float64, confidence string) Advice {
+	return Advice{Code: code, Reason: reason, Cluster: about.cluster, Node: about.node, Model: about.model, SavedHours: saved,
+		SavedGPUs: over(saved, a.p.Hours()), SavedCost: a.prices.cost(about.model, saved), Confidence: confidence}
+}
+
+// raise makes the confidence of a low one medium, if the evidence is long enough.
+func (ad *Advice) raise(enough bool) {
+	if ad.Confidence == "low" && enough {
+		ad.Confidence = "medium"
+	}
+}
+
+// release finds GPUs on which nothing runs.
+func (a *analysis) release(l *load, r *Workload) (*Advice, noAdvice) {
+	now := a.cases(l, a.p.Steps())
 	if len(now) == 0 {
-		return nil, silence{silentGone, "it holds nothing any more"}
+		return nil, noLongerAllocated()
 	}
-	idle := map[string][]GPUCase{}  // by pod
-	awake := map[string][]GPUCase{} // by pod
-	var why silence
+	var reason noAdvice
+	othersBusy := false
+	inUse, pods := map[string]bool{}, map[string]bool{}
+	idle := now[:0:0]
 	for _, c := range now {
-		if ok, s := a.released(&c); ok {
-			idle[c.h.key.pod] = append(idle[c.h.key.pod], c)
+		if ok, why := a.releasable(&c); ok {
+			idle = append(idle, c)
 		} else {
-			awake[c.h.key.pod] = append(awake[c.h.key.pod], c)
-			why = s
+			inUse[c.key.pod], reason = true, why
+			othersBusy = othersBusy || c.busySteps > 0
 		}
 	}
-	var cases []GPUCase
-	pods, whole, others := 0, true, false
-	for _, list := range awake {
-		for _, c := range list {
-			others = others || c.worked > 0
-		}
+	// A pod with other GPUs in use is for the next rule.
+	idle = slices.DeleteFunc(idle, func(c gpuCase) bool { return inUse[c.key.pod] })
+	if len(idle) == 0 {
+		return nil, reason
 	}
-	for _, pod := range sortedKeys(idle) {
-		if len(awake[pod]) > 0 {
-			whole = false
-			continue // its other GPUs work: that is the next rule's
-		}
-		pods++
-		cases = append(cases, idle[pod]...)
-	}
-	whole = whole && len(awake) == 0
-	if len(cases) == 0 {
-		return nil, why
-	}
-	var hours, shares, worked float64
-	longest, shortest := 0, a.w.Steps()
-	for _, c := range cases {
-		share := max(c.h.typical, 0)
-		if len(l.allocs) == 0 {
-			share = r.GPUsNow
-		}
-		hours += float64(c.quiet()) * share * a.w.Hours()
-		shares += share
-		worked += float64(c.worked)
-		longest, shortest = max(longest, c.quiet()), min(shortest, c.quiet())
-	}
-	var reason, did string
-	ran := 0.0
-	for _, c := range cases {
-		for k := c.active; k < c.until; k++ {
-			ran += c.h.busy.or(k, 0) * a.w.Step.Seconds()
-		}
-	}
-	kernels := "no kernel ran"
-	if ran >= 1 {
-		kernels = fmt.Sprintf("kernels ran for %.0f s in all", ran)
-	}
-	memory := 0.0
+	slices.SortStableFunc(idle, func(x, y gpuCase) int { return strings.Compare(x.key.pod, y.key.pod) })
+	var hours, gpus, kernels, memory float64
+	busySteps, shortest := 0, a.p.Steps()
 	if r.MemoryPeak != nil {
 		memory = *r.MemoryPeak
 	}
-	for _, c := range cases {
-		for _, v := range c.h.memory.v {
-			if v == v {
-				memory = max(memory, float64(v))
+	for _, c := range idle {
+		pods[c.key.pod] = true
+		share := c.typical
+		if len(l.allocations) == 0 {
+			share = r.GPUsNow
+		}
+		hours += float64(c.idleSteps()) * share * a.p.StepHours()
+		gpus += share
+		busySteps += c.busySteps
+		shortest = min(shortest, c.idleSteps())
+		for _, v := range c.busy.within(c.active, c.until) {
+			kernels += v * a.p.Step.Seconds()
+		}
+		for _, v := range c.memory.all() {
+			memory = max(memory, v)
+		}
+	}
+	ad := a.adviceFor(r, adviseRelease, "", hours)
+	ad.SavedGPUs = gpus
+	ad.Title = fmt.Sprintf("Release %s of %s", gpusText(gpus), r.Name)
+	since, verb, ran := duration(a.p.duration(shortest)), "are", "no kernel ran"
+	if gpusText(gpus) == "1 GPU" {
+		verb = "is"
+	}
+	if kernels >= 1 {
+		ran = fmt.Sprintf("kernels ran for %.0f s in all", kernels)
+	}
+	switch {
+	case len(inUse) > 0 && othersBusy:
+		ad.Reason = reasonIdlePods
+		ad.Evidence = sentence(fmt.Sprintf("%d of its pods, with %s, have not been busy for %s, while others are",
+			len(pods), gpusText(gpus), since))
+	case busySteps > 0:
+		ad.Reason = reasonStopped
+		last := ""
+		if r.LastBusy != nil {
+			last = " (last busy " + r.LastBusy.Format("2006-01-02 15:04") + " UTC)"
+		}
+		ad.Evidence = sentence(gpusText(gpus), " stopped being busy ", since, " ago and ", verb, " still allocated", last)
+	case memory < emptyBelow:
+		ad.Reason = reasonNeverUsed
+		ad.Evidence = sentence(gpusText(gpus), " allocated for ", since, ": ", ran, ", and no process had memory")
+	default:
+		ad.Reason = reasonLoaded
+		ad.Evidence = sentence(gpusText(gpus), " allocated for ", since, " with ", bytesText(memory),
+			" of memory in use: a process is loaded, and ", ran)
+	}
+	ad.Risk = "low: ask the owner first; what is in the pod's memory is lost when it stops"
+	ad.raise(a.p.duration(shortest) >= 3*day)
+	ad.Alternatives = "Nothing smaller than a release: an idle GPU needs no share of one. " +
+		"Rare requests can be served by scaling from zero."
+	ad.ChangeIn, ad.Change = releaseChange(r, len(inUse) == 0, sortedKeys(pods))
+	ad.Validation = a.validateRelease(l)
+	return &ad, noAdvice{}
+}
+
+// validateRelease releases what was idle at the end of the first part of the period, and counts how often it was busy
+// in the rest.
+func (a *analysis) validateRelease(l *load) *Validation {
+	cut := a.trainSteps()
+	compared, busy, train := 0, 0, 0
+	for _, c := range a.cases(l, cut) {
+		if ok, _ := a.releasable(&c); !ok {
+			continue
+		}
+		train = max(train, c.until-c.from)
+		for k, v := range c.busy.within(cut, c.busy.end()) {
+			compared++
+			if c.activity(k, v) >= busyAbove {
+				busy++
 			}
 		}
 	}
-	quiet := duration(time.Duration(shortest) * a.w.Step)
-	switch {
-	case !whole && others:
-		reason, did = reasonIdlePods, fmt.Sprintf("%d of its pods, with %s, have had no work for %s, while others work", pods, GPUsText(shares), quiet)
-	case worked > 0:
-		reason = reasonStopped
-		did = fmt.Sprintf("%s last worked %s ago and %s kept since", GPUsText(shares), quiet, isAre(shares))
-		if r.LastBusy != nil {
-			did += " (last seen at work " + r.LastBusy.Format("2006-01-02 15:04") + " UTC)"
-		}
-	case memory < emptyBelow:
-		reason, did = reasonNeverUsed, fmt.Sprintf("%s held for %s: %s, and no process had memory", GPUsText(shares), quiet, kernels)
-	default:
-		reason, did = reasonLoaded, fmt.Sprintf("%s held for %s with %s in memory: a process is loaded, and %s", GPUsText(shares), quiet, bytesText(memory), kernels)
-	}
-	ad := a.adviceFor(r, adviseRelease, reason)
-	ad.Title = fmt.Sprintf("Release %s of %s", GPUsText(shares), r.Name)
-	ad.Evidence = sentence(did)
-	ad.SavedHours, ad.SavedGPUs = hours, shares
-	ad.SavedCost = a.prices.cost(r.Model, hours)
-	ad.Risk = "low: ask the owner first; what is in the pod's memory is lost when it ends"
-	if r.Confidence == "low" && time.Duration(shortest)*a.w.Step >= 3*24*time.Hour {
-		ad.Confidence = "medium"
-	}
-	ad.Why = "Nothing smaller than a release: a GPU without any work needs no share of one. Requests that come rarely are served by scaling from zero."
-	ad.ChangeIn, ad.Change = releaseChange(r, whole, pods, sortedKeys(idle))
-	ad.HeldOut = a.replayRelease(l)
-	return []Advice{ad}, silence{}
+	return a.validation(train, a.p.Steps()-cut, compared, "no GPU", busy)
 }
 
-// idleRank is the part of the busiest GPU's work below which a GPU of the same pod does nothing of its own.
+// idleRank is the fraction of the busiest GPU's busy time below which a GPU of the same pod counts as idle.
 const idleRank = 0.1
 
-// fewer finds pods of several GPUs of which some do not work.
-func (a *analyst) fewer(l *load, r *Workload) ([]Advice, silence) {
-	if len(l.allocs) == 0 {
-		return nil, silence{}
-	}
-	pods := map[string][]GPUCase{}
-	for _, h := range l.allocs {
-		if c, ok := caseOf(h, a.w.Steps()); ok && h.typical > 0 {
-			pods[h.key.pod] = append(pods[h.key.pod], c)
+// fewer finds pods of several GPUs of which some are idle.
+func (a *analysis) fewer(l *load, r *Workload) *Advice {
+	pods := map[string][]gpuCase{}
+	for _, x := range l.allocations {
+		if c, ok := caseOf(x, a.p.Steps()); ok && x.typical > 0 {
+			pods[c.key.pod] = append(pods[c.key.pod], c)
 		}
 	}
-	var hours, saved, idleHours, idleGPUs, all float64
-	least, most := 1<<30, 0
-	seen, hit := 0.0, 0.0
+	var hours, idleHours, idleGPUs, gpus, weighed, affected float64
+	fewest, most := 1<<30, 0
 	for _, pod := range sortedKeys(pods) {
-		devs := pods[pod]
-		if len(devs) < 2 {
+		list, length, busiest := pods[pod], 0.0, 0.0
+		for _, c := range list {
+			length = max(length, c.length())
+			busiest = max(busiest, c.busySum/c.length())
+		}
+		if len(list) < 2 || a.p.duration(int(length)) < a.opt.Advice.Idle || busiest < 0.1 {
 			continue
 		}
-		length, worker := 0, 0.0
-		for _, c := range devs {
-			length = max(length, c.until-c.from)
-			worker = max(worker, over(c.busy, float64(c.until-c.from)))
-		}
-		if time.Duration(length)*a.w.Step < a.opt.Advice.Quiet || worker < 0.1 {
-			continue
-		}
-		n := 0
-		for _, c := range devs {
-			// The start of a program touches every GPU, and a rank that waits for the others asks now and then.
-			if c.busy < idleRank*worker*float64(c.until-c.from) && float64(c.h.busy.count()) >= a.opt.Advice.Coverage*float64(c.until-c.from) {
-				n++
-				idleHours += float64(c.until-c.from) * c.h.typical * a.w.Hours()
+		idle := 0
+		for _, c := range list {
+			// The start of a program uses every GPU, and a rank that waits for the others runs a kernel now and then.
+			if c.busySum < idleRank*busiest*c.length() && float64(c.busy.count()) >= a.opt.Advice.Coverage*c.length() {
+				idle++
+				idleHours += c.length() * c.typical * a.p.StepHours()
 			}
 		}
-		weight := float64(length) * float64(len(devs))
-		seen += weight
-		hours += float64(length) * a.w.Hours()
-		if n > 0 {
-			hit += weight
-			least = min(least, n)
-			idleGPUs += float64(n)
-			all += float64(len(devs))
+		weighed += length * float64(len(list))
+		hours += length * a.p.StepHours()
+		most = max(most, len(list))
+		if idle > 0 {
+			affected += length * float64(len(list))
+			fewest = min(fewest, idle)
+			idleGPUs += float64(idle)
+			gpus += float64(len(list))
 		}
-		most = max(most, len(devs))
 	}
-	if seen == 0 || hit < 0.8*seen {
-		return nil, silence{}
+	if weighed == 0 || affected < 0.8*weighed {
+		return nil
 	}
-	saved = idleHours
-	ad := a.adviceFor(r, adviseFewer, reasonIdleGPUs)
-	ad.Title = fmt.Sprintf("Ask for %d instead of %d GPUs for each pod of %s", most-least, most, r.Name)
-	ad.Evidence = sentence(fmt.Sprintf("over %s of its pods, %.0f of %.0f GPUs did less than a tenth of what the busiest GPU of their pod did", hoursText(hours), idleGPUs, all))
-	ad.SavedHours, ad.SavedGPUs = saved, over(saved, a.w.Total())
-	ad.SavedCost = a.prices.cost(r.Model, saved)
-	ad.Why = "The GPUs that work are left: taking more of them away would slow it down."
-	ad.Risk = "medium: the program may count the GPUs that it sees; check its number of ranks (often one process drives one GPU)"
-	ad.ChangeIn, ad.Change = "pod template", GPUsChange(r, most-least)
-	if r.Confidence == "low" && hours >= 48 {
-		ad.Confidence = "medium"
-	}
-	return []Advice{ad}, silence{}
-}
-
-func duration(d time.Duration) string {
-	switch {
-	case d >= 48*time.Hour:
-		return fmt.Sprintf("%.1f days", d.Hours()/24)
-	case d >= 2*time.Hour:
-		return fmt.Sprintf("%.1f hours", d.Hours())
-	}
-	return fmt.Sprintf("%.0f minutes", d.Minutes())
-}
-
-func hoursText(h float64) string { return duration(time.Duration(h * float64(time.Hour))) }
-
-func GPUsText(n float64) string {
-	switch {
-	case n > 0.995 && n < 1.005:
-		return "1 GPU"
-	case n == float64(int(n+0.5)) || n >= 10:
-		return fmt.Sprintf("%.0f GPUs", n)
-	}
-	return fmt.Sprintf("%.2f GPUs", n)
-}
-
-func isAre(n float64) string {
-	if n > 0.995 && n < 1.005 {
-		return "is"
-	}
-	return "are"
-}
-
-func bytesText(b float64) string { return fmt.Sprintf("%.1f GiB", b/(1<<30)) }
-
-func percent(x float64) string {
-	if x > 0 && x < 0.0995 {
-		return fmt.Sprintf("%.1f %%", 100*x)
-	}
-	return fmt.Sprintf("%.0f %%", 100*x)
-}
-
-// sentence begins with a capital and ends with a full stop.
-func sentence(s string) string {
-	if s == "" {
-		return s
-	}
-	return strings.ToUpper(s[:1]) + s[1:] + "."
+	ad := a.adviceFor(r, adviseFewer, reasonIdleGPUs, idleHours)
+	ad.Title = fmt.Sprintf("Request %d instead of %d GPUs for each pod of %s", most-fewest, most, r.Name)
+	ad.Evidence = sentence(fmt.Sprintf("over %s of its pods, %.0f of %.0f GPUs were busy for less than a tenth of the busiest GPU's "+
+		"time in their pod", duration(time.Duration(hours*float64(time.Hour))), idleGPUs, gpus))
+	ad.Alternatives = "The busy GPUs remain: fewer would slow it down."
+	ad.Risk = "medium: the program may count its visible GPUs; check its number of ranks (often one process drives one GPU)"
+	ad.ChangeIn, ad.Change = "pod template", gpusChange(most-fewest)
+	ad.raise(hours >= 48)
+	return &ad
 }
 
 // sortAdvice puts what saves most first.
 func sortAdvice(list []Advice) {
 	slices.SortStableFunc(list, func(x, y Advice) int {
-		switch {
-		case x.SavedHours > y.SavedHours:
-			return -1
-		case x.SavedHours < y.SavedHours:
-			return 1
-		}
-		return strings.Compare(x.Code+x.Workload+x.Node+x.Model, y.Code+y.Workload+y.Node+y.Model)
+		return cmp.Or(cmp.Compare(y.SavedHours, x.SavedHours),
+			strings.Compare(x.Code+x.Workload+x.Node+x.Model, y.Code+y.Workload+y.Node+y.Model))
 	})
 }

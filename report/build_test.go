@@ -65,19 +65,19 @@ func (s *scene) workload(namespace, kind, name, model string, from, to time.Time
 		}
 		return 0
 	}
-	s.add(ruleHeld, l, within(one))
+	s.add(ruleAllocated, l, within(one))
 	s.add(ruleObserved, l, within(one))
 	s.add(ruleBusy, l, within(activity))
-	s.add(ruleMost, l, within(activity))
+	s.add(ruleBusiest, l, within(activity))
 	s.add(ruleUnused, with(l, "state", "idle"), within(idle))
 	s.add(ruleUnused, with(l, "state", "gap"), within(func(t int64) float64 { return 1 - activity(t) - idle(t) }))
 	s.add(ruleMemory, l, within(func(int64) float64 { return memory }))
 	for i, pod := range pods {
 		c := map[string]string{"namespace": namespace, "pod": pod, "node": "n1", "uuid": "GPU-" + name + string(rune('0'+i))}
-		s.add(rawHeld, c, within(one))
+		s.add(rawAllocated, c, within(one))
 		s.add(rawBusy, c, within(activity))
 		s.add(rawUnused, with(c, "state", "idle"), within(idle))
-		s.add(rawAllocation, with(c, "resource", "nvidia_com_gpu"), within(one))
+		s.add(rawShare, with(c, "resource", "nvidia_com_gpu"), within(one))
 		s.add(rawMemory, c, within(func(int64) float64 { return memory }))
 		s.add(ruleOwners, map[string]string{"namespace": namespace, "pod": pod, "workload_type": kind, "workload": name}, within(one))
 		s.add(rawInfo, map[string]string{"node": "n1", "uuid": c["uuid"], "model": model}, within(one))
@@ -131,22 +131,22 @@ func TestPartition(t *testing.T) {
 	s.node("joins", "NVIDIA L40S", 8, uses, func(at int64) bool { return at > monday.Add(96*time.Hour).Unix() })
 	d := s.must(t, nil)
 	near(t, "expected", d.Fleet.Hours, 8*(240+72+144))
-	near(t, "not reported", d.Fleet.Cells.NotReported, 8*24)
-	near(t, "useful", d.Fleet.Cells.Useful, 3*(216+72+144))
-	near(t, "unobserved", d.Fleet.Cells.Unobserved, 0.5*(216+72+144))
-	if math.Abs(d.Checks.ClosingError) > 1e-6 {
-		t.Errorf("closing error %v", d.Checks.ClosingError)
+	near(t, "not reported", d.Fleet.States.NotReported, 8*24)
+	near(t, "useful", d.Fleet.States.Busy, 3*(216+72+144))
+	near(t, "unobserved", d.Fleet.States.Unknown, 0.5*(216+72+144))
+	if math.Abs(d.Checks.Difference) > 1e-6 {
+		t.Errorf("closing error %v", d.Checks.Difference)
 	}
 	notes := map[string]string{}
 	for _, n := range d.Notes {
 		notes[n.Code] = n.Text
 	}
-	if !strings.Contains(notes["nodes_left"], "leaves") || !strings.Contains(notes["nodes_joined"], "joins") || strings.Contains(notes["nodes_joined"], "gap") {
+	if !strings.Contains(notes["nodes_removed"], "leaves") || !strings.Contains(notes["nodes_joined"], "joins") || strings.Contains(notes["nodes_joined"], "gap") {
 		t.Errorf("%v", notes)
 	}
 	// Silent for less than it takes to have left, it is expected and not reported.
-	d = s.must(t, func(o *Options) { o.Gone = 30 * 24 * time.Hour })
-	near(t, "not reported", d.Fleet.Cells.NotReported, 8*(24+168))
+	d = s.must(t, func(o *Options) { o.RemovedAfter = 30 * 24 * time.Hour })
+	near(t, "not reported", d.Fleet.States.NotReported, 8*(24+168))
 	if len(d.Models) != 2 || len(d.Nodes) != 3 {
 		t.Errorf("%d models, %d nodes", len(d.Models), len(d.Nodes))
 	}
@@ -157,9 +157,9 @@ func TestLostCellIsAClosingError(t *testing.T) {
 	var s scene
 	s.node("n1", h100, 8, map[string]func(int64) (float64, bool){"busy": constant(7), "idle": constant(0.97)}, always)
 	d := s.must(t, nil)
-	near(t, "closing error", d.Checks.ClosingError*1000, 0.03/8*1000)
-	if d.Fleet.Cells.NotReported != 0 {
-		t.Errorf("%+v", d.Fleet.Cells)
+	near(t, "closing error", d.Checks.Difference*1000, 0.03/8*1000)
+	if d.Fleet.States.NotReported != 0 {
+		t.Errorf("%+v", d.Fleet.States)
 	}
 }
 
@@ -189,43 +189,43 @@ func TestAdvice(t *testing.T) {
 				return 0.9
 			}
 			return 0
-		}, 20 * gib, "", silentWell},
-		{"young and idle", tenDays.Add(-20 * time.Hour), tenDays, nothing, 0, "", silentShort},
-		{"idle and gone", monday, tenDays.Add(-2 * day), nothing, 0, "", silentGone},
+		}, 20 * gib, "", noAdviceWell},
+		{"young and idle", tenDays.Add(-20 * time.Hour), tenDays, nothing, 0, "", noAdviceShort},
+		{"idle and gone", monday, tenDays.Add(-2 * day), nothing, 0, "", noAdviceGone},
 		{"comes back every third day", monday, tenDays, func(at int64) float64 {
 			if (at-monday.Unix())/86400%4 == 0 {
 				return 0.8
 			}
 			return 0
-		}, 20 * gib, "", silentPeaks},
+		}, 20 * gib, "", noAdvicePeaks},
 		{"small", monday, tenDays, func(at int64) float64 {
 			if hourOf(at) == 10 {
 				return 0.1
 			}
 			return 0.02
 		}, 5 * gib, adviseShrink, reasonSmall},
-		{"small with much memory", monday, tenDays, func(int64) float64 { return 0.05 }, 60 * gib, "", silentMemory},
+		{"small with much memory", monday, tenDays, func(int64) float64 { return 0.05 }, 60 * gib, "", noAdviceMemory},
 		{"preallocated", monday, tenDays, func(int64) float64 { return 0.1 }, 0.9 * 81559 * (1 << 20), adviseShare, reasonPreallocated},
 		{"bursty", monday, tenDays, func(at int64) float64 {
 			if at%3600 == 0 {
 				return 0.95
 			}
 			return 0.01
-		}, 5 * gib, "", silentPeaks},
+		}, 5 * gib, "", noAdvicePeaks},
 		{"peaks once a week", monday, tenDays, func(at int64) float64 {
 			if at > monday.Add(4*day).Unix() && at <= monday.Add(4*day+time.Hour).Unix() {
 				return 0.9
 			}
 			return 0.02
-		}, 5 * gib, "", silentPeaks},
-		{"used well", monday, tenDays, func(int64) float64 { return 0.85 }, 60 * gib, "", silentWell},
-		{"young and small", tenDays.Add(-3 * day), tenDays, func(int64) float64 { return 0.05 }, 5 * gib, "", silentShort},
+		}, 5 * gib, "", noAdvicePeaks},
+		{"used well", monday, tenDays, func(int64) float64 { return 0.85 }, 60 * gib, "", noAdviceWell},
+		{"young and small", tenDays.Add(-3 * day), tenDays, func(int64) float64 { return 0.05 }, 5 * gib, "", noAdviceShort},
 		{"grows out of it", monday, tenDays, func(at int64) float64 {
 			if at > monday.Add(9*day).Unix() {
 				return 0.25
 			}
 			return 0.05
-		}, 5 * gib, "", silentReplay},
+		}, 5 * gib, "", noAdviceValidation},
 	} {
 		for _, detail := range []bool{true, false} {
 			name := tt.name
@@ -251,14 +251,14 @@ func TestAdvice(t *testing.T) {
 				for _, a := range d.Advice {
 					if a.Workload == w.ID {
 						reason = a.Reason
-						if a.Evidence == "" || a.Change == "" || a.Risk == "" || a.Why == "" || a.Confidence == "" || a.Title == "" || a.SavedHours <= 0 {
+						if a.Evidence == "" || a.Change == "" || a.Risk == "" || a.Alternatives == "" || a.Confidence == "" || a.Title == "" || a.SavedHours <= 0 {
 							t.Errorf("incomplete: %+v", a)
 						}
 						t.Logf("%s %s", a.Title, a.Evidence)
 					}
 				}
 				if code != tt.code || reason != tt.reason {
-					t.Errorf("%q because %q (%s), want %q because %q", code, reason, w.NoReason, tt.code, tt.reason)
+					t.Errorf("%q because %q (%s), want %q because %q", code, reason, w.NoAdviceReason, tt.code, tt.reason)
 				}
 			})
 		}
@@ -271,9 +271,9 @@ func TestIdleGPUsOfAPod(t *testing.T) {
 	s.workload("team", "Job", "train", h100, monday, tenDays, func(int64) float64 { return 0.9 }, 1<<34, "train-x", "train-x")
 	idle := map[string]string{"namespace": "team", "pod": "train-x", "node": "n1", "uuid": "GPU-idle"}
 	s.add(rawBusy, idle, constant(0))
-	s.add(rawHeld, idle, constant(1))
+	s.add(rawAllocated, idle, constant(1))
 	s.add(rawUnused, with(idle, "state", "idle"), constant(1))
-	s.add(rawAllocation, with(idle, "resource", "nvidia_com_gpu"), constant(1))
+	s.add(rawShare, with(idle, "resource", "nvidia_com_gpu"), constant(1))
 	s.add(rawInfo, map[string]string{"node": "n1", "uuid": "GPU-idle", "model": h100}, constant(1))
 	d := s.must(t, nil)
 	if len(d.Advice) == 0 || d.Advice[0].Code != adviseFewer || !strings.Contains(d.Advice[0].Change, "nvidia.com/gpu: 2") {
@@ -293,10 +293,10 @@ func TestRulesThatBeginLate(t *testing.T) {
 	s.add(rawGPUs, map[string]string{"node": "n1", "model": h100, "uuid": "u", "state": "busy"}, constant(4))
 	s.add(rawUp, map[string]string{"node": "n1", "model": h100, "uuid": "u"}, constant(4))
 	d := s.must(t, nil)
-	near(t, "useful", d.Fleet.Cells.Useful, 4*240)
+	near(t, "useful", d.Fleet.States.Busy, 4*240)
 	from := map[string]float64{}
 	for _, x := range d.Sources {
-		if x.What == "gpus" {
+		if x.Data == "GPUs" {
 			from[x.From] = x.Hours
 		}
 	}
@@ -322,23 +322,23 @@ func TestPartial(t *testing.T) {
 	var s scene
 	s.node("n1", h100, 8, map[string]func(int64) (float64, bool){"busy": constant(8)}, always)
 	if d := s.must(t, nil); d.Partial {
-		t.Errorf("partial: %v", d.Problems)
+		t.Errorf("partial: %v", d.PartialReasons)
 	}
 	p, err := ParsePrices([]byte("gpus: [{model: '*L40S*', per_hour: 1}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := s.must(t, func(o *Options) { o.Prices = p }); !d.Partial || !strings.Contains(strings.Join(d.Problems, " "), h100) {
-		t.Errorf("a model without price: %v", d.Problems)
+	if d := s.must(t, func(o *Options) { o.Prices = p }); !d.Partial || !strings.Contains(strings.Join(d.PartialReasons, " "), h100) {
+		t.Errorf("a model without price: %v", d.PartialReasons)
 	}
 	s.Extra = `,"warnings":["store-gateway 3 did not answer"]`
-	if d := s.must(t, nil); !d.Partial || !strings.Contains(strings.Join(d.Problems, " "), "store-gateway 3") {
-		t.Errorf("%v", d.Problems)
+	if d := s.must(t, nil); !d.Partial || !strings.Contains(strings.Join(d.PartialReasons, " "), "store-gateway 3") {
+		t.Errorf("%v", d.PartialReasons)
 	}
 	s.Extra = ""
 	s.add(ruleGPUs, map[string]string{"node": "n1", "model": h100, "state": "dreaming"}, constant(1))
-	if d := s.must(t, nil); !d.Partial || !strings.Contains(strings.Join(d.Problems, " "), "dreaming") {
-		t.Errorf("a newer ledger: %v", d.Problems)
+	if d := s.must(t, nil); !d.Partial || !strings.Contains(strings.Join(d.PartialReasons, " "), "dreaming") {
+		t.Errorf("a newer ledger: %v", d.PartialReasons)
 	}
 }
 
@@ -356,12 +356,12 @@ func TestPrices(t *testing.T) {
 		t.Fatal(err)
 	}
 	for model, want := range map[string]float64{h100: 3, "NVIDIA H100 NVL": 2} {
-		if v, ok := p.dev(model); !ok || v != want {
+		if v, ok := p.perHour(model); !ok || v != want {
 			t.Errorf("%s costs %v", model, v)
 		}
 	}
-	if _, ok := p.dev("NVIDIA L40S"); ok || *p.energy(10) != 3 || p.unknown([]string{h100}) != nil {
-		t.Error("a price that nobody gave")
+	if _, ok := p.perHour("NVIDIA L40S"); ok || *p.energy(10) != 3 || p.unmatched([]string{h100}) != nil {
+		t.Error("a price of an unpriced model")
 	}
 }
 
@@ -415,22 +415,22 @@ func historyOfDCGM(t *testing.T, host, util, used, free, power string, percent, 
 			near(t, "memory of the GPU in GiB", *w.MemoryTotal/(1<<30), 81000.0/1024)
 		}
 	}
-	near(t, "useful", d.Fleet.Cells.Useful, 240*(0.8+0.5))
-	near(t, "gap", d.Fleet.Cells.Gap, 240*(0.2+0.5))
-	near(t, "idle", d.Fleet.Cells.Idle, 240)
-	near(t, "unallocated", d.Fleet.Cells.Unallocated, 240)
-	near(t, "unobserved", d.Fleet.Cells.Unobserved, 240*2)
-	if d.Checks.ClosingError > 1e-6 || d.Checks.ClosingError < -1e-6 {
-		t.Errorf("closing error %v", d.Checks.ClosingError)
+	near(t, "useful", d.Fleet.States.Busy, 240*(0.8+0.5))
+	near(t, "gap", d.Fleet.States.Gap, 240*(0.2+0.5))
+	near(t, "idle", d.Fleet.States.Idle, 240)
+	near(t, "unallocated", d.Fleet.States.Unallocated, 240)
+	near(t, "unobserved", d.Fleet.States.Unknown, 240*2)
+	if d.Checks.Difference > 1e-6 || d.Checks.Difference < -1e-6 {
+		t.Errorf("closing error %v", d.Checks.Difference)
 	}
 	for _, w := range d.Workloads {
 		switch w.Name {
 		case "notebook":
 			if w.Advice != adviseRelease {
-				t.Errorf("notebook: %q %q %s", w.Advice, w.NoAdvice, w.NoReason)
+				t.Errorf("notebook: %q %q %s", w.Advice, w.NoAdvice, w.NoAdviceReason)
 			}
 		case "x", "y", "mig", "odd":
-			if w.Advice != "" || w.Idle != 0 || w.Useful != 0 || w.Activity != nil {
+			if w.Advice != "" || w.Idle != 0 || w.Busy != 0 || w.BusyMean != nil {
 				t.Errorf("%s: what is not told was guessed: %+v", w.Name, w)
 			}
 		}

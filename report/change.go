@@ -2,42 +2,44 @@ package report
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 )
 
+var plainWord = regexp.MustCompile(`^[a-zA-Z0-9._/][-a-zA-Z0-9._/]*$`)
+
 // shell quotes a word for a POSIX shell, if it needs to be.
 func shell(s string) string {
-	plain := s != ""
-	for _, c := range s {
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-._/", c)) {
-			plain = false
-		}
-	}
-	if plain && !strings.HasPrefix(s, "-") {
+	if plainWord.MatchString(s) {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// releaseChange is the command that gives GPUs back.
-func releaseChange(r *Workload, whole bool, pods int, idle []string) (where, text string) {
-	kind := strings.ToLower(r.Kind)
-	namespace := "-n " + shell(r.Namespace)
+// releaseChange is the command that releases GPUs: those of the whole workload, or of some idle pods.
+func releaseChange(r *Workload, whole bool, idle []string) (where, text string) {
+	kind, namespace := strings.ToLower(r.Kind), shell(r.Namespace)
+	scalable := kind == "deployment" || kind == "statefulset" || kind == "replicaset"
+	scale := func(replicas int) string {
+		return fmt.Sprintf("kubectl -n %s scale %s/%s --replicas=%d", namespace, kind, shell(r.Name), replicas)
+	}
+	remove := func(words ...string) string { return "kubectl -n " + namespace + " delete " + operands(words...) }
 	switch {
 	case r.Namespace == "":
-		return "host", "Ask the owner of " + r.Kind + " " + r.Name + " to end it."
-	case !whole && (kind == "deployment" || kind == "statefulset" || kind == "replicaset"):
-		return "shell", fmt.Sprintf("# %d pods fewer; idle now: %s\nkubectl %s scale %s/%s --replicas=%d", pods, oneLine(strings.Join(idle, ", ")), namespace, kind, shell(r.Name), max(0, r.Pods-pods))
+		return "host", "Ask the owner of " + r.Kind + " " + r.Name + " to stop it."
+	case !whole && scalable:
+		return "shell", fmt.Sprintf("# %d pods fewer; idle now: %s\n%s", len(idle), oneLine(strings.Join(idle, ", ")),
+			scale(max(0, r.Pods-len(idle))))
 	case !whole:
-		return "shell", fmt.Sprintf("kubectl %s delete %s", namespace, operands(append([]string{"pod"}, idle...)...))
-	case kind == "deployment" || kind == "statefulset" || kind == "replicaset":
-		return "shell", fmt.Sprintf("kubectl %s scale %s/%s --replicas=0", namespace, kind, shell(r.Name))
+		return "shell", remove(append([]string{"pod"}, idle...)...)
+	case scalable:
+		return "shell", scale(0)
 	case r.OwnerFrom == ownerPod || kind == "pod":
-		return "shell", fmt.Sprintf("kubectl %s delete %s", namespace, operands("pod", r.Name))
+		return "shell", remove("pod", r.Name)
 	}
-	return "shell", fmt.Sprintf("kubectl %s delete %s", namespace, operands(kind, r.Name))
+	return "shell", remove(kind, r.Name)
 }
 
 // operands are words of a command that are no options, whatever they begin with.
@@ -62,33 +64,16 @@ func oneLine(s string) string {
 	}, s)
 }
 
-// gpusChange is the resource line of a pod that asks for whole GPUs.
-func GPUsChange(r *Workload, devs int) string {
-	return fmt.Sprintf("resources:\n  limits:\n    nvidia.com/gpu: %d   # and as many ranks (torchrun --nproc-per-node=%d)", devs, devs)
+// gpusChange is the resource line of a pod that requests whole GPUs.
+func gpusChange(gpus int) string {
+	return fmt.Sprintf("resources:\n  limits:\n    nvidia.com/gpu: %d   # and as many ranks (torchrun --nproc-per-node=%d)",
+		gpus, gpus)
 }
 
 // sizeChange is what makes a workload smaller, for the pod and for the node.
 func sizeChange(r *Workload, s *sizing) (where, text string) {
-	if s.replicas > 0 {
-		text = fmt.Sprintf(`# configuration of the device plugin, for the nodes that are to share
-version: v1
-sharing:
-  timeSlicing:
-    resources:
-    - name: nvidia.com/gpu
-      replicas: %d
-# the pods go on asking for nvidia.com/gpu: 1`, s.replicas)
-		if r.Preallocated {
-			text += fmt.Sprintf(`
-# and cap what the program takes, for example
-#   vLLM:    --gpu-memory-utilization=%.2f
-#   JAX:     XLA_PYTHON_CLIENT_MEM_FRACTION=%.2f
-#   PyTorch: torch.cuda.set_per_process_memory_fraction(%.2f)
-# then look at its memory again: what it needs can be seen once it no longer takes all`, 0.92/float64(s.replicas), 0.92/float64(s.replicas), 0.92/float64(s.replicas))
-		}
-		return "device plugin", text
-	}
-	return "pod template and mig-parted", fmt.Sprintf(`# pod
+	if s.replicas == 0 {
+		return "pod template and mig-parted", fmt.Sprintf(`# pod
 resources:
   limits:
     %s: 1
@@ -99,5 +84,23 @@ mig-configs:
   - devices: all
     mig-enabled: true
     mig-devices:
-      %q: %d`, s.profile.Resource(), s.profile.Name, s.profile.Name, s.profile.Most)
+      %q: %d`, s.profile.Resource(), s.profile.Name, s.profile.Name, s.profile.PerGPU)
+	}
+	text = fmt.Sprintf(`# configuration of the device plugin, for the nodes whose GPUs are to be shared
+version: v1
+sharing:
+  timeSlicing:
+    resources:
+    - name: nvidia.com/gpu
+      replicas: %d
+# the pods still request nvidia.com/gpu: 1`, s.replicas)
+	if r.Preallocated {
+		text += fmt.Sprintf(`
+# and limit the memory that the program allocates, for example
+#   vLLM:    --gpu-memory-utilization=%[1]s
+#   JAX:     XLA_PYTHON_CLIENT_MEM_FRACTION=%[1]s
+#   PyTorch: torch.cuda.set_per_process_memory_fraction(%[1]s)
+# then look at its memory again: the need shows once it no longer allocates all`, fmt.Sprintf("%.2f", 0.92/float64(s.replicas)))
+	}
+	return "device plugin", text
 }

@@ -83,9 +83,9 @@ func TestDCGMUpgradedInTheWindow(t *testing.T) {
 	s.add("DCGM_FI_DEV_FB_CAPACITY_BYTES", now, after(81920<<20))
 	s.add("DCGM_FI_DEV_BOARD_POWER_WATTS", now, after(300))
 	d := s.must(t, func(o *Options) { o.DCGM = true })
-	near(t, "useful", d.Fleet.Cells.Useful, 240*0.8)
-	near(t, "gap", d.Fleet.Cells.Gap, 240*0.2)
-	near(t, "unobserved", d.Fleet.Cells.Unobserved, 0)
+	near(t, "useful", d.Fleet.States.Busy, 240*0.8)
+	near(t, "gap", d.Fleet.States.Gap, 240*0.2)
+	near(t, "unobserved", d.Fleet.States.Unknown, 0)
 	if d.Fleet.EnergyKWh == nil {
 		t.Error("no energy")
 	} else {
@@ -96,7 +96,7 @@ func TestDCGMUpgradedInTheWindow(t *testing.T) {
 	}
 	near(t, "memory in GiB", *d.Workloads[0].MemoryPeak/(1<<30), 60000.0/1024)
 	near(t, "memory of the GPU in GiB", *d.Workloads[0].MemoryTotal/(1<<30), 80)
-	if d.Checks.ClosingError > 1e-6 || d.Checks.ClosingError < -1e-6 {
-		t.Errorf("closing error %v", d.Checks.ClosingError)
+	if d.Checks.Difference > 1e-6 || d.Checks.Difference < -1e-6 {
+		t.Errorf("closing error %v", d.Checks.Difference)
 	}
 }

@@ -1,22 +1,26 @@
 package report
 
-import "time"
+import (
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+)
 
 // Schema names the form of the document. It changes when a reader has to.
-const Schema = "gpu-report/1"
+const Schema = "gpu-report/2"
 
-// Document is a report: what JSON shows as it is, and what the other formats are made from. Hours are GPU-hours: one
-// GPU for one hour. What is not known is absent.
+// Document is a report: JSON shows it as it is, and the other formats are made from it. Hours are GPU-hours: one GPU
+// for one hour. What is unknown is absent.
 type Document struct {
 	Schema    string    `json:"schema"`
 	Generated time.Time `json:"generated"`
-	Window    Span      `json:"window"`
-	// Partial says that the report misses something, and Problems what.
-	Partial  bool     `json:"partial"`
-	Problems []string `json:"problems"`
-	Notes    []Note   `json:"notes"`
-	Sources  []Source `json:"sources"`
-	// Currency is that of the prices; "" without prices.
+	Period    Span      `json:"period"`
+	// Partial is true if the report misses something; PartialReasons lists what.
+	Partial        bool     `json:"partial"`
+	PartialReasons []string `json:"partial_reasons"`
+	Notes          []Note   `json:"notes"`
+	Sources        []Source `json:"sources"`
+	// Currency is that of the prices; empty without prices.
 	Currency string `json:"currency,omitempty"`
 	// ProfileTable is the version of the table of MIG profiles.
 	ProfileTable string    `json:"mig_profile_table"`
@@ -28,14 +32,14 @@ type Document struct {
 	NodePools    []Account `json:"node_pools"`
 	Nodes        []Account `json:"nodes"`
 	Namespaces   []Account `json:"namespaces"`
-	// Workloads are in descending order of waste.
+	// Workloads are in descending order of unused GPU-hours.
 	Workloads []Workload `json:"workloads"`
 	// Advice is in descending order of what it saves.
 	Advice []Advice  `json:"advice"`
 	WhatIf []Packing `json:"what_if"`
 }
 
-// Span is a window.
+// Span is the period of a report.
 type Span struct {
 	From        time.Time `json:"from"`
 	To          time.Time `json:"to"`
@@ -49,141 +53,139 @@ type Note struct {
 	Text string `json:"text"`
 }
 
-// Source says where a figure was read.
+// Source is where data was read.
 type Source struct {
-	What string `json:"what"`
+	Data string `json:"data"`
 	// From is rules, series (raw ones) or absent.
-	From  string `json:"from"`
-	Names string `json:"names"`
-	// Hours is how much of the window it speaks of.
+	From   string `json:"from"`
+	Series string `json:"series"`
+	// Hours is how much of the period it covers.
 	Hours float64 `json:"hours"`
 }
 
-// Cells is the partition of GPU-hours. The first six are the ledger's; the last is time that should have been in it.
-type Cells struct {
-	Useful      float64 `json:"useful"`
+// States are GPU-hours by state. The first six add up to all reported time; NotReported is time that should have been
+// in it.
+type States struct {
+	Busy        float64 `json:"busy"`
 	Gap         float64 `json:"gap"`
 	Idle        float64 `json:"idle"`
 	Unallocated float64 `json:"unallocated"`
 	Unavailable float64 `json:"unavailable"`
-	Unobserved  float64 `json:"unobserved"`
+	Unknown     float64 `json:"unknown"`
 	NotReported float64 `json:"not_reported"`
 }
 
-// Cell is one part of the partition by its place.
-type Cell int
+// State is one of States.
+type State int
 
-// The cells, in the order in which they are shown.
+// The states, in the order in which they are shown.
 const (
-	Useful Cell = iota
+	Busy State = iota
 	Gap
 	Idle
 	Unallocated
 	Unavailable
-	Unobserved
+	Unknown
 	NotReported
-	CellCount
+	StateCount
 )
 
-// cellNames are the keys of the cells, and cellTitles what a reader sees.
-var (
-	cellNames  = [CellCount]string{"useful", "gap", "idle", "unallocated", "unavailable", "unobserved", "not_reported"}
-	cellTitles = [CellCount]string{"useful", "held, underused", "held, idle", "unallocated", "unavailable", "unobserved", "not reported"}
-	cellHelp   = [CellCount]string{
-		"At least one kernel ran.",
-		"Held by somebody and between work: within 60 s after a kernel ran.",
-		"Held by somebody, and without any work for 60 s and longer.",
-		"Known to be free.",
-		"The GPU was lost, missing, stuck, or needed a reset.",
-		"Nobody can tell: activity that the GPU does not show (MIG before Hopper), or an owner that is not known.",
-		"Expected and not in the ledger: the node was off, or its exporter was.",
+// Quantity is the word and the definition of the state.
+func (s State) Quantity() catalog.Quantity {
+	return append(catalog.TimeStates(), catalog.NotReported)[s]
+}
+
+// String is the key of the state.
+func (s State) String() string {
+	if s == NotReported {
+		return "not_reported"
 	}
-)
-
-// String is the key of the cell.
-func (c Cell) String() string { return cellNames[c] }
-
-// Title is the name that a reader sees.
-func (c Cell) Title() string { return cellTitles[c] }
-
-// Help explains the cell.
-func (c Cell) Help() string { return cellHelp[c] }
-
-// At points at a cell.
-func (c *Cells) At(i Cell) *float64 {
-	return [...]*float64{&c.Useful, &c.Gap, &c.Idle, &c.Unallocated, &c.Unavailable, &c.Unobserved, &c.NotReported}[i]
+	return string(s.Quantity().State)
 }
 
-// Of returns a cell.
-func (c Cells) Of(i Cell) float64 { return *c.At(i) }
-
-// Sum adds all cells up.
-func (c Cells) Sum() float64 { return c.Ledger() + c.NotReported }
-
-// Ledger adds up what was reported.
-func (c Cells) Ledger() float64 {
-	return c.Useful + c.Gap + c.Idle + c.Unallocated + c.Unavailable + c.Unobserved
+// statesByLabel are the states by the values of the label state.
+func statesByLabel() map[string]State {
+	out := map[string]State{}
+	for s := range NotReported {
+		out[s.String()] = s
+	}
+	return out
 }
 
-func (c *Cells) plus(o Cells) {
-	for i := Cell(0); i < CellCount; i++ {
-		*c.At(i) += o.Of(i)
+// At points at the hours of a state.
+func (s *States) At(i State) *float64 {
+	return [...]*float64{&s.Busy, &s.Gap, &s.Idle, &s.Unallocated, &s.Unavailable, &s.Unknown, &s.NotReported}[i]
+}
+
+// Of returns the hours of a state.
+func (s States) Of(i State) float64 { return *s.At(i) }
+
+// Sum adds up all states, Reported those without NotReported.
+func (s States) Sum() float64 { return s.Reported() + s.NotReported }
+func (s States) Reported() float64 {
+	return s.Busy + s.Gap + s.Idle + s.Unallocated + s.Unavailable + s.Unknown
+}
+
+// Unused are gap and idle.
+func (s States) Unused() float64 { return s.Gap + s.Idle }
+
+// plus adds other states, each multiplied by a factor.
+func (s *States) plus(o States, factor float64) {
+	for i := range StateCount {
+		*s.At(i) += o.Of(i) * factor
 	}
 }
 
-// Account is the account of a part of the fleet. Which part, the first fields say.
+// Account is the account of a part of the fleet, which the first fields name.
 type Account struct {
 	Cluster   string `json:"cluster,omitempty"`
 	Model     string `json:"model,omitempty"`
 	NodePool  string `json:"node_pool,omitempty"`
 	Node      string `json:"node,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
-	// GPUs is the mean number of GPUs over the window: for a namespace, of those that it held.
+	// GPUs is the mean number of GPUs over the period; of a namespace, of those allocated to it.
 	GPUs float64 `json:"gpus"`
-	// Hours are the GPU-hours that were expected; for a namespace, held.
-	Hours float64 `json:"hours"`
-	Cells Cells   `json:"cells"`
-	// ClosingError is what cells and hours differ by, over hours.
-	ClosingError float64 `json:"closing_error"`
-	// Reclaimable is the part of idle that came in stretches of 30 minutes and longer.
+	// Hours are the expected GPU-hours; of a namespace, the allocated ones.
+	Hours  float64 `json:"hours"`
+	States States  `json:"states"`
+	// Difference is what the states miss of the hours, as a fraction of them.
+	Difference float64 `json:"difference"`
+	// Reclaimable is the part of idle in periods of 30 minutes and longer.
 	Reclaimable float64 `json:"reclaimable_idle"`
-	// Beyond is work beyond what its holders hold, part of useful: on time-sliced GPUs a holder may use more
-	// than its share. Outside is work of no container.
-	Beyond  float64 `json:"beyond_held"`
-	Outside float64 `json:"outside_pods"`
-	// Lent is of a namespace: held time in which others of the same GPU worked.
-	Lent      float64  `json:"lent,omitempty"`
-	EnergyKWh *float64 `json:"energy_kwh,omitempty"`
-	// Cost is that of all hours whose price is known, CellCost of each cell.
+	// Beyond is the part of busy beyond the allocation: on time-sliced GPUs a container may use more than its share.
+	// Unattributed is busy time of no container.
+	Beyond       float64 `json:"beyond_allocation"`
+	Unattributed float64 `json:"unattributed"`
+	// UsedByOthers is of a namespace: allocated time in which other containers of the same GPU were busy.
+	UsedByOthers float64  `json:"used_by_others,omitempty"`
+	EnergyKWh    *float64 `json:"energy_kwh,omitempty"`
+	// Cost is that of all hours with a known price, StateCost that of each state.
 	Cost       *float64 `json:"cost,omitempty"`
-	CellCost   *Cells   `json:"cell_cost,omitempty"`
+	StateCost  *States  `json:"state_cost,omitempty"`
 	EnergyCost *float64 `json:"energy_cost,omitempty"`
-	// Coverage is the part of the expected hours of which the ledger speaks.
+	// Coverage is the reported and known part of the expected hours.
 	Coverage float64 `json:"coverage"`
 }
 
-// Waste are the hours that advice can get back: held and not used.
-func (a *Account) Waste() float64 { return a.Cells.Gap + a.Cells.Idle }
-
-// Checks are sums of the same time from different series; each is a difference over the first one's hours.
+// Checks are sums of the same time from different series; each is a difference as a fraction of the first.
 type Checks struct {
-	// ClosingError is that of the fleet's partition.
-	ClosingError float64 `json:"closing_error"`
-	// Busy, Idle and Underused compare GPUs with the containers on them and what belongs to none; absent where
-	// one side is not recorded.
+	// Difference is that of the fleet's states.
+	Difference float64 `json:"difference"`
+	// Busy, Idle and Gap compare GPUs with the containers on them and unattributed time; absent if one side is not
+	// recorded.
 	Busy *float64 `json:"busy,omitempty"`
 	Idle *float64 `json:"idle,omitempty"`
 	Gap  *float64 `json:"gap,omitempty"`
-	// ExpectedHours are GPU-hours that the nodes' own count of GPUs gives, and LedgerHours those of the GPUs' seconds.
+	// ExpectedHours are GPU-hours by the nodes' own count of GPUs, ReportedHours those of the GPUs' seconds.
 	ExpectedHours float64 `json:"expected_hours"`
-	LedgerHours   float64 `json:"ledger_hours"`
+	ReportedHours float64 `json:"reported_hours"`
 }
 
 // Bucket is a part of the trend.
 type Bucket struct {
-	From  time.Time `json:"from"`
-	Hours float64   `json:"hours"`
-	Cells Cells     `json:"cells"`
+	From   time.Time `json:"from"`
+	Hours  float64   `json:"hours"`
+	States States    `json:"states"`
 }
 
 // Workload is one owner's use of one model of GPU.
@@ -193,70 +195,70 @@ type Workload struct {
 	Namespace string `json:"namespace"`
 	Kind      string `json:"kind"`
 	Name      string `json:"name"`
-	// OwnerFrom says how the owner is known: recorded (by the exporter or kube-state-metrics), name (guessed from the pods' names), or
-	// pod (nothing is known: the pod stands for itself).
+	// OwnerFrom is recorded (by the exporter or kube-state-metrics), name (guessed from the pods' names), or pod (the
+	// pod stands for itself).
 	OwnerFrom string `json:"owner_from"`
 	Model     string `json:"model"`
-	// Sharing is whole, shared or mig; Profile that of the instances.
+	// Sharing is whole, shared or mig; Profile that of the MIG devices.
 	Sharing string `json:"sharing"`
 	Profile string `json:"mig_profile,omitempty"`
 	Pods    int    `json:"pods,omitempty"`
-	// GPUs is the mean number of GPUs held while any was; CardsNow those at the end of the window.
-	GPUs        float64 `json:"gpus"`
-	GPUsNow     float64 `json:"gpus_now"`
-	Held        float64 `json:"held"`
-	Useful      float64 `json:"useful"`
-	Gap         float64 `json:"gap"`
-	Idle        float64 `json:"idle"`
-	Unobserved  float64 `json:"unobserved"`
-	Lent        float64 `json:"lent"`
-	Beyond      float64 `json:"beyond_held"`
-	Reclaimable float64 `json:"reclaimable_idle"`
-	// Quiet are idle hours with memory in use (a process without work), Empty those without.
-	Quiet *float64 `json:"quiet,omitempty"`
-	Empty *float64 `json:"empty,omitempty"`
-	// LongestIdle is in hours of the clock.
+	// GPUs is the mean number of GPUs while any was allocated; GPUsNow is the number at the end of the period.
+	GPUs         float64 `json:"gpus"`
+	GPUsNow      float64 `json:"gpus_now"`
+	Allocated    float64 `json:"allocated"`
+	Busy         float64 `json:"busy"`
+	Gap          float64 `json:"gap"`
+	Idle         float64 `json:"idle"`
+	Unknown      float64 `json:"unknown"`
+	UsedByOthers float64 `json:"used_by_others"`
+	Beyond       float64 `json:"beyond_allocation"`
+	Reclaimable  float64 `json:"reclaimable_idle"`
+	// IdleWithMemory are idle hours with memory in use (a process without work), IdleWithoutMemory those without.
+	IdleWithMemory    *float64 `json:"idle_with_memory,omitempty"`
+	IdleWithoutMemory *float64 `json:"idle_without_memory,omitempty"`
+	// LongestIdle is in wall-clock hours.
 	LongestIdle float64    `json:"longest_idle"`
 	LastBusy    *time.Time `json:"last_busy,omitempty"`
 	FirstSeen   time.Time  `json:"first_seen"`
 	LastSeen    time.Time  `json:"last_seen"`
-	// Activity is busy over observed time; absent where nothing was observed. The quantiles are those of the busiest
-	// GPU's means over a step, Peak the highest of them.
-	Activity *float64 `json:"activity_mean,omitempty"`
-	P95      *float64 `json:"activity_p95,omitempty"`
-	P99      *float64 `json:"activity_p99,omitempty"`
-	Peak     *float64 `json:"activity_peak,omitempty"`
+	// BusyMean is busy over observed time; absent if nothing was observed. The quantiles are those of the busiest
+	// GPU's means over a step, BusyPeak the highest of them.
+	BusyMean *float64 `json:"busy_mean,omitempty"`
+	BusyP95  *float64 `json:"busy_p95,omitempty"`
+	BusyP99  *float64 `json:"busy_p99,omitempty"`
+	BusyPeak *float64 `json:"busy_peak,omitempty"`
 	// Memory is that of one container on one GPU, in bytes.
-	MemoryPeak    *float64 `json:"memory_peak_bytes,omitempty"`
-	MemoryPlateau *float64 `json:"memory_plateau_bytes,omitempty"`
-	MemoryFloor   *float64 `json:"memory_floor_bytes,omitempty"`
-	MemoryTotal   *float64 `json:"memory_total_bytes,omitempty"`
-	Preallocated  bool     `json:"preallocated,omitempty"`
-	EnergyKWh     *float64 `json:"energy_kwh,omitempty"`
-	Cost          *float64 `json:"cost,omitempty"`
-	Waste         float64  `json:"waste"`
-	WasteCost     *float64 `json:"waste_cost,omitempty"`
-	// Coverage is the part of the held time of which the work is known.
+	MemoryPeak   *float64 `json:"memory_peak_bytes,omitempty"`
+	MemoryMedian *float64 `json:"memory_median_bytes,omitempty"`
+	MemoryFloor  *float64 `json:"memory_floor_bytes,omitempty"`
+	MemoryTotal  *float64 `json:"memory_total_bytes,omitempty"`
+	Preallocated bool     `json:"preallocated,omitempty"`
+	EnergyKWh    *float64 `json:"energy_kwh,omitempty"`
+	Cost         *float64 `json:"cost,omitempty"`
+	Unused       float64  `json:"unused"`
+	UnusedCost   *float64 `json:"unused_cost,omitempty"`
+	// Coverage is the part of the allocated time with known activity.
 	Coverage   float64 `json:"coverage"`
 	Confidence string  `json:"confidence"`
-	// Advice is the code of what is advised, or "" with the reason for saying nothing.
-	Advice   string `json:"advice,omitempty"`
-	NoAdvice string `json:"no_advice,omitempty"`
-	NoReason string `json:"no_advice_reason,omitempty"`
-	Plot     *Plot  `json:"plot,omitempty"`
+	// Advice is the code of the advice; if empty, NoAdvice is the reason code.
+	Advice         string `json:"advice,omitempty"`
+	NoAdvice       string `json:"no_advice,omitempty"`
+	NoAdviceReason string `json:"no_advice_reason,omitempty"`
+	Plot           *Plot  `json:"plot,omitempty"`
 }
 
-// Plot is a workload over time in few points: a value for each of equal parts of the window, -1 where there is none.
+// Plot is a workload over time in few points: a value for each of equal parts of the period, -1 if there is none.
 type Plot struct {
-	Activity []float64 `json:"activity"`
-	Peak     []float64 `json:"peak"`
-	Memory   []float64 `json:"memory"`
-	GPUs     []float64 `json:"gpus"`
+	Busy   []float64 `json:"busy"`
+	Peak   []float64 `json:"peak"`
+	Memory []float64 `json:"memory"`
+	GPUs   []float64 `json:"gpus"`
 }
 
-// Advice is one thing to do.
+// Advice is one recommendation.
 type Advice struct {
-	// Code is what to do, Reason why: both are stable words.
+	// Code is what to do, Reason its cause: both are stable words.
 	Code   string `json:"code"`
 	Reason string `json:"reason"`
 	// Workload is the ID of the workload; Node, Model and Cluster are of advice about a part of the fleet.
@@ -267,46 +269,46 @@ type Advice struct {
 	Model     string `json:"model,omitempty"`
 	Title     string `json:"title"`
 	Evidence  string `json:"evidence"`
-	// Why says why not the next smaller size, or what else was considered.
-	Why string `json:"why_not_smaller,omitempty"`
-	// SavedHours are GPU-hours of the window that would have been free; SavedCards the same as GPUs.
+	// Alternatives explains why nothing smaller is recommended, or what else was considered.
+	Alternatives string `json:"alternatives,omitempty"`
+	// SavedHours are GPU-hours of the period that would have been unallocated; SavedGPUs the same as GPUs.
 	SavedHours float64  `json:"saved_hours"`
 	SavedGPUs  float64  `json:"saved_gpus"`
 	SavedCost  *float64 `json:"saved_cost,omitempty"`
 	Risk       string   `json:"risk"`
 	Confidence string   `json:"confidence"`
 	Change     string   `json:"change"`
-	// ChangeIn says what the change is made in.
-	ChangeIn string   `json:"change_in"`
-	HeldOut  *HeldOut `json:"held_out,omitempty"`
+	// ChangeIn is where the change is made.
+	ChangeIn   string      `json:"change_in"`
+	Validation *Validation `json:"validation,omitempty"`
 }
 
-// HeldOut is the advice taken from the first part of the window, replayed on the rest.
-type HeldOut struct {
-	// TrainedHours and TestedHours are the clock's.
-	TrainedHours float64 `json:"trained_hours"`
-	TestedHours  float64 `json:"tested_hours"`
-	// Size is what the first part alone would have advised.
+// Validation is the advice made from the first part of the period, replayed on the rest.
+type Validation struct {
+	// TrainHours and TestHours are wall-clock hours.
+	TrainHours float64 `json:"train_hours"`
+	TestHours  float64 `json:"test_hours"`
+	// Size is what the first part alone would have recommended.
 	Size string `json:"size"`
-	// Exceeded is the part of the steps of the rest in which the demand was higher.
+	// Exceeded is the fraction of the steps of the rest in which the demand was higher.
 	Exceeded float64 `json:"exceeded"`
 }
 
-// Packing is the answer to one "what if" for one model.
+// Packing is the result of one what-if scenario for one model.
 type Packing struct {
 	Cluster  string `json:"cluster,omitempty"`
 	Model    string `json:"model"`
 	Scenario string `json:"scenario"`
 	Text     string `json:"text"`
-	// Items is how many holdings were moved.
+	// Items is the number of allocations that were moved.
 	Items int `json:"items"`
-	// CardsBefore and CardsAfter are means over the window of the GPUs that the moved items occupy.
+	// GPUsBefore and GPUsAfter are means over the period of the GPUs that the moved items occupy.
 	GPUsBefore float64  `json:"gpus_before"`
 	GPUsAfter  float64  `json:"gpus_after"`
 	FreedHours float64  `json:"freed_hours"`
 	FreedCost  *float64 `json:"freed_cost,omitempty"`
-	// Overload is the part of the occupied GPU-hours in which the demands on a GPU would add up to more than it has.
-	Overload float64 `json:"overload_probability"`
-	// Limit is the overload that packing was allowed on each GPU.
+	// Overload is the fraction of the occupied GPU-hours in which the demands on a GPU add up to more than it has.
+	Overload float64 `json:"overload"`
+	// Limit is the overload that packing allows on each GPU.
 	Limit float64 `json:"overload_limit"`
 }

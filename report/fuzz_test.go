@@ -27,7 +27,7 @@ func FuzzParsePrices(f *testing.F) {
 				t.Errorf("%s costs %v", what, v)
 			}
 		}
-		if v, ok := p.dev(model); ok {
+		if v, ok := p.perHour(model); ok {
 			price(model, v)
 		}
 		if c := p.cost(model, 24); c != nil {
@@ -113,7 +113,7 @@ func FuzzChange(f *testing.F) {
 		}
 		for _, whole := range []bool{true, false} {
 			r := &Workload{Namespace: namespace, Name: name, Kind: kind, Pods: 3}
-			where, text := releaseChange(r, whole, 1, []string{pod, "other"})
+			where, text := releaseChange(r, whole, []string{pod, "other"})
 			if where != "shell" {
 				continue
 			}

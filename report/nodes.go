@@ -8,53 +8,54 @@ import (
 	"time"
 )
 
-// nodeKey names the GPUs of one model on one node.
+// nodeKey names the GPUs of one model on one node; without a model, the node.
 type nodeKey struct{ cluster, node, model string }
 
 func (a nodeKey) compare(b nodeKey) int {
-	return cmp.Or(strings.Compare(a.cluster, b.cluster), strings.Compare(a.node, b.node), strings.Compare(a.model, b.model))
+	return slices.Compare([]string{a.cluster, a.node, a.model}, []string{b.cluster, b.node, b.model})
 }
 
 // nodeGPUs is the account of the GPUs of one model on one node while it is read. Sums are in GPU-steps.
 type nodeGPUs struct {
-	key    nodeKey
-	cells  Cells
-	ledger track // GPUs in the ledger
-	count  track // GPUs by the node's own count
-	held   track // GPUs that are not free
-	joules float64
-	energy bool
-	// before says that the node was there before the window began.
+	key       nodeKey
+	states    States
+	reported  track // GPUs in the ledger
+	count     track // GPUs by the node's own count
+	allocated track
+	joules    float64
+	energy    bool
+	// before is true if the node existed before the period.
 	before bool
 
-	expected     float64
-	from, to     int // the steps in which it belonged to the fleet
-	left, joined bool
-	reclaimable  float64 // GPU-hours, from holdings
-	beyond       float64
-	outside      float64
-	pool         string
+	expected        float64
+	from, to        int // the steps in which it belonged to the fleet
+	removed, joined bool
+	reclaimable     float64 // GPU-hours, from allocations
+	beyond          float64
+	unattributed    float64
+	pool            string
 }
 
 // fleet is the account of all nodes.
 type fleet struct {
-	w       Window
+	p       Period
 	nodes   map[nodeKey]*nodeGPUs
-	buckets []Cells // GPU-steps
-	size    int     // steps of a bucket
-	covered []bool  // steps of which anything is known
-	unruled []span  // parts of which no rule tells
+	buckets []States // GPU-steps
+	size    int      // steps of a bucket
+	covered []bool   // steps with any data
+	// withoutRules are parts that no rule covers.
+	withoutRules []span
 }
 
-func newFleet(w Window) *fleet {
+func newFleet(p Period) *fleet {
 	size := 1
-	for _, s := range []time.Duration{w.Step, time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour} {
-		if size = int(s / w.Step); w.Steps()/max(1, size) <= 124 {
+	for _, s := range []time.Duration{p.Step, time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour} {
+		if size = max(1, int(s/p.Step)); p.Steps()/size <= 124 {
 			break
 		}
 	}
-	size = max(1, size)
-	return &fleet{w: w, nodes: map[nodeKey]*nodeGPUs{}, buckets: make([]Cells, (w.Steps()+size-1)/size), size: size, covered: make([]bool, w.Steps())}
+	return &fleet{p: p, nodes: map[nodeKey]*nodeGPUs{}, buckets: make([]States, (p.Steps()+size-1)/size), size: size,
+		covered: make([]bool, p.Steps())}
 }
 
 func (f *fleet) node(k nodeKey) *nodeGPUs {
@@ -66,49 +67,26 @@ func (f *fleet) node(k nodeKey) *nodeGPUs {
 	return n
 }
 
-// cellOf says into which cell a use of the ledger goes.
-func cellOf(use string) (Cell, bool) {
-	switch use {
-	case "busy":
-		return Useful, true
-	case "gap":
-		return Gap, true
-	case "idle":
-		return Idle, true
-	case "unallocated":
-		return Unallocated, true
-	case "unavailable":
-		return Unavailable, true
-	case "unknown":
-		return Unobserved, true
-	}
-	return 0, false
-}
-
-// add takes GPUs that spent step k in a cell.
-func (f *fleet) add(n *nodeGPUs, c Cell, k int, devs float64) {
-	*n.cells.At(c) += devs
-	*f.buckets[k/f.size].At(c) += devs
-	n.ledger.add(k, devs)
-	if c != Unallocated && c != Unavailable {
-		n.held.add(k, devs)
+// add counts GPUs that spent step k in a state.
+func (f *fleet) add(n *nodeGPUs, s State, k int, gpus float64) {
+	*n.states.At(s) += gpus
+	*f.buckets[k/f.size].At(s) += gpus
+	n.reported.add(k, gpus)
+	if s != Unallocated && s != Unavailable {
+		n.allocated.add(k, gpus)
 	}
 	f.covered[k] = true
 }
 
-// gaps are the stretches of at least least steps in which nothing is known of any node.
-func (f *fleet) gaps(least int) []span {
+// gaps are the parts of at least two steps without data of any node.
+func (f *fleet) gaps() []span {
 	var out []span
-	for k := 0; k < len(f.covered); {
-		if f.covered[k] {
-			k++
-			continue
-		}
+	for k := 0; k < len(f.covered); k++ {
 		from := k
 		for k < len(f.covered) && !f.covered[k] {
 			k++
 		}
-		if k-from >= least {
+		if k-from >= 2 {
 			out = append(out, span{from, k})
 		}
 	}
@@ -120,57 +98,48 @@ func (f *fleet) sorted() []*nodeGPUs {
 	return slices.SortedFunc(maps.Values(f.nodes), func(a, b *nodeGPUs) int { return a.key.compare(b.key) })
 }
 
-// settle ends the reading: GPUs of no known model join the model of their node, and what was expected is held against what was
-// reported. A node that was silent for gone until the end has left when it was last heard.
-func (f *fleet) settle(gone time.Duration) {
+// settle ends the reading: GPUs without a model join the model of their node, and what is missing from the expected
+// time is not reported. A node without samples for removedAfter until the end counts as removed after its last one.
+func (f *fleet) settle(removedAfter time.Duration) {
 	f.adopt()
-	quiet := int(gone / f.w.Step)
 	for _, n := range f.nodes {
-		n.from, n.to = min(first(&n.ledger, f.w.Steps()), first(&n.count, f.w.Steps())), max(n.ledger.end(), n.count.end())
+		n.from = min(n.reported.first(f.p.Steps()), n.count.first(f.p.Steps()))
+		n.to = max(n.reported.end(), n.count.end())
 		n.joined = n.from > 0 && !n.before
 		if n.before {
 			n.from = 0
 		}
-		if n.left = f.w.Steps()-n.to > quiet; !n.left {
-			n.to = f.w.Steps()
+		if n.removed = f.p.Steps()-n.to > int(removedAfter/f.p.Step); !n.removed {
+			n.to = f.p.Steps()
 		}
 		last, known := 0.0, false
-		for k := n.from; k < f.w.Steps() && !known; k++ {
+		for k := n.from; k < f.p.Steps() && !known; k++ {
 			last, known = n.count.at(k)
 		}
 		if !known {
-			for _, v := range n.ledger.v {
-				if v == v {
-					last = max(last, float64(int(v+0.5)))
-				}
+			for _, v := range n.reported.all() {
+				last = max(last, float64(int(v+0.5)))
 			}
 		}
 		for k := n.from; k < n.to; k++ {
 			last = n.count.or(k, last)
 			n.expected += last
 			// A mean over a step that is covered in full differs from the count by rounding alone.
-			if missing := last - n.ledger.or(k, 0); missing > max(0.02, 0.005*last) {
-				n.cells.NotReported += missing
+			if missing := last - n.reported.or(k, 0); missing > max(0.02, 0.005*last) {
+				n.states.NotReported += missing
 				f.buckets[k/f.size].NotReported += missing
 			}
 		}
 	}
 }
 
-func first(t *track, none int) int {
-	if t.len() == 0 {
-		return none
-	}
-	return t.from
-}
-
-// adopt gives GPUs without a model to the one model of their node, if there is only one.
+// adopt gives GPUs without a model to the model of their node, if there is only one.
 func (f *fleet) adopt() {
-	models := map[nodeKey][]string{}
-	for k := range f.nodes {
+	models := map[nodeKey][]*nodeGPUs{}
+	for k, n := range f.nodes {
 		if k.model != "" {
 			at := nodeKey{k.cluster, k.node, ""}
-			models[at] = append(models[at], k.model)
+			models[at] = append(models[at], n)
 		}
 	}
 	for at, of := range models {
@@ -178,15 +147,11 @@ func (f *fleet) adopt() {
 		if orphan == nil || len(of) != 1 {
 			continue
 		}
-		n := f.nodes[nodeKey{at.cluster, at.node, of[0]}]
-		n.cells.plus(orphan.cells)
-		for _, p := range []struct{ into, from *track }{{&n.ledger, &orphan.ledger}, {&n.count, &orphan.count}, {&n.held, &orphan.held}} {
-			for i, v := range p.from.v {
-				if v == v {
-					p.into.add(p.from.from+i, float64(v))
-				}
-			}
-		}
+		n := of[0]
+		n.states.plus(orphan.states, 1)
+		n.reported.plus(&orphan.reported)
+		n.count.plus(&orphan.count)
+		n.allocated.plus(&orphan.allocated)
 		n.joules += orphan.joules
 		n.energy = n.energy || orphan.energy
 		n.before = n.before || orphan.before
@@ -195,49 +160,90 @@ func (f *fleet) adopt() {
 }
 
 // account turns a group of nodes into its account.
-func (f *fleet) account(nodes []*nodeGPUs, price *Prices) Account {
-	h := f.w.Hours()
+func (f *fleet) account(nodes []*nodeGPUs, prices *Prices) Account {
+	h := f.p.StepHours()
 	var a Account
-	energy, joules := false, 0.0
-	var cost Cells
-	priced := false
+	var joules float64
+	energy := false
 	for _, n := range nodes {
-		var own Cells
-		for c := Cell(0); c < CellCount; c++ {
-			*own.At(c) = n.cells.Of(c) * h
-		}
-		a.Cells.plus(own)
+		a.States.plus(n.states, h)
 		a.Hours += n.expected * h
 		a.Reclaimable += n.reclaimable
 		a.Beyond += n.beyond
-		a.Outside += n.outside
+		a.Unattributed += n.unattributed
 		energy = energy || n.energy
 		joules += n.joules
-		if p, ok := price.dev(n.key.model); ok {
-			priced = true
-			for c := Cell(0); c < CellCount; c++ {
-				*cost.At(c) += own.Of(c) * p
+		if per, ok := prices.perHour(n.key.model); ok {
+			if a.StateCost == nil {
+				a.StateCost = &States{}
 			}
+			a.StateCost.plus(n.states, h*per)
 		}
 	}
-	a.GPUs = over(a.Hours, f.w.Total())
-	a.ClosingError = over(a.Hours-a.Cells.Sum(), a.Hours)
-	a.Coverage = over(a.Hours-a.Cells.NotReported-a.Cells.Unobserved, a.Hours)
+	a.GPUs = over(a.Hours, f.p.Hours())
+	a.Difference = over(a.Hours-a.States.Sum(), a.Hours)
+	a.Coverage = over(a.Hours-a.States.NotReported-a.States.Unknown, a.Hours)
 	if energy {
-		kwh := joules / 3.6e6
-		a.EnergyKWh = &kwh
-		a.EnergyCost = price.energy(kwh)
+		a.EnergyKWh = pointer(joules / 3.6e6)
+		a.EnergyCost = prices.energy(*a.EnergyKWh)
 	}
-	if priced {
-		sum := cost.Sum()
-		a.Cost, a.CellCost = &sum, &cost
+	if a.StateCost != nil {
+		a.Cost = pointer(a.StateCost.Sum())
 	}
 	return a
 }
 
-func over(a, b float64) float64 {
-	if b == 0 {
-		return 0
+// grouped makes the accounts of parts of the fleet, in order. of returns the part to which a node belongs.
+func (f *fleet) grouped(prices *Prices, of func(*nodeGPUs) Account) []Account {
+	type part struct{ cluster, model, pool, node string }
+	groups := map[part][]*nodeGPUs{}
+	for _, n := range f.sorted() {
+		a := of(n)
+		k := part{a.Cluster, a.Model, a.NodePool, a.Node}
+		groups[k] = append(groups[k], n)
 	}
-	return a / b
+	out := make([]Account, 0, len(groups))
+	for _, k := range slices.SortedFunc(maps.Keys(groups), func(a, b part) int {
+		return cmp.Or(strings.Compare(a.cluster, b.cluster), strings.Compare(a.model, b.model),
+			strings.Compare(a.pool, b.pool), strings.Compare(a.node, b.node))
+	}) {
+		a := f.account(groups[k], prices)
+		a.Cluster, a.Model, a.NodePool, a.Node = k.cluster, k.model, k.pool, k.node
+		if a.Node != "" && len(groups[k]) == 1 {
+			a.Model = groups[k][0].key.model
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// assign adds what allocations showed to the accounts of their nodes.
+func (f *fleet) assign(found []*finding) {
+	models := map[nodeKey][]*nodeGPUs{}
+	for _, n := range f.sorted() {
+		k := nodeKey{n.key.cluster, "", n.key.model}
+		models[k] = append(models[k], n)
+	}
+	give := func(k nodeKey, hours float64, to func(*nodeGPUs) *float64) {
+		if n := f.nodes[k]; n != nil {
+			*to(n) += hours
+			return
+		}
+		// The node is unknown: the nodes of the model share the hours in proportion to their idle time.
+		nodes, all := models[nodeKey{k.cluster, "", k.model}], 0.0
+		for _, n := range nodes {
+			all += n.states.Idle
+		}
+		for _, n := range nodes {
+			*to(n) += hours * over(n.states.Idle, all)
+		}
+	}
+	for _, x := range found {
+		for k, v := range x.reclaimed {
+			give(k, v, func(n *nodeGPUs) *float64 { return &n.reclaimable })
+		}
+		for k, v := range x.beyond {
+			give(k, v, func(n *nodeGPUs) *float64 { return &n.beyond })
+		}
+	}
 }

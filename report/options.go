@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// Options say what to report on. Their zero values are not useful: begin with Defaults.
+// Options say what to report on. Their zero values are not useful: start with Defaults.
 type Options struct {
 	From, To time.Time
-	// Now stands in the report as the moment of its making.
+	// Now is printed as the time of the report.
 	Now  time.Time
 	Step time.Duration
 	// Match are extra matchers for every selector, such as cluster="prod".
 	Match string
 	// ClusterLabel is the label that names the cluster.
 	ClusterLabel string
-	// PoolLabel is the label of nodes that names their pool; empty: the usual ones, else the nodes' names.
+	// PoolLabel is the label of nodes that names their pool; empty tries the usual ones, then the nodes' names.
 	PoolLabel string
 	Prices    *Prices
-	// DCGM reads what dcgm-exporter left.
+	// DCGM reads the metrics of dcgm-exporter.
 	DCGM bool
-	// Gone is for how long a node must be silent until the end of the window to have left the fleet.
-	Gone time.Duration
-	// Parallel is how many namespaces are read at once.
+	// RemovedAfter is how long a node must be without samples at the end of the period to count as removed.
+	RemovedAfter time.Duration
+	// Parallel is the number of namespaces that are read at a time.
 	Parallel int
 	Advice   Guards
-	// Progress is told what is being read; nil is fine.
+	// Progress is called with what is being read; nil is fine.
 	Progress func(Progress)
 	Log      *slog.Logger
 }
@@ -39,45 +39,48 @@ type Progress struct {
 	Done, Total int
 }
 
-// Guards are what must hold before advice is given.
+// Guards are the conditions of advice.
 type Guards struct {
-	// Observed is how long a workload must have held its GPUs before its size is judged, and Quiet how long it must
-	// have been idle before its release is advised.
-	Observed, Quiet time.Duration
-	// Coverage is the part of that time that must be known.
+	// Observed is how long a workload must have had its GPUs before its size is judged, Idle how long it must have been
+	// idle before its release is recommended.
+	Observed, Idle time.Duration
+	// Coverage is the fraction of that time that must be known.
 	Coverage float64
-	// Saving is the least number of GPUs, as a mean over the window, that is worth a line.
+	// Saving is the minimum number of GPUs, as a mean over the period, that is worth a line.
 	Saving float64
-	// Overload is how often the demand may exceed the advised size.
+	// Overload is the fraction of time in which the demand may exceed the recommended size.
 	Overload float64
-	// Train is the part of the window from which held-out advice is taken.
+	// Train is the first part of the period, from which advice is made for validation on the rest.
 	Train float64
 }
 
-// Defaults are what the flags default to.
+// Defaults are the defaults of the flags.
 func Defaults() Options {
-	return Options{Step: 5 * time.Minute, ClusterLabel: "cluster", Gone: 24 * time.Hour, Parallel: 2, Log: slog.New(slog.DiscardHandler),
-		Advice: Guards{Observed: 7 * 24 * time.Hour, Quiet: 24 * time.Hour, Coverage: 0.95, Saving: 0.02, Overload: 0.01, Train: 0.7}}
+	const day = 24 * time.Hour
+	return Options{Step: 5 * time.Minute, ClusterLabel: "cluster", RemovedAfter: day, Parallel: 2,
+		Log:    slog.New(slog.DiscardHandler),
+		Advice: Guards{Observed: 7 * day, Idle: day, Coverage: 0.95, Saving: 0.02, Overload: 0.01, Train: 0.7}}
 }
 
-// Validate says what contradicts itself.
+// Validate returns an error about options that contradict each other.
 func (o *Options) Validate() error {
-	w := NewWindow(o.From, o.To, o.Step)
+	steps := NewPeriod(o.From, o.To, o.Step).Steps()
 	switch {
 	case o.Step < time.Minute || o.Step > time.Hour:
-		return fmt.Errorf("a step of %s is not between a minute and an hour", o.Step)
+		return fmt.Errorf("step must be between 1m and 1h, got %s", o.Step)
 	case !o.To.After(o.From):
-		return fmt.Errorf("the window ends (%s) before it begins (%s): --from is the earlier one", o.To.Format(time.RFC3339), o.From.Format(time.RFC3339))
-	case w.Steps() < 12:
-		return fmt.Errorf("the window has %d steps of %s: let it be an hour at least", w.Steps(), o.Step)
-	case w.Steps() > 200_000:
-		return fmt.Errorf("the window has %d steps of %s: ask for less with a later --from", w.Steps(), o.Step)
+		return fmt.Errorf("the period ends (%s) before it begins (%s): --from must be earlier than --to",
+			o.To.Format(time.RFC3339), o.From.Format(time.RFC3339))
+	case steps < 12:
+		return fmt.Errorf("the period must be at least 1h, got %d steps of %s", steps, o.Step)
+	case steps > 200_000:
+		return fmt.Errorf("the period has %d steps of %s, the maximum is 200000: use a later --from", steps, o.Step)
 	case o.ClusterLabel == "" || strings.ContainsAny(o.ClusterLabel, " ,(){}\""):
-		return errors.New("the name of the cluster's label is none")
+		return fmt.Errorf("--cluster-label must be the name of a label, got %q", o.ClusterLabel)
 	case strings.ContainsAny(o.Match, "{}"):
 		return errors.New(`--match takes matchers without braces, such as cluster="prod"`)
 	case o.Advice.Train <= 0.2 || o.Advice.Train >= 0.95:
-		return errors.New("the part of the window that held-out advice is taken from must lie between 0.2 and 0.95")
+		return fmt.Errorf("the training part of the period must be between 0.2 and 0.95, got %g", o.Advice.Train)
 	}
 	return nil
 }

@@ -6,69 +6,58 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
 )
 
-// item is one holding of a whole GPU as packing sees it: by the hour, in hundredths, rounded up.
+// item is one allocation of a whole GPU as packing sees it: by the hour, in hundredths, rounded up.
 type item struct {
 	cluster, model, id string
 	from               int     // first hour
 	demand             []uint8 // highest mean of a step in the hour, in hundredths of a GPU
 	memory             []uint8 // highest memory in the hour, in hundredths of the GPU's
-	fixed              bool    // its memory was taken at the start: nothing is known of need
+	preallocated       bool    // its memory was allocated at the start: the need is unknown
 }
 
 // quantile of its demand.
 func (it *item) quantile(q float64) uint8 {
-	s := slices.Clone(it.demand)
-	slices.Sort(s)
+	s := slices.Sorted(slices.Values(it.demand))
 	return s[min(len(s)-1, int(q*float64(len(s))))]
 }
 
-func (it *item) most(v []uint8) uint8 {
-	m := uint8(0)
-	for _, x := range v {
-		m = max(m, x)
-	}
-	return m
-}
-
 const (
-	// packHours is how long a holding must have lasted to be worth a move.
+	// packHours is how long an allocation must have lasted to be worth a move.
 	packHours = 12
 	// packMemory is how much of a GPU's memory packing fills, in hundredths.
 	packMemory = 95
-	// packMean is the mean demand, in hundredths, above which a holding keeps its GPU.
+	// packMean is the mean demand, in hundredths, above which an allocation keeps its GPU.
 	packMean = 60
 )
 
-// items are the holdings of a workload that packing may move: pods that hold one whole GPU.
-func (a *analyst) items(l *load) []item {
-	if a.several(l) {
+// items are the allocations of a workload that packing may move: pods that have one whole GPU.
+func (a *analysis) items(l *load) []item {
+	total, perHour := a.facts.byModel[l.key.model], a.p.perHour()
+	if a.several(l) || total <= 0 {
 		return nil
 	}
-	size := max(1, int(time.Hour/a.w.Step))
-	total := a.facts.byName[l.key.model]
 	var out []item
-	for _, h := range l.allocs {
-		if !h.sole() || h.busy.len() < packHours*size || total <= 0 {
+	for _, x := range l.allocations {
+		if !x.sole() || x.busy.len() < packHours*perHour {
 			continue
 		}
-		first, last := h.busy.from/size, (h.busy.end()-1)/size
-		it := item{cluster: l.key.cluster, model: l.key.model, id: l.key.id() + "/" + h.key.pod + "/" + h.key.uuid, from: first,
+		first, last := x.busy.from/perHour, (x.busy.end()-1)/perHour
+		it := item{cluster: l.key.cluster, model: l.key.model, id: l.key.id() + "/" + x.key.pod + "/" + x.key.uuid, from: first,
 			demand: make([]uint8, last-first+1), memory: make([]uint8, last-first+1)}
-		for k := h.busy.from; k < h.busy.end(); k++ {
-			i := k/size - first
-			if v, ok := h.activity(k); ok {
-				it.demand[i] = max(it.demand[i], hundredths(v))
-			}
-			if v, ok := h.memory.at(k); ok {
-				it.memory[i] = max(it.memory[i], hundredths(v/total))
-			}
+		raise := func(list []uint8, k int, v float64) {
+			list[k/perHour-first] = max(list[k/perHour-first], hundredths(v))
 		}
-		it.fixed = preallocated(it.memory)
+		for k, v := range x.busy.all() {
+			raise(it.demand, k, x.activity(k, v))
+		}
+		for k, v := range x.memory.within(x.busy.from, x.busy.end()) {
+			raise(it.memory, k, v/total)
+		}
+		it.preallocated = preallocated(it.memory)
 		out = append(out, it)
 	}
 	return out
@@ -76,10 +65,9 @@ func (a *analyst) items(l *load) []item {
 
 func hundredths(v float64) uint8 { return uint8(min(100, max(0, math.Ceil(100*v-1e-9)))) }
 
-// preallocated says that the memory is nearly all there is, and always the same.
+// preallocated is true if the memory is nearly all there is, and always the same.
 func preallocated(memory []uint8) bool {
-	s := slices.Clone(memory)
-	slices.Sort(s)
+	s := slices.Sorted(slices.Values(memory))
 	low, mid, high := s[len(s)/10], s[len(s)/2], s[len(s)-1]
 	return mid >= 85 && high-low <= 4
 }
@@ -92,9 +80,9 @@ type bin struct {
 	over         int // hours with more demand than the GPU has
 }
 
-// takes says whether an item fits, and puts it in if it does.
-func (b *bin) takes(it *item, overload float64, most int) bool {
-	if b.items >= most {
+// put puts an item into the bin if it fits.
+func (b *bin) put(it *item, overload float64) bool {
+	if b.items >= maxReplicas {
 		return false
 	}
 	over, occupied := b.over, b.occupied
@@ -118,37 +106,43 @@ func (b *bin) takes(it *item, overload float64, most int) bool {
 	b.items++
 	for i, d := range it.demand {
 		b.load[it.from+i] += uint16(d)
-		// A holder occupies its GPU also when it has no memory in use.
+		// It occupies its GPU also if it has no memory in use.
 		b.memory[it.from+i] += uint16(max(1, it.memory[i]))
 	}
 	return true
 }
 
-// pack answers what would be if the small ones of a model shared GPUs. Largest first, each onto the first GPU that has room for it
+// pack simulates that the small allocations of a model share GPUs. Largest first, each on the first GPU with enough left
 // in every hour of the recorded history; equal input gives equal output.
-func (a *analyst) pack(items []item, hours int) []Packing {
+func (a *analysis) pack(items []item) []Packing {
 	slices.SortFunc(items, func(x, y item) int {
 		return cmp.Or(strings.Compare(x.cluster, y.cluster), strings.Compare(x.model, y.model), strings.Compare(x.id, y.id))
 	})
 	var out []Packing
-	for from := 0; from < len(items); {
-		to := from
+	for from, to := 0, 0; from < len(items); from = to {
 		for to < len(items) && items[to].cluster == items[from].cluster && items[to].model == items[from].model {
 			to++
 		}
-		out = append(out, a.packShared(items[from:to], hours)...)
-		out = append(out, a.packMIG(items[from:to], hours)...)
-		from = to
+		for _, pack := range []func([]item, int) *Packing{a.packShared, a.packMIG} {
+			if p := pack(items[from:to], int(a.p.Hours())+2); p != nil {
+				p.Cluster, p.Model, p.Limit = items[from].cluster, items[from].model, a.opt.Advice.Overload
+				p.FreedCost = a.prices.cost(p.Model, p.FreedHours)
+				out = append(out, *p)
+			}
+		}
 	}
 	return out
 }
 
-func (a *analyst) packShared(items []item, hours int) []Packing {
-	type weighed struct {
-		it     *item
-		weight uint8
-	}
-	var order []weighed
+// packing is the result of moving items: GPU-hours before and after, and those with too much demand.
+func (a *analysis) packing(scenario, text string, items, before, after int, overload float64) *Packing {
+	return &Packing{Scenario: scenario, Text: text, Items: items, GPUsBefore: over(float64(before), a.p.Hours()),
+		GPUsAfter: over(float64(after), a.p.Hours()), FreedHours: max(0, float64(before-after)), Overload: overload}
+}
+
+func (a *analysis) packShared(items []item, hours int) *Packing {
+	var order []*item
+	weights := map[*item]uint8{}
 	before := 0
 	for i := range items {
 		it := &items[i]
@@ -156,28 +150,22 @@ func (a *analyst) packShared(items []item, hours int) []Packing {
 		for _, d := range it.demand {
 			sum += int(d)
 		}
-		if it.fixed || sum > packMean*len(it.demand) {
-			continue
+		if !it.preallocated && sum <= packMean*len(it.demand) {
+			order = append(order, it)
+			weights[it] = max(it.quantile(0.95), slices.Max(it.memory))
+			before += len(it.demand)
 		}
-		order = append(order, weighed{it, max(it.quantile(0.95), it.most(it.memory))})
-		before += len(it.demand)
 	}
 	if len(order) < 2 {
 		return nil
 	}
-	slices.SortStableFunc(order, func(x, y weighed) int { return cmp.Compare(y.weight, x.weight) })
+	slices.SortStableFunc(order, func(x, y *item) int { return cmp.Compare(weights[y], weights[x]) })
 	limit := a.opt.Advice.Overload
 	var bins []*bin
-	for _, w := range order {
-		placed := false
-		for _, b := range bins {
-			if placed = b.takes(w.it, limit, mostReplicas); placed {
-				break
-			}
-		}
-		if !placed {
-			b := &bin{load: make([]uint16, hours+1), memory: make([]uint16, hours+1)}
-			b.takes(w.it, limit, mostReplicas)
+	for _, it := range order {
+		if !slices.ContainsFunc(bins, func(b *bin) bool { return b.put(it, limit) }) {
+			b := &bin{load: make([]uint16, hours), memory: make([]uint16, hours)}
+			b.put(it, limit)
 			bins = append(bins, b)
 		}
 	}
@@ -186,23 +174,14 @@ func (a *analyst) packShared(items []item, hours int) []Packing {
 		after += b.occupied
 		overloaded += b.over
 	}
-	p := a.packing(items[0], "share", len(order), float64(before), float64(after), over(float64(overloaded), float64(after)))
-	p.Limit = limit
-	p.Text = fmt.Sprintf("%d pods with a whole GPU of their own and little demand, at most %d to a GPU: the highest demands of each hour are added up, memory never exceeds %d %%.", len(order), mostReplicas, packMemory)
-	return []Packing{p}
+	return a.packing("share", fmt.Sprintf("%d pods with a whole GPU each and little demand, at most %d on a GPU: the highest "+
+		"demands of each hour are added up, memory never exceeds %d %%.", len(order), maxReplicas, packMemory),
+		len(order), before, after, over(float64(overloaded), float64(after)))
 }
 
-func (a *analyst) packing(of item, scenario string, items int, before, after, overload float64) Packing {
-	total := a.w.Total()
-	p := Packing{Cluster: of.cluster, Model: of.model, Scenario: scenario, Items: items, GPUsBefore: over(before, total), GPUsAfter: over(after, total),
-		FreedHours: max(0, before-after), Overload: overload}
-	p.FreedCost = a.prices.cost(of.model, p.FreedHours)
-	return p
-}
-
-// packMIG gives every small item the smallest profile that holds it, and fills GPUs with instances.
-func (a *analyst) packMIG(items []item, hours int) []Packing {
-	dev, ok := a.migGPU(items[0].model)
+// packMIG gives every small item the smallest profile that fits it, and fills GPUs with MIG devices.
+func (a *analysis) packMIG(items []item, hours int) *Packing {
+	gpu, ok := a.migGPU(items[0].model)
 	if !ok {
 		return nil
 	}
@@ -212,25 +191,23 @@ func (a *analyst) packMIG(items []item, hours int) []Packing {
 	}
 	var order []placed
 	before, overloaded := 0, 0
-	total := a.facts.byName[items[0].model]
+	total := a.facts.byModel[items[0].model]
 	for i := range items {
 		it := &items[i]
-		if it.fixed {
+		demand, memory := float64(it.quantile(0.99))/100, float64(slices.Max(it.memory))/100*total
+		at := slices.IndexFunc(gpu.Profiles, func(p mig.Profile) bool {
+			return p.PerGPU >= 2 && gpu.ComputeRatio(p) >= demand && p.Bytes >= memory
+		})
+		if it.preallocated || at < 0 {
 			continue
 		}
-		demand, memory := float64(it.quantile(0.99))/100, float64(it.most(it.memory))/100*total
-		for _, p := range dev.Profiles {
-			if p.Most < 2 || dev.ComputeRatio(p) < demand || p.Bytes < memory {
-				continue
+		p := gpu.Profiles[at]
+		order = append(order, placed{it, p})
+		before += len(it.demand)
+		for _, d := range it.demand {
+			if float64(d)/100 > gpu.ComputeRatio(p) {
+				overloaded++
 			}
-			order = append(order, placed{it, p})
-			before += len(it.demand)
-			for _, d := range it.demand {
-				if float64(d)/100 > dev.ComputeRatio(p) {
-					overloaded++
-				}
-			}
-			break
 		}
 	}
 	if len(order) < 2 {
@@ -239,41 +216,28 @@ func (a *analyst) packMIG(items []item, hours int) []Packing {
 	slices.SortStableFunc(order, func(x, y placed) int {
 		return cmp.Or(cmp.Compare(y.p.Compute, x.p.Compute), cmp.Compare(y.p.Memory, x.p.Memory))
 	})
-	type cut struct{ compute, memory, used []uint8 }
-	var devs []*cut
-	for _, o := range order {
-		fits := func(c *cut) bool {
-			for i := range o.it.demand {
-				k := o.it.from + i
-				if int(c.compute[k])+o.p.Compute > dev.Compute || int(c.memory[k])+o.p.Memory > dev.Memory {
-					return false
-				}
-			}
-			return true
-		}
-		at := slices.IndexFunc(devs, fits)
-		if at < 0 {
-			devs = append(devs, &cut{make([]uint8, hours+1), make([]uint8, hours+1), make([]uint8, hours+1)})
-			at = len(devs) - 1
-		}
-		c := devs[at]
-		for i := range o.it.demand {
-			k := o.it.from + i
-			c.compute[k] += uint8(o.p.Compute)
-			c.memory[k] += uint8(o.p.Memory)
-			c.used[k]++
-		}
-	}
+	type partitioned struct{ compute, memory []uint8 } // slices in use, by hour
+	var gpus []partitioned
 	after := 0
-	for _, c := range devs {
-		for _, u := range c.used {
-			if u > 0 {
+	for _, o := range order {
+		last := o.it.from + len(o.it.demand)
+		at := slices.IndexFunc(gpus, func(g partitioned) bool {
+			return int(slices.Max(g.compute[o.it.from:last]))+o.p.Compute <= gpu.Compute &&
+				int(slices.Max(g.memory[o.it.from:last]))+o.p.Memory <= gpu.Memory
+		})
+		if at < 0 {
+			at = len(gpus)
+			gpus = append(gpus, partitioned{make([]uint8, hours), make([]uint8, hours)})
+		}
+		for k := o.it.from; k < last; k++ {
+			if gpus[at].compute[k] == 0 {
 				after++
 			}
+			gpus[at].compute[k] += uint8(o.p.Compute)
+			gpus[at].memory[k] += uint8(o.p.Memory)
 		}
 	}
-	p := a.packing(items[0], "mig", len(order), float64(before), float64(after), over(float64(overloaded), float64(before)))
-	p.Limit = a.opt.Advice.Overload
-	p.Text = fmt.Sprintf("%d pods with a whole GPU of their own, each in the smallest MIG profile that covers its demand in 99 %% of the hours and its memory in all of them.", len(order))
-	return []Packing{p}
+	return a.packing("mig", fmt.Sprintf("%d pods with a whole GPU each, each in the smallest MIG profile that covers its "+
+		"demand in 99 %% of the hours and its memory in all of them.", len(order)),
+		len(order), before, after, over(float64(overloaded), float64(before)))
 }

@@ -6,23 +6,24 @@ import (
 	"math"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v2"
 )
 
-// Prices are what an hour of a GPU and a kilowatt-hour cost. A nil one knows no price.
+// Prices are the cost of a GPU-hour and of a kilowatt-hour. A nil one has no price.
 type Prices struct {
 	// Currency is printed as it is.
 	Currency string `yaml:"currency"`
-	// GPUs are looked through in order; the first that matches counts.
+	// GPUs are searched in order; the first that matches counts.
 	GPUs []GPUPrice `yaml:"gpus"`
-	// EnergyPerKWh is the price of a kilowatt-hour, and Overhead what cooling adds: 1.3 for 30 % more.
+	// EnergyPerKWh is the price of a kilowatt-hour, Overhead the factor for cooling: 1.3 for 30 % more.
 	EnergyPerKWh *float64 `yaml:"energy_per_kwh"`
 	Overhead     *float64 `yaml:"power_usage_effectiveness"`
 }
 
-// CardPrice is the price of a model: its name as the driver tells it, or a pattern such as "*H100*".
+// GPUPrice is the price of a model: its name as the driver reports it, or a pattern such as "*H100*".
 type GPUPrice struct {
 	Model   string   `yaml:"model"`
 	PerHour *float64 `yaml:"per_hour"`
@@ -52,83 +53,73 @@ func ParsePrices(text []byte) (*Prices, error) {
 	}
 	for i, c := range p.GPUs {
 		if _, err := path.Match(c.Model, ""); c.Model == "" || err != nil {
-			return nil, fmt.Errorf("entry %d of GPUs has the model %q: give the name that gpu_info tells, or a pattern such as \"*H100*\"", i+1, c.Model)
+			return nil, fmt.Errorf("gpus[%d]: model %q must be the name in gpu_info or a pattern such as \"*H100*\"", i, c.Model)
 		}
-		if !sensible(c.PerHour, 0) {
-			return nil, fmt.Errorf("the price per_hour of %q is missing or no price", c.Model)
+		if !valid(c.PerHour, 0) {
+			return nil, fmt.Errorf("gpus[%d]: per_hour of %q is missing or not a price", i, c.Model)
 		}
 	}
-	if p.EnergyPerKWh != nil && !sensible(p.EnergyPerKWh, 0) {
-		return nil, errors.New("energy_per_kwh is no price")
-	}
-	if p.Overhead != nil && !sensible(p.Overhead, 1) {
-		return nil, errors.New("power_usage_effectiveness is at least 1")
-	}
-	if len(p.GPUs) == 0 && p.EnergyPerKWh == nil {
-		return nil, errors.New("it has neither GPUs nor energy_per_kwh")
+	switch {
+	case p.EnergyPerKWh != nil && !valid(p.EnergyPerKWh, 0):
+		return nil, errors.New("energy_per_kwh is not a price")
+	case p.Overhead != nil && !valid(p.Overhead, 1):
+		return nil, errors.New("power_usage_effectiveness must be at least 1")
+	case len(p.GPUs) == 0 && p.EnergyPerKWh == nil:
+		return nil, errors.New("neither gpus nor energy_per_kwh is set")
 	}
 	return &p, nil
 }
 
-func sensible(v *float64, least float64) bool {
-	return v != nil && *v >= least && !math.IsInf(*v, 0) && *v < 1e9
+func valid(v *float64, minimum float64) bool {
+	return v != nil && *v >= minimum && !math.IsInf(*v, 0) && *v < 1e9
 }
 
-// GPU returns the price of a GPU-hour.
-func (p *Prices) dev(model string) (float64, bool) {
-	if p == nil {
-		return 0, false
-	}
-	for _, c := range p.GPUs {
-		if c.matches(model) {
-			return *c.PerHour, true
+// perHour returns the price of a GPU-hour.
+func (p *Prices) perHour(model string) (float64, bool) {
+	if p != nil {
+		for _, c := range p.GPUs {
+			if c.matches(model) {
+				return *c.PerHour, true
+			}
 		}
 	}
 	return 0, false
 }
 
 func (c *GPUPrice) matches(model string) bool {
-	// The pattern is checked when it is read; a slash in a model would stop the star.
-	ok, _ := path.Match(strings.ToLower(strings.ReplaceAll(c.Model, "/", " ")), strings.ToLower(strings.ReplaceAll(model, "/", " ")))
+	// The pattern was checked by ParsePrices; a slash in a model would stop the star.
+	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "/", " ")) }
+	ok, _ := path.Match(plain(c.Model), plain(model))
 	return ok
 }
 
-// energy returns the price of energy.
+// cost is the price of GPU-hours of a model; nil if it is unknown.
+func (p *Prices) cost(model string, hours float64) *float64 {
+	if per, ok := p.perHour(model); ok {
+		return pointer(per * hours)
+	}
+	return nil
+}
+
+// energy is the price of energy; nil if it is unknown.
 func (p *Prices) energy(kwh float64) *float64 {
 	if p == nil || p.EnergyPerKWh == nil {
 		return nil
 	}
-	v := kwh * *p.EnergyPerKWh
+	cost := kwh * *p.EnergyPerKWh
 	if p.Overhead != nil {
-		v *= *p.Overhead
+		cost *= *p.Overhead
 	}
-	return &v
+	return &cost
 }
 
-// unknown lists the models of the price list that the fleet does not have.
-func (p *Prices) unknown(models []string) []string {
+// unmatched lists the models of the price list that the fleet does not have.
+func (p *Prices) unmatched(models []string) []string {
 	var out []string
-	if p == nil {
-		return nil
-	}
 	for _, c := range p.GPUs {
-		found := false
-		for _, m := range models {
-			found = found || c.matches(m)
-		}
-		if !found {
+		if !slices.ContainsFunc(models, c.matches) {
 			out = append(out, c.Model)
 		}
 	}
 	return out
-}
-
-// cost prices GPU-hours of a model.
-func (p *Prices) cost(model string, hours float64) *float64 {
-	per, ok := p.dev(model)
-	if !ok {
-		return nil
-	}
-	v := per * hours
-	return &v
 }

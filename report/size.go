@@ -2,83 +2,58 @@ package report
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
 )
 
 const (
-	// headroom is kept above the activity that is exceeded in a hundredth of the time, peakRoom above the highest mean of a
-	// minute, and memoryRoom above the highest memory.
-	headroom   = 1.25
-	peakRoom   = 1.1
-	memoryRoom = 1.1
-	// wellUsed is the mean activity above which nobody is asked to share.
+	// headroom is added above the activity that is exceeded in a hundredth of the time, peakHeadroom above the highest
+	// one-minute mean, and memoryHeadroom above the highest memory.
+	headroom       = 1.25
+	peakHeadroom   = 1.1
+	memoryHeadroom = 1.1
+	// wellUsed is the mean activity above which sharing is not recommended.
 	wellUsed = 0.5
-	// mostReplicas is into how many parts a GPU is time-sliced at most by advice.
-	mostReplicas = 4
+	// maxReplicas is the maximum number of time-sliced replicas of a GPU that is recommended.
+	maxReplicas = 4
 )
 
-// migGPU finds the MIG table of a model.
-func (a *analyst) migGPU(model string) (*mig.GPU, bool) {
-	return mig.For(model, a.facts.byName[model])
-}
-
-// demand is what a workload asked of one GPU until a step.
+// demand is what a workload needed of one GPU in a part of the period.
 type demand struct {
 	p99, peak, minute, memory float64
-	need                      float64 // compute with room, of what it holds
-	bytes                     float64 // memory with room
+	need                      float64 // compute with headroom, as a fraction of the allocation
+	bytes                     float64 // memory with headroom
 	steps                     int
 }
 
-// demandOf sums up the part of the window from a step up to another.
-func (a *analyst) demandOf(l *load, from, until int) demand {
-	var d demand
-	v := make([]float64, 0, l.most.len())
-	for k := max(from, l.most.from); k < min(until, l.most.end()); k++ {
-		if x, ok := l.most.at(k); ok {
-			v = append(v, x)
-		}
-	}
-	d.steps = len(v)
-	s := newSample(v)
-	d.p99, d.peak = s.quantile(0.99), s.top()
-	for k := max(from, l.memory.from); k < min(until, l.memory.end()); k++ {
-		if x, ok := l.memory.at(k); ok {
-			d.memory = max(d.memory, x)
-		}
-	}
-	size := max(1, int(time.Hour/a.w.Step))
-	for _, h := range l.allocs {
-		if !h.sole() {
+// demandOf adds up a part of the period.
+func (a *analysis) demandOf(l *load, part span) demand {
+	s, m := l.track(qBusiest).values(part.from, part.to), l.track(qMemory).values(part.from, part.to)
+	d := demand{steps: len(s), p99: s.quantile(0.99), peak: s.top(), memory: m.top()}
+	for _, x := range l.allocations {
+		t := a.facts.minute[x.key.gpu()]
+		if !x.sole() || t == nil {
 			continue
 		}
-		t := a.facts.minute[GPUKey{h.key.cluster, h.key.node, h.key.uuid}]
-		if t == nil {
-			continue
-		}
-		// The first and the last hour may show what another did on the GPU.
-		lo, hi := max(from, h.busy.from)/size+1, min(until, h.busy.end())/size-1
-		for k := lo; k <= hi; k++ {
-			d.minute = max(d.minute, t.or(k, 0))
+		// The first and the last hour may show what another workload did on the GPU.
+		from, to := max(part.from, x.busy.from)/a.p.perHour()+1, min(part.to, x.busy.end())/a.p.perHour()
+		for _, v := range t.within(from, to) {
+			d.minute = max(d.minute, v)
 		}
 	}
-	d.need = max(headroom*d.p99, peakRoom*max(d.peak, d.minute))
-	d.bytes = memoryRoom * d.memory
+	d.need = max(headroom*d.p99, peakHeadroom*max(d.peak, d.minute))
+	d.bytes = memoryHeadroom * d.memory
 	return d
 }
 
-// sizing is a smaller size that would do.
+// sizing is a smaller size that is sufficient.
 type sizing struct {
 	profile  mig.Profile
-	dev      *mig.GPU
-	replicas int
-	limit    float64 // activity, of what is held now, that the size carries
-	memory   float64 // bytes that it has; 0 when memory is no evidence
-	part     float64 // of what is held now
-	why      string  // not the next smaller
-	next     string  // the next larger
+	replicas int     // of a time-sliced GPU; 0 with a profile
+	limit    float64 // activity that the size carries, as a fraction of the allocation
+	memory   float64 // bytes that it has; 0 if memory indicates no need
+	part     float64 // of the allocation
+	smaller  string  // why not the next smaller size
 }
 
 func (s *sizing) name() string {
@@ -88,245 +63,201 @@ func (s *sizing) name() string {
 	return s.profile.Name
 }
 
-// fit chooses the smallest size that covers a demand. several says that pods hold more than one GPU each.
-func (a *analyst) fit(r *Workload, d demand, several bool) (*sizing, silence) {
-	if r.Sharing == "shared" {
-		return nil, silence{silentShared, "it holds a part of a GPU already"}
-	}
-	total := a.facts.byName[r.Model]
-	dev, offered := a.migGPU(r.Model)
-	limitText := fmt.Sprintf("its peaks ask for %s of what it holds, with room", percent(min(1, d.need)))
-	if r.Preallocated {
-		if r.Sharing == "mig" {
-			return nil, silence{silentMemory, "its memory was taken at the start, so that it does not tell whether a smaller instance would do"}
-		}
-		for k := mostReplicas; k >= 2; k-- {
-			if d.need <= 1/float64(k) {
-				s := &sizing{replicas: k, limit: 1 / float64(k), part: 1 / float64(k)}
-				s.why = fmt.Sprintf("1/%d: the peaks ask for %s with room.", k+1, percent(d.need))
-				if k == mostReplicas {
-					s.why = fmt.Sprintf("More than %d on one GPU are not advised before a trial.", mostReplicas)
-				}
-				return s, silence{}
-			}
-		}
-		return nil, silence{silentPeaks, limitText}
-	}
-	if offered && !several {
-		if s, why := a.fitProfile(r, dev, d); s != nil || r.Sharing == "mig" {
-			return s, why
+// fit chooses the smallest size that covers a demand. several is true if pods have more than one GPU each.
+func (a *analysis) fit(r *Workload, d demand, several bool) (*sizing, noAdvice) {
+	gpu, offered := a.migGPU(r.Model)
+	switch isMIG := r.Sharing == "mig"; {
+	case r.Sharing == "shared":
+		return nil, noAdvice{noAdviceShared, "a share of a GPU is already allocated to it"}
+	case isMIG && r.Preallocated:
+		return nil, noAdvice{noAdviceMemory,
+			"its memory was allocated at the start and does not indicate whether a smaller MIG device is enough"}
+	case isMIG && !offered:
+		return nil, noAdvice{noAdviceUnknown, "the table of MIG profiles has no such model"}
+	case isMIG || offered && !several && !r.Preallocated:
+		if s, reason := a.fitProfile(r, gpu, d); s != nil || isMIG {
+			return s, reason
 		}
 	}
-	if r.Sharing == "mig" {
-		return nil, silence{silentUnknown, "the table of MIG profiles has no such model"}
-	}
-	for k := mostReplicas; k >= 2; k-- {
-		part := 1 / float64(k)
-		if d.need > part || total > 0 && d.bytes > 0.95*total*part {
-			continue
-		}
-		s := &sizing{replicas: k, limit: part, memory: total * part, part: part}
-		switch {
-		case k == mostReplicas:
-			s.why = fmt.Sprintf("More than %d on one GPU are not advised before a trial.", mostReplicas)
-		case d.need > 1/float64(k+1):
-			s.why = fmt.Sprintf("1/%d: the peaks ask for %s with room.", k+1, percent(d.need))
-		default:
-			s.why = fmt.Sprintf("1/%d: the memory peak of %s does not fit.", k+1, bytesText(d.memory))
-		}
-		return s, silence{}
-	}
-	if d.need > 0.5 {
-		return nil, silence{silentPeaks, limitText}
-	}
-	return nil, silence{silentMemory, fmt.Sprintf("its memory peak of %s needs the GPU", bytesText(d.memory))}
+	return a.fitReplicas(r, d)
 }
 
-// fitProfile chooses a MIG profile of which a GPU holds at least two.
-func (a *analyst) fitProfile(r *Workload, dev *mig.GPU, d demand) (*sizing, silence) {
-	has := 1.0 // of the GPU
-	held := dev.Profiles[len(dev.Profiles)-1]
-	if r.Sharing == "mig" {
-		p, ok := dev.Profile(r.Profile)
-		if !ok {
-			return nil, silence{silentUnknown, "the profile of its instances is not in the table"}
+// fitReplicas chooses the number of time-sliced replicas.
+func (a *analysis) fitReplicas(r *Workload, d demand) (*sizing, noAdvice) {
+	total := a.facts.byModel[r.Model]
+	for k := maxReplicas; k >= 2; k-- {
+		s := &sizing{replicas: k, limit: 1 / float64(k), part: 1 / float64(k)}
+		if !r.Preallocated {
+			s.memory = total * s.part
 		}
-		held, has = p, dev.ComputeRatio(p)
-	}
-	need := d.need * has
-	why := ""
-	for i, p := range dev.Profiles {
-		if p.Most < 2 || p.Compute >= held.Compute && p.Memory >= held.Memory {
+		if d.need > s.part || s.memory > 0 && d.bytes > 0.95*s.memory {
 			continue
 		}
-		compute := dev.ComputeRatio(p)
+		switch {
+		case k == maxReplicas:
+			s.smaller = fmt.Sprintf("Not more than %d on one GPU before a trial.", maxReplicas)
+		case r.Preallocated || d.need > 1/float64(k+1):
+			s.smaller = fmt.Sprintf("Not 1/%d: the peaks need %s with headroom.", k+1, percent(d.need))
+		default:
+			s.smaller = fmt.Sprintf("Not 1/%d: the memory peak of %s does not fit.", k+1, bytesText(d.memory))
+		}
+		return s, noAdvice{}
+	}
+	if d.need > 0.5 || r.Preallocated {
+		return nil, peaksTooHigh(d)
+	}
+	return nil, noAdvice{noAdviceMemory, fmt.Sprintf("its memory peak of %s needs the GPU", bytesText(d.memory))}
+}
+
+func peaksTooHigh(d demand) noAdvice {
+	return noAdvice{noAdvicePeaks,
+		fmt.Sprintf("its peaks need %s of its allocation, with headroom", percent(min(1, d.need)))}
+}
+
+// fitProfile chooses a MIG profile of which a GPU has at least two.
+func (a *analysis) fitProfile(r *Workload, gpu *mig.GPU, d demand) (*sizing, noAdvice) {
+	has := 1.0 // of the GPU
+	current := gpu.Profiles[len(gpu.Profiles)-1]
+	if r.Sharing == "mig" {
+		p, ok := gpu.Profile(r.Profile)
+		if !ok {
+			return nil, noAdvice{noAdviceUnknown, "the profile of its MIG devices is not in the table"}
+		}
+		current, has = p, gpu.ComputeRatio(p)
+	}
+	need, smaller := d.need*has, ""
+	for i, p := range gpu.Profiles {
+		if p.PerGPU < 2 || p.Compute >= current.Compute && p.Memory >= current.Memory {
+			continue
+		}
+		compute := gpu.ComputeRatio(p)
 		switch {
 		case compute < need:
-			why = fmt.Sprintf("%s: it has %s of the GPU's compute, and the peaks ask for %s with room.", p.Name, percent(compute), percent(need))
+			smaller = fmt.Sprintf("Not %s: it has %s of the GPU's compute, and the peaks need %s with headroom.",
+				p.Name, percent(compute), percent(need))
+			continue
 		case p.Bytes < d.bytes:
-			why = fmt.Sprintf("%s: it has %s, and the memory peak is %s.", p.Name, bytesText(p.Bytes), bytesText(d.memory))
-		default:
-			s := &sizing{profile: p, dev: dev, limit: compute / has, memory: p.Bytes, part: float64(held.Most) / float64(p.Most), why: why}
-			if why == "" {
-				s.why = p.Name + " is the smallest there is."
-			}
-			if i+1 < len(dev.Profiles) {
-				s.next = dev.Profiles[i+1].Name
-			}
-			return s, silence{}
+			smaller = fmt.Sprintf("Not %s: it has %s, and the memory peak is %s.",
+				p.Name, bytesText(p.Bytes), bytesText(d.memory))
+			continue
+		case smaller == "":
+			smaller = p.Name + " is the smallest profile."
 		}
+		if i+1 < len(gpu.Profiles) {
+			smaller += " The next larger is " + gpu.Profiles[i+1].Name + "."
+		}
+		part := float64(current.PerGPU) / float64(p.PerGPU)
+		return &sizing{profile: p, limit: compute / has, memory: p.Bytes, part: part, smaller: smaller}, noAdvice{}
 	}
 	if d.need > 0.5 {
-		return nil, silence{silentPeaks, fmt.Sprintf("its peaks ask for %s of what it holds, with room", percent(min(1, d.need)))}
+		return nil, peaksTooHigh(d)
 	}
-	return nil, silence{silentMemory, fmt.Sprintf("no smaller profile has room for its memory peak of %s", bytesText(d.memory))}
+	return nil, noAdvice{noAdviceMemory, fmt.Sprintf("no smaller profile fits its memory peak of %s", bytesText(d.memory))}
 }
 
-// size finds workloads that would do with less than they hold.
-func (a *analyst) size(l *load, r *Workload, steps int) ([]Advice, silence) {
-	g := a.opt.Advice
-	observed := time.Duration(steps) * a.w.Step
-	switch {
-	case !a.stillHeld(l.held.end()):
-		return nil, silence{silentGone, "it holds nothing any more"}
-	case observed < g.Observed*19/20:
-		return nil, silence{silentShort, fmt.Sprintf("it was observed for %s; a size is judged after %s", duration(observed), duration(g.Observed))}
-	case r.Coverage < g.Coverage:
-		return nil, silence{silentCoverage, fmt.Sprintf("the work of %s of its time is known; %s are asked for", percent(r.Coverage), percent(g.Coverage))}
-	case r.Activity == nil || r.Peak == nil:
-		return nil, silence{silentUnknown, "its activity is not known"}
-	case *r.Activity >= wellUsed:
-		return nil, silence{silentWell, fmt.Sprintf("it is busy %s of the time", percent(*r.Activity))}
-	}
+// size finds workloads for which less is enough.
+func (a *analysis) size(l *load, r *Workload, steps int) (*Advice, noAdvice) {
+	g, observed := a.opt.Advice, a.p.duration(steps)
 	several := a.several(l)
-	if several && r.Sharing == "mig" {
-		return nil, silence{silentGPUs, "its pods hold several instances each"}
+	switch {
+	case !a.lasts(l.track(qAllocated).end(), a.p.Steps()):
+		return nil, noLongerAllocated()
+	case observed < g.Observed*19/20:
+		return nil, noAdvice{noAdviceShort, fmt.Sprintf("it was observed for %s; the minimum to judge a size is %s",
+			duration(observed), duration(g.Observed))}
+	case r.Coverage < g.Coverage:
+		return nil, noAdvice{noAdviceCoverage, fmt.Sprintf("its activity is known for %s of its time; the minimum is %s",
+			percent(r.Coverage), percent(g.Coverage))}
+	case r.BusyMean == nil || r.BusyPeak == nil:
+		return nil, noAdvice{noAdviceUnknown, "its activity is unknown"}
+	case *r.BusyMean >= wellUsed:
+		return nil, noAdvice{noAdviceWell, fmt.Sprintf("it is busy %s of the time", percent(*r.BusyMean))}
+	case several && r.Sharing == "mig":
+		return nil, noAdvice{noAdviceSeveral, "several MIG devices are allocated to each of its pods"}
 	}
-	d := a.demandOf(l, 0, a.w.Steps())
-	s, why := a.fit(r, d, several)
+	d := a.demandOf(l, span{0, a.p.Steps()})
+	s, reason := a.fit(r, d, several)
 	if s == nil {
-		return nil, why
+		return nil, reason
 	}
-	saved := r.Held * (1 - s.part)
-	code, reason := adviseShare, reasonSmall
-	if s.replicas == 0 {
-		code = adviseShrink
-	}
-	if r.Preallocated {
-		reason = reasonPreallocated
-	}
-	ad := a.adviceFor(r, code, reason)
-	ad.SavedHours, ad.SavedGPUs = saved, over(saved, a.w.Total())
-	ad.SavedCost = a.prices.cost(r.Model, saved)
-	ad.Why = "Not " + s.why
-	if s.next != "" {
-		ad.Why += " The next larger is " + s.next + "."
-	}
-	ad.Evidence = sentence(fmt.Sprintf("busy %s of the time, in a hundredth of it more than %s, at the most %s (mean of 5 minutes)", percent(*r.Activity), percent(d.p99), percent(d.peak)))
+	ad := a.adviceFor(r, adviseShare, reasonSmall, r.Allocated*(1-s.part))
+	ad.Alternatives = s.smaller
+	mean := "5-minute"
 	if d.minute > 0 {
-		ad.Evidence = sentence(fmt.Sprintf("busy %s of the time, in a hundredth of it more than %s, at the most %s (mean of a minute)", percent(*r.Activity), percent(d.p99), percent(max(d.peak, d.minute))))
+		mean = "one-minute"
+	}
+	usage := fmt.Sprintf("busy %s of the time, above %s in a hundredth of it, maximum %s (%s mean)",
+		percent(*r.BusyMean), percent(d.p99), percent(max(d.peak, d.minute)), mean)
+	memory := ""
+	if d.memory > 0 {
+		memory = fmt.Sprintf("; its memory peak is %s", bytesText(d.memory))
 	}
 	switch {
 	case r.Preallocated:
-		ad.Evidence = ad.Evidence[:len(ad.Evidence)-1] + fmt.Sprintf("; its %s were taken at the start and never changed, which is no evidence of need.", bytesText(*r.MemoryPlateau))
-		ad.Title = fmt.Sprintf("Try %s at %s, with its memory capped", r.Name, s.name())
-		ad.Risk = "medium: a trial, because how much memory it needs cannot be seen from outside; watch latency and errors of allocation"
+		ad.Reason = reasonPreallocated
+		memory = fmt.Sprintf("; its %s were allocated at the start and never changed, which does not indicate need",
+			bytesText(*r.MemoryMedian))
+		ad.Title = fmt.Sprintf("Try %s at %s, with limited memory", r.Name, s.name())
+		ad.Risk = "medium: a trial, because the memory that it needs cannot be measured; watch latency and allocation errors"
 		ad.Confidence = "low"
 	case s.replicas > 0:
-		ad.Evidence = ad.Evidence[:len(ad.Evidence)-1] + memoryText(d) + "."
-		ad.Title = fmt.Sprintf("Let %s share its GPU: %s is enough", r.Name, s.name())
-		ad.Risk = "medium: time-slicing isolates neither memory nor faults; bursts of two tenants at once are slowed down"
+		ad.Title = fmt.Sprintf("Share the GPU of %s: %s is enough", r.Name, s.name())
+		ad.Risk = "medium: time-slicing isolates neither memory nor faults; simultaneous bursts of two containers slow down"
 	default:
-		ad.Evidence = ad.Evidence[:len(ad.Evidence)-1] + memoryText(d) + "."
+		ad.Code = adviseShrink
 		ad.Title = fmt.Sprintf("Move %s to the MIG profile %s", r.Name, s.profile.Name)
-		ad.Risk = "medium: work that fills the whole GPU for moments takes longer on fewer SMs; compare latency before and after"
+		ad.Risk = "medium: bursts that use the whole GPU take longer on fewer SMs; compare latency before and after"
 	}
-	ad.HeldOut = a.replaySize(l, r, several)
-	if ad.HeldOut != nil && ad.HeldOut.Exceeded > g.Overload {
-		return nil, silence{silentReplay, fmt.Sprintf("%s, advised from the first part of the window, would have been too small in %s of the rest", ad.HeldOut.Size, percent(ad.HeldOut.Exceeded))}
+	ad.Evidence = sentence(usage, memory)
+	ad.Validation = a.validateSize(l, r, several)
+	if v := ad.Validation; v != nil && v.Exceeded > g.Overload {
+		return nil, noAdvice{noAdviceValidation, fmt.Sprintf("%s, recommended from the first part of the period, "+
+			"would have been too small in %s of the rest", v.Size, percent(v.Exceeded))}
 	}
 	ad.ChangeIn, ad.Change = sizeChange(r, s)
-	return []Advice{ad}, silence{}
+	return &ad, noAdvice{}
 }
 
-func memoryText(d demand) string {
-	if d.memory == 0 {
-		return ""
-	}
-	return fmt.Sprintf("; its memory peaks at %s", bytesText(d.memory))
-}
-
-// several says whether pods of the workload hold more than one GPU at once.
-func (a *analyst) several(l *load) bool {
-	devs := map[string]map[string]bool{}
-	for _, h := range l.allocs {
-		if devs[h.key.pod] == nil {
-			devs[h.key.pod] = map[string]bool{}
-		}
-		devs[h.key.pod][h.key.node+"/"+h.key.uuid] = true
-	}
-	for _, pod := range sortedKeys(devs) {
-		if len(devs[pod]) > 1 {
+// several is true if pods of the workload have more than one GPU at a time.
+func (a *analysis) several(l *load) bool {
+	gpus := map[string]gpuKey{}
+	for _, x := range l.allocations {
+		at := x.key.gpu()
+		at.cluster = ""
+		if other, ok := gpus[x.key.pod]; ok && other != at {
 			return true
 		}
+		gpus[x.key.pod] = at
 	}
-	return len(l.allocs) == 0 && l.podsAtOnce > 0 && lastOf(&l.held) > 1.01*l.podsAtOnce
+	return len(l.allocations) == 0 && l.sum[qPods] > 0 && l.track(qAllocated).last() > 1.01*l.sum[qPods]
 }
 
-// trained is the step that divides the window: advice is taken from what lies before, and tested on the rest.
-func (a *analyst) trained() int { return int(float64(a.w.Steps()) * a.opt.Advice.Train) }
+// trainSteps divides the period: advice is made from what is before the step, and validated on the rest.
+func (a *analysis) trainSteps() int { return int(float64(a.p.Steps()) * a.opt.Advice.Train) }
 
-// replaySize sizes the workload by the first part of the window alone, and counts how often the rest asked for more.
-func (a *analyst) replaySize(l *load, r *Workload, several bool) *HeldOut {
-	cut := a.trained()
-	first := a.demandOf(l, 0, cut)
-	if first.steps == 0 {
+// validateSize sizes the workload by the first part of the period, and counts how often the rest needed more.
+func (a *analysis) validateSize(l *load, r *Workload, several bool) *Validation {
+	cut := a.trainSteps()
+	train := a.demandOf(l, span{0, cut})
+	s, _ := a.fit(r, train, several)
+	if train.steps == 0 || s == nil {
 		return nil
 	}
-	s, _ := a.fit(r, first, several)
-	if s == nil {
-		return nil
-	}
-	steps, exceeded := 0, 0
-	for k := max(cut, l.most.from); k < l.most.end(); k++ {
-		v, ok := l.most.at(k)
-		if !ok {
-			continue
-		}
-		steps++
-		m, _ := l.memory.at(k)
-		if v > s.limit || s.memory > 0 && m > s.memory {
+	test, exceeded := 0, 0
+	for k, v := range l.track(qBusiest).within(cut, a.p.Steps()) {
+		test++
+		if v > s.limit || s.memory > 0 && l.track(qMemory).or(k, 0) > s.memory {
 			exceeded++
 		}
 	}
-	if steps == 0 {
-		return nil
-	}
-	return &HeldOut{TrainedHours: float64(first.steps) * a.w.Hours(), TestedHours: float64(steps) * a.w.Hours(), Size: s.name(), Exceeded: over(float64(exceeded), float64(steps))}
+	return a.validation(train.steps, test, test, s.name(), exceeded)
 }
 
-// replayRelease asks whether the release would have been advised at the end of the first part of the window, and how often the
-// GPUs worked in the rest.
-func (a *analyst) replayRelease(l *load) *HeldOut {
-	cut := a.trained()
-	var out *HeldOut
-	steps, worked, before := 0, 0, 0
-	for _, c := range a.cases(l, cut) {
-		if ok, _ := a.released(&c); !ok {
-			continue
-		}
-		before = max(before, c.until-c.from)
-		for k := cut; k < c.h.busy.end(); k++ {
-			if v, ok := c.h.activity(k); ok {
-				steps++
-				if v >= quietBelow {
-					worked++
-				}
-			}
-		}
+// validation is nil if nothing was compared.
+func (a *analysis) validation(train, test, compared int, size string, exceeded int) *Validation {
+	if compared == 0 {
+		return nil
 	}
-	if steps > 0 {
-		out = &HeldOut{TrainedHours: float64(before) * a.w.Hours(), TestedHours: float64(a.w.Steps()-cut) * a.w.Hours(), Size: "no GPU", Exceeded: over(float64(worked), float64(steps))}
-	}
-	return out
+	h := a.p.StepHours()
+	return &Validation{float64(train) * h, float64(test) * h, size, over(float64(exceeded), float64(compared))}
 }

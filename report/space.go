@@ -12,71 +12,110 @@ import (
 type loadKey struct{ cluster, namespace, kind, name, model string }
 
 func (a loadKey) compare(b loadKey) int {
-	return cmp.Or(strings.Compare(a.cluster, b.cluster), strings.Compare(a.namespace, b.namespace), strings.Compare(a.kind, b.kind),
-		strings.Compare(a.name, b.name), strings.Compare(a.model, b.model))
+	return cmp.Or(strings.Compare(a.cluster, b.cluster), strings.Compare(a.namespace, b.namespace),
+		strings.Compare(a.kind, b.kind), strings.Compare(a.name, b.name), strings.Compare(a.model, b.model))
 }
 
 func (a loadKey) id() string {
-	parts := []string{a.namespace, a.kind, a.name, a.model}
+	id := strings.Join([]string{a.namespace, a.kind, a.name, a.model}, "/")
 	if a.cluster != "" {
-		parts = append([]string{a.cluster}, parts...)
+		id = a.cluster + "/" + id
 	}
-	return strings.Join(parts, "/")
+	return id
 }
 
-// load is what one workload did on one model, while it is read. Tracks are in GPUs, sums in GPU-steps.
+// quantity is something that is read of workloads.
+type quantity int
+
+const (
+	qAllocated quantity = iota
+	qBusy
+	qObserved
+	qIdle
+	qBusiest // busy of its busiest GPU
+	qMemory  // largest memory of a container on a GPU
+	qGap
+	qWatts
+	qLastBusy // Unix time
+	qPods     // at a time
+	quantities
+)
+
+// load is what one workload did on one model, while it is read. Tracks are in GPUs, sums in GPU-steps; of the last
+// busy time and the pods the sum is the maximum.
 type load struct {
-	key  loadKey
-	from string // where the owner is known from
-
-	held, busy, idle, observed    track
-	most, memory                  track // activity of its busiest GPU; largest memory of a container on a GPU
-	heldSum, busySum, observedSum float64
-	underusedSum, idleSum         float64
-	joules                        float64
-	energy                        bool
-	lastBusy                      float64 // Unix time, 0 when not known
-	pods                          map[podKey]bool
-	podsAtOnce                    float64
-	allocs                        []*alloc
+	key         loadKey
+	from        string // where the owner is known from
+	tracks      [qMemory + 1]track
+	sum         [quantities]float64
+	energy      bool
+	pods        map[podKey]bool
+	allocations []*allocation
 }
+
+// add counts one value of one series of a workload.
+func (l *load) add(q quantity, k int, v float64) {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return
+	}
+	switch q {
+	case qLastBusy, qPods:
+		l.sum[q] = max(l.sum[q], v)
+		return
+	case qBusiest:
+		l.tracks[q].max(k, min(1, v))
+	case qMemory:
+		l.tracks[q].max(k, v)
+	case qGap:
+	case qWatts:
+		l.energy = true
+	default:
+		l.tracks[q].add(k, v)
+	}
+	l.sum[q] += v
+}
+
+// track returns the track of a quantity up to qMemory.
+func (l *load) track(q quantity) *track { return &l.tracks[q] }
 
 // podKey names a pod.
 type podKey struct{ cluster, namespace, pod string }
 
-// holdKey names a pod on a GPU.
-type holdKey struct{ cluster, namespace, pod, node, uuid string }
+// allocationKey names a pod on a GPU.
+type allocationKey struct{ cluster, namespace, pod, node, uuid string }
 
-func (a holdKey) compare(b holdKey) int {
-	return cmp.Or(strings.Compare(a.cluster, b.cluster), strings.Compare(a.namespace, b.namespace), strings.Compare(a.pod, b.pod),
-		strings.Compare(a.node, b.node), strings.Compare(a.uuid, b.uuid))
+func (a allocationKey) compare(b allocationKey) int {
+	return cmp.Or(strings.Compare(a.cluster, b.cluster), strings.Compare(a.namespace, b.namespace),
+		strings.Compare(a.pod, b.pod), strings.Compare(a.node, b.node), strings.Compare(a.uuid, b.uuid))
 }
 
-// holding is one pod on one GPU. Tracks are in GPUs, but for the memory.
-type alloc struct {
-	key        holdKey
+func (a allocationKey) gpu() gpuKey { return gpuKey{a.cluster, a.node, a.uuid} }
+
+// allocation is one pod on one GPU. Tracks are in GPUs, except the memory.
+type allocation struct {
+	key        allocationKey
 	model      string
 	resource   string
 	busy, idle track
-	share      track   // part of the GPU that it holds
+	share      track   // fraction of the GPU that is allocated to the pod
 	memory     track   // bytes, hourly values spread over their steps
-	of         *load   // its workload
-	typical    float64 // its share most of the time; 0 while not known
+	typical    float64 // the median share; 0 while unknown
 }
 
 // space is one namespace while it is read.
 type space struct {
-	w      Window
-	name   string
-	loads  map[loadKey]*load
-	allocs map[holdKey]*alloc
-	owners map[podKey]owner
-	// shares says that it is known what part of its GPU each holding holds.
+	p           Period
+	name        string
+	loads       map[loadKey]*load
+	allocations map[allocationKey]*allocation
+	owners      map[podKey]owner
+	// shares is true if the share of each allocation is known.
 	shares bool
 }
 
-func newSpace(w Window, name string) *space {
-	return &space{w: w, name: name, loads: map[loadKey]*load{}, allocs: map[holdKey]*alloc{}, owners: map[podKey]owner{}}
+func newSpace(p Period, name string) *space {
+	return &space{p: p, name: name, loads: map[loadKey]*load{}, allocations: map[allocationKey]*allocation{},
+		owners: map[podKey]owner{}}
 }
 
 func (s *space) load(cluster string, o owner, model string) *load {
@@ -89,13 +128,13 @@ func (s *space) load(cluster string, o owner, model string) *load {
 	return l
 }
 
-func (s *space) alloc(k holdKey) *alloc {
-	h := s.allocs[k]
-	if h == nil {
-		h = &alloc{key: k}
-		s.allocs[k] = h
+func (s *space) allocation(k allocationKey) *allocation {
+	a := s.allocations[k]
+	if a == nil {
+		a = &allocation{key: k}
+		s.allocations[k] = a
 	}
-	return h
+	return a
 }
 
 // ownerOf returns the owner of a pod.
@@ -106,90 +145,31 @@ func (s *space) ownerOf(p podKey) owner {
 	return guessOwner(p.pod)
 }
 
-// quantity is something that is read of workloads.
-type quantity int
-
-const (
-	qHeld quantity = iota
-	qBusy
-	qObserved
-	qUnderused
-	qIdle
-	qWatts
-	qMemory
-	qMost
-	qLast
-	qPods
-)
-
-// add takes one value of one series of a workload.
-func (l *load) add(q quantity, k int, v, stepSeconds float64) {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return
-	}
-	switch q {
-	case qHeld:
-		l.held.add(k, v)
-		l.heldSum += v
-	case qBusy:
-		l.busy.add(k, v)
-		l.busySum += v
-	case qObserved:
-		l.observed.add(k, v)
-		l.observedSum += v
-	case qUnderused:
-		l.underusedSum += v
-	case qIdle:
-		l.idle.add(k, v)
-		l.idleSum += v
-	case qWatts:
-		l.joules += v * stepSeconds
-		l.energy = true
-	case qMemory:
-		l.memory.max(k, v)
-	case qMost:
-		l.most.max(k, min(1, v))
-	case qLast:
-		l.lastBusy = max(l.lastBusy, v)
-	case qPods:
-		l.podsAtOnce = max(l.podsAtOnce, v)
-	}
-}
-
-// join gives every holding to its workload. model tells the model of a GPU. A workload of which no rule told is
-// made from its holdings.
-func (s *space) join(model func(cluster, node, uuid string) string) {
-	for _, k := range slices.SortedFunc(maps.Keys(s.allocs), holdKey.compare) {
-		h := s.allocs[k]
-		h.model = model(k.cluster, k.node, k.uuid)
-		p := podKey{k.cluster, k.namespace, k.pod}
-		l := s.load(k.cluster, s.ownerOf(p), h.model)
+// join adds every allocation to its workload. A workload that no rule covers is made from its allocations.
+func (s *space) join(facts *gpuFacts) {
+	for _, k := range slices.SortedFunc(maps.Keys(s.allocations), allocationKey.compare) {
+		a, p := s.allocations[k], podKey{k.cluster, k.namespace, k.pod}
+		a.model = facts.model[k.gpu()]
+		l := s.load(k.cluster, s.ownerOf(p), a.model)
 		l.pods[p] = true
-		h.of = l
-		l.allocs = append(l.allocs, h)
-		h.settle()
+		l.allocations = append(l.allocations, a)
+		a.settle()
 		if !s.shares {
-			h.typical = 1
+			a.typical = 1
 		}
 	}
 }
 
-// fill makes up for rules that are missing: what holdings did in a part of the window goes to their workloads.
-func (s *space) fill(g span, stepSeconds float64) {
+// fill makes up for missing rules: what allocations did in a part of the period is added to their workloads.
+func (s *space) fill(g span) {
 	for _, l := range s.loads {
-		for _, h := range l.allocs {
-			for k := max(g.from, h.busy.from); k < min(g.to, h.busy.end()); k++ {
-				if v, ok := h.busy.at(k); ok {
-					l.add(qBusy, k, v, stepSeconds)
-				}
-				if v, ok := h.activity(k); ok {
-					l.add(qMost, k, v, stepSeconds)
-				}
+		for _, a := range l.allocations {
+			for k, v := range a.busy.within(g.from, g.to) {
+				l.add(qBusy, k, v)
+				l.add(qBusiest, k, a.activity(k, v))
 			}
-			for k := max(g.from, h.idle.from); k < min(g.to, h.idle.end()); k++ {
-				if v, ok := h.idle.at(k); ok {
-					l.add(qIdle, k, v, stepSeconds)
-				}
+			for k, v := range a.idle.within(g.from, g.to) {
+				l.add(qIdle, k, v)
 			}
 		}
 	}
@@ -200,135 +180,122 @@ func (s *space) sorted() []*load {
 	return slices.SortedFunc(maps.Values(s.loads), func(a, b *load) int { return a.key.compare(b.key) })
 }
 
-// settle fills the share in where it was read more coarsely than the rest.
-func (h *alloc) settle() {
-	var shares []float64
-	for _, v := range h.share.v {
-		if v == v && v > 0 {
-			shares = append(shares, float64(v))
-		}
+// settle sets the typical share, which fills in where shares were read more coarsely than the rest.
+func (a *allocation) settle() {
+	shares := a.share.values(a.share.from, a.share.end())
+	positive := slices.IndexFunc(shares, func(v float64) bool { return v > 0 })
+	if positive >= 0 {
+		a.typical = shares[positive:].quantile(0.5)
 	}
-	h.typical = newSample(shares).quantile(0.5)
 }
 
-// shareAt is the part of the GPU that is held in step k.
-func (h *alloc) shareAt(k int) float64 {
-	if v, ok := h.share.at(k); ok && v > 0 {
+// shareAt is the share of the GPU in step k.
+func (a *allocation) shareAt(k int) float64 {
+	if v, ok := a.share.at(k); ok && v > 0 {
 		return v
 	}
-	return h.typical
+	return a.typical
 }
 
-// longestPause is the longest part of a step that was idle, from 0 to 1; steps of which nothing is known are none.
-func (h *alloc) longestPause() float64 {
+// longestPause is the longest part of a step that was idle, from 0 to 1; steps without data are none.
+func (a *allocation) longestPause() float64 {
 	longest := 0.0
-	for i, v := range h.idle.v {
-		if !math.IsNaN(float64(v)) {
-			longest = max(longest, min(1, over(float64(v), h.shareAt(h.idle.from+i))))
-		}
+	for k, v := range a.idle.all() {
+		longest = max(longest, min(1, over(v, a.shareAt(k))))
 	}
 	return longest
 }
 
-// sole says that it holds its GPU alone and whole.
-func (h *alloc) sole() bool { return !h.mig() && h.typical > 0.999 }
+// sole is true if the whole GPU is allocated to the pod alone.
+func (a *allocation) sole() bool { return !a.mig() && a.typical > 0.999 }
 
-func (h *alloc) mig() bool { return strings.Contains(h.resource, "mig") }
+// shared is true if the pod has a known part of a GPU that is not partitioned.
+func (a *allocation) shared() bool { return !a.mig() && a.typical > 0 && a.typical < 0.999 }
 
-// activity is how busy its part of the GPU was: of a MIG instance the instance, else the GPU.
-func (h *alloc) activity(k int) (float64, bool) {
-	v, ok := h.busy.at(k)
-	if !ok {
-		return 0, false
+func (a *allocation) mig() bool { return strings.Contains(a.resource, "mig") }
+
+// activity is how busy its part of the GPU was in a step with so much busy time: of a MIG device the device, otherwise
+// the GPU.
+func (a *allocation) activity(k int, busy float64) float64 {
+	if share := a.shareAt(k); a.mig() && share > 0 {
+		busy /= share
 	}
-	if h.mig() {
-		if share := h.shareAt(k); share > 0 {
-			v /= share
-		}
-	}
-	return min(1, v), true
+	return min(1, busy)
 }
 
-// stretch is an idle time of a holding or of a workload.
-type stretch struct {
-	from, to int     // steps
-	idle     float64 // GPU-steps
-	steps    float64 // how long, in steps; the first and the last count by what was idle of them
+// idlePeriod is a continuous idle time.
+type idlePeriod struct {
+	to    int     // the step after it
+	idle  float64 // GPU-steps
+	steps float64 // duration; the first and the last step count by their idle part
 }
 
-// stretches finds the times in which a holding was idle without a break. A step that was idle but for a
+// idlePeriods finds the times in which an allocation was idle without a break. A step that was idle except for a
 // hundredth is whole: the ends of means are rounded.
-func (h *alloc) stretches() []stretch {
+func (a *allocation) idlePeriods() []idlePeriod {
 	const whole = 0.98
-	var out []stretch
-	var now stretch
-	open := false
-	shut := func() {
-		if open {
-			out = append(out, now)
-		}
-		open = false
+	var out []idlePeriod
+	var now *idlePeriod
+	part := func(k int) float64 {
+		v, _ := a.idle.at(k)
+		return over(v, a.shareAt(k))
 	}
-	for i, v := range h.idle.v {
-		k := h.idle.from + i
-		part := over(float64(v), h.shareAt(k))
-		switch {
-		case !(part > 0.001):
-			shut()
-		case part >= whole:
-			if !open {
-				now, open = stretch{from: k}, true
-			}
-			now.idle += float64(v)
-			now.steps++
-			now.to = k + 1
-		default: // the begin, the end, or both, of a stretch
-			if open {
-				now.idle += float64(v)
-				now.steps += part
-				now.to = k + 1
-				shut()
-			}
-			// The idle time may also belong to the end of the step, where the next stretch begins.
-			if next := i + 1; next < len(h.idle.v) && over(float64(h.idle.v[next]), h.shareAt(k+1)) >= whole {
-				if n := len(out); n == 0 || out[n-1].to != k+1 {
-					now, open = stretch{from: k, to: k + 1, idle: float64(v), steps: part}, true
-				}
-			}
+	extend := func(k int, steps float64) {
+		if now == nil {
+			now = &idlePeriod{}
+		}
+		now.idle += a.idle.or(k, 0)
+		now.steps += steps
+		now.to = k + 1
+	}
+	end := func() {
+		if now != nil {
+			out, now = append(out, *now), nil
 		}
 	}
-	shut()
+	for k := a.idle.from; k < a.idle.end(); k++ {
+		switch x := part(k); {
+		case !(x > 0.001):
+			end()
+		case x >= whole:
+			extend(k, 1)
+		default: // the start, the end, or both, of idle periods
+			if now != nil {
+				extend(k, x)
+				end()
+			}
+			// The idle time may also belong to the end of the step, where the next period begins.
+			used := len(out) > 0 && out[len(out)-1].to == k+1
+			if k+1 < a.idle.end() && part(k+1) >= whole && !used {
+				extend(k, x)
+			}
+		}
+	}
+	end()
 	return out
 }
 
-// opening is the part of a quantity that lasts for at least width steps at a time: what remains of a workload's
-// idle GPUs when shorter stretches are taken away. It is used where single GPUs are not known, and is at most too
-// much, when GPUs take turns in being idle.
+// opening is the part of a quantity that lasts for at least width steps at a time: what remains of a workload's idle
+// GPUs without shorter periods. It is used if single GPUs are unknown, and is at most too much, if GPUs take turns in
+// being idle.
 func opening(t *track, width int) (out track) {
 	n := t.len()
 	if n < width || width < 1 {
 		return out
 	}
-	at := func(i int) float32 {
-		if v := t.v[i]; v == v {
-			return v
-		}
-		return 0
-	}
-	low := make([]float32, n-width+1)
+	low := make([]float64, n-width+1)
 	for i := range low {
-		m := at(i)
-		for j := 1; j < width; j++ {
-			m = min(m, at(i+j))
+		low[i] = math.Inf(1)
+		for j := range width {
+			low[i] = min(low[i], t.or(t.from+i+j, 0))
 		}
-		low[i] = m
 	}
 	for i := range n {
-		m := float32(0)
+		m := 0.0
 		for j := max(0, i-width+1); j <= min(i, len(low)-1); j++ {
 			m = max(m, low[j])
 		}
-		out.add(t.from+i, float64(m))
+		out.add(t.from+i, m)
 	}
 	return out
 }

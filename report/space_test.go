@@ -13,7 +13,7 @@ func TestLongestPause(t *testing.T) {
 		{[]float32{nan, 0.25, nan, 0.1}, 0.5},
 		{[]float32{0.75}, 1},
 	} {
-		h := alloc{idle: track{v: c.idle}, typical: 0.5}
+		h := allocation{idle: track{v: c.idle}, typical: 0.5}
 		if got := h.longestPause(); got != c.want {
 			t.Errorf("idle %v of half a GPU: %v, not %v", c.idle, got, c.want)
 		}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -11,125 +12,102 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 )
 
-// saturated finds workloads whose shared GPUs are asked for more than they have.
-func (a *analyst) saturated(found []*finding) {
-	const full, often, enough = 0.9, 0.5, 6.0 // activity, part of the time, hours
-	type dev struct {
-		busy, holders track
-		memory        track
-	}
-	devs := map[GPUKey]*dev{}
+// saturated finds workloads whose shared GPUs are needed by more than they have.
+func (a *analysis) saturated(found []*finding) {
+	const full, often, enough = 0.9, 0.5, 6.0 // activity, fraction of the time, hours
+	type sharing struct{ busy, pods, memory track }
+	gpus := map[gpuKey]*sharing{}
 	for _, f := range found {
-		for i := range f.shared {
-			s := &f.shared[i]
-			c := devs[s.dev]
-			if c == nil {
-				c = &dev{}
-				devs[s.dev] = c
+		for _, s := range f.shared {
+			g := gpus[s.gpu]
+			if g == nil {
+				g = &sharing{}
+				gpus[s.gpu] = g
 			}
-			for j, v := range s.busy.v {
-				if v == v {
-					c.busy.add(s.busy.from+j, float64(v))
-					c.holders.add(s.busy.from+j, 1)
-				}
+			for k, v := range s.busy.all() {
+				g.busy.add(k, v)
+				g.pods.add(k, 1)
 			}
-			for j, v := range s.memory.v {
-				if v == v {
-					c.memory.add(s.memory.from+j, float64(v))
-				}
-			}
+			g.memory.plus(&s.memory)
 		}
 	}
-	type state struct{ full, hours, holders, memory float64 }
-	states := map[GPUKey]state{}
-	for k, c := range devs {
-		var s state
-		steps, crowded := 0.0, 0.0
-		for i := range c.busy.v {
-			at := c.busy.from + i
-			v, ok := c.busy.at(at)
-			n, _ := c.holders.at(at)
-			if !ok || n < 2 {
+	type state struct{ full, hours, pods, memory float64 }
+	states := map[gpuKey]state{}
+	for key, g := range gpus {
+		var fullSteps, steps, pods, memory float64
+		for k, v := range g.busy.all() {
+			n := g.pods.or(k, 0)
+			if n < 2 {
 				continue
 			}
-			crowded++
-			s.holders += n
+			steps++
+			pods += n
 			if v >= full {
-				steps++
+				fullSteps++
 			}
 		}
-		for _, v := range c.memory.v {
-			if v == v {
-				s.memory = max(s.memory, float64(v))
-			}
+		for _, v := range g.memory.all() {
+			memory = max(memory, v)
 		}
-		s.hours, s.full, s.holders = crowded*a.w.Hours(), over(steps, crowded), over(s.holders, crowded)
-		if total := a.facts.memory[k]; total > 0 {
-			s.memory /= total
-		} else {
-			s.memory = 0
-		}
-		states[k] = s
+		states[key] = state{over(fullSteps, steps), steps * a.p.StepHours(), over(pods, steps),
+			over(memory, a.facts.memory[key])}
 	}
 	for _, f := range found {
-		var at, all, holders, part, memory float64
+		var affected, all float64
+		var worst state
 		for _, s := range f.shared {
-			st := states[s.dev]
-			all += s.held
+			st := states[s.gpu]
+			all += s.hours
 			if st.full >= often && st.hours >= enough {
-				at += s.held
-				holders = max(holders, st.holders)
-				part = max(part, st.full)
-				memory = max(memory, st.memory)
+				affected += s.hours
+				worst = state{full: max(worst.full, st.full), pods: max(worst.pods, st.pods), memory: max(worst.memory, st.memory)}
 			}
 		}
-		if all == 0 || at < often*all || f.row.Advice == adviseRelease {
+		if all == 0 || affected < often*all || f.row.Advice == adviseRelease {
 			continue
 		}
 		r := &f.row
-		ad := a.adviceFor(r, adviseMore, reasonSaturated)
-		ad.Title = fmt.Sprintf("Give %s more room", r.Name)
-		ad.Evidence = sentence(fmt.Sprintf("its GPUs were busy to %s or more in %s of the time, each shared by %.1f pods on the mean", percent(full), percent(part), holders))
-		if memory > 0.95 {
-			ad.Evidence = ad.Evidence[:len(ad.Evidence)-1] + fmt.Sprintf("; their memory was filled to %s.", percent(min(1, memory)))
+		ad := a.adviceFor(r, adviseLessSharing, reasonSaturated, 0)
+		ad.SavedCost = nil
+		ad.Title = "Reduce sharing for " + r.Name
+		memory := ""
+		if worst.memory > 0.95 {
+			memory = fmt.Sprintf("; up to %s of their memory was in use", percent(min(1, worst.memory)))
 		}
-		ad.Why = "Sharing less is the smaller step: fewer replicas for each GPU come before a GPU of its own."
-		ad.Risk = "low: it costs GPUs instead of saving any; without it the tenants slow each other down"
-		ad.ChangeIn, ad.Change = "device plugin or pod template", "# fewer replicas on these nodes (sharing.timeSlicing.resources[].replicas), or a whole GPU:\nresources:\n  limits:\n    nvidia.com/gpu: 1"
-		if r.Confidence == "low" && a.w.Total() >= 48 {
-			ad.Confidence = "medium"
-		}
+		ad.Evidence = sentence(fmt.Sprintf("its GPUs were busy to %s or more in %s of the time, each shared by %.1f pods on average",
+			percent(full), percent(worst.full), worst.pods), memory)
+		ad.Alternatives = "Less sharing is the smaller step: fewer replicas of each GPU come before a GPU of its own."
+		ad.Risk = "low: it costs GPUs instead of saving any; without it the containers slow each other down"
+		ad.ChangeIn, ad.Change = "device plugin or pod template", "# fewer replicas on these nodes "+
+			"(sharing.timeSlicing.resources[].replicas), or a whole GPU:\nresources:\n  limits:\n    nvidia.com/gpu: 1"
+		ad.raise(a.p.Hours() >= 48)
 		f.advice = []Advice{ad}
-		r.Advice, r.NoAdvice, r.NoReason = adviseMore, "", ""
+		r.Advice, r.NoAdvice, r.NoAdviceReason = ad.Code, "", ""
 	}
 }
 
-// nodePlace names a node.
-type nodePlace struct{ cluster, node string }
-
-// faults are the hours in which GPUs of a node were in a bad state, by the state, and events by code.
+// faults are the GPU-hours in a bad state by node and state, and events by node and code.
 type faults struct {
-	problems map[nodePlace]map[string]float64
-	xids     map[nodePlace]map[string]float64
+	problems, xids map[nodeKey]map[string]float64
 }
 
 func (r *reader) faults(ctx context.Context) (*faults, error) {
-	f := &faults{map[nodePlace]map[string]float64{}, map[nodePlace]map[string]float64{}}
-	add := func(m map[nodePlace]map[string]float64, l prom.Labels, name string, v float64) {
-		at := nodePlace{l.Get(r.lang.cluster), l.Get("node")}
-		if m[at] == nil {
-			m[at] = map[string]float64{}
+	f := &faults{map[nodeKey]map[string]float64{}, map[nodeKey]map[string]float64{}}
+	for _, x := range []struct {
+		metric, label string
+		into          map[nodeKey]map[string]float64
+		factor        float64
+	}{{ruleFaults, "problem", f.problems, r.p.StepHours()}, {ruleXIDs, "xid", f.xids, 1}} {
+		if !r.has[x.metric] {
+			continue
 		}
-		m[at][name] += v
-	}
-	if r.has[ruleFaults] {
-		err := r.steps(ctx, r.lang.sel(ruleFaults), r.all(), func(l prom.Labels, _ int, v float64) { add(f.problems, l, l.Get("problem"), v*r.w.Hours()) })
-		if err != nil {
-			return nil, err
-		}
-	}
-	if r.has[ruleXIDs] {
-		err := r.steps(ctx, r.lang.sel(ruleXIDs), r.all(), func(l prom.Labels, _ int, v float64) { add(f.xids, l, l.Get("xid"), v) })
+		err := r.steps(ctx, r.q.sel(x.metric), r.all(), func(l prom.Labels, _ int, v float64) {
+			at := r.place(l)
+			if x.into[at] == nil {
+				x.into[at] = map[string]float64{}
+			}
+			x.into[at][l.Get(x.label)] += v * x.factor
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -137,16 +115,16 @@ func (r *reader) faults(ctx context.Context) (*faults, error) {
 	return f, nil
 }
 
-// fix advises to repair what cost hours.
-func (a *analyst) fix(f *fleet, seen *faults) []Advice {
-	const least = 0.5 // GPU-hours
+// fix recommends to repair what cost hours.
+func (a *analysis) fix(f *fleet, seen *faults) []Advice {
+	const minimum = 0.5 // GPU-hours
 	var out []Advice
 	for _, n := range f.sorted() {
-		lost := n.cells.Unavailable * a.w.Hours()
-		if lost < least {
+		lost := n.states.Unavailable * a.p.StepHours()
+		if lost < minimum {
 			continue
 		}
-		at := nodePlace{n.key.cluster, n.key.node}
+		at := nodeKey{n.key.cluster, n.key.node, ""}
 		var signs []string
 		for _, p := range byValue(seen.problems[at]) {
 			signs = append(signs, fmt.Sprintf("%s for %.1f GPU-hours", strings.ReplaceAll(p, "_", " "), seen.problems[at][p]))
@@ -154,16 +132,16 @@ func (a *analyst) fix(f *fleet, seen *faults) []Advice {
 		for _, x := range byValue(seen.xids[at]) {
 			signs = append(signs, fmt.Sprintf("XID %s %.0f times", x, math.Max(1, seen.xids[at][x])))
 		}
-		ad := Advice{Code: adviseFix, Reason: "gpu_unavailable", Cluster: n.key.cluster, Node: n.key.node, Model: n.key.model, SavedHours: lost,
-			SavedGPUs: over(lost, a.w.Total()), SavedCost: a.prices.cost(n.key.model, lost), Confidence: "high"}
-		ad.Title = "Repair the GPUs of " + n.key.node
-		ad.Evidence = sentence(fmt.Sprintf("%.1f GPU-hours could not be used", lost))
 		if len(signs) > 0 {
-			ad.Evidence = ad.Evidence[:len(ad.Evidence)-1] + ": " + strings.Join(signs[:min(4, len(signs))], ", ") + "."
+			signs[0] = ": " + signs[0]
 		}
+		ad := a.advice(n.key, adviseFix, reasonUnavailable, lost, "high")
+		ad.Title = "Repair the GPUs of " + n.key.node
+		ad.Evidence = sentence(fmt.Sprintf("%.1f GPU-hours could not be used", lost), strings.Join(signs[:min(4, len(signs))], ", "))
 		ad.Risk = "low: drain the node first"
 		ad.ChangeIn = "shell"
-		ad.Change = fmt.Sprintf("kubectl cordon %s   # then look: the driver's recovery action, XIDs and remapped rows are on the exporter's page of the node", shell(n.key.node))
+		ad.Change = fmt.Sprintf("kubectl cordon %s   # then look: the driver's recovery action, XIDs and remapped rows "+
+			"are on the exporter's page of the node", shell(n.key.node))
 		out = append(out, ad)
 	}
 	return out
@@ -171,24 +149,16 @@ func (a *analyst) fix(f *fleet, seen *faults) []Advice {
 
 // byValue lists keys, largest value first.
 func byValue(m map[string]float64) []string {
-	keys := slices.Collect(maps.Keys(m))
-	slices.SortFunc(keys, func(x, y string) int {
-		switch {
-		case m[x] > m[y]:
-			return -1
-		case m[x] < m[y]:
-			return 1
-		}
-		return strings.Compare(x, y)
+	return slices.SortedFunc(maps.Keys(m), func(x, y string) int {
+		return cmp.Or(cmp.Compare(m[y], m[x]), strings.Compare(x, y))
 	})
-	return keys
 }
 
-// consolidate advises to run on fewer nodes.
-func (a *analyst) consolidate(f *fleet) (out []Advice, packings []Packing) {
+// consolidate recommends to run on fewer nodes.
+func (a *analysis) consolidate(f *fleet) (out []Advice, packings []Packing) {
 	groups := map[nodeKey][]*nodeGPUs{}
 	for _, n := range f.sorted() {
-		if !n.left {
+		if !n.removed {
 			k := nodeKey{n.key.cluster, "", n.key.model}
 			groups[k] = append(groups[k], n)
 		}
@@ -198,130 +168,121 @@ func (a *analyst) consolidate(f *fleet) (out []Advice, packings []Packing) {
 		if k.model == "" || len(nodes) < 2 {
 			continue
 		}
-		perNode, devs := 0.0, 0.0
+		var allocated track
+		var perNode, gpus, unallocated, expected float64
 		for _, n := range nodes {
-			c := float64(int(lastOf(&n.count) + 0.5))
-			perNode = max(perNode, c)
-			devs += c
-		}
-		peak, sum := 0.0, 0.0
-		var unallocated, expected float64
-		for step := range a.w.Steps() {
-			s := 0.0
-			for _, n := range nodes {
-				s += n.held.or(step, 0)
-			}
-			peak, sum = max(peak, s), sum+s
-		}
-		for _, n := range nodes {
-			unallocated += n.cells.Unallocated * a.w.Hours()
-			expected += n.expected * a.w.Hours()
+			count := float64(int(n.count.last() + 0.5))
+			perNode = max(perNode, count)
+			gpus += count
+			unallocated += n.states.Unallocated * a.p.StepHours()
+			expected += n.expected * a.p.StepHours()
+			allocated.plus(&n.allocated)
 		}
 		if perNode == 0 {
 			continue
 		}
+		peak := allocated.values(0, a.p.Steps()).top()
 		needed := int(math.Ceil(peak/perNode - 0.01))
 		spare := len(nodes) - max(needed, 1)
 		if spare < 1 || unallocated < 0.1*expected {
 			continue
 		}
-		freed := min(unallocated, float64(spare)*perNode*a.w.Total())
-		p := Packing{Cluster: k.cluster, Model: k.model, Scenario: "consolidate", Items: len(nodes), GPUsBefore: devs, GPUsAfter: float64(needed) * perNode,
-			FreedHours: freed, FreedCost: a.prices.cost(k.model, freed), Limit: 0,
-			Text: fmt.Sprintf("%d nodes of %.0f GPUs held %.1f GPUs at the busiest moment and %.1f on the mean: %s would have held all of it.", len(nodes), perNode, peak, over(sum, float64(a.w.Steps())), nodesText(needed))}
-		packings = append(packings, p)
-		ad := Advice{Code: adviseConsolidate, Reason: "half_empty_nodes", Cluster: k.cluster, Model: k.model, SavedHours: freed, SavedGPUs: over(freed, a.w.Total()),
-			SavedCost: a.prices.cost(k.model, freed), Confidence: "medium"}
+		freed := min(unallocated, float64(spare)*perNode*a.p.Hours())
+		text := fmt.Sprintf("%d nodes of %.0f GPUs had %.1f GPUs allocated at the busiest time and %.1f on average: "+
+			"%s would have been enough.", len(nodes), perNode, peak, over(allocated.sum(), float64(a.p.Steps())), nodesText(needed))
+		packings = append(packings, Packing{Cluster: k.cluster, Model: k.model, Scenario: "consolidate", Items: len(nodes),
+			GPUsBefore: gpus, GPUsAfter: float64(needed) * perNode, FreedHours: freed,
+			FreedCost: a.prices.cost(k.model, freed), Text: text})
+		ad := a.advice(k, adviseConsolidate, reasonHalfEmpty, freed, "medium")
 		ad.Title = fmt.Sprintf("Run %s on %s instead of %d", k.model, nodesText(needed), len(nodes))
-		ad.Evidence = p.Text
-		ad.Why = fmt.Sprintf("%s would have been too few at the busiest moment.", nodesText(needed-1))
+		ad.Evidence = text
+		ad.Alternatives = nodesText(needed-1) + " would have been too few at the busiest time."
 		if needed == 0 {
-			ad.Title = fmt.Sprintf("Do without the %d nodes of %s", len(nodes), k.model)
-			ad.Why = "None of them was held at any moment of the window."
+			ad.Title = fmt.Sprintf("Remove the %d nodes of %s", len(nodes), k.model)
+			ad.Alternatives = "None of them was allocated at any time of the period."
 		}
-		ad.Risk = "medium: it leaves no room for the loss of a node, and jobs that need several whole nodes may wait longer"
+		ad.Risk = "medium: nothing is left for the loss of a node, and jobs that need several whole nodes may wait longer"
 		ad.ChangeIn = "scheduler and node pool"
-		ad.Change = fmt.Sprintf("# fill nodes one after the other\n# kube-scheduler: NodeResourcesFit with scoringStrategy.type: MostAllocated for nvidia.com/gpu\n# then lower the size of the pool to %d nodes", needed)
+		ad.Change = fmt.Sprintf("# fill nodes one after the other\n# kube-scheduler: NodeResourcesFit with "+
+			"scoringStrategy.type: MostAllocated for nvidia.com/gpu\n# then lower the size of the pool to %d nodes", needed)
 		out = append(out, ad)
 	}
 	return out, packings
 }
 
-func nodesText(n int) string {
-	if n == 1 {
-		return "1 node"
-	}
-	return fmt.Sprintf("%d nodes", n)
-}
+// resourceUse is how much of a resource was unallocated, as mean and minimum, and how much was pending, as a mean.
+type resourceUse struct{ unallocated, minimum, pending float64 }
 
-// resourceUse is how much of a resource was free, and how much was waited for, as means.
-type resourceUse struct{ free, least, waits float64 }
-
-// waiting reads what pods waited for, and what was free at the time.
-func (r *reader) waiting(ctx context.Context) (map[string]map[string]*resourceUse, error) {
-	out := map[string]map[string]*resourceUse{} // by cluster, resource
-	if !r.has[ruleFree] || !r.has[ruleWaits] {
-		r.source("pods that wait", "absent", ruleWaits+" (needs kube-state-metrics)", 0)
+// pending reads what pods waited for by cluster and resource, and what was unallocated at the time.
+func (r *reader) pending(ctx context.Context) (map[string]map[string]*resourceUse, error) {
+	if !r.has[ruleFree] || !r.has[rulePending] {
+		r.source("pending pods", "absent", rulePending+" (needs kube-state-metrics)", 0)
 		return nil, nil
 	}
-	r.source("pods that wait", "rules", ruleWaits, r.w.Total())
-	at := func(l prom.Labels) *resourceUse {
-		c, res := l.Get(r.lang.cluster), l.Get("resource")
-		if out[c] == nil {
-			out[c] = map[string]*resourceUse{}
-		}
-		if out[c][res] == nil {
-			out[c][res] = &resourceUse{least: math.Inf(1)}
-		}
-		return out[c][res]
+	r.source("pending pods", "rules", rulePending, r.p.Hours())
+	out := map[string]map[string]*resourceUse{}
+	read := func(rule string, take func(u *resourceUse, v float64)) error {
+		query := r.q.by("sum", r.q.sel(rule), "resource")
+		return r.steps(ctx, query, r.all(), func(l prom.Labels, _ int, v float64) {
+			c, res := l.Get(r.q.cluster), l.Get("resource")
+			if out[c] == nil {
+				out[c] = map[string]*resourceUse{}
+			}
+			if out[c][res] == nil {
+				out[c][res] = &resourceUse{minimum: math.Inf(1)}
+			}
+			take(out[c][res], v)
+		})
 	}
-	n := float64(r.w.Steps())
-	err := r.steps(ctx, r.lang.by("sum", r.lang.sel(ruleFree), "resource"), r.all(), func(l prom.Labels, _ int, v float64) {
-		u := at(l)
-		u.free += v / n
-		u.least = min(u.least, v)
+	n := float64(r.p.Steps())
+	err := read(ruleFree, func(u *resourceUse, v float64) {
+		u.unallocated += v / n
+		u.minimum = min(u.minimum, v)
 	})
 	if err != nil {
 		return nil, err
 	}
-	err = r.steps(ctx, r.lang.by("sum", r.lang.sel(ruleWaits), "resource"), r.all(), func(l prom.Labels, _ int, v float64) { at(l).waits += v / n })
-	return out, err
+	return out, read(rulePending, func(u *resourceUse, v float64) { u.pending += v / n })
 }
 
-// geometry advises to cut GPUs otherwise, when one profile waits while another is free.
-func (a *analyst) geometry(use map[string]map[string]*resourceUse) []Advice {
+// geometry recommends other MIG profiles if one is pending while another is unallocated.
+func (a *analysis) geometry(use map[string]map[string]*resourceUse) []Advice {
 	var out []Advice
 	for _, cluster := range sortedKeys(use) {
 		res := use[cluster]
-		unwanted, most := "", 0.0
+		spare, most := "", 0.0
 		for _, name := range sortedKeys(res) {
-			if strings.Contains(name, "mig") && res[name].waits < 0.01 && res[name].least >= 1 && !math.IsInf(res[name].least, 1) && res[name].free > most {
-				unwanted, most = name, res[name].free
+			if u := res[name]; strings.Contains(name, "mig") && u.pending < 0.01 && u.minimum >= 1 && u.unallocated > most {
+				spare, most = name, u.unallocated
 			}
 		}
-		if unwanted == "" {
+		if spare == "" {
 			continue
 		}
 		for _, name := range sortedKeys(res) {
 			u := res[name]
-			if u.waits < 0.1 || u.free >= 1 || !strings.HasPrefix(name, "nvidia_com_") {
+			if u.pending < 0.1 || u.unallocated >= 1 || !strings.HasPrefix(name, "nvidia_com_") {
 				continue
 			}
-			ad := Advice{Code: adviseGeometry, Reason: "unwanted_profiles", Cluster: cluster, SavedHours: 0, Confidence: "medium"}
-			ad.Title = fmt.Sprintf("Offer fewer %s and more %s", spelled(unwanted), spelled(name))
-			ad.Evidence = sentence(fmt.Sprintf("%.1f devices of %s were waited for on the mean, while of %s at least %.0f were free all the time", u.waits, spelled(name), spelled(unwanted), res[unwanted].least))
-			ad.Why = "The least that was free at any moment is what can be cut otherwise."
+			from, to := resourceName(spare), resourceName(name)
+			ad := a.advice(nodeKey{cluster: cluster}, adviseGeometry, reasonUnallocated, 0, "medium")
+			ad.SavedCost = nil
+			ad.Title = fmt.Sprintf("Offer fewer %s and more %s", from, to)
+			ad.Evidence = sentence(fmt.Sprintf("%.1f devices of %s were pending on average, while at least %.0f of %s were "+
+				"unallocated all the time", u.pending, to, res[spare].minimum, from))
+			ad.Alternatives = "The minimum that was unallocated at any time is what can be partitioned differently."
 			ad.Risk = "medium: a GPU must be drained before its geometry changes"
 			ad.ChangeIn = "mig-parted"
-			ad.Change = fmt.Sprintf("# in the node's mig-config: fewer of %s, more of %s; then label the node\nkubectl label node NODE nvidia.com/mig.config=NAME --overwrite", spelled(unwanted), spelled(name))
+			ad.Change = fmt.Sprintf("# in the node's mig-config: fewer of %s, more of %s; then label the node\n"+
+				"kubectl label node NODE nvidia.com/mig.config=NAME --overwrite", from, to)
 			out = append(out, ad)
 		}
 	}
 	return out
 }
 
-// spelled turns kube-state-metrics' spelling of a resource into Kubernetes' own as far as that can be told.
-func spelled(resource string) string {
+// resourceName turns kube-state-metrics' spelling of a resource into Kubernetes' own, as far as it is unambiguous.
+func resourceName(resource string) string {
 	if rest, ok := strings.CutPrefix(resource, "nvidia_com_mig_"); ok {
 		return "nvidia.com/mig-" + strings.Replace(rest, "_", ".", 1)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -23,8 +24,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/render"
 )
 
-// settings is what the flags say. Every flag may also be given by the environment: --prometheus.url is
-// GPU_REPORT_PROMETHEUS_URL.
+// settings are the parsed flags. Every flag has an environment variable: --prometheus.url is GPU_REPORT_PROMETHEUS_URL.
 type settings struct {
 	server  prom.Config
 	options report.Options
@@ -37,69 +37,104 @@ type settings struct {
 	log     *slog.Logger
 }
 
-// errHelp says that the flags asked for a text that was printed, and for nothing else.
-type errHelp struct{}
+// errHelp is returned after --help or --version printed their text.
+var errHelp = errors.New("help was printed")
 
-func (errHelp) Error() string { return "only a text was asked for" }
+// renamed are the old names of flags.
+func renamed() map[string]string { return map[string]string{"gone-after": "removed-after"} }
 
 // parse reads the flags. Its error is one line for the person who typed them.
 func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	c := settings{options: report.Defaults()}
 	var log promslog.Config
-	app := kingpin.New("gpu-report", "Where the hours of a fleet's GPUs went, from the history that gpu-exporter left in Prometheus, Thanos, Mimir or VictoriaMetrics, and what would get the wasted ones back.")
+	app := kingpin.New("gpu-report", "Accounts for the GPU-hours of a fleet and recommends how to recover the unused ones, "+
+		"from the history of gpu-exporter in Prometheus, Thanos, Mimir or VictoriaMetrics.")
 	app.UsageWriter(stdout).ErrorWriter(stderr)
 	app.DefaultEnvars()
-	tls := &c.server.HTTP.TLSConfig
-	var user, passwordFile, tokenFile string
-	asked := false
-	app.Terminate(func(int) { asked = true })
+	printed := false
+	app.Terminate(func(int) { printed = true })
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("gpu-report"))
+	flag := app.Flag
 
-	app.Flag("prometheus.url", "Base of the server's API, such as http://prometheus:9090 or https://mimir/prometheus.").Required().StringVar(&c.server.URL)
-	app.Flag("prometheus.user", "User of basic authentication.").StringVar(&user)
-	app.Flag("prometheus.password-file", "File with its password.").StringVar(&passwordFile)
-	app.Flag("prometheus.token-file", "File with a bearer token.").StringVar(&tokenFile)
-	headers := app.Flag("prometheus.header", "Header for every request, as NAME:VALUE (repeatable), such as X-Scope-OrgID:team.").Strings()
-	app.Flag("prometheus.ca-file", "Certificate authority of the server.").StringVar(&tls.CAFile)
-	app.Flag("prometheus.cert-file", "Certificate to present to the server.").StringVar(&tls.CertFile)
-	app.Flag("prometheus.key-file", "Key of that certificate.").StringVar(&tls.KeyFile)
-	app.Flag("prometheus.server-name", "Name that the server's certificate must have, if not that of the URL.").StringVar(&tls.ServerName)
-	app.Flag("prometheus.insecure", "Accept any certificate.").BoolVar(&tls.InsecureSkipVerify)
-	app.Flag("prometheus.timeout", "Longest time for one request.").Default("2m").DurationVar(&c.server.Timeout)
-	app.Flag("prometheus.concurrency", "Requests that run at once.").Default("4").IntVar(&c.server.Concurrency)
-	app.Flag("prometheus.retries", "How often a request that failed for a passing reason is made again.").Default("4").IntVar(&c.server.Retries)
-	chunk := app.Flag("prometheus.chunk", "Longest time that one request asks for; halved when the server finds it too much.").Default("2d").String()
+	tls := &c.server.HTTP.TLSConfig
+	var auth config.Authorization
+	var basic config.BasicAuth
+	flag("prometheus.url", "Base URL of the server's API, such as http://prometheus:9090 or https://mimir/prometheus.").
+		Required().StringVar(&c.server.URL)
+	flag("prometheus.user", "User name for basic authentication; empty disables it.").StringVar(&basic.Username)
+	flag("prometheus.password-file", "File with the password for basic authentication.").StringVar(&basic.PasswordFile)
+	flag("prometheus.token-file", "File with a bearer token; empty sends none.").StringVar(&auth.CredentialsFile)
+	headers := flag("prometheus.header", "Header of every request, as NAME:VALUE (repeatable), such as X-Scope-OrgID:team.").
+		Strings()
+	flag("prometheus.ca-file", "CA certificate of the server; empty uses the system's.").StringVar(&tls.CAFile)
+	flag("prometheus.cert-file", "Client certificate.").StringVar(&tls.CertFile)
+	flag("prometheus.key-file", "Key of the client certificate.").StringVar(&tls.KeyFile)
+	flag("prometheus.server-name", "Name in the server's certificate, if it is not that of the URL.").StringVar(&tls.ServerName)
+	flag("prometheus.insecure", "Skip verification of the server's certificate.").BoolVar(&tls.InsecureSkipVerify)
+	flag("prometheus.timeout", "Timeout of one request.").Default("2m").DurationVar(&c.server.Timeout)
+	flag("prometheus.concurrency", "Maximum number of concurrent requests.").Default("4").IntVar(&c.server.Concurrency)
+	flag("prometheus.retries", "Retries after a transient error.").Default("4").IntVar(&c.server.Retries)
+	chunk := flag("prometheus.chunk", "Maximum time range of one request; halved if the server refuses it as too large.").
+		Default("2d").String()
 
-	from := app.Flag("from", "Begin of the window: an age such as 30d, or a moment such as 2026-01-31 or 2026-01-31T12:00:00Z.").Default("30d").String()
-	to := app.Flag("to", "End of the window, like --from; empty: now.").String()
-	now := app.Flag("now", "The moment that counts as now, for reports that are to be repeated.").String()
-	app.Flag("match", `Matchers for every selector, such as cluster="prod".`).StringVar(&c.options.Match)
-	app.Flag("cluster-label", "Label that names the cluster.").Default("cluster").StringVar(&c.options.ClusterLabel)
-	app.Flag("node-pool-label", "Label of nodes that names their pool; else the usual ones of the clouds, else the nodes' names.").StringVar(&c.options.PoolLabel)
-	metrics := app.Flag("metrics", "Whose history: gpu-exporter, or dcgm for what dcgm-exporter left.").Default("gpu-exporter").Enum("gpu-exporter", "dcgm")
-	gone := app.Flag("gone-after", "A node that is silent for so long until the end of the window has left.").Default("24h").String()
-	prices := app.Flag("prices", "Price list in YAML: currency, GPUs (model, per_hour), energy_per_kwh.").String()
+	from := flag("from", "Start of the period: an age such as 30d, or a time such as 2026-01-31 or 2026-01-31T12:00:00Z (UTC).").
+		Default("30d").String()
+	to := flag("to", "End of the period, like --from; empty is now.").String()
+	now := flag("now", "Time to use as now, for reproducible reports; empty is the current time.").String()
+	flag("match", `Matchers added to every selector, such as cluster="prod".`).StringVar(&c.options.Match)
+	flag("cluster-label", "Label with the name of the cluster.").Default("cluster").StringVar(&c.options.ClusterLabel)
+	flag("node-pool-label", "Node label with the name of the pool; empty tries those of the clouds, then the nodes' names.").
+		StringVar(&c.options.PoolLabel)
+	metrics := flag("metrics", "Metrics to read: gpu-exporter or dcgm.").Default("gpu-exporter").Enum("gpu-exporter", "dcgm")
+	prices := flag("prices", "Price list in YAML: currency, gpus (model, per_hour), energy_per_kwh; empty prints no cost.").
+		String()
+	flag("advice.min-coverage", "Minimum fraction of that time with known activity.").Default("0.95").
+		Float64Var(&c.options.Advice.Coverage)
+	flag("advice.min-saving", "Minimum number of GPUs, as a mean over the period, that advice must save.").Default("0.02").
+		Float64Var(&c.options.Advice.Saving)
+	durations := []struct {
+		name, help, value string
+		into              *time.Duration
+		text              *string
+	}{
+		{"removed-after", "Time without samples at the end of the period after which a node counts as removed.", "24h",
+			&c.options.RemovedAfter, nil},
+		{"advice.min-observation", "Minimum time of allocation before the size of a workload is judged.", "7d",
+			&c.options.Advice.Observed, nil},
+		{"advice.min-idle", "Minimum idle time of a GPU before its release is recommended.", "24h", &c.options.Advice.Idle, nil},
+		{"prometheus.chunk", "", "", &c.server.Chunk, chunk},
+	}
+	for i := range durations {
+		if d := &durations[i]; d.text == nil {
+			d.text = flag(d.name, d.help).Default(d.value).String()
+		}
+	}
 
-	observed := app.Flag("advice.min-observation", "How long a workload must have held GPUs before its size is judged.").Default("7d").String()
-	quiet := app.Flag("advice.min-idle", "How long a GPU must have been without work before its release is advised.").Default("24h").String()
-	app.Flag("advice.min-coverage", "Part of that time that must be known.").Default("0.95").Float64Var(&c.options.Advice.Coverage)
-	app.Flag("advice.min-saving", "GPUs, as a mean over the window, below which nothing is advised.").Default("0.02").Float64Var(&c.options.Advice.Saving)
-
-	group := app.Flag("group-by", "Levels to show, separated by commas: "+strings.Join(render.Levels(), ", ")+".").Default("model,node_pool,namespace,workload").String()
-	format := app.Flag("format", "Formats to write, separated by commas: "+strings.Join(render.Formats(), ", ")+".").Default("table").String()
-	app.Flag("out", "File (one format) or folder to write to; else standard output (one format).").Short('o').StringVar(&c.out)
-	app.Flag("top", "Rows of each list in table and Markdown; 0: all.").Default("20").IntVar(&c.top)
-	fail := app.Flag("fail-on", "Exit with 5 when a figure is higher, as NAME>VALUE (repeatable): "+strings.Join(limitNames(), ", ")+". Parts are of all hours, 0 to 1.").Strings()
-	app.Flag("quiet", "Show no progress.").Short('q').BoolVar(&c.quiet)
+	group := flag("group-by", "Levels to show, separated by commas: "+strings.Join(render.Levels(), ", ")+".").
+		Default("model,node_pool,namespace,workload").String()
+	format := flag("format", "Formats to write, separated by commas: "+strings.Join(render.Formats(), ", ")+".").
+		Default("table").String()
+	flag("out", "File (one format) or directory to write to; empty is standard output (one format).").Short('o').
+		StringVar(&c.out)
+	flag("top", "Maximum rows of each list in table and Markdown; 0 is all.").Default("20").IntVar(&c.top)
+	fail := flag("fail-on", "Exit with 5 if a figure exceeds a value, as NAME>VALUE (repeatable): "+
+		strings.Join(limitNames(), ", ")+". Hours are fractions of all hours, 0 to 1.").Strings()
+	flag("quiet", "Show no progress.").Short('q').BoolVar(&c.quiet)
 	log.Level, log.Format = promslog.NewLevel(), promslog.NewFormat()
-	app.Flag("log.level", "Minimum level of log messages: debug, info, warn, error.").Default("warn").SetValue(log.Level)
-	app.Flag("log.format", "Log format: logfmt or json.").Default("logfmt").SetValue(log.Format)
+	flag("log.level", "Minimum log level: debug, info, warn, error.").Default("warn").SetValue(log.Level)
+	flag("log.format", "Log format: logfmt or json.").Default("logfmt").SetValue(log.Format)
 
+	for _, arg := range args {
+		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		if to := renamed()[name]; to != "" && strings.HasPrefix(arg, "--") {
+			return nil, fmt.Errorf("--%s was renamed: use --%s", name, to)
+		}
+	}
 	_, err := app.Parse(args)
 	switch {
-	case asked:
-		return nil, errHelp{}
+	case printed:
+		return nil, errHelp
 	case err != nil:
 		return nil, fmt.Errorf("%w; --help lists the flags", err)
 	}
@@ -107,48 +142,44 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	c.log = promslog.New(&log)
 	c.options.Log = c.log
 	c.server.RetryDelay = time.Second
-	if user != "" {
-		c.server.HTTP.BasicAuth = &config.BasicAuth{Username: user, PasswordFile: passwordFile}
-	}
-	if tokenFile != "" {
-		c.server.HTTP.Authorization = &config.Authorization{Type: "Bearer", CredentialsFile: tokenFile}
-	}
 	c.server.Headers = http.Header{}
 	for _, h := range *headers {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok || strings.TrimSpace(name) == "" {
-			return nil, fmt.Errorf("--prometheus.header=%s is not NAME:VALUE", h)
+			return nil, fmt.Errorf("--prometheus.header must be NAME:VALUE, got %s", h)
 		}
 		c.server.Headers.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
-	if c.server.Concurrency < 1 || c.server.Retries < 0 {
-		return nil, errors.New("--prometheus.concurrency is at least 1, and --prometheus.retries at least 0")
+	if basic.Username != "" {
+		c.server.HTTP.BasicAuth = &basic
 	}
-	for _, d := range []struct {
-		flag, text string
-		into       *time.Duration
-	}{{"prometheus.chunk", *chunk, &c.server.Chunk}, {"gone-after", *gone, &c.options.Gone},
-		{"advice.min-observation", *observed, &c.options.Advice.Observed}, {"advice.min-idle", *quiet, &c.options.Advice.Quiet}} {
-		v, err := model.ParseDuration(d.text)
+	if auth.CredentialsFile != "" {
+		auth.Type = "Bearer"
+		c.server.HTTP.Authorization = &auth
+	}
+	if c.server.Concurrency < 1 {
+		return nil, fmt.Errorf("--prometheus.concurrency must be at least 1, got %d", c.server.Concurrency)
+	}
+	if c.server.Retries < 0 {
+		return nil, fmt.Errorf("--prometheus.retries must be at least 0, got %d", c.server.Retries)
+	}
+	for _, d := range durations {
+		v, err := model.ParseDuration(*d.text)
 		if err != nil || v <= 0 {
-			return nil, fmt.Errorf("--%s=%s is no duration: write it as 12h or 7d", d.flag, d.text)
+			return nil, fmt.Errorf("--%s must be a duration such as 12h or 7d, got %s", d.name, *d.text)
 		}
 		*d.into = time.Duration(v)
 	}
 	c.options.Now = time.Now()
-	if *now != "" {
-		if c.options.Now, err = moment(*now, c.options.Now); err != nil {
-			return nil, fmt.Errorf("--now=%s: %w", *now, err)
-		}
+	if err := parseTime(&c.options.Now, "now", *now, c.options.Now); err != nil {
+		return nil, err
 	}
 	c.options.To = c.options.Now
-	if *to != "" {
-		if c.options.To, err = moment(*to, c.options.Now); err != nil {
-			return nil, fmt.Errorf("--to=%s: %w", *to, err)
-		}
+	if err := parseTime(&c.options.To, "to", *to, c.options.Now); err != nil {
+		return nil, err
 	}
-	if c.options.From, err = moment(*from, c.options.To); err != nil {
-		return nil, fmt.Errorf("--from=%s: %w", *from, err)
+	if err := parseTime(&c.options.From, "from", *from, c.options.To); err != nil {
+		return nil, err
 	}
 	c.options.DCGM = *metrics == "dcgm"
 	c.options.Parallel = min(2, c.server.Concurrency)
@@ -167,7 +198,7 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 		return nil, err
 	}
 	if c.out == "" && len(c.formats) > 1 {
-		return nil, errors.New("several formats need a folder to go to: --out=FOLDER")
+		return nil, errors.New("several formats need a directory: set --out")
 	}
 	for _, text := range *fail {
 		l, err := parseLimit(text)
@@ -179,38 +210,41 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	return &c, nil
 }
 
-// moment reads an age before another moment, a day, or a moment.
-func moment(text string, before time.Time) (time.Time, error) {
+// parseTime reads an age before another time, a day, or a time; an empty text changes nothing.
+func parseTime(into *time.Time, flag, text string, before time.Time) error {
+	if text == "" {
+		return nil
+	}
 	if d, err := model.ParseDuration(text); err == nil {
-		return before.Add(-time.Duration(d)), nil
+		*into = before.Add(-time.Duration(d))
+		return nil
 	}
 	for _, form := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02"} {
 		if t, err := time.ParseInLocation(form, text, time.UTC); err == nil {
-			return t, nil
+			*into = t
+			return nil
 		}
 	}
 	if s, err := strconv.ParseFloat(text, 64); err == nil && s > 1e9 && s < 1e11 {
-		return time.UnixMilli(int64(s * 1000)), nil
+		*into = time.UnixMilli(int64(s * 1000))
+		return nil
 	}
-	return time.Time{}, errors.New("is neither an age such as 30d nor a moment such as 2026-01-31 or 2026-01-31T12:00:00Z")
+	return fmt.Errorf("--%s must be an age such as 30d or a time such as 2026-01-31 or 2026-01-31T12:00:00Z, got %s", flag, text)
 }
 
 func choose(flag, text string, from []string) ([]string, error) {
 	var out []string
 	for s := range strings.SplitSeq(text, ",") {
 		s = strings.TrimSpace(s)
-		if s == "" {
-			continue
+		if s != "" && !slices.Contains(from, s) {
+			return nil, fmt.Errorf("--%s must be one of %s, got %s", flag, strings.Join(from, ", "), s)
 		}
-		if !slices.Contains(from, s) {
-			return nil, fmt.Errorf("--%s: there is no %q; there are %s", flag, s, strings.Join(from, ", "))
-		}
-		if !slices.Contains(out, s) {
+		if s != "" && !slices.Contains(out, s) {
 			out = append(out, s)
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("--%s is empty; there are %s", flag, strings.Join(from, ", "))
+		return nil, fmt.Errorf("--%s must be one of %s, got nothing", flag, strings.Join(from, ", "))
 	}
 	return out, nil
 }
@@ -221,9 +255,9 @@ type limit struct {
 	value float64
 }
 
-// limitFigures are the figures that --fail-on may name.
+// limitFigures are the figures of --fail-on.
 func limitFigures() map[string]func(*report.Document) float64 {
-	part := func(of func(*report.Account) float64) func(*report.Document) float64 {
+	fraction := func(of func(*report.Account) float64) func(*report.Document) float64 {
 		return func(d *report.Document) float64 {
 			if d.Fleet.Hours == 0 {
 				return 0
@@ -231,13 +265,16 @@ func limitFigures() map[string]func(*report.Document) float64 {
 			return of(&d.Fleet) / d.Fleet.Hours
 		}
 	}
+	state := func(s report.State) func(*report.Document) float64 {
+		return fraction(func(a *report.Account) float64 { return a.States.Of(s) })
+	}
 	return map[string]func(*report.Document) float64{
-		"waste":        part((*report.Account).Waste),
-		"idle":         part(func(a *report.Account) float64 { return a.Cells.Idle }),
-		"reclaimable":  part(func(a *report.Account) float64 { return a.Reclaimable }),
-		"unallocated":  part(func(a *report.Account) float64 { return a.Cells.Unallocated }),
-		"unavailable":  part(func(a *report.Account) float64 { return a.Cells.Unavailable }),
-		"not_reported": part(func(a *report.Account) float64 { return a.Cells.NotReported }),
+		"unused":       fraction(func(a *report.Account) float64 { return a.States.Unused() }),
+		"idle":         state(report.Idle),
+		"reclaimable":  fraction(func(a *report.Account) float64 { return a.Reclaimable }),
+		"unallocated":  state(report.Unallocated),
+		"unavailable":  state(report.Unavailable),
+		"not_reported": state(report.NotReported),
 		"advice":       func(d *report.Document) float64 { return float64(len(d.Advice)) },
 		"release_gpus": func(d *report.Document) float64 {
 			n := 0.0
@@ -251,22 +288,18 @@ func limitFigures() map[string]func(*report.Document) float64 {
 	}
 }
 
-func limitNames() []string {
-	var out []string
-	for n := range limitFigures() {
-		out = append(out, n)
-	}
-	slices.Sort(out)
-	return out
-}
+func limitNames() []string { return slices.Sorted(maps.Keys(limitFigures())) }
 
 func parseLimit(text string) (limit, error) {
 	name, value, ok := strings.Cut(text, ">")
 	name = strings.TrimSpace(name)
+	if name == "waste" {
+		return limit{}, fmt.Errorf("--fail-on=%s: waste was renamed: use unused", text)
+	}
 	v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-	// No figure is ever more than what is no number: a limit that cannot be exceeded would watch over nothing.
+	// No figure ever exceeds NaN: such a limit would never fail.
 	if !ok || err != nil || math.IsNaN(v) || math.IsInf(v, 0) || limitFigures()[name] == nil {
-		return limit{}, fmt.Errorf("--fail-on=%s is not NAME>VALUE with one of %s", text, strings.Join(limitNames(), ", "))
+		return limit{}, fmt.Errorf("--fail-on must be NAME>VALUE with one of %s, got %s", strings.Join(limitNames(), ", "), text)
 	}
 	return limit{name, v}, nil
 }

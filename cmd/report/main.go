@@ -1,5 +1,5 @@
-// Command gpu-report answers where the hours of a fleet's GPUs went, from the history that gpu-exporter left in
-// a Prometheus-compatible server, and what would get the wasted ones back.
+// Command gpu-report accounts for the GPU-hours of a fleet, from the history of gpu-exporter in a Prometheus-compatible
+// server, and recommends how to recover the unused ones.
 package main
 
 import (
@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -22,9 +21,9 @@ import (
 const (
 	exitOK      = 0
 	exitBroken  = 1 // the server could not be read, or a file not be written
-	exitUsage   = 2 // a flag or a file is wrong: nothing was asked
+	exitUsage   = 2 // a flag or a file is invalid: nothing was queried
 	exitNoData  = 3 // the server has nothing to report on
-	exitPartial = 4 // a report was written and misses something, as it says at its top
+	exitPartial = 4 // a report was written and misses something, as listed at its top
 	exitFailOn  = 5 // a report was written, and a limit of --fail-on is exceeded
 )
 
@@ -35,7 +34,7 @@ func reportMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	fail := func(err error) { fmt.Fprintf(stderr, "gpu-report: %v\n", err) }
 	c, err := parse(args, stdout, stderr)
 	switch {
-	case errors.As(err, new(errHelp)):
+	case errors.Is(err, errHelp):
 		return exitOK
 	case err != nil:
 		fail(err)
@@ -48,10 +47,13 @@ func reportMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 		fail(err)
 		return exitUsage
 	}
-	bar := newProgress(stderr, c.quiet)
-	c.options.Progress = bar.show
+	if !c.quiet {
+		c.options.Progress = showProgress(stderr)
+	}
 	doc, err := report.Build(ctx, client, c.options)
-	bar.end()
+	if c.options.Progress != nil {
+		c.options.Progress(report.Progress{})
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			err = errors.New("interrupted: no report was written")
@@ -66,9 +68,11 @@ func reportMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 		fail(err)
 		return exitBroken
 	}
-	tellStats(c.log, client.Stats())
+	s := client.Stats()
+	c.log.Debug("history read", "requests", s.Requests, "retries", s.Retries, "halved", s.Halved, "series", s.Series,
+		"points", s.Points, "bytes", s.Bytes, "waited", s.Waited)
 	if doc.Partial {
-		for _, p := range doc.Problems {
+		for _, p := range doc.PartialReasons {
 			fmt.Fprintf(stderr, "gpu-report: partial: %s\n", p)
 		}
 		return exitPartial
@@ -82,11 +86,7 @@ func reportMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	return exitOK
 }
 
-func tellStats(log *slog.Logger, s prom.Stats) {
-	log.Debug("read", "requests", s.Requests, "retries", s.Retries, "halved", s.Halved, "series", s.Series, "points", s.Points, "bytes", s.Bytes, "waited", s.Waited)
-}
-
-// write writes every format: the first to stdout when there is no place to write to.
+// write writes every format; without --out the only one goes to stdout.
 func write(doc *report.Document, c *settings, stdout io.Writer) error {
 	shown := render.Options{By: c.by, Top: c.top}
 	if c.out == "" {
@@ -106,15 +106,37 @@ func write(doc *report.Document, c *settings, stdout io.Writer) error {
 	return nil
 }
 
-// writeFile writes beside and renames, so that nobody reads half a report.
+// writeFile writes a temporary file and renames it, so that half a report is never visible.
 func writeFile(path string, doc *report.Document, format string, o render.Options) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".gpu-report-*")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // it is gone when all went well
+	defer func() { _ = os.Remove(f.Name()) }() // it was renamed if all went well
 	if err := errors.Join(render.Write(f, doc, format, o), f.Chmod(0o644), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), path)
+}
+
+// showProgress returns a function that shows progress on a terminal, in one line that is overwritten and at the end
+// cleared; nil if w is no terminal.
+func showProgress(w io.Writer) func(report.Progress) {
+	f, ok := w.(*os.File)
+	if !ok {
+		return nil
+	}
+	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return nil
+	}
+	return func(p report.Progress) {
+		switch {
+		case p.Stage == "":
+			fmt.Fprint(w, "\r\x1b[K")
+		case p.Total > 1:
+			fmt.Fprintf(w, "\r\x1b[Kreading %s: %d of %d", p.Stage, p.Done, p.Total)
+		default:
+			fmt.Fprintf(w, "\r\x1b[Kreading %s", p.Stage)
+		}
+	}
 }

@@ -90,7 +90,7 @@ func TestExitCodes(t *testing.T) {
 		{"unreachable", []string{"--prometheus.url=" + broken.URL, "--from=2d", now, "--prometheus.retries=0"}, exitBroken, "cannot reach"},
 		{"no URL", nil, exitUsage, "--prometheus.url"},
 		{"wrong URL", []string{"--prometheus.url=prometheus:9090"}, exitUsage, "http://prometheus:9090"},
-		{"window turned round", []string{"--prometheus.url=" + server.URL, "--from=2026-02-02", "--to=2026-02-01"}, exitUsage, "before it begins"},
+		{"window turned round", []string{"--prometheus.url=" + server.URL, "--from=2026-02-02", "--to=2026-02-01"}, exitUsage, "ends"},
 		{"no time", []string{"--prometheus.url=" + server.URL, "--from=soon"}, exitUsage, "30d"},
 		{"no format", []string{"--prometheus.url=" + server.URL, "--format=pdf"}, exitUsage, "html"},
 		{"two formats and no place", []string{"--prometheus.url=" + server.URL, "--format=html,md"}, exitUsage, "--out"},

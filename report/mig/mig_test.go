@@ -10,7 +10,7 @@ func TestTableIsSound(t *testing.T) {
 	for _, c := range GPUs() {
 		t.Run(c.Key, func(t *testing.T) {
 			last := c.Profiles[len(c.Profiles)-1]
-			if last.Compute != c.Compute || last.Memory != c.Memory || last.Most != 1 {
+			if last.Compute != c.Compute || last.Memory != c.Memory || last.PerGPU != 1 {
 				t.Errorf("the last profile is %+v and not the whole GPU", last)
 			}
 			for i, p := range c.Profiles {
@@ -23,8 +23,8 @@ func TestTableIsSound(t *testing.T) {
 				if err != nil || p.Bytes > named*1.07*(1<<30) || p.Bytes < named*0.86*(1<<30) {
 					t.Errorf("%s holds %.1f GiB", p.Name, p.Bytes/(1<<30))
 				}
-				if p.Most*p.Compute > c.Compute || p.Most*p.Memory > c.Memory {
-					t.Errorf("%d times %s do not fit on the GPU", p.Most, p.Name)
+				if p.PerGPU*p.Compute > c.Compute || p.PerGPU*p.Memory > c.Memory {
+					t.Errorf("%d times %s do not fit on the GPU", p.PerGPU, p.Name)
 				}
 				if share := p.Bytes / c.Bytes; share > float64(p.Memory)/float64(c.Memory)*1.03 {
 					t.Errorf("%s has %.2f of the memory for %d of %d slices", p.Name, share, p.Memory, c.Memory)

@@ -11,92 +11,108 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/report"
 )
 
 //go:embed page.html
 var pageText string
 
-// plotted is how many workloads have plots beside those with advice: a page of a large fleet stays a page.
+// plotted is how many workloads have plots besides those with advice: it limits the page of a large fleet.
 const plotted = 400
 
 // page is what the template shows.
 type page struct {
 	D         *report.Document
 	Priced    bool
-	Energy    bool
 	Tiles     []tile
-	Cells     []cellRow
+	States    table
 	Trend     template.HTML
 	Advice    []adviceRow
-	Levels    []levelRows
+	Levels    []levelTable
 	Workloads []workloadRow
+	Head      []cell // of the workloads' numbers
 	Codes     []string
+	WhatIf    table
 }
 
 type tile struct{ Value, Label string }
 
-type cellRow struct {
-	Index       int
-	Title, Help string
-	Hours       float64
-	Cost        *float64
+// cell is a value with the title of its column, or the title alone.
+type cell struct {
+	Title, Text string
+	Sort        string // the raw value of a number
+	Number      bool
+	HTML        template.HTML
+}
+
+type table struct {
+	Head []cell
+	Rows [][]cell
+}
+
+type levelTable struct {
+	level
+	table
 }
 
 type adviceRow struct {
-	A      *report.Advice
-	Who    string
-	Anchor string
-}
-
-type levelRows struct {
-	Key, Title string
-	Rows       []accountRow
-}
-
-type accountRow struct {
-	Name string
-	A    *report.Account
+	*report.Advice
+	About, Anchor string
 }
 
 type workloadRow struct {
-	W            *report.Workload
+	*report.Workload
 	Anchor       string
+	Cells        []cell
 	Spark, Plots template.HTML
+}
+
+// cells are the values of a row, or the heads of its columns.
+func cells[T any](columns []column[T], x T, head bool) []cell {
+	out := make([]cell, len(columns))
+	for i, c := range columns {
+		v := c.value(x)
+		_, text := v.(string)
+		out[i] = cell{Title: c.title, Number: !text}
+		if !head {
+			out[i].Text = c.text(x)
+		}
+		if !head && !text {
+			out[i].Sort = raw(v)
+		}
+	}
+	return out
+}
+
+func tableOf[T any](columns []column[*T], rows []T) table {
+	columns = titled(columns)
+	t := table{Head: cells(columns, new(T), true)}
+	for i := range rows {
+		t.Rows = append(t.Rows, cells(columns, &rows[i], false))
+	}
+	return t
 }
 
 func writeHTML(w io.Writer, d *report.Document, o Options) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
-		"moment": func(t any) string {
-			switch t := t.(type) {
-			case time.Time:
-				return moment(t)
-			case *time.Time:
-				return moment(*t)
+		"minute": func(t any) string {
+			if p, ok := t.(*time.Time); ok {
+				return minute(*p)
 			}
-			return "–"
+			return minute(t.(time.Time))
 		},
-		"span":    span,
-		"gpus":    devs,
-		"part":    part,
-		"ratio":   ratio,
-		"percent": func(x float64) string { return part(x, 1) },
-		"money":   money,
-		"closing": func(x any) string { return closing(number(x)) },
-		"hours":   func(x any) string { return hours(number(x)) },
-		"gib": func(x *float64) string {
-			return gibibytes(x)
-		},
-		"val": func(x *float64) any {
-			if x == nil {
-				return ""
-			}
-			return *x
-		},
-		"words":   func(s string) string { return strings.ReplaceAll(s, "_", " ") },
-		"bar":     stack,
-		"useful":  func(a *report.Account) float64 { return a.Cells.Useful / max(a.Hours, 1e-9) },
-		"unknown": func(a *report.Account) float64 { return a.Cells.Unobserved + a.Cells.NotReported },
+		"span":       span,
+		"gpus":       gpus,
+		"share":      share,
+		"ratio":      func(x any) string { return orDash(number64(x), ratio) },
+		"money":      func(x *float64) string { return orDash(x, in(d)) },
+		"difference": func(x any) string { return orDash(number64(x), difference) },
+		"hours":      func(x any) string { return orDash(number64(x), hours) },
+		"gib":        func(x *float64) string { return orDash(x, gibibytes) },
+		"raw":        func(x any) string { return raw(x) },
+		"words":      func(s string) string { return strings.ReplaceAll(s, "_", " ") },
+		"bar":        stack,
 	}).Parse(pageText)
 	if err != nil {
 		return err
@@ -104,83 +120,51 @@ func writeHTML(w io.Writer, d *report.Document, o Options) error {
 	return t.Execute(w, newPage(d, o))
 }
 
-// number is a figure that may be absent, which counts as 0 where a template has looked before.
-func number(x any) float64 {
-	switch x := x.(type) {
-	case float64:
-		return x
-	case *float64:
-		if x != nil {
-			return *x
-		}
+// number64 takes a number of a template, which may be absent.
+func number64(x any) *float64 {
+	if v, ok := x.(float64); ok {
+		return &v
 	}
-	return 0
+	return x.(*float64)
 }
 
 func newPage(d *report.Document, o Options) *page {
-	p := &page{D: d, Priced: costs(d), Energy: d.Fleet.EnergyKWh != nil, Trend: trend(d)}
-	f := &d.Fleet
-	say := func(value, label string) { p.Tiles = append(p.Tiles, tile{value, label}) }
-	say(part(f.Cells.Useful, f.Hours), "of all GPU-hours were useful")
-	say(hours(f.Waste()), "GPU-hours held and not used, as many as "+devs(f.Waste()/max(d.Window.Hours, 1e-9))+" GPUs")
-	say(hours(f.Reclaimable), "of them idle for 30 minutes and more at a time")
-	saved := 0.0
-	var cost *float64
-	for i := range d.Advice {
-		a := &d.Advice[i]
-		if a.Workload == "" {
-			continue
-		}
-		saved += a.SavedHours
-		if a.SavedCost != nil {
-			v := *a.SavedCost
-			if cost != nil {
-				v += *cost
-			}
-			cost = &v
-		}
-	}
-	text := "GPU-hours that advice on workloads would have saved"
-	if cost != nil {
-		text += ", " + money(cost, d.Currency)
-	}
-	say(hours(saved), text)
-	if p.Priced {
-		waste := d.Fleet.CellCost.Idle + d.Fleet.CellCost.Gap + d.Fleet.CellCost.Unallocated + d.Fleet.CellCost.Unavailable
-		say(money(&waste, d.Currency), "of "+money(d.Fleet.Cost, d.Currency)+" paid for hours without work")
-	}
-	if f.EnergyKWh != nil {
-		label := "kWh"
-		if f.EnergyCost != nil {
-			label += ", " + money(f.EnergyCost, d.Currency)
-		}
-		say(hours(*f.EnergyKWh), label)
-	}
-	say(part(f.Coverage, 1), "of the hours are known; the cells close to "+fmt.Sprintf("%.3f %%", 100*math.Abs(d.Checks.ClosingError)))
-	for _, c := range cells() {
-		r := cellRow{Index: int(c), Title: c.Title(), Help: c.Help(), Hours: f.Cells.Of(c)}
-		if f.CellCost != nil {
-			v := f.CellCost.Of(c)
-			r.Cost = &v
-		}
-		p.Cells = append(p.Cells, r)
+	p := &page{D: d, Priced: d.Fleet.Cost != nil, Tiles: tiles(d), Trend: trend(d), WhatIf: tableOf(packingColumns(d), d.WhatIf)}
+	states := stateColumns(d)
+	p.States.Head = append(cells(states, 0, true), cell{Title: "Definition"})
+	for s := range report.StateCount {
+		row := append(cells(states, s, false), cell{Title: "Definition", Text: s.Quantity().Definition})
+		row[0].HTML = template.HTML(fmt.Sprintf(`<span class="dot k%d"></span>%s`, s, s.Quantity().Word))
+		p.States.Rows = append(p.States.Rows, row)
 	}
 	for _, l := range levels(d, o) {
-		rows := levelRows{Key: l.key, Title: l.title}
-		for i := range l.accounts {
-			rows.Rows = append(rows.Rows, accountRow{l.name(&l.accounts[i]), &l.accounts[i]})
+		t := levelTable{l, tableOf(accountColumns(d, l), l.accounts)}
+		bar := cell{Title: "States", Number: true}
+		t.Head = slices.Insert(t.Head, 3, bar)
+		for i := range t.Rows {
+			a := &l.accounts[i]
+			bar.HTML, bar.Sort = stack(a.States, "mini"), raw(a.States.Busy/max(a.Hours, 1e-9))
+			t.Rows[i] = slices.Insert(t.Rows[i], 3, bar)
+			if l.Key == "node" {
+				t.Rows[i][0].HTML = template.HTML(fmt.Sprintf(`%s<br><span class="dim small">%s</span>`,
+					template.HTMLEscapeString(l.name(a)), template.HTMLEscapeString(a.Model)))
+			}
 		}
-		p.Levels = append(p.Levels, rows)
+		p.Levels = append(p.Levels, t)
 	}
 	anchors := map[string]string{}
 	if o.shows("workload") {
+		// The page shows the name, the advice and the model in its own way.
+		columns := slices.DeleteFunc(titled(workloadColumns(d)), func(c column[workload]) bool {
+			return c.title == "Workload" || c.key == "model" || c.key == "advice"
+		})
+		p.Head = cells(columns, &report.Workload{}, true)
 		for i := range d.Workloads {
 			w := &d.Workloads[i]
-			r := workloadRow{W: w, Anchor: "w" + strconv.Itoa(i)}
+			r := workloadRow{Workload: w, Anchor: "w" + strconv.Itoa(i), Cells: cells(columns, w, false)}
 			anchors[w.ID] = r.Anchor
 			if w.Plot != nil && (i < plotted || w.Advice != "") {
-				r.Spark = spark(w.Plot)
-				r.Plots = plots(w, d)
+				r.Spark, r.Plots = spark(w.Plot), plots(w)
 			}
 			p.Workloads = append(p.Workloads, r)
 			if w.Advice != "" && !slices.Contains(p.Codes, w.Advice) {
@@ -191,66 +175,101 @@ func newPage(d *report.Document, o Options) *page {
 	slices.Sort(p.Codes)
 	for i := range d.Advice {
 		a := &d.Advice[i]
-		p.Advice = append(p.Advice, adviceRow{a, who(a), anchors[a.Workload]})
+		p.Advice = append(p.Advice, adviceRow{a, about(a), anchors[a.Workload]})
 	}
 	return p
 }
 
-// stack draws a partition as one bar. Every text in it is made here, of numbers and our own words.
-func stack(c report.Cells, class string) template.HTML {
+// tiles are the figures at the top of the page.
+func tiles(d *report.Document) []tile {
+	f, amount := &d.Fleet, in(d)
+	saved, savedCost := 0.0, 0.0
+	savedLabel := "GPU-hours that the advice on workloads would have saved"
+	for _, a := range d.Advice {
+		if a.Workload != "" {
+			saved += a.SavedHours
+			if a.SavedCost != nil {
+				savedCost += *a.SavedCost
+			}
+		}
+	}
+	if savedCost > 0 {
+		savedLabel += ", " + amount(savedCost)
+	}
+	unused := f.States.Unused()
+	out := []tile{
+		{share(f.States.Busy, f.Hours), "of all GPU-hours busy"},
+		{hours(unused), "unused GPU-hours (gap and idle), those of " + gpus(unused/max(d.Period.Hours, 1e-9)) + " GPUs"},
+		{hours(f.Reclaimable), "of them idle for 30 minutes and longer at a time"},
+		{hours(saved), savedLabel},
+	}
+	if f.Cost != nil {
+		lost := f.StateCost.Unused() + f.StateCost.Unallocated + f.StateCost.Unavailable
+		out = append(out, tile{amount(lost), "of " + amount(*f.Cost) + " for unused, unallocated and unavailable hours"})
+	}
+	if f.EnergyKWh != nil {
+		unit := "kWh"
+		if f.EnergyCost != nil {
+			unit += ", " + amount(*f.EnergyCost)
+		}
+		out = append(out, tile{hours(*f.EnergyKWh), unit})
+	}
+	return append(out, tile{ratio(f.Coverage), strings.ToLower(catalog.Coverage.Word) + "; the states differ from the " +
+		"expected GPU-hours by " + difference(d.Checks.Difference)})
+}
+
+// stack draws states as one bar. Every text in it is made here, of numbers and the words of the states.
+func stack(c report.States, class string) template.HTML {
 	sum := c.Sum()
-	var b, said strings.Builder
-	for _, cell := range cells() {
-		v := c.Of(cell)
+	var b, text strings.Builder
+	for s := range report.StateCount {
+		v, word := c.Of(s), s.Quantity().Word
 		if sum <= 0 || v/sum < 0.0005 {
 			continue
 		}
-		fmt.Fprintf(&b, `<i class="k%d" style="width:%.2f%%" title="%s: %s"></i>`, cell, 100*v/sum, cell.Title(), template.HTMLEscapeString(part(v, sum)))
-		fmt.Fprintf(&said, "%s %s; ", cell.Title(), part(v, sum))
+		percent := template.HTMLEscapeString(share(v, sum))
+		fmt.Fprintf(&b, `<i class="k%d" style="width:%.2f%%" title="%s: %s"></i>`, s, 100*v/sum, word, percent)
+		fmt.Fprintf(&text, "%s %s; ", word, percent)
 	}
-	return template.HTML(fmt.Sprintf(`<div class="bar %s" role="img" aria-label="%s">%s</div>`, class, template.HTMLEscapeString(said.String()), b.String()))
+	return template.HTML(fmt.Sprintf(`<div class="bar %s" role="img" aria-label="%s">%s</div>`, class, text.String(), b.String()))
 }
 
-// trend draws the partition over time, as columns.
+// trend draws the states over time, as columns.
 func trend(d *report.Document) template.HTML {
-	if len(d.Trend) == 0 {
-		return ""
-	}
-	const width, height, left, bottom = 1000.0, 230.0, 44.0, 24.0
 	most := 0.0
 	for _, b := range d.Trend {
-		most = max(most, b.Cells.Sum()/b.Hours)
+		most = max(most, b.States.Sum()/b.Hours)
 	}
 	if most == 0 {
 		return ""
 	}
+	const width, height, left, bottom = 1000.0, 230.0, 44.0, 24.0
 	step := nice(most / 4)
 	top := math.Ceil(most/step-1e-9) * step
 	plotWidth, plotHeight := width-left-4, height-bottom-8
-	begin, end := d.Window.From, d.Window.To
+	begin, end := d.Period.From, d.Period.To
 	total := end.Sub(begin).Hours()
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %g %g" role="img" aria-label="GPUs by what they did, over time" preserveAspectRatio="none" style="height:15rem">`, width, height)
 	y := func(v float64) float64 { return 8 + plotHeight*(1-v/top) }
+	x := func(t time.Time) float64 { return left + plotWidth*t.Sub(begin).Hours()/total }
+	// Labels stand outside the picture, which is stretched.
+	var b, ticks, axis, legend strings.Builder
 	for v := 0.0; v <= top+1e-9; v += step {
 		fmt.Fprintf(&b, `<line class="g" x1="%g" x2="%g" y1="%.1f" y2="%.1f"/>`, left, width-4, y(v), y(v))
+		fmt.Fprintf(&ticks, `<span style="position:absolute;right:calc(100%% - %.2f%%);top:%.2f%%;`+
+			`transform:translateY(-50%%)">%s</span>`, (left-6)/width*100, y(v)/height*100, gpus(v))
 	}
 	for _, k := range d.Trend {
-		x := left + plotWidth*k.From.Sub(begin).Hours()/total
-		w := plotWidth * k.Hours / total
-		at := 0.0
-		for _, c := range cells() {
-			v := k.Cells.Of(c) / k.Hours
+		at, columnWidth := 0.0, max(0.5, plotWidth*k.Hours/total*0.94)
+		for s := range report.StateCount {
+			v := k.States.Of(s) / k.Hours
 			if v/top < 0.0005 {
 				continue
 			}
-			fmt.Fprintf(&b, `<rect class="k%d" x="%.2f" width="%.2f" y="%.2f" height="%.2f"/>`, c, x, max(0.5, w*0.94), y(at+v), y(at)-y(at+v))
+			fmt.Fprintf(&b, `<rect class="k%d" x="%.2f" width="%.2f" y="%.2f" height="%.2f"/>`, s, x(k.From), columnWidth,
+				y(at+v), y(at)-y(at+v))
 			at += v
 		}
 	}
-	b.WriteString("</svg>")
-	// Labels stand outside the picture, which is stretched.
-	var axis strings.Builder
 	form, every := "2 Jan", 24*time.Hour
 	if total <= 72 {
 		form, every = "2 Jan 15:04", 6*time.Hour
@@ -259,27 +278,21 @@ func trend(d *report.Document) template.HTML {
 		every *= 2
 	}
 	for t := begin.Truncate(24 * time.Hour); !t.After(end); t = t.Add(every) {
-		if t.Before(begin) {
-			continue
-		}
-		pos := (left + plotWidth*t.Sub(begin).Hours()/total) / width * 100
-		if pos > 94 {
-			break
-		}
-		fmt.Fprintf(&axis, `<span style="position:absolute;left:%.2f%%">%s</span>`, pos, t.Format(form))
-	}
-	var ticks strings.Builder
-	for v := 0.0; v <= top+1e-9; v += step {
-		fmt.Fprintf(&ticks, `<span style="position:absolute;right:calc(100%% - %.2f%%);top:%.2f%%;transform:translateY(-50%%)">%s</span>`, (left-6)/width*100, y(v)/height*100, template.HTMLEscapeString(devs(v)))
-	}
-	var legend strings.Builder
-	for _, c := range cells() {
-		if d.Fleet.Cells.Of(c) > 0.0005*d.Fleet.Hours {
-			fmt.Fprintf(&legend, `<span style="margin-right:1.1rem;white-space:nowrap"><span class="dot k%d"></span>%s</span>`, c, c.Title())
+		if at := x(t) / width * 100; !t.Before(begin) && at <= 94 {
+			fmt.Fprintf(&axis, `<span style="position:absolute;left:%.2f%%">%s</span>`, at, t.Format(form))
 		}
 	}
-	return template.HTML(fmt.Sprintf(`<p class="small dim">GPUs by what they did. %s</p><div style="position:relative">%s<div class="small dim" style="position:absolute;inset:0">%s</div></div><div class="axis small dim" style="position:relative;height:1.4rem;margin-top:-1.1rem">%s</div>`,
-		legend.String(), b.String(), ticks.String(), axis.String()))
+	for s := range report.StateCount {
+		if d.Fleet.States.Of(s) > 0.0005*d.Fleet.Hours {
+			fmt.Fprintf(&legend, `<span style="margin-right:1.1rem;white-space:nowrap"><span class="dot k%d"></span>%s</span>`,
+				s, s.Quantity().Word)
+		}
+	}
+	return template.HTML(fmt.Sprintf(`<p class="small dim">GPUs by state. %s</p><div style="position:relative">`+
+		`<svg viewBox="0 0 %g %g" role="img" aria-label="GPUs by state, over time" preserveAspectRatio="none" `+
+		`style="height:15rem">%s</svg><div class="small dim" style="position:absolute;inset:0">%s</div></div>`+
+		`<div class="axis small dim" style="position:relative;height:1.4rem;margin-top:-1.1rem">%s</div>`,
+		legend.String(), width, height, b.String(), ticks.String(), axis.String()))
 }
 
 func nice(x float64) float64 {
@@ -309,7 +322,7 @@ func line(v []float64, top, height float64) string {
 		pen = true
 		fmt.Fprintf(&b, "%d %s", i, strconv.FormatFloat(height*(1-min(1, x/top)), 'f', 1, 64))
 		if i+1 == len(v) || v[i+1] < 0 {
-			b.WriteString("h.8") // a single point is seen, too
+			b.WriteString("h.8") // a single point is visible, too
 		}
 	}
 	return b.String()
@@ -327,36 +340,31 @@ func area(v []float64, top, height float64) string {
 }
 
 func spark(p *report.Plot) template.HTML {
-	return template.HTML(fmt.Sprintf(`<svg class="s" viewBox="0 0 %d 24" preserveAspectRatio="none" aria-hidden="true"><path class="b" d="%s"/><path class="a" d="%s"/></svg>`,
-		len(p.Activity), area(p.Peak, 1, 24), line(p.Activity, 1, 23)))
+	return template.HTML(fmt.Sprintf(`<svg class="s" viewBox="0 0 %d 24" preserveAspectRatio="none" aria-hidden="true">`+
+		`<path class="b" d="%s"/><path class="a" d="%s"/></svg>`, len(p.Busy), area(p.Peak, 1, 24), line(p.Busy, 1, 23)))
 }
 
-func plots(w *report.Workload, d *report.Document) template.HTML {
+// plots draws a workload over time. Its captions and paths are made of numbers.
+func plots(w *report.Workload) template.HTML {
 	p := w.Plot
-	figure := func(caption, inner string) string {
-		return fmt.Sprintf(`<figure><svg class="p" viewBox="0 0 %d 60" preserveAspectRatio="none" role="img" aria-label="%s"><line class="g" x1="0" x2="%d" y1="30" y2="30"/>%s</svg><figcaption>%s</figcaption></figure>`,
-			len(p.Activity), caption, len(p.Activity), inner, caption)
-	}
 	var b strings.Builder
-	b.WriteString(`<div class="plots">`)
-	b.WriteString(figure("Activity: mean, and the highest 5 minutes behind it; top is 100 %", fmt.Sprintf(`<path class="b" d="%s"/><path class="a" d="%s"/>`, area(p.Peak, 1, 60), line(p.Activity, 1, 59))))
-	top := 0.0
-	for _, v := range p.Memory {
-		top = max(top, v)
+	figure := func(caption string, paths ...string) {
+		fmt.Fprintf(&b, `<figure><svg class="p" viewBox="0 0 %d 60" preserveAspectRatio="none" role="img" aria-label="%s">`+
+			`<line class="g" x1="0" x2="%d" y1="30" y2="30"/>`, len(p.Busy), caption, len(p.Busy))
+		for i := 0; i < len(paths); i += 2 {
+			fmt.Fprintf(&b, `<path class="%s" d="%s"/>`, paths[i], paths[i+1])
+		}
+		fmt.Fprintf(&b, `</svg><figcaption>%s</figcaption></figure>`, caption)
 	}
-	if top > 0 {
+	figure("Busy: mean, and the highest 5 minutes behind it; top is 100 %", "b", area(p.Peak, 1, 60), "a", line(p.Busy, 1, 59))
+	if top := slices.Max(append([]float64{0}, p.Memory...)); top > 0 {
 		if w.MemoryTotal != nil {
 			top = max(top, *w.MemoryTotal)
 		}
-		b.WriteString(figure("Memory of one container on one GPU; top is "+template.HTMLEscapeString(gibibytes(&top)), fmt.Sprintf(`<path class="m" d="%s"/>`, line(p.Memory, top, 59))))
+		figure("Memory of one container on one GPU; top is "+gibibytes(top), "m", line(p.Memory, top, 59))
 	}
-	most := 0.0
-	for _, v := range p.GPUs {
-		most = max(most, v)
+	if top := slices.Max(append([]float64{0}, p.GPUs...)); top > 0 {
+		figure("Allocated GPUs; top is "+gpus(math.Ceil(top*100)/100), "b", area(p.GPUs, top, 58))
 	}
-	if most > 0 {
-		b.WriteString(figure("GPUs held; top is "+template.HTMLEscapeString(devs(math.Ceil(most*100)/100)), fmt.Sprintf(`<path class="b" d="%s"/>`, area(p.GPUs, most, 58))))
-	}
-	b.WriteString("</div>")
-	return template.HTML(b.String())
+	return template.HTML(`<div class="plots">` + b.String() + "</div>")
 }

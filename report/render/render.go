@@ -1,5 +1,5 @@
-// Package render shows a report: as JSON with a published schema, as a page that stands alone, as Markdown for a pull request, as CSV
-// for a spreadsheet, and as a table for a terminal. Names of other people's workloads are data in every one of them.
+// Package render shows a report: as JSON with a published schema, as a self-contained page, as Markdown for a pull
+// request, as CSV for a spreadsheet, and as text for a terminal. Names of workloads are data in every one of them.
 package render
 
 import (
@@ -14,18 +14,18 @@ import (
 
 // Options say what is shown. JSON and CSV show everything.
 type Options struct {
-	// By are the levels to show.
+	// By are the levels to show; none is all of them.
 	By []string
-	// Top is how many rows of a list are shown; 0: all.
+	// Top is how many rows of a list are shown; 0 is all of them.
 	Top int
 }
 
-// Levels are those that a report may be shown by.
+// Levels are those by which a report may be shown.
 func Levels() []string {
 	return []string{"cluster", "model", "node_pool", "node", "namespace", "workload"}
 }
 
-// Formats are those that there are.
+// Formats are the available formats.
 func Formats() []string { return []string{"html", "md", "csv", "json", "table"} }
 
 // Extension is that of a format's file.
@@ -42,7 +42,9 @@ func Write(w io.Writer, d *report.Document, format string, o Options) error {
 	var err error
 	switch format {
 	case "json":
-		err = writeJSON(b, d)
+		e := json.NewEncoder(b)
+		e.SetIndent("", " ")
+		err = e.Encode(d)
 	case "html":
 		err = writeHTML(b, d, o)
 	case "md":
@@ -52,7 +54,7 @@ func Write(w io.Writer, d *report.Document, format string, o Options) error {
 	case "table":
 		err = writeTable(b, d, o)
 	default:
-		err = fmt.Errorf("there is no format %q", format)
+		err = fmt.Errorf("unknown format %q", format)
 	}
 	if err != nil {
 		return err
@@ -60,48 +62,36 @@ func Write(w io.Writer, d *report.Document, format string, o Options) error {
 	return b.Flush()
 }
 
-func writeJSON(w io.Writer, d *report.Document) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(true)
-	e.SetIndent("", " ")
-	return e.Encode(d)
-}
-
-// shows says whether a level is asked for; none at all asks for every one.
 func (o Options) shows(level string) bool { return len(o.By) == 0 || slices.Contains(o.By, level) }
 
 // level is a list of accounts with its heading.
 type level struct {
-	key, title string
+	Key, Title string
 	accounts   []report.Account
 	name       func(*report.Account) string
 }
 
 func levels(d *report.Document, o Options) []level {
-	in := func(cluster, name string) string {
-		if cluster == "" || len(d.Clusters) < 2 {
-			return name
-		}
-		return cluster + " / " + name
-	}
 	known := func(s string) string {
 		if s == "" {
-			return "(not known)"
+			return "(unknown)"
 		}
 		return s
+	}
+	in := func(cluster, name string) string {
+		if cluster == "" || len(d.Clusters) < 2 {
+			return known(name)
+		}
+		return cluster + " / " + known(name)
 	}
 	all := []level{
 		{"cluster", "Clusters", d.Clusters, func(a *report.Account) string { return known(a.Cluster) }},
 		{"model", "Models", d.Models, func(a *report.Account) string { return known(a.Model) }},
-		{"node_pool", "Node pools", d.NodePools, func(a *report.Account) string { return in(a.Cluster, known(a.NodePool)) }},
-		{"node", "Nodes", d.Nodes, func(a *report.Account) string { return in(a.Cluster, known(a.Node)) }},
-		{"namespace", "Namespaces", d.Namespaces, func(a *report.Account) string { return in(a.Cluster, known(a.Namespace)) }},
+		{"node_pool", "Node pools", d.NodePools, func(a *report.Account) string { return in(a.Cluster, a.NodePool) }},
+		{"node", "Nodes", d.Nodes, func(a *report.Account) string { return in(a.Cluster, a.Node) }},
+		{"namespace", "Namespaces", d.Namespaces, func(a *report.Account) string { return in(a.Cluster, a.Namespace) }},
 	}
-	var out []level
-	for _, l := range all {
-		if o.shows(l.key) && len(l.accounts) > 0 && (l.key != "cluster" || len(l.accounts) > 1) {
-			out = append(out, l)
-		}
-	}
-	return out
+	return slices.DeleteFunc(all, func(l level) bool {
+		return !o.shows(l.Key) || len(l.accounts) == 0 || l.Key == "cluster" && len(l.accounts) < 2
+	})
 }

@@ -2,6 +2,7 @@ package render
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,14 +11,15 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report"
 )
 
-// JSONSchema is the published schema of the JSON format, made from the document's own types so that it cannot drift.
+// JSONSchema is the published schema of the JSON format, generated from the document's types.
 func JSONSchema() ([]byte, error) {
 	defs := map[string]any{}
 	root := object(reflect.TypeFor[report.Document](), defs)
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	root["$id"] = "https://gpu-exporter.github.io/schema/" + report.Schema + ".json"
 	root["title"] = "gpu-report"
-	root["description"] = "GPU-hours of a fleet by what they went into, workloads, and advice. Hours are GPU-hours unless a name says otherwise; what is not known is absent."
+	root["description"] = "GPU-hours of a fleet by state, its workloads, and advice. Hours are GPU-hours unless a description has another " +
+		"unit; what is unknown is absent."
 	root["$defs"] = defs
 	root["properties"].(map[string]any)["schema"] = map[string]any{"const": report.Schema}
 	if p, ok := defs["Advice"].(map[string]any); ok {
@@ -28,15 +30,10 @@ func JSONSchema() ([]byte, error) {
 	return append(out, '\n'), err
 }
 
-// words is an enumeration whose members are explained.
+// words is an enumeration with a description of each member.
 func words(m map[string]string) map[string]any {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
 	var list []any
-	for _, k := range keys {
+	for _, k := range slices.Sorted(maps.Keys(m)) {
 		list = append(list, map[string]any{"const": k, "description": m[k]})
 	}
 	return map[string]any{"oneOf": list}
@@ -57,21 +54,20 @@ func object(t reflect.Type, defs map[string]any) map[string]any {
 }
 
 func schemaOf(t reflect.Type, defs map[string]any) map[string]any {
-	switch {
-	case t == reflect.TypeFor[time.Time]():
+	if t == reflect.TypeFor[time.Time]() {
 		return map[string]any{"type": "string", "format": "date-time"}
-	case t.Kind() == reflect.Pointer:
-		return schemaOf(t.Elem(), defs)
 	}
 	switch t.Kind() {
+	case reflect.Pointer:
+		return schemaOf(t.Elem(), defs)
 	case reflect.Struct:
 		if _, ok := defs[t.Name()]; !ok {
-			defs[t.Name()] = true // it may stand in itself
+			defs[t.Name()] = true // it may contain itself
 			defs[t.Name()] = object(t, defs)
 		}
 		return map[string]any{"$ref": "#/$defs/" + t.Name()}
 	case reflect.Slice:
-		// A list without elements is null.
+		// An empty list is null.
 		return map[string]any{"type": []string{"array", "null"}, "items": schemaOf(t.Elem(), defs)}
 	case reflect.String:
 		return map[string]any{"type": "string"}

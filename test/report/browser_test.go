@@ -152,8 +152,8 @@ func TestPage(t *testing.T) {
 	// Sorting, finding, unfolding.
 	first := `document.querySelector('table.groups > tbody .open').textContent`
 	before := evaluate[string](t, ctx, first)
-	evaluate[any](t, ctx, `[...document.querySelectorAll('table.groups thead button')].find(b => b.textContent === 'Held h').click()`)
-	held := evaluate[[]float64](t, ctx, `[...document.querySelectorAll('table.groups > tbody')].map(b => parseFloat(b.rows[0].querySelector('[data-l="Held h"]').dataset.v))`)
+	evaluate[any](t, ctx, `[...document.querySelectorAll('table.groups thead button')].find(b => b.textContent === 'Allocated, h').click()`)
+	held := evaluate[[]float64](t, ctx, `[...document.querySelectorAll('table.groups > tbody')].map(b => parseFloat(b.rows[0].querySelector('[data-l="Allocated, h"]').dataset.v))`)
 	for i := 1; i < len(held); i++ {
 		if held[i] > held[i-1] {
 			t.Fatalf("sorted by held hours, %v stands after %v", held[i], held[i-1])
@@ -194,13 +194,13 @@ func TestPage(t *testing.T) {
 func TestHostilePage(t *testing.T) {
 	names := []string{`<script>document.title='owned'</script>`, `"><img src=x onerror="document.title='owned'">`, `'><svg onload=alert(1)>`, `</script><script>alert(1)</script>`, `javascript:alert(1)`, "a\u202eb"}
 	at := begins
-	d := &report.Document{Schema: report.Schema, Generated: at, Window: report.Span{From: at, To: at.Add(hour), StepSeconds: 300, Hours: 1}, Currency: names[0], Partial: true, Problems: names, Notes: []report.Note{{Code: "x", Text: names[1]}},
-		Fleet: report.Account{GPUs: 1, Hours: 1, Cells: report.Cells{Useful: 1}, Cost: new(float64), CellCost: &report.Cells{}}, Sources: []report.Source{{What: names[0], From: names[1], Names: names[2]}}}
+	d := &report.Document{Schema: report.Schema, Generated: at, Period: report.Span{From: at, To: at.Add(hour), StepSeconds: 300, Hours: 1}, Currency: names[0], Partial: true, PartialReasons: names, Notes: []report.Note{{Code: "x", Text: names[1]}},
+		Fleet: report.Account{GPUs: 1, Hours: 1, States: report.States{Busy: 1}, Cost: new(float64), StateCost: &report.States{}}, Sources: []report.Source{{Data: names[0], From: names[1], Series: names[2]}}}
 	for i, n := range names {
 		d.Models = append(d.Models, report.Account{Model: n, Hours: 1})
 		d.Nodes = append(d.Nodes, report.Account{Node: n, Cluster: n, Model: n, Hours: 1})
-		d.Workloads = append(d.Workloads, report.Workload{ID: n, Namespace: n, Name: n, Kind: n, Model: n, Sharing: n, Profile: n, Advice: "release", NoReason: n, Plot: &report.Plot{Activity: []float64{0.5}, Peak: []float64{0.6}, Memory: []float64{float64(i)}, GPUs: []float64{1}}})
-		d.Advice = append(d.Advice, report.Advice{Code: "release", Reason: n, Workload: n, Title: n, Evidence: n, Why: n, Risk: n, Change: n, ChangeIn: n, Confidence: n})
+		d.Workloads = append(d.Workloads, report.Workload{ID: n, Namespace: n, Name: n, Kind: n, Model: n, Sharing: n, Profile: n, Advice: "release", NoAdviceReason: n, Plot: &report.Plot{Busy: []float64{0.5}, Peak: []float64{0.6}, Memory: []float64{float64(i)}, GPUs: []float64{1}}})
+		d.Advice = append(d.Advice, report.Advice{Code: "release", Reason: n, Workload: n, Title: n, Evidence: n, Alternatives: n, Risk: n, Change: n, ChangeIn: n, Confidence: n})
 		d.WhatIf = append(d.WhatIf, report.Packing{Model: n, Scenario: n, Text: n})
 	}
 	ctx, asked, complaints := browse(t)

@@ -67,13 +67,13 @@ func TestServersAgree(t *testing.T) {
 	args := []string{"--from=" + from.Format(time.RFC3339), "--to=" + to.Format(time.RFC3339), "--now=" + to.Format(time.RFC3339)}
 	a := p.ask(t, url, args...)
 	b := p.ask(t, victoria(t, p, seed, from.Add(-10*time.Minute), to), args...)
-	for c := report.Cell(0); c < report.CellCount; c++ {
-		x, y := a.Fleet.Cells.Of(c), b.Fleet.Cells.Of(c)
+	for c := report.State(0); c < report.StateCount; c++ {
+		x, y := a.Fleet.States.Of(c), b.Fleet.States.Of(c)
 		t.Logf("%-12s Prometheus %8.2f, VictoriaMetrics %8.2f GPU-hours", c, x, y)
 		switch c {
-		case report.Unobserved:
+		case report.Unknown:
 			// The counters went on in a gap between scrapes: MetricsQL's rate looks back to the sample before it, PromQL's does not.
-			x, y = x+a.Fleet.Cells.NotReported, y+b.Fleet.Cells.NotReported
+			x, y = x+a.Fleet.States.NotReported, y+b.Fleet.States.NotReported
 		case report.NotReported:
 			continue
 		}
@@ -81,12 +81,12 @@ func TestServersAgree(t *testing.T) {
 			t.Errorf("%s is %.2f GPU-hours from Prometheus, %.2f from VictoriaMetrics", c, x, y)
 		}
 	}
-	if a.Checks.ClosingError > 0.001 || b.Checks.ClosingError > 0.001 || a.Checks.ClosingError < -0.001 || b.Checks.ClosingError < -0.001 {
-		t.Errorf("closing errors %v and %v", a.Checks.ClosingError, b.Checks.ClosingError)
+	if a.Checks.Difference > 0.001 || b.Checks.Difference > 0.001 || a.Checks.Difference < -0.001 || b.Checks.Difference < -0.001 {
+		t.Errorf("closing errors %v and %v", a.Checks.Difference, b.Checks.Difference)
 	}
 	names := func(d *report.Document) (out []string) {
 		for _, w := range d.Workloads {
-			if w.Held > 0.5 {
+			if w.Allocated > 0.5 {
 				out = append(out, w.ID)
 			}
 		}

@@ -132,10 +132,10 @@ func near(a, b, relative, absolute float64) bool {
 // account compares the fleet's cells.
 func account(t *testing.T, d *report.Document, truth *fleet.Truth, clear bool) {
 	t.Helper()
-	if e := math.Abs(d.Checks.ClosingError); e > 0.001 {
+	if e := math.Abs(d.Checks.Difference); e > 0.001 {
 		t.Errorf("the partition misses by %.4f %%", 100*e)
 	}
-	t.Logf("closing error %.5f %%, coverage %.2f %%", 100*d.Checks.ClosingError, 100*d.Fleet.Coverage)
+	t.Logf("closing error %.5f %%, coverage %.2f %%", 100*d.Checks.Difference, 100*d.Fleet.Coverage)
 	for name, e := range map[string]*float64{"busy": d.Checks.Busy, "idle": d.Checks.Idle, "gap": d.Checks.Gap} {
 		if e != nil && math.Abs(*e) > 0.01 {
 			t.Errorf("GPUs and containers differ by %.2f %% in %s", 100**e, name)
@@ -148,8 +148,8 @@ func account(t *testing.T, d *report.Document, truth *fleet.Truth, clear bool) {
 	if !near(d.Fleet.Hours, total, 0.001, 0.1) {
 		t.Errorf("%.1f GPU-hours are expected, there were %.1f", d.Fleet.Hours, total)
 	}
-	cells := map[gpu.TimeState]float64{gpu.TimeBusy: d.Fleet.Cells.Useful, gpu.TimeGap: d.Fleet.Cells.Gap, gpu.TimeIdle: d.Fleet.Cells.Idle,
-		gpu.TimeUnallocated: d.Fleet.Cells.Unallocated, gpu.TimeUnavailable: d.Fleet.Cells.Unavailable, gpu.TimeUnknown: d.Fleet.Cells.Unobserved + d.Fleet.Cells.NotReported}
+	cells := map[gpu.TimeState]float64{gpu.TimeBusy: d.Fleet.States.Busy, gpu.TimeGap: d.Fleet.States.Gap, gpu.TimeIdle: d.Fleet.States.Idle,
+		gpu.TimeUnallocated: d.Fleet.States.Unallocated, gpu.TimeUnavailable: d.Fleet.States.Unavailable, gpu.TimeUnknown: d.Fleet.States.Unknown + d.Fleet.States.NotReported}
 	for _, u := range gpu.TimeStates {
 		want := float64(truth.GPUs[u]) / 3600
 		t.Logf("%-12s %10.1f GPU-hours, in truth %10.1f", u, cells[u], want)
@@ -169,21 +169,21 @@ func account(t *testing.T, d *report.Document, truth *fleet.Truth, clear bool) {
 	}
 	parts := 0.0
 	for _, b := range d.Trend {
-		parts += b.Cells.Sum()
+		parts += b.States.Sum()
 	}
-	if !near(parts, d.Fleet.Cells.Sum(), 1e-6, 0.01) {
-		t.Errorf("the trend adds up to %.1f, the fleet to %.1f", parts, d.Fleet.Cells.Sum())
+	if !near(parts, d.Fleet.States.Sum(), 1e-6, 0.01) {
+		t.Errorf("the trend adds up to %.1f, the fleet to %.1f", parts, d.Fleet.States.Sum())
 	}
 	for name, list := range map[string][]report.Account{"models": d.Models, "node pools": d.NodePools, "nodes": d.Nodes, "clusters": d.Clusters} {
-		var sum report.Cells
+		var sum report.States
 		for _, a := range list {
-			for c := report.Cell(0); c < report.CellCount; c++ {
-				*sum.At(c) += a.Cells.Of(c)
+			for c := report.State(0); c < report.StateCount; c++ {
+				*sum.At(c) += a.States.Of(c)
 			}
 		}
-		for c := report.Cell(0); c < report.CellCount; c++ {
-			if len(list) > 0 && !near(sum.Of(c), d.Fleet.Cells.Of(c), 1e-9, 1e-6) {
-				t.Errorf("%s: %s adds up to %.3f, the fleet has %.3f", name, c, sum.Of(c), d.Fleet.Cells.Of(c))
+		for c := report.State(0); c < report.StateCount; c++ {
+			if len(list) > 0 && !near(sum.Of(c), d.Fleet.States.Of(c), 1e-9, 1e-6) {
+				t.Errorf("%s: %s adds up to %.3f, the fleet has %.3f", name, c, sum.Of(c), d.Fleet.States.Of(c))
 			}
 		}
 	}
@@ -196,9 +196,9 @@ func asRecorded(t *testing.T, url string, d *report.Document, to time.Time) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	query := fmt.Sprintf("sum by (state) (sum_over_time(node:gpu_time_seconds:rate5m[%dm:5m])) * 300 / 3600", int(d.Window.Hours*60))
-	cells := map[string]float64{"busy": d.Fleet.Cells.Useful, "gap": d.Fleet.Cells.Gap, "idle": d.Fleet.Cells.Idle, "unallocated": d.Fleet.Cells.Unallocated,
-		"unavailable": d.Fleet.Cells.Unavailable, "unknown": d.Fleet.Cells.Unobserved}
+	query := fmt.Sprintf("sum by (state) (sum_over_time(node:gpu_time_seconds:rate5m[%dm:5m])) * 300 / 3600", int(d.Period.Hours*60))
+	cells := map[string]float64{"busy": d.Fleet.States.Busy, "gap": d.Fleet.States.Gap, "idle": d.Fleet.States.Idle, "unallocated": d.Fleet.States.Unallocated,
+		"unavailable": d.Fleet.States.Unavailable, "unknown": d.Fleet.States.Unknown}
 	err = client.Instant(t.Context(), query, to, func(s *prom.Series) error {
 		use := s.Labels.Get("state")
 		if !near(cells[use], s.Value[0], 1e-5, 0.01) {
@@ -250,7 +250,7 @@ func workloads(t *testing.T, d *report.Document, truth *fleet.Truth, steady bool
 		for _, c := range []struct {
 			what      string
 			got, want float64
-		}{{"held", r.Held, float64(w.Allocated) / 3600}, {"busy", r.Useful, float64(w.Busy) / 3600}, {"idle", r.Idle, float64(w.Idle) / 3600}, {"gap", r.Gap, float64(w.Gap) / 3600},
+		}{{"held", r.Allocated, float64(w.Allocated) / 3600}, {"busy", r.Busy, float64(w.Busy) / 3600}, {"idle", r.Idle, float64(w.Idle) / 3600}, {"gap", r.Gap, float64(w.Gap) / 3600},
 			{"energy", *orZero(r.EnergyKWh), float64(w.Energy) / 3.6e6}} {
 			// The first and the last five minutes of every pod are known by halves. A rate over ten scrapes half a minute apart
 			// does not see what lies between it and the next: what repeats every hour is always cut at the same place.
@@ -262,8 +262,8 @@ func workloads(t *testing.T, d *report.Document, truth *fleet.Truth, steady bool
 		if r.MemoryPeak != nil && !near(*r.MemoryPeak, float64(w.MemoryPeak), 0.02, 64<<20) {
 			t.Errorf("%s: the memory peak is %.2f GiB, in truth %.2f", k, *r.MemoryPeak/(1<<30), float64(w.MemoryPeak)/(1<<30))
 		}
-		if sum := r.Useful - r.Beyond + r.Gap + r.Idle + r.Unobserved + r.Lent; !near(sum, r.Held, 0.005, 0.05) {
-			t.Errorf("%s: its parts add up to %.2f of %.2f", k, sum, r.Held)
+		if sum := r.Busy - r.Beyond + r.Gap + r.Idle + r.Unknown + r.UsedByOthers; !near(sum, r.Allocated, 0.005, 0.05) {
+			t.Errorf("%s: its parts add up to %.2f of %.2f", k, sum, r.Allocated)
 		}
 	}
 	t.Logf("%d workloads compared", checked)
@@ -308,7 +308,7 @@ func rightFor(c fleet.Class) (codes, reasons []string) {
 	case fleet.Imbalanced:
 		return []string{"fewer_gpus"}, []string{"idle_gpus"}
 	case fleet.Oversubscribed:
-		return []string{"more_room"}, []string{"oversubscribed"}
+		return []string{"reduce_sharing"}, []string{"oversubscribed"}
 	}
 	return nil, nil
 }
@@ -361,7 +361,7 @@ func (m *marks) add(t *testing.T, d *report.Document, truth *fleet.Truth) {
 		var a *report.Advice
 		var r *report.Workload
 		for _, row := range found[k] {
-			if r == nil || row.Held > r.Held {
+			if r == nil || row.Allocated > r.Allocated {
 				r = row
 			}
 			if advice[row.ID] != nil {
@@ -377,7 +377,7 @@ func (m *marks) add(t *testing.T, d *report.Document, truth *fleet.Truth) {
 			m.at(w.Class).missed++
 			why := "no row"
 			if r != nil {
-				why = fmt.Sprintf("%s %s: %s", r.Advice, r.NoAdvice, r.NoReason)
+				why = fmt.Sprintf("%s %s: %s", r.Advice, r.NoAdvice, r.NoAdviceReason)
 			}
 			t.Logf("missed %s: %s (held %.1f h of %d devices, busy %.2f h, %s to %s): %s", w.Class, k, w.Allocated/3600, w.Devices, w.Busy/3600, w.First.Format("02T15"), w.Last.Format("02T15"), why)
 		}

@@ -340,7 +340,7 @@ func (m *measuring) holdReport(ctx context.Context, h *held) error {
 	r.Workloads[0] = len(d.Workloads)
 	for _, s := range d.Sources {
 		if s.From == "absent" {
-			r.Absent = append(r.Absent, s.What)
+			r.Absent = append(r.Absent, s.Data)
 		}
 	}
 	others := m.servers
@@ -357,15 +357,15 @@ func (m *measuring) holdReport(ctx context.Context, h *held) error {
 			at++
 		}
 		add(d.Fleet.Hours)
-		for c := report.Cell(0); c < report.CellCount; c++ {
-			add(d.Fleet.Cells.Of(c))
+		for c := report.State(0); c < report.StateCount; c++ {
+			add(d.Fleet.States.Of(c))
 		}
-		held, useful := 0.0, 0.0
+		allocated, busy := 0.0, 0.0
 		for _, w := range d.Workloads {
-			held, useful = held+w.Held, useful+w.Useful
+			allocated, busy = allocated+w.Allocated, busy+w.Busy
 		}
-		add(held)
-		add(useful)
+		add(allocated)
+		add(busy)
 		if e := d.Fleet.EnergyKWh; e != nil {
 			add(*e)
 		}
@@ -381,10 +381,10 @@ func (m *measuring) holdReport(ctx context.Context, h *held) error {
 		lines(d, &there)
 	}
 	names := []string{"GPU-hours expected"}
-	for c := report.Cell(0); c < report.CellCount; c++ {
-		names = append(names, c.Title())
+	for c := report.State(0); c < report.StateCount; c++ {
+		names = append(names, c.Quantity().Word)
 	}
-	names = append(names, "held by workloads", "of it useful", "energy, kWh")
+	names = append(names, "allocated to workloads", "of it busy", "energy, kWh")
 	for i := range min(len(here), len(there)) {
 		r.Lines = append(r.Lines, reportLine{names[i], here[i], there[i]})
 	}

@@ -1,0 +1,371 @@
+package report
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/report/mig"
+)
+
+// analysis turns what was read of workloads into rows, advice and items to pack.
+type analysis struct {
+	p      Period
+	opt    *Options
+	facts  *gpuFacts
+	prices *Prices
+}
+
+const (
+	// busyAbove is the activity of a step from which it counts as busy: less is below a second of five minutes.
+	busyAbove = 0.002
+	// emptyBelow is the memory below which no process is on a GPU: contexts alone take more.
+	emptyBelow = 64 << 20
+	// reclaimableFrom is how long an idle period must last to be reclaimable.
+	reclaimableFrom = 30 * time.Minute
+	// plotPoints is the number of points of a workload's plot.
+	plotPoints = 96
+	// allocatedAtEnd is how far before the end of the period the last value of what is still allocated may be.
+	allocatedAtEnd = 15 * time.Minute
+)
+
+// finding is what remains of one workload when its series are no longer needed.
+type finding struct {
+	row    Workload
+	advice []Advice
+	items  []item
+	// reclaimed and beyond are GPU-hours by node.
+	reclaimed, beyond map[nodeKey]float64
+	// shared are the allocations on GPUs that others share.
+	shared []sharedAllocation
+}
+
+// sharedAllocation is what an allocation did on a GPU that it shares.
+type sharedAllocation struct {
+	gpu          gpuKey
+	busy, memory track
+	hours        float64 // GPU-hours
+}
+
+// namespace makes the findings of one namespace.
+func (a *analysis) namespace(s *space) []*finding {
+	var out []*finding
+	for _, l := range s.sorted() {
+		if l.sum[qAllocated] > 0 || l.sum[qBusy] > 0 {
+			out = append(out, a.workload(l))
+		}
+	}
+	return out
+}
+
+// workload makes the finding of a workload.
+func (a *analysis) workload(l *load) *finding {
+	h, k := a.p.StepHours(), l.key
+	f := &finding{reclaimed: map[nodeKey]float64{}, beyond: map[nodeKey]float64{}, row: Workload{ID: k.id(),
+		Cluster: k.cluster, Namespace: k.namespace, Kind: k.kind, Name: k.name, OwnerFrom: l.from, Model: k.model,
+		Allocated: l.sum[qAllocated] * h, Busy: l.sum[qBusy] * h, Gap: l.sum[qGap] * h, Idle: l.sum[qIdle] * h,
+		Pods: max(len(l.pods), int(l.sum[qPods]+0.5))}}
+	r := &f.row
+	a.sharing(l, r)
+
+	// The time in which GPUs were allocated to it.
+	steps, begin, end := 0, a.p.Steps(), 0
+	for i, v := range l.track(qAllocated).all() {
+		if v > 0.001 {
+			steps++
+			begin, end = min(begin, i), i+1
+		}
+	}
+	if steps == 0 { // it used GPUs without an allocation
+		begin, end = l.track(qBusy).first(begin), l.track(qBusy).end()
+	}
+	r.FirstSeen, r.LastSeen = a.p.Begin(min(begin, max(0, end-1))), a.p.Begin(end)
+	r.GPUs = over(l.sum[qAllocated], float64(steps))
+	if a.lasts(end, a.p.Steps()) {
+		r.GPUsNow = l.track(qAllocated).last()
+	}
+	a.divide(l, f)
+	a.busyRatios(l, r)
+	a.memory(l, r)
+	if l.energy {
+		r.EnergyKWh = pointer(l.sum[qWatts] * a.p.Step.Seconds() / 3.6e6)
+	}
+	r.Unused = r.Idle + r.Gap
+	r.Cost, r.UnusedCost = a.prices.cost(k.model, r.Allocated), a.prices.cost(k.model, r.Unused)
+	if l.sum[qLastBusy] > 0 && r.Busy > 0 {
+		r.LastBusy = pointer(time.UnixMilli(int64(l.sum[qLastBusy] * 1000)).UTC().Truncate(time.Second))
+	}
+	r.Confidence = "low"
+	switch observed, g := a.p.duration(steps), a.opt.Advice; {
+	case observed >= 14*day && r.Coverage >= 0.99:
+		r.Confidence = "high"
+	case observed >= g.Observed*19/20 && r.Coverage >= g.Coverage:
+		r.Confidence = "medium"
+	}
+	r.Plot = a.plot(l)
+	f.advice = a.advise(l, r, steps)
+	f.items = a.items(l)
+	for _, x := range l.allocations {
+		if x.shared() {
+			f.shared = append(f.shared, sharedAllocation{x.key.gpu(), x.busy, x.memory, float64(x.busy.count()) * x.typical * h})
+		}
+	}
+	return f
+}
+
+// lasts is true if what ended at a step was still allocated at another.
+func (a *analysis) lasts(end, until int) bool { return a.p.duration(until-end) <= allocatedAtEnd }
+
+// migGPU finds the MIG table of a model.
+func (a *analysis) migGPU(model string) (*mig.GPU, bool) {
+	return mig.For(model, a.facts.byModel[model])
+}
+
+// sharing finds how the GPUs are shared: by what most of the time was.
+func (a *analysis) sharing(l *load, r *Workload) {
+	r.Sharing = "whole"
+	profiles, sums := map[string]float64{}, map[string]float64{}
+	for _, x := range l.allocations {
+		hours := float64(x.busy.count()) * max(x.typical, 0.01)
+		switch {
+		case x.mig():
+			sums["mig"] += hours
+			profiles[x.resource] += hours
+		case x.shared():
+			sums["shared"] += hours
+		default:
+			sums["whole"] += hours
+		}
+	}
+	for _, s := range []string{"mig", "shared"} {
+		if sums[s] > sums[r.Sharing] {
+			r.Sharing = s
+		}
+	}
+	if gpu, ok := a.migGPU(l.key.model); ok && r.Sharing == "mig" {
+		most := 0.0
+		for _, res := range sortedKeys(profiles) {
+			if p, ok := gpu.FromResource(res); ok && profiles[res] > most {
+				r.Profile, most = p.Name, profiles[res]
+			}
+		}
+	}
+}
+
+// divide finds what part of the allocated time is unknown, was used by others, and what was used beyond it.
+func (a *analysis) divide(l *load, f *finding) {
+	h, r := a.p.StepHours(), &f.row
+	typical, weight := 0.0, 0.0
+	for _, x := range l.allocations {
+		node := nodeKey{x.key.cluster, x.key.node, x.model}
+		if !x.mig() && x.typical < 0.999 {
+			n := float64(x.busy.count())
+			typical += x.typical * n
+			weight += n
+			for k, v := range x.busy.all() {
+				if more := v - x.shareAt(k); more > 0 {
+					r.Beyond += more * h
+					f.beyond[node] += more * h
+				}
+			}
+		}
+		for _, s := range x.idlePeriods() {
+			if time.Duration(s.steps*float64(a.p.Step)) >= reclaimableFrom {
+				r.Reclaimable += s.idle * h
+				f.reclaimed[node] += s.idle * h
+			}
+			r.LongestIdle = max(r.LongestIdle, s.steps*h)
+		}
+		if r.LongestIdle == 0 { // pauses shorter than a step
+			r.LongestIdle = x.longestPause() * h
+		}
+	}
+	if len(l.allocations) == 0 {
+		a.divideSums(l, f)
+	}
+	// A container with a share is observed for the whole time, whatever its share.
+	of := 1.0
+	if r.Sharing == "shared" && weight > 0 && typical > 0 {
+		of = typical / weight
+	}
+	if r.Allocated > 0 {
+		r.Coverage = max(0, min(1, l.sum[qObserved]*of*h/r.Allocated))
+		if r.Coverage > 0.999 {
+			r.Coverage = 1
+		}
+	}
+	// Gap and idle are known of some whose busy time is not.
+	left := r.Allocated - (r.Busy - r.Beyond) - r.Gap - r.Idle
+	if r.Sharing == "shared" && left < 0 {
+		// Within one step it may have used more than its share and less, one after the other.
+		r.Beyond, left = r.Beyond-left, 0
+	}
+	r.Unknown = max(0, min(left, r.Allocated*(1-r.Coverage)))
+	r.UsedByOthers = max(0, r.Allocated-(r.Busy-r.Beyond)-r.Gap-r.Idle-r.Unknown)
+	if r.Sharing != "shared" && r.UsedByOthers < 0.01*r.Allocated {
+		r.UsedByOthers = 0 // what means over steps differ by
+	}
+}
+
+// divideSums finds idle periods if single GPUs are unknown.
+func (a *analysis) divideSums(l *load, f *finding) {
+	h, r := a.p.StepHours(), &f.row
+	open := opening(l.track(qIdle), int(reclaimableFrom/a.p.Step))
+	r.Reclaimable = open.sum() * h
+	f.reclaimed[nodeKey{l.key.cluster, "", l.key.model}] += r.Reclaimable
+	run := 0.0
+	for _, v := range open.all() {
+		if run++; v <= 0.01 {
+			run = 0
+		}
+		r.LongestIdle = max(r.LongestIdle, run*h)
+	}
+	if l.sum[qAllocated] == 0 {
+		r.Beyond = r.Busy
+	}
+}
+
+// busyRatios are the quantiles of the busiest GPU.
+func (a *analysis) busyRatios(l *load, r *Workload) {
+	if l.sum[qObserved] <= 0 {
+		return
+	}
+	r.BusyMean = pointer(min(1, l.sum[qBusy]/l.sum[qObserved]))
+	if s := l.track(qBusiest).values(0, a.p.Steps()); len(s) > 0 {
+		r.BusyP95, r.BusyP99, r.BusyPeak = pointer(s.quantile(0.95)), pointer(s.quantile(0.99)), pointer(s.top())
+	}
+}
+
+// memory finds how much memory one container has on one GPU, whether that indicates a need, and how much of the idle
+// time there was a process.
+func (a *analysis) memory(l *load, r *Workload) {
+	total, memory, idle := a.facts.byModel[l.key.model], l.track(qMemory), l.track(qIdle)
+	if total > 0 {
+		r.MemoryTotal = &total
+	}
+	s := memory.values(0, a.p.Steps())
+	if len(s) == 0 {
+		return
+	}
+	if idle.count() > 0 {
+		with, without := 0.0, 0.0
+		for k, v := range idle.all() {
+			if memory.or(k, 0) >= emptyBelow {
+				with += v * a.p.StepHours()
+			} else {
+				without += v * a.p.StepHours()
+			}
+		}
+		r.IdleWithMemory, r.IdleWithoutMemory = &with, &without
+	}
+	// Loading indicates nothing about the floor: a hundredth of the time is left out.
+	median := s.quantile(0.5)
+	r.MemoryPeak, r.MemoryMedian, r.MemoryFloor = pointer(s.top()), &median, pointer(s.quantile(0.01))
+	available := total
+	if gpu, ok := a.migGPU(l.key.model); ok && r.Profile != "" {
+		if p, ok := gpu.Profile(r.Profile); ok {
+			available = p.Bytes
+		}
+	}
+	if available > 0 && r.Sharing != "shared" {
+		// Nearly everything, and always the same.
+		within := 0
+		for _, x := range s {
+			if x >= 0.98*median && x <= 1.02*median {
+				within++
+			}
+		}
+		r.Preallocated = median >= 0.85*available && float64(within) >= 0.9*float64(len(s))
+	}
+}
+
+// plot reduces the workload to few points.
+func (a *analysis) plot(l *load) *Plot {
+	n := min(plotPoints, a.p.Steps())
+	p := &Plot{make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)}
+	for i := range n {
+		from, to := i*a.p.Steps()/n, (i+1)*a.p.Steps()/n
+		var busy, observed, gpus float64
+		for k, v := range l.track(qObserved).within(from, to) {
+			if v > 0 {
+				observed += v
+				busy += l.track(qBusy).or(k, 0)
+			}
+		}
+		for _, v := range l.track(qAllocated).within(from, to) {
+			gpus += max(0, v)
+		}
+		largest := func(q quantity) float64 {
+			m := -1.0
+			for _, v := range l.track(q).within(from, to) {
+				m = max(m, v)
+			}
+			return m
+		}
+		p.Busy[i] = -1
+		if observed > 0 {
+			p.Busy[i] = thousandths(min(1, busy/observed))
+		}
+		p.Peak[i], p.Memory[i] = thousandths(largest(qBusiest)), math.Round(largest(qMemory))
+		p.GPUs[i] = thousandths(gpus / float64(to-from))
+	}
+	return p
+}
+
+func thousandths(x float64) float64 { return math.Round(x*1000) / 1000 }
+
+// namespaces adds up workloads.
+func namespaces(found []*finding, p Period, prices *Prices) []Account {
+	type key struct{ cluster, namespace string }
+	sums := map[key]*Account{}
+	add := func(sum **float64, v *float64) {
+		if v != nil && *sum == nil {
+			*sum = new(float64)
+		}
+		if v != nil {
+			**sum += *v
+		}
+	}
+	for _, f := range found {
+		r := &f.row
+		k := key{r.Cluster, r.Namespace}
+		a := sums[k]
+		if a == nil {
+			a = &Account{Cluster: r.Cluster, Namespace: r.Namespace}
+			sums[k] = a
+		}
+		own := States{Busy: r.Busy - r.Beyond, Gap: r.Gap, Idle: r.Idle, Unknown: r.Unknown}
+		a.States.plus(own, 1)
+		a.Hours += r.Allocated
+		a.Beyond += r.Beyond
+		a.UsedByOthers += r.UsedByOthers
+		a.Reclaimable += r.Reclaimable
+		add(&a.EnergyKWh, r.EnergyKWh)
+		add(&a.Cost, r.Cost)
+		if per, ok := prices.perHour(r.Model); ok {
+			if a.StateCost == nil {
+				a.StateCost = &States{}
+			}
+			a.StateCost.plus(own, per)
+		}
+	}
+	out := make([]Account, 0, len(sums))
+	for _, k := range slices.SortedFunc(maps.Keys(sums), func(a, b key) int {
+		return cmp.Or(strings.Compare(a.cluster, b.cluster), strings.Compare(a.namespace, b.namespace))
+	}) {
+		a := sums[k]
+		a.GPUs = over(a.Hours, p.Hours())
+		a.Difference = over(a.Hours-a.States.Sum()-a.UsedByOthers, a.Hours)
+		a.Coverage = over(a.Hours-a.States.Unknown, a.Hours)
+		if a.EnergyKWh != nil {
+			a.EnergyCost = prices.energy(*a.EnergyKWh)
+		}
+		out = append(out, *a)
+	}
+	return out
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,55 @@
+package report
+
+import "time"
+
+// Period is the time that a report covers, in equal steps. Step k is the time after From + k·Step and up to
+// From + (k+1)·Step; a mean over it is read at its end.
+type Period struct {
+	From, To time.Time
+	Step     time.Duration
+}
+
+// NewPeriod aligns a period to multiples of the step since 1970, which all readers of the same history share.
+func NewPeriod(from, to time.Time, step time.Duration) Period {
+	return Period{From: from.Truncate(step).UTC(), To: to.Truncate(step).UTC(), Step: step}
+}
+
+// Steps is the number of steps.
+func (p Period) Steps() int { return int(p.To.Sub(p.From) / p.Step) }
+
+// Index returns the step whose end is at a Unix time in milliseconds; ok is false outside the period.
+func (p Period) Index(ms int64) (k int, ok bool) {
+	since, step := ms-p.From.UnixMilli(), p.Step.Milliseconds()
+	k = int((since+step-1)/step) - 1
+	return k, since > 0 && k >= 0 && k < p.Steps()
+}
+
+// StepHours is the length of one step.
+func (p Period) StepHours() float64 { return p.Step.Hours() }
+
+// Hours is the length of the period.
+func (p Period) Hours() float64 { return p.To.Sub(p.From).Hours() }
+
+// perHour is the number of steps of an hour, at least 1.
+func (p Period) perHour() int { return max(1, int(time.Hour/p.Step)) }
+
+// duration is the length of a number of steps.
+func (p Period) duration(steps int) time.Duration { return time.Duration(steps) * p.Step }
+
+// End is the time at which step k ends, Begin that at which it begins.
+func (p Period) End(k int) time.Time   { return p.Begin(k + 1) }
+func (p Period) Begin(k int) time.Time { return p.From.Add(p.duration(k)) }
+
+// span is a part of the period: steps from up to but without to.
+type span struct{ from, to int }
+
+func (s span) len() int { return s.to - s.from }
+
+// steps is the number of steps in all of the spans.
+func steps(spans []span) int {
+	n := 0
+	for _, s := range spans {
+		n += s.len()
+	}
+	return n
+}

@@ -1,0 +1,266 @@
+package render
+
+import (
+	"strings"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/report"
+)
+
+// column is a column of a list: text, Markdown and the page show its title and text, CSV its key and raw value.
+type column[T any] struct {
+	// key is the CSV header; empty if CSV does not have the column.
+	key string
+	// title is the heading; empty if only CSV has the column.
+	title string
+	// text is the value for a reader, value the raw one: string, float64, *float64 or *time.Time.
+	text  func(T) string
+	value func(T) any
+}
+
+// number is a column of numbers.
+func number[T any](key, title string, of func(T) float64, format func(float64) string) column[T] {
+	return column[T]{key, title, func(x T) string { return format(of(x)) }, func(x T) any { return of(x) }}
+}
+
+// optional is a column of numbers that may be absent.
+func optional[T any](key, title string, of func(T) *float64, format func(float64) string) column[T] {
+	return column[T]{key, title, func(x T) string { return orDash(of(x), format) }, func(x T) any { return of(x) }}
+}
+
+// label is a column of text.
+func label[T any](key, title string, of func(T) string) column[T] {
+	return column[T]{key, title, of, func(x T) any { return of(x) }}
+}
+
+func orDash(x *float64, format func(float64) string) string {
+	if x == nil {
+		return "–"
+	}
+	return format(*x)
+}
+
+// titled are the columns for a reader.
+func titled[T any](all []column[T]) []column[T] {
+	var out []column[T]
+	for _, c := range all {
+		if c.title != "" {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func titles[T any](columns []column[T]) []string {
+	out := make([]string, len(columns))
+	for i, c := range columns {
+		out[i] = c.title
+	}
+	return out
+}
+
+// in formats amounts of the document's currency.
+func in(d *report.Document) func(float64) string {
+	return func(x float64) string { return money(x, d.Currency) }
+}
+
+type (
+	account  = *report.Account
+	workload = *report.Workload
+	advice   = *report.Advice
+	packing  = *report.Packing
+)
+
+// unusedCost is the cost of the unused time.
+func unusedCost(a account) *float64 {
+	if a.StateCost == nil {
+		return nil
+	}
+	x := a.StateCost.Unused()
+	return &x
+}
+
+// stateColumns are the states of the fleet.
+func stateColumns(d *report.Document) []column[report.State] {
+	columns := []column[report.State]{
+		label("", "State", func(s report.State) string { return s.Quantity().Word }),
+		number("", "GPU-hours", d.Fleet.States.Of, hours),
+		number("", "Share", d.Fleet.States.Of, func(x float64) string { return share(x, d.Fleet.Hours) }),
+	}
+	if d.Fleet.StateCost != nil {
+		columns = append(columns, number("", "Cost", d.Fleet.StateCost.Of, in(d)))
+	}
+	return columns
+}
+
+// accountColumns are those of the accounts of a level.
+func accountColumns(d *report.Document, l level) []column[account] {
+	none := func(account) string { return "" }
+	columns := []column[account]{
+		label("level", "", func(account) string { return l.Key }),
+		label("cluster", "", func(a account) string { return a.Cluster }),
+		label("node_pool", "", func(a account) string { return a.NodePool }),
+		label("node", "", func(a account) string { return a.Node }),
+		label("namespace", "", func(a account) string { return a.Namespace }),
+		label("kind", "", none),
+		label("workload", "", none),
+		label("model", "", func(a account) string { return a.Model }),
+		label("", l.Title, l.name),
+		number("gpus", "GPUs", func(a account) float64 { return a.GPUs }, gpus),
+		number("hours", "Hours", func(a account) float64 { return a.Hours }, hours),
+	}
+	for s := range report.StateCount {
+		title := s.Quantity().Word
+		if l.Key == "namespace" && (s == report.Unallocated || s == report.Unavailable || s == report.NotReported) {
+			title = "" // always 0
+		}
+		columns = append(columns, column[account]{s.String(), title,
+			func(a account) string { return share(a.States.Of(s), a.Hours) }, func(a account) any { return a.States.Of(s) }})
+	}
+	others := ""
+	if l.Key == "namespace" {
+		others = "Used by others"
+	}
+	columns = append(columns,
+		column[account]{"used_by_others", others, func(a account) string { return share(a.UsedByOthers, a.Hours) },
+			func(a account) any { return a.UsedByOthers }},
+		number("beyond_allocation", "", func(a account) float64 { return a.Beyond }, hours),
+		number("reclaimable_idle", "Reclaimable, h", func(a account) float64 { return a.Reclaimable }, hours),
+		number("coverage", "", func(a account) float64 { return a.Coverage }, ratio))
+	energy, cost, unused := "", "", ""
+	if d.Fleet.EnergyKWh != nil {
+		energy = "Energy, kWh"
+	}
+	if d.Fleet.Cost != nil {
+		cost, unused = "Cost", "Unused cost"
+	}
+	return append(columns,
+		optional("energy_kwh", energy, func(a account) *float64 { return a.EnergyKWh }, hours),
+		optional("cost", cost, func(a account) *float64 { return a.Cost }, in(d)),
+		optional("unused_cost", unused, unusedCost, in(d)))
+}
+
+// workloadColumns are those of the workloads.
+func workloadColumns(d *report.Document) []column[workload] {
+	best := map[string]advice{}
+	for i := range d.Advice {
+		if a := &d.Advice[i]; a.Workload != "" && best[a.Workload] == nil {
+			best[a.Workload] = a
+		}
+	}
+	unused := ""
+	if d.Fleet.Cost != nil {
+		unused = "Unused cost"
+	}
+	return []column[workload]{
+		label("level", "", func(workload) string { return "workload" }),
+		label("cluster", "", func(w workload) string { return w.Cluster }),
+		label("namespace", "", func(w workload) string { return w.Namespace }),
+		label("kind", "", func(w workload) string { return w.Kind }),
+		label("workload", "", func(w workload) string { return w.Name }),
+		label("", "Workload", func(w workload) string { return w.Namespace + "/" + w.Name }),
+		label("model", "Model", func(w workload) string { return w.Model }),
+		number("gpus", "GPUs", func(w workload) float64 { return w.GPUs }, gpus),
+		number("hours", catalog.Allocated.Word+", h", func(w workload) float64 { return w.Allocated }, hours),
+		number("busy", "", func(w workload) float64 { return w.Busy - w.Beyond }, hours),
+		optional("busy_mean", catalog.Busy.Word, func(w workload) *float64 { return w.BusyMean }, ratio),
+		optional("busy_p95", "P95", func(w workload) *float64 { return w.BusyP95 }, ratio),
+		optional("busy_peak", "Peak", func(w workload) *float64 { return w.BusyPeak }, ratio),
+		optional("memory_peak_bytes", "Memory peak", func(w workload) *float64 { return w.MemoryPeak }, gibibytes),
+		optional("memory_floor_bytes", "", func(w workload) *float64 { return w.MemoryFloor }, gibibytes),
+		number("gap", "", func(w workload) float64 { return w.Gap }, hours),
+		number("idle", catalog.Idle.Word+", h", func(w workload) float64 { return w.Idle }, hours),
+		number("unknown", "", func(w workload) float64 { return w.Unknown }, hours),
+		number("used_by_others", "", func(w workload) float64 { return w.UsedByOthers }, hours),
+		number("beyond_allocation", "", func(w workload) float64 { return w.Beyond }, hours),
+		number("reclaimable_idle", "", func(w workload) float64 { return w.Reclaimable }, hours),
+		number("longest_idle", "Longest idle", func(w workload) float64 { return w.LongestIdle }, span),
+		{"last_busy", "", nil, func(w workload) any { return w.LastBusy }},
+		number("", catalog.Unused.Word+", h", func(w workload) float64 { return w.Unused }, hours),
+		number("coverage", "", func(w workload) float64 { return w.Coverage }, ratio),
+		optional("energy_kwh", "", func(w workload) *float64 { return w.EnergyKWh }, hours),
+		optional("cost", "", func(w workload) *float64 { return w.Cost }, in(d)),
+		optional("unused_cost", unused, func(w workload) *float64 { return w.UnusedCost }, in(d)),
+		{"advice", "Advice", func(w workload) string {
+			if w.Advice == "" {
+				return "(" + w.NoAdvice + ")"
+			}
+			return w.Advice
+		}, func(w workload) any { return w.Advice }},
+		label("reason", "", func(w workload) string {
+			if a := best[w.ID]; a != nil {
+				return a.Reason
+			}
+			return ""
+		}),
+		{"saved_hours", "", nil, func(w workload) any {
+			if a := best[w.ID]; a != nil {
+				return a.SavedHours
+			}
+			return ""
+		}},
+		label("confidence", "", func(w workload) string { return w.Confidence }),
+	}
+}
+
+// adviceColumns are those of the advice.
+func adviceColumns(d *report.Document) []column[advice] {
+	columns := []column[advice]{
+		label("", "Recommendation", func(a advice) string { return a.Title }),
+		label("", "For", about),
+		label("", "Reason", func(a advice) string { return a.Code + "/" + a.Reason + ": " + a.Evidence }),
+		number("", "Saves GPU-hours", func(a advice) float64 { return a.SavedHours }, hours),
+		label("", "Confidence", func(a advice) string { return a.Confidence }),
+	}
+	if d.Fleet.Cost != nil {
+		columns = append(columns, optional("", "Saves", func(a advice) *float64 { return a.SavedCost }, in(d)))
+	}
+	return columns
+}
+
+// packingColumns are those of the what-if scenarios.
+func packingColumns(d *report.Document) []column[packing] {
+	columns := []column[packing]{
+		label("", "Model", func(p packing) string { return p.Model }),
+		label("", "Scenario", func(p packing) string { return strings.ReplaceAll(p.Scenario, "_", " ") + ": " + p.Text }),
+		number("", "Moved", func(p packing) float64 { return float64(p.Items) }, whole),
+		number("", "GPUs before", func(p packing) float64 { return p.GPUsBefore }, gpus),
+		number("", "GPUs after", func(p packing) float64 { return p.GPUsAfter }, gpus),
+		number("", "GPU-hours freed", func(p packing) float64 { return p.FreedHours }, hours),
+		number("", "Overload", func(p packing) float64 { return p.Overload }, ratio),
+	}
+	if d.Fleet.Cost != nil {
+		columns = append(columns, optional("", "Cost freed", func(p packing) *float64 { return p.FreedCost }, in(d)))
+	}
+	return columns
+}
+
+// about is the workload of an advice, or the part of the fleet.
+func about(a advice) string {
+	for _, s := range []string{a.Workload, a.Node, a.Model, a.Cluster} {
+		if s != "" {
+			return s
+		}
+	}
+	return "fleet"
+}
+
+// raw writes a value for a program.
+func raw(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case float64:
+		return trim(v)
+	case *float64:
+		if v != nil {
+			return trim(*v)
+		}
+	case *time.Time:
+		if v != nil {
+			return v.Format(time.RFC3339)
+		}
+	}
+	return ""
+}
