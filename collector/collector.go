@@ -33,17 +33,6 @@ type Collector struct {
 	building uint64 // counts renderings
 }
 
-// row is a prepared catalog row.
-type row struct {
-	catalog.Family
-	labels []string
-	// order lists the positions of labels in alphabetical order.
-	order []int
-	typ   *dto.MetricType
-	help  *string
-	unit  *string
-}
-
 // New returns a Collector of the rows over the View that latest returns. latest must be cheap and safe for concurrent
 // use; nil renders nothing. The error is an invalid row.
 func New(latest func() *gpu.View, rows []catalog.Family) (*Collector, error) {

@@ -156,3 +156,14 @@ func (p pairs) bound() {
 		clear(p)
 	}
 }
+
+// row is a prepared catalog row.
+type row struct {
+	catalog.Family
+	labels []string
+	// order lists the positions of labels in alphabetical order.
+	order []int
+	typ   *dto.MetricType
+	help  *string
+	unit  *string
+}

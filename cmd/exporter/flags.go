@@ -255,3 +255,11 @@ func (c *config) validate() error {
 	}
 	return nil
 }
+
+// Exit codes; see docs/ARCHITECTURE.md.
+const (
+	exitOK       = 0
+	exitBroken   = 1
+	exitUsage    = 2
+	exitMismatch = 3
+)

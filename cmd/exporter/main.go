@@ -18,14 +18,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
 )
 
-// Exit codes; see docs/ARCHITECTURE.md.
-const (
-	exitOK       = 0
-	exitBroken   = 1
-	exitUsage    = 2
-	exitMismatch = 3
-)
-
 // restartedEnv is set, to the time, in a process that re-executed itself after a driver upgrade.
 const restartedEnv = "GPU_EXPORTER_RESTARTED"
 

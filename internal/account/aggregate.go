@@ -19,23 +19,6 @@ const DefaultAccounts = 1000
 // scrapes have read its final values.
 const evictAfter = 60.0
 
-// aggregation tracks the containers without an account of their own.
-type aggregation struct {
-	limit int
-	// accounts counts the rows, without those of OtherContainers.
-	accounts int
-	// unplaced are allocations on GPUs that were never read: they have no row, but are published.
-	unplaced map[rowKey]struct{}
-	// now and before are the containers aggregated in this poll and in the previous one; total counts how often one
-	// became so.
-	now, before map[rowKey]struct{}
-	total       uint64
-	// evicted were dropped in this poll and may not return in it: a counter may restart only between two views.
-	evicted map[rowKey]struct{}
-	// full is set once nothing more can be evicted in this poll.
-	full bool
-}
-
 func newAggregation(limit int) aggregation {
 	if limit <= 0 {
 		limit = DefaultAccounts
@@ -81,15 +64,6 @@ func (l *Ledger) named(u gpu.UUID, who gpu.Container) gpu.Container {
 	return gpu.OtherContainers
 }
 
-// who is the owner of a process under its account's name.
-func (l *Ledger) who(c *device, users Users, pid int) User {
-	u := c.user(users, pid)
-	if u.Reason == "" {
-		u.Container = l.named(c.id.UUID, u.Container)
-	}
-	return u
-}
-
 // evict drops the account that ended first, if that was long enough ago.
 func (l *Ledger) evict() bool {
 	if l.aggregation.full {
@@ -123,12 +97,6 @@ func (l *Ledger) drop(key rowKey) {
 		l.aggregation.accounts--
 	}
 	delete(l.rows, key)
-}
-
-// aggregateKey identifies the allocations that OtherContainers merges.
-type aggregateKey struct {
-	resource         string
-	device, instance gpu.UUID
 }
 
 // aggregate creates the accounts of h's allocations and renames those above the limit to OtherContainers. It does not
@@ -267,4 +235,26 @@ func (l *Ledger) Accounts() gpu.Accounts {
 	f := &l.aggregation
 	return gpu.Accounts{Own: f.accounts + len(f.unplaced), Limit: f.limit, Aggregated: len(f.now),
 		Aggregations: f.total}
+}
+
+// row returns the account of a container on a GPU, a new one if necessary, or the aggregated one above the limit.
+func (l *Ledger) row(c *device, container gpu.Container) *row {
+	key := rowKey{c.id.UUID, l.named(c.id.UUID, container)}
+	r := l.rows[key]
+	if r == nil {
+		r = &row{key: key, ended: true, endedAt: l.clock, releasedAt: never, usedAt: never}
+		l.rows[key] = r
+		if key.container != gpu.OtherContainers {
+			l.aggregation.accounts++
+		}
+	}
+	return r
+}
+
+// activate restarts an ended row: its counters continue, its activity starts now.
+func (l *Ledger) activate(r *row) {
+	if r.ended {
+		r.ended, r.lastBusy, r.lastBusyAt = false, l.now, l.clock
+		r.resetGauges()
+	}
 }

@@ -6,41 +6,9 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Attribution methods, values of gpu.ContainerGPU.Attribution.
-const (
-	attributionExclusive = "exclusive"
-	attributionProcess   = "process"
-	attributionMIG       = "mig"
-	attributionNone      = "none"
-)
-
 // rank orders them: a container with several parts has the weakest method that measures anything; parts that cannot be
 // measured add nothing to its busy and observed time.
 var rank = map[string]int{attributionProcess: 1, attributionExclusive: 2, attributionMIG: 3, attributionNone: 4, "": 5}
-
-// mode is how the activity of a part is attributed.
-type mode int
-
-const (
-	// modeSole: the whole part is allocated to one container and no other process was observed on it.
-	modeSole mode = iota
-	// modeProcess: by process samples.
-	modeProcess
-	// modeUnknown: it cannot be attributed.
-	modeUnknown
-)
-
-// target is a container's row, or the reason why the time is attributed to no container.
-type target struct {
-	row    *row
-	reason gpu.UnattributedReason
-}
-
-// credit is a target's part of the busy time of one poll, in seconds of the GPU.
-type credit struct {
-	target
-	busy float64
-}
 
 // settleModes sets the mode of every part, and from them the attribution method of each container.
 func (l *Ledger) settleModes(c *device, users Users) {
@@ -162,28 +130,4 @@ func (l *Ledger) unknownReason(c *device, p *part) gpu.UnattributedReason {
 		return gpu.UnattributedUnresolved
 	}
 	return gpu.UnattributedHidden
-}
-
-// attributeBusy adds busy time that ended the given number of seconds ago.
-func (l *Ledger) attributeBusy(c *device, t credit, ago float64) {
-	if !(t.busy > 0) {
-		return
-	}
-	c.attributedBusy += t.busy
-	if t.row != nil {
-		t.row.busy += t.busy
-		t.row.lastBusyAt = max(t.row.lastBusyAt, l.clock-ago)
-		t.row.lastBusy = l.before(ago)
-	} else {
-		u := c.unattributedBy(t.reason)
-		u.busy += t.busy
-		u.hasBusy = true
-	}
-	for i := range c.credits {
-		if c.credits[i].target == t.target {
-			c.credits[i].busy += t.busy
-			return
-		}
-	}
-	c.credits = append(c.credits, t)
 }

@@ -6,105 +6,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Availability is whether a GPU could be read in a poll.
-type Availability int
-
-// Readable GPUs were read or wait for their poll group. Unavailable GPUs are lost, hung or missing. Unread GPUs are
-// suspended intentionally: their activity is unknown.
-const (
-	Readable Availability = iota
-	Unavailable
-	Unread
-)
-
-// part is the unit of allocation and activity: the GPU itself, or under MIG an instance of it, or the slices that
-// belong to no instance.
-type part struct {
-	instance gpu.Instance // zero for the GPU and for the slices without instance
-	kind     partKind
-	// share is the part's fraction of the GPU; 0 and not known where NVML does not report it.
-	share      float64
-	shareKnown bool
-	act        *activity
-
-	// lag is elapsed time that no sample covers yet; carry is measured busy time that is not yet assigned to a second.
-	// See seconds.go.
-	lag, carry float64
-	// added is what this poll measured.
-	added increment
-
-	rows             []rowShare
-	unallocated      float64 // fraction of the part that is not known to be allocated
-	unallocatedKnown bool    // whether that fraction is known to be unallocated
-	unplaced         bool    // an allocation of unknown size takes some of it
-	allocation       gpu.Opt[gpu.Ratio]
-	mode             mode
-	memory           gpu.Opt[gpu.Memory]
-}
-
-type partKind int
-
-const (
-	wholeGPU partKind = iota
-	migInstance
-	spareSlices
-)
-
-// rowShare is a container that a share of a part is allocated to.
-type rowShare struct {
-	row       *row
-	share     float64 // of the part; normalized so that the sum is at most 1
-	allocated float64 // as allocated
-}
-
-// unattributed is the part of one GPU's totals that is attributed to no container, for one reason.
-type unattributed struct {
-	busy, energy       float64
-	memory             gpu.Bytes
-	hasBusy, hasEnergy bool
-	hasMemory          bool
-}
-
-// device is the account of one GPU.
-type device struct {
-	id           gpu.Identity
-	seen         bool
-	availability Availability
-	clock        float64 // ledger's clock at the last fast reading
-	read         bool    // at least one fast reading
-	fresh        bool    // the next values are the first of a new session
-
-	mig   bool
-	parts []*part
-	act   activity // of the whole GPU, under MIG the sum over its instances
-
-	energy                           counter
-	pcieOut, pcieIn                  counter
-	nvlinkOut, nvlinkIn              counter
-	limited                          map[gpu.LimitReason]*counter
-	seconds                          map[gpu.TimeState]float64
-	idleWatts                        float64
-	idleKnown                        bool
-	quiet                            bool // the previous reading showed no activity either
-	allocation                       gpu.Opt[gpu.Ratio]
-	unplaced                         bool // an allocation on it could not be placed on an instance
-	medium                           *gpu.Medium
-	mediumAt                         float64 // ledger's clock when medium was read
-	weighable                        bool    // the driver reports process utilization
-	weights                          []processWeight
-	weightsAge                       int // readings since a process had a sample
-	weighed                          []weighed
-	usersSeen                        []User
-	servers                          []server // MPS servers in the last process list
-	everMPS                          bool
-	visible, everVisible             bool
-	unattributed                     map[gpu.UnattributedReason]*unattributed
-	credits                          []credit // who was busy in this poll
-	attributedBusy, attributedEnergy float64  // everything ever attributed to a container or a reason
-	totalEnergy                      float64  // total energy since the first reading
-	memoryError                      float64
-}
-
 func newGPU(id gpu.Identity) *device {
 	c := &device{id: id, limited: map[gpu.LimitReason]*counter{}, seconds: map[gpu.TimeState]float64{},
 		unattributed: map[gpu.UnattributedReason]*unattributed{}}
@@ -186,16 +87,6 @@ func (c *device) reopened() {
 	c.fresh = true
 	c.act.reseed()
 	c.weights, c.weightsAge = nil, 0
-}
-
-// unattributedBy returns the account of one reason.
-func (c *device) unattributedBy(reason gpu.UnattributedReason) *unattributed {
-	u := c.unattributed[reason]
-	if u == nil {
-		u = &unattributed{}
-		c.unattributed[reason] = u
-	}
-	return u
 }
 
 // readFast applies a fast reading: it sets added of every part and returns the energy used.
@@ -294,4 +185,58 @@ func (c *device) readInstances(f *gpu.Fast, l *Ledger, elapsed float64) (total i
 		total.peak = min(1, total.busy/longest)
 	}
 	return total
+}
+
+// weigh stores the utilization samples of the processes. The driver records one process per sample of its ring, so only
+// the proportions are meaningful. A first reading covers past activity and is dropped.
+func (c *device) weigh(f *gpu.Fast, first bool) {
+	samples, ok := f.Processes.Get()
+	if !ok {
+		return
+	}
+	c.weighable = true
+	c.weightsAge++
+	replaced := false
+	for _, s := range samples {
+		if s.SM <= 0 || first {
+			continue
+		}
+		if !replaced {
+			c.weights, replaced, c.weightsAge = c.weights[:0], true, 0
+		}
+		c.weights = append(c.weights, processWeight{s.PID, s.SM})
+	}
+	if !replaced && c.weightsAge > 1 {
+		c.weights = c.weights[:0] // no samples for more than one reading: the old ones are void
+	}
+}
+
+// list returns the processes of the last process list of a GPU.
+func (c *device) list() []gpu.Process {
+	if c.medium == nil {
+		return nil
+	}
+	return c.medium.Processes.Or(nil)
+}
+
+// on reports whether a process runs on a part.
+func (c *device) on(p *part, proc *gpu.Process) bool {
+	switch p.kind {
+	case migInstance:
+		gi, ok := proc.GI.Get()
+		return ok && gi == p.instance.GI
+	case spareSlices:
+		return false
+	}
+	return true
+}
+
+// partOfProcess returns the part on which a process runs, nil if unknown.
+func (c *device) partOfProcess(proc *gpu.Process) *part {
+	for _, p := range c.parts {
+		if c.on(p, proc) {
+			return p
+		}
+	}
+	return nil
 }

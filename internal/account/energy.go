@@ -77,18 +77,3 @@ func (l *Ledger) splitIdleEnergy(c *device, joules float64) {
 	}
 	l.addEnergy(c, target{reason: gpu.UnattributedUnresolved}, left)
 }
-
-// addEnergy adds energy to a target.
-func (l *Ledger) addEnergy(c *device, t target, joules float64) {
-	if !(joules > 0) {
-		return
-	}
-	c.attributedEnergy += joules
-	if t.row != nil {
-		t.row.energy += joules
-		return
-	}
-	u := c.unattributedBy(t.reason)
-	u.energy += joules
-	u.hasEnergy = true
-}

@@ -4,63 +4,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
-
-// Options configure a Ledger; the zero value selects the defaults.
-type Options struct {
-	// MaxLag is how long the samples of a GPU may lag behind before its time counts as unknown; 5 s if 0. It should
-	// exceed two polls.
-	MaxLag time.Duration
-	// Accounts is the maximum number of accounts (container, GPU); DefaultAccounts if 0.
-	Accounts int
-}
-
-// Ledger holds every counter of one node. It is not safe for concurrent use; the goroutine that owns it may publish
-// what it returns.
-type Ledger struct {
-	maxLag float64
-	clock  float64 // seconds since the first poll
-	now    time.Time
-
-	devices map[gpu.UUID]*device
-	rows    map[rowKey]*row
-	alive   map[gpu.UUID][]*row // rows of each GPU that is allocated to or used by the container
-
-	// allocs apply to the period that starts at clock.
-	allocs      gpu.Allocations
-	byGPU       map[gpu.UUID][]*gpu.Allocation
-	allocatedTo map[gpu.Container]bool
-	generation  uint64
-
-	// xids and pci also cover GPUs that fell off the bus.
-	xids map[gpu.UUID]*xidCounts
-	pci  map[gpu.PCIAddress]gpu.UUID
-
-	filter      Filter
-	aggregation aggregation
-}
-
-// Reading is what one poll read from one GPU. The ledger keeps the pointers and modifies nothing.
-type Reading struct {
-	Identity     gpu.Identity
-	Availability Availability
-	Fast         *gpu.Fast   // read in this poll, nil if nothing was
-	Medium       *gpu.Medium // the newest valid one, nil if there is none
-	Slow         *gpu.Slow   // likewise; without one the last layout applies
-}
-
-// Poll is the input of one step: the elapsed time and the state at its end.
-type Poll struct {
-	Now     time.Time     // exporter's clock, for timestamps only
-	Elapsed time.Duration // since the previous poll, monotonic
-	GPUs    []Reading
-	// Allocations apply from now on: the period that ends now belongs to those of the previous poll.
-	Allocations gpu.Allocations
-	Users       Users
-}
 
 // New returns an empty ledger.
 func New(o Options) *Ledger {
@@ -244,11 +190,6 @@ func (l *Ledger) classifyUsers(c *device) {
 			r.mismatch = []string{"used_not_allocated"}
 		}
 	}
-}
-
-// before is the exporter's clock the given number of seconds ago.
-func (l *Ledger) before(seconds float64) time.Time {
-	return l.now.Add(-time.Duration(seconds * float64(time.Second)))
 }
 
 // Fill completes a GPU of a view with its account: XIDs, activity, instances, seconds, allocation and unattributed
@@ -443,4 +384,20 @@ func (l *Ledger) Rejected() []gpu.RejectedCount { return l.filter.Counts() }
 func RingSpan(f *gpu.Fast) float64 {
 	r, _ := f.Busy.Get()
 	return span(r)
+}
+
+// expire ends the rows that are neither allocated nor used, and drops those whose grace period is over.
+func (l *Ledger) expire() {
+	for key, r := range l.rows {
+		if r.isAllocated || r.uses {
+			l.activate(r)
+			continue
+		}
+		if !r.ended {
+			r.ended, r.endedAt = true, l.clock
+		}
+		if l.clock-r.endedAt >= grace {
+			l.drop(key)
+		}
+	}
 }

@@ -2,10 +2,6 @@ package account
 
 import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
-// lingering is how long, in seconds, a container counts as a user after its last samples without being in a process
-// list: the lists are read that often.
-const lingering = 12.0
-
 // attributeMemory attributes the memory in use and counts the processes of the newest medium reading. A container found
 // on a GPU is a user of it from here on, whether it is allocated to it or not.
 func (l *Ledger) attributeMemory(c *device, users Users) {
@@ -125,32 +121,6 @@ func (l *Ledger) attributeProcesses(c *device, users Users) (given gpu.Bytes, me
 		t.row.memoryPartial = t.row.memoryPartial || !reported
 	}
 	return given, memoryPartial
-}
-
-// markUser records that a container uses a GPU.
-func (l *Ledger) markUser(r *row) {
-	l.activate(r)
-	if r.isAllocated || !r.uses && !r.used {
-		r.usedFrom = l.clock
-	}
-	r.uses = true
-}
-
-// partOfProcess returns the part on which a process runs, nil if unknown.
-func (c *device) partOfProcess(proc *gpu.Process) *part {
-	for _, p := range c.parts {
-		if c.on(p, proc) {
-			return p
-		}
-	}
-	return nil
-}
-
-// resetGauges clears the values of the previous list.
-func (r *row) resetGauges() {
-	r.used = r.uses
-	r.memory, r.hasMemory, r.memoryPartial = 0, false, false
-	r.processes, r.counted, r.uses = 0, false, false
 }
 
 func (l *Ledger) addUnattributedMemory(c *device, reason gpu.UnattributedReason, used gpu.Bytes) {

@@ -14,14 +14,6 @@ import (
 // A process chooses its own name, so the name alone proves nothing: see isServer. A process that pretends to be a
 // server hides its own use and never shifts it to another container: its activity is unattributed with a reason.
 
-// server is an MPS server process on a GPU.
-type server struct {
-	pid   int
-	entry *gpu.Process
-	// trusted is true for a process outside containers; no container can pretend to be one.
-	trusted bool
-}
-
 // findServers finds the MPS servers on a GPU, before the modes are settled.
 func (l *Ledger) findServers(c *device, users Users) {
 	c.servers = c.servers[:0]
@@ -102,4 +94,13 @@ func (c *device) mpsServers(p *part) (served, untrusted bool) {
 		}
 	}
 	return served, untrusted
+}
+
+// who is the owner of a process under its account's name.
+func (l *Ledger) who(c *device, users Users, pid int) User {
+	u := c.user(users, pid)
+	if u.Reason == "" {
+		u.Container = l.named(c.id.UUID, u.Container)
+	}
+	return u
 }

@@ -2,7 +2,6 @@ package account
 
 import (
 	"slices"
-	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
@@ -17,69 +16,6 @@ const (
 	// whole is the share from which a GPU counts as allocated entirely: shares are sums of fractions.
 	whole = 0.9995
 )
-
-// never precedes every clock value.
-const never = -1e18
-
-// rowKey identifies the account of one container on one GPU.
-type rowKey struct {
-	device    gpu.UUID
-	container gpu.Container
-}
-
-// row is the account of one container on one GPU.
-type row struct {
-	key rowKey
-	// isAllocated and uses are why it is alive; ended is set when neither is true, since endedAt.
-	isAllocated, uses, ended bool
-	endedAt                  float64
-	generation               uint64 // of the allocations that last contained it
-	placed                   bool   // the size of its allocation was known at some time
-	// Clock values: start and end of the allocation, first use without an allocation, last activity of its processes.
-	allocatedAt, releasedAt, usedFrom, usedAt float64
-	since                                     gpu.Opt[time.Time]
-	source                                    string
-
-	allocated, busy, observed, idle, gap, energy float64
-	lastBusy                                     time.Time
-	lastBusyAt                                   float64
-
-	attribution   string // exclusive, process, mig, none; empty if unknown
-	memory        gpu.Bytes
-	hasMemory     bool
-	memoryPartial bool // the memory of some process is unknown
-	processes     int
-	counted       bool // processes is known
-	used          bool // it used the GPU at the previous reading
-	mismatch      []string
-}
-
-// measured reports whether busy is measured.
-func (r *row) measured() bool {
-	return r.attribution != "" && r.attribution != attributionNone
-}
-
-// row returns the account of a container on a GPU, a new one if necessary, or the aggregated one above the limit.
-func (l *Ledger) row(c *device, container gpu.Container) *row {
-	key := rowKey{c.id.UUID, l.named(c.id.UUID, container)}
-	r := l.rows[key]
-	if r == nil {
-		r = &row{key: key, ended: true, endedAt: l.clock, releasedAt: never, usedAt: never}
-		l.rows[key] = r
-		if key.container != gpu.OtherContainers {
-			l.aggregation.accounts++
-		}
-	}
-	return r
-}
-
-// activate restarts an ended row: its counters continue, its activity starts now.
-func (l *Ledger) activate(r *row) {
-	if r.ended {
-		r.ended, r.lastBusy, r.lastBusyAt = false, l.now, l.clock
-		r.resetGauges()
-	}
-}
 
 // setAllocations applies new allocations to the period that starts now.
 func (l *Ledger) setAllocations(h gpu.Allocations) {
@@ -198,22 +134,6 @@ func (p *part) sole() *row {
 		return p.rows[0].row
 	}
 	return nil
-}
-
-// expire ends the rows that are neither allocated nor used, and drops those whose grace period is over.
-func (l *Ledger) expire() {
-	for key, r := range l.rows {
-		if r.isAllocated || r.uses {
-			l.activate(r)
-			continue
-		}
-		if !r.ended {
-			r.ended, r.endedAt = true, l.clock
-		}
-		if l.clock-r.endedAt >= grace {
-			l.drop(key)
-		}
-	}
 }
 
 // physicalShare is the share of the physical GPU that an allocation takes; absent if unknown.

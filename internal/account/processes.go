@@ -2,54 +2,6 @@ package account
 
 import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
-// User is the owner of a process: a container, or the reason why it belongs to none (host, unresolved, driver).
-type User struct {
-	Container gpu.Container
-	Reason    gpu.UnattributedReason
-	// MPS is true for a process with the name of an MPS daemon, whoever started it.
-	MPS bool
-}
-
-// Users maps the processes of the node to their owners. A nil map means that processes cannot be resolved at all; a
-// process missing from the map is unresolved.
-type Users map[int]User
-
-// of returns the owner of a process.
-func (u Users) of(pid int) User {
-	if who, ok := u[pid]; ok {
-		return who
-	}
-	return User{Reason: gpu.UnattributedUnresolved}
-}
-
-// target returns the account of a user on a GPU.
-func (l *Ledger) target(c *device, who User) target {
-	if who.Reason != "" {
-		return target{reason: who.Reason}
-	}
-	return target{row: l.row(c, who.Container)}
-}
-
-// list returns the processes of the last process list of a GPU.
-func (c *device) list() []gpu.Process {
-	if c.medium == nil {
-		return nil
-	}
-	return c.medium.Processes.Or(nil)
-}
-
-// on reports whether a process runs on a part.
-func (c *device) on(p *part, proc *gpu.Process) bool {
-	switch p.kind {
-	case migInstance:
-		gi, ok := proc.GI.Get()
-		return ok && gi == p.instance.GI
-	case spareSlices:
-		return false
-	}
-	return true
-}
-
 // usersOn returns the distinct users of a part, without the driver's own processes and MPS servers.
 func (l *Ledger) usersOn(c *device, p *part, users Users) []User {
 	c.usersSeen = c.usersSeen[:0]
@@ -71,36 +23,6 @@ next:
 		c.usersSeen = append(c.usersSeen, who)
 	}
 	return c.usersSeen
-}
-
-// weigh stores the utilization samples of the processes. The driver records one process per sample of its ring, so only
-// the proportions are meaningful. A first reading covers past activity and is dropped.
-func (c *device) weigh(f *gpu.Fast, first bool) {
-	samples, ok := f.Processes.Get()
-	if !ok {
-		return
-	}
-	c.weighable = true
-	c.weightsAge++
-	replaced := false
-	for _, s := range samples {
-		if s.SM <= 0 || first {
-			continue
-		}
-		if !replaced {
-			c.weights, replaced, c.weightsAge = c.weights[:0], true, 0
-		}
-		c.weights = append(c.weights, processWeight{s.PID, s.SM})
-	}
-	if !replaced && c.weightsAge > 1 {
-		c.weights = c.weights[:0] // no samples for more than one reading: the old ones are void
-	}
-}
-
-// processWeight is one utilization sample of a process.
-type processWeight struct {
-	pid    int
-	weight float64
 }
 
 // otherUser reports whether a process of another container or of the host was active.
@@ -194,8 +116,15 @@ func (l *Ledger) attributeUser(c *device, who User, busy, ago float64) {
 	}
 }
 
-// weighed is a user with the sum of its samples.
-type weighed struct {
-	who    User
-	weight float64
+// lingering is how long, in seconds, a container counts as a user after its last samples without being in a process
+// list: the lists are read that often.
+const lingering = 12.0
+
+// markUser records that a container uses a GPU.
+func (l *Ledger) markUser(r *row) {
+	l.activate(r)
+	if r.isAllocated || !r.uses && !r.used {
+		r.usedFrom = l.clock
+	}
+	r.uses = true
 }

@@ -13,76 +13,6 @@ import (
 // maxFailures is how many fast reads in a row may fail for an unknown reason before the GPU counts as failed.
 const maxFailures = 3
 
-// Indices of the poll groups in arrays.
-const (
-	pollFast = iota
-	pollMedium
-	pollSlow
-)
-
-// pollGroup is the state of one poll group of one GPU.
-type pollGroup[T any] struct {
-	value     gpu.Opt[*T]   // absent after a failure, or when it is too old
-	read      time.Duration // the sampler's clock at the last attempt
-	succeeded time.Duration // at the last success
-	tried     bool
-	at        time.Time // exporter's clock at the last success; zero: never
-	due       bool      // to be read in the next poll, whatever the interval
-	failures  int       // failures in a row
-}
-
-// tracked is the state of one GPU.
-type tracked struct {
-	id    gpu.Identity // with the index when first seen
-	index int          // NVML's index now
-	dev   GPU          // nil while NVML does not list it
-
-	// pending is set while a job is in progress, since started on the real clock.
-	pending bool
-	started time.Time
-	hung    bool
-
-	lostErr     error           // why it is not read until the next scan
-	failErr     error           // why it counts as failed although it is read
-	loggedState gpu.DeviceState // last state written to the log
-	known       bool            // some poll group succeeded at some time
-
-	state   gpu.DeviceState
-	message string
-
-	fast                   pollGroup[gpu.Fast]
-	medium                 pollGroup[gpu.Medium]
-	slow                   pollGroup[gpu.Slow]
-	freshFast, freshMedium bool
-	layout                 *gpu.Slow // last slow reading, for the MIG layout of a GPU that is not read
-	recovery               gpu.Opt[gpu.RecoveryAction]
-	memory                 gpu.Opt[gpu.Bytes] // total, as last read
-	notOffered             []string
-	measured               bool // the depth of its ring was checked
-	migAnnounced           bool // the pending MIG change was handled
-	history                history
-}
-
-// job is one read of one GPU.
-type job struct {
-	dev        *tracked
-	from       GPU
-	pollGroups [3]bool
-}
-
-// reading is the result of a job.
-type reading struct {
-	job
-	fast       gpu.Fast
-	medium     gpu.Medium
-	slow       gpu.Slow
-	errs       [3]error
-	attempted  [3]bool
-	durations  [3]time.Duration
-	notOffered []string
-	renewed    bool // notOffered was read
-}
-
 // do reads the poll groups, cheapest first. It stops at an error of the whole GPU or driver.
 func (j job) do(watch func() time.Time) reading {
 	a := reading{job: j}
@@ -478,4 +408,17 @@ func sameGPU(a, b gpu.InventoryGPU) bool {
 				x.ProfileID == y.ProfileID &&
 				slices.Equal(x.Compute, y.Compute)
 		})
+}
+
+// watchMIG shuts down NVML, once per change, when a change of the MIG mode is pending: it waits for open clients.
+func (s *Sampler) watchMIG(t *tracked, slow *gpu.Slow) {
+	mode, ok := slow.MIGMode.Get()
+	switch {
+	case !ok:
+	case mode.Current == mode.Pending:
+		t.migAnnounced = false
+	case !t.migAnnounced && s.session.intent == intentNone:
+		t.migAnnounced = true
+		s.session.intent = intentPause
+	}
 }

@@ -14,9 +14,6 @@ const (
 	errorWait = 10 * time.Second
 )
 
-// eventWatch is a session whose events are waited for.
-type eventWatch struct{ session Session }
-
 // listen waits for events until ctx ends.
 func (s *Sampler) listen(ctx context.Context) {
 	rest := func(d time.Duration) {
@@ -63,19 +60,6 @@ func (s *Sampler) noteEvents(err error, again bool) {
 	} else if !again {
 		s.eventWatch.errors++
 	}
-}
-
-// pollEvents receives the available events if no listener runs.
-func (s *Sampler) pollEvents(limit *waitLimit) {
-	if s.session.state != sessionOpen || s.session.op != "" || s.session.intent != intentNone {
-		return
-	}
-	live := s.session.live
-	s.start(opPoll, func() result {
-		events, err := live.WaitEvents(0)
-		return result{events: events, err: err}
-	})
-	s.await(limit)
 }
 
 func (s *Sampler) polled(r result) {

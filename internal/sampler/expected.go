@@ -10,23 +10,6 @@ import (
 // busInterval is the interval of PCI bus scans.
 const busInterval = 30 * time.Second
 
-// expectation is the result of a PCI bus scan.
-type expectation struct {
-	list []Expected
-	ok   bool // the bus could be read
-	at   time.Duration
-	err  string
-}
-
-// has reports whether a GPU is on the bus, and whether it is bound to another driver.
-func (e *expectation) has(pci gpu.PCIAddress) (onBus, detached bool) {
-	i := slices.IndexFunc(e.list, func(x Expected) bool { return x.PCI == pci })
-	if i < 0 || pci == "" {
-		return false, false
-	}
-	return true, e.list[i].Detached
-}
-
 // scanBus lists the PCI bus if it is due. A GPU that the driver does not list is identified by its address until it has
 // a UUID.
 func (s *Sampler) scanBus() {

@@ -3,168 +3,11 @@ package sampler
 import (
 	"context"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/account"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
-
-// Driver opens the GPU driver.
-type Driver interface {
-	// Open returns a session, or an error that wraps gpu.ErrNoDriver, gpu.ErrNotNVML or
-	// gpu.ErrVersionMismatch where one fits. There is one session at a time.
-	Open() (Session, error)
-}
-
-// Session is an initialized NVML session.
-type Session interface {
-	// System identifies the driver, as read by Open.
-	System() gpu.System
-	// Scan lists the GPUs. A GPU that failed and recovered is a new GPU.
-	Scan() ([]GPU, error)
-	// WaitEvents waits up to timeout and returns the XIDs received. It runs concurrently with everything else.
-	WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error)
-	Close() error
-}
-
-// GPU is one GPU of a session. Its poll groups are called by one goroutine at a time. Their errors wrap gpu.ErrLost and
-// the like where one fits; a single reading that failed is only absent.
-type GPU interface {
-	Identity() gpu.Identity
-	Fast() (gpu.Fast, error)
-	Medium() (gpu.Medium, error)
-	Slow() (gpu.Slow, error)
-	// NotOffered lists the readings that GPU and driver do not offer.
-	NotOffered() []string
-}
-
-// Resolver returns the allocations of an inventory's GPUs. It must not block.
-type Resolver interface {
-	Allocations(*gpu.Inventory) gpu.Allocations
-}
-
-// Users finds the owner of a process: a container, or the reason why it belongs to none (gpu.UnattributedHost,
-// Unresolved). It is called by one goroutine and should be quick.
-type Users interface {
-	Find(pid int) account.User
-}
-
-// VisibleScanner returns the GPUs visible in containers. It must not block.
-type VisibleScanner interface {
-	Visible(*gpu.Inventory) []gpu.VisibleGPU
-}
-
-// Expecter lists the GPUs of the PCI bus, without the driver.
-type Expecter interface {
-	Expected() ([]Expected, error)
-}
-
-// Expected is a GPU of the PCI bus. Detached: it is bound to another driver.
-type Expected struct {
-	PCI      gpu.PCIAddress
-	Detached bool
-}
-
-// Options configure a Sampler. Only Driver is required.
-type Options struct {
-	Node   string
-	Build  gpu.Build // of this exporter
-	Driver Driver
-
-	Resolver Resolver // nil: allocations are unknown
-	// nil: processes cannot be resolved (no host PID namespace); process lists are dropped
-	Users          Users
-	VisibleScanner VisibleScanner // nil: containers are not scanned
-	Expecter       Expecter       // nil: a GPU that NVML does not list cannot be missing
-	// GPUs is the expected number of GPUs; 0 if unknown.
-	GPUs int
-	// Accounts is the maximum number of accounts (container, GPU); account.DefaultAccounts if 0.
-	Accounts int
-
-	// Replaced is called when only a new process can load the driver's library, never while a call is in progress. It
-	// may be called again with every retry.
-	Replaced func()
-
-	// Sources, Calls and Features complete the view. They must be quick and safe to call from the loop.
-	Sources  func() []gpu.Source
-	Calls    func() []gpu.CallStats
-	Features func() []gpu.Feature
-
-	// Published, if set, is called with every view after it was stored, in order and from one goroutine. It must be
-	// quick and must not modify the view.
-	Published func(*gpu.View)
-
-	// Intervals of the poll groups: 2 s, 10 s and 60 s if 0.
-	Fast, Medium, Slow time.Duration
-	// Deadline is the timeout of a driver call, after which its GPU counts as hung: 5 s if 0. Bound is how long a poll
-	// waits for results before it is published without them: half the fast interval, at most 1 s, if 0.
-	Deadline, Bound time.Duration
-
-	// Clock is the time of Run's polls; nil: time.Now. Watch and After measure the duration of driver calls
-	// independently of a test clock; nil: time.Now and time.After.
-	Clock func() time.Time
-	Watch func() time.Time
-	After func(time.Duration) <-chan time.Time
-
-	Logger *slog.Logger // nil: discarded
-}
-
-const (
-	// maxStep is the maximum time of one poll: more is a suspended machine or a clock that was set.
-	maxStep = time.Minute
-	// minFast is the shortest interval to which the fast poll group adapts for a shallow sample ring.
-	minFast = 500 * time.Millisecond
-	// eventWait is the duration of one wait for events. Shutdown waits for it.
-	eventWait = 400 * time.Millisecond
-	// shutdownWait is how long shutdown waits for calls in progress before it leaves NVML initialized, and closeWait
-	// how long for nvmlShutdown after that: less than a second together.
-	shutdownWait = 600 * time.Millisecond
-	closeWait    = 300 * time.Millisecond
-)
-
-// Sampler reads, accounts and publishes. Latest and Event are safe for concurrent use; Step and Close must not run
-// concurrently with each other or with Run.
-type Sampler struct {
-	o    Options
-	log  *slog.Logger
-	view atomic.Pointer[gpu.View]
-
-	inbox struct {
-		sync.Mutex
-		events []gpu.XIDEvent
-	}
-	listening    atomic.Bool                // Run's listener receives the events
-	eventSession atomic.Pointer[eventWatch] // the session to wait on
-	eventWatch   struct {
-		sync.Mutex
-		err    error
-		at     time.Time
-		errors uint64
-	}
-
-	mu      sync.Mutex // guards what follows; locked by Step, Run and Close
-	quit    <-chan struct{}
-	ledger  *account.Ledger
-	started bool
-	last    time.Time     // time of the previous poll
-	clock   time.Duration // monotonic time since the first poll
-	now     time.Time     // time of this poll
-	fast    time.Duration // the fast poll group's interval, adapted to the sample rings
-
-	session     sessionState
-	devs        []*tracked
-	readings    chan reading
-	results     chan result
-	expected    expectation
-	inventory   *gpu.Inventory
-	allocations gpu.Allocations
-	users       map[int]account.User
-	durations   [3]gpu.Opt[time.Duration]
-	success     gpu.Opt[time.Time]
-	errors      uint64
-}
 
 // New returns a Sampler that is not running.
 func New(o Options) *Sampler {
@@ -197,16 +40,6 @@ func New(o Options) *Sampler {
 		Sources: []gpu.Source{{Name: gpu.SourceNVML, Message: "the first poll has not finished"}},
 		Notes:   []string{"The first poll has not finished yet."}})
 	return s
-}
-
-// Latest returns the newest view. It is never nil and never modified.
-func (s *Sampler) Latest() *gpu.View { return s.view.Load() }
-
-// Event takes an XID from another data source than the driver's own events, such as the kernel log.
-func (s *Sampler) Event(e gpu.XIDEvent) {
-	s.inbox.Lock()
-	defer s.inbox.Unlock()
-	s.inbox.events = append(s.inbox.events, e)
 }
 
 // Run polls until ctx ends, then shuts down NVML unless a call hangs. It returns nil within a second of the end.
@@ -270,15 +103,6 @@ func (s *Sampler) poll(now time.Time) {
 	s.account(elapsed)
 	s.publish()
 }
-
-// waitLimit bounds the waiting of one poll; once it is over it stays so.
-type waitLimit struct {
-	c            <-chan time.Time
-	sessionEnded bool
-}
-
-// end is called by the receiver from c.
-func (p *waitLimit) end() { p.sessionEnded = true }
 
 // advance moves the clocks and returns the time since the previous poll.
 func (s *Sampler) advance(now time.Time) time.Duration {

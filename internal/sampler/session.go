@@ -29,66 +29,6 @@ const (
 // reasonMIG is the reason of a pause.
 const reasonMIG = "mig_change"
 
-type sessionPhase int
-
-const (
-	sessionClosed sessionPhase = iota
-	sessionOpen
-)
-
-// intent is why the session has to end.
-type intent int
-
-const (
-	intentNone intent = iota
-	intentReopen
-	intentReplace
-	intentPause
-)
-
-// operation is a call on the session that is in progress; empty: none.
-type operation string
-
-const (
-	opOpen  operation = "initialize NVML"
-	opScan  operation = "list the GPUs"
-	opClose operation = "shut down NVML"
-	opPoll  operation = "poll events"
-)
-
-// sessionState is the session and its pending transitions.
-type sessionState struct {
-	state   sessionPhase
-	live    Session
-	system  gpu.Opt[gpu.System]
-	intent  intent
-	message string // why it is not open, one line
-	hint    error
-
-	op        operation
-	opStarted time.Time
-
-	tryAt       time.Duration // time of the next attempt to open
-	wait        time.Duration // last wait between attempts
-	openAt      time.Duration // time of the last successful open
-	scanAt      time.Duration // time of the next scan
-	pausedUntil time.Duration
-	reopened    time.Duration
-	hasReopened bool
-	seekAt      time.Duration // time of a new session for a missing GPU; 0: none is missing
-	seekWait    time.Duration
-	mismatch    bool // the library does not match the driver: only a new process helps
-}
-
-// result is the outcome of an operation.
-type result struct {
-	op     operation
-	live   Session
-	devs   []GPU
-	events []gpu.XIDEvent
-	err    error
-}
-
 // start runs an operation in a goroutine of its own.
 func (s *Sampler) start(op operation, do func() result) {
 	s.session.op, s.session.opStarted = op, s.o.Watch()
@@ -254,18 +194,6 @@ func (s *Sampler) replace() {
 	}
 }
 
-// endSession handles an error that ends the session.
-func (s *Sampler) endSession(err error) {
-	st := &s.session
-	if st.state != sessionOpen || st.intent == intentReplace {
-		return
-	}
-	st.intent, st.message, st.hint = intentReopen, err.Error(), err
-	if errors.Is(err, gpu.ErrVersionMismatch) {
-		st.intent = intentReplace
-	}
-}
-
 // closed handles the end of a session.
 func (s *Sampler) closed() {
 	st := &s.session
@@ -294,25 +222,6 @@ func (s *Sampler) closed() {
 	for _, t := range s.devs {
 		t.dev = nil // the handles are invalid after the session
 	}
-}
-
-// watchMIG shuts down NVML, once per change, when a change of the MIG mode is pending: it waits for open clients.
-func (s *Sampler) watchMIG(t *tracked, slow *gpu.Slow) {
-	mode, ok := slow.MIGMode.Get()
-	switch {
-	case !ok:
-	case mode.Current == mode.Pending:
-		t.migAnnounced = false
-	case !t.migAnnounced && s.session.intent == intentNone:
-		t.migAnnounced = true
-		s.session.intent = intentPause
-	}
-}
-
-// paused reports whether NVML is shut down intentionally.
-func (s *Sampler) paused() bool {
-	st := &s.session
-	return st.state == sessionClosed && s.clock < st.pausedUntil
 }
 
 // checkAllRefuse opens a new session when every GPU fails: so it is after a container lost its devices, or the driver
@@ -417,4 +326,17 @@ func (s *Sampler) shutdown(listener <-chan struct{}) {
 	case <-s.o.After(closeWait):
 		s.log.Warn("NVML shutdown timed out")
 	}
+}
+
+// pollEvents receives the available events if no listener runs.
+func (s *Sampler) pollEvents(limit *waitLimit) {
+	if s.session.state != sessionOpen || s.session.op != "" || s.session.intent != intentNone {
+		return
+	}
+	live := s.session.live
+	s.start(opPoll, func() result {
+		events, err := live.WaitEvents(0)
+		return result{events: events, err: err}
+	})
+	s.await(limit)
 }

@@ -9,18 +9,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-const (
-	historyEvery  = 10 * time.Second
-	historyPoints = 60
-)
-
-// history is the last minutes of a GPU, for the node page. points is replaced, never modified: views share it.
-type history struct {
-	points         []gpu.HistoryPoint
-	next           time.Duration
-	busy, observed gpu.Seconds
-}
-
 // add appends a point if one is due.
 func (p *history) add(clock time.Duration, now time.Time, c *gpu.GPU) {
 	if p.next != 0 && clock < p.next {

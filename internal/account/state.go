@@ -1,0 +1,302 @@
+package account
+
+import (
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// Options configure a Ledger; the zero value selects the defaults.
+type Options struct {
+	// MaxLag is how long the samples of a GPU may lag behind before its time counts as unknown; 5 s if 0. It should
+	// exceed two polls.
+	MaxLag time.Duration
+	// Accounts is the maximum number of accounts (container, GPU); DefaultAccounts if 0.
+	Accounts int
+}
+
+// Ledger holds every counter of one node. It is not safe for concurrent use; the goroutine that owns it may publish
+// what it returns.
+type Ledger struct {
+	maxLag float64
+	clock  float64 // seconds since the first poll
+	now    time.Time
+
+	devices map[gpu.UUID]*device
+	rows    map[rowKey]*row
+	alive   map[gpu.UUID][]*row // rows of each GPU that is allocated to or used by the container
+
+	// allocs apply to the period that starts at clock.
+	allocs      gpu.Allocations
+	byGPU       map[gpu.UUID][]*gpu.Allocation
+	allocatedTo map[gpu.Container]bool
+	generation  uint64
+
+	// xids and pci also cover GPUs that fell off the bus.
+	xids map[gpu.UUID]*xidCounts
+	pci  map[gpu.PCIAddress]gpu.UUID
+
+	filter      Filter
+	aggregation aggregation
+}
+
+// Reading is what one poll read from one GPU. The ledger keeps the pointers and modifies nothing.
+type Reading struct {
+	Identity     gpu.Identity
+	Availability Availability
+	Fast         *gpu.Fast   // read in this poll, nil if nothing was
+	Medium       *gpu.Medium // the newest valid one, nil if there is none
+	Slow         *gpu.Slow   // likewise; without one the last layout applies
+}
+
+// Poll is the input of one step: the elapsed time and the state at its end.
+type Poll struct {
+	Now     time.Time     // exporter's clock, for timestamps only
+	Elapsed time.Duration // since the previous poll, monotonic
+	GPUs    []Reading
+	// Allocations apply from now on: the period that ends now belongs to those of the previous poll.
+	Allocations gpu.Allocations
+	Users       Users
+}
+
+// Availability is whether a GPU could be read in a poll.
+type Availability int
+
+// Readable GPUs were read or wait for their poll group. Unavailable GPUs are lost, hung or missing. Unread GPUs are
+// suspended intentionally: their activity is unknown.
+const (
+	Readable Availability = iota
+	Unavailable
+	Unread
+)
+
+// part is the unit of allocation and activity: the GPU itself, or under MIG an instance of it, or the slices that
+// belong to no instance.
+type part struct {
+	instance gpu.Instance // zero for the GPU and for the slices without instance
+	kind     partKind
+	// share is the part's fraction of the GPU; 0 and not known where NVML does not report it.
+	share      float64
+	shareKnown bool
+	act        *activity
+
+	// lag is elapsed time that no sample covers yet; carry is measured busy time that is not yet assigned to a second.
+	// See seconds.go.
+	lag, carry float64
+	// added is what this poll measured.
+	added increment
+
+	rows             []rowShare
+	unallocated      float64 // fraction of the part that is not known to be allocated
+	unallocatedKnown bool    // whether that fraction is known to be unallocated
+	unplaced         bool    // an allocation of unknown size takes some of it
+	allocation       gpu.Opt[gpu.Ratio]
+	mode             mode
+	memory           gpu.Opt[gpu.Memory]
+}
+
+type partKind int
+
+const (
+	wholeGPU partKind = iota
+	migInstance
+	spareSlices
+)
+
+// rowShare is a container that a share of a part is allocated to.
+type rowShare struct {
+	row       *row
+	share     float64 // of the part; normalized so that the sum is at most 1
+	allocated float64 // as allocated
+}
+
+// unattributed is the part of one GPU's totals that is attributed to no container, for one reason.
+type unattributed struct {
+	busy, energy       float64
+	memory             gpu.Bytes
+	hasBusy, hasEnergy bool
+	hasMemory          bool
+}
+
+// device is the account of one GPU.
+type device struct {
+	id           gpu.Identity
+	seen         bool
+	availability Availability
+	clock        float64 // ledger's clock at the last fast reading
+	read         bool    // at least one fast reading
+	fresh        bool    // the next values are the first of a new session
+
+	mig   bool
+	parts []*part
+	act   activity // of the whole GPU, under MIG the sum over its instances
+
+	energy                           counter
+	pcieOut, pcieIn                  counter
+	nvlinkOut, nvlinkIn              counter
+	limited                          map[gpu.LimitReason]*counter
+	seconds                          map[gpu.TimeState]float64
+	idleWatts                        float64
+	idleKnown                        bool
+	quiet                            bool // the previous reading showed no activity either
+	allocation                       gpu.Opt[gpu.Ratio]
+	unplaced                         bool // an allocation on it could not be placed on an instance
+	medium                           *gpu.Medium
+	mediumAt                         float64 // ledger's clock when medium was read
+	weighable                        bool    // the driver reports process utilization
+	weights                          []processWeight
+	weightsAge                       int // readings since a process had a sample
+	weighed                          []weighed
+	usersSeen                        []User
+	servers                          []server // MPS servers in the last process list
+	everMPS                          bool
+	visible, everVisible             bool
+	unattributed                     map[gpu.UnattributedReason]*unattributed
+	credits                          []credit // who was busy in this poll
+	attributedBusy, attributedEnergy float64  // everything ever attributed to a container or a reason
+	totalEnergy                      float64  // total energy since the first reading
+	memoryError                      float64
+}
+
+// rowKey identifies the account of one container on one GPU.
+type rowKey struct {
+	device    gpu.UUID
+	container gpu.Container
+}
+
+// never precedes every clock value.
+const never = -1e18
+
+// row is the account of one container on one GPU.
+type row struct {
+	key rowKey
+	// isAllocated and uses are why it is alive; ended is set when neither is true, since endedAt.
+	isAllocated, uses, ended bool
+	endedAt                  float64
+	generation               uint64 // of the allocations that last contained it
+	placed                   bool   // the size of its allocation was known at some time
+	// Clock values: start and end of the allocation, first use without an allocation, last activity of its processes.
+	allocatedAt, releasedAt, usedFrom, usedAt float64
+	since                                     gpu.Opt[time.Time]
+	source                                    string
+
+	allocated, busy, observed, idle, gap, energy float64
+	lastBusy                                     time.Time
+	lastBusyAt                                   float64
+
+	attribution   string // exclusive, process, mig, none; empty if unknown
+	memory        gpu.Bytes
+	hasMemory     bool
+	memoryPartial bool // the memory of some process is unknown
+	processes     int
+	counted       bool // processes is known
+	used          bool // it used the GPU at the previous reading
+	mismatch      []string
+}
+
+// measured reports whether busy is measured.
+func (r *row) measured() bool {
+	return r.attribution != "" && r.attribution != attributionNone
+}
+
+// resetGauges clears the values of the previous list.
+func (r *row) resetGauges() {
+	r.used = r.uses
+	r.memory, r.hasMemory, r.memoryPartial = 0, false, false
+	r.processes, r.counted, r.uses = 0, false, false
+}
+
+// Attribution methods, values of gpu.ContainerGPU.Attribution.
+const (
+	attributionExclusive = "exclusive"
+	attributionProcess   = "process"
+	attributionMIG       = "mig"
+	attributionNone      = "none"
+)
+
+// mode is how the activity of a part is attributed.
+type mode int
+
+const (
+	// modeSole: the whole part is allocated to one container and no other process was observed on it.
+	modeSole mode = iota
+	// modeProcess: by process samples.
+	modeProcess
+	// modeUnknown: it cannot be attributed.
+	modeUnknown
+)
+
+// target is a container's row, or the reason why the time is attributed to no container.
+type target struct {
+	row    *row
+	reason gpu.UnattributedReason
+}
+
+// credit is a target's part of the busy time of one poll, in seconds of the GPU.
+type credit struct {
+	target
+	busy float64
+}
+
+// User is the owner of a process: a container, or the reason why it belongs to none (host, unresolved, driver).
+type User struct {
+	Container gpu.Container
+	Reason    gpu.UnattributedReason
+	// MPS is true for a process with the name of an MPS daemon, whoever started it.
+	MPS bool
+}
+
+// Users maps the processes of the node to their owners. A nil map means that processes cannot be resolved at all; a
+// process missing from the map is unresolved.
+type Users map[int]User
+
+// of returns the owner of a process.
+func (u Users) of(pid int) User {
+	if who, ok := u[pid]; ok {
+		return who
+	}
+	return User{Reason: gpu.UnattributedUnresolved}
+}
+
+// server is an MPS server process on a GPU.
+type server struct {
+	pid   int
+	entry *gpu.Process
+	// trusted is true for a process outside containers; no container can pretend to be one.
+	trusted bool
+}
+
+// processWeight is one utilization sample of a process.
+type processWeight struct {
+	pid    int
+	weight float64
+}
+
+// weighed is a user with the sum of its samples.
+type weighed struct {
+	who    User
+	weight float64
+}
+
+// aggregation tracks the containers without an account of their own.
+type aggregation struct {
+	limit int
+	// accounts counts the rows, without those of OtherContainers.
+	accounts int
+	// unplaced are allocations on GPUs that were never read: they have no row, but are published.
+	unplaced map[rowKey]struct{}
+	// now and before are the containers aggregated in this poll and in the previous one; total counts how often one
+	// became so.
+	now, before map[rowKey]struct{}
+	total       uint64
+	// evicted were dropped in this poll and may not return in it: a counter may restart only between two views.
+	evicted map[rowKey]struct{}
+	// full is set once nothing more can be evicted in this poll.
+	full bool
+}
+
+// aggregateKey identifies the allocations that OtherContainers merges.
+type aggregateKey struct {
+	resource         string
+	device, instance gpu.UUID
+}

@@ -1,0 +1,367 @@
+package sampler
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/account"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// Driver opens the GPU driver.
+type Driver interface {
+	// Open returns a session, or an error that wraps gpu.ErrNoDriver, gpu.ErrNotNVML or
+	// gpu.ErrVersionMismatch where one fits. There is one session at a time.
+	Open() (Session, error)
+}
+
+// Session is an initialized NVML session.
+type Session interface {
+	// System identifies the driver, as read by Open.
+	System() gpu.System
+	// Scan lists the GPUs. A GPU that failed and recovered is a new GPU.
+	Scan() ([]GPU, error)
+	// WaitEvents waits up to timeout and returns the XIDs received. It runs concurrently with everything else.
+	WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error)
+	Close() error
+}
+
+// GPU is one GPU of a session. Its poll groups are called by one goroutine at a time. Their errors wrap gpu.ErrLost and
+// the like where one fits; a single reading that failed is only absent.
+type GPU interface {
+	Identity() gpu.Identity
+	Fast() (gpu.Fast, error)
+	Medium() (gpu.Medium, error)
+	Slow() (gpu.Slow, error)
+	// NotOffered lists the readings that GPU and driver do not offer.
+	NotOffered() []string
+}
+
+// Resolver returns the allocations of an inventory's GPUs. It must not block.
+type Resolver interface {
+	Allocations(*gpu.Inventory) gpu.Allocations
+}
+
+// Users finds the owner of a process: a container, or the reason why it belongs to none (gpu.UnattributedHost,
+// Unresolved). It is called by one goroutine and should be quick.
+type Users interface {
+	Find(pid int) account.User
+}
+
+// VisibleScanner returns the GPUs visible in containers. It must not block.
+type VisibleScanner interface {
+	Visible(*gpu.Inventory) []gpu.VisibleGPU
+}
+
+// Expecter lists the GPUs of the PCI bus, without the driver.
+type Expecter interface {
+	Expected() ([]Expected, error)
+}
+
+// Expected is a GPU of the PCI bus. Detached: it is bound to another driver.
+type Expected struct {
+	PCI      gpu.PCIAddress
+	Detached bool
+}
+
+// Options configure a Sampler. Only Driver is required.
+type Options struct {
+	Node   string
+	Build  gpu.Build // of this exporter
+	Driver Driver
+
+	Resolver Resolver // nil: allocations are unknown
+	// nil: processes cannot be resolved (no host PID namespace); process lists are dropped
+	Users          Users
+	VisibleScanner VisibleScanner // nil: containers are not scanned
+	Expecter       Expecter       // nil: a GPU that NVML does not list cannot be missing
+	// GPUs is the expected number of GPUs; 0 if unknown.
+	GPUs int
+	// Accounts is the maximum number of accounts (container, GPU); account.DefaultAccounts if 0.
+	Accounts int
+
+	// Replaced is called when only a new process can load the driver's library, never while a call is in progress. It
+	// may be called again with every retry.
+	Replaced func()
+
+	// Sources, Calls and Features complete the view. They must be quick and safe to call from the loop.
+	Sources  func() []gpu.Source
+	Calls    func() []gpu.CallStats
+	Features func() []gpu.Feature
+
+	// Published, if set, is called with every view after it was stored, in order and from one goroutine. It must be
+	// quick and must not modify the view.
+	Published func(*gpu.View)
+
+	// Intervals of the poll groups: 2 s, 10 s and 60 s if 0.
+	Fast, Medium, Slow time.Duration
+	// Deadline is the timeout of a driver call, after which its GPU counts as hung: 5 s if 0. Bound is how long a poll
+	// waits for results before it is published without them: half the fast interval, at most 1 s, if 0.
+	Deadline, Bound time.Duration
+
+	// Clock is the time of Run's polls; nil: time.Now. Watch and After measure the duration of driver calls
+	// independently of a test clock; nil: time.Now and time.After.
+	Clock func() time.Time
+	Watch func() time.Time
+	After func(time.Duration) <-chan time.Time
+
+	Logger *slog.Logger // nil: discarded
+}
+
+const (
+	// maxStep is the maximum time of one poll: more is a suspended machine or a clock that was set.
+	maxStep = time.Minute
+	// minFast is the shortest interval to which the fast poll group adapts for a shallow sample ring.
+	minFast = 500 * time.Millisecond
+	// eventWait is the duration of one wait for events. Shutdown waits for it.
+	eventWait = 400 * time.Millisecond
+	// shutdownWait is how long shutdown waits for calls in progress before it leaves NVML initialized, and closeWait
+	// how long for nvmlShutdown after that: less than a second together.
+	shutdownWait = 600 * time.Millisecond
+	closeWait    = 300 * time.Millisecond
+)
+
+// Sampler reads, accounts and publishes. Latest and Event are safe for concurrent use; Step and Close must not run
+// concurrently with each other or with Run.
+type Sampler struct {
+	o    Options
+	log  *slog.Logger
+	view atomic.Pointer[gpu.View]
+
+	inbox struct {
+		sync.Mutex
+		events []gpu.XIDEvent
+	}
+	listening    atomic.Bool                // Run's listener receives the events
+	eventSession atomic.Pointer[eventWatch] // the session to wait on
+	eventWatch   struct {
+		sync.Mutex
+		err    error
+		at     time.Time
+		errors uint64
+	}
+
+	mu      sync.Mutex // guards what follows; locked by Step, Run and Close
+	quit    <-chan struct{}
+	ledger  *account.Ledger
+	started bool
+	last    time.Time     // time of the previous poll
+	clock   time.Duration // monotonic time since the first poll
+	now     time.Time     // time of this poll
+	fast    time.Duration // the fast poll group's interval, adapted to the sample rings
+
+	session     sessionState
+	devs        []*tracked
+	readings    chan reading
+	results     chan result
+	expected    expectation
+	inventory   *gpu.Inventory
+	allocations gpu.Allocations
+	users       map[int]account.User
+	durations   [3]gpu.Opt[time.Duration]
+	success     gpu.Opt[time.Time]
+	errors      uint64
+}
+
+// waitLimit bounds the waiting of one poll; once it is over it stays so.
+type waitLimit struct {
+	c            <-chan time.Time
+	sessionEnded bool
+}
+
+// end is called by the receiver from c.
+func (p *waitLimit) end() { p.sessionEnded = true }
+
+// Indices of the poll groups in arrays.
+const (
+	pollFast = iota
+	pollMedium
+	pollSlow
+)
+
+// pollGroup is the state of one poll group of one GPU.
+type pollGroup[T any] struct {
+	value     gpu.Opt[*T]   // absent after a failure, or when it is too old
+	read      time.Duration // the sampler's clock at the last attempt
+	succeeded time.Duration // at the last success
+	tried     bool
+	at        time.Time // exporter's clock at the last success; zero: never
+	due       bool      // to be read in the next poll, whatever the interval
+	failures  int       // failures in a row
+}
+
+// tracked is the state of one GPU.
+type tracked struct {
+	id    gpu.Identity // with the index when first seen
+	index int          // NVML's index now
+	dev   GPU          // nil while NVML does not list it
+
+	// pending is set while a job is in progress, since started on the real clock.
+	pending bool
+	started time.Time
+	hung    bool
+
+	lostErr     error           // why it is not read until the next scan
+	failErr     error           // why it counts as failed although it is read
+	loggedState gpu.DeviceState // last state written to the log
+	known       bool            // some poll group succeeded at some time
+
+	state   gpu.DeviceState
+	message string
+
+	fast                   pollGroup[gpu.Fast]
+	medium                 pollGroup[gpu.Medium]
+	slow                   pollGroup[gpu.Slow]
+	freshFast, freshMedium bool
+	layout                 *gpu.Slow // last slow reading, for the MIG layout of a GPU that is not read
+	recovery               gpu.Opt[gpu.RecoveryAction]
+	memory                 gpu.Opt[gpu.Bytes] // total, as last read
+	notOffered             []string
+	measured               bool // the depth of its ring was checked
+	migAnnounced           bool // the pending MIG change was handled
+	history                history
+}
+
+// job is one read of one GPU.
+type job struct {
+	dev        *tracked
+	from       GPU
+	pollGroups [3]bool
+}
+
+// reading is the result of a job.
+type reading struct {
+	job
+	fast       gpu.Fast
+	medium     gpu.Medium
+	slow       gpu.Slow
+	errs       [3]error
+	attempted  [3]bool
+	durations  [3]time.Duration
+	notOffered []string
+	renewed    bool // notOffered was read
+}
+
+type sessionPhase int
+
+const (
+	sessionClosed sessionPhase = iota
+	sessionOpen
+)
+
+// intent is why the session has to end.
+type intent int
+
+const (
+	intentNone intent = iota
+	intentReopen
+	intentReplace
+	intentPause
+)
+
+// operation is a call on the session that is in progress; empty: none.
+type operation string
+
+const (
+	opOpen  operation = "initialize NVML"
+	opScan  operation = "list the GPUs"
+	opClose operation = "shut down NVML"
+	opPoll  operation = "poll events"
+)
+
+// sessionState is the session and its pending transitions.
+type sessionState struct {
+	state   sessionPhase
+	live    Session
+	system  gpu.Opt[gpu.System]
+	intent  intent
+	message string // why it is not open, one line
+	hint    error
+
+	op        operation
+	opStarted time.Time
+
+	tryAt       time.Duration // time of the next attempt to open
+	wait        time.Duration // last wait between attempts
+	openAt      time.Duration // time of the last successful open
+	scanAt      time.Duration // time of the next scan
+	pausedUntil time.Duration
+	reopened    time.Duration
+	hasReopened bool
+	seekAt      time.Duration // time of a new session for a missing GPU; 0: none is missing
+	seekWait    time.Duration
+	mismatch    bool // the library does not match the driver: only a new process helps
+}
+
+// result is the outcome of an operation.
+type result struct {
+	op     operation
+	live   Session
+	devs   []GPU
+	events []gpu.XIDEvent
+	err    error
+}
+
+// eventWatch is a session whose events are waited for.
+type eventWatch struct{ session Session }
+
+const (
+	historyEvery  = 10 * time.Second
+	historyPoints = 60
+)
+
+// history is the last minutes of a GPU, for the node page. points is replaced, never modified: views share it.
+type history struct {
+	points         []gpu.HistoryPoint
+	next           time.Duration
+	busy, observed gpu.Seconds
+}
+
+// expectation is the result of a PCI bus scan.
+type expectation struct {
+	list []Expected
+	ok   bool // the bus could be read
+	at   time.Duration
+	err  string
+}
+
+// has reports whether a GPU is on the bus, and whether it is bound to another driver.
+func (e *expectation) has(pci gpu.PCIAddress) (onBus, detached bool) {
+	i := slices.IndexFunc(e.list, func(x Expected) bool { return x.PCI == pci })
+	if i < 0 || pci == "" {
+		return false, false
+	}
+	return true, e.list[i].Detached
+}
+
+// Latest returns the newest view. It is never nil and never modified.
+func (s *Sampler) Latest() *gpu.View { return s.view.Load() }
+
+// Event takes an XID from another data source than the driver's own events, such as the kernel log.
+func (s *Sampler) Event(e gpu.XIDEvent) {
+	s.inbox.Lock()
+	defer s.inbox.Unlock()
+	s.inbox.events = append(s.inbox.events, e)
+}
+
+// paused reports whether NVML is shut down intentionally.
+func (s *Sampler) paused() bool {
+	st := &s.session
+	return st.state == sessionClosed && s.clock < st.pausedUntil
+}
+
+// endSession handles an error that ends the session.
+func (s *Sampler) endSession(err error) {
+	st := &s.session
+	if st.state != sessionOpen || st.intent == intentReplace {
+		return
+	}
+	st.intent, st.message, st.hint = intentReopen, err.Error(), err
+	if errors.Is(err, gpu.ErrVersionMismatch) {
+		st.intent = intentReplace
+	}
+}
