@@ -15,7 +15,7 @@ import (
 
 const sharedGPU = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
 
-// tenants is one GPU that so many pods share by time slicing, each with one process of a known duty cycle.
+// containers is one GPU that so many pods share by time slicing, each with one process of a known duty cycle.
 func workloads(t *testing.T, n int) (*scenario.Scenario, string, []int) {
 	t.Helper()
 	var text, pods strings.Builder
@@ -51,8 +51,8 @@ func sum(v []float64) float64 {
 	return s
 }
 
-// Each tenant's busy seconds are those that its process worked, as far as the driver's samples can tell, and
-// in every window the tenants and what belongs to nobody add up to the GPU.
+// Each container's busy seconds are those that its process worked, as far as the driver's samples can tell, and
+// in every window the containers and what belongs to nobody add up to the GPU.
 func TestContainersGetWhatTheyUsed(t *testing.T) {
 	for _, n := range []int{2, 4, 20} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestContainersGetWhatTheyUsed(t *testing.T) {
 				}
 				last := previous
 				end := st.control.Now()
-				// The driver names one process per sample: the count of a tenant's samples is binomial.
+				// The driver names one process per sample: the count of a container's samples is binomial.
 				samples := window.Seconds() / 0.166667
 				for i, pid := range pids {
 					pod := fmt.Sprintf(`pod="tenant-%d"`, i)
@@ -90,7 +90,7 @@ func TestContainersGetWhatTheyUsed(t *testing.T) {
 					share := want / window.Seconds()
 					allowed := max(0.05*want, 3*math.Sqrt(samples*share*(1-share))*0.166667)
 					if math.Abs(got-want) > allowed {
-						t.Errorf("tenant %d worked %.1f s and got %.1f s; %.1f s are allowed", i, want, got, allowed)
+						t.Errorf("container %d worked %.1f s and got %.1f s; %.1f s are allowed", i, want, got, allowed)
 					}
 				}
 			})
@@ -108,7 +108,7 @@ func closes(t *testing.T, before, after series, device, container, rest string) 
 	}
 }
 
-// Without the host's processes a shared holder has no series of work: it never reads 0. Allocation is
+// Without the host's processes a shared container has no series of work: it never reads 0. Allocation is
 // complete, and what the GPU did is hidden, not lost.
 func TestSharedContainersNeverReadZero(t *testing.T) {
 	isolated(t, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestSharedContainersNeverReadZero(t *testing.T) {
 		st.run(2 * time.Minute)
 		now := st.series()
 		if v := now.match("gpu_container_busy_seconds_total"); len(v) > 0 {
-			t.Errorf("work of tenants that cannot be seen: %v", v)
+			t.Errorf("work of containers that cannot be seen: %v", v)
 		}
 		if v := now.match("gpu_container_allocation_ratio"); len(v) != 4 || math.Abs(sum(v)-1) > 1e-9 {
 			t.Errorf("allocation is %v", v)
@@ -133,7 +133,7 @@ func TestSharedContainersNeverReadZero(t *testing.T) {
 	})
 }
 
-// A sole holder has its GPU's figures without any right but the socket.
+// A sole container has its GPU's figures without any right but the socket.
 func TestSoleContainerNeedsOnlyTheSocket(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		s, err := scenario.Parse("sole.scenario", twoGPUs+"load gpu=0 busy=40% period=3s\n",
@@ -148,7 +148,7 @@ func TestSoleContainerNeedsOnlyTheSocket(t *testing.T) {
 		busy, allocated := sum(now.match("gpu_container_busy_seconds_total", `pod="train-0"`)),
 			sum(now.match("gpu_container_observed_seconds_total", `pod="train-0"`))
 		if rate := busy / allocated; math.Abs(rate-0.4) > 0.02 {
-			t.Errorf("the holder shows %v, not 0.4", rate)
+			t.Errorf("the container shows %v, not 0.4", rate)
 		}
 		if err := now.is(1, "gpu_container_attribution_info", `method="exclusive"`, `pod="train-0"`); err != nil {
 			t.Error(err)
@@ -198,7 +198,7 @@ func TestPodsComeAndGo(t *testing.T) {
 		st.setPods(allocatable+b+"pod team/c container c nvidia.com/gpu="+id(0)+" pids=5000\n", 5000)
 		now = st.watched(60 * time.Second)
 		if got := busy(now, "a"); got != stood {
-			t.Errorf("a, which is gone, went on from %v to %v", stood, got)
+			t.Errorf("a, which is ended, went on from %v to %v", stood, got)
 		}
 		if got := busy(now, "c"); got < 5 || got > 0.2*60+3 {
 			t.Errorf("c worked less than 12 s and got %v", got)
@@ -223,7 +223,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	})
 }
 
-// A kubelet that restarts and first lists nothing ends no holding, and its counters go on without a jump.
+// A kubelet that restarts and first lists nothing ends no allocation, and its counters go on without a jump.
 func TestKubeletRestartEndsNoAlloc(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		s, pods, _ := workloads(t, 4)
@@ -239,14 +239,14 @@ func TestKubeletRestartEndsNoAlloc(t *testing.T) {
 			allocated := sum(after.match("gpu_container_allocated_seconds_total",
 				pod)) - sum(before.match("gpu_container_allocated_seconds_total", pod))
 			if math.Abs(allocated-15) > 0.01 {
-				t.Errorf("tenant %d held a quarter of a GPU for a minute and got %v s", i, allocated)
+				t.Errorf("container %d allocated a quarter of a GPU for a minute and got %v s", i, allocated)
 			}
 		}
 	})
 }
 
 // A pod is deleted by force and its process runs on: the GPU is used by somebody who does not hold it, and
-// the holder that is left does not get that work.
+// the container that is left does not get that work.
 func TestProcessThatOutlivesItsPod(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		s, pods, _ := workloads(t, 2)
@@ -254,7 +254,7 @@ func TestProcessThatOutlivesItsPod(t *testing.T) {
 		st.step()
 		st.watched(30 * time.Second)
 		lines := strings.SplitAfter(pods, "\n")
-		n, err := standin.ParsePods("pods", strings.NewReader(lines[0]+lines[2])) // without the first tenant
+		n, err := standin.ParsePods("pods", strings.NewReader(lines[0]+lines[2])) // without the first container
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,13 +272,13 @@ func TestProcessThatOutlivesItsPod(t *testing.T) {
 			got := sum(after.match("gpu_container_busy_seconds_total", pod)) - sum(before.match("gpu_container_busy_seconds_total", pod))
 			want := float64(s.Truth(0).ProcessBusy(pid, begin, st.control.Now()))
 			if math.Abs(got-want) > 0.1*want+1 {
-				t.Errorf("tenant %d worked %.1f s and got %.1f s", i, want, got)
+				t.Errorf("container %d worked %.1f s and got %.1f s", i, want, got)
 			}
 		}
 	})
 }
 
-// The MIG layout changes while pods run: instances and holdings follow, and the sums close throughout.
+// The MIG layout changes while pods run: instances and allocations follow, and the sums close throughout.
 func TestMIGLayoutChanges(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		const one, two, three = "MIG-00000001-0000-4000-8000-000000000000", "MIG-00000002-0000-4000-8000-000000000000",

@@ -129,7 +129,7 @@ func TestCompatPage(t *testing.T) {
 	}
 	other.Body.Close()
 	if other.StatusCode != http.StatusNotFound {
-		t.Errorf("without the flag the answer is %s", other.Status)
+		t.Errorf("without the flag the response is %s", other.Status)
 	}
 }
 

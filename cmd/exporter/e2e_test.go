@@ -254,7 +254,7 @@ func (s series) none(family string, pairs ...string) error {
 func (p *process) scrape() (series, error) {
 	code, body, err := p.get("/metrics")
 	if err == nil && code != http.StatusOK {
-		err = fmt.Errorf("/metrics answers %d: %s", code, body)
+		err = fmt.Errorf("/metrics responds %d: %s", code, body)
 	}
 	return parseSeries(body), err
 }
@@ -310,7 +310,7 @@ func TestRealBinaryServesANode(t *testing.T) {
 	t.Parallel()
 	m := node(t, twoGPUs, twoPods)
 	p := m.start()
-	p.until(t, "two GPUs, one held", func(s series) error {
+	p.until(t, "two GPUs, one allocated", func(s series) error {
 		_, power := s.one("gpu_power_watts", GPUA)
 		_, observed := s.one("gpu_observed_seconds_total", GPUA)
 		return all(bothUp(s), power, observed, s.is(1, "gpu_container_allocation_ratio", GPUA, `pod="train-0"`, `namespace="ml"`,
@@ -405,10 +405,10 @@ func TestDriverThatComesLate(t *testing.T) {
 		return all(s.is(0, "gpu_exporter_source_up", `source="nvml"`), s.none("gpu_device_up", GPUA), s.none("gpu_driver_info"))
 	})
 	if code, body, _ := p.get("/-/ready"); code != http.StatusServiceUnavailable || !strings.Contains(body, "driver") {
-		t.Errorf("/-/ready answers %d %q", code, body)
+		t.Errorf("/-/ready responds %d %q", code, body)
 	}
 	if code, _, _ := p.get("/-/healthy"); code != 200 {
-		t.Errorf("/-/healthy answers %d", code)
+		t.Errorf("/-/healthy responds %d", code)
 	}
 	if err := os.MkdirAll(filepath.Dir(m.library), 0o755); err != nil {
 		t.Fatal(err)
@@ -420,7 +420,7 @@ func TestDriverThatComesLate(t *testing.T) {
 		return all(bothUp(s), s.is(1, "gpu_exporter_source_up", `source="nvml"`))
 	})
 	if code, _, _ := p.get("/-/ready"); code != 200 {
-		t.Errorf("/-/ready answers %d", code)
+		t.Errorf("/-/ready responds %d", code)
 	}
 }
 
@@ -486,15 +486,15 @@ func TestLostGPUAndItsReturn(t *testing.T) {
 	})
 }
 
-func TestReplacedDriverStartsAnew(t *testing.T) {
+func TestReplacedDriverReexecutes(t *testing.T) {
 	t.Parallel()
 	// For the old library the kernel module is another release, until a new process maps the new one.
 	m := node(t, twoGPUs+"at 3s driver replace\n", twoPods)
 	p := m.start()
 	p.until(t, "both are up", bothUp)
 	pid := p.cmd.Process.Pid
-	p.until(t, "it says that it starts anew", func(series) error {
-		if !strings.Contains(p.said(), "starting anew") {
+	p.until(t, "the re-execution is logged", func(series) error {
+		if !strings.Contains(p.said(), "re-executing") {
 			return errors.New(p.said())
 		}
 		return nil
@@ -551,7 +551,7 @@ func TestKubeletThatRestarts(t *testing.T) {
 	t.Parallel()
 	m := node(t, twoGPUs, twoPods)
 	p := m.start()
-	p.until(t, "one is held", bothUp)
+	p.until(t, "one is allocated", bothUp)
 	if err := m.kubelet.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -609,7 +609,7 @@ func TestUnknownIDIsCountedAndNamed(t *testing.T) {
 	})
 }
 
-// Two tenants share a GPU of 300 W: the GPU's power is there once, and its sum without any selector is 300.
+// Two containers share a GPU of 300 W: the GPU's power is there once, and its sum without any selector is 300.
 func TestTwoContainersOneGPU(t *testing.T) {
 	t.Parallel()
 	const id = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
@@ -617,7 +617,7 @@ func TestTwoContainersOneGPU(t *testing.T) {
 	m := node(t, one, "allocatable nvidia.com/gpu "+id+"::0 "+id+"::1\npod a/p container c nvidia.com/gpu="+id+
 		"::0\npod b/q container c nvidia.com/gpu="+id+"::1\n")
 	p := m.start()
-	s := p.until(t, "two tenants", func(s series) error {
+	s := p.until(t, "two containers", func(s series) error {
 		return all(s.is(0.5, "gpu_container_allocation_ratio", `pod="p"`), s.is(0.5, "gpu_container_allocation_ratio", `pod="q"`),
 			s.is(300, "gpu_power_watts"), s.is(1, "gpu_allocation_ratio"))
 	})
@@ -653,7 +653,7 @@ func TestMemorySlicesBecomeShares(t *testing.T) {
 }
 
 // An XID that arrives by NVML and by the kernel log is one; one that NVML never tells is counted from the log;
-// what the log held before the start only tells when the code was last seen.
+// a line from before the start only sets the time of the last event.
 func TestXIDsOfBothSources(t *testing.T) {
 	t.Parallel()
 	// On a busy machine the exporter takes seconds to start, and what came before is not told to it.
@@ -699,7 +699,7 @@ func TestMIGChangeIsNotBlocked(t *testing.T) {
 	m := node(t, twoGPUs+"at 3s gpu 1 mig pending on\nat 8s gpu 1 mig pending off\n", twoPods)
 	p := m.start()
 	p.until(t, "both are up", bothUp)
-	p.until(t, "NVML is let go", func(s series) error {
+	p.until(t, "NVML is shut down", func(s series) error {
 		if n := m.control.Sessions(); n != 0 {
 			return fmt.Errorf("%d sessions are open", n)
 		}

@@ -57,7 +57,7 @@ func TestContainersAreCalledByTheirNames(t *testing.T) {
 			s.is(0, "gpu_exporter_source_errors_total", `source="docker"`))
 	})
 	engine.Close()
-	p.until(t, "the engine is gone, the name stays", func(s series) error {
+	p.until(t, "the engine is ended, the name stays", func(s series) error {
 		return all(reported(s), s.is(0, "gpu_exporter_source_up", `source="docker"`))
 	})
 	if printed := unrecognized.Load(); printed != nil {

@@ -48,7 +48,7 @@ type checker struct {
 	devs     [worldGPUs]GPUCheck
 	pods     map[*workload]*podCheck
 	wrongAll time.Duration // when something was wrong that concerns all GPUs, by the monotonic clock
-	ended    int           // for how many rounds there has been no driver
+	ended    int           // for how many polls there has been no driver
 	paused   time.Duration // in all
 	sought   time.Duration // when a new session might have begun for a missing GPU: it costs the others a tick
 	calmed   struct {
@@ -71,7 +71,7 @@ type xidDue struct {
 type GPUCheck struct {
 	wrong  time.Duration // when something was last wrong with it, by the monotonic clock
 	faulty time.Duration // when a fault of its own was last there
-	hard   int           // for how many rounds it has been lost
+	hard   int           // for how many polls it has been lost
 	// busy and energy are the truth since the beginning, sampled what the driver's samples tell of busy in whole percents.
 	busy, sampled, energy float64
 
@@ -88,7 +88,7 @@ type mark struct{ at, busy, energy, trueBusy, trueEnergy float64 }
 // podCheck is what is known of one pod.
 type podCheck struct {
 	ran       time.Duration // when its process was first there at a step, by the monotonic clock
-	supported time.Duration // when something last spoke for its holding or using its GPU
+	supported time.Duration // when something last spoke for its allocation or using its GPU
 	busy      float64       // truth, in seconds of the GPU
 	slept     float64       // time in which the machine slept, and the GPU of the scenario worked on
 	amnesty   float64       // work of its GPU that it may have got for want of anybody who could tell
@@ -110,7 +110,7 @@ func (c *checker) begin(r *trial) {
 	}
 }
 
-// step is called after every round.
+// step is called after every poll.
 func (c *checker) step(active []fault) {
 	c.read()
 	c.learn()
@@ -220,7 +220,7 @@ func (c *checker) learn() {
 		if c.door.hungFor(i) > 0 {
 			c.devs[i].wrong = now
 			if recent {
-				c.wrongAll = now // the driver is not let go under a call
+				c.wrongAll = now // the driver is not shut down under a call
 			}
 		}
 	}
@@ -233,7 +233,7 @@ func (c *checker) learn() {
 				pending++
 			}
 		}
-		c.expect(c.paused <= time.Duration(pending)*34*time.Second, "recovery", "the driver was let go for %v, for %d changes", c.paused,
+		c.expect(c.paused <= time.Duration(pending)*34*time.Second, "recovery", "the driver was shut down for %v, for %d changes", c.paused,
 			pending)
 	}
 	for i := range c.devs {
@@ -286,7 +286,7 @@ func (c *checker) learn() {
 		if from < to {
 			k.busy += share * float64(c.s.Truth(p.dev).ProcessBusy(p.pid, from, to))
 		}
-		// Where the kubelet's word is old and the processes cannot be told apart, a successor's work looks like his.
+		// Where the kubelet's word is old and the processes cannot be distinguished, a successor's work looks like his.
 		if (blind || c.devs[p.dev].refused) && stale && now-k.supported < acceptedFor+askEvery {
 			k.amnesty += float64(c.s.Truth(p.dev).Busy(c.before, c.at))
 		}
@@ -376,9 +376,9 @@ func (c *checker) ownership() {
 				continue
 			}
 			c.expect(owned, "stale", "%v is shown although the kubelet's last word is %v old", k, c.hands.awake()-c.lastSuccess)
-			c.expect(!owned || v >= sums[k.dev]-1e-6, "false zero", "%v is %v, and %v is held", k, v, sums[k.dev])
-			c.expect(!owned || v <= sums[k.dev]+1e-6, "truth", "%v is %v, and %v is held", k, v, sums[k.dev])
-			c.expect(!strangers || v > 0.999, "false zero", "%v is %v while somebody holds a GPU that cannot be told", k, v)
+			c.expect(!owned || v >= sums[k.dev]-1e-6, "false zero", "%v is %v, and %v is allocated", k, v, sums[k.dev])
+			c.expect(!owned || v <= sums[k.dev]+1e-6, "truth", "%v is %v, and %v is allocated", k, v, sums[k.dev])
+			c.expect(!strangers || v > 0.999, "false zero", "%v is %v while somebody holds a GPU that is unknown", k, v)
 		}
 	}
 	if !owned {
@@ -511,7 +511,7 @@ func (c *checker) values() {
 			for _, h := range c.devs[k.dev].allocated {
 				known = known || v == h || v == h+479<<20
 			}
-			c.expect(known, c.category(k.dev), "%v is %v, and held are %v", k, v, c.devs[k.dev].allocated)
+			c.expect(known, c.category(k.dev), "%v is %v, and allocated are %v", k, v, c.devs[k.dev].allocated)
 		}
 	}
 	for i := range c.devs {
@@ -635,7 +635,7 @@ func (c *checker) sources() {
 	}
 	if now-c.kubeletWrong > recovery && now > recovery {
 		c.expect(up(gpu.SourcePodResources) == 1, "recovery", "the kubelet is not up")
-		c.expect(c.owned(), "recovery", "nobody knows who holds what")
+		c.expect(c.owned(), "recovery", "it is unknown who holds what")
 	}
 }
 

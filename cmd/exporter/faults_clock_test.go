@@ -78,7 +78,7 @@ func (h *hands) now() time.Time {
 	return t
 }
 
-// doorman stands between sampler and driver: he knows which calls are inside, and ends a round's patience when all
+// doorman stands between sampler and driver: he knows which calls are inside, and ends a poll's limit when all
 // of them hang. So a hanging call costs no real time, and one that is only slow is waited for.
 type doorman struct {
 	control *scenario.Control
@@ -88,7 +88,7 @@ type doorman struct {
 	inside atomic.Int64
 	start  [scenario.MaxGPUs]atomic.Int64 // when the call on a GPU began; 0: none
 
-	maxAge atomic.Int64 // for how many looks in this round all that is inside has hung
+	maxAge atomic.Int64 // for how many looks in this poll all that is inside has hung
 
 	mu   sync.Mutex
 	bell chan time.Time

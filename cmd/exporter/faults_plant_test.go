@@ -169,7 +169,7 @@ var planted = []struct {
 			return e
 		}}
 	}},
-	{"a counter begins anew when its GPU was away", 5, []string{"counter", "sum"}, func() *plant {
+	{"a counter restarts when its GPU was away", 5, []string{"counter", "sum"}, func() *plant {
 		before := map[gpu.UUID]gpu.Joules{}
 		away := map[gpu.UUID]bool{}
 		return &plant{view: func(v *gpu.View) *gpu.View {

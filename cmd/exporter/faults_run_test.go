@@ -240,7 +240,7 @@ func (r *trial) advance() {
 	r.settle()
 }
 
-// settle waits for calls that hang no more, so that the round finds their answers.
+// settle waits for calls that hang no more, so that the poll finds their responds.
 func (r *trial) settle() {
 	for i, c := range r.w.devs {
 		for _, f := range r.w.faults {
@@ -261,7 +261,7 @@ func (r *trial) settle() {
 	time.Sleep(100 * time.Microsecond)
 }
 
-// step brings the node up to the moment, has the program do a round, and checks what it says.
+// step brings the node up to the moment, has the program do a poll, and checks what it says.
 func (r *trial) step() {
 	active := r.w.during(r.at)
 	r.layProc(active)
@@ -289,7 +289,7 @@ func (r *trial) layProc(active []fault) {
 		state := fmt.Sprintf("%d %s", p.begun, p.name)
 		for _, f := range active {
 			switch {
-			case f.kind == "proc gone", f.kind == "process vanishes" && f.dev == p.dev:
+			case f.kind == "proc ended", f.kind == "process vanishes" && f.dev == p.dev:
 				state, wrong = "", true
 			case f.kind == "cgroup garbage" && f.dev == p.dev && state != "":
 				state, wrong = fmt.Sprintf("%d !%d", p.begun, int(f.from/time.Second)%len(garbage)), true
@@ -454,7 +454,7 @@ func (r *trial) kernelLog() {
 	}
 }
 
-// scrape asks as Prometheus does, and reads the answer as it does.
+// scrape asks as Prometheus does, and reads the response as it does.
 func (r *trial) scrape() {
 	start := time.Now()
 	response := httptest.NewRecorder()

@@ -28,7 +28,7 @@ type fault struct {
 	size time.Duration // of a step of the clock
 }
 
-// tenant is a pod with one container, which holds one GPU, instance or replica and has one process there.
+// container is a pod with one container, which holds one GPU, instance or replica and has one process there.
 type workload struct {
 	name     string
 	dev      int // everyGPU: its ids tell no GPU
@@ -99,7 +99,7 @@ const (
 var kinds = []string{
 	"driver absent", "driver mismatch", "mig pending",
 	"GPU lost", "GPU removed", "reset required", "call hangs", "implausible", "refused", "call slow",
-	"process vanishes", "cgroup garbage", "proc gone",
+	"process vanishes", "cgroup garbage", "proc ended",
 	"kubelet down", "kubelet slow", "kubelet exhausted", "kubelet hangs", "kubelet garbage", "kubelet error", "kubelet huge",
 	"kubelet restarted", "kubelet socket anew",
 	"clock forward", "clock back", "suspend",
@@ -304,7 +304,7 @@ func (w *world) layFaults(r *rand.Rand) {
 var hanging = []string{"UtilizationRates", "FieldValues", "ComputeRunningProcesses", "MemoryInfo_v2", "Samples", "EnforcedPowerLimit",
 	"PerformanceState"}
 
-// lies are answers that cannot be true, as drivers have been seen to give them.
+// lies are responds that cannot be true, as drivers have been seen to give them.
 var lies = []string{
 	"UtilizationRates = gpu=808334905 memory=3", "Samples[gpu] = 808334905", "ProcessUtilization = sm=808334905", "PowerUsage = 0xffffffff",
 	"Field[185,gpu] = 0xffffffff", "Temperature[gpu] = 4294967295", "Field[82] = 0xffffffff",
@@ -312,7 +312,7 @@ var lies = []string{
 	"Gpm[2] = 1e308", "Field[83] = 0x7fffffffffffffff", "Field[197] = 0x7fffffffffffffff",
 }
 
-// refusals are calls that fail alone. NO_PERMISSION is none of them: it speaks of a right, which is asked for once.
+// refusals are calls that fail alone. NO_PERMISSION is none of them: it covers a right, which is asked for once.
 var refusals = []string{"ComputeRunningProcesses = !UNKNOWN", "FieldValues = !UNKNOWN", "Samples = !UNKNOWN", "MemoryInfo_v2 = !UNKNOWN",
 	"ProcessUtilization = !UNKNOWN",
 	"UtilizationRates = !TIMEOUT", "ClockInfo = !UNKNOWN", "TotalEnergyConsumption = !UNKNOWN"}

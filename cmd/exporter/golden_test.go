@@ -44,7 +44,7 @@ func scenarioNames(t *testing.T) []string {
 }
 
 // One golden per scenario: the whole exposition after 64 s, byte for byte. The driver's clock, the rings and
-// the kubelet's answers are those of the scenario, so nothing in it depends on the machine.
+// the kubelet's responds are those of the scenario, so nothing in it depends on the machine.
 func TestGolden(t *testing.T) {
 	for _, name := range scenarioNames(t) {
 		t.Run(name, func(t *testing.T) {

@@ -34,7 +34,7 @@ func mpsNode(t *testing.T, board, processes string) (*scenario.Scenario, string)
 	return s, pods.String()
 }
 
-// Since Volta each client has its own, and the server is nobody's use of the GPU.
+// Since Volta each client has its own, and the server is unattributed use of the GPU.
 func TestMPSClientsOfThreePods(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		s, pods := mpsNode(t, "h100-sxm", "process gpu=0 pid=5000 kind=mps memory=1GiB busy=30% period=700ms\nprocess gpu=0 pid=5001 "+
@@ -105,7 +105,7 @@ func TestMPSServerThatIsNone(t *testing.T) {
 		truth := float64(s.Truth(0).ProcessBusy(5000, 0, st.control.Now()))
 		got, err := now.one("gpu_container_busy_seconds_total", `pod="client-0"`)
 		if err != nil || got > 1.1*truth+1 {
-			t.Errorf("the holder worked %.1f s and got %.1f: %v", truth, got, err)
+			t.Errorf("the container worked %.1f s and got %.1f: %v", truth, got, err)
 		}
 		if err := all(now.is(1, "gpu_container_allocation_ratio", `pod="client-0"`),
 			now.is(1<<30, "gpu_container_memory_used_bytes", `pod="client-0"`),

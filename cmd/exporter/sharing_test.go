@@ -40,7 +40,7 @@ func TestCheckpointResolvesGPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := m.start("--kubelet.checkpoint=" + path)
-	p.until(t, "the tenant holds a quarter of GPU b", func(s series) error {
+	p.until(t, "the container holds a quarter of GPU b", func(s series) error {
 		share, err := s.one("gpu_container_allocation_ratio", GPUB, `pod="tenant"`)
 		if err == nil && (share < 0.24 || share > 0.26) {
 			err = fmt.Errorf("a share of %v", share)
@@ -49,7 +49,7 @@ func TestCheckpointResolvesGPUs(t *testing.T) {
 			s.is(1, "gpu_exporter_source_up", `source="checkpoint"`),
 			s.is(1, "gpu_pod_info", `pod="tenant"`, `pod_uid="11111111-2222-4333-8444-555555555555"`))
 	})
-	// Without it the same ids are nobody's GPU.
+	// Without it the same ids are unattributed GPU.
 	other := node(t, twoGPUs, "allocatable nvidia.com/gpu "+a+"-0\npod ml/tenant container main nvidia.com/gpu="+a+"-0\n")
 	other.start().until(t, "unresolved", func(s series) error {
 		return all(s.none("gpu_container_allocation_ratio"), s.is(1, "gpu_container_unresolved_devices", `pod="tenant"`))
@@ -167,7 +167,7 @@ func TestContainersBeyondTheLimit(t *testing.T) {
 			s.is(3, "gpu_exporter_container_accounts_aggregated"), s.is(3, "gpu_exporter_container_aggregations_total"),
 			s.is(1, "gpu_allocation_ratio", GPUA), s.is(0, "gpu_attribution_error_ratio", GPUA, `quantity="busy"`))
 	})
-	if _, page, _ := p.get("/"); !strings.Contains(page, "3 accounts of containers are shown together") {
+	if _, page, _ := p.get("/"); !strings.Contains(page, "3 containers are aggregated") {
 		t.Errorf("the page does not say so:\n%s", page)
 	}
 }

@@ -75,7 +75,7 @@ func TestSlurmWithoutAKubelet(t *testing.T) {
 			t.Error(err)
 		}
 		if text := st.metrics(); strings.Contains(text, "hunter2") || strings.Contains(text, "<b>") {
-			t.Error("what is nobody's business is in the exposition")
+			t.Error("private data is in the exposition")
 		}
 	})
 }

@@ -34,7 +34,7 @@ func TestGPUsThatContainersSee(t *testing.T) {
 	_, metrics, _ := p.get("/metrics")
 	for where, text := range map[string]string{"page": page, "metrics": metrics, "log": p.said()} {
 		if strings.Contains(text, "hunter2") || strings.Contains(text, "DATABASE_PASSWORD") {
-			t.Errorf("the %s holds what is nobody's business", where)
+			t.Errorf("the %s holds private data", where)
 		}
 	}
 }

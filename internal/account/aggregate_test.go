@@ -24,7 +24,7 @@ func TestFirstComeFirstNamed(t *testing.T) {
 	}
 	allocated, _ := w.container("other", "A").Allocated.Get()
 	if allocated < 3.9 || allocated > 5.1 { // two quarters of some ten seconds
-		t.Errorf("the others held %v", allocated)
+		t.Errorf("the others allocated %v", allocated)
 	}
 	if a := w.Accounts(); a != (gpu.Accounts{Own: 2, Limit: 2, Aggregated: 2, Aggregations: 2}) {
 		t.Errorf("%+v", a)
@@ -45,7 +45,7 @@ func TestFirstComeFirstNamed(t *testing.T) {
 	}
 }
 
-// A holder of one GPU that works on another is no intruder because its account could not be made.
+// A container of one GPU that works on another is no other process because its account could not be made.
 func TestFoldedHoldersAreNotForgotten(t *testing.T) {
 	w := newWorldOf(t, Options{Accounts: 1}, "A", "B")
 	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1), allocate("q", "B", 1)}
@@ -92,7 +92,7 @@ func TestPublishedChurnIsBounded(t *testing.T) {
 		t.Errorf("at most %d accounts were published", maxRate)
 	}
 	if f := &w.Ledger.aggregation; len(f.now)+len(f.before)+len(f.evicted)+len(f.unplaced) > 10*limit { // of thousands
-		t.Error("the folded are remembered for ever")
+		t.Error("the aggregated are remembered for ever")
 	}
 	for _, c := range []gpu.UUID{"A", "B"} {
 		for _, e := range w.device(c).AttributionErrors {
@@ -103,7 +103,7 @@ func TestPublishedChurnIsBounded(t *testing.T) {
 	}
 }
 
-// Holders of a GPU that was never met are published as holders, and so they are counted.
+// Holders of a GPU that was never met are published as containers, and so they are counted.
 func TestHoldersOfUnknownGPUsAreBounded(t *testing.T) {
 	w := newWorldOf(t, Options{Accounts: 3}, "A")
 	for i := range 10 {
@@ -115,7 +115,7 @@ func TestHoldersOfUnknownGPUsAreBounded(t *testing.T) {
 	w.step(2)
 	checkCeiling(t, w, 0)
 	if n := len(w.Allocations()); n != 4 {
-		t.Errorf("%d holdings", n)
+		t.Errorf("%d allocations", n)
 	}
 	if n := len(w.InForce().Pods); n != 3 {
 		t.Errorf("%d pods", n)
@@ -123,7 +123,7 @@ func TestHoldersOfUnknownGPUsAreBounded(t *testing.T) {
 	if a := w.Accounts(); a != (gpu.Accounts{Own: 3, Limit: 3, Aggregated: 7, Aggregations: 7}) {
 		t.Errorf("%+v", a)
 	}
-	// Those whose GPUs cannot be told have their own count, and are counted when they are folded.
+	// Those whose GPUs is unknown have their own count, and are counted when they are aggregated.
 	w.allocs.List, w.allocs.Pods = nil, nil
 	for i := range 10 {
 		w.allocs.Unresolved = append(w.allocs.Unresolved, gpu.Unresolved{Container: pod(fmt.Sprint("u", i)), Resource: "r", Devices: 2})

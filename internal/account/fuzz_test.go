@@ -41,7 +41,7 @@ func (t *tape) float() float64 {
 	}
 }
 
-// FuzzCounter: whatever the driver says, and however often it begins anew, the sum never falls, and grows by no more than
+// FuzzCounter: whatever the driver says, and however often it restarts, the sum never falls, and grows by no more than
 // hardware can do, garbage that agrees with itself apart.
 func FuzzCounter(f *testing.F) {
 	f.Add([]byte{})

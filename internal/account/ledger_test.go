@@ -184,8 +184,8 @@ func migSlow(n int) *gpu.Slow {
 }
 
 // The meaning of GPU seconds and of the container families, as the queries of the metric contract have it:
-// one GPU held whole and half busy, one free, one shared by two of which one works, one under MIG, one lost,
-// and one of which nobody knows who holds it.
+// one GPU allocated entirely and half busy, one free, one shared by two of which one works, one under MIG, one lost,
+// and one of which it is unknown who holds it.
 func TestContractScenario(t *testing.T) {
 	w := newWorld(t, "A", "B", "C", "D", "E")
 	a, c, d, e := w.devices[0], w.devices[2], w.devices[3], w.devices[4]
@@ -216,7 +216,7 @@ func TestContractScenario(t *testing.T) {
 	near(t, "p2 underused", float64(p2.Gap.Or(0)-before.Gap.Or(0)), 0)
 	value(t, "p2 busy", p2.Busy, 0)
 	value(t, "p2 observed", p2.Observed, 90)
-	value(t, "p2 held", p2.Allocated, 22.5)
+	value(t, "p2 allocated", p2.Allocated, 22.5)
 	value(t, "p2 memory", p2.Memory, 0)
 	value(t, "p2 processes", p2.Processes, 0)
 	p1 := w.container("p1", "C")
@@ -228,7 +228,7 @@ func TestContractScenario(t *testing.T) {
 		t.Errorf("p1: %+v", p1)
 	}
 	train := w.container("train", "A")
-	value(t, "train held", train.Allocated, 90)
+	value(t, "train allocated", train.Allocated, 90)
 	value(t, "train busy", train.Busy, 45)
 	value(t, "train observed", train.Observed, 90)
 	value(t, "train energy", train.Energy, 45000-0)
@@ -237,7 +237,7 @@ func TestContractScenario(t *testing.T) {
 		t.Errorf("train: %+v", train)
 	}
 	mig := w.container("mig", "D")
-	value(t, "mig held", mig.Allocated, 90./7)
+	value(t, "mig allocated", mig.Allocated, 90./7)
 	value(t, "mig busy", mig.Busy, 45./7)
 	value(t, "mig observed", mig.Observed, 90./7)
 	value(t, "mig underused", mig.Gap, 45./7)
@@ -245,7 +245,7 @@ func TestContractScenario(t *testing.T) {
 		t.Errorf("mig: %+v", mig)
 	}
 	lost := w.container("train", "E")
-	value(t, "held of a lost GPU", lost.Allocated, 90)
+	value(t, "allocated of a lost GPU", lost.Allocated, 90)
 	absent(t, "busy on a lost GPU", lost.Busy)
 
 	GPUD := w.device("D")
@@ -283,18 +283,18 @@ func TestUnknownAllocs(t *testing.T) {
 	absent(t, "allocation", w.device("G").AllocationRatio)
 	value(t, "unattributed", unattributedBy(t, w.device("G"), gpu.UnattributedUnresolved).Busy, 9)
 
-	// An id that may lie on any GPU: what is not held is unknown, what is held is held.
+	// An id that may lie on any GPU: what is not allocated is unknown, what is allocated is allocated.
 	w = newWorld(t, "G", "H")
 	w.allocs = gpu.Allocations{Known: true, Configured: true, Uncertain: true, List: []gpu.Allocation{allocate("p", "H", 1)}}
 	w.step(0)
 	w.steps(5, 2)
 	spent(t, w.device("G"), map[gpu.TimeState]float64{gpu.TimeUnknown: 10})
 	spent(t, w.device("H"), map[gpu.TimeState]float64{gpu.TimeGap: 10})
-	absent(t, "allocation of a GPU that may be held", w.device("G").AllocationRatio)
-	value(t, "allocation of a GPU that is held whole", w.device("H").AllocationRatio, 1)
+	absent(t, "allocation of a GPU that may be allocated", w.device("G").AllocationRatio)
+	value(t, "allocation of a GPU that is allocated entirely", w.device("H").AllocationRatio, 1)
 }
 
-// A GPU whose activity cannot be measured: what is held is unknown, what is free is free.
+// A GPU whose activity cannot be measured: what is allocated is unknown, what is free is free.
 func TestUnmeasuredGPU(t *testing.T) {
 	w := newWorld(t, "A")
 	a := w.devices[0]
@@ -306,8 +306,8 @@ func TestUnmeasuredGPU(t *testing.T) {
 	spent(t, c, map[gpu.TimeState]float64{gpu.TimeUnknown: 2, gpu.TimeUnallocated: 12})
 	absent(t, "busy", c.Activity.Busy)
 	p := w.container("p", "A")
-	absent(t, "busy of the holder", p.Busy)
-	absent(t, "last busy of the holder", p.LastBusy)
+	absent(t, "busy of the container", p.Busy)
+	absent(t, "last busy of the container", p.LastBusy)
 	value(t, "held", p.Allocated, 2)
 	if p.Attribution != "none" {
 		t.Errorf("attribution %q", p.Attribution)
@@ -357,15 +357,15 @@ func TestGrace(t *testing.T) {
 	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1)}
 	w.step(2)
 	p := w.container("p", "A")
-	value(t, "held at first", p.Allocated, 0)
+	value(t, "allocated at first", p.Allocated, 0)
 	value(t, "busy at first", p.Busy, 0)
 	value(t, "memory at first", p.Memory, 2<<30)
 	w.steps(5, 2)
 	w.allocs.List = nil
-	w.step(2) // it held during this window
+	w.step(2) // it allocated during this window
 	p = w.container("p", "A")
 	if !p.Ended {
-		t.Fatal("not gone")
+		t.Fatal("not ended")
 	}
 	value(t, "held", p.Allocated, 12)
 	value(t, "busy", p.Busy, 6)
@@ -374,15 +374,15 @@ func TestGrace(t *testing.T) {
 	value(t, "allocation", w.device("A").AllocationRatio, 0)
 	w.steps(140, 2)
 	p = w.container("p", "A")
-	value(t, "held stands still", p.Allocated, 12)
+	value(t, "allocated stands still", p.Allocated, 12)
 
 	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1)}
 	w.steps(2, 2)
 	p = w.container("p", "A")
-	value(t, "held goes on", p.Allocated, 14)
+	value(t, "allocated goes on", p.Allocated, 14)
 	value(t, "busy goes on", p.Busy, 7)
 	if p.Ended {
-		t.Error("gone while it holds")
+		t.Error("ended while it holds")
 	}
 	w.allocs.List = nil
 	w.step(2)
@@ -414,11 +414,11 @@ func TestRateAndMethods(t *testing.T) {
 	w.step(60)
 	a.silent = false
 	w.step(2)
-	value(t, "a gauge speaks of 5 s at most", w.device("A").Activity.Observed, 13)
+	value(t, "a gauge covers 5 s at most", w.device("A").Activity.Observed, 13)
 	spent(t, w.device("A"), map[gpu.TimeState]float64{gpu.TimeBusy: 2 + 1.25, gpu.TimeUnallocated: 70 - 3.25})
 	value(t, "mean of the last minute", w.device("A").Activity.Mean, .25)
 
-	// A ring that fails for a while is waited for; one that is gone is replaced by the gauge.
+	// A ring that fails for a while is waited for; one that is ended is replaced by the gauge.
 	w = newWorld(t, "A")
 	a = w.devices[0]
 	a.util = 1
@@ -504,7 +504,7 @@ func TestLateReadings(t *testing.T) {
 	a.silent = true
 	w.step(2)
 	a.silent = false
-	// The ring bridges the missed round: its samples reach back to the last read.
+	// The ring bridges the missed poll: its samples reach back to the last read.
 	f := a.fast(w.now-2, w.now+2)
 	w.now += 2
 	w.Advance(Poll{Now: w.Ledger.now.Add(2 * time.Second), Elapsed: 2 * time.Second, Allocations: w.allocs,
@@ -513,7 +513,7 @@ func TestLateReadings(t *testing.T) {
 	spent(t, c, map[gpu.TimeState]float64{gpu.TimeBusy: 3, gpu.TimeUnallocated: 1, gpu.TimeGap: 2})
 	value(t, "busy", c.Activity.Busy, 3)
 
-	// A ring that answers nothing while the GPU works: unknown, beyond the patience.
+	// A ring that responds nothing while the GPU works: unknown, beyond the limit.
 	w = newWorld(t, "A")
 	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1)}
 	w.devices[0].util = .5
@@ -551,7 +551,7 @@ func TestShareThatIsNotKnown(t *testing.T) {
 	}
 }
 
-// More replicas are held than there are: the sum is still one GPU.
+// More replicas are allocated than there are: the sum is still one GPU.
 func TestOversubscription(t *testing.T) {
 	w := newWorld(t, "A")
 	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1), allocate("q", "A", 1), allocate("r", "A", 2)}
@@ -596,7 +596,7 @@ func TestProfilingAndCounters(t *testing.T) {
 	}
 }
 
-// Pods come and go for a day: nothing is kept of those that are long gone.
+// Pods come and go for a day: nothing is kept of those that are long ended.
 func TestChurnIsBounded(t *testing.T) {
 	w := newWorld(t, "A", "B")
 	w.devices[0].util = .5

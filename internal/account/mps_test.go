@@ -66,7 +66,7 @@ func TestMPS(t *testing.T) {
 			unmemory: reasons{gpu.UnattributedDriver: 2},
 		},
 		{
-			name: "a sole holder and the host's server", capability: "9.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
+			name: "a sole container and the host's server", capability: "9.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
 			medium: mpsMedium(4, []int{1}, 1, 2, 21, 1), weights: weights(1, 5),
 			busy: figures{"p": 5}, memory: figures{"p": 4}, processes: figures{"p": 1}, unmemory: reasons{},
 		},
@@ -94,7 +94,7 @@ func TestMPS(t *testing.T) {
 
 		// Whoever borrows the name gives nothing of his to another.
 		{
-			name: "a holder that calls himself a server", capability: "9.0", rows: three, medium: mpsMedium(20, []int{3}, 22, 12, 3, 3),
+			name: "a container that calls himself a server", capability: "9.0", rows: three, medium: mpsMedium(20, []int{3}, 22, 12, 3, 3),
 			weights: weights(22, 30, 3, 10),
 			busy:    figures{"p": 3.75, "q": 1.25}, memory: figures{"p": 12, "q": 3}, unmemory: reasons{gpu.UnattributedDriver: 5},
 		},
@@ -104,13 +104,13 @@ func TestMPS(t *testing.T) {
 			busy:    figures{"evil": 3.75, "q": 1.25}, memory: figures{"evil": 12, "q": 3}, unmemory: reasons{gpu.UnattributedDriver: 5},
 		},
 		{
-			name: "an intruder on a sole holder's GPU, with samples", capability: "9.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
+			name: "an other process on a sole container's GPU, with samples", capability: "9.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
 			medium: mpsMedium(20, []int{1}, 23, 12, 1, 3), weights: weights(23, 30, 1, 10),
 			busy: figures{"p": 1.25}, memory: figures{"p": 3}, unbusy: reasons{gpu.UnattributedMPS: 3.75},
 			unmemory: reasons{gpu.UnattributedDriver: 17}, nobody: []string{"evil"},
 		},
 		{
-			name: "an intruder on a sole holder's GPU, without", capability: "9.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
+			name: "an other process on a sole container's GPU, without", capability: "9.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
 			medium: mpsMedium(20, []int{1}, 23, 12, 1, 3), weights: weights(),
 			busy: figures{"p": 0}, memory: figures{"p": 3}, unbusy: reasons{gpu.UnattributedMPS: 5},
 			unmemory: reasons{gpu.UnattributedDriver: 17},
@@ -136,18 +136,18 @@ func TestMPS(t *testing.T) {
 			unbusy: reasons{gpu.UnattributedMPS: 5}, unmemory: reasons{gpu.UnattributedMPS: 9, gpu.UnattributedDriver: 1},
 		},
 		{
-			name: "before Volta, a sole holder and the host's server", capability: "6.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
+			name: "before Volta, a sole container and the host's server", capability: "6.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
 			medium: mpsMedium(10, nil, 21, 9), weights: weights(21, 30),
 			busy: figures{"p": 5}, memory: figures{"p": 10}, unmemory: reasons{},
 		},
 		{
-			name: "before Volta, a sole holder and a server of a pod", capability: "6.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
+			name: "before Volta, a sole container and a server of a pod", capability: "6.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
 			medium: mpsMedium(10, nil, 23, 9), weights: weights(23, 30),
 			busy: figures{"p": -1}, memory: figures{"p": -1}, unbusy: reasons{gpu.UnattributedMPS: 5},
 			unmemory: reasons{gpu.UnattributedMPS: 9, gpu.UnattributedDriver: 1},
 		},
 		{
-			name: "before Volta, the server of a holder is the holder", capability: "6.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
+			name: "before Volta, the server of a container is the container", capability: "6.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
 			medium: mpsMedium(10, nil, 22, 9), weights: weights(22, 30),
 			busy: figures{"p": 5}, memory: figures{"p": 10}, processes: figures{"p": 1}, unmemory: reasons{},
 		},
@@ -211,7 +211,7 @@ func optional[T ~float64 | ~uint64 | ~int](t *testing.T, what string, o gpu.Opt[
 	value(t, what, o, want*unit)
 }
 
-// Under MIG a server speaks for its instance alone, and what a pretender does there is nobody's.
+// Under MIG a server speaks for its instance alone, and what a pretender does there is unattributed.
 func TestMPSUnderMIG(t *testing.T) {
 	w := newWorld(t, "A")
 	a := w.devices[0]
@@ -239,7 +239,7 @@ func TestMPSUnderMIG(t *testing.T) {
 	}
 }
 
-// A server that ends takes its doubt along: the holder is sole again.
+// A server that ends takes its doubt along: the container is sole again.
 func TestMPSServerThatEnds(t *testing.T) {
 	w := newWorld(t, "A")
 	a := w.devices[0]

@@ -119,7 +119,7 @@ func TestProcessAttribution(t *testing.T) {
 			attribution: map[string]string{"p": "process"},
 		},
 		{
-			name: "a process that cannot be named may be that of a holder who is not seen",
+			name: "a process that cannot be named may be that of a container who is not seen",
 			rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}, util: .5,
 			weights: weights(1, 20, 77, 20), medium: medium(8, 1, 2, 77, 1),
 			busy:        map[string]float64{"p": 2.5, "q": -1},
@@ -129,7 +129,7 @@ func TestProcessAttribution(t *testing.T) {
 			attribution: map[string]string{"p": "process", "q": "none"},
 		},
 		{
-			name: "nor is a sole holder idle whose process cannot be named", rows: []gpu.Allocation{allocate("p", "A", 1)}, util: .5,
+			name: "nor is a sole container idle whose process cannot be named", rows: []gpu.Allocation{allocate("p", "A", 1)}, util: .5,
 			weights: weights(77, 20), medium: medium(8, 77, 2),
 			busy:        map[string]float64{"p": -1},
 			unbusy:      map[gpu.UnattributedReason]float64{gpu.UnattributedUnresolved: 5},
@@ -159,7 +159,7 @@ func TestProcessAttribution(t *testing.T) {
 			unmemory: map[gpu.UnattributedReason]float64{gpu.UnattributedUnmeasured: 4},
 		},
 		{
-			name: "who uses without holding", rows: []gpu.Allocation{allocate("p", "A", .5)}, util: .5,
+			name: "who uses without allocation", rows: []gpu.Allocation{allocate("p", "A", .5)}, util: .5,
 			weights: weights(3, 50), medium: medium(6, 3, 6),
 			busy: map[string]float64{"p": 0, "q": 5}, memory: map[string]float64{"q": 6},
 			attribution: map[string]string{"q": "process"},
@@ -209,7 +209,7 @@ func TestProcessAttribution(t *testing.T) {
 	}
 }
 
-// Processes tell more memory than the GPU has in use: that is a closing error, and no negative remainder.
+// Processes tell more memory than the GPU has in use: that is a attribution error, and no negative remainder.
 func TestMemoryExcess(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers
@@ -218,7 +218,7 @@ func TestMemoryExcess(t *testing.T) {
 	w.step(2)
 	for _, e := range w.device("A").AttributionErrors {
 		if e.Quantity == "memory" && e.Ratio != .25 {
-			t.Errorf("closing error %v, want 0.25", e.Ratio)
+			t.Errorf("attribution error %v, want 0.25", e.Ratio)
 		}
 	}
 	for _, u := range w.device("A").Unattributed {
@@ -243,18 +243,18 @@ func TestMismatch(t *testing.T) {
 	if m := w.container("q", "A").Mismatch; len(m) != 1 || m[0] != "used_other_gpu" {
 		t.Errorf("q: %v", m)
 	}
-	absent(t, "held by who does not hold", w.container("p", "A").Allocated)
+	absent(t, "allocated by who does not hold", w.container("p", "A").Allocated)
 	// Where nobody tells who holds, nobody can be wrong.
 	w.allocs = gpu.Allocations{}
 	w.step(2)
 	if m := w.container("p", "A").Mismatch; m != nil {
-		t.Errorf("mismatch %v without holdings", m)
+		t.Errorf("mismatch %v without allocations", m)
 	}
 	// The process ends.
 	w.devices[0].medium = medium(0)
 	w.step(2)
 	if p := w.container("p", "A"); !p.Ended {
-		t.Error("a user without process is not gone")
+		t.Error("a user without process is not ended")
 	}
 }
 
@@ -295,7 +295,7 @@ func TestNewInTheSamples(t *testing.T) {
 	w.steps(5, 2)
 	value(t, "busy", w.container("q", "A").Busy, 5)
 	closes(t, w, "A")
-	// Over a sole holder it takes its part from the first window on.
+	// Over a sole container it takes its part from the first window on.
 	w = newWorld(t, "A")
 	w.users = testUsers
 	a = w.devices[0]
@@ -304,11 +304,11 @@ func TestNewInTheSamples(t *testing.T) {
 	w.step(2)
 	a.util, a.weights = 1, weights(1, 50, 3, 50)
 	w.step(2)
-	value(t, "busy of the holder", w.container("p", "A").Busy, 1)
+	value(t, "busy of the container", w.container("p", "A").Busy, 1)
 	value(t, "busy of the other", w.container("q", "A").Busy, 1)
 }
 
-// Under MIG no driver weighs processes: an instance with one user is his, one with several nobody's.
+// Under MIG no driver weighs processes: an instance with one user is his, one with several unattributed.
 func TestProcessesUnderMIG(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers
@@ -333,7 +333,7 @@ func TestProcessesUnderMIG(t *testing.T) {
 	value(t, "memory of q", w.container("q", "A").Memory, 5<<30)
 	value(t, "gpu", w.device("A").Activity.Busy, 1.7)
 	value(t, "allocation", w.device("A").AllocationRatio, 2./7)
-	// Of instance 2 nobody knows who works there: what they did elsewhere is theirs, and that time only is observed.
+	// Of instance 2 it is unknown who works there: what they did elsewhere is theirs, and that time only is observed.
 	value(t, "busy of p", w.container("p", "A").Busy, 1)
 	value(t, "observed of p", w.container("p", "A").Observed, 10./7)
 	value(t, "busy of q, which holds nothing of instance 3", w.container("q", "A").Busy, .2)
@@ -353,7 +353,7 @@ func TestEnergy(t *testing.T) {
 	a.medium, a.hasWeights = medium(4, 1, 2, 3, 2), true
 	a.watts = 100
 	w.steps(11, 2)
-	// Idle is proven: to the holders by share, the rest is idle.
+	// Idle is proven: to the containers by share, the rest is idle.
 	value(t, "idle energy of p", w.container("p", "A").Energy, 500)
 	value(t, "idle energy of nobody", unattributedBy(t, w.device("A"), gpu.UnattributedIdle).Energy, 1000)
 	near(t, "idle power", w.Ledger.devices["A"].idleWatts, 100)

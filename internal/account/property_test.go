@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// chooser answers each question of a random walk with a number below n.
+// chooser responds each question of a random walk with a number below n.
 type chooser func(n int) int
 
 // walk drives a ledger through anything that can happen, in any order, and asserts after each step what must
@@ -224,7 +224,7 @@ func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64,
 				t.Errorf("step %d: %v worked, and its busy is not published: %+v", step, key, r)
 			}
 			if p.Ended && (p.Memory.Present() || p.Processes.Present() || p.LastBusy.Present() || p.Mismatch != nil) {
-				t.Errorf("step %d: %v is gone and has gauges: %+v", step, key, p)
+				t.Errorf("step %d: %v is ended and has gauges: %+v", step, key, p)
 			}
 		}
 		if math.Abs(busy-(now.busy[u]-was.busy[u])) > tolerance {
@@ -241,7 +241,7 @@ func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64,
 	}
 }
 
-// checkCeiling asserts that what is published of containers is bounded and that folding loses nobody's part.
+// checkCeiling asserts that what is published of containers is bounded and that aggregation loses unattributed part.
 func checkCeiling(t *testing.T, w *world, step int) {
 	t.Helper()
 	a := w.Accounts()
@@ -284,21 +284,21 @@ func checkCeiling(t *testing.T, w *world, step int) {
 		seen[place] = true
 	}
 	if own > limit {
-		t.Errorf("step %d: %d holdings are published, the limit is %d", step, own, limit)
+		t.Errorf("step %d: %d allocations are published, the limit is %d", step, own, limit)
 	}
 	if len(allocated) != len(published) {
-		t.Errorf("step %d: %d things are held, %d published", step, len(allocated), len(published))
+		t.Errorf("step %d: %d things are allocated, %d published", step, len(allocated), len(published))
 	}
 	for at, share := range allocated {
 		if p := published[at]; math.Abs(p-share) > 1e-9 || math.IsNaN(p) != math.IsNaN(share) {
-			t.Errorf("step %d: of %v %v is held, %v published", step, at, share, p)
+			t.Errorf("step %d: of %v %v is allocated, %v published", step, at, share, p)
 		}
 	}
 	if a.Aggregated == 0 && len(seen) > 0 {
-		t.Errorf("step %d: somebody is folded and nobody is counted: %+v", step, a)
+		t.Errorf("step %d: somebody is aggregated and nobody is counted: %+v", step, a)
 	}
 	if len(w.allocs.List) > limit && a.Aggregations == 0 {
-		t.Errorf("step %d: %d holders, a limit of %d, and no fold was counted", step, len(w.allocs.List), limit)
+		t.Errorf("step %d: %d containers, a limit of %d, and no fold was counted", step, len(w.allocs.List), limit)
 	}
 }
 
@@ -333,7 +333,7 @@ func FuzzWalk(f *testing.F) {
 	})
 }
 
-// BenchmarkAdvance is one round of the largest node: 8 GPUs, each shared by 10 of 80 pods, 400 processes.
+// BenchmarkAdvance is one poll of the largest node: 8 GPUs, each shared by 10 of 80 pods, 400 processes.
 func BenchmarkAdvance(b *testing.B) {
 	l := New(Options{})
 	users := Users{}

@@ -83,7 +83,7 @@ func TestRing(t *testing.T) {
 			busy:  2, observed: 3.8, peak: 1},
 		{name: "a ring that stands still while busy is not observed",
 			reads: []read{{ring: regular(0, 10, .1, 0)}, {elapsed: 2}}},
-		{name: "another clock begins anew",
+		{name: "another clock restarts",
 			reads: []read{{ring: regular(1e6, 1e6+10, .1, 0)}, {ring: regular(0, 2, .1, 100), elapsed: 2},
 				{ring: regular(2, 3, .1, 100), elapsed: 1}},
 			busy: 1, observed: 1, peak: 1},

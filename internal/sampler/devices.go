@@ -78,7 +78,7 @@ func (l *pollGroup[T]) dueAt(clock, interval time.Duration) bool {
 
 // collect receives results until all GPUs that are not hung have delivered, or the limit is over.
 func (s *Sampler) collect(limit *waitLimit) {
-	for s.awaited() && !limit.sessionEnded {
+	for s.awaited() && !limit.over {
 		select {
 		case a := <-s.readings:
 			s.accept(a)

@@ -142,7 +142,7 @@ func (s *fakeSession) Close() error {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
 	if s.d.inside > 0 {
-		s.d.t.Error("the driver is let go under a call")
+		s.d.t.Error("the driver is shut down under a call")
 	}
 	s.closed, s.d.open = true, false
 	s.d.closes++
@@ -158,7 +158,7 @@ type handle struct {
 func (c *handle) Identity() gpu.Identity { return c.id }
 func (c *handle) NotOffered() []string   { return []string{"fan_speed"} }
 
-// call counts a call of a poll group in and out, and answers its error.
+// call counts a call of a poll group in and out, and responds its error.
 func (c *handle) call(pollGroup int) error {
 	c.d.mu.Lock()
 	c.calls[pollGroup]++
@@ -281,7 +281,7 @@ func bubble(t *testing.T, d *fakeDriver, o Options, f func(*stand)) {
 		time.Sleep(time.Second)
 		s.Close()
 		if d.open {
-			t.Error("the driver was not let go at the end")
+			t.Error("the driver was not shut down at the end")
 		}
 	})
 }

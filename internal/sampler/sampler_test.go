@@ -171,7 +171,7 @@ func TestVersionMismatch(t *testing.T) {
 		bubble(t, d, Options{Replaced: func() {
 			replaced++
 			if d.open || d.inside > 0 {
-				t.Error("asked for a new process while the driver is held")
+				t.Error("asked for a new process while the driver is allocated")
 			}
 		}}, func(s *stand) {
 			s.step(2)
@@ -217,7 +217,7 @@ func TestSessionIsOver(t *testing.T) {
 		if c := s.dev(0); c.State != gpu.DeviceUp || !c.Fast.Present() || !c.Slow.Present() {
 			t.Errorf("%+v", c)
 		}
-		// For ever: not at every round.
+		// For ever: not at every poll.
 		d.with(func() { d.devs[0].errs[pollFast] = gpu.ErrUninitialized })
 		s.step(60)
 		if d.opens > 12 {
@@ -303,7 +303,7 @@ func TestHangingGPU(t *testing.T) {
 		started := time.Now()
 		s.Step(started)
 		if durations := time.Since(started); durations > time.Second {
-			t.Errorf("the round took %v", durations)
+			t.Errorf("the poll took %v", durations)
 		}
 		if c := s.dev(1); c.State != gpu.DeviceUp || !c.Fast.Present() {
 			t.Errorf("before its deadline: %+v", c)
@@ -313,16 +313,16 @@ func TestHangingGPU(t *testing.T) {
 		if c.State != gpu.DeviceFailed || !strings.HasPrefix(c.Message, "hung for ") || c.Fast.Present() {
 			t.Errorf("%s %q", c.State, c.Message)
 		}
-		// Others go on, no round waits any more, and there is no second call.
+		// Others go on, no poll waits any more, and there is no second call.
 		calls := d.calls(1)
 		started = time.Now()
 		s.Step(started)
 		if durations := time.Since(started); durations != 0 {
-			t.Errorf("a round waits %v for a stuck GPU", durations)
+			t.Errorf("a poll waits %v for a hung GPU", durations)
 		}
 		s.step(20)
 		if d.calls(1) != calls {
-			t.Error("a stuck GPU is called")
+			t.Error("a hung GPU is called")
 		}
 		for _, i := range []int{0, 2} {
 			if c := s.dev(i); c.State != gpu.DeviceUp || !c.LastRead[gpu.PollFast].Equal(s.Latest().At) {
@@ -410,7 +410,7 @@ func TestRefusingGPU(t *testing.T) {
 		if d.opens != 1 {
 			t.Error("one GPU's trouble ends the session")
 		}
-		// All of them: the session is made anew, once, and the page says what may help.
+		// All of them: the session is recreated, once, and the page says what may help.
 		d.with(func() { d.devs[1].errs = [3]error{errOdd, errOdd, errOdd} })
 		v := s.step(10)
 		if d.opens != 2 || s.source(gpu.SourceNVML).Up || len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "restart") {
@@ -509,7 +509,7 @@ func TestMIGLayout(t *testing.T) {
 			t.Errorf("%+v", inv)
 		}
 		if d.closes != 0 {
-			t.Error("the driver was let go though nothing is pending")
+			t.Error("the driver was shut down though nothing is pending")
 		}
 	})
 }
@@ -700,13 +700,13 @@ func TestUsers(t *testing.T) {
 	bubble(t, newFakeWith(d), Options{}, func(s *stand) {
 		v := s.step(2)
 		if m := s.dev(0).Medium.Or(nil); m == nil || m.Processes.Present() || len(v.Containers) != 0 {
-			t.Error("processes are shown though nobody can tell whose they are")
+			t.Error("processes are shown though it is unknown whose they are")
 		}
 	})
 }
 
 // A PID that goes from one process to another between two lists: what the new one does is never the old one's, and what
-// both may have done is nobody's. The last samples of a process that ended are its own.
+// both may have done is unattributed. The last samples of a process that ended are its own.
 func TestPIDReusedBetweenLists(t *testing.T) {
 	d := newFake(t, 1)
 	c := d.devs[0]
@@ -894,14 +894,14 @@ func TestShutdownUnderAHangingCall(t *testing.T) {
 					t.Errorf("the end took %v", durations)
 				}
 				if closes != 0 {
-					t.Error("the driver was let go under a call")
+					t.Error("the driver was shut down under a call")
 				}
 			})
 		})
 	}
 }
 
-// Shutdown in the middle of a round that waits.
+// Shutdown in the middle of a poll that waits.
 func TestShutdownDuringARound(t *testing.T) {
 	d := newFake(t, 1)
 	bubble(t, d, Options{Fast: 20 * time.Second, Bound: 15 * time.Second, Deadline: 30 * time.Second}, func(s *stand) {
@@ -942,7 +942,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// BenchmarkStep is a round of 8 GPUs, 80 containers and 400 processes.
+// BenchmarkStep is a poll of 8 GPUs, 80 containers and 400 processes.
 func BenchmarkStep(b *testing.B) {
 	d := newFake(&testing.T{}, 8)
 	users := &fakeUsers{names: map[int]string{}, attempted: map[int]int{}}

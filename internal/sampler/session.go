@@ -50,7 +50,7 @@ func (s *Sampler) await(limit *waitLimit) bool {
 		return true
 	default:
 	}
-	if limit.sessionEnded || s.o.Watch().Sub(s.session.opStarted) >= s.o.Deadline {
+	if limit.over || s.o.Watch().Sub(s.session.opStarted) >= s.o.Deadline {
 		return false // no poll waits for a hung operation
 	}
 	select {
@@ -297,7 +297,7 @@ func (s *Sampler) shutdown(listener <-chan struct{}) {
 	s.quit = nil
 	s.eventSession.Store(nil)
 	limit := &waitLimit{c: s.o.After(shutdownWait)}
-	for !limit.sessionEnded && (s.busy() || listener != nil) {
+	for !limit.over && (s.busy() || listener != nil) {
 		select {
 		case a := <-s.readings:
 			s.accept(a)
@@ -314,7 +314,7 @@ func (s *Sampler) shutdown(listener <-chan struct{}) {
 	switch {
 	case live == nil:
 		return
-	case limit.sessionEnded:
+	case limit.over:
 		s.log.Warn("driver call hangs: NVML is left initialized")
 		return
 	}

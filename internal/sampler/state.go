@@ -170,11 +170,11 @@ type Sampler struct {
 // waitLimit bounds the waiting of one poll; once it is over it stays so.
 type waitLimit struct {
 	c            <-chan time.Time
-	sessionEnded bool
+	over bool
 }
 
 // end is called by the receiver from c.
-func (p *waitLimit) end() { p.sessionEnded = true }
+func (p *waitLimit) end() { p.over = true }
 
 // Indices of the poll groups in arrays.
 const (

@@ -304,7 +304,7 @@ func TestOnlyItselfIsRunAgain(t *testing.T) {
 	var e *machine.Exporter
 	calls := traced(t, n, machine.Options{Flags: quick}, func(started *machine.Exporter) {
 		e = started
-		for end := time.Now().Add(30 * time.Second); !strings.Contains(e.Said(), "starting anew"); time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(30 * time.Second); !strings.Contains(e.Said(), "re-executing"); time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("the driver was not replaced")
 			}
