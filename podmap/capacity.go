@@ -1,49 +1,62 @@
 package podmap
 
-// replicaKey names what the replicas of one GPU or instance have in common.
+import (
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
+	"github.com/gpu-exporter/gpu-exporter/podmap/podresources"
+)
+
+// replicaKey identifies what the replicas of one GPU or instance have in common.
 type replicaKey struct{ resource, base string }
 
-// capacity is what the kubelet can hand out. It is never changed once it is in use.
-type capacity struct {
-	// known is false until GetAllocatableResources has answered once.
-	known bool
-	// devices counts the distinct ids per GPU resource. A resource that was listed once stays, at 0.
-	devices map[string]int
-	// replicas are, per GPU or instance, the last that were listed: the kubelet forgets them as soon as
-	// the plugin stops or a GPU is unhealthy, while the pods go on.
-	replicas map[replicaKey]int
+// replicas are those of one GPU or instance, and the memory limit of each.
+type replicas struct {
+	count  int
+	memory gpu.Bytes
 }
 
-// mostReplicaKeys bounds what is remembered of GPUs and instances that are no longer listed: MIG devices
-// get a new name at every change.
-const mostReplicaKeys = 4096
+// capacity is what the kubelet can allocate. It is immutable once in use.
+type capacity struct {
+	// known is false until the first response to GetAllocatableResources.
+	known bool
+	// devices counts the distinct IDs per GPU resource. A resource that was listed once remains, at 0.
+	devices map[string]int
+	// replicas are the last that were listed: the kubelet drops them as soon as the plugin stops or a GPU is unhealthy,
+	// while the pods continue.
+	replicas map[replicaKey]replicas
+}
 
-// readCapacity reads the answer of GetAllocatableResources. What it lacks is taken from before: resources
-// at 0, replicas as they were.
-func readCapacity(list *allocatable, before capacity) capacity {
-	c := capacity{known: true, devices: map[string]int{}, replicas: map[replicaKey]int{}}
+// maxReplicaKeys bounds what is remembered of GPUs and instances that are no longer listed: MIG devices get a new name
+// at every change.
+const maxReplicaKeys = 4096
+
+// capacity parses a response to GetAllocatableResources. What it lacks is carried over: resources at 0, replicas as they
+// were.
+func (t idTable) capacity(list *podresources.Devices, before capacity) capacity {
+	c := capacity{known: true, devices: map[string]int{}, replicas: map[replicaKey]replicas{}}
 	for resource := range before.devices {
 		c.devices[resource] = 0
 	}
-	for _, h := range list.hauls {
-		h.tidy()
-		resource := h.lens.resource
-		if len(h.hashes) > 0 {
-			c.devices[resource] = len(h.hashes)
+	for _, ids := range list.ByResource {
+		ids.Sort()
+		if len(ids.Hashes) > 0 {
+			c.devices[ids.Resource] = len(ids.Hashes)
 		}
-		for _, id := range h.ids {
-			read := h.lens.read(id)
-			if read.verdict == foreign || read.verdict == quantity || read.ref.perhapsForeign {
+		parser := t.Plugin(ids.Resource)
+		for _, id := range ids.Whole {
+			p := parser.Parse(id)
+			if ignored(p.Class) || p.Ref.MaybeForeign {
 				continue
 			}
-			c.devices[resource]++
-			if read.verdict == honest && read.ref.replica {
-				c.replicas[replicaKey{resource, read.ref.base}]++
+			c.devices[ids.Resource]++
+			if p.Class == deviceid.Direct && p.Ref.Replica {
+				key := replicaKey{ids.Resource, p.Ref.Base}
+				c.replicas[key] = replicas{c.replicas[key].count + 1, p.Ref.Memory}
 			}
 		}
 	}
 	for key, n := range before.replicas {
-		if _, listed := c.replicas[key]; !listed && len(c.replicas) < mostReplicaKeys {
+		if _, listed := c.replicas[key]; !listed && len(c.replicas) < maxReplicaKeys {
 			c.replicas[key] = n
 		}
 	}

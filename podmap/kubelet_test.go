@@ -205,7 +205,7 @@ func TestKubeletDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantBad(t, m, "does not exist: mount the directory")
-	wantBad(t, m, "using the answer of")
+	wantBad(t, m, "using the response from")
 	if err := k.Restart(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func TestPathsThatAreNoKubelet(t *testing.T) {
 		l.SetUnlinkOnClose(false)
 		l.Close()
 		m := newMap(t, podmap.Options{Socket: socket})
-		wantBad(t, m, "nobody listens: the kubelet is down or restarting")
+		wantBad(t, m, "connection refused: the kubelet is down or restarting")
 		// It is tried again at the next poll, not when grpc finds it convenient.
 		serve(t, socket)
 		wantGood(t, m)
@@ -290,8 +290,8 @@ func TestFaults(t *testing.T) {
 	good(t)
 	t.Run("rate limit", func(t *testing.T) {
 		k.SetFault(standin.KubeletFault{Exhausted: true})
-		wantBad(t, m, "rate limit is used up")
-		wantBad(t, m, "rate limit is used up")
+		wantBad(t, m, "rate limited by the kubelet")
+		wantBad(t, m, "rate limited by the kubelet")
 		good(t)
 	})
 	t.Run("slow", func(t *testing.T) {
@@ -304,7 +304,7 @@ func TestFaults(t *testing.T) {
 	})
 	t.Run("hang", func(t *testing.T) {
 		k.SetFault(standin.KubeletFault{Hang: true})
-		wantBad(t, hasty, "no answer within 20ms")
+		wantBad(t, hasty, "no response within 20ms")
 		good(t)
 		wantGood(t, hasty)
 	})
@@ -317,7 +317,7 @@ func TestFaults(t *testing.T) {
 	})
 	t.Run("garbage", func(t *testing.T) {
 		k.SetFault(standin.KubeletFault{Garbage: true})
-		wantBad(t, m, "the answer cannot be read")
+		wantBad(t, m, "cannot decode the response")
 		good(t)
 	})
 	t.Run("error", func(t *testing.T) {
@@ -343,7 +343,7 @@ func TestFaults(t *testing.T) {
 	})
 	t.Run("nothing is offered", func(t *testing.T) {
 		k.SetFault(standin.KubeletFault{ListError: status.Error(codes.Unimplemented, "no")})
-		wantBad(t, m, "knows no PodResources service")
+		wantBad(t, m, "offers no PodResources service")
 		good(t)
 	})
 }
@@ -465,7 +465,7 @@ func TestDemoNode(t *testing.T) {
 			t.Errorf("%s holds %v GPUs or instances, want %v", namespace, shares[namespace], want)
 		}
 	}
-	if len(h.Unresolved) != 0 || h.Uncertain || len(h.Pods) != 8 || len(m.Unrecognised()) != 0 {
+	if len(h.Unresolved) != 0 || h.Uncertain || len(h.Pods) != 8 || len(m.Unrecognized()) != 0 {
 		t.Errorf("%+v", h)
 	}
 }

@@ -18,10 +18,13 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	client "github.com/gpu-exporter/gpu-exporter/podmap/podresources"
+	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
 
-// kubelet is a lister that says what the test has put in it, in the kubelet's own words.
-type kubelet struct {
+// fakeKubelet responds with what the test has put in it, in the kubelet's own encoding.
+type fakeKubelet struct {
 	pods        *podresources.ListPodResourcesResponse
 	devices     *podresources.AllocatableResourcesResponse
 	err         error
@@ -29,20 +32,34 @@ type kubelet struct {
 	lists       atomic.Int64
 }
 
-func (k *kubelet) list(_ context.Context, to *listing) error {
+func (k *fakeKubelet) List(_ context.Context, to *client.List) error {
 	k.lists.Add(1)
 	if k.err != nil {
 		return k.err
 	}
-	return to.decode(encode(k.pods))
+	return to.Decode(encode(k.pods))
 }
 
-func (k *kubelet) allocatable(_ context.Context, to *allocatable) error {
+func (k *fakeKubelet) Allocatable(_ context.Context, to *client.Devices) error {
 	if k.capacityErr != nil {
 		return k.capacityErr
 	}
-	return to.decode(encode(k.devices))
+	return to.Decode(encode(k.devices))
 }
+
+func (k *fakeKubelet) Explain(err error, timeout time.Duration) string {
+	return client.New("/run/k.sock", 0).Explain(err, timeout)
+}
+
+func (k *fakeKubelet) Close() error { return nil }
+
+// fakeWatch has the pods that the test has put in it.
+type fakeWatch struct{ pods *source.Pods }
+
+func (w *fakeWatch) Run(context.Context) {}
+func (w *fakeWatch) Pods() *source.Pods  { return w.pods }
+func (w *fakeWatch) Attempted() bool     { return true }
+func (w *fakeWatch) Source() gpu.Source  { return gpu.Source{Name: gpu.SourceAPI, Up: true} }
 
 func encode(m proto.Message) mem.BufferSlice {
 	b, err := proto.Marshal(m)
@@ -95,8 +112,8 @@ func ids(words ...string) *podresources.AllocatableResourcesResponse {
 	return out
 }
 
-// replicas lists n replicas of a GPU: "GPU-…::0,GPU-…::1".
-func replicas(base string, n int) string {
+// replicaIDs lists n replicas of a GPU: "GPU-…::0,GPU-…::1".
+func replicaIDs(base string, n int) string {
 	var out []string
 	for i := range n {
 		out = append(out, fmt.Sprintf("%s::%d", base, i))
@@ -110,7 +127,7 @@ type clock struct{ now time.Time }
 func newClock() *clock                   { return &clock{time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)} }
 func (c *clock) time() time.Time         { return c.now }
 func (c *clock) advance(d time.Duration) { c.now = c.now.Add(d) }
-func (c *clock) source(k lister) (m *Map) {
+func (c *clock) source(k kubelet) (m *Map) {
 	return newMap(Options{Clock: c.time, Socket: "/run/k.sock"}, k)
 }
 func poll(t *testing.T, m *Map) gpu.Allocations {
@@ -121,7 +138,7 @@ func poll(t *testing.T, m *Map) gpu.Allocations {
 	return m.Allocations(node())
 }
 
-// lines renders holdings for comparison: "ns/pod/container resource GPU [instance] share [shared] [granted]".
+// lines renders allocations for comparison: "ns/pod/container resource GPU [instance] share [shared] [granted]".
 func lines(h gpu.Allocations) []string {
 	short := strings.NewReplacer(GPUA, "A", GPUB, "B", GPUC, "C", GPUD, "D", migD3, "D3", migD7, "D7")
 	var out []string
@@ -169,25 +186,25 @@ func TestShares(t *testing.T) {
 		{"an id per NUMA node is one device", []string{"a/p/c nvidia.com/gpu=" + GPUA + "," + GPUA}, nil,
 			[]string{"a/p/c nvidia.com/gpu A 1"}, false},
 		{"replicas", []string{"a/p/c nvidia.com/gpu=" + GPUA + "::2", "a/q/c nvidia.com/gpu=" + GPUA + "::0"},
-			[]string{"nvidia.com/gpu=" + replicas(GPUA, 4) + "," + replicas(GPUB, 2)},
+			[]string{"nvidia.com/gpu=" + replicaIDs(GPUA, 4) + "," + replicaIDs(GPUB, 2)},
 			[]string{"a/p/c nvidia.com/gpu A 0.25 shared", "a/q/c nvidia.com/gpu A 0.25 shared"}, false},
 		{"several replicas of one GPU add up", []string{"a/p/c nvidia.com/gpu=" + GPUA + "::2," + GPUA + "::0," + GPUB + "::1"},
-			[]string{"nvidia.com/gpu=" + replicas(GPUA, 4) + "," + replicas(GPUB, 2)},
+			[]string{"nvidia.com/gpu=" + replicaIDs(GPUA, 4) + "," + replicaIDs(GPUB, 2)},
 			[]string{"a/p/c nvidia.com/gpu A 0.5 shared", "a/p/c nvidia.com/gpu B 0.5 shared"}, false},
 		{"replicas never listed", []string{"a/p/c nvidia.com/gpu=" + GPUA + "::2"}, nil,
 			[]string{"a/p/c nvidia.com/gpu A ? shared"}, false},
 		{"more replicas held than are left", []string{"a/p/c nvidia.com/gpu=" + GPUA + "::2," + GPUA + "::3", "a/q/c nvidia.com/gpu=" + GPUA + "::1"},
-			[]string{"nvidia.com/gpu=" + replicas(GPUA, 2)},
+			[]string{"nvidia.com/gpu=" + replicaIDs(GPUA, 2)},
 			[]string{"a/p/c nvidia.com/gpu A 0.6667 shared", "a/q/c nvidia.com/gpu A 0.3333 shared"}, false},
 		{"two resources of one GPU count apart", []string{"a/p/c nvidia.com/gpu=" + GPUA, "a/q/c nvidia.com/gpu.shared=" + GPUB + "::0"},
-			[]string{"nvidia.com/gpu=" + GPUA, "nvidia.com/gpu.shared=" + replicas(GPUB, 5)},
+			[]string{"nvidia.com/gpu=" + GPUA, "nvidia.com/gpu.shared=" + replicaIDs(GPUB, 5)},
 			[]string{"a/p/c nvidia.com/gpu A 1", "a/q/c nvidia.com/gpu.shared B 0.2 shared"}, false},
 		{"MIG", []string{"a/p/c nvidia.com/mig-3g.40gb=" + migD3, "a/q/c nvidia.com/mig-3g.40gb=" + migD7},
 			nil, []string{"a/p/c nvidia.com/mig-3g.40gb D D3 1", "a/q/c nvidia.com/mig-3g.40gb D D7 0.6667"}, false},
 		{"two compute instances are one GPU instance", []string{"a/q/c nvidia.com/mig-3g.40gb=" + migD7 + "," + migD8},
 			nil, []string{"a/q/c nvidia.com/mig-3g.40gb D D7 1"}, false},
 		{"replicas of MIG devices", []string{"a/q/c nvidia.com/mig-3g.40gb.shared=" + migD3 + "::0"},
-			[]string{"nvidia.com/mig-3g.40gb.shared=" + replicas(migD3, 3)},
+			[]string{"nvidia.com/mig-3g.40gb.shared=" + replicaIDs(migD3, 3)},
 			[]string{"a/q/c nvidia.com/mig-3g.40gb.shared D D3 0.3333 shared"}, false},
 		{"GKE time sharing", []string{"a/q/c nvidia.com/gpu=nvidia0/vgpu0"},
 			[]string{"nvidia.com/gpu=nvidia0/vgpu0,nvidia0/vgpu1"}, []string{"a/q/c nvidia.com/gpu B 0.5 shared"}, false},
@@ -196,12 +213,12 @@ func TestShares(t *testing.T) {
 		{"AWS", []string{"a/q/c k8s.amazonaws.com/vgpu=" + GPUA + "-0"},
 			[]string{"k8s.amazonaws.com/vgpu=" + GPUA + "-0," + GPUA + "-1"}, []string{"a/q/c k8s.amazonaws.com/vgpu A 0.5 shared"}, false},
 		{"nos grants memory", []string{"a/p/c nvidia.com/gpu-10gb=" + GPUA + "::0," + GPUA + "::1", "a/q/c nvidia.com/gpu-20gb=" + GPUA + "::0"},
-			[]string{"nvidia.com/gpu-10gb=" + replicas(GPUA, 2), "nvidia.com/gpu-20gb=" + replicas(GPUA, 1)},
+			[]string{"nvidia.com/gpu-10gb=" + replicaIDs(GPUA, 2), "nvidia.com/gpu-20gb=" + replicaIDs(GPUA, 1)},
 			[]string{"a/p/c nvidia.com/gpu-10gb A 0.5 shared 20GiB", "a/q/c nvidia.com/gpu-20gb A 0.5 shared 20GiB"}, false},
 		{"a name like nos's for time slices", []string{"a/p/c nvidia.com/gpu-40gb=" + GPUA + "::0"},
-			[]string{"nvidia.com/gpu-40gb=" + replicas(GPUA, 4)}, []string{"a/p/c nvidia.com/gpu-40gb A 0.25 shared"}, false},
+			[]string{"nvidia.com/gpu-40gb=" + replicaIDs(GPUA, 4)}, []string{"a/p/c nvidia.com/gpu-40gb A 0.25 shared"}, false},
 		{"nos on a GPU of unknown size", []string{"a/p/c nvidia.com/gpu-10gb=" + GPUC + "::0"},
-			[]string{"nvidia.com/gpu-10gb=" + replicas(GPUC, 2)}, []string{"a/p/c nvidia.com/gpu-10gb C ? shared"}, false},
+			[]string{"nvidia.com/gpu-10gb=" + replicaIDs(GPUC, 2)}, []string{"a/p/c nvidia.com/gpu-10gb C ? shared"}, false},
 
 		{"a claim", []string{"a/p/c gpu.nvidia.com:x=gpu-0,gpu-3"}, nil,
 			[]string{"a/p/c gpu.nvidia.com A 1", "a/p/c gpu.nvidia.com B 1"}, false},
@@ -229,7 +246,7 @@ func TestShares(t *testing.T) {
 		{"not GPUs", []string{"a/p/c rdma/hca=1 nvidia.com/hostdev=0000:18:00.0 nvidia.com/nic=0000:99:00.0 cpu/x=0"}, nil, nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := poll(t, newClock().source(&kubelet{pods: pods(c.pods...), devices: ids(c.allocatable...)}))
+			h := poll(t, newClock().source(&fakeKubelet{pods: pods(c.pods...), devices: ids(c.allocatable...)}))
 			wantLines(t, h, c.want...)
 			if h.Uncertain != c.untruthful {
 				t.Errorf("untruthful: %v", h.Uncertain)
@@ -252,12 +269,12 @@ func TestShares(t *testing.T) {
 
 func TestEntriesOfOneContainerAreMerged(t *testing.T) {
 	list := pods("a/p/c nvidia.com/gpu="+GPUA+"::0", "a/p/c nvidia.com/gpu="+GPUA+"::1", "a/p/c nvidia.com/gpu="+GPUA+"::0")
-	h := poll(t, newClock().source(&kubelet{pods: list, devices: ids("nvidia.com/gpu=" + replicas(GPUA, 4))}))
+	h := poll(t, newClock().source(&fakeKubelet{pods: list, devices: ids("nvidia.com/gpu=" + replicaIDs(GPUA, 4))}))
 	wantLines(t, h, "a/p/c nvidia.com/gpu A 0.5 shared")
 }
 
 func TestResourcesAndPods(t *testing.T) {
-	k := &kubelet{pods: pods(
+	k := &fakeKubelet{pods: pods(
 		"a/p/c nvidia.com/gpu="+GPUA+","+GPUA+" rdma/hca=1",
 		"b/q/c aliyun.com/gpu-mem="+GPUB+"-_-1,"+GPUB+"-_-2",
 		"c/r/c gpu.nvidia.com:x=gpu-0",
@@ -298,7 +315,7 @@ func TestResourcesAndPods(t *testing.T) {
 }
 
 func TestAGPUUnderANetworkName(t *testing.T) {
-	k := &kubelet{pods: pods("a/p/c nvidia.com/mine=0000:18:00.0", "a/q/c nvidia.com/other=0000:99:00.0")}
+	k := &fakeKubelet{pods: pods("a/p/c nvidia.com/mine=0000:18:00.0", "a/q/c nvidia.com/other=0000:99:00.0")}
 	h := poll(t, newClock().source(k))
 	wantLines(t, h, "a/p/c nvidia.com/mine A 1")
 	if want := []gpu.ResourceCount{{Resource: "nvidia.com/mine", Allocated: 1}}; !reflect.DeepEqual(h.Resources, want) {
@@ -307,12 +324,12 @@ func TestAGPUUnderANetworkName(t *testing.T) {
 }
 
 func TestSharesOutliveThePlugin(t *testing.T) {
-	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA + "::2"), devices: ids("nvidia.com/gpu=" + replicas(GPUA, 4))}
+	k := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA + "::2"), devices: ids("nvidia.com/gpu=" + replicaIDs(GPUA, 4))}
 	m := newClock().source(k)
 	poll(t, m)
 	k.devices = ids()
 	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A 0.25 shared")
-	k.devices = ids("nvidia.com/gpu=" + replicas(GPUA, 2))
+	k.devices = ids("nvidia.com/gpu=" + replicaIDs(GPUA, 2))
 	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A 0.5 shared")
 	k.devices, k.capacityErr = nil, errors.New("no")
 	h := poll(t, m)
@@ -328,7 +345,7 @@ func TestSharesOutliveThePlugin(t *testing.T) {
 
 func TestSince(t *testing.T) {
 	c := newClock()
-	k := &kubelet{pods: pods("a/old/c nvidia.com/gpu=" + GPUA)}
+	k := &fakeKubelet{pods: pods("a/old/c nvidia.com/gpu=" + GPUA)}
 	m := c.source(k)
 	since := func(h gpu.Allocations) string {
 		var out []string
@@ -376,7 +393,7 @@ func TestSince(t *testing.T) {
 }
 
 func TestAnAnswerThatDropsEverythingNeedsASecond(t *testing.T) {
-	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA)}
+	k := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA)}
 	m := newClock().source(k)
 	began := poll(t, m)
 	if !began.Known || len(began.List) != 1 {
@@ -416,7 +433,7 @@ func TestAnAnswerThatDropsEverythingNeedsASecond(t *testing.T) {
 }
 
 func TestTheFirstAnswer(t *testing.T) {
-	m := newClock().source(&kubelet{pods: pods()})
+	m := newClock().source(&fakeKubelet{pods: pods()})
 	if h := m.Allocations(node()); h.Known || !h.Configured || h.Sources[0].Up || h.Sources[0].Message == "" {
 		t.Errorf("before any answer: %+v", h)
 	}
@@ -428,7 +445,7 @@ func TestTheFirstAnswer(t *testing.T) {
 		t.Errorf("twice no pods: %+v", h)
 	}
 	// Pods without GPUs are an answer.
-	m = newClock().source(&kubelet{pods: pods("a/exporter/c")})
+	m = newClock().source(&fakeKubelet{pods: pods("a/exporter/c")})
 	if h := poll(t, m); !h.Known || len(h.List) != 0 {
 		t.Errorf("%+v", h)
 	}
@@ -436,7 +453,7 @@ func TestTheFirstAnswer(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	c := newClock()
-	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA)}
+	k := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA)}
 	m := c.source(k)
 	h := poll(t, m)
 	if s := h.Sources[0]; s.Name != "podresources" || !s.Up || s.Message != "" || s.LastSuccess.Or(time.Time{}) != c.now || s.Errors != 0 || !s.Duration.Present() {
@@ -453,13 +470,13 @@ func TestHealth(t *testing.T) {
 	}
 	h = m.Allocations(node())
 	if s := h.Sources[0]; s.Up || s.Errors != 1 || s.LastSuccess.Or(time.Time{}) != good ||
-		s.Message != "/run/k.sock: broken in two lines; using the answer of 35s ago" {
+		s.Message != "/run/k.sock: broken in two lines; using the response from 35s ago" {
 		t.Errorf("failing: %+v", s)
 	}
 	wantLines(t, h, "a/p/c nvidia.com/gpu A 1")
 	c.advance(5 * time.Minute)
 	h = m.Allocations(node())
-	if s := h.Sources[0]; h.Known || !h.Configured || s.Message != "/run/k.sock: broken in two lines; the last answer is 5m35s old and no longer used" {
+	if s := h.Sources[0]; h.Known || !h.Configured || s.Message != "/run/k.sock: broken in two lines; the last response is 5m35s old and no longer used" {
 		t.Errorf("too old: %+v", h)
 	}
 	k.err = nil
@@ -469,7 +486,7 @@ func TestHealth(t *testing.T) {
 }
 
 func TestOurOwnEndIsNoFailure(t *testing.T) {
-	k := &kubelet{err: context.Canceled}
+	k := &fakeKubelet{err: context.Canceled}
 	m := newClock().source(k)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -494,13 +511,13 @@ func TestNoSource(t *testing.T) {
 	if h := m.Allocations(node()); h.Configured || h.Known || len(h.Sources) != 0 || len(h.PollGroups) != 0 {
 		t.Errorf("%+v", h)
 	}
-	if m.Unrecognised() != nil {
+	if m.Unrecognized() != nil {
 		t.Error("ids from nowhere")
 	}
 }
 
 func TestAllocsAreCached(t *testing.T) {
-	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA)}
+	k := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA)}
 	m := newClock().source(k)
 	if err := m.Poll(t.Context()); err != nil {
 		t.Fatal(err)
@@ -524,7 +541,7 @@ func TestAllocsAreCached(t *testing.T) {
 
 func TestStrangeIDsAreSaidOnce(t *testing.T) {
 	var log strings.Builder
-	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=what-1,what-2 aliyun.com/gpu-mem="+GPUA+"-_-1 example.com/gpu="+GPUA,
+	k := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=what-1,what-2 aliyun.com/gpu-mem="+GPUA+"-_-1 example.com/gpu="+GPUA,
 		"b/p/c nvidia.com/gpu=what-3")}
 	m := newMap(Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, k)
 	for range 3 {
@@ -533,10 +550,10 @@ func TestStrangeIDsAreSaidOnce(t *testing.T) {
 	if n := strings.Count(log.String(), "\n"); n != 3 {
 		t.Errorf("%d lines for three kinds:\n%s", n, log.String())
 	}
-	got := m.Unrecognised()
-	want := []Unrecognised{
-		{Resource: "aliyun.com/gpu-mem", Scheme: "aliyun gpushare", Shape: "GPU-#-#-#-#-#-_-#", Truth: aliyun.truth, Devices: 1},
-		{Resource: "example.com/gpu", Scheme: "unlisted", Shape: "GPU-#-#-#-#-#", Truth: got[1].Truth, Devices: 1},
+	got := m.Unrecognized()
+	want := []Unrecognized{
+		{Resource: "aliyun.com/gpu-mem", Scheme: "aliyun gpushare", Shape: "GPU-#-#-#-#-#-_-#", Hint: got[0].Hint, Devices: 1},
+		{Resource: "example.com/gpu", Scheme: "unlisted", Shape: "GPU-#-#-#-#-#", Hint: got[1].Hint, Devices: 1},
 		{Resource: "nvidia.com/gpu", Shape: "what-#", Devices: 3},
 	}
 	if !slices.Equal(got, want) {
@@ -550,7 +567,7 @@ func TestAMillionInventedIDs(t *testing.T) {
 	for i := range invented {
 		invented[i] = fmt.Sprintf("%s-_-%d", GPUA, i)
 	}
-	k := &kubelet{pods: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{Namespace: "a", Name: "p",
+	k := &fakeKubelet{pods: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{Namespace: "a", Name: "p",
 		Containers: []*podresources.ContainerResources{{Name: "c", Devices: []*podresources.ContainerDevices{
 			{ResourceName: "aliyun.com/gpu-mem", DeviceIds: invented}}}}}}}}
 	m := newClock().source(k)
@@ -559,7 +576,7 @@ func TestAMillionInventedIDs(t *testing.T) {
 
 func TestDelay(t *testing.T) {
 	jitter := 0.5
-	k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA), err: errors.New("down")}
+	k := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA), err: errors.New("down")}
 	m := newMap(Options{Jitter: func() float64 { return jitter }}, k)
 	if d := m.delay(); d != 10*time.Second {
 		t.Errorf("before anything: %s", d)
@@ -590,7 +607,7 @@ func TestDelay(t *testing.T) {
 
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA)}
+		k := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA)}
 		m := newMap(Options{}, k)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -612,7 +629,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
-	m := newMap(Options{}, &kubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA + " aliyun.com/gpu-mem=x"), devices: ids("nvidia.com/gpu=" + GPUA)})
+	m := newMap(Options{}, &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA + " aliyun.com/gpu-mem=x"), devices: ids("nvidia.com/gpu=" + GPUA)})
 	inventories := []*gpu.Inventory{node(), node(), nil}
 	var all sync.WaitGroup
 	for i := range 6 {
@@ -622,7 +639,7 @@ func TestConcurrentUse(t *testing.T) {
 					m.Poll(t.Context())
 				}
 				m.Allocations(inventories[i%3])
-				m.Unrecognised()
+				m.Unrecognized()
 			}
 		})
 	}

@@ -1,566 +1,382 @@
 package podmap
 
 import (
-	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
+	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
 
-// record is what is believed at one moment: an answer, and the capacity that gives replicas their size.
-// It is immutable.
-type record struct {
-	answer   *answer
-	capacity capacity
-	// resources are the names of GPUs that were ever seen held: their counts go on at 0.
-	resources []string
-	// matched are the entries of the kubelet's checkpoint that belong to what is held, and uids the pods' UIDs
-	// from there. Both are nil without a checkpoint.
-	matched map[holderKey]*allotment
-	uids    map[podKey]string
-	// settled are the uids that the record before had too.
-	settled map[podKey]string
-	// prepared are the claims that the DRA driver has prepared; nil without its checkpoint.
-	prepared *preparedClaims
+// resolution is the GPUs of one allocation, and the data source that identified them.
+type resolution struct {
+	container gpu.Container
+	resource  string
+	source    string
+	since     gpu.Opt[time.Time]
+	found     []located
+	// missing counts the device IDs whose GPU is unknown; elsewhere means that it is certainly none of this node's.
+	missing   int
+	elsewhere bool
+	// ignored marks an ID that may be a network device's, and is no GPU's.
+	ignored bool
 }
 
-// target is a GPU or MIG instance that an id names. Part is the id's part of the instance, else of the
-// GPU: less than 1 where a MIG device is one of several compute instances.
-type target struct {
-	dev, instance gpu.UUID
-	part          float64
-	memory        gpu.Opt[gpu.Bytes] // of the GPU
+// located is a GPU or instance of a resolution, with the allocated share and the limits.
+type located struct {
+	target  deviceid.Target
+	share   gpu.Opt[float64]
+	memory  gpu.Opt[gpu.Bytes]
+	compute gpu.Opt[float64]
+	shared  bool // others may have it too
+	// recorded means that share and limits are those of a scheme, which may overcommit the GPU.
+	recorded bool
 }
 
-// locate resolves a ref against the GPUs of the node. Where it finds none, elsewhere tells that the id
-// certainly names none of these GPUs.
-func locate(inv *gpu.Inventory, r ref) (targets []target, elsewhere bool) {
-	if inv == nil {
-		inv = &gpu.Inventory{}
+// resolver resolves the allocations of a snapshot against an inventory and the metadata of pods.
+type resolver struct {
+	*snapshot
+	inv    *gpu.Inventory
+	pods   *source.Pods
+	direct []directID
+	peers  peers
+}
+
+func (s *snapshot) resolver(inv *gpu.Inventory, pods *source.Pods) *resolver {
+	r := &resolver{snapshot: s, inv: inv, pods: pods}
+	for i := range s.direct {
+		// A claim with administrator access observes the device, which is not allocated to it.
+		if c := s.claim(&s.direct[i]); c == nil || !c.Admin[s.direct[i].id] {
+			r.direct = append(r.direct, s.direct[i])
+		}
 	}
-	switch r.by {
-	case byUUID:
-		if dev, ok := inv.ByUUID(r.uuid); ok {
-			return whole(dev), false
-		}
-		return nil, allNamed(inv)
-	case byMIG:
-		return instanceByUUID(inv, r.uuid), false
-	case byParts:
-		if t := instanceByUUID(inv, r.full); t != nil {
-			return t, false
-		}
-		dev, ok := inv.ByUUID(r.uuid)
-		if !ok {
-			return nil, allNamed(inv)
-		}
-		return instance(dev, func(in *gpu.Instance) bool { return in.GI == r.gi }, func(ci gpu.ComputeInstance) bool { return ci.CI == r.ci }), false
-	case byMinor:
-		dev, ok := inv.ByMinor(r.minor)
-		if !ok {
-			return nil, allNumbered(inv)
-		}
-		if r.gi < 0 {
-			return whole(dev), false
-		}
-		return instance(dev, func(in *gpu.Instance) bool { return in.GI == r.gi }, nil), false
-	case byProfile:
-		dev, ok := inv.ByMinor(r.minor)
-		if !ok {
-			return nil, allNumbered(inv)
-		}
-		return instance(dev, r.placed, nil), false
-	case byPCI:
-		for i := range inv.GPUs {
-			if inv.GPUs[i].PCI == r.pci {
-				return whole(&inv.GPUs[i]), false
+	r.peers = countPeers(r.direct)
+	return r
+}
+
+// resolve returns the GPUs of every allocation.
+func (r *resolver) resolve() []resolution {
+	out, members := r.resolvePods()
+	for i := range r.direct {
+		d := &r.direct[i]
+		found := r.resolveDirect(d)
+		if all := members[d.container.PodName()]; len(all) > 0 && found.missing == 0 {
+			for _, m := range all {
+				out = append(out, m.of(r.inv, &found))
 			}
-		}
-		// A virtual function lies on a GPU that has another address.
-		return nil, false
-	case byAll:
-		for i := range inv.GPUs {
-			targets = append(targets, whole(&inv.GPUs[i])...)
-		}
-		return targets, false
-	case bySole:
-		if len(inv.GPUs) == 1 {
-			return whole(&inv.GPUs[0]), false
-		}
-		return nil, false
-	case byDetached:
-		return nil, true
-	case byIndex:
-		if dev, ok := byNVMLIndex(inv, r.minor); ok {
-			return whole(dev), false
-		}
-		return nil, false
-	case byMIGIndex:
-		if dev, ok := byNVMLIndex(inv, r.minor); ok {
-			return migByIndex(dev, r.ci), false
-		}
-		return nil, false
-	case byNumber:
-		dev, ok := byNVMLIndex(inv, r.minor)
-		if same, known := inv.ByMinor(r.minor); ok && known && same == dev {
-			return whole(dev), false
-		}
-		return nil, false
-	}
-	return nil, false
-}
-
-// byNVMLIndex returns the GPU that NVML numbers so. An index that two GPUs claim is none's.
-func byNVMLIndex(inv *gpu.Inventory, index int) (dev *gpu.InventoryGPU, ok bool) {
-	for i := range inv.GPUs {
-		if inv.GPUs[i].Index != index {
 			continue
 		}
-		if dev != nil {
-			return nil, false
-		}
-		dev = &inv.GPUs[i]
+		out = append(out, found)
 	}
-	return dev, dev != nil
+	requests := r.requests(r.pods)
+	for i := range requests {
+		out = append(out, r.resolveOpaque(&r.opaque[i], &requests[i]))
+	}
+	return out
 }
 
-// migByIndex returns the MIG device that NVML numbers so on its GPU.
-func migByIndex(dev *gpu.InventoryGPU, index int) []target {
-	for i := range dev.Instances {
-		in := &dev.Instances[i]
-		for _, ci := range in.Compute {
-			if ci.Index == index {
-				return instance(dev, func(other *gpu.Instance) bool { return other == in },
-					func(other gpu.ComputeInstance) bool { return other.UUID == ci.UUID })
+// resolveDirect locates a direct ID. What the DRA driver recorded takes precedence over the name of the device, which
+// only has its number.
+func (r *resolver) resolveDirect(d *directID) resolution {
+	out := resolution{container: d.container, resource: d.resource, since: d.since, source: gpu.SourcePodResources}
+	targets, elsewhere := deviceid.Locate(r.inv, d.ref)
+	if c := r.claim(d); c != nil {
+		if recorded, ok := deviceid.ParseNVML(c.UUIDs[d.id]); ok {
+			better, away := deviceid.Locate(r.inv, recorded)
+			switch {
+			case len(better) == 0:
+				elsewhere = elsewhere && away
+			case !slices.Equal(targets, better):
+				targets, out.source = better, gpu.SourceDRA
 			}
 		}
 	}
-	return nil
+	if len(targets) == 0 {
+		out.missing, out.elsewhere, out.ignored = 1, elsewhere, d.ref.MaybeForeign
+	}
+	for _, t := range targets {
+		out.found = append(out.found, r.share(r.peers, d, t))
+	}
+	return out
 }
 
-// placed reports whether a GPU instance has the profile and the place that the ref names.
-func (r ref) placed(in *gpu.Instance) bool {
-	is := func(o gpu.Opt[int], want int) bool { v, ok := o.Get(); return ok && v == want }
-	return is(in.ProfileID, r.profile) && is(in.PlacementStart, r.start) && (r.size < 0 || is(in.PlacementSize, r.size))
-}
-
-func whole(dev *gpu.InventoryGPU) []target {
-	return []target{{dev: dev.UUID, part: 1, memory: dev.Memory}}
-}
-
-func instanceByUUID(inv *gpu.Inventory, uuid gpu.UUID) []target {
-	dev, in, ok := inv.ByInstance(uuid)
+// resolveOpaque asks the scheme of the IDs, which has the GPUs from the plugin's response or the pod's annotations.
+func (r *resolver) resolveOpaque(o *opaqueIDs, req *deviceid.Request) resolution {
+	out := resolution{container: o.container, resource: o.resource, since: o.since}
+	recorded, ok := o.scheme.Resolve(req)
 	if !ok {
-		return nil
+		out.missing = o.devices
+		return out
 	}
-	return instance(dev, func(other *gpu.Instance) bool { return other == in },
-		func(ci gpu.ComputeInstance) bool { return ci.UUID == uuid })
+	out.assign(r.inv, recorded, 1)
+	if out.missing > 0 {
+		out.missing = max(1, o.devices*out.missing/len(recorded.GPUs))
+	}
+	return out
 }
 
-// instance returns the GPU instance that matches, or the part of it that one compute instance is. A nil
-// compute names the whole.
-func instance(dev *gpu.InventoryGPU, match func(*gpu.Instance) bool, compute func(gpu.ComputeInstance) bool) []target {
-	for i := range dev.Instances {
-		in := &dev.Instances[i]
-		if in.UUID == "" || !match(in) {
+// assign adds the GPUs that a scheme recorded; among is the number of containers that have them together.
+func (out *resolution) assign(inv *gpu.Inventory, recorded deviceid.Resolution, among int) {
+	out.source, out.elsewhere = recorded.Source, true
+	for _, a := range recorded.GPUs {
+		targets, elsewhere := deviceid.Locate(inv, a.Ref)
+		if len(targets) == 0 {
+			out.missing++
+			out.elsewhere = out.elsewhere && elsewhere
+		}
+		for _, t := range targets {
+			out.found = append(out.found, limited(inv, a, t, among))
+		}
+	}
+}
+
+// nearlyWhole is a share that leaves nothing for another container: schemes round the memory of a GPU.
+const nearlyWhole = 0.99
+
+// limited is a target with the share and limits of an assignment.
+func limited(inv *gpu.Inventory, a deviceid.Assignment, t deviceid.Target, among int) located {
+	share, memory := a.Limits(inv, t)
+	l := located{target: t, share: share, memory: memory, compute: a.Compute, recorded: true,
+		shared: among > 1 || !a.Exclusive && share.Or(0) < nearlyWhole}
+	if among > 1 {
+		l.share, l.compute = divided(share, among), divided(a.Compute, among)
+		l.memory = divided(memory, among)
+	}
+	return l
+}
+
+func divided[T ~float64 | ~uint64](o gpu.Opt[T], by int) gpu.Opt[T] {
+	if v, ok := o.Get(); ok {
+		return gpu.Some(v / T(by))
+	}
+	return o
+}
+
+// member is a container that uses the GPUs which a placeholder pod reserves.
+type member struct {
+	container gpu.Container
+	share     deviceid.Assignment
+	among     int
+	since     gpu.Opt[time.Time]
+}
+
+// of returns what the member has of the placeholder's GPUs.
+func (m *member) of(inv *gpu.Inventory, reserved *resolution) resolution {
+	out := resolution{container: m.container, resource: reserved.resource, source: gpu.SourceAnnotation, since: m.since}
+	for _, l := range reserved.found {
+		out.found = append(out.found, limited(inv, m.share, l.target, m.among))
+	}
+	return out
+}
+
+// resolvePods returns the GPUs of pods that request nothing of the kubelet, and the members for which placeholder pods
+// reserve theirs. A placeholder without listed members is not among them: its GPU is allocated to itself.
+func (r *resolver) resolvePods() (out []resolution, members map[gpu.PodName][]member) {
+	type group struct {
+		scheme *deviceid.Scheme
+		name   string
+	}
+	places, joined := map[group][]gpu.PodName{}, map[group][]member{}
+	listed := map[gpu.PodName]bool{} // with devices
+	for _, key := range r.keys {
+		listed[key.container.PodName()] = true
+	}
+	for _, name := range r.pods.Names() {
+		meta := r.metadata(r.pods, name)
+		if meta == nil || len(r.order[name]) == 0 {
 			continue
 		}
-		t := target{dev: dev.UUID, instance: in.UUID, part: 1}
-		if compute == nil {
-			return []target{t}
+		pod := schemePod(meta)
+		for _, s := range deviceid.PodSchemes() {
+			if g, ok := s.Reserves(name, pod); ok {
+				places[group{s, g}] = append(places[group{s, g}], name)
+				continue
+			}
+			recorded, ok := s.Resolve(&deviceid.Request{Pod: pod})
+			if !ok {
+				continue
+			}
+			containers := s.Containers(pod, r.order[name])
+			for _, c := range containers {
+				container := gpu.Container{Namespace: name.Namespace, Pod: name.Pod, Name: c}
+				if s.Resource == "" {
+					for _, a := range recorded.GPUs {
+						g := group{s, a.Group}
+						joined[g] = append(joined[g], member{container, a, len(containers), meta.Since})
+					}
+				} else if !listed[name] {
+					res := resolution{container: container, resource: s.Resource, since: meta.Since}
+					res.assign(r.inv, recorded, len(containers))
+					out = append(out, res)
+				}
+			}
 		}
-		at := slices.IndexFunc(in.Compute, compute)
-		switch {
-		case at >= 0:
-			t.part = computePart(in.Compute, at)
-		case len(in.Compute) > 0:
-			return nil // the compute instance is gone
-		}
-		return []target{t}
 	}
-	return nil
+	members = map[gpu.PodName][]member{}
+	for g, pods := range places {
+		if len(pods) == 1 { // otherwise the group's GPU is ambiguous
+			members[pods[0]] = joined[g]
+		}
+	}
+	return out, members
 }
 
-// computePart is the part of a GPU instance that one of its compute instances is, by multiprocessors where
-// all tell theirs.
-func computePart(all []gpu.ComputeInstance, at int) float64 {
-	sum, mine := 0, 0
-	for i, ci := range all {
-		sms, ok := ci.SMs.Get()
-		if !ok || sms <= 0 {
-			return 1 / float64(len(all))
-		}
-		sum += sms
-		if i == at {
-			mine = sms
-		}
-	}
-	return float64(mine) / float64(sum)
-}
-
-// allNamed tells that a UUID that is not in the inventory is none of its GPUs': every GPU has its own.
-func allNamed(inv *gpu.Inventory) bool {
-	return !slices.ContainsFunc(inv.GPUs, func(c gpu.InventoryGPU) bool { return !strings.HasPrefix(string(c.UUID), "GPU-") })
-}
-
-// allNumbered tells the same of minor numbers.
-func allNumbered(inv *gpu.Inventory) bool {
-	return !slices.ContainsFunc(inv.GPUs, func(c gpu.InventoryGPU) bool { return !c.Minor.Present() })
-}
-
-// crowd counts who else is on the same id, device or GPU, so that shares add up.
-type crowd struct {
-	// holders counts the containers that hold one and the same id, or device of one claim.
-	holders map[[2]string]int
-	// claims are the claims that name one device.
-	claims map[[2]string]map[string]bool
-	// replicas are the replicas that are held of one GPU or instance.
-	replicas map[replicaKey]map[string]bool
-}
-
-func countCrowd(units []unit) crowd {
-	c := crowd{map[[2]string]int{}, map[[2]string]map[string]bool{}, map[replicaKey]map[string]bool{}}
-	for i := range units {
-		u := &units[i]
-		c.holders[[2]string{u.resource, u.id}]++
-		if u.device != "" {
-			add(c.claims, [2]string{u.resource, u.device}, u.id)
-		}
-		if u.ref.replica {
-			add(c.replicas, replicaKey{u.resource, u.ref.base}, u.id)
-		}
-	}
-	return c
-}
-
-func add[K comparable](sets map[K]map[string]bool, key K, member string) {
-	if sets[key] == nil {
-		sets[key] = map[string]bool{}
-	}
-	sets[key][member] = true
-}
-
-// share is the part of its target that one container holds with one unit, and whether others may hold the
-// same. The part is absent where nothing tells it: replicas that were never listed, a device of which a
-// claim got a part, a device of two claims (one of them an administrator's, and which is not told).
-func (r *record) share(c crowd, u *unit, t target) (part gpu.Opt[float64], granted gpu.Opt[gpu.Bytes], shared bool) {
-	holders := c.holders[[2]string{u.resource, u.id}]
-	p := t.part / float64(holders)
-	shared = holders > 1 || u.ref.replica
-	if c := r.prepared.claim(u); c != nil && u.part && t.instance == "" {
-		size, sized := t.memory.Get()
-		if b, ok := c.memory[u.device]; ok && sized && size > 0 {
-			return gpu.Some(min(float64(b)/float64(size), 1) / float64(holders)), gpu.Some(b / gpu.Bytes(holders)), true
-		}
-	}
-	if u.device != "" && (u.part || len(c.claims[[2]string{u.resource, u.device}]) > 1) {
-		return gpu.None[float64](), granted, true
-	}
-	if !u.ref.replica {
-		return gpu.Some(p), granted, shared
-	}
-	key := replicaKey{u.resource, u.ref.base}
-	listed := r.capacity.replicas[key]
-	if listed == 0 {
-		return gpu.None[float64](), granted, true
-	}
-	// More may be held than is listed, when the plugin was told to make fewer while pods went on.
-	replicas := max(listed, len(c.replicas[key]))
-	if u.ref.memory > 0 {
-		total, ok := t.memory.Get()
-		if !ok || total == 0 {
-			return gpu.None[float64](), granted, true
-		}
-		// The name only looks like a memory scheme's where the slices are more than the GPU.
-		if r.slices(u.ref.base) <= total {
-			return gpu.Some(p * float64(u.ref.memory) / float64(total)), gpu.Some(u.ref.memory), true
-		}
-	}
-	return gpu.Some(p / float64(replicas)), granted, true
-}
-
-// slices sums the memory of all slices of a GPU, over the resources that grant memory.
-func (r *record) slices(base string) gpu.Bytes {
-	var sum gpu.Bytes
-	for key, n := range r.capacity.replicas {
-		if key.base == base {
-			sum += nosMemory(key.resource) * gpu.Bytes(n)
-		}
-	}
-	return sum
-}
-
-// place is what makes a holding: several ids of one place are one holding.
+// place identifies an allocation: several IDs of one place are one allocation.
 type place struct {
 	container     gpu.Container
 	resource      string
 	dev, instance gpu.UUID
 }
 
-// stake collects the units of one place.
-type stake struct {
+// tally adds up the resolutions of one place.
+type tally struct {
 	gpu.Allocation
-	part    float64
-	known   bool // every unit's part
-	dated   bool // every unit's beginning
-	granted gpu.Bytes
+	share   float64
+	known   bool // every share
+	dated   bool // every start
+	memory  gpu.Bytes
 	compute float64
-	// told tells that all of it comes from grants: what a scheme says that may hand out more than there is.
-	told bool
+	// recorded means that all of it is recorded by schemes, which may overcommit the GPU.
+	recorded bool
 }
 
-// resolve names the GPUs. It is a pure function of its arguments.
-func (r *record) resolve(inv *gpu.Inventory, pods *podTable) gpu.Allocations {
-	h := gpu.Allocations{}
-	units := r.alloc()
-	crowd := countCrowd(units)
-	held := map[place]*stake{}
+func (t *tally) add(l located, since gpu.Opt[time.Time]) {
+	share, ok := l.share.Get()
+	t.share += share
+	t.known = t.known && ok
+	t.memory += l.memory.Or(0)
+	t.compute += l.compute.Or(0)
+	t.Shared = t.Shared || l.shared
+	t.recorded = t.recorded && l.recorded
+	// An allocation starts with its oldest ID; one of unknown start leaves it unknown.
+	at, ok := since.Get()
+	switch first, started := t.Since.Get(); {
+	case !ok || !t.dated:
+		t.dated, t.Since = false, gpu.None[time.Time]()
+	case !started || at.Before(first):
+		t.Since = since
+	}
+}
+
+// allocations resolves everything. It is a pure function of its arguments.
+func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []string) gpu.Allocations {
 	type owner struct {
 		container gpu.Container
 		resource  string
 	}
-	lost := map[owner]int{}
-	devs := map[string]bool{} // uncertain resources that turned out to hold a GPU
-	reserved := r.reservations(pods)
-	for i := range units {
-		u := &units[i]
-		targets, elsewhere, source := r.locate(inv, u)
-		if len(targets) == 0 {
-			if !u.ref.perhapsForeign {
-				lost[owner{u.container, u.resource}]++
-				h.Uncertain = h.Uncertain || !elsewhere
+	var out gpu.Allocations
+	tallies, lost := map[place]*tally{}, map[owner]int{}
+	names, gpus := map[gpu.PodName]bool{}, map[string]bool{}
+	for _, res := range s.resolver(inv, pods).resolve() {
+		for _, l := range res.found {
+			gpus[res.resource] = true
+			key := place{res.container, res.resource, l.target.GPU, l.target.Instance}
+			if tallies[key] == nil {
+				tallies[key] = &tally{known: true, dated: true, recorded: true, Allocation: gpu.Allocation{
+					Container: res.container, Resource: res.resource, GPU: l.target.GPU, Instance: l.target.Instance,
+					Source: res.source}}
 			}
-			continue
+			tallies[key].add(l, res.since)
 		}
-		devs[u.resource] = true
-		members := reserved[podKey{u.container.Namespace, u.container.Pod}]
-		for _, t := range targets {
-			if len(members) == 0 {
-				r.hold(held, crowd, u, t, source)
-			}
-			for _, m := range members {
-				grantTo(held, m.container, u.resource, SourceAnnotation, m.since, &m.grant, t, m.among)
-			}
+		if res.missing > 0 && !res.ignored {
+			lost[owner{res.container, res.resource}] += res.missing
+			out.Uncertain = out.Uncertain || !res.elsewhere
 		}
 	}
-	lose := func(c gpu.Container, resource string, devices int, elsewhere bool) {
-		lost[owner{c, resource}] += devices
-		h.Uncertain = h.Uncertain || !elsewhere
-	}
-	for i, c := range r.claims(pods) {
-		b := &r.answer.blind[i]
-		told, ok := c.tell(b.row)
-		if !ok {
-			lose(b.container, b.resource, b.devices, false)
-			continue
+	s.limit(tallies)
+	fit(tallies)
+	for _, t := range tallies {
+		if t.known {
+			t.Share = gpu.Some(gpu.Ratio(min(t.share, 1)))
 		}
-		if missing, elsewhere := settle(inv, told.grants, func(g *grant, t target) {
-			grantTo(held, b.container, b.resource, told.source, b.since, g, t, 1)
-		}); missing > 0 {
-			lose(b.container, b.resource, max(1, b.devices*missing/len(told.grants)), elsewhere)
+		if t.memory > 0 {
+			t.MemoryLimit = gpu.Some(t.memory)
 		}
-	}
-	for _, q := range r.quiet(pods) {
-		if missing, elsewhere := settle(inv, q.grants, func(g *grant, t target) {
-			grantTo(held, q.container, q.resource, SourceAnnotation, q.since, g, t, q.among)
-		}); missing > 0 {
-			lose(q.container, q.resource, missing, elsewhere)
+		if t.compute > 0 {
+			t.ComputeLimit = gpu.Some(gpu.Ratio(min(t.compute, 1)))
 		}
-	}
-	r.limit(held)
-	fit(held)
-
-	owners := map[gpu.PodRef]bool{}
-	for _, s := range held {
-		if s.known {
-			s.Share = gpu.Some(gpu.Ratio(min(s.part, 1)))
-		}
-		if s.granted > 0 {
-			s.MemoryLimit = gpu.Some(s.granted)
-		}
-		if s.compute > 0 {
-			s.ComputeLimit = gpu.Some(gpu.Ratio(min(s.compute, 1)))
-		}
-		h.List = append(h.List, s.Allocation)
-		owners[r.podRef(pods, s.Container)] = true
+		out.List = append(out.List, t.Allocation)
+		names[t.Container.PodName()] = true
 	}
 	for o, n := range lost {
-		h.Unresolved = append(h.Unresolved, gpu.Unresolved{Container: o.container, Resource: o.resource, Devices: n})
-		owners[r.podRef(pods, o.container)] = true
+		out.Unresolved = append(out.Unresolved, gpu.Unresolved{Container: o.container, Resource: o.resource, Devices: n})
+		names[o.container.PodName()] = true
 	}
-	slices.SortFunc(h.List, func(a, b gpu.Allocation) int {
-		return cmp.Or(a.Container.Compare(b.Container), cmp.Compare(a.Resource, b.Resource),
-			cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.Instance, b.Instance))
-	})
-	slices.SortFunc(h.Unresolved, func(a, b gpu.Unresolved) int {
-		return cmp.Or(a.Container.Compare(b.Container), cmp.Compare(a.Resource, b.Resource))
-	})
-	h.Pods = slices.SortedFunc(maps.Keys(owners), func(a, b gpu.PodRef) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod))
-	})
-	h.Resources = r.count(devs)
-	return h
+	for name := range names {
+		out.Pods = append(out.Pods, s.podRef(pods, name, labels))
+	}
+	out.Resources = s.counts(gpus)
+	out.Sort()
+	return out
 }
 
-func (r *record) hold(held map[place]*stake, c crowd, u *unit, t target, source string) {
-	part, granted, shared := r.share(c, u, t)
-	key := place{u.container, u.resource, t.dev, t.instance}
-	s := held[key]
-	if s == nil {
-		s = &stake{known: true, dated: true, Allocation: gpu.Allocation{Container: u.container, Resource: u.resource,
-			GPU: t.dev, Instance: t.instance, Source: source}}
-		held[key] = s
-	}
-	if p, ok := part.Get(); ok {
-		s.part += p
-	} else {
-		s.known = false
-	}
-	s.granted += granted.Or(0)
-	s.Shared = s.Shared || shared
-	s.told = false
-	s.began(u.since)
-}
-
-// began dates a holding: it began with its oldest unit, and one of unknown age leaves it unknown.
-func (s *stake) began(at gpu.Opt[time.Time]) {
-	since, ok := at.Get()
-	switch before, known := s.Since.Get(); {
-	case !ok || !s.dated:
-		s.dated, s.Since = false, gpu.None[time.Time]()
-	case !known || since.Before(before):
-		s.Since = at
-	}
-}
-
-// podRef names the pod of a container, with its UID where a source tells and no other contradicts.
-func (r *record) podRef(pods *podTable, c gpu.Container) gpu.PodRef {
-	key := podKey{c.Namespace, c.Pod}
-	ref := gpu.PodRef{Namespace: c.Namespace, Pod: c.Pod, UID: r.uids[key]}
-	if p := pods.get(key); p != nil && p.uid != "" {
-		switch ref.UID {
-		case "", p.uid:
-			ref.UID = p.uid
-		default:
-			ref.UID = ""
+// limit adds the limits of MPS that the plugin set for a container to its direct allocations, where it has one GPU by
+// them.
+func (s *snapshot) limit(tallies map[place]*tally) {
+	for key, entry := range s.entries {
+		var found []*tally
+		for at, t := range tallies {
+			if !t.recorded && at.container == key.container && at.resource == key.resource {
+				found = append(found, t)
+			}
 		}
-	}
-	return ref
-}
-
-// settle finds the targets of grants and hands each to give. It counts the grants whose GPU is not here;
-// elsewhere tells that they lie on no GPU of this node.
-func settle(inv *gpu.Inventory, grants []grant, give func(*grant, target)) (missing int, elsewhere bool) {
-	elsewhere = true
-	for i := range grants {
-		grants[i].sharePool(inv)
-		targets, away := locate(inv, grants[i].ref)
-		if len(targets) == 0 {
-			missing++
-			elsewhere = elsewhere && away
-		}
-		for _, t := range targets {
-			give(&grants[i], t)
-		}
-	}
-	return missing, elsewhere
-}
-
-// nearlyWhole is a share that leaves nothing for another: schemes round the memory of a GPU.
-const nearlyWhole = 0.99
-
-// grantTo adds a grant to what a container holds; among is how many containers have it together.
-func grantTo(held map[place]*stake, c gpu.Container, resource, source string, since gpu.Opt[time.Time], g *grant, t target, among int) {
-	key := place{c, resource, t.dev, t.instance}
-	s := held[key]
-	if s == nil {
-		s = &stake{known: true, dated: true, told: true, Allocation: gpu.Allocation{Container: c, Resource: resource,
-			GPU: t.dev, Instance: t.instance, Source: source}}
-		held[key] = s
-	}
-	share, granted := g.share(t)
-	if p, ok := share.Get(); ok {
-		s.part += p / float64(among)
-	} else {
-		s.known = false
-	}
-	s.granted += granted.Or(0) / gpu.Bytes(among)
-	s.compute += g.compute.Or(0) / float64(among)
-	s.Shared = s.Shared || among > 1 || !g.whole && share.Or(0) < nearlyWhole
-	s.began(since)
-}
-
-// limit adds to what is held by honest ids the limits that the plugin gave the container, where it has one GPU
-// by them.
-func (r *record) limit(held map[place]*stake) {
-	type owner struct {
-		container gpu.Container
-		resource  string
-	}
-	devs := map[owner][]*stake{}
-	for key, s := range held {
-		if !s.told {
-			devs[owner{key.container, key.resource}] = append(devs[owner{key.container, key.resource}], s)
-		}
-	}
-	for h, entry := range r.matched {
-		stakes := devs[owner{h.container, h.resource}]
-		if len(stakes) != 1 {
+		if len(found) != 1 {
 			continue
 		}
-		memory, compute := entry.mpsLimits()
-		if stakes[0].granted == 0 {
-			stakes[0].granted = memory.Or(0)
+		memory, compute := (*deviceid.Response)(&entry.Response).MPSLimits()
+		if found[0].memory == 0 {
+			found[0].memory = memory.Or(0)
 		}
-		stakes[0].compute = compute.Or(stakes[0].compute)
+		found[0].compute = compute.Or(found[0].compute)
 	}
 }
 
-// fit shrinks what schemes granted where it comes to more than the GPU: they may promise the same memory twice,
-// and the shares of a GPU are parts of one GPU.
-func fit(held map[place]*stake) {
+// fit scales down recorded shares that add up to more than the GPU: schemes may overcommit it, but the shares of a GPU
+// are fractions of one GPU.
+func fit(tallies map[place]*tally) {
 	type spot struct{ dev, instance gpu.UUID }
-	sure, promised := map[spot]float64{}, map[spot]float64{}
-	for key, s := range held {
+	certain, recorded := map[spot]float64{}, map[spot]float64{}
+	for key, t := range tallies {
 		at := spot{key.dev, key.instance}
-		if s.told {
-			promised[at] += min(s.part, 1)
+		if t.recorded {
+			recorded[at] += min(t.share, 1)
 		} else {
-			sure[at] += min(s.part, 1)
+			certain[at] += min(t.share, 1)
 		}
 	}
-	for key, s := range held {
+	for key, t := range tallies {
 		at := spot{key.dev, key.instance}
-		if left := max(0, 1-sure[at]); s.told && promised[at] > left {
-			s.part, s.Shared = min(s.part, 1)*left/promised[at], true
+		if left := max(0, 1-certain[at]); t.recorded && recorded[at] > left {
+			t.share, t.Shared = min(t.share, 1)*left/recorded[at], true
 		}
 	}
 }
 
-// count lists the resources of GPUs. GPUs tells which of the uncertain ones hold one after all.
-func (r *record) count(devs map[string]bool) []gpu.ResourceCount {
+// counts lists the GPU resources. Gpus are those of which an allocation was found: the uncertain ones among them are
+// resources of GPUs after all.
+func (s *snapshot) counts(gpus map[string]bool) []gpu.ResourceCount {
 	names := map[string]bool{}
-	for resource := range r.capacity.devices {
+	for resource := range s.capacity.devices {
 		names[resource] = true
 	}
-	for _, resource := range r.resources {
+	for _, resource := range s.resources {
 		names[resource] = true
 	}
-	for resource := range r.answer.allocated {
+	for resource := range s.allocated {
 		names[resource] = true
 	}
 	var counts []gpu.ResourceCount
-	for _, resource := range slices.Sorted(maps.Keys(names)) {
-		if r.answer.uncertain[resource] && !devs[resource] {
+	for resource := range names {
+		if s.uncertain[resource] && !gpus[resource] {
 			continue
 		}
-		c := gpu.ResourceCount{Resource: resource, Allocated: r.answer.allocated[resource]}
-		// The name of a DRA driver has no slash; the kubelet knows no capacity of it. Nor is that of a
-		// resource known whose ids were taken for network GPUs'.
-		if n, ok := r.capacity.devices[resource]; r.capacity.known && (ok || strings.Contains(resource, "/") && !r.answer.uncertain[resource]) {
+		c := gpu.ResourceCount{Resource: resource, Allocated: s.allocated[resource]}
+		// The kubelet has no capacity of a DRA driver, whose name has no slash, nor is it known of a resource whose IDs
+		// were taken for network devices'.
+		n, ok := s.capacity.devices[resource]
+		if s.capacity.known && (ok || strings.Contains(resource, "/") && !s.uncertain[resource]) {
 			c.Allocatable = gpu.Some(n)
 		}
 		counts = append(counts, c)

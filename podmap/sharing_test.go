@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,9 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
+	"github.com/gpu-exporter/gpu-exporter/podmap/slurm"
+	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 	"google.golang.org/protobuf/proto"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -210,7 +214,7 @@ func (c *sharingCase) list() *podresources.ListPodResourcesResponse {
 }
 
 // setUp makes a Map that has the sources of a mode.
-func (c *sharingCase) setUp(t testing.TB, mode string, now *clock) (*Map, *kubelet) {
+func (c *sharingCase) setUp(t testing.TB, mode string, now *clock) (*Map, *fakeKubelet) {
 	t.Helper()
 	dir := t.TempDir()
 	o := Options{Clock: now.time, Socket: "/run/k.sock", Dev: dir}
@@ -231,19 +235,16 @@ func (c *sharingCase) setUp(t testing.TB, mode string, now *clock) (*Map, *kubel
 			t.Fatal(err)
 		}
 	}
-	if mode == "annotation" || mode == "both" {
-		o.API = &APIOptions{Node: "n1"}
-	}
-	k := &kubelet{pods: c.list(), devices: ids(c.able...)}
+	k := &fakeKubelet{pods: c.list(), devices: ids(c.able...)}
 	m := newMap(o, k)
-	if m.watch != nil {
-		m.watch.succeeded(podTableOf(t, m.watch, c.pods))
+	if mode == "annotation" || mode == "both" {
+		m.watch = &fakeWatch{podsOf(c.pods)}
 	}
 	return m, k
 }
 
 // mapping lays the case's job mapping out.
-func (c *sharingCase) mapping(t testing.TB, now *clock) *Jobs {
+func (c *sharingCase) mapping(t testing.TB, now *clock) *slurm.Jobs {
 	t.Helper()
 	dir := t.TempDir()
 	for name, ids := range c.jobs {
@@ -251,27 +252,24 @@ func (c *sharingCase) mapping(t testing.TB, now *clock) *Jobs {
 			t.Fatal(err)
 		}
 	}
-	return NewJobs(JobsOptions{Dir: dir, Clock: now.time})
+	return slurm.New(slurm.Options{Dir: dir, Clock: now.time})
 }
 
-// podTableOf reads pods as the API server sends them.
-func podTableOf(t testing.TB, w *podWatch, pods []map[string]any) *podTable {
-	t.Helper()
-	table := &podTable{pods: map[podKey]*podMeta{}}
+// podsOf are the pods as a watch keeps them.
+func podsOf(pods []map[string]any) *source.Pods {
+	out := map[gpu.PodName]*source.Pod{}
 	for _, p := range pods {
-		raw, err := json.Marshal(p)
-		if err != nil {
-			t.Fatal(err)
+		meta := p["metadata"].(map[string]any)
+		pod := &source.Pod{UID: meta["uid"].(string), Annotations: map[string]string{}}
+		pod.Labels, _ = meta["labels"].(map[string]string)
+		for key, value := range meta["annotations"].(map[string]string) {
+			if deviceid.WantsAnnotation(key) {
+				pod.Annotations[key] = value
+			}
 		}
-		var o apiObject
-		if err := json.Unmarshal(raw, &o); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.put(table, nil, &o); err != nil {
-			t.Fatal(err)
-		}
+		out[gpu.PodName{Namespace: meta["namespace"].(string), Pod: meta["name"].(string)}] = pod
 	}
-	return table
+	return source.NewPods(out)
 }
 
 // sharingLines renders holdings as the fixtures have them.
@@ -359,7 +357,7 @@ func TestEverySharingScheme(t *testing.T) {
 						h := m.Allocations(inv)
 						if mode == "jobs" {
 							jobs.Poll()
-							h = jobs.Beside(h, inv)
+							h = jobs.Merge(h, inv)
 						}
 						if got, want := sharingLines(h), c.wanted(mode); !slices.Equal(got, want) {
 							t.Errorf("%s, %s, %s:\n\t%s\nwant\n\t%s", c.name, mode, when, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
@@ -443,22 +441,20 @@ func TestEveryRowHasAFixture(t *testing.T) {
 			}
 		}
 	}
-	for _, s := range pluginSchemes {
-		if s.verdict != lying {
-			continue
-		}
-		found := false
-		for _, word := range strings.Fields(text) {
-			resource, _, _ := strings.Cut(word, "=")
-			found = found || strings.Contains(resource, "/") && !strings.HasPrefix(resource, "team/") && s.owns(resource)
-		}
-		if !found {
-			t.Errorf("%s has no fixture", s.name)
+	resources := map[string]bool{}
+	for word := range strings.FieldsSeq(text) {
+		if resource, _, _ := strings.Cut(word, "="); strings.Contains(resource, "/") && !strings.HasPrefix(resource, "team/") {
+			resources[resource] = true
 		}
 	}
-	for _, q := range quietSchemes {
-		if !strings.Contains(text, " "+q.resource+" ") {
-			t.Errorf("%s has no fixture", q.name)
+	for _, s := range deviceid.OpaqueSchemes() {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(resources)), s.Matches) {
+			t.Errorf("%s has no fixture", s.Name)
+		}
+	}
+	for _, s := range deviceid.PodSchemes() {
+		if s.Resource != "" && !resources[s.Resource] {
+			t.Errorf("%s has no fixture", s.Name)
 		}
 	}
 }

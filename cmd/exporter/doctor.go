@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
-	"github.com/gpu-exporter/gpu-exporter/internal/proc"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
 )
 
@@ -195,12 +194,12 @@ func (d *report) checkSources(c *config, v *gpu.View) {
 					"read-only at the same path, as uid 0 (chart: features.ownership=true); without a kubelet run "+
 					"with --no-kubelet",
 				"%s", cmp.Or(s.Message, "not available"))
-		case s.Name == podmap.SourceJobs:
+		case s.Name == gpu.SourceJobs:
 			d.add("source "+s.Name, severityWarning,
 				"volumes: [{name: job-mapping, hostPath: {path: "+c.jobDir+
 					"}}], mounted read-only at the same path (chart: features.slurmJobMapping="+c.jobDir+")", "%s",
 				cmp.Or(s.Message, "not readable"))
-		case s.Name == proc.SourceVisible:
+		case s.Name == gpu.SourceVisible:
 			d.add("source "+s.Name, severityWarning, visiblePermissions, "%s", cmp.Or(s.Message, "not readable"))
 		case s.Name == gpu.SourceKmsg:
 			d.add("source "+s.Name, severityInfo,
@@ -259,12 +258,12 @@ func (d *report) checkOwnership(e *exporter, v *gpu.View) {
 	for _, r := range slices.Sorted(maps.Keys(resources)) {
 		d.add("resource "+r, severityOK, "", "%d allocations resolved", resources[r])
 	}
-	var unrecognized []podmap.Unrecognised
+	var unrecognized []podmap.Unrecognized
 	if e.pods != nil {
-		unrecognized = e.pods.Unrecognised()
+		unrecognized = e.pods.Unrecognized()
 	}
 	for _, u := range unrecognized {
-		fix := "--kubelet.honest-resource=" + u.Resource + ", if its device IDs are GPU UUIDs"
+		fix := "--kubelet.gpu-id-resource=" + u.Resource + ", if its device IDs contain the GPU UUID"
 		what := "unknown format of device IDs"
 		if u.Scheme != "" {
 			what, fix = "ids of "+u.Scheme+", which do not identify the GPU", ""

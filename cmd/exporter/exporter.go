@@ -25,13 +25,16 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/sampler"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
+	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
+	"github.com/gpu-exporter/gpu-exporter/podmap/slurm"
+	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
 
 // exporter is the assembled program; nothing runs until its actors do.
 type exporter struct {
 	sampler        *sampler.Sampler
 	pods           *podmap.Map  // nil without a kubelet
-	jobs           *podmap.Jobs // nil without --slurm.job-mapping-dir
+	jobs           *slurm.Jobs  // nil without --slurm.job-mapping-dir
 	scanner        *proc.Looker // nil without --containers.visible
 	kmsg           *nvml.Kmsg   // nil without --path.kmsg
 	metrics        *collector.Collector
@@ -66,10 +69,10 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 	}
 	if c.kubelet {
 		po := podmap.Options{Socket: c.kubeletSocket, Interval: c.kubeletPoll, MaxAge: c.kubeletMaxAge,
-			HonestResources: c.gpuIDResources,
-			Checkpoint:      c.checkpoint, DRACheckpoint: c.draCheckpoint, Dev: c.dev, Logger: c.logger, Clock: clock}
+			DirectResources: c.gpuIDResources, PodLabels: c.podLabels, Checkpoint: c.checkpoint,
+			DRACheckpoint: c.draCheckpoint, Dev: c.dev, Logger: c.logger, Clock: clock}
 		if c.annotations {
-			po.API = &podmap.APIOptions{Node: c.node, Server: c.apiServer, TokenFile: c.tokenFile, CAFile: c.caFile}
+			po.API = &source.APIOptions{Node: c.node, Server: c.apiServer, TokenFile: c.tokenFile, CAFile: c.caFile}
 		}
 		if change.pods != nil {
 			change.pods(&po)
@@ -77,11 +80,10 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 		e.pods = podmap.New(po)
 	}
 	if c.jobDir != "" {
-		e.jobs = podmap.NewJobs(podmap.JobsOptions{Dir: c.jobDir, MaxAge: c.kubeletMaxAge, Logger: c.logger,
-			Clock: clock})
+		e.jobs = slurm.New(slurm.Options{Dir: c.jobDir, MaxAge: c.kubeletMaxAge, Logger: c.logger, Clock: clock})
 	}
 	if e.pods != nil || e.jobs != nil {
-		o.Resolver = allocations{e.pods, e.jobs, c.podLabels}
+		o.Resolver = allocations{e.pods, e.jobs}
 	}
 	where := proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet,
 		Slurm: e.jobs != nil, Clock: clock}
@@ -104,7 +106,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 		o.Users = users{finder}
 	}
 	if c.visible && noProcesses == nil {
-		e.scanner = proc.NewLooker(proc.LookerOptions{Finder: where, Interval: c.slow, Named: podmap.Visible,
+		e.scanner = proc.NewLooker(proc.LookerOptions{Finder: where, Interval: c.slow, Named: deviceid.Visible,
 			Logger: c.logger})
 		o.VisibleScanner = e.scanner
 	}
@@ -323,42 +325,20 @@ func (s session) Scan() ([]sampler.GPU, error) {
 	return devs, err
 }
 
-// allocations merges the allocations of pods and Slurm jobs, and adds pod metadata.
+// allocations merges the allocations of pods and Slurm jobs.
 type allocations struct {
-	pods   *podmap.Map  // nil without a kubelet
-	jobs   *podmap.Jobs // nil without a job mapping
-	labels []string     // pod labels to export
+	pods *podmap.Map // nil without a kubelet
+	jobs *slurm.Jobs // nil without a job mapping
 }
 
-func (h allocations) Allocations(inv *gpu.Inventory) gpu.Allocations {
-	if h.pods == nil {
-		return h.jobs.Allocations(inv)
+func (a allocations) Allocations(inv *gpu.Inventory) gpu.Allocations {
+	switch {
+	case a.pods == nil:
+		return a.jobs.Allocations(inv)
+	case a.jobs == nil:
+		return a.pods.Allocations(inv)
 	}
-	out := h.pods.Allocations(inv)
-	if h.jobs != nil {
-		out = h.jobs.Beside(out, inv)
-	}
-	known := h.pods.Pods()
-	if len(known) == 0 {
-		return out
-	}
-	out.Pods = slices.Clone(out.Pods)
-	for i := range out.Pods {
-		p := &out.Pods[i]
-		at, found := slices.BinarySearchFunc(known, *p, func(k podmap.Pod, p gpu.PodRef) int {
-			return cmp.Or(cmp.Compare(k.Namespace, p.Namespace), cmp.Compare(k.Name, p.Pod))
-		})
-		if !found || p.UID != "" && known[at].UID != p.UID {
-			continue // unknown, or another pod of the same name
-		}
-		p.UID = known[at].UID
-		p.Meta = &gpu.PodMeta{Labels: map[string]string{}}
-		p.Meta.WorkloadType, p.Meta.Workload = known[at].Workload()
-		for _, l := range h.labels {
-			p.Meta.Labels[l] = known[at].Labels[l]
-		}
-	}
-	return out
+	return a.jobs.Merge(a.pods.Allocations(inv), inv)
 }
 
 type bus struct{ library *nvml.Library }

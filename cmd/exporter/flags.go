@@ -113,8 +113,8 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		Default("/var/lib/kubelet/pod-resources/kubelet.sock").StringVar(&c.kubeletSocket)
 	app.Flag("kubelet.max-age", "How long to use the kubelet's last successful response.").Default("5m").DurationVar(
 		&c.kubeletMaxAge)
-	app.Flag("kubelet.honest-resource", "A resource, beside those known, whose device ids name the true GPU "+
-		"(repeatable).").StringsVar(&c.gpuIDResources)
+	app.Flag("kubelet.gpu-id-resource", "Additional resource name whose device IDs contain the GPU UUID or "+
+		"index (repeatable).").StringsVar(&c.gpuIDResources)
 
 	app.Flag("kubelet.checkpoint", "The kubelet's device checkpoint, such as "+
 		"/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint: it contains the GPUs of sharing schemes "+
@@ -191,6 +191,7 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 // renamedFlags maps former flag names to the current ones.
 var renamedFlags = map[string]string{
 	"lane.fast": "poll.fast", "lane.medium": "poll.medium", "lane.slow": "poll.slow", "lane.kubelet": "poll.kubelet",
+	"kubelet.honest-resource": "kubelet.gpu-id-resource",
 }
 
 // checkRenamed rejects a former flag, or its environment variable, with the current name in the error.

@@ -1,8 +1,22 @@
 package gpu
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
-// Source is the health of one data source.
+// The names of data sources, in Source.Name and in Allocation.Source.
+const (
+	SourceCheckpoint = "checkpoint"        // the kubelet's device checkpoint
+	SourceAnnotation = "annotation"        // an annotation or label of the pod
+	SourceDRA        = "dra_checkpoint"    // the checkpoint of NVIDIA's DRA driver
+	SourceAPI        = "api"               // the API server that pod metadata is watched at
+	SourceJobs       = "slurm_job_mapping" // the directory of Slurm's job mapping
+	SourceVisible    = "visible"           // the scan for the GPUs visible in containers
+)
+
+// Source is the published state of one data source.
 type Source struct {
 	Name        string
 	Up          bool
@@ -10,6 +24,91 @@ type Source struct {
 	Errors      uint64
 	Duration    Opt[time.Duration] // of the last attempt
 	Message     string             // what is wrong and what to do, one line; empty when up
+}
+
+// Health records the attempts to read one data source. The zero Health has none. Its owner guards it.
+type Health struct {
+	failures int // consecutive
+	errors   uint64
+	err      string // of the last attempt; empty after a success
+	partial  bool   // the last attempt read most
+	success  Opt[time.Time]
+	duration Opt[time.Duration]
+}
+
+// Succeeded records a successful attempt, and returns how many attempts before it had failed in a row.
+func (h *Health) Succeeded(now time.Time) (failures int) {
+	failures = h.failures
+	h.failures, h.err, h.partial, h.success = 0, "", false, Some(now)
+	return failures
+}
+
+// Failed records a failed attempt, and reports whether it failed in another way than the attempt before. Err may be
+// long and of several lines, for parts of it come from other programs.
+func (h *Health) Failed(err string) (changed bool) {
+	err = oneLine(err)
+	changed = err != h.err
+	h.failures++
+	h.errors++
+	h.err, h.partial = err, false
+	return changed
+}
+
+// Partial records an attempt that succeeded but for some of what it read, and reports whether that is new.
+func (h *Health) Partial(now time.Time, errors int, err string) (changed bool) {
+	err = oneLine(err)
+	changed = err != h.err
+	h.Succeeded(now)
+	h.failures, h.err, h.partial = 1, err, true
+	h.errors += uint64(errors)
+	return changed
+}
+
+func oneLine(s string) string {
+	const longest = 300
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > longest {
+		s = strings.ToValidUTF8(s[:longest], "") + "…"
+	}
+	return s
+}
+
+// Lost counts an error that is not a failed attempt.
+func (h *Health) Lost() { h.errors++ }
+
+// Took records the duration of the last attempt.
+func (h *Health) Took(d time.Duration) { h.duration = Some(d) }
+
+// Failures is the number of consecutive failed attempts.
+func (h *Health) Failures() int { return h.failures }
+
+// Attempted reports whether an attempt has ended.
+func (h *Health) Attempted() bool { return h.failures > 0 || h.success.Present() }
+
+// Fresh reports whether the last success is at most maxAge old.
+func (h *Health) Fresh(now time.Time, maxAge time.Duration) bool {
+	at, ok := h.success.Get()
+	return ok && now.Sub(at) <= maxAge
+}
+
+// Source returns the state to publish. Pending is the message before the first attempt; while the source is down,
+// its last response is used for up to maxAge, where 0 is no limit.
+func (h *Health) Source(name, pending string, now time.Time, maxAge time.Duration) Source {
+	s := Source{Name: name, Up: h.failures == 0 && h.success.Present(), LastSuccess: h.success,
+		Errors: h.errors, Duration: h.duration, Message: h.err}
+	at, ok := h.success.Get()
+	age := max(now.Sub(at), 0).Round(time.Second)
+	switch {
+	case s.Up:
+	case h.failures == 0:
+		s.Message = pending
+	case !ok || h.partial:
+	case maxAge > 0 && !h.Fresh(now, maxAge):
+		s.Message += fmt.Sprintf("; the last response is %s old and no longer used", age)
+	default:
+		s.Message += fmt.Sprintf("; using the response from %s ago", age)
+	}
+	return s
 }
 
 // PollHealth is the interval and the last duration of one poll group.

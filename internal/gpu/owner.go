@@ -21,6 +21,17 @@ func (c Container) Compare(d Container) int {
 		strings.Compare(c.Name, d.Name))
 }
 
+// PodName returns the container's pod.
+func (c Container) PodName() PodName { return PodName{c.Namespace, c.Pod} }
+
+// PodName identifies a pod of this node. It is comparable: a map key.
+type PodName struct{ Namespace, Pod string }
+
+// Compare orders pods by namespace and name.
+func (p PodName) Compare(q PodName) int {
+	return cmp.Or(cmp.Compare(p.Namespace, q.Namespace), cmp.Compare(p.Pod, q.Pod))
+}
+
 // Allocation is a GPU, a MIG instance, or a share of either, that is allocated to a container. There is one per
 // (container, resource, GPU, instance): several replicas of one GPU are one allocation of a larger share.
 type Allocation struct {
@@ -33,7 +44,7 @@ type Allocation struct {
 	Share Opt[Ratio]
 	// Shared is true where the scheme allocates the same GPU or instance to several containers.
 	Shared bool
-	// Source is the data source of the allocation: SourcePodResources.
+	// Source is the data source that identified the GPU: SourcePodResources, SourceCheckpoint, …
 	Source string
 	// Since is the start time of the container where a data source reports it, else when the allocation was first
 	// observed; absent for what started before the exporter.
@@ -44,9 +55,8 @@ type Allocation struct {
 }
 
 // VisibleGPU is a GPU that is visible in a container: its device node exists there, or the environment of the
-// container's
-// first process names it. It is an upper bound and independent of allocation and use: a privileged container has every
-// GPU.
+// container's first process names it. It is an upper bound and independent of allocation and use: a privileged
+// container has every GPU.
 type VisibleGPU struct {
 	Container
 	GPU   UUID
@@ -96,6 +106,21 @@ type Allocations struct {
 	PollGroups []PollHealth
 }
 
+// Sort brings the lists into their order: by container, then resource, then GPU.
+func (a *Allocations) Sort() {
+	slices.SortFunc(a.List, func(x, y Allocation) int {
+		return cmp.Or(x.Container.Compare(y.Container), cmp.Compare(x.Resource, y.Resource),
+			cmp.Compare(x.GPU, y.GPU), cmp.Compare(x.Instance, y.Instance))
+	})
+	slices.SortFunc(a.Unresolved, func(x, y Unresolved) int {
+		return cmp.Or(x.Container.Compare(y.Container), cmp.Compare(x.Resource, y.Resource))
+	})
+	slices.SortFunc(a.Pods, func(x, y PodRef) int {
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Pod, y.Pod))
+	})
+	slices.SortFunc(a.Resources, func(x, y ResourceCount) int { return cmp.Compare(x.Resource, y.Resource) })
+}
+
 // Inventory lists the names of a node's GPUs, against which device IDs are resolved. It is immutable.
 type Inventory struct {
 	GPUs []InventoryGPU
@@ -113,6 +138,13 @@ type InventoryGPU struct {
 	Instances []Instance
 }
 
+func (inv *Inventory) gpus() []InventoryGPU {
+	if inv == nil {
+		return nil
+	}
+	return inv.GPUs
+}
+
 // ByUUID returns the GPU of that UUID.
 func (inv *Inventory) ByUUID(u UUID) (*InventoryGPU, bool) {
 	return inv.find(func(c *InventoryGPU) bool { return c.UUID == u })
@@ -123,12 +155,23 @@ func (inv *Inventory) ByMinor(minor int) (*InventoryGPU, bool) {
 	return inv.find(func(c *InventoryGPU) bool { m, ok := c.Minor.Get(); return ok && m == minor })
 }
 
+// ByIndex returns the GPU of that NVML index. While two GPUs claim an index, it identifies neither.
+func (inv *Inventory) ByIndex(index int) (*InventoryGPU, bool) {
+	var found *InventoryGPU
+	for i := range inv.gpus() {
+		if inv.GPUs[i].Index == index {
+			if found != nil {
+				return nil, false
+			}
+			found = &inv.GPUs[i]
+		}
+	}
+	return found, found != nil
+}
+
 // ByInstance returns the GPU and the instance to which a MIG device UUID belongs.
 func (inv *Inventory) ByInstance(u UUID) (*InventoryGPU, *Instance, bool) {
-	if inv == nil {
-		return nil, nil, false
-	}
-	for i := range inv.GPUs {
+	for i := range inv.gpus() {
 		c := &inv.GPUs[i]
 		for j := range c.Instances {
 			in := &c.Instances[j]
@@ -141,10 +184,7 @@ func (inv *Inventory) ByInstance(u UUID) (*InventoryGPU, *Instance, bool) {
 }
 
 func (inv *Inventory) find(match func(*InventoryGPU) bool) (*InventoryGPU, bool) {
-	if inv == nil {
-		return nil, false
-	}
-	for i := range inv.GPUs {
+	for i := range inv.gpus() {
 		if match(&inv.GPUs[i]) {
 			return &inv.GPUs[i], true
 		}

@@ -304,7 +304,7 @@ func TestRestartWithAnEmptyFirstAnswer(t *testing.T) {
 			}
 			h := m.Allocations(inv)
 			want(t, h, held)
-			if src := h.Sources[0]; src.Up || src.Errors != uint64(round+1) || !strings.Contains(src.Message, "using the answer of") {
+			if src := h.Sources[0]; src.Up || src.Errors != uint64(round+1) || !strings.Contains(src.Message, "using the response from") {
 				t.Errorf("health %+v", src)
 			}
 			k = run(t, program, dir, state{}) // its sources are not ready

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/podmap"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/test/machine"
 )
 
@@ -352,7 +352,7 @@ func TestNothingElseIsOpenedWithEveryRight(t *testing.T) {
 		e.TLS = true
 		client := trusting(t, filepath.Join(dir, "cert.pem"))
 		for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-			if status, text := askAs(t, client, e.Base()+"/metrics", machine.Password); status == http.StatusOK && strings.Contains(text, `source="`+podmap.SourceAPI+`"} 1`) {
+			if status, text := askAs(t, client, e.Base()+"/metrics", machine.Password); status == http.StatusOK && strings.Contains(text, `source="`+gpu.SourceAPI+`"} 1`) {
 				break
 			}
 			if time.Now().After(end) {

@@ -136,7 +136,7 @@ The flags as environment variables, so that gpu-exporter doctor, run by kubectl 
 {{- if $f.ownership -}}
 {{- $_ := set $o "poll.kubelet" .Values.exporter.pollIntervals.kubelet -}}
 {{- $_ := set $o "kubelet.max-age" .Values.kubelet.maxAge -}}
-{{- with .Values.kubelet.honestResources -}}{{- $_ := set $o "kubelet.honest-resource" (join "\n" .) -}}{{- end -}}
+{{- with .Values.kubelet.gpuIDResources -}}{{- $_ := set $o "kubelet.gpu-id-resource" (join "\n" .) -}}{{- end -}}
 {{- else -}}
 {{- $_ := set $o "kubelet" "false" -}}
 {{- end -}}

@@ -22,8 +22,8 @@ Contradictory values and old names, each refused with one line. values.schema.js
 {{- if and $f.containerVisible (not $f.processes) -}}
 {{- fail "features.containerVisible requires features.processes=true: other containers are only visible from the host's PID namespace" -}}
 {{- end -}}
-{{- if and .Values.kubelet.honestResources (not $f.ownership) -}}
-{{- fail "kubelet.honestResources requires features.ownership=true" -}}
+{{- if and .Values.kubelet.gpuIDResources (not $f.ownership) -}}
+{{- fail "kubelet.gpuIDResources requires features.ownership=true" -}}
 {{- end -}}
 {{- if and .Values.web.configSecret (or .Values.web.tls.secretName .Values.web.basicAuth.users) -}}
 {{- fail "web.configSecret excludes web.tls and web.basicAuth: configure both in its web-config.yml" -}}
@@ -65,7 +65,7 @@ Contradictory values and old names, each refused with one line. values.schema.js
 {{- else if or .Values.compat.metricRelabelings (not .Values.compat.honorLabels) -}}
 {{- fail "compat.honorLabels and compat.metricRelabelings require compat.release: dcgm-4.8 or dcgm-4.9" -}}
 {{- end -}}
-{{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.honest-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.pod-label" "slurm.job-mapping-dir" "containers.visible" "no-containers.visible" "path.kmsg" "path.pod-logs" "path.container-logs" "poll.fast" "poll.medium" "poll.slow" "poll.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" "compat" -}}
+{{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.gpu-id-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.pod-label" "slurm.job-mapping-dir" "containers.visible" "no-containers.visible" "path.kmsg" "path.pod-logs" "path.container-logs" "poll.fast" "poll.medium" "poll.slow" "poll.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" "compat" -}}
 {{- range .Values.exporter.extraArgs -}}
 {{- $flag := regexReplaceAll "=.*$" (trimPrefix "--" .) "" -}}
 {{- if has $flag $own -}}

@@ -1,0 +1,119 @@
+package deviceid
+
+import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
+
+// Resolution is the GPUs of one allocation, and the data source that identified them. Without GPUs, another resource
+// of the same container stands for them.
+type Resolution struct {
+	Source string // gpu.SourceCheckpoint or gpu.SourceAnnotation
+	GPUs   []Assignment
+}
+
+// Assignment is a GPU or MIG instance of a resolution, with the limits that the scheme records.
+type Assignment struct {
+	Ref Ref
+	// Group, where set, names the GPU instead of Ref: it is the one that a placeholder pod reserves for the group.
+	Group string
+	// Compute is the limit of the GPU's time, 1 for all.
+	Compute gpu.Opt[float64]
+	// Exclusive is true where the scheme gives the GPU to no other container.
+	Exclusive bool
+
+	// memory is the limit in bytes; or it is units of a GPU that has total of them, where the size of the unit is not
+	// recorded.
+	memory       gpu.Opt[gpu.Bytes]
+	units, total float64
+	// pool is how many units all GPUs of the node have together, where the GPU's own number is not recorded.
+	pool float64
+	// relative means that the unit may be anything: only its ratio to the total is known.
+	relative bool
+	// onInstance means that the assignment is a MIG instance that Ref does not name.
+	onInstance bool
+	// part is the limit as a fraction of the GPU's memory, where a scheme records that.
+	part gpu.Opt[float64]
+	// fraction is the fraction of the GPU by which the scheme itself counts, where that is neither memory nor time.
+	fraction gpu.Opt[float64]
+}
+
+// assign returns an assignment of each reference.
+func assign(refs []Ref) []Assignment {
+	out := make([]Assignment, len(refs))
+	for i, r := range refs {
+		out[i].Ref = r
+	}
+	return out
+}
+
+// Limits returns the allocated share of the target, absent where the scheme records nothing that determines it, and
+// the memory limit. The share is the limited memory over the memory of the GPU, else the fraction of the time.
+func (a Assignment) Limits(inv *gpu.Inventory, t Target) (share gpu.Opt[float64], memory gpu.Opt[gpu.Bytes]) {
+	a.scale(inv)
+	memory = a.memory
+	size, sized := t.Memory.Get()
+	part := a.part
+	if a.total > 0 && a.units > 0 && a.units <= a.total {
+		part = gpu.Some(a.units / a.total)
+		if unit := unitOf(a.total, size); sized && unit > 0 && !a.relative {
+			memory = gpu.Some(gpu.Bytes(a.units * float64(unit)))
+		}
+	}
+	p, known := part.Get()
+	if known && !memory.Present() && sized {
+		memory = Bytes(p * float64(size))
+	}
+	if a.relative && !known {
+		memory = gpu.None[gpu.Bytes]()
+	}
+	switch b, limited := a.memory.Get(); {
+	case t.Instance != "" || a.Exclusive:
+		return gpu.Some(t.Part), memory // an instance as a whole: the amounts are fractions of the GPU
+	case known:
+		share = part
+	case a.fraction.Present():
+		share = a.fraction
+	case limited && (!sized || size == 0):
+		return share, memory
+	case limited:
+		share = gpu.Some(float64(b) / float64(size))
+	default:
+		share = a.Compute
+	}
+	if s, ok := share.Get(); ok {
+		share = gpu.Some(min(s, 1))
+	}
+	return share, memory
+}
+
+// scale determines the unit where only the units of all GPUs together are known.
+func (a *Assignment) scale(inv *gpu.Inventory) {
+	if a.pool <= 0 || a.total > 0 || a.units <= 0 || inv == nil {
+		return
+	}
+	var sum gpu.Bytes
+	for i := range inv.GPUs {
+		size, ok := inv.GPUs[i].Memory.Get()
+		if !ok {
+			return
+		}
+		sum += size
+	}
+	switch unit := unitOf(a.pool, sum); {
+	case a.relative && sum > 0:
+		// Every unit is the same fraction of the memory of all GPUs.
+		a.memory, a.relative = Bytes(a.units/a.pool*float64(sum)), false
+	case unit > 0:
+		a.memory = Bytes(a.units * float64(unit))
+	}
+}
+
+// unitOf returns GiB or MiB, whichever fits total units on a GPU of that size; 0 where neither does.
+func unitOf(total float64, size gpu.Bytes) gpu.Bytes {
+	for _, unit := range []gpu.Bytes{1 << 30, 1 << 20} {
+		have := float64(size) / float64(unit)
+		// Plugins round down, and count the GPU's memory without what the driver reserves.
+		if total > have*0.85-1 && total < have*1.05+1 {
+			return unit
+		}
+	}
+	return 0
+}

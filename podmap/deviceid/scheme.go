@@ -1,0 +1,96 @@
+package deviceid
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// Class is what the device IDs of a scheme are.
+type Class int
+
+const (
+	Unknown  Class = iota // of a GPU resource, in no known form: unresolved
+	Direct                // the ID contains the GPU's UUID or index
+	Opaque                // the ID does not identify the GPU, or may be swapped for another
+	Quantity              // no device but an amount (memory, cores) beside a device: ignored
+	NotGPU                // ignored
+)
+
+// Scheme is one row of the table: how one plugin, driver or scheduler identifies the GPUs of its allocations.
+type Scheme struct {
+	Name  string
+	class Class
+	// Matches reports whether the row applies to a resource name (for DRA, a driver name).
+	Matches func(resource string) bool
+	// parse parses an ID; false means that it is not of this scheme's form, and the next row is tried. A nil parse
+	// takes every ID.
+	parse func(resource, id string) (Ref, bool)
+	// Hint describes where the GPU of an allocation is recorded when the ID does not identify it.
+	Hint string
+	// allocated reads the GPUs of a request from what the plugin returned, annotated from the annotations of the pod.
+	// False means that they are not there. Either may be nil.
+	allocated, annotated func(*Request) ([]Assignment, bool)
+
+	// Resource is the resource name of allocations by a scheme that requests nothing of the kubelet.
+	Resource string
+	// reserves returns the group for which a placeholder pod reserves its GPUs.
+	reserves func(gpu.PodName, *Pod) (group string, ok bool)
+	// containers selects the containers of a pod that get its GPUs; nil: all.
+	containers func(pod *Pod, listed []string) []string
+}
+
+// Parsed is what the table makes of one ID.
+type Parsed struct {
+	Class  Class
+	Scheme *Scheme // nil: no row knows the ID
+	Ref    Ref     // of a direct ID
+}
+
+// Resolve returns the GPUs of one allocation. What the container was given takes precedence over what a scheduler wrote
+// on the pod, for some plugins confuse pods that request the same amount. A nil Scheme resolves nothing.
+func (s *Scheme) Resolve(req *Request) (Resolution, bool) {
+	if s == nil {
+		return Resolution{}, false
+	}
+	if s.allocated != nil && req.Response != nil {
+		if gpus, ok := s.allocated(req); ok {
+			return Resolution{gpu.SourceCheckpoint, gpus}, true
+		}
+	}
+	if s.annotated != nil && req.Pod != nil {
+		if gpus, ok := s.annotated(req); ok {
+			return Resolution{gpu.SourceAnnotation, gpus}, true
+		}
+	}
+	return Resolution{}, false
+}
+
+// Reserves returns the group for which a placeholder pod reserves the GPUs that the kubelet lists for it; false: the pod
+// is no placeholder.
+func (s *Scheme) Reserves(name gpu.PodName, pod *Pod) (group string, ok bool) {
+	if s.reserves == nil {
+		return "", false
+	}
+	return s.reserves(name, pod)
+}
+
+// Containers returns those of a pod's listed containers that get its GPUs.
+func (s *Scheme) Containers(pod *Pod, listed []string) []string {
+	if s.containers == nil {
+		return listed
+	}
+	return s.containers(pod, listed)
+}
+
+// named matches exactly these resource names.
+func named(names ...string) func(string) bool {
+	return func(resource string) bool { return slices.Contains(names, resource) }
+}
+
+// nvidiaPrefix begins the resource names of NVIDIA's own plugins, and of some that imitate them.
+const nvidiaPrefix = "nvidia.com/"
+
+// underNVIDIA matches every resource of nvidia.com.
+func underNVIDIA(resource string) bool { return strings.HasPrefix(resource, nvidiaPrefix) }

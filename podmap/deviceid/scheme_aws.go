@@ -1,0 +1,9 @@
+package deviceid
+
+// awsVGPU is awslabs' virtual GPU plugin: GPU-<uuid>-<n>. The shape is HAMi's, the ids are true.
+var awsVGPU = Scheme{
+	Name:    "aws virtual gpu",
+	class:   Direct,
+	Matches: named("k8s.amazonaws.com/vgpu"),
+	parse:   func(_, id string) (Ref, bool) { return parseUUIDReplica(id, "-") },
+}

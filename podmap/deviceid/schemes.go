@@ -1,0 +1,59 @@
+package deviceid
+
+// pluginSchemes are the schemes of device plugins. The order matters: a known name takes precedence over a form under
+// any name, and an opaque reading over a direct reading of the same text.
+var pluginSchemes = []*Scheme{
+	&network,
+	&sideQuantity,
+	&vgpuManager,
+	&hami,
+	&nos,
+	&nvidiaPlugin,
+	&gke,
+	&kubevirtPassthrough,
+	&kubevirtVGPU,
+	&pciUnderAnyName,
+	&awsVGPU,
+	&deepomatic,
+	&aliyun,
+	&tkestack,
+	&volcanoGPUShare,
+	&volcanoVGPU,
+	&elasticGPU,
+	&qgpu,
+}
+
+// driverSchemes are the drivers of dynamic resource allocation.
+var driverSchemes = []*Scheme{&draGPU, &draComputeDomain, &draVGPUManager}
+
+// podSchemes are the schemes whose pods request nothing of the kubelet.
+var podSchemes = []*Scheme{&kai, &kubeShareOld, &kubeShare, &koordinator}
+
+// configured parses the IDs of resources that are configured as direct: every form that names a GPU.
+var configured = Scheme{
+	Name:    "configured",
+	class:   Direct,
+	Matches: func(string) bool { return true },
+	parse: func(_, id string) (Ref, bool) {
+		if r, ok := ParseNVML(id); ok {
+			return r, true
+		}
+		if r, ok := parseMinor(id); ok {
+			return r, true
+		}
+		for _, sep := range []string{"::", "-_-", "-"} {
+			if r, ok := parseReplica(id, sep); ok {
+				return r, true
+			}
+		}
+		return Ref{}, false
+	},
+}
+
+// unlisted stands for the plugins that are not in the table, under whose names IDs have the form of a GPU's.
+var unlisted = Scheme{
+	Name:    "unlisted",
+	class:   Opaque,
+	Matches: func(string) bool { return false },
+	Hint:    "if the IDs of this resource contain the UUID of the GPU, add it with --kubelet.gpu-id-resource",
+}

@@ -1,0 +1,287 @@
+package deviceid
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// found is where one id led: "GPU", "GPU instance", with " part" where the part is not whole, or one of
+// "unresolved", "unresolved elsewhere" (on none of this node's GPUs), "ignored".
+func found(p Parser, id string) string {
+	r := p.Parse(id)
+	switch r.Class {
+	case NotGPU, Quantity:
+		return "ignored"
+	case Unknown, Opaque:
+		return "unresolved"
+	}
+	targets, elsewhere := Locate(node(), r.Ref)
+	switch {
+	case len(targets) == 0 && r.Ref.MaybeForeign:
+		return "ignored"
+	case len(targets) == 0 && elsewhere:
+		return "unresolved elsewhere"
+	case len(targets) == 0:
+		return "unresolved"
+	}
+	var out []string
+	for _, t := range targets {
+		s := string(t.GPU)
+		if t.Instance != "" {
+			s += " " + string(t.Instance)
+		}
+		if t.Part != 1 {
+			s += fmt.Sprintf(" %.3f", t.Part)
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, ", ")
+}
+
+func TestEveryIDForm(t *testing.T) {
+	bare := strings.TrimPrefix(GPUA, "GPU-")
+	for _, c := range []struct{ scheme, resource, id, want string }{
+		// NVIDIA's plugin, in all modes, under any name below nvidia.com.
+		{"nvidia device plugin", "nvidia.com/gpu", GPUA, GPUA},
+		{"nvidia device plugin", "nvidia.com/a100", GPUB, GPUB},
+		{"nvidia device plugin", "nvidia.com/gpu", GPUA + "::0", GPUA},
+		{"nvidia device plugin", "nvidia.com/gpu.shared", GPUA + "::15", GPUA},
+		{"nvidia device plugin", "nvidia.com/gpu", gone, "unresolved elsewhere"},
+		{"nvidia device plugin", "nvidia.com/gpu", gone + "::1", "unresolved elsewhere"},
+		{"nvidia device plugin", "nvidia.com/gpu", migD3, GPUD + " " + migD3},
+		{"nvidia device plugin", "nvidia.com/mig-3g.40gb", migD3, GPUD + " " + migD3},
+		{"nvidia device plugin", "nvidia.com/mig-3g.40gb.shared", migD3 + "::2", GPUD + " " + migD3},
+		{"nvidia device plugin", "nvidia.com/mig-2c.3g.40gb", migD7, GPUD + " " + migD7 + " 0.667"},
+		{"nvidia device plugin", "nvidia.com/mig-1c.3g.40gb", migD8, GPUD + " " + migD7 + " 0.333"},
+		{"nvidia device plugin", "nvidia.com/mig-1g.10gb.me", "MIG-" + mdev, "unresolved"},
+		{"nvidia device plugin", "nvidia.com/gpu", "MIG-" + GPUD + "/3/0", GPUD + " " + migD3},
+		{"nvidia device plugin", "nvidia.com/gpu", "MIG-" + GPUD + "/3/0::1", GPUD + " " + migD3},
+		{"nvidia device plugin", "nvidia.com/gpu", "MIG-" + GPUD + "/7/1", GPUD + " " + migD7 + " 0.333"},
+		{"nvidia device plugin", "nvidia.com/gpu", "MIG-" + GPUD + "/7/2", "unresolved"},
+		{"nvidia device plugin", "nvidia.com/gpu", "MIG-" + GPUD + "/5/0", "unresolved"},
+		{"nvidia device plugin", "nvidia.com/gpu", "MIG-" + gone + "/3/0", "unresolved elsewhere"},
+		{"nvidia device plugin", "nvidia.com/gpu", "all", strings.Join([]string{GPUA, GPUB, GPUC, GPUD}, ", ")},
+		{"nvidia device plugin", "nvidia.com/gpu", "all::1", strings.Join([]string{GPUA, GPUB, GPUC, GPUD}, ", ")},
+		{"nvidia device plugin", "nvidia.com/gpu", "tegra", "unresolved"}, // four GPUs: which?
+
+		// GKE speaks minors: nvidia0 is index 1 here.
+		{"gke", "nvidia.com/gpu", "nvidia0", GPUB},
+		{"gke", "nvidia.com/gpu", "nvidia3", GPUA},
+		{"gke", "nvidia.com/gpu", "nvidia1/vgpu3", GPUC},
+		{"gke", "nvidia.com/gpu", "nvidia2/gi3", GPUD + " " + migD3},
+		{"gke", "nvidia.com/gpu", "nvidia2/gi7/vgpu0", GPUD + " " + migD7},
+		{"gke", "nvidia.com/gpu", "nvidia2/gi4", "unresolved"},
+		{"gke", "nvidia.com/gpu", "nvidia9", "unresolved elsewhere"},
+		{"", "nvidia.com/gpu", "nvidia03", "unresolved"},
+		{"", "nvidia.com/gpu", "nvidia", "unresolved"},
+		{"", "nvidia.com/gpu", "nvidia0/gi", "unresolved"},
+		{"", "nvidia.com/gpu", "nvidia0/vgpu1/gi0", "unresolved"},
+		{"", "nvidia.com/gpu", "nvidia-1", "unresolved"},
+
+		// Honest under one name, a lie under another.
+		{"aws virtual gpu", "k8s.amazonaws.com/vgpu", GPUB + "-7", GPUB},
+		{"", "k8s.amazonaws.com/vgpu", GPUB, "unresolved"},
+		{"hami", "nvidia.com/gpu", GPUB + "-7", "unresolved"},
+		{"hami", "nvidia.com/vgpu", GPUB + "-0", "unresolved"},
+		{"hami", "nvidia.com/gpu", migD3 + "-0", "unresolved"},
+		{"deepomatic shared gpu", "deepomatic.com/shared-gpu", GPUC + "-_-4", GPUC},
+		{"aliyun gpushare", "aliyun.com/gpu-mem", GPUC + "-_-4", "unresolved"},
+		{"nos", "nvidia.com/gpu-10gb", GPUA + "::2", GPUA},
+		{"nvidia device plugin", "nvidia.com/gpu-10gb", migD3 + "::2", GPUD + " " + migD3},
+		{"vgpu-manager", "nvidia.com/vgpu-number", GPUA + "::2", "unresolved"},
+		{"vgpu-manager", "nvidia.com/vgpu-number", GPUA, "unresolved"},
+
+		// Lies under names of their own.
+		{"aliyun gpushare", "aliyun.com/gpu", GPUA, "unresolved"},
+		{"tkestack gpu-manager", "tencent.com/vcuda-core", "tencent.com/vcuda-core-17", "unresolved"},
+		{"volcano gpushare", "volcano.sh/gpu-memory", "0-13", "unresolved"},
+		{"volcano gpushare", "volcano.sh/gpu-number", "1-0", "unresolved"},
+		{"volcano-vgpu", "volcano.sh/vgpu-number", GPUA + "-3", "unresolved"},
+		{"elastic-gpu", "elasticgpu.io/gpu-core", "0-42", "unresolved"},
+		{"elastic-gpu", "elasticgpu.io/gpu-memory", "1-7", "unresolved"},
+		{"tencent qgpu", "tke.cloud.tencent.com/qgpu-core", "anything", "unresolved"},
+		{"tencent qgpu", "tke.cloud.tencent.com/qgpu-memory", GPUA, "unresolved"},
+		{"tencent qgpu", "tke.cloud.tencent.com/qgpu-core-greedy", "x", "unresolved"},
+
+		// Amounts beside a device are no devices.
+		{"side quantity", "nvidia.com/gpumem", GPUA + "-5", "ignored"},
+		{"side quantity", "nvidia.com/gpucores", "whatever", "ignored"},
+		{"side quantity", "nvidia.com/vgpu-memory", GPUA + "::1", "ignored"},
+		{"side quantity", "nvidia.com/vgpu-cores", "x", "ignored"},
+		{"side quantity", "volcano.sh/vgpu-memory", GPUA + "-memory-5", "ignored"},
+		{"side quantity", "volcano.sh/vgpu-cores", GPUA + "-core-5", "ignored"},
+		{"side quantity", "tencent.com/vcuda-memory", "tencent.com/vcuda-memory-268435456-3", "ignored"},
+
+		// Virtual machines.
+		{"kubevirt passthrough", "nvidia.com/GA102GL_A10", "0000:41:00.0", "unresolved"},
+		{"kubevirt passthrough", "nvidia.com/GA102GL_A10", "0000:18:00.0", GPUA},
+		{"kubevirt passthrough", "nvidia.com/pgpu", "0000:41:00.0", "unresolved"},
+		{"kubevirt vgpu", "nvidia.com/GRID_T4-1Q", mdev, "unresolved"},
+		{"pci address", "nvidia.com/my-card", "0000:18:00.0", GPUA},
+		{"pci address", "nvidia.com/my-card", "0000:99:00.0", "ignored"},
+		{"nvidia network operator", "nvidia.com/GH100_NVSWITCH", "0000:99:00.0", "ignored"},
+
+		// Network GPUs.
+		{"nvidia network operator", "nvidia.com/hostdev", "0000:18:00.0", "ignored"},
+		{"nvidia network operator", "nvidia.com/mlnxnics", "0000:af:00.2", "ignored"},
+		{"nvidia network operator", "nvidia.com/rdma_shared_device_a", "12", "ignored"},
+		{"nvidia network operator", "nvidia.com/east-west", "mlx5_core.sf.4", "ignored"},
+
+		// Not GPUs, or nobody's word for it.
+		{"", "example.com/cpu", "0-3", "ignored"},
+		{"", "rdma/hca", "0000:18:00.0", "ignored"},
+		{"", "smarter-devices/fuse", "fuse0", "ignored"},
+		{"", "amd.com/gpu", "0000:18:00.0", "ignored"},
+		{"unlisted", "example.com/gpu", GPUA, "unresolved"},
+		{"unlisted", "example.com/gpu", GPUA + "::3", "unresolved"},
+		{"unlisted", "example.com/gpu", "nvidia0", "unresolved"},
+		{"configured", "mine.example/gpu", GPUA, GPUA},
+		{"configured", "mine.example/gpu", GPUA + "::3", GPUA},
+		{"configured", "mine.example/gpu", GPUA + "-3", GPUA},
+		{"configured", "mine.example/gpu", GPUA + "-_-3", GPUA},
+		{"configured", "mine.example/gpu", "nvidia0/gi1/vgpu2", "unresolved"},
+		{"", "mine.example/gpu", "0-3", "unresolved"},
+
+		// Shapes nobody knows, under a resource of GPUs.
+		{"", "nvidia.com/gpu", "", "unresolved"},
+		{"", "nvidia.com/gpu", "GPU-", "unresolved"},
+		{"", "nvidia.com/gpu", "GPU-" + bare + "x", "unresolved"},
+		{"", "nvidia.com/gpu", bare + "::0", "unresolved"},
+		{"", "nvidia.com/gpu", GPUA + "::", "unresolved"},
+		{"", "nvidia.com/gpu", GPUA + "::-1", "unresolved"},
+		{"", "nvidia.com/gpu", GPUA + "::0::1", "unresolved"},
+		{"", "nvidia.com/gpu", GPUA + "::99999999999", "unresolved"},
+		{"", "nvidia.com/gpu", "MIG-" + GPUD + "/3", "unresolved"},
+		{"", "nvidia.com/gpu", "MIG-" + GPUD + "/3/0/1", "unresolved"},
+		{"", "nvidia.com/gpu", " " + GPUA, "unresolved"},
+		{"", "nvidia.com/gpu", GPUA + strings.Repeat("0", 64<<10), "unresolved"},
+		{"side quantity", "nvidia.com/gpumem", strings.Repeat("0", 64<<10), "ignored"},
+	} {
+		p := Table{Direct: []string{"mine.example/gpu"}}.Plugin(c.resource)
+		id := c.id
+		if len(id) > 80 {
+			id = id[:80] + "…"
+		}
+		got := ""
+		if s := p.Parse(c.id).Scheme; s != nil {
+			got = s.Name
+		}
+		if got != c.scheme {
+			t.Errorf("%s %q was parsed by %q, want %q", c.resource, id, got, c.scheme)
+		}
+		if got := found(p, c.id); got != c.want {
+			t.Errorf("%s %q: %s, want %s", c.resource, id, got, c.want)
+		}
+	}
+}
+
+func TestEveryDRADeviceName(t *testing.T) {
+	for _, c := range []struct{ driver, device, want string }{
+		{"gpu.nvidia.com", "gpu-0", GPUB},
+		{"gpu.nvidia.com", "gpu-3", GPUA},
+		{"gpu.nvidia.com", "gpu-9", "unresolved elsewhere"},
+		{"gpu.nvidia.com", "gpu-2-mig-3g40gb-9-0", GPUD + " " + migD3},
+		{"gpu.nvidia.com", "gpu-2-mig-3g40gb-9-4", GPUD + " " + migD7},
+		{"gpu.nvidia.com", "gpu-2-mig-1g10gb-me-9-4", GPUD + " " + migD7}, // the profile's own dash
+		{"gpu.nvidia.com", "gpu-2-mig-9-4-4", GPUD + " " + migD7},
+		{"gpu.nvidia.com", "gpu-2-mig-9-4-8", "unresolved"},
+		{"gpu.nvidia.com", "gpu-2-mig-1g10gb-19-0", "unresolved"},
+		{"gpu.nvidia.com", "gpu-0-mig-3g40gb-9-0", "unresolved"},
+		{"gpu.nvidia.com", "gpu-2-mig-9-4", "unresolved"},
+		{"gpu.nvidia.com", "gpu-vfio-0", "unresolved elsewhere"},
+		{"gpu.nvidia.com", "gpu-vfio-", "unresolved"},
+		{"gpu.nvidia.com", "gpu-", "unresolved"},
+		{"gpu.nvidia.com", "gpu-0x", "unresolved"},
+		{"gpu.nvidia.com", GPUA, "unresolved"},
+		{"compute-domain.nvidia.com", "channel-0", "ignored"},
+		{"compute-domain.nvidia.com", "gpu-0", "ignored"},
+		{"manager.nvidia.com", "gpu-0", "unresolved"},
+		{"gpu.intel.com", "gpu-0", "ignored"},
+	} {
+		if got := found(Table{}.Driver(c.driver), c.device); got != c.want {
+			t.Errorf("%s %s: %s, want %s", c.driver, c.device, got, c.want)
+		}
+	}
+}
+
+func TestOldDriversCallMIGDevicesByTheirParts(t *testing.T) {
+	inv := &gpu.Inventory{GPUs: []gpu.InventoryGPU{{UUID: GPUD, MIG: true, Instances: []gpu.Instance{
+		{UUID: "MIG-" + GPUD + "/3/0", GI: 3, Compute: []gpu.ComputeInstance{{UUID: "MIG-" + GPUD + "/3/0"}}}}}}}
+	r := Table{}.Plugin("nvidia.com/gpu").Parse("MIG-" + GPUD + "/3/0::4")
+	targets, _ := Locate(inv, r.Ref)
+	if len(targets) != 1 || targets[0].Instance != "MIG-"+GPUD+"/3/0" {
+		t.Errorf("found %+v", targets)
+	}
+}
+
+func TestOneGPUIsTegra(t *testing.T) {
+	inv := &gpu.Inventory{GPUs: node().GPUs[:1]}
+	targets, _ := Locate(inv, Table{}.Plugin("nvidia.com/gpu").Parse("tegra").Ref)
+	if len(targets) != 1 || targets[0].GPU != GPUA {
+		t.Errorf("found %+v", targets)
+	}
+}
+
+// A GPU that NVML could not name may be any: the id may be its.
+func TestANamelessGPUMayBeAnyones(t *testing.T) {
+	inv := node()
+	inv.GPUs[2].UUID = "0000:3a:00.0"
+	inv.GPUs[2].Minor = gpu.None[int]()
+	for _, id := range []string{gone, "nvidia9"} {
+		if _, elsewhere := Locate(inv, (Table{}).Plugin("nvidia.com/gpu").Parse(id).Ref); elsewhere {
+			t.Errorf("%s is said to lie on no GPU of the node", id)
+		}
+	}
+}
+
+func TestRows(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range slices.Concat([]*Scheme{&configured, &unlisted}, pluginSchemes, driverSchemes, podSchemes) {
+		if s.Name == "" || seen[s.Name] {
+			t.Errorf("row %q: every row has a name of its own", s.Name)
+		}
+		seen[s.Name] = true
+		resolves := s.allocated != nil || s.annotated != nil
+		switch {
+		case slices.Contains(podSchemes, s):
+			if !resolves || s.Matches != nil || (s.Resource == "") != (s.reserves != nil) {
+				t.Errorf("row %q: it has a resource or reserves GPUs, and resolves", s.Name)
+			}
+			continue
+		case s.Matches == nil:
+			t.Errorf("row %q matches no resource", s.Name)
+		case s.class == Direct && s.parse == nil:
+			t.Errorf("row %q takes every ID for a GPU's", s.Name)
+		case s.class == Opaque && s.Hint == "":
+			t.Errorf("row %q is opaque, and has no hint", s.Name)
+		}
+		private := s == &qgpu || s == &draVGPUManager || s == &unlisted
+		if s.class == Opaque && private == resolves {
+			t.Errorf("row %q: an opaque scheme resolves, except for those whose records are not public", s.Name)
+		}
+	}
+}
+
+func TestShape(t *testing.T) {
+	for id, want := range map[string]string{
+		GPUA:                     "GPU-#-#-#-#-#",
+		"nvidia03":               "#",
+		"0000:41:00.0":           "#:#:#.#",
+		"beef-cafe":              "#-#",
+		"bad":                    "bad",
+		"a b\n\x00é":             "a b????",
+		"":                       "",
+		strings.Repeat("::", 99): strings.Repeat("::", 40),
+	} {
+		if got := Shape(id); got != want {
+			t.Errorf("Shape(%q) = %q, want %q", id, got, want)
+		}
+	}
+	if n := len(Shape(strings.Repeat("x", 64<<10))); n > 200 {
+		t.Errorf("a shape of %d bytes", n)
+	}
+}

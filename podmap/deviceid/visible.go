@@ -1,0 +1,158 @@
+package deviceid
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// Response is what a plugin returned to the kubelet for one container and resource. It has the fields of the kubelet's
+// checkpoint that some scheme reads (source.Response).
+type Response struct {
+	Env         map[string]string
+	Annotations map[string]string // of the container
+	Nodes       []string          // device nodes, with the paths of the host
+	CDI         []string          // qualified CDI names
+	Mounts      []string          // device names that the container runtime reads from mounts
+	Devices     map[string]int    // the number of the container's device IDs, by resource
+}
+
+// parseVisible parses a value of NVIDIA_VISIBLE_DEVICES: NVML names, NVML indices, "gpu:mig" indices, CDI names; "all"
+// is resolved only on a node with one GPU. It is false where the list names nothing, or anything unknown.
+func parseVisible(list string) ([]Ref, bool) {
+	var out []Ref
+	for name := range strings.SplitSeq(list, ",") {
+		name = strings.TrimSpace(name)
+		if name == "" {
+			continue
+		}
+		r, ok := parseVisibleName(name)
+		if !ok || len(out) >= maxRefs {
+			return nil, false
+		}
+		out = append(out, r)
+	}
+	return out, len(out) > 0
+}
+
+func parseVisibleName(name string) (Ref, bool) {
+	if kind, device, ok := strings.Cut(name, "="); ok {
+		return parseCDI(kind, device)
+	}
+	if name == "all" {
+		return Ref{by: bySole}, true
+	}
+	if r, ok := ParseNVML(name); ok {
+		return r, true
+	}
+	return parseIndex(name)
+}
+
+// parseCDI parses the device of a CDI name whose class is one of GPUs. The names are NVML's, indices, or indices after
+// a type: "gpu0", "mig0:1".
+func parseCDI(kind, device string) (Ref, bool) {
+	vendor, class, ok := strings.Cut(kind, "/")
+	if !ok || class != "gpu" && class != "mig" {
+		return Ref{}, false
+	}
+	if r, ok := ParseNVML(device); ok {
+		return r, true
+	}
+	if vendor != "nvidia.com" && vendor != "k8s.device-plugin.nvidia.com" {
+		return Ref{}, false
+	}
+	if device == "all" {
+		return Ref{by: bySole}, true
+	}
+	device = strings.TrimPrefix(strings.TrimPrefix(device, "gpu"), "mig")
+	return parseIndex(device)
+}
+
+// Visible returns the GPUs that a value of NVIDIA_VISIBLE_DEVICES names, in the order of the inventory, which may be
+// nil. Unknown names, none and void name no GPU, all names every GPU, and a MIG device its GPU. Whether the runtime
+// followed the list is unknown.
+func Visible(inv *gpu.Inventory, list string) []gpu.UUID {
+	if inv == nil || len(list) > maxText {
+		return nil
+	}
+	named := map[gpu.UUID]bool{}
+	for name := range strings.SplitSeq(list, ",") {
+		r, ok := parseVisibleName(strings.TrimSpace(name))
+		if !ok {
+			continue
+		}
+		if r.by == bySole {
+			r.by = byAll
+		}
+		targets, _ := Locate(inv, r)
+		for _, t := range targets {
+			named[t.GPU] = true
+		}
+	}
+	var out []gpu.UUID
+	for i := range inv.GPUs {
+		if named[inv.GPUs[i].UUID] {
+			out = append(out, inv.GPUs[i].UUID)
+		}
+	}
+	return out
+}
+
+// isGPUName reports whether a CDI name is that of a GPU: there are others, like nvidia.com/gds=all.
+func isGPUName(name string) bool {
+	kind, _, _ := strings.Cut(name, "=")
+	return strings.HasSuffix(kind, "/gpu") || strings.HasSuffix(kind, "/mig")
+}
+
+// visible are the GPUs that the runtime makes visible in the container, in the runtime's own precedence: CDI names,
+// names in mounts, the environment. It is false where the response names none.
+func (a *Response) visible() ([]Ref, bool) {
+	names := slices.DeleteFunc(slices.Clone(a.CDI), func(n string) bool { return !isGPUName(n) })
+	if len(names) == 0 {
+		for _, key := range slices.Sorted(maps.Keys(a.Annotations)) {
+			if strings.HasPrefix(key, "cdi.k8s.io/") {
+				for name := range strings.SplitSeq(a.Annotations[key], ",") {
+					if isGPUName(name) && !slices.Contains(names, name) {
+						names = append(names, name)
+					}
+				}
+			}
+		}
+	}
+	if len(names) == 0 {
+		names = a.Mounts
+	}
+	if len(names) > 0 {
+		return parseVisible(strings.Join(names, ","))
+	}
+	return parseVisible(a.Env["NVIDIA_VISIBLE_DEVICES"])
+}
+
+// minors are the GPUs of the device nodes among nodes. It is false where there are none.
+func minors(nodes []string) ([]Ref, bool) {
+	var out []Ref
+	for _, node := range nodes {
+		n, ok := strings.CutPrefix(node, "/dev/nvidia")
+		if !ok {
+			continue
+		}
+		if minor, ok := decimal(n); ok {
+			out = append(out, minorRef(minor))
+		}
+	}
+	return out, len(out) > 0
+}
+
+// MPSLimits are the limits of NVIDIA's MPS that plugins set for a container of one shared GPU:
+// CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M.
+func (a *Response) MPSLimits() (memory gpu.Opt[gpu.Bytes], compute gpu.Opt[float64]) {
+	if text, ok := strings.CutPrefix(a.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"], "0="); ok {
+		memory = parseLimit(text)
+	}
+	if threads, ok := amount(a.Env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]); ok {
+		compute = percent(threads)
+	}
+	return memory, compute
+}

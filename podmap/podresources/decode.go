@@ -1,0 +1,236 @@
+package podresources
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// Responses are decoded entry by entry: the outer messages here, the entries by the generated code of k8s.io/kubelet.
+// Plugins that offer a GPU's memory as devices, one ID per MiB, make responses of hundreds of thousands of IDs; as
+// one generated message such a response takes 200 MB.
+//
+// The field numbers are those of k8s.io/kubelet/pkg/apis/podresources; v1 and v1alpha1 share them.
+
+const (
+	fieldPods = 1 // ListPodResourcesResponse
+
+	fieldPodName       = 1 // PodResources
+	fieldPodNamespace  = 2
+	fieldPodContainers = 3
+
+	fieldContainerName    = 1 // ContainerResources
+	fieldContainerDevices = 2
+	fieldContainerClaims  = 5
+
+	fieldAllocatable = 1 // AllocatableResourcesResponse
+)
+
+var errWire = errors.New("not a protobuf message")
+
+// wire reads nested messages from the buffers of the transport. Offsets count from the start of the response; each
+// message ends where the length before it says.
+type wire struct {
+	r      *mem.Reader
+	at     int
+	end    int    // of the message that is read
+	buffer []byte // of the entry that is decoded
+}
+
+// ReadByte implements io.ByteReader within the current message.
+func (w *wire) ReadByte() (byte, error) {
+	if w.at >= w.end {
+		return 0, io.ErrUnexpectedEOF
+	}
+	w.at++
+	return w.r.ReadByte()
+}
+
+// decode calls visit for each length-delimited field of a response.
+func decode(data mem.BufferSlice, visit func(w *wire, number protowire.Number, end int) error) error {
+	w := &wire{r: data.Reader(), end: data.Len()}
+	defer w.r.Close()
+	return w.fields(data.Len(), func(number protowire.Number, end int) error { return visit(w, number, end) })
+}
+
+// fields calls visit for each length-delimited field of the message that ends at end, with the field's own end. What
+// visit leaves unread is skipped.
+func (w *wire) fields(end int, visit func(number protowire.Number, end int) error) error {
+	defer func(outer int) { w.end = outer }(w.end)
+	for w.at < end {
+		w.end = end
+		tag, err := binary.ReadUvarint(w)
+		if err != nil {
+			return err
+		}
+		number, kind := protowire.DecodeTag(tag)
+		if !number.IsValid() {
+			return errWire
+		}
+		length := uint64(0)
+		switch kind {
+		case protowire.VarintType:
+			_, err = binary.ReadUvarint(w)
+		case protowire.Fixed64Type:
+			length = 8
+		case protowire.Fixed32Type:
+			length = 4
+		case protowire.BytesType:
+			length, err = binary.ReadUvarint(w)
+		default: // groups, which no message here has
+			return errWire
+		}
+		if err != nil {
+			return err
+		}
+		if length > uint64(end-w.at) {
+			return io.ErrUnexpectedEOF
+		}
+		next := w.at + int(length)
+		if kind == protowire.BytesType {
+			if err := visit(number, next); err != nil {
+				return err
+			}
+		}
+		n, err := w.r.Discard(next - w.at)
+		w.at += n
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bytes returns the field that ends at end. They are valid until the next call.
+func (w *wire) bytes(end int) ([]byte, error) {
+	n := end - w.at
+	w.buffer = slices.Grow(w.buffer[:0], n)[:n]
+	read, err := io.ReadFull(w.r, w.buffer)
+	w.at += read
+	return w.buffer, err
+}
+
+func (w *wire) message(end int, m proto.Message) error {
+	b, err := w.bytes(end)
+	if err != nil {
+		return err
+	}
+	return proto.Unmarshal(b, m)
+}
+
+func (w *wire) name(end int) (string, error) {
+	if n := end - w.at; n > MaxIDLength {
+		return "", fmt.Errorf("a name of %d bytes", n)
+	}
+	b, err := w.bytes(end)
+	if err == nil && !utf8.Valid(b) {
+		err = errors.New("a name is not UTF-8")
+	}
+	return string(b), err
+}
+
+// Decode reads a List response into l.
+func (l *List) Decode(data mem.BufferSlice) error {
+	return decode(data, func(w *wire, number protowire.Number, end int) error {
+		if number != fieldPods {
+			return nil
+		}
+		l.Pods++
+		return l.pod(w, end)
+	})
+}
+
+func (l *List) pod(w *wire, end int) error {
+	var pod gpu.PodName
+	var names []string
+	var containers []*Container
+	err := w.fields(end, func(number protowire.Number, end int) (err error) {
+		switch number {
+		case fieldPodName:
+			pod.Pod, err = w.name(end)
+		case fieldPodNamespace:
+			pod.Namespace, err = w.name(end)
+		case fieldPodContainers:
+			c := &Container{Devices: Devices{filter: l.shared.filter, keeps: l.shared.keeps}}
+			var name string
+			name, err = c.decode(w, end)
+			names, containers = append(names, name), append(containers, c)
+		}
+		return err
+	})
+	// The names may follow what they name.
+	for i, c := range containers {
+		l.add(gpu.Container{Namespace: pod.Namespace, Pod: pod.Pod, Name: names[i]}, c)
+	}
+	return err
+}
+
+func (c *Container) decode(w *wire, end int) (name string, err error) {
+	err = w.fields(end, func(number protowire.Number, end int) (err error) {
+		switch number {
+		case fieldContainerName:
+			name, err = w.name(end)
+		case fieldContainerDevices:
+			err = c.devices(w, end)
+		case fieldContainerClaims:
+			err = c.claim(w, end)
+		}
+		return err
+	})
+	return name, err
+}
+
+// devices reads a ContainerDevices: usually one ID, in the same message as its resource.
+func (d *Devices) devices(w *wire, end int) error {
+	var m podresources.ContainerDevices
+	if err := w.message(end, &m); err != nil {
+		return err
+	}
+	if len(m.ResourceName) > MaxIDLength {
+		return fmt.Errorf("a resource name of %d bytes", len(m.ResourceName))
+	}
+	if len(m.DeviceIds) == 0 {
+		return nil
+	}
+	ids := d.of(m.ResourceName)
+	for _, id := range m.DeviceIds {
+		ids.add(id, d.filter.Hash)
+	}
+	return nil
+}
+
+// claim reads a DynamicResource. The CDI names of a claim are cumulative, so the device's own name is the key.
+func (c *Container) claim(w *wire, end int) error {
+	var m podresources.DynamicResource
+	if err := w.message(end, &m); err != nil {
+		return err
+	}
+	for _, d := range m.ClaimResources {
+		if len(d.DriverName) > MaxIDLength || len(d.DeviceName) > MaxIDLength {
+			return fmt.Errorf("a device of claim %.64q has a name of more than %d bytes", m.ClaimName, MaxIDLength)
+		}
+		c.Claims = append(c.Claims, ClaimDevice{Driver: d.DriverName, Claim: [2]string{m.ClaimNamespace, m.ClaimName},
+			Name: d.DeviceName, Part: d.ShareId != nil})
+	}
+	return nil
+}
+
+// Decode reads a GetAllocatableResources response into d.
+func (d *Devices) Decode(data mem.BufferSlice) error {
+	return decode(data, func(w *wire, number protowire.Number, end int) error {
+		if number != fieldAllocatable {
+			return nil
+		}
+		return d.devices(w, end)
+	})
+}

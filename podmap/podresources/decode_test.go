@@ -1,0 +1,282 @@
+package podresources
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	podresourcesalpha "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
+)
+
+var keptResources = []string{"r/a", "r/b"}
+
+// keepSome keeps the IDs of two resources, and nothing of others.
+func keepSome() Filter {
+	return Filter{
+		Hash: func(id string) uint64 { return maphash.String(seed, id) },
+		Resource: func(name string) func(string) Keep {
+			return func(string) Keep {
+				if slices.Contains(keptResources, name) {
+					return KeepID
+				}
+				return KeepNothing
+			}
+		},
+	}
+}
+
+var seed = maphash.MakeSeed()
+
+func encode(m proto.Message) mem.BufferSlice {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(b)}
+}
+
+// render renders a List: one line per container, its IDs and its claims.
+func render(l *List) []string {
+	var out []string
+	for name, c := range l.Containers {
+		for _, ids := range c.ByResource {
+			ids.Sort()
+			for _, id := range ids.Whole {
+				out = append(out, fmt.Sprintf("%q %q %q", name, ids.Resource, id))
+			}
+		}
+		for _, d := range c.DistinctClaims() {
+			out = append(out, fmt.Sprintf("%q %+v", name, d))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// renderProto is the same from the generated code's decoding.
+func renderProto(list *podresources.ListPodResourcesResponse) []string {
+	var out []string
+	type claimed struct {
+		container gpu.Container
+		device    ClaimDevice
+	}
+	parts := map[claimed]bool{} // listed as a share and as a whole
+	for _, p := range list.GetPodResources() {
+		for _, c := range p.GetContainers() {
+			name := gpu.Container{Namespace: p.GetNamespace(), Pod: p.GetName(), Name: c.GetName()}
+			for _, d := range c.GetDevices() {
+				if !slices.Contains(keptResources, d.GetResourceName()) {
+					continue
+				}
+				for _, id := range d.GetDeviceIds() {
+					out = append(out, fmt.Sprintf("%q %q %q", name, d.GetResourceName(), id))
+				}
+			}
+			for _, d := range c.GetDynamicResources() {
+				for _, r := range d.GetClaimResources() {
+					at := claimed{name, ClaimDevice{Driver: r.GetDriverName(),
+						Claim: [2]string{d.GetClaimNamespace(), d.GetClaimName()}, Name: r.GetDeviceName()}}
+					parts[at] = parts[at] || r.ShareId != nil
+				}
+			}
+		}
+	}
+	for at, part := range parts {
+		at.device.Part = part
+		out = append(out, fmt.Sprintf("%q %+v", at.container, at.device))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func wireSample() *podresources.ListPodResourcesResponse {
+	share := "s"
+	return &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
+		{Name: "p", Namespace: "n", CpuIds: []int64{1, 2, 300}, Memory: []*podresources.ContainerMemory{{MemoryType: "x", Size: 1 << 40}},
+			Containers: []*podresources.ContainerResources{
+				{Name: "c", CpuIds: []int64{7}, Memory: []*podresources.ContainerMemory{{MemoryType: "m"}},
+					Devices: []*podresources.ContainerDevices{
+						{ResourceName: "r/a", DeviceIds: []string{"1", "2"}, Topology: &podresources.TopologyInfo{Nodes: []*podresources.NUMANode{{ID: 1}}}},
+						{ResourceName: "r/b", DeviceIds: []string{"3"}}, {ResourceName: "r/c", DeviceIds: []string{"4"}}},
+					DynamicResources: []*podresources.DynamicResource{{ClaimName: "x", ClaimNamespace: "y", ClaimResources: []*podresources.ClaimResource{
+						{CdiDevices: []*podresources.CDIDevice{{Name: "v/c=d"}}, DriverName: "d", PoolName: "p", DeviceName: "gpu-0", ShareId: &share},
+						{DriverName: "d", DeviceName: "gpu-1"}}}}},
+				{Name: "d"}, {}}},
+		{Name: "q"}, {},
+	}}
+}
+
+func TestDecodeReadsWhatTheGeneratedCodeReads(t *testing.T) {
+	l := NewList(keepSome())
+	if err := l.Decode(encode(wireSample())); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := render(l), renderProto(wireSample()); !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+	if l.Pods != 3 {
+		t.Errorf("%d pods", l.Pods)
+	}
+	// Of resources that are no GPUs, nothing is kept.
+	for _, c := range l.Containers {
+		for _, h := range c.ByResource {
+			if h.Resource == "r/c" && len(h.Whole)+len(h.Hashes) > 0 {
+				t.Errorf("kept %+v", h)
+			}
+		}
+	}
+}
+
+// The answer comes in pieces of the transport's making.
+func TestDecodeAcrossBuffers(t *testing.T) {
+	whole := encode(wireSample()).Materialize()
+	for size := 1; size < len(whole); size++ {
+		var data mem.BufferSlice
+		for piece := range slices.Chunk(whole, size) {
+			data = append(data, mem.SliceBuffer(piece))
+		}
+		l := NewList(keepSome())
+		if err := l.Decode(data); err != nil {
+			t.Fatalf("pieces of %d: %v", size, err)
+		}
+		if got, want := render(l), renderProto(wireSample()); !slices.Equal(got, want) {
+			t.Fatalf("pieces of %d: %q\nwant %q", size, got, want)
+		}
+	}
+}
+
+func TestDecodeRefusesHalfAMessage(t *testing.T) {
+	whole := encode(wireSample()).Materialize()
+	for n := 1; n < len(whole); n++ {
+		var list podresources.ListPodResourcesResponse
+		theirs := proto.Unmarshal(whole[:n], &list)
+		ours := NewList(keepSome()).Decode(mem.BufferSlice{mem.SliceBuffer(whole[:n])})
+		if (theirs == nil) != (ours == nil) {
+			t.Fatalf("%d bytes: %v, and the generated code: %v", n, ours, theirs)
+		}
+	}
+}
+
+func TestDecodeNamesAfterWhatTheyName(t *testing.T) {
+	text := func(number protowire.Number, s string) []byte {
+		return protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), s)
+	}
+	const resourceName, deviceIDs = 1, 2 // of ContainerDevices
+	devices := slices.Concat(text(deviceIDs, "7"), text(resourceName, "r/a"), text(deviceIDs, "8"))
+	container := slices.Concat(text(fieldContainerDevices, string(devices)), text(fieldContainerName, "c"))
+	pod := slices.Concat(text(fieldPodContainers, string(container)), text(fieldPodNamespace, "n"), text(fieldPodName, "p"))
+	l := NewList(keepSome())
+	if err := l.Decode(mem.BufferSlice{mem.SliceBuffer(text(fieldPods, string(pod)))}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(render(l), " "), `{"n" "p" "c"} "r/a" "7" {"n" "p" "c"} "r/a" "8"`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestDecodeRefusesNamesThatAreNone(t *testing.T) {
+	long := strings.Repeat("x", MaxIDLength+1)
+	for _, list := range []*podresources.ListPodResourcesResponse{
+		{PodResources: []*podresources.PodResources{{Name: long}}},
+		{PodResources: []*podresources.PodResources{{Containers: []*podresources.ContainerResources{
+			{Devices: []*podresources.ContainerDevices{{ResourceName: long}}}}}}},
+	} {
+		if err := NewList(keepSome()).Decode(encode(list)); err == nil {
+			t.Error("no error")
+		}
+	}
+	raw := protowire.AppendString(protowire.AppendTag(nil, fieldPodName, protowire.BytesType), "\xff")
+	raw = protowire.AppendBytes(protowire.AppendTag(nil, fieldPods, protowire.BytesType), raw)
+	if err := NewList(keepSome()).Decode(mem.BufferSlice{mem.SliceBuffer(raw)}); err == nil {
+		t.Error("a name that is not UTF-8")
+	}
+	if err := NewList(keepSome()).Decode(mem.BufferSlice{mem.SliceBuffer([]byte{0x0b})}); !errors.Is(err, errWire) {
+		t.Errorf("a group: %v", err)
+	}
+}
+
+// The numbers that the decoder assumes of the outer messages are those that are published, and v1alpha1's
+// entries are written as v1's.
+func TestFieldNumbers(t *testing.T) {
+	for _, c := range []struct {
+		message proto.Message
+		fields  map[string]int
+	}{
+		{&podresourcesalpha.ContainerDevices{}, map[string]int{"resource_name": 1, "device_ids": 2}},
+		{&podresources.ContainerDevices{}, map[string]int{"resource_name": 1, "device_ids": 2}},
+		{&podresources.ListPodResourcesResponse{}, map[string]int{"pod_resources": fieldPods}},
+		{&podresources.PodResources{}, map[string]int{"name": fieldPodName, "namespace": fieldPodNamespace, "containers": fieldPodContainers}},
+		{&podresources.ContainerResources{}, map[string]int{"name": fieldContainerName, "devices": fieldContainerDevices, "dynamic_resources": fieldContainerClaims}},
+		{&podresources.AllocatableResourcesResponse{}, map[string]int{"devices": fieldAllocatable}},
+		{&podresourcesalpha.ListPodResourcesResponse{}, map[string]int{"pod_resources": fieldPods}},
+		{&podresourcesalpha.PodResources{}, map[string]int{"name": fieldPodName, "namespace": fieldPodNamespace, "containers": fieldPodContainers}},
+		{&podresourcesalpha.ContainerResources{}, map[string]int{"name": fieldContainerName, "devices": fieldContainerDevices}},
+	} {
+		d := c.message.ProtoReflect().Descriptor()
+		for _, name := range slices.Sorted(maps.Keys(c.fields)) {
+			f := d.Fields().ByTextName(name)
+			if f == nil || int(f.Number()) != c.fields[name] {
+				t.Errorf("%s.%s is %v, not %d", d.FullName(), name, f, c.fields[name])
+			}
+		}
+	}
+}
+
+// FuzzDecode holds the decoder against the generated one: what both read, they read alike, and what ours
+// reads is a message. Ours refuses what theirs forgives: groups, and names too long to be any.
+func FuzzDecode(f *testing.F) {
+	f.Add(encode(wireSample()).Materialize())
+	f.Add([]byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l := NewList(keepSome())
+		if err := l.Decode(mem.BufferSlice{mem.SliceBuffer(data)}); err != nil {
+			return
+		}
+		a := NewDevices(keepSome())
+		_ = a.Decode(mem.BufferSlice{mem.SliceBuffer(data)})
+		var list podresources.ListPodResourcesResponse
+		if err := proto.Unmarshal(data, &list); err != nil {
+			return // of a field of a wrong kind, or an id that is not UTF-8: we skip the one and disbelieve the other
+		}
+		if twice(&list) {
+			return
+		}
+		if got, want := render(l), renderProto(&list); !slices.Equal(got, want) {
+			t.Fatalf("%q\nwant %q\nof %v", got, want, &list)
+		}
+	})
+}
+
+// twice tells whether ids are longer than any that is read in full.
+func twice(list *podresources.ListPodResourcesResponse) bool {
+	for _, p := range list.GetPodResources() {
+		for _, c := range p.GetContainers() {
+			for _, d := range c.GetDevices() {
+				if slices.ContainsFunc(d.GetDeviceIds(), func(id string) bool { return len(id) > MaxIDLength }) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// A device that a claim lists twice, as a share and as a whole, is a share in whichever order.
+func TestDistinctClaims(t *testing.T) {
+	whole, part := ClaimDevice{Driver: "d", Name: "gpu-0"}, ClaimDevice{Driver: "d", Name: "gpu-0", Part: true}
+	for _, list := range [][]ClaimDevice{{whole, part}, {part, whole}, {whole, part, whole, part}} {
+		c := Container{Claims: slices.Clone(list)}
+		if got := c.DistinctClaims(); !slices.Equal(got, []ClaimDevice{part}) {
+			t.Errorf("%+v come to %+v", list, got)
+		}
+	}
+}

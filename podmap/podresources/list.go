@@ -1,0 +1,162 @@
+package podresources
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// MaxIDLength bounds device IDs and names in bytes. The longest that any scheme writes is under 100 bytes.
+const MaxIDLength = 512
+
+// Keep is how much of a device ID is kept.
+type Keep int
+
+const (
+	KeepNothing Keep = iota
+	KeepHash         // all IDs of the resource mean the same: only their number matters
+	KeepID
+)
+
+// Filter selects what is kept of a response.
+type Filter struct {
+	// Resource is called once per resource name of a response, and returns what to keep of each of its device IDs.
+	Resource func(name string) func(id string) Keep
+	// Hash is the hash that is kept of an ID.
+	Hash func(id string) uint64
+}
+
+// IDs are the device IDs of one resource in one place.
+type IDs struct {
+	Resource string
+	Whole    []string
+	Hashes   []uint64
+	Example  string // one of those whose hash is kept
+	keep     func(id string) Keep
+}
+
+func (s *IDs) add(id string, hash func(string) uint64) {
+	if len(id) > MaxIDLength {
+		id = strings.Clone(id[:MaxIDLength+1]) // still too long to be valid
+	}
+	switch s.keep(id) {
+	case KeepHash:
+		if len(s.Hashes) == 0 {
+			s.Example = id
+		}
+		s.Hashes = append(s.Hashes, hash(id))
+	case KeepID:
+		s.Whole = append(s.Whole, id)
+	}
+}
+
+// Merge adds the IDs of another place.
+func (s *IDs) Merge(other *IDs) {
+	s.Whole = append(s.Whole, other.Whole...)
+	s.Hashes = append(s.Hashes, other.Hashes...)
+	s.Example = cmp.Or(s.Example, other.Example)
+}
+
+// Sort sorts, and drops repetitions: the kubelet lists an ID once per NUMA node.
+func (s *IDs) Sort() {
+	slices.Sort(s.Whole)
+	s.Whole = slices.Compact(s.Whole)
+	slices.Sort(s.Hashes)
+	s.Hashes = slices.Compact(s.Hashes)
+}
+
+// Devices are the device IDs of a response, or of one of its containers, by resource. It is also the response of
+// GetAllocatableResources.
+type Devices struct {
+	ByResource []*IDs
+	filter     Filter
+	keeps      map[string]func(string) Keep // by resource, for the whole response
+}
+
+// NewDevices returns a Devices to decode into.
+func NewDevices(f Filter) *Devices {
+	return &Devices{filter: f, keeps: map[string]func(string) Keep{}}
+}
+
+// of returns the IDs of a resource. There are few resources, so they are searched.
+func (d *Devices) of(resource string) *IDs {
+	for _, ids := range d.ByResource {
+		if ids.Resource == resource {
+			return ids
+		}
+	}
+	keep, ok := d.keeps[resource]
+	if !ok {
+		keep = d.filter.Resource(resource)
+		d.keeps[resource] = keep
+	}
+	d.ByResource = append(d.ByResource, &IDs{Resource: resource, keep: keep})
+	return d.ByResource[len(d.ByResource)-1]
+}
+
+// ClaimDevice is one device of a DRA claim.
+type ClaimDevice struct {
+	Driver string
+	Claim  [2]string // namespace and name of the ResourceClaim
+	Name   string
+	Part   bool // only a share of the device is allocated
+}
+
+func (d ClaimDevice) compare(e ClaimDevice) int {
+	return cmp.Or(cmp.Compare(d.Driver, e.Driver), slices.Compare(d.Claim[:], e.Claim[:]), cmp.Compare(d.Name, e.Name))
+}
+
+// Container is what is allocated to one container.
+type Container struct {
+	Devices
+	Claims []ClaimDevice
+}
+
+// DistinctClaims returns each device once. One that is listed both as a share and as a whole counts as a share,
+// regardless of the order: no container gets more than it may have.
+func (c *Container) DistinctClaims() []ClaimDevice {
+	slices.SortFunc(c.Claims, func(d, e ClaimDevice) int {
+		if by := d.compare(e); by != 0 || d.Part == e.Part {
+			return by
+		}
+		if d.Part {
+			return -1
+		}
+		return 1
+	})
+	return slices.CompactFunc(c.Claims, func(d, e ClaimDevice) bool { return d.compare(e) == 0 })
+}
+
+// List is the response of List, merged by container.
+type List struct {
+	Pods       int // with devices or without
+	Containers map[gpu.Container]*Container
+	// Order lists the containers of every pod in the order of the response, with devices or without.
+	Order  map[gpu.PodName][]string
+	shared *Devices
+}
+
+// NewList returns a List to decode into.
+func NewList(f Filter) *List {
+	return &List{Containers: map[gpu.Container]*Container{}, Order: map[gpu.PodName][]string{}, shared: NewDevices(f)}
+}
+
+func (l *List) add(name gpu.Container, c *Container) {
+	pod := name.PodName()
+	if !slices.Contains(l.Order[pod], name.Name) {
+		l.Order[pod] = append(l.Order[pod], name.Name)
+	}
+	into := l.Containers[name]
+	if into == nil {
+		if len(c.ByResource) > 0 || len(c.Claims) > 0 {
+			l.Containers[name] = c
+		}
+		return
+	}
+	for _, ids := range c.ByResource {
+		into.of(ids.Resource).Merge(ids)
+	}
+	into.Claims = append(into.Claims, c.Claims...)
+}

@@ -1,0 +1,275 @@
+package podmap
+
+import (
+	"cmp"
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
+	"github.com/gpu-exporter/gpu-exporter/podmap/podresources"
+	"github.com/gpu-exporter/gpu-exporter/podmap/source"
+)
+
+// response is what one List response contains, parsed and merged: the kubelet sends one entry per device, and an ID once
+// per NUMA node, in no stable order. It does not depend on the GPUs of the node, and is immutable once in use.
+type response struct {
+	pods   int // with GPUs or without
+	direct []directID
+	opaque []opaqueIDs
+	// keys are the device IDs of each container and GPU resource, for comparison with the kubelet's checkpoint.
+	keys []allocationKey
+	// order lists the containers of every pod.
+	order map[gpu.PodName][]string
+	// allocated counts the distinct IDs per resource.
+	allocated map[string]int
+	// uncertain are the resources of which every ID may be a network device's.
+	uncertain    map[string]bool
+	unrecognized []Unrecognized
+}
+
+// directID is one device ID that contains the GPU's UUID or index, allocated to one container.
+type directID struct {
+	idKey
+	ref deviceid.Ref
+	// part is true where only a share of the device of a DRA claim is allocated.
+	part bool
+	// since is when it was first listed; absent for what was in the first response.
+	since gpu.Opt[time.Time]
+}
+
+// idKey identifies a directID across responses.
+type idKey struct {
+	container gpu.Container
+	resource  string    // for DRA, the driver
+	claim     [2]string // for DRA, namespace and name
+	id        string    // for DRA, the device
+}
+
+func (k idKey) isClaim() bool { return k.claim != [2]string{} }
+
+// opaqueIDs are the device IDs of one container and resource that do not identify the GPU.
+type opaqueIDs struct {
+	allocationKey
+	devices int
+	// scheme is the one that wrote them; nil where none or several did.
+	scheme *deviceid.Scheme
+	since  gpu.Opt[time.Time] // as in directID
+}
+
+// allocationKey identifies what one container has of one resource across responses.
+type allocationKey struct {
+	container gpu.Container
+	resource  string
+	ids       source.IDSet
+}
+
+func compareKeys(x, y allocationKey) int {
+	return cmp.Or(x.container.Compare(y.container), cmp.Compare(x.resource, y.resource))
+}
+
+// Unrecognized is one form of allocated device IDs that could not be mapped to GPUs.
+type Unrecognized struct {
+	Resource string // "nvidia.com/gpu", or the name of a DRA driver
+	// Scheme is the plugin that is known to write such IDs; empty: unknown.
+	Scheme string
+	// Shape is the ID with its numbers replaced: "GPU-#-#-#-#-#-#".
+	Shape string
+	// Hint describes which data source has the GPU, where that is known.
+	Hint    string
+	Devices int
+}
+
+// noAllocations reports whether no GPU is allocated according to the response.
+func (r *response) noAllocations() bool { return len(r.direct) == 0 && len(r.opaque) == 0 }
+
+// idTable is the table of schemes with the seed by which IDs are hashed.
+type idTable struct {
+	deviceid.Table
+	seed maphash.Seed
+}
+
+// filter keeps the IDs that name GPUs, a hash of each other ID of a GPU resource, and nothing of the rest.
+func (t idTable) filter() podresources.Filter {
+	return podresources.Filter{
+		Hash: func(id string) uint64 { return source.Hash(t.seed, id) },
+		Resource: func(name string) func(string) podresources.Keep {
+			p := t.Plugin(name)
+			all, fixed := p.Fixed()
+			return func(id string) podresources.Keep {
+				switch {
+				case fixed && ignored(all.Class), p.Ignores(id):
+					return podresources.KeepNothing
+				case fixed:
+					return podresources.KeepHash
+				}
+				return podresources.KeepID
+			}
+		},
+	}
+}
+
+func ignored(c deviceid.Class) bool { return c == deviceid.NotGPU || c == deviceid.Quantity }
+
+// parse parses a List response, which it uses up.
+func (t idTable) parse(list *podresources.List) *response {
+	r := reader{table: t, all: map[string]*podresources.IDs{}, certain: map[string]bool{}, forms: map[Unrecognized]int{},
+		response: &response{pods: list.Pods, order: list.Order, allocated: map[string]int{}, uncertain: map[string]bool{}}}
+	for name, c := range list.Containers {
+		for _, ids := range c.ByResource {
+			r.plugin(name, ids)
+		}
+		r.claims(name, c.DistinctClaims())
+	}
+	return r.finish()
+}
+
+// reader turns merged containers into allocations.
+type reader struct {
+	*response
+	table   idTable
+	all     map[string]*podresources.IDs // of each GPU resource, over all containers
+	certain map[string]bool              // resources with an ID that is certainly a GPU's
+	forms   map[Unrecognized]int
+}
+
+func (r *reader) plugin(name gpu.Container, ids *podresources.IDs) {
+	ids.Sort()
+	resource, parser := ids.Resource, r.table.Plugin(ids.Resource)
+	opaque, listed := 0, false
+	var schemes []*deviceid.Scheme // of the opaque IDs
+	hashes := slices.Clone(ids.Hashes)
+	for _, id := range ids.Whole {
+		hashes = append(hashes, source.Hash(r.table.seed, id))
+		p := parser.Parse(id)
+		if ignored(p.Class) {
+			continue
+		}
+		listed = true
+		if p.Class == deviceid.Direct {
+			r.direct = append(r.direct, directID{idKey: idKey{container: name, resource: resource, id: id}, ref: p.Ref})
+			r.certain[resource] = r.certain[resource] || !p.Ref.MaybeForeign
+			continue
+		}
+		opaque++
+		schemes = append(schemes, p.Scheme)
+		r.note(resource, id, p.Scheme, 1)
+	}
+	if n := len(ids.Hashes); n > 0 {
+		opaque, listed = opaque+n, true
+		p, _ := parser.Fixed()
+		schemes = append(schemes, p.Scheme)
+		r.note(resource, ids.Example, p.Scheme, n)
+	}
+	if !listed {
+		return
+	}
+	key := allocationKey{name, resource, source.NewIDSet(hashes)}
+	r.keys = append(r.keys, key)
+	if opaque > 0 {
+		o := opaqueIDs{allocationKey: key, devices: opaque, scheme: schemes[0]}
+		if len(slices.Compact(schemes)) > 1 || opaque < key.ids.Len() {
+			o.scheme = nil // the plugin's response is about all IDs together
+		}
+		r.opaque = append(r.opaque, o)
+	}
+	r.of(resource).Merge(ids)
+}
+
+func (r *reader) of(resource string) *podresources.IDs {
+	if r.all[resource] == nil {
+		r.all[resource] = &podresources.IDs{}
+	}
+	return r.all[resource]
+}
+
+func (r *reader) claims(name gpu.Container, devices []podresources.ClaimDevice) {
+	opaque := map[string]int{}
+	for _, d := range devices {
+		parser := r.table.Driver(d.Driver)
+		if !parser.IsGPU() {
+			continue
+		}
+		if p := parser.Parse(d.Name); p.Class == deviceid.Direct {
+			r.direct = append(r.direct, directID{idKey: idKey{name, d.Driver, d.Claim, d.Name}, ref: p.Ref, part: d.Part})
+			r.certain[d.Driver] = true
+		} else {
+			opaque[d.Driver]++
+			r.note(d.Driver, d.Name, p.Scheme, 1)
+		}
+		all := r.of(d.Driver)
+		all.Whole = append(all.Whole, d.Name)
+	}
+	for driver, n := range opaque {
+		r.opaque = append(r.opaque, opaqueIDs{allocationKey: allocationKey{container: name, resource: driver}, devices: n})
+	}
+}
+
+// maxForms bounds the forms of unknown IDs that are distinguished.
+const maxForms = 100
+
+// note counts IDs that are not direct; those of a GPU resource are certainly a GPU's.
+func (r *reader) note(resource, id string, s *deviceid.Scheme, devices int) {
+	r.certain[resource] = true
+	u := Unrecognized{Resource: resource, Shape: deviceid.Shape(id)}
+	if s != nil {
+		u.Scheme, u.Hint = s.Name, s.Hint
+	}
+	if _, ok := r.forms[u]; ok || len(r.forms) < maxForms {
+		r.forms[u] += devices
+	}
+}
+
+func (r *reader) finish() *response {
+	for resource, ids := range r.all {
+		ids.Sort()
+		r.allocated[resource] = len(ids.Whole) + len(ids.Hashes)
+		r.uncertain[resource] = !r.certain[resource]
+	}
+	slices.SortFunc(r.direct, func(x, y directID) int {
+		return cmp.Or(x.container.Compare(y.container), cmp.Compare(x.resource, y.resource),
+			slices.Compare(x.claim[:], y.claim[:]), cmp.Compare(x.id, y.id))
+	})
+	slices.SortFunc(r.keys, compareKeys)
+	slices.SortFunc(r.opaque, func(x, y opaqueIDs) int { return compareKeys(x.allocationKey, y.allocationKey) })
+	for u, n := range r.forms {
+		u.Devices = n
+		r.unrecognized = append(r.unrecognized, u)
+	}
+	slices.SortFunc(r.unrecognized, func(x, y Unrecognized) int {
+		return cmp.Or(cmp.Compare(x.Resource, y.Resource), cmp.Compare(x.Scheme, y.Scheme), cmp.Compare(x.Shape, y.Shape))
+	})
+	return r.response
+}
+
+// setSince carries over the start of each allocation from the response before; new ones start now. What the first
+// response has started at an unknown time.
+func (r *response) setSince(before *response, now gpu.Opt[time.Time]) {
+	if before == nil {
+		return
+	}
+	direct := make(map[idKey]gpu.Opt[time.Time], len(before.direct))
+	for _, d := range before.direct {
+		direct[d.idKey] = d.since
+	}
+	for i := range r.direct {
+		d := &r.direct[i]
+		d.since = carried(direct, d.idKey, now)
+	}
+	opaque := make(map[allocationKey]gpu.Opt[time.Time], len(before.opaque))
+	for _, o := range before.opaque {
+		opaque[o.allocationKey] = o.since
+	}
+	for i := range r.opaque {
+		o := &r.opaque[i]
+		o.since = carried(opaque, o.allocationKey, now)
+	}
+}
+
+func carried[K comparable](before map[K]gpu.Opt[time.Time], key K, now gpu.Opt[time.Time]) gpu.Opt[time.Time] {
+	if since, ok := before[key]; ok {
+		return since
+	}
+	return now
+}

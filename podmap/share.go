@@ -1,0 +1,96 @@
+package podmap
+
+import (
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
+)
+
+// peers counts the other allocations of the same ID, device or GPU, so that shares add up.
+type peers struct {
+	// containers counts the containers that one and the same ID, or device of one claim, is allocated to.
+	containers map[idKey]int // without container
+	// claims are the claims that name one device.
+	claims map[[2]string]map[[2]string]bool // by resource and device
+	// replicas are the allocated replicas of one GPU or instance.
+	replicas map[replicaKey]map[string]bool
+}
+
+func countPeers(direct []directID) peers {
+	p := peers{map[idKey]int{}, map[[2]string]map[[2]string]bool{}, map[replicaKey]map[string]bool{}}
+	for i := range direct {
+		d := &direct[i]
+		p.containers[d.shared()]++
+		if d.isClaim() {
+			add(p.claims, [2]string{d.resource, d.id}, d.claim)
+		}
+		if d.ref.Replica {
+			add(p.replicas, replicaKey{d.resource, d.ref.Base}, d.id)
+		}
+	}
+	return p
+}
+
+func (k idKey) shared() idKey {
+	k.container = gpu.Container{}
+	return k
+}
+
+func add[K, V comparable](sets map[K]map[V]bool, key K, member V) {
+	if sets[key] == nil {
+		sets[key] = map[V]bool{}
+	}
+	sets[key][member] = true
+}
+
+// share returns what one container has of a target by one direct ID. The share is absent where nothing determines it:
+// replicas that were never listed, a device of which a claim has a part, a device of two claims (one may be an
+// administrator's).
+func (s *snapshot) share(p peers, d *directID, t deviceid.Target) located {
+	containers := float64(p.containers[d.shared()])
+	l := located{target: t, shared: containers > 1 || d.ref.Replica}
+	size := t.Memory.Or(0)
+	part := t.Part / containers
+	if d.isClaim() {
+		if c := s.claim(d); c != nil && d.part && t.Instance == "" && size > 0 {
+			n, _ := deviceid.ParseQuantity(c.Memory[d.id])
+			if b, ok := deviceid.Bytes(n / containers).Get(); ok {
+				l.share = gpu.Some(min(float64(b)/float64(size), 1/containers))
+				l.memory, l.shared = gpu.Some(b), true
+				return l
+			}
+		}
+		if d.part || len(p.claims[[2]string{d.resource, d.id}]) > 1 {
+			l.shared = true
+			return l
+		}
+	}
+	if !d.ref.Replica {
+		l.share = gpu.Some(part)
+		return l
+	}
+	key := replicaKey{d.resource, d.ref.Base}
+	listed := s.capacity.replicas[key].count
+	switch {
+	case listed == 0:
+	case d.ref.Memory > 0 && size == 0:
+	case d.ref.Memory > 0 && s.sliced(d.ref.Base) <= size:
+		l.share = gpu.Some(part * float64(d.ref.Memory) / float64(size))
+		l.memory = gpu.Some(d.ref.Memory)
+	default:
+		// More may be allocated than is listed, if the plugin was reconfigured while pods ran.
+		l.share = gpu.Some(part / float64(max(listed, len(p.replicas[key]))))
+	}
+	return l
+}
+
+// sliced sums the memory of all slices of a GPU, over the resources with memory limits. Where that is more than the GPU
+// has, the name of a resource only looks like a memory limit.
+func (s *snapshot) sliced(base string) gpu.Bytes {
+	var sum gpu.Bytes
+	for key, n := range s.capacity.replicas {
+		if key.base == base {
+			sum += n.memory * gpu.Bytes(n.count)
+		}
+	}
+	return sum
+}

@@ -1,0 +1,205 @@
+// Package slurm reads Slurm's job mapping: a directory in which a prolog writes which job has which GPU, with or without
+// Kubernetes.
+package slurm
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+const (
+	// jobResource is the resource name of the allocations: Slurm's own name for GPUs.
+	jobResource = "gres/gpu"
+	// jobPrefix begins the name of a job, as for the processes of a job.
+	jobPrefix = "slurm/"
+)
+
+// Options configure Jobs.
+type Options struct {
+	// Dir has a file for each GPU, named by its NVML index ("0"), or by index and GPU instance ID ("0.3"). Its lines are
+	// the IDs of the jobs that the GPU is allocated to.
+	Dir    string
+	MaxAge time.Duration    // how long the last mapping is used; 5 min where 0
+	Logger *slog.Logger     // nil: discarded
+	Clock  func() time.Time // nil: time.Now
+}
+
+// Jobs has the GPU allocations of Slurm's jobs. All methods are safe for concurrent use; only Poll reads files.
+type Jobs struct {
+	o Options
+
+	polling sync.Mutex // locked during a Poll
+
+	mu     sync.Mutex // guards what follows
+	health gpu.Health
+	last   *mapping // nil before; replaced, never changed
+}
+
+// New returns a Jobs; it reads nothing yet.
+func New(o Options) *Jobs {
+	o.MaxAge = cmp.Or(o.MaxAge, 5*time.Minute)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	return &Jobs{o: o}
+}
+
+// Poll reads the directory once. Errors are in the health of the source. It may block on a network file system.
+func (j *Jobs) Poll() {
+	j.polling.Lock()
+	defer j.polling.Unlock()
+	start := j.o.Clock()
+	next, problems, err := readMapping(j.o.Dir)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	end := j.o.Clock()
+	j.health.Took(end.Sub(start))
+	changed, message := false, ""
+	switch {
+	case err != nil:
+		message = j.explain(err)
+		changed = j.health.Failed(message)
+	case len(problems) > 0:
+		message = problems[0]
+		if more := len(problems) - 1; more > 0 {
+			message = fmt.Sprintf("%s; and %d more errors", message, more)
+		}
+		changed = j.health.Partial(end, len(problems), message)
+	default:
+		j.health.Succeeded(end)
+	}
+	if changed {
+		j.o.Logger.Warn("cannot read the Slurm job mapping", "err", message)
+	}
+	if err == nil {
+		next.setSince(j.last, end)
+		j.last = next
+	}
+}
+
+func (j *Jobs) explain(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return j.o.Dir + " does not exist: mount it read-only, or set its path"
+	case errors.Is(err, fs.ErrPermission):
+		return j.o.Dir + ": permission denied: run as user 0"
+	}
+	return err.Error()
+}
+
+// Allocations resolves the last mapping against the GPUs of inv; nil is a node without GPUs. Jobs on the same GPU have
+// equal shares of it: the mapping does not have theirs.
+func (j *Jobs) Allocations(inv *gpu.Inventory) gpu.Allocations {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := j.o.Clock()
+	a := gpu.Allocations{Configured: true, Known: j.last != nil && j.health.Fresh(now, j.o.MaxAge)}
+	a.Sources = []gpu.Source{j.health.Source(gpu.SourceJobs, "Slurm job mapping not read yet", now, j.o.MaxAge)}
+	if a.Known {
+		j.last.resolve(inv, &a)
+	}
+	return a
+}
+
+func (m *mapping) resolve(inv *gpu.Inventory, a *gpu.Allocations) {
+	type place struct {
+		job           string
+		dev, instance gpu.UUID
+	}
+	a.Uncertain = m.incomplete
+	devices := 0
+	pods, seen, lost := map[gpu.PodRef]bool{}, map[place]bool{}, map[gpu.Container]int{}
+	for i := range m.files {
+		f := &m.files[i]
+		if len(f.jobs) == 0 {
+			continue
+		}
+		devices++
+		dev, instance, ok := f.locate(inv)
+		a.Uncertain = a.Uncertain || !ok
+		for _, job := range f.jobs {
+			c := gpu.Container{Pod: jobPrefix + job}
+			pods[gpu.PodRef{Pod: c.Pod}] = true
+			if !ok {
+				lost[c]++
+				continue
+			}
+			if at := (place{job, dev, instance}); !seen[at] {
+				seen[at] = true
+				a.List = append(a.List, gpu.Allocation{Container: c, Resource: jobResource, GPU: dev, Instance: instance,
+					Share: gpu.Some(gpu.Ratio(1 / float64(len(f.jobs)))), Shared: len(f.jobs) > 1,
+					Source: gpu.SourceJobs, Since: f.since[job]})
+			}
+		}
+	}
+	for c, n := range lost {
+		a.Unresolved = append(a.Unresolved, gpu.Unresolved{Container: c, Resource: jobResource, Devices: n})
+	}
+	a.Pods = slices.Collect(maps.Keys(pods))
+	if devices > 0 {
+		a.Resources = []gpu.ResourceCount{{Resource: jobResource, Allocated: devices}}
+	}
+	a.Sort()
+}
+
+// locate finds the GPU or the instance of a file.
+func (f *jobFile) locate(inv *gpu.Inventory) (dev, instance gpu.UUID, ok bool) {
+	found, ok := inv.ByIndex(f.index)
+	switch {
+	case !ok:
+		return "", "", false
+	case f.gi < 0:
+		return found.UUID, "", true
+	}
+	for _, in := range found.Instances {
+		if in.GI == f.gi && in.UUID != "" {
+			return found.UUID, in.UUID, true
+		}
+	}
+	return "", "", false
+}
+
+// Merge returns the allocations of pods and jobs together, given those of pods. A GPU that is allocated to a pod is not
+// allocated to jobs as well: jobs that run inside a pod share what it got, and a stale file has no job. Without the
+// pods' allocations nothing is known; without those of jobs, no GPU is known to be unallocated.
+func (j *Jobs) Merge(pods gpu.Allocations, inv *gpu.Inventory) gpu.Allocations {
+	jobs := j.Allocations(inv)
+	out := pods
+	out.Sources = slices.Concat(pods.Sources, jobs.Sources)
+	if !pods.Known {
+		return out
+	}
+	out.Uncertain = pods.Uncertain || !jobs.Known || jobs.Uncertain
+	if !jobs.Known {
+		return out
+	}
+	type place struct{ dev, instance gpu.UUID }
+	taken := map[place]bool{}
+	for _, a := range pods.List {
+		taken[place{a.GPU, a.Instance}], taken[place{a.GPU, "any"}] = true, true
+	}
+	out.List = slices.Clone(pods.List)
+	for _, a := range jobs.List {
+		whole := a.Instance == "" && taken[place{a.GPU, "any"}]
+		if !whole && !taken[place{a.GPU, ""}] && !taken[place{a.GPU, a.Instance}] {
+			out.List = append(out.List, a)
+		}
+	}
+	out.Unresolved = slices.Concat(pods.Unresolved, jobs.Unresolved)
+	out.Resources = slices.Concat(pods.Resources, jobs.Resources)
+	out.Pods = slices.Concat(pods.Pods, jobs.Pods)
+	out.Sort()
+	return out
+}

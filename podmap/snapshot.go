@@ -1,0 +1,198 @@
+package podmap
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
+	"github.com/gpu-exporter/gpu-exporter/podmap/source"
+)
+
+// snapshot is the data of one poll: a response, the capacity that determines the size of replicas, and what belongs to
+// the response in the checkpoints. It is immutable.
+type snapshot struct {
+	*response
+	capacity capacity
+	// resources are the names of GPU resources that were ever allocated: they stay exported at 0.
+	resources []string
+	// entries are the entries of the kubelet's checkpoint that belong to the allocations, and uids the pods' UIDs from
+	// there. Both are nil without a checkpoint.
+	entries map[allocationKey]*source.Entry
+	uids    map[gpu.PodName]string
+	// settled are the uids that the snapshot before had too: the list and the checkpoint are read one after the other,
+	// and in between an entry of the pod that had the same devices before may still be in the file.
+	settled map[gpu.PodName]string
+	// prepared are the claims that the DRA driver has prepared; nil without its checkpoint.
+	prepared *source.PreparedClaims
+}
+
+// match finds the entries of a checkpoint that belong to the allocations. An entry counts if it is the only one for a
+// container name, a resource and a set of IDs; if the pod's entries have one UID; and if no other pod has or had that
+// UID.
+func (s *snapshot) match(c *source.Checkpoint, dev string, before *snapshot) {
+	known, owners := map[string]gpu.PodName{}, map[string]gpu.PodName{} // of UIDs, before and now
+	if before != nil {
+		for key, entry := range before.entries {
+			known[entry.UID] = key.container.PodName()
+		}
+	}
+	s.entries, s.uids = map[allocationKey]*source.Entry{}, map[gpu.PodName]string{}
+	rejected := map[gpu.PodName]bool{}
+	for _, key := range s.keys {
+		found := c.Entries[source.EntryKey{Container: key.container.Name, Resource: key.resource, IDs: key.ids}]
+		if len(found) != 1 {
+			continue
+		}
+		entry, pod := found[0], key.container.PodName()
+		if owner, ok := known[entry.UID]; ok && owner != pod {
+			continue // the file is older than the list
+		}
+		if owner, ok := owners[entry.UID]; ok && owner != pod {
+			rejected[pod], rejected[owner] = true, true
+			continue
+		}
+		owners[entry.UID] = pod
+		if uid, ok := s.uids[pod]; ok && uid != entry.UID {
+			rejected[pod] = true
+			continue
+		}
+		s.uids[pod] = entry.UID
+		s.entries[key] = entry.Followed(dev)
+	}
+	for key := range s.entries {
+		if rejected[key.container.PodName()] {
+			delete(s.entries, key)
+		}
+	}
+	for pod := range rejected {
+		delete(s.uids, pod)
+	}
+}
+
+// carry keeps the entries of allocations that are still listed. IDs are reused, so a file that can no longer be read
+// only counts for the allocations at the time it was read.
+func (s *snapshot) carry(before *snapshot) {
+	s.entries, s.uids = map[allocationKey]*source.Entry{}, map[gpu.PodName]string{}
+	for _, key := range s.keys {
+		if entry := before.entries[key]; entry != nil {
+			s.entries[key] = entry
+			s.uids[key.container.PodName()] = entry.UID
+		}
+	}
+}
+
+// settle keeps the UIDs that this snapshot and the one before agree on.
+func (s *snapshot) settle(before *snapshot) {
+	s.settled = map[gpu.PodName]string{}
+	for pod, uid := range s.uids {
+		if before != nil && before.uids[pod] == uid {
+			s.settled[pod] = uid
+		}
+	}
+}
+
+// claim returns the prepared claim of a direct ID; nil without.
+func (s *snapshot) claim(d *directID) *source.PreparedClaim {
+	if s.prepared == nil || !d.isClaim() {
+		return nil
+	}
+	return (*s.prepared)[d.claim]
+}
+
+// metadata returns the metadata of a listed pod; nil where there is none, or only that of another pod of the same name.
+func (s *snapshot) metadata(pods *source.Pods, name gpu.PodName) *source.Pod {
+	p := pods.Get(name)
+	if p != nil && s.uids[name] != "" && p.UID != "" && s.uids[name] != p.UID {
+		return nil
+	}
+	return p
+}
+
+// podRef identifies a pod, with its UID and metadata where no data sources contradict each other.
+func (s *snapshot) podRef(pods *source.Pods, name gpu.PodName, labels []string) gpu.PodRef {
+	ref := gpu.PodRef{Namespace: name.Namespace, Pod: name.Pod, UID: s.uids[name]}
+	if pods.Get(name) == nil {
+		return ref
+	}
+	p := s.metadata(pods, name)
+	if p == nil {
+		ref.UID = ""
+		return ref
+	}
+	ref.UID = cmp.Or(p.UID, ref.UID)
+	ref.Meta = &gpu.PodMeta{Labels: map[string]string{}}
+	ref.Meta.WorkloadType, ref.Meta.Workload = p.Workload(name.Pod)
+	for _, l := range labels {
+		ref.Meta.Labels[l] = p.Labels[l]
+	}
+	return ref
+}
+
+// requests returns the opaque allocations, in their order, with what may identify their GPUs.
+func (s *snapshot) requests(pods *source.Pods) []deviceid.Request {
+	type family struct {
+		pod    gpu.PodName
+		scheme *deviceid.Scheme
+	}
+	siblings, mine := map[family][]deviceid.Sibling{}, map[gpu.Container][]int{}
+	for i, o := range s.opaque {
+		mine[o.container] = append(mine[o.container], i)
+		if o.scheme != nil {
+			key := family{o.container.PodName(), o.scheme}
+			siblings[key] = append(siblings[key], deviceid.Sibling{Name: o.container.Name, Devices: o.devices})
+		}
+	}
+	for key, all := range siblings {
+		slices.SortStableFunc(all, func(x, y deviceid.Sibling) int {
+			return cmp.Compare(slices.Index(s.order[key.pod], x.Name), slices.Index(s.order[key.pod], y.Name))
+		})
+	}
+	out := make([]deviceid.Request, len(s.opaque))
+	for i, o := range s.opaque {
+		pod := o.container.PodName()
+		req := deviceid.Request{Container: o.container, Resource: o.resource, Devices: o.devices,
+			Allocatable: float64(s.capacity.devices[o.resource]), Beside: map[string]int{}}
+		if order := s.order[pod]; len(order) > 0 {
+			req.Last = order[len(order)-1] == o.container.Name
+		}
+		if o.scheme != nil {
+			req.Siblings = siblings[family{pod, o.scheme}]
+			for _, j := range mine[o.container] {
+				if other := s.opaque[j]; other.scheme == o.scheme && j != i {
+					req.Beside[other.resource] = other.devices
+				}
+			}
+		}
+		if entry := s.entries[o.allocationKey]; entry != nil {
+			req.Response = (*deviceid.Response)(&entry.Response)
+		}
+		req.Pod = schemePod(s.metadata(pods, pod))
+		out[i] = req
+	}
+	return out
+}
+
+func schemePod(p *source.Pod) *deviceid.Pod {
+	if p == nil {
+		return nil
+	}
+	return &deviceid.Pod{Labels: p.Labels, Annotations: p.Annotations}
+}
+
+// unresolved lists the forms of IDs of which no data source identifies the GPU.
+func (s *snapshot) unresolved(pods *source.Pods) []Unrecognized {
+	resources := map[string]bool{}
+	for i, req := range s.requests(pods) {
+		if _, ok := s.opaque[i].scheme.Resolve(&req); !ok {
+			resources[req.Resource] = true
+		}
+	}
+	var out []Unrecognized
+	for _, u := range s.unrecognized {
+		if resources[u.Resource] {
+			out = append(out, u)
+		}
+	}
+	return out
+}

@@ -1,0 +1,128 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// Options are what all data sources need.
+type Options struct {
+	Clock  func() time.Time
+	Logger *slog.Logger
+	MaxAge time.Duration // how long the last response is used after a failure
+}
+
+// File is a data source that is a file, which is read again when it has changed. Poll, Value and Fresh belong to one
+// goroutine.
+type File[T any] struct {
+	Options
+	path, name, what string
+	// read decodes the file, and returns how many of its entries it could not decode.
+	read  func(io.Reader) (value *T, undecoded int, err error)
+	state fileState
+	value *T
+
+	mu     sync.Mutex // guards health
+	health gpu.Health
+}
+
+// Poll reads the file if it has changed.
+func (f *File[T]) Poll() {
+	start := f.Clock()
+	undecoded := 0
+	state, err := readChanged(f.path, f.state, func(r io.Reader) (err error) {
+		f.value, undecoded, err = f.read(r)
+		return err
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	end := f.Clock()
+	f.health.Took(end.Sub(start))
+	if err != nil {
+		// A file that could not be decoded is read again at the next poll.
+		f.state, f.value = fileState{}, nil
+		message := f.explain(err)
+		if f.health.Failed(message) {
+			f.Logger.Warn("cannot read "+f.what, "err", message)
+		}
+		return
+	}
+	f.state = state
+	if f.health.Succeeded(end) > 0 {
+		f.Logger.Info(f.what + " readable again")
+	}
+	if undecoded > 0 {
+		f.health.Lost()
+		f.Logger.Warn("ignoring undecodable entries of "+f.what, "entries", undecoded)
+	}
+}
+
+// Value is what the file contains; nil while it cannot be read.
+func (f *File[T]) Value() *T { return f.value }
+
+// Fresh reports whether what was read last may still be used.
+func (f *File[T]) Fresh() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.health.Fresh(f.Clock(), f.MaxAge)
+}
+
+// Source implements Source.
+func (f *File[T]) Source() gpu.Source {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.health.Source(f.name, f.what+" not read yet", f.Clock(), f.MaxAge)
+}
+
+func (f *File[T]) explain(err error) string {
+	var where *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return f.path + " does not exist: mount its directory read-only, or set its path"
+	case errors.Is(err, fs.ErrPermission):
+		return f.path + ": permission denied: run as user 0"
+	case errors.As(err, &where):
+		return err.Error()
+	}
+	return f.path + " cannot be decoded: " + err.Error()
+}
+
+// fileState tells one state of a file from the next.
+type fileState struct {
+	device, inode  uint64
+	changed        syscall.Timespec
+	size, modified int64
+}
+
+// readChanged opens a file and reads it, unless its state is the one before. It returns the state of what was read.
+func readChanged(path string, before fileState, read func(io.Reader) error) (fileState, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return fileState{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return fileState{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return fileState{}, fmt.Errorf("%s is not a file", path)
+	}
+	now := fileState{size: info.Size(), modified: info.ModTime().UnixNano()}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		now.device, now.inode, now.changed = stat.Dev, stat.Ino, stat.Ctim
+	}
+	if now == before {
+		return now, nil
+	}
+	return now, read(f)
+}
