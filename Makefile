@@ -85,8 +85,9 @@ bench: ## measure the exporter for a quarter of an hour and write docs/performan
 	bin/measure bench $(if $(AGAINST),--against=$(AGAINST))
 
 .PHONY: scale
-scale: ## measure Prometheus with fleets of 500 to 2000 nodes for 1.5 h and write docs/performance-fleet.md; SCALE='--nodes=500 --for=8m'
-	test/scale/run $(SCALE)
+scale: ## measure Prometheus with fleets of 500 to 2000 nodes for 1.5 h and write docs/performance-fleet.md; SCALE="--nodes=500 --period=8m"
+	go -C test build -o ../bin/measure ./measure
+	bin/measure scale $(SCALE)
 
 .PHONY: hwcheck
 hwcheck: build ## compare the exporter with nvidia-smi on this machine's GPU and write docs/hardware/; HWCHECK='--period=2m'

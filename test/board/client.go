@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/api"
-	prometheus "github.com/prometheus/client_golang/api/prometheus/v1"
+	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
 )
 
@@ -17,7 +17,7 @@ type Client struct {
 	URL string
 }
 
-// Series is one series of a response; an instant query's has one point.
+// Series is one series of a result; that of an instant query has one point.
 type Series struct {
 	Labels map[string]string
 	Points []Point
@@ -29,62 +29,64 @@ type Point struct {
 	Value float64
 }
 
-func (c Client) api() (prometheus.API, error) {
+// API is Prometheus' own client.
+func (c Client) API() (v1.API, error) {
 	client, err := api.NewClient(api.Config{Address: c.URL})
 	if err != nil {
 		return nil, err
 	}
-	return prometheus.NewAPI(client), nil
+	return v1.NewAPI(client), nil
 }
 
-// Instant queries at one time.
-func (c Client) Instant(ctx context.Context, query string, at time.Time) ([]Series, error) {
-	client, err := c.api()
+// series converts a result; query is for the error.
+func series(query string, v model.Value, err error) ([]Series, error) {
 	if err != nil {
-		return nil, err
-	}
-	value, _, _, err := client.Query(ctx, query, at)
-	return series(query, value, err)
-}
-
-// Range queries over the window's time range.
-func (c Client) Range(ctx context.Context, query string, w Window) ([]Series, error) {
-	client, err := c.api()
-	if err != nil {
-		return nil, err
-	}
-	value, _, _, err := client.QueryRange(ctx, query, prometheus.Range{Start: w.From, End: w.To, Step: w.Step})
-	return series(query, value, err)
-}
-
-func series(query string, value model.Value, err error) ([]Series, error) {
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", query, err)
+		return nil, fmt.Errorf("query %s: %w", query, err)
 	}
 	var out []Series
-	add := func(metric model.Metric, points ...model.SamplePair) {
-		s := Series{Labels: map[string]string{}}
-		for name, value := range metric {
+	add := func(m model.Metric, points ...model.SamplePair) {
+		s := Series{Labels: make(map[string]string, len(m))}
+		for name, value := range m {
 			s.Labels[string(name)] = string(value)
 		}
 		for _, p := range points {
-			s.Points = append(s.Points, Point{At: p.Timestamp.Time(), Value: float64(p.Value)})
+			s.Points = append(s.Points, Point{p.Timestamp.Time(), float64(p.Value)})
 		}
 		out = append(out, s)
 	}
-	switch value := value.(type) {
+	switch v := v.(type) {
 	case model.Vector:
-		for _, s := range value {
+		for _, s := range v {
 			add(s.Metric, model.SamplePair{Timestamp: s.Timestamp, Value: s.Value})
 		}
 	case model.Matrix:
-		for _, s := range value {
+		for _, s := range v {
 			add(s.Metric, s.Values...)
 		}
 	case *model.Scalar:
-		add(nil, model.SamplePair{Timestamp: value.Timestamp, Value: value.Value})
+		add(nil, model.SamplePair{Timestamp: v.Timestamp, Value: v.Value})
 	}
 	return out, nil
+}
+
+// Instant evaluates a query at a time.
+func (c Client) Instant(ctx context.Context, query string, at time.Time, options ...v1.Option) ([]Series, error) {
+	a, err := c.API()
+	if err != nil {
+		return nil, err
+	}
+	v, _, _, err := a.Query(ctx, query, at, options...)
+	return series(query, v, err)
+}
+
+// Range evaluates a query over a time range.
+func (c Client) Range(ctx context.Context, query string, w Window, options ...v1.Option) ([]Series, error) {
+	a, err := c.API()
+	if err != nil {
+		return nil, err
+	}
+	v, _, _, err := a.QueryRange(ctx, query, v1.Range{Start: w.From, End: w.To, Step: w.Step}, options...)
+	return series(query, v, err)
 }
 
 var (
@@ -92,34 +94,38 @@ var (
 	queryResult = regexp.MustCompile(`^query_result\((.+)\)$`)
 )
 
-// Choices returns the values to choose from of a query variable; of a query_result, the labels of each series.
+// Choices evaluates a query variable.
 func (c Client) Choices(ctx context.Context, b Board, v Variable, values Values, w Window) ([]string, error) {
 	query, err := b.Fill(v.Query, values, w)
 	if err != nil {
 		return nil, err
 	}
+	var out []string
 	if m := queryResult.FindStringSubmatch(query); m != nil {
-		found, err := c.Instant(ctx, m[1], w.To)
-		var out []string
-		for _, s := range found {
+		series, err := c.Instant(ctx, m[1], w.To)
+		for _, s := range series {
 			out = append(out, fmt.Sprint(s.Labels))
 		}
 		return out, err
 	}
 	m := labelValues.FindStringSubmatch(query)
 	if m == nil {
-		return nil, fmt.Errorf("dashboard %s: variable %s: unknown query %s", b.UID, v.Name, query)
+		return nil, fmt.Errorf("dashboard %s: variable %s: unknown kind of query %s", b.UID, v.Name, query)
 	}
 	return c.Values(ctx, m[2], m[1], w.From, w.To)
 }
 
-// Values returns the values of a label of the series that match had between two times; zero times: ever.
+// Values returns the values of a label, of the series that match if that is not empty, between two times; zero times: ever.
 func (c Client) Values(ctx context.Context, label, match string, from, to time.Time) ([]string, error) {
-	client, err := c.api()
+	a, err := c.API()
 	if err != nil {
 		return nil, err
 	}
-	found, _, _, err := client.LabelValues(ctx, label, []string{match}, from, to)
+	var matches []string
+	if match != "" {
+		matches = []string{match}
+	}
+	found, _, _, err := a.LabelValues(ctx, label, matches, from, to)
 	var out []string
 	for _, value := range found {
 		out = append(out, string(value))

@@ -2,6 +2,7 @@
 // beside them:
 //
 //	measure bench    the exporter on the fake driver: docs/performance.md
+//	measure scale    fleets of simulated nodes on Prometheus: docs/performance-fleet.md
 //	measure hwcheck  the exporter against nvidia-smi on this machine's GPUs: docs/hardware/
 //	measure pages    the pages again, from their JSON
 package main
@@ -18,6 +19,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/measure/bench"
 	"github.com/gpu-exporter/gpu-exporter/test/measure/hwcheck"
 	"github.com/gpu-exporter/gpu-exporter/test/measure/page"
+	"github.com/gpu-exporter/gpu-exporter/test/measure/scale"
 )
 
 func main() {
@@ -35,12 +37,14 @@ func run(ctx context.Context, args []string) int {
 	switch args[0] {
 	case "bench":
 		err = bench.Run(ctx, args[1:])
+	case "scale":
+		err = scale.Run(ctx, args[1:])
 	case "hwcheck":
 		return hwcheck.Run(ctx, args[1:], os.Stdout, os.Stderr)
 	case "pages":
 		err = writePages("docs")
 	default:
-		err = fmt.Errorf("usage: measure bench|hwcheck|pages [flags]; measure COMMAND --help lists the flags")
+		err = fmt.Errorf("usage: measure bench|scale|hwcheck|pages [flags]; measure COMMAND --help lists the flags")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "measure:", err)
@@ -54,7 +58,7 @@ type figures interface{ Page() (string, error) }
 
 // pages returns empty figures by the name of their page.
 func pages() map[string]figures {
-	return map[string]figures{"performance": &bench.Figures{}}
+	return map[string]figures{"performance": &bench.Figures{}, "performance-fleet": &scale.Figures{}}
 }
 
 // render renders a page from its figures in dir.

@@ -74,10 +74,9 @@ func (c *Child) Stop() error {
 	case <-time.After(stopTimeout):
 		err := c.cmd.Process.Kill()
 		<-c.done
-		return errors.Join(
-			fmt.Errorf("%s did not exit within %v of SIGTERM and was killed", filepath.Base(c.cmd.Path), stopTimeout),
-			err,
-		)
+		return errors.Join(fmt.Errorf("%s did not exit within %v of SIGTERM and was killed", filepath.Base(c.cmd.Path),
+			stopTimeout),
+			err)
 	}
 	if c.err != nil {
 		return fmt.Errorf("%w: %s", c.err, c.tail.Last())

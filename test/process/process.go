@@ -15,7 +15,8 @@ import (
 type Usage struct {
 	At time.Time
 	// Resident is the memory that it holds, Peak the most that it ever held, Anonymous what of Resident is no file's
-	// (its heap and stacks; the rest is its program and libraries, which the system drops and reads again as it likes), in MiB.
+	// (its heap and stacks; the rest is its program and libraries, which the system drops and reads again as it likes),
+	// in MiB.
 	Resident, Anonymous, Peak float64
 	// CPU is the processor time of all its threads, the kernel's for it included.
 	CPU time.Duration
@@ -197,7 +198,8 @@ func Load() string {
 	return first
 }
 
-// ChildOf returns the first child of a process that runs a program, by the base name of its file; 0 while there is none.
+// ChildOf returns the first child of a process that runs a program, by the base name of its file; 0 while there is
+// none.
 func ChildOf(pid int, program string) int {
 	for _, id := range Children(pid) {
 		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", id)); err == nil && filepath.Base(exe) == program {

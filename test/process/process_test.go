@@ -50,7 +50,8 @@ func TestRun(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	resident, anonymous, peak, err := memory("Name:\tprometheus\nVmHWM:\t  20480 kB\nVmRSS:\t   10240 kB\nRssAnon:\t    3072 kB\nThreads:\t9\n")
+	resident, anonymous, peak, err := memory("Name:\tprometheus\nVmHWM:\t  20480 kB\nVmRSS:\t   10240 kB\nRssAnon:\t    3072 " +
+		"kB\nThreads:\t9\n")
 	if err != nil || resident != 10 || anonymous != 3 || peak != 20 {
 		t.Errorf("%v MiB, %v of it anonymous, %v MiB at most, %v; expected 10, 3 and 20", resident, anonymous, peak, err)
 	}

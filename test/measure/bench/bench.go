@@ -211,22 +211,11 @@ func (c config) measure(ctx context.Context, trees []*tree) error {
 
 // goBenchmarks runs the Go benchmarks that the page shows.
 func goBenchmarks(ctx context.Context, t *tree) error {
-	for pkg, pattern := range map[string]string{"./collector": "^Benchmark(Scrape|Foreign)$", "./internal/account": "^BenchmarkAdvance$",
+	for pkg, pattern := range map[string]string{"./collector": "^Benchmark(Scrape|Foreign)$",
+		"./internal/account": "^BenchmarkAdvance$",
 		"./internal/sampler": "^BenchmarkStep$"} {
-		cmd := exec.CommandContext(
-			ctx,
-			"go",
-			"test",
-			pkg,
-			"-run",
-			"^$",
-			"-bench",
-			pattern,
-			"-benchmem",
-			"-count=5",
-			"-benchtime=0.3s",
-			"-cpu=1",
-		)
+		cmd := exec.CommandContext(ctx, "go", "test", pkg, "-run", "^$", "-bench", pattern, "-benchmem", "-count=5",
+			"-benchtime=0.3s", "-cpu=1")
 		cmd.Dir = t.root
 		out, err := cmd.CombinedOutput()
 		if err != nil {

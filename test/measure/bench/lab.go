@@ -155,25 +155,8 @@ func (l lab) observe(trees []*tree, n node, period time.Duration) error {
 			return err
 		}
 		u := after.usage
-		trees[i].add(
-			"Node/"+n.name,
-			after.series,
-			"series",
-			after.page,
-			"page-B",
-			len(packed),
-			"gzip-B",
-			u.Resident,
-			"resident-MiB",
-			u.Anonymous,
-			"anonymous-MiB",
-			u.Peak,
-			"peak-MiB",
-			cpu,
-			"cpu-%",
-			total,
-			"calls/min",
-		)
+		trees[i].add("Node/"+n.name, after.series, "series", after.page, "page-B", len(packed), "gzip-B", u.Resident,
+			"resident-MiB", u.Anonymous, "anonymous-MiB", u.Peak, "peak-MiB", cpu, "cpu-%", total, "calls/min")
 	}
 	return nil
 }
@@ -279,7 +262,8 @@ func (l lab) timeStarts(t *tree, n node) error {
 func (l lab) startWithoutDriver(t *tree) error {
 	return l.timeStart(t, "no-driver", []string{
 		programs.Exporter.Path(t.root), "--log.level=error", "--path.kmsg=",
-		"--nvml.library=/nonexistent/libnvidia-ml.so.1", "--kubelet.socket=/nonexistent/kubelet.sock"}, os.Environ(), "\ngpu_exporter_build_info{")
+		"--nvml.library=/nonexistent/libnvidia-ml.so.1", "--kubelet.socket=/nonexistent/kubelet.sock"}, os.Environ(),
+		"\ngpu_exporter_build_info{")
 }
 
 func (l lab) timeStart(t *tree, name string, args, environ []string, until string) error {

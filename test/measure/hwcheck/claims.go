@@ -28,14 +28,8 @@ type observation struct {
 const smiInterval = 730 * time.Millisecond
 
 // observe scrapes, queries nvidia-smi again and again for length, and scrapes once more.
-func observe(
-	ctx context.Context,
-	e *exporter,
-	s smi,
-	uuid string,
-	length time.Duration,
-	l *load,
-) (p *period, err error) {
+func observe(ctx context.Context, e *exporter, s smi, uuid string, length time.Duration,
+	l *load) (p *period, err error) {
 	p = &period{uuid: uuid, load: l}
 	if p.before, err = e.scrape(ctx); err != nil {
 		return nil, err

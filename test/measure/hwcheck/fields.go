@@ -33,7 +33,8 @@ func queryFields() ([]field, error) {
 		f := field{QueryField: q, family: family}
 		if f.label, ok = strings.CutPrefix(q.Selector, "label "); !ok {
 			var err error
-			if f.matchers, err = parser.NewParser(parser.Options{}).ParseMetricSelector(q.Family + q.Selector); err != nil {
+			if f.matchers, err = parser.NewParser(parser.Options{}).ParseMetricSelector(q.Family +
+				q.Selector); err != nil {
 				return nil, fmt.Errorf("field %s: %w", q.Field, err)
 			}
 			f.label = ""

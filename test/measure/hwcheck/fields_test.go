@@ -209,13 +209,12 @@ func TestDisagreements(t *testing.T) {
 func TestFans(t *testing.T) {
 	fans := func(speeds string) *scrape {
 		const fan = `gpu_fan_speed_ratio{uuid="GPU-1",fan="%s"} `
-		return parseText(
-			t,
-			strings.ReplaceAll(fan, "%s", "0")+strings.ReplaceAll(speeds, " ", "\n"+strings.ReplaceAll(fan, "%s", "1")),
-		)
+		return parseText(t,
+			strings.ReplaceAll(fan, "%s", "0")+strings.ReplaceAll(speeds, " ", "\n"+strings.ReplaceAll(fan, "%s", "1")))
 	}
 	fields := allFields(t)
-	for theirs, want := range map[string]verdict{"30": agrees, "35 %": agrees, "52": agrees, "70": differs, "20": differs, "[N/A]": onlyExported} {
+	for theirs, want := range map[string]verdict{"30": agrees, "35 %": agrees, "52": agrees, "70": differs, "20": differs,
+		"[N/A]": onlyExported} {
 		c := device{"uuid": "GPU-1", "fan.speed": theirs}
 		if got := rowOf(t, compare(fields, c, fans("0.3 0.45"), fans("0.32 0.5")), "fan.speed"); got.Verdict != want {
 			t.Errorf("%s: %+v, want %s", theirs, got, want)
@@ -231,13 +230,15 @@ func TestMovingAndMissing(t *testing.T) {
 		t,
 		strings.ReplaceAll("gpu_power_watts# 100\ngpu_busy_seconds_total# 10\ngpu_observed_seconds_total# 100\n"+
 			"gpu_performance_state# 8\ngpu_last_read_timestamp_seconds{uuid=\"GPU-1\",poll=\"fast\"} 50\n"+
-			"gpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"power_cap\"} 1\ngpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"sync_boost\"} 1\n", "#", card0),
+			"gpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"power_cap\"} "+
+			"1\ngpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"sync_boost\"} 1\n", "#", card0),
 	)
 	after := parseText(
 		t,
 		strings.ReplaceAll("gpu_power_watts# 300\ngpu_busy_seconds_total# 18\ngpu_observed_seconds_total# 110\n"+
 			"gpu_performance_state# 0\ngpu_last_read_timestamp_seconds{uuid=\"GPU-1\",poll=\"fast\"} 60\n"+
-			"gpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"power_cap\"} 1.5\ngpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"sync_boost\"} 11\n", "#", card0),
+			"gpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"power_cap\"} "+
+			"1.5\ngpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"sync_boost\"} 11\n", "#", card0),
 	)
 	for _, row := range []struct {
 		field, theirs string
@@ -255,7 +256,8 @@ func TestMovingAndMissing(t *testing.T) {
 		{"clocks_event_reasons.active", "0x04", nil, differs},           // sync boost too
 		{"clocks_event_reasons.active", "0x14", nil, agrees},
 		{"clocks_event_reasons.hw_thermal_slowdown", "Not Active", nil, notCompared}, // R535 does not count it
-		{"clocks_event_reasons.hw_thermal_slowdown", "Not Active", device{"clocks_event_reasons_counters.hw_thermal_slowdown": "0"}, notExported},
+		{"clocks_event_reasons.hw_thermal_slowdown", "Not Active", device{"clocks_event_reasons_counters.hw_thermal_slowdown": "0"},
+			notExported},
 		{"utilization.gpu", "[N/A]", nil, onlyExported},
 		{"utilization.gpu", "[N/A]", device{"mig.mode.current": "Enabled"}, notCompared},
 	} {
@@ -285,8 +287,10 @@ func TestBetter(t *testing.T) {
 
 func TestParseHelp(t *testing.T) {
 	got := parseHelp(
-		"List of valid properties to query for the switch \"--query-gpu=\":\n\n\"timestamp\"\nThe timestamp of when the query was made.\n\n" +
-			"\"name\" or \"gpu_name\"\nThe official product name, \"as sold\".\n\n\"clocks_event_reasons.active\" or \"clocks_throttle_reasons.active\"\n",
+		"List of valid properties to query for the switch \"--query-gpu=\":\n\n\"timestamp\"\nThe timestamp of when the query was " +
+			"made.\n\n" +
+			"\"name\" or \"gpu_name\"\nThe official product name, \"as sold\".\n\n\"clocks_event_reasons.active\" or " +
+			"\"clocks_throttle_reasons.active\"\n",
 	)
 	if len(got) != 5 || !got["gpu_name"] || !got["clocks_throttle_reasons.active"] || got["as sold"] {
 		t.Errorf("%v", got)

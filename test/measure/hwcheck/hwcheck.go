@@ -130,14 +130,13 @@ func (r *run) progress(format string, args ...any) {
 // newRun finds all that the examination needs; an error means that nothing can be checked here.
 func newRun(ctx context.Context, c config, log io.Writer) (*run, error) {
 	if _, err := exec.LookPath(string(c.smi)); err != nil {
-		return nil, fmt.Errorf(
-			"nvidia-smi not found: %w; hwcheck needs a machine with an NVIDIA GPU and its driver",
-			err,
-		)
+		return nil, fmt.Errorf("nvidia-smi not found: %w; hwcheck needs a machine with an NVIDIA GPU and its driver",
+			err)
 	}
 	r := &run{config: c, log: log}
 	var err error
-	if r.devices, err = c.smi.query(ctx, []string{"index", "name", "driver_version", "compute_cap", "mig.mode.current"}); err != nil {
+	if r.devices, err = c.smi.query(ctx, []string{"index", "name", "driver_version", "compute_cap",
+		"mig.mode.current"}); err != nil {
 		return nil, fmt.Errorf("no GPU to check: %w", err)
 	}
 	path, err := exec.LookPath(c.exporter)
@@ -186,13 +185,8 @@ func (r *run) examine(ctx context.Context) {
 	began := time.Now()
 	_, err = e.until(ctx, time.Minute+time.Duration(len(r.uuids))*10*time.Second, polled(r.uuids, time.Time{}))
 	r.add(
-		start.judge(
-			err == nil,
-			"GPUs: %d, read within %v of the start; %v",
-			len(r.uuids),
-			time.Since(began).Round(100*time.Millisecond),
-			err,
-		),
+		start.judge(err == nil, "GPUs: %d, read within %v of the start; %v", len(r.uuids),
+			time.Since(began).Round(100*time.Millisecond), err),
 	)
 	if err != nil {
 		_ = e.Stop()
@@ -215,7 +209,8 @@ func (r *run) examine(ctx context.Context) {
 		r.add(checkCounters(last)...)
 		cpu, _ := last.sum("process_cpu_seconds_total")
 		memory, _ := last.sum("process_resident_memory_bytes")
-		r.add(Check{Name: "cost of the exporter"}.judge(true, "%.2f %% of a core with a fast poll every %v, %.0f MiB resident",
+		r.add(Check{Name: "cost of the exporter"}.judge(true,
+			"%.2f %% of a core with a fast poll every %v, %.0f MiB resident",
 			100*cpu/time.Since(began).Seconds(), fastPoll, memory/(1<<20)))
 	}
 	if r.saveJournal {
@@ -274,10 +269,9 @@ func (r *run) examineLoaded(ctx context.Context, e *exporter) {
 	case r.idleBusy > busyTolerance && l.child != nil:
 		l.disturbed = true
 		r.add(
-			c.incomplete(
-				"another process kept the GPU busy %.4f of the time before the load; choose another GPU with --gpu",
-				r.idleBusy,
-			),
+			c.incomplete("another process kept the GPU busy %.4f of the time before the load; choose another GPU "+
+				"with --gpu",
+				r.idleBusy),
 		)
 	case !l.known:
 		r.add(c.incomplete("%s has an unknown duty: install nvcc or PyTorch, or %s", l.name, manualHint))
@@ -292,12 +286,8 @@ func (r *run) examineLoaded(ctx context.Context, e *exporter) {
 		return
 	}
 	// What moves was compared at idle; under load memory and processes matter.
-	r.compareFields(
-		ctx,
-		e,
-		"fields under load",
-		slices.DeleteFunc(slices.Clone(r.fields), func(f field) bool { return ruleOf(f).moving }),
-	)
+	r.compareFields(ctx, e, "fields under load",
+		slices.DeleteFunc(slices.Clone(r.fields), func(f field) bool { return ruleOf(f).moving }))
 }
 
 // attempts is how often a field may differ before it is a finding: a moving value may miss once, a wrong one misses

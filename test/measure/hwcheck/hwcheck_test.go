@@ -93,13 +93,8 @@ func newNode(t *testing.T, scenario string, c device) node {
 	script(
 		t,
 		exporter,
-		fmt.Sprintf(
-			"PATH=%q\nexport PATH\nexec %q --quiet --scenario=%q -- %q \"$@\"\n",
-			os.Getenv("PATH"),
-			filepath.Join(root, "bin", "standin"),
-			file,
-			filepath.Join(root, "bin", "gpu-exporter"),
-		),
+		fmt.Sprintf("PATH=%q\nexport PATH\nexec %q --quiet --scenario=%q -- %q \"$@\"\n", os.Getenv("PATH"),
+			filepath.Join(root, "bin", "standin"), file, filepath.Join(root, "bin", "gpu-exporter")),
 	)
 	playSmi(t, filepath.Join(n.dir, "nvidia-smi"), c)
 	n.flags = []string{"--exporter=" + exporter, "--nvidia-smi=" + filepath.Join(n.dir, "nvidia-smi"),
@@ -174,8 +169,10 @@ chmod +x "$out"
 	for _, want := range []string{"# NVIDIA H100 80GB HBM3, driver 580.105.08", "| load | a CUDA kernel built with nvcc |",
 		"| energy against integrated power, idle | passed |", "| energy against integrated power, loaded | passed |",
 		"| SM activity (GPM) against utilization, loaded | passed |", "| utilization against nvidia-smi, idle | passed |",
-		"| time observed, loaded | passed |", "| fields of GPU 0 | passed |", "| fields under load of GPU 0 | passed |", "| stop | passed |",
-		"| load | INCOMPLETE | another process kept the GPU busy 0.", "| memory.total | 81559 | 81559 | agrees |  |", "| nvmlDeviceGetFieldValues | "} {
+		"| time observed, loaded | passed |", "| fields of GPU 0 | passed |", "| fields under load of GPU 0 | passed |",
+		"| stop | passed |",
+		"| load | INCOMPLETE | another process kept the GPU busy 0.", "| memory.total | 81559 | 81559 | agrees |  |",
+		"| nvmlDeviceGetFieldValues | "} {
 		if !strings.Contains(report, want) {
 			t.Errorf("the report lacks %q", want)
 		}
@@ -234,7 +231,8 @@ gpu 0 board=rtx4090 pci=0000:84:00.0 minor=0 uuid=GPU-40900000-9d3b-4c6e-8a50-00
 	}
 	for _, want := range []string{
 		"| power.limit | 400.00 | 450 | DIFFERS | power limit |", "| ecc.mode.current | [N/A] | 0 | ONLY EXPORTED |  |",
-		"| load | INCOMPLETE | no load could be started (nvcc: nvcc is not installed torch: exec: \"python3\": executable file not found in $PATH: ffmpeg: exec: ",
+		"| load | INCOMPLETE | no load could be started (nvcc: nvcc is not installed torch: exec: \"python3\": executable file not found " +
+			"in $PATH: ffmpeg: exec: ",
 		"--load=manual", "Result: 1 findings, 1 incomplete.", "| energy against integrated power, idle | passed |",
 		"| SM activity (GPM) against utilization, idle | skipped |", "| clocks.max.memory | 10501 | 10501 | agrees |  |",
 	} {
@@ -242,10 +240,8 @@ gpu 0 board=rtx4090 pci=0000:84:00.0 minor=0 uuid=GPU-40900000-9d3b-4c6e-8a50-00
 			t.Errorf("the report lacks %q", want)
 		}
 	}
-	if !strings.Contains(
-		report,
-		`DIFFERS: 1, ONLY EXPORTED: 1; ecc.mode.current ONLY EXPORTED (nvidia-smi "[N/A]", exporter "0"); power.limit DIFFERS (nvidia-smi "400.00", exporter "450") |`,
-	) {
+	if !strings.Contains(report,
+		`DIFFERS: 1, ONLY EXPORTED: 1; ecc.mode.current ONLY EXPORTED (nvidia-smi "[N/A]", exporter "0"); power.limit DIFFERS (nvidia-smi "400.00", exporter "450") |`) {
 		t.Error("these are not the two findings of the fields, or not named in the summary")
 	}
 	if t.Failed() {
@@ -259,10 +255,8 @@ func TestRefusals(t *testing.T) {
 		script(t, filepath.Join(dir, name), text)
 		return "--nvidia-smi=" + filepath.Join(dir, name)
 	}
-	good := smi(
-		"good",
-		"echo 'uuid, index, name, driver_version, compute_cap, mig.mode.current'\necho 'GPU-1, 0, A, 1, 8.9, [N/A]'\n",
-	)
+	good := smi("good",
+		"echo 'uuid, index, name, driver_version, compute_cap, mig.mode.current'\necho 'GPU-1, 0, A, 1, 8.9, [N/A]'\n")
 	for name, row := range map[string]struct {
 		flags []string
 		want  string
@@ -270,13 +264,14 @@ func TestRefusals(t *testing.T) {
 		"no nvidia-smi": {[]string{"--nvidia-smi=" + filepath.Join(dir, "absent")}, "nvidia-smi not found"},
 		"none on PATH":  {[]string{"--nvidia-smi=nvidia-smi-that-nobody-has"}, "nvidia-smi not found"},
 		"no GPU":        {[]string{smi("none", "echo No devices were found\nexit 6\n")}, "no GPU to check: "},
-		"no driver":     {[]string{smi("driver", "echo \"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\"\nexit 9\n")}, "couldn't communicate"},
-		"no exporter":   {[]string{good, "--exporter=" + filepath.Join(dir, "absent")}, "`make build`"},
-		"no such GPU":   {[]string{good, "--exporter=/bin/true", "--gpu=7"}, "no GPU 7 (--gpu)"},
-		"no such load":  {[]string{"--load=heavy"}, "--load must be one of"},
-		"no such duty":  {[]string{"--duty=30"}, "--duty must be"},
-		"no period":     {[]string{"--period=1s"}, "--period must be at least 3s, got 1s"},
-		"an argument":   {[]string{"now"}, "unexpected now"},
+		"no driver": {[]string{smi("driver", "echo \"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA "+
+			"driver.\"\nexit 9\n")}, "couldn't communicate"},
+		"no exporter":  {[]string{good, "--exporter=" + filepath.Join(dir, "absent")}, "`make build`"},
+		"no such GPU":  {[]string{good, "--exporter=/bin/true", "--gpu=7"}, "no GPU 7 (--gpu)"},
+		"no such load": {[]string{"--load=heavy"}, "--load must be one of"},
+		"no such duty": {[]string{"--duty=30"}, "--duty must be"},
+		"no period":    {[]string{"--period=1s"}, "--period must be at least 3s, got 1s"},
+		"an argument":  {[]string{"now"}, "unexpected now"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
@@ -318,7 +313,8 @@ func TestExporterThatEnds(t *testing.T) {
 func TestRecord(t *testing.T) {
 	dir := t.TempDir()
 	exporter, path := filepath.Join(dir, "gpu-exporter"), filepath.Join(dir, "hardware", "gpu.journal")
-	const save = "[ \"$1\" = record ] || exit 2\ncase \"$2\" in --output=*) [ -e \"${2#--output=}\" ] && exit 3; echo %s > \"${2#--output=}\";; esac\n"
+	const save = "[ \"$1\" = record ] || exit 2\ncase \"$2\" in --output=*) [ -e \"${2#--output=}\" ] && exit 3; echo %s > " +
+		"\"${2#--output=}\";; esac\n"
 	for _, row := range []struct{ script, outcome, detail, content string }{
 		{fmt.Sprintf(save, "one"), passed, "gpu.journal", "one\n"},
 		{fmt.Sprintf(save, "two"), passed, "gpu.journal", "two\n"},
@@ -347,7 +343,8 @@ func TestLoad(t *testing.T) {
 	script(t, filepath.Join(dir, "ffmpeg"), "echo 'No capable devices found' >&2\nexit 1\n")
 	t.Setenv("PATH", dir)
 	_, err := startLoad(t.Context(), loadAuto, device{"uuid": "GPU-1", "compute_cap": "9.0"}, 0.3, time.Minute, dir)
-	for _, want := range []string{"nvcc: ", "no such GPU", "torch: ", "No module named torch", "ffmpeg: ffmpeg exited", "No capable devices found"} {
+	for _, want := range []string{"nvcc: ", "no such GPU", "torch: ", "No module named torch", "ffmpeg: ffmpeg exited",
+		"No capable devices found"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: no %q", err, want)
 		}
@@ -372,7 +369,8 @@ func TestClaims(t *testing.T) {
 		return parseText(
 			t,
 			fmt.Sprintf("gpu_last_read_timestamp_seconds{uuid=\"GPU-1\",poll=\"fast\"} %g\ngpu_busy_seconds_total"+u+
-				"\ngpu_observed_seconds_total"+u+"\ngpu_energy_joules_total"+u+"\ngpu_sm_active_seconds_total"+u+"\ngpu_profiled_seconds_total"+u+
+				"\ngpu_observed_seconds_total"+u+"\ngpu_energy_joules_total"+u+"\ngpu_sm_active_seconds_total"+u+
+				"\ngpu_profiled_seconds_total"+u+
 				"\ngpu_engine_utilization_ratio{uuid=\"GPU-1\",engine=\"encoder\"} 0.5\n", at, busy, observed, joules, sm, at),
 		)
 	}

@@ -41,7 +41,8 @@ func loadKinds() []string {
 }
 
 // manualHint is what to do where no load can be started.
-const manualHint = "start a load that keeps the GPU busy for a known share of each second, then run with --load=manual --duty=SHARE"
+const manualHint = "start a load that keeps the GPU busy for a known share of each second, then run with " +
+	"--load=manual --duty=SHARE"
 
 // program is what keeps a GPU busy.
 type program struct {
@@ -70,14 +71,8 @@ type load struct {
 type burst struct{ at, length float64 }
 
 // startLoad starts the first load of the kind that runs on the GPU; the error names what each lacks.
-func startLoad(
-	ctx context.Context,
-	kind string,
-	d device,
-	duty float64,
-	length time.Duration,
-	dir string,
-) (*load, error) {
+func startLoad(ctx context.Context, kind string, d device, duty float64, length time.Duration,
+	dir string) (*load, error) {
 	if kind == loadManual {
 		return &load{
 			program: program{fmt.Sprintf("a manual load with a duty of %g", duty), true, false},
@@ -106,7 +101,8 @@ func startLoad(
 		}},
 		{loadFfmpeg, program{"ffmpeg encoding with NVENC", false, false}, func() ([]string, error) {
 			_, err := exec.LookPath("ffmpeg")
-			return append(strings.Fields("ffmpeg -hide_banner -nostdin -loglevel error -f lavfi -i testsrc2=size=1920x1080:rate=60 -t"),
+			return append(strings.Fields("ffmpeg -hide_banner -nostdin -loglevel error -f lavfi -i "+
+				"testsrc2=size=1920x1080:rate=60 -t"),
 				format(length.Seconds()), "-c:v", "h264_nvenc", "-f", "null", "-"), err
 		}},
 	} {
@@ -223,7 +219,8 @@ func buildCUDA(ctx context.Context, d device, dir string) (string, error) {
 	arch := "-arch=sm_" + strings.ReplaceAll(d["compute_cap"], ".", "")
 	var out []byte
 	for _, flags := range [][]string{{arch}, nil} {
-		if out, err = exec.CommandContext(ctx, nvcc, append(flags, "-O2", "-o", program, source)...).CombinedOutput(); err == nil {
+		if out, err = exec.CommandContext(ctx, nvcc,
+			append(flags, "-O2", "-o", program, source)...).CombinedOutput(); err == nil {
 			return program, nil
 		}
 	}

@@ -30,6 +30,7 @@ func Render(name string, figures any) (string, error) {
 		"cores":     func(perMinute time.Duration) string { return fmt.Sprintf("%.2f", perMinute.Minutes()) },
 		"div":       func(a, b float64) float64 { return a / b },
 		"mul":       func(a, b float64) float64 { return a * b },
+		"sum":       func(a, b float64) float64 { return a + b },
 		"float":     func(n int) float64 { return float64(n) },
 		"join":      strings.Join,
 		"milli":     func(ns float64) string { return fmt.Sprintf("%.2f", ns/1e6) },
@@ -63,15 +64,8 @@ func thousands(v float64) string {
 // Machine describes this machine.
 func Machine() string {
 	memory, _ := process.Total()
-	return fmt.Sprintf(
-		"%s, %d cores, %.0f GiB of memory, %s, %s/%s",
-		process.Processor(),
-		runtime.NumCPU(),
-		memory/1024,
-		runtime.Version(),
-		runtime.GOOS,
-		runtime.GOARCH,
-	)
+	return fmt.Sprintf("%s, %d cores, %.0f GiB of memory, %s, %s/%s", process.Processor(), runtime.NumCPU(),
+		memory/1024, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // innermost matches JSON objects and arrays that hold no others.
@@ -80,10 +74,8 @@ var innermost = regexp.MustCompile(`[{\[][^{}\[\]]*[}\]]`)
 // Save writes a page, and the figures that it was rendered from beside it.
 func Save(dir, name, text string, figures any) error {
 	data, err := json.MarshalIndent(figures, "", " ")
-	data = innermost.ReplaceAllFunc(
-		data,
-		func(b []byte) []byte { return regexp.MustCompile(`\n *`).ReplaceAll(b, nil) },
-	)
+	data = innermost.ReplaceAllFunc(data,
+		func(b []byte) []byte { return regexp.MustCompile(`\n *`).ReplaceAll(b, nil) })
 	return errors.Join(err, os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name+".md"), []byte(text), 0o644),
 		os.WriteFile(filepath.Join(dir, name+".json"), append(data, '\n'), 0o644))
 }

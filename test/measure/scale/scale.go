@@ -1,0 +1,186 @@
+// Package scale measures fleets of simulated nodes on one Prometheus, larger in each step, and on several that
+// remote-write what
+// their rules record to one database: series, samples, memory, processor time, rules, and every dashboard query with a
+// history
+// behind it.
+package scale
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/test/measure/page"
+	"github.com/gpu-exporter/gpu-exporter/test/process"
+	"github.com/gpu-exporter/gpu-exporter/test/programs"
+)
+
+// options say how a fleet is measured.
+type options struct {
+	root        string
+	nodes, gpus int // gpus of each node
+	// servers share the nodes: by cluster, or, with split "node", the nodes of one cluster by a hash of their names.
+	servers int
+	split   string
+	// reference is one more server that scrapes everything and writes nothing.
+	reference bool
+	// period is how long the fleet is scraped, at each interval.
+	period, interval time.Duration
+	history          time.Duration
+	// repeat is how often each query runs (0: never), timeout the limit of one, queriesFor that of all.
+	repeat              int
+	timeout, queriesFor time.Duration
+	memoryGiB           float64
+	log                 io.Writer
+}
+
+// The ways to share nodes between servers.
+const (
+	byCluster = "cluster"
+	byNode    = "node"
+)
+
+// plan are the steps: fleets on one server, then on several.
+type plan struct {
+	options
+	sizes        []int
+	periods      []time.Duration // of the steps; the last is that of all that follow
+	several      int             // servers of the last step; 1: no such step
+	severalNodes int
+	resume       bool
+}
+
+// Run is the command.
+func Run(ctx context.Context, args []string) error {
+	runtime.LockOSThread() // children stop with the thread that started them
+	p := plan{options: options{log: os.Stderr}}
+	f := flag.NewFlagSet("scale", flag.ExitOnError)
+	f.StringVar(&p.root, "root", ".", "`directory` of the repository")
+	nodes := f.String("nodes", "500,1000,2000", "`sizes` of the fleets on one Prometheus, separated by commas; 0: none")
+	f.IntVar(&p.gpus, "gpus", 8, "GPUs of each node")
+	f.IntVar(&p.several, "servers", 3, "Prometheus servers of the last step, which write to one VictoriaMetrics; 1: "+
+		"no such step")
+	f.IntVar(&p.severalNodes, "several-nodes", 0, "nodes of the last step (default as the step before)")
+	f.StringVar(&p.split, "split", byCluster, "how several servers share the nodes: cluster or node")
+	period := f.String("period", "8m,8m,20m", "how `long` each fleet is scraped, separated by commas")
+	f.DurationVar(&p.interval, "interval", time.Minute, "scrape and evaluation interval")
+	f.DurationVar(&p.history, "history", 7*24*time.Hour, "longest history of the recorded series; 0: none")
+	f.IntVar(&p.repeat, "repeat", 3, "how often each dashboard query runs; 0: never")
+	f.DurationVar(&p.timeout, "timeout", 30*time.Second, "timeout of a query; Grafana's default is 30s")
+	f.DurationVar(&p.queriesFor, "queries-for", 15*time.Minute, "time for all queries of a step")
+	f.Float64Var(&p.memoryGiB, "memory", 18, "`GiB` of all Prometheus servers at which a step is aborted")
+	f.BoolVar(&p.resume, "continue", false, "skip the steps that docs/performance-fleet.json has")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if err := p.parse(*nodes, *period); err != nil {
+		return err
+	}
+	return p.run(ctx)
+}
+
+// parse reads the lists and checks that the flags fit together.
+func (p *plan) parse(nodes, period string) (err error) {
+	if p.root, err = filepath.Abs(p.root); err != nil {
+		return err
+	}
+	for s := range strings.SplitSeq(nodes, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(s))
+		if err != nil || n < 0 {
+			return fmt.Errorf("--nodes must be numbers separated by commas, got %s", nodes)
+		}
+		if n > 0 {
+			p.sizes = append(p.sizes, n)
+			p.severalNodes = max(p.severalNodes, n)
+		}
+	}
+	for s := range strings.SplitSeq(period, ",") {
+		d, err := time.ParseDuration(strings.TrimSpace(s))
+		if err != nil || d < 2*p.interval {
+			return fmt.Errorf("--period must be durations of at least %v (two intervals), got %s", 2*p.interval, period)
+		}
+		p.periods = append(p.periods, d)
+	}
+	if p.split != byCluster && p.split != byNode {
+		return fmt.Errorf("--split must be %s or %s, got %s", byCluster, byNode, p.split)
+	}
+	if p.several > 1 && p.severalNodes == 0 {
+		return errors.New("--servers needs --nodes or --several-nodes")
+	}
+	return nil
+}
+
+// run measures all steps and writes the page after each.
+func (p *plan) run(ctx context.Context) error {
+	docs := filepath.Join(p.root, "docs")
+	var f Figures
+	if p.resume {
+		data, err := os.ReadFile(filepath.Join(docs, "performance-fleet.json"))
+		if err == nil {
+			err = json.Unmarshal(data, &f)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	total, err := process.Total()
+	if err != nil {
+		return err
+	}
+	f.Date, f.Machine, f.MemoryGiB, f.Cores = time.Now().UTC().Format(time.DateOnly), page.Machine(), total/1024,
+		runtime.NumCPU()
+	if err := build(ctx, p.root, p.several > 1); err != nil {
+		return err
+	}
+	for i := 0; i <= len(p.sizes) && ctx.Err() == nil; i++ {
+		o := p.options
+		o.period = p.periods[min(i, len(p.periods)-1)]
+		if i < len(p.sizes) {
+			o.nodes, o.servers, o.split = p.sizes[i], 1, ""
+		} else if o.nodes, o.servers = p.severalNodes, p.several; p.several < 2 {
+			break
+		}
+		if f.has(o) {
+			continue
+		}
+		s, err := measure(ctx, o)
+		if err != nil {
+			return fmt.Errorf("%d nodes on %d servers: %w", o.nodes, o.servers, err)
+		}
+		f.add(s)
+		text, err := f.Page()
+		if err == nil {
+			err = page.Save(docs, "performance-fleet", text, f)
+		}
+		if err != nil {
+			return err
+		}
+		if s.Aborted != "" && i < len(p.sizes) {
+			i = len(p.sizes) - 1 // larger fleets would not fit either
+		}
+	}
+	return ctx.Err()
+}
+
+// build builds the programs that a step starts.
+func build(ctx context.Context, root string, database bool) error {
+	all := []programs.Program{programs.Standin, programs.Prometheus}
+	if database {
+		all = append(all, programs.VictoriaMetrics)
+	}
+	for _, p := range all {
+		if err := programs.Build(ctx, root, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package scale
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/test/board"
+)
+
+// TestSmallFleet is a short `make scale`: every rule is evaluated without an error, and every query of the dashboards above node
+// level succeeds within seconds, with a week of recorded series.
+func TestSmallFleet(t *testing.T) {
+	t.Parallel() // most of it is waiting for scrapes
+	root, err := filepath.Abs(filepath.Join("..", "..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := build(t.Context(), root, false); err != nil {
+		t.Fatal(err)
+	}
+	boards, err := board.LoadAll(filepath.Join(root, "dashboards"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	l, err := start(t.Context(), options{root: root, nodes: 50, gpus: 8, servers: 1, interval: 5 * time.Second, memoryGiB: 2,
+		log: t.Output()}, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { l.stop() }()
+
+	// Rules of groups with a long interval are not evaluated within the test; their expressions are, below.
+	rare, _, err := rareRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.New("nothing was evaluated")
+	for end := time.Now().Add(3 * time.Minute); err != nil && time.Now().Before(end); {
+		if _, died := l.wait(t.Context(), 2*time.Second); died != nil {
+			t.Fatal(died)
+		}
+		err = evaluated(t, l, rare)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	depth, err := depths(boards, 7*24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range rare {
+		if depth[name] == 0 {
+			t.Errorf("no dashboard reads the history of %s, which is recorded for that alone", name)
+		}
+	}
+	found, err := records(t.Context(), l.servers[0], depth, l.interval)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range rare {
+		if !slices.ContainsFunc(found, func(s series) bool { return s.labels.Get("__name__") == name }) {
+			t.Errorf("%s records nothing", name)
+		}
+	}
+	samples, err := writeBlocks(t.Context(), l.data("prometheus-1"), found, began.Truncate(time.Minute).Add(-time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A server that starts loads the blocks at once.
+	if l.servers[0], err = l.servers[0].restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if boards = above(boards); len(boards) != len(aboveNode) {
+		t.Fatalf("%d of the dashboards %v exist", len(boards), aboveNode)
+	}
+	all, err := querier{server: l.servers[0], repeat: 2, timeout: 30 * time.Second, total: 2 * time.Minute,
+		scrape: time.Minute}.all(t.Context(), boards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := 0
+	for _, a := range all {
+		switch {
+		case a.Err != "":
+			t.Errorf("%s: %s: %s", a.Dashboard, a.Panel, a.Err)
+		case a.Min() > 5:
+			t.Errorf("%s: %s takes %v", a.Dashboard, a.Panel, a.Seconds)
+		}
+		if a.Series > 0 {
+			data++
+		}
+	}
+	if data < len(all)*3/4 {
+		t.Errorf("%d of %d queries have data", data, len(all))
+	}
+	t.Logf("%d series and %d samples of history, slowest: %v", len(found), samples, Slowest(all))
+}
+
+// evaluated checks that every rule that is due was evaluated, and none failed.
+func evaluated(t *testing.T, l *lab, rare map[string]alerts.Rule) error {
+	t.Helper()
+	rules, err := ruleTimes(t.Context(), l.servers[0])
+	if err != nil {
+		return err
+	}
+	if len(rules) < 100 {
+		return fmt.Errorf("%d rules are loaded", len(rules))
+	}
+	for _, r := range rules {
+		if r.Failed != "" {
+			t.Fatalf("%s of %s: %s", r.Name, r.Group, r.Failed)
+		}
+		if _, isRare := rare[r.Name]; r.Pending && !isRare {
+			return fmt.Errorf("%s of %s was not evaluated", r.Name, r.Group)
+		}
+	}
+	// Rules that count problems record nothing while there are none.
+	n, err := value(t.Context(), l.servers[0], "count(count_over_time(workload:gpu_unused_seconds:rate5m[1m:5s])) and on () "+
+		"count(count_over_time(workload:gpu_busy_seconds:rate5m[1m:5s])) and on () count(workload:gpu_busy:ratio_max) and on () "+
+		"count(cluster:gpu_time_seconds:rate5m)", time.Now())
+	if err == nil && n == 0 {
+		err = errors.New("no records of workloads yet")
+	}
+	return err
+}
+
+// The depth of a record is the longest range over which a dashboard reads it.
+func TestDepths(t *testing.T) {
+	b := board.Board{UID: "b", From: "now-7d", Panels: []board.Panel{{Targets: []board.Target{
+		{Instant: true, Expr: `sum(now:only:x{c=~"$cluster"}) + sum_over_time(all:range:x{c="a"}[$__range:5m])`},
+		{Instant: true, Expr: `predict_linear(three:days:x[3d], 60) and two:days:x{a="b"} offset 2d and five:minutes:x[5m]`},
+		{Expr: `sum(over:time:x) / ALERTS{a="b"}`},
+	}}}}
+	const day = 24 * time.Hour
+	got, err := depths([]board.Board{b}, 4*day)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]time.Duration{"all:range:x": 4 * day, "three:days:x": 3 * day, "two:days:x": 2 * day, "over:time:x": 4 * day,
+		"ALERTS": 4 * day}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%v\nwant %v", got, want)
+	}
+}
+
+// TestSeveralServers shares the nodes of one cluster between two servers that write what their rules record to one database: it has
+// everything that both have and nothing else, and the dashboards show what they show on one server with all nodes.
+func TestSeveralServers(t *testing.T) {
+	t.Parallel() // most of it is waiting for scrapes
+	root, err := filepath.Abs(filepath.Join("..", "..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := build(t.Context(), root, true); err != nil {
+		t.Fatal(err)
+	}
+	boards, err := board.LoadAll(filepath.Join(root, "dashboards"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := start(t.Context(), options{root: root, nodes: 20, gpus: 4, servers: 2, split: byNode, reference: true,
+		interval:  5 * time.Second,
+		memoryGiB: 2, log: t.Output()}, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.stop()
+	began := time.Now()
+	var c *Comparison
+	err = errors.New("nothing was compared")
+	for end := began.Add(4 * time.Minute); err != nil && time.Now().Before(end); {
+		if aborted, err := l.wait(t.Context(), 5*time.Second); aborted != "" || err != nil {
+			t.Fatal(aborted, err)
+		}
+		// The rates of young servers depend on when each scraped first; a share that is missing would be half.
+		c = &Comparison{}
+		err = errors.Join(l.compareNames(t.Context(), c), l.compareRecords(t.Context(), c), l.compareTruth(t.Context(), c),
+			l.compareDashboards(t.Context(), c, above(boards), began, 0.25))
+		switch {
+		case err != nil:
+		case c.Names < 80:
+			err = fmt.Errorf("%d names so far", c.Names)
+		case len(c.Differences) > 0:
+			err = fmt.Errorf("the database differs: %s", strings.Join(c.Differences, "\n"))
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	t.Logf("%+v", c)
+}
