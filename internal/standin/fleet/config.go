@@ -67,7 +67,7 @@ type Placed struct {
 	Node, GPU int
 }
 
-// FaultKind is a way to be broken.
+// FaultKind is a way to be invalid.
 type FaultKind string
 
 // The kinds.
@@ -101,52 +101,52 @@ func (c *Config) check() error {
 	names := map[string]bool{}
 	for i := range c.Pools {
 		p := &c.Pools[i]
-		broken := func(format string, args ...any) error {
+		invalid := func(format string, args ...any) error {
 			return fmt.Errorf("pool %s: %s", p.Name, fmt.Sprintf(format, args...))
 		}
 		b := slices.IndexFunc(boards(), func(b board) bool { return b.key == p.Model })
 		switch {
 		case names[p.Cluster+"/"+p.Name]:
-			return broken("stands twice")
+			return invalid("stands twice")
 		case b < 0:
-			return broken("there is no model %q", p.Model)
+			return invalid("there is no model %q", p.Model)
 		case p.Nodes < 0 || p.GPUs < 1 || p.GPUs > 16:
-			return broken("%d nodes with %d gpus cannot be", p.Nodes, p.GPUs)
+			return invalid("%d nodes with %d gpus cannot be", p.Nodes, p.GPUs)
 		case len(p.MIG) > 0 && p.Replicas > 1:
-			return broken("MIG instances and replicas together are not played")
+			return invalid("MIG instances and replicas together are not played")
 		case p.Driver < 0 || p.Driver >= len(releases()):
-			return broken("there is no driver %d", p.Driver)
+			return invalid("there is no driver %d", p.Driver)
 		}
 		names[p.Cluster+"/"+p.Name] = true
 		used := 0
 		for _, name := range p.MIG {
 			prof, ok := boards()[b].profile(name)
 			if !ok {
-				return broken("model %s has no MIG profile %q", p.Model, name)
+				return invalid("model %s has no MIG profile %q", p.Model, name)
 			}
 			used += prof.slices
 		}
 		if used > boards()[b].slices {
-			return broken("the MIG profiles need %d slices of %d", used, boards()[b].slices)
+			return invalid("the MIG profiles need %d slices of %d", used, boards()[b].slices)
 		}
 		for _, w := range p.Mix {
-			if _, ok := behaviourOf(w.Class); !ok && w.Class != Free || w.Weight < 0 {
-				return broken("class %q with weight %v cannot be drawn", w.Class, w.Weight)
+			if _, ok := behaviorOf(w.Class); !ok && w.Class != Free || w.Weight < 0 {
+				return invalid("class %q with weight %v cannot be drawn", w.Class, w.Weight)
 			}
 		}
 		for _, f := range p.Fixed {
-			if _, ok := behaviourOf(f.Class); !ok && f.Class != Free || f.GPUs < 1 {
-				return broken("class %q on %d gpus cannot be placed", f.Class, f.GPUs)
+			if _, ok := behaviorOf(f.Class); !ok && f.Class != Free || f.GPUs < 1 {
+				return invalid("class %q on %d gpus cannot be placed", f.Class, f.GPUs)
 			}
 		}
 		for _, f := range p.Faults {
 			if !slices.Contains(FaultKinds, f.Kind) || f.Node < 0 || f.Node >= p.Nodes || f.GPU < 0 || f.GPU >= p.GPUs {
-				return broken("fault %q on node %d, gpu %d cannot be", f.Kind, f.Node, f.GPU)
+				return invalid("fault %q on node %d, gpu %d cannot be", f.Kind, f.Node, f.GPU)
 			}
 		}
 		for k := range p.Trouble {
 			if !slices.Contains(FaultKinds, k) {
-				return broken("there is no fault %q", k)
+				return invalid("there is no fault %q", k)
 			}
 		}
 	}
@@ -161,11 +161,11 @@ func (b *board) profile(name string) (profile, bool) {
 	return b.profiles[i], true
 }
 
-func behaviourOf(c Class) (behaviour, bool) {
-	all := behaviours()
-	i := slices.IndexFunc(all, func(b behaviour) bool { return b.class == c })
+func behaviorOf(c Class) (behavior, bool) {
+	all := behaviors()
+	i := slices.IndexFunc(all, func(b behavior) bool { return b.class == c })
 	if i < 0 {
-		return behaviour{}, false
+		return behavior{}, false
 	}
 	return all[i], true
 }

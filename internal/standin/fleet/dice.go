@@ -39,8 +39,8 @@ func mix(keys ...uint64) uint64 {
 	return h
 }
 
-// roll returns a source of chance that the keys alone determine.
-func roll(keys ...uint64) *rand.Rand {
+// newRandom returns a source of chance that the keys alone determine.
+func newRandom(keys ...uint64) *rand.Rand {
 	h := mix(keys...)
 	return rand.New(rand.NewPCG(h, mix(h)))
 }

@@ -9,5 +9,5 @@
 //
 // The result is a gpu.View for each node, as an exporter would have published it, and the objects that
 // kube-state-metrics would tell of beside it. Truth says what each workload really did, for reports to be
-// held against. Nothing here is a measurement, and nothing here renders.
+// allocated against. Nothing here is a measurement, and nothing here renders.
 package fleet

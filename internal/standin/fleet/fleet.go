@@ -14,7 +14,7 @@ type Fleet struct {
 	config Config
 	seed   uint64
 	epoch  stamp
-	later  time.Duration // by which the configured epoch is after DefaultEpoch
+	epochOffset  time.Duration // by which the configured epoch is after DefaultEpoch
 	cycle  stamp
 	racks  []*racked
 	nodes  []*node
@@ -35,22 +35,22 @@ type node struct {
 	index         int
 	rack          *racked
 	at            int // in its rack
-	devs          []*dev
+	gpus          []*device
 
 	mu    sync.Mutex // guards the GPUs' cursors
-	began stamp      // the exporter's start of which the cursors speak
+	started stamp      // the exporter's start of which the cursors speak
 	cycle int
 }
 
 // GPU is one GPU of a node. Its memory goes forward by whole hours, so that every moment is counted in the
 // same pieces, whatever was asked before.
-type dev struct {
+type device struct {
 	identity gpu.Identity
 	id       uint64
 	shares   []float64
 	spare    float64
 	layout   []gpu.Instance
-	cursor   *tally
+	cursor   *counters
 }
 
 // New returns the fleet of a configuration.
@@ -65,7 +65,7 @@ func New(c Config) (*Fleet, error) {
 	if c.Epoch.IsZero() {
 		c.Epoch = DefaultEpoch()
 	}
-	f.later = c.Epoch.Sub(DefaultEpoch())
+	f.epochOffset = c.Epoch.Sub(DefaultEpoch())
 	f.epoch = f.stamp(c.Epoch)
 	for i := range f.config.Pools {
 		f.add(&f.config.Pools[i])
@@ -74,8 +74,8 @@ func New(c Config) (*Fleet, error) {
 }
 
 // stamp and time go from the caller's clock to the fleet's and back.
-func (f *Fleet) stamp(t time.Time) stamp { return stamp(t.Add(-f.later).UnixMilli()) }
-func (f *Fleet) time(s stamp) time.Time  { return time.UnixMilli(int64(s)).Add(f.later).UTC() }
+func (f *Fleet) stamp(t time.Time) stamp { return stamp(t.Add(-f.epochOffset).UnixMilli()) }
+func (f *Fleet) time(s stamp) time.Time  { return time.UnixMilli(int64(s)).Add(f.epochOffset).UTC() }
 
 // add makes the racks and nodes of a pool.
 func (f *Fleet) add(p *Pool) {
@@ -100,7 +100,7 @@ func (f *Fleet) add(p *Pool) {
 		for n := range r.nodes {
 			node := &node{name: fmt.Sprintf("%s-%s-%04d", p.Cluster, p.Name, first+n), cluster: p.Cluster, index: len(f.nodes), rack: r, at: n}
 			for c := range p.GPUs {
-				node.devs = append(node.devs, newGPU(f, r, node, c))
+				node.gpus = append(node.gpus, newGPU(f, r, node, c))
 			}
 			f.byName[node.name] = node.index
 			f.nodes = append(f.nodes, node)
@@ -108,15 +108,15 @@ func (f *Fleet) add(p *Pool) {
 	}
 }
 
-func newGPU(f *Fleet, r *racked, n *node, index int) *dev {
+func newGPU(f *Fleet, r *racked, n *node, index int) *device {
 	b := r.board
 	id := mix(f.seed, 4, uint64(n.index), uint64(index))
-	c := &dev{id: id, identity: gpu.Identity{UUID: gpu.UUID("GPU-" + uid(id)), Index: index, PCI: gpu.NewPCIAddress(0, uint32(0x18+index*0x11), 0, 0),
+	c := &device{id: id, identity: gpu.Identity{UUID: gpu.UUID("GPU-" + uid(id)), Index: index, PCI: gpu.NewPCIAddress(0, uint32(0x18+index*0x11), 0, 0),
 		Minor: gpu.Some(index), Model: b.model, Brand: b.brand, Architecture: b.architecture, ComputeCapability: b.capability,
 		Serial: fmt.Sprintf("165%010d", id%1e10), BoardPart: b.boardPart, VBIOS: b.vbios, NUMANode: gpu.Some(index * 2 / r.pool.GPUs)}}
-	pollGroups := r.pollCount()
-	for i := range pollGroups {
-		c.shares = append(c.shares, 1/float64(pollGroups))
+	slots := r.slotCount()
+	for i := range slots {
+		c.shares = append(c.shares, 1/float64(slots))
 		if len(r.pool.MIG) > 0 {
 			prof, _ := b.profile(r.pool.MIG[i])
 			c.shares[i] = float64(prof.slices) / float64(b.slices)
@@ -170,7 +170,7 @@ type Node struct {
 // Node returns the node of an index from 0 to Len()-1.
 func (f *Fleet) Node(i int) Node {
 	n := f.nodes[i]
-	return Node{Name: n.name, Cluster: n.cluster, Pool: n.rack.pool.Name, Model: n.rack.board.model, GPUs: len(n.devs)}
+	return Node{Name: n.name, Cluster: n.cluster, Pool: n.rack.pool.Name, Model: n.rack.board.model, GPUs: len(n.gpus)}
 }
 
 // Find returns the index of a node by its name.
@@ -192,8 +192,8 @@ func (f *Fleet) Clusters() []string {
 	return out
 }
 
-// began returns the last start of the exporter.
-func (n *nodePlan) began(t stamp) stamp {
+// started returns the last start of the exporter.
+func (n *nodePlan) started(t stamp) stamp {
 	out := n.restarts[0]
 	for _, r := range n.restarts {
 		if r <= t {
@@ -203,21 +203,21 @@ func (n *nodePlan) began(t stamp) stamp {
 	return out
 }
 
-// tallies counts the GPUs of a node up to a moment. n.mu is held. What it returns belongs to the caller.
-func (n *node) tallies(p *plan, t stamp) []*tally {
+// allCounters counts the GPUs of a node up to a moment. n.mu is held. What it returns belongs to the caller.
+func (n *node) allCounters(p *plan, t stamp) []*counters {
 	np := &p.nodes[n.at]
-	began := np.began(t)
-	if n.cycle != p.cycle || n.began != began {
-		for _, c := range n.devs {
+	started := np.started(t)
+	if n.cycle != p.cycle || n.started != started {
+		for _, c := range n.gpus {
 			c.cursor = nil
 		}
-		n.cycle, n.began = p.cycle, began
+		n.cycle, n.started = p.cycle, started
 	}
-	out := make([]*tally, len(n.devs))
-	for i, c := range n.devs {
+	out := make([]*counters, len(n.gpus))
+	for i, c := range n.gpus {
 		pl := n.place(np, i)
 		if c.cursor == nil || c.cursor.at > t {
-			c.cursor = &tally{at: began, began: began, instances: make([]sums, len(c.layout))}
+			c.cursor = &counters{at: started, started: started, instances: make([]sums, len(c.layout))}
 		}
 		pl.advance(c.cursor, max(c.cursor.at, t.floor(hour)), nil)
 		out[i] = c.cursor.clone()
@@ -227,8 +227,8 @@ func (n *node) tallies(p *plan, t stamp) []*tally {
 }
 
 func (n *node) place(np *nodePlan, dev int) *place {
-	c := n.devs[dev]
-	return &place{rack: &n.rack.rack, node: np, dev: &np.devs[dev], shares: c.shares, spare: c.spare}
+	c := n.gpus[dev]
+	return &place{rack: &n.rack.rack, node: np, dev: &np.gpus[dev], shares: c.shares, spare: c.spare}
 }
 
 // Answers reports whether the exporter of a node can be scraped at a moment.
@@ -236,7 +236,7 @@ func (f *Fleet) Answers(i int, at time.Time) bool {
 	n, t := f.nodes[i], f.stamp(at)
 	p := n.rack.plan(n.rack.cycleAt(t))
 	for _, g := range p.nodes[n.at].gaps {
-		if g.holds(t) {
+		if g.contains(t) {
 			return false
 		}
 	}

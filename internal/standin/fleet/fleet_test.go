@@ -70,14 +70,14 @@ func closes(t *testing.T, v *gpu.View) {
 		if used != memory.Used {
 			t.Errorf("%s gpu %d: %d bytes given out of %d used", v.Node, c.Index, used, memory.Used)
 		}
-		held := 0.0
+		allocated := 0.0
 		for _, h := range v.Allocations {
 			if h.GPU == c.UUID {
-				held += float64(h.AllocationRatio.Or(0))
+				allocated += float64(h.AllocationRatio.Or(0))
 			}
 		}
-		if !near(held, float64(c.AllocationRatio.Or(-1))) {
-			t.Errorf("%s gpu %d: %v held, %v allocated", v.Node, c.Index, held, c.AllocationRatio)
+		if !near(allocated, float64(c.AllocationRatio.Or(-1))) {
+			t.Errorf("%s gpu %d: %v held, %v allocated", v.Node, c.Index, allocated, c.AllocationRatio)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func TestSumsCloseOverDays(t *testing.T) {
 func sumsClose(t *testing.T, f *fleet.Fleet, length time.Duration) {
 	const step = 5 * time.Minute
 	for i := range f.Len() {
-		device, given := map[gpu.UUID]account{}, map[gpu.UUID]account{}
+		device, attributed := map[gpu.UUID]account{}, map[gpu.UUID]account{}
 		last := map[[4]string]float64{}
 		var before *gpu.View
 		// grow returns how much a counter grew since the view before; one that is new began at 0.
@@ -133,10 +133,10 @@ func sumsClose(t *testing.T, f *fleet.Fleet, length time.Duration) {
 			now[[4]string{"all"}] = sum
 			for k := range v.GPUs {
 				c := &v.GPUs[k]
-				d, g := device[c.UUID], given[c.UUID]
+				d, g := device[c.UUID], attributed[c.UUID]
 				elapsed := 0.0
-				for use, s := range c.GPUSeconds {
-					elapsed += grow(now, [4]string{string(c.UUID), "state", string(use)}, float64(s))
+				for usedMemory, s := range c.GPUSeconds {
+					elapsed += grow(now, [4]string{string(c.UUID), "state", string(usedMemory)}, float64(s))
 				}
 				d.seconds += elapsed
 				if before != nil && !restarted && !near(elapsed, v.At.Sub(before.At).Seconds()) {
@@ -150,24 +150,24 @@ func sumsClose(t *testing.T, f *fleet.Fleet, length time.Duration) {
 						g.energy += grow(now, [4]string{string(c.UUID), "no energy", string(u.Reason)}, float64(u.Energy.Or(0)))
 					}
 				}
-				device[c.UUID], given[c.UUID] = d, g
+				device[c.UUID], attributed[c.UUID] = d, g
 			}
 			for _, cc := range v.Containers {
-				g := given[cc.GPU]
+				g := attributed[cc.GPU]
 				who := cc.Namespace + "/" + cc.Pod
 				g.busy += grow(now, [4]string{string(cc.GPU), "container busy", who}, float64(cc.Busy.Or(0)))
 				g.energy += grow(now, [4]string{string(cc.GPU), "container energy", who}, float64(cc.Energy.Or(0)))
-				given[cc.GPU] = g
+				attributed[cc.GPU] = g
 			}
 			if before == nil || v.At.Sub(before.At) > step {
 				// The increase since the view before is not known in full: start from here.
-				device, given = map[gpu.UUID]account{}, map[gpu.UUID]account{}
+				device, attributed = map[gpu.UUID]account{}, map[gpu.UUID]account{}
 			}
 			last, before = now, v
 		}
 		for u, d := range device {
 			// A container that came and went between two views is not in them: short jobs last longer than a step.
-			if g := given[u]; !near(d.busy, g.busy) || !near(d.energy, g.energy) {
+			if g := attributed[u]; !near(d.busy, g.busy) || !near(d.energy, g.energy) {
 				t.Errorf("%s %s: device %+v, given %+v", f.Node(i).Name, u, d, g)
 			}
 		}

@@ -38,8 +38,8 @@ type kubePod struct {
 	node, phase string
 }
 
-// keeps is for how long a finished pod's object stays.
-const keeps = 30 * minute
+// finishedFor is for how long a finished pod's object stays.
+const finishedFor = 30 * minute
 
 // KubeState calls do for every family of a cluster at a moment, in the order of their names, with a function
 // that emits the family's series. An empty cluster stands for all of them.
@@ -77,7 +77,7 @@ func (f *Fleet) kube(cluster string, t stamp) *kube {
 				continue
 			case t >= pod.ended:
 				kp.phase = "Succeeded"
-				if t >= pod.ended+keeps {
+				if t >= pod.ended+finishedFor {
 					continue
 				}
 			}
@@ -91,7 +91,7 @@ func (f *Fleet) kube(cluster string, t stamp) *kube {
 		}
 	}
 	seen := map[string]bool{}
-	for _, b := range behaviours() {
+	for _, b := range behaviors() {
 		for _, ns := range b.namespaces {
 			if !seen[ns] {
 				seen[ns] = true
@@ -119,17 +119,17 @@ func (p *pod) owner() (kind, name string) {
 // offered counts the devices of a node by resource; those of a lost GPU are not to be had.
 func (n kubeNode) offered(t stamp) (capacity, allocatable map[string]int) {
 	capacity, allocatable = map[string]int{}, map[string]int{}
-	for i := range n.devs {
+	for i := range n.gpus {
 		pl := n.place(n.plan, i)
-		for pollGroup := range pl.shares {
-			r := n.rack.resource(pollGroup)
-			if pl.broken(FaultNoDevice, t) != nil {
+		for slot := range pl.shares {
+			r := n.rack.resource(slot)
+			if pl.faultOf(FaultNoDevice, t) != nil {
 				capacity[r] += 0
 				allocatable[r] += 0
 				continue
 			}
 			capacity[r]++
-			allocatable[r] += b2i(pl.broken(FaultLost, t) == nil)
+			allocatable[r] += b2i(pl.faultOf(FaultLost, t) == nil)
 		}
 	}
 	return capacity, allocatable

@@ -22,23 +22,23 @@ type plan struct {
 // nodePlan is what happens on one node.
 type nodePlan struct {
 	release  release
-	devs     []GPUPlan
+	gpus     []gpuPlan
 	restarts []stamp // of the exporter, in order; the first begins the cycle
 	gaps     []window
-	blind    []window // the kubelet does not answer
+	kubeletDown []window // the kubelet does not answer
 	pods     []*pod
 }
 
 // gpuPlan is what happens on one GPU: for every poll group the tenancies in order. A poll group is the GPU, or one of
 // its replicas, or one of its MIG instances.
-type GPUPlan struct {
-	pollGroups [][]*tenancy
+type gpuPlan struct {
+	slots [][]*allocation
 	faults     []fault
 }
 
 type window struct{ from, to stamp }
 
-func (w window) holds(t stamp) bool { return w.from <= t && t < w.to }
+func (w window) contains(t stamp) bool { return w.from <= t && t < w.to }
 
 // fault is something wrong with one GPU.
 type fault struct {
@@ -75,19 +75,19 @@ type pod struct {
 
 func (p *pod) uid() string { return uid(p.id) }
 
-// tenancy is one container on one poll group.
-type tenancy struct {
+// allocation is one container on one poll group.
+type allocation struct {
 	*pod
 	window
-	worksFrom, worksUntil stamp
+	busyFrom, busyUntil stamp
 	scale                 float64 // of the pattern's level
 	memory                float64 // part of the poll group's memory
 	process               bool
 }
 
 // level is the part of the time in which it works, constant between cuts.
-func (w *tenancy) level(t stamp) float64 {
-	if t < w.worksFrom || t >= w.worksUntil || w.scale == 0 {
+func (w *allocation) level(t stamp) float64 {
+	if t < w.busyFrom || t >= w.busyUntil || w.scale == 0 {
 		return 0
 	}
 	return w.of.pattern.level(t) * w.scale
@@ -106,7 +106,7 @@ type rack struct {
 }
 
 // laneCount is how many can hold one GPU.
-func (r *rack) pollCount() int {
+func (r *rack) slotCount() int {
 	switch {
 	case len(r.pool.MIG) > 0:
 		return len(r.pool.MIG)
@@ -117,9 +117,9 @@ func (r *rack) pollCount() int {
 }
 
 // resource is the name under which a poll group is offered.
-func (r *rack) resource(pollGroup int) string {
+func (r *rack) resource(slot int) string {
 	if len(r.pool.MIG) > 0 {
-		return "nvidia.com/mig-" + strings.ReplaceAll(r.pool.MIG[pollGroup], "+", ".")
+		return "nvidia.com/mig-" + strings.ReplaceAll(r.pool.MIG[slot], "+", ".")
 	}
 	return "nvidia.com/gpu"
 }
@@ -134,23 +134,23 @@ func (r *rack) make(cycle int) *plan {
 	f := r.fleet
 	p := &plan{cycle: cycle, from: r.phase + stamp(cycle)*f.cycle}
 	p.to = p.from + f.cycle
-	dice := roll(f.seed, 1, uint64(r.index), uint64(cycle))
-	behind := dice.Float64() < r.pool.Skewed
+	random := newRandom(f.seed, 1, uint64(r.index), uint64(cycle))
+	behind := random.Float64() < r.pool.Skewed
 	p.nodes = make([]nodePlan, r.nodes)
 	for n := range p.nodes {
 		np := &p.nodes[n]
 		np.release = releases()[min(r.pool.Driver+b2i(behind), len(releases())-1)]
-		np.devs = make([]GPUPlan, r.pool.GPUs)
-		for c := range np.devs {
-			np.devs[c].pollGroups = make([][]*tenancy, r.pollCount())
+		np.gpus = make([]gpuPlan, r.pool.GPUs)
+		for c := range np.gpus {
+			np.gpus[c].slots = make([][]*allocation, r.slotCount())
 		}
 		np.restarts = []stamp{p.from}
 	}
-	l := layout{rack: r, plan: p, dice: dice, end: p.to - maintenance}
+	l := layout{rack: r, plan: p, random: random, end: p.to - maintenance}
 	l.fill()
-	l.wait()
-	r.breakThings(p, dice)
-	p.takeMissing()
+	l.addPending()
+	r.addFaults(p, random)
+	p.removeMissing()
 	slices.SortStableFunc(p.pods, func(a, b *pod) int { return int(a.created - b.created) })
 	for _, pod := range p.pods {
 		if pod.node >= 0 {
@@ -164,25 +164,25 @@ func (r *rack) make(cycle int) *plan {
 type layout struct {
 	rack  *rack
 	plan  *plan
-	dice  *rand.Rand
+	random  *rand.Rand
 	end   stamp
 	next  int // the next poll group: node, GPU, poll group in one number
 	count int
 }
 
-// spot is a poll group.
-type spot struct{ node, dev, pollGroup int }
+// location is a poll group.
+type location struct{ node, dev, slot int }
 
-func (l *layout) spot(i int) spot {
-	pollGroups, devs := l.rack.pollCount(), l.rack.pool.GPUs
-	return spot{i / (pollGroups * devs), i / pollGroups % devs, i % pollGroups}
+func (l *layout) location(i int) location {
+	slots, gpus := l.rack.slotCount(), l.rack.pool.GPUs
+	return location{i / (slots * gpus), i / slots % gpus, i % slots}
 }
 
-func (l *layout) left() int { return l.rack.nodes*l.rack.pool.GPUs*l.rack.pollCount() - l.next }
+func (l *layout) left() int { return l.rack.nodes*l.rack.pool.GPUs*l.rack.slotCount() - l.next }
 
 // take returns the next poll groups for a pod, all on one node; it skips those at a node's end that do not suffice.
-func (l *layout) take(count int) []spot {
-	perNode := l.rack.pool.GPUs * l.rack.pollCount()
+func (l *layout) take(count int) []location {
+	perNode := l.rack.pool.GPUs * l.rack.slotCount()
 	count = min(count, perNode)
 	if room := perNode - l.next%perNode; room < count {
 		l.next += room
@@ -190,9 +190,9 @@ func (l *layout) take(count int) []spot {
 	if l.left() < count {
 		return nil
 	}
-	out := make([]spot, count)
+	out := make([]location, count)
 	for i := range out {
-		out[i] = l.spot(l.next + i)
+		out[i] = l.location(l.next + i)
 	}
 	l.next += count
 	return out
@@ -204,41 +204,41 @@ func (l *layout) fill() {
 			l.place(place.Class, place.GPUs, max(1, place.Pods))
 		}
 	}
-	whole := l.rack.pollCount() == 1
+	whole := l.rack.slotCount() == 1
 	for l.left() > 0 {
-		class := draw(l.dice, l.rack.pool.Mix)
-		b, ok := behaviourOf(class)
+		class := draw(l.random, l.rack.pool.Mix)
+		b, ok := behaviorOf(class)
 		if !ok {
-			l.next += 1 + l.dice.IntN(2)
+			l.next += 1 + l.random.IntN(2)
 			continue
 		}
-		devs, pods := 1, 1
+		gpus, pods := 1, 1
 		if whole {
-			devs = min(b.devs[l.dice.IntN(len(b.devs))], l.rack.pool.GPUs)
-			if b.gang && devs == l.rack.pool.GPUs {
-				pods = 1 + l.dice.IntN(max(1, l.left()/devs))
+			gpus = min(b.gpus[l.random.IntN(len(b.gpus))], l.rack.pool.GPUs)
+			if b.gang && gpus == l.rack.pool.GPUs {
+				pods = 1 + l.random.IntN(max(1, l.left()/gpus))
 			}
 			// Fill a node to its end before the next: half-used nodes are rarer than used ones.
-			if room := l.rack.pool.GPUs - l.next%l.rack.pool.GPUs; devs > room && l.dice.Float64() < 0.8 {
-				devs = room
+			if room := l.rack.pool.GPUs - l.next%l.rack.pool.GPUs; gpus > room && l.random.Float64() < 0.8 {
+				gpus = room
 			}
 		} else if class == Oversubscribed {
-			pods = l.rack.pollCount()
+			pods = l.rack.slotCount()
 			if l.next%pods != 0 {
 				l.next++
 				continue
 			}
 		}
-		l.place(class, devs, pods)
+		l.place(class, gpus, pods)
 	}
 }
 
-func draw(dice *rand.Rand, mix []Weight) Class {
+func draw(random *rand.Rand, mix []Weight) Class {
 	total := 0.0
 	for _, w := range mix {
 		total += w.Weight
 	}
-	at := dice.Float64() * total
+	at := random.Float64() * total
 	for _, w := range mix {
 		if at -= w.Weight; at < 0 {
 			return w.Class
@@ -248,19 +248,19 @@ func draw(dice *rand.Rand, mix []Weight) Class {
 }
 
 // place gives poll groups to the pods of one workload, for the whole cycle: life after life.
-func (l *layout) place(class Class, devs, pods int) {
-	var where [][]spot
+func (l *layout) place(class Class, gpus, pods int) {
+	var where [][]location
 	for range pods {
-		if s := l.take(devs); s != nil {
+		if s := l.take(gpus); s != nil {
 			where = append(where, s)
 		}
 	}
-	b, ok := behaviourOf(class)
+	b, ok := behaviorOf(class)
 	if !ok || len(where) == 0 {
 		return
 	}
 	var w *workload
-	at := l.plan.from + span[stamp]{2 * minute, 20 * minute}.draw(l.dice)
+	at := l.plan.from + span[stamp]{2 * minute, 20 * minute}.draw(l.random)
 	if b.life.high < day { // jobs are already under way
 		at = l.plan.from + 2*minute
 	}
@@ -268,37 +268,37 @@ func (l *layout) place(class Class, devs, pods int) {
 		if w == nil || b.renew {
 			w = l.workload(&b)
 		}
-		end := min(l.end, at+b.life.draw(l.dice))
-		for i, spots := range where {
-			l.run(&b, w, spots, i, life, at, end)
+		end := min(l.end, at+b.life.draw(l.random))
+		for i, locations := range where {
+			l.run(&b, w, locations, i, life, at, end)
 		}
-		at = end + b.pause.draw(l.dice)
+		at = end + b.pause.draw(l.random)
 	}
 }
 
 // workload makes up what a user made.
-func (l *layout) workload(b *behaviour) *workload {
+func (l *layout) workload(b *behavior) *workload {
 	l.count++
 	id := mix(l.rack.fleet.seed, 2, uint64(l.rack.index), uint64(l.plan.cycle), uint64(l.count))
 	level := 0.0
 	if b.level.high > 0 {
-		level = b.level.draw(l.dice)
+		level = b.level.draw(l.random)
 	}
-	w := &workload{class: b.class, namespace: b.namespaces[l.dice.IntN(len(b.namespaces))], kind: b.kind, id: id, rack: l.rack,
-		memory: b.memory.draw(l.dice), intensity: b.intensity.draw(l.dice)}
-	w.name = fmt.Sprintf("%s-%s", b.names[l.dice.IntN(len(b.names))], suffix(id, 5))
+	w := &workload{class: b.class, namespace: b.namespaces[l.random.IntN(len(b.namespaces))], kind: b.kind, id: id, rack: l.rack,
+		memory: b.memory.draw(l.random), intensity: b.intensity.draw(l.random)}
+	w.name = fmt.Sprintf("%s-%s", b.names[l.random.IntN(len(b.names))], suffix(id, 5))
 	if b.shape != nil {
-		w.pattern = b.shape(l.dice, level)
+		w.pattern = b.shape(l.random, level)
 	}
 	return w
 }
 
 // run makes one pod of a workload and its tenancies.
-func (l *layout) run(b *behaviour, w *workload, spots []spot, index, life int, from, to stamp) {
-	pollGroups := l.rack.pollCount()
+func (l *layout) run(b *behavior, w *workload, locations []location, index, life int, from, to stamp) {
+	slots := l.rack.slotCount()
 	id := mix(w.id, uint64(index), uint64(life))
-	p := &pod{of: w, id: id, node: spots[0].node, created: from - span[stamp]{2 * second, 40 * second}.draw(l.dice), started: from, ended: to,
-		count: len(spots), resource: l.rack.resource(spots[0].pollGroup), container: b.container, completes: b.kind == "Job" || b.kind == "PyTorchJob"}
+	p := &pod{of: w, id: id, node: locations[0].node, created: from - span[stamp]{2 * second, 40 * second}.draw(l.random), started: from, ended: to,
+		count: len(locations), resource: l.rack.resource(locations[0].slot), container: b.container, completes: b.kind == "Job" || b.kind == "PyTorchJob"}
 	switch b.kind {
 	case "Deployment":
 		p.name = fmt.Sprintf("%s-%s-%s", w.name, suffix(w.id>>8, 9), suffix(id, 5))
@@ -314,79 +314,79 @@ func (l *layout) run(b *behaviour, w *workload, spots []spot, index, life int, f
 		p.name = fmt.Sprintf("%s-%s", w.name, suffix(id, 5))
 	}
 	l.plan.pods = append(l.plan.pods, p)
-	loaded := min(to, from+b.load.draw(l.dice))
+	loaded := min(to, from+b.load.draw(l.random))
 	until := to
 	if b.works.high > 0 {
-		until = min(to, loaded+stamp(float64(b.life.low)*b.works.draw(l.dice)))
+		until = min(to, loaded+stamp(float64(b.life.low)*b.works.draw(l.random)))
 	}
-	for rank, s := range spots {
-		t := &tenancy{pod: p, window: window{from, to}, worksFrom: loaded, worksUntil: until, scale: 1, memory: w.memory, process: b.processes}
+	for rank, s := range locations {
+		t := &allocation{pod: p, window: window{from, to}, busyFrom: loaded, busyUntil: until, scale: 1, memory: w.memory, process: b.processes}
 		switch {
 		case w.class == Imbalanced && index > 0:
 			t.scale = 0.05 // a rank that only waits for the others
-		case w.class == Imbalanced && rank > 0 && rank >= (len(spots)+1)/2:
+		case w.class == Imbalanced && rank > 0 && rank >= (len(locations)+1)/2:
 			t.scale = 0
 			if rank%2 == 0 {
 				t.scale = 0.05
 			}
 		case w.class == Imbalanced && rank > 0:
-			t.scale = 0.6 + 0.4*l.dice.Float64()
-		case len(spots) > 1:
-			t.scale = 1 - 0.02*l.dice.Float64()
+			t.scale = 0.6 + 0.4*l.random.Float64()
+		case len(locations) > 1:
+			t.scale = 1 - 0.02*l.random.Float64()
 		}
-		if pollGroups > 1 && len(l.rack.pool.MIG) == 0 {
+		if slots > 1 && len(l.rack.pool.MIG) == 0 {
 			// Replicas share one GPU: together they cannot do more than it can.
-			t.scale /= float64(pollGroups)
-			t.memory /= float64(pollGroups)
+			t.scale /= float64(slots)
+			t.memory /= float64(slots)
 		}
 		if w.pattern == nil || w.class == Loaded || w.class == NeverUsed {
 			t.scale = 0
 		}
-		dev := &l.plan.nodes[s.node].devs[s.dev]
-		dev.pollGroups[s.pollGroup] = append(dev.pollGroups[s.pollGroup], t)
+		dev := &l.plan.nodes[s.node].gpus[s.dev]
+		dev.slots[s.slot] = append(dev.slots[s.slot], t)
 	}
 }
 
-// wait adds the pods that find no place.
-func (l *layout) wait() {
-	b, _ := behaviourOf(Pending)
+// addPending adds the pods that find no place.
+func (l *layout) addPending() {
+	b, _ := behaviorOf(Pending)
 	want := l.rack.fleet.config.Pending / 100 * float64(l.rack.nodes*l.rack.pool.GPUs)
 	for want > 0 {
-		devs := min(b.devs[l.dice.IntN(len(b.devs))], l.rack.pool.GPUs)
-		if l.rack.pollCount() > 1 {
-			devs = 1
+		gpus := min(b.gpus[l.random.IntN(len(b.gpus))], l.rack.pool.GPUs)
+		if l.rack.slotCount() > 1 {
+			gpus = 1
 		}
-		if want < float64(devs) && l.dice.Float64() > want/float64(devs) {
+		if want < float64(gpus) && l.random.Float64() > want/float64(gpus) {
 			break
 		}
-		want -= float64(devs)
+		want -= float64(gpus)
 		at := l.plan.from
 		for life := 0; at < l.plan.to; life++ {
 			w := l.workload(&b)
-			end := min(l.plan.to, at+b.life.draw(l.dice))
+			end := min(l.plan.to, at+b.life.draw(l.random))
 			l.plan.pods = append(l.plan.pods, &pod{of: w, id: mix(w.id, 7), name: w.name + "-worker-0", node: -1, created: at, started: end, ended: end,
-				count: devs, resource: l.rack.resource(0), container: b.container})
-			at = end + b.pause.draw(l.dice)
+				count: gpus, resource: l.rack.resource(0), container: b.container})
+			at = end + b.pause.draw(l.random)
 		}
 	}
 }
 
-// breakThings lays out what goes wrong.
-func (r *rack) breakThings(p *plan, dice *rand.Rand) {
+// addFaults lays out what goes wrong.
+func (r *rack) addFaults(p *plan, random *rand.Rand) {
 	add := func(kind FaultKind, node, dev int, w window) {
 		np := &p.nodes[node]
 		switch kind {
 		case FaultGap:
 			np.gaps = append(np.gaps, w)
 		case FaultKubelet:
-			np.blind = append(np.blind, w)
+			np.kubeletDown = append(np.kubeletDown, w)
 		case FaultRestart:
 			np.restarts = append(np.restarts, w.from)
 		case FaultOldDriver:
 			i := slices.IndexFunc(releases(), func(r release) bool { return r == np.release })
 			np.release = releases()[min(i+1, len(releases())-1)]
 		default:
-			np.devs[dev].faults = append(np.devs[dev].faults, fault{kind: kind, window: w, every: span[stamp]{20 * minute, 90 * minute}.draw(dice)})
+			np.gpus[dev].faults = append(np.gpus[dev].faults, fault{kind: kind, window: w, every: span[stamp]{20 * minute, 90 * minute}.draw(random)})
 		}
 	}
 	// Nothing answers while a rack is started anew.
@@ -412,17 +412,17 @@ func (r *rack) breakThings(p *plan, dice *rand.Rand) {
 	for _, kind := range FaultKinds {
 		rate := r.pool.Trouble[kind]
 		for n := range p.nodes {
-			for c := range p.nodes[n].devs {
-				if dice.Float64() >= rate {
+			for c := range p.nodes[n].gpus {
+				if random.Float64() >= rate {
 					continue
 				}
-				at := p.from + stamp(dice.Float64()*float64(p.to-p.from))
-				length := span[stamp]{hour, 3 * day}.draw(dice)
+				at := p.from + stamp(random.Float64()*float64(p.to-p.from))
+				length := span[stamp]{hour, 3 * day}.draw(random)
 				switch kind {
 				case FaultGap:
-					length = span[stamp]{2 * minute, 40 * minute}.draw(dice)
+					length = span[stamp]{2 * minute, 40 * minute}.draw(random)
 				case FaultKubelet:
-					length = span[stamp]{2 * minute, 20 * minute}.draw(dice)
+					length = span[stamp]{2 * minute, 20 * minute}.draw(random)
 				case FaultECC, FaultRemap, FaultRemapFail, FaultPCIe, FaultNVLink:
 					length = p.to - at
 				}
@@ -436,21 +436,21 @@ func (r *rack) breakThings(p *plan, dice *rand.Rand) {
 	}
 }
 
-// takeMissing takes the GPUs that are not there from those who were to get them.
-func (p *plan) takeMissing() {
+// removeMissing takes the GPUs that are not there from those who were to get them.
+func (p *plan) removeMissing() {
 	for n := range p.nodes {
-		for c := range p.nodes[n].devs {
-			dev := &p.nodes[n].devs[c]
+		for c := range p.nodes[n].gpus {
+			dev := &p.nodes[n].gpus[c]
 			i := slices.IndexFunc(dev.faults, func(f fault) bool { return f.kind == FaultNoDevice })
 			if i < 0 {
 				continue
 			}
 			dev.faults[i].window = window{p.from, p.to}
-			for pollGroup, list := range dev.pollGroups {
+			for slot, list := range dev.slots {
 				for _, t := range list {
 					t.pod.count--
 				}
-				dev.pollGroups[pollGroup] = nil
+				dev.slots[slot] = nil
 			}
 		}
 	}

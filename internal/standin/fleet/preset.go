@@ -37,7 +37,7 @@ func Demo(seed uint64) Config {
 }
 
 // Big is a fleet of so many nodes with so many GPUs each, over seven pools in each of the clusters that are named.
-func Big(seed uint64, nodes, devs int, clusters ...string) Config {
+func Big(seed uint64, nodes, gpus int, clusters ...string) Config {
 	if len(clusters) == 0 {
 		clusters = []string{"main"}
 	}
@@ -71,7 +71,7 @@ func Big(seed uint64, nodes, devs int, clusters ...string) Config {
 			if n == 0 {
 				continue
 			}
-			p.pool.Cluster, p.pool.Nodes, p.pool.GPUs, p.pool.Trouble = cluster, n, devs, trouble
+			p.pool.Cluster, p.pool.Nodes, p.pool.GPUs, p.pool.Trouble = cluster, n, gpus, trouble
 			c.Pools = append(c.Pools, p.pool)
 		}
 	}

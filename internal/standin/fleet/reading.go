@@ -10,53 +10,53 @@ import (
 // bucketTop is the upper bound of a histogram's bucket.
 func bucketTop(i int) float64 { return math.Exp2(float64(i) / 8) }
 
-// moment is what a GPU does at one moment.
-type moment struct {
+// load is what a GPU does at one moment.
+type load struct {
 	total, watts float64
-	working      int // containers with a process
+	processes      int // containers with a process
 }
 
-// instant looks at a GPU at one moment.
-func (p *place) instant(t stamp) moment {
-	var m moment
+// loadAt looks at a GPU at one moment.
+func (p *place) loadAt(t stamp) load {
+	var m load
 	power := 0.0
-	for pollGroup := range p.shares {
-		w := p.current(pollGroup, t)
+	for slot := range p.shares {
+		w := p.current(slot, t)
 		if w == nil {
 			continue
 		}
 		if w.process {
-			m.working++
+			m.processes++
 		}
 		l := w.level(t)
 		if p.mig() {
-			l = min(1, l) * p.shares[pollGroup]
+			l = min(1, l) * p.shares[slot]
 		}
 		m.total += l
 		power += l * w.of.intensity
 	}
-	m.watts, _ = p.power(t, power, m.working > 0)
+	m.watts, _ = p.power(t, power, m.processes > 0)
 	return m
 }
 
-// wobble moves a gauge a little, the same for everybody who asks within ten seconds.
-func (c *dev) wobble(t stamp, what uint64) float64 {
+// jitter moves a gauge a little, the same for everybody who asks within ten seconds.
+func (c *device) jitter(t stamp, what uint64) float64 {
 	return noise(c.id, what, uint64(t.floor(mediumPoll))) - 0.5
 }
 
-func (c *dev) fast(p *place, t stamp, now moment, mean float64) *gpu.Fast {
+func (c *device) fast(p *place, t stamp, now load, mean float64) *gpu.Fast {
 	b := p.rack.board
 	f := &gpu.Fast{Taken: p.rack.fleet.time(t.floor(fastPoll))}
-	power := gpu.Some(gpu.Watts(round(now.watts*(1+0.01*c.wobble(t, 1)), 3)))
-	f.PowerInstant = gpu.Some(gpu.Watts(round(now.watts*(1+0.04*c.wobble(t, 2)), 3)))
+	power := gpu.Some(gpu.Watts(round(now.watts*(1+0.01*c.jitter(t, 1)), 3)))
+	f.PowerInstant = gpu.Some(gpu.Watts(round(now.watts*(1+0.04*c.jitter(t, 2)), 3)))
 	f.Power = power
 	if b.memoryIdle > 0 && b.profiled {
 		f.PowerMemory = gpu.Some(gpu.Watts(round(now.watts*0.12, 2)))
 	}
 	if b.memoryIdle > 0 {
-		f.MemoryTemperature = gpu.Some(gpu.Celsius(math.Round(b.memoryIdle + (b.memoryBusy-b.memoryIdle)*mean + 2*c.wobble(t, 3))))
+		f.MemoryTemperature = gpu.Some(gpu.Celsius(math.Round(b.memoryIdle + (b.memoryBusy-b.memoryIdle)*mean + 2*c.jitter(t, 3))))
 	}
-	if p.broken(FaultThermal, t) != nil && now.total > 0 {
+	if p.faultOf(FaultThermal, t) != nil && now.total > 0 {
 		for _, limit := range b.thresholds {
 			if limit.Sensor == gpu.SensorMemory {
 				f.MemoryTemperature = gpu.Some(limit.Value - 1)
@@ -77,35 +77,35 @@ func round(x float64, digits int) float64 {
 	return math.Round(x*s) / s
 }
 
-func (c *dev) medium(p *place, t stamp, now moment, mean float64) *gpu.Medium {
+func (c *device) medium(p *place, t stamp, now load, mean float64) *gpu.Medium {
 	b := p.rack.board
 	m := &gpu.Medium{Taken: p.rack.fleet.time(t.floor(mediumPoll)), BAR1: gpu.Some(gpu.BAR1{Total: b.bar1, Used: mib})}
 	used := driverBytes
 	if !p.mig() {
-		for pollGroup := range p.shares {
-			used += p.use(pollGroup, t)
+		for slot := range p.shares {
+			used += p.usedMemory(slot, t)
 		}
 	} else {
-		for pollGroup := range p.shares {
-			u := p.use(pollGroup, t)
+		for slot := range p.shares {
+			u := p.usedMemory(slot, t)
 			used += u
-			total := p.pollMemory(pollGroup)
-			m.Instances = append(m.Instances, gpu.InstanceMedium{UUID: c.layout[pollGroup].UUID,
+			total := p.slotMemory(slot)
+			m.Instances = append(m.Instances, gpu.InstanceMedium{UUID: c.layout[slot].UUID,
 				Memory: gpu.Some(gpu.Memory{Total: total, Used: u, Free: total - u, Reserved: gpu.Some(gpu.Bytes(0))})})
 		}
 	}
 	m.Memory = gpu.Some(gpu.Memory{Total: b.memory, Used: used, Free: b.memory - b.reserved - used, Reserved: gpu.Some(b.reserved)})
 	celsius := b.idleCelsius + (b.busyCelsius-b.idleCelsius)*mean
 	clock := b.graphics
-	if p.broken(FaultThermal, t) != nil && now.total > 0 {
+	if p.faultOf(FaultThermal, t) != nil && now.total > 0 {
 		celsius = float64(b.thresholds[0].Value) - 1
 		clock *= 0.7
 	}
-	m.Temperature = gpu.Some(gpu.Celsius(math.Round(celsius + 2*c.wobble(t, 4))))
-	if now.working == 0 {
+	m.Temperature = gpu.Some(gpu.Celsius(math.Round(celsius + 2*c.jitter(t, 4))))
+	if now.processes == 0 {
 		clock = 345e6
 	}
-	if p.broken(FaultPowerCap, t) != nil && now.total > 0.5 {
+	if p.faultOf(FaultPowerCap, t) != nil && now.total > 0.5 {
 		clock *= 0.65
 	}
 	m.Clocks = map[gpu.Clock]gpu.Hertz{gpu.ClockGraphics: round15(clock), gpu.ClockSM: round15(clock), gpu.ClockMemory: b.memoryClock, gpu.ClockVideo: b.video}
@@ -113,14 +113,14 @@ func (c *dev) medium(p *place, t stamp, now moment, mean float64) *gpu.Medium {
 	c.errors(p, t, m)
 	if !p.rack.pool.Hidden {
 		list := []gpu.Process{}
-		for pollGroup := range p.shares {
-			w := p.current(pollGroup, t)
+		for slot := range p.shares {
+			w := p.current(slot, t)
 			if w == nil || !w.process {
 				continue
 			}
-			proc := gpu.Process{PID: int(2000 + w.pod.id%60000), Kinds: []gpu.ProcessKind{gpu.ProcessCompute}, Memory: gpu.Some(p.use(pollGroup, t))}
+			proc := gpu.Process{PID: int(2000 + w.pod.id%60000), Kinds: []gpu.ProcessKind{gpu.ProcessCompute}, Memory: gpu.Some(p.usedMemory(slot, t))}
 			if p.mig() {
-				proc.GI, proc.CI = gpu.Some(c.layout[pollGroup].GI), gpu.Some(0)
+				proc.GI, proc.CI = gpu.Some(c.layout[slot].GI), gpu.Some(0)
 			}
 			list = append(list, proc)
 		}
@@ -132,7 +132,7 @@ func (c *dev) medium(p *place, t stamp, now moment, mean float64) *gpu.Medium {
 func round15(h gpu.Hertz) gpu.Hertz { return gpu.Hertz(math.Round(float64(h)/15e6)) * 15e6 }
 
 // errors fills in the error counters.
-func (c *dev) errors(p *place, t stamp, m *gpu.Medium) {
+func (c *device) errors(p *place, t stamp, m *gpu.Medium) {
 	b := p.rack.board
 	var corrected, uncorrected uint64
 	rows := map[gpu.RemapCause]uint64{gpu.CauseCorrected: 0, gpu.CauseUncorrected: 0}
@@ -153,11 +153,11 @@ func (c *dev) errors(p *place, t stamp, m *gpu.Medium) {
 		case FaultRemap:
 			uncorrected += 1 + n/40
 			rows[gpu.CauseUncorrected]++
-			pending = f.holds(t)
+			pending = f.contains(t)
 		case FaultRemapFail:
 			uncorrected += 2
 			rows[gpu.CauseUncorrected]++
-			failed = f.holds(t)
+			failed = f.contains(t)
 		case FaultCritical:
 			uncorrected += 1 + n
 		case FaultNVLink:
@@ -201,7 +201,7 @@ var xidTable = []struct {
 }
 
 // xids counts the events since the exporter started.
-func (p *place) xids(began, t stamp) []gpu.XIDCount {
+func (p *place) xids(started, t stamp) []gpu.XIDCount {
 	var out []gpu.XIDCount
 	for _, x := range gpu.CriticalXIDs() {
 		out = append(out, gpu.XIDCount{XID: x})
@@ -212,7 +212,7 @@ func (p *place) xids(began, t stamp) []gpu.XIDCount {
 			if x.kind != f.kind {
 				continue
 			}
-			n, last := f.events(x.again, began, t)
+			n, last := f.events(x.again, started, t)
 			if n == 0 {
 				continue
 			}
@@ -232,7 +232,7 @@ func (p *place) xids(began, t stamp) []gpu.XIDCount {
 }
 
 // events counts the events of a fault after began and until t.
-func (f *fault) events(again bool, began, t stamp) (n uint64, last stamp) {
+func (f *fault) events(again bool, started, t stamp) (n uint64, last stamp) {
 	count := func(until stamp) int64 { // events at or before a moment
 		until = min(until, f.to-1)
 		switch {
@@ -244,25 +244,25 @@ func (f *fault) events(again bool, began, t stamp) (n uint64, last stamp) {
 		return int64((until-f.from)/f.every) + 1
 	}
 	all := count(t)
-	return uint64(all - count(began)), f.from + stamp(max(0, all-1))*f.every
+	return uint64(all - count(started)), f.from + stamp(max(0, all-1))*f.every
 }
 
 // recovery is what the driver wants done.
 func (p *place) recovery(t stamp) gpu.RecoveryAction {
 	switch {
-	case p.broken(FaultCritical, t) != nil:
+	case p.faultOf(FaultCritical, t) != nil:
 		return gpu.RecoveryReset
-	case p.broken(FaultRemap, t) != nil:
+	case p.faultOf(FaultRemap, t) != nil:
 		return gpu.RecoveryDrainAndReset
 	}
 	return gpu.RecoveryNone
 }
 
 // slowReading returns the slow reading.
-func (c *dev) slowReading(p *place, t stamp, active bool) *gpu.Slow {
+func (c *device) slowReading(p *place, t stamp, active bool) *gpu.Slow {
 	b := p.rack.board
 	limit := b.limit
-	if p.broken(FaultPowerCap, t) != nil {
+	if p.faultOf(FaultPowerCap, t) != nil {
 		limit *= capTo
 	}
 	s := &gpu.Slow{Taken: p.rack.fleet.time(t.floor(slowPoll)), PowerLimit: gpu.Some(limit), PowerLimitRequested: gpu.Some(limit), PowerLimitDefault: gpu.Some(b.limit), PowerLimitMin: gpu.Some(b.limitMin), PowerLimitMax: gpu.Some(b.limit),
@@ -274,10 +274,10 @@ func (c *dev) slowReading(p *place, t stamp, active bool) *gpu.Slow {
 	if b.remapBanks > 0 {
 		full := b.remapBanks
 		s.RemapBanks = map[gpu.BankAvailability]uint64{gpu.BanksMax: full, gpu.BanksHigh: 0, gpu.BanksPartial: 0, gpu.BanksLow: 0, gpu.BanksNone: 0}
-		if p.broken(FaultRemap, t) != nil {
+		if p.faultOf(FaultRemap, t) != nil {
 			s.RemapBanks[gpu.BanksMax], s.RemapBanks[gpu.BanksHigh] = full-1, 1
 		}
-		if p.broken(FaultRemapFail, t) != nil {
+		if p.faultOf(FaultRemapFail, t) != nil {
 			s.RemapBanks[gpu.BanksMax], s.RemapBanks[gpu.BanksNone] = full-1, 1
 		}
 	}
@@ -285,10 +285,10 @@ func (c *dev) slowReading(p *place, t stamp, active bool) *gpu.Slow {
 	if !active && !b.profiled {
 		s.PCIe.Generation = gpu.Some(1)
 	}
-	if p.broken(FaultPCIe, t) != nil {
+	if p.faultOf(FaultPCIe, t) != nil {
 		s.PCIe.Width = gpu.Some(b.width / 4)
 	}
-	unlinked := p.broken(FaultNVLink, t) != nil
+	unlinked := p.faultOf(FaultNVLink, t) != nil
 	if b.nvlinks > 0 {
 		down := b2i(unlinked)
 		s.NVLinks = gpu.Some(gpu.NVLinkCount{Up: b.nvlinks - down, Down: down})

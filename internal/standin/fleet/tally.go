@@ -9,7 +9,7 @@ import (
 
 const (
 	quietAfter = minute     // a holder is idle once it was quiet for so long
-	lingers    = 5 * minute // counters of a container that has gone stand still for so long
+	endedFor    = 5 * minute // counters of a container that has gone stand still for so long
 )
 
 // sums is the work of a GPU or an instance, in seconds.
@@ -21,52 +21,52 @@ type sums struct {
 
 // row is one container on one GPU since the exporter started.
 type row struct {
-	of                                            *tenancy
-	pollGroup                                     int
-	held, busy, observed, idle, underused, energy float64
+	of                                            *allocation
+	slot                                     int
+	allocated, busy, observed, idle, gap, energy float64
 	lastBusy                                      stamp
 }
 
-// bill is what belongs to no container, for one reason.
-type bill struct{ busy, energy float64 }
+// charge is what belongs to no container, for one reason.
+type charge struct{ busy, energy float64 }
 
 // The places of the bills: those reasons that occur here.
 const (
-	billHidden = iota
-	billHost
-	billIdle
-	billUnmeasured
-	billUnresolved
-	bills
+	chargeHidden = iota
+	chargeHost
+	chargeIdle
+	chargeUnmeasured
+	chargeUnresolved
+	charges
 )
 
 // The places of uses, in the order of gpu.Uses.
 const (
-	useBusy = iota
-	useUnderused
-	useIdle
-	useUnallocated
-	useUnavailable
-	useUnknown
-	uses
+	stateBusy = iota
+	stateGap
+	stateIdle
+	stateUnallocated
+	stateUnavailable
+	stateUnknown
+	states
 )
 
-// tally is every counter of one GPU since its exporter started. It is a plain value but for its slices.
-type tally struct {
+// counters is every counter of one GPU since its exporter started. It is a plain value but for its slices.
+type counters struct {
 	at                                 stamp
-	began                              stamp
-	uses                               [uses]float64
+	started                              stamp
+	states                               [states]float64
 	dev                                sums
 	instances                          []sums
 	rows                               []row
-	bills                              [bills]bill
+	charges                              [charges]charge
 	energy                             float64
-	capped, heated, hardHeated, braked float64 // seconds limited by the power limit, heat as software and hardware see it, the power supply
-	given                              bill    // all that was given to somebody, or a reason; kept apart to prove the sums
+	powerCap, swThermal, hwThermal, powerBrake float64 // seconds limited by the power limit, heat as software and hardware see it, the power supply
+	attributed                              charge    // all that was given to somebody, or a reason; kept apart to prove the sums
 	peak                               float64
 }
 
-func (t *tally) clone() *tally {
+func (t *counters) clone() *counters {
 	c := *t
 	c.instances = slices.Clone(t.instances)
 	c.rows = slices.Clone(t.rows)
@@ -77,7 +77,7 @@ func (t *tally) clone() *tally {
 type place struct {
 	rack *rack
 	node *nodePlan
-	dev  *GPUPlan
+	dev  *gpuPlan
 	// shares are the poll groups' parts of the GPU.
 	shares []float64
 	spare  float64 // slices without instance
@@ -93,12 +93,12 @@ func (p *place) measured() bool { return p.all || !p.mig() || p.rack.board.profi
 // shared says whether several may hold the GPU without instances of their own.
 func (p *place) shared() bool { return !p.mig() && len(p.shares) > 1 }
 
-// blind says whether the parts of holders cannot be told apart.
-func (p *place) blind() bool { return !p.all && p.shared() && p.rack.pool.Hidden }
+// hidden says whether the parts of holders cannot be told apart.
+func (p *place) hidden() bool { return !p.all && p.shared() && p.rack.pool.Hidden }
 
 // current returns the tenancy of a poll group at a moment.
-func (p *place) current(pollGroup int, t stamp) *tenancy {
-	list := p.dev.pollGroups[pollGroup]
+func (p *place) current(slot int, t stamp) *allocation {
+	list := p.dev.slots[slot]
 	i := sort.Search(len(list), func(i int) bool { return list[i].to > t })
 	if i < len(list) && list[i].from <= t {
 		return list[i]
@@ -106,10 +106,10 @@ func (p *place) current(pollGroup int, t stamp) *tenancy {
 	return nil
 }
 
-// broken returns the fault of a kind that is on at a moment.
-func (p *place) broken(kind FaultKind, t stamp) *fault {
+// faultOf returns the fault of a kind that is on at a moment.
+func (p *place) faultOf(kind FaultKind, t stamp) *fault {
 	for i := range p.dev.faults {
-		if f := &p.dev.faults[i]; f.kind == kind && f.holds(t) {
+		if f := &p.dev.faults[i]; f.kind == kind && f.contains(t) {
 			return f
 		}
 	}
@@ -123,14 +123,14 @@ func (p *place) cuts(out []stamp, a, b stamp) []stamp {
 			out = append(out, t)
 		}
 	}
-	for _, list := range p.dev.pollGroups {
+	for _, list := range p.dev.slots {
 		for i := sort.Search(len(list), func(i int) bool { return list[i].to > a }); i < len(list) && list[i].from < b; i++ {
 			w := list[i]
 			add(w.from)
 			add(w.to)
-			add(w.worksFrom)
-			add(w.worksUntil)
-			if w.scale > 0 && w.worksUntil > a {
+			add(w.busyFrom)
+			add(w.busyUntil)
+			if w.scale > 0 && w.busyUntil > a {
 				begin := a.floor(hour)
 				for _, s := range w.of.pattern.steps {
 					add(begin + s.at)
@@ -146,57 +146,57 @@ func (p *place) cuts(out []stamp, a, b stamp) []stamp {
 	return slices.Compact(out)
 }
 
-// deed is what one container did in one piece of time, in seconds of the GPU. Lost is held time on a GPU that
+// usage is what one container did in one piece of time, in seconds of the GPU. Lost is held time on a GPU that
 // could not be read.
-type deed struct {
-	of                                        *tenancy
+type usage struct {
+	of                                        *allocation
 	from, to                                  stamp
-	held, busy, idle, underused, lost, energy float64
+	allocated, busy, idle, gap, lost, energy float64
 }
 
-// watcher is told of every deed.
-type watcher func(deed)
+// observer is told of every deed.
+type observer func(usage)
 
 // advance counts on to a moment. watch may be nil.
-func (p *place) advance(t *tally, to stamp, watch watcher) {
+func (p *place) advance(t *counters, to stamp, observe observer) {
 	var scratch [64]stamp
 	for t.at < to {
 		end := min(to, t.at.floor(hour)+hour)
 		cuts := append(p.cuts(append(scratch[:0], t.at), t.at, end), end)
 		for i := 1; i < len(cuts); i++ {
-			p.piece(t, cuts[i-1], cuts[i], watch)
+			p.piece(t, cuts[i-1], cuts[i], observe)
 		}
 		t.at = end
-		t.rows = slices.DeleteFunc(t.rows, func(r row) bool { return r.of.to+lingers <= t.at })
+		t.rows = slices.DeleteFunc(t.rows, func(r row) bool { return r.of.to+endedFor <= t.at })
 	}
 }
 
 // row returns the row of a tenancy.
-func (t *tally) row(w *tenancy, pollGroup int) *row {
+func (t *counters) row(w *allocation, slot int) *row {
 	for i := range t.rows {
 		if t.rows[i].of == w {
 			return &t.rows[i]
 		}
 	}
-	t.rows = append(t.rows, row{of: w, pollGroup: pollGroup})
+	t.rows = append(t.rows, row{of: w, slot: slot})
 	return &t.rows[len(t.rows)-1]
 }
 
 // piece counts a piece of time in which nothing changes.
-func (p *place) piece(t *tally, from, to stamp, watch watcher) {
+func (p *place) piece(t *counters, from, to stamp, observe observer) {
 	dt := (to - from).seconds()
-	lost := p.broken(FaultLost, from) != nil || p.broken(FaultNoDevice, from) != nil
-	var tenants [16]*tenancy
+	lost := p.faultOf(FaultLost, from) != nil || p.faultOf(FaultNoDevice, from) != nil
+	var allocations [16]*allocation
 	var levels [16]float64
-	pollGroups := len(p.shares)
+	slots := len(p.shares)
 	total, power := 0.0, 0.0
-	for pollGroup := range pollGroups {
-		w := p.current(pollGroup, from)
-		tenants[pollGroup] = w
+	for slot := range slots {
+		w := p.current(slot, from)
+		allocations[slot] = w
 		if w == nil {
 			continue
 		}
-		t.row(w, pollGroup)
+		t.row(w, slot)
 		if lost {
 			continue
 		}
@@ -204,32 +204,32 @@ func (p *place) piece(t *tally, from, to stamp, watch watcher) {
 		if p.mig() {
 			l = min(1, l)
 		}
-		levels[pollGroup] = l
+		levels[slot] = l
 		part := l
 		if p.mig() {
-			part *= p.shares[pollGroup]
+			part *= p.shares[slot]
 		}
 		total += part
 		power += part * w.of.intensity
 	}
 	if lost {
-		t.uses[useUnavailable] += dt
-		for pollGroup := range pollGroups {
-			if w := tenants[pollGroup]; w != nil {
-				r := t.row(w, pollGroup)
-				r.held += dt * p.shares[pollGroup]
-				if watch != nil {
-					watch(deed{of: w, from: from, to: to, held: dt * p.shares[pollGroup], lost: dt * p.shares[pollGroup]})
+		t.states[stateUnavailable] += dt
+		for slot := range slots {
+			if w := allocations[slot]; w != nil {
+				r := t.row(w, slot)
+				r.allocated += dt * p.shares[slot]
+				if observe != nil {
+					observe(usage{of: w, from: from, to: to, allocated: dt * p.shares[slot], lost: dt * p.shares[slot]})
 				}
 			}
 		}
 		return
 	}
-	watts, idleWatts := p.power(from, power, slices.ContainsFunc(tenants[:pollGroups], func(w *tenancy) bool { return w != nil && w.process }))
+	watts, idleWatts := p.power(from, power, slices.ContainsFunc(allocations[:slots], func(w *allocation) bool { return w != nil && w.process }))
 	joules, idleJoules := watts*dt, idleWatts*dt
 	t.energy += joules
 
-	measured, blind := p.measured(), p.blind()
+	measured, hidden := p.measured(), p.hidden()
 	if measured {
 		t.dev.busy += total * dt
 		t.dev.heavy += power * dt
@@ -242,13 +242,13 @@ func (p *place) piece(t *tally, from, to stamp, watch watcher) {
 	}
 	t.limit(p, from, dt, total)
 
-	for pollGroup := range pollGroups {
-		w, share, l := tenants[pollGroup], p.shares[pollGroup], levels[pollGroup]
+	for slot := range slots {
+		w, share, l := allocations[slot], p.shares[slot], levels[slot]
 		own := l // in seconds of the GPU, for each second
 		if p.mig() {
 			own *= share
 			if measured {
-				in := &t.instances[pollGroup]
+				in := &t.instances[slot]
 				in.busy += l * dt
 				if w != nil {
 					in.heavy += l * w.of.intensity * dt
@@ -264,59 +264,59 @@ func (p *place) piece(t *tally, from, to stamp, watch watcher) {
 			rest = max(0, 1-l) * share
 		}
 		if w == nil {
-			t.uses[useUnallocated] += rest * dt
+			t.states[stateUnallocated] += rest * dt
 			if measured {
-				t.bill(billIdle, 0, idleJoules*share)
+				t.charge(chargeIdle, 0, idleJoules*share)
 			}
 			continue
 		}
-		r := t.row(w, pollGroup)
-		r.held += dt * share
+		r := t.row(w, slot)
+		r.allocated += dt * share
 		if !measured {
-			t.uses[useUnknown] += share * dt
+			t.states[stateUnknown] += share * dt
 			continue
 		}
-		last, working := r.lastBusy, l > 0
-		if blind {
-			last, working = t.dev.lastBusy, total > 0
+		last, processes := r.lastBusy, l > 0
+		if hidden {
+			last, processes = t.dev.lastBusy, total > 0
 		}
-		idle, underused := 0.0, rest*dt
-		if !working {
-			quiet := max(last, w.from, t.began) + quietAfter
+		idle, gap := 0.0, rest*dt
+		if !processes {
+			quiet := max(last, w.from, t.started) + quietAfter
 			idle = rest * max(0, to-max(from, quiet)).seconds()
-			underused -= idle
+			gap -= idle
 		}
 		r.idle += idle
-		r.underused += underused
-		t.uses[useIdle] += idle
-		t.uses[useUnderused] += underused
+		r.gap += gap
+		t.states[stateIdle] += idle
+		t.states[stateGap] += gap
 		energy := idleJoules * share
 		if total > 0 {
 			energy += (joules - idleJoules) * own / total
 		}
-		if blind {
-			t.bill(billHidden, own*dt, energy)
+		if hidden {
+			t.charge(chargeHidden, own*dt, energy)
 		} else {
 			r.busy += own * dt
 			r.observed += dt * observedShare(p, share)
 			r.energy += energy
-			t.given.busy += own * dt
-			t.given.energy += energy
+			t.attributed.busy += own * dt
+			t.attributed.energy += energy
 			if l > 0 {
 				r.lastBusy = to
 			}
 		}
-		if watch != nil {
-			watch(deed{of: w, from: from, to: to, held: dt * share, busy: own * dt, idle: idle, underused: underused, energy: energy})
+		if observe != nil {
+			observe(usage{of: w, from: from, to: to, allocated: dt * share, busy: own * dt, idle: idle, gap: gap, energy: energy})
 		}
 	}
 	if measured {
-		t.uses[useBusy] += total * dt
-		t.bill(billIdle, 0, idleJoules*p.spare)
+		t.states[stateBusy] += total * dt
+		t.charge(chargeIdle, 0, idleJoules*p.spare)
 	} else {
-		t.bill(billUnmeasured, 0, joules)
+		t.charge(chargeUnmeasured, 0, joules)
 	}
-	t.uses[useUnallocated] += p.spare * dt
+	t.states[stateUnallocated] += p.spare * dt
 }
 
 // power is what the GPU draws, and what it would draw without work: more where somebody has it open.
@@ -327,7 +327,7 @@ func (p *place) power(at stamp, work float64, open bool) (watts, idle float64) {
 		idle *= openIdle
 	}
 	watts = idle + (b.busyWatts-idle)*work
-	if p.broken(FaultPowerCap, at) != nil {
+	if p.faultOf(FaultPowerCap, at) != nil {
 		watts = min(watts, capTo*float64(b.limit))
 	}
 	return watts, min(idle, watts)
@@ -344,32 +344,32 @@ func observedShare(p *place, share float64) float64 {
 	return 1
 }
 
-func (t *tally) bill(reason int, busy, energy float64) {
-	t.bills[reason].busy += busy
-	t.bills[reason].energy += energy
-	t.given.busy += busy
-	t.given.energy += energy
+func (t *counters) charge(reason int, busy, energy float64) {
+	t.charges[reason].busy += busy
+	t.charges[reason].energy += energy
+	t.attributed.busy += busy
+	t.attributed.energy += energy
 }
 
 // capTo is the part of the usual power limit to which a capped GPU was set.
 const capTo = 0.6
 
 // limit counts what held the clocks down.
-func (t *tally) limit(p *place, at stamp, dt, total float64) {
+func (t *counters) limit(p *place, at stamp, dt, total float64) {
 	switch {
-	case p.broken(FaultPowerCap, at) != nil:
-		t.capped += dt * min(1, total*0.9)
+	case p.faultOf(FaultPowerCap, at) != nil:
+		t.powerCap += dt * min(1, total*0.9)
 	default:
-		t.capped += dt * total * 0.01
+		t.powerCap += dt * total * 0.01
 	}
-	if p.broken(FaultBrake, at) != nil {
-		t.braked += dt * total * 0.2
+	if p.faultOf(FaultBrake, at) != nil {
+		t.powerBrake += dt * total * 0.2
 	}
-	if p.broken(FaultThermal, at) != nil {
-		t.heated += dt * total * 0.7
-		t.hardHeated += dt * total * 0.25
+	if p.faultOf(FaultThermal, at) != nil {
+		t.swThermal += dt * total * 0.7
+		t.hwThermal += dt * total * 0.25
 	}
 }
 
 // reasons are the bills in the order in which they are published.
-var reasons = [bills]gpu.UnattributedReason{gpu.UnattributedHidden, gpu.UnattributedHost, gpu.UnattributedIdle, gpu.UnattributedUnmeasured, gpu.UnattributedUnresolved}
+var reasons = [charges]gpu.UnattributedReason{gpu.UnattributedHidden, gpu.UnattributedHost, gpu.UnattributedIdle, gpu.UnattributedUnmeasured, gpu.UnattributedUnresolved}

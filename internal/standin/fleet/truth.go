@@ -14,7 +14,7 @@ import (
 type Truth struct {
 	From, To time.Time
 	// GPUs is GPU-time by use over all GPUs; it adds up to the number of GPUs times the stretch. Busy, idle and
-	// underused are known here also where no exporter could tell.
+	// gap are known here also where no exporter could tell.
 	GPUs      map[gpu.TimeState]gpu.Seconds
 	Workloads []WorkloadTruth // by cluster, namespace, kind and name
 }
@@ -30,7 +30,7 @@ type WorkloadTruth struct {
 	Devices                  int // most at once: GPUs, replicas or instances
 	Allocated                gpu.Seconds
 	Busy, Gap, Idle          gpu.Seconds // with Lost they add up to Held, on GPUs that others do not share
-	Lost                     gpu.Seconds // held on GPUs that could not be read
+	Lost                     gpu.Seconds // allocated on GPUs that could not be read
 	Energy                   gpu.Joules
 	MemoryPeak, DeviceMemory gpu.Bytes // highest in use on one device, and how much that device has
 	First, Last              time.Time // of holding, within the stretch
@@ -44,7 +44,7 @@ type WorkloadTruth struct {
 func (f *Fleet) Truth(from, to time.Time) *Truth {
 	a, b := f.stamp(from), f.stamp(to)
 	out := &Truth{From: from, To: to, GPUs: map[gpu.TimeState]gpu.Seconds{}}
-	var totals [uses]float64
+	var totals [states]float64
 	found := map[*workload]*account{}
 	for _, r := range f.racks {
 		for cycle := r.cycleAt(a); cycle <= r.cycleAt(b-1); cycle++ {
@@ -70,10 +70,10 @@ func (f *Fleet) Truth(from, to time.Time) *Truth {
 type account struct {
 	WorkloadTruth
 	pods  map[*pod]bool
-	edges []edge // of holding, to find the most at once
+	changes []change // of holding, to find the most at once
 }
 
-type edge struct {
+type change struct {
 	at    stamp
 	count int
 }
@@ -90,17 +90,17 @@ func (a *account) finish() {
 	slices.Sort(a.Pods)
 	a.Pods = slices.Compact(a.Pods)
 	// What ends at a moment makes room for what begins then.
-	slices.SortFunc(a.edges, func(x, y edge) int { return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.count, y.count)) })
+	slices.SortFunc(a.changes, func(x, y change) int { return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.count, y.count)) })
 	now := 0
-	for _, e := range a.edges {
+	for _, e := range a.changes {
 		now += e.count
 		a.Devices = max(a.Devices, now)
 	}
 }
 
 // truth adds up one cycle of a rack.
-func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[uses]float64, found map[*workload]*account) {
-	meet := func(of *pod) *account {
+func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[states]float64, found map[*workload]*account) {
+	find := func(of *pod) *account {
 		acc := found[of.of]
 		if acc == nil {
 			w := of.of
@@ -113,26 +113,26 @@ func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[uses]float6
 	}
 	for _, of := range p.pods {
 		if of.node < 0 && of.created < end && of.ended > begin {
-			acc := meet(of)
+			acc := find(of)
 			acc.Waited += gpu.Seconds(float64(of.count) * (min(end, of.ended) - max(begin, of.created)).seconds())
 		}
 	}
 	for n := range p.nodes {
 		node := f.nodes[r.first+n]
-		for c := range node.devs {
+		for c := range node.gpus {
 			pl := node.place(&p.nodes[n], c)
-			told := pl.measured() && !pl.blind()
+			attributable := pl.measured() && !pl.hidden()
 			pl.all = true
 			// Idleness depends on what went before: begin a little earlier, and believe only what is asked for.
-			t := &tally{at: max(p.from, begin-hour), began: p.from, instances: make([]sums, len(node.devs[c].layout))}
+			t := &counters{at: max(p.from, begin-hour), started: p.from, instances: make([]sums, len(node.gpus[c].layout))}
 			pl.advance(t, begin, nil)
-			before := t.uses
-			pl.advance(t, end, func(d deed) {
-				acc := meet(d.of.pod)
-				acc.Allocated += gpu.Seconds(d.held)
+			before := t.states
+			pl.advance(t, end, func(d usage) {
+				acc := find(d.of.pod)
+				acc.Allocated += gpu.Seconds(d.allocated)
 				acc.Busy += gpu.Seconds(d.busy)
 				acc.Idle += gpu.Seconds(d.idle)
-				acc.Gap += gpu.Seconds(d.underused)
+				acc.Gap += gpu.Seconds(d.gap)
 				acc.Lost += gpu.Seconds(d.lost)
 				acc.Energy += gpu.Joules(d.energy)
 				if from := f.time(d.from); acc.First.IsZero() || from.Before(acc.First) {
@@ -148,19 +148,19 @@ func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[uses]float6
 				}
 			})
 			for u := range totals {
-				totals[u] += t.uses[u] - before[u]
+				totals[u] += t.states[u] - before[u]
 			}
-			for pollGroup, list := range p.nodes[n].devs[c].pollGroups {
+			for slot, list := range p.nodes[n].gpus[c].slots {
 				for _, w := range list {
 					x, y := max(begin, w.from), min(end, w.to)
 					if x >= y {
 						continue
 					}
-					acc := meet(w.pod)
-					acc.edges = append(acc.edges, edge{x, 1}, edge{y, -1})
-					acc.Measured = told
-					acc.DeviceMemory = max(acc.DeviceMemory, pl.pollMemory(pollGroup))
-					acc.MemoryPeak = max(acc.MemoryPeak, pl.use(pollGroup, x), pl.use(pollGroup, y-1))
+					acc := find(w.pod)
+					acc.changes = append(acc.changes, change{x, 1}, change{y, -1})
+					acc.Measured = attributable
+					acc.DeviceMemory = max(acc.DeviceMemory, pl.slotMemory(slot))
+					acc.MemoryPeak = max(acc.MemoryPeak, pl.usedMemory(slot, x), pl.usedMemory(slot, y-1))
 				}
 			}
 		}

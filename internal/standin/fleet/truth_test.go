@@ -13,9 +13,9 @@ import (
 // Every second of every GPU is in the truth once, over the edges of cycles, too.
 func TestTruthAddsUp(t *testing.T) {
 	f := newFleet(t, fleet.Demo(1))
-	devs := 0
+	gpus := 0
 	for i := range f.Len() {
-		devs += f.Node(i).GPUs
+		gpus += f.Node(i).GPUs
 	}
 	for _, length := range []time.Duration{time.Second, 50 * time.Minute, 16 * 24 * time.Hour} {
 		truth := f.Truth(someDay, someDay.Add(length))
@@ -23,7 +23,7 @@ func TestTruthAddsUp(t *testing.T) {
 		for _, s := range truth.GPUs {
 			sum += float64(s)
 		}
-		if want := float64(devs) * length.Seconds(); !near(sum, want) {
+		if want := float64(gpus) * length.Seconds(); !near(sum, want) {
 			t.Errorf("over %v: %v gpu-seconds of %v", length, sum, want)
 		}
 		if truth.GPUs[gpu.TimeUnknown] != 0 {
@@ -47,9 +47,9 @@ func TestTruthOfPartsIsTheWhole(t *testing.T) {
 	f := newFleet(t, fleet.Demo(9))
 	mid, end := someDay.Add(7*time.Hour+13*time.Second), someDay.Add(20*time.Hour)
 	whole := f.Truth(someDay, end)
-	for use, want := range whole.GPUs {
-		if got := f.Truth(someDay, mid).GPUs[use] + f.Truth(mid, end).GPUs[use]; !near(float64(got), float64(want)) {
-			t.Errorf("%s: %v in parts, %v in whole", use, got, want)
+	for usedMemory, want := range whole.GPUs {
+		if got := f.Truth(someDay, mid).GPUs[usedMemory] + f.Truth(mid, end).GPUs[usedMemory]; !near(float64(got), float64(want)) {
+			t.Errorf("%s: %v in parts, %v in whole", usedMemory, got, want)
 		}
 	}
 	if !reflect.DeepEqual(whole, newFleet(t, fleet.Demo(9)).Truth(someDay, end)) {
@@ -61,7 +61,7 @@ func TestTruthOfPartsIsTheWhole(t *testing.T) {
 func TestExporterCountsTheTruth(t *testing.T) {
 	f := newFleet(t, fleet.Demo(1))
 	from, to := someDay, someDay.Add(9*time.Hour)
-	type sums struct{ held, busy, idle, underused, energy float64 }
+	type sums struct{ allocated, busy, idle, gap, energy float64 }
 	grown := map[[2]string]sums{} // by namespace and workload
 	for i := range f.Len() {
 		before := map[gpu.Container]map[gpu.UUID]gpu.ContainerGPU{}
@@ -74,10 +74,10 @@ func TestExporterCountsTheTruth(t *testing.T) {
 				b := before[c.Container][c.GPU]
 				key := [2]string{c.Namespace, owner[[2]string{c.Namespace, c.Pod}]}
 				s := grown[key]
-				s.held += float64(c.Allocated.Or(0) - b.Allocated.Or(0))
+				s.allocated += float64(c.Allocated.Or(0) - b.Allocated.Or(0))
 				s.busy += float64(c.Busy.Or(0) - b.Busy.Or(0))
 				s.idle += float64(c.Idle.Or(0) - b.Idle.Or(0))
-				s.underused += float64(c.Gap.Or(0) - b.Gap.Or(0))
+				s.gap += float64(c.Gap.Or(0) - b.Gap.Or(0))
 				s.energy += float64(c.Energy.Or(0) - b.Energy.Or(0))
 				grown[key] = s
 				if before[c.Container] == nil {
@@ -111,7 +111,7 @@ func TestExporterCountsTheTruth(t *testing.T) {
 			continue
 		}
 		compared++
-		if !near(s.held, float64(w.Allocated)) || !near(s.busy, float64(w.Busy)) || !near(s.idle, float64(w.Idle)) || !near(s.underused, float64(w.Gap)) || !near(s.energy, float64(w.Energy)) {
+		if !near(s.allocated, float64(w.Allocated)) || !near(s.busy, float64(w.Busy)) || !near(s.idle, float64(w.Idle)) || !near(s.gap, float64(w.Gap)) || !near(s.energy, float64(w.Energy)) {
 			t.Errorf("%s/%s: counted %+v, truth %+v", w.Namespace, w.Name, s, w)
 		}
 	}

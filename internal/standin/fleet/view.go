@@ -24,47 +24,47 @@ func (f *Fleet) View(i int, at time.Time) *gpu.View {
 	p := n.rack.plan(n.rack.cycleAt(t))
 	np := &p.nodes[n.at]
 	for _, g := range np.gaps {
-		if g.holds(t) {
+		if g.contains(t) {
 			return nil
 		}
 	}
 	n.mu.Lock()
-	tallies := n.tallies(p, t)
+	allCounters := n.allCounters(p, t)
 	n.mu.Unlock()
-	return n.view(p, np, t, tallies)
+	return n.view(p, np, t, allCounters)
 }
 
-func (n *node) view(p *plan, np *nodePlan, t stamp, tallies []*tally) *gpu.View {
-	began := np.began(t)
+func (n *node) view(p *plan, np *nodePlan, t stamp, allCounters []*counters) *gpu.View {
+	started := np.started(t)
 	v := &gpu.View{
 		At: n.rack.fleet.time(t), Node: n.name, Build: gpu.Build{Version: "1.0.0", Revision: "standin", GoVersion: "go1.26"},
 		System: gpu.Some(np.release.system), Devices: map[gpu.DeviceState]int{}, Ownership: true,
 		PollGroups: []gpu.PollHealth{
-			{PollGroup: gpu.PollFast, Interval: 2 * time.Second, Duration: gpu.Some(n.took(t, 1, 4*time.Millisecond))},
-			{PollGroup: gpu.PollMedium, Interval: 10 * time.Second, Duration: gpu.Some(n.took(t, 2, 9*time.Millisecond))},
-			{PollGroup: gpu.PollSlow, Interval: time.Minute, Duration: gpu.Some(n.took(t, 3, 16*time.Millisecond))},
-			{PollGroup: gpu.PollKubelet, Interval: 10 * time.Second, Duration: gpu.Some(n.took(t, 4, 3*time.Millisecond))},
+			{PollGroup: gpu.PollFast, Interval: 2 * time.Second, Duration: gpu.Some(n.pollDuration(t, 1, 4*time.Millisecond))},
+			{PollGroup: gpu.PollMedium, Interval: 10 * time.Second, Duration: gpu.Some(n.pollDuration(t, 2, 9*time.Millisecond))},
+			{PollGroup: gpu.PollSlow, Interval: time.Minute, Duration: gpu.Some(n.pollDuration(t, 3, 16*time.Millisecond))},
+			{PollGroup: gpu.PollKubelet, Interval: 10 * time.Second, Duration: gpu.Some(n.pollDuration(t, 4, 3*time.Millisecond))},
 		},
 		Features: features(n.rack.pool.Hidden),
 		Paused:   []gpu.Pause{{Reason: "mig_change"}},
-		Calls:    n.calls(began, t),
+		Calls:    n.calls(started, t),
 	}
-	v.GPUs = make([]gpu.GPU, len(n.devs))
+	v.GPUs = make([]gpu.GPU, len(n.gpus))
 	pods := map[*pod]bool{}
 	allocated, offered := map[string]int{}, map[string]int{}
-	for i := range n.devs {
+	for i := range n.gpus {
 		pl := n.place(np, i)
-		n.fill(&v.GPUs[i], i, pl, t, tallies[i])
+		n.fill(&v.GPUs[i], i, pl, t, allCounters[i])
 		v.Devices[v.GPUs[i].State]++
-		n.containers(v, i, pl, t, tallies[i], pods)
-		for pollGroup := range pl.shares {
-			r := n.rack.resource(pollGroup)
+		n.containers(v, i, pl, t, allCounters[i], pods)
+		for slot := range pl.shares {
+			r := n.rack.resource(slot)
 			if v.GPUs[i].State == gpu.DeviceUp {
 				offered[r]++
 			} else {
 				offered[r] += 0
 			}
-			if pl.current(pollGroup, t) != nil {
+			if pl.current(slot, t) != nil {
 				allocated[r]++
 			}
 		}
@@ -86,11 +86,11 @@ func (n *node) view(p *plan, np *nodePlan, t stamp, tallies []*tally) *gpu.View 
 
 	v.Accounts = gpu.Some(gpu.Accounts{Own: len(v.Containers), Limit: 1000})
 	kubelet := gpu.Source{Name: gpu.SourcePodResources, Up: true, LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(kubeletPoll))), Duration: v.PollGroups[3].Duration}
-	for _, w := range np.blind {
-		if w.to > began && w.from < t {
-			kubelet.Errors += uint64((min(t, w.to) - max(began, w.from)) / kubeletPoll)
+	for _, w := range np.kubeletDown {
+		if w.to > started && w.from < t {
+			kubelet.Errors += uint64((min(t, w.to) - max(started, w.from)) / kubeletPoll)
 		}
-		if w.holds(t) {
+		if w.contains(t) {
 			kubelet.Up, kubelet.LastSuccess, kubelet.Message = false, gpu.Some(n.rack.fleet.time(w.from)), "the kubelet does not answer on its pod-resources socket"
 		}
 	}
@@ -111,9 +111,9 @@ func sortedKeys(m map[string]int) []string {
 	return out
 }
 
-// took makes up how long a poll group's round took.
-func (n *node) took(t stamp, pollGroup uint64, typical time.Duration) time.Duration {
-	return time.Duration(float64(typical) * (0.8 + 0.6*noise(uint64(n.index), pollGroup, uint64(t.floor(minute)))))
+// pollDuration makes up how long a poll group's round took.
+func (n *node) pollDuration(t stamp, slot uint64, typical time.Duration) time.Duration {
+	return time.Duration(float64(typical) * (0.8 + 0.6*noise(uint64(n.index), slot, uint64(t.floor(minute)))))
 }
 
 func features(hidden bool) []gpu.Feature {
@@ -129,7 +129,7 @@ func features(hidden bool) []gpu.Feature {
 }
 
 // calls are a few driver calls with their counts since the exporter's start.
-func (n *node) calls(began, t stamp) []gpu.CallStats {
+func (n *node) calls(started, t stamp) []gpu.CallStats {
 	table := []struct {
 		call   string
 		every  stamp
@@ -141,7 +141,7 @@ func (n *node) calls(began, t stamp) []gpu.CallStats {
 	}
 	out := make([]gpu.CallStats, len(table))
 	for i, c := range table {
-		count := uint64((t-began)/c.every) * uint64(len(n.devs))
+		count := uint64((t-started)/c.every) * uint64(len(n.gpus))
 		rare := count / 20
 		h := gpu.Histogram{Count: count, Buckets: map[int]uint64{c.bucket: count - rare, c.bucket + 6: rare}}
 		h.Sum = float64(count-rare)*bucketTop(c.bucket) + float64(rare)*bucketTop(c.bucket+6)
@@ -151,24 +151,24 @@ func (n *node) calls(began, t stamp) []gpu.CallStats {
 }
 
 // fill completes one GPU of a view.
-func (n *node) fill(out *gpu.GPU, i int, pl *place, t stamp, sum *tally) {
-	c := n.devs[i]
+func (n *node) fill(out *gpu.GPU, i int, pl *place, t stamp, sum *counters) {
+	c := n.gpus[i]
 	out.Identity = c.identity
-	out.GPUSeconds = make(map[gpu.TimeState]gpu.Seconds, uses)
+	out.GPUSeconds = make(map[gpu.TimeState]gpu.Seconds, states)
 	for u, name := range gpu.TimeStates {
-		out.GPUSeconds[name] = countedSeconds(sum.uses[u])
+		out.GPUSeconds[name] = countedSeconds(sum.states[u])
 	}
-	held := 0.0
-	for pollGroup := range pl.shares {
-		if pl.current(pollGroup, t) != nil {
-			held += pl.shares[pollGroup]
+	allocated := 0.0
+	for slot := range pl.shares {
+		if pl.current(slot, t) != nil {
+			allocated += pl.shares[slot]
 		}
 	}
-	out.AllocationRatio = gpu.Some(gpu.Ratio(snap(held)))
-	out.XIDs = pl.xids(sum.began, t)
-	lost := pl.broken(FaultLost, t)
+	out.AllocationRatio = gpu.Some(gpu.Ratio(roundShare(allocated)))
+	out.XIDs = pl.xids(sum.started, t)
+	lost := pl.faultOf(FaultLost, t)
 	switch {
-	case pl.broken(FaultNoDevice, t) != nil:
+	case pl.faultOf(FaultNoDevice, t) != nil:
 		out.Identity = gpu.Identity{UUID: gpu.UUID(c.identity.PCI), Index: -1, PCI: c.identity.PCI}
 		out.State, out.Message = gpu.DeviceMissing, "on the PCI bus, not in NVML"
 		return
@@ -179,7 +179,7 @@ func (n *node) fill(out *gpu.GPU, i int, pl *place, t stamp, sum *tally) {
 			out.Recovery = gpu.Some(gpu.RecoveryReboot)
 		}
 		for i, in := range c.layout {
-			out.Instances = append(out.Instances, gpu.InstanceActivity{Instance: in, AllocationRatio: gpu.Some(heldRatio(pl.current(i, t)))})
+			out.Instances = append(out.Instances, gpu.InstanceActivity{Instance: in, AllocationRatio: gpu.Some(allocationRatio(pl.current(i, t)))})
 		}
 		return
 	}
@@ -188,8 +188,8 @@ func (n *node) fill(out *gpu.GPU, i int, pl *place, t stamp, sum *tally) {
 	if pl.node.release.recovery {
 		out.Recovery = gpu.Some(pl.recovery(t))
 	}
-	now := pl.instant(t)
-	recent := &tally{at: max(sum.began, t-minute), began: sum.began, instances: make([]sums, len(c.layout))}
+	now := pl.loadAt(t)
+	recent := &counters{at: max(sum.started, t-minute), started: sum.started, instances: make([]sums, len(c.layout))}
 	pl.advance(recent, t, nil)
 	mean := now.total
 	if recent.dev.observed > 0 {
@@ -204,7 +204,7 @@ func (n *node) fill(out *gpu.GPU, i int, pl *place, t stamp, sum *tally) {
 		out.Activity.Mean, out.Activity.Peak = gpu.Some(gpu.Ratio(mean)), gpu.Some(gpu.Ratio(max(mean, recent.peak)))
 	}
 	for i, in := range c.layout {
-		a := gpu.InstanceActivity{Instance: in, Memory: medium.Instances[i].Memory, AllocationRatio: gpu.Some(heldRatio(pl.current(i, t)))}
+		a := gpu.InstanceActivity{Instance: in, Memory: medium.Instances[i].Memory, AllocationRatio: gpu.Some(allocationRatio(pl.current(i, t)))}
 		if pl.measured() {
 			s := &sum.instances[i]
 			a.Activity = gpu.Activity{Method: gpu.Some(gpu.MethodGPM), Busy: gpu.Some(countedSeconds(s.busy)), Observed: gpu.Some(countedSeconds(s.observed))}
@@ -213,34 +213,34 @@ func (n *node) fill(out *gpu.GPU, i int, pl *place, t stamp, sum *tally) {
 		out.Instances = append(out.Instances, a)
 	}
 	out.Unattributed = pl.unattributed(sum, t, medium)
-	out.AttributionErrors = pl.closing(sum)
+	out.AttributionErrors = pl.attributionErrors(sum)
 }
 
-func heldRatio(w *tenancy) gpu.Ratio {
+func allocationRatio(w *allocation) gpu.Ratio {
 	if w != nil {
 		return 1
 	}
 	return 0
 }
 
-// snap undoes what adding thirds does to one.
-func snap(x float64) float64 {
+// roundShare undoes what adding thirds does to one.
+func roundShare(x float64) float64 {
 	if x > 1-1e-9 {
 		return 1
 	}
 	return x
 }
 
-func activity(pl *place, s *tally, t stamp) gpu.Activity {
+func activity(pl *place, s *counters, t stamp) gpu.Activity {
 	b := pl.rack.board
 	a := gpu.Activity{Energy: gpu.Some(countedJoules(s.energy)), Limited: map[gpu.LimitReason]gpu.Seconds{
-		gpu.LimitPowerCap: countedSeconds(s.capped), gpu.LimitThermal: 0, gpu.LimitSyncBoost: 0, gpu.LimitBoard: 0, gpu.LimitReliability: 0}}
+		gpu.LimitPowerCap: countedSeconds(s.powerCap), gpu.LimitThermal: 0, gpu.LimitSyncBoost: 0, gpu.LimitBoard: 0, gpu.LimitReliability: 0}}
 	if b.hopperLimits {
-		a.Limited[gpu.LimitSWThermal], a.Limited[gpu.LimitHWThermal], a.Limited[gpu.LimitHWPowerBrake] = countedSeconds(s.heated), countedSeconds(s.hardHeated), countedSeconds(s.braked)
+		a.Limited[gpu.LimitSWThermal], a.Limited[gpu.LimitHWThermal], a.Limited[gpu.LimitHWPowerBrake] = countedSeconds(s.swThermal), countedSeconds(s.hwThermal), countedSeconds(s.powerBrake)
 	} else {
-		a.Limited[gpu.LimitThermal] = countedSeconds(s.heated)
+		a.Limited[gpu.LimitThermal] = countedSeconds(s.swThermal)
 	}
-	since := (t - s.began).seconds()
+	since := (t - s.started).seconds()
 	if pl.node.release.traffic {
 		a.PCIeTransmit, a.PCIeReceive = gpu.Some(since*5e5+s.dev.busy*b.pcieRate), gpu.Some(since*6e5+s.dev.busy*b.pcieRate*2)
 	}
@@ -252,7 +252,7 @@ func activity(pl *place, s *tally, t stamp) gpu.Activity {
 	}
 	a.Method = gpu.Some(gpu.MethodRing)
 	a.Busy, a.Observed = gpu.Some(countedSeconds(s.dev.busy)), gpu.Some(countedSeconds(s.dev.observed))
-	a.LastBusy = gpu.Some(pl.rack.fleet.time(max(s.dev.lastBusy, s.began)))
+	a.LastBusy = gpu.Some(pl.rack.fleet.time(max(s.dev.lastBusy, s.started)))
 	if pl.mig() {
 		a.Method = gpu.Some(gpu.MethodGPM)
 	} else {
@@ -273,92 +273,92 @@ func profiled(a *gpu.Activity, b *board, s *sums) {
 }
 
 // unattributed closes the sums of a GPU.
-func (p *place) unattributed(s *tally, t stamp, m *gpu.Medium) []gpu.Unattributed {
+func (p *place) unattributed(s *counters, t stamp, m *gpu.Medium) []gpu.Unattributed {
 	visible := !p.rack.pool.Hidden
 	var out []gpu.Unattributed
 	if visible {
-		out = append(out, gpu.Unattributed{Reason: gpu.UnattributedDriver, Memory: gpu.Some(p.loose(t, m))})
+		out = append(out, gpu.Unattributed{Reason: gpu.UnattributedDriver, Memory: gpu.Some(p.unattributedMemory(t, m))})
 	}
 	for i, reason := range reasons {
 		if !visible && (reason == gpu.UnattributedHost || reason == gpu.UnattributedUnresolved || reason == gpu.UnattributedUnmeasured && p.measured()) {
 			continue
 		}
-		u := gpu.Unattributed{Reason: reason, Energy: gpu.Some(countedJoules(s.bills[i].energy))}
+		u := gpu.Unattributed{Reason: reason, Energy: gpu.Some(countedJoules(s.charges[i].energy))}
 		if p.measured() && reason != gpu.UnattributedIdle {
-			u.Busy = gpu.Some(countedSeconds(s.bills[i].busy))
+			u.Busy = gpu.Some(countedSeconds(s.charges[i].busy))
 		}
 		if !visible && reason == gpu.UnattributedHidden {
-			u.Memory = gpu.Some(p.loose(t, m))
+			u.Memory = gpu.Some(p.unattributedMemory(t, m))
 		}
 		out = append(out, u)
 	}
 	return out
 }
 
-// loose is the memory in use that is no container's.
-func (p *place) loose(t stamp, m *gpu.Medium) gpu.Bytes {
+// unattributedMemory is the memory in use that is no container's.
+func (p *place) unattributedMemory(t stamp, m *gpu.Medium) gpu.Bytes {
 	used := m.Memory.Or(gpu.Memory{}).Used
-	for pollGroup := range p.shares {
-		if b, ok := p.containerMemory(pollGroup, t).Get(); ok {
+	for slot := range p.shares {
+		if b, ok := p.containerMemory(slot, t).Get(); ok {
 			used -= b
 		}
 	}
 	return used
 }
 
-// closing computes by how much the sums fail.
-func (p *place) closing(s *tally) []gpu.AttributionError {
+// attributionErrors computes by how much the sums fail.
+func (p *place) attributionErrors(s *counters) []gpu.AttributionError {
 	var out []gpu.AttributionError
-	add := func(quantity string, device, given float64) {
+	add := func(quantity string, device, attributed float64) {
 		e := 0.0
-		if d := max(device-given, given-device); d > 1e-9*max(1, device) {
+		if d := max(device-attributed, attributed-device); d > 1e-9*max(1, device) {
 			e = d / max(device, 1e-9)
 		}
 		out = append(out, gpu.AttributionError{Quantity: quantity, Ratio: gpu.Ratio(e)})
 	}
 	if p.measured() {
-		add("busy", s.dev.busy, s.given.busy)
+		add("busy", s.dev.busy, s.attributed.busy)
 	}
-	add("energy", s.energy, s.given.energy)
+	add("energy", s.energy, s.attributed.energy)
 	return append(out, gpu.AttributionError{Quantity: "memory"})
 }
 
 // laneMemory is the memory of a poll group that a container may use.
-func (p *place) pollMemory(pollGroup int) gpu.Bytes {
+func (p *place) slotMemory(slot int) gpu.Bytes {
 	b := p.rack.board
 	if p.mig() {
-		prof, _ := b.profile(p.rack.pool.MIG[pollGroup])
+		prof, _ := b.profile(p.rack.pool.MIG[slot])
 		return prof.memory
 	}
 	return b.memory - b.reserved - driverBytes
 }
 
-// use is what the container on a poll group has in memory.
-func (p *place) use(pollGroup int, t stamp) gpu.Bytes {
-	w := p.current(pollGroup, t)
+// usedMemory is what the container on a poll group has in memory.
+func (p *place) usedMemory(slot int, t stamp) gpu.Bytes {
+	w := p.current(slot, t)
 	if w == nil || !w.process {
 		return 0
 	}
 	part := w.memory
-	if t < w.worksFrom && w.of.class != Preallocated {
+	if t < w.busyFrom && w.of.class != Preallocated {
 		part *= 0.1
 	}
-	return gpu.Bytes(part*float64(p.pollMemory(pollGroup))/float64(mib)) * mib
+	return gpu.Bytes(part*float64(p.slotMemory(slot))/float64(mib)) * mib
 }
 
 // containerMemory is what is told of it: the sole holder of a GPU has all that is in use on it.
-func (p *place) containerMemory(pollGroup int, t stamp) gpu.Opt[gpu.Bytes] {
+func (p *place) containerMemory(slot int, t stamp) gpu.Opt[gpu.Bytes] {
 	switch {
-	case p.current(pollGroup, t) == nil || p.blind():
+	case p.current(slot, t) == nil || p.hidden():
 		return gpu.None[gpu.Bytes]()
 	case len(p.shares) == 1:
-		return gpu.Some(p.use(pollGroup, t) + driverBytes)
+		return gpu.Some(p.usedMemory(slot, t) + driverBytes)
 	}
-	return gpu.Some(p.use(pollGroup, t))
+	return gpu.Some(p.usedMemory(slot, t))
 }
 
 // containers adds the containers of one GPU to a view.
-func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *tally, pods map[*pod]bool) {
+func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *counters, pods map[*pod]bool) {
 	dev := &v.GPUs[i]
 	lost := dev.State != gpu.DeviceUp
 	for k := range s.rows {
@@ -367,17 +367,17 @@ func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *tally, pods
 		if w.from > t {
 			continue
 		}
-		gone := w.to <= t
-		c := gpu.ContainerGPU{Container: gpu.Container{Namespace: w.pod.of.namespace, Pod: w.pod.name, Name: w.pod.container}, GPU: dev.UUID, Index: dev.Index, Ended: gone,
-			Allocated: gpu.Some(countedSeconds(r.held)), Source: gpu.SourcePodResources, Idle: gpu.Some(countedSeconds(r.idle)), Gap: gpu.Some(countedSeconds(r.underused))}
-		if w.from >= s.began+kubeletPoll {
+		ended := w.to <= t
+		c := gpu.ContainerGPU{Container: gpu.Container{Namespace: w.pod.of.namespace, Pod: w.pod.name, Name: w.pod.container}, GPU: dev.UUID, Index: dev.Index, Ended: ended,
+			Allocated: gpu.Some(countedSeconds(r.allocated)), Source: gpu.SourcePodResources, Idle: gpu.Some(countedSeconds(r.idle)), Gap: gpu.Some(countedSeconds(r.gap))}
+		if w.from >= s.started+kubeletPoll {
 			c.Since = gpu.Some(n.rack.fleet.time(w.from))
 		}
-		told := pl.measured() && !pl.blind()
+		attributable := pl.measured() && !pl.hidden()
 		if !lost {
 			c.Attribution = "none"
 			switch {
-			case !told:
+			case !attributable:
 			case pl.mig():
 				c.Attribution = "mig"
 			case pl.shared():
@@ -385,27 +385,27 @@ func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *tally, pods
 			default:
 				c.Attribution = "exclusive"
 			}
-			if told {
+			if attributable {
 				c.Busy, c.Observed, c.Energy = gpu.Some(countedSeconds(r.busy)), gpu.Some(countedSeconds(r.observed)), gpu.Some(countedJoules(r.energy))
 			}
 		}
-		if !gone {
+		if !ended {
 			pods[w.pod] = true
-			if told {
-				c.LastBusy = gpu.Some(n.rack.fleet.time(max(r.lastBusy, w.from, s.began)))
+			if attributable {
+				c.LastBusy = gpu.Some(n.rack.fleet.time(max(r.lastBusy, w.from, s.started)))
 			}
 			if !lost {
-				c.Memory = pl.containerMemory(r.pollGroup, t)
+				c.Memory = pl.containerMemory(r.slot, t)
 				if !pl.rack.pool.Hidden {
 					c.Processes = gpu.Some(b2i(w.process))
 				}
 			}
-			h := gpu.ContainerAllocation{Index: dev.Index, AllocationRatio: gpu.Some(gpu.Ratio(pl.shares[r.pollGroup])), Allocation: gpu.Allocation{Container: c.Container, Resource: w.pod.resource,
+			h := gpu.ContainerAllocation{Index: dev.Index, AllocationRatio: gpu.Some(gpu.Ratio(pl.shares[r.slot])), Allocation: gpu.Allocation{Container: c.Container, Resource: w.pod.resource,
 				GPU: dev.UUID, Share: gpu.Some(gpu.Ratio(1)), Shared: pl.shared(), Source: gpu.SourcePodResources, Since: c.Since}}
 			if pl.mig() {
-				h.Instance = n.devs[i].layout[r.pollGroup].UUID
+				h.Instance = n.gpus[i].layout[r.slot].UUID
 			} else {
-				h.Share = gpu.Some(gpu.Ratio(pl.shares[r.pollGroup]))
+				h.Share = gpu.Some(gpu.Ratio(pl.shares[r.slot]))
 			}
 			v.Allocations = append(v.Allocations, h)
 		}
