@@ -1,6 +1,5 @@
-// Package podresources_test holds the exporter's client of the PodResources API against the server of Kubernetes
-// itself, in two releases. The program in test/kubelet runs that server; what a kubelet's managers would tell it, the
-// test does.
+// Package podresources_test runs the exporter's client of the PodResources API against the server of Kubernetes itself, which test/kubelet
+// runs; the tests set the state that a kubelet's managers would report. KUBERNETES=1.34 takes that release instead of 1.36.
 package podresources_test
 
 import (
@@ -101,7 +100,7 @@ func poll(t *testing.T, m *podmap.Map, inv *gpu.Inventory) gpu.Allocations {
 // Whole GPUs, replicas, MIG devices, claims, sidecars and ordinary containers, in one answer.
 func TestEverySchemeOfNVIDIA(t *testing.T) {
 	t.Parallel()
-	eachRelease(t, func(t *testing.T, program string) {
+	withServer(t, func(t *testing.T, program string) {
 		always := corev1.ContainerRestartPolicyAlways
 		var s state
 		s.pod("a", "whole", "main", "helper")
@@ -172,7 +171,7 @@ func TestPodsInEveryPhase(t *testing.T) {
 		{"succeeded", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, false},
 		{"failed", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, false},
 	}
-	eachRelease(t, func(t *testing.T, program string) {
+	withServer(t, func(t *testing.T, program string) {
 		// With the gate off as up to 1.33: ended pods stay listed, without their devices.
 		for _, gates := range []string{"", "KubeletPodResourcesListUseActivePods=false"} {
 			t.Run("gates "+gates, func(t *testing.T) {
@@ -204,7 +203,7 @@ func TestPodsInEveryPhase(t *testing.T) {
 // A kubelet of 1.34 whose gate of dynamic resources is off lists claims no more than older ones do.
 func TestClaimsBehindTheGate(t *testing.T) {
 	t.Parallel()
-	eachRelease(t, func(t *testing.T, program string) {
+	withServer(t, func(t *testing.T, program string) {
 		if !strings.HasSuffix(program, "1.34") {
 			return // In 1.36 the gate is locked on.
 		}
@@ -220,7 +219,7 @@ func TestClaimsBehindTheGate(t *testing.T) {
 // A thousand pods on one node, as whole answers and as they change.
 func TestAThousandPods(t *testing.T) {
 	t.Parallel()
-	eachRelease(t, func(t *testing.T, program string) {
+	withServer(t, func(t *testing.T, program string) {
 		random := rand.New(rand.NewPCG(1, 2))
 		build := func() (s state, expected []string) {
 			s.Allocatable = map[string][]string{}
@@ -255,7 +254,7 @@ func TestAThousandPods(t *testing.T) {
 // A plugin that sells memory by the MiB makes an answer of many megabytes, which lies about the GPUs.
 func TestAnAnswerOfManyMegabytes(t *testing.T) {
 	t.Parallel()
-	eachRelease(t, func(t *testing.T, program string) {
+	withServer(t, func(t *testing.T, program string) {
 		const slices = 40_000
 		var s state
 		s.pod("a", "honest", "main")
@@ -286,7 +285,7 @@ func TestAnAnswerOfManyMegabytes(t *testing.T) {
 // A kubelet that crashed and came back: it refuses, then lists nothing, then all again.
 func TestRestartWithAnEmptyFirstAnswer(t *testing.T) {
 	t.Parallel()
-	eachRelease(t, func(t *testing.T, program string) {
+	withServer(t, func(t *testing.T, program string) {
 		var s state
 		s.pod("a", "p", "main")
 		s.give("p", "main", nvidia, dev(0))
@@ -327,7 +326,7 @@ func TestRestartWithAnEmptyFirstAnswer(t *testing.T) {
 // known stays, the rejection is told, and the first free moment heals it.
 func TestRateLimiter(t *testing.T) {
 	t.Parallel()
-	eachRelease(t, func(t *testing.T, program string) {
+	withServer(t, func(t *testing.T, program string) {
 		var s state
 		s.pod("a", "p", "main")
 		s.give("p", "main", nvidia, dev(0))
@@ -393,7 +392,7 @@ func TestRateLimiter(t *testing.T) {
 // Run, left to itself, asks within the limit also while it is rejected.
 func TestRunAsksSparingly(t *testing.T) {
 	t.Parallel()
-	eachRelease(t, func(t *testing.T, program string) {
+	withServer(t, func(t *testing.T, program string) {
 		var s state
 		s.pod("a", "p", "main")
 		k := run(t, program, dir(t), s)
@@ -423,7 +422,7 @@ func TestRunAsksSparingly(t *testing.T) {
 // A kubelet before 1.20 knows v1alpha1 alone: Kubernetes' own server of it, which lists no claims and no counts.
 func TestV1Alpha1OfKubernetes(t *testing.T) {
 	t.Parallel()
-	eachRelease(t, func(t *testing.T, program string) {
+	withServer(t, func(t *testing.T, program string) {
 		var s state
 		s.pod("a", "p", "main")
 		s.give("p", "main", nvidia, dev(0))
@@ -450,7 +449,7 @@ func TestV1Alpha1OfKubernetes(t *testing.T) {
 // The checkpoint as Kubernetes' own code writes it: the UIDs of pods, and the GPU of a scheme whose ids lie.
 func TestCheckpointOfKubernetes(t *testing.T) {
 	t.Parallel()
-	eachRelease(t, func(t *testing.T, program string) {
+	withServer(t, func(t *testing.T, program string) {
 		answer := func(visible string) []byte {
 			b, err := proto.Marshal(&deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": visible}})
 			if err != nil {
@@ -490,7 +489,7 @@ func TestCheckpointOfKubernetes(t *testing.T) {
 // The real binary between a fake driver and Kubernetes' own server, through a crash of that with an empty first answer.
 func TestTheBinaryAndKubernetes(t *testing.T) {
 	t.Parallel()
-	eachRelease(t, func(t *testing.T, program string) {
+	withServer(t, func(t *testing.T, program string) {
 		n := machine.Shipped(t, "demo", "demo")
 		const held = "GPU-5a0e1100-8c1d-4e6b-9d10-000000000000"
 		var s state

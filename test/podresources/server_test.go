@@ -2,6 +2,7 @@ package podresources_test
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,47 +18,37 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// release is a version of Kubernetes whose server the tests run against.
-type release struct {
-	name    string
-	modfile string // empty: go.mod of test/kubelet
-}
+// modfiles of test/kubelet by release of Kubernetes.
+var modfiles = map[string]string{"1.36": "go.mod", "1.34": "kubernetes-1.34.mod"}
 
-var releases = []release{{"1.36", ""}, {"1.34", "kubernetes-1.34.mod"}}
-
-// servers are the programs of test/kubelet, built once: paths by release.
-var servers = sync.OnceValues(func() (map[string]string, error) {
+// server is the program of test/kubelet, built once, of the release that KUBERNETES names: 1.36 if unset.
+var server = sync.OnceValues(func() (string, error) {
+	release := cmp.Or(os.Getenv("KUBERNETES"), "1.36")
+	modfile := modfiles[release]
+	if modfile == "" {
+		return "", fmt.Errorf("KUBERNETES must be 1.36 or 1.34, got %s", release)
+	}
 	dir, err := filepath.Abs(filepath.Join("..", "kubelet"))
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	out := map[string]string{}
-	for _, r := range releases {
-		path := filepath.Join(dir, "..", "..", "bin", "kubelet-"+r.name)
-		args := []string{"build", "-o", path}
-		if r.modfile != "" {
-			args = append(args, "-modfile="+r.modfile)
-		}
-		cmd := exec.Command("go", append(args, ".")...)
-		cmd.Dir = dir
-		if text, err := cmd.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("go build of Kubernetes %s's server: %w\n%s", r.name, err, text)
-		}
-		out[r.name] = path
+	path := filepath.Join(dir, "..", "..", "bin", "kubelet-"+release)
+	cmd := exec.Command("go", "build", "-o", path, "-modfile="+modfile, ".")
+	cmd.Dir = dir
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the server of Kubernetes %s: %w\n%s", release, err, text)
 	}
-	return out, nil
+	return path, nil
 })
 
-// eachRelease runs a test against every release.
-func eachRelease(t *testing.T, test func(t *testing.T, program string)) {
+// withServer runs a test against the server.
+func withServer(t *testing.T, test func(t *testing.T, program string)) {
 	t.Helper()
-	paths, err := servers()
+	path, err := server()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range releases {
-		t.Run(r.name, func(t *testing.T) { test(t, paths[r.name]) })
-	}
+	test(t, path)
 }
 
 // state is a node as the program of test/kubelet reads it; see there for what its fields mean.
