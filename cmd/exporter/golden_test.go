@@ -142,7 +142,7 @@ func TestDutyCycleInRealTime(t *testing.T) {
 		}
 		return err
 	})
-	time.Sleep(time.Minute) // real time is what this test is about
+	time.Sleep(20 * time.Second) // the test is about real time
 	last, err := p.scrape()
 	if err != nil {
 		t.Fatal(err)
@@ -155,11 +155,11 @@ func TestDutyCycleInRealTime(t *testing.T) {
 		}
 		return b - a
 	}
-	if observed := delta("gpu_observed_seconds_total"); observed < 57 {
-		t.Errorf("observed %.1f s of a minute", observed)
+	if observed := delta("gpu_observed_seconds_total"); observed < 17 {
+		t.Errorf("observed %.1f s of 20 s", observed)
 	}
 	if rate := delta("gpu_busy_seconds_total") / delta("gpu_observed_seconds_total"); math.Abs(rate-0.3) > 0.02 {
-		t.Errorf("a minute shows %.4f, not 0.300", rate)
+		t.Errorf("20 s show %.4f, not 0.300", rate)
 	}
 }
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The service is neither enabled nor started: systemctl enable --now gpu-exporter. One that runs takes the new program.
+# Does not enable or start the service (systemctl enable --now gpu-exporter); restarts it if it is running.
 set -e
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload

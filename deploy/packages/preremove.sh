@@ -1,5 +1,5 @@
 #!/bin/sh
-# The service ends with its package, and goes on through an upgrade. dpkg says remove; rpm says how many are left.
+# Stops the service on removal, not on upgrade. dpkg passes remove, rpm the number of installed versions left.
 set -e
 if [ -d /run/systemd/system ] && { [ "$1" = remove ] || [ "$1" = 0 ]; }; then
 	systemctl disable --now gpu-exporter.service gpu-exporter.socket
