@@ -58,7 +58,7 @@ generate: ## write all generated files and goldens; review the diff
 	tools/generate
 
 .PHONY: lint
-lint: ## run gofmt, golangci-lint and deadcode on every module
+lint: ## run gofmt, golangci-lint and deadcode on every module, and Vale on the prose
 	tools/lint/run
 
 .PHONY: tools

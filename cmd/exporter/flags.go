@@ -257,7 +257,7 @@ func (c *config) validate() error {
 	return nil
 }
 
-// Exit codes; see docs/ARCHITECTURE.md.
+// Exit codes; see docs/upgrading.md.
 const (
 	exitOK       = 0
 	exitBroken   = 1
