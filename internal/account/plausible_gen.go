@@ -35,4 +35,5 @@ func (s *Filter) plainSlow(r *gpu.Slow) {
 	within(s, "pcie_link", &r.PCIe.Width, 1, 64)
 	within(s, "pcie_link", &r.PCIe.MaxGeneration, 1, 16)
 	within(s, "pcie_link", &r.PCIe.MaxWidth, 1, 64)
+	within(s, "pcie_link", &r.PCIe.GPUMaxGeneration, 1, 16)
 }

@@ -71,6 +71,8 @@ func modes() Group {
 				func(s *gpu.Slow) gpu.Opt[bool] { return s.AccountingMode }),
 			mode("gpu_display_active", "Whether a display is initialized on the GPU.", "nvmlDeviceGetDisplayActive", "",
 				func(s *gpu.Slow) gpu.Opt[bool] { return s.DisplayActive }),
+			mode("gpu_display_attached", "Whether a display is connected to the GPU.", "nvmlDeviceGetDisplayMode", "",
+				func(s *gpu.Slow) gpu.Opt[bool] { return s.DisplayAttached }),
 			mode("gpu_mig_mode", "Whether MIG mode is enabled.", "nvmlDeviceGetMigMode", "GPUs with MIG",
 				half(migPair, current)),
 			mode("gpu_mig_mode_pending", "Whether MIG mode is enabled after the next GPU reset.",

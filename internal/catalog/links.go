@@ -27,6 +27,8 @@ func links() Group {
 				func(p gpu.PCIeLink) gpu.Opt[int] { return p.Width }),
 			pcie("gpu_pcie_link_generation_max", "Maximum PCIe link generation of this GPU in this slot.",
 				"nvmlDeviceGetMaxPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxGeneration }),
+			pcie("gpu_pcie_link_generation_gpu_max", "Maximum PCIe link generation of the GPU in any slot.",
+				"nvmlDeviceGetGpuMaxPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.GPUMaxGeneration }),
 			pcie("gpu_pcie_link_width_max", "Maximum PCIe link width of this GPU in this slot, in lanes.",
 				"nvmlDeviceGetMaxPcieLinkWidth", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxWidth }),
 			bytes("gpu_pcie_transmit_bytes_total", "Bytes sent by the GPU over PCIe.",

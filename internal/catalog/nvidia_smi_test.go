@@ -219,7 +219,7 @@ func TestQueryFieldsMarkdown(t *testing.T) {
 		"| `temperature.memory` | `gpu_temperature_celsius{sensor}` |",
 		"| `timestamp` | `gpu_last_read_timestamp_seconds` |",
 		"| `clocks.max.graphics`, `clocks.max.sm`, `clocks.max.memory` | `gpu_clock_max_hertz{clock}` | MHz -> hertz |",
-		"| `pcie.link.gen.gpumax` | not exported yet: nvmlDeviceGetGpuMaxPcieLinkGeneration |",
+		"| `addressing_mode` | not exported yet: nvmlDeviceGetAddressingMode |",
 		"Driver 610.57 has 241 fields",
 	} {
 		if !strings.Contains(text, want) {

@@ -149,6 +149,7 @@ type Slow struct {
 	PersistenceMode Opt[bool]
 	AccountingMode  Opt[bool]
 	DisplayActive   Opt[bool]
+	DisplayAttached Opt[bool]
 	ComputeMode     Opt[ComputeMode]
 	MIGMode         Opt[ModePair]
 	ECCMode         Opt[ModePair]
@@ -175,6 +176,7 @@ type ModePair struct{ Current, Pending bool }
 // PCIeLink is the current link, and the maximum that GPU and slot support together.
 type PCIeLink struct {
 	Generation, Width, MaxGeneration, MaxWidth Opt[int]
+	GPUMaxGeneration                           Opt[int] // of the GPU alone
 }
 
 // NVLinkCount counts links by state.

@@ -71,6 +71,7 @@ const (
 	callPersistenceMode
 	callAccountingMode
 	callDisplayActive
+	callDisplayMode
 	callComputeMode
 	callMigMode
 	callEccMode
@@ -79,6 +80,7 @@ const (
 	callCurrPcieLinkWidth
 	callMaxPcieLinkGeneration
 	callMaxPcieLinkWidth
+	callGpuMaxPcieLinkGeneration
 	callNvLinkState
 	callGpuFabricInfoV
 	callMemoryBusWidth
@@ -162,6 +164,7 @@ var guards = [callKinds]guard{
 	callPersistenceMode:                 {name: "nvmlDeviceGetPersistenceMode", methods: []string{"Device.GetPersistenceMode"}},
 	callAccountingMode:                  {name: "nvmlDeviceGetAccountingMode", methods: []string{"Device.GetAccountingMode"}},
 	callDisplayActive:                   {name: "nvmlDeviceGetDisplayActive", methods: []string{"Device.GetDisplayActive"}},
+	callDisplayMode:                     {name: "nvmlDeviceGetDisplayMode", methods: []string{"Device.GetDisplayMode"}},
 	callComputeMode:                     {name: "nvmlDeviceGetComputeMode", methods: []string{"Device.GetComputeMode"}},
 	callMigMode:                         {name: "nvmlDeviceGetMigMode", methods: []string{"Device.GetMigMode"}},
 	callEccMode:                         {name: "nvmlDeviceGetEccMode", methods: []string{"Device.GetEccMode"}},
@@ -170,6 +173,7 @@ var guards = [callKinds]guard{
 	callCurrPcieLinkWidth:               {name: "nvmlDeviceGetCurrPcieLinkWidth", methods: []string{"Device.GetCurrPcieLinkWidth"}},
 	callMaxPcieLinkGeneration:           {name: "nvmlDeviceGetMaxPcieLinkGeneration", methods: []string{"Device.GetMaxPcieLinkGeneration"}},
 	callMaxPcieLinkWidth:                {name: "nvmlDeviceGetMaxPcieLinkWidth", methods: []string{"Device.GetMaxPcieLinkWidth"}},
+	callGpuMaxPcieLinkGeneration:        {name: "nvmlDeviceGetGpuMaxPcieLinkGeneration", methods: []string{"Device.GetGpuMaxPcieLinkGeneration"}},
 	callNvLinkState:                     {name: "nvmlDeviceGetNvLinkState", methods: []string{"Device.GetNvLinkState"}},
 	callGpuFabricInfoV:                  {name: "nvmlDeviceGetGpuFabricInfoV", methods: []string{"Device.GetGpuFabricInfoV", "GpuFabricInfoHandler.V3", "GpuFabricInfoHandler.V2"}},
 	callMemoryBusWidth:                  {name: "nvmlDeviceGetMemoryBusWidth", methods: []string{"Device.GetMemoryBusWidth"}},
@@ -591,6 +595,13 @@ var slowValues = []row[gpu.Slow]{
 		}
 		return ret
 	}},
+	{reading: "display_attached", doc: "Whether a display is connected.", calls: []callID{callDisplayMode}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
+		v, ret := get(c, callDisplayMode, c.handle().GetDisplayMode)
+		if ret == nvml.SUCCESS {
+			to.DisplayAttached = gpu.Some(v != 0)
+		}
+		return ret
+	}},
 	{reading: "compute_mode", doc: "Who may open compute contexts.", calls: []callID{callComputeMode}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
 		v, ret := get(c, callComputeMode, c.handle().GetComputeMode)
 		if ret == nvml.SUCCESS && v >= 0 && int(v) < len(gpu.ComputeModes) {
@@ -623,6 +634,13 @@ var slowValues = []row[gpu.Slow]{
 		v, ret := get(c, callMaxPcieLinkWidth, c.handle().GetMaxPcieLinkWidth)
 		if ret == nvml.SUCCESS {
 			to.PCIe.MaxWidth = gpu.Some(int(v))
+		}
+		return ret
+	}},
+	{reading: "pcie_link_generation_gpu_max", doc: "Maximum PCIe generation of the GPU alone.", calls: []callID{callGpuMaxPcieLinkGeneration}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
+		v, ret := get(c, callGpuMaxPcieLinkGeneration, c.handle().GetGpuMaxPcieLinkGeneration)
+		if ret == nvml.SUCCESS {
+			to.PCIe.GPUMaxGeneration = gpu.Some(int(v))
 		}
 		return ret
 	}},

@@ -138,7 +138,8 @@ var Calls = []Call{
 		slow("accounting_mode", "Whether the driver keeps accounts of processes.", Switch, "AccountingMode"))},
 	{Function: "nvmlDeviceGetDisplayActive", Values: value, C: enable, Readings: readings(
 		slow("display_active", "Whether a display is driven.", Switch, "DisplayActive"))},
-	{Function: "nvmlDeviceGetDisplayMode", Unused: true, Values: value, C: enable},
+	{Function: "nvmlDeviceGetDisplayMode", Values: value, C: enable, Readings: readings(
+		slow("display_attached", "Whether a display is connected.", Switch, "DisplayAttached"))},
 	{Function: "nvmlDeviceGetVirtualizationMode", Unused: true, Values: value, C: "nvmlGpuVirtualizationMode_t"},
 	{Function: "nvmlDeviceGetComputeMode", Values: value, C: "nvmlComputeMode_t", Readings: readings(
 		slow("compute_mode", "Who may open compute contexts.", OneOf("ComputeModes"), "ComputeMode").
@@ -155,7 +156,8 @@ var Calls = []Call{
 		Readings: pcie("pcie_link_generation_max", "Maximum PCIe generation of GPU and slot.", "PCIe.MaxGeneration", 16)},
 	{Function: "nvmlDeviceGetMaxPcieLinkWidth", Values: value, C: u32,
 		Readings: pcie("pcie_link_width_max", "Maximum number of PCIe lanes of GPU and slot.", "PCIe.MaxWidth", 64)},
-	{Function: "nvmlDeviceGetGpuMaxPcieLinkGeneration", Unused: true, Since: 535, Values: value, C: u32},
+	{Function: "nvmlDeviceGetGpuMaxPcieLinkGeneration", Since: 535, Values: value, C: u32,
+		Readings: pcie("pcie_link_generation_gpu_max", "Maximum PCIe generation of the GPU alone.", "PCIe.GPUMaxGeneration", 16)},
 	{Function: "nvmlDeviceGetNvLinkState", Args: args(links), Values: value, C: enable, CArg: u32},
 	{Function: "nvmlDeviceGetNvLinkErrorCounter", Unused: true, Args: args(links, linkErrors), Values: value},
 	{Function: "nvmlDeviceGetGpuFabricInfo", Unused: true, Since: 535, Optional: 4,

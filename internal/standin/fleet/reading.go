@@ -281,7 +281,9 @@ func (c *device) slowReading(p *place, t stamp, active bool) *gpu.Slow {
 			s.RemapBanks[gpu.BanksMax], s.RemapBanks[gpu.BanksNone] = full-1, 1
 		}
 	}
-	s.PCIe = gpu.PCIeLink{Generation: gpu.Some(b.generation), Width: gpu.Some(b.width), MaxGeneration: gpu.Some(b.generation), MaxWidth: gpu.Some(b.width)}
+	s.DisplayAttached = gpu.Some(false)
+	s.PCIe = gpu.PCIeLink{Generation: gpu.Some(b.generation), Width: gpu.Some(b.width), MaxGeneration: gpu.Some(b.generation), MaxWidth: gpu.Some(b.width),
+		GPUMaxGeneration: gpu.Some(b.generation)}
 	if !active && !b.profiled {
 		s.PCIe.Generation = gpu.Some(1)
 	}
