@@ -1,163 +1,96 @@
-// Package browser_test looks at the node page in a real browser, Chromium without a window.
+// Package browser_test loads the landing page in Chromium.
 package browser_test
 
 import (
-	"context"
-	"flag"
-	"fmt"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/chromedp"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
+	"github.com/gpu-exporter/gpu-exporter/test/chromium"
+	"github.com/gpu-exporter/gpu-exporter/test/machine"
 )
 
-var update = flag.Bool("update", false, "write the pictures of the documentation")
-
-// serve runs the exporter on a scenario until the test ends, and returns the address of its page.
-func serve(t *testing.T, scenario, pods string, node ...string) string {
+// serve runs the exporter on a node until the test ends, and returns the URL of its page.
+func serve(t *testing.T, node *machine.Node, flags ...string) string {
 	t.Helper()
-	root, err := filepath.Abs(filepath.Join("..", ".."))
+	node.Name = "gpu-node-1"
+	return node.Start(t, machine.Options{Flags: append(flags, "--log.level=error")}).Base() + "/"
+}
+
+func demo(t *testing.T) *machine.Node { return machine.Shipped(t, "demo", "demo") }
+
+// node lays out a node from the text of a scenario, which may include the shipped ones, and of its pods.
+func node(t *testing.T, text, pods string) *machine.Node {
+	t.Helper()
+	shipped := os.DirFS(filepath.Join("..", "..", "testdata", "scenarios"))
+	s, err := scenario.Parse("test.scenario", text, shipped)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"make", "build"}, {"go", "build", "-o", "bin/standin", "./cmd/standin"}} {
-		cmd := exec.Command(args[0], args[1:]...)
-		cmd.Dir = root
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	p, err := standin.ParsePods("test.pods", strings.NewReader(pods))
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := l.Addr().String()
-	l.Close()
-	args := append([]string{"--quiet", "--scenario=" + scenario}, node...)
-	if pods != "" {
-		args = append(args, "--pods="+pods)
-	}
-	args = append(args, "--", filepath.Join(root, "bin", "gpu-exporter"), "--log.level=error", "--node-name=gpu-node-1", "--web.listen-address="+address)
-	cmd := exec.Command(filepath.Join(root, "bin", "standin"), args...)
-	cmd.Dir, cmd.Stderr = root, os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() })
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		res, err := http.Get("http://" + address + "/")
-		if err == nil {
-			res.Body.Close()
-			return "http://" + address + "/"
-		}
-		if time.Now().After(end) {
-			t.Fatalf("no page: %v", err)
-		}
-	}
+	return machine.Lay(t, s, p)
 }
 
-// browse starts a browser with an empty profile.
-func browse(t *testing.T) context.Context {
+func read(t *testing.T, path ...string) string {
 	t.Helper()
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
-	alloc, cancelAlloc := chromedp.NewExecAllocator(t.Context(), options...)
-	ctx, cancel := chromedp.NewContext(alloc)
-	ctx, cancelTime := context.WithTimeout(ctx, 2*time.Minute)
-	t.Cleanup(func() { cancelTime(); cancel(); cancelAlloc() })
-	if err := chromedp.Run(ctx); err != nil {
-		t.Fatalf("Chromium does not start: %v (apt-get install chromium)", err)
-	}
-	return ctx
-}
-
-func evaluate[T any](t *testing.T, ctx context.Context, script string) T {
-	t.Helper()
-	var out T
-	if err := chromedp.Run(ctx, chromedp.Evaluate(script, &out)); err != nil {
-		t.Fatalf("%s: %v", script, err)
-	}
-	return out
-}
-
-func open(t *testing.T, ctx context.Context, url string, width, height int64, dark bool) {
-	t.Helper()
-	scheme := "light"
-	if dark {
-		scheme = "dark"
-	}
-	err := chromedp.Run(ctx, chromedp.EmulateViewport(width, height),
-		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
-		chromedp.Navigate(url), chromedp.WaitVisible("main", chromedp.ByQuery))
+	text, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "testdata"}, path...)...))
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// picture writes a screenshot of the whole page into docs/images, with -update alone.
-func picture(t *testing.T, ctx context.Context, name string) {
-	t.Helper()
-	var png []byte
-	if err := chromedp.Run(ctx, chromedp.FullScreenshot(&png, 100)); err != nil {
-		t.Fatal(err)
-	}
-	if len(png) < 10_000 {
-		t.Errorf("the picture of %s is empty", name)
-	}
-	if *update {
-		dir := filepath.Join("..", "..", "docs", "images")
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return string(text)
 }
 
 func TestNodePage(t *testing.T) {
-	url := serve(t, "testdata/scenarios/demo.scenario", "testdata/kubelet/demo.pods")
+	url := serve(t, demo(t))
 	history := 15 * time.Second
-	if *update {
-		history = 3 * time.Minute // a plot worth a picture
+	if chromium.Update() {
+		history = 3 * time.Minute // enough for a plot in a picture
 	}
 	time.Sleep(history)
-	ctx := browse(t)
+	tab := chromium.New(t)
 	for _, view := range []struct {
 		name          string
 		width, height int64
 		dark          bool
-	}{{"node-page", 1280, 900, false}, {"node-page-dark", 1280, 900, true}, {"node-page-phone", 390, 844, false}, {"node-page-phone-dark", 390, 844, true}} {
-		open(t, ctx, url, view.width, view.height, view.dark)
-		if text := evaluate[string](t, ctx, `document.querySelector('main').innerText`); !strings.Contains(text, "ml-training/llama-pretrain-0") || !strings.Contains(text, "notebooks/jupyter-chidi") || !strings.Contains(text, "free") {
-			t.Errorf("%s does not show who holds the GPUs:\n%s", view.name, text)
+	}{
+		{"node-page", 1280, 900, false},
+		{"node-page-dark", 1280, 900, true},
+		{"node-page-phone", 390, 844, false},
+		{"node-page-phone-dark", 390, 844, true},
+	} {
+		tab.Open(url, view.width, view.height, view.dark)
+		text := chromium.Evaluate[string](tab, `document.querySelector('main').innerText`)
+		for _, want := range []string{"ml-training/llama-pretrain-0", "notebooks/jupyter-chidi", "unallocated"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s does not show %q:\n%s", view.name, want, text)
+			}
 		}
-		if n := evaluate[int](t, ctx, `document.querySelectorAll('section[aria-labelledby=GPUs] tbody tr').length`); n != 12 {
+		if n := chromium.Evaluate[int](tab, `document.querySelectorAll('section[aria-labelledby=gpus] tbody tr').length`); n != 12 {
 			t.Errorf("%s shows %d rows for eight GPUs and four instances", view.name, n)
 		}
 		// A page that scrolls sideways cannot be read on a phone.
-		if over := evaluate[float64](t, ctx, `document.documentElement.scrollWidth - window.innerWidth`); over > 0 {
+		if over := chromium.Evaluate[float64](tab, `document.documentElement.scrollWidth - window.innerWidth`); over > 0 {
 			t.Errorf("%s is %v pixels wider than its window", view.name, over)
 		}
-		if low := evaluate[[]string](t, ctx, contrastScript); len(low) > 0 {
+		if low := chromium.Evaluate[[]string](tab, contrastScript); len(low) > 0 {
 			t.Errorf("%s has text of too little contrast: %s", view.name, strings.Join(low, "; "))
 		}
-		picture(t, ctx, view.name)
+		tab.Picture(view.name, true)
 	}
 }
 
-// contrastScript lists texts whose contrast to the page is below 4.5 to 1, the WCAG's bound for ordinary text.
+// contrastScript lists texts whose contrast to the page is below 4.5 to 1, the limit of WCAG 2.1 AA for ordinary text.
 const contrastScript = `(() => {
   const parse = c => (c.match(/[\d.]+/g) || [0, 0, 0, 0]).map(Number);
-  const lum = ([r, g, b]) => { const f = v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4 }; return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b) };
+  const linear = v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4 };
+  const lum = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
   const dark = matchMedia('(prefers-color-scheme: dark)').matches;
   const page = dark ? [18, 18, 18] : [255, 255, 255];
   const out = new Set();
@@ -170,118 +103,92 @@ const contrastScript = `(() => {
   return [...out];
 })()`
 
-func TestPageIsReadableWithoutEyes(t *testing.T) {
-	ctx := browse(t)
-	open(t, ctx, serve(t, "testdata/scenarios/demo.scenario", "testdata/kubelet/demo.pods"), 1280, 900, false)
+func TestPageIsAccessible(t *testing.T) {
+	tab := chromium.New(t)
+	tab.Open(serve(t, demo(t)), 1280, 900, false)
 	for what, script := range map[string]string{
-		"the language is told":             `document.documentElement.lang === 'en'`,
+		"the language is set":              `document.documentElement.lang === 'en'`,
 		"there is one main and one h1":     `document.querySelectorAll('main').length === 1 && document.querySelectorAll('h1').length === 1`,
 		"every column has a heading":       `[...document.querySelectorAll('table')].every(t => t.querySelectorAll('th[scope=col]').length > 0)`,
 		"every section is named":           `[...document.querySelectorAll('section')].every(s => document.getElementById(s.getAttribute('aria-labelledby')))`,
-		"every picture says what it is":    `[...document.querySelectorAll('svg')].every(s => s.getAttribute('aria-label'))`,
+		"every picture has a label":        `[...document.querySelectorAll('svg')].every(s => s.getAttribute('aria-label'))`,
 		"links can be reached by keyboard": `[...document.querySelectorAll('a')].every(a => a.tabIndex >= 0 && a.href)`,
 		"nothing is loaded from elsewhere": `performance.getEntriesByType('resource').every(r => r.name.startsWith(location.origin))`,
 		"there is no script":               `document.scripts.length === 0`,
+		// The layout for phones takes the tables apart; for a screen reader their roles keep them tables.
+		"every cell has its roles": `[...document.querySelectorAll('td')].every(d => d.getAttribute('role') === 'cell' &&
+			d.parentElement.getAttribute('role') === 'row' && d.closest('table').getAttribute('role') === 'table')`,
 	} {
-		if !evaluate[bool](t, ctx, script) {
-			t.Errorf("not so: %s", what)
+		if !chromium.Evaluate[bool](tab, script) {
+			t.Errorf("false: %s", what)
 		}
-	}
-	// The layout for phones takes the tables apart; to a screen reader they stay tables by their roles.
-	if !evaluate[bool](t, ctx, `[...document.querySelectorAll('td')].every(d => d.getAttribute('role') === 'cell' && d.parentElement.getAttribute('role') === 'row' && d.closest('table').getAttribute('role') === 'table')`) {
-		t.Error("a cell has not the roles that make it one")
 	}
 }
 
 func TestPageRefreshesItself(t *testing.T) {
-	ctx := browse(t)
-	open(t, ctx, serve(t, "testdata/scenarios/demo.scenario", "testdata/kubelet/demo.pods"), 1280, 900, false)
+	tab := chromium.New(t)
+	tab.Open(serve(t, demo(t)), 1280, 900, false)
 	const read = `document.querySelector('.sub').innerText`
-	first := evaluate[string](t, ctx, read)
-	for end := time.Now().Add(25 * time.Second); evaluate[string](t, ctx, read) == first; time.Sleep(500 * time.Millisecond) {
+	first := chromium.Evaluate[string](tab, read)
+	for end := time.Now().Add(25 * time.Second); chromium.Evaluate[string](tab, read) == first; time.Sleep(500 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("after 25 s the page still says %q", first)
+			t.Fatalf("after 25 s the page still shows %q", first)
 		}
 	}
 }
 
-// boards is a folder of one's own with the scenarios and their boards, for a scenario to include.
-func boards(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios"))); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 func TestHostileNamesStayText(t *testing.T) {
-	dir := boards(t)
-	const evil = `<script>document.title='owned'</script><img src=x onerror=alert(1)>`
-	scenario := filepath.Join(dir, "hostile.scenario")
-	text := "scenario 1\ntitle \"hostile\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580\"\ngpu 0 board=h100 uuid=GPU-aaaaaaaa-0000-4000-8000-000000000000 pci=0000:18:00.0 minor=0\n  Name = \"" + evil + "\"\n"
-	if err := os.WriteFile(scenario, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	pods := filepath.Join(dir, "hostile.pods")
-	const evilPod = `<b>bold</b>"'&quot;<img`
-	if err := os.WriteFile(pods, []byte("pod evil/"+strings.ReplaceAll(evilPod, "/", "")+" container "+evilPod+" nvidia.com/gpu=GPU-aaaaaaaa-0000-4000-8000-000000000000\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	url := serve(t, scenario, pods)
+	const (
+		gpu      = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
+		model    = `<script>document.title='owned'</script><img src=x onerror=alert(1)>`
+		pod      = `<b>bold<b>"'&quot;<img`
+		scenario = "scenario 1\ntitle \"hostile\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580\"\n" +
+			"gpu 0 board=h100 uuid=" + gpu + " pci=0000:18:00.0 minor=0\n  Name = \"" + model + "\"\n"
+	)
+	url := serve(t, node(t, scenario, "pod evil/"+pod+" container "+pod+" nvidia.com/gpu="+gpu+"\n"))
 	time.Sleep(3 * time.Second)
-	ctx := browse(t)
-	open(t, ctx, url, 1280, 900, false)
-	if title := evaluate[string](t, ctx, `document.title`); strings.Contains(title, "owned") {
+	tab := chromium.New(t)
+	tab.Open(url, 1280, 900, false)
+	if title := chromium.Evaluate[string](tab, `document.title`); strings.Contains(title, "owned") {
 		t.Error("a name became a script")
 	}
-	text = evaluate[string](t, ctx, `document.querySelector('main').innerText`)
-	if !strings.Contains(text, evil) || !strings.Contains(text, evilPod) {
+	text := chromium.Evaluate[string](tab, `document.querySelector('main').innerText`)
+	if !strings.Contains(text, model) || !strings.Contains(text, pod) {
 		t.Errorf("the names are not shown as they are:\n%s", text)
 	}
-	if n := evaluate[int](t, ctx, `document.querySelectorAll('main img, main script, td b b, td div.use b').length`); n > 0 {
-		t.Errorf("%d elements came out of names", n)
+	if n := chromium.Evaluate[int](tab, `document.querySelectorAll('main img, main script, td b b, td div.use b').length`); n > 0 {
+		t.Errorf("names became %d elements", n)
 	}
 }
 
 func TestPageWithFaults(t *testing.T) {
-	dir := boards(t)
-	demo, err := os.ReadFile(filepath.Join(dir, "demo.scenario"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	scenario := filepath.Join(dir, "faults-on-demo.scenario")
-	text := string(demo) + "\nat 2s gpu 1 xid 79\nat 2s gpu 1 lose\nat 2s gpu 3 hang FieldValues\nat 2s gpu 0 xid 13\n"
-	if err := os.WriteFile(scenario, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	url := serve(t, scenario, "testdata/kubelet/demo.pods")
+	const faults = "\nat 2s gpu 1 xid 79\nat 2s gpu 1 lose\nat 2s gpu 3 hang FieldValues\nat 2s gpu 0 xid 13\n"
+	url := serve(t, node(t, read(t, "scenarios", "demo.scenario")+faults, read(t, "kubelet", "demo.pods")))
 	time.Sleep(12 * time.Second)
-	ctx := browse(t)
-	open(t, ctx, url, 1280, 900, false)
-	page := evaluate[string](t, ctx, `document.body.innerText`)
-	for _, want := range []string{"2 failed", "hung", "lost", "XID 79", "XID 13"} {
-		if !strings.Contains(page, want) {
-			t.Errorf("the page does not show %q:\n%s", want, page)
-		}
-	}
-	picture(t, ctx, "node-page-faults")
+	tab := chromium.New(t)
+	tab.Open(url, 1280, 900, false)
+	shows(t, tab, "2 failed", "hung", "lost", "XID 79", "XID 13")
+	tab.Picture("node-page-faults", true)
 }
 
 func TestPageWithoutADriver(t *testing.T) {
-	url := serve(t, "testdata/scenarios/demo.scenario", "", "--no-driver")
-	ctx := browse(t)
-	open(t, ctx, url, 1280, 900, false)
-	page := evaluate[string](t, ctx, `document.body.innerText`)
-	for _, want := range []string{"No driver", "not-installed/libnvidia-ml.so.1"} {
+	n := demo(t)
+	n.Library = "/not-installed/libnvidia-ml.so.1"
+	tab := chromium.New(t)
+	tab.Open(serve(t, n), 1280, 900, false)
+	shows(t, tab, "No driver", n.Library)
+	if chromium.Evaluate[int](tab, `document.querySelectorAll('.note').length`) == 0 {
+		t.Error("the page does not advise what to do")
+	}
+	tab.Picture("node-page-no-driver", true)
+}
+
+func shows(t *testing.T, tab *chromium.Tab, texts ...string) {
+	t.Helper()
+	page := chromium.Evaluate[string](tab, `document.body.innerText`)
+	for _, want := range texts {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not show %q:\n%s", want, page)
 		}
 	}
-	if notes := evaluate[string](t, ctx, `[...document.querySelectorAll('.note')].map(n => n.innerText).join('|')`); notes == "" {
-		t.Error("the page does not say what to do")
-	} else {
-		fmt.Println("note:", notes)
-	}
-	picture(t, ctx, "node-page-no-driver")
 }

@@ -36,7 +36,7 @@ const (
 	VictoriaMetrics = programs.VictoriaMetrics
 )
 
-// built remembers what this test binary has built already, by program.
+// built has the result of each program that this test binary has built.
 type built struct {
 	mu   sync.Mutex
 	done map[Program]error
@@ -44,7 +44,7 @@ type built struct {
 
 var once = built{done: map[Program]error{}}
 
-// Root returns the folder of the repository.
+// Root returns the root directory of the repository.
 func Root(t testing.TB) string {
 	t.Helper()
 	root, err := standin.RepositoryRoot()
@@ -54,8 +54,7 @@ func Root(t testing.TB) string {
 	return root
 }
 
-// Build builds the program, once for all tests of a package, and returns where it is. Go's cache makes the
-// second time quick.
+// Build builds the program, once for all tests of a package, and returns its path.
 func Build(t testing.TB, p Program) (path string) {
 	t.Helper()
 	root := Root(t)
@@ -72,27 +71,27 @@ func Build(t testing.TB, p Program) (path string) {
 	return p.Path(root)
 }
 
-// Output is what a program says, readable while it runs.
+// Output is what a program writes, readable while it runs.
 type Output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-// Write keeps what is said.
+// Write appends to the output.
 func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.b.Write(p)
 }
 
-// String returns what was said so far.
+// String returns the output so far.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.b.String()
 }
 
-// Start runs a program until the test ends; a test that fails shows the end of what it said.
+// Start runs a program until the test ends; a test that fails shows the end of its output.
 func Start(t testing.TB, dir, path string, args ...string) *Output {
 	t.Helper()
 	cmd := exec.Command(path, args...)
@@ -104,18 +103,18 @@ func Start(t testing.TB, dir, path string, args ...string) *Output {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// One that a test has ended itself hears nothing, and how it ended is its test's business.
+		// A test may have ended the program itself; its exit status is that test's matter.
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
 		if t.Failed() {
 			text := out.String()
-			t.Logf("%s said:\n%s", filepath.Base(path), text[max(0, len(text)-4000):])
+			t.Logf("output of %s:\n%s", filepath.Base(path), text[max(0, len(text)-4000):])
 		}
 	})
 	return out
 }
 
-// Address returns an address of this machine on which nobody listens.
+// Address returns a free address of this machine.
 func Address(t testing.TB) string {
 	t.Helper()
 	address, err := programs.FreeAddress()
@@ -125,7 +124,7 @@ func Address(t testing.TB) string {
 	return address
 }
 
-// Rules writes the shipped rules into a folder, with every duration scaled, and returns the pattern of their files.
+// Rules writes the shipped rules, with every duration scaled, into a directory and returns the pattern of their files.
 func Rules(t testing.TB, dir string, scale float64) string {
 	t.Helper()
 	config := alerts.Default()
@@ -144,7 +143,7 @@ func Rules(t testing.TB, dir string, scale float64) string {
 	return filepath.Join(dir, "*.rules.yaml")
 }
 
-// Within asks again and again until check is satisfied.
+// Within repeats check until it succeeds; past the limit the test fails.
 func Within(t testing.TB, limit time.Duration, what string, check func() error) {
 	t.Helper()
 	var err error
@@ -156,7 +155,7 @@ func Within(t testing.TB, limit time.Duration, what string, check func() error) 
 	t.Fatalf("%s: %v", what, err)
 }
 
-// Fetch returns a page; any status but 200 is an error.
+// Fetch returns the body of a page; any status but 200 is an error.
 func Fetch(url string) (string, error) {
 	res, err := http.Get(url)
 	if err != nil {
@@ -170,7 +169,7 @@ func Fetch(url string) (string, error) {
 	return string(body), err
 }
 
-// Answers is a check for Within: the page is there.
+// Answers is a check for Within: the page responds with status 200.
 func Answers(url string) func() error {
 	return func() error {
 		_, err := Fetch(url)
