@@ -23,18 +23,18 @@ type Alert struct {
 	// Labels are the labels that tell one alert from another, beside the cluster's and severity.
 	Labels []string
 	// For is how long the expression has to hold; Keep is how long the alert outlives it.
-	For, Keep time.Duration
-	Knobs     []Knob
+	For, Keep  time.Duration
+	Parameters []Parameter
 	// Expr is PromQL of Prometheus 2.42 with the cluster's label spelled cluster. $name stands for a knob's
 	// value, and $name_seconds for a duration as a number.
 	Expr string
 	// Summary says what is the matter, without values. Description says where, how much, and what to do.
 	Summary, Description string
-	Board                Board
+	Dashboard            Dashboard
 }
 
 // Knob is a threshold or a window of an alert that a user may turn.
-type Knob struct {
+type Parameter struct {
 	Name string
 	// Duration is the default of a window. Where it is 0 the knob is the number Number.
 	Duration time.Duration
@@ -45,28 +45,30 @@ type Knob struct {
 }
 
 // window and friends are the usual knobs.
-func window(d time.Duration, help string) Knob { return Knob{Name: "window", Duration: d, Help: help} }
+func period(d time.Duration, help string) Parameter {
+	return Parameter{Name: "period", Duration: d, Help: help}
+}
 
-func number(name string, value, least, most float64, help string) Knob {
-	return Knob{Name: name, Number: value, Min: least, Max: most, Help: help}
+func number(name string, value, least, maximum float64, help string) Parameter {
+	return Parameter{Name: name, Number: value, Min: least, Max: maximum, Help: help}
 }
 
 // Board is where to look next: a dashboard, and the variables that it takes from the alert's labels of the same names.
-type Board struct {
+type Dashboard struct {
 	UID  string
 	Vars []string
 }
 
 // The dashboards.
 const (
-	boardCapacity  = "gpu-capacity"
-	boardNode      = "gpu-node"
-	boardGPU       = "gpu-device"
-	boardNamespace = "gpu-namespace"
-	boardWorkload  = "gpu-workload"
-	boardHealth    = "gpu-health"
-	boardSharing   = "gpu-sharing"
-	boardExporter  = "gpu-exporter"
+	dashboardCapacity  = "gpu-capacity"
+	dashboardNode      = "gpu-node"
+	dashboardGPU       = "gpu-device"
+	dashboardNamespace = "gpu-namespace"
+	dashboardWorkload  = "gpu-workload"
+	dashboardHealth    = "gpu-health"
+	dashboardSharing   = "gpu-sharing"
+	dashboardExporter  = "gpu-exporter"
 )
 
 // AlertGroup is a rule group: the alerts of one subject.
@@ -102,7 +104,7 @@ func Alerts() []Alert {
 
 // The labels of alerts by what they speak of.
 var (
-	GPULabels = []string{"node", "uuid", "gpu"}
+	gpuLabels = []string{"node", "uuid", "gpu"}
 	podLabels = []string{"node", "namespace", "pod"}
 )
 
@@ -119,13 +121,13 @@ const (
 	minutes30  = 30 * time.Minute
 	atGPU      = "GPU {{ $labels.gpu }} of {{ $labels.node }} ({{ $labels.uuid }})"
 	atPod      = "{{ $labels.namespace }}/{{ $labels.pod }} on {{ $labels.node }}"
-	cards3     = `{{ printf "%.3g" $value }}`
+	value3     = `{{ printf "%.3g" $value }}`
 	asPercent  = "{{ $value | humanizePercentage }}"
 	resourceRE = "nvidia_com_.+"
 	jobRE      = ".*gpu-exporter.*"
 )
 
 var (
-	GPUBoard  = Board{boardGPU, []string{"node", "uuid"}}
-	nodeBoard = Board{boardNode, []string{"node"}}
+	gpuDashboard  = Dashboard{dashboardGPU, []string{"node", "uuid"}}
+	nodeDashboard = Dashboard{dashboardNode, []string{"node"}}
 )

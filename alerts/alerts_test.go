@@ -30,7 +30,7 @@ func TestTablesKeepTheLaws(t *testing.T) {
 		if a.For > 0 && a.For < 2*minute {
 			t.Errorf("%s: a wait of %s is less than a few scrapes", a.Name, a.For)
 		}
-		for _, k := range a.Knobs {
+		for _, k := range a.Parameters {
 			if !strings.Contains(a.Expr, "$"+k.Name) {
 				t.Errorf("%s: the knob %s turns nothing", a.Name, k.Name)
 			}
@@ -48,9 +48,9 @@ func TestTablesKeepTheLaws(t *testing.T) {
 		if needs != (a.Needs == kubeStateMetrics) {
 			t.Errorf("%s: says that it needs %q", a.Name, a.Needs)
 		}
-		for _, v := range a.Board.Vars {
+		for _, v := range a.Dashboard.Vars {
 			if !slices.Contains(a.Labels, v) {
-				t.Errorf("%s: the link to %s takes %s from a label that the alert lacks", a.Name, a.Board.UID, v)
+				t.Errorf("%s: the link to %s takes %s from a label that the alert lacks", a.Name, a.Dashboard.UID, v)
 			}
 		}
 	}
@@ -66,12 +66,12 @@ func TestTablesKeepTheLaws(t *testing.T) {
 func TestDashboardLinks(t *testing.T) {
 	variables := map[string][]string{}
 	for _, a := range Alerts() {
-		if variables[a.Board.UID] == nil {
-			text, err := os.ReadFile(filepath.Join("..", "dashboards", a.Board.UID+".json"))
+		if variables[a.Dashboard.UID] == nil {
+			text, err := os.ReadFile(filepath.Join("..", "dashboards", a.Dashboard.UID+".json"))
 			if err != nil {
 				t.Fatalf("%s: %v", a.Name, err)
 			}
-			var board struct {
+			var dashboard struct {
 				UID        string `json:"uid"`
 				Templating struct {
 					List []struct {
@@ -79,19 +79,19 @@ func TestDashboardLinks(t *testing.T) {
 					} `json:"list"`
 				} `json:"templating"`
 			}
-			if err := json.Unmarshal(text, &board); err != nil {
+			if err := json.Unmarshal(text, &dashboard); err != nil {
 				t.Fatal(err)
 			}
-			if board.UID != a.Board.UID {
-				t.Errorf("the dashboard %s calls itself %s", a.Board.UID, board.UID)
+			if dashboard.UID != a.Dashboard.UID {
+				t.Errorf("the dashboard %s calls itself %s", a.Dashboard.UID, dashboard.UID)
 			}
-			for _, v := range board.Templating.List {
-				variables[a.Board.UID] = append(variables[a.Board.UID], v.Name)
+			for _, v := range dashboard.Templating.List {
+				variables[a.Dashboard.UID] = append(variables[a.Dashboard.UID], v.Name)
 			}
 		}
-		for _, v := range append([]string{"cluster"}, a.Board.Vars...) {
-			if !slices.Contains(variables[a.Board.UID], v) {
-				t.Errorf("%s: the dashboard %s has no variable %s", a.Name, a.Board.UID, v)
+		for _, v := range append([]string{"cluster"}, a.Dashboard.Vars...) {
+			if !slices.Contains(variables[a.Dashboard.UID], v) {
+				t.Errorf("%s: the dashboard %s has no variable %s", a.Name, a.Dashboard.UID, v)
 			}
 		}
 	}
@@ -149,7 +149,7 @@ func TestXIDTiersAreDisjoint(t *testing.T) {
 	}
 	critical, application := xidPattern(gpu.XIDCritical), xidPattern(gpu.XIDApplication)
 	notWarning := xidPattern(gpu.XIDCritical, gpu.XIDApplication, gpu.XIDInfo)
-	for xid := range xidMost + 100 {
+	for xid := range xidMaximum + 100 {
 		got := map[gpu.XIDTier]bool{gpu.XIDCritical: matches(critical, xid), gpu.XIDApplication: matches(application, xid), gpu.XIDWarning: !matches(notWarning, xid)}
 		for tier, in := range got {
 			if in != (gpu.XIDTierOf(xid) == tier) {
@@ -184,7 +184,7 @@ func TestInhibitionsNameAlertsAndTheirLabels(t *testing.T) {
 	}
 }
 
-func TestKnobs(t *testing.T) {
+func TestParameters(t *testing.T) {
 	off := false
 	for name, c := range map[string]struct {
 		turn func(*Config)
@@ -192,12 +192,12 @@ func TestKnobs(t *testing.T) {
 		says, has, lacks string
 	}{
 		"unknown alert":     {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUIdel": {}} }, says: "alerts.GPUIdel: there is no such alert"},
-		"unknown threshold": {turn: knob("GPUAllocatedIdle", "buzy", "0.1"), says: "alerts.GPUAllocatedIdle.buzy: the alert has no such threshold"},
-		"impossible":        {turn: knob("GPUAllocatedIdle", "busy", "1.5"), says: "alerts.GPUAllocatedIdle.busy: 1.5 is not between 0 and 0.5"},
-		"no number":         {turn: knob("GPUAllocatedIdle", "busy", "little"), says: `alerts.GPUAllocatedIdle.busy: "little" is no number`},
-		"not a number":      {turn: knob("GPUAllocatedIdle", "busy", "NaN"), says: `alerts.GPUAllocatedIdle.busy: "NaN" is no number`},
-		"no window":         {turn: knob("GPUAllocatedIdle", "window", "soon"), says: `alerts.GPUAllocatedIdle.window: "soon" is no duration`},
-		"window too short":  {turn: knob("GPUAllocatedIdle", "window", "10s"), says: "alerts.GPUAllocatedIdle.window: 10s is shorter than a minute"},
+		"unknown threshold": {turn: parameter("GPUAllocatedIdle", "buzy", "0.1"), says: "alerts.GPUAllocatedIdle.buzy: the alert has no such threshold"},
+		"impossible":        {turn: parameter("GPUAllocatedIdle", "busy", "1.5"), says: "alerts.GPUAllocatedIdle.busy: 1.5 is not between 0 and 0.5"},
+		"no number":         {turn: parameter("GPUAllocatedIdle", "busy", "little"), says: `alerts.GPUAllocatedIdle.busy: "little" is no number`},
+		"not a number":      {turn: parameter("GPUAllocatedIdle", "busy", "NaN"), says: `alerts.GPUAllocatedIdle.busy: "NaN" is no number`},
+		"no window":         {turn: parameter("GPUAllocatedIdle", "period", "soon"), says: `alerts.GPUAllocatedIdle.period: "soon" is no duration`},
+		"window too short":  {turn: parameter("GPUAllocatedIdle", "period", "10s"), says: "alerts.GPUAllocatedIdle.period: 10s is shorter than a minute"},
 		"no wait":           {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "five"}} }, says: `alerts.GPUDeviceDown.for: "five" is no duration`},
 		"a wait for ever":   {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "99999d"}} }, says: "alerts.GPUDeviceDown.for: \"99999d\" is longer than ten years"},
 		"severity":          {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {Severity: "page"}} }, says: `alerts.GPUDeviceDown.severity: "page" is none of`},
@@ -210,8 +210,8 @@ func TestKnobs(t *testing.T) {
 		"job":                {turn: func(c *Config) { c.Job = "(" }, says: `job: "(" is no regular expression`},
 		"resource":           {turn: func(c *Config) { c.Resource = "" }, says: "resource: "},
 		"scale":              {turn: func(c *Config) { c.Scale = 0 }, says: "scale: 0 is not above 0"},
-		"turned threshold":   {turn: knob("GPUAllocatedIdle", "busy", "0.07"), has: "<= 0.07 *"},
-		"turned window":      {turn: knob("GPUAllocatedIdle", "window", "1h30m"), has: "> 0.5 * 5400 * "},
+		"turned threshold":   {turn: parameter("GPUAllocatedIdle", "busy", "0.07"), has: "<= 0.07 *"},
+		"turned window":      {turn: parameter("GPUAllocatedIdle", "period", "1h30m"), has: "> 0.5 * 5400 * "},
 		"turned off":         {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {Enabled: &off}} }, lacks: "GPUDeviceDown\n"},
 		"other wait":         {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "7m"}} }, has: "for: 7m"},
 		"no wait at all":     {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "0s"}} }, has: "gpu_device_up) == 0\n    keep"},
@@ -242,8 +242,8 @@ func TestKnobs(t *testing.T) {
 	}
 }
 
-func knob(alert, name, value string) func(*Config) {
-	return func(c *Config) { c.Alerts = map[string]Override{alert: {Knobs: map[string]string{name: value}}} }
+func parameter(alert, name, value string) func(*Config) {
+	return func(c *Config) { c.Alerts = map[string]Override{alert: {Parameters: map[string]string{name: value}}} }
 }
 
 // A scale of 1/60 leaves no duration as it was, in rules of both kinds, and no name of a record changed.

@@ -39,7 +39,7 @@ type Override struct {
 	// For and KeepFiringFor are durations as Prometheus writes them: 15m; 0s for none.
 	For, KeepFiringFor string
 	// Knobs are values by the knob's name: numbers, or durations for windows.
-	Knobs map[string]string
+	Parameters map[string]string
 	// Labels are added to the alert's.
 	Labels map[string]string
 }
@@ -135,8 +135,8 @@ func checkLabels(where string, labels map[string]string) error {
 
 // apply returns the alert as the configuration wants it, with the values of its knobs by name.
 func (o Override) apply(a Alert) (Alert, error) {
-	fail := func(knob, format string, args ...any) (Alert, error) {
-		return Alert{}, fmt.Errorf("alerts.%s.%s: %s", a.Name, knob, fmt.Sprintf(format, args...))
+	fail := func(parameter, format string, args ...any) (Alert, error) {
+		return Alert{}, fmt.Errorf("alerts.%s.%s: %s", a.Name, parameter, fmt.Sprintf(format, args...))
 	}
 	if o.Enabled != nil {
 		a.Off = !*o.Enabled
@@ -160,13 +160,13 @@ func (o Override) apply(a Alert) (Alert, error) {
 		}
 		*d.into = v
 	}
-	a.Knobs = slices.Clone(a.Knobs)
-	for _, name := range slices.Sorted(maps.Keys(o.Knobs)) {
-		at := slices.IndexFunc(a.Knobs, func(k Knob) bool { return k.Name == name })
+	a.Parameters = slices.Clone(a.Parameters)
+	for _, name := range slices.Sorted(maps.Keys(o.Parameters)) {
+		at := slices.IndexFunc(a.Parameters, func(k Parameter) bool { return k.Name == name })
 		if at < 0 {
 			return fail(name, "the alert has no such threshold; docs/alerts.md lists them")
 		}
-		k, text := &a.Knobs[at], o.Knobs[name]
+		k, text := &a.Parameters[at], o.Parameters[name]
 		if k.Duration > 0 {
 			d, err := parseDuration(text)
 			switch {

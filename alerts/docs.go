@@ -58,7 +58,7 @@ func (a Alert) head() string {
 		b.WriteString(", off by default")
 	}
 	b.WriteString(".* " + a.Summary)
-	for i, k := range a.Knobs {
+	for i, k := range a.Parameters {
 		value := formatNumber(k.Number)
 		if k.Duration > 0 {
 			value = formatDuration(k.Duration)
@@ -66,7 +66,7 @@ func (a Alert) head() string {
 		b.WriteString([]string{" Thresholds: ", "; "}[min(i, 1)])
 		fmt.Fprintf(&b, "`%s` = %s, %s", k.Name, value, k.Help)
 	}
-	if len(a.Knobs) > 0 {
+	if len(a.Parameters) > 0 {
 		b.WriteString(".")
 	}
 	return b.String()

@@ -41,7 +41,7 @@ const (
 // Groups returns the recording rules in the order in which they are to be read.
 func Groups() []Group {
 	return []Group{
-		{Name: "gpu-exporter-cards", Records: devs()},
+		{Name: "gpu-exporter-gpus", Records: gpus()},
 		{Name: "gpu-exporter-faults", Records: faults()},
 		{Name: "gpu-exporter-workloads", Records: workloads()},
 		{Name: "gpu-exporter-halfhours", Records: halfHours(), Interval: 30 * minute},
@@ -88,7 +88,7 @@ type perNode struct {
 }
 
 // GPUs says where GPU time goes, how busy GPUs are, and what they draw.
-func devs() []Record {
+func gpus() []Record {
 	// A rate speaks for five minutes of a GPU that has just gone; so must what it is. A GPU without gpu_info
 	// (lost before it was ever read) keeps its place with an empty model, so that no sum loses it.
 	out := []Record{{Name: modelRecord, Labels: []string{"node", "uuid", "model"}, Help: "What each GPU is; 1.",
@@ -115,9 +115,9 @@ func devs() []Record {
 		{"gpu_device_up", "count", nil, "GPUs that should be there and are known by name, readable or not.", "group by (" + onGPU + ") (gpu_device_up)"},
 		{"gpu_device_up", "sum", nil, "GPUs that can be read.", "gpu_device_up"},
 		{"gpu_allocation", "sum", nil, "GPUs held, parts of GPUs included, as far as known.", "gpu_allocation_ratio"},
-		{"gpu_free", "sum", nil, "GPUs known to be free, free parts included, of those that can be read.",
+		{"gpu_unallocated", "sum", nil, "GPUs known to be free, free parts included, of those that can be read.",
 			"min by (" + onGPU + ") (gpu_device_up) * on (" + onGPU + ") (1 - max by (" + onGPU + ") (gpu_allocation_ratio))"},
-		{"gpu_free_whole", "sum", nil, "GPUs of which no part is held, of those that can be read.",
+		{"gpu_unallocated_whole", "sum", nil, "GPUs of which no part is held, of those that can be read.",
 			"min by (" + onGPU + ") (gpu_device_up) * on (" + onGPU + ") (max by (" + onGPU + ") (gpu_allocation_ratio) == bool 0)"},
 		{"gpu_clock_limited_seconds", "rate5m", []string{"reason"}, "GPUs' worth of time in which the reason held clocks down; reasons overlap.",
 			"rate(gpu_clock_limited_seconds_total[5m])"},
@@ -129,7 +129,7 @@ func devs() []Record {
 			Help: "GPUs by utilization over the last 5 minutes: busy_percent 30 counts those from 30 % to below 40 %, 90 those up to 100 %.",
 			Expr: `count_values by (cluster, model) ("busy_percent", clamp_max(floor(10 * (` +
 				withModel("sum by ("+onGPU+") (rate(gpu_busy_seconds_total[5m])) / (sum by ("+onGPU+") (rate(gpu_observed_seconds_total[5m])) > 0)") + `)), 9) * 10)`},
-		Record{Name: "node:gpu_free_devices:sum", Labels: []string{"node", "resource"},
+		Record{Name: "node:gpu_unallocated_devices:sum", Labels: []string{"node", "resource"},
 			Help: "Devices of the resource that the kubelet has left to give, by its own count.",
 			Expr: by("sum", []string{"node", "resource"}, "max by (cluster, node, resource) (gpu_node_allocatable_devices) - max by (cluster, node, resource) (gpu_node_allocated_devices)")},
 		Record{Name: "cluster:gpu_allocatable_devices:sum", Labels: []string{"resource"}, Help: "Devices of the resource that kubelets can give out.",

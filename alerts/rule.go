@@ -34,8 +34,8 @@ var (
 )
 
 // expr finishes an expression: placeholders, the cluster's label, patterns, and the scale of time.
-func (c Config) expr(text string, knobs []Knob) string {
-	for _, k := range knobs {
+func (c Config) expr(text string, parameters []Parameter) string {
+	for _, k := range parameters {
 		if k.Duration > 0 {
 			text = strings.ReplaceAll(text, "$"+k.Name+"_seconds", formatNumber(c.scaled(k.Duration).Seconds()))
 			text = strings.ReplaceAll(text, "$"+k.Name, formatDuration(k.Duration))
@@ -105,23 +105,23 @@ func (c Config) AlertRules() ([]RuleGroup, error) {
 func lookup(label string) string { return "{{ $labels." + label + " | urlquery }}" }
 
 func (c Config) rule(a Alert, o Override) Rule {
-	r := Rule{Alert: a.Name, Expr: c.expr(a.Expr, a.Knobs), For: c.scaled(a.For), Keep: c.scaled(a.Keep)}
+	r := Rule{Alert: a.Name, Expr: c.expr(a.Expr, a.Parameters), For: c.scaled(a.For), Keep: c.scaled(a.Keep)}
 	r.Labels = append([]Pair{{"severity", string(a.Severity)}}, pairs(c.Labels, o.Labels)...)
 	description := strings.ReplaceAll(a.Description, jobRE, c.Job)
-	for _, k := range a.Knobs {
+	for _, k := range a.Parameters {
 		value := formatNumber(k.Number)
 		if k.Duration > 0 {
 			value = formatDuration(c.scaled(k.Duration))
 		}
 		description = strings.ReplaceAll(description, "$"+k.Name, value)
 	}
-	link := strings.TrimSuffix(c.DashboardURL, "/") + "/d/" + a.Board.UID
+	link := strings.TrimSuffix(c.DashboardURL, "/") + "/d/" + a.Dashboard.UID
 	sep := "?"
 	if a.Name != "GPUExporterAbsent" { // what is not there has no cluster
 		link += sep + "var-cluster=" + lookup(c.ClusterLabel)
 		sep = "&"
 	}
-	for _, v := range a.Board.Vars {
+	for _, v := range a.Dashboard.Vars {
 		link += sep + "var-" + v + "=" + lookup(v)
 	}
 	r.Annotations = []Pair{

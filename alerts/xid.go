@@ -9,12 +9,12 @@ import (
 )
 
 // xidMost is the highest code that the tables speak of; those above are warnings until somebody knows better.
-const xidMost = 1000
+const xidMaximum = 1000
 
 // xidPattern matches the codes of a tier as a label.
 func xidPattern(tiers ...gpu.XIDTier) string {
 	var codes []string
-	for xid := range xidMost {
+	for xid := range xidMaximum {
 		for _, t := range tiers {
 			if gpu.XIDTierOf(xid) == t {
 				codes = append(codes, strconv.Itoa(xid))
@@ -31,7 +31,7 @@ type xidMeaning struct {
 }
 
 const (
-	resetGPU    = "Delete the GPU's pods, stop all GPU clients of the node and " + resetByUUID
+	resetGPU = "Delete the GPU's pods, stop all GPU clients of the node and " + resetByUUID
 	// An index moves after a GPU falls off the bus, and without -i every GPU of the node is reset.
 	resetByUUID = "reset the GPU (nvidia-smi --gpu-reset -i {{ $labels.uuid }})"
 	restartNode = "Drain the node and restart it"
@@ -89,7 +89,7 @@ func describeXID(tier gpu.XIDTier) string {
 // says nothing of a GPU whose readings have ended since, and MetricsQL takes the first value that it sees of a
 // series for an increase from 0.
 func grown(counter, matchers string) string {
-	return "last_over_time(" + counter + matchers + "[$window]) - min_over_time(" + counter + matchers + "[$window])"
+	return "last_over_time(" + counter + matchers + "[$period]) - min_over_time(" + counter + matchers + "[$period])"
 }
 
 // happenedXID selects the codes that a GPU reported within the window. A code that was never seen has no series
@@ -98,7 +98,7 @@ func grown(counter, matchers string) string {
 // moment of the last event is what it finds in the kernel's log.
 func happenedXID(matchers string) string {
 	const counter, last = "gpu_xid_events_total", "gpu_xid_last_timestamp_seconds"
-	return "group by (cluster, node, uuid, gpu, xid) (\n  last_over_time(" + counter + matchers + "[$window]) > min_over_time(" + counter + "[$window])\n" +
-		"  or (" + counter + matchers + " > 0 unless last_over_time(" + counter + "[1h] offset $window) and on (" + onGPU + ") gpu_device_up offset $window)\n" +
-		"  or time() - " + last + matchers + " < $window_seconds\n)"
+	return "group by (cluster, node, uuid, gpu, xid) (\n  last_over_time(" + counter + matchers + "[$period]) > min_over_time(" + counter + "[$period])\n" +
+		"  or (" + counter + matchers + " > 0 unless last_over_time(" + counter + "[1h] offset $period) and on (" + onGPU + ") gpu_device_up offset $period)\n" +
+		"  or time() - " + last + matchers + " < $period_seconds\n)"
 }

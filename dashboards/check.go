@@ -89,25 +89,25 @@ var uidShape = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
 // Check returns the first broken law of the boards in one line that names the board and the panel. The
 // recording rules are those that the boards may read.
-func Check(boards []Board, rules []string) error {
-	for i, b := range boards {
+func Check(dashboards []Dashboard, rules []string) error {
+	for i, b := range dashboards {
 		if !uidShape.MatchString(b.UID) {
 			return fmt.Errorf("board %q: a uid is lower case, digits and hyphens, at most 40", b.UID)
 		}
-		if slices.ContainsFunc(boards[:i], func(o Board) bool { return o.UID == b.UID }) {
+		if slices.ContainsFunc(dashboards[:i], func(o Dashboard) bool { return o.UID == b.UID }) {
 			return fmt.Errorf("board %s: the uid stands twice", b.UID)
 		}
 		if _, err := b.layout(); err != nil {
 			return err
 		}
-		if err := b.check(boards, rules); err != nil {
+		if err := b.check(dashboards, rules); err != nil {
 			return fmt.Errorf("board %s: %w", b.UID, err)
 		}
 	}
 	return nil
 }
 
-func (b Board) check(all []Board, rules []string) error {
+func (b Dashboard) check(all []Dashboard, rules []string) error {
 	if b.Question == "" || b.Title == "" {
 		return fmt.Errorf("it has no title, or no question that it answers")
 	}
@@ -124,7 +124,7 @@ func (b Board) check(all []Board, rules []string) error {
 			return fmt.Errorf("variable %s: %w", v.Name, err)
 		}
 	}
-	for _, m := range b.Marks {
+	for _, m := range b.Annotations {
 		if err := b.checkQuery(m.Expr, rules, true); err != nil {
 			return fmt.Errorf("annotation %q: %w", m.Name, err)
 		}
@@ -147,11 +147,11 @@ func (b Board) check(all []Board, rules []string) error {
 	return broken
 }
 
-func (b Board) has(variable string) bool {
+func (b Dashboard) has(variable string) bool {
 	return slices.ContainsFunc(b.Vars, func(v Variable) bool { return v.Name == variable })
 }
 
-func (b Board) checkPanel(p Panel, all []Board, rules []string) error {
+func (b Dashboard) checkPanel(p Panel, all []Dashboard, rules []string) error {
 	switch {
 	case p.title == "":
 		return fmt.Errorf("it has no title")
@@ -203,8 +203,8 @@ func (b Board) checkPanel(p Panel, all []Board, rules []string) error {
 	return nil
 }
 
-func (b Board) checkLink(l Link, p Panel, all []Board) error {
-	at := slices.IndexFunc(all, func(o Board) bool { return o.UID == l.UID })
+func (b Dashboard) checkLink(l Link, p Panel, all []Dashboard) error {
+	at := slices.IndexFunc(all, func(o Dashboard) bool { return o.UID == l.UID })
 	if at < 0 {
 		return fmt.Errorf("it links to %s, which is no board", l.UID)
 	}
@@ -227,7 +227,7 @@ func ownMetric(name string) bool { return strings.HasPrefix(name, "gpu_") }
 
 // checkQuery checks one expression. The queries of variables and annotations may read raw series on any
 // board: they ask for names and moments, not for sums.
-func (b Board) checkQuery(expr string, rules []string, names bool) error {
+func (b Dashboard) checkQuery(expr string, rules []string, names bool) error {
 	expanded, err := b.expand(expr)
 	if err != nil {
 		return err

@@ -7,40 +7,40 @@ import (
 )
 
 // small is a board that keeps every law.
-func small() Board {
-	return Board{UID: "small", Title: "Small", Question: "Is it well?", Raw: true,
-		Vars: []Variable{datasourceVariable(), clusterVariable("gpu_info"), nodeVariable(false), GPUVariable()},
+func small() Dashboard {
+	return Dashboard{UID: "small", Title: "Small", Question: "Is it well?", Raw: true,
+		Vars: []Variable{datasourceVariable(), clusterVariable("gpu_info"), nodeVariable(false), gpuVariable()},
 		Rows: []Row{{Lines: []Line{line(4,
 			stat(12, "Power", Watts, "sum(gpu_power_watts{<node>})", "Power of the GPUs."),
-			series(12, "Busy", Ratio, "Utilisation.", q(GPUName, rawBusy(perGPU, "<node>"))).between(0, 1))}},
+			series(12, "Busy", Ratio, "Utilisation.", q(gpuName, rawBusy(perGPU, "<node>"))).between(0, 1))}},
 			{Title: "More", Lines: []Line{line(8, table(24, "Cards", "GPU", "All GPUs.", label("gpu", "GPU").to(toGPUOfNode()), label("uuid", "UUID"), value("Power", Watts, "sum by (uuid, gpu) (gpu_power_watts{<node>})")))}}},
 	}
 }
 
 // with returns the small board with its first panel changed.
-func with(change func(*Panel)) []Board {
+func with(change func(*Panel)) []Dashboard {
 	b := small()
 	change(&b.Rows[0].Lines[0].Panels[0])
-	return []Board{b, GPUBoard(), nodeBoard(), workloadBoard(), namespaceBoard(), sharingBoard()}
+	return []Dashboard{b, gpuDashboard(), nodeDashboard(), workloadDashboard(), namespaceDashboard(), sharingDashboard()}
 }
 
 func TestBrokenTablesAreRefused(t *testing.T) {
 	if _, err := Files(with(func(*Panel) {}), nil); err != nil && !strings.Contains(err.Error(), "pod:gpu_workload:info") {
 		t.Fatalf("a good board was refused: %v", err)
 	}
-	expr := func(e string) []Board { return with(func(p *Panel) { p.queries[0].Expr = e }) }
-	board := func(change func(*Board)) []Board {
+	expr := func(e string) []Dashboard { return with(func(p *Panel) { p.queries[0].Expr = e }) }
+	dashboard := func(change func(*Dashboard)) []Dashboard {
 		b := small()
 		change(&b)
-		return []Board{b, GPUBoard()}
+		return []Dashboard{b, gpuDashboard()}
 	}
 	for _, c := range []struct {
-		name   string
-		boards []Board
-		want   []string // what the one line must name
+		name       string
+		dashboards []Dashboard
+		want       []string // what the one line must name
 	}{
-		{"a uid that stands twice", []Board{small(), small(), GPUBoard()}, []string{"small", "twice"}},
-		{"a uid that no URL should carry", board(func(b *Board) { b.UID = "Small board" }), []string{"Small board", "uid"}},
+		{"a uid that stands twice", []Dashboard{small(), small(), gpuDashboard()}, []string{"small", "twice"}},
+		{"a uid that no URL should carry", dashboard(func(b *Dashboard) { b.UID = "Small board" }), []string{"Small board", "uid"}},
 		{"an unknown metric", expr("sum(gpu_powr_watts{<node>})"), []string{"small", `"Power"`, "gpu_powr_watts"}},
 		{"an unknown recording rule", expr("sum(node:gpu_nothing:sum{<node>})"), []string{"small", "node:gpu_nothing:sum"}},
 		{"a suffix of a family that is no histogram", expr("sum(gpu_power_watts_sum{<node>})"), []string{"gpu_power_watts_sum"}},
@@ -51,9 +51,9 @@ func TestBrokenTablesAreRefused(t *testing.T) {
 		{"no cluster", expr("sum(gpu_power_watts)"), []string{`"Power"`, "cluster"}},
 		{"no cluster on one side", expr("sum(gpu_power_watts{<node>}) / sum(gpu_power_limit_watts{gpu=\"1\"})"), []string{"cluster"}},
 		{"a window without a reason", expr("sum(rate(gpu_energy_joules_total{<node>}[5m]))"), []string{"[5m]"}},
-		{"raw series above node level", board(func(b *Board) { b.Raw = false }), []string{"raw series gpu_power_watts"}},
-		{"topk over time", board(func(b *Board) { b.Rows[0].Lines[0].Panels[1].queries[0].Expr = "topk(3, gpu_power_watts{<node>})" }), []string{`"Busy"`, "topk"}},
-		{"a ratio without ends", board(func(b *Board) { b.Rows[0].Lines[0].Panels[1].limits = [2]*float64{} }), []string{`"Busy"`, "ends"}},
+		{"raw series above node level", dashboard(func(b *Dashboard) { b.Raw = false }), []string{"raw series gpu_power_watts"}},
+		{"topk over time", dashboard(func(b *Dashboard) { b.Rows[0].Lines[0].Panels[1].queries[0].Expr = "topk(3, gpu_power_watts{<node>})" }), []string{`"Busy"`, "topk"}},
+		{"a ratio without ends", dashboard(func(b *Dashboard) { b.Rows[0].Lines[0].Panels[1].limits = [2]*float64{} }), []string{`"Busy"`, "ends"}},
 		{"no description", with(func(p *Panel) { p.help = "" }), []string{`"Power"`, "description"}},
 		{"no unit", with(func(p *Panel) { p.unit = "" }), []string{`"Power"`, "unit"}},
 		{"a title that stands twice", with(func(p *Panel) { p.title = "Busy" }), []string{`"Busy"`, "twice"}},
@@ -61,17 +61,17 @@ func TestBrokenTablesAreRefused(t *testing.T) {
 		{"a link to nowhere", with(func(p *Panel) { p.links = []Link{link("gpu-rack", "Open")} }), []string{"gpu-rack"}},
 		{"a link that sets what the target lacks", with(func(p *Panel) { p.links = []Link{link("gpu-device", "Open", pick(varPod))} }), []string{"gpu-device", "pod"}},
 		{"a link that hands on what is not here", with(func(p *Panel) { p.links = []Link{link("gpu-workload", "Open", hand(varPod))} }), []string{"pod", "this board"}},
-		{"a link by a column that is not there", board(func(b *Board) {
+		{"a link by a column that is not there", dashboard(func(b *Dashboard) {
 			b.Rows[1].Lines[0].Panels[0].columns[0].link = &Link{UID: "gpu-device", Vars: []LinkVar{pick(varNode)}}
 		}), []string{"column node"}},
-		{"an order by no column", board(func(b *Board) { b.Rows[1].Lines[0].Panels[0].sortBy = "-Heat" }), []string{"Heat"}},
-		{"no cluster variable", board(func(b *Board) { b.Vars = b.Vars[:1] }), []string{"variable cluster"}},
-		{"a variable that asks for an unknown metric", board(func(b *Board) { b.Vars[2].Query = "label_values(gpu_nothing{<cluster>}, node)" }), []string{"variable node", "gpu_nothing"}},
-		{"an annotation of an unknown metric", board(func(b *Board) { b.Marks = []Mark{{Name: "M", Expr: "gpu_nothing{<cluster>}"}} }), []string{`"M"`, "gpu_nothing"}},
-		{"a row without a title", board(func(b *Board) { b.Rows[1].Title = "" }), []string{"row 2"}},
+		{"an order by no column", dashboard(func(b *Dashboard) { b.Rows[1].Lines[0].Panels[0].sortBy = "-Heat" }), []string{"Heat"}},
+		{"no cluster variable", dashboard(func(b *Dashboard) { b.Vars = b.Vars[:1] }), []string{"variable cluster"}},
+		{"a variable that asks for an unknown metric", dashboard(func(b *Dashboard) { b.Vars[2].Query = "label_values(gpu_nothing{<cluster>}, node)" }), []string{"variable node", "gpu_nothing"}},
+		{"an annotation of an unknown metric", dashboard(func(b *Dashboard) { b.Annotations = []Annotation{{Name: "M", Expr: "gpu_nothing{<cluster>}"}} }), []string{`"M"`, "gpu_nothing"}},
+		{"a row without a title", dashboard(func(b *Dashboard) { b.Rows[1].Title = "" }), []string{"row 2"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Files(c.boards, []string{"pod:gpu_workload:info"})
+			_, err := Files(c.dashboards, []string{"pod:gpu_workload:info"})
 			if err == nil {
 				t.Fatal("it passed")
 			}
@@ -90,7 +90,7 @@ func TestBrokenTablesAreRefused(t *testing.T) {
 func TestMetricsOf(t *testing.T) {
 	for expr, want := range map[string][]string{
 		`sum by (node) (rate(gpu_busy_seconds_total{a="b{c}"}[5m])) / 1e9`:                       {"gpu_busy_seconds_total"},
-		`node:gpu_free:sum{x="1"} or on (cluster) group_left (model) 0 * max(up)`:                {"node:gpu_free:sum", "up"},
+		`node:gpu_unallocated:sum{x="1"} or on (cluster) group_left (model) 0 * max(up)`:         {"node:gpu_unallocated:sum", "up"},
 		`a{b="x"} and on (c) b unless d offset 5m > bool 1`:                                      {"a", "b", "d"},
 		`sum_over_time(x:y:z{c=~"$cluster"}[$__range:5m]) / 12`:                                  {"x:y:z"},
 		`count_values("holders", count by (a) (m{n="o\"p"})) == inf`:                             {"m"},
@@ -104,7 +104,7 @@ func TestMetricsOf(t *testing.T) {
 }
 
 func TestLayoutNumbersAndPlaces(t *testing.T) {
-	for _, b := range Boards() {
+	for _, b := range All() {
 		grid, err := b.layout()
 		if err != nil {
 			t.Fatal(err)

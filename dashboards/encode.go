@@ -15,12 +15,12 @@ type File struct {
 
 // Files checks the boards and writes their JSON, the same bytes each time. The rules are the names of the
 // recording rules that the boards may read. An error is one line that names the board and the panel.
-func Files(boards []Board, rules []string) ([]File, error) {
-	if err := Check(boards, rules); err != nil {
+func Files(dashboards []Dashboard, rules []string) ([]File, error) {
+	if err := Check(dashboards, rules); err != nil {
 		return nil, err
 	}
 	var out []File
-	for _, b := range boards {
+	for _, b := range dashboards {
 		d, err := b.render()
 		if err != nil {
 			return nil, err

@@ -1,15 +1,15 @@
 package dashboards
 
 // exporterBoard answers: can the other boards be believed?
-func exporterBoard() Board {
+func exporterDashboard() Dashboard {
 	const n = "<node>"
 	self := "gpu_exporter_build_info{" + n + "}"
 	joined := " * on (cluster, job, instance) group_left (node) max by (cluster, job, instance, node) (" + self + ")"
-	return Board{
+	return Dashboard{
 		UID: "gpu-exporter", Title: "GPU / Exporter", Raw: true,
-		Question: "Can the other boards be believed: is every exporter up, does it reach its sources, do its sums close, what does it cost?",
-		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(true), jobVariable()},
-		Marks:    []Mark{restartMark("node"), driverMark("node")},
+		Question:    "Can the other boards be believed: is every exporter up, does it reach its sources, do its sums close, what does it cost?",
+		Vars:        []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(true), jobVariable()},
+		Annotations: []Annotation{restartAnnotation("node"), driverAnnotation("node")},
 		Rows: []Row{
 			{Lines: []Line{line(4,
 				stat(3, "Exporters scraped", Number, "count(group by (cluster, node) ("+self+"))", "Nodes whose exporter answered the last scrape."),
@@ -31,15 +31,15 @@ func exporterBoard() Board {
 						value("CPU", Ratio, "max by (cluster, node) ((rate(process_cpu_seconds_total{<job>}[$__rate_interval]))"+joined+")").at(base(Green), step(0.05, Amber), step(0.5, Red)),
 						value("Up since", When, "1000 * max by (cluster, node) (process_start_time_seconds{<job>}"+joined+")"))),
 				line(8,
-					timeline(12, "Sources that failed", "Sources of facts that did not answer at some time of the range that is shown, node by node; those that always did are left out. The stat above says whether there are exporters at all.", yesNo("up", Green, "down", Red), q("{{node}} {{source}}", most("cluster, node, source", "gpu_exporter_source_up{"+n+"}")+" and on (cluster, node, source) "+"min by (cluster, node, source) (min_over_time(gpu_exporter_source_up{"+n+"}[$__range])) == 0")),
+					timeline(12, "Sources that failed", "Sources of facts that did not answer at some time of the range that is shown, node by node; those that always did are left out. The stat above says whether there are exporters at all.", yesNo("up", Green, "down", Red), q("{{node}} {{source}}", maximum("cluster, node, source", "gpu_exporter_source_up{"+n+"}")+" and on (cluster, node, source) "+"min by (cluster, node, source) (min_over_time(gpu_exporter_source_up{"+n+"}[$__range])) == 0")),
 					series(12, "Failed attempts", PerSec, "Failed attempts to ask a source, per second.", q("{{node}} {{source}}", perSecond("cluster, node, source", "gpu_exporter_source_errors_total{"+n+"}")+" > 0")).from(0)),
 				line(8,
 					series(12, "Age of the last success", Duration, "How long ago each source last answered, on the node where it is longest ago.", q("{{source}}", "time() - min by (source) (gpu_exporter_source_last_success_timestamp_seconds{"+n+"})")).from(0),
-					series(12, "Time to ask a source", Seconds, "Time that the last attempt took, on the slowest node.", q("{{source}}", most("source", "gpu_exporter_source_duration_seconds{"+n+"}"))).from(0)),
+					series(12, "Time to ask a source", Seconds, "Time that the last attempt took, on the slowest node.", q("{{source}}", maximum("source", "gpu_exporter_source_duration_seconds{"+n+"}"))).from(0)),
 				line(8,
-					series(8, "Poll groups: round over interval", Ratio, "Time that a poll group's last round took over its interval, on the slowest node. At 100 % it cannot keep its rhythm.", q("{{poll}}", "max by (poll) ("+most("cluster, node, poll", "gpu_exporter_poll_duration_seconds{"+n+"}")+" / "+most("cluster, node, poll", "gpu_exporter_poll_interval_seconds{"+n+"}")+")")).from(0).at(badAbove(0.5, 1)...),
+					series(8, "Poll groups: round over interval", Ratio, "Time that a poll group's last round took over its interval, on the slowest node. At 100 % it cannot keep its rhythm.", q("{{poll}}", "max by (poll) ("+maximum("cluster, node, poll", "gpu_exporter_poll_duration_seconds{"+n+"}")+" / "+maximum("cluster, node, poll", "gpu_exporter_poll_interval_seconds{"+n+"}")+")")).from(0).at(badAbove(0.5, 1)...),
 					series(8, "Age of a GPU's last reading", Duration, "How long ago each poll group last read a GPU, the one for which it is longest ago. It grows when a GPU is lost or stuck.", q("{{poll}}", "time() - min by (poll) (gpu_last_read_timestamp_seconds{"+n+"})")).from(0),
-					timeline(8, "Driver let go on purpose", "While some node lets NVML go, so that a change of its GPUs is not blocked.", yesNo("let go", Amber, "held", Green), q("{{reason}}", most("reason", "gpu_exporter_paused{"+n+"}")))),
+					timeline(8, "Driver let go on purpose", "While some node lets NVML go, so that a change of its GPUs is not blocked.", yesNo("let go", Amber, "held", Green), q("{{reason}}", maximum("reason", "gpu_exporter_paused{"+n+"}")))),
 			}},
 			{Title: "The driver's calls", Lines: []Line{line(8,
 				series(8, "Time in driver calls", Ratio, "Part of the time that an exporter spends in driver calls, mean of the exporters. Empty where only native histograms are scraped.",
@@ -60,7 +60,7 @@ func exporterBoard() Board {
 				table(8, "Holdings by source and method", "-Containers", "How the work of containers is measured, and where their holding was read. None: it is not measured.", label("method", "Method"), label("source", "Source"),
 					value("Containers", Number, "count by (method, source) (gpu_container_attribution_info{"+n+"})")),
 				series(8, "Unattributed busy time", Number, "GPUs' worth of work that is no container's, by reason.", q("{{reason}}", perSecond("reason", "gpu_unattributed_busy_seconds_total{"+n+"}"))).stacked().from(0),
-				series(8, "Closing error", Ratio, "By how much the parts fail to add up to the GPU's own figure, largest of all GPUs.", q("{{quantity}}", most("quantity", "gpu_attribution_error_ratio{"+n+"}"))).from(0)),
+				series(8, "Closing error", Ratio, "By how much the parts fail to add up to the GPU's own figure, largest of all GPUs.", q("{{quantity}}", maximum("quantity", "gpu_attribution_error_ratio{"+n+"}"))).from(0)),
 				line(7,
 					table(12, "Features", "Feature", "Nodes by whether a feature is on, locked for want of a right, or unsupported; the node's own page says how to unlock it.", label("feature", "Feature"), label("state", "State").mapped(Mapping{"on", "on", Green}, Mapping{"locked", "locked", Amber}, Mapping{"unsupported", "unsupported", Grey}),
 						value("Nodes", Number, "sum by (feature, state) (gpu_exporter_feature{"+n+"}) > 0")),

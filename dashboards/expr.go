@@ -8,7 +8,7 @@ const (
 	perGPU       = "cluster, node, uuid, gpu"
 	perContainer = "cluster, node, uuid, gpu, namespace, pod, container"
 	perInstance  = "cluster, node, uuid, gpu, mig_uuid, gi, profile"
-	GPUName      = "{{node}} GPU {{gpu}}"
+	gpuName      = "{{node}} GPU {{gpu}}"
 )
 
 // perSecond is the rate of a counter, summed by the labels.
@@ -33,7 +33,7 @@ func profiled(by, what, selector string) string {
 }
 
 // most is the largest value by the labels: for series that may come from two targets at once.
-func most(by, expr string) string { return "max by (" + by + ") (" + expr + ")" }
+func maximum(by, expr string) string { return "max by (" + by + ") (" + expr + ")" }
 
 // total is the sum by the labels.
 func total(by, expr string) string {

@@ -1,16 +1,16 @@
 package dashboards
 
 // fleetBoard answers: is anything wrong, and where does the GPU time go?
-func fleetBoard() Board {
+func fleetDashboard() Dashboard {
 	const m = "<model>"
 	present := records("model:gpu_device_up:count", m)
 	seconds := func(matchers ...string) string { return records("model:gpu_time_seconds:rate5m", m, matchers...) }
 	part := func(use string) string { return total("", seconds(`state="`+use+`"`)) + " / " + total("", seconds()) }
-	return Board{
+	return Dashboard{
 		UID: "gpu-fleet", Title: "GPU / Fleet",
-		Question: "Is anything wrong, and where does the GPU time go?",
-		Vars:     []Variable{datasourceVariable(), clusterVariable("model:gpu_device_up:count"), modelVariable()},
-		Marks:    []Mark{xidRecordMark()},
+		Question:    "Is anything wrong, and where does the GPU time go?",
+		Vars:        []Variable{datasourceVariable(), clusterVariable("model:gpu_device_up:count"), modelVariable()},
+		Annotations: []Annotation{xidRecordAnnotation()},
 		Rows: []Row{
 			{Lines: []Line{
 				line(4,
@@ -19,12 +19,12 @@ func fleetBoard() Board {
 					stat(3, "Held", Ratio, over("", records("model:gpu_allocation:sum", m), present), "GPUs that pods hold, parts included, over all GPUs. GPUs of which nobody can tell count as not held.").between(0, 1).to(toCapacity()),
 					stat(3, "Busy", Ratio, part("busy"), "Part of all GPU time in which work ran.").between(0, 1).at(usedSteps()...).to(toCapacity()),
 					stat(3, "Held and idle", Ratio, total("", seconds(`state=~"idle|gap"`))+" / "+total("", seconds()), "Part of all GPU time that was held and not used.").between(0, 1).at(badAbove(0.2, 0.4)...).to(toCapacity()),
-					stat(3, "Free", Number, total("", records("model:gpu_free:sum", m)), "GPUs known to be free, free parts included.").digits(1).to(toCapacity()),
+					stat(3, "Free", Number, total("", records("model:gpu_unallocated:sum", m)), "GPUs known to be free, free parts included.").digits(1).to(toCapacity()),
 					stat(3, "GPUs with a problem", Number, orZero("sum("+records("cluster:gpu_problems:count", "<cluster>")+")", present), "GPUs in a state about which somebody should do something; a GPU in two such states counts twice.").at(badIfAny()...).to(toHealth()),
 					stat(3, "Alerts firing", Number, orZero(firing("", `cluster=~"$cluster"`), present), "Alerts of the shipped rules that fire.").at(badIfAny()...).to(toHealth())),
 				line(9,
 					series(16, "Where GPU time goes", Ratio, "Each second of each GPU once. Busy: work ran. Underused: held, between work. Idle: held and no work for 60 s. Unallocated: held by nobody. Unavailable: cannot be read. Unknown: nobody can tell who holds it.",
-						q("{{state}}", total("state", seconds())+" / on () group_left () "+total("", seconds()))).percent().between(0, 1).coloured(uses()),
+						q("{{state}}", total("state", seconds())+" / on () group_left () "+total("", seconds()))).percent().between(0, 1).colored(timeStateColors()),
 					bars(8, "GPU-hours not used, by namespace", Hours, "The ten namespaces that held most GPU time without using it, over the range that is shown. Idle and underused time together.",
 						q("{{namespace}}", "topk(10, "+total("namespace", hours(records("namespace:gpu_unused_seconds:rate5m", m)))+")")).at(base(Amber)).from(0).to(toNamespace())),
 			}},
@@ -46,7 +46,7 @@ func fleetBoard() Board {
 					value("Tensor active", Ratio, over("cluster, model", records("model:gpu_tensor_active_seconds:rate5m", m), records("model:gpu_profiled_seconds:rate5m", m))).gauge(plainSteps()...),
 					value("Memory used", Ratio, over("cluster, model", records("model:gpu_memory_used_bytes:sum", m), records("model:gpu_memory_total_bytes:sum", m))).gauge(plainSteps()...),
 					value("Power", Watts, total("cluster, model", records("model:gpu_power_watts:sum", m))),
-					value("Free", Number, total("cluster, model", records("model:gpu_free:sum", m))),
+					value("Free", Number, total("cluster, model", records("model:gpu_unallocated:sum", m))),
 					value("Held and idle", Number, total("cluster, model", seconds(`state=~"idle|gap"`))).at(warnIfAny()...))),
 				line(8,
 					series(12, "Utilization by model", Ratio, "Mean utilization of the GPUs whose activity can be told.", q("{{model}}", over("model", records("model:gpu_busy_seconds:rate5m", m), records("model:gpu_observed_seconds:rate5m", m)))).between(0, 1),

@@ -20,14 +20,14 @@ func ruleNames() []string {
 
 func files(t *testing.T) []dashboards.File {
 	t.Helper()
-	out, err := dashboards.Files(dashboards.Boards(), ruleNames())
+	out, err := dashboards.Files(dashboards.All(), ruleNames())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
 }
 
-func TestBoardsAreWrittenAlike(t *testing.T) {
+func TestDashboardsAreWrittenAlike(t *testing.T) {
 	first := files(t)
 	for range 3 {
 		for i, f := range files(t) {
@@ -39,7 +39,7 @@ func TestBoardsAreWrittenAlike(t *testing.T) {
 }
 
 // Client-side apply keeps the whole object in an annotation, which may hold so much.
-func TestBoardsFitAConfigMap(t *testing.T) {
+func TestDashboardsFitAConfigMap(t *testing.T) {
 	for _, f := range files(t) {
 		if len(f.Compact) >= 262144-4096 {
 			t.Errorf("%s is %d bytes long, too long for a ConfigMap", f.Name, len(f.Compact))
@@ -51,7 +51,7 @@ func TestBoardsFitAConfigMap(t *testing.T) {
 func TestUidsAreFrozen(t *testing.T) {
 	want := []string{"gpu-capacity", "gpu-device", "gpu-exporter", "gpu-fleet", "gpu-health", "gpu-namespace", "gpu-node", "gpu-sharing", "gpu-workload"}
 	var got []string
-	for _, b := range dashboards.Boards() {
+	for _, b := range dashboards.All() {
 		got = append(got, b.UID)
 	}
 	slices.Sort(got)

@@ -1,19 +1,19 @@
 package dashboards
 
 // healthBoard answers: which GPUs need somebody, and what should be done with them?
-func healthBoard() Board {
+func healthDashboard() Dashboard {
 	const c = "<cluster>"
 	alive := "cluster:gpu_nodes:count{" + c + "}"
 	problem := func(matchers ...string) string { return records("cluster:gpu_problems:count", c, matchers...) }
 	count := func(width int, title, help, names string, steps []Step) Panel {
 		return stat(width, title, Number, orZero(total("", problem(`problem=~"`+names+`"`)), alive), help).at(steps...)
 	}
-	return Board{
+	return Dashboard{
 		UID: "gpu-health", Title: "GPU / Health and errors",
-		Question: "Which GPUs need somebody, and what should be done with them?",
-		Vars:     []Variable{datasourceVariable(), clusterVariable("cluster:gpu_nodes:count")},
-		Marks:    []Mark{xidRecordMark(), driverMark("cluster"), cordonMark("cluster")},
-		From:     "now-24h",
+		Question:    "Which GPUs need somebody, and what should be done with them?",
+		Vars:        []Variable{datasourceVariable(), clusterVariable("cluster:gpu_nodes:count")},
+		Annotations: []Annotation{xidRecordAnnotation(), driverAnnotation("cluster"), cordonAnnotation("cluster")},
+		From:        "now-24h",
 		Rows: []Row{
 			{Lines: []Line{line(4,
 				count(3, "Cannot be read", "GPUs that are lost, stuck, need a reset, or are on the PCI bus and not in NVML.", "unreadable|missing", badIfAny()),
@@ -38,7 +38,7 @@ func healthBoard() Board {
 			}},
 			{Title: "Memory, heat and power", Lines: []Line{
 				line(8,
-					series(12, "Memory errors", Number, "Memory errors by severity, in five minutes each. Corrected ones did no harm; their rise announces harm.", q("{{severity}}", total("severity", records("cluster:gpu_ecc_errors:increase5m", c)))).from(0).coloured(map[string]string{"corrected": Blue, "uncorrected": Red}),
+					series(12, "Memory errors", Number, "Memory errors by severity, in five minutes each. Corrected ones did no harm; their rise announces harm.", q("{{severity}}", total("severity", records("cluster:gpu_ecc_errors:increase5m", c)))).from(0).colored(map[string]string{"corrected": Blue, "uncorrected": Red}),
 					table(12, "Memory errors by node", "-Errors", "Memory errors over the range that is shown, where there were any.", label("cluster", "Cluster"), label("node", "Node").to(toNode()), label("severity", "Severity").mapped(Mapping{"corrected", "corrected", Blue}, Mapping{"uncorrected", "uncorrected", Red}),
 						value("Errors", Number, total("cluster, node, severity", events(records("node:gpu_ecc_errors:increase5m", c)))+" > 0"))),
 				line(8,
@@ -47,7 +47,7 @@ func healthBoard() Board {
 						value("GPUs' worth", Number, total("cluster, node, reason", records("node:gpu_clock_limited_seconds:rate5m", c, `reason!="power_cap"`))+" > 0.01"))),
 			}},
 			{Title: "Inventory", Lines: []Line{line(8,
-				series(8, "GPUs by state", Number, "GPUs by state. Missing: on the PCI bus and not in NVML. Detached: given to another driver on purpose.", q("{{state}}", total("state", records("cluster:gpu_node_devices:sum", c)))).stacked().from(0).coloured(map[string]string{"up": Green, "failed": Red, "missing": Red, "detached": Grey}),
+				series(8, "GPUs by state", Number, "GPUs by state. Missing: on the PCI bus and not in NVML. Detached: given to another driver on purpose.", q("{{state}}", total("state", records("cluster:gpu_node_devices:sum", c)))).stacked().from(0).colored(map[string]string{"up": Green, "failed": Red, "missing": Red, "detached": Grey}),
 				table(8, "Driver versions", "-Nodes", "Nodes by driver version. More than one per cluster: an upgrade is under way, or stuck.", label("cluster", "Cluster"), label("driver_version", "Driver"), value("Nodes", Number, total("cluster, driver_version", records("cluster:gpu_driver_version:count", c)))),
 				table(8, "Exporter versions", "-Nodes", "Nodes by exporter version.", label("cluster", "Cluster"), label("version", "Exporter"), value("Nodes", Number, total("cluster, version", records("cluster:gpu_exporter_version:count", c))))),
 				line(7,

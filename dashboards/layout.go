@@ -26,7 +26,7 @@ type placedPanel struct {
 
 // layout puts the panels of a board on the grid. It fails for a line that is wider than the grid, naming it,
 // because Grafana would silently move the rest.
-func (b Board) layout() (placed, error) {
+func (b Dashboard) layout() (placed, error) {
 	var out placed
 	id, y := 0, 0
 	next := func() int { id++; return id }

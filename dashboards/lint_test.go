@@ -22,7 +22,7 @@ import (
 )
 
 // readBoards reads the generated files as a Grafana would, by uid.
-func readBoards(t *testing.T) map[string]dashboard.Dashboard {
+func readDashboards(t *testing.T) map[string]dashboard.Dashboard {
 	t.Helper()
 	plugins.RegisterDefaultPlugins()
 	out := map[string]dashboard.Dashboard{}
@@ -92,7 +92,7 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 	if d.Uid == nil || d.Title == nil || d.Description == nil || *d.Description == "" || !slices.Contains(d.Tags, "gpu") {
 		say("uid, title, description or tag are missing")
 	}
-	uses := func(where, text string) {
+	timeStateColors := func(where, text string) {
 		for _, m := range variable.FindAllStringSubmatch(text, -1) {
 			if _, ok := vars[m[1]]; !ok && !strings.HasPrefix(m[1], "__") {
 				say("%s uses $%s, which the board does not have", where, m[1])
@@ -132,7 +132,7 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 				name, isVar := strings.CutPrefix(name, "var-")
 				if m := regexp.MustCompile(`^\$\{(\w+):queryparam\}$`).FindStringSubmatch(part); m != nil {
 					name, isVar = m[1], true
-					uses(where, part)
+					timeStateColors(where, part)
 				}
 				if isVar && !slices.ContainsFunc(target.Templating.List, func(v dashboard.VariableModel) bool { return v.Name == name }) {
 					say("%s: the link %q sets %s, which %s does not have", where, l.Title, name, parts[2])
@@ -142,7 +142,7 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 	}
 	links("the board", d.Links)
 	for _, a := range d.Annotations.List {
-		uses("annotation "+a.Name, *a.Expr)
+		timeStateColors("annotation "+a.Name, *a.Expr)
 		if a.Placement != nil || a.Datasource == nil {
 			say("annotation %s has a placement, or no data source", a.Name)
 		}
@@ -215,7 +215,7 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 			} else {
 				ids[*q.RefId] = true
 			}
-			uses(where, q.Expr)
+			timeStateColors(where, q.Expr)
 			if strings.ContainsAny(q.Expr, "<>") && regexp.MustCompile(`<[a-z]+>`).MatchString(q.Expr) {
 				say("%s: a placeholder was left: %s", where, q.Expr)
 			}
@@ -279,7 +279,7 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 }
 
 func TestLint(t *testing.T) {
-	all := readBoards(t)
+	all := readDashboards(t)
 	for uid, d := range all {
 		for _, c := range complaints(d, all) {
 			t.Errorf("%s: %s", uid, c)
@@ -301,7 +301,7 @@ func TestLinterFindsPlantedErrors(t *testing.T) {
 		}
 	}
 	word := func(s string) *string { return &s }
-	all, generated := readBoards(t), files(t)
+	all, generated := readDashboards(t), files(t)
 	node := generated[slices.IndexFunc(generated, func(f dashboards.File) bool { return f.Name == "gpu-node.json" })]
 	for name, c := range map[string]struct {
 		plant func(*dashboard.Dashboard)
@@ -350,17 +350,17 @@ func TestLinterFindsPlantedErrors(t *testing.T) {
 }
 
 // An alert says where to look next: that board must be there and take what the alert hands over.
-func TestAlertsLeadToBoards(t *testing.T) {
-	all := readBoards(t)
+func TestAlertsLeadToDashboards(t *testing.T) {
+	all := readDashboards(t)
 	for _, a := range alerts.Alerts() {
-		d, ok := all[a.Board.UID]
+		d, ok := all[a.Dashboard.UID]
 		if !ok {
-			t.Errorf("%s leads to %q, which is no board", a.Name, a.Board.UID)
+			t.Errorf("%s leads to %q, which is no board", a.Name, a.Dashboard.UID)
 			continue
 		}
-		for _, name := range a.Board.Vars {
+		for _, name := range a.Dashboard.Vars {
 			if !slices.ContainsFunc(d.Templating.List, func(v dashboard.VariableModel) bool { return v.Name == name }) {
-				t.Errorf("%s sets %s, which %s does not have", a.Name, name, a.Board.UID)
+				t.Errorf("%s sets %s, which %s does not have", a.Name, name, a.Dashboard.UID)
 			}
 		}
 		if !strings.HasPrefix(a.Name, "GPU") {
@@ -370,7 +370,7 @@ func TestAlertsLeadToBoards(t *testing.T) {
 }
 
 // Every metric of interest is on some board: who knows the boards of others must find what he had.
-func TestBoardsShowWhatPeopleKnow(t *testing.T) {
+func TestDashboardsShowWhatPeopleKnow(t *testing.T) {
 	var everything strings.Builder
 	for _, f := range files(t) {
 		everything.Write(f.Compact)

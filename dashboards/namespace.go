@@ -1,7 +1,7 @@
 package dashboards
 
 // namespaceBoard answers: what does this team hold, what does it make of it, and what should it do?
-func namespaceBoard() Board {
+func namespaceDashboard() Dashboard {
 	const s = "<namespace>"
 	held := records("namespace:gpu_allocated_seconds:rate5m", s)
 	busy := records("namespace:gpu_busy_seconds:rate5m", s)
@@ -9,7 +9,7 @@ func namespaceBoard() Board {
 		return records("namespace:gpu_unused_seconds:rate5m", s, matchers...)
 	}
 	workload := "cluster, namespace, workload_type, workload"
-	return Board{
+	return Dashboard{
 		UID: "gpu-namespace", Title: "GPU / Namespace",
 		Question: "What does this team hold, what does it make of it, and what should it do?",
 		Vars:     []Variable{datasourceVariable(), clusterVariable("namespace:gpu_allocated_seconds:rate5m"), namespaceVariable("namespace:gpu_allocated_seconds:rate5m", true), priceVariable()},
@@ -27,7 +27,7 @@ func namespaceBoard() Board {
 			{Title: "Held and used", Lines: []Line{
 				line(8,
 					series(12, "What was held went into", Number, "Held GPUs by what their time went into: work, time between work, idle time.",
-						q("busy", total("", busy)), q("{{state}}", total("state", unused()))).stacked().from(0).coloured(uses()),
+						q("busy", total("", busy)), q("{{state}}", total("state", unused()))).stacked().from(0).colored(timeStateColors()),
 					series(12, "Used of held over time", Ratio, "Work over what is held, by namespace. Above 100 %: work on GPUs that are not held.", q("{{namespace}}", total("cluster, namespace", busy)+" / ("+total("cluster, namespace", held)+" > 0)")).from(0).at(usedSteps()...)),
 				line(8,
 					series(12, "GPUs held by workload", Number, "GPUs that each workload holds.", q("{{namespace}}/{{workload}}", total("cluster, namespace, workload", records("workload:gpu_allocation:sum", s)))).stacked().from(0).to(toWorkload()),
@@ -43,7 +43,7 @@ func namespaceBoard() Board {
 					value("Used", Ratio, total(workload, kept(records("workload:gpu_busy_seconds:increase30m", s)))+" / "+total(workload, kept(records("workload:gpu_allocated_seconds:increase30m", s)))).gauge(usedSteps()...),
 					value("Busiest, 95 % of the time below", Ratio, "max by ("+workload+") (quantile_over_time(0.95, "+records("workload:gpu_busy:ratio_p95_30m", s)+"[$__range]))").gauge(usedSteps()...),
 					value("Peak memory on a GPU", Bytes, "max by ("+workload+") (max_over_time("+records("workload:gpu_memory_used_bytes:max30m", s)+"[$__range]))"),
-					value("Last busy", When, "1000 * "+most(workload, records("workload:gpu_last_busy_timestamp_seconds:max", s))),
+					value("Last busy", When, "1000 * "+maximum(workload, records("workload:gpu_last_busy_timestamp_seconds:max", s))),
 					value("Alerts of the workload", Number, firing(workload, `cluster=~"$cluster"`, `namespace=~"$namespace"`, `workload!=""`)))),
 				line(8,
 					series(12, "Memory in use", Bytes, "Device memory of the workloads.", q("{{namespace}}/{{workload}}", total("cluster, namespace, workload", records("workload:gpu_memory_used_bytes:sum", s)))).stacked().from(0).to(toWorkload()),
@@ -53,7 +53,7 @@ func namespaceBoard() Board {
 				note(12, "How to read this", "What the figures ask for.", namespaceAdvice),
 				table(12, "Idle now", "-GPUs idle", "Workloads that hold GPUs and do not work on them, now.", label("namespace", "Namespace"), label("workload_type", "Kind"), label("workload", "Workload").to(toWorkload()),
 					value("GPUs idle", Number, total(workload, records("workload:gpu_unused_seconds:rate5m", s, `state="idle"`))),
-					value("Last work", When, "1000 * "+most(workload, records("workload:gpu_last_busy_timestamp_seconds:max", s)))).
+					value("Last work", When, "1000 * "+maximum(workload, records("workload:gpu_last_busy_timestamp_seconds:max", s)))).
 					among(workload, total(workload, records("workload:gpu_unused_seconds:rate5m", s, `state="idle"`))+" > 0.05")),
 				line(7,
 					series(12, "Models", Number, "GPUs held by model.", q("{{model}}", total("model", records("namespace:gpu_allocation:sum", s)))).stacked().from(0),

@@ -29,7 +29,7 @@ type Panel struct {
 	steps       []Step
 	mappings    []Mapping
 	stack       string // "", "normal", "percent"
-	colours     map[string]string
+	colors      map[string]string
 	links       []Link
 	text        string
 	window      string // why a query has a window of its own
@@ -100,7 +100,7 @@ func (p Panel) stacked() Panel { p.stack = "normal"; return p }
 func (p Panel) percent() Panel { p.stack = "percent"; return p }
 
 // colored fixes the colors of series by their legends.
-func (p Panel) coloured(byName map[string]string) Panel { p.colours = byName; return p }
+func (p Panel) colored(byName map[string]string) Panel { p.colors = byName; return p }
 
 // withNames shows the legend beside each number of a stat.
 func (p Panel) withNames(legend string) Panel {
@@ -147,7 +147,7 @@ func (p Panel) ifUp(presence string) Panel {
 	p.queries = slices.Clone(p.queries)
 	// Without labels on both sides, or both would be shown.
 	p.queries[0].Expr = "max(" + p.queries[0].Expr + ") or (0 * max(" + presence + ") - 1)"
-	return p.mapped(Mapping{Value: "-1", Text: "N/A", Colour: Grey})
+	return p.mapped(Mapping{Value: "-1", Text: "N/A", Color: Grey})
 }
 
 // Column is one column of a table: a label, or a value with its query.

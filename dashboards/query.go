@@ -10,7 +10,7 @@ import (
 var placeholder = regexp.MustCompile(`<([a-z]+)>`)
 
 // expand replaces the placeholders of a query by the matchers of the board's variables.
-func (b Board) expand(expr string) (string, error) {
+func (b Dashboard) expand(expr string) (string, error) {
 	var broken error
 	out := placeholder.ReplaceAllStringFunc(expr, func(m string) string {
 		name := m[1 : len(m)-1]

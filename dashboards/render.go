@@ -23,7 +23,7 @@ const (
 
 // render makes the SDK's dashboard. It fills its types rather than call its builders, whose defaults leave
 // ids out, hide links in a menu and move panels without a word.
-func (b Board) render() (*dashboard.Dashboard, error) {
+func (b Dashboard) render() (*dashboard.Dashboard, error) {
 	grid, err := b.layout()
 	if err != nil {
 		return nil, err
@@ -49,13 +49,13 @@ func (b Board) render() (*dashboard.Dashboard, error) {
 		}
 		d.Templating.List = append(d.Templating.List, model)
 	}
-	for _, m := range b.Marks {
+	for _, m := range b.Annotations {
 		expr, err := b.expand(m.Expr)
 		if err != nil {
 			return nil, fmt.Errorf("board %s: %w", b.UID, err)
 		}
 		d.Annotations.List = append(d.Annotations.List, dashboard.AnnotationQuery{
-			Name: m.Name, Datasource: datasource(), Enable: m.On, IconColor: m.Colour,
+			Name: m.Name, Datasource: datasource(), Enable: m.On, IconColor: m.Color,
 			Expr: new(expr), Step: new(minInterval), TitleFormat: new(m.Title), TextFormat: new(m.Text), TagKeys: new(m.Tags),
 		})
 	}
@@ -91,7 +91,7 @@ func gridPos(p place) *dashboard.GridPos {
 	return &dashboard.GridPos{X: uint32(p.x), Y: uint32(p.y), W: uint32(p.w), H: uint32(p.h)}
 }
 
-func (b Board) renderVariable(v Variable) (dashboard.VariableModel, error) {
+func (b Dashboard) renderVariable(v Variable) (dashboard.VariableModel, error) {
 	m := dashboard.VariableModel{Type: dashboard.VariableTypeQuery, Name: v.Name, Label: new(v.Label), Description: new(v.Help),
 		Hide: new(dashboard.VariableHideDontHide), SkipUrlSync: new(false)}
 	if v.Text != "" {
@@ -132,7 +132,7 @@ func (b Board) renderVariable(v Variable) (dashboard.VariableModel, error) {
 	return m, nil
 }
 
-func (b Board) renderPanel(p placedPanel) (dashboard.Panel, error) {
+func (b Dashboard) renderPanel(p placedPanel) (dashboard.Panel, error) {
 	out := *dashboard.NewPanel()
 	out.Type, out.Id, out.Title, out.Description = string(p.kind), new(uint32(p.at.id)), new(p.title), new(p.help)
 	out.PluginVersion, out.GridPos = new(pluginVersion), gridPos(p.at)
@@ -192,10 +192,10 @@ func thresholds(steps []Step) *dashboard.ThresholdsConfig {
 	}
 	for i, s := range steps {
 		if i == 0 {
-			t.Steps = append(t.Steps, dashboard.Threshold{Color: s.Colour})
+			t.Steps = append(t.Steps, dashboard.Threshold{Color: s.Color})
 			continue
 		}
-		t.Steps = append(t.Steps, dashboard.Threshold{Value: new(s.From), Color: s.Colour})
+		t.Steps = append(t.Steps, dashboard.Threshold{Value: new(s.From), Color: s.Color})
 	}
 	return t
 }
@@ -206,7 +206,7 @@ func valueMappings(all []Mapping) []dashboard.ValueMapping {
 	}
 	options := map[string]dashboard.ValueMappingResult{}
 	for i, m := range all {
-		options[m.Value] = dashboard.ValueMappingResult{Text: new(m.Text), Color: new(m.Colour), Index: new(int32(i))}
+		options[m.Value] = dashboard.ValueMappingResult{Text: new(m.Text), Color: new(m.Color), Index: new(int32(i))}
 	}
 	return []dashboard.ValueMapping{{ValueMap: &dashboard.ValueMap{Type: dashboard.MappingTypeValueToText, Options: options}}}
 }
@@ -246,8 +246,8 @@ func property(id string, value any) dashboard.DynamicConfigValue {
 
 func (p Panel) overrides() []dashboard.DashboardFieldConfigSourceOverrides {
 	out := []dashboard.DashboardFieldConfigSourceOverrides{}
-	for _, name := range slices.Sorted(maps.Keys(p.colours)) {
-		out = append(out, byName(name, property("color", map[string]any{"mode": "fixed", "fixedColor": p.colours[name]})))
+	for _, name := range slices.Sorted(maps.Keys(p.colors)) {
+		out = append(out, byName(name, property("color", map[string]any{"mode": "fixed", "fixedColor": p.colors[name]})))
 	}
 	for i, c := range p.columns {
 		properties := []dashboard.DynamicConfigValue{property("displayName", c.title), property("unit", string(c.unit))}

@@ -13,7 +13,7 @@ import (
 
 // The SDK's strict reader refuses unknown fields, missing ones and wrong types: what it reads back is the
 // schema of Grafana, and what it writes again is what we wrote.
-func TestBoardsAreReadBackStrictly(t *testing.T) {
+func TestDashboardsAreReadBackStrictly(t *testing.T) {
 	plugins.RegisterDefaultPlugins()
 	for _, f := range files(t) {
 		t.Run(f.Name, func(t *testing.T) {

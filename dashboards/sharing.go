@@ -1,14 +1,14 @@
 package dashboards
 
 // sharingBoard answers: which GPUs are shared, by whom, and do the sharers get in each other's way?
-func sharingBoard() Board {
+func sharingDashboard() Dashboard {
 	const n = "<node>"
 	tenants := "count by (" + perGPU + ") (group by (" + perGPU + ", namespace, pod) (gpu_container_allocation_ratio{" + n + "} > 0))"
-	return Board{
+	return Dashboard{
 		UID: "gpu-sharing", Title: "GPU / Sharing", Raw: true,
-		Question: "Which GPUs are shared, by whom, and do the sharers get in each other's way?",
-		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(true), jobVariable()},
-		Marks:    []Mark{xidMark("node").off(), restartMark("node")},
+		Question:    "Which GPUs are shared, by whom, and do the sharers get in each other's way?",
+		Vars:        []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(true), jobVariable()},
+		Annotations: []Annotation{xidAnnotation("node").off(), restartAnnotation("node")},
 		Rows: []Row{
 			{Lines: []Line{line(4,
 				stat(4, "GPUs shared", Number, orZero("count("+tenants+" > 1)", "gpu_allocation_ratio{"+n+"}"), "GPUs of which more than one pod holds a part."),
@@ -21,7 +21,7 @@ func sharingBoard() Board {
 			{Title: "Shared GPUs", Lines: []Line{
 				line(9, table(24, "GPUs with more than one holder", "-Holders", "Only GPUs of which more than one pod holds a part.", label("node", "Node").to(toNode()), label("gpu", "GPU").to(toGPU()).wide(60),
 					value("Holders", Number, tenants).wide(80),
-					value("Held", Ratio, most(perGPU, "gpu_allocation_ratio{"+n+"}")).gauge(base(Blue), step(1.001, Amber)),
+					value("Held", Ratio, maximum(perGPU, "gpu_allocation_ratio{"+n+"}")).gauge(base(Blue), step(1.001, Amber)),
 					value("Busy", Ratio, rawBusy(perGPU, n)).gauge(badAbove(0.9, 0.98)...),
 					value("Memory used", Ratio, over(perGPU, "gpu_memory_used_bytes{"+n+"}", "gpu_memory_total_bytes{"+n+"}")).gauge(fullSteps()...),
 					value("Memory granted", Ratio, total(perGPU, "gpu_container_memory_limit_bytes{"+n+"}")+" / "+total(perGPU, "gpu_memory_total_bytes{"+n+"}")).gauge(base(Blue), step(1.001, Amber)),
@@ -37,10 +37,10 @@ func sharingBoard() Board {
 				line(9, table(24, "Sharers of GPUs", "-Busy", "Containers on shared GPUs: what each holds, was granted and takes.", label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()), label("container", "Container"), label("node", "Node"), label("gpu", "GPU"),
 					value("Held", Ratio, total(perContainer, "gpu_container_allocation_ratio{"+n+"}")).gauge(plainSteps()...),
 					value("Busy", Ratio, share(perContainer, "gpu_container_busy_seconds_total{"+n+"}", "gpu_container_observed_seconds_total{"+n+"}")).gauge(plainSteps()...),
-					value("Compute granted", Ratio, most(perContainer, "gpu_container_compute_limit_ratio{"+n+"}")),
+					value("Compute granted", Ratio, maximum(perContainer, "gpu_container_compute_limit_ratio{"+n+"}")),
 					value("Memory", Bytes, total(perContainer, "gpu_container_memory_used_bytes{"+n+"}")),
-					value("Memory granted", Bytes, most(perContainer, "gpu_container_memory_limit_bytes{"+n+"}")),
-					value("Over its grant", Ratio, most(perContainer, "gpu_container_memory_used_bytes{"+n+"}")+" / "+most(perContainer, "gpu_container_memory_limit_bytes{"+n+"}")+" - 1 > 0").at(warnIfAny()...)).among("cluster, node, uuid", tenants+" > 1")),
+					value("Memory granted", Bytes, maximum(perContainer, "gpu_container_memory_limit_bytes{"+n+"}")),
+					value("Over its grant", Ratio, maximum(perContainer, "gpu_container_memory_used_bytes{"+n+"}")+" / "+maximum(perContainer, "gpu_container_memory_limit_bytes{"+n+"}")+" - 1 > 0").at(warnIfAny()...)).among("cluster, node, uuid", tenants+" > 1")),
 				line(7,
 					series(8, "Work that cannot be told apart", Number, "GPUs' worth of busy time that is no container's, by reason.", q("{{reason}}", perSecond("reason", "gpu_unattributed_busy_seconds_total{"+n+"}"))).stacked().from(0),
 					series(8, "Memory that cannot be told apart", Bytes, "Memory that is no container's, by reason.", q("{{reason}}", total("reason", "gpu_unattributed_memory_used_bytes{"+n+"}"))).stacked().from(0),
@@ -56,7 +56,7 @@ func sharingBoard() Board {
 				table(8, "Instances by profile", "Profile", "Instances that are held, and known to be free, by profile.", label("profile", "Profile"), value("Instances", Number, "count by (profile) (gpu_mig_info{"+n+"})"),
 					value("Held", Number, "count by (profile) (gpu_mig_allocation_ratio{"+n+"} > 0)"), value("Free", Number, "count by (profile) (gpu_mig_allocation_ratio{"+n+"} == 0)")),
 				table(16, "MIG instances", "Node", "Every instance, with its holder's use.", label("node", "Node").to(toNode()), label("gpu", "GPU").to(toGPU()), label("gi", "GI"), label("profile", "Profile"),
-					value("Held", Ratio, most(perInstance, "gpu_mig_allocation_ratio{"+n+"}")).gauge(plainSteps()...),
+					value("Held", Ratio, maximum(perInstance, "gpu_mig_allocation_ratio{"+n+"}")).gauge(plainSteps()...),
 					value("Busy", Ratio, share(perInstance, "gpu_mig_busy_seconds_total{"+n+"}", "gpu_mig_observed_seconds_total{"+n+"}")).gauge(usedSteps()...),
 					value("Memory used", Ratio, over(perInstance, "gpu_mig_memory_used_bytes{"+n+"}", "gpu_mig_memory_total_bytes{"+n+"}")).gauge(fullSteps()...), label("uuid", "UUID"))),
 				line(7, series(24, "Busy by MIG profile", Ratio, "Time in which at least one kernel ran, mean over the instances of a profile. Hopper and newer.", q("{{profile}}", share("profile", "gpu_mig_busy_seconds_total{"+n+"}", "gpu_mig_observed_seconds_total{"+n+"}"))).between(0, 1)),

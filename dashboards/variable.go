@@ -57,7 +57,7 @@ func nodeVariable(multi bool) Variable {
 }
 
 // gpuVariable shows the node and the index, and gives the UUID.
-func GPUVariable() Variable {
+func gpuVariable() Variable {
 	return Variable{Name: varUUID, Label: "GPU", Help: "GPUs, by node and NVML index.",
 		Query: `query_result(label_join(gpu_info{<node>}, "display", " GPU ", "node", "gpu"))`,
 		Regex: `/display="(?<text>[^"]+)".*uuid="(?<value>[^"]+)"/`}

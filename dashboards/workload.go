@@ -1,7 +1,7 @@
 package dashboards
 
 // workloadBoard answers: does this job use what it asked for, and do its pods keep pace?
-func workloadBoard() Board {
+func workloadDashboard() Dashboard {
 	const p = "<pod>"
 	const onNodes = `<cluster>, node=~"$podnodes"`
 	// The pods of the chosen workloads; the variable pod alone, at All, would match every pod.
@@ -20,11 +20,11 @@ func workloadBoard() Board {
 	const pods = "cluster, node, namespace, pod"
 	name := "{{namespace}}/{{pod}} {{container}} on {{node}} GPU {{gpu}}"
 	alive := "(" + of(container("gpu_container_allocation_ratio")) + ")"
-	return Board{
+	return Dashboard{
 		UID: "gpu-workload", Title: "GPU / Workload and pod", Raw: true,
-		Question: "Does this job use what it asked for, and do its pods keep pace?",
-		Vars:     []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), namespaceVariable("pod:gpu_workload:info", false), workloadVariable(), podVariable(), podNodesVariable()},
-		Marks:    []Mark{xidRecordMark(), cordonMark("cluster")},
+		Question:    "Does this job use what it asked for, and do its pods keep pace?",
+		Vars:        []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), namespaceVariable("pod:gpu_workload:info", false), workloadVariable(), podVariable(), podNodesVariable()},
+		Annotations: []Annotation{xidRecordAnnotation(), cordonAnnotation("cluster")},
 		Rows: []Row{
 			{Lines: []Line{
 				line(4,
@@ -48,12 +48,12 @@ func workloadBoard() Board {
 				line(8,
 					series(12, "Held and not used", Number, "GPUs' worth of held time without work, by pod. Idle: none for 60 s. Underused: between work.", q("{{namespace}}/{{pod}} {{state}}", rate(pods+", state", "gpu_container_unused_seconds_total"))).stacked().from(0),
 					series(12, "SM activity of the GPUs held", Ratio, "SM activity of every GPU that the pods hold, whoever caused it: exact where the GPU is theirs alone. Hopper and newer.",
-						q(GPUName, "("+profiled(perGPU, "sm_active", onNodes)+") and on (cluster, node, uuid) "+alive)).between(0, 1).to(toGPU())),
+						q(gpuName, "("+profiled(perGPU, "sm_active", onNodes)+") and on (cluster, node, uuid) "+alive)).between(0, 1).to(toGPU())),
 			}},
 			{Title: "Memory", Lines: []Line{line(8,
 				series(12, "Memory by container and GPU", Bytes, "Device memory of each container on each GPU.", q(name, gauge("sum", perContainer, "gpu_container_memory_used_bytes"))).from(0).to(toGPU()),
 				series(12, "Headroom of the GPUs", Ratio, "Free memory of every GPU that the pods hold, over the GPU's. Below 5 % the next allocation may fail.",
-					q(GPUName, "("+over(perGPU, "gpu_memory_free_bytes{"+onNodes+"}", "gpu_memory_total_bytes{"+onNodes+"}")+") and on (cluster, node, uuid) "+alive)).between(0, 1).at(base(Red), step(0.05, Amber), step(0.15, Green)).to(toGPU())),
+					q(gpuName, "("+over(perGPU, "gpu_memory_free_bytes{"+onNodes+"}", "gpu_memory_total_bytes{"+onNodes+"}")+") and on (cluster, node, uuid) "+alive)).between(0, 1).at(base(Red), step(0.05, Amber), step(0.15, Green)).to(toGPU())),
 			}},
 			{Title: "Pods", Lines: []Line{
 				line(10, table(24, "Containers and GPUs", "Busy", "Every container of the pods on every GPU that it holds or uses.", label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()), label("container", "Container"), label("node", "Node").to(toNode()), label("gpu", "GPU").to(toGPU()),

@@ -25,17 +25,17 @@ var xidWords = []struct {
 func xidMappings() []Mapping {
 	var out []Mapping
 	for _, x := range xidWords {
-		colour := Grey
+		color := Grey
 		switch gpu.XIDTierOf(x.code) {
 		case gpu.XIDCritical:
-			colour = Red
+			color = Red
 		case gpu.XIDWarning:
-			colour = Amber
+			color = Amber
 		case gpu.XIDApplication:
-			colour = Blue
+			color = Blue
 		}
 		code := strconv.Itoa(x.code)
-		out = append(out, Mapping{code, code + " " + x.text, colour})
+		out = append(out, Mapping{code, code + " " + x.text, color})
 	}
 	return out
 }

@@ -13,7 +13,7 @@ const (
 	ruleCount   = "node:gpu_device_up:count"
 	rulePower   = "node:gpu_power_watts:sum"
 	ruleFaults  = "node:gpu_problems:count"
-	ruleFree    = "node:gpu_free_devices:sum"
+	ruleFree    = "node:gpu_unallocated_devices:sum"
 	ruleXIDs    = "node:gpu_xid_events:increase5m"
 	rulePending = "namespace:gpu_requests_pending:sum"
 

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Board is a GPU model, or one in MIG mode, and the families that its exposition has.
-type Board struct {
+// Model is a GPU model, or one in MIG mode, and the families that its exposition has.
+type Model struct {
 	Name     string
 	Families map[string]bool
 }
@@ -63,22 +63,22 @@ Every series has the label ` + "`node`" + `; the scope adds:
 	return b.String()
 }
 
-// AvailabilityCSV renders docs/metrics-by-gpu.csv: the families of GPUs and MIG instances, and the boards whose
+// AvailabilityCSV renders docs/metrics-by-gpu.csv: the families of GPUs and MIG instances, and the models whose
 // expositions have them.
-func AvailabilityCSV(boards []Board) string {
+func AvailabilityCSV(models []Model) string {
 	var b strings.Builder
 	b.WriteString("metric")
-	for _, board := range boards {
-		b.WriteString("," + board.Name)
+	for _, m := range models {
+		b.WriteString("," + m.Name)
 	}
 	for _, f := range All() {
 		if f.Scope != ScopeGPU && f.Scope != ScopeInstance {
 			continue
 		}
 		b.WriteString("\n" + f.Name)
-		for _, board := range boards {
+		for _, m := range models {
 			b.WriteString(",")
-			if board.Families[f.Name] {
+			if m.Families[f.Name] {
 				b.WriteString("x")
 			}
 		}

@@ -103,18 +103,18 @@ func TestRulesTurned(t *testing.T) {
 	type turned = map[string]any
 	own := turned{}
 	for i, a := range alerts.Alerts() {
-		o := alerts.Override{Enabled: new(i%3 != 0), For: "7m", KeepFiringFor: "11m", Knobs: map[string]string{}, Labels: map[string]string{"origin": "chart"}}
+		o := alerts.Override{Enabled: new(i%3 != 0), For: "7m", KeepFiringFor: "11m", Parameters: map[string]string{}, Labels: map[string]string{"origin": "chart"}}
 		v := turned{"enabled": i%3 != 0, "for": "7m", "keepFiringFor": "11m", "labels": turned{"origin": "chart"}}
 		if i%2 == 0 {
 			o.Severity = alerts.Info
 			v["severity"] = "info"
 		}
-		for _, k := range a.Knobs {
+		for _, k := range a.Parameters {
 			if k.Duration > 0 {
-				o.Knobs[k.Name] = "1h35m"
+				o.Parameters[k.Name] = "1h35m"
 				v[k.Name] = "1h35m"
 			} else {
-				o.Knobs[k.Name] = yamlNumber(t, k.Min)
+				o.Parameters[k.Name] = yamlNumber(t, k.Min)
 				v[k.Name] = k.Min
 			}
 		}

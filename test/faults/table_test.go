@@ -292,7 +292,7 @@ func table() []row {
 				return s.repod("pod x/liar container c aliyun.com/gpu-mem=" + GPUA + "-_-1\npod x/odd container c nvidia.com/gpu=what-is-this\n")
 			}}, {40 * s, func(s *stage) error { return s.repod("") }}},
 			questions: together(is(begun, 14*s, "gpu_allocation_ratio{$a}", 0), one(never(20*s, 40*s, "gpu_allocation_ratio{$a}")), is(begun, ended, "gpu_allocation_ratio{$b}", 1), is(48*s, ended, "gpu_allocation_ratio{$a}", 0)),
-			fires:     []string{"GPUExporterJoinPartial"}, mayFire: []string{"GPUUsedWithoutHolding", "GPUUsedWithoutHolding a"}},
+			fires:     []string{"GPUExporterJoinPartial"}, mayFire: []string{"GPUUsedWithoutAllocation", "GPUUsedWithoutAllocation a"}},
 		{name: "pid-reused", promise: "a process exits, its cgroup file is garbage, or its PID is reused", fault: span{16 * s, 20 * s},
 			scenario: sharedGPU("process gpu=0 pid=103 memory=1GiB busy=0%\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s to=16s\nprocess gpu=0 pid=101 memory=10GiB busy=10% period=1s\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s from=20s\n"),
 			pods:     sharedPods, others: sharers,

@@ -97,7 +97,7 @@ func (p programs) serve(t *testing.T, dir string) (url string, stop func()) {
 // read are the records that the report reads, with those that they are made from.
 func read(name string) bool {
 	return slices.Contains([]string{"gpu:gpu_model:info", "node:gpu_time_seconds:rate5m", "node:gpu_device_up:count", "node:gpu_power_watts:sum", "node:gpu_problems:count", "node:gpu_xid_events:increase5m",
-		"node:gpu_free_devices:sum", "namespace:gpu_requests_pending:sum", "pod:gpu_workload:info", "workload:gpu_allocated_seconds:rate5m", "workload:gpu_busy_seconds:rate5m",
+		"node:gpu_unallocated_devices:sum", "namespace:gpu_requests_pending:sum", "pod:gpu_workload:info", "workload:gpu_allocated_seconds:rate5m", "workload:gpu_busy_seconds:rate5m",
 		"workload:gpu_observed_seconds:rate5m", "workload:gpu_unused_seconds:rate5m", "workload:gpu_power_watts:sum", "workload:gpu_memory_used_bytes:max", "workload:gpu_busy:ratio_max",
 		"workload:gpu_last_busy_timestamp_seconds:max", "workload:gpu_pods:count"}, name)
 }

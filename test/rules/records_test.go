@@ -90,8 +90,8 @@ func recordings() []recording {
 				`10m | cluster:gpu_busy_percent:count | -`,
 				`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="pod",workload="p-0",model="a"} 0.5`,
 				`10m | workload:gpu_busy:ratio_max | -`,
-				`10m | cluster:gpu_free:sum | cluster:gpu_free:sum 0.5`,
-				`10m | cluster:gpu_free_whole:sum | cluster:gpu_free_whole:sum 0`,
+				`10m | cluster:gpu_unallocated:sum | cluster:gpu_unallocated:sum 0.5`,
+				`10m | cluster:gpu_unallocated_whole:sum | cluster:gpu_unallocated_whole:sum 0`,
 			}},
 		{name: "a pod of which nothing is known is its own workload",
 			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "", "", "1x60"),
@@ -172,7 +172,7 @@ func recordings() []recording {
 				gpu_allocation_ratio{$A} 0x60
 				gpu_allocation_ratio{$A,instance="second"} 0x60
 				gpu_time_seconds_total{$A,state="busy"} 0x60`,
-			asks: []string{`30m | cluster:gpu_free_whole:sum | cluster:gpu_free_whole:sum{} 1`, `30m | cluster:gpu_free:sum | cluster:gpu_free:sum{} 1`}},
+			asks: []string{`30m | cluster:gpu_unallocated_whole:sum | cluster:gpu_unallocated_whole:sum{} 1`, `30m | cluster:gpu_unallocated:sum | cluster:gpu_unallocated:sum{} 1`}},
 		{name: "what is wrong, by node; a code's first event counts, and its second",
 			series: `gpu_device_up{$A} 0x60
 				gpu_device_up{$B} 1x60
@@ -208,9 +208,9 @@ func recordings() []recording {
 				gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 2x60
 				gpu_node_allocated_devices{node="n1",resource="nvidia_com_gpu"} 0x60`,
 			asks: []string{
-				`10m | cluster:gpu_free_whole:sum | cluster:gpu_free_whole:sum 1`,
+				`10m | cluster:gpu_unallocated_whole:sum | cluster:gpu_unallocated_whole:sum 1`,
 				`10m | cluster:gpu_allocation:sum | cluster:gpu_allocation:sum 0`,
-				`10m | node:gpu_free_devices:sum | node:gpu_free_devices:sum{node="n1",resource="nvidia_com_gpu"} 2`,
+				`10m | node:gpu_unallocated_devices:sum | node:gpu_unallocated_devices:sum{node="n1",resource="nvidia_com_gpu"} 2`,
 			}},
 	}
 }
@@ -231,7 +231,7 @@ func everyQuantity() recording {
 	for record, value := range map[string]string{"gpu_busy_seconds:rate5m": "0.5", "gpu_observed_seconds:rate5m": "0.5", "gpu_sm_active_seconds:rate5m": "0.5",
 		"gpu_tensor_active_seconds:rate5m": "0.5", "gpu_profiled_seconds:rate5m": "0.5", "gpu_memory_used_bytes:sum": "10", "gpu_memory_total_bytes:sum": "80",
 		"gpu_power_watts:sum": "90", "gpu_power_limit_watts:sum": "700", "gpu_device_up:count": "1", "gpu_device_up:sum": "1", "gpu_allocation:sum": "0.25",
-		"gpu_free:sum": "0.75", "gpu_free_whole:sum": "0"} {
+		"gpu_unallocated:sum": "0.75", "gpu_unallocated_whole:sum": "0"} {
 		r.asks = append(r.asks, "10m | round(node:"+record+`, 0.001) | {node="n1",model="a"} `+value+` & {node="n2"} `+value)
 	}
 	r.asks = append(r.asks, `10m | round(node:gpu_clock_limited_seconds:rate5m, 0.001) | {node="n1",model="a",reason="power_cap"} 0.5 & {node="n2",reason="power_cap"} 0.5`,
@@ -255,7 +255,7 @@ func everyWorkload() recording {
 			if w.namespace == "team" {
 				r.series += podInfo(w.node, pod, "Job", w.workload, "1x60")
 			}
-			for name, step := range map[string]int{"busy_seconds_total": 6 * scale, "held_seconds_total": 30 * scale, "energy_joules_total": 600 * scale} {
+			for name, step := range map[string]int{"busy_seconds_total": 6 * scale, "allocated_seconds_total": 30 * scale, "energy_joules_total": 600 * scale} {
 				r.series += fmt.Sprintf("gpu_container_%s{%s} 0+%dx60\n", name, c, step)
 			}
 			observed := 60

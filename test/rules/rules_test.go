@@ -414,7 +414,7 @@ func TestTextsAreFilled(t *testing.T) {
 						t.Errorf("%s: a text has %q:\n%s", name, bad, said)
 					}
 				}
-				for _, good := range []string{a.Summary, "https://grafana.example/d/" + a.Board.UID, strings.ToLower(a.Name) + ".md"} {
+				for _, good := range []string{a.Summary, "https://grafana.example/d/" + a.Dashboard.UID, "#" + strings.ToLower(a.Name)} {
 					if err == nil || !strings.Contains(said, good) {
 						t.Errorf("%s: no text has %q:\n%s", name, good, said)
 					}

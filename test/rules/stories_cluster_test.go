@@ -18,7 +18,7 @@ func asks(pod, node, resource, count, pending, running string) string {
 }
 
 func free(node, count string) string {
-	return `node:gpu_free_devices:sum{node="` + node + `",resource="nvidia_com_gpu"} ` + count + "\n"
+	return `node:gpu_unallocated_devices:sum{node="` + node + `",resource="nvidia_com_gpu"} ` + count + "\n"
 }
 
 func capacityStories(t *testing.T) map[string][]story {

@@ -212,8 +212,8 @@ func sharingStories(t *testing.T) map[string][]story {
 				gpu_node_allocated_devices{node="n1",resource="nvidia_com_gpu"} _x60 4x80
 				gpu_device_up{$A} 1x300`, checks: "20h -; 23h -"},
 		},
-		"GPUUsedWithoutHolding": {
-			pulse(t, "GPUUsedWithoutHolding", "a container that took all GPUs", 0, `gpu_container_mismatch{$A,$P,container="c",kind="used_not_allocated"}`, "0", "1", `$A,$P,container="c",kind="used_not_allocated"`),
+		"GPUUsedWithoutAllocation": {
+			pulse(t, "GPUUsedWithoutAllocation", "a container that took all GPUs", 0, `gpu_container_mismatch{$A,$P,container="c",kind="used_not_allocated"}`, "0", "1", `$A,$P,container="c",kind="used_not_allocated"`),
 			{name: "for a moment", series: `gpu_container_mismatch{$A,$P,container="c",kind="used_other_gpu"} 0x5 1x5 0x40`, checks: "10m -; 12m -; 30m -"},
 		},
 	}

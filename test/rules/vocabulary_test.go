@@ -356,7 +356,7 @@ func TestReaderFindsFaults(t *testing.T) {
 		`gpu_device_up * on (node) group_left (pod) gpu_exporter_build_info`:           "the label pod is not among",
 		`sum without (uuid) (gpu_device_up)`:                                           "without()",
 		`label_replace(gpu_device_up, "x", "$1", "pod", "(.*)")`:                       "the label pod is not among",
-		`node:gpu_device_up:count{state="busy"}`:                                       "the label use is not among",
+		`node:gpu_device_up:count{state="busy"}`:                                       "the label state is not among",
 		`sum by (cluster, uuid) (sum by (cluster, node) (gpu_device_up))`:              "the label uuid is not among",
 		`max_over_time((sum by (cluster) (rate(gpu_bsy_seconds_total[5m])))[1h:5m])`:   "nobody exposes gpu_bsy_seconds_total",
 		`gpu_device_up unless on (node) kube_node_status_capacity{resorce="nvidia_x"}`: "the label resorce is not among",

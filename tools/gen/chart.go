@@ -49,7 +49,7 @@ func chartDashboards(files map[string][]byte) error {
 	for _, r := range alerts.Records() {
 		rules = append(rules, r.Name)
 	}
-	all, err := dashboards.Files(dashboards.Boards(), rules)
+	all, err := dashboards.Files(dashboards.All(), rules)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func chartRules() ([]byte, error) {
 		rules := ruleGroup[alertRule]{Name: g.Name}
 		for _, a := range g.Alerts {
 			r := alertRule{a.Name, a.Off, string(a.Severity), duration(a.For), duration(a.Keep), nil, a.Expr, a.Summary, a.Description, links[a.Name]}
-			for _, k := range a.Knobs {
+			for _, k := range a.Parameters {
 				if k.Duration > 0 {
 					r.Parameters = append(r.Parameters, parameter{k.Name, duration(k.Duration), fmt.Sprint(int(k.Duration.Seconds()))})
 				} else {
@@ -194,7 +194,7 @@ func chartSchema(_ string, text []byte) ([]byte, error) {
 		p := object{"enabled": object{"type": "boolean"}, "severity": object{"enum": []any{"critical", "warning", "info"}},
 			"for": length, "keepFiringFor": length,
 			"labels": object{"type": "object", "additionalProperties": object{"type": "string"}}}
-		for _, k := range a.Knobs {
+		for _, k := range a.Parameters {
 			if p[k.Name] != nil {
 				return nil, fmt.Errorf("%s has a parameter %s, which is a setting of every alert", a.Name, k.Name)
 			}

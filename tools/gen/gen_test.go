@@ -54,7 +54,7 @@ func TestDashboardsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range dashboards.Boards() {
+	for _, b := range dashboards.All() {
 		if !bytes.Contains(page, []byte("\n## "+b.Title+"\n")) || !bytes.Contains(page, []byte("-"+b.UID+".png)")) {
 			t.Errorf("docs/dashboards.md has no section or picture of %s (%s)", b.Title, b.UID)
 		}

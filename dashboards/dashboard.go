@@ -1,7 +1,7 @@
 package dashboards
 
 // Board is one dashboard. Its UID, and the names of its variables, are an interface: people bookmark them.
-type Board struct {
+type Dashboard struct {
 	UID, Title string
 	// Question is what the board answers; it is the description in Grafana's list.
 	Question string
@@ -13,7 +13,7 @@ type Board struct {
 	// From is how far back it looks when opened: "now-6h" where it is empty.
 	From string
 	// Marks names the annotations that it offers.
-	Marks []Mark
+	Annotations []Annotation
 }
 
 // Row is a part of a board under a heading. The first row has none and holds the answers.
@@ -32,14 +32,14 @@ type Line struct {
 func line(height int, panels ...Panel) Line { return Line{Height: height, Panels: panels} }
 
 // Boards returns the shipped boards, in the order in which one drills down.
-func Boards() []Board {
-	return []Board{
-		fleetBoard(), capacityBoard(), namespaceBoard(), healthBoard(), nodeBoard(), GPUBoard(), workloadBoard(), sharingBoard(), exporterBoard(),
+func All() []Dashboard {
+	return []Dashboard{
+		fleetDashboard(), capacityDashboard(), namespaceDashboard(), healthDashboard(), nodeDashboard(), gpuDashboard(), workloadDashboard(), sharingDashboard(), exporterDashboard(),
 	}
 }
 
 // everyPanel calls f for each panel in the order of the board, which is the order of the ids.
-func (b Board) everyPanel(f func(Panel)) {
+func (b Dashboard) everyPanel(f func(Panel)) {
 	for _, r := range b.Rows {
 		for _, l := range r.Lines {
 			for _, p := range l.Panels {

@@ -14,14 +14,14 @@ const (
 
 // Step is a threshold: from this value on, the color. The first step of a list has no value of its own.
 type Step struct {
-	From   float64
-	Colour string
+	From  float64
+	Color string
 }
 
 // base is the first step: the color of everything below the second.
-func base(colour string) Step { return Step{Colour: colour} }
+func base(color string) Step { return Step{Color: color} }
 
-func step(from float64, colour string) Step { return Step{From: from, Colour: colour} }
+func step(from float64, color string) Step { return Step{From: from, Color: color} }
 
 // badAbove colors what should stay low.
 func badAbove(warn, bad float64) []Step {
@@ -46,16 +46,16 @@ func usedSteps() []Step {
 func fullSteps() []Step { return badAbove(0.85, 0.95) }
 
 // Mapping names a value.
-type Mapping struct{ Value, Text, Colour string }
+type Mapping struct{ Value, Text, Color string }
 
 // uses are the words for gpu_time_seconds_total's label use, and their colors.
-func uses() map[string]string {
+func timeStateColors() map[string]string {
 	return map[string]string{
 		"busy": Green, "gap": Yellow, "idle": Amber, "unallocated": Grey, "unavailable": Red, "unknown": Purple,
 	}
 }
 
 // yesNo names 0 and 1; bad says which of them is worth a color.
-func yesNo(yes, yesColour, no, noColour string) []Mapping {
-	return []Mapping{{"1", yes, yesColour}, {"0", no, noColour}}
+func yesNo(yes, yesColor, no, noColor string) []Mapping {
+	return []Mapping{{"1", yes, yesColor}, {"0", no, noColor}}
 }
