@@ -18,7 +18,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/account"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
-	"github.com/gpu-exporter/gpu-exporter/internal/engine"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
 	"github.com/gpu-exporter/gpu-exporter/internal/proc"
@@ -33,13 +32,13 @@ import (
 // exporter is the assembled program; nothing runs until its actors do.
 type exporter struct {
 	sampler        *sampler.Sampler
-	pods           *podmap.Map  // nil without a kubelet
-	jobs           *slurm.Jobs  // nil without --slurm.job-mapping-dir
-	scanner        *proc.Looker // nil without --containers.visible
-	kmsg           *nvml.Kmsg   // nil without --path.kmsg
+	pods           *podmap.Map          // nil without a kubelet
+	jobs           *slurm.Jobs          // nil without --slurm.job-mapping-dir
+	scanner        *proc.VisibleScanner // nil without --containers.visible
+	kmsg           *nvml.Kmsg           // nil without --path.kmsg
 	metrics        *collector.Collector
 	compat         *collector.Collector // nil without --compat
-	engines        []*engine.Engine     // Docker and Podman, where configured
+	engines        []*proc.Engine       // Docker and Podman, where configured
 	processMetrics *processMetrics
 	// maxAge is the age of the last view from which the process counts as broken.
 	maxAge time.Duration
@@ -90,11 +89,11 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 	if e.pods != nil {
 		where.Pods = e.pods
 	}
-	for _, o := range []engine.Options{{Kind: engine.Docker, Socket: c.docker},
-		{Kind: engine.Podman, Socket: c.podman}} {
+	for _, o := range []proc.EngineOptions{{Kind: proc.Docker, Socket: c.docker},
+		{Kind: proc.Podman, Socket: c.podman}} {
 		if o.Socket != "" {
 			o.Clock, o.Logger = clock, c.logger
-			e.engines = append(e.engines, engine.New(o))
+			e.engines = append(e.engines, proc.NewEngine(o))
 			where.Engines = append(where.Engines, e.engines[len(e.engines)-1])
 		}
 	}
@@ -106,7 +105,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 		o.Users = users{finder}
 	}
 	if c.visible && noProcesses == nil {
-		e.scanner = proc.NewLooker(proc.LookerOptions{Finder: where, Interval: c.slow, Named: deviceid.Visible,
+		e.scanner = proc.NewVisibleScanner(proc.ScannerOptions{Finder: where, Interval: c.slow, Named: deviceid.Visible,
 			Logger: c.logger})
 		o.VisibleScanner = e.scanner
 	}
@@ -158,7 +157,7 @@ func (e *exporter) actors() []func(context.Context) error {
 		loops = append(loops, repeat(e.jobsInterval, func(context.Context) { e.jobs.Poll() }))
 	}
 	if e.scanner != nil {
-		loops = append(loops, repeat(e.scanInterval, e.scanner.Look))
+		loops = append(loops, repeat(e.scanInterval, e.scanner.Scan))
 	}
 	if e.kmsg != nil {
 		loops = append(loops, func(ctx context.Context) error { return e.kmsg.Run(ctx, e.sampler.Event) })
@@ -182,7 +181,7 @@ func (e *exporter) poll(ctx context.Context) {
 		e.jobs.Poll()
 	}
 	if e.scanner != nil {
-		e.scanner.Look(ctx)
+		e.scanner.Scan(ctx)
 	}
 }
 
@@ -355,9 +354,9 @@ func (b bus) Expected() ([]sampler.Expected, error) {
 type users struct{ finder *proc.Finder }
 
 func (u users) Find(pid int) account.User {
-	c, belongs := u.finder.Find(pid)
+	c, owner := u.finder.Find(pid)
 	who := account.User{Container: c, MPS: u.finder.NamedMPS(pid)}
-	switch belongs {
+	switch owner {
 	case proc.Owned:
 	case proc.Host:
 		who.Reason = gpu.UnattributedHost

@@ -1,11 +1,10 @@
-// Package proc says what a process belongs to: a pod's container, and outside Kubernetes a container, a
-// Slurm job, a systemd unit or a user. Its sources are /proc/<pid>/cgroup and /proc/<pid>/stat, and the names
-// of directories and links under /var/log/pods and /var/log/containers; it needs the host's PID namespace
-// and asks no API. Where logs are not mounted, whoever else knows a pod by its UID may name it (Options.Pods).
+// Package proc resolves which container a process belongs to, and which GPUs are visible in a container. Outside
+// Kubernetes a process belongs to a container of Docker or Podman, a Slurm job, a systemd unit or a user.
 //
-// What a container sees is a second question, asked only where the right to look into it was given (CAP_SYS_PTRACE):
-// see Looker. Of an environment one named variable is read, and nothing else is kept.
+// Finder reads /proc/<pid>/cgroup and /proc/<pid>/stat, and the names of directories and links under /var/log/pods and
+// /var/log/containers; it needs the host's PID namespace. Without the logs, another source may name a pod by its UID
+// (Options.Pods). Engine has the names of an engine's containers. VisibleScanner reads the device nodes in containers,
+// which needs CAP_SYS_PTRACE. Of an environment, one named variable is read, and nothing else is kept.
 //
-// A name is only given when both ends of it were read: a process that cannot be placed is unknown, never
-// somebody's.
+// A process that cannot be resolved is unknown, and never attributed to another container.
 package proc

@@ -8,16 +8,15 @@ import (
 )
 
 const (
-	// maxEnviron bounds what is looked through of an environment: the kernel lets a program have more, and what
-	// stands behind is not found.
+	// maxEnviron bounds what is read of an environment. The kernel allows more, in which variables are not found.
 	maxEnviron = 1 << 20
-	// maxVariable bounds the value of a variable; a longer one is not believed.
+	// maxVariable bounds the value of a variable; a longer one is ignored.
 	maxVariable = 4096
 )
 
 // variable returns the first value of one variable in the environment with which a process was started
-// (/proc/<pid>/environ). An environment holds secrets: nothing else of it is kept, and the memory through which it
-// went is cleared. ok is false where it has no such variable.
+// (/proc/<pid>/environ). An environment contains secrets: nothing else of it is kept, and the buffer is cleared. ok is
+// false where there is no such variable.
 func variable(path, name string) (value string, ok bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -27,12 +26,12 @@ func variable(path, name string) (value string, ok bool, err error) {
 	return findVariable(io.LimitReader(f, maxEnviron), name)
 }
 
-// findVariable looks through entries NAME=VALUE that end in a zero byte.
+// findVariable reads entries NAME=VALUE that end in a zero byte.
 func findVariable(r io.Reader, name string) (value string, ok bool, err error) {
 	var chunk [4096]byte
 	defer clear(chunk[:])
 	want := append([]byte(name), '=')
-	// at counts the bytes of want that the entry began with; -1 is an entry of another name.
+	// at counts the bytes of want that the entry starts with; -1 is an entry of another name.
 	at := 0
 	var found []byte
 	for {
@@ -67,7 +66,7 @@ func findVariable(r io.Reader, name string) (value string, ok bool, err error) {
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			// The last entry may lack its end.
+			// The last entry may lack its zero byte.
 			return string(found), at == len(want), nil
 		case err != nil:
 			return "", false, err

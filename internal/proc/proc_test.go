@@ -123,10 +123,10 @@ func (n *node) finder(kubernetes bool) *Finder {
 		Kubernetes: kubernetes, Clock: func() time.Time { return n.now }})
 }
 
-func expect(t *testing.T, f *Finder, pid int, want gpu.Container, belongs Belongs) {
+func expect(t *testing.T, f *Finder, pid int, want gpu.Container, owner Owner) {
 	t.Helper()
-	if c, b := f.Find(pid); c != want || b != belongs {
-		t.Errorf("process %d: %+v %v, want %+v %v", pid, c, b, want, belongs)
+	if c, b := f.Find(pid); c != want || b != owner {
+		t.Errorf("process %d: %+v %v, want %+v %v", pid, c, b, want, owner)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestNamesThatComeLaterAreFound(t *testing.T) {
 	expect(t, f, 10, gpu.Container{}, Unknown)
 	n.pod("ml", "train-0", uid, "main", cid)
 	expect(t, f, 10, gpu.Container{}, Unknown) // not read again at once
-	n.now = n.now.Add(namesEvery)
+	n.now = n.now.Add(namesInterval)
 	expect(t, f, 10, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, Owned)
 }
 
@@ -264,9 +264,9 @@ func TestPodsOfAnotherSource(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		logs  func(*node)
-		told  podsOf
+		other podsOf
 		want  gpu.Container
-		owned Belongs
+		owned Owner
 	}{
 		{"no logs", func(*node) {}, podsOf{uid: main}, main, Owned},
 		{"no logs, another pod is told", func(*node) {}, podsOf{hash: main}, gpu.Container{}, Unknown},
@@ -283,7 +283,7 @@ func TestPodsOfAnotherSource(t *testing.T) {
 			n.process(10, "555", "0::/kubepods/pod"+uid+"/"+cid+"\n")
 			n.process(11, "556", "0::/../cri-containerd-"+other+".scope\n")
 			f := n.finder(true)
-			f.o.Pods = c.told
+			f.o.Pods = c.other
 			expect(t, f, 10, c.want, c.owned)
 			expect(t, f, 11, gpu.Container{}, Unknown)
 		})
@@ -309,7 +309,7 @@ func TestNamesOfEngines(t *testing.T) {
 	n.process(14, "559", "0::/kubepods/pod"+uid+"/"+cid+"\n")
 	docker := &engineOf{"docker", map[string]string{cid: "train"}, map[string]bool{}}
 	f := n.finder(false)
-	f.o.Engines = []Engine{docker}
+	f.o.Engines = []EngineNames{docker}
 	owned := func(pid int, name string) { t.Helper(); expect(t, f, pid, gpu.Container{Pod: name}, Owned) }
 	owned(10, "docker/train")
 	owned(11, "docker/train") // a private cgroup namespace hides whose container it is
@@ -325,7 +325,7 @@ func TestNamesOfEngines(t *testing.T) {
 	owned(10, "docker/renamed")
 
 	podman := &engineOf{"podman", map[string]string{cid: "pod-train"}, nil}
-	f.o.Engines = []Engine{docker, podman}
+	f.o.Engines = []EngineNames{docker, podman}
 	owned(12, "podman/pod-train")
 	delete(docker.names, cid)
 	owned(11, "podman/pod-train")
@@ -339,7 +339,7 @@ func TestNamesOfEnginesBesideKubernetes(t *testing.T) {
 	n.process(11, "556", "0::/../docker-"+cid+".scope\n")
 	n.process(12, "557", "0::/system.slice/docker-"+strings.Repeat("1", 64)+".scope\n")
 	f := n.finder(true)
-	f.o.Engines = []Engine{&engineOf{"docker", map[string]string{other: "stray", cid: "no"}, nil}}
+	f.o.Engines = []EngineNames{&engineOf{"docker", map[string]string{other: "stray", cid: "no"}, nil}}
 	expect(t, f, 10, gpu.Container{Pod: "docker/stray"}, Owned)
 	expect(t, f, 11, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, Owned)
 	expect(t, f, 12, gpu.Container{}, Unknown)

@@ -3,6 +3,7 @@ package proc
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -11,63 +12,72 @@ import (
 // jobVariable is the one variable of a Slurm process's environment that is read.
 const jobVariable = "SLURM_JOB_ID"
 
-// sluidClaim is what the processes below one SLUID say of their job's number.
-type sluidClaim struct {
-	job string
-	// torn is set when two processes told different numbers: an environment is the user's to change, and then
-	// nobody is believed.
-	torn bool
-	used time.Time
+// forgetAfter is when a process or job is forgotten that was not looked up.
+const forgetAfter = 5 * time.Minute
+
+// slurmJobs has the numbers of the jobs whose cgroup names them only by their SLUID.
+type slurmJobs struct {
+	bySLUID map[string]*slurmJob
+	// denied is the error of the last environment that could not be read for lack of a permission.
+	denied error
+}
+
+// slurmJob is the number that the processes of one SLUID have in their environments.
+type slurmJob struct {
+	number string
+	// disputed means that two processes have different numbers: an environment is the user's to change, and then none
+	// counts.
+	disputed bool
+	used     time.Time
 }
 
 // isSLUID tells a SLUID from the number of a job.
 func isSLUID(job string) bool { return slurmSLUID.MatchString(job) }
 
-// askNumber returns what a process was told of its job's number, empty where it is none.
-func (f *Finder) askNumber(dir string) string {
-	job, _, err := variable(filepath.Join(dir, "environ"), jobVariable)
+// read returns the job number in the environment of the process in dir; empty where there is none.
+func (s *slurmJobs) read(dir string) string {
+	number, _, err := variable(filepath.Join(dir, "environ"), jobVariable)
 	switch {
 	case err == nil:
-		f.closed = nil
+		s.denied = nil
 	case errors.Is(err, fs.ErrPermission):
-		f.closed = err
+		s.denied = err
 	}
-	if n, err := strconv.ParseUint(job, 10, 32); err != nil || n == 0 || strconv.FormatUint(n, 10) != job {
+	if n, err := strconv.ParseUint(number, 10, 32); err != nil || n == 0 || strconv.FormatUint(n, 10) != number {
 		return ""
 	}
-	return job
+	return number
 }
 
-// claim notes what a process that was just met says of its job's number.
-func (f *Finder) claim(sluid, job string) {
-	c := f.sluids[sluid]
-	if c == nil {
-		c = &sluidClaim{job: job}
-		f.sluids[sluid] = c
+// note records the number that a process has.
+func (s *slurmJobs) note(sluid, number string, now time.Time) {
+	job := s.bySLUID[sluid]
+	if job == nil {
+		job = &slurmJob{number: number}
+		s.bySLUID[sluid] = job
 	}
-	c.used = f.o.Clock()
-	c.torn = c.torn || c.job != job
+	job.used = now
+	job.disputed = job.disputed || job.number != number
 }
 
-// jobOf returns by what a Slurm job goes: its number, and where that cannot be told its SLUID. A number that two
-// SLUIDs claim is neither's.
-func (f *Finder) jobOf(job string) string {
-	c := f.sluids[job]
-	if c == nil {
+// name returns the number of a job, or its SLUID where that is unknown. A number that two SLUIDs have is neither's.
+func (s *slurmJobs) name(job string, now time.Time) string {
+	found := s.bySLUID[job]
+	if found == nil {
 		return job
 	}
-	c.used = f.o.Clock()
-	if c.torn {
+	found.used = now
+	if found.disputed {
 		return job
 	}
-	for other, d := range f.sluids {
-		if other != job && d.job == c.job && c.used.Sub(d.used) <= forgetAfter {
+	for sluid, other := range s.bySLUID {
+		if sluid != job && other.number == found.number && now.Sub(other.used) <= forgetAfter {
 			return job
 		}
 	}
-	return c.job
+	return found.number
 }
 
-// JobNumbers returns nil unless an environment that should tell the number of a Slurm job was closed to this
-// process; then the reason. It belongs to the goroutine of Find.
-func (f *Finder) JobNumbers() error { return f.closed }
+func (s *slurmJobs) forget(now time.Time) {
+	maps.DeleteFunc(s.bySLUID, func(_ string, job *slurmJob) bool { return now.Sub(job.used) > forgetAfter })
+}

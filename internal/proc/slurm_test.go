@@ -72,8 +72,8 @@ func TestSLUIDOfAJobThatIsOver(t *testing.T) {
 	n.now = n.now.Add(forgetAfter + time.Second)
 	n.slurm(11, sluidB, "SLURM_JOB_ID=5\x00")
 	expect(t, f, 11, job("5"), Owned)
-	if len(f.sluids) != 1 || len(f.entries) != 1 {
-		t.Errorf("%d jobs and %d processes are remembered", len(f.sluids), len(f.entries))
+	if len(f.jobs.bySLUID) != 1 || len(f.entries) != 1 {
+		t.Errorf("%d jobs and %d processes are remembered", len(f.jobs.bySLUID), len(f.entries))
 	}
 }
 

@@ -74,8 +74,8 @@ var visibleGPUs = &gpu.Inventory{GPUs: []gpu.InventoryGPU{
 	{UUID: "GPU-m", Index: 2, Minor: gpu.Some(1), MIG: true, Instances: []gpu.Instance{{UUID: "MIG-1", GI: 1}, {UUID: "MIG-2", GI: 2}}},
 }}
 
-func (n *node) looker() *Looker {
-	return NewLooker(LookerOptions{Interval: time.Minute,
+func (n *node) scanner() *VisibleScanner {
+	return NewVisibleScanner(ScannerOptions{Interval: time.Minute,
 		Finder: Options{Procfs: filepath.Join(n.root, "proc"), PodLogs: filepath.Join(n.root, "log/pods"), ContainerLogs: filepath.Join(n.root, "log/containers"),
 			Kubernetes: true, Clock: func() time.Time { return n.now }},
 		Named: func(_ *gpu.Inventory, list string) []gpu.UUID { return []gpu.UUID{gpu.UUID(list)} }})
@@ -99,7 +99,7 @@ func seen(list []gpu.VisibleGPU) []string {
 	return out
 }
 
-func TestLook(t *testing.T) {
+func TestScan(t *testing.T) {
 	n := newNode(t)
 	n.container(10, "one", "nvidia3", "nvidiactl", "nvidia-uvm", "null")
 	n.container(11, "privileged", "nvidia0", "nvidia1", "nvidia3", "nvidia254", "nvidia-caps/nvidia-cap1", "nvidia-caps/nvidia-cap12", "nvidia-caps/nvidia-cap21")
@@ -114,11 +114,11 @@ func TestLook(t *testing.T) {
 	n.write("proc/17/root/dev/nvidia0", "")
 	n.write("proc/not-a-process", "")
 	n.write("proc/driver/nvidia-caps/mig-minors", "config 1\nmonitor 2\ngpu1/gi1/access 12\ngpu1/gi1/ci0/access 13\ngpu1/gi2/access 21\ngarbage\ngpux/gi1/access 7\n")
-	l := n.looker()
+	l := n.scanner()
 	if s := l.Source(); s.Up || s.Message == "" {
 		t.Errorf("before the first walk: %+v", s)
 	}
-	l.Look(t.Context())
+	l.Scan(t.Context())
 	want := []string{"closed GPU-b", "mig GPU-m", "one GPU-a", "privileged GPU-a", "privileged GPU-b", "privileged GPU-m"}
 	if got := seen(l.Visible(visibleGPUs)); !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
@@ -130,24 +130,24 @@ func TestLook(t *testing.T) {
 		t.Error("GPUs of no inventory")
 	}
 	// Nothing of an environment is kept but the one variable.
-	if text := fmt.Sprintf("%+v", l.asked) + fmt.Sprintf("%+v", l.sights); strings.Contains(text, "secret") || !strings.Contains(text, "GPU-b") {
+	if text := fmt.Sprintf("%+v", l.environ) + fmt.Sprintf("%+v", l.containers); strings.Contains(text, "secret") || !strings.Contains(text, "GPU-b") {
 		t.Errorf("kept: %s", text)
 	}
 	// Without the table of capabilities nobody can tell, and the GPU's node says that it may be seen.
 	if err := os.Remove(filepath.Join(n.root, "proc/driver/nvidia-caps/mig-minors")); err != nil {
 		t.Fatal(err)
 	}
-	l.Look(t.Context())
+	l.Scan(t.Context())
 	if got := seen(l.Visible(visibleGPUs)); !slices.Contains(got, "monitor GPU-m") {
 		t.Errorf("without a table: %q", got)
 	}
 	// A process that ended takes what it showed with it.
 	os.RemoveAll(filepath.Join(n.root, "proc/10"))
-	l.Look(t.Context())
+	l.Scan(t.Context())
 	if got := seen(l.Visible(visibleGPUs)); slices.Contains(got, "one GPU-a") {
 		t.Errorf("an ended container still sees: %q", got)
 	}
-	if _, remembered := l.finder.entries[10]; remembered || len(l.asked) != 1 {
+	if _, remembered := l.finder.entries[10]; remembered || len(l.environ) != 1 {
 		t.Error("an ended process is still remembered")
 	}
 	// What is too old may be nobody's any more.
@@ -158,21 +158,21 @@ func TestLook(t *testing.T) {
 }
 
 // A container's first process speaks for it: a later one may have been given another root.
-func TestLookAsksTheFirstProcess(t *testing.T) {
+func TestScanAsksTheFirstProcess(t *testing.T) {
 	n := newNode(t)
 	n.container(900, "one", "nvidia3")
 	uid := "00000900-1111-4111-8111-111111111111"
 	n.process(7, "20000", fmt.Sprintf("0::/kubepods/pod%s/%064d\n", uid, 900)) // younger, and of a smaller PID
 	n.write("proc/7/root/dev/nvidia0", "")
-	l := n.looker()
-	l.Look(t.Context())
+	l := n.scanner()
+	l.Scan(t.Context())
 	if got := seen(l.Visible(visibleGPUs)); !slices.Equal(got, []string{"one GPU-a"}) {
 		t.Errorf("%q", got)
 	}
 }
 
 // A container may put links where it is looked for. They lead nowhere outside its root.
-func TestLookStaysBelowTheRoot(t *testing.T) {
+func TestScanStaysBelowTheRoot(t *testing.T) {
 	n := newNode(t)
 	n.container(10, "evil", "null")
 	elsewhere := filepath.Join(n.root, "elsewhere")
@@ -186,8 +186,8 @@ func TestLookStaysBelowTheRoot(t *testing.T) {
 		if err := os.Symlink(to, dev); err != nil {
 			t.Fatal(err)
 		}
-		l := n.looker()
-		l.Look(t.Context())
+		l := n.scanner()
+		l.Scan(t.Context())
 		if got := l.Visible(visibleGPUs); len(got) != 0 {
 			t.Errorf("a link to %s was followed: %q", to, seen(got))
 		}
@@ -195,7 +195,7 @@ func TestLookStaysBelowTheRoot(t *testing.T) {
 }
 
 // On a real /proc a node has to be a character device of NVIDIA's, and its number is the node's own.
-func TestLookWantsDevices(t *testing.T) {
+func TestScanWantsDevices(t *testing.T) {
 	dir := t.TempDir()
 	dev := filepath.Join(dir, "root", "dev")
 	if err := os.MkdirAll(dev, 0o755); err != nil {
@@ -232,7 +232,7 @@ func TestLookWantsDevices(t *testing.T) {
 }
 
 // A container that is closed to the exporter is counted, and the line says what is missing.
-func TestLookIsRefused(t *testing.T) {
+func TestScanIsRefused(t *testing.T) {
 	n := newNode(t)
 	n.container(10, "closed", "nvidia3")
 	n.container(11, "open", "nvidia3")
@@ -245,8 +245,8 @@ func TestLookIsRefused(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(n.root), 0o755); err != nil { // the folder of all folders of a test is its owner's alone
 		t.Fatal(err)
 	}
-	l := n.looker()
-	asNobody(t, func() { l.Look(t.Context()) })
+	l := n.scanner()
+	asNobody(t, func() { l.Scan(t.Context()) })
 	if got := seen(l.Visible(visibleGPUs)); !slices.Equal(got, []string{"open GPU-a"}) {
 		t.Errorf("%q", got)
 	}
@@ -256,13 +256,13 @@ func TestLookIsRefused(t *testing.T) {
 	if err := os.Chmod(filepath.Join(n.root, "proc/10/root"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	l.Look(t.Context())
+	l.Scan(t.Context())
 	if s := l.Source(); !s.Up || s.Message != "" {
 		t.Errorf("after the right was given: %+v", s)
 	}
 	os.RemoveAll(filepath.Join(n.root, "proc"))
-	l.Look(t.Context())
-	if s := l.Source(); s.Up || s.Errors != 2 || !strings.Contains(s.Message, "cannot list the processes") {
+	l.Scan(t.Context())
+	if s := l.Source(); s.Up || s.Errors != 2 || !strings.Contains(s.Message, "cannot list processes") {
 		t.Errorf("%+v", s)
 	}
 }
@@ -286,7 +286,7 @@ func asNobody(t *testing.T, f func()) {
 }
 
 // A walk that does not return is told.
-func TestHangingWalkIsTold(t *testing.T) {
+func TestHungScan(t *testing.T) {
 	n := newNode(t)
 	n.container(10, "one")
 	if err := os.MkdirAll(filepath.Join(n.root, "proc/11"), 0o755); err != nil {
@@ -299,26 +299,26 @@ func TestHangingWalkIsTold(t *testing.T) {
 	}
 	var now atomic.Int64
 	now.Store(1000)
-	l := n.looker()
+	l := n.scanner()
 	l.o.Finder.Clock = func() time.Time { return time.Unix(now.Load(), 0) }
 	l.finder.o.Clock = l.o.Finder.Clock
-	go l.Look(t.Context())
+	go l.Scan(t.Context())
 	// Somebody who writes can open only once the walk has opened to read.
 	w, err := os.OpenFile(pipe, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	now.Add(120)
-	if s := l.Source(); s.Up || !strings.Contains(s.Message, "has not returned") {
+	if s := l.Source(); s.Up || !strings.Contains(s.Message, "has not finished") {
 		t.Errorf("%+v", s)
 	}
 	w.Close() // lets the walk go
-	l.walking.Lock()
-	defer l.walking.Unlock()
+	l.scanning.Lock()
+	defer l.scanning.Unlock()
 }
 
 // What a walk over a big node costs: see docs/ARCHITECTURE.md.
-func BenchmarkLook(b *testing.B) {
+func BenchmarkScan(b *testing.B) {
 	n := &node{root: b.TempDir(), now: time.Unix(1000, 0)}
 	n.t = &testing.T{}
 	for pid := 10; pid < 90; pid++ {
@@ -327,9 +327,9 @@ func BenchmarkLook(b *testing.B) {
 	for pid := 100; pid < 2020; pid++ {
 		n.process(pid, "1", "0::/system.slice/x.service\n")
 	}
-	l := n.looker()
-	l.Look(b.Context())
+	l := n.scanner()
+	l.Scan(b.Context())
 	for b.Loop() {
-		l.Look(b.Context())
+		l.Scan(b.Context())
 	}
 }

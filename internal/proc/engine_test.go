@@ -1,4 +1,4 @@
-package engine
+package proc
 
 import (
 	"context"
@@ -22,7 +22,7 @@ const (
 )
 
 // container is an entry of a list, with what else an engine writes.
-func container(id string, names ...string) string {
+func engineContainer(id string, names ...string) string {
 	text, err := json.Marshal(map[string]any{"Id": id, "Names": names, "Image": "cuda", "Command": "train --token=secret",
 		"Labels": map[string]string{"a": "b"}, "Ports": []any{}, "HostConfig": map[string]string{"NetworkMode": "default"}, "State": "running"})
 	if err != nil {
@@ -31,42 +31,42 @@ func container(id string, names ...string) string {
 	return string(text)
 }
 
-func list(containers ...string) string { return "[" + strings.Join(containers, ",") + "]\n" }
+func listOf(containers ...string) string { return "[" + strings.Join(containers, ",") + "]\n" }
 
-func TestNames(t *testing.T) {
+func TestEngineNames(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		want       map[string]string
 		err        string
 	}{
-		{"docker", list(container(idA, "/train"), container(idB, "/notebook.1")), map[string]string{idA: "train", idB: "notebook.1"}, ""},
-		{"podman without a slash", list(container(idA, "train")), map[string]string{idA: "train"}, ""},
-		{"a link of another container", list(container(idA, "/web/db", "/db")), map[string]string{idA: "db"}, ""},
-		{"links alone", list(container(idA, "/web/db")), nil, ""},
-		{"two names", list(container(idA, "/a", "/b")), nil, ""},
-		{"no name", list(container(idA)), nil, ""},
+		{"docker", listOf(engineContainer(idA, "/train"), engineContainer(idB, "/notebook.1")), map[string]string{idA: "train", idB: "notebook.1"}, ""},
+		{"podman without a slash", listOf(engineContainer(idA, "train")), map[string]string{idA: "train"}, ""},
+		{"a link of another container", listOf(engineContainer(idA, "/web/db", "/db")), map[string]string{idA: "db"}, ""},
+		{"links alone", listOf(engineContainer(idA, "/web/db")), nil, ""},
+		{"two names", listOf(engineContainer(idA, "/a", "/b")), nil, ""},
+		{"no name", listOf(engineContainer(idA)), nil, ""},
 		{"none running", "[]", nil, ""},
 		{"null", "null", nil, ""},
-		{"of the kubelet", list(container(idA, "/k8s_main_train-0_ml_0f4a7b3c-1d2e-4f5a-8b6c-7d8e9fa0b1c2_0"), container(idB, "/x")), map[string]string{idB: "x"}, ""},
-		{"a name of two", list(container(idA, "/x"), container(idB, "/x")), nil, ""},
-		{"an id of two names", list(container(idA, "/x"), container(idA, "/y")), nil, ""},
-		{"an id twice", list(container(idA, "/x"), container(idA, "/x")), map[string]string{idA: "x"}, ""},
-		{"a name that looks like an id", list(container(idA, "/"+idB[:12])), nil, ""},
-		{"a name with a line end", list(container(idA, "/x\ny")), nil, ""},
-		{"a name with a quote", list(container(idA, `/x"}`)), nil, ""},
-		{"a name without end", list(container(idA, "/"+strings.Repeat("x", longestName+1))), nil, ""},
-		{"a short id", list(container(idA[:12], "/x")), nil, ""},
-		{"an id of capitals", list(container(strings.ToUpper(idA), "/x")), nil, ""},
+		{"of the kubelet", listOf(engineContainer(idA, "/k8s_main_train-0_ml_0f4a7b3c-1d2e-4f5a-8b6c-7d8e9fa0b1c2_0"), engineContainer(idB, "/x")), map[string]string{idB: "x"}, ""},
+		{"a name of two", listOf(engineContainer(idA, "/x"), engineContainer(idB, "/x")), nil, ""},
+		{"an id of two names", listOf(engineContainer(idA, "/x"), engineContainer(idA, "/y")), nil, ""},
+		{"an id twice", listOf(engineContainer(idA, "/x"), engineContainer(idA, "/x")), map[string]string{idA: "x"}, ""},
+		{"a name that looks like an id", listOf(engineContainer(idA, "/"+idB[:12])), nil, ""},
+		{"a name with a line end", listOf(engineContainer(idA, "/x\ny")), nil, ""},
+		{"a name with a quote", listOf(engineContainer(idA, `/x"}`)), nil, ""},
+		{"a name without end", listOf(engineContainer(idA, "/"+strings.Repeat("x", maxEngineName+1))), nil, ""},
+		{"a short id", listOf(engineContainer(idA[:12], "/x")), nil, ""},
+		{"an id of capitals", listOf(engineContainer(strings.ToUpper(idA), "/x")), nil, ""},
 		{"not a list", `{"message":"page not found"}`, nil, "no list"},
 		{"another type", `[{"Id":7}]`, nil, "cannot unmarshal"},
-		{"cut off", list(container(idA, "/x"))[:100], nil, "ends in the middle"},
-		{"cut off behind a container", "[" + container(idA, "/x"), nil, "ends in the middle"},
-		{"empty", "", nil, "ends in the middle"},
+		{"cut off", listOf(engineContainer(idA, "/x"))[:100], nil, "truncated"},
+		{"cut off behind a container", "[" + engineContainer(idA, "/x"), nil, "truncated"},
+		{"empty", "", nil, "truncated"},
 		{"no JSON", "<html>", nil, "invalid character"},
-		{"too many", "[" + strings.Repeat("{},", mostContainers) + "{}]", nil, "more than 4096"},
+		{"too many", "[" + strings.Repeat("{},", maxEngineContainers) + "{}]", nil, "more than 4096"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := readNames(strings.NewReader(c.text))
+			got, err := decodeNames(strings.NewReader(c.text))
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) || got != nil {
 					t.Fatalf("%v, error %v; want one with %q", got, err, c.err)
@@ -82,13 +82,13 @@ func TestNames(t *testing.T) {
 
 // FuzzNames holds what must be true of any answer: no panic, names that stand in it and are no label's trouble, none
 // of two containers, none of the kubelet's.
-func FuzzNames(f *testing.F) {
-	f.Add(list(container(idA, "/train"), container(idB, "/web/db", "/db")))
-	f.Add(list(container(idA, "/k8s_a_b_c_d_0")))
+func FuzzEngineNames(f *testing.F) {
+	f.Add(listOf(engineContainer(idA, "/train"), engineContainer(idB, "/web/db", "/db")))
+	f.Add(listOf(engineContainer(idA, "/k8s_a_b_c_d_0")))
 	f.Add(`[{"id":"` + idA + `","names":["/\u0061"]}]`)
 	f.Add("null")
 	f.Fuzz(func(t *testing.T, text string) {
-		names, err := readNames(strings.NewReader(text))
+		names, err := decodeNames(strings.NewReader(text))
 		if err != nil && names != nil {
 			t.Error("an error and names")
 		}
@@ -97,7 +97,7 @@ func FuzzNames(f *testing.F) {
 		_ = json.NewDecoder(strings.NewReader(text)).Decode(&all)
 		plain, _ := json.Marshal(all)
 		for id, name := range names {
-			if !fullID.MatchString(id) || !validName.MatchString(name) || len(name) > longestName || strings.HasPrefix(name, "k8s_") || seen[name] {
+			if !fullID.MatchString(id) || !validName.MatchString(name) || len(name) > maxEngineName || strings.HasPrefix(name, "k8s_") || seen[name] {
 				t.Errorf("%q is called %q", id, name)
 			}
 			seen[name] = true
@@ -168,10 +168,10 @@ func wantName(t *testing.T, e *Engine, id, name string, settled bool) {
 	}
 }
 
-func TestOverTheSocket(t *testing.T) {
+func TestEngineOverTheSocket(t *testing.T) {
 	s := newServer(t)
-	s.says(list(container(idA, "/train")))
-	e := New(Options{Kind: Docker, Socket: s.socket})
+	s.says(listOf(engineContainer(idA, "/train")))
+	e := NewEngine(EngineOptions{Kind: Docker, Socket: s.socket})
 	wantName(t, e, idA, "", false) // it was not asked yet
 	if src := e.Source(); src.Up || src.Message == "" {
 		t.Errorf("before the first list: %+v", src)
@@ -189,7 +189,7 @@ func TestOverTheSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantName(t, e, idB, "", true) // and is not waited for again
-	s.says(list(container(idA, "/renamed"), container(idB, "/late")))
+	s.says(listOf(engineContainer(idA, "/renamed"), engineContainer(idB, "/late")))
 	if err := e.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestOverTheSocket(t *testing.T) {
 }
 
 // Whatever goes wrong is one counted error with a line that says what to do; names that were told stay.
-func TestFaults(t *testing.T) {
+func TestEngineFaults(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		fault   func(*testing.T, *server)
@@ -221,17 +221,17 @@ func TestFaults(t *testing.T) {
 			}
 			l.SetUnlinkOnClose(false)
 			l.Close()
-		}, "nobody listens"},
+		}, "connection refused"},
 		{"slow", func(t *testing.T, s *server) {
 			s.does(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-		}, "no answer within"},
+		}, "no response within"},
 		{"slow in the middle", func(t *testing.T, s *server) {
 			s.does(func(w http.ResponseWriter, r *http.Request) {
 				fmt.Fprint(w, "[")
 				w.(http.Flusher).Flush()
 				<-r.Context().Done()
 			})
-		}, "no answer within"},
+		}, "no response within"},
 		{"without end", func(t *testing.T, s *server) {
 			s.does(func(w http.ResponseWriter, r *http.Request) {
 				space := []byte(strings.Repeat(" ", 1<<20))
@@ -244,7 +244,7 @@ func TestFaults(t *testing.T) {
 		}, "larger than 16 MiB"},
 		{"headers without end", func(t *testing.T, s *server) {
 			s.does(func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("X", strings.Repeat("x", 2*mostHeader))
+				w.Header().Set("X", strings.Repeat("x", 2*maxHeader))
 				fmt.Fprint(w, "[]")
 			})
 		}, "header"},
@@ -261,8 +261,8 @@ func TestFaults(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t)
-			s.says(list(container(idA, "/train")))
-			e := New(Options{Kind: Docker, Socket: s.socket, Timeout: 400 * time.Millisecond})
+			s.says(listOf(engineContainer(idA, "/train")))
+			e := NewEngine(EngineOptions{Kind: Docker, Socket: s.socket, Timeout: 400 * time.Millisecond})
 			if strings.Contains(c.name, "end") {
 				e.o.Timeout = time.Minute
 			}
@@ -277,7 +277,7 @@ func TestFaults(t *testing.T) {
 			wantName(t, e, idA, "train", true)
 			wantName(t, e, idB, "", true) // called by its id, rather than waited for
 			src := e.Source()
-			if src.Up || src.Errors != 1 || !strings.Contains(src.Message, c.message) || !strings.Contains(src.Message, "using the names of") || strings.ContainsAny(src.Message, "\r\n") {
+			if src.Up || src.Errors != 1 || !strings.Contains(src.Message, c.message) || !strings.Contains(src.Message, "using the response from") || strings.ContainsAny(src.Message, "\r\n") {
 				t.Errorf("health: %+v", src)
 			}
 		})
@@ -285,15 +285,15 @@ func TestFaults(t *testing.T) {
 }
 
 // An engine that comes back tells at once what was asked for meanwhile: no name, then none, then a name again.
-func TestComesBack(t *testing.T) {
+func TestEngineComesBack(t *testing.T) {
 	s := newServer(t)
 	s.says("[]")
-	e := New(Options{Kind: Podman, Socket: s.socket})
+	e := NewEngine(EngineOptions{Kind: Podman, Socket: s.socket})
 	s.srv.Close()
 	wantName(t, e, idA, "", false)
 	_ = e.Poll(t.Context())
 	wantName(t, e, idA, "", true)
-	s.says(list(container(idA, "/train")))
+	s.says(listOf(engineContainer(idA, "/train")))
 	s.listen(t)
 	if err := e.Poll(t.Context()); err != nil {
 		t.Fatal(err)
@@ -304,11 +304,11 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-func TestOurOwnEndIsNoFailure(t *testing.T) {
+func TestOwnEndIsNoEngineFailure(t *testing.T) {
 	s := newServer(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	s.does(func(_ http.ResponseWriter, r *http.Request) { cancel(); <-r.Context().Done() })
-	e := New(Options{Kind: Docker, Socket: s.socket})
+	e := NewEngine(EngineOptions{Kind: Docker, Socket: s.socket})
 	if err := e.Run(ctx); err != nil {
 		t.Error(err)
 	}
@@ -321,20 +321,20 @@ func TestOurOwnEndIsNoFailure(t *testing.T) {
 func TestWantedIsBounded(t *testing.T) {
 	s := newServer(t)
 	s.says("[]")
-	e := New(Options{Kind: Docker, Socket: s.socket})
-	for i := range 2 * mostWanted {
+	e := NewEngine(EngineOptions{Kind: Docker, Socket: s.socket})
+	for i := range 2 * maxWanted {
 		e.Container(fmt.Sprintf("%064x", i))
 	}
 	if err := e.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 2 * mostWanted {
+	for i := range 2 * maxWanted {
 		e.Container(fmt.Sprintf("%064x", i))
 	}
-	if n := len(e.wanted) + len(e.absent); n > mostWanted {
+	if n := len(e.wanted) + len(e.absent); n > maxWanted {
 		t.Errorf("%d ids are remembered", n)
 	}
-	for range patience + 2 {
+	for range forgetLists + 2 {
 		if err := e.Poll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -345,9 +345,9 @@ func TestWantedIsBounded(t *testing.T) {
 }
 
 // The list is asked for at its interval; an id that nobody knows hurries it, but not below a second.
-func TestRhythm(t *testing.T) {
+func TestEngineInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := New(Options{Kind: Docker, Socket: "/nonexistent/docker.sock", Interval: 10 * time.Second})
+		e := NewEngine(EngineOptions{Kind: Docker, Socket: "/nonexistent/docker.sock", Interval: 10 * time.Second})
 		next := func() time.Duration {
 			began := time.Now()
 			if !e.pause(t.Context()) {

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Place is what a cgroup file says of a process. The zero Place says nothing.
+// Place is the place of a process according to its cgroup file. The zero Place is unknown.
 type Place struct {
 	// PodUID is the pod's UID with dashes, or the 32 hex digits of a static pod. Empty outside pods, and for
 	// containers of the exporter's own pod, whose path is relative to it.
 	PodUID string
 	// ContainerID is the runtime's 64 hex digits.
 	ContainerID string
-	// Runtime names who made a container that is in no pod: docker, podman, containerd.
+	// Runtime is that of a container outside pods: docker, podman, containerd.
 	Runtime string
 	// SlurmJob is the job's number, or its SLUID ("sEKNKTV3WPV500") where paths carry that.
 	SlurmJob string
@@ -21,8 +21,9 @@ type Place struct {
 }
 
 var (
-	// The word kubepods is no help: in a private cgroup namespace it is not in the path.
-	podSegment   = regexp.MustCompile(`(?:^|[-_])pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?(:.*)?$`)
+	// The word kubepods is not required: in a private cgroup namespace it is not in the path.
+	podSegment = regexp.MustCompile(`(?:^|[-_])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})` +
+		`(?:\.slice)?(:.*)?$`)
 	containerID  = regexp.MustCompile(`^(?:([a-z][a-z-]*?)[-:])?([0-9a-f]{64})(?:\.scope)?$`)
 	unified      = regexp.MustCompile(`^:([a-z-]+):([0-9a-f]{64})$`)
 	slurmNumber  = regexp.MustCompile(`^job_([0-9]+)$`)
@@ -35,9 +36,8 @@ var (
 // maxCgroup bounds what is read of a cgroup file: a real one is some hundred bytes.
 const maxCgroup = 64 << 10
 
-// ParseCgroup reads the text of /proc/<pid>/cgroup, of cgroup v1, v2 or both. Any line that names a pod
-// decides; else any that names a container, a job, a unit, a user, in this order. Bytes that make no sense
-// say nothing.
+// ParseCgroup parses /proc/<pid>/cgroup, of cgroup v1, v2 or both. A line that names a pod takes precedence, then one that
+// names a container, a job, a unit, a user, in this order. Invalid lines are ignored.
 func ParseCgroup(text string) Place {
 	if len(text) > maxCgroup {
 		text = text[:maxCgroup]
@@ -55,7 +55,7 @@ func ParseCgroup(text string) Place {
 	return best
 }
 
-// rank orders places by how much they tell.
+// rank is the precedence of a place.
 func (p Place) rank() int {
 	switch {
 	case p.PodUID != "" && p.ContainerID != "":
@@ -79,7 +79,7 @@ func parsePath(path string) Place {
 	slurm := false
 	for _, segment := range strings.Split(path, "/") {
 		if m := podSegment.FindStringSubmatch(segment); m != nil {
-			// What stands before the pod (the container of a nested node) is not this pod's container.
+			// What precedes the pod (the container of a nested node) is not this pod's container.
 			p = Place{PodUID: strings.ReplaceAll(m[1], "_", "-")}
 			if u := unified.FindStringSubmatch(m[2]); u != nil && !isMonitor(u[1]) {
 				p.ContainerID = u[2]
@@ -116,7 +116,7 @@ func parsePath(path string) Place {
 	return p
 }
 
-// isMonitor tells the scope of a container's monitor process (crio-conmon-<id>) from the container's own.
+// isMonitor reports whether a scope is that of a container's monitor process (crio-conmon-<id>).
 func isMonitor(prefix string) bool { return strings.HasSuffix(prefix, "conmon") }
 
 func runtimeOf(prefix string) string {

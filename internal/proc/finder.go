@@ -1,0 +1,266 @@
+package proc
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// Pods has the containers of this node's pods from another source than the names of their logs. It must not block.
+type Pods interface {
+	// ContainerOf returns the container that the processes of a pod's UID belong to, where that is certain.
+	ContainerOf(uid string) (gpu.Container, bool)
+}
+
+// EngineNames is an Engine.
+type EngineNames interface {
+	Kind() string
+	Container(id string) (name string, settled bool)
+}
+
+// Options configure a Finder. Empty paths disable a source.
+type Options struct {
+	// Procfs is where the host's /proc is mounted.
+	Procfs string
+	// PodLogs and ContainerLogs are /var/log/pods and /var/log/containers.
+	PodLogs, ContainerLogs string
+	// Pods names the pods whose logs are missing; nil: none.
+	Pods Pods
+	// Engines name containers outside pods; without them such a container is named by its ID.
+	Engines []EngineNames
+	// Kubernetes means that GPUs are only allocated to pods here: a process outside any pod then belongs to the host.
+	// Without it they are allocated to containers, jobs, units and users.
+	Kubernetes bool
+	// Slurm means that GPUs are allocated to the jobs of Slurm beside the pods.
+	Slurm bool
+	// JobNumbers enables reading SLURM_JOB_ID from the environment of processes whose cgroup names their job only by its
+	// SLUID. It needs CAP_SYS_PTRACE; without, such a job is named by its SLUID.
+	JobNumbers bool
+	// Clock is the time; log names are read again at most every namesInterval.
+	Clock func() time.Time
+}
+
+// Owner is what a process belongs to.
+type Owner int
+
+// Unknown: its container could not be read or named. Host: no container, job, unit or user that a GPU could be
+// allocated to. Owned: the container that was returned.
+const (
+	Unknown Owner = iota
+	Host
+	Owned
+)
+
+// Finder finds what processes belong to. It belongs to one goroutine.
+type Finder struct {
+	o       Options
+	names   *logNames
+	readAt  time.Time
+	entries map[int]entry
+	swept   time.Time
+	jobs    slurmJobs
+}
+
+// entry caches a process: a PID that starts at another time is another process.
+type entry struct {
+	start     string
+	mps       bool
+	place     Place
+	container gpu.Container
+	owner     Owner
+	used      time.Time
+}
+
+const (
+	// namesInterval is the minimum time between reads of the log names for a process without a name.
+	namesInterval = 2 * time.Second
+	// mpsCommand is the name of MPS's control daemon and of its server, as much of it as the kernel keeps.
+	mpsCommand = "nvidia-cuda-mps"
+	// hostPIDNamespace is the inode of the first PID namespace of a kernel (PROC_PID_INIT_INO).
+	hostPIDNamespace = "pid:[4026531836]"
+)
+
+// New returns a Finder; it reads nothing yet.
+func New(o Options) *Finder {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	return &Finder{o: o, entries: map[int]entry{}, jobs: slurmJobs{bySLUID: map[string]*slurmJob{}}}
+}
+
+// HostPID returns nil where this process is in the host's PID namespace, otherwise what to do: in a namespace of its
+// own, the processes of other pods are not visible, and the driver hides them.
+func (f *Finder) HostPID() error {
+	ns, err := os.Readlink(filepath.Join(f.o.Procfs, "self", "ns", "pid"))
+	if err != nil {
+		return fmt.Errorf("cannot determine the PID namespace: %w", err)
+	}
+	if ns != hostPIDNamespace {
+		return fmt.Errorf("not in the host's PID namespace (%s); set hostPID: true", ns)
+	}
+	return nil
+}
+
+// Find returns what a process belongs to, and its container if Owned. A process that has ended is Unknown.
+func (f *Finder) Find(pid int) (gpu.Container, Owner) {
+	now := f.o.Clock()
+	if now.Sub(f.swept) > forgetAfter {
+		f.Forget()
+		f.swept = now
+	}
+	dir := filepath.Join(f.o.Procfs, strconv.Itoa(pid))
+	start, command, ok := readStat(dir)
+	if !ok {
+		delete(f.entries, pid)
+		return gpu.Container{}, Unknown
+	}
+	e, known := f.entries[pid]
+	if !known || e.start != start {
+		text, err := readBounded(filepath.Join(dir, "cgroup"))
+		place, number := ParseCgroup(text), ""
+		if f.o.JobNumbers && isSLUID(place.SlurmJob) {
+			number = f.jobs.read(dir)
+		}
+		// The start time again: the PID may have been reused between the reads.
+		again, ok := startTime(dir)
+		// An invalid file is read again: its process must not pass for one of the host.
+		if err != nil || !ok || again != start || !f.valid(text, place) {
+			delete(f.entries, pid)
+			return gpu.Container{}, Unknown
+		}
+		e = entry{start: start, place: place}
+		if number != "" {
+			f.jobs.note(place.SlurmJob, number, now)
+		}
+	}
+	// The name of an engine's container may change, or come late. The number of a SLUID may be disputed later.
+	inEngine := len(f.o.Engines) > 0 && e.place.ContainerID != "" && e.place.PodUID == ""
+	if e.owner == Unknown || isSLUID(e.place.SlurmJob) || inEngine {
+		e.container, e.owner = f.name(now, e.place)
+	}
+	e.used, e.mps = now, command == mpsCommand
+	f.entries[pid] = e
+	return e.container, e.owner
+}
+
+// valid reports whether a cgroup file, parsed as place, describes a process: it has a line as the kernel writes them, and
+// none among the pods that names no pod.
+func (f *Finder) valid(text string, place Place) bool {
+	if place != (Place{}) {
+		return true
+	}
+	found := false
+	for line := range strings.Lines(text) {
+		fields := strings.SplitN(strings.TrimRight(line, "\n"), ":", 3)
+		if len(fields) != 3 || !strings.HasPrefix(fields[2], "/") {
+			continue
+		}
+		found = true
+		if f.o.Kubernetes && strings.Contains(fields[2], "kubepods") {
+			return false
+		}
+	}
+	return found
+}
+
+// Forget drops processes that were not looked up lately.
+func (f *Finder) Forget() {
+	now := f.o.Clock()
+	maps.DeleteFunc(f.entries, func(_ int, e entry) bool { return now.Sub(e.used) > forgetAfter })
+	f.jobs.forget(now)
+}
+
+func (f *Finder) name(now time.Time, p Place) (gpu.Container, Owner) {
+	if p.PodUID != "" || f.o.Kubernetes && p.ContainerID != "" {
+		c, owner := f.nameInPod(now, p)
+		if owner == Unknown && p.PodUID == "" {
+			if name, _ := f.engineName(p); name != "" {
+				return gpu.Container{Pod: name}, Owned // a container outside Kubernetes
+			}
+		}
+		return c, owner
+	}
+	if f.o.Kubernetes && !(f.o.Slurm && p.SlurmJob != "" && p.ContainerID == "") {
+		return gpu.Container{}, Host
+	}
+	name := ""
+	switch {
+	case p.ContainerID != "":
+		known, settled := f.engineName(p)
+		if name = known; name == "" {
+			if !settled {
+				return gpu.Container{}, Unknown // until the next list, rather than two names one after the other
+			}
+			runtime := p.Runtime
+			if runtime == "" {
+				runtime = "container"
+			}
+			name = runtime + "/" + p.ContainerID[:12]
+		}
+	case p.SlurmJob != "":
+		name = "slurm/" + f.jobs.name(p.SlurmJob, now)
+	case p.Unit != "":
+		name = "systemd/" + p.Unit
+	case p.User != "":
+		name = "user/" + p.User
+	default:
+		return gpu.Container{}, Host
+	}
+	return gpu.Container{Pod: name}, Owned
+}
+
+// engineName returns docker/NAME; empty where no engine has the container. Settled is false while one may still have it.
+func (f *Finder) engineName(p Place) (name string, settled bool) {
+	settled = true
+	for _, e := range f.o.Engines {
+		if p.Runtime != "" && p.Runtime != e.Kind() {
+			continue
+		}
+		name, known := e.Container(p.ContainerID)
+		if name != "" {
+			return e.Kind() + "/" + name, true
+		}
+		settled = settled && known
+	}
+	return "", settled
+}
+
+// nameInPod uses the names of logs first, which have container IDs, then the other source of pods.
+func (f *Finder) nameInPod(now time.Time, p Place) (gpu.Container, Owner) {
+	c, found := gpu.Container{}, false
+	if f.names != nil {
+		c, found = f.names.container(p)
+	}
+	if !found && (f.names == nil || now.Sub(f.readAt) >= namesInterval || now.Before(f.readAt)) {
+		f.names, f.readAt = readLogNames(f.o.PodLogs, f.o.ContainerLogs), now
+		c, found = f.names.container(p)
+	}
+	if f.o.Pods != nil && p.PodUID != "" {
+		if other, ok := f.o.Pods.ContainerOf(p.PodUID); ok {
+			switch {
+			case !found:
+				c, found = other, !f.names.contradicts(p, other)
+			case c.PodName() != other.PodName():
+				found = false // of the containers of one pod, the log is certain
+			}
+		}
+	}
+	if !found {
+		return gpu.Container{}, Unknown
+	}
+	return c, Owned
+}
+
+// NamedMPS reports whether a process had the name of MPS's daemons when Find was last called for it. Any process may
+// have that name.
+func (f *Finder) NamedMPS(pid int) bool { return f.entries[pid].mps }
+
+// JobNumbers returns nil unless an environment that should have the number of a Slurm job could not be read; then the
+// reason. It belongs to the goroutine of Find.
+func (f *Finder) JobNumbers() error { return f.jobs.denied }

@@ -1,0 +1,136 @@
+package proc
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// logNames are the pods and containers of this node by the names of their log files. It is immutable.
+type logNames struct {
+	pods map[string]podName // by UID
+	// links are the containers by the first minID digits of their ID. The kubelet truncates a long link name at 255
+	// characters, so a link may have only the beginning of the ID.
+	links map[string][]link
+}
+
+type podName struct {
+	namespace, pod string
+	containers     []string
+}
+
+type link struct {
+	id string // 64 digits, or their beginning
+	gpu.Container
+}
+
+// minID is the minimum length of the beginning of a container ID: 48 bits.
+const minID = 12
+
+// maxEntries bounds what is read of a directory.
+const maxEntries = 65536
+
+// readLogNames reads directory and link names; it opens no log. A missing directory has no names.
+func readLogNames(podLogs, containerLogs string) *logNames {
+	n := &logNames{pods: map[string]podName{}, links: map[string][]link{}}
+	for _, e := range list(podLogs) {
+		uid, name, ok := parsePodDirectory(e)
+		if !ok {
+			continue
+		}
+		name.containers = list(podLogs + "/" + e)
+		n.pods[uid] = name
+	}
+	for _, e := range list(containerLogs) {
+		if l, ok := parseContainerLink(e); ok {
+			n.links[l.id[:minID]] = append(n.links[l.id[:minID]], l)
+		}
+	}
+	return n
+}
+
+func list(dir string) []string {
+	if dir == "" {
+		return nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	entries, err := d.Readdirnames(maxEntries)
+	if err != nil {
+		return nil
+	}
+	return entries
+}
+
+// parsePodDirectory parses <namespace>_<pod>_<uid>. Neither a namespace nor a pod name may contain an underscore.
+func parsePodDirectory(name string) (uid string, p podName, ok bool) {
+	parts := strings.Split(name, "_")
+	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || len(parts[2]) < 32 {
+		return "", podName{}, false
+	}
+	return parts[2], podName{namespace: parts[0], pod: parts[1]}, true
+}
+
+// parseContainerLink parses <pod>_<namespace>_<container>-<id>.log.
+func parseContainerLink(name string) (link, bool) {
+	base, ok := strings.CutSuffix(name, ".log")
+	parts := strings.Split(base, "_")
+	if !ok || len(parts) != 3 {
+		return link{}, false
+	}
+	dash := strings.LastIndexByte(parts[2], '-')
+	if dash < 1 || parts[0] == "" || parts[1] == "" {
+		return link{}, false
+	}
+	id := parts[2][dash+1:]
+	if len(id) < minID || len(id) > 64 || strings.Trim(id, "0123456789abcdef") != "" {
+		return link{}, false
+	}
+	return link{id, gpu.Container{Pod: parts[0], Namespace: parts[1], Name: parts[2][:dash]}}, true
+}
+
+// container returns the container of a place: that of the link with its container ID, or without one the container of
+// the pod's UID, if the pod has just one.
+func (n *logNames) container(p Place) (gpu.Container, bool) {
+	pod, known := n.pods[p.PodUID]
+	if found := n.linked(p); len(found) == 1 {
+		// Link and directory must agree.
+		if known && found[0].PodName() != (gpu.PodName{Namespace: pod.namespace, Pod: pod.pod}) {
+			return gpu.Container{}, false
+		}
+		return found[0], true
+	}
+	if known && p.PodUID != "" && len(pod.containers) == 1 {
+		return gpu.Container{Namespace: pod.namespace, Pod: pod.pod, Name: pod.containers[0]}, true
+	}
+	return gpu.Container{}, false
+}
+
+// linked are the containers of the links with a container ID.
+func (n *logNames) linked(p Place) []gpu.Container {
+	if len(p.ContainerID) < minID {
+		return nil
+	}
+	var found []gpu.Container
+	for _, l := range n.links[p.ContainerID[:minID]] {
+		if strings.HasPrefix(p.ContainerID, l.id) {
+			found = append(found, l.Container)
+		}
+	}
+	return found
+}
+
+// contradicts reports whether the names of logs contradict the container of another source: the pod has another name
+// here, or logs of several containers, or the link with that container ID names another container.
+func (n *logNames) contradicts(p Place, c gpu.Container) bool {
+	pod, ok := n.pods[p.PodUID]
+	if ok && (pod.namespace != c.Namespace || pod.pod != c.Pod || len(pod.containers) > 1) {
+		return true
+	}
+	return slices.ContainsFunc(n.linked(p), func(l gpu.Container) bool { return l != c })
+}
