@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
@@ -301,6 +302,25 @@ func TestArchitectureListsEveryPackage(t *testing.T) {
 	for _, r := range plan {
 		if !strings.Contains(string(text), "`"+r.path+"`") {
 			t.Errorf("docs/ARCHITECTURE.md does not list %s", r.path)
+		}
+	}
+}
+
+// Prose is wrapped, so that a diff shows what changed. Tables, links and generated pages cannot be.
+func TestProseIsWrapped(t *testing.T) {
+	_, all := pages(t)
+	for _, p := range all {
+		head := p.prose[:min(400, len(p.prose))]
+		if strings.Contains(head, "enerated") || strings.HasPrefix(p.path, "report") || strings.Contains(p.path, "performance") ||
+			p.path == "CHANGELOG.md" {
+			continue
+		}
+		for line := range strings.Lines(p.prose) {
+			line = strings.TrimRight(line, "\n")
+			if utf8.RuneCountInString(line) > 120 && !strings.HasPrefix(line, "|") && !strings.HasPrefix(line, "![") &&
+				!strings.Contains(line, "](http") {
+				t.Errorf("%s: %d characters, more than 120: %s", p.path, utf8.RuneCountInString(line), line)
+			}
 		}
 	}
 }

@@ -82,7 +82,9 @@ func Evaluate[T any](tab *Tab, script string) T {
 	return out
 }
 
-// Picture takes a screenshot of what is in the window, or of the whole page, and with -update writes it to docs/images.
+// Picture takes a screenshot of what is in the window, or of the whole page, and with -update renews the picture of that name in
+// docs/images,
+// if the documentation has one.
 func (tab *Tab) Picture(name string, whole bool) {
 	tab.t.Helper()
 	var png []byte
@@ -98,6 +100,9 @@ func (tab *Tab) Picture(name string, whole bool) {
 	}
 	if *update {
 		file := filepath.Join(servers.Root(tab.t), "docs", "images", name+".png")
+		if _, err := os.Stat(file); err != nil {
+			return
+		}
 		if err := os.WriteFile(file, png, 0o644); err != nil {
 			tab.t.Fatal(err)
 		}

@@ -15,8 +15,8 @@ import (
 	prometheus "github.com/prometheus/prometheus/model/relabel"
 )
 
-// The words of Alloy that the example has, as its reference documents them. Alloy's own decoder fills these and refuses what is not in them, a value
-// of another type and a required one that is missing; so a word that is new to the example is first looked up, and then added.
+// The attributes and blocks of the example, as Alloy's reference documents them. Alloy's decoder refuses others, values
+// of another type, and missing required ones: look up a new attribute before adding it.
 type (
 	alloyKubernetes struct {
 		Role       string           `alloy:"role,attr"`
@@ -63,10 +63,10 @@ type (
 	alloyReceiver struct{ of string }
 )
 
-// AlloyCapsule tells the decoder that expressions can hand the receiver on, and not look into it.
+// AlloyCapsule marks the receiver as opaque for the decoder.
 func (alloyReceiver) AlloyCapsule() {}
 
-// SetToDefault is what a rule is without further words.
+// SetToDefault sets the defaults of a rule.
 func (r *alloyRule) SetToDefault() {
 	*r = alloyRule{Separator: ";", Regex: "(.*)", Replacement: "$1", Action: "replace"}
 }
@@ -77,7 +77,8 @@ func (r alloyRule) prometheus() (*prometheus.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &prometheus.Config{Separator: r.Separator, Regex: regex, TargetLabel: r.TargetLabel, Replacement: r.Replacement, NameValidationScheme: model.UTF8Validation}
+	c := &prometheus.Config{Separator: r.Separator, Regex: regex, TargetLabel: r.TargetLabel, Replacement: r.Replacement,
+		NameValidationScheme: model.UTF8Validation}
 	if err := c.Action.UnmarshalYAML(func(into any) error { *into.(*string) = r.Action; return nil }); err != nil {
 		return nil, err
 	}
@@ -191,10 +192,12 @@ func TestScrapeConfigOfAlloy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k := got.kubernetes; k.Role != "pod" || len(k.Namespaces.Names) != 1 || len(k.Selectors) != 1 || k.Selectors[0].Label != "app.kubernetes.io/name=gpu-exporter" || k.Selectors[0].Role != "pod" {
+	if k := got.kubernetes; k.Role != "pod" || len(k.Namespaces.Names) != 1 || len(k.Selectors) != 1 ||
+		k.Selectors[0].Label != "app.kubernetes.io/name=gpu-exporter" || k.Selectors[0].Role != "pod" {
 		t.Errorf("it looks for %+v", k)
 	}
-	if s := got.scrape; !s.HonorLabels || s.JobName != "gpu-exporter" || s.ScrapeInterval != 30*time.Second || len(s.ForwardTo) != 1 || s.ForwardTo[0].of != "main" || len(got.writesTo) != 1 {
+	if s := got.scrape; !s.HonorLabels || s.JobName != "gpu-exporter" || s.ScrapeInterval != 30*time.Second || len(s.ForwardTo) != 1 ||
+		s.ForwardTo[0].of != "main" || len(got.writesTo) != 1 {
 		t.Errorf("it scrapes %+v and writes to %v", s, got.writesTo)
 	}
 	if len(got.scrape.Targets) != 1 {

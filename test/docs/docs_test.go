@@ -1,6 +1,6 @@
-// Package docs_test does what the documentation says: it runs the commands that are marked, parses every query, holds every flag to
-// the programs' own help and the scrape configurations to the chart. What a machine without a GPU, a cluster or Docker cannot run is
-// listed. Links, metric names and make targets are held by internal/architecture.
+// Package docs_test checks the documentation: it runs the commands that are marked, renders what the others install, parses every query,
+// and compares flags with the programs' help and the scrape configurations with the chart. internal/architecture checks links, metric names
+// and make targets.
 package docs_test
 
 import (
@@ -115,7 +115,8 @@ func built(t *testing.T, module, pkg, name string, flags ...string) string {
 func promtool(t *testing.T) string {
 	t.Helper()
 	// Of the service discoveries Kubernetes' alone: the clouds' make the build long.
-	return built(t, "tools/prometheus", "github.com/prometheus/prometheus/cmd/promtool", "promtool-kubernetes", "-tags", "remove_all_sd,enable_kubernetes_sd")
+	return built(t, "tools/prometheus", "github.com/prometheus/prometheus/cmd/promtool", "promtool-kubernetes", "-tags",
+		"remove_all_sd,enable_kubernetes_sd")
 }
 
 func run(t *testing.T, dir, name string, args ...string) (string, error) {
@@ -126,10 +127,10 @@ func run(t *testing.T, dir, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// Every query parses, and asks for metrics and labels that exist.
+// Every query parses and reads metrics and labels that exist.
 func TestQueries(t *testing.T) {
 	blocks, _ := read(t)
-	// These are asked by hand, in one cluster, where each GPU is scraped once.
+	// Users run these in one cluster, where each GPU is scraped once.
 	known := queries.Metrics()
 	for name, labels := range known {
 		known[name] = slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return l == "cluster" })
@@ -151,13 +152,13 @@ func TestQueries(t *testing.T) {
 		}
 		n++
 		// A block is one query, or several of one line each.
-		asked := []string{b.text}
+		list := []string{b.text}
 		if _, err := parser.NewParser(parser.Options{}).ParseExpr(b.text); err != nil {
-			asked = strings.Split(strings.TrimSpace(b.text), "\n")
+			list = strings.Split(strings.TrimSpace(b.text), "\n")
 		}
-		for _, q := range asked {
+		for _, q := range list {
 			if b.path == filepath.Join("docs", "metrics.md") {
-				// The catalog's examples are asked of a real Prometheus elsewhere; here they have to parse.
+				// test/prometheus runs the catalog's examples; here they only have to parse.
 				if _, err := parser.NewParser(parser.Options{}).ParseExpr(q); err != nil {
 					t.Errorf("%s:%d: %v in\n%s", b.path, b.line, err, q)
 				}
@@ -174,7 +175,8 @@ func TestQueries(t *testing.T) {
 }
 
 // otherPrograms are flags of other programs that the text mentions.
-var otherPrograms = []string{"--set", "--storage.tsdb.retention.time", "--pid", "--gpus", "--device", "--root-dir", "--query-retired-pages", "--query-gpu", "--gpu-reset", "--reuse-values", "--reset-then-reuse-values"}
+var otherPrograms = []string{"--set", "--storage.tsdb.retention.time", "--pid", "--gpus", "--device", "--root-dir", "--query-retired-pages",
+	"--query-gpu", "--gpu-reset", "--reuse-values", "--reset-then-reuse-values"}
 
 // Every flag that a page names is one of the programs'.
 func TestFlags(t *testing.T) {
@@ -183,7 +185,8 @@ func TestFlags(t *testing.T) {
 	}
 	known := map[string]bool{}
 	flag := regexp.MustCompile(`--(?:\[no-\])?([a-z][a-z0-9.-]*)`)
-	for _, args := range [][]string{{"gpu-exporter", "--help-long"}, {"gpu-exporter", "record", "--help"}, {"gpu-exporter", "doctor", "--help"}, {"gpu-report", "--help-long"}} {
+	for _, args := range [][]string{{"gpu-exporter", "--help-long"}, {"gpu-exporter", "record", "--help"},
+		{"gpu-exporter", "doctor", "--help"}, {"gpu-report", "--help-long"}} {
 		out, err := run(t, root(t), filepath.Join("bin", args[0]), args[1:]...)
 		if err != nil {
 			t.Fatalf("%v: %v\n%s", args, err, out)
@@ -211,7 +214,7 @@ func TestFlags(t *testing.T) {
 	}
 	for path, text := range prose {
 		if path == "CHANGELOG.md" {
-			continue // it may speak of what is gone
+			continue // it has removed flags
 		}
 		for _, m := range span.FindAllStringSubmatch(text, -1) {
 			// A command line is its program's; a flag that stands alone is ours.
@@ -235,7 +238,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// ours tells the command lines of the two programs.
+// ours reports whether a command line starts one of the two programs.
 func ours(line string) bool {
 	name, _, _ := strings.Cut(line, " ")
 	return slices.Contains([]string{"gpu-exporter", "gpu-report"}, filepath.Base(name))
@@ -285,7 +288,8 @@ func TestCommands(t *testing.T) {
 			home := t.TempDir()
 			cmd := exec.Command("bash", "-euo", "pipefail", "-c", script)
 			cmd.Dir = root(t)
-			cmd.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+			cmd.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home,
+				"HELM_DATA_HOME="+home)
 			out, err := cmd.CombinedOutput()
 			var exit *exec.ExitError
 			if err != nil && !errors.As(err, &exit) {
@@ -427,13 +431,14 @@ func TestReportCodes(t *testing.T) {
 
 func tail(s string) string { return s[max(0, len(s)-2000):] }
 
-// The table of OpenTelemetry's names speaks of families that are there, of the kind that it says.
+// The families in the table of OpenTelemetry's names exist, with that type and unit.
 func TestOpenTelemetry(t *testing.T) {
 	families := map[string]catalog.Family{}
 	for _, f := range catalog.All() {
 		families[f.Name] = f
 	}
-	units := map[string][]string{"By": {"_bytes", "_bytes_total"}, "J": {"_joules_total"}, "W": {"_watts"}, "Cel": {"_celsius"}, "1": {"_ratio", "_up", "_bytes"}, "{error}": {"_total"}}
+	units := map[string][]string{"By": {"_bytes", "_bytes_total"}, "J": {"_joules_total"}, "W": {"_watts"}, "Cel": {"_celsius"},
+		"1": {"_ratio", "_up", "_bytes"}, "{error}": {"_total"}}
 	row := regexp.MustCompile("(?m)^\\| `(hw\\.[a-z._]+)`.*? \\| ([a-z]+), ([^ ]+) \\| `([a-z_]+)` \\|")
 	rows := row.FindAllStringSubmatch(fileText(t, "docs", "opentelemetry.md"), -1)
 	for _, m := range rows {

@@ -27,11 +27,14 @@ type scrape struct {
 	Jobs []job `yaml:"scrape_configs"`
 }
 
-// ofPod is what discovery tells of the exporter's pod, and what else a target has before it is relabelled.
+// ofPod has the labels that discovery sets for the exporter's pod, and the others of a target before relabeling.
 var ofPod = map[string]string{
-	"__address__": "10.0.0.7:10835", "__meta_kubernetes_namespace": "monitoring", "__meta_kubernetes_pod_name": "gpu-exporter-x7x2z", "__meta_kubernetes_pod_node_name": "gpu-node-1",
-	"__meta_kubernetes_pod_container_name": "gpu-exporter", "__meta_kubernetes_pod_container_port_name": "metrics", "__meta_kubernetes_pod_phase": "Running",
-	"namespace": "monitoring", "pod": "gpu-exporter-x7x2z", "container": "gpu-exporter", "endpoint": "metrics", "service": "gpu-exporter",
+	"__address__": "10.0.0.7:10835", "__meta_kubernetes_namespace": "monitoring", "__meta_kubernetes_pod_name": "gpu-exporter-x7x2z",
+	"__meta_kubernetes_pod_node_name":      "gpu-node-1",
+	"__meta_kubernetes_pod_container_name": "gpu-exporter", "__meta_kubernetes_pod_container_port_name": "metrics",
+	"__meta_kubernetes_pod_phase": "Running",
+	"namespace":                   "monitoring", "pod": "gpu-exporter-x7x2z", "container": "gpu-exporter", "endpoint": "metrics",
+	"service": "gpu-exporter",
 }
 
 // relabelled applies rules to a target; false: they drop it.
@@ -41,7 +44,7 @@ func relabelled(target map[string]string, rules []*prometheus.Config) (map[strin
 	return b.Labels().Map(), ok
 }
 
-// isTarget holds a target to what the chart's monitors make of it: it is called by its node, and has nothing of the exporter's own pod.
+// isTarget checks that a target has the labels that the chart's monitors set: its node's name, nothing of the exporter's own pod.
 func isTarget(t *testing.T, name string, got map[string]string) {
 	t.Helper()
 	want := map[string]string{"instance": "gpu-node-1", "node": "gpu-node-1", "job": "gpu-exporter"}
@@ -60,7 +63,8 @@ func isTarget(t *testing.T, name string, got map[string]string) {
 // keepsOthersOut looks whether rules leave alone what is no page of a running exporter.
 func keepsOthersOut(t *testing.T, name string, rules []*prometheus.Config) {
 	t.Helper()
-	for label, value := range map[string]string{"__meta_kubernetes_pod_container_port_name": "debug", "__meta_kubernetes_pod_phase": "Succeeded"} {
+	for label, value := range map[string]string{"__meta_kubernetes_pod_container_port_name": "debug",
+		"__meta_kubernetes_pod_phase": "Succeeded"} {
 		other := maps.Clone(ofPod)
 		other[label] = value
 		if _, ok := relabelled(other, rules); ok {
@@ -69,7 +73,7 @@ func keepsOthersOut(t *testing.T, name string, rules []*prometheus.Config) {
 	}
 }
 
-// The examples make the same targets as the chart's monitors, whose relabelling a test of the chart holds to that.
+// The examples result in the same targets as the chart's monitors, which a test of the chart checks.
 func TestScrapeConfigs(t *testing.T) {
 	var otel struct {
 		Receivers map[string]struct {
@@ -105,7 +109,7 @@ func TestScrapeConfigs(t *testing.T) {
 			}
 		}
 	}
-	// Its parts have these words, as their documentation has them; what is new is first looked up.
+	// The keys that the collector documents; look up a new one before adding it.
 	var parts struct {
 		Receivers  map[string]struct{ Config map[string]any }
 		Processors struct {
@@ -121,7 +125,8 @@ func TestScrapeConfigs(t *testing.T) {
 	if err := yaml.UnmarshalStrict([]byte(fileText(t, "deploy", "scrape", "otel-collector.yaml")), &parts); err != nil {
 		t.Error(err)
 	}
-	if every, err := time.ParseDuration(parts.Processors.MemoryLimiter.CheckInterval); err != nil || every <= 0 || parts.Processors.MemoryLimiter.LimitMiB <= 0 {
+	if every, err := time.ParseDuration(parts.Processors.MemoryLimiter.CheckInterval); err != nil || every <= 0 ||
+		parts.Processors.MemoryLimiter.LimitMiB <= 0 {
 		t.Errorf("the memory limiter is told %+v", parts.Processors.MemoryLimiter)
 	}
 	if u, err := url.Parse(parts.Exporters.OTLPHTTP.Endpoint); err != nil || u.Scheme == "" || u.Host == "" {
@@ -158,7 +163,8 @@ func TestScrapeConfigs(t *testing.T) {
 			}
 		}
 		if name == "prometheus-static.yml" {
-			if got, ok := relabelled(map[string]string{"__address__": "gpu-node-1:10835", "job": "gpu-exporter"}, rules); !ok || got["instance"] != "gpu-node-1" {
+			if got, ok := relabelled(map[string]string{"__address__": "gpu-node-1:10835", "job": "gpu-exporter"}, rules); !ok ||
+				got["instance"] != "gpu-node-1" {
 				t.Errorf("%s: the target has %v", name, got)
 			}
 		} else {
@@ -170,7 +176,7 @@ func TestScrapeConfigs(t *testing.T) {
 			keepsOthersOut(t, name, rules)
 		}
 		if name == "vmagent.yml" {
-			continue // it has words of its own
+			continue // it has its own keys
 		}
 		path := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -194,7 +200,8 @@ func TestScrapeConfigOfVictoriaMetrics(t *testing.T) {
 	for _, c := range []struct {
 		text string
 		ok   bool
-	}{{good, true}, {strings.Replace(good, "honor_labels", "honour_labels", 1), false}, {strings.Replace(good, "labeldrop", "labeldorp", 1), false}} {
+	}{{good, true}, {strings.Replace(good, "honor_labels", "honour_labels", 1), false},
+		{strings.Replace(good, "labeldrop", "labeldorp", 1), false}} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "vmagent.yml"), []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
