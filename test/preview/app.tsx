@@ -6,7 +6,8 @@ import {
   applyFieldOverrides, cacheFieldDisplayNames, CoreApp, createTheme, DataFrame, dataLinksOverrideProcessor,
   displayNameOverrideProcessor, EventBusSrv, Field, FieldType, getDisplayValueAlignmentFactors, getFieldDisplayValues,
   identityOverrideProcessor, numberOverrideProcessor, Registry, renderMarkdown, standardTransformers,
-  standardTransformersRegistry, ThemeContext, thresholdsOverrideProcessor, transformDataFrame, valueMappingsOverrideProcessor,
+  standardTransformersRegistry, ThemeContext, thresholdsOverrideProcessor, transformDataFrame,
+  valueMappingsOverrideProcessor,
 } from '@grafana/data';
 import {
   BarGauge, BigValue, Combobox, DataLinksContextMenu, GlobalStyles, InlineField, Input, LinkButton, MultiCombobox,
@@ -19,13 +20,15 @@ const params = new URLSearchParams(location.search);
 const theme = createTheme({ colors: { mode: params.get('theme') === 'light' ? 'light' : 'dark' } });
 const timeZone = 'utc';
 
-// How each panel was drawn, for the check: blank is a chart with data whose axis has no range, so that no line is visible.
-type Drawn = { id: number; panel: string; state: 'pending' | 'data' | 'empty' | 'blank' | 'error'; error?: string; empty: string[] };
+// How each panel was drawn, for the check. Blank is a chart whose axis has no range, so that no line is visible.
+type State = 'pending' | 'data' | 'empty' | 'blank' | 'error';
+type Drawn = { id: number; panel: string; state: State; error?: string; empty: string[] };
 const drawn: Drawn[] = [];
-// Legends and tables are measured and drawn again in later frames: a page is settled after a second and ten frames without change.
+// Legends and tables are drawn again once measured: a page is settled after a second and ten frames without change.
 let changed = performance.now();
 let frames = 0;
-new MutationObserver(() => (changed = performance.now())).observe(document, { subtree: true, childList: true, attributes: true });
+const observer = new MutationObserver(() => (changed = performance.now()));
+observer.observe(document, { subtree: true, childList: true, attributes: true });
 const settled = () => {
   const done = drawn.length > 0 && drawn.every((d) => d.state !== 'pending') && performance.now() - changed > 1000;
   frames = done ? frames + 1 : 0;
@@ -42,17 +45,19 @@ standardTransformersRegistry.setInit(() => [...new Map(transformers.map((t) => [
 // The field properties that Grafana registers in its app: id, how a value is read, and the fields that it applies to.
 const notTime = (f: Field) => f.type !== FieldType.time;
 const isNumber = (f: Field) => f.type === FieldType.number;
-const property = (id: string, process: any = identityOverrideProcessor, shouldApply: (f: Field) => boolean = () => true) =>
-  ({ id, path: id.replace(/^custom\./, ''), isCustom: id.startsWith('custom.'), name: id, process, shouldApply, settings: {} });
+const property = (id: string, process: any = identityOverrideProcessor, shouldApply = (_: Field) => true) =>
+  ({ id, name: id, path: id.replace(/^custom\./, ''), isCustom: id.startsWith('custom.'), process, shouldApply });
 const fieldConfigRegistry: any = new Registry(() => [
   property('displayName', displayNameOverrideProcessor), property('noValue'), property('unit', undefined, notTime),
   property('min', numberOverrideProcessor, isNumber), property('max', numberOverrideProcessor, isNumber),
-  property('decimals', numberOverrideProcessor, isNumber), property('thresholds', thresholdsOverrideProcessor, isNumber),
+  property('decimals', numberOverrideProcessor, isNumber),
+  property('thresholds', thresholdsOverrideProcessor, isNumber),
   property('mappings', valueMappingsOverrideProcessor, notTime), property('color', undefined, notTime),
   property('links', dataLinksOverrideProcessor, notTime),
-  ...['minWidth', 'width', 'align', 'cellOptions', 'inspect', 'filterable', 'hidden', 'wrapText', 'drawStyle', 'gradientMode',
-    'thresholdsStyle', 'lineWidth', 'lineInterpolation', 'lineStyle', 'fillOpacity', 'fillBelowTo', 'showPoints', 'pointSize',
-    'axisPlacement', 'axisLabel', 'axisSoftMin', 'axisSoftMax', 'scaleDistribution', 'stacking', 'hideFrom', 'spanNulls',
+  ...['minWidth', 'width', 'align', 'cellOptions', 'inspect', 'filterable', 'hidden', 'wrapText', 'drawStyle',
+    'gradientMode', 'thresholdsStyle', 'lineWidth', 'lineInterpolation', 'lineStyle', 'fillOpacity', 'fillBelowTo',
+    'showPoints', 'pointSize', 'axisPlacement', 'axisLabel', 'axisSoftMin', 'axisSoftMax', 'scaleDistribution',
+    'stacking', 'hideFrom', 'spanNulls',
   ].map((id) => property('custom.' + id)),
 ] as any);
 
@@ -74,7 +79,8 @@ function Body(props: PanelProps) {
       const { frames, empty } = await queryPanel(view, panel, width);
       const transformed = await lastValueFrom(transformDataFrame(panel.transformations ?? [], frames));
       const styled = applyFieldOverrides({
-        data: transformed, fieldConfig: panel.fieldConfig, fieldConfigRegistry, replaceVariables: view.interpolate, theme, timeZone,
+        data: transformed, fieldConfig: panel.fieldConfig, fieldConfigRegistry, replaceVariables: view.interpolate,
+        theme, timeZone,
       });
       cacheFieldDisplayNames(styled);
       setData(styled);
@@ -103,20 +109,23 @@ function Values({ view, panel, data, width, height }: DataProps) {
     sparkline: stat && o.graphMode !== 'none',
   });
   const draw = ({ value: v, alignmentFactors, ...size }: any, menu: any) => {
-    const common = { ...size, alignmentFactors, theme: theme as any, onClick: menu.openMenu, className: menu.targetClassName };
+    const { openMenu: onClick, targetClassName: className } = menu;
+    const common = { ...size, alignmentFactors, theme: theme as any, onClick, className };
     return stat ? (
       <BigValue {...common} value={v.display} sparkline={v.sparkline} colorMode={o.colorMode} graphMode={o.graphMode}
         justifyMode={o.justifyMode} textMode={o.textMode} disableWideLayout={!o.wideLayout} hasLinks={v.hasLinks} />
     ) : (
-      <BarGauge {...common} value={v.display} field={v.field} display={v.view?.getFieldDisplayProcessor(v.colIndex)} itemSpacing={10}
-        displayMode={o.displayMode} showUnfilled={o.showUnfilled} valueDisplayMode={o.valueMode} namePlacement={o.namePlacement} />
+      <BarGauge {...common} value={v.display} field={v.field} display={v.view?.getFieldDisplayProcessor(v.colIndex)}
+        itemSpacing={10} displayMode={o.displayMode} showUnfilled={o.showUnfilled} valueDisplayMode={o.valueMode}
+        namePlacement={o.namePlacement} />
     );
   };
   return (
-    <VizRepeater getValues={getValues} getAlignmentFactors={getDisplayValueAlignmentFactors as any} renderCounter={0} source={data}
-      width={width} height={height} orientation={o.orientation} itemSpacing={stat ? 3 : 10} minVizWidth={o.minVizWidth}
-      minVizHeight={o.minVizHeight} maxVizHeight={o.maxVizHeight} renderValue={(v: any) => v.value.hasLinks
-        ? <DataLinksContextMenu links={v.value.getLinks}>{(menu) => draw(v, menu)}</DataLinksContextMenu> : draw(v, {})} />
+    <VizRepeater getValues={getValues} getAlignmentFactors={getDisplayValueAlignmentFactors as any} renderCounter={0}
+      source={data} width={width} height={height} orientation={o.orientation} itemSpacing={stat ? 3 : 10}
+      minVizWidth={o.minVizWidth} minVizHeight={o.minVizHeight} maxVizHeight={o.maxVizHeight} renderValue={(v: any) => v.value.hasLinks
+        ? <DataLinksContextMenu links={v.value.getLinks}>{(menu) => draw(v, menu)}</DataLinksContextMenu>
+        : draw(v, {})} />
   );
 }
 
@@ -124,9 +133,10 @@ function Table({ view, panel, data, width, height }: DataProps) {
   const { options: o, fieldConfig } = panel;
   const [sortBy, setSortBy] = useState(o.sortBy);
   return (
-    <TableNG data={data[o.frameIndex ?? 0]} width={width} height={height} noHeader={!o.showHeader} showTypeIcons={o.showTypeIcons}
-      cellHeight={o.cellHeight} enablePagination={o.enablePagination ?? o.footer?.enablePagination} sortBy={sortBy}
-      onSortByChange={setSortBy} timeRange={view.range} fieldConfig={fieldConfig} structureRev={1} getActions={() => []} />
+    <TableNG data={data[o.frameIndex ?? 0]} width={width} height={height} noHeader={!o.showHeader}
+      showTypeIcons={o.showTypeIcons} cellHeight={o.cellHeight} sortBy={sortBy} onSortByChange={setSortBy}
+      enablePagination={o.enablePagination ?? o.footer?.enablePagination} timeRange={view.range}
+      fieldConfig={fieldConfig} structureRev={1} getActions={() => []} />
   );
 }
 
@@ -146,8 +156,8 @@ function Lines({ view, panel, data, result, marks, width, height }: DataProps) {
     ctx.restore();
   };
   return (
-    <TimeSeries frames={data.filter((f) => f.length > 0)} structureRev={1} timeRange={view.range} timeZone={timeZone} width={width}
-      height={height} legend={panel.options.legend} options={panel.options}>
+    <TimeSeries frames={data.filter((f) => f.length > 0)} structureRev={1} timeRange={view.range} timeZone={timeZone}
+      width={width} height={height} legend={panel.options.legend} options={panel.options}>
       {(builder) => {
         builder.addHook('draw', afterDraw);
         return null;
@@ -159,9 +169,11 @@ function Lines({ view, panel, data, result, marks, width, height }: DataProps) {
 /** State timelines and heatmaps are not in Grafana's npm packages: their series are drawn as steps, under a note. */
 function Substitute(props: DataProps) {
   const custom = { lineInterpolation: 'stepAfter', lineWidth: 1, fillOpacity: 0 };
-  const config = (f: Field) => ({ ...f.config, color: { mode: 'palette-classic' }, custom: { ...f.config.custom, ...custom } });
-  const data = props.data.map((frame) => ({ ...frame, fields: frame.fields.map((f) => ({ ...f, config: config(f) })) }));
-  const options = { ...props.panel.options, legend: { showLegend: true, displayMode: 'list', placement: 'bottom', calcs: [] } };
+  const restyle = ({ config, ...f }: Field) =>
+    ({ ...f, config: { ...config, color: { mode: 'palette-classic' }, custom: { ...config.custom, ...custom } } });
+  const data = props.data.map((frame) => ({ ...frame, fields: frame.fields.map(restyle) }));
+  const legend = { showLegend: true, displayMode: 'list', placement: 'bottom', calcs: [] };
+  const options = { ...props.panel.options, legend };
   return (
     <>
       <div style={{ color: theme.colors.text.secondary, lineHeight: '18px' }}>{props.panel.type}, drawn as steps</div>
@@ -193,9 +205,12 @@ function Control({ variable: v }: { variable: Variable }) {
     values.forEach((value) => p.append('var-' + v.name, value));
   });
   if (v.type === 'textbox') {
-    return <Input width={10} defaultValue={v.values[0]} onChange={(e) => e.currentTarget.value && set([e.currentTarget.value])} />;
+    const changed = (text: string) => text !== v.values[0] && set([text]);
+    return <Input width={10} defaultValue={v.values[0]} onBlur={(e) => changed(e.currentTarget.value)} />;
   } else if (!v.multi) {
-    return <Combobox width="auto" minWidth={16} options={v.choices} value={v.values[0]} onChange={(c) => set([c.value])} />;
+    return (
+      <Combobox width="auto" minWidth={16} options={v.choices} value={v.values[0]} onChange={(c) => set([c.value])} />
+    );
   }
   const choose = (values: string[]) => {
     const all = values.length === 0 || (values.includes(ALL) && !v.values.includes(ALL));
@@ -209,15 +224,17 @@ function Control({ variable: v }: { variable: Variable }) {
 
 function Toolbar({ view, others }: { view: View; others: Dashboard[] }) {
   const from = String(view.range.raw.from);
-  const ranges = [...new Set([from, 'now-1h', 'now-6h', 'now-24h', 'now-7d', 'now-30d'])].map((value) => ({ label: value, value }));
+  const ranges = [...new Set([from, 'now-1h', 'now-6h', 'now-24h', 'now-7d', 'now-30d'])];
   const variables = view.variables.filter((v) => v.type !== 'datasource' && v.hide !== 2);
-  const link = (text: string, href: string) => <LinkButton key={text} variant="secondary" fill="text" href={href}>{text}</LinkButton>;
+  const link = (text: string, href: string) =>
+    <LinkButton key={text} variant="secondary" fill="text" href={href}>{text}</LinkButton>;
   const otherTheme = theme.isDark ? 'light' : 'dark';
   return (
     <nav style={{ display: 'flex', flexWrap: 'wrap', gap: 4, marginBottom: 8 }}>
       {variables.map((v) => <InlineField key={v.name} label={v.label ?? v.name}><Control variable={v} /></InlineField>)}
       <InlineField label="From">
-        <Combobox width={14} value={from} options={ranges} onChange={(c) => go((p) => (p.set('from', c.value), p.set('to', 'now')))} />
+        <Combobox width={14} value={from} options={ranges.map((value) => ({ label: value, value }))}
+          onChange={(c) => go((p) => (p.set('from', c.value), p.set('to', 'now')))} />
       </InlineField>
       {link(otherTheme + ' theme', '?' + new URLSearchParams({ ...Object.fromEntries(params), theme: otherTheme }))}
       {others.map((d) => link(d.title!, view.link(d.uid)))}
@@ -233,17 +250,17 @@ function Page({ view, others, marks }: { view: View; others: Dashboard[]; marks:
   useEffect(() => {
     window.addEventListener('resize', () => setWidth(document.documentElement.clientWidth));
   }, []);
-  const toggle = (id: number) => setOpen((now) => (now.has(id) ? new Set([...now].filter((i) => i !== id)) : new Set([...now, id])));
+  const toggle = (id: number) => setOpen((now) => now.symmetricDifference(new Set([id])));
   const panels = layout(all, open);
   const column = (width - 24) / 24; // 16 px of padding on both sides, and the last column's gap of 8 px
   const cell = 38;
   const content = (p: any, w: number, h: number) => p.type === 'row' ? (
-    <button onClick={() => toggle(p.id)} style={{ all: 'unset', cursor: 'pointer', lineHeight: `${h}px`, fontWeight: 500 }}>
+    <button onClick={() => toggle(p.id)} style={{ all: 'unset', cursor: 'pointer', lineHeight: `${h}px` }}>
       {open.has(p.id) ? '⌄' : '›'} {view.interpolate(p.title)}
     </button>
   ) : (
     <PanelChrome title={view.interpolate(p.title)} description={p.description} width={w} height={h}>
-      {(width, height) => p.type !== 'text' ? <Body view={view} panel={p} width={width} height={height} marks={marks} /> : (
+      {(width, height) => p.type !== 'text' ? <Body {...{ view, panel: p, width, height, marks }} /> : (
         <div className="markdown-html" style={{ height, overflow: 'auto' }}
           dangerouslySetInnerHTML={{ __html: renderMarkdown(p.options.content) }} />
       )}

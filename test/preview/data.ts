@@ -22,7 +22,8 @@ export class View {
   constructor(readonly dashboard: Dashboard, readonly params: URLSearchParams) {
     this.variables = dashboard.templating!.list as Variable[];
     const raw = { from: params.get('from') ?? dashboard.time!.from!, to: params.get('to') ?? dashboard.time!.to! };
-    const time = (text: string, roundUp: boolean) => dateMath.toDateTime(/^\d+$/.test(text) ? +text : text, { roundUp })!;
+    const time = (text: string, roundUp: boolean) =>
+      dateMath.toDateTime(/^\d+$/.test(text) ? +text : text, { roundUp })!;
     this.range = { from: time(raw.from, false), to: time(raw.to, true), raw };
     locationUtil.initialize({
       config: { appSubUrl: '' } as any,
@@ -133,7 +134,8 @@ async function queryTarget(view: View, t: Target, stepMs: number): Promise<DataF
   const { result } = t.instant
     ? await api('query', { query, time: String(view.range.to.valueOf() / 1000) })
     : await api('query_range', {
-        query, step: String(stepMs / 1000), start: aligned(view.range.from.valueOf()), end: aligned(view.range.to.valueOf()),
+        query, step: String(stepMs / 1000),
+        start: aligned(view.range.from.valueOf()), end: aligned(view.range.to.valueOf()),
       });
   return result.map(({ metric, value, values }: any) => {
     const samples: Array<[number, string]> = values ?? [value];
@@ -153,7 +155,8 @@ async function queryTarget(view: View, t: Target, stepMs: number): Promise<DataF
 /** The table of one query: time, a column for each label in the order of appearance, value. */
 function tableFrame(frames: DataFrame[], valueName: string): DataFrame {
   const labels = [...new Set(frames.flatMap((f) => Object.keys(f.fields[1].labels ?? {}).sort()))];
-  const column = (name: string) => frames.flatMap((f) => f.fields[1].values.map(() => f.fields[1].labels?.[name] ?? ''));
+  const column = (name: string) =>
+    frames.flatMap(({ fields: [, f] }) => f.values.map(() => f.labels?.[name] ?? ''));
   return toDataFrame({
     refId: frames[0].refId,
     fields: [
@@ -165,13 +168,14 @@ function tableFrame(frames: DataFrame[], valueName: string): DataFrame {
 }
 
 /** Queries the targets of a panel of this width. Empty lists the queries without a series. */
-export async function queryPanel(view: View, p: Panel, width: number): Promise<{ frames: DataFrame[]; empty: string[] }> {
+export async function queryPanel(view: View, p: Panel, width: number) {
   const targets = (p.targets ?? []) as unknown as Target[];
   const { intervalMs } = rangeUtil.calculateInterval(view.range, Math.max(width, 100), p.interval);
   const results = await Promise.all(targets.map((t) => queryTarget(view, t, intervalMs)));
   const frames = results.flatMap((found, i) => {
     const { refId, format } = targets[i];
-    return format === 'table' && found.length ? [tableFrame(found, targets.length > 1 ? `Value #${refId}` : 'Value')] : found;
+    const name = targets.length > 1 ? `Value #${refId}` : 'Value';
+    return format === 'table' && found.length ? [tableFrame(found, name)] : found;
   });
   return { frames, empty: targets.filter((_, i) => results[i].length === 0).map((t) => t.refId) };
 }

@@ -34,12 +34,12 @@ type config struct {
 func main() {
 	var c config
 	flag.StringVar(&c.root, "root", "..", "Root directory of the repository.")
-	flag.StringVar(&c.api, "url", "http://127.0.0.1:8428", "URL of the Prometheus-compatible API to query; make demo starts one.")
+	flag.StringVar(&c.api, "url", "http://127.0.0.1:8428", "URL of the Prometheus-compatible API to query.")
 	flag.StringVar(&c.listen, "listen", "127.0.0.1:0", "Address to serve the dashboards on.")
-	flag.BoolVar(&c.check, "check", false, "Load every dashboard in Chromium, print what each panel shows as JSON lines, and exit.")
-	flag.StringVar(&c.pictures, "pictures", "", "Load every dashboard in Chromium, write dashboard-UID.png into this directory, and exit.")
+	flag.BoolVar(&c.check, "check", false, "Load all dashboards in Chromium and print how each panel is drawn, as JSON lines.")
+	flag.StringVar(&c.pictures, "pictures", "", "Load all dashboards in Chromium and write dashboard-UID.png to this directory.")
 	flag.StringVar(&c.theme, "theme", "dark", "Theme of the pictures: dark or light.")
-	flag.Func("view", "Dashboard and query string to load it with instead of its defaults, repeatable: gpu-node?var-node=n1.",
+	flag.Func("view", "Query string to load a dashboard with, repeatable: gpu-node?var-node=n1.",
 		func(text string) error { c.views = append(c.views, text); return nil })
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
