@@ -2,7 +2,7 @@ package alerts
 
 import "time"
 
-// Severity says who has to act: critical pages somebody, warning opens a ticket, info is for a report.
+// Severity is who has to act: critical pages, warning opens a ticket, info is for reports.
 type Severity string
 
 // The severities.
@@ -16,35 +16,35 @@ const (
 type Alert struct {
 	Name     string
 	Severity Severity
-	// Off marks an alert that has to be switched on: what it finds is normal in many places.
+	// Off marks an alert that has to be enabled: in many places its condition is normal.
 	Off bool
 	// Needs names what has to be scraped beside the exporter; empty: nothing.
 	Needs string
-	// Labels are the labels that tell one alert from another, beside the cluster's and severity.
+	// Labels identify an alert, beside the cluster's label and severity.
 	Labels []string
-	// For is how long the expression has to hold; Keep is how long the alert outlives it.
+	// For and Keep are the rule's for and keep_firing_for.
 	For, Keep  time.Duration
 	Parameters []Parameter
-	// Expr is PromQL of Prometheus 2.42 with the cluster's label spelled cluster. $name stands for a knob's
-	// value, and $name_seconds for a duration as a number.
+	// Expr is PromQL of Prometheus 2.42 with the cluster label cluster. $name stands for the value of a parameter,
+	// $name_seconds for a duration in seconds.
 	Expr string
-	// Summary says what is the matter, without values. Description says where, how much, and what to do.
+	// Summary is the problem, without values. Description is where, how much, and what to do.
 	Summary, Description string
 	Dashboard            Dashboard
 }
 
-// Knob is a threshold or a window of an alert that a user may turn.
+// Parameter is a threshold or a period of an alert that a user may change.
 type Parameter struct {
 	Name string
-	// Duration is the default of a window. Where it is 0 the knob is the number Number.
+	// Duration is the default of a period; if 0, the parameter is the number Number.
 	Duration time.Duration
 	Number   float64
-	// Min and Max bound a number: outside of them the alert could never fire, or never rest.
+	// Min and Max bound a number: outside of them the alert would never fire, or never resolve.
 	Min, Max float64
 	Help     string
 }
 
-// window and friends are the usual knobs.
+// period is the usual parameter for a lookback.
 func period(d time.Duration, help string) Parameter {
 	return Parameter{Name: "period", Duration: d, Help: help}
 }
@@ -53,7 +53,7 @@ func number(name string, value, least, maximum float64, help string) Parameter {
 	return Parameter{Name: name, Number: value, Min: least, Max: maximum, Help: help}
 }
 
-// Board is where to look next: a dashboard, and the variables that it takes from the alert's labels of the same names.
+// Dashboard is where to look next: its UID, and the variables that are set from the alert's labels of the same names.
 type Dashboard struct {
 	UID  string
 	Vars []string
@@ -82,14 +82,14 @@ type AlertGroup struct {
 // AlertGroups returns the alerts by subject.
 func AlertGroups() []AlertGroup {
 	return []AlertGroup{
-		{"gpu-exporter-alerts-gpus", "GPUs that are gone or want to be mended", lost()},
+		{"gpu-exporter-alerts-gpus", "GPUs that are lost or need recovery", lost()},
 		{"gpu-exporter-alerts-errors", "Errors", reported()},
 		{"gpu-exporter-alerts-links", "PCIe, NVLink and fabric", links()},
-		{"gpu-exporter-alerts-throttling", "Heat and power", throttling()},
+		{"gpu-exporter-alerts-throttling", "Temperature and power", throttling()},
 		{"gpu-exporter-alerts-waste", "Waste", waste()},
 		{"gpu-exporter-alerts-sharing", "Sharing", sharing()},
 		{"gpu-exporter-alerts-capacity", "Capacity", capacity()},
-		{"gpu-exporter-alerts-exporter", "The exporter itself", exporter()},
+		{"gpu-exporter-alerts-exporter", "Exporter", exporter()},
 	}
 }
 
@@ -102,7 +102,7 @@ func Alerts() []Alert {
 	return all
 }
 
-// The labels of alerts by what they speak of.
+// The labels of alerts about GPUs and pods.
 var (
 	gpuLabels = []string{"node", "uuid", "gpu"}
 	podLabels = []string{"node", "namespace", "pod"}

@@ -149,8 +149,9 @@ func TestXIDTiersAreDisjoint(t *testing.T) {
 	}
 	critical, application := xidPattern(gpu.XIDCritical), xidPattern(gpu.XIDApplication)
 	notWarning := xidPattern(gpu.XIDCritical, gpu.XIDApplication, gpu.XIDInfo)
-	for xid := range xidMaximum + 100 {
-		got := map[gpu.XIDTier]bool{gpu.XIDCritical: matches(critical, xid), gpu.XIDApplication: matches(application, xid), gpu.XIDWarning: !matches(notWarning, xid)}
+	for xid := range maxXID + 100 {
+		got := map[gpu.XIDTier]bool{gpu.XIDCritical: matches(critical, xid), gpu.XIDApplication: matches(application, xid),
+			gpu.XIDWarning: !matches(notWarning, xid)}
 		for tier, in := range got {
 			if in != (gpu.XIDTierOf(xid) == tier) {
 				t.Errorf("XID %d is %s, and the alert of %s says %v", xid, gpu.XIDTierOf(xid), tier, in)
@@ -191,36 +192,53 @@ func TestParameters(t *testing.T) {
 		// says is in the error; without it, has is in the alerts' file and lacks is not.
 		says, has, lacks string
 	}{
-		"unknown alert":     {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUIdel": {}} }, says: "alerts.GPUIdel: there is no such alert"},
-		"unknown threshold": {turn: parameter("GPUAllocatedIdle", "buzy", "0.1"), says: "alerts.GPUAllocatedIdle.buzy: the alert has no such threshold"},
-		"impossible":        {turn: parameter("GPUAllocatedIdle", "busy", "1.5"), says: "alerts.GPUAllocatedIdle.busy: 1.5 is not between 0 and 0.5"},
-		"no number":         {turn: parameter("GPUAllocatedIdle", "busy", "little"), says: `alerts.GPUAllocatedIdle.busy: "little" is no number`},
-		"not a number":      {turn: parameter("GPUAllocatedIdle", "busy", "NaN"), says: `alerts.GPUAllocatedIdle.busy: "NaN" is no number`},
-		"no window":         {turn: parameter("GPUAllocatedIdle", "period", "soon"), says: `alerts.GPUAllocatedIdle.period: "soon" is no duration`},
-		"window too short":  {turn: parameter("GPUAllocatedIdle", "period", "10s"), says: "alerts.GPUAllocatedIdle.period: 10s is shorter than a minute"},
-		"no wait":           {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "five"}} }, says: `alerts.GPUDeviceDown.for: "five" is no duration`},
-		"a wait for ever":   {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "99999d"}} }, says: "alerts.GPUDeviceDown.for: \"99999d\" is longer than ten years"},
-		"severity":          {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {Severity: "page"}} }, says: `alerts.GPUDeviceDown.severity: "page" is none of`},
+		"unknown alert": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUIdel": {}} },
+			says: "alerts.GPUIdel: no such alert"},
+		"unknown threshold": {turn: parameter("GPUAllocatedIdle", "buzy", "0.1"),
+			says: "alerts.GPUAllocatedIdle.buzy: the alert has no such parameter"},
+		"impossible": {turn: parameter("GPUAllocatedIdle", "busy", "1.5"),
+			says: "alerts.GPUAllocatedIdle.busy: must be between 0 and 0.5, got 1.5"},
+		"no number": {turn: parameter("GPUAllocatedIdle", "busy", "little"),
+			says: `alerts.GPUAllocatedIdle.busy: "little" is not a number`},
+		"not a number": {turn: parameter("GPUAllocatedIdle", "busy", "NaN"),
+			says: `alerts.GPUAllocatedIdle.busy: "NaN" is not a number`},
+		"no window": {turn: parameter("GPUAllocatedIdle", "period", "soon"),
+			says: `alerts.GPUAllocatedIdle.period: "soon" is not a duration`},
+		"window too short": {turn: parameter("GPUAllocatedIdle", "period", "10s"),
+			says: "alerts.GPUAllocatedIdle.period: must be at least 1m, got 10s"},
+		"no wait": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "five"}} },
+			says: `alerts.GPUDeviceDown.for: "five" is not a duration`},
+		"a wait for ever": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "99999d"}} },
+			says: "alerts.GPUDeviceDown.for: \"99999d\" is longer than ten years"},
+		"severity": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {Severity: "page"}} },
+			says: `alerts.GPUDeviceDown.severity: "page" must be critical`},
 		"label of an alert": {turn: func(c *Config) {
 			c.Alerts = map[string]Override{"GPUDeviceDown": {Labels: map[string]string{"severity": "x"}}}
 		}, says: "alerts.GPUDeviceDown.labels.severity: this label cannot be set here"},
-		"label of all":       {turn: func(c *Config) { c.Labels = map[string]string{"a-b": "x"} }, says: "labels.a-b: this label cannot be set here"},
-		"cluster's label":    {turn: func(c *Config) { c.ClusterLabel = "k8s cluster" }, says: `clusterLabel: "k8s cluster" is no label name`},
-		"runbooks":           {turn: func(c *Config) { c.RunbookURL = "https://x" }, says: "runbookURL: "},
-		"job":                {turn: func(c *Config) { c.Job = "(" }, says: `job: "(" is no regular expression`},
-		"resource":           {turn: func(c *Config) { c.Resource = "" }, says: "resource: "},
-		"scale":              {turn: func(c *Config) { c.Scale = 0 }, says: "scale: 0 is not above 0"},
-		"turned threshold":   {turn: parameter("GPUAllocatedIdle", "busy", "0.07"), has: "<= 0.07 *"},
-		"turned window":      {turn: parameter("GPUAllocatedIdle", "period", "1h30m"), has: "> 0.5 * 5400 * "},
-		"turned off":         {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {Enabled: &off}} }, lacks: "GPUDeviceDown\n"},
-		"other wait":         {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "7m"}} }, has: "for: 7m"},
-		"no wait at all":     {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "0s"}} }, has: "gpu_device_up) == 0\n    keep"},
-		"extra labels":       {turn: func(c *Config) { c.Labels = map[string]string{"team": "infra"} }, has: `team: "infra"`},
-		"other job":          {turn: func(c *Config) { c.Job = "gpu" }, has: `up{job=~"gpu"}`, lacks: jobRE},
-		"other resources":    {turn: func(c *Config) { c.Resource = "nvidia_com_gpu" }, has: `resource=~"nvidia_com_gpu"`, lacks: resourceRE},
-		"other cluster":      {turn: func(c *Config) { c.ClusterLabel = "k8s" }, has: "by (k8s, node", lacks: "(cluster,"},
-		"dashboards":         {turn: func(c *Config) { c.DashboardURL = "https://grafana.example/" }, has: `dashboard_url: "https://grafana.example/d/gpu-node?var-cluster=`},
-		"runbooks elsewhere": {turn: func(c *Config) { c.RunbookURL = "https://wiki/{alert}" }, has: `runbook_url: "https://wiki/gpudevicedown"`},
+		"label of all": {turn: func(c *Config) { c.Labels = map[string]string{"a-b": "x"} },
+			says: "labels.a-b: this label cannot be set here"},
+		"cluster's label": {turn: func(c *Config) { c.ClusterLabel = "k8s cluster" },
+			says: `clusterLabel: "k8s cluster" is not a label name`},
+		"runbooks":         {turn: func(c *Config) { c.RunbookURL = "https://x" }, says: "runbookURL: "},
+		"job":              {turn: func(c *Config) { c.Job = "(" }, says: `job: "(" must be a regular expression`},
+		"resource":         {turn: func(c *Config) { c.Resource = "" }, says: "resource: "},
+		"scale":            {turn: func(c *Config) { c.Scale = 0 }, says: "scale: must be above 0 and at most 1, got 0"},
+		"turned threshold": {turn: parameter("GPUAllocatedIdle", "busy", "0.07"), has: "<= 0.07 *"},
+		"turned window":    {turn: parameter("GPUAllocatedIdle", "period", "1h30m"), has: "> 0.5 * 5400 * "},
+		"turned off": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {Enabled: &off}} },
+			lacks: "GPUDeviceDown\n"},
+		"other wait": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "7m"}} }, has: "for: 7m"},
+		"no wait at all": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "0s"}} },
+			has: "gpu_device_up) == 0\n    keep"},
+		"extra labels": {turn: func(c *Config) { c.Labels = map[string]string{"team": "infra"} }, has: `team: "infra"`},
+		"other job":    {turn: func(c *Config) { c.Job = "gpu" }, has: `up{job=~"gpu"}`, lacks: jobRE},
+		"other resources": {turn: func(c *Config) { c.Resource = "nvidia_com_gpu" }, has: `resource=~"nvidia_com_gpu"`,
+			lacks: resourceRE},
+		"other cluster": {turn: func(c *Config) { c.ClusterLabel = "k8s" }, has: "by (k8s, node", lacks: "(cluster,"},
+		"dashboards": {turn: func(c *Config) { c.DashboardURL = "https://grafana.example/" },
+			has: `dashboard_url: "https://grafana.example/d/gpu-node?var-cluster=`},
+		"runbooks elsewhere": {turn: func(c *Config) { c.RunbookURL = "https://wiki/{alert}" },
+			has: `runbook_url: "https://wiki/gpudevicedown"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := Default()
@@ -279,7 +297,8 @@ func TestScale(t *testing.T) {
 }
 
 func TestDurations(t *testing.T) {
-	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "1h30m": 90 * minute, "1d": day, "1w": 7 * day, "500ms": 500 * time.Millisecond, "0s": 0} {
+	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "1h30m": 90 * minute, "1d": day, "1w": 7 * day,
+		"500ms": 500 * time.Millisecond, "0s": 0} {
 		got, err := parseDuration(text)
 		if err != nil || got != want {
 			t.Errorf("%s is read as %s, %v", text, got, err)

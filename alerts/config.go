@@ -11,10 +11,9 @@ import (
 	"time"
 )
 
-// Config is what a user may turn. Default returns the one from which the shipped files are made.
+// Config is what a user may change. Default returns the configuration of the shipped files.
 type Config struct {
-	// ClusterLabel is the label that tells clusters apart in a Prometheus of several; where series have none
-	// it costs nothing.
+	// ClusterLabel is the label of the cluster in a Prometheus with several; series without it work as well.
 	ClusterLabel string
 	// RunbookURL is the address of a runbook, with {alert} for the alert's name in lower case.
 	RunbookURL string
@@ -22,23 +21,23 @@ type Config struct {
 	DashboardURL string
 	// Job is the regular expression of the exporter's job in up.
 	Job string
-	// Resource is the regular expression of GPU resources as kube-state-metrics spells them.
+	// Resource is the regular expression of GPU resources in the spelling of kube-state-metrics.
 	Resource string
-	// Scale multiplies every duration, intervals of groups included: 1/60 plays an hour in a minute, for tests.
+	// Scale multiplies every duration, including the intervals of groups: 1/60 turns an hour into a minute, for tests.
 	Scale float64
 	// Labels are added to every alert.
 	Labels map[string]string
-	// Alerts holds what differs for single alerts, by name.
+	// Alerts overrides single alerts, by name.
 	Alerts map[string]Override
 }
 
-// Override is what differs for one alert. Zero fields leave the default.
+// Override overrides one alert. Zero fields keep the default.
 type Override struct {
 	Enabled  *bool
 	Severity Severity
-	// For and KeepFiringFor are durations as Prometheus writes them: 15m; 0s for none.
+	// For and KeepFiringFor are Prometheus durations: 15m; 0s for none.
 	For, KeepFiringFor string
-	// Knobs are values by the knob's name: numbers, or durations for windows.
+	// Parameters are values by name: numbers, or durations for periods.
 	Parameters map[string]string
 	// Labels are added to the alert's.
 	Labels map[string]string
@@ -64,7 +63,7 @@ var (
 func parseDuration(text string) (time.Duration, error) {
 	m := spans.FindStringSubmatch(text)
 	if m == nil || text == "" {
-		return 0, fmt.Errorf("%q is no duration, such as 90s, 15m or 1h30m", text)
+		return 0, fmt.Errorf("%q is not a duration such as 90s, 15m or 1h30m", text)
 	}
 	var d time.Duration
 	for i, unit := range []time.Duration{7 * day, day, hour, minute, time.Second, time.Millisecond} {
@@ -104,21 +103,22 @@ func formatNumber(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64)
 func (c Config) check() error {
 	switch {
 	case !labelName.MatchString(c.ClusterLabel):
-		return fmt.Errorf("clusterLabel: %q is no label name", c.ClusterLabel)
+		return fmt.Errorf("clusterLabel: %q is not a label name", c.ClusterLabel)
 	case !strings.Contains(c.RunbookURL, "{alert}"):
-		return fmt.Errorf("runbookURL: %q does not say where the alert's name goes: write {alert}", c.RunbookURL)
+		return fmt.Errorf("runbookURL: %q must contain {alert}, which stands for the alert's name", c.RunbookURL)
 	case !(c.Scale > 0) || c.Scale > 1:
-		return fmt.Errorf("scale: %v is not above 0 and at most 1", c.Scale)
+		return fmt.Errorf("scale: must be above 0 and at most 1, got %v", c.Scale)
 	}
 	for _, p := range []struct{ name, pattern string }{{"job", c.Job}, {"resource", c.Resource}} {
-		if _, err := regexp.Compile(p.pattern); err != nil || p.pattern == "" || strings.ContainsAny(p.pattern, "\"\\\n") {
-			return fmt.Errorf("%s: %q is no regular expression that can stand in a rule: it needs text, and no quotes or backslashes", p.name, p.pattern)
+		if _, err := regexp.Compile(p.pattern); err != nil || p.pattern == "" ||
+			strings.ContainsAny(p.pattern, "\"\\\n") {
+			return fmt.Errorf("%s: %q must be a regular expression without quotes and backslashes", p.name, p.pattern)
 		}
 	}
 	known := Alerts()
 	for _, name := range slices.Sorted(maps.Keys(c.Alerts)) {
 		if !slices.ContainsFunc(known, func(a Alert) bool { return a.Name == name }) {
-			return fmt.Errorf("alerts.%s: there is no such alert; docs/alerts.md lists them", name)
+			return fmt.Errorf("alerts.%s: no such alert; docs/alerts.md lists them", name)
 		}
 	}
 	return checkLabels("labels", c.Labels)
@@ -143,7 +143,7 @@ func (o Override) apply(a Alert) (Alert, error) {
 	}
 	if o.Severity != "" {
 		if !slices.Contains([]Severity{Critical, Warning, Info}, o.Severity) {
-			return fail("severity", "%q is none of critical, warning, info", o.Severity)
+			return fail("severity", "%q must be critical, warning or info", o.Severity)
 		}
 		a.Severity = o.Severity
 	}
@@ -164,7 +164,7 @@ func (o Override) apply(a Alert) (Alert, error) {
 	for _, name := range slices.Sorted(maps.Keys(o.Parameters)) {
 		at := slices.IndexFunc(a.Parameters, func(k Parameter) bool { return k.Name == name })
 		if at < 0 {
-			return fail(name, "the alert has no such threshold; docs/alerts.md lists them")
+			return fail(name, "the alert has no such parameter; docs/alerts.md lists them")
 		}
 		k, text := &a.Parameters[at], o.Parameters[name]
 		if k.Duration > 0 {
@@ -173,7 +173,7 @@ func (o Override) apply(a Alert) (Alert, error) {
 			case err != nil:
 				return fail(name, "%v", err)
 			case d < minute:
-				return fail(name, "%s is shorter than a minute, in which there are too few scrapes", text)
+				return fail(name, "must be at least 1m, got %s", text)
 			}
 			k.Duration = d
 			continue
@@ -181,9 +181,9 @@ func (o Override) apply(a Alert) (Alert, error) {
 		v, err := strconv.ParseFloat(text, 64)
 		switch {
 		case err != nil || math.IsNaN(v):
-			return fail(name, "%q is no number", text)
+			return fail(name, "%q is not a number", text)
 		case v < k.Min || v > k.Max:
-			return fail(name, "%s is not between %s and %s", text, formatNumber(k.Min), formatNumber(k.Max))
+			return fail(name, "must be between %s and %s, got %s", formatNumber(k.Min), formatNumber(k.Max), text)
 		}
 		k.Number = v
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Levels divides recording rules: those of a level read none of their own level or of a later one. Who
-// evaluates rules over the past does one level after the other, so that each finds what it reads.
+// Levels divides recording rules: those of a level read none of their own level or of a later one. To backfill rules,
+// evaluate one level after the other.
 func Levels(groups []RuleGroup) [][]RuleGroup {
 	var left []Rule
 	every := map[string]time.Duration{}
@@ -22,7 +22,10 @@ func Levels(groups []RuleGroup) [][]RuleGroup {
 	for len(left) > 0 {
 		var now, later []Rule
 		for _, r := range left {
-			if slices.ContainsFunc(left, func(other Rule) bool { return other.Record != r.Record && reads(r.Expr, other.Record) }) {
+			if slices.ContainsFunc(left, func(other Rule) bool {
+				return other.Record != r.Record &&
+					reads(r.Expr, other.Record)
+			}) {
 				later = append(later, r)
 			} else {
 				now = append(now, r)

@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// Record is one recording rule. Its name says the level whose labels it keeps, what it measures, and how:
-// level:metric:operation. Boards above node level, the capacity report and alerts read records, never the raw series.
+// Record is one recording rule. Its name is level:metric:operation. Dashboards above node level, the capacity report
+// and
+// alerts read records, never raw series.
 type Record struct {
 	Name string
 	// Labels are the labels of the result, beside the cluster's, which every record keeps where there is one.
 	Labels []string
-	// Help says what one series means, with its unit.
+	// Help is the meaning of one series, with its unit.
 	Help string
 	// Needs names what has to be scraped beside the exporter; empty: nothing.
 	Needs string
@@ -38,7 +39,7 @@ const (
 	onPod = "cluster, node, namespace, pod"
 )
 
-// Groups returns the recording rules in the order in which they are to be read.
+// Groups returns the recording rules in the order of evaluation.
 func Groups() []Group {
 	return []Group{
 		{Name: "gpu-exporter-gpus", Records: gpus()},
@@ -59,7 +60,7 @@ func Records() []Record {
 	return all
 }
 
-// modelRecord is what every GPU is; it is found out once, since a join with gpu_info's many labels is dear.
+// modelRecord has the model of every GPU, once, since a join with the many labels of gpu_info is expensive.
 const modelRecord = "gpu:gpu_model:info"
 
 // withModel joins the GPU's model to a vector of GPUs.
@@ -67,11 +68,13 @@ func withModel(devs string) string {
 	return "(" + devs + ") * on (" + onGPU + ") group_left (model) " + modelRecord
 }
 
-// withWorkload joins what pod:gpu_workload:info tells to a vector of containers on GPUs.
+// withWorkload joins pod:gpu_workload:info to a vector of containers on GPUs.
 func withWorkload(containers string) string {
-	// Over a past that was filled in afterwards the end of a series is not marked: what a pod was called
-	// before its owner was known stands beside the owner for some minutes, and one pod must have one row.
-	info := "topk by (" + onPod + `) (1, pod:gpu_workload:info{workload_type!="pod"}) or on (` + onPod + `) pod:gpu_workload:info{workload_type="pod"}`
+	// Backfilled series have no staleness markers: the pod's own name and that of its owner overlap for some minutes,
+	// and
+	// one pod must have one row.
+	info := "topk by (" + onPod + `) (1, pod:gpu_workload:info{workload_type!="pod"}) or on (` + onPod +
+		`) pod:gpu_workload:info{workload_type="pod"}`
 	return "(" + containers + ") * on (" + onPod + ") group_left (workload_type, workload) (" + info + ")"
 }
 
@@ -87,56 +90,76 @@ type perNode struct {
 	devs              string   // one element per GPU (and own labels)
 }
 
-// GPUs says where GPU time goes, how busy GPUs are, and what they draw.
+// gpus are GPU-time by state, utilization, memory, power and allocation.
 func gpus() []Record {
-	// A rate speaks for five minutes of a GPU that has just gone; so must what it is. A GPU without gpu_info
-	// (lost before it was ever read) keeps its place with an empty model, so that no sum loses it.
-	out := []Record{{Name: modelRecord, Labels: []string{"node", "uuid", "model"}, Help: "What each GPU is; 1.",
-		Expr: "group by (" + onGPU + ", model) (last_over_time(gpu_info[10m])) or on (" + onGPU + ") group by (" + onGPU + `) (last_over_time(gpu_time_seconds_total{state="busy"}[10m]))`}}
+	// A rate covers five minutes of a GPU that has just disappeared; so must its model. A GPU without gpu_info (lost
+	// before
+	// it was ever read) has an empty model, so that it is part of every sum.
+	out := []Record{{Name: modelRecord, Labels: []string{"node", "uuid", "model"}, Help: "Model of each GPU; always 1.",
+		Expr: "group by (" + onGPU + ", model) (last_over_time(gpu_info[10m])) or on (" + onGPU + ") group by (" +
+			onGPU + `) (last_over_time(gpu_time_seconds_total{state="busy"}[10m]))`}}
 	for _, q := range []perNode{
 		{"gpu_time_seconds", "rate5m", []string{"state"},
-			"GPUs by what their time went into over the last 5 minutes: seconds of GPU per second. The sum over use is the number of GPUs.",
+			"GPUs by state, mean of the last 5 minutes. The sum over all states is the number of GPUs.",
 			"rate(gpu_time_seconds_total[5m])"},
-		{"gpu_busy_seconds", "rate5m", nil, "GPUs' worth of busy time; over gpu_observed_seconds:rate5m the mean utilization.",
+		{"gpu_busy_seconds", "rate5m", nil, "Busy GPUs (GPU equivalents); divided by gpu_observed_seconds:rate5m, " +
+			"the mean utilization.",
 			"rate(gpu_busy_seconds_total[5m])"},
-		{"gpu_observed_seconds", "rate5m", nil, "GPUs whose activity could be told.",
+		{"gpu_observed_seconds", "rate5m", nil, "GPUs whose activity was observed.",
 			"rate(gpu_observed_seconds_total[5m])"},
-		{"gpu_sm_active_seconds", "rate5m", nil, "GPUs' worth of active SMs; over gpu_profiled_seconds:rate5m the mean SM activity (Hopper and newer).",
+		{"gpu_sm_active_seconds", "rate5m", nil,
+			"GPU equivalents of active SMs; divided by gpu_profiled_seconds:rate5m, the mean SM activity (Hopper and " +
+				"newer).",
 			"rate(gpu_sm_active_seconds_total[5m])"},
-		{"gpu_tensor_active_seconds", "rate5m", nil, "GPUs' worth of active tensor cores; over gpu_profiled_seconds:rate5m their mean activity (Hopper and newer).",
+		{"gpu_tensor_active_seconds", "rate5m", nil,
+			"GPU equivalents of active tensor cores; divided by gpu_profiled_seconds:rate5m, their mean activity " +
+				"(Hopper and newer).",
 			"rate(gpu_tensor_active_seconds_total[5m])"},
-		{"gpu_profiled_seconds", "rate5m", nil, "GPUs of which the profiling counters speak.",
+		{"gpu_profiled_seconds", "rate5m", nil, "GPUs covered by the GPM counters.",
 			"rate(gpu_profiled_seconds_total[5m])"},
-		{"gpu_memory_used_bytes", "sum", nil, "Device memory in use.", "gpu_memory_used_bytes"},
+		{"gpu_memory_used_bytes", "sum", nil, "Used device memory.", "gpu_memory_used_bytes"},
 		{"gpu_memory_total_bytes", "sum", nil, "Device memory.", "gpu_memory_total_bytes"},
-		{"gpu_power_watts", "sum", nil, "Power drawn: of GPUs with an energy counter the exact mean of the last 5 minutes, of others the driver's average.",
+		{"gpu_power_watts", "sum", nil, "Power draw: mean of the last 5 minutes for GPUs with an energy counter, " +
+			"otherwise the driver's average.",
 			"rate(gpu_energy_joules_total[5m]) or on (" + onGPU + ") gpu_power_watts"},
-		{"gpu_power_limit_watts", "sum", nil, "Power that the enforced limits allow.", "gpu_power_limit_watts"},
-		{"gpu_device_up", "count", nil, "GPUs that should be there and are known by name, readable or not.", "group by (" + onGPU + ") (gpu_device_up)"},
-		{"gpu_device_up", "sum", nil, "GPUs that can be read.", "gpu_device_up"},
-		{"gpu_allocation", "sum", nil, "GPUs held, parts of GPUs included, as far as known.", "gpu_allocation_ratio"},
-		{"gpu_unallocated", "sum", nil, "GPUs known to be free, free parts included, of those that can be read.",
-			"min by (" + onGPU + ") (gpu_device_up) * on (" + onGPU + ") (1 - max by (" + onGPU + ") (gpu_allocation_ratio))"},
-		{"gpu_unallocated_whole", "sum", nil, "GPUs of which no part is held, of those that can be read.",
-			"min by (" + onGPU + ") (gpu_device_up) * on (" + onGPU + ") (max by (" + onGPU + ") (gpu_allocation_ratio) == bool 0)"},
-		{"gpu_clock_limited_seconds", "rate5m", []string{"reason"}, "GPUs' worth of time in which the reason held clocks down; reasons overlap.",
+		{"gpu_power_limit_watts", "sum", nil, "Sum of the enforced power limits.", "gpu_power_limit_watts"},
+		{"gpu_device_up", "count", nil, "GPUs with a known UUID, available or not.",
+			"group by (" + onGPU + ") (gpu_device_up)"},
+		{"gpu_device_up", "sum", nil, "Available GPUs.", "gpu_device_up"},
+		{"gpu_allocation", "sum", nil, "Allocated GPUs, including fractions, where the allocation is known.",
+			"gpu_allocation_ratio"},
+		{"gpu_unallocated", "sum", nil, "Unallocated GPUs, including fractions, of those that are available.",
+			"min by (" + onGPU + ") (gpu_device_up) * on (" + onGPU + ") (1 - max by (" + onGPU +
+				") (gpu_allocation_ratio))"},
+		{"gpu_unallocated_whole", "sum", nil, "Wholly unallocated GPUs, of those that are available.",
+			"min by (" + onGPU + ") (gpu_device_up) * on (" + onGPU + ") (max by (" + onGPU +
+				") (gpu_allocation_ratio) == bool 0)"},
+		{"gpu_clock_limited_seconds", "rate5m", []string{"reason"},
+			"GPUs with limited clocks (GPU equivalents), by reason; reasons overlap.",
 			"rate(gpu_clock_limited_seconds_total[5m])"},
 	} {
 		out = append(out, q.levels()...)
 	}
 	return append(out,
 		Record{Name: "cluster:gpu_busy_percent:count", Labels: []string{"model", "busy_percent"},
-			Help: "GPUs by utilization over the last 5 minutes: busy_percent 30 counts those from 30 % to below 40 %, 90 those up to 100 %.",
+			Help: "GPUs by utilization over the last 5 minutes: busy_percent 30 counts those from 30 % to below 40 " +
+				"%, 90 those up to 100 %.",
 			Expr: `count_values by (cluster, model) ("busy_percent", clamp_max(floor(10 * (` +
-				withModel("sum by ("+onGPU+") (rate(gpu_busy_seconds_total[5m])) / (sum by ("+onGPU+") (rate(gpu_observed_seconds_total[5m])) > 0)") + `)), 9) * 10)`},
+				withModel("sum by ("+onGPU+") (rate(gpu_busy_seconds_total[5m])) / (sum by ("+onGPU+
+					") (rate(gpu_observed_seconds_total[5m])) > 0)") + `)), 9) * 10)`},
 		Record{Name: "node:gpu_unallocated_devices:sum", Labels: []string{"node", "resource"},
-			Help: "Devices of the resource that the kubelet has left to give, by its own count.",
-			Expr: by("sum", []string{"node", "resource"}, "max by (cluster, node, resource) (gpu_node_allocatable_devices) - max by (cluster, node, resource) (gpu_node_allocated_devices)")},
-		Record{Name: "cluster:gpu_allocatable_devices:sum", Labels: []string{"resource"}, Help: "Devices of the resource that kubelets can give out.",
+			Help: "Unallocated devices as reported by the kubelet, by resource.",
+			Expr: by("sum", []string{"node", "resource"},
+				"max by (cluster, node, resource) (gpu_node_allocatable_devices) - max by (cluster, node, resource) "+
+					"(gpu_node_allocated_devices)")},
+		Record{Name: "cluster:gpu_allocatable_devices:sum", Labels: []string{"resource"},
+			Help: "Allocatable devices, by resource.",
 			Expr: by("sum", []string{"resource"}, "gpu_node_allocatable_devices")},
-		Record{Name: "cluster:gpu_allocated_devices:sum", Labels: []string{"resource"}, Help: "Devices of the resource that containers hold.",
+		Record{Name: "cluster:gpu_allocated_devices:sum", Labels: []string{"resource"},
+			Help: "Devices allocated to containers, by resource.",
 			Expr: by("sum", []string{"resource"}, "gpu_node_allocated_devices")},
-		Record{Name: "cluster:gpu_node_devices:sum", Labels: []string{"state"}, Help: "GPUs by state: up, failed, missing, detached.",
+		Record{Name: "cluster:gpu_node_devices:sum", Labels: []string{"state"},
+			Help: "GPUs by state: up, failed, missing, detached.",
 			Expr: by("sum", []string{"state"}, "gpu_node_devices")},
 		Record{Name: "cluster:gpu_nodes:count", Help: "Nodes whose exporter is scraped.",
 			Expr: by("count", nil, by("group", []string{"node"}, "gpu_exporter_build_info"))},
@@ -148,16 +171,17 @@ func (q perNode) levels() []Record {
 	name := func(level string) string { return level + ":" + q.metric + ":" + q.operation }
 	labels := func(l ...string) []string { return append(l, q.own...) }
 	return []Record{
-		{Name: name("node"), Labels: labels("node", "model"), Help: q.help, Expr: by("sum", labels("node", "model"), withModel(q.devs))},
+		{Name: name("node"), Labels: labels("node", "model"), Help: q.help,
+			Expr: by("sum", labels("node", "model"), withModel(q.devs))},
 		{Name: name("model"), Labels: labels("model"), Help: q.help, Expr: by("sum", labels("model"), name("node"))},
 		{Name: name("cluster"), Labels: labels(), Help: q.help, Expr: by("sum", labels(), name("model"))},
 	}
 }
 
-// problem is a state in which somebody should do something about a GPU.
+// problem is a state of a GPU that needs attention.
 type problem struct{ name, devs string }
 
-// problems lists them; GPUs has one element, of any value, for each GPU that is in the state.
+// problems lists them; the expression has one element, of any value, for each GPU in the state.
 func problems() []problem {
 	return []problem{
 		{"unreadable", "gpu_device_up == 0"},
@@ -165,45 +189,61 @@ func problems() []problem {
 		{"row_remap_pending", "gpu_row_remap_pending == 1"},
 		{"row_remap_failed", "gpu_row_remap_failed == 1"},
 		{"retired_pages_pending", "gpu_retired_pages_pending == 1"},
-		{"uncorrected_ecc", `last_over_time(gpu_ecc_errors_total{severity="uncorrected"}[1h]) > min_over_time(gpu_ecc_errors_total{severity="uncorrected"}[1h])`},
-		// A board without a bridge has all its links down: a GPU misses links that its neighbors have.
-		{"nvlink_down", `gpu_nvlink_links{state="up"} < on (cluster, node) group_left () max by (cluster, node) (gpu_nvlink_links{state="up"})`},
-		// Slots with half the poll groups are common, in clouds above all: a GPU is narrow beside its neighbors.
-		{"pcie_narrow", "gpu_pcie_link_width < on (cluster, node) group_left () max by (cluster, node) (gpu_pcie_link_width)"},
+		{"uncorrected_ecc",
+			`last_over_time(gpu_ecc_errors_total{severity="uncorrected"}[1h])` +
+				` > min_over_time(gpu_ecc_errors_total{severity="uncorrected"}[1h])`},
+		// A GPU without an NVLink bridge has all links down: only links that its neighbors have are missing.
+		{"nvlink_down",
+			`gpu_nvlink_links{state="up"} < on (cluster, node) group_left () max by (cluster, node) (gpu_nvlink_links{state="up"})`},
+		// Slots with half the lanes are common, especially in clouds: a link is narrow compared with its neighbors.
+		{"pcie_narrow", "gpu_pcie_link_width < on (cluster, node) group_left () max by (cluster, node) " +
+			"(gpu_pcie_link_width)"},
 		{"fabric_fault", "gpu_fabric_fault == 1"},
-		{"thermal_slowdown", `rate(gpu_clock_limited_seconds_total{reason=~"thermal|hw_thermal|sw_thermal"}[5m]) > 0.05`},
+		{"thermal_slowdown",
+			`rate(gpu_clock_limited_seconds_total{reason=~"thermal|hw_thermal|sw_thermal"}[5m]) > 0.05`},
 		{"power_brake", `rate(gpu_clock_limited_seconds_total{reason="hw_power_brake"}[5m]) > 0.05`},
 	}
 }
 
-// faults says what is wrong, and where.
+// faults counts GPUs with problems, XID events and memory errors.
 func faults() []Record {
 	var parts []string
-	parts = append(parts, `label_replace(sum by (cluster, node) (gpu_node_devices{state="missing"} > 0), "problem", "missing", "", "")`)
+	parts = append(parts,
+		`label_replace(sum by (cluster, node) (gpu_node_devices{state="missing"} > 0), "problem", "missing", "", "")`)
 	for _, p := range problems() {
-		parts = append(parts, fmt.Sprintf(`label_replace(count by (cluster, node) (group by (%s) (%s)), "problem", "%s", "", "")`, onGPU, p.devs, p.name))
+		parts = append(parts,
+			fmt.Sprintf(`label_replace(count by (cluster, node) (group by (%s) (%s)), "problem", "%s", "", "")`, onGPU,
+				p.devs, p.name))
 	}
-	// Events are counted, not extrapolated. A code that was never seen before moves nothing at its first event: its
-	// series begins at 1. Where nobody scraped before, every series begins, and that is no event.
+	// Events are counted, not extrapolated. The first event of a code is no increase: its series begins at 1. Where the
+	// GPU
+	// was not scraped before, all series begin, which is not an event.
 	moved := func(counter, window string) string {
 		return "last_over_time(" + counter + "[" + window + "]) - min_over_time(" + counter + "[" + window + "])"
 	}
 	events := func(window string) string {
-		return moved("gpu_xid_events_total", window) + " > 0 or (gpu_xid_events_total > 0 unless gpu_xid_events_total offset " + window + " and on (" + onGPU + ") gpu_device_up offset " + window + ")"
+		return moved("gpu_xid_events_total", window) +
+			" > 0 or (gpu_xid_events_total > 0 unless gpu_xid_events_total offset " + window + " and on (" + onGPU +
+			") gpu_device_up offset " + window + ")"
 	}
 	return []Record{
 		{Name: "node:gpu_problems:count", Labels: []string{"node", "problem"},
-			Help: "GPUs of the node that are in the state; no series where none is.", Expr: strings.Join(parts, " or ")},
+			Help: "GPUs of the node with the problem; no series if there are none.", Expr: strings.Join(parts, " or ")},
 		{Name: "cluster:gpu_problems:count", Labels: []string{"problem"},
-			Help: "GPUs that are in the state; no series where none is.", Expr: by("sum", []string{"problem"}, "node:gpu_problems:count")},
+			Help: "GPUs with the problem; no series if there are none.",
+			Expr: by("sum", []string{"problem"}, "node:gpu_problems:count")},
 		{Name: "node:gpu_xid_events:increase5m", Labels: []string{"node", "xid"},
-			Help: "XID events of the last 5 minutes by code; no series where there were none.", Expr: by("sum", []string{"node", "xid"}, events("5m"))},
+			Help: "XID errors of the last 5 minutes by code; no series if there were none.",
+			Expr: by("sum", []string{"node", "xid"}, events("5m"))},
 		{Name: "cluster:gpu_xid_events:increase5m", Labels: []string{"xid"},
-			Help: "XID events of the last 5 minutes by code; no series where there were none.", Expr: by("sum", []string{"xid"}, "node:gpu_xid_events:increase5m")},
+			Help: "XID errors of the last 5 minutes by code; no series if there were none.",
+			Expr: by("sum", []string{"xid"}, "node:gpu_xid_events:increase5m")},
 		{Name: "node:gpu_ecc_errors:increase5m", Labels: []string{"node", "severity"},
-			Help: "Memory errors of the last 5 minutes.", Expr: by("sum", []string{"node", "severity"}, moved("gpu_ecc_errors_total", "5m"))},
+			Help: "Memory errors of the last 5 minutes.",
+			Expr: by("sum", []string{"node", "severity"}, moved("gpu_ecc_errors_total", "5m"))},
 		{Name: "cluster:gpu_ecc_errors:increase5m", Labels: []string{"severity"},
-			Help: "Memory errors of the last 5 minutes.", Expr: by("sum", []string{"severity"}, "node:gpu_ecc_errors:increase5m")},
+			Help: "Memory errors of the last 5 minutes.",
+			Expr: by("sum", []string{"severity"}, "node:gpu_ecc_errors:increase5m")},
 	}
 }
 
@@ -216,37 +256,53 @@ type perWorkload struct {
 	aggregate         string // sum, max or min
 }
 
-// workloads says what was held and what was made of it.
+// workloads are allocation and usage by workload and by namespace.
 func workloads() []Record {
-	// Counters stand for five minutes after their container has gone, and a rate for five more.
-	pods := "group by (" + onPod + ") (last_over_time(gpu_pod_info[10m]) or on (" + onPod + ") last_over_time(gpu_container_allocated_seconds_total[10m]))"
+	// Counters are exported for five minutes after their container has stopped, and rates last five more.
+	pods := "group by (" + onPod + ") (last_over_time(gpu_pod_info[10m]) or on (" + onPod +
+		") last_over_time(gpu_container_allocated_seconds_total[10m]))"
 	ratio := "rate(gpu_container_busy_seconds_total[5m]) / (rate(gpu_container_observed_seconds_total[5m]) > 0)"
 	out := []Record{{
 		Name: "pod:gpu_workload:info", Labels: []string{"node", "namespace", "pod", "workload_type", "workload"},
-		Help: "What each pod is of; 1. From the exporter where it may ask the API server, else from kube-prometheus' rules of kube-state-metrics, else the pod itself.",
-		Expr: "topk by (" + onPod + ") (1, max by (" + onPod + `, workload_type, workload) (last_over_time(gpu_pod_info{workload!=""}[10m])))` +
+		Help: "Workload of each pod; always 1. From the exporter if it may query the API server, else from the " +
+			"kube-prometheus rules for kube-state-metrics, else the pod itself.",
+		Expr: "topk by (" + onPod + ") (1, max by (" + onPod +
+			`, workload_type, workload) (last_over_time(gpu_pod_info{workload!=""}[10m])))` +
 			" or on (" + onPod + ") (" + pods + " * on (cluster, namespace, pod) group_left (workload_type, workload)" +
-			" topk by (cluster, namespace, pod) (1, max by (cluster, namespace, pod, workload_type, workload) (last_over_time(namespace_workload_pod:kube_pod_owner:relabel[10m]))))" +
-			" or on (" + onPod + ") label_replace(label_replace(" + pods + `, "workload", "$1", "pod", "(.+)"), "workload_type", "pod", "", "")`,
+			" topk by (cluster, namespace, pod) (1, max by (cluster, namespace, pod, workload_type, workload) " +
+			"(last_over_time(namespace_workload_pod:kube_pod_owner:relabel[10m]))))" +
+			" or on (" + onPod + ") label_replace(label_replace(" + pods +
+			`, "workload", "$1", "pod", "(.+)"), "workload_type", "pod", "", "")`,
 	}}
 	for _, q := range []perWorkload{
-		{"gpu_allocation", "sum", nil, "GPUs held, parts of GPUs included.", "sum by (" + onPod + ", uuid) (gpu_container_allocation_ratio)", "sum"},
-		{"gpu_allocated_seconds", "rate5m", nil, "GPUs held, mean of the last 5 minutes.", "rate(gpu_container_allocated_seconds_total[5m])", "sum"},
-		{"gpu_busy_seconds", "rate5m", nil, "GPUs' worth of work done, also on GPUs that were not held.", "rate(gpu_container_busy_seconds_total[5m])", "sum"},
-		{"gpu_observed_seconds", "rate5m", nil, "GPUs on which the work could be measured.", "rate(gpu_container_observed_seconds_total[5m])", "sum"},
-		{"gpu_unused_seconds", "rate5m", []string{"state"}, "GPUs held and not used: underused between work, idle after 60 s without any.",
+		{"gpu_allocation", "sum", nil, "Allocated GPUs, including fractions.",
+			"sum by (" + onPod + ", uuid) (gpu_container_allocation_ratio)", "sum"},
+		{"gpu_allocated_seconds", "rate5m", nil, "Allocated GPUs, mean of the last 5 minutes.",
+			"rate(gpu_container_allocated_seconds_total[5m])", "sum"},
+		{"gpu_busy_seconds", "rate5m", nil, "Busy GPUs (GPU equivalents), including GPUs that are not allocated to " +
+			"the container.", "rate(gpu_container_busy_seconds_total[5m])", "sum"},
+		{"gpu_observed_seconds", "rate5m", nil, "GPUs on which the container's activity was observed.",
+			"rate(gpu_container_observed_seconds_total[5m])", "sum"},
+		{"gpu_unused_seconds", "rate5m", []string{"state"}, "Unused allocated GPUs, by state: gap or idle.",
 			"rate(gpu_container_unused_seconds_total[5m])", "sum"},
-		{"gpu_power_watts", "sum", nil, "Power that is put down to the containers, mean of the last 5 minutes.", "rate(gpu_container_energy_joules_total[5m])", "sum"},
-		{"gpu_memory_used_bytes", "sum", nil, "Device memory in use.", "gpu_container_memory_used_bytes", "sum"},
-		{"gpu_memory_used_bytes", "max", nil, "Device memory in use by one container on one GPU, the largest.", "gpu_container_memory_used_bytes", "max"},
-		{"gpu_busy", "ratio_max", nil, "Utilization of the busiest container on a GPU over the last 5 minutes.", ratio, "max"},
-		{"gpu_busy", "ratio_min", nil, "Utilization of the least busy container on a GPU over the last 5 minutes.", ratio, "min"},
-		{"gpu_last_busy_timestamp_seconds", "max", nil, "When any of the containers was last at work, Unix time.", "gpu_container_last_busy_timestamp_seconds", "max"},
+		{"gpu_power_watts", "sum", nil, "Power attributed to the containers, mean of the last 5 minutes.",
+			"rate(gpu_container_energy_joules_total[5m])", "sum"},
+		{"gpu_memory_used_bytes", "sum", nil, "Used device memory.", "gpu_container_memory_used_bytes", "sum"},
+		{"gpu_memory_used_bytes", "max", nil, "Maximum device memory used by one container on one GPU.",
+			"gpu_container_memory_used_bytes", "max"},
+		{"gpu_busy", "ratio_max", nil, "Utilization of the busiest container on a GPU over the last 5 minutes.", ratio,
+			"max"},
+		{"gpu_busy", "ratio_min", nil, "Utilization of the least busy container on a GPU over the last 5 minutes.",
+			ratio, "min"},
+		{"gpu_last_busy_timestamp_seconds", "max", nil, "Unix time at which any of the containers was last busy.",
+			"gpu_container_last_busy_timestamp_seconds", "max"},
 	} {
 		out = append(out, q.levels()...)
 	}
-	return append(out, Record{Name: "workload:gpu_pods:count", Labels: []string{"namespace", "workload_type", "workload"}, Help: "Pods that hold GPUs.",
-		Expr: by("count", []string{"namespace", "workload_type", "workload"}, withWorkload("group by ("+onPod+") (gpu_container_allocation_ratio)"))})
+	return append(out, Record{Name: "workload:gpu_pods:count",
+		Labels: []string{"namespace", "workload_type", "workload"}, Help: "Pods that hold GPUs.",
+		Expr: by("count", []string{"namespace", "workload_type", "workload"},
+			withWorkload("group by ("+onPod+") (gpu_container_allocation_ratio)"))})
 }
 
 // levels returns the record by workload and model, and by namespace and model.
@@ -255,8 +311,10 @@ func (q perWorkload) levels() []Record {
 	namespace := append([]string{"namespace", "model"}, q.own...)
 	name := q.metric + ":" + q.operation
 	return []Record{
-		{Name: "workload:" + name, Labels: workload, Help: q.help, Expr: by(q.aggregate, workload, withWorkload(withModel(q.containers)))},
-		{Name: "namespace:" + name, Labels: namespace, Help: q.help, Expr: by(q.aggregate, namespace, "workload:"+name)},
+		{Name: "workload:" + name, Labels: workload, Help: q.help,
+			Expr: by(q.aggregate, workload, withWorkload(withModel(q.containers)))},
+		{Name: "namespace:" + name, Labels: namespace, Help: q.help,
+			Expr: by(q.aggregate, namespace, "workload:"+name)},
 	}
 }
 
@@ -270,19 +328,22 @@ func halfHours() []Record {
 			Expr: "300 * " + by("sum", labels, "sum_over_time(workload:"+metric+":rate5m[30m:5m])")}
 	}
 	return []Record{
-		seconds("gpu_allocated_seconds", "GPU-seconds held in the last half hour; one sample each half hour."),
-		seconds("gpu_busy_seconds", "GPU-seconds of work in the last half hour; one sample each half hour."),
-		seconds("gpu_unused_seconds", "GPU-seconds held and not used in the last half hour; one sample each half hour."),
+		seconds("gpu_allocated_seconds", "Allocated GPU-seconds in the last half hour; one sample each half hour."),
+		seconds("gpu_busy_seconds", "Busy GPU-seconds in the last half hour; one sample each half hour."),
+		seconds("gpu_unused_seconds", "Unused allocated GPU-seconds in the last half hour; one sample each half hour."),
 		{Name: "workload:gpu_busy:ratio_p95_30m", Labels: labels,
-			Help: "Utilization of the busiest container on a GPU that was not exceeded in 95 % of the last half hour; one sample each half hour.",
+			Help: "95th percentile of the utilization of the busiest container in the last half hour; one sample " +
+				"each half hour.",
 			Expr: by("max", labels, "quantile_over_time(0.95, workload:gpu_busy:ratio_max[30m])")},
 		{Name: "workload:gpu_memory_used_bytes:max30m", Labels: labels,
-			Help: "Device memory in use by one container on one GPU, the largest of the last half hour; one sample each half hour.",
+			Help: "Maximum device memory used by one container on one GPU in the last half hour; one sample each " +
+				"half hour.",
 			Expr: by("max", labels, "max_over_time(workload:gpu_memory_used_bytes:max[30m])")},
 	}
 }
 
-// requests says what pods ask for. Finished pods keep their requests in kube-state-metrics, so the phase decides.
+// requests are the devices that pods request. kube-state-metrics keeps the requests of finished pods, so the phase
+// decides.
 func requests() []Record {
 	inPhase := func(phases string) string {
 		return `kube_pod_container_resource_requests{resource=~"nvidia_com_.+"} * on (cluster, namespace, pod) group_left () ` +
@@ -290,25 +351,32 @@ func requests() []Record {
 	}
 	labels := []string{"namespace", "resource"}
 	return []Record{
-		{Name: "namespace:gpu_requests:sum", Labels: labels, Needs: kubeStateMetrics, Help: "Devices that pods ask for, those that wait included.",
+		{Name: "namespace:gpu_requests:sum", Labels: labels, Needs: kubeStateMetrics,
+			Help: "Devices requested by pods, including pending ones.",
 			Expr: by("sum", labels, inPhase("Pending|Running"))},
-		{Name: "namespace:gpu_requests_pending:sum", Labels: labels, Needs: kubeStateMetrics, Help: "Devices that waiting pods ask for.",
+		{Name: "namespace:gpu_requests_pending:sum", Labels: labels, Needs: kubeStateMetrics,
+			Help: "Devices requested by pending pods.",
 			Expr: by("sum", labels, inPhase("Pending"))},
-		{Name: "cluster:gpu_requests:sum", Labels: []string{"resource"}, Needs: kubeStateMetrics, Help: "Devices that pods ask for, those that wait included.",
+		{Name: "cluster:gpu_requests:sum", Labels: []string{"resource"}, Needs: kubeStateMetrics,
+			Help: "Devices requested by pods, including pending ones.",
 			Expr: by("sum", []string{"resource"}, "namespace:gpu_requests:sum")},
-		{Name: "cluster:gpu_requests_pending:sum", Labels: []string{"resource"}, Needs: kubeStateMetrics, Help: "Devices that waiting pods ask for.",
+		{Name: "cluster:gpu_requests_pending:sum", Labels: []string{"resource"}, Needs: kubeStateMetrics,
+			Help: "Devices requested by pending pods.",
 			Expr: by("sum", []string{"resource"}, "namespace:gpu_requests_pending:sum")},
 	}
 }
 
-// self says how the exporters are.
+// self is the state of the exporters.
 func self() []Record {
 	return []Record{
 		{Name: "cluster:gpu_exporter_version:count", Labels: []string{"version"}, Help: "Exporters by version.",
-			Expr: by("count", []string{"version"}, by("group", []string{"node", "version"}, "gpu_exporter_build_info"))},
+			Expr: by("count", []string{"version"},
+				by("group", []string{"node", "version"}, "gpu_exporter_build_info"))},
 		{Name: "cluster:gpu_driver_version:count", Labels: []string{"driver_version"}, Help: "Nodes by driver version.",
-			Expr: by("count", []string{"driver_version"}, by("group", []string{"node", "driver_version"}, "gpu_driver_info"))},
-		{Name: "cluster:gpu_exporter_sources_down:sum", Labels: []string{"source"}, Help: "Exporters whose source of facts does not answer.",
+			Expr: by("count", []string{"driver_version"},
+				by("group", []string{"node", "driver_version"}, "gpu_driver_info"))},
+		{Name: "cluster:gpu_exporter_sources_down:sum", Labels: []string{"source"},
+			Help: "Exporters whose data source is down.",
 			Expr: by("sum", []string{"source"}, "1 - gpu_exporter_source_up")},
 	}
 }

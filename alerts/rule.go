@@ -161,7 +161,7 @@ func Render(c Config) ([]Document, error) {
 func Generated() ([]Document, error) {
 	files, err := Render(Default())
 	if err != nil {
-		return nil, fmt.Errorf("the default configuration: %w", err)
+		return nil, fmt.Errorf("default configuration: %w", err)
 	}
 	page, err := Markdown()
 	if err != nil {

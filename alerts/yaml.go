@@ -127,7 +127,7 @@ func PrometheusRule(groups []RuleGroup) string {
 	return p.b.String()
 }
 
-// inhibition says which alert makes others needless while the labels are equal.
+// inhibition is an alert that makes others redundant while the labels are equal.
 type inhibition struct {
 	why    string
 	source []string
@@ -137,26 +137,34 @@ type inhibition struct {
 
 func inhibitions() []inhibition {
 	return []inhibition{
-		{"A GPU that cannot be read explains what else is said of it.",
+		{"An unavailable GPU is the cause of its other alerts.",
 			[]string{"GPUDeviceDown", "GPUDisappeared"},
-			[]string{"GPUXIDWarning", "GPUXIDApplication", "GPURecoveryActionRequired", "GPUNVLinkDown", "GPUFabricUnhealthy", "GPUExporterPollStuck", "GPUAttributionError", "GPUModeChangePending"},
+			[]string{"GPUXIDWarning", "GPUXIDApplication", "GPURecoveryActionRequired", "GPUNVLinkDown",
+				"GPUFabricUnhealthy", "GPUExporterPollStuck", "GPUAttributionError", "GPUModeChangePending"},
 			[]string{"node", "uuid"}},
-		{"A fatal error of a GPU explains its smaller ones.",
-			[]string{"GPUXIDFatal"}, []string{"GPUXIDWarning", "GPUXIDApplication", "GPUUncorrectedECC", "GPURowRemapPending", "GPUFabricUnhealthy"}, []string{"node", "uuid"}},
-		{"A GPU without its row remapper needs no word about rows that wait.",
-			[]string{"GPURowRemapFailed"}, []string{"GPURowRemapPending", "GPURowRemapBanksExhausted"}, []string{"node", "uuid"}},
-		{"Without a driver every GPU of the node is down, and nothing can be read.",
-			[]string{"GPUDriverDown"}, []string{"GPUDeviceDown", "GPUDeviceMissing", "GPUExporterPollStuck", "GPUExporterNVMLErrors", "GPUExporterSlow", "GPUExporterJoinBroken", "GPUExporterJoinPartial"}, []string{"node"}},
+		{"A fatal error of a GPU is the cause of lesser ones.",
+			[]string{"GPUXIDFatal"}, []string{"GPUXIDWarning", "GPUXIDApplication", "GPUUncorrectedECC",
+				"GPURowRemapPending", "GPUFabricUnhealthy"}, []string{"node", "uuid"}},
+		{"After a failed row remapping, pending ones do not matter.",
+			[]string{"GPURowRemapFailed"}, []string{"GPURowRemapPending", "GPURowRemapBanksExhausted"},
+			[]string{"node", "uuid"}},
+		{"Without a driver all GPUs of the node are unavailable.",
+			[]string{"GPUDriverDown"}, []string{"GPUDeviceDown", "GPUDeviceMissing", "GPUExporterPollStuck",
+				"GPUExporterNVMLErrors", "GPUExporterSlow", "GPUExporterJoinBroken", "GPUExporterJoinPartial"},
+			[]string{"node"}},
 		{"No target at all is one problem, not one per node.",
 			[]string{"GPUExporterAbsent"}, []string{"GPUExporterMissingOnNode"}, nil},
-		{"A join that is broken explains the unknown of it.",
-			[]string{"GPUExporterSourceDown"}, []string{"GPUExporterJoinBroken", "GPUExporterJoinPartial"}, []string{"node"}},
-		{"Idle for hours says more than idle.",
+		{"A data source that is down is the cause of missing allocations.",
+			[]string{"GPUExporterSourceDown"}, []string{"GPUExporterJoinBroken", "GPUExporterJoinPartial"},
+			[]string{"node"}},
+		{"Idle for hours includes idle.",
 			[]string{"GPUAllocatedIdleLong"}, []string{"GPUAllocatedIdle"}, []string{"node", "namespace", "pod"}},
-		{"A pod that does not run is idle for that reason.",
-			[]string{"GPUAllocatedPodNotRunning"}, []string{"GPUAllocatedIdle", "GPUAllocatedIdleLong"}, []string{"node", "namespace", "pod"}},
-		{"Two rows of the same trouble: heat that has come, and heat that was coming.",
-			[]string{"GPUThermalSlowdown"}, []string{"GPUTemperatureNearLimit", "GPUThermalSlowdownSoftware"}, []string{"node", "uuid"}},
+		{"A pod that is not running is idle.",
+			[]string{"GPUAllocatedPodNotRunning"}, []string{"GPUAllocatedIdle", "GPUAllocatedIdleLong"},
+			[]string{"node", "namespace", "pod"}},
+		{"Thermal slowdown includes a high temperature.",
+			[]string{"GPUThermalSlowdown"}, []string{"GPUTemperatureNearLimit", "GPUThermalSlowdownSoftware"},
+			[]string{"node", "uuid"}},
 	}
 }
 
