@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 // The codes of advice: what to do.
@@ -18,21 +20,6 @@ const (
 	adviseConsolidate = "consolidate"
 	adviseGeometry    = "mig_geometry"
 	adviseFix         = "fix_fault"
-)
-
-// The reasons for advice.
-const (
-	reasonNeverUsed    = "never_used"
-	reasonLoaded       = "loaded_idle"
-	reasonStopped      = "stopped"
-	reasonIdlePods     = "idle_pods"
-	reasonIdleGPUs     = "idle_gpus"
-	reasonSmall        = "low_activity"
-	reasonPreallocated = "preallocated_memory"
-	reasonSaturated    = "oversubscribed"
-	reasonHalfEmpty    = "half_empty_nodes"
-	reasonUnallocated  = "unallocated_profiles"
-	reasonUnavailable  = "gpu_unavailable"
 )
 
 // AdviceCodes lists what may be recommended, with its meaning; it is published with the schema.
@@ -52,41 +39,25 @@ func AdviceCodes() map[string]string {
 // ReasonCodes lists the reasons of advice, with their meaning.
 func ReasonCodes() map[string]string {
 	return map[string]string{
-		reasonNeverUsed:    "Allocated, and no process ever had memory on the GPU.",
-		reasonLoaded:       "A process is loaded and was never busy.",
-		reasonStopped:      "It was busy, stopped, and kept its GPUs.",
-		reasonIdlePods:     "Some of its pods are busy, others are not.",
-		reasonIdleGPUs:     "Some GPUs of a pod are busy, others are not.",
-		reasonSmall:        "Activity and memory fit into less.",
-		reasonPreallocated: "Activity is low; the memory in use was allocated at the start and does not indicate need.",
-		reasonSaturated:    "The GPU is shared and busy all the time.",
-		reasonHalfEmpty:    "Fewer nodes are enough for what is allocated at the busiest time.",
-		reasonUnallocated:  "MIG devices of one profile stay unallocated while pods are pending for another.",
-		reasonUnavailable:  "The GPU could not be used.",
+		"never_used":           "Allocated, and no process ever had memory on the GPU.",
+		"loaded_idle":          "A process is loaded and was never busy.",
+		"stopped":              "It was busy, stopped, and kept its GPUs.",
+		"idle_pods":            "Some of its pods are busy, others are not.",
+		"idle_gpus":            "Some GPUs of a pod are busy, others are not.",
+		"low_activity":         "Activity and memory fit into less.",
+		"preallocated_memory":  "Activity is low; the memory in use was allocated at the start and does not indicate need.",
+		"oversubscribed":       "The GPU is shared and busy all the time.",
+		"half_empty_nodes":     "Fewer nodes are enough for what is allocated at the busiest time.",
+		"unallocated_profiles": "MIG devices of one profile stay unallocated while pods are pending for another.",
+		"gpu_unavailable":      "The GPU could not be used.",
 	}
 }
 
-// The codes for no advice.
-const (
-	noAdviceShort      = "observed_too_short"
-	noAdviceCoverage   = "coverage_too_low"
-	noAdvicePattern    = "returns_after_pauses"
-	noAdviceWell       = "well_used"
-	noAdvicePeaks      = "peaks_too_high"
-	noAdviceMemory     = "memory_too_high"
-	noAdviceSeveral    = "several_mig_devices"
-	noAdviceShared     = "already_shared"
-	noAdviceGone       = "no_longer_allocated"
-	noAdviceSmall      = "saves_too_little"
-	noAdviceValidation = "failed_validation"
-	noAdviceUnknown    = "activity_unknown"
-)
-
-// noAdvice is a reason for no advice.
+// noAdvice is the reason for no advice: a stable code, and a text.
 type noAdvice struct{ code, text string }
 
 func noLongerAllocated() noAdvice {
-	return noAdvice{noAdviceGone, "nothing is allocated to it any more"}
+	return noAdvice{"no_longer_allocated", "nothing is allocated to it any more"}
 }
 
 // gpuCase is one allocation as the rules see it, until some step.
@@ -145,14 +116,16 @@ func (a *analysis) releasable(c *gpuCase) (bool, noAdvice) {
 	g, idle := a.opt.Advice, a.p.duration(c.idleSteps())
 	switch {
 	case idle < g.Idle:
-		return false, noAdvice{noAdvicePattern, "it was busy within the last " + duration(g.Idle)}
+		return false, noAdvice{"returns_after_pauses", "it was busy within the last " + units.Duration(g.Idle)}
 	case float64(c.known) < g.Coverage*float64(c.idleSteps()):
-		return false, noAdvice{noAdviceCoverage, fmt.Sprintf("only %.0f %% of the %s since it was last busy are known",
-			100*over(float64(c.known), float64(c.idleSteps())), duration(idle))}
+		return false, noAdvice{"coverage_too_low",
+			fmt.Sprintf("only %.0f %% of the %s since it was last busy are known",
+				100*over(float64(c.known), float64(c.idleSteps())), units.Duration(idle))}
 	case a.workingTime(c.active, c.until) < g.Idle:
-		return false, noAdvice{noAdvicePattern, "the idle time was on a weekend"}
+		return false, noAdvice{"returns_after_pauses", "the idle time was on a weekend"}
 	case float64(c.idleSteps()) < 1.5*float64(c.pause) && c.busySteps > 0:
-		return false, noAdvice{noAdvicePattern, "it was busy again after a pause of " + duration(a.p.duration(c.pause)) + " before"}
+		return false, noAdvice{"returns_after_pauses",
+			"it was busy again after a pause of " + units.Duration(a.p.duration(c.pause)) + " before"}
 	}
 	return true, noAdvice{}
 }
@@ -175,9 +148,9 @@ func (a *analysis) advise(l *load, r *Workload, steps int) []Advice {
 	var reason noAdvice
 	switch {
 	case r.Allocated == 0:
-		reason = noAdvice{noAdviceUnknown, "no GPU is allocated to it: it is busy on GPUs of others"}
+		reason = noAdvice{"activity_unknown", "no GPU is allocated to it: it is busy on GPUs of others"}
 	case l.sum[qObserved] == 0:
-		reason = noAdvice{noAdviceUnknown,
+		reason = noAdvice{"activity_unknown",
 			"the activity of its GPUs cannot be measured: MIG before Hopper, or sharing without visible processes"}
 	default:
 		if ad, reason = a.release(l, r); ad == nil {
@@ -188,7 +161,8 @@ func (a *analysis) advise(l *load, r *Workload, steps int) []Advice {
 		}
 	}
 	if ad != nil && ad.SavedGPUs < a.opt.Advice.Saving && ad.SavedHours < a.opt.Advice.Saving*a.p.Hours() {
-		reason = noAdvice{noAdviceSmall, fmt.Sprintf("the advice %q would save only %.1f GPU-hours", ad.Code, ad.SavedHours)}
+		reason = noAdvice{"saves_too_little", fmt.Sprintf("the advice %q would save only %.1f GPU-hours", ad.Code,
+			ad.SavedHours)}
 		ad = nil
 	}
 	if ad == nil {
@@ -208,8 +182,9 @@ func (a *analysis) adviceFor(r *Workload, code, reason string, saved float64) Ad
 
 // advice starts an advice about a part of the fleet.
 func (a *analysis) advice(about nodeKey, code, reason string, saved float64, confidence string) Advice {
-	return Advice{Code: code, Reason: reason, Cluster: about.cluster, Node: about.node, Model: about.model, SavedHours: saved,
-		SavedGPUs: over(saved, a.p.Hours()), SavedCost: a.prices.cost(about.model, saved), Confidence: confidence}
+	return Advice{Code: code, Reason: reason, Cluster: about.cluster, Node: about.node, Model: about.model,
+		SavedHours: saved,
+		SavedGPUs:  over(saved, a.p.Hours()), SavedCost: a.opt.Prices.Cost(about.model, saved), Confidence: confidence}
 }
 
 // raise makes the confidence of a low one medium, if the evidence is long enough.
@@ -267,9 +242,9 @@ func (a *analysis) release(l *load, r *Workload) (*Advice, noAdvice) {
 	}
 	ad := a.adviceFor(r, adviseRelease, "", hours)
 	ad.SavedGPUs = gpus
-	ad.Title = fmt.Sprintf("Release %s of %s", gpusText(gpus), r.Name)
-	since, verb, ran := duration(a.p.duration(shortest)), "are", "no kernel ran"
-	if gpusText(gpus) == "1 GPU" {
+	ad.Title = fmt.Sprintf("Release %s of %s", units.Count(gpus, "GPU"), r.Name)
+	since, verb, ran := units.Duration(a.p.duration(shortest)), "are", "no kernel ran"
+	if units.Count(gpus, "GPU") == "1 GPU" {
 		verb = "is"
 	}
 	if kernels >= 1 {
@@ -277,22 +252,24 @@ func (a *analysis) release(l *load, r *Workload) (*Advice, noAdvice) {
 	}
 	switch {
 	case len(inUse) > 0 && othersBusy:
-		ad.Reason = reasonIdlePods
-		ad.Evidence = sentence(fmt.Sprintf("%d of its pods, with %s, have not been busy for %s, while others are",
-			len(pods), gpusText(gpus), since))
+		ad.Reason = "idle_pods"
+		ad.Evidence = units.Sentence(fmt.Sprintf("%d of its pods, with %s, have not been busy for %s, while others are",
+			len(pods), units.Count(gpus, "GPU"), since))
 	case busySteps > 0:
-		ad.Reason = reasonStopped
+		ad.Reason = "stopped"
 		last := ""
 		if r.LastBusy != nil {
 			last = " (last busy " + r.LastBusy.Format("2006-01-02 15:04") + " UTC)"
 		}
-		ad.Evidence = sentence(gpusText(gpus), " stopped being busy ", since, " ago and ", verb, " still allocated", last)
+		ad.Evidence = units.Sentence(units.Count(gpus, "GPU"), " stopped being busy ", since, " ago and ", verb,
+			" still allocated", last)
 	case memory < emptyBelow:
-		ad.Reason = reasonNeverUsed
-		ad.Evidence = sentence(gpusText(gpus), " allocated for ", since, ": ", ran, ", and no process had memory")
+		ad.Reason = "never_used"
+		ad.Evidence = units.Sentence(units.Count(gpus, "GPU"), " allocated for ", since, ": ", ran,
+			", and no process had memory")
 	default:
-		ad.Reason = reasonLoaded
-		ad.Evidence = sentence(gpusText(gpus), " allocated for ", since, " with ", bytesText(memory),
+		ad.Reason = "loaded_idle"
+		ad.Evidence = units.Sentence(units.Count(gpus, "GPU"), " allocated for ", since, " with ", units.GiB(memory),
 			" of memory in use: a process is loaded, and ", ran)
 	}
 	ad.Risk = "low: ask the owner first; what is in the pod's memory is lost when it stops"
@@ -367,13 +344,16 @@ func (a *analysis) fewer(l *load, r *Workload) *Advice {
 	if weighed == 0 || affected < 0.8*weighed {
 		return nil
 	}
-	ad := a.adviceFor(r, adviseFewer, reasonIdleGPUs, idleHours)
+	ad := a.adviceFor(r, adviseFewer, "idle_gpus", idleHours)
 	ad.Title = fmt.Sprintf("Request %d instead of %d GPUs for each pod of %s", most-fewest, most, r.Name)
-	ad.Evidence = sentence(fmt.Sprintf("over %s of its pods, %.0f of %.0f GPUs were busy for less than a tenth of the busiest GPU's "+
-		"time in their pod", duration(time.Duration(hours*float64(time.Hour))), idleGPUs, gpus))
+	ad.Evidence = units.Sentence(fmt.Sprintf("over %s of its pods, %.0f of %.0f GPUs were busy for less than a tenth "+
+		"of the busiest GPU's "+
+		"time in their pod", units.Duration(time.Duration(hours*float64(time.Hour))), idleGPUs, gpus))
 	ad.Alternatives = "The busy GPUs remain: fewer would slow it down."
-	ad.Risk = "medium: the program may count its visible GPUs; check its number of ranks (often one process drives one GPU)"
-	ad.ChangeIn, ad.Change = "pod template", gpusChange(most-fewest)
+	ad.Risk = "medium: the program may count its visible GPUs; check its number of ranks (often one process drives " +
+		"one GPU)"
+	ad.ChangeIn, ad.Change = "pod template", fmt.Sprintf("resources:\n  limits:\n    nvidia.com/gpu: %d   "+
+		"# and as many ranks (torchrun --nproc-per-node=%[1]d)", most-fewest)
 	ad.raise(hours >= 48)
 	return &ad
 }

@@ -1,22 +1,18 @@
 package report
 
 import (
-	"cmp"
-	"maps"
 	"math"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
+	"github.com/gpu-exporter/gpu-exporter/report/prices"
 )
 
 // analysis turns what was read of workloads into rows, advice and items to pack.
 type analysis struct {
-	p      Period
-	opt    *Options
-	facts  *gpuFacts
-	prices *Prices
+	p     Period
+	opt   *Options
+	facts *gpuFacts
 }
 
 const (
@@ -40,20 +36,14 @@ type finding struct {
 	// reclaimed and beyond are GPU-hours by node.
 	reclaimed, beyond map[nodeKey]float64
 	// shared are the allocations on GPUs that others share.
-	shared []sharedAllocation
-}
-
-// sharedAllocation is what an allocation did on a GPU that it shares.
-type sharedAllocation struct {
-	gpu          gpuKey
-	busy, memory track
-	hours        float64 // GPU-hours
+	shared []*allocation
 }
 
 // namespace makes the findings of one namespace.
 func (a *analysis) namespace(s *space) []*finding {
 	var out []*finding
-	for _, l := range s.sorted() {
+	for _, k := range sorted(s.loads) {
+		l := s.loads[k]
 		if l.sum[qAllocated] > 0 || l.sum[qBusy] > 0 {
 			out = append(out, a.workload(l))
 		}
@@ -94,7 +84,7 @@ func (a *analysis) workload(l *load) *finding {
 		r.EnergyKWh = pointer(l.sum[qWatts] * a.p.Step.Seconds() / 3.6e6)
 	}
 	r.Unused = r.Idle + r.Gap
-	r.Cost, r.UnusedCost = a.prices.cost(k.model, r.Allocated), a.prices.cost(k.model, r.Unused)
+	r.Cost, r.UnusedCost = a.opt.Prices.Cost(k.model, r.Allocated), a.opt.Prices.Cost(k.model, r.Unused)
 	if l.sum[qLastBusy] > 0 && r.Busy > 0 {
 		r.LastBusy = pointer(time.UnixMilli(int64(l.sum[qLastBusy] * 1000)).UTC().Truncate(time.Second))
 	}
@@ -110,7 +100,8 @@ func (a *analysis) workload(l *load) *finding {
 	f.items = a.items(l)
 	for _, x := range l.allocations {
 		if x.shared() {
-			f.shared = append(f.shared, sharedAllocation{x.key.gpu(), x.busy, x.memory, float64(x.busy.count()) * x.typical * h})
+			x.idle, x.share = track{}, track{} // no longer needed
+			f.shared = append(f.shared, x)
 		}
 	}
 	return f
@@ -318,9 +309,8 @@ func (a *analysis) plot(l *load) *Plot {
 func thousandths(x float64) float64 { return math.Round(x*1000) / 1000 }
 
 // namespaces adds up workloads.
-func namespaces(found []*finding, p Period, prices *Prices) []Account {
-	type key struct{ cluster, namespace string }
-	sums := map[key]*Account{}
+func namespaces(found []*finding, p Period, list *prices.List) []Account {
+	sums := map[podKey]*Account{}
 	add := func(sum **float64, v *float64) {
 		if v != nil && *sum == nil {
 			*sum = new(float64)
@@ -331,12 +321,8 @@ func namespaces(found []*finding, p Period, prices *Prices) []Account {
 	}
 	for _, f := range found {
 		r := &f.row
-		k := key{r.Cluster, r.Namespace}
-		a := sums[k]
-		if a == nil {
-			a = &Account{Cluster: r.Cluster, Namespace: r.Namespace}
-			sums[k] = a
-		}
+		a := entry(sums, podKey{r.Cluster, r.Namespace, ""})
+		a.Cluster, a.Namespace = r.Cluster, r.Namespace
 		own := States{Busy: r.Busy - r.Beyond, Gap: r.Gap, Idle: r.Idle, Unknown: r.Unknown}
 		a.States.plus(own, 1)
 		a.Hours += r.Allocated
@@ -345,7 +331,7 @@ func namespaces(found []*finding, p Period, prices *Prices) []Account {
 		a.Reclaimable += r.Reclaimable
 		add(&a.EnergyKWh, r.EnergyKWh)
 		add(&a.Cost, r.Cost)
-		if per, ok := prices.perHour(r.Model); ok {
+		if per, ok := list.PerHour(r.Model); ok {
 			if a.StateCost == nil {
 				a.StateCost = &States{}
 			}
@@ -353,19 +339,15 @@ func namespaces(found []*finding, p Period, prices *Prices) []Account {
 		}
 	}
 	out := make([]Account, 0, len(sums))
-	for _, k := range slices.SortedFunc(maps.Keys(sums), func(a, b key) int {
-		return cmp.Or(strings.Compare(a.cluster, b.cluster), strings.Compare(a.namespace, b.namespace))
-	}) {
+	for _, k := range sorted(sums) {
 		a := sums[k]
 		a.GPUs = over(a.Hours, p.Hours())
 		a.Difference = over(a.Hours-a.States.Sum()-a.UsedByOthers, a.Hours)
 		a.Coverage = over(a.Hours-a.States.Unknown, a.Hours)
 		if a.EnergyKWh != nil {
-			a.EnergyCost = prices.energy(*a.EnergyKWh)
+			a.EnergyCost = list.Energy(*a.EnergyKWh)
 		}
 		out = append(out, *a)
 	}
 	return out
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

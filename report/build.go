@@ -4,14 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
+	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
+	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 // Build reads a period of history and reports on it. A report that misses something is marked partial; an error means
@@ -21,8 +22,9 @@ func Build(ctx context.Context, api API, opt Options) (*Document, error) {
 		return nil, err
 	}
 	p := NewPeriod(opt.From, opt.To, opt.Step)
-	r := &reader{api: api, p: p, opt: opt, q: promQL{opt.Match, opt.ClusterLabel}, log: opt.Log, sources: map[string]*Source{}}
-	a := &analysis{p: p, opt: &opt, prices: opt.Prices}
+	r := &reader{api: api, p: p, opt: opt, q: prom.QL{Match: opt.Match, Cluster: opt.ClusterLabel},
+		sources: map[string]*Source{}}
+	a := &analysis{p: p, opt: &opt}
 	r.progress("available metrics", 0, 1)
 	fleet, found, err := r.usage(ctx, a)
 	if err != nil {
@@ -81,16 +83,12 @@ func Build(ctx context.Context, api API, opt Options) (*Document, error) {
 }
 
 // fill adds the accounts of the nodes and the trend to the document.
-func (f *fleet) fill(doc *Document, prices *Prices) {
-	doc.Fleet = f.account(f.sorted(), prices)
-	doc.Clusters = f.grouped(prices, func(n *nodeGPUs) Account { return Account{Cluster: n.key.cluster} })
-	doc.Models = f.grouped(prices, func(n *nodeGPUs) Account { return Account{Model: n.key.model} })
-	doc.NodePools = f.grouped(prices, func(n *nodeGPUs) Account {
-		return Account{Cluster: n.key.cluster, NodePool: n.pool}
-	})
-	doc.Nodes = f.grouped(prices, func(n *nodeGPUs) Account {
-		return Account{Cluster: n.key.cluster, NodePool: n.pool, Node: n.key.node}
-	})
+func (f *fleet) fill(doc *Document, list *prices.List) {
+	doc.Fleet = f.account(f.sorted(), list)
+	doc.Clusters = f.grouped(list, func(n *nodeGPUs) part { return part{cluster: n.key.cluster} })
+	doc.Models = f.grouped(list, func(n *nodeGPUs) part { return part{model: n.key.model} })
+	doc.NodePools = f.grouped(list, func(n *nodeGPUs) part { return part{cluster: n.key.cluster, pool: n.pool} })
+	doc.Nodes = f.grouped(list, func(n *nodeGPUs) part { return part{n.key.cluster, "", n.pool, n.key.node} })
 	if len(doc.Clusters) == 1 && doc.Clusters[0].Cluster == "" {
 		doc.Clusters = nil
 	}
@@ -132,7 +130,7 @@ func (r *reader) usage(ctx context.Context, a *analysis) (*fleet, []*finding, er
 
 func (r *reader) progress(stage string, done, total int) {
 	if r.opt.Progress != nil {
-		r.opt.Progress(Progress{stage, done, total})
+		r.opt.Progress(stage, done, total)
 	}
 }
 
@@ -150,7 +148,8 @@ func (r *reader) workloads(ctx context.Context, a *analysis, withoutRules []span
 		r.source(single, "series", rawUnused+", "+rawBusy, r.p.Hours())
 	} else {
 		r.source(single, "absent", rawAllocated, 0)
-		r.note("no_single_gpus", "The container series are not in this server: idle periods are derived from sums over "+
+		r.note("no_single_gpus", "The container series are not in this server: idle periods are derived from sums "+
+			"over "+
 			"workloads, and GPUs within a pod are not compared.")
 	}
 	results := make([][]*finding, len(names))
@@ -184,19 +183,17 @@ func (a *analysis) releases(found []*finding) []Packing {
 			if ad.Code != adviseRelease && ad.Code != adviseFewer {
 				continue
 			}
-			k := nodeKey{ad.Cluster, "", ad.Model}
-			if sums[k] == nil {
-				sums[k] = &Packing{Cluster: ad.Cluster, Model: ad.Model, Scenario: "release",
-					Text: "Every GPU whose release is recommended is released when it is last busy."}
-			}
-			sums[k].Items++
-			sums[k].GPUsBefore += ad.SavedGPUs
-			sums[k].FreedHours += ad.SavedHours
+			p := entry(sums, nodeKey{ad.Cluster, "", ad.Model})
+			p.Cluster, p.Model, p.Scenario = ad.Cluster, ad.Model, "release"
+			p.Text = "Every GPU whose release is recommended is released when it is last busy."
+			p.Items++
+			p.GPUsBefore += ad.SavedGPUs
+			p.FreedHours += ad.SavedHours
 		}
 	}
 	var out []Packing
-	for _, k := range slices.SortedFunc(maps.Keys(sums), nodeKey.compare) {
-		sums[k].FreedCost = a.prices.cost(k.model, sums[k].FreedHours)
+	for _, k := range sorted(sums) {
+		sums[k].FreedCost = a.opt.Prices.Cost(k.model, sums[k].FreedHours)
 		out = append(out, *sums[k])
 	}
 	return out
@@ -230,9 +227,10 @@ func (r *reader) versions(ctx context.Context) ([]string, error) {
 		return nil, nil
 	}
 	seen := map[string]bool{}
-	err := r.coarse(ctx, day, "group", "last", r.q.sel(rawVersion), []string{"version"}, func(l prom.Labels, _ span, _ float64) {
-		seen[l.Get("version")] = true
-	})
+	err := r.coarse(ctx, day, "group", "last", r.q.Select(rawVersion), []string{"version"},
+		func(l prom.Labels, _ span, _ float64) {
+			seen[l.Get("version")] = true
+		})
 	delete(seen, "")
 	return sortedKeys(seen), err
 }
@@ -246,14 +244,16 @@ func (r *reader) addNotes(doc *Document, f *fleet, versions []string) {
 		return strings.Join(list, ", ")
 	}
 	if len(versions) > 1 {
-		r.note("mixed_versions", "The history is of %d exporter versions: %s.", len(versions), strings.Join(versions, ", "))
+		r.note("mixed_versions", "The history is of %d exporter versions: %s.", len(versions),
+			strings.Join(versions, ", "))
 	}
 	if doc.Fleet.Coverage < 0.9 {
 		r.note("low_coverage", "Coverage is %s of the expected GPU-hours; the rest is not reported or unknown.",
-			percent(doc.Fleet.Coverage))
+			units.Ratio(doc.Fleet.Coverage))
 	}
 	if d := doc.Checks.Difference; d > 0.001 || d < -0.001 {
-		r.note("difference", "The states differ from the expected GPU-hours by %.2f %%: clocks were changed, or the count of "+
+		r.note("difference", "The states differ from the expected GPU-hours by %.2f %%: clocks were changed, or the "+
+			"count of "+
 			"GPUs and their time disagree.", 100*d)
 	}
 	var removed, joined []string
@@ -267,26 +267,26 @@ func (r *reader) addNotes(doc *Document, f *fleet, versions []string) {
 	}
 	if len(removed) > 0 {
 		r.note("nodes_removed", "Without samples for more than %s until the end, and so counted as removed: %s.",
-			duration(r.opt.RemovedAfter), few(removed))
+			units.Duration(r.opt.RemovedAfter), few(removed))
 	}
 	if len(joined) > 0 {
 		r.note("nodes_joined", "First seen within the period, and expected from then on: %s.", few(joined))
 	}
-	prices := r.opt.Prices
-	if prices == nil {
+	list := r.opt.Prices
+	if list == nil {
 		return
 	}
 	var models, unpriced []string
 	for _, m := range doc.Models {
 		models = append(models, m.Model)
-		if _, ok := prices.perHour(m.Model); !ok && m.Model != "" {
+		if _, ok := list.PerHour(m.Model); !ok && m.Model != "" {
 			unpriced = append(unpriced, m.Model)
 		}
 	}
-	if len(unpriced) > 0 && len(prices.GPUs) > 0 {
+	if len(unpriced) > 0 && len(list.GPUs) > 0 {
 		r.missing("no price for %s: its cost is left out; add it to the price list", strings.Join(unpriced, ", "))
 	}
-	if odd := prices.unmatched(models); len(odd) > 0 {
+	if odd := list.Unmatched(models); len(odd) > 0 {
 		r.note("unused_prices", "The price list has models that the fleet does not have: %s.", strings.Join(odd, ", "))
 	}
 }

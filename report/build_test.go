@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 	"github.com/gpu-exporter/gpu-exporter/report/reporttest"
 )
@@ -176,56 +177,56 @@ func TestAdvice(t *testing.T) {
 		memory       float64
 		code, reason string // "" for silence, then the code of that
 	}{
-		{"never used", monday, tenDays, nothing, 0, adviseRelease, reasonNeverUsed},
-		{"loaded", monday, tenDays, nothing, 40 * gib, adviseRelease, reasonLoaded},
+		{"never used", monday, tenDays, nothing, 0, adviseRelease, "never_used"},
+		{"loaded", monday, tenDays, nothing, 40 * gib, adviseRelease, "loaded_idle"},
 		{"stopped", monday, tenDays, func(at int64) float64 {
 			if at < monday.Add(4*day).Unix() {
 				return 0.9
 			}
 			return 0
-		}, 20 * gib, adviseRelease, reasonStopped},
+		}, 20 * gib, adviseRelease, "stopped"},
 		{"stopped today", monday, tenDays, func(at int64) float64 {
 			if at < tenDays.Add(-10*time.Hour).Unix() {
 				return 0.9
 			}
 			return 0
-		}, 20 * gib, "", noAdviceWell},
-		{"young and idle", tenDays.Add(-20 * time.Hour), tenDays, nothing, 0, "", noAdviceShort},
-		{"idle and gone", monday, tenDays.Add(-2 * day), nothing, 0, "", noAdviceGone},
+		}, 20 * gib, "", "well_used"},
+		{"young and idle", tenDays.Add(-20 * time.Hour), tenDays, nothing, 0, "", "observed_too_short"},
+		{"idle and gone", monday, tenDays.Add(-2 * day), nothing, 0, "", "no_longer_allocated"},
 		{"comes back every third day", monday, tenDays, func(at int64) float64 {
 			if (at-monday.Unix())/86400%4 == 0 {
 				return 0.8
 			}
 			return 0
-		}, 20 * gib, "", noAdvicePeaks},
+		}, 20 * gib, "", "peaks_too_high"},
 		{"small", monday, tenDays, func(at int64) float64 {
 			if hourOf(at) == 10 {
 				return 0.1
 			}
 			return 0.02
-		}, 5 * gib, adviseShrink, reasonSmall},
-		{"small with much memory", monday, tenDays, func(int64) float64 { return 0.05 }, 60 * gib, "", noAdviceMemory},
-		{"preallocated", monday, tenDays, func(int64) float64 { return 0.1 }, 0.9 * 81559 * (1 << 20), adviseShare, reasonPreallocated},
+		}, 5 * gib, adviseShrink, "low_activity"},
+		{"small with much memory", monday, tenDays, func(int64) float64 { return 0.05 }, 60 * gib, "", "memory_too_high"},
+		{"preallocated", monday, tenDays, func(int64) float64 { return 0.1 }, 0.9 * 81559 * (1 << 20), adviseShare, "preallocated_memory"},
 		{"bursty", monday, tenDays, func(at int64) float64 {
 			if at%3600 == 0 {
 				return 0.95
 			}
 			return 0.01
-		}, 5 * gib, "", noAdvicePeaks},
+		}, 5 * gib, "", "peaks_too_high"},
 		{"peaks once a week", monday, tenDays, func(at int64) float64 {
 			if at > monday.Add(4*day).Unix() && at <= monday.Add(4*day+time.Hour).Unix() {
 				return 0.9
 			}
 			return 0.02
-		}, 5 * gib, "", noAdvicePeaks},
-		{"used well", monday, tenDays, func(int64) float64 { return 0.85 }, 60 * gib, "", noAdviceWell},
-		{"young and small", tenDays.Add(-3 * day), tenDays, func(int64) float64 { return 0.05 }, 5 * gib, "", noAdviceShort},
+		}, 5 * gib, "", "peaks_too_high"},
+		{"used well", monday, tenDays, func(int64) float64 { return 0.85 }, 60 * gib, "", "well_used"},
+		{"young and small", tenDays.Add(-3 * day), tenDays, func(int64) float64 { return 0.05 }, 5 * gib, "", "observed_too_short"},
 		{"grows out of it", monday, tenDays, func(at int64) float64 {
 			if at > monday.Add(9*day).Unix() {
 				return 0.25
 			}
 			return 0.05
-		}, 5 * gib, "", noAdviceValidation},
+		}, 5 * gib, "", "failed_validation"},
 	} {
 		for _, detail := range []bool{true, false} {
 			name := tt.name
@@ -324,7 +325,7 @@ func TestPartial(t *testing.T) {
 	if d := s.must(t, nil); d.Partial {
 		t.Errorf("partial: %v", d.PartialReasons)
 	}
-	p, err := ParsePrices([]byte("gpus: [{model: '*L40S*', per_hour: 1}]"))
+	p, err := prices.Parse([]byte("gpus: [{model: '*L40S*', per_hour: 1}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,29 +340,6 @@ func TestPartial(t *testing.T) {
 	s.add(ruleGPUs, map[string]string{"node": "n1", "model": h100, "state": "dreaming"}, constant(1))
 	if d := s.must(t, nil); !d.Partial || !strings.Contains(strings.Join(d.PartialReasons, " "), "dreaming") {
 		t.Errorf("a newer ledger: %v", d.PartialReasons)
-	}
-}
-
-func TestPrices(t *testing.T) {
-	for text, want := range map[string]string{
-		"": "neither", "gpus: [{model: x}]": "per_hour", "gpus: [{per_hour: 1}]": "model", "gpus: [{model: x, per_hour: -1}]": "per_hour", "gpus: [{model: '[', per_hour: 1}]": "model",
-		"energy_per_kwh: .nan": "energy_per_kwh", "energy_per_kwh: 1\npower_usage_effectiveness: 0.5": "at least 1", "gpu: 1": "gpu", "GPUs: {": "yaml", "gpus: [{model: x, per_hour: a}]": "cannot",
-	} {
-		if _, err := ParsePrices([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%q: %v", text, err)
-		}
-	}
-	p, err := ParsePrices([]byte("currency: EUR\nenergy_per_kwh: 0.2\npower_usage_effectiveness: 1.5\ngpus:\n- {model: 'NVIDIA H100 80GB HBM3', per_hour: 3}\n- {model: '*h100*', per_hour: 2}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for model, want := range map[string]float64{h100: 3, "NVIDIA H100 NVL": 2} {
-		if v, ok := p.perHour(model); !ok || v != want {
-			t.Errorf("%s costs %v", model, v)
-		}
-	}
-	if _, ok := p.perHour("NVIDIA L40S"); ok || *p.energy(10) != 3 || p.unmatched([]string{h100}) != nil {
-		t.Error("a price of an unpriced model")
 	}
 }
 

@@ -2,72 +2,34 @@ package report
 
 import (
 	"fmt"
-	"regexp"
-	"slices"
 	"strings"
-	"unicode"
+
+	"github.com/gpu-exporter/gpu-exporter/report/kube"
 )
-
-var plainWord = regexp.MustCompile(`^[a-zA-Z0-9._/][-a-zA-Z0-9._/]*$`)
-
-// shell quotes a word for a POSIX shell, if it needs to be.
-func shell(s string) string {
-	if plainWord.MatchString(s) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
 
 // releaseChange is the command that releases GPUs: those of the whole workload, or of some idle pods.
 func releaseChange(r *Workload, whole bool, idle []string) (where, text string) {
-	kind, namespace := strings.ToLower(r.Kind), shell(r.Namespace)
+	kind, namespace := strings.ToLower(r.Kind), kube.Shell(r.Namespace)
 	scalable := kind == "deployment" || kind == "statefulset" || kind == "replicaset"
 	scale := func(replicas int) string {
-		return fmt.Sprintf("kubectl -n %s scale %s/%s --replicas=%d", namespace, kind, shell(r.Name), replicas)
+		return fmt.Sprintf("kubectl -n %s scale %s/%s --replicas=%d", namespace, kind, kube.Shell(r.Name), replicas)
 	}
-	remove := func(words ...string) string { return "kubectl -n " + namespace + " delete " + operands(words...) }
+	remove := func(words ...string) string { return "kubectl -n " + namespace + " delete " + kube.Operands(words...) }
 	switch {
 	case r.Namespace == "":
 		return "host", "Ask the owner of " + r.Kind + " " + r.Name + " to stop it."
 	case !whole && scalable:
-		return "shell", fmt.Sprintf("# %d pods fewer; idle now: %s\n%s", len(idle), oneLine(strings.Join(idle, ", ")),
+		return "shell", fmt.Sprintf("# %d pods fewer; idle now: %s\n%s", len(idle),
+			kube.OneLine(strings.Join(idle, ", ")),
 			scale(max(0, r.Pods-len(idle))))
 	case !whole:
 		return "shell", remove(append([]string{"pod"}, idle...)...)
 	case scalable:
 		return "shell", scale(0)
-	case r.OwnerFrom == ownerPod || kind == "pod":
+	case r.OwnerFrom == kube.Itself || kind == "pod":
 		return "shell", remove("pod", r.Name)
 	}
 	return "shell", remove(kind, r.Name)
-}
-
-// operands are words of a command that are no options, whatever they begin with.
-func operands(list ...string) string {
-	out := make([]string, 0, len(list)+1)
-	for _, s := range list {
-		if strings.HasPrefix(s, "-") && !slices.Contains(out, "--") {
-			out = slices.Insert(out, 0, "--")
-		}
-		out = append(out, shell(s))
-	}
-	return strings.Join(out, " ")
-}
-
-// oneLine keeps a text within the comment in which it stands.
-func oneLine(s string) string {
-	return strings.Map(func(c rune) rune {
-		if unicode.IsControl(c) {
-			return '?'
-		}
-		return c
-	}, s)
-}
-
-// gpusChange is the resource line of a pod that requests whole GPUs.
-func gpusChange(gpus int) string {
-	return fmt.Sprintf("resources:\n  limits:\n    nvidia.com/gpu: %d   # and as many ranks (torchrun --nproc-per-node=%d)",
-		gpus, gpus)
 }
 
 // sizeChange is what makes a workload smaller, for the pod and for the node.
@@ -100,7 +62,8 @@ sharing:
 #   vLLM:    --gpu-memory-utilization=%[1]s
 #   JAX:     XLA_PYTHON_CLIENT_MEM_FRACTION=%[1]s
 #   PyTorch: torch.cuda.set_per_process_memory_fraction(%[1]s)
-# then look at its memory again: the need shows once it no longer allocates all`, fmt.Sprintf("%.2f", 0.92/float64(s.replicas)))
+# then look at its memory again: the need shows once it no longer allocates all`,
+			fmt.Sprintf("%.2f", 0.92/float64(s.replicas)))
 	}
 	return "device plugin", text
 }

@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"context"
-	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -89,24 +88,25 @@ func (r *reader) dcgm(ctx context.Context) (*fleet, *gpuFacts, []*space, error) 
 	}
 	names := append(dcgmUtilization.find(r.has), dcgmUsed.find(r.has)...)
 	if len(dcgmUtilization.find(r.has)) == 0 {
-		return nil, nil, nil, r.noData("no series of dcgm-exporter's GPU utilization (%s): check that this server scrapes it, " +
+		return nil, nil, nil, r.noData("no series of dcgm-exporter's GPU utilization (%s): check that this server " +
+			"scrapes it, " +
 			"and that DCGM_FI_DEV_GPU_UTIL is among its counters")
 	}
-	h := &dcgmHistory{reader: r, gpus: map[gpuKey]*dcgmGPU{}, series: map[dcgmKey]*dcgmSeries{}, spaces: map[string]*space{}}
+	h := &dcgmHistory{reader: r, gpus: map[gpuKey]*dcgmGPU{}, series: map[dcgmKey]*dcgmSeries{},
+		spaces: map[string]*space{}}
 	if err := h.readAll(ctx); err != nil {
 		return nil, nil, nil, err
 	}
 	f, facts := newFleet(r.p), newGPUFacts()
-	for _, k := range slices.SortedFunc(maps.Keys(h.gpus), func(a, b gpuKey) int {
-		return cmp.Or(strings.Compare(a.cluster, b.cluster), strings.Compare(a.node, b.node), strings.Compare(a.uuid, b.uuid))
-	}) {
+	for _, k := range sorted(h.gpus) {
 		g := h.gpus[k]
 		facts.model[k], facts.memory[k] = g.model, g.total
 		facts.byModel[g.model] = max(facts.byModel[g.model], g.total)
 		h.account(f, k, g)
 	}
 	if len(f.nodes) == 0 {
-		return nil, nil, nil, r.noData("the series of dcgm-exporter have no values in the period (%s): change --from and --to")
+		return nil, nil, nil, r.noData("the series of dcgm-exporter have no values in the period (%s): change --from " +
+			"and --to")
 	}
 	list := make([]*space, 0, len(h.spaces))
 	for _, n := range sortedKeys(h.spaces) {
@@ -122,13 +122,17 @@ func (r *reader) dcgm(ctx context.Context) (*fleet, *gpuFacts, []*space, error) 
 	}
 	f.settle(r.opt.RemovedAfter)
 	r.source("GPUs and workloads", "series", strings.Join(names, ", "), r.p.Hours())
-	r.note("dcgm_means", "Read from dcgm-exporter: activity is the mean of samples of a gauge, not a sum. A sample covers the "+
+	r.note("dcgm_means", "Read from dcgm-exporter: activity is the mean of samples of a gauge, not a sum. A sample "+
+		"covers the "+
 		"last second or less, so that short work between two samples is missed.")
-	r.note("dcgm_unknown", "dcgm-exporter does not report which of several pods of a GPU was busy (their activity is unknown), "+
-		"anything of MIG devices, pauses within five minutes (counted as gap), or whether a GPU that is no longer listed was "+
+	r.note("dcgm_unknown", "dcgm-exporter does not report which of several pods of a GPU was busy (their activity is "+
+		"unknown), "+
+		"anything of MIG devices, pauses within five minutes (counted as gap), or whether a GPU that is no longer "+
+		"listed was "+
 		"broken or removed (not reported).")
 	if !h.pods {
-		r.note("dcgm_no_pods", "No series names a pod: run dcgm-exporter with --kubernetes and a scrape that honors labels. "+
+		r.note("dcgm_no_pods", "No series names a pod: run dcgm-exporter with --kubernetes and a scrape that honors "+
+			"labels. "+
 			"GPUs that are not busy are unknown, because their allocation is.")
 	}
 	if h.implausible > 0 {
@@ -144,10 +148,8 @@ func (h *dcgmHistory) readAll(ctx context.Context) error {
 		if s.mig {
 			return
 		}
-		if parts[g] == nil {
-			parts[g] = &[2]float64{}
-		}
-		parts[g][i] = max(parts[g][i], v)
+		p := entry(parts, g)
+		p[i] = max(p[i], v)
 	}
 	counted := map[*dcgmGPU]map[int]bool{}
 	for _, x := range []struct {
@@ -183,7 +185,7 @@ func (h *dcgmHistory) readAll(ctx context.Context) error {
 	} {
 		for _, name := range x.field.find(h.has) {
 			scale := x.field.scale(name)
-			query := h.q.by("max", x.op+"_over_time("+h.q.sel(name)+"[5m])", dcgmLabels...)
+			query := h.q.By("max", x.op+"_over_time("+h.q.Select(name)+"[5m])", dcgmLabels...)
 			err := h.steps(ctx, query, h.all(), func(l prom.Labels, k int, v float64) {
 				g, s := h.find(l)
 				if g == nil || math.IsNaN(v) || v < 0 || v*scale > 1e15 {
@@ -209,15 +211,11 @@ func (h *dcgmHistory) readAll(ctx context.Context) error {
 // find finds the GPU and the pod of a series.
 func (h *dcgmHistory) find(l prom.Labels) (*dcgmGPU, *dcgmSeries) {
 	node := cmp.Or(l.Get("Hostname"), l.Get("hostname"), l.Get("instance"))
-	k := gpuKey{l.Get(h.q.cluster), node, l.Get("UUID")}
+	k := gpuKey{l.Get(h.q.Cluster), node, l.Get("UUID")}
 	if k.uuid == "" || k.node == "" {
 		return nil, nil
 	}
-	g := h.gpus[k]
-	if g == nil {
-		g = &dcgmGPU{}
-		h.gpus[k] = g
-	}
+	g := entry(h.gpus, k)
 	g.model = cmp.Or(l.Get("modelName"), g.model)
 	namespace, pod := l.Get("exported_namespace"), l.Get("exported_pod")
 	if pod == "" {
@@ -319,7 +317,7 @@ func (h *dcgmHistory) allocation(k gpuKey, s *dcgmSeries) *allocation {
 // fromAllocations makes workloads of allocations alone.
 func (s *space) fromAllocations(facts *gpuFacts) {
 	s.join(facts)
-	for _, l := range s.sorted() {
+	for _, l := range s.loads {
 		for _, a := range l.allocations {
 			for k, v := range a.share.all() {
 				l.add(qAllocated, k, v)

@@ -1,67 +1,11 @@
 package report
 
 import (
-	"math"
 	"strings"
 	"testing"
 	"unicode"
 	"unicode/utf8"
 )
-
-// FuzzParsePrices: a price list that is taken has prices, and no other.
-func FuzzParsePrices(f *testing.F) {
-	f.Add("currency: EUR\ngpus:\n- model: \"*H100*\"\n  per_hour: 2.5\nenergy_per_kwh: 0.2\npower_usage_effectiveness: 1.3\n", "NVIDIA H100 80GB HBM3")
-	f.Add("gpus: [{model: '[', per_hour: 1}]", "[")
-	f.Add("energy_per_kwh: .nan", "")
-	f.Add("gpus: [{model: a/b, per_hour: .inf}]", "a/b")
-	f.Fuzz(func(t *testing.T, text, model string) {
-		p, err := ParsePrices([]byte(text))
-		if err != nil {
-			if p != nil || strings.ContainsAny(err.Error(), "\n\r") {
-				t.Errorf("%v beside %q", p, err)
-			}
-			return
-		}
-		price := func(what string, v float64) {
-			if !(v >= 0) || math.IsInf(v, 0) {
-				t.Errorf("%s costs %v", what, v)
-			}
-		}
-		if v, ok := p.perHour(model); ok {
-			price(model, v)
-		}
-		if c := p.cost(model, 24); c != nil {
-			price("a day", *c)
-		}
-		if e := p.energy(100); e != nil {
-			price("100 kWh", *e)
-		}
-		if p.Currency == "" {
-			t.Error("a price without a currency")
-		}
-	})
-}
-
-// FuzzOwner: whose a pod is guessed to be is a part of its name, and no two pods of one controller get two owners.
-func FuzzOwner(f *testing.F) {
-	for _, s := range []string{"web-7d9c5b8f6d-x2x4z", "train-0", "job-bcdfg", "docker/n", "a", "", "-0", "x-12345"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, pod string) {
-		o := guessOwner(pod)
-		if !strings.Contains(pod, o.name) || o.kind == "" && !strings.HasPrefix(pod, "/") {
-			t.Errorf("%q is of %+v", pod, o)
-		}
-		if o.from == ownerPod && (o.name != pod || o.kind != "Pod") {
-			t.Errorf("%q stands for itself as %+v", pod, o)
-		}
-		if o.from == ownerGuessed && o.kind == "StatefulSet" {
-			if other := guessOwner(o.name + "-7"); other != o {
-				t.Errorf("%q is of %+v, and its sibling of %+v", pod, o, other)
-			}
-		}
-	})
-}
 
 // words reads a line as a POSIX shell does that finds nothing but plain words and single quotes; ok is false where
 // there is anything else that a shell would act upon.

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 )
@@ -52,43 +51,12 @@ const (
 	kubeLabels = "kube_node_labels"
 )
 
-// promQL writes queries with the same extra matchers in every selector.
-type promQL struct {
-	match   string // such as cluster="prod", or empty
-	cluster string // the label that names the cluster
-}
-
-// sel is a selector of one metric.
-func (q promQL) sel(metric string, matchers ...string) string {
-	if q.match != "" {
-		matchers = append(matchers, q.match)
-	}
-	if len(matchers) == 0 {
-		return metric
-	}
-	return metric + "{" + strings.Join(matchers, ", ") + "}"
-}
-
-// anyOf is one selector of several metrics by name.
-func (q promQL) anyOf(metrics []string, matchers ...string) string {
-	return q.sel("", append([]string{`__name__=~"` + strings.Join(metrics, "|") + `"`}, matchers...)...)
-}
-
-// by aggregates by the cluster and other labels.
-func (q promQL) by(op string, expr string, labels ...string) string {
-	return fmt.Sprintf("%s by (%s) (%s)", op, strings.Join(append([]string{q.cluster}, labels...), ", "), expr)
-}
-
-func (q promQL) rate(metric string, matchers ...string) string {
-	return "rate(" + q.sel(metric, matchers...) + "[5m])"
-}
-
 // withModel joins the GPU's model as the recording rules do.
-func (q promQL) withModel(gpus string) string {
-	on := q.cluster + ", node, uuid"
+func withModel(q prom.QL, gpus string) string {
+	on := q.Cluster + ", node, uuid"
 	return fmt.Sprintf("(%s) * on (%s) group_left (model) (max by (%s, model) (last_over_time(%s[10m])) "+
 		"or on (%s) group by (%s) (last_over_time(%s[10m])))",
-		gpus, on, on, q.sel(rawInfo), on, on, q.sel(rawGPUs, `state="busy"`))
+		gpus, on, on, q.Select(rawInfo), on, on, q.Select(rawGPUs, `state="busy"`))
 }
 
 // inNamespace matches a namespace.

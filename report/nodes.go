@@ -1,19 +1,10 @@
 package report
 
 import (
-	"cmp"
-	"maps"
-	"slices"
-	"strings"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/report/prices"
 )
-
-// nodeKey names the GPUs of one model on one node; without a model, the node.
-type nodeKey struct{ cluster, node, model string }
-
-func (a nodeKey) compare(b nodeKey) int {
-	return slices.Compare([]string{a.cluster, a.node, a.model}, []string{b.cluster, b.node, b.model})
-}
 
 // nodeGPUs is the account of the GPUs of one model on one node while it is read. Sums are in GPU-steps.
 type nodeGPUs struct {
@@ -28,7 +19,6 @@ type nodeGPUs struct {
 	before bool
 
 	expected        float64
-	from, to        int // the steps in which it belonged to the fleet
 	removed, joined bool
 	reclaimable     float64 // GPU-hours, from allocations
 	beyond          float64
@@ -59,11 +49,8 @@ func newFleet(p Period) *fleet {
 }
 
 func (f *fleet) node(k nodeKey) *nodeGPUs {
-	n := f.nodes[k]
-	if n == nil {
-		n = &nodeGPUs{key: k}
-		f.nodes[k] = n
-	}
+	n := entry(f.nodes, k)
+	n.key = k
 	return n
 }
 
@@ -95,7 +82,11 @@ func (f *fleet) gaps() []span {
 
 // sorted returns the nodes in order.
 func (f *fleet) sorted() []*nodeGPUs {
-	return slices.SortedFunc(maps.Values(f.nodes), func(a, b *nodeGPUs) int { return a.key.compare(b.key) })
+	var out []*nodeGPUs
+	for _, k := range sorted(f.nodes) {
+		out = append(out, f.nodes[k])
+	}
+	return out
 }
 
 // settle ends the reading: GPUs without a model join the model of their node, and what is missing from the expected
@@ -103,17 +94,18 @@ func (f *fleet) sorted() []*nodeGPUs {
 func (f *fleet) settle(removedAfter time.Duration) {
 	f.adopt()
 	for _, n := range f.nodes {
-		n.from = min(n.reported.first(f.p.Steps()), n.count.first(f.p.Steps()))
-		n.to = max(n.reported.end(), n.count.end())
-		n.joined = n.from > 0 && !n.before
+		// The steps in which it belonged to the fleet.
+		from := min(n.reported.first(f.p.Steps()), n.count.first(f.p.Steps()))
+		to := max(n.reported.end(), n.count.end())
+		n.joined = from > 0 && !n.before
 		if n.before {
-			n.from = 0
+			from = 0
 		}
-		if n.removed = f.p.Steps()-n.to > int(removedAfter/f.p.Step); !n.removed {
-			n.to = f.p.Steps()
+		if n.removed = f.p.Steps()-to > int(removedAfter/f.p.Step); !n.removed {
+			to = f.p.Steps()
 		}
 		last, known := 0.0, false
-		for k := n.from; k < f.p.Steps() && !known; k++ {
+		for k := from; k < f.p.Steps() && !known; k++ {
 			last, known = n.count.at(k)
 		}
 		if !known {
@@ -121,7 +113,7 @@ func (f *fleet) settle(removedAfter time.Duration) {
 				last = max(last, float64(int(v+0.5)))
 			}
 		}
-		for k := n.from; k < n.to; k++ {
+		for k := from; k < to; k++ {
 			last = n.count.or(k, last)
 			n.expected += last
 			// A mean over a step that is covered in full differs from the count by rounding alone.
@@ -160,7 +152,7 @@ func (f *fleet) adopt() {
 }
 
 // account turns a group of nodes into its account.
-func (f *fleet) account(nodes []*nodeGPUs, prices *Prices) Account {
+func (f *fleet) account(nodes []*nodeGPUs, list *prices.List) Account {
 	h := f.p.StepHours()
 	var a Account
 	var joules float64
@@ -173,7 +165,7 @@ func (f *fleet) account(nodes []*nodeGPUs, prices *Prices) Account {
 		a.Unattributed += n.unattributed
 		energy = energy || n.energy
 		joules += n.joules
-		if per, ok := prices.perHour(n.key.model); ok {
+		if per, ok := list.PerHour(n.key.model); ok {
 			if a.StateCost == nil {
 				a.StateCost = &States{}
 			}
@@ -185,7 +177,7 @@ func (f *fleet) account(nodes []*nodeGPUs, prices *Prices) Account {
 	a.Coverage = over(a.Hours-a.States.NotReported-a.States.Unknown, a.Hours)
 	if energy {
 		a.EnergyKWh = pointer(joules / 3.6e6)
-		a.EnergyCost = prices.energy(*a.EnergyKWh)
+		a.EnergyCost = list.Energy(*a.EnergyKWh)
 	}
 	if a.StateCost != nil {
 		a.Cost = pointer(a.StateCost.Sum())
@@ -193,21 +185,20 @@ func (f *fleet) account(nodes []*nodeGPUs, prices *Prices) Account {
 	return a
 }
 
+// part is a part of the fleet.
+type part struct{ cluster, model, pool, node string }
+
+func (k part) parts() []string { return []string{k.cluster, k.model, k.pool, k.node} }
+
 // grouped makes the accounts of parts of the fleet, in order. of returns the part to which a node belongs.
-func (f *fleet) grouped(prices *Prices, of func(*nodeGPUs) Account) []Account {
-	type part struct{ cluster, model, pool, node string }
+func (f *fleet) grouped(list *prices.List, of func(*nodeGPUs) part) []Account {
 	groups := map[part][]*nodeGPUs{}
 	for _, n := range f.sorted() {
-		a := of(n)
-		k := part{a.Cluster, a.Model, a.NodePool, a.Node}
-		groups[k] = append(groups[k], n)
+		groups[of(n)] = append(groups[of(n)], n)
 	}
 	out := make([]Account, 0, len(groups))
-	for _, k := range slices.SortedFunc(maps.Keys(groups), func(a, b part) int {
-		return cmp.Or(strings.Compare(a.cluster, b.cluster), strings.Compare(a.model, b.model),
-			strings.Compare(a.pool, b.pool), strings.Compare(a.node, b.node))
-	}) {
-		a := f.account(groups[k], prices)
+	for _, k := range sorted(groups) {
+		a := f.account(groups[k], list)
 		a.Cluster, a.Model, a.NodePool, a.Node = k.cluster, k.model, k.pool, k.node
 		if a.Node != "" && len(groups[k]) == 1 {
 			a.Model = groups[k][0].key.model

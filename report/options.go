@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/report/prices"
 )
 
 // Options say what to report on. Their zero values are not useful: start with Defaults.
@@ -20,7 +22,7 @@ type Options struct {
 	ClusterLabel string
 	// PoolLabel is the label of nodes that names their pool; empty tries the usual ones, then the nodes' names.
 	PoolLabel string
-	Prices    *Prices
+	Prices    *prices.List
 	// DCGM reads the metrics of dcgm-exporter.
 	DCGM bool
 	// RemovedAfter is how long a node must be without samples at the end of the period to count as removed.
@@ -28,15 +30,9 @@ type Options struct {
 	// Parallel is the number of namespaces that are read at a time.
 	Parallel int
 	Advice   Guards
-	// Progress is called with what is being read; nil is fine.
-	Progress func(Progress)
+	// Progress is called with what is being read, of how many parts how many are done; nil is fine.
+	Progress func(stage string, done, total int)
 	Log      *slog.Logger
-}
-
-// Progress is how far the reading is.
-type Progress struct {
-	Stage       string
-	Done, Total int
 }
 
 // Guards are the conditions of advice.
@@ -66,8 +62,6 @@ func Defaults() Options {
 func (o *Options) Validate() error {
 	steps := NewPeriod(o.From, o.To, o.Step).Steps()
 	switch {
-	case o.Step < time.Minute || o.Step > time.Hour:
-		return fmt.Errorf("step must be between 1m and 1h, got %s", o.Step)
 	case !o.To.After(o.From):
 		return fmt.Errorf("the period ends (%s) before it begins (%s): --from must be earlier than --to",
 			o.To.Format(time.RFC3339), o.From.Format(time.RFC3339))
@@ -79,8 +73,6 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("--cluster-label must be the name of a label, got %q", o.ClusterLabel)
 	case strings.ContainsAny(o.Match, "{}"):
 		return errors.New(`--match takes matchers without braces, such as cluster="prod"`)
-	case o.Advice.Train <= 0.2 || o.Advice.Train >= 0.95:
-		return fmt.Errorf("the training part of the period must be between 0.2 and 0.95, got %g", o.Advice.Train)
 	}
 	return nil
 }

@@ -46,7 +46,8 @@ func (a *analysis) items(l *load) []item {
 			continue
 		}
 		first, last := x.busy.from/perHour, (x.busy.end()-1)/perHour
-		it := item{cluster: l.key.cluster, model: l.key.model, id: l.key.id() + "/" + x.key.pod + "/" + x.key.uuid, from: first,
+		it := item{cluster: l.key.cluster, model: l.key.model, id: l.key.id() + "/" + x.key.pod + "/" + x.key.uuid,
+			from:   first,
 			demand: make([]uint8, last-first+1), memory: make([]uint8, last-first+1)}
 		raise := func(list []uint8, k int, v float64) {
 			list[k/perHour-first] = max(list[k/perHour-first], hundredths(v))
@@ -112,11 +113,13 @@ func (b *bin) put(it *item, overload float64) bool {
 	return true
 }
 
-// pack simulates that the small allocations of a model share GPUs. Largest first, each on the first GPU with enough left
+// pack simulates that the small allocations of a model share GPUs. Largest first, each on the first GPU with enough
+// left
 // in every hour of the recorded history; equal input gives equal output.
 func (a *analysis) pack(items []item) []Packing {
 	slices.SortFunc(items, func(x, y item) int {
-		return cmp.Or(strings.Compare(x.cluster, y.cluster), strings.Compare(x.model, y.model), strings.Compare(x.id, y.id))
+		return cmp.Or(strings.Compare(x.cluster, y.cluster), strings.Compare(x.model, y.model),
+			strings.Compare(x.id, y.id))
 	})
 	var out []Packing
 	for from, to := 0, 0; from < len(items); from = to {
@@ -126,7 +129,7 @@ func (a *analysis) pack(items []item) []Packing {
 		for _, pack := range []func([]item, int) *Packing{a.packShared, a.packMIG} {
 			if p := pack(items[from:to], int(a.p.Hours())+2); p != nil {
 				p.Cluster, p.Model, p.Limit = items[from].cluster, items[from].model, a.opt.Advice.Overload
-				p.FreedCost = a.prices.cost(p.Model, p.FreedHours)
+				p.FreedCost = a.opt.Prices.Cost(p.Model, p.FreedHours)
 				out = append(out, *p)
 			}
 		}
@@ -174,7 +177,8 @@ func (a *analysis) packShared(items []item, hours int) *Packing {
 		after += b.occupied
 		overloaded += b.over
 	}
-	return a.packing("share", fmt.Sprintf("%d pods with a whole GPU each and little demand, at most %d on a GPU: the highest "+
+	return a.packing("share", fmt.Sprintf("%d pods with a whole GPU each and little demand, at most %d on a GPU: the "+
+		"highest "+
 		"demands of each hour are added up, memory never exceeds %d %%.", len(order), maxReplicas, packMemory),
 		len(order), before, after, over(float64(overloaded), float64(after)))
 }
@@ -237,7 +241,8 @@ func (a *analysis) packMIG(items []item, hours int) *Packing {
 			gpus[at].memory[k] += uint8(o.p.Memory)
 		}
 	}
-	return a.packing("mig", fmt.Sprintf("%d pods with a whole GPU each, each in the smallest MIG profile that covers its "+
+	return a.packing("mig", fmt.Sprintf("%d pods with a whole GPU each, each in the smallest MIG profile that covers "+
+		"its "+
 		"demand in 99 %% of the hours and its memory in all of them.", len(order)),
 		len(order), before, after, over(float64(overloaded), float64(before)))
 }

@@ -3,14 +3,13 @@ package report
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/report/kube"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 )
 
@@ -27,8 +26,7 @@ type reader struct {
 	api API
 	p   Period
 	opt Options
-	q   promQL
-	log *slog.Logger
+	q   prom.QL
 
 	has map[string]bool // names of metrics in the period
 
@@ -92,7 +90,7 @@ func (r *reader) coarse(ctx context.Context, every time.Duration, op, overTime, 
 	every = min(every, r.p.To.Sub(r.p.From))
 	query := fmt.Sprintf("%s_over_time(%s[%ds])", overTime, selector, int(every.Seconds()))
 	if op != "" {
-		query = r.q.by(op, query, labels...)
+		query = r.q.By(op, query, labels...)
 	}
 	n := int(math.Ceil(float64(r.p.To.Sub(r.p.From)) / float64(every)))
 	q := prom.Range{Query: query, From: r.p.To.Add(-time.Duration(n-1) * every), To: r.p.To, Step: every}
@@ -108,16 +106,16 @@ func (r *reader) coarse(ctx context.Context, every time.Duration, op, overTime, 
 }
 
 // place is the node of a series.
-func (r *reader) place(l prom.Labels) nodeKey { return nodeKey{l.Get(r.q.cluster), l.Get("node"), ""} }
+func (r *reader) place(l prom.Labels) nodeKey { return nodeKey{l.Get(r.q.Cluster), l.Get("node"), ""} }
 
 // gpuKey is the GPU of a series.
 func (r *reader) gpuKey(l prom.Labels) gpuKey {
-	return gpuKey{l.Get(r.q.cluster), l.Get("node"), l.Get("uuid")}
+	return gpuKey{l.Get(r.q.Cluster), l.Get("node"), l.Get("uuid")}
 }
 
 // discover finds out which metrics match.
 func (r *reader) discover(ctx context.Context, names string) ([]string, error) {
-	found, err := r.api.Values(ctx, "__name__", r.q.sel("", `__name__=~"`+names+`"`), r.p.From, r.p.To)
+	found, err := r.api.Values(ctx, "__name__", r.q.Select("", `__name__=~"`+names+`"`), r.p.From, r.p.To)
 	r.has = map[string]bool{}
 	for _, n := range found {
 		r.has[n] = true
@@ -141,12 +139,14 @@ func (r *reader) discoverExporter(ctx context.Context) error {
 	}
 	switch {
 	case begins("DCGM_FI_"):
-		return r.noData("%s no series of gpu-exporter, but some of dcgm-exporter (%s): read those with --metrics=dcgm", where)
+		return r.noData("%s no series of gpu-exporter, but some of dcgm-exporter (%s): read those with --metrics=dcgm",
+			where)
 	case begins("nvidia_gpu_") || begins("nvidia_smi_"):
 		return r.noData("%s series of another exporter only (%s), which do not add up to GPU-hours: "+
 			"install gpu-exporter and let it run for a day", where)
 	case begins("gpu_"):
-		return r.noData("%s gpu_* series, but not "+rawGPUs+" (%s): they are of another exporter, or of a gpu-exporter "+
+		return r.noData("%s gpu_* series, but not "+rawGPUs+
+			" (%s): they are of another exporter, or of a gpu-exporter "+
 			"before 1.0: upgrade it", where)
 	}
 	return r.noData("%s no series of gpu-exporter (%s): check that this server scrapes it, that --from is within its "+
@@ -178,7 +178,8 @@ func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 			if s, ok := states[l.Get("state")]; ok {
 				f.add(f.node(key), s, k, v)
 			} else {
-				r.missing("%s has the unknown state %q: use the gpu-report of the exporter's release", rawGPUs, l.Get("state"))
+				r.missing("%s has the unknown state %q: use the gpu-report of the exporter's release", rawGPUs,
+					l.Get("state"))
 			}
 		case ruleCount:
 			f.node(key).count.add(k, v)
@@ -189,7 +190,7 @@ func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 		}
 	}
 	if r.has[ruleGPUs] {
-		query := r.q.anyOf([]string{ruleGPUs, ruleCount, rulePower})
+		query := r.q.AnyOf([]string{ruleGPUs, ruleCount, rulePower})
 		err := r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) { take(l.Name(), l, k, v) })
 		if err != nil {
 			return nil, err
@@ -209,7 +210,8 @@ func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 		}
 	}
 	if len(f.nodes) == 0 {
-		return nil, r.noData("the server has the metric %s without values in the period (%s): change --from and --to", ruleGPUs)
+		return nil, r.noData("the server has the metric %s without values in the period (%s): change --from and --to",
+			ruleGPUs)
 	}
 	if err := r.before(ctx, f); err != nil {
 		return nil, err
@@ -227,12 +229,12 @@ func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 // rawNodes reads a part of the period from the raw series.
 func (r *reader) rawNodes(ctx context.Context, g span, take func(string, prom.Labels, int, float64)) error {
 	q := r.q
-	up := q.by("group", q.sel(rawUp), perGPU...)
-	power := q.rate(rawEnergy) + " or on (" + q.cluster + ", node, uuid) " + q.sel(rawPower)
+	up := q.By("group", q.Select(rawUp), perGPU...)
+	power := q.Rate(rawEnergy) + " or on (" + q.Cluster + ", node, uuid) " + q.Select(rawPower)
 	for _, x := range []struct{ as, query string }{
-		{ruleGPUs, q.by("sum", q.withModel(q.rate(rawGPUs)), "node", "model", "state")},
-		{ruleCount, q.by("count", q.withModel(up), "node", "model")},
-		{rulePower, q.by("sum", q.withModel(power), "node", "model")},
+		{ruleGPUs, q.By("sum", withModel(q, q.Rate(rawGPUs)), "node", "model", "state")},
+		{ruleCount, q.By("count", withModel(q, up), "node", "model")},
+		{rulePower, q.By("sum", withModel(q, power), "node", "model")},
 	} {
 		if err := r.steps(ctx, x.query, g, func(l prom.Labels, k int, v float64) { take(x.as, l, k, v) }); err != nil {
 			return err
@@ -251,7 +253,7 @@ func (r *reader) before(ctx context.Context, f *fleet) error {
 		return nil
 	}
 	existed := map[nodeKey]bool{}
-	query := r.q.by("group", "last_over_time("+r.q.sel(metric)+"[1d])", "node")
+	query := r.q.By("group", "last_over_time("+r.q.Select(metric)+"[1d])", "node")
 	err := r.api.Instant(ctx, query, r.p.From, func(s *prom.Series) error {
 		existed[r.place(s.Labels)] = true
 		return nil
@@ -273,7 +275,7 @@ func (r *reader) unattributed(ctx context.Context, f *fleet) error {
 		first[nodeKey{n.key.cluster, n.key.node, ""}] = n
 	}
 	r.source("unattributed busy time", "series", rawUnattributed, r.p.Hours())
-	query := r.q.by("sum", r.q.rate(rawUnattributed), "node")
+	query := r.q.By("sum", r.q.Rate(rawUnattributed), "node")
 	return r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) {
 		if n := first[r.place(l)]; n != nil {
 			n.unattributed += v * r.p.StepHours()
@@ -281,24 +283,15 @@ func (r *reader) unattributed(ctx context.Context, f *fleet) error {
 	})
 }
 
-// poolLabels are the labels of nodes that name their pool, as kube-state-metrics spells them.
-var poolLabels = []string{"label_cloud_google_com_gke_nodepool", "label_eks_amazonaws_com_nodegroup",
-	"label_alpha_eksctl_io_nodegroup_name", "label_kubernetes_azure_com_agentpool", "label_agentpool",
-	"label_karpenter_sh_nodepool", "label_oci_oraclecloud_com_node_pool", "label_doks_digitalocean_com_node_pool",
-	"label_node_pool", "label_nodepool", "label_pool"}
-
-// notLabel are the characters that kube-state-metrics replaces in the names of labels.
-var notLabel = regexp.MustCompile(`[^a-zA-Z0-9]`)
-
 // pools finds the node pools, from labels of the nodes if there are any, otherwise from their names.
 func (r *reader) pools(ctx context.Context, f *fleet) error {
 	of := map[nodeKey]string{}
 	if r.has[kubeLabels] {
-		labels := poolLabels
+		labels := kube.PoolLabels
 		if r.opt.PoolLabel != "" {
-			labels = []string{"label_" + notLabel.ReplaceAllString(r.opt.PoolLabel, "_")}
+			labels = []string{kube.LabelMetric(r.opt.PoolLabel)}
 		}
-		err := r.coarse(ctx, day, "", "last", r.q.sel(kubeLabels), nil, func(l prom.Labels, _ span, _ float64) {
+		err := r.coarse(ctx, day, "", "last", r.q.Select(kubeLabels), nil, func(l prom.Labels, _ span, _ float64) {
 			for _, name := range labels {
 				if v := l.Get(name); v != "" {
 					of[r.place(l)] = v
@@ -312,7 +305,7 @@ func (r *reader) pools(ctx context.Context, f *fleet) error {
 	}
 	for _, n := range f.nodes {
 		if n.pool = of[nodeKey{n.key.cluster, n.key.node, ""}]; n.pool == "" {
-			n.pool = poolOf(n.key.node)
+			n.pool = kube.PoolOf(n.key.node)
 		}
 	}
 	switch {
@@ -327,24 +320,6 @@ func (r *reader) pools(ctx context.Context, f *fleet) error {
 	return nil
 }
 
-// counted is the last part of a node's name that distinguishes nodes of a pool: a number, or what a cloud drew.
-var counted = regexp.MustCompile(`(?:[-_][0-9a-f]{8,10})?[-_](?:[0-9]+|[bcdf-hj-np-tv-z2456789]{4,5}|[0-9a-f]{8,})$`)
-
-// poolOf is the name of a node without its number: h100-a-007 and h100-a-008 are one pool. An address has no pool.
-func poolOf(node string) string {
-	host, _, _ := strings.Cut(node, ".")
-	if strings.HasPrefix(host, "ip-") || strings.Trim(host, "0123456789-") == "" {
-		return ""
-	}
-	if i := counted.FindStringIndex(host); i != nil && i[0] > 0 {
-		return host[:i[0]]
-	}
-	if trimmed := strings.TrimRight(host, "0123456789"); trimmed != "" {
-		return trimmed
-	}
-	return host
-}
-
 // gpuFacts are what is known of each GPU.
 type gpuFacts struct {
 	model   map[gpuKey]string
@@ -352,8 +327,6 @@ type gpuFacts struct {
 	byModel map[string]float64 // memory
 	minute  map[gpuKey]*track  // highest one-minute mean in each hour
 }
-
-type gpuKey struct{ cluster, node, uuid string }
 
 func newGPUFacts() *gpuFacts {
 	return &gpuFacts{map[gpuKey]string{}, map[gpuKey]float64{}, map[string]float64{}, map[gpuKey]*track{}}
@@ -370,23 +343,24 @@ func (r *reader) gpus(ctx context.Context) (*gpuFacts, error) {
 		labels       []string
 		each         func(gpuKey, prom.Labels, span, float64)
 	}{
-		{rawInfo, day, "group", "last", []string{"node", "uuid", "model"}, func(k gpuKey, l prom.Labels, _ span, _ float64) {
-			if m := l.Get("model"); m != "" {
-				facts.model[k] = m
-			}
+		{rawInfo, day, "group", "last", []string{"node", "uuid", "model"},
+			func(k gpuKey, l prom.Labels, _ span, _ float64) {
+				if m := l.Get("model"); m != "" {
+					facts.model[k] = m
+				}
+			}},
+		{rawTotal, day, "max", "last", perGPU, func(k gpuKey, _ prom.Labels, _ span,
+			v float64) {
+			facts.memory[k] = v
 		}},
-		{rawTotal, day, "max", "last", perGPU, func(k gpuKey, _ prom.Labels, _ span, v float64) { facts.memory[k] = v }},
 		{rawMinute, time.Hour, "max", "max", perGPU, func(k gpuKey, _ prom.Labels, s span, v float64) {
-			if facts.minute[k] == nil {
-				facts.minute[k] = &track{}
-			}
-			facts.minute[k].max((s.to-1)/perHour, min(1, v))
+			entry(facts.minute, k).max((s.to-1)/perHour, min(1, v))
 		}},
 	} {
 		if !r.has[x.metric] {
 			continue
 		}
-		err := r.coarse(ctx, x.every, x.op, x.overTime, r.q.sel(x.metric), x.labels,
+		err := r.coarse(ctx, x.every, x.op, x.overTime, r.q.Select(x.metric), x.labels,
 			func(l prom.Labels, s span, v float64) { x.each(r.gpuKey(l), l, s, v) })
 		if err != nil {
 			return nil, err
@@ -402,7 +376,7 @@ func (r *reader) gpus(ctx context.Context) (*gpuFacts, error) {
 
 // namespaces lists those that had or used GPUs.
 func (r *reader) namespaces(ctx context.Context) ([]string, error) {
-	match := r.q.anyOf([]string{ruleAllocated, ruleBusy, rawAllocated, rawBusy, rawShare})
+	match := r.q.AnyOf([]string{ruleAllocated, ruleBusy, rawAllocated, rawBusy, rawShare})
 	names, err := r.api.Values(ctx, "namespace", match, r.p.From, r.p.To)
 	slices.Sort(names)
 	return names, err
@@ -442,14 +416,14 @@ func (r *reader) namespace(ctx context.Context, name string, withoutRules []span
 func (r *reader) ruleLoads(ctx context.Context, s *space) error {
 	table := map[string]quantity{ruleAllocated: qAllocated, ruleBusy: qBusy, ruleObserved: qObserved, ruleWatts: qWatts,
 		ruleMemory: qMemory, ruleBusiest: qBusiest, ruleLastBusy: qLastBusy, rulePods: qPods, ruleUnused: qGap}
-	query := r.q.anyOf(sortedKeys(table), inNamespace(s.name))
+	query := r.q.AnyOf(sortedKeys(table), inNamespace(s.name))
 	return r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) {
 		q := table[l.Name()]
 		if q == qGap && l.Get("state") == "idle" {
 			q = qIdle
 		}
-		o := recordedOwner(l.Get("workload_type"), l.Get("workload"), "")
-		s.load(l.Get(r.q.cluster), o, l.Get("model")).add(q, k, v)
+		o := kube.RecordedOwner(l.Get("workload_type"), l.Get("workload"), "")
+		s.load(l.Get(r.q.Cluster), o, l.Get("model")).add(q, k, v)
 	})
 }
 
@@ -460,14 +434,14 @@ func (r *reader) rawLoads(ctx context.Context, s *space, g span, facts *gpuFacts
 		q        quantity
 		op, expr string
 	}{
-		{qAllocated, "sum", r.q.rate(rawAllocated, in)},
-		{qObserved, "sum", r.q.rate(rawObserved, in)},
-		{qGap, "sum", r.q.rate(rawUnused, in, `state="gap"`)},
-		{qWatts, "sum", r.q.rate(rawJoules, in)},
-		{qMemory, "max", r.q.sel(rawMemory, in)},
-		{qLastBusy, "max", r.q.sel(rawLastBusy, in)},
+		{qAllocated, "sum", r.q.Rate(rawAllocated, in)},
+		{qObserved, "sum", r.q.Rate(rawObserved, in)},
+		{qGap, "sum", r.q.Rate(rawUnused, in, `state="gap"`)},
+		{qWatts, "sum", r.q.Rate(rawJoules, in)},
+		{qMemory, "max", r.q.Select(rawMemory, in)},
+		{qLastBusy, "max", r.q.Select(rawLastBusy, in)},
 	} {
-		err := r.steps(ctx, r.q.by(x.op, x.expr, perAllocation...), g, func(l prom.Labels, k int, v float64) {
+		err := r.steps(ctx, r.q.By(x.op, x.expr, perAllocation...), g, func(l prom.Labels, k int, v float64) {
 			at := r.gpuKey(l)
 			s.load(at.cluster, s.ownerOf(podKey{at.cluster, s.name, l.Get("pod")}), facts.model[at]).add(x.q, k, v)
 		})
@@ -487,11 +461,11 @@ func (r *reader) owners(ctx context.Context, s *space) error {
 		if !r.has[metric] {
 			continue
 		}
-		selector := r.q.sel(metric, inNamespace(s.name), `workload!=""`)
+		selector := r.q.Select(metric, inNamespace(s.name), `workload!=""`)
 		err := r.coarse(ctx, day, "group", "last", selector, labels, func(l prom.Labels, _ span, _ float64) {
-			p := podKey{l.Get(r.q.cluster), s.name, l.Get("pod")}
-			o := recordedOwner(l.Get("workload_type"), l.Get("workload"), p.pod)
-			if old, ok := s.owners[p]; !ok || old.from != ownerRecorded || o.from == ownerRecorded {
+			p := podKey{l.Get(r.q.Cluster), s.name, l.Get("pod")}
+			o := kube.RecordedOwner(l.Get("workload_type"), l.Get("workload"), p.pod)
+			if old, ok := s.owners[p]; !ok || old.From != kube.Recorded || o.From == kube.Recorded {
 				s.owners[p] = o
 			}
 		})
@@ -514,10 +488,10 @@ func (r *reader) allocations(ctx context.Context, s *space) error {
 		rate  string
 		track func(*allocation) *track
 	}{
-		{r.q.rate(rawBusy, in), func(a *allocation) *track { return &a.busy }},
-		{r.q.rate(rawUnused, in, `state="idle"`), func(a *allocation) *track { return &a.idle }},
+		{r.q.Rate(rawBusy, in), func(a *allocation) *track { return &a.busy }},
+		{r.q.Rate(rawUnused, in, `state="idle"`), func(a *allocation) *track { return &a.idle }},
 	} {
-		err := r.steps(ctx, r.q.by("sum", x.rate, perAllocation...), r.all(),
+		err := r.steps(ctx, r.q.By("sum", x.rate, perAllocation...), r.all(),
 			func(l prom.Labels, k int, v float64) { x.track(of(l)).add(k, v) })
 		if err != nil {
 			return err
@@ -528,7 +502,8 @@ func (r *reader) allocations(ctx context.Context, s *space) error {
 			t.max(k, v)
 		}
 	}
-	err := r.coarse(ctx, time.Hour, "sum", "max", r.q.sel(rawShare, in), append(slices.Clone(perAllocation), "resource"),
+	err := r.coarse(ctx, time.Hour, "sum", "max", r.q.Select(rawShare, in),
+		append(slices.Clone(perAllocation), "resource"),
 		func(l prom.Labels, g span, v float64) {
 			a := of(l)
 			if res := l.Get("resource"); res != "" {
@@ -539,6 +514,6 @@ func (r *reader) allocations(ctx context.Context, s *space) error {
 	if err != nil {
 		return err
 	}
-	return r.coarse(ctx, time.Hour, "sum", "max", r.q.sel(rawMemory, in), perAllocation,
+	return r.coarse(ctx, time.Hour, "sum", "max", r.q.Select(rawMemory, in), perAllocation,
 		func(l prom.Labels, g span, v float64) { spread(&of(l).memory, g, v) })
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
+	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 const (
@@ -68,12 +69,12 @@ func (a *analysis) fit(r *Workload, d demand, several bool) (*sizing, noAdvice) 
 	gpu, offered := a.migGPU(r.Model)
 	switch isMIG := r.Sharing == "mig"; {
 	case r.Sharing == "shared":
-		return nil, noAdvice{noAdviceShared, "a share of a GPU is already allocated to it"}
+		return nil, noAdvice{"already_shared", "a share of a GPU is already allocated to it"}
 	case isMIG && r.Preallocated:
-		return nil, noAdvice{noAdviceMemory,
+		return nil, noAdvice{"memory_too_high",
 			"its memory was allocated at the start and does not indicate whether a smaller MIG device is enough"}
 	case isMIG && !offered:
-		return nil, noAdvice{noAdviceUnknown, "the table of MIG profiles has no such model"}
+		return nil, noAdvice{"activity_unknown", "the table of MIG profiles has no such model"}
 	case isMIG || offered && !several && !r.Preallocated:
 		if s, reason := a.fitProfile(r, gpu, d); s != nil || isMIG {
 			return s, reason
@@ -97,21 +98,21 @@ func (a *analysis) fitReplicas(r *Workload, d demand) (*sizing, noAdvice) {
 		case k == maxReplicas:
 			s.smaller = fmt.Sprintf("Not more than %d on one GPU before a trial.", maxReplicas)
 		case r.Preallocated || d.need > 1/float64(k+1):
-			s.smaller = fmt.Sprintf("Not 1/%d: the peaks need %s with headroom.", k+1, percent(d.need))
+			s.smaller = fmt.Sprintf("Not 1/%d: the peaks need %s with headroom.", k+1, units.Ratio(d.need))
 		default:
-			s.smaller = fmt.Sprintf("Not 1/%d: the memory peak of %s does not fit.", k+1, bytesText(d.memory))
+			s.smaller = fmt.Sprintf("Not 1/%d: the memory peak of %s does not fit.", k+1, units.GiB(d.memory))
 		}
 		return s, noAdvice{}
 	}
 	if d.need > 0.5 || r.Preallocated {
 		return nil, peaksTooHigh(d)
 	}
-	return nil, noAdvice{noAdviceMemory, fmt.Sprintf("its memory peak of %s needs the GPU", bytesText(d.memory))}
+	return nil, noAdvice{"memory_too_high", fmt.Sprintf("its memory peak of %s needs the GPU", units.GiB(d.memory))}
 }
 
 func peaksTooHigh(d demand) noAdvice {
-	return noAdvice{noAdvicePeaks,
-		fmt.Sprintf("its peaks need %s of its allocation, with headroom", percent(min(1, d.need)))}
+	return noAdvice{"peaks_too_high",
+		fmt.Sprintf("its peaks need %s of its allocation, with headroom", units.Ratio(min(1, d.need)))}
 }
 
 // fitProfile chooses a MIG profile of which a GPU has at least two.
@@ -121,7 +122,7 @@ func (a *analysis) fitProfile(r *Workload, gpu *mig.GPU, d demand) (*sizing, noA
 	if r.Sharing == "mig" {
 		p, ok := gpu.Profile(r.Profile)
 		if !ok {
-			return nil, noAdvice{noAdviceUnknown, "the profile of its MIG devices is not in the table"}
+			return nil, noAdvice{"activity_unknown", "the profile of its MIG devices is not in the table"}
 		}
 		current, has = p, gpu.ComputeRatio(p)
 	}
@@ -134,11 +135,11 @@ func (a *analysis) fitProfile(r *Workload, gpu *mig.GPU, d demand) (*sizing, noA
 		switch {
 		case compute < need:
 			smaller = fmt.Sprintf("Not %s: it has %s of the GPU's compute, and the peaks need %s with headroom.",
-				p.Name, percent(compute), percent(need))
+				p.Name, units.Ratio(compute), units.Ratio(need))
 			continue
 		case p.Bytes < d.bytes:
 			smaller = fmt.Sprintf("Not %s: it has %s, and the memory peak is %s.",
-				p.Name, bytesText(p.Bytes), bytesText(d.memory))
+				p.Name, units.GiB(p.Bytes), units.GiB(d.memory))
 			continue
 		case smaller == "":
 			smaller = p.Name + " is the smallest profile."
@@ -152,7 +153,8 @@ func (a *analysis) fitProfile(r *Workload, gpu *mig.GPU, d demand) (*sizing, noA
 	if d.need > 0.5 {
 		return nil, peaksTooHigh(d)
 	}
-	return nil, noAdvice{noAdviceMemory, fmt.Sprintf("no smaller profile fits its memory peak of %s", bytesText(d.memory))}
+	return nil, noAdvice{"memory_too_high", fmt.Sprintf("no smaller profile fits its memory peak of %s",
+		units.GiB(d.memory))}
 }
 
 // size finds workloads for which less is enough.
@@ -163,56 +165,60 @@ func (a *analysis) size(l *load, r *Workload, steps int) (*Advice, noAdvice) {
 	case !a.lasts(l.track(qAllocated).end(), a.p.Steps()):
 		return nil, noLongerAllocated()
 	case observed < g.Observed*19/20:
-		return nil, noAdvice{noAdviceShort, fmt.Sprintf("it was observed for %s; the minimum to judge a size is %s",
-			duration(observed), duration(g.Observed))}
+		return nil, noAdvice{"observed_too_short",
+			fmt.Sprintf("it was observed for %s; the minimum to judge a size is %s",
+				units.Duration(observed), units.Duration(g.Observed))}
 	case r.Coverage < g.Coverage:
-		return nil, noAdvice{noAdviceCoverage, fmt.Sprintf("its activity is known for %s of its time; the minimum is %s",
-			percent(r.Coverage), percent(g.Coverage))}
+		return nil, noAdvice{"coverage_too_low",
+			fmt.Sprintf("its activity is known for %s of its time; the minimum is %s",
+				units.Ratio(r.Coverage), units.Ratio(g.Coverage))}
 	case r.BusyMean == nil || r.BusyPeak == nil:
-		return nil, noAdvice{noAdviceUnknown, "its activity is unknown"}
+		return nil, noAdvice{"activity_unknown", "its activity is unknown"}
 	case *r.BusyMean >= wellUsed:
-		return nil, noAdvice{noAdviceWell, fmt.Sprintf("it is busy %s of the time", percent(*r.BusyMean))}
+		return nil, noAdvice{"well_used", fmt.Sprintf("it is busy %s of the time", units.Ratio(*r.BusyMean))}
 	case several && r.Sharing == "mig":
-		return nil, noAdvice{noAdviceSeveral, "several MIG devices are allocated to each of its pods"}
+		return nil, noAdvice{"several_mig_devices", "several MIG devices are allocated to each of its pods"}
 	}
 	d := a.demandOf(l, span{0, a.p.Steps()})
 	s, reason := a.fit(r, d, several)
 	if s == nil {
 		return nil, reason
 	}
-	ad := a.adviceFor(r, adviseShare, reasonSmall, r.Allocated*(1-s.part))
+	ad := a.adviceFor(r, adviseShare, "low_activity", r.Allocated*(1-s.part))
 	ad.Alternatives = s.smaller
 	mean := "5-minute"
 	if d.minute > 0 {
 		mean = "one-minute"
 	}
 	usage := fmt.Sprintf("busy %s of the time, above %s in a hundredth of it, maximum %s (%s mean)",
-		percent(*r.BusyMean), percent(d.p99), percent(max(d.peak, d.minute)), mean)
+		units.Ratio(*r.BusyMean), units.Ratio(d.p99), units.Ratio(max(d.peak, d.minute)), mean)
 	memory := ""
 	if d.memory > 0 {
-		memory = fmt.Sprintf("; its memory peak is %s", bytesText(d.memory))
+		memory = fmt.Sprintf("; its memory peak is %s", units.GiB(d.memory))
 	}
 	switch {
 	case r.Preallocated:
-		ad.Reason = reasonPreallocated
+		ad.Reason = "preallocated_memory"
 		memory = fmt.Sprintf("; its %s were allocated at the start and never changed, which does not indicate need",
-			bytesText(*r.MemoryMedian))
+			units.GiB(*r.MemoryMedian))
 		ad.Title = fmt.Sprintf("Try %s at %s, with limited memory", r.Name, s.name())
-		ad.Risk = "medium: a trial, because the memory that it needs cannot be measured; watch latency and allocation errors"
+		ad.Risk = "medium: a trial, because the memory that it needs cannot be measured; watch latency and " +
+			"allocation errors"
 		ad.Confidence = "low"
 	case s.replicas > 0:
 		ad.Title = fmt.Sprintf("Share the GPU of %s: %s is enough", r.Name, s.name())
-		ad.Risk = "medium: time-slicing isolates neither memory nor faults; simultaneous bursts of two containers slow down"
+		ad.Risk = "medium: time-slicing isolates neither memory nor faults; simultaneous bursts of two containers " +
+			"slow down"
 	default:
 		ad.Code = adviseShrink
 		ad.Title = fmt.Sprintf("Move %s to the MIG profile %s", r.Name, s.profile.Name)
 		ad.Risk = "medium: bursts that use the whole GPU take longer on fewer SMs; compare latency before and after"
 	}
-	ad.Evidence = sentence(usage, memory)
+	ad.Evidence = units.Sentence(usage, memory)
 	ad.Validation = a.validateSize(l, r, several)
 	if v := ad.Validation; v != nil && v.Exceeded > g.Overload {
-		return nil, noAdvice{noAdviceValidation, fmt.Sprintf("%s, recommended from the first part of the period, "+
-			"would have been too small in %s of the rest", v.Size, percent(v.Exceeded))}
+		return nil, noAdvice{"failed_validation", fmt.Sprintf("%s, recommended from the first part of the period, "+
+			"would have been too small in %s of the rest", v.Size, units.Ratio(v.Exceeded))}
 	}
 	ad.ChangeIn, ad.Change = sizeChange(r, s)
 	return &ad, noAdvice{}

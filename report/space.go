@@ -1,27 +1,15 @@
 package report
 
 import (
-	"cmp"
-	"maps"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/report/kube"
 )
 
-// loadKey names one owner's use of one model.
-type loadKey struct{ cluster, namespace, kind, name, model string }
-
-func (a loadKey) compare(b loadKey) int {
-	return cmp.Or(strings.Compare(a.cluster, b.cluster), strings.Compare(a.namespace, b.namespace),
-		strings.Compare(a.kind, b.kind), strings.Compare(a.name, b.name), strings.Compare(a.model, b.model))
-}
-
-func (a loadKey) id() string {
-	id := strings.Join([]string{a.namespace, a.kind, a.name, a.model}, "/")
-	if a.cluster != "" {
-		id = a.cluster + "/" + id
-	}
-	return id
+func (k loadKey) id() string {
+	return strings.TrimPrefix(strings.Join(k.parts(), "/"), "/")
 }
 
 // quantity is something that is read of workloads.
@@ -78,19 +66,6 @@ func (l *load) add(q quantity, k int, v float64) {
 // track returns the track of a quantity up to qMemory.
 func (l *load) track(q quantity) *track { return &l.tracks[q] }
 
-// podKey names a pod.
-type podKey struct{ cluster, namespace, pod string }
-
-// allocationKey names a pod on a GPU.
-type allocationKey struct{ cluster, namespace, pod, node, uuid string }
-
-func (a allocationKey) compare(b allocationKey) int {
-	return cmp.Or(strings.Compare(a.cluster, b.cluster), strings.Compare(a.namespace, b.namespace),
-		strings.Compare(a.pod, b.pod), strings.Compare(a.node, b.node), strings.Compare(a.uuid, b.uuid))
-}
-
-func (a allocationKey) gpu() gpuKey { return gpuKey{a.cluster, a.node, a.uuid} }
-
 // allocation is one pod on one GPU. Tracks are in GPUs, except the memory.
 type allocation struct {
 	key        allocationKey
@@ -108,46 +83,42 @@ type space struct {
 	name        string
 	loads       map[loadKey]*load
 	allocations map[allocationKey]*allocation
-	owners      map[podKey]owner
+	owners      map[podKey]kube.Owner
 	// shares is true if the share of each allocation is known.
 	shares bool
 }
 
 func newSpace(p Period, name string) *space {
 	return &space{p: p, name: name, loads: map[loadKey]*load{}, allocations: map[allocationKey]*allocation{},
-		owners: map[podKey]owner{}}
+		owners: map[podKey]kube.Owner{}}
 }
 
-func (s *space) load(cluster string, o owner, model string) *load {
-	k := loadKey{cluster, s.name, o.kind, o.name, model}
-	l := s.loads[k]
-	if l == nil {
-		l = &load{key: k, from: o.from, pods: map[podKey]bool{}}
-		s.loads[k] = l
+func (s *space) load(cluster string, o kube.Owner, model string) *load {
+	k := loadKey{cluster, s.name, o.Kind, o.Name, model}
+	l := entry(s.loads, k)
+	if l.pods == nil {
+		l.key, l.from, l.pods = k, o.From, map[podKey]bool{}
 	}
 	return l
 }
 
 func (s *space) allocation(k allocationKey) *allocation {
-	a := s.allocations[k]
-	if a == nil {
-		a = &allocation{key: k}
-		s.allocations[k] = a
-	}
+	a := entry(s.allocations, k)
+	a.key = k
 	return a
 }
 
 // ownerOf returns the owner of a pod.
-func (s *space) ownerOf(p podKey) owner {
+func (s *space) ownerOf(p podKey) kube.Owner {
 	if o, ok := s.owners[p]; ok {
 		return o
 	}
-	return guessOwner(p.pod)
+	return kube.GuessOwner(p.pod)
 }
 
 // join adds every allocation to its workload. A workload that no rule covers is made from its allocations.
 func (s *space) join(facts *gpuFacts) {
-	for _, k := range slices.SortedFunc(maps.Keys(s.allocations), allocationKey.compare) {
+	for _, k := range sorted(s.allocations) {
 		a, p := s.allocations[k], podKey{k.cluster, k.namespace, k.pod}
 		a.model = facts.model[k.gpu()]
 		l := s.load(k.cluster, s.ownerOf(p), a.model)
@@ -173,11 +144,6 @@ func (s *space) fill(g span) {
 			}
 		}
 	}
-}
-
-// sorted returns the workloads in order.
-func (s *space) sorted() []*load {
-	return slices.SortedFunc(maps.Values(s.loads), func(a, b *load) int { return a.key.compare(b.key) })
 }
 
 // settle sets the typical share, which fills in where shares were read more coarsely than the rest.

@@ -145,14 +145,3 @@ func (s sample) quantile(q float64) float64 {
 
 // top is the largest value.
 func (s sample) top() float64 { return s.quantile(1) }
-
-// over divides; 0 if the divisor is 0.
-func over(a, b float64) float64 {
-	if b == 0 {
-		return 0
-	}
-	return a / b
-}
-
-// pointer returns the address of a copy.
-func pointer[T any](v T) *T { return &v }

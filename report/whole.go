@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-exporter/gpu-exporter/report/kube"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
+	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 // saturated finds workloads whose shared GPUs are needed by more than they have.
@@ -19,11 +21,7 @@ func (a *analysis) saturated(found []*finding) {
 	gpus := map[gpuKey]*sharing{}
 	for _, f := range found {
 		for _, s := range f.shared {
-			g := gpus[s.gpu]
-			if g == nil {
-				g = &sharing{}
-				gpus[s.gpu] = g
-			}
+			g := entry(gpus, s.key.gpu())
 			for k, v := range s.busy.all() {
 				g.busy.add(k, v)
 				g.pods.add(k, 1)
@@ -31,51 +29,47 @@ func (a *analysis) saturated(found []*finding) {
 			g.memory.plus(&s.memory)
 		}
 	}
-	type state struct{ full, hours, pods, memory float64 }
-	states := map[gpuKey]state{}
-	for key, g := range gpus {
-		var fullSteps, steps, pods, memory float64
-		for k, v := range g.busy.all() {
-			n := g.pods.or(k, 0)
-			if n < 2 {
-				continue
-			}
-			steps++
-			pods += n
-			if v >= full {
-				fullSteps++
-			}
-		}
-		for _, v := range g.memory.all() {
-			memory = max(memory, v)
-		}
-		states[key] = state{over(fullSteps, steps), steps * a.p.StepHours(), over(pods, steps),
-			over(memory, a.facts.memory[key])}
-	}
+	// worst is, over the GPUs of a workload: the fraction of the time in which they were full, pods and memory in use.
+	type worst struct{ full, pods, memory float64 }
 	for _, f := range found {
 		var affected, all float64
-		var worst state
+		var w worst
 		for _, s := range f.shared {
-			st := states[s.gpu]
-			all += s.hours
-			if st.full >= often && st.hours >= enough {
-				affected += s.hours
-				worst = state{full: max(worst.full, st.full), pods: max(worst.pods, st.pods), memory: max(worst.memory, st.memory)}
+			hours, fullSteps, steps, pods, memory := float64(s.busy.count())*s.typical, 0.0, 0.0, 0.0, 0.0
+			all += hours
+			g := gpus[s.key.gpu()]
+			for k, v := range g.busy.all() {
+				if n := g.pods.or(k, 0); n >= 2 {
+					steps++
+					pods += n
+					if v >= full {
+						fullSteps++
+					}
+				}
 			}
+			if over(fullSteps, steps) < often || steps*a.p.StepHours() < enough {
+				continue
+			}
+			affected += hours
+			for _, v := range g.memory.all() {
+				memory = max(memory, over(v, a.facts.memory[s.key.gpu()]))
+			}
+			w = worst{max(w.full, fullSteps/steps), max(w.pods, pods/steps), max(w.memory, memory)}
 		}
 		if all == 0 || affected < often*all || f.row.Advice == adviseRelease {
 			continue
 		}
 		r := &f.row
-		ad := a.adviceFor(r, adviseLessSharing, reasonSaturated, 0)
+		ad := a.adviceFor(r, adviseLessSharing, "oversubscribed", 0)
 		ad.SavedCost = nil
 		ad.Title = "Reduce sharing for " + r.Name
 		memory := ""
-		if worst.memory > 0.95 {
-			memory = fmt.Sprintf("; up to %s of their memory was in use", percent(min(1, worst.memory)))
+		if w.memory > 0.95 {
+			memory = fmt.Sprintf("; up to %s of their memory was in use", units.Ratio(min(1, w.memory)))
 		}
-		ad.Evidence = sentence(fmt.Sprintf("its GPUs were busy to %s or more in %s of the time, each shared by %.1f pods on average",
-			percent(full), percent(worst.full), worst.pods), memory)
+		ad.Evidence = units.Sentence(fmt.Sprintf(
+			"its GPUs were busy to %s or more in %s of the time, each shared by %.1f pods on average",
+			units.Ratio(full), units.Ratio(w.full), w.pods), memory)
 		ad.Alternatives = "Less sharing is the smaller step: fewer replicas of each GPU come before a GPU of its own."
 		ad.Risk = "low: it costs GPUs instead of saving any; without it the containers slow each other down"
 		ad.ChangeIn, ad.Change = "device plugin or pod template", "# fewer replicas on these nodes "+
@@ -101,7 +95,7 @@ func (r *reader) faults(ctx context.Context) (*faults, error) {
 		if !r.has[x.metric] {
 			continue
 		}
-		err := r.steps(ctx, r.q.sel(x.metric), r.all(), func(l prom.Labels, _ int, v float64) {
+		err := r.steps(ctx, r.q.Select(x.metric), r.all(), func(l prom.Labels, _ int, v float64) {
 			at := r.place(l)
 			if x.into[at] == nil {
 				x.into[at] = map[string]float64{}
@@ -127,7 +121,8 @@ func (a *analysis) fix(f *fleet, seen *faults) []Advice {
 		at := nodeKey{n.key.cluster, n.key.node, ""}
 		var signs []string
 		for _, p := range byValue(seen.problems[at]) {
-			signs = append(signs, fmt.Sprintf("%s for %.1f GPU-hours", strings.ReplaceAll(p, "_", " "), seen.problems[at][p]))
+			signs = append(signs, fmt.Sprintf("%s for %.1f GPU-hours", strings.ReplaceAll(p, "_", " "),
+				seen.problems[at][p]))
 		}
 		for _, x := range byValue(seen.xids[at]) {
 			signs = append(signs, fmt.Sprintf("XID %s %.0f times", x, math.Max(1, seen.xids[at][x])))
@@ -135,13 +130,15 @@ func (a *analysis) fix(f *fleet, seen *faults) []Advice {
 		if len(signs) > 0 {
 			signs[0] = ": " + signs[0]
 		}
-		ad := a.advice(n.key, adviseFix, reasonUnavailable, lost, "high")
+		ad := a.advice(n.key, adviseFix, "gpu_unavailable", lost, "high")
 		ad.Title = "Repair the GPUs of " + n.key.node
-		ad.Evidence = sentence(fmt.Sprintf("%.1f GPU-hours could not be used", lost), strings.Join(signs[:min(4, len(signs))], ", "))
+		ad.Evidence = units.Sentence(fmt.Sprintf("%.1f GPU-hours could not be used", lost),
+			strings.Join(signs[:min(4, len(signs))], ", "))
 		ad.Risk = "low: drain the node first"
 		ad.ChangeIn = "shell"
-		ad.Change = fmt.Sprintf("kubectl cordon %s   # then look: the driver's recovery action, XIDs and remapped rows "+
-			"are on the exporter's page of the node", shell(n.key.node))
+		ad.Change = fmt.Sprintf("kubectl cordon %s   # then look: the driver's recovery action, XIDs and remapped "+
+			"rows "+
+			"are on the exporter's page of the node", kube.Shell(n.key.node))
 		out = append(out, ad)
 	}
 	return out
@@ -163,7 +160,7 @@ func (a *analysis) consolidate(f *fleet) (out []Advice, packings []Packing) {
 			groups[k] = append(groups[k], n)
 		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(groups), nodeKey.compare) {
+	for _, k := range sorted(groups) {
 		nodes := groups[k]
 		if k.model == "" || len(nodes) < 2 {
 			continue
@@ -189,55 +186,61 @@ func (a *analysis) consolidate(f *fleet) (out []Advice, packings []Packing) {
 		}
 		freed := min(unallocated, float64(spare)*perNode*a.p.Hours())
 		text := fmt.Sprintf("%d nodes of %.0f GPUs had %.1f GPUs allocated at the busiest time and %.1f on average: "+
-			"%s would have been enough.", len(nodes), perNode, peak, over(allocated.sum(), float64(a.p.Steps())), nodesText(needed))
-		packings = append(packings, Packing{Cluster: k.cluster, Model: k.model, Scenario: "consolidate", Items: len(nodes),
+			"%s would have been enough.", len(nodes), perNode, peak, over(allocated.sum(), float64(a.p.Steps())),
+			units.Count(float64(needed), "node"))
+		packings = append(packings, Packing{Cluster: k.cluster, Model: k.model, Scenario: "consolidate",
+			Items:      len(nodes),
 			GPUsBefore: gpus, GPUsAfter: float64(needed) * perNode, FreedHours: freed,
-			FreedCost: a.prices.cost(k.model, freed), Text: text})
-		ad := a.advice(k, adviseConsolidate, reasonHalfEmpty, freed, "medium")
-		ad.Title = fmt.Sprintf("Run %s on %s instead of %d", k.model, nodesText(needed), len(nodes))
+			FreedCost: a.opt.Prices.Cost(k.model, freed), Text: text})
+		ad := a.advice(k, adviseConsolidate, "half_empty_nodes", freed, "medium")
+		ad.Title = fmt.Sprintf("Run %s on %s instead of %d", k.model, units.Count(float64(needed), "node"), len(nodes))
 		ad.Evidence = text
-		ad.Alternatives = nodesText(needed-1) + " would have been too few at the busiest time."
+		ad.Alternatives = units.Count(float64(needed-1), "node") + " would have been too few at the busiest time."
 		if needed == 0 {
 			ad.Title = fmt.Sprintf("Remove the %d nodes of %s", len(nodes), k.model)
 			ad.Alternatives = "None of them was allocated at any time of the period."
 		}
-		ad.Risk = "medium: nothing is left for the loss of a node, and jobs that need several whole nodes may wait longer"
+		ad.Risk = "medium: nothing is left for the loss of a node, and jobs that need several whole nodes may wait " +
+			"longer"
 		ad.ChangeIn = "scheduler and node pool"
 		ad.Change = fmt.Sprintf("# fill nodes one after the other\n# kube-scheduler: NodeResourcesFit with "+
-			"scoringStrategy.type: MostAllocated for nvidia.com/gpu\n# then lower the size of the pool to %d nodes", needed)
+			"scoringStrategy.type: MostAllocated for nvidia.com/gpu\n# then lower the size of the pool to %d nodes",
+			needed)
 		out = append(out, ad)
 	}
 	return out, packings
 }
 
-// resourceUse is how much of a resource was unallocated, as mean and minimum, and how much was pending, as a mean.
-type resourceUse struct{ unallocated, minimum, pending float64 }
+// resourceKey names a resource of a cluster.
+type resourceKey struct{ cluster, resource string }
 
-// pending reads what pods waited for by cluster and resource, and what was unallocated at the time.
-func (r *reader) pending(ctx context.Context) (map[string]map[string]*resourceUse, error) {
+func (k resourceKey) parts() []string { return []string{k.cluster, k.resource} }
+
+// resourceUse is how much of a resource was unallocated, as mean and minimum, and how much was pending, as a mean.
+type resourceUse struct {
+	unallocated, minimum, pending float64
+	seen                          bool
+}
+
+// pending reads what pods waited for, and what was unallocated at the time.
+func (r *reader) pending(ctx context.Context) (map[resourceKey]*resourceUse, error) {
 	if !r.has[ruleFree] || !r.has[rulePending] {
 		r.source("pending pods", "absent", rulePending+" (needs kube-state-metrics)", 0)
 		return nil, nil
 	}
 	r.source("pending pods", "rules", rulePending, r.p.Hours())
-	out := map[string]map[string]*resourceUse{}
+	out, n := map[resourceKey]*resourceUse{}, float64(r.p.Steps())
 	read := func(rule string, take func(u *resourceUse, v float64)) error {
-		query := r.q.by("sum", r.q.sel(rule), "resource")
+		query := r.q.By("sum", r.q.Select(rule), "resource")
 		return r.steps(ctx, query, r.all(), func(l prom.Labels, _ int, v float64) {
-			c, res := l.Get(r.q.cluster), l.Get("resource")
-			if out[c] == nil {
-				out[c] = map[string]*resourceUse{}
-			}
-			if out[c][res] == nil {
-				out[c][res] = &resourceUse{minimum: math.Inf(1)}
-			}
-			take(out[c][res], v)
+			take(entry(out, resourceKey{l.Get(r.q.Cluster), l.Get("resource")}), v)
 		})
 	}
-	n := float64(r.p.Steps())
 	err := read(ruleFree, func(u *resourceUse, v float64) {
+		if !u.seen || v < u.minimum {
+			u.minimum, u.seen = v, true
+		}
 		u.unallocated += v / n
-		u.minimum = min(u.minimum, v)
 	})
 	if err != nil {
 		return nil, err
@@ -246,48 +249,37 @@ func (r *reader) pending(ctx context.Context) (map[string]map[string]*resourceUs
 }
 
 // geometry recommends other MIG profiles if one is pending while another is unallocated.
-func (a *analysis) geometry(use map[string]map[string]*resourceUse) []Advice {
-	var out []Advice
-	for _, cluster := range sortedKeys(use) {
-		res := use[cluster]
-		spare, most := "", 0.0
-		for _, name := range sortedKeys(res) {
-			if u := res[name]; strings.Contains(name, "mig") && u.pending < 0.01 && u.minimum >= 1 && u.unallocated > most {
-				spare, most = name, u.unallocated
-			}
+func (a *analysis) geometry(use map[resourceKey]*resourceUse) []Advice {
+	spare := map[string]resourceKey{} // by cluster: the most unallocated profile that nothing waits for
+	for _, k := range sorted(use) {
+		u, most := use[k], 0.0
+		if other, ok := spare[k.cluster]; ok {
+			most = use[other].unallocated
 		}
-		if spare == "" {
+		if strings.Contains(k.resource, "mig") && u.pending < 0.01 && u.minimum >= 1 && u.unallocated > most {
+			spare[k.cluster] = k
+		}
+	}
+	var out []Advice
+	for _, k := range sorted(use) {
+		u, other := use[k], spare[k.cluster]
+		if other.resource == "" || u.pending < 0.1 || u.unallocated >= 1 ||
+			!strings.HasPrefix(k.resource, "nvidia_com_") {
 			continue
 		}
-		for _, name := range sortedKeys(res) {
-			u := res[name]
-			if u.pending < 0.1 || u.unallocated >= 1 || !strings.HasPrefix(name, "nvidia_com_") {
-				continue
-			}
-			from, to := resourceName(spare), resourceName(name)
-			ad := a.advice(nodeKey{cluster: cluster}, adviseGeometry, reasonUnallocated, 0, "medium")
-			ad.SavedCost = nil
-			ad.Title = fmt.Sprintf("Offer fewer %s and more %s", from, to)
-			ad.Evidence = sentence(fmt.Sprintf("%.1f devices of %s were pending on average, while at least %.0f of %s were "+
-				"unallocated all the time", u.pending, to, res[spare].minimum, from))
-			ad.Alternatives = "The minimum that was unallocated at any time is what can be partitioned differently."
-			ad.Risk = "medium: a GPU must be drained before its geometry changes"
-			ad.ChangeIn = "mig-parted"
-			ad.Change = fmt.Sprintf("# in the node's mig-config: fewer of %s, more of %s; then label the node\n"+
-				"kubectl label node NODE nvidia.com/mig.config=NAME --overwrite", from, to)
-			out = append(out, ad)
-		}
+		from, to := kube.ResourceName(other.resource), kube.ResourceName(k.resource)
+		ad := a.advice(nodeKey{cluster: k.cluster}, adviseGeometry, "unallocated_profiles", 0, "medium")
+		ad.SavedCost = nil
+		ad.Title = fmt.Sprintf("Offer fewer %s and more %s", from, to)
+		ad.Evidence = units.Sentence(fmt.Sprintf(
+			"%.1f devices of %s were pending on average, while at least %.0f of %s were "+
+				"unallocated all the time", u.pending, to, use[other].minimum, from))
+		ad.Alternatives = "The minimum that was unallocated at any time is what can be partitioned differently."
+		ad.Risk = "medium: a GPU must be drained before its geometry changes"
+		ad.ChangeIn = "mig-parted"
+		ad.Change = fmt.Sprintf("# in the node's mig-config: fewer of %s, more of %s; then label the node\n"+
+			"kubectl label node NODE nvidia.com/mig.config=NAME --overwrite", from, to)
+		out = append(out, ad)
 	}
 	return out
-}
-
-// resourceName turns kube-state-metrics' spelling of a resource into Kubernetes' own, as far as it is unambiguous.
-func resourceName(resource string) string {
-	if rest, ok := strings.CutPrefix(resource, "nvidia_com_mig_"); ok {
-		return "nvidia.com/mig-" + strings.Replace(rest, "_", ".", 1)
-	}
-	if rest, ok := strings.CutPrefix(resource, "nvidia_com_"); ok {
-		return "nvidia.com/" + strings.ReplaceAll(rest, "_", ".")
-	}
-	return resource
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/common/version"
 
 	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 	"github.com/gpu-exporter/gpu-exporter/report/render"
 )
@@ -47,7 +48,8 @@ func renamed() map[string]string { return map[string]string{"gone-after": "remov
 func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	c := settings{options: report.Defaults()}
 	var log promslog.Config
-	app := kingpin.New("gpu-report", "Accounts for the GPU-hours of a fleet and recommends how to recover the unused ones, "+
+	app := kingpin.New("gpu-report", "Accounts for the GPU-hours of a fleet and recommends how to recover the unused "+
+		"ones, "+
 		"from the history of gpu-exporter in Prometheus, Thanos, Mimir or VictoriaMetrics.")
 	app.UsageWriter(stdout).ErrorWriter(stderr)
 	app.DefaultEnvars()
@@ -65,33 +67,41 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	flag("prometheus.user", "User name for basic authentication; empty disables it.").StringVar(&basic.Username)
 	flag("prometheus.password-file", "File with the password for basic authentication.").StringVar(&basic.PasswordFile)
 	flag("prometheus.token-file", "File with a bearer token; empty sends none.").StringVar(&auth.CredentialsFile)
-	headers := flag("prometheus.header", "Header of every request, as NAME:VALUE (repeatable), such as X-Scope-OrgID:team.").
+	headers := flag("prometheus.header", "Header of every request, as NAME:VALUE (repeatable), such as "+
+		"X-Scope-OrgID:team.").
 		Strings()
 	flag("prometheus.ca-file", "CA certificate of the server; empty uses the system's.").StringVar(&tls.CAFile)
 	flag("prometheus.cert-file", "Client certificate.").StringVar(&tls.CertFile)
 	flag("prometheus.key-file", "Key of the client certificate.").StringVar(&tls.KeyFile)
-	flag("prometheus.server-name", "Name in the server's certificate, if it is not that of the URL.").StringVar(&tls.ServerName)
+	flag("prometheus.server-name", "Name in the server's certificate, if it is not that of the URL.").StringVar(
+		&tls.ServerName)
 	flag("prometheus.insecure", "Skip verification of the server's certificate.").BoolVar(&tls.InsecureSkipVerify)
 	flag("prometheus.timeout", "Timeout of one request.").Default("2m").DurationVar(&c.server.Timeout)
 	flag("prometheus.concurrency", "Maximum number of concurrent requests.").Default("4").IntVar(&c.server.Concurrency)
 	flag("prometheus.retries", "Retries after a transient error.").Default("4").IntVar(&c.server.Retries)
-	chunk := flag("prometheus.chunk", "Maximum time range of one request; halved if the server refuses it as too large.").
+	chunk := flag("prometheus.chunk", "Maximum time range of one request; halved if the server refuses it as too "+
+		"large.").
 		Default("2d").String()
 
-	from := flag("from", "Start of the period: an age such as 30d, or a time such as 2026-01-31 or 2026-01-31T12:00:00Z (UTC).").
+	from := flag("from", "Start of the period: an age such as 30d, or a time such as 2026-01-31 or "+
+		"2026-01-31T12:00:00Z (UTC).").
 		Default("30d").String()
 	to := flag("to", "End of the period, like --from; empty is now.").String()
 	now := flag("now", "Time to use as now, for reproducible reports; empty is the current time.").String()
 	flag("match", `Matchers added to every selector, such as cluster="prod".`).StringVar(&c.options.Match)
 	flag("cluster-label", "Label with the name of the cluster.").Default("cluster").StringVar(&c.options.ClusterLabel)
-	flag("node-pool-label", "Node label with the name of the pool; empty tries those of the clouds, then the nodes' names.").
+	flag("node-pool-label", "Node label with the name of the pool; empty tries those of the clouds, then the nodes' "+
+		"names.").
 		StringVar(&c.options.PoolLabel)
-	metrics := flag("metrics", "Metrics to read: gpu-exporter or dcgm.").Default("gpu-exporter").Enum("gpu-exporter", "dcgm")
-	prices := flag("prices", "Price list in YAML: currency, gpus (model, per_hour), energy_per_kwh; empty prints no cost.").
+	metrics := flag("metrics", "Metrics to read: gpu-exporter or dcgm.").Default("gpu-exporter").Enum("gpu-exporter",
+		"dcgm")
+	priceList := flag("prices", "Price list in YAML: currency, gpus (model, per_hour), energy_per_kwh; empty prints "+
+		"no cost.").
 		String()
 	flag("advice.min-coverage", "Minimum fraction of that time with known activity.").Default("0.95").
 		Float64Var(&c.options.Advice.Coverage)
-	flag("advice.min-saving", "Minimum number of GPUs, as a mean over the period, that advice must save.").Default("0.02").
+	flag("advice.min-saving", "Minimum number of GPUs, as a mean over the period, that advice must save.").Default(
+		"0.02").
 		Float64Var(&c.options.Advice.Saving)
 	durations := []struct {
 		name, help, value string
@@ -102,7 +112,8 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 			&c.options.RemovedAfter, nil},
 		{"advice.min-observation", "Minimum time of allocation before the size of a workload is judged.", "7d",
 			&c.options.Advice.Observed, nil},
-		{"advice.min-idle", "Minimum idle time of a GPU before its release is recommended.", "24h", &c.options.Advice.Idle, nil},
+		{"advice.min-idle", "Minimum idle time of a GPU before its release is recommended.", "24h",
+			&c.options.Advice.Idle, nil},
 		{"prometheus.chunk", "", "", &c.server.Chunk, chunk},
 	}
 	for i := range durations {
@@ -183,8 +194,8 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	}
 	c.options.DCGM = *metrics == "dcgm"
 	c.options.Parallel = min(2, c.server.Concurrency)
-	if *prices != "" {
-		if c.options.Prices, err = report.ReadPrices(*prices); err != nil {
+	if *priceList != "" {
+		if c.options.Prices, err = prices.Read(*priceList); err != nil {
 			return nil, err
 		}
 	}
@@ -229,7 +240,8 @@ func parseTime(into *time.Time, flag, text string, before time.Time) error {
 		*into = time.UnixMilli(int64(s * 1000))
 		return nil
 	}
-	return fmt.Errorf("--%s must be an age such as 30d or a time such as 2026-01-31 or 2026-01-31T12:00:00Z, got %s", flag, text)
+	return fmt.Errorf("--%s must be an age such as 30d or a time such as 2026-01-31 or 2026-01-31T12:00:00Z, got %s",
+		flag, text)
 }
 
 func choose(flag, text string, from []string) ([]string, error) {
@@ -299,7 +311,8 @@ func parseLimit(text string) (limit, error) {
 	v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
 	// No figure ever exceeds NaN: such a limit would never fail.
 	if !ok || err != nil || math.IsNaN(v) || math.IsInf(v, 0) || limitFigures()[name] == nil {
-		return limit{}, fmt.Errorf("--fail-on must be NAME>VALUE with one of %s, got %s", strings.Join(limitNames(), ", "), text)
+		return limit{}, fmt.Errorf("--fail-on must be NAME>VALUE with one of %s, got %s",
+			strings.Join(limitNames(), ", "), text)
 	}
 	return limit{name, v}, nil
 }

@@ -52,7 +52,7 @@ func reportMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	}
 	doc, err := report.Build(ctx, client, c.options)
 	if c.options.Progress != nil {
-		c.options.Progress(report.Progress{})
+		c.options.Progress("", 0, 0)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
@@ -121,7 +121,7 @@ func writeFile(path string, doc *report.Document, format string, o render.Option
 
 // showProgress returns a function that shows progress on a terminal, in one line that is overwritten and at the end
 // cleared; nil if w is no terminal.
-func showProgress(w io.Writer) func(report.Progress) {
+func showProgress(w io.Writer) func(stage string, done, total int) {
 	f, ok := w.(*os.File)
 	if !ok {
 		return nil
@@ -129,14 +129,14 @@ func showProgress(w io.Writer) func(report.Progress) {
 	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		return nil
 	}
-	return func(p report.Progress) {
+	return func(stage string, done, total int) {
 		switch {
-		case p.Stage == "":
+		case stage == "":
 			fmt.Fprint(w, "\r\x1b[K")
-		case p.Total > 1:
-			fmt.Fprintf(w, "\r\x1b[Kreading %s: %d of %d", p.Stage, p.Done, p.Total)
+		case total > 1:
+			fmt.Fprintf(w, "\r\x1b[Kreading %s: %d of %d", stage, done, total)
 		default:
-			fmt.Fprintf(w, "\r\x1b[Kreading %s", p.Stage)
+			fmt.Fprintf(w, "\r\x1b[Kreading %s", stage)
 		}
 	}
 }

@@ -123,6 +123,7 @@ func GPUs() []GPU {
 			Profiles: sevenths([4]string{"34gb", "67gb", "135gb", "269gb"}, [4]float64{32768, 66560, 135168, 273408})},
 		{Key: "rtx-pro-6000-96gb", Compute: 4, Memory: 4, Bytes: 97887 * mib,
 			names: []string{"RTX PRO 6000 BLACKWELL SERVER"}, Profiles: []Profile{
-			{"1g.24gb", 1, 1, 23552 * mib, 4}, {"2g.48gb", 2, 2, 48128 * mib, 2}, {"4g.96gb", 4, 4, 97280 * mib, 1}}},
+				{"1g.24gb", 1, 1, 23552 * mib, 4}, {"2g.48gb", 2, 2, 48128 * mib, 2},
+				{"4g.96gb", 4, 4, 97280 * mib, 1}}},
 	}
 }

@@ -159,7 +159,8 @@ func (c *Client) Range(ctx context.Context, r Range, each func(*Series) error) e
 
 // piece queries one piece, or its halves if it is too large.
 func (c *Client) piece(ctx context.Context, r Range, each func(*Series) error) error {
-	err := c.query(ctx, "/api/v1/query_range", url.Values{"query": {r.Query}, "start": {unix(r.From)}, "end": {unix(r.To)},
+	err := c.query(ctx, "/api/v1/query_range", url.Values{"query": {r.Query}, "start": {unix(r.From)},
+		"end":  {unix(r.To)},
 		"step": {strconv.FormatFloat(r.Step.Seconds(), 'f', -1, 64)}}, each)
 	span := r.To.Sub(r.From)
 	half := (span / 2).Truncate(r.Step)
@@ -271,7 +272,8 @@ func oneLine(s string) string {
 }
 
 // fetch makes a request and its retries. The buffer is valid until release is called.
-func (c *Client) fetch(ctx context.Context, method, path string, form url.Values) (_ *bytes.Buffer, release func(), err error) {
+func (c *Client) fetch(ctx context.Context, method, path string, form url.Values) (_ *bytes.Buffer, release func(),
+	err error) {
 	select {
 	case c.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -310,7 +312,8 @@ func (c *Client) fetch(ctx context.Context, method, path string, form url.Values
 }
 
 // attempt makes a request once. With an error it returns the minimum delay before a retry.
-func (c *Client) attempt(ctx context.Context, method, path string, form url.Values, buf *bytes.Buffer) (time.Duration, error) {
+func (c *Client) attempt(ctx context.Context, method, path string, form url.Values, buf *bytes.Buffer) (time.Duration,
+	error) {
 	if c.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.cfg.Timeout)
@@ -349,7 +352,8 @@ func (c *Client) attempt(ctx context.Context, method, path string, form url.Valu
 	case err != nil:
 		return 0, fmt.Errorf("read the response of %s: %w", c.Where(), err)
 	case n > maxBytes:
-		return noRetry, &tooLarge{fmt.Errorf("a response of %s is larger than %d MiB: use a shorter --from", c.Where(), maxBytes>>20)}
+		return noRetry, &tooLarge{fmt.Errorf("a response of %s is larger than %d MiB: use a shorter --from", c.Where(),
+			maxBytes>>20)}
 	case res.StatusCode == http.StatusOK:
 		return 0, nil
 	}
@@ -366,7 +370,8 @@ func (c *Client) unreachable(err error) (time.Duration, error) {
 		return 0, fmt.Errorf("%s did not respond within %s: raise --prometheus.timeout or lower --prometheus.chunk",
 			c.Where(), c.cfg.Timeout)
 	case errors.As(err, new(x509.UnknownAuthorityError)):
-		return 0, fmt.Errorf("the certificate of %s is signed by an unknown authority: set --prometheus.ca-file", c.Where())
+		return 0, fmt.Errorf("the certificate of %s is signed by an unknown authority: set --prometheus.ca-file",
+			c.Where())
 	}
 	var urlErr *url.Error
 	if errors.As(err, &urlErr) {
@@ -376,8 +381,10 @@ func (c *Client) unreachable(err error) (time.Duration, error) {
 }
 
 // tooLargeTexts are parts of messages by which servers refuse a query that covers too much.
-var tooLargeTexts = []string{"too many samples", "maximum resolution", "too many points", "timed out", "timeout", "too long",
-	"max-samples", "maxpointspertimeseries", "max_query_length", "max-query-length", "the query time range exceeds", "limit",
+var tooLargeTexts = []string{"too many samples", "maximum resolution", "too many points", "timed out", "timeout",
+	"too long",
+	"max-samples", "maxpointspertimeseries", "max_query_length", "max-query-length", "the query time range exceeds",
+	"limit",
 	"out of memory", "cannot select more than"}
 
 // refused makes an error of a status other than 200.

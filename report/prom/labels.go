@@ -1,6 +1,9 @@
 package prom
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Label is a name with its value.
 type Label struct{ Name, Value string }
@@ -26,3 +29,35 @@ var quoting = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 // Quote returns a string as a PromQL literal.
 func Quote(s string) string { return `"` + quoting.Replace(s) + `"` }
+
+// QL writes queries with the same extra matchers in every selector.
+type QL struct {
+	Match   string // such as cluster="prod", or empty
+	Cluster string // the label that names the cluster
+}
+
+// Select is a selector of one metric.
+func (q QL) Select(metric string, matchers ...string) string {
+	if q.Match != "" {
+		matchers = append(matchers, q.Match)
+	}
+	if len(matchers) == 0 {
+		return metric
+	}
+	return metric + "{" + strings.Join(matchers, ", ") + "}"
+}
+
+// AnyOf is one selector of several metrics by name.
+func (q QL) AnyOf(metrics []string, matchers ...string) string {
+	return q.Select("", append([]string{`__name__=~"` + strings.Join(metrics, "|") + `"`}, matchers...)...)
+}
+
+// By aggregates by the cluster and other labels.
+func (q QL) By(op string, expr string, labels ...string) string {
+	return fmt.Sprintf("%s by (%s) (%s)", op, strings.Join(append([]string{q.Cluster}, labels...), ", "), expr)
+}
+
+// Rate is the rate of a counter over five minutes.
+func (q QL) Rate(metric string, matchers ...string) string {
+	return "rate(" + q.Select(metric, matchers...) + "[5m])"
+}

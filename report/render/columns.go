@@ -1,11 +1,13 @@
 package render
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 // column is a column of a list: text, Markdown and the page show its title and text, CSV its key and raw value.
@@ -62,7 +64,7 @@ func titles[T any](columns []column[T]) []string {
 
 // in formats amounts of the document's currency.
 func in(d *report.Document) func(float64) string {
-	return func(x float64) string { return money(x, d.Currency) }
+	return func(x float64) string { return units.Money(x, d.Currency) }
 }
 
 type (
@@ -85,8 +87,8 @@ func unusedCost(a account) *float64 {
 func stateColumns(d *report.Document) []column[report.State] {
 	columns := []column[report.State]{
 		label("", "State", func(s report.State) string { return s.Quantity().Word }),
-		number("", "GPU-hours", d.Fleet.States.Of, hours),
-		number("", "Share", d.Fleet.States.Of, func(x float64) string { return share(x, d.Fleet.Hours) }),
+		number("", "GPU-hours", d.Fleet.States.Of, units.Hours),
+		number("", "Share", d.Fleet.States.Of, func(x float64) string { return units.Share(x, d.Fleet.Hours) }),
 	}
 	if d.Fleet.StateCost != nil {
 		columns = append(columns, number("", "Cost", d.Fleet.StateCost.Of, in(d)))
@@ -107,8 +109,8 @@ func accountColumns(d *report.Document, l level) []column[account] {
 		label("workload", "", none),
 		label("model", "", func(a account) string { return a.Model }),
 		label("", l.Title, l.name),
-		number("gpus", "GPUs", func(a account) float64 { return a.GPUs }, gpus),
-		number("hours", "Hours", func(a account) float64 { return a.Hours }, hours),
+		number("gpus", "GPUs", func(a account) float64 { return a.GPUs }, units.GPUs),
+		number("hours", "Hours", func(a account) float64 { return a.Hours }, units.Hours),
 	}
 	for s := range report.StateCount {
 		title := s.Quantity().Word
@@ -116,18 +118,20 @@ func accountColumns(d *report.Document, l level) []column[account] {
 			title = "" // always 0
 		}
 		columns = append(columns, column[account]{s.String(), title,
-			func(a account) string { return share(a.States.Of(s), a.Hours) }, func(a account) any { return a.States.Of(s) }})
+			func(a account) string { return units.Share(a.States.Of(s), a.Hours) },
+			func(a account) any { return a.States.Of(s) }})
 	}
 	others := ""
 	if l.Key == "namespace" {
 		others = "Used by others"
 	}
 	columns = append(columns,
-		column[account]{"used_by_others", others, func(a account) string { return share(a.UsedByOthers, a.Hours) },
+		column[account]{"used_by_others", others,
+			func(a account) string { return units.Share(a.UsedByOthers, a.Hours) },
 			func(a account) any { return a.UsedByOthers }},
-		number("beyond_allocation", "", func(a account) float64 { return a.Beyond }, hours),
-		number("reclaimable_idle", "Reclaimable, h", func(a account) float64 { return a.Reclaimable }, hours),
-		number("coverage", "", func(a account) float64 { return a.Coverage }, ratio))
+		number("beyond_allocation", "", func(a account) float64 { return a.Beyond }, units.Hours),
+		number("reclaimable_idle", "Reclaimable, h", func(a account) float64 { return a.Reclaimable }, units.Hours),
+		number("coverage", "", func(a account) float64 { return a.Coverage }, units.Ratio))
 	energy, cost, unused := "", "", ""
 	if d.Fleet.EnergyKWh != nil {
 		energy = "Energy, kWh"
@@ -136,7 +140,7 @@ func accountColumns(d *report.Document, l level) []column[account] {
 		cost, unused = "Cost", "Unused cost"
 	}
 	return append(columns,
-		optional("energy_kwh", energy, func(a account) *float64 { return a.EnergyKWh }, hours),
+		optional("energy_kwh", energy, func(a account) *float64 { return a.EnergyKWh }, units.Hours),
 		optional("cost", cost, func(a account) *float64 { return a.Cost }, in(d)),
 		optional("unused_cost", unused, unusedCost, in(d)))
 }
@@ -161,25 +165,25 @@ func workloadColumns(d *report.Document) []column[workload] {
 		label("workload", "", func(w workload) string { return w.Name }),
 		label("", "Workload", func(w workload) string { return w.Namespace + "/" + w.Name }),
 		label("model", "Model", func(w workload) string { return w.Model }),
-		number("gpus", "GPUs", func(w workload) float64 { return w.GPUs }, gpus),
-		number("hours", catalog.Allocated.Word+", h", func(w workload) float64 { return w.Allocated }, hours),
-		number("busy", "", func(w workload) float64 { return w.Busy - w.Beyond }, hours),
-		optional("busy_mean", catalog.Busy.Word, func(w workload) *float64 { return w.BusyMean }, ratio),
-		optional("busy_p95", "P95", func(w workload) *float64 { return w.BusyP95 }, ratio),
-		optional("busy_peak", "Peak", func(w workload) *float64 { return w.BusyPeak }, ratio),
-		optional("memory_peak_bytes", "Memory peak", func(w workload) *float64 { return w.MemoryPeak }, gibibytes),
-		optional("memory_floor_bytes", "", func(w workload) *float64 { return w.MemoryFloor }, gibibytes),
-		number("gap", "", func(w workload) float64 { return w.Gap }, hours),
-		number("idle", catalog.Idle.Word+", h", func(w workload) float64 { return w.Idle }, hours),
-		number("unknown", "", func(w workload) float64 { return w.Unknown }, hours),
-		number("used_by_others", "", func(w workload) float64 { return w.UsedByOthers }, hours),
-		number("beyond_allocation", "", func(w workload) float64 { return w.Beyond }, hours),
-		number("reclaimable_idle", "", func(w workload) float64 { return w.Reclaimable }, hours),
-		number("longest_idle", "Longest idle", func(w workload) float64 { return w.LongestIdle }, span),
+		number("gpus", "GPUs", func(w workload) float64 { return w.GPUs }, units.GPUs),
+		number("hours", catalog.Allocated.Word+", h", func(w workload) float64 { return w.Allocated }, units.Hours),
+		number("busy", "", func(w workload) float64 { return w.Busy - w.Beyond }, units.Hours),
+		optional("busy_mean", catalog.Busy.Word, func(w workload) *float64 { return w.BusyMean }, units.Ratio),
+		optional("busy_p95", "P95", func(w workload) *float64 { return w.BusyP95 }, units.Ratio),
+		optional("busy_peak", "Peak", func(w workload) *float64 { return w.BusyPeak }, units.Ratio),
+		optional("memory_peak_bytes", "Memory peak", func(w workload) *float64 { return w.MemoryPeak }, units.GiB),
+		optional("memory_floor_bytes", "", func(w workload) *float64 { return w.MemoryFloor }, units.GiB),
+		number("gap", "", func(w workload) float64 { return w.Gap }, units.Hours),
+		number("idle", catalog.Idle.Word+", h", func(w workload) float64 { return w.Idle }, units.Hours),
+		number("unknown", "", func(w workload) float64 { return w.Unknown }, units.Hours),
+		number("used_by_others", "", func(w workload) float64 { return w.UsedByOthers }, units.Hours),
+		number("beyond_allocation", "", func(w workload) float64 { return w.Beyond }, units.Hours),
+		number("reclaimable_idle", "", func(w workload) float64 { return w.Reclaimable }, units.Hours),
+		number("longest_idle", "Longest idle", func(w workload) float64 { return w.LongestIdle }, units.Span),
 		{"last_busy", "", nil, func(w workload) any { return w.LastBusy }},
-		number("", catalog.Unused.Word+", h", func(w workload) float64 { return w.Unused }, hours),
-		number("coverage", "", func(w workload) float64 { return w.Coverage }, ratio),
-		optional("energy_kwh", "", func(w workload) *float64 { return w.EnergyKWh }, hours),
+		number("", catalog.Unused.Word+", h", func(w workload) float64 { return w.Unused }, units.Hours),
+		number("coverage", "", func(w workload) float64 { return w.Coverage }, units.Ratio),
+		optional("energy_kwh", "", func(w workload) *float64 { return w.EnergyKWh }, units.Hours),
 		optional("cost", "", func(w workload) *float64 { return w.Cost }, in(d)),
 		optional("unused_cost", unused, func(w workload) *float64 { return w.UnusedCost }, in(d)),
 		{"advice", "Advice", func(w workload) string {
@@ -210,7 +214,7 @@ func adviceColumns(d *report.Document) []column[advice] {
 		label("", "Recommendation", func(a advice) string { return a.Title }),
 		label("", "For", about),
 		label("", "Reason", func(a advice) string { return a.Code + "/" + a.Reason + ": " + a.Evidence }),
-		number("", "Saves GPU-hours", func(a advice) float64 { return a.SavedHours }, hours),
+		number("", "Saves GPU-hours", func(a advice) float64 { return a.SavedHours }, units.Hours),
 		label("", "Confidence", func(a advice) string { return a.Confidence }),
 	}
 	if d.Fleet.Cost != nil {
@@ -223,12 +227,15 @@ func adviceColumns(d *report.Document) []column[advice] {
 func packingColumns(d *report.Document) []column[packing] {
 	columns := []column[packing]{
 		label("", "Model", func(p packing) string { return p.Model }),
-		label("", "Scenario", func(p packing) string { return strings.ReplaceAll(p.Scenario, "_", " ") + ": " + p.Text }),
-		number("", "Moved", func(p packing) float64 { return float64(p.Items) }, whole),
-		number("", "GPUs before", func(p packing) float64 { return p.GPUsBefore }, gpus),
-		number("", "GPUs after", func(p packing) float64 { return p.GPUsAfter }, gpus),
-		number("", "GPU-hours freed", func(p packing) float64 { return p.FreedHours }, hours),
-		number("", "Overload", func(p packing) float64 { return p.Overload }, ratio),
+		label("", "Scenario", func(p packing) string {
+			return strings.ReplaceAll(p.Scenario, "_", " ") + ": " +
+				p.Text
+		}),
+		number("", "Moved", func(p packing) float64 { return float64(p.Items) }, units.Whole),
+		number("", "GPUs before", func(p packing) float64 { return p.GPUsBefore }, units.GPUs),
+		number("", "GPUs after", func(p packing) float64 { return p.GPUsAfter }, units.GPUs),
+		number("", "GPU-hours freed", func(p packing) float64 { return p.FreedHours }, units.Hours),
+		number("", "Overload", func(p packing) float64 { return p.Overload }, units.Ratio),
 	}
 	if d.Fleet.Cost != nil {
 		columns = append(columns, optional("", "Cost freed", func(p packing) *float64 { return p.FreedCost }, in(d)))
@@ -252,10 +259,10 @@ func raw(v any) string {
 	case string:
 		return v
 	case float64:
-		return trim(v)
+		return strconv.FormatFloat(v, 'g', 10, 64)
 	case *float64:
 		if v != nil {
-			return trim(*v)
+			return raw(*v)
 		}
 	case *time.Time:
 		if v != nil {

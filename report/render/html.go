@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 //go:embed page.html
@@ -98,18 +99,18 @@ func writeHTML(w io.Writer, d *report.Document, o Options) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"minute": func(t any) string {
 			if p, ok := t.(*time.Time); ok {
-				return minute(*p)
+				return units.Minute(*p)
 			}
-			return minute(t.(time.Time))
+			return units.Minute(t.(time.Time))
 		},
-		"span":       span,
-		"gpus":       gpus,
-		"share":      share,
-		"ratio":      func(x any) string { return orDash(number64(x), ratio) },
+		"span":       units.Span,
+		"gpus":       units.GPUs,
+		"share":      units.Share,
+		"ratio":      func(x any) string { return orDash(number64(x), units.Ratio) },
 		"money":      func(x *float64) string { return orDash(x, in(d)) },
-		"difference": func(x any) string { return orDash(number64(x), difference) },
-		"hours":      func(x any) string { return orDash(number64(x), hours) },
-		"gib":        func(x *float64) string { return orDash(x, gibibytes) },
+		"difference": func(x any) string { return orDash(number64(x), units.Difference) },
+		"hours":      func(x any) string { return orDash(number64(x), units.Hours) },
+		"gib":        func(x *float64) string { return orDash(x, units.GiB) },
 		"raw":        func(x any) string { return raw(x) },
 		"words":      func(s string) string { return strings.ReplaceAll(s, "_", " ") },
 		"bar":        stack,
@@ -129,7 +130,8 @@ func number64(x any) *float64 {
 }
 
 func newPage(d *report.Document, o Options) *page {
-	p := &page{D: d, Priced: d.Fleet.Cost != nil, Tiles: tiles(d), Trend: trend(d), WhatIf: tableOf(packingColumns(d), d.WhatIf)}
+	p := &page{D: d, Priced: d.Fleet.Cost != nil, Tiles: tiles(d), Trend: trend(d),
+		WhatIf: tableOf(packingColumns(d), d.WhatIf)}
 	states := stateColumns(d)
 	p.States.Head = append(cells(states, 0, true), cell{Title: "Definition"})
 	for s := range report.StateCount {
@@ -198,24 +200,27 @@ func tiles(d *report.Document) []tile {
 	}
 	unused := f.States.Unused()
 	out := []tile{
-		{share(f.States.Busy, f.Hours), "of all GPU-hours busy"},
-		{hours(unused), "unused GPU-hours (gap and idle), those of " + gpus(unused/max(d.Period.Hours, 1e-9)) + " GPUs"},
-		{hours(f.Reclaimable), "of them idle for 30 minutes and longer at a time"},
-		{hours(saved), savedLabel},
+		{units.Share(f.States.Busy, f.Hours), "of all GPU-hours busy"},
+		{units.Hours(unused), "unused GPU-hours (gap and idle), those of " +
+			units.GPUs(unused/max(d.Period.Hours, 1e-9)) + " GPUs"},
+		{units.Hours(f.Reclaimable), "of them idle for 30 minutes and longer at a time"},
+		{units.Hours(saved), savedLabel},
 	}
 	if f.Cost != nil {
 		lost := f.StateCost.Unused() + f.StateCost.Unallocated + f.StateCost.Unavailable
-		out = append(out, tile{amount(lost), "of " + amount(*f.Cost) + " for unused, unallocated and unavailable hours"})
+		out = append(out, tile{amount(lost), "of " + amount(*f.Cost) +
+			" for unused, unallocated and unavailable hours"})
 	}
 	if f.EnergyKWh != nil {
 		unit := "kWh"
 		if f.EnergyCost != nil {
 			unit += ", " + amount(*f.EnergyCost)
 		}
-		out = append(out, tile{hours(*f.EnergyKWh), unit})
+		out = append(out, tile{units.Hours(*f.EnergyKWh), unit})
 	}
-	return append(out, tile{ratio(f.Coverage), strings.ToLower(catalog.Coverage.Word) + "; the states differ from the " +
-		"expected GPU-hours by " + difference(d.Checks.Difference)})
+	return append(out, tile{units.Ratio(f.Coverage),
+		strings.ToLower(catalog.Coverage.Word) + "; the states differ from the " +
+			"expected GPU-hours by " + units.Difference(d.Checks.Difference)})
 }
 
 // stack draws states as one bar. Every text in it is made here, of numbers and the words of the states.
@@ -227,11 +232,12 @@ func stack(c report.States, class string) template.HTML {
 		if sum <= 0 || v/sum < 0.0005 {
 			continue
 		}
-		percent := template.HTMLEscapeString(share(v, sum))
+		percent := template.HTMLEscapeString(units.Share(v, sum))
 		fmt.Fprintf(&b, `<i class="k%d" style="width:%.2f%%" title="%s: %s"></i>`, s, 100*v/sum, word, percent)
 		fmt.Fprintf(&text, "%s %s; ", word, percent)
 	}
-	return template.HTML(fmt.Sprintf(`<div class="bar %s" role="img" aria-label="%s">%s</div>`, class, text.String(), b.String()))
+	return template.HTML(fmt.Sprintf(`<div class="bar %s" role="img" aria-label="%s">%s</div>`, class, text.String(),
+		b.String()))
 }
 
 // trend draws the states over time, as columns.
@@ -256,7 +262,7 @@ func trend(d *report.Document) template.HTML {
 	for v := 0.0; v <= top+1e-9; v += step {
 		fmt.Fprintf(&b, `<line class="g" x1="%g" x2="%g" y1="%.1f" y2="%.1f"/>`, left, width-4, y(v), y(v))
 		fmt.Fprintf(&ticks, `<span style="position:absolute;right:calc(100%% - %.2f%%);top:%.2f%%;`+
-			`transform:translateY(-50%%)">%s</span>`, (left-6)/width*100, y(v)/height*100, gpus(v))
+			`transform:translateY(-50%%)">%s</span>`, (left-6)/width*100, y(v)/height*100, units.GPUs(v))
 	}
 	for _, k := range d.Trend {
 		at, columnWidth := 0.0, max(0.5, plotWidth*k.Hours/total*0.94)
@@ -265,7 +271,8 @@ func trend(d *report.Document) template.HTML {
 			if v/top < 0.0005 {
 				continue
 			}
-			fmt.Fprintf(&b, `<rect class="k%d" x="%.2f" width="%.2f" y="%.2f" height="%.2f"/>`, s, x(k.From), columnWidth,
+			fmt.Fprintf(&b, `<rect class="k%d" x="%.2f" width="%.2f" y="%.2f" height="%.2f"/>`, s, x(k.From),
+				columnWidth,
 				y(at+v), y(at)-y(at+v))
 			at += v
 		}
@@ -284,7 +291,8 @@ func trend(d *report.Document) template.HTML {
 	}
 	for s := range report.StateCount {
 		if d.Fleet.States.Of(s) > 0.0005*d.Fleet.Hours {
-			fmt.Fprintf(&legend, `<span style="margin-right:1.1rem;white-space:nowrap"><span class="dot k%d"></span>%s</span>`,
+			fmt.Fprintf(&legend,
+				`<span style="margin-right:1.1rem;white-space:nowrap"><span class="dot k%d"></span>%s</span>`,
 				s, s.Quantity().Word)
 		}
 	}
@@ -333,15 +341,18 @@ func area(v []float64, top, height float64) string {
 	var b strings.Builder
 	for i, x := range v {
 		if x > 0 {
-			fmt.Fprintf(&b, "M%d %gV%sh1V%gz", i, height, strconv.FormatFloat(height*(1-min(1, x/top)), 'f', 1, 64), height)
+			fmt.Fprintf(&b, "M%d %gV%sh1V%gz", i, height, strconv.FormatFloat(height*(1-min(1, x/top)), 'f', 1, 64),
+				height)
 		}
 	}
 	return b.String()
 }
 
 func spark(p *report.Plot) template.HTML {
-	return template.HTML(fmt.Sprintf(`<svg class="s" viewBox="0 0 %d 24" preserveAspectRatio="none" aria-hidden="true">`+
-		`<path class="b" d="%s"/><path class="a" d="%s"/></svg>`, len(p.Busy), area(p.Peak, 1, 24), line(p.Busy, 1, 23)))
+	return template.HTML(
+		fmt.Sprintf(`<svg class="s" viewBox="0 0 %d 24" preserveAspectRatio="none" aria-hidden="true">`+
+			`<path class="b" d="%s"/><path class="a" d="%s"/></svg>`, len(p.Busy), area(p.Peak, 1, 24),
+			line(p.Busy, 1, 23)))
 }
 
 // plots draws a workload over time. Its captions and paths are made of numbers.
@@ -349,22 +360,24 @@ func plots(w *report.Workload) template.HTML {
 	p := w.Plot
 	var b strings.Builder
 	figure := func(caption string, paths ...string) {
-		fmt.Fprintf(&b, `<figure><svg class="p" viewBox="0 0 %d 60" preserveAspectRatio="none" role="img" aria-label="%s">`+
-			`<line class="g" x1="0" x2="%d" y1="30" y2="30"/>`, len(p.Busy), caption, len(p.Busy))
+		fmt.Fprintf(&b,
+			`<figure><svg class="p" viewBox="0 0 %d 60" preserveAspectRatio="none" role="img" aria-label="%s">`+
+				`<line class="g" x1="0" x2="%d" y1="30" y2="30"/>`, len(p.Busy), caption, len(p.Busy))
 		for i := 0; i < len(paths); i += 2 {
 			fmt.Fprintf(&b, `<path class="%s" d="%s"/>`, paths[i], paths[i+1])
 		}
 		fmt.Fprintf(&b, `</svg><figcaption>%s</figcaption></figure>`, caption)
 	}
-	figure("Busy: mean, and the highest 5 minutes behind it; top is 100 %", "b", area(p.Peak, 1, 60), "a", line(p.Busy, 1, 59))
+	figure("Busy: mean, and the highest 5 minutes behind it; top is 100 %", "b", area(p.Peak, 1, 60), "a",
+		line(p.Busy, 1, 59))
 	if top := slices.Max(append([]float64{0}, p.Memory...)); top > 0 {
 		if w.MemoryTotal != nil {
 			top = max(top, *w.MemoryTotal)
 		}
-		figure("Memory of one container on one GPU; top is "+gibibytes(top), "m", line(p.Memory, top, 59))
+		figure("Memory of one container on one GPU; top is "+units.GiB(top), "m", line(p.Memory, top, 59))
 	}
 	if top := slices.Max(append([]float64{0}, p.GPUs...)); top > 0 {
-		figure("Allocated GPUs; top is "+gpus(math.Ceil(top*100)/100), "b", area(p.GPUs, top, 58))
+		figure("Allocated GPUs; top is "+units.GPUs(math.Ceil(top*100)/100), "b", area(p.GPUs, top, 58))
 	}
 	return template.HTML(`<div class="plots">` + b.String() + "</div>")
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 var update = flag.Bool("update", false, "write the goldens instead of comparing them")
@@ -229,13 +230,13 @@ func TestSchemaKnowsTheDocument(t *testing.T) {
 	hold("", doc, s)
 }
 
-func TestHours(t *testing.T) {
+func TestUnits(t *testing.T) {
 	for v, want := range map[float64]string{0: "0", 0.04: "0.0", 1.26: "1.3", 12.4: "12", 1234.5: "1,234", 1234567: "1,234,567", -1500: "-1,500"} {
-		if got := hours(v); got != want {
+		if got := units.Hours(v); got != want {
 			t.Errorf("%v hours are %q, want %q", v, got, want)
 		}
 	}
-	if got := share(math.NaN(), 0); got != "–" {
+	if got := units.Share(math.NaN(), 0); got != "–" {
 		t.Error(got)
 	}
 }

@@ -18,7 +18,8 @@ func JSONSchema() ([]byte, error) {
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	root["$id"] = "https://gpu-exporter.github.io/schema/" + report.Schema + ".json"
 	root["title"] = "gpu-report"
-	root["description"] = "GPU-hours of a fleet by state, its workloads, and advice. Hours are GPU-hours unless a description has another " +
+	root["description"] = "GPU-hours of a fleet by state, its workloads, and advice. Hours are GPU-hours unless a " +
+		"description has another " +
 		"unit; what is unknown is absent."
 	root["$defs"] = defs
 	root["properties"].(map[string]any)["schema"] = map[string]any{"const": report.Schema}
@@ -50,7 +51,8 @@ func object(t reflect.Type, defs map[string]any) map[string]any {
 			required = append(required, name)
 		}
 	}
-	return map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
+	return map[string]any{"type": "object", "properties": properties, "required": required,
+		"additionalProperties": false}
 }
 
 func schemaOf(t reflect.Type, defs map[string]any) map[string]any {

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 // outline writes the sections that text and Markdown have in common.
@@ -48,10 +49,11 @@ func list[T any](w *outline, title string, columns []column[*T], rows []T) {
 // summary writes the period and the states.
 func (w *outline) summary() {
 	d := w.d
-	w.printf("%s to %s UTC (%s): %s GPUs, %s expected GPU-hours. ", minute(d.Period.From), minute(d.Period.To),
-		span(d.Period.Hours), gpus(d.Fleet.GPUs), hours(d.Fleet.Hours))
+	w.printf("%s to %s UTC (%s): %s GPUs, %s expected GPU-hours. ", units.Minute(d.Period.From),
+		units.Minute(d.Period.To),
+		units.Span(d.Period.Hours), units.GPUs(d.Fleet.GPUs), units.Hours(d.Fleet.Hours))
 	w.printf("Coverage %s; the states differ from the expected GPU-hours by %s.\n",
-		ratio(d.Fleet.Coverage), difference(d.Checks.Difference))
+		units.Ratio(d.Fleet.Coverage), units.Difference(d.Checks.Difference))
 	columns := stateColumns(d)
 	w.begin("", titles(columns))
 	for s := range report.StateCount {
@@ -64,9 +66,11 @@ func (w *outline) summary() {
 		}
 		w.row(cells)
 	}
-	w.printf("\nOf idle, %s GPU-hours are reclaimable: in periods of 30 minutes and longer. Of busy, %s are beyond the "+
-		"allocation of the containers, and %s are unattributed.\n", hours(d.Fleet.Reclaimable), hours(d.Fleet.Beyond),
-		hours(d.Fleet.Unattributed))
+	w.printf("\nOf idle, %s GPU-hours are reclaimable: in periods of 30 minutes and longer. Of busy, %s are beyond "+
+		"the "+
+		"allocation of the containers, and %s are unattributed.\n", units.Hours(d.Fleet.Reclaimable),
+		units.Hours(d.Fleet.Beyond),
+		units.Hours(d.Fleet.Unattributed))
 }
 
 // parts writes the levels and the workloads.
@@ -81,7 +85,7 @@ func (w *outline) parts() {
 
 func writeTable(out io.Writer, d *report.Document, o Options) error {
 	tab := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	w := &outline{Writer: tab, d: d, o: o, cell: clean, more: "… and %d more (--top=0)\n"}
+	w := &outline{Writer: tab, d: d, o: o, cell: units.Clean, more: "… and %d more (--top=0)\n"}
 	w.row = func(cells []string) { w.printf("%s\n", strings.Join(cells, "\t")) }
 	w.begin = func(title string, head []string) {
 		if title != "" {
@@ -97,7 +101,7 @@ func writeTable(out io.Writer, d *report.Document, o Options) error {
 	if d.Partial {
 		w.printf("PARTIAL REPORT: something is missing.\n")
 		for _, p := range d.PartialReasons {
-			w.printf("  ! %s\n", clean(p))
+			w.printf("  ! %s\n", units.Clean(p))
 		}
 		w.printf("\n")
 	}
@@ -114,14 +118,15 @@ func writeTable(out io.Writer, d *report.Document, o Options) error {
 		if a.SavedCost != nil {
 			cost = " (" + in(d)(*a.SavedCost) + ")"
 		}
-		w.printf("%2d. [%s/%s] %s: saves %s GPU-hours%s, confidence %s\n    %s\n    %s\n", i+1, a.Code, a.Reason, clean(a.Title),
-			hours(a.SavedHours), cost, a.Confidence, clean(about(a)), clean(a.Evidence))
+		w.printf("%2d. [%s/%s] %s: saves %s GPU-hours%s, confidence %s\n    %s\n    %s\n", i+1, a.Code, a.Reason,
+			units.Clean(a.Title),
+			units.Hours(a.SavedHours), cost, a.Confidence, units.Clean(about(a)), units.Clean(a.Evidence))
 	}
 	if len(d.Advice) == 0 {
 		w.printf("none\n")
 	}
 	for _, n := range d.Notes {
-		w.printf("\nnote: %s", clean(n.Text))
+		w.printf("\nnote: %s", units.Clean(n.Text))
 	}
 	w.printf("\n")
 	return tab.Flush()
@@ -132,7 +137,7 @@ var escapes = strings.NewReplacer("<", "&#60;", ">", "&#62;", "&", "&#38;", "|",
 	`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "{", `\{`, "}", `\}`, "[", `\[`, "]", `\]`, "~", `\~`)
 
 // escape makes a text safe in a cell of a Markdown table: nothing of it is markup.
-func escape(s string) string { return escapes.Replace(clean(s)) }
+func escape(s string) string { return escapes.Replace(units.Clean(s)) }
 
 // fence makes a code block of a text that may have fences itself.
 func fence(text string) string {
@@ -197,7 +202,7 @@ func writeMarkdown(out io.Writer, d *report.Document, o Options) error {
 	}
 	w.printf("\n## Sources\n\n")
 	for _, s := range d.Sources {
-		w.printf("- %s: %s (`%s`), %s\n", escape(s.Data), s.From, s.Series, span(s.Hours))
+		w.printf("- %s: %s (`%s`), %s\n", escape(s.Data), s.From, s.Series, units.Span(s.Hours))
 	}
 	for _, n := range d.Notes {
 		w.printf("- %s\n", escape(n.Text))
@@ -205,12 +210,10 @@ func writeMarkdown(out io.Writer, d *report.Document, o Options) error {
 	return errs.err
 }
 
-func trim(x float64) string { return strconv.FormatFloat(x, 'g', 10, 64) }
-
 // formula keeps a spreadsheet from interpreting a name as a formula.
 func formula(v any) string {
 	s, name := v.(string)
-	if s = clean(s); name && s != "" && strings.ContainsRune("=+-@", rune(s[0])) {
+	if s = units.Clean(s); name && s != "" && strings.ContainsRune("=+-@", rune(s[0])) {
 		return "'" + s
 	}
 	if name {

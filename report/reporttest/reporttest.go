@@ -1,161 +1,121 @@
-// Package reporttest plays a Prometheus-compatible server for tests of the report. It knows no PromQL: a question is
-// answered with the series of the metric that it names, those of its matchers, added up by its labels. Counters are given as
+// Package reporttest simulates a Prometheus-compatible server for tests of the report. It knows no PromQL: a query
+// returns
+// the series of the first metric that it names and its matchers select, aggregated by its labels. Counters are given as
 // what their rate would be.
 package reporttest
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 )
 
-// Series is one series: its value at a moment in Unix seconds; ok is false where there is none.
+// At is the value of a series at a Unix time in seconds; ok is false if there is none.
+type At func(unix int64) (v float64, ok bool)
+
+// Constant is always the same value.
+func Constant(v float64) At { return func(int64) (float64, bool) { return v, true } }
+
+// Series is one series.
 type Series struct {
 	Name   string
 	Labels map[string]string
-	At     func(unix int64) (v float64, ok bool)
+	At     At
 }
 
-// Server answers from series. Its fields are set before it serves.
+// Server responds from series. Its fields are set before it serves.
 type Server struct {
 	Series []Series
-	// Extra stands in every answer, such as ,"warnings":["x"].
+	// Extra is part of every response, such as ,"warnings":["x"].
 	Extra string
-	// Refuse may answer instead of the server.
-	Refuse func(w http.ResponseWriter, r *http.Request) bool
-
-	mu    sync.Mutex
-	asked []string
 }
 
-// Asked lists the queries so far.
-func (s *Server) Asked() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.asked)
+// Add adds a series with labels given as pairs.
+func (s *Server) Add(name string, at At, pairs ...string) {
+	labels := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		labels[pairs[i]] = pairs[i+1]
+	}
+	s.Series = append(s.Series, Series{name, labels, at})
 }
 
 var (
-	several  = regexp.MustCompile(`__name__=~"([^"]+)"`)
-	matcher  = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*")`)
-	grouping = regexp.MustCompile(`^(sum|max|count|group|avg) by \(([^)]*)\)`)
-	metric   = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*`)
+	nameRegexp = regexp.MustCompile(`__name__=~"([^"]+)"`)
+	matcher    = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*")`)
+	grouping   = regexp.MustCompile(`^(sum|max|count|group|avg) by \(([^)]*)\)`)
+	metric     = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*`)
+	overTime   = regexp.MustCompile(`_over_time\([^[]*\[(\d+)([smhd])\]`)
 )
 
-// ServeHTTP answers label values, instant and range queries.
+// ServeHTTP responds to queries of label values, instants and ranges.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := r.ParseForm(); err != nil {
-		w.WriteHeader(http.StatusBadRequest)
-		return
-	}
-	if s.Refuse != nil && s.Refuse(w, r) {
-		return
-	}
-	number := func(name string) float64 { v, _ := strconv.ParseFloat(r.Form.Get(name), 64); return v }
+	number := func(name string) int64 { v, _ := strconv.ParseFloat(r.FormValue(name), 64); return int64(v) }
+	query := r.FormValue("query")
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/values"):
-		s.values(w, strings.Split(r.URL.Path, "/")[4], r.Form.Get("match[]"), int64(number("start")), int64(number("end")))
+		s.values(w, strings.Split(r.URL.Path, "/")[4], r.FormValue("match[]"), number("start"), number("end"))
 	case strings.HasSuffix(r.URL.Path, "/query"):
-		t := int64(number("time"))
-		s.query(w, r.Form.Get("query"), t, t, 1)
+		s.query(w, query, number("time"), number("time"), 1)
 	case strings.HasSuffix(r.URL.Path, "/query_range"):
-		s.query(w, r.Form.Get("query"), int64(number("start")), int64(number("end")), max(1, int64(number("step"))))
+		s.query(w, query, number("start"), number("end"), max(1, number("step")))
 	default:
 		w.WriteHeader(http.StatusNotFound)
 	}
 }
 
 func (s *Server) values(w http.ResponseWriter, label, match string, from, to int64) {
-	names := regexp.MustCompile("^(" + several.FindStringSubmatch(match)[1] + ")$")
+	names := regexp.MustCompile("^(" + nameRegexp.FindStringSubmatch(match)[1] + ")$")
 	seen := map[string]bool{}
-	for i := range s.Series {
-		x := &s.Series[i]
-		if !names.MatchString(x.Name) {
-			continue
-		}
+	for _, x := range s.Series {
 		v := x.Labels[label]
 		if label == "__name__" {
 			v = x.Name
 		}
-		if seen[v] {
-			continue
-		}
-		for t := from; t <= to; t += 300 {
+		for t := from; t <= to && names.MatchString(x.Name) && !seen[strconv.Quote(v)]; t += 300 {
 			if _, ok := x.At(t); ok {
-				seen[v] = true
-				break
+				seen[strconv.Quote(v)] = true
 			}
 		}
 	}
-	var list []string
-	for v := range seen {
-		list = append(list, strconv.Quote(v))
-	}
-	slices.Sort(list)
-	fmt.Fprintf(w, `{"status":"success"%s,"data":[%s]}`, s.Extra, strings.Join(list, ","))
+	fmt.Fprintf(w, `{"status":"success"%s,"data":[%s]}`, s.Extra, strings.Join(slices.Sorted(maps.Keys(seen)), ","))
 }
 
-// matching are the series that a query names, and the labels by which it adds them up; nil keeps all.
-func (s *Server) matching(query string) (list []*Series, by []string) {
+// matching are the series that a query names, by the labels by which it aggregates them.
+func (s *Server) matching(query string) map[string][]*Series {
 	names := map[string]bool{}
-	if m := several.FindStringSubmatch(query); m != nil {
+	if m := nameRegexp.FindStringSubmatch(query); m != nil {
 		for n := range strings.SplitSeq(m[1], "|") {
 			names[n] = true
 		}
 	} else {
-		known := map[string]bool{}
-		for i := range s.Series {
-			known[s.Series[i].Name] = true
-		}
-		for _, word := range metric.FindAllString(query, -1) {
-			if known[word] {
-				names[word] = true
-				break // the first one is what is asked for; others are joined to it
-			}
+		words := metric.FindAllString(query, -1) // others are joined to the first one
+		if i := slices.IndexFunc(words, func(word string) bool {
+			return slices.ContainsFunc(s.Series, func(x Series) bool { return x.Name == word })
+		}); i >= 0 {
+			names[words[i]] = true
 		}
 	}
+	var by []string
 	if m := grouping.FindStringSubmatch(query); m != nil {
-		for l := range strings.SplitSeq(m[2], ",") {
-			by = append(by, strings.TrimSpace(l))
-		}
+		by = strings.Split(strings.ReplaceAll(m[2], " ", ""), ",")
 	}
-	// Matchers of the first selector alone: those of joined metrics are not of interest.
-	selector := query
-	if i := strings.Index(query, "}"); i >= 0 {
-		selector = query[:i]
-	}
-	want := map[string]string{}
-	for _, m := range matcher.FindAllStringSubmatch(selector, -1) {
-		if v, err := strconv.Unquote(m[2]); err == nil {
-			want[m[1]] = v
-		}
-	}
+	// Only the matchers of the first selector count, not those of joined metrics.
+	selector, _, _ := strings.Cut(query, "}")
+	out := map[string][]*Series{}
 	for i := range s.Series {
 		x := &s.Series[i]
 		ok := names[x.Name]
-		for l, v := range want {
-			ok = ok && (l == "__name__" || x.Labels[l] == v)
+		for _, m := range matcher.FindAllStringSubmatch(selector, -1) {
+			v, _ := strconv.Unquote(m[2])
+			ok = ok && (m[1] == "__name__" || x.Labels[m[1]] == v)
 		}
-		if ok {
-			list = append(list, x)
+		if !ok {
+			continue
 		}
-	}
-	return list, by
-}
-
-func (s *Server) query(w http.ResponseWriter, query string, from, to, step int64) {
-	s.mu.Lock()
-	s.asked = append(s.asked, query)
-	s.mu.Unlock()
-	list, by := s.matching(query)
-	groups := map[string][]*Series{}
-	labels := map[string][]string{}
-	for _, x := range list {
 		var pairs []string
 		for l, v := range x.Labels {
 			if by == nil || slices.Contains(by, l) {
@@ -167,70 +127,49 @@ func (s *Server) query(w http.ResponseWriter, query string, from, to, step int64
 		}
 		slices.Sort(pairs)
 		k := strings.Join(pairs, ",")
-		groups[k], labels[k] = append(groups[k], x), pairs
+		out[k] = append(out[k], x)
 	}
-	keys := make([]string, 0, len(groups))
-	for k := range groups {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	back := int64(0)
-	if strings.Contains(query, "_over_time(") {
-		if m := regexp.MustCompile(`\[(\d+)([smhd])\]`).FindStringSubmatch(query); m != nil {
-			n, _ := strconv.ParseInt(m[1], 10, 64)
-			back = n * map[string]int64{"s": 1, "m": 60, "h": 3600, "d": 86400}[m[2]]
-		}
-	}
-	most := strings.HasPrefix(query, "max") || strings.HasPrefix(query, "group")
-	b := make([]byte, 0, 1<<20)
-	b = append(b, `{"status":"success"`+s.Extra+`,"data":{"resultType":"matrix","result":[`...)
-	first := true
-	for _, k := range keys {
-		begun := false
-		for t := from; t <= to; t += step {
-			sum, any := 0.0, false
-			for _, x := range groups[k] {
-				v, ok := x.At(t)
-				for u := t - 300; !ok && u > t-back; u -= 300 {
-					v, ok = x.At(u)
-				}
-				if ok {
-					any = true
-					if most {
-						sum = max(sum, v)
-					} else {
-						sum += v
-					}
-				}
-			}
-			if !any {
-				continue
-			}
-			switch {
-			case begun:
-				b = append(b, ',')
-			case first:
-				b = append(b, `{"metric":{`+k+`},"values":[`...)
-			default:
-				b = append(b, `,{"metric":{`+k+`},"values":[`...)
-			}
-			begun, first = true, false
-			b = append(b, '[')
-			b = strconv.AppendInt(b, t, 10)
-			b = append(b, `,"`...)
-			b = strconv.AppendFloat(b, sum, 'g', -1, 64)
-			b = append(b, `"]`...)
-		}
-		if begun {
-			b = append(b, "]}"...)
-		}
-	}
-	b = append(b, "]}}"...)
-	_, _ = w.Write(b)
+	return out
 }
 
-// Steady is a value that holds from one moment up to another.
-func Steady(v float64, from, to time.Time) func(int64) (float64, bool) {
-	a, b := from.Unix(), to.Unix()
-	return func(t int64) (float64, bool) { return v, t > a && t <= b }
+func (s *Server) query(w http.ResponseWriter, query string, from, to, step int64) {
+	back := int64(0)
+	if m := overTime.FindStringSubmatch(query); m != nil {
+		n, _ := strconv.ParseInt(m[1], 10, 64)
+		back = n * map[string]int64{"s": 1, "m": 60, "h": 3600, "d": 86400}[m[2]]
+	}
+	largest := strings.HasPrefix(query, "max") || strings.HasPrefix(query, "group")
+	value := func(group []*Series, t int64) (sum float64, any bool) {
+		for _, x := range group {
+			v, ok := x.At(t)
+			for u := t - 300; !ok && u > t-back; u -= 300 {
+				v, ok = x.At(u)
+			}
+			switch {
+			case !ok:
+			case largest:
+				sum = max(sum, v)
+			default:
+				sum += v
+			}
+			any = any || ok
+		}
+		return sum, any
+	}
+	fmt.Fprintf(w, `{"status":"success"%s,"data":{"resultType":"matrix","result":[`, s.Extra)
+	groups, separator := s.matching(query), ""
+	for _, k := range slices.Sorted(maps.Keys(groups)) {
+		var b []byte
+		for t := from; t <= to; t += step {
+			if v, ok := value(groups[k], t); ok {
+				b = append(strconv.AppendInt(append(b, ",["...), t, 10), `,"`...)
+				b = append(strconv.AppendFloat(b, v, 'g', -1, 64), `"]`...)
+			}
+		}
+		if len(b) > 0 {
+			fmt.Fprintf(w, `%s{"metric":{%s},"values":[%s]}`, separator, k, b[1:])
+			separator = ","
+		}
+	}
+	fmt.Fprint(w, "]}}")
 }

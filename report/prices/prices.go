@@ -1,4 +1,5 @@
-package report
+// Package prices reads the price list of GPUs and energy.
+package prices
 
 import (
 	"errors"
@@ -12,39 +13,39 @@ import (
 	"go.yaml.in/yaml/v2"
 )
 
-// Prices are the cost of a GPU-hour and of a kilowatt-hour. A nil one has no price.
-type Prices struct {
+// List are the cost of a GPU-hour and of a kilowatt-hour. A nil one has no price.
+type List struct {
 	// Currency is printed as it is.
 	Currency string `yaml:"currency"`
 	// GPUs are searched in order; the first that matches counts.
-	GPUs []GPUPrice `yaml:"gpus"`
+	GPUs []GPU `yaml:"gpus"`
 	// EnergyPerKWh is the price of a kilowatt-hour, Overhead the factor for cooling: 1.3 for 30 % more.
 	EnergyPerKWh *float64 `yaml:"energy_per_kwh"`
 	Overhead     *float64 `yaml:"power_usage_effectiveness"`
 }
 
-// GPUPrice is the price of a model: its name as the driver reports it, or a pattern such as "*H100*".
-type GPUPrice struct {
+// GPU is the price of a model: its name as the driver reports it, or a pattern such as "*H100*".
+type GPU struct {
 	Model   string   `yaml:"model"`
 	PerHour *float64 `yaml:"per_hour"`
 }
 
-// ReadPrices reads a price list.
-func ReadPrices(file string) (*Prices, error) {
+// Read reads a price list.
+func Read(file string) (*List, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("read the price list: %w", err)
 	}
-	p, err := ParsePrices(text)
+	p, err := Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("price list %s: %w", file, err)
 	}
 	return p, nil
 }
 
-// ParsePrices reads a price list in YAML.
-func ParsePrices(text []byte) (*Prices, error) {
-	var p Prices
+// Parse reads a price list in YAML.
+func Parse(text []byte) (*List, error) {
+	var p List
 	if err := yaml.UnmarshalStrict(text, &p); err != nil {
 		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " "))
 	}
@@ -53,7 +54,8 @@ func ParsePrices(text []byte) (*Prices, error) {
 	}
 	for i, c := range p.GPUs {
 		if _, err := path.Match(c.Model, ""); c.Model == "" || err != nil {
-			return nil, fmt.Errorf("gpus[%d]: model %q must be the name in gpu_info or a pattern such as \"*H100*\"", i, c.Model)
+			return nil, fmt.Errorf("gpus[%d]: model %q must be the name in gpu_info or a pattern such as \"*H100*\"", i,
+				c.Model)
 		}
 		if !valid(c.PerHour, 0) {
 			return nil, fmt.Errorf("gpus[%d]: per_hour of %q is missing or not a price", i, c.Model)
@@ -74,8 +76,8 @@ func valid(v *float64, minimum float64) bool {
 	return v != nil && *v >= minimum && !math.IsInf(*v, 0) && *v < 1e9
 }
 
-// perHour returns the price of a GPU-hour.
-func (p *Prices) perHour(model string) (float64, bool) {
+// PerHour returns the price of a GPU-hour.
+func (p *List) PerHour(model string) (float64, bool) {
 	if p != nil {
 		for _, c := range p.GPUs {
 			if c.matches(model) {
@@ -86,23 +88,24 @@ func (p *Prices) perHour(model string) (float64, bool) {
 	return 0, false
 }
 
-func (c *GPUPrice) matches(model string) bool {
-	// The pattern was checked by ParsePrices; a slash in a model would stop the star.
+func (c *GPU) matches(model string) bool {
+	// The pattern was checked by Parse; a slash in a model would stop the star.
 	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "/", " ")) }
 	ok, _ := path.Match(plain(c.Model), plain(model))
 	return ok
 }
 
-// cost is the price of GPU-hours of a model; nil if it is unknown.
-func (p *Prices) cost(model string, hours float64) *float64 {
-	if per, ok := p.perHour(model); ok {
-		return pointer(per * hours)
+// Cost is the price of GPU-hours of a model; nil if it is unknown.
+func (p *List) Cost(model string, hours float64) *float64 {
+	if per, ok := p.PerHour(model); ok {
+		cost := per * hours
+		return &cost
 	}
 	return nil
 }
 
-// energy is the price of energy; nil if it is unknown.
-func (p *Prices) energy(kwh float64) *float64 {
+// Energy is the price of energy; nil if it is unknown.
+func (p *List) Energy(kwh float64) *float64 {
 	if p == nil || p.EnergyPerKWh == nil {
 		return nil
 	}
@@ -113,8 +116,8 @@ func (p *Prices) energy(kwh float64) *float64 {
 	return &cost
 }
 
-// unmatched lists the models of the price list that the fleet does not have.
-func (p *Prices) unmatched(models []string) []string {
+// Unmatched lists the models of the price list that the fleet does not have.
+func (p *List) Unmatched(models []string) []string {
 	var out []string
 	for _, c := range p.GPUs {
 		if !slices.ContainsFunc(models, c.matches) {

@@ -1,0 +1,126 @@
+// Package kube has what the report derives from names of Kubernetes, and the quoting of its commands.
+package kube
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Where the owner of a pod is known from.
+const (
+	Recorded = "recorded" // by the exporter, or by kube-state-metrics
+	Guessed  = "name"     // from how controllers name their pods
+	Itself   = "pod"      // the pod stands for itself
+)
+
+// Owner is the workload of a pod.
+type Owner struct{ Kind, Name, From string }
+
+// Kubernetes draws the random part of names from an alphabet without vowels and without digits that look like letters.
+var podNames = []struct {
+	form *regexp.Regexp
+	kind string
+}{
+	{regexp.MustCompile(`^(.+)-[bcdf-hj-np-tv-xz2456789]{8,10}-[bcdf-hj-np-tv-xz2456789]{5}$`), "Deployment"},
+	{regexp.MustCompile(`^(.+)-[0-9]{1,4}$`), "StatefulSet"},
+	{regexp.MustCompile(`^(.+)-[bcdf-hj-np-tv-xz2456789]{5}$`), "Job"},
+}
+
+// GuessOwner derives the owner from a pod's name. A name that no controller would give belongs to the pod itself.
+func GuessOwner(pod string) Owner {
+	if kind, name, ok := strings.Cut(pod, "/"); ok {
+		return Owner{kind, name, Recorded} // outside Kubernetes: docker/NAME, slurm/JOB
+	}
+	for _, p := range podNames {
+		if m := p.form.FindStringSubmatch(pod); m != nil {
+			return Owner{p.kind, m[1], Guessed}
+		}
+	}
+	return Owner{"Pod", pod, Itself}
+}
+
+// RecordedOwner is the owner that a rule or a series names; where they name none it is guessed.
+func RecordedOwner(kind, name, pod string) Owner {
+	if name == "" || kind == "pod" && (pod == "" || name == pod) {
+		if pod == "" {
+			pod = name
+		}
+		return GuessOwner(pod)
+	}
+	return Owner{kind, name, Recorded}
+}
+
+// PoolLabels are the labels of nodes that name their pool, as kube-state-metrics spells them.
+var PoolLabels = []string{"label_cloud_google_com_gke_nodepool", "label_eks_amazonaws_com_nodegroup",
+	"label_alpha_eksctl_io_nodegroup_name", "label_kubernetes_azure_com_agentpool", "label_agentpool",
+	"label_karpenter_sh_nodepool", "label_oci_oraclecloud_com_node_pool", "label_doks_digitalocean_com_node_pool",
+	"label_node_pool", "label_nodepool", "label_pool"}
+
+// notLabel are the characters that kube-state-metrics replaces in the names of labels.
+var notLabel = regexp.MustCompile(`[^a-zA-Z0-9]`)
+
+// LabelMetric is the label of kube-state-metrics for a label of nodes.
+func LabelMetric(label string) string { return "label_" + notLabel.ReplaceAllString(label, "_") }
+
+// counted is the last part of a node's name that distinguishes nodes of a pool: a number, or what a cloud drew.
+var counted = regexp.MustCompile(`(?:[-_][0-9a-f]{8,10})?[-_](?:[0-9]+|[bcdf-hj-np-tv-z2456789]{4,5}|[0-9a-f]{8,})$`)
+
+// PoolOf is the name of a node without its number: h100-a-007 and h100-a-008 are one pool. An address has no pool.
+func PoolOf(node string) string {
+	host, _, _ := strings.Cut(node, ".")
+	if strings.HasPrefix(host, "ip-") || strings.Trim(host, "0123456789-") == "" {
+		return ""
+	}
+	if i := counted.FindStringIndex(host); i != nil && i[0] > 0 {
+		return host[:i[0]]
+	}
+	if trimmed := strings.TrimRight(host, "0123456789"); trimmed != "" {
+		return trimmed
+	}
+	return host
+}
+
+var plainWord = regexp.MustCompile(`^[a-zA-Z0-9._/][-a-zA-Z0-9._/]*$`)
+
+// Shell quotes a word for a POSIX shell, if it needs to be.
+func Shell(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// Operands are words of a command that are no options, whatever they begin with.
+func Operands(list ...string) string {
+	out := make([]string, 0, len(list)+1)
+	for _, s := range list {
+		if strings.HasPrefix(s, "-") && !slices.Contains(out, "--") {
+			out = slices.Insert(out, 0, "--")
+		}
+		out = append(out, Shell(s))
+	}
+	return strings.Join(out, " ")
+}
+
+// OneLine keeps a text within the comment in which it stands.
+func OneLine(s string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return '?'
+		}
+		return c
+	}, s)
+}
+
+// ResourceName turns kube-state-metrics' spelling of a resource into Kubernetes' own, as far as it is unambiguous.
+func ResourceName(resource string) string {
+	if rest, ok := strings.CutPrefix(resource, "nvidia_com_mig_"); ok {
+		return "nvidia.com/mig-" + strings.Replace(rest, "_", ".", 1)
+	}
+	if rest, ok := strings.CutPrefix(resource, "nvidia_com_"); ok {
+		return "nvidia.com/" + strings.ReplaceAll(rest, "_", ".")
+	}
+	return resource
+}

@@ -1,0 +1,54 @@
+package render
+
+import (
+	"slices"
+
+	"github.com/gpu-exporter/gpu-exporter/report"
+)
+
+// Options say what is shown. JSON and CSV show everything.
+type Options struct {
+	// By are the levels to show; none is all of them.
+	By []string
+	// Top is how many rows of a list are shown; 0 is all of them.
+	Top int
+}
+
+// Levels are those by which a report may be shown.
+func Levels() []string {
+	return []string{"cluster", "model", "node_pool", "node", "namespace", "workload"}
+}
+
+func (o Options) shows(level string) bool { return len(o.By) == 0 || slices.Contains(o.By, level) }
+
+// level is a list of accounts with its heading.
+type level struct {
+	Key, Title string
+	accounts   []report.Account
+	name       func(*report.Account) string
+}
+
+func levels(d *report.Document, o Options) []level {
+	known := func(s string) string {
+		if s == "" {
+			return "(unknown)"
+		}
+		return s
+	}
+	in := func(cluster, name string) string {
+		if cluster == "" || len(d.Clusters) < 2 {
+			return known(name)
+		}
+		return cluster + " / " + known(name)
+	}
+	all := []level{
+		{"cluster", "Clusters", d.Clusters, func(a *report.Account) string { return known(a.Cluster) }},
+		{"model", "Models", d.Models, func(a *report.Account) string { return known(a.Model) }},
+		{"node_pool", "Node pools", d.NodePools, func(a *report.Account) string { return in(a.Cluster, a.NodePool) }},
+		{"node", "Nodes", d.Nodes, func(a *report.Account) string { return in(a.Cluster, a.Node) }},
+		{"namespace", "Namespaces", d.Namespaces, func(a *report.Account) string { return in(a.Cluster, a.Namespace) }},
+	}
+	return slices.DeleteFunc(all, func(l level) bool {
+		return !o.shows(l.Key) || len(l.accounts) == 0 || l.Key == "cluster" && len(l.accounts) < 2
+	})
+}
