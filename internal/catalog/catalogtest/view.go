@@ -2,7 +2,10 @@
 package catalogtest
 
 import (
+	"reflect"
+	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
@@ -14,6 +17,9 @@ var At = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 // a MIG GPU, a lost GPU and one that is missing from NVML.
 func FullView() *gpu.View {
 	whole := fullGPU()
+	for _, reading := range []any{whole.Fast.Or(nil), whole.Medium.Or(nil), whole.Slow.Or(nil)} {
+		fill(reflect.ValueOf(reading).Elem())
+	}
 	mig := migGPU()
 	lost := gpu.GPU{
 		Identity: gpu.Identity{UUID: "GPU-33333333-3333-3333-3333-333333333333", Index: 2, PCI: "0000:29:00.0",
@@ -83,6 +89,23 @@ func FullView() *gpu.View {
 	}
 }
 
+// fill makes the optional values of a reading present that fullGPU leaves absent, so that a new one has a series here
+// without a line of its own. The value is zero.
+func fill(v reflect.Value) {
+	for i := range v.NumField() {
+		f := v.Field(i)
+		if f.Kind() != reflect.Struct {
+			continue
+		}
+		if present := f.FieldByName("ok"); present.IsValid() && !present.Bool() {
+			reflect.NewAt(present.Type(), unsafe.Pointer(present.UnsafeAddr())).Elem().SetBool(true)
+		}
+		if strings.HasSuffix(f.Type().PkgPath(), "internal/gpu") && !f.FieldByName("ok").IsValid() {
+			fill(f)
+		}
+	}
+}
+
 func fullGPU() gpu.GPU {
 	return gpu.GPU{
 		Identity: gpu.Identity{UUID: "GPU-11111111-1111-1111-1111-111111111111", Index: 0, PCI: "0000:18:00.0",
@@ -120,12 +143,11 @@ func fullGPU() gpu.GPU {
 			TemperatureLimits: []gpu.TemperatureThreshold{{Sensor: gpu.SensorGPU, Limit: gpu.LimitSlowdown, Value: 89}},
 			MaxClocks:         map[gpu.Clock]gpu.Hertz{gpu.ClockSM: 1.98e9},
 			PersistenceMode:   gpu.Some(true), AccountingMode: gpu.Some(false), DisplayActive: gpu.Some(false),
-			DisplayAttached: gpu.Some(true),
-			ComputeMode:     gpu.Some(gpu.ComputeDefault),
-			MIGMode:         gpu.Some(gpu.ModePair{}), ECCMode: gpu.Some(gpu.ModePair{Current: true, Pending: true}),
+			ComputeMode: gpu.Some(gpu.ComputeDefault),
+			MIGMode:     gpu.Some(gpu.ModePair{}), ECCMode: gpu.Some(gpu.ModePair{Current: true, Pending: true}),
 			RemapBanks: map[gpu.BankAvailability]uint64{gpu.BanksMax: 2560},
 			PCIe: gpu.PCIeLink{Generation: gpu.Some(5), Width: gpu.Some(16), MaxGeneration: gpu.Some(5),
-				MaxWidth: gpu.Some(16), GPUMaxGeneration: gpu.Some(6)},
+				MaxWidth: gpu.Some(16)},
 			NVLinks: gpu.Some(gpu.NVLinkCount{Up: 18}),
 			Fabric: gpu.Some(gpu.Fabric{State: gpu.FabricCompleted,
 				Faults: map[gpu.FabricFault]bool{gpu.FabricDegradedBandwidth: false}}),
