@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/kmsg"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
 	"github.com/gpu-exporter/gpu-exporter/internal/proc"
 	"github.com/gpu-exporter/gpu-exporter/internal/sampler"
@@ -35,7 +36,7 @@ type exporter struct {
 	pods           *podmap.Map          // nil without a kubelet
 	jobs           *slurm.Jobs          // nil without --slurm.job-mapping-dir
 	scanner        *proc.VisibleScanner // nil without --containers.visible
-	kmsg           *nvml.Kmsg           // nil without --path.kmsg
+	kmsg           *kmsg.Log            // nil without --path.kmsg
 	metrics        *collector.Collector
 	compat         *collector.Collector // nil without --compat
 	engines        []*proc.Engine       // Docker and Podman, where configured
@@ -110,7 +111,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 		o.VisibleScanner = e.scanner
 	}
 	if c.kmsg != "" {
-		e.kmsg = nvml.NewKmsg(nvml.KmsgOptions{Path: c.kmsg, Logger: c.logger, Clock: clock})
+		e.kmsg = kmsg.New(kmsg.Options{Path: c.kmsg, Logger: c.logger, Clock: clock})
 	}
 	o.Sources = func() []gpu.Source {
 		var out []gpu.Source

@@ -1,4 +1,4 @@
-package nvml
+package kmsg
 
 import (
 	"strconv"
@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// xidLine is an XID as the kernel log tells it.
+// xidLine is an XID of the kernel log.
 type xidLine struct {
 	pci gpu.PCIAddress
 	xid int
@@ -17,9 +17,9 @@ type xidLine struct {
 }
 
 // parseRecord reads one line of /dev/kmsg, "4,1234,567890123,-;NVRM: Xid (PCI:0000:18:00): 79, …": syslog
-// priority, sequence number, microseconds since boot and flags, then the text. It returns false for all that
-// is no XID of a GPU, and for what a program wrote into the log: only the kernel's own lines are believed.
-// A line without the header is read as text.
+// priority, sequence number, microseconds since boot and flags, then the text. It returns false for a line that
+// is no XID of a GPU, and for one that a program wrote: only the kernel's own lines count. A line without the header is
+// read as text.
 func parseRecord(line string) (xidLine, bool) {
 	text := line
 	var uptime gpu.Opt[time.Duration]
@@ -45,7 +45,7 @@ func parseRecord(line string) (xidLine, bool) {
 // maxUptime keeps the kernel's clock within what a Duration holds.
 const maxUptime = 200 * 365 * 24 * time.Hour
 
-// parseXID reads the driver's message. The forms met over the years:
+// parseXID reads the driver's message. Its forms over the years:
 //
 //	NVRM: Xid (PCI:0000:18:00): 79, pid=1234, GPU has fallen off the bus.
 //	NVRM: Xid (PCI:0000:18:00): 31, pid='<unknown>', name=<unknown>, Ch 00000010, …
@@ -53,7 +53,7 @@ const maxUptime = 200 * 365 * 24 * time.Hour
 //	NVRM: Xid (0000:18:00): 13, 0003 00000000 …
 //	NVRM: GPU0 Xid (PCI:0000:18:00): 79, …
 //
-// What NVSwitch reports (SXid) is no GPU's.
+// SXid is an error of an NVSwitch, not of a GPU.
 func parseXID(text string) (gpu.PCIAddress, int, bool) {
 	text = strings.TrimLeft(text, " \t")
 	rest, ok := strings.CutPrefix(text, "NVRM: ")

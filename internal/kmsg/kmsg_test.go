@@ -1,4 +1,4 @@
-package nvml
+package kmsg
 
 import (
 	"context"
@@ -104,9 +104,9 @@ func FuzzParseRecord(f *testing.F) {
 	})
 }
 
-// follower runs a Kmsg and hands on what it reports.
+// follower runs a Log and hands on what it reports.
 type follower struct {
-	kmsg   *Kmsg
+	kmsg   *Log
 	events chan gpu.XIDEvent
 	looked chan struct{} // whenever it asked for the time
 	stop   context.CancelFunc
@@ -125,7 +125,7 @@ func follow(t *testing.T, path string) *follower {
 		}
 		return kmsgNow
 	}
-	f.kmsg = NewKmsg(KmsgOptions{Path: path, Poll: time.Millisecond, Clock: clock, Uptime: func() time.Duration { return time.Hour }})
+	f.kmsg = New(Options{Path: path, Poll: time.Millisecond, Clock: clock, Uptime: func() time.Duration { return time.Hour }})
 	ctx, stop := context.WithCancel(t.Context())
 	f.stop = stop
 	go func() { f.done <- f.kmsg.Run(ctx, func(e gpu.XIDEvent) { f.events <- e }) }()
@@ -235,7 +235,7 @@ func TestKmsgFollowsAFIFO(t *testing.T) {
 }
 
 func TestKmsgCannotOpen(t *testing.T) {
-	k := NewKmsg(KmsgOptions{Path: filepath.Join(t.TempDir(), "absent")})
+	k := New(Options{Path: filepath.Join(t.TempDir(), "absent")})
 	err := k.Run(t.Context(), func(gpu.XIDEvent) { t.Error("an event out of nothing") })
 	if err == nil || !strings.Contains(err.Error(), "mount the host's kernel log") {
 		t.Errorf("error: %v", err)
@@ -250,7 +250,7 @@ func TestKmsgCannotOpen(t *testing.T) {
 
 // TestKmsgOverrun: lines that the kernel overwrote are counted as lost, and reading goes on.
 func TestKmsgOverrun(t *testing.T) {
-	k := NewKmsg(KmsgOptions{Clock: func() time.Time { return kmsgNow }, Uptime: func() time.Duration { return time.Hour }})
+	k := New(Options{Clock: func() time.Time { return kmsgNow }, Uptime: func() time.Duration { return time.Hour }})
 	answers := []struct {
 		text string
 		err  error
@@ -296,7 +296,7 @@ func TestSplitter(t *testing.T) {
 	add := func(b string) { s.add([]byte(b), func(l string) { got = append(got, l) }) }
 	add("one\ntw")
 	add("o\n\nthree")
-	add("\n" + strings.Repeat("x", kmsgRecord) + "y")
+	add("\n" + strings.Repeat("x", maxRecord) + "y")
 	add("z\nfour\n")
 	if want := []string{"one", "two", "", "three", "four"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)

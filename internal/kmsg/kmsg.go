@@ -1,4 +1,5 @@
-package nvml
+// Package kmsg follows the kernel log for XIDs: some of the gravest never arrive through NVML.
+package kmsg
 
 import (
 	"bytes"
@@ -15,36 +16,36 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// DefaultKmsgPath is the kernel's log.
-const DefaultKmsgPath = "/dev/kmsg"
+// DefaultPath is the kernel log.
+const DefaultPath = "/dev/kmsg"
 
-// KmsgOptions are what a Kmsg needs to know.
-type KmsgOptions struct {
-	// Path is the log; a plain file or a FIFO of the same lines does too. Empty: DefaultKmsgPath.
+// Options configure a Log.
+type Options struct {
+	// Path is the log, or a plain file or FIFO of the same lines. Empty: DefaultPath.
 	Path   string
 	Logger *slog.Logger     // nil: discarded
 	Clock  func() time.Time // nil: time.Now
-	// Uptime returns the kernel's clock since boot, by which it stamps lines. Nil: CLOCK_MONOTONIC.
+	// Uptime returns the time since boot, with which the kernel stamps lines. Nil: CLOCK_MONOTONIC.
 	Uptime func() time.Duration
-	// Poll is how often it looks whether it is to end, and whether a plain file has grown. 0: 500 ms.
+	// Poll is how often Run checks its context, and whether a plain file has grown. 0: 500 ms.
 	Poll time.Duration
 }
 
-// Kmsg follows the kernel's log for XIDs: some of the gravest never arrive through NVML.
-type Kmsg struct {
-	options KmsgOptions
+// Log is the kernel log.
+type Log struct {
+	options Options
 
 	mu     sync.Mutex // guards source
 	source gpu.Source
 }
 
-// kmsgRecord is more than the longest record that the kernel makes.
-const kmsgRecord = 16 << 10
+// maxRecord is more than the longest record of the kernel.
+const maxRecord = 16 << 10
 
-// NewKmsg returns a Kmsg. It opens nothing.
-func NewKmsg(o KmsgOptions) *Kmsg {
+// New returns a Log, without opening it.
+func New(o Options) *Log {
 	if o.Path == "" {
-		o.Path = DefaultKmsgPath
+		o.Path = DefaultPath
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -58,7 +59,7 @@ func NewKmsg(o KmsgOptions) *Kmsg {
 	if o.Poll <= 0 {
 		o.Poll = 500 * time.Millisecond
 	}
-	return &Kmsg{options: o, source: gpu.Source{Name: gpu.SourceKmsg, Message: "not read yet"}}
+	return &Log{options: o, source: gpu.Source{Name: gpu.SourceKmsg, Message: "not read yet"}}
 }
 
 func monotonic() time.Duration {
@@ -69,38 +70,38 @@ func monotonic() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// Source returns the health of the log as a source. Errors counts failed opens and reads, and the times
-// that the kernel overwrote lines before they were read. It is safe for concurrent use.
-func (k *Kmsg) Source() gpu.Source {
+// Source returns the log's health as a data source. Errors counts failed opens and reads, and how often the kernel
+// overwrote lines before they were read. It is safe for concurrent use.
+func (k *Log) Source() gpu.Source {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.source
 }
 
-func (k *Kmsg) up() {
+func (k *Log) up() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.source.Up, k.source.Message = true, ""
 	k.source.LastSuccess = gpu.Some(k.options.Clock())
 }
 
-func (k *Kmsg) fail(err error) {
+func (k *Log) fail(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.source.Up, k.source.Message = false, err.Error()
 	k.source.Errors++
 }
 
-func (k *Kmsg) lost() {
+func (k *Log) lost() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.source.Errors++
 }
 
-// Run follows the log until ctx ends, which is no error, or until the log cannot be read. It calls report,
-// from this goroutine, for every XID: first those of lines that are already there, marked Old and with the
-// time at which the kernel wrote them, then new ones as they come. Events carry the PCI address and no UUID.
-func (k *Kmsg) Run(ctx context.Context, report func(gpu.XIDEvent)) error {
+// Run follows the log until ctx ends, which is no error, or until the log cannot be read. It calls report, from this
+// goroutine, for every XID: first those of existing lines, marked Old and with the time at which the kernel wrote
+// them, then new ones. Events carry the PCI address and no UUID.
+func (k *Log) Run(ctx context.Context, report func(gpu.XIDEvent)) error {
 	err := k.follow(ctx, report)
 	if err != nil {
 		k.fail(err)
@@ -108,7 +109,7 @@ func (k *Kmsg) Run(ctx context.Context, report func(gpu.XIDEvent)) error {
 	return err
 }
 
-func (k *Kmsg) follow(ctx context.Context, report func(gpu.XIDEvent)) error {
+func (k *Log) follow(ctx context.Context, report func(gpu.XIDEvent)) error {
 	fd, err := unix.Open(k.options.Path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return openError(k.options.Path, err)
@@ -119,11 +120,11 @@ func (k *Kmsg) follow(ctx context.Context, report func(gpu.XIDEvent)) error {
 		func(atEnd bool) error { return k.wait(ctx, fd, atEnd) })
 }
 
-// drain reads until ctx ends. read gives what is there, 0 at the end of a file and EAGAIN where a log has no
-// more for now; wait is called then.
-func (k *Kmsg) drain(ctx context.Context, report func(gpu.XIDEvent), read func([]byte) (int, error), wait func(atEnd bool) error) error {
+// drain reads until ctx ends. read returns 0 at the end of a file and EAGAIN where a log has no more for now; wait is
+// called then.
+func (k *Log) drain(ctx context.Context, report func(gpu.XIDEvent), read func([]byte) (int, error), wait func(atEnd bool) error) error {
 	lines := splitter{}
-	buffer := make([]byte, kmsgRecord)
+	buffer := make([]byte, maxRecord)
 	old := true
 	for ctx.Err() == nil {
 		n, err := read(buffer)
@@ -138,9 +139,9 @@ func (k *Kmsg) drain(ctx context.Context, report func(gpu.XIDEvent), read func([
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EPIPE):
-			// The kernel overwrote what was next; the read after this one goes on with the oldest line it has.
+			// The kernel overwrote what was next; the next read continues with its oldest line.
 			k.lost()
-			k.options.Logger.Warn("The kernel log ran over before it was read: XIDs may have been missed.")
+			k.options.Logger.Warn("kernel log overrun, XIDs may have been missed")
 			continue
 		case errors.Is(err, unix.EINVAL):
 			k.lost() // a record larger than any the kernel should make; it is skipped
@@ -148,7 +149,7 @@ func (k *Kmsg) drain(ctx context.Context, report func(gpu.XIDEvent), read func([
 		case err != nil && !errors.Is(err, unix.EAGAIN):
 			return fmt.Errorf("read %s: %w", k.options.Path, err)
 		}
-		// The end. From here on lines are new.
+		// The end: further lines are new.
 		old = false
 		k.up()
 		if err := wait(err == nil); err != nil {
@@ -158,9 +159,9 @@ func (k *Kmsg) drain(ctx context.Context, report func(gpu.XIDEvent), read func([
 	return nil
 }
 
-// wait sleeps until there may be more to read, or it is time to look. A plain file is always readable, and
-// so is a FIFO without a writer: they are looked at again after a while.
-func (k *Kmsg) wait(ctx context.Context, fd int, atEnd bool) error {
+// wait sleeps until there may be more to read, or for Poll. A plain file, and a FIFO without a writer, are always
+// readable: they are read again after Poll.
+func (k *Log) wait(ctx context.Context, fd int, atEnd bool) error {
 	if atEnd {
 		timer := time.NewTimer(k.options.Poll)
 		defer timer.Stop()
@@ -178,8 +179,8 @@ func (k *Kmsg) wait(ctx context.Context, fd int, atEnd bool) error {
 	return nil
 }
 
-// event turns a line into an event, if it is an XID. An old line of which the time is not known is useless.
-func (k *Kmsg) event(line string, old bool) (gpu.XIDEvent, bool) {
+// event turns a line into an event, if it is an XID. An old line without a time is dropped.
+func (k *Log) event(line string, old bool) (gpu.XIDEvent, bool) {
 	x, ok := parseRecord(line)
 	if !ok {
 		return gpu.XIDEvent{}, false
@@ -199,14 +200,14 @@ func (k *Kmsg) event(line string, old bool) (gpu.XIDEvent, bool) {
 func openError(path string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("open %s: %w; reading the kernel log takes CAP_SYSLOG, and in a container a privileged one", path, err)
+		return fmt.Errorf("open %s: %w (reading the kernel log requires CAP_SYSLOG, and in a container a privileged one)", path, err)
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("open %s: %w; mount the host's kernel log there", path, err)
+		return fmt.Errorf("open %s: %w (mount the host's kernel log there)", path, err)
 	}
 	return fmt.Errorf("open %s: %w", path, err)
 }
 
-// splitter cuts what is read into lines. The kernel gives one record per read; a file gives any piece.
+// splitter splits the input into lines. The kernel returns one record per read, a file any piece.
 type splitter struct {
 	rest []byte
 	skip bool // within a line that is too long
@@ -219,7 +220,7 @@ func (s *splitter) add(b []byte, line func(string)) {
 		if !s.skip {
 			s.rest = append(s.rest, head...)
 		}
-		if len(s.rest) > kmsgRecord {
+		if len(s.rest) > maxRecord {
 			s.rest, s.skip = s.rest[:0], true
 		}
 		if !whole {
