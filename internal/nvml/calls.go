@@ -1,32 +1,13 @@
 package nvml
 
 import (
-	"encoding/json"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
-
-// callStats is what was seen of one call since the Library was made.
-type callStats struct {
-	duration gpu.Observer
-
-	mu     sync.Mutex // guards errors
-	errors map[string]uint64
-}
-
-func (s *callStats) count(code string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.errors == nil {
-		s.errors = map[string]uint64{}
-	}
-	s.errors[code]++
-}
 
 // Calls returns the duration and the errors of every call that was ever made, over all sessions, in the
 // order of the guard table. It is safe for concurrent use. The duration of a call that only waits (for
@@ -53,24 +34,6 @@ func (l *Library) Calls() []gpu.CallStats {
 		list = append(list, c)
 	}
 	return list
-}
-
-// request is one call to the driver.
-type request struct {
-	id callID
-	// args are the arguments beside the handle, for the journal: of a call on a MIG device, the device's index.
-	args []int
-	// value points to what run sets, for the journal. Nil for a call that returns a code alone.
-	value any
-	// run makes exactly the call that id names.
-	run func() nvml.Return
-	// probing marks a first try, of which an unknown argument is an answer and no error.
-	probing bool
-}
-
-// caller makes calls: the session, and each GPU, which adds its lock.
-type caller interface {
-	do(r request) nvml.Return
 }
 
 // do makes a call that belongs to no GPU.
@@ -143,10 +106,29 @@ func call(c caller, id callID, fn func() nvml.Return, args ...int) nvml.Return {
 	return c.do(request{id: id, args: args, run: fn})
 }
 
-// pair is the value of a call that returns two.
-type pair[V, W any] struct {
-	first  V
-	second W
+// enter counts a call in; it refuses after Close.
+func (s *Session) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.running++
+	return true
 }
 
-func (p *pair[V, W]) MarshalJSON() ([]byte, error) { return json.Marshal([2]any{p.first, p.second}) }
+func (s *Session) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
+	if s.running == 0 && s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+}
+
+func (s *Session) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}

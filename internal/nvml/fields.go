@@ -10,13 +10,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// value is what a field or a sample holds: eight bytes of a type that the driver names.
-type value struct {
-	kind nvml.ValueType
-	raw  [8]byte
-	sum  bool // raw is a sum made here, an unsigned number
-}
-
 // number returns the value as a float64; false where the type is unknown or the value no number.
 func (v value) number() (float64, bool) {
 	b := v.raw[:]

@@ -29,25 +29,6 @@ var gpmMetrics = []struct {
 	{nvml.GPM_METRIC_FP16_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.FP16Active }},
 }
 
-// gpmState is a GPU's profiling: the samples of the GPU and of each of its MIG GPU instances.
-type gpmState struct {
-	supported gpu.Opt[bool]
-	dev       gpmPair
-	instances map[gpu.UUID]*gpmPair
-	spare     []nvml.GpmSample // of instances that are gone
-	// request is what metrics are asked with, kept because it is large. go-nvml copies it twice more at
-	// every call.
-	request *nvml.GpmMetricsGetType
-}
-
-// gpmPair is two samples of one subject, used in turn.
-type gpmPair struct {
-	samples [2]nvml.GpmSample
-	newest  int
-	taken   time.Time // of the newest; zero: none is held
-	dropped [16]bool  // metrics that the subject does not offer, by their place in gpmMetrics
-}
-
 // keep forgets the instances that are not among those of a layout; their samples are used again.
 func (g *gpmState) keep(layout []migInstance) {
 	for uuid, pair := range g.instances {

@@ -8,11 +8,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 )
 
-// masked is a value that is written to the journal with what identifies something replaced.
-type masked func(*journal.Mask) any
-
-func (m masked) Masked(mask *journal.Mask) any { return m(mask) }
-
 // fabricInfo are the members of both versions of NVML's structure that are written; the cluster's UUID is not.
 type fabricInfo struct {
 	State       uint8  `json:"state"`

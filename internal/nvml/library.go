@@ -3,81 +3,14 @@ package nvml
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
-	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 )
-
-// DefaultPath is the name under which the dynamic linker finds NVML.
-const DefaultPath = "libnvidia-ml.so.1"
-
-// ErrBusy is wrapped by the errors of Session.Close and Library.Open while a driver call of the session
-// before has not returned. The driver cannot be let go under it; it may never return.
-var ErrBusy = errors.New("a driver call is still running")
-
-// Options are what a Library needs to know.
-type Options struct {
-	// Path is the library: a file, or a name for the dynamic linker. Empty: DefaultPath.
-	Path string
-	// Logger gets what happens seldom: a driver that comes, a reading that needs a right. Nil: discarded.
-	Logger *slog.Logger
-	// Clock is the exporter's clock; it stamps readings and measures the windows of profiling samples. Nil: time.Now.
-	Clock func() time.Time
-	// SysfsRoot is where sysfs is mounted. Empty: /sys.
-	SysfsRoot string
-	// FastInterval is the intended time between two reads of the fast poll group. A pair of profiling samples that
-	// lie more than three of it apart is thrown away. 0: 2 s.
-	FastInterval time.Duration
-	// Journal, if set, gets every call: see Session.Record.
-	Journal *journal.Writer
-}
-
-// Library is a driver library that may or may not be there, and what is remembered of it across sessions:
-// the statistics of calls and the identity of every GPU ever seen. Its methods are safe for concurrent use.
-type Library struct {
-	options Options
-	log     *slog.Logger
-	stats   [callKinds]callStats
-
-	mu      sync.Mutex // guards what follows
-	session *Session   // the open one, or one that could not be closed
-	known   map[gpu.PCIAddress]gpu.Identity
-	hinted  map[string]bool // readings of which the log has said that they need a right
-}
-
-// New returns a Library. It touches nothing.
-func New(o Options) *Library {
-	if o.Path == "" {
-		o.Path = DefaultPath
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Clock == nil {
-		o.Clock = time.Now
-	}
-	if o.SysfsRoot == "" {
-		o.SysfsRoot = "/sys"
-	}
-	if o.FastInterval <= 0 {
-		o.FastInterval = 2 * time.Second
-	}
-	return &Library{options: o, log: o.Logger, known: map[gpu.PCIAddress]gpu.Identity{}, hinted: map[string]bool{}}
-}
-
-// Path returns the library that Open loads.
-func (l *Library) Path() string { return l.options.Path }
-
-// Expected lists the GPUs that the PCI bus has; see the function Expected.
-func (l *Library) Expected() ([]ExpectedGPU, error) { return Expected(l.options.SysfsRoot) }
 
 // Open loads the library, looks up its symbols and initializes it. There is one session at a time: Open
 // fails while another is open, and wraps ErrBusy while one that was closed waits for a call to return.

@@ -10,24 +10,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// migState is what is known of a GPU's MIG layout.
-type migState struct {
-	read      bool // the layout was read once
-	on        bool
-	key       string // of the layout, to see that it changed
-	instances []migInstance
-	// slices is how many compute slices the GPU has; 0 until the driver told.
-	slices int
-	// perInstance: the process list of the GPU is closed to us or names no instances, so each instance is asked.
-	perInstance bool
-}
-
-// migInstance is a GPU instance and the handle of its first MIG device. The handle dies with the layout.
-type migInstance struct {
-	gpu.Instance
-	handle nvml.Device
-}
-
 // ensureLayout reads the MIG layout once, for poll groups that come before the first slow one.
 func (c *GPU) ensureLayout() error {
 	if c.mig.read {

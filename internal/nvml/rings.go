@@ -6,18 +6,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// cursor is the newest sample that was seen of a ring, by the driver's clock, in microseconds. 0: none yet.
-// It is never set from a clock of ours: the driver's may be the epoch or the time since boot.
-type cursor uint64
-
-// pass moves the cursor on to a sample, unless its value shows that it is garbage: a garbage time would
-// hide every later sample.
-func (c *cursor) pass(at uint64, percent float64) {
-	if percent >= 0 && percent <= 100 && cursor(at) > *c {
-		*c = cursor(at)
-	}
-}
-
 // readRing reads the samples that are newer than the last read. Entries without a time are left out: go-nvml
 // does not cut its buffer to what the driver wrote. A ring with nothing new is present and empty.
 func readRing(c *GPU, kind nvml.SamplingType, seen *cursor, to *gpu.Opt[gpu.Ring]) nvml.Return {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -15,43 +14,6 @@ import (
 
 // closeWait is how long Close waits for calls that are under way. It is longer than a wait for events.
 const closeWait = 800 * time.Millisecond
-
-// Session is a time in which the driver is held: from Open to Close. After Close every call is answered
-// "not initialized" without touching the driver.
-type Session struct {
-	library *Library
-	nvml    nvml.Interface
-	offers  offers
-	system  gpu.System
-
-	scan sync.Mutex // one Scan at a time
-
-	mu       sync.Mutex // guards what follows
-	closed   bool
-	down     bool // nvmlShutdown was called
-	running  int  // calls that have not returned
-	idle     chan struct{}
-	byHandle map[nvml.Device]*device
-	byIndex  map[int]*device
-	samples  []nvml.GpmSample // allocated by the library, freed at Close
-	pending  []*device        // not yet registered for events
-	events   nvml.EventSet    // nil until somebody waits
-
-	waiting sync.Mutex    // one WaitEvents at a time
-	wake    chan struct{} // tells a waiter without GPUs that there may be some
-}
-
-// device is a GPU's handle and the lock under which it is called. It lives as long as the session; a GPU
-// that is found again is a new GPU on the same device.
-type device struct {
-	session *Session
-	handle  nvml.Device
-	busy    sync.Mutex // held during every call on handle
-
-	dev        *GPU // the newest; guarded by session.mu
-	registered bool // for events, or not able to tell any; guarded by session.mu
-	listening  bool // it is in the session's event set; guarded by session.mu
-}
 
 // System returns what the driver said of itself at Open.
 func (s *Session) System() gpu.System { return s.system }
@@ -69,33 +31,6 @@ func (s *Session) readSystem() error {
 		s.system.CUDAVersion = fmt.Sprintf("%d.%d", v/1000, v%1000/10)
 	}
 	return nil
-}
-
-// enter counts a call in; it refuses after Close.
-func (s *Session) enter() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.running++
-	return true
-}
-
-func (s *Session) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.running--
-	if s.running == 0 && s.idle != nil {
-		close(s.idle)
-		s.idle = nil
-	}
-}
-
-func (s *Session) isClosed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
 }
 
 // Close lets the driver go. It waits up to 800 ms for calls that are under way; if one does not return, the

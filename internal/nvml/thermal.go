@@ -28,13 +28,6 @@ var thresholds = []struct {
 // to the limit, which lies far below, or negative and so far above.
 func plausibleLimit(t float64) bool { return t >= 50 && t <= 150 }
 
-// marginState is the temperature at which a GPU's margin is used up.
-type marginState struct {
-	fresh bool // asked in this read
-	code  nvml.Return
-	at    gpu.Opt[float64]
-}
-
 // thresholdRows are the limits in degrees: from the old call where it gives them, else derived.
 //
 // The derivation: the driver tells the margin, the degrees that are left before it slows down, and each

@@ -201,15 +201,3 @@ func (c *Call) GoMethods() []string {
 	}
 	return []string{"Interface." + strings.TrimPrefix(c.Function, "nvml")}
 }
-
-// All returns every reading of the call and field table.
-func All() []Reading {
-	var list []Reading
-	for i := range Fields {
-		list = append(list, Fields[i].Reading)
-	}
-	for i := range Calls {
-		list = append(list, Calls[i].Readings...)
-	}
-	return list
-}

@@ -291,3 +291,15 @@ func linkError(id uint32, name, scope string, kind gpu.NVLinkError, rank int) Fi
 	return Field{ID: id, Name: name, Scope: scope, Reading: medium("nvlink_errors_"+string(kind), "NVLink errors of all links.",
 		Count, fmt.Sprintf("NVLinkErrors[%q]", kind)).rank(rank).kind(Errors)}
 }
+
+// All returns every reading of the call and field table.
+func All() []Reading {
+	var list []Reading
+	for i := range Fields {
+		list = append(list, Fields[i].Reading)
+	}
+	for i := range Calls {
+		list = append(list, Calls[i].Readings...)
+	}
+	return list
+}

@@ -8,21 +8,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 )
 
-// migDevice is a MIG device of the journal.
-type migDevice struct {
-	index       int
-	uuid        string
-	gi, ci      int
-	profile     string
-	start, size int
-	slices      int // of the compute instance; 0: unknown
-	giSlices    int
-	sms         int
-	memoryMiB   uint64
-	profileID   int // -1: unknown
-	used        uint64
-}
-
 // profileNumbers is below how much NVML numbers the profiles, with room for newer ones; enabled is its value of a mode.
 const (
 	profileNumbers = 32
@@ -260,24 +245,4 @@ func (d *device) layout() string {
 		entries = append(entries, entry)
 	}
 	return strings.Join(entries, " ; ")
-}
-
-// writeInstanceRest writes the memory that instances use beside that of their processes.
-func (d *device) writeInstanceRest(list []process) {
-	seen := map[int]bool{}
-	for _, m := range d.mig {
-		if seen[m.gi] {
-			continue
-		}
-		seen[m.gi] = true
-		rest := m.used
-		for _, p := range list {
-			if p.gi == m.gi && p.memory != ^uint64(0) {
-				rest -= min(rest, p.memory)
-			}
-		}
-		if rest > 0 && rest <= 1<<50 {
-			d.say("load gpu=%d gi=%d ci=%d memory=%d busy=0%%   # not used by a listed process", d.index, m.gi, m.ci, rest)
-		}
-	}
 }

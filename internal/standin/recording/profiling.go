@@ -8,13 +8,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
-// profiling are the GPM metrics of a GPU, or of one of its GPU instances.
-type profiling struct {
-	gi     int // -1: the GPU
-	values map[uint32][]float64
-	codes  map[uint32]string // the last
-}
-
 // graphicsActive is the metric that reports how busy a GPU instance is.
 const graphicsActive = 1
 
@@ -109,46 +102,4 @@ func (d *device) writeMetric(id uint32) {
 		text = ratio + "*util"
 	}
 	d.draft.Answers.Set("Gpm", scenario.Numbers(text), int64(id))
-}
-
-// instanceShares are the busy parts of the GPU instances, which profiling alone reports, divided evenly among their
-// processes.
-func (d *device) instanceShares(list []process) []share {
-	var shares []share
-	known := false
-	for _, p := range d.gpm {
-		if p.gi < 0 || len(p.values[graphicsActive]) == 0 {
-			continue
-		}
-		known = true
-		part := min(1, max(0, p.mean(graphicsActive)/100))
-		if part == 0 {
-			continue
-		}
-		var users []process
-		for _, u := range list {
-			if u.gi == p.gi {
-				users = append(users, u)
-			}
-		}
-		if len(users) == 0 {
-			shares = append(shares, share{part: part, gi: p.gi, ci: d.firstCI(p.gi)})
-		}
-		for _, u := range users {
-			shares = append(shares, share{pid: u.pid, part: part / float64(len(users)), gi: u.gi, ci: u.ci})
-		}
-	}
-	if !known && len(list) > 0 {
-		d.note("This GPU does not report how busy its MIG instances are: its processes are written down as idle.")
-	}
-	return shares
-}
-
-func (d *device) firstCI(gi int) int {
-	for _, m := range d.mig {
-		if m.gi == gi {
-			return m.ci
-		}
-	}
-	return 0
 }
