@@ -51,7 +51,7 @@ var Calls = []Call{
 	{Function: "nvmlDeviceGetHandleByIndex", Newest: 2, Required: true, System: true,
 		Methods: names("Interface.DeviceGetHandleByIndex")},
 	{Function: "nvmlDeviceGetHandleByUUID", Unused: true, System: true},
-	{Function: "nvmlDeviceGetHandleByPciBusId", Unused: true, System: true},
+	{Function: "nvmlDeviceGetHandleByPciBusId", Newest: 2, Unused: true, System: true},
 
 	{Function: "nvmlDeviceGetUUID", Required: true},
 	{Function: "nvmlDeviceGetPciInfo", Newest: 3, Required: true, Values: names("device", "subsystem")},
