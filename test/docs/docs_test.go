@@ -238,6 +238,44 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// Every value of the chart that a page names is in the chart's list of values, or below one that takes any.
+func TestChartValues(t *testing.T) {
+	const readme = "deploy/helm/gpu-exporter/README.md"
+	known, groups := map[string]bool{}, map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-zA-Z.]+)` \\|").FindAllStringSubmatch(fileText(t, readme), -1) {
+		known[m[1]] = true
+		group, _, _ := strings.Cut(m[1], ".")
+		groups[group] = true
+	}
+	_, prose := read(t)
+	n := 0
+	for path, text := range prose {
+		if path == readme {
+			continue
+		}
+		for _, m := range regexp.MustCompile("`(?:--set )?'?([a-zA-Z]+(?:\\.[a-zA-Z0-9]+)+)(?:=[^`]*)?`").FindAllStringSubmatch(text, -1) {
+			group, _, _ := strings.Cut(m[1], ".")
+			// internal/gpu, resources and nvidia-smi have names that begin with gpu as well.
+			if !groups[group] || group == "gpu" && !known[m[1]] || strings.HasSuffix(m[1], ".go") || strings.HasSuffix(m[1], ".yaml") ||
+				strings.HasSuffix(m[1], ".tmpl") {
+				continue
+			}
+			n++
+			found := false
+			for name := m[1]; name != "" && !found; name = name[:max(0, strings.LastIndex(name, "."))] {
+				found = known[name] && (name == m[1] || slices.Contains([]string{"rules.alerts", "seLinuxOptions"}, name) ||
+					strings.HasSuffix(name, "abels"))
+			}
+			if !found {
+				t.Errorf("%s names the value %s, which the chart does not have", path, m[1])
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("only %d values were found", n)
+	}
+}
+
 // ours reports whether a command line starts one of the two programs.
 func ours(line string) bool {
 	name, _, _ := strings.Cut(line, " ")
