@@ -47,7 +47,8 @@ func (p *plane) sources(t *testing.T) []source {
 	var out []source
 	for name, values := range cases(t) {
 		namespace := "case-" + name
-		text := p.helm(t, "template", "gpu-exporter", chart(), "-n", namespace, "-f", values, "--kube-version", p.version(t), "-a", operatorKinds)
+		text := p.helm(t, "template", "gpu-exporter", chart(), "-n", namespace, "-f", values, "--kube-version", p.version(t), "-a",
+			operatorKinds)
 		out = append(out, source{name: name, text: text, namespace: namespace, bare: true, values: values})
 	}
 	slices.SortFunc(out, func(a, b source) int { return strings.Compare(a.name, b.name) })
@@ -68,7 +69,8 @@ func (p *plane) sources(t *testing.T) []source {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(out, source{name: "alerts", text: strings.Replace(string(rule), "metadata:\n", "metadata:\n  namespace: rules\n", 1), namespace: "rules", bare: true})
+	return append(out, source{name: "alerts", text: strings.Replace(string(rule), "metadata:\n", "metadata:\n  namespace: rules\n", 1),
+		namespace: "rules", bare: true})
 }
 
 // withComponents is a kustomization as a user writes it: the base, the monitor, the rules and the boards.
@@ -82,7 +84,8 @@ func (p *plane) withComponents(t *testing.T) string {
 		}
 		return path
 	}
-	write(t, dir, "kustomization.yaml", "namespace: gpu-exporter\nresources: ["+relative("base")+"]\ncomponents: ["+relative("components/prometheus")+", "+relative("components/dashboards")+"]\n")
+	write(t, dir, "kustomization.yaml", "namespace: gpu-exporter\nresources: ["+relative("base")+"]\ncomponents: ["+
+		relative("components/prometheus")+", "+relative("components/dashboards")+"]\n")
 	return dir
 }
 
@@ -159,7 +162,8 @@ func TestAccepted(t *testing.T) {
 // notes are what Helm prints after it has installed.
 func (p *plane) notes(t *testing.T, values string) string {
 	t.Helper()
-	_, text, ok := strings.Cut(p.helm(t, "install", "gpu-exporter", chart(), "-n", "monitoring", "--dry-run=client", "-f", values), "\nNOTES:\n")
+	_, text, ok := strings.Cut(p.helm(t, "install", "gpu-exporter", chart(), "-n", "monitoring", "--dry-run=client", "-f", values),
+		"\nNOTES:\n")
 	if !ok {
 		t.Fatal("there are no notes")
 	}
@@ -170,7 +174,8 @@ func (p *plane) notes(t *testing.T, values string) string {
 func (p *plane) account(t *testing.T, namespace, name string) {
 	t.Helper()
 	if name != "default" {
-		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{"name": name, "namespace": namespace}}}
+		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ServiceAccount",
+			"metadata": map[string]any{"name": name, "namespace": namespace}}}
 		if _, err := p.apply(t, o); err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +208,8 @@ func podOf(o *unstructured.Unstructured) *unstructured.Unstructured {
 func (p *plane) admits(t *testing.T, pod *unstructured.Unstructured, token bool) {
 	t.Helper()
 	p.account(t, pod.GetNamespace(), "default")
-	got, err := p.door(t, pod).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+	got, err := p.door(t, pod).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll},
+		FieldValidation: metav1.FieldValidationStrict})
 	if err != nil {
 		t.Errorf("%s is refused: %v", name(pod), err)
 		return
@@ -247,16 +253,20 @@ func TestRefused(t *testing.T) {
 	renders := map[string]string{}
 	render := func(values string) string {
 		if renders[values] == "" {
-			renders[values] = p.helm(t, "template", "gpu-exporter", chart(), "-n", "monitoring", "-f", cases(t)[values], "--kube-version", p.version(t), "-a", operatorKinds)
+			renders[values] = p.helm(t, "template", "gpu-exporter", chart(), "-n", "monitoring", "-f", cases(t)[values], "--kube-version",
+				p.version(t), "-a", operatorKinds)
 		}
 		return renders[values]
 	}
 	for _, c := range []struct{ values, kind, old, new, want string }{
 		{"default", "DaemonSet", "enableServiceLinks:", "enableServiceLink:", `unknown field "spec.template.spec.enableServiceLink"`},
-		{"default", "DaemonSet", "readOnlyRootFilesystem: true", "readOnlyRootFileSystem: true", `unknown field "spec.template.spec.containers[0].securityContext.readOnlyRootFileSystem"`},
+		{"default", "DaemonSet", "readOnlyRootFilesystem: true", "readOnlyRootFileSystem: true",
+			`unknown field "spec.template.spec.containers[0].securityContext.readOnlyRootFileSystem"`},
 		{"default", "DaemonSet", "path: /var/lib/kubelet/pod-resources", "path: /var/lib/../kubelet", "must not contain '..'"},
-		{"default", "DaemonSet", "privileged: false", "privileged: true", "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"},
-		{"default", "DaemonSet", "  selector:\n    matchLabels:\n      app.kubernetes.io/name: gpu-exporter", "  selector:\n    matchLabels:\n      app.kubernetes.io/name: another", "`selector` does not match template `labels`"},
+		{"default", "DaemonSet", "privileged: false", "privileged: true",
+			"cannot set `allowPrivilegeEscalation` to false and `privileged` to true"},
+		{"default", "DaemonSet", "  selector:\n    matchLabels:\n      app.kubernetes.io/name: gpu-exporter",
+			"  selector:\n    matchLabels:\n      app.kubernetes.io/name: another", "`selector` does not match template `labels`"},
 		{"default", "PodMonitor", "honorLabels:", "honourLabels:", `unknown field "spec.podMetricsEndpoints[0].honourLabels"`},
 		{"default", "PodMonitor", "action: labeldrop", "action: labelthrow", "Unsupported value"},
 		{"default", "PrometheusRule", "  groups:", "  group:", `unknown field "spec.group"`},
@@ -296,7 +306,8 @@ func TestRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for field, want := range map[string]string{"runtimeClassName": "RuntimeClass", "priorityClassName": "no PriorityClass", "serviceAccountName": "serviceaccount"} {
+		for field, want := range map[string]string{"runtimeClassName": "RuntimeClass", "priorityClassName": "no PriorityClass",
+			"serviceAccountName": "serviceaccount"} {
 			pod := podOf(o)
 			if pod == nil {
 				continue
@@ -315,7 +326,8 @@ func TestRefused(t *testing.T) {
 		if _, err := p.apply(t, o); err != nil {
 			t.Fatal(err)
 		}
-		for _, path := range [][]string{{"spec", "selector", "matchLabels", "app.kubernetes.io/part-of"}, {"spec", "template", "metadata", "labels", "app.kubernetes.io/part-of"}} {
+		for _, path := range [][]string{{"spec", "selector", "matchLabels", "app.kubernetes.io/part-of"},
+			{"spec", "template", "metadata", "labels", "app.kubernetes.io/part-of"}} {
 			if err := unstructured.SetNestedField(o.Object, "more", path...); err != nil {
 				t.Fatal(err)
 			}
@@ -325,7 +337,8 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	// What is lost is seen: a definition that prunes, read back.
-	if got := lost("", map[string]any{"a": map[string]any{"b": "c", "limits": map[string]any{"cpu": "0.5"}}, "l": []any{int64(1), int64(2)}, "e": []any{}},
+	if got := lost("", map[string]any{"a": map[string]any{"b": "c", "limits": map[string]any{"cpu": "0.5"}}, "l": []any{int64(1), int64(2)},
+		"e": []any{}},
 		map[string]any{"a": map[string]any{"limits": map[string]any{"cpu": "500m"}}, "l": []any{int64(1)}}); len(got) != 2 {
 		t.Errorf("lost: %q", got)
 	}

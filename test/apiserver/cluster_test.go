@@ -76,7 +76,8 @@ var programs = sync.OnceValues(func() (string, error) {
 	}
 	// What the server says of its version is stamped, as its own build does: charts ask for it.
 	flags := "-s -w -X k8s.io/component-base/version.gitVersion=" + strings.TrimSpace(string(version))
-	for program, pkg := range map[string]string{"etcd": "go.etcd.io/etcd/server/v3", "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+	for program, pkg := range map[string]string{"etcd": "go.etcd.io/etcd/server/v3",
+		"kube-apiserver":          "k8s.io/kubernetes/cmd/kube-apiserver",
 		"kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager", "kubectl": "k8s.io/kubernetes/cmd/kubectl"} {
 		cmd := exec.Command("go", "build", "-trimpath", "-modfile="+modfile, "-ldflags="+flags, "-o", filepath.Join(dir, program), pkg)
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -240,8 +241,10 @@ func startPlane(t *testing.T, admission string) *plane {
 	})
 
 	listens, peers := "http://"+address(t), "http://"+address(t)
-	etcd, err := start(p.dir, filepath.Join(bin, "etcd"), "--data-dir="+filepath.Join(p.dir, "etcd"), "--listen-client-urls="+listens, "--advertise-client-urls="+listens,
-		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers, "--unsafe-no-fsync", "--log-level=warn")
+	etcd, err := start(p.dir, filepath.Join(bin, "etcd"), "--data-dir="+filepath.Join(p.dir, "etcd"), "--listen-client-urls="+listens,
+		"--advertise-client-urls="+listens,
+		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers, "--unsafe-no-fsync",
+		"--log-level=warn")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,21 +261,27 @@ func startPlane(t *testing.T, admission string) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	accounts := write(t, p.dir, "accounts.key", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(signing)})))
+	accounts := write(t, p.dir, "accounts.key", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
+		Bytes: x509.MarshalPKCS1PrivateKey(signing)})))
 	p.audit = filepath.Join(p.dir, "audit.log")
 	secure := address(t)
 	_, port, _ := net.SplitHostPort(secure)
 	p.url = "https://" + secure
 	p.args = []string{"--etcd-servers=" + listens, "--bind-address=127.0.0.1", "--secure-port=" + port, "--endpoint-reconciler-type=none",
-		"--tls-cert-file=" + write(t, p.dir, "server.crt", string(certificate)), "--tls-private-key-file=" + write(t, p.dir, "server.key", string(key)),
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + accounts, "--service-account-signing-key-file=" + accounts,
-		"--service-cluster-ip-range=10.0.0.0/24", "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
+		"--tls-cert-file=" + write(t, p.dir, "server.crt", string(certificate)),
+		"--tls-private-key-file=" + write(t, p.dir, "server.key", string(key)),
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + accounts,
+		"--service-account-signing-key-file=" + accounts,
+		"--service-cluster-ip-range=10.0.0.0/24", "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged=true",
 		"--token-auth-file=" + write(t, p.dir, "tokens.csv", adminToken+",admin,admin,system:masters\n"),
 		"--admission-control-config-file=" + write(t, p.dir, "admission.yaml", admission),
-		"--audit-policy-file=" + write(t, p.dir, "audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"),
+		"--audit-policy-file=" + write(t, p.dir, "audit.yaml",
+			"apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"),
 		"--audit-log-path=" + p.audit}
 
-	p.config = &rest.Config{Host: p.url, BearerToken: adminToken, TLSClientConfig: rest.TLSClientConfig{CAFile: p.ca}, QPS: -1, WarningHandler: rest.NoWarnings{}}
+	p.config = &rest.Config{Host: p.url, BearerToken: adminToken, TLSClientConfig: rest.TLSClientConfig{CAFile: p.ca}, QPS: -1,
+		WarningHandler: rest.NoWarnings{}}
 	if p.client, err = kubernetes.NewForConfig(p.config); err != nil {
 		t.Fatal(err)
 	}
@@ -289,8 +298,10 @@ func startPlane(t *testing.T, admission string) *plane {
 	}
 	p.serve(t)
 
-	manager, err := start(p.dir, filepath.Join(bin, "kube-controller-manager"), "--kubeconfig="+p.kubeconfig, "--controllers="+controllers, "--leader-elect=false",
-		"--secure-port=0", "--service-account-private-key-file="+accounts, "--root-ca-file="+p.ca, "--kube-api-qps=500", "--kube-api-burst=500")
+	manager, err := start(p.dir, filepath.Join(bin, "kube-controller-manager"), "--kubeconfig="+p.kubeconfig, "--controllers="+controllers,
+		"--leader-elect=false",
+		"--secure-port=0", "--service-account-private-key-file="+accounts, "--root-ca-file="+p.ca, "--kube-api-qps=500",
+		"--kube-api-burst=500")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +354,8 @@ func (p *plane) command(t *testing.T, program string, args ...string) (string, e
 	cmd := exec.Command(program, args...)
 	home := filepath.Join(p.dir, "home")
 	cmd.Dir = repository()
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+p.kubeconfig, "HOME="+home, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+p.kubeconfig, "HOME="+home, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home,
+		"HELM_DATA_HOME="+home)
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	if err := cmd.Run(); err != nil {

@@ -26,10 +26,12 @@ func (p *plane) belonging(t *testing.T, release string) []string {
 			t.Fatal(err)
 		}
 		for _, r := range list.APIResources {
-			if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") || slices.Contains([]string{"Pod", "ControllerRevision", "Event", "Job"}, r.Kind) {
+			if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") ||
+				slices.Contains([]string{"Pod", "ControllerRevision", "Event", "Job"}, r.Kind) {
 				continue
 			}
-			all, err := p.objects.Resource(gv.WithResource(r.Name)).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/instance=" + release})
+			all, err := p.objects.Resource(gv.WithResource(r.Name)).List(t.Context(),
+				metav1.ListOptions{LabelSelector: "app.kubernetes.io/instance=" + release})
 			if err != nil {
 				t.Fatalf("list %s: %v", r.Name, err)
 			}
@@ -78,16 +80,19 @@ func TestHelmFindsTheOperators(t *testing.T) {
 	p := startPlane(t, admission("privileged"))
 	p.furnish(t, false)
 	out := p.helm(t, "install", "gpu-exporter", chart(), "-n", "monitoring", "--create-namespace")
-	if names := p.released(t, "without operators"); containsKind(names, "PodMonitor") || containsKind(names, "PrometheusRule") || !strings.Contains(out, "Nothing scrapes it: this cluster has no PodMonitor") {
+	if names := p.released(t, "without operators"); containsKind(names, "PodMonitor") || containsKind(names, "PrometheusRule") ||
+		!strings.Contains(out, "Nothing scrapes it: this cluster has no PodMonitor") {
 		t.Errorf("installed %q and said\n%s", names, out)
 	}
 	// To ask for what the cluster does not have is refused, and changes nothing.
-	if out, err := p.command(t, helmTool(t), "upgrade", "gpu-exporter", chart(), "-n", "monitoring", "--set", "monitoring.kind=PodMonitor"); err == nil {
+	if out, err := p.command(t, helmTool(t), "upgrade", "gpu-exporter", chart(), "-n", "monitoring", "--set",
+		"monitoring.kind=PodMonitor"); err == nil {
 		t.Errorf("a PodMonitor without its kind is taken:\n%s", out)
 	}
 	p.furnish(t, true)
 	out = p.helm(t, "upgrade", "gpu-exporter", chart(), "-n", "monitoring")
-	if names := p.released(t, "with operators"); !containsKind(names, "PodMonitor") || !containsKind(names, "PrometheusRule") || strings.Contains(out, "Nothing scrapes it") {
+	if names := p.released(t, "with operators"); !containsKind(names, "PodMonitor") || !containsKind(names, "PrometheusRule") ||
+		strings.Contains(out, "Nothing scrapes it") {
 		t.Errorf("upgraded to %q and said\n%s", names, out)
 	}
 }
@@ -97,7 +102,8 @@ func TestHelmFindsTheOperators(t *testing.T) {
 func TestHelmUpgrades(t *testing.T) {
 	p := startPlane(t, admission("privileged"))
 	p.furnish(t, true)
-	order := []string{"default", "everything", "default", "cdi", "openshift", "gke", "everything", "non-root", "kernel-log", "gpu-operator", "default"}
+	order := []string{"default", "everything", "default", "cdi", "openshift", "gke", "everything", "non-root", "kernel-log", "gpu-operator",
+		"default"}
 	for name := range cases(t) {
 		if !slices.Contains(order, name) {
 			t.Errorf("the values file %s is in no upgrade", name)
@@ -151,7 +157,8 @@ func TestKubectlApplies(t *testing.T) {
 			}
 		}
 		p.kubectl(t, "-n", "rules", "create", "namespace", fmt.Sprintf("rules-%d", len(how)))
-		p.kubectl(t, append([]string{"-n", fmt.Sprintf("rules-%d", len(how)), "apply", "--validate=strict", "-f", "alerts/prometheusrule.yaml"}, how...)...)
+		p.kubectl(t, append([]string{"-n", fmt.Sprintf("rules-%d", len(how)), "apply", "--validate=strict", "-f",
+			"alerts/prometheusrule.yaml"}, how...)...)
 	}
 }
 
@@ -160,8 +167,10 @@ func TestNodes(t *testing.T) {
 	p := startPlane(t, admission("restricted"))
 	p.furnish(t, true)
 	nodes := map[string]string{
-		"plain": "", "operator": "nvidia.com/gpu.present=true", "operator-without": "nvidia.com/gpu.present=false", "discovered": "feature.node.kubernetes.io/pci-10de.present=true",
-		"gke": "cloud.google.com/gke-accelerator=nvidia-l4", "aks": "kubernetes.azure.com/accelerator=nvidia", "aks-other": "kubernetes.azure.com/accelerator=amd", "eks": "k8s.amazonaws.com/accelerator=nvidia-tesla-v100",
+		"plain": "", "operator": "nvidia.com/gpu.present=true", "operator-without": "nvidia.com/gpu.present=false",
+		"discovered": "feature.node.kubernetes.io/pci-10de.present=true",
+		"gke":        "cloud.google.com/gke-accelerator=nvidia-l4", "aks": "kubernetes.azure.com/accelerator=nvidia",
+		"aks-other": "kubernetes.azure.com/accelerator=amd", "eks": "k8s.amazonaws.com/accelerator=nvidia-tesla-v100",
 		"both": "nvidia.com/gpu.present=true,feature.node.kubernetes.io/pci-10de.present=true", "pool": "pool=gpu",
 	}
 	for n, labels := range nodes {
@@ -173,7 +182,8 @@ func TestNodes(t *testing.T) {
 	out := p.helm(t, "install", "gpu-exporter", chart(), "-n", "monitoring", "--create-namespace")
 	// In a namespace that says nothing the controller is refused every pod: the reason for the command in the notes.
 	eventually(t, "the pods are refused without the label", func() error {
-		events, err := p.client.CoreV1().Events("monitoring").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=DaemonSet,reason=FailedCreate"})
+		events, err := p.client.CoreV1().Events("monitoring").List(t.Context(),
+			metav1.ListOptions{FieldSelector: "involvedObject.kind=DaemonSet,reason=FailedCreate"})
 		if err != nil {
 			return err
 		}
@@ -220,7 +230,8 @@ func TestNodes(t *testing.T) {
 	p.kubectl(t, "label", "node", "plain", "accelerator=nvidia")
 	p.runsOn(t, append(want, "plain")...)
 
-	out = p.helm(t, "upgrade", "gpu-exporter", chart(), "-n", "monitoring", "--set", "scheduling.gpuNodeLabels=null,scheduling.nodeSelector.pool=gpu")
+	out = p.helm(t, "upgrade", "gpu-exporter", chart(), "-n", "monitoring", "--set",
+		"scheduling.gpuNodeLabels=null,scheduling.nodeSelector.pool=gpu")
 	if !strings.Contains(out, "kubectl get nodes -l 'kubernetes.io/os=linux,pool=gpu'") {
 		t.Errorf("the notes say\n%s", out)
 	}
@@ -250,7 +261,8 @@ func (p *plane) runsOn(t *testing.T, nodes ...string) {
 	t.Helper()
 	slices.Sort(nodes)
 	eventually(t, fmt.Sprintf("the DaemonSet has pods for %q", nodes), func() error {
-		pods, err := p.client.CoreV1().Pods("monitoring").List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=gpu-exporter"})
+		pods, err := p.client.CoreV1().Pods("monitoring").List(t.Context(),
+			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=gpu-exporter"})
 		if err != nil {
 			return err
 		}
@@ -269,7 +281,9 @@ func (p *plane) runsOn(t *testing.T, nodes ...string) {
 				_ = p.client.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 				continue
 			case pod.Spec.NodeName == "": // the scheduler would bind it
-				_ = p.client.CoreV1().Pods(pod.Namespace).Bind(t.Context(), &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: target}}, metav1.CreateOptions{})
+				_ = p.client.CoreV1().Pods(pod.Namespace).Bind(t.Context(),
+					&corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name},
+						Target: corev1.ObjectReference{Kind: "Node", Name: target}}, metav1.CreateOptions{})
 				return fmt.Errorf("%s is not bound yet", pod.Name)
 			}
 			on = append(on, target)
@@ -289,7 +303,8 @@ func TestPriorityClassQuota(t *testing.T) {
 	p.node(t, "gke", "cloud.google.com/gke-accelerator=nvidia-l4")
 	p.helm(t, "install", "gpu-exporter", chart(), "-n", "monitoring", "--create-namespace")
 	eventually(t, "the pods are refused without a quota", func() error {
-		events, err := p.client.CoreV1().Events("monitoring").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=DaemonSet,reason=FailedCreate"})
+		events, err := p.client.CoreV1().Events("monitoring").List(t.Context(),
+			metav1.ListOptions{FieldSelector: "involvedObject.kind=DaemonSet,reason=FailedCreate"})
 		if err != nil {
 			return err
 		}

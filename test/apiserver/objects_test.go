@@ -71,7 +71,8 @@ func (p *plane) door(t *testing.T, o *unstructured.Unstructured) dynamic.Resourc
 // try is how the server would answer to an object: created, without an unknown or doubled field, and not kept.
 func (p *plane) try(t *testing.T, o *unstructured.Unstructured) error {
 	t.Helper()
-	_, err := p.door(t, o).Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict, FieldManager: "test"})
+	_, err := p.door(t, o).Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll},
+		FieldValidation: metav1.FieldValidationStrict, FieldManager: "test"})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
@@ -145,7 +146,8 @@ func lost(path string, sent, got any) []string {
 	case nil:
 		return nil
 	}
-	if fmt.Sprint(sent) == fmt.Sprint(got) || got == nil && (sent == false || sent == "" || fmt.Sprint(sent) == "0") || sameQuantity(path, sent, got) {
+	if fmt.Sprint(sent) == fmt.Sprint(got) || got == nil && (sent == false || sent == "" || fmt.Sprint(sent) == "0") ||
+		sameQuantity(path, sent, got) {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s: %v came back as %v", path, sent, got)}
@@ -167,7 +169,8 @@ func sameQuantity(path string, sent, got any) bool {
 // namespace makes a namespace whose pods Pod Security lets through up to a level; empty: it says nothing of one.
 func (p *plane) namespace(t *testing.T, name, level string) {
 	t.Helper()
-	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{"name": name}}}
 	if level != "" {
 		o.SetLabels(map[string]string{"pod-security.kubernetes.io/enforce": level})
 	}
@@ -220,10 +223,13 @@ var definitions = []struct {
 	module string
 	files  []string
 }{
-	{"github.com/prometheus-operator/prometheus-operator@v0.85.0", []string{"example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
-		"example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml", "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"}},
+	{"github.com/prometheus-operator/prometheus-operator@v0.85.0",
+		[]string{"example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
+			"example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
+			"example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"}},
 	{"github.com/grafana/grafana-operator/v5@v5.18.0", []string{"config/crd/bases/grafana.integreatly.org_grafanadashboards.yaml"}},
-	{"github.com/openshift/api@v0.0.0-20251015095338-264e80a2b6e7", []string{"security/v1/zz_generated.crd-manifests/0000_03_config-operator_01_securitycontextconstraints.crd.yaml"}},
+	{"github.com/openshift/api@v0.0.0-20251015095338-264e80a2b6e7",
+		[]string{"security/v1/zz_generated.crd-manifests/0000_03_config-operator_01_securitycontextconstraints.crd.yaml"}},
 }
 
 // module is the folder of a module, downloaded if it is not there.

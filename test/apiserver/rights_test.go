@@ -14,7 +14,8 @@ import (
 )
 
 // verbs are asked of every resource, beside those that it has itself.
-var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "impersonate", "bind", "escalate", "state", "approve", "sign"}
+var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "impersonate", "bind", "escalate",
+	"state", "approve", "sign"}
 
 // may is all that a service account may do, in one namespace or in all: "list pods", and "get /metrics" for paths.
 func (p *plane) may(t *testing.T, namespace, account string, everywhere bool) []string {
@@ -37,8 +38,10 @@ func (p *plane) may(t *testing.T, namespace, account string, everywhere bool) []
 	ask := func(verb, group, resource string) {
 		s := user
 		resource, sub, _ := strings.Cut(resource, "/")
-		s.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: in, Verb: verb, Group: group, Resource: resource, Subresource: sub}
-		questions = append(questions, question{strings.TrimSuffix(verb+" "+resource+"/"+sub, "/") + strings.TrimSuffix(" of "+group, " of "), s})
+		s.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: in, Verb: verb, Group: group, Resource: resource,
+			Subresource: sub}
+		questions = append(questions, question{strings.TrimSuffix(verb+" "+resource+"/"+sub, "/") + strings.TrimSuffix(" of "+group,
+			" of "), s})
 	}
 	for _, list := range lists {
 		group, _, grouped := strings.Cut(list.GroupVersion, "/")
@@ -61,7 +64,8 @@ func (p *plane) may(t *testing.T, namespace, account string, everywhere bool) []
 	}
 	ask("state", "security.openshift.io", "securitycontextconstraints")
 	ask("*", "*", "*")
-	for _, path := range []string{"/metrics", "/logs/", "/debug/pprof/", "/configz", "/statusz", "/flagz", "/version", "/openapi/v2", "/*"} {
+	for _, path := range []string{"/metrics", "/logs/", "/debug/pprof/", "/configz", "/statusz", "/flagz", "/version", "/openapi/v2",
+		"/*"} {
 		s := user
 		s.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"}
 		questions = append(questions, question{"get " + path, s})
@@ -74,7 +78,8 @@ func (p *plane) may(t *testing.T, namespace, account string, everywhere bool) []
 	for range 8 {
 		wait.Go(func() {
 			for q := range next {
-				r, err := p.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: q.spec}, metav1.CreateOptions{})
+				r, err := p.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(),
+					&authorizationv1.SubjectAccessReview{Spec: q.spec}, metav1.CreateOptions{})
 				if err != nil {
 					t.Errorf("%s: %v", q.text, err)
 					continue
@@ -120,7 +125,8 @@ func TestRights(t *testing.T) {
 			want []string
 		}{
 			{"default", nil, nil},
-			{"everything but the pods", []string{"-f", cases(t)["everything"], "--set", "features.podMetadata=false,features.podLabels=null"}, nil},
+			{"everything but the pods", []string{"-f", cases(t)["everything"], "--set",
+				"features.podMetadata=false,features.podLabels=null"}, nil},
 			{"everything", []string{"-f", cases(t)["everything"]}, []string{"list pods", "watch pods"}},
 			{"openshift", []string{"-f", cases(t)["openshift"]}, nil},
 		} {

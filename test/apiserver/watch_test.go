@@ -44,7 +44,8 @@ func exporter(t *testing.T, flags ...string) (page, said string) {
 	standin := built(t, ".", "./cmd/standin", "standin")
 	at := address(t)
 	args := append([]string{"--quiet", "--scenario=" + filepath.Join(repository(), "testdata", "scenarios", "demo.scenario"),
-		"--pods=" + filepath.Join(repository(), "testdata", "kubelet", "demo.pods"), "--", filepath.Join(repository(), "bin", "gpu-exporter"),
+		"--pods=" + filepath.Join(repository(), "testdata", "kubelet", "demo.pods"), "--",
+		filepath.Join(repository(), "bin", "gpu-exporter"),
 		"--web.listen-address=" + at, "--poll.kubelet=1s"}, flags...)
 	p, err := start(t.TempDir(), standin, args...)
 	if err != nil {
@@ -102,8 +103,9 @@ func shows(t *testing.T, page, begins string, labels ...string) {
 // pod makes a pod on a node, as a scheduler would have put it there.
 func (p *plane) pod(t *testing.T, namespace, name, node string, labels map[string]string, owner *unstructured.Unstructured) string {
 	t.Helper()
-	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "namespace": namespace},
-		"spec": map[string]any{"nodeName": node, "containers": []any{map[string]any{"name": "main", "image": "example.com/image"}}}}}
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{"name": name, "namespace": namespace},
+		"spec":     map[string]any{"nodeName": node, "containers": []any{map[string]any{"name": "main", "image": "example.com/image"}}}}}
 	o.SetLabels(labels)
 	if owner != nil {
 		o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(owner, owner.GroupVersionKind())})
@@ -119,7 +121,9 @@ func (p *plane) pod(t *testing.T, namespace, name, node string, labels map[strin
 // statefulSet makes an owner. Its controller does not run here.
 func (p *plane) statefulSet(t *testing.T, namespace, name string) *unstructured.Unstructured {
 	t.Helper()
-	o := parse(t, fmt.Sprintf("apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: %s, namespace: %s}\nspec: {serviceName: x, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: main, image: example.com/image}]}}}\n", name, namespace))[0]
+	o := parse(t, fmt.Sprintf("apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: %s, namespace: %s}\nspec: {serviceName: x, "+
+		"selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: main, image: "+
+		"example.com/image}]}}}\n", name, namespace))[0]
 	got, err := p.apply(t, o)
 	if err != nil {
 		t.Fatal(err)
@@ -174,16 +178,19 @@ func TestExporterWatchesItsPods(t *testing.T) {
 	// The kubelet of the demo lists these, too: but the API server says that they are on another node, or on none.
 	p.pod(t, "notebooks", "jupyter-amira", "gpu-node-2", map[string]string{"team": "elsewhere"}, nil)
 	p.pod(t, "notebooks", "jupyter-bo", "", map[string]string{"team": "nowhere"}, nil)
-	flags := []string{"--node-name=gpu-node-1", "--kubernetes.pods", "--kubernetes.pod-label=team", "--kubernetes.api-server=" + p.url, "--kubernetes.token-file=" + tokenFile, "--kubernetes.ca-file=" + p.ca}
+	flags := []string{"--node-name=gpu-node-1", "--kubernetes.pods", "--kubernetes.pod-label=team", "--kubernetes.api-server=" + p.url,
+		"--kubernetes.token-file=" + tokenFile, "--kubernetes.ca-file=" + p.ca}
 	page, said := exporter(t, flags...)
 
 	const up = `gpu_exporter_source_up{`
 	shows(t, page, up, `source="api"`, "} 1")
 	training := `gpu_pod_info{`
-	shows(t, page, training, `pod="llama-pretrain-0"`, `pod_uid="`+uid+`"`, `workload="llama-pretrain"`, `workload_type="StatefulSet"`, `label_team="language"`)
+	shows(t, page, training, `pod="llama-pretrain-0"`, `pod_uid="`+uid+`"`, `workload="llama-pretrain"`, `workload_type="StatefulSet"`,
+		`label_team="language"`)
 
 	// What changes is followed: a label, a pod that comes, one that is made anew under its name.
-	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "llama-pretrain-0", "namespace": "ml-training"}}}
+	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{"name": "llama-pretrain-0", "namespace": "ml-training"}}}
 	p.patch(t, pod, `{"metadata":{"labels":{"team":"speech"}}}`)
 	shows(t, page, training, `pod="llama-pretrain-0"`, `pod_uid="`+uid+`"`, `label_team="speech"`)
 	late := p.pod(t, "research", "abandoned-experiment-7f9c", "gpu-node-1", map[string]string{"team": "late"}, nil)
@@ -240,13 +247,15 @@ func TestExporterWatchesItsPods(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if selector := u.Query().Get("fieldSelector"); u.Path != "/api/v1/pods" || !slices.Contains(strings.Split(selector, ","), "spec.nodeName=gpu-node-1") ||
+		if selector := u.Query().Get("fieldSelector"); u.Path != "/api/v1/pods" ||
+			!slices.Contains(strings.Split(selector, ","), "spec.nodeName=gpu-node-1") ||
 			(r.Verb != "list" && r.Verb != "watch") || r.UserAgent != "gpu-exporter" {
 			t.Errorf("the exporter asked %+v", r)
 		}
 	}
 	// And the answer has the metadata of this node's pods alone.
-	code, body, err := p.get(t, p.token(t, "monitoring", "gpu-exporter"), asked[0].RequestURI, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+	code, body, err := p.get(t, p.token(t, "monitoring", "gpu-exporter"), asked[0].RequestURI,
+		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
 	if err != nil || code != http.StatusOK || !strings.Contains(body, `"kind":"PartialObjectMetadataList"`) {
 		t.Errorf("the request of the exporter, made again: %v %d %.300s", err, code, body)
 	}
@@ -262,7 +271,8 @@ func TestExporterWatchesItsPods(t *testing.T) {
 	}
 
 	// Without the role it says what to grant, goes on with what the kubelet tells, and takes the role up when it comes.
-	binding := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": "gpu-exporter"}}}
+	binding := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+		"metadata": map[string]any{"name": "gpu-exporter"}}}
 	kept, err := p.read(t, binding)
 	if err != nil {
 		t.Fatal(err)

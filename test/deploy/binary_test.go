@@ -12,7 +12,8 @@ import (
 )
 
 // The exporter calls symbols of a library that is not there when it is linked and may be older than its header. Whatever a distribution's
-// compiler adds of its own, what make builds binds them when they are first called, and runs with a driver that lacks most of the newer ones.
+// compiler adds of its own, what make builds binds them when they are first called, and runs with a driver that lacks most of the newer
+// ones.
 func TestBinaryIsBoundLazily(t *testing.T) {
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
@@ -41,7 +42,8 @@ func TestBinaryIsBoundLazily(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for tag, now := range map[elf.DynTag]uint64{elf.DT_FLAGS: uint64(elf.DF_BIND_NOW), elf.DT_FLAGS_1: uint64(elf.DF_1_NOW), elf.DT_BIND_NOW: ^uint64(0)} {
+	for tag, now := range map[elf.DynTag]uint64{elf.DT_FLAGS: uint64(elf.DF_BIND_NOW), elf.DT_FLAGS_1: uint64(elf.DF_1_NOW),
+		elf.DT_BIND_NOW: ^uint64(0)} {
 		values, err := f.DynValue(tag)
 		if err != nil {
 			t.Fatal(err)
@@ -78,10 +80,12 @@ func TestBinaryIsBoundLazily(t *testing.T) {
 
 	_, standin := built(t)
 	address := freeAddress(t)
-	start := exec.Command(standin, "--scenario=testdata/scenarios/rtx-2080ti-idle.scenario", "--quiet", "--", binary, "--no-kubelet", "--node-name=gpu-node-1", "--web.listen-address="+address)
+	start := exec.Command(standin, "--scenario=testdata/scenarios/rtx-2080ti-idle.scenario", "--quiet", "--", binary, "--no-kubelet",
+		"--node-name=gpu-node-1", "--web.listen-address="+address)
 	start.Dir = root(t)
 	page := served(t, start, address, "gpu_temperature_celsius{")
-	for _, want := range []string{`driver_version="470.256.02"`, "gpu_temperature_celsius{", `gpu_exporter_source_up{node="gpu-node-1",source="nvml"} 1`} {
+	for _, want := range []string{`driver_version="470.256.02"`, "gpu_temperature_celsius{",
+		`gpu_exporter_source_up{node="gpu-node-1",source="nvml"} 1`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("with an old driver the metrics have no %s", want)
 		}

@@ -52,7 +52,8 @@ func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.Command(tool(t, "helm", "helm.sh/helm/v4/cmd/helm"), args...)
 	home := t.TempDir()
-	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home, "KUBECONFIG="+filepath.Join(home, "none"))
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
+		"KUBECONFIG="+filepath.Join(home, "none"))
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	err := cmd.Run()

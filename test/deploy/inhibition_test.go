@@ -21,6 +21,7 @@ func TestComposeInhibits(t *testing.T) {
 		return after
 	}
 	if rules("deploy", "compose", "alertmanager.yml") != rules("alerts", "alertmanager-inhibition.example.yaml") {
-		t.Error("deploy/compose/alertmanager.yml and alerts/alertmanager-inhibition.example.yaml have different inhibit_rules: copy the second's into the first")
+		t.Error("deploy/compose/alertmanager.yml and alerts/alertmanager-inhibition.example.yaml have different inhibit_rules: copy the " +
+			"second's into the first")
 	}
 }

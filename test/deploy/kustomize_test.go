@@ -71,7 +71,8 @@ func TestKustomizeGenerated(t *testing.T) {
 	}
 }
 
-// ofOtherNames leaves of a PodMonitor the endpoint of dcgm-exporter's names, under a name of its own: it stands beside the one of /metrics, or alone.
+// ofOtherNames leaves of a PodMonitor the endpoint of dcgm-exporter's names, under a name of its own: it stands beside the one of /metrics,
+// or alone.
 func ofOtherNames(t *testing.T, doc string) string {
 	t.Helper()
 	before, rest, ok := strings.Cut(doc, "  podMetricsEndpoints:\n")
@@ -157,7 +158,8 @@ func TestKustomizeComponents(t *testing.T) {
 		}
 		return p
 	}
-	text := "namespace: gpu-exporter\nresources: [" + relative("base") + "]\ncomponents: [" + relative("components/prometheus") + ", " + relative("components/dashboards") + ", " + relative("components/dcgm-names") + "]\n" +
+	text := "namespace: gpu-exporter\nresources: [" + relative("base") + "]\ncomponents: [" + relative("components/prometheus") + ", " +
+		relative("components/dashboards") + ", " + relative("components/dcgm-names") + "]\n" +
 		"images: [{name: ghcr.io/gpu-exporter/gpu-exporter, newName: registry.example.com/gpu-exporter}]\n"
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
@@ -192,10 +194,12 @@ func TestKustomizeComponents(t *testing.T) {
 			}
 		}
 	}
-	if want := (map[string]string{"gpu-exporter": "gpu-exporter /metrics", "gpu-exporter-dcgm-names": "gpu-exporter /metrics/dcgm"}); !maps.Equal(paths, want) {
+	if want := (map[string]string{"gpu-exporter": "gpu-exporter /metrics",
+		"gpu-exporter-dcgm-names": "gpu-exporter /metrics/dcgm"}); !maps.Equal(paths, want) {
 		t.Errorf("scraped are %v, want %v", paths, want)
 	}
-	if boards < 9 || rules != 1 || !slices.Contains(kinds, "PodMonitor") || !strings.Contains(built, "image: registry.example.com/gpu-exporter:") {
+	if boards < 9 || rules != 1 || !slices.Contains(kinds, "PodMonitor") ||
+		!strings.Contains(built, "image: registry.example.com/gpu-exporter:") {
 		t.Errorf("%d boards; kinds %v", boards, kinds)
 	}
 }

@@ -87,13 +87,15 @@ func TestMonitors(t *testing.T) {
 		if !slices.Equal(m.Spec.NamespaceSelector.MatchNames, []string{"monitoring"}) {
 			t.Errorf("%s looks in %v from another namespace", kind, m.Spec.NamespaceSelector.MatchNames)
 		}
-		if service := slices.ContainsFunc(in.kinds(), func(k string) bool { return strings.HasPrefix(k, "Service ") }); service != (kind == "ServiceMonitor") {
+		isService := func(k string) bool { return strings.HasPrefix(k, "Service ") }
+		if service := slices.ContainsFunc(in.kinds(), isService); service != (kind == "ServiceMonitor") {
 			t.Errorf("%s: a service: %v", kind, service)
 		}
 	}
 }
 
-// dcgm-exporter's names have an endpoint of their own, where the exporter serves them; it is scraped as the exporter's own is, under another job.
+// dcgm-exporter's names have an endpoint of their own, where the exporter serves them; it is scraped as the exporter's own is, under
+// another job.
 func TestMonitorOfDCGMNames(t *testing.T) {
 	for _, kind := range []string{"PodMonitor", "ServiceMonitor"} {
 		for _, c := range []struct {
@@ -124,7 +126,8 @@ func TestMonitorOfDCGMNames(t *testing.T) {
 			if !reflect.DeepEqual(others.Relabelings, want) {
 				t.Errorf("%s, %s: relabelled by %+v", kind, c.set, others.Relabelings)
 			}
-			if others.Port != own.Port || others.Interval != "20s" || !own.HonorLabels || own.Path != "/metrics" || len(own.MetricRelabelings) != 1 {
+			if others.Port != own.Port || others.Interval != "20s" || !own.HonorLabels || own.Path != "/metrics" ||
+				len(own.MetricRelabelings) != 1 {
 				t.Errorf("%s, %s: the own endpoint is %+v, the other %+v", kind, c.set, own, others)
 			}
 			if e, _ := in.env("GPU_EXPORTER_COMPAT"); !strings.HasPrefix(c.set, "compat.release="+e.Value) || e.Value == "" {
@@ -145,7 +148,8 @@ func TestMonitoringAuto(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want bool
-	}{{nil, false}, {operator, true}, {append(slices.Clone(operator), "--set", "monitoring.kind=none"), false}, {[]string{"--set", "monitoring.kind=PodMonitor"}, true}} {
+	}{{nil, false}, {operator, true}, {append(slices.Clone(operator), "--set", "monitoring.kind=none"), false},
+		{[]string{"--set", "monitoring.kind=PodMonitor"}, true}} {
 		got := slices.Contains(install(t, c.args...).kinds(), "PodMonitor gpu-exporter")
 		if got != c.want {
 			t.Errorf("%v: a PodMonitor: %v", c.args, got)
@@ -162,14 +166,17 @@ func TestMonitorTLS(t *testing.T) {
 		t.Errorf("%d endpoints", n)
 	}
 	for _, e := range m.endpoints() {
-		if e.Scheme != "https" || e.TLSConfig.CA.Secret.Name != "gpu-exporter-tls" || e.TLSConfig.ServerName != "gpu-exporter.monitoring.svc" ||
-			e.BasicAuth.Username.Name != "scrape" || e.BasicAuth.Password.Key != "password" || e.Interval != "30s" || m.Spec.SampleLimit != 2000000 {
+		if e.Scheme != "https" || e.TLSConfig.CA.Secret.Name != "gpu-exporter-tls" ||
+			e.TLSConfig.ServerName != "gpu-exporter.monitoring.svc" ||
+			e.BasicAuth.Username.Name != "scrape" || e.BasicAuth.Password.Key != "password" || e.Interval != "30s" ||
+			m.Spec.SampleLimit != 2000000 {
 			t.Errorf("the monitor says %+v", e)
 		}
 	}
 	var s struct{ StringData map[string]string }
 	unmarshal(t, in.find(t, "Secret"), &s)
-	for _, want := range []string{"cert_file: /etc/gpu-exporter/tls/tls.crt", "key_file: /etc/gpu-exporter/tls/tls.key", "prometheus: $2y$10$"} {
+	for _, want := range []string{"cert_file: /etc/gpu-exporter/tls/tls.crt", "key_file: /etc/gpu-exporter/tls/tls.key",
+		"prometheus: $2y$10$"} {
 		if !strings.Contains(s.StringData["web-config.yml"], want) {
 			t.Errorf("web-config.yml has no %s:\n%s", want, s.StringData["web-config.yml"])
 		}

@@ -35,7 +35,8 @@ func (o object) into(t *testing.T, out any) {
 }
 
 // kinds are the types of upstream that an object must decode into without an unknown field or a value of the wrong type. Grafana and
-// OpenShift publish none that this module could import: GrafanaDashboard is decoded by TestDashboards, SecurityContextConstraints by TestOpenShift.
+// OpenShift publish none that this module could import: GrafanaDashboard is decoded by TestDashboards, SecurityContextConstraints by
+// TestOpenShift.
 var kinds = map[string]func() any{
 	"DaemonSet":          func() any { return new(appsv1.DaemonSet) },
 	"CronJob":            func() any { return new(batchv1.CronJob) },

@@ -23,7 +23,8 @@ type constraints struct {
 
 // OpenShift's constraints allow what the pod takes, to its service account alone, and nothing more.
 func TestOpenShift(t *testing.T) {
-	for _, set := range []string{"features.ownership=true", "features.ownership=false", "features.processes=true", "features.kernelLog=true", "gpu.access=hostDriver",
+	for _, set := range []string{"features.ownership=true", "features.ownership=false", "features.processes=true",
+		"features.kernelLog=true", "gpu.access=hostDriver",
 		"features.migMonitor=true", "features.processes=true,features.containerVisible=true", "seLinuxOptions.type=spc_t"} {
 		in := install(t, "--set", "openshift.scc=true,"+set)
 		var c constraints
@@ -55,7 +56,8 @@ func TestOpenShift(t *testing.T) {
 				t.Errorf("%s: allows %s", set, a)
 			}
 		}
-		if !slices.Equal(c.Users, []string{"system:serviceaccount:monitoring:" + in.pod.ServiceAccountName}) || len(c.Groups) != 0 || !slices.Equal(c.SeccompProfiles, []string{"runtime/default"}) {
+		if !slices.Equal(c.Users, []string{"system:serviceaccount:monitoring:" + in.pod.ServiceAccountName}) || len(c.Groups) != 0 ||
+			!slices.Equal(c.SeccompProfiles, []string{"runtime/default"}) {
 			t.Errorf("%s: for %v %v, with seccomp %v", set, c.Users, c.Groups, c.SeccompProfiles)
 		}
 	}

@@ -106,9 +106,11 @@ func isPackage(t *testing.T, deb, rpm string) {
 		name, purpose, flag string // the beginning of flags that completion is asked for
 		offers, manual      []string
 	}{
-		{"gpu-exporter", "Prometheus exporter of NVIDIA GPUs", "--poll.", []string{"--poll.fast", "--poll.medium", "--poll.slow", "--poll.kubelet"},
+		{"gpu-exporter", "Prometheus exporter of NVIDIA GPUs", "--poll.",
+			[]string{"--poll.fast", "--poll.medium", "--poll.slow", "--poll.kubelet"},
 			[]string{"/etc/default/gpu-exporter", "The driver's library and kernel module differ."}},
-		{"gpu-report", "capacity report of a GPU fleet: how GPU-hours were used, and how to use more of them", "--prometheus.", []string{"--prometheus.url", "--prometheus.token-file"},
+		{"gpu-report", "capacity report of a GPU fleet: how GPU-hours were used, and how to use more of them", "--prometheus.",
+			[]string{"--prometheus.url", "--prometheus.token-file"},
 			[]string{"A partial report was written", "GPU_REPORT_PROMETHEUS_URL"}},
 	} {
 		t.Run(p.name, func(t *testing.T) {
@@ -127,7 +129,8 @@ func isPackage(t *testing.T, deb, rpm string) {
 func completes(t *testing.T, dir, name, begin string, offers []string) {
 	t.Helper()
 	script := `source "$1"; COMP_WORDS=("$2" "$4"); COMP_CWORD=1; "_$3_bash_autocomplete"; printf '%s\n' "${COMPREPLY[@]}"`
-	got := strings.Fields(output(t, "", "bash", "-c", script, "bash", filepath.Join(dir, "usr/share/bash-completion/completions", name), filepath.Join(dir, "usr", "bin", name), name, begin))
+	got := strings.Fields(output(t, "", "bash", "-c", script, "bash", filepath.Join(dir, "usr/share/bash-completion/completions", name),
+		filepath.Join(dir, "usr", "bin", name), name, begin))
 	for _, want := range offers {
 		if !slices.Contains(got, want) {
 			t.Errorf("bash does not offer %s: %s", want, got)
@@ -244,7 +247,8 @@ func TestUnit(t *testing.T) {
 		}
 		paths = append(paths, path)
 	}
-	if out := output(t, "", "systemd-analyze", append([]string{"verify", "--recursive-errors=no"}, paths...)...); strings.TrimSpace(out) != "" {
+	if out := output(t, "", "systemd-analyze", append([]string{"verify", "--recursive-errors=no"},
+		paths...)...); strings.TrimSpace(out) != "" {
 		t.Errorf("systemd says: %s", out)
 	}
 
@@ -255,16 +259,19 @@ func TestUnit(t *testing.T) {
 		}
 	}
 	for name, why := range map[string]string{
-		"PrivateDevices": "it hides the cards", "DeviceAllow": "it closes the list of devices before a driver that comes later", "DevicePolicy": "as DeviceAllow",
-		"ProtectClock": "it sets DeviceAllow", "ProtectProc": "it hides whose a process is", "PrivateUsers": "it hides whose a process is", "ProtectKernelLogs": "it hides /dev/kmsg",
-		"PrivateNetwork": "nobody could scrape it",
+		"PrivateDevices": "it hides the cards", "DeviceAllow": "it closes the list of devices before a driver that comes later",
+		"DevicePolicy": "as DeviceAllow",
+		"ProtectClock": "it sets DeviceAllow", "ProtectProc": "it hides whose a process is", "PrivateUsers": "it hides whose a process is",
+		"ProtectKernelLogs": "it hides /dev/kmsg",
+		"PrivateNetwork":    "nobody could scrape it",
 	} {
 		if v, ok := set[name]; ok {
 			t.Errorf("%s=%s: %s", name, v, why)
 		}
 	}
 	if set["CapabilityBoundingSet"] != "" || set["AmbientCapabilities"] != "" || set["DynamicUser"] != "yes" {
-		t.Errorf("capabilities %q and %q, a user of its own: %q", set["CapabilityBoundingSet"], set["AmbientCapabilities"], set["DynamicUser"])
+		t.Errorf("capabilities %q and %q, a user of its own: %q", set["CapabilityBoundingSet"], set["AmbientCapabilities"],
+			set["DynamicUser"])
 	}
 	// A flag of --no-kubelet beside those that need it would end the service at once.
 	if !strings.HasPrefix(set["ExecStart"], "/usr/bin/gpu-exporter --no-kubelet $OPTIONS") {

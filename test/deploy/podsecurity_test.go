@@ -17,7 +17,8 @@ func violations(t *testing.T, in installed, level api.Level) []string {
 		t.Fatal(err)
 	}
 	var out []string
-	for _, r := range e.EvaluatePod(api.LevelVersion{Level: level, Version: api.LatestVersion()}, &in.daemonset.Spec.Template.ObjectMeta, &in.pod) {
+	for _, r := range e.EvaluatePod(api.LevelVersion{Level: level, Version: api.LatestVersion()}, &in.daemonset.Spec.Template.ObjectMeta,
+		&in.pod) {
 		if !r.Allowed {
 			out = append(out, r.ForbiddenReason)
 		}
@@ -34,12 +35,17 @@ func TestPodSecurity(t *testing.T) {
 	}{
 		{"features.ownership=false", nil, nil},
 		{"features.ownership=false,gpu.access=cdi,web.tls.secretName=crt", nil, nil},
-		{"features.ownership=true", []string{"restricted volume types", "runAsNonRoot != true", "runAsUser=0"}, []string{"hostPath volumes"}},
+		{"features.ownership=true", []string{"restricted volume types", "runAsNonRoot != true", "runAsUser=0"},
+			[]string{"hostPath volumes"}},
 		{"features.ownership=false,features.processes=true", []string{"host namespaces"}, []string{"host namespaces"}},
-		{"features.podMetadata=true", []string{"restricted volume types", "runAsNonRoot != true", "runAsUser=0"}, []string{"hostPath volumes"}},
-		{"features.ownership=false,features.migMonitor=true", []string{"runAsNonRoot != true", "runAsUser=0", "unrestricted capabilities"}, []string{"non-default capabilities"}},
+		{"features.podMetadata=true", []string{"restricted volume types", "runAsNonRoot != true", "runAsUser=0"},
+			[]string{"hostPath volumes"}},
+		{"features.ownership=false,features.migMonitor=true", []string{"runAsNonRoot != true", "runAsUser=0", "unrestricted capabilities"},
+			[]string{"non-default capabilities"}},
 		{"features.ownership=false,seLinuxOptions.type=spc_t", []string{"seLinuxOptions"}, []string{"seLinuxOptions"}},
-		{"features.ownership=false,features.kernelLog=true", []string{"allowPrivilegeEscalation != false", "privileged", "restricted volume types", "runAsNonRoot != true", "runAsUser=0", "unrestricted capabilities"},
+		{"features.ownership=false,features.kernelLog=true",
+			[]string{"allowPrivilegeEscalation != false", "privileged", "restricted volume types", "runAsNonRoot != true", "runAsUser=0",
+				"unrestricted capabilities"},
 			[]string{"hostPath volumes", "privileged"}},
 	} {
 		in := install(t, "--set", c.set)
@@ -70,15 +76,21 @@ func TestNotes(t *testing.T) {
 		set        string
 		has, lacks []string
 	}{
-		{"web.port=10835", []string{"kubectl get nodes -l 'nvidia.com/gpu.present in (true)'", "kubectl get nodes -l 'cloud.google.com/gke-accelerator'", label,
-			"daemonset/gpu-exporter -- gpu-exporter doctor", "Prometheus does not scrape it yet", "features.podMetadata"}, []string{"PRIVILEGED", "features.ownership"}},
+		{"web.port=10835", []string{"kubectl get nodes -l 'nvidia.com/gpu.present in (true)'",
+			"kubectl get nodes -l 'cloud.google.com/gke-accelerator'", label,
+			"daemonset/gpu-exporter -- gpu-exporter doctor", "Prometheus does not scrape it yet", "features.podMetadata"},
+			[]string{"PRIVILEGED", "features.ownership"}},
 		{"features.ownership=false,monitoring.kind=PodMonitor", []string{"features.ownership"}, []string{label, "does not scrape it"}},
 		{"features.ownership=false,seLinuxOptions.type=spc_t", []string{label}, nil},
-		{"features.kernelLog=true,gpu.access=hostDriver", []string{"The container is PRIVILEGED, because of features.kernelLog, gpu.access=hostDriver."}, nil},
+		{"features.kernelLog=true,gpu.access=hostDriver",
+			[]string{"The container is PRIVILEGED, because of features.kernelLog, gpu.access=hostDriver."}, nil},
 		{"compat.release=dcgm-4.8", []string{"The metrics of dcgm-exporter 4.8 are at /metrics/dcgm. They are not scraped"}, nil},
-		{"compat.release=dcgm-4.9,monitoring.kind=PodMonitor", []string{"dcgm-exporter 4.9 are at /metrics/dcgm, scraped as the job dcgm-compat."}, []string{"not scrape"}},
-		{"report.enabled=true,report.prometheusURL=http://p", []string{"kubectl -n gpus create job --from=cronjob/gpu-exporter-report gpu-report-now"}, nil},
-		{"scheduling.gpuNodeLabels=null,scheduling.nodeSelector.pool=gpu", []string{"kubectl get nodes -l 'kubernetes.io/os=linux,pool=gpu'"}, nil},
+		{"compat.release=dcgm-4.9,monitoring.kind=PodMonitor",
+			[]string{"dcgm-exporter 4.9 are at /metrics/dcgm, scraped as the job dcgm-compat."}, []string{"not scrape"}},
+		{"report.enabled=true,report.prometheusURL=http://p",
+			[]string{"kubectl -n gpus create job --from=cronjob/gpu-exporter-report gpu-report-now"}, nil},
+		{"scheduling.gpuNodeLabels=null,scheduling.nodeSelector.pool=gpu",
+			[]string{"kubectl get nodes -l 'kubernetes.io/os=linux,pool=gpu'"}, nil},
 	} {
 		text := notes(c.set)
 		for _, want := range c.has {

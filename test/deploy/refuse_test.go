@@ -20,32 +20,52 @@ func TestContradictions(t *testing.T) {
 	for set, want := range map[string]string{
 		"exporter.lanes.fast=1s": "exporter.lanes was renamed: use exporter.pollIntervals",
 		"report.window=7d":       "report.window was renamed: use report.period",
-		"features.ownership=false,features.deviceCheckpoint=true":                   "features.deviceCheckpoint requires features.ownership=true: it resolves GPUs of the allocations that the kubelet lists",
-		"features.ownership=false,features.draCheckpoint=true":                      "features.draCheckpoint requires features.ownership=true",
-		"features.ownership=false,features.podMetadata=true":                        "features.podMetadata requires features.ownership=true",
-		"features.ownership=false,kubelet.gpuIDResources={a.com/gpu}":              "kubelet.gpuIDResources requires features.ownership=true",
-		"features.podLabels={team}":                                                 "features.podLabels requires features.podMetadata=true",
-		"features.containerVisible=true":                                            "features.containerVisible requires features.processes=true",
-		"rules.kind=PrometheusRule,monitoring.kind=PodMonitor,monitoring.job=cards": "monitoring.job=cards does not match rules.job=.*gpu-exporter.*",
-		"web.configSecret=a,web.tls.secretName=b":                                   "web.configSecret excludes web.tls and web.basicAuth",
-		"gpu.runtimeClassName=":                                                     "gpu.access=runtimeClass requires gpu.runtimeClassName",
-		"gpu.access=cdi,features.migMonitor=true":                                   "features.migMonitor requires gpu.access=runtimeClass: its variable has no effect with cdi",
-		"scheduling.priorityClassQuota=true,scheduling.priorityClassName=":          "scheduling.priorityClassQuota requires scheduling.priorityClassName",
-		"scheduling.gpuNodeLabels=null,scheduling.nodeSelector=null":                "the exporter would run on every node",
-		"serviceAccount.create=false,openshift.scc=true":                            "openshift.scc would grant its permissions to the service account default",
-		"serviceAccount.create=false,features.podMetadata=true":                     "features.podMetadata would grant its permissions to the service account default",
+		"features.ownership=false,features.deviceCheckpoint=true": "features.deviceCheckpoint requires " +
+			"features.ownership=true: it resolves GPUs of the allocations that the kubelet lists",
+		"features.ownership=false,features.draCheckpoint=true": "features.draCheckpoint requires " +
+			"features.ownership=true",
+		"features.ownership=false,features.podMetadata=true": "features.podMetadata requires " +
+			"features.ownership=true",
+		"features.ownership=false,kubelet.gpuIDResources={a.com/gpu}": "kubelet.gpuIDResources requires " +
+			"features.ownership=true",
+		"features.podLabels={team}": "features.podLabels requires " +
+			"features.podMetadata=true",
+		"features.containerVisible=true": "features.containerVisible requires " +
+			"features.processes=true",
+		"rules.kind=PrometheusRule,monitoring.kind=PodMonitor,monitoring.job=cards": "monitoring.job=cards does not match " +
+			"rules.job=.*gpu-exporter.*",
+		"web.configSecret=a,web.tls.secretName=b": "web.configSecret excludes web.tls and web.basicAuth",
+		"gpu.runtimeClassName=": "gpu.access=runtimeClass requires " +
+			"gpu.runtimeClassName",
+		"gpu.access=cdi,features.migMonitor=true": "features.migMonitor requires " +
+			"gpu.access=runtimeClass: its variable has no effect with cdi",
+		"scheduling.priorityClassQuota=true,scheduling.priorityClassName=": "scheduling.priorityClassQuota requires " +
+			"scheduling.priorityClassName",
+		"scheduling.gpuNodeLabels=null,scheduling.nodeSelector=null": "the exporter would run on every node",
+		"serviceAccount.create=false,openshift.scc=true": "openshift.scc would grant its permissions to the " +
+			"service account default",
+		"serviceAccount.create=false,features.podMetadata=true": "features.podMetadata would grant its permissions " +
+			"to the service account default",
 		"monitoring.basicAuth.username.name=a,monitoring.basicAuth.username.key=a,monitoring.basicAuth.password.name=a,monitoring.basicAuth.password.key=a": "monitoring.basicAuth requires web.basicAuth or web.configSecret",
 		"monitoring.kind=PodMonitor,web.basicAuth.users.a=$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG":                                     "web.basicAuth requires monitoring.basicAuth",
-		"exporter.extraArgs={--poll.fast=1s}":                                            "exporter.extraArgs has --poll.fast, which the chart sets from another value",
-		"exporter.extraArgs={--no-kubelet}":                                              "exporter.extraArgs has --no-kubelet, which the chart sets from another value",
-		"resources.limits.memory=256MB":                                                  "resources.limits.memory must be in Mi or Gi, got 256MB",
-		"rules.kind=none,rules.alerts.GPUDeviceDown.for=1m":                              "rules.alerts has no effect with rules.kind=none",
-		"compat.release=dcgm-4.8,compat.job=gpu-exporter":                                "compat.job=gpu-exporter matches monitoring.job or rules.job",
-		"compat.release=dcgm-4.8,compat.job=a-gpu-exporter,rules.kind=ConfigMap":         "compat.job=a-gpu-exporter matches monitoring.job or rules.job",
-		"compat.honorLabels=false":                                                       "compat.honorLabels and compat.metricRelabelings require compat.release",
-		"exporter.extraArgs={--compat=dcgm-4.8}":                                         "exporter.extraArgs has --compat, which the chart sets from another value",
-		"report.enabled=true":                                                            "report.enabled requires report.prometheusURL",
-		"report.enabled=true,report.prometheusURL=http://p,report.extraArgs={--from=7d}": "report.extraArgs has --from=7d, which the chart sets from another value",
+		"exporter.extraArgs={--poll.fast=1s}": "exporter.extraArgs has --poll.fast, which the " +
+			"chart sets from another value",
+		"exporter.extraArgs={--no-kubelet}": "exporter.extraArgs has --no-kubelet, which " +
+			"the chart sets from another value",
+		"resources.limits.memory=256MB": "resources.limits.memory must be in Mi or Gi, " +
+			"got 256MB",
+		"rules.kind=none,rules.alerts.GPUDeviceDown.for=1m": "rules.alerts has no effect with rules.kind=none",
+		"compat.release=dcgm-4.8,compat.job=gpu-exporter": "compat.job=gpu-exporter matches " +
+			"monitoring.job or rules.job",
+		"compat.release=dcgm-4.8,compat.job=a-gpu-exporter,rules.kind=ConfigMap": "compat.job=a-gpu-exporter matches " +
+			"monitoring.job or rules.job",
+		"compat.honorLabels=false": "compat.honorLabels and " +
+			"compat.metricRelabelings require compat.release",
+		"exporter.extraArgs={--compat=dcgm-4.8}": "exporter.extraArgs has --compat, which the " +
+			"chart sets from another value",
+		"report.enabled=true": "report.enabled requires report.prometheusURL",
+		"report.enabled=true,report.prometheusURL=http://p,report.extraArgs={--from=7d}": "report.extraArgs has --from=7d, which the " +
+			"chart sets from another value",
 	} {
 		out, err := helm(t, "template", "gpu-exporter", chart(t), "--set", set)
 		if err == nil {
@@ -77,7 +97,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"exporter.extraArgs={call-deadline=10s}":      "'/exporter/extraArgs/0'",
 		"web.basicAuth.users.a=secret":                "'/web/basicAuth/users/a'",
 		"scheduling.gpuNodeLabels[0].kye=a":           "additional properties 'kye' not allowed",
-		"kubelet.gpuIDResources={nvidia}":            "'/kubelet/gpuIDResources/0'",
+		"kubelet.gpuIDResources={nvidia}":             "'/kubelet/gpuIDResources/0'",
 		"resources.limits.nvidia\\.com/gpu=1":         "additional properties 'nvidia.com/gpu' not allowed",
 		"rules.alerts.GPUDeviceDwon.for=1m":           "additional properties 'GPUDeviceDwon' not allowed",
 		"rules.alerts.GPUDisappeared.windw=1h":        "additional properties 'windw' not allowed",

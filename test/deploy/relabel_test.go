@@ -10,7 +10,8 @@ import (
 	"github.com/prometheus/prometheus/model/relabel"
 )
 
-// Prometheus, given what the operator knows of a pod, makes of it a target that is called by its node and has nothing of the exporter's own pod.
+// Prometheus, given what the operator knows of a pod, makes of it a target that is called by its node and has nothing of the exporter's own
+// pod.
 func TestRelabelled(t *testing.T) {
 	const node, job = "gpu-node-1", "gpu-exporter"
 	for _, c := range []struct {
@@ -19,10 +20,13 @@ func TestRelabelled(t *testing.T) {
 	}{
 		{"monitoring.kind=PodMonitor", []map[string]string{{"instance": node, "node": node, "job": job}}},
 		{"monitoring.kind=ServiceMonitor", []map[string]string{{"instance": node, "node": node, "job": job}}},
-		{"monitoring.kind=PodMonitor,compat.release=dcgm-4.8", []map[string]string{{"instance": node, "node": node, "job": job}, {"instance": node, "node": node, "job": "dcgm-compat"}}},
+		{"monitoring.kind=PodMonitor,compat.release=dcgm-4.8",
+			[]map[string]string{{"instance": node, "node": node, "job": job}, {"instance": node, "node": node, "job": "dcgm-compat"}}},
 		// Their own dashboards find a tenant as exported_pod, for there pod is the exporter's.
-		{"monitoring.kind=ServiceMonitor,compat.release=dcgm-4.8,compat.job=nvidia-dcgm-exporter,compat.honorLabels=false", []map[string]string{{"instance": node, "node": node, "job": job},
-			{"instance": node, "node": node, "job": "nvidia-dcgm-exporter", "namespace": "monitoring", "pod": "gpu-exporter-x7x2z", "container": "gpu-exporter", "endpoint": "metrics", "service": "gpu-exporter"}}},
+		{"monitoring.kind=ServiceMonitor,compat.release=dcgm-4.8,compat.job=nvidia-dcgm-exporter,compat.honorLabels=false",
+			[]map[string]string{{"instance": node, "node": node, "job": job},
+				{"instance": node, "node": node, "job": "nvidia-dcgm-exporter", "namespace": "monitoring", "pod": "gpu-exporter-x7x2z",
+					"container": "gpu-exporter", "endpoint": "metrics", "service": "gpu-exporter"}}},
 	} {
 		kind, _, _ := strings.Cut(strings.TrimPrefix(c.set, "monitoring.kind="), ",")
 		var m monitor
@@ -64,8 +68,10 @@ func relabelled(t *testing.T, e endpoint) map[string]string {
 	}
 	// Before the monitor's own relabelings the operator sets these.
 	b := labels.NewBuilder(labels.FromMap(map[string]string{
-		"__address__": "10.0.0.7:10835", "__meta_kubernetes_pod_node_name": "gpu-node-1", "instance": "10.0.0.7:10835", "job": "monitoring/gpu-exporter",
-		"namespace": "monitoring", "pod": "gpu-exporter-x7x2z", "container": "gpu-exporter", "endpoint": "metrics", "service": "gpu-exporter",
+		"__address__": "10.0.0.7:10835", "__meta_kubernetes_pod_node_name": "gpu-node-1", "instance": "10.0.0.7:10835",
+		"job":       "monitoring/gpu-exporter",
+		"namespace": "monitoring", "pod": "gpu-exporter-x7x2z", "container": "gpu-exporter", "endpoint": "metrics",
+		"service": "gpu-exporter",
 	}))
 	if !relabel.ProcessBuilder(b, rules...) {
 		t.Fatal("the target is dropped")

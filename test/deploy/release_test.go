@@ -22,13 +22,15 @@ const (
 // may reach no registry.
 func makeRelease(t *testing.T, copied string) string {
 	t.Helper()
-	pipe := exec.Command("bash", "-euo", "pipefail", "-c", `tar --exclude=./bin --exclude=./.git --exclude=./.cache -cf - . | tar -C "$1" -xf -`, "copy", copied)
+	pipe := exec.Command("bash", "-euo", "pipefail", "-c",
+		`tar --exclude=./bin --exclude=./.git --exclude=./.cache -cf - . | tar -C "$1" -xf -`, "copy", copied)
 	pipe.Dir = root(t)
 	if out, err := pipe.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	cmd := exec.Command(filepath.Join(copied, "deploy", "release"))
-	cmd.Env = append(os.Environ(), "VERSION="+releaseVersion, "REVISION="+releaseRevision, "SOURCE_DATE_EPOCH=1750000000", "BASE=scratch", "ARCHS="+releaseArch())
+	cmd.Env = append(os.Environ(), "VERSION="+releaseVersion, "REVISION="+releaseRevision, "SOURCE_DATE_EPOCH=1750000000", "BASE=scratch",
+		"ARCHS="+releaseArch())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -80,7 +82,8 @@ func unpack(t *testing.T, name string) string {
 	return dir
 }
 
-// A release has its parts and their checksums, and its programs and chart name its version. Made in another directory it is the same, byte for byte.
+// A release has its parts and their checksums, and its programs and chart name its version. Made in another directory it is the same, byte
+// for byte.
 func TestRelease(t *testing.T) {
 	dir, arch := release(t), releaseArch()
 	sums := fileText(t, filepath.Join(dir, "SHA256SUMS"))
@@ -91,7 +94,8 @@ func TestRelease(t *testing.T) {
 	programs := "gpu-exporter-" + releaseVersion + "-linux-" + arch
 	rpmArch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[arch]
 	want := []string{"gpu-exporter-1.2.3.rc1-1." + rpmArch + ".rpm", "gpu-exporter-chart-1.2.3-rc1.tgz",
-		"gpu-exporter-" + releaseVersion + "-dashboards-and-rules.tar.gz", "gpu-exporter-" + releaseVersion + "-image.tar.gz", programs + ".cdx.json", programs + ".tar.gz",
+		"gpu-exporter-" + releaseVersion + "-dashboards-and-rules.tar.gz", "gpu-exporter-" + releaseVersion + "-image.tar.gz",
+		programs + ".cdx.json", programs + ".tar.gz",
 		"gpu-exporter_1.2.3.rc1-1_" + arch + ".deb", "gpu-report-" + releaseVersion + "-linux-" + arch + ".cdx.json"}
 	slices.Sort(want)
 	slices.Sort(names)
@@ -103,7 +107,8 @@ func TestRelease(t *testing.T) {
 	unpacked := filepath.Join(unpack(t, programs+".tar.gz"), programs)
 	for _, name := range []string{"gpu-exporter", "gpu-report"} {
 		isRelease(t, "", filepath.Join(unpacked, name))
-		hasModules(t, filepath.Join(dir, name+"-"+releaseVersion+"-linux-"+arch+".cdx.json"), filepath.Join(unpacked, name), fileText(t, filepath.Join(unpacked, "THIRD_PARTY_NOTICES")))
+		hasModules(t, filepath.Join(dir, name+"-"+releaseVersion+"-linux-"+arch+".cdx.json"), filepath.Join(unpacked, name),
+			fileText(t, filepath.Join(unpacked, "THIRD_PARTY_NOTICES")))
 	}
 	for _, name := range []string{"LICENSE", "CHANGELOG.md", "gpu-exporter.service"} {
 		if fileText(t, filepath.Join(unpacked, name)) == "" {
@@ -117,7 +122,8 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	out, err := helm(t, "template", "gpu-exporter", filepath.Join(dir, "gpu-exporter-chart-1.2.3-rc1.tgz"))
-	if err != nil || !strings.Contains(out, "image: ghcr.io/gpu-exporter/gpu-exporter:1.2.3-rc1\n") || !strings.Contains(out, "helm.sh/chart: gpu-exporter-1.2.3-rc1\n") {
+	if err != nil || !strings.Contains(out, "image: ghcr.io/gpu-exporter/gpu-exporter:1.2.3-rc1\n") ||
+		!strings.Contains(out, "helm.sh/chart: gpu-exporter-1.2.3-rc1\n") {
 		t.Errorf("the chart of the release: %v\n%.2000s", err, out)
 	}
 
@@ -126,7 +132,8 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// isRelease checks that a program of the release starts, in an emulator where it is for another architecture, and what it prints for --version.
+// isRelease checks that a program of the release starts, in an emulator where it is for another architecture, and what it prints for
+// --version.
 func isRelease(t *testing.T, rootfs, program string) {
 	t.Helper()
 	args := []string{program, "--version"}
@@ -223,7 +230,8 @@ func TestImage(t *testing.T) {
 	if len(manifest.Layers) != 1 {
 		t.Fatalf("%d layers on the base image", len(manifest.Layers))
 	}
-	listing := regexp.MustCompile(`(?m) +\d+ \d{4}-\d\d-\d\d \d\d:\d\d `).ReplaceAllString(output(t, "", "tar", "-tvzf", blob(manifest.Layers[0])), " ")
+	listing := regexp.MustCompile(`(?m) +\d+ \d{4}-\d\d-\d\d \d\d:\d\d `).ReplaceAllString(output(t, "", "tar", "-tvzf",
+		blob(manifest.Layers[0])), " ")
 	const want = `-rwxr-xr-x 0/0 usr/local/bin/gpu-exporter
 -rwxr-xr-x 0/0 usr/local/bin/gpu-report
 -rw-r--r-- 0/0 licenses/gpu-exporter/THIRD_PARTY_NOTICES

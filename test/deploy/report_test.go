@@ -18,7 +18,8 @@ import (
 // reporter is the CronJob of a render, and the render with its pod in the place of the exporter's.
 func reporter(t *testing.T, set ...string) (batchv1.CronJob, installed) {
 	t.Helper()
-	in := install(t, "--set", strings.Join(append([]string{"report.enabled=true", "report.prometheusURL=http://prometheus:9090", "serviceAccount.create=false"}, set...), ","))
+	in := install(t, "--set", strings.Join(append([]string{"report.enabled=true", "report.prometheusURL=http://prometheus:9090",
+		"serviceAccount.create=false"}, set...), ","))
 	var job batchv1.CronJob
 	in.find(t, "CronJob").into(t, &job)
 	in.pod = job.Spec.JobTemplate.Spec.Template.Spec
@@ -32,13 +33,15 @@ func reporter(t *testing.T, set ...string) (batchv1.CronJob, installed) {
 
 // The report asks a server for history: it has no right of the cluster and none of a node, whatever the exporter has.
 func TestReportRights(t *testing.T) {
-	for _, set := range []string{"features.processes=true", "features.kernelLog=true", "features.podMetadata=true,serviceAccount.name=mine", "gpu.access=hostDriver", "report.volumeClaim=reports", "report.secretName=token", "web.tls.secretName=crt"} {
+	for _, set := range []string{"features.processes=true", "features.kernelLog=true", "features.podMetadata=true,serviceAccount.name=mine",
+		"gpu.access=hostDriver", "report.volumeClaim=reports", "report.secretName=token", "web.tls.secretName=crt"} {
 		_, in := reporter(t, set)
 		if got := violations(t, in, api.LevelRestricted); len(got) != 0 {
 			t.Errorf("%s: breaks of restricted: %q", set, got)
 		}
 		pod, c := in.pod, in.container
-		if pod.ServiceAccountName != "" || pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken || pod.HostPID || pod.HostNetwork || pod.RuntimeClassName != nil || pod.PriorityClassName != "" {
+		if pod.ServiceAccountName != "" || pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken || pod.HostPID ||
+			pod.HostNetwork || pod.RuntimeClassName != nil || pod.PriorityClassName != "" {
 			t.Errorf("%s: the pod is %+v", set, pod)
 		}
 		if *pod.SecurityContext.RunAsUser != 65534 || !*c.SecurityContext.ReadOnlyRootFilesystem {
@@ -54,7 +57,8 @@ func TestReportRights(t *testing.T) {
 		}
 	}
 	// OpenShift gives the user: one of the chart's would be refused.
-	if _, in := reporter(t, "openshift.scc=true", "serviceAccount.name=mine"); in.pod.SecurityContext.RunAsUser != nil || in.pod.SecurityContext.FSGroup != nil {
+	if _, in := reporter(t, "openshift.scc=true", "serviceAccount.name=mine"); in.pod.SecurityContext.RunAsUser != nil ||
+		in.pod.SecurityContext.FSGroup != nil {
 		t.Errorf("on OpenShift as user %d", *in.pod.SecurityContext.RunAsUser)
 	}
 	if got := install(t).kinds(); slices.ContainsFunc(got, func(k string) bool { return strings.HasPrefix(k, "CronJob") }) {
@@ -85,7 +89,8 @@ func TestReportArguments(t *testing.T) {
 	built(t)
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	for _, set := range []string{"report.period=7d", "report.volumeClaim=reports", "report.volumeClaim=reports,report.formats={html}", "report.extraArgs={--cluster-label=site,--top=5}"} {
+	for _, set := range []string{"report.period=7d", "report.volumeClaim=reports", "report.volumeClaim=reports,report.formats={html}",
+		"report.extraArgs={--cluster-label=site,--top=5}"} {
 		_, in := reporter(t, set)
 		if !slices.Equal(in.container.Command, []string{"/usr/local/bin/gpu-report"}) {
 			t.Errorf("%s: runs %v", set, in.container.Command)

@@ -124,7 +124,8 @@ func rights(t *testing.T, in installed) []string {
 		case "ClusterRoleBinding":
 			var b rbacv1.ClusterRoleBinding
 			o.into(t, &b)
-			if len(b.Subjects) != 1 || b.Subjects[0].Kind != "ServiceAccount" || b.Subjects[0].Name != pod.ServiceAccountName || b.Subjects[0].Namespace != "monitoring" {
+			if len(b.Subjects) != 1 || b.Subjects[0].Kind != "ServiceAccount" || b.Subjects[0].Name != pod.ServiceAccountName ||
+				b.Subjects[0].Namespace != "monitoring" {
 				t.Errorf("the role is bound to %+v", b.Subjects)
 			}
 		}
@@ -152,17 +153,21 @@ func TestRights(t *testing.T) {
 		{set: "features.podMetadata=true", more: []string{"token", `may [list watch] [pods] of [""]`}},
 		{set: "features.podMetadata=true,features.podLabels={team}", more: []string{"token", `may [list watch] [pods] of [""]`}},
 		{set: "features.kernelLog=true", more: []string{"privileged", "host /dev/kmsg, read-only"}},
-		{set: "features.kernelLog=true,features.ownership=false", more: []string{"privileged", "host /dev/kmsg, read-only"}, fewer: least[:1]},
+		{set: "features.kernelLog=true,features.ownership=false", more: []string{"privileged", "host /dev/kmsg, read-only"},
+			fewer: least[:1]},
 		{set: "features.migMonitor=true", more: []string{"capability SYS_ADMIN"}},
 		{set: "features.migMonitor=true,features.kernelLog=true", more: []string{"privileged", "host /dev/kmsg, read-only"}},
 		{set: "features.migMonitor=true,features.ownership=false", more: []string{"capability SYS_ADMIN"}, fewer: least[:1]},
-		{set: "features.processes=true,features.processNames=false,features.containerVisible=true", more: []string{"hostPID", "capability SYS_PTRACE", "apparmor Unconfined"}},
+		{set: "features.processes=true,features.processNames=false,features.containerVisible=true",
+			more: []string{"hostPID", "capability SYS_PTRACE", "apparmor Unconfined"}},
 		{set: "features.slurmJobMapping=/run/slurm/gpus", more: []string{"host /run/slurm/gpus, read-only"}},
-		{set: "features.slurmJobMapping=/run/slurm/gpus,features.ownership=false", more: []string{"user 65534", "host /run/slurm/gpus, read-only"}, fewer: least},
+		{set: "features.slurmJobMapping=/run/slurm/gpus,features.ownership=false",
+			more: []string{"user 65534", "host /run/slurm/gpus, read-only"}, fewer: least},
 		{set: "gpu.access=cdi"},
 		{set: "gpu.access=none"},
 		{set: "gpu.access=hostDriver", more: []string{"privileged", "host /home/kubernetes/bin/nvidia at /usr/local/nvidia, read-only"}},
-		{set: "kubelet.root=/data/kubelet/", more: []string{"host /data/kubelet/pod-resources at /var/lib/kubelet/pod-resources, read-only"}, fewer: least[:1]},
+		{set: "kubelet.root=/data/kubelet/", more: []string{"host /data/kubelet/pod-resources at /var/lib/kubelet/pod-resources, " +
+			"read-only"}, fewer: least[:1]},
 		{set: "web.tls.secretName=crt", more: []string{"secret crt, read-only", "secret gpu-exporter-web, read-only"}},
 		{set: "web.configSecret=mine", more: []string{"secret mine, read-only"}},
 		{set: "seLinuxOptions.type=spc_t", more: []string{"selinux spc_t"}},
@@ -226,7 +231,8 @@ func TestOldestCluster(t *testing.T) {
 // The exporter has to come to a node however hard it is pressed, and must not be waited for.
 func TestScheduling(t *testing.T) {
 	in := install(t)
-	if in.pod.PriorityClassName != "system-node-critical" || in.pod.TerminationGracePeriodSeconds == nil || *in.pod.TerminationGracePeriodSeconds > 10 {
+	if in.pod.PriorityClassName != "system-node-critical" || in.pod.TerminationGracePeriodSeconds == nil ||
+		*in.pod.TerminationGracePeriodSeconds > 10 {
 		t.Errorf("priority class %q", in.pod.PriorityClassName)
 	}
 	if got := in.daemonset.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.String(); got != "10%" {
@@ -255,11 +261,13 @@ func TestScheduling(t *testing.T) {
 		}
 	}
 	paused := map[string]string{"nvidia.com/gpu.present": "true", "nvidia.com/gpu.deploy.dcgm-exporter": "paused-for-mig-change"}
-	terms = install(t, "--set", "scheduling.followPause=false").pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	terms = install(t, "--set",
+		"scheduling.followPause=false").pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	if !slices.ContainsFunc(terms, func(term corev1.NodeSelectorTerm) bool { return matches(term, paused) }) {
 		t.Error("leaves a paused node although it was told to stay")
 	}
-	if got := install(t, "--set", "scheduling.tolerateAll=true").pod.Tolerations; !reflect.DeepEqual(got, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}) {
+	if got := install(t, "--set", "scheduling.tolerateAll=true").pod.Tolerations; !reflect.DeepEqual(got,
+		[]corev1.Toleration{{Operator: corev1.TolerationOpExists}}) {
 		t.Errorf("tolerates %v", got)
 	}
 }
@@ -309,7 +317,8 @@ func TestProbes(t *testing.T) {
 
 // Go has to know the container's memory.
 func TestMemoryLimit(t *testing.T) {
-	for limit, want := range map[string]string{"256Mi": "214748364", "1Gi": "858993459", "100M": "80000000", "0.5Gi": "429496729", "1000000000": "800000000"} {
+	for limit, want := range map[string]string{"256Mi": "214748364", "1Gi": "858993459", "100M": "80000000", "0.5Gi": "429496729",
+		"1000000000": "800000000"} {
 		e, ok := install(t, "--set", "resources.limits.memory="+limit).env("GOMEMLIMIT")
 		if !ok || e.Value != want {
 			t.Errorf("of %s Go is told %q, want %s", limit, e.Value, want)
@@ -341,7 +350,8 @@ func TestDriverAccess(t *testing.T) {
 		if class != c.class || visible.Value != c.visible || mig.Value != c.mig || annotation != c.annotation {
 			t.Errorf("%s: class %q, visible %q, mig %q, annotation %q", c.set, class, visible.Value, mig.Value, annotation)
 		}
-		if node, ok := in.env("NODE_NAME"); !ok || node.ValueFrom == nil || node.ValueFrom.FieldRef == nil || node.ValueFrom.FieldRef.FieldPath != "spec.nodeName" {
+		if node, ok := in.env("NODE_NAME"); !ok || node.ValueFrom == nil || node.ValueFrom.FieldRef == nil ||
+			node.ValueFrom.FieldRef.FieldPath != "spec.nodeName" {
 			t.Errorf("%s: NODE_NAME is %+v", c.set, node)
 		}
 	}

@@ -97,13 +97,15 @@ func TestRulesAsShipped(t *testing.T) {
 // Every knob does in the chart what it does in the tables.
 func TestRulesTurned(t *testing.T) {
 	c := alerts.Default()
-	c.ClusterLabel, c.RunbookURL, c.DashboardURL, c.Job, c.Resource = "k8s_cluster", "https://wiki.example.com/{alert}", "https://grafana.example.com/", "gpus", "nvidia_com_gpu|nvidia_com_mig.*"
+	c.ClusterLabel, c.RunbookURL, c.DashboardURL, c.Job, c.Resource = "k8s_cluster", "https://wiki.example.com/{alert}",
+		"https://grafana.example.com/", "gpus", "nvidia_com_gpu|nvidia_com_mig.*"
 	c.Labels = map[string]string{"team": "platform"}
 	c.Alerts = map[string]alerts.Override{}
 	type turned = map[string]any
 	own := turned{}
 	for i, a := range alerts.Alerts() {
-		o := alerts.Override{Enabled: new(i%3 != 0), For: "7m", KeepFiringFor: "11m", Parameters: map[string]string{}, Labels: map[string]string{"origin": "chart"}}
+		o := alerts.Override{Enabled: new(i%3 != 0), For: "7m", KeepFiringFor: "11m", Parameters: map[string]string{},
+			Labels: map[string]string{"origin": "chart"}}
 		v := turned{"enabled": i%3 != 0, "for": "7m", "keepFiringFor": "11m", "labels": turned{"origin": "chart"}}
 		if i%2 == 0 {
 			o.Severity = alerts.Info
@@ -120,8 +122,9 @@ func TestRulesTurned(t *testing.T) {
 		}
 		c.Alerts[a.Name], own[a.Name] = o, v
 	}
-	text, err := yaml.Marshal(turned{"dashboards": turned{"kind": "none"}, "rules": turned{"kind": "PrometheusRule", "clusterLabel": c.ClusterLabel, "runbookURL": c.RunbookURL,
-		"dashboardURL": c.DashboardURL, "job": c.Job, "resource": c.Resource, "alertLabels": c.Labels, "alerts": own}})
+	text, err := yaml.Marshal(turned{"dashboards": turned{"kind": "none"},
+		"rules": turned{"kind": "PrometheusRule", "clusterLabel": c.ClusterLabel, "runbookURL": c.RunbookURL,
+			"dashboardURL": c.DashboardURL, "job": c.Job, "resource": c.Resource, "alertLabels": c.Labels, "alerts": own}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,8 @@ func built(t *testing.T) (exporter, standin string) {
 // onNode is the command that runs a program against the stand-in for a node with eight GPUs, in the environment of a container.
 func onNode(t *testing.T, standin string, env []corev1.EnvVar, program ...string) *exec.Cmd {
 	t.Helper()
-	args := append([]string{"--scenario=testdata/scenarios/demo.scenario", "--pods=testdata/kubelet/demo.pods", "--quiet", "--"}, program...)
+	args := append([]string{"--scenario=testdata/scenarios/demo.scenario", "--pods=testdata/kubelet/demo.pods", "--quiet", "--"},
+		program...)
 	cmd := exec.Command(standin, args...)
 	cmd.Dir = root(t)
 	cmd.Env = append(os.Environ(), "NODE_NAME=gpu-node-1")
@@ -78,7 +79,8 @@ func served(t *testing.T, cmd *exec.Cmd, address, wanted string) string {
 	t.Helper()
 	start(t, cmd)
 	var page string
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end) && !strings.Contains(page, wanted); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end) &&
+		!strings.Contains(page, wanted); time.Sleep(100 * time.Millisecond) {
 		if res, err := http.Get("http://" + address + "/metrics"); err == nil {
 			text, _ := io.ReadAll(res.Body)
 			res.Body.Close()
@@ -95,7 +97,8 @@ func withoutKmsg(args []string) []string {
 
 // features are the exporter's features and the values of the chart that unlock them.
 var features = map[string]string{
-	"processes": "processes", "process_names": "processNames", "device_checkpoint": "deviceCheckpoint", "pod_metadata": "podMetadata", "container_visible": "containerVisible",
+	"processes": "processes", "process_names": "processNames", "device_checkpoint": "deviceCheckpoint", "pod_metadata": "podMetadata",
+	"container_visible": "containerVisible",
 }
 
 // chartValue finds what doctor says to set in the chart.
@@ -108,7 +111,8 @@ func TestFlagsAndFeatures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := install(t, "-f", values)
-			out, err := onNode(t, standin, in.container.Env, append([]string{exporter, "doctor", "--output=json"}, withoutKmsg(in.container.Args)...)...).Output()
+			out, err := onNode(t, standin, in.container.Env,
+				append([]string{exporter, "doctor", "--output=json"}, withoutKmsg(in.container.Args)...)...).Output()
 			var exit *exec.ExitError
 			if err != nil && !errors.As(err, &exit) {
 				t.Fatal(err)
@@ -139,13 +143,15 @@ func TestFlagsAndFeatures(t *testing.T) {
 				}
 				return false
 			}
-			for feature, want := range map[string]bool{"device_checkpoint": value("GPU_EXPORTER_KUBELET_CHECKPOINT"), "pod_metadata": value("GPU_EXPORTER_KUBERNETES_PODS")} {
+			for feature, want := range map[string]bool{"device_checkpoint": value("GPU_EXPORTER_KUBELET_CHECKPOINT"),
+				"pod_metadata": value("GPU_EXPORTER_KUBERNETES_PODS")} {
 				if got := states[feature]; (got == "ok") != want && !(got == "" && !want) {
 					t.Errorf("feature %s stands at %q", feature, got)
 				}
 			}
 			for _, value := range inChart {
-				if _, err := helm(t, "template", chart(t), "-f", values, "--set", "features.ownership=true,features.processes=true,"+value); err != nil {
+				if _, err := helm(t, "template", chart(t), "-f", values, "--set",
+					"features.ownership=true,features.processes=true,"+value); err != nil {
 					t.Errorf("doctor says to set %s, and the chart refuses it", value)
 				}
 			}

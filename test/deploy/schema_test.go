@@ -98,7 +98,8 @@ func TestSchemaKnowsTheValues(t *testing.T) {
 
 // optional are keys that have no default, and old names, which the template refuses.
 func optional(key string) bool {
-	for _, p := range []string{"resources.requests.", "resources.limits.", "seLinuxOptions.", "updateStrategy.rollingUpdate.", "rules.alerts.", "exporter.lanes", "report.window"} {
+	for _, p := range []string{"resources.requests.", "resources.limits.", "seLinuxOptions.", "updateStrategy.rollingUpdate.",
+		"rules.alerts.", "exporter.lanes", "report.window"} {
 		if strings.HasPrefix(key, p) {
 			return true
 		}

@@ -75,8 +75,10 @@ type rig struct {
 func newRig(t *testing.T, flags ...string) *rig {
 	n := machine.Shipped(t, "8xh100-shared", "8xh100-shared")
 	e := n.Start(t, machine.Options{Env: []string{"GOMEMLIMIT=" + memoryLimit},
-		Flags: append([]string{"--poll.fast=" + fast.String(), "--poll.medium=400ms", "--poll.slow=1s", "--poll.kubelet=1s", "--log.level=warn"}, flags...)})
-	return &rig{t: t, e: e, scraper: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableCompression: true, DialContext: from(2).DialContext}}}
+		Flags: append([]string{"--poll.fast=" + fast.String(), "--poll.medium=400ms", "--poll.slow=1s", "--poll.kubelet=1s",
+			"--log.level=warn"}, flags...)})
+	return &rig{t: t, e: e, scraper: &http.Client{Timeout: 10 * time.Second,
+		Transport: &http.Transport{DisableCompression: true, DialContext: from(2).DialContext}}}
 }
 
 // from dials from an address of the loopback of its own: clients elsewhere are told apart by their addresses.
@@ -251,7 +253,8 @@ func TestLoad(t *testing.T) {
 	many := r.under("200 scrapers", func(ctx context.Context, c *counts) {
 		var clients []*http.Client
 		for host := range 4 {
-			c := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 200, DialContext: from(3 + host).DialContext}}
+			c := &http.Client{Timeout: 10 * time.Second,
+				Transport: &http.Transport{MaxIdleConnsPerHost: 200, DialContext: from(3 + host).DialContext}}
 			defer c.CloseIdleConnections()
 			clients = append(clients, c)
 		}
@@ -453,13 +456,15 @@ func (r *rig) judge() {
 	r.t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d cores, GOMEMLIMIT=%s, each phase %v; latencies p50 / p99 in ms\n", runtime.GOMAXPROCS(0), memoryLimit, phase(r.t))
-	b.WriteString("| load | asked | answered | 503 | else | latency | scraper beside it: answered, refused | its latency | resident, of it anonymous | sampler's longest pause |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| load | asked | answered | 503 | else | latency | scraper beside it: answered, refused | its latency | resident, of " +
+		"it anonymous | sampler's longest pause |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, f := range r.rows {
 		gap := f.gap.Round(10 * time.Millisecond).String()
 		if f.besieged {
 			gap = "not seen" // for want of an answer
 		}
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %v | %s / %s | %d, %d | %s / %s | %.0f, %.0f MiB | %v |\n", f.name, f.asked, f.ok, f.busy, f.other, f.percentile(0.5, f.latency), f.percentile(0.99, f.latency),
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %v | %s / %s | %d, %d | %s / %s | %.0f, %.0f MiB | %v |\n", f.name, f.asked, f.ok, f.busy,
+			f.other, f.percentile(0.5, f.latency), f.percentile(0.99, f.latency),
 			f.honest, f.refused, f.percentile(0.5, f.honestLatency), f.percentile(0.99, f.honestLatency), f.resident, f.anonymous, gap)
 		if f.anonymous > container {
 			r.t.Errorf("%s: %.0f MiB that the kernel cannot take back, more than the container has", f.name, f.anonymous)

@@ -36,7 +36,8 @@ func (p Program) command(out string) (dir string, args []string) {
 		return "", []string{"go", "build", "-o", out, "./cmd/standin"}
 	case Prometheus, Promtool:
 		// Without the clouds' service discoveries these build in minutes; static targets, files and HTTP are enough here.
-		return "tools/prometheus", []string{"go", "build", "-tags", "remove_all_sd", "-o", out, "github.com/prometheus/prometheus/cmd/" + string(p)}
+		return "tools/prometheus", []string{"go", "build", "-tags", "remove_all_sd", "-o", out,
+			"github.com/prometheus/prometheus/cmd/" + string(p)}
 	default:
 		return "tools/victoriametrics", []string{"go", "build", "-o", out, "github.com/VictoriaMetrics/VictoriaMetrics/app/" + string(p)}
 	}

@@ -24,17 +24,20 @@ func TestBrokenWebConfigurations(t *testing.T) {
 		"a word misspelt":         func(t *testing.T, dir string) { add(t, dir, "basic_auth_user: {}\n") },
 		"not a hash":              func(t *testing.T, dir string) { add(t, dir, "basic_auth_users:\n  a: plain-text-password\n") },
 		"an old version of TLS": func(t *testing.T, dir string) {
-			write(t, filepath.Join(dir, "web.yml"), "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n  min_version: SSL30\n")
+			write(t, filepath.Join(dir, "web.yml"), "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n  min_version: "+
+				"SSL30\n")
 		},
 		"clients without authority": func(t *testing.T, dir string) {
-			write(t, filepath.Join(dir, "web.yml"), "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: nothing.pem\n")
+			write(t, filepath.Join(dir, "web.yml"), "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n  client_auth_type: "+
+				"RequireAndVerifyClientCert\n  client_ca_file: nothing.pem\n")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			config := machine.WebConfig(t, dir, machine.Web{})
 			spoil(t, dir)
-			out, err := exec.Command(machine.Binary(t), "--web.config.file="+config, "--web.listen-address=127.0.0.1:0", "--nvml.library="+filepath.Join(dir, "none.so"), "--no-kubelet").CombinedOutput()
+			out, err := exec.Command(machine.Binary(t), "--web.config.file="+config, "--web.listen-address=127.0.0.1:0",
+				"--nvml.library="+filepath.Join(dir, "none.so"), "--no-kubelet").CombinedOutput()
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != 2 {
 				t.Errorf("it ended with %v, not with exit code 2:\n%s", err, out)
@@ -85,7 +88,8 @@ func TestAccessFailsClosed(t *testing.T) {
 	paths := []string{"/metrics", "/metrics/dcgm", "/", "/-/healthy", "/-/ready", "/nothing"}
 	open := func(t *testing.T) {
 		t.Helper()
-		if status, body := askAs(t, client, e.Base()+"/metrics", machine.Password); status != http.StatusOK || !strings.Contains(body, "gpu_") {
+		if status, body := askAs(t, client, e.Base()+"/metrics", machine.Password); status != http.StatusOK ||
+			!strings.Contains(body, "gpu_") {
 			t.Errorf("with the password: status %d: %.200s", status, body)
 		}
 	}
@@ -93,7 +97,9 @@ func TestAccessFailsClosed(t *testing.T) {
 		t.Helper()
 		for _, path := range paths {
 			for _, password := range passwords {
-				if status, body := askAs(t, client, e.Base()+path, password); status != 0 && status != http.StatusUnauthorized && status != http.StatusInternalServerError && status != http.StatusServiceUnavailable || strings.Contains(body, "gpu_") || strings.Contains(body, "DCGM_") || strings.Contains(body, "H100") {
+				if status, body := askAs(t, client, e.Base()+path, password); status != 0 && status != http.StatusUnauthorized &&
+					status != http.StatusInternalServerError && status != http.StatusServiceUnavailable || strings.Contains(body, "gpu_") ||
+					strings.Contains(body, "DCGM_") || strings.Contains(body, "H100") {
 					t.Errorf("%s with %q: status %d: %.200s", path, password, status, body)
 				}
 			}
@@ -112,7 +118,8 @@ func TestAccessFailsClosed(t *testing.T) {
 				t.Errorf("%q: status %d", user, status)
 			}
 		}
-		for _, header := range []string{"Basic", "Basic !!!", "Bearer " + machine.Password, "Basic " + strings.Repeat("A", 8000), "Digest x"} {
+		for _, header := range []string{"Basic", "Basic !!!", "Bearer " + machine.Password, "Basic " + strings.Repeat("A", 8000),
+			"Digest x"} {
 			req.Header.Set("Authorization", header)
 			if status, _ := do(t, client, req); status != http.StatusUnauthorized {
 				t.Errorf("%.20q: status %d", header, status)
@@ -120,7 +127,8 @@ func TestAccessFailsClosed(t *testing.T) {
 		}
 	})
 	t.Run("without TLS", func(t *testing.T) {
-		if status, body := askAs(t, http.DefaultClient, "http://"+e.Address+"/metrics", machine.Password); status == http.StatusOK || strings.Contains(body, "gpu_") {
+		if status, body := askAs(t, http.DefaultClient, "http://"+e.Address+"/metrics", machine.Password); status == http.StatusOK ||
+			strings.Contains(body, "gpu_") {
 			t.Errorf("status %d", status)
 		}
 	})

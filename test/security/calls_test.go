@@ -170,7 +170,8 @@ func against(calls []call, files []permitted, sockets []string, executions int) 
 			if !strings.Contains(c.args, "CLONE_THREAD") {
 				tell("a process is started: %s", line)
 			}
-		case "open", "openat", "openat2", "access", "faccessat", "faccessat2", "stat", "lstat", "newfstatat", "statx", "readlink", "readlinkat", "statfs", "chdir", "getcwd":
+		case "open", "openat", "openat2", "access", "faccessat", "faccessat2", "stat", "lstat", "newfstatat", "statx", "readlink",
+			"readlinkat", "statfs", "chdir", "getcwd":
 			names := quoted.FindStringSubmatch(c.args)
 			if names == nil || names[1] == "" {
 				continue // an open file is asked for itself
@@ -210,8 +211,10 @@ func against(calls []call, files []permitted, sockets []string, executions int) 
 			if file := onFile.FindStringSubmatch(c.args); file == nil || !written.MatchString(file[1]) {
 				tell("written: %s", line)
 			}
-		case "wait4", "waitid", "exit", "exit_group", "getpeername", "getsockname", "getsockopt", "setsockopt", "listen", "accept", "accept4", "shutdown",
-			"sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg", "socketpair", "kill", "tgkill", "tkill", "pidfd_open", "pidfd_send_signal", "arch_prctl", "rt_sigreturn":
+		case "wait4", "waitid", "exit", "exit_group", "getpeername", "getsockname", "getsockopt", "setsockopt", "listen", "accept",
+			"accept4", "shutdown",
+			"sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg", "socketpair", "kill", "tgkill", "tkill", "pidfd_open",
+			"pidfd_send_signal", "arch_prctl", "rt_sigreturn":
 		default:
 			tell("a call that is not on the list: %s", line)
 		}
@@ -243,7 +246,8 @@ func TestTheLawCatches(t *testing.T) {
 		{`7 execve("/bin/sh", ["sh"], 0x1 /* 9 vars */) = 0`, "another program is run"},
 		{`7 clone(child_stack=NULL, flags=CLONE_VM|CLONE_VFORK|SIGCHLD) = 8`, "a process is started"},
 		{`7 vfork() = 8`, "a process is started"},
-		{`7 connect(5<socket:[1]>, {sa_family=AF_INET, sin_port=htons(53), sin_addr=inet_addr("10.0.0.1")}, 16) = 0`, "a socket that is not on the list"},
+		{`7 connect(5<socket:[1]>, {sa_family=AF_INET, sin_port=htons(53), sin_addr=inet_addr("10.0.0.1")}, 16) = 0`,
+			"a socket that is not on the list"},
 		{`7 socket(AF_PACKET, SOCK_RAW, 0) = 5`, "a kind of socket"},
 		{`7 ptrace(PTRACE_ATTACH, 1) = 0`, "a call that is not on the list"},
 	} {
@@ -343,16 +347,20 @@ func TestNothingElseIsOpenedWithEveryRight(t *testing.T) {
 	engineServer(t, engine, `[]`)
 	config := machine.WebConfig(t, dir, machine.Web{Users: true})
 	n.Kmsg = filepath.Join(dir, "kmsg")
-	flags := append(slices.Clone(quick), "--kubelet.checkpoint="+dir+"/checkpoint", "--kubelet.dra-checkpoint="+dir+"/dra.json", "--kubernetes.pods",
-		"--kubernetes.api-server="+api.URL, "--kubernetes.token-file="+dir+"/token", "--kubernetes.ca-file="+dir+"/ca.crt", "--slurm.job-mapping-dir="+dir+"/jobs",
-		"--slurm.job-numbers", "--containers.visible", "--compat=dcgm-4.8", "--path.dev="+dir+"/dev", "--docker.socket="+engine, "--web.config.file="+config)
+	flags := append(slices.Clone(quick), "--kubelet.checkpoint="+dir+"/checkpoint", "--kubelet.dra-checkpoint="+dir+"/dra.json",
+		"--kubernetes.pods",
+		"--kubernetes.api-server="+api.URL, "--kubernetes.token-file="+dir+"/token", "--kubernetes.ca-file="+dir+"/ca.crt",
+		"--slurm.job-mapping-dir="+dir+"/jobs",
+		"--slurm.job-numbers", "--containers.visible", "--compat=dcgm-4.8", "--path.dev="+dir+"/dev", "--docker.socket="+engine,
+		"--web.config.file="+config)
 	var e *machine.Exporter
 	calls := traced(t, n, machine.Options{Flags: flags}, func(started *machine.Exporter) {
 		e = started
 		e.TLS = true
 		client := trusting(t, filepath.Join(dir, "cert.pem"))
 		for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-			if status, text := askAs(t, client, e.Base()+"/metrics", machine.Password); status == http.StatusOK && strings.Contains(text, `source="`+gpu.SourceAPI+`"} 1`) {
+			if status, text := askAs(t, client, e.Base()+"/metrics", machine.Password); status == http.StatusOK &&
+				strings.Contains(text, `source="`+gpu.SourceAPI+`"} 1`) {
 				break
 			}
 			if time.Now().After(end) {

@@ -46,7 +46,8 @@ var hostile = []string{
 
 // A name reaches a label exactly as it is in all three formats, a page as text, and forges nothing.
 func TestHostileNames(t *testing.T) {
-	n := node(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess gpu=1 pid=4243 memory=1GiB busy=20% period=1s\n", twoPods)
+	n := node(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess gpu=1 pid=4243 memory=1GiB busy=20% period=1s\n",
+		twoPods)
 	var pods []standin.KubeletPod
 	var ids []string
 	for i, name := range hostile {
@@ -112,7 +113,8 @@ func TestHostileNames(t *testing.T) {
 
 // What a process says of itself: its command, and the name of its cgroup, on a node without Kubernetes.
 func TestHostileProcesses(t *testing.T) {
-	n := node(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess gpu=1 pid=4243 memory=1GiB busy=20% period=1s\nprocess gpu=0 pid=4244 memory=1GiB busy=20% period=1s\n", twoPods)
+	n := node(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess gpu=1 pid=4243 memory=1GiB busy=20% "+
+		"period=1s\nprocess gpu=0 pid=4244 memory=1GiB busy=20% period=1s\n", twoPods)
 	for pid, cgroup := range map[string]string{
 		"4242": "/system.slice/evil\"}<script>é\\x5cn.service",
 		"4243": "/kubepods.slice/kubepods-pod<script>\".slice/cri-containerd-" + strings.Repeat("z", 64) + ".scope",

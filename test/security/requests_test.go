@@ -77,7 +77,8 @@ func TestRequestsThatAbuse(t *testing.T) {
 		{"a method of nobody", method("GIMME", "/metrics"), []int{405}},
 		{"no method", method("", "/metrics"), []int{400}},
 		{"an upgrade", with("Upgrade: websocket\r\nConnection: Upgrade"), []int{200}},
-		{"a body for a page", "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1048576\r\n\r\n" + strings.Repeat("a", 1<<20), []int{0, 200}},
+		{"a body for a page", "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1048576\r\n\r\n" + strings.Repeat("a",
+			1<<20), []int{0, 200}},
 		{"an expectation", with("Expect: 100-continue\r\nContent-Length: 5") + "hello", []int{200, 417}},
 	} {
 		conn, err := net.Dial("tcp", e.Address)
@@ -105,11 +106,13 @@ func TestRequestsThatAbuse(t *testing.T) {
 		if !fits {
 			t.Errorf("%s: status %d, want one of %v", c.name, status, c.want)
 		}
-		if status >= 500 && status != 505 || strings.Contains(string(text), "root:") || strings.Contains(body, "goroutine ") || strings.Contains(body, "<script>") {
+		if status >= 500 && status != 505 || strings.Contains(string(text), "root:") || strings.Contains(body, "goroutine ") ||
+			strings.Contains(body, "<script>") {
 			t.Errorf("%s: status %d: %.300q", c.name, status, text)
 		}
 	}
-	if status, body := ask(t, http.DefaultClient, e.Base()+"/metrics"); status != http.StatusOK || !strings.Contains(body, "gpu_device_up{") {
+	if status, body := ask(t, http.DefaultClient, e.Base()+"/metrics"); status != http.StatusOK ||
+		!strings.Contains(body, "gpu_device_up{") {
 		t.Errorf("afterwards: status %d", status)
 	}
 	if strings.Contains(e.Said(), "panic") {

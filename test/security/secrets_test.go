@@ -35,15 +35,20 @@ func TestNoSecretIsTold(t *testing.T) {
 	)
 	for _, mood := range []string{"answers", "refuses", "echoes", "denies", "fails"} {
 		t.Run("the API server "+mood, func(t *testing.T) {
-			n := node(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\n", twoPods+"pod ml/liar container main nvidia.com/gpu="+GPUB+"-1 pids=4242 env=PASSWORD:"+environ+" env=NVIDIA_VISIBLE_DEVICES:"+GPUB+"\n")
-			answer, err := proto.Marshal(&deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"PASSWORD": answered, "NVIDIA_VISIBLE_DEVICES": GPUB},
+			n := node(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\n",
+				twoPods+"pod ml/liar container main nvidia.com/gpu="+GPUB+"-1 pids=4242 env=PASSWORD:"+environ+
+					" env=NVIDIA_VISIBLE_DEVICES:"+GPUB+"\n")
+			answer, err := proto.Marshal(&deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"PASSWORD": answered,
+				"NVIDIA_VISIBLE_DEVICES": GPUB},
 				Annotations: map[string]string{"secret": answered}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			write(t, filepath.Join(n.Dir, "token"), token+"\n")
-			write(t, filepath.Join(n.Dir, "checkpoint"), fmt.Sprintf(`{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"main","ResourceName":"nvidia.com/gpu","DeviceIDs":{"-1":[%q]},"AllocResp":%q}],"RegisteredDevices":{}},"Checksum":1}`,
-				GPUB+"-1", base64.StdEncoding.EncodeToString(answer)))
+			write(t, filepath.Join(n.Dir, "checkpoint"),
+				fmt.Sprintf(
+					`{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"main","ResourceName":"nvidia.com/gpu","DeviceIDs":{"-1":[%q]},"AllocResp":%q}],"RegisteredDevices":{}},"Checksum":1}`,
+					GPUB+"-1", base64.StdEncoding.EncodeToString(answer)))
 			asked := make(chan struct{}, 100)
 			api := apiServer(t, filepath.Join(n.Dir, "ca.crt"), func(w http.ResponseWriter, r *http.Request) {
 				if got := r.Header.Get("Authorization"); got != "Bearer "+token {
@@ -55,7 +60,8 @@ func TestNoSecretIsTold(t *testing.T) {
 				}
 				switch mood {
 				case "answers":
-					fmt.Fprintf(w, `{"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"liar","namespace":"ml","uid":"u","labels":{"l":%q},"annotations":{"a":%q}}}]}`, label, annotation)
+					fmt.Fprintf(w,
+						`{"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"liar","namespace":"ml","uid":"u","labels":{"l":%q},"annotations":{"a":%q}}}]}`, label, annotation)
 				case "refuses":
 					http.Error(w, "not with "+r.Header.Get("Authorization"), http.StatusUnauthorized)
 				case "denies":
@@ -77,16 +83,22 @@ func TestNoSecretIsTold(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := n.Start(t, machine.Options{Env: []string{"PASSWORD_OF_THE_EXPORTER=the-environment-of-the-exporter"}, Flags: append([]string{"--log.level=debug", "--compat=dcgm-4.9", "--kubelet.checkpoint=" + n.Dir + "/checkpoint", "--kubernetes.pods",
-				"--kubernetes.api-server=" + api.URL, "--kubernetes.token-file=" + n.Dir + "/token", "--kubernetes.ca-file=" + n.Dir + "/ca.crt",
-				"--containers.visible", "--slurm.job-numbers", "--docker.socket=" + socket, "--web.config.file=" + config}, quick...)})
+			e := n.Start(t, machine.Options{Env: []string{"PASSWORD_OF_THE_EXPORTER=the-environment-of-the-exporter"},
+				Flags: append([]string{"--log.level=debug", "--compat=dcgm-4.9", "--kubelet.checkpoint=" + n.Dir + "/checkpoint",
+					"--kubernetes.pods",
+					"--kubernetes.api-server=" + api.URL, "--kubernetes.token-file=" + n.Dir + "/token",
+					"--kubernetes.ca-file=" + n.Dir + "/ca.crt",
+					"--containers.visible", "--slurm.job-numbers", "--docker.socket=" + socket, "--web.config.file=" + config}, quick...)})
 			e.TLS = true
 			client := trusting(t, filepath.Join(n.Dir, "cert.pem"))
 			<-asked
-			secrets := map[string]string{"the token": token, "an environment": environ, "a plugin's answer": answered, "an engine's answer": engine, "an annotation": annotation,
-				"a label": label, "the password": machine.Password, "the password in the header": base64.StdEncoding.EncodeToString([]byte("prometheus:" + machine.Password)),
-				"the exporter's environment": "the-environment-of-the-exporter", "the password's hash": strings.TrimSpace(string(hash[strings.Index(string(hash), "$2"):])),
-				"the key": strings.Split(string(key), "\n")[1]}
+			secrets := map[string]string{"the token": token, "an environment": environ, "a plugin's answer": answered,
+				"an engine's answer": engine, "an annotation": annotation,
+				"a label": label, "the password": machine.Password,
+				"the password in the header": base64.StdEncoding.EncodeToString([]byte("prometheus:" + machine.Password)),
+				"the exporter's environment": "the-environment-of-the-exporter",
+				"the password's hash":        strings.TrimSpace(string(hash[strings.Index(string(hash), "$2"):])),
+				"the key":                    strings.Split(string(key), "\n")[1]}
 			var seen []string
 			for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 				_, body := askAs(t, client, e.Base()+"/metrics", machine.Password)

@@ -30,7 +30,8 @@ func chart(root string, files map[string][]byte) error {
 		return err
 	}
 	files[chartDir+"/files/rules.json"] = rules
-	for path, complete := range map[string]func(root string, text []byte) ([]byte, error){"values.schema.json": chartSchema, "README.md": chartReadme} {
+	for path, complete := range map[string]func(root string, text []byte) ([]byte, error){"values.schema.json": chartSchema,
+		"README.md": chartReadme} {
 		path = chartDir + "/" + path
 		text, err := os.ReadFile(filepath.Join(root, path))
 		if err != nil {
@@ -123,7 +124,8 @@ func chartRules() ([]byte, error) {
 	for _, g := range alerts.AlertGroups() {
 		rules := ruleGroup[alertRule]{Name: g.Name}
 		for _, a := range g.Alerts {
-			r := alertRule{a.Name, a.Off, string(a.Severity), duration(a.For), duration(a.Keep), nil, a.Expr, a.Summary, a.Description, links[a.Name]}
+			r := alertRule{a.Name, a.Off, string(a.Severity), duration(a.For), duration(a.Keep), nil, a.Expr, a.Summary, a.Description,
+				links[a.Name]}
 			for _, k := range a.Parameters {
 				if k.Duration > 0 {
 					r.Parameters = append(r.Parameters, parameter{k.Name, duration(k.Duration), fmt.Sprint(int(k.Duration.Seconds()))})

@@ -48,7 +48,8 @@ func TestGenerateIsRepeatable(t *testing.T) {
 	}
 }
 
-// Each dashboard has its section and picture in the documentation, which is not generated; panels are described in the dashboards themselves.
+// Each dashboard has its section and picture in the documentation, which is not generated; panels are described in the
+// dashboards themselves.
 func TestDashboardsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "dashboards.md"))
 	if err != nil {

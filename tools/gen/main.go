@@ -1,4 +1,5 @@
-// Command gen writes every generated file of the repository; run it in its root. A test compares the files with what it would write.
+// Command gen writes every generated file of the repository; run it in its root. A test compares the files with what it
+// would write.
 package main
 
 import (

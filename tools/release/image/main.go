@@ -1,5 +1,7 @@
-// Command image makes the image of the last stage of deploy/Dockerfile without a container runtime: it adds the files that the
-// stage copies, already built, to its base image, and writes an OCI layout for all architectures. Equal inputs give equal bytes.
+// Command image makes the image of the last stage of deploy/Dockerfile without a container runtime: it adds the files
+// that the
+// stage copies, already built, to its base image, and writes an OCI layout for all architectures. Equal inputs give
+// equal bytes.
 //
 //	image --version=v1.2.3 --revision=COMMIT --epoch=SECONDS [--base=REFERENCE] [--out=bin/image] ARCH...
 package main
@@ -57,11 +59,13 @@ func main() {
 			image = must(remote.Image(must(name.ParseReference(*base)), remote.WithPlatform(platform)))
 		}
 		image = build(image, arch, stage.Commands)
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &platform}})
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image,
+			Descriptor: v1.Descriptor{Platform: &platform}})
 	}
 	must(0, os.RemoveAll(*out))
 	dir := must(layout.Write(*out, empty.Index))
-	must(0, dir.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": *version})))
+	must(0, dir.AppendIndex(index, layout.WithAnnotations(
+		map[string]string{"org.opencontainers.image.ref.name": *version})))
 }
 
 // build applies the instructions of a stage to its base image.
@@ -101,7 +105,10 @@ func build(image v1.Image, arch string, commands []instructions.Command) v1.Imag
 		}
 	}
 	must(0, w.Close())
-	layer := must(tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files.Bytes())), nil }))
+	layer := must(tarball.LayerFromOpener(func() (io.ReadCloser,
+		error) {
+		return io.NopCloser(bytes.NewReader(files.Bytes())), nil
+	}))
 	return must(mutate.AppendLayers(must(mutate.ConfigFile(image, file)), layer))
 }
 
@@ -117,6 +124,7 @@ func add(w *tar.Writer, arch, from, to string) {
 	}
 	text, info := must(os.ReadFile(from)), must(os.Stat(from))
 	must(0, w.WriteHeader(&tar.Header{
-		Name: strings.TrimPrefix(to, "/"), Mode: 0o644 | int64(info.Mode()&0o111), Size: int64(len(text)), ModTime: time.Unix(*epoch, 0)}))
+		Name: strings.TrimPrefix(to, "/"), Mode: 0o644 | int64(info.Mode()&0o111), Size: int64(len(text)),
+		ModTime: time.Unix(*epoch, 0)}))
 	must(w.Write(text))
 }
