@@ -11,15 +11,14 @@ import (
 	"testing"
 )
 
-// The exporter calls symbols of a library that is not there when it is linked and may be older than its header. Whatever a distribution's
-// compiler adds of its own, what make builds binds them when they are first called, and runs with a driver that lacks most of the newer
-// ones.
+// The exporter calls symbols of a library that is absent when it is linked and may be older than its header. Whatever a
+// distribution's compiler adds, the build binds them lazily and runs with a driver that lacks most of the newer ones.
 func TestBinaryIsBoundLazily(t *testing.T) {
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As Ubuntu, Fedora and others have it: their words stand before those of the user.
+	// As on Ubuntu, Fedora and others: these options precede the user's.
 	hardened := t.TempDir()
 	called := filepath.Join(hardened, "called")
 	script := "#!/bin/sh\necho \"$@\" >>" + called + "\nexec " + gcc + ` -Wl,-z,now -Wl,-z,relro -fstack-protector-strong "$@"` + "\n"
@@ -50,12 +49,12 @@ func TestBinaryIsBoundLazily(t *testing.T) {
 		}
 		for _, v := range values {
 			if v&now != 0 || tag == elf.DT_BIND_NOW {
-				t.Errorf("it is bound at its start: %v %#x", tag, v)
+				t.Errorf("it is bound at start: %v %#x", tag, v)
 			}
 		}
 	}
 	if libraries, err := f.ImportedLibraries(); err != nil || fmt.Sprint(libraries) != "[libc.so.6]" {
-		t.Errorf("it takes %v: %v", libraries, err)
+		t.Errorf("it links %v: %v", libraries, err)
 	}
 	symbols, err := f.ImportedSymbols()
 	if err != nil {
@@ -75,7 +74,7 @@ func TestBinaryIsBoundLazily(t *testing.T) {
 		}
 	}
 	if ofDriver < 100 {
-		t.Errorf("it takes %d symbols of the driver's library", ofDriver)
+		t.Errorf("it links %d symbols of the driver's library", ofDriver)
 	}
 
 	_, standin := built(t)

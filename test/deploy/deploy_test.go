@@ -90,7 +90,7 @@ func cases(t *testing.T) map[string]string {
 	return out
 }
 
-// compare holds a file to what it should be, or writes it.
+// compare compares a file with the expected text, or writes it.
 func compare(t *testing.T, path, want string) {
 	t.Helper()
 	if *update {
@@ -118,7 +118,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// text of boards and rules has its own tests; a golden file would only repeat it.
+// text of dashboards and rules has tests of its own and is left out of goldens.
 var text = regexp.MustCompile(`(?m)^((  )(?:[a-z.-]+\.(?:json|yaml)|json): \|-)\n(?:    .*\n)+`)
 
 // Each values file renders what was reviewed.

@@ -71,8 +71,8 @@ func TestKustomizeGenerated(t *testing.T) {
 	}
 }
 
-// ofOtherNames leaves of a PodMonitor the endpoint of dcgm-exporter's names, under a name of its own: it stands beside the one of /metrics,
-// or alone.
+// ofOtherNames keeps the endpoint of dcgm-exporter's names in a PodMonitor and renames it, so that it can be used beside
+// or without the one of /metrics.
 func ofOtherNames(t *testing.T, doc string) string {
 	t.Helper()
 	before, rest, ok := strings.Cut(doc, "  podMetricsEndpoints:\n")
@@ -115,7 +115,8 @@ func TestKustomizeBuilds(t *testing.T) {
 	}
 }
 
-// The demo's command, environment and rights are those that its image takes: it plays a node and is scraped, as a restricted pod.
+// The command, environment and permissions of the demo match its image: it simulates a node and is scraped, as a
+// restricted pod.
 func TestKustomizeDemo(t *testing.T) {
 	in := installed{all: objects(t, kustomize(t, filepath.Join(root(t), "deploy", "kustomize", "overlays", "kind")))}
 	in.find(t, "DaemonSet").into(t, &in.daemonset)
@@ -147,7 +148,7 @@ func TestKustomizeDemo(t *testing.T) {
 	}
 }
 
-// A kustomization of a user's takes the base and the components, and places them.
+// A user's kustomization combines the base and the components and sets their namespace.
 func TestKustomizeComponents(t *testing.T) {
 	base := filepath.Join(root(t), "deploy", "kustomize")
 	dir := t.TempDir()
@@ -184,13 +185,13 @@ func TestKustomizeComponents(t *testing.T) {
 			var d appsv1.DaemonSet
 			o.into(t, &d)
 			if e, _ := (installed{container: d.Spec.Template.Spec.Containers[0]}).env("GPU_EXPORTER_COMPAT"); e.Value != "dcgm-4.8" {
-				t.Errorf("the exporter is told %q of other names", e.Value)
+				t.Errorf("GPU_EXPORTER_COMPAT is %q", e.Value)
 			}
 		}
 		if o.Kind == "ConfigMap" {
 			boards++
 			if o.Metadata.Labels["grafana_dashboard"] != "1" || o.Metadata.Namespace != "gpu-exporter" {
-				t.Errorf("board %s: %v in %s", o.Metadata.Name, o.Metadata.Labels, o.Metadata.Namespace)
+				t.Errorf("dashboard %s: %v in %s", o.Metadata.Name, o.Metadata.Labels, o.Metadata.Namespace)
 			}
 		}
 	}
@@ -200,6 +201,6 @@ func TestKustomizeComponents(t *testing.T) {
 	}
 	if boards < 9 || rules != 1 || !slices.Contains(kinds, "PodMonitor") ||
 		!strings.Contains(built, "image: registry.example.com/gpu-exporter:") {
-		t.Errorf("%d boards; kinds %v", boards, kinds)
+		t.Errorf("%d dashboards; kinds %v", boards, kinds)
 	}
 }

@@ -120,7 +120,8 @@ func TestMonitorOfDCGMNames(t *testing.T) {
 			if at < 0 || others.Relabelings[at].Replacement != c.job {
 				t.Errorf("%s, %s: relabelled by %+v", kind, c.set, others.Relabelings)
 			}
-			// Where the labels of a target are to stand, they are left to it; all else is as at the own endpoint.
+			// With honorLabels=false the labels of the target are kept; everything else equals the exporter's own
+			// endpoint.
 			want := slices.DeleteFunc(slices.Clone(own.Relabelings), func(r relabeling) bool { return r.Action == "labeldrop" && !c.honor })
 			want[slices.IndexFunc(want, func(r relabeling) bool { return r.TargetLabel == "job" })].Replacement = c.job
 			if !reflect.DeepEqual(others.Relabelings, want) {
@@ -131,19 +132,19 @@ func TestMonitorOfDCGMNames(t *testing.T) {
 				t.Errorf("%s, %s: the own endpoint is %+v, the other %+v", kind, c.set, own, others)
 			}
 			if e, _ := in.env("GPU_EXPORTER_COMPAT"); !strings.HasPrefix(c.set, "compat.release="+e.Value) || e.Value == "" {
-				t.Errorf("%s: the exporter is told %q", c.set, e.Value)
+				t.Errorf("%s: GPU_EXPORTER_COMPAT is %q", c.set, e.Value)
 			}
 		}
 	}
-	if _, told := install(t).env("GPU_EXPORTER_COMPAT"); told {
-		t.Error("the exporter serves other names unasked")
+	if _, set := install(t).env("GPU_EXPORTER_COMPAT"); set {
+		t.Error("the exporter serves other names by default")
 	}
 	for _, release := range compat.Releases() {
 		install(t, "--set", "compat.release="+release)
 	}
 }
 
-// A kind that the cluster does not know is not asked for, unless the user did.
+// A kind that the cluster lacks is only rendered if the user requests it.
 func TestMonitoringAuto(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -157,7 +158,7 @@ func TestMonitoringAuto(t *testing.T) {
 	}
 }
 
-// The monitor speaks as the server listens.
+// The monitor's scheme and credentials match those of the server.
 func TestMonitorTLS(t *testing.T) {
 	in := install(t, append([]string{"-f", cases(t)["everything"]}, operator...)...)
 	var m monitor
@@ -170,7 +171,7 @@ func TestMonitorTLS(t *testing.T) {
 			e.TLSConfig.ServerName != "gpu-exporter.monitoring.svc" ||
 			e.BasicAuth.Username.Name != "scrape" || e.BasicAuth.Password.Key != "password" || e.Interval != "30s" ||
 			m.Spec.SampleLimit != 2000000 {
-			t.Errorf("the monitor says %+v", e)
+			t.Errorf("the endpoint is %+v", e)
 		}
 	}
 	var s struct{ StringData map[string]string }
@@ -183,16 +184,16 @@ func TestMonitorTLS(t *testing.T) {
 	}
 }
 
-// The boards arrive as they are in the repository.
-func TestBoards(t *testing.T) {
+// The dashboards equal those of the repository.
+func TestDashboards(t *testing.T) {
 	for kind, field := range map[string]string{"ConfigMap": "data", "GrafanaDashboard": "spec"} {
 		in := install(t, "--set", "dashboards.kind="+kind)
-		boards := 0
+		dashboards := 0
 		for _, o := range in.all {
 			if o.Kind != kind {
 				continue
 			}
-			boards++
+			dashboards++
 			var got struct {
 				Data map[string]string
 				Spec struct {
@@ -212,11 +213,11 @@ func TestBoards(t *testing.T) {
 				t.Errorf("%s: folder %q, selector %v", o.Metadata.Name, got.Spec.Folder, got.Spec.InstanceSelector)
 			}
 			if !sameJSON(t, text, fileText(t, root(t)+"/dashboards/"+name)) {
-				t.Errorf("%s is not the board of the repository", o.Metadata.Name)
+				t.Errorf("%s is not the dashboard of the repository", o.Metadata.Name)
 			}
 		}
-		if boards < 9 {
-			t.Errorf("%d boards as %s", boards, kind)
+		if dashboards < 9 {
+			t.Errorf("%d dashboards as %s", dashboards, kind)
 		}
 	}
 }

@@ -106,7 +106,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// installed is a render in the words of Kubernetes.
+// installed is a render of the chart, decoded.
 type installed struct {
 	all       []object
 	daemonset appsv1.DaemonSet
@@ -165,7 +165,7 @@ func (in installed) env(name string) (corev1.EnvVar, bool) {
 	return corev1.EnvVar{}, false
 }
 
-// unmarshal decodes what a test wants to know of an object.
+// unmarshal decodes parts of an object.
 func unmarshal(t *testing.T, o object, out any) {
 	t.Helper()
 	if err := yaml.Unmarshal(o.text, out); err != nil {

@@ -21,7 +21,7 @@ type constraints struct {
 	RunAsUser, FSGroup, SupplementalGroups, SELinuxContext                                 struct{ Type string }
 }
 
-// OpenShift's constraints allow what the pod takes, to its service account alone, and nothing more.
+// The SecurityContextConstraints allow exactly what the pod needs, to its service account only.
 func TestOpenShift(t *testing.T) {
 	for _, set := range []string{"features.ownership=true", "features.ownership=false", "features.processes=true",
 		"features.kernelLog=true", "gpu.access=hostDriver",
@@ -30,29 +30,29 @@ func TestOpenShift(t *testing.T) {
 		var c constraints
 		in.find(t, "SecurityContextConstraints").into(t, &c)
 		has := rights(t, in)
-		takes := func(right string) bool {
+		needs := func(right string) bool {
 			return slices.ContainsFunc(has, func(r string) bool { return strings.HasPrefix(r, right) })
 		}
 		for what, pair := range map[string][2]bool{
-			"host paths":                {c.AllowHostDirVolumePlugin, takes("host /")},
-			"volumes of host paths":     {slices.Contains(c.Volumes, "hostPath"), takes("host /")},
-			"host PIDs":                 {c.AllowHostPID, takes("hostPID")},
-			"a privileged container":    {c.AllowPrivilegedContainer, takes("privileged")},
-			"an escalation":             {c.AllowPrivilegeEscalation, takes("privileged")},
-			"user 0":                    {c.RunAsUser.Type == "RunAsAny", takes("user 0")},
-			"capabilities":              {len(c.AllowedCapabilities) > 0, takes("capability")},
-			"an SELinux type":           {c.SELinuxContext.Type == "RunAsAny", takes("selinux")},
-			"capabilities not dropped":  {!slices.Equal(c.RequiredDropCapabilities, []string{"ALL"}), takes("privileged")},
+			"host paths":                {c.AllowHostDirVolumePlugin, needs("host /")},
+			"volumes of host paths":     {slices.Contains(c.Volumes, "hostPath"), needs("host /")},
+			"host PIDs":                 {c.AllowHostPID, needs("hostPID")},
+			"a privileged container":    {c.AllowPrivilegedContainer, needs("privileged")},
+			"an escalation":             {c.AllowPrivilegeEscalation, needs("privileged")},
+			"user 0":                    {c.RunAsUser.Type == "RunAsAny", needs("user 0")},
+			"capabilities":              {len(c.AllowedCapabilities) > 0, needs("capability")},
+			"an SELinux type":           {c.SELinuxContext.Type == "RunAsAny", needs("selinux")},
+			"capabilities not dropped":  {!slices.Equal(c.RequiredDropCapabilities, []string{"ALL"}), needs("privileged")},
 			"the network or IPC, ports": {c.AllowHostNetwork || c.AllowHostIPC || c.AllowHostPorts, false},
 			"a writable root":           {!c.ReadOnlyRootFilesystem, false},
 			"a place before others":     {c.Priority == nil || *c.Priority != 0, false},
 		} {
 			if pair[0] != pair[1] {
-				t.Errorf("%s: %s: allowed %v, taken %v", set, what, pair[0], pair[1])
+				t.Errorf("%s: %s: allowed %v, needed %v", set, what, pair[0], pair[1])
 			}
 		}
 		for _, a := range c.AllowedCapabilities {
-			if !takes("capability " + a) {
+			if !needs("capability " + a) {
 				t.Errorf("%s: allows %s", set, a)
 			}
 		}

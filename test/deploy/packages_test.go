@@ -22,7 +22,7 @@ func output(t *testing.T, dir, name string, args ...string) string {
 	return string(out)
 }
 
-// installedFiles are the files of both packages with their modes; the shells' folders are those of each family.
+// installedFiles are the files of both packages with their modes; only the directory of zsh completions differs.
 func installedFiles(zsh string) []string {
 	return []string{
 		"-rw-r--r-- /etc/default/gpu-exporter",
@@ -43,7 +43,7 @@ func installedFiles(zsh string) []string {
 	}
 }
 
-// listed reads the modes and paths of a listing, folders apart; each belongs to root.
+// listed returns modes and paths of a listing without directories; all belong to root.
 func listed(t *testing.T, listing string) []string {
 	t.Helper()
 	var out []string
@@ -61,7 +61,7 @@ func listed(t *testing.T, listing string) []string {
 	return out
 }
 
-// The packages install the same, the program in them runs, and it is told of everything that the unit gives it.
+// Both packages install the same files, their programs run, and every variable of the unit's environment is a flag.
 func TestPackages(t *testing.T) {
 	deb, err := filepath.Glob(filepath.Join(release(t), "*.deb"))
 	rpm, err2 := filepath.Glob(filepath.Join(release(t), "*.rpm"))
@@ -89,7 +89,7 @@ func isPackage(t *testing.T, deb, rpm string) {
 		"glibc >= 2.34":                       {"--requires"},
 	} {
 		if got := output(t, "", "rpm", append([]string{"-qp", rpm}, args...)...); !strings.Contains(got, what) {
-			t.Errorf("the rpm says %q, and not %s", got, what)
+			t.Errorf("rpm prints %q, want %s", got, what)
 		}
 	}
 
@@ -103,7 +103,7 @@ func isPackage(t *testing.T, deb, rpm string) {
 		output(t, "", "sh", "-n", filepath.Join(dir, "DEBIAN", script))
 	}
 	for _, p := range []struct {
-		name, purpose, flag string // the beginning of flags that completion is asked for
+		name, purpose, flag string // flag is a prefix to complete
 		offers, manual      []string
 	}{
 		{"gpu-exporter", "Prometheus exporter of NVIDIA GPUs", "--poll.",
@@ -116,7 +116,7 @@ func isPackage(t *testing.T, deb, rpm string) {
 		t.Run(p.name, func(t *testing.T) {
 			program := filepath.Join(dir, "usr", "bin", p.name)
 			if got := output(t, "", program, "--version"); !strings.Contains(got, p.name+", version ") {
-				t.Errorf("--version says %s", got)
+				t.Errorf("--version prints %s", got)
 			}
 			completes(t, dir, p.name, p.flag, p.offers)
 			isManual(t, filepath.Join(dir, "usr/share/man/man1", p.name+".1.gz"), program, p.name+` \- `+p.purpose, p.manual)
@@ -125,7 +125,7 @@ func isPackage(t *testing.T, deb, rpm string) {
 	t.Run("environment", func(t *testing.T) { environmentIsTaken(t, filepath.Join(dir, "usr", "bin", "gpu-exporter")) })
 }
 
-// completes has bash complete the beginning of a flag by what is installed in a folder, and looks whether zsh is told the same.
+// completes completes a prefix of a flag in bash with the installed file, and checks that the zsh file is one.
 func completes(t *testing.T, dir, name, begin string, offers []string) {
 	t.Helper()
 	script := `source "$1"; COMP_WORDS=("$2" "$4"); COMP_CWORD=1; "_$3_bash_autocomplete"; printf '%s\n' "${COMPREPLY[@]}"`
@@ -142,11 +142,11 @@ func completes(t *testing.T, dir, name, begin string, offers []string) {
 		}
 	}
 	if zsh := fileText(t, filepath.Join(dir, "usr/share/zsh/vendor-completions/_"+name)); !strings.HasPrefix(zsh, "#compdef "+name+"\n") {
-		t.Errorf("zsh is given %s", zsh)
+		t.Errorf("the zsh completion is %s", zsh)
 	}
 }
 
-// isManual holds a page to the form that man wants and to the flags of its program.
+// isManual checks the form of a manual page and that it has every flag of its program.
 func isManual(t *testing.T, path, program, first string, has []string) {
 	t.Helper()
 	page := output(t, "", "gzip", "-dc", path)
@@ -187,7 +187,7 @@ func flagsOf(t *testing.T, program string) []string {
 	return out
 }
 
-// Every line of the environment file, taken at its word, is one that the exporter understands.
+// The exporter accepts every line of the environment file.
 func environmentIsTaken(t *testing.T, program string) {
 	known := []string{"NODE_NAME"}
 	for _, f := range flagsOf(t, program) {
@@ -249,7 +249,7 @@ func TestUnit(t *testing.T) {
 	}
 	if out := output(t, "", "systemd-analyze", append([]string{"verify", "--recursive-errors=no"},
 		paths...)...); strings.TrimSpace(out) != "" {
-		t.Errorf("systemd says: %s", out)
+		t.Errorf("systemd-analyze: %s", out)
 	}
 
 	set := map[string]string{}
@@ -259,11 +259,11 @@ func TestUnit(t *testing.T) {
 		}
 	}
 	for name, why := range map[string]string{
-		"PrivateDevices": "it hides the cards", "DeviceAllow": "it closes the list of devices before a driver that comes later",
+		"PrivateDevices": "it hides the GPUs", "DeviceAllow": "it fixes the list of devices before the driver is loaded",
 		"DevicePolicy": "as DeviceAllow",
-		"ProtectClock": "it sets DeviceAllow", "ProtectProc": "it hides whose a process is", "PrivateUsers": "it hides whose a process is",
+		"ProtectClock": "it sets DeviceAllow", "ProtectProc": "it hides the owners of processes", "PrivateUsers": "it hides the owners of processes",
 		"ProtectKernelLogs": "it hides /dev/kmsg",
-		"PrivateNetwork":    "nobody could scrape it",
+		"PrivateNetwork":    "it could not be scraped",
 	} {
 		if v, ok := set[name]; ok {
 			t.Errorf("%s=%s: %s", name, v, why)

@@ -27,7 +27,7 @@ func violations(t *testing.T, in installed, level api.Level) []string {
 	return out
 }
 
-// Pod Security Admission judges the pods: without host paths they are restricted ones, and each right breaks its own rules.
+// Pods without host paths meet the restricted standard; each permission violates exactly its own rules.
 func TestPodSecurity(t *testing.T) {
 	for _, c := range []struct {
 		set                  string
@@ -58,7 +58,8 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
-// What helm install says names the nodes, the label that the namespace needs where it does, and a container that is privileged.
+// The notes of helm install have commands for the nodes, the label that the namespace needs, and name a privileged
+// container.
 func TestNotes(t *testing.T) {
 	notes := func(set string) string {
 		out, err := helm(t, "install", "gpu-exporter", chart(t), "-n", "gpus", "--dry-run=client", "--set", set)

@@ -15,7 +15,7 @@ func fileText(t *testing.T, path string) string {
 	return string(text)
 }
 
-// What contradicts itself ends the template with one line that says what to do.
+// Contradictory values fail the template with one line that says what to do.
 func TestContradictions(t *testing.T) {
 	for set, want := range map[string]string{
 		"exporter.lanes.fast=1s": "exporter.lanes was renamed: use exporter.pollIntervals",
@@ -79,7 +79,7 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-// What is misspelt or of the wrong kind is refused by its name.
+// Misspelled values and values of the wrong type are refused by name.
 func TestSchemaRefuses(t *testing.T) {
 	for set, want := range map[string]string{
 		"features.proceses=true":                      "'/features': additional properties 'proceses' not allowed",

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/prometheus/model/relabel"
 )
 
-// Prometheus, given what the operator knows of a pod, makes of it a target that is called by its node and has nothing of the exporter's own
-// pod.
+// The labels of a pod, relabeled by Prometheus, become a target named after its node, without labels of the exporter's
+// own pod.
 func TestRelabelled(t *testing.T) {
 	const node, job = "gpu-node-1", "gpu-exporter"
 	for _, c := range []struct {
@@ -22,7 +22,7 @@ func TestRelabelled(t *testing.T) {
 		{"monitoring.kind=ServiceMonitor", []map[string]string{{"instance": node, "node": node, "job": job}}},
 		{"monitoring.kind=PodMonitor,compat.release=dcgm-4.8",
 			[]map[string]string{{"instance": node, "node": node, "job": job}, {"instance": node, "node": node, "job": "dcgm-compat"}}},
-		// Their own dashboards find a tenant as exported_pod, for there pod is the exporter's.
+		// dcgm-exporter's dashboards query the workload as exported_pod, because pod is the exporter's there.
 		{"monitoring.kind=ServiceMonitor,compat.release=dcgm-4.8,compat.job=nvidia-dcgm-exporter,compat.honorLabels=false",
 			[]map[string]string{{"instance": node, "node": node, "job": job},
 				{"instance": node, "node": node, "job": "nvidia-dcgm-exporter", "namespace": "monitoring", "pod": "gpu-exporter-x7x2z",

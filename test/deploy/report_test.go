@@ -31,7 +31,7 @@ func reporter(t *testing.T, set ...string) (batchv1.CronJob, installed) {
 	return job, in
 }
 
-// The report asks a server for history: it has no right of the cluster and none of a node, whatever the exporter has.
+// The report queries a server for history: it has no permission in the cluster or on a node, whatever the exporter has.
 func TestReportRights(t *testing.T) {
 	for _, set := range []string{"features.processes=true", "features.kernelLog=true", "features.podMetadata=true,serviceAccount.name=mine",
 		"gpu.access=hostDriver", "report.volumeClaim=reports", "report.secretName=token", "web.tls.secretName=crt"} {
@@ -62,7 +62,7 @@ func TestReportRights(t *testing.T) {
 		t.Errorf("on OpenShift as user %d", *in.pod.SecurityContext.RunAsUser)
 	}
 	if got := install(t).kinds(); slices.ContainsFunc(got, func(k string) bool { return strings.HasPrefix(k, "CronJob") }) {
-		t.Errorf("unasked there is a report: %v", got)
+		t.Errorf("a report is rendered by default: %v", got)
 	}
 }
 
@@ -116,6 +116,6 @@ func TestReportArguments(t *testing.T) {
 		_, in := reporter(t, "report.resources.limits.memory=1Gi")
 		return in.env("GOMEMLIMIT")
 	}(); e.Value != "858993459" {
-		t.Errorf("of 1Gi Go is told %q", e.Value)
+		t.Errorf("of 1Gi GOMEMLIMIT is %q", e.Value)
 	}
 }

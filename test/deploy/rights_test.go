@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rights are all that a render asks of a cluster and its nodes, one line each.
+// rights lists everything that a render needs from a cluster and its nodes, one line each.
 func rights(t *testing.T, in installed) []string {
 	t.Helper()
 	var out []string
@@ -45,7 +45,7 @@ func rights(t *testing.T, in installed) []string {
 		t.Fatal("the container has no security context")
 	}
 	if s.RunAsUser != nil || s.RunAsNonRoot != nil || s.SeccompProfile != nil || s.ProcMount != nil {
-		t.Error("the container overrides what the pod says of its user, /proc or seccomp")
+		t.Error("the container overrides the pod's user, /proc or seccomp")
 	}
 	if s.Privileged != nil && *s.Privileged {
 		add("privileged")
@@ -94,12 +94,12 @@ func rights(t *testing.T, in installed) []string {
 		case v.Secret != nil:
 			add("secret %s, %s", v.Secret.SecretName, mode)
 		default:
-			t.Errorf("volume %s is of a kind that this test does not know", m.Name)
+			t.Errorf("volume %s is of an unexpected kind", m.Name)
 		}
 	}
 	for r := range c.Resources.Limits {
 		if strings.Contains(string(r), "nvidia") {
-			t.Errorf("asks for %s: the exporter takes no GPU", r)
+			t.Errorf("requests %s: no GPU must be allocated to the exporter", r)
 		}
 	}
 	for _, p := range c.Ports {
@@ -134,40 +134,40 @@ func rights(t *testing.T, in installed) []string {
 	return out
 }
 
-// The rights of the chart as it comes.
-var least = []string{"host /var/lib/kubelet/pod-resources, read-only", "user 0"}
+// minimal are the permissions of the chart with default values.
+var minimal = []string{"host /var/lib/kubelet/pod-resources, read-only", "user 0"}
 
-// Each option takes exactly its own rights.
+// Each option needs exactly its own permissions.
 func TestRights(t *testing.T) {
 	for _, c := range []struct {
 		set         string
 		more, fewer []string
 	}{
 		{},
-		{set: "features.ownership=false", more: []string{"user 65534"}, fewer: least},
+		{set: "features.ownership=false", more: []string{"user 65534"}, fewer: minimal},
 		{set: "features.processes=true", more: []string{"hostPID", "host /var/log/pods, read-only", "host /var/log/containers, read-only"}},
 		{set: "features.processes=true,features.processNames=false", more: []string{"hostPID"}},
-		{set: "features.processes=true,features.ownership=false", more: []string{"hostPID", "user 65534"}, fewer: least},
+		{set: "features.processes=true,features.ownership=false", more: []string{"hostPID", "user 65534"}, fewer: minimal},
 		{set: "features.deviceCheckpoint=true", more: []string{"host /var/lib/kubelet/device-plugins, read-only"}},
 		{set: "features.draCheckpoint=true", more: []string{"host /var/lib/kubelet/plugins/gpu.nvidia.com, read-only"}},
 		{set: "features.podMetadata=true", more: []string{"token", `may [list watch] [pods] of [""]`}},
 		{set: "features.podMetadata=true,features.podLabels={team}", more: []string{"token", `may [list watch] [pods] of [""]`}},
 		{set: "features.kernelLog=true", more: []string{"privileged", "host /dev/kmsg, read-only"}},
 		{set: "features.kernelLog=true,features.ownership=false", more: []string{"privileged", "host /dev/kmsg, read-only"},
-			fewer: least[:1]},
+			fewer: minimal[:1]},
 		{set: "features.migMonitor=true", more: []string{"capability SYS_ADMIN"}},
 		{set: "features.migMonitor=true,features.kernelLog=true", more: []string{"privileged", "host /dev/kmsg, read-only"}},
-		{set: "features.migMonitor=true,features.ownership=false", more: []string{"capability SYS_ADMIN"}, fewer: least[:1]},
+		{set: "features.migMonitor=true,features.ownership=false", more: []string{"capability SYS_ADMIN"}, fewer: minimal[:1]},
 		{set: "features.processes=true,features.processNames=false,features.containerVisible=true",
 			more: []string{"hostPID", "capability SYS_PTRACE", "apparmor Unconfined"}},
 		{set: "features.slurmJobMapping=/run/slurm/gpus", more: []string{"host /run/slurm/gpus, read-only"}},
 		{set: "features.slurmJobMapping=/run/slurm/gpus,features.ownership=false",
-			more: []string{"user 65534", "host /run/slurm/gpus, read-only"}, fewer: least},
+			more: []string{"user 65534", "host /run/slurm/gpus, read-only"}, fewer: minimal},
 		{set: "gpu.access=cdi"},
 		{set: "gpu.access=none"},
 		{set: "gpu.access=hostDriver", more: []string{"privileged", "host /home/kubernetes/bin/nvidia at /usr/local/nvidia, read-only"}},
 		{set: "kubelet.root=/data/kubelet/", more: []string{"host /data/kubelet/pod-resources at /var/lib/kubelet/pod-resources, " +
-			"read-only"}, fewer: least[:1]},
+			"read-only"}, fewer: minimal[:1]},
 		{set: "web.tls.secretName=crt", more: []string{"secret crt, read-only", "secret gpu-exporter-web, read-only"}},
 		{set: "web.configSecret=mine", more: []string{"secret mine, read-only"}},
 		{set: "seLinuxOptions.type=spc_t", more: []string{"selinux spc_t"}},
@@ -179,20 +179,20 @@ func TestRights(t *testing.T) {
 		{set: "compat.release=dcgm-4.9"},
 	} {
 		t.Run(c.set, func(t *testing.T) {
-			want := slices.DeleteFunc(append(slices.Clone(least), c.more...), func(r string) bool { return slices.Contains(c.fewer, r) })
+			want := slices.DeleteFunc(append(slices.Clone(minimal), c.more...), func(r string) bool { return slices.Contains(c.fewer, r) })
 			slices.Sort(want)
 			var args []string
 			if c.set != "" {
 				args = []string{"--set", c.set}
 			}
 			if got := rights(t, install(t, args...)); !slices.Equal(got, want) {
-				t.Errorf("takes\n  %s\nand should take\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+				t.Errorf("needs\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 			}
 		})
 	}
 }
 
-// A socket and a checkpoint are made anew under a running exporter: their directories are mounted, never they.
+// Socket and checkpoint are recreated under a running exporter: their directories are mounted, not they.
 func TestMountsDirectories(t *testing.T) {
 	in := install(t, "-f", cases(t)["everything"])
 	for _, v := range in.pod.Volumes {
@@ -200,12 +200,12 @@ func TestMountsDirectories(t *testing.T) {
 			continue
 		}
 		if v.HostPath.Type == nil || !strings.HasPrefix(string(*v.HostPath.Type), "Directory") {
-			t.Errorf("%s is mounted from %s, which is not held to be a directory", v.Name, v.HostPath.Path)
+			t.Errorf("%s is mounted from %s, whose type is not a directory", v.Name, v.HostPath.Path)
 		}
 	}
 }
 
-// A cluster older than the field takes AppArmor's word as an annotation, and so on: what is rendered has to exist there.
+// The chart renders for the oldest supported cluster, for example with AppArmor as an annotation.
 func TestOldestCluster(t *testing.T) {
 	var c struct{ KubeVersion string }
 	if err := yaml.Unmarshal([]byte(fileText(t, chart(t)+"/Chart.yaml")), &c); err != nil {
@@ -219,16 +219,16 @@ func TestOldestCluster(t *testing.T) {
 		}
 		const annotation = "container.apparmor.security.beta.kubernetes.io/gpu-exporter: unconfined"
 		if strings.Contains(out, "appArmorProfile") || strings.Contains(out, annotation) != (name == "everything") {
-			t.Errorf("%s: AppArmor is not told as %s knows it", name, oldest)
+			t.Errorf("%s: AppArmor is not configured as %s expects", name, oldest)
 		}
 	}
 	out, err := helm(t, "template", chart(t), "--kube-version", "1.22.0")
 	if err == nil || !strings.Contains(out, "chart requires kubeVersion: >=1.23.0-0 which is incompatible with Kubernetes v1.22.0") {
-		t.Errorf("a cluster that is too old hears %q", out)
+		t.Errorf("for a cluster that is too old: %q", out)
 	}
 }
 
-// The exporter has to come to a node however hard it is pressed, and must not be waited for.
+// The exporter is scheduled on every node with GPUs, also under pressure, and stops quickly.
 func TestScheduling(t *testing.T) {
 	in := install(t)
 	if in.pod.PriorityClassName != "system-node-critical" || in.pod.TerminationGracePeriodSeconds == nil ||
@@ -241,7 +241,7 @@ func TestScheduling(t *testing.T) {
 	terms := in.pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	for _, c := range []struct {
 		labels map[string]string
-		comes  bool
+		runs   bool
 	}{
 		{map[string]string{}, false},
 		{map[string]string{"nvidia.com/gpu.present": "true"}, true},
@@ -256,15 +256,15 @@ func TestScheduling(t *testing.T) {
 		{map[string]string{"nvidia.com/gpu.present": "true", "nvidia.com/gpu.deploy.dcgm-exporter": "paused-for-mig-change"}, false},
 		{map[string]string{"nvidia.com/gpu.present": "true", "nvidia.com/gpu.deploy.client": "paused-for-driver-upgrade"}, false},
 	} {
-		if got := slices.ContainsFunc(terms, func(term corev1.NodeSelectorTerm) bool { return matches(term, c.labels) }); got != c.comes {
-			t.Errorf("a node with %v: the exporter comes: %v", c.labels, got)
+		if got := slices.ContainsFunc(terms, func(term corev1.NodeSelectorTerm) bool { return matches(term, c.labels) }); got != c.runs {
+			t.Errorf("a node with %v: the exporter runs: %v", c.labels, got)
 		}
 	}
 	paused := map[string]string{"nvidia.com/gpu.present": "true", "nvidia.com/gpu.deploy.dcgm-exporter": "paused-for-mig-change"}
 	terms = install(t, "--set",
 		"scheduling.followPause=false").pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	if !slices.ContainsFunc(terms, func(term corev1.NodeSelectorTerm) bool { return matches(term, paused) }) {
-		t.Error("leaves a paused node although it was told to stay")
+		t.Error("leaves a paused node with followPause=false")
 	}
 	if got := install(t, "--set", "scheduling.tolerateAll=true").pod.Tolerations; !reflect.DeepEqual(got,
 		[]corev1.Toleration{{Operator: corev1.TolerationOpExists}}) {
@@ -295,41 +295,41 @@ func matches(term corev1.NodeSelectorTerm, labels map[string]string) bool {
 	return true
 }
 
-// A node without a driver must not stop a rollout, and a driver that hangs must not restart the exporter.
+// A node without a driver must not block a rollout, and a hung driver must not restart the exporter.
 func TestProbes(t *testing.T) {
-	for set, knocks := range map[string]bool{"web.port=10835": false, "web.tls.secretName=crt": false, "web.configSecret=mine": true} {
+	for set, tcp := range map[string]bool{"web.port=10835": false, "web.tls.secretName=crt": false, "web.configSecret=mine": true} {
 		c := install(t, "--set", set).container
 		for name, p := range map[string]*corev1.Probe{"liveness": c.LivenessProbe, "readiness": c.ReadinessProbe} {
 			switch {
 			case p == nil:
 				t.Errorf("%s: no %s probe", set, name)
-			case knocks && p.TCPSocket == nil, !knocks && (p.HTTPGet == nil || p.HTTPGet.Path != "/-/healthy"):
+			case tcp && p.TCPSocket == nil, !tcp && (p.HTTPGet == nil || p.HTTPGet.Path != "/-/healthy"):
 				t.Errorf("%s: the %s probe is %+v", set, name, p.ProbeHandler)
-			case !knocks && (p.HTTPGet.Scheme == corev1.URISchemeHTTPS) != strings.Contains(set, "tls"):
-				t.Errorf("%s: the %s probe speaks %s", set, name, p.HTTPGet.Scheme)
+			case !tcp && (p.HTTPGet.Scheme == corev1.URISchemeHTTPS) != strings.Contains(set, "tls"):
+				t.Errorf("%s: the %s probe uses %s", set, name, p.HTTPGet.Scheme)
 			}
 		}
 		if c.StartupProbe != nil {
-			t.Errorf("%s: a startup probe delays what is up in a moment", set)
+			t.Errorf("%s: there is a startup probe", set)
 		}
 	}
 }
 
-// Go has to know the container's memory.
+// GOMEMLIMIT follows the memory limit.
 func TestMemoryLimit(t *testing.T) {
 	for limit, want := range map[string]string{"256Mi": "214748364", "1Gi": "858993459", "100M": "80000000", "0.5Gi": "429496729",
 		"1000000000": "800000000"} {
 		e, ok := install(t, "--set", "resources.limits.memory="+limit).env("GOMEMLIMIT")
 		if !ok || e.Value != want {
-			t.Errorf("of %s Go is told %q, want %s", limit, e.Value, want)
+			t.Errorf("of %s GOMEMLIMIT is %q, want %s", limit, e.Value, want)
 		}
 	}
 	if e, ok := install(t, "--set", "resources.limits.memory=null").env("GOMEMLIMIT"); ok {
-		t.Errorf("without a limit Go is told %q", e.Value)
+		t.Errorf("without a limit GOMEMLIMIT is %q", e.Value)
 	}
 }
 
-// What the container is shown of the GPUs.
+// The GPUs that are visible in the container.
 func TestDriverAccess(t *testing.T) {
 	for _, c := range []struct{ set, class, visible, mig, annotation string }{
 		{"gpu.access=runtimeClass", "nvidia", "all", "", ""},

@@ -164,6 +164,6 @@ func TestRulesHalves(t *testing.T) {
 		}
 	}
 	if slices.ContainsFunc(install(t).kinds(), func(k string) bool { return strings.HasPrefix(k, "PrometheusRule") }) {
-		t.Error("a cluster without PrometheusRule is given one")
+		t.Error("a PrometheusRule is rendered for a cluster without that kind")
 	}
 }

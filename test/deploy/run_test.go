@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
-// built builds the exporter and the stand-in for its node.
+// built builds the exporter and the stand-in of its node.
 func built(t *testing.T) (exporter, standin string) {
 	t.Helper()
 	for _, p := range []programs.Program{programs.Exporter, programs.Standin} {
@@ -32,7 +32,7 @@ func built(t *testing.T) (exporter, standin string) {
 	return programs.Exporter.Path(root(t)), programs.Standin.Path(root(t))
 }
 
-// onNode is the command that runs a program against the stand-in for a node with eight GPUs, in the environment of a container.
+// onNode is a command that runs a program on a simulated node with eight GPUs, in the environment of a container.
 func onNode(t *testing.T, standin string, env []corev1.EnvVar, program ...string) *exec.Cmd {
 	t.Helper()
 	args := append([]string{"--scenario=testdata/scenarios/demo.scenario", "--pods=testdata/kubelet/demo.pods", "--quiet", "--"},
@@ -48,7 +48,7 @@ func onNode(t *testing.T, standin string, env []corev1.EnvVar, program ...string
 	return cmd
 }
 
-// start runs a command until the test ends, and shows what it said where the test fails.
+// start runs a command until the test ends, and logs its output if the test fails.
 func start(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	var log strings.Builder
@@ -74,7 +74,7 @@ func freeAddress(t *testing.T) string {
 	return address
 }
 
-// served starts a command and returns its metrics once they hold what is waited for, or the last of half a minute.
+// served starts a command and returns its metrics once they contain a text, or the last within half a minute.
 func served(t *testing.T, cmd *exec.Cmd, address, wanted string) string {
 	t.Helper()
 	start(t, cmd)
@@ -90,21 +90,21 @@ func served(t *testing.T, cmd *exec.Cmd, address, wanted string) string {
 	return page
 }
 
-// withoutKmsg leaves out what the stand-in says itself.
+// withoutKmsg removes a flag that the stand-in sets.
 func withoutKmsg(args []string) []string {
 	return slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "--path.kmsg=" })
 }
 
-// features are the exporter's features and the values of the chart that unlock them.
+// features are the exporter's features and the chart values that enable them.
 var features = map[string]string{
 	"processes": "processes", "process_names": "processNames", "device_checkpoint": "deviceCheckpoint", "pod_metadata": "podMetadata",
 	"container_visible": "containerVisible",
 }
 
-// chartValue finds what doctor says to set in the chart.
+// chartValue matches the chart value that doctor recommends.
 var chartValue = regexp.MustCompile(`features\.[a-zA-Z]+=[^);]+`)
 
-// The exporter takes the flags that the chart gives it, and the chart's values unlock what doctor says is locked.
+// The exporter accepts the flags of the chart, and the chart's values enable the features that doctor lists as disabled.
 func TestFlagsAndFeatures(t *testing.T) {
 	exporter, standin := built(t)
 	for name, values := range cases(t) {
@@ -125,7 +125,7 @@ func TestFlagsAndFeatures(t *testing.T) {
 				t.Fatalf("%v: %s%s", err, out, exit.Stderr)
 			}
 			if d.Node != "gpu-node-1" {
-				t.Errorf("the node is called %s", d.Node)
+				t.Errorf("the node name is %s", d.Node)
 			}
 			states := map[string]string{}
 			var inChart []string
@@ -146,18 +146,18 @@ func TestFlagsAndFeatures(t *testing.T) {
 			for feature, want := range map[string]bool{"device_checkpoint": value("GPU_EXPORTER_KUBELET_CHECKPOINT"),
 				"pod_metadata": value("GPU_EXPORTER_KUBERNETES_PODS")} {
 				if got := states[feature]; (got == "ok") != want && !(got == "" && !want) {
-					t.Errorf("feature %s stands at %q", feature, got)
+					t.Errorf("feature %s has severity %q", feature, got)
 				}
 			}
 			for _, value := range inChart {
 				if _, err := helm(t, "template", chart(t), "-f", values, "--set",
 					"features.ownership=true,features.processes=true,"+value); err != nil {
-					t.Errorf("doctor says to set %s, and the chart refuses it", value)
+					t.Errorf("doctor recommends %s, which the chart refuses", value)
 				}
 			}
 			for feature := range states {
 				if features[feature] == "" && !onHosts[feature] {
-					t.Errorf("the exporter has a feature %s that no value of the chart unlocks", feature)
+					t.Errorf("no chart value enables the feature %s", feature)
 				}
 			}
 		})
@@ -167,7 +167,7 @@ func TestFlagsAndFeatures(t *testing.T) {
 // onHosts are features of hosts without Kubernetes.
 var onHosts = map[string]bool{"container_names": true, "slurm_job_numbers": true}
 
-// What the monitor scrapes beside /metrics is there once the chart asked for it, and has the names of the release.
+// The second endpoint of the monitor serves the names of the release.
 func TestDCGMNamesAreServed(t *testing.T) {
 	exporter, standin := built(t)
 	in := install(t, "--set", "monitoring.kind=PodMonitor,compat.release=dcgm-4.9")
@@ -191,10 +191,10 @@ func TestDCGMNamesAreServed(t *testing.T) {
 	}
 }
 
-// The web configuration that the chart writes is one that the server takes.
+// The server accepts the web configuration that the chart writes.
 func TestBasicAuth(t *testing.T) {
 	exporter, standin := built(t)
-	// The hash of "scrape", made with the least cost that bcrypt has.
+	// The hash of "scrape", with the minimum cost of bcrypt.
 	const hash = "$2y$04$W.NwSwoVB3TfB7e0yR6E4uC9nUW9Uq7Nn1LxJ3nS5n6cYb0E1b9Xq"
 	in := install(t, "--set", "web.basicAuth.users.prometheus="+strings.ReplaceAll(hash, ",", "\\,"))
 	var s struct{ StringData map[string]string }
@@ -217,6 +217,6 @@ func TestBasicAuth(t *testing.T) {
 	for end := time.Now().Add(20 * time.Second); status() == 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 	}
 	if got := status(); got != http.StatusUnauthorized {
-		t.Errorf("without a password the answer is %d", got)
+		t.Errorf("status without a password is %d", got)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What kubectl apply writes beside an object, and what Helm keeps of a release, have limits.
+// The annotation of kubectl apply and the Secret of a Helm release have size limits.
 func TestSizes(t *testing.T) {
 	in := install(t, append([]string{"-f", cases(t)["everything"]}, operator...)...)
 	for _, o := range in.all {
@@ -25,10 +25,10 @@ func TestSizes(t *testing.T) {
 		}
 		quoted, _ := json.Marshal(string(text)) // as the annotation of client-side apply
 		if len(quoted) > 262144 {
-			t.Errorf("%s %s comes to %d bytes in kubectl's annotation; 262144 are allowed", o.Kind, o.Metadata.Name, len(quoted))
+			t.Errorf("%s %s has %d bytes in kubectl's annotation, maximum 262144", o.Kind, o.Metadata.Name, len(quoted))
 		}
 	}
-	// A release holds the chart's files and what was rendered, and lies in one Secret.
+	// A release has the chart's files and its rendering, in one Secret.
 	release := map[string]any{"manifest": render(t, append([]string{"-f", cases(t)["everything"]}, operator...)...)}
 	var files []map[string]any
 	err := filepath.WalkDir(chart(t), func(path string, d os.DirEntry, err error) error {
@@ -52,13 +52,13 @@ func TestSizes(t *testing.T) {
 	}
 	z.Close()
 	if size := base64.StdEncoding.EncodedLen(small.Len()); size > 1<<20 {
-		t.Errorf("a release comes to %d KiB in its Secret; 1024 are allowed", size>>10)
+		t.Errorf("a release has %d KiB in its Secret, maximum 1024", size>>10)
 	} else {
-		t.Logf("a release comes to %d KiB in its Secret", size>>10)
+		t.Logf("a release has %d KiB in its Secret", size>>10)
 	}
 }
 
-// The schema and the values speak of the same keys.
+// The schema and values.yaml have the same keys.
 func TestSchemaKnowsTheValues(t *testing.T) {
 	var values map[string]any
 	if err := yaml.Unmarshal([]byte(fileText(t, filepath.Join(chart(t), "values.yaml"))), &values); err != nil {
@@ -79,13 +79,13 @@ func TestSchemaKnowsTheValues(t *testing.T) {
 				continue
 			}
 			if _, ok := values[k]; !ok {
-				t.Errorf("the schema knows %s%s, which values.yaml does not have", path, k)
+				t.Errorf("the schema has %s%s, which values.yaml lacks", path, k)
 			}
 		}
 		for k, v := range values {
 			p, ok := properties[k].(map[string]any)
 			if !ok {
-				t.Errorf("values.yaml has %s%s, which the schema does not know", path, k)
+				t.Errorf("values.yaml has %s%s, which the schema lacks", path, k)
 				continue
 			}
 			if v, ok := v.(map[string]any); ok {

@@ -1,10 +1,7 @@
-// Command kubelet serves the PodResources API with the code of Kubernetes itself: its servers of v1 and
-// v1alpha1, its rate limiter, its feature gates, its counters, its way to make a socket. What the managers of a
-// kubelet would tell these servers is told by the test that runs this program: the state of a node, a line of JSON
-// on the standard input each time that it changes. Each line is answered by one on the standard output.
-//
-// It is built against two releases of Kubernetes (go.mod and kubernetes-1.34.mod), and therefore knows nothing of
-// the exporter: their generated messages differ.
+// Command kubelet serves the PodResources API with the code of Kubernetes: its servers of v1 and v1alpha1, rate limiter,
+// feature gates, counters and socket setup. The test that runs this program provides the state that a kubelet's managers
+// would have: one line of JSON on standard input per change, each confirmed by a line on standard output. It is built
+// against two releases of Kubernetes and imports nothing of the exporter, because their generated messages differ.
 package main
 
 import (
@@ -94,7 +91,7 @@ func run(dir, gates string, v1 bool, checkpointFile string) error {
 	return <-ended
 }
 
-// next takes the next state.
+// next reads the next state.
 func (n *node) next(lines *bufio.Reader, checkpointFile string) error {
 	line, err := lines.ReadBytes('\n')
 	if err != nil {
@@ -128,7 +125,7 @@ func writeCheckpoint(path string, s *state) error {
 	if err != nil {
 		return err
 	}
-	// The checkpoint manager, too, lets a new file take the place of the old.
+	// The checkpoint manager also replaces the file by a new one.
 	fresh := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".next")
 	if err := os.WriteFile(fresh, text, 0o600); err != nil {
 		return err

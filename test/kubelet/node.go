@@ -8,7 +8,7 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// state is what the managers of a kubelet know. It is the form of a line of the standard input.
+// state is the state of a kubelet's managers, one line of standard input.
 type state struct {
 	// Pods are in the words of the API: what was admitted, whatever has become of it.
 	Pods    []*v1.Pod `json:"pods"`
@@ -18,7 +18,7 @@ type state struct {
 	Allocatable map[string][]string `json:"allocatable"`
 }
 
-// device is what the device manager has given to one container of one resource.
+// device is an allocation of the device manager: one container and resource.
 type device struct {
 	Pod       string   `json:"pod"` // UID
 	Container string   `json:"container"`
@@ -41,7 +41,7 @@ type claim struct {
 	CDI       []string `json:"cdi,omitempty"`
 }
 
-// numa lists where the devices lie; -1 is the key of those that lie nowhere in particular.
+// numa lists the NUMA nodes of the devices; -1 is the key of those without one.
 func (d device) numa() []int64 {
 	if len(d.NUMA) == 0 {
 		return []int64{-1}
@@ -49,7 +49,7 @@ func (d device) numa() []int64 {
 	return d.NUMA
 }
 
-// node implements the providers that the servers of Kubernetes ask.
+// node implements the providers of Kubernetes' servers.
 type node struct {
 	mu sync.Mutex
 	s  state
@@ -97,7 +97,8 @@ func (n *node) GetPodByName(namespace, name string) (*v1.Pod, bool) {
 	return nil, false
 }
 
-// UpdateAllocatedDevices implements podresources.DevicesProvider: what pods held that are active no more is free.
+// UpdateAllocatedDevices implements podresources.DevicesProvider: devices of pods that are no longer active are
+// released.
 func (n *node) UpdateAllocatedDevices() {
 	live := map[string]bool{}
 	for _, p := range n.GetActivePods() {
@@ -175,7 +176,8 @@ func (n *node) GetDynamicResources(pod *v1.Pod, container *v1.Container) []*podr
 	return out
 }
 
-// GetCPUs implements podresources.CPUsProvider. Every container has one of its own, so that answers hold more than devices.
+// GetCPUs implements podresources.CPUsProvider. Every container has one CPU of its own, so that responses contain more
+// than devices.
 func (n *node) GetCPUs(string, string) []int64 { return []int64{1} }
 
 // GetAllocatableCPUs implements podresources.CPUsProvider.

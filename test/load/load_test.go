@@ -1,6 +1,6 @@
-// Package load_test puts the real binary under load: many scrapers, readers that take nothing, writers that say
-// nothing, connections that break, requests without bounds, handshakes without end. Its figures are a table:
-// LOAD=5m go test -v . prints it after minutes, the short form takes some twenty seconds.
+// Package load_test runs the real binary under load: many scrapers, clients that do not read, clients that do not send,
+// reset connections, oversized requests and TLS handshakes. It prints its figures as a table: LOAD=5m go test -v . for
+// minutes per phase, by default some twenty seconds in all.
 package load_test
 
 import (
@@ -46,14 +46,14 @@ func phase(t *testing.T) time.Duration {
 // figures of one phase.
 type figures struct {
 	name                string
-	asked, ok, busy     int
-	other               map[string]int // what else came of requests, by a word for it
+	sent, ok, busy      int
+	other               map[string]int // other outcomes of requests
 	latency             []time.Duration
 	resident, anonymous float64       // MiB
 	gap                 time.Duration // the longest time in which the sampler published nothing
-	honest, refused     int           // what a scraper of its own got meanwhile
-	honestLatency       []time.Duration
-	besieged            bool // every place was held on purpose, from several addresses
+	probed, refused     int           // scrapes of the probe
+	probeLatency        []time.Duration
+	saturated           bool // every slot is in use, by several addresses
 }
 
 func (f *figures) percentile(p float64, of []time.Duration) string {
@@ -64,30 +64,30 @@ func (f *figures) percentile(p float64, of []time.Duration) string {
 	return fmt.Sprintf("%.1f", float64(of[min(len(of)-1, int(p*float64(len(of))))].Microseconds())/1000)
 }
 
-// rig is an exporter under load.
-type rig struct {
+// bench is an exporter under load.
+type bench struct {
 	t       *testing.T
 	e       *machine.Exporter
 	rows    []figures
 	scraper *http.Client
 }
 
-func newRig(t *testing.T, flags ...string) *rig {
+func newBench(t *testing.T, flags ...string) *bench {
 	n := machine.Shipped(t, "8xh100-shared", "8xh100-shared")
 	e := n.Start(t, machine.Options{Env: []string{"GOMEMLIMIT=" + memoryLimit},
 		Flags: append([]string{"--poll.fast=" + fast.String(), "--poll.medium=400ms", "--poll.slow=1s", "--poll.kubelet=1s",
 			"--log.level=warn"}, flags...)})
-	return &rig{t: t, e: e, scraper: &http.Client{Timeout: 10 * time.Second,
+	return &bench{t: t, e: e, scraper: &http.Client{Timeout: 10 * time.Second,
 		Transport: &http.Transport{DisableCompression: true, DialContext: from(2).DialContext}}}
 }
 
-// from dials from an address of the loopback of its own: clients elsewhere are told apart by their addresses.
+// from dials from a loopback address of its own: limits are per client address.
 func from(host int) *net.Dialer {
 	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(host))}}
 }
 
-// page scrapes once, for the rig's own eyes.
-func (r *rig) page() (string, error) {
+// page scrapes once.
+func (r *bench) page() (string, error) {
 	res, err := r.scraper.Get(r.e.Base() + "/metrics")
 	if err != nil {
 		return "", err
@@ -112,7 +112,7 @@ func value(page, family string) (float64, bool) {
 }
 
 // ready waits until the GPUs and the pods are there.
-func (r *rig) ready() {
+func (r *bench) ready() {
 	r.t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		page, err := r.page()
@@ -125,8 +125,8 @@ func (r *rig) ready() {
 	}
 }
 
-// under runs load for a phase, with one honest scraper beside it, and looks how the exporter fares.
-func (r *rig) under(name string, load func(ctx context.Context, f *counts)) *figures {
+// under runs load for a phase, with one probe that scrapes regularly, and collects figures.
+func (r *bench) under(name string, load func(ctx context.Context, f *counts)) *figures {
 	r.t.Helper()
 	length := phase(r.t)
 	ctx, stop := context.WithTimeout(r.t.Context(), length)
@@ -142,12 +142,12 @@ func (r *rig) under(name string, load func(ctx context.Context, f *counts)) *fig
 		}
 		began := time.Now()
 		page, err := r.page()
-		f.honestLatency = append(f.honestLatency, time.Since(began))
+		f.probeLatency = append(f.probeLatency, time.Since(began))
 		if err != nil {
 			f.refused++
 		} else {
-			f.honest++
-			// A counter of observed seconds that stands still is a sampler that does.
+			f.probed++
+			// Observed seconds stand still if the sampler does.
 			if v, ok := value(page, "gpu_observed_seconds_total"); ok && v != last {
 				f.gap = max(f.gap, time.Since(moved))
 				last, moved = v, time.Now()
@@ -165,23 +165,23 @@ func (r *rig) under(name string, load func(ctx context.Context, f *counts)) *fig
 		r.t.Fatalf("%s: the exporter ended: %v\n%s", name, r.e.Err, r.e.Said())
 	default:
 	}
-	f.asked, f.ok, f.busy, f.latency, f.other = c.asked, c.ok, c.busy, c.latency, c.other
+	f.sent, f.ok, f.busy, f.latency, f.other = c.sent, c.ok, c.busy, c.latency, c.other
 	r.rows = append(r.rows, f)
 	return &r.rows[len(r.rows)-1]
 }
 
 // counts are what came of requests. Safe for concurrent use.
 type counts struct {
-	mu              sync.Mutex
-	asked, ok, busy int
-	other           map[string]int
-	latency         []time.Duration
+	mu             sync.Mutex
+	sent, ok, busy int
+	other          map[string]int
+	latency        []time.Duration
 }
 
 func (c *counts) add(status int, took time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked++
+	c.sent++
 	switch {
 	case err == nil && status == http.StatusOK:
 		c.ok++
@@ -204,7 +204,7 @@ func (c *counts) note(word string) {
 	c.other[word]++
 }
 
-// scrape asks once and reads it all.
+// scrape requests and reads one page.
 func scrape(ctx context.Context, client *http.Client, url string) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -232,7 +232,7 @@ func each(ctx context.Context, n int, do func(i int)) {
 	all.Wait()
 }
 
-// dial opens a connection that takes in as little as the kernel allows.
+// dial opens a connection with the smallest receive buffer that the kernel allows.
 func dial(ctx context.Context, address string) (*net.TCPConn, error) {
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -244,7 +244,7 @@ func dial(ctx context.Context, address string) (*net.TCPConn, error) {
 }
 
 func TestLoad(t *testing.T) {
-	r := newRig(t)
+	r := newBench(t)
 	r.ready()
 	url := r.e.Base() + "/metrics"
 
@@ -266,11 +266,11 @@ func TestLoad(t *testing.T) {
 			}
 		})
 	})
-	if many.ok == 0 || many.ok != many.asked {
-		t.Errorf("200 scrapers: %d asked, %d answered, %d told to come again, and else %v", many.asked, many.ok, many.busy, many.other)
+	if many.ok == 0 || many.ok != many.sent {
+		t.Errorf("200 scrapers: %d sent, %d served, %d refused with 503, others %v", many.sent, many.ok, many.busy, many.other)
 	}
 
-	// Readers that ask for the page until they are given it, and then take no more than its first line.
+	// Clients that request the page until they get it, and then read no more than its first line.
 	slow := r.under("600 slow readers", func(ctx context.Context, c *counts) {
 		each(ctx, 600, func(int) {
 			conn, err := dial(ctx, r.e.Address)
@@ -302,7 +302,8 @@ func TestLoad(t *testing.T) {
 		t.Errorf("no slow reader was answered: %v", slow.other)
 	}
 
-	// More than there are places, and places held by those who do not read: the rest is told to come again, and counted.
+	// More clients than slots, and slots in use by clients that do not read: the others are refused with 503 and
+	// counted.
 	crowd := r.under("a crowd behind them", func(ctx context.Context, c *counts) {
 		var held sync.WaitGroup
 		defer held.Wait()
@@ -323,16 +324,16 @@ func TestLoad(t *testing.T) {
 		c.add(status, time.Since(began), err)
 	})
 	if crowd.busy != 1 {
-		t.Errorf("behind a crowd that does not read: %d answered, %d told to come again, %v", crowd.ok, crowd.busy, crowd.other)
+		t.Errorf("behind clients that do not read: %d served, %d refused with 503, %v", crowd.ok, crowd.busy, crowd.other)
 	}
-	crowd.besieged = true
+	crowd.saturated = true
 	if page, err := r.page(); err != nil {
 		t.Errorf("once the crowd has left: %v", err)
 	} else if v, ok := value(page, `promhttp_metric_handler_requests_total{code="503"}`); !ok || int(v) < crowd.busy+crowd.refused {
-		t.Errorf("%d were told to come again, and %v are counted", crowd.busy+crowd.refused, v)
+		t.Errorf("%d were refused with 503, and %v are counted", crowd.busy+crowd.refused, v)
 	}
 
-	// Writers that begin a request and never end it, most of them with as much of a header as is allowed.
+	// Clients that start a request and never complete it, most of them with the longest allowed header.
 	r.under("600 slow writers", func(ctx context.Context, c *counts) {
 		filler := "X-Filler: " + strings.Repeat("a", 15<<10)
 		each(ctx, 600, func(int) {
@@ -411,7 +412,7 @@ func TestLoad(t *testing.T) {
 func TestLoadOfHandshakes(t *testing.T) {
 	dir := t.TempDir()
 	config := machine.WebConfig(t, dir, machine.Web{})
-	r := newRig(t, "--web.config.file="+config)
+	r := newBench(t, "--web.config.file="+config)
 	client := &tls.Config{InsecureSkipVerify: true}
 	r.scraper.Transport = &http.Transport{DisableCompression: true, DialContext: from(2).DialContext, TLSClientConfig: client}
 	r.e.TLS = true
@@ -451,29 +452,29 @@ func TestLoadOfHandshakes(t *testing.T) {
 	r.judge()
 }
 
-// judge holds all phases against the bounds, and prints their table.
-func (r *rig) judge() {
+// judge compares all phases with the limits and prints their table.
+func (r *bench) judge() {
 	r.t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d cores, GOMEMLIMIT=%s, each phase %v; latencies p50 / p99 in ms\n", runtime.GOMAXPROCS(0), memoryLimit, phase(r.t))
-	b.WriteString("| load | asked | answered | 503 | else | latency | scraper beside it: answered, refused | its latency | resident, of " +
+	b.WriteString("| load | sent | served | 503 | other | latency | probe: served, refused | its latency | resident, of " +
 		"it anonymous | sampler's longest pause |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, f := range r.rows {
 		gap := f.gap.Round(10 * time.Millisecond).String()
-		if f.besieged {
-			gap = "not seen" // for want of an answer
+		if f.saturated {
+			gap = "unknown" // the probe got no response
 		}
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %v | %s / %s | %d, %d | %s / %s | %.0f, %.0f MiB | %v |\n", f.name, f.asked, f.ok, f.busy,
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %v | %s / %s | %d, %d | %s / %s | %.0f, %.0f MiB | %v |\n", f.name, f.sent, f.ok, f.busy,
 			f.other, f.percentile(0.5, f.latency), f.percentile(0.99, f.latency),
-			f.honest, f.refused, f.percentile(0.5, f.honestLatency), f.percentile(0.99, f.honestLatency), f.resident, f.anonymous, gap)
+			f.probed, f.refused, f.percentile(0.5, f.probeLatency), f.percentile(0.99, f.probeLatency), f.resident, f.anonymous, gap)
 		if f.anonymous > container {
-			r.t.Errorf("%s: %.0f MiB that the kernel cannot take back, more than the container has", f.name, f.anonymous)
+			r.t.Errorf("%s: %.0f MiB of anonymous memory, more than the container has", f.name, f.anonymous)
 		}
-		if most := 10*fast + 2*time.Second; f.gap > most && !f.besieged {
+		if most := 10*fast + 2*time.Second; f.gap > most && !f.saturated {
 			r.t.Errorf("%s: the sampler published nothing for %v", f.name, f.gap)
 		}
-		if (f.refused > 1+f.honest/20 || f.honest == 0) && !f.besieged {
-			r.t.Errorf("%s: a scraper beside it was answered %d times and refused %d times", f.name, f.honest, f.refused)
+		if (f.refused > 1+f.probed/20 || f.probed == 0) && !f.saturated {
+			r.t.Errorf("%s: the probe was served %d times and refused %d times", f.name, f.probed, f.refused)
 		}
 	}
 	r.t.Log("\n" + b.String())

@@ -25,7 +25,7 @@ const (
 	VictoriaMetrics Program = "victoria-metrics"
 )
 
-// command builds the program into out, from a folder under the repository's root.
+// command builds the program into out, from a directory below the repository's root.
 func (p Program) command(out string) (dir string, args []string) {
 	switch p {
 	case Exporter:
@@ -51,13 +51,13 @@ func Build(ctx context.Context, root string, p Program) error {
 	dir, args := p.command(p.Path(root))
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = filepath.Join(root, dir)
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, said)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return nil
 }
 
-// FreeAddress returns an address of this machine, host:port, on which nobody listens.
+// FreeAddress returns an address of this machine, host:port, that is not in use.
 func FreeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/machine"
 )
 
-// A configuration that cannot be followed ends the exporter before it listens.
+// An invalid web configuration stops the exporter before it listens.
 func TestBrokenWebConfigurations(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, dir string){
 		"no file":                 func(t *testing.T, dir string) { remove(t, dir, "web.yml") },
@@ -21,7 +21,7 @@ func TestBrokenWebConfigurations(t *testing.T) {
 		"no key":                  func(t *testing.T, dir string) { remove(t, dir, "key.pem") },
 		"a certificate for a key": func(t *testing.T, dir string) { copyFile(t, dir, "cert.pem", "key.pem") },
 		"not YAML":                func(t *testing.T, dir string) { write(t, filepath.Join(dir, "web.yml"), "tls_server_config: [") },
-		"a word misspelt":         func(t *testing.T, dir string) { add(t, dir, "basic_auth_user: {}\n") },
+		"a misspelled key":        func(t *testing.T, dir string) { add(t, dir, "basic_auth_user: {}\n") },
 		"not a hash":              func(t *testing.T, dir string) { add(t, dir, "basic_auth_users:\n  a: plain-text-password\n") },
 		"an old version of TLS": func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "web.yml"), "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n  min_version: "+
@@ -42,8 +42,8 @@ func TestBrokenWebConfigurations(t *testing.T) {
 			if !errors.As(err, &exit) || exit.ExitCode() != 2 {
 				t.Errorf("it ended with %v, not with exit code 2:\n%s", err, out)
 			}
-			if said := strings.TrimSpace(string(out)); strings.Contains(said, "\n") || strings.Contains(said, "plain-text-password") {
-				t.Errorf("not one line, or one that tells too much:\n%s", said)
+			if text := strings.TrimSpace(string(out)); strings.Contains(text, "\n") || strings.Contains(text, "plain-text-password") {
+				t.Errorf("more than one line, or a line with a secret:\n%s", text)
 			}
 		})
 	}
@@ -141,7 +141,7 @@ func TestAccessFailsClosed(t *testing.T) {
 			}
 		}
 	})
-	// A client with a connection from before, and one that comes now.
+	// A client with an open connection, and a new one.
 	kept := trusting(t, filepath.Join(n.Dir, "cert.pem"))
 	kept.Transport.(*http.Transport).DisableKeepAlives = false
 	for name, spoil := range map[string]func(){

@@ -22,8 +22,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/machine"
 )
 
-// hostile are names that no API server lets pass, and that nothing but it keeps away: whoever speaks on the kubelet's
-// socket, or in a cgroup's name, is believed to have written them.
+// hostile are names that an API server refuses. A process with access to the kubelet's socket or to cgroup names could
+// still provide them.
 var hostile = []string{
 	`quote"and\backslash`,
 	"new\nline",
@@ -56,16 +56,16 @@ func TestHostileNames(t *testing.T) {
 		pods = append(pods, standin.KubeletPod{Namespace: name, Name: name, Containers: []standin.KubeletContainer{{Name: name,
 			Devices: []standin.KubeletDevices{{Resource: "nvidia.com/gpu", IDs: []string{id}}}}}})
 	}
-	// A resource that nobody knows, in a name of the same kind.
+	// An unknown resource with a name of this kind.
 	pods = append(pods, standin.KubeletPod{Namespace: "ml", Name: "odd", Containers: []standin.KubeletContainer{{Name: "c",
 		Devices: []standin.KubeletDevices{{Resource: "nvidia.com/gpu\"}\n<script>", IDs: []string{"<script>\"\n"}}}}}})
 	n.Kubelet.SetNode(standin.KubeletNode{Pods: pods, Allocatable: map[string][]string{"nvidia.com/gpu": ids}})
 	e := n.Start(t, machine.Options{Flags: append([]string{"--compat=dcgm-4.9"}, quick...)})
 
 	await(t, e, `pod="odd"`)
-	shows(t, e, func(t *testing.T, holders map[[3]string]bool) {
+	shows(t, e, func(t *testing.T, allocated map[[3]string]bool) {
 		for _, name := range hostile {
-			if !holders[[3]string{name, name, name}] {
+			if !allocated[[3]string{name, name, name}] {
 				t.Errorf("%q is not there as it is", name)
 			}
 		}
@@ -103,7 +103,7 @@ func TestHostileNames(t *testing.T) {
 		t.Error("the page does not show the names at all")
 	}
 	e.Stop()
-	// A line of the log is one line, whatever a name holds.
+	// A log record is one line, whatever a name contains.
 	for line := range strings.Lines(e.Said()) {
 		if !strings.HasPrefix(line, "time=") {
 			t.Errorf("a name broke a line of the log: %q", line)
@@ -111,7 +111,7 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// What a process says of itself: its command, and the name of its cgroup, on a node without Kubernetes.
+// What a process controls: its command, and the name of its cgroup, on a node without Kubernetes.
 func TestHostileProcesses(t *testing.T) {
 	n := node(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess gpu=1 pid=4243 memory=1GiB busy=20% "+
 		"period=1s\nprocess gpu=0 pid=4244 memory=1GiB busy=20% period=1s\n", twoPods)
@@ -135,7 +135,7 @@ func TestHostileProcesses(t *testing.T) {
 	}
 }
 
-// await waits until the metrics hold a text.
+// await waits until the metrics contain a text.
 func await(t *testing.T, e *machine.Exporter, text string) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
@@ -150,7 +150,7 @@ func await(t *testing.T, e *machine.Exporter, text string) {
 }
 
 // shows has every format and the page looked at: none is broken, and the GPUs are those that there are.
-func shows(t *testing.T, e *machine.Exporter, look func(t *testing.T, holders map[[3]string]bool)) {
+func shows(t *testing.T, e *machine.Exporter, look func(t *testing.T, allocated map[[3]string]bool)) {
 	t.Helper()
 	for format, accept := range formats {
 		t.Run(format, func(t *testing.T) {
@@ -183,18 +183,18 @@ func shows(t *testing.T, e *machine.Exporter, look func(t *testing.T, holders ma
 	_, page := ask(t, http.DefaultClient, e.Base()+"/")
 	for _, markup := range []string{"<script", "<img", "onmouseover='", `onerror=alert(1)>`, `href="javascript:`} {
 		if strings.Contains(page, markup) {
-			t.Errorf("the page holds %q", markup)
+			t.Errorf("the page contains %q", markup)
 		}
 	}
 }
 
-// names reads the holders of allocations (namespace, pod, container) and the GPUs that are up.
-func names(format string, body []byte, header http.Header) (holders map[[3]string]bool, devs []string, err error) {
-	holders = map[[3]string]bool{}
+// names returns namespace, pod and container of allocations, and the GPUs that are up.
+func names(format string, body []byte, header http.Header) (allocated map[[3]string]bool, devs []string, err error) {
+	allocated = map[[3]string]bool{}
 	take := func(l func(string) string) {
 		switch l(model.MetricNameLabel) {
 		case "gpu_container_allocation_ratio":
-			holders[[3]string{l("namespace"), l("pod"), l("container")}] = true
+			allocated[[3]string{l("namespace"), l("pod"), l("container")}] = true
 		case "gpu_device_up":
 			devs = append(devs, l("uuid"))
 		}
@@ -204,7 +204,7 @@ func names(format string, body []byte, header http.Header) (holders map[[3]strin
 		for {
 			entry, err := parser.Next()
 			if errors.Is(err, io.EOF) {
-				return holders, devs, nil
+				return allocated, devs, nil
 			}
 			if err != nil {
 				return nil, nil, err
@@ -221,7 +221,7 @@ func names(format string, body []byte, header http.Header) (holders map[[3]strin
 	for {
 		var f dto.MetricFamily
 		if err := decoder.Decode(&f); errors.Is(err, io.EOF) {
-			return holders, devs, nil
+			return allocated, devs, nil
 		} else if err != nil {
 			return nil, nil, err
 		}

@@ -12,8 +12,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/machine"
 )
 
-// Requests as no browser writes them. Each gets the status it deserves and no content of a file, and the exporter
-// answers the next as if nothing had been.
+// Malformed requests get the right status and no content of a file, and the exporter then serves the next request.
 func TestRequestsThatAbuse(t *testing.T) {
 	n := node(t, twoGPUs, twoPods)
 	e := n.Start(t, machine.Options{Flags: append([]string{"--compat=dcgm-4.9"}, quick...)})
@@ -74,7 +73,7 @@ func TestRequestsThatAbuse(t *testing.T) {
 		{"OPTIONS", method("OPTIONS", "/metrics"), []int{405}},
 		{"OPTIONS *", method("OPTIONS", "*"), []int{200, 400, 405}},
 		{"CONNECT", method("CONNECT", "example.org:443"), []int{404, 405}},
-		{"a method of nobody", method("GIMME", "/metrics"), []int{405}},
+		{"an unknown method", method("GIMME", "/metrics"), []int{405}},
 		{"no method", method("", "/metrics"), []int{400}},
 		{"an upgrade", with("Upgrade: websocket\r\nConnection: Upgrade"), []int{200}},
 		{"a body for a page", "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1048576\r\n\r\n" + strings.Repeat("a",
@@ -93,7 +92,7 @@ func TestRequestsThatAbuse(t *testing.T) {
 		if len(text) > 0 {
 			res, err := http.ReadResponse(bufio.NewReader(strings.NewReader(string(text))), nil)
 			if err != nil {
-				t.Errorf("%s: not an answer: %v: %.200q", c.name, err, text)
+				t.Errorf("%s: not a response: %v: %.200q", c.name, err, text)
 				continue
 			}
 			b, _ := io.ReadAll(res.Body)

@@ -16,31 +16,31 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/machine"
 )
 
-// formats are the media types in which the metrics can be asked for.
+// formats are the media types of the metrics.
 var formats = map[string]string{
 	"text":        "",
 	"OpenMetrics": "application/openmetrics-text;version=1.0.0",
 	"protobuf":    "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited",
 }
 
-// Everything that passes through the exporter's hands and is nobody's business, at the level of logs that tells
-// most, while the API server refuses, and while it answers.
+// No secret that passes through the exporter is exposed, at the most verbose log level, whether the API server responds
+// or fails.
 func TestNoSecretIsTold(t *testing.T) {
 	const (
 		token             = "the-token-of-a-service-account"
 		environ           = "the-environment-of-a-process"
-		answered          = "the-environment-that-a-plugin-gave"
+		envSecret         = "the-environment-that-a-plugin-gave"
 		engine            = "the-environment-of-a-container"
 		annotation, label = "the-annotation-of-a-pod", "the-label-of-a-pod"
 	)
-	for _, mood := range []string{"answers", "refuses", "echoes", "denies", "fails"} {
-		t.Run("the API server "+mood, func(t *testing.T) {
+	for _, api := range []string{"responds", "refuses", "echoes", "denies", "fails"} {
+		t.Run("the API server "+api, func(t *testing.T) {
 			n := node(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\n",
-				twoPods+"pod ml/liar container main nvidia.com/gpu="+GPUB+"-1 pids=4242 env=PASSWORD:"+environ+
+				twoPods+"pod ml/sharer container main nvidia.com/gpu="+GPUB+"-1 pids=4242 env=PASSWORD:"+environ+
 					" env=NVIDIA_VISIBLE_DEVICES:"+GPUB+"\n")
-			answer, err := proto.Marshal(&deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"PASSWORD": answered,
+			response, err := proto.Marshal(&deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"PASSWORD": envSecret,
 				"NVIDIA_VISIBLE_DEVICES": GPUB},
-				Annotations: map[string]string{"secret": answered}})
+				Annotations: map[string]string{"secret": envSecret}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +48,7 @@ func TestNoSecretIsTold(t *testing.T) {
 			write(t, filepath.Join(n.Dir, "checkpoint"),
 				fmt.Sprintf(
 					`{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"main","ResourceName":"nvidia.com/gpu","DeviceIDs":{"-1":[%q]},"AllocResp":%q}],"RegisteredDevices":{}},"Checksum":1}`,
-					GPUB+"-1", base64.StdEncoding.EncodeToString(answer)))
+					GPUB+"-1", base64.StdEncoding.EncodeToString(response)))
 			asked := make(chan struct{}, 100)
 			api := apiServer(t, filepath.Join(n.Dir, "ca.crt"), func(w http.ResponseWriter, r *http.Request) {
 				if got := r.Header.Get("Authorization"); got != "Bearer "+token {
@@ -58,10 +58,10 @@ func TestNoSecretIsTold(t *testing.T) {
 				case asked <- struct{}{}:
 				default:
 				}
-				switch mood {
-				case "answers":
+				switch api {
+				case "responds":
 					fmt.Fprintf(w,
-						`{"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"liar","namespace":"ml","uid":"u","labels":{"l":%q},"annotations":{"a":%q}}}]}`, label, annotation)
+						`{"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"sharer","namespace":"ml","uid":"u","labels":{"l":%q},"annotations":{"a":%q}}}]}`, label, annotation)
 				case "refuses":
 					http.Error(w, "not with "+r.Header.Get("Authorization"), http.StatusUnauthorized)
 				case "denies":
@@ -92,8 +92,8 @@ func TestNoSecretIsTold(t *testing.T) {
 			e.TLS = true
 			client := trusting(t, filepath.Join(n.Dir, "cert.pem"))
 			<-asked
-			secrets := map[string]string{"the token": token, "an environment": environ, "a plugin's answer": answered,
-				"an engine's answer": engine, "an annotation": annotation,
+			secrets := map[string]string{"the token": token, "an environment": environ, "a plugin's response": envSecret,
+				"an engine's response": engine, "an annotation": annotation,
 				"a label": label, "the password": machine.Password,
 				"the password in the header": base64.StdEncoding.EncodeToString([]byte("prometheus:" + machine.Password)),
 				"the exporter's environment": "the-environment-of-the-exporter",
@@ -102,14 +102,14 @@ func TestNoSecretIsTold(t *testing.T) {
 			var seen []string
 			for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 				_, body := askAs(t, client, e.Base()+"/metrics", machine.Password)
-				if strings.Contains(body, "gpu_device_up{") && strings.Contains(body, `pod="liar"`) {
+				if strings.Contains(body, "gpu_device_up{") && strings.Contains(body, `pod="sharer"`) {
 					break
 				}
 				if time.Now().After(end) {
 					t.Fatal("there are no GPUs")
 				}
 			}
-			time.Sleep(2500 * time.Millisecond) // every poll group, and the first answer of the API server on the page
+			time.Sleep(2500 * time.Millisecond) // every poll group, and the first response of the API server on the page
 			for _, path := range []string{"/", "/metrics", "/metrics/dcgm", "/-/healthy", "/-/ready", "/nothing"} {
 				for name, accept := range formats {
 					req, err := http.NewRequest(http.MethodGet, e.Base()+path, nil)
@@ -130,12 +130,12 @@ func TestNoSecretIsTold(t *testing.T) {
 			e.Stop()
 			seen = append(seen, e.Said())
 			if !strings.Contains(e.Said(), "level=DEBUG") && !strings.Contains(e.Said(), "level=INFO") {
-				t.Errorf("the log says nothing: %s", e.Said())
+				t.Errorf("the log is empty: %s", e.Said())
 			}
 			for _, text := range seen {
 				for name, secret := range secrets {
 					if at := strings.Index(text, secret); at >= 0 {
-						t.Errorf("%s is told: …%s…", name, text[max(0, at-200):at+len(secret)])
+						t.Errorf("%s is exposed: …%s…", name, text[max(0, at-200):at+len(secret)])
 					}
 				}
 			}

@@ -1,5 +1,5 @@
-// Package security_test looks at the real binary as those do who would misuse it: what it opens, writes and starts,
-// what it tells of secrets, and what hostile names and requests make of it. docs/security.md says who they are.
+// Package security_test looks at the real binary as an attacker would: what it opens, writes and starts, which secrets
+// it exposes, and how it handles hostile names and requests. docs/security.md has the threat model.
 package security_test
 
 import (
@@ -49,7 +49,7 @@ func node(t *testing.T, text, pods string) *machine.Node {
 	return machine.Lay(t, s, n)
 }
 
-// ask asks for a page; a status of 0 says that there was no answer.
+// ask requests a page; status 0 means no response.
 func ask(t *testing.T, client *http.Client, url string) (int, string) {
 	return askAs(t, client, url, "")
 }
