@@ -18,7 +18,7 @@ import (
 
 	"github.com/prometheus/prometheus/promql/parser"
 
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
@@ -27,13 +27,13 @@ type database string
 
 // series counts the series that a query answers.
 func (d database) series(query string) (int, error) {
-	series, err := board.Client{URL: string(d)}.Instant(context.Background(), query, time.Now())
+	series, err := dashboard.Client{URL: string(d)}.Instant(context.Background(), query, time.Now())
 	return len(series), err
 }
 
 // values lists the values of a label, as a variable of a dashboard asks for them.
 func (d database) values(metric, label string) ([]string, error) {
-	return board.Client{URL: string(d)}.Values(context.Background(), label, metric, time.Time{}, time.Time{})
+	return dashboard.Client{URL: string(d)}.Values(context.Background(), label, metric, time.Time{}, time.Time{})
 }
 
 // answered waits until a query has an answer.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
@@ -64,7 +64,7 @@ func TestAlerts(t *testing.T) {
 	rules := servers.Rules(t, dir, 1.0/quicker)
 	node := p.node(t, scenario, pods)
 	url := p.server(t, dir, "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: ['"+rules+"']\n"+scrapeConfig(node, ""))
-	c := board.Client{URL: url}
+	c := dashboard.Client{URL: url}
 
 	// What a pod or GPU is named by decides: an alert on the wrong one is not the expected one.
 	const ofAlert = `alertname, namespace, pod, gpu, xid`

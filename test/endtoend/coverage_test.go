@@ -10,20 +10,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
-// looks are the ways in which a person would look at the board: with what chosen in its variables. All is
-// chosen where there is nothing better. A query has data when one of the looks shows some.
-func looks(t *testing.T, c board.Client, b board.Board, w board.Window) []board.Values {
+// views returns the values of the dashboard's variables with which its queries are run; what is missing is All. A query
+// has data if it has some in one of the views.
+func views(t *testing.T, c dashboard.Client, d dashboard.Dashboard, w dashboard.Window) []dashboard.Values {
 	t.Helper()
 	has := func(name string) bool {
-		return slices.ContainsFunc(b.Variables, func(v board.Variable) bool { return v.Name == name })
+		return slices.ContainsFunc(d.Variables, func(v dashboard.Variable) bool { return v.Name == name })
 	}
 	if !has("uuid") {
-		return []board.Values{{}}
+		return []dashboard.Values{{}}
 	}
-	var out []board.Values
+	var out []dashboard.Values
 	for _, query := range []string{
 		`topk(1, gpu_tensor_active_seconds_total and on (node, uuid) gpu_nvlink_links and on (node, uuid) gpu_allocation_ratio == 1)`,
 		`topk(1, gpu_mig_mode == 1 and on (node, uuid) gpu_mig_busy_seconds_total)`,
@@ -33,9 +33,9 @@ func looks(t *testing.T, c board.Client, b board.Board, w board.Window) []board.
 	} {
 		series, err := c.Instant(t.Context(), query, w.To)
 		if err != nil || len(series) == 0 {
-			t.Fatalf("nothing to look at: %s: %v", query, err)
+			t.Fatalf("no GPU found: %s: %v", query, err)
 		}
-		v := board.Values{"uuid": {series[0].Labels["uuid"]}}
+		v := dashboard.Values{"uuid": {series[0].Labels["uuid"]}}
 		if has("node") {
 			v["node"] = []string{series[0].Labels["node"]}
 		}
@@ -44,38 +44,38 @@ func looks(t *testing.T, c board.Client, b board.Board, w board.Window) []board.
 	return out
 }
 
-// absent are the queries that the simulated fleet answers with nothing, by board and panel, with the reason.
-// Each must be answered with nothing: a reason that does not hold any more is an error.
+// absent lists the queries without data in the simulated fleet, by dashboard and panel, with the reason. A listed query
+// that has data is an error.
 type absent map[string]string
 
-// cover asks every query of every board and returns the table of what was found.
-func cover(t *testing.T, c board.Client, w board.Window, empty absent) string {
+// cover runs every query of every dashboard and returns a table of the number of series and the times.
+func cover(t *testing.T, c dashboard.Client, w dashboard.Window, empty absent) string {
 	t.Helper()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
 	}
-	boards, err := board.LoadAll(filepath.Join(root, "dashboards"))
+	all, err := dashboard.LoadAll(filepath.Join(root, "dashboards"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var table strings.Builder
 	used := map[string]bool{}
-	for _, b := range boards {
-		views := looks(t, c, b, w)
-		for _, v := range b.Variables {
+	for _, d := range all {
+		views := views(t, c, d, w)
+		for _, v := range d.Variables {
 			if v.Type != "query" {
 				continue
 			}
-			choices, err := c.Choices(t.Context(), b, v, views[0], w)
+			choices, err := c.Choices(t.Context(), d, v, views[0], w)
 			if err != nil {
-				t.Errorf("%s: variable %s: %v", b.UID, v.Name, err)
+				t.Errorf("%s: variable %s: %v", d.UID, v.Name, err)
 			} else if len(choices) == 0 {
-				t.Errorf("%s: variable %s has no values", b.UID, v.Name)
+				t.Errorf("%s: variable %s has no values", d.UID, v.Name)
 			}
 		}
 		panels, series := 0, 0
-		for _, p := range b.Panels {
+		for _, p := range d.Panels {
 			if len(p.Targets) == 0 {
 				continue
 			}
@@ -84,14 +84,14 @@ func cover(t *testing.T, c board.Client, w board.Window, empty absent) string {
 			for _, target := range p.Targets {
 				n := 0
 				for _, values := range views {
-					one, took, err := ask(t.Context(), c, b, target, values, w)
+					one, duration, err := run(t.Context(), c, d, target, values, w)
 					if err != nil {
-						t.Errorf("%s: %s: %v", b.UID, p.Title, err)
+						t.Errorf("%s: %s: %v", d.UID, p.Title, err)
 					}
-					n, slowest = n+one, max(slowest, took)
+					n, slowest = n+one, max(slowest, duration)
 				}
 				found += n
-				key := b.UID + "/" + p.Title
+				key := d.UID + "/" + p.Title
 				if len(p.Targets) > 1 {
 					key += "/" + target.RefID
 				}
@@ -104,35 +104,35 @@ func cover(t *testing.T, c board.Client, w board.Window, empty absent) string {
 				used[key] = true
 			}
 			series += found
-			fmt.Fprintf(&table, "%-14s %-36s %5d series %6.0f ms\n", b.UID, p.Title, found, slowest.Seconds()*1000)
+			fmt.Fprintf(&table, "%-14s %-36s %5d series %6.0f ms\n", d.UID, p.Title, found, slowest.Seconds()*1000)
 		}
-		fmt.Fprintf(&table, "%-14s %-36s %5d series\n\n", b.UID, fmt.Sprintf("%d panels", panels), series)
+		fmt.Fprintf(&table, "%-14s %-36s %5d series\n\n", d.UID, fmt.Sprintf("%d panels", panels), series)
 	}
 	for key := range empty {
 		if !used[key] {
-			t.Errorf("no board has the panel %s, which is listed as empty", key)
+			t.Errorf("no dashboard has the panel %s, which is listed as empty", key)
 		}
 	}
 	return table.String()
 }
 
-// ask answers one query as its panel would.
-func ask(ctx context.Context, c board.Client, b board.Board, target board.Target, values board.Values, w board.Window) (series int, took time.Duration, err error) {
-	query, err := b.Fill(target.Expr, values, w)
+// run runs one query as its panel does.
+func run(ctx context.Context, c dashboard.Client, d dashboard.Dashboard, target dashboard.Target, values dashboard.Values, w dashboard.Window) (series int, duration time.Duration, err error) {
+	query, err := d.Fill(target.Expr, values, w)
 	if err != nil {
 		return 0, 0, err
 	}
-	began := time.Now()
-	var found []board.Series
+	start := time.Now()
+	var found []dashboard.Series
 	if target.Instant {
 		found, err = c.Instant(ctx, query, w.To)
 	} else {
 		found, err = c.Range(ctx, query, w)
 	}
-	return len(found), time.Since(began), err
+	return len(found), time.Since(start), err
 }
 
-// report prints the table and keeps it where a person finds it after the run.
+// report logs the table and writes it to bin/endtoend.
 func report(t *testing.T, name, table string) {
 	t.Helper()
 	t.Logf("%s:\n%s", name, table)

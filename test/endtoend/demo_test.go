@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
 // TestDemo starts what `make demo` starts, on other ports: exporter, fleet, VictoriaMetrics with hours of
-// history, vmalert with the rules. The boards' queries are asked there too.
+// history, vmalert with the rules. The dashboards' queries are run there too, and their pages loaded.
 func TestDemo(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	p := built(t)
@@ -31,7 +31,7 @@ func TestDemo(t *testing.T) {
 			t.Errorf("a page that the demo names: %v", err)
 		}
 	}
-	c := board.Client{URL: "http://" + database}
+	c := dashboard.Client{URL: "http://" + database}
 	servers.Within(t, 2*time.Minute, "the first scrapes", func() error {
 		series, err := c.Instant(t.Context(), `count(up == 1) > 12 and on () count(rate(gpu_mig_busy_seconds_total[1m] offset 40s)) and on () count(rate(process_cpu_seconds_total[1m] offset 40s))`, time.Now())
 		if err == nil && len(series) == 0 {
@@ -40,8 +40,8 @@ func TestDemo(t *testing.T) {
 		return err
 	})
 	now := time.Now()
-	window := board.Window{From: now.Add(-6 * time.Hour), To: now, Step: 15 * time.Second, Scrape: time.Minute}
-	report(t, "boards-victoriametrics", cover(t, c, window, emptyInDemo))
+	window := dashboard.Window{From: now.Add(-6 * time.Hour), To: now, Step: 15 * time.Second, Scrape: time.Minute}
+	report(t, "dashboards-victoriametrics", cover(t, c, window, emptyInDemo))
 	checkPages(t, c, window, emptyInDemo)
 }
 

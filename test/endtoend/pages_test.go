@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
 // blankPages are charts that Grafana's npm packages draw without any line although they have data, with the reason.
@@ -19,34 +19,34 @@ var blankPages = absent{
 }
 
 // pageValues are for dashboards that open with the first value of a variable, which has no data for some panels.
-var pageValues = map[string]board.Values{
+var pageValues = map[string]dashboard.Values{
 	"gpu-node":      {"node": {"main-h100-0001"}},
 	"gpu-namespace": {"namespace": {"research"}},
 }
 
 // checkPages loads every dashboard in Chromium as test/preview draws it, with Grafana's own components. JavaScript
 // errors, failed queries, empty panels that are not listed as empty, and charts without a line are errors.
-func checkPages(t *testing.T, c board.Client, w board.Window, empty absent) {
+func checkPages(t *testing.T, c dashboard.Client, w dashboard.Window, empty absent) {
 	t.Helper()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
 	}
-	boards, err := board.LoadAll(filepath.Join(root, "dashboards"))
+	all, err := dashboard.LoadAll(filepath.Join(root, "dashboards"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"run", "./preview", "--check", "--url=" + c.URL}
-	for _, b := range boards {
-		for _, values := range looks(t, c, b, w) {
-			if chosen, ok := pageValues[b.UID]; ok {
+	for _, d := range all {
+		for _, values := range views(t, c, d, w) {
+			if chosen, ok := pageValues[d.UID]; ok {
 				values = chosen
 			}
 			query := url.Values{}
 			for name, v := range values {
 				query["var-"+name] = v
 			}
-			args = append(args, "--view="+b.UID+"?"+query.Encode())
+			args = append(args, "--view="+d.UID+"?"+query.Encode())
 		}
 	}
 	cmd := exec.Command("go", args...)

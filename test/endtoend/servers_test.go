@@ -1,5 +1,5 @@
 // Package endtoend_test plays whole installations: the exporter on a fake driver, a kubelet, a simulated
-// fleet, a real Prometheus (and a VictoriaMetrics) with the shipped rules, and every query of the boards.
+// fleet, a real Prometheus (and a VictoriaMetrics) with the shipped rules, and every query of the dashboards.
 package endtoend_test
 
 import (

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
 // question is something that Prometheus is asked about a time of a row. In the query $n stands for the row's node as
@@ -44,7 +44,7 @@ func grows(from, to time.Duration, series string, least, most float64) []questio
 type inquiry struct {
 	*stage
 	t          *testing.T
-	prometheus board.Client
+	prometheus dashboard.Client
 	asked      int
 }
 
@@ -54,7 +54,7 @@ func (c *inquiry) full(query string, window time.Duration) string {
 	return strings.NewReplacer("$n", n, "$a", n+`,uuid="`+GPUA+`"`, "$b", n+`,uuid="`+GPUB+`"`, "$w", fmt.Sprintf("%ds", int(window.Seconds()))).Replace(query)
 }
 
-func (c *inquiry) instant(query string, from, to time.Duration) []board.Series {
+func (c *inquiry) instant(query string, from, to time.Duration) []dashboard.Series {
 	c.t.Helper()
 	c.asked++
 	text := c.full(query, to-from)
@@ -186,7 +186,7 @@ func (c *inquiry) symptomTimes() (seen, well string) {
 		return "-", "-"
 	}
 	c.asked++
-	series, err := c.prometheus.Range(c.t.Context(), c.full(c.symptom, 0), board.Window{From: c.zero, To: c.zero.Add(ended), Step: time.Second})
+	series, err := c.prometheus.Range(c.t.Context(), c.full(c.symptom, 0), dashboard.Window{From: c.zero, To: c.zero.Add(ended), Step: time.Second})
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/machine"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
@@ -81,7 +81,7 @@ func (s *stage) lay(boards string) {
 }
 
 // prometheus scrapes the stages, whose series bear the row's name as node where they have none of their own.
-func prometheus(t *testing.T, stages []*stage) board.Client {
+func prometheus(t *testing.T, stages []*stage) dashboard.Client {
 	t.Helper()
 	dir := t.TempDir()
 	var config strings.Builder
@@ -98,7 +98,7 @@ func prometheus(t *testing.T, stages []*stage) board.Client {
 	servers.Start(t, dir, servers.Build(t, servers.Prometheus), "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+at, "--log.level=warn")
 	servers.Within(t, 60*time.Second, "Prometheus", servers.Answers("http://"+at+"/-/ready"))
-	return board.Client{URL: "http://" + at}
+	return dashboard.Client{URL: "http://" + at}
 }
 
 // TestRows plays all rows, and asks then.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
@@ -87,7 +87,7 @@ func TestRealPrometheusScrapesTheDemo(t *testing.T) {
 	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	client := board.Client{URL: "http://" + server}
+	client := dashboard.Client{URL: "http://" + server}
 	said := servers.Start(t, dir, servers.Build(t, servers.Prometheus), "--config.file="+path, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+server)
 
 	count := func(q string, want int) {

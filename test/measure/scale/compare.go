@@ -12,7 +12,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
 // Comparison is what the database was compared with: the servers that write to it, the reference where there is one,
@@ -133,7 +133,7 @@ func (l *lab) compareTruth(ctx context.Context, c *Comparison) error {
 // compareDashboards runs each query of the dashboards on the database and on the reference at one time: the database
 // must have what
 // one server of everything has.
-func (l *lab) compareDashboards(ctx context.Context, c *Comparison, dashboards []board.Board, began time.Time,
+func (l *lab) compareDashboards(ctx context.Context, c *Comparison, dashboards []dashboard.Dashboard, began time.Time,
 	tolerance float64) error {
 	at := l.compareTime()
 	for _, d := range dashboards {
@@ -144,7 +144,7 @@ func (l *lab) compareDashboards(ctx context.Context, c *Comparison, dashboards [
 		w := window(min(span, time.Since(began)), l.interval, at) // the reference has the history of the run alone
 		for _, p := range d.Panels {
 			for _, t := range p.Targets {
-				query, err := d.Fill(t.Expr, board.Values{}, w)
+				query, err := d.Fill(t.Expr, dashboard.Values{}, w)
 				if err != nil {
 					return err
 				}

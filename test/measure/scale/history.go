@@ -23,7 +23,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
 var (
@@ -34,7 +34,7 @@ var (
 )
 
 // depths returns how far back the dashboards read each record; those read at the current time alone are left out.
-func depths(dashboards []board.Board, longest time.Duration) (map[string]time.Duration, error) {
+func depths(dashboards []dashboard.Dashboard, longest time.Duration) (map[string]time.Duration, error) {
 	out := map[string]time.Duration{}
 	add := func(name string, depth time.Duration) {
 		if depth > time.Hour {

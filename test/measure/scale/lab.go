@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/process"
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
@@ -21,7 +21,7 @@ import (
 // server is a running program with an HTTP API.
 type server struct {
 	*process.Child
-	board.Client
+	dashboard.Client
 	name  string
 	ready string // path that responds once it is ready
 }
@@ -46,7 +46,7 @@ func launch(ctx context.Context, name, address, ready string, args ...string) (*
 	if err != nil {
 		return nil, err
 	}
-	s := &server{child, board.Client{URL: "http://" + address}, name, ready}
+	s := &server{child, dashboard.Client{URL: "http://" + address}, name, ready}
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if err = errors.Join(ctx.Err(), child.Exited()); err != nil {
 			break

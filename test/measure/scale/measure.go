@@ -13,7 +13,7 @@ import (
 
 	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
 
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/process"
 )
 
@@ -44,7 +44,7 @@ func measure(ctx context.Context, o options) (s Step, err error) {
 		return s, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	dashboards, err := board.LoadAll(filepath.Join(o.root, "dashboards"))
+	dashboards, err := dashboard.LoadAll(filepath.Join(o.root, "dashboards"))
 	if err != nil {
 		return s, err
 	}
@@ -144,7 +144,7 @@ func (m *measurement) queries() map[string]string {
 		"alerts":  `count(ALERTS)`,
 		"samples": `sum(rate(prometheus_tsdb_head_samples_appended_total$w))`,
 		"missed":  `sum(prometheus_rule_group_iterations_missed_total)`,
-		"disk":    `prometheus_tsdb_wal_storage_size_bytes + prometheus_tsdb_storage_blocks_bytes + ` +
+		"disk": `prometheus_tsdb_wal_storage_size_bytes + prometheus_tsdb_storage_blocks_bytes + ` +
 			`prometheus_tsdb_head_chunks_storage_size_bytes`,
 
 		"scrape50": `quantile(0.5, scrape_duration_seconds{job="gpu-exporter"})`,
@@ -161,7 +161,7 @@ func (m *measurement) queries() map[string]string {
 }
 
 // instant evaluates a query on a server now.
-func instant(ctx context.Context, s *server, query string, at time.Time) ([]board.Series, error) {
+func instant(ctx context.Context, s *server, query string, at time.Time) ([]dashboard.Series, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	return s.Instant(ctx, query, at)
@@ -266,7 +266,7 @@ func ruleTimes(ctx context.Context, s *server) ([]Rule, error) {
 
 // writeHistory gives the recorded series the history that the dashboards read, and waits until Prometheus has loaded
 // it.
-func (m *measurement) writeHistory(ctx context.Context, dashboards []board.Board) error {
+func (m *measurement) writeHistory(ctx context.Context, dashboards []dashboard.Dashboard) error {
 	depth, err := depths(dashboards, m.history)
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
 // A query about the servers that fails is a problem, and costs no other figure.
@@ -27,7 +27,7 @@ func TestProblems(t *testing.T) {
 		}
 	}))
 	defer api.Close()
-	one := &server{name: "prometheus", Client: board.Client{URL: api.URL}}
+	one := &server{name: "prometheus", Client: dashboard.Client{URL: api.URL}}
 	m := &measurement{lab: &lab{options: options{interval: time.Minute, log: t.Output()}, servers: []*server{one, one}}, over: "[60000ms]",
 		Step: Step{Servers: []map[string]float64{{}, {}}}}
 	m.series(t.Context())

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
 // A page shows what was measured, whatever is missing.
@@ -89,7 +89,7 @@ func TestParsePlan(t *testing.T) {
 
 // Several servers have each node once, and send what rules make.
 func TestConfig(t *testing.T) {
-	here := &server{Client: board.Client{URL: "http://here"}}
+	here := &server{Client: dashboard.Client{URL: "http://here"}}
 	l := &lab{options: options{servers: 3, interval: time.Minute, root: "/r"}, fleet: here, database: here}
 	for _, c := range []struct {
 		split string

@@ -12,20 +12,20 @@ import (
 	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
 
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
 // aboveNode are the dashboards of more than a node, which read recorded series.
 var aboveNode = []string{"gpu-fleet", "gpu-capacity", "gpu-namespace", "gpu-health"}
 
 // above are the dashboards above node level.
-func above(dashboards []board.Board) []board.Board {
+func above(dashboards []dashboard.Dashboard) []dashboard.Dashboard {
 	return slices.DeleteFunc(slices.Clone(dashboards),
-		func(d board.Board) bool { return !slices.Contains(aboveNode, d.UID) })
+		func(d dashboard.Dashboard) bool { return !slices.Contains(aboveNode, d.UID) })
 }
 
 // timeRange is that of a dashboard when it is opened.
-func timeRange(d board.Board) (time.Duration, error) {
+func timeRange(d dashboard.Dashboard) (time.Duration, error) {
 	span, err := model.ParseDuration(strings.TrimPrefix(d.From, "now-"))
 	if err != nil {
 		err = fmt.Errorf("dashboard %s: time range from %q: %w", d.UID, d.From, err)
@@ -34,13 +34,13 @@ func timeRange(d board.Board) (time.Duration, error) {
 }
 
 // window is a dashboard's time range with the resolution that Grafana chooses for a panel of a thousand pixels.
-func window(span, scrape time.Duration, now time.Time) board.Window {
-	return board.Window{From: now.Add(-span), To: now, Scrape: scrape,
+func window(span, scrape time.Duration, now time.Time) dashboard.Window {
+	return dashboard.Window{From: now.Add(-span), To: now, Scrape: scrape,
 		Step: max(time.Minute, (span / 1000).Truncate(time.Minute))}
 }
 
 // query runs the queries of the dashboards: of one server all, of the database those above node level.
-func (m *measurement) query(ctx context.Context, dashboards []board.Board) {
+func (m *measurement) query(ctx context.Context, dashboards []dashboard.Dashboard) {
 	q := querier{server: m.servers[0], repeat: m.repeat, timeout: m.timeout, total: m.queriesFor, scrape: m.interval}
 	into := &m.Queries
 	if m.database != nil {
@@ -92,7 +92,7 @@ func (r *running) once(ctx context.Context, timeout time.Duration) {
 // second
 // time with the workload that has most pods, as links open it. Queries run in rounds, so that other load on the machine
 // affects all alike. A query that fails does not run again, one that times out runs twice.
-func (q querier) all(ctx context.Context, dashboards []board.Board) ([]Query, error) {
+func (q querier) all(ctx context.Context, dashboards []dashboard.Dashboard) ([]Query, error) {
 	end := time.Now().Add(q.total)
 	var all []*running
 	for _, d := range dashboards {
@@ -100,7 +100,7 @@ func (q querier) all(ctx context.Context, dashboards []board.Board) ([]Query, er
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(d.Variables, func(v board.Variable) bool { return v.Name == "workload" }) {
+		if slices.ContainsFunc(d.Variables, func(v dashboard.Variable) bool { return v.Name == "workload" }) {
 			const most = "topk(1, count by (namespace, workload) (pod:gpu_workload:info))"
 			largest := d
 			largest.UID += ", one workload"
@@ -131,12 +131,12 @@ func (q querier) all(ctx context.Context, dashboards []board.Board) ([]Query, er
 }
 
 // labels returns the labels of the first series of a query as values of variables.
-func (q querier) labels(ctx context.Context, query string, names ...string) board.Values {
+func (q querier) labels(ctx context.Context, query string, names ...string) dashboard.Values {
 	found, err := instant(ctx, q.server, query, time.Now())
 	if err != nil || len(found) == 0 {
 		return nil
 	}
-	out := board.Values{}
+	out := dashboard.Values{}
 	for _, name := range names {
 		out[name] = []string{found[0].Labels[name]}
 	}
@@ -147,13 +147,13 @@ func (q querier) labels(ctx context.Context, query string, names ...string) boar
 var displayed = regexp.MustCompile(`\buuid:(\S+?)[\s\]]`)
 
 // prepare returns the queries of a dashboard. Those of variables run on the way: what follows depends on their values.
-func (q querier) prepare(ctx context.Context, d board.Board, chosen board.Values) ([]*running, error) {
+func (q querier) prepare(ctx context.Context, d dashboard.Dashboard, chosen dashboard.Values) ([]*running, error) {
 	span, err := timeRange(d)
 	if err != nil {
 		return nil, err
 	}
-	now := func() board.Window { return window(span, q.scrape, time.Now()) }
-	values := board.Values{}
+	now := func() dashboard.Window { return window(span, q.scrape, time.Now()) }
+	values := dashboard.Values{}
 	maps.Copy(values, chosen)
 	var out []*running
 	for _, v := range d.Variables {
@@ -194,7 +194,7 @@ func (q querier) prepare(ctx context.Context, d board.Board, chosen board.Values
 				if err != nil {
 					return 0, err
 				}
-				var found []board.Series
+				var found []dashboard.Series
 				if t.Instant {
 					found, err = q.server.Instant(ctx, query, w.To, v1.WithTimeout(q.timeout))
 				} else {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
 // A query that fails or times out costs its own figure alone.
@@ -30,12 +30,12 @@ func TestQueries(t *testing.T) {
 		}
 	}))
 	defer api.Close()
-	var panels []board.Panel
+	var panels []dashboard.Panel
 	for _, q := range []string{"good", "slow", "bad", "also good"} {
-		panels = append(panels, board.Panel{Title: q, Targets: []board.Target{{Expr: q, Instant: true}}})
+		panels = append(panels, dashboard.Panel{Title: q, Targets: []dashboard.Target{{Expr: q, Instant: true}}})
 	}
-	boards := []board.Board{{UID: "b", From: "now-6h", Panels: panels}}
-	on := &server{Client: board.Client{URL: api.URL}}
+	boards := []dashboard.Dashboard{{UID: "b", From: "now-6h", Panels: panels}}
+	on := &server{Client: dashboard.Client{URL: api.URL}}
 	a := querier{server: on, repeat: 3, timeout: 500 * time.Millisecond, total: time.Minute, scrape: time.Minute}
 	all, err := a.all(t.Context(), boards)
 	if err != nil {
@@ -84,12 +84,12 @@ func TestOneWorkload(t *testing.T) {
 		}
 	}))
 	defer api.Close()
-	b := board.Board{UID: "b", From: "now-6h", Panels: []board.Panel{{Title: "p",
-		Targets: []board.Target{{Expr: `x{workload=~"$workload", node=~"$nodes"}`, Instant: true}}}}, Variables: []board.Variable{
+	b := dashboard.Dashboard{UID: "b", From: "now-6h", Panels: []dashboard.Panel{{Title: "p",
+		Targets: []dashboard.Target{{Expr: `x{workload=~"$workload", node=~"$nodes"}`, Instant: true}}}}, Variables: []dashboard.Variable{
 		{Name: "workload", Type: "query", Query: "label_values(x, workload)", Multi: true, All: true, AllValue: ".*"},
 		{Name: "nodes", Type: "query", Query: `label_values(x{workload=~"$workload"}, node)`, Multi: true, All: true}}}
-	all, err := querier{server: &server{Client: board.Client{URL: api.URL}}, repeat: 1, timeout: time.Second, total: time.Minute,
-		scrape: time.Minute}.all(t.Context(), []board.Board{b})
+	all, err := querier{server: &server{Client: dashboard.Client{URL: api.URL}}, repeat: 1, timeout: time.Second, total: time.Minute,
+		scrape: time.Minute}.all(t.Context(), []dashboard.Dashboard{b})
 	if err != nil {
 		t.Fatal(err)
 	}

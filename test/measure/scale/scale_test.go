@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
 // TestSmallFleet is a short `make scale`: every rule is evaluated without an error, and every query of the dashboards above node
@@ -24,7 +24,7 @@ func TestSmallFleet(t *testing.T) {
 	if err := build(t.Context(), root, false); err != nil {
 		t.Fatal(err)
 	}
-	boards, err := board.LoadAll(filepath.Join(root, "dashboards"))
+	boards, err := dashboard.LoadAll(filepath.Join(root, "dashboards"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,13 +134,13 @@ func evaluated(t *testing.T, l *lab, rare map[string]alerts.Rule) error {
 
 // The depth of a record is the longest range over which a dashboard reads it.
 func TestDepths(t *testing.T) {
-	b := board.Board{UID: "b", From: "now-7d", Panels: []board.Panel{{Targets: []board.Target{
+	b := dashboard.Dashboard{UID: "b", From: "now-7d", Panels: []dashboard.Panel{{Targets: []dashboard.Target{
 		{Instant: true, Expr: `sum(now:only:x{c=~"$cluster"}) + sum_over_time(all:range:x{c="a"}[$__range:5m])`},
 		{Instant: true, Expr: `predict_linear(three:days:x[3d], 60) and two:days:x{a="b"} offset 2d and five:minutes:x[5m]`},
 		{Expr: `sum(over:time:x) / ALERTS{a="b"}`},
 	}}}}
 	const day = 24 * time.Hour
-	got, err := depths([]board.Board{b}, 4*day)
+	got, err := depths([]dashboard.Dashboard{b}, 4*day)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestSeveralServers(t *testing.T) {
 	if err := build(t.Context(), root, true); err != nil {
 		t.Fatal(err)
 	}
-	boards, err := board.LoadAll(filepath.Join(root, "dashboards"))
+	boards, err := dashboard.LoadAll(filepath.Join(root, "dashboards"))
 	if err != nil {
 		t.Fatal(err)
 	}

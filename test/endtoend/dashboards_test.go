@@ -11,7 +11,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
-	"github.com/gpu-exporter/gpu-exporter/test/board"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/blocks"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
@@ -42,9 +42,9 @@ var emptyInDemo = absent{
 	"gpu-workload/Last ends": "no pod crashed",
 }
 
-// TestBoardsOnPrometheus asks every query of the boards on a Prometheus that has hours of a fleet behind it,
+// TestDashboardsOnPrometheus runs every query of the dashboards on a Prometheus that has hours of a fleet's history,
 // rules evaluated over them, and goes on scraping.
-func TestBoardsOnPrometheus(t *testing.T) {
+func TestDashboardsOnPrometheus(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	p := built(t)
 	dir := t.TempDir()
@@ -71,7 +71,7 @@ func TestBoardsOnPrometheus(t *testing.T) {
 	url := p.server(t, dir, "global: {scrape_interval: 15s, evaluation_interval: 15s}\nstorage: {tsdb: {out_of_order_time_window: 12h}}\n"+
 		"rule_files: ['"+filepath.Join(p.root, "alerts")+"/*.rules.yaml']\n"+scrapeConfig(node, at))
 	replay(t, p, url, dir, from, to)
-	c := board.Client{URL: url}
+	c := dashboard.Client{URL: url}
 	servers.Within(t, 90*time.Second, "the first scrapes", func() error {
 		series, err := c.Instant(t.Context(), `count(cluster:gpu_time_seconds:rate5m) and on () count(ALERTS) and on () count(up == 1) > 12 and on () count(rate(gpu_mig_busy_seconds_total[1m]))`, time.Now())
 		if err == nil && len(series) == 0 {
@@ -81,7 +81,7 @@ func TestBoardsOnPrometheus(t *testing.T) {
 	})
 	sumsClose(t, c, to, time.Minute)
 	now := time.Now()
-	report(t, "boards-prometheus", cover(t, c, board.Window{From: now.Add(-6 * time.Hour), To: now, Step: time.Minute, Scrape: time.Minute}, emptyInDemo))
+	report(t, "dashboards-prometheus", cover(t, c, dashboard.Window{From: now.Add(-6 * time.Hour), To: now, Step: time.Minute, Scrape: time.Minute}, emptyInDemo))
 }
 
 // replay evaluates the rules over the past.
@@ -113,7 +113,7 @@ func replay(t *testing.T, p programs, url, dir string, from, to time.Time) {
 // sumsClose asks whether, over hours in which pods came and went, what Prometheus makes of the containers'
 // counters adds up to the GPU's. A pod that comes between two scrapes is seen first with what it did until then,
 // and increase knows nothing of what was before a first sample: that much may be missing for each.
-func sumsClose(t *testing.T, c board.Client, to time.Time, scrape time.Duration) {
+func sumsClose(t *testing.T, c dashboard.Client, to time.Time, scrape time.Duration) {
 	t.Helper()
 	byGPU := func(query string, at time.Time) map[string]float64 {
 		series, err := c.Instant(t.Context(), query, at)

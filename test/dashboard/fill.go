@@ -1,4 +1,4 @@
-package board
+package dashboard
 
 import (
 	"fmt"
@@ -26,8 +26,8 @@ type Values map[string][]string
 var use = regexp.MustCompile(`\$\{([A-Za-z_]\w*)(?::(\w+))?\}|\$([A-Za-z_]\w*)`)
 
 // Fill replaces variables and macros as Grafana does for a Prometheus source: several values of a variable
-// become a regular expression. A variable that the board does not have is an error.
-func (b Board) Fill(expr string, values Values, w Window) (string, error) {
+// become a regular expression. A variable that the dashboard does not have is an error.
+func (d Dashboard) Fill(expr string, values Values, w Window) (string, error) {
 	var err error
 	out := use.ReplaceAllStringFunc(expr, func(m string) string {
 		parts := use.FindStringSubmatch(m)
@@ -46,12 +46,12 @@ func (b Board) Fill(expr string, values Values, w Window) (string, error) {
 		case "__range_ms":
 			return strconv.FormatInt(w.To.Sub(w.From).Milliseconds(), 10)
 		}
-		for _, v := range b.Variables {
+		for _, v := range d.Variables {
 			if v.Name == name {
 				return v.text(values[name], format)
 			}
 		}
-		err = fmt.Errorf("board %s has no variable %s: %s", b.UID, name, expr)
+		err = fmt.Errorf("dashboard %s has no variable %s: %s", d.UID, name, expr)
 		return m
 	})
 	return out, err

@@ -1,6 +1,6 @@
-// Package board reads the generated dashboards, fills in the variables and macros of their queries as Grafana does, and
+// Package dashboard reads the generated dashboards, fills in the variables and macros of their queries as Grafana does, and
 // queries a Prometheus-compatible API.
-package board
+package dashboard
 
 import (
 	"encoding/json"
@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// Board is what a dashboard queries.
-type Board struct {
+// Dashboard is what a dashboard queries.
+type Dashboard struct {
 	UID string
 	// From is the start of its default time range: now-6h.
 	From      string
@@ -48,7 +48,7 @@ type rawPanel struct {
 }
 
 // LoadAll reads every *.json of the directory, in the order of their names.
-func LoadAll(dir string) ([]Board, error) {
+func LoadAll(dir string) ([]Dashboard, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func LoadAll(dir string) ([]Board, error) {
 	if len(files) == 0 {
 		return nil, fmt.Errorf("no dashboards in %s (run make generate)", dir)
 	}
-	var out []Board
+	var out []Dashboard
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if err != nil {
@@ -71,15 +71,15 @@ func LoadAll(dir string) ([]Board, error) {
 		if err := json.Unmarshal(text, &raw); err != nil {
 			return nil, fmt.Errorf("%s: %w", f, err)
 		}
-		b := Board{UID: raw.UID, From: raw.Time.From, Variables: raw.Templating.List}
+		d := Dashboard{UID: raw.UID, From: raw.Time.From, Variables: raw.Templating.List}
 		for _, p := range raw.Panels {
 			for _, p := range append([]rawPanel{p}, p.Panels...) {
 				if len(p.Targets) > 0 {
-					b.Panels = append(b.Panels, p.Panel)
+					d.Panels = append(d.Panels, p.Panel)
 				}
 			}
 		}
-		out = append(out, b)
+		out = append(out, d)
 	}
 	return out, nil
 }

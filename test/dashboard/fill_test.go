@@ -1,4 +1,4 @@
-package board
+package dashboard
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 )
 
 func TestFill(t *testing.T) {
-	b := Board{UID: "b", Variables: []Variable{
+	d := Dashboard{UID: "d", Variables: []Variable{
 		{Name: "datasource", Type: "datasource", Query: "prometheus"},
 		{Name: "cluster", Type: "query", Multi: true, All: true, AllValue: ".*"},
 		{Name: "node", Type: "query"},
@@ -27,10 +27,10 @@ func TestFill(t *testing.T) {
 		{`label_replace(x, "a", "$1", "b", "(.*)")`, nil, `label_replace(x, "a", "$1", "b", "(.*)")`},
 		{`x{pod="$pod"}`, nil, ``},
 	} {
-		got, err := b.Fill(c.expr, c.values, w)
+		got, err := d.Fill(c.expr, c.values, w)
 		if c.want == "" {
 			if err == nil {
-				t.Errorf("%s: no error, although the board has no such variable", c.expr)
+				t.Errorf("%s: no error, although the dashboard has no such variable", c.expr)
 			}
 			continue
 		}

@@ -1,4 +1,4 @@
-package board
+package dashboard
 
 import (
 	"context"
@@ -95,8 +95,8 @@ var (
 )
 
 // Choices evaluates a query variable.
-func (c Client) Choices(ctx context.Context, b Board, v Variable, values Values, w Window) ([]string, error) {
-	query, err := b.Fill(v.Query, values, w)
+func (c Client) Choices(ctx context.Context, d Dashboard, v Variable, values Values, w Window) ([]string, error) {
+	query, err := d.Fill(v.Query, values, w)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (c Client) Choices(ctx context.Context, b Board, v Variable, values Values,
 	}
 	m := labelValues.FindStringSubmatch(query)
 	if m == nil {
-		return nil, fmt.Errorf("dashboard %s: variable %s: unknown kind of query %s", b.UID, v.Name, query)
+		return nil, fmt.Errorf("dashboard %s: variable %s: unknown kind of query %s", d.UID, v.Name, query)
 	}
 	return c.Values(ctx, m[2], m[1], w.From, w.To)
 }
