@@ -324,3 +324,31 @@ func TestProseIsWrapped(t *testing.T) {
 		}
 	}
 }
+
+// A test that a page names exists.
+func TestNamedTestsExist(t *testing.T) {
+	root, all := pages(t)
+	var code strings.Builder
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		code.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, p := range all {
+		for _, name := range regexp.MustCompile(`\bTest[A-Z][A-Za-z]+`).FindAllString(p.prose, -1) {
+			if found++; !strings.Contains(code.String(), "func "+name+"(") {
+				t.Errorf("%s names %s, which is not a test", p.path, name)
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("only %d names of tests were found", found)
+	}
+}
