@@ -300,7 +300,7 @@ func workloads() []Record {
 		out = append(out, q.levels()...)
 	}
 	return append(out, Record{Name: "workload:gpu_pods:count",
-		Labels: []string{"namespace", "workload_type", "workload"}, Help: "Pods that hold GPUs.",
+		Labels: []string{"namespace", "workload_type", "workload"}, Help: "Pods to which GPUs are allocated.",
 		Expr: by("count", []string{"namespace", "workload_type", "workload"},
 			withWorkload("group by ("+onPod+") (gpu_container_allocation_ratio)"))})
 }

@@ -14,7 +14,7 @@ func throttling() []Alert {
 				onGPU + `) gpu_clock_limited_seconds_total{reason="hw_thermal"})`,
 			Summary: "Thermal slowdown of a GPU by its hardware.",
 			Description: atGPU + " was in thermal slowdown for " + asPercent + " of the time. " +
-				"Check fans, airflow, filters and room temperature first, then the GPU's heat sink; drain the node " +
+				"Check fans, airflow, filters and inlet temperature first, then the GPU's heat sink; drain the node " +
 				"until it has cooled down."},
 		{Name: "GPUThermalSlowdownSoftware", Severity: Warning, Off: true, Labels: gpuLabels, For: minutes30,
 			Keep: minutes10, Dashboard: gpuDashboard,
@@ -39,7 +39,7 @@ func throttling() []Alert {
   > on (` + onGPU + `, gpu) max` + byGPU + `(gpu_temperature_limit_celsius{sensor="gpu",limit="slowdown"}) - $margin`,
 			Summary: "A GPU is close to its slowdown temperature.",
 			Description: atGPU + " is at " + value3 + " °C, within $margin degrees of its slowdown temperature. " +
-				"Check fans, airflow and room temperature."},
+				"Check fans, airflow and inlet temperature."},
 		{Name: "GPUMemoryTemperatureHigh", Severity: Warning, Labels: gpuLabels, For: minutes10, Keep: minutes10,
 			Dashboard:  gpuDashboard,
 			Parameters: []Parameter{number("margin", 2, 0, 40, "degrees below the maximum operating temperature")},
@@ -49,7 +49,7 @@ func throttling() []Alert {
 			Summary: "The memory of a GPU is close to its maximum temperature.",
 			Description: "The memory of " + atGPU + " is at " + value3 +
 				" °C, within $margin degrees of its limit. Memory errors increase with temperature. " +
-				"Check airflow; memory-bound applications heat memory more than the GPU."},
+				"Check airflow; memory-bound applications raise the memory temperature more than the GPU temperature."},
 		{Name: "GPUPowerCapped", Severity: Info, Labels: gpuLabels, For: hour, Keep: minutes15, Dashboard: gpuDashboard,
 			Parameters: []Parameter{
 				number("fraction", 0.5, 0.01, 0.99, "fraction of time at the power limit"),

@@ -86,7 +86,7 @@ func waste() []Alert {
 )`,
 			Dashboard: podDashboard, Summary: "GPUs are allocated to a pod that is not running.",
 			Description: atPod + " is {{ $labels.state }} with " + value3 + " allocated GPUs. " +
-				"Check kubectl describe pod for an image pull error, a crash loop or a pod stuck in termination; fix " +
+				"Check kubectl describe pod for an image pull error, a crash loop or a pod that does not terminate; fix " +
 				"or delete it."},
 		{Name: "GPUWorkloadStraggler", Severity: Info,
 			Labels: []string{"namespace", "workload_type", "workload", "model"}, For: minutes30, Keep: minutes10,
