@@ -30,8 +30,8 @@ type capacity struct {
 // at every change.
 const maxReplicaKeys = 4096
 
-// capacity parses a response to GetAllocatableResources. What it lacks is carried over: resources at 0, replicas as they
-// were.
+// capacity parses a response to GetAllocatableResources. What it lacks is carried over: resources at 0, replicas as
+// they were.
 func (t idTable) capacity(list *podresources.Devices, before capacity) capacity {
 	c := capacity{known: true, devices: map[string]int{}, replicas: map[replicaKey]replicas{}}
 	for resource := range before.devices {

@@ -15,8 +15,9 @@ import (
 
 // entry is a checkpoint entry whose container was shown a GPU.
 func entry(uid, container, resource, list, visible string) checkpointEntry {
-	return checkpointEntry{PodUID: uid, ContainerName: container, ResourceName: resource, DeviceIDs: map[string][]string{"0": strings.Split(list, ",")},
-		answer: &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": visible}}}
+	return checkpointEntry{PodUID: uid, ContainerName: container, ResourceName: resource,
+		DeviceIDs: map[string][]string{"0": strings.Split(list, ",")},
+		answer:    &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": visible}}}
 }
 
 // ledger is a checkpoint file that a test rewrites.
@@ -77,7 +78,8 @@ func TestEntriesThatAreNotBelieved(t *testing.T) {
 		entries []checkpointEntry
 		want    []string
 	}{
-		{"another set of ids", []string{"a/p/c nvidia.com/gpu=" + lying + "," + GPUB + "-2"}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, GPUA)},
+		{"another set of ids", []string{"a/p/c nvidia.com/gpu=" + lying + "," + GPUB + "-2"},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, GPUA)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 2"}},
 		{"another container", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "d", "nvidia.com/gpu", lying, GPUA)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
@@ -92,7 +94,8 @@ func TestEntriesThatAreNotBelieved(t *testing.T) {
 		{"one UID for two pods", []string{"a/p/c nvidia.com/gpu=" + lying, "a/q/d nvidia.com/gpu=" + GPUB + "-2"},
 			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, GPUA), entry("u", "d", "nvidia.com/gpu", GPUB+"-2", GPUA)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1", "a/q/d nvidia.com/gpu unresolved 1"}},
-		{"a GPU that is not here", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, gone)},
+		{"a GPU that is not here", []string{"a/p/c nvidia.com/gpu=" + lying},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, gone)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
 		{"one GPU of two is here", []string{"a/p/c nvidia.com/gpu=" + lying + "," + GPUB + "-2"},
 			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying+","+GPUB+"-2", GPUA+","+gone)},
@@ -105,9 +108,11 @@ func TestEntriesThatAreNotBelieved(t *testing.T) {
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
 		{"an index", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, "0")},
 			[]string{"a/p/c nvidia.com/gpu A ? shared"}},
-		{"an index that is not here", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, "9")},
+		{"an index that is not here", []string{"a/p/c nvidia.com/gpu=" + lying},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, "9")},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
-		{"ids of a plugin that nobody knows", []string{"a/p/c example.com/gpu=" + GPUA}, []checkpointEntry{entry("u", "c", "example.com/gpu", GPUA, GPUA)},
+		{"ids of a plugin that nobody knows", []string{"a/p/c example.com/gpu=" + GPUA},
+			[]checkpointEntry{entry("u", "c", "example.com/gpu", GPUA, GPUA)},
 			[]string{"a/p/c example.com/gpu unresolved 1"}},
 		{"honest and invented ids in one hand", []string{"a/p/c nvidia.com/gpu=" + lying + "," + GPUA},
 			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying+","+GPUA, GPUC)},
@@ -131,14 +136,20 @@ func TestWaysToShowAGPU(t *testing.T) {
 	}{
 		{"environment", &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": GPUC}}, "C ? shared"},
 		{"MIG index", &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": "3:0"}}, "D D3 1"},
-		{"mounts", &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": "/var/run/nvidia-container-devices"},
-			Mounts: []*deviceplugin.Mount{{ContainerPath: "/var/run/nvidia-container-devices" + "/" + GPUC}}}, "C ? shared"},
+		{"mounts",
+			&deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": "/var/run/nvidia-container-devices"},
+				Mounts: []*deviceplugin.Mount{{ContainerPath: "/var/run/nvidia-container-devices" + "/" + GPUC}}}, "C ? shared"},
 		{"CDI annotation", &deviceplugin.ContainerAllocateResponse{Annotations: map[string]string{
-			"cdi.k8s.io/nvidia-device-plugin_1": "k8s.device-plugin.nvidia.com/gpu=" + GPUC, "cdi.k8s.io/other": "nvidia.com/gds=all"}}, "C ? shared"},
-		{"CDI field", &deviceplugin.ContainerAllocateResponse{CdiDevices: []*deviceplugin.CDIDevice{{Name: "nvidia.com/gpu=2"}, {Name: "nvidia.com/gds=all"}}}, "C ? shared"},
-		{"CDI type and index", &deviceplugin.ContainerAllocateResponse{CdiDevices: []*deviceplugin.CDIDevice{{Name: "nvidia.com/mig=mig3:0"}}}, "D D3 1"},
-		{"device nodes", &deviceplugin.ContainerAllocateResponse{Devices: []*deviceplugin.DeviceSpec{{HostPath: "/dev/nvidiactl"}, {HostPath: "/dev/nvidia1"}}}, "C ? shared"},
-		{"a CDI name of others", &deviceplugin.ContainerAllocateResponse{CdiDevices: []*deviceplugin.CDIDevice{{Name: "example.com/gpu=0"}}}, ""},
+			"cdi.k8s.io/nvidia-device-plugin_1": "k8s.device-plugin.nvidia.com/gpu=" + GPUC, "cdi.k8s.io/other": "nvidia.com/gds=all"}},
+			"C ? shared"},
+		{"CDI field", &deviceplugin.ContainerAllocateResponse{CdiDevices: []*deviceplugin.CDIDevice{{Name: "nvidia.com/gpu=2"},
+			{Name: "nvidia.com/gds=all"}}}, "C ? shared"},
+		{"CDI type and index",
+			&deviceplugin.ContainerAllocateResponse{CdiDevices: []*deviceplugin.CDIDevice{{Name: "nvidia.com/mig=mig3:0"}}}, "D D3 1"},
+		{"device nodes", &deviceplugin.ContainerAllocateResponse{Devices: []*deviceplugin.DeviceSpec{{HostPath: "/dev/nvidiactl"},
+			{HostPath: "/dev/nvidia1"}}}, "C ? shared"},
+		{"a CDI name of others",
+			&deviceplugin.ContainerAllocateResponse{CdiDevices: []*deviceplugin.CDIDevice{{Name: "example.com/gpu=0"}}}, ""},
 		{"nothing", &deviceplugin.ContainerAllocateResponse{}, ""},
 	} {
 		l := newLedger(t)
@@ -183,7 +194,8 @@ func TestCheckpointHealth(t *testing.T) {
 	k.pods = pods("a/p/c nvidia.com/gpu="+GPUB+"-1", "a/q/c nvidia.com/gpu="+GPUB+"-2")
 	now.advance(30 * time.Second)
 	h = poll(t, m)
-	if s := h.Sources[1]; s.Up || s.Errors != 2 || !strings.HasSuffix(s.Message, "cannot be decoded: truncated; using the response from 30s ago") {
+	if s := h.Sources[1]; s.Up || s.Errors != 2 || !strings.HasSuffix(s.Message,
+		"cannot be decoded: truncated; using the response from 30s ago") {
 		t.Errorf("cut off: %+v", s)
 	}
 	wantLines(t, h, "a/p/c nvidia.com/gpu A ? shared", "a/q/c nvidia.com/gpu unresolved 1")

@@ -35,8 +35,10 @@ func FuzzResolve(f *testing.F) {
 	for _, s := range allSharing(f) {
 		for _, c := range s.cases {
 			for _, e := range c.entries {
-				f.Add("NVIDIA_VISIBLE_DEVICES", e.answer.Envs["NVIDIA_VISIBLE_DEVICES"], "CUDA_DEVICE_MEMORY_LIMIT_0", e.answer.Envs["CUDA_DEVICE_MEMORY_LIMIT_0"])
-				f.Add("ALIYUN_COM_GPU_MEM_CONTAINER", e.answer.Envs["ALIYUN_COM_GPU_MEM_CONTAINER"], "ALIYUN_COM_GPU_MEM_DEV", e.answer.Envs["ALIYUN_COM_GPU_MEM_DEV"])
+				f.Add("NVIDIA_VISIBLE_DEVICES", e.answer.Envs["NVIDIA_VISIBLE_DEVICES"], "CUDA_DEVICE_MEMORY_LIMIT_0",
+					e.answer.Envs["CUDA_DEVICE_MEMORY_LIMIT_0"])
+				f.Add("ALIYUN_COM_GPU_MEM_CONTAINER", e.answer.Envs["ALIYUN_COM_GPU_MEM_CONTAINER"], "ALIYUN_COM_GPU_MEM_DEV",
+					e.answer.Envs["ALIYUN_COM_GPU_MEM_DEV"])
 			}
 			for _, p := range c.pods {
 				meta := p["metadata"].(map[string]any)
@@ -67,7 +69,8 @@ func FuzzResolve(f *testing.F) {
 		}
 		r := &snapshot{response: table.parse(list), entries: map[allocationKey]*source.Entry{}}
 		// Every container gets the same words as environment and as annotations, then as annotations of its pod.
-		entry := &source.Entry{UID: "u", Response: source.Response{Env: words, Annotations: words, Nodes: []string{k1, v1}, CDI: []string{v2}}}
+		entry := &source.Entry{UID: "u", Response: source.Response{Env: words, Annotations: words, Nodes: []string{k1, v1},
+			CDI: []string{v2}}}
 		for i, key := range r.keys {
 			if i%2 == 0 {
 				r.entries[key] = entry
@@ -78,7 +81,8 @@ func FuzzResolve(f *testing.F) {
 			metas = append(metas, map[string]any{"metadata": map[string]any{"namespace": name.Namespace, "name": name.Pod, "uid": "u",
 				"labels": words, "annotations": words}})
 		}
-		metas = append(metas, map[string]any{"metadata": map[string]any{"namespace": "gone", "name": "p", "uid": "x", "labels": words, "annotations": words}})
+		metas = append(metas, map[string]any{"metadata": map[string]any{"namespace": "gone", "name": "p", "uid": "x", "labels": words,
+			"annotations": words}})
 		inv := sharingNode(len(v2)%2 == 0)
 		sound(t, inv, c, r.allocations(inv, podsOf(metas), nil))
 		r.allocations(nil, podsOf(metas), nil)
@@ -109,10 +113,11 @@ func FuzzPreparedClaims(f *testing.F) {
 	})
 }
 
-// FuzzDeviceID holds what must be true of every id under every name: no GPU that the node lacks, no
-// instance on another GPU, no lying scheme believed, shares within the whole.
+// FuzzDeviceID holds what must be true of every id under every name: no GPU that the node lacks, no instance on another
+// GPU, no lying scheme believed, shares within the whole.
 func FuzzDeviceID(f *testing.F) {
-	for _, resource := range []string{"nvidia.com/gpu", "nvidia.com/gpu-10gb", "k8s.amazonaws.com/vgpu", "example.com/x", "gpu.nvidia.com"} {
+	for _, resource := range []string{"nvidia.com/gpu", "nvidia.com/gpu-10gb", "k8s.amazonaws.com/vgpu", "example.com/x",
+		"gpu.nvidia.com"} {
 		for _, id := range []string{GPUA, GPUA + "::1", GPUB + "-3", GPUB + "-_-3", migD7, "MIG-" + GPUD + "/7/1", "nvidia2/gi3/vgpu1",
 			"gpu-2-mig-3g40gb-9-0", "gpu-3", "0000:18:00.0", "all", "tegra", mdev} {
 			f.Add(resource, id)

@@ -142,7 +142,8 @@ func TestClaimsOverTheSocket(t *testing.T) {
 				{Name: "both", Driver: "gpu.nvidia.com", Pool: "node", Device: "gpu-1"}}},
 			{Name: "y", Claims: []standin.KubeletClaim{{Name: "both", Driver: "gpu.nvidia.com", Pool: "node", Device: "gpu-0"}}}}},
 		{Namespace: "b", Name: "q", Containers: []standin.KubeletContainer{
-			{Name: "z", Claims: []standin.KubeletClaim{{Namespace: "a", Name: "both", Driver: "gpu.nvidia.com", Pool: "node", Device: "gpu-1", ShareID: "s"}}}}},
+			{Name: "z", Claims: []standin.KubeletClaim{{Namespace: "a", Name: "both", Driver: "gpu.nvidia.com", Pool: "node",
+				Device: "gpu-1", ShareID: "s"}}}}},
 	})
 	m := newMap(t, podmap.Options{Socket: socket})
 	if err := m.Poll(t.Context()); err != nil {
@@ -329,7 +330,8 @@ func TestFaults(t *testing.T) {
 		before := m.Allocations(devs).Sources[0].Errors
 		k.SetFault(standin.KubeletFault{NoAllocatable: true})
 		wantGood(t, m)
-		k.SetFault(standin.KubeletFault{AllocatableError: status.Error(codes.Unknown, "Pod Resources API GetAllocatableResources disabled")})
+		k.SetFault(standin.KubeletFault{AllocatableError: status.Error(codes.Unknown,
+			"Pod Resources API GetAllocatableResources disabled")})
 		wantGood(t, m)
 		if n := m.Allocations(devs).Sources[0].Errors; n != before {
 			t.Errorf("what is not offered counted %d errors", n-before)

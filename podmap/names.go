@@ -8,35 +8,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
 
-// nameIndex maps pod UIDs to the containers of their processes. It is immutable.
-type nameIndex struct {
-	snapshot *snapshot
-	pods     *source.Pods
-	byUID    map[string]gpu.Container
-}
-
-// ContainerOf returns the container that the processes of a pod's UID belong to, if that is certain: the kubelet lists
-// the pod now, one data source has its UID and none contradicts, and only one of its containers has devices, or, where
-// none has, it has only one container. An ordinary init container, which the kubelet does not list, counts as that
-// container. It does no input or output, and is safe for concurrent use.
-func (m *Map) ContainerOf(uid string) (gpu.Container, bool) {
-	if m.kubelet == nil || uid == "" {
-		return gpu.Container{}, false
-	}
-	pods := m.podMetadata()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := &m.state
-	if s.snapshot == nil || m.options.Clock().Sub(s.at) > m.options.MaxAge {
-		return gpu.Container{}, false
-	}
-	if m.names.snapshot != s.snapshot || m.names.pods != pods {
-		m.names = nameIndex{s.snapshot, pods, s.snapshot.names(pods)}
-	}
-	c, ok := m.names.byUID[uid]
-	return c, ok
-}
-
 // names returns the container of every known UID. It is a pure function of its arguments.
 func (s *snapshot) names(pods *source.Pods) map[string]gpu.Container {
 	users := map[gpu.PodName]string{} // the only container with devices; empty: several

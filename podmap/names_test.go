@@ -45,11 +45,13 @@ func TestContainerOfAUID(t *testing.T) {
 			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA+"-1", GPUB)}, nil, map[string]string{"u": "a/p/c"}},
 		{"by the API alone", []string{"a/p/c " + gpuOf(GPUA)}, nil, map[gpu.PodName]string{p: "u"}, map[string]string{"u": "a/p/c"}},
 		{"by the API, a pod that holds nothing", []string{"a/p/c"}, nil, map[gpu.PodName]string{p: "u"}, map[string]string{"u": "a/p/c"}},
-		{"by the API, a claim of DRA", []string{"a/p/c gpu.nvidia.com:claim=gpu-0"}, nil, map[gpu.PodName]string{p: "u"}, map[string]string{"u": "a/p/c"}},
+		{"by the API, a claim of DRA", []string{"a/p/c gpu.nvidia.com:claim=gpu-0"}, nil, map[gpu.PodName]string{p: "u"},
+			map[string]string{"u": "a/p/c"}},
 		{"a side container without devices", []string{"a/p/proxy", "a/p/c " + gpuOf(GPUA)},
 			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA, GPUA)}, nil, map[string]string{"u": "a/p/c"}},
 		{"two containers that hold", []string{"a/p/c " + gpuOf(GPUA), "a/p/d " + gpuOf(GPUB)},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA, GPUA), entry("u", "d", "nvidia.com/gpu", GPUB, GPUB)}, map[gpu.PodName]string{p: "u"}, nil},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA, GPUA), entry("u", "d", "nvidia.com/gpu", GPUB, GPUB)},
+			map[gpu.PodName]string{p: "u"}, nil},
 		{"two containers, none of which holds", []string{"a/p/c", "a/p/d"}, nil, map[gpu.PodName]string{p: "u"}, nil},
 		{"a pod that the kubelet does not list", []string{"a/p/c " + gpuOf(GPUA)}, nil, map[gpu.PodName]string{q: "u"}, nil},
 		{"equal ids of two pods", []string{"a/p/c " + gpuOf(GPUA+"-1"), "a/q/c " + gpuOf(GPUA+"-1")},
@@ -111,8 +113,8 @@ func TestAUIDNeedsTwoAnswers(t *testing.T) {
 	}
 }
 
-// FuzzContainerOf plays a node whose checkpoint has every listed pod's true entries and, beside them, whatever dead pods
-// left: a name is the true one, or there is none.
+// FuzzContainerOf plays a node whose checkpoint has every listed pod's true entries and, beside them, whatever dead
+// pods left: a name is the true one, or there is none.
 func FuzzContainerOf(f *testing.F) {
 	f.Add([]byte{0x00, 0x11, 0x22}, []byte{0x01})
 	f.Add([]byte{0x00, 0x00, 0x10}, []byte{0x00, 0x10, 0x21})

@@ -61,8 +61,8 @@ type Options struct {
 	Checkpoint string
 	// Dev is the directory of the host's device nodes, in which links of one scheme are followed; "/dev" by default.
 	Dev string
-	// API configures the watch of this node's pods at the API server, which has the GPUs of schemes that write them into
-	// annotations, and the UIDs, labels and owners of pods; nil: not watched.
+	// API configures the watch of this node's pods at the API server, which has the GPUs of schemes that write them
+	// into annotations, and the UIDs, labels and owners of pods; nil: not watched.
 	API *source.APIOptions
 	// PodLabels are the labels of pods in gpu.PodMeta.
 	PodLabels []string
@@ -114,6 +114,13 @@ type cache struct {
 	inventory *gpu.Inventory
 	pods      *source.Pods
 	allocs    gpu.Allocations
+}
+
+// nameIndex maps pod UIDs to the containers of their processes. It is immutable.
+type nameIndex struct {
+	snapshot *snapshot
+	pods     *source.Pods
+	byUID    map[string]gpu.Container
 }
 
 // New returns a Map. It starts nothing and connects to nothing.
@@ -199,21 +206,14 @@ func (m *Map) Close() error {
 // restarted kubelet lists nothing for up to a second.
 const firstRetry = 2 * time.Second
 
-// delay is the time from the end of one poll to the next. After failures its mean grows from firstRetry to six
-// intervals; it is spread by half to both sides, so that the clients of a node do not retry together.
+// delay is the time from the end of one poll to the next; after failures its mean grows to six intervals.
 func (m *Map) delay() time.Duration {
 	m.mu.Lock()
 	failures, unconfirmed := m.state.health.Failures(), m.state.unconfirmed
 	m.mu.Unlock()
 	switch {
 	case failures > 0:
-		longest := max(6*m.options.Interval, firstRetry)
-		mean := firstRetry
-		for i := 1; i < failures && mean < longest; i++ {
-			mean *= 2
-		}
-		mean = min(mean, longest)
-		return mean/2 + time.Duration(m.options.Jitter()*float64(mean))
+		return source.Backoff(failures, firstRetry, max(6*m.options.Interval, firstRetry), m.options.Jitter)
 	case unconfirmed:
 		return min(firstRetry, m.options.Interval)
 	}
@@ -270,9 +270,9 @@ func (m *Map) call(ctx context.Context, f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// needsConfirmation reports whether a response is used only if the next one is like it. A kubelet that was just restarted
-// lists no pods for a moment, and all GPUs would seem unallocated: so a response without any allocation after one with
-// some, or a first response without any pod (at least this exporter's own should be there).
+// needsConfirmation reports whether a response is used only if the next one is like it. A kubelet that was just
+// restarted lists no pods for a moment, and all GPUs would seem unallocated: so a response without any allocation after
+// one with some, or a first response without any pod (at least this exporter's own should be there).
 func (m *Map) needsConfirmation(r *response) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -404,7 +404,8 @@ func (m *Map) Allocations(inv *gpu.Inventory) gpu.Allocations {
 	for _, other := range m.sources() {
 		out.Sources = append(out.Sources, other.Source())
 	}
-	out.PollGroups = []gpu.PollHealth{{PollGroup: gpu.PollKubelet, Interval: m.options.Interval, Duration: socket.Duration}}
+	out.PollGroups = []gpu.PollHealth{{PollGroup: gpu.PollKubelet, Interval: m.options.Interval,
+		Duration: socket.Duration}}
 	return out
 }
 
@@ -433,4 +434,26 @@ func (m *Map) Unrecognized() []Unrecognized {
 		return nil
 	}
 	return m.state.snapshot.unresolved(pods)
+}
+
+// ContainerOf returns the container that the processes of a pod's UID belong to, if that is certain: the kubelet lists
+// the pod now, one data source has its UID and none contradicts, and only one of its containers has devices, or, where
+// none has, it has only one container. An ordinary init container, which the kubelet does not list, counts as that
+// container. It does no input or output, and is safe for concurrent use.
+func (m *Map) ContainerOf(uid string) (gpu.Container, bool) {
+	if m.kubelet == nil || uid == "" {
+		return gpu.Container{}, false
+	}
+	pods := m.podMetadata()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := &m.state
+	if s.snapshot == nil || m.options.Clock().Sub(s.at) > m.options.MaxAge {
+		return gpu.Container{}, false
+	}
+	if m.names.snapshot != s.snapshot || m.names.pods != pods {
+		m.names = nameIndex{s.snapshot, pods, s.snapshot.names(pods)}
+	}
+	c, ok := m.names.byUID[uid]
+	return c, ok
 }

@@ -161,7 +161,8 @@ func lines(h gpu.Allocations) []string {
 		out = append(out, short.Replace(s))
 	}
 	for _, u := range h.Unresolved {
-		out = append(out, fmt.Sprintf("%s/%s/%s %s unresolved %d", u.Container.Namespace, u.Container.Pod, u.Container.Name, u.Resource, u.Devices))
+		out = append(out, fmt.Sprintf("%s/%s/%s %s unresolved %d", u.Container.Namespace, u.Container.Pod, u.Container.Name, u.Resource,
+			u.Devices))
 	}
 	return out
 }
@@ -193,7 +194,8 @@ func TestShares(t *testing.T) {
 			[]string{"a/p/c nvidia.com/gpu A 0.5 shared", "a/p/c nvidia.com/gpu B 0.5 shared"}, false},
 		{"replicas never listed", []string{"a/p/c nvidia.com/gpu=" + GPUA + "::2"}, nil,
 			[]string{"a/p/c nvidia.com/gpu A ? shared"}, false},
-		{"more replicas held than are left", []string{"a/p/c nvidia.com/gpu=" + GPUA + "::2," + GPUA + "::3", "a/q/c nvidia.com/gpu=" + GPUA + "::1"},
+		{"more replicas held than are left", []string{"a/p/c nvidia.com/gpu=" + GPUA + "::2," + GPUA + "::3",
+			"a/q/c nvidia.com/gpu=" + GPUA + "::1"},
 			[]string{"nvidia.com/gpu=" + replicaIDs(GPUA, 2)},
 			[]string{"a/p/c nvidia.com/gpu A 0.6667 shared", "a/q/c nvidia.com/gpu A 0.3333 shared"}, false},
 		{"two resources of one GPU count apart", []string{"a/p/c nvidia.com/gpu=" + GPUA, "a/q/c nvidia.com/gpu.shared=" + GPUB + "::0"},
@@ -209,10 +211,12 @@ func TestShares(t *testing.T) {
 		{"GKE time sharing", []string{"a/q/c nvidia.com/gpu=nvidia0/vgpu0"},
 			[]string{"nvidia.com/gpu=nvidia0/vgpu0,nvidia0/vgpu1"}, []string{"a/q/c nvidia.com/gpu B 0.5 shared"}, false},
 		{"GKE MIG time sharing", []string{"a/q/c nvidia.com/gpu=nvidia2/gi3/vgpu0"},
-			[]string{"nvidia.com/gpu=nvidia2/gi3/vgpu0,nvidia2/gi3/vgpu1,nvidia2/gi7/vgpu0"}, []string{"a/q/c nvidia.com/gpu D D3 0.5 shared"}, false},
+			[]string{"nvidia.com/gpu=nvidia2/gi3/vgpu0,nvidia2/gi3/vgpu1,nvidia2/gi7/vgpu0"},
+			[]string{"a/q/c nvidia.com/gpu D D3 0.5 shared"}, false},
 		{"AWS", []string{"a/q/c k8s.amazonaws.com/vgpu=" + GPUA + "-0"},
 			[]string{"k8s.amazonaws.com/vgpu=" + GPUA + "-0," + GPUA + "-1"}, []string{"a/q/c k8s.amazonaws.com/vgpu A 0.5 shared"}, false},
-		{"nos grants memory", []string{"a/p/c nvidia.com/gpu-10gb=" + GPUA + "::0," + GPUA + "::1", "a/q/c nvidia.com/gpu-20gb=" + GPUA + "::0"},
+		{"nos grants memory", []string{"a/p/c nvidia.com/gpu-10gb=" + GPUA + "::0," + GPUA + "::1",
+			"a/q/c nvidia.com/gpu-20gb=" + GPUA + "::0"},
 			[]string{"nvidia.com/gpu-10gb=" + replicaIDs(GPUA, 2), "nvidia.com/gpu-20gb=" + replicaIDs(GPUA, 1)},
 			[]string{"a/p/c nvidia.com/gpu-10gb A 0.5 shared 20GiB", "a/q/c nvidia.com/gpu-20gb A 0.5 shared 20GiB"}, false},
 		{"a name like nos's for time slices", []string{"a/p/c nvidia.com/gpu-40gb=" + GPUA + "::0"},
@@ -222,8 +226,10 @@ func TestShares(t *testing.T) {
 
 		{"a claim", []string{"a/p/c gpu.nvidia.com:x=gpu-0,gpu-3"}, nil,
 			[]string{"a/p/c gpu.nvidia.com A 1", "a/p/c gpu.nvidia.com B 1"}, false},
-		{"a claim of three containers", []string{"a/p/c gpu.nvidia.com:x=gpu-0", "a/p/d gpu.nvidia.com:x=gpu-0", "a/q/c gpu.nvidia.com:x=gpu-0"}, nil,
-			[]string{"a/p/c gpu.nvidia.com B 0.3333 shared", "a/p/d gpu.nvidia.com B 0.3333 shared", "a/q/c gpu.nvidia.com B 0.3333 shared"}, false},
+		{"a claim of three containers", []string{"a/p/c gpu.nvidia.com:x=gpu-0", "a/p/d gpu.nvidia.com:x=gpu-0",
+			"a/q/c gpu.nvidia.com:x=gpu-0"}, nil,
+			[]string{"a/p/c gpu.nvidia.com B 0.3333 shared", "a/p/d gpu.nvidia.com B 0.3333 shared",
+				"a/q/c gpu.nvidia.com B 0.3333 shared"}, false},
 		{"claims of one name in two namespaces", []string{"a/p/c gpu.nvidia.com:x=gpu-0", "b/p/c gpu.nvidia.com:x=gpu-1"}, nil,
 			[]string{"a/p/c gpu.nvidia.com B 1", "b/p/c gpu.nvidia.com C 1"}, false},
 		{"a claim on a MIG device", []string{"a/p/c gpu.nvidia.com:x=gpu-2-mig-3g40gb-9-0"}, nil,
@@ -292,7 +298,8 @@ func TestResourcesAndPods(t *testing.T) {
 	if !reflect.DeepEqual(h.Resources, want) {
 		t.Errorf("resources %+v\nwant %+v", h.Resources, want)
 	}
-	if want := []gpu.PodRef{{Namespace: "a", Pod: "p"}, {Namespace: "b", Pod: "q"}, {Namespace: "c", Pod: "r"}}; !slices.Equal(h.Pods, want) {
+	if want := []gpu.PodRef{{Namespace: "a", Pod: "p"}, {Namespace: "b", Pod: "q"}, {Namespace: "c", Pod: "r"}}; !slices.Equal(h.Pods,
+		want) {
 		t.Errorf("pods %v", h.Pods)
 	}
 
@@ -456,7 +463,8 @@ func TestHealth(t *testing.T) {
 	k := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA)}
 	m := c.source(k)
 	h := poll(t, m)
-	if s := h.Sources[0]; s.Name != "podresources" || !s.Up || s.Message != "" || s.LastSuccess.Or(time.Time{}) != c.now || s.Errors != 0 || !s.Duration.Present() {
+	if s := h.Sources[0]; s.Name != "podresources" || !s.Up || s.Message != "" || s.LastSuccess.Or(time.Time{}) != c.now || s.Errors != 0 ||
+		!s.Duration.Present() {
 		t.Errorf("good: %+v", s)
 	}
 	if l := h.PollGroups; len(l) != 1 || l[0].PollGroup != gpu.PollKubelet || l[0].Interval != DefaultInterval || !l[0].Duration.Present() {
@@ -476,7 +484,8 @@ func TestHealth(t *testing.T) {
 	wantLines(t, h, "a/p/c nvidia.com/gpu A 1")
 	c.advance(5 * time.Minute)
 	h = m.Allocations(node())
-	if s := h.Sources[0]; h.Known || !h.Configured || s.Message != "/run/k.sock: broken in two lines; the last response is 5m35s old and no longer used" {
+	if s := h.Sources[0]; h.Known || !h.Configured || s.Message != "/run/k.sock: broken in two lines; the last response is 5m35s old and "+
+		"no longer used" {
 		t.Errorf("too old: %+v", h)
 	}
 	k.err = nil
@@ -629,7 +638,8 @@ func TestRun(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
-	m := newMap(Options{}, &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA + " aliyun.com/gpu-mem=x"), devices: ids("nvidia.com/gpu=" + GPUA)})
+	m := newMap(Options{}, &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA + " aliyun.com/gpu-mem=x"),
+		devices: ids("nvidia.com/gpu=" + GPUA)})
 	inventories := []*gpu.Inventory{node(), node(), nil}
 	var all sync.WaitGroup
 	for i := range 6 {

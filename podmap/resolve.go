@@ -24,17 +24,6 @@ type resolution struct {
 	ignored bool
 }
 
-// located is a GPU or instance of a resolution, with the allocated share and the limits.
-type located struct {
-	target  deviceid.Target
-	share   gpu.Opt[float64]
-	memory  gpu.Opt[gpu.Bytes]
-	compute gpu.Opt[float64]
-	shared  bool // others may have it too
-	// recorded means that share and limits are those of a scheme, which may overcommit the GPU.
-	recorded bool
-}
-
 // resolver resolves the allocations of a snapshot against an inventory and the metadata of pods.
 type resolver struct {
 	*snapshot
@@ -301,7 +290,8 @@ func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []s
 		names[t.Container.PodName()] = true
 	}
 	for o, n := range lost {
-		out.Unresolved = append(out.Unresolved, gpu.Unresolved{Container: o.container, Resource: o.resource, Devices: n})
+		out.Unresolved = append(out.Unresolved, gpu.Unresolved{Container: o.container, Resource: o.resource,
+			Devices: n})
 		names[o.container.PodName()] = true
 	}
 	for name := range names {

@@ -12,8 +12,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
 
-// response is what one List response contains, parsed and merged: the kubelet sends one entry per device, and an ID once
-// per NUMA node, in no stable order. It does not depend on the GPUs of the node, and is immutable once in use.
+// response is what one List response contains, parsed and merged: the kubelet sends one entry per device, and an ID
+// once per NUMA node, in no stable order. It does not depend on the GPUs of the node, and is immutable once in use.
 type response struct {
 	pods   int // with GPUs or without
 	direct []directID
@@ -114,8 +114,10 @@ func ignored(c deviceid.Class) bool { return c == deviceid.NotGPU || c == device
 
 // parse parses a List response, which it uses up.
 func (t idTable) parse(list *podresources.List) *response {
-	r := reader{table: t, all: map[string]*podresources.IDs{}, certain: map[string]bool{}, forms: map[Unrecognized]int{},
-		response: &response{pods: list.Pods, order: list.Order, allocated: map[string]int{}, uncertain: map[string]bool{}}}
+	r := reader{table: t, all: map[string]*podresources.IDs{}, certain: map[string]bool{},
+		forms: map[Unrecognized]int{},
+		response: &response{pods: list.Pods, order: list.Order, allocated: map[string]int{},
+			uncertain: map[string]bool{}}}
 	for name, c := range list.Containers {
 		for _, ids := range c.ByResource {
 			r.plugin(name, ids)
@@ -192,7 +194,8 @@ func (r *reader) claims(name gpu.Container, devices []podresources.ClaimDevice) 
 			continue
 		}
 		if p := parser.Parse(d.Name); p.Class == deviceid.Direct {
-			r.direct = append(r.direct, directID{idKey: idKey{name, d.Driver, d.Claim, d.Name}, ref: p.Ref, part: d.Part})
+			r.direct = append(r.direct, directID{idKey: idKey{name, d.Driver, d.Claim, d.Name}, ref: p.Ref,
+				part: d.Part})
 			r.certain[d.Driver] = true
 		} else {
 			opaque[d.Driver]++
@@ -202,7 +205,8 @@ func (r *reader) claims(name gpu.Container, devices []podresources.ClaimDevice) 
 		all.Whole = append(all.Whole, d.Name)
 	}
 	for driver, n := range opaque {
-		r.opaque = append(r.opaque, opaqueIDs{allocationKey: allocationKey{container: name, resource: driver}, devices: n})
+		r.opaque = append(r.opaque, opaqueIDs{allocationKey: allocationKey{container: name, resource: driver},
+			devices: n})
 	}
 }
 
@@ -238,7 +242,8 @@ func (r *reader) finish() *response {
 		r.unrecognized = append(r.unrecognized, u)
 	}
 	slices.SortFunc(r.unrecognized, func(x, y Unrecognized) int {
-		return cmp.Or(cmp.Compare(x.Resource, y.Resource), cmp.Compare(x.Scheme, y.Scheme), cmp.Compare(x.Shape, y.Shape))
+		return cmp.Or(cmp.Compare(x.Resource, y.Resource), cmp.Compare(x.Scheme, y.Scheme),
+			cmp.Compare(x.Shape, y.Shape))
 	})
 	return r.response
 }

@@ -5,6 +5,17 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
 )
 
+// located is a GPU or instance of a resolution, with the allocated share and the limits.
+type located struct {
+	target  deviceid.Target
+	share   gpu.Opt[float64]
+	memory  gpu.Opt[gpu.Bytes]
+	compute gpu.Opt[float64]
+	shared  bool // others may have it too
+	// recorded means that share and limits are those of a scheme, which may overcommit the GPU.
+	recorded bool
+}
+
 // peers counts the other allocations of the same ID, device or GPU, so that shares add up.
 type peers struct {
 	// containers counts the containers that one and the same ID, or device of one claim, is allocated to.

@@ -134,7 +134,8 @@ func readSharing(t testing.TB, path string) *sharing {
 		case "alloc":
 			resource, ids, _ := strings.Cut(fields[2], "=")
 			c.entries = append(c.entries, checkpointEntry{PodUID: fields[0], ContainerName: fields[1], ResourceName: resource,
-				DeviceIDs: map[string][]string{"-1": strings.Split(ids, ",")}, answer: &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{}, Annotations: map[string]string{}}})
+				DeviceIDs: map[string][]string{"-1": strings.Split(ids, ",")},
+				answer:    &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{}, Annotations: map[string]string{}}})
 			c.labels, c.annotated = nil, c.entries[len(c.entries)-1].answer.Annotations
 		case "env":
 			c.entries[len(c.entries)-1].answer.Envs[key] = value
@@ -297,7 +298,8 @@ func sharingLines(h gpu.Allocations) []string {
 		out = append(out, shorts.Replace(s+" "+x.Source))
 	}
 	for _, u := range h.Unresolved {
-		out = append(out, fmt.Sprintf("%s/%s/%s %s unresolved %d", u.Container.Namespace, u.Container.Pod, u.Container.Name, u.Resource, u.Devices))
+		out = append(out, fmt.Sprintf("%s/%s/%s %s unresolved %d", u.Container.Namespace, u.Container.Pod, u.Container.Name, u.Resource,
+			u.Devices))
 	}
 	if out == nil {
 		out = []string{"none"}
@@ -333,8 +335,8 @@ func allSharing(t testing.TB) []*sharing {
 	return out
 }
 
-// TestEverySharingScheme plays every scheme back with each source alone and with both, then restarts the
-// kubelet and the containers: nobody's holding may change with that.
+// TestEverySharingScheme plays every scheme back with each source alone and with both, then restarts the kubelet and
+// the containers: nobody's holding may change with that.
 func TestEverySharingScheme(t *testing.T) {
 	for _, s := range allSharing(t) {
 		t.Run(strings.TrimSuffix(s.file, ".txt"), func(t *testing.T) {
@@ -360,7 +362,8 @@ func TestEverySharingScheme(t *testing.T) {
 							h = jobs.Merge(h, inv)
 						}
 						if got, want := sharingLines(h), c.wanted(mode); !slices.Equal(got, want) {
-							t.Errorf("%s, %s, %s:\n\t%s\nwant\n\t%s", c.name, mode, when, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+							t.Errorf("%s, %s, %s:\n\t%s\nwant\n\t%s", c.name, mode, when, strings.Join(got, "\n\t"),
+								strings.Join(want, "\n\t"))
 						}
 						sound(t, inv, c, h)
 						for _, src := range h.Sources {
@@ -373,7 +376,8 @@ func TestEverySharingScheme(t *testing.T) {
 					before := check("at first")
 					now.advance(time.Minute)
 					check("again")
-					// Containers that restart keep their devices; the kubelet's first answer after its own restart is empty.
+					// Containers that restart keep their devices; the kubelet's first answer after its own restart is
+					// empty.
 					full := k.pods
 					k.pods = &podresources.ListPodResourcesResponse{}
 					if err := m.Poll(t.Context()); err != nil {
@@ -393,8 +397,8 @@ func TestEverySharingScheme(t *testing.T) {
 	}
 }
 
-// sound checks what is true of all holdings whatever the sources say: no GPU and no instance that the node
-// lacks, no pod that the kubelet does not list, and no GPU held more than once.
+// sound checks what is true of all holdings whatever the sources say: no GPU and no instance that the node lacks, no
+// pod that the kubelet does not list, and no GPU held more than once.
 func sound(t testing.TB, inv *gpu.Inventory, c *sharingCase, h gpu.Allocations) {
 	t.Helper()
 	listed := map[string]bool{}

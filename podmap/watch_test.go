@@ -57,7 +57,8 @@ func TestRunWatches(t *testing.T) {
 func TestAnnotationsOfAPodOfTheSameName(t *testing.T) {
 	l := newLedger(t)
 	l.write(entry("u-old", "c", "nvidia.com/gpu", GPUB+"-1", "none"))
-	for uid, want := range map[string]string{"u-old": "a/p/c nvidia.com/gpu A 0.25 shared 10GiB", "u-new": "a/p/c nvidia.com/gpu unresolved 1"} {
+	for uid, want := range map[string]string{"u-old": "a/p/c nvidia.com/gpu A 0.25 shared 10GiB",
+		"u-new": "a/p/c nvidia.com/gpu unresolved 1"} {
 		m := newClock().withCheckpoint(&fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUB + "-1")}, l.path)
 		m.watch = &fakeWatch{source.NewPods(map[gpu.PodName]*source.Pod{{Namespace: "a", Pod: "p"}: {UID: uid,
 			Annotations: map[string]string{"hami.io/vgpu-devices-allocated": GPUA + ",NVIDIA,10240,0:;"}}})}

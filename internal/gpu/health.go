@@ -91,8 +91,8 @@ func (h *Health) Fresh(now time.Time, maxAge time.Duration) bool {
 	return ok && now.Sub(at) <= maxAge
 }
 
-// Source returns the state to publish. Pending is the message before the first attempt; while the source is down,
-// its last response is used for up to maxAge, where 0 is no limit.
+// Source returns the state to publish. Pending is the message before the first attempt; while the source is down, its
+// last response is used for up to maxAge, where 0 is no limit.
 func (h *Health) Source(name, pending string, now time.Time, maxAge time.Duration) Source {
 	s := Source{Name: name, Up: h.failures == 0 && h.success.Present(), LastSuccess: h.success,
 		Errors: h.errors, Duration: h.duration, Message: h.err}

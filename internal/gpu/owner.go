@@ -39,8 +39,8 @@ type Allocation struct {
 	Resource  string // "nvidia.com/gpu"
 	GPU       UUID
 	Instance  UUID // the MIG instance's UUID; empty: the GPU itself
-	// Share is the allocated fraction of the instance, else of the GPU: 1 for the whole. Absent until it is known
-	// (the replicas of a GPU have not been listed yet).
+	// Share is the allocated fraction of the instance, else of the GPU: 1 for the whole. Absent until it is known (the
+	// replicas of a GPU have not been listed yet).
 	Share Opt[Ratio]
 	// Shared is true where the scheme allocates the same GPU or instance to several containers.
 	Shared bool

@@ -68,9 +68,9 @@ var (
 	capabilityNode = regexp.MustCompile(`^nvidia-cap([0-9]{1,5})$`)
 )
 
-// deviceNodes lists the minor numbers of the GPUs and MIG capabilities that have a node below the root of a process. They
-// are those of the nodes, whatever their names: some plugins name every GPU nvidia0. It never leaves that root: links
-// that a container creates are not followed.
+// deviceNodes lists the minor numbers of the GPUs and MIG capabilities that have a node below the root of a process.
+// They are those of the nodes, whatever their names: some plugins name every GPU nvidia0. It never leaves that root:
+// links that a container creates are not followed.
 func deviceNodes(dir string, kernel bool) (minors, caps []int, err error) {
 	root, err := os.OpenRoot(filepath.Join(dir, "root"))
 	if err != nil {

@@ -24,7 +24,8 @@ const (
 // container is an entry of a list, with what else an engine writes.
 func engineContainer(id string, names ...string) string {
 	text, err := json.Marshal(map[string]any{"Id": id, "Names": names, "Image": "cuda", "Command": "train --token=secret",
-		"Labels": map[string]string{"a": "b"}, "Ports": []any{}, "HostConfig": map[string]string{"NetworkMode": "default"}, "State": "running"})
+		"Labels": map[string]string{"a": "b"}, "Ports": []any{}, "HostConfig": map[string]string{"NetworkMode": "default"},
+		"State": "running"})
 	if err != nil {
 		panic(err)
 	}
@@ -39,7 +40,8 @@ func TestEngineNames(t *testing.T) {
 		want       map[string]string
 		err        string
 	}{
-		{"docker", listOf(engineContainer(idA, "/train"), engineContainer(idB, "/notebook.1")), map[string]string{idA: "train", idB: "notebook.1"}, ""},
+		{"docker", listOf(engineContainer(idA, "/train"), engineContainer(idB, "/notebook.1")),
+			map[string]string{idA: "train", idB: "notebook.1"}, ""},
 		{"podman without a slash", listOf(engineContainer(idA, "train")), map[string]string{idA: "train"}, ""},
 		{"a link of another container", listOf(engineContainer(idA, "/web/db", "/db")), map[string]string{idA: "db"}, ""},
 		{"links alone", listOf(engineContainer(idA, "/web/db")), nil, ""},
@@ -47,7 +49,8 @@ func TestEngineNames(t *testing.T) {
 		{"no name", listOf(engineContainer(idA)), nil, ""},
 		{"none running", "[]", nil, ""},
 		{"null", "null", nil, ""},
-		{"of the kubelet", listOf(engineContainer(idA, "/k8s_main_train-0_ml_0f4a7b3c-1d2e-4f5a-8b6c-7d8e9fa0b1c2_0"), engineContainer(idB, "/x")), map[string]string{idB: "x"}, ""},
+		{"of the kubelet", listOf(engineContainer(idA, "/k8s_main_train-0_ml_0f4a7b3c-1d2e-4f5a-8b6c-7d8e9fa0b1c2_0"),
+			engineContainer(idB, "/x")), map[string]string{idB: "x"}, ""},
 		{"a name of two", listOf(engineContainer(idA, "/x"), engineContainer(idB, "/x")), nil, ""},
 		{"an id of two names", listOf(engineContainer(idA, "/x"), engineContainer(idA, "/y")), nil, ""},
 		{"an id twice", listOf(engineContainer(idA, "/x"), engineContainer(idA, "/x")), map[string]string{idA: "x"}, ""},
@@ -97,7 +100,8 @@ func FuzzEngineNames(f *testing.F) {
 		_ = json.NewDecoder(strings.NewReader(text)).Decode(&all)
 		plain, _ := json.Marshal(all)
 		for id, name := range names {
-			if !fullID.MatchString(id) || !validName.MatchString(name) || len(name) > maxEngineName || strings.HasPrefix(name, "k8s_") || seen[name] {
+			if !fullID.MatchString(id) || !validName.MatchString(name) || len(name) > maxEngineName || strings.HasPrefix(name, "k8s_") ||
+				seen[name] {
 				t.Errorf("%q is called %q", id, name)
 			}
 			seen[name] = true
@@ -277,7 +281,8 @@ func TestEngineFaults(t *testing.T) {
 			wantName(t, e, idA, "train", true)
 			wantName(t, e, idB, "", true) // called by its id, rather than waited for
 			src := e.Source()
-			if src.Up || src.Errors != 1 || !strings.Contains(src.Message, c.message) || !strings.Contains(src.Message, "using the response from") || strings.ContainsAny(src.Message, "\r\n") {
+			if src.Up || src.Errors != 1 || !strings.Contains(src.Message, c.message) ||
+				!strings.Contains(src.Message, "using the response from") || strings.ContainsAny(src.Message, "\r\n") {
 				t.Errorf("health: %+v", src)
 			}
 		})

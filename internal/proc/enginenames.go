@@ -25,8 +25,8 @@ var (
 	likeID = regexp.MustCompile(`^[0-9a-f]{12}$`)
 )
 
-// decodeNames decodes a list of containers, as a whole or not at all: names by full ID. A container of the kubelet, whose
-// name begins with k8s_, belongs to a pod and has no name here. A name of two containers names neither.
+// decodeNames decodes a list of containers, as a whole or not at all: names by full ID. A container of the kubelet,
+// whose name begins with k8s_, belongs to a pod and has no name here. A name of two containers names neither.
 func decodeNames(r io.Reader) (map[string]string, error) {
 	limited := &io.LimitedReader{R: r, N: maxList + 1}
 	names, err := decodeList(json.NewDecoder(limited))
@@ -100,7 +100,8 @@ func nameOf(all []string) string {
 		}
 		found = name
 	}
-	if len(found) > maxEngineName || !validName.MatchString(found) || likeID.MatchString(found) || strings.HasPrefix(found, "k8s_") {
+	if len(found) > maxEngineName || !validName.MatchString(found) || likeID.MatchString(found) ||
+		strings.HasPrefix(found, "k8s_") {
 		return ""
 	}
 	return found

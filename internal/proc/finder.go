@@ -39,8 +39,8 @@ type Options struct {
 	Kubernetes bool
 	// Slurm means that GPUs are allocated to the jobs of Slurm beside the pods.
 	Slurm bool
-	// JobNumbers enables reading SLURM_JOB_ID from the environment of processes whose cgroup names their job only by its
-	// SLUID. It needs CAP_SYS_PTRACE; without, such a job is named by its SLUID.
+	// JobNumbers enables reading SLURM_JOB_ID from the environment of processes whose cgroup names their job only by
+	// its SLUID. It needs CAP_SYS_PTRACE; without, such a job is named by its SLUID.
 	JobNumbers bool
 	// Clock is the time; log names are read again at most every namesInterval.
 	Clock func() time.Time
@@ -149,8 +149,8 @@ func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 	return e.container, e.owner
 }
 
-// valid reports whether a cgroup file, parsed as place, describes a process: it has a line as the kernel writes them, and
-// none among the pods that names no pod.
+// valid reports whether a cgroup file, parsed as place, describes a process: it has a line as the kernel writes them,
+// and none among the pods that names no pod.
 func (f *Finder) valid(text string, place Place) bool {
 	if place != (Place{}) {
 		return true
@@ -215,7 +215,8 @@ func (f *Finder) name(now time.Time, p Place) (gpu.Container, Owner) {
 	return gpu.Container{Pod: name}, Owned
 }
 
-// engineName returns docker/NAME; empty where no engine has the container. Settled is false while one may still have it.
+// engineName returns docker/NAME; empty where no engine has the container. Settled is false while one may still have
+// it.
 func (f *Finder) engineName(p Place) (name string, settled bool) {
 	settled = true
 	for _, e := range f.o.Engines {

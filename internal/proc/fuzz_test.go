@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzParseStat: a command may hold anything, and does not shift the field that tells one process from the next of
-// its PID.
+// FuzzParseStat: a command may hold anything, and does not shift the field that tells one process from the next of its
+// PID.
 func FuzzParseStat(f *testing.F) {
 	f.Add("python", "1 (x) S 1", uint64(777))
 	f.Add("a) S 1 1 (b", "", uint64(0))
@@ -17,7 +17,8 @@ func FuzzParseStat(f *testing.F) {
 		if gotStart, gotCommand, ok := parseStat(line); !ok || gotStart != fmt.Sprint(start) || gotCommand != command {
 			t.Errorf("%q is read as %q, %q, %v", line, gotStart, gotCommand, ok)
 		}
-		if gotStart, gotCommand, ok := parseStat(garbage); ok && (gotStart == "" || !strings.Contains(garbage, gotCommand) || !strings.Contains(garbage, gotStart)) {
+		if gotStart, gotCommand, ok := parseStat(garbage); ok &&
+			(gotStart == "" || !strings.Contains(garbage, gotCommand) || !strings.Contains(garbage, gotStart)) {
 			t.Errorf("%q is read as %q, %q", garbage, gotStart, gotCommand)
 		}
 	})
@@ -26,7 +27,8 @@ func FuzzParseStat(f *testing.F) {
 // FuzzLogNames: what is read from the name of a log is the whole of it, so that no two pods share one.
 func FuzzLogNames(f *testing.F) {
 	const id = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-	for _, name := range []string{"ml_train-0_5a0e1100-8c1d-4e6b-9d10-000000000000", "ml_train-0_", "__" + id, "train-0_ml_main-" + id + ".log", "p_n_c--" + id + ".log", "p_n_-" + id + ".log", "p_n_c-" + id} {
+	for _, name := range []string{"ml_train-0_5a0e1100-8c1d-4e6b-9d10-000000000000", "ml_train-0_", "__" + id,
+		"train-0_ml_main-" + id + ".log", "p_n_c--" + id + ".log", "p_n_-" + id + ".log", "p_n_c-" + id} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
@@ -36,7 +38,8 @@ func FuzzLogNames(f *testing.F) {
 			}
 		}
 		if l, ok := parseContainerLink(name); ok {
-			if l.Pod+"_"+l.Namespace+"_"+l.Name+"-"+l.id+".log" != name || l.Pod == "" || l.Namespace == "" || l.Name == "" || len(l.id) < minID {
+			if l.Pod+"_"+l.Namespace+"_"+l.Name+"-"+l.id+".log" != name || l.Pod == "" || l.Namespace == "" || l.Name == "" ||
+				len(l.id) < minID {
 				t.Errorf("%q is read as %+v", name, l)
 			}
 		}

@@ -36,8 +36,8 @@ var (
 // maxCgroup bounds what is read of a cgroup file: a real one is some hundred bytes.
 const maxCgroup = 64 << 10
 
-// ParseCgroup parses /proc/<pid>/cgroup, of cgroup v1, v2 or both. A line that names a pod takes precedence, then one that
-// names a container, a job, a unit, a user, in this order. Invalid lines are ignored.
+// ParseCgroup parses /proc/<pid>/cgroup, of cgroup v1, v2 or both. A line that names a pod takes precedence, then one
+// that names a container, a job, a unit, a user, in this order. Invalid lines are ignored.
 func ParseCgroup(text string) Place {
 	if len(text) > maxCgroup {
 		text = text[:maxCgroup]

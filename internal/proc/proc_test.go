@@ -25,20 +25,27 @@ func TestParseCgroup(t *testing.T) {
 		text string
 		want Place
 	}{
-		"v2 systemd containerd": {"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
+		"v2 systemd containerd": {"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + uid_ + ".slice/cri-containerd-" +
+			cid + ".scope\n", pod},
 		"v2 systemd guaranteed": {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
-		"v2 crio":               {"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" + uid_ + ".slice/crio-" + cid + ".scope\n", pod},
-		"v2 crio with crun":     {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/crio-" + cid + ".scope/container\n", pod},
-		"crio monitor":          {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/crio-conmon-" + cid + ".scope\n", Place{PodUID: uid}},
-		"v2 cri-dockerd":        {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/docker-" + cid + ".scope\n", pod},
-		"cgroupfs":              {"0::/kubepods/burstable/pod" + uid + "/" + cid + "\n", pod},
-		"cgroupfs guaranteed":   {"0::/kubepods/pod" + uid + "/" + cid + "\n", pod},
-		"cgroupfs crio":         {"0::/kubepods/pod" + uid + "/crio-" + cid + "\n", pod},
-		"v1":                    {"12:memory:/kubepods/besteffort/pod" + uid + "/" + cid + "\n1:name=systemd:/kubepods/besteffort/pod" + uid + "/" + cid + "\n", pod},
-		"hybrid":                {"0::/system.slice/containerd.service\n5:devices:/kubepods.slice/kubepods-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
-		"one segment":           {"0::/system.slice/containerd.service/kubepods-burstable-pod" + uid_ + ".slice:cri-containerd:" + cid + "\n", pod},
-		"kind inside":           {"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
-		"kind from outside":     {"0::/system.slice/docker-" + other + ".scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
+		"v2 crio": {"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" + uid_ + ".slice/crio-" + cid +
+			".scope\n", pod},
+		"v2 crio with crun":   {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/crio-" + cid + ".scope/container\n", pod},
+		"crio monitor":        {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/crio-conmon-" + cid + ".scope\n", Place{PodUID: uid}},
+		"v2 cri-dockerd":      {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/docker-" + cid + ".scope\n", pod},
+		"cgroupfs":            {"0::/kubepods/burstable/pod" + uid + "/" + cid + "\n", pod},
+		"cgroupfs guaranteed": {"0::/kubepods/pod" + uid + "/" + cid + "\n", pod},
+		"cgroupfs crio":       {"0::/kubepods/pod" + uid + "/crio-" + cid + "\n", pod},
+		"v1": {"12:memory:/kubepods/besteffort/pod" + uid + "/" + cid + "\n1:name=systemd:/kubepods/besteffort/pod" +
+			uid + "/" + cid + "\n", pod},
+		"hybrid": {"0::/system.slice/containerd.service\n5:devices:/kubepods.slice/kubepods-pod" + uid_ +
+			".slice/cri-containerd-" + cid + ".scope\n", pod},
+		"one segment": {"0::/system.slice/containerd.service/kubepods-burstable-pod" + uid_ + ".slice:cri-containerd:" + cid +
+			"\n", pod},
+		"kind inside": {"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod" + uid_ +
+			".slice/cri-containerd-" + cid + ".scope\n", pod},
+		"kind from outside": {"0::/system.slice/docker-" + other + ".scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" +
+			uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
 		"private ns, same QoS":  {"0::/../../kubepods-burstable-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
 		"private ns, other QoS": {"0::/../../../kubepods-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
 		"private ns, cgroupfs":  {"0::/../../pod" + uid + "/" + cid + "\n", pod},
@@ -54,14 +61,16 @@ func TestParseCgroup(t *testing.T) {
 		"slurm v1 host":         {"4:devices:/slurm_node1/uid_1000/job_4242/step_batch\n", Place{SlurmJob: "4242"}},
 		"slurm v2":              {"0::/system.slice/slurmstepd.scope/job_4242/step_0/user/task_0\n", Place{SlurmJob: "4242"}},
 		"slurm v2 named":        {"0::/system.slice/node1_slurmstepd.scope/job_7/step_extern/user\n", Place{SlurmJob: "7"}},
-		"slurm SLUID":           {"0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n", Place{SlurmJob: "sEKNKTV3WPV500"}},
-		"a job outside slurm":   {"0::/system.slice/x.service/job_1\n", Place{Unit: "x.service"}},
-		"service":               {"0::/system.slice/ollama.service\n", Place{Unit: "ollama.service"}},
-		"login session":         {"0::/user.slice/user-1000.slice/session-3.scope\n", Place{User: "1000"}},
-		"user manager":          {"0::/user.slice/user-1000.slice/user@1000.service/app.slice/jupyter.service\n", Place{User: "1000", Unit: "jupyter.service"}},
-		"short id":              {"0::/kubepods/pod" + uid[:30] + "/" + cid + "\n", Place{ContainerID: cid}},
-		"garbage":               {"\x00\xff::\n::::\n0::relative\npod" + uid, Place{}},
-		"empty":                 {"", Place{}},
+		"slurm SLUID": {"0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n",
+			Place{SlurmJob: "sEKNKTV3WPV500"}},
+		"a job outside slurm": {"0::/system.slice/x.service/job_1\n", Place{Unit: "x.service"}},
+		"service":             {"0::/system.slice/ollama.service\n", Place{Unit: "ollama.service"}},
+		"login session":       {"0::/user.slice/user-1000.slice/session-3.scope\n", Place{User: "1000"}},
+		"user manager": {"0::/user.slice/user-1000.slice/user@1000.service/app.slice/jupyter.service\n",
+			Place{User: "1000", Unit: "jupyter.service"}},
+		"short id": {"0::/kubepods/pod" + uid[:30] + "/" + cid + "\n", Place{ContainerID: cid}},
+		"garbage":  {"\x00\xff::\n::::\n0::relative\npod" + uid, Place{}},
+		"empty":    {"", Place{}},
 	} {
 		if got := ParseCgroup(c.text); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
@@ -107,7 +116,8 @@ func (n *node) write(path, text string) {
 }
 
 func (n *node) process(pid int, start, cgroup string) {
-	n.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (a) b (c) S 1 1 1 0 -1 4194304 100 0 0 0 1 2 3 4 20 0 1 0 %s 1000 10\n", pid, start))
+	n.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (a) b (c) S 1 1 1 0 -1 4194304 100 0 0 0 1 2 3 4 20 0 1 0 %s 1000 10\n", pid,
+		start))
 	n.write(fmt.Sprintf("proc/%d/cgroup", pid), cgroup)
 }
 
@@ -119,8 +129,9 @@ func (n *node) pod(namespace, pod, uid, container, cid string) {
 }
 
 func (n *node) finder(kubernetes bool) *Finder {
-	return New(Options{Procfs: filepath.Join(n.root, "proc"), PodLogs: filepath.Join(n.root, "log/pods"), ContainerLogs: filepath.Join(n.root, "log/containers"),
-		Kubernetes: kubernetes, Clock: func() time.Time { return n.now }})
+	return New(Options{Procfs: filepath.Join(n.root, "proc"), PodLogs: filepath.Join(n.root, "log/pods"),
+		ContainerLogs: filepath.Join(n.root, "log/containers"),
+		Kubernetes:    kubernetes, Clock: func() time.Time { return n.now }})
 }
 
 func expect(t *testing.T, f *Finder, pid int, want gpu.Container, owner Owner) {
@@ -164,7 +175,8 @@ func TestCgroupThatMakesNoSense(t *testing.T) {
 	n := newNode(t)
 	n.pod("ml", "train-0", uid, "main", cid)
 	f := n.finder(true)
-	for _, text := range []string{"", "\x00\x00", "0::", "::\n:\n", "0::/kubepods.slice\n", "0::/kubepods/pod" + uid[:9] + "\n", strings.Repeat("A", 9000)} {
+	for _, text := range []string{"", "\x00\x00", "0::", "::\n:\n", "0::/kubepods.slice\n", "0::/kubepods/pod" + uid[:9] + "\n",
+		strings.Repeat("A", 9000)} {
 		n.process(10, "555", text)
 		expect(t, f, 10, gpu.Container{}, Unknown)
 	}
@@ -272,9 +284,15 @@ func TestPodsOfAnotherSource(t *testing.T) {
 		{"no logs, another pod is told", func(*node) {}, podsOf{hash: main}, gpu.Container{}, Unknown},
 		{"the link tells the container", func(n *node) { n.pod("ml", "train-0", uid, "side", cid) }, podsOf{uid: main}, side, Owned},
 		{"logs of another pod", func(n *node) { n.pod("ml", "other", uid, "main", cid) }, podsOf{uid: main}, gpu.Container{}, Unknown},
-		{"logs of another pod without a link", func(n *node) { n.pod("ml", "other", uid, "main", ""); n.pod("ml", "other", uid, "b", "") }, podsOf{uid: main}, gpu.Container{}, Unknown},
-		{"logs of several containers and no link", func(n *node) { n.pod("ml", "train-0", uid, "main", ""); n.pod("ml", "train-0", uid, "side", "") }, podsOf{uid: main}, gpu.Container{}, Unknown},
-		{"two links of one id", func(n *node) { n.pod("ml", "x", other, "m", cid); n.pod("ml", "y", other, "m", cid) }, podsOf{uid: main}, gpu.Container{}, Unknown},
+		{"logs of another pod without a link", func(n *node) { n.pod("ml", "other", uid, "main", ""); n.pod("ml", "other", uid, "b", "") },
+			podsOf{uid: main}, gpu.Container{}, Unknown},
+		{"logs of several containers and no link", func(n *node) {
+			n.pod("ml", "train-0", uid, "main", "")
+			n.pod("ml", "train-0", uid,
+				"side", "")
+		}, podsOf{uid: main}, gpu.Container{}, Unknown},
+		{"two links of one id", func(n *node) { n.pod("ml", "x", other, "m", cid); n.pod("ml", "y", other, "m", cid) }, podsOf{uid: main},
+			gpu.Container{}, Unknown},
 		{"logs alone", func(n *node) { n.pod("ml", "train-0", uid, "main", cid) }, podsOf{}, main, Owned},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -348,7 +366,8 @@ func TestNamesOfEnginesBesideKubernetes(t *testing.T) {
 func TestNamedMPS(t *testing.T) {
 	n := newNode(t)
 	f := n.finder(true)
-	for command, want := range map[string]bool{"nvidia-cuda-mps": true, "nvidia-cuda-mps-server": false, "python": false, "x) (nvidia-cuda-mps": false, "": false, "nvidia-cuda-mps)": false} {
+	for command, want := range map[string]bool{"nvidia-cuda-mps": true, "nvidia-cuda-mps-server": false, "python": false,
+		"x) (nvidia-cuda-mps": false, "": false, "nvidia-cuda-mps)": false} {
 		n.write("proc/10/stat", "10 ("+command+") S 1 1 1 0 -1 4194304 100 0 0 0 1 2 3 4 20 0 1 0 555 1000 10\n")
 		n.write("proc/10/cgroup", "0::/system.slice/x.service\n")
 		expect(t, f, 10, gpu.Container{}, Host)

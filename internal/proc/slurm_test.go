@@ -35,14 +35,17 @@ func TestSLUIDs(t *testing.T) {
 		"told":                 {{10, sluidA, "A=1\x00SLURM_JOB_ID=4242\x00", "4242", sluidA}},
 		"a number in the path": {{10, "job_7", "SLURM_JOB_ID=4242\x00", "7", "7"}},
 		"not told":             {{10, sluidA, "SLURM_JOB_GPUS=1\x00", sluidA, sluidA}},
-		"told by one of two":   {{10, sluidA, "", sluidA, sluidA}, {11, sluidA, "SLURM_JOB_ID=5\x00", "5", sluidA}, {10, "", "", "5", sluidA}},
-		"not a number":         {{10, sluidA, "SLURM_JOB_ID=../../x\x00", sluidA, sluidA}},
-		"0":                    {{10, sluidA, "SLURM_JOB_ID=0\x00", sluidA, sluidA}},
-		"too large":            {{10, sluidA, "SLURM_JOB_ID=99999999999\x00", sluidA, sluidA}},
-		"leading zero":         {{10, sluidA, "SLURM_JOB_ID=042\x00", sluidA, sluidA}},
-		"two that disagree":    {{10, sluidA, "SLURM_JOB_ID=5\x00", "5", sluidA}, {11, sluidA, "SLURM_JOB_ID=6\x00", sluidA, sluidA}, {10, "", "", sluidA, sluidA}},
+		"told by one of two": {{10, sluidA, "", sluidA, sluidA}, {11, sluidA, "SLURM_JOB_ID=5\x00", "5", sluidA},
+			{10, "", "", "5", sluidA}},
+		"not a number": {{10, sluidA, "SLURM_JOB_ID=../../x\x00", sluidA, sluidA}},
+		"0":            {{10, sluidA, "SLURM_JOB_ID=0\x00", sluidA, sluidA}},
+		"too large":    {{10, sluidA, "SLURM_JOB_ID=99999999999\x00", sluidA, sluidA}},
+		"leading zero": {{10, sluidA, "SLURM_JOB_ID=042\x00", sluidA, sluidA}},
+		"two that disagree": {{10, sluidA, "SLURM_JOB_ID=5\x00", "5", sluidA}, {11, sluidA, "SLURM_JOB_ID=6\x00", sluidA, sluidA},
+			{10, "", "", sluidA, sluidA}},
 		// Whoever takes another job's number gets neither its name nor its figures.
-		"a number of two jobs": {{10, sluidA, "SLURM_JOB_ID=5\x00", "5", sluidA}, {11, sluidB, "SLURM_JOB_ID=5\x00", sluidB, sluidB}, {10, "", "", sluidA, sluidA}},
+		"a number of two jobs": {{10, sluidA, "SLURM_JOB_ID=5\x00", "5", sluidA}, {11, sluidB, "SLURM_JOB_ID=5\x00", sluidB, sluidB},
+			{10, "", "", sluidA, sluidA}},
 	} {
 		n := newNode(t)
 		with, without := slurmFinder(n, Options{JobNumbers: true}), slurmFinder(n, Options{})

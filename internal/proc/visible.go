@@ -119,7 +119,8 @@ func (s *VisibleScanner) Scan(ctx context.Context) {
 		message = "cannot list processes: " + err.Error()
 		changed = s.health.Failed(message)
 	case denied > 0:
-		message = fmt.Sprintf("%d containers are not accessible: permission denied; add the capability SYS_PTRACE, and "+
+		message = fmt.Sprintf("%d containers are not accessible: permission denied; add the capability SYS_PTRACE, "+
+			"and "+
 			"with AppArmor the profile unconfined", denied)
 		changed = s.health.Partial(end, denied, message)
 	default:
@@ -214,8 +215,8 @@ func (p process) before(q process) bool {
 	return cmp.Or(cmp.Compare(len(p.start), len(q.start)), cmp.Compare(p.start, q.start), cmp.Compare(p.pid, q.pid)) < 0
 }
 
-// has reports whether a GPU is visible by its nodes. Under MIG the node of the GPU is not enough: it takes access to one
-// of its instances too.
+// has reports whether a GPU is visible by its nodes. Under MIG the node of the GPU is not enough: it takes access to
+// one of its instances too.
 func (v *visible) has(c *gpu.InventoryGPU) bool {
 	minor, ok := c.Minor.Get()
 	if !ok || !slices.Contains(v.minors, minor) {

@@ -39,7 +39,8 @@ func TestFindVariable(t *testing.T) {
 		{"nothing", "", "", false},
 		{"name alone", "V\x00V", "", false},
 	} {
-		for way, r := range map[string]io.Reader{"whole": strings.NewReader(c.text), "byte by byte": iotest.OneByteReader(strings.NewReader(c.text))} {
+		for way, r := range map[string]io.Reader{"whole": strings.NewReader(c.text),
+			"byte by byte": iotest.OneByteReader(strings.NewReader(c.text))} {
 			if got, ok, err := findVariable(r, "V"); got != c.want || ok != c.ok || err != nil {
 				t.Errorf("%s, %s: %q %v %v", c.name, way, got, ok, err)
 			}
@@ -76,8 +77,9 @@ var visibleGPUs = &gpu.Inventory{GPUs: []gpu.InventoryGPU{
 
 func (n *node) scanner() *VisibleScanner {
 	return NewVisibleScanner(ScannerOptions{Interval: time.Minute,
-		Finder: Options{Procfs: filepath.Join(n.root, "proc"), PodLogs: filepath.Join(n.root, "log/pods"), ContainerLogs: filepath.Join(n.root, "log/containers"),
-			Kubernetes: true, Clock: func() time.Time { return n.now }},
+		Finder: Options{Procfs: filepath.Join(n.root, "proc"), PodLogs: filepath.Join(n.root, "log/pods"),
+			ContainerLogs: filepath.Join(n.root, "log/containers"),
+			Kubernetes:    true, Clock: func() time.Time { return n.now }},
 		Named: func(_ *gpu.Inventory, list string) []gpu.UUID { return []gpu.UUID{gpu.UUID(list)} }})
 }
 
@@ -102,7 +104,8 @@ func seen(list []gpu.VisibleGPU) []string {
 func TestScan(t *testing.T) {
 	n := newNode(t)
 	n.container(10, "one", "nvidia3", "nvidiactl", "nvidia-uvm", "null")
-	n.container(11, "privileged", "nvidia0", "nvidia1", "nvidia3", "nvidia254", "nvidia-caps/nvidia-cap1", "nvidia-caps/nvidia-cap12", "nvidia-caps/nvidia-cap21")
+	n.container(11, "privileged", "nvidia0", "nvidia1", "nvidia3", "nvidia254", "nvidia-caps/nvidia-cap1", "nvidia-caps/nvidia-cap12",
+		"nvidia-caps/nvidia-cap21")
 	n.container(12, "mig", "nvidia1", "nvidia-caps/nvidia-cap21")
 	n.container(13, "monitor", "nvidia1", "nvidia-caps/nvidia-cap2")
 	n.container(14, "closed")
@@ -113,7 +116,8 @@ func TestScan(t *testing.T) {
 	n.process(17, "1", "0::/system.slice/sshd.service\n")
 	n.write("proc/17/root/dev/nvidia0", "")
 	n.write("proc/not-a-process", "")
-	n.write("proc/driver/nvidia-caps/mig-minors", "config 1\nmonitor 2\ngpu1/gi1/access 12\ngpu1/gi1/ci0/access 13\ngpu1/gi2/access 21\ngarbage\ngpux/gi1/access 7\n")
+	n.write("proc/driver/nvidia-caps/mig-minors", "config 1\nmonitor 2\ngpu1/gi1/access 12\ngpu1/gi1/ci0/access 13\ngpu1/gi2/access "+
+		"21\ngarbage\ngpux/gi1/access 7\n")
 	l := n.scanner()
 	if s := l.Source(); s.Up || s.Message == "" {
 		t.Errorf("before the first walk: %+v", s)
@@ -130,7 +134,8 @@ func TestScan(t *testing.T) {
 		t.Error("GPUs of no inventory")
 	}
 	// Nothing of an environment is kept but the one variable.
-	if text := fmt.Sprintf("%+v", l.environ) + fmt.Sprintf("%+v", l.containers); strings.Contains(text, "secret") || !strings.Contains(text, "GPU-b") {
+	if text := fmt.Sprintf("%+v", l.environ) + fmt.Sprintf("%+v", l.containers); strings.Contains(text, "secret") ||
+		!strings.Contains(text, "GPU-b") {
 		t.Errorf("kept: %s", text)
 	}
 	// Without the table of capabilities nobody can tell, and the GPU's node says that it may be seen.
@@ -250,7 +255,8 @@ func TestScanIsRefused(t *testing.T) {
 	if got := seen(l.Visible(visibleGPUs)); !slices.Equal(got, []string{"open GPU-a"}) {
 		t.Errorf("%q", got)
 	}
-	if s := l.Source(); s.Up || s.Errors != 1 || !strings.Contains(s.Message, "1 containers") || !strings.Contains(s.Message, "SYS_PTRACE") {
+	if s := l.Source(); s.Up || s.Errors != 1 || !strings.Contains(s.Message, "1 containers") ||
+		!strings.Contains(s.Message, "SYS_PTRACE") {
 		t.Errorf("%+v", s)
 	}
 	if err := os.Chmod(filepath.Join(n.root, "proc/10/root"), 0o755); err != nil {

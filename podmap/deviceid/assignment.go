@@ -1,6 +1,10 @@
 package deviceid
 
-import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
+import (
+	"strconv"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
 
 // Resolution is the GPUs of one allocation, and the data source that identified them. Without GPUs, another resource
 // of the same container stands for them.
@@ -35,13 +39,76 @@ type Assignment struct {
 	fraction gpu.Opt[float64]
 }
 
-// assign returns an assignment of each reference.
+// assign returns an assignment of each reference; nil without.
 func assign(refs []Ref) []Assignment {
-	out := make([]Assignment, len(refs))
-	for i, r := range refs {
-		out[i].Ref = r
+	var out []Assignment
+	for _, r := range refs {
+		out = append(out, Assignment{Ref: r})
 	}
 	return out
+}
+
+// wholeGPUs assigns exclusive GPUs, of which there must be as many as were requested.
+func (req *Request) wholeGPUs(refs []Ref) []Assignment {
+	if len(refs) != req.Devices {
+		return nil
+	}
+	gpus := assign(refs)
+	for i := range gpus {
+		gpus[i].Exclusive = true
+	}
+	return gpus
+}
+
+// byCores assigns cores, a hundred of which are a GPU: up to a hundred are a fraction of one GPU, more are whole GPUs.
+func byCores(refs []Ref, cores int) []Assignment {
+	if len(refs) != max(1, cores/100) {
+		return nil // of another container
+	}
+	gpus := assign(refs)
+	for i := range gpus {
+		gpus[i].Compute = percent(float64(cores) / float64(len(refs)))
+		gpus[i].Exclusive = cores >= 100
+	}
+	return gpus
+}
+
+// withMemoryLimits assigns GPUs with the limits in the variables <prefix>0, <prefix>1, … The list has a GPU once, the
+// limits are one per virtual device: if their numbers differ, only the sum over one GPU is known.
+func (req *Request) withMemoryLimits(refs []Ref, prefix string) []Assignment {
+	if len(refs) > req.Devices {
+		return nil // of another allocation
+	}
+	gpus := assign(refs)
+	var limits []gpu.Opt[gpu.Bytes]
+	var sum gpu.Bytes
+	all := true
+	for i := range req.Devices {
+		text := req.env(prefix + strconv.Itoa(i))
+		if text == "" {
+			break
+		}
+		limit := parseLimit(text)
+		limits = append(limits, limit)
+		sum, all = sum+limit.Or(0), all && limit.Present()
+	}
+	switch {
+	case len(limits) == len(gpus):
+		for i := range gpus {
+			gpus[i].memory = limits[i]
+		}
+	case len(gpus) == 1 && len(limits) > 0 && all:
+		gpus[0].memory = gpu.Some(sum)
+	}
+	return gpus
+}
+
+// parseAssignment parses the UUID, the MiB of memory and the percentage of cores of a GPU.
+func parseAssignment(uuid, memory, cores string) (Assignment, bool) {
+	r, ok := ParseNVML(uuid)
+	mib, okMemory := amount(memory)
+	percentage, okCores := amount(cores)
+	return Assignment{Ref: r, memory: mebibytes(mib), Compute: percent(percentage)}, ok && okMemory && okCores
 }
 
 // Limits returns the allocated share of the target, absent where the scheme records nothing that determines it, and

@@ -21,10 +21,12 @@ func node() *gpu.Inventory {
 		{UUID: GPUB, Index: 1, Minor: gpu.Some(0), PCI: "0000:2a:00.0", Memory: gpu.Some[gpu.Bytes](40 << 30)},
 		{UUID: GPUC, Index: 2, Minor: gpu.Some(1), PCI: "0000:3a:00.0"},
 		{UUID: GPUD, Index: 3, Minor: gpu.Some(2), PCI: "0000:5d:00.0", MIG: true, Instances: []gpu.Instance{
-			{UUID: migD3, GI: 3, Profile: "3g.40gb", Slices: 3, ProfileID: gpu.Some(9), PlacementStart: gpu.Some(0), PlacementSize: gpu.Some(4),
-				Compute: []gpu.ComputeInstance{{UUID: migD3, CI: 0, SMs: gpu.Some(60)}}},
-			{UUID: migD7, GI: 7, Profile: "3g.40gb", Slices: 3, ProfileID: gpu.Some(9), PlacementStart: gpu.Some(4), PlacementSize: gpu.Some(4),
-				Compute: []gpu.ComputeInstance{{UUID: migD7, CI: 0, SMs: gpu.Some(40)}, {UUID: migD8, CI: 1, SMs: gpu.Some(20)}}},
+			{UUID: migD3, GI: 3, Profile: "3g.40gb", Slices: 3, ProfileID: gpu.Some(9), PlacementStart: gpu.Some(0),
+				PlacementSize: gpu.Some(4),
+				Compute:       []gpu.ComputeInstance{{UUID: migD3, CI: 0, SMs: gpu.Some(60)}}},
+			{UUID: migD7, GI: 7, Profile: "3g.40gb", Slices: 3, ProfileID: gpu.Some(9), PlacementStart: gpu.Some(4),
+				PlacementSize: gpu.Some(4),
+				Compute:       []gpu.ComputeInstance{{UUID: migD7, CI: 0, SMs: gpu.Some(40)}, {UUID: migD8, CI: 1, SMs: gpu.Some(20)}}},
 		}},
 	}}
 }

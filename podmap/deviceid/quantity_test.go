@@ -7,7 +7,8 @@ import (
 
 // FuzzParseQuantity: an amount is a number that is not negative and fits; a suffix multiplies it and does nothing else.
 func FuzzParseQuantity(f *testing.F) {
-	for _, s := range []string{"8Gi", "50", "1e9", "100m", "1.5G", "-1", "-0", "1e400", "0x10", "Ki", ".", "1e-400", "9223372036854775807", " 5 Mi "} {
+	for _, s := range []string{"8Gi", "50", "1e9", "100m", "1.5G", "-1", "-0", "1e400", "0x10", "Ki", ".", "1e-400", "9223372036854775807",
+		" 5 Mi "} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -45,7 +46,8 @@ func trimmed(text string) string {
 }
 
 func TestParseQuantity(t *testing.T) {
-	for text, want := range map[string]float64{"8Gi": 8 << 30, "50": 50, "23040Mi": 23040 << 20, "12508288Ki": 12508288 << 10, "1e3": 1000, "1500m": 1.5, "2G": 2e9, "0": 0} {
+	for text, want := range map[string]float64{"8Gi": 8 << 30, "50": 50, "23040Mi": 23040 << 20, "12508288Ki": 12508288 << 10, "1e3": 1000,
+		"1500m": 1.5, "2G": 2e9, "0": 0} {
 		if got, ok := ParseQuantity(text); !ok || got != want {
 			t.Errorf("%q: %v, %v", text, got, ok)
 		}

@@ -1,6 +1,8 @@
 package deviceid
 
 import (
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -8,9 +10,6 @@ import (
 
 // maxIDLength bounds the IDs that are parsed. The longest that any scheme writes is under 100 bytes.
 const maxIDLength = 512
-
-// uuidLength is the length of 8-4-4-4-12 hexadecimal digits with their dashes.
-const uuidLength = 36
 
 // naming is how a Ref names a GPU.
 type naming int
@@ -71,67 +70,33 @@ func cutNumber(id, sep string) (head string, number int, ok bool) {
 
 // decimal parses a plain decimal number of at most nine digits: no sign, no space, no leading zeros.
 func decimal(s string) (int, bool) {
-	if s == "" || len(s) > 9 || (len(s) > 1 && s[0] == '0') {
-		return 0, false
-	}
-	n := 0
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return 0, false
-		}
-		n = n*10 + int(s[i]-'0')
-	}
-	return n, true
+	n, err := strconv.Atoi(s)
+	return n, err == nil && n >= 0 && n < 1e9 && strconv.Itoa(n) == s
 }
 
-// isUUID reports whether s is 8-4-4-4-12 hexadecimal digits. The "-0" that some plugins append must not pass for part
-// of a UUID.
-func isUUID(s string) bool {
-	if len(s) != uuidLength {
-		return false
-	}
-	for i := range len(s) {
-		switch c := s[i]; {
-		case i == 8 || i == 13 || i == 18 || i == 23:
-			if c != '-' {
-				return false
-			}
-		case c >= '0' && c <= '9', c >= 'a' && c <= 'f', c >= 'A' && c <= 'F':
-		default:
-			return false
-		}
-	}
-	return true
-}
+const uuidPattern = `[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`
 
-// prefixedUUID reports whether s is prefix and a UUID, and nothing else.
-func prefixedUUID(s, prefix string) bool {
-	rest, ok := strings.CutPrefix(s, prefix)
-	return ok && isUUID(rest)
-}
+var (
+	plainUUID = regexp.MustCompile(`^` + uuidPattern + `$`)
+	nvmlName  = regexp.MustCompile(`^(?:(GPU|MIG)-` + uuidPattern + `|MIG-(GPU-` + uuidPattern + `)/([^/]*)/([^/]*))$`)
+	gpuLike   = regexp.MustCompile(`^(?:GPU|MIG|MIG-GPU)-` + uuidPattern)
+)
 
-// ParseNVML parses the names that NVML uses: GPU-<uuid>, MIG-<uuid>, and MIG-GPU-<uuid>/<gi>/<ci> of drivers before 470.
+// ParseNVML parses the names that NVML uses: GPU-<uuid>, MIG-<uuid>, and MIG-GPU-<uuid>/<gi>/<ci> of drivers before
+// 470. The "-0" that some plugins append must not pass for part of a UUID.
 func ParseNVML(id string) (Ref, bool) {
-	if rest, ok := strings.CutPrefix(id, "MIG-GPU-"); ok {
-		uuid, place, ok := strings.Cut(rest, "/")
-		if !ok || !isUUID(uuid) {
-			return Ref{}, false
-		}
-		g, c, ok := strings.Cut(place, "/")
-		gi, okG := decimal(g)
-		ci, okC := decimal(c)
-		if !ok || !okG || !okC {
-			return Ref{}, false
-		}
-		return Ref{by: byParts, uuid: gpu.UUID("GPU-" + uuid), full: gpu.UUID(id), gi: gi, ci: ci}, true
-	}
+	m := nvmlName.FindStringSubmatch(id)
 	switch {
-	case prefixedUUID(id, "MIG-"):
-		return Ref{by: byMIG, uuid: gpu.UUID(id)}, true
-	case prefixedUUID(id, "GPU-"):
+	case m == nil:
+		return Ref{}, false
+	case m[1] == "GPU":
 		return Ref{by: byUUID, uuid: gpu.UUID(id)}, true
+	case m[1] == "MIG":
+		return Ref{by: byMIG, uuid: gpu.UUID(id)}, true
 	}
-	return Ref{}, false
+	gi, okGI := decimal(m[3])
+	ci, okCI := decimal(m[4])
+	return Ref{by: byParts, uuid: gpu.UUID(m[2]), full: gpu.UUID(id), gi: gi, ci: ci}, okGI && okCI
 }
 
 // parseReplica parses an ID that is an NVML name, sep, and the number of a replica.
@@ -197,16 +162,16 @@ func parseIndex(text string) (Ref, bool) {
 }
 
 // parseIndices parses a list of plain numbers, "0,1".
-func parseIndices(text string) ([]Ref, bool) {
+func parseIndices(text string) []Ref {
 	var out []Ref
 	for field := range strings.SplitSeq(text, ",") {
 		n, ok := decimal(strings.TrimSpace(field))
 		if !ok || len(out) >= maxRefs {
-			return nil, false
+			return nil
 		}
 		out = append(out, indexRef(n))
 	}
-	return out, true
+	return out
 }
 
 // maxRefs bounds the GPUs of one allocation.
@@ -214,50 +179,24 @@ const maxRefs = 256
 
 // looksLikeGPU reports whether an ID has the form of a GPU's name, under whatever resource.
 func looksLikeGPU(id string) bool {
-	if len(id) > maxIDLength {
-		return false
-	}
-	for _, prefix := range []string{"GPU-", "MIG-GPU-", "MIG-"} {
-		if rest, ok := strings.CutPrefix(id, prefix); ok && len(rest) >= uuidLength && isUUID(rest[:uuidLength]) {
-			return true
-		}
-	}
-	_, ok := parseMinor(id)
-	return ok
+	_, minor := parseMinor(id)
+	return len(id) <= maxIDLength && (minor || gpuLike.MatchString(id))
 }
+
+var alphanumeric = regexp.MustCompile(`[0-9A-Za-z]+|[^ -~]`)
 
 // Shape replaces the numbers and hexadecimal runs of an ID by "#", so that a thousand unknown IDs of one form are one
 // line in the log.
 func Shape(id string) string {
 	const longest = 80
-	var b strings.Builder
-	for i := 0; i < len(id) && b.Len() < longest; {
-		j := i
-		digit, hex := false, true
-		for j < len(id) && isAlphanumeric(id[j]) {
-			c := id[j] | 0x20 // lower case of a letter, itself for a digit
-			digit = digit || c <= '9'
-			hex = hex && (c <= '9' || c <= 'f')
-			j++
-		}
+	s := alphanumeric.ReplaceAllStringFunc(id[:min(len(id), 2*longest)], func(run string) string {
 		switch {
-		case j == i:
-			c := id[i]
-			if c < ' ' || c >= 0x7f {
-				c = '?'
-			}
-			b.WriteByte(c)
-			j++
-		case digit || (hex && j-i >= 4):
-			b.WriteByte('#')
-		default:
-			b.WriteString(id[i:min(j, i+longest)])
+		case run[0] < '0' || run[0] > 'z':
+			return strings.Repeat("?", len(run))
+		case strings.ContainsAny(run, "0123456789"), len(run) >= 4 && strings.Trim(run, "abcdefABCDEF") == "":
+			return "#"
 		}
-		i = j
-	}
-	return b.String()
-}
-
-func isAlphanumeric(c byte) bool {
-	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		return run
+	})
+	return s[:min(len(s), longest)]
 }

@@ -1,12 +1,6 @@
 package deviceid
 
-import (
-	"math"
-	"strconv"
-	"strings"
-
-	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
-)
+import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
 // Request is one container's allocation of one resource, with all that may identify its GPUs.
 type Request struct {
@@ -26,6 +20,17 @@ type Request struct {
 	Siblings []Sibling
 	// Last is true where no other container of the pod is listed after this one.
 	Last bool
+}
+
+// Response is what a plugin returned to the kubelet for one container and resource. It has the fields of the kubelet's
+// checkpoint that some scheme reads (source.Response).
+type Response struct {
+	Env         map[string]string
+	Annotations map[string]string // of the container
+	Nodes       []string          // device nodes, with the paths of the host
+	CDI         []string          // qualified CDI names
+	Mounts      []string          // device names that the container runtime reads from mounts
+	Devices     map[string]int    // the number of the container's device IDs, by resource
 }
 
 // Pod is the metadata of a pod.
@@ -78,57 +83,7 @@ func (req *Request) slot(counts []int, tail bool) (int, bool) {
 	return at, ok
 }
 
-// annotation returns an annotation of the pod.
-func (req *Request) annotation(key string) (string, bool) {
-	if req.Pod == nil {
-		return "", false
-	}
-	v := req.Pod.Annotations[key]
-	return v, v != ""
-}
-
-// env returns an environment variable that the plugin set for the container.
-func (req *Request) env(key string) (string, bool) {
-	if req.Response == nil {
-		return "", false
-	}
-	v := req.Response.Env[key]
-	return v, v != ""
-}
-
-// envAmount parses a number in the container's environment.
-func (req *Request) envAmount(key string) (float64, bool) {
-	text, ok := req.env(key)
-	if !ok {
-		return 0, false
-	}
-	return amount(text)
-}
-
-// maxText bounds the annotations and variables that are parsed.
-const maxText = 16 << 10
-
-// amount parses a finite number that is not negative.
-func amount(text string) (float64, bool) {
-	v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-	if err != nil || math.IsNaN(v) || v < 0 || v > 1<<62 {
-		return 0, false
-	}
-	return v, true
-}
-
-// mebibytes converts a number of MiB to a limit.
-func mebibytes(n float64) gpu.Opt[gpu.Bytes] {
-	if n <= 0 || n > 1<<40 {
-		return gpu.None[gpu.Bytes]()
-	}
-	return gpu.Some(gpu.Bytes(n * (1 << 20)))
-}
-
-// percent converts a percentage of a GPU's time to a fraction. Where a scheme writes 0 there is no limit.
-func percent(n float64) gpu.Opt[float64] {
-	if n <= 0 {
-		return gpu.None[float64]()
-	}
-	return gpu.Some(min(n/100, 1))
-}
+// annotation returns an annotation of the pod, env an environment variable that the plugin set for the container; empty
+// without. They are for schemes whose Request has the Pod or the Response.
+func (req *Request) annotation(key string) string { return req.Pod.Annotations[key] }
+func (req *Request) env(key string) string        { return req.Response.Env[key] }

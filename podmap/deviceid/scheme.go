@@ -30,8 +30,8 @@ type Scheme struct {
 	// Hint describes where the GPU of an allocation is recorded when the ID does not identify it.
 	Hint string
 	// allocated reads the GPUs of a request from what the plugin returned, annotated from the annotations of the pod.
-	// False means that they are not there. Either may be nil.
-	allocated, annotated func(*Request) ([]Assignment, bool)
+	// Nil means that they are not there. Either may be nil.
+	allocated, annotated func(*Request) []Assignment
 
 	// Resource is the resource name of allocations by a scheme that requests nothing of the kubelet.
 	Resource string
@@ -55,20 +55,20 @@ func (s *Scheme) Resolve(req *Request) (Resolution, bool) {
 		return Resolution{}, false
 	}
 	if s.allocated != nil && req.Response != nil {
-		if gpus, ok := s.allocated(req); ok {
+		if gpus := s.allocated(req); gpus != nil {
 			return Resolution{gpu.SourceCheckpoint, gpus}, true
 		}
 	}
 	if s.annotated != nil && req.Pod != nil {
-		if gpus, ok := s.annotated(req); ok {
+		if gpus := s.annotated(req); gpus != nil {
 			return Resolution{gpu.SourceAnnotation, gpus}, true
 		}
 	}
 	return Resolution{}, false
 }
 
-// Reserves returns the group for which a placeholder pod reserves the GPUs that the kubelet lists for it; false: the pod
-// is no placeholder.
+// Reserves returns the group for which a placeholder pod reserves the GPUs that the kubelet lists for it; false: the
+// pod is no placeholder.
 func (s *Scheme) Reserves(name gpu.PodName, pod *Pod) (group string, ok bool) {
 	if s.reserves == nil {
 		return "", false

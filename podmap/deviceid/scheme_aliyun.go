@@ -4,76 +4,65 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
 )
 
-// What Alibaba Cloud's gpushare writes on a pod: the first generation names one GPU for the whole pod, the
-// second has, per container and GPU, the amount.
+// What Alibaba Cloud's gpushare writes on a pod: the first generation names one GPU for the whole pod, the second has
+// the amount per container and GPU.
 const (
 	aliyunMemory     = "aliyun.com/gpu-mem"
 	aliyunGPU        = "ALIYUN_COM_GPU_MEM_IDX"       // NVML index, on the pod and in the container
 	aliyunGPUTotal   = "ALIYUN_COM_GPU_MEM_DEV"       // of the GPU, in units
-	aliyunGranted    = "ALIYUN_COM_GPU_MEM_CONTAINER" // of each GPU, in units; in the container alone
+	aliyunUnits      = "ALIYUN_COM_GPU_MEM_CONTAINER" // of each GPU, in units; only in the container
 	aliyunAllocation = "scheduler.framework.gpushare.allocation"
 	aliyunCores      = "gpushare.alibabacloud.com/core-percentage"
 )
 
-// aliyun is Alibaba Cloud's gpushare: GPU-<uuid>-_-<n>, one id per GiB or MiB of memory. The kubelet picks
-// ids at random, the scheduler extender picks the GPU. The plugin takes the oldest waiting pod that asks for
-// the same amount, so two equal pods may be swapped: what the container got beats what the pod is annotated with.
+// aliyun is Alibaba Cloud's gpushare: GPU-<uuid>-_-<n>, one ID per GiB or MiB of memory. The kubelet selects IDs at
+// random, the scheduler extender selects the GPU. The plugin takes the oldest pending pod that requests the same
+// amount, so two equal pods may be swapped: the container's environment takes precedence over the pod's annotations.
 var aliyun = Scheme{
 	Name:    "aliyun gpushare",
 	class:   Opaque,
 	Matches: named(aliyunMemory, "aliyun.com/gpu"),
 	Hint: "the kubelet's device checkpoint, or the pod annotations ALIYUN_COM_GPU_MEM_IDX and " +
 		"scheduler.framework.gpushare.allocation",
-	allocated: func(req *Request) ([]Assignment, bool) {
-		refs, ok := req.Response.visible()
-		if !ok {
-			dev, _ := req.env(aliyunGPU)
-			if refs, ok = parseVisible(dev); !ok {
-				return nil, false
-			}
+	allocated: func(req *Request) []Assignment {
+		refs := req.Response.visible()
+		if refs == nil {
+			refs = parseVisible(req.env(aliyunGPU))
 		}
-		if req.Resource != aliyunMemory && len(refs) != req.Devices {
-			return nil, false // whole GPUs, and not as many as were asked for
+		if req.Resource != aliyunMemory {
+			return req.wholeGPUs(refs)
 		}
 		gpus := assign(refs)
-		granted, okGranted := req.envAmount(aliyunGranted)
-		total, okTotal := req.envAmount(aliyunGPUTotal)
+		units, okUnits := amount(req.env(aliyunUnits))
+		total, okTotal := amount(req.env(aliyunGPUTotal))
 		for i := range gpus {
-			if gpus[i].Exclusive = req.Resource != aliyunMemory; !gpus[i].Exclusive && okGranted && okTotal {
-				gpus[i].units, gpus[i].total = granted, total
+			if okUnits && okTotal {
+				gpus[i].units, gpus[i].total = units, total
 			}
 		}
-		return gpus, true
+		return gpus
 	},
-	annotated: func(req *Request) ([]Assignment, bool) {
+	annotated: func(req *Request) []Assignment {
 		if req.Resource != aliyunMemory {
-			return nil, false
+			return nil
 		}
-		if text, ok := req.annotation(aliyunAllocation); ok {
+		if text := req.annotation(aliyunAllocation); text != "" {
 			return req.aliyunGPUs(text)
 		}
-		text, _ := req.annotation(aliyunGPU)
-		r, ok := parseIndex(text)
-		if !ok || r.by != byIndex {
-			return nil, false
+		index, ok := decimal(req.annotation(aliyunGPU))
+		if !ok {
+			return nil
 		}
-		g := Assignment{Ref: r, units: float64(req.Devices), pool: req.Allocatable}
-		if text, ok := req.annotation(aliyunGPUTotal); ok {
-			g.total, _ = amount(text)
-		}
-		return []Assignment{g}, true
+		total, _ := amount(req.annotation(aliyunGPUTotal))
+		return []Assignment{{Ref: indexRef(index), units: float64(req.Devices), total: total, pool: req.Allocatable}}
 	},
 }
 
-// aliyunGPUs reads {"<container>":{"<gpu>":<units>}}.
-func (req *Request) aliyunGPUs(text string) ([]Assignment, bool) {
-	devs, ok := parseAliyunMap(text)
-	if !ok {
-		return nil, false
-	}
+// aliyunGPUs parses {"<container>":{"<gpu>":<units>}}.
+func (req *Request) aliyunGPUs(text string) []Assignment {
+	devs := parseAliyunMap(text)
 	slots := slices.Sorted(maps.Keys(devs))
 	counts := make([]int, len(slots))
 	for i, container := range slots {
@@ -83,48 +72,42 @@ func (req *Request) aliyunGPUs(text string) ([]Assignment, bool) {
 	}
 	at, ok := req.slot(counts, false)
 	if !ok {
-		return nil, false
+		return nil
 	}
-	var cores map[int]map[int]int
-	if text, ok := req.annotation(aliyunCores); ok {
-		cores, _ = parseAliyunMap(text)
-	}
+	cores := parseAliyunMap(req.annotation(aliyunCores))[slots[at]]
 	var gpus []Assignment
 	mine := devs[slots[at]]
 	for _, dev := range slices.Sorted(maps.Keys(mine)) {
 		gpus = append(gpus, Assignment{Ref: indexRef(dev), units: float64(mine[dev]), pool: req.Allocatable,
-			Compute: percent(float64(cores[slots[at]][dev]))})
+			Compute: percent(float64(cores[dev]))})
 	}
-	return gpus, true
+	return gpus
 }
 
-// parseAliyunMap reads container → GPU → amount. All numbers are plain; a container without GPUs has none.
-func parseAliyunMap(text string) (map[int]map[int]int, bool) {
+// parseAliyunMap parses container → GPU → amount. All numbers are plain; a container without GPUs is left out.
+func parseAliyunMap(text string) map[int]map[int]int {
 	var raw map[string]map[string]json.Number
-	d := json.NewDecoder(strings.NewReader(text))
-	if len(text) > maxText || d.Decode(&raw) != nil || len(raw) == 0 {
-		return nil, false
+	if len(text) > maxText || json.Unmarshal([]byte(text), &raw) != nil {
+		return nil
 	}
 	out := map[int]map[int]int{}
 	for container, devs := range raw {
 		c, ok := decimal(container)
 		if !ok {
-			return nil, false
+			return nil
 		}
 		for dev, units := range devs {
 			i, okGPU := decimal(dev)
 			n, okUnits := decimal(units.String())
-			if !okGPU || !okUnits {
-				return nil, false
+			switch {
+			case !okGPU || !okUnits:
+				return nil
+			case n > 0 && out[c] == nil:
+				out[c] = map[int]int{i: n}
+			case n > 0:
+				out[c][i] = n
 			}
-			if n == 0 {
-				continue
-			}
-			if out[c] == nil {
-				out[c] = map[int]int{}
-			}
-			out[c][i] = n
 		}
 	}
-	return out, len(out) > 0
+	return out
 }

@@ -1,6 +1,6 @@
 package deviceid
 
-// awsVGPU is awslabs' virtual GPU plugin: GPU-<uuid>-<n>. The shape is HAMi's, the ids are true.
+// awsVGPU is awslabs' virtual GPU plugin: GPU-<uuid>-<n>. The form is HAMi's, but the IDs are direct.
 var awsVGPU = Scheme{
 	Name:    "aws virtual gpu",
 	class:   Direct,

@@ -1,6 +1,6 @@
 package deviceid
 
-// deepomatic is the shared-gpu plugin: GPU-<uuid>-_-<n>. The shape is Aliyun's, the ids are true.
+// deepomatic is the shared-gpu plugin: GPU-<uuid>-_-<n>. The form is Aliyun's, but the IDs are direct.
 var deepomatic = Scheme{
 	Name:    "deepomatic shared gpu",
 	class:   Direct,

@@ -9,9 +9,9 @@ import (
 // draGPUDriver is the name of NVIDIA's DRA driver for GPUs.
 const draGPUDriver = "gpu.nvidia.com"
 
-// draGPU is NVIDIA's DRA driver for GPUs and MIG devices. The driver name is the resource, the device
-// name the id: gpu-<minor>, gpu-<minor>-mig-<profile>-<profile id>-<start> (from v25.12), the older
-// gpu-<minor>-mig-<profile id>-<start>-<size>, and gpu-vfio-<n> for a GPU that a virtual machine has.
+// draGPU is NVIDIA's DRA driver for GPUs and MIG devices. The driver name is the resource, the device name the id:
+// gpu-<minor>, gpu-<minor>-mig-<profile>-<profile id>-<start> (from v25.12), the older gpu-<minor>-mig-<profile
+// id>-<start>-<size>, and gpu-vfio-<n> for a GPU that a virtual machine has.
 var draGPU = Scheme{
 	Name:    "nvidia dra",
 	class:   Direct,

@@ -1,63 +1,45 @@
 package deviceid
 
-// What elastic-gpu-agent hands out and writes.
+// What elastic-gpu-agent offers and writes.
 const (
 	elasticCore      = "elasticgpu.io/gpu-core"
-	elasticMemory    = "elasticgpu.io/gpu-memory"
+	elasticMemory    = "elasticgpu.io/gpu-memory" // an ID is a MiB
 	elasticContainer = "elasticgpu.io/container-" // and the container's name
-	// elasticCores are the ids of one GPU's cores; an id of memory is a MiB.
-	elasticCores = 100
 )
 
-// elasticGPU is elastic-gpu-agent: <i>-<nn>, where <i> is not the GPU. Its plugin is asked for cores,
-// memory or both. It gives the container a link that it makes for it, /dev/elastic-gpu-<hash>-<i>.
+// elasticGPU is elastic-gpu-agent: <i>-<nn>, where <i> is not the GPU. Pods request cores, memory or both. The
+// container gets a link that the agent creates for it, /dev/elastic-gpu-<hash>-<i>.
 var elasticGPU = Scheme{
 	Name:    "elastic-gpu",
 	class:   Opaque,
 	Matches: named(elasticCore, elasticMemory),
-	Hint: "the links /dev/elastic-gpu-<hash>-<i> that the kubelet's device checkpoint names, or the pod " +
-		"annotation elasticgpu.io/container-<name>",
-	allocated: func(req *Request) ([]Assignment, bool) {
-		refs, ok := minors(req.Response.Nodes)
-		if !ok {
-			return nil, false
-		}
-		return req.elastic(refs)
-	},
-	annotated: func(req *Request) ([]Assignment, bool) {
-		text, _ := req.annotation(elasticContainer + req.Container.Name)
-		refs, ok := parseIndices(text)
-		if !ok {
-			return nil, false
-		}
+	Hint: "the links /dev/elastic-gpu-<hash>-<i> in the kubelet's device checkpoint, or the pod annotation " +
+		"elasticgpu.io/container-<name>",
+	allocated: func(req *Request) []Assignment { return req.elastic(minors(req.Response.Nodes)) },
+	annotated: func(req *Request) []Assignment {
+		refs := parseIndices(req.annotation(elasticContainer + req.Container.Name))
 		for i := range refs {
-			// The agent makes /dev/nvidia<n> of it; its scheduler numbers GPUs as NVML does.
+			// The agent creates /dev/nvidia<n> for it; its scheduler numbers GPUs as NVML does.
 			refs[i].by = byNumber
 		}
 		return req.elastic(refs)
 	},
 }
 
-// elastic gpus by the number of ids. A container that asks for cores and memory holds its GPU once.
-func (req *Request) elastic(refs []Ref) ([]Assignment, bool) {
-	cores, both := req.Beside[elasticCore], req.Beside[elasticMemory] > 0
+// elastic assigns by the number of IDs. A container that requests cores and memory has its GPU once, by the memory.
+func (req *Request) elastic(refs []Ref) []Assignment {
+	cores := req.Beside[elasticCore]
 	if req.Resource == elasticCore {
 		cores = req.Devices
-		if both {
-			return []Assignment{}, true
-		}
 	}
-	if len(refs) != max(1, cores/elasticCores) {
-		return nil, false
+	gpus := byCores(refs, cores)
+	if gpus != nil && req.Resource == elasticCore && req.Beside[elasticMemory] > 0 {
+		return []Assignment{}
 	}
-	gpus := assign(refs)
 	for i := range gpus {
-		g := &gpus[i]
-		g.Compute = percent(float64(cores) / float64(len(refs)))
-		g.Exclusive = cores >= elasticCores
 		if req.Resource == elasticMemory {
-			g.memory = mebibytes(float64(req.Devices) / float64(len(refs)))
+			gpus[i].memory = mebibytes(float64(req.Devices) / float64(len(refs)))
 		}
 	}
-	return gpus, true
+	return gpus
 }

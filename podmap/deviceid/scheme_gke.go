@@ -1,7 +1,7 @@
 package deviceid
 
-// gke is Google's plugin: nvidia<minor>[/gi<g>][/vgpu<k>]. The number is the minor number of the device
-// node, not the NVML index: the two differ on real machines.
+// gke is Google's plugin: nvidia<minor>[/gi<g>][/vgpu<k>]. The number is the minor number of the device node, not the
+// NVML index: the two differ on real nodes.
 var gke = Scheme{
 	Name:    "gke",
 	class:   Direct,

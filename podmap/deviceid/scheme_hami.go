@@ -2,7 +2,6 @@ package deviceid
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -17,200 +16,128 @@ const (
 	hamiPhase        = "hami.io/bind-phase"
 )
 
-// hami is Project-HAMi's plugin: GPU-<uuid>-<n> under nvidia.com/gpu, or whatever name was configured. The
-// scheduler extender chooses the GPU and the kubelet is not told: the UUID in the id is one of the node's
-// GPUs, and as often as not the wrong one.
+// hami is Project-HAMi's plugin: GPU-<uuid>-<n> under nvidia.com/gpu, or another configured name. The scheduler
+// extender selects the GPU without the kubelet: the UUID in the ID is that of any GPU of the node.
 var hami = Scheme{
 	Name:    "hami",
 	class:   Opaque,
 	Matches: underNVIDIA,
 	parse: func(_, id string) (Ref, bool) {
-		if strings.Contains(id, "::") || strings.Contains(id, "_") {
-			return Ref{}, false
-		}
 		_, ok := parseReplica(id, "-")
-		return Ref{}, ok
+		return Ref{}, ok && !strings.Contains(id, "::") && !strings.Contains(id, "_")
 	},
 	Hint:      "the kubelet's device checkpoint, or the pod annotation hami.io/vgpu-devices-allocated",
-	allocated: func(req *Request) ([]Assignment, bool) { return req.hamiCore() },
-	annotated: func(req *Request) ([]Assignment, bool) {
-		if phase, _ := req.annotation(hamiPhase); phase == "failed" {
-			return nil, false
+	allocated: (*Request).hamiCore,
+	annotated: func(req *Request) []Assignment {
+		text := req.annotation(hamiAllocated)
+		if text == "" {
+			text = req.annotation(hamiAllocatedOld)
 		}
-		text, ok := req.annotation(hamiAllocated)
-		if !ok {
-			text, ok = req.annotation(hamiAllocatedOld)
+		slot, gpus := req.hamiSlot(text)
+		mig, ok := parseHAMiMIG(req.annotation(hamiMIG))
+		if !ok || req.annotation(hamiPhase) == "failed" {
+			return nil
 		}
-		if !ok {
-			return nil, false
-		}
-		slots, ok := parseHAMi(text)
-		if !ok {
-			return nil, false
-		}
-		at, ok := req.hamiSlot(slots)
-		if !ok {
-			return nil, false
-		}
-		mig := map[[2]int]Ref{}
-		if text, ok := req.annotation(hamiMIG); ok {
-			if mig, ok = parseHAMiMIG(text); !ok {
-				return nil, false
-			}
-		}
-		gpus := slices.Clone(slots[at])
 		for i := range gpus {
-			g := &gpus[i]
-			if r, ok := mig[[2]int{at, i}]; ok {
-				if r.uuid != g.Ref.uuid && r.full == "" || r.full != "" && r.full != g.Ref.uuid {
-					return nil, false // it speaks of another GPU
-				}
-				r.full = ""
-				g.Ref = r
-			} else if g.onInstance {
-				return nil, false // on some instance, and which is not written
+			m, ok := mig[[2]int{slot, i}]
+			switch {
+			case ok && m.gpu != gpus[i].Ref.uuid, !ok && gpus[i].onInstance:
+				return nil // of another GPU, or on an unknown instance
+			case ok:
+				gpus[i].Ref = m.ref
 			}
 		}
-		return gpus, true
+		return gpus
 	},
 }
 
-// hamiCore reads what the plugins of HAMi's making give a container: its GPUs in the words of NVIDIA's runtime,
-// and the limits of the library inside.
-func (req *Request) hamiCore() ([]Assignment, bool) {
-	refs, ok := req.Response.visible()
-	if !ok {
-		refs, ok = minors(req.Response.Nodes)
+// hamiCore reads what HAMi and plugins derived from it set for a container: the GPUs for NVIDIA's runtime, and the
+// limits of the library in the container.
+func (req *Request) hamiCore() []Assignment {
+	refs := req.Response.visible()
+	if refs == nil {
+		refs = minors(req.Response.Nodes)
 	}
-	// An answer of more GPUs than there are ids is not this claim's.
-	if !ok || len(refs) > req.Devices {
-		return nil, false
+	gpus := req.withMemoryLimits(refs, "CUDA_DEVICE_MEMORY_LIMIT_")
+	cores, _ := amount(req.env("CUDA_DEVICE_SM_LIMIT"))
+	for i := range gpus {
+		gpus[i].Compute = percent(cores)
 	}
-	gpus := assign(refs)
-	var limits []gpu.Opt[gpu.Bytes]
-	for i := range req.Devices {
-		text, ok := req.env(fmt.Sprintf("CUDA_DEVICE_MEMORY_LIMIT_%d", i))
-		if !ok {
-			break
-		}
-		limits = append(limits, parseLimit(text))
-	}
-	setMemoryLimits(gpus, limits)
-	if sm, ok := req.envAmount("CUDA_DEVICE_SM_LIMIT"); ok {
-		for i := range gpus {
-			gpus[i].Compute = percent(sm)
-		}
-	}
-	return gpus, true
+	return gpus
 }
 
-// setMemoryLimits gives each GPU its limit. The runtime's list has a GPU once, the limits are one per virtual
-// device: where their numbers differ, only a sum over one GPU or equal limits tell something.
-func setMemoryLimits(gpus []Assignment, limits []gpu.Opt[gpu.Bytes]) {
-	switch {
-	case len(limits) == len(gpus):
-		for i := range gpus {
-			gpus[i].memory = limits[i]
-		}
-	case len(gpus) == 1 && len(limits) > 0:
-		var sum gpu.Bytes
-		for _, l := range limits {
-			b, ok := l.Get()
-			if !ok {
-				return
-			}
-			sum += b
-		}
-		gpus[0].memory = gpu.Some(sum)
-	}
-}
-
-// parseHAMi reads "<uuid>,<type>,<MiB>,<percent>:…;…": a slot per container, empty where it has no GPU. The text
-// behind the last ";" is no slot.
-func parseHAMi(text string) ([][]Assignment, bool) {
+// hamiSlot returns this container's slot, and its GPUs, of "<uuid>,<type>,<MiB>,<percent>:…;…": a slot per container,
+// empty where it has no GPU. Since 2.9 init containers have slots too, and come first.
+func (req *Request) hamiSlot(text string) (slot int, gpus []Assignment) {
 	if len(text) > maxText {
-		return nil, false
+		return 0, nil
 	}
-	text = strings.TrimSuffix(strings.TrimSpace(text), ";")
-	var slots [][]Assignment
-	for slot := range strings.SplitSeq(text, ";") {
+	var all [][]Assignment
+	var slots, counts []int // of those with GPUs
+	for container := range strings.SplitSeq(strings.TrimSuffix(strings.TrimSpace(text), ";"), ";") {
 		var gpus []Assignment
-		for device := range strings.SplitSeq(slot, ":") {
+		for device := range strings.SplitSeq(container, ":") {
 			if device = strings.TrimSpace(device); device == "" {
 				continue
 			}
-			g, ok := parseHAMiDevice(device)
-			if !ok || len(gpus) >= maxRefs {
-				return nil, false
+			fields := strings.Split(device, ",")
+			if len(fields) < 4 || len(gpus) >= maxRefs {
+				return 0, nil
 			}
-			gpus = append(gpus, g)
+			// GPU-<uuid>[<template>-<place>] is a static MIG template.
+			uuid, _, templated := strings.Cut(fields[0], "[")
+			a, ok := parseAssignment(uuid, fields[2], fields[3])
+			if !ok {
+				return 0, nil
+			}
+			a.onInstance = templated
+			gpus = append(gpus, a)
 		}
-		slots = append(slots, gpus)
-	}
-	return slots, len(slots) > 0
-}
-
-func parseHAMiDevice(text string) (Assignment, bool) {
-	fields := strings.Split(text, ",")
-	if len(fields) < 4 {
-		return Assignment{}, false
-	}
-	// GPU-<uuid>[<template>-<place>] is a static MIG template.
-	uuid, _, templated := strings.Cut(fields[0], "[")
-	r, ok := ParseNVML(uuid)
-	memory, okMemory := amount(fields[2])
-	cores, okCores := amount(fields[3])
-	if !ok || !okMemory || !okCores {
-		return Assignment{}, false
-	}
-	return Assignment{Ref: r, memory: mebibytes(memory), Compute: percent(cores), onInstance: templated}, true
-}
-
-// hamiSlot finds the container's slot. Since 2.9 init containers have slots too, and come first.
-func (req *Request) hamiSlot(slots [][]Assignment) (int, bool) {
-	var taken, counts []int
-	for i, gpus := range slots {
 		if len(gpus) > 0 {
-			taken = append(taken, i)
-			counts = append(counts, len(gpus))
+			slots, counts = append(slots, len(all)), append(counts, len(gpus))
 		}
+		all = append(all, gpus)
 	}
-	at, ok := req.slot(counts, len(taken) > 0 && taken[len(taken)-1] == len(slots)-1)
+	at, ok := req.slot(counts, len(slots) > 0 && slots[len(slots)-1] == len(all)-1)
 	if !ok {
-		return 0, false
+		return 0, nil
 	}
-	return taken[at], true
+	return slots[at], slices.Clone(all[slots[at]])
 }
 
-// parseHAMiMIG reads the MIG devices by container slot and device. In full stands the GPU's UUID.
-func parseHAMiMIG(text string) (map[[2]int]Ref, bool) {
+type hamiInstance struct {
+	gpu gpu.UUID
+	ref Ref
+}
+
+// parseHAMiMIG parses the MIG devices by container slot and device. It is false where one is invalid, or not created
+// yet.
+func parseHAMiMIG(text string) (map[[2]int]hamiInstance, bool) {
 	var raw []struct {
 		ContainerIndex, DeviceIndex      int
 		GPUUUID, MIGUUID                 string
 		GPUInstanceID, ComputeInstanceID *int
 	}
+	if text == "" {
+		return nil, true
+	}
 	if len(text) > maxText || json.Unmarshal([]byte(text), &raw) != nil {
 		return nil, false
 	}
-	out := map[[2]int]Ref{}
+	out := map[[2]int]hamiInstance{}
 	for _, m := range raw {
-		key := [2]int{m.ContainerIndex, m.DeviceIndex}
-		if _, twice := out[key]; twice || !prefixedUUID(m.GPUUUID, "GPU-") {
+		key, uuid := [2]int{m.ContainerIndex, m.DeviceIndex}, gpu.UUID(m.GPUUUID)
+		r, ok := ParseNVML(m.MIGUUID)
+		ok = ok && r.by == byMIG
+		parent, isGPU := ParseNVML(m.GPUUUID)
+		isGPU = isGPU && parent.by == byUUID
+		if gi, ci := m.GPUInstanceID, m.ComputeInstanceID; m.MIGUUID == "" && gi != nil && ci != nil {
+			r, ok = Ref{by: byParts, uuid: uuid, gi: *gi, ci: *ci}, *gi >= 0 && *ci >= 0
+		}
+		if _, twice := out[key]; twice || !ok || !isGPU {
 			return nil, false
 		}
-		switch {
-		case m.MIGUUID != "":
-			r, ok := ParseNVML(m.MIGUUID)
-			if !ok || r.by != byMIG {
-				return nil, false
-			}
-			r.full = gpu.UUID(m.GPUUUID)
-			out[key] = r
-		case m.GPUInstanceID != nil && m.ComputeInstanceID != nil && *m.GPUInstanceID >= 0 && *m.ComputeInstanceID >= 0:
-			out[key] = Ref{by: byParts, uuid: gpu.UUID(m.GPUUUID), gi: *m.GPUInstanceID, ci: *m.ComputeInstanceID}
-		default:
-			return nil, false // reserved, and not made yet
-		}
+		out[key] = hamiInstance{uuid, r}
 	}
 	return out, true
 }

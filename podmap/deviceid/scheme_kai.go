@@ -28,7 +28,7 @@ var kai = Scheme{
 		return group, group != "" &&
 			(reserved || name.Namespace == "kai-resource-reservation" || name.Namespace == "runai-reservation")
 	},
-	annotated: func(req *Request) ([]Assignment, bool) {
+	annotated: func(req *Request) []Assignment {
 		var groups []string
 		for key, value := range req.Pod.Labels {
 			suffix, more := strings.CutPrefix(key, kaiGroup+"/")
@@ -50,7 +50,7 @@ var kai = Scheme{
 			share.Group = group
 			gpus = append(gpus, share)
 		}
-		return gpus, len(gpus) > 0
+		return gpus
 	},
 	containers: func(pod *Pod, listed []string) []string {
 		// The first is that of the spec, unless restartable init containers precede it.

@@ -8,16 +8,14 @@ import (
 // koordinatorAllocated is what Koordinator's scheduler writes on a pod.
 const koordinatorAllocated = "scheduling.koordinator.sh/device-allocated"
 
-// koordinator shares GPUs without a device plugin: a hook of the runtime makes the GPUs visible that the scheduler wrote
-// on the pod. The number there is called a minor, and used as an index; it counts where both are the same GPU.
+// koordinator shares GPUs without a device plugin: a hook of the runtime makes the GPUs visible that the scheduler
+// wrote on the pod. The number there is called a minor, and used as an index; it counts where both are the same GPU.
 var koordinator = Scheme{
 	Name:     "koordinator",
 	Resource: "koordinator.sh/gpu",
-	annotated: func(req *Request) ([]Assignment, bool) {
-		text := req.Pod.Annotations[koordinatorAllocated]
-		if text == "" {
-			return nil, false
-		}
+	annotated: func(req *Request) []Assignment {
+		text := req.annotation(koordinatorAllocated)
+		unknown := []Assignment{{}}
 		var raw struct {
 			GPU []struct {
 				Minor     *int              `json:"minor"`
@@ -26,10 +24,10 @@ var koordinator = Scheme{
 			} `json:"gpu"`
 		}
 		if len(text) > maxText || json.Unmarshal([]byte(text), &raw) != nil {
-			return []Assignment{{}}, strings.Contains(text, `"gpu"`)
-		}
-		if len(raw.GPU) == 0 {
-			return nil, false // network devices only
+			if strings.Contains(text, `"gpu"`) {
+				return unknown
+			}
+			return nil
 		}
 		var gpus []Assignment
 		for _, device := range raw.GPU {
@@ -39,7 +37,7 @@ var koordinator = Scheme{
 			case ok:
 				g.Ref = r
 			case device.Minor == nil || *device.Minor < 0 || len(gpus) >= maxRefs:
-				return []Assignment{{}}, true
+				return unknown
 			default:
 				g.Ref = Ref{by: byNumber, number: *device.Minor}
 			}
@@ -60,6 +58,6 @@ var koordinator = Scheme{
 			g.Exclusive = g.part.Or(0) >= 1 && g.Compute.Or(1) >= 1
 			gpus = append(gpus, g)
 		}
-		return gpus, true
+		return gpus // none of network devices
 	},
 }

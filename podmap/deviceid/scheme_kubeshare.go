@@ -1,6 +1,7 @@
 package deviceid
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -22,17 +23,14 @@ const (
 var kubeShare = Scheme{
 	Name:     "kubeshare 2",
 	Resource: kubeShareRequest,
-	annotated: func(req *Request) ([]Assignment, bool) {
-		list := req.Pod.Annotations[kubeShareUUID]
+	annotated: func(req *Request) []Assignment {
+		list := req.annotation(kubeShareUUID)
 		if list == "" {
-			return nil, false
+			return nil
 		}
-		refs, ok := parseVisible(list) // a trailing comma is usual
-		for _, r := range refs {
-			ok = ok && (r.by == byUUID || r.by == byMIG)
-		}
-		if !ok {
-			return []Assignment{{}}, true // an unknown GPU
+		refs := parseVisible(list) // a trailing comma is usual
+		if refs == nil || slices.ContainsFunc(refs, func(r Ref) bool { return r.by != byUUID && r.by != byMIG }) {
+			return []Assignment{{}} // an unknown GPU
 		}
 		gpus := assign(refs)
 		request, okRequest := amount(req.Pod.Labels[kubeShareRequest])
@@ -43,10 +41,10 @@ var kubeShare = Scheme{
 		} else if okRequest && request > 0 && request < 1 {
 			gpus[0].fraction, gpus[0].Compute = gpu.Some(request), gpu.Some(request)
 		}
-		if memory, ok := amount(req.Pod.Annotations[kubeShareMemory]); ok && len(gpus) == 1 {
+		if memory, ok := amount(req.annotation(kubeShareMemory)); ok && len(gpus) == 1 {
 			gpus[0].memory = Bytes(memory)
 		}
-		return gpus, true
+		return gpus
 	},
 }
 
@@ -59,14 +57,17 @@ var kubeShareOld = Scheme{
 		return name.Pod[at+1:], name.Namespace == "kube-system" && strings.HasPrefix(name.Pod, kubeSharePlace) &&
 			at >= len(kubeSharePlace)
 	},
-	annotated: func(req *Request) ([]Assignment, bool) {
-		a := Assignment{Group: req.Pod.Annotations[kubeShareOldID]}
-		if r, ok := amount(req.Pod.Annotations[kubeShareOldRequest]); ok && r > 0 && r <= 1 {
+	annotated: func(req *Request) []Assignment {
+		a := Assignment{Group: req.annotation(kubeShareOldID)}
+		if a.Group == "" {
+			return nil
+		}
+		if r, ok := amount(req.annotation(kubeShareOldRequest)); ok && r > 0 && r <= 1 {
 			a.fraction, a.Compute = gpu.Some(r), gpu.Some(r)
 		}
-		if memory, ok := amount(req.Pod.Annotations[kubeShareOldMemory]); ok {
+		if memory, ok := amount(req.annotation(kubeShareOldMemory)); ok {
 			a.memory = Bytes(memory)
 		}
-		return []Assignment{a}, a.Group != ""
+		return []Assignment{a}
 	},
 }

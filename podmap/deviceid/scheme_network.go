@@ -1,26 +1,18 @@
 package deviceid
 
-import "strings"
+import "regexp"
 
-// networkNames begin the names that NVIDIA's network operator and its documentation give to resources.
-var networkNames = []string{"hostdev", "mlnx", "rdma", "sriov", "roce", "infiniband", "macvlan", "ipoib", "bf_", "bf2", "bf3"}
+// networkNames are the resource names in NVIDIA's network operator and its documentation, and switches.
+var networkNames = regexp.MustCompile(
+	`^nvidia\.com/(hostdev|mlnx|rdma|sriov|roce|infiniband|macvlan|ipoib|bf_|bf2|bf3|.*NVSWITCH)`)
 
-// network are NVIDIA's network GPUs: no GPUs. Their ids are PCI addresses, auxiliary devices
-// (mlx5_core.sf.4) or plain numbers.
+// network is NVIDIA's network devices. Their IDs are PCI addresses, auxiliary devices (mlx5_core.sf.4) or plain
+// numbers.
 var network = Scheme{
 	Name:    "nvidia network operator",
 	class:   NotGPU,
 	Matches: underNVIDIA,
 	parse: func(resource, id string) (Ref, bool) {
-		if strings.HasPrefix(id, "mlx5_") {
-			return Ref{}, true
-		}
-		name := strings.TrimPrefix(resource, nvidiaPrefix)
-		for _, prefix := range networkNames {
-			if strings.HasPrefix(name, prefix) {
-				return Ref{}, true
-			}
-		}
-		return Ref{}, strings.Contains(name, "NVSWITCH")
+		return Ref{}, networkNames.MatchString(resource) || len(id) >= 5 && id[:5] == "mlx5_"
 	},
 }

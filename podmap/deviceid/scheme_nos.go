@@ -1,34 +1,24 @@
 package deviceid
 
 import (
-	"strings"
+	"regexp"
+	"strconv"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// nos is nebuly's MPS fork of the device plugin: slices of a GPU under names like nvidia.com/gpu-10gb.
-// The number in the name is the memory that one slice gpus, in GiB.
+var nosResource = regexp.MustCompile(`^nvidia\.com/gpu-([1-9][0-9]{0,8})gb$`)
+
+// nos is nebuly's MPS fork of the device plugin: slices of a GPU under names like nvidia.com/gpu-10gb. The number in
+// the name is the memory limit of one slice, in GiB.
 var nos = Scheme{
 	Name:    "nos",
 	class:   Direct,
-	Matches: func(resource string) bool { return nosMemory(resource) > 0 },
+	Matches: nosResource.MatchString,
 	parse: func(resource, id string) (Ref, bool) {
-		r, ok := parseUUIDReplica(id, "::")
-		r.Memory = nosMemory(resource)
-		return r, ok
+		r, ok := parseReplica(id, "::")
+		gib, _ := strconv.Atoi(nosResource.FindStringSubmatch(resource)[1])
+		r.Memory = gpu.Bytes(gib) << 30
+		return r, ok && r.by == byUUID
 	},
-}
-
-// nosMemory is what one slice of the resource gpus, 0 where the name is not of this scheme.
-func nosMemory(resource string) gpu.Bytes {
-	size, ok := strings.CutPrefix(resource, nvidiaPrefix+"gpu-")
-	if !ok {
-		return 0
-	}
-	size, ok = strings.CutSuffix(size, "gb")
-	gib, numeric := decimal(size)
-	if !ok || !numeric {
-		return 0
-	}
-	return gpu.Bytes(gib) << 30
 }

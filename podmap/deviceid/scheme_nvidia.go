@@ -1,8 +1,8 @@
 package deviceid
 
-// nvidiaPlugin is NVIDIA's device plugin: the NVML name of a GPU or MIG device, with "::<n>" where it is
-// time-sliced or shared through MPS. The resource name is free (patterns, ".shared"), so the shape decides.
-// On WSL one device "all" stands for every GPU, on Tegra the one device is called "tegra".
+// nvidiaPlugin is NVIDIA's device plugin: the NVML name of a GPU or MIG device, with "::<n>" where it is time-sliced or
+// shared through MPS. The resource name is free (patterns, ".shared"), so the form decides. On WSL one device "all"
+// stands for every GPU, on Tegra the one device is called "tegra".
 var nvidiaPlugin = Scheme{
 	Name:    "nvidia device plugin",
 	class:   Direct,

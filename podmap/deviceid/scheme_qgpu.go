@@ -1,7 +1,6 @@
 package deviceid
 
-// qgpu is Tencent's closed plugin. Neither the form of its ids nor what it gives containers is public, so
-// nothing is believed: the GPU stays unknown.
+// qgpu is Tencent's proprietary plugin. Neither the form of its IDs nor its response is public: the GPU is unknown.
 var qgpu = Scheme{
 	Name:  "tencent qgpu",
 	class: Opaque,

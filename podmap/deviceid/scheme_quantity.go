@@ -1,8 +1,7 @@
 package deviceid
 
-// sideQuantity are the amounts that a container asks for beside a device: each unit of memory or of cores
-// is one id, and none of them is a GPU. Only resources without which a device of another resource is
-// always asked for as well stand here; an amount that can stand alone belongs to its scheme's row.
+// sideQuantity is the amounts that a container requests beside a device: each unit of memory or of cores is one ID, and
+// none is a GPU. An amount that can be requested alone belongs to its scheme's row.
 var sideQuantity = Scheme{
 	Name:  "side quantity",
 	class: Quantity,

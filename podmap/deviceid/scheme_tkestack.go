@@ -3,87 +3,63 @@ package deviceid
 import (
 	"slices"
 	"strings"
-
-	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// What gpu-manager writes: on the container its GPU's device nodes, on the pod per container its minors.
+// What gpu-manager writes: on the container its GPU's device nodes, on the pod the minors per container.
 const (
 	tencentVCUDA  = "tencent.com/vcuda-"
 	tencentCore   = tencentVCUDA + "core"
-	tencentMemory = tencentVCUDA + "memory"
+	tencentMemory = tencentVCUDA + "memory" // an ID is 256 MiB
 	tencentDevice = tencentVCUDA + "device"
 	tencentIndex  = "tencent.com/predicate-gpu-idx-"
-	// tencentBlock is what one id of memory stands for, tencentCores are the ids of one GPU's cores.
-	tencentBlock = 256 << 20
-	tencentCores = 100
 )
 
-// tkestack is the gpu-manager of Tencent's TKEStack (GaiaGPU): tencent.com/vcuda-core-<n>, a hundred per
-// GPU, which name no GPU at all.
+// tkestack is the gpu-manager of Tencent's TKEStack (GaiaGPU): tencent.com/vcuda-core-<n>, a hundred per GPU, which
+// name no GPU.
 var tkestack = Scheme{
 	Name:    "tkestack gpu-manager",
 	class:   Opaque,
 	Matches: named(tencentCore),
 	Hint:    "the kubelet's device checkpoint, or the pod annotations tencent.com/predicate-gpu-idx-<i>",
-	allocated: func(req *Request) ([]Assignment, bool) {
-		refs, ok := minors(strings.Split(req.Response.Annotations[tencentDevice], ","))
-		if !ok {
-			refs, ok = minors(req.Response.Nodes)
+	allocated: func(req *Request) []Assignment {
+		refs := minors(strings.Split(req.Response.Annotations[tencentDevice], ","))
+		if refs == nil {
+			refs = minors(req.Response.Nodes)
 		}
-		if !ok {
-			return nil, false
-		}
-		return req.vcuda(refs, Bytes(float64(req.Response.Devices[tencentMemory])*tencentBlock))
+		return req.vcuda(refs, req.Response.Devices[tencentMemory])
 	},
-	annotated: func(req *Request) ([]Assignment, bool) {
+	annotated: func(req *Request) []Assignment {
 		lists := map[int]string{}
-		var slots []int
+		var slots, counts []int
 		for key, list := range req.Pod.Annotations {
 			if n, ok := strings.CutPrefix(key, tencentIndex); ok {
-				i, numeric := decimal(n)
-				if !numeric {
-					return nil, false
+				i, ok := decimal(n)
+				if !ok {
+					return nil
 				}
 				lists[i] = list
-				slots = append(slots, i)
+				slots, counts = append(slots, i), append(counts, anyCount) // the IDs are cores, the list is of GPUs
 			}
 		}
 		slices.Sort(slots)
-		counts := make([]int, len(slots))
-		for i := range counts {
-			counts[i] = anyCount // the ids are cores, the list is of GPUs
-		}
 		at, ok := req.slot(counts, false)
 		if !ok {
-			return nil, false
+			return nil
 		}
-		var refs []Ref
-		for text := range strings.SplitSeq(lists[slots[at]], ",") {
-			minor, ok := decimal(strings.TrimSpace(text))
-			if !ok {
-				return nil, false
-			}
-			refs = append(refs, minorRef(minor))
+		refs := parseIndices(lists[slots[at]])
+		for i := range refs {
+			refs[i].by = byMinor
 		}
-		return req.vcuda(refs, gpu.None[gpu.Bytes]())
+		return req.vcuda(refs, 0)
 	},
 }
 
-// vcuda gpus cores by the number of ids: up to a hundred are a part of one GPU, more are whole GPUs.
-func (req *Request) vcuda(refs []Ref, memory gpu.Opt[gpu.Bytes]) ([]Assignment, bool) {
-	if len(refs) != max(1, req.Devices/tencentCores) {
-		return nil, false // it speaks of another container
-	}
-	gpus := assign(refs)
+// vcuda assigns cores by the number of IDs, and blocks of memory.
+func (req *Request) vcuda(refs []Ref, blocks int) []Assignment {
+	gpus := byCores(refs, req.Devices)
 	for i := range gpus {
-		g := &gpus[i]
-		g.Exclusive = req.Devices >= tencentCores
-		g.Compute = percent(float64(req.Devices) / float64(len(refs)))
-		g.fraction = g.Compute
-		if b, ok := memory.Get(); ok {
-			g.memory = gpu.Some(b / gpu.Bytes(len(refs)))
-		}
+		gpus[i].fraction = gpus[i].Compute
+		gpus[i].memory = mebibytes(float64(256*blocks) / float64(len(refs)))
 	}
-	return gpus, true
+	return gpus
 }

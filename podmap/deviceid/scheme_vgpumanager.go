@@ -3,84 +3,65 @@ package deviceid
 import (
 	"fmt"
 	"strings"
-
-	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
 // vgpuManagerAllocated is what vgpu-manager's plugin writes on a pod after it has allocated.
 const vgpuManagerAllocated = "nvidia.com/real-allocated"
 
-// vgpuManager is coldzerofear's vgpu-manager. Its ids look like NVIDIA's replicas, <uuid>::<n>, but equal
-// the GPU only under a feature gate: the resource name gives it away.
+// vgpuManager is coldzerofear's vgpu-manager. Its IDs look like NVIDIA's replicas, <uuid>::<n>, but contain the GPU
+// only with a feature gate: the resource name identifies the scheme.
 var vgpuManager = Scheme{
 	Name:    "vgpu-manager",
 	class:   Opaque,
 	Matches: named("nvidia.com/vgpu-number"),
 	Hint:    "the kubelet's device checkpoint, or the pod annotation nvidia.com/real-allocated",
-	allocated: func(req *Request) ([]Assignment, bool) {
-		refs, ok := req.Response.visible()
-		if !ok {
-			list, _ := req.env("MANAGER_VISIBLE_DEVICES")
-			refs, ok = parseVisible(list)
+	allocated: func(req *Request) []Assignment {
+		refs := req.Response.visible()
+		if refs == nil {
+			refs = parseVisible(req.env("MANAGER_VISIBLE_DEVICES"))
 		}
-		if !ok || len(refs) > req.Devices {
-			return nil, false
-		}
-		gpus := assign(refs)
-		var limits []gpu.Opt[gpu.Bytes]
-		for i := range req.Devices {
-			text, ok := req.env(fmt.Sprintf("CUDA_MEM_LIMIT_%d", i))
-			if !ok {
-				break
-			}
-			limits = append(limits, parseLimit(text))
-		}
-		setMemoryLimits(gpus, limits)
-		if len(gpus) == req.Devices {
-			for i := range gpus {
-				cores, _ := req.envAmount(fmt.Sprintf("CUDA_CORE_LIMIT_%d", i))
+		gpus := req.withMemoryLimits(refs, "CUDA_MEM_LIMIT_")
+		for i := range gpus {
+			if len(gpus) == req.Devices {
+				cores, _ := amount(req.env(fmt.Sprintf("CUDA_CORE_LIMIT_%d", i)))
 				gpus[i].Compute = percent(cores)
 			}
 		}
-		return gpus, true
+		return gpus
 	},
-	annotated: func(req *Request) ([]Assignment, bool) {
-		text, _ := req.annotation(vgpuManagerAllocated)
-		return req.vgpuManagerSlot(text)
+	annotated: func(req *Request) []Assignment {
+		text := req.annotation(vgpuManagerAllocated)
+		if len(text) > maxText {
+			return nil
+		}
+		for slot := range strings.SplitSeq(text, ";") {
+			if name, list, _ := strings.Cut(slot, "["); name == req.Container.Name {
+				return req.vgpuManagerGPUs(list)
+			}
+		}
+		return nil
 	},
 }
 
-// vgpuManagerSlot reads the container's part of "<container>[<index>_<uuid>_<cores>_<MiB>,…];…".
-func (req *Request) vgpuManagerSlot(text string) ([]Assignment, bool) {
-	if len(text) > maxText {
-		return nil, false
-	}
-	for slot := range strings.SplitSeq(text, ";") {
-		name, list, ok := strings.Cut(slot, "[")
-		list, closed := strings.CutSuffix(list, "]")
-		if name != req.Container.Name {
-			continue
+// vgpuManagerGPUs parses the container's list in "<container>[<index>_<uuid>_<cores>_<MiB>,…];…".
+func (req *Request) vgpuManagerGPUs(list string) []Assignment {
+	list, closed := strings.CutSuffix(list, "]")
+	var gpus []Assignment
+	for device := range strings.SplitSeq(list, ",") {
+		fields := strings.Split(device, "_")
+		if len(fields) != 4 {
+			return nil
 		}
+		a, ok := parseAssignment(fields[1], fields[3], fields[2])
 		if !ok || !closed {
-			return nil, false
+			return nil
 		}
-		var gpus []Assignment
-		for device := range strings.SplitSeq(list, ",") {
-			fields := strings.Split(device, "_")
-			if len(fields) != 4 {
-				return nil, false
-			}
-			r, ok := ParseNVML(fields[1])
-			cores, okCores := amount(fields[2])
-			memory, okMemory := amount(fields[3])
-			if !ok || !okCores || !okMemory {
-				return nil, false
-			}
-			gpus = append(gpus, Assignment{Ref: r, memory: mebibytes(memory), Compute: percent(cores)})
-		}
-		return gpus, len(gpus) == req.Devices
+		gpus = append(gpus, a)
 	}
-	return nil, false
+	if len(gpus) != req.Devices {
+		return nil
+	}
+	return gpus
 }
 
 // draVGPUManager is the DRA driver of the same project.

@@ -9,8 +9,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// found is where one id led: "GPU", "GPU instance", with " part" where the part is not whole, or one of
-// "unresolved", "unresolved elsewhere" (on none of this node's GPUs), "ignored".
+// found is where one id led: "GPU", "GPU instance", with " part" where the part is not whole, or one of "unresolved",
+// "unresolved elsewhere" (on none of this node's GPUs), "ignored".
 func found(p Parser, id string) string {
 	r := p.Parse(id)
 	switch r.Class {

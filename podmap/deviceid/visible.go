@@ -8,20 +8,9 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Response is what a plugin returned to the kubelet for one container and resource. It has the fields of the kubelet's
-// checkpoint that some scheme reads (source.Response).
-type Response struct {
-	Env         map[string]string
-	Annotations map[string]string // of the container
-	Nodes       []string          // device nodes, with the paths of the host
-	CDI         []string          // qualified CDI names
-	Mounts      []string          // device names that the container runtime reads from mounts
-	Devices     map[string]int    // the number of the container's device IDs, by resource
-}
-
 // parseVisible parses a value of NVIDIA_VISIBLE_DEVICES: NVML names, NVML indices, "gpu:mig" indices, CDI names; "all"
-// is resolved only on a node with one GPU. It is false where the list names nothing, or anything unknown.
-func parseVisible(list string) ([]Ref, bool) {
+// is resolved only on a node with one GPU. It is nil where the list names nothing, or anything unknown.
+func parseVisible(list string) []Ref {
 	var out []Ref
 	for name := range strings.SplitSeq(list, ",") {
 		name = strings.TrimSpace(name)
@@ -30,11 +19,11 @@ func parseVisible(list string) ([]Ref, bool) {
 		}
 		r, ok := parseVisibleName(name)
 		if !ok || len(out) >= maxRefs {
-			return nil, false
+			return nil
 		}
 		out = append(out, r)
 	}
-	return out, len(out) > 0
+	return out
 }
 
 func parseVisibleName(name string) (Ref, bool) {
@@ -107,8 +96,8 @@ func isGPUName(name string) bool {
 }
 
 // visible are the GPUs that the runtime makes visible in the container, in the runtime's own precedence: CDI names,
-// names in mounts, the environment. It is false where the response names none.
-func (a *Response) visible() ([]Ref, bool) {
+// names in mounts, the environment. It is nil where the response names none.
+func (a *Response) visible() []Ref {
 	names := slices.DeleteFunc(slices.Clone(a.CDI), func(n string) bool { return !isGPUName(n) })
 	if len(names) == 0 {
 		for _, key := range slices.Sorted(maps.Keys(a.Annotations)) {
@@ -130,8 +119,8 @@ func (a *Response) visible() ([]Ref, bool) {
 	return parseVisible(a.Env["NVIDIA_VISIBLE_DEVICES"])
 }
 
-// minors are the GPUs of the device nodes among nodes. It is false where there are none.
-func minors(nodes []string) ([]Ref, bool) {
+// minors are the GPUs of the device nodes among nodes.
+func minors(nodes []string) []Ref {
 	var out []Ref
 	for _, node := range nodes {
 		n, ok := strings.CutPrefix(node, "/dev/nvidia")
@@ -142,7 +131,7 @@ func minors(nodes []string) ([]Ref, bool) {
 			out = append(out, minorRef(minor))
 		}
 	}
-	return out, len(out) > 0
+	return out
 }
 
 // MPSLimits are the limits of NVIDIA's MPS that plugins set for a container of one shared GPU:

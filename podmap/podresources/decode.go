@@ -17,8 +17,8 @@ import (
 )
 
 // Responses are decoded entry by entry: the outer messages here, the entries by the generated code of k8s.io/kubelet.
-// Plugins that offer a GPU's memory as devices, one ID per MiB, make responses of hundreds of thousands of IDs; as
-// one generated message such a response takes 200 MB.
+// Plugins that offer a GPU's memory as devices, one ID per MiB, make responses of hundreds of thousands of IDs; as one
+// generated message such a response takes 200 MB.
 //
 // The field numbers are those of k8s.io/kubelet/pkg/apis/podresources; v1 and v1alpha1 share them.
 

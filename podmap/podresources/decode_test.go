@@ -105,11 +105,14 @@ func wireSample() *podresources.ListPodResourcesResponse {
 			Containers: []*podresources.ContainerResources{
 				{Name: "c", CpuIds: []int64{7}, Memory: []*podresources.ContainerMemory{{MemoryType: "m"}},
 					Devices: []*podresources.ContainerDevices{
-						{ResourceName: "r/a", DeviceIds: []string{"1", "2"}, Topology: &podresources.TopologyInfo{Nodes: []*podresources.NUMANode{{ID: 1}}}},
+						{ResourceName: "r/a", DeviceIds: []string{"1", "2"},
+							Topology: &podresources.TopologyInfo{Nodes: []*podresources.NUMANode{{ID: 1}}}},
 						{ResourceName: "r/b", DeviceIds: []string{"3"}}, {ResourceName: "r/c", DeviceIds: []string{"4"}}},
-					DynamicResources: []*podresources.DynamicResource{{ClaimName: "x", ClaimNamespace: "y", ClaimResources: []*podresources.ClaimResource{
-						{CdiDevices: []*podresources.CDIDevice{{Name: "v/c=d"}}, DriverName: "d", PoolName: "p", DeviceName: "gpu-0", ShareId: &share},
-						{DriverName: "d", DeviceName: "gpu-1"}}}}},
+					DynamicResources: []*podresources.DynamicResource{{ClaimName: "x", ClaimNamespace: "y",
+						ClaimResources: []*podresources.ClaimResource{
+							{CdiDevices: []*podresources.CDIDevice{{Name: "v/c=d"}}, DriverName: "d", PoolName: "p", DeviceName: "gpu-0",
+								ShareId: &share},
+							{DriverName: "d", DeviceName: "gpu-1"}}}}},
 				{Name: "d"}, {}}},
 		{Name: "q"}, {},
 	}}
@@ -204,8 +207,8 @@ func TestDecodeRefusesNamesThatAreNone(t *testing.T) {
 	}
 }
 
-// The numbers that the decoder assumes of the outer messages are those that are published, and v1alpha1's
-// entries are written as v1's.
+// The numbers that the decoder assumes of the outer messages are those that are published, and v1alpha1's entries are
+// written as v1's.
 func TestFieldNumbers(t *testing.T) {
 	for _, c := range []struct {
 		message proto.Message
@@ -214,11 +217,14 @@ func TestFieldNumbers(t *testing.T) {
 		{&podresourcesalpha.ContainerDevices{}, map[string]int{"resource_name": 1, "device_ids": 2}},
 		{&podresources.ContainerDevices{}, map[string]int{"resource_name": 1, "device_ids": 2}},
 		{&podresources.ListPodResourcesResponse{}, map[string]int{"pod_resources": fieldPods}},
-		{&podresources.PodResources{}, map[string]int{"name": fieldPodName, "namespace": fieldPodNamespace, "containers": fieldPodContainers}},
-		{&podresources.ContainerResources{}, map[string]int{"name": fieldContainerName, "devices": fieldContainerDevices, "dynamic_resources": fieldContainerClaims}},
+		{&podresources.PodResources{}, map[string]int{"name": fieldPodName, "namespace": fieldPodNamespace,
+			"containers": fieldPodContainers}},
+		{&podresources.ContainerResources{}, map[string]int{"name": fieldContainerName, "devices": fieldContainerDevices,
+			"dynamic_resources": fieldContainerClaims}},
 		{&podresources.AllocatableResourcesResponse{}, map[string]int{"devices": fieldAllocatable}},
 		{&podresourcesalpha.ListPodResourcesResponse{}, map[string]int{"pod_resources": fieldPods}},
-		{&podresourcesalpha.PodResources{}, map[string]int{"name": fieldPodName, "namespace": fieldPodNamespace, "containers": fieldPodContainers}},
+		{&podresourcesalpha.PodResources{}, map[string]int{"name": fieldPodName, "namespace": fieldPodNamespace,
+			"containers": fieldPodContainers}},
 		{&podresourcesalpha.ContainerResources{}, map[string]int{"name": fieldContainerName, "devices": fieldContainerDevices}},
 	} {
 		d := c.message.ProtoReflect().Descriptor()
@@ -231,8 +237,8 @@ func TestFieldNumbers(t *testing.T) {
 	}
 }
 
-// FuzzDecode holds the decoder against the generated one: what both read, they read alike, and what ours
-// reads is a message. Ours refuses what theirs forgives: groups, and names too long to be any.
+// FuzzDecode holds the decoder against the generated one: what both read, they read alike, and what ours reads is a
+// message. Ours refuses what theirs forgives: groups, and names too long to be any.
 func FuzzDecode(f *testing.F) {
 	f.Add(encode(wireSample()).Materialize())
 	f.Add([]byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f})

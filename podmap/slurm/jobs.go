@@ -1,5 +1,5 @@
-// Package slurm reads Slurm's job mapping: a directory in which a prolog writes which job has which GPU, with or without
-// Kubernetes.
+// Package slurm reads Slurm's job mapping: a directory in which a prolog writes which job has which GPU, with or
+// without Kubernetes.
 package slurm
 
 import (
@@ -25,8 +25,8 @@ const (
 
 // Options configure Jobs.
 type Options struct {
-	// Dir has a file for each GPU, named by its NVML index ("0"), or by index and GPU instance ID ("0.3"). Its lines are
-	// the IDs of the jobs that the GPU is allocated to.
+	// Dir has a file for each GPU, named by its NVML index ("0"), or by index and GPU instance ID ("0.3"). Its lines
+	// are the IDs of the jobs that the GPU is allocated to.
 	Dir    string
 	MaxAge time.Duration    // how long the last mapping is used; 5 min where 0
 	Logger *slog.Logger     // nil: discarded
@@ -138,8 +138,9 @@ func (m *mapping) resolve(inv *gpu.Inventory, a *gpu.Allocations) {
 			}
 			if at := (place{job, dev, instance}); !seen[at] {
 				seen[at] = true
-				a.List = append(a.List, gpu.Allocation{Container: c, Resource: jobResource, GPU: dev, Instance: instance,
-					Share: gpu.Some(gpu.Ratio(1 / float64(len(f.jobs)))), Shared: len(f.jobs) > 1,
+				a.List = append(a.List, gpu.Allocation{Container: c, Resource: jobResource, GPU: dev,
+					Instance: instance,
+					Share:    gpu.Some(gpu.Ratio(1 / float64(len(f.jobs)))), Shared: len(f.jobs) > 1,
 					Source: gpu.SourceJobs, Since: f.since[job]})
 			}
 		}

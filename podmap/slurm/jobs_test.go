@@ -119,10 +119,12 @@ func TestJobsComeAndGo(t *testing.T) {
 	f.now = f.now.Add(time.Minute)
 	f.write("0", "42\n43\n")
 	h = f.poll()
-	if len(h.List) != 2 || h.List[0].Since != began || h.List[1].Since != gpu.Some(f.now) || h.List[0].Share != gpu.Some(gpu.Ratio(0.5)) || !h.List[0].Shared {
+	if len(h.List) != 2 || h.List[0].Since != began || h.List[1].Since != gpu.Some(f.now) || h.List[0].Share != gpu.Some(gpu.Ratio(0.5)) ||
+		!h.List[0].Shared {
 		t.Errorf("%+v", h.List)
 	}
-	if len(h.Pods) != 2 || h.Pods[0] != (gpu.PodRef{Pod: "slurm/42"}) || !slices.Equal(h.Resources, []gpu.ResourceCount{{Resource: "gres/gpu", Allocated: 1}}) {
+	if len(h.Pods) != 2 || h.Pods[0] != (gpu.PodRef{Pod: "slurm/42"}) ||
+		!slices.Equal(h.Resources, []gpu.ResourceCount{{Resource: "gres/gpu", Allocated: 1}}) {
 		t.Errorf("%+v, %+v", h.Pods, h.Resources)
 	}
 	f.write("0", "")
@@ -182,7 +184,8 @@ func TestJobDirThatIsNotThere(t *testing.T) {
 	f.poll()
 	os.RemoveAll(f.dir)
 	f.now = f.now.Add(time.Minute)
-	if h := f.poll(); !h.Known || len(h.List) != 1 || h.Sources[0].Up || h.Sources[0].Errors != 1 || !strings.Contains(h.Sources[0].Message, "does not exist") {
+	if h := f.poll(); !h.Known || len(h.List) != 1 || h.Sources[0].Up || h.Sources[0].Errors != 1 ||
+		!strings.Contains(h.Sources[0].Message, "does not exist") {
 		t.Errorf("within the limit the last good reading stands: %+v", h)
 	}
 	f.now = f.now.Add(5 * time.Minute)
@@ -195,7 +198,8 @@ func TestJobDirThatIsNotThere(t *testing.T) {
 func TestJobsBesidePods(t *testing.T) {
 	pod := gpu.Container{Namespace: "ml", Pod: "train", Name: "main"}
 	known := gpu.Allocations{Known: true, Configured: true, Sources: []gpu.Source{{Name: gpu.SourcePodResources}},
-		List: []gpu.Allocation{{Container: pod, GPU: GPUA, Share: gpu.Some(gpu.Ratio(0.5)), Shared: true}, {Container: pod, GPU: GPUD, Instance: migD3, Share: gpu.Some(gpu.Ratio(1))}}}
+		List: []gpu.Allocation{{Container: pod, GPU: GPUA, Share: gpu.Some(gpu.Ratio(0.5)), Shared: true},
+			{Container: pod, GPU: GPUD, Instance: migD3, Share: gpu.Some(gpu.Ratio(1))}}}
 	f := newJobDir(t)
 	if h := f.jobs.Merge(known, node()); !h.Known || !h.Uncertain || len(h.List) != 2 || len(h.Sources) != 2 {
 		t.Errorf("jobs that are not known: %+v", h)
@@ -210,7 +214,8 @@ func TestJobsBesidePods(t *testing.T) {
 	var got []string
 	h := f.jobs.Merge(known, node())
 	for _, x := range h.List {
-		got = append(got, strings.NewReplacer(GPUA, "A", GPUB, "B", GPUD, "D", migD3, "D3", migD7, "D7").Replace(fmt.Sprintf("%s %s %s", x.Container.Pod, x.GPU, x.Instance)))
+		got = append(got, strings.NewReplacer(GPUA, "A", GPUB, "B", GPUD, "D", migD3, "D3", migD7,
+			"D7").Replace(fmt.Sprintf("%s %s %s", x.Container.Pod, x.GPU, x.Instance)))
 	}
 	if want := []string{"slurm/2 B ", "slurm/5 D D7", "train A ", "train D D3"}; !slices.Equal(got, want) || h.Uncertain || !h.Known {
 		t.Errorf("%q, want %q", got, want)

@@ -32,8 +32,8 @@ type APIOptions struct {
 	Node string
 	// Server is the URL of the API server; by default that of the cluster which this pod runs in.
 	Server string
-	// TokenFile and CAFile are read for every request, for both are replaced while the pod runs; by default those of the
-	// pod's service account.
+	// TokenFile and CAFile are read for every request, for both are replaced while the pod runs; by default those of
+	// the pod's service account.
 	TokenFile, CAFile string
 	// Annotation selects the annotations that are kept.
 	Annotation func(name string) bool

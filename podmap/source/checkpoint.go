@@ -90,37 +90,32 @@ func readCheckpoint(r io.Reader, seed maphash.Seed, keep Keep) (*Checkpoint, err
 	out := &Checkpoint{Entries: map[EntryKey][]*Entry{}}
 	counts := map[[2]string]map[string]int{} // by pod UID and container, then resource
 	kept, found := 0, false
-	err := s.object(func(key string) error {
-		if key != "Data" {
-			return s.skip()
+	entry := func() error {
+		e, decoded, err := s.entry(seed, keep)
+		if err != nil || e.UID == "" || e.Container == "" || e.Resource == "" {
+			return err
 		}
-		return s.object(func(key string) error {
-			if key != "PodDeviceEntries" {
-				return s.skip()
-			}
+		if kept++; kept > maxEntries {
+			return fmt.Errorf("more than %d entries", maxEntries)
+		}
+		if !decoded {
+			out.undecoded++
+		}
+		place := [2]string{e.UID, e.Container}
+		if counts[place] == nil {
+			counts[place] = map[string]int{}
+		}
+		e.Devices = counts[place]
+		e.Devices[e.Resource] = e.IDs.Len()
+		out.Entries[e.EntryKey] = append(out.Entries[e.EntryKey], e)
+		return nil
+	}
+	err := s.object(fields{"Data": func() error {
+		return s.object(fields{"PodDeviceEntries": func() error {
 			found = true
-			return s.array(func() error {
-				e, decoded, err := s.entry(seed, keep)
-				if err != nil || e.UID == "" || e.Container == "" || e.Resource == "" {
-					return err
-				}
-				if kept++; kept > maxEntries {
-					return fmt.Errorf("more than %d entries", maxEntries)
-				}
-				if !decoded {
-					out.undecoded++
-				}
-				place := [2]string{e.UID, e.Container}
-				if counts[place] == nil {
-					counts[place] = map[string]int{}
-				}
-				e.Devices = counts[place]
-				e.Devices[e.Resource] = e.IDs.Len()
-				out.Entries[e.EntryKey] = append(out.Entries[e.EntryKey], e)
-				return nil
-			})
-		})
-	})
+			return s.array(entry)
+		}})
+	}})
 	switch {
 	case limited.N <= 0:
 		return nil, fmt.Errorf("larger than %d MiB", maxCheckpoint>>20)
@@ -137,25 +132,17 @@ func readCheckpoint(r io.Reader, seed maphash.Seed, keep Keep) (*Checkpoint, err
 // entry reads one entry. Decoded is false where the plugin's response is there but cannot be decoded.
 func (s jsonStream) entry(seed maphash.Seed, keep Keep) (e *Entry, decoded bool, err error) {
 	e, decoded = &Entry{}, true
-	err = s.object(func(key string) (err error) {
-		switch key {
-		case "PodUID":
-			e.UID, err = s.name()
-		case "ContainerName":
-			e.Container, err = s.name()
-		case "ResourceName":
-			e.Resource, err = s.name()
-		case "DeviceIDs":
+	err = s.object(fields{
+		"PodUID": s.name(&e.UID), "ContainerName": s.name(&e.Container), "ResourceName": s.name(&e.Resource),
+		"DeviceIDs": func() (err error) {
 			e.IDs, err = s.ids(seed)
-		case "AllocResp":
-			var text string
-			if text, err = s.text(); err == nil {
-				decoded = e.decode(text, keep)
-			}
-		default:
-			err = s.skip()
-		}
-		return err
+			return err
+		},
+		"AllocResp": func() error {
+			text, err := s.text()
+			decoded = err != nil || e.decode(text, keep)
+			return err
+		},
 	})
 	return e, decoded, err
 }

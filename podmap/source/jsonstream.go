@@ -11,53 +11,37 @@ import (
 const maxName = 512
 
 // jsonStream reads JSON value by value, so that of a large file only what is kept of it, and one value, is in memory.
-type jsonStream struct {
-	decoder *json.Decoder
-	in      *budget
-}
+type jsonStream struct{ *json.Decoder }
 
 // newJSONStream reads values of at most limit bytes.
 func newJSONStream(r io.Reader, limit int) jsonStream {
-	in := &budget{r: r, limit: limit}
-	return jsonStream{json.NewDecoder(in), in}
+	in := &bounded{r: r, limit: limit}
+	in.decoder = json.NewDecoder(in)
+	return jsonStream{in.decoder}
 }
 
-// token reads one token; decode reads a whole value.
-func (s jsonStream) token() (json.Token, error) {
-	s.in.left = s.in.limit
-	return s.decoder.Token()
+// bounded fails when it has read limit bytes past the last value that was decoded.
+type bounded struct {
+	r       io.Reader
+	decoder *json.Decoder
+	read    int64
+	limit   int
 }
 
-func (s jsonStream) decode(to any) error {
-	s.in.left = s.in.limit
-	return s.decoder.Decode(to)
-}
-
-// more reports whether the current list or object continues.
-func (s jsonStream) more() bool {
-	s.in.left = s.in.limit
-	return s.decoder.More()
-}
-
-// budget passes so many bytes until it is refilled.
-type budget struct {
-	r           io.Reader
-	left, limit int
-}
-
-func (b *budget) Read(p []byte) (int, error) {
-	if b.left <= 0 {
+func (b *bounded) Read(p []byte) (int, error) {
+	left := int64(b.limit) - (b.read - b.decoder.InputOffset())
+	if left <= 0 {
 		return 0, fmt.Errorf("a value of more than %d MiB", b.limit>>20)
 	}
-	n, err := b.r.Read(p[:min(len(p), b.left)])
-	b.left -= n
+	n, err := b.r.Read(p[:min(int64(len(p)), left)])
+	b.read += int64(n)
 	return n, err
 }
 
 // value reads a value. It calls field for every key of an object, and element for every element of a list; both read
 // what follows, and a nil one skips it. Any other value, null among them, is dropped.
 func (s jsonStream) value(field func(key string) error, element func() error) error {
-	token, err := s.token()
+	token, err := s.Token()
 	if err != nil {
 		return err
 	}
@@ -65,10 +49,10 @@ func (s jsonStream) value(field func(key string) error, element func() error) er
 	if !ok {
 		return nil
 	}
-	for s.more() {
+	for s.More() {
 		name := ""
 		if open == '{' {
-			key, err := s.token()
+			key, err := s.Token()
 			if err != nil {
 				return err
 			}
@@ -86,17 +70,28 @@ func (s jsonStream) value(field func(key string) error, element func() error) er
 			return err
 		}
 	}
-	_, err = s.token() // the end of the object or list
+	_, err = s.Token() // the end of the object or list
 	return err
 }
 
-func (s jsonStream) object(field func(key string) error) error { return s.value(field, nil) }
-func (s jsonStream) array(element func() error) error          { return s.value(nil, element) }
+// fields are the keys of an object that are read.
+type fields map[string]func() error
+
+func (s jsonStream) object(f fields) error {
+	return s.value(func(key string) error {
+		if read := f[key]; read != nil {
+			return read()
+		}
+		return s.skip()
+	}, nil)
+}
+
+func (s jsonStream) array(element func() error) error { return s.value(nil, element) }
 
 // skip drops a value of any depth.
 func (s jsonStream) skip() error {
 	for depth := 0; ; {
-		token, err := s.token()
+		token, err := s.Token()
 		if err != nil {
 			return err
 		}
@@ -114,7 +109,7 @@ func (s jsonStream) skip() error {
 
 // text reads a string; null is the empty one.
 func (s jsonStream) text() (string, error) {
-	token, err := s.token()
+	token, err := s.Token()
 	if err != nil {
 		return "", err
 	}
@@ -128,10 +123,13 @@ func (s jsonStream) text() (string, error) {
 }
 
 // name reads a string that is kept, and bounded.
-func (s jsonStream) name() (string, error) {
-	v, err := s.text()
-	if len(v) > maxName {
-		return "", fmt.Errorf("a name of %d bytes", len(v))
+func (s jsonStream) name(to *string) func() error {
+	return func() error {
+		v, err := s.text()
+		if len(v) > maxName {
+			return fmt.Errorf("a name of %d bytes", len(v))
+		}
+		*to = strings.Clone(v)
+		return err
 	}
-	return strings.Clone(v), err
 }

@@ -1,9 +1,24 @@
 package source
 
-import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
+import (
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
 
 // Source is a data source. Its health is published under its name.
 type Source interface {
 	// Source returns the health. It does no input or output and is safe for concurrent use.
 	Source() gpu.Source
+}
+
+// Backoff is the delay after so many failures: its mean doubles from first to longest, and it is spread by half to both
+// sides, so that the clients of a server do not retry together. Jitter returns a number in [0, 1).
+func Backoff(failures int, first, longest time.Duration, jitter func() float64) time.Duration {
+	mean := first
+	for i := 1; i < failures && mean < longest; i++ {
+		mean *= 2
+	}
+	mean = min(mean, longest)
+	return mean/2 + time.Duration(jitter()*float64(mean))
 }

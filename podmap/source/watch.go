@@ -93,14 +93,9 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// delay is the time to the next attempt after so many failures, spread by half to both sides.
+// delay is the time to the next attempt after so many failures.
 func (w *Watch) delay(failures int) time.Duration {
-	mean := firstRetry
-	for i := 1; i < failures && mean < maxRetry; i++ {
-		mean *= 2
-	}
-	mean = min(mean, maxRetry)
-	return mean/2 + time.Duration(w.api.Jitter()*float64(mean))
+	return Backoff(failures, firstRetry, maxRetry, w.api.Jitter)
 }
 
 func (w *Watch) failed(err error) (failures int) {
@@ -154,7 +149,8 @@ func (w *Watch) pod(o *apiObject) *Pod {
 	m := &o.Metadata
 	p := &Pod{UID: strings.Clone(m.UID), Annotations: keepTexts(m.Annotations, w.api.Annotation)}
 	// The kubelet has another UID for a static pod than the API server, which is in its mirror pod.
-	if uid := m.Annotations["kubernetes.io/config.hash"]; uid != "" && m.Annotations["kubernetes.io/config.mirror"] != "" {
+	if uid := m.Annotations["kubernetes.io/config.hash"]; uid != "" &&
+		m.Annotations["kubernetes.io/config.mirror"] != "" {
 		p.UID = strings.Clone(uid)
 	}
 	if len(m.Labels) <= maxLabels {
@@ -188,26 +184,17 @@ func (w *Watch) list(ctx context.Context) (version string, err error) {
 	before := w.table
 	w.mu.Unlock()
 	table := NewPods(map[gpu.PodName]*Pod{})
-	err = s.object(func(key string) error {
-		switch key {
-		case "metadata":
-			return s.object(func(key string) (err error) {
-				if key != "resourceVersion" {
-					return s.skip()
-				}
-				version, err = s.name()
-				return err
-			})
-		case "items":
+	err = s.object(fields{
+		"metadata": func() error { return s.object(fields{"resourceVersion": s.name(&version)}) },
+		"items": func() error {
 			return s.array(func() error {
 				var o apiObject
-				if err := s.decode(&o); err != nil {
+				if err := s.Decode(&o); err != nil {
 					return err
 				}
 				return w.put(table, before, &o)
 			})
-		}
-		return s.skip()
+		},
 	})
 	if err == nil && version == "" {
 		err = errors.New("the list has no version")
@@ -261,7 +248,7 @@ func (w *Watch) watch(ctx context.Context, version string) (string, error) {
 			Type   string
 			Object apiObject
 		}
-		switch err := in.decode(&event); {
+		switch err := in.Decode(&event); {
 		case errors.Is(err, io.EOF):
 			w.succeeded(nil)
 			return version, nil

@@ -199,7 +199,8 @@ func (w *watching) names() string {
 
 func TestListAndWatch(t *testing.T) {
 	a := newAPIServer(t)
-	a.list = says(apiList("10", apiPod("a/p", "u1", "7", "label:app=web", "hami.io/vgpu-devices-allocated=x", "other=y"), apiPod("a/q", "u2", "8")))
+	a.list = says(apiList("10", apiPod("a/p", "u1", "7", "label:app=web", "hami.io/vgpu-devices-allocated=x", "other=y"),
+		apiPod("a/q", "u2", "8")))
 	a.watches = []func(http.ResponseWriter, *http.Request){
 		says(apiEvent("ADDED", apiPod("b/r", "u3", "11", "gpu-fraction=0.5")),
 			apiEvent("MODIFIED", apiPod("a/q", "u2", "12", "gpu-fraction=0.5")),
@@ -308,7 +309,8 @@ func TestTheTokenIsRefusedAndRotated(t *testing.T) {
 	}
 	w.now.advance(time.Minute)
 	s := w.Source()
-	if s.Up || s.Errors < 7 || !strings.Contains(s.Message, "token refused") || !strings.Contains(s.Message, "using the response from 1m0s ago") {
+	if s.Up || s.Errors < 7 || !strings.Contains(s.Message, "token refused") ||
+		!strings.Contains(s.Message, "using the response from 1m0s ago") {
 		t.Errorf("health %+v", s)
 	}
 	if w.names() != "a/p u1 0" {
@@ -344,8 +346,10 @@ func TestAnswersThatAreNoAnswer(t *testing.T) {
 			w.WriteHeader(403)
 			io.WriteString(w, `{"message":"pods is forbidden"}`)
 		}, message: "grant the service account list and watch on pods"},
-		{name: "whole pods alone", list: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(406) }, message: "whole pods are not requested"},
-		{name: "overloaded", list: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429); io.WriteString(w, "slow\ndown") }, message: "HTTP 429: slow down"},
+		{name: "whole pods alone", list: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(406) },
+			message: "whole pods are not requested"},
+		{name: "overloaded", list: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429); io.WriteString(w, "slow\ndown") },
+			message: "HTTP 429: slow down"},
 		{name: "sent elsewhere", list: func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "https://evil.example/", http.StatusFound)
 		}, message: "HTTP 302"},
@@ -353,15 +357,19 @@ func TestAnswersThatAreNoAnswer(t *testing.T) {
 		{name: "not JSON", list: says(`<html>`), message: "read the list: "},
 		{name: "no version", list: says(`{"items":[]}`), message: "the list has no version"},
 		{name: "a pod without a name", list: says(`{"metadata":{"resourceVersion":"1"},"items":[{}]}`), message: "a pod without a name"},
-		{name: "a huge event", list: says(apiList("1")), watch: says(apiEvent("ADDED", apiPod("a/p", "u", "2", "x="+long))), message: "a value of more than 4 MiB"},
+		{name: "a huge event", list: says(apiList("1")), watch: says(apiEvent("ADDED", apiPod("a/p", "u", "2", "x="+long))),
+			message: "a value of more than 4 MiB"},
 		{name: "an event that is none", list: says(apiList("1")), watch: says(`[]`), message: "read an event: "},
-		{name: "an error in the watch", list: says(apiList("1")), watch: says(apiEvent("ERROR", `{"code":500,"message":"etcd is gone"}`)), message: "the watch ended: etcd is gone"},
+		{name: "an error in the watch", list: says(apiList("1")), watch: says(apiEvent("ERROR", `{"code":500,"message":"etcd is gone"}`)),
+			message: "the watch ended: etcd is gone"},
 		{name: "no node", list: says(apiList("1")), options: func(o *APIOptions) { o.Node = "" }, message: "node name is not set"},
 		{name: "no server", list: says(apiList("1")), options: func(o *APIOptions) { o.Server = "" }, message: "API server is not set"},
 		{name: "no token", list: says(apiList("1")), options: func(o *APIOptions) { o.TokenFile += ".gone" }, message: "mount the token"},
 		{name: "no CA", list: says(apiList("1")), options: func(o *APIOptions) { o.CAFile += ".gone" }, message: "no such file"},
-		{name: "a CA that is none", list: says(apiList("1")), options: func(o *APIOptions) { o.CAFile = o.TokenFile }, message: "has no certificate"},
-		{name: "a token in the clear", list: says(apiList("1")), options: func(o *APIOptions) { o.Server = strings.Replace(o.Server, "https:", "http:", 1) }, message: "HTTP 400"},
+		{name: "a CA that is none", list: says(apiList("1")), options: func(o *APIOptions) { o.CAFile = o.TokenFile },
+			message: "has no certificate"},
+		{name: "a token in the clear", list: says(apiList("1")),
+			options: func(o *APIOptions) { o.Server = strings.Replace(o.Server, "https:", "http:", 1) }, message: "HTTP 400"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv("KUBERNETES_SERVICE_HOST", "")

@@ -39,8 +39,8 @@ func (p *Pod) Workload(name string) (kind, workload string) {
 			}
 		}
 	case "Job":
-		// A CronJob names its Jobs NAME-MINUTES, minutes since 1970. A date in the same place (20260318) was chosen by a
-		// user.
+		// A CronJob names its Jobs NAME-MINUTES, minutes since 1970. A date in the same place (20260318) was chosen by
+		// a user.
 		if at := strings.LastIndexByte(p.OwnerName, '-'); at > 0 {
 			minutes, err := strconv.Atoi(p.OwnerName[at+1:])
 			if err == nil && minutes >= firstCronMinute && minutes < lastCronMinute {
