@@ -39,13 +39,14 @@ func AdviceCodes() map[string]string {
 // ReasonCodes lists the reasons of advice, with their meaning.
 func ReasonCodes() map[string]string {
 	return map[string]string{
-		"never_used":           "Allocated, and no process ever had memory on the GPU.",
-		"loaded_idle":          "A process is loaded and was never busy.",
-		"stopped":              "It was busy, stopped, and kept its GPUs.",
-		"idle_pods":            "Some of its pods are busy, others are not.",
-		"idle_gpus":            "Some GPUs of a pod are busy, others are not.",
-		"low_activity":         "Activity and memory fit into less.",
-		"preallocated_memory":  "Activity is low; the memory in use was allocated at the start and does not indicate need.",
+		"never_used":   "Allocated, and no process ever had memory on the GPU.",
+		"loaded_idle":  "A process is loaded and was never busy.",
+		"stopped":      "It was busy, stopped, and kept its GPUs.",
+		"idle_pods":    "Some of its pods are busy, others are not.",
+		"idle_gpus":    "Some GPUs of a pod are busy, others are not.",
+		"low_activity": "Activity and memory fit into less.",
+		"preallocated_memory": "Activity is low; the memory in use was allocated at the start and does not indicate " +
+			"need.",
 		"oversubscribed":       "The GPU is shared and busy all the time.",
 		"half_empty_nodes":     "Fewer nodes are enough for what is allocated at the busiest time.",
 		"unallocated_profiles": "MIG devices of one profile stay unallocated while pods are pending for another.",
@@ -55,10 +56,6 @@ func ReasonCodes() map[string]string {
 
 // noAdvice is the reason for no advice: a stable code, and a text.
 type noAdvice struct{ code, text string }
-
-func noLongerAllocated() noAdvice {
-	return noAdvice{"no_longer_allocated", "nothing is allocated to it any more"}
-}
 
 // gpuCase is one allocation as the rules see it, until some step.
 type gpuCase struct {
@@ -111,23 +108,12 @@ func (a *analysis) cases(l *load, until int) (now []gpuCase) {
 	return now
 }
 
-// releasable is true if a GPU has been idle for so long that it should be released.
-func (a *analysis) releasable(c *gpuCase) (bool, noAdvice) {
-	g, idle := a.opt.Advice, a.p.duration(c.idleSteps())
-	switch {
-	case idle < g.Idle:
-		return false, noAdvice{"returns_after_pauses", "it was busy within the last " + units.Duration(g.Idle)}
-	case float64(c.known) < g.Coverage*float64(c.idleSteps()):
-		return false, noAdvice{"coverage_too_low",
-			fmt.Sprintf("only %.0f %% of the %s since it was last busy are known",
-				100*over(float64(c.known), float64(c.idleSteps())), units.Duration(idle))}
-	case a.workingTime(c.active, c.until) < g.Idle:
-		return false, noAdvice{"returns_after_pauses", "the idle time was on a weekend"}
-	case float64(c.idleSteps()) < 1.5*float64(c.pause) && c.busySteps > 0:
-		return false, noAdvice{"returns_after_pauses",
-			"it was busy again after a pause of " + units.Duration(a.p.duration(c.pause)) + " before"}
-	}
-	return true, noAdvice{}
+// releasable is true if a GPU has been idle for so long that it should be released: not only over a weekend, and not
+// within a pause as it has had before.
+func (a *analysis) releasable(c *gpuCase) bool {
+	g, idle := a.opt.Advice, float64(c.idleSteps())
+	return a.p.duration(c.idleSteps()) >= g.Idle && float64(c.known) >= g.Coverage*idle &&
+		a.workingTime(c.active, c.until) >= g.Idle && (c.busySteps == 0 || idle >= 1.5*float64(c.pause))
 }
 
 // workingTime is the part of a time that is on Monday to Friday.
@@ -153,7 +139,7 @@ func (a *analysis) advise(l *load, r *Workload, steps int) []Advice {
 		reason = noAdvice{"activity_unknown",
 			"the activity of its GPUs cannot be measured: MIG before Hopper, or sharing without visible processes"}
 	default:
-		if ad, reason = a.release(l, r); ad == nil {
+		if ad = a.release(l, r); ad == nil {
 			ad = a.fewer(l, r)
 		}
 		if ad == nil {
@@ -195,27 +181,22 @@ func (ad *Advice) raise(enough bool) {
 }
 
 // release finds GPUs on which nothing runs.
-func (a *analysis) release(l *load, r *Workload) (*Advice, noAdvice) {
-	now := a.cases(l, a.p.Steps())
-	if len(now) == 0 {
-		return nil, noLongerAllocated()
-	}
-	var reason noAdvice
+func (a *analysis) release(l *load, r *Workload) *Advice {
 	othersBusy := false
 	inUse, pods := map[string]bool{}, map[string]bool{}
-	idle := now[:0:0]
-	for _, c := range now {
-		if ok, why := a.releasable(&c); ok {
+	var idle []gpuCase
+	for _, c := range a.cases(l, a.p.Steps()) {
+		if a.releasable(&c) {
 			idle = append(idle, c)
 		} else {
-			inUse[c.key.pod], reason = true, why
+			inUse[c.key.pod] = true
 			othersBusy = othersBusy || c.busySteps > 0
 		}
 	}
 	// A pod with other GPUs in use is for the next rule.
 	idle = slices.DeleteFunc(idle, func(c gpuCase) bool { return inUse[c.key.pod] })
 	if len(idle) == 0 {
-		return nil, reason
+		return nil
 	}
 	slices.SortStableFunc(idle, func(x, y gpuCase) int { return strings.Compare(x.key.pod, y.key.pod) })
 	var hours, gpus, kernels, memory float64
@@ -278,7 +259,7 @@ func (a *analysis) release(l *load, r *Workload) (*Advice, noAdvice) {
 		"Rare requests can be served by scaling from zero."
 	ad.ChangeIn, ad.Change = releaseChange(r, len(inUse) == 0, sortedKeys(pods))
 	ad.Validation = a.validateRelease(l)
-	return &ad, noAdvice{}
+	return &ad
 }
 
 // validateRelease releases what was idle at the end of the first part of the period, and counts how often it was busy
@@ -287,7 +268,7 @@ func (a *analysis) validateRelease(l *load) *Validation {
 	cut := a.trainSteps()
 	compared, busy, train := 0, 0, 0
 	for _, c := range a.cases(l, cut) {
-		if ok, _ := a.releasable(&c); !ok {
+		if !a.releasable(&c) {
 			continue
 		}
 		train = max(train, c.until-c.from)

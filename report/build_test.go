@@ -2,130 +2,21 @@ package report
 
 import (
 	"errors"
-	"log/slog"
-	"maps"
 	"math"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
-	"github.com/gpu-exporter/gpu-exporter/report/prom"
 	"github.com/gpu-exporter/gpu-exporter/report/reporttest"
 )
-
-var (
-	monday  = time.Date(2026, 2, 2, 0, 0, 0, 0, time.UTC)
-	tenDays = monday.Add(240 * time.Hour)
-)
-
-// scene is a history in the making.
-type scene struct{ reporttest.Server }
-
-func (s *scene) add(name string, labels map[string]string, at func(int64) (float64, bool)) {
-	s.Series = append(s.Series, reporttest.Series{Name: name, Labels: labels, At: at})
-}
-
-func with(l map[string]string, pairs ...string) map[string]string {
-	out := maps.Clone(l)
-	for i := 0; i < len(pairs); i += 2 {
-		out[pairs[i]] = pairs[i+1]
-	}
-	return out
-}
-
-// node adds a node with GPUs that spend their time as uses says.
-func (s *scene) node(name, model string, devs float64, uses map[string]func(int64) (float64, bool), there func(int64) bool) {
-	l := map[string]string{"node": name, "model": model}
-	for use, at := range uses {
-		s.add(ruleGPUs, with(l, "state", use), func(t int64) (float64, bool) {
-			v, ok := at(t)
-			return v, ok && there(t)
-		})
-	}
-	s.add(ruleCount, l, func(t int64) (float64, bool) { return devs, there(t) })
-}
-
-func always(int64) bool { return true }
-
-func constant(v float64) func(int64) (float64, bool) {
-	return func(int64) (float64, bool) { return v, true }
-}
-
-// workload adds one that holds a GPU and is busy as activity says, with single GPUs if pods are named.
-func (s *scene) workload(namespace, kind, name, model string, from, to time.Time, activity func(int64) float64, memory float64, pods ...string) {
-	l := map[string]string{"namespace": namespace, "workload_type": kind, "workload": name, "model": model}
-	within := func(v func(int64) float64) func(int64) (float64, bool) {
-		return func(t int64) (float64, bool) { return v(t), t > from.Unix() && t <= to.Unix() }
-	}
-	one := func(int64) float64 { return 1 }
-	idle := func(t int64) float64 {
-		if activity(t) == 0 {
-			return 1
-		}
-		return 0
-	}
-	s.add(ruleAllocated, l, within(one))
-	s.add(ruleObserved, l, within(one))
-	s.add(ruleBusy, l, within(activity))
-	s.add(ruleBusiest, l, within(activity))
-	s.add(ruleUnused, with(l, "state", "idle"), within(idle))
-	s.add(ruleUnused, with(l, "state", "gap"), within(func(t int64) float64 { return 1 - activity(t) - idle(t) }))
-	s.add(ruleMemory, l, within(func(int64) float64 { return memory }))
-	for i, pod := range pods {
-		c := map[string]string{"namespace": namespace, "pod": pod, "node": "n1", "uuid": "GPU-" + name + string(rune('0'+i))}
-		s.add(rawAllocated, c, within(one))
-		s.add(rawBusy, c, within(activity))
-		s.add(rawUnused, with(c, "state", "idle"), within(idle))
-		s.add(rawShare, with(c, "resource", "nvidia_com_gpu"), within(one))
-		s.add(rawMemory, c, within(func(int64) float64 { return memory }))
-		s.add(ruleOwners, map[string]string{"namespace": namespace, "pod": pod, "workload_type": kind, "workload": name}, within(one))
-		s.add(rawInfo, map[string]string{"node": "n1", "uuid": c["uuid"], "model": model}, within(one))
-		s.add(rawTotal, map[string]string{"node": "n1", "uuid": c["uuid"]}, within(func(int64) float64 { return 81559 << 20 }))
-	}
-}
-
-func (s *scene) report(t *testing.T, change func(*Options)) (*Document, error) {
-	t.Helper()
-	server := httptest.NewServer(&s.Server)
-	defer server.Close()
-	client, err := prom.New(prom.Config{URL: server.URL, Concurrency: 2, Chunk: 48 * time.Hour, RetryDelay: time.Millisecond, Timeout: time.Minute}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := Defaults()
-	o.From, o.To, o.Now = monday, tenDays, tenDays
-	if change != nil {
-		change(&o)
-	}
-	return Build(t.Context(), client, o)
-}
-
-func (s *scene) must(t *testing.T, change func(*Options)) *Document {
-	t.Helper()
-	d, err := s.report(t, change)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
-const h100 = "NVIDIA H100 80GB HBM3"
-
-func near(t *testing.T, what string, got, want float64) {
-	t.Helper()
-	if math.Abs(got-want) > 0.002*math.Abs(want)+0.01 {
-		t.Errorf("%s is %.3f, want %.3f", what, got, want)
-	}
-}
 
 func TestPartition(t *testing.T) {
 	var s scene
 	off := func(from, to time.Time) func(int64) bool {
 		return func(at int64) bool { return at <= from.Unix() || at > to.Unix() }
 	}
-	uses := map[string]func(int64) (float64, bool){"busy": constant(3), "gap": constant(1), "idle": constant(2), "unallocated": constant(1), "unavailable": constant(0.5), "unknown": constant(0.5)}
+	uses := states{"busy": 3, "gap": 1, "idle": 2, "unallocated": 1, "unavailable": 0.5, "unknown": 0.5}
 	// One is off for a day, one leaves after three days, one joins on the fourth.
 	s.node("gap", h100, 8, uses, off(monday.Add(48*time.Hour), monday.Add(72*time.Hour)))
 	s.node("leaves", h100, 8, uses, func(at int64) bool { return at <= monday.Add(72*time.Hour).Unix() })
@@ -142,7 +33,8 @@ func TestPartition(t *testing.T) {
 	for _, n := range d.Notes {
 		notes[n.Code] = n.Text
 	}
-	if !strings.Contains(notes["nodes_removed"], "leaves") || !strings.Contains(notes["nodes_joined"], "joins") || strings.Contains(notes["nodes_joined"], "gap") {
+	if !strings.Contains(notes["nodes_removed"], "leaves") || !strings.Contains(notes["nodes_joined"], "joins") ||
+		strings.Contains(notes["nodes_joined"], "gap") {
 		t.Errorf("%v", notes)
 	}
 	// Silent for less than it takes to have left, it is expected and not reported.
@@ -153,10 +45,10 @@ func TestPartition(t *testing.T) {
 	}
 }
 
-// A cell that is lost on the way shows as a closing error, and in no other cell.
-func TestLostCellIsAClosingError(t *testing.T) {
+// A state that is lost on the way shows as a difference, and in no other state.
+func TestLostStateIsADifference(t *testing.T) {
 	var s scene
-	s.node("n1", h100, 8, map[string]func(int64) (float64, bool){"busy": constant(7), "idle": constant(0.97)}, always)
+	s.node("n1", h100, 8, states{"busy": 7, "idle": 0.97}, nil)
 	d := s.must(t, nil)
 	near(t, "closing error", d.Checks.Difference*1000, 0.03/8*1000)
 	if d.Fleet.States.NotReported != 0 {
@@ -164,129 +56,10 @@ func TestLostCellIsAClosingError(t *testing.T) {
 	}
 }
 
-func TestAdvice(t *testing.T) {
-	day := 24 * time.Hour
-	hourOf := func(at int64) int { return time.Unix(at-1, 0).UTC().Hour() }
-	nothing := func(int64) float64 { return 0 }
-	const gib = 1 << 30
-	for _, tt := range []struct {
-		name         string
-		from         time.Time
-		to           time.Time
-		activity     func(int64) float64
-		memory       float64
-		code, reason string // "" for silence, then the code of that
-	}{
-		{"never used", monday, tenDays, nothing, 0, adviseRelease, "never_used"},
-		{"loaded", monday, tenDays, nothing, 40 * gib, adviseRelease, "loaded_idle"},
-		{"stopped", monday, tenDays, func(at int64) float64 {
-			if at < monday.Add(4*day).Unix() {
-				return 0.9
-			}
-			return 0
-		}, 20 * gib, adviseRelease, "stopped"},
-		{"stopped today", monday, tenDays, func(at int64) float64 {
-			if at < tenDays.Add(-10*time.Hour).Unix() {
-				return 0.9
-			}
-			return 0
-		}, 20 * gib, "", "well_used"},
-		{"young and idle", tenDays.Add(-20 * time.Hour), tenDays, nothing, 0, "", "observed_too_short"},
-		{"idle and gone", monday, tenDays.Add(-2 * day), nothing, 0, "", "no_longer_allocated"},
-		{"comes back every third day", monday, tenDays, func(at int64) float64 {
-			if (at-monday.Unix())/86400%4 == 0 {
-				return 0.8
-			}
-			return 0
-		}, 20 * gib, "", "peaks_too_high"},
-		{"small", monday, tenDays, func(at int64) float64 {
-			if hourOf(at) == 10 {
-				return 0.1
-			}
-			return 0.02
-		}, 5 * gib, adviseShrink, "low_activity"},
-		{"small with much memory", monday, tenDays, func(int64) float64 { return 0.05 }, 60 * gib, "", "memory_too_high"},
-		{"preallocated", monday, tenDays, func(int64) float64 { return 0.1 }, 0.9 * 81559 * (1 << 20), adviseShare, "preallocated_memory"},
-		{"bursty", monday, tenDays, func(at int64) float64 {
-			if at%3600 == 0 {
-				return 0.95
-			}
-			return 0.01
-		}, 5 * gib, "", "peaks_too_high"},
-		{"peaks once a week", monday, tenDays, func(at int64) float64 {
-			if at > monday.Add(4*day).Unix() && at <= monday.Add(4*day+time.Hour).Unix() {
-				return 0.9
-			}
-			return 0.02
-		}, 5 * gib, "", "peaks_too_high"},
-		{"used well", monday, tenDays, func(int64) float64 { return 0.85 }, 60 * gib, "", "well_used"},
-		{"young and small", tenDays.Add(-3 * day), tenDays, func(int64) float64 { return 0.05 }, 5 * gib, "", "observed_too_short"},
-		{"grows out of it", monday, tenDays, func(at int64) float64 {
-			if at > monday.Add(9*day).Unix() {
-				return 0.25
-			}
-			return 0.05
-		}, 5 * gib, "", "failed_validation"},
-	} {
-		for _, detail := range []bool{true, false} {
-			name := tt.name
-			if !detail {
-				name += ", sums alone"
-			}
-			t.Run(name, func(t *testing.T) {
-				var s scene
-				s.node("n1", h100, 1, map[string]func(int64) (float64, bool){"busy": constant(1)}, always)
-				if detail {
-					s.workload("team", "Deployment", "app", h100, tt.from, tt.to, tt.activity, tt.memory, "app-0")
-				} else {
-					s.workload("team", "Deployment", "app", h100, tt.from, tt.to, tt.activity, tt.memory)
-					s.add(rawInfo, map[string]string{"node": "n1", "uuid": "u", "model": h100}, constant(1))
-					s.add(rawTotal, map[string]string{"node": "n1", "uuid": "u"}, constant(81559<<20))
-				}
-				d := s.must(t, nil)
-				if len(d.Workloads) != 1 {
-					t.Fatalf("%d workloads", len(d.Workloads))
-				}
-				w := d.Workloads[0]
-				code, reason := w.Advice, w.NoAdvice
-				for _, a := range d.Advice {
-					if a.Workload == w.ID {
-						reason = a.Reason
-						if a.Evidence == "" || a.Change == "" || a.Risk == "" || a.Alternatives == "" || a.Confidence == "" || a.Title == "" || a.SavedHours <= 0 {
-							t.Errorf("incomplete: %+v", a)
-						}
-						t.Logf("%s %s", a.Title, a.Evidence)
-					}
-				}
-				if code != tt.code || reason != tt.reason {
-					t.Errorf("%q because %q (%s), want %q because %q", code, reason, w.NoAdviceReason, tt.code, tt.reason)
-				}
-			})
-		}
-	}
-}
-
-func TestIdleGPUsOfAPod(t *testing.T) {
-	var s scene
-	s.node("n1", h100, 8, map[string]func(int64) (float64, bool){"busy": constant(8)}, always)
-	s.workload("team", "Job", "train", h100, monday, tenDays, func(int64) float64 { return 0.9 }, 1<<34, "train-x", "train-x")
-	idle := map[string]string{"namespace": "team", "pod": "train-x", "node": "n1", "uuid": "GPU-idle"}
-	s.add(rawBusy, idle, constant(0))
-	s.add(rawAllocated, idle, constant(1))
-	s.add(rawUnused, with(idle, "state", "idle"), constant(1))
-	s.add(rawShare, with(idle, "resource", "nvidia_com_gpu"), constant(1))
-	s.add(rawInfo, map[string]string{"node": "n1", "uuid": "GPU-idle", "model": h100}, constant(1))
-	d := s.must(t, nil)
-	if len(d.Advice) == 0 || d.Advice[0].Code != adviseFewer || !strings.Contains(d.Advice[0].Change, "nvidia.com/gpu: 2") {
-		t.Fatalf("%+v", d.Advice)
-	}
-	near(t, "saved", d.Advice[0].SavedHours, 240)
-}
-
 func TestRulesThatBeginLate(t *testing.T) {
 	var s scene
 	late := monday.Add(5 * 24 * time.Hour).Unix()
-	half := func(v float64) func(int64) (float64, bool) {
+	half := func(v float64) reporttest.At {
 		return func(at int64) (float64, bool) { return v, at > late }
 	}
 	s.add(ruleGPUs, map[string]string{"node": "n1", "model": h100, "state": "busy"}, half(4))
@@ -308,7 +81,8 @@ func TestRulesThatBeginLate(t *testing.T) {
 func TestNothingToReportOn(t *testing.T) {
 	var n *NoData
 	for _, tt := range []struct{ metric, want string }{
-		{"up", "check that this server scrapes it"}, {"DCGM_FI_DEV_GPU_UTIL", "--metrics=dcgm"}, {"nvidia_smi_utilization_gpu_ratio", "another exporter"}, {"gpu_temperature", "upgrade"},
+		{"up", "check that this server scrapes it"}, {"DCGM_FI_DEV_GPU_UTIL", "--metrics=dcgm"},
+		{"nvidia_smi_utilization_gpu_ratio", "another exporter"}, {"gpu_temperature", "upgrade"},
 	} {
 		var s scene
 		s.add(tt.metric, map[string]string{"node": "n1"}, constant(1))
@@ -321,7 +95,7 @@ func TestNothingToReportOn(t *testing.T) {
 
 func TestPartial(t *testing.T) {
 	var s scene
-	s.node("n1", h100, 8, map[string]func(int64) (float64, bool){"busy": constant(8)}, always)
+	s.node("n1", h100, 8, states{"busy": 8}, nil)
 	if d := s.must(t, nil); d.Partial {
 		t.Errorf("partial: %v", d.PartialReasons)
 	}
@@ -350,7 +124,8 @@ func TestHistoryOfDCGM(t *testing.T) {
 		percent, mebibyte             float64
 	}{
 		{"4.8", "Hostname", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_POWER_USAGE", 1, 1},
-		{"4.9", "hostname", "DCGM_FI_DEV_GPU_UTIL_RATIO", "DCGM_FI_DEV_FB_USED_BYTES", "DCGM_FI_DEV_FB_FREE_BYTES", "DCGM_FI_DEV_BOARD_POWER_WATTS", 0.01, 1 << 20},
+		{"4.9", "hostname", "DCGM_FI_DEV_GPU_UTIL_RATIO", "DCGM_FI_DEV_FB_USED_BYTES", "DCGM_FI_DEV_FB_FREE_BYTES",
+			"DCGM_FI_DEV_BOARD_POWER_WATTS", 0.01, 1 << 20},
 	} {
 		t.Run(release.name, func(t *testing.T) {
 			historyOfDCGM(t, release.host, release.util, release.used, release.free, release.power, release.percent, release.mebibyte)
@@ -361,7 +136,8 @@ func TestHistoryOfDCGM(t *testing.T) {
 func historyOfDCGM(t *testing.T, host, util, used, free, power string, percent, mebibyte float64) {
 	var s scene
 	l := func(uuid, pod string) map[string]string {
-		m := map[string]string{host: "n1", "UUID": uuid, "modelName": "NVIDIA A100-SXM4-80GB", "namespace": "gpu-operator", "pod": "dcgm-exporter-abcde"}
+		m := map[string]string{host: "n1", "UUID": uuid, "modelName": "NVIDIA A100-SXM4-80GB", "namespace": "gpu-operator",
+			"pod": "dcgm-exporter-abcde"}
 		if pod != "" {
 			m["exported_namespace"], m["exported_pod"] = "team", pod
 		}

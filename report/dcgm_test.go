@@ -12,10 +12,12 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// What the report reads it knows under the names of every release that the compatibility page renders, and its scales bring them to one figure:
+// What the report reads it knows under the names of every release that the compatibility page renders, and its scales bring them to one
+// figure:
 // the page tells the same node in the words of each.
 func TestDCGMNamesOfAllReleases(t *testing.T) {
-	fields := map[string]dcgmField{"utilization": dcgmUtilization, "used": dcgmUsed, "free": dcgmFree, "reserved": dcgmReserved, "total": dcgmTotal, "power": dcgmPower}
+	fields := map[string]dcgmField{"utilization": dcgmUtilization, "used": dcgmUsed, "free": dcgmFree, "reserved": dcgmReserved,
+		"total": dcgmTotal, "power": dcgmPower}
 	pages := map[string][]catalog.Family{}
 	for _, release := range compat.Releases() {
 		p, err := compat.New(compat.Release(release))

@@ -15,10 +15,13 @@ func TestNamesExist(t *testing.T) {
 		records[r.Name] = r.Labels
 	}
 	for name, labels := range map[string][]string{
-		ruleGPUs: {"node", "model", "state"}, ruleCount: {"node", "model"}, rulePower: {"node", "model"}, ruleFaults: {"node", "problem"}, ruleXIDs: {"node", "xid"},
+		ruleGPUs: {"node", "model", "state"}, ruleCount: {"node", "model"}, rulePower: {"node", "model"}, ruleFaults: {"node", "problem"},
+		ruleXIDs: {"node", "xid"},
 		ruleFree: {"node", "resource"}, rulePending: {"namespace", "resource"},
-		ruleAllocated: workloadLabels, ruleBusy: workloadLabels, ruleObserved: workloadLabels, ruleUnused: append([]string{"state"}, workloadLabels...), ruleWatts: workloadLabels,
-		ruleMemory: workloadLabels, ruleBusiest: workloadLabels, ruleLastBusy: workloadLabels, rulePods: {"namespace", "workload_type", "workload"},
+		ruleAllocated: workloadLabels, ruleBusy: workloadLabels, ruleObserved: workloadLabels,
+		ruleUnused: append([]string{"state"}, workloadLabels...), ruleWatts: workloadLabels,
+		ruleMemory: workloadLabels, ruleBusiest: workloadLabels, ruleLastBusy: workloadLabels,
+		rulePods:   {"namespace", "workload_type", "workload"},
 		ruleOwners: {"namespace", "pod", "workload_type", "workload"},
 	} {
 		has, ok := records[name]
@@ -36,7 +39,8 @@ func TestNamesExist(t *testing.T) {
 	for _, f := range catalog.All() {
 		families[f.Name] = true
 	}
-	for _, name := range []string{rawGPUs, rawUp, rawEnergy, rawPower, rawInfo, rawTotal, rawUnattributed, rawVersion, rawMinute, rawAllocated, rawBusy, rawObserved, rawUnused, rawJoules,
+	for _, name := range []string{rawGPUs, rawUp, rawEnergy, rawPower, rawInfo, rawTotal, rawUnattributed, rawVersion, rawMinute,
+		rawAllocated, rawBusy, rawObserved, rawUnused, rawJoules,
 		rawMemory, rawShare, rawLastBusy, rawPods} {
 		if !families[name] {
 			t.Errorf("no family is called %s", name)

@@ -163,7 +163,7 @@ func (a *analysis) size(l *load, r *Workload, steps int) (*Advice, noAdvice) {
 	several := a.several(l)
 	switch {
 	case !a.lasts(l.track(qAllocated).end(), a.p.Steps()):
-		return nil, noLongerAllocated()
+		return nil, noAdvice{"no_longer_allocated", "nothing is allocated to it any more"}
 	case observed < g.Observed*19/20:
 		return nil, noAdvice{"observed_too_short",
 			fmt.Sprintf("it was observed for %s; the minimum to judge a size is %s",

@@ -47,7 +47,8 @@ func TestMonth(t *testing.T) {
 	const nodes = 2
 	server := httptest.NewServer(reporttest.Month(nodes))
 	defer server.Close()
-	out, said, state := run(t, "--prometheus.url="+server.URL, "--from=30d", "--now="+begin.Add(30*24*time.Hour).Format(time.RFC3339), "--format=json")
+	out, said, state := run(t, "--prometheus.url="+server.URL, "--from=30d", "--now="+begin.Add(30*24*time.Hour).Format(time.RFC3339),
+		"--format=json")
 	if state.ExitCode() != exitOK {
 		t.Fatalf("exit code %d: %s", state.ExitCode(), said)
 	}
@@ -122,7 +123,8 @@ func TestDeterministic(t *testing.T) {
 	once := func() map[string]string {
 		dir := t.TempDir()
 		var out, said bytes.Buffer
-		code := reportMain(t.Context(), []string{"--prometheus.url=" + server.URL, "--from=9d", "--now=" + begin.Add(20*24*time.Hour).Format(time.RFC3339), "--format=html,md,csv,json,table", "--out=" + dir}, &out, &said)
+		code := reportMain(t.Context(), []string{"--prometheus.url=" + server.URL, "--from=9d",
+			"--now=" + begin.Add(20*24*time.Hour).Format(time.RFC3339), "--format=html,md,csv,json,table", "--out=" + dir}, &out, &said)
 		if code != exitOK {
 			t.Fatalf("exit code %d: %s", code, said.String())
 		}

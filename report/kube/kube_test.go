@@ -7,8 +7,10 @@ import (
 
 func TestPoolOf(t *testing.T) {
 	for node, want := range map[string]string{
-		"h100-0007": "h100", "main-h100-mig-0000": "main-h100-mig", "gke-prod-gpu-pool-1a2b3c4d-x7k2": "gke-prod-gpu-pool", "gpu17": "gpu", "gpu-node-a": "gpu-node-a",
-		"dgx01.cluster.local": "dgx", "ip-10-0-0-7.ec2.internal": "", "10-0-0-7": "", "aks-gpupool-12345678-vmss000001": "aks-gpupool-12345678-vmss", "n": "n", "7": "",
+		"h100-0007": "h100", "main-h100-mig-0000": "main-h100-mig", "gke-prod-gpu-pool-1a2b3c4d-x7k2": "gke-prod-gpu-pool", "gpu17": "gpu",
+		"gpu-node-a":          "gpu-node-a",
+		"dgx01.cluster.local": "dgx", "ip-10-0-0-7.ec2.internal": "", "10-0-0-7": "",
+		"aks-gpupool-12345678-vmss000001": "aks-gpupool-12345678-vmss", "n": "n", "7": "",
 	} {
 		if got := PoolOf(node); got != want {
 			t.Errorf("%s is of the pool %q, want %q", node, got, want)

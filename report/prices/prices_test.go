@@ -10,14 +10,18 @@ const h100 = "NVIDIA H100 80GB HBM3"
 
 func TestPrices(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "neither", "gpus: [{model: x}]": "per_hour", "gpus: [{per_hour: 1}]": "model", "gpus: [{model: x, per_hour: -1}]": "per_hour", "gpus: [{model: '[', per_hour: 1}]": "model",
-		"energy_per_kwh: .nan": "energy_per_kwh", "energy_per_kwh: 1\npower_usage_effectiveness: 0.5": "at least 1", "gpu: 1": "gpu", "GPUs: {": "yaml", "gpus: [{model: x, per_hour: a}]": "cannot",
+		"": "neither", "gpus: [{model: x}]": "per_hour", "gpus: [{per_hour: 1}]": "model", "gpus: [{model: x, per_hour: -1}]": "per_hour",
+		"gpus: [{model: '[', per_hour: 1}]": "model",
+		"energy_per_kwh: .nan":              "energy_per_kwh", "energy_per_kwh: 1\npower_usage_effectiveness: 0.5": "at least 1",
+		"gpu: 1":  "gpu",
+		"GPUs: {": "yaml", "gpus: [{model: x, per_hour: a}]": "cannot",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	p, err := Parse([]byte("currency: EUR\nenergy_per_kwh: 0.2\npower_usage_effectiveness: 1.5\ngpus:\n- {model: 'NVIDIA H100 80GB HBM3', per_hour: 3}\n- {model: '*h100*', per_hour: 2}"))
+	p, err := Parse([]byte("currency: EUR\nenergy_per_kwh: 0.2\npower_usage_effectiveness: 1.5\ngpus:\n- {model: 'NVIDIA H100 80GB " +
+		"HBM3', per_hour: 3}\n- {model: '*h100*', per_hour: 2}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +37,8 @@ func TestPrices(t *testing.T) {
 
 // FuzzParse: a price list that is taken has prices, and no other.
 func FuzzParse(f *testing.F) {
-	f.Add("currency: EUR\ngpus:\n- model: \"*H100*\"\n  per_hour: 2.5\nenergy_per_kwh: 0.2\npower_usage_effectiveness: 1.3\n", "NVIDIA H100 80GB HBM3")
+	f.Add("currency: EUR\ngpus:\n- model: \"*H100*\"\n  per_hour: 2.5\nenergy_per_kwh: 0.2\npower_usage_effectiveness: 1.3\n",
+		"NVIDIA H100 80GB HBM3")
 	f.Add("gpus: [{model: '[', per_hour: 1}]", "[")
 	f.Add("energy_per_kwh: .nan", "")
 	f.Add("gpus: [{model: a/b, per_hour: .inf}]", "a/b")

@@ -49,7 +49,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		fmt.Fprintf(&b, `[%g,"%g"]`, t, t)
 	}
-	fmt.Fprintf(w, `{"status":"success"%s,"data":{"resultType":"matrix","result":[{"metric":{"__name__":"x","a":"b"},"values":[%s]}]}}`, f.extra, b.String())
+	fmt.Fprintf(w, `{"status":"success"%s,"data":{"resultType":"matrix","result":[{"metric":{"__name__":"x","a":"b"},"values":[%s]}]}}`,
+		f.extra, b.String())
 }
 
 func client(t *testing.T, h http.Handler, change func(*Config)) *Client {
@@ -154,7 +155,8 @@ func TestTooLargeIsHalved(t *testing.T) {
 			return false
 		}
 		w.WriteHeader(http.StatusUnprocessableEntity)
-		fmt.Fprint(w, `{"status":"error","errorType":"execution","error":"query processing would load too many samples into memory in query execution"}`)
+		fmt.Fprint(w,
+			`{"status":"error","errorType":"execution","error":"query processing would load too many samples into memory in query execution"}`)
 		return true
 	}}
 	c := client(t, f, nil)
@@ -184,11 +186,13 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		{"a page", "is no Prometheus API", answer(200, "text/html", "<html>Grafana</html>"), 1},
 		{"another JSON", "is no Prometheus API", answer(200, "application/json", `{"message":"hello"}`), 1},
 		{"no status", "is no Prometheus API", answer(200, "application/json", `{}`), 1},
-		{"truncated", "is no Prometheus API", answer(200, "application/json", `{"status":"success","data":{"resultType":"matrix","result":[{"metric`), 1},
+		{"truncated", "is no Prometheus API", answer(200, "application/json",
+			`{"status":"success","data":{"resultType":"matrix","result":[{"metric`), 1},
 		{"not found", "base of the API", answer(404, "text/html", "<html>no</html>"), 1},
 		{"no password", "--prometheus.user", answer(401, "text/plain", "who are you"), 1},
 		{"no tenant", "--prometheus.header", answer(401, "application/json", `{"status":"error","errorType":"","error":"no org id"}`), 1},
-		{"bad question", "bad_data text", answer(400, "application/json", `{"status":"error","errorType":"bad_data","error":"bad_data text"}`), 1},
+		{"bad question", "bad_data text", answer(400, "application/json",
+			`{"status":"error","errorType":"bad_data","error":"bad_data text"}`), 1},
 		{"down for long", "503", answer(503, "text/plain", "no"), 3},
 		{"error with 200", "went wrong", answer(200, "application/json", `{"status":"error","error":"went wrong"}`), 1},
 	} {
@@ -206,7 +210,8 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 }
 
 func TestUnreachable(t *testing.T) {
-	c, err := New(Config{URL: "http://127.0.0.1:1", RetryDelay: time.Millisecond, Retries: 1, Chunk: time.Hour, Concurrency: 1}, slog.New(slog.DiscardHandler))
+	c, err := New(Config{URL: "http://127.0.0.1:1", RetryDelay: time.Millisecond, Retries: 1, Chunk: time.Hour, Concurrency: 1},
+		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +233,8 @@ func TestCancelled(t *testing.T) {
 }
 
 func TestPartialAnswersAreRemembered(t *testing.T) {
-	for extra, want := range map[string]string{`,"isPartial":true`: "partial", `,"warnings":["store a\nis down"]`: "store a is down", `,"infos":["a note"]`: ""} {
+	for extra, want := range map[string]string{`,"isPartial":true`: "partial", `,"warnings":["store a\nis down"]`: "store a is down",
+		`,"infos":["a note"]`: ""} {
 		c := client(t, &fake{extra: extra}, nil)
 		if err := ask(t, c, 1); err != nil {
 			t.Fatal(err)
@@ -266,7 +272,8 @@ func TestAuthentication(t *testing.T) {
 			t.Error("the secret is shown")
 		}
 	}
-	both := config.HTTPClientConfig{Authorization: &config.Authorization{CredentialsFile: file}, BasicAuth: &config.BasicAuth{Username: "u"}}
+	both := config.HTTPClientConfig{Authorization: &config.Authorization{CredentialsFile: file},
+		BasicAuth: &config.BasicAuth{Username: "u"}}
 	if _, err := New(Config{URL: "http://x", HTTP: both}, nil); err == nil {
 		t.Error("two ways of authentication at once")
 	}
@@ -321,7 +328,8 @@ func TestConcurrencyIsBounded(t *testing.T) {
 }
 
 func TestFloat(t *testing.T) {
-	for _, s := range []string{"0", "1", "-1", "0.1", "123456789.123456", "1e3", "-2.5e-7", "+Inf", "-Inf", "NaN", "0.9999999999999999", "1.7976931348623157e+308", "123456789012345678901234567890", "0.000000000000001", "5e-324"} {
+	for _, s := range []string{"0", "1", "-1", "0.1", "123456789.123456", "1e3", "-2.5e-7", "+Inf", "-Inf", "NaN", "0.9999999999999999",
+		"1.7976931348623157e+308", "123456789012345678901234567890", "0.000000000000001", "5e-324"} {
 		want, err := strconv.ParseFloat(s, 64)
 		got, err2 := float([]byte(s))
 		if err != nil || err2 != nil || got != want && !(math.IsNaN(got) && math.IsNaN(want)) {

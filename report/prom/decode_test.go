@@ -52,7 +52,8 @@ func FuzzDecode(f *testing.F) {
 		`{"status":"error","errorType":"timeout","error":"query timed out"}`,
 		`{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"2"]}]}}`,
 		`{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}`,
-		`{"status":"success","data":["a","b"]}`, `{"status":"success","data":null,"stats":{"a":[1,{"b":true}]}}`, `{`, `[]`, ``, `{"status":"a\`,
+		`{"status":"success","data":["a","b"]}`, `{"status":"success","data":null,"stats":{"a":[1,{"b":true}]}}`, `{`, `[]`, ``,
+		`{"status":"a\`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -85,7 +86,8 @@ func BenchmarkDecode(b *testing.B) {
 		if s > 0 {
 			text = append(text, ',')
 		}
-		text = append(text, `{"metric":{"__name__":"workload:gpu_allocated_seconds:rate5m","cluster":"main","namespace":"n`+strconv.Itoa(s)+`"},"values":[`...)
+		text = append(text, `{"metric":{"__name__":"workload:gpu_allocated_seconds:rate5m","cluster":"main","namespace":"n`+strconv.Itoa(s)+
+			`"},"values":[`...)
 		for i := range 2000 {
 			if i > 0 {
 				text = append(text, ',')

@@ -19,7 +19,9 @@ import (
 var update = flag.Bool("update", false, "write the goldens instead of comparing them")
 
 // hostile are names that somebody may give to make a reader's program do something.
-var hostile = []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "a|b`c`\n# d", `=cmd|' /C calc'!A0`, "\x1b[2J\x1b]0;x\a", "\u202etxt.exe", `]](javascript:alert(1))`, `{{.D}}`, `</style><style>*{display:none}`, "@everyone", `-->`, `$(rm -rf ~)`}
+var hostile = []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "a|b`c`\n# d", `=cmd|' /C calc'!A0`,
+	"\x1b[2J\x1b]0;x\a", "\u202etxt.exe", `]](javascript:alert(1))`, `{{.D}}`, `</style><style>*{display:none}`, "@everyone", `-->`,
+	`$(rm -rf ~)`}
 
 func pointer(v float64) *float64 { return &v }
 
@@ -29,13 +31,18 @@ func document(names []string) *report.Document {
 	i := 0
 	name := func() string { i++; return names[i%len(names)] }
 	c := report.States{Busy: 400, Gap: 50, Idle: 250, Unallocated: 150, Unavailable: 20, Unknown: 30, NotReported: 100}
-	account := report.Account{GPUs: 10, Hours: 1000, States: c, Reclaimable: 200, Coverage: 0.87, EnergyKWh: pointer(120), Cost: pointer(2500), StateCost: &c, EnergyCost: pointer(20)}
+	account := report.Account{GPUs: 10, Hours: 1000, States: c, Reclaimable: 200, Coverage: 0.87, EnergyKWh: pointer(120),
+		Cost: pointer(2500), StateCost: &c, EnergyCost: pointer(20)}
 	of := func(change func(*report.Account)) report.Account { a := account; change(&a); return a }
-	d := &report.Document{Schema: report.Schema, Generated: at.Add(101 * time.Hour), Period: report.Span{From: at, To: at.Add(100 * time.Hour), StepSeconds: 300, Hours: 100},
-		Partial: true, PartialReasons: []string{"no price for " + name()}, Notes: []report.Note{{Code: "x", Text: "note on " + name()}}, Sources: []report.Source{{Data: "gpus", From: "rules", Series: "node:gpu_time_seconds:rate5m", Hours: 100}},
-		Currency: "EUR", ProfileTable: "1", Fleet: account, Checks: report.Checks{Difference: 0.0001, Busy: pointer(0.001), Idle: pointer(0), ExpectedHours: 1000, ReportedHours: 900}}
+	d := &report.Document{Schema: report.Schema, Generated: at.Add(101 * time.Hour),
+		Period:  report.Span{From: at, To: at.Add(100 * time.Hour), StepSeconds: 300, Hours: 100},
+		Partial: true, PartialReasons: []string{"no price for " + name()}, Notes: []report.Note{{Code: "x", Text: "note on " + name()}},
+		Sources:  []report.Source{{Data: "gpus", From: "rules", Series: "node:gpu_time_seconds:rate5m", Hours: 100}},
+		Currency: "EUR", ProfileTable: "1", Fleet: account,
+		Checks: report.Checks{Difference: 0.0001, Busy: pointer(0.001), Idle: pointer(0), ExpectedHours: 1000, ReportedHours: 900}}
 	for k := range 10 {
-		d.Trend = append(d.Trend, report.Bucket{From: at.Add(time.Duration(k) * 10 * time.Hour), Hours: 10, States: report.States{Busy: 40 + float64(k), Gap: 5, Idle: 25, Unallocated: 30 - float64(k)}})
+		d.Trend = append(d.Trend, report.Bucket{From: at.Add(time.Duration(k) * 10 * time.Hour), Hours: 10,
+			States: report.States{Busy: 40 + float64(k), Gap: 5, Idle: 25, Unallocated: 30 - float64(k)}})
 	}
 	for range 3 {
 		d.Clusters = append(d.Clusters, of(func(a *report.Account) { a.Cluster = name() }))
@@ -46,14 +53,20 @@ func document(names []string) *report.Document {
 	}
 	for k := range len(names) + 2 {
 		last := at.Add(time.Hour)
-		w := report.Workload{ID: name() + "/" + string(rune('a'+k)), Namespace: name(), Kind: name(), Name: name(), OwnerFrom: "recorded", Model: name(), Sharing: "whole", Pods: 2, GPUs: 1, GPUsNow: 1, Allocated: 100,
-			Busy: 10, Gap: 5, Idle: 85, Reclaimable: 80, LongestIdle: 60, LastBusy: &last, FirstSeen: at, LastSeen: at.Add(99 * time.Hour), BusyMean: pointer(0.1), BusyP95: pointer(0.3), BusyP99: pointer(0.4), BusyPeak: pointer(0.5),
-			MemoryPeak: pointer(1e10), MemoryMedian: pointer(9e9), MemoryFloor: pointer(8e9), MemoryTotal: pointer(8e10), EnergyKWh: pointer(3), Cost: pointer(300), Unused: 90 - float64(k), UnusedCost: pointer(270), Coverage: 1, Confidence: "medium",
-			Plot: &report.Plot{Busy: []float64{-1, 0, 0.5, 1, -1, 0.2}, Peak: []float64{-1, 0, 0.7, 1, -1, 0.3}, Memory: []float64{-1, 1e9, 1e10, 1e10, -1, 1e9}, GPUs: []float64{0, 1, 1, 1, 0, 1}}}
+		w := report.Workload{ID: name() + "/" + string(rune('a'+k)), Namespace: name(), Kind: name(), Name: name(), OwnerFrom: "recorded",
+			Model: name(), Sharing: "whole", Pods: 2, GPUs: 1, GPUsNow: 1, Allocated: 100,
+			Busy: 10, Gap: 5, Idle: 85, Reclaimable: 80, LongestIdle: 60, LastBusy: &last, FirstSeen: at, LastSeen: at.Add(99 * time.Hour),
+			BusyMean: pointer(0.1), BusyP95: pointer(0.3), BusyP99: pointer(0.4), BusyPeak: pointer(0.5),
+			MemoryPeak: pointer(1e10), MemoryMedian: pointer(9e9), MemoryFloor: pointer(8e9), MemoryTotal: pointer(8e10),
+			EnergyKWh: pointer(3), Cost: pointer(300), Unused: 90 - float64(k), UnusedCost: pointer(270), Coverage: 1, Confidence: "medium",
+			Plot: &report.Plot{Busy: []float64{-1, 0, 0.5, 1, -1, 0.2}, Peak: []float64{-1, 0, 0.7, 1, -1, 0.3},
+				Memory: []float64{-1, 1e9, 1e10, 1e10, -1, 1e9}, GPUs: []float64{0, 1, 1, 1, 0, 1}}}
 		if k%2 == 0 {
 			w.Advice = "release"
-			d.Advice = append(d.Advice, report.Advice{Code: "release", Reason: "stopped", Workload: w.ID, Namespace: w.Namespace, Title: "Release 1 GPU of " + w.Name, Evidence: "It stopped: " + w.Name + ".", Alternatives: "Nothing is smaller.",
-				SavedHours: 80, SavedGPUs: 0.8, SavedCost: pointer(240), Risk: "low", Confidence: "medium", Change: "kubectl delete pod " + w.Name + "\n```\n# x", ChangeIn: "shell",
+			d.Advice = append(d.Advice, report.Advice{Code: "release", Reason: "stopped", Workload: w.ID, Namespace: w.Namespace,
+				Title: "Release 1 GPU of " + w.Name, Evidence: "It stopped: " + w.Name + ".", Alternatives: "Nothing is smaller.",
+				SavedHours: 80, SavedGPUs: 0.8, SavedCost: pointer(240), Risk: "low", Confidence: "medium",
+				Change: "kubectl delete pod " + w.Name + "\n```\n# x", ChangeIn: "shell",
 				Validation: &report.Validation{TrainHours: 70, TestHours: 30, Size: "no GPU"}})
 		} else {
 			w.NoAdvice, w.NoAdviceReason = "used_well", "it is used well"
@@ -61,7 +74,8 @@ func document(names []string) *report.Document {
 		}
 		d.Workloads = append(d.Workloads, w)
 	}
-	d.WhatIf = []report.Packing{{Model: name(), Scenario: "share", Text: "pods of " + name(), Items: 5, GPUsBefore: 5, GPUsAfter: 2, FreedHours: 300, FreedCost: pointer(900), Overload: 0.004, Limit: 0.01}}
+	d.WhatIf = []report.Packing{{Model: name(), Scenario: "share", Text: "pods of " + name(), Items: 5, GPUsBefore: 5, GPUsAfter: 2,
+		FreedHours: 300, FreedCost: pointer(900), Overload: 0.004, Limit: 0.01}}
 	return d
 }
 
@@ -152,7 +166,8 @@ func TestEqualInputEqualOutput(t *testing.T) {
 }
 
 func TestNothingInIt(t *testing.T) {
-	d := &report.Document{Schema: report.Schema, Generated: time.Unix(0, 0), Period: report.Span{From: time.Unix(0, 0), To: time.Unix(3600, 0), Hours: 1}}
+	d := &report.Document{Schema: report.Schema, Generated: time.Unix(0, 0),
+		Period: report.Span{From: time.Unix(0, 0), To: time.Unix(3600, 0), Hours: 1}}
 	for _, format := range Formats() {
 		text, _, _ := strings.Cut(written(t, d, format), "<script>")
 		for _, s := range []string{"NaN", "Inf", "%!"} {
@@ -231,7 +246,8 @@ func TestSchemaKnowsTheDocument(t *testing.T) {
 }
 
 func TestUnits(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 0.04: "0.0", 1.26: "1.3", 12.4: "12", 1234.5: "1,234", 1234567: "1,234,567", -1500: "-1,500"} {
+	for v, want := range map[float64]string{0: "0", 0.04: "0.0", 1.26: "1.3", 12.4: "12", 1234.5: "1,234", 1234567: "1,234,567",
+		-1500: "-1,500"} {
 		if got := units.Hours(v); got != want {
 			t.Errorf("%v hours are %q, want %q", v, got, want)
 		}

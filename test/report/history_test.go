@@ -30,15 +30,21 @@ type programs struct{ root, report, prometheus, promtool string }
 
 func built(t *testing.T) programs {
 	t.Helper()
-	return programs{servers.Root(t), servers.Build(t, servers.Report), servers.Build(t, servers.Prometheus), servers.Build(t, servers.Promtool)}
+	return programs{servers.Root(t), servers.Build(t, servers.Report), servers.Build(t, servers.Prometheus),
+		servers.Build(t, servers.Promtool)}
 }
 
 // families are those that the report reads, and that rules read for it.
-var families = []string{"gpu_time_seconds_total", "gpu_device_up", "gpu_energy_joules_total", "gpu_power_watts", "gpu_info", "gpu_memory_total_bytes",
-	"gpu_unattributed_busy_seconds_total", "gpu_exporter_build_info", "gpu_xid_events_total", "gpu_utilization_ratio", "gpu_utilization_peak_ratio", "gpu_container_allocated_seconds_total",
-	"gpu_container_busy_seconds_total", "gpu_container_observed_seconds_total", "gpu_container_unused_seconds_total", "gpu_container_energy_joules_total",
-	"gpu_container_memory_used_bytes", "gpu_container_allocation_ratio", "gpu_container_last_busy_timestamp_seconds", "gpu_pod_info", "gpu_recovery_action",
-	"gpu_node_devices", "gpu_node_allocatable_devices", "gpu_node_allocated_devices", "kube_pod_container_resource_requests", "kube_pod_status_phase"}
+var families = []string{"gpu_time_seconds_total", "gpu_device_up", "gpu_energy_joules_total", "gpu_power_watts", "gpu_info",
+	"gpu_memory_total_bytes",
+	"gpu_unattributed_busy_seconds_total", "gpu_exporter_build_info", "gpu_xid_events_total", "gpu_utilization_ratio",
+	"gpu_utilization_peak_ratio", "gpu_container_allocated_seconds_total",
+	"gpu_container_busy_seconds_total", "gpu_container_observed_seconds_total", "gpu_container_unused_seconds_total",
+	"gpu_container_energy_joules_total",
+	"gpu_container_memory_used_bytes", "gpu_container_allocation_ratio", "gpu_container_last_busy_timestamp_seconds", "gpu_pod_info",
+	"gpu_recovery_action",
+	"gpu_node_devices", "gpu_node_allocatable_devices", "gpu_node_allocated_devices", "kube_pod_container_resource_requests",
+	"kube_pod_status_phase"}
 
 func wanted(name string) bool { return slices.Contains(families, name) }
 
@@ -67,7 +73,8 @@ func (p programs) serve(t *testing.T, dir string) (url string, stop func()) {
 	address := l.Addr().String()
 	l.Close()
 	var said bytes.Buffer
-	cmd := exec.Command(p.prometheus, "--config.file="+config, "--storage.tsdb.path="+dir, "--web.listen-address="+address, "--storage.tsdb.retention.time=100y", "--no-storage.tsdb.allow-overlapping-compaction", "--log.level=warn")
+	cmd := exec.Command(p.prometheus, "--config.file="+config, "--storage.tsdb.path="+dir, "--web.listen-address="+address,
+		"--storage.tsdb.retention.time=100y", "--no-storage.tsdb.allow-overlapping-compaction", "--log.level=warn")
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -96,9 +103,12 @@ func (p programs) serve(t *testing.T, dir string) (url string, stop func()) {
 
 // read are the records that the report reads, with those that they are made from.
 func read(name string) bool {
-	return slices.Contains([]string{"gpu:gpu_model:info", "node:gpu_time_seconds:rate5m", "node:gpu_device_up:count", "node:gpu_power_watts:sum", "node:gpu_problems:count", "node:gpu_xid_events:increase5m",
-		"node:gpu_unallocated_devices:sum", "namespace:gpu_requests_pending:sum", "pod:gpu_workload:info", "workload:gpu_allocated_seconds:rate5m", "workload:gpu_busy_seconds:rate5m",
-		"workload:gpu_observed_seconds:rate5m", "workload:gpu_unused_seconds:rate5m", "workload:gpu_power_watts:sum", "workload:gpu_memory_used_bytes:max", "workload:gpu_busy:ratio_max",
+	return slices.Contains([]string{"gpu:gpu_model:info", "node:gpu_time_seconds:rate5m", "node:gpu_device_up:count",
+		"node:gpu_power_watts:sum", "node:gpu_problems:count", "node:gpu_xid_events:increase5m",
+		"node:gpu_unallocated_devices:sum", "namespace:gpu_requests_pending:sum", "pod:gpu_workload:info",
+		"workload:gpu_allocated_seconds:rate5m", "workload:gpu_busy_seconds:rate5m",
+		"workload:gpu_observed_seconds:rate5m", "workload:gpu_unused_seconds:rate5m", "workload:gpu_power_watts:sum",
+		"workload:gpu_memory_used_bytes:max", "workload:gpu_busy:ratio_max",
 		"workload:gpu_last_busy_timestamp_seconds:max", "workload:gpu_pods:count"}, name)
 }
 
@@ -126,7 +136,8 @@ func (p programs) record(t *testing.T, dir string, from, to time.Time) {
 	out := t.TempDir()
 	began := time.Now()
 	// A rule that reads another needs it to be there: what pods are of and GPUs are comes first.
-	cmd := exec.Command(p.promtool, "tsdb", "create-blocks-from", "rules", "--start="+from.Format(time.RFC3339), "--end="+to.Format(time.RFC3339), "--url="+url, "--eval-interval=60s", "--output-dir="+out)
+	cmd := exec.Command(p.promtool, "tsdb", "create-blocks-from", "rules", "--start="+from.Format(time.RFC3339),
+		"--end="+to.Format(time.RFC3339), "--url="+url, "--eval-interval=60s", "--output-dir="+out)
 	first := filepath.Join(t.TempDir(), "first.yaml")
 	pods, rest := split(text.String(), "pod:gpu_workload:info", "gpu:gpu_model:info")
 	for _, step := range []struct{ file, text string }{{first, pods}, {file, rest}} {
@@ -189,6 +200,7 @@ func (p programs) ask(t *testing.T, url string, args ...string) *report.Document
 		t.Fatal(err)
 	}
 	usage := cmd.ProcessState
-	t.Logf("report in %v, of which %v were its own", time.Since(began).Round(time.Millisecond), (usage.UserTime() + usage.SystemTime()).Round(time.Millisecond))
+	t.Logf("report in %v, of which %v were its own", time.Since(began).Round(time.Millisecond),
+		(usage.UserTime() + usage.SystemTime()).Round(time.Millisecond))
 	return &d
 }

@@ -24,7 +24,8 @@ func TestMonth(t *testing.T) {
 	server := httptest.NewServer(reporttest.Month(nodes))
 	defer server.Close()
 	began := time.Now()
-	cmd := exec.CommandContext(t.Context(), built(t).report, "--prometheus.url="+server.URL, "--from=30d", "--now=2026-03-03T00:00:00Z", "--format=json", "--quiet")
+	cmd := exec.CommandContext(t.Context(), built(t).report, "--prometheus.url="+server.URL, "--from=30d", "--now=2026-03-03T00:00:00Z",
+		"--format=json", "--quiet")
 	cmd.Env = append(os.Environ(), "GOGC=100") // Go's own, whatever this test runs with
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
@@ -40,7 +41,8 @@ func TestMonth(t *testing.T) {
 		t.Errorf("%.0f GPU-hours, want %.0f; %d workloads", d.Fleet.Hours, want, len(d.Workloads))
 	}
 	state := cmd.ProcessState
-	t.Logf("%d GPUs: %v of processor time in %v, %.0f MiB", nodes*8, (state.UserTime() + state.SystemTime()).Round(time.Millisecond), time.Since(began).Round(time.Millisecond), memory)
+	t.Logf("%d GPUs: %v of processor time in %v, %.0f MiB", nodes*8, (state.UserTime() + state.SystemTime()).Round(time.Millisecond),
+		time.Since(began).Round(time.Millisecond), memory)
 	if most := 60 + float64(nodes)*8*0.2; memory > most {
 		t.Errorf("it took %.0f MiB, more than %.0f", memory, most)
 	}

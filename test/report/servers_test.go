@@ -18,9 +18,11 @@ import (
 func victoria(t *testing.T, p programs, seed uint64, from, to time.Time) (url string) {
 	t.Helper()
 	standin, address := servers.Build(t, servers.Standin), servers.Address(t)
-	servers.Start(t, p.root, servers.Build(t, servers.VictoriaMetrics), "-storageDataPath="+t.TempDir(), "-httpListenAddr="+address, "-retentionPeriod=100y", "-loggerLevel=ERROR")
+	servers.Start(t, p.root, servers.Build(t, servers.VictoriaMetrics), "-storageDataPath="+t.TempDir(), "-httpListenAddr="+address,
+		"-retentionPeriod=100y", "-loggerLevel=ERROR")
 	servers.Within(t, time.Minute, "VictoriaMetrics", servers.Answers("http://"+address+"/health"))
-	args := []string{"fleet", "--preset=demo", fmt.Sprintf("--seed=%d", seed), "history", "--from=" + from.Format(time.RFC3339), "--to=" + to.Format(time.RFC3339), "--step=30s"}
+	args := []string{"fleet", "--preset=demo", fmt.Sprintf("--seed=%d", seed), "history", "--from=" + from.Format(time.RFC3339),
+		"--to=" + to.Format(time.RFC3339), "--step=30s"}
 	for _, family := range families {
 		args = append(args, "--family="+family)
 	}

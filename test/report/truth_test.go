@@ -32,7 +32,8 @@ func drawn(seed uint64, trouble, blind bool) fleet.Config {
 	faults := map[fleet.FaultKind]float64{}
 	if trouble {
 		// Over a cycle of 60 days, so that a window of ten sees a sixth of them.
-		faults = map[fleet.FaultKind]float64{fleet.FaultGap: 0.6, fleet.FaultRestart: 0.8, fleet.FaultLost: 0.3, fleet.FaultCritical: 0.2, fleet.FaultKubelet: 0.3, fleet.FaultXID: 0.5}
+		faults = map[fleet.FaultKind]float64{fleet.FaultGap: 0.6, fleet.FaultRestart: 0.8, fleet.FaultLost: 0.3, fleet.FaultCritical: 0.2,
+			fleet.FaultKubelet: 0.3, fleet.FaultXID: 0.5}
 	}
 	n := func(low, high int) int { return low + r.IntN(high-low+1) }
 	place := func(class fleet.Class, devs, pods int) fleet.Place {
@@ -40,20 +41,25 @@ func drawn(seed uint64, trouble, blind bool) fleet.Config {
 	}
 	mixed := func() []fleet.Place {
 		var out []fleet.Place
-		for _, class := range []fleet.Class{fleet.NeverUsed, fleet.Loaded, fleet.Stopped, fleet.Preallocated, fleet.Small, fleet.Inference, fleet.Weekly, fleet.ShortJobs} {
+		for _, class := range []fleet.Class{fleet.NeverUsed, fleet.Loaded, fleet.Stopped, fleet.Preallocated, fleet.Small, fleet.Inference,
+			fleet.Weekly, fleet.ShortJobs} {
 			for range n(1, 2) {
 				out = append(out, place(class, 1, n(1, 2)))
 			}
 		}
-		out = append(out, place(fleet.Imbalanced, 4, 1), place(fleet.Training, n(2, 4), 1), place(fleet.Imbalanced, n(3, 4), 1), place(fleet.NeverUsed, 2, 1))
+		out = append(out, place(fleet.Imbalanced, 4, 1), place(fleet.Training, n(2, 4), 1), place(fleet.Imbalanced, n(3, 4), 1),
+			place(fleet.NeverUsed, 2, 1))
 		r.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
 		return out
 	}
-	whole := []fleet.Weight{{Class: fleet.Training, Weight: 2}, {Class: fleet.Inference, Weight: 2}, {Class: fleet.Small, Weight: 2}, {Class: fleet.Preallocated, Weight: 1}, {Class: fleet.Free, Weight: 3}}
-	shared := []fleet.Weight{{Class: fleet.Inference, Weight: 3}, {Class: fleet.Small, Weight: 3}, {Class: fleet.Loaded, Weight: 1}, {Class: fleet.NeverUsed, Weight: 1}, {Class: fleet.Free, Weight: 2}}
+	whole := []fleet.Weight{{Class: fleet.Training, Weight: 2}, {Class: fleet.Inference, Weight: 2}, {Class: fleet.Small, Weight: 2},
+		{Class: fleet.Preallocated, Weight: 1}, {Class: fleet.Free, Weight: 3}}
+	shared := []fleet.Weight{{Class: fleet.Inference, Weight: 3}, {Class: fleet.Small, Weight: 3}, {Class: fleet.Loaded, Weight: 1},
+		{Class: fleet.NeverUsed, Weight: 1}, {Class: fleet.Free, Weight: 2}}
 	c.Pools = []fleet.Pool{
 		{Name: "h100", Model: "h100", Nodes: 4, GPUs: 8, Rack: 4, Fixed: mixed(), Mix: whole},
-		{Name: "l40s", Model: "l40s", Nodes: 2, GPUs: 2, Rack: 2, Replicas: 4, Fixed: []fleet.Place{place(fleet.Oversubscribed, 1, 4), place(fleet.NeverUsed, 1, 1), place(fleet.Loaded, 1, 1)}, Mix: shared},
+		{Name: "l40s", Model: "l40s", Nodes: 2, GPUs: 2, Rack: 2, Replicas: 4,
+			Fixed: []fleet.Place{place(fleet.Oversubscribed, 1, 4), place(fleet.NeverUsed, 1, 1), place(fleet.Loaded, 1, 1)}, Mix: shared},
 	}
 	switch r.IntN(3) {
 	case 0:
@@ -63,9 +69,11 @@ func drawn(seed uint64, trouble, blind bool) fleet.Config {
 	default:
 		c.Pools = append(c.Pools, fleet.Pool{Name: "h200", Model: "h200", Nodes: 1, GPUs: 8, Mix: whole})
 	}
-	c.Pools = append(c.Pools, fleet.Pool{Name: "h100-mig", Model: "h100", Nodes: 1, GPUs: 2, MIG: []string{"3g.40gb", "2g.20gb", "1g.10gb"}, Mix: shared})
+	c.Pools = append(c.Pools, fleet.Pool{Name: "h100-mig", Model: "h100", Nodes: 1, GPUs: 2, MIG: []string{"3g.40gb", "2g.20gb", "1g.10gb"},
+		Mix: shared})
 	if blind {
-		c.Pools = append(c.Pools, fleet.Pool{Name: "a100-mig", Model: "a100-40gb", Nodes: 1, GPUs: 2, MIG: []string{"3g.20gb", "2g.10gb", "1g.5gb"}, Mix: shared},
+		c.Pools = append(c.Pools, fleet.Pool{Name: "a100-mig", Model: "a100-40gb", Nodes: 1, GPUs: 2,
+			MIG: []string{"3g.20gb", "2g.10gb", "1g.5gb"}, Mix: shared},
 			fleet.Pool{Name: "t4", Model: "t4", Nodes: 1, GPUs: 2, Replicas: 2, Hidden: true, Mix: shared})
 	}
 	for i := range c.Pools {
@@ -94,7 +102,8 @@ func TestTruth(t *testing.T) {
 			if _, err := fmt.Sscan(s, &n); err != nil {
 				t.Fatal(err)
 			}
-			scenes = append(scenes, scene{n, false, false, n%2 == 0, 8 * day, 30 * time.Second}, scene{n, true, true, false, 10 * day, 30 * time.Second})
+			scenes = append(scenes, scene{n, false, false, n%2 == 0, 8 * day, 30 * time.Second},
+				scene{n, true, true, false, 10 * day, 30 * time.Second})
 		}
 	}
 	var score marks
@@ -148,8 +157,10 @@ func account(t *testing.T, d *report.Document, truth *fleet.Truth, clear bool) {
 	if !near(d.Fleet.Hours, total, 0.001, 0.1) {
 		t.Errorf("%.1f GPU-hours are expected, there were %.1f", d.Fleet.Hours, total)
 	}
-	cells := map[gpu.TimeState]float64{gpu.TimeBusy: d.Fleet.States.Busy, gpu.TimeGap: d.Fleet.States.Gap, gpu.TimeIdle: d.Fleet.States.Idle,
-		gpu.TimeUnallocated: d.Fleet.States.Unallocated, gpu.TimeUnavailable: d.Fleet.States.Unavailable, gpu.TimeUnknown: d.Fleet.States.Unknown + d.Fleet.States.NotReported}
+	cells := map[gpu.TimeState]float64{gpu.TimeBusy: d.Fleet.States.Busy, gpu.TimeGap: d.Fleet.States.Gap,
+		gpu.TimeIdle:        d.Fleet.States.Idle,
+		gpu.TimeUnallocated: d.Fleet.States.Unallocated, gpu.TimeUnavailable: d.Fleet.States.Unavailable,
+		gpu.TimeUnknown: d.Fleet.States.Unknown + d.Fleet.States.NotReported}
 	for _, u := range gpu.TimeStates {
 		want := float64(truth.GPUs[u]) / 3600
 		t.Logf("%-12s %10.1f GPU-hours, in truth %10.1f", u, cells[u], want)
@@ -174,7 +185,8 @@ func account(t *testing.T, d *report.Document, truth *fleet.Truth, clear bool) {
 	if !near(parts, d.Fleet.States.Sum(), 1e-6, 0.01) {
 		t.Errorf("the trend adds up to %.1f, the fleet to %.1f", parts, d.Fleet.States.Sum())
 	}
-	for name, list := range map[string][]report.Account{"models": d.Models, "node pools": d.NodePools, "nodes": d.Nodes, "clusters": d.Clusters} {
+	for name, list := range map[string][]report.Account{"models": d.Models, "node pools": d.NodePools, "nodes": d.Nodes,
+		"clusters": d.Clusters} {
 		var sum report.States
 		for _, a := range list {
 			for c := report.State(0); c < report.StateCount; c++ {
@@ -197,7 +209,8 @@ func asRecorded(t *testing.T, url string, d *report.Document, to time.Time) {
 		t.Fatal(err)
 	}
 	query := fmt.Sprintf("sum by (state) (sum_over_time(node:gpu_time_seconds:rate5m[%dm:5m])) * 300 / 3600", int(d.Period.Hours*60))
-	cells := map[string]float64{"busy": d.Fleet.States.Busy, "gap": d.Fleet.States.Gap, "idle": d.Fleet.States.Idle, "unallocated": d.Fleet.States.Unallocated,
+	cells := map[string]float64{"busy": d.Fleet.States.Busy, "gap": d.Fleet.States.Gap, "idle": d.Fleet.States.Idle,
+		"unallocated": d.Fleet.States.Unallocated,
 		"unavailable": d.Fleet.States.Unavailable, "unknown": d.Fleet.States.Unknown}
 	err = client.Instant(t.Context(), query, to, func(s *prom.Series) error {
 		use := s.Labels.Get("state")
@@ -250,7 +263,8 @@ func workloads(t *testing.T, d *report.Document, truth *fleet.Truth, steady bool
 		for _, c := range []struct {
 			what      string
 			got, want float64
-		}{{"held", r.Allocated, float64(w.Allocated) / 3600}, {"busy", r.Busy, float64(w.Busy) / 3600}, {"idle", r.Idle, float64(w.Idle) / 3600}, {"gap", r.Gap, float64(w.Gap) / 3600},
+		}{{"held", r.Allocated, float64(w.Allocated) / 3600}, {"busy", r.Busy, float64(w.Busy) / 3600},
+			{"idle", r.Idle, float64(w.Idle) / 3600}, {"gap", r.Gap, float64(w.Gap) / 3600},
 			{"energy", *orZero(r.EnergyKWh), float64(w.Energy) / 3.6e6}} {
 			// The first and the last five minutes of every pod are known by halves. A rate over ten scrapes half a minute apart
 			// does not see what lies between it and the next: what repeats every hour is always cut at the same place.
@@ -324,10 +338,12 @@ func due(w *fleet.WorkloadTruth, r *report.Workload, to time.Time) bool {
 		return w.Measured && !w.Last.Before(to) && held > 3*day+hour
 	case fleet.Stopped:
 		last, ok := w.LastBusy.Get()
-		return w.Measured && !w.Last.Before(to) && held > 3*day+hour && (!ok || to.Sub(last) > 3*day+hour && float64(to.Sub(last)) > 1.6*float64(last.Sub(w.First))/10)
+		return w.Measured && !w.Last.Before(to) && held > 3*day+hour &&
+			(!ok || to.Sub(last) > 3*day+hour && float64(to.Sub(last)) > 1.6*float64(last.Sub(w.First))/10)
 	case fleet.Preallocated, fleet.Small:
 		// Those that hold a part of a GPU already cannot be told to take less.
-		return w.Measured && !w.Last.Before(to) && held > 7*day+hour && strings.HasSuffix(w.Resource, "gpu") && r != nil && r.Sharing == "whole" && w.Busy > 0
+		return w.Measured && !w.Last.Before(to) && held > 7*day+hour && strings.HasSuffix(w.Resource, "gpu") && r != nil &&
+			r.Sharing == "whole" && w.Busy > 0
 	case fleet.Imbalanced:
 		return held > 26*hour && w.Devices > 1 && w.Busy > 0
 	case fleet.Oversubscribed:
@@ -379,7 +395,8 @@ func (m *marks) add(t *testing.T, d *report.Document, truth *fleet.Truth) {
 			if r != nil {
 				why = fmt.Sprintf("%s %s: %s", r.Advice, r.NoAdvice, r.NoAdviceReason)
 			}
-			t.Logf("missed %s: %s (held %.1f h of %d devices, busy %.2f h, %s to %s): %s", w.Class, k, w.Allocated/3600, w.Devices, w.Busy/3600, w.First.Format("02T15"), w.Last.Format("02T15"), why)
+			t.Logf("missed %s: %s (held %.1f h of %d devices, busy %.2f h, %s to %s): %s", w.Class, k, w.Allocated/3600, w.Devices,
+				w.Busy/3600, w.First.Format("02T15"), w.Last.Format("02T15"), why)
 		}
 		if a != nil && !right {
 			// Who is advised as if of another class counts against that class.

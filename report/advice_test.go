@@ -1,0 +1,393 @@
+package report
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/report/prices"
+)
+
+func no(int64) float64 { return 0 }
+
+// between is busy from one time up to another, and less otherwise.
+func between(from, to time.Time, busy, otherwise float64) func(int64) float64 {
+	return func(at int64) float64 {
+		if at > from.Unix() && at <= to.Unix() {
+			return busy
+		}
+		return otherwise
+	}
+}
+
+// TestAdvice compares the advice for one workload, or the reason for none, with what was computed by hand: 240 hours, of
+// which a step of 5 minutes is 1/12.
+func TestAdvice(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		job          job
+		code, reason string // without a code, the reason for no advice
+		saved        float64
+		title        string
+		alternatives string
+	}{
+		{"never used", job{busy: no}, "release", "never_used", 240, "Release 1 GPU of app", "Nothing smaller"},
+		{"loaded", job{busy: no, memory: 40 * gib}, "release", "loaded_idle", 240, "Release 1 GPU of app", "Nothing smaller"},
+		{"stopped after four days", job{busy: between(monday, monday.Add(4*day), 0.9, 0), memory: 20 * gib},
+			"release", "stopped", 144, "Release 1 GPU of app", "Nothing smaller"},
+		{"stopped today", job{busy: between(monday, tenDays.Add(-10*time.Hour), 0.9, 0), memory: 20 * gib},
+			"", "well_used", 0, "", ""},
+		{"stopped for exactly a day", job{busy: between(monday, tenDays.Add(-day), 0.4, 0)},
+			"release", "stopped", 24, "Release 1 GPU of app", ""},
+		{"stopped for a step less than a day", job{busy: between(monday, tenDays.Add(-day+5*time.Minute), 0.35, 0)},
+			"share", "low_activity", 120, "Share the GPU of app: 1/2 of a GPU is enough", "Not 1/3: the peaks need 44 %"},
+		{"young and idle", job{from: tenDays.Add(-20 * time.Hour), busy: no}, "", "observed_too_short", 0, "", ""},
+		{"idle and gone", job{to: tenDays.Add(-2 * day), busy: no}, "", "no_longer_allocated", 0, "", ""},
+		{"returns every fourth day", job{memory: 20 * gib, busy: func(at int64) float64 {
+			if (at-monday.Unix())/86400%4 == 0 {
+				return 0.8
+			}
+			return 0
+		}}, "", "peaks_too_high", 0, "", ""},
+		// 1.25 times 0.1 is 12.5 %, and 1g.10gb has a seventh.
+		{"small", job{memory: 5 * gib, busy: func(at int64) float64 {
+			if time.Unix(at-1, 0).UTC().Hour() == 10 {
+				return 0.1
+			}
+			return 0.02
+		}}, "shrink", "low_activity", 240 * 6. / 7, "Move app to the MIG profile 1g.10gb",
+			"1g.10gb is the smallest profile. The next larger is 1g.20gb."},
+		{"small with more memory", job{memory: 12 * gib, busy: between(monday, tenDays, 0.1, 0)}, "shrink", "low_activity",
+			240 * 3. / 4, "Move app to the MIG profile 1g.20gb",
+			"Not 1g.10gb: it has 9.8 GiB, and the memory peak is 12.0 GiB. The next larger is 2g.20gb."},
+		{"medium", job{memory: 12 * gib, busy: between(monday, tenDays, 0.3, 0)}, "shrink", "low_activity",
+			240 * 1. / 2, "Move app to the MIG profile 3g.40gb",
+			"Not 2g.20gb: it has 29 % of the GPU's compute, and the peaks need 38 % with headroom."},
+		{"small with much memory", job{memory: 60 * gib, busy: between(monday, tenDays, 0.05, 0)},
+			"", "memory_too_high", 0, "", ""},
+		{"preallocated", job{memory: 0.9 * 81559 * (1 << 20), busy: between(monday, tenDays, 0.1, 0)},
+			"share", "preallocated_memory", 180, "Try app at 1/4 of a GPU, with limited memory", "Not more than 4 on one GPU"},
+		{"preallocated and busier", job{memory: 0.9 * 81559 * (1 << 20), busy: between(monday, tenDays, 0.25, 0)},
+			"share", "preallocated_memory", 160, "Try app at 1/3 of a GPU, with limited memory", "Not 1/4: the peaks need 31 %"},
+		{"bursty", job{memory: 5 * gib, busy: func(at int64) float64 {
+			if at%3600 == 0 {
+				return 0.95
+			}
+			return 0.01
+		}}, "", "peaks_too_high", 0, "", ""},
+		{"peaks once a week", job{memory: 5 * gib, busy: between(monday.Add(4*day), monday.Add(4*day+time.Hour), 0.9, 0.02)},
+			"", "peaks_too_high", 0, "", ""},
+		{"used well", job{memory: 60 * gib, busy: between(monday, tenDays, 0.85, 0)}, "", "well_used", 0, "", ""},
+		{"young and small", job{from: tenDays.Add(-3 * day), memory: 5 * gib, busy: between(monday, tenDays, 0.05, 0)},
+			"", "observed_too_short", 0, "", ""},
+		{"outgrows it", job{memory: 5 * gib, busy: between(monday.Add(9*day), tenDays, 0.25, 0.05)},
+			"", "failed_validation", 0, "", ""},
+		{"model without MIG", job{model: "NVIDIA L40S", memory: 5 * gib, busy: between(monday, tenDays, 0.26, 0)}, "share",
+			"low_activity", 160, "Share the GPU of app: 1/3 of a GPU is enough", "Not 1/4: the peaks need 32 % with headroom."},
+		{"model without MIG, memory", job{model: "NVIDIA L40S", memory: 30 * gib, busy: between(monday, tenDays, 0.1, 0)},
+			"share", "low_activity", 120, "Share the GPU of app: 1/2 of a GPU is enough",
+			"Not 1/3: the memory peak of 30.0 GiB does not fit."},
+	} {
+		for _, pods := range [][]string{{"app-0"}, nil} {
+			name := tt.name
+			if pods == nil {
+				name += ", rules alone"
+			}
+			t.Run(name, func(t *testing.T) {
+				var s scene
+				s.node("n1", h100, 1, states{"busy": 1}, nil)
+				j := tt.job
+				j.pods = pods
+				s.job(j)
+				if pods == nil {
+					j.defaults()
+					s.add(rawInfo, map[string]string{"node": "n1", "uuid": "u", "model": j.model}, constant(1))
+					s.add(rawTotal, map[string]string{"node": "n1", "uuid": "u"}, constant(81559<<20))
+				}
+				d := s.must(t, nil)
+				if len(d.Workloads) != 1 {
+					t.Fatalf("%d workloads", len(d.Workloads))
+				}
+				w := d.Workloads[0]
+				if tt.code == "" {
+					if w.Advice != "" || w.NoAdvice != tt.reason || w.NoAdviceReason == "" {
+						t.Errorf("%q, %q (%s), want %q", w.Advice, w.NoAdvice, w.NoAdviceReason, tt.reason)
+					}
+					return
+				}
+				a := adviceOn(t, d, w.ID)
+				if w.Advice != tt.code || a.Code != tt.code || a.Reason != tt.reason || a.Title != tt.title ||
+					!strings.HasPrefix(a.Alternatives, tt.alternatives) {
+					t.Errorf("%+v", a)
+				}
+				near(t, "saved", a.SavedHours, tt.saved)
+				if tt.code != "release" {
+					near(t, "saved GPUs", a.SavedGPUs, tt.saved/240)
+				}
+			})
+		}
+	}
+}
+
+func adviceOn(t *testing.T, d *Document, workload string) Advice {
+	t.Helper()
+	for _, a := range d.Advice {
+		if a.Workload == workload {
+			return a
+		}
+	}
+	t.Fatalf("no advice on %s: %+v", workload, d.Workloads)
+	return Advice{}
+}
+
+func ofCode(t *testing.T, d *Document, code string) Advice {
+	t.Helper()
+	for _, a := range d.Advice {
+		if a.Code == code {
+			return a
+		}
+	}
+	t.Fatalf("no advice %s: %+v", code, d.Advice)
+	return Advice{}
+}
+
+// The row of a workload that was busy to 90 % for four days and idle for six, with the validation of its release.
+func TestWorkloadRow(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 1, states{"busy": 0.36, "idle": 0.64}, nil)
+	j := job{busy: between(monday, monday.Add(4*day), 0.9, 0), memory: 20 * gib, pods: []string{"app-0"}}
+	s.job(j)
+	labels := map[string]string{"namespace": "team", "workload_type": "Deployment", "workload": "app", "model": h100}
+	s.add(ruleWatts, labels, constant(500))
+	s.add(ruleLastBusy, labels, constant(float64(monday.Add(4*day).Unix())))
+	list, err := prices.Parse([]byte("{gpus: [{model: '*', per_hour: 2}], energy_per_kwh: 0.5}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := s.must(t, func(o *Options) { o.Prices = list })
+	w := d.Workloads[0]
+	for what, x := range map[string][2]float64{
+		"allocated": {w.Allocated, 240}, "busy": {w.Busy, 86.4}, "gap": {w.Gap, 9.6}, "idle": {w.Idle, 144}, "GPUs": {w.GPUs, 1},
+		"GPUs now": {w.GPUsNow, 1}, "reclaimable": {w.Reclaimable, 144}, "longest idle": {w.LongestIdle, 144},
+		"idle with memory": {*w.IdleWithMemory, 144}, "idle without": {*w.IdleWithoutMemory, 0}, "unused": {w.Unused, 153.6},
+		"busy mean": {*w.BusyMean, 0.36}, "p95": {*w.BusyP95, 0.9}, "peak": {*w.BusyPeak, 0.9}, "unknown": {w.Unknown, 0},
+		"memory": {*w.MemoryPeak / gib, 20}, "floor": {*w.MemoryFloor / gib, 20}, "coverage": {w.Coverage, 1},
+		"energy": {*w.EnergyKWh, 120}, "cost": {*w.Cost, 480}, "unused cost": {*w.UnusedCost, 307.2},
+		"node's reclaimable": {d.Nodes[0].Reclaimable, 144}, "fleet's cost": {*d.Fleet.Cost, 480},
+		"cost of idle": {d.Fleet.StateCost.Idle, 307.2}, "first point": {w.Plot.Busy[0], 0.9}, "last point": {w.Plot.Busy[95], 0},
+		"memory of the first point": {w.Plot.Memory[0] / gib, 20}, "GPUs of the last point": {w.Plot.GPUs[95], 1},
+		"namespace's hours": {d.Namespaces[0].Hours, 240}, "namespace's energy cost": {*d.Namespaces[0].EnergyCost, 60},
+		"namespace's unused cost": {d.Namespaces[0].StateCost.Unused(), 307.2},
+	} {
+		near(t, what, x[0], x[1])
+	}
+	if w.Namespace != "team" || w.Kind != "Deployment" || w.Confidence != "medium" || w.LastBusy == nil ||
+		!w.LastBusy.Equal(monday.Add(4*day)) || !w.FirstSeen.Equal(monday) || !w.LastSeen.Equal(tenDays) || w.Pods != 1 {
+		t.Errorf("%+v", w)
+	}
+	a := adviceOn(t, d, w.ID)
+	near(t, "saved cost", *a.SavedCost, 288)
+	// Idle from the fifth day, its release would have been recommended after 70 % of the period, and was right.
+	v := a.Validation
+	if v == nil || v.Exceeded != 0 || v.Size != "no GPU" || v.TrainHours+v.TestHours != 240 {
+		t.Fatalf("%+v", a.Validation)
+	}
+	near(t, "training", v.TrainHours, 167.917)
+	if a.Change != "kubectl -n team scale deployment/app --replicas=0" ||
+		a.Evidence != "1 GPU stopped being busy 6.0 days ago and is still allocated (last busy 2026-02-06 00:00 UTC)." {
+		t.Errorf("%s\n%s", a.Change, a.Evidence)
+	}
+	if len(d.WhatIf) == 0 || d.WhatIf[0].Scenario != "release" || d.WhatIf[0].FreedHours != a.SavedHours ||
+		d.WhatIf[0].Items != 1 || *d.WhatIf[0].FreedCost != *a.SavedCost {
+		t.Errorf("%+v", d.WhatIf)
+	}
+}
+
+// A GPU that returns after a long pause is not released within a similar one. Without its pause, the first part of the
+// period would have released it.
+func TestReturnsAfterPauses(t *testing.T) {
+	busy := between(monday.Add(7*day), monday.Add(8*day), 0.9, 0)
+	for end, want := range map[time.Time]string{monday.Add(7 * day): "release", tenDays: ""} {
+		var s scene
+		s.node("n1", h100, 1, states{"busy": 1}, nil)
+		s.job(job{busy: busy, pods: []string{"app-0"}})
+		if got := s.must(t, func(o *Options) { o.To = end }).Workloads[0].Advice; got != want {
+			t.Errorf("at %s: %q, want %q", end, got, want)
+		}
+	}
+}
+
+// A size that fits the first part of the period is validated on the rest: one step of 864 exceeds it.
+func TestValidationOfASize(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 1, states{"busy": 1}, nil)
+	spike := monday.Add(9 * day)
+	s.job(job{memory: 5 * gib, busy: between(spike, spike.Add(5*time.Minute), 0.16, 0.05), pods: []string{"app-0"}})
+	d := s.must(t, nil)
+	a := adviceOn(t, d, d.Workloads[0].ID)
+	// The spike needs 17.6 % with headroom: two sevenths, a third of the GPUs. The first part needs one seventh.
+	near(t, "saved", a.SavedHours, 160)
+	if v := a.Validation; v == nil || v.Size != "1g.10gb" || v.Exceeded != 1./865 {
+		t.Errorf("%+v", a.Validation)
+	}
+}
+
+// The weekend does not count as idle time.
+func TestWeekend(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 1, states{"busy": 1}, nil)
+	friday := monday.Add(4*day + 20*time.Hour)
+	s.job(job{busy: between(monday, friday, 0.9, 0), pods: []string{"app-0"}})
+	for end, want := range map[time.Time]string{friday.Add(40 * time.Hour): "", friday.Add(76 * time.Hour): "release"} {
+		if got := s.must(t, func(o *Options) { o.To = end }).Workloads[0].Advice; got != want {
+			t.Errorf("%s: %q, want %q", end, got, want)
+		}
+	}
+}
+
+// Of two pods of a Deployment one is idle.
+func TestIdlePods(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 8, states{"busy": 1, "idle": 1}, nil)
+	j := job{busy: between(monday, tenDays, 0.8, 0), memory: 30 * gib, pods: []string{"app-a"}}
+	s.job(j)
+	j.busy, j.pods, j.gpus = no, []string{"app-b"}, []string{"GPU-idle"}
+	s.job(j)
+	d := s.must(t, nil)
+	a := adviceOn(t, d, d.Workloads[0].ID)
+	near(t, "saved", a.SavedHours, 240)
+	near(t, "saved GPUs", a.SavedGPUs, 1)
+	if a.Reason != "idle_pods" || a.Change != "# 1 pods fewer; idle now: app-b\nkubectl -n team scale deployment/app --replicas=1" ||
+		!strings.HasPrefix(a.Evidence, "1 of its pods, with 1 GPU, have not been busy for 10.0 days") {
+		t.Errorf("%+v", a)
+	}
+}
+
+// Of three GPUs of a pod one is idle.
+func TestIdleGPUsOfAPod(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 8, states{"busy": 8}, nil)
+	j := job{name: "train", busy: between(monday, tenDays, 0.9, 0), memory: 16 * gib, pods: []string{"train-x", "train-x"}}
+	s.job(j)
+	j.busy, j.pods, j.gpus = no, []string{"train-x"}, []string{"GPU-idle"}
+	s.allocate(j)
+	d := s.must(t, nil)
+	a := ofCode(t, d, "fewer_gpus")
+	near(t, "saved", a.SavedHours, 240)
+	near(t, "saved GPUs", a.SavedGPUs, 1)
+	if a.Title != "Request 2 instead of 3 GPUs for each pod of train" || !strings.Contains(a.Change, "nvidia.com/gpu: 2") ||
+		a.Evidence != "Over 10.0 days of its pods, 1 of 3 GPUs were busy for less than a tenth of the busiest GPU's time in their pod." {
+		t.Errorf("%+v", a)
+	}
+}
+
+// From a MIG device of half a GPU to one of a seventh.
+func TestShrinkMIG(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 1, states{"busy": 0.1, "idle": 0.9}, nil)
+	s.job(job{share: 0.5, resource: "nvidia_com_mig_3g_40gb", memory: 5 * gib, pods: []string{"app-0"},
+		busy: between(monday, tenDays, 0.05, 0)})
+	d := s.must(t, nil)
+	w := d.Workloads[0]
+	a := adviceOn(t, d, w.ID)
+	near(t, "saved", a.SavedHours, 120*5./7)
+	if w.Sharing != "mig" || w.Profile != "3g.40gb" || a.Code != "shrink" || !strings.Contains(a.Change, "nvidia.com/mig-1g.10gb: 1") {
+		t.Errorf("%+v %+v", w, a)
+	}
+}
+
+// Two pods share a GPU that is busy to 95 %: one uses 80 % of it, 30 % more than its share, the other 15 %.
+func TestReduceSharing(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 1, states{"busy": 0.95, "gap": 0.05}, nil)
+	for name, busy := range map[string]float64{"large": 0.8, "small": 0.15} {
+		s.job(job{name: name, share: 0.5, memory: 39 * gib, busy: between(monday, tenDays, busy, 0),
+			pods: []string{name + "-0"}, gpus: []string{"GPU-shared"}})
+	}
+	d := s.must(t, nil)
+	if len(d.Advice) != 2 || len(d.Workloads) != 2 {
+		t.Fatalf("%+v", d.Advice)
+	}
+	for _, w := range d.Workloads {
+		a := adviceOn(t, d, w.ID)
+		near(t, "allocated", w.Allocated, 120)
+		near(t, "beyond", w.Beyond, map[string]float64{"large": 72, "small": 0}[w.Name])
+		if a.Code != "reduce_sharing" || a.SavedHours != 0 || a.Title != "Reduce sharing for "+w.Name || w.Sharing != "shared" ||
+			a.Evidence != "Its GPUs were busy to 90 % or more in 100 % of the time, each shared by 2.0 pods on average; "+
+				"up to 98 % of their memory was in use." {
+			t.Errorf("%+v %+v", a, w)
+		}
+	}
+	near(t, "fleet's beyond", d.Fleet.Beyond, 72)
+}
+
+// Four nodes of eight GPUs with two allocated on each: one node is enough.
+func TestConsolidate(t *testing.T) {
+	var s scene
+	for _, n := range []string{"a", "b", "c", "d"} {
+		s.node(n, h100, 8, states{"busy": 2, "unallocated": 6}, nil)
+	}
+	d := s.must(t, nil)
+	a := ofCode(t, d, "consolidate")
+	near(t, "saved", a.SavedHours, 5760)
+	near(t, "saved GPUs", a.SavedGPUs, 24)
+	if a.Title != "Run "+h100+" on 1 node instead of 4" || a.Alternatives != "0 nodes would have been too few at the busiest time." {
+		t.Errorf("%+v", a)
+	}
+	p := d.WhatIf[0]
+	if p.Scenario != "consolidate" || p.GPUsBefore != 32 || p.GPUsAfter != 8 || p.FreedHours != a.SavedHours || p.Items != 4 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// Half a GPU is unavailable for ten days.
+func TestFixFault(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 8, states{"busy": 7.5, "unavailable": 0.5}, nil)
+	s.add(ruleFaults, map[string]string{"node": "n1", "problem": "needs_reset"}, constant(0.5))
+	s.add(ruleXIDs, map[string]string{"node": "n1", "xid": "79"}, constant(0.01))
+	a := ofCode(t, s.must(t, nil), "fix_fault")
+	near(t, "saved", a.SavedHours, 120)
+	if a.Node != "n1" || a.Evidence != "120.0 GPU-hours could not be used: needs reset for 120.0 GPU-hours, XID 79 29 times." {
+		t.Errorf("%+v", a)
+	}
+}
+
+// Pods are pending for one MIG profile while devices of another are unallocated.
+func TestGeometry(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 8, states{"busy": 8}, nil)
+	for resource, v := range map[string][2]float64{"nvidia_com_mig_1g_10gb": {3, 0}, "nvidia_com_mig_2g_20gb": {2, 0},
+		"nvidia_com_mig_3g_40gb": {0, 2}, "nvidia_com_mig_4g_40gb": {0, 0.05}} {
+		s.add(ruleFree, map[string]string{"node": "n1", "resource": resource}, constant(v[0]))
+		s.add(rulePending, map[string]string{"namespace": "team", "resource": resource}, constant(v[1]))
+	}
+	d := s.must(t, nil)
+	a := ofCode(t, d, "mig_geometry")
+	if len(d.Advice) != 1 || a.Title != "Offer fewer nvidia.com/mig-1g.10gb and more nvidia.com/mig-3g.40gb" || a.SavedHours != 0 ||
+		a.Evidence != "2.0 devices of nvidia.com/mig-3g.40gb were pending on average, while at least 3 of "+
+			"nvidia.com/mig-1g.10gb were unallocated all the time." {
+		t.Errorf("%+v", d.Advice)
+	}
+}
+
+// Three pods with a whole GPU each need one GPU, shared or partitioned.
+func TestPacking(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 3, states{"busy": 0.15, "idle": 2.85}, nil)
+	s.job(job{memory: 5 * gib, busy: between(monday, tenDays, 0.05, 0), pods: []string{"app-0", "app-1", "app-2"}})
+	s.job(job{name: "half", memory: 50 * gib, busy: between(monday, tenDays, 0.55, 0), pods: []string{"half-0", "half-1"}})
+	s.job(job{name: "full", memory: 5 * gib, busy: between(monday, tenDays, 0.9, 0), pods: []string{"full-0"}})
+	scenarios := map[string]Packing{}
+	for _, p := range s.must(t, nil).WhatIf {
+		scenarios[p.Scenario] = p
+	}
+	// The three small ones fit on the GPU of a larger one, whose memory no other larger one leaves enough of.
+	share, mig := scenarios["share"], scenarios["mig"]
+	if share.Items != 5 || share.GPUsBefore != 5 || share.GPUsAfter != 2 || share.FreedHours != 720 || share.Overload != 0 {
+		t.Errorf("%+v", share)
+	}
+	if mig.Items != 3 || mig.GPUsBefore != 3 || mig.GPUsAfter != 1 || mig.FreedHours != 480 || mig.Overload != 0 {
+		t.Errorf("%+v", mig)
+	}
+}
