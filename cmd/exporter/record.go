@@ -40,9 +40,11 @@ const (
 // parseRecord reads the flags of a recording. Its error is one line for the person who typed them.
 func parseRecord(args []string, stdout, stderr io.Writer) (*recordConfig, error) {
 	var c recordConfig
-	app := kingpin.New("gpu-exporter "+recordCommand, "Write a journal of the calls to this node's NVIDIA driver, for a bug report: "+
-		"arguments, return codes, values and durations as JSON lines. UUIDs, serial numbers and process IDs are masked; the first line "+
-		"describes the content. Nothing is changed, and nothing is sent anywhere.")
+	app := kingpin.New("gpu-exporter "+recordCommand,
+		"Write a journal of the calls to this node's NVIDIA driver, for a bug report: "+
+			"arguments, return codes, values and durations as JSON lines. UUIDs, serial numbers and process IDs are "+
+			"masked; the first line "+
+			"describes the content. Nothing is changed, and nothing is sent anywhere.")
 	app.UsageWriter(stdout).ErrorWriter(stderr)
 	printed := false
 	app.Terminate(func(int) { printed = true })
@@ -51,8 +53,10 @@ func parseRecord(args []string, stdout, stderr io.Writer) (*recordConfig, error)
 	app.Flag("output", "File to write, which must not exist; - for standard output.").Required().StringVar(&c.output)
 	app.Flag("duration", "How long to observe the GPUs.").Default("10s").DurationVar(&c.duration)
 	// The variables of the exporter's own flags, so that both find the same driver.
-	app.Flag("nvml.library", "Path of the NVML library. Default: the system's libnvidia-ml.so.1.").Envar("GPU_EXPORTER_NVML_LIBRARY").StringVar(&c.library)
-	app.Flag("path.sysfs", "Mount point of the host's /sys.").Envar("GPU_EXPORTER_PATH_SYSFS").Default("/sys").StringVar(&c.sysfs)
+	app.Flag("nvml.library", "Path of the NVML library. Default: the system's libnvidia-ml.so.1.").Envar(
+		"GPU_EXPORTER_NVML_LIBRARY").StringVar(&c.library)
+	app.Flag("path.sysfs", "Mount point of the host's /sys.").Envar("GPU_EXPORTER_PATH_SYSFS").Default(
+		"/sys").StringVar(&c.sysfs)
 
 	_, err := app.Parse(args)
 	switch {
@@ -63,7 +67,8 @@ func parseRecord(args []string, stdout, stderr io.Writer) (*recordConfig, error)
 	case c.output == "":
 		return nil, errors.New("--output must be a file, or - for standard output")
 	case c.duration < shortestRecording || c.duration > longestRecording:
-		return nil, fmt.Errorf("--duration must be from %v to %v, got %v", shortestRecording, longestRecording, c.duration)
+		return nil, fmt.Errorf("--duration must be from %v to %v, got %v", shortestRecording, longestRecording,
+			c.duration)
 	}
 	if _, err := os.Lstat(c.output); err == nil && c.output != "-" {
 		return nil, fmt.Errorf("--output: %s exists; choose another file", c.output)
@@ -93,7 +98,8 @@ func recordMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 		return exitBroken
 	}
 	if c.output != "-" {
-		fmt.Fprintf(stderr, "gpu-exporter %s: wrote %s, %d bytes; its first line describes the content\n", recordCommand, c.output, len(text))
+		fmt.Fprintf(stderr, "gpu-exporter %s: wrote %s, %d bytes; its first line describes the content\n",
+			recordCommand, c.output, len(text))
 	}
 	return exitOK
 }
@@ -137,9 +143,13 @@ func recordNode(ctx context.Context, c *recordConfig, stderr io.Writer) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	text, err := session.Record(ctx, nvml.RecordOptions{Duration: c.duration, Date: time.Now().UTC().Format(time.RFC3339),
-		Program:   fmt.Sprintf("gpu-exporter %s (%s)", cmp.Or(version.Version, "unknown"), version.GetRevision()),
-		Observing: func() { fmt.Fprintf(stderr, "gpu-exporter %s: observing the GPUs for %v\n", recordCommand, c.duration) }})
+	text, err := session.Record(ctx, nvml.RecordOptions{Duration: c.duration,
+		Date:    time.Now().UTC().Format(time.RFC3339),
+		Program: fmt.Sprintf("gpu-exporter %s (%s)", cmp.Or(version.Version, "unknown"), version.GetRevision()),
+		Observing: func() {
+			fmt.Fprintf(stderr, "gpu-exporter %s: observing the GPUs for %v\n", recordCommand,
+				c.duration)
+		}})
 	if closeErr := session.Close(); err == nil && closeErr != nil {
 		err = closeErr
 	}

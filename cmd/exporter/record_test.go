@@ -220,7 +220,8 @@ func TestRecordRoundTrip(t *testing.T) {
 
 // The same while a driver talks nonsense: what it says is recorded as it was said.
 func TestRecordRoundTripOfGarbage(t *testing.T) {
-	roundTrip(t, "faults", 104*time.Second, map[string]string{"gpu_utilization_ratio": "is the mean of the last minute, most of it before the nonsense"})
+	roundTrip(t, "faults", 104*time.Second, map[string]string{"gpu_utilization_ratio": "is the mean of the last minute, most of it " +
+		"before the nonsense"})
 }
 
 // roundTrip does it for one scenario, from a moment on. past are families that tell of what was before.
@@ -401,7 +402,8 @@ func TestRecordCommand(t *testing.T) {
 	} {
 		out, said, code := run(c.args...)
 		lines := strings.Split(strings.TrimSpace(said), "\n")
-		if last := lines[len(lines)-1]; code != c.code || out != "" || !strings.Contains(last, c.want) || (len(lines) > 1 && name != "no folder") {
+		if last := lines[len(lines)-1]; code != c.code || out != "" || !strings.Contains(last, c.want) ||
+			(len(lines) > 1 && name != "no folder") {
 			t.Errorf("%s: code %d, stdout %q, stderr %q", name, code, out, said)
 		}
 	}
@@ -475,7 +477,8 @@ func TestRecordCommandInterrupted(t *testing.T) {
 			t.Parallel()
 			m := node(t, twoGPUs+script, "")
 			dir := t.TempDir()
-			cmd := exec.Command(binaryPath(t), "record", "--nvml.library="+m.library, "--path.sysfs="+m.trees.Sysfs, "--output="+filepath.Join(dir, "x"), "--duration=2s")
+			cmd := exec.Command(binaryPath(t), "record", "--nvml.library="+m.library, "--path.sysfs="+m.trees.Sysfs,
+				"--output="+filepath.Join(dir, "x"), "--duration=2s")
 			if script == "" {
 				cmd.Args = append(cmd.Args[:len(cmd.Args)-1], "--duration=5m")
 			}
@@ -498,7 +501,8 @@ func TestRecordCommandInterrupted(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait()
-			if took := time.Since(began); cmd.ProcessState.ExitCode() != exitBroken || took > 5*time.Second || !strings.Contains(out.String(), "interrupted") {
+			if took := time.Since(began); cmd.ProcessState.ExitCode() != exitBroken || took > 5*time.Second ||
+				!strings.Contains(out.String(), "interrupted") {
 				t.Errorf("code %d after %v: %s", cmd.ProcessState.ExitCode(), took, out.String())
 			}
 			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {

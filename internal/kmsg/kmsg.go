@@ -122,7 +122,8 @@ func (k *Log) follow(ctx context.Context, report func(gpu.XIDEvent)) error {
 
 // drain reads until ctx ends. read returns 0 at the end of a file and EAGAIN where a log has no more for now; wait is
 // called then.
-func (k *Log) drain(ctx context.Context, report func(gpu.XIDEvent), read func([]byte) (int, error), wait func(atEnd bool) error) error {
+func (k *Log) drain(ctx context.Context, report func(gpu.XIDEvent), read func([]byte) (int, error),
+	wait func(atEnd bool) error) error {
 	lines := splitter{}
 	buffer := make([]byte, maxRecord)
 	old := true
@@ -200,7 +201,8 @@ func (k *Log) event(line string, old bool) (gpu.XIDEvent, bool) {
 func openError(path string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("open %s: %w (reading the kernel log requires CAP_SYSLOG, and in a container a privileged one)", path, err)
+		return fmt.Errorf("open %s: %w (reading the kernel log requires CAP_SYSLOG, and in a container a privileged "+
+			"one)", path, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("open %s: %w (mount the host's kernel log there)", path, err)
 	}

@@ -9,9 +9,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Calls returns the duration and the errors of every call that was ever made, over all sessions, in the
-// order of the guard table. It is safe for concurrent use. The duration of a call that only waits (for
-// events) is empty.
+// Calls returns the duration and the errors of every call, over all sessions, in the order of the call table. It is
+// safe for concurrent use. The duration of a call that only waits (for events) is empty.
 func (l *Library) Calls() []gpu.CallStats {
 	var list []gpu.CallStats
 	for id := range l.stats {
@@ -60,7 +59,7 @@ func (s *Session) make(gpuIndex int, r request) (ret nvml.Return) {
 		return nvml.ERROR_UNINITIALIZED
 	}
 	defer s.leave()
-	// The real clock: a duration is how long the driver took, whatever time the exporter is told it is.
+	// The real clock, not Options.Clock: it measures the driver.
 	start := time.Now()
 	ret = r.run()
 	took = time.Since(start)
@@ -101,12 +100,12 @@ func get2[V, W any](c caller, id callID, fn func() (V, W, nvml.Return), args ...
 	return p.first, p.second, ret
 }
 
-// call makes a call that returns a code alone.
+// call makes a call that returns only a code.
 func call(c caller, id callID, fn func() nvml.Return, args ...int) nvml.Return {
 	return c.do(request{id: id, args: args, run: fn})
 }
 
-// enter counts a call in; it refuses after Close.
+// enter counts a call; it refuses after Close.
 func (s *Session) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -242,7 +242,7 @@ var fastValues = []row[gpu.Fast]{
 			to.PowerInstant = gpu.Some(gpu.Watts(v) / 1000)
 		}
 	}},
-	{reading: "power_module", doc: "Field 185: Power of the module (with the CPU on Grace), averaged over 1 s, in milliwatts.", field: nvml.FI_DEV_POWER_AVERAGE, scope: nvml.POWER_SCOPE_MODULE, set: func(to *gpu.Fast, f value) {
+	{reading: "power_module", doc: "Field 185: Power of the module (with its CPU), averaged over 1 s, in milliwatts.", field: nvml.FI_DEV_POWER_AVERAGE, scope: nvml.POWER_SCOPE_MODULE, set: func(to *gpu.Fast, f value) {
 		if v, ok := f.count(); ok {
 			to.PowerModule = gpu.Some(gpu.Watts(v) / 1000)
 		}
@@ -407,7 +407,7 @@ var mediumValues = []row[gpu.Medium]{
 			put(&to.RetiredPages, gpu.CauseDoubleBit, uint64(v))
 		}
 	}},
-	{reading: "retired_pages", doc: "Field 31: Whether pages are to be retired at the next reset.", field: nvml.FI_DEV_RETIRED_PENDING, set: func(to *gpu.Medium, f value) {
+	{reading: "retired_pages", doc: "Field 31: Whether pages will be retired at the next reset.", field: nvml.FI_DEV_RETIRED_PENDING, set: func(to *gpu.Medium, f value) {
 		if v, ok := f.count(); ok {
 			to.RetirePending = gpu.Some(v != 0)
 		}
@@ -623,7 +623,7 @@ var slowValues = []row[gpu.Slow]{
 		}
 		return ret
 	}},
-	{reading: "pcie_link_generation_max", doc: "Maximum PCIe generation of GPU and slot.", calls: []callID{callMaxPcieLinkGeneration}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
+	{reading: "pcie_link_generation_max", doc: "Maximum PCIe generation of both ends.", calls: []callID{callMaxPcieLinkGeneration}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
 		v, ret := get(c, callMaxPcieLinkGeneration, c.handle().GetMaxPcieLinkGeneration)
 		if ret == nvml.SUCCESS {
 			to.PCIe.MaxGeneration = gpu.Some(int(v))
@@ -637,7 +637,7 @@ var slowValues = []row[gpu.Slow]{
 		}
 		return ret
 	}},
-	{reading: "pcie_link_generation_gpu_max", doc: "Maximum PCIe generation of the GPU alone.", calls: []callID{callGpuMaxPcieLinkGeneration}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
+	{reading: "pcie_link_generation_gpu_max", doc: "Maximum of the GPU alone.", calls: []callID{callGpuMaxPcieLinkGeneration}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
 		v, ret := get(c, callGpuMaxPcieLinkGeneration, c.handle().GetGpuMaxPcieLinkGeneration)
 		if ret == nvml.SUCCESS {
 			to.PCIe.GPUMaxGeneration = gpu.Some(int(v))

@@ -10,19 +10,19 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// unreadable returns a GPU that has only a name and an error.
+// unreadable returns a GPU with an identity and an error alone.
 func unreadable(id gpu.Identity, err error) *GPU {
-	return &GPU{identity: id, gone: err}
+	return &GPU{identity: id, lost: err}
 }
 
-// Identity returns who the GPU is. It does not change during a session.
+// Identity returns the GPU's identity. It does not change during a session.
 func (c *GPU) Identity() gpu.Identity { return c.identity }
 
-// Err returns why the GPU as a whole cannot be read, nil while it can.
+// Err returns why the GPU as a whole cannot be read; nil while it can.
 func (c *GPU) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.gone
+	return c.lost
 }
 
 // String names the GPU in messages.

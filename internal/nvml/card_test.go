@@ -68,19 +68,26 @@ at 20s gpu 0 PowerManagementLimit = !INVALID_ARGUMENT
 			t.Errorf("limits: %v, %v, compute mode %v", s.PowerLimit, s.PowerLimitRequested, s.ComputeMode)
 		}
 	}
-	for function, want := range map[string]uint64{"nvmlDeviceGetPersistenceMode": 1, "nvmlDeviceGetAccountingMode": 1, "nvmlDeviceGetDisplayActive": 1,
-		"nvmlDeviceGetEccMode": 1, "nvmlDeviceGetCurrPcieLinkWidth": 1, "nvmlDeviceGetComputeMode": 1, "nvmlDeviceGetEnforcedPowerLimit": 3, "nvmlDeviceGetPowerManagementLimit": 3} {
+	for function, want := range map[string]uint64{"nvmlDeviceGetPersistenceMode": 1, "nvmlDeviceGetAccountingMode": 1,
+		"nvmlDeviceGetDisplayActive": 1,
+		"nvmlDeviceGetEccMode":       1, "nvmlDeviceGetCurrPcieLinkWidth": 1, "nvmlDeviceGetComputeMode": 1,
+		"nvmlDeviceGetEnforcedPowerLimit":   3,
+		"nvmlDeviceGetPowerManagementLimit": 3} {
 		if got := r.control.CallsOn(function, 0); got != want {
 			t.Errorf("%s was called %d times, want %d", function, got, want)
 		}
 	}
-	for call, want := range map[string]string{"nvmlDeviceGetPersistenceMode": "map[]", "nvmlDeviceGetAccountingMode": "map[]", "nvmlDeviceGetDisplayActive": "map[]",
-		"nvmlDeviceGetEccMode": "map[]", "nvmlDeviceGetCurrPcieLinkWidth": "map[]", "nvmlDeviceGetComputeMode": "map[NO_PERMISSION:1]", "nvmlDeviceGetEnforcedPowerLimit": "map[UNKNOWN:3]"} {
+	for call, want := range map[string]string{"nvmlDeviceGetPersistenceMode": "map[]", "nvmlDeviceGetAccountingMode": "map[]",
+		"nvmlDeviceGetDisplayActive": "map[]",
+		"nvmlDeviceGetEccMode":       "map[]", "nvmlDeviceGetCurrPcieLinkWidth": "map[]",
+		"nvmlDeviceGetComputeMode":        "map[NO_PERMISSION:1]",
+		"nvmlDeviceGetEnforcedPowerLimit": "map[UNKNOWN:3]"} {
 		if got := fmt.Sprint(r.errors(call)); got != want {
 			t.Errorf("%s: errors %s, want %s", call, got, want)
 		}
 	}
-	for _, name := range []string{"persistence_mode", "accounting_mode", "display_active", "ecc_mode", "pcie_link_width", "compute_mode", "fabric", "serial"} {
+	for _, name := range []string{"persistence_mode", "accounting_mode", "display_active", "ecc_mode", "pcie_link_width", "compute_mode",
+		"fabric", "serial"} {
 		if !slices.Contains(c.NotOffered(), name) {
 			t.Errorf("%s is not among those not offered: %v", name, c.NotOffered())
 		}
@@ -90,7 +97,7 @@ at 20s gpu 0 PowerManagementLimit = !INVALID_ARGUMENT
 			t.Errorf("%s is among those not offered", name)
 		}
 	}
-	if got := c.Locked(); !slices.Equal(got, []string{"compute_mode"}) {
+	if got := c.Denied(); !slices.Equal(got, []string{"compute_mode"}) {
 		t.Errorf("locked: %v", got)
 	}
 	slow(t, devs[1])
@@ -136,7 +143,8 @@ at 40s gpu 0 restore
 	id := lost.Identity()
 	r.at(10 * time.Second)
 	for range 3 {
-		if f, err := lost.Fast(); !errors.Is(err, gpu.ErrLost) || f.Utilization.Present() || !strings.Contains(err.Error(), string(id.UUID)) {
+		if f, err := lost.Fast(); !errors.Is(err, gpu.ErrLost) || f.Utilization.Present() ||
+			!strings.Contains(err.Error(), string(id.UUID)) {
 			t.Fatalf("lost: %v, %v", f, err)
 		}
 	}
@@ -234,11 +242,15 @@ func TestNothingKnownOfALostGPU(t *testing.T) {
 // TestNobodyAnswers: a GPU whose every call fails, as when the device cgroup took it away, is an error.
 func TestNobodyAnswers(t *testing.T) {
 	text := "gpu 0 board=b\n"
-	for _, key := range []string{"MigMode", "MaxMigDeviceCount", "EnforcedPowerLimit", "PowerManagementLimit", "PowerManagementDefaultLimit",
-		"PowerManagementLimitConstraints", "TemperatureThreshold", "MaxClockInfo", "PersistenceMode", "AccountingMode", "DisplayActive", "ComputeMode",
+	for _, key := range []string{"MigMode", "MaxMigDeviceCount", "EnforcedPowerLimit", "PowerManagementLimit",
+		"PowerManagementDefaultLimit",
+		"PowerManagementLimitConstraints", "TemperatureThreshold", "MaxClockInfo", "PersistenceMode", "AccountingMode", "DisplayActive",
+		"ComputeMode",
 		"EccMode", "RowRemapperHistogram", "CurrPcieLinkGeneration", "CurrPcieLinkWidth", "MaxPcieLinkGeneration", "MaxPcieLinkWidth",
-		"NvLinkState", "GpuFabricInfoV", "MemoryBusWidth", "NumGpuCores", "UtilizationRates", "FieldValues", "Samples", "ProcessUtilization",
-		"EncoderUtilization", "DecoderUtilization", "JpgUtilization", "OfaUtilization", "GpmQueryDeviceSupport", "PowerUsage", "TotalEnergyConsumption"} {
+		"NvLinkState", "GpuFabricInfoV", "MemoryBusWidth", "NumGpuCores", "UtilizationRates", "FieldValues", "Samples",
+		"ProcessUtilization",
+		"EncoderUtilization", "DecoderUtilization", "JpgUtilization", "OfaUtilization", "GpmQueryDeviceSupport", "PowerUsage",
+		"TotalEnergyConsumption"} {
 		text += fmt.Sprintf("at 10s gpu 0 %s = !OPERATING_SYSTEM\n", key)
 	}
 	r := playText(t, text)
@@ -388,8 +400,9 @@ at 10s gpu 0 Field[82] = 41 type=int
 	if e := r.errors("nvmlDeviceGetFieldValues"); e["UNKNOWN"] != 3 || e["NO_PERMISSION"] != 1 || len(e) != 2 {
 		t.Errorf("errors: %v", e)
 	}
-	if !slices.Contains(c.Locked(), "pcie_transmit") || slices.Contains(c.NotOffered(), "nvlink_transmit") || !slices.Contains(c.NotOffered(), "pcie_receive") {
-		t.Errorf("locked %v, not offered %v", c.Locked(), c.NotOffered())
+	if !slices.Contains(c.Denied(), "pcie_transmit") || slices.Contains(c.NotOffered(), "nvlink_transmit") ||
+		!slices.Contains(c.NotOffered(), "pcie_receive") {
+		t.Errorf("locked %v, not offered %v", c.Denied(), c.NotOffered())
 	}
 	r.at(10 * time.Second)
 	f = fast(t, c)
@@ -532,7 +545,8 @@ gpu 1 board=b
 			t.Errorf("links: %v", s.NVLinks)
 		}
 		f, ok := s.Fabric.Get()
-		if !ok || f.State != gpu.FabricCompleted || fmt.Sprint(f.Faults) != "map[degraded_bandwidth:true incorrect_configuration:false route_recovery:false]" {
+		if !ok || f.State != gpu.FabricCompleted || fmt.Sprint(f.Faults) != "map[degraded_bandwidth:true incorrect_configuration:false "+
+			"route_recovery:false]" {
 			t.Errorf("fabric: %v, %v", f, ok)
 		}
 		if s := slow(t, devs[1]); s.NVLinks.Present() || s.Fabric.Present() {
@@ -666,7 +680,8 @@ process gpu=0 pid=77 gi=7 memory=1GiB busy=100% from=30s
 	}
 	r.at(12 * time.Second)
 	s = slow(t, c)
-	if len(s.Instances) != 2 || s.Instances[0].Profile != "3g.40gb" || s.Instances[0].Share != gpu.Some(gpu.Ratio(3)/7) || s.Instances[1].GI != 5 {
+	if len(s.Instances) != 2 || s.Instances[0].Profile != "3g.40gb" || s.Instances[0].Share != gpu.Some(gpu.Ratio(3)/7) ||
+		s.Instances[1].GI != 5 {
 		t.Fatalf("divided: %+v", s.Instances)
 	}
 	first, small := s.Instances[0].UUID, s.Instances[1].UUID
@@ -749,7 +764,7 @@ at 20s gpu 0 ComputeRunningProcesses = !NO_PERMISSION
 		t.Errorf("log:\n%s", r.log)
 	}
 	// Closed to us as a GPU and by instance: locked.
-	if got := c.Locked(); !slices.Equal(got, []string{"processes"}) {
+	if got := c.Denied(); !slices.Equal(got, []string{"processes"}) {
 		t.Errorf("locked: %v", got)
 	}
 }
@@ -849,7 +864,7 @@ func TestConcurrentUse(t *testing.T) {
 	loop(func() error { _, err := r.session.Scan(); return err })
 	loop(func() error { _, err := r.session.WaitEvents(time.Millisecond); return err })
 	loop(func() error { r.library.Calls(); return devs[3].Err() })
-	loop(func() error { _, _ = devs[0].NotOffered(), devs[1].Locked(); return nil })
+	loop(func() error { _, _ = devs[0].NotOffered(), devs[1].Denied(); return nil })
 	for _, c := range devs {
 		workers.Go(func() {
 			for range 10 {

@@ -8,8 +8,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// codeNames are NVML's return codes as metrics and messages spell them. This package never asks the library
-// for the text of a code: that would be one more call, and a Return that is printed makes it.
+// codeNames are NVML's return codes as in metrics and messages. The library is never called for the text of a code; a
+// Return that is printed would call it.
 var codeNames = map[nvml.Return]string{
 	nvml.SUCCESS:                         "SUCCESS",
 	nvml.ERROR_UNINITIALIZED:             "UNINITIALIZED",
@@ -53,18 +53,18 @@ func codeName(ret nvml.Return) string {
 	return fmt.Sprintf("CODE_%d", int32(ret))
 }
 
-// notOffered reports whether a code says that this driver and GPU do not have the reading, and will not
-// have it later in this session.
+// notOffered reports whether a code means that this driver and GPU do not have the reading in this session.
 func notOffered(ret nvml.Return) bool {
 	switch ret {
-	case nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_DEPRECATED, nvml.ERROR_ARGUMENT_VERSION_MISMATCH:
+	case nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_DEPRECATED,
+		nvml.ERROR_ARGUMENT_VERSION_MISMATCH:
 		return true
 	}
 	return false
 }
 
-// silent reports whether a code is no error: the call worked, or says "not offered" or "nothing there".
-// A buffer that is too small is tried again; whoever gives up counts it.
+// silent reports whether a code is no error: success, "not offered" or "nothing there". A buffer that is too small is
+// tried again; giving up is counted by the caller.
 func silent(ret nvml.Return) bool {
 	switch ret {
 	case nvml.SUCCESS, nvml.ERROR_NOT_FOUND, nvml.ERROR_NO_DATA, nvml.ERROR_TIMEOUT, nvml.ERROR_INSUFFICIENT_SIZE:
@@ -73,7 +73,7 @@ func silent(ret nvml.Return) bool {
 	return notOffered(ret)
 }
 
-// whole returns the error of a code that speaks for the whole GPU or session, and nil for all others.
+// whole returns the error of a code that concerns the whole GPU or session, and nil for all others.
 func whole(ret nvml.Return) error {
 	switch ret {
 	case nvml.ERROR_GPU_IS_LOST:
@@ -90,7 +90,7 @@ func whole(ret nvml.Return) error {
 	return nil
 }
 
-// failure describes a call that failed, wrapping the error of internal/gpu where there is one.
+// failure is the error of a failed call; it wraps that of internal/gpu where there is one.
 func failure(id callID, ret nvml.Return, on string) error {
 	if err := whole(ret); err != nil {
 		return fmt.Errorf("%s of %s: %w (%s)", guards[id].name, on, err, codeName(ret))

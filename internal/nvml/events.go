@@ -11,24 +11,24 @@ import (
 )
 
 // ErrNoEvents is returned by WaitEvents where the driver has no events to wait for.
-var ErrNoEvents = errors.New("this driver offers no events")
+var ErrNoEvents = errors.New("driver without events")
 
-// eventTypes are the events that are asked for, of those that a GPU supports.
+// eventTypes are the events that are registered, of those that a GPU supports.
 const eventTypes = uint64(nvml.EventTypeXidCriticalError)
 
-// eventBatch is how many events one WaitEvents takes at most.
+// eventBatch is the maximum number of events of one WaitEvents.
 const eventBatch = 256
 
-// WaitEvents waits up to timeout for XIDs of any GPU that Scan has found, and returns all that are there;
-// none is no error. GPUs found while it waits are registered at the next call: what happens to a GPU
-// before it is registered is not reported. An event names the GPU even if that was lost meanwhile.
+// WaitEvents waits up to timeout for XIDs of any GPU that Scan has found, and returns all that occurred; none is no
+// error. GPUs found while it waits are registered at the next call: earlier events of a GPU are not reported. An event
+// names the GPU even if that was lost meanwhile.
 //
 // Call it from one goroutine. Close makes it return at the end of its timeout.
 func (s *Session) WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error) {
 	s.waiting.Lock()
 	defer s.waiting.Unlock()
 	select {
-	case <-s.wake: // what it tells is seen now
+	case <-s.wake: // register looks anyway
 	default:
 	}
 	set, some, err := s.register()
@@ -36,7 +36,7 @@ func (s *Session) WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error) {
 		return nil, err
 	}
 	if !some {
-		// There is nothing to wait for at the driver: it would return at once, and the caller spin.
+		// Without a GPU in the set the driver returns at once, and the caller would spin.
 		return nil, s.pause(timeout)
 	}
 	var events []gpu.XIDEvent
@@ -53,7 +53,7 @@ func (s *Session) WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error) {
 			}
 			continue
 		case ret == nvml.ERROR_TIMEOUT, len(events) > 0:
-			// What was taken must not be lost with an error that follows it; the next call meets it again.
+			// The events must not be lost with an error that follows them; it occurs again at the next call.
 			return events, nil
 		case ret == nvml.ERROR_GPU_IS_LOST:
 			return nil, s.dropLost(timeout)
@@ -77,23 +77,23 @@ func (s *Session) pause(timeout time.Duration) error {
 	return nil
 }
 
-// dropLost answers the driver's word that a GPU of the set is lost, which it may repeat for ever and at
-// once. When the poll groups know which GPU it is, the set is made anew without it; until then, a pause.
+// dropLost handles the driver's error that a GPU of the set is lost, which it may repeat forever and at once. Once the
+// poll groups have found which GPU it is, the set is recreated without it; until then it pauses.
 func (s *Session) dropLost(timeout time.Duration) error {
 	s.mu.Lock()
 	set := s.events
 	var stay []*device
-	gone := 0
+	lost := 0
 	for _, d := range s.byHandle {
 		switch {
 		case !d.listening:
 		case d.dev.Err() != nil:
-			gone++
+			lost++
 		default:
 			stay = append(stay, d)
 		}
 	}
-	if gone == 0 || set == nil {
+	if lost == 0 || set == nil {
 		s.mu.Unlock()
 		return s.pause(timeout)
 	}
@@ -103,12 +103,12 @@ func (s *Session) dropLost(timeout time.Duration) error {
 	s.events, s.pending = nil, stay
 	s.mu.Unlock()
 	_ = call(s, callEventSetFree, set.Free)
-	// At once: what happens to the others before they are in the new set is told by nobody.
+	// At once: events of the others before they are in the new set are lost.
 	_, _, err := s.register()
 	return err
 }
 
-// event turns the driver's event into ours. XID 0 stands for no XID: other events arrive so.
+// event converts the driver's event. XID 0 is no XID: other events arrive so.
 func (s *Session) event(data nvml.EventData) (gpu.XIDEvent, bool) {
 	if data.EventType != nvml.EventTypeXidCriticalError || data.EventData == 0 {
 		return gpu.XIDEvent{}, false
@@ -117,14 +117,14 @@ func (s *Session) event(data nvml.EventData) (gpu.XIDEvent, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d := s.byHandle[data.Device]; d != nil && d.dev != nil {
-		// Remembered, not asked: a GPU that is lost has no name any more.
+		// From the identity, not from the driver: a lost GPU cannot be read.
 		e.GPU, e.PCI = d.dev.identity.UUID, d.dev.identity.PCI
 	}
 	return e, true
 }
 
-// register makes the event set and adds the GPUs that Scan has found since. A GPU that is in the middle
-// of a call is left for the next time. It reports whether any GPU is in the set.
+// register creates the event set and adds the GPUs that Scan has found since. A GPU with a running call is left for the
+// next time. It reports whether any GPU is in the set.
 func (s *Session) register() (nvml.EventSet, bool, error) {
 	s.mu.Lock()
 	set, pending := s.events, s.pending
@@ -182,10 +182,11 @@ func (s *Session) registerGPU(set nvml.EventSet, d *device) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// A GPU that failed otherwise is tried again when Scan gives it anew.
+	// A GPU that failed otherwise is tried again when Scan returns it as a new one.
 	d.listening = ret == nvml.SUCCESS
 	d.registered = d.listening || notOffered(ret)
 	if !d.listening {
-		s.library.log.Info("A GPU reports no events; its XIDs can be had from the kernel log alone.", "gpu", d.dev.identity.UUID, "code", codeName(ret))
+		s.library.log.Info("GPU without events, its XIDs are only in the kernel log", "gpu", d.dev.identity.UUID,
+			"code", codeName(ret))
 	}
 }

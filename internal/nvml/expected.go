@@ -10,18 +10,17 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// ExpectedCard is a GPU on the PCI bus.
+// ExpectedGPU is a GPU on the PCI bus.
 type ExpectedGPU struct {
 	PCI gpu.PCIAddress
-	// Driver is the kernel driver that has it; empty for none.
+	// Driver is the kernel driver bound to it; empty for none.
 	Driver string
-	// Detached: another driver than NVIDIA's has it, on purpose (vfio-pci gives it to a virtual machine).
+	// Detached: another driver than NVIDIA's is bound to it, on purpose (vfio-pci passes it to a virtual machine).
 	Detached bool
 }
 
-// Expected lists NVIDIA's display and 3D controllers under root (/sys), ordered by address. Functions that
-// a GPU lends to virtual machines (SR-IOV) are no GPUs and are left out. It reads files alone, never the
-// driver, and so works while a GPU is off NVML.
+// Expected lists NVIDIA's display and 3D controllers under root (/sys), ordered by address, without virtual functions
+// (SR-IOV). It reads sysfs, never the driver, and so works while NVML does not list a GPU.
 func Expected(root string) ([]ExpectedGPU, error) {
 	dir := filepath.Join(root, "bus/pci/devices")
 	entries, err := os.ReadDir(dir)

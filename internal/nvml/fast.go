@@ -10,29 +10,36 @@ import (
 
 // fastRows is the fast poll group: the plain values, and the readings that take more than a call.
 var fastRows = slices.Concat(fastValues, []row[gpu.Fast]{
-	{reading: "utilization", doc: "Share of the driver's last period in which a kernel ran, and in which memory was accessed, in percent.",
+	{reading: "utilization", doc: "Share of the driver's last period in which a kernel ran, and in which memory was " +
+		"accessed, in percent.",
 		calls: []callID{callUtilizationRates},
 		read: func(c *GPU, to *gpu.Fast) nvml.Return {
 			u, ret := get(c, callUtilizationRates, c.handle().GetUtilizationRates)
 			if ret == nvml.SUCCESS {
-				to.Utilization = gpu.Some(gpu.Utilization{GPU: gpu.Ratio(u.Gpu) / 100, Memory: gpu.Ratio(u.Memory) / 100})
+				to.Utilization = gpu.Some(gpu.Utilization{GPU: gpu.Ratio(u.Gpu) / 100,
+					Memory: gpu.Ratio(u.Memory) / 100})
 			}
 			return ret
 		}},
-	{reading: "busy_samples", doc: "The driver's ring of GPU utilization, in percent of each sample's period.", calls: []callID{callSamples},
+	{reading: "busy_samples", doc: "The driver's ring of GPU utilization, in percent of each sample's period.",
+		calls: []callID{callSamples},
 		read: func(c *GPU, to *gpu.Fast) nvml.Return {
 			return readRing(c, nvml.GPU_UTILIZATION_SAMPLES, &c.busy, &to.Busy)
 		}},
-	{reading: "memory_busy_samples", doc: "The driver's ring of memory utilization, in percent of each sample's period.", calls: []callID{callSamples},
+	{reading: "memory_busy_samples", doc: "The driver's ring of memory utilization, in percent of each sample's " +
+		"period.", calls: []callID{callSamples},
 		read: func(c *GPU, to *gpu.Fast) nvml.Return {
 			return readRing(c, nvml.MEMORY_UTILIZATION_SAMPLES, &c.memory, &to.MemoryBusy)
 		}},
-	{reading: "process_samples", doc: "Utilization by process since the last read, in percent.", calls: []callID{callProcessUtilization},
-		read: readProcessSamples},
+	{reading: "process_samples", doc: "Utilization by process since the last read, in percent.",
+		calls: []callID{callProcessUtilization},
+		read:  readProcessSamples},
 	{reading: "gpm", doc: "Profiling metrics 1-5 and 10-13 between two samples, in percent.",
-		calls: []callID{callGpmQueryDeviceSupport, callGpmSampleAlloc, callGpmSampleGet, callGpmMetricsGet}, read: readGPM},
+		calls: []callID{callGpmQueryDeviceSupport, callGpmSampleAlloc, callGpmSampleGet, callGpmMetricsGet},
+		read:  readGPM},
 	{reading: "mig_gpm", doc: "Profiling metrics of each MIG GPU instance, in percent.",
-		calls: []callID{callGpmQueryDeviceSupport, callGpmSampleAlloc, callGpmMigSampleGet, callGpmMetricsGet}, read: readInstanceGPM},
+		calls: []callID{callGpmQueryDeviceSupport, callGpmSampleAlloc, callGpmMigSampleGet, callGpmMetricsGet},
+		read:  readInstanceGPM},
 })
 
 // put sets one key of a map.

@@ -10,7 +10,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// number returns the value as a float64; false where the type is unknown or the value no number.
+// number returns the value as a float64; false where the type is unknown or the value is not finite.
 func (v value) number() (float64, bool) {
 	b := v.raw[:]
 	switch {
@@ -33,7 +33,7 @@ func (v value) number() (float64, bool) {
 	return 0, false
 }
 
-// count returns the value as an exact unsigned number; false for negative ones and for no number.
+// count returns the value as an exact unsigned number; false for negative values and where number is false.
 func (v value) count() (uint64, bool) {
 	b := v.raw[:]
 	switch {
@@ -50,7 +50,8 @@ func (v value) count() (uint64, bool) {
 // spell returns the name of the value's type and the number as a text, empty for what is no finite number.
 func (v value) spell() (kind, number string) {
 	kind = map[nvml.ValueType]string{nvml.VALUE_TYPE_DOUBLE: "double", nvml.VALUE_TYPE_UNSIGNED_INT: "uint",
-		nvml.VALUE_TYPE_SIGNED_LONG_LONG: "longlong", nvml.VALUE_TYPE_SIGNED_INT: "int", nvml.VALUE_TYPE_UNSIGNED_SHORT: "ushort"}[v.kind]
+		nvml.VALUE_TYPE_SIGNED_LONG_LONG: "longlong", nvml.VALUE_TYPE_SIGNED_INT: "int",
+		nvml.VALUE_TYPE_UNSIGNED_SHORT: "ushort"}[v.kind]
 	kind = cmp.Or(kind, "ulonglong") // an unsigned long is as wide
 	n, finite := v.number()
 	whole, unsigned := v.count()
@@ -80,12 +81,12 @@ func (r *row[T]) width() int {
 	return 1
 }
 
-// readFields asks for the fields of some rows in one call. Each entry has a code of its own. An entry that
-// the driver left untouched (time 0: seen of counters whose feature is off) has no value; after a few of
-// them in a row it is taken as not offered.
-func readFields[T any](c *GPU, rows []row[T], states []rowState, ask []int, to *T, t *tally) error {
+// readFields reads the fields of some rows in one call. Each entry has a code of its own. An entry that the driver left
+// untouched (time 0: seen for counters whose feature is off) has no value; after blankLimit of them in a row it counts
+// as not offered.
+func readFields[T any](c *GPU, rows []row[T], states []rowState, which []int, to *T, t *tally) error {
 	var batch []nvml.FieldValue
-	for _, i := range ask {
+	for _, i := range which {
 		r, s := &rows[i], &states[i]
 		if s.entries == nil {
 			s.entries = make([]entryState, r.width())
@@ -109,14 +110,14 @@ func readFields[T any](c *GPU, rows []row[T], states []rowState, ask []int, to *
 		return fmt.Errorf("read %d fields of %s: %w (%s)", len(batch), c, err, codeName(ret))
 	}
 	if ret != nvml.SUCCESS {
-		for _, i := range ask {
+		for _, i := range which {
 			t.add(ret)
 			learn(c, rows[i].reading, &states[i], ret)
 		}
 		return nil
 	}
 	at := 0
-	for _, i := range ask {
+	for _, i := range which {
 		err := takeField(c, &rows[i], &states[i], batch, &at, to, t)
 		if err != nil {
 			return err
@@ -125,18 +126,19 @@ func readFields[T any](c *GPU, rows []row[T], states []rowState, ask []int, to *
 	return nil
 }
 
-// fieldValues makes the call, which answers within the batch.
+// fieldValues makes the call; values and codes are set in the batch.
 func (c *GPU) fieldValues(batch []nvml.FieldValue) nvml.Return {
-	return c.do(request{id: callFieldValues, value: &batch, run: func() nvml.Return { return c.handle().GetFieldValues(batch) }})
+	return c.do(request{id: callFieldValues, value: &batch,
+		run: func() nvml.Return { return c.handle().GetFieldValues(batch) }})
 }
 
-// takeField takes the entries of one row out of an answered batch, from *at on, and sets the row's value
-// if every entry that is offered has one: a sum with a part missing would be a lie.
+// takeField takes the entries of one row out of a batch, from *at on, and sets the row's value if every offered entry
+// has one: a sum without one of its parts would be wrong.
 func takeField[T any](c *GPU, r *row[T], s *rowState, batch []nvml.FieldValue, at *int, to *T, t *tally) error {
 	var got value
 	var sum uint64
 	values, wanted := 0, 0
-	fate := nvml.ERROR_NOT_SUPPORTED // of the row, if no entry is left
+	result := nvml.ERROR_NOT_SUPPORTED // of the row, if no entry is left
 	for link := range s.entries {
 		e := &s.entries[link]
 		if e.dropped {
@@ -169,7 +171,7 @@ func takeField[T any](c *GPU, r *row[T], s *rowState, batch []nvml.FieldValue, a
 			e.dropped = true
 		case code == nvml.ERROR_NO_PERMISSION:
 			e.dropped = true
-			fate = code
+			result = code
 			c.count(callFieldValues, codeName(code))
 		default:
 			if !e.dropped {
@@ -179,7 +181,7 @@ func takeField[T any](c *GPU, r *row[T], s *rowState, batch []nvml.FieldValue, a
 				c.count(callFieldValues, codeName(code))
 			}
 			if !blank {
-				fate = code
+				result = code
 			}
 		}
 	}
@@ -189,8 +191,8 @@ func takeField[T any](c *GPU, r *row[T], s *rowState, batch []nvml.FieldValue, a
 	}
 	switch {
 	case !left:
-		t.add(fate)
-		learn(c, r.reading, s, fate)
+		t.add(result)
+		learn(c, r.reading, s, result)
 	case wanted > 0 && values == wanted:
 		t.add(nvml.SUCCESS)
 		learn(c, r.reading, s, nvml.SUCCESS)
@@ -198,9 +200,9 @@ func takeField[T any](c *GPU, r *row[T], s *rowState, batch []nvml.FieldValue, a
 			got = summed(sum)
 		}
 		r.set(to, got)
-	case fate != nvml.ERROR_NOT_SUPPORTED:
-		t.add(fate)
-		learn(c, r.reading, s, fate)
+	case result != nvml.ERROR_NOT_SUPPORTED:
+		t.add(result)
+		learn(c, r.reading, s, result)
 	default:
 		t.add(nvml.ERROR_NO_DATA) // blank: no value this time
 	}

@@ -13,7 +13,7 @@ import (
 // gpmShortest is the shortest time between two profiling samples that NVML's documentation allows.
 const gpmShortest = 100 * time.Millisecond
 
-// gpmMetrics are the metrics that are asked for.
+// gpmMetrics are the metrics that are read.
 var gpmMetrics = []struct {
 	id nvml.GpmMetricId
 	at func(*gpu.GPM) *gpu.Opt[gpu.Ratio]
@@ -29,11 +29,11 @@ var gpmMetrics = []struct {
 	{nvml.GPM_METRIC_FP16_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.FP16Active }},
 }
 
-// keep forgets the instances that are not among those of a layout; their samples are used again.
+// keep drops the instances that are not in a layout; their samples are reused.
 func (g *gpmState) keep(layout []migInstance) {
 	for uuid, pair := range g.instances {
 		if slices.ContainsFunc(layout, func(in migInstance) bool { return in.UUID == uuid }) {
-			// Also a layout that looks the same may be new: the time between the samples is not one window.
+			// A layout that looks the same may be new: the samples are no pair.
 			pair.taken = time.Time{}
 			continue
 		}
@@ -46,7 +46,7 @@ func (g *gpmState) keep(layout []migInstance) {
 	}
 }
 
-// support asks once whether the GPU can be profiled.
+// support reads once whether the GPU can be profiled.
 func (g *gpmState) support(c *GPU) nvml.Return {
 	if !g.supported.Present() {
 		s, ret := get(c, callGpmQueryDeviceSupport, c.handle().GpmQueryDeviceSupport)
@@ -72,12 +72,12 @@ func readGPM(c *GPU, to *gpu.Fast) nvml.Return {
 // readInstanceGPM profiles each MIG GPU instance. One that fails alone costs the others nothing.
 func readInstanceGPM(c *GPU, to *gpu.Fast) nvml.Return {
 	if len(c.mig.instances) == 0 {
-		return notAsked
+		return nothingToRead
 	}
 	if ret := c.gpm.support(c); ret != nvml.SUCCESS {
 		return ret
 	}
-	fate := notAsked
+	result := nothingToRead
 	for _, in := range c.mig.instances {
 		pair := c.gpm.instances[in.UUID]
 		if pair == nil {
@@ -92,16 +92,16 @@ func readInstanceGPM(c *GPU, to *gpu.Fast) nvml.Return {
 		if whole(ret) != nil {
 			return ret
 		}
-		if fate != nvml.SUCCESS {
-			fate = ret
+		if result != nvml.SUCCESS {
+			result = ret
 		}
 		to.Instances = append(to.Instances, fast)
 	}
-	return fate
+	return result
 }
 
-// profile takes a sample of a subject and says what happened since the one before. A pair too close
-// together is refused by waiting for the next tick; one too far apart, after a pause, only starts anew.
+// profile takes a sample of a subject and reads the metrics since the previous one. Of two samples too close together
+// the second is skipped; two too far apart, after a pause, are no pair.
 func (c *GPU) profile(p *gpmPair, gi int, to *gpu.Opt[gpu.GPM]) nvml.Return {
 	now := c.now()
 	if !p.taken.IsZero() && now.Sub(p.taken) >= 0 && now.Sub(p.taken) < gpmShortest {
@@ -118,7 +118,7 @@ func (c *GPU) profile(p *gpmPair, gi int, to *gpu.Opt[gpu.GPM]) nvml.Return {
 		p.samples[i] = s
 	}
 	if ret := c.sample(p.samples[1-p.newest], gi); ret != nvml.SUCCESS {
-		// The instance may be gone and come back under the same name.
+		// The instance may have been recreated under the same name.
 		p.taken = time.Time{}
 		return ret
 	}
@@ -142,40 +142,40 @@ func (c *GPU) sample(s nvml.GpmSample, gi int) nvml.Return {
 	return call(c, callGpmMigSampleGet, func() nvml.Return { return s.MigGet(c.handle(), gi) }, gi)
 }
 
-// metrics says what happened between the two samples of a pair.
+// metrics reads the metrics between the two samples of a pair.
 func (c *GPU) metrics(p *gpmPair, gi int, window time.Duration, to *gpu.Opt[gpu.GPM]) nvml.Return {
 	if c.gpm.request == nil {
 		c.gpm.request = &nvml.GpmMetricsGetType{}
 	}
-	ask := c.gpm.request
-	ask.Sample1, ask.Sample2 = p.samples[1-p.newest], p.samples[p.newest]
-	ask.NumMetrics = 0
-	var asked [16]int
+	metrics := c.gpm.request
+	metrics.Sample1, metrics.Sample2 = p.samples[1-p.newest], p.samples[p.newest]
+	metrics.NumMetrics = 0
+	var place [16]int
 	for i, m := range gpmMetrics {
 		if p.dropped[i] {
 			continue
 		}
-		ask.Metrics[ask.NumMetrics] = nvml.GpmMetric{MetricId: uint32(m.id)}
-		asked[ask.NumMetrics] = i
-		ask.NumMetrics++
+		metrics.Metrics[metrics.NumMetrics] = nvml.GpmMetric{MetricId: uint32(m.id)}
+		place[metrics.NumMetrics] = i
+		metrics.NumMetrics++
 	}
-	if ask.NumMetrics == 0 {
+	if metrics.NumMetrics == 0 {
 		return nvml.ERROR_NOT_SUPPORTED
 	}
-	ret := c.do(request{id: callGpmMetricsGet, args: []int{gi}, value: ask,
-		run: func() nvml.Return { return c.driver().GpmMetricsGet(ask) }})
+	ret := c.do(request{id: callGpmMetricsGet, args: []int{gi}, value: metrics,
+		run: func() nvml.Return { return c.driver().GpmMetricsGet(metrics) }})
 	if ret != nvml.SUCCESS {
 		return ret
 	}
 	g := gpu.GPM{Window: window}
-	told := false
-	for n := range ask.NumMetrics {
-		m, i := ask.Metrics[n], asked[n]
+	known := false
+	for n := range metrics.NumMetrics {
+		m, i := metrics.Metrics[n], place[n]
 		switch code := nvml.Return(m.NvmlReturn); {
 		case code == nvml.SUCCESS:
 			if !math.IsNaN(m.Value) && !math.IsInf(m.Value, 0) {
 				*gpmMetrics[i].at(&g) = gpu.Some(gpu.Ratio(m.Value / 100))
-				told = true
+				known = true
 			}
 		case notOffered(code), code == nvml.ERROR_INVALID_ARGUMENT:
 			p.dropped[i] = true
@@ -183,13 +183,13 @@ func (c *GPU) metrics(p *gpmPair, gi int, window time.Duration, to *gpu.Opt[gpu.
 			c.count(callGpmMetricsGet, codeName(code))
 		}
 	}
-	if told {
+	if known {
 		*to = gpu.Some(g)
 	}
 	return ret
 }
 
-// allocateSample takes a sample from the library; the session gives it back at its end.
+// allocateSample allocates a sample; the session frees it at its end.
 func (c *GPU) allocateSample() (nvml.GpmSample, nvml.Return) {
 	if n := len(c.gpm.spare); n > 0 {
 		sample := c.gpm.spare[n-1]

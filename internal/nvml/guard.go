@@ -1,6 +1,6 @@
 package nvml
 
-// probe looks every symbol up. lookup returns an error for a symbol that is not there; it must not call it.
+// probe looks up every symbol. lookup returns an error for a symbol that does not exist; it must not call it.
 func probe(lookup func(symbol string) error) offers {
 	var o offers
 	for id := range guards {

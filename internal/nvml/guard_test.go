@@ -138,7 +138,8 @@ func reachable(t *testing.T, dir string) map[string][]string {
 							break
 						}
 					}
-				} else if strings.HasPrefix(u, "nvml") || strings.HasPrefix(u, "device") || strings.HasPrefix(u, "gpm") || strings.HasPrefix(u, "Device") {
+				} else if strings.HasPrefix(u, "nvml") || strings.HasPrefix(u, "device") || strings.HasPrefix(u, "gpm") ||
+					strings.HasPrefix(u, "Device") {
 					walk(u)
 				}
 			}
@@ -211,7 +212,8 @@ func TestEveryCallIsGuarded(t *testing.T) {
 	files, dirs := exportData(t)
 	fset := token.NewFileSet()
 	parsed := parsePackage(t, fset, dirs["github.com/gpu-exporter/gpu-exporter/internal/nvml"])
-	info := &types.Info{Selections: map[*ast.SelectorExpr]*types.Selection{}, Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}}
+	info := &types.Info{Selections: map[*ast.SelectorExpr]*types.Selection{}, Uses: map[*ast.Ident]types.Object{},
+		Types: map[ast.Expr]types.TypeAndValue{}}
 	config := types.Config{Importer: importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
 		return os.Open(files[path])
 	})}
@@ -391,7 +393,9 @@ func TestProcessListsAreGuarded(t *testing.T) {
 	}
 	for _, list := range processLists {
 		_, method, _ := strings.Cut(guards[list.id].methods[0], ".")
-		constant := map[callID]string{callComputeRunningProcesses: "callComputeRunningProcesses", callGraphicsRunningProcesses: "callGraphicsRunningProcesses", callMPSComputeRunningProcesses: "callMPSComputeRunningProcesses"}[list.id]
+		constant := map[callID]string{callComputeRunningProcesses: "callComputeRunningProcesses",
+			callGraphicsRunningProcesses:   "callGraphicsRunningProcesses",
+			callMPSComputeRunningProcesses: "callMPSComputeRunningProcesses"}[list.id]
 		if row := fmt.Sprintf("%s, nvml.Device.%s}", constant, method); !strings.Contains(string(source), row) {
 			t.Errorf("the list of %s processes does not stand as %q", list.kind, row)
 		}
@@ -408,7 +412,8 @@ func TestProbe(t *testing.T) {
 		}
 	}
 	o := probe(has("nvmlInit_v2", "nvmlShutdown", "nvmlDeviceGetComputeRunningProcesses_v2"))
-	for id, want := range map[callID]bool{callInit: true, callShutdown: true, callComputeRunningProcesses: true, callUUID: false, callGraphicsRunningProcesses: false} {
+	for id, want := range map[callID]bool{callInit: true, callShutdown: true, callComputeRunningProcesses: true, callUUID: false,
+		callGraphicsRunningProcesses: false} {
 		if o.have[id] != want {
 			t.Errorf("%s: have %v, want %v", guards[id].name, o.have[id], want)
 		}

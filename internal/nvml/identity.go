@@ -10,8 +10,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// identityRows are read once per GPU and session. UUID and PCI address come first: with them a GPU that
-// fails further down still has a name.
+// identityRows are read once per GPU and session. PCI address and UUID come first: with them a GPU that fails later
+// still has an identity.
 var identityRows = slices.Concat([]row[gpu.Identity]{
 	{reading: "pci_bus_id", doc: "PCI address.", calls: []callID{callPciInfo},
 		read: func(c *GPU, to *gpu.Identity) nvml.Return {
@@ -55,8 +55,8 @@ var identityRows = slices.Concat([]row[gpu.Identity]{
 		}},
 }, identityValues)
 
-// readIdentity reads who the GPU is and marks it as gone if it cannot even tell that. old is what the same
-// handle was before, or nil.
+// readIdentity reads the GPU's identity and marks the GPU as lost if that fails. old is the previous GPU of the same
+// handle, or nil.
 func (c *GPU) readIdentity(old *GPU) {
 	id := gpu.Identity{Index: c.identity.Index}
 	err := readRows(c, identityRows, c.tables.identity, &id)
@@ -69,7 +69,7 @@ func (c *GPU) readIdentity(old *GPU) {
 		c.identity = library.remember(id)
 		return
 	}
-	c.gone = err
+	c.lost = err
 	switch known, ok := library.recall(id.PCI); {
 	case ok:
 		id = known

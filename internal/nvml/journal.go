@@ -91,7 +91,8 @@ func journaled(id callID, of any) any {
 func journaledFields(batch []nvml.FieldValue) []journal.Field {
 	list := make([]journal.Field, len(batch))
 	for i, f := range batch {
-		list[i] = journal.Field{ID: f.FieldId, Scope: f.ScopeId, Code: codeName(nvml.Return(f.NvmlReturn)), Time: f.Timestamp}
+		list[i] = journal.Field{ID: f.FieldId, Scope: f.ScopeId, Code: codeName(nvml.Return(f.NvmlReturn)),
+			Time: f.Timestamp}
 		v := value{kind: nvml.ValueType(f.ValueType), raw: f.Value}
 		if nvml.Return(f.NvmlReturn) == nvml.SUCCESS && f.Timestamp != 0 {
 			list[i].Type, list[i].Value = v.spell()

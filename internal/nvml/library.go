@@ -13,17 +13,17 @@ import (
 )
 
 // Open loads the library, looks up its symbols and initializes it. There is one session at a time: Open
-// fails while another is open, and wraps ErrBusy while one that was closed waits for a call to return.
+// fails while another is open, and wraps ErrBusy while a closed one has a running call.
 //
-// The error wraps gpu.ErrNoDriver where there is no library or no kernel driver (it may come: try again),
-// gpu.ErrNotNVML where the file is something else, and gpu.ErrVersionMismatch where library and kernel
-// module differ: then only a new process helps, because the old library stays mapped in this one.
+// The error wraps gpu.ErrNoDriver where there is no library or no kernel module (try again later), gpu.ErrNotNVML where
+// the file is something else, and gpu.ErrVersionMismatch where library and kernel module differ: that takes a new
+// process, because the old library stays mapped in this one.
 func (l *Library) Open() (*Session, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.session != nil {
 		if !l.session.isClosed() {
-			return nil, errors.New("open NVML: the session before is still open; close it first")
+			return nil, errors.New("open NVML: the previous session is still open; close it first")
 		}
 		if err := l.session.release(0); err != nil {
 			return nil, fmt.Errorf("open NVML: %w", err)
@@ -35,9 +35,9 @@ func (l *Library) Open() (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	// go-nvml counts every load, also one whose nvmlInit failed, and closes at the last Shutdown only. A new
-	// value for each attempt keeps that count at one; what a failed attempt leaves behind is a reference of
-	// the dynamic linker to a library that stays mapped anyway, as calls into it were bound.
+	// go-nvml counts every load, also one whose nvmlInit failed, and closes at the last Shutdown only. A new value for
+	// each attempt keeps that count at one. A failed attempt leaves a reference of the dynamic linker to a library that
+	// stays mapped anyway, as calls into it were bound.
 	s := &Session{
 		library:  l,
 		nvml:     nvml.New(nvml.WithLibraryPath(l.options.Path)),
@@ -49,50 +49,53 @@ func (l *Library) Open() (*Session, error) {
 	if ret := call(s, callInit, s.nvml.Init); ret != nvml.SUCCESS {
 		return nil, initError(l.options.Path, ret)
 	}
-	// From here on nvmlShutdown has to follow.
+	// From here on nvmlShutdown must follow.
 	if err := s.readSystem(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	l.session = s
-	l.log.Info("NVML is open", "library", l.options.Path, "driver", s.system.DriverVersion, "symbols_missing", len(have.missing))
+	l.log.Info("NVML initialized", "library", l.options.Path, "driver", s.system.DriverVersion, "symbols_missing",
+		len(have.missing))
 	if len(have.missing) > 0 {
-		l.log.Debug("The driver lacks functions: their readings are not offered.", "missing", have.missing)
+		l.log.Debug("driver lacks functions, their readings are not offered", "missing", have.missing)
 	}
 	return s, nil
 }
 
-// look loads the library on the side and looks every symbol up, calling nothing of it: a file that is not
-// NVML is found out before go-nvml would run into a function that is not there.
+// look loads the library separately and looks up every symbol without a call: a file that is not NVML is detected
+// before go-nvml calls a function that does not exist.
 func (l *Library) look() (offers, error) {
 	path := l.options.Path
-	// Local: what turns out to be something else must not lend its symbols to the process.
+	// Local: a file that is something else must not add its symbols to the process.
 	file := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL)
 	if err := file.Open(); err != nil {
 		return offers{}, loadError(path, err)
 	}
-	// go-nvml opens it once more, for itself.
+	// go-nvml opens it once more.
 	defer func() { _ = file.Close() }()
 	have := probe(file.Lookup)
 	if len(have.fatal) > 0 {
-		return offers{}, fmt.Errorf("load %s: %w: it lacks %s; point the library path at %s of the installed driver",
+		return offers{}, fmt.Errorf("load %s: %w: it lacks %s (the library path must be %s of the installed driver)",
 			path, gpu.ErrNotNVML, strings.Join(have.fatal, ", "), DefaultPath)
 	}
 	return have, nil
 }
 
-// loadError tells a library that is not there from a file that is there and cannot be loaded.
+// loadError distinguishes a library that does not exist from a file that cannot be loaded.
 func loadError(path string, err error) error {
 	if strings.Contains(path, "/") {
 		if _, statErr := os.Stat(path); statErr == nil {
-			return fmt.Errorf("load %s: %w: %w; it must be the NVML of this machine's driver, for this architecture and C library",
+			return fmt.Errorf("load %s: %w: %w (it must be the NVML of this machine's driver, for this architecture "+
+				"and C library)",
 				path, gpu.ErrNotNVML, err)
 		}
 	}
-	return fmt.Errorf("load %s: %w: %w; install the driver, or in a container have its files mounted (runtime class nvidia, NVIDIA_DRIVER_CAPABILITIES=utility)",
+	return fmt.Errorf("load %s: %w: %w (install the driver; in a container, mount its files: runtime class nvidia, "+
+		"NVIDIA_DRIVER_CAPABILITIES=utility)",
 		path, gpu.ErrNoDriver, err)
 }
 
-// initError says what a refused nvmlInit means and what to do.
+// initError is the error of a failed nvmlInit, with what to do.
 func initError(path string, ret nvml.Return) error {
 	code := codeName(ret)
 	switch ret {
@@ -101,15 +104,19 @@ func initError(path string, ret nvml.Return) error {
 	case nvml.ERROR_LIBRARY_NOT_FOUND:
 		return fmt.Errorf("initialize %s: %w: the library could not be loaded (%s)", path, gpu.ErrNoDriver, code)
 	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
-		return fmt.Errorf("initialize %s: %w: the driver was replaced while this process had the old library (%s); start a new process, or a new container where files are mounted",
+		return fmt.Errorf("initialize %s: %w: the driver was replaced while this process had the old library (%s): "+
+			"restart the process, "+
+			"or the container where the files are mounted",
 			path, gpu.ErrVersionMismatch, code)
 	case nvml.ERROR_NO_PERMISSION, nvml.ERROR_OPERATING_SYSTEM, nvml.ERROR_UNKNOWN:
-		return fmt.Errorf("initialize %s: %s: the device nodes /dev/nvidiactl and /dev/nvidia* must be there, readable and allowed by the device cgroup", path, code)
+		return fmt.Errorf("initialize %s: %s: the device nodes /dev/nvidiactl and /dev/nvidia* must exist, be "+
+			"readable and allowed "+
+			"by the device cgroup", path, code)
 	}
 	return fmt.Errorf("initialize %s: %s", path, code)
 }
 
-// remember keeps the identity of a GPU that could be read, with the index under which it was first seen.
+// remember keeps the identity of a readable GPU, with the index under which it was first seen.
 func (l *Library) remember(id gpu.Identity) gpu.Identity {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,7 +127,7 @@ func (l *Library) remember(id gpu.Identity) gpu.Identity {
 	return id
 }
 
-// recall returns what is known of the GPU at an address.
+// recall returns the identity of the GPU at an address.
 func (l *Library) recall(pci gpu.PCIAddress) (gpu.Identity, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,7 +135,7 @@ func (l *Library) recall(pci gpu.PCIAddress) (gpu.Identity, bool) {
 	return id, ok
 }
 
-// recallIndex returns a known GPU that was first seen under an index and is not among the taken ones.
+// recallIndex returns a known GPU that was first seen under an index and is not among the assigned ones.
 func (l *Library) recallIndex(index int, taken map[gpu.PCIAddress]bool) (gpu.Identity, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +147,7 @@ func (l *Library) recallIndex(index int, taken map[gpu.PCIAddress]bool) (gpu.Ide
 	return gpu.Identity{}, false
 }
 
-// hint reports, once per reading, that it needs a right.
+// hint reports whether the missing permission of a reading has not been logged yet.
 func (l *Library) hint(reading string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -31,7 +31,8 @@ func TestOpenWhatIsNotNVML(t *testing.T) {
 		t.Errorf("garbage: %v", err)
 	}
 	_, err := New(Options{Path: "libm.so.6"}).Open()
-	if !errors.Is(err, gpu.ErrNotNVML) || !strings.Contains(err.Error(), "nvmlInit_v2") || !strings.Contains(err.Error(), "nvmlDeviceGetUUID") {
+	if !errors.Is(err, gpu.ErrNotNVML) || !strings.Contains(err.Error(), "nvmlInit_v2") ||
+		!strings.Contains(err.Error(), "nvmlDeviceGetUUID") {
 		t.Errorf("libm: %v", err)
 	}
 	// Closing what was never open, and opening again, must be safe too.
@@ -102,7 +103,7 @@ at 10s driver mismatch
 		t.Logf("close: %v", err)
 	}
 	_, err := r.library.Open()
-	if !errors.Is(err, gpu.ErrVersionMismatch) || !strings.Contains(err.Error(), "new process") {
+	if !errors.Is(err, gpu.ErrVersionMismatch) || !strings.Contains(err.Error(), "restart the process") {
 		t.Errorf("open: %v", err)
 	}
 	r.session = nil
@@ -114,7 +115,8 @@ system Init = !NO_PERMISSION
 gpu 0 board=b
 `)
 	_, err := r.library.Open()
-	if err == nil || !strings.Contains(err.Error(), "NO_PERMISSION") || !strings.Contains(err.Error(), "/dev/nvidiactl") || errors.Is(err, gpu.ErrNoDriver) {
+	if err == nil || !strings.Contains(err.Error(), "NO_PERMISSION") || !strings.Contains(err.Error(), "/dev/nvidiactl") ||
+		errors.Is(err, gpu.ErrNoDriver) {
 		t.Errorf("open: %v", err)
 	}
 }

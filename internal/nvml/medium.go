@@ -13,14 +13,17 @@ var mediumRows = slices.Concat(
 	[]row[gpu.Medium]{
 		{reading: "memory", doc: "Memory in bytes; used does not contain reserved.", calls: []callID{callMemoryInfoV2},
 			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readMemoryV2(c, c.handle(), &to.Memory) }},
-		{reading: "memory", rank: 1, doc: "Memory in bytes; used contains what the driver reserves.", calls: []callID{callMemoryInfo},
-			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readMemoryV1(c, c.handle(), &to.Memory) }},
+		{reading: "memory", rank: 1, doc: "Memory in bytes; used contains what the driver reserves.",
+			calls: []callID{callMemoryInfo},
+			read:  func(c *GPU, to *gpu.Medium) nvml.Return { return readMemoryV1(c, c.handle(), &to.Memory) }},
 		{reading: "mig_memory", doc: "Memory of each MIG GPU instance, in bytes.", calls: []callID{callMemoryInfoV2},
 			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readInstanceMemory(c, to, readMemoryV2) }},
-		{reading: "mig_memory", rank: 1, doc: "Memory of each MIG GPU instance, in bytes.", calls: []callID{callMemoryInfo},
-			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readInstanceMemory(c, to, readMemoryV1) }},
+		{reading: "mig_memory", rank: 1, doc: "Memory of each MIG GPU instance, in bytes.",
+			calls: []callID{callMemoryInfo},
+			read:  func(c *GPU, to *gpu.Medium) nvml.Return { return readInstanceMemory(c, to, readMemoryV1) }},
 		{reading: "processes", doc: "Compute, graphics and MPS processes with their memory in bytes.",
-			calls: []callID{callComputeRunningProcesses, callGraphicsRunningProcesses, callMPSComputeRunningProcesses}, read: readProcesses},
+			calls: []callID{callComputeRunningProcesses, callGraphicsRunningProcesses, callMPSComputeRunningProcesses},
+			read:  readProcesses},
 		{reading: "bar1", doc: "BAR1 memory, in bytes.", calls: []callID{callBAR1MemoryInfo},
 			read: func(c *GPU, to *gpu.Medium) nvml.Return {
 				m, ret := get(c, callBAR1MemoryInfo, c.handle().GetBAR1MemoryInfo)
@@ -31,24 +34,29 @@ var mediumRows = slices.Concat(
 			}},
 		{reading: "temperature", doc: "Temperature of the GPU, in degrees Celsius.", calls: []callID{callTemperatureV},
 			read: readTemperatureV},
-		{reading: "temperature", rank: 1, doc: "Temperature of the GPU, in degrees Celsius.", calls: []callID{callTemperature},
-			read: readTemperature},
-		{reading: "fan_speed", doc: "Speed of each fan, in percent of the highest; may exceed 100.", calls: []callID{callNumFans, callFanSpeedV2},
-			read: readFans},
-		{reading: "fan_speed", rank: 1, doc: "Speed of the first fan, where the driver does not tell how many there are.", calls: []callID{callFanSpeedV2},
+		{reading: "temperature", rank: 1, doc: "Temperature of the GPU, in degrees Celsius.",
+			calls: []callID{callTemperature},
+			read:  readTemperature},
+		{reading: "fan_speed", doc: "Speed of each fan, in percent of the highest; may exceed 100.",
+			calls: []callID{callNumFans, callFanSpeedV2},
+			read:  readFans},
+		{reading: "fan_speed", rank: 1, doc: "Speed of the first fan, where the driver does not report how many " +
+			"there are.", calls: []callID{callFanSpeedV2},
 			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readFanSpeeds(c, 1, to) }},
 	},
 	mediumValues,
 	eccRows(),
 	[]row[gpu.Medium]{
-		{reading: "remapped_rows", rank: 1, doc: "The same four in one call.", calls: []callID{callRemappedRows}, read: readRemappedRows},
+		{reading: "remapped_rows", rank: 1, doc: "The same four in one call.", calls: []callID{callRemappedRows},
+			read: readRemappedRows},
 	},
 )
 
 func readMemoryV2(c *GPU, of nvml.Device, to *gpu.Opt[gpu.Memory], mig ...int) nvml.Return {
 	m, ret := get(c, callMemoryInfoV2, of.GetMemoryInfo_v2, mig...)
 	if ret == nvml.SUCCESS {
-		*to = gpu.Some(gpu.Memory{Total: gpu.Bytes(m.Total), Used: gpu.Bytes(m.Used), Free: gpu.Bytes(m.Free), Reserved: gpu.Some(gpu.Bytes(m.Reserved))})
+		*to = gpu.Some(gpu.Memory{Total: gpu.Bytes(m.Total), Used: gpu.Bytes(m.Used), Free: gpu.Bytes(m.Free),
+			Reserved: gpu.Some(gpu.Bytes(m.Reserved))})
 	}
 	return ret
 }
@@ -63,25 +71,26 @@ func readMemoryV1(c *GPU, of nvml.Device, to *gpu.Opt[gpu.Memory], mig ...int) n
 
 // readInstanceMemory reads the memory of each MIG GPU instance, through its first MIG device: all devices
 // of an instance share its memory.
-func readInstanceMemory(c *GPU, to *gpu.Medium, read func(*GPU, nvml.Device, *gpu.Opt[gpu.Memory], ...int) nvml.Return) nvml.Return {
-	fate := notAsked
+func readInstanceMemory(c *GPU, to *gpu.Medium, read func(*GPU, nvml.Device, *gpu.Opt[gpu.Memory],
+	...int) nvml.Return) nvml.Return {
+	result := nothingToRead
 	for _, in := range c.mig.instances {
 		medium := gpu.InstanceMedium{UUID: in.UUID}
 		ret := read(c, in.handle, &medium.Memory, in.Compute[0].Index)
 		if whole(ret) != nil {
 			return ret
 		}
-		if fate != nvml.SUCCESS {
-			fate = ret
+		if result != nvml.SUCCESS {
+			result = ret
 		}
 		if medium.Memory.Present() {
 			to.Instances = append(to.Instances, medium)
 		}
 	}
-	return fate
+	return result
 }
 
-// readFans reads every fan. One that does not answer is absent in its place.
+// readFans reads every fan. One that fails is absent in its place.
 func readFans(c *GPU, to *gpu.Medium) nvml.Return {
 	n, ret := get(c, callNumFans, c.handle().GetNumFans)
 	if ret != nvml.SUCCESS {
@@ -94,7 +103,7 @@ func readFans(c *GPU, to *gpu.Medium) nvml.Return {
 }
 
 func readFanSpeeds(c *GPU, n int, to *gpu.Medium) nvml.Return {
-	fate := nvml.ERROR_NO_DATA
+	result := nvml.ERROR_NO_DATA
 	fans := make([]gpu.Opt[gpu.Ratio], n)
 	for i := range fans {
 		percent, ret := get(c, callFanSpeedV2, func() (uint32, nvml.Return) { return c.handle().GetFanSpeed_v2(i) }, i)
@@ -104,14 +113,14 @@ func readFanSpeeds(c *GPU, n int, to *gpu.Medium) nvml.Return {
 		if ret == nvml.SUCCESS {
 			fans[i] = gpu.Some(gpu.Ratio(percent) / 100)
 		}
-		if fate != nvml.SUCCESS {
-			fate = ret
+		if result != nvml.SUCCESS {
+			result = ret
 		}
 	}
-	if fate == nvml.SUCCESS {
+	if result == nvml.SUCCESS {
 		to.Fans = fans
 	}
-	return fate
+	return result
 }
 
 // eccSeverities and eccCounters are the two by two kinds of ECC counter.
@@ -131,8 +140,8 @@ var (
 		{"volatile", nvml.VOLATILE_ECC, func(e *gpu.ECCCount) *gpu.Opt[uint64] { return &e.Volatile }},
 		{"lifetime", nvml.AGGREGATE_ECC, func(e *gpu.ECCCount) *gpu.Opt[uint64] { return &e.Lifetime }},
 	}
-	// eccLocations: Ampere and newer count all static memory as one; before it was counted by part. The
-	// parts are asked for only where the whole is not offered, so that no error is counted in two places.
+	// eccLocations: Ampere and newer count all static memory as one, older GPUs by part. The parts are read only where
+	// the whole is not offered, so that no error is counted twice.
 	eccLocations = []struct {
 		group    string
 		rank     int
@@ -150,7 +159,7 @@ var (
 	}
 )
 
-// eccRows are the counters by severity, lifetime and location; the total only where no location is told.
+// eccRows are the counters by severity, lifetime and location; the total only where no location is offered.
 func eccRows() []row[gpu.Medium] {
 	var rows []row[gpu.Medium]
 	for _, s := range eccSeverities {
@@ -169,10 +178,12 @@ func eccRows() []row[gpu.Medium] {
 						return ret
 					}})
 			}
-			rows = append(rows, row[gpu.Medium]{reading: "ecc_total" + suffix, instead: []string{"ecc_dram" + suffix, "ecc_sram" + suffix},
-				doc: "ECC errors of the whole GPU.", calls: []callID{callTotalEccErrors},
+			rows = append(rows, row[gpu.Medium]{reading: "ecc_total" + suffix,
+				instead: []string{"ecc_dram" + suffix, "ecc_sram" + suffix},
+				doc:     "ECC errors of the whole GPU.", calls: []callID{callTotalEccErrors},
 				read: func(c *GPU, to *gpu.Medium) nvml.Return {
-					v, ret := get(c, callTotalEccErrors, func() (uint64, nvml.Return) { return c.handle().GetTotalEccErrors(s.kind, n.kind) },
+					v, ret := get(c, callTotalEccErrors,
+						func() (uint64, nvml.Return) { return c.handle().GetTotalEccErrors(s.kind, n.kind) },
 						int(s.kind), int(n.kind))
 					if ret == nvml.SUCCESS {
 						*n.at(eccCount(to, s.severity, gpu.ECCAll)) = gpu.Some(v)
@@ -204,7 +215,8 @@ func readRemappedRows(c *GPU, to *gpu.Medium) nvml.Return {
 		return r
 	}})
 	if ret == nvml.SUCCESS {
-		to.RemappedRows = map[gpu.RemapCause]uint64{gpu.CauseCorrected: uint64(v.Corrected), gpu.CauseUncorrected: uint64(v.Uncorrected)}
+		to.RemappedRows = map[gpu.RemapCause]uint64{gpu.CauseCorrected: uint64(v.Corrected),
+			gpu.CauseUncorrected: uint64(v.Uncorrected)}
 		to.RemapPending, to.RemapFailed = gpu.Some(v.Pending), gpu.Some(v.Failure)
 	}
 	return ret

@@ -29,7 +29,8 @@ func (c *GPU) ensureLayout() error {
 func readMIGMode(c *GPU, to *gpu.Slow) nvml.Return {
 	current, pending, ret := get2(c, callMigMode, c.handle().GetMigMode)
 	if ret == nvml.SUCCESS {
-		to.MIGMode = gpu.Some(gpu.ModePair{Current: current == nvml.DEVICE_MIG_ENABLE, Pending: pending == nvml.DEVICE_MIG_ENABLE})
+		to.MIGMode = gpu.Some(gpu.ModePair{Current: current == nvml.DEVICE_MIG_ENABLE,
+			Pending: pending == nvml.DEVICE_MIG_ENABLE})
 		c.mig.on = current == nvml.DEVICE_MIG_ENABLE
 	} else if notOffered(ret) || ret == nvml.ERROR_INVALID_ARGUMENT {
 		c.mig.on = false
@@ -37,9 +38,9 @@ func readMIGMode(c *GPU, to *gpu.Slow) nvml.Return {
 	return ret
 }
 
-// readInstances lists the GPU instances with their compute instances, by walking the MIG devices. Whatever
-// depends on the layout is forgotten when it is not as it was. A walk that fails shows the layout as it was
-// last seen: that it could not be read is no sign that instances went.
+// readInstances lists the GPU instances with their compute instances, by walking the MIG devices. What depends on the
+// layout is dropped when it changes. A walk that fails returns the previous layout: instances still exist when they
+// cannot be read.
 func readInstances(c *GPU, to *gpu.Slow) nvml.Return {
 	layout, ret := []migInstance(nil), nvml.SUCCESS
 	if c.mig.on {
@@ -52,7 +53,7 @@ func readInstances(c *GPU, to *gpu.Slow) nvml.Return {
 		to.Instances = append(to.Instances, in.Instance)
 	}
 	if !c.mig.on {
-		return notAsked
+		return nothingToRead
 	}
 	return ret
 }
@@ -65,7 +66,7 @@ func (c *GPU) adopt(layout []migInstance) {
 		fmt.Fprintf(&key, " %d/%s/%s/%d", in.GI, in.UUID, in.Profile, len(in.Compute))
 	}
 	if c.mig.read && key.String() != c.mig.key {
-		c.log().Info("The MIG layout changed.", "gpu", c.identity.UUID, "instances", len(layout))
+		c.log().Info("MIG layout changed", "gpu", c.identity.UUID, "instances", len(layout))
 		c.relearn()
 		c.gpm.keep(layout)
 		c.mig.perInstance = false
@@ -73,9 +74,8 @@ func (c *GPU) adopt(layout []migInstance) {
 	c.mig.read, c.mig.key, c.mig.instances = true, key.String(), layout
 }
 
-// walkMIG asks for every MIG device of the GPU and groups them by GPU instance, in the order of their ids.
-// Gaps in the index are normal, and a device that vanishes in the middle is left out; any other failure
-// fails the walk.
+// walkMIG reads every MIG device of the GPU and groups them by GPU instance, in the order of their IDs. Gaps in the
+// index are normal, and a device that is destroyed meanwhile is left out; any other failure fails the walk.
 func (c *GPU) walkMIG() ([]migInstance, nvml.Return) {
 	most, ret := get(c, callMaxMigDeviceCount, c.handle().GetMaxMigDeviceCount)
 	if ret != nvml.SUCCESS {
@@ -83,7 +83,8 @@ func (c *GPU) walkMIG() ([]migInstance, nvml.Return) {
 	}
 	var layout []migInstance
 	for index := range most {
-		handle, ret := get(c, callMigDeviceHandleByIndex, func() (nvml.Device, nvml.Return) { return c.handle().GetMigDeviceHandleByIndex(index) }, index)
+		handle, ret := get(c, callMigDeviceHandleByIndex,
+			func() (nvml.Device, nvml.Return) { return c.handle().GetMigDeviceHandleByIndex(index) }, index)
 		var in migInstance
 		if ret == nvml.SUCCESS {
 			in, ret = c.describeMIG(handle, index)
@@ -112,7 +113,7 @@ func (c *GPU) walkMIG() ([]migInstance, nvml.Return) {
 	return layout, nvml.SUCCESS
 }
 
-// describeMIG asks one MIG device who it is. Its ids and UUID are needed; the rest may not be offered.
+// describeMIG reads one MIG device. Its IDs and UUID are required; the rest may not be offered.
 func (c *GPU) describeMIG(handle nvml.Device, index int) (migInstance, nvml.Return) {
 	in := migInstance{handle: handle}
 	uuid, ret := get(c, callUUID, handle.GetUUID, index)
@@ -162,13 +163,13 @@ func profileOf(name string) string {
 	return profile
 }
 
-// readPlacement adds where each instance lies and its profile's id. The driver tells that to privileged
-// users alone.
+// readPlacement adds each instance's placement and profile ID, which the driver reports to privileged users only.
 func readPlacement(c *GPU, to *gpu.Slow) nvml.Return {
-	fate := notAsked
+	result := nothingToRead
 	for i := range to.Instances {
 		in := &to.Instances[i]
-		instance, ret := get(c, callGpuInstanceById, func() (nvml.GpuInstance, nvml.Return) { return c.handle().GetGpuInstanceById(in.GI) }, in.GI)
+		instance, ret := get(c, callGpuInstanceById,
+			func() (nvml.GpuInstance, nvml.Return) { return c.handle().GetGpuInstanceById(in.GI) }, in.GI)
 		if ret == nvml.SUCCESS {
 			var info nvml.GpuInstanceInfo
 			if info, ret = get(c, callGpuInstanceGetInfo, instance.GetInfo, in.GI); ret == nvml.SUCCESS {
@@ -180,22 +181,22 @@ func readPlacement(c *GPU, to *gpu.Slow) nvml.Return {
 		if whole(ret) != nil || ret == nvml.ERROR_NO_PERMISSION {
 			return ret
 		}
-		if fate != nvml.SUCCESS {
-			fate = ret
+		if result != nvml.SUCCESS {
+			result = ret
 		}
 	}
-	return fate
+	return result
 }
 
 // readShares adds the share of the GPU that each instance has: its compute slices over those of the GPU.
 // The GPU's are those of its largest profile, which is the GPU as one instance (7 on A100, H100 and H200,
-// 4 on A30); it is asked for once.
+// 4 on A30); it is read once.
 func readShares(c *GPU, to *gpu.Slow) nvml.Return {
 	if len(to.Instances) == 0 {
-		return notAsked
+		return nothingToRead
 	}
 	if c.mig.slices == 0 {
-		fate := nvml.ERROR_NOT_SUPPORTED
+		result := nvml.ERROR_NOT_SUPPORTED
 		for profile := range nvml.GPU_INSTANCE_PROFILE_COUNT {
 			info, ret := get(c, callGpuInstanceProfileInfo, func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
 				return c.handle().GetGpuInstanceProfileInfo(profile)
@@ -207,11 +208,11 @@ func readShares(c *GPU, to *gpu.Slow) nvml.Return {
 			case ret == nvml.SUCCESS:
 				c.mig.slices = max(c.mig.slices, int(info.SliceCount))
 			case !notOffered(ret) && ret != nvml.ERROR_INVALID_ARGUMENT:
-				fate = ret
+				result = ret
 			}
 		}
 		if c.mig.slices == 0 {
-			return fate
+			return result
 		}
 	}
 	for i := range to.Instances {

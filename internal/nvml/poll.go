@@ -17,8 +17,8 @@ func newPollStates() pollStates {
 	}
 }
 
-// Fast reads the fast poll group: one field-value batch, the rings since the last read, one pair of profiling
-// samples. See Err for what the error means; a reading that was refused alone is only absent.
+// Fast reads the fast poll group: one batch of field values, the rings since the last read, one pair of profiling
+// samples. The error is that of the whole GPU; a single reading that fails is absent.
 func (c *GPU) Fast() (gpu.Fast, error) {
 	var to gpu.Fast
 	err := c.pollGroup(func() error {
@@ -50,8 +50,8 @@ func (c *GPU) Medium() (gpu.Medium, error) {
 	return to, nil
 }
 
-// Slow reads the slow poll group: limits, modes, links and the MIG layout. A changed layout makes the GPU forget
-// which readings it does not offer: most of them depend on it.
+// Slow reads the slow poll group: limits, modes, links and the MIG layout. After a change of the layout every reading
+// is tried again: which are offered depends on it.
 func (c *GPU) Slow() (gpu.Slow, error) {
 	var to gpu.Slow
 	err := c.pollGroup(func() error {
@@ -65,7 +65,7 @@ func (c *GPU) Slow() (gpu.Slow, error) {
 	return to, nil
 }
 
-// poll group runs one read unless the GPU is gone, and remembers when it goes.
+// pollGroup runs one read unless the GPU is lost, and keeps the error when it is.
 func (c *GPU) pollGroup(read func() error) error {
 	if err := c.Err(); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (c *GPU) pollGroup(read func() error) error {
 	err := read()
 	if errors.Is(err, gpu.ErrLost) || errors.Is(err, gpu.ErrResetRequired) {
 		c.mu.Lock()
-		c.gone = err
+		c.lost = err
 		c.mu.Unlock()
 	}
 	return err
@@ -86,18 +86,17 @@ func (c *GPU) taken() time.Time {
 	return c.now()
 }
 
-// NotOffered lists the readings that this GPU and driver do not offer, as far as they were asked for.
+// NotOffered lists the readings that this GPU and driver do not offer, of those tried so far.
 func (c *GPU) NotOffered() []string {
 	return c.missing(func(s *rowState) bool { return s.dropped })
 }
 
-// Locked lists the readings that need a right which this process does not have.
-func (c *GPU) Locked() []string {
-	return c.missing(func(s *rowState) bool { return s.locked })
+// Denied lists the readings for which this process has no permission.
+func (c *GPU) Denied() []string {
+	return c.missing(func(s *rowState) bool { return s.denied })
 }
 
-// missing lists, in the order of the tables, the readings none of whose rows is left and of which a row is
-// as asked.
+// missing lists, in the order of the tables, the readings with no row left and with a row for which is is true.
 func (c *GPU) missing(is func(*rowState) bool) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,11 +128,11 @@ func missingRows[T any](rows []row[T], states []rowState, is func(*rowState) boo
 	return names
 }
 
-// relearn forgets what was learned.
+// relearn makes the GPU try every row again.
 func (c *GPU) relearn() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// In place: a read that is under way goes on with the same slices.
+	// In place: a running read uses the same slices.
 	for _, states := range [][]rowState{c.tables.fast, c.tables.medium, c.tables.slow} {
 		clear(states)
 	}
@@ -165,14 +164,14 @@ func describe[T any](pollGroup gpu.PollGroup, rows []row[T]) []Reading {
 	return list
 }
 
-// Reading is one row of what this package can read, for the documentation.
+// Reading is one row of the tables, for the documentation.
 type Reading struct {
-	// Name is the reading. Several rows may serve one: the later ones are asked where the earlier are not offered.
+	// Name is the reading. Of several rows with one name, later ones are read where earlier ones are not offered.
 	Name string
-	// Symbols are the functions of the library that the row needs; of a function with versions, the newest.
+	// Symbols are the NVML functions that the row calls; of a function with versions, the newest.
 	Symbols []string
-	// Poll group is when it is read; empty for what is read once per session.
+	// PollGroup is when it is read; empty for once per session.
 	PollGroup gpu.PollGroup
-	// Doc says what is read and in which unit the driver gives it.
+	// Doc is what is read, and the driver's unit.
 	Doc string
 }

@@ -24,11 +24,11 @@ var processLists = [3]struct {
 // unknownInstance is the id of no GPU or compute instance.
 const unknownInstance = math.MaxUint32
 
-// readProcesses lists the processes of a GPU. It is all or nothing: a list that lacks one kind would say
-// "nobody" of those it did not see. A kind that the driver does not offer has no processes.
+// readProcesses lists the processes of a GPU. It is all or nothing: a list that lacks one kind would look as if there
+// were no such processes. A kind that the driver does not offer has none.
 //
-// Under MIG the GPU's list is for privileged users; to others it is closed, or names no instances. Then
-// each instance is asked instead, from there on.
+// In MIG mode the GPU's list is for privileged users; for others it is denied, or without instances. Then each instance
+// is read instead, from there on.
 func readProcesses(c *GPU, to *gpu.Medium) nvml.Return {
 	var list processList
 	if !c.mig.perInstance {
@@ -46,14 +46,14 @@ func readProcesses(c *GPU, to *gpu.Medium) nvml.Return {
 		c.kinds = [3]bool{}
 		list = processList{}
 	}
-	fate := nvml.SUCCESS
+	result := nvml.SUCCESS
 	for i := range c.mig.instances {
 		if ret := list.read(c, c.mig.instances[i].handle, &c.mig.instances[i].Instance); ret != nvml.SUCCESS {
-			fate = ret
+			result = ret
 			break
 		}
 	}
-	return list.finish(fate, to)
+	return list.finish(result, to)
 }
 
 // processList is the lists merged.
@@ -64,7 +64,7 @@ type processList struct {
 // read adds the processes of a handle. of is the instance to which the handle belongs, nil for the GPU.
 func (l *processList) read(c *GPU, handle nvml.Device, of *gpu.Instance) nvml.Return {
 	offered := false
-	fate := nvml.ERROR_NOT_SUPPORTED
+	result := nvml.ERROR_NOT_SUPPORTED
 	var mig []int
 	if of != nil {
 		mig = []int{of.Compute[0].Index}
@@ -89,7 +89,7 @@ func (l *processList) read(c *GPU, handle nvml.Device, of *gpu.Instance) nvml.Re
 	if offered {
 		return nvml.SUCCESS
 	}
-	return fate
+	return result
 }
 
 func (l *processList) add(kind gpu.ProcessKind, info nvml.ProcessInfo, of *gpu.Instance) {
@@ -122,7 +122,7 @@ func instanceID(id uint32) gpu.Opt[int] {
 	return gpu.Some(int(id))
 }
 
-// placed reports whether every process names its GPU instance.
+// placed reports whether every process has its GPU instance.
 func (l *processList) placed() bool {
 	return !slices.ContainsFunc(l.all, func(p gpu.Process) bool { return !p.GI.Present() })
 }
@@ -130,7 +130,8 @@ func (l *processList) placed() bool {
 func (l *processList) finish(ret nvml.Return, to *gpu.Medium) nvml.Return {
 	if ret == nvml.SUCCESS {
 		slices.SortFunc(l.all, func(a, b gpu.Process) int {
-			return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.GI.Or(-1), b.GI.Or(-1)), cmp.Compare(a.CI.Or(-1), b.CI.Or(-1)))
+			return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.GI.Or(-1), b.GI.Or(-1)),
+				cmp.Compare(a.CI.Or(-1), b.CI.Or(-1)))
 		})
 		to.Processes = gpu.Some(l.all)
 	}

@@ -71,16 +71,20 @@ func eachLink(id int) source {
 // checks are all readings that are one number in the scenario.
 func checks() []check {
 	list := []check{
-		{"power", []source{field(185, "gpu", 1e-3), {"PowerUsage", "", callPowerUsage, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.fast.Power) }},
+		{"power", []source{field(185, "gpu", 1e-3), {"PowerUsage", "", callPowerUsage, 1e-3}},
+			func(l *pollGroups) (float64, bool) { return opt(l.fast.Power) }},
 		{"power_instant", []source{field(186, "gpu", 1e-3)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.PowerInstant) }},
 		{"power_module", []source{field(185, "module", 1e-3)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.PowerModule) }},
 		{"power_memory", []source{field(185, "memory", 1e-3)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.PowerMemory) }},
-		{"energy", []source{field(83, "", 1e-3), {"TotalEnergyConsumption", "", callTotalEnergyConsumption, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.fast.Energy) }},
+		{"energy", []source{field(83, "", 1e-3), {"TotalEnergyConsumption", "", callTotalEnergyConsumption, 1e-3}},
+			func(l *pollGroups) (float64, bool) { return opt(l.fast.Energy) }},
 		{"memory_temperature", []source{field(82, "", 1)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.MemoryTemperature) }},
 		{"pcie_transmit", []source{field(197, "", 1)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.PCIeTransmit) }},
 		{"pcie_receive", []source{field(198, "", 1)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.PCIeReceive) }},
-		{"nvlink_transmit", []source{field(138, "all", 1024), eachLink(202)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.NVLinkTransmit) }},
-		{"nvlink_receive", []source{field(139, "all", 1024), eachLink(204)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.NVLinkReceive) }},
+		{"nvlink_transmit", []source{field(138, "all", 1024), eachLink(202)},
+			func(l *pollGroups) (float64, bool) { return opt(l.fast.NVLinkTransmit) }},
+		{"nvlink_receive", []source{field(139, "all", 1024), eachLink(204)},
+			func(l *pollGroups) (float64, bool) { return opt(l.fast.NVLinkReceive) }},
 		{"utilization", []source{{"UtilizationRates", "gpu", callUtilizationRates, 0.01}}, func(l *pollGroups) (float64, bool) {
 			u, ok := l.fast.Utilization.Get()
 			return float64(u.GPU), ok
@@ -89,18 +93,21 @@ func checks() []check {
 			u, ok := l.fast.Utilization.Get()
 			return float64(u.Memory), ok
 		}},
-		{"memory total", []source{{"MemoryInfo_v2", "total", callMemoryInfoV2, 1}, {"MemoryInfo", "total", callMemoryInfo, 1}}, func(l *pollGroups) (float64, bool) {
-			m, ok := l.medium.Memory.Get()
-			return float64(m.Total), ok
-		}},
-		{"memory used", []source{{"MemoryInfo_v2", "used", callMemoryInfoV2, 1}, {"MemoryInfo", "used", callMemoryInfo, 1}}, func(l *pollGroups) (float64, bool) {
-			m, ok := l.medium.Memory.Get()
-			return float64(m.Used), ok
-		}},
-		{"memory free", []source{{"MemoryInfo_v2", "free", callMemoryInfoV2, 1}, {"MemoryInfo", "free", callMemoryInfo, 1}}, func(l *pollGroups) (float64, bool) {
-			m, ok := l.medium.Memory.Get()
-			return float64(m.Free), ok
-		}},
+		{"memory total", []source{{"MemoryInfo_v2", "total", callMemoryInfoV2, 1}, {"MemoryInfo", "total", callMemoryInfo, 1}},
+			func(l *pollGroups) (float64, bool) {
+				m, ok := l.medium.Memory.Get()
+				return float64(m.Total), ok
+			}},
+		{"memory used", []source{{"MemoryInfo_v2", "used", callMemoryInfoV2, 1}, {"MemoryInfo", "used", callMemoryInfo, 1}},
+			func(l *pollGroups) (float64, bool) {
+				m, ok := l.medium.Memory.Get()
+				return float64(m.Used), ok
+			}},
+		{"memory free", []source{{"MemoryInfo_v2", "free", callMemoryInfoV2, 1}, {"MemoryInfo", "free", callMemoryInfo, 1}},
+			func(l *pollGroups) (float64, bool) {
+				m, ok := l.medium.Memory.Get()
+				return float64(m.Free), ok
+			}},
 		{"memory reserved", []source{{"MemoryInfo_v2", "reserved", callMemoryInfoV2, 1}}, func(l *pollGroups) (float64, bool) {
 			m, _ := l.medium.Memory.Get()
 			return opt(m.Reserved)
@@ -113,41 +120,72 @@ func checks() []check {
 			m, ok := l.medium.BAR1.Get()
 			return float64(m.Used), ok
 		}},
-		{"temperature", []source{{"Temperature[gpu]", "", callTemperatureV, 1}, {"Temperature[gpu]", "", callTemperature, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.medium.Temperature) }},
+		{"temperature", []source{{"Temperature[gpu]", "", callTemperatureV, 1}, {"Temperature[gpu]", "", callTemperature, 1}},
+			func(l *pollGroups) (float64, bool) { return opt(l.medium.Temperature) }},
 		{"fan 0", []source{{"FanSpeed_v2[0]", "", callFanSpeedV2, 0.01}}, func(l *pollGroups) (float64, bool) {
 			if len(l.medium.Fans) == 0 {
 				return 0, false
 			}
 			return opt(l.medium.Fans[0])
 		}},
-		{"performance_state", []source{{"PerformanceState", "", callPerformanceState, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.medium.PState) }},
-		{"remapped corrected", []source{field(142, "", 1), {"RemappedRows", "corrected", callRemappedRows, 1}}, func(l *pollGroups) (float64, bool) { return entry(l.medium.RemappedRows, gpu.CauseCorrected) }},
-		{"remapped uncorrected", []source{field(143, "", 1), {"RemappedRows", "uncorrected", callRemappedRows, 1}}, func(l *pollGroups) (float64, bool) { return entry(l.medium.RemappedRows, gpu.CauseUncorrected) }},
-		{"remap pending", []source{field(144, "", 1), {"RemappedRows", "pending", callRemappedRows, 1}}, func(l *pollGroups) (float64, bool) { return truth(l.medium.RemapPending) }},
-		{"remap failed", []source{field(145, "", 1), {"RemappedRows", "failure", callRemappedRows, 1}}, func(l *pollGroups) (float64, bool) { return truth(l.medium.RemapFailed) }},
-		{"retired single", []source{field(29, "", 1)}, func(l *pollGroups) (float64, bool) { return entry(l.medium.RetiredPages, gpu.CauseSingleBit) }},
-		{"retired double", []source{field(30, "", 1)}, func(l *pollGroups) (float64, bool) { return entry(l.medium.RetiredPages, gpu.CauseDoubleBit) }},
+		{"performance_state", []source{{"PerformanceState", "", callPerformanceState, 1}},
+			func(l *pollGroups) (float64, bool) { return opt(l.medium.PState) }},
+		{"remapped corrected", []source{field(142, "", 1), {"RemappedRows", "corrected", callRemappedRows, 1}},
+			func(l *pollGroups) (float64, bool) { return entry(l.medium.RemappedRows, gpu.CauseCorrected) }},
+		{"remapped uncorrected", []source{field(143, "", 1), {"RemappedRows", "uncorrected", callRemappedRows, 1}},
+			func(l *pollGroups) (float64, bool) { return entry(l.medium.RemappedRows, gpu.CauseUncorrected) }},
+		{"remap pending", []source{field(144, "", 1), {"RemappedRows", "pending", callRemappedRows, 1}},
+			func(l *pollGroups) (float64, bool) { return truth(l.medium.RemapPending) }},
+		{"remap failed", []source{field(145, "", 1), {"RemappedRows", "failure", callRemappedRows, 1}},
+			func(l *pollGroups) (float64, bool) { return truth(l.medium.RemapFailed) }},
+		{"retired single", []source{field(29, "", 1)}, func(l *pollGroups) (float64,
+			bool) {
+			return entry(l.medium.RetiredPages, gpu.CauseSingleBit)
+		}},
+		{"retired double", []source{field(30, "", 1)}, func(l *pollGroups) (float64,
+			bool) {
+			return entry(l.medium.RetiredPages, gpu.CauseDoubleBit)
+		}},
 		{"retire pending", []source{field(31, "", 1)}, func(l *pollGroups) (float64, bool) { return truth(l.medium.RetirePending) }},
-		{"pcie_replays", []source{field(94, "", 1), {"PcieReplayCounter", "", callPcieReplayCounter, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.medium.PCIeReplays) }},
-		{"nvlink flit", []source{field(38, "", 1)}, func(l *pollGroups) (float64, bool) { return entry(l.medium.NVLinkErrors, gpu.NVLinkCRCFlit) }},
-		{"nvlink data", []source{field(45, "", 1)}, func(l *pollGroups) (float64, bool) { return entry(l.medium.NVLinkErrors, gpu.NVLinkCRCData) }},
-		{"nvlink replay", []source{field(52, "", 1)}, func(l *pollGroups) (float64, bool) { return entry(l.medium.NVLinkErrors, gpu.NVLinkReplay) }},
-		{"nvlink recovery", []source{field(59, "", 1), eachLink(215)}, func(l *pollGroups) (float64, bool) { return entry(l.medium.NVLinkErrors, gpu.NVLinkRecovery) }},
+		{"pcie_replays", []source{field(94, "", 1), {"PcieReplayCounter", "", callPcieReplayCounter, 1}},
+			func(l *pollGroups) (float64, bool) { return opt(l.medium.PCIeReplays) }},
+		{"nvlink flit", []source{field(38, "", 1)}, func(l *pollGroups) (float64,
+			bool) {
+			return entry(l.medium.NVLinkErrors, gpu.NVLinkCRCFlit)
+		}},
+		{"nvlink data", []source{field(45, "", 1)}, func(l *pollGroups) (float64,
+			bool) {
+			return entry(l.medium.NVLinkErrors, gpu.NVLinkCRCData)
+		}},
+		{"nvlink replay", []source{field(52, "", 1)}, func(l *pollGroups) (float64,
+			bool) {
+			return entry(l.medium.NVLinkErrors, gpu.NVLinkReplay)
+		}},
+		{"nvlink recovery", []source{field(59, "", 1), eachLink(215)},
+			func(l *pollGroups) (float64, bool) { return entry(l.medium.NVLinkErrors, gpu.NVLinkRecovery) }},
 		{"recovery_action", []source{field(230, "", 1)}, func(l *pollGroups) (float64, bool) {
 			a, ok := l.medium.Recovery.Get()
 			return float64(slices.Index(gpu.RecoveryActions, a)), ok
 		}},
-		{"power_limit", []source{{"EnforcedPowerLimit", "", callEnforcedPowerLimit, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimit) }},
-		{"power_limit_requested", []source{{"PowerManagementLimit", "", callPowerManagementLimit, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitRequested) }},
-		{"power_limit_default", []source{{"PowerManagementDefaultLimit", "", callPowerManagementDefaultLimit, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitDefault) }},
-		{"power_limit_min", []source{{"PowerManagementLimitConstraints", "min", callPowerManagementLimitConstraints, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitMin) }},
-		{"power_limit_max", []source{{"PowerManagementLimitConstraints", "max", callPowerManagementLimitConstraints, 1e-3}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitMax) }},
+		{"power_limit", []source{{"EnforcedPowerLimit", "", callEnforcedPowerLimit, 1e-3}},
+			func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimit) }},
+		{"power_limit_requested", []source{{"PowerManagementLimit", "", callPowerManagementLimit, 1e-3}},
+			func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitRequested) }},
+		{"power_limit_default", []source{{"PowerManagementDefaultLimit", "", callPowerManagementDefaultLimit, 1e-3}},
+			func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitDefault) }},
+		{"power_limit_min", []source{{"PowerManagementLimitConstraints", "min", callPowerManagementLimitConstraints, 1e-3}},
+			func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitMin) }},
+		{"power_limit_max", []source{{"PowerManagementLimitConstraints", "max", callPowerManagementLimitConstraints, 1e-3}},
+			func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitMax) }},
 		{"memory limit", []source{{"TemperatureThreshold[mem_max]", "", callTemperatureThreshold, 1}}, func(l *pollGroups) (float64, bool) {
 			return threshold(l, gpu.SensorMemory, gpu.LimitMaxOperating)
 		}},
-		{"persistence_mode", []source{{"PersistenceMode", "", callPersistenceMode, 1}}, func(l *pollGroups) (float64, bool) { return truth(l.slow.PersistenceMode) }},
-		{"accounting_mode", []source{{"AccountingMode", "", callAccountingMode, 1}}, func(l *pollGroups) (float64, bool) { return truth(l.slow.AccountingMode) }},
-		{"display_active", []source{{"DisplayActive", "", callDisplayActive, 1}}, func(l *pollGroups) (float64, bool) { return truth(l.slow.DisplayActive) }},
+		{"persistence_mode", []source{{"PersistenceMode", "", callPersistenceMode, 1}},
+			func(l *pollGroups) (float64, bool) { return truth(l.slow.PersistenceMode) }},
+		{"accounting_mode", []source{{"AccountingMode", "", callAccountingMode, 1}},
+			func(l *pollGroups) (float64, bool) { return truth(l.slow.AccountingMode) }},
+		{"display_active", []source{{"DisplayActive", "", callDisplayActive, 1}},
+			func(l *pollGroups) (float64, bool) { return truth(l.slow.DisplayActive) }},
 		{"compute_mode", []source{{"ComputeMode", "", callComputeMode, 1}}, func(l *pollGroups) (float64, bool) {
 			m, ok := l.slow.ComputeMode.Get()
 			return float64(slices.Index(gpu.ComputeModes, m)), ok
@@ -160,10 +198,14 @@ func checks() []check {
 			m, ok := l.slow.ECCMode.Get()
 			return truth2(m.Pending), ok
 		}},
-		{"pcie generation", []source{{"CurrPcieLinkGeneration", "", callCurrPcieLinkGeneration, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.Generation) }},
-		{"pcie width", []source{{"CurrPcieLinkWidth", "", callCurrPcieLinkWidth, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.Width) }},
-		{"pcie generation max", []source{{"MaxPcieLinkGeneration", "", callMaxPcieLinkGeneration, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.MaxGeneration) }},
-		{"pcie width max", []source{{"MaxPcieLinkWidth", "", callMaxPcieLinkWidth, 1}}, func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.MaxWidth) }},
+		{"pcie generation", []source{{"CurrPcieLinkGeneration", "", callCurrPcieLinkGeneration, 1}},
+			func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.Generation) }},
+		{"pcie width", []source{{"CurrPcieLinkWidth", "", callCurrPcieLinkWidth, 1}},
+			func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.Width) }},
+		{"pcie generation max", []source{{"MaxPcieLinkGeneration", "", callMaxPcieLinkGeneration, 1}},
+			func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.MaxGeneration) }},
+		{"pcie width max", []source{{"MaxPcieLinkWidth", "", callMaxPcieLinkWidth, 1}},
+			func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.MaxWidth) }},
 	}
 	for reason, id := range map[gpu.LimitReason]int{gpu.LimitPowerCap: 74, gpu.LimitThermal: 75, gpu.LimitSyncBoost: 76, gpu.LimitBoard: 77,
 		gpu.LimitReliability: 79, gpu.LimitSWThermal: 269, gpu.LimitHWThermal: 270, gpu.LimitHWPowerBrake: 271} {
@@ -173,8 +215,10 @@ func checks() []check {
 	for i, c := range []string{"graphics", "sm", "mem", "video"} {
 		clock := gpu.Clocks[i]
 		list = append(list,
-			check{"clock " + c, []source{{"ClockInfo[" + c + "]", "", callClockInfo, 1e6}}, func(l *pollGroups) (float64, bool) { return entry(l.medium.Clocks, clock) }},
-			check{"max clock " + c, []source{{"MaxClockInfo[" + c + "]", "", callMaxClockInfo, 1e6}}, func(l *pollGroups) (float64, bool) { return entry(l.slow.MaxClocks, clock) }})
+			check{"clock " + c, []source{{"ClockInfo[" + c + "]", "", callClockInfo, 1e6}},
+				func(l *pollGroups) (float64, bool) { return entry(l.medium.Clocks, clock) }},
+			check{"max clock " + c, []source{{"MaxClockInfo[" + c + "]", "", callMaxClockInfo, 1e6}},
+				func(l *pollGroups) (float64, bool) { return entry(l.slow.MaxClocks, clock) }})
 	}
 	for _, b := range gpu.BankAvailabilities {
 		list = append(list, check{"banks " + string(b), []source{{"RowRemapperHistogram", string(b), callRowRemapperHistogram, 1}},
@@ -186,7 +230,8 @@ func checks() []check {
 		gpu.EngineJPEG:    {"JpgUtilization", "utilization", callJpgUtilization, 0.01},
 		gpu.EngineOFA:     {"OfaUtilization", "utilization", callOfaUtilization, 0.01},
 	} {
-		list = append(list, check{"engine " + string(engine), []source{e}, func(l *pollGroups) (float64, bool) { return entry(l.fast.Engines, engine) }})
+		list = append(list, check{"engine " + string(engine), []source{e},
+			func(l *pollGroups) (float64, bool) { return entry(l.fast.Engines, engine) }})
 	}
 	for _, severity := range []gpu.ECCSeverity{gpu.ECCCorrected, gpu.ECCUncorrected} {
 		for at, place := range map[gpu.ECCMemory]string{gpu.ECCDRAM: "dram", gpu.ECCSRAM: "sram"} {
@@ -273,7 +318,8 @@ func (c check) want(s *scenario.Scenario, dev int, at time.Duration, have offers
 
 // underMIG are the answers that the driver withholds while a GPU is divided.
 func underMIG(key string) bool {
-	for _, prefix := range []string{"UtilizationRates", "EncoderUtilization", "DecoderUtilization", "JpgUtilization", "OfaUtilization", "RemappedRows", "RowRemapperHistogram"} {
+	for _, prefix := range []string{"UtilizationRates", "EncoderUtilization", "DecoderUtilization", "JpgUtilization", "OfaUtilization",
+		"RemappedRows", "RowRemapperHistogram"} {
 		if strings.HasPrefix(key, prefix) {
 			return true
 		}
@@ -363,8 +409,10 @@ func checkIdentity(r *rig, dev int, id gpu.Identity) {
 	want := gpu.Identity{UUID: s.GPUs[dev].UUID, Index: dev, PCI: s.GPUs[dev].PCI, Minor: gpu.Some(s.GPUs[dev].Minor),
 		Model: text("Name"), Serial: text("Serial"), BoardPart: text("BoardPartNumber"), VBIOS: text("VbiosVersion"),
 		ComputeCapability: fmt.Sprintf("%v.%v", capability.Numbers["major"], capability.Numbers["minor"]),
-		Brand:             map[float64]string{1: "Quadro", 2: "Tesla", 5: "GeForce", 10: "NVIDIA RTX Virtual Workstation", 13: "NVIDIA RTX", 14: "NVIDIA", 15: "GeForce RTX"}[brand.Numbers["value"]],
-		Architecture:      map[float64]string{4: "Pascal", 6: "Turing", 7: "Ampere", 8: "Ada Lovelace", 9: "Hopper", 10: "Blackwell"}[arch.Numbers["value"]]}
+		Brand: map[float64]string{1: "Quadro", 2: "Tesla", 5: "GeForce", 10: "NVIDIA RTX Virtual Workstation", 13: "NVIDIA RTX",
+			14: "NVIDIA", 15: "GeForce RTX"}[brand.Numbers["value"]],
+		Architecture: map[float64]string{4: "Pascal", 6: "Turing", 7: "Ampere", 8: "Ada Lovelace", 9: "Hopper",
+			10: "Blackwell"}[arch.Numbers["value"]]}
 	if id != want {
 		r.Errorf("GPU %d: identity\n got %+v\nwant %+v", dev, id, want)
 	}
@@ -393,7 +441,8 @@ func checkInstances(r *rig, dev int, l *pollGroups, devices []scenario.MIGDevice
 	found := map[gpu.UUID]string{}
 	for _, in := range l.slow.Instances {
 		for _, c := range in.Compute {
-			found[c.UUID] = fmt.Sprint(in.GI, c.CI, c.Index, in.Profile, in.Slices, in.PlacementStart, in.PlacementSize, in.UUID == in.Compute[0].UUID)
+			found[c.UUID] = fmt.Sprint(in.GI, c.CI, c.Index, in.Profile, in.Slices, in.PlacementStart, in.PlacementSize,
+				in.UUID == in.Compute[0].UUID)
 		}
 		if share, ok := in.Share.Get(); !ok || math.Abs(float64(share)-float64(in.Slices)/7) > 1e-9 {
 			r.Errorf("GPU %d: instance %d has share %v of %d slices", dev, in.GI, in.Share, in.Slices)

@@ -32,7 +32,7 @@ type RecordOptions struct {
 
 // Record makes every call that this package can make on every GPU, reads the fast poll group once a second for
 // RecordOptions.Duration, makes every call again, and returns the journal of the session (Options.Journal, which
-// must be set). The values are as the driver returned them. A GPU that is lost is called no more; the error wraps
+// must be set). The values are as the driver returned them. A lost GPU is not called again; the error wraps
 // ErrNoGPU where the driver lists none, and an error of internal/gpu where the driver itself goes away. Nothing
 // else may use the session meanwhile; a call that hangs makes Record hang.
 func (s *Session) Record(ctx context.Context, o RecordOptions) ([]byte, error) {
@@ -114,11 +114,11 @@ func each(gpus []*GPU, read func(*GPU) error) error {
 	return nil
 }
 
-// readEverything reads every row of every table, whatever was learned of it, and makes the calls that belong to no
-// row.
+// readEverything reads every row of every table, whatever its state, and makes the calls that belong to no row.
 func (c *GPU) readEverything() error {
 	c.margin.fresh, c.links = false, nil
-	err := errors.Join(c.ensureLayout(), readEach(c, identityRows), readEach(c, slowRows), readEach(c, mediumRows), readEach(c, fastRows))
+	err := errors.Join(c.ensureLayout(), readEach(c, identityRows), readEach(c, slowRows), readEach(c, mediumRows),
+		readEach(c, fastRows))
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,8 @@ func readEach[T any](c *GPU, rows []row[T]) error {
 
 func (c *GPU) readRings() error {
 	var to gpu.Fast
-	for kind, seen := range map[nvml.SamplingType]*cursor{nvml.GPU_UTILIZATION_SAMPLES: &c.busy, nvml.MEMORY_UTILIZATION_SAMPLES: &c.memory} {
+	for kind, seen := range map[nvml.SamplingType]*cursor{nvml.GPU_UTILIZATION_SAMPLES: &c.busy,
+		nvml.MEMORY_UTILIZATION_SAMPLES: &c.memory} {
 		if ret := readRing(c, kind, seen, &to.Busy); whole(ret) != nil {
 			return whole(ret)
 		}

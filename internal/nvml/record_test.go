@@ -61,7 +61,8 @@ func (r *rig) record(salt string) (string, *scenario.Scenario) {
 var notReads = map[callID]string{
 	callInit: "begins the session", callShutdown: "ends it", callCount: "is the number of GPU statements",
 	callHandleByIndex: "gives the handle", callGpmSampleFree: "gives a sample back",
-	callEventSetCreate: "is for waiting", callEventSetFree: "is for waiting", callDeviceRegisterEvents: "changes what the driver does", callEventSetWait: "waits",
+	callEventSetCreate: "is for waiting", callEventSetFree: "is for waiting", callDeviceRegisterEvents: "changes what the driver does",
+	callEventSetWait: "waits",
 }
 
 // TestRecordAsksEverything: a recording makes every call of the guard table that reads, and asks for every
@@ -70,7 +71,8 @@ func TestRecordAsksEverything(t *testing.T) {
 	if !inChild(t) {
 		return
 	}
-	r := playText(t, "  GpmQueryDeviceSupport = 1\ngpu 0 board=b\ngpu 1 board=b\nmig gpu=0 layout=\"gi=1 profile=3g.40gb start=0 size=4\"\n")
+	r := playText(t, "  GpmQueryDeviceSupport = 1\ngpu 0 board=b\ngpu 1 board=b\nmig gpu=0 layout=\"gi=1 profile=3g.40gb start=0 "+
+		"size=4\"\n")
 	_, recorded := r.record("salt")
 	_, lines, err := journal.Parse([]byte(r.journal))
 	if err != nil {
@@ -232,7 +234,8 @@ load gpu=2 busy=10% period=2s
 	if len(processes) != 2 || processes[0].Memory.Or(0) != 4<<30 || processes[1].Memory.Present() {
 		t.Errorf("processes: %+v", processes)
 	}
-	for _, line := range []string{"ring period=100000us entries=100\n", "ring period=200000us entries=50 clock=boot idle=stop", "Field[83] = 7505000 + 250000*t", "TotalEnergyConsumption = 7505000 + 250000*t"} {
+	for _, line := range []string{"ring period=100000us entries=100\n", "ring period=200000us entries=50 clock=boot idle=stop",
+		"Field[83] = 7505000 + 250000*t", "TotalEnergyConsumption = 7505000 + 250000*t"} {
 		if !strings.Contains(text, line) {
 			t.Errorf("%q is not in the recording:\n%s", line, text)
 		}
@@ -295,7 +298,8 @@ func TestRecordRefusals(t *testing.T) {
 at 0s gpu 0 MemoryInfo_v2 = total=80GiB used=ones free=ones reserved=480MiB
 `)
 	text, s := r.record("salt")
-	for key, want := range map[string]string{"PowerUsage": "NO_PERMISSION", "Field[82]": "UNTOUCHED", "ComputeRunningProcesses": "NO_PERMISSION", "FanSpeed": ""} {
+	for key, want := range map[string]string{"PowerUsage": "NO_PERMISSION", "Field[82]": "UNTOUCHED",
+		"ComputeRunningProcesses": "NO_PERMISSION", "FanSpeed": ""} {
 		if a, _ := s.Answer(0, key, 0); a.Code != want {
 			t.Errorf("%s is %q, want %q", key, a.Code, want)
 		}
@@ -309,7 +313,8 @@ at 0s gpu 0 MemoryInfo_v2 = total=80GiB used=ones free=ones reserved=480MiB
 	if a, _ := s.Answer(0, "Name", 0); a.Text != `A "gpu" # of \ sorts` {
 		t.Errorf("the name is %q", a.Text)
 	}
-	for _, line := range []string{"used=18446744073709551615", "MarginTemperature = -7", "Temperature[gpu] = -3", "type=double", "gpu=808334905 memory=3"} {
+	for _, line := range []string{"used=18446744073709551615", "MarginTemperature = -7", "Temperature[gpu] = -3", "type=double",
+		"gpu=808334905 memory=3"} {
 		if !strings.Contains(text, line) {
 			t.Errorf("%q is not in\n%s", line, text)
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// readRing reads the samples that are newer than the last read. Entries without a time are left out: go-nvml
-// does not cut its buffer to what the driver wrote. A ring with nothing new is present and empty.
+// readRing reads the samples that are newer than the last read. Entries without a time are dropped: go-nvml does not
+// trim its buffer. A ring with nothing new is present and empty.
 func readRing(c *GPU, kind nvml.SamplingType, seen *cursor, to *gpu.Opt[gpu.Ring]) nvml.Return {
 	of, samples, ret := get2(c, callSamples, func() (nvml.ValueType, []nvml.Sample, nvml.Return) {
 		return c.handle().GetSamples(kind, uint64(*seen))
@@ -33,12 +33,12 @@ func readRing(c *GPU, kind nvml.SamplingType, seen *cursor, to *gpu.Opt[gpu.Ring
 	return ret
 }
 
-// growLimit is how often a list that grows between being sized and being read is asked for again.
+// growLimit is how often a list that grows between its sizing and its reading is read again.
 const growLimit = 3
 
-// readProcessSamples reads utilization by process since the last read. Asked without a last time the driver
-// averages its whole buffer and names processes that are long gone: so what the first read returns is only
-// used for its time, and the reading is absent. An empty buffer is a true answer also the first time.
+// readProcessSamples reads utilization by process since the last read. Without a last time the driver averages its
+// whole buffer, with processes that ended long ago: of the first read only the time is used, and the reading is absent.
+// An empty buffer is a valid value also the first time.
 func readProcessSamples(c *GPU, to *gpu.Fast) nvml.Return {
 	for range growLimit {
 		samples, grew, ret := processUtilization(c)
@@ -46,7 +46,7 @@ func readProcessSamples(c *GPU, to *gpu.Fast) nvml.Return {
 		case grew, ret == nvml.ERROR_INSUFFICIENT_SIZE && len(samples) > 0:
 			continue
 		case ret == nvml.ERROR_NOT_FOUND, ret == nvml.ERROR_NO_DATA, ret == nvml.ERROR_INSUFFICIENT_SIZE:
-			// Nobody worked. go-nvml passes the size query's code on where the size is 0.
+			// No process was active. go-nvml returns the size query's code where the size is 0.
 			samples = nil
 		case ret != nvml.SUCCESS:
 			return ret
@@ -57,7 +57,8 @@ func readProcessSamples(c *GPU, to *gpu.Fast) nvml.Return {
 		for _, s := range samples {
 			c.procs.pass(s.TimeStamp, float64(s.SmUtil))
 			list = append(list, gpu.ProcessSample{PID: int(s.Pid), Time: int64(s.TimeStamp),
-				SM: float64(s.SmUtil), Memory: float64(s.MemUtil), Encoder: float64(s.EncUtil), Decoder: float64(s.DecUtil)})
+				SM: float64(s.SmUtil), Memory: float64(s.MemUtil), Encoder: float64(s.EncUtil),
+				Decoder: float64(s.DecUtil)})
 		}
 		if !seeding {
 			to.Processes = gpu.Some(list)
@@ -68,8 +69,8 @@ func readProcessSamples(c *GPU, to *gpu.Fast) nvml.Return {
 	return nvml.ERROR_NO_DATA
 }
 
-// processUtilization makes the call. go-nvml cuts its buffer to the length that the driver reports, and
-// panics where the list grew between its two calls: that is told by grew.
+// processUtilization makes the call. go-nvml trims its buffer to the length that the driver reports, and panics where
+// the list grew between its two calls: grew reports that.
 func processUtilization(c *GPU) (samples []nvml.ProcessUtilizationSample, grew bool, ret nvml.Return) {
 	samples, ret = get(c, callProcessUtilization, func() (list []nvml.ProcessUtilizationSample, r nvml.Return) {
 		defer func() {

@@ -7,7 +7,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// active reports whether a row is to be asked.
+// active reports whether a row is to be read.
 func active[T any](rows []row[T], states []rowState, i int) bool {
 	if states[i].dropped {
 		return false
@@ -16,16 +16,17 @@ func active[T any](rows []row[T], states []rowState, i int) bool {
 		if states[j].dropped {
 			continue
 		}
-		if rows[j].reading == rows[i].reading && rows[j].rank < rows[i].rank || slices.Contains(rows[i].instead, rows[j].reading) {
+		if rows[j].reading == rows[i].reading && rows[j].rank < rows[i].rank ||
+			slices.Contains(rows[i].instead, rows[j].reading) {
 			return false
 		}
 	}
 	return true
 }
 
-// readRows asks every active row once, the fields in one batch first. A row that becomes active because its
-// elder turned out not to be offered is asked in the same read. The error is that of a code which speaks for
-// the whole GPU, or says that nothing at all could be read.
+// readRows reads every active row once, the fields in one batch first. A row that becomes active because its newer
+// alternative is not offered is read in the same poll. The error is that of a code that concerns the whole GPU, or of a
+// poll in which every call failed.
 func readRows[T any](c *GPU, rows []row[T], states []rowState, to *T) error {
 	done := make([]bool, len(rows))
 	tally := tally{}
@@ -55,7 +56,7 @@ func readRows[T any](c *GPU, rows []row[T], states []rowState, to *T) error {
 			c.probing = !states[i].worked
 			ret := rows[i].read(c, to)
 			c.probing = false
-			if ret == notAsked {
+			if ret == nothingToRead {
 				continue
 			}
 			if err := whole(ret); err != nil {
@@ -68,7 +69,7 @@ func readRows[T any](c *GPU, rows []row[T], states []rowState, to *T) error {
 	return tally.verdict(c)
 }
 
-// learn notes how a row fared.
+// learn keeps the result of a row.
 func learn(c *GPU, reading string, s *rowState, ret nvml.Return) {
 	unknown := ret == nvml.ERROR_INVALID_ARGUMENT && !s.worked
 	c.mu.Lock()
@@ -78,7 +79,7 @@ func learn(c *GPU, reading string, s *rowState, ret nvml.Return) {
 	case notOffered(ret), unknown:
 		s.dropped = true
 	case ret == nvml.ERROR_NO_PERMISSION:
-		s.dropped, s.locked = true, true
+		s.dropped, s.denied = true, true
 	}
 	changed := s.last != ret
 	s.last = ret
@@ -86,9 +87,9 @@ func learn(c *GPU, reading string, s *rowState, ret nvml.Return) {
 	switch {
 	case ret == nvml.ERROR_NO_PERMISSION:
 		if c.dev.session.library.hint(reading) {
-			c.log().Info("A reading needs a right that this process does not have; it is left out.", "reading", reading, "gpu", c.identity.UUID)
+			c.log().Info("reading disabled, permission missing", "reading", reading, "gpu", c.identity.UUID)
 		}
 	case changed && !silent(ret) && !unknown:
-		c.log().Warn("A reading failed.", "reading", reading, "gpu", c.identity.UUID, "code", codeName(ret))
+		c.log().Warn("reading failed", "reading", reading, "gpu", c.identity.UUID, "code", codeName(ret))
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// closeWait is how long Close waits for calls that are under way. It is longer than a wait for events.
+// closeWait is how long Close waits for running calls; longer than a wait for events.
 const closeWait = 800 * time.Millisecond
 
-// System returns what the driver said of itself at Open.
+// System returns the driver's versions, read at Open.
 func (s *Session) System() gpu.System { return s.system }
 
 func (s *Session) readSystem() error {
@@ -33,9 +33,9 @@ func (s *Session) readSystem() error {
 	return nil
 }
 
-// Close lets the driver go. It waits up to 800 ms for calls that are under way; if one does not return, the
-// error wraps ErrBusy, the driver is not shut down under it, and the next Open tries again. Close may be
-// called more than once and while poll groups are read: what comes after it is answered gpu.ErrUninitialized.
+// Close shuts NVML down. It waits up to 800 ms for running calls; if one does not return, the error wraps ErrBusy, NVML
+// is not shut down under it, and the next Open tries again. Close may be called more than once and while poll groups
+// are read: later calls fail with gpu.ErrUninitialized.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -47,7 +47,7 @@ func (s *Session) Close() error {
 	return s.release(closeWait)
 }
 
-// release shuts the driver down once no call is under way.
+// release shuts NVML down once no call is running.
 func (s *Session) release(wait time.Duration) error {
 	s.mu.Lock()
 	if s.running > 0 && wait > 0 {
@@ -73,10 +73,10 @@ func (s *Session) release(wait time.Duration) error {
 	case down:
 		return nil
 	case running > 0:
-		return fmt.Errorf("shut NVML down: %w (%d of them)", ErrBusy, running)
+		return fmt.Errorf("shut down NVML: %w (%d of them)", ErrBusy, running)
 	}
-	// Nothing else can call now: closed is set and nobody is inside. The calls from here on go around
-	// Session.call, which refuses, by way of last.
+	// No other call can begin: closed is set and none is running. The calls from here on bypass Session.make, which
+	// refuses, by way of last.
 	for _, sample := range samples {
 		_ = s.last(callGpmSampleFree, sample.Free)
 	}
@@ -84,7 +84,8 @@ func (s *Session) release(wait time.Duration) error {
 		_ = s.last(callEventSetFree, events.Free)
 	}
 	switch ret := s.last(callShutdown, s.nvml.Shutdown); ret {
-	case nvml.SUCCESS, nvml.ERROR_UNINITIALIZED, nvml.ERROR_DRIVER_NOT_LOADED: // the latter two: it went before
+	case nvml.SUCCESS, nvml.ERROR_UNINITIALIZED, nvml.ERROR_DRIVER_NOT_LOADED:
+		// the latter two: the driver was unloaded before
 		return nil
 	default:
 		return failure(callShutdown, ret, "the driver")
@@ -103,12 +104,12 @@ func (s *Session) last(id callID, fn func() nvml.Return) nvml.Return {
 	return ret
 }
 
-// Scan lists the GPUs that the driver knows, by index. A GPU that was already found in this session and
-// has not failed since is returned as it is, without a call; one that failed is asked again and, when it
-// answers, returned as a new GPU. A GPU that cannot be read is in the list too, with the identity that can
-// be had and its error (GPU.Err), so that it hides no other. The error is about the driver as a whole.
+// Scan lists the driver's GPUs, by index. A GPU that was found before in this session and has not failed since is
+// returned as it is, without a call; one that failed is tried again and, when it can be read, returned as a new GPU. A
+// GPU that cannot be read is in the list too, with its error (GPU.Err) and what is known of its identity. The error is
+// that of the driver as a whole.
 //
-// Scan may run while poll groups are read; it waits for no GPU: one that is in the middle of a call is left alone.
+// Scan may run while poll groups are read; it does not wait for a GPU with a running call.
 func (s *Session) Scan() ([]*GPU, error) {
 	s.scan.Lock()
 	defer s.scan.Unlock()
@@ -119,7 +120,7 @@ func (s *Session) Scan() ([]*GPU, error) {
 	var devs []*GPU
 	var failed []int // positions in GPUs of those without an address
 	for index := range count {
-		dev, err := s.GPUAt(index)
+		dev, err := s.gpuAt(index)
 		if err != nil {
 			return nil, err
 		}
@@ -132,9 +133,9 @@ func (s *Session) Scan() ([]*GPU, error) {
 	return devs, nil
 }
 
-// gpuAt returns the GPU of an index, which does not change in a session: the one that is there while it
-// works or a call on it has not returned, else a new one.
-func (s *Session) GPUAt(index int) (*GPU, error) {
+// gpuAt returns the GPU of an index, which does not change in a session: the known one while it works or has a running
+// call, otherwise a new one.
+func (s *Session) gpuAt(index int) (*GPU, error) {
 	s.mu.Lock()
 	d := s.byIndex[index]
 	var old *GPU
@@ -147,14 +148,18 @@ func (s *Session) GPUAt(index int) (*GPU, error) {
 			return old, nil
 		}
 	}
-	handle, ret := get(s, callHandleByIndex, func() (nvml.Device, nvml.Return) { return s.nvml.DeviceGetHandleByIndex(index) }, index)
+	handle, ret := get(s, callHandleByIndex, func() (nvml.Device,
+		nvml.Return) {
+		return s.nvml.DeviceGetHandleByIndex(index)
+	}, index)
 	if old != nil {
 		d.busy.Unlock()
 	}
 	if ret != nvml.SUCCESS {
 		err := failure(callHandleByIndex, ret, fmt.Sprintf("GPU %d", index))
 		switch {
-		case errors.Is(err, gpu.ErrUninitialized), errors.Is(err, gpu.ErrNoDriver), errors.Is(err, gpu.ErrVersionMismatch):
+		case errors.Is(err, gpu.ErrUninitialized), errors.Is(err, gpu.ErrNoDriver),
+			errors.Is(err, gpu.ErrVersionMismatch):
 			return nil, err
 		case old != nil:
 			return old, nil
@@ -172,7 +177,7 @@ func (s *Session) GPUAt(index int) (*GPU, error) {
 	return s.newGPU(d, index, old), nil
 }
 
-// newGPU finds out who a device is and makes it known to those who wait for events.
+// newGPU reads the identity of a device and adds it to those to be registered for events.
 func (s *Session) newGPU(d *device, index int, old *GPU) *GPU {
 	dev := &GPU{dev: d, identity: gpu.Identity{Index: index}, tables: newPollStates()}
 	dev.readIdentity(old)
@@ -189,9 +194,9 @@ func (s *Session) newGPU(d *device, index int, old *GPU) *GPU {
 	return dev
 }
 
-// identify gives the GPUs whose handle failed the identity that can be had. NVML counts GPUs in the order
-// of the PCI bus, so if as many GPUs of the bus are unaccounted for as have failed, they are the same in
-// the same order. Otherwise the index under which a GPU was first seen has to do.
+// identify derives the identity of GPUs without a handle. NVML numbers GPUs in the order of the PCI bus, so if as many
+// GPUs of the bus are unaccounted for as have failed, they are the same in the same order. Otherwise it is the GPU that
+// was first seen under the index.
 func (s *Session) identify(devs []*GPU, failed []int) {
 	if len(failed) == 0 {
 		return

@@ -11,12 +11,15 @@ import (
 // slowRows is the slow poll group.
 var slowRows = slices.Concat(
 	[]row[gpu.Slow]{
-		{reading: "mig_mode", doc: "MIG mode, and what it will be after the next reset.", calls: []callID{callMigMode}, read: readMIGMode},
+		{reading: "mig_mode", doc: "MIG mode, and what it will be after the next reset.", calls: []callID{callMigMode},
+			read: readMIGMode},
 		{reading: "mig_instances", doc: "The MIG devices and the GPU instances that they belong to.",
-			calls: []callID{callMaxMigDeviceCount, callMigDeviceHandleByIndex, callUUID, callGpuInstanceId, callComputeInstanceId, callAttributes, callName}, read: readInstances},
-		{reading: "mig_placement", doc: "Where the GPU instances lie, in memory slices; needs privileges.",
+			calls: []callID{callMaxMigDeviceCount, callMigDeviceHandleByIndex, callUUID, callGpuInstanceId,
+				callComputeInstanceId, callAttributes, callName}, read: readInstances},
+		{reading: "mig_placement", doc: "Placement of the GPU instances, in memory slices; requires privileges.",
 			calls: []callID{callGpuInstanceById, callGpuInstanceGetInfo}, read: readPlacement},
-		{reading: "mig_share", doc: "Compute slices of an instance over those of the GPU's largest profile.", calls: []callID{callGpuInstanceProfileInfo}, read: readShares},
+		{reading: "mig_share", doc: "Compute slices of an instance over those of the GPU's largest profile.",
+			calls: []callID{callGpuInstanceProfileInfo}, read: readShares},
 	},
 	slowValues,
 	thresholdRows(),
@@ -25,7 +28,8 @@ var slowRows = slices.Concat(
 			read: func(c *GPU, to *gpu.Slow) nvml.Return {
 				current, pending, ret := get2(c, callEccMode, c.handle().GetEccMode)
 				if ret == nvml.SUCCESS {
-					to.ECCMode = gpu.Some(gpu.ModePair{Current: current == nvml.FEATURE_ENABLED, Pending: pending == nvml.FEATURE_ENABLED})
+					to.ECCMode = gpu.Some(gpu.ModePair{Current: current == nvml.FEATURE_ENABLED,
+						Pending: pending == nvml.FEATURE_ENABLED})
 				}
 				return ret
 			}},
@@ -33,29 +37,34 @@ var slowRows = slices.Concat(
 			read: func(c *GPU, to *gpu.Slow) nvml.Return {
 				h, ret := get(c, callRowRemapperHistogram, c.handle().GetRowRemapperHistogram)
 				if ret == nvml.SUCCESS {
-					to.RemapBanks = map[gpu.BankAvailability]uint64{gpu.BanksMax: uint64(h.Max), gpu.BanksHigh: uint64(h.High),
+					to.RemapBanks = map[gpu.BankAvailability]uint64{gpu.BanksMax: uint64(h.Max),
+						gpu.BanksHigh:    uint64(h.High),
 						gpu.BanksPartial: uint64(h.Partial), gpu.BanksLow: uint64(h.Low), gpu.BanksNone: uint64(h.None)}
 				}
 				return ret
 			}},
 		{reading: "nvlink_links", doc: "NVLinks by state.", calls: []callID{callNvLinkState}, read: readNVLinks},
-		{reading: "fabric", doc: "Registration with the NVSwitch fabric, and its health.", calls: []callID{callGpuFabricInfoV}, read: readFabric},
+		{reading: "fabric", doc: "Registration with the NVSwitch fabric, and its health.",
+			calls: []callID{callGpuFabricInfoV}, read: readFabric},
 	},
 )
 
-// readNVLinks asks every link for its state. The links that exist are found out by the first read.
+// readNVLinks reads the state of every link. The first read finds the links that exist.
 func readNVLinks(c *GPU, to *gpu.Slow) nvml.Return {
-	ask := c.links
-	if ask == nil {
+	read := c.links
+	if read == nil {
 		for link := range nvml.NVLINK_MAX_LINKS {
-			ask = append(ask, link)
+			read = append(read, link)
 		}
 	}
 	var count gpu.NVLinkCount
 	var exist []int
-	fate := nvml.ERROR_NOT_SUPPORTED
-	for _, link := range ask {
-		state, ret := get(c, callNvLinkState, func() (nvml.EnableState, nvml.Return) { return c.handle().GetNvLinkState(link) }, link)
+	result := nvml.ERROR_NOT_SUPPORTED
+	for _, link := range read {
+		state, ret := get(c, callNvLinkState, func() (nvml.EnableState,
+			nvml.Return) {
+			return c.handle().GetNvLinkState(link)
+		}, link)
 		if whole(ret) != nil {
 			return ret
 		}
@@ -69,32 +78,39 @@ func readNVLinks(c *GPU, to *gpu.Slow) nvml.Return {
 			}
 		case notOffered(ret), ret == nvml.ERROR_INVALID_ARGUMENT:
 			if link == 0 {
-				return ret // a GPU without NVLink says so at the first
+				return ret // a GPU without NVLink
 			}
 		default:
-			fate = ret
+			result = ret
 		}
 	}
-	if fate != nvml.ERROR_NOT_SUPPORTED || len(exist) == 0 {
-		return fate
+	if result != nvml.ERROR_NOT_SUPPORTED || len(exist) == 0 {
+		return result
 	}
 	c.links = exist
 	to.NVLinks = gpu.Some(count)
 	return nvml.SUCCESS
 }
 
-// fabricFaults are the parts of the fabric's health mask: where they lie and which values mean no and yes.
-// 0 is always "not told".
+// fabricFaults are the parts of the fabric's health mask: their place, and the value for no. 0 is always "not
+// reported".
 var fabricFaults = []struct {
 	fault       gpu.FabricFault
 	shift, mask uint32
 	no          uint32
 }{
-	{gpu.FabricDegradedBandwidth, nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_DEGRADED_BW, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_DEGRADED_BW, nvml.GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_FALSE},
-	{gpu.FabricRouteRecovery, nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_RECOVERY, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_ROUTE_RECOVERY, nvml.GPU_FABRIC_HEALTH_MASK_ROUTE_RECOVERY_FALSE},
-	{gpu.FabricRouteUnhealthy, nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_UNHEALTHY, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_ROUTE_UNHEALTHY, nvml.GPU_FABRIC_HEALTH_MASK_ROUTE_UNHEALTHY_FALSE},
-	{gpu.FabricAccessTimeout, nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ACCESS_TIMEOUT_RECOVERY, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_ACCESS_TIMEOUT_RECOVERY, nvml.GPU_FABRIC_HEALTH_MASK_ACCESS_TIMEOUT_RECOVERY_FALSE},
-	{gpu.FabricIncorrectConfig, nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_INCORRECT_CONFIGURATION, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_INCORRECT_CONFIGURATION, nvml.GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_NONE},
+	{gpu.FabricDegradedBandwidth, nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_DEGRADED_BW,
+		nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_DEGRADED_BW, nvml.GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_FALSE},
+	{gpu.FabricRouteRecovery, nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_RECOVERY,
+		nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_ROUTE_RECOVERY, nvml.GPU_FABRIC_HEALTH_MASK_ROUTE_RECOVERY_FALSE},
+	{gpu.FabricRouteUnhealthy, nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_UNHEALTHY,
+		nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_ROUTE_UNHEALTHY, nvml.GPU_FABRIC_HEALTH_MASK_ROUTE_UNHEALTHY_FALSE},
+	{gpu.FabricAccessTimeout, nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ACCESS_TIMEOUT_RECOVERY,
+		nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_ACCESS_TIMEOUT_RECOVERY,
+		nvml.GPU_FABRIC_HEALTH_MASK_ACCESS_TIMEOUT_RECOVERY_FALSE},
+	{gpu.FabricIncorrectConfig, nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_INCORRECT_CONFIGURATION,
+		nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_INCORRECT_CONFIGURATION,
+		nvml.GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_NONE},
 }
 
 // faultsOf reads a health mask.
@@ -108,13 +124,19 @@ func faultsOf(mask uint32) map[gpu.FabricFault]bool {
 	return faults
 }
 
-// readFabric asks with the newest structure first; a driver that does not know it is asked with the one before.
+// readFabric reads the newest structure; from a driver that does not have it, the one before.
 func readFabric(c *GPU, to *gpu.Slow) nvml.Return {
-	info, ret := get(c, callGpuFabricInfoV, func() (nvml.GpuFabricInfo_v3, nvml.Return) { return c.handle().GetGpuFabricInfoV().V3() })
+	info, ret := get(c, callGpuFabricInfoV, func() (nvml.GpuFabricInfo_v3,
+		nvml.Return) {
+		return c.handle().GetGpuFabricInfoV().V3()
+	})
 	state, mask := info.State, info.HealthMask
 	if ret == nvml.ERROR_ARGUMENT_VERSION_MISMATCH || ret == nvml.ERROR_INVALID_ARGUMENT {
 		var older nvml.GpuFabricInfo_v2
-		older, ret = get(c, callGpuFabricInfoV, func() (nvml.GpuFabricInfo_v2, nvml.Return) { return c.handle().GetGpuFabricInfoV().V2() })
+		older, ret = get(c, callGpuFabricInfoV, func() (nvml.GpuFabricInfo_v2,
+			nvml.Return) {
+			return c.handle().GetGpuFabricInfoV().V2()
+		})
 		state, mask = older.State, older.HealthMask
 	}
 	if ret != nvml.SUCCESS {

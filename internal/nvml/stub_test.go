@@ -73,7 +73,8 @@ func TestProcessListGrows(t *testing.T) {
 		return []nvml.ProcessUtilizationSample{{Pid: 7, TimeStamp: 5, SmUtil: 30}}, nvml.SUCCESS
 	}
 	c.procsSeen = true
-	if ret := readProcessSamples(c, &to); ret != nvml.SUCCESS || fmt.Sprint(to.Processes) != "[{7 5 30 0 0 0}]" || c.procs != 5 || count() != 1 {
+	if ret := readProcessSamples(c, &to); ret != nvml.SUCCESS || fmt.Sprint(to.Processes) != "[{7 5 30 0 0 0}]" || c.procs != 5 ||
+		count() != 1 {
 		t.Errorf("grown once: code %d, %v", ret, to.Processes)
 	}
 }
@@ -102,7 +103,8 @@ func TestProcessesByInstance(t *testing.T) {
 				var to gpu.Medium
 				ret := readProcesses(c, &to)
 				// PID 10 is on an instance with two compute instances: which of them, nobody says.
-				if want := "[{10 [compute] 1024 5 –} {20 [compute] 1024 5 1} {30 [compute] 1024 3 0}]"; ret != nvml.SUCCESS || fmt.Sprint(to.Processes) != want {
+				if want := "[{10 [compute] 1024 5 –} {20 [compute] 1024 5 1} {30 [compute] 1024 3 0}]"; ret != nvml.SUCCESS ||
+					fmt.Sprint(to.Processes) != want {
 					t.Errorf("code %d, %v, want %s", ret, to.Processes, want)
 				}
 			}

@@ -8,9 +8,9 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// thresholds are the temperature limits: the type by which the old call knows them, and the field that
-// tells the same as a distance on Ada, Hopper and newer. The distance of the memory is to a margin that
-// NVML does not give, so it cannot be made absolute.
+// thresholds are the temperature limits: the type for the older call, and the field with the same limit as a distance
+// on Ada, Hopper and newer. That of the memory is a distance to a margin that NVML does not report, so it cannot be
+// made absolute.
 var thresholds = []struct {
 	name   string
 	sensor gpu.Sensor
@@ -18,32 +18,38 @@ var thresholds = []struct {
 	kind   nvml.TemperatureThresholds
 	offset uint32 // field, 0: none
 }{
-	{"slowdown", gpu.SensorGPU, gpu.LimitSlowdown, nvml.TEMPERATURE_THRESHOLD_SLOWDOWN, nvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT},
-	{"shutdown", gpu.SensorGPU, gpu.LimitShutdown, nvml.TEMPERATURE_THRESHOLD_SHUTDOWN, nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT},
-	{"max_operating", gpu.SensorGPU, gpu.LimitMaxOperating, nvml.TEMPERATURE_THRESHOLD_GPU_MAX, nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT},
+	{"slowdown", gpu.SensorGPU, gpu.LimitSlowdown, nvml.TEMPERATURE_THRESHOLD_SLOWDOWN,
+		nvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT},
+	{"shutdown", gpu.SensorGPU, gpu.LimitShutdown, nvml.TEMPERATURE_THRESHOLD_SHUTDOWN,
+		nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT},
+	{"max_operating", gpu.SensorGPU, gpu.LimitMaxOperating, nvml.TEMPERATURE_THRESHOLD_GPU_MAX,
+		nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT},
 	{"memory_max_operating", gpu.SensorMemory, gpu.LimitMaxOperating, nvml.TEMPERATURE_THRESHOLD_MEM_MAX, 0},
 }
 
-// plausibleLimit is what a limit in degrees Celsius can be. Newer GPUs answer the old call with a distance
-// to the limit, which lies far below, or negative and so far above.
+// plausibleLimit reports whether a value can be a limit in degrees Celsius. Newer GPUs return a distance from the older
+// call, which is far below, or negative and thus far above.
 func plausibleLimit(t float64) bool { return t >= 50 && t <= 150 }
 
-// thresholdRows are the limits in degrees: from the old call where it gives them, else derived.
+// thresholdRows are the limits in degrees: from the older call where it has them, otherwise derived.
 //
-// The derivation: the driver tells the margin, the degrees that are left before it slows down, and each
-// limit as an offset of that same margin: slowdown -2 is reached when the margin is -2. So with T the
-// temperature and M the margin, both now, the margin is used up at R = T + M, and a limit with offset o lies
-// at R - o. (H100: 42 C with a margin of 45 is R = 87; slowdown -2 is 89, shutdown -8 is 95.)
+// The derivation: the driver reports the margin, the degrees that are left before it slows down, and each limit as an
+// offset of that margin: slowdown -2 is reached when the margin is -2. So with T the temperature and M the margin at
+// one time, the margin is used up at R = T + M, and a limit with offset o is R - o. (H100: 42 C with a margin of 45 is
+// R = 87; slowdown -2 is 89, shutdown -8 is 95.)
 func thresholdRows() []row[gpu.Slow] {
 	var rows []row[gpu.Slow]
 	for _, t := range thresholds {
 		reading := "temperature_limit_" + t.name
 		add := func(to *gpu.Slow, v float64) {
-			to.TemperatureLimits = append(to.TemperatureLimits, gpu.TemperatureThreshold{Sensor: t.sensor, Limit: t.limit, Value: gpu.Celsius(v)})
+			to.TemperatureLimits = append(to.TemperatureLimits,
+				gpu.TemperatureThreshold{Sensor: t.sensor, Limit: t.limit, Value: gpu.Celsius(v)})
 		}
-		rows = append(rows, row[gpu.Slow]{reading: reading, doc: "Limit in degrees Celsius.", calls: []callID{callTemperatureThreshold},
+		rows = append(rows, row[gpu.Slow]{reading: reading, doc: "Limit in degrees Celsius.",
+			calls: []callID{callTemperatureThreshold},
 			read: func(c *GPU, to *gpu.Slow) nvml.Return {
-				v, ret := get(c, callTemperatureThreshold, func() (uint32, nvml.Return) { return c.handle().GetTemperatureThreshold(t.kind) }, int(t.kind))
+				v, ret := get(c, callTemperatureThreshold,
+					func() (uint32, nvml.Return) { return c.handle().GetTemperatureThreshold(t.kind) }, int(t.kind))
 				if ret != nvml.SUCCESS {
 					return ret
 				}
@@ -95,8 +101,8 @@ func (c *GPU) offset(field uint32) (float64, nvml.Return) {
 	return v, ret
 }
 
-// marginEnd returns the temperature at which the margin is used up, once per read. Temperature and margin
-// are two calls and both round, so the sum trembles: it stays what it was while it moves by 2 or less.
+// marginEnd returns the temperature at which the margin is used up, once per read. Temperature and margin are two
+// rounded values, so the sum varies: it stays the same while it moves by 2 or less.
 func (c *GPU) marginEnd() (float64, nvml.Return) {
 	m := &c.margin
 	if !m.fresh {
@@ -129,14 +135,17 @@ func (c *GPU) readMarginEnd(at *gpu.Opt[float64]) nvml.Return {
 	return nvml.SUCCESS
 }
 
-// readTemperatureV and readTemperature read the GPU's temperature by the new call and the old.
+// readTemperatureV and readTemperature read the GPU's temperature by the newer and the older call.
 func readTemperatureV(c *GPU, to *gpu.Medium) nvml.Return {
-	t, ret := get(c, callTemperatureV, func() (nvml.Temperature, nvml.Return) { return c.handle().GetTemperatureV().V1() })
+	t, ret := get(c, callTemperatureV, func() (nvml.Temperature,
+		nvml.Return) {
+		return c.handle().GetTemperatureV().V1()
+	})
 	if ret == nvml.SUCCESS {
 		value := gpu.Celsius(t.Temperature)
 		if t.Temperature == nvml.VALUE_NOT_AVAILABLE {
-			// All ones are no temperature, by this call no more than by the old one, where they are 4294967295 °C:
-			// passed on as that, they are rejected and counted.
+			// All ones are no temperature. The older call returns 4294967295 for them: as that they are rejected and
+			// counted.
 			value = math.MaxUint32
 		}
 		to.Temperature = gpu.Some(value)
@@ -145,7 +154,10 @@ func readTemperatureV(c *GPU, to *gpu.Medium) nvml.Return {
 }
 
 func readTemperature(c *GPU, to *gpu.Medium) nvml.Return {
-	t, ret := get(c, callTemperature, func() (uint32, nvml.Return) { return c.handle().GetTemperature(nvml.TEMPERATURE_GPU) }, int(nvml.TEMPERATURE_GPU))
+	t, ret := get(c, callTemperature, func() (uint32,
+		nvml.Return) {
+		return c.handle().GetTemperature(nvml.TEMPERATURE_GPU)
+	}, int(nvml.TEMPERATURE_GPU))
 	if ret == nvml.SUCCESS {
 		to.Temperature = gpu.Some(gpu.Celsius(t))
 	}

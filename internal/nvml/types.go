@@ -15,25 +15,26 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 )
 
-// Options are what a Library needs to know.
+// Options configure a Library.
 type Options struct {
 	// Path is the library: a file, or a name for the dynamic linker. Empty: DefaultPath.
 	Path string
-	// Logger gets what happens seldom: a driver that comes, a reading that needs a right. Nil: discarded.
+	// Logger gets rare events: an opened session, a reading without permission. Nil: discarded.
 	Logger *slog.Logger
-	// Clock is the exporter's clock; it stamps readings and measures the windows of profiling samples. Nil: time.Now.
+	// Clock is the exporter's clock; it stamps readings and measures the periods between profiling samples. Nil:
+	// time.Now.
 	Clock func() time.Time
 	// SysfsRoot is where sysfs is mounted. Empty: /sys.
 	SysfsRoot string
-	// FastInterval is the intended time between two reads of the fast poll group. A pair of profiling samples that
-	// lie more than three of it apart is thrown away. 0: 2 s.
+	// FastInterval is the interval of the fast poll group. Two profiling samples more than three of it apart are
+	// dropped. 0: 2 s.
 	FastInterval time.Duration
 	// Journal, if set, gets every call: see Session.Record.
 	Journal *journal.Writer
 }
 
-// Library is a driver library that may or may not be there, and what is remembered of it across sessions:
-// the statistics of calls and the identity of every GPU ever seen. Its methods are safe for concurrent use.
+// Library is a driver library, installed or not yet, and what is kept across its sessions: the statistics of calls
+// and the identity of every GPU. Its methods are safe for concurrent use.
 type Library struct {
 	options Options
 	log     *slog.Logger
@@ -42,10 +43,10 @@ type Library struct {
 	mu      sync.Mutex // guards what follows
 	session *Session   // the open one, or one that could not be closed
 	known   map[gpu.PCIAddress]gpu.Identity
-	hinted  map[string]bool // readings of which the log has said that they need a right
+	hinted  map[string]bool // readings for which the missing permission was logged
 }
 
-// New returns a Library. It touches nothing.
+// New returns a Library, without loading it.
 func New(o Options) *Library {
 	if o.Path == "" {
 		o.Path = DefaultPath
@@ -68,18 +69,18 @@ func New(o Options) *Library {
 // Path returns the library that Open loads.
 func (l *Library) Path() string { return l.options.Path }
 
-// Expected lists the GPUs that the PCI bus has; see the function Expected.
+// Expected lists the GPUs on the PCI bus; see the function Expected.
 func (l *Library) Expected() ([]ExpectedGPU, error) { return Expected(l.options.SysfsRoot) }
 
-// ErrBusy is wrapped by the errors of Session.Close and Library.Open while a driver call of the session
-// before has not returned. The driver cannot be let go under it; it may never return.
+// ErrBusy is wrapped by the errors of Session.Close and Library.Open while a driver call of the previous session has
+// not returned: NVML is not shut down under it. It may never return.
 var ErrBusy = errors.New("a driver call is still running")
 
 // DefaultPath is the name under which the dynamic linker finds NVML.
 const DefaultPath = "libnvidia-ml.so.1"
 
-// Session is a time in which the driver is held: from Open to Close. After Close every call is answered
-// "not initialized" without touching the driver.
+// Session is an initialized NVML, from Open to Close. After Close every call returns "uninitialized" without reaching
+// the driver.
 type Session struct {
 	library *Library
 	nvml    nvml.Interface
@@ -97,35 +98,35 @@ type Session struct {
 	byIndex  map[int]*device
 	samples  []nvml.GpmSample // allocated by the library, freed at Close
 	pending  []*device        // not yet registered for events
-	events   nvml.EventSet    // nil until somebody waits
+	events   nvml.EventSet    // nil until the first WaitEvents
 
 	waiting sync.Mutex    // one WaitEvents at a time
-	wake    chan struct{} // tells a waiter without GPUs that there may be some
+	wake    chan struct{} // wakes a WaitEvents without GPUs when there may be some
 }
 
-// device is a GPU's handle and the lock under which it is called. It lives as long as the session; a GPU
-// that is found again is a new GPU on the same device.
+// device is a GPU's handle and the lock under which it is called. It lives as long as the session; a GPU that is found
+// again is a new GPU on the same device.
 type device struct {
 	session *Session
 	handle  nvml.Device
-	busy    sync.Mutex // held during every call on handle
+	busy    sync.Mutex // locked during every call on handle
 
 	dev        *GPU // the newest; guarded by session.mu
-	registered bool // for events, or not able to tell any; guarded by session.mu
+	registered bool // for events, or without events; guarded by session.mu
 	listening  bool // it is in the session's event set; guarded by session.mu
 }
 
 // GPU is one GPU of a session. Fast, Medium and Slow are called by one goroutine, the GPU's worker;
-// different GPUs are read concurrently. Identity, Err, NotOffered and Locked may be called by anybody.
+// different GPUs are read concurrently. Identity, Err, NotOffered and Denied are safe for concurrent use.
 //
-// A GPU that was lost, or needs a reset, stays so: its poll groups return the error without a call. Scan gives a
-// new GPU once the driver answers for it again.
+// A GPU that is lost, or needs a reset, stays so: its poll groups return the error without a call. Scan returns a new
+// GPU once it can be read again.
 type GPU struct {
-	dev      *device // nil for a GPU of which not even the handle could be had
+	dev      *device // nil for a GPU without a handle
 	identity gpu.Identity
 
-	mu     sync.Mutex // guards gone and tables
-	gone   error
+	mu     sync.Mutex // guards lost and tables
+	lost   error
 	tables pollStates
 
 	// What follows belongs to the worker.
@@ -137,12 +138,12 @@ type GPU struct {
 	procsSeen bool
 	gpm       gpmState
 	mig       migState
-	links     []int // NVLinks that answer; nil until asked
+	links     []int // NVLinks that exist; nil until read
 	kinds     [3]bool
 	margin    marginState
 }
 
-// callStats is what was seen of one call since the Library was made.
+// callStats are the statistics of one call since the Library was made.
 type callStats struct {
 	duration gpu.Observer
 
@@ -159,7 +160,7 @@ func (s *callStats) count(code string) {
 	s.errors[code]++
 }
 
-// laneStates is what was learned of the rows of each table.
+// pollStates are the states of the rows of each table.
 type pollStates struct {
 	identity, fast, medium, slow []rowState
 }
@@ -169,9 +170,8 @@ type gpmState struct {
 	supported gpu.Opt[bool]
 	dev       gpmPair
 	instances map[gpu.UUID]*gpmPair
-	spare     []nvml.GpmSample // of instances that are gone
-	// request is what metrics are asked with, kept because it is large. go-nvml copies it twice more at
-	// every call.
+	spare     []nvml.GpmSample // of instances that no longer exist
+	// request is kept because it is large; go-nvml copies it twice more at every call.
 	request *nvml.GpmMetricsGetType
 }
 
@@ -179,23 +179,23 @@ type gpmState struct {
 type gpmPair struct {
 	samples [2]nvml.GpmSample
 	newest  int
-	taken   time.Time // of the newest; zero: none is held
+	taken   time.Time // of the newest; zero: there is none
 	dropped [16]bool  // metrics that the subject does not offer, by their place in gpmMetrics
 }
 
-// migState is what is known of a GPU's MIG layout.
+// migState is a GPU's MIG layout.
 type migState struct {
 	read      bool // the layout was read once
 	on        bool
 	key       string // of the layout, to see that it changed
 	instances []migInstance
-	// slices is how many compute slices the GPU has; 0 until the driver told.
+	// slices are the GPU's compute slices; 0: not read yet.
 	slices int
-	// perInstance: the process list of the GPU is closed to us or names no instances, so each instance is asked.
+	// perInstance: the GPU's process list is denied or without instances, so that each instance's is read.
 	perInstance bool
 }
 
-// migInstance is a GPU instance and the handle of its first MIG device. The handle dies with the layout.
+// migInstance is a GPU instance and the handle of its first MIG device. The handle is valid as long as the layout.
 type migInstance struct {
 	gpu.Instance
 	handle nvml.Device
@@ -203,37 +203,35 @@ type migInstance struct {
 
 // marginState is the temperature at which a GPU's margin is used up.
 type marginState struct {
-	fresh bool // asked in this read
+	fresh bool // read in this poll
 	code  nvml.Return
 	at    gpu.Opt[float64]
 }
 
-// cursor is the newest sample that was seen of a ring, by the driver's clock, in microseconds. 0: none yet.
-// It is never set from a clock of ours: the driver's may be the epoch or the time since boot.
+// cursor is the time of the newest sample of a ring, by the driver's clock, in microseconds. 0: none yet. It is never
+// set from another clock: the driver's may count from the epoch or from boot.
 type cursor uint64
 
-// pass moves the cursor on to a sample, unless its value shows that it is garbage: a garbage time would
-// hide every later sample.
+// pass moves the cursor to a sample, unless its value is implausible: a wrong time would hide all later samples.
 func (c *cursor) pass(at uint64, percent float64) {
 	if percent >= 0 && percent <= 100 && cursor(at) > *c {
 		*c = cursor(at)
 	}
 }
 
-// row is one thing to read into a T: by a call of its own, or as a field of the batch that all field rows
-// of the table share.
+// row is one reading of a T: by a call of its own, or as a field of the batch that all field rows of the table share.
 type row[T any] struct {
-	// reading is the name under which the row is reported. Rows of one reading with a higher rank are
-	// asked only where no row of a lower rank is offered: newer calls first, their elders after.
+	// reading is the name under which the row is reported. Rows of one reading with a higher rank are read only where
+	// no row of a lower rank is offered: newer calls first, older ones after.
 	reading string
 	rank    int
-	// instead names readings of which none may be offered for this row to be asked.
+	// instead are readings none of which may be offered for this row to be read.
 	instead []string
 	doc     string
 
-	// calls are what read may call.
+	// calls are the calls that read makes.
 	calls []callID
-	// read makes the call and stores the value. It returns the code that says how the row fared.
+	// read makes the call and stores the value. It returns the code of the row as a whole.
 	read func(c *GPU, to *T) nvml.Return
 
 	// field is the NVML field id; scope its scope, or everyLink.
@@ -242,24 +240,24 @@ type row[T any] struct {
 	set func(to *T, v value)
 }
 
-// rowState is what a GPU's answers taught about a row. Dropped rows are not asked again until the next
+// rowState is what the return codes of a GPU showed about a row. Dropped rows are not read again until the next
 // session or MIG layout.
 type rowState struct {
 	dropped bool
-	locked  bool // dropped for want of a right
-	worked  bool // it answered once
+	denied  bool // dropped: permission missing
+	worked  bool // it succeeded once
 	last    nvml.Return
-	// entries are the states of the row's entries in the batch, made when first asked.
+	// entries are the states of the row's entries in the batch, made at the first read.
 	entries []entryState
 }
 
 // entryState is one entry of a field batch.
 type entryState struct {
 	dropped bool
-	blanks  int // answers in a row that were no answer
+	blanks  int // consecutive answers without a value
 }
 
-// tally counts how the rows of one read fared.
+// tally counts the results of one read.
 type tally struct {
 	answered, failed int
 	last             nvml.Return
@@ -274,27 +272,26 @@ func (t *tally) add(ret nvml.Return) {
 	t.last = ret
 }
 
-// verdict is an error where everything that was asked failed: the GPU does not speak to us, as when the
-// device cgroup took it away.
+// verdict is an error where every call failed, as when the device cgroup denies the GPU.
 func (t *tally) verdict(c *GPU) error {
 	if t.answered > 0 || t.failed == 0 {
 		return nil
 	}
-	return fmt.Errorf("read %s: none of %d calls worked, the last said %s", c, t.failed, codeName(t.last))
+	return fmt.Errorf("read %s: all %d calls failed, the last with %s", c, t.failed, codeName(t.last))
 }
 
-// allLinks asks for the sum over a GPU's NVLinks in one answer. everyLink, which is never sent, stands for
-// one entry per link, summed here.
+// allLinks is the scope of the sum over a GPU's NVLinks. everyLink, which is never sent, stands for one entry per link,
+// which are summed here.
 const (
 	allLinks  = math.MaxUint32
 	everyLink = math.MaxUint32 - 1
 )
 
-// notAsked is what a read returns that found nothing to ask about, such as instances of a GPU that has none:
-// nothing is learned from it. It is no code of NVML's.
-const notAsked nvml.Return = -1
+// nothingToRead is returned by a read without a subject, such as that of the instances of a GPU without any: the row's
+// state does not change. It is no code of NVML.
+const nothingToRead nvml.Return = -1
 
-// value is what a field or a sample holds: eight bytes of a type that the driver names.
+// value is that of a field or a sample: eight bytes of a type that the driver names.
 type value struct {
 	kind nvml.ValueType
 	raw  [8]byte
@@ -332,26 +329,25 @@ type masked func(*journal.Mask) any
 
 func (m masked) Masked(mask *journal.Mask) any { return m(mask) }
 
-// offers is which calls the loaded library has, and what it lacks.
+// offers are the calls that the loaded library has, and what it lacks.
 type offers struct {
 	have    [callKinds]bool
-	missing []string // symbols of which no version is there, in the order of the table
-	fatal   []string // those of them that nothing works without
-	symbols []string // what the library exports of the table
+	missing []string // functions without any version, in the order of the table
+	fatal   []string // those of them that are required
+	symbols []string // the functions of the table that the library exports
 }
 
-// guard says what must be in the library before a call may be made.
+// guard is what the library must have for a call.
 type guard struct {
-	// name is what the call is called in metrics and in messages: the NVML function without the version
-	// that go-nvml picks.
+	// name is the call's name in metrics and messages: the NVML function without the version that go-nvml picks.
 	name string
 	// methods are the go-nvml methods that may be used under this guard, as "Type.Method".
 	methods []string
-	// anyOf are the symbols of which go-nvml calls whichever it found; one of them must be there. Nil: name itself.
+	// anyOf are the symbols of which go-nvml calls the first that exists. Nil: name itself.
 	anyOf []string
-	// required marks what nothing works without: a library that lacks one is not NVML.
+	// required: a library that lacks it is not NVML.
 	required bool
-	// waits marks calls that sleep on purpose: their duration is no cost and is not observed.
+	// waits: the call sleeps on purpose; its duration is not observed.
 	waits bool
 }
 
@@ -366,5 +362,5 @@ func (g *guard) symbols() []string {
 // callID names one kind of driver call: an index into guards.
 type callID int
 
-// blankLimit is after how many empty answers in a row a field is taken as not offered.
+// blankLimit is the number of consecutive answers without a value after which a field counts as not offered.
 const blankLimit = 3

@@ -82,7 +82,8 @@ func TestMIG(t *testing.T) {
 	if list, r := d.GetGpuInstances(&profile); r != nvml.SUCCESS || len(list) != 2 {
 		t.Errorf("instances of 1g.10gb: %d, %v", len(list), r)
 	}
-	if v3, r := d.GetGpuInstanceProfileInfoV(nvml.GPU_INSTANCE_PROFILE_3_SLICE).V3(); r != nvml.SUCCESS || v3.Id != 9 || v3.MultiprocessorCount != 60 {
+	if v3, r := d.GetGpuInstanceProfileInfoV(nvml.GPU_INSTANCE_PROFILE_3_SLICE).V3(); r != nvml.SUCCESS || v3.Id != 9 ||
+		v3.MultiprocessorCount != 60 {
 		t.Errorf("profile %+v, %v", v3, r)
 	}
 	if v2, r := d.GetGpuInstanceProfileInfoV(nvml.GPU_INSTANCE_PROFILE_3_SLICE).V2(); r != nvml.SUCCESS || v2.Id != 9 {
@@ -166,7 +167,8 @@ at 50s gpu 0 mig apply layout=""
 }
 
 // gpm returns metric values between two moments, or the code that they got.
-func gpmMetrics(t *testing.T, lib nvml.Interface, take func(s nvml.GpmSample) nvml.Return, control *scenario.Control, t0, t1 time.Duration, ids ...uint32) map[uint32]float64 {
+func gpmMetrics(t *testing.T, lib nvml.Interface, take func(s nvml.GpmSample) nvml.Return, control *scenario.Control, t0, t1 time.Duration,
+	ids ...uint32) map[uint32]float64 {
 	t.Helper()
 	get := nvml.GpmMetricsGetType{NumMetrics: uint32(len(ids))}
 	var r nvml.Return

@@ -65,7 +65,8 @@ func TestSymbolSets(t *testing.T) {
 				t.Errorf("%s has %s, or should", set, newest)
 			}
 		}
-		for _, n := range []string{"nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetTemperature"} {
+		for _, n := range []string{"nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDeviceGetComputeRunningProcesses",
+			"nvmlDeviceGetTemperature"} {
 			if !slices.Contains(names, n) {
 				t.Errorf("%s lacks %s", set, n)
 			}
@@ -164,7 +165,8 @@ process gpu=0 pid=32 memory=2KiB
 	if err := os.WriteFile(source, []byte(rawCalls), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("gcc", "-Wno-deprecated-declarations", "-I"+include, "-o", program, source, lib).CombinedOutput(); err != nil {
+	if out, err := exec.Command("gcc", "-Wno-deprecated-declarations", "-I"+include, "-o", program, source,
+		lib).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
 	cmd := exec.Command(program)

@@ -105,7 +105,8 @@ func getters() map[string]func(d nvml.Device) ([]float64, nvml.Return) {
 	m := map[string]func(d nvml.Device) ([]float64, nvml.Return){}
 	for i := range calls.Calls {
 		c := &calls.Calls[i]
-		if len(c.Values) == 0 || c.Text || c.System || c.Computed || slices.Contains([]string{"PciInfo", "RetiredPages", "GpuFabricInfo"}, c.Suffix()) {
+		if len(c.Values) == 0 || c.Text || c.System || c.Computed ||
+			slices.Contains([]string{"PciInfo", "RetiredPages", "GpuFabricInfo"}, c.Suffix()) {
 			continue
 		}
 		for _, arguments := range combinations(c.Args) {
@@ -241,7 +242,8 @@ func TestAnswers(t *testing.T) {
 			s := named(t, name)
 			lib, control := playing(t, s)
 			get := getters()
-			for _, at := range []time.Duration{0, 1500 * time.Millisecond, 65*time.Second + 123*time.Millisecond, 110 * time.Second, 137 * time.Second} {
+			for _, at := range []time.Duration{0, 1500 * time.Millisecond, 65*time.Second + 123*time.Millisecond, 110 * time.Second,
+				137 * time.Second} {
 				control.Set(at)
 				for i := range s.GPUs {
 					d := device(t, lib, i)
@@ -427,7 +429,8 @@ gpu 0 board=b
 `)
 	lib, control := playing(t, s)
 	control.Set(2 * time.Second)
-	values := []nvml.FieldValue{{FieldId: 1}, {FieldId: 3}, {FieldId: 4}, {FieldId: 193}, {FieldId: 185, ScopeId: 2}, {FieldId: 185, ScopeId: 1},
+	values := []nvml.FieldValue{{FieldId: 1}, {FieldId: 3}, {FieldId: 4}, {FieldId: 193}, {FieldId: 185, ScopeId: 2},
+		{FieldId: 185, ScopeId: 1},
 		{FieldId: 83}, {FieldId: 300}, {FieldId: 40000}}
 	if r := device(t, lib, 0).GetFieldValues(values); r != nvml.SUCCESS {
 		t.Fatal(r)

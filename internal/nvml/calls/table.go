@@ -9,12 +9,13 @@ import (
 // The arguments of calls, in the order of NVML's enumerations.
 var (
 	sensors    = Arg{Names: []string{"gpu", "gpu_max"}}
-	thresholds = Arg{Names: []string{"shutdown", "slowdown", "mem_max", "gpu_max", "acoustic_min", "acoustic_curr", "acoustic_max",
-		"gps_curr"}}
+	thresholds = Arg{Names: []string{"shutdown", "slowdown", "mem_max", "gpu_max", "acoustic_min", "acoustic_curr",
+		"acoustic_max", "gps_curr"}}
 	clocks     = Arg{Names: []string{"graphics", "sm", "mem", "video"}}
 	severities = Arg{Names: []string{"corrected", "uncorrected"}}
 	counters   = Arg{Names: []string{"volatile", "aggregate"}}
-	locations  = Arg{Names: []string{"l1_cache", "l2_cache", "dram", "register_file", "texture_memory", "texture_shm", "cbu", "sram"}}
+	locations  = Arg{Names: []string{"l1_cache", "l2_cache", "dram", "register_file", "texture_memory", "texture_shm",
+		"cbu", "sram"}}
 	causes     = Arg{Names: []string{"single_bit", "double_bit"}}
 	links      = Arg{Limit: 36}
 	linkErrors = Arg{Names: []string{"replay", "recovery", "crc_flit", "crc_data", "ecc_data"}}
@@ -47,7 +48,8 @@ var Calls = []Call{
 	{Function: "nvmlSystemGetDriverVersion", Required: true, Values: value, Text: true, System: true},
 	{Function: "nvmlSystemGetCudaDriverVersion", Values: value, System: true},
 	{Function: "nvmlSystemGetNVMLVersion", Values: value, Text: true, System: true},
-	{Function: "nvmlDeviceGetCount", Newest: 2, Required: true, System: true, Methods: names("Interface.DeviceGetCount")},
+	{Function: "nvmlDeviceGetCount", Newest: 2, Required: true, System: true,
+		Methods: names("Interface.DeviceGetCount")},
 	{Function: "nvmlDeviceGetHandleByIndex", Newest: 2, Required: true, System: true,
 		Methods: names("Interface.DeviceGetHandleByIndex")},
 	{Function: "nvmlDeviceGetHandleByUUID", Unused: true, System: true},
@@ -55,9 +57,11 @@ var Calls = []Call{
 
 	{Function: "nvmlDeviceGetUUID", Required: true},
 	{Function: "nvmlDeviceGetPciInfo", Newest: 3, Required: true, Values: names("device", "subsystem")},
-	{Function: "nvmlDeviceGetMinorNumber", Readings: readings(once("minor_number", "Number of the device node.", Number, "Minor"))},
+	{Function: "nvmlDeviceGetMinorNumber",
+		Readings: readings(once("minor_number", "Number of the device node.", Number, "Minor"))},
 	{Function: "nvmlDeviceGetIndex", Unused: true},
-	{Function: "nvmlDeviceGetName", Values: value, Text: true, Readings: readings(once("model", "Product name.", Text, "Model"))},
+	{Function: "nvmlDeviceGetName", Values: value, Text: true,
+		Readings: readings(once("model", "Product name.", Text, "Model"))},
 	{Function: "nvmlDeviceGetBrand", Values: value, C: "nvmlBrandType_t"},
 	{Function: "nvmlDeviceGetArchitecture", Values: value, C: "nvmlDeviceArchitecture_t"},
 	{Function: "nvmlDeviceGetCudaComputeCapability", Values: names("major", "minor"), C: "int"},
@@ -77,7 +81,8 @@ var Calls = []Call{
 		fast("energy", "Energy since the driver was loaded.", Millijoules, "Energy").rank(1).kind(Counter))},
 	{Function: "nvmlDeviceGetUtilizationRates", Values: names("gpu", "memory")},
 	{Function: "nvmlDeviceGetSamples", Args: args(samples), Values: value, Computed: true},
-	{Function: "nvmlDeviceGetProcessUtilization", Values: names("sm", "memory", "encoder", "decoder"), Optional: 3, Computed: true},
+	{Function: "nvmlDeviceGetProcessUtilization", Values: names("sm", "memory", "encoder", "decoder"), Optional: 3,
+		Computed: true},
 	{Function: "nvmlDeviceGetEncoderUtilization", Values: utilization, C: u32, NotMIG: true,
 		Readings: engine(gpu.EngineEncoder, "Encoder")},
 	{Function: "nvmlDeviceGetDecoderUtilization", Values: utilization, C: u32, NotMIG: true,
@@ -96,16 +101,19 @@ var Calls = []Call{
 	{Function: "nvmlDeviceGetMemoryInfo_v2", Since: 535, Values: names("total", "used", "free", "reserved")},
 	{Function: "nvmlDeviceGetMemoryInfo", Values: memory},
 	{Function: "nvmlDeviceGetBAR1MemoryInfo", Values: memory},
-	{Function: "nvmlDeviceGetTemperatureV", Since: 580, Methods: names("Device.GetTemperatureV", "TemperatureHandler.V1"),
+	{Function: "nvmlDeviceGetTemperatureV", Since: 580,
+		Methods:  names("Device.GetTemperatureV", "TemperatureHandler.V1"),
 		Readings: readings(medium("temperature", "Temperature of the GPU.", Celsius, "Temperature").byHand())},
-	{Function: "nvmlDeviceGetTemperature", Args: args(sensors), Values: value, C: u32, CArg: "nvmlTemperatureSensors_t"},
+	{Function: "nvmlDeviceGetTemperature", Args: args(sensors), Values: value, C: u32,
+		CArg: "nvmlTemperatureSensors_t"},
 	{Function: "nvmlDeviceGetNumFans", Since: 535, Values: value, C: u32},
 	{Function: "nvmlDeviceGetFanSpeed", Unused: true, Values: value, C: u32},
 	{Function: "nvmlDeviceGetFanSpeed_v2", Args: args(fans), Values: value, C: u32, CArg: u32},
 	{Function: "nvmlDeviceGetClockInfo", Args: args(clocks), Values: value, C: u32, CArg: "nvmlClockType_t",
 		Readings: clockReadings(medium, "clock", "Clock", "Clocks")},
 	{Function: "nvmlDeviceGetPerformanceState", Values: value, C: "nvmlPstates_t", Readings: readings(
-		medium("performance_state", "Performance state, 0 the fastest; 32 is unknown.", Number, "PState").within(0, 15).when("v <= 15"))},
+		medium("performance_state", "Performance state, 0 the fastest; 32 is unknown.", Number, "PState").
+			within(0, 15).when("v <= 15"))},
 	{Function: "nvmlDeviceGetCurrentClocksEventReasons", Unused: true, Since: 535, Values: value, C: u64},
 	{Function: "nvmlDeviceGetCurrentClocksThrottleReasons", Unused: true, Values: value, C: u64},
 	{Function: "nvmlDeviceGetMemoryErrorCounter", Args: args(severities, counters, locations), Values: value},
@@ -126,9 +134,11 @@ var Calls = []Call{
 	{Function: "nvmlDeviceGetPowerManagementDefaultLimit", Values: value, C: u32, Readings: readings(
 		slow("power_limit_default", "Limit after boot.", Milliwatts, "PowerLimitDefault").rejected("power_limit"))},
 	{Function: "nvmlDeviceGetPowerManagementLimitConstraints", Values: names("min", "max"), C: u32, Readings: readings(
-		slow("power_limit_range", "Minimum and maximum limit that can be set.", Milliwatts, "PowerLimitMin", "PowerLimitMax").
+		slow("power_limit_range", "Minimum and maximum limit that can be set.", Milliwatts,
+			"PowerLimitMin", "PowerLimitMax").
 			rejected("power_limit"))},
-	{Function: "nvmlDeviceGetTemperatureThreshold", Args: args(thresholds), Values: value, C: u32, CArg: "nvmlTemperatureThresholds_t"},
+	{Function: "nvmlDeviceGetTemperatureThreshold", Args: args(thresholds), Values: value, C: u32,
+		CArg: "nvmlTemperatureThresholds_t"},
 	{Function: "nvmlDeviceGetMarginTemperature", Since: 580, Values: value},
 	{Function: "nvmlDeviceGetMaxClockInfo", Args: args(clocks), Values: value, C: u32, CArg: "nvmlClockType_t",
 		Readings: clockReadings(slow, "clock_max", "Maximum clock", "MaxClocks")},
@@ -153,11 +163,11 @@ var Calls = []Call{
 	{Function: "nvmlDeviceGetCurrPcieLinkWidth", Values: value, C: u32,
 		Readings: pcie("pcie_link_width", "Current number of PCIe lanes.", "PCIe.Width", 64)},
 	{Function: "nvmlDeviceGetMaxPcieLinkGeneration", Values: value, C: u32,
-		Readings: pcie("pcie_link_generation_max", "Maximum PCIe generation of GPU and slot.", "PCIe.MaxGeneration", 16)},
+		Readings: pcie("pcie_link_generation_max", "Maximum PCIe generation of both ends.", "PCIe.MaxGeneration", 16)},
 	{Function: "nvmlDeviceGetMaxPcieLinkWidth", Values: value, C: u32,
 		Readings: pcie("pcie_link_width_max", "Maximum number of PCIe lanes of GPU and slot.", "PCIe.MaxWidth", 64)},
 	{Function: "nvmlDeviceGetGpuMaxPcieLinkGeneration", Since: 535, Values: value, C: u32,
-		Readings: pcie("pcie_link_generation_gpu_max", "Maximum PCIe generation of the GPU alone.", "PCIe.GPUMaxGeneration", 16)},
+		Readings: pcie("pcie_link_generation_gpu_max", "Maximum of the GPU alone.", "PCIe.GPUMaxGeneration", 16)},
 	{Function: "nvmlDeviceGetNvLinkState", Args: args(links), Values: value, C: enable, CArg: u32},
 	{Function: "nvmlDeviceGetNvLinkErrorCounter", Unused: true, Args: args(links, linkErrors), Values: value},
 	{Function: "nvmlDeviceGetGpuFabricInfo", Unused: true, Since: 535, Optional: 4,
@@ -187,7 +197,8 @@ var Calls = []Call{
 }
 
 func engine(e gpu.Engine, what string) []Reading {
-	return readings(fast("engine_"+string(e), what+" utilization over the driver's period.", Percent, fmt.Sprintf("Engines[%q]", e)).
+	to := fmt.Sprintf("Engines[%q]", e)
+	return readings(fast("engine_"+string(e), what+" utilization over the driver's period.", Percent, to).
 		rejected("engine_utilization"))
 }
 
@@ -201,7 +212,8 @@ func clockReadings(group func(name, doc string, unit Unit, to ...string) Reading
 		clock gpu.Clock
 		arg   string
 	}{{gpu.ClockGraphics, "GRAPHICS"}, {gpu.ClockSM, "SM"}, {gpu.ClockMemory, "MEM"}, {gpu.ClockVideo, "VIDEO"}} {
-		list = append(list, group(name+"_"+string(c.clock), doc+" of the domain.", Megahertz, fmt.Sprintf("%s[%q]", to, c.clock)).
+		list = append(list, group(name+"_"+string(c.clock), doc+" of the domain.", Megahertz,
+			fmt.Sprintf("%s[%q]", to, c.clock)).
 			arg("CLOCK_"+c.arg).rejected(name))
 	}
 	return list
@@ -219,7 +231,7 @@ var Fields = []Field{
 	{ID: 186, Name: "POWER_INSTANT", Scope: "nvml.POWER_SCOPE_GPU",
 		Reading: fast("power_instant", "Power at the last sensor sample.", Milliwatts, "PowerInstant")},
 	{ID: 185, Name: "POWER_AVERAGE", Scope: "nvml.POWER_SCOPE_MODULE",
-		Reading: fast("power_module", "Power of the module (with the CPU on Grace), averaged over 1 s.", Milliwatts, "PowerModule")},
+		Reading: fast("power_module", "Power of the module (with its CPU), averaged over 1 s.", Milliwatts, "PowerModule")},
 	{ID: 185, Name: "POWER_AVERAGE", Scope: "nvml.POWER_SCOPE_MEMORY",
 		Reading: fast("power_memory", "Power of the memory, averaged over 1 s.", Milliwatts, "PowerMemory")},
 	{ID: 83, Name: "TOTAL_ENERGY_CONSUMPTION",
@@ -241,11 +253,13 @@ var Fields = []Field{
 	{ID: 138, Name: "NVLINK_THROUGHPUT_DATA_TX", Scope: allLinks,
 		Reading: fast("nvlink_transmit", "Data sent over all NVLinks.", KiB, "NVLinkTransmit").kind(Counter)},
 	{ID: 202, Name: "NVLINK_COUNT_XMIT_BYTES", Scope: perLink,
-		Reading: fast("nvlink_transmit", "Data sent over each NVLink (NVLink 5).", Bytes, "NVLinkTransmit").rank(1).kind(Counter)},
+		Reading: fast("nvlink_transmit", "Data sent over each NVLink (NVLink 5).", Bytes, "NVLinkTransmit").
+			rank(1).kind(Counter)},
 	{ID: 139, Name: "NVLINK_THROUGHPUT_DATA_RX", Scope: allLinks,
 		Reading: fast("nvlink_receive", "Data received over all NVLinks.", KiB, "NVLinkReceive").kind(Counter)},
 	{ID: 204, Name: "NVLINK_COUNT_RCV_BYTES", Scope: perLink,
-		Reading: fast("nvlink_receive", "Data received over each NVLink (NVLink 5).", Bytes, "NVLinkReceive").rank(1).kind(Counter)},
+		Reading: fast("nvlink_receive", "Data received over each NVLink (NVLink 5).", Bytes, "NVLinkReceive").
+			rank(1).kind(Counter)},
 
 	{ID: 142, Name: "REMAPPED_COR", Reading: medium("remapped_rows", "Rows remapped after correctable errors.", Count,
 		"RemappedRows[gpu.CauseCorrected]").kind(Errors)},
@@ -255,13 +269,14 @@ var Fields = []Field{
 		Reading: medium("remapped_rows", "Whether rows are to be remapped at the next reset.", Switch, "RemapPending")},
 	{ID: 145, Name: "REMAPPED_FAILURE",
 		Reading: medium("remapped_rows", "Whether a row could not be remapped.", Switch, "RemapFailed")},
-	{ID: 29, Name: "RETIRED_SBE", Reading: medium("retired_pages", "Pages retired after repeated single-bit errors.", Count,
-		"RetiredPages[gpu.CauseSingleBit]").kind(Errors)},
+	{ID: 29, Name: "RETIRED_SBE", Reading: medium("retired_pages", "Pages retired after repeated single-bit errors.",
+		Count, "RetiredPages[gpu.CauseSingleBit]").kind(Errors)},
 	{ID: 30, Name: "RETIRED_DBE", Reading: medium("retired_pages", "Pages retired after a double-bit error.", Count,
 		"RetiredPages[gpu.CauseDoubleBit]").kind(Errors)},
 	{ID: 31, Name: "RETIRED_PENDING",
-		Reading: medium("retired_pages", "Whether pages are to be retired at the next reset.", Switch, "RetirePending")},
-	{ID: 94, Name: "PCIE_REPLAY_COUNTER", Reading: medium("pcie_replays", "PCIe replays.", Count, "PCIeReplays").kind(Errors)},
+		Reading: medium("retired_pages", "Whether pages will be retired at the next reset.", Switch, "RetirePending")},
+	{ID: 94, Name: "PCIE_REPLAY_COUNTER",
+		Reading: medium("pcie_replays", "PCIe replays.", Count, "PCIeReplays").kind(Errors)},
 	linkError(38, "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", "", gpu.NVLinkCRCFlit, 0),
 	linkError(163, "NVLINK_ERROR_DL_CRC", perLink, gpu.NVLinkCRCFlit, 1),
 	linkError(45, "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", "", gpu.NVLinkCRCData, 0),
@@ -269,7 +284,8 @@ var Fields = []Field{
 	linkError(161, "NVLINK_ERROR_DL_REPLAY", perLink, gpu.NVLinkReplay, 1),
 	linkError(59, "NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "", gpu.NVLinkRecovery, 0),
 	linkError(162, "NVLINK_ERROR_DL_RECOVERY", perLink, gpu.NVLinkRecovery, 1),
-	linkError(215, "NVLINK_COUNT_LINK_RECOVERY_EVENTS", perLink, gpu.NVLinkRecovery, 2), // Blackwell, in place of the others
+	// Blackwell, in place of the others
+	linkError(215, "NVLINK_COUNT_LINK_RECOVERY_EVENTS", perLink, gpu.NVLinkRecovery, 2),
 	linkError(160, "NVLINK_ECC_DATA_ERROR_COUNT_TOTAL", "", gpu.NVLinkECC, 0),
 	linkError(221, "NVLINK_COUNT_SYMBOL_ERRORS", perLink, gpu.NVLinkSymbol, 0),
 	{ID: 230, Name: "GET_GPU_RECOVERY_ACTION", Reading: medium("recovery_action", "What the driver recommends.",
@@ -282,14 +298,16 @@ var Fields = []Field{
 
 // limited is a counter of the time in which clocks were reduced for one reason.
 func limited(id uint32, name string, reason gpu.LimitReason) Field {
-	return Field{ID: id, Name: name, Reading: fast("limited_"+string(reason), "Time in which clocks were reduced for this reason.",
+	return Field{ID: id, Name: name, Reading: fast("limited_"+string(reason),
+		"Time in which clocks were reduced for this reason.",
 		Nanoseconds, fmt.Sprintf("Limited[%q]", reason)).kind(Counter).rejected("limited_time")}
 }
 
 // linkError is a counter of NVLink errors: the sums of all links on older drivers, then one of each link.
 func linkError(id uint32, name, scope string, kind gpu.NVLinkError, rank int) Field {
-	return Field{ID: id, Name: name, Scope: scope, Reading: medium("nvlink_errors_"+string(kind), "NVLink errors of all links.",
-		Count, fmt.Sprintf("NVLinkErrors[%q]", kind)).rank(rank).kind(Errors)}
+	return Field{ID: id, Name: name, Scope: scope,
+		Reading: medium("nvlink_errors_"+string(kind), "NVLink errors of all links.",
+			Count, fmt.Sprintf("NVLinkErrors[%q]", kind)).rank(rank).kind(Errors)}
 }
 
 // All returns every reading of the call and field table.

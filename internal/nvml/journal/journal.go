@@ -64,7 +64,7 @@ type Writer struct {
 	err   error
 }
 
-// NewWriter returns an empty journal. clock tells when calls are made; salt makes the masked names: nil for a
+// NewWriter returns an empty journal. clock returns when calls are made; salt makes the masked names: nil for a
 // random one that is kept nowhere.
 func NewWriter(clock func() time.Time, salt []byte) *Writer {
 	return &Writer{clock: clock, mask: newMask(salt), start: clock()}
@@ -112,9 +112,12 @@ func (w *Writer) Bytes(h Header) ([]byte, error) {
 		return nil, w.err
 	}
 	h.Version = Version
-	h.Note = "What the NVIDIA driver of one node answered. Masked: UUIDs of GPUs and MIG devices, serial numbers of boards and " +
-		"process IDs are replaced by others of the same form; the key was random and is not kept. Unchanged: product names, " +
-		"part numbers, versions and PCI addresses. Not included: the name of the host, names of processes, users and pods."
+	h.Note = "What the NVIDIA driver of one node answered. Masked: UUIDs of GPUs and MIG devices, serial numbers of " +
+		"boards and " +
+		"process IDs are replaced by others of the same form; the key was random and is not kept. Unchanged: product " +
+		"names, " +
+		"part numbers, versions and PCI addresses. Not included: the name of the host, names of processes, users and " +
+		"pods."
 	var out bytes.Buffer
 	if err := w.encode(&out, h); err != nil {
 		return nil, err
@@ -133,7 +136,8 @@ func Parse(text []byte) (Header, []Line, error) {
 		var err error
 		if number == 1 {
 			if err = json.Unmarshal(raw, &h); err == nil && h.Version != Version {
-				err = fmt.Errorf("expected a journal of gpu-exporter record, version %d, got version %d", Version, h.Version)
+				err = fmt.Errorf("expected a journal of gpu-exporter record, version %d, got version %d", Version,
+					h.Version)
 			}
 		} else {
 			var line Line

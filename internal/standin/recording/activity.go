@@ -156,8 +156,9 @@ func (d *device) writeActivity() (dram float64) {
 	var rates struct{ Gpu, Memory uint32 }
 	if decode(line, &rates) && exists(d.busy.code) && rates.Gpu <= 100 && rates.Memory <= 100 {
 		// As a sum it follows the load.
-		v = scenario.Numbers("100*util", "100*memutil").Noted(fmt.Sprintf("it was %d and %d; %s and %s on average over %s",
-			rates.Gpu, rates.Memory, percent(d.busy.mean()), percent(memory.mean()), seconds(d.seconds)))
+		v = scenario.Numbers("100*util", "100*memutil").Noted(
+			fmt.Sprintf("it was %d and %d; %s and %s on average over %s",
+				rates.Gpu, rates.Memory, percent(d.busy.mean()), percent(memory.mean()), seconds(d.seconds)))
 	}
 	if line.Code != "" {
 		d.draft.Answers.Set("UtilizationRates", v)
@@ -182,8 +183,9 @@ func (d *device) writeActivity() (dram float64) {
 	case !exists(work.code):
 		d.refuse("ProcessUtilization", journal.Line{Code: work.code})
 	case s != nil:
-		d.draft.Answers.Set("ProcessUtilization", scenario.Numbers(scenario.Integer(s.SmUtil), scenario.Integer(s.MemUtil),
-			scenario.Integer(s.EncUtil), scenario.Integer(s.DecUtil)))
+		d.draft.Answers.Set("ProcessUtilization",
+			scenario.Numbers(scenario.Integer(s.SmUtil), scenario.Integer(s.MemUtil),
+				scenario.Integer(s.EncUtil), scenario.Integer(s.DecUtil)))
 	}
 	if busy := d.busy.mean(); busy > 0 {
 		return min(1, memory.mean()/busy)

@@ -13,7 +13,10 @@ import (
 
 // counts reports whether a field counts work: its line says how fast it grew.
 func counts(id uint32) bool {
-	return slices.ContainsFunc(calls.Fields, func(f calls.Field) bool { return f.ID == id && f.Reading.Kind == calls.Counter })
+	return slices.ContainsFunc(calls.Fields, func(f calls.Field) bool {
+		return f.ID == id &&
+			f.Reading.Kind == calls.Counter
+	})
 }
 
 // writeFields writes the fields. One that the driver refused together with its whole batch is left out.

@@ -61,7 +61,8 @@ func (r *recording) missing(taken []string) {
 // head writes what concerns the whole file.
 func (r *recording) head() {
 	exports := func(symbol string) bool { return slices.Contains(r.header.Symbols, symbol) }
-	for key, symbols := range map[string][]string{"EventSetCreate": {"nvmlEventSetCreate"}, "EventSetWait": {"nvmlEventSetWait", "nvmlEventSetWait_v2"}} {
+	for key, symbols := range map[string][]string{"EventSetCreate": {"nvmlEventSetCreate"},
+		"EventSetWait": {"nvmlEventSetWait", "nvmlEventSetWait_v2"}} {
 		if !slices.ContainsFunc(symbols, exports) {
 			r.draft.System.Set(key, scenario.Code("FUNCTION_NOT_FOUND"))
 		}
@@ -86,9 +87,12 @@ func (r *recording) head() {
 	}
 	r.draft.Title = fmt.Sprintf("Recorded: %s, driver %s", strings.Join(models, ", "), driver)
 	r.draft.Comment = []string{
-		fmt.Sprintf("Made from a journal of %s, %s, over %s. %s", r.header.Program, r.header.Date, seconds(r.seconds), r.header.Note),
-		"Values are those at the end of the journal. A counter of work goes on at the rate at which it grew. busy= is the mean of " +
-			"the journal, in time slices of one second. FUNCTION_NOT_FOUND is a function that the driver's library does not have.",
+		fmt.Sprintf("Made from a journal of %s, %s, over %s. %s", r.header.Program, r.header.Date, seconds(r.seconds),
+			r.header.Note),
+		"Values are those at the end of the journal. A counter of work goes on at the rate at which it grew. busy= " +
+			"is the mean of " +
+			"the journal, in time slices of one second. FUNCTION_NOT_FOUND is a function that the driver's library " +
+			"does not have.",
 	}
 	if len(r.notes) > 0 {
 		r.draft.Comment = append(r.draft.Comment, strings.Join(r.notes, " "))

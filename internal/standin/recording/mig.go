@@ -36,7 +36,8 @@ func (p profile) statement() string {
 	for _, o := range []struct {
 		name      string
 		is, limit uint32
-	}{{"sms", i.MultiprocessorCount, 1024}, {"count", i.InstanceCount, 16}, {"copies", i.CopyEngineCount, 64}, {"decoders", i.DecoderCount, 64},
+	}{{"sms", i.MultiprocessorCount, 1024}, {"count", i.InstanceCount, 16}, {"copies", i.CopyEngineCount, 64},
+		{"decoders", i.DecoderCount, 64},
 		{"encoders", i.EncoderCount, 64}, {"jpg", i.JpegCount, 64}, {"ofa", i.OfaCount, 64}} {
 		if o.is > 0 {
 			text += fmt.Sprintf(" %s=%d", o.name, min(o.is, o.limit))
@@ -118,7 +119,8 @@ func (d *device) describe(m *migDevice) bool {
 		}
 	}
 	if m.gi < 0 || m.gi > 15 || m.ci < 0 || m.ci > 15 {
-		d.note(fmt.Sprintf("MIG device %d has the ids %d and %d, which a scenario cannot express; it is left out.", m.index, m.gi, m.ci))
+		d.note(fmt.Sprintf("MIG device %d has the ids %d and %d, which a scenario cannot express; it is left out.",
+			m.index, m.gi, m.ci))
 		return false
 	}
 	var attributes struct {
@@ -147,7 +149,8 @@ func (d *device) describe(m *migDevice) bool {
 	if decode(d.last("MemoryInfo_v2", index), &memory) || decode(d.last("MemoryInfo", index), &memory) {
 		m.memoryMiB, m.used = memory.Total>>20, memory.Used
 		if memory.Reserved > 0 {
-			d.note(fmt.Sprintf("GPU instance %d has %d bytes reserved, which a scenario cannot express.", m.gi, memory.Reserved))
+			d.note(fmt.Sprintf("GPU instance %d has %d bytes reserved, which a scenario cannot express.", m.gi,
+				memory.Reserved))
 		}
 	}
 	return true
@@ -168,7 +171,10 @@ func profileOf(name string) string {
 func (d *device) matchProfiles(profiles []profile) []profile {
 	for i := range d.mig {
 		m := &d.mig[i]
-		at := slices.IndexFunc(profiles, func(p profile) bool { return m.profileID >= 0 && int(p.info.Id) == m.profileID })
+		at := slices.IndexFunc(profiles, func(p profile) bool {
+			return m.profileID >= 0 &&
+				int(p.info.Id) == m.profileID
+		})
 		if at < 0 && m.profile != "" {
 			at = slices.IndexFunc(profiles, func(p profile) bool { return p.name == m.profile })
 		}

@@ -17,7 +17,8 @@ type share struct {
 	gi, ci int
 }
 
-var processLists = []struct{ key, kind string }{{"ComputeRunningProcesses", "compute"}, {"GraphicsRunningProcesses", "graphics"},
+var processLists = []struct{ key, kind string }{{"ComputeRunningProcesses", "compute"},
+	{"GraphicsRunningProcesses", "graphics"},
 	{"MPSComputeRunningProcesses", "mps"}}
 
 // processes are those of the GPU's lists, or of its MIG devices' where those were read instead.
@@ -54,7 +55,8 @@ func (d *device) processes() []process {
 		perDevice = read(m.gi, m.ci, int64(m.index)) || perDevice
 	}
 	if perDevice {
-		d.note("The GPU's own list of processes was closed, or named no instances: its MIG devices were read one by one.")
+		d.note("The GPU's own list of processes was closed, or named no instances: its MIG devices were read one by " +
+			"one.")
 	} else {
 		read(-1, -1)
 	}
@@ -63,7 +65,10 @@ func (d *device) processes() []process {
 	}
 	const limit = 200
 	if len(list) > limit {
-		slices.SortStableFunc(list, func(a, b process) int { return int(min(1, max(-1, int64(b.memory>>20)-int64(a.memory>>20)))) })
+		slices.SortStableFunc(list, func(a, b process) int {
+			return int(min(1,
+				max(-1, int64(b.memory>>20)-int64(a.memory>>20))))
+		})
 		d.note(fmt.Sprintf("%d processes were listed; the %d with most memory are included.", len(list), limit))
 		list = list[:limit]
 	}
@@ -111,7 +116,8 @@ func (d *device) writeProcesses(dram float64) {
 		if p.memory != math.MaxUint64 {
 			memory = scenario.Integer(min(p.memory, 1<<50))
 		}
-		d.say("process gpu=%d pid=%d kind=%s memory=%s%s%s", d.index, p.pid, p.kind, memory, place(p.gi, p.ci), busy(part, p.gi))
+		d.say("process gpu=%d pid=%d kind=%s memory=%s%s%s", d.index, p.pid, p.kind, memory, place(p.gi, p.ci),
+			busy(part, p.gi))
 	}
 	for i, s := range shares {
 		if written[i] || s.part <= 0 {
@@ -216,7 +222,8 @@ func (d *device) writeInstanceRest(list []process) {
 			}
 		}
 		if rest > 0 && rest <= 1<<50 {
-			d.say("load gpu=%d gi=%d ci=%d memory=%d busy=0%%   # not used by a listed process", d.index, m.gi, m.ci, rest)
+			d.say("load gpu=%d gi=%d ci=%d memory=%d busy=0%%   # not used by a listed process", d.index, m.gi, m.ci,
+				rest)
 		}
 	}
 }

@@ -37,7 +37,8 @@ func (d *device) writeProfiling() {
 	switch {
 	case refused.Code == "":
 	case sampled:
-		d.note("some of its instances could not be profiled (" + refused.Code + "), which a scenario cannot say of one alone.")
+		d.note("some of its instances could not be profiled (" + refused.Code +
+			"), which a scenario cannot say of one alone.")
 	default:
 		d.refuse("GpmMigSampleGet", refused)
 	}

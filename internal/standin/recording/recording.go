@@ -28,7 +28,8 @@ func Scenario(text []byte) ([]byte, error) {
 		return nil, errors.New("the journal has no GPU")
 	}
 	if len(r.gpus) > scenario.MaxGPUs {
-		r.notes = append(r.notes, fmt.Sprintf("The driver lists %d GPUs; the first %d are included.", len(r.gpus), scenario.MaxGPUs))
+		r.notes = append(r.notes, fmt.Sprintf("The driver lists %d GPUs; the first %d are included.", len(r.gpus),
+			scenario.MaxGPUs))
 		r.gpus = r.gpus[:scenario.MaxGPUs]
 	}
 	taken := r.addresses()
@@ -60,7 +61,8 @@ func (r *recording) add(line journal.Line) {
 			d.plain(line)
 		}
 	default:
-		if key := keyOf(line.Call); len(scenario.Components(key)) > 0 || line.Code != "SUCCESS" && scenario.HasKey(key) {
+		if key := keyOf(line.Call); len(scenario.Components(key)) > 0 || line.Code != "SUCCESS" &&
+			scenario.HasKey(key) {
 			r.draft.System.Set(key, value(key, line))
 		}
 	}
@@ -74,11 +76,14 @@ func (r *recording) gpu(index int) *device {
 }
 
 // special are the calls whose values need more than to be written as they are; see device.write.
-var special = []string{"FieldValues", "Samples", "ProcessUtilization", "UUID", "MinorNumber", "MemoryInfo", "MemoryInfo_v2",
+var special = []string{"FieldValues", "Samples", "ProcessUtilization", "UUID", "MinorNumber", "MemoryInfo",
+	"MemoryInfo_v2",
 	"BAR1MemoryInfo", "Temperature", "TemperatureV", "TotalEnergyConsumption", "UtilizationRates", "GpuFabricInfoV",
-	"MigMode", "MaxMigDeviceCount", "MigDeviceHandleByIndex", "GpuInstanceId", "ComputeInstanceId", "Attributes", "GpuInstanceById",
+	"MigMode", "MaxMigDeviceCount", "MigDeviceHandleByIndex", "GpuInstanceId", "ComputeInstanceId", "Attributes",
+	"GpuInstanceById",
 	"GpuInstanceGetInfo", "GpuInstanceProfileInfo", "ComputeRunningProcesses", "GraphicsRunningProcesses",
-	"MPSComputeRunningProcesses", "GpmSampleAlloc", "GpmSampleGet", "GpmMigSampleGet", "GpmMetricsGet", "RegisterEvents"}
+	"MPSComputeRunningProcesses", "GpmSampleAlloc", "GpmSampleGet", "GpmMigSampleGet", "GpmMetricsGet",
+	"RegisterEvents"}
 
 // plain writes the answer of a call that has a line of its own in a scenario. A later line replaces an earlier one.
 func (d *device) plain(line journal.Line) {

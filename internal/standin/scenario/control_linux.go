@@ -69,7 +69,8 @@ func newControl(path string, start time.Time, stepped bool) (*Control, error) {
 	if err := f.Truncate(int64(size)); err != nil {
 		return nil, fmt.Errorf("making control file %s: %w", path, err)
 	}
-	if c.mem, err = syscall.Mmap(int(f.Fd()), 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED); err != nil {
+	if c.mem, err = syscall.Mmap(int(f.Fd()), 0, size, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_SHARED); err != nil {
 		return nil, fmt.Errorf("mapping control file %s: %w", path, err)
 	}
 	c.file = (*controlFile)(unsafe.Pointer(&c.mem[0]))

@@ -118,7 +118,8 @@ func (c *GPU) implied(base map[string]value) []answer {
 	}
 	// The older call counts reserved memory as used.
 	if v2, known := base["MemoryInfo_v2"]; known && len(v2.components) == 4 {
-		if total, used, free, reserved := v2.components[0], v2.components[1], v2.components[2], v2.components[3]; total.isExact &&
+		if total, used, free, reserved := v2.components[0], v2.components[1], v2.components[2],
+			v2.components[3]; total.isExact &&
 			reserved.isExact && !used.isExact {
 			all := append(slices.Clone(used.terms), term{float64(reserved.exact), "1"})
 			sum("MemoryInfo", total, component{terms: all}, free)
@@ -173,7 +174,8 @@ func (p *parser) addMIGEvents() {
 	for _, c := range p.s.GPUs {
 		for _, l := range c.layouts {
 			if l.at > 0 {
-				p.s.events = append(p.s.events, event{at: l.at, dev: c.Index, kind: eventMIGChange, gi: 1<<32 - 1, ci: 1<<32 - 1})
+				p.s.events = append(p.s.events, event{at: l.at, dev: c.Index, kind: eventMIGChange, gi: 1<<32 - 1,
+					ci: 1<<32 - 1})
 			}
 		}
 	}

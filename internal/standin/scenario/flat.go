@@ -48,11 +48,13 @@ func (c *GPU) flat(b *bytes.Buffer) {
 	if r.entries == 0 {
 		r.period = 0
 	}
-	fmt.Fprintf(b, "gpu %s %d %d %d %d %d %d %d %d %d %d %d %d %s %s %s %s\n", encode(string(c.UUID)), domain, bus, device, c.Minor,
+	fmt.Fprintf(b, "gpu %s %d %d %d %d %d %d %d %d %d %d %d %d %s %s %s %s\n", encode(string(c.UUID)), domain, bus,
+		device, c.Minor,
 		r.period, r.entries, r.sizing, bit(r.boot), bit(r.zeros), bit(r.stops), bit(r.ownMean), r.window,
 		float(m.idleWatts*1000), float(m.busyWatts*1000), float(m.idleCelsius), float(m.busyCelsius))
 	for _, p := range c.profiles {
-		fmt.Fprintf(b, "profile %d %s %d %d %d %d %d %d %d %d %d %d %d\n", c.Index, encode(p.name), p.number, p.id, p.slices, p.memoryMiB,
+		fmt.Fprintf(b, "profile %d %s %d %d %d %d %d %d %d %d %d %d %d\n", c.Index, encode(p.name), p.number, p.id,
+			p.slices, p.memoryMiB,
 			p.sms, p.count, p.copies, p.decoders, p.encoders, p.jpg, p.ofa)
 	}
 	for _, d := range c.demands {
@@ -67,7 +69,8 @@ func (c *GPU) flat(b *bytes.Buffer) {
 	for _, l := range c.layouts {
 		fmt.Fprintf(b, "layout %d %d %d %d %d\n", c.Index, l.at, bit(l.current), bit(l.pending), slices)
 		for _, d := range l.devices {
-			fmt.Fprintf(b, "device %d %d %d %d %d %d %d %d %s\n", c.Index, d.index, d.gi, d.ci, d.profile, d.start, d.size, d.slices,
+			fmt.Fprintf(b, "device %d %d %d %d %d %d %d %d %s\n", c.Index, d.index, d.gi, d.ci, d.profile, d.start,
+				d.size, d.slices,
 				encode(string(d.uuid)))
 		}
 	}
@@ -84,7 +87,8 @@ func (st stall) flat(b *bytes.Buffer, owner int) {
 }
 
 func (a answer) flat(b *bytes.Buffer, owner int) {
-	fmt.Fprintf(b, "answer %d %d %s %d %d %d", owner, a.at, a.key, a.value.code, a.value.valueType, len(a.value.components))
+	fmt.Fprintf(b, "answer %d %d %s %d %d %d", owner, a.at, a.key, a.value.code, a.value.valueType,
+		len(a.value.components))
 	for _, c := range a.value.components {
 		b.WriteString(" " + c.flat())
 	}

@@ -399,7 +399,8 @@ func (p *parser) model(tokens []token) error {
 	for _, f := range []struct {
 		name string
 		to   *float64
-	}{{"idle_watts", &m.idleWatts}, {"busy_watts", &m.busyWatts}, {"idle_celsius", &m.idleCelsius}, {"busy_celsius", &m.busyCelsius}} {
+	}{{"idle_watts", &m.idleWatts}, {"busy_watts", &m.busyWatts}, {"idle_celsius", &m.idleCelsius},
+		{"busy_celsius", &m.busyCelsius}} {
 		if *f.to, err = o.number(f.name, 0); err != nil {
 			return err
 		}
@@ -421,7 +422,8 @@ func (p *parser) profile(tokens []token) error {
 	if len(p.current.profiles) >= maxProfilesPerGPU {
 		return fmt.Errorf("expected at most %d profiles", maxProfilesPerGPU)
 	}
-	o, err := parseOptions(tokens[1:], "number", "id", "slices", "memory", "sms", "count", "copies", "decoders", "encoders",
+	o, err := parseOptions(tokens[1:], "number", "id", "slices", "memory", "sms", "count", "copies", "decoders",
+		"encoders",
 		"jpg", "ofa")
 	if err != nil {
 		return err
@@ -488,7 +490,8 @@ func (p *parser) dev(tokens []token) error {
 		if len(serial) > 29 {
 			return fmt.Errorf("option serial=: expected at most 29 bytes")
 		}
-		c.block.answers = append(c.block.answers, answer{key: "Serial", value: value{components: []component{{isText: true, text: serial}}}})
+		c.block.answers = append(c.block.answers,
+			answer{key: "Serial", value: value{components: []component{{isText: true, text: serial}}}})
 	}
 	for _, other := range p.devs {
 		if other.dev.UUID == c.dev.UUID || other.dev.PCI == c.dev.PCI {
@@ -513,7 +516,8 @@ func (p *parser) GPURange(text string) ([]*GPUBlock, error) {
 }
 
 func (p *parser) process(tokens []token) error {
-	o, err := parseOptions(tokens, "gpu", "pid", "kind", "memory", "busy", "period", "phase", "from", "to", "gi", "ci", "dram")
+	o, err := parseOptions(tokens, "gpu", "pid", "kind", "memory", "busy", "period", "phase", "from", "to", "gi", "ci",
+		"dram")
 	if err != nil {
 		return err
 	}

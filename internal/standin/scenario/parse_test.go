@@ -226,7 +226,8 @@ at 31s gpu 0 xid 79
 	if got := number("Temperature[gpu]", "value", 20*time.Second); got != 30 {
 		t.Errorf("temperature from 20 s is %v", got)
 	}
-	if used, free := number("MemoryInfo_v2", "used", 6*time.Second), number("MemoryInfo_v2", "free", 6*time.Second); used != 10<<20 || free != 1<<30-11<<20 {
+	if used, free := number("MemoryInfo_v2", "used", 6*time.Second), number("MemoryInfo_v2", "free", 6*time.Second); used != 10<<20 ||
+		free != 1<<30-11<<20 {
 		t.Errorf("memory that follows processes: used %v, free %v", used, free)
 	}
 	if used := number("MemoryInfo", "used", 6*time.Second); used != 11<<20 {

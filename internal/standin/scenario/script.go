@@ -83,7 +83,8 @@ func parseStall(at time.Duration, tokens []token) (stall, bool, error) {
 	st.function = tokens[1].text
 	_, known := findKey(st.function)
 	if st.function != "*" && !known && !(strings.HasPrefix(st.function, "nvml") && validName(st.function)) {
-		return st, false, fmt.Errorf("expected a function like UtilizationRates or nvmlDeviceGetUtilizationRates, found %q", st.function)
+		return st, false, fmt.Errorf("expected a function like UtilizationRates or nvmlDeviceGetUtilizationRates, "+
+			"found %q", st.function)
 	}
 	return st, true, nil
 }
@@ -106,7 +107,8 @@ func (p *parser) atGPU(at time.Duration, c *GPUBlock, tokens []token) error {
 		return p.atMIG(at, c, tokens[1:])
 	}
 	if len(tokens) < 3 || tokens[1].text != "=" {
-		return fmt.Errorf("expected an answer, or one of lose, reset_required, restore, remove, hang, delay, xid, event, mig")
+		return fmt.Errorf("expected an answer, or one of lose, reset_required, restore, remove, hang, delay, xid, " +
+			"event, mig")
 	}
 	if len(tokens) == 3 && tokens[2].text == "default" && !tokens[2].quoted {
 		k, names, err := parseKey(tokens[0].text)
@@ -117,7 +119,8 @@ func (p *parser) atGPU(at time.Duration, c *GPUBlock, tokens []token) error {
 			return fmt.Errorf("expected an answer of a gpu, found %s, which concerns none", k.name)
 		}
 		for _, name := range names {
-			c.scripts = append(c.scripts, scriptLine{position: p.pos, key: k, answer: answer{at: at, key: name}, back: true})
+			c.scripts = append(c.scripts, scriptLine{position: p.pos, key: k, answer: answer{at: at, key: name},
+				back: true})
 		}
 		return nil
 	}
@@ -209,7 +212,8 @@ func parseLayout(text string, dev *GPU) ([]migDevice, error) {
 			name      string
 			to        *int
 			low, high int
-		}{{"gi", &d.gi, 0, maxGI - 1}, {"ci", &d.ci, 0, maxGI - 1}, {"start", &d.start, 0, 15}, {"size", &d.size, 0, 16},
+		}{{"gi", &d.gi, 0, maxGI - 1}, {"ci", &d.ci, 0, maxGI - 1}, {"start", &d.start, 0, 15},
+			{"size", &d.size, 0, 16},
 			{"slices", &d.slices, 0, 16}, {"index", &d.index, 0, maxMIGDevices - 1}} {
 			if *f.to, err = o.integer(f.name, *f.to, f.low, f.high); err != nil {
 				return nil, err

@@ -225,7 +225,8 @@ func (t Truth) State(at time.Duration) string {
 		if f.at > at {
 			break
 		}
-		state = map[string]string{"lose": "GPU_IS_LOST", "remove": "GPU_IS_LOST", "reset_required": "RESET_REQUIRED"}[f.kind]
+		state = map[string]string{"lose": "GPU_IS_LOST", "remove": "GPU_IS_LOST",
+			"reset_required": "RESET_REQUIRED"}[f.kind]
 	}
 	return state
 }
@@ -245,8 +246,9 @@ func (t Truth) MIG(at time.Duration) (on bool, devices []MIGDevice) {
 	l := t.c.layoutAt(at)
 	for _, d := range l.devices {
 		p := t.c.profiles[d.profile]
-		devices = append(devices, MIGDevice{UUID: d.uuid, Index: d.index, GI: d.gi, CI: d.ci, Profile: p.name, Start: d.start,
-			Size: d.size, Slices: d.slices, GISlices: p.slices, Memory: gpu.Bytes(p.memoryMiB) << 20})
+		devices = append(devices, MIGDevice{UUID: d.uuid, Index: d.index, GI: d.gi, CI: d.ci, Profile: p.name,
+			Start: d.start,
+			Size:  d.size, Slices: d.slices, GISlices: p.slices, Memory: gpu.Bytes(p.memoryMiB) << 20})
 	}
 	slices.SortFunc(devices, func(a, b MIGDevice) int {
 		return cmp.Or(cmp.Compare(a.GI, b.GI), cmp.Compare(a.CI, b.CI))
@@ -371,7 +373,8 @@ func (s *Scenario) variable(c *GPU, name string, at time.Duration) float64 {
 	case "held":
 		return float64(truth.Allocated(at))
 	case "temperature":
-		return c.model.idleCelsius + (c.model.busyCelsius-c.model.idleCelsius)*float64(truth.Utilization(at, 10*time.Second))
+		return c.model.idleCelsius + (c.model.busyCelsius-c.model.idleCelsius)*float64(truth.Utilization(at,
+			10*time.Second))
 	}
 	return 0
 }

@@ -98,7 +98,8 @@ func parseValue(k keyRow, tokens []token) (value, error) {
 		if last := tokens[len(tokens)-1].text; strings.HasPrefix(last, "type=") {
 			t, known := valueTypes[strings.TrimPrefix(last, "type=")]
 			if !known || len(tokens) == 1 {
-				return value{}, fmt.Errorf("expected a value and a type of double, uint, ulonglong, longlong, int, ushort")
+				return value{}, fmt.Errorf("expected a value and a type of double, uint, ulonglong, longlong, int, " +
+					"ushort")
 			}
 			v.valueType = t
 			tokens = tokens[:len(tokens)-1]
@@ -174,7 +175,8 @@ func splitTerms(sum string) []string {
 	var parts []string
 	start := 0
 	for i := 1; i < len(sum); i++ {
-		if (sum[i] == '+' || sum[i] == '-') && !(sum[i-1] == 'e' && i >= 2 && sum[i-2] >= '0' && sum[i-2] <= '9') && sum[i-1] != '*' {
+		if (sum[i] == '+' || sum[i] == '-') && !(sum[i-1] == 'e' && i >= 2 && sum[i-2] >= '0' && sum[i-2] <= '9') &&
+			sum[i-1] != '*' {
 			parts = append(parts, sum[start:i])
 			start = i
 		}
@@ -202,7 +204,8 @@ func parseTerm(part string) (term, error) {
 		}
 		f, err := parseNumber(factor)
 		if err != nil {
-			return term{}, fmt.Errorf("expected numbers and variables (%s), found %q", strings.Join(variables[1:], ", "), factor)
+			return term{}, fmt.Errorf("expected numbers and variables (%s), found %q",
+				strings.Join(variables[1:], ", "), factor)
 		}
 		t.factor *= f
 	}

@@ -119,7 +119,10 @@ func Real(v float64) (string, bool) {
 // Setting one again replaces it.
 func (a *Answers) Set(call string, v Value, index ...int64) {
 	s := spelled{call: call, index: index, value: v}
-	if i := slices.IndexFunc(a.list, func(o spelled) bool { return o.call == call && slices.Equal(o.index, index) }); i >= 0 {
+	if i := slices.IndexFunc(a.list, func(o spelled) bool {
+		return o.call == call &&
+			slices.Equal(o.index, index)
+	}); i >= 0 {
 		a.list[i] = s
 		return
 	}
@@ -160,7 +163,8 @@ func (d *Draft) Bytes() ([]byte, error) {
 	d.writeGPUs(&b)
 	text := b.Bytes()
 	if len(text) > maxFileBytes {
-		return nil, fmt.Errorf("write a scenario: it would be %d bytes long, and %d are the most", len(text), maxFileBytes)
+		return nil, fmt.Errorf("write a scenario: it would be %d bytes long, and %d are the most", len(text),
+			maxFileBytes)
 	}
 	if _, err := Parse("recording", b.String(), nil); err != nil {
 		return nil, fmt.Errorf("write a scenario: what was written does not read: %w", err)

@@ -13,7 +13,8 @@ import (
 
 // sample is a draft with something of everything that a recording has.
 func sample() *Draft {
-	d := &Draft{Comment: []string{"What it is.", strings.Repeat("A long sentence goes on ", 20) + "and ends."}, Title: `A "title" # of \ sorts`, Symbols: "R535"}
+	d := &Draft{Comment: []string{"What it is.", strings.Repeat("A long sentence goes on ", 20) + "and ends."},
+		Title: `A "title" # of \ sorts`, Symbols: "R535"}
 	d.System.Set("DriverVersion", Text("535.183.01"))
 	d.System.Set("CudaDriverVersion", Numbers("12020"))
 	d.System.Set("GpmSampleAlloc", Code("NO_PERMISSION"))
@@ -52,10 +53,12 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Title != `A "title" # of \ sorts` || s.Symbols != "R535" || len(s.GPUs) != 2 || s.GPUs[1].UUID != "GPU-1" || s.GPUs[1].PCI != "0000:11:00.0" {
+	if s.Title != `A "title" # of \ sorts` || s.Symbols != "R535" || len(s.GPUs) != 2 || s.GPUs[1].UUID != "GPU-1" ||
+		s.GPUs[1].PCI != "0000:11:00.0" {
 		t.Errorf("%q, %s, %+v", s.Title, s.Symbols, s.GPUs)
 	}
-	for key, want := range map[string]string{"Name": "{ map[] NVIDIA Test}", "PowerUsage": "{ map[value:70001] }", "EccMode": "{ map[current:1 pending:0] }",
+	for key, want := range map[string]string{"Name": "{ map[] NVIDIA Test}", "PowerUsage": "{ map[value:70001] }",
+		"EccMode":         "{ map[current:1 pending:0] }",
 		"NvLinkState[17]": "{ map[value:1] }", "Field[202,5]": "{NOT_SUPPORTED map[] }", "Field[94]": "{UNTOUCHED map[] }",
 		"TemperatureThreshold[gpu_max]": "{ map[value:90] }", "FanSpeed": "{UNKNOWN map[] }", "Serial": "{ map[] serial1}"} {
 		if a, ok := s.Answer(1, key, 0); !ok || fmt.Sprint(a) != want {
@@ -63,8 +66,10 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	lines := strings.Split(string(text), "\n")
-	for _, want := range []string{"# What it is.", "symbols R535", "system GpmSampleAlloc = !NO_PERMISSION", "board board0", "  NvLinkState[0-17] = 1",
-		"  Field[202,0-17] = !NOT_SUPPORTED", "  Field[83] = 5 type=double", "  Field[82] = 5", "  Field[138,all] = 1 + 2.5*t", "  Temperature[gpu] = -3",
+	for _, want := range []string{"# What it is.", "symbols R535", "system GpmSampleAlloc = !NO_PERMISSION", "board board0",
+		"  NvLinkState[0-17] = 1",
+		"  Field[202,0-17] = !NOT_SUPPORTED", "  Field[83] = 5 type=double", "  Field[82] = 5", "  Field[138,all] = 1 + 2.5*t",
+		"  Temperature[gpu] = -3",
 		"  TemperatureThreshold[gpu_max] = 90   # a note?with a break", "  FanSpeed = !UNKNOWN   # the driver said CODE_4242",
 		"gpu 1 board=board0 pci=0000:11:00.0 uuid=GPU-1", "  PowerUsage = 70001"} {
 		if n := strings.Count(strings.Join(lines, "\n")+"\n", want+"\n"); n != 1 {
@@ -99,7 +104,8 @@ func TestWriteRefuses(t *testing.T) {
 }
 
 func TestWriteTexts(t *testing.T) {
-	for _, text := range []string{"", "plain", `quo"te`, `back\slash`, `\"`, "# no comment", "tab\tand\nline", "\xff\xfe", "ünïcode", strings.Repeat("é", 60), "\x00"} {
+	for _, text := range []string{"", "plain", `quo"te`, `back\slash`, `\"`, "# no comment", "tab\tand\nline", "\xff\xfe", "ünïcode",
+		strings.Repeat("é", 60), "\x00"} {
 		d := &Draft{GPUs: []DraftGPU{{}}}
 		d.GPUs[0].Answers.Set("Name", Text(text))
 		b, err := d.Bytes()
@@ -158,25 +164,26 @@ func TestWrittenAndSpoiled(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ text, want string }{
-		"of a newer version":     {edit("scenario 1", "scenario 2"), "node.scenario:1: expected the first line to be: scenario 1"},
-		"empty":                  {"", "node.scenario:1: expected the first line"},
-		"another file":           {"\x7fELF\x02\x01\x01\x00", "node.scenario:1: expected printable text"},
-		"a web page":             {"<!DOCTYPE html>\n", "node.scenario:1: expected the first line"},
-		"cut in a text":          {whole[:strings.Index(whole, "NVIDIA Test")], `expected a closing "`},
-		"a code by hand":         {edit("!NO_PERMISSION", "!PERMISSION_DENIED"), "expected one return code"},
-		"a number by hand":       {edit("= 70001", "= 70 W"), "expected numbers and variables"},
-		"a key by hand":          {edit("NvLinkState[0-17]", "NvLinkState[0-99]"), "expected NvLinkState[0-35]"},
-		"a gpu by hand":          {edit("gpu 1 ", "gpu 2 "), "expected gpus numbered from 0 in order"},
-		"a board by hand":        {edit("gpu 0 board=board0", "gpu 0 board=board9"), "expected a board described before"},
-		"a gpu twice":            {edit("pci=0000:11:00.0", "pci=0000:10:00.0"), "expected another uuid and PCI address"},
-		"a process by hand":      {edit("process gpu=1", "process gpu=3"), "expected a number or a range below 2"},
-		"busy for too much":      {edit("busy=12.5%", "busy=1e9%"), "expected a part of a whole"},
-		"a ring for ever":        {edit("entries=100", "entries=99999999"), "from 1 to 1024"},
-		"a ring of nothing":      {edit("period=100ms", "period=0s"), "expected whole microseconds"},
-		"a climb":                {edit("symbols R535", "include ../../../etc/passwd"), "expected include and a path below"},
-		"a file of the machine":  {edit("symbols R535", "include /etc/passwd"), "expected include and a path below"},
-		"itself":                 {edit("symbols R535", "include node.scenario"), "expected includes at most"},
-		"too many answers":       {whole + strings.Repeat("board b\n", 1) + strings.Repeat("  Field[0-255,0-1] = 0\n", 2), "expected ranges that make at most"},
+		"of a newer version":    {edit("scenario 1", "scenario 2"), "node.scenario:1: expected the first line to be: scenario 1"},
+		"empty":                 {"", "node.scenario:1: expected the first line"},
+		"another file":          {"\x7fELF\x02\x01\x01\x00", "node.scenario:1: expected printable text"},
+		"a web page":            {"<!DOCTYPE html>\n", "node.scenario:1: expected the first line"},
+		"cut in a text":         {whole[:strings.Index(whole, "NVIDIA Test")], `expected a closing "`},
+		"a code by hand":        {edit("!NO_PERMISSION", "!PERMISSION_DENIED"), "expected one return code"},
+		"a number by hand":      {edit("= 70001", "= 70 W"), "expected numbers and variables"},
+		"a key by hand":         {edit("NvLinkState[0-17]", "NvLinkState[0-99]"), "expected NvLinkState[0-35]"},
+		"a gpu by hand":         {edit("gpu 1 ", "gpu 2 "), "expected gpus numbered from 0 in order"},
+		"a board by hand":       {edit("gpu 0 board=board0", "gpu 0 board=board9"), "expected a board described before"},
+		"a gpu twice":           {edit("pci=0000:11:00.0", "pci=0000:10:00.0"), "expected another uuid and PCI address"},
+		"a process by hand":     {edit("process gpu=1", "process gpu=3"), "expected a number or a range below 2"},
+		"busy for too much":     {edit("busy=12.5%", "busy=1e9%"), "expected a part of a whole"},
+		"a ring for ever":       {edit("entries=100", "entries=99999999"), "from 1 to 1024"},
+		"a ring of nothing":     {edit("period=100ms", "period=0s"), "expected whole microseconds"},
+		"a climb":               {edit("symbols R535", "include ../../../etc/passwd"), "expected include and a path below"},
+		"a file of the machine": {edit("symbols R535", "include /etc/passwd"), "expected include and a path below"},
+		"itself":                {edit("symbols R535", "include node.scenario"), "expected includes at most"},
+		"too many answers": {whole + strings.Repeat("board b\n", 1) + strings.Repeat("  Field[0-255,0-1] = 0\n", 2),
+			"expected ranges that make at most"},
 		"a line without an end":  {edit("symbols R535", strings.Repeat("x", 1<<20)), "node.scenario:"},
 		"larger than a scenario": {whole + strings.Repeat("# \n", 1<<19), "node.scenario:1: expected at most"},
 		"control characters":     {edit("symbols R535", "symbols\x1b[2J R535"), "expected printable text"},
@@ -200,7 +207,8 @@ func TestWrittenAndSpoiled(t *testing.T) {
 	}
 	// Cut at every byte, and with a byte changed at every place.
 	for at := range whole {
-		for _, spoiled := range []string{whole[:at], whole[:at] + "\x00" + whole[at+1:], whole[:at] + "9" + whole[at+1:], whole[:at] + "]" + whole[at+1:]} {
+		for _, spoiled := range []string{whole[:at], whole[:at] + "\x00" + whole[at+1:], whole[:at] + "9" + whole[at+1:],
+			whole[:at] + "]" + whole[at+1:]} {
 			if _, err := Parse("node.scenario", spoiled, nil); err != nil && !atLine.MatchString(err.Error()) {
 				t.Fatalf("spoiled at byte %d: %v", at, err)
 			}
@@ -251,7 +259,8 @@ func FuzzWrite(f *testing.F) {
 		if got, _ := s.Answer(1, "Name", 0); got.Text != printable(text, maxNameBytes) {
 			t.Errorf("%q came back as %q", text, got.Text)
 		}
-		if got, _ := s.Answer(1, "TotalEnergyConsumption", 0); got.Numbers["value"] != float64(unsigned) && got.Numbers["value"] != float64(int64(unsigned)) {
+		if got, _ := s.Answer(1, "TotalEnergyConsumption", 0); got.Numbers["value"] != float64(unsigned) &&
+			got.Numbers["value"] != float64(int64(unsigned)) {
 			t.Errorf("%d came back as %v", unsigned, got)
 		}
 		if n, ok := Real(real); ok {
