@@ -10,8 +10,9 @@ type Annotation struct {
 }
 
 func xidAnnotation(selector string) Annotation {
-	return Annotation{Name: "XID events", Expr: total("node, gpu, xid", xids("<"+selector+">", "$__interval")),
-		Title: "XID {{xid}}", Text: "{{node}} GPU {{gpu}}: the driver reported XID {{xid}}", Tags: "node,gpu,xid", Color: Red, On: true}
+	return Annotation{Name: "XID events", Expr: total("node, gpu, xid", xids("<"+selector+">", "$__rate_interval")),
+		Title: "XID {{xid}}", Text: "{{node}} GPU {{gpu}}: the driver reported XID {{xid}}", Tags: "node,gpu,xid",
+		Color: Red, On: true}
 }
 
 func xidRecordAnnotation() Annotation {
@@ -26,23 +27,30 @@ func (m Annotation) off() Annotation {
 }
 
 func restartAnnotation(selector string) Annotation {
-	return Annotation{Name: "Exporter restarts", Expr: `(changes(process_start_time_seconds{<job>}[$__interval]) > 0) * on (cluster, job, instance) group_left (node) max by (cluster, job, instance, node) (gpu_exporter_build_info{<` + selector + `>})`,
-		Title: "Exporter restarted", Text: "{{node}}: counters began anew", Tags: "node", Color: Purple}
+	return Annotation{Name: "Exporter restarts",
+		Expr: `(changes(process_start_time_seconds{<job>}[$__rate_interval]) > 0) * on (cluster, job, instance) ` +
+			`group_left (node) max by (cluster, job, instance, node) (gpu_exporter_build_info{<` + selector + `>})`,
+		Title: "Exporter restarted", Text: "{{node}}: counters restarted", Tags: "node", Color: Purple}
 }
 
 func driverAnnotation(selector string) Annotation {
-	return Annotation{Name: "Driver changes", Expr: `count by (cluster, node) (count by (cluster, node, driver_version) (last_over_time(gpu_driver_info{<` + selector + `>}[10m]))) > 1`,
-		Title: "Driver changed", Text: "{{node}}: another driver version", Tags: "node", Color: Blue}
+	return Annotation{Name: "Driver changes",
+		Expr: `count by (cluster, node) (count by (cluster, node, driver_version) (last_over_time(gpu_driver_info{<` +
+			selector + `>}[10m]))) > 1`,
+		Title: "Driver changed", Text: "{{node}}: driver version changed", Tags: "node", Color: Blue}
 }
 
 // podMark is off at first: on a busy node it is many lines.
 func podAnnotation(selector string) Annotation {
-	held := "gpu_container_allocation_ratio{<" + selector + ">}"
-	return Annotation{Name: "Pods that take GPUs", Expr: `count by (node, namespace, pod) (` + held + ` unless ` + held + ` offset $__interval)`,
-		Title: "{{namespace}}/{{pod}}", Text: "{{namespace}}/{{pod}} took a GPU of {{node}}", Tags: "node,namespace,pod", Color: Teal}
+	allocated := "gpu_container_allocation_ratio{<" + selector + ">}"
+	return Annotation{Name: "GPU allocations", Expr: `count by (node, namespace, pod) (` + allocated + ` unless ` +
+		allocated + ` offset $__interval)`,
+		Title: "{{namespace}}/{{pod}}", Text: "GPU of {{node}} allocated to {{namespace}}/{{pod}}",
+		Tags: "node,namespace,pod", Color: Teal}
 }
 
 func cordonAnnotation(selector string) Annotation {
-	return Annotation{Name: "Node cordoned", Expr: `max by (cluster, node) (kube_node_spec_unschedulable{<` + selector + `>}) == 1`,
-		Title: "Cordoned", Text: "{{node}} takes no new pods", Tags: "node", Color: Amber}
+	return Annotation{Name: "Node cordoned", Expr: `max by (cluster, node) (kube_node_spec_unschedulable{<` + selector +
+		`>}) == 1`,
+		Title: "Cordoned", Text: "{{node}} was cordoned", Tags: "node", Color: Amber}
 }

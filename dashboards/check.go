@@ -21,7 +21,7 @@ const (
 	FromProcess          Source = "the exporter's process"
 )
 
-// External is a metric of others that the boards may read, with the labels that the boards may use.
+// External is a metric of others that the dashboards may read, with the labels that the dashboards may use.
 type External struct {
 	Name   string
 	Source Source
@@ -32,7 +32,8 @@ type External struct {
 func Externals() []External {
 	pod := []string{"namespace", "pod", "container", "node"}
 	rows := []External{
-		{"ALERTS", FromPrometheus, []string{"alertname", "alertstate", "severity", "node", "uuid", "gpu", "namespace", "pod", "workload_type", "workload", "model", "resource", "xid"}},
+		{"ALERTS", FromPrometheus, []string{"alertname", "alertstate", "severity", "node", "uuid", "gpu", "namespace",
+			"pod", "workload_type", "workload", "model", "resource", "xid"}},
 		{"up", FromPrometheus, nil},
 		{"scrape_duration_seconds", FromPrometheus, nil},
 		{"scrape_samples_scraped", FromPrometheus, nil},
@@ -68,9 +69,10 @@ func Externals() []External {
 // histogramParts are the endings of a classic histogram's series.
 var histogramParts = []string{"_bucket", "_sum", "_count"}
 
-// known says whether somebody exposes the metric: the catalog, a recording rule, or one of Externals.
+// known tells whether the metric exists: the catalog, a recording rule, or one of Externals.
 func known(metric string, rules []string) bool {
-	if slices.Contains(rules, metric) || slices.ContainsFunc(Externals(), func(e External) bool { return e.Name == metric }) {
+	if slices.Contains(rules, metric) || slices.ContainsFunc(Externals(),
+		func(e External) bool { return e.Name == metric }) {
 		return true
 	}
 	if _, ok := catalog.Lookup(metric); ok {
@@ -87,21 +89,21 @@ func known(metric string, rules []string) bool {
 
 var uidShape = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
-// Check returns the first broken law of the boards in one line that names the board and the panel. The
-// recording rules are those that the boards may read.
+// Check returns the first broken rule of the dashboards in one line that names the dashboard and the panel. The
+// recording rules are those that the dashboards may read.
 func Check(dashboards []Dashboard, rules []string) error {
 	for i, b := range dashboards {
 		if !uidShape.MatchString(b.UID) {
-			return fmt.Errorf("board %q: a uid is lower case, digits and hyphens, at most 40", b.UID)
+			return fmt.Errorf("dashboard %q: a uid is lower case, digits and hyphens, at most 40", b.UID)
 		}
 		if slices.ContainsFunc(dashboards[:i], func(o Dashboard) bool { return o.UID == b.UID }) {
-			return fmt.Errorf("board %s: the uid stands twice", b.UID)
+			return fmt.Errorf("dashboard %s: duplicate uid", b.UID)
 		}
 		if _, err := b.layout(); err != nil {
 			return err
 		}
 		if err := b.check(dashboards, rules); err != nil {
-			return fmt.Errorf("board %s: %w", b.UID, err)
+			return fmt.Errorf("dashboard %s: %w", b.UID, err)
 		}
 	}
 	return nil
@@ -109,7 +111,7 @@ func Check(dashboards []Dashboard, rules []string) error {
 
 func (b Dashboard) check(all []Dashboard, rules []string) error {
 	if b.Question == "" || b.Title == "" {
-		return fmt.Errorf("it has no title, or no question that it answers")
+		return fmt.Errorf("no title or question")
 	}
 	for _, name := range []string{varDatasource, varCluster} {
 		if !b.has(name) {
@@ -137,7 +139,7 @@ func (b Dashboard) check(all []Dashboard, rules []string) error {
 		}
 		err := b.checkPanel(p, all, rules)
 		if err == nil && titles[p.title] {
-			err = fmt.Errorf("the title stands twice")
+			err = fmt.Errorf("duplicate title")
 		}
 		if err != nil {
 			broken = fmt.Errorf("panel %q: %w", p.title, err)
@@ -154,15 +156,15 @@ func (b Dashboard) has(variable string) bool {
 func (b Dashboard) checkPanel(p Panel, all []Dashboard, rules []string) error {
 	switch {
 	case p.title == "":
-		return fmt.Errorf("it has no title")
+		return fmt.Errorf("no title")
 	case p.help == "":
-		return fmt.Errorf("it has no description")
+		return fmt.Errorf("no description")
 	case p.unit == "":
-		return fmt.Errorf("it has no unit")
+		return fmt.Errorf("no unit")
 	case p.kind != kindText && len(p.allQueries()) == 0:
-		return fmt.Errorf("it asks nothing")
-	case p.unit == Ratio && p.limits[0] == nil:
-		return fmt.Errorf("it shows a ratio and has no ends of the scale")
+		return fmt.Errorf("no query")
+	case p.unit == Ratio && p.limits[0] == nil && p.stack != "percent": // limits empty the panel in Grafana 10 and 11.1
+		return fmt.Errorf("a ratio without limits of the scale")
 	}
 	for _, query := range p.allQueries() {
 		if err := b.checkQuery(query.Expr, rules, false); err != nil {
@@ -173,11 +175,11 @@ func (b Dashboard) checkPanel(p Panel, all []Dashboard, rules []string) error {
 		}
 		for _, w := range windowsOf(query.Expr) {
 			if w != "$__rate_interval" && w != "$__range" && w != "$__range:5m" && p.window == "" {
-				return fmt.Errorf("the window [%s] is neither $__rate_interval nor $__range, and no reason is given", w)
+				return fmt.Errorf("the window [%s] is neither $__rate_interval nor $__range, and without a reason", w)
 			}
 		}
 		if len(p.allQueries()) > 1 && p.kind == kindSeries && query.Legend == "" {
-			return fmt.Errorf("a query among several has no legend: %s", query.Expr)
+			return fmt.Errorf("no legend of one of several queries: %s", query.Expr)
 		}
 	}
 	links := slices.Clone(p.links)
@@ -192,7 +194,7 @@ func (b Dashboard) checkPanel(p Panel, all []Dashboard, rules []string) error {
 	if p.kind == kindTable {
 		key := strings.TrimPrefix(p.sortBy, "-")
 		if !slices.ContainsFunc(p.columns, func(c Column) bool { return c.title == key }) {
-			return fmt.Errorf("it is sorted by %q, which is no column", key)
+			return fmt.Errorf("it is sorted by %q, which is not a column", key)
 		}
 	}
 	for _, l := range links {
@@ -210,23 +212,24 @@ func (b Dashboard) checkLink(l Link, p Panel, all []Dashboard) error {
 	}
 	for _, v := range l.Vars {
 		if !all[at].has(v.Name) {
-			return fmt.Errorf("it links to %s and sets %s, which that board does not have", l.UID, v.Name)
+			return fmt.Errorf("it links to %s and sets %s, which that dashboard does not have", l.UID, v.Name)
 		}
 		if v.Field == "" && !b.has(v.Name) {
-			return fmt.Errorf("it hands on %s, which this board does not have", v.Name)
+			return fmt.Errorf("it passes %s, which this dashboard does not have", v.Name)
 		}
-		if v.Field != "" && p.kind == kindTable && !slices.ContainsFunc(p.columns, func(c Column) bool { return c.label == v.Field }) {
+		if v.Field != "" && p.kind == kindTable &&
+			!slices.ContainsFunc(p.columns, func(c Column) bool { return c.label == v.Field }) {
 			return fmt.Errorf("it links by the column %s, which the table does not have", v.Field)
 		}
 	}
 	return nil
 }
 
-// ownMetric says whether only this exporter has the metric, so that it has a recording rule above node level.
+// ownMetric tells whether only this exporter has the metric, so that it has a recording rule above node level.
 func ownMetric(name string) bool { return strings.HasPrefix(name, "gpu_") }
 
 // checkQuery checks one expression. The queries of variables and annotations may read raw series on any
-// board: they ask for names and moments, not for sums.
+// dashboard: they need names and times, not sums.
 func (b Dashboard) checkQuery(expr string, rules []string, names bool) error {
 	expanded, err := b.expand(expr)
 	if err != nil {
@@ -234,7 +237,7 @@ func (b Dashboard) checkQuery(expr string, rules []string, names bool) error {
 	}
 	for _, v := range variablesOf(expanded) {
 		if !b.has(v) {
-			return fmt.Errorf("query %q uses $%s, which the board does not have", expr, v)
+			return fmt.Errorf("query %q uses $%s, which the dashboard does not have", expr, v)
 		}
 	}
 	// The functions of variables are words of Grafana; their label argument looks like a metric.
@@ -250,10 +253,11 @@ func (b Dashboard) checkQuery(expr string, rules []string, names bool) error {
 	}
 	for _, m := range metrics {
 		if !known(m, rules) {
-			return fmt.Errorf("query %q reads %s, which nobody exposes", expr, m)
+			return fmt.Errorf("query %q reads %s, which does not exist", expr, m)
 		}
 		if !b.Raw && !names && ownMetric(m) {
-			return fmt.Errorf("query %q reads the raw series %s: above node level boards read recording rules", expr, m)
+			return fmt.Errorf("query %q reads the raw series %s: above node level dashboards read recording rules",
+				expr, m)
 		}
 	}
 	for _, selector := range selectorsOf(promql) {

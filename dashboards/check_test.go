@@ -6,18 +6,19 @@ import (
 	"testing"
 )
 
-// small is a board that keeps every law.
+// small is a dashboard that keeps every law.
 func small() Dashboard {
 	return Dashboard{UID: "small", Title: "Small", Question: "Is it well?", Raw: true,
 		Vars: []Variable{datasourceVariable(), clusterVariable("gpu_info"), nodeVariable(false), gpuVariable()},
 		Rows: []Row{{Lines: []Line{line(4,
 			stat(12, "Power", Watts, "sum(gpu_power_watts{<node>})", "Power of the GPUs."),
 			series(12, "Busy", Ratio, "Utilisation.", q(gpuName, rawBusy(perGPU, "<node>"))).between(0, 1))}},
-			{Title: "More", Lines: []Line{line(8, table(24, "Cards", "GPU", "All GPUs.", label("gpu", "GPU").to(toGPUOfNode()), label("uuid", "UUID"), value("Power", Watts, "sum by (uuid, gpu) (gpu_power_watts{<node>})")))}}},
+			{Title: "More", Lines: []Line{line(8, table(24, "Cards", "GPU", "All GPUs.", label("gpu", "GPU").to(toGPUOfNode()),
+				label("uuid", "UUID"), value("Power", Watts, "sum by (uuid, gpu) (gpu_power_watts{<node>})")))}}},
 	}
 }
 
-// with returns the small board with its first panel changed.
+// with returns the small dashboard with its first panel changed.
 func with(change func(*Panel)) []Dashboard {
 	b := small()
 	change(&b.Rows[0].Lines[0].Panels[0])
@@ -26,7 +27,7 @@ func with(change func(*Panel)) []Dashboard {
 
 func TestBrokenTablesAreRefused(t *testing.T) {
 	if _, err := Files(with(func(*Panel) {}), nil); err != nil && !strings.Contains(err.Error(), "pod:gpu_workload:info") {
-		t.Fatalf("a good board was refused: %v", err)
+		t.Fatalf("a good dashboard was refused: %v", err)
 	}
 	expr := func(e string) []Dashboard { return with(func(p *Panel) { p.queries[0].Expr = e }) }
 	dashboard := func(change func(*Dashboard)) []Dashboard {
@@ -39,35 +40,45 @@ func TestBrokenTablesAreRefused(t *testing.T) {
 		dashboards []Dashboard
 		want       []string // what the one line must name
 	}{
-		{"a uid that stands twice", []Dashboard{small(), small(), gpuDashboard()}, []string{"small", "twice"}},
+		{"a duplicate uid", []Dashboard{small(), small(), gpuDashboard()}, []string{"small", "duplicate"}},
 		{"a uid that no URL should carry", dashboard(func(b *Dashboard) { b.UID = "Small board" }), []string{"Small board", "uid"}},
 		{"an unknown metric", expr("sum(gpu_powr_watts{<node>})"), []string{"small", `"Power"`, "gpu_powr_watts"}},
 		{"an unknown recording rule", expr("sum(node:gpu_nothing:sum{<node>})"), []string{"small", "node:gpu_nothing:sum"}},
 		{"a suffix of a family that is no histogram", expr("sum(gpu_power_watts_sum{<node>})"), []string{"gpu_power_watts_sum"}},
 		{"no metric at all", expr("vector(1)"), []string{`"Power"`, "no metric"}},
 		{"an unknown selector", expr("sum(gpu_power_watts{<nodes>})"), []string{"<nodes>"}},
-		{"a selector of a variable that is missing", expr("sum(gpu_power_watts{<namespace>})"), []string{"<namespace>", "variable namespace"}},
+		{"a selector of a variable that is missing", expr("sum(gpu_power_watts{<namespace>})"),
+			[]string{"<namespace>", "variable namespace"}},
 		{"a variable that is missing", expr(`sum(gpu_power_watts{<node>, uuid="$GPU"})`), []string{"$GPU"}},
 		{"no cluster", expr("sum(gpu_power_watts)"), []string{`"Power"`, "cluster"}},
 		{"no cluster on one side", expr("sum(gpu_power_watts{<node>}) / sum(gpu_power_limit_watts{gpu=\"1\"})"), []string{"cluster"}},
 		{"a window without a reason", expr("sum(rate(gpu_energy_joules_total{<node>}[5m]))"), []string{"[5m]"}},
 		{"raw series above node level", dashboard(func(b *Dashboard) { b.Raw = false }), []string{"raw series gpu_power_watts"}},
-		{"topk over time", dashboard(func(b *Dashboard) { b.Rows[0].Lines[0].Panels[1].queries[0].Expr = "topk(3, gpu_power_watts{<node>})" }), []string{`"Busy"`, "topk"}},
-		{"a ratio without ends", dashboard(func(b *Dashboard) { b.Rows[0].Lines[0].Panels[1].limits = [2]*float64{} }), []string{`"Busy"`, "ends"}},
+		{"topk over time",
+			dashboard(func(b *Dashboard) { b.Rows[0].Lines[0].Panels[1].queries[0].Expr = "topk(3, gpu_power_watts{<node>})" }),
+			[]string{`"Busy"`, "topk"}},
+		{"a ratio without limits", dashboard(func(b *Dashboard) { b.Rows[0].Lines[0].Panels[1].limits = [2]*float64{} }),
+			[]string{`"Busy"`, "limits"}},
 		{"no description", with(func(p *Panel) { p.help = "" }), []string{`"Power"`, "description"}},
 		{"no unit", with(func(p *Panel) { p.unit = "" }), []string{`"Power"`, "unit"}},
-		{"a title that stands twice", with(func(p *Panel) { p.title = "Busy" }), []string{`"Busy"`, "twice"}},
+		{"a duplicate title", with(func(p *Panel) { p.title = "Busy" }), []string{`"Busy"`, "duplicate"}},
 		{"a line wider than the grid", with(func(p *Panel) { p.width = 13 }), []string{"small", `"Power"`, "25"}},
 		{"a link to nowhere", with(func(p *Panel) { p.links = []Link{link("gpu-rack", "Open")} }), []string{"gpu-rack"}},
-		{"a link that sets what the target lacks", with(func(p *Panel) { p.links = []Link{link("gpu-device", "Open", pick(varPod))} }), []string{"gpu-device", "pod"}},
-		{"a link that hands on what is not here", with(func(p *Panel) { p.links = []Link{link("gpu-workload", "Open", hand(varPod))} }), []string{"pod", "this board"}},
+		{"a link that sets what the target lacks", with(func(p *Panel) { p.links = []Link{link("gpu-device", "Open", pick(varPod))} }),
+			[]string{"gpu-device", "pod"}},
+		{"a link that passes an unknown variable", with(func(p *Panel) { p.links = []Link{link("gpu-workload", "Open", hand(varPod))} }),
+			[]string{"pod", "this dashboard"}},
 		{"a link by a column that is not there", dashboard(func(b *Dashboard) {
 			b.Rows[1].Lines[0].Panels[0].columns[0].link = &Link{UID: "gpu-device", Vars: []LinkVar{pick(varNode)}}
 		}), []string{"column node"}},
 		{"an order by no column", dashboard(func(b *Dashboard) { b.Rows[1].Lines[0].Panels[0].sortBy = "-Heat" }), []string{"Heat"}},
 		{"no cluster variable", dashboard(func(b *Dashboard) { b.Vars = b.Vars[:1] }), []string{"variable cluster"}},
-		{"a variable that asks for an unknown metric", dashboard(func(b *Dashboard) { b.Vars[2].Query = "label_values(gpu_nothing{<cluster>}, node)" }), []string{"variable node", "gpu_nothing"}},
-		{"an annotation of an unknown metric", dashboard(func(b *Dashboard) { b.Annotations = []Annotation{{Name: "M", Expr: "gpu_nothing{<cluster>}"}} }), []string{`"M"`, "gpu_nothing"}},
+		{"a variable that asks for an unknown metric", dashboard(
+			func(b *Dashboard) { b.Vars[2].Query = "label_values(gpu_nothing{<cluster>}, node)" }),
+			[]string{"variable node", "gpu_nothing"}},
+		{"an annotation of an unknown metric", dashboard(
+			func(b *Dashboard) { b.Annotations = []Annotation{{Name: "M", Expr: "gpu_nothing{<cluster>}"}} }),
+			[]string{`"M"`, "gpu_nothing"}},
 		{"a row without a title", dashboard(func(b *Dashboard) { b.Rows[1].Title = "" }), []string{"row 2"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -133,7 +144,7 @@ func TestAbsenceIsNotCalm(t *testing.T) {
 	if want := "max(sum(gpu_fan_speed_ratio{<gpu>})) or (0 * max(gpu_device_up{<gpu>}) - 1)"; p.queries[0].Expr != want {
 		t.Errorf("%s, want %s", p.queries[0].Expr, want)
 	}
-	if !slices.Contains(p.mappings, Mapping{"-1", "N/A", Grey}) {
+	if !slices.Contains(p.mappings, Mapping{"-1", "N/A", Gray}) {
 		t.Error("the sentinel has no name")
 	}
 	if strings.Contains(orZero("count(a)", "b"), "vector") {

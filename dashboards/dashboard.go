@@ -3,11 +3,11 @@ package dashboards
 // Board is one dashboard. Its UID, and the names of its variables, are an interface: people bookmark them.
 type Dashboard struct {
 	UID, Title string
-	// Question is what the board answers; it is the description in Grafana's list.
+	// Question is what the dashboard is for; it is the description in Grafana's list.
 	Question string
 	Vars     []Variable
 	Rows     []Row
-	// Raw is true for boards at node, GPU or pod level, which may read what the exporter exposes. The others
+	// Raw is true for dashboards at node, GPU or pod level, which may read what the exporter exposes. The others
 	// read recording rules alone.
 	Raw bool
 	// From is how far back it looks when opened: "now-6h" where it is empty.
@@ -16,7 +16,7 @@ type Dashboard struct {
 	Annotations []Annotation
 }
 
-// Row is a part of a board under a heading. The first row has none and holds the answers.
+// Row is a part of a dashboard under a heading. The first row has none and has the key figures.
 type Row struct {
 	Title     string
 	Collapsed bool
@@ -31,14 +31,15 @@ type Line struct {
 
 func line(height int, panels ...Panel) Line { return Line{Height: height, Panels: panels} }
 
-// Boards returns the shipped boards, in the order in which one drills down.
+// Dashboards returns the shipped dashboards, in the order in which one drills down.
 func All() []Dashboard {
 	return []Dashboard{
-		fleetDashboard(), capacityDashboard(), namespaceDashboard(), healthDashboard(), nodeDashboard(), gpuDashboard(), workloadDashboard(), sharingDashboard(), exporterDashboard(),
+		fleetDashboard(), capacityDashboard(), namespaceDashboard(), healthDashboard(), nodeDashboard(), gpuDashboard(),
+		workloadDashboard(), sharingDashboard(), exporterDashboard(),
 	}
 }
 
-// everyPanel calls f for each panel in the order of the board, which is the order of the ids.
+// everyPanel calls f for each panel in the order of the dashboard, which is the order of the ids.
 func (b Dashboard) everyPanel(f func(Panel)) {
 	for _, r := range b.Rows {
 		for _, l := range r.Lines {

@@ -6,15 +6,15 @@ import (
 	"fmt"
 )
 
-// File is one generated board. Pretty is for people and diffs; Compact is the same for ConfigMaps, which
+// File is one generated dashboard. Pretty is for people and diffs; Compact is the same for ConfigMaps, which
 // client-side apply limits to 262,144 bytes.
 type File struct {
 	Name            string
 	Pretty, Compact []byte
 }
 
-// Files checks the boards and writes their JSON, the same bytes each time. The rules are the names of the
-// recording rules that the boards may read. An error is one line that names the board and the panel.
+// Files checks the dashboards and writes their JSON, the same bytes each time. The rules are the names of the
+// recording rules that the dashboards may read. An error is one line that names the dashboard and the panel.
 func Files(dashboards []Dashboard, rules []string) ([]File, error) {
 	if err := Check(dashboards, rules); err != nil {
 		return nil, err
@@ -27,12 +27,12 @@ func Files(dashboards []Dashboard, rules []string) ([]File, error) {
 		}
 		f := File{Name: b.UID + ".json"}
 		if f.Compact, err = json.Marshal(d); err != nil {
-			return nil, fmt.Errorf("board %s: %w", b.UID, err)
+			return nil, fmt.Errorf("dashboard %s: %w", b.UID, err)
 		}
 		f.Compact = plainText(f.Compact)
 		var pretty bytes.Buffer
 		if err := json.Indent(&pretty, f.Compact, "", "  "); err != nil {
-			return nil, fmt.Errorf("board %s: %w", b.UID, err)
+			return nil, fmt.Errorf("dashboard %s: %w", b.UID, err)
 		}
 		f.Pretty = append(pretty.Bytes(), '\n')
 		out = append(out, f)

@@ -1,81 +1,183 @@
 package dashboards
 
-// exporterBoard answers: can the other boards be believed?
+// exporterDashboard: is the data on the other dashboards complete?
 func exporterDashboard() Dashboard {
 	const n = "<node>"
 	self := "gpu_exporter_build_info{" + n + "}"
 	joined := " * on (cluster, job, instance) group_left (node) max by (cluster, job, instance, node) (" + self + ")"
 	return Dashboard{
 		UID: "gpu-exporter", Title: "GPU / Exporter", Raw: true,
-		Question:    "Can the other boards be believed: is every exporter up, does it reach its sources, do its sums close, what does it cost?",
-		Vars:        []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(true), jobVariable()},
+		Question: "Is the data on the other dashboards complete: are exporters and their data sources up, do sums " +
+			"add up, what do the exporters cost?",
+		Vars: []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), nodeVariable(true),
+			jobVariable()},
 		Annotations: []Annotation{restartAnnotation("node"), driverAnnotation("node")},
 		Rows: []Row{
 			{Lines: []Line{line(4,
-				stat(3, "Exporters scraped", Number, "count(group by (cluster, node) ("+self+"))", "Nodes whose exporter answered the last scrape."),
-				stat(3, "Exporters down", Number, "sum(1 - (up{<job>} and on (cluster, job, instance) group by (cluster, job, instance) (last_over_time("+self+"[1d]))))", "Targets that were an exporter within the last day and do not answer now. Empty: nothing was scraped for a day.").at(badIfAny()...).over("A target that is gone must be remembered for longer than the zoom."),
-				stat(3, "GPU nodes without one", Number, `count(group by (cluster, node) (kube_node_status_allocatable{<node>, resource=~"nvidia_com_.+"} > 0) unless on (cluster, node) group by (cluster, node) (`+self+`)) or 0 * max(kube_node_status_allocatable{<node>, resource=~"nvidia_com_.+"})`, "Nodes that offer GPUs to Kubernetes and have no exporter; needs kube-state-metrics, empty without it.").at(badIfAny()...),
-				stat(3, "Sources down", Number, "sum(1 - gpu_exporter_source_up{"+n+"})", "Sources of facts (driver, events, kubelet) that do not answer, over all nodes.").at(badIfAny()...),
-				stat(3, "GPUs with a known holder", Ratio, "count(gpu_allocation_ratio{"+n+"}) / count(gpu_device_up{"+n+"})", "GPUs of which it is known whether they are held, over all GPUs. Below 100 %: the kubelet does not answer, or an id cannot be told.").between(0, 1).at(base(Red), step(0.9, Amber), step(0.999, Green)),
-				stat(3, "Ids not understood", Number, orZero("sum(gpu_container_unresolved_devices{"+n+"})", self), "Device ids that pods hold and whose GPU cannot be told.").at(warnIfAny()...),
-				stat(3, "Largest closing error", Ratio, "max(gpu_attribution_error_ratio{"+n+"})", "By how much containers and the unattributed rest fail to add up to the GPU. Above 0 is a bug worth reporting.").between(0, 1).digits(3).at(base(Green), step(0.001, Amber), step(0.02, Red)),
-				stat(3, "Slowest scrape", Seconds, "max(scrape_duration_seconds{<job>} and on (cluster, job, instance) group by (cluster, job, instance) ("+self+"))", "Longest last scrape, as Prometheus measured it.").at(badAbove(1, 5)...)),
+				stat(3, "Exporters scraped", Number, "count(group by (cluster, node) ("+self+"))",
+					"Nodes whose exporter was scraped."),
+				stat(3, "Exporters down", Number,
+					"sum(1 - (up{<job>} and on (cluster, job, instance) group by (cluster, job, instance) "+
+						"(last_over_time("+self+"[1d]))))",
+					"Targets that were an exporter within the last day and are down. Empty: nothing was scraped for "+
+						"a day.").at(badIfAny()...).over(
+					"A target that is down must be found independently of the time range."),
+				stat(3, "GPU nodes without exporter", Number,
+					`count(group by (cluster, node) (kube_node_status_allocatable{<node>, `+
+						`resource=~"nvidia_com_.+"} > 0) unless on (cluster, node) group by (cluster, node) `+
+						`(`+self+`)) or 0 * max(kube_node_status_allocatable{<node>, `+
+						`resource=~"nvidia_com_.+"})`,
+					"Nodes with allocatable GPUs and without exporter; needs kube-state-metrics.").at(badIfAny()...),
+				stat(3, "Data sources down", Number, "sum(1 - gpu_exporter_source_up{"+n+"})",
+					"Data sources (driver, events, kubelet) that are down, over all nodes.").at(badIfAny()...),
+				stat(3, "GPUs with known allocation", Ratio,
+					"count(gpu_allocation_ratio{"+n+"}) / count(gpu_device_up{"+n+"})",
+					"GPUs whose allocation is known, over all GPUs. Below 100 %: the kubelet does not respond, or "+
+						"device IDs could not be resolved.").between(0, 1).at(base(Red), step(0.9, Amber),
+					step(0.999, Green)),
+				stat(3, "Unresolved device IDs", Number, orZero("sum(gpu_container_unresolved_devices{"+n+"})", self),
+					"Allocated device IDs that could not be resolved to a GPU.").at(warnIfAny()...),
+				stat(3, "Maximum attribution error", Ratio, "max(gpu_attribution_error_ratio{"+n+"})",
+					"Maximum relative difference between a GPU's total and the sum of its containers and the "+
+						"unattributed remainder. Above 0: please report it.").between(0, 1).digits(3).at(base(Green),
+					step(0.001, Amber), step(0.02, Red)),
+				stat(3, "Slowest scrape", Seconds,
+					"max(scrape_duration_seconds{<job>} and on (cluster, job, instance) group by (cluster, job, "+
+						"instance) ("+self+"))",
+					"Maximum duration of the last scrape, measured by Prometheus.").at(badAbove(1, 5)...)),
 			}},
-			{Title: "Sources and poll groups", Lines: []Line{
+			{Title: "Data sources and poll groups", Lines: []Line{
 				line(8,
-					table(24, "Exporters", "Node", "Every exporter, its version and its cost.", label("node", "Node").to(toNode()), label("version", "Version"), label("revision", "Revision"),
-						value("Cards", Number, "max by (cluster, node, version, revision) ("+self+") * on (cluster, node) group_left () count by (cluster, node) (gpu_device_up{"+n+"})"),
+					table(24, "Exporters", "Node", "Version and cost of the exporters.",
+						label("node", "Node").to(toNode()), label("version", "Version"), label("revision", "Revision"),
+						value("GPUs", Number, "max by (cluster, node, version, revision) ("+self+
+							") * on (cluster, node) group_left () count by (cluster, node) (gpu_device_up{"+n+"})"),
 						value("Scrape", Seconds, "max by (cluster, node) (scrape_duration_seconds{<job>}"+joined+")"),
 						value("Series", Number, "max by (cluster, node) (scrape_samples_scraped{<job>}"+joined+")"),
-						value("Memory", Bytes, "max by (cluster, node) (process_resident_memory_bytes{<job>}"+joined+")"),
-						value("CPU", Ratio, "max by (cluster, node) ((rate(process_cpu_seconds_total{<job>}[$__rate_interval]))"+joined+")").at(base(Green), step(0.05, Amber), step(0.5, Red)),
-						value("Up since", When, "1000 * max by (cluster, node) (process_start_time_seconds{<job>}"+joined+")"))),
+						value("Memory", Bytes, "max by (cluster, node) (process_resident_memory_bytes{<job>}"+joined+
+							")"),
+						value("CPU", Ratio, "max by (cluster, node) "+
+							"((rate(process_cpu_seconds_total{<job>}[$__rate_interval]))"+joined+")").at(base(Green),
+							step(0.05, Amber), step(0.5, Red)),
+						value("Up since", When, "1000 * max by (cluster, node) (process_start_time_seconds{<job>}"+
+							joined+")"))),
 				line(8,
-					timeline(12, "Sources that failed", "Sources of facts that did not answer at some time of the range that is shown, node by node; those that always did are left out. The stat above says whether there are exporters at all.", yesNo("up", Green, "down", Red), q("{{node}} {{source}}", maximum("cluster, node, source", "gpu_exporter_source_up{"+n+"}")+" and on (cluster, node, source) "+"min by (cluster, node, source) (min_over_time(gpu_exporter_source_up{"+n+"}[$__range])) == 0")),
-					series(12, "Failed attempts", PerSec, "Failed attempts to ask a source, per second.", q("{{node}} {{source}}", perSecond("cluster, node, source", "gpu_exporter_source_errors_total{"+n+"}")+" > 0")).from(0)),
+					timeline(12, "Failed data sources",
+						"Data sources that failed in the selected time range, by node; others are omitted.",
+						yesNo("up", Green, "down", Red),
+						q("{{node}} {{source}}",
+							maximum("cluster, node, source", "gpu_exporter_source_up{"+n+"}")+
+								" and on (cluster, node, source) "+
+								"min by (cluster, node, source) (min_over_time(gpu_exporter_source_up{"+n+
+								"}[$__range])) == 0")),
+					series(12, "Failed queries", PerSec, "Failed queries of data sources per second.",
+						q("{{node}} {{source}}",
+							perSecond("cluster, node, source", "gpu_exporter_source_errors_total{"+n+"}")+" > 0")).from(
+						0)),
 				line(8,
-					series(12, "Age of the last success", Duration, "How long ago each source last answered, on the node where it is longest ago.", q("{{source}}", "time() - min by (source) (gpu_exporter_source_last_success_timestamp_seconds{"+n+"})")).from(0),
-					series(12, "Time to ask a source", Seconds, "Time that the last attempt took, on the slowest node.", q("{{source}}", maximum("source", "gpu_exporter_source_duration_seconds{"+n+"}"))).from(0)),
+					series(12, "Age of the last success", Duration,
+						"Time since the last successful query of each data source, maximum of the nodes.",
+						q("{{source}}", "time() - min by (source) (gpu_exporter_source_last_success_timestamp_seconds{"+
+							n+"})")).from(0),
+					series(12, "Query duration", Seconds,
+						"Duration of the last query of each data source, maximum of the nodes.",
+						q("{{source}}", maximum("source", "gpu_exporter_source_duration_seconds{"+n+"}"))).from(0)),
 				line(8,
-					series(8, "Poll groups: round over interval", Ratio, "Time that a poll group's last round took over its interval, on the slowest node. At 100 % it cannot keep its rhythm.", q("{{poll}}", "max by (poll) ("+maximum("cluster, node, poll", "gpu_exporter_poll_duration_seconds{"+n+"}")+" / "+maximum("cluster, node, poll", "gpu_exporter_poll_interval_seconds{"+n+"}")+")")).from(0).at(badAbove(0.5, 1)...),
-					series(8, "Age of a GPU's last reading", Duration, "How long ago each poll group last read a GPU, the one for which it is longest ago. It grows when a GPU is lost or stuck.", q("{{poll}}", "time() - min by (poll) (gpu_last_read_timestamp_seconds{"+n+"})")).from(0),
-					timeline(8, "Driver let go on purpose", "While some node lets NVML go, so that a change of its GPUs is not blocked.", yesNo("let go", Amber, "held", Green), q("{{reason}}", maximum("reason", "gpu_exporter_paused{"+n+"}")))),
+					series(8, "Poll duration / poll interval", Ratio,
+						"Duration of the last poll over the poll interval, maximum of the nodes. At 100 % the "+
+							"exporter cannot complete a poll within its interval.",
+						q("{{poll}}", "max by (poll) ("+maximum("cluster, node, poll",
+							"gpu_exporter_poll_duration_seconds{"+n+"}")+" / "+maximum("cluster, node, poll",
+							"gpu_exporter_poll_interval_seconds{"+n+"}")+")")).from(0).at(badAbove(0.5, 1)...),
+					series(8, "Age of a GPU's last reading", Duration,
+						"Time since the last poll of a GPU by each poll group, maximum of the GPUs. It grows while a "+
+							"GPU is lost or hung.",
+						q("{{poll}}", "time() - min by (poll) (gpu_last_read_timestamp_seconds{"+n+"})")).from(0),
+					timeline(8, "NVML shut down",
+						"Periods in which an exporter had NVML shut down so as not to block a GPU reconfiguration, "+
+							"by reason.", yesNo("shut down", Amber, "initialized", Green),
+						q("{{reason}}", maximum("reason", "gpu_exporter_paused{"+n+"}")))),
 			}},
-			{Title: "The driver's calls", Lines: []Line{line(8,
-				series(8, "Time in driver calls", Ratio, "Part of the time that an exporter spends in driver calls, mean of the exporters. Empty where only native histograms are scraped.",
-					q("mean of the exporters", perSecond("", "gpu_exporter_call_duration_seconds_sum{"+n+"}")+" / count(group by (cluster, node) ("+self+"))")).from(0),
-				table(8, "Slowest calls", "-Mean", "The twelve calls with the longest mean duration.", label("call", "Call"),
-					value("Mean", Seconds, share("call", "gpu_exporter_call_duration_seconds_sum{"+n+"}", "gpu_exporter_call_duration_seconds_count{"+n+"}")),
-					value("Calls per second", Number, perSecond("call", "gpu_exporter_call_duration_seconds_count{"+n+"}"))).
-					among("call", "topk(12, "+share("call", "gpu_exporter_call_duration_seconds_sum{"+n+"}", "gpu_exporter_call_duration_seconds_count{"+n+"}")+")"),
-				table(8, "Errors of calls in range", "-Errors", "Driver calls that should have worked and did not. What the hardware does not offer is no error.", label("node", "Node").to(toNode()), label("call", "Call"), label("code", "Code"),
-					value("Errors", Number, "sum by (cluster, node, call, code) (increase(gpu_exporter_call_errors_total{"+n+"}[$__range])) > 0"))),
+			{Title: "Driver calls", Lines: []Line{line(8,
+				series(8, "Time in driver calls", Ratio,
+					"Share of time that an exporter spends in driver calls, mean of the exporters. Empty if only "+
+						"native histograms are scraped.",
+					q("mean of the exporters", perSecond("", "gpu_exporter_call_duration_seconds_sum{"+n+"}")+
+						" / count(group by (cluster, node) ("+self+"))")).from(0),
+				table(8, "Slowest calls", "-Mean", "The twelve calls with the longest mean duration.",
+					label("call", "Call"),
+					value("Mean", Seconds, share("call", "gpu_exporter_call_duration_seconds_sum{"+n+"}",
+						"gpu_exporter_call_duration_seconds_count{"+n+"}")),
+					value("Calls per second", Number,
+						perSecond("call", "gpu_exporter_call_duration_seconds_count{"+n+"}"))).
+					among("call", "topk(12, "+share("call", "gpu_exporter_call_duration_seconds_sum{"+n+"}",
+						"gpu_exporter_call_duration_seconds_count{"+n+"}")+")"),
+				table(8, "Failed calls in range", "-Errors",
+					"Failed NVML calls; calls that the GPU does not support are not counted.",
+					label("node", "Node").to(toNode()), label("call", "Call"), label("code", "Code"),
+					value("Errors", Number, "sum by (cluster, node, call, code) "+
+						"(increase(gpu_exporter_call_errors_total{"+n+"}[$__range])) > 0"))),
 				line(7,
-					table(12, "Values that cannot be true, in range", "-Rejected", "Values that the driver gave and that cannot be true; their series were absent instead.", label("node", "Node").to(toNode()), label("reading", "Reading"),
-						value("Rejected", Number, "sum by (cluster, node, reading) (increase(gpu_exporter_rejected_values_total{"+n+"}[$__range])) > 0")),
-					table(12, "How busy is measured", "Method", "GPUs by how their busy counters are measured. Ring: the driver's samples, exact. Rate: the driver's last window at each poll. GPM: the instances' profiling counters.", label("method", "Method"),
-						value("Cards", Number, "count by (method) (gpu_sampling_info{"+n+"})"))),
+					table(12, "Implausible values in range", "-Rejected",
+						"Implausible driver values that were dropped.", label("node", "Node").to(toNode()),
+						label("reading", "Reading"),
+						value("Rejected", Number,
+							"sum by (cluster, node, reading) (increase(gpu_exporter_rejected_values_total{"+n+
+								"}[$__range])) > 0")),
+					table(12, "Sampling method", "Method",
+						"GPUs by the method of their busy counters. ring: all of the driver's samples. rate: the "+
+							"driver's last sampling period at each poll. gpm: GPM counters of the MIG instances.",
+						label("method", "Method"),
+						value("GPUs", Number, "count by (method) (gpu_sampling_info{"+n+"})"))),
 			}},
-			{Title: "Who did what: how well it is known", Lines: []Line{line(8,
-				table(8, "Holdings by source and method", "-Containers", "How the work of containers is measured, and where their holding was read. None: it is not measured.", label("method", "Method"), label("source", "Source"),
+			{Title: "Attribution quality", Lines: []Line{line(8,
+				table(8, "Allocations by data source and method", "-Containers",
+					"Method by which busy time is measured, and data source of the allocation. none: not measured.",
+					label("method", "Method"), label("source", "Source"),
 					value("Containers", Number, "count by (method, source) (gpu_container_attribution_info{"+n+"})")),
-				series(8, "Unattributed busy time", Number, "GPUs' worth of work that is no container's, by reason.", q("{{reason}}", perSecond("reason", "gpu_unattributed_busy_seconds_total{"+n+"}"))).stacked().from(0),
-				series(8, "Closing error", Ratio, "By how much the parts fail to add up to the GPU's own figure, largest of all GPUs.", q("{{quantity}}", maximum("quantity", "gpu_attribution_error_ratio{"+n+"}"))).from(0)),
+				series(8, "Unattributed busy time", Number,
+					"Busy GPU equivalents not attributed to any container, by reason.",
+					q("{{reason}}", perSecond("reason", "gpu_unattributed_busy_seconds_total{"+n+"}"))).stacked().from(
+					0),
+				series(8, "Attribution error", Ratio,
+					"Relative difference between a GPU's total and its parts, maximum of the GPUs.",
+					q("{{quantity}}", maximum("quantity", "gpu_attribution_error_ratio{"+n+"}"))).from(0)),
 				line(7,
-					table(12, "Features", "Feature", "Nodes by whether a feature is on, locked for want of a right, or unsupported; the node's own page says how to unlock it.", label("feature", "Feature"), label("state", "State").mapped(Mapping{"on", "on", Green}, Mapping{"locked", "locked", Amber}, Mapping{"unsupported", "unsupported", Grey}),
+					table(12, "Features", "Feature",
+						"Nodes by state of optional features; the node's landing page shows how to enable them.",
+						label("feature", "Feature"),
+						label("state", "State").mapped(Mapping{"on", "on", Green},
+							Mapping{"locked", "missing permission", Amber},
+							Mapping{"unsupported", "unsupported", Gray}),
 						value("Nodes", Number, "sum by (feature, state) (gpu_exporter_feature{"+n+"}) > 0")),
-					table(12, "Containers at odds with their holding", "Namespace", "Containers that use a GPU that they do not hold.", label("namespace", "Namespace"), label("pod", "Pod").to(toPod()), label("kind", "Kind"), label("node", "Node"), label("gpu", "GPU"),
-						value("Now", Number, "sum by (cluster, node, gpu, namespace, pod, kind) (gpu_container_mismatch{"+n+"}) > 0"))),
+					table(12, "Containers using unallocated GPUs", "Namespace",
+						"Containers that use a GPU that is not allocated to them.", label("namespace", "Namespace"),
+						label("pod", "Pod").to(toPod()), label("kind", "Kind"), label("node", "Node"),
+						label("gpu", "GPU"),
+						value("Now", Number, "sum by (cluster, node, gpu, namespace, pod, kind) "+
+							"(gpu_container_mismatch{"+n+"}) > 0"))),
 			}},
 			{Title: "Cost", Collapsed: true, Lines: []Line{line(8,
-				series(6, "CPU", Ratio, "Part of one core that exporters use: the most of all, and the median.", spread("max by (cluster, node) ((rate(process_cpu_seconds_total{<job>}[$__rate_interval]))"+joined+")")...).from(0),
-				series(6, "Memory", Bytes, "Resident memory of exporters: the most of all, and the median.", spread("max by (cluster, node) (process_resident_memory_bytes{<job>}"+joined+")")...).from(0),
-				series(6, "Open files", Number, "Open file descriptors of exporters: the most of all, and the median.", spread("max by (cluster, node) (process_open_fds{<job>}"+joined+")")...).from(0),
-				series(6, "Goroutines", Number, "Goroutines of exporters: the most of all, and the median. A steady rise is a leak.", spread("max by (cluster, node) (go_goroutines{<job>}"+joined+")")...).from(0)),
+				series(6, "CPU", Ratio, "CPU usage of the exporters in cores: maximum and median.",
+					spread("max by (cluster, node) ((rate(process_cpu_seconds_total{<job>}[$__rate_interval]))"+joined+
+						")")...).from(0),
+				series(6, "Memory", Bytes, "Resident memory of the exporters: maximum and median.",
+					spread("max by (cluster, node) (process_resident_memory_bytes{<job>}"+joined+")")...).from(0),
+				series(6, "Open files", Number, "Open file descriptors of the exporters: maximum and median.",
+					spread("max by (cluster, node) (process_open_fds{<job>}"+joined+")")...).from(0),
+				series(6, "Goroutines", Number, "Goroutines of the exporters: maximum and median. A steady increase "+
+					"indicates a leak.", spread("max by (cluster, node) (go_goroutines{<job>}"+joined+")")...).from(0)),
 				line(8,
-					series(8, "Scrape duration", Seconds, "Duration of scrapes as Prometheus measured it: the longest of all, and the median.", spread("max by (cluster, node) (scrape_duration_seconds{<job>}"+joined+")")...).from(0),
-					series(8, "Series per exporter", Number, "Samples of a scrape: the most of all, and the median.", spread("max by (cluster, node) (scrape_samples_scraped{<job>}"+joined+")")...).from(0),
-					series(8, "Answers by HTTP status", PerSec, "Scrapes answered per second, by status. 503: too many at once.", q("{{code}}", "sum by (code) ((rate(promhttp_metric_handler_requests_total{<job>}[$__rate_interval]))"+joined+")")).from(0)),
+					series(8, "Scrape duration", Seconds,
+						"Duration of scrapes, measured by Prometheus: maximum and median.",
+						spread("max by (cluster, node) (scrape_duration_seconds{<job>}"+joined+")")...).from(0),
+					series(8, "Series per exporter", Number, "Samples per scrape: maximum and median.",
+						spread("max by (cluster, node) (scrape_samples_scraped{<job>}"+joined+")")...).from(0),
+					series(8, "Responses by HTTP status", PerSec,
+						"Scrape responses per second, by status. 503: too many concurrent requests.",
+						q("{{code}}", "sum by (code) "+
+							"((rate(promhttp_metric_handler_requests_total{<job>}[$__rate_interval]))"+joined+
+							")")).from(0)),
 			}},
 		},
 	}

@@ -2,8 +2,8 @@ package dashboards
 
 import "strings"
 
-// The labels on which GPUs are told apart, and pods are joined. The cluster's is among them everywhere: where series
-// have none, it is equal in being absent.
+// The labels that identify GPUs, containers and MIG instances, always with the cluster: where series have none, it is
+// absent on both sides.
 const (
 	perGPU       = "cluster, node, uuid, gpu"
 	perContainer = "cluster, node, uuid, gpu, namespace, pod, container"
@@ -16,8 +16,8 @@ func perSecond(by, series string) string {
 	return total(by, "rate("+series+"[$__rate_interval])")
 }
 
-// share is one counter of seconds over another: the exact mean over the interval. A denominator that did not
-// grow says nothing, so there is no value.
+// share is one counter of seconds over another: the exact mean over the interval. Without an increase of the
+// denominator there is no value.
 func share(by, part, whole string) string {
 	return perSecond(by, part) + " / (" + perSecond(by, whole) + " > 0)"
 }
@@ -50,7 +50,7 @@ func over(by, part, whole string) string { return total(by, part) + " / " + tota
 // exporter or a rule that died must not look calm.
 func orZero(expr, presence string) string { return expr + " or 0 * max(" + presence + ")" }
 
-// records reads a recording rule with the board's matchers.
+// records reads a recording rule with the dashboard's matchers.
 func records(name, selector string, matchers ...string) string {
 	return name + "{" + strings.Join(append([]string{selector}, matchers...), ", ") + "}"
 }
@@ -64,7 +64,7 @@ func xids(selector, window string) string {
 
 // spread shows a value of each exporter as two lines, however many exporters there are.
 func spread(expr string) []Query {
-	return []Query{q("most", "max("+expr+")"), q("median", "quantile(0.5, "+expr+")")}
+	return []Query{q("maximum", "max("+expr+")"), q("median", "quantile(0.5, "+expr+")")}
 }
 
 // firing counts the firing alerts that match.
@@ -78,9 +78,12 @@ func firing(by string, matchers ...string) string {
 
 // alertTable lists what fires.
 func alertTable(width int, matchers ...string) Panel {
-	return table(width, "Firing GPU alerts", "Severity", "Alerts of the shipped rules that fire now. Empty: none fires, or the rules are not loaded; the exporter's board tells which.",
-		label("severity", "Severity").mapped(Mapping{"critical", "critical", Red}, Mapping{"warning", "warning", Amber}, Mapping{"info", "info", Blue}),
-		label("alertname", "Alert"), label("node", "Node"), label("gpu", "GPU"), label("namespace", "Namespace"), label("pod", "Pod"),
+	return table(width, "Firing GPU alerts", "Severity",
+		"Firing alerts of the shipped rules. Empty: none is firing, or the rules are not loaded.",
+		label("severity", "Severity").mapped(Mapping{"critical", "critical", Red}, Mapping{"warning", "warning", Amber},
+			Mapping{"info", "info", Blue}),
+		label("alertname", "Alert"), label("node", "Node"), label("gpu", "GPU"), label("namespace", "Namespace"),
+		label("pod", "Pod"),
 		value("Alerts", Number, firing("severity, alertname, node, gpu, namespace, pod", matchers...)))
 }
 

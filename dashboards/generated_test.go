@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/dashboards"
 )
 
-// ruleNames are the recording rules that the boards may read.
+// ruleNames are the recording rules that the dashboards may read.
 func ruleNames() []string {
 	var names []string
 	for _, r := range alerts.Records() {
@@ -49,7 +49,8 @@ func TestDashboardsFitAConfigMap(t *testing.T) {
 }
 
 func TestUidsAreFrozen(t *testing.T) {
-	want := []string{"gpu-capacity", "gpu-device", "gpu-exporter", "gpu-fleet", "gpu-health", "gpu-namespace", "gpu-node", "gpu-sharing", "gpu-workload"}
+	want := []string{"gpu-capacity", "gpu-device", "gpu-exporter", "gpu-fleet", "gpu-health", "gpu-namespace", "gpu-node", "gpu-sharing",
+		"gpu-workload"}
 	var got []string
 	for _, b := range dashboards.All() {
 		got = append(got, b.UID)

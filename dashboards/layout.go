@@ -8,7 +8,7 @@ const gridWidth = 24
 // place is where a panel or a heading stands, and its id.
 type place struct{ id, x, y, w, h int }
 
-// placed is a board with every heading and panel in its place. Ids count from 1 in the order of reading.
+// placed is a dashboard with every heading and panel in its place. Ids count from 1 in the order of reading.
 type placed struct {
 	rows []placedRow
 }
@@ -24,7 +24,7 @@ type placedPanel struct {
 	at place
 }
 
-// layout puts the panels of a board on the grid. It fails for a line that is wider than the grid, naming it,
+// layout puts the panels of a dashboard on the grid. It fails for a line that is wider than the grid, naming it,
 // because Grafana would silently move the rest.
 func (b Dashboard) layout() (placed, error) {
 	var out placed
@@ -34,7 +34,7 @@ func (b Dashboard) layout() (placed, error) {
 		pr := placedRow{row: r}
 		switch {
 		case i > 0 && r.Title == "":
-			return placed{}, fmt.Errorf("board %s: row %d has no title", b.UID, i+1)
+			return placed{}, fmt.Errorf("dashboard %s: row %d has no title", b.UID, i+1)
 		case r.Title != "":
 			pr.heading = &place{id: next(), x: 0, y: y, w: gridWidth, h: 1}
 			y++
@@ -43,13 +43,15 @@ func (b Dashboard) layout() (placed, error) {
 			x := 0
 			for _, p := range l.Panels {
 				if p.width < 1 || l.Height < 2 {
-					return placed{}, fmt.Errorf("board %s: panel %q is %d wide and %d high", b.UID, p.title, p.width, l.Height)
+					return placed{}, fmt.Errorf("dashboard %s: panel %q is %d wide and %d high", b.UID, p.title,
+						p.width, l.Height)
 				}
 				pr.panels = append(pr.panels, placedPanel{p, place{id: next(), x: x, y: y, w: p.width, h: l.Height}})
 				x += p.width
 			}
 			if x > gridWidth {
-				return placed{}, fmt.Errorf("board %s: the line of panel %q is %d wide, the grid %d", b.UID, l.Panels[0].title, x, gridWidth)
+				return placed{}, fmt.Errorf("dashboard %s: the line of panel %q is %d wide, the grid %d", b.UID,
+					l.Panels[0].title, x, gridWidth)
 			}
 			y += l.Height
 		}

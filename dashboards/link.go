@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Link leads to another board and carries the time range, the data source and the cluster along.
+// Link is a link to another dashboard and carries the time range, the data source and the cluster along.
 type Link struct {
 	UID   string
 	Title string
@@ -14,10 +14,10 @@ type Link struct {
 }
 
 // LinkVar sets one variable of the target. Field is a column or label of the row that was clicked; empty:
-// the variable of the same name of this board is handed on.
+// the variable of the same name of this dashboard is passed on.
 type LinkVar struct{ Name, Field string }
 
-// hand passes this board's own variable on.
+// hand passes this dashboard's own variable on.
 func hand(name string) LinkVar { return LinkVar{Name: name} }
 
 // pick takes the value from the row.
@@ -48,7 +48,7 @@ func (l Link) url(k kind) string {
 func toNode() Link { return link("gpu-node", "Open the node", pick(varNode)) }
 func toGPU() Link  { return link("gpu-device", "Open the GPU", pick(varNode), pick(varUUID)) }
 
-// toCardOfNode is toGPU where the node is this board's.
+// toGPUOfNode is toGPU with the node of this dashboard.
 func toGPUOfNode() Link {
 	return link("gpu-device", "Open the GPU", hand(varNode), pick(varUUID))
 }

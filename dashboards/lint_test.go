@@ -39,7 +39,7 @@ func readDashboards(t *testing.T) map[string]dashboard.Dashboard {
 	return out
 }
 
-// flat lists the panels of a board, those of collapsed rows included, and the headings.
+// flat lists the panels of a dashboard, those of collapsed rows included, and the headings.
 func flat(d dashboard.Dashboard) (panels []dashboard.Panel, headings []dashboard.RowPanel) {
 	for _, p := range d.Panels {
 		if p.Panel != nil {
@@ -62,7 +62,7 @@ var fixedWindows = map[string]string{
 	"gpu-node/Energy of the node": "a figure per hour is that over an hour",
 }
 
-// complaints are what the linter has against one board: each names the panel. The rules are those of
+// complaints are what the linter has against one dashboard: each names the panel. The rules are those of
 // Grafana's own linter that speak of metrics, and the house's.
 func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []string {
 	var out []string
@@ -191,8 +191,9 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 		f := p.FieldConfig.Defaults
 		if f.Unit == nil || *f.Unit == "" {
 			say("%s has no unit", where)
-		} else if *f.Unit == "percentunit" && f.Min == nil {
-			say("%s shows a ratio without the ends of its scale", where)
+		} else if custom, _ := json.Marshal(f.Custom); *f.Unit == "percentunit" && f.Min == nil &&
+			!strings.Contains(string(custom), `"mode":"percent"`) {
+			say("%s shows a ratio without limits of the scale", where)
 		}
 		if f.NoValue != nil {
 			say("%s has a text for no value: empty must look empty", where)
@@ -236,7 +237,8 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 			if p.Type == "timeseries" && (q.LegendFormat == nil || *q.LegendFormat == "" || *q.LegendFormat == "__auto") {
 				say("%s: a series has no legend", where)
 			}
-			if p.Type == "timeseries" && strings.Contains(q.Expr, "by (cluster, node, uuid") && !strings.Contains(*q.LegendFormat, "{{node}}") && strings.Contains(*q.LegendFormat, "{{gpu}}") {
+			if p.Type == "timeseries" && strings.Contains(q.Expr, "by (cluster, node, uuid") &&
+				!strings.Contains(*q.LegendFormat, "{{node}}") && strings.Contains(*q.LegendFormat, "{{gpu}}") {
 				say("%s: the legend names an index without its node", where)
 			}
 		}
@@ -287,7 +289,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// Each rule is shown a board that breaks it.
+// Each rule is shown a dashboard that breaks it.
 func TestLinterFindsPlantedErrors(t *testing.T) {
 	first := func(d *dashboard.Dashboard) *dashboard.Panel { return d.Panels[0].Panel }
 	target := func(d *dashboard.Dashboard, change func(*prometheus.Dataquery)) {
@@ -318,7 +320,8 @@ func TestLinterFindsPlantedErrors(t *testing.T) {
 		"variable": {func(d *dashboard.Dashboard) {
 			target(d, func(q *prometheus.Dataquery) { q.Expr += ` + up{a="$rack"}` })
 		}, "$rack"},
-		"window":      {func(d *dashboard.Dashboard) { target(d, func(q *prometheus.Dataquery) { q.Expr += ` + rate(a[5m])` }) }, "over [5m]"},
+		"window": {func(d *dashboard.Dashboard) { target(d, func(q *prometheus.Dataquery) { q.Expr += ` + rate(a[5m])` }) },
+			"over [5m]"},
 		"refId":       {func(d *dashboard.Dashboard) { target(d, func(q *prometheus.Dataquery) { q.RefId = nil }) }, "no refId"},
 		"stale":       {func(d *dashboard.Dashboard) { target(d, func(q *prometheus.Dataquery) { q.Instant = nil }) }, "hours old"},
 		"orientation": {func(d *dashboard.Dashboard) { first(d).Options.(*stat.Options).Orientation = "" }, "orientation"},
@@ -327,13 +330,16 @@ func TestLinterFindsPlantedErrors(t *testing.T) {
 		"all":         {func(d *dashboard.Dashboard) { d.Templating.List[1].AllValue = nil }, "All does not match"},
 		"first":       {func(d *dashboard.Dashboard) { d.Templating.List = d.Templating.List[1:] }, "first variable"},
 		"link": {func(d *dashboard.Dashboard) {
-			first(d).FieldConfig.Defaults.Links = []dashboard.DashboardLink{{Title: "x", Url: word("/d/gpu-rack/x?${datasource:queryparam}&${cluster:queryparam}&${__url_time_range}")}}
+			first(d).FieldConfig.Defaults.Links = []dashboard.DashboardLink{{Title: "x",
+				Url: word("/d/gpu-rack/x?${datasource:queryparam}&${cluster:queryparam}&${__url_time_range}")}}
 		}, "no board"},
 		"link variable": {func(d *dashboard.Dashboard) {
-			first(d).FieldConfig.Defaults.Links = []dashboard.DashboardLink{{Title: "x", Url: word("/d/gpu-fleet/x?${datasource:queryparam}&${cluster:queryparam}&var-pod=1&${__url_time_range}")}}
+			first(d).FieldConfig.Defaults.Links = []dashboard.DashboardLink{{Title: "x",
+				Url: word("/d/gpu-fleet/x?${datasource:queryparam}&${cluster:queryparam}&var-pod=1&${__url_time_range}")}}
 		}, "sets pod"},
 		"link time": {func(d *dashboard.Dashboard) {
-			first(d).FieldConfig.Defaults.Links = []dashboard.DashboardLink{{Title: "x", Url: word("/d/gpu-fleet/x?${datasource:queryparam}&${cluster:queryparam}")}}
+			first(d).FieldConfig.Defaults.Links = []dashboard.DashboardLink{{Title: "x",
+				Url: word("/d/gpu-fleet/x?${datasource:queryparam}&${cluster:queryparam}")}}
 		}, "does not carry"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -349,7 +355,7 @@ func TestLinterFindsPlantedErrors(t *testing.T) {
 	}
 }
 
-// An alert says where to look next: that board must be there and take what the alert hands over.
+// An alert says where to look next: that dashboard must be there and take what the alert hands over.
 func TestAlertsLeadToDashboards(t *testing.T) {
 	all := readDashboards(t)
 	for _, a := range alerts.Alerts() {
@@ -364,27 +370,32 @@ func TestAlertsLeadToDashboards(t *testing.T) {
 			}
 		}
 		if !strings.HasPrefix(a.Name, "GPU") {
-			t.Errorf("%s does not begin with GPU: the boards count ALERTS by that", a.Name)
+			t.Errorf("%s does not begin with GPU: the dashboards count ALERTS by that", a.Name)
 		}
 	}
 }
 
-// Every metric of interest is on some board: who knows the boards of others must find what he had.
+// Every metric of interest is on some dashboard: who knows the dashboards of others must find what he had.
 func TestDashboardsShowWhatPeopleKnow(t *testing.T) {
 	var everything strings.Builder
 	for _, f := range files(t) {
 		everything.Write(f.Compact)
 	}
 	for what, metric := range map[string]string{
-		"temperature": "gpu_temperature_celsius", "power": "gpu_power_watts", "SM clock": `clock=\"sm\"`, "utilisation": "gpu_busy_seconds_total",
-		"frame buffer": "gpu_memory_used_bytes", "tensor cores": "gpu_tensor_active_seconds_total", "throttle reasons": "gpu_clock_limited_seconds_total",
-		"ECC": "gpu_ecc_errors_total", "XID": "gpu_xid_events_total", "PCIe": "gpu_pcie_receive_bytes_total", "NVLink": "gpu_nvlink_receive_bytes_total",
-		"energy": "gpu_energy_joules_total", "MIG": "gpu_mig_memory_used_bytes", "processes": "gpu_processes", "recovery action": "gpu_recovery_action",
-		"P-state": "gpu_performance_state", "fans": "gpu_fan_speed_ratio", "retired pages": "gpu_retired_pages_total", "remapped rows": "gpu_remapped_rows_total",
-		"pods": "gpu_container_allocation_ratio", "alerts": "ALERTS",
+		"temperature": "gpu_temperature_celsius", "power": "gpu_power_watts", "SM clock": `clock=\"sm\"`,
+		"utilisation":  "gpu_busy_seconds_total",
+		"frame buffer": "gpu_memory_used_bytes", "tensor cores": "gpu_tensor_active_seconds_total",
+		"throttle reasons": "gpu_clock_limited_seconds_total",
+		"ECC":              "gpu_ecc_errors_total", "XID": "gpu_xid_events_total", "PCIe": "gpu_pcie_receive_bytes_total",
+		"NVLink": "gpu_nvlink_receive_bytes_total",
+		"energy": "gpu_energy_joules_total", "MIG": "gpu_mig_memory_used_bytes", "processes": "gpu_processes",
+		"recovery action": "gpu_recovery_action",
+		"P-state":         "gpu_performance_state", "fans": "gpu_fan_speed_ratio", "retired pages": "gpu_retired_pages_total",
+		"remapped rows": "gpu_remapped_rows_total",
+		"pods":          "gpu_container_allocation_ratio", "alerts": "ALERTS",
 	} {
 		if !strings.Contains(everything.String(), metric) {
-			t.Errorf("no board shows %s (%s)", what, metric)
+			t.Errorf("no dashboard shows %s (%s)", what, metric)
 		}
 	}
 }

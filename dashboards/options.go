@@ -12,7 +12,8 @@ import (
 )
 
 func legendAtBottom() common.VizLegendOptions {
-	return common.VizLegendOptions{DisplayMode: common.LegendDisplayModeList, Placement: common.LegendPlacementBottom, ShowLegend: true, Calcs: []string{}}
+	return common.VizLegendOptions{DisplayMode: common.LegendDisplayModeList, Placement: common.LegendPlacementBottom,
+		ShowLegend: true, Calcs: []string{}}
 }
 
 func lastValue() common.ReduceDataOptions {
@@ -45,24 +46,28 @@ func (p Panel) options() any {
 		o := sdktable.NewOptions()
 		title, descending := p.sortKey()
 		o.SortBy = []common.TableSortByFieldState{{DisplayName: title, Desc: new(descending)}}
-		o.Footer = &common.TableFooterOptions{Show: false, Reducer: []string{"sum"}, CountRows: new(false), EnablePagination: new(true)}
+		o.Footer = &common.TableFooterOptions{Show: false, Reducer: []string{"sum"}, CountRows: new(false),
+			EnablePagination: new(false)}
 		return o
 	case kindTimeline:
 		o := sdkstatetimeline.NewOptions()
-		o.Legend, o.Tooltip = legendAtBottom(), common.VizTooltipOptions{Mode: common.TooltipDisplayModeSingle, Sort: common.SortOrderNone}
+		o.Legend, o.Tooltip = legendAtBottom(), common.VizTooltipOptions{Mode: common.TooltipDisplayModeSingle,
+			Sort: common.SortOrderNone}
 		o.ShowValue = common.VisibilityModeNever
 		return o
 	case kindHeatmap:
 		o := sdkheatmap.NewOptions()
 		o.Color.Mode = new(sdkheatmap.HeatmapColorModeScheme)
-		o.Tooltip = sdkheatmap.HeatmapTooltip{Mode: common.TooltipDisplayModeSingle, YHistogram: new(false), ShowColorScale: new(true)}
+		o.Tooltip = sdkheatmap.HeatmapTooltip{Mode: common.TooltipDisplayModeSingle, YHistogram: new(false),
+			ShowColorScale: new(true)}
 		o.YAxis = sdkheatmap.YAxisConfig{AxisPlacement: new(common.AxisPlacementLeft), Unit: new(string(Plain))}
 		o.ShowValue = common.VisibilityModeNever
 		o.CellValues = &sdkheatmap.CellValues{Unit: new(string(p.unit))}
 		return o
 	case kindBars:
 		o := sdkbargauge.NewOptions()
-		o.ReduceOptions, o.Orientation, o.DisplayMode = lastValue(), common.VizOrientationHorizontal, common.BarGaugeDisplayModeBasic
+		o.ReduceOptions, o.Orientation, o.DisplayMode = lastValue(), common.VizOrientationHorizontal,
+			common.BarGaugeDisplayModeBasic
 		o.Legend = legendAtBottom()
 		o.Legend.ShowLegend = false
 		return o
@@ -79,8 +84,10 @@ func (p Panel) custom() any {
 	switch p.kind {
 	case kindSeries:
 		c := common.NewGraphFieldConfig()
-		c.DrawStyle, c.LineInterpolation, c.LineWidth = new(common.GraphDrawStyleLine), new(common.LineInterpolationLinear), new(1.0)
-		c.FillOpacity, c.GradientMode, c.ShowPoints = new(10.0), new(common.GraphGradientModeNone), new(common.VisibilityModeNever)
+		c.DrawStyle, c.LineInterpolation, c.LineWidth = new(common.GraphDrawStyleLine),
+			new(common.LineInterpolationLinear), new(1.0)
+		c.FillOpacity, c.GradientMode, c.ShowPoints = new(10.0), new(common.GraphGradientModeNone),
+			new(common.VisibilityModeNever)
 		c.PointSize, c.AxisPlacement, c.HideFrom = new(5.0), new(common.AxisPlacementAuto), visible
 		// Nothing is drawn where nothing was measured.
 		c.SpanNulls = &common.BoolOrFloat64{Bool: new(false)}
@@ -109,7 +116,8 @@ func (p Panel) custom() any {
 		c.SpanNulls = &sdkstatetimeline.BoolOrUint32{Bool: new(false)}
 		return c
 	case kindHeatmap:
-		return &sdkheatmap.FieldConfig{ScaleDistribution: &common.ScaleDistributionConfig{Type: common.ScaleDistributionLinear}, HideFrom: visible}
+		return &sdkheatmap.FieldConfig{HideFrom: visible,
+			ScaleDistribution: &common.ScaleDistributionConfig{Type: common.ScaleDistributionLinear}}
 	default:
 		return nil
 	}

@@ -32,11 +32,11 @@ type Panel struct {
 	colors      map[string]string
 	links       []Link
 	text        string
-	window      string // why a query has a window of its own
+	window      string // reason of a query with its own period
 	names       string // what a stat shows of its series' names: "", "value_and_name", "name"
 }
 
-// Query is one PromQL expression. In its braces, <node> and its like stand for the matchers of the board's
+// Query is one PromQL expression. In its braces, <node> and its like stand for the matchers of the dashboard's
 // variables (see selectors).
 type Query struct {
 	Expr, Legend string
@@ -46,7 +46,8 @@ func q(legend, expr string) Query { return Query{Expr: expr, Legend: legend} }
 
 // stat is one number, or a few.
 func stat(width int, title string, unit Unit, expr, help string) Panel {
-	return Panel{kind: kindStat, width: width, title: title, help: help, unit: unit, decimals: -1, queries: []Query{{Expr: expr}}}
+	return Panel{kind: kindStat, width: width, title: title, help: help, unit: unit, decimals: -1,
+		queries: []Query{{Expr: expr}}}
 }
 
 // series is values over time. Legends name node and index where GPUs are shown.
@@ -56,22 +57,26 @@ func series(width int, title string, unit Unit, help string, queries ...Query) P
 
 // table is one row per combination of labels, now.
 func table(width int, title, sortBy, help string, columns ...Column) Panel {
-	return Panel{kind: kindTable, width: width, title: title, help: help, unit: Number, decimals: -1, columns: columns, sortBy: sortBy}
+	return Panel{kind: kindTable, width: width, title: title, help: help, unit: Number, decimals: -1, columns: columns,
+		sortBy: sortBy}
 }
 
 // timeline is states over time. The mapping names and colors them.
 func timeline(width int, title, help string, mappings []Mapping, queries ...Query) Panel {
-	return Panel{kind: kindTimeline, width: width, title: title, help: help, unit: Plain, decimals: -1, queries: queries, mappings: mappings}
+	return Panel{kind: kindTimeline, width: width, title: title, help: help, unit: Plain, decimals: -1,
+		queries: queries, mappings: mappings}
 }
 
 // bars is the largest of many, now.
 func bars(width int, title string, unit Unit, help string, query Query) Panel {
-	return Panel{kind: kindBars, width: width, title: title, help: help, unit: unit, decimals: -1, queries: []Query{query}}
+	return Panel{kind: kindBars, width: width, title: title, help: help, unit: unit, decimals: -1,
+		queries: []Query{query}}
 }
 
 // heatmap counts series by their value over time. Each query is one bucket, lowest first.
 func heatmap(width int, title string, help string, queries ...Query) Panel {
-	return Panel{kind: kindHeatmap, width: width, title: title, help: help, unit: Number, decimals: -1, queries: queries}
+	return Panel{kind: kindHeatmap, width: width, title: title, help: help, unit: Number, decimals: -1,
+		queries: queries}
 }
 
 // note is words, in Markdown.
@@ -138,16 +143,16 @@ func (p Panel) among(labels, filter string) Panel {
 // to adds links.
 func (p Panel) to(links ...Link) Panel { p.links = append(slices.Clone(p.links), links...); return p }
 
-// over says why a rate's window is not the one that Grafana derives from the zoom.
+// over is the reason why the period of a rate is not $__rate_interval.
 func (p Panel) over(reason string) Panel { p.window = reason; return p }
 
-// ifUp tells "this GPU has no such sensor" from "nobody collects": where the expression is empty while
+// ifUp distinguishes "not supported" from "not collected": where the expression is empty while
 // presence has data, the value is the sentinel that is shown as N/A; where both are empty, so is the panel.
 func (p Panel) ifUp(presence string) Panel {
 	p.queries = slices.Clone(p.queries)
 	// Without labels on both sides, or both would be shown.
 	p.queries[0].Expr = "max(" + p.queries[0].Expr + ") or (0 * max(" + presence + ") - 1)"
-	return p.mapped(Mapping{Value: "-1", Text: "N/A", Color: Grey})
+	return p.mapped(Mapping{Value: "-1", Text: "N/A", Color: Gray})
 }
 
 // Column is one column of a table: a label, or a value with its query.

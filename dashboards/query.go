@@ -9,7 +9,7 @@ import (
 
 var placeholder = regexp.MustCompile(`<([a-z]+)>`)
 
-// expand replaces the placeholders of a query by the matchers of the board's variables.
+// expand replaces the placeholders of a query by the matchers of the dashboard's variables.
 func (b Dashboard) expand(expr string) (string, error) {
 	var broken error
 	out := placeholder.ReplaceAllStringFunc(expr, func(m string) string {
@@ -59,7 +59,8 @@ func metricsOf(expr string) []string {
 			continue
 		}
 		word = strings.TrimSpace(word)
-		if slices.Contains([]string{"and", "or", "unless", "bool", "inf", "Inf", "NaN", "nan", "atan2"}, word) || slices.Contains(out, word) {
+		if slices.Contains([]string{"and", "or", "unless", "bool", "inf", "Inf", "NaN", "nan", "atan2"}, word) ||
+			slices.Contains(out, word) {
 			continue
 		}
 		out = append(out, word)

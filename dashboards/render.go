@@ -39,24 +39,26 @@ func (b Dashboard) render() (*dashboard.Dashboard, error) {
 	d.Time = &dashboard.DashboardDashboardTime{From: from, To: "now"}
 	d.Refresh = new("1m")
 	d.Links = []dashboard.DashboardLink{{
-		Title: "GPU boards", Type: dashboard.DashboardLinkTypeDashboards, Icon: "external link", Tooltip: "The other boards, with this time range and these variables",
-		Tags: []string{tag}, AsDropdown: true, IncludeVars: true, KeepTime: true,
+		Title: "GPU dashboards", Type: dashboard.DashboardLinkTypeDashboards, Icon: "external link",
+		Tooltip: "Other dashboards, with the same time range and variables",
+		Tags:    []string{tag}, AsDropdown: true, IncludeVars: true, KeepTime: true,
 	}}
 	for _, v := range b.Vars {
 		model, err := b.renderVariable(v)
 		if err != nil {
-			return nil, fmt.Errorf("board %s: %w", b.UID, err)
+			return nil, fmt.Errorf("dashboard %s: %w", b.UID, err)
 		}
 		d.Templating.List = append(d.Templating.List, model)
 	}
 	for _, m := range b.Annotations {
 		expr, err := b.expand(m.Expr)
 		if err != nil {
-			return nil, fmt.Errorf("board %s: %w", b.UID, err)
+			return nil, fmt.Errorf("dashboard %s: %w", b.UID, err)
 		}
 		d.Annotations.List = append(d.Annotations.List, dashboard.AnnotationQuery{
 			Name: m.Name, Datasource: datasource(), Enable: m.On, IconColor: m.Color,
-			Expr: new(expr), Step: new(minInterval), TitleFormat: new(m.Title), TextFormat: new(m.Text), TagKeys: new(m.Tags),
+			Expr: new(expr), Step: new(minInterval), TitleFormat: new(m.Title), TextFormat: new(m.Text),
+			TagKeys: new(m.Tags),
 		})
 	}
 	for _, r := range grid.rows {
@@ -64,12 +66,13 @@ func (b Dashboard) render() (*dashboard.Dashboard, error) {
 		for _, p := range r.panels {
 			panel, err := b.renderPanel(p)
 			if err != nil {
-				return nil, fmt.Errorf("board %s: panel %q: %w", b.UID, p.title, err)
+				return nil, fmt.Errorf("dashboard %s: panel %q: %w", b.UID, p.title, err)
 			}
 			panels = append(panels, panel)
 		}
 		if r.heading != nil {
-			row := &dashboard.RowPanel{Type: "row", Title: new(r.row.Title), Collapsed: r.row.Collapsed, Id: uint32(r.heading.id),
+			row := &dashboard.RowPanel{Type: "row", Title: new(r.row.Title), Collapsed: r.row.Collapsed,
+				Id:      uint32(r.heading.id),
 				GridPos: gridPos(*r.heading), Panels: []dashboard.Panel{}}
 			if r.row.Collapsed {
 				row.Panels, panels = panels, nil
@@ -92,8 +95,9 @@ func gridPos(p place) *dashboard.GridPos {
 }
 
 func (b Dashboard) renderVariable(v Variable) (dashboard.VariableModel, error) {
-	m := dashboard.VariableModel{Type: dashboard.VariableTypeQuery, Name: v.Name, Label: new(v.Label), Description: new(v.Help),
-		Hide: new(dashboard.VariableHideDontHide), SkipUrlSync: new(false)}
+	m := dashboard.VariableModel{Type: dashboard.VariableTypeQuery, Name: v.Name, Label: new(v.Label),
+		Description: new(v.Help),
+		Hide:        new(dashboard.VariableHideDontHide), SkipUrlSync: new(false)}
 	if v.Text != "" {
 		m.Type = dashboard.VariableTypeTextbox
 		m.Query = &dashboard.StringOrMap{String: new(v.Text)}
@@ -124,7 +128,8 @@ func (b Dashboard) renderVariable(v Variable) (dashboard.VariableModel, error) {
 	}
 	if v.Multi && !v.Some {
 		m.Current = &dashboard.VariableOption{Selected: new(true),
-			Text: dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}}, Value: dashboard.StringOrArrayOfString{ArrayOfString: []string{"$__all"}}}
+			Text:  dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}},
+			Value: dashboard.StringOrArrayOfString{ArrayOfString: []string{"$__all"}}}
 	}
 	if v.Multi && !v.Hidden {
 		m.AllValue = new(".*")
@@ -146,15 +151,18 @@ func (b Dashboard) renderPanel(p placedPanel) (dashboard.Panel, error) {
 		if err != nil {
 			return out, err
 		}
-		target := prometheus.Dataquery{Expr: expr, RefId: new(refID(i)), Datasource: datasource(), EditorMode: new(prometheus.QueryEditorModeCode)}
+		target := prometheus.Dataquery{Expr: expr, RefId: new(refID(i)), Datasource: datasource(),
+			EditorMode: new(prometheus.QueryEditorModeCode)}
 		switch p.kind {
 		case kindTable:
 			target.Format, target.Instant, target.Range = new(prometheus.PromQueryFormatTable), new(true), new(false)
 		case kindBars, kindStat:
 			// Asked once, for now: the last of a range would go on showing what an exporter said before it died.
-			target.Format, target.Instant, target.Range = new(prometheus.PromQueryFormatTimeSeries), new(true), new(false)
+			target.Format, target.Instant, target.Range = new(prometheus.PromQueryFormatTimeSeries), new(true),
+				new(false)
 		default:
-			target.Format, target.Instant, target.Range = new(prometheus.PromQueryFormatTimeSeries), new(false), new(true)
+			target.Format, target.Instant, target.Range = new(prometheus.PromQueryFormatTimeSeries), new(false),
+				new(true)
 		}
 		legend := query.Legend
 		if legend == "" && p.kind != kindTable {
@@ -208,20 +216,23 @@ func valueMappings(all []Mapping) []dashboard.ValueMapping {
 	for i, m := range all {
 		options[m.Value] = dashboard.ValueMappingResult{Text: new(m.Text), Color: new(m.Color), Index: new(int32(i))}
 	}
-	return []dashboard.ValueMapping{{ValueMap: &dashboard.ValueMap{Type: dashboard.MappingTypeValueToText, Options: options}}}
+	return []dashboard.ValueMapping{{ValueMap: &dashboard.ValueMap{Type: dashboard.MappingTypeValueToText,
+		Options: options}}}
 }
 
 // dataLinks are links of values. Placement stays empty: a value's link has no place in a menu.
 func dataLinks(links []Link, k kind) []dashboard.DashboardLink {
 	var out []dashboard.DashboardLink
 	for _, l := range links {
-		out = append(out, dashboard.DashboardLink{Title: l.Title, Type: dashboard.DashboardLinkTypeLink, Url: new(l.url(k)), Tags: []string{}, KeepTime: true})
+		out = append(out, dashboard.DashboardLink{Title: l.Title, Type: dashboard.DashboardLinkTypeLink,
+			Url: new(l.url(k)), Tags: []string{}, KeepTime: true})
 	}
 	return out
 }
 
 func (p Panel) defaults() dashboard.FieldConfig {
-	f := dashboard.FieldConfig{Unit: new(string(p.unit)), Min: p.limits[0], Max: p.limits[1], Thresholds: thresholds(p.steps), Mappings: valueMappings(p.mappings)}
+	f := dashboard.FieldConfig{Unit: new(string(p.unit)), Min: p.limits[0], Max: p.limits[1],
+		Thresholds: thresholds(p.steps), Mappings: valueMappings(p.mappings)}
 	if p.decimals >= 0 {
 		f.Decimals = new(float64(p.decimals))
 	}
@@ -237,7 +248,8 @@ func (p Panel) defaults() dashboard.FieldConfig {
 }
 
 func byName(name string, properties ...dashboard.DynamicConfigValue) dashboard.DashboardFieldConfigSourceOverrides {
-	return dashboard.DashboardFieldConfigSourceOverrides{Matcher: dashboard.MatcherConfig{Id: "byName", Options: name}, Properties: properties}
+	return dashboard.DashboardFieldConfigSourceOverrides{Matcher: dashboard.MatcherConfig{Id: "byName", Options: name},
+		Properties: properties}
 }
 
 func property(id string, value any) dashboard.DynamicConfigValue {
@@ -247,7 +259,8 @@ func property(id string, value any) dashboard.DynamicConfigValue {
 func (p Panel) overrides() []dashboard.DashboardFieldConfigSourceOverrides {
 	out := []dashboard.DashboardFieldConfigSourceOverrides{}
 	for _, name := range slices.Sorted(maps.Keys(p.colors)) {
-		out = append(out, byName(name, property("color", map[string]any{"mode": "fixed", "fixedColor": p.colors[name]})))
+		out = append(out, byName(name, property("color",
+			map[string]any{"mode": "fixed", "fixedColor": p.colors[name]})))
 	}
 	for i, c := range p.columns {
 		properties := []dashboard.DynamicConfigValue{property("displayName", c.title), property("unit", string(c.unit))}
@@ -270,7 +283,8 @@ func (p Panel) overrides() []dashboard.DashboardFieldConfigSourceOverrides {
 					Mode: new(common.BarGaugeDisplayModeBasic), ValueDisplayMode: new(common.BarGaugeValueModeText)}))
 		case len(c.steps) > 0 || len(c.names) > 0:
 			properties = append(properties, property("thresholds", thresholds(c.steps)),
-				property("custom.cellOptions", common.TableColorTextCellOptions{Type: common.TableCellDisplayModeColorText}))
+				property("custom.cellOptions",
+					common.TableColorTextCellOptions{Type: common.TableCellDisplayModeColorText}))
 		}
 		out = append(out, byName(p.fieldName(i), properties...))
 	}
@@ -315,7 +329,8 @@ func (p Panel) transformations() []dashboard.DataTransformerConfig {
 	}
 	return []dashboard.DataTransformerConfig{
 		{Id: "merge", Options: map[string]any{}},
-		{Id: "organize", Options: map[string]any{"excludeByName": hidden, "indexByName": order, "renameByName": map[string]any{}}},
+		{Id: "organize", Options: map[string]any{"excludeByName": hidden, "indexByName": order,
+			"renameByName": map[string]any{}}},
 	}
 }
 

@@ -3,7 +3,7 @@ package dashboards
 // Unit is a unit of Grafana, by its id.
 type Unit string
 
-// The units of the boards. Number is a count with an SI suffix; Plain is neither scaled nor suffixed.
+// The units of the dashboards. Number is a count with an SI suffix; Plain is neither scaled nor suffixed.
 const (
 	Number   Unit = "short"
 	Plain    Unit = "none"
@@ -16,7 +16,7 @@ const (
 	Hertz    Unit = "hertz"
 	Seconds  Unit = "s"
 	Duration Unit = "dtdurations"
-	Hours    Unit = "suffix: h"       // GPU-hours, never scaled to minutes or days
+	Hours    Unit = "suffix:h"        // GPU-hours, never scaled to minutes or days
 	When     Unit = "dateTimeFromNow" // milliseconds since 1970
 	PerSec   Unit = "cps"
 )

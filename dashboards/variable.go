@@ -33,17 +33,20 @@ const (
 )
 
 func datasourceVariable() Variable {
-	return Variable{Name: varDatasource, Label: "Data source", Help: "The Prometheus, Thanos, Mimir or VictoriaMetrics that holds the metrics."}
+	return Variable{Name: varDatasource, Label: "Data source",
+		Help: "Prometheus, Thanos, Mimir or VictoriaMetrics with the metrics."}
 }
 
-// priceVariable is typed in: what a GPU costs nobody can measure. At 1 a cost is the hours themselves.
+// priceVariable is a text box. At 1, costs are GPU-hours.
 func priceVariable() Variable {
-	return Variable{Name: varPrice, Label: "Price of a GPU-hour", Help: "In any currency. At 1, costs are GPU-hours.", Text: "1"}
+	return Variable{Name: varPrice, Label: "Price of a GPU-hour", Help: "In any currency. At 1, costs are GPU-hours.",
+		Text: "1"}
 }
 
 // clusterVariable lists clusters. Where series have no such label there is nothing to choose, and All matches them.
 func clusterVariable(of string) Variable {
-	return Variable{Name: varCluster, Label: "Cluster", Help: "Clusters, where the metrics carry that label.", Query: "label_values(" + of + ", cluster)", Multi: true}
+	return Variable{Name: varCluster, Label: "Cluster", Help: "Clusters, if the metrics have that label.",
+		Query: "label_values(" + of + ", cluster)", Multi: true}
 }
 
 func modelVariable() Variable {
@@ -64,31 +67,34 @@ func gpuVariable() Variable {
 }
 
 func namespaceVariable(of string, some bool) Variable {
-	return Variable{Name: varNamespace, Label: "Namespace", Help: "Namespaces that hold or held GPUs.", Multi: true, Some: some,
+	return Variable{Name: varNamespace, Label: "Namespace", Help: "Namespaces with allocated GPUs.", Multi: true,
+		Some:  some,
 		Query: "label_values(" + of + "{<cluster>}, namespace)"}
 }
 
 func workloadVariable() Variable {
-	return Variable{Name: varWorkload, Label: "Workload", Help: "What the pods are of: a Deployment, a Job; where nobody tells, the pod itself.", Multi: true,
+	return Variable{Name: varWorkload, Label: "Workload",
+		Help: "Workload of the pods, such as a Deployment or a Job; the pod itself if unknown.", Multi: true,
 		Query: `label_values(pod:gpu_workload:info{<namespace>}, workload)`}
 }
 
 func podVariable() Variable {
-	return Variable{Name: varPod, Label: "Pod", Help: "Pods that hold or use GPUs.", Multi: true,
+	return Variable{Name: varPod, Label: "Pod", Help: "Pods with allocated or used GPUs.", Multi: true,
 		Query: `label_values(pod:gpu_workload:info{<namespace>, workload=~"$workload"}, pod)`}
 }
 
 // jobVariable keeps the queries for processes and scrapes to the exporters: every target has such series.
 func jobVariable() Variable {
-	return Variable{Name: varJob, Label: "Job", Help: "Worked out from the exporters.", Multi: true, Hidden: true,
+	return Variable{Name: varJob, Label: "Job", Help: "Derived from the exporters.", Multi: true, Hidden: true,
 		Query: "label_values(gpu_exporter_build_info{<cluster>}, job)"}
 }
 
 // podNodesVariable keeps the queries for GPUs to the nodes of the chosen pods: in a large fleet it is the
 // difference between a few series and all of them.
 func podNodesVariable() Variable {
-	return Variable{Name: varPodNodes, Label: "Nodes of the pods", Help: "Worked out from the pods.", Multi: true, Hidden: true,
-		Query: `label_values(pod:gpu_workload:info{<workload>, pod=~"$pod"}, node)`}
+	return Variable{Name: varPodNodes, Label: "Nodes of the pods", Help: "Derived from the pods.", Multi: true,
+		Hidden: true,
+		Query:  `label_values(pod:gpu_workload:info{<workload>, pod=~"$pod"}, node)`}
 }
 
 // selectors are the matchers that a query's placeholders stand for, and the variables that each needs. All of

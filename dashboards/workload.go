@@ -1,6 +1,6 @@
 package dashboards
 
-// workloadBoard answers: does this job use what it asked for, and do its pods keep pace?
+// workloadDashboard: does this workload use its GPUs, and are its pods equally busy?
 func workloadDashboard() Dashboard {
 	const p = "<pod>"
 	const onNodes = `<cluster>, node=~"$podnodes"`
@@ -22,64 +22,128 @@ func workloadDashboard() Dashboard {
 	alive := "(" + of(container("gpu_container_allocation_ratio")) + ")"
 	return Dashboard{
 		UID: "gpu-workload", Title: "GPU / Workload and pod", Raw: true,
-		Question:    "Does this job use what it asked for, and do its pods keep pace?",
-		Vars:        []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"), namespaceVariable("pod:gpu_workload:info", false), workloadVariable(), podVariable(), podNodesVariable()},
+		Question: "Does this workload use its GPUs, and are its pods equally busy?",
+		Vars: []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"),
+			namespaceVariable("pod:gpu_workload:info", false), workloadVariable(), podVariable(), podNodesVariable()},
 		Annotations: []Annotation{xidRecordAnnotation(), cordonAnnotation("cluster")},
 		Rows: []Row{
 			{Lines: []Line{
 				line(4,
-					stat(3, "GPUs held", Number, once("sum", "gpu_container_allocation_ratio"), "GPUs that the pods hold, parts included.").digits(2),
-					stat(3, "Pods", Number, "count(group by ("+pods+") ("+alive+"))", "Pods that hold GPUs."),
-					stat(3, "Busy", Ratio, "sum("+of("rate("+container("gpu_container_busy_seconds_total")+"[$__rate_interval])")+") / (sum("+of("rate("+container("gpu_container_observed_seconds_total")+"[$__rate_interval])")+") > 0)", "Work over the time for which it could be measured. N/A: it cannot be measured for these pods.").between(0, 1).at(usedSteps()...).ifUp(alive),
-					stat(3, "Used of held in range", Ratio, increase("gpu_container_busy_seconds_total")+" / ("+increase("gpu_container_allocated_seconds_total")+" > 0)", "Work over what was held, over the range that is shown.").between(0, 1).at(usedSteps()...),
-					stat(3, "Memory used", Bytes, once("sum", "gpu_container_memory_used_bytes"), "Device memory of the pods. N/A: it cannot be measured for these pods.").ifUp(alive),
-					stat(3, "Power", Watts, "sum("+of("rate("+container("gpu_container_energy_joules_total")+"[$__rate_interval])")+")", "Power that is put down to the pods. N/A: their GPUs have no energy counter.").ifUp(alive),
-					stat(3, "Energy in range", KWh, increase("gpu_container_energy_joules_total")+" / 3.6e6", "Energy that is put down to the pods, over the range that is shown.").ifUp(alive),
-					stat(3, "Last busy", When, "1000 * "+once("max", "gpu_container_last_busy_timestamp_seconds"), "When any of the pods was last at work.").ifUp(alive)),
+					stat(3, "Allocated GPUs", Number, once("sum", "gpu_container_allocation_ratio"),
+						"GPUs allocated to the pods, including fractions.").digits(2),
+					stat(3, "Pods", Number, "count(group by ("+pods+") ("+alive+"))", "Pods with allocated GPUs."),
+					stat(3, "Busy", Ratio, "sum("+
+						of("rate("+container("gpu_container_busy_seconds_total")+"[$__rate_interval])")+") / (sum("+
+						of("rate("+container("gpu_container_observed_seconds_total")+"[$__rate_interval])")+") > 0)",
+						"Busy over observed time. N/A: activity is not measured for these pods.").between(0,
+						1).at(usedSteps()...).ifUp(alive),
+					stat(3, "Busy of allocated in range", Ratio,
+						increase("gpu_container_busy_seconds_total")+" / ("+
+							increase("gpu_container_allocated_seconds_total")+" > 0)",
+						"Busy over allocated GPU-time in the selected time range.").between(0, 1).at(usedSteps()...),
+					stat(3, "Memory used", Bytes, once("sum", "gpu_container_memory_used_bytes"),
+						"Used device memory of the pods. N/A: it is not measured for these pods.").ifUp(alive),
+					stat(3, "Power", Watts, "sum("+
+						of("rate("+container("gpu_container_energy_joules_total")+"[$__rate_interval])")+")",
+						"Power attributed to the pods. N/A: their GPUs have no energy counter.").ifUp(alive),
+					stat(3, "Energy in range", KWh, increase("gpu_container_energy_joules_total")+" / 3.6e6",
+						"Energy attributed to the pods in the selected time range.").ifUp(alive),
+					stat(3, "Last busy", When, "1000 * "+once("max", "gpu_container_last_busy_timestamp_seconds"),
+						"Time at which any of the pods was last busy.").ifUp(alive)),
 			}},
 			{Title: "Activity", Lines: []Line{
 				line(9,
-					series(16, "Busy by container and GPU", Ratio, "Work of each container on each GPU over the time for which it could be measured.", q(name, rate(perContainer, "gpu_container_busy_seconds_total")+" / ("+rate(perContainer, "gpu_container_observed_seconds_total")+" > 0)")).between(0, 1).to(toGPU()),
-					series(8, "Do the pods keep pace?", Ratio, "Busiest, mean and least busy pod. In training the ranks wait for each other: a wide gap is a straggler, or GPUs that nobody uses.",
-						q("busiest", "max("+rate(pods, "gpu_container_busy_seconds_total")+" / ("+rate(pods, "gpu_container_observed_seconds_total")+" > 0))"),
-						q("mean", "sum("+rate(pods, "gpu_container_busy_seconds_total")+") / (sum("+rate(pods, "gpu_container_observed_seconds_total")+") > 0)"),
-						q("least busy", "min("+rate(pods, "gpu_container_busy_seconds_total")+" / ("+rate(pods, "gpu_container_observed_seconds_total")+" > 0))"),
-						q("standard deviation", "stddev("+rate(pods, "gpu_container_busy_seconds_total")+" / ("+rate(pods, "gpu_container_observed_seconds_total")+" > 0))")).between(0, 1)),
+					series(16, "Busy by container and GPU", Ratio,
+						"Busy over observed time of each container on each GPU.",
+						q(name, rate(perContainer, "gpu_container_busy_seconds_total")+" / ("+rate(perContainer,
+							"gpu_container_observed_seconds_total")+" > 0)")).between(0, 1).to(toGPU()),
+					series(8, "Busiest and least busy pod", Ratio,
+						"Utilization of the pods. In training, ranks wait for each other: a large difference "+
+							"indicates a straggler, or unused GPUs.",
+						q("busiest", "max("+rate(pods, "gpu_container_busy_seconds_total")+" / ("+rate(pods,
+							"gpu_container_observed_seconds_total")+" > 0))"),
+						q("mean", "sum("+rate(pods, "gpu_container_busy_seconds_total")+") / (sum("+rate(pods,
+							"gpu_container_observed_seconds_total")+") > 0)"),
+						q("least busy", "min("+rate(pods, "gpu_container_busy_seconds_total")+" / ("+rate(pods,
+							"gpu_container_observed_seconds_total")+" > 0))"),
+						q("standard deviation", "stddev("+rate(pods, "gpu_container_busy_seconds_total")+" / ("+
+							rate(pods, "gpu_container_observed_seconds_total")+" > 0))")).between(0, 1)),
 				line(8,
-					series(12, "Held and not used", Number, "GPUs' worth of held time without work, by pod. Idle: none for 60 s. Underused: between work.", q("{{namespace}}/{{pod}} {{state}}", rate(pods+", state", "gpu_container_unused_seconds_total"))).stacked().from(0),
-					series(12, "SM activity of the GPUs held", Ratio, "SM activity of every GPU that the pods hold, whoever caused it: exact where the GPU is theirs alone. Hopper and newer.",
-						q(gpuName, "("+profiled(perGPU, "sm_active", onNodes)+") and on (cluster, node, uuid) "+alive)).between(0, 1).to(toGPU())),
+					series(12, "Unused GPU-time by pod", Number, "Unused GPU equivalents by pod and state (gap, idle).",
+						q("{{namespace}}/{{pod}} {{state}}",
+							rate(pods+", state", "gpu_container_unused_seconds_total"))).stacked().from(0),
+					series(12, "SM activity of the allocated GPUs", Ratio,
+						"SM activity of the GPUs allocated to the pods, including other containers that share them. "+
+							"Hopper and newer.",
+						q(gpuName, "("+profiled(perGPU, "sm_active", onNodes)+") and on (cluster, node, uuid) "+
+							alive)).between(0, 1).to(toGPU())),
 			}},
 			{Title: "Memory", Lines: []Line{line(8,
-				series(12, "Memory by container and GPU", Bytes, "Device memory of each container on each GPU.", q(name, gauge("sum", perContainer, "gpu_container_memory_used_bytes"))).from(0).to(toGPU()),
-				series(12, "Headroom of the GPUs", Ratio, "Free memory of every GPU that the pods hold, over the GPU's. Below 5 % the next allocation may fail.",
-					q(gpuName, "("+over(perGPU, "gpu_memory_free_bytes{"+onNodes+"}", "gpu_memory_total_bytes{"+onNodes+"}")+") and on (cluster, node, uuid) "+alive)).between(0, 1).at(base(Red), step(0.05, Amber), step(0.15, Green)).to(toGPU())),
+				series(12, "Memory by container and GPU", Bytes, "Used device memory of each container on each GPU.",
+					q(name, gauge("sum", perContainer, "gpu_container_memory_used_bytes"))).from(0).to(toGPU()),
+				series(12, "Free memory of the GPUs", Ratio,
+					"Free over total memory of the GPUs allocated to the pods. Below 5 % the next allocation may fail.",
+					q(gpuName, "("+over(perGPU, "gpu_memory_free_bytes{"+onNodes+"}",
+						"gpu_memory_total_bytes{"+onNodes+"}")+") and on (cluster, node, uuid) "+alive)).between(0,
+					1).at(base(Red), step(0.05, Amber), step(0.15, Green)).to(toGPU())),
 			}},
 			{Title: "Pods", Lines: []Line{
-				line(10, table(24, "Containers and GPUs", "Busy", "Every container of the pods on every GPU that it holds or uses.", label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()), label("container", "Container"), label("node", "Node").to(toNode()), label("gpu", "GPU").to(toGPU()),
-					value("Held", Ratio, gauge("sum", perContainer, "gpu_container_allocation_ratio")).gauge(plainSteps()...),
-					value("Busy", Ratio, rate(perContainer, "gpu_container_busy_seconds_total")+" / ("+rate(perContainer, "gpu_container_observed_seconds_total")+" > 0)").gauge(usedSteps()...),
+				line(10, table(24, "Containers and GPUs", "Busy",
+					"Containers of the pods, and the GPUs that they use or that are allocated to them.",
+					label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()),
+					label("container", "Container"), label("node", "Node").to(toNode()),
+					label("gpu", "GPU").to(toGPU()),
+					value("Allocated", Ratio, gauge("sum", perContainer,
+						"gpu_container_allocation_ratio")).gauge(plainSteps()...),
+					value("Busy", Ratio, rate(perContainer, "gpu_container_busy_seconds_total")+" / ("+
+						rate(perContainer, "gpu_container_observed_seconds_total")+" > 0)").gauge(usedSteps()...),
 					value("Memory", Bytes, gauge("sum", perContainer, "gpu_container_memory_used_bytes")),
-					value("Memory granted", Bytes, gauge("sum", perContainer, "gpu_container_memory_limit_bytes")),
+					value("Memory limit", Bytes, gauge("sum", perContainer, "gpu_container_memory_limit_bytes")),
 					value("Power", Watts, rate(perContainer, "gpu_container_energy_joules_total")),
 					value("Processes", Number, gauge("sum", perContainer, "gpu_container_processes")),
-					value("Held since", When, "1000 * "+gauge("min", perContainer, "gpu_container_allocated_since_timestamp_seconds")),
-					value("Last busy", When, "1000 * "+gauge("max", perContainer, "gpu_container_last_busy_timestamp_seconds")),
+					value("Allocated since", When,
+						"1000 * "+gauge("min", perContainer, "gpu_container_allocated_since_timestamp_seconds")),
+					value("Last busy", When, "1000 * "+gauge("max", perContainer,
+						"gpu_container_last_busy_timestamp_seconds")),
 					label("uuid", "UUID"))),
 				line(8,
-					table(12, "How it is measured", "Pod", "How the work of each container is measured. None: it is not, so that it has no busy time here, rather than a wrong one.", label("namespace", "Namespace"), label("pod", "Pod"), label("container", "Container"), label("method", "Method"), label("source", "Holding read from"),
-						value("Cards", Number, "count by (namespace, pod, container, method, source) ("+of(container("gpu_container_attribution_info"))+")")),
-					series(12, "Power by container and GPU", Watts, "Power that is put down to each container: the idle part by what it holds, the rest by what it does.", q(name, rate(perContainer, "gpu_container_energy_joules_total"))).stacked().from(0)),
+					table(12, "Attribution", "Pod",
+						"Method by which the busy time of each container is measured. none: not measured.",
+						label("namespace", "Namespace"), label("pod", "Pod"), label("container", "Container"),
+						label("method", "Method"), label("source", "Data source"),
+						value("GPUs", Number, "count by (namespace, pod, container, method, source) ("+
+							of(container("gpu_container_attribution_info"))+")")),
+					series(12, "Power by container and GPU", Watts,
+						"Power attributed to each container: idle power by allocation, the rest by busy time.",
+						q(name, rate(perContainer, "gpu_container_energy_joules_total"))).stacked().from(0)),
 			}},
-			{Title: "The pods in Kubernetes", Lines: []Line{line(8,
-				timeline(8, "Phases", "Phases of the pods; needs kube-state-metrics, empty without it.", []Mapping{{"1", "Pending", Amber}, {"2", "Running", Green}, {"3", "Succeeded", Blue}, {"4", "Failed", Red}, {"5", "Unknown", Purple}},
-					q("{{namespace}}/{{pod}}", `1 * max by (cluster, namespace, pod) (kube_pod_status_phase{<pod>, phase="Pending"} == 1 and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>})`+
-						` or 2 * max by (cluster, namespace, pod) (kube_pod_status_phase{<pod>, phase="Running"} == 1 and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>})`+
-						` or 3 * max by (cluster, namespace, pod) (kube_pod_status_phase{<pod>, phase="Succeeded"} == 1 and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>})`+
-						` or 4 * max by (cluster, namespace, pod) (kube_pod_status_phase{<pod>, phase="Failed"} == 1 and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>})`)),
-				series(8, "Restarts", Number, "Restarts of the pods' containers; needs kube-state-metrics, empty without it.", q("{{namespace}}/{{pod}} {{container}}", "sum by (cluster, namespace, pod, container) (increase(kube_pod_container_status_restarts_total{<pod>}[$__rate_interval]) and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>}) > 0")).from(0),
-				table(8, "Last ends", "Pod", "Why containers last ended; OOMKilled speaks of the host's memory, not of the GPU's. Needs kube-state-metrics.", label("namespace", "Namespace"), label("pod", "Pod"), label("container", "Container"), label("reason", "Reason").mapped(Mapping{"OOMKilled", "OOMKilled", Red}, Mapping{"Error", "Error", Red}, Mapping{"Completed", "Completed", Green}),
-					value("Times", Number, "sum by (namespace, pod, container, reason) (kube_pod_container_status_last_terminated_reason{<pod>} and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>}) > 0"))),
+			{Title: "Kubernetes", Lines: []Line{line(8,
+				timeline(8, "Phases", "Phases of the pods; needs kube-state-metrics.",
+					[]Mapping{{"1", "Pending", Amber}, {"2", "Running", Green}, {"3", "Succeeded", Blue},
+						{"4", "Failed", Red}, {"5", "Unknown", Purple}},
+					q("{{namespace}}/{{pod}}",
+						`1 * max by (cluster, namespace, pod) (kube_pod_status_phase{<pod>, phase="Pending"} == 1 `+
+							`and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>})`+
+							` or 2 * max by (cluster, namespace, pod) (kube_pod_status_phase{<pod>, `+
+							`phase="Running"} == 1 and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>})`+
+							` or 3 * max by (cluster, namespace, pod) (kube_pod_status_phase{<pod>, `+
+							`phase="Succeeded"} == 1 and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>})`+
+							` or 4 * max by (cluster, namespace, pod) (kube_pod_status_phase{<pod>, phase="Failed"} `+
+							`== 1 and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>})`)),
+				series(8, "Restarts", Number, "Restarts of the pods' containers; needs kube-state-metrics.",
+					q("{{namespace}}/{{pod}} {{container}}",
+						"sum by (cluster, namespace, pod, container) "+
+							"(increase(kube_pod_container_status_restarts_total{<pod>}[$__rate_interval]) and on "+
+							"(cluster, namespace, pod) pod:gpu_workload:info{<workload>}) > 0")).from(0),
+				table(8, "Last termination reason", "Pod",
+					"Last termination reason of the containers; OOMKilled refers to host memory, not device memory. "+
+						"Needs kube-state-metrics.", label("namespace", "Namespace"), label("pod", "Pod"),
+					label("container", "Container"),
+					label("reason", "Reason").mapped(Mapping{"OOMKilled", "OOMKilled", Red},
+						Mapping{"Error", "Error", Red}, Mapping{"Completed", "Completed", Green}),
+					value("Times", Number, "sum by (namespace, pod, container, reason) "+
+						"(kube_pod_container_status_last_terminated_reason{<pod>} and on (cluster, namespace, pod) "+
+						"pod:gpu_workload:info{<workload>}) > 0"))),
 				line(6, alertTable(24, `cluster=~"$cluster"`, `namespace=~"$namespace"`, `pod=~"$pod"`)),
 			}},
 		},
