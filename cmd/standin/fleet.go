@@ -23,7 +23,7 @@ import (
 type fleetFlags struct {
 	preset      string
 	seed        uint64
-	nodes, devs int
+	nodes, gpus int
 	clusters    string
 	epoch       string
 	cycle       time.Duration
@@ -38,25 +38,31 @@ type fleetFlags struct {
 // runFleet is `standin fleet …`: it serves a simulated fleet, or writes its history.
 func runFleet(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var c fleetFlags
-	app := kingpin.New("standin fleet", "Plays many nodes with GPUs: pages to scrape, or a history to import. The same flags give the same fleet.")
+	app := kingpin.New("standin fleet", "Simulate many nodes with GPUs: pages to scrape, or a history to import. The "+
+		"same flags give the same fleet.")
 	app.UsageWriter(stdout).ErrorWriter(stderr)
-	app.Flag("preset", "A small fleet with every class of trouble: demo. Empty: a big one, see --nodes.").StringVar(&c.preset)
-	app.Flag("seed", "Another number, another fleet.").Default("1").Uint64Var(&c.seed)
-	app.Flag("nodes", "Nodes of the big fleet.").Default("2000").IntVar(&c.nodes)
-	app.Flag("gpus", "GPUs of each of its nodes.").Default("8").IntVar(&c.devs)
+	app.Flag("preset", "Small fleet with every class of workload and fault: demo. Empty: a large one, see "+
+		"--nodes.").StringVar(
+		&c.preset)
+	app.Flag("seed", "Seed of the random source.").Default("1").Uint64Var(&c.seed)
+	app.Flag("nodes", "Nodes of the large fleet.").Default("2000").IntVar(&c.nodes)
+	app.Flag("gpus", "GPUs of each of its nodes.").Default("8").IntVar(&c.gpus)
 	app.Flag("clusters", "Its clusters, separated by commas.").Default("main").StringVar(&c.clusters)
-	app.Flag("epoch", "A Monday's midnight for the fleet, RFC 3339: its weeks and maintenance cycles are counted from there.").Default(fleet.DefaultEpoch().Format(time.RFC3339)).StringVar(&c.epoch)
+	app.Flag("epoch", "A Monday's midnight for the fleet, RFC 3339: its weeks and maintenance cycles are counted "+
+		"from there.").Default(fleet.DefaultEpoch().Format(time.RFC3339)).StringVar(&c.epoch)
 	app.Flag("cycle", "Length of a maintenance cycle.").Default("336h").DurationVar(&c.cycle)
 
 	serve := app.Command("serve", "Serve the fleet as it is now.").Default()
 	serve.Flag("listen", "Address to listen on.").Default("127.0.0.1:10836").StringVar(&c.listen)
 	serve.Flag("for", "Stop after this time; 0: at Ctrl-C.").Default("0s").DurationVar(&c.length)
 
-	history := app.Command("history", "Write the fleet's past as OpenMetrics text with timestamps, for promtool tsdb create-blocks-from openmetrics or VictoriaMetrics' /api/v1/import/prometheus.")
-	history.Flag("from", "Where it begins: RFC 3339, or a time before now such as -6h.").Default("-6h").StringVar(&c.from)
-	history.Flag("to", "Where it ends, likewise.").Default("0s").StringVar(&c.to)
+	history := app.Command("history", "Write the fleet's history as text with timestamps, for "+
+		"VictoriaMetrics' /api/v1/import/prometheus.")
+	history.Flag("from", "Start: RFC 3339, or a duration from now such as -6h.").Default("-6h").StringVar(
+		&c.from)
+	history.Flag("to", "End, likewise.").Default("0s").StringVar(&c.to)
 	history.Flag("step", "Time between two scrapes.").Default("30s").DurationVar(&c.step)
-	history.Flag("family", "Write this family alone; may be repeated.").StringsVar(&c.families)
+	history.Flag("family", "Family to write (repeatable); default all.").StringsVar(&c.families)
 	history.Flag("out", "File to write; - is standard output.").Default("-").StringVar(&c.out)
 
 	command, err := app.Parse(args)
@@ -75,16 +81,16 @@ func runFleet(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 }
 
-// history writes the past. Its steps are whole multiples of the step since 1970, so that two histories fit together.
+// history writes the history. Steps are multiples of the step since 1970, so that two histories fit together.
 func (c *fleetFlags) history(ctx context.Context, f *fleet.Fleet, now time.Time, stdout io.Writer) (err error) {
 	h := expose.History{Step: c.step}
 	if c.step <= 0 {
-		return fmt.Errorf("--step=%v: give a time above 0", c.step)
+		return fmt.Errorf("--step must be more than 0, got %v", c.step)
 	}
-	if h.From, err = moment(c.from, now); err != nil {
+	if h.From, err = parseTime(c.from, now); err != nil {
 		return fmt.Errorf("--from: %w", err)
 	}
-	if h.To, err = moment(c.to, now); err != nil {
+	if h.To, err = parseTime(c.to, now); err != nil {
 		return fmt.Errorf("--to: %w", err)
 	}
 	h.From = time.UnixMilli(h.From.UnixMilli() / c.step.Milliseconds() * c.step.Milliseconds())
@@ -109,8 +115,8 @@ func (c *fleetFlags) history(ctx context.Context, f *fleet.Fleet, now time.Time,
 	return buffered.Flush()
 }
 
-// moment reads a time, or a duration from now.
-func moment(s string, now time.Time) (time.Time, error) {
+// parseTime reads a time, or a duration from now.
+func parseTime(s string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(s); err == nil {
 		return now.Add(d), nil
 	}
@@ -118,7 +124,7 @@ func moment(s string, now time.Time) (time.Time, error) {
 }
 
 func (c *fleetFlags) fleet() (*fleet.Fleet, error) {
-	config := fleet.Big(c.seed, c.nodes, c.devs, strings.Split(c.clusters, ",")...)
+	config := fleet.Big(c.seed, c.nodes, c.gpus, strings.Split(c.clusters, ",")...)
 	if c.preset != "" {
 		var err error
 		if config, err = fleet.Preset(c.preset, c.seed); err != nil {
@@ -147,11 +153,12 @@ func (c *fleetFlags) serve(ctx context.Context, f *fleet.Fleet, stdout io.Writer
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%d nodes\n\n  index    http://%s/\n  targets  http://%s/sd\n\nCtrl-C stops it.\n", f.Len(), l.Addr(), l.Addr())
+	fmt.Fprintf(stdout, "%d nodes\n\n  index    http://%s/\n  targets  http://%s/sd\n\nCtrl-C stops it.\n", f.Len(),
+		l.Addr(), l.Addr())
 	return serveUntil(ctx, l, handler)
 }
 
-// serveUntil answers requests until ctx ends.
+// serveUntil serves requests until ctx ends.
 func serveUntil(ctx context.Context, l net.Listener, handler http.Handler) (err error) {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	done := make(chan error, 1)

@@ -13,7 +13,8 @@ import (
 
 func TestFleetWritesHistory(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "history")
-	args := []string{"history", "--preset=demo", "--from=2026-11-18T10:00:10Z", "--to=2026-11-18T10:02:00Z", "--step=30s", "--family=gpu_device_up", "--out=" + out}
+	args := []string{"history", "--preset=demo", "--from=2026-11-18T10:00:10Z", "--to=2026-11-18T10:02:00Z", "--step=30s",
+		"--family=gpu_device_up", "--out=" + out}
 	if err := runFleet(t.Context(), args, io.Discard, io.Discard); err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +23,8 @@ func TestFleetWritesHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The first step is the last whole one before --from.
-	if n := strings.Count(string(text), "\nup{cluster=\"main\",instance=\"main-h100-0000\""); n != 4 || !strings.Contains(string(text), " 1794996000\n") {
+	if n := strings.Count("\n"+string(text), "\nup{cluster=\"main\",instance=\"main-h100-0000\""); n != 4 ||
+		!strings.Contains(string(text), " 1794996000000\n") {
 		t.Errorf("%d scrapes of the first node in two minutes:\n%.500s", n, text)
 	}
 	var printed strings.Builder
@@ -67,7 +69,8 @@ func TestFleetServes(t *testing.T) {
 
 func TestFleetRefuses(t *testing.T) {
 	for _, args := range [][]string{
-		{"--preset=none"}, {"history", "--step=0s"}, {"history", "--from=yesterday"}, {"history", "--from=1h", "--to=-1h"}, {"--epoch=now"}, {"--gpus=99"}, {"dance"},
+		{"--preset=none"}, {"history", "--step=0s"}, {"history", "--from=yesterday"}, {"history", "--from=1h", "--to=-1h"}, {"--epoch=now"},
+		{"--gpus=99"}, {"dance"},
 	} {
 		if err := runFleet(t.Context(), args, io.Discard, io.Discard); err == nil {
 			t.Errorf("%v: taken", args)

@@ -1,7 +1,6 @@
-// Command standin plays a node with GPUs for the exporter: it builds a driver library that plays a
-// scenario, answers as the kubelet, lays out what the exporter reads of the host, and runs the exporter against it all.
-// The exporter does not know the difference. `standin fleet` plays many nodes at once, without an exporter.
-// `standin scenario JOURNAL` turns a journal of gpu-exporter record into a scenario.
+// Command standin simulates a node with GPUs for the exporter: it builds a driver library that follows a scenario,
+// serves the kubelet's API, lays out the files of the host that the exporter reads, and runs the exporter on all of
+// it. `standin fleet` simulates many nodes without an exporter.
 package main
 
 import (
@@ -33,7 +32,7 @@ type config struct {
 	quiet, driver  bool
 	command        []string
 
-	// What stands beside the exporter; no database, nothing of it.
+	// What runs beside the exporter; all of it is off without a database.
 	database, rules, fleet string
 	history                time.Duration
 }
@@ -56,17 +55,21 @@ func main() {
 		return
 	}
 	var c config
-	app := kingpin.New("standin", "Plays a node with GPUs and runs a command, usually gpu-exporter, against it.")
-	app.Flag("scenario", "The scenario that the driver plays.").Required().StringVar(&c.scenario)
+	app := kingpin.New("standin", "Simulate a node with GPUs and run a command on it, usually gpu-exporter.")
+	app.Flag("scenario", "Scenario of the driver.").Required().StringVar(&c.scenario)
 	app.Flag("pods", "The pods that the kubelet lists.").StringVar(&c.pods)
 	app.Flag("for", "Stop after this time; 0: at Ctrl-C.").Default("0s").DurationVar(&c.length)
 	app.Flag("quiet", "Say nothing, only run.").BoolVar(&c.quiet)
-	app.Flag("driver", "Whether the node has a driver; --no-driver is one where it was not installed yet.").Default("true").BoolVar(&c.driver)
-	app.Flag("database", "Start a database with a page to look at, listening here, that scrapes the command and a simulated fleet.").PlaceHolder("127.0.0.1:8428").StringVar(&c.database)
+	app.Flag("driver", "Whether the node has a driver; --no-driver is one where it was not installed yet.").Default(
+		"true").BoolVar(&c.driver)
+	app.Flag("database", "Start a database with a page to look at, listening here, that scrapes the command and a "+
+		"simulated fleet.").PlaceHolder("127.0.0.1:8428").StringVar(&c.database)
 	app.Flag("rules", "Where the evaluator of the rules listens.").Default("127.0.0.1:8880").StringVar(&c.rules)
 	app.Flag("fleet", "Where the simulated fleet listens.").Default("127.0.0.1:10836").StringVar(&c.fleet)
-	app.Flag("history", "How much of the fleet's past is written into the database.").Default("6h").DurationVar(&c.history)
-	app.Arg("command", "The command; it is given the flags that lead it to the node.").Required().StringsVar(&c.command)
+	app.Flag("history", "Length of the fleet's history in the database; 0 disables it.").Default("6h").DurationVar(
+		&c.history)
+	app.Arg("command", "Command to run; flags for the simulated node are added to it.").Required().StringsVar(
+		&c.command)
 	if _, err := app.Parse(os.Args[1:]); err != nil {
 		fmt.Fprintf(os.Stderr, "standin: %v; --help lists the flags\n", err)
 		os.Exit(2)
@@ -138,17 +141,18 @@ func run(ctx context.Context, c config, stdout, stderr io.Writer) (err error) {
 	}()
 
 	args := append(c.command[1:],
-		"--nvml.library="+library, "--kubelet.socket="+socket, "--path.sysfs="+trees.Sysfs, "--path.procfs="+trees.Procfs,
+		"--nvml.library="+library, "--kubelet.socket="+socket, "--path.sysfs="+trees.Sysfs,
+		"--path.procfs="+trees.Procfs,
 		"--path.kmsg=", "--path.pod-logs="+trees.PodLogs, "--path.container-logs="+trees.ContainerLogs)
 	cmd := exec.CommandContext(ctx, c.command[0], args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
-	// The kernel watches the thread that starts a child, not the process, for its end.
+	// Pdeathsig is sent when the thread that started a child ends, not the process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	// A Ctrl-C in a terminal reaches the whole group; the exporter gets its signal from here, once.
+	// A Ctrl-C in a terminal signals the whole group; the exporter gets its signal from here, once.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("cannot start %s: %w", c.command[0], err)
@@ -185,7 +189,7 @@ func ignoreCancel(err error) error {
 	return err
 }
 
-// address finds where the exporter will listen.
+// address is where the exporter will listen.
 func address(command []string) string {
 	for _, a := range command {
 		if v, ok := strings.CutPrefix(a, "--web.listen-address="); ok {
@@ -198,7 +202,7 @@ func address(command []string) string {
 	return "127.0.0.1:10835"
 }
 
-// introduce waits until there is something to see, and shows where.
+// introduce waits until the exporter has data, and prints where it is.
 func introduce(ctx context.Context, out io.Writer, title, address string) {
 	base := "http://" + address
 	for ctx.Err() == nil {
@@ -217,7 +221,7 @@ func introduce(ctx context.Context, out io.Writer, title, address string) {
 	}
 }
 
-// shown are families of which the demo prints a line or two, and how many.
+// shown are the families of which the demo prints lines, and how many.
 var shown = []struct {
 	family string
 	lines  int
@@ -226,7 +230,7 @@ var shown = []struct {
 	{"gpu_container_allocation_ratio", 3}, {"gpu_container_busy_seconds_total", 2},
 }
 
-// excerpt returns some lines of the metrics, nil until every family that is shown is there.
+// excerpt returns some lines of the metrics, nil until every shown family exists.
 func excerpt(ctx context.Context, url string) []string {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

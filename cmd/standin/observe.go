@@ -15,31 +15,31 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/replay"
 )
 
-// observer is what stands beside the exporter in the demo: a database that scrapes it and has a page to
-// look at, and the evaluator of the rules. Whatever of it fails is said, and the exporter runs on.
+// observer runs a database that scrapes the exporter, with a page to look at, and the evaluator of the rules. If any
+// of it fails, the exporter keeps running.
 type observer struct {
-	// root is the repository's: the programs are built from its tools, the rules are its own.
+	// root is the repository: programs are built from its tools, and the rules are its own.
 	root string
-	// dir is a folder for the data; it is the caller's to remove.
+	// dir is the data directory, which the caller removes.
 	dir string
 	// listen and rules are the addresses of the database and of the evaluator.
 	listen, rules string
-	// exporter is scraped, and everything that the document at discovery lists.
+	// exporter is scraped, and all targets of the service discovery.
 	exporter, discovery string
-	// back is how much of the past is written before.
+	// back is the length of the history.
 	back time.Duration
-	// history writes the samples of that time as text with timestamps.
+	// history writes the samples of a period as text with timestamps.
 	history func(ctx context.Context, from, to time.Time, w io.Writer) error
 	out     io.Writer
 }
 
-// observe starts the simulated fleet and the observer, and returns when ctx ends or something of it fails.
+// observe starts the simulated fleet and the observer, and returns when ctx ends or any of it fails.
 func (c config) observe(ctx context.Context, dir string, out io.Writer) error {
 	root, err := standin.RepositoryRoot()
 	if err != nil {
@@ -60,14 +60,16 @@ func (c config) observe(ctx context.Context, dir string, out io.Writer) error {
 	}
 	l, err := net.Listen("tcp", c.fleet)
 	if err != nil {
-		return fmt.Errorf("cannot serve the simulated fleet: %w; make demo FLEET_LISTEN=127.0.0.1:PORT takes another address", err)
+		return fmt.Errorf("serve the simulated fleet: %w; make demo FLEET_LISTEN=127.0.0.1:PORT takes another "+
+			"address", err)
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	var serving sync.WaitGroup
 	serving.Go(func() { stop(serveUntil(ctx, l, handler)) })
 	defer serving.Wait()
 	defer stop(nil)
-	o := observer{root: root, dir: dir, listen: c.database, rules: c.rules, exporter: address(c.command), discovery: "http://" + c.fleet + "/sd", back: c.history, out: out,
+	o := observer{root: root, dir: dir, listen: c.database, rules: c.rules, exporter: address(c.command),
+		discovery: "http://" + c.fleet + "/sd", back: c.history, out: out,
 		history: func(ctx context.Context, from, to time.Time, w io.Writer) error {
 			return expose.History{From: from, To: to, Step: time.Minute}.Write(ctx, f, w)
 		}}
@@ -77,23 +79,25 @@ func (c config) observe(ctx context.Context, dir string, out io.Writer) error {
 	return ended(ctx)
 }
 
-// run builds, starts and fills; it returns when ctx ends, or with the first thing that failed.
+// run builds, starts and fills; it returns when ctx ends, or with the first error.
 func (o observer) run(ctx context.Context) error {
 	for _, address := range []string{o.listen, o.rules} {
 		l, err := net.Listen("tcp", address)
 		if err != nil {
-			return fmt.Errorf("cannot listen on %s: %w; make demo DATABASE=127.0.0.1:PORT RULES=127.0.0.1:PORT takes others", address, err)
+			return fmt.Errorf("listen on %s: %w; make demo DATABASE=127.0.0.1:PORT RULES=127.0.0.1:PORT takes "+
+				"others", address, err)
 		}
 		l.Close()
 	}
-	began := time.Now()
+	start := time.Now()
 	fmt.Fprintln(o.out, "building VictoriaMetrics and vmalert (half a minute the first time) ...")
 	bin := filepath.Join(o.root, "bin")
 	build := exec.CommandContext(ctx, "go", "build", "-o", bin+string(filepath.Separator),
-		"github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics", "github.com/VictoriaMetrics/VictoriaMetrics/app/vmalert")
+		"github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics",
+		"github.com/VictoriaMetrics/VictoriaMetrics/app/vmalert")
 	build.Dir = filepath.Join(o.root, "tools", "victoriametrics")
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("cannot build VictoriaMetrics: %w: %s", err, lastLine(out))
+		return fmt.Errorf("build VictoriaMetrics: %w: %s", err, lastLine(out))
 	}
 	config := filepath.Join(o.dir, "scrape.yaml")
 	if err := os.WriteFile(config, []byte(o.scrapeConfig()), 0o600); err != nil {
@@ -102,15 +106,17 @@ func (o observer) run(ctx context.Context) error {
 	base := "http://" + o.listen
 	ctx, stop := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
-	start := func(name string, args ...string) {
+	launch := func(name string, args ...string) {
 		running.Go(func() { stop(o.keep(ctx, name, args...)) })
 	}
 	defer func() {
 		stop(nil)
 		running.Wait()
 	}()
-	start("victoria-metrics", "-httpListenAddr="+o.listen, "-storageDataPath="+filepath.Join(o.dir, "data"), "-retentionPeriod=90d",
-		"-promscrape.config="+config, "-search.latencyOffset=5s", "-vmalert.proxyURL=http://"+o.rules, "-loggerLevel=ERROR")
+	launch("victoria-metrics", "-httpListenAddr="+o.listen, "-storageDataPath="+filepath.Join(o.dir, "data"),
+		"-retentionPeriod=90d",
+		"-promscrape.config="+config, "-search.latencyOffset=5s", "-vmalert.proxyURL=http://"+o.rules,
+		"-loggerLevel=ERROR")
 	if err := await(ctx, base+"/health"); err != nil {
 		return err
 	}
@@ -118,28 +124,31 @@ func (o observer) run(ctx context.Context) error {
 	from := to.Add(-o.back).Truncate(time.Minute)
 	if o.back > 0 {
 		if err := o.fill(ctx, base, from, to); err != nil {
-			return fmt.Errorf("cannot write the history: %w", err)
+			return fmt.Errorf("write the history: %w", err)
 		}
 		if err := await(ctx, base+"/internal/force_flush"); err != nil {
 			return err
 		}
 		fmt.Fprintf(o.out, "%v of history written, replaying the rules ...\n", o.back)
-		if err := o.replay(ctx, base, from, to); err != nil {
+		if err := replay.Rules(ctx, filepath.Join(bin, "vmalert"), base, o.dir, from, to, func() error {
+			return await(ctx, base+"/internal/force_flush")
+		}); err != nil {
 			return err
 		}
 	}
-	start("vmalert", append(o.ruleFiles(), "-datasource.url="+base, "-remoteWrite.url="+base, "-remoteRead.url="+base,
+	launch("vmalert", append(o.ruleFiles(), "-datasource.url="+base, "-remoteWrite.url="+base, "-remoteRead.url="+base,
 		"-notifier.blackhole", "-evaluationInterval=30s", "-httpListenAddr="+o.rules, "-loggerLevel=ERROR")...)
 	if err := await(ctx, "http://"+o.rules+"/health"); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.out, "\n  database %s/vmui/  (after %v: metrics of this node and of a simulated fleet, %v back)\n  alerts   http://%s/vmalert/groups\n  boards   make preview\n\n",
-		base, time.Since(began).Round(time.Second), o.back, o.rules)
+	fmt.Fprintf(o.out, "\n  database %s/vmui/  (after %v: metrics of this node and of a simulated fleet, %v back)\n  "+
+		"alerts   http://%s/vmalert/groups\n  preview  make preview\n\n",
+		base, time.Since(start).Round(time.Second), o.back, o.rules)
 	<-ctx.Done()
 	return ended(ctx)
 }
 
-// ended is why ctx ended: nil when somebody wanted it.
+// ended is the cause for which ctx ended; nil if it was canceled.
 func ended(ctx context.Context) error {
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -149,14 +158,14 @@ func ended(ctx context.Context) error {
 
 // keep runs a program until ctx ends.
 func (o observer) keep(ctx context.Context, name string, args ...string) error {
-	var said tail
+	var output tail
 	cmd := exec.CommandContext(ctx, filepath.Join(o.root, "bin", name), args...)
-	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.Stdout, cmd.Stderr = &output, &output
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Run(); ctx.Err() == nil {
-		return fmt.Errorf("%s ended: %w: %s", name, err, lastLine(said.text))
+		return fmt.Errorf("%s exited: %w: %s", name, err, lastLine(output.text))
 	}
 	return nil
 }
@@ -184,38 +193,8 @@ func (o observer) fill(ctx context.Context, base string, from, to time.Time) err
 	}
 	defer res.Body.Close()
 	if res.StatusCode/100 != 2 {
-		said, _ := io.ReadAll(io.LimitReader(res.Body, 200))
-		return fmt.Errorf("the database answered %s: %s", res.Status, said)
-	}
-	return nil
-}
-
-// replay evaluates the rules over the history, records before what reads them: what was just written cannot
-// be read for some seconds, so those that build on each other are evaluated one level after the other, with a flush between.
-func (o observer) replay(ctx context.Context, base string, from, to time.Time) error {
-	config := alerts.Default()
-	records, err := config.RecordingRules()
-	if err != nil {
-		return err
-	}
-	rules, err := config.AlertRules()
-	if err != nil {
-		return err
-	}
-	for i, level := range append(alerts.Levels(records), rules) {
-		file := filepath.Join(o.dir, fmt.Sprintf("replay-%d.yaml", i))
-		if err := os.WriteFile(file, []byte(alerts.RulesFile(level)), 0o600); err != nil {
-			return err
-		}
-		cmd := exec.CommandContext(ctx, filepath.Join(o.root, "bin", "vmalert"), "-rule="+file, "-datasource.url="+base, "-remoteWrite.url="+base,
-			"-remoteRead.url="+base, "-replay.timeFrom="+from.UTC().Format(time.RFC3339), "-replay.timeTo="+to.UTC().Format(time.RFC3339),
-			"-evaluationInterval=1m", "-replay.rulesDelay=10ms", "-replay.disableProgressBar", "-httpListenAddr=127.0.0.1:0", "-loggerLevel=ERROR")
-		if out, err := cmd.CombinedOutput(); err != nil && ctx.Err() == nil {
-			return fmt.Errorf("cannot replay the rules: %w: %s", err, lastLine(out))
-		}
-		if err := await(ctx, base+"/internal/force_flush"); err != nil {
-			return err
-		}
+		body, _ := io.ReadAll(io.LimitReader(res.Body, 200))
+		return fmt.Errorf("import into the database: %s: %s", res.Status, body)
 	}
 	return nil
 }
@@ -235,7 +214,7 @@ scrape_configs:
 `
 }
 
-// await waits until the address answers.
+// await waits until the URL responds.
 func await(ctx context.Context, url string) error {
 	for end := time.Now().Add(30 * time.Second); ; {
 		if res, err := http.Get(url); err == nil {
@@ -245,7 +224,7 @@ func await(ctx context.Context, url string) error {
 			}
 		}
 		if time.Now().After(end) {
-			return errors.New(url + " does not answer")
+			return errors.New(url + " does not respond")
 		}
 		select {
 		case <-ctx.Done():
@@ -255,7 +234,7 @@ func await(ctx context.Context, url string) error {
 	}
 }
 
-// tail keeps the end of what a program says.
+// tail keeps the end of an output.
 type tail struct{ text []byte }
 
 func (t *tail) Write(p []byte) (int, error) {

@@ -69,14 +69,7 @@ func (l *Ledger) addPartTime(c *device, p *part, elapsed float64) {
 		if r.measured() {
 			wasBusy = r.lastBusyAt
 		}
-		quiet := l.clock - max(wasBusy, r.allocatedAt) - recentSpan
-		idle := rest * h.share * p.share
-		gap := 0.0
-		if quiet < elapsed && elapsed > 0 {
-			all := idle
-			idle = all * max(0, quiet) / elapsed
-			gap = all - idle
-		}
+		idle, gap := SplitUnused(rest*h.share*p.share, elapsed, l.clock-max(wasBusy, r.allocatedAt))
 		r.idle += idle
 		r.gap += gap
 		c.seconds[gpu.TimeIdle] += idle
@@ -87,4 +80,14 @@ func (l *Ledger) addPartTime(c *device, p *part, elapsed float64) {
 		unallocated = gpu.TimeUnallocated
 	}
 	c.seconds[unallocated] += (rest + unknown) * p.unallocated * p.share
+}
+
+// SplitUnused divides allocated time without a kernel into idle and gap. It spreads over the last elapsed seconds, at whose end
+// the GPU has been quiet for a time: since its last kernel, or since it was allocated. The first 60 s of quiet are gap.
+func SplitUnused(unused, elapsed, quiet float64) (idle, gap float64) {
+	if quiet -= recentSpan; quiet >= elapsed || elapsed <= 0 {
+		return unused, 0
+	}
+	idle = unused * max(0, quiet) / elapsed
+	return idle, unused - idle
 }

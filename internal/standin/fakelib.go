@@ -90,7 +90,8 @@ func RepositoryRoot() (string, error) {
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			return "", errors.New("no go.mod of gpu-exporter in the working directory or above it: run this inside the repository")
+			return "", errors.New("no go.mod of gpu-exporter in the working directory or above it: run this inside " +
+				"the repository")
 		}
 		dir = parent
 	}
@@ -197,7 +198,8 @@ func PlayLive(s *scenario.Scenario, dir string) (env []string, control *scenario
 	return play(s, dir, scenario.NewRealControl)
 }
 
-func play(s *scenario.Scenario, dir string, newControl func(path string) (*scenario.Control, error)) ([]string, *scenario.Control, error) {
+func play(s *scenario.Scenario, dir string, newControl func(path string) (*scenario.Control, error)) ([]string,
+	*scenario.Control, error) {
 	flat := filepath.Join(dir, "scenario.flat")
 	if err := os.WriteFile(flat, s.Flat(), 0o644); err != nil {
 		return nil, nil, fmt.Errorf("playing scenario %s: %w", s.Name, err)

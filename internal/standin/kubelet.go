@@ -280,7 +280,8 @@ const (
 )
 
 // intercept counts each call and applies the faults that are common to all.
-func (k *Kubelet) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (k *Kubelet) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any,
+	error) {
 	// "/v1.PodResourcesLister/List"
 	service, method, _ := strings.Cut(strings.TrimPrefix(info.FullMethod, "/"), "/")
 	version, _, _ := strings.Cut(service, ".")
@@ -342,7 +343,8 @@ type kubeletV1 struct {
 }
 
 // List implements the service.
-func (s kubeletV1) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+func (s kubeletV1) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse,
+	error) {
 	pods, padding, err := s.k.list()
 	if err != nil {
 		return nil, err
@@ -368,15 +370,17 @@ func (s kubeletV1) List(context.Context, *podresources.ListPodResourcesRequest) 
 			ids[j] = strings.Repeat("x", 1000)
 			padding -= len(ids[j])
 		}
-		out.PodResources = append(out.PodResources, &podresources.PodResources{Namespace: "padding", Name: fmt.Sprint("pod-", i),
-			Containers: []*podresources.ContainerResources{{Name: "main", Devices: []*podresources.ContainerDevices{
-				{ResourceName: "example.com/padding", DeviceIds: ids}}}}})
+		out.PodResources = append(out.PodResources,
+			&podresources.PodResources{Namespace: "padding", Name: fmt.Sprint("pod-", i),
+				Containers: []*podresources.ContainerResources{{Name: "main", Devices: []*podresources.ContainerDevices{
+					{ResourceName: "example.com/padding", DeviceIds: ids}}}}})
 	}
 	return out, nil
 }
 
 // GetAllocatableResources implements the service.
-func (s kubeletV1) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
+func (s kubeletV1) GetAllocatableResources(context.Context,
+	*podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
 	s.k.mu.Lock()
 	defer s.k.mu.Unlock()
 	switch f := s.k.fault; {
@@ -427,7 +431,8 @@ func claims(namespace string, devices []KubeletClaim) []*podresources.DynamicRes
 		if before := out[i].ClaimResources; len(before) > 0 {
 			r.CdiDevices = slices.Clone(before[len(before)-1].CdiDevices)
 		}
-		r.CdiDevices = append(r.CdiDevices, &podresources.CDIDevice{Name: "k8s." + d.Driver + "/claim=" + d.Name + "-" + d.Device})
+		r.CdiDevices = append(r.CdiDevices, &podresources.CDIDevice{Name: "k8s." + d.Driver + "/claim=" + d.Name + "-" +
+			d.Device})
 		if d.ShareID != "" {
 			r.ShareId = &d.ShareID
 		}
@@ -445,7 +450,8 @@ type kubeletAlpha struct {
 }
 
 // List implements the service.
-func (s kubeletAlpha) List(context.Context, *podresourcesalpha.ListPodResourcesRequest) (*podresourcesalpha.ListPodResourcesResponse, error) {
+func (s kubeletAlpha) List(context.Context, *podresourcesalpha.ListPodResourcesRequest) (
+	*podresourcesalpha.ListPodResourcesResponse, error) {
 	pods, _, err := s.k.list()
 	if err != nil {
 		return nil, err
@@ -456,7 +462,8 @@ func (s kubeletAlpha) List(context.Context, *podresourcesalpha.ListPodResourcesR
 		for _, container := range pod.Containers {
 			c := &podresourcesalpha.ContainerResources{Name: container.Name}
 			for _, d := range container.Devices {
-				c.Devices = append(c.Devices, &podresourcesalpha.ContainerDevices{ResourceName: d.Resource, DeviceIds: d.IDs})
+				c.Devices = append(c.Devices, &podresourcesalpha.ContainerDevices{ResourceName: d.Resource,
+					DeviceIds: d.IDs})
 			}
 			p.Containers = append(p.Containers, c)
 		}

@@ -17,7 +17,8 @@ import (
 //	pod NAMESPACE/NAME container NAME claim=NAME driver=DRIVER device=DEVICE [pool=POOL] [namespace=NS] [share=ID]
 //	process PID cgroup=PATH [LOOK ...]
 //
-// where LOOK is comm=NAME, nodes=nvidia0,nvidiactl or env=NAME:VALUE, and "#" begins a comment at the start of a line or after a space. Lines of the same pod, container or
+// where LOOK is comm=NAME, nodes=nvidia0,nvidiactl or env=NAME:VALUE, and "#" begins a comment at the start of a line
+// or after a space. Lines of the same pod, container or
 // resource add up. A resource is told from a keyword by its slash. "numa" speaks of the devices on its line,
 // "pids" names processes in the container; "process" is one outside all pods.
 func ParsePods(name string, r io.Reader) (KubeletNode, error) {

@@ -22,14 +22,16 @@ const hostPIDNamespace = "pid:[4026531836]"
 // node's pods: the PCI devices, the processes that containers name, and the names of their logs. A process of
 // the scenario that no container names runs in a service of the host.
 func WriteTrees(dir string, s *scenario.Scenario, n KubeletNode) (Trees, error) {
-	t := Trees{filepath.Join(dir, "sys"), filepath.Join(dir, "proc"), filepath.Join(dir, "log", "pods"), filepath.Join(dir, "log", "containers")}
+	t := Trees{filepath.Join(dir, "sys"), filepath.Join(dir, "proc"), filepath.Join(dir, "log", "pods"),
+		filepath.Join(dir, "log", "containers")}
 	w := treeWriter{}
 	for _, c := range s.GPUs {
 		device := filepath.Join(t.Sysfs, "bus", "pci", "devices", string(c.PCI))
 		w.file(filepath.Join(device, "vendor"), "0x10de\n")
 		w.file(filepath.Join(device, "class"), "0x030200\n")
 		w.file(filepath.Join(device, "numa_node"), "0\n")
-		w.link(filepath.Join("..", "..", "..", "..", "bus", "pci", "drivers", "nvidia"), filepath.Join(device, "driver"))
+		w.link(filepath.Join("..", "..", "..", "..", "bus", "pci", "drivers", "nvidia"),
+			filepath.Join(device, "driver"))
 	}
 	w.link(hostPIDNamespace, filepath.Join(t.Procfs, "self", "ns", "pid"))
 	placed := map[int]bool{}
@@ -82,7 +84,8 @@ func (w *treeWriter) do(path string, make func() error) {
 func (w *treeWriter) process(procfs string, pid int, command, cgroup string, look ProcessLook) {
 	command = cmp.Or(look.Command, command)
 	dir := filepath.Join(procfs, fmt.Sprint(pid))
-	w.file(filepath.Join(dir, "stat"), fmt.Sprintf("%d (%s) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, command, 1000+pid))
+	w.file(filepath.Join(dir, "stat"), fmt.Sprintf("%d (%s) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n",
+		pid, command, 1000+pid))
 	w.file(filepath.Join(dir, "cgroup"), "0::"+cgroup+"\n")
 	for _, node := range look.Nodes {
 		w.file(filepath.Join(dir, "root", "dev", filepath.FromSlash(node)), "")

@@ -3,14 +3,12 @@ package endtoend_test
 import (
 	"fmt"
 	"math"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/replay"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/blocks"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
@@ -70,7 +68,9 @@ func TestDashboardsOnPrometheus(t *testing.T) {
 	node := p.node(t, filepath.Join(p.root, "testdata", "scenarios", "demo.scenario"), filepath.Join(p.root, "testdata", "kubelet", "demo.pods"))
 	url := p.server(t, dir, "global: {scrape_interval: 15s, evaluation_interval: 15s}\nstorage: {tsdb: {out_of_order_time_window: 12h}}\n"+
 		"rule_files: ['"+filepath.Join(p.root, "alerts")+"/*.rules.yaml']\n"+scrapeConfig(node, at))
-	replay(t, p, url, dir, from, to)
+	if err := replay.Rules(t.Context(), p.vmalert, url, dir, from, to, nil); err != nil {
+		t.Fatal(err)
+	}
 	c := dashboard.Client{URL: url}
 	servers.Within(t, 90*time.Second, "the first scrapes", func() error {
 		series, err := c.Instant(t.Context(), `count(cluster:gpu_time_seconds:rate5m) and on () count(ALERTS) and on () count(up == 1) > 12 and on () count(rate(gpu_mig_busy_seconds_total[1m]))`, time.Now())
@@ -82,32 +82,6 @@ func TestDashboardsOnPrometheus(t *testing.T) {
 	sumsClose(t, c, to, time.Minute)
 	now := time.Now()
 	report(t, "dashboards-prometheus", cover(t, c, dashboard.Window{From: now.Add(-6 * time.Hour), To: now, Step: time.Minute, Scrape: time.Minute}, emptyInDemo))
-}
-
-// replay evaluates the rules over the past.
-func replay(t *testing.T, p programs, url, dir string, from, to time.Time) {
-	t.Helper()
-	config := alerts.Default()
-	records, err := config.RecordingRules()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules, err := config.AlertRules()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, level := range append(alerts.Levels(records), rules) {
-		file := filepath.Join(dir, fmt.Sprintf("level-%d.yaml", i))
-		if err := os.WriteFile(file, []byte(alerts.RulesFile(level)), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		out, err := exec.Command(p.vmalert, "-rule="+file, "-datasource.url="+url, "-remoteWrite.url="+url, "-replay.timeFrom="+from.UTC().Format(time.RFC3339),
-			"-replay.timeTo="+to.UTC().Format(time.RFC3339), "-evaluationInterval=1m", "-replay.rulesDelay=10ms", "-replay.disableProgressBar",
-			"-httpListenAddr="+servers.Address(t), "-loggerLevel=ERROR").CombinedOutput()
-		if err != nil {
-			t.Fatalf("replay of %s: %v\n%s", file, err, out)
-		}
-	}
 }
 
 // sumsClose asks whether, over hours in which pods came and went, what Prometheus makes of the containers'

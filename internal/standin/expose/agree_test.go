@@ -53,7 +53,8 @@ func TestKubernetesAgreesWithTheExporters(t *testing.T) {
 				}
 				held := map[string]float64{}
 				for _, h := range v.Allocations {
-					held[strings.Join([]string{h.Container.Namespace, h.Container.Pod, h.Container.Name, v.Node, catalog.ResourceLabel(h.Resource)}, "/")]++
+					held[strings.Join([]string{h.Container.Namespace, h.Container.Pod, h.Container.Name, v.Node,
+						catalog.ResourceLabel(h.Resource)}, "/")]++
 					if running[h.Container.Namespace+"/"+h.Container.Pod+"/Running"] != 1 {
 						t.Errorf("%s at %v: %s holds a gpu and does not run", v.Node, at, h.Container.Pod)
 					}
@@ -71,12 +72,14 @@ func TestKubernetesAgreesWithTheExporters(t *testing.T) {
 				}
 				for _, r := range v.Resources {
 					if n, _ := r.Allocatable.Get(); allocatable[v.Node+"/"+catalog.ResourceLabel(r.Resource)] != float64(n) {
-						t.Errorf("%s at %v: %d of %s can be had, Kubernetes says %v", v.Node, at, n, r.Resource, allocatable[v.Node+"/"+catalog.ResourceLabel(r.Resource)])
+						t.Errorf("%s at %v: %d of %s can be had, Kubernetes says %v", v.Node, at, n, r.Resource,
+							allocatable[v.Node+"/"+catalog.ResourceLabel(r.Resource)])
 					}
 				}
 				for key := range requests {
 					part := strings.Split(key, "/")
-					if part[3] == v.Node && strings.HasPrefix(part[4], "nvidia_com_") && running[part[0]+"/"+part[1]+"/Running"] == 1 && !seen[key] {
+					if part[3] == v.Node && strings.HasPrefix(part[4], "nvidia_com_") && running[part[0]+"/"+part[1]+"/Running"] == 1 &&
+						!seen[key] {
 						t.Errorf("at %v: %s runs and holds nothing", at, key)
 					}
 				}

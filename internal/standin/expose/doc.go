@@ -1,6 +1,8 @@
-// Package expose shows a fleet that internal/standin/fleet plays: as the pages of its exporters and of
-// kube-state-metrics, as targets for Prometheus to discover, and as a history to be read into a database.
+// Package expose serves a simulated fleet: the pages of its exporters and of kube-state-metrics, the targets for
+// service
+// discovery, and a history to import into a database.
 //
-// What an exporter shows is rendered by the product's own catalog and collector, so that names, labels and
-// help of a simulated fleet cannot drift from those of a real one.
+// Pages are rendered by the exporter's own catalog and collector, so that names, labels and help texts of a simulated
+// fleet
+// cannot drift from those of a real one.
 package expose

@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 )
 
-// A fleet with another epoch does the same so much later: every sample is equal, but for those that tell a time.
+// A fleet with another epoch does the same later: every sample is equal, except for timestamps.
 func TestEpochMovesTheFleet(t *testing.T) {
 	const later = 51*time.Hour + 17*time.Minute + 3*time.Second
 	early, late := fleet.Demo(3), fleet.Demo(3)
@@ -21,7 +21,7 @@ func TestEpochMovesTheFleet(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, out := expose.NewSampler(f, nil), map[string]float64{}
-		keep := func(one expose.Sample) { out[string(one.AppendKey(nil))] = one.Value }
+		keep := func(one expose.Sample) { out[string(one.AppendSeries(nil))] = one.Value }
 		for i := range f.Len() {
 			s.Node(i, at, keep)
 		}
@@ -35,7 +35,7 @@ func TestEpochMovesTheFleet(t *testing.T) {
 		}
 		times := 0
 		for key, v := range a {
-			name, _, _ := strings.Cut(key, "\xff")
+			name, _, _ := strings.Cut(key, "{")
 			want := v
 			if strings.HasSuffix(name, "_timestamp_seconds") {
 				want += later.Seconds()
@@ -46,7 +46,7 @@ func TestEpochMovesTheFleet(t *testing.T) {
 			}
 		}
 		if times == 0 {
-			t.Error("no sample tells a time")
+			t.Error("no sample is a timestamp")
 		}
 	}
 }

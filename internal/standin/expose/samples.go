@@ -3,7 +3,6 @@ package expose
 import (
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
@@ -11,92 +10,84 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 )
 
-// Family is a metric family as a database knows it.
-type Family struct {
-	Name, Help, Unit string
-	Type             string // gauge, counter or histogram
-}
-
-// Sample is one sample of a series as Prometheus would store it, with the labels of its target. What it points
-// to is reused after the call that gives it.
+// Sample is one sample of a series as Prometheus would store it, with the labels of its target. Its slices are reused.
 type Sample struct {
-	Family *Family
-	Name   string // of the series: the family's, or with _count, _sum, _bucket
-	// Labels and Values are in the order of the labels' names. A label without value may be among them: to a
-	// database it is not there.
+	Name string // of the series: the family's, or with _count, _sum, _bucket
+	// Labels and Values are sorted by label. A label with an empty value does not exist in a database.
 	Labels, Values []string
 	Value          float64
 }
 
-// Sampler tells what a Prometheus that scrapes the fleet would store. It is for one goroutine at a time.
-type Sampler struct {
-	fleet *fleet.Fleet
-	rows  []sampledRow
-	up    column
-	kube  map[string]*sampledKube
+// AppendSeries appends the series in the text format.
+func (s *Sample) AppendSeries(b []byte) []byte {
+	b = append(append(b, s.Name...), '{')
+	for i, l := range s.Labels {
+		if s.Values[i] == "" {
+			continue
+		}
+		if b[len(b)-1] != '{' {
+			b = append(b, ',')
+		}
+		b = append(appendEscaped(append(append(b, l...), '=', '"'), s.Values[i]), '"')
+	}
+	return append(b, '}')
 }
 
-// column is one name of series with its labels in order.
+// Sampler returns what a Prometheus that scrapes the fleet would store. It is not safe for concurrent use.
+type Sampler struct {
+	fleet *fleet.Fleet
+	rows  []row
+	up    column
+	kube  map[string]*kubeColumn
+}
+
+// column is one name of series with its labels.
 type column struct {
-	family *Family
 	name   string
-	labels []string
-	from   []int // where each label's value stands in what a reader gives; beyond it: the target's labels
+	labels []string // sorted
+	from   []int    // index of each label's value among the reader's, then the target's
 	values []string
 }
 
-type sampledRow struct {
+type row struct {
 	catalog.Family
-	column column
-	parts  [3]column // of a histogram: count, sum, bucket
+	columns []column // one, or count, sum and bucket of a histogram
 }
 
-type sampledKube struct {
+type kubeColumn struct {
 	column
-	given int
+	labels int // without the target's
 }
 
-// targetLabels are what a scrape adds.
+// targetLabels are those that a scrape adds.
 var targetLabels = []string{"cluster", "instance", "job"}
 
-// NewSampler returns a sampler of the families for which want says yes; nil wants all.
+// NewSampler returns a sampler of the wanted families; nil: all.
 func NewSampler(f *fleet.Fleet, want func(name string) bool) *Sampler {
-	if want == nil {
-		want = func(string) bool { return true }
-	}
-	s := &Sampler{fleet: f, kube: map[string]*sampledKube{}}
-	rows := catalog.All()
-	sort.Slice(rows, func(i, j int) bool { return rows[i].Name < rows[j].Name })
-	for _, row := range rows {
-		if !want(row.Name) {
+	s := &Sampler{fleet: f, kube: map[string]*kubeColumn{}, up: newColumn("up", nil)}
+	for _, family := range catalog.All() {
+		if want != nil && !want(family.Name) {
 			continue
 		}
-		fam := &Family{Name: row.Name, Help: row.HelpText(), Unit: row.Unit, Type: "gauge"}
-		switch row.Type {
-		case catalog.Counter:
-			fam.Type = "counter"
-		case catalog.Histogram:
-			fam.Type = "histogram"
-		}
-		r := sampledRow{Family: row, column: newColumn(fam, fam.Name, row.AllLabels())}
-		if fam.Type == "histogram" {
-			r.parts = [3]column{newColumn(fam, fam.Name+"_count", row.AllLabels()), newColumn(fam, fam.Name+"_sum", row.AllLabels()),
-				newColumn(fam, fam.Name+"_bucket", append(row.AllLabels(), "le"))}
+		r := row{Family: family, columns: []column{newColumn(family.Name, family.AllLabels())}}
+		if family.Type == catalog.Histogram {
+			r.columns = []column{newColumn(family.Name+"_count", family.AllLabels()),
+				newColumn(family.Name+"_sum", family.AllLabels()),
+				newColumn(family.Name+"_bucket", append(family.AllLabels(), "le"))}
 		}
 		s.rows = append(s.rows, r)
 	}
 	for _, k := range fleet.KubeFamilies() {
-		if want(k.Name) {
-			s.kube[k.Name] = &sampledKube{column: column{family: &Family{Name: k.Name, Help: k.Help, Type: "gauge"}, name: k.Name}}
+		if want == nil || want(k.Name) {
+			s.kube[k.Name] = &kubeColumn{}
 		}
 	}
-	s.up = newColumn(&Family{Name: "up", Help: "1 while the target can be scraped.", Type: "gauge"}, "up", nil)
 	return s
 }
 
-func newColumn(f *Family, name string, given []string) column {
-	c := column{family: f, name: name}
-	all := append(slices.Clone(given), targetLabels...)
+func newColumn(name string, own []string) column {
+	c := column{name: name}
+	all := append(slices.Clone(own), targetLabels...)
 	for i := range all {
 		c.from = append(c.from, i)
 	}
@@ -108,32 +99,19 @@ func newColumn(f *Family, name string, given []string) column {
 	return c
 }
 
-// sample puts values in the order of the labels.
-func (c *column) sample(value float64, given []string, target [3]string) Sample {
+// sample sorts values by label.
+func (c *column) sample(value float64, own []string, target [3]string) Sample {
 	for at, i := range c.from {
-		if i < len(given) {
-			c.values[at] = given[i]
+		if i < len(own) {
+			c.values[at] = own[i]
 		} else {
-			c.values[at] = target[i-len(given)]
+			c.values[at] = target[i-len(own)]
 		}
 	}
-	return Sample{Family: c.family, Name: c.name, Labels: c.labels, Values: c.values, Value: value}
+	return Sample{Name: c.name, Labels: c.labels, Values: c.values, Value: value}
 }
 
-// Families lists the families in the order of their names.
-func (s *Sampler) Families() []*Family {
-	out := []*Family{s.up.family}
-	for i := range s.rows {
-		out = append(out, s.rows[i].column.family)
-	}
-	for _, k := range s.kube {
-		out = append(out, k.family)
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
-	return out
-}
-
-// Node gives the samples of a scrape of one node, up among them, and returns the view; nil if it does not answer.
+// Node emits the samples of a scrape of one node, up included, and returns the view; nil if it does not respond.
 func (s *Sampler) Node(i int, at time.Time, emit func(Sample)) *gpu.View {
 	n := s.fleet.Node(i)
 	target := [3]string{n.Cluster, n.Name, JobExporter}
@@ -143,67 +121,42 @@ func (s *Sampler) Node(i int, at time.Time, emit func(Sample)) *gpu.View {
 		return nil
 	}
 	emit(s.up.sample(1, nil, target))
-	for i := range s.rows {
-		r := &s.rows[i]
-		if r.ReadHistogram != nil {
-			r.ReadHistogram(v, func(h gpu.Histogram, labels ...string) {
-				emit(r.parts[0].sample(float64(h.Count), labels, target))
-				emit(r.parts[1].sample(h.Sum, labels, target))
-				emit(r.parts[2].sample(float64(h.Count), append(labels, "+Inf"), target))
-			})
+	for _, r := range s.rows {
+		if r.ReadHistogram == nil {
+			r.Read(v, func(value float64, labels ...string) { emit(r.columns[0].sample(value, labels, target)) })
 			continue
 		}
-		r.Read(v, func(value float64, labels ...string) { emit(r.column.sample(value, labels, target)) })
+		r.ReadHistogram(v, func(h gpu.Histogram, labels ...string) {
+			emit(r.columns[0].sample(float64(h.Count), labels, target))
+			emit(r.columns[1].sample(h.Sum, labels, target))
+			emit(r.columns[2].sample(float64(h.Count), append(labels, "+Inf"), target))
+		})
 	}
 	return v
 }
 
-// Kube gives the samples of a scrape of a cluster's kube-state-metrics, up among them.
+// Kube emits the samples of a scrape of a cluster's kube-state-metrics, up included.
 func (s *Sampler) Kube(cluster string, at time.Time, emit func(Sample)) {
 	target := [3]string{cluster, cluster + "/" + JobKubeState, JobKubeState}
 	emit(s.up.sample(1, nil, target))
 	if len(s.kube) == 0 {
 		return
 	}
-	var given []string
+	var names, values []string
 	s.fleet.KubeState(cluster, at, func(f fleet.KubeFamily, series func(fleet.KubeEmit)) {
 		k := s.kube[f.Name]
 		if k == nil {
 			return
 		}
 		series(func(value float64, labels ...string) {
-			given = given[:0]
-			for i := 1; i < len(labels); i += 2 {
-				given = append(given, labels[i])
+			names, values = names[:0], values[:0]
+			for i := 0; i < len(labels); i += 2 {
+				names, values = append(names, labels[i]), append(values, labels[i+1])
 			}
-			if k.given != len(given) {
-				var names []string
-				for i := 0; i < len(labels); i += 2 {
-					names = append(names, labels[i])
-				}
-				k.column, k.given = newColumn(k.family, k.name, names), len(given)
+			if k.name == "" || k.labels != len(names) {
+				k.column, k.labels = newColumn(f.Name, names), len(names)
 			}
-			emit(k.sample(value, given, target))
+			emit(k.sample(value, values, target))
 		})
 	})
-}
-
-// AppendKey appends to b what tells a series from all others.
-func (s *Sample) AppendKey(b []byte) []byte {
-	b = append(b, s.Name...)
-	for i, l := range s.Labels {
-		if s.Values[i] == "" {
-			continue
-		}
-		b = append(append(append(append(b, 0xff), l...), 0xff), s.Values[i]...)
-	}
-	return b
-}
-
-// metadataName is a family's name in OpenMetrics.
-func (f *Family) metadataName() string {
-	if f.Type == "counter" {
-		return strings.TrimSuffix(f.Name, "_total")
-	}
-	return f.Name
 }

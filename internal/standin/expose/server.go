@@ -26,29 +26,29 @@ const (
 
 // Server serves a fleet. It is safe for concurrent use.
 type Server struct {
-	fleet *fleet.Fleet
-	now   func() time.Time
-	desks chan *desk
-	mux   *http.ServeMux
+	fleet     *fleet.Fleet
+	now       func() time.Time
+	renderers chan *renderer
+	mux       *http.ServeMux
 }
 
-// desk is a collector and the view that it renders: one for each request at a time.
-type desk struct {
+// renderer is a collector and the view that it renders, for one request at a time.
+type renderer struct {
 	view      *gpu.View
 	collector *collector.Collector
 }
 
 // NewServer returns a server of the fleet as it is at now.
 func NewServer(f *fleet.Fleet, now func() time.Time) (*Server, error) {
-	s := &Server{fleet: f, now: now, desks: make(chan *desk, runtime.GOMAXPROCS(0)), mux: http.NewServeMux()}
-	for range cap(s.desks) {
-		d := &desk{}
+	s := &Server{fleet: f, now: now, renderers: make(chan *renderer, runtime.GOMAXPROCS(0)), mux: http.NewServeMux()}
+	for range cap(s.renderers) {
+		d := &renderer{}
 		c, err := collector.New(func() *gpu.View { return d.view }, catalog.All())
 		if err != nil {
 			return nil, err
 		}
 		d.collector = c
-		s.desks <- d
+		s.renderers <- d
 	}
 	s.mux.HandleFunc("GET /{$}", s.index)
 	s.mux.HandleFunc("GET /sd", s.discover)
@@ -61,20 +61,20 @@ func NewServer(f *fleet.Fleet, now func() time.Time) (*Server, error) {
 // ServeHTTP serves /, /sd, /nodes/NAME/metrics, /kube-state-metrics/metrics and the same for each cluster.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
-// node serves one exporter's page. An exporter that does not answer is a 503.
+// node serves one exporter's page, and 503 while it does not respond.
 func (s *Server) node(w http.ResponseWriter, r *http.Request) {
 	i, ok := s.fleet.Find(r.PathValue("node"))
 	if !ok {
-		http.Error(w, "no node of that name", http.StatusNotFound)
+		http.Error(w, "unknown node", http.StatusNotFound)
 		return
 	}
 	view := s.fleet.View(i, s.now())
 	if view == nil {
-		http.Error(w, "the exporter of this node does not answer now", http.StatusServiceUnavailable)
+		http.Error(w, "the exporter of this node does not respond now", http.StatusServiceUnavailable)
 		return
 	}
-	d := <-s.desks
-	defer func() { s.desks <- d }()
+	d := <-s.renderers
+	defer func() { s.renderers <- d }()
 	d.view = view
 	families, done, err := d.collector.Transactional().Gather()
 	defer done()
@@ -88,7 +88,7 @@ func (s *Server) node(w http.ResponseWriter, r *http.Request) {
 	enc := expfmt.NewEncoder(out, format)
 	for _, f := range families {
 		if enc.Encode(f) != nil {
-			return // the client has gone
+			return // the client disconnected
 		}
 	}
 	if c, ok := enc.(expfmt.Closer); ok {
@@ -96,14 +96,14 @@ func (s *Server) node(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	_ = out.Flush() // fails if the client has gone
+	_ = out.Flush() // fails if the client disconnected
 }
 
 // kube serves the objects of a cluster, or of all.
 func (s *Server) kube(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
 	out := bufio.NewWriterSize(w, 64<<10)
-	defer func() { _ = out.Flush() }() // keeps the first error, which is that the client has gone
+	defer func() { _ = out.Flush() }() // returns the first error: the client disconnected
 	var line []byte
 	s.fleet.KubeState(r.PathValue("cluster"), s.now(), func(f fleet.KubeFamily, series func(fleet.KubeEmit)) {
 		fmt.Fprintf(out, "# HELP %s %s\n# TYPE %s gauge\n", f.Name, f.Help, f.Name)
@@ -116,38 +116,42 @@ func (s *Server) kube(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// target is a group of targets in Prometheus' format for discovery over HTTP.
+// target is a target group of HTTP service discovery.
 type target struct {
 	Targets []string          `json:"targets"`
 	Labels  map[string]string `json:"labels"`
 }
 
-// discover serves the targets with the labels that a scrape configuration gives them.
+// discover serves the targets with their labels.
 func (s *Server) discover(w http.ResponseWriter, r *http.Request) {
 	var out []target
 	for i := range s.fleet.Len() {
 		n := s.fleet.Node(i)
-		out = append(out, target{[]string{r.Host}, map[string]string{"__metrics_path__": "/nodes/" + n.Name + "/metrics",
-			"job": JobExporter, "instance": n.Name, "cluster": n.Cluster}})
+		out = append(out, target{[]string{r.Host},
+			map[string]string{"__metrics_path__": "/nodes/" + n.Name + "/metrics",
+				"job": JobExporter, "instance": n.Name, "cluster": n.Cluster}})
 	}
 	for _, c := range s.fleet.Clusters() {
-		out = append(out, target{[]string{r.Host}, map[string]string{"__metrics_path__": "/clusters/" + c + "/kube-state-metrics/metrics",
-			"job": JobKubeState, "instance": c + "/kube-state-metrics", "cluster": c}})
+		out = append(out, target{[]string{r.Host},
+			map[string]string{"__metrics_path__": "/clusters/" + c + "/kube-state-metrics/metrics",
+				"job": JobKubeState, "instance": c + "/kube-state-metrics", "cluster": c}})
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(out)
 }
 
-var index = template.Must(template.New("index").Parse(`<!doctype html><meta charset="utf-8"><title>A fleet to look at</title>
+var index = template.Must(template.New("index").Parse(`<!doctype html><meta charset="utf-8"><title>Simulated fleet</title>
 <style>body{font:15px sans-serif;margin:2em;color-scheme:light dark}td,th{text-align:left;padding:.1em 1em .1em 0}</style>
-<h1>{{.Total}} nodes, {{.GPUs}} gpus</h1>
-<p>None of them is real. <a href="/sd">targets for Prometheus</a>{{range .Clusters}} · <a href="/clusters/{{.}}/kube-state-metrics/metrics">kube-state-metrics of {{.}}</a>{{end}}</p>
-<table><tr><th>node<th>pool<th>model<th>gpus</tr>{{range .Nodes}}
-<tr><td><a href="/nodes/{{.Name}}/metrics">{{.Name}}</a><td>{{.Pool}}<td>{{.Model}}<td>{{.GPUs}}</tr>{{end}}</table>{{if .More}}<p>and {{.More}} more</p>{{end}}
+<h1>{{.Total}} nodes, {{.GPUs}} GPUs</h1>
+<p>All of them are simulated. <a href="/sd">Targets for Prometheus</a>{{range .Clusters}} ·
+<a href="/clusters/{{.}}/kube-state-metrics/metrics">kube-state-metrics of {{.}}</a>{{end}}</p>
+<table><tr><th>node<th>pool<th>model<th>GPUs</tr>{{range .Nodes}}
+<tr><td><a href="/nodes/{{.Name}}/metrics">{{.Name}}</a><td>{{.Pool}}<td>{{.Model}}<td>{{.GPUs}}</tr>{{end}}</table>
+{{- if .More}}<p>and {{.More}} more</p>{{end}}
 `))
 
 func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
-	const most = 500
+	const limit = 500
 	page := struct {
 		Total, GPUs, More int
 		Clusters          []string
@@ -156,7 +160,7 @@ func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 	for i := range s.fleet.Len() {
 		n := s.fleet.Node(i)
 		page.GPUs += n.GPUs
-		if i < most {
+		if i < limit {
 			page.Nodes = append(page.Nodes, n)
 		}
 	}

@@ -85,9 +85,12 @@ func TestNodePages(t *testing.T) {
 		}
 	}
 	// What the fleet does not play.
-	never := []string{"gpu_container_visible", "gpu_fan_speed_ratio", "gpu_power_module_watts", "gpu_container_unresolved_devices", "gpu_container_memory_limit_bytes",
-		"gpu_container_compute_limit_ratio", "gpu_container_mismatch", "gpu_exporter_call_errors_total", "gpu_exporter_rejected_values_total",
-		"gpu_mig_busy_seconds_total", "gpu_mig_observed_seconds_total", "gpu_mig_sm_active_seconds_total", "gpu_mig_sm_occupancy_seconds_total",
+	never := []string{"gpu_container_visible", "gpu_fan_speed_ratio", "gpu_power_module_watts", "gpu_container_unresolved_devices",
+		"gpu_container_memory_limit_bytes",
+		"gpu_container_compute_limit_ratio", "gpu_container_mismatch", "gpu_exporter_call_errors_total",
+		"gpu_exporter_rejected_values_total",
+		"gpu_mig_busy_seconds_total", "gpu_mig_observed_seconds_total", "gpu_mig_sm_active_seconds_total",
+		"gpu_mig_sm_occupancy_seconds_total",
 		"gpu_mig_tensor_active_seconds_total", "gpu_mig_dram_active_seconds_total", "gpu_mig_profiled_seconds_total"}
 	for name := range known {
 		if !shown[name] && !slices.Contains(never, name) {
@@ -116,7 +119,8 @@ func TestKubeStatePage(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		`resource="nvidia_com_gpu",unit="integer"`, `resource="nvidia_com_mig_1g_5gb",unit="integer"`, `phase="Pending"} 1`, `kube_pod_status_unschedulable{`,
+		`resource="nvidia_com_gpu",unit="integer"`, `resource="nvidia_com_mig_1g_5gb",unit="integer"`, `phase="Pending"} 1`,
+		`kube_pod_status_unschedulable{`,
 		`resource="requests.nvidia.com/gpu",type="hard"`, `owner_kind="ReplicaSet"`, `kube_replicaset_owner{`,
 	} {
 		if !strings.Contains(text, want) {
@@ -150,7 +154,7 @@ func TestDiscovery(t *testing.T) {
 			t.Errorf("a target lacks a label: %v", g.Labels)
 		}
 	}
-	if code, page := get(s, "/"); code != http.StatusOK || !strings.Contains(page, "20 nodes, 40 gpus") {
+	if code, page := get(s, "/"); code != http.StatusOK || !strings.Contains(page, "20 nodes, 40 GPUs") {
 		t.Errorf("index: %d %.200s", code, page)
 	}
 	if code, _ := get(s, "/nodes/none/metrics"); code != http.StatusNotFound {

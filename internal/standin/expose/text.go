@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// appendSeries writes a name and its labels, given as names and values in turn.
+// appendSeries appends a name and its labels, which alternate with their values.
 func appendSeries(b []byte, name string, labels []string) []byte {
 	b = append(b, name...)
 	for i := 0; i < len(labels); i += 2 {

@@ -9,14 +9,14 @@ import (
 // Config describes a fleet. The same Config gives the same fleet, for ever and on every machine.
 type Config struct {
 	Seed uint64
-	// Epoch is a Monday's midnight for the fleet: its weeks, hours and maintenance cycles are counted from there, so that
-	// two fleets that differ in it alone do the same one after the other. Any moment may be asked for, also before it.
+	// Epoch is the fleet's Monday midnight: its weeks, hours and maintenance cycles count from there, so that two
+	// fleets that differ in it alone do the same at different times. Times before it are valid.
 	Epoch time.Time
-	// Cycle is how long a rack runs between two maintenances; all pods end with it. 14 days where it is 0.
+	// Cycle is how long a rack runs between two maintenances, which end all pods; 0: 14 days.
 	Cycle time.Duration
 	// Pools are the node pools. Names of nodes follow from them, in order.
 	Pools []Pool
-	// Pending is how many GPUs' worth of pods wait at any time, for each hundred GPUs of a cluster.
+	// Pending is how many GPUs pending pods request at any time, by 100 GPUs of a cluster.
 	Pending float64
 }
 
@@ -27,28 +27,28 @@ type Pool struct {
 	Model   string // a key of the table of boards, such as "h100"
 	Nodes   int
 	GPUs    int // on each node
-	// MIG are the profiles into which every GPU is cut; empty: whole GPUs.
+	// MIG are the profiles of the MIG devices on every GPU; empty: whole GPUs.
 	MIG []string
-	// Replicas is into how many time-sliced replicas every GPU is offered; 0 or 1: none.
+	// Replicas are the time-sliced replicas of every GPU; 0 or 1: none.
 	Replicas int
-	// Rack is how many nodes are maintained together, and how far a job reaches; 4 where it is 0.
+	// Rack is how many nodes are maintained together, and how far a job spans; 0: 4.
 	Rack int
-	// Fixed lays out the first racks by hand, place after place; what is left is drawn from Mix.
+	// Fixed places workloads on the first racks, one after the other; the rest is drawn from Mix.
 	Fixed []Place
 	Mix   []Weight
-	// Driver is the position in the table of driver releases, 0 the newest; Skewed is the part of the racks
-	// that is one release behind.
+	// Driver is the index in the table of driver releases, 0 the newest; Skewed is the share of racks that is one
+	// release behind.
 	Driver int
 	Skewed float64
-	// Hidden is true where the exporter does not see processes (no host PID namespace).
+	// Hidden: the exporter cannot list processes (no host PID namespace).
 	Hidden bool
-	// Trouble is how much goes wrong, for each GPU and cycle: expected numbers of faults by kind.
+	// Trouble are the expected numbers of faults by GPU and cycle.
 	Trouble map[FaultKind]float64
-	// Faults are laid out by hand, for the whole of each cycle but its first minutes.
+	// Faults last for the whole of each cycle but its first minutes.
 	Faults []Placed
 }
 
-// Place is one workload that is laid out by hand: so many GPUs (or replicas, or instances) for each of its pods.
+// Place is a workload with a fixed place: the GPUs (or replicas, or MIG devices) of each of its pods.
 type Place struct {
 	Class Class
 	GPUs  int
@@ -67,36 +67,37 @@ type Placed struct {
 	Node, GPU int
 }
 
-// FaultKind is a way to be invalid.
+// FaultKind is a kind of fault.
 type FaultKind string
 
 // The kinds.
 const (
 	FaultXID       FaultKind = "xid"         // programs crash now and then: XID 31
-	FaultCritical  FaultKind = "critical"    // uncontained memory errors: XID 95, a reset is wanted
+	FaultCritical  FaultKind = "critical"    // uncontained memory errors: XID 95, needs a reset
 	FaultLost      FaultKind = "lost"        // fell off the bus: XID 79
 	FaultECC       FaultKind = "ecc"         // corrected errors keep coming
 	FaultRemap     FaultKind = "remap"       // uncorrected errors, a row waits for a reset
 	FaultRemapFail FaultKind = "remap_fail"  // a row could not be remapped
-	FaultThermal   FaultKind = "thermal"     // slowed down by heat
+	FaultThermal   FaultKind = "thermal"     // thermal slowdown
 	FaultPowerCap  FaultKind = "power_cap"   // the power limit was lowered
-	FaultPCIe      FaultKind = "pcie"        // fewer lanes than the slot has
+	FaultPCIe      FaultKind = "pcie"        // fewer PCIe lanes than the slot has
 	FaultNVLink    FaultKind = "nvlink"      // a link is down
 	FaultNoDevice  FaultKind = "missing"     // on the bus and not in NVML
 	FaultGap       FaultKind = "gap"         // the node's exporter cannot be scraped for a while
-	FaultRestart   FaultKind = "restart"     // the node's exporter starts anew
-	FaultKubelet   FaultKind = "kubelet"     // the kubelet does not answer for a while
-	FaultBrake     FaultKind = "power_brake" // the power supply slows it down
-	FaultOldDriver FaultKind = "old_driver"  // the node runs the driver release before
+	FaultRestart   FaultKind = "restart"     // the exporter restarts
+	FaultKubelet   FaultKind = "kubelet"     // the kubelet does not respond for a while
+	FaultBrake     FaultKind = "power_brake" // slowdown by the power supply
+	FaultOldDriver FaultKind = "old_driver"  // the previous driver release
 )
 
 // FaultKinds lists them all.
-var FaultKinds = []FaultKind{FaultXID, FaultCritical, FaultLost, FaultECC, FaultRemap, FaultRemapFail, FaultThermal, FaultPowerCap,
+var FaultKinds = []FaultKind{FaultXID, FaultCritical, FaultLost, FaultECC, FaultRemap, FaultRemapFail, FaultThermal,
+	FaultPowerCap,
 	FaultPCIe, FaultNVLink, FaultNoDevice, FaultGap, FaultRestart, FaultKubelet, FaultBrake, FaultOldDriver}
 
 func (c *Config) check() error {
 	if len(c.Pools) == 0 {
-		return fmt.Errorf("a fleet needs at least one pool")
+		return fmt.Errorf("no pool")
 	}
 	names := map[string]bool{}
 	for i := range c.Pools {
@@ -107,15 +108,15 @@ func (c *Config) check() error {
 		b := slices.IndexFunc(boards(), func(b board) bool { return b.key == p.Model })
 		switch {
 		case names[p.Cluster+"/"+p.Name]:
-			return invalid("stands twice")
+			return invalid("duplicate name")
 		case b < 0:
-			return invalid("there is no model %q", p.Model)
+			return invalid("unknown model %q", p.Model)
 		case p.Nodes < 0 || p.GPUs < 1 || p.GPUs > 16:
-			return invalid("%d nodes with %d gpus cannot be", p.Nodes, p.GPUs)
+			return invalid("needs 0 or more nodes with 1 to 16 GPUs, got %d nodes with %d GPUs", p.Nodes, p.GPUs)
 		case len(p.MIG) > 0 && p.Replicas > 1:
-			return invalid("MIG instances and replicas together are not played")
+			return invalid("has MIG devices and replicas; use one of them")
 		case p.Driver < 0 || p.Driver >= len(releases()):
-			return invalid("there is no driver %d", p.Driver)
+			return invalid("unknown driver %d", p.Driver)
 		}
 		names[p.Cluster+"/"+p.Name] = true
 		used := 0
@@ -131,22 +132,22 @@ func (c *Config) check() error {
 		}
 		for _, w := range p.Mix {
 			if _, ok := behaviorOf(w.Class); !ok && w.Class != Free || w.Weight < 0 {
-				return invalid("class %q with weight %v cannot be drawn", w.Class, w.Weight)
+				return invalid("unknown class %q or negative weight %v", w.Class, w.Weight)
 			}
 		}
 		for _, f := range p.Fixed {
 			if _, ok := behaviorOf(f.Class); !ok && f.Class != Free || f.GPUs < 1 {
-				return invalid("class %q on %d gpus cannot be placed", f.Class, f.GPUs)
+				return invalid("unknown class %q or less than one GPU: %d", f.Class, f.GPUs)
 			}
 		}
 		for _, f := range p.Faults {
 			if !slices.Contains(FaultKinds, f.Kind) || f.Node < 0 || f.Node >= p.Nodes || f.GPU < 0 || f.GPU >= p.GPUs {
-				return invalid("fault %q on node %d, gpu %d cannot be", f.Kind, f.Node, f.GPU)
+				return invalid("unknown fault %q, or no node %d with GPU %d", f.Kind, f.Node, f.GPU)
 			}
 		}
 		for k := range p.Trouble {
 			if !slices.Contains(FaultKinds, k) {
-				return invalid("there is no fault %q", k)
+				return invalid("unknown fault %q", k)
 			}
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// stamp is a moment in milliseconds: those since 1970 if the fleet's epoch is DefaultEpoch. Whole numbers keep sums
-// over pieces exact in time.
+// stamp is a time in milliseconds, since 1970 if the fleet's epoch is DefaultEpoch. Integers keep sums over time
+// exact.
 type stamp int64
 
 const (
@@ -26,7 +26,7 @@ func (s stamp) floor(d stamp) stamp {
 	return s - r
 }
 
-// mix makes one number of several, such that near numbers come out far apart (the finaliser of splitmix64).
+// mix hashes several numbers into one (the finalizer of splitmix64).
 func mix(keys ...uint64) uint64 {
 	h := uint64(0x9e3779b97f4a7c15)
 	for _, k := range keys {
@@ -39,13 +39,13 @@ func mix(keys ...uint64) uint64 {
 	return h
 }
 
-// newRandom returns a source of chance that the keys alone determine.
+// newRandom returns a random source determined by the keys.
 func newRandom(keys ...uint64) *rand.Rand {
 	h := mix(keys...)
 	return rand.New(rand.NewPCG(h, mix(h)))
 }
 
-// noise is a number in [0, 1) that the keys alone determine.
+// noise is a number in [0, 1) determined by the keys.
 func noise(keys ...uint64) float64 { return float64(mix(keys...)>>11) / (1 << 53) }
 
 // span is a range from which values are drawn.
@@ -53,13 +53,14 @@ type span[T stamp | float64] struct{ low, high T }
 
 func (s span[T]) draw(r *rand.Rand) T { return s.low + T(r.Float64()*float64(s.high-s.low)) }
 
-// uid spells a number as Kubernetes spells the UID of an object.
+// uid formats a number as the UID of a Kubernetes object.
 func uid(h uint64) string {
 	l := mix(h)
-	return fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", h>>32, h>>16&0xffff, h&0xfff, 0x8000|l>>48&0x3fff, l&0xffffffffffff)
+	return fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", h>>32, h>>16&0xffff, h&0xfff, 0x8000|l>>48&0x3fff,
+		l&0xffffffffffff)
 }
 
-// suffix spells a number as the end of a generated name: the letters that Kubernetes uses.
+// suffix formats a number as the suffix of a generated name, in the letters that Kubernetes uses.
 func suffix(h uint64, n int) string {
 	const letters = "bcdfghjklmnpqrstvwxz2456789"
 	out := make([]byte, n)

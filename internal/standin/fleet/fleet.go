@@ -8,21 +8,21 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Fleet is many nodes. It is safe for concurrent use; what it answers depends on the Config and the moment
-// alone. It remembers where its last answers were, so that going forward in time is cheap.
+// Fleet is many nodes. It is safe for concurrent use. Results depend on the Config and the time alone; the latest
+// counters are cached, so that later times are cheap.
 type Fleet struct {
-	config Config
-	seed   uint64
-	epoch  stamp
-	epochOffset  time.Duration // by which the configured epoch is after DefaultEpoch
-	cycle  stamp
-	racks  []*racked
-	nodes  []*node
-	byName map[string]int
-	boards []board
+	config      Config
+	seed        uint64
+	epoch       stamp
+	epochOffset time.Duration // by which the configured epoch is after DefaultEpoch
+	cycle       stamp
+	racks       []*racked
+	nodes       []*node
+	byName      map[string]int
+	boards      []board
 }
 
-// racked is a rack with the plans that were made last.
+// racked is a rack with its latest plans.
 type racked struct {
 	rack
 	mu    sync.Mutex // guards plans
@@ -37,13 +37,13 @@ type node struct {
 	at            int // in its rack
 	gpus          []*device
 
-	mu    sync.Mutex // guards the GPUs' cursors
-	started stamp      // the exporter's start of which the cursors speak
-	cycle int
+	mu      sync.Mutex // guards the GPUs' cursors
+	started stamp      // start of the exporter that the cursors count from
+	cycle   int
 }
 
-// GPU is one GPU of a node. Its memory goes forward by whole hours, so that every moment is counted in the
-// same pieces, whatever was asked before.
+// device is one GPU of a node. Its counters advance by whole hours, so that every time is computed in the same steps,
+// whatever the earlier calls were.
 type device struct {
 	identity gpu.Identity
 	id       uint64
@@ -56,9 +56,10 @@ type device struct {
 // New returns the fleet of a configuration.
 func New(c Config) (*Fleet, error) {
 	if err := c.check(); err != nil {
-		return nil, fmt.Errorf("cannot play this fleet: %w", err)
+		return nil, fmt.Errorf("fleet configuration: %w", err)
 	}
-	f := &Fleet{config: c, seed: mix(c.Seed), cycle: stamp(c.Cycle.Milliseconds()).floor(hour), byName: map[string]int{}, boards: boards()}
+	f := &Fleet{config: c, seed: mix(c.Seed), cycle: stamp(c.Cycle.Milliseconds()).floor(hour),
+		byName: map[string]int{}, boards: boards()}
 	if f.cycle <= 0 {
 		f.cycle = 14 * day
 	}
@@ -73,11 +74,11 @@ func New(c Config) (*Fleet, error) {
 	return f, nil
 }
 
-// stamp and time go from the caller's clock to the fleet's and back.
+// stamp and time convert between the caller's clock and the fleet's.
 func (f *Fleet) stamp(t time.Time) stamp { return stamp(t.Add(-f.epochOffset).UnixMilli()) }
 func (f *Fleet) time(s stamp) time.Time  { return time.UnixMilli(int64(s)).Add(f.epochOffset).UTC() }
 
-// add makes the racks and nodes of a pool.
+// add creates the racks and nodes of a pool.
 func (f *Fleet) add(p *Pool) {
 	if p.Cluster == "" {
 		p.Cluster = "main"
@@ -93,12 +94,14 @@ func (f *Fleet) add(p *Pool) {
 		}
 	}
 	for first := 0; first < p.Nodes; first += size {
-		r := &racked{rack: rack{fleet: f, pool: p, board: b, index: len(f.racks), first: len(f.nodes), inPool: first, nodes: min(size, p.Nodes-first)}}
+		r := &racked{rack: rack{fleet: f, pool: p, board: b, index: len(f.racks), first: len(f.nodes), inPool: first,
+			nodes: min(size, p.Nodes-first)}}
 		// Racks are maintained one after the other, never at once.
 		r.phase = f.epoch + stamp(noise(f.seed, 3, uint64(r.index))*float64(f.cycle)).floor(minute)
 		f.racks = append(f.racks, r)
 		for n := range r.nodes {
-			node := &node{name: fmt.Sprintf("%s-%s-%04d", p.Cluster, p.Name, first+n), cluster: p.Cluster, index: len(f.nodes), rack: r, at: n}
+			node := &node{name: fmt.Sprintf("%s-%s-%04d", p.Cluster, p.Name, first+n), cluster: p.Cluster,
+				index: len(f.nodes), rack: r, at: n}
 			for c := range p.GPUs {
 				node.gpus = append(node.gpus, newGPU(f, r, node, c))
 			}
@@ -111,9 +114,12 @@ func (f *Fleet) add(p *Pool) {
 func newGPU(f *Fleet, r *racked, n *node, index int) *device {
 	b := r.board
 	id := mix(f.seed, 4, uint64(n.index), uint64(index))
-	c := &device{id: id, identity: gpu.Identity{UUID: gpu.UUID("GPU-" + uid(id)), Index: index, PCI: gpu.NewPCIAddress(0, uint32(0x18+index*0x11), 0, 0),
-		Minor: gpu.Some(index), Model: b.model, Brand: b.brand, Architecture: b.architecture, ComputeCapability: b.capability,
-		Serial: fmt.Sprintf("165%010d", id%1e10), BoardPart: b.boardPart, VBIOS: b.vbios, NUMANode: gpu.Some(index * 2 / r.pool.GPUs)}}
+	c := &device{id: id, identity: gpu.Identity{UUID: gpu.UUID("GPU-" + uid(id)), Index: index,
+		PCI:   gpu.NewPCIAddress(0, uint32(0x18+index*0x11), 0, 0),
+		Minor: gpu.Some(index), Model: b.model, Brand: b.brand, Architecture: b.architecture,
+		ComputeCapability: b.capability,
+		Serial:            fmt.Sprintf("165%010d", id%1e10), BoardPart: b.boardPart, VBIOS: b.vbios,
+		NUMANode: gpu.Some(index * 2 / r.pool.GPUs)}}
 	slots := r.slotCount()
 	for i := range slots {
 		c.shares = append(c.shares, 1/float64(slots))
@@ -129,8 +135,10 @@ func newGPU(f *Fleet, r *racked, n *node, index int) *device {
 			prof, _ := b.profile(name)
 			c.spare -= c.shares[i]
 			u := gpu.UUID("MIG-" + uid(mix(id, uint64(i), 5)))
-			c.layout = append(c.layout, gpu.Instance{UUID: u, GI: i + 1 + prof.id%3, Profile: name, Slices: prof.slices, PlacementStart: gpu.Some(start),
-				PlacementSize: gpu.Some(prof.memorySlices), ProfileID: gpu.Some(prof.id), Share: gpu.Some(gpu.Ratio(c.shares[i])),
+			c.layout = append(c.layout, gpu.Instance{UUID: u, GI: i + 1 + prof.id%3, Profile: name, Slices: prof.slices,
+				PlacementStart: gpu.Some(start),
+				PlacementSize:  gpu.Some(prof.memorySlices), ProfileID: gpu.Some(prof.id),
+				Share:   gpu.Some(gpu.Ratio(c.shares[i])),
 				Compute: []gpu.ComputeInstance{{UUID: u, CI: 0, Index: i, SMs: gpu.Some(prof.sms)}}})
 			start += prof.memorySlices
 		}
@@ -144,7 +152,7 @@ func newGPU(f *Fleet, r *racked, n *node, index int) *device {
 	return c
 }
 
-// plan returns the plan of a cycle. The last two are remembered.
+// plan returns the plan of a cycle; the latest two are cached.
 func (r *racked) plan(cycle int) *plan {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,7 +169,7 @@ func (r *racked) plan(cycle int) *plan {
 // Len returns the number of nodes.
 func (f *Fleet) Len() int { return len(f.nodes) }
 
-// Node is what does not change of a node.
+// Node are the constant properties of a node.
 type Node struct {
 	Name, Cluster, Pool, Model string
 	GPUs                       int
@@ -192,7 +200,7 @@ func (f *Fleet) Clusters() []string {
 	return out
 }
 
-// started returns the last start of the exporter.
+// started returns the latest start of the exporter.
 func (n *nodePlan) started(t stamp) stamp {
 	out := n.restarts[0]
 	for _, r := range n.restarts {
@@ -203,7 +211,7 @@ func (n *nodePlan) started(t stamp) stamp {
 	return out
 }
 
-// allCounters counts the GPUs of a node up to a moment. n.mu is held. What it returns belongs to the caller.
+// allCounters returns the counters of a node's GPUs at a time; the caller may change them. n.mu must be locked.
 func (n *node) allCounters(p *plan, t stamp) []*counters {
 	np := &p.nodes[n.at]
 	started := np.started(t)
@@ -231,7 +239,7 @@ func (n *node) place(np *nodePlan, dev int) *place {
 	return &place{rack: &n.rack.rack, node: np, dev: &np.gpus[dev], shares: c.shares, spare: c.spare}
 }
 
-// Answers reports whether the exporter of a node can be scraped at a moment.
+// Responds reports whether the exporter of a node can be scraped.
 func (f *Fleet) Answers(i int, at time.Time) bool {
 	n, t := f.nodes[i], f.stamp(at)
 	p := n.rack.plan(n.rack.cycleAt(t))

@@ -26,7 +26,8 @@ func near(a, b float64) bool { return math.Abs(a-b) <= 1e-6*max(1, math.Abs(a), 
 
 // Whatever was asked before, and in whatever order: the same moment gives the same view.
 func TestViewDependsOnTheMomentAlone(t *testing.T) {
-	moments := []time.Duration{0, 30 * time.Second, 61 * time.Minute, -5 * time.Hour, 26 * time.Hour, 26*time.Hour + 30*time.Second, -40 * time.Hour, 0}
+	moments := []time.Duration{0, 30 * time.Second, 61 * time.Minute, -5 * time.Hour, 26 * time.Hour, 26*time.Hour + 30*time.Second,
+		-40 * time.Hour, 0}
 	walked := newFleet(t, fleet.Demo(1))
 	for _, d := range moments {
 		fresh := newFleet(t, fleet.Demo(1))
@@ -203,8 +204,10 @@ func TestDemoHasEverything(t *testing.T) {
 				t.Errorf("from %v: no workload is %s", from, c)
 			}
 		}
-		for _, what := range []string{"gap", "a workload on a lost gpu", "a workload on two nodes", "gpu up", "gpu failed", "gpu missing", "free gpu", "driver 580.105.08", "driver 570.195.03",
-			"driver 535.183.01", "kubelet down", "xid", "uncorrected", "corrected", "remap pending", "remap failed", "retire pending", "power capped", "narrow", "link down", "heat", "brake",
+		for _, what := range []string{"gap", "a workload on a lost gpu", "a workload on two nodes", "gpu up", "gpu failed", "gpu missing",
+			"free gpu", "driver 580.105.08", "driver 570.195.03",
+			"driver 535.183.01", "kubelet down", "xid", "uncorrected", "corrected", "remap pending", "remap failed", "retire pending",
+			"power capped", "narrow", "link down", "heat", "brake",
 			"recovery reset", "recovery drain_and_reset", "exclusive", "process", "none", "container gone"} {
 			if !seen[what] {
 				t.Errorf("from %v: never %s", from, what)
@@ -284,7 +287,8 @@ func TestEdgesOfCycles(t *testing.T) {
 	f := newFleet(t, c)
 	for i := range f.Len() {
 		away, back := 0, false
-		for at := fleet.DefaultEpoch().Add(-36 * time.Hour); at.Before(fleet.DefaultEpoch().Add(12 * time.Hour)); at = at.Add(2 * time.Minute) {
+		for at := fleet.DefaultEpoch().Add(-36 * time.Hour); at.Before(fleet.DefaultEpoch().Add(12 * time.Hour)); at = at.Add(
+			2 * time.Minute) {
 			v := f.View(i, at)
 			if v == nil {
 				away += 2

@@ -2,20 +2,20 @@ package fleet
 
 import "math/rand/v2"
 
-// pattern is what a workload does over time: an hour of steps that repeats, times a factor for each hour of the
-// week. It never changes and is shared.
+// pattern is the load of a workload over time: an hour of steps that repeats, times a factor for each hour of the
+// week. It is immutable and shared.
 type pattern struct {
 	steps []step // in order; the first at 0
 	week  *[168]float64
 }
 
-// step is the part of the time in which the GPU works, from a moment of the hour on.
+// step is a busy share from a time of the hour on.
 type step struct {
 	at    stamp
 	level float64
 }
 
-// level returns the part of the time in which the GPU works at a moment: constant between the steps.
+// level returns the busy share at a time; it is constant between steps.
 func (p *pattern) level(t stamp) float64 {
 	in := t - t.floor(hour)
 	i := len(p.steps) - 1
@@ -32,16 +32,16 @@ func (p *pattern) level(t stamp) float64 {
 // hourOfWeek counts from Monday 00:00 UTC; the epoch was a Thursday.
 func hourOfWeek(t stamp) int { return int((t + 3*day).floor(hour) / hour % 168) }
 
-// steady works all the time, with a short pause for a checkpoint.
+// steady is busy all the time, with a short pause for a checkpoint.
 func steady(r *rand.Rand, level float64) *pattern {
 	at := stamp(r.IntN(50)) * minute
 	return &pattern{steps: []step{{0, level}, {at + minute, level * 0.3}, {at + 3*minute, level}}}
 }
 
-// flat never changes.
+// flat is constant.
 func flat(_ *rand.Rand, level float64) *pattern { return &pattern{steps: []step{{0, level}}} }
 
-// bursty works in bursts with pauses between them; level is the height of the bursts.
+// bursty is busy in bursts; level is that of the bursts.
 func bursty(r *rand.Rand, level float64) *pattern {
 	p := &pattern{week: office(r, 0.25)}
 	on := true
@@ -57,20 +57,20 @@ func bursty(r *rand.Rand, level float64) *pattern {
 	return p
 }
 
-// sparse works for a few minutes of the hour.
+// sparse is busy for a few minutes of the hour.
 func sparse(r *rand.Rand, level float64) *pattern {
 	at := stamp(r.IntN(40)) * minute
 	return &pattern{steps: []step{{0, 0}, {at + minute, level}, {at + stamp(3+r.IntN(8))*minute, 0}}}
 }
 
-// weekly works on working days and rests at night and at the weekend.
+// weekly is busy on working days and quiet at night and on weekends.
 func weekly(r *rand.Rand, level float64) *pattern {
 	p := steady(r, level)
 	p.week = office(r, 0)
 	return p
 }
 
-// office is a week with working days; night is the factor outside the hours of work.
+// office is a week with working days; night is the factor outside working hours.
 func office(r *rand.Rand, night float64) *[168]float64 {
 	begin := 6 + r.IntN(4)
 	var w [168]float64

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// maintenance is the end of a cycle, in which a rack holds no pods.
+// maintenance is the end of a cycle, when a rack has no pods.
 const maintenance = 20 * minute
 
-// plan is what happens on one rack in one cycle. It never changes once it was made.
+// plan is what happens on one rack in one cycle. It is immutable.
 type plan struct {
 	cycle    int
 	from, to stamp
@@ -21,19 +21,19 @@ type plan struct {
 
 // nodePlan is what happens on one node.
 type nodePlan struct {
-	release  release
-	gpus     []gpuPlan
-	restarts []stamp // of the exporter, in order; the first begins the cycle
-	gaps     []window
-	kubeletDown []window // the kubelet does not answer
-	pods     []*pod
+	release     release
+	gpus        []gpuPlan
+	restarts    []stamp // of the exporter, in order; the first begins the cycle
+	gaps        []window
+	kubeletDown []window // the kubelet does not respond
+	pods        []*pod
 }
 
-// gpuPlan is what happens on one GPU: for every poll group the tenancies in order. A poll group is the GPU, or one of
-// its replicas, or one of its MIG instances.
+// gpuPlan is what happens on one GPU: for every slot its allocations in order. A slot is the GPU, or one of its
+// time-sliced replicas, or one of its MIG devices.
 type gpuPlan struct {
-	slots [][]*allocation
-	faults     []fault
+	slots  [][]*allocation
+	faults []fault
 }
 
 type window struct{ from, to stamp }
@@ -44,10 +44,10 @@ func (w window) contains(t stamp) bool { return w.from <= t && t < w.to }
 type fault struct {
 	kind FaultKind
 	window
-	every stamp // events come back after this time
+	every stamp // interval of its events
 }
 
-// workload is what a user made.
+// workload is an object that a user created.
 type workload struct {
 	class           Class
 	namespace, kind string
@@ -70,22 +70,22 @@ type pod struct {
 	count            int
 	resource         string
 	container        string
-	completes        bool // ends by itself, and its object stays for a while
+	completes        bool // finishes by itself, and its object stays for a while
 }
 
 func (p *pod) uid() string { return uid(p.id) }
 
-// allocation is one container on one poll group.
+// allocation is one container on one slot.
 type allocation struct {
 	*pod
 	window
 	busyFrom, busyUntil stamp
-	scale                 float64 // of the pattern's level
-	memory                float64 // part of the poll group's memory
-	process               bool
+	scale               float64 // of the pattern's level
+	memory              float64 // share of the slot's memory
+	process             bool
 }
 
-// level is the part of the time in which it works, constant between cuts.
+// level is its busy share; it is constant between changes.
 func (w *allocation) level(t stamp) float64 {
 	if t < w.busyFrom || t >= w.busyUntil || w.scale == 0 {
 		return 0
@@ -105,7 +105,7 @@ type rack struct {
 	phase  stamp
 }
 
-// laneCount is how many can hold one GPU.
+// slotCount is the number of slots of each GPU.
 func (r *rack) slotCount() int {
 	switch {
 	case len(r.pool.MIG) > 0:
@@ -116,7 +116,7 @@ func (r *rack) slotCount() int {
 	return 1
 }
 
-// resource is the name under which a poll group is offered.
+// resource is the resource name of a slot.
 func (r *rack) resource(slot int) string {
 	if len(r.pool.MIG) > 0 {
 		return "nvidia.com/mig-" + strings.ReplaceAll(r.pool.MIG[slot], "+", ".")
@@ -124,12 +124,12 @@ func (r *rack) resource(slot int) string {
 	return "nvidia.com/gpu"
 }
 
-// cycleAt returns the number of the cycle of a moment.
+// cycleAt returns the number of the cycle at a time.
 func (r *rack) cycleAt(t stamp) int {
 	return int((t - r.phase).floor(r.fleet.cycle) / r.fleet.cycle)
 }
 
-// make lays out one cycle.
+// make plans one cycle.
 func (r *rack) make(cycle int) *plan {
 	f := r.fleet
 	p := &plan{cycle: cycle, from: r.phase + stamp(cycle)*f.cycle}
@@ -160,17 +160,17 @@ func (r *rack) make(cycle int) *plan {
 	return p
 }
 
-// layout fills the poll groups of a rack with workloads, place after place.
+// layout fills the slots of a rack with workloads, one after the other.
 type layout struct {
-	rack  *rack
-	plan  *plan
-	random  *rand.Rand
-	end   stamp
-	next  int // the next poll group: node, GPU, poll group in one number
-	count int
+	rack   *rack
+	plan   *plan
+	random *rand.Rand
+	end    stamp
+	next   int // the next slot: node, GPU and slot in one number
+	count  int
 }
 
-// location is a poll group.
+// location is a slot of a rack.
 type location struct{ node, dev, slot int }
 
 func (l *layout) location(i int) location {
@@ -180,7 +180,7 @@ func (l *layout) location(i int) location {
 
 func (l *layout) left() int { return l.rack.nodes*l.rack.pool.GPUs*l.rack.slotCount() - l.next }
 
-// take returns the next poll groups for a pod, all on one node; it skips those at a node's end that do not suffice.
+// take returns the next slots for a pod, all on one node; it skips the rest of a node that does not suffice.
 func (l *layout) take(count int) []location {
 	perNode := l.rack.pool.GPUs * l.rack.slotCount()
 	count = min(count, perNode)
@@ -218,7 +218,7 @@ func (l *layout) fill() {
 			if b.gang && gpus == l.rack.pool.GPUs {
 				pods = 1 + l.random.IntN(max(1, l.left()/gpus))
 			}
-			// Fill a node to its end before the next: half-used nodes are rarer than used ones.
+			// Fill a node before the next: partly used nodes are rarer than full ones.
 			if room := l.rack.pool.GPUs - l.next%l.rack.pool.GPUs; gpus > room && l.random.Float64() < 0.8 {
 				gpus = room
 			}
@@ -247,7 +247,7 @@ func draw(random *rand.Rand, mix []Weight) Class {
 	return Free
 }
 
-// place gives poll groups to the pods of one workload, for the whole cycle: life after life.
+// place allocates slots to the pods of one workload for the whole cycle, run after run.
 func (l *layout) place(class Class, gpus, pods int) {
 	var where [][]location
 	for range pods {
@@ -261,7 +261,7 @@ func (l *layout) place(class Class, gpus, pods int) {
 	}
 	var w *workload
 	at := l.plan.from + span[stamp]{2 * minute, 20 * minute}.draw(l.random)
-	if b.life.high < day { // jobs are already under way
+	if b.life.high < day { // jobs are running already
 		at = l.plan.from + 2*minute
 	}
 	for life := 0; at < l.end-2*minute; life++ {
@@ -276,7 +276,7 @@ func (l *layout) place(class Class, gpus, pods int) {
 	}
 }
 
-// workload makes up what a user made.
+// workload draws a workload.
 func (l *layout) workload(b *behavior) *workload {
 	l.count++
 	id := mix(l.rack.fleet.seed, 2, uint64(l.rack.index), uint64(l.plan.cycle), uint64(l.count))
@@ -284,7 +284,8 @@ func (l *layout) workload(b *behavior) *workload {
 	if b.level.high > 0 {
 		level = b.level.draw(l.random)
 	}
-	w := &workload{class: b.class, namespace: b.namespaces[l.random.IntN(len(b.namespaces))], kind: b.kind, id: id, rack: l.rack,
+	w := &workload{class: b.class, namespace: b.namespaces[l.random.IntN(len(b.namespaces))], kind: b.kind, id: id,
+		rack:   l.rack,
 		memory: b.memory.draw(l.random), intensity: b.intensity.draw(l.random)}
 	w.name = fmt.Sprintf("%s-%s", b.names[l.random.IntN(len(b.names))], suffix(id, 5))
 	if b.shape != nil {
@@ -293,12 +294,14 @@ func (l *layout) workload(b *behavior) *workload {
 	return w
 }
 
-// run makes one pod of a workload and its tenancies.
+// run creates one pod of a workload and its allocations.
 func (l *layout) run(b *behavior, w *workload, locations []location, index, life int, from, to stamp) {
 	slots := l.rack.slotCount()
 	id := mix(w.id, uint64(index), uint64(life))
-	p := &pod{of: w, id: id, node: locations[0].node, created: from - span[stamp]{2 * second, 40 * second}.draw(l.random), started: from, ended: to,
-		count: len(locations), resource: l.rack.resource(locations[0].slot), container: b.container, completes: b.kind == "Job" || b.kind == "PyTorchJob"}
+	p := &pod{of: w, id: id, node: locations[0].node,
+		created: from - span[stamp]{2 * second, 40 * second}.draw(l.random), started: from, ended: to,
+		count: len(locations), resource: l.rack.resource(locations[0].slot), container: b.container,
+		completes: b.kind == "Job" || b.kind == "PyTorchJob"}
 	switch b.kind {
 	case "Deployment":
 		p.name = fmt.Sprintf("%s-%s-%s", w.name, suffix(w.id>>8, 9), suffix(id, 5))
@@ -320,7 +323,8 @@ func (l *layout) run(b *behavior, w *workload, locations []location, index, life
 		until = min(to, loaded+stamp(float64(b.life.low)*b.works.draw(l.random)))
 	}
 	for rank, s := range locations {
-		t := &allocation{pod: p, window: window{from, to}, busyFrom: loaded, busyUntil: until, scale: 1, memory: w.memory, process: b.processes}
+		t := &allocation{pod: p, window: window{from, to}, busyFrom: loaded, busyUntil: until, scale: 1,
+			memory: w.memory, process: b.processes}
 		switch {
 		case w.class == Imbalanced && index > 0:
 			t.scale = 0.05 // a rank that only waits for the others
@@ -335,7 +339,7 @@ func (l *layout) run(b *behavior, w *workload, locations []location, index, life
 			t.scale = 1 - 0.02*l.random.Float64()
 		}
 		if slots > 1 && len(l.rack.pool.MIG) == 0 {
-			// Replicas share one GPU: together they cannot do more than it can.
+			// Replicas share one GPU: together they cannot be busier than it.
 			t.scale /= float64(slots)
 			t.memory /= float64(slots)
 		}
@@ -347,7 +351,7 @@ func (l *layout) run(b *behavior, w *workload, locations []location, index, life
 	}
 }
 
-// addPending adds the pods that find no place.
+// addPending adds the pods that cannot be scheduled.
 func (l *layout) addPending() {
 	b, _ := behaviorOf(Pending)
 	want := l.rack.fleet.config.Pending / 100 * float64(l.rack.nodes*l.rack.pool.GPUs)
@@ -364,14 +368,15 @@ func (l *layout) addPending() {
 		for life := 0; at < l.plan.to; life++ {
 			w := l.workload(&b)
 			end := min(l.plan.to, at+b.life.draw(l.random))
-			l.plan.pods = append(l.plan.pods, &pod{of: w, id: mix(w.id, 7), name: w.name + "-worker-0", node: -1, created: at, started: end, ended: end,
+			l.plan.pods = append(l.plan.pods, &pod{of: w, id: mix(w.id, 7), name: w.name + "-worker-0", node: -1,
+				created: at, started: end, ended: end,
 				count: gpus, resource: l.rack.resource(0), container: b.container})
 			at = end + b.pause.draw(l.random)
 		}
 	}
 }
 
-// addFaults lays out what goes wrong.
+// addFaults draws the faults of a cycle.
 func (r *rack) addFaults(p *plan, random *rand.Rand) {
 	add := func(kind FaultKind, node, dev int, w window) {
 		np := &p.nodes[node]
@@ -386,10 +391,11 @@ func (r *rack) addFaults(p *plan, random *rand.Rand) {
 			i := slices.IndexFunc(releases(), func(r release) bool { return r == np.release })
 			np.release = releases()[min(i+1, len(releases())-1)]
 		default:
-			np.gpus[dev].faults = append(np.gpus[dev].faults, fault{kind: kind, window: w, every: span[stamp]{20 * minute, 90 * minute}.draw(random)})
+			np.gpus[dev].faults = append(np.gpus[dev].faults,
+				fault{kind: kind, window: w, every: span[stamp]{20 * minute, 90 * minute}.draw(random)})
 		}
 	}
-	// Nothing answers while a rack is started anew.
+	// No exporter responds while a rack restarts.
 	for n := range p.nodes {
 		p.nodes[n].gaps = append(p.nodes[n].gaps, window{p.to - 6*minute, p.to - 20*second})
 	}
@@ -436,7 +442,7 @@ func (r *rack) addFaults(p *plan, random *rand.Rand) {
 	}
 }
 
-// removeMissing takes the GPUs that are not there from those who were to get them.
+// removeMissing removes missing GPUs from the pods they were planned for.
 func (p *plan) removeMissing() {
 	for n := range p.nodes {
 		for c := range p.nodes[n].gpus {

@@ -10,13 +10,13 @@ import (
 // bucketTop is the upper bound of a histogram's bucket.
 func bucketTop(i int) float64 { return math.Exp2(float64(i) / 8) }
 
-// load is what a GPU does at one moment.
+// load is what a GPU does at one time.
 type load struct {
 	total, watts float64
-	processes      int // containers with a process
+	processes    int // containers with a process
 }
 
-// loadAt looks at a GPU at one moment.
+// loadAt returns the load at a time.
 func (p *place) loadAt(t stamp) load {
 	var m load
 	power := 0.0
@@ -39,7 +39,7 @@ func (p *place) loadAt(t stamp) load {
 	return m
 }
 
-// jitter moves a gauge a little, the same for everybody who asks within ten seconds.
+// jitter moves a gauge a little, the same way for ten seconds.
 func (c *device) jitter(t stamp, what uint64) float64 {
 	return noise(c.id, what, uint64(t.floor(mediumPoll))) - 0.5
 }
@@ -54,7 +54,8 @@ func (c *device) fast(p *place, t stamp, now load, mean float64) *gpu.Fast {
 		f.PowerMemory = gpu.Some(gpu.Watts(round(now.watts*0.12, 2)))
 	}
 	if b.memoryIdle > 0 {
-		f.MemoryTemperature = gpu.Some(gpu.Celsius(math.Round(b.memoryIdle + (b.memoryBusy-b.memoryIdle)*mean + 2*c.jitter(t, 3))))
+		f.MemoryTemperature = gpu.Some(gpu.Celsius(math.Round(b.memoryIdle + (b.memoryBusy-b.memoryIdle)*mean +
+			2*c.jitter(t, 3))))
 	}
 	if p.faultOf(FaultThermal, t) != nil && now.total > 0 {
 		for _, limit := range b.thresholds {
@@ -94,7 +95,8 @@ func (c *device) medium(p *place, t stamp, now load, mean float64) *gpu.Medium {
 				Memory: gpu.Some(gpu.Memory{Total: total, Used: u, Free: total - u, Reserved: gpu.Some(gpu.Bytes(0))})})
 		}
 	}
-	m.Memory = gpu.Some(gpu.Memory{Total: b.memory, Used: used, Free: b.memory - b.reserved - used, Reserved: gpu.Some(b.reserved)})
+	m.Memory = gpu.Some(gpu.Memory{Total: b.memory, Used: used, Free: b.memory - b.reserved - used,
+		Reserved: gpu.Some(b.reserved)})
 	celsius := b.idleCelsius + (b.busyCelsius-b.idleCelsius)*mean
 	clock := b.graphics
 	if p.faultOf(FaultThermal, t) != nil && now.total > 0 {
@@ -108,7 +110,8 @@ func (c *device) medium(p *place, t stamp, now load, mean float64) *gpu.Medium {
 	if p.faultOf(FaultPowerCap, t) != nil && now.total > 0.5 {
 		clock *= 0.65
 	}
-	m.Clocks = map[gpu.Clock]gpu.Hertz{gpu.ClockGraphics: round15(clock), gpu.ClockSM: round15(clock), gpu.ClockMemory: b.memoryClock, gpu.ClockVideo: b.video}
+	m.Clocks = map[gpu.Clock]gpu.Hertz{gpu.ClockGraphics: round15(clock), gpu.ClockSM: round15(clock),
+		gpu.ClockMemory: b.memoryClock, gpu.ClockVideo: b.video}
 	m.PState = gpu.Some(0)
 	c.errors(p, t, m)
 	if !p.rack.pool.Hidden {
@@ -118,7 +121,8 @@ func (c *device) medium(p *place, t stamp, now load, mean float64) *gpu.Medium {
 			if w == nil || !w.process {
 				continue
 			}
-			proc := gpu.Process{PID: int(2000 + w.pod.id%60000), Kinds: []gpu.ProcessKind{gpu.ProcessCompute}, Memory: gpu.Some(p.usedMemory(slot, t))}
+			proc := gpu.Process{PID: int(2000 + w.pod.id%60000), Kinds: []gpu.ProcessKind{gpu.ProcessCompute},
+				Memory: gpu.Some(p.usedMemory(slot, t))}
 			if p.mig() {
 				proc.GI, proc.CI = gpu.Some(c.layout[slot].GI), gpu.Some(0)
 			}
@@ -175,7 +179,8 @@ func (c *device) errors(p *place, t stamp, m *gpu.Medium) {
 			n, u = corrected, uncorrected
 		}
 		m.ECC = append(m.ECC,
-			gpu.ECCCount{Severity: gpu.ECCCorrected, Memory: where, Volatile: gpu.Some(n), Lifetime: gpu.Some(n + lifetime)},
+			gpu.ECCCount{Severity: gpu.ECCCorrected, Memory: where, Volatile: gpu.Some(n),
+				Lifetime: gpu.Some(n + lifetime)},
 			gpu.ECCCount{Severity: gpu.ECCUncorrected, Memory: where, Volatile: gpu.Some(u), Lifetime: gpu.Some(u)})
 	}
 	m.PCIeReplays = gpu.Some(c.id >> 8 % 4)
@@ -185,18 +190,20 @@ func (c *device) errors(p *place, t stamp, m *gpu.Medium) {
 	if b.remapBanks > 0 {
 		m.RemappedRows, m.RemapPending, m.RemapFailed = rows, gpu.Some(pending), gpu.Some(failed)
 	} else {
-		m.RetiredPages = map[gpu.RemapCause]uint64{gpu.CauseSingleBit: 0, gpu.CauseDoubleBit: rows[gpu.CauseUncorrected]}
+		m.RetiredPages = map[gpu.RemapCause]uint64{gpu.CauseSingleBit: 0,
+			gpu.CauseDoubleBit: rows[gpu.CauseUncorrected]}
 		m.RetirePending = gpu.Some(pending || failed)
 	}
 }
 
-// xidTable says which code a fault reports, and whether it comes again and again.
+// xidTable are the XIDs of faults, and whether they repeat.
 var xidTable = []struct {
 	kind  FaultKind
 	xid   int
 	again bool
 }{
-	{FaultXID, 31, true}, {FaultCritical, 95, true}, {FaultLost, 79, false}, {FaultECC, 92, true}, {FaultRemap, 48, false}, {FaultRemap, 63, false},
+	{FaultXID, 31, true}, {FaultCritical, 95, true}, {FaultLost, 79, false}, {FaultECC, 92, true},
+	{FaultRemap, 48, false}, {FaultRemap, 63, false},
 	{FaultRemapFail, 64, false}, {FaultNVLink, 74, true},
 }
 
@@ -231,7 +238,7 @@ func (p *place) xids(started, t stamp) []gpu.XIDCount {
 	return out
 }
 
-// events counts the events of a fault after began and until t.
+// events counts the events of a fault after a start and until t.
 func (f *fault) events(again bool, started, t stamp) (n uint64, last stamp) {
 	count := func(until stamp) int64 { // events at or before a moment
 		until = min(until, f.to-1)
@@ -247,7 +254,7 @@ func (f *fault) events(again bool, started, t stamp) (n uint64, last stamp) {
 	return uint64(all - count(started)), f.from + stamp(max(0, all-1))*f.every
 }
 
-// recovery is what the driver wants done.
+// recovery is the recovery action that the driver recommends.
 func (p *place) recovery(t stamp) gpu.RecoveryAction {
 	switch {
 	case p.faultOf(FaultCritical, t) != nil:
@@ -265,15 +272,20 @@ func (c *device) slowReading(p *place, t stamp, active bool) *gpu.Slow {
 	if p.faultOf(FaultPowerCap, t) != nil {
 		limit *= capTo
 	}
-	s := &gpu.Slow{Taken: p.rack.fleet.time(t.floor(slowPoll)), PowerLimit: gpu.Some(limit), PowerLimitRequested: gpu.Some(limit), PowerLimitDefault: gpu.Some(b.limit), PowerLimitMin: gpu.Some(b.limitMin), PowerLimitMax: gpu.Some(b.limit),
-		TemperatureLimits: b.thresholds, MaxClocks: b.maxClocks(), PersistenceMode: gpu.Some(true), AccountingMode: gpu.Some(false), DisplayActive: gpu.Some(false),
-		ComputeMode: gpu.Some(gpu.ComputeDefault), ECCMode: gpu.Some(gpu.ModePair{Current: true, Pending: true}), Instances: c.layout}
+	s := &gpu.Slow{Taken: p.rack.fleet.time(t.floor(slowPoll)), PowerLimit: gpu.Some(limit),
+		PowerLimitRequested: gpu.Some(limit), PowerLimitDefault: gpu.Some(b.limit), PowerLimitMin: gpu.Some(b.limitMin),
+		PowerLimitMax:     gpu.Some(b.limit),
+		TemperatureLimits: b.thresholds, MaxClocks: b.maxClocks(), PersistenceMode: gpu.Some(true),
+		AccountingMode: gpu.Some(false), DisplayActive: gpu.Some(false),
+		ComputeMode: gpu.Some(gpu.ComputeDefault), ECCMode: gpu.Some(gpu.ModePair{Current: true, Pending: true}),
+		Instances: c.layout}
 	if b.slices > 0 {
 		s.MIGMode = gpu.Some(gpu.ModePair{Current: p.mig(), Pending: p.mig()})
 	}
 	if b.remapBanks > 0 {
 		full := b.remapBanks
-		s.RemapBanks = map[gpu.BankAvailability]uint64{gpu.BanksMax: full, gpu.BanksHigh: 0, gpu.BanksPartial: 0, gpu.BanksLow: 0, gpu.BanksNone: 0}
+		s.RemapBanks = map[gpu.BankAvailability]uint64{gpu.BanksMax: full, gpu.BanksHigh: 0, gpu.BanksPartial: 0,
+			gpu.BanksLow: 0, gpu.BanksNone: 0}
 		if p.faultOf(FaultRemap, t) != nil {
 			s.RemapBanks[gpu.BanksMax], s.RemapBanks[gpu.BanksHigh] = full-1, 1
 		}
@@ -282,8 +294,8 @@ func (c *device) slowReading(p *place, t stamp, active bool) *gpu.Slow {
 		}
 	}
 	s.DisplayAttached = gpu.Some(false)
-	s.PCIe = gpu.PCIeLink{Generation: gpu.Some(b.generation), Width: gpu.Some(b.width), MaxGeneration: gpu.Some(b.generation), MaxWidth: gpu.Some(b.width),
-		GPUMaxGeneration: gpu.Some(b.generation)}
+	s.PCIe = gpu.PCIeLink{Generation: gpu.Some(b.generation), Width: gpu.Some(b.width), MaxGeneration: gpu.Some(b.generation),
+		MaxWidth: gpu.Some(b.width), GPUMaxGeneration: gpu.Some(b.generation)}
 	if !active && !b.profiled {
 		s.PCIe.Generation = gpu.Some(1)
 	}
@@ -296,18 +308,20 @@ func (c *device) slowReading(p *place, t stamp, active bool) *gpu.Slow {
 		s.NVLinks = gpu.Some(gpu.NVLinkCount{Up: b.nvlinks - down, Down: down})
 	}
 	if b.fabric {
-		s.Fabric = gpu.Some(gpu.Fabric{State: gpu.FabricCompleted, Faults: map[gpu.FabricFault]bool{gpu.FabricDegradedBandwidth: unlinked, gpu.FabricRouteUnhealthy: false,
-			gpu.FabricRouteRecovery: false, gpu.FabricAccessTimeout: false}})
+		s.Fabric = gpu.Some(gpu.Fabric{State: gpu.FabricCompleted,
+			Faults: map[gpu.FabricFault]bool{gpu.FabricDegradedBandwidth: unlinked, gpu.FabricRouteUnhealthy: false,
+				gpu.FabricRouteRecovery: false, gpu.FabricAccessTimeout: false}})
 	}
 	return s
 }
 
 func (b *board) maxClocks() map[gpu.Clock]gpu.Hertz {
-	return map[gpu.Clock]gpu.Hertz{gpu.ClockGraphics: b.graphics, gpu.ClockSM: b.graphics, gpu.ClockMemory: b.memoryClock, gpu.ClockVideo: b.video}
+	return map[gpu.Clock]gpu.Hertz{gpu.ClockGraphics: b.graphics, gpu.ClockSM: b.graphics,
+		gpu.ClockMemory: b.memoryClock, gpu.ClockVideo: b.video}
 }
 
-// countedSeconds and countedJoules round what a counter shows: the same pieces added up in another order differ in the last
-// bits, and Prometheus takes the smallest step back for a restart.
+// countedSeconds and countedJoules round the value of a counter: sums in another order differ in the last bits, and
+// Prometheus takes the smallest decrease for a counter reset.
 func countedSeconds(x float64) gpu.Seconds { return gpu.Seconds(round(x, 6)) }
 
 func countedJoules(x float64) gpu.Joules { return gpu.Joules(round(x, 3)) }

@@ -4,33 +4,33 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/account"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
 const (
-	quietAfter = minute     // a holder is idle once it was quiet for so long
-	endedFor    = 5 * minute // counters of a container that has gone stand still for so long
+	endedFor = 5 * minute // how long a stopped container is exported
 )
 
 // sums is the work of a GPU or an instance, in seconds.
 type sums struct {
 	busy, observed, memoryBusy float64
-	heavy                      float64 // busy, weighed by how hard the workload works
+	heavy                      float64 // busy, weighted by the intensity of the workload
 	lastBusy                   stamp   // 0: none yet
 }
 
 // row is one container on one GPU since the exporter started.
 type row struct {
-	of                                            *allocation
-	slot                                     int
+	of                                           *allocation
+	slot                                         int
 	allocated, busy, observed, idle, gap, energy float64
-	lastBusy                                      stamp
+	lastBusy                                     stamp
 }
 
-// charge is what belongs to no container, for one reason.
+// charge is what is attributed to no container, for one reason.
 type charge struct{ busy, energy float64 }
 
-// The places of the bills: those reasons that occur here.
+// Indexes of charges: the reasons that occur here.
 const (
 	chargeHidden = iota
 	chargeHost
@@ -40,7 +40,7 @@ const (
 	charges
 )
 
-// The places of uses, in the order of gpu.Uses.
+// Indexes of charges: the reasons that occur here.
 const (
 	stateBusy = iota
 	stateGap
@@ -51,19 +51,19 @@ const (
 	states
 )
 
-// counters is every counter of one GPU since its exporter started. It is a plain value but for its slices.
+// counters are those of one GPU since its exporter started.
 type counters struct {
-	at                                 stamp
-	started                              stamp
-	states                               [states]float64
-	dev                                sums
-	instances                          []sums
-	rows                               []row
-	charges                              [charges]charge
-	energy                             float64
-	powerCap, swThermal, hwThermal, powerBrake float64 // seconds limited by the power limit, heat as software and hardware see it, the power supply
-	attributed                              charge    // all that was given to somebody, or a reason; kept apart to prove the sums
-	peak                               float64
+	at        stamp
+	started   stamp
+	states    [states]float64
+	dev       sums
+	instances []sums
+	rows      []row
+	charges   [charges]charge
+	energy    float64
+	// seconds of reduced clocks by reason
+	powerCap, swThermal, hwThermal, powerBrake float64
+	peak                                       float64
 }
 
 func (t *counters) clone() *counters {
@@ -73,7 +73,7 @@ func (t *counters) clone() *counters {
 	return &c
 }
 
-// place is what a replay needs to know of a GPU.
+// place is one GPU with its plan.
 type place struct {
 	rack *rack
 	node *nodePlan
@@ -81,22 +81,22 @@ type place struct {
 	// shares are the poll groups' parts of the GPU.
 	shares []float64
 	spare  float64 // slices without instance
-	// all is set where the truth is wanted, not what an exporter could tell of it.
+	// all: return the truth, not what an exporter could measure.
 	all bool
 }
 
 func (p *place) mig() bool { return len(p.rack.pool.MIG) > 0 }
 
-// measured says whether the work of the GPU can be measured, and told, at all.
+// measured reports whether the activity of the GPU can be measured and attributed.
 func (p *place) measured() bool { return p.all || !p.mig() || p.rack.board.profiled }
 
-// shared says whether several may hold the GPU without instances of their own.
+// shared reports whether several containers can share the GPU without MIG.
 func (p *place) shared() bool { return !p.mig() && len(p.shares) > 1 }
 
-// hidden says whether the parts of holders cannot be told apart.
+// hidden reports whether the shares of the containers cannot be measured.
 func (p *place) hidden() bool { return !p.all && p.shared() && p.rack.pool.Hidden }
 
-// current returns the tenancy of a poll group at a moment.
+// current returns the allocation of a slot at a time, nil if there is none.
 func (p *place) current(slot int, t stamp) *allocation {
 	list := p.dev.slots[slot]
 	i := sort.Search(len(list), func(i int) bool { return list[i].to > t })
@@ -106,7 +106,7 @@ func (p *place) current(slot int, t stamp) *allocation {
 	return nil
 }
 
-// faultOf returns the fault of a kind that is on at a moment.
+// faultOf returns the fault of a kind that is present at a time.
 func (p *place) faultOf(kind FaultKind, t stamp) *fault {
 	for i := range p.dev.faults {
 		if f := &p.dev.faults[i]; f.kind == kind && f.contains(t) {
@@ -116,7 +116,7 @@ func (p *place) faultOf(kind FaultKind, t stamp) *fault {
 	return nil
 }
 
-// cuts appends the moments between a and b at which anything about the GPU changes. a and b lie in one hour.
+// cuts appends the times between a and b at which anything about the GPU changes. a and b lie in one hour.
 func (p *place) cuts(out []stamp, a, b stamp) []stamp {
 	add := func(t stamp) {
 		if a < t && t < b {
@@ -124,7 +124,8 @@ func (p *place) cuts(out []stamp, a, b stamp) []stamp {
 		}
 	}
 	for _, list := range p.dev.slots {
-		for i := sort.Search(len(list), func(i int) bool { return list[i].to > a }); i < len(list) && list[i].from < b; i++ {
+		for i := sort.Search(len(list), func(i int) bool { return list[i].to > a }); i < len(list) &&
+			list[i].from < b; i++ {
 			w := list[i]
 			add(w.from)
 			add(w.to)
@@ -146,18 +147,18 @@ func (p *place) cuts(out []stamp, a, b stamp) []stamp {
 	return slices.Compact(out)
 }
 
-// usage is what one container did in one piece of time, in seconds of the GPU. Lost is held time on a GPU that
-// could not be read.
+// usage is what one container did between two changes, in GPU-seconds. Lost is allocated time on a GPU that could not
+// be read.
 type usage struct {
-	of                                        *allocation
-	from, to                                  stamp
+	of                                       *allocation
+	from, to                                 stamp
 	allocated, busy, idle, gap, lost, energy float64
 }
 
-// observer is told of every deed.
+// observer is called with every usage.
 type observer func(usage)
 
-// advance counts on to a moment. watch may be nil.
+// advance counts up to a time. observe may be nil.
 func (p *place) advance(t *counters, to stamp, observe observer) {
 	var scratch [64]stamp
 	for t.at < to {
@@ -171,7 +172,7 @@ func (p *place) advance(t *counters, to stamp, observe observer) {
 	}
 }
 
-// row returns the row of a tenancy.
+// row returns the row of an allocation.
 func (t *counters) row(w *allocation, slot int) *row {
 	for i := range t.rows {
 		if t.rows[i].of == w {
@@ -182,7 +183,7 @@ func (t *counters) row(w *allocation, slot int) *row {
 	return &t.rows[len(t.rows)-1]
 }
 
-// piece counts a piece of time in which nothing changes.
+// piece counts a period without changes.
 func (p *place) piece(t *counters, from, to stamp, observe observer) {
 	dt := (to - from).seconds()
 	lost := p.faultOf(FaultLost, from) != nil || p.faultOf(FaultNoDevice, from) != nil
@@ -225,7 +226,8 @@ func (p *place) piece(t *counters, from, to stamp, observe observer) {
 		}
 		return
 	}
-	watts, idleWatts := p.power(from, power, slices.ContainsFunc(allocations[:slots], func(w *allocation) bool { return w != nil && w.process }))
+	watts, idleWatts := p.power(from, power, slices.ContainsFunc(allocations[:slots],
+		func(w *allocation) bool { return w != nil && w.process }))
 	joules, idleJoules := watts*dt, idleWatts*dt
 	t.energy += joules
 
@@ -276,16 +278,15 @@ func (p *place) piece(t *counters, from, to stamp, observe observer) {
 			t.states[stateUnknown] += share * dt
 			continue
 		}
-		last, processes := r.lastBusy, l > 0
+		last, busy := r.lastBusy, l > 0
 		if hidden {
-			last, processes = t.dev.lastBusy, total > 0
+			last, busy = t.dev.lastBusy, total > 0
 		}
-		idle, gap := 0.0, rest*dt
-		if !processes {
-			quiet := max(last, w.from, t.started) + quietAfter
-			idle = rest * max(0, to-max(from, quiet)).seconds()
-			gap -= idle
+		quiet := stamp(0)
+		if !busy {
+			quiet = to - max(last, w.from, t.started)
 		}
+		idle, gap := account.SplitUnused(rest*dt, dt, quiet.seconds())
 		r.idle += idle
 		r.gap += gap
 		t.states[stateIdle] += idle
@@ -300,14 +301,13 @@ func (p *place) piece(t *counters, from, to stamp, observe observer) {
 			r.busy += own * dt
 			r.observed += dt * observedShare(p, share)
 			r.energy += energy
-			t.attributed.busy += own * dt
-			t.attributed.energy += energy
 			if l > 0 {
 				r.lastBusy = to
 			}
 		}
 		if observe != nil {
-			observe(usage{of: w, from: from, to: to, allocated: dt * share, busy: own * dt, idle: idle, gap: gap, energy: energy})
+			observe(usage{of: w, from: from, to: to, allocated: dt * share, busy: own * dt, idle: idle, gap: gap,
+				energy: energy})
 		}
 	}
 	if measured {
@@ -319,7 +319,7 @@ func (p *place) piece(t *counters, from, to stamp, observe observer) {
 	t.states[stateUnallocated] += p.spare * dt
 }
 
-// power is what the GPU draws, and what it would draw without work: more where somebody has it open.
+// power is what the GPU draws, and what it would draw idle: more if a process has it open.
 func (p *place) power(at stamp, work float64, open bool) (watts, idle float64) {
 	b := p.rack.board
 	idle = b.idleWatts
@@ -333,10 +333,10 @@ func (p *place) power(at stamp, work float64, open bool) (watts, idle float64) {
 	return watts, min(idle, watts)
 }
 
-// openIdle is how much more an idle GPU draws while a process has it open: its clocks stay up.
+// openIdle is the factor of idle power while a process has the GPU open: its clocks stay high.
 const openIdle = 1.6
 
-// observedShare is how much a second of an instance counts; a second of a shared GPU counts whole.
+// observedShare is how much a second of a slot counts; a second of a shared GPU counts whole.
 func observedShare(p *place, share float64) float64 {
 	if p.mig() {
 		return share
@@ -347,14 +347,12 @@ func observedShare(p *place, share float64) float64 {
 func (t *counters) charge(reason int, busy, energy float64) {
 	t.charges[reason].busy += busy
 	t.charges[reason].energy += energy
-	t.attributed.busy += busy
-	t.attributed.energy += energy
 }
 
-// capTo is the part of the usual power limit to which a capped GPU was set.
+// capTo is the share of the default power limit of a capped GPU.
 const capTo = 0.6
 
-// limit counts what held the clocks down.
+// limit counts the reasons for reduced clocks.
 func (t *counters) limit(p *place, at stamp, dt, total float64) {
 	switch {
 	case p.faultOf(FaultPowerCap, at) != nil:
@@ -371,5 +369,6 @@ func (t *counters) limit(p *place, at stamp, dt, total float64) {
 	}
 }
 
-// reasons are the bills in the order in which they are published.
-var reasons = [charges]gpu.UnattributedReason{gpu.UnattributedHidden, gpu.UnattributedHost, gpu.UnattributedIdle, gpu.UnattributedUnmeasured, gpu.UnattributedUnresolved}
+// reasons are the charges in the order in which they are exported.
+var reasons = [charges]gpu.UnattributedReason{gpu.UnattributedHidden, gpu.UnattributedHost, gpu.UnattributedIdle,
+	gpu.UnattributedUnmeasured, gpu.UnattributedUnresolved}

@@ -9,43 +9,41 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Truth is what really happened in a stretch of time: that which a report has to find out. It is also true where an
-// exporter did not answer or could not measure.
+// Truth is what really happened in a period, whatever exporters could measure.
 type Truth struct {
 	From, To time.Time
-	// GPUs is GPU-time by use over all GPUs; it adds up to the number of GPUs times the stretch. Busy, idle and
-	// gap are known here also where no exporter could tell.
+	// GPUs is GPU-time by state over all GPUs; it adds up to the number of GPUs times the period.
 	GPUs      map[gpu.TimeState]gpu.Seconds
 	Workloads []WorkloadTruth // by cluster, namespace, kind and name
 }
 
-// WorkloadTruth is what one workload did in a stretch of time. Seconds are GPU-seconds: a second on an instance
-// or a replica counts by its part of the GPU.
+// WorkloadTruth is what one workload did in a period. Seconds are GPU-seconds: a second on a MIG device or a replica
+// counts by its share of the GPU.
 type WorkloadTruth struct {
 	Class                    Class
 	Cluster, Namespace       string
 	Kind, Name               string
 	Pool, Model, Resource    string
 	Pods                     []string
-	Devices                  int // most at once: GPUs, replicas or instances
+	Devices                  int // maximum at one time: GPUs, replicas or MIG devices
 	Allocated                gpu.Seconds
 	Busy, Gap, Idle          gpu.Seconds // with Lost they add up to Held, on GPUs that others do not share
 	Lost                     gpu.Seconds // allocated on GPUs that could not be read
 	Energy                   gpu.Joules
-	MemoryPeak, DeviceMemory gpu.Bytes // highest in use on one device, and how much that device has
-	First, Last              time.Time // of holding, within the stretch
+	MemoryPeak, DeviceMemory gpu.Bytes // maximum on one device, and its size
+	First, Last              time.Time // of the allocation, within the period
 	LastBusy                 gpu.Opt[time.Time]
-	Waited                   gpu.Seconds // GPUs asked for, times the time without them
-	Measured                 bool        // whether an exporter can tell what it did
+	Waited                   gpu.Seconds // requested GPUs times the time pending
+	Measured                 bool        // whether an exporter can measure it
 }
 
-// Truth adds up what happened from a moment to another. Its cost grows with the stretch and the fleet: a week of
-// a thousand GPUs takes seconds.
+// Truth adds up what happened between two times. Its cost grows with the period and the fleet: a week of a thousand
+// GPUs takes seconds.
 func (f *Fleet) Truth(from, to time.Time) *Truth {
 	a, b := f.stamp(from), f.stamp(to)
 	out := &Truth{From: from, To: to, GPUs: map[gpu.TimeState]gpu.Seconds{}}
 	var totals [states]float64
-	found := map[*workload]*account{}
+	found := map[*workload]*workloadTotals{}
 	for _, r := range f.racks {
 		for cycle := r.cycleAt(a); cycle <= r.cycleAt(b-1); cycle++ {
 			p := r.plan(cycle)
@@ -61,16 +59,17 @@ func (f *Fleet) Truth(from, to time.Time) *Truth {
 		out.Workloads = append(out.Workloads, acc.WorkloadTruth)
 	}
 	slices.SortFunc(out.Workloads, func(a, b WorkloadTruth) int {
-		return cmp.Or(strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
+		return cmp.Or(strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Namespace, b.Namespace),
+			strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
 	})
 	return out
 }
 
-// account is a workload while it is added up.
-type account struct {
+// workloadTotals is a workload while it is added up.
+type workloadTotals struct {
 	WorkloadTruth
-	pods  map[*pod]bool
-	changes []change // of holding, to find the most at once
+	pods    map[*pod]bool
+	changes []change // of allocations, to find the maximum
 }
 
 type change struct {
@@ -78,7 +77,7 @@ type change struct {
 	count int
 }
 
-func (a *account) pod(p *pod) {
+func (a *workloadTotals) pod(p *pod) {
 	if a.pods[p] {
 		return
 	}
@@ -86,11 +85,14 @@ func (a *account) pod(p *pod) {
 	a.Pods = append(a.Pods, p.name)
 }
 
-func (a *account) finish() {
+func (a *workloadTotals) finish() {
 	slices.Sort(a.Pods)
 	a.Pods = slices.Compact(a.Pods)
-	// What ends at a moment makes room for what begins then.
-	slices.SortFunc(a.changes, func(x, y change) int { return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.count, y.count)) })
+	// What ends at a time frees its slot for what begins then.
+	slices.SortFunc(a.changes, func(x, y change) int {
+		return cmp.Or(cmp.Compare(x.at, y.at),
+			cmp.Compare(x.count, y.count))
+	})
 	now := 0
 	for _, e := range a.changes {
 		now += e.count
@@ -99,13 +101,16 @@ func (a *account) finish() {
 }
 
 // truth adds up one cycle of a rack.
-func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[states]float64, found map[*workload]*account) {
-	find := func(of *pod) *account {
+func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[states]float64,
+	found map[*workload]*workloadTotals) {
+	find := func(of *pod) *workloadTotals {
 		acc := found[of.of]
 		if acc == nil {
 			w := of.of
-			acc = &account{pods: map[*pod]bool{}, WorkloadTruth: WorkloadTruth{Class: w.class, Cluster: r.pool.Cluster, Namespace: w.namespace, Kind: w.kind, Name: w.name,
-				Pool: r.pool.Name, Model: r.board.model, Resource: of.resource}}
+			acc = &workloadTotals{pods: map[*pod]bool{},
+				WorkloadTruth: WorkloadTruth{Class: w.class, Cluster: r.pool.Cluster, Namespace: w.namespace,
+					Kind: w.kind, Name: w.name,
+					Pool: r.pool.Name, Model: r.board.model, Resource: of.resource}}
 			found[of.of] = acc
 		}
 		acc.pod(of)
@@ -123,8 +128,9 @@ func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[states]floa
 			pl := node.place(&p.nodes[n], c)
 			attributable := pl.measured() && !pl.hidden()
 			pl.all = true
-			// Idleness depends on what went before: begin a little earlier, and believe only what is asked for.
-			t := &counters{at: max(p.from, begin-hour), started: p.from, instances: make([]sums, len(node.gpus[c].layout))}
+			// Idle time depends on the time before: begin an hour earlier and subtract it.
+			t := &counters{at: max(p.from, begin-hour), started: p.from,
+				instances: make([]sums, len(node.gpus[c].layout))}
 			pl.advance(t, begin, nil)
 			before := t.states
 			pl.advance(t, end, func(d usage) {

@@ -111,7 +111,8 @@ func TestExporterCountsTheTruth(t *testing.T) {
 			continue
 		}
 		compared++
-		if !near(s.allocated, float64(w.Allocated)) || !near(s.busy, float64(w.Busy)) || !near(s.idle, float64(w.Idle)) || !near(s.gap, float64(w.Gap)) || !near(s.energy, float64(w.Energy)) {
+		if !near(s.allocated, float64(w.Allocated)) || !near(s.busy, float64(w.Busy)) || !near(s.idle, float64(w.Idle)) ||
+			!near(s.gap, float64(w.Gap)) || !near(s.energy, float64(w.Energy)) {
 			t.Errorf("%s/%s: counted %+v, truth %+v", w.Namespace, w.Name, s, w)
 		}
 	}

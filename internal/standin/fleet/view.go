@@ -14,11 +14,11 @@ const (
 	mediumPoll  = 10 * second
 	slowPoll    = minute
 	kubeletPoll = 10 * second
-	driverBytes = 2 * mib // what the driver has in use on a GPU where nobody is
+	driverBytes = 2 * mib // used by the driver on an unallocated GPU
 )
 
-// View returns what the exporter of a node would have published at a moment; nil while it does not answer. The
-// caller may keep it and must not change it.
+// View returns what the exporter of a node would have published at a time; nil while it does not respond. It must not
+// be changed.
 func (f *Fleet) View(i int, at time.Time) *gpu.View {
 	n, t := f.nodes[i], f.stamp(at)
 	p := n.rack.plan(n.rack.cycleAt(t))
@@ -37,13 +37,18 @@ func (f *Fleet) View(i int, at time.Time) *gpu.View {
 func (n *node) view(p *plan, np *nodePlan, t stamp, allCounters []*counters) *gpu.View {
 	started := np.started(t)
 	v := &gpu.View{
-		At: n.rack.fleet.time(t), Node: n.name, Build: gpu.Build{Version: "1.0.0", Revision: "standin", GoVersion: "go1.26"},
+		At: n.rack.fleet.time(t), Node: n.name, Build: gpu.Build{Version: "1.0.0", Revision: "standin",
+			GoVersion: "go1.26"},
 		System: gpu.Some(np.release.system), Devices: map[gpu.DeviceState]int{}, Ownership: true,
 		PollGroups: []gpu.PollHealth{
-			{PollGroup: gpu.PollFast, Interval: 2 * time.Second, Duration: gpu.Some(n.pollDuration(t, 1, 4*time.Millisecond))},
-			{PollGroup: gpu.PollMedium, Interval: 10 * time.Second, Duration: gpu.Some(n.pollDuration(t, 2, 9*time.Millisecond))},
-			{PollGroup: gpu.PollSlow, Interval: time.Minute, Duration: gpu.Some(n.pollDuration(t, 3, 16*time.Millisecond))},
-			{PollGroup: gpu.PollKubelet, Interval: 10 * time.Second, Duration: gpu.Some(n.pollDuration(t, 4, 3*time.Millisecond))},
+			{PollGroup: gpu.PollFast, Interval: 2 * time.Second,
+				Duration: gpu.Some(n.pollDuration(t, 1, 4*time.Millisecond))},
+			{PollGroup: gpu.PollMedium, Interval: 10 * time.Second,
+				Duration: gpu.Some(n.pollDuration(t, 2, 9*time.Millisecond))},
+			{PollGroup: gpu.PollSlow, Interval: time.Minute,
+				Duration: gpu.Some(n.pollDuration(t, 3, 16*time.Millisecond))},
+			{PollGroup: gpu.PollKubelet, Interval: 10 * time.Second,
+				Duration: gpu.Some(n.pollDuration(t, 4, 3*time.Millisecond))},
 		},
 		Features: features(n.rack.pool.Hidden),
 		Paused:   []gpu.Pause{{Reason: "mig_change"}},
@@ -70,10 +75,12 @@ func (n *node) view(p *plan, np *nodePlan, t stamp, allCounters []*counters) *gp
 		}
 	}
 	for _, r := range sortedKeys(offered) {
-		v.Resources = append(v.Resources, gpu.ResourceCount{Resource: r, Allocatable: gpu.Some(offered[r]), Allocated: allocated[r]})
+		v.Resources = append(v.Resources, gpu.ResourceCount{Resource: r, Allocatable: gpu.Some(offered[r]),
+			Allocated: allocated[r]})
 	}
 	for pod := range pods {
-		v.Pods = append(v.Pods, gpu.PodRef{Namespace: pod.of.namespace, Pod: pod.name, UID: pod.uid(), Meta: &gpu.PodMeta{WorkloadType: pod.of.kind, Workload: pod.of.name}})
+		v.Pods = append(v.Pods, gpu.PodRef{Namespace: pod.of.namespace, Pod: pod.name, UID: pod.uid(),
+			Meta: &gpu.PodMeta{WorkloadType: pod.of.kind, Workload: pod.of.name}})
 	}
 	slices.SortFunc(v.Pods, func(a, b gpu.PodRef) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod))
@@ -81,21 +88,30 @@ func (n *node) view(p *plan, np *nodePlan, t stamp, allCounters []*counters) *gp
 	byContainer := func(a, b gpu.Container, x, y gpu.UUID) int {
 		return cmp.Or(a.Compare(b), strings.Compare(string(x), string(y)))
 	}
-	slices.SortFunc(v.Containers, func(a, b gpu.ContainerGPU) int { return byContainer(a.Container, b.Container, a.GPU, b.GPU) })
-	slices.SortFunc(v.Allocations, func(a, b gpu.ContainerAllocation) int { return byContainer(a.Container, b.Container, a.GPU, b.GPU) })
+	slices.SortFunc(v.Containers, func(a, b gpu.ContainerGPU) int {
+		return byContainer(a.Container, b.Container, a.GPU,
+			b.GPU)
+	})
+	slices.SortFunc(v.Allocations, func(a, b gpu.ContainerAllocation) int {
+		return byContainer(a.Container, b.Container,
+			a.GPU, b.GPU)
+	})
 
 	v.Accounts = gpu.Some(gpu.Accounts{Own: len(v.Containers), Limit: 1000})
-	kubelet := gpu.Source{Name: gpu.SourcePodResources, Up: true, LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(kubeletPoll))), Duration: v.PollGroups[3].Duration}
+	kubelet := gpu.Source{Name: gpu.SourcePodResources, Up: true,
+		LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(kubeletPoll))), Duration: v.PollGroups[3].Duration}
 	for _, w := range np.kubeletDown {
 		if w.to > started && w.from < t {
 			kubelet.Errors += uint64((min(t, w.to) - max(started, w.from)) / kubeletPoll)
 		}
 		if w.contains(t) {
-			kubelet.Up, kubelet.LastSuccess, kubelet.Message = false, gpu.Some(n.rack.fleet.time(w.from)), "the kubelet does not answer on its pod-resources socket"
+			kubelet.Up, kubelet.LastSuccess, kubelet.Message = false, gpu.Some(n.rack.fleet.time(w.from)),
+				"the kubelet does not respond on its pod-resources socket"
 		}
 	}
 	v.Sources = []gpu.Source{
-		{Name: gpu.SourceNVML, Up: true, LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(fastPoll))), Duration: v.PollGroups[0].Duration},
+		{Name: gpu.SourceNVML, Up: true, LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(fastPoll))),
+			Duration: v.PollGroups[0].Duration},
 		{Name: gpu.SourceEvents, Up: true, LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(second)))},
 		kubelet,
 	}
@@ -111,7 +127,7 @@ func sortedKeys(m map[string]int) []string {
 	return out
 }
 
-// pollDuration makes up how long a poll group's round took.
+// pollDuration draws a poll group's duration.
 func (n *node) pollDuration(t stamp, slot uint64, typical time.Duration) time.Duration {
 	return time.Duration(float64(typical) * (0.8 + 0.6*noise(uint64(n.index), slot, uint64(t.floor(minute)))))
 }
@@ -124,7 +140,8 @@ func features(hidden bool) []gpu.Feature {
 	return []gpu.Feature{
 		{Name: "ownership", State: gpu.FeatureOn}, {Name: "processes", State: processes, Hint: "Set hostPID: true."},
 		{Name: "process_names", State: processes}, {Name: "device_checkpoint", State: gpu.FeatureLocked},
-		{Name: "pod_metadata", State: gpu.FeatureOn}, {Name: "container_visible", State: gpu.FeatureLocked}, {Name: "kernel_log", State: gpu.FeatureLocked},
+		{Name: "pod_metadata", State: gpu.FeatureOn}, {Name: "container_visible", State: gpu.FeatureLocked},
+		{Name: "kernel_log", State: gpu.FeatureLocked},
 	}
 }
 
@@ -135,8 +152,10 @@ func (n *node) calls(started, t stamp) []gpu.CallStats {
 		every  stamp
 		bucket int
 	}{
-		{"nvmlDeviceGetFieldValues", fastPoll, -86}, {"nvmlDeviceGetSamples", fastPoll, -92}, {"nvmlDeviceGetProcessUtilization", fastPoll, -97},
-		{"nvmlDeviceGetComputeRunningProcesses", mediumPoll, -90}, {"nvmlDeviceGetMemoryInfo_v2", mediumPoll, -103}, {"nvmlDeviceGetTemperature", mediumPoll, -110},
+		{"nvmlDeviceGetFieldValues", fastPoll, -86}, {"nvmlDeviceGetSamples", fastPoll, -92},
+		{"nvmlDeviceGetProcessUtilization", fastPoll, -97},
+		{"nvmlDeviceGetComputeRunningProcesses", mediumPoll, -90}, {"nvmlDeviceGetMemoryInfo_v2", mediumPoll, -103},
+		{"nvmlDeviceGetTemperature", mediumPoll, -110},
 		{"nvmlDeviceGetEnforcedPowerLimit", slowPoll, -112}, {"nvmlDeviceGetCurrPcieLinkWidth", slowPoll, -112},
 	}
 	out := make([]gpu.CallStats, len(table))
@@ -150,7 +169,7 @@ func (n *node) calls(started, t stamp) []gpu.CallStats {
 	return out
 }
 
-// fill completes one GPU of a view.
+// fill fills in one GPU of a view.
 func (n *node) fill(out *gpu.GPU, i int, pl *place, t stamp, sum *counters) {
 	c := n.gpus[i]
 	out.Identity = c.identity
@@ -174,17 +193,21 @@ func (n *node) fill(out *gpu.GPU, i int, pl *place, t stamp, sum *counters) {
 		return
 	case lost != nil:
 		out.State, out.Message = gpu.DeviceFailed, "lost: fell off the bus"
-		out.LastRead = map[gpu.PollGroup]time.Time{gpu.PollFast: n.rack.fleet.time(lost.from.floor(fastPoll)), gpu.PollMedium: n.rack.fleet.time(lost.from.floor(mediumPoll)), gpu.PollSlow: n.rack.fleet.time(lost.from.floor(slowPoll))}
+		out.LastRead = map[gpu.PollGroup]time.Time{gpu.PollFast: n.rack.fleet.time(lost.from.floor(fastPoll)),
+			gpu.PollMedium: n.rack.fleet.time(lost.from.floor(mediumPoll)),
+			gpu.PollSlow:   n.rack.fleet.time(lost.from.floor(slowPoll))}
 		if pl.node.release.recovery {
 			out.Recovery = gpu.Some(gpu.RecoveryReboot)
 		}
 		for i, in := range c.layout {
-			out.Instances = append(out.Instances, gpu.InstanceActivity{Instance: in, AllocationRatio: gpu.Some(allocationRatio(pl.current(i, t)))})
+			out.Instances = append(out.Instances,
+				gpu.InstanceActivity{Instance: in, AllocationRatio: gpu.Some(allocationRatio(pl.current(i, t)))})
 		}
 		return
 	}
 	out.State = gpu.DeviceUp
-	out.LastRead = map[gpu.PollGroup]time.Time{gpu.PollFast: n.rack.fleet.time(t.floor(fastPoll)), gpu.PollMedium: n.rack.fleet.time(t.floor(mediumPoll)), gpu.PollSlow: n.rack.fleet.time(t.floor(slowPoll))}
+	out.LastRead = map[gpu.PollGroup]time.Time{gpu.PollFast: n.rack.fleet.time(t.floor(fastPoll)),
+		gpu.PollMedium: n.rack.fleet.time(t.floor(mediumPoll)), gpu.PollSlow: n.rack.fleet.time(t.floor(slowPoll))}
 	if pl.node.release.recovery {
 		out.Recovery = gpu.Some(pl.recovery(t))
 	}
@@ -204,16 +227,22 @@ func (n *node) fill(out *gpu.GPU, i int, pl *place, t stamp, sum *counters) {
 		out.Activity.Mean, out.Activity.Peak = gpu.Some(gpu.Ratio(mean)), gpu.Some(gpu.Ratio(max(mean, recent.peak)))
 	}
 	for i, in := range c.layout {
-		a := gpu.InstanceActivity{Instance: in, Memory: medium.Instances[i].Memory, AllocationRatio: gpu.Some(allocationRatio(pl.current(i, t)))}
+		a := gpu.InstanceActivity{Instance: in, Memory: medium.Instances[i].Memory,
+			AllocationRatio: gpu.Some(allocationRatio(pl.current(i, t)))}
 		if pl.measured() {
 			s := &sum.instances[i]
-			a.Activity = gpu.Activity{Method: gpu.Some(gpu.MethodGPM), Busy: gpu.Some(countedSeconds(s.busy)), Observed: gpu.Some(countedSeconds(s.observed))}
+			a.Activity = gpu.Activity{Method: gpu.Some(gpu.MethodGPM), Busy: gpu.Some(countedSeconds(s.busy)),
+				Observed: gpu.Some(countedSeconds(s.observed))}
 			profiled(&a.Activity, pl.rack.board, s)
 		}
 		out.Instances = append(out.Instances, a)
 	}
 	out.Unattributed = pl.unattributed(sum, t, medium)
-	out.AttributionErrors = pl.attributionErrors(sum)
+	for _, quantity := range []string{"busy", "energy", "memory"} { // a test holds that they add up
+		if quantity != "busy" || pl.measured() {
+			out.AttributionErrors = append(out.AttributionErrors, gpu.AttributionError{Quantity: quantity})
+		}
+	}
 }
 
 func allocationRatio(w *allocation) gpu.Ratio {
@@ -223,7 +252,7 @@ func allocationRatio(w *allocation) gpu.Ratio {
 	return 0
 }
 
-// roundShare undoes what adding thirds does to one.
+// roundShare corrects the sum of three thirds to 1.
 func roundShare(x float64) float64 {
 	if x > 1-1e-9 {
 		return 1
@@ -234,15 +263,19 @@ func roundShare(x float64) float64 {
 func activity(pl *place, s *counters, t stamp) gpu.Activity {
 	b := pl.rack.board
 	a := gpu.Activity{Energy: gpu.Some(countedJoules(s.energy)), Limited: map[gpu.LimitReason]gpu.Seconds{
-		gpu.LimitPowerCap: countedSeconds(s.powerCap), gpu.LimitThermal: 0, gpu.LimitSyncBoost: 0, gpu.LimitBoard: 0, gpu.LimitReliability: 0}}
+		gpu.LimitPowerCap: countedSeconds(s.powerCap), gpu.LimitThermal: 0, gpu.LimitSyncBoost: 0, gpu.LimitBoard: 0,
+		gpu.LimitReliability: 0}}
 	if b.hopperLimits {
-		a.Limited[gpu.LimitSWThermal], a.Limited[gpu.LimitHWThermal], a.Limited[gpu.LimitHWPowerBrake] = countedSeconds(s.swThermal), countedSeconds(s.hwThermal), countedSeconds(s.powerBrake)
+		a.Limited[gpu.LimitSWThermal], a.Limited[gpu.LimitHWThermal],
+			a.Limited[gpu.LimitHWPowerBrake] = countedSeconds(s.swThermal), countedSeconds(s.hwThermal),
+			countedSeconds(s.powerBrake)
 	} else {
 		a.Limited[gpu.LimitThermal] = countedSeconds(s.swThermal)
 	}
 	since := (t - s.started).seconds()
 	if pl.node.release.traffic {
-		a.PCIeTransmit, a.PCIeReceive = gpu.Some(since*5e5+s.dev.busy*b.pcieRate), gpu.Some(since*6e5+s.dev.busy*b.pcieRate*2)
+		a.PCIeTransmit, a.PCIeReceive = gpu.Some(since*5e5+s.dev.busy*b.pcieRate),
+			gpu.Some(since*6e5+s.dev.busy*b.pcieRate*2)
 	}
 	if b.nvlinks > 0 {
 		a.NVLinkTransmit, a.NVLinkReceive = gpu.Some(s.dev.heavy*b.nvlinkRate), gpu.Some(s.dev.heavy*b.nvlinkRate)
@@ -260,7 +293,8 @@ func activity(pl *place, s *counters, t stamp) gpu.Activity {
 	}
 	if b.profiled {
 		profiled(&a, b, &s.dev)
-		a.Pipes = map[gpu.Pipe]gpu.Seconds{gpu.PipeFP16: countedSeconds(s.dev.heavy * 0.09), gpu.PipeFP32: countedSeconds(s.dev.busy * 0.18),
+		a.Pipes = map[gpu.Pipe]gpu.Seconds{gpu.PipeFP16: countedSeconds(s.dev.heavy * 0.09),
+			gpu.PipeFP32: countedSeconds(s.dev.busy * 0.18),
 			gpu.PipeFP64: countedSeconds(s.dev.busy * 0.01), gpu.PipeInteger: countedSeconds(s.dev.busy * 0.12)}
 	}
 	return a
@@ -268,19 +302,23 @@ func activity(pl *place, s *counters, t stamp) gpu.Activity {
 
 func profiled(a *gpu.Activity, b *board, s *sums) {
 	a.Profiled = gpu.Some(countedSeconds(s.observed))
-	a.SMActive, a.SMOccupancy = gpu.Some(countedSeconds(s.busy*b.gpmSM)), gpu.Some(countedSeconds(s.busy*b.gpmOccupancy))
-	a.TensorActive, a.DRAMActive = gpu.Some(countedSeconds(s.heavy*b.gpmTensor)), gpu.Some(countedSeconds(s.heavy*b.gpmDRAM))
+	a.SMActive, a.SMOccupancy = gpu.Some(countedSeconds(s.busy*b.gpmSM)),
+		gpu.Some(countedSeconds(s.busy*b.gpmOccupancy))
+	a.TensorActive, a.DRAMActive = gpu.Some(countedSeconds(s.heavy*b.gpmTensor)),
+		gpu.Some(countedSeconds(s.heavy*b.gpmDRAM))
 }
 
-// unattributed closes the sums of a GPU.
+// unattributed is what no container accounts for.
 func (p *place) unattributed(s *counters, t stamp, m *gpu.Medium) []gpu.Unattributed {
 	visible := !p.rack.pool.Hidden
 	var out []gpu.Unattributed
 	if visible {
-		out = append(out, gpu.Unattributed{Reason: gpu.UnattributedDriver, Memory: gpu.Some(p.unattributedMemory(t, m))})
+		out = append(out, gpu.Unattributed{Reason: gpu.UnattributedDriver,
+			Memory: gpu.Some(p.unattributedMemory(t, m))})
 	}
 	for i, reason := range reasons {
-		if !visible && (reason == gpu.UnattributedHost || reason == gpu.UnattributedUnresolved || reason == gpu.UnattributedUnmeasured && p.measured()) {
+		if !visible && (reason == gpu.UnattributedHost || reason == gpu.UnattributedUnresolved ||
+			reason == gpu.UnattributedUnmeasured && p.measured()) {
 			continue
 		}
 		u := gpu.Unattributed{Reason: reason, Energy: gpu.Some(countedJoules(s.charges[i].energy))}
@@ -295,7 +333,7 @@ func (p *place) unattributed(s *counters, t stamp, m *gpu.Medium) []gpu.Unattrib
 	return out
 }
 
-// unattributedMemory is the memory in use that is no container's.
+// unattributedMemory is the used memory of no container.
 func (p *place) unattributedMemory(t stamp, m *gpu.Medium) gpu.Bytes {
 	used := m.Memory.Or(gpu.Memory{}).Used
 	for slot := range p.shares {
@@ -306,24 +344,7 @@ func (p *place) unattributedMemory(t stamp, m *gpu.Medium) gpu.Bytes {
 	return used
 }
 
-// attributionErrors computes by how much the sums fail.
-func (p *place) attributionErrors(s *counters) []gpu.AttributionError {
-	var out []gpu.AttributionError
-	add := func(quantity string, device, attributed float64) {
-		e := 0.0
-		if d := max(device-attributed, attributed-device); d > 1e-9*max(1, device) {
-			e = d / max(device, 1e-9)
-		}
-		out = append(out, gpu.AttributionError{Quantity: quantity, Ratio: gpu.Ratio(e)})
-	}
-	if p.measured() {
-		add("busy", s.dev.busy, s.attributed.busy)
-	}
-	add("energy", s.energy, s.attributed.energy)
-	return append(out, gpu.AttributionError{Quantity: "memory"})
-}
-
-// laneMemory is the memory of a poll group that a container may use.
+// slotMemory is the memory of a slot that a container may use.
 func (p *place) slotMemory(slot int) gpu.Bytes {
 	b := p.rack.board
 	if p.mig() {
@@ -333,7 +354,7 @@ func (p *place) slotMemory(slot int) gpu.Bytes {
 	return b.memory - b.reserved - driverBytes
 }
 
-// usedMemory is what the container on a poll group has in memory.
+// usedMemory is the memory that the container of a slot uses.
 func (p *place) usedMemory(slot int, t stamp) gpu.Bytes {
 	w := p.current(slot, t)
 	if w == nil || !w.process {
@@ -346,7 +367,7 @@ func (p *place) usedMemory(slot int, t stamp) gpu.Bytes {
 	return gpu.Bytes(part*float64(p.slotMemory(slot))/float64(mib)) * mib
 }
 
-// containerMemory is what is told of it: the sole holder of a GPU has all that is in use on it.
+// containerMemory is the memory attributed to it: a container that does not share its GPU has all that is used on it.
 func (p *place) containerMemory(slot int, t stamp) gpu.Opt[gpu.Bytes] {
 	switch {
 	case p.current(slot, t) == nil || p.hidden():
@@ -368,8 +389,10 @@ func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *counters, p
 			continue
 		}
 		ended := w.to <= t
-		c := gpu.ContainerGPU{Container: gpu.Container{Namespace: w.pod.of.namespace, Pod: w.pod.name, Name: w.pod.container}, GPU: dev.UUID, Index: dev.Index, Ended: ended,
-			Allocated: gpu.Some(countedSeconds(r.allocated)), Source: gpu.SourcePodResources, Idle: gpu.Some(countedSeconds(r.idle)), Gap: gpu.Some(countedSeconds(r.gap))}
+		c := gpu.ContainerGPU{Container: gpu.Container{Namespace: w.pod.of.namespace, Pod: w.pod.name,
+			Name: w.pod.container}, GPU: dev.UUID, Index: dev.Index, Ended: ended,
+			Allocated: gpu.Some(countedSeconds(r.allocated)), Source: gpu.SourcePodResources,
+			Idle: gpu.Some(countedSeconds(r.idle)), Gap: gpu.Some(countedSeconds(r.gap))}
 		if w.from >= s.started+kubeletPoll {
 			c.Since = gpu.Some(n.rack.fleet.time(w.from))
 		}
@@ -386,7 +409,8 @@ func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *counters, p
 				c.Attribution = "exclusive"
 			}
 			if attributable {
-				c.Busy, c.Observed, c.Energy = gpu.Some(countedSeconds(r.busy)), gpu.Some(countedSeconds(r.observed)), gpu.Some(countedJoules(r.energy))
+				c.Busy, c.Observed, c.Energy = gpu.Some(countedSeconds(r.busy)), gpu.Some(countedSeconds(r.observed)),
+					gpu.Some(countedJoules(r.energy))
 			}
 		}
 		if !ended {
@@ -400,8 +424,10 @@ func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *counters, p
 					c.Processes = gpu.Some(b2i(w.process))
 				}
 			}
-			h := gpu.ContainerAllocation{Index: dev.Index, AllocationRatio: gpu.Some(gpu.Ratio(pl.shares[r.slot])), Allocation: gpu.Allocation{Container: c.Container, Resource: w.pod.resource,
-				GPU: dev.UUID, Share: gpu.Some(gpu.Ratio(1)), Shared: pl.shared(), Source: gpu.SourcePodResources, Since: c.Since}}
+			h := gpu.ContainerAllocation{Index: dev.Index, AllocationRatio: gpu.Some(gpu.Ratio(pl.shares[r.slot])),
+				Allocation: gpu.Allocation{Container: c.Container, Resource: w.pod.resource,
+					GPU: dev.UUID, Share: gpu.Some(gpu.Ratio(1)), Shared: pl.shared(), Source: gpu.SourcePodResources,
+					Since: c.Since}}
 			if pl.mig() {
 				h.Instance = n.gpus[i].layout[r.slot].UUID
 			} else {

@@ -153,7 +153,7 @@ func (w *worker) target(ctx context.Context, b *tsdb.BlockWriter, i int, cluster
 	}
 	for at := from; at.Before(to) && failed == nil; at = at.Add(w.options.Step) {
 		take := func(s expose.Sample) {
-			key = s.AppendKey(key[:0])
+			key = s.AppendSeries(key[:0])
 			ref, ok := known[string(key)]
 			if ok {
 				put(at, ref, labels.EmptyLabels(), s.Value)

@@ -1,9 +1,6 @@
 package blocks_test
 
 import (
-	"bytes"
-	"errors"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,7 +9,6 @@ import (
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/model/textparse"
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
@@ -105,51 +101,6 @@ func TestBlocksHoldWhatTheFleetDid(t *testing.T) {
 	}
 	for key, v := range stored {
 		t.Fatalf("%d samples too many, such as %v %v", len(stored), key, v)
-	}
-}
-
-// Prometheus' own reader takes the history as text: each line of it, with types, units and times.
-func TestPrometheusReadsTheHistory(t *testing.T) {
-	f, err := fleet.New(fleet.Demo(4))
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := expose.History{From: time.Date(2026, 11, 18, 13, 7, 0, 500e6, time.UTC), Step: time.Minute}
-	h.To = h.From.Add(10 * time.Minute)
-	var text bytes.Buffer
-	if err := h.Write(t.Context(), f, &text); err != nil {
-		t.Fatal(err)
-	}
-	p := textparse.NewOpenMetricsParser(text.Bytes(), labels.NewSymbolTable())
-	types := map[model.MetricType]int{}
-	samples, units := 0, 0
-	for {
-		entry, err := p.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		switch entry {
-		case textparse.EntryType:
-			_, kind := p.Type()
-			types[kind]++
-		case textparse.EntryUnit:
-			units++
-		case textparse.EntrySeries:
-			samples++
-			_, at, _ := p.Series()
-			if at == nil || (*at-h.From.UnixMilli())%h.Step.Milliseconds() != 0 {
-				t.Fatalf("a sample has the time %v", at)
-			}
-		}
-	}
-	if want := bytes.Count(text.Bytes(), []byte("\n")) - bytes.Count(text.Bytes(), []byte("\n# ")) - 1; samples != want {
-		t.Errorf("%d samples read in %d lines", samples, want)
-	}
-	if types[model.MetricTypeCounter] < 20 || types[model.MetricTypeGauge] < 50 || types[model.MetricTypeHistogram] != 1 || units < 40 {
-		t.Errorf("types %v, %d units", types, units)
 	}
 }
 
