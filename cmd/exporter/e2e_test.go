@@ -76,7 +76,7 @@ func node(t *testing.T, text, pods string) *machine {
 	if m.library, err = standin.BuildFakeNVML(t.Context(), s.Symbols, m.dir); err != nil {
 		t.Fatal(err)
 	}
-	if m.env, m.control, err = standin.PlayLive(s, m.dir); err != nil {
+	if m.env, m.control, err = standin.SimulateLive(s, m.dir); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.control.Close() })

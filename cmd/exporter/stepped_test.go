@@ -96,7 +96,7 @@ func furnish(t *testing.T, s *scenario.Scenario, n standin.KubeletNode) *stage {
 	if st.library, err = standin.BuildFakeNVML(t.Context(), s.Symbols, st.dir); err != nil {
 		t.Fatal(err)
 	}
-	env, control, err := standin.Play(s, st.dir)
+	env, control, err := standin.Simulate(s, st.dir)
 	if err != nil {
 		t.Fatal(err)
 	}

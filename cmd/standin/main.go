@@ -109,7 +109,7 @@ func run(ctx context.Context, c config, stdout, stderr io.Writer) (err error) {
 	if !c.driver {
 		library = filepath.Join(dir, "not-installed", "libnvidia-ml.so.1")
 	}
-	env, control, err := standin.PlayLive(s, dir)
+	env, control, err := standin.SimulateLive(s, dir)
 	if err != nil {
 		return err
 	}

@@ -130,7 +130,7 @@ func playText(t *testing.T, text string) *rig {
 // play plays a scenario; the clock stands at 0.
 func play(t *testing.T, s *scenario.Scenario, symbols string) *rig {
 	t.Helper()
-	env, control, err := standin.Play(s, t.TempDir())
+	env, control, err := standin.Simulate(s, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -171,14 +171,14 @@ func second[T any](_ T, r nvml.Return) nvml.Return { return r }
 func third[T, U any](_ T, _ U, r nvml.Return) nvml.Return { return r }
 
 // Under a clock of its own the scenario goes on by itself.
-func TestPlayLive(t *testing.T) {
+func TestSimulateLive(t *testing.T) {
 	s := named(t, "demo")
 	dir := t.TempDir()
 	path, err := BuildFakeNVML(context.Background(), "newest", dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, control, err := PlayLive(s, dir)
+	env, control, err := SimulateLive(s, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func TestOldDriver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, control, err := Play(s, dir)
+	env, control, err := Simulate(s, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

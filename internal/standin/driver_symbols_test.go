@@ -148,7 +148,7 @@ process gpu=0 pid=32 memory=2KiB
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, control, err := Play(s, dir)
+	env, control, err := Simulate(s, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func prepare(t *testing.T, s *scenario.Scenario) (nvml.Interface, *scenario.Cont
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, control, err := Play(s, dir)
+	env, control, err := Simulate(s, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,5 @@
-// Package standin plays a node without GPUs: a driver library that answers from a scenario, and around it
-// what else a node has (the kubelet's socket and files, /proc, a clock). It serves tests and the demo; no
-// shipped program imports it.
+// Package standin simulates a node without GPUs: a driver library that follows a scenario, the kubelet's socket, and
+// the files of the host. It serves tests and the demo; no shipped program imports it.
 package standin
 
 import (
@@ -22,33 +21,33 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
-// libraryName is the file name under which NVML is looked for.
+// libraryName is the file name of NVML.
 const libraryName = "libnvidia-ml.so.1"
 
-// symbolValues are the values of the macro SYMBOLS, by the name of the driver branch.
+// symbolValues are the values of the macro SYMBOLS, by driver branch.
 var symbolValues = map[string]string{"R470": "470", "R535": "535", "R580": "580", "R595": "595", "newest": "9999"}
 
-// BuildFakeNVML compiles the stand-in driver with the functions of a driver branch (a Symbols of a
-// scenario) and puts it into outDir as libnvidia-ml.so.1. It needs gcc, and the go command to find NVIDIA's
-// header in the module cache. What was compiled before from the same sources is taken from the user's
-// cache directory. It is safe for concurrent use, also by several processes.
+// BuildFakeNVML compiles the fake driver with the functions of a driver branch (Symbols of a scenario) to
+// outDir/libnvidia-ml.so.1. It needs gcc, and the go command to find NVIDIA's header in the module cache. Libraries
+// are cached in the user's cache directory, by their sources. It is safe for concurrent use, also by several
+// processes.
 func BuildFakeNVML(ctx context.Context, symbols, outDir string) (path string, err error) {
 	value, known := symbolValues[symbols]
 	if !known {
-		return "", fmt.Errorf("building the stand-in driver: expected a symbol set of %s, found %q",
+		return "", fmt.Errorf("build the fake driver: expected a symbol set of %s, found %q",
 			strings.Join(scenario.SymbolSets, ", "), symbols)
 	}
 	root, err := RepositoryRoot()
 	if err != nil {
-		return "", fmt.Errorf("building the stand-in driver: %w", err)
+		return "", fmt.Errorf("build the fake driver: %w", err)
 	}
 	include, err := headerDir(ctx, root)
 	if err != nil {
-		return "", fmt.Errorf("building the stand-in driver: %w", err)
+		return "", fmt.Errorf("build the fake driver: %w", err)
 	}
 	sources, err := filepath.Glob(filepath.Join(root, "testdata", "fakenvml", "*.c"))
 	if err != nil || len(sources) == 0 {
-		return "", fmt.Errorf("building the stand-in driver: no C sources in %s/testdata/fakenvml", root)
+		return "", fmt.Errorf("build the fake driver: no C sources in %s/testdata/fakenvml", root)
 	}
 	slices.Sort(sources)
 	args := []string{"-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Wno-deprecated-declarations", "-fPIC", "-shared",
@@ -56,23 +55,23 @@ func BuildFakeNVML(ctx context.Context, symbols, outDir string) (path string, er
 	digest, err := digestOf(append(slices.Clone(args), runtime.GOARCH), append(slices.Clone(sources),
 		filepath.Join(root, "testdata", "fakenvml", "fakenvml.h"), filepath.Join(include, "nvml.h")))
 	if err != nil {
-		return "", fmt.Errorf("building the stand-in driver: %w", err)
+		return "", fmt.Errorf("build the fake driver: %w", err)
 	}
 	path = filepath.Join(outDir, libraryName)
 	cached := filepath.Join(cacheDir(), digest, libraryName)
 	if err := os.MkdirAll(filepath.Dir(cached), 0o755); err != nil {
-		cached = path // a home that cannot be written to: build in place, each time
+		cached = path // the cache directory is not writable: build in place, each time
 	}
 	if _, err := os.Stat(cached); err != nil {
 		if err := compile(ctx, slices.Concat(args, []string{"-I" + include}, sources), cached); err != nil {
-			return "", fmt.Errorf("building the stand-in driver: %w", err)
+			return "", fmt.Errorf("build the fake driver: %w", err)
 		}
 	}
 	if cached == path {
 		return path, nil
 	}
 	if err := copyFile(cached, path); err != nil {
-		return "", fmt.Errorf("building the stand-in driver: %w", err)
+		return "", fmt.Errorf("build the fake driver: %w", err)
 	}
 	return path, nil
 }
@@ -138,7 +137,7 @@ func cacheDir() string {
 	return filepath.Join(base, "gpu-exporter", "fakenvml")
 }
 
-// compile runs gcc and moves the result into place at once, so that nobody sees half a library.
+// compile runs gcc and moves the result into place atomically.
 func compile(ctx context.Context, args []string, path string) error {
 	tmp, err := os.MkdirTemp(filepath.Dir(path), "build")
 	if err != nil {
@@ -183,30 +182,29 @@ func Scenario(name string) (*scenario.Scenario, error) {
 	return scenario.Load(filepath.Join(root, "testdata", "scenarios", name+".scenario"))
 }
 
-// Play writes what a process needs to play a scenario into dir: the flat scenario and a control file with
-// a stepped clock that stands at 0. env is to be added to the environment of whoever loads the library.
-// The caller closes the control.
-func Play(s *scenario.Scenario, dir string) (env []string, control *scenario.Control, err error) {
-	return play(s, dir, func(path string) (*scenario.Control, error) {
-		// A round moment, so that timestamps can be read by eye.
+// Simulate writes what the fake driver reads into dir: the flat scenario, and a control file with a stepped clock at
+// 0. env must be added to the environment of the process that loads the library. The caller closes the control.
+func Simulate(s *scenario.Scenario, dir string) (env []string, control *scenario.Control, err error) {
+	return simulate(s, dir, func(path string) (*scenario.Control, error) {
+		// A round time keeps timestamps readable.
 		return scenario.NewControl(path, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	})
 }
 
-// PlayLive is Play under a clock that runs by itself, from now on.
-func PlayLive(s *scenario.Scenario, dir string) (env []string, control *scenario.Control, err error) {
-	return play(s, dir, scenario.NewRealControl)
+// SimulateLive is Simulate with a clock that runs by itself.
+func SimulateLive(s *scenario.Scenario, dir string) (env []string, control *scenario.Control, err error) {
+	return simulate(s, dir, scenario.NewRealControl)
 }
 
-func play(s *scenario.Scenario, dir string, newControl func(path string) (*scenario.Control, error)) ([]string,
+func simulate(s *scenario.Scenario, dir string, newControl func(path string) (*scenario.Control, error)) ([]string,
 	*scenario.Control, error) {
 	flat := filepath.Join(dir, "scenario.flat")
 	if err := os.WriteFile(flat, s.Flat(), 0o644); err != nil {
-		return nil, nil, fmt.Errorf("playing scenario %s: %w", s.Name, err)
+		return nil, nil, fmt.Errorf("simulate scenario %s: %w", s.Name, err)
 	}
 	control, err := newControl(filepath.Join(dir, "scenario.control"))
 	if err != nil {
-		return nil, nil, fmt.Errorf("playing scenario %s: %w", s.Name, err)
+		return nil, nil, fmt.Errorf("simulate scenario %s: %w", s.Name, err)
 	}
 	return []string{"FAKENVML_SCENARIO=" + flat, "FAKENVML_CONTROL=" + control.Path()}, control, nil
 }

@@ -30,18 +30,18 @@ type KubeletPod struct {
 	Containers      []KubeletContainer
 }
 
-// KubeletContainer is one container and what it was given. The kubelet does not tell the processes in it;
-// they are for who lays out the node around it.
+// KubeletContainer is one container and its devices. The kubelet does not list processes; they are for the files of
+// the node.
 type KubeletContainer struct {
 	Name    string
 	Devices []KubeletDevices
 	Claims  []KubeletClaim
 	PIDs    []int
-	ProcessLook
+	ProcessDetails
 }
 
-// ProcessLook is how processes look to who looks at /proc.
-type ProcessLook struct {
+// ProcessDetails are the contents of /proc for a process.
+type ProcessDetails struct {
 	Command string   // empty: the container's name, or "host"
 	Nodes   []string // device nodes below its /dev: "nvidia0", "nvidia-caps/nvidia-cap12"
 	Env     []string // NAME=VALUE
@@ -51,54 +51,53 @@ type ProcessLook struct {
 type HostProcess struct {
 	PID    int
 	Cgroup string // "/system.slice/slurmstepd.scope/job_42/step_0"
-	ProcessLook
+	ProcessDetails
 }
 
-// KubeletDevices are ids of one resource of a device plugin. A device that lies on several NUMA nodes is
-// listed once per node.
+// KubeletDevices are IDs of one resource of a device plugin. A device on several NUMA nodes is listed once per node.
 type KubeletDevices struct {
 	Resource string
 	IDs      []string
 	NUMA     []int64
 }
 
-// KubeletClaim is one device of a DRA claim. An empty Namespace is the pod's. ShareID is empty unless the
-// claim got a part of the device.
+// KubeletClaim is one device of a DRA claim. An empty Namespace is the pod's. ShareID is empty unless the claim has a
+// share of the device.
 type KubeletClaim struct {
 	Namespace, Name, Driver, Pool, Device, ShareID string
 }
 
-// KubeletNode is all that a kubelet answers from. Its text form is read by ParsePods.
+// KubeletNode is all that a kubelet lists. ParsePods reads its text format.
 type KubeletNode struct {
 	Pods        []KubeletPod
 	Allocatable map[string][]string // ids by resource
-	// Processes run outside pods. Like those of containers they are for who lays out the node.
+	// Processes run outside pods; they are for the files of the node.
 	Processes []HostProcess
 }
 
-// KubeletFault is what goes wrong. The zero KubeletFault is a kubelet in good health.
+// KubeletFault is a fault of the kubelet; the zero value is none.
 type KubeletFault struct {
-	// EmptyLists is how many Lists are still answered without any pod, as after a restart.
+	// EmptyLists is how many Lists still return no pod, as after a restart.
 	EmptyLists int
 	// RateLimit applies the kubelet's own limit: 100 calls a second, bursts of 10, all clients together.
 	RateLimit bool
-	// Exhausted refuses every call with what the kubelet says when its limit is used up.
+	// Exhausted rejects every call as the kubelet does at its rate limit.
 	Exhausted bool
-	// Delay comes before each answer. Hang gives none until the caller goes away.
+	// Delay precedes each response. Hang never responds.
 	Delay time.Duration
 	Hang  bool
-	// Padding makes each List larger by about so many bytes, with pods of no GPU.
+	// Padding enlarges each List by about so many bytes, with pods without GPUs.
 	Padding int
-	// NoV1 leaves v1alpha1 alone, as before Kubernetes 1.20; NoAllocatable is the kubelet before 1.21.
+	// NoV1 serves v1alpha1 alone, as before Kubernetes 1.20; NoAllocatable is the kubelet before 1.21.
 	NoV1, NoAllocatable bool
-	// Garbage answers with bytes that are no message.
+	// Garbage responds with bytes that are no message.
 	Garbage bool
-	// ListError and AllocatableError, where set, are the answers.
+	// ListError and AllocatableError, where set, are returned.
 	ListError, AllocatableError error
 }
 
-// Kubelet plays the PodResources service of a kubelet on a unix socket: v1 and v1alpha1, one entry per
-// device, in no stable order. All methods are safe for concurrent use.
+// Kubelet serves the PodResources API of a kubelet on a unix socket: v1 and v1alpha1, one entry per device, in no
+// stable order. It is safe for concurrent use.
 type Kubelet struct {
 	now func() time.Time
 
@@ -108,15 +107,15 @@ type Kubelet struct {
 	calls  map[string]int
 	tokens float64 // of the rate limit
 	filled time.Time
-	// wanted numbers the sockets: a restart asks for the next. Down asks for none. Served is the one that is
-	// listened on, 0 for none. Changes of the three are announced by closing changed.
+	// wanted numbers the sockets: a restart wants the next. down wants none. served is the one that is listened on, 0
+	// for none. Changes of the three close changed.
 	wanted, served int
 	down           bool
 	serving        bool
 	changed        chan struct{}
 }
 
-// NewKubelet returns a kubelet without pods. It starts nothing. Now is the clock of the rate limit.
+// NewKubelet returns a kubelet without pods. It starts nothing. now is the clock of the rate limit.
 func NewKubelet(now func() time.Time) *Kubelet {
 	return &Kubelet{now: now, calls: map[string]int{}, tokens: rateBurst, wanted: 1, changed: make(chan struct{})}
 }
@@ -142,7 +141,7 @@ func (k *Kubelet) SetNode(n KubeletNode) {
 	k.node = n
 }
 
-// SetFault replaces what goes wrong. It applies to the calls that come after it.
+// SetFault replaces the fault for later calls.
 func (k *Kubelet) SetFault(f KubeletFault) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -157,8 +156,8 @@ func (k *Kubelet) Calls(method string) int {
 	return k.calls[method]
 }
 
-// Serve listens on the socket, which must not be served by anyone else, until ctx ends, and removes it
-// then. A socket that a dead process has left behind is replaced.
+// Serve listens on the socket until ctx ends, and removes it then. A socket that a dead process left behind is
+// replaced.
 func (k *Kubelet) Serve(ctx context.Context, socket string) error {
 	k.mu.Lock()
 	if k.serving {
@@ -195,7 +194,7 @@ func (k *Kubelet) serveOne(ctx context.Context, socket string, number int) error
 	}
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
-		return fmt.Errorf("play a kubelet on %s: %w", socket, err)
+		return fmt.Errorf("serve the kubelet on %s: %w", socket, err)
 	}
 	server := grpc.NewServer(grpc.UnaryInterceptor(k.intercept),
 		grpc.ForceServerCodecV2(faultyCodec{encoding.GetCodecV2(encodingproto.Name), k}))
@@ -212,7 +211,7 @@ func (k *Kubelet) serveOne(ctx context.Context, socket string, number int) error
 		if !stays || ctx.Err() != nil {
 			server.Stop()
 			if err := <-ended; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-				return fmt.Errorf("play a kubelet on %s: %w", socket, err)
+				return fmt.Errorf("serve the kubelet on %s: %w", socket, err)
 			}
 			return nil
 		}
@@ -220,12 +219,12 @@ func (k *Kubelet) serveOne(ctx context.Context, socket string, number int) error
 		case <-ctx.Done():
 		case <-changed:
 		case err := <-ended:
-			return fmt.Errorf("play a kubelet on %s: %w", socket, err)
+			return fmt.Errorf("serve the kubelet on %s: %w", socket, err)
 		}
 	}
 }
 
-// change changes the state of the socket and tells who waits for it.
+// change changes the state of the socket and wakes those who wait for it.
 func (k *Kubelet) change(f func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -234,7 +233,7 @@ func (k *Kubelet) change(f func()) {
 	k.changed = make(chan struct{})
 }
 
-// await waits until a condition on the state of the socket holds.
+// await waits until a condition on the state of the socket is true.
 func (k *Kubelet) await(ctx context.Context, holds func() bool) error {
 	for {
 		k.mu.Lock()
@@ -256,8 +255,8 @@ func (k *Kubelet) Ready(ctx context.Context) error {
 	return k.await(ctx, func() bool { return k.served == k.wanted })
 }
 
-// Restart ends all connections and serves a new socket at the same path, which lists no pods for the
-// first emptyLists calls: what a kubelet does. It returns when the new socket is there.
+// Restart closes all connections and serves a new socket at the same path, which lists no pods for the first
+// emptyLists calls, as a kubelet does. It returns when the new socket is ready.
 func (k *Kubelet) Restart(ctx context.Context, emptyLists int) error {
 	k.change(func() {
 		k.fault.EmptyLists = emptyLists
@@ -267,7 +266,7 @@ func (k *Kubelet) Restart(ctx context.Context, emptyLists int) error {
 	return k.Ready(ctx)
 }
 
-// Stop ends all connections and removes the socket. It returns when that is done; Restart brings it back.
+// Stop closes all connections and removes the socket; Restart brings it back.
 func (k *Kubelet) Stop(ctx context.Context) error {
 	k.change(func() { k.down = true })
 	return k.await(ctx, func() bool { return k.served == 0 })
@@ -308,7 +307,7 @@ func (k *Kubelet) intercept(ctx context.Context, req any, info *grpc.UnaryServer
 	return handler(ctx, req)
 }
 
-// takeToken is the limiter's bucket. The caller holds mu.
+// takeToken is the rate limiter's bucket. The caller has locked mu.
 func (k *Kubelet) takeToken() bool {
 	now := k.now()
 	if !k.filled.IsZero() {
@@ -322,7 +321,7 @@ func (k *Kubelet) takeToken() bool {
 	return true
 }
 
-// list returns the pods that the next List tells, and its padding.
+// list returns the pods of the next List, and its padding.
 func (k *Kubelet) list() ([]KubeletPod, int, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -472,7 +471,7 @@ func (s kubeletAlpha) List(context.Context, *podresourcesalpha.ListPodResourcesR
 	return out, nil
 }
 
-// faultyCodec is the codec of protobuf messages, which on demand writes what is none.
+// faultyCodec is the codec of protobuf messages, which writes garbage on demand.
 type faultyCodec struct {
 	encoding.CodecV2
 	k *Kubelet

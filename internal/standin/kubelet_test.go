@@ -156,10 +156,11 @@ process 9 cgroup=/system.slice/x.service env=B:
 				{Name: "d", Claims: []KubeletClaim{{Namespace: "b", Name: "x", Driver: "gpu.nvidia.com", Pool: "node", Device: "gpu-3",
 					ShareID: "s"}}},
 			}},
-			{Namespace: "b", Name: "q", Containers: []KubeletContainer{{Name: "e", ProcessLook: ProcessLook{Command: "nvidia-cuda-mps",
-				Nodes: []string{"nvidia0", "nvidia-caps/nvidia-cap12"}, Env: []string{"A=b=c"}}}}},
+			{Namespace: "b", Name: "q", Containers: []KubeletContainer{{Name: "e",
+				ProcessDetails: ProcessDetails{Command: "nvidia-cuda-mps",
+					Nodes: []string{"nvidia0", "nvidia-caps/nvidia-cap12"}, Env: []string{"A=b=c"}}}}},
 		},
-		Processes: []HostProcess{{PID: 9, Cgroup: "/system.slice/x.service", ProcessLook: ProcessLook{Env: []string{"B="}}}},
+		Processes: []HostProcess{{PID: 9, Cgroup: "/system.slice/x.service", ProcessDetails: ProcessDetails{Env: []string{"B="}}}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)

@@ -19,7 +19,7 @@ import (
 //
 // where LOOK is comm=NAME, nodes=nvidia0,nvidiactl or env=NAME:VALUE, and "#" begins a comment at the start of a line
 // or after a space. Lines of the same pod, container or
-// resource add up. A resource is told from a keyword by its slash. "numa" speaks of the devices on its line,
+// resource add up. A resource has a slash, a keyword has none. "numa" applies to the devices on its line,
 // "pids" names processes in the container; "process" is one outside all pods.
 func ParsePods(name string, r io.Reader) (KubeletNode, error) {
 	n := KubeletNode{Allocatable: map[string][]string{}}
@@ -129,8 +129,8 @@ func (n *KubeletNode) parseProcess(fields []string) error {
 	return nil
 }
 
-// parse reads one keyword of a look; ok is false where it is none.
-func (l *ProcessLook) parse(key, value string) (ok bool, err error) {
+// parse reads one keyword of a LOOK; ok is false if it is none.
+func (l *ProcessDetails) parse(key, value string) (ok bool, err error) {
 	switch key {
 	case "comm":
 		l.Command = value
@@ -156,7 +156,7 @@ func (c *KubeletContainer) parse(fields []string) error {
 		"pool": &claim.Pool, "namespace": &claim.Namespace, "share": &claim.ShareID}
 	for _, field := range fields {
 		key, value, ok := strings.Cut(field, "=")
-		if look, err := c.ProcessLook.parse(key, value); err != nil {
+		if look, err := c.ProcessDetails.parse(key, value); err != nil {
 			return err
 		} else if look {
 			continue

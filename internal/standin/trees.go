@@ -12,15 +12,15 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
-// Trees are the folders of a node that an exporter reads beside driver and kubelet.
+// Trees are the directories of a node that an exporter reads beside driver and kubelet.
 type Trees struct{ Sysfs, Procfs, PodLogs, ContainerLogs string }
 
 // The inode of the first PID namespace of a kernel, as /proc/self/ns/pid shows it.
 const hostPIDNamespace = "pid:[4026531836]"
 
-// WriteTrees lays out under dir what a kernel and a kubelet would show of the scenario's GPUs and of the
-// node's pods: the PCI devices, the processes that containers name, and the names of their logs. A process of
-// the scenario that no container names runs in a service of the host.
+// WriteTrees writes what a kernel and a kubelet would show of the scenario's GPUs and the node's pods: PCI devices,
+// the processes that containers name, and the names of their logs. A process of the scenario that no container names
+// runs in a service of the host.
 func WriteTrees(dir string, s *scenario.Scenario, n KubeletNode) (Trees, error) {
 	t := Trees{filepath.Join(dir, "sys"), filepath.Join(dir, "proc"), filepath.Join(dir, "log", "pods"),
 		filepath.Join(dir, "log", "containers")}
@@ -43,23 +43,23 @@ func WriteTrees(dir string, s *scenario.Scenario, n KubeletNode) (Trees, error) 
 			w.file(filepath.Join(t.ContainerLogs, p.Name+"_"+p.Namespace+"_"+c.Name+"-"+id+".log"), "")
 			for _, pid := range c.PIDs {
 				placed[pid] = true
-				w.process(t.Procfs, pid, c.Name, "/kubepods/pod"+uid+"/"+id, c.ProcessLook)
+				w.process(t.Procfs, pid, c.Name, "/kubepods/pod"+uid+"/"+id, c.ProcessDetails)
 			}
 		}
 	}
 	for _, p := range n.Processes {
 		placed[p.PID] = true
-		w.process(t.Procfs, p.PID, "host", p.Cgroup, p.ProcessLook)
+		w.process(t.Procfs, p.PID, "host", p.Cgroup, p.ProcessDetails)
 	}
 	for _, p := range s.Processes() {
 		if !placed[p.PID] {
-			w.process(t.Procfs, p.PID, "host", "/system.slice/host-gpu-job.service", ProcessLook{})
+			w.process(t.Procfs, p.PID, "host", "/system.slice/host-gpu-job.service", ProcessDetails{})
 		}
 	}
 	return t, w.err
 }
 
-// treeWriter remembers the first error.
+// treeWriter keeps the first error.
 type treeWriter struct{ err error }
 
 func (w *treeWriter) file(path, text string) {
@@ -79,9 +79,9 @@ func (w *treeWriter) do(path string, make func() error) {
 	}
 }
 
-// process writes one process. A root and an environment are there where the look tells them; without, they are as
-// closed as to a reader without the right.
-func (w *treeWriter) process(procfs string, pid int, command, cgroup string, look ProcessLook) {
+// process writes one process. Its root and environment exist if the details have them; otherwise they are unreadable,
+// as without the permission.
+func (w *treeWriter) process(procfs string, pid int, command, cgroup string, look ProcessDetails) {
 	command = cmp.Or(look.Command, command)
 	dir := filepath.Join(procfs, fmt.Sprint(pid))
 	w.file(filepath.Join(dir, "stat"), fmt.Sprintf("%d (%s) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n",
@@ -95,7 +95,7 @@ func (w *treeWriter) process(procfs string, pid int, command, cgroup string, loo
 	}
 }
 
-// podUID and the ids of containers are made from the names, so that a node looks the same at each start.
+// podUID and the container IDs are derived from names, so that a node is the same at each start.
 func podUID(namespace, pod string) string {
 	h := digest(namespace, pod)
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:32]

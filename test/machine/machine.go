@@ -70,7 +70,7 @@ func Lay(t testing.TB, s *scenario.Scenario, pods standin.KubeletNode) *Node {
 	if n.Library, err = standin.BuildFakeNVML(t.Context(), s.Symbols, n.Dir); err != nil {
 		t.Fatal(err)
 	}
-	if n.env, n.Control, err = standin.PlayLive(s, n.Dir); err != nil {
+	if n.env, n.Control, err = standin.SimulateLive(s, n.Dir); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.Control.Close() })

@@ -238,15 +238,3 @@ func (n *node) place(np *nodePlan, dev int) *place {
 	c := n.gpus[dev]
 	return &place{rack: &n.rack.rack, node: np, dev: &np.gpus[dev], shares: c.shares, spare: c.spare}
 }
-
-// Responds reports whether the exporter of a node can be scraped.
-func (f *Fleet) Answers(i int, at time.Time) bool {
-	n, t := f.nodes[i], f.stamp(at)
-	p := n.rack.plan(n.rack.cycleAt(t))
-	for _, g := range p.nodes[n.at].gaps {
-		if g.contains(t) {
-			return false
-		}
-	}
-	return true
-}
