@@ -82,9 +82,8 @@ func Evaluate[T any](tab *Tab, script string) T {
 	return out
 }
 
-// Picture takes a screenshot of what is in the window, or of the whole page, and with -update renews the picture of that name in
-// docs/images,
-// if the documentation has one.
+// Picture takes a screenshot of what is in the window, or of the whole page. With -update it replaces the picture of that
+// name in docs/images, if there is one.
 func (tab *Tab) Picture(name string, whole bool) {
 	tab.t.Helper()
 	var png []byte

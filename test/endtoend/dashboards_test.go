@@ -19,7 +19,7 @@ var emptyInDemo = absent{
 	"gpu-capacity/Held in 14 days": "a forecast wants a day behind it",
 
 	"gpu-device/Power and limit/D": "modules such as GB200 alone have a power of their own",
-	"gpu-device/Fans":              "the GPUs of data centres have none",
+	"gpu-device/Fans":              "data center GPUs have none",
 
 	"gpu-exporter/Errors of calls in range":              "no driver call fails",
 	"gpu-exporter/Values that cannot be true, in range":  "the drivers tell no nonsense",
