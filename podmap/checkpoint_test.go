@@ -17,21 +17,21 @@ import (
 func entry(uid, container, resource, list, visible string) checkpointEntry {
 	return checkpointEntry{PodUID: uid, ContainerName: container, ResourceName: resource,
 		DeviceIDs: map[string][]string{"0": strings.Split(list, ",")},
-		answer:    &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": visible}}}
+		response:  &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": visible}}}
 }
 
-// ledger is a checkpoint file that a test rewrites.
-type ledger struct {
+// checkpoint is a checkpoint file that a test rewrites.
+type checkpoint struct {
 	t    *testing.T
 	path string
 	n    int
 }
 
-func newLedger(t *testing.T) *ledger {
-	return &ledger{t: t, path: filepath.Join(t.TempDir(), "kubelet_internal_checkpoint")}
+func newCheckpoint(t *testing.T) *checkpoint {
+	return &checkpoint{t: t, path: filepath.Join(t.TempDir(), "kubelet_internal_checkpoint")}
 }
 
-func (l *ledger) raw(data []byte) {
+func (l *checkpoint) raw(data []byte) {
 	l.t.Helper()
 	// As the kubelet does: a new file takes the place of the old.
 	l.n++
@@ -44,7 +44,7 @@ func (l *ledger) raw(data []byte) {
 	}
 }
 
-func (l *ledger) write(entries ...checkpointEntry) {
+func (l *checkpoint) write(entries ...checkpointEntry) {
 	l.t.Helper()
 	l.raw(checkpointFile(l.t, entries))
 }
@@ -54,7 +54,7 @@ func (c *clock) withCheckpoint(k kubelet, path string) *Map {
 }
 
 func TestPodUIDs(t *testing.T) {
-	l := newLedger(t)
+	l := newCheckpoint(t)
 	l.write(entry("uid-p", "c", "nvidia.com/gpu", GPUA, GPUA), entry("uid-q", "c", "nvidia.com/gpu", GPUB+"-1", GPUC),
 		entry("uid-init", "init", "nvidia.com/gpu", GPUA, GPUA))
 	k := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu="+GPUA, "a/q/c nvidia.com/gpu="+GPUB+"-1", "a/r/c nvidia.com/gpu="+GPUD)}
@@ -65,61 +65,63 @@ func TestPodUIDs(t *testing.T) {
 	}
 	wantLines(t, h, "a/p/c nvidia.com/gpu A 1", "a/q/c nvidia.com/gpu C ? shared", "a/r/c nvidia.com/gpu D 1")
 	if h.Uncertain {
-		t.Error("all is told, and still no GPU is known free")
+		t.Error("everything is resolved, and still no GPU is known to be unallocated")
 	}
 }
 
-// An entry is believed only beside the one holder that it can be of.
-func TestEntriesThatAreNotBelieved(t *testing.T) {
-	lying := GPUB + "-1"
+// An entry counts only for the one allocation that it can belong to.
+func TestEntriesThatDoNotCount(t *testing.T) {
+	opaque := GPUB + "-1"
 	for _, c := range []struct {
 		name    string
 		pods    []string
 		entries []checkpointEntry
 		want    []string
 	}{
-		{"another set of ids", []string{"a/p/c nvidia.com/gpu=" + lying + "," + GPUB + "-2"},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, GPUA)},
+		{"another set of ids", []string{"a/p/c nvidia.com/gpu=" + opaque + "," + GPUB + "-2"},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", opaque, GPUA)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 2"}},
-		{"another container", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "d", "nvidia.com/gpu", lying, GPUA)},
+		{"another container", []string{"a/p/c nvidia.com/gpu=" + opaque},
+			[]checkpointEntry{entry("u", "d", "nvidia.com/gpu", opaque, GPUA)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
-		{"another resource", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "c", "nvidia.com/vgpu", lying, GPUA)},
+		{"another resource", []string{"a/p/c nvidia.com/gpu=" + opaque},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/vgpu", opaque, GPUA)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
-		{"two entries alike, of a dead pod and a living", []string{"a/p/c nvidia.com/gpu=" + lying},
-			[]checkpointEntry{entry("dead", "c", "nvidia.com/gpu", lying, GPUA), entry("u", "c", "nvidia.com/gpu", lying, GPUC)},
+		{"two entries alike, of a dead pod and a living", []string{"a/p/c nvidia.com/gpu=" + opaque},
+			[]checkpointEntry{entry("dead", "c", "nvidia.com/gpu", opaque, GPUA), entry("u", "c", "nvidia.com/gpu", opaque, GPUC)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
-		{"a pod of two UIDs", []string{"a/p/c nvidia.com/gpu=" + lying, "a/p/d nvidia.com/gpu=" + GPUB + "-2"},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, GPUA), entry("v", "d", "nvidia.com/gpu", GPUB+"-2", GPUA)},
+		{"a pod of two UIDs", []string{"a/p/c nvidia.com/gpu=" + opaque, "a/p/d nvidia.com/gpu=" + GPUB + "-2"},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", opaque, GPUA), entry("v", "d", "nvidia.com/gpu", GPUB+"-2", GPUA)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1", "a/p/d nvidia.com/gpu unresolved 1"}},
-		{"one UID for two pods", []string{"a/p/c nvidia.com/gpu=" + lying, "a/q/d nvidia.com/gpu=" + GPUB + "-2"},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, GPUA), entry("u", "d", "nvidia.com/gpu", GPUB+"-2", GPUA)},
+		{"one UID for two pods", []string{"a/p/c nvidia.com/gpu=" + opaque, "a/q/d nvidia.com/gpu=" + GPUB + "-2"},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", opaque, GPUA), entry("u", "d", "nvidia.com/gpu", GPUB+"-2", GPUA)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1", "a/q/d nvidia.com/gpu unresolved 1"}},
-		{"a GPU that is not here", []string{"a/p/c nvidia.com/gpu=" + lying},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, gone)},
+		{"a GPU that is not here", []string{"a/p/c nvidia.com/gpu=" + opaque},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", opaque, missing)},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
-		{"one GPU of two is here", []string{"a/p/c nvidia.com/gpu=" + lying + "," + GPUB + "-2"},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying+","+GPUB+"-2", GPUA+","+gone)},
+		{"one GPU of two is here", []string{"a/p/c nvidia.com/gpu=" + opaque + "," + GPUB + "-2"},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", opaque+","+GPUB+"-2", GPUA+","+missing)},
 			[]string{"a/p/c nvidia.com/gpu A ? shared", "a/p/c nvidia.com/gpu unresolved 1"}},
-		{"all GPUs", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, "all")},
+		{"all GPUs", []string{"a/p/c nvidia.com/gpu=" + opaque}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", opaque, "all")},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
-		{"none", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, "none")},
+		{"none", []string{"a/p/c nvidia.com/gpu=" + opaque}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", opaque, "none")},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
-		{"void", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, "void")},
+		{"void", []string{"a/p/c nvidia.com/gpu=" + opaque}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", opaque, "void")},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
-		{"an index", []string{"a/p/c nvidia.com/gpu=" + lying}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, "0")},
+		{"an index", []string{"a/p/c nvidia.com/gpu=" + opaque}, []checkpointEntry{entry("u", "c", "nvidia.com/gpu", opaque, "0")},
 			[]string{"a/p/c nvidia.com/gpu A ? shared"}},
-		{"an index that is not here", []string{"a/p/c nvidia.com/gpu=" + lying},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying, "9")},
+		{"an index that is not here", []string{"a/p/c nvidia.com/gpu=" + opaque},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", opaque, "9")},
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}},
-		{"ids of a plugin that nobody knows", []string{"a/p/c example.com/gpu=" + GPUA},
+		{"IDs of an unknown plugin", []string{"a/p/c example.com/gpu=" + GPUA},
 			[]checkpointEntry{entry("u", "c", "example.com/gpu", GPUA, GPUA)},
 			[]string{"a/p/c example.com/gpu unresolved 1"}},
-		{"honest and invented ids in one hand", []string{"a/p/c nvidia.com/gpu=" + lying + "," + GPUA},
-			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", lying+","+GPUA, GPUC)},
+		{"direct and opaque IDs of one container", []string{"a/p/c nvidia.com/gpu=" + opaque + "," + GPUA},
+			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", opaque+","+GPUA, GPUC)},
 			[]string{"a/p/c nvidia.com/gpu A 1", "a/p/c nvidia.com/gpu unresolved 1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newCheckpoint(t)
 			l.write(c.entries...)
 			h := poll(t, newClock().withCheckpoint(&fakeKubelet{pods: pods(c.pods...)}, l.path))
 			wantLines(t, h, c.want...)
@@ -128,11 +130,11 @@ func TestEntriesThatAreNotBelieved(t *testing.T) {
 }
 
 // How a container is shown its GPUs, in all the ways of the runtime.
-func TestWaysToShowAGPU(t *testing.T) {
+func TestVisibleInResponses(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		answer *deviceplugin.ContainerAllocateResponse
-		want   string
+		name     string
+		response *deviceplugin.ContainerAllocateResponse
+		want     string
 	}{
 		{"environment", &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": GPUC}}, "C ? shared"},
 		{"MIG index", &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": "3:0"}}, "D D3 1"},
@@ -152,9 +154,9 @@ func TestWaysToShowAGPU(t *testing.T) {
 			&deviceplugin.ContainerAllocateResponse{CdiDevices: []*deviceplugin.CDIDevice{{Name: "example.com/gpu=0"}}}, ""},
 		{"nothing", &deviceplugin.ContainerAllocateResponse{}, ""},
 	} {
-		l := newLedger(t)
+		l := newCheckpoint(t)
 		e := entry("u", "c", "nvidia.com/gpu", GPUB+"-1", "")
-		e.answer = c.answer
+		e.response = c.response
 		l.write(e)
 		h := poll(t, newClock().withCheckpoint(&fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUB + "-1")}, l.path))
 		want := "a/p/c nvidia.com/gpu " + c.want
@@ -168,7 +170,7 @@ func TestWaysToShowAGPU(t *testing.T) {
 }
 
 func TestCheckpointHealth(t *testing.T) {
-	l, now := newLedger(t), newClock()
+	l, now := newCheckpoint(t), newClock()
 	k := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUB + "-1")}
 	m := now.withCheckpoint(k, l.path)
 	if s := m.Allocations(node()).Sources; len(s) != 2 || s[1].Name != "checkpoint" || s[1].Up || s[1].Message == "" {
@@ -189,7 +191,7 @@ func TestCheckpointHealth(t *testing.T) {
 	}
 	wantLines(t, h, "a/p/c nvidia.com/gpu A ? shared")
 
-	// Cut off: what was read before goes on for those who held then, and for nobody else.
+	// Truncated: what was read before is used for the allocations of that time only.
 	l.raw([]byte(`{"Data":{"PodDeviceEntries":[{"PodUID":"u"`))
 	k.pods = pods("a/p/c nvidia.com/gpu="+GPUB+"-1", "a/q/c nvidia.com/gpu="+GPUB+"-2")
 	now.advance(30 * time.Second)
@@ -216,9 +218,9 @@ func TestCheckpointHealth(t *testing.T) {
 	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu unresolved 1")
 }
 
-// The entry of a pod that is gone is not its successor's: the file was not written anew yet.
+// The entry of a deleted pod is not its successor's: the file was not written again yet.
 func TestAUIDIsOnePods(t *testing.T) {
-	l := newLedger(t)
+	l := newCheckpoint(t)
 	k := &fakeKubelet{pods: pods("a/p-1/c nvidia.com/gpu=" + GPUB + "-1")}
 	m := newClock().withCheckpoint(k, l.path)
 	l.write(entry("u1", "c", "nvidia.com/gpu", GPUB+"-1", GPUA))
@@ -234,7 +236,7 @@ func TestAUIDIsOnePods(t *testing.T) {
 }
 
 func TestUnchangedFilesAreNotReadAgain(t *testing.T) {
-	l := newLedger(t)
+	l := newCheckpoint(t)
 	m := newClock().withCheckpoint(&fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUB + "-1")}, l.path)
 	l.write(entry("u", "c", "nvidia.com/gpu", GPUB+"-1", GPUA))
 	poll(t, m)
@@ -247,8 +249,8 @@ func TestUnchangedFilesAreNotReadAgain(t *testing.T) {
 	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu C ? shared")
 }
 
-func TestWhatIsToldIsNoLongerStrange(t *testing.T) {
-	l := newLedger(t)
+func TestResolvedIDsAreNotUnrecognized(t *testing.T) {
+	l := newCheckpoint(t)
 	k := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu="+GPUB+"-1", "a/q/c aliyun.com/gpu-mem="+GPUB+"-_-1")}
 	m := newClock().withCheckpoint(k, l.path)
 	l.write(entry("u", "c", "nvidia.com/gpu", GPUB+"-1", GPUA))
@@ -258,19 +260,19 @@ func TestWhatIsToldIsNoLongerStrange(t *testing.T) {
 	}
 }
 
-func TestAllocsOfTruthHaveABeginning(t *testing.T) {
-	l, now := newLedger(t), newClock()
+func TestSinceOfResolvedAllocations(t *testing.T) {
+	l, now := newCheckpoint(t), newClock()
 	k := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUB + "-1")}
 	m := now.withCheckpoint(k, l.path)
 	l.write(entry("u", "c", "nvidia.com/gpu", GPUB+"-1", GPUA), entry("v", "c", "nvidia.com/gpu", GPUB+"-2", GPUA))
 	if h := poll(t, m); h.List[0].Since.Present() {
-		t.Errorf("it began before the exporter: %v", h.List[0].Since)
+		t.Errorf("it start before the exporter: %v", h.List[0].Since)
 	}
 	now.advance(time.Minute)
-	began := now.now
+	start := now.now
 	k.pods = pods("a/p/c nvidia.com/gpu="+GPUB+"-1", "a/q/c nvidia.com/gpu="+GPUB+"-2")
 	for range 2 {
-		if h := poll(t, m); h.List[0].Since.Present() || h.List[1].Since.Or(time.Time{}) != began {
+		if h := poll(t, m); h.List[0].Since.Present() || h.List[1].Since.Or(time.Time{}) != start {
 			t.Errorf("%v and %v", h.List[0].Since, h.List[1].Since)
 		}
 		now.advance(time.Minute)

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
 
-// schemeResources is a holder of every scheme's resource, in two pods of two containers.
+// schemeResources is an allocation of every scheme's resource, in two pods of two containers.
 var schemeResources = []string{
 	"hami/p/one nvidia.com/gpu=" + GPUB + "-1", "hami/p/two nvidia.com/gpu=" + GPUB + "-2," + GPUB + "-3",
 	"aliyun/p/one aliyun.com/gpu-mem=" + GPUB + "-_-1," + GPUB + "-_-2", "aliyun/p/two aliyun.com/gpu=x",
@@ -29,16 +29,16 @@ var schemeResources = []string{
 	"kube-system/kubeshare-vgpu-n1-abcde/s nvidia.com/gpu=" + GPUC,
 }
 
-// FuzzResolve holds what must be true whatever plugins answer and schedulers write: no panic, no GPU that the node
-// lacks, no pod that the kubelet does not list, no GPU held more than once.
+// FuzzResolve checks what holds for any response of plugins and any annotation: no panic, no GPU that the node lacks,
+// no pod that the kubelet does not list, no GPU allocated more than once.
 func FuzzResolve(f *testing.F) {
 	for _, s := range allSharing(f) {
 		for _, c := range s.cases {
 			for _, e := range c.entries {
-				f.Add("NVIDIA_VISIBLE_DEVICES", e.answer.Envs["NVIDIA_VISIBLE_DEVICES"], "CUDA_DEVICE_MEMORY_LIMIT_0",
-					e.answer.Envs["CUDA_DEVICE_MEMORY_LIMIT_0"])
-				f.Add("ALIYUN_COM_GPU_MEM_CONTAINER", e.answer.Envs["ALIYUN_COM_GPU_MEM_CONTAINER"], "ALIYUN_COM_GPU_MEM_DEV",
-					e.answer.Envs["ALIYUN_COM_GPU_MEM_DEV"])
+				f.Add("NVIDIA_VISIBLE_DEVICES", e.response.Envs["NVIDIA_VISIBLE_DEVICES"], "CUDA_DEVICE_MEMORY_LIMIT_0",
+					e.response.Envs["CUDA_DEVICE_MEMORY_LIMIT_0"])
+				f.Add("ALIYUN_COM_GPU_MEM_CONTAINER", e.response.Envs["ALIYUN_COM_GPU_MEM_CONTAINER"], "ALIYUN_COM_GPU_MEM_DEV",
+					e.response.Envs["ALIYUN_COM_GPU_MEM_DEV"])
 			}
 			for _, p := range c.pods {
 				meta := p["metadata"].(map[string]any)
@@ -113,8 +113,8 @@ func FuzzPreparedClaims(f *testing.F) {
 	})
 }
 
-// FuzzDeviceID holds what must be true of every id under every name: no GPU that the node lacks, no instance on another
-// GPU, no lying scheme believed, shares within the whole.
+// FuzzDeviceID checks every ID under every name: no GPU that the node lacks, no instance on another GPU, no direct ID
+// of an opaque scheme, shares within the whole.
 func FuzzDeviceID(f *testing.F) {
 	for _, resource := range []string{"nvidia.com/gpu", "nvidia.com/gpu-10gb", "k8s.amazonaws.com/vgpu", "example.com/x",
 		"gpu.nvidia.com"} {
@@ -147,29 +147,29 @@ func FuzzDeviceID(f *testing.F) {
 		r := snapshot{response: table.parse(list), capacity: table.capacity(able, capacity{})}
 		h := r.allocations(inv, nil, nil)
 		shares := map[gpu.UUID]float64{}
-		for _, held := range h.List {
-			dev, ok := inv.ByUUID(held.GPU)
+		for _, a := range h.List {
+			dev, ok := inv.ByUUID(a.GPU)
 			if !ok {
-				t.Fatalf("%s %q: GPU %s is not there", resource, id, held.GPU)
+				t.Fatalf("%s %q: GPU %s is not there", resource, id, a.GPU)
 			}
-			if held.Instance != "" {
-				if on, _, ok := inv.ByInstance(held.Instance); !ok || on != dev {
-					t.Fatalf("%s %q: instance %s is not on %s", resource, id, held.Instance, held.GPU)
+			if a.Instance != "" {
+				if on, _, ok := inv.ByInstance(a.Instance); !ok || on != dev {
+					t.Fatalf("%s %q: instance %s is not on %s", resource, id, a.Instance, a.GPU)
 				}
 			}
-			shares[held.GPU+held.Instance] += float64(held.Share.Or(0))
+			shares[a.GPU+a.Instance] += float64(a.Share.Or(0))
 			if !strings.Contains(resource, "nvidia.com") && resource != "k8s.amazonaws.com/vgpu" &&
 				resource != "deepomatic.com/shared-gpu" && resource != "mine.example/gpu" {
-				t.Fatalf("%s %q is believed", resource, id)
+				t.Fatalf("%s %q is direct", resource, id)
 			}
 		}
 		for at, share := range shares {
 			if share > 1+1e-9 {
-				t.Fatalf("%s %q: %s is held %v times", resource, id, at, share)
+				t.Fatalf("%s %q: %s is allocated %v times", resource, id, at, share)
 			}
 		}
 		if len(id) > client.MaxIDLength && len(h.List) > 0 {
-			t.Fatalf("an id of %d bytes is believed", len(id))
+			t.Fatalf("an ID of %d bytes is parsed", len(id))
 		}
 		if len(deviceid.Shape(id)) > 200 {
 			t.Fatalf("shape of %q is long", id)

@@ -86,7 +86,7 @@ func wantGood(t *testing.T, m *podmap.Map) gpu.Allocations {
 	}
 	h := m.Allocations(devs)
 	if !h.Known || len(h.List) != 2 || h.List[0].GPU != GPUA || h.List[1].GPU != GPUB || len(h.Unresolved) != 0 {
-		t.Fatalf("holdings %+v", h)
+		t.Fatalf("allocations %+v", h)
 	}
 	if s := h.Sources[0]; !s.Up || s.Message != "" {
 		t.Fatalf("health %+v", s)
@@ -94,7 +94,7 @@ func wantGood(t *testing.T, m *podmap.Map) gpu.Allocations {
 	return h
 }
 
-// wantBad polls, and wants the message to say so and the mapping to stay.
+// wantBad polls, and expects the message, and the allocations to remain.
 func wantBad(t *testing.T, m *podmap.Map, message string) {
 	t.Helper()
 	before := m.Allocations(devs)
@@ -179,21 +179,21 @@ func TestKubeletRestart(t *testing.T) {
 	m := newMap(t, podmap.Options{Socket: socket})
 	wantGood(t, m)
 	for range 3 {
-		// The first answer after a restart is empty: the GPUs are not free.
+		// The first response after a restart is empty: the GPUs are not unallocated.
 		if err := k.Restart(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
 		wantGood(t, m)
 		wantGood(t, m)
 	}
-	// A kubelet whose pods are really gone.
+	// A kubelet without pods.
 	k.SetPods(nil)
 	wantGood(t, m)
 	if err := m.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if h := m.Allocations(devs); !h.Known || len(h.List) != 0 || len(h.Pods) != 0 {
-		t.Errorf("two empty answers, and still %+v", h)
+		t.Errorf("two empty responses, and still %+v", h)
 	}
 }
 
@@ -226,7 +226,7 @@ func TestSocketReplacedUnderALivingConnection(t *testing.T) {
 	serve(t, socket)
 	wantGood(t, m)
 	if n := old.Calls("v1.List"); n != calls {
-		t.Errorf("the old kubelet was asked %d times more", n-calls)
+		t.Errorf("the old kubelet was queried %d more times", n-calls)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestPathsThatAreNoKubelet(t *testing.T) {
 		}
 		wantBad(t, newMap(t, podmap.Options{Socket: socket}), "is not a socket: mount the kubelet's pod-resources directory")
 	})
-	t.Run("nobody listens", func(t *testing.T) {
+	t.Run("connection refused", func(t *testing.T) {
 		socket := socketPath(t)
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 		if err != nil {
@@ -390,9 +390,9 @@ func TestStopIsPromptWhileTheKubeletHangs(t *testing.T) {
 	go func() { done <- m.Run(ctx) }()
 	for k.Calls("v1.List") == 0 {
 		runtime.Gosched()
-		// Holdings never wait for the kubelet.
+		// Allocations never waits for the kubelet.
 		if m.Allocations(devs).Known {
-			t.Fatal("known without an answer")
+			t.Fatal("known without a response")
 		}
 	}
 	cancel()
@@ -464,7 +464,7 @@ func TestDemoNode(t *testing.T) {
 	}
 	for namespace, want := range map[string]float64{"ml-training": 4, "notebooks": 0.75, "inference": 3, "research": 1} {
 		if shares[namespace] != want {
-			t.Errorf("%s holds %v GPUs or instances, want %v", namespace, shares[namespace], want)
+			t.Errorf("%s has %v GPUs or instances, want %v", namespace, shares[namespace], want)
 		}
 	}
 	if len(h.Unresolved) != 0 || h.Uncertain || len(h.Pods) != 8 || len(m.Unrecognized()) != 0 {

@@ -44,15 +44,15 @@ func TestContainerOfAUID(t *testing.T) {
 		{"by the checkpoint, ids that lie", []string{"a/p/c " + gpuOf(GPUA+"-1")},
 			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA+"-1", GPUB)}, nil, map[string]string{"u": "a/p/c"}},
 		{"by the API alone", []string{"a/p/c " + gpuOf(GPUA)}, nil, map[gpu.PodName]string{p: "u"}, map[string]string{"u": "a/p/c"}},
-		{"by the API, a pod that holds nothing", []string{"a/p/c"}, nil, map[gpu.PodName]string{p: "u"}, map[string]string{"u": "a/p/c"}},
+		{"by the API, a pod without devices", []string{"a/p/c"}, nil, map[gpu.PodName]string{p: "u"}, map[string]string{"u": "a/p/c"}},
 		{"by the API, a claim of DRA", []string{"a/p/c gpu.nvidia.com:claim=gpu-0"}, nil, map[gpu.PodName]string{p: "u"},
 			map[string]string{"u": "a/p/c"}},
 		{"a side container without devices", []string{"a/p/proxy", "a/p/c " + gpuOf(GPUA)},
 			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA, GPUA)}, nil, map[string]string{"u": "a/p/c"}},
-		{"two containers that hold", []string{"a/p/c " + gpuOf(GPUA), "a/p/d " + gpuOf(GPUB)},
+		{"two containers with devices", []string{"a/p/c " + gpuOf(GPUA), "a/p/d " + gpuOf(GPUB)},
 			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA, GPUA), entry("u", "d", "nvidia.com/gpu", GPUB, GPUB)},
 			map[gpu.PodName]string{p: "u"}, nil},
-		{"two containers, none of which holds", []string{"a/p/c", "a/p/d"}, nil, map[gpu.PodName]string{p: "u"}, nil},
+		{"two containers without devices", []string{"a/p/c", "a/p/d"}, nil, map[gpu.PodName]string{p: "u"}, nil},
 		{"a pod that the kubelet does not list", []string{"a/p/c " + gpuOf(GPUA)}, nil, map[gpu.PodName]string{q: "u"}, nil},
 		{"equal ids of two pods", []string{"a/p/c " + gpuOf(GPUA+"-1"), "a/q/c " + gpuOf(GPUA+"-1")},
 			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA+"-1", GPUA)}, nil, nil},
@@ -62,10 +62,10 @@ func TestContainerOfAUID(t *testing.T) {
 			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA, GPUA)}, map[gpu.PodName]string{p: "v"}, nil},
 		{"one UID for two pods", []string{"a/p/c " + gpuOf(GPUA), "a/q/c " + gpuOf(GPUB)},
 			[]checkpointEntry{entry("u", "c", "nvidia.com/gpu", GPUA, GPUA)}, map[gpu.PodName]string{q: "u"}, nil},
-		{"nobody tells", []string{"a/p/c " + gpuOf(GPUA)}, nil, nil, nil},
+		{"no source", []string{"a/p/c " + gpuOf(GPUA)}, nil, nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newCheckpoint(t)
 			l.write(c.entries...)
 			m := newClock().withCheckpoint(&fakeKubelet{pods: pods(c.pods...)}, l.path)
 			if c.api != nil {
@@ -81,35 +81,35 @@ func TestContainerOfAUID(t *testing.T) {
 }
 
 // Between the list and the file an entry of the pod that had the same devices before may still stand in the file: one
-// answer alone names nobody, and a name that turned out to be another pod's was never given.
-func TestAUIDNeedsTwoAnswers(t *testing.T) {
-	l := newLedger(t)
+// response alone names no container, and a name that turned out to be another pod's was never returned.
+func TestAUIDNeedsTwoResponses(t *testing.T) {
+	l := newCheckpoint(t)
 	k := &fakeKubelet{pods: pods("a/new/c nvidia.com/gpu=" + GPUA)}
 	c := newClock()
 	m := c.withCheckpoint(k, l.path)
-	l.write(entry("old", "c", "nvidia.com/gpu", GPUA, GPUA)) // of a pod that is gone
+	l.write(entry("old", "c", "nvidia.com/gpu", GPUA, GPUA)) // of a deleted pod
 	poll(t, m)
 	if got := namesOf(m, "old"); len(got) != 0 {
-		t.Fatalf("one answer named %v", got)
+		t.Fatalf("one response named %v", got)
 	}
 	l.write(entry("new", "c", "nvidia.com/gpu", GPUA, GPUA))
 	poll(t, m)
 	if got := namesOf(m, "old", "new"); len(got) != 0 {
-		t.Fatalf("one answer named %v", got)
+		t.Fatalf("one response named %v", got)
 	}
 	poll(t, m)
 	if got := namesOf(m, "old", "new"); !maps.Equal(got, map[string]string{"new": "a/new/c"}) {
 		t.Errorf("named %v", got)
 	}
-	// What is too old names nobody.
+	// A response that is too old names no container.
 	k.err = fmt.Errorf("gone")
 	c.advance(DefaultMaxAge + time.Second)
 	_ = m.Poll(t.Context())
 	if got := namesOf(m, "new"); len(got) != 0 {
-		t.Errorf("an answer of long ago named %v", got)
+		t.Errorf("an old response named %v", got)
 	}
 	if got := namesOf(newMap(Options{}, nil), "new"); len(got) != 0 {
-		t.Errorf("nobody was asked, and named %v", got)
+		t.Errorf("without a source, named %v", got)
 	}
 }
 
@@ -124,12 +124,12 @@ func FuzzContainerOf(f *testing.F) {
 		container := func(b byte) string { return fmt.Sprintf("c%d", b&1) }
 		var lines []string
 		var entries []checkpointEntry
-		truth := map[string]gpu.Container{}
+		want := map[string]gpu.Container{}
 		for i, b := range living {
 			pod, uid := fmt.Sprintf("p%d", i), fmt.Sprintf("u%d", i)
 			lines = append(lines, fmt.Sprintf("a/%s/%s nvidia.com/gpu=%s", pod, container(b), id(b)))
 			entries = append(entries, entry(uid, container(b), "nvidia.com/gpu", id(b), GPUA))
-			truth[uid] = gpu.Container{Namespace: "a", Pod: pod, Name: container(b)}
+			want[uid] = gpu.Container{Namespace: "a", Pod: pod, Name: container(b)}
 		}
 		for i, b := range dead {
 			entries = append(entries, entry(fmt.Sprintf("dead%d", i), container(b), "nvidia.com/gpu", id(b), GPUA))
@@ -137,15 +137,15 @@ func FuzzContainerOf(f *testing.F) {
 		if len(living) == 0 {
 			return
 		}
-		l := newLedger(t)
+		l := newCheckpoint(t)
 		l.write(entries...)
 		m := newClock().withCheckpoint(&fakeKubelet{pods: pods(lines...)}, l.path)
 		poll(t, m)
 		poll(t, m)
 		for i := range living {
 			uid := fmt.Sprintf("u%d", i)
-			if c, ok := m.ContainerOf(uid); ok && c != truth[uid] {
-				t.Errorf("%s is %v, named %v", uid, truth[uid], c)
+			if c, ok := m.ContainerOf(uid); ok && c != want[uid] {
+				t.Errorf("%s is %v, named %v", uid, want[uid], c)
 			}
 		}
 		for i := range dead {

@@ -138,7 +138,7 @@ func poll(t *testing.T, m *Map) gpu.Allocations {
 	return m.Allocations(node())
 }
 
-// lines renders allocations for comparison: "ns/pod/container resource GPU [instance] share [shared] [granted]".
+// lines renders allocations for comparison: "ns/pod/container resource GPU [instance] share [shared] [memory limit]".
 func lines(h gpu.Allocations) []string {
 	short := strings.NewReplacer(GPUA, "A", GPUB, "B", GPUC, "C", GPUD, "D", migD3, "D3", migD7, "D7")
 	var out []string
@@ -170,7 +170,7 @@ func lines(h gpu.Allocations) []string {
 func wantLines(t *testing.T, h gpu.Allocations, want ...string) {
 	t.Helper()
 	if got := lines(h); !slices.Equal(got, want) {
-		t.Errorf("holdings:\n\t%s\nwant:\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+		t.Errorf("allocations:\n\t%s\nwant:\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 	}
 }
 
@@ -194,7 +194,7 @@ func TestShares(t *testing.T) {
 			[]string{"a/p/c nvidia.com/gpu A 0.5 shared", "a/p/c nvidia.com/gpu B 0.5 shared"}, false},
 		{"replicas never listed", []string{"a/p/c nvidia.com/gpu=" + GPUA + "::2"}, nil,
 			[]string{"a/p/c nvidia.com/gpu A ? shared"}, false},
-		{"more replicas held than are left", []string{"a/p/c nvidia.com/gpu=" + GPUA + "::2," + GPUA + "::3",
+		{"more replicas allocated than listed", []string{"a/p/c nvidia.com/gpu=" + GPUA + "::2," + GPUA + "::3",
 			"a/q/c nvidia.com/gpu=" + GPUA + "::1"},
 			[]string{"nvidia.com/gpu=" + replicaIDs(GPUA, 2)},
 			[]string{"a/p/c nvidia.com/gpu A 0.6667 shared", "a/q/c nvidia.com/gpu A 0.3333 shared"}, false},
@@ -215,7 +215,7 @@ func TestShares(t *testing.T) {
 			[]string{"a/q/c nvidia.com/gpu D D3 0.5 shared"}, false},
 		{"AWS", []string{"a/q/c k8s.amazonaws.com/vgpu=" + GPUA + "-0"},
 			[]string{"k8s.amazonaws.com/vgpu=" + GPUA + "-0," + GPUA + "-1"}, []string{"a/q/c k8s.amazonaws.com/vgpu A 0.5 shared"}, false},
-		{"nos grants memory", []string{"a/p/c nvidia.com/gpu-10gb=" + GPUA + "::0," + GPUA + "::1",
+		{"nos limits memory", []string{"a/p/c nvidia.com/gpu-10gb=" + GPUA + "::0," + GPUA + "::1",
 			"a/q/c nvidia.com/gpu-20gb=" + GPUA + "::0"},
 			[]string{"nvidia.com/gpu-10gb=" + replicaIDs(GPUA, 2), "nvidia.com/gpu-20gb=" + replicaIDs(GPUA, 1)},
 			[]string{"a/p/c nvidia.com/gpu-10gb A 0.5 shared 20GiB", "a/q/c nvidia.com/gpu-20gb A 0.5 shared 20GiB"}, false},
@@ -234,16 +234,16 @@ func TestShares(t *testing.T) {
 			[]string{"a/p/c gpu.nvidia.com B 1", "b/p/c gpu.nvidia.com C 1"}, false},
 		{"a claim on a MIG device", []string{"a/p/c gpu.nvidia.com:x=gpu-2-mig-3g40gb-9-0"}, nil,
 			[]string{"a/p/c gpu.nvidia.com D D3 1"}, false},
-		{"two claims on one device: nobody tells the shares", []string{"a/p/c gpu.nvidia.com:x=gpu-0", "a/q/c gpu.nvidia.com:y=gpu-0"}, nil,
+		{"two claims on one device: unknown shares", []string{"a/p/c gpu.nvidia.com:x=gpu-0", "a/q/c gpu.nvidia.com:y=gpu-0"}, nil,
 			[]string{"a/p/c gpu.nvidia.com B ? shared", "a/q/c gpu.nvidia.com B ? shared"}, false},
 		{"a claim on a part", []string{"a/p/c gpu.nvidia.com:x=gpu-0@share1"}, nil, []string{"a/p/c gpu.nvidia.com B ? shared"}, false},
 		{"no GPUs in the claim", []string{"a/p/c compute-domain.nvidia.com:x=channel-0"}, nil, nil, false},
 
-		{"a lying scheme", []string{"a/p/c nvidia.com/gpu=" + GPUA + "-1," + GPUA + "-2 nvidia.com/gpumem=x,y,z"}, nil,
+		{"a opaque scheme", []string{"a/p/c nvidia.com/gpu=" + GPUA + "-1," + GPUA + "-2 nvidia.com/gpumem=x,y,z"}, nil,
 			[]string{"a/p/c nvidia.com/gpu unresolved 2"}, true},
-		{"honest and lying side by side", []string{"a/p/c nvidia.com/gpu=" + GPUA + " nvidia.com/vgpu-number=" + GPUB + "::1"}, nil,
+		{"direct and opaque together", []string{"a/p/c nvidia.com/gpu=" + GPUA + " nvidia.com/vgpu-number=" + GPUB + "::1"}, nil,
 			[]string{"a/p/c nvidia.com/gpu A 1", "a/p/c nvidia.com/vgpu-number unresolved 1"}, true},
-		{"a GPU that is not here is on no GPU that is", []string{"a/p/c nvidia.com/gpu=" + gone + "," + GPUA}, nil,
+		{"a GPU of another node", []string{"a/p/c nvidia.com/gpu=" + missing + "," + GPUA}, nil,
 			[]string{"a/p/c nvidia.com/gpu A 1", "a/p/c nvidia.com/gpu unresolved 1"}, false},
 		{"a MIG device that is not here yet may be on any", []string{"a/p/c nvidia.com/gpu=MIG-" + mdev}, nil,
 			[]string{"a/p/c nvidia.com/gpu unresolved 1"}, true},
@@ -266,7 +266,7 @@ func TestShares(t *testing.T) {
 			}
 			for at, sum := range sums {
 				if sum > 1+1e-9 {
-					t.Errorf("%s is held %v times", at, sum)
+					t.Errorf("%s is allocated %v times", at, sum)
 				}
 			}
 		})
@@ -303,7 +303,7 @@ func TestResourcesAndPods(t *testing.T) {
 		t.Errorf("pods %v", h.Pods)
 	}
 
-	// The plugin stops and the pods end: names stay, at 0, and pods that do not hold are not told.
+	// The plugin stops and the pods end: names remain, at 0, and pods without devices are not listed.
 	k.pods, k.devices = pods("d/none/c rdma/hca=2"), ids()
 	poll(t, m)
 	h = poll(t, m)
@@ -317,7 +317,7 @@ func TestResourcesAndPods(t *testing.T) {
 		t.Errorf("resources %+v\nwant %+v", h.Resources, want)
 	}
 	if len(h.Pods) != 0 || len(h.List) != 0 || !h.Known {
-		t.Errorf("still held: %+v", h)
+		t.Errorf("still allocated: %+v", h)
 	}
 }
 
@@ -377,10 +377,10 @@ func TestSince(t *testing.T) {
 	check("old ?, young 00:10")
 	c.advance(10 * time.Second)
 	check("old ?, young 00:10")
-	// Several ids of one GPU began with the first of them; a holding of unknown age stays of unknown age.
+	// Several IDs of one GPU start with the first of them; an allocation of unknown start remains so.
 	k.pods = pods("a/old/c nvidia.com/gpu="+GPUA+","+GPUA+"::1", "a/young/c nvidia.com/gpu="+GPUB+","+GPUB+"::1")
 	check("old ?, young 00:10")
-	// Terminating pods are listed, and hold. Failures in between change nothing.
+	// Terminating pods are listed, with their devices. Failures in between change nothing.
 	k.err = errors.New("down")
 	c.advance(time.Hour)
 	if err := m.Poll(t.Context()); err == nil {
@@ -391,7 +391,7 @@ func TestSince(t *testing.T) {
 	}
 	k.err = nil
 	check("old ?, young 00:10")
-	// What was away begins anew.
+	// What was not listed starts again.
 	k.pods = pods("a/young/c nvidia.com/gpu=" + GPUB)
 	poll(t, m)
 	c.advance(time.Second)
@@ -399,12 +399,12 @@ func TestSince(t *testing.T) {
 	check("old 00:21, young 00:10")
 }
 
-func TestAnAnswerThatDropsEverythingNeedsASecond(t *testing.T) {
+func TestAnEmptyResponseNeedsASecond(t *testing.T) {
 	k := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA)}
 	m := newClock().source(k)
-	began := poll(t, m)
-	if !began.Known || len(began.List) != 1 {
-		t.Fatalf("%+v", began)
+	start := poll(t, m)
+	if !start.Known || len(start.List) != 1 {
+		t.Fatalf("%+v", start)
 	}
 	// The kubelet restarts: nothing, then the pods again.
 	k.pods = pods()
@@ -415,34 +415,34 @@ func TestAnAnswerThatDropsEverythingNeedsASecond(t *testing.T) {
 	}
 	k.pods = pods("a/p/c nvidia.com/gpu=" + GPUA)
 	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A 1")
-	// A doubt does not survive an answer, nor a failure.
+	// A doubt does not survive an response, nor a failure.
 	k.pods = pods()
 	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A 1")
 	k.err = errors.New("down")
 	m.Poll(t.Context())
 	k.err = nil
 	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A 1")
-	// The second of its kind is believed, and then they need no confirmation any more.
+	// The second of its kind is used, and later ones need no confirmation.
 	h = poll(t, m)
 	wantLines(t, h)
 	if !h.Known {
-		t.Error("believed, and not known")
+		t.Error("used, and not known")
 	}
 	wantLines(t, poll(t, m))
-	// Pods that come are believed at once.
+	// New pods are used at once.
 	k.pods = pods("a/q/c nvidia.com/gpu=" + GPUA)
 	wantLines(t, poll(t, m), "a/q/c nvidia.com/gpu A 1")
-	// Unresolved ids are holdings too.
+	// Unresolved IDs are allocations too.
 	k.pods = pods("a/q/c nvidia.com/gpu=strange")
 	wantLines(t, poll(t, m), "a/q/c nvidia.com/gpu unresolved 1")
 	k.pods = pods("a/other/c")
 	wantLines(t, poll(t, m), "a/q/c nvidia.com/gpu unresolved 1")
 }
 
-func TestTheFirstAnswer(t *testing.T) {
+func TestTheFirstResponse(t *testing.T) {
 	m := newClock().source(&fakeKubelet{pods: pods()})
 	if h := m.Allocations(node()); h.Known || !h.Configured || h.Sources[0].Up || h.Sources[0].Message == "" {
-		t.Errorf("before any answer: %+v", h)
+		t.Errorf("before any response: %+v", h)
 	}
 	// No pods at all, not even the exporter's own: the kubelet is still starting.
 	if h := poll(t, m); h.Known || !h.Sources[0].Up {
@@ -451,7 +451,7 @@ func TestTheFirstAnswer(t *testing.T) {
 	if h := poll(t, m); !h.Known {
 		t.Errorf("twice no pods: %+v", h)
 	}
-	// Pods without GPUs are an answer.
+	// Pods without GPUs are an response.
 	m = newClock().source(&fakeKubelet{pods: pods("a/exporter/c")})
 	if h := poll(t, m); !h.Known || len(h.List) != 0 {
 		t.Errorf("%+v", h)
@@ -494,7 +494,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-func TestOurOwnEndIsNoFailure(t *testing.T) {
+func TestOwnEndIsNoFailure(t *testing.T) {
 	k := &fakeKubelet{err: context.Canceled}
 	m := newClock().source(k)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -534,7 +534,7 @@ func TestAllocsAreCached(t *testing.T) {
 	inv := node()
 	first, second := m.Allocations(inv), m.Allocations(inv)
 	if &first.List[0] != &second.List[0] {
-		t.Error("resolved twice for the same answer and GPUs")
+		t.Error("resolved twice for the same response and GPUs")
 	}
 	if h := m.Allocations(nil); len(h.List) != 0 || len(h.Unresolved) != 1 {
 		t.Errorf("without GPUs: %+v", h)
@@ -548,7 +548,7 @@ func TestAllocsAreCached(t *testing.T) {
 	}
 }
 
-func TestStrangeIDsAreSaidOnce(t *testing.T) {
+func TestUnrecognizedIDsAreLoggedOnce(t *testing.T) {
 	var log strings.Builder
 	k := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=what-1,what-2 aliyun.com/gpu-mem="+GPUA+"-_-1 example.com/gpu="+GPUA,
 		"b/p/c nvidia.com/gpu=what-3")}
@@ -570,17 +570,17 @@ func TestStrangeIDsAreSaidOnce(t *testing.T) {
 	}
 }
 
-// A plugin that invents an id per MiB of eight GPUs is the largest answer there is.
-func TestAMillionInventedIDs(t *testing.T) {
-	invented := make([]string, 500_000)
-	for i := range invented {
-		invented[i] = fmt.Sprintf("%s-_-%d", GPUA, i)
+// A plugin with an ID per MiB of eight GPUs sends the largest response.
+func TestHalfAMillionIDs(t *testing.T) {
+	many := make([]string, 500_000)
+	for i := range many {
+		many[i] = fmt.Sprintf("%s-_-%d", GPUA, i)
 	}
 	k := &fakeKubelet{pods: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{Namespace: "a", Name: "p",
 		Containers: []*podresources.ContainerResources{{Name: "c", Devices: []*podresources.ContainerDevices{
-			{ResourceName: "aliyun.com/gpu-mem", DeviceIds: invented}}}}}}}}
+			{ResourceName: "aliyun.com/gpu-mem", DeviceIds: many}}}}}}}}
 	m := newClock().source(k)
-	wantLines(t, poll(t, m), fmt.Sprintf("a/p/c aliyun.com/gpu-mem unresolved %d", len(invented)))
+	wantLines(t, poll(t, m), fmt.Sprintf("a/p/c aliyun.com/gpu-mem unresolved %d", len(many)))
 }
 
 func TestDelay(t *testing.T) {

@@ -91,7 +91,7 @@ func (r *resolver) resolveDirect(d *directID) resolution {
 	return out
 }
 
-// resolveOpaque asks the scheme of the IDs, which has the GPUs from the plugin's response or the pod's annotations.
+// resolveOpaque resolves by the scheme of the IDs, which reads the GPUs from the plugin's response or the pod's annotations.
 func (r *resolver) resolveOpaque(o *opaqueIDs, req *deviceid.Request) resolution {
 	out := resolution{container: o.container, resource: o.resource, since: o.since}
 	recorded, ok := o.scheme.Resolve(req)

@@ -24,7 +24,7 @@ import (
 
 const sharingDir = "../testdata/sharing"
 
-// sharing is a scheme that is played back: see testdata/sharing/README.md.
+// sharing is the test cases of a scheme: see testdata/sharing/README.md.
 type sharing struct {
 	file, name, source string
 	about              []string
@@ -49,7 +49,7 @@ type checkpointEntry struct {
 	PodUID, ContainerName, ResourceName string
 	DeviceIDs                           any
 	AllocResp                           []byte
-	answer                              *deviceplugin.ContainerAllocateResponse
+	response                            *deviceplugin.ContainerAllocateResponse
 }
 
 // sharingNode is the node of the fixtures.
@@ -135,18 +135,18 @@ func readSharing(t testing.TB, path string) *sharing {
 			resource, ids, _ := strings.Cut(fields[2], "=")
 			c.entries = append(c.entries, checkpointEntry{PodUID: fields[0], ContainerName: fields[1], ResourceName: resource,
 				DeviceIDs: map[string][]string{"-1": strings.Split(ids, ",")},
-				answer:    &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{}, Annotations: map[string]string{}}})
-			c.labels, c.annotated = nil, c.entries[len(c.entries)-1].answer.Annotations
+				response:  &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{}, Annotations: map[string]string{}}})
+			c.labels, c.annotated = nil, c.entries[len(c.entries)-1].response.Annotations
 		case "env":
-			c.entries[len(c.entries)-1].answer.Envs[key] = value
+			c.entries[len(c.entries)-1].response.Envs[key] = value
 		case "device":
-			a := c.entries[len(c.entries)-1].answer
+			a := c.entries[len(c.entries)-1].response
 			a.Devices = append(a.Devices, &deviceplugin.DeviceSpec{HostPath: rest, ContainerPath: rest, Permissions: "rw"})
 		case "cdi":
-			a := c.entries[len(c.entries)-1].answer
+			a := c.entries[len(c.entries)-1].response
 			a.CdiDevices = append(a.CdiDevices, &deviceplugin.CDIDevice{Name: rest})
 		case "mount":
-			a := c.entries[len(c.entries)-1].answer
+			a := c.entries[len(c.entries)-1].response
 			a.Mounts = append(a.Mounts, &deviceplugin.Mount{HostPath: "/dev/null", ContainerPath: rest})
 		case "pod":
 			c.labels, c.annotated = map[string]string{}, map[string]string{}
@@ -184,8 +184,8 @@ func checkpointFile(t testing.TB, entries []checkpointEntry) []byte {
 	t.Helper()
 	entries = slices.Clone(entries)
 	for i := range entries {
-		if entries[i].answer != nil {
-			raw, err := proto.Marshal(entries[i].answer)
+		if entries[i].response != nil {
+			raw, err := proto.Marshal(entries[i].response)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -273,7 +273,7 @@ func podsOf(pods []map[string]any) *source.Pods {
 	return source.NewPods(out)
 }
 
-// sharingLines renders holdings as the fixtures have them.
+// sharingLines renders allocations in the format of the fixtures.
 func sharingLines(h gpu.Allocations) []string {
 	var out []string
 	for _, x := range h.List {
@@ -309,7 +309,7 @@ func sharingLines(h gpu.Allocations) []string {
 
 var sharingModes = []string{"socket", "checkpoint", "annotation", "both", "dra", "jobs"}
 
-// wanted is what a mode has to tell.
+// wanted is the result of a mode.
 func (c *sharingCase) wanted(mode string) []string {
 	for _, from := range map[string][]string{"both": {"both", "checkpoint", "annotation"}}[mode] {
 		if c.want[from] != nil {
@@ -335,8 +335,8 @@ func allSharing(t testing.TB) []*sharing {
 	return out
 }
 
-// TestEverySharingScheme plays every scheme back with each source alone and with both, then restarts the kubelet and
-// the containers: nobody's holding may change with that.
+// TestEverySharingScheme tests every scheme with each source alone and with both, then restarts the kubelet and the
+// containers: no allocation may change with that.
 func TestEverySharingScheme(t *testing.T) {
 	for _, s := range allSharing(t) {
 		t.Run(strings.TrimSuffix(s.file, ".txt"), func(t *testing.T) {
@@ -376,7 +376,7 @@ func TestEverySharingScheme(t *testing.T) {
 					before := check("at first")
 					now.advance(time.Minute)
 					check("again")
-					// Containers that restart keep their devices; the kubelet's first answer after its own restart is
+					// Containers that restart keep their devices; the kubelet's first response after its own restart is
 					// empty.
 					full := k.pods
 					k.pods = &podresources.ListPodResourcesResponse{}
@@ -397,8 +397,8 @@ func TestEverySharingScheme(t *testing.T) {
 	}
 }
 
-// sound checks what is true of all holdings whatever the sources say: no GPU and no instance that the node lacks, no
-// pod that the kubelet does not list, and no GPU held more than once.
+// sound checks all allocations of any sources: no GPU and no instance that the node lacks, no pod that the kubelet does
+// not list, and no GPU allocated more than once.
 func sound(t testing.TB, inv *gpu.Inventory, c *sharingCase, h gpu.Allocations) {
 	t.Helper()
 	listed := map[string]bool{}
@@ -429,12 +429,12 @@ func sound(t testing.TB, inv *gpu.Inventory, c *sharingCase, h gpu.Allocations) 
 	}
 	for at, sum := range sums {
 		if sum > 1+1e-9 {
-			t.Errorf("%s is held %v times", at, sum)
+			t.Errorf("%s is allocated %v times", at, sum)
 		}
 	}
 }
 
-// Every row of the tables that lies, and every scheme without a plugin, is played back.
+// Every opaque row of the table, and every scheme without a plugin, has a fixture.
 func TestEveryRowHasAFixture(t *testing.T) {
 	text := ""
 	for _, s := range allSharing(t) {

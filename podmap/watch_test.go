@@ -55,7 +55,7 @@ func TestRunWatches(t *testing.T) {
 
 // The UIDs that two data sources have for a pod must agree, or the annotations are another pod's.
 func TestAnnotationsOfAPodOfTheSameName(t *testing.T) {
-	l := newLedger(t)
+	l := newCheckpoint(t)
 	l.write(entry("u-old", "c", "nvidia.com/gpu", GPUB+"-1", "none"))
 	for uid, want := range map[string]string{"u-old": "a/p/c nvidia.com/gpu A 0.25 shared 10GiB",
 		"u-new": "a/p/c nvidia.com/gpu unresolved 1"} {

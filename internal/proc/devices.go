@@ -51,7 +51,7 @@ func processes(procfs string) ([]int, error) {
 // gpuInstance is a GPU instance on the GPU of a minor number.
 type gpuInstance struct{ minor, gi int }
 
-// isProcfs tells a kernel's /proc from the files of a test or demonstration, which has files instead of devices.
+// isProcfs reports whether a path is a kernel's /proc: a test or demonstration has files instead of devices.
 func isProcfs(path string) bool {
 	var s unix.Statfs_t
 	return unix.Statfs(path, &s) == nil && s.Type == unix.PROC_SUPER_MAGIC

@@ -83,8 +83,8 @@ func TestEngineNames(t *testing.T) {
 	}
 }
 
-// FuzzNames holds what must be true of any answer: no panic, names that stand in it and are no label's trouble, none
-// of two containers, none of the kubelet's.
+// FuzzEngineNames checks any response: no panic, names that are in it and valid in a label, none of two containers,
+// none of the kubelet's.
 func FuzzEngineNames(f *testing.F) {
 	f.Add(listOf(engineContainer(idA, "/train"), engineContainer(idB, "/web/db", "/db")))
 	f.Add(listOf(engineContainer(idA, "/k8s_a_b_c_d_0")))
@@ -106,19 +106,19 @@ func FuzzEngineNames(f *testing.F) {
 			}
 			seen[name] = true
 			if !strings.Contains(string(plain), name) || !strings.Contains(string(plain), id) {
-				t.Errorf("%q, %q are not in the answer", id, name)
+				t.Errorf("%q, %q are not in the response", id, name)
 			}
 		}
 	})
 }
 
-// server is an engine on a socket of its own; answer is what it does with a request.
+// server is an engine on a socket of its own; response is what it does with a request.
 type server struct {
-	socket string
-	mu     sync.Mutex
-	answer http.HandlerFunc
-	asked  []string
-	srv    *http.Server
+	socket   string
+	mu       sync.Mutex
+	response http.HandlerFunc
+	requests []string
+	srv      *http.Server
 }
 
 func newServer(t *testing.T) *server {
@@ -149,20 +149,20 @@ func (s *server) listen(t *testing.T) {
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	s.asked = append(s.asked, r.Method+" "+r.URL.String())
-	answer := s.answer
+	s.requests = append(s.requests, r.Method+" "+r.URL.String())
+	response := s.response
 	s.mu.Unlock()
-	answer(w, r)
+	response(w, r)
 }
 
-func (s *server) says(text string) {
+func (s *server) respond(text string) {
 	s.does(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
 }
 
-func (s *server) does(answer http.HandlerFunc) {
+func (s *server) does(response http.HandlerFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.answer = answer
+	s.response = response
 }
 
 func wantName(t *testing.T, e *Engine, id, name string, settled bool) {
@@ -174,9 +174,9 @@ func wantName(t *testing.T, e *Engine, id, name string, settled bool) {
 
 func TestEngineOverTheSocket(t *testing.T) {
 	s := newServer(t)
-	s.says(listOf(engineContainer(idA, "/train")))
+	s.respond(listOf(engineContainer(idA, "/train")))
 	e := NewEngine(EngineOptions{Kind: Docker, Socket: s.socket})
-	wantName(t, e, idA, "", false) // it was not asked yet
+	wantName(t, e, idA, "", false) // not queried yet
 	if src := e.Source(); src.Up || src.Message == "" {
 		t.Errorf("before the first list: %+v", src)
 	}
@@ -184,7 +184,7 @@ func TestEngineOverTheSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantName(t, e, idA, "train", true)
-	wantName(t, e, idB, "", false) // the next list may tell
+	wantName(t, e, idB, "", false) // the next list may have it
 	if err := e.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestEngineOverTheSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantName(t, e, idB, "", true) // and is not waited for again
-	s.says(listOf(engineContainer(idA, "/renamed"), engineContainer(idB, "/late")))
+	s.respond(listOf(engineContainer(idA, "/renamed"), engineContainer(idB, "/late")))
 	if err := e.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -202,22 +202,22 @@ func TestEngineOverTheSocket(t *testing.T) {
 	if src := e.Source(); !src.Up || src.Name != "docker" || src.Errors != 0 || !src.LastSuccess.Present() || !src.Duration.Present() {
 		t.Errorf("health: %+v", src)
 	}
-	for _, q := range s.asked {
+	for _, q := range s.requests {
 		if q != "GET /containers/json" {
-			t.Errorf("it asks %q", q)
+			t.Errorf("it requests %q", q)
 		}
 	}
 }
 
-// Whatever goes wrong is one counted error with a line that says what to do; names that were told stay.
+// Every failure is one counted error with a message that describes what to do; known names remain.
 func TestEngineFaults(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		fault   func(*testing.T, *server)
 		message string
 	}{
-		{"gone", func(t *testing.T, s *server) { s.srv.Close() }, "does not exist"},
-		{"nobody listens", func(t *testing.T, s *server) {
+		{"missing", func(t *testing.T, s *server) { s.srv.Close() }, "does not exist"},
+		{"connection refused", func(t *testing.T, s *server) {
 			s.srv.Close()
 			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.socket, Net: "unix"})
 			if err != nil {
@@ -260,12 +260,12 @@ func TestEngineFaults(t *testing.T) {
 		{"refused", func(t *testing.T, s *server) {
 			s.does(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no\nno", http.StatusForbidden) })
 		}, "status 403"},
-		{"no JSON", func(t *testing.T, s *server) { s.says("<html>") }, "invalid character"},
+		{"no JSON", func(t *testing.T, s *server) { s.respond("<html>") }, "invalid character"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t)
-			s.says(listOf(engineContainer(idA, "/train")))
+			s.respond(listOf(engineContainer(idA, "/train")))
 			e := NewEngine(EngineOptions{Kind: Docker, Socket: s.socket, Timeout: 400 * time.Millisecond})
 			if strings.Contains(c.name, "end") {
 				e.o.Timeout = time.Minute
@@ -289,16 +289,16 @@ func TestEngineFaults(t *testing.T) {
 	}
 }
 
-// An engine that comes back tells at once what was asked for meanwhile: no name, then none, then a name again.
+// An engine that comes back has the names that were looked up meanwhile: no name, then none, then a name again.
 func TestEngineComesBack(t *testing.T) {
 	s := newServer(t)
-	s.says("[]")
+	s.respond("[]")
 	e := NewEngine(EngineOptions{Kind: Podman, Socket: s.socket})
 	s.srv.Close()
 	wantName(t, e, idA, "", false)
 	_ = e.Poll(t.Context())
 	wantName(t, e, idA, "", true)
-	s.says(listOf(engineContainer(idA, "/train")))
+	s.respond(listOf(engineContainer(idA, "/train")))
 	s.listen(t)
 	if err := e.Poll(t.Context()); err != nil {
 		t.Fatal(err)
@@ -322,10 +322,10 @@ func TestOwnEndIsNoEngineFailure(t *testing.T) {
 	}
 }
 
-// What is asked for and not there is bounded, and forgotten.
+// Unknown IDs are bounded, and forgotten.
 func TestWantedIsBounded(t *testing.T) {
 	s := newServer(t)
-	s.says("[]")
+	s.respond("[]")
 	e := NewEngine(EngineOptions{Kind: Docker, Socket: s.socket})
 	for i := range 2 * maxWanted {
 		e.Container(fmt.Sprintf("%064x", i))
@@ -349,16 +349,16 @@ func TestWantedIsBounded(t *testing.T) {
 	}
 }
 
-// The list is asked for at its interval; an id that nobody knows hurries it, but not below a second.
+// The list is requested at its interval; an unknown ID shortens it, but not below a second.
 func TestEngineInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := NewEngine(EngineOptions{Kind: Docker, Socket: "/nonexistent/docker.sock", Interval: 10 * time.Second})
 		next := func() time.Duration {
-			began := time.Now()
+			start := time.Now()
 			if !e.pause(t.Context()) {
 				t.Fatal("it ended")
 			}
-			return time.Since(began)
+			return time.Since(start)
 		}
 		if d := next(); d != 10*time.Second {
 			t.Errorf("the next list after %v", d)

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzParseStat: a command may hold anything, and does not shift the field that tells one process from the next of its
-// PID.
+// FuzzParseStat: a command may contain anything, and does not shift the field that distinguishes processes of one PID.
 func FuzzParseStat(f *testing.F) {
 	f.Add("python", "1 (x) S 1", uint64(777))
 	f.Add("a) S 1 1 (b", "", uint64(0))

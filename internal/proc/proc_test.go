@@ -95,7 +95,7 @@ func FuzzParseCgroup(f *testing.F) {
 	})
 }
 
-// node is a /proc and /var/log tree in a temporary folder.
+// node is a /proc and /var/log tree in a temporary directory.
 type node struct {
 	t    *testing.T
 	root string
@@ -170,7 +170,7 @@ func TestReusedPIDIsAnotherProcess(t *testing.T) {
 	expect(t, f, 10, gpu.Container{}, Host)
 }
 
-// A cgroup file that makes no sense is no answer: its process is not the host's, and it is read again.
+// A cgroup file that makes no sense is no response: its process is not the host's, and it is read again.
 func TestCgroupThatMakesNoSense(t *testing.T) {
 	n := newNode(t)
 	n.pod("ml", "train-0", uid, "main", cid)
@@ -261,7 +261,7 @@ func TestForget(t *testing.T) {
 	n.now = n.now.Add(forgetAfter + time.Second)
 	f.Forget()
 	if len(f.entries) != 0 {
-		t.Error("a process that nobody asked for is still remembered")
+		t.Error("a process that was not looked up is still remembered")
 	}
 }
 
@@ -281,8 +281,8 @@ func TestPodsOfAnotherSource(t *testing.T) {
 		owned Owner
 	}{
 		{"no logs", func(*node) {}, podsOf{uid: main}, main, Owned},
-		{"no logs, another pod is told", func(*node) {}, podsOf{hash: main}, gpu.Container{}, Unknown},
-		{"the link tells the container", func(n *node) { n.pod("ml", "train-0", uid, "side", cid) }, podsOf{uid: main}, side, Owned},
+		{"no logs, the other source has another pod", func(*node) {}, podsOf{hash: main}, gpu.Container{}, Unknown},
+		{"the link has the container", func(n *node) { n.pod("ml", "train-0", uid, "side", cid) }, podsOf{uid: main}, side, Owned},
 		{"logs of another pod", func(n *node) { n.pod("ml", "other", uid, "main", cid) }, podsOf{uid: main}, gpu.Container{}, Unknown},
 		{"logs of another pod without a link", func(n *node) { n.pod("ml", "other", uid, "main", ""); n.pod("ml", "other", uid, "b", "") },
 			podsOf{uid: main}, gpu.Container{}, Unknown},
@@ -308,7 +308,7 @@ func TestPodsOfAnotherSource(t *testing.T) {
 	}
 }
 
-// engineOf is a container engine: names by id; an id of pending is about to be told.
+// engineOf is a container engine: names by ID; those of pending are about to be known.
 type engineOf struct {
 	kind    string
 	names   map[string]string
@@ -335,7 +335,7 @@ func TestNamesOfEngines(t *testing.T) {
 	owned(13, "docker/"+other[:12])
 	expect(t, f, 14, gpu.Container{}, Unknown) // a pod's, whatever the engine calls it
 
-	// What is about to be told is waited for; a name that comes late, and another name, are taken over.
+	// A pending name is waited for; a late name, and another name, are taken over.
 	docker.pending[other] = true
 	expect(t, f, 13, gpu.Container{}, Unknown)
 	docker.pending, docker.names[other], docker.names[cid] = nil, "late", "renamed"
@@ -376,7 +376,7 @@ func TestNamedMPS(t *testing.T) {
 		}
 	}
 	if f.NamedMPS(11) {
-		t.Error("a process that nobody asked for has a name")
+		t.Error("a process that was not looked up has a name")
 	}
 	n.write("proc/10/stat", "10 )nvidia-cuda-mps( S")
 	expect(t, f, 10, gpu.Container{}, Unknown)

@@ -31,7 +31,7 @@ type slurmJob struct {
 	used     time.Time
 }
 
-// isSLUID tells a SLUID from the number of a job.
+// isSLUID reports whether a job is a SLUID, and no number.
 func isSLUID(job string) bool { return slurmSLUID.MatchString(job) }
 
 // read returns the job number in the environment of the process in dir; empty where there is none.

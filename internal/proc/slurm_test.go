@@ -32,10 +32,10 @@ func TestSLUIDs(t *testing.T) {
 		want, without string // the names with the right and without
 	}
 	for name, list := range map[string][]process{
-		"told":                 {{10, sluidA, "A=1\x00SLURM_JOB_ID=4242\x00", "4242", sluidA}},
+		"number in environ":    {{10, sluidA, "A=1\x00SLURM_JOB_ID=4242\x00", "4242", sluidA}},
 		"a number in the path": {{10, "job_7", "SLURM_JOB_ID=4242\x00", "7", "7"}},
-		"not told":             {{10, sluidA, "SLURM_JOB_GPUS=1\x00", sluidA, sluidA}},
-		"told by one of two": {{10, sluidA, "", sluidA, sluidA}, {11, sluidA, "SLURM_JOB_ID=5\x00", "5", sluidA},
+		"no number":            {{10, sluidA, "SLURM_JOB_GPUS=1\x00", sluidA, sluidA}},
+		"number in one of two": {{10, sluidA, "", sluidA, sluidA}, {11, sluidA, "SLURM_JOB_ID=5\x00", "5", sluidA},
 			{10, "", "", "5", sluidA}},
 		"not a number": {{10, sluidA, "SLURM_JOB_ID=../../x\x00", sluidA, sluidA}},
 		"0":            {{10, sluidA, "SLURM_JOB_ID=0\x00", sluidA, sluidA}},
@@ -95,7 +95,7 @@ func TestClosedEnvironmentKeepsTheSLUID(t *testing.T) {
 	}
 }
 
-// Beside pods the jobs own GPUs only where somebody said so.
+// With Kubernetes, processes belong to jobs only if that is configured.
 func TestSlurmBesidePods(t *testing.T) {
 	n := newNode(t)
 	n.slurm(10, "job_5", "")

@@ -111,8 +111,8 @@ func TestScan(t *testing.T) {
 	n.container(14, "closed")
 	n.write("proc/14/environ", "TOKEN=secret\x00NVIDIA_VISIBLE_DEVICES=GPU-b\x00")
 	n.container(15, "none", "null")
-	n.write("proc/15/environ", "NVIDIA_VISIBLE_DEVICES=GPU-a\x00") // CUDA images say all, and are shown nothing
-	n.container(16, "gone")                                        // neither root nor environment: it has just ended
+	n.write("proc/15/environ", "NVIDIA_VISIBLE_DEVICES=GPU-a\x00") // CUDA images set all, without a GPU being visible
+	n.container(16, "ended")                                       // neither root nor environment: it has just ended
 	n.process(17, "1", "0::/system.slice/sshd.service\n")
 	n.write("proc/17/root/dev/nvidia0", "")
 	n.write("proc/not-a-process", "")
@@ -120,7 +120,7 @@ func TestScan(t *testing.T) {
 		"21\ngarbage\ngpux/gi1/access 7\n")
 	l := n.scanner()
 	if s := l.Source(); s.Up || s.Message == "" {
-		t.Errorf("before the first walk: %+v", s)
+		t.Errorf("before the first scan: %+v", s)
 	}
 	l.Scan(t.Context())
 	want := []string{"closed GPU-b", "mig GPU-m", "one GPU-a", "privileged GPU-a", "privileged GPU-b", "privileged GPU-m"}
@@ -138,7 +138,7 @@ func TestScan(t *testing.T) {
 		!strings.Contains(text, "GPU-b") {
 		t.Errorf("kept: %s", text)
 	}
-	// Without the table of capabilities nobody can tell, and the GPU's node says that it may be seen.
+	// Without the table of capabilities, the GPU's node alone makes it visible: an upper bound.
 	if err := os.Remove(filepath.Join(n.root, "proc/driver/nvidia-caps/mig-minors")); err != nil {
 		t.Fatal(err)
 	}
@@ -155,14 +155,14 @@ func TestScan(t *testing.T) {
 	if _, remembered := l.finder.entries[10]; remembered || len(l.environ) != 1 {
 		t.Error("an ended process is still remembered")
 	}
-	// What is too old may be nobody's any more.
+	// A scan that is too old is not used.
 	n.now = n.now.Add(6 * time.Minute)
 	if got := l.Visible(visibleGPUs); got != nil {
 		t.Errorf("after six minutes without a walk: %q", seen(got))
 	}
 }
 
-// A container's first process speaks for it: a later one may have been given another root.
+// A container's first process represents it: a later one may have another root.
 func TestScanAsksTheFirstProcess(t *testing.T) {
 	n := newNode(t)
 	n.container(900, "one", "nvidia3")
@@ -232,11 +232,11 @@ func TestScanWantsDevices(t *testing.T) {
 		t.Error(err)
 	}
 	if !isProcfs("/proc") || isProcfs(dir) {
-		t.Error("a /proc is not told from a folder")
+		t.Error("a directory passes for a /proc")
 	}
 }
 
-// A container that is closed to the exporter is counted, and the line says what is missing.
+// A container that is not accessible is counted, and the message has the missing permission.
 func TestScanIsRefused(t *testing.T) {
 	n := newNode(t)
 	n.container(10, "closed", "nvidia3")
@@ -247,7 +247,7 @@ func TestScanIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chmod(filepath.Dir(n.root), 0o755); err != nil { // the folder of all folders of a test is its owner's alone
+	if err := os.Chmod(filepath.Dir(n.root), 0o755); err != nil { // a test's directory is private to its owner
 		t.Fatal(err)
 	}
 	l := n.scanner()
@@ -264,7 +264,7 @@ func TestScanIsRefused(t *testing.T) {
 	}
 	l.Scan(t.Context())
 	if s := l.Source(); !s.Up || s.Message != "" {
-		t.Errorf("after the right was given: %+v", s)
+		t.Errorf("after the permission was added: %+v", s)
 	}
 	os.RemoveAll(filepath.Join(n.root, "proc"))
 	l.Scan(t.Context())
@@ -273,7 +273,7 @@ func TestScanIsRefused(t *testing.T) {
 	}
 }
 
-// asNobody runs f with the file rights of an ordinary user. Linux has them for each thread.
+// asNobody runs f with the file permissions of an ordinary user, which Linux has per thread.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -286,12 +286,12 @@ func asNobody(t *testing.T, f func()) {
 	f()
 	unix.SetfsuidRetUid(0)
 	if now, _ := unix.SetfsuidRetUid(-1); now != 0 {
-		t.Fatal("the rights of the thread did not come back") // it stays locked, and ends with the test
+		t.Fatal("the permissions of the thread were not restored") // it stays locked, and ends with the test
 	}
 	runtime.UnlockOSThread()
 }
 
-// A walk that does not return is told.
+// A scan that does not finish is reported.
 func TestHungScan(t *testing.T) {
 	n := newNode(t)
 	n.container(10, "one")
@@ -309,7 +309,7 @@ func TestHungScan(t *testing.T) {
 	l.o.Finder.Clock = func() time.Time { return time.Unix(now.Load(), 0) }
 	l.finder.o.Clock = l.o.Finder.Clock
 	go l.Scan(t.Context())
-	// Somebody who writes can open only once the walk has opened to read.
+	// A writer can open only after the scan has opened to read.
 	w, err := os.OpenFile(pipe, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -318,12 +318,12 @@ func TestHungScan(t *testing.T) {
 	if s := l.Source(); s.Up || !strings.Contains(s.Message, "has not finished") {
 		t.Errorf("%+v", s)
 	}
-	w.Close() // lets the walk go
+	w.Close() // ends the scan
 	l.scanning.Lock()
 	defer l.scanning.Unlock()
 }
 
-// What a walk over a big node costs: see docs/ARCHITECTURE.md.
+// What a scan of a big node costs: see docs/ARCHITECTURE.md.
 func BenchmarkScan(b *testing.B) {
 	n := &node{root: b.TempDir(), now: time.Unix(1000, 0)}
 	n.t = &testing.T{}

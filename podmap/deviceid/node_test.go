@@ -4,15 +4,15 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
 // The node of these tests: minors and indices differ on purpose, GPU D is in MIG mode.
 const (
-	GPUA  = "GPU-aaaaaaaa-0000-4000-8000-000000000001" // index 0, minor 3
-	GPUB  = "GPU-bbbbbbbb-0000-4000-8000-000000000002" // index 1, minor 0
-	GPUC  = "GPU-cccccccc-0000-4000-8000-000000000003" // index 2, minor 1
-	GPUD  = "GPU-dddddddd-0000-4000-8000-000000000004" // index 3, minor 2, MIG
-	gone  = "GPU-99999999-0000-4000-8000-000000000009" // no GPU of this node
-	migD3 = "MIG-d3d3d3d3-0000-4000-8000-000000000013" // GI 3: 3g, profile id 9, start 0
-	migD7 = "MIG-d7d7d7d7-0000-4000-8000-000000000017" // GI 7: two compute instances
-	migD8 = "MIG-d8d8d8d8-0000-4000-8000-000000000018" // the second of them
-	mdev  = "0e0e0e0e-0000-4000-8000-00000000000e"
+	GPUA    = "GPU-aaaaaaaa-0000-4000-8000-000000000001" // index 0, minor 3
+	GPUB    = "GPU-bbbbbbbb-0000-4000-8000-000000000002" // index 1, minor 0
+	GPUC    = "GPU-cccccccc-0000-4000-8000-000000000003" // index 2, minor 1
+	GPUD    = "GPU-dddddddd-0000-4000-8000-000000000004" // index 3, minor 2, MIG
+	missing = "GPU-99999999-0000-4000-8000-000000000009" // no GPU of this node
+	migD3   = "MIG-d3d3d3d3-0000-4000-8000-000000000013" // GI 3: 3g, profile id 9, start 0
+	migD7   = "MIG-d7d7d7d7-0000-4000-8000-000000000017" // GI 7: two compute instances
+	migD8   = "MIG-d8d8d8d8-0000-4000-8000-000000000018" // the second of them
+	mdev    = "0e0e0e0e-0000-4000-8000-00000000000e"
 )
 
 func node() *gpu.Inventory {

@@ -50,8 +50,8 @@ func TestEveryIDForm(t *testing.T) {
 		{"nvidia device plugin", "nvidia.com/a100", GPUB, GPUB},
 		{"nvidia device plugin", "nvidia.com/gpu", GPUA + "::0", GPUA},
 		{"nvidia device plugin", "nvidia.com/gpu.shared", GPUA + "::15", GPUA},
-		{"nvidia device plugin", "nvidia.com/gpu", gone, "unresolved elsewhere"},
-		{"nvidia device plugin", "nvidia.com/gpu", gone + "::1", "unresolved elsewhere"},
+		{"nvidia device plugin", "nvidia.com/gpu", missing, "unresolved elsewhere"},
+		{"nvidia device plugin", "nvidia.com/gpu", missing + "::1", "unresolved elsewhere"},
 		{"nvidia device plugin", "nvidia.com/gpu", migD3, GPUD + " " + migD3},
 		{"nvidia device plugin", "nvidia.com/mig-3g.40gb", migD3, GPUD + " " + migD3},
 		{"nvidia device plugin", "nvidia.com/mig-3g.40gb.shared", migD3 + "::2", GPUD + " " + migD3},
@@ -63,12 +63,12 @@ func TestEveryIDForm(t *testing.T) {
 		{"nvidia device plugin", "nvidia.com/gpu", "MIG-" + GPUD + "/7/1", GPUD + " " + migD7 + " 0.333"},
 		{"nvidia device plugin", "nvidia.com/gpu", "MIG-" + GPUD + "/7/2", "unresolved"},
 		{"nvidia device plugin", "nvidia.com/gpu", "MIG-" + GPUD + "/5/0", "unresolved"},
-		{"nvidia device plugin", "nvidia.com/gpu", "MIG-" + gone + "/3/0", "unresolved elsewhere"},
+		{"nvidia device plugin", "nvidia.com/gpu", "MIG-" + missing + "/3/0", "unresolved elsewhere"},
 		{"nvidia device plugin", "nvidia.com/gpu", "all", strings.Join([]string{GPUA, GPUB, GPUC, GPUD}, ", ")},
 		{"nvidia device plugin", "nvidia.com/gpu", "all::1", strings.Join([]string{GPUA, GPUB, GPUC, GPUD}, ", ")},
 		{"nvidia device plugin", "nvidia.com/gpu", "tegra", "unresolved"}, // four GPUs: which?
 
-		// GKE speaks minors: nvidia0 is index 1 here.
+		// GKE uses minors: nvidia0 is index 1 here.
 		{"gke", "nvidia.com/gpu", "nvidia0", GPUB},
 		{"gke", "nvidia.com/gpu", "nvidia3", GPUA},
 		{"gke", "nvidia.com/gpu", "nvidia1/vgpu3", GPUC},
@@ -82,7 +82,7 @@ func TestEveryIDForm(t *testing.T) {
 		{"", "nvidia.com/gpu", "nvidia0/vgpu1/gi0", "unresolved"},
 		{"", "nvidia.com/gpu", "nvidia-1", "unresolved"},
 
-		// Honest under one name, a lie under another.
+		// Direct under one name, opaque under another.
 		{"aws virtual gpu", "k8s.amazonaws.com/vgpu", GPUB + "-7", GPUB},
 		{"", "k8s.amazonaws.com/vgpu", GPUB, "unresolved"},
 		{"hami", "nvidia.com/gpu", GPUB + "-7", "unresolved"},
@@ -95,7 +95,7 @@ func TestEveryIDForm(t *testing.T) {
 		{"vgpu-manager", "nvidia.com/vgpu-number", GPUA + "::2", "unresolved"},
 		{"vgpu-manager", "nvidia.com/vgpu-number", GPUA, "unresolved"},
 
-		// Lies under names of their own.
+		// Opaque under names of their own.
 		{"aliyun gpushare", "aliyun.com/gpu", GPUA, "unresolved"},
 		{"tkestack gpu-manager", "tencent.com/vcuda-core", "tencent.com/vcuda-core-17", "unresolved"},
 		{"volcano gpushare", "volcano.sh/gpu-memory", "0-13", "unresolved"},
@@ -121,17 +121,17 @@ func TestEveryIDForm(t *testing.T) {
 		{"kubevirt passthrough", "nvidia.com/GA102GL_A10", "0000:18:00.0", GPUA},
 		{"kubevirt passthrough", "nvidia.com/pgpu", "0000:41:00.0", "unresolved"},
 		{"kubevirt vgpu", "nvidia.com/GRID_T4-1Q", mdev, "unresolved"},
-		{"pci address", "nvidia.com/my-card", "0000:18:00.0", GPUA},
-		{"pci address", "nvidia.com/my-card", "0000:99:00.0", "ignored"},
+		{"pci address", "nvidia.com/my-gpu", "0000:18:00.0", GPUA},
+		{"pci address", "nvidia.com/my-gpu", "0000:99:00.0", "ignored"},
 		{"nvidia network operator", "nvidia.com/GH100_NVSWITCH", "0000:99:00.0", "ignored"},
 
-		// Network GPUs.
+		// Network devices.
 		{"nvidia network operator", "nvidia.com/hostdev", "0000:18:00.0", "ignored"},
 		{"nvidia network operator", "nvidia.com/mlnxnics", "0000:af:00.2", "ignored"},
 		{"nvidia network operator", "nvidia.com/rdma_shared_device_a", "12", "ignored"},
 		{"nvidia network operator", "nvidia.com/east-west", "mlx5_core.sf.4", "ignored"},
 
-		// Not GPUs, or nobody's word for it.
+		// Not GPUs, or not certainly.
 		{"", "example.com/cpu", "0-3", "ignored"},
 		{"", "rdma/hca", "0000:18:00.0", "ignored"},
 		{"", "smarter-devices/fuse", "fuse0", "ignored"},
@@ -146,7 +146,7 @@ func TestEveryIDForm(t *testing.T) {
 		{"configured", "mine.example/gpu", "nvidia0/gi1/vgpu2", "unresolved"},
 		{"", "mine.example/gpu", "0-3", "unresolved"},
 
-		// Shapes nobody knows, under a resource of GPUs.
+		// Unknown forms under a resource of GPUs.
 		{"", "nvidia.com/gpu", "", "unresolved"},
 		{"", "nvidia.com/gpu", "GPU-", "unresolved"},
 		{"", "nvidia.com/gpu", "GPU-" + bare + "x", "unresolved"},
@@ -208,7 +208,7 @@ func TestEveryDRADeviceName(t *testing.T) {
 	}
 }
 
-func TestOldDriversCallMIGDevicesByTheirParts(t *testing.T) {
+func TestMIGNamesOfOldDrivers(t *testing.T) {
 	inv := &gpu.Inventory{GPUs: []gpu.InventoryGPU{{UUID: GPUD, MIG: true, Instances: []gpu.Instance{
 		{UUID: "MIG-" + GPUD + "/3/0", GI: 3, Compute: []gpu.ComputeInstance{{UUID: "MIG-" + GPUD + "/3/0"}}}}}}}
 	r := Table{}.Plugin("nvidia.com/gpu").Parse("MIG-" + GPUD + "/3/0::4")
@@ -227,13 +227,13 @@ func TestOneGPUIsTegra(t *testing.T) {
 }
 
 // A GPU that NVML could not name may be any: the id may be its.
-func TestANamelessGPUMayBeAnyones(t *testing.T) {
+func TestIDsOfANamelessGPUAreAmbiguous(t *testing.T) {
 	inv := node()
 	inv.GPUs[2].UUID = "0000:3a:00.0"
 	inv.GPUs[2].Minor = gpu.None[int]()
-	for _, id := range []string{gone, "nvidia9"} {
+	for _, id := range []string{missing, "nvidia9"} {
 		if _, elsewhere := Locate(inv, (Table{}).Plugin("nvidia.com/gpu").Parse(id).Ref); elsewhere {
-			t.Errorf("%s is said to lie on no GPU of the node", id)
+			t.Errorf("%s is certainly no GPU of the node", id)
 		}
 	}
 }

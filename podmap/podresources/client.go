@@ -37,7 +37,7 @@ type Client struct {
 	dialErr error      // of the last attempt; grpc keeps only its text
 }
 
-// socketFile tells one socket from the next at the same path. Inode numbers are reused, so the time of the last change
+// socketFile distinguishes sockets at the same path. Inode numbers are reused, so the time of the last change
 // belongs to it.
 type socketFile struct {
 	device, inode uint64

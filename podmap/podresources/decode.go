@@ -39,7 +39,7 @@ const (
 var errWire = errors.New("not a protobuf message")
 
 // wire reads nested messages from the buffers of the transport. Offsets count from the start of the response; each
-// message ends where the length before it says.
+// message ends after its length.
 type wire struct {
 	r      *mem.Reader
 	at     int

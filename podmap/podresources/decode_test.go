@@ -139,7 +139,7 @@ func TestDecodeReadsWhatTheGeneratedCodeReads(t *testing.T) {
 	}
 }
 
-// The answer comes in pieces of the transport's making.
+// The response comes in buffers of the transport.
 func TestDecodeAcrossBuffers(t *testing.T) {
 	whole := encode(wireSample()).Materialize()
 	for size := 1; size < len(whole); size++ {
@@ -237,7 +237,7 @@ func TestFieldNumbers(t *testing.T) {
 	}
 }
 
-// FuzzDecode holds the decoder against the generated one: what both read, they read alike, and what ours reads is a
+// FuzzDecode compares the decoder with the generated one: what both decode is equal, and what ours decodes is a
 // message. Ours refuses what theirs forgives: groups, and names too long to be any.
 func FuzzDecode(f *testing.F) {
 	f.Add(encode(wireSample()).Materialize())
@@ -253,7 +253,7 @@ func FuzzDecode(f *testing.F) {
 		if err := proto.Unmarshal(data, &list); err != nil {
 			return // of a field of a wrong kind, or an id that is not UTF-8: we skip the one and disbelieve the other
 		}
-		if twice(&list) {
+		if tooLong(&list) {
 			return
 		}
 		if got, want := render(l), renderProto(&list); !slices.Equal(got, want) {
@@ -262,8 +262,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// twice tells whether ids are longer than any that is read in full.
-func twice(list *podresources.ListPodResourcesResponse) bool {
+// tooLong reports whether an ID is longer than those that are kept whole.
+func tooLong(list *podresources.ListPodResourcesResponse) bool {
 	for _, p := range list.GetPodResources() {
 		for _, c := range p.GetContainers() {
 			for _, d := range c.GetDevices() {

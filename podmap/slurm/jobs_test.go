@@ -107,19 +107,19 @@ func TestJobsComeAndGo(t *testing.T) {
 	}
 	h := f.poll()
 	if !h.Known || h.Uncertain || len(h.List) != 0 || !h.Sources[0].Up {
-		t.Errorf("an empty folder: %+v", h)
+		t.Errorf("an empty directory: %+v", h)
 	}
 	f.now = f.now.Add(time.Minute)
 	f.write("0", "42\n")
 	f.write("README", "another's\n")
 	f.write("00", "7\n")
 	f.write(".0.swp", "7\n")
-	began := gpu.Some(f.now)
+	start := gpu.Some(f.now)
 	f.poll()
 	f.now = f.now.Add(time.Minute)
 	f.write("0", "42\n43\n")
 	h = f.poll()
-	if len(h.List) != 2 || h.List[0].Since != began || h.List[1].Since != gpu.Some(f.now) || h.List[0].Share != gpu.Some(gpu.Ratio(0.5)) ||
+	if len(h.List) != 2 || h.List[0].Since != start || h.List[1].Since != gpu.Some(f.now) || h.List[0].Share != gpu.Some(gpu.Ratio(0.5)) ||
 		!h.List[0].Shared {
 		t.Errorf("%+v", h.List)
 	}
@@ -133,8 +133,8 @@ func TestJobsComeAndGo(t *testing.T) {
 	}
 }
 
-// What began before the exporter has no beginning that anybody could tell.
-func TestJobsOfTheFirstReadingHaveNoBeginning(t *testing.T) {
+// What started before the exporter has an unknown start.
+func TestJobsOfTheFirstReadingHaveNoStart(t *testing.T) {
 	f := newJobDir(t)
 	f.write("1", "42\n")
 	f.poll()
@@ -152,7 +152,7 @@ func TestJobFilesThatAreNone(t *testing.T) {
 	}{
 		"hostile line": {func(f *jobDir) { f.write("1", "\x1b[31m<b>\n") }, "no job IDs"},
 		"too large":    {func(f *jobDir) { f.write("1", strings.Repeat("1\n", maxFileBytes)) }, "larger than 64 KiB"},
-		"folder":       {func(f *jobDir) { os.Mkdir(filepath.Join(f.dir, "1"), 0o755) }, "not a regular file"},
+		"directory":    {func(f *jobDir) { os.Mkdir(filepath.Join(f.dir, "1"), 0o755) }, "not a regular file"},
 		"pipe":         {func(f *jobDir) { syscall.Mkfifo(filepath.Join(f.dir, "1"), 0o644) }, "not a regular file"},
 		"link that leads away": {func(f *jobDir) {
 			os.WriteFile(f.dir+"-secret", []byte("7\n"), 0o644)
@@ -190,11 +190,11 @@ func TestJobDirThatIsNotThere(t *testing.T) {
 	}
 	f.now = f.now.Add(5 * time.Minute)
 	if h := f.poll(); h.Known || len(h.List) != 0 {
-		t.Errorf("beyond it nobody knows: %+v", h)
+		t.Errorf("beyond it nothing is known: %+v", h)
 	}
 }
 
-// Two sources of holders: what one of them does not know must not look free.
+// Two sources of allocations: what is unknown to one of them must not appear unallocated.
 func TestJobsBesidePods(t *testing.T) {
 	pod := gpu.Container{Namespace: "ml", Pod: "train", Name: "main"}
 	known := gpu.Allocations{Known: true, Configured: true, Sources: []gpu.Source{{Name: gpu.SourcePodResources}},
@@ -221,6 +221,6 @@ func TestJobsBesidePods(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if len(known.List) != 2 {
-		t.Error("the kubelet's answer was changed")
+		t.Error("the kubelet's allocations were changed")
 	}
 }

@@ -65,7 +65,7 @@ func TestFormsOfTheCheckpoint(t *testing.T) {
 			[]string{"u c r/r 0"}, 0, ""},
 		{"nothing handed out", `{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}`, nil, 0, ""},
 		{"no names", `{"Data":{"PodDeviceEntries":[{"ContainerName":"c","ResourceName":"r"}]},"Checksum":1}`, nil, 0, ""},
-		{"an answer that is none",
+		{"an undecodable response",
 			`{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"c","ResourceName":"r","DeviceIDs":["a"],
 			"AllocResp":"%%%"},{"PodUID":"v","ContainerName":"c","ResourceName":"r","DeviceIDs":["b"],
 			"AllocResp":"/////w=="}]}}`,
@@ -107,7 +107,7 @@ func TestFormsOfTheCheckpoint(t *testing.T) {
 	}
 }
 
-// The kubelet writes the file after it has handed out; secrets of a plugin's answer are not kept.
+// Secrets in a plugin's response are not kept.
 func TestOnlyWhatASchemeReadsIsKept(t *testing.T) {
 	r := &deviceplugin.ContainerAllocateResponse{Annotations: map[string]string{"other": "x"},
 		Envs: map[string]string{"GPU": "0", "PASSWORD": "secret", "GPU_LONG": strings.Repeat("1", maxText+1)}}
@@ -149,7 +149,7 @@ func TestALargeCheckpointTakesLittleMemory(t *testing.T) {
 	runtime.KeepAlive(got)
 }
 
-// endless says one thing for ever.
+// endless repeats a text.
 type endless struct {
 	chunk string
 	at    int

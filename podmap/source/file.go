@@ -96,7 +96,7 @@ func (f *File[T]) explain(err error) string {
 	return f.path + " cannot be decoded: " + err.Error()
 }
 
-// fileState tells one state of a file from the next.
+// fileState distinguishes the states of a file.
 type fileState struct {
 	device, inode  uint64
 	changed        syscall.Timespec

@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// apiServer is an API server that says what the test has put in it.
+// apiServer is an API server that responds with what the test has put in it.
 type apiServer struct {
 	*httptest.Server
 	ca, token string // files
@@ -100,8 +100,8 @@ func (a *apiServer) seen() []string {
 	return slices.Clone(a.requests)
 }
 
-// says answers with a text.
-func says(text ...string) func(http.ResponseWriter, *http.Request) {
+// respond sends a text.
+func respond(text ...string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, strings.Join(text, "\n")) }
 }
 
@@ -199,15 +199,15 @@ func (w *watching) names() string {
 
 func TestListAndWatch(t *testing.T) {
 	a := newAPIServer(t)
-	a.list = says(apiList("10", apiPod("a/p", "u1", "7", "label:app=web", "hami.io/vgpu-devices-allocated=x", "other=y"),
+	a.list = respond(apiList("10", apiPod("a/p", "u1", "7", "label:app=web", "hami.io/vgpu-devices-allocated=x", "other=y"),
 		apiPod("a/q", "u2", "8")))
 	a.watches = []func(http.ResponseWriter, *http.Request){
-		says(apiEvent("ADDED", apiPod("b/r", "u3", "11", "gpu-fraction=0.5")),
+		respond(apiEvent("ADDED", apiPod("b/r", "u3", "11", "gpu-fraction=0.5")),
 			apiEvent("MODIFIED", apiPod("a/q", "u2", "12", "gpu-fraction=0.5")),
 			apiEvent("DELETED", apiPod("a/p", "u1", "13")),
 			apiEvent("BOOKMARK", `{"metadata":{"resourceVersion":"20"}}`),
-			apiEvent("INVENTED", `{"metadata":{"resourceVersion":"21"}}`)),
-		says(apiEvent("MODIFIED", apiPod("b/r", "u4", "22"))),
+			apiEvent("FUTURE", `{"metadata":{"resourceVersion":"21"}}`)),
+		respond(apiEvent("MODIFIED", apiPod("b/r", "u4", "22"))),
 	}
 	w := a.watching(t, a.options())
 	// Each watch ends at once, and is not opened again at once.
@@ -233,18 +233,18 @@ func TestListAndWatch(t *testing.T) {
 	}
 }
 
-// A server that is replaced cuts its watches. That is a failure only where no other watch begins.
-func TestTheWatchIsCut(t *testing.T) {
+// A server that is replaced closes its watches. That is a failure only if no other watch starts.
+func TestClosedWatch(t *testing.T) {
 	begun, cut := make(chan struct{}), make(chan struct{})
-	held := func(w http.ResponseWriter, _ *http.Request) {
+	hold := func(w http.ResponseWriter, _ *http.Request) {
 		w.(http.Flusher).Flush()
 		begun <- struct{}{}
 		<-cut
 		panic(http.ErrAbortHandler)
 	}
 	a := newAPIServer(t)
-	a.list = says(apiList("10", apiPod("a/p", "u1", "7")))
-	a.watches = []func(http.ResponseWriter, *http.Request){held, held}
+	a.list = respond(apiList("10", apiPod("a/p", "u1", "7")))
+	a.watches = []func(http.ResponseWriter, *http.Request){hold, hold}
 	w := a.watching(t, a.options())
 	<-begun
 	w.now.advance(time.Minute)
@@ -253,22 +253,22 @@ func TestTheWatchIsCut(t *testing.T) {
 		t.Errorf("slept %s", d)
 	}
 	if s := w.Source(); !s.Up || s.Errors != 0 || s.Message != "" {
-		t.Errorf("a watch that held was cut: %+v", s)
+		t.Errorf("a long watch was closed: %+v", s)
 	}
 	<-begun
 	cut <- struct{}{} // at once this time
 	w.asleep(t)
 	if s := w.Source(); s.Up || s.Errors != 1 || s.Message == "" {
-		t.Errorf("a watch that did not hold was cut: %+v", s)
+		t.Errorf("a short watch was closed: %+v", s)
 	}
 	if got, want := a.seen()[:3], []string{"list 0", "watch 10", "watch 10"}; !slices.Equal(got, want) {
 		t.Errorf("requests %q", got)
 	}
 }
 
-func TestTheServerForgets(t *testing.T) {
-	for name, gone := range map[string]func(http.ResponseWriter, *http.Request){
-		"in an event": says(apiEvent("ERROR", `{"kind":"Status","code":410,"message":"too old resource version"}`)),
+func TestExpiredVersion(t *testing.T) {
+	for name, missing := range map[string]func(http.ResponseWriter, *http.Request){
+		"in an event": respond(apiEvent("ERROR", `{"kind":"Status","code":410,"message":"too old resource version"}`)),
 		"at once": func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusGone)
 			io.WriteString(w, `{"kind":"Status","code":410,"message":"Expired"}`)
@@ -276,8 +276,8 @@ func TestTheServerForgets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAPIServer(t)
-			a.list = says(apiList("10", apiPod("a/p", "u1", "7")))
-			a.watches = append(a.watches, gone, says())
+			a.list = respond(apiList("10", apiPod("a/p", "u1", "7")))
+			a.watches = append(a.watches, missing, respond())
 			w := a.watching(t, a.options())
 			w.asleep(t)
 			w.asleep(t)
@@ -294,13 +294,13 @@ func TestTheServerForgets(t *testing.T) {
 
 func TestTheTokenIsRefusedAndRotated(t *testing.T) {
 	a := newAPIServer(t)
-	a.list = says(apiList("10", apiPod("a/p", "u1", "7")))
-	a.watches = append(a.watches, says())
+	a.list = respond(apiList("10", apiPod("a/p", "u1", "7")))
+	a.watches = append(a.watches, respond())
 	w := a.watching(t, a.options())
 	w.asleep(t)
 	a.mu.Lock()
 	a.accepted = "rotated"
-	a.watches = append(a.watches, says(apiEvent("DELETED", apiPod("a/p", "u1", "11"))))
+	a.watches = append(a.watches, respond(apiEvent("DELETED", apiPod("a/p", "u1", "11"))))
 	a.mu.Unlock()
 	for i, want := range []time.Duration{2, 4, 8, 16, 32, 60, 60} {
 		if d := w.asleep(t); d != want*time.Second {
@@ -333,7 +333,7 @@ func TestTheTokenIsRefusedAndRotated(t *testing.T) {
 	}
 }
 
-func TestAnswersThatAreNoAnswer(t *testing.T) {
+func TestInvalidResponses(t *testing.T) {
 	long := strings.Repeat("x", maxEvent)
 	for _, c := range []struct {
 		name    string
@@ -353,22 +353,24 @@ func TestAnswersThatAreNoAnswer(t *testing.T) {
 		{name: "sent elsewhere", list: func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "https://evil.example/", http.StatusFound)
 		}, message: "HTTP 302"},
-		{name: "cut off", list: says(`{"metadata":{"resourceVersion":"1"},"items":[`), message: "read the list: "},
-		{name: "not JSON", list: says(`<html>`), message: "read the list: "},
-		{name: "no version", list: says(`{"items":[]}`), message: "the list has no version"},
-		{name: "a pod without a name", list: says(`{"metadata":{"resourceVersion":"1"},"items":[{}]}`), message: "a pod without a name"},
-		{name: "a huge event", list: says(apiList("1")), watch: says(apiEvent("ADDED", apiPod("a/p", "u", "2", "x="+long))),
+		{name: "cut off", list: respond(`{"metadata":{"resourceVersion":"1"},"items":[`), message: "read the list: "},
+		{name: "not JSON", list: respond(`<html>`), message: "read the list: "},
+		{name: "no version", list: respond(`{"items":[]}`), message: "the list has no version"},
+		{name: "a pod without a name", list: respond(`{"metadata":{"resourceVersion":"1"},"items":[{}]}`), message: "a pod without a name"},
+		{name: "a huge event", list: respond(apiList("1")), watch: respond(apiEvent("ADDED", apiPod("a/p", "u", "2", "x="+long))),
 			message: "a value of more than 4 MiB"},
-		{name: "an event that is none", list: says(apiList("1")), watch: says(`[]`), message: "read an event: "},
-		{name: "an error in the watch", list: says(apiList("1")), watch: says(apiEvent("ERROR", `{"code":500,"message":"etcd is gone"}`)),
+		{name: "an event that is none", list: respond(apiList("1")), watch: respond(`[]`), message: "read an event: "},
+		{name: "an error in the watch", list: respond(apiList("1")),
+			watch:   respond(apiEvent("ERROR", `{"code":500,"message":"etcd is gone"}`)),
 			message: "the watch ended: etcd is gone"},
-		{name: "no node", list: says(apiList("1")), options: func(o *APIOptions) { o.Node = "" }, message: "node name is not set"},
-		{name: "no server", list: says(apiList("1")), options: func(o *APIOptions) { o.Server = "" }, message: "API server is not set"},
-		{name: "no token", list: says(apiList("1")), options: func(o *APIOptions) { o.TokenFile += ".gone" }, message: "mount the token"},
-		{name: "no CA", list: says(apiList("1")), options: func(o *APIOptions) { o.CAFile += ".gone" }, message: "no such file"},
-		{name: "a CA that is none", list: says(apiList("1")), options: func(o *APIOptions) { o.CAFile = o.TokenFile },
+		{name: "no node", list: respond(apiList("1")), options: func(o *APIOptions) { o.Node = "" }, message: "node name is not set"},
+		{name: "no server", list: respond(apiList("1")), options: func(o *APIOptions) { o.Server = "" }, message: "API server is not set"},
+		{name: "no token", list: respond(apiList("1")), options: func(o *APIOptions) { o.TokenFile += ".gone" },
+			message: "mount the token"},
+		{name: "no CA", list: respond(apiList("1")), options: func(o *APIOptions) { o.CAFile += ".gone" }, message: "no such file"},
+		{name: "a CA that is none", list: respond(apiList("1")), options: func(o *APIOptions) { o.CAFile = o.TokenFile },
 			message: "has no certificate"},
-		{name: "a token in the clear", list: says(apiList("1")),
+		{name: "a token in the clear", list: respond(apiList("1")),
 			options: func(o *APIOptions) { o.Server = strings.Replace(o.Server, "https:", "http:", 1) }, message: "HTTP 400"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -397,7 +399,7 @@ func TestAnswersThatAreNoAnswer(t *testing.T) {
 				t.Errorf("health %+v, want a message with %q", s, c.message)
 			}
 			if strings.Contains(w.Source().Message, "secret") {
-				t.Error("the token is told")
+				t.Error("the token is in the message")
 			}
 		})
 	}
