@@ -267,7 +267,7 @@ func TestClosedWatch(t *testing.T) {
 }
 
 func TestExpiredVersion(t *testing.T) {
-	for name, missing := range map[string]func(http.ResponseWriter, *http.Request){
+	for name, expired := range map[string]func(http.ResponseWriter, *http.Request){
 		"in an event": respond(apiEvent("ERROR", `{"kind":"Status","code":410,"message":"too old resource version"}`)),
 		"at once": func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusGone)
@@ -277,7 +277,7 @@ func TestExpiredVersion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newAPIServer(t)
 			a.list = respond(apiList("10", apiPod("a/p", "u1", "7")))
-			a.watches = append(a.watches, missing, respond())
+			a.watches = append(a.watches, expired, respond())
 			w := a.watching(t, a.options())
 			w.asleep(t)
 			w.asleep(t)
