@@ -18,7 +18,7 @@
 struct function_count {
     char name[56];
     _Atomic uint64_t total;
-    _Atomic uint64_t cards[MAX_CARDS];
+    _Atomic uint64_t gpus[MAX_GPUS];
 };
 
 struct control {
@@ -30,7 +30,7 @@ struct control {
     int64_t start_realtime;    /* CLOCK_REALTIME at scenario second 0 */
     _Atomic uint32_t sessions; /* open now, of all processes */
     _Atomic uint32_t hanging;  /* calls that hang now */
-    _Atomic uint64_t overlaps; /* calls that found another one under way on the same card */
+    _Atomic uint64_t overlaps; /* calls that found another one under way on the same GPU */
     _Atomic uint32_t nfunctions;
     _Atomic uint32_t lock; /* guards the adding of a function */
     struct function_count functions[MAX_FUNCTIONS];
@@ -144,7 +144,7 @@ static struct function_count *function_slot(struct control *c, const char *funct
     }
 }
 
-void control_count(const char *function, int card)
+void control_count(const char *function, int gpu)
 {
     struct control *c = atomic_load(&control);
     if (c == NULL)
@@ -153,8 +153,8 @@ void control_count(const char *function, int card)
     if (f == NULL)
         return;
     atomic_fetch_add(&f->total, 1);
-    if (card >= 0 && card < MAX_CARDS)
-        atomic_fetch_add(&f->cards[card], 1);
+    if (gpu >= 0 && gpu < MAX_GPUS)
+        atomic_fetch_add(&f->gpus[gpu], 1);
 }
 
 void control_overlap(void)

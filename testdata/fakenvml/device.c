@@ -64,17 +64,17 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
     return cuda_version(&call, version);
 }
 
-/* ---- finding cards ---- */
+/* ---- finding GPUs ---- */
 
-/* A card that is gone is told here already. */
-static nvmlReturn_t give_card(const struct call *call, int card, nvmlDevice_t *device)
+/* A GPU that is gone is told here already. */
+static nvmlReturn_t give_gpu(const struct call *call, int gpu, nvmlDevice_t *device)
 {
-    nvmlReturn_t r = card_state(&call->scenario->cards[card], call->now);
-    const struct answer *override = scenario_answer(call->scenario, card, "Handle", call->now);
+    nvmlReturn_t r = gpu_state(&call->scenario->gpus[gpu], call->now);
+    const struct answer *override = scenario_answer(call->scenario, gpu, "Handle", call->now);
     if (r == NVML_SUCCESS && override != NULL && override->code > 0)
         r = (nvmlReturn_t)override->code;
     if (r == NVML_SUCCESS)
-        device->handle = (struct nvmlDevice_st *)session_card_handle(call->session, card);
+        device->handle = (struct nvmlDevice_st *)session_gpu_handle(call->session, gpu);
     return r;
 }
 
@@ -90,7 +90,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
 {
     CALL("HandleByIndex");
     REQUIRE(device != NULL && index < (unsigned)call.session->nvisible);
-    return give_card(&call, call.session->visible[index], device);
+    return give_gpu(&call, call.session->visible[index], device);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
@@ -98,9 +98,9 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
     CALL("HandleByUUID");
     REQUIRE(uuid != NULL && device != NULL);
     for (int i = 0; i < call.session->nvisible; i++) {
-        const struct card *c = &call.scenario->cards[call.session->visible[i]];
+        const struct gpu *c = &call.scenario->gpus[call.session->visible[i]];
         if (strcmp(c->uuid, uuid) == 0)
-            return give_card(&call, c->index, device);
+            return give_gpu(&call, c->index, device);
         const struct layout *l = model_layout(c, call.now);
         for (int j = 0; j < l->ndevices; j++) {
             if (strcmp(l->devices[j].uuid, uuid) == 0) {
@@ -119,9 +119,9 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *
     unsigned domain, bus, slot, function;
     REQUIRE(sscanf(bus_id, "%x:%x:%x.%x", &domain, &bus, &slot, &function) == 4);
     for (int i = 0; i < call.session->nvisible; i++) {
-        const struct card *c = &call.scenario->cards[call.session->visible[i]];
+        const struct gpu *c = &call.scenario->gpus[call.session->visible[i]];
         if (c->domain == domain && c->bus == bus && c->device == slot)
-            return give_card(&call, c->index, device);
+            return give_gpu(&call, c->index, device);
     }
     return NVML_ERROR_NOT_FOUND;
 }
@@ -131,7 +131,7 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
 {
     DEVICE_CALL("UUID", device, ON_GPU | ON_MIG);
-    return copy_text(call.mig != NULL ? call.mig->uuid : call.card->uuid, uuid, length);
+    return copy_text(call.mig != NULL ? call.mig->uuid : call.gpu->uuid, uuid, length);
 }
 
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
@@ -141,7 +141,7 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int len
     nvmlReturn_t r = answer_text(&call, "Name", board, sizeof board);
     if (r != NVML_SUCCESS || call.mig == NULL)
         return r != NVML_SUCCESS ? r : copy_text(board, name, length);
-    const struct profile *p = &call.card->profiles[call.mig->profile];
+    const struct profile *p = &call.gpu->profiles[call.mig->profile];
     if ((unsigned)call.mig->ci_slices < p->slices) /* a compute instance smaller than its GPU instance */
         snprintf(full, sizeof full, "%s MIG %dc.%s", board, call.mig->ci_slices, p->name);
     else
@@ -153,7 +153,7 @@ nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor)
 {
     DEVICE_CALL("MinorNumber", device, ON_GPU);
     REQUIRE(minor != NULL);
-    *minor = call.card->minor;
+    *minor = call.gpu->minor;
     return NVML_SUCCESS;
 }
 
@@ -166,7 +166,7 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
         return NVML_SUCCESS;
     }
     for (int i = 0; i < call.session->nvisible; i++) {
-        if (call.session->visible[i] == call.card->index)
+        if (call.session->visible[i] == call.gpu->index)
             *index = (unsigned)i;
     }
     return NVML_SUCCESS;
@@ -175,7 +175,7 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 static nvmlReturn_t pci_info(const struct call *call, nvmlPciInfo_t *pci)
 {
     REQUIRE(pci != NULL);
-    const struct card *c = call->card;
+    const struct gpu *c = call->gpu;
     memset(pci, 0, sizeof *pci);
     pci->domain = c->domain;
     pci->bus = c->bus;
@@ -311,11 +311,11 @@ nvmlReturn_t nvmlDeviceGetRetiredPages_v2(nvmlDevice_t device, nvmlPageRetiremen
 /* Of a MIG device: what its profile has and what its processes hold. */
 static nvmlReturn_t instance_memory(const struct call *call, unsigned long long *total, unsigned long long *used)
 {
-    *total = (unsigned long long)call->card->profiles[call->mig->profile].memory_mib << 20;
+    *total = (unsigned long long)call->gpu->profiles[call->mig->profile].memory_mib << 20;
     *used = 0;
-    for (int i = 0; i < call->card->ndemands; i++) {
-        const struct demand *d = &call->card->demands[i];
-        if (d->gi == call->mig->gi && model_alive(call->card, d, call->now))
+    for (int i = 0; i < call->gpu->ndemands; i++) {
+        const struct demand *d = &call->gpu->demands[i];
+        if (d->gi == call->mig->gi && model_alive(call->gpu, d, call->now))
             *used += d->memory;
     }
     if (*used > *total)

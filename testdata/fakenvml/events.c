@@ -1,5 +1,5 @@
 /* Event sets. Each set remembers how far it has read the scenario's list of events, so sets do not steal
- * from each other, and none sees what came before a card was registered with it. */
+ * from each other, and none sees what came before a GPU was registered with it. */
 #include "fakenvml.h"
 
 #include <pthread.h>
@@ -11,8 +11,8 @@
 struct set {
     uint32_t magic;
     const struct session *session;
-    uint64_t types[MAX_CARDS]; /* registered, by card */
-    int64_t since[MAX_CARDS];
+    uint64_t types[MAX_GPUS]; /* registered, by GPU */
+    int64_t since[MAX_GPUS];
     int next; /* position in the list of events */
     pthread_mutex_t lock;
 };
@@ -64,9 +64,9 @@ nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long ty
     if (r != NVML_SUCCESS || (types & ~supported) != 0)
         return NVML_ERROR_NOT_SUPPORTED;
     pthread_mutex_lock(&s->lock);
-    if (s->types[call.card->index] == 0)
-        s->since[call.card->index] = call.now;
-    s->types[call.card->index] |= types;
+    if (s->types[call.gpu->index] == 0)
+        s->since[call.gpu->index] = call.now;
+    s->types[call.gpu->index] |= types;
     pthread_mutex_unlock(&s->lock);
     return NVML_SUCCESS;
 }
@@ -79,10 +79,10 @@ static bool next_event(struct set *s, int64_t now, nvmlEventData_t *data)
     pthread_mutex_lock(&s->lock);
     while (!found && s->next < scenario->nevents && scenario->events[s->next].at <= now) {
         const struct event *e = &scenario->events[s->next++];
-        if ((s->types[e->card] & e->type) == 0 || e->at <= s->since[e->card])
+        if ((s->types[e->gpu] & e->type) == 0 || e->at <= s->since[e->gpu])
             continue;
         *data = (nvmlEventData_t){
-            .device = {(struct nvmlDevice_st *)session_card_handle(s->session, e->card)},
+            .device = {(struct nvmlDevice_st *)session_gpu_handle(s->session, e->gpu)},
             .eventType = e->type,
             .eventData = e->data,
             .gpuInstanceId = e->gi,
@@ -94,11 +94,11 @@ static bool next_event(struct set *s, int64_t now, nvmlEventData_t *data)
     return found;
 }
 
-/* Whether a registered card has fallen off the bus. */
+/* Whether a registered GPU has fallen off the bus. */
 static bool any_lost(const struct set *s, int64_t now)
 {
-    for (int i = 0; i < s->session->scenario->ncards; i++) {
-        const struct card *c = &s->session->scenario->cards[i];
+    for (int i = 0; i < s->session->scenario->ngpus; i++) {
+        const struct gpu *c = &s->session->scenario->gpus[i];
         bool lost = false;
         for (int j = 0; j < c->nfaults && c->faults[j].at <= now; j++)
             lost = c->faults[j].kind == FAULT_LOSE || (lost && c->faults[j].kind != FAULT_RESTORE);

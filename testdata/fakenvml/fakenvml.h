@@ -1,6 +1,6 @@
 /*
  * A stand-in for NVIDIA's management library: it answers the calls of NVML from a scenario instead of
- * from cards. Struct layouts and prototypes come from NVIDIA's own nvml.h (shipped with go-nvml), so a
+ * from GPUs. Struct layouts and prototypes come from NVIDIA's own nvml.h (shipped with go-nvml), so a
  * mismatch does not compile.
  *
  *   FAKENVML_SCENARIO  path of the flat scenario, compiled by internal/standin/scenario
@@ -31,7 +31,7 @@
 #endif
 #define SINCE(branch) (SYMBOLS >= (branch))
 
-#define MAX_CARDS 16
+#define MAX_GPUS 16
 #define MAX_GI 16
 #define MAX_COMPONENTS 8
 #define MAX_MIG_DEVICES 8
@@ -107,7 +107,7 @@ struct mig_device {
 struct layout {
     int64_t at;
     bool current, pending;
-    int slices; /* compute slices of the card */
+    int slices; /* compute slices of the GPU */
     int ndevices;
     struct mig_device devices[MAX_MIG_DEVICES];
 };
@@ -121,12 +121,12 @@ struct fault {
 struct stall {
     int64_t at;
     const char *function;
-    int64_t delay; /* FOREVER: hangs until the card is restored */
+    int64_t delay; /* FOREVER: hangs until the GPU is restored */
 };
 
 struct event {
     int64_t at;
-    int card;
+    int gpu;
     uint64_t type, data;
     unsigned gi, ci;
 };
@@ -137,7 +137,7 @@ struct driver_step {
     enum driver_kind kind;
 };
 
-struct card {
+struct gpu {
     int index;
     char uuid[80];
     unsigned domain, bus, device, minor;
@@ -159,9 +159,9 @@ struct card {
 };
 
 struct scenario {
-    struct card cards[MAX_CARDS];
-    int ncards;
-    struct stall *stalls; /* of the calls that concern no card */
+    struct gpu gpus[MAX_GPUS];
+    int ngpus;
+    struct stall *stalls; /* of the calls that concern no GPU */
     int nstalls;
     struct event *events;
     int nevents;
@@ -186,29 +186,29 @@ bool clock_stepped(void);
 int64_t clock_loaded_at(void);   /* when this process mapped the library */
 int64_t clock_realtime_us(int64_t at);
 void clock_pause(int64_t ns);    /* sleep of real time */
-void control_count(const char *function, int card);
+void control_count(const char *function, int gpu);
 void control_overlap(void);
 void control_session(int delta);
 void control_hanging(int delta);
 
-/* ---- what a card is doing (model.c) ---- */
+/* ---- what a GPU is doing (model.c) ---- */
 
-/* Integrals over time, in nanoseconds. Under MIG an instance counts with its share of the card. */
+/* Integrals over time, in nanoseconds. Under MIG an instance counts with its share of the GPU. */
 struct sums {
     double busy, dram, gi[MAX_GI];
 };
 
-void model_integrate(const struct card *c, int64_t t0, int64_t t1, struct sums *out, double *share);
-void model_since_load(const struct scenario *s, const struct card *c, int64_t now, struct sums *out);
-double model_utilisation(const struct card *c, int64_t now, int64_t window, double *dram);
-const struct layout *model_layout(const struct card *c, int64_t now);
-bool model_alive(const struct card *c, const struct demand *d, int64_t now);
+void model_integrate(const struct gpu *c, int64_t t0, int64_t t1, struct sums *out, double *share);
+void model_since_load(const struct scenario *s, const struct gpu *c, int64_t now, struct sums *out);
+double model_utilization(const struct gpu *c, int64_t now, int64_t window, double *dram);
+const struct layout *model_layout(const struct gpu *c, int64_t now);
+bool model_alive(const struct gpu *c, const struct demand *d, int64_t now);
 int64_t model_loaded_since(const struct scenario *s, int64_t now);
 
 /* The moment for which a sum is evaluated; the two parts may be given by the caller (GPM). */
 struct moment {
     const struct scenario *scenario;
-    const struct card *card;
+    const struct gpu *gpu;
     int64_t now;
     bool windowed; /* util and busy are given */
     double util, busy_seconds;
@@ -220,7 +220,7 @@ double model_value(const struct moment *m, const struct component *c);
 struct session {
     const struct scenario *scenario;
     int64_t began;
-    int visible[MAX_CARDS];
+    int visible[MAX_GPUS];
     int nvisible;
     struct handle *handles;
     int nhandles;
@@ -228,7 +228,7 @@ struct session {
 
 struct handle {
     const struct session *session;
-    const struct card *card;
+    const struct gpu *gpu;
     bool mig;
     const struct layout *layout; /* the layout in which a MIG device exists */
     int device;                  /* index in layout->devices */
@@ -239,7 +239,7 @@ struct call {
     const struct session *session;
     const struct scenario *scenario;
     const struct handle *handle;
-    const struct card *card;
+    const struct gpu *gpu;
     const struct layout *layout;
     const struct mig_device *mig;
     const char *key;
@@ -274,11 +274,11 @@ void end_call(struct call *c);
             return NVML_ERROR_INVALID_ARGUMENT; \
     } while (0)
 
-nvmlReturn_t card_state(const struct card *c, int64_t now);
+nvmlReturn_t gpu_state(const struct gpu *c, int64_t now);
 
 /* Handles of the session. */
-struct handle *session_card_handle(const struct session *s, int card);
-struct handle *session_mig_handle(const struct session *s, const struct card *card, const struct layout *l, int device);
+struct handle *session_gpu_handle(const struct session *s, int gpu);
+struct handle *session_mig_handle(const struct session *s, const struct gpu *gpu, const struct layout *l, int device);
 int mig_first_device(const struct layout *l, int gi);
 
 /* Answers. Their numbers are evaluated at the moment of the call. */

@@ -58,10 +58,10 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldV
         const struct answer *a = NULL;
         if (v->fieldId < FIELD_IDS) {
             /* The scope may be named; a line without one serves any scope. */
-            a = scenario_answer(call.scenario, call.card->index,
+            a = scenario_answer(call.scenario, call.gpu->index,
                                 keyf(key, sizeof key, "Field[%u,%u]", v->fieldId, v->scopeId), call.now);
             if (a == NULL)
-                a = scenario_answer(call.scenario, call.card->index, keyf(key, sizeof key, "Field[%u]", v->fieldId), call.now);
+                a = scenario_answer(call.scenario, call.gpu->index, keyf(key, sizeof key, "Field[%u]", v->fieldId), call.now);
         }
         if (a != NULL && a->code == CODE_UNTOUCHED)
             continue;

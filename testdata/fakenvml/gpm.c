@@ -22,9 +22,9 @@
 struct sample {
     uint32_t magic;
     const struct session *session;
-    const struct card *card; /* NULL: never taken */
+    const struct gpu *gpu; /* NULL: never taken */
     const struct layout *layout;
-    int gi; /* NONE: the whole card */
+    int gi; /* NONE: the whole GPU */
     int64_t at;
     double busy;
 };
@@ -79,9 +79,9 @@ static nvmlReturn_t take(const struct call *call, int gi, nvmlGpmSample_t sample
     if (!offered(call))
         return NVML_ERROR_NOT_SUPPORTED;
     struct sums sums = {0};
-    model_since_load(call->scenario, call->card, call->now, &sums);
+    model_since_load(call->scenario, call->gpu, call->now, &sums);
     s->session = call->session;
-    s->card = call->card;
+    s->gpu = call->gpu;
     s->layout = call->layout;
     s->gi = gi;
     s->at = call->now;
@@ -111,12 +111,12 @@ nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get)
     if (get->version != NVML_GPM_METRICS_GET_VERSION)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     const struct sample *a = sample_of(get->sample1), *b = sample_of(get->sample2);
-    REQUIRE(a != NULL && b != NULL && a->card != NULL && get->numMetrics <= NVML_GPM_METRIC_MAX);
-    /* Both from one session, one card, one instance of one layout, the older first. */
-    REQUIRE(a->session == b->session && a->card == b->card && a->gi == b->gi && a->layout == b->layout && a->at < b->at);
-    call.card = b->card;
+    REQUIRE(a != NULL && b != NULL && a->gpu != NULL && get->numMetrics <= NVML_GPM_METRIC_MAX);
+    /* Both from one session, one GPU, one instance of one layout, the older first. */
+    REQUIRE(a->session == b->session && a->gpu == b->gpu && a->gi == b->gi && a->layout == b->layout && a->at < b->at);
+    call.gpu = b->gpu;
     struct moment m = {.scenario = call.scenario,
-                       .card = b->card,
+                       .gpu = b->gpu,
                        .now = b->at,
                        .windowed = true,
                        .util = (b->busy - a->busy) / (double)(b->at - a->at),
@@ -127,7 +127,7 @@ nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get)
         const struct answer *answer =
             metric->metricId >= METRIC_IDS
                 ? NULL
-                : scenario_answer(call.scenario, b->card->index, keyf(key, sizeof key, "Gpm[%u]", metric->metricId), b->at);
+                : scenario_answer(call.scenario, b->gpu->index, keyf(key, sizeof key, "Gpm[%u]", metric->metricId), b->at);
         metric->value = 0;
         metric->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
         if (answer != NULL && answer->code > 0)

@@ -8,7 +8,7 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, un
 {
     DEVICE_CALL("MigMode", device, ON_GPU);
     REQUIRE(current != NULL && pending != NULL);
-    if (call.card->nprofiles == 0)
+    if (call.gpu->nprofiles == 0)
         return NVML_ERROR_NOT_SUPPORTED;
     *current = call.layout->current ? NVML_DEVICE_MIG_ENABLE : NVML_DEVICE_MIG_DISABLE;
     *pending = call.layout->pending ? NVML_DEVICE_MIG_ENABLE : NVML_DEVICE_MIG_DISABLE;
@@ -19,7 +19,7 @@ nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *c
 {
     DEVICE_CALL("MaxMigDeviceCount", device, ON_GPU);
     REQUIRE(count != NULL);
-    *count = call.card->nprofiles == 0 ? 0 : 7;
+    *count = call.gpu->nprofiles == 0 ? 0 : 7;
     return NVML_SUCCESS;
 }
 
@@ -31,7 +31,7 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
         return NVML_ERROR_NOT_SUPPORTED;
     for (int i = 0; i < call.layout->ndevices; i++) {
         if ((unsigned)call.layout->devices[i].index == index) {
-            mig->handle = (struct nvmlDevice_st *)session_mig_handle(call.session, call.card, call.layout, i);
+            mig->handle = (struct nvmlDevice_st *)session_mig_handle(call.session, call.gpu, call.layout, i);
             return NVML_SUCCESS;
         }
     }
@@ -50,7 +50,7 @@ nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t mig, nvml
 {
     DEVICE_CALL("DeviceHandleFromMigDeviceHandle", mig, ON_MIG);
     REQUIRE(device != NULL);
-    device->handle = (struct nvmlDevice_st *)session_card_handle(call.session, call.card->index);
+    device->handle = (struct nvmlDevice_st *)session_gpu_handle(call.session, call.gpu->index);
     return NVML_SUCCESS;
 }
 
@@ -74,7 +74,7 @@ nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttribute
 {
     DEVICE_CALL("Attributes", device, ON_MIG);
     REQUIRE(attributes != NULL);
-    const struct profile *p = &call.card->profiles[call.mig->profile];
+    const struct profile *p = &call.gpu->profiles[call.mig->profile];
     *attributes = (nvmlDeviceAttributes_t){
         .multiprocessorCount = p->slices == 0 ? p->sms : p->sms * (unsigned)call.mig->ci_slices / p->slices,
         .sharedCopyEngineCount = p->ce,
@@ -94,7 +94,7 @@ nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttribute
 
 static nvmlGpuInstance_t instance_handle(const struct call *call, int device)
 {
-    return (nvmlGpuInstance_t){(struct nvmlGpuInstance_st *)session_mig_handle(call->session, call->card, call->layout, device)};
+    return (nvmlGpuInstance_t){(struct nvmlGpuInstance_st *)session_mig_handle(call->session, call->gpu, call->layout, device)};
 }
 
 nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t device, unsigned int profile_id, nvmlGpuInstance_t *instances,
@@ -107,7 +107,7 @@ nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t device, unsigned int profile
     *count = 0;
     for (int i = 0; i < call.layout->ndevices; i++) {
         const struct mig_device *d = &call.layout->devices[i];
-        if (mig_first_device(call.layout, d->gi) == i && call.card->profiles[d->profile].id == profile_id)
+        if (mig_first_device(call.layout, d->gi) == i && call.gpu->profiles[d->profile].id == profile_id)
             instances[(*count)++] = instance_handle(&call, i);
     }
     return NVML_SUCCESS;
@@ -131,15 +131,15 @@ nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t instance, nvmlGpuInstanceI
     DEVICE_CALL("GpuInstanceInfo", (nvmlDevice_t){(struct nvmlDevice_st *)instance.handle}, ON_MIG);
     REQUIRE(info != NULL);
     *info = (nvmlGpuInstanceInfo_t){
-        .device = {(struct nvmlDevice_st *)session_card_handle(call.session, call.card->index)},
+        .device = {(struct nvmlDevice_st *)session_gpu_handle(call.session, call.gpu->index)},
         .id = (unsigned)call.mig->gi,
-        .profileId = call.card->profiles[call.mig->profile].id,
+        .profileId = call.gpu->profiles[call.mig->profile].id,
         .placement = {.start = (unsigned)call.mig->start, .size = (unsigned)call.mig->size},
     };
     return NVML_SUCCESS;
 }
 
-static const struct profile *profile_numbered(const struct card *c, unsigned int number)
+static const struct profile *profile_numbered(const struct gpu *c, unsigned int number)
 {
     for (int i = 0; i < c->nprofiles; i++) {
         if (c->profiles[i].number == number)
@@ -166,7 +166,7 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, unsigned i
 {
     DEVICE_CALL("GpuInstanceProfileInfo", device, ON_GPU);
     REQUIRE(info != NULL && number < NVML_GPU_INSTANCE_PROFILE_COUNT);
-    const struct profile *p = profile_numbered(call.card, number);
+    const struct profile *p = profile_numbered(call.gpu, number);
     if (p == NULL)
         return NVML_ERROR_NOT_SUPPORTED;
     memset(info, 0, sizeof *info);
@@ -181,7 +181,7 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t device, unsigned 
     REQUIRE(info != NULL && number < NVML_GPU_INSTANCE_PROFILE_COUNT);
     if (info->version != nvmlGpuInstanceProfileInfo_v2 && info->version != nvmlGpuInstanceProfileInfo_v3)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    const struct profile *p = profile_numbered(call.card, number);
+    const struct profile *p = profile_numbered(call.gpu, number);
     if (p == NULL)
         return NVML_ERROR_NOT_SUPPORTED;
     if (info->version == nvmlGpuInstanceProfileInfo_v2) {

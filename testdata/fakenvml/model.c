@@ -1,6 +1,6 @@
-/* What a card is doing. Demands (processes and loads) are square waves: on for a part of each period.
- * The card is busy while at least one is on; those that are on at once share the time equally. Under MIG
- * each GPU instance is a small card of its own, and counts with its share of the compute slices.
+/* What a GPU is doing. Demands (processes and loads) are square waves: on for a part of each period.
+ * The GPU is busy while at least one is on; those that are on at once share the time equally. Under MIG
+ * each GPU instance is a small GPU of its own, and counts with its share of the compute slices.
  *
  * internal/standin/scenario computes the same integrals in truth.go: tests compare the two. */
 #include "fakenvml.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 /* The layout that holds at a moment: an entry without MIG if there is none. */
-const struct layout *model_layout(const struct card *c, int64_t now)
+const struct layout *model_layout(const struct gpu *c, int64_t now)
 {
     static const struct layout whole = {0};
     const struct layout *found = &whole;
@@ -19,13 +19,13 @@ const struct layout *model_layout(const struct card *c, int64_t now)
     return found;
 }
 
-static int gi_slices(const struct card *c, const struct layout *l, int gi)
+static int gi_slices(const struct gpu *c, const struct layout *l, int gi)
 {
     int device = mig_first_device(l, gi);
     return device < 0 ? 0 : (int)c->profiles[l->devices[device].profile].slices;
 }
 
-/* The group in which a demand runs: 0 the whole card, 1+gi an instance, NONE nowhere. */
+/* The group in which a demand runs: 0 the whole GPU, 1+gi an instance, NONE nowhere. */
 static int group_of(const struct demand *d, const struct layout *l)
 {
     if (!l->current)
@@ -33,7 +33,7 @@ static int group_of(const struct demand *d, const struct layout *l)
     return d->gi >= 0 && mig_first_device(l, d->gi) >= 0 ? 1 + d->gi : NONE;
 }
 
-bool model_alive(const struct card *c, const struct demand *d, int64_t now)
+bool model_alive(const struct gpu *c, const struct demand *d, int64_t now)
 {
     return now >= d->from && now < d->to && group_of(d, model_layout(c, now)) != NONE;
 }
@@ -65,7 +65,7 @@ static bool wave(const struct demand *d, int64_t t, int64_t *until)
 #define MAX_DEMANDS 256
 
 /* Adds up what happened in [t0, t1). share, if given, has one element for each demand. */
-void model_integrate(const struct card *c, int64_t t0, int64_t t1, struct sums *out, double *share)
+void model_integrate(const struct gpu *c, int64_t t0, int64_t t1, struct sums *out, double *share)
 {
     int ndemands = c->ndemands < MAX_DEMANDS ? c->ndemands : MAX_DEMANDS;
     for (int64_t t = t0 < 0 ? 0 : t0, next; t < t1; t = next) {
@@ -126,7 +126,7 @@ static void add(struct sums *sums, const struct sums *more, double sign)
 }
 
 /* Moves an integral to another moment, forward or, where two threads meet, back. */
-static void move(const struct card *c, struct integral *i, int64_t to)
+static void move(const struct gpu *c, struct integral *i, int64_t to)
 {
     struct sums between = {0};
     if (to >= i->until)
@@ -148,9 +148,9 @@ int64_t model_loaded_since(const struct scenario *s, int64_t now)
     return since;
 }
 
-void model_since_load(const struct scenario *s, const struct card *card, int64_t now, struct sums *out)
+void model_since_load(const struct scenario *s, const struct gpu *gpu, int64_t now, struct sums *out)
 {
-    struct card *c = (struct card *)card; /* what is remembered is all that changes */
+    struct gpu *c = (struct gpu *)gpu; /* what is remembered is all that changes */
     pthread_mutex_lock(&cumulating);
     if (c->cumulative == NULL)
         c->cumulative = calloc(1, sizeof *c->cumulative);
@@ -164,7 +164,7 @@ void model_since_load(const struct scenario *s, const struct card *card, int64_t
 }
 
 /* The busy part of the window that ends now; before the window is full, of what there was. */
-double model_utilisation(const struct card *c, int64_t now, int64_t window, double *dram)
+double model_utilization(const struct gpu *c, int64_t now, int64_t window, double *dram)
 {
     struct sums sums = {0};
     int64_t from = now > window ? now - window : 0;
@@ -175,7 +175,7 @@ double model_utilisation(const struct card *c, int64_t now, int64_t window, doub
     return length > 0 ? sums.busy / length : 0;
 }
 
-static double held(const struct card *c, int64_t now)
+static double held(const struct gpu *c, int64_t now)
 {
     double bytes = 0;
     for (int i = 0; i < c->ndemands; i++) {
@@ -185,14 +185,14 @@ static double held(const struct card *c, int64_t now)
     return bytes;
 }
 
-static double power(const struct card *c, int64_t now, int64_t window)
+static double power(const struct gpu *c, int64_t now, int64_t window)
 {
-    return c->idle_mw + (c->busy_mw - c->idle_mw) * model_utilisation(c, now, window, NULL);
+    return c->idle_mw + (c->busy_mw - c->idle_mw) * model_utilization(c, now, window, NULL);
 }
 
 static double variable(const struct moment *m, enum variable v)
 {
-    const struct card *c = m->card;
+    const struct gpu *c = m->gpu;
     if (v == VAR_ONE)
         return 1;
     double seconds = (double)(m->now - model_loaded_since(m->scenario, m->now)) / SECOND;
@@ -212,12 +212,12 @@ static double variable(const struct moment *m, enum variable v)
         model_since_load(m->scenario, c, m->now, &sums);
         return sums.dram / SECOND;
     case VAR_UTIL:
-        return m->windowed ? m->util : model_utilisation(c, m->now, c->window, NULL);
+        return m->windowed ? m->util : model_utilization(c, m->now, c->window, NULL);
     case VAR_MEMUTIL:
-        model_utilisation(c, m->now, c->window, &dram);
+        model_utilization(c, m->now, c->window, &dram);
         return dram;
     case VAR_ACTIVE:
-        return model_utilisation(c, m->now, c->window, NULL) > 0 ? 1 : 0;
+        return model_utilization(c, m->now, c->window, NULL) > 0 ? 1 : 0;
     case VAR_POWER:
         return power(c, m->now, SECOND);
     case VAR_POWER_INSTANT:
@@ -228,7 +228,7 @@ static double variable(const struct moment *m, enum variable v)
     case VAR_HELD:
         return held(c, m->now);
     case VAR_TEMPERATURE:
-        return c->idle_celsius + (c->busy_celsius - c->idle_celsius) * model_utilisation(c, m->now, 10 * SECOND, NULL);
+        return c->idle_celsius + (c->busy_celsius - c->idle_celsius) * model_utilization(c, m->now, 10 * SECOND, NULL);
     default:
         return 0;
     }

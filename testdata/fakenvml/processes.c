@@ -20,9 +20,9 @@ static nvmlReturn_t list(const struct call *call, int kind, unsigned int *count,
 {
     REQUIRE(count != NULL && (out != NULL || *count == 0));
     unsigned int room = *count, found = 0;
-    for (int i = 0; i < call->card->ndemands; i++) {
-        const struct demand *d = &call->card->demands[i];
-        if (!d->listed || d->kind != kind || !model_alive(call->card, d, call->now))
+    for (int i = 0; i < call->gpu->ndemands; i++) {
+        const struct demand *d = &call->gpu->demands[i];
+        if (!d->listed || d->kind != kind || !model_alive(call->gpu, d, call->now))
             continue;
         if (call->mig != NULL && (d->gi != call->mig->gi || d->ci != call->mig->ci))
             continue;

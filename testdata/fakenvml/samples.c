@@ -1,4 +1,4 @@
-/* The driver's sample rings: utilisation of the card, and of processes. A ring holds the last so many
+/* The driver's sample rings: utilization of the GPU, and of processes. A ring holds the last so many
  * cells of equal length; a sample describes the cell that ends at its timestamp. */
 #include "fakenvml.h"
 
@@ -9,7 +9,7 @@
 /* The cells that the ring holds now are (first, last], by number; cell k ends k periods after second 0. */
 static void ring_bounds(const struct call *call, int64_t *first, int64_t *last)
 {
-    const struct card *c = call->card;
+    const struct gpu *c = call->gpu;
     *last = call->now / c->ring_period;
     *first = *last - c->ring_entries;
     int64_t loaded = model_loaded_since(call->scenario, call->now) / c->ring_period;
@@ -17,21 +17,21 @@ static void ring_bounds(const struct call *call, int64_t *first, int64_t *last)
         *first = loaded;
 }
 
-static uint64_t cell_timestamp(const struct card *c, int64_t cell)
+static uint64_t cell_timestamp(const struct gpu *c, int64_t cell)
 {
     /* A clock since boot begins an odd while before the scenario, so that nobody takes it for an epoch. */
     int64_t base = c->ring_boot_clock ? 4242000000LL : clock_realtime_us(0);
     return (uint64_t)(base + cell * (c->ring_period / 1000));
 }
 
-static double cell_part(const struct card *c, int64_t cell, bool memory, double *share)
+static double cell_part(const struct gpu *c, int64_t cell, bool memory, double *share)
 {
     struct sums sums = {0};
     model_integrate(c, (cell - 1) * c->ring_period, cell * c->ring_period, &sums, share);
     return (memory ? sums.dram : sums.busy) / (double)c->ring_period;
 }
 
-static bool cell_kept(const struct card *c, int64_t cell)
+static bool cell_kept(const struct gpu *c, int64_t cell)
 {
     /* A ring that stops when idle keeps the first idle sample, and then nothing. */
     return !c->ring_stops || cell_part(c, cell, false, NULL) > 0 || (cell > 1 && cell_part(c, cell - 1, false, NULL) > 0);
@@ -41,12 +41,12 @@ static nvmlReturn_t sample_value(const struct call *call, nvmlSamplingType_t typ
 {
     char key[64];
     const struct answer *a =
-        scenario_answer(call->scenario, call->card->index, keyf(key, sizeof key, "Samples[%u]", (unsigned)type), call->now);
+        scenario_answer(call->scenario, call->gpu->index, keyf(key, sizeof key, "Samples[%u]", (unsigned)type), call->now);
     if (a != NULL && a->code > 0)
         return (nvmlReturn_t)a->code;
     if (a != NULL && a->ncomponents > 0)
         return answer_u32(call, key, 0, value);
-    const struct card *c = call->card;
+    const struct gpu *c = call->gpu;
     switch (type) {
     case NVML_TOTAL_POWER_SAMPLES:
         if (c->busy_mw == 0)
@@ -69,7 +69,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type, 
 {
     DEVICE_CALL("Samples", device, ON_GPU);
     REQUIRE(count != NULL && value_type != NULL && (samples == NULL || *count > 0));
-    const struct card *c = call.card;
+    const struct gpu *c = call.gpu;
     if (c->ring_period <= 0 || (call.layout->current && type != NVML_TOTAL_POWER_SAMPLES))
         return NVML_ERROR_NOT_SUPPORTED;
     unsigned int probe;
@@ -112,9 +112,9 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type, 
 /* ---- processes ---- */
 
 /* A number in [0, 1) that depends on nothing but its arguments (the mixer of SplitMix64). */
-static double draw(uint64_t card, uint64_t cell)
+static double draw(uint64_t gpu, uint64_t cell)
 {
-    uint64_t x = cell * 0x9e3779b97f4a7c15ull + card + 1;
+    uint64_t x = cell * 0x9e3779b97f4a7c15ull + gpu + 1;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
     return (double)((x ^ (x >> 31)) >> 11) / 9007199254740992.0;
@@ -141,9 +141,9 @@ static struct tally *tally_of(struct tally *tallies, unsigned int *n, unsigned i
     return &tallies[(*n)++];
 }
 
-/* Each cell belongs to the one process that was seen on the card, drawn by weight, with all the busy
+/* Each cell belongs to the one process that was seen on the GPU, drawn by weight, with all the busy
  * time of the cell. */
-static unsigned int tally_cells(const struct card *c, int64_t first, int64_t last, struct tally *tallies, int64_t *newest)
+static unsigned int tally_cells(const struct gpu *c, int64_t first, int64_t last, struct tally *tallies, int64_t *newest)
 {
     unsigned int n = 0;
     *newest = first;
@@ -183,7 +183,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
 {
     DEVICE_CALL("ProcessUtilization", device, ON_GPU);
     REQUIRE(count != NULL);
-    const struct card *c = call.card;
+    const struct gpu *c = call.gpu;
     if (c->ring_period <= 0 || call.layout->current)
         return NVML_ERROR_NOT_SUPPORTED;
     if (out == NULL) {
@@ -204,7 +204,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
     }
     for (unsigned int i = 0; i < n; i++) {
         /* Means are over the whole window, up to the newest busy cell, so that the processes add up to
-         * the card; or, if the scenario asks, over the cells in which the process was seen. */
+         * the GPU; or, if the scenario asks, over the cells in which the process was seen. */
         double cells = c->ring_own_mean ? tallies[i].cells : (double)(newest - first);
         memset(&out[i], 0, sizeof out[i]);
         out[i].pid = tallies[i].pid;

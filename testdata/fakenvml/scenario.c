@@ -228,24 +228,24 @@ static int choice(struct words *w, const char *const *names, int count)
 }
 #define CHOICE(w, ...) choice(w, (const char *const[]){__VA_ARGS__}, (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)))
 
-static struct card *which_card(struct scenario *s, struct words *w)
+static struct gpu *which_gpu(struct scenario *s, struct words *w)
 {
     int64_t i = number(w);
-    if (i < 0 || i >= s->ncards) {
+    if (i < 0 || i >= s->ngpus) {
         w->failed = true;
         return NULL;
     }
-    return &s->cards[i];
+    return &s->gpus[i];
 }
 
-static void read_card(struct scenario *s, struct words *w)
+static void read_gpu(struct scenario *s, struct words *w)
 {
-    if (s->ncards >= MAX_CARDS) {
+    if (s->ngpus >= MAX_GPUS) {
         w->failed = true;
         return;
     }
-    struct card *c = &s->cards[s->ncards];
-    c->index = s->ncards++;
+    struct gpu *c = &s->gpus[s->ngpus];
+    c->index = s->ngpus++;
     text(w, c->uuid, sizeof c->uuid);
     c->domain = (unsigned)number(w);
     c->bus = (unsigned)number(w);
@@ -298,7 +298,7 @@ static void read_answer(struct scenario *s, struct words *w)
 
 static void read_demand(struct scenario *s, struct words *w)
 {
-    struct card *c = which_card(s, w);
+    struct gpu *c = which_gpu(s, w);
     if (c == NULL)
         return;
     struct demand *d = APPEND(c->demands, c->ndemands);
@@ -322,7 +322,7 @@ static void read_demand(struct scenario *s, struct words *w)
 
 static void read_profile(struct scenario *s, struct words *w)
 {
-    struct card *c = which_card(s, w);
+    struct gpu *c = which_gpu(s, w);
     if (c == NULL)
         return;
     struct profile *p = APPEND(c->profiles, c->nprofiles);
@@ -335,7 +335,7 @@ static void read_profile(struct scenario *s, struct words *w)
 
 static void read_layout(struct scenario *s, struct words *w)
 {
-    struct card *c = which_card(s, w);
+    struct gpu *c = which_gpu(s, w);
     if (c == NULL)
         return;
     struct layout *l = APPEND(c->layouts, c->nlayouts);
@@ -348,7 +348,7 @@ static void read_layout(struct scenario *s, struct words *w)
 /* A MIG device of the layout above it. */
 static void read_device(struct scenario *s, struct words *w)
 {
-    struct card *c = which_card(s, w);
+    struct gpu *c = which_gpu(s, w);
     if (c == NULL || c->nlayouts == 0 || c->layouts[c->nlayouts - 1].ndevices >= MAX_MIG_DEVICES) {
         w->failed = true;
         return;
@@ -370,11 +370,11 @@ static void read_device(struct scenario *s, struct words *w)
 static void read_stall(struct scenario *s, struct words *w)
 {
     int owner = (int)number(w);
-    if (owner >= s->ncards) {
+    if (owner >= s->ngpus) {
         w->failed = true;
         return;
     }
-    struct stall *st = owner < 0 ? APPEND(s->stalls, s->nstalls) : APPEND(s->cards[owner].stalls, s->cards[owner].nstalls);
+    struct stall *st = owner < 0 ? APPEND(s->stalls, s->nstalls) : APPEND(s->gpus[owner].stalls, s->gpus[owner].nstalls);
     st->at = number(w);
     st->function = strdup(word(w));
     int64_t delay = number(w);
@@ -383,7 +383,7 @@ static void read_stall(struct scenario *s, struct words *w)
 
 static void read_fault(struct scenario *s, struct words *w)
 {
-    struct card *c = which_card(s, w);
+    struct gpu *c = which_gpu(s, w);
     if (c == NULL)
         return;
     struct fault *f = APPEND(c->faults, c->nfaults);
@@ -394,13 +394,13 @@ static void read_fault(struct scenario *s, struct words *w)
 static void read_event(struct scenario *s, struct words *w)
 {
     struct event *e = APPEND(s->events, s->nevents);
-    e->card = (int)number(w);
+    e->gpu = (int)number(w);
     e->at = number(w);
     e->type = (uint64_t)number(w);
     e->data = (uint64_t)number(w);
     e->gi = (unsigned)number(w);
     e->ci = (unsigned)number(w);
-    if (e->card < 0 || e->card >= s->ncards)
+    if (e->gpu < 0 || e->gpu >= s->ngpus)
         w->failed = true;
 }
 
@@ -415,7 +415,7 @@ static const struct {
     const char *name;
     void (*read)(struct scenario *s, struct words *w);
 } statements[] = {
-    {"gpu", read_card},     {"answer", read_answer}, {"demand", read_demand}, {"profile", read_profile},
+    {"gpu", read_gpu},     {"answer", read_answer}, {"demand", read_demand}, {"profile", read_profile},
     {"layout", read_layout}, {"device", read_device}, {"stall", read_stall},   {"fault", read_fault},
     {"event", read_event},   {"driver", read_driver},
 };

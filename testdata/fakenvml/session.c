@@ -1,4 +1,4 @@
-/* Sessions, handles, and what every call begins with: is there a driver, is the card there, does the
+/* Sessions, handles, and what every call begins with: is there a driver, is the GPU there, does the
  * scenario make this call hang or fail. */
 #include "fakenvml.h"
 
@@ -21,7 +21,7 @@ static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 static int references;
 static _Atomic(struct session_list *) sessions; /* newest first */
 static _Atomic(const struct session *) current;
-static _Atomic int in_flight[MAX_CARDS];
+static _Atomic int in_flight[MAX_GPUS];
 
 /* ---- the driver ---- */
 
@@ -48,7 +48,7 @@ static bool session_over(const struct session *s, int64_t now)
     return false;
 }
 
-static bool card_present(const struct card *c, int64_t now)
+static bool gpu_present(const struct gpu *c, int64_t now)
 {
     bool present = true;
     for (int i = 0; i < c->nfaults && c->faults[i].at <= now; i++) {
@@ -60,8 +60,8 @@ static bool card_present(const struct card *c, int64_t now)
     return present;
 }
 
-/* What every call on the card returns now. */
-nvmlReturn_t card_state(const struct card *c, int64_t now)
+/* What every call on the GPU returns now. */
+nvmlReturn_t gpu_state(const struct gpu *c, int64_t now)
 {
     nvmlReturn_t state = NVML_SUCCESS;
     for (int i = 0; i < c->nfaults && c->faults[i].at <= now; i++) {
@@ -103,9 +103,9 @@ static const struct scenario *load_scenario(void)
     return s;
 }
 
-static void wait_out(const struct stall *stalls, int n, const struct card *card, const char *function, const char *key);
+static void wait_out(const struct stall *stalls, int n, const struct gpu *gpu, const char *function, const char *key);
 
-static nvmlReturn_t init(const char *function, const char *key, bool need_cards)
+static nvmlReturn_t init(const char *function, const char *key, bool need_gpus)
 {
     control_open();
     control_count(function, NONE);
@@ -140,28 +140,28 @@ static nvmlReturn_t init(const char *function, const char *key, bool need_cards)
         l->session.scenario = s;
         l->session.began = now;
         int handles = 0;
-        for (int i = 0; i < s->ncards; i++) {
-            if (card_present(&s->cards[i], now))
+        for (int i = 0; i < s->ngpus; i++) {
+            if (gpu_present(&s->gpus[i], now))
                 l->session.visible[l->session.nvisible++] = i;
             handles += 1;
-            for (int j = 0; j < s->cards[i].nlayouts; j++)
-                handles += s->cards[i].layouts[j].ndevices;
+            for (int j = 0; j < s->gpus[i].nlayouts; j++)
+                handles += s->gpus[i].layouts[j].ndevices;
         }
-        if (need_cards && l->session.nvisible == 0) {
+        if (need_gpus && l->session.nvisible == 0) {
             free(l);
             result = NVML_ERROR_DRIVER_NOT_LOADED;
         } else {
             l->session.handles = calloc((size_t)handles + 1, sizeof *l->session.handles);
             if (l->session.handles == NULL)
                 abort();
-            for (int i = 0; i < s->ncards; i++) {
+            for (int i = 0; i < s->ngpus; i++) {
                 struct handle *h = &l->session.handles[l->session.nhandles++];
-                *h = (struct handle){.session = &l->session, .card = &s->cards[i]};
-                for (int j = 0; j < s->cards[i].nlayouts; j++) {
-                    const struct layout *layout = &s->cards[i].layouts[j];
+                *h = (struct handle){.session = &l->session, .gpu = &s->gpus[i]};
+                for (int j = 0; j < s->gpus[i].nlayouts; j++) {
+                    const struct layout *layout = &s->gpus[i].layouts[j];
                     for (int k = 0; k < layout->ndevices; k++) {
                         l->session.handles[l->session.nhandles++] = (struct handle){
-                            .session = &l->session, .card = &s->cards[i], .mig = true, .layout = layout, .device = k};
+                            .session = &l->session, .gpu = &s->gpus[i], .mig = true, .layout = layout, .device = k};
                     }
                 }
             }
@@ -211,20 +211,20 @@ nvmlReturn_t nvmlShutdown(void)
 
 /* ---- handles ---- */
 
-struct handle *session_card_handle(const struct session *s, int card)
+struct handle *session_gpu_handle(const struct session *s, int gpu)
 {
     for (int i = 0; i < s->nhandles; i++) {
-        if (!s->handles[i].mig && s->handles[i].card->index == card)
+        if (!s->handles[i].mig && s->handles[i].gpu->index == gpu)
             return &s->handles[i];
     }
     return NULL;
 }
 
-struct handle *session_mig_handle(const struct session *s, const struct card *card, const struct layout *l, int device)
+struct handle *session_mig_handle(const struct session *s, const struct gpu *gpu, const struct layout *l, int device)
 {
     for (int i = 0; i < s->nhandles; i++) {
         struct handle *h = &s->handles[i];
-        if (h->mig && h->card == card && h->layout == l && h->device == device)
+        if (h->mig && h->gpu == gpu && h->layout == l && h->device == device)
             return h;
     }
     return NULL;
@@ -259,8 +259,8 @@ static bool concerns(const struct stall *s, const char *function, const char *ke
 }
 
 /* Sleeps as long as the scenario wants this call to take. The last matching line holds; restoring the
- * card lifts all of them. */
-static void wait_out(const struct stall *stalls, int n, const struct card *card, const char *function, const char *key)
+ * GPU lifts all of them. */
+static void wait_out(const struct stall *stalls, int n, const struct gpu *gpu, const char *function, const char *key)
 {
     bool hanging = false;
     for (;;) {
@@ -271,8 +271,8 @@ static void wait_out(const struct stall *stalls, int n, const struct card *card,
                 since = stalls[i].at;
             }
         }
-        for (int i = 0; card != NULL && i < card->nfaults && card->faults[i].at <= now; i++) {
-            if (card->faults[i].kind == FAULT_RESTORE && card->faults[i].at >= since)
+        for (int i = 0; gpu != NULL && i < gpu->nfaults && gpu->faults[i].at <= now; i++) {
+            if (gpu->faults[i].kind == FAULT_RESTORE && gpu->faults[i].at >= since)
                 delay = 0;
         }
         if (delay != FOREVER) {
@@ -323,25 +323,25 @@ nvmlReturn_t begin_device_call(struct call *c, const char *function, const char 
 {
     nvmlReturn_t r = begin(c, function, key);
     const struct handle *h = known_handle(device.handle);
-    control_count(function, h == NULL ? NONE : h->card->index);
+    control_count(function, h == NULL ? NONE : h->gpu->index);
     if (r != NVML_SUCCESS)
         return r;
     if (h == NULL || h->session != c->session)
         return NVML_ERROR_INVALID_ARGUMENT;
     c->handle = h;
-    c->card = h->card;
+    c->gpu = h->gpu;
     c->in_flight = true;
-    if (atomic_fetch_add(&in_flight[c->card->index], 1) > 0)
+    if (atomic_fetch_add(&in_flight[c->gpu->index], 1) > 0)
         control_overlap();
 
-    wait_out(c->card->stalls, c->card->nstalls, c->card, function, key);
+    wait_out(c->gpu->stalls, c->gpu->nstalls, c->gpu, function, key);
     c->now = clock_now();
     if (session_over(c->session, c->now))
         return NVML_ERROR_UNINITIALIZED;
-    r = card_state(c->card, c->now);
+    r = gpu_state(c->gpu, c->now);
     if (r != NVML_SUCCESS)
         return r;
-    c->layout = model_layout(c->card, c->now);
+    c->layout = model_layout(c->gpu, c->now);
     if (h->mig) {
         if (h->layout != c->layout) /* handles die with their layout */
             return NVML_ERROR_INVALID_ARGUMENT;
@@ -349,13 +349,13 @@ nvmlReturn_t begin_device_call(struct call *c, const char *function, const char 
     }
     if ((accepts & (h->mig ? ON_MIG : ON_GPU)) == 0)
         return NVML_ERROR_NOT_SUPPORTED;
-    return call_override(c, c->card->index);
+    return call_override(c, c->gpu->index);
 }
 
 void end_call(struct call *c)
 {
     if (c->in_flight)
-        atomic_fetch_sub(&in_flight[c->card->index], 1);
+        atomic_fetch_sub(&in_flight[c->gpu->index], 1);
 }
 
 /* ---- answers ---- */
@@ -371,7 +371,7 @@ const char *keyf(char *buffer, size_t size, const char *format, ...)
 
 struct moment moment_of(const struct call *c)
 {
-    return (struct moment){.scenario = c->scenario, .card = c->card, .now = c->now};
+    return (struct moment){.scenario = c->scenario, .gpu = c->gpu, .now = c->now};
 }
 
 uint64_t component_u64(const struct moment *m, const struct component *c)
@@ -384,7 +384,7 @@ uint64_t component_u64(const struct moment *m, const struct component *c)
 
 static const struct component *find_component(const struct call *c, const char *key, int component, nvmlReturn_t *code)
 {
-    const struct answer *a = scenario_answer(c->scenario, c->card == NULL ? SYSTEM : c->card->index, key, c->now);
+    const struct answer *a = scenario_answer(c->scenario, c->gpu == NULL ? SYSTEM : c->gpu->index, key, c->now);
     *code = NVML_ERROR_NOT_SUPPORTED;
     if (a == NULL)
         return NULL;
