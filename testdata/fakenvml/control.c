@@ -1,4 +1,4 @@
-/* The control file: who says what time it is, and who counts the calls. It is a small file that the
+/* The control file: the clock, and the counters of calls. It is a small file that the
  * test maps too. Go's side of the layout is internal/standin/scenario/control_linux.go. */
 #include "fakenvml.h"
 
@@ -93,7 +93,7 @@ int64_t clock_now(void)
     return now < 0 ? 0 : now;
 }
 
-/* A stepped clock may be stepped at any time: who waits for it looks often. */
+/* A stepped clock may be stepped at any time: waiting polls it. */
 bool clock_stepped(void)
 {
     const struct control *c = atomic_load(&control);
@@ -105,7 +105,7 @@ int64_t clock_loaded_at(void)
     return atomic_load(&loaded_at);
 }
 
-/* Microseconds since 1970 at a moment of the scenario. */
+/* Microseconds since 1970 at a time of the scenario. */
 int64_t clock_realtime_us(int64_t at)
 {
     const struct control *c = atomic_load(&control);
@@ -131,7 +131,7 @@ static struct function_count *function_slot(struct control *c, const char *funct
         uint32_t unlocked = 0;
         if (!atomic_compare_exchange_strong(&c->lock, &unlocked, 1))
             continue;
-        if (atomic_load(&c->nfunctions) == n) { /* nobody was quicker */
+        if (atomic_load(&c->nfunctions) == n) { /* no other thread was faster */
             struct function_count *f = n < MAX_FUNCTIONS ? &c->functions[n] : NULL;
             if (f != NULL) {
                 snprintf(f->name, sizeof f->name, "%s", function);

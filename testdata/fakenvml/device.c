@@ -66,7 +66,7 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
 
 /* ---- finding GPUs ---- */
 
-/* A GPU that is gone is told here already. */
+/* A lost GPU has no handle. */
 static nvmlReturn_t give_gpu(const struct call *call, int gpu, nvmlDevice_t *device)
 {
     nvmlReturn_t r = gpu_state(&call->scenario->gpus[gpu], call->now);
@@ -308,7 +308,7 @@ nvmlReturn_t nvmlDeviceGetRetiredPages_v2(nvmlDevice_t device, nvmlPageRetiremen
 
 /* ---- memory ---- */
 
-/* Of a MIG device: what its profile has and what its processes hold. */
+/* Of a MIG device: the memory of its profile and of its processes. */
 static nvmlReturn_t instance_memory(const struct call *call, unsigned long long *total, unsigned long long *used)
 {
     *total = (unsigned long long)call->gpu->profiles[call->mig->profile].memory_mib << 20;

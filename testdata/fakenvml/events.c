@@ -154,7 +154,7 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
     return wait_for(&call, set, data, timeout_ms);
 }
 
-/* The first version knows no instances. */
+/* The first version has no instances. */
 nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout_ms)
 {
     CALL("EventSetWait");

@@ -1,5 +1,5 @@
 /*
- * A stand-in for NVIDIA's management library: it answers the calls of NVML from a scenario instead of
+ * A stand-in for NVIDIA's management library: the values of its calls come from a scenario instead of
  * from GPUs. Struct layouts and prototypes come from NVIDIA's own nvml.h (shipped with go-nvml), so a
  * mismatch does not compile.
  *
@@ -52,7 +52,7 @@ enum variable {
     VAR_POWER,         /* mW, mean of the last second */
     VAR_POWER_INSTANT, /* mW, now */
     VAR_ENERGY,        /* mJ since the driver was loaded */
-    VAR_HELD,          /* bytes held by processes and loads */
+    VAR_PROCESS_MEMORY, /* bytes of processes and loads */
     VAR_TEMPERATURE    /* degrees Celsius, after the load of the last ten seconds */
 };
 
@@ -74,7 +74,7 @@ struct component {
 
 #define CODE_UNTOUCHED (-2) /* a field value that the driver leaves as it was */
 
-/* One answer, from a moment on. Answers to one key form a chain, oldest first. */
+/* One answer, from a time on. Answers to one key form a chain, oldest first. */
 struct answer {
     int64_t at;
     int code;
@@ -205,7 +205,7 @@ const struct layout *model_layout(const struct gpu *c, int64_t now);
 bool model_alive(const struct gpu *c, const struct demand *d, int64_t now);
 int64_t model_loaded_since(const struct scenario *s, int64_t now);
 
-/* The moment for which a sum is evaluated; the two parts may be given by the caller (GPM). */
+/* The time for which a sum is evaluated; the caller may set the last two members (GPM). */
 struct moment {
     const struct scenario *scenario;
     const struct gpu *gpu;
@@ -281,7 +281,7 @@ struct handle *session_gpu_handle(const struct session *s, int gpu);
 struct handle *session_mig_handle(const struct session *s, const struct gpu *gpu, const struct layout *l, int device);
 int mig_first_device(const struct layout *l, int gi);
 
-/* Answers. Their numbers are evaluated at the moment of the call. */
+/* Answers. Their numbers are evaluated at the time of the call. */
 nvmlReturn_t answer_number(const struct call *c, const char *key, int component, double *out);
 nvmlReturn_t answer_u64(const struct call *c, const char *key, int component, unsigned long long *out);
 nvmlReturn_t answer_u32(const struct call *c, const char *key, int component, unsigned int *out);

@@ -3,7 +3,7 @@
 
 #define FIELD_CODE(answer) ((answer)->code > 0 ? (nvmlReturn_t)(answer)->code : NVML_SUCCESS)
 
-/* The field ids that a driver branch knows end here. */
+/* The first field that a driver branch does not have. */
 #if SINCE(9999)
 #define FIELD_IDS NVML_FI_MAX
 #elif SINCE(595)

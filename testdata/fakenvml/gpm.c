@@ -1,4 +1,4 @@
-/* GPM: a sample remembers the moment and the sums; two samples make a window, over which the metrics are
+/* GPM: a sample keeps the time and the sums; two samples make a period, over which the metrics are
  * evaluated. In the scenario a metric is a sum in which util is the busy part of that window. */
 #include "fakenvml.h"
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The metric ids that a driver branch knows end here. */
+/* The first metric that a driver branch does not have. */
 #if SINCE(9999)
 #define METRIC_IDS NVML_GPM_METRIC_MAX
 #elif SINCE(595)

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* The layout that holds at a moment: an entry without MIG if there is none. */
+/* The layout at a time: an entry without MIG if there is none. */
 const struct layout *model_layout(const struct gpu *c, int64_t now)
 {
     static const struct layout whole = {0};
@@ -125,7 +125,7 @@ static void add(struct sums *sums, const struct sums *more, double sign)
         sums->gi[g] += sign * more->gi[g];
 }
 
-/* Moves an integral to another moment, forward or, where two threads meet, back. */
+/* Moves an integral to another time, forward or, with two threads, back. */
 static void move(const struct gpu *c, struct integral *i, int64_t to)
 {
     struct sums between = {0};
@@ -225,7 +225,7 @@ static double variable(const struct moment *m, enum variable v)
     case VAR_ENERGY:
         model_since_load(m->scenario, c, m->now, &sums);
         return c->idle_mw * seconds + (c->busy_mw - c->idle_mw) * sums.busy / SECOND;
-    case VAR_HELD:
+    case VAR_PROCESS_MEMORY:
         return held(c, m->now);
     case VAR_TEMPERATURE:
         return c->idle_celsius + (c->busy_celsius - c->idle_celsius) * model_utilization(c, m->now, 10 * SECOND, NULL);

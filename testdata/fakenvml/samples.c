@@ -1,4 +1,4 @@
-/* The driver's sample rings: utilization of the GPU, and of processes. A ring holds the last so many
+/* The driver's sample rings: utilization of the GPU, and of processes. A ring has the last so many
  * cells of equal length; a sample describes the cell that ends at its timestamp. */
 #include "fakenvml.h"
 
@@ -6,7 +6,7 @@
 
 #define MAX_RING 4096
 
-/* The cells that the ring holds now are (first, last], by number; cell k ends k periods after second 0. */
+/* The cells of the ring are (first, last], by number; cell k ends k periods after second 0. */
 static void ring_bounds(const struct call *call, int64_t *first, int64_t *last)
 {
     const struct gpu *c = call->gpu;
@@ -19,7 +19,7 @@ static void ring_bounds(const struct call *call, int64_t *first, int64_t *last)
 
 static uint64_t cell_timestamp(const struct gpu *c, int64_t cell)
 {
-    /* A clock since boot begins an odd while before the scenario, so that nobody takes it for an epoch. */
+    /* A clock since boot begins some time before the scenario, so that it is no epoch. */
     int64_t base = c->ring_boot_clock ? 4242000000LL : clock_realtime_us(0);
     return (uint64_t)(base + cell * (c->ring_period / 1000));
 }

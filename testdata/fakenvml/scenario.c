@@ -29,7 +29,7 @@ static void *grow(void *array, int count, size_t size)
     ((array) = grow((array), (count), sizeof *(array)), memset(&(array)[(count)], 0, sizeof *(array)), &(array)[(count)++])
 
 static const char *const variable_names[] = {"1", "t", "busy", "membusy", "util", "memutil", "active", "power",
-                                             "power_instant", "energy", "held", "temperature"};
+                                             "power_instant", "energy", "process_memory", "temperature"};
 
 static int hexdigit(char c)
 {
@@ -158,7 +158,7 @@ static struct answer_key *add_key(struct scenario *s, int owner, const char *key
     return &s->keys[s->nkeys - 1];
 }
 
-/* The answer that holds at a moment, or NULL. */
+/* The answer at a time, or NULL. */
 const struct answer *scenario_answer(const struct scenario *s, int owner, const char *key, int64_t now)
 {
     const struct answer_key *k = find_key(s, owner, key);

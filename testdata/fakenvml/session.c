@@ -30,7 +30,7 @@ static enum driver_kind driver_at(const struct scenario *s, int64_t now)
     enum driver_kind kind = DRIVER_LOAD;
     for (int i = 0; i < s->ndriver && s->driver[i].at <= now; i++) {
         kind = s->driver[i].kind;
-        /* A replaced driver suits those who mapped the library after it came. */
+        /* A replaced driver works for processes that mapped the library after it. */
         if (kind == DRIVER_REPLACE)
             kind = clock_loaded_at() < s->driver[i].at ? DRIVER_MISMATCH : DRIVER_LOAD;
     }
@@ -258,7 +258,7 @@ static bool concerns(const struct stall *s, const char *function, const char *ke
     return strcmp(s->function, "*") == 0 || strcmp(s->function, function) == 0 || strcmp(s->function, key) == 0;
 }
 
-/* Sleeps as long as the scenario wants this call to take. The last matching line holds; restoring the
+/* Sleeps for the duration that the scenario sets for this call. The last matching line counts; restoring the
  * GPU lifts all of them. */
 static void wait_out(const struct stall *stalls, int n, const struct gpu *gpu, const char *function, const char *key)
 {
@@ -289,7 +289,7 @@ static void wait_out(const struct stall *stalls, int n, const struct gpu *gpu, c
     }
 }
 
-/* The scenario may make a whole call fail, whatever it is asked. */
+/* The scenario may make a whole call fail, whatever its arguments. */
 static nvmlReturn_t call_override(const struct call *c, int owner)
 {
     const struct answer *a = scenario_answer(c->scenario, owner, c->key, c->now);

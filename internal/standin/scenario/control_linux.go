@@ -47,7 +47,7 @@ type Control struct {
 	file *controlFile
 }
 
-// NewControl makes a control file for a stepped clock, which stands at 0 until Advance or Set. start is
+// NewControl creates a control file for a stepped clock, which is 0 until Advance or Set. start is
 // the wall time of second 0: what the driver's timestamps show.
 func NewControl(path string, start time.Time) (*Control, error) {
 	return newControl(path, start, true)

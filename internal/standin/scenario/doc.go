@@ -1,9 +1,9 @@
 // Package scenario is the file format in which a node without GPUs is written down: what each NVML call
-// answers, what the GPUs are doing, and what happens when. A stand-in driver (testdata/fakenvml) plays
-// it, under a clock that a test steps or that runs by itself, and the package knows the truth that a
-// reader of that driver ought to find out: busy seconds, energy, XIDs.
+// returns, what the GPUs are doing, and what happens when. A stand-in driver (testdata/fakenvml) plays
+// it, under a clock that a test steps or that runs by itself, and the package computes the truth that a
+// reader of that driver should find: busy seconds, energy, XIDs.
 //
-// A scenario is text, a statement to a line. This is most of the language; the boards and scenarios under
+// A scenario is text, one statement per line. This is most of the language; the boards and scenarios under
 // testdata/scenarios show the rest.
 //
 //	scenario 1                                # version of the format, first
@@ -24,7 +24,7 @@
 //	gpu 0 board=h100 pci=0000:53:00.0        # the lines below override the board's
 //	  Serial = "1650000000001"
 //	process gpu=0 pid=1234 memory=4GiB busy=30% period=1s phase=0s from=0s to=100s
-//	load gpu=0-7 busy=50% period=2s          # load whose process nobody lists
+//	load gpu=0-7 busy=50% period=2s          # load whose process is not listed
 //	mig gpu=1 layout="gi=1 profile=1g.10gb start=0 size=1 ; gi=2 profile=2g.20gb start=2 size=2"
 //	at 60s gpu 0 Temperature[gpu] = 80       # from then on; "= default" takes it back
 //	at 60s gpu 0 lose                        # also reset_required, remove; restore ends them all
@@ -35,7 +35,7 @@
 //
 // The variables of a sum are t (seconds since the driver was loaded), busy and membusy (busy seconds
 // since then), util and memutil (0 to 1, over the driver's last window), active (1 if that window was
-// busy), power and power_instant (mW), energy (mJ), held (bytes of processes) and temperature.
+// busy), power and power_instant (mW), energy (mJ), process_memory (bytes of processes) and temperature.
 //
 // What parses is safe to play: sizes, depths and rates are bounded, and every error names file and line.
 package scenario

@@ -8,9 +8,9 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-func migUUID(given string, dev int, d migDevice) gpu.UUID {
-	if given != "" {
-		return gpu.UUID(given)
+func migUUID(name string, dev int, d migDevice) gpu.UUID {
+	if name != "" {
+		return gpu.UUID(name)
 	}
 	return gpu.UUID(fmt.Sprintf("MIG-%08x-%04x-5000-8000-%012x", dev, d.gi, d.ci))
 }
@@ -49,7 +49,7 @@ func (p *parser) finishGPU(c *GPUBlock) error {
 		return c.at.errorf("expected at most %d profiles", maxProfilesPerGPU)
 	}
 
-	// The board's lines, the GPU's, and then what follows from the model; the first two may say otherwise.
+	// The board's lines, the GPU's, and then what follows from the model, which the first two override.
 	base := map[string]value{}
 	var order []string
 	set := func(a answer) {
@@ -169,7 +169,7 @@ func (c *GPUBlock) finishMIG() error {
 	return nil
 }
 
-// addMIGEvents posts the event with which the driver tells of a new layout.
+// addMIGEvents adds the driver's event of a new layout.
 func (p *parser) addMIGEvents() {
 	for _, c := range p.s.GPUs {
 		for _, l := range c.layouts {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Flat compiles the scenario into the form that the stand-in driver reads: a word list to a line, all
+// Flat compiles the scenario into the form that the stand-in driver reads: one list of words per line, all
 // names resolved, all times in nanoseconds. It is an internal contract between this package and
 // testdata/fakenvml/scenario.c, and is only ever written here.
 func (s *Scenario) Flat() []byte {

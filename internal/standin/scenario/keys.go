@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/calls"
 )
 
-// keyRow is what a scenario can say of one NVML function; see the table of calls. A row without components is a call
+// keyRow is what a scenario can set of one NVML function; see the table of calls. A row without components is a call
 // of which only the return code can be set.
 type keyRow struct {
 	name       string
@@ -21,7 +21,7 @@ type keyRow struct {
 	override   bool // without a line the driver computes it
 }
 
-// ownKeys are what a scenario can say beside the functions: the handle of a GPU, field values and profiling metrics.
+// ownKeys are what a scenario can set besides the functions: the handle of a GPU, field values and profiling metrics.
 var ownKeys = []keyRow{
 	{name: "Handle"},
 	{name: "Field", components: []string{"value"}, index: []calls.Arg{{Limit: 1024},
@@ -51,7 +51,7 @@ func findKey(name string) (keyRow, bool) {
 	return keys[i], true
 }
 
-// HasKey reports whether a scenario can say what a call answers; the name is the NVML function's without its prefix.
+// HasKey reports whether a scenario can set the answer of a call; the name is the NVML function's without its prefix.
 func HasKey(call string) bool {
 	_, known := findKey(call)
 	return known
@@ -138,7 +138,7 @@ func parseArg(r calls.Arg, word string) (first, last int64, err error) {
 	return int64(a), int64(b), err
 }
 
-// uintFields are the field values that the driver gives as unsigned int, by the ranges of their ids.
+// uintFields are the field values that the driver returns as unsigned int, by the ranges of their ids.
 var uintFields = [][2]int{{1, 2}, {29, 31}, {82, 82}, {84, 95}, {142, 147}, {161, 190}, {192, 192}, {199, 200},
 	{226, 227}, {230, 234}}
 

@@ -9,13 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// token is a word of a line. A quoted token was in quotes from end to end, and is text whatever it says.
+// token is a word of a line. A quoted token was in quotes from end to end, and is text whatever it contains.
 type token struct {
 	text   string
 	quoted bool
 }
 
-// splitLine breaks a line into words. Quotes hold spaces, also within a word (layout="gi=1 ..."); a
+// splitLine breaks a line into words. Quotes keep spaces, also within a word (layout="gi=1 ..."); a
 // backslash in quotes takes the next byte as it is; an unquoted # ends the line.
 func splitLine(line string) ([]token, error) {
 	if !utf8.ValidString(line) || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' }) {

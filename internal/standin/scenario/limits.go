@@ -2,7 +2,7 @@ package scenario
 
 import "time"
 
-// What a scenario may ask for. The stand-in driver's tables are as large; a hostile scenario gets an
+// The limits of a scenario. The stand-in driver's tables are as large; a malicious scenario gets an
 // error that names its line.
 const (
 	MaxGPUs = 16

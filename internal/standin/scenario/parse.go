@@ -54,7 +54,7 @@ func Parse(name, text string, includes fs.FS) (*Scenario, error) {
 	return p.s, nil
 }
 
-// position is where a statement stands.
+// position is the place of a statement.
 type position struct {
 	file string
 	line int
@@ -64,7 +64,7 @@ func (p position) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %w", p.file, p.line, fmt.Errorf(format, args...))
 }
 
-// boardBlock is what a board template says.
+// boardBlock is a board template.
 type boardBlock struct {
 	at       position
 	answers  []answer
@@ -73,7 +73,7 @@ type boardBlock struct {
 	model    model
 }
 
-// gpuBlock is what is said of one GPU, until all is known.
+// gpuBlock are the statements of one GPU, until all are read.
 type GPUBlock struct {
 	at      position
 	dev     GPU
@@ -82,7 +82,7 @@ type GPUBlock struct {
 	migs    []migLine
 }
 
-// scriptLine is an answer from a moment on; back is "= default".
+// scriptLine is an answer from a time on; back is "= default".
 type scriptLine struct {
 	position
 	key    keyRow
@@ -269,8 +269,8 @@ func memoryDefaults(k keyRow, tokens []token) []token {
 	return tokens
 }
 
-// followProcesses makes used and free of a board's or GPU's memory follow what processes hold. Only a
-// script line says what they are outright.
+// followProcesses makes used and free of a board's or GPU's memory follow the memory of processes. Only a
+// script line sets them directly.
 func followProcesses(a answer) answer {
 	if len(a.value.components) < 3 || (a.key != "MemoryInfo" && a.key != "MemoryInfo_v2" && a.key != "BAR1MemoryInfo") {
 		return a
@@ -290,11 +290,11 @@ func followProcesses(a answer) answer {
 	}
 	held := 1.0
 	if a.key == "BAR1MemoryInfo" {
-		held = 0 // it does not: recent drivers map what they like
+		held = 0 // it does not follow: recent drivers map all of it
 	}
 	c := slices.Clone(a.value.components)
-	c[1] = component{terms: []term{{used, "1"}, {held, "held"}}}
-	c[2] = component{terms: []term{{total - reserved - used, "1"}, {-held, "held"}}}
+	c[1] = component{terms: []term{{used, "1"}, {held, "process_memory"}}}
+	c[2] = component{terms: []term{{total - reserved - used, "1"}, {-held, "process_memory"}}}
 	a.value.components = c
 	return a
 }
@@ -377,8 +377,8 @@ func (p *parser) ring(tokens []token) error {
 		to            *bool
 	}{{"clock", "epoch", "boot", &r.boot}, {"unfilled", "drop", "zeros", &r.zeros}, {"idle", "zeros", "stop", &r.stops},
 		{"process_mean", "window", "own", &r.ownMean}} {
-		text, given := o[c.name]
-		if given && text != c.off && text != c.on {
+		text, set := o[c.name]
+		if set && text != c.off && text != c.on {
 			return fmt.Errorf("option %s=: expected %s or %s, found %q", c.name, c.off, c.on, text)
 		}
 		*c.to = text == c.on
@@ -486,7 +486,7 @@ func (p *parser) dev(tokens []token) error {
 	if c.dev.Minor, err = o.integer("minor", index, 0, 255); err != nil {
 		return err
 	}
-	if serial, given := o["serial"]; given {
+	if serial, set := o["serial"]; set {
 		if len(serial) > 29 {
 			return fmt.Errorf("option serial=: expected at most 29 bytes")
 		}
@@ -549,13 +549,13 @@ func (p *parser) demand(o options, listed bool) error {
 	if listed && d.pid == 0 {
 		return fmt.Errorf("expected option pid= of a process")
 	}
-	if kind, given := o["kind"]; given {
+	if kind, set := o["kind"]; set {
 		if d.kind = slices.Index(processKinds, gpu.ProcessKind(kind)); d.kind < 0 {
 			return fmt.Errorf("option kind=: expected compute, graphics or mps, found %q", kind)
 		}
 	}
-	switch memory, given := o["memory"]; {
-	case !given:
+	switch memory, set := o["memory"]; {
+	case !set:
 	case memory == "na":
 		d.memoryUnknown = true
 	case strings.HasSuffix(memory, "%") && !listed: // of a load: how much of its time it uses memory
@@ -567,7 +567,7 @@ func (p *parser) demand(o options, listed bool) error {
 			return fmt.Errorf("option memory=: %w", err)
 		}
 	}
-	if dram, given := o["dram"]; given {
+	if dram, set := o["dram"]; set {
 		if d.dram, err = parsePercent(dram); err != nil {
 			return fmt.Errorf("option dram=: %w", err)
 		}
@@ -590,20 +590,20 @@ func (p *parser) demand(o options, listed bool) error {
 	if d.to <= d.from {
 		return fmt.Errorf("option to=: expected a time after from=")
 	}
-	if busy, given := o["busy"]; given {
+	if busy, set := o["busy"]; set {
 		part, err := parsePercent(busy)
 		if err != nil {
 			return fmt.Errorf("option busy=: %w", err)
 		}
 		d.on = time.Duration(part*float64(d.period) + 0.5)
 	}
-	if _, given := o["gi"]; given {
+	if _, set := o["gi"]; set {
 		if d.gi, err = o.integer("gi", 0, 0, maxGI-1); err != nil {
 			return err
 		}
 		d.ci = 0
 	}
-	if _, given := o["ci"]; given {
+	if _, set := o["ci"]; set {
 		if d.gi < 0 {
 			return fmt.Errorf("expected option gi= beside ci=")
 		}

@@ -41,14 +41,14 @@ type GPU struct {
 	stalls   []stall
 }
 
-// Process is a process of a scenario, whether or not it runs at some moment.
+// Process is a process of a scenario, whether or not it runs at a given time.
 type Process struct {
 	PID  int
 	GPU  int
 	Kind gpu.ProcessKind
 	// GI and CI place it on a MIG instance.
 	GI, CI gpu.Opt[int]
-	// Memory is absent where the driver does not tell.
+	// Memory is absent where the driver does not report it.
 	Memory gpu.Opt[gpu.Bytes]
 	// From and To bound its life.
 	From, To time.Duration
@@ -73,7 +73,7 @@ type model struct {
 	idleCelsius, busyCelsius float64
 }
 
-// answer is what a key answers from a moment on.
+// answer is the answer of a key from a time on.
 type answer struct {
 	at    time.Duration
 	key   string
@@ -116,7 +116,7 @@ type migDevice struct {
 	uuid          gpu.UUID
 }
 
-// layout is the MIG state of a GPU from a moment on.
+// layout is the MIG state of a GPU from a time on.
 type layout struct {
 	at               time.Duration
 	current, pending bool

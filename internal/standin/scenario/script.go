@@ -59,7 +59,7 @@ func (p *parser) atSystem(at time.Duration, tokens []token) error {
 	return err
 }
 
-// parseStall reads "hang FUNCTION" and "delay FUNCTION TIME". The function is spelled as an answer's key
+// parseStall reads "hang FUNCTION" and "delay FUNCTION TIME". The function is written as an answer's key
 // or as NVML's; * is every function.
 func parseStall(at time.Duration, tokens []token) (stall, bool, error) {
 	st := stall{at: at, delay: -1}
@@ -162,7 +162,7 @@ func (p *parser) atEvent(at time.Duration, c *GPUBlock, tokens []token) error {
 			return fmt.Errorf("option data=: expected a number, found %q", o["data"])
 		}
 		e.kind, e.data = n, data
-	} else if _, given := o["data"]; given {
+	} else if _, set := o["data"]; set {
 		return fmt.Errorf("expected no data= after xid: the code is the data")
 	}
 	p.s.events = append(p.s.events, e)
@@ -219,10 +219,10 @@ func parseLayout(text string, dev *GPU) ([]migDevice, error) {
 				return nil, err
 			}
 		}
-		if _, given := o["gi"]; !given {
+		if _, set := o["gi"]; !set {
 			return nil, fmt.Errorf("expected gi= of each MIG device")
 		}
-		if name, given := o["profile"]; given {
+		if name, set := o["profile"]; set {
 			d.profile = slices.IndexFunc(dev.profiles, func(p profile) bool { return p.name == name })
 			if d.profile < 0 {
 				return nil, fmt.Errorf("option profile=: expected a profile of the board, found %q", name)

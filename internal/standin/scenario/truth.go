@@ -26,7 +26,7 @@ type sums struct {
 	demands    []float64 // each demand's share
 }
 
-// wave tells whether a demand is on, and until when that stays so.
+// wave reports whether a demand is on, and until when.
 func (d *demand) wave(t time.Duration) (on bool, until time.Duration) {
 	switch {
 	case t < d.from:
@@ -129,9 +129,9 @@ func (c *GPU) integrate(t0, t1 time.Duration) sums {
 // share of the GPU.
 func (t Truth) Busy(t0, t1 time.Duration) gpu.Seconds { return gpu.Seconds(t.c.integrate(t0, t1).busy) }
 
-// Sampled is Busy as the driver's samples tell it: the sum over those that end after t0 and until t1, each in whole
+// Sampled is Busy as of the driver's samples: the sum over those that end after t0 and until t1, each in whole
 // percent of its length. It goes away from Busy by up to half a percent of the time, and steadily so while a load keeps
-// step with the samples: nobody who reads samples can do better. Without a ring it is Busy.
+// step with the samples: no reader of samples can be more exact. Without a ring it is Busy.
 func (t Truth) Sampled(t0, t1 time.Duration) gpu.Seconds {
 	length := t.c.ring.period
 	if t.c.ring.entries == 0 || length == 0 {
@@ -148,11 +148,6 @@ func (t Truth) Sampled(t0, t1 time.Duration) gpu.Seconds {
 // MemoryBusy is the time in which memory was read or written.
 func (t Truth) MemoryBusy(t0, t1 time.Duration) gpu.Seconds {
 	return gpu.Seconds(t.c.integrate(t0, t1).dram)
-}
-
-// InstanceBusy is the time in which a MIG GPU instance worked.
-func (t Truth) InstanceBusy(gi int, t0, t1 time.Duration) gpu.Seconds {
-	return gpu.Seconds(t.c.integrate(t0, t1).gi[gi])
 }
 
 // ProcessBusy is one process's share of Busy (under MIG: of its instance's). Processes that are on at
@@ -174,7 +169,7 @@ func (t Truth) Energy(t0, t1 time.Duration) gpu.Joules {
 	return gpu.Joules(m.idleWatts*(t1-max(0, t0)).Seconds() + (m.busyWatts-m.idleWatts)*busy)
 }
 
-// Utilization is the busy part of a window that ends at a moment; of a shorter one if the scenario is younger.
+// Utilization is the busy part of a window that ends at a time; of a shorter one if the scenario is younger.
 func (t Truth) Utilization(at, window time.Duration) gpu.Ratio {
 	from := max(0, at-window)
 	if at <= from {
@@ -183,7 +178,7 @@ func (t Truth) Utilization(at, window time.Duration) gpu.Ratio {
 	return gpu.Ratio(t.c.integrate(from, at).busy / (at - from).Seconds())
 }
 
-// Processes lists the processes that run at a moment, in the order of the file.
+// Processes lists the processes that run at a time, in the order of the file.
 func (t Truth) Processes(at time.Duration) []Process {
 	var out []Process
 	l := t.c.layoutAt(at)
@@ -195,7 +190,7 @@ func (t Truth) Processes(at time.Duration) []Process {
 	return out
 }
 
-// Held is the memory that processes and loads hold at a moment.
+// Allocated is the memory of processes and loads at a time.
 func (t Truth) Allocated(at time.Duration) gpu.Bytes {
 	held := gpu.Bytes(0)
 	l := t.c.layoutAt(at)
@@ -218,7 +213,7 @@ func (t Truth) XIDs(t0, t1 time.Duration) map[int]int {
 	return counts
 }
 
-// State is what calls on the GPU return at a moment: "" while it works, else GPU_IS_LOST or RESET_REQUIRED.
+// State is the code that calls on the GPU return at a time: "" while it works, else GPU_IS_LOST or RESET_REQUIRED.
 func (t Truth) State(at time.Duration) string {
 	state := ""
 	for _, f := range t.c.faults {
@@ -241,7 +236,7 @@ type MIGDevice struct {
 	Memory              gpu.Bytes
 }
 
-// MIG tells whether the GPU is in MIG mode at a moment, and its devices, in the order of GI and CI.
+// MIG reports whether the GPU is in MIG mode at a time, and its devices, in the order of GI and CI.
 func (t Truth) MIG(at time.Duration) (on bool, devices []MIGDevice) {
 	l := t.c.layoutAt(at)
 	for _, d := range l.devices {
@@ -276,8 +271,8 @@ type Answer struct {
 	Text    string
 }
 
-// Answer tells what a key answers at a moment: "Temperature[gpu]", "Field[185,0]", "MemoryInfo_v2". The
-// GPU is -1 for the system. It is false where the scenario says nothing, which the driver answers with
+// Answer returns the answer of a key at a time: "Temperature[gpu]", "Field[185,0]", "MemoryInfo_v2". The
+// GPU is -1 for the system. It is false where the scenario has none, for which the driver returns
 // NOT_SUPPORTED.
 func (s *Scenario) Answer(dev int, key string, at time.Duration) (Answer, bool) {
 	k, names, err := parseKey(key)
@@ -370,7 +365,7 @@ func (s *Scenario) variable(c *GPU, name string, at time.Duration) float64 {
 		return watts(time.Second / 50)
 	case "energy":
 		return 1000 * float64(truth.Energy(since, at))
-	case "held":
+	case "process_memory":
 		return float64(truth.Allocated(at))
 	case "temperature":
 		return c.model.idleCelsius + (c.model.busyCelsius-c.model.idleCelsius)*float64(truth.Utilization(at,

@@ -11,7 +11,7 @@ import (
 // untouched is the code of a field value that the driver leaves as the caller made it.
 const untouched = -2
 
-// returnCodes are NVML's return codes, by the name that a scenario gives them.
+// returnCodes are NVML's return codes, by their names in scenarios.
 var returnCodes = map[string]int{
 	"UNINITIALIZED": 1, "INVALID_ARGUMENT": 2, "NOT_SUPPORTED": 3, "NO_PERMISSION": 4, "ALREADY_INITIALIZED": 5,
 	"NOT_FOUND": 6, "INSUFFICIENT_SIZE": 7, "INSUFFICIENT_POWER": 8, "DRIVER_NOT_LOADED": 9, "TIMEOUT": 10,
@@ -35,7 +35,7 @@ func codeName(code int) string {
 
 // variables of a sum; "1" stands for the constant.
 var variables = []string{"1", "t", "busy", "membusy", "util", "memutil", "active", "power", "power_instant", "energy",
-	"held", "temperature"}
+	"process_memory", "temperature"}
 
 type term struct {
 	factor   float64

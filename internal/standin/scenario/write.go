@@ -12,10 +12,9 @@ import (
 	"unicode/utf8"
 )
 
-// Draft is a scenario that is to be written down: the answers of a real driver, say. It is put together by
-// one goroutine, and Bytes spells it.
+// Draft is a scenario to be written, such as the answers of a real driver. Not safe for concurrent use.
 type Draft struct {
-	// Comment stands at the top, a paragraph each.
+	// Comment is the head of the file, a paragraph each.
 	Comment []string
 	Title   string
 	// Symbols is one of SymbolSets; empty: not written.
@@ -41,17 +40,17 @@ type DraftGPU struct {
 
 // Answers are what calls answered, in the order in which they were set. The zero value is empty.
 type Answers struct {
-	list []spelled
+	list []entry
 }
 
-// spelled is one answer.
-type spelled struct {
+// entry is one answer.
+type entry struct {
 	call  string
 	index []int64
 	value Value
 }
 
-// Value is what a call answered, ready to be spelled. The zero value answers nothing and is not written.
+// Value is the answer of a call, ready to be written. The zero value is not written.
 type Value struct {
 	code    string
 	text    string
@@ -65,7 +64,7 @@ type Value struct {
 // UNKNOWN, with a note of what it was.
 func Code(name string) Value {
 	if _, known := returnCodes[name]; !known {
-		return Value{code: "UNKNOWN", note: "the driver said " + name}
+		return Value{code: "UNKNOWN", note: "the driver returned " + name}
 	}
 	return Value{code: name}
 }
@@ -82,7 +81,7 @@ func Text(text string) Value {
 // in the language's spelling.
 func Numbers(numbers ...string) Value { return Value{numbers: numbers} }
 
-// Typed says of which NVML type a field value is: double, uint, ulonglong, longlong, int or ushort. It is
+// Typed sets the NVML type of a field value: double, uint, ulonglong, longlong, int or ushort. It is
 // written where the language would take another for granted.
 func (v Value) Typed(name string) Value {
 	v.kind = name
@@ -95,7 +94,7 @@ func (v Value) Noted(note string) Value {
 	return v
 }
 
-// Integer spells a whole number.
+// Integer writes a whole number.
 func Integer[N ~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64](n N) string {
 	if n < 0 {
 		return strconv.FormatInt(int64(n), 10)
@@ -103,7 +102,7 @@ func Integer[N ~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint1
 	return strconv.FormatUint(uint64(n), 10)
 }
 
-// Real spells a number with a fraction. It is false for what is no finite number.
+// Real writes a number with a fraction. It is false for a number that is not finite.
 func Real(v float64) (string, bool) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return "", false
@@ -118,8 +117,8 @@ func Real(v float64) (string, bool) {
 // Set adds an answer. call and index are those of the language: Temperature and 0 for Temperature[gpu].
 // Setting one again replaces it.
 func (a *Answers) Set(call string, v Value, index ...int64) {
-	s := spelled{call: call, index: index, value: v}
-	if i := slices.IndexFunc(a.list, func(o spelled) bool {
+	s := entry{call: call, index: index, value: v}
+	if i := slices.IndexFunc(a.list, func(o entry) bool {
 		return o.call == call &&
 			slices.Equal(o.index, index)
 	}); i >= 0 {
@@ -139,7 +138,7 @@ func (a *Answers) Text(call string) string {
 	return ""
 }
 
-// Bytes spells the draft. What it returns was parsed: it plays, and is within the language's bounds.
+// Bytes writes the draft. The text was parsed: it is valid, and within the limits of the language.
 func (d *Draft) Bytes() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("scenario 1\n")
@@ -280,7 +279,7 @@ func (d *Draft) common(board string, shared bool) *sharing {
 }
 
 // key is the answer's key in the language's canonical form.
-func (s *spelled) key() string {
+func (s *entry) key() string {
 	if len(s.index) == 0 {
 		return s.call
 	}
@@ -291,7 +290,7 @@ func (s *spelled) key() string {
 	return s.call + "[" + strings.Join(words, ",") + "]"
 }
 
-// lines spells the answers, neighbors with the same value as one range.
+// lines writes the answers, neighbors with the same value as one range.
 func (a *Answers) lines() []string {
 	var out []string
 	for i := 0; i < len(a.list); {
@@ -311,7 +310,7 @@ func (a *Answers) lines() []string {
 }
 
 // follows reports whether b is a's neighbor in a range: a number that is one higher at the last place.
-func follows(a, b spelled) bool {
+func follows(a, b entry) bool {
 	last := len(a.index) - 1
 	if a.call != b.call || len(b.index) != len(a.index) || last < 0 || !slices.Equal(a.index[:last], b.index[:last]) {
 		return false
@@ -321,8 +320,8 @@ func follows(a, b spelled) bool {
 		b.index[last] < int64(k.index[last].Limit)
 }
 
-// keyOf spells the key of a range of answers, with the names of the arguments where there are some.
-func keyOf(first, last spelled) string {
+// keyOf writes the key of a range of answers, with the names of the arguments where there are some.
+func keyOf(first, last entry) string {
 	if len(first.index) == 0 {
 		return first.call
 	}
@@ -345,8 +344,8 @@ func keyOf(first, last spelled) string {
 	return first.call + "[" + strings.Join(words, ",") + "]"
 }
 
-// spell is the right side of an answer; empty for none.
-func (v Value) spell(of spelled) string {
+// text is the right side of an answer; empty for none.
+func (v Value) spell(of entry) string {
 	note := ""
 	if v.note != "" {
 		note = "   # " + printable(v.note, 200)
@@ -380,7 +379,7 @@ func quote(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
 }
 
-// printable makes a text fit to stand on a line, of at most so many bytes.
+// printable returns the printable part of a text, for a line of limited length.
 func printable(text string, most int) string {
 	text = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {

@@ -70,7 +70,7 @@ func TestWrite(t *testing.T) {
 		"  NvLinkState[0-17] = 1",
 		"  Field[202,0-17] = !NOT_SUPPORTED", "  Field[83] = 5 type=double", "  Field[82] = 5", "  Field[138,all] = 1 + 2.5*t",
 		"  Temperature[gpu] = -3",
-		"  TemperatureThreshold[gpu_max] = 90   # a note?with a break", "  FanSpeed = !UNKNOWN   # the driver said CODE_4242",
+		"  TemperatureThreshold[gpu_max] = 90   # a note?with a break", "  FanSpeed = !UNKNOWN   # the driver returned CODE_4242",
 		"gpu 1 board=board0 pci=0000:11:00.0 uuid=GPU-1", "  PowerUsage = 70001"} {
 		if n := strings.Count(strings.Join(lines, "\n")+"\n", want+"\n"); n != 1 {
 			t.Errorf("%q stands there %d times:\n%s", want, n, text)
