@@ -232,6 +232,40 @@ func TestValidationOfASize(t *testing.T) {
 	}
 }
 
+// The one-minute means of a GPU count where they are higher than those of five minutes.
+func TestOneMinuteMeans(t *testing.T) {
+	for minute, want := range map[float64]string{0.3: "3g.40gb", 0.5: ""} {
+		var s scene
+		s.node("n1", h100, 1, states{"busy": 1}, nil)
+		s.job(job{memory: 5 * gib, busy: between(monday, tenDays, 0.05, 0), pods: []string{"app-0"}})
+		s.add(rawMinute, map[string]string{"node": "n1", "uuid": "GPU-app-0"}, constant(minute))
+		d := s.must(t, nil)
+		w := d.Workloads[0]
+		if want == "" {
+			if w.NoAdvice != "peaks_too_high" {
+				t.Errorf("%+v", w)
+			}
+			continue
+		}
+		if a := adviceOn(t, d, w.ID); !strings.HasSuffix(a.Title, want) || !strings.Contains(a.Evidence, "maximum 30 % (one-minute mean)") {
+			t.Errorf("%+v", a)
+		}
+	}
+}
+
+// Of a workload that only the rules have, all GPUs at the end of the period are released.
+func TestReleaseByRulesAlone(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 3, states{"idle": 3}, nil)
+	s.rules(job{busy: no}, 3)
+	d := s.must(t, nil)
+	a := adviceOn(t, d, d.Workloads[0].ID)
+	near(t, "saved", a.SavedHours, 720)
+	near(t, "saved GPUs", a.SavedGPUs, 3)
+	near(t, "longest idle", d.Workloads[0].LongestIdle, 240)
+	near(t, "reclaimable", d.Fleet.Reclaimable, 720)
+}
+
 // The weekend does not count as idle time.
 func TestWeekend(t *testing.T) {
 	var s scene

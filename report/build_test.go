@@ -24,10 +24,10 @@ func TestPartition(t *testing.T) {
 	d := s.must(t, nil)
 	near(t, "expected", d.Fleet.Hours, 8*(240+72+144))
 	near(t, "not reported", d.Fleet.States.NotReported, 8*24)
-	near(t, "useful", d.Fleet.States.Busy, 3*(216+72+144))
-	near(t, "unobserved", d.Fleet.States.Unknown, 0.5*(216+72+144))
+	near(t, "busy", d.Fleet.States.Busy, 3*(216+72+144))
+	near(t, "unknown", d.Fleet.States.Unknown, 0.5*(216+72+144))
 	if math.Abs(d.Checks.Difference) > 1e-6 {
-		t.Errorf("closing error %v", d.Checks.Difference)
+		t.Errorf("difference %v", d.Checks.Difference)
 	}
 	notes := map[string]string{}
 	for _, n := range d.Notes {
@@ -37,7 +37,7 @@ func TestPartition(t *testing.T) {
 		strings.Contains(notes["nodes_joined"], "gap") {
 		t.Errorf("%v", notes)
 	}
-	// Silent for less than it takes to have left, it is expected and not reported.
+	// Without samples for less than removedAfter, it is expected and not reported.
 	d = s.must(t, func(o *Options) { o.RemovedAfter = 30 * 24 * time.Hour })
 	near(t, "not reported", d.Fleet.States.NotReported, 8*(24+168))
 	if len(d.Models) != 2 || len(d.Nodes) != 3 {
@@ -50,7 +50,7 @@ func TestLostStateIsADifference(t *testing.T) {
 	var s scene
 	s.node("n1", h100, 8, states{"busy": 7, "idle": 0.97}, nil)
 	d := s.must(t, nil)
-	near(t, "closing error", d.Checks.Difference*1000, 0.03/8*1000)
+	near(t, "difference", d.Checks.Difference*1000, 0.03/8*1000)
 	if d.Fleet.States.NotReported != 0 {
 		t.Errorf("%+v", d.Fleet.States)
 	}
@@ -67,7 +67,7 @@ func TestRulesThatBeginLate(t *testing.T) {
 	s.add(rawGPUs, map[string]string{"node": "n1", "model": h100, "uuid": "u", "state": "busy"}, constant(4))
 	s.add(rawUp, map[string]string{"node": "n1", "model": h100, "uuid": "u"}, constant(4))
 	d := s.must(t, nil)
-	near(t, "useful", d.Fleet.States.Busy, 4*240)
+	near(t, "busy", d.Fleet.States.Busy, 4*240)
 	from := map[string]float64{}
 	for _, x := range d.Sources {
 		if x.Data == "GPUs" {
@@ -78,7 +78,7 @@ func TestRulesThatBeginLate(t *testing.T) {
 	near(t, "hours from series", from["series"], 120)
 }
 
-func TestNothingToReportOn(t *testing.T) {
+func TestNoData(t *testing.T) {
 	var n *NoData
 	for _, tt := range []struct{ metric, want string }{
 		{"up", "check that this server scrapes it"}, {"DCGM_FI_DEV_GPU_UTIL", "--metrics=dcgm"},
@@ -169,13 +169,13 @@ func historyOfDCGM(t *testing.T, host, util, used, free, power string, percent, 
 			near(t, "memory of the GPU in GiB", *w.MemoryTotal/(1<<30), 81000.0/1024)
 		}
 	}
-	near(t, "useful", d.Fleet.States.Busy, 240*(0.8+0.5))
+	near(t, "busy", d.Fleet.States.Busy, 240*(0.8+0.5))
 	near(t, "gap", d.Fleet.States.Gap, 240*(0.2+0.5))
 	near(t, "idle", d.Fleet.States.Idle, 240)
 	near(t, "unallocated", d.Fleet.States.Unallocated, 240)
-	near(t, "unobserved", d.Fleet.States.Unknown, 240*2)
+	near(t, "unknown", d.Fleet.States.Unknown, 240*2)
 	if d.Checks.Difference > 1e-6 || d.Checks.Difference < -1e-6 {
-		t.Errorf("closing error %v", d.Checks.Difference)
+		t.Errorf("difference %v", d.Checks.Difference)
 	}
 	for _, w := range d.Workloads {
 		switch w.Name {
@@ -185,7 +185,7 @@ func historyOfDCGM(t *testing.T, host, util, used, free, power string, percent, 
 			}
 		case "x", "y", "mig", "odd":
 			if w.Advice != "" || w.Idle != 0 || w.Busy != 0 || w.BusyMean != nil {
-				t.Errorf("%s: what is not told was guessed: %+v", w.Name, w)
+				t.Errorf("%s: unknown activity was guessed: %+v", w.Name, w)
 			}
 		}
 	}

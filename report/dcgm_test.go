@@ -12,9 +12,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// What the report reads it knows under the names of every release that the compatibility page renders, and its scales bring them to one
-// figure:
-// the page tells the same node in the words of each.
+// The names of every release of the compatibility page are found, and their scales give one figure:
+// the page shows the same node in the names of each.
 func TestDCGMNamesOfAllReleases(t *testing.T) {
 	fields := map[string]dcgmField{"utilization": dcgmUtilization, "used": dcgmUsed, "free": dcgmFree, "reserved": dcgmReserved,
 		"total": dcgmTotal, "power": dcgmPower}
@@ -28,7 +27,7 @@ func TestDCGMNamesOfAllReleases(t *testing.T) {
 	}
 	first := pages[compat.Releases()[0]]
 	view := catalogtest.NodeView(2, 2)
-	for i := range view.GPUs { // of a size that whole MiB can tell
+	for i := range view.GPUs { // a whole number of MiB
 		medium, _ := view.GPUs[i].Medium.Get()
 		medium.Memory = gpu.Some(gpu.Memory{Total: 80 << 30, Used: 60 << 30, Free: 19 << 30, Reserved: gpu.Some(gpu.Bytes(1 << 30))})
 	}
@@ -39,7 +38,7 @@ func TestDCGMNamesOfAllReleases(t *testing.T) {
 	for name, field := range fields {
 		base := slices.IndexFunc(first, func(f catalog.Family) bool { return field.name.MatchString(f.Name) })
 		if base < 0 {
-			t.Errorf("%s: %s knows it by no name of %s", compat.Releases()[0], name, field.name)
+			t.Errorf("%s: %s has no name of %s", compat.Releases()[0], name, field.name)
 			continue
 		}
 		want := read(first[base], field.scale(first[base].Name))
@@ -61,7 +60,7 @@ func TestDCGMNamesOfAllReleases(t *testing.T) {
 	}
 }
 
-// An exporter that was upgraded within the window is one history: nothing is lost at the seam, and nothing counted twice.
+// An exporter that was upgraded within the period is one history: nothing is lost or counted twice at the upgrade.
 func TestDCGMUpgradedInTheWindow(t *testing.T) {
 	var s scene
 	day := monday.Add(5 * 24 * time.Hour).Unix()
@@ -85,9 +84,9 @@ func TestDCGMUpgradedInTheWindow(t *testing.T) {
 	s.add("DCGM_FI_DEV_FB_CAPACITY_BYTES", now, after(81920<<20))
 	s.add("DCGM_FI_DEV_BOARD_POWER_WATTS", now, after(300))
 	d := s.must(t, func(o *Options) { o.DCGM = true })
-	near(t, "useful", d.Fleet.States.Busy, 240*0.8)
+	near(t, "busy", d.Fleet.States.Busy, 240*0.8)
 	near(t, "gap", d.Fleet.States.Gap, 240*0.2)
-	near(t, "unobserved", d.Fleet.States.Unknown, 0)
+	near(t, "unknown", d.Fleet.States.Unknown, 0)
 	if d.Fleet.EnergyKWh == nil {
 		t.Error("no energy")
 	} else {
@@ -99,6 +98,6 @@ func TestDCGMUpgradedInTheWindow(t *testing.T) {
 	near(t, "memory in GiB", *d.Workloads[0].MemoryPeak/(1<<30), 60000.0/1024)
 	near(t, "memory of the GPU in GiB", *d.Workloads[0].MemoryTotal/(1<<30), 80)
 	if d.Checks.Difference > 1e-6 || d.Checks.Difference < -1e-6 {
-		t.Errorf("closing error %v", d.Checks.Difference)
+		t.Errorf("difference %v", d.Checks.Difference)
 	}
 }

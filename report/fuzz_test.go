@@ -40,7 +40,7 @@ func words(line string) (out []string, ok bool) {
 	return out, true
 }
 
-// FuzzChange: a name is one word of the command that somebody is told to run, whatever it is: no option, and no line of
+// FuzzChange: a name is one word of the recommended command, whatever it is: no option, and no line of
 // its own.
 func FuzzChange(f *testing.F) {
 	f.Add("ml", "train-0", "Deployment", "train-0-abc")

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -136,10 +137,11 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	flag("log.level", "Minimum log level: debug, info, warn, error.").Default("warn").SetValue(log.Level)
 	flag("log.format", "Log format: logfmt or json.").Default("logfmt").SetValue(log.Format)
 
-	for _, arg := range args {
-		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
-		if to := renamed()[name]; to != "" && strings.HasPrefix(arg, "--") {
-			return nil, fmt.Errorf("--%s was renamed: use --%s", name, to)
+	for old, name := range renamed() {
+		given := func(arg string) bool { return arg == "--"+old || strings.HasPrefix(arg, "--"+old+"=") }
+		if _, env := os.LookupEnv("GPU_REPORT_" + strings.ToUpper(strings.ReplaceAll(old, "-", "_"))); env ||
+			slices.ContainsFunc(args, given) {
+			return nil, fmt.Errorf("--%s was renamed: use --%s", old, name)
 		}
 	}
 	_, err := app.Parse(args)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzParseLimit: a limit that is taken is one of a figure that there is, and says what was asked for.
+// FuzzParseLimit: an accepted limit is of an existing figure, and of the given one.
 func FuzzParseLimit(f *testing.F) {
 	for _, name := range limitNames() {
 		f.Add(name + ">1.5")
@@ -19,7 +19,7 @@ func FuzzParseLimit(f *testing.F) {
 			return
 		}
 		if limitFigures()[l.name] == nil || !strings.HasPrefix(strings.TrimSpace(text), l.name) {
-			t.Errorf("%q is a limit of %q", text, l.name)
+			t.Errorf("%q is parsed as a limit of %q", text, l.name)
 		}
 		if math.IsNaN(l.value) || math.IsInf(l.value, 0) {
 			t.Errorf("%q can never be exceeded", text)

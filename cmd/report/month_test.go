@@ -2,11 +2,9 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -15,45 +13,30 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/reporttest"
 )
 
-// asMain makes the test's own program play gpu-report.
-const asMain = "GPU_REPORT_TEST_MAIN"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asMain) != "" {
-		os.Exit(reportMain(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
-	}
-	os.Exit(m.Run())
-}
-
-// run runs gpu-report as a process of its own.
-func run(t *testing.T, args ...string) (stdout, stderr string, state *os.ProcessState) {
+// run runs gpu-report with a server.
+func run(t *testing.T, server string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
+	var out, errs bytes.Buffer
+	if server != "" {
+		args = append([]string{"--prometheus.url=" + server}, args...)
 	}
-	cmd := exec.Command(self, args...)
-	cmd.Env = append(os.Environ(), asMain+"=1")
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
-	_ = cmd.Run()
-	return out.String(), said.String(), cmd.ProcessState
+	code = reportMain(t.Context(), args, &out, &errs)
+	return code, out.String(), errs.String()
 }
 
-var begin = time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
+var start = time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
 
 // A month of sixteen GPUs is read whole, in one process.
 func TestMonth(t *testing.T) {
 	const nodes = 2
 	server := httptest.NewServer(reporttest.Month(nodes))
 	defer server.Close()
-	out, said, state := run(t, "--prometheus.url="+server.URL, "--from=30d", "--now="+begin.Add(30*24*time.Hour).Format(time.RFC3339),
-		"--format=json")
-	if state.ExitCode() != exitOK {
-		t.Fatalf("exit code %d: %s", state.ExitCode(), said)
+	code, stdout, stderr := run(t, server.URL, "--from=30d", "--now="+start.Add(30*24*time.Hour).Format(time.RFC3339), "--format=json")
+	if code != exitOK {
+		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	var d report.Document
-	if err := json.Unmarshal([]byte(out), &d); err != nil {
+	if err := json.Unmarshal([]byte(stdout), &d); err != nil {
 		t.Fatal(err)
 	}
 	if want := float64(nodes) * 8 * 720; d.Fleet.Hours < 0.999*want || d.Fleet.Hours > 1.001*want || len(d.Workloads) < nodes*8/3 {
@@ -76,41 +59,43 @@ func TestExitCodes(t *testing.T) {
 	if err := os.WriteFile(prices, []byte("gpus: [{model: '*', per_hour: oops}]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	now := "--now=" + begin.Add(2*24*time.Hour).Format(time.RFC3339)
+	now := "--now=" + start.Add(2*24*time.Hour).Format(time.RFC3339)
 	for _, tt := range []struct {
-		name string
-		args []string
-		code int
-		says string
+		name    string
+		server  string
+		args    []string
+		code    int
+		message string
 	}{
-		{"fine", []string{"--prometheus.url=" + server.URL, "--from=2d", now}, exitOK, ""},
-		{"limit kept", []string{"--prometheus.url=" + server.URL, "--from=2d", now, "--fail-on=idle>0.5"}, exitOK, ""},
-		{"limit exceeded", []string{"--prometheus.url=" + server.URL, "--from=2d", now, "--fail-on=idle>0.1"}, exitFailOn, "idle is 0.125"},
-		{"partial", []string{"--prometheus.url=" + some.URL, "--from=2d", now}, exitPartial, "a store is down"},
-		{"no data", []string{"--prometheus.url=" + empty.URL, "--from=2d", now}, exitNoData, "check that this server scrapes it"},
-		{"unreachable", []string{"--prometheus.url=" + broken.URL, "--from=2d", now, "--prometheus.retries=0"}, exitBroken, "cannot reach"},
-		{"no URL", nil, exitUsage, "--prometheus.url"},
-		{"wrong URL", []string{"--prometheus.url=prometheus:9090"}, exitUsage, "http://prometheus:9090"},
-		{"window turned round", []string{"--prometheus.url=" + server.URL, "--from=2026-02-02", "--to=2026-02-01"}, exitUsage, "ends"},
-		{"no time", []string{"--prometheus.url=" + server.URL, "--from=soon"}, exitUsage, "30d"},
-		{"no format", []string{"--prometheus.url=" + server.URL, "--format=pdf"}, exitUsage, "html"},
-		{"two formats and no place", []string{"--prometheus.url=" + server.URL, "--format=html,md"}, exitUsage, "--out"},
-		{"no level", []string{"--prometheus.url=" + server.URL, "--group-by=rack"}, exitUsage, "namespace"},
-		{"no limit", []string{"--prometheus.url=" + server.URL, "--fail-on=idle"}, exitUsage, "NAME>VALUE"},
-		{"no price list", []string{"--prometheus.url=" + server.URL, "--prices=/nowhere.yaml"}, exitUsage, "/nowhere.yaml"},
-		{"bad price list", []string{"--prometheus.url=" + server.URL, "--prices=" + prices}, exitUsage, prices},
-		{"no header", []string{"--prometheus.url=" + server.URL, "--prometheus.header=x"}, exitUsage, "NAME:VALUE"},
-		{"no CA", []string{"--prometheus.url=" + server.URL, "--prometheus.ca-file=/nowhere"}, exitUsage, "/nowhere"},
-		{"no matchers", []string{"--prometheus.url=" + server.URL, "--match={a=\"b\"}"}, exitUsage, "without braces"},
+		{"fine", server.URL, []string{"--from=2d", now}, exitOK, ""},
+		{"limit kept", server.URL, []string{"--from=2d", now, "--fail-on=idle>0.5"}, exitOK, ""},
+		{"limit exceeded", server.URL, []string{"--from=2d", now, "--fail-on=idle>0.1"}, exitFailOn, "idle is 0.125"},
+		{"partial", some.URL, []string{"--from=2d", now}, exitPartial, "a store is down"},
+		{"no data", empty.URL, []string{"--from=2d", now}, exitNoData, "check that this server scrapes it"},
+		{"unreachable", broken.URL, []string{"--from=2d", now, "--prometheus.retries=0"}, exitBroken, "cannot reach"},
+		{"no URL", "", nil, exitUsage, "--prometheus.url"},
+		{"wrong URL", "prometheus:9090", nil, exitUsage, "http://prometheus:9090"},
+		{"period reversed", server.URL, []string{"--from=2026-02-02", "--to=2026-02-01"}, exitUsage, "ends"},
+		{"no time", server.URL, []string{"--from=soon"}, exitUsage, "30d"},
+		{"no format", server.URL, []string{"--format=pdf"}, exitUsage, "html"},
+		{"two formats without a directory", server.URL, []string{"--format=html,md"}, exitUsage, "--out"},
+		{"no level", server.URL, []string{"--group-by=rack"}, exitUsage, "namespace"},
+		{"no limit", server.URL, []string{"--fail-on=idle"}, exitUsage, "NAME>VALUE"},
+		{"no price list", server.URL, []string{"--prices=/nowhere.yaml"}, exitUsage, "/nowhere.yaml"},
+		{"bad price list", server.URL, []string{"--prices=" + prices}, exitUsage, prices},
+		{"no header", server.URL, []string{"--prometheus.header=x"}, exitUsage, "NAME:VALUE"},
+		{"no CA", server.URL, []string{"--prometheus.ca-file=/nowhere"}, exitUsage, "/nowhere"},
+		{"renamed flag", server.URL, []string{"--gone-after=1d"}, exitUsage, "--removed-after"},
+		{"renamed figure", server.URL, []string{"--fail-on=waste>0.1"}, exitUsage, "use unused"},
+		{"no matchers", server.URL, []string{"--match={a=\"b\"}"}, exitUsage, "without braces"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var out, said bytes.Buffer
-			code := reportMain(t.Context(), tt.args, &out, &said)
-			if code != tt.code || !strings.Contains(said.String(), tt.says) {
-				t.Errorf("exit code %d, want %d: %s", code, tt.code, said.String())
+			code, _, stderr := run(t, tt.server, tt.args...)
+			if code != tt.code || !strings.Contains(stderr, tt.message) {
+				t.Errorf("exit code %d, want %d: %s", code, tt.code, stderr)
 			}
-			if code != exitOK && strings.Count(strings.TrimSpace(said.String()), "\n") > 0 {
-				t.Errorf("more than one line: %s", said.String())
+			if code != exitOK && strings.Count(strings.TrimSpace(stderr), "\n") > 0 {
+				t.Errorf("more than one line: %s", stderr)
 			}
 		})
 	}
@@ -122,11 +107,10 @@ func TestDeterministic(t *testing.T) {
 	defer server.Close()
 	once := func() map[string]string {
 		dir := t.TempDir()
-		var out, said bytes.Buffer
-		code := reportMain(t.Context(), []string{"--prometheus.url=" + server.URL, "--from=9d",
-			"--now=" + begin.Add(20*24*time.Hour).Format(time.RFC3339), "--format=html,md,csv,json,table", "--out=" + dir}, &out, &said)
+		code, _, stderr := run(t, server.URL, "--from=9d", "--now="+start.Add(20*24*time.Hour).Format(time.RFC3339),
+			"--format=html,md,csv,json,table", "--out="+dir)
 		if code != exitOK {
-			t.Fatalf("exit code %d: %s", code, said.String())
+			t.Fatalf("exit code %d: %s", code, stderr)
 		}
 		files := map[string]string{}
 		for _, ext := range []string{"html", "md", "csv", "json", "txt"} {
@@ -141,7 +125,7 @@ func TestDeterministic(t *testing.T) {
 	a, b := once(), once()
 	for ext := range a {
 		if a[ext] != b[ext] || len(a[ext]) < 500 {
-			t.Errorf("%s differs from itself, or is empty", ext)
+			t.Errorf("%s is not deterministic, or empty", ext)
 		}
 	}
 }

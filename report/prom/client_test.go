@@ -21,24 +21,24 @@ import (
 	"github.com/prometheus/common/config"
 )
 
-// fake is a server that answers every range with the step's own time as the value.
+// fake is a server whose value at every time is that time.
 type fake struct {
-	mu     sync.Mutex
-	asked  []url.Values
-	header http.Header
-	// refuse may answer instead.
-	refuse func(w http.ResponseWriter, r *http.Request, n int) bool
-	extra  string
+	mu       sync.Mutex
+	requests []url.Values
+	header   http.Header
+	// intercept may respond instead.
+	intercept func(w http.ResponseWriter, r *http.Request, n int) bool
+	extra     string
 }
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = r.ParseForm()
 	f.mu.Lock()
-	f.asked = append(f.asked, r.Form)
+	f.requests = append(f.requests, r.Form)
 	f.header = r.Header
-	n := len(f.asked)
+	n := len(f.requests)
 	f.mu.Unlock()
-	if f.refuse != nil && f.refuse(w, r, n) {
+	if f.intercept != nil && f.intercept(w, r, n) {
 		return
 	}
 	number := func(name string) float64 { v, _ := strconv.ParseFloat(r.Form.Get(name), 64); return v }
@@ -70,8 +70,8 @@ func client(t *testing.T, h http.Handler, change func(*Config)) *Client {
 
 var day = time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
 
-// ask reads a range and checks that every step comes once and in order.
-func ask(t *testing.T, c *Client, days int) error {
+// readRange reads a range and checks that every step comes once and in order.
+func readRange(t *testing.T, c *Client, days int) error {
 	t.Helper()
 	next := day.UnixMilli()
 	end := day.AddDate(0, 0, days)
@@ -95,23 +95,23 @@ func ask(t *testing.T, c *Client, days int) error {
 
 func TestRangeComesInPieces(t *testing.T) {
 	f := &fake{}
-	if err := ask(t, client(t, f, nil), 5); err != nil {
+	if err := readRange(t, client(t, f, nil), 5); err != nil {
 		t.Fatal(err)
 	}
-	if len(f.asked) != 6 {
-		t.Errorf("%d requests", len(f.asked))
+	if len(f.requests) != 6 {
+		t.Errorf("%d requests", len(f.requests))
 	}
 	f = &fake{}
-	if err := ask(t, client(t, f, func(c *Config) { c.Chunk = 1000 * time.Hour * 24 }), 60); err != nil {
+	if err := readRange(t, client(t, f, func(c *Config) { c.Chunk = 1000 * time.Hour * 24 }), 60); err != nil {
 		t.Fatal(err)
 	}
-	if len(f.asked) != 2 { // 17,281 points, and Prometheus answers 11,000
-		t.Errorf("%d requests", len(f.asked))
+	if len(f.requests) != 2 { // 17,281 points, and Prometheus returns 11,000
+		t.Errorf("%d requests", len(f.requests))
 	}
 }
 
-func TestPassingFailuresAreAskedAgain(t *testing.T) {
-	f := &fake{refuse: func(w http.ResponseWriter, _ *http.Request, n int) bool {
+func TestTransientErrorsAreRetried(t *testing.T) {
+	f := &fake{intercept: func(w http.ResponseWriter, _ *http.Request, n int) bool {
 		switch n {
 		case 1:
 			w.WriteHeader(http.StatusBadGateway)
@@ -124,7 +124,7 @@ func TestPassingFailuresAreAskedAgain(t *testing.T) {
 		return true
 	}}
 	c := client(t, f, nil)
-	if err := ask(t, c, 1); err != nil {
+	if err := readRange(t, c, 1); err != nil {
 		t.Fatal(err)
 	}
 	if s := c.Stats(); s.Retries != 2 {
@@ -132,9 +132,9 @@ func TestPassingFailuresAreAskedAgain(t *testing.T) {
 	}
 }
 
-// A broken answer adds nothing: the whole piece is read before any of it is handed on.
-func TestBrokenAnswerIsAskedAgain(t *testing.T) {
-	f := &fake{refuse: func(w http.ResponseWriter, _ *http.Request, n int) bool {
+// A broken response adds nothing: a piece is passed on only after all of it was read.
+func TestBrokenResponseIsRetried(t *testing.T) {
+	f := &fake{intercept: func(w http.ResponseWriter, _ *http.Request, n int) bool {
 		if n > 1 {
 			return false
 		}
@@ -142,13 +142,13 @@ func TestBrokenAnswerIsAskedAgain(t *testing.T) {
 		_, _ = w.Write([]byte(`{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"],`))
 		panic(http.ErrAbortHandler)
 	}}
-	if err := ask(t, client(t, f, nil), 1); err != nil {
+	if err := readRange(t, client(t, f, nil), 1); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestTooLargeIsHalved(t *testing.T) {
-	f := &fake{refuse: func(w http.ResponseWriter, r *http.Request, _ int) bool {
+	f := &fake{intercept: func(w http.ResponseWriter, r *http.Request, _ int) bool {
 		from, _ := strconv.ParseFloat(r.Form.Get("start"), 64)
 		to, _ := strconv.ParseFloat(r.Form.Get("end"), 64)
 		if to-from < 3*3600 {
@@ -160,7 +160,7 @@ func TestTooLargeIsHalved(t *testing.T) {
 		return true
 	}}
 	c := client(t, f, nil)
-	if err := ask(t, c, 2); err != nil {
+	if err := readRange(t, c, 2); err != nil {
 		t.Fatal(err)
 	}
 	halved := c.Stats().Halved
@@ -169,8 +169,8 @@ func TestTooLargeIsHalved(t *testing.T) {
 	}
 }
 
-func TestRefusalsSayWhatToDo(t *testing.T) {
-	answer := func(code int, kind, body string) func(http.ResponseWriter, *http.Request, int) bool {
+func TestErrorsHaveAHint(t *testing.T) {
+	respond := func(code int, kind, body string) func(http.ResponseWriter, *http.Request, int) bool {
 		return func(w http.ResponseWriter, _ *http.Request, _ int) bool {
 			w.Header().Set("Content-Type", kind)
 			w.WriteHeader(code)
@@ -180,30 +180,30 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, want string
-		refuse     func(http.ResponseWriter, *http.Request, int) bool
+		intercept  func(http.ResponseWriter, *http.Request, int) bool
 		requests   int
 	}{
-		{"a page", "is no Prometheus API", answer(200, "text/html", "<html>Grafana</html>"), 1},
-		{"another JSON", "is no Prometheus API", answer(200, "application/json", `{"message":"hello"}`), 1},
-		{"no status", "is no Prometheus API", answer(200, "application/json", `{}`), 1},
-		{"truncated", "is no Prometheus API", answer(200, "application/json",
+		{"a page", "is no Prometheus API", respond(200, "text/html", "<html>Grafana</html>"), 1},
+		{"another JSON", "is no Prometheus API", respond(200, "application/json", `{"message":"hello"}`), 1},
+		{"no status", "is no Prometheus API", respond(200, "application/json", `{}`), 1},
+		{"truncated", "is no Prometheus API", respond(200, "application/json",
 			`{"status":"success","data":{"resultType":"matrix","result":[{"metric`), 1},
-		{"not found", "base of the API", answer(404, "text/html", "<html>no</html>"), 1},
-		{"no password", "--prometheus.user", answer(401, "text/plain", "who are you"), 1},
-		{"no tenant", "--prometheus.header", answer(401, "application/json", `{"status":"error","errorType":"","error":"no org id"}`), 1},
-		{"bad question", "bad_data text", answer(400, "application/json",
+		{"not found", "base of the API", respond(404, "text/html", "<html>no</html>"), 1},
+		{"no password", "--prometheus.user", respond(401, "text/plain", "who are you"), 1},
+		{"no tenant", "--prometheus.header", respond(401, "application/json", `{"status":"error","errorType":"","error":"no org id"}`), 1},
+		{"bad question", "bad_data text", respond(400, "application/json",
 			`{"status":"error","errorType":"bad_data","error":"bad_data text"}`), 1},
-		{"down for long", "503", answer(503, "text/plain", "no"), 3},
-		{"error with 200", "went wrong", answer(200, "application/json", `{"status":"error","error":"went wrong"}`), 1},
+		{"down for long", "503", respond(503, "text/plain", "no"), 3},
+		{"error with 200", "went wrong", respond(200, "application/json", `{"status":"error","error":"went wrong"}`), 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := &fake{refuse: tt.refuse}
-			err := ask(t, client(t, f, nil), 1)
+			f := &fake{intercept: tt.intercept}
+			err := readRange(t, client(t, f, nil), 1)
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v", err)
 			}
-			if len(f.asked) != tt.requests {
-				t.Errorf("%d requests, want %d", len(f.asked), tt.requests)
+			if len(f.requests) != tt.requests {
+				t.Errorf("%d requests, want %d", len(f.requests), tt.requests)
 			}
 		})
 	}
@@ -215,13 +215,13 @@ func TestUnreachable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ask(t, c, 1); err == nil || !strings.Contains(err.Error(), "--prometheus.url") {
+	if err := readRange(t, c, 1); err == nil || !strings.Contains(err.Error(), "--prometheus.url") {
 		t.Error(err)
 	}
 }
 
 func TestCancelled(t *testing.T) {
-	f := &fake{refuse: func(w http.ResponseWriter, _ *http.Request, _ int) bool { w.WriteHeader(503); return true }}
+	f := &fake{intercept: func(w http.ResponseWriter, _ *http.Request, _ int) bool { w.WriteHeader(503); return true }}
 	c := client(t, f, func(c *Config) { c.RetryDelay = time.Hour })
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -232,11 +232,11 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-func TestPartialAnswersAreRemembered(t *testing.T) {
+func TestPartialResponsesAreListed(t *testing.T) {
 	for extra, want := range map[string]string{`,"isPartial":true`: "partial", `,"warnings":["store a\nis down"]`: "store a is down",
 		`,"infos":["a note"]`: ""} {
 		c := client(t, &fake{extra: extra}, nil)
-		if err := ask(t, c, 1); err != nil {
+		if err := readRange(t, c, 1); err != nil {
 			t.Fatal(err)
 		}
 		if w := strings.Join(c.Warnings(), ";"); (want == "") != (w == "") || !strings.Contains(w, want) {
@@ -262,24 +262,24 @@ func TestAuthentication(t *testing.T) {
 	} {
 		f := &fake{}
 		c := client(t, f, func(cfg *Config) { cfg.Headers = http.Header{"X-Scope-Orgid": {"team"}}; tt.change(cfg) })
-		if err := ask(t, c, 1); err != nil {
+		if err := readRange(t, c, 1); err != nil {
 			t.Fatal(err)
 		}
 		if f.header.Get("Authorization") != tt.want || f.header.Get("X-Scope-OrgID") != "team" {
 			t.Errorf("%s: %v", tt.name, f.header)
 		}
 		if strings.Contains(c.Where(), "s3cret") {
-			t.Error("the secret is shown")
+			t.Error("the secret is visible")
 		}
 	}
 	both := config.HTTPClientConfig{Authorization: &config.Authorization{CredentialsFile: file},
 		BasicAuth: &config.BasicAuth{Username: "u"}}
 	if _, err := New(Config{URL: "http://x", HTTP: both}, nil); err == nil {
-		t.Error("two ways of authentication at once")
+		t.Error("two kinds of authentication are accepted")
 	}
 	for _, u := range []string{"", "prometheus:9090", "ftp://x", "http://"} {
 		if _, err := New(Config{URL: u}, nil); err == nil {
-			t.Errorf("%q is taken for a URL", u)
+			t.Errorf("%q is accepted as URL", u)
 		}
 	}
 }
@@ -294,7 +294,7 @@ func TestTLS(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return ask(t, c, 1)
+		return readRange(t, c, 1)
 	}
 	if err := try(func(*Config) {}); err == nil || !strings.Contains(err.Error(), "--prometheus.ca-file") {
 		t.Error(err)
@@ -303,13 +303,13 @@ func TestTLS(t *testing.T) {
 		t.Error(err)
 	}
 	if err := try(func(c *Config) { c.HTTP.TLSConfig.CAFile = "/nowhere" }); err == nil {
-		t.Error("a file that is not there is a CA")
+		t.Error("a missing file is accepted as CA")
 	}
 }
 
 func TestConcurrencyIsBounded(t *testing.T) {
 	var now, most atomic.Int32
-	f := &fake{refuse: func(http.ResponseWriter, *http.Request, int) bool {
+	f := &fake{intercept: func(http.ResponseWriter, *http.Request, int) bool {
 		if n := now.Add(1); n > most.Load() {
 			most.Store(n)
 		}
@@ -319,7 +319,7 @@ func TestConcurrencyIsBounded(t *testing.T) {
 	c := client(t, f, nil)
 	var wait sync.WaitGroup
 	for range 20 {
-		wait.Go(func() { _ = ask(t, c, 1) })
+		wait.Go(func() { _ = readRange(t, c, 1) })
 	}
 	wait.Wait()
 	if most.Load() > 2 {

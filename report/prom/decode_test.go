@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// plain reads an answer as encoding/json does.
+// plain reads a response as encoding/json does.
 func plain(b []byte) (out []Series, ok bool) {
 	var a struct {
 		Status string
@@ -43,7 +43,7 @@ func plain(b []byte) (out []Series, ok bool) {
 	return out, true
 }
 
-// Whatever is read at all is read as encoding/json reads it, and nothing makes the decoder fail in any other way than by
+// Whatever is read at all is read as encoding/json reads it, and the decoder fails only by
 // an error.
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{

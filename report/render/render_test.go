@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"flag"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,12 +12,11 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/report"
-	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 var update = flag.Bool("update", false, "write the goldens instead of comparing them")
 
-// hostile are names that somebody may give to make a reader's program do something.
+// hostile are names that try to run code in a reader's program.
 var hostile = []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "a|b`c`\n# d", `=cmd|' /C calc'!A0`,
 	"\x1b[2J\x1b]0;x\a", "\u202etxt.exe", `]](javascript:alert(1))`, `{{.D}}`, `</style><style>*{display:none}`, "@everyone", `-->`,
 	`$(rm -rf ~)`}
@@ -151,16 +149,16 @@ func TestPartialStandsAtTheTop(t *testing.T) {
 		text := written(t, d, format)
 		at := strings.Index(strings.ToLower(text[strings.Index(text, "<body")+1:]), "partial")
 		if at < 0 || at > within {
-			t.Errorf("%s says partial at %d", format, at)
+			t.Errorf("%s has the word partial at %d", format, at)
 		}
 	}
 }
 
 func TestEqualInputEqualOutput(t *testing.T) {
 	for _, format := range Formats() {
-		once, again := written(t, document(hostile), format), written(t, document(hostile), format)
-		if once != again {
-			t.Errorf("%s differs from itself", format)
+		first, second := written(t, document(hostile), format), written(t, document(hostile), format)
+		if first != second {
+			t.Errorf("%s is not deterministic", format)
 		}
 	}
 }
@@ -202,7 +200,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// The schema speaks of every field that is written.
+// The schema has every field that is written.
 func TestSchemaKnowsTheDocument(t *testing.T) {
 	schema, err := JSONSchema()
 	if err != nil {
@@ -243,16 +241,4 @@ func TestSchemaKnowsTheDocument(t *testing.T) {
 		}
 	}
 	hold("", doc, s)
-}
-
-func TestUnits(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 0.04: "0.0", 1.26: "1.3", 12.4: "12", 1234.5: "1,234", 1234567: "1,234,567",
-		-1500: "-1,500"} {
-		if got := units.Hours(v); got != want {
-			t.Errorf("%v hours are %q, want %q", v, got, want)
-		}
-	}
-	if got := units.Share(math.NaN(), 0); got != "–" {
-		t.Error(got)
-	}
 }

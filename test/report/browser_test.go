@@ -26,8 +26,8 @@ import (
 
 var update = flag.Bool("update", false, "write the pictures of the documentation")
 
-// browse starts a browser with an empty profile, and collects what it asked the network for, and its complaints.
-func browse(t *testing.T) (ctx context.Context, asked, complaints *[]string) {
+// browse starts a browser with an empty profile, and collects its network requests and its errors.
+func browse(t *testing.T) (ctx context.Context, requests, errs *[]string) {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-component-update", true))
@@ -35,21 +35,21 @@ func browse(t *testing.T) (ctx context.Context, asked, complaints *[]string) {
 	ctx, cancel := chromedp.NewContext(alloc)
 	ctx, cancelTime := context.WithTimeout(ctx, 2*time.Minute)
 	t.Cleanup(func() { cancelTime(); cancel(); cancelAlloc() })
-	asked, complaints = &[]string{}, &[]string{}
+	requests, errs = &[]string{}, &[]string{}
 	chromedp.ListenTarget(ctx, func(e any) {
 		switch e := e.(type) {
 		case *network.EventRequestWillBeSent:
-			*asked = append(*asked, e.Request.URL)
+			*requests = append(*requests, e.Request.URL)
 		case *runtime.EventExceptionThrown:
-			*complaints = append(*complaints, e.ExceptionDetails.Error())
+			*errs = append(*errs, e.ExceptionDetails.Error())
 		case *page.EventJavascriptDialogOpening:
-			*complaints = append(*complaints, "dialog: "+e.Message)
+			*errs = append(*errs, "dialog: "+e.Message)
 		}
 	})
 	if err := chromedp.Run(ctx, network.Enable()); err != nil {
 		t.Fatalf("Chromium does not start: %v (apt-get install chromium)", err)
 	}
-	return ctx, asked, complaints
+	return ctx, requests, errs
 }
 
 func open(t *testing.T, ctx context.Context, url string, width, height int64, dark bool) {
@@ -111,7 +111,7 @@ func served(t *testing.T, d *report.Document) (url string) {
 	return s.URL + "/"
 }
 
-// TestPage looks at the report of a small fleet in a browser.
+// TestPage opens the report of a small fleet in a browser.
 func TestPage(t *testing.T) {
 	p := built(t)
 	config := drawn(4242, true, true)
@@ -132,13 +132,13 @@ func TestPage(t *testing.T) {
 	if err := os.WriteFile(prices, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := p.ask(t, url, "--from="+from.Format(time.RFC3339), "--to="+to.Format(time.RFC3339), "--now="+to.Format(time.RFC3339),
+	d := p.run(t, url, "--from="+from.Format(time.RFC3339), "--to="+to.Format(time.RFC3339), "--now="+to.Format(time.RFC3339),
 		"--prices="+prices)
 	if len(d.Advice) == 0 || len(d.Workloads) < 20 {
-		t.Fatalf("%d workloads and %d pieces of advice are too few to look at", len(d.Workloads), len(d.Advice))
+		t.Fatalf("%d workloads and %d pieces of advice are too few", len(d.Workloads), len(d.Advice))
 	}
 	at := served(t, d)
-	ctx, asked, complaints := browse(t)
+	ctx, requests, errs := browse(t)
 	for _, view := range []struct {
 		name          string
 		width, height int64
@@ -159,15 +159,15 @@ func TestPage(t *testing.T) {
 	first := `document.querySelector('table.groups > tbody .open').textContent`
 	before := evaluate[string](t, ctx, first)
 	evaluate[any](t, ctx, `[...document.querySelectorAll('table.groups thead button')].find(b => b.textContent === 'Allocated, h').click()`)
-	held := evaluate[[]float64](t, ctx,
+	hours := evaluate[[]float64](t, ctx,
 		`[...document.querySelectorAll('table.groups > tbody')].map(b => parseFloat(b.rows[0].querySelector('[data-l="Allocated, h"]').dataset.v))`)
-	for i := 1; i < len(held); i++ {
-		if held[i] > held[i-1] {
-			t.Fatalf("sorted by held hours, %v stands after %v", held[i], held[i-1])
+	for i := 1; i < len(hours); i++ {
+		if hours[i] > hours[i-1] {
+			t.Fatalf("sorted by allocated hours, %v is after %v", hours[i], hours[i-1])
 		}
 	}
-	if before == "" || len(held) != len(d.Workloads) {
-		t.Errorf("%d rows of %d", len(held), len(d.Workloads))
+	if before == "" || len(hours) != len(d.Workloads) {
+		t.Errorf("%d rows of %d", len(hours), len(d.Workloads))
 	}
 	evaluate[any](t, ctx,
 		`(() => { const f = document.getElementById('find'); f.value = 'notebook'; f.dispatchEvent(new Event('input')); })()`)
@@ -193,17 +193,17 @@ func TestPage(t *testing.T) {
 			`document.documentElement.style.scrollBehavior = 'auto'; document.getElementById('workloads').scrollIntoView()`)
 		picture(t, ctx, "report-workloads")
 	}
-	for _, u := range *asked {
+	for _, u := range *requests {
 		if u != at && !strings.HasSuffix(u, "/favicon.ico") {
-			t.Errorf("the page asked for %s", u)
+			t.Errorf("the page requested %s", u)
 		}
 	}
-	if len(*complaints) > 0 {
-		t.Errorf("the browser complains: %v", *complaints)
+	if len(*errs) > 0 {
+		t.Errorf("errors of the browser: %v", *errs)
 	}
 }
 
-// TestHostilePage opens a page full of names that would like to be code.
+// TestHostilePage opens a page full of names that are code.
 func TestHostilePage(t *testing.T) {
 	names := []string{`<script>document.title='owned'</script>`, `"><img src=x onerror="document.title='owned'">`,
 		`'><svg onload=alert(1)>`, `</script><script>alert(1)</script>`, `javascript:alert(1)`, "a\u202eb"}
@@ -222,7 +222,7 @@ func TestHostilePage(t *testing.T) {
 			Change: n, ChangeIn: n, Confidence: n})
 		d.WhatIf = append(d.WhatIf, report.Packing{Model: n, Scenario: n, Text: n})
 	}
-	ctx, asked, complaints := browse(t)
+	ctx, requests, errs := browse(t)
 	open(t, ctx, served(t, d), 1000, 800, false)
 	evaluate[any](t, ctx, `document.querySelectorAll('th button, .open, summary').forEach(b => b.click())`)
 	if title := evaluate[string](t, ctx, `document.title`); !strings.HasPrefix(title, "GPU capacity report") {
@@ -235,10 +235,10 @@ func TestHostilePage(t *testing.T) {
 	if text := evaluate[string](t, ctx, `document.querySelector('.open').textContent`); !slices.Contains(names, text) {
 		t.Errorf("a name is shown as %q", text)
 	}
-	if slices.ContainsFunc(*asked, func(u string) bool {
+	if slices.ContainsFunc(*requests, func(u string) bool {
 		return !strings.HasPrefix(u, "http://127.0.0.1:") ||
 			strings.HasSuffix(u, "/x")
-	}) || len(*complaints) > 0 {
-		t.Errorf("asked for %v, complains %v", *asked, *complaints)
+	}) || len(*errs) > 0 {
+		t.Errorf("requests %v, errors %v", *requests, *errs)
 	}
 }

@@ -1,13 +1,11 @@
-// Package report_test holds gpu-report against the truth: simulated fleets of which it is known what really
-// happened, written into a real Prometheus as history, and pages looked at in a real browser.
+// Package report_test compares gpu-report with simulated fleets whose script is known, written into a real Prometheus as
+// history, and opens its pages in a real browser.
 package report_test
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,34 +46,29 @@ var families = []string{"gpu_time_seconds_total", "gpu_device_up", "gpu_energy_j
 
 func wanted(name string) bool { return slices.Contains(families, name) }
 
-// write writes the past of a fleet into a folder.
+// write writes the history of a fleet into a directory.
 func write(t *testing.T, dir string, f *fleet.Fleet, from, to time.Time, step time.Duration) {
 	t.Helper()
-	began := time.Now()
+	start := time.Now()
 	r, err := blocks.Write(t.Context(), dir, f, blocks.Options{From: from, To: to, Step: step, Want: wanted})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d samples in %d blocks, %v", r.Samples, r.Blocks, time.Since(began).Round(time.Millisecond))
+	t.Logf("%d samples in %d blocks, %v", r.Samples, r.Blocks, time.Since(start).Round(time.Millisecond))
 }
 
-// serve runs a Prometheus on a folder with history.
+// serve runs a Prometheus on a directory with history.
 func (p programs) serve(t *testing.T, dir string) (url string, stop func()) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "prometheus.yml")
 	if err := os.WriteFile(config, []byte("global: {scrape_interval: 1m}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
-	var said bytes.Buffer
+	address := servers.Address(t)
+	var output bytes.Buffer
 	cmd := exec.Command(p.prometheus, "--config.file="+config, "--storage.tsdb.path="+dir, "--web.listen-address="+address,
 		"--storage.tsdb.retention.time=100y", "--no-storage.tsdb.allow-overlapping-compaction", "--log.level=warn")
-	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -83,22 +76,13 @@ func (p programs) serve(t *testing.T, dir string) (url string, stop func()) {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Logf("Prometheus said:\n%s", said.String())
+			t.Logf("Prometheus output:\n%s", output.String())
 		}
 	})
 	t.Cleanup(stop)
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		res, err := http.Get("http://" + address + "/-/ready")
-		if err == nil {
-			res.Body.Close()
-			if res.StatusCode == http.StatusOK {
-				return "http://" + address, stop
-			}
-		}
-		if time.Now().After(end) {
-			t.Fatalf("Prometheus is not ready: %v\n%s", err, said.String())
-		}
-	}
+	url = "http://" + address
+	servers.Within(t, time.Minute, "Prometheus", servers.Answers(url+"/-/ready"))
+	return url, stop
 }
 
 // read are the records that the report reads, with those that they are made from.
@@ -134,8 +118,8 @@ func (p programs) record(t *testing.T, dir string, from, to time.Time) {
 	url, stop := p.serve(t, dir)
 	defer func() { stop() }()
 	out := t.TempDir()
-	began := time.Now()
-	// A rule that reads another needs it to be there: what pods are of and GPUs are comes first.
+	start := time.Now()
+	// A rule that reads another needs it to exist: the owners of pods and the models of GPUs come first.
 	cmd := exec.Command(p.promtool, "tsdb", "create-blocks-from", "rules", "--start="+from.Format(time.RFC3339),
 		"--end="+to.Format(time.RFC3339), "--url="+url, "--eval-interval=60s", "--output-dir="+out)
 	first := filepath.Join(t.TempDir(), "first.yaml")
@@ -165,7 +149,7 @@ func (p programs) record(t *testing.T, dir string, from, to time.Time) {
 			}
 		}
 	}
-	t.Logf("%d rules over %v in %v", n, to.Sub(from), time.Since(began).Round(time.Second))
+	t.Logf("%d rules over %v in %v", n, to.Sub(from), time.Since(start).Round(time.Second))
 }
 
 // split takes records out of a rules file.
@@ -183,15 +167,15 @@ func split(text string, names ...string) (only, rest string) {
 	return only, rest
 }
 
-// ask runs the report and reads its JSON.
-func (p programs) ask(t *testing.T, url string, args ...string) *report.Document {
+// run runs the report and reads its JSON.
+func (p programs) run(t *testing.T, url string, args ...string) *report.Document {
 	t.Helper()
 	cmd := exec.Command(p.report, append([]string{"--prometheus.url=" + url, "--format=json"}, args...)...)
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
-	began := time.Now()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	start := time.Now()
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("gpu-report %s: %v\n%s", strings.Join(args, " "), err, said.String())
+		t.Fatalf("gpu-report %s: %v\n%s", strings.Join(args, " "), err, errs.String())
 	}
 	var d report.Document
 	decoder := json.NewDecoder(&out)
@@ -200,7 +184,7 @@ func (p programs) ask(t *testing.T, url string, args ...string) *report.Document
 		t.Fatal(err)
 	}
 	usage := cmd.ProcessState
-	t.Logf("report in %v, of which %v were its own", time.Since(began).Round(time.Millisecond),
+	t.Logf("report in %v, of which %v processor time", time.Since(start).Round(time.Millisecond),
 		(usage.UserTime() + usage.SystemTime()).Round(time.Millisecond))
 	return &d
 }

@@ -18,7 +18,7 @@ import (
 var monthNodes = flag.Int("month-nodes", 25, "nodes of eight GPUs whose month is read")
 
 // TestMonth: 54,000 points for each GPU take less than 0.2 MiB, for no series is kept longer than it is needed. The
-// processor's time, the server's apart, is told.
+// processor time, without the server's, is logged.
 func TestMonth(t *testing.T) {
 	nodes := *monthNodes
 	server := httptest.NewServer(reporttest.Month(nodes))
@@ -27,11 +27,11 @@ func TestMonth(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), built(t).report, "--prometheus.url="+server.URL, "--from=30d", "--now=2026-03-03T00:00:00Z",
 		"--format=json", "--quiet")
 	cmd.Env = append(os.Environ(), "GOGC=100") // Go's own, whatever this test runs with
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
 	memory, err := process.Run(cmd)
 	if err != nil {
-		t.Fatal(err, said.String())
+		t.Fatal(err, errs.String())
 	}
 	var d report.Document
 	if err := json.Unmarshal(out.Bytes(), &d); err != nil {

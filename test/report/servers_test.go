@@ -67,8 +67,8 @@ func TestServersAgree(t *testing.T) {
 	write(t, dir, f, from.Add(-10*time.Minute), to, 30*time.Second)
 	url, _ := p.serve(t, dir)
 	args := []string{"--from=" + from.Format(time.RFC3339), "--to=" + to.Format(time.RFC3339), "--now=" + to.Format(time.RFC3339)}
-	a := p.ask(t, url, args...)
-	b := p.ask(t, victoria(t, p, seed, from.Add(-10*time.Minute), to), args...)
+	a := p.run(t, url, args...)
+	b := p.run(t, victoria(t, p, seed, from.Add(-10*time.Minute), to), args...)
 	for c := report.State(0); c < report.StateCount; c++ {
 		x, y := a.Fleet.States.Of(c), b.Fleet.States.Of(c)
 		t.Logf("%-12s Prometheus %8.2f, VictoriaMetrics %8.2f GPU-hours", c, x, y)
@@ -84,7 +84,7 @@ func TestServersAgree(t *testing.T) {
 		}
 	}
 	if a.Checks.Difference > 0.001 || b.Checks.Difference > 0.001 || a.Checks.Difference < -0.001 || b.Checks.Difference < -0.001 {
-		t.Errorf("closing errors %v and %v", a.Checks.Difference, b.Checks.Difference)
+		t.Errorf("differences %v and %v", a.Checks.Difference, b.Checks.Difference)
 	}
 	names := func(d *report.Document) (out []string) {
 		for _, w := range d.Workloads {

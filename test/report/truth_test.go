@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 )
 
-var seeds = flag.String("seeds", "", "seeds of fleets to hold the report against, separated by commas; empty: those of every day")
+var seeds = flag.String("seeds", "", "seeds of fleets to compare the report with, separated by commas; empty: those of every day")
 
 const (
 	hour = time.Hour
@@ -25,13 +25,13 @@ const (
 )
 
 // drawn is a fleet with every class of workload, in sizes that the seed draws. trouble breaks GPUs and
-// interrupts the history; blind adds GPUs on which work cannot be told.
+// interrupts the history; blind adds GPUs whose activity cannot be measured.
 func drawn(seed uint64, trouble, blind bool) fleet.Config {
 	r := rand.New(rand.NewPCG(seed, 20260115))
 	c := fleet.Config{Seed: seed, Epoch: fleet.DefaultEpoch(), Cycle: 60 * day, Pending: 4}
 	faults := map[fleet.FaultKind]float64{}
 	if trouble {
-		// Over a cycle of 60 days, so that a window of ten sees a sixth of them.
+		// Over a cycle of 60 days, so that a period of ten has a sixth of them.
 		faults = map[fleet.FaultKind]float64{fleet.FaultGap: 0.6, fleet.FaultRestart: 0.8, fleet.FaultLost: 0.3, fleet.FaultCritical: 0.2,
 			fleet.FaultKubelet: 0.3, fleet.FaultXID: 0.5}
 	}
@@ -85,7 +85,7 @@ func drawn(seed uint64, trouble, blind bool) fleet.Config {
 // begins is a Monday within the first cycle, after everything has started.
 var begins = time.Date(2026, 1, 12, 0, 0, 0, 0, time.UTC)
 
-// TestTruth holds account and advice against what really happened.
+// TestTruth compares account and advice with the script of the fleet.
 func TestTruth(t *testing.T) {
 	p := built(t)
 	type scene struct {
@@ -121,7 +121,7 @@ func TestTruth(t *testing.T) {
 				p.record(t, dir, from, to)
 			}
 			url, _ := p.serve(t, dir)
-			d := p.ask(t, url, "--from="+from.Format(time.RFC3339), "--to="+to.Format(time.RFC3339), "--now="+to.Format(time.RFC3339))
+			d := p.run(t, url, "--from="+from.Format(time.RFC3339), "--to="+to.Format(time.RFC3339), "--now="+to.Format(time.RFC3339))
 			truth := f.Truth(from, to)
 			account(t, d, truth, !s.trouble && !s.blind)
 			if s.rules {
@@ -138,13 +138,13 @@ func near(a, b, relative, absolute float64) bool {
 	return math.Abs(a-b) <= max(relative*math.Abs(b), absolute)
 }
 
-// account compares the fleet's cells.
+// account compares the fleet's states.
 func account(t *testing.T, d *report.Document, truth *fleet.Truth, clear bool) {
 	t.Helper()
 	if e := math.Abs(d.Checks.Difference); e > 0.001 {
-		t.Errorf("the partition misses by %.4f %%", 100*e)
+		t.Errorf("the states differ by %.4f %%", 100*e)
 	}
-	t.Logf("closing error %.5f %%, coverage %.2f %%", 100*d.Checks.Difference, 100*d.Fleet.Coverage)
+	t.Logf("difference %.5f %%, coverage %.2f %%", 100*d.Checks.Difference, 100*d.Fleet.Coverage)
 	for name, e := range map[string]*float64{"busy": d.Checks.Busy, "idle": d.Checks.Idle, "gap": d.Checks.Gap} {
 		if e != nil && math.Abs(*e) > 0.01 {
 			t.Errorf("GPUs and containers differ by %.2f %% in %s", 100**e, name)
@@ -163,19 +163,18 @@ func account(t *testing.T, d *report.Document, truth *fleet.Truth, clear bool) {
 		gpu.TimeUnknown: d.Fleet.States.Unknown + d.Fleet.States.NotReported}
 	for _, u := range gpu.TimeStates {
 		want := float64(truth.GPUs[u]) / 3600
-		t.Logf("%-12s %10.1f GPU-hours, in truth %10.1f", u, cells[u], want)
+		t.Logf("%-12s %10.1f GPU-hours, script %10.1f", u, cells[u], want)
 		switch {
 		case clear && !near(cells[u], want, 0.01, 0.0005*total):
-			t.Errorf("%s is %.1f GPU-hours, in truth %.1f", u, cells[u], want)
+			t.Errorf("%s is %.1f GPU-hours, the script has %.1f", u, cells[u], want)
 		case !clear && u == gpu.TimeGap:
-			// Whose work cannot be told apart is not called idle for longer than the whole GPU was: what is not idle for sure
-			// is underused.
+			// Containers that cannot be separated are idle for no longer than the whole GPU was: the rest is gap.
 			if both := want + float64(truth.GPUs[gpu.TimeIdle])/3600; cells[u]+cells[gpu.TimeIdle] > 1.01*both+0.0005*total {
-				t.Errorf("underused and idle are %.1f GPU-hours, more than the truth's %.1f", cells[u]+cells[gpu.TimeIdle], both)
+				t.Errorf("gap and idle are %.1f GPU-hours, more than the %.1f of the script", cells[u]+cells[gpu.TimeIdle], both)
 			}
 		case !clear && u != gpu.TimeUnknown && cells[u] > 1.01*want+0.0005*total:
-			// What was not seen may be missing from a cell, and must never be in a wrong one.
-			t.Errorf("%s is %.1f GPU-hours, more than the truth's %.1f", u, cells[u], want)
+			// Missing samples may be missing from a state, and must never be in a wrong one.
+			t.Errorf("%s is %.1f GPU-hours, more than the %.1f of the script", u, cells[u], want)
 		}
 	}
 	parts := 0.0
@@ -201,7 +200,7 @@ func account(t *testing.T, d *report.Document, truth *fleet.Truth, clear bool) {
 	}
 }
 
-// asRecorded compares the cells with the sum of the recording rule over the same window, as the capacity board adds it up.
+// asRecorded compares the states with the sum of the recording rule over the same period, as the capacity dashboard does.
 func asRecorded(t *testing.T, url string, d *report.Document, to time.Time) {
 	t.Helper()
 	client, err := prom.New(prom.Config{URL: url, Concurrency: 1, Timeout: time.Minute}, slog.New(slog.DiscardHandler))
@@ -213,15 +212,15 @@ func asRecorded(t *testing.T, url string, d *report.Document, to time.Time) {
 		"unallocated": d.Fleet.States.Unallocated,
 		"unavailable": d.Fleet.States.Unavailable, "unknown": d.Fleet.States.Unknown}
 	err = client.Instant(t.Context(), query, to, func(s *prom.Series) error {
-		use := s.Labels.Get("state")
-		if !near(cells[use], s.Value[0], 1e-5, 0.01) {
-			t.Errorf("%s is %.3f GPU-hours, and the rule adds up to %.3f", use, cells[use], s.Value[0])
+		state := s.Labels.Get("state")
+		if !near(cells[state], s.Value[0], 1e-5, 0.01) {
+			t.Errorf("%s is %.3f GPU-hours, and the rule adds up to %.3f", state, cells[state], s.Value[0])
 		}
-		delete(cells, use)
+		delete(cells, state)
 		return nil
 	})
 	if err != nil || len(cells) > 0 {
-		t.Errorf("the rule does not tell of %v: %v", cells, err)
+		t.Errorf("the rule lacks %v: %v", cells, err)
 	}
 }
 
@@ -229,7 +228,7 @@ func key(cluster, namespace, kind, name string) string {
 	return cluster + "/" + namespace + "/" + kind + "/" + name
 }
 
-// rows are the report's workloads by name; one that holds several models has several.
+// rows are the report's workloads by name; one with several models has several.
 func rows(d *report.Document) map[string][]*report.Workload {
 	out := map[string][]*report.Workload{}
 	for i := range d.Workloads {
@@ -240,7 +239,7 @@ func rows(d *report.Document) map[string][]*report.Workload {
 	return out
 }
 
-// workloads compares the rows of those whose work can be measured.
+// workloads compares the rows of those with measurable activity.
 func workloads(t *testing.T, d *report.Document, truth *fleet.Truth, steady bool) {
 	t.Helper()
 	found := rows(d)
@@ -252,7 +251,7 @@ func workloads(t *testing.T, d *report.Document, truth *fleet.Truth, steady bool
 			continue
 		}
 		if len(found[k]) != 1 {
-			t.Errorf("%s held GPUs for %.1f h and has %d rows", k, w.Allocated/3600, len(found[k]))
+			t.Errorf("%s had GPUs for %.1f h and has %d rows", k, w.Allocated/3600, len(found[k]))
 			continue
 		}
 		r := found[k][0]
@@ -263,18 +262,18 @@ func workloads(t *testing.T, d *report.Document, truth *fleet.Truth, steady bool
 		for _, c := range []struct {
 			what      string
 			got, want float64
-		}{{"held", r.Allocated, float64(w.Allocated) / 3600}, {"busy", r.Busy, float64(w.Busy) / 3600},
+		}{{"allocated", r.Allocated, float64(w.Allocated) / 3600}, {"busy", r.Busy, float64(w.Busy) / 3600},
 			{"idle", r.Idle, float64(w.Idle) / 3600}, {"gap", r.Gap, float64(w.Gap) / 3600},
 			{"energy", *orZero(r.EnergyKWh), float64(w.Energy) / 3.6e6}} {
 			// The first and the last five minutes of every pod are known by halves. A rate over ten scrapes half a minute apart
 			// does not see what lies between it and the next: what repeats every hour is always cut at the same place.
 			edge := 0.1 * float64(len(w.Pods)*w.Devices)
 			if !near(c.got, c.want, 0.02, edge+0.05*float64(w.Allocated)/3600) {
-				t.Errorf("%s (%s): %s is %.2f, in truth %.2f", k, w.Class, c.what, c.got, c.want)
+				t.Errorf("%s (%s): %s is %.2f, the script has %.2f", k, w.Class, c.what, c.got, c.want)
 			}
 		}
 		if r.MemoryPeak != nil && !near(*r.MemoryPeak, float64(w.MemoryPeak), 0.02, 64<<20) {
-			t.Errorf("%s: the memory peak is %.2f GiB, in truth %.2f", k, *r.MemoryPeak/(1<<30), float64(w.MemoryPeak)/(1<<30))
+			t.Errorf("%s: the memory peak is %.2f GiB, the script has %.2f", k, *r.MemoryPeak/(1<<30), float64(w.MemoryPeak)/(1<<30))
 		}
 		if sum := r.Busy - r.Beyond + r.Gap + r.Idle + r.Unknown + r.UsedByOthers; !near(sum, r.Allocated, 0.005, 0.05) {
 			t.Errorf("%s: its parts add up to %.2f of %.2f", k, sum, r.Allocated)
@@ -305,7 +304,7 @@ func (m *marks) at(c fleet.Class) *mark {
 	return m.of[c]
 }
 
-// rightFor says by which advice a class is found.
+// rightFor is the advice for a class.
 func rightFor(c fleet.Class) (codes, reasons []string) {
 	switch c {
 	case fleet.NeverUsed:
@@ -313,7 +312,7 @@ func rightFor(c fleet.Class) (codes, reasons []string) {
 	case fleet.Loaded:
 		return []string{"release"}, []string{"loaded_idle"}
 	case fleet.Stopped:
-		// Within the window it may not have worked at all any more.
+		// Within the period it may not have been busy at all.
 		return []string{"release"}, []string{"stopped", "loaded_idle", "idle_pods"}
 	case fleet.Preallocated:
 		return []string{"share"}, []string{"preallocated_memory"}
@@ -327,32 +326,32 @@ func rightFor(c fleet.Class) (codes, reasons []string) {
 	return nil, nil
 }
 
-// due says whether a workload should be found: what the guards keep back is not.
+// due is true if a workload should be found: what the guards withhold is not.
 func due(w *fleet.WorkloadTruth, r *report.Workload, to time.Time) bool {
-	held := w.Last.Sub(w.First)
+	lifetime := w.Last.Sub(w.First)
 	if r == nil || r.Coverage < 0.95 {
 		return r == nil && w.Allocated > 2*3600
 	}
 	switch w.Class {
 	case fleet.NeverUsed, fleet.Loaded:
-		return w.Measured && !w.Last.Before(to) && held > 3*day+hour
+		return w.Measured && !w.Last.Before(to) && lifetime > 3*day+hour
 	case fleet.Stopped:
 		last, ok := w.LastBusy.Get()
-		return w.Measured && !w.Last.Before(to) && held > 3*day+hour &&
+		return w.Measured && !w.Last.Before(to) && lifetime > 3*day+hour &&
 			(!ok || to.Sub(last) > 3*day+hour && float64(to.Sub(last)) > 1.6*float64(last.Sub(w.First))/10)
 	case fleet.Preallocated, fleet.Small:
-		// Those that hold a part of a GPU already cannot be told to take less.
-		return w.Measured && !w.Last.Before(to) && held > 7*day+hour && strings.HasSuffix(w.Resource, "gpu") && r != nil &&
+		// Those with a share of a GPU already get no smaller one.
+		return w.Measured && !w.Last.Before(to) && lifetime > 7*day+hour && strings.HasSuffix(w.Resource, "gpu") && r != nil &&
 			r.Sharing == "whole" && w.Busy > 0
 	case fleet.Imbalanced:
-		return held > 26*hour && w.Devices > 1 && w.Busy > 0
+		return lifetime > 26*hour && w.Devices > 1 && w.Busy > 0
 	case fleet.Oversubscribed:
-		return held > 26*hour && w.Measured
+		return lifetime > 26*hour && w.Measured
 	}
 	return false
 }
 
-// needed says that a workload needed what it held.
+// needed is true if a workload needed its allocation.
 func needed(w *fleet.WorkloadTruth, to time.Time) bool {
 	switch w.Class {
 	case fleet.Training, fleet.Inference, fleet.Weekly, fleet.ShortJobs, fleet.Oversubscribed:
@@ -395,11 +394,11 @@ func (m *marks) add(t *testing.T, d *report.Document, truth *fleet.Truth) {
 			if r != nil {
 				why = fmt.Sprintf("%s %s: %s", r.Advice, r.NoAdvice, r.NoAdviceReason)
 			}
-			t.Logf("missed %s: %s (held %.1f h of %d devices, busy %.2f h, %s to %s): %s", w.Class, k, w.Allocated/3600, w.Devices,
+			t.Logf("missed %s: %s (allocated %.1f h of %d devices, busy %.2f h, %s to %s): %s", w.Class, k, w.Allocated/3600, w.Devices,
 				w.Busy/3600, w.First.Format("02T15"), w.Last.Format("02T15"), why)
 		}
 		if a != nil && !right {
-			// Who is advised as if of another class counts against that class.
+			// Advice for another class counts against that class.
 			for _, c := range fleet.Classes {
 				codes, reasons := rightFor(c)
 				if slices.Contains(codes, a.Code) && slices.Contains(reasons, a.Reason) && !plausible(w, a, truth.To) {
@@ -415,8 +414,8 @@ func (m *marks) add(t *testing.T, d *report.Document, truth *fleet.Truth) {
 	}
 }
 
-// plausible says that advice is right though the class is another: who has not worked for days may be told to
-// release, whatever it once was.
+// plausible is true if advice is right although the class is another: what was not busy for days may be released,
+// whatever it once was.
 func plausible(w *fleet.WorkloadTruth, a *report.Advice, to time.Time) bool {
 	last, ok := w.LastBusy.Get()
 	switch a.Code {
@@ -426,7 +425,7 @@ func plausible(w *fleet.WorkloadTruth, a *report.Advice, to time.Time) bool {
 	return false
 }
 
-// print says how much was found, and how much of what was found was so.
+// print logs how much was found, and how much of it is right.
 func (m *marks) print(t *testing.T) {
 	t.Helper()
 	for _, c := range fleet.Classes {
