@@ -14,30 +14,30 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
-// emptyInDemo is what neither the simulated fleet nor the demo's node can show.
+// emptyInDemo lists what neither the simulated fleet nor the demo's node has data for.
 var emptyInDemo = absent{
-	"gpu-capacity/Held in 14 days": "a forecast wants a day behind it",
+	"gpu-capacity/Allocated in 14 days": "a forecast needs a day of history",
 
-	"gpu-device/Power and limit/D": "modules such as GB200 alone have a power of their own",
+	"gpu-device/Power and limit/D": "only modules such as GB200 report module power",
 	"gpu-device/Fans":              "data center GPUs have none",
 
-	"gpu-exporter/Errors of calls in range":              "no driver call fails",
-	"gpu-exporter/Values that cannot be true, in range":  "the drivers tell no nonsense",
-	"gpu-exporter/Containers at odds with their holding": "nobody uses what he does not hold",
+	"gpu-exporter/Failed calls in range":             "no driver call fails",
+	"gpu-exporter/Implausible values in range":       "no driver value is implausible",
+	"gpu-exporter/Containers using unallocated GPUs": "no container uses a GPU that it is not allocated",
 
-	"gpu-node/Host CPU":       "no node-exporter is scraped",
-	"gpu-node/Host memory":    "no node-exporter is scraped",
-	"gpu-node/Host network/A": "no node-exporter is scraped",
-	"gpu-node/Host network/B": "no node-exporter is scraped",
+	"gpu-node/Host CPU":       "node_exporter is not scraped",
+	"gpu-node/Host memory":    "node_exporter is not scraped",
+	"gpu-node/Host network/A": "node_exporter is not scraped",
+	"gpu-node/Host network/B": "node_exporter is not scraped",
 
-	"gpu-sharing/GPUs with more than one holder/E": "time slicing grants no memory",
-	"gpu-sharing/Sharers of GPUs/C":                "time slicing grants no compute",
-	"gpu-sharing/Sharers of GPUs/E":                "time slicing grants no memory",
-	"gpu-sharing/Sharers of GPUs/F":                "time slicing grants no memory",
-	"gpu-workload/Containers and GPUs/D":           "time slicing grants no memory",
+	"gpu-sharing/GPUs with more than one pod/E": "time slicing sets no memory limit",
+	"gpu-sharing/Containers on shared GPUs/C":   "time slicing sets no compute limit",
+	"gpu-sharing/Containers on shared GPUs/E":   "time slicing sets no memory limit",
+	"gpu-sharing/Containers on shared GPUs/F":   "time slicing sets no memory limit",
+	"gpu-workload/Containers and GPUs/D":        "time slicing sets no memory limit",
 
-	"gpu-workload/Restarts":  "no pod crashed",
-	"gpu-workload/Last ends": "no pod crashed",
+	"gpu-workload/Restarts":                "no pod crashed",
+	"gpu-workload/Last termination reason": "no pod crashed",
 }
 
 // TestDashboardsOnPrometheus runs every query of the dashboards on a Prometheus that has hours of a fleet's history,
