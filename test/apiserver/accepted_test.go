@@ -35,7 +35,7 @@ func cases(t *testing.T) map[string]string {
 // source is something that a user applies.
 type source struct {
 	name, text string
-	// namespace is where it goes; bare: the manifests do not bring it.
+	// namespace is the target namespace; bare: the manifests do not create it.
 	namespace string
 	bare      bool
 	values    string // of a render of the chart
@@ -60,7 +60,7 @@ func (p *plane) sources(t *testing.T) []source {
 		}
 		out = append(out, s)
 	}
-	// A folder that was added since is not left out in silence.
+	// An overlay that is not listed here is an error.
 	if overlays, err := filepath.Glob(filepath.Join(base, "overlays", "*")); err != nil || len(overlays) != 4 {
 		t.Errorf("there are %d overlays, and this test knows 4: %v", len(overlays), err)
 	}
@@ -73,7 +73,7 @@ func (p *plane) sources(t *testing.T) []source {
 		namespace: "rules", bare: true})
 }
 
-// withComponents is a kustomization as a user writes it: the base, the monitor, the rules and the boards.
+// withComponents is a kustomization as users write it: the base, the monitor, the rules and the dashboards.
 func (p *plane) withComponents(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -98,10 +98,10 @@ func (p *plane) version(t *testing.T) string {
 	return v.GitVersion
 }
 
-// The server takes every object that we ship as it is, drops nothing of it, and admits the pods of its templates.
+// The server accepts every shipped object, keeps all of it, and admits the pods of its templates.
 func TestAccepted(t *testing.T) {
 	p := startPlane(t, admission("restricted"))
-	p.furnish(t, true)
+	p.prepare(t, true)
 	p.namespace(t, "without-label", "")
 	p.account(t, "without-label", "gpu-exporter")
 	objects, pods := 0, 0
@@ -125,7 +125,7 @@ func TestAccepted(t *testing.T) {
 					continue
 				}
 				objects++
-				if gone := lost("", kept(o), got.Object); len(gone) > 0 {
+				if gone := dropped("", stored(o), got.Object); len(gone) > 0 {
 					t.Errorf("%s is not kept as it was sent:\n\t%s", name(o), strings.Join(gone, "\n\t"))
 				}
 			}
@@ -140,7 +140,8 @@ func TestAccepted(t *testing.T) {
 				if s.values == "" {
 					continue
 				}
-				// The same pod in a namespace that says nothing: the notes speak of the label where it is refused there, and only there.
+				// The same pod in a namespace without labels: the notes name the label exactly if the pod is refused
+				// there.
 				pod.SetNamespace("without-label")
 				err := p.try(t, pod)
 				refused := apierrors.IsForbidden(err) && strings.Contains(err.Error(), "violates PodSecurity")
@@ -208,19 +209,19 @@ func podOf(o *unstructured.Unstructured) *unstructured.Unstructured {
 func (p *plane) admits(t *testing.T, pod *unstructured.Unstructured, token bool) {
 	t.Helper()
 	p.account(t, pod.GetNamespace(), "default")
-	got, err := p.door(t, pod).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll},
+	got, err := p.resource(t, pod).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll},
 		FieldValidation: metav1.FieldValidationStrict})
 	if err != nil {
 		t.Errorf("%s is refused: %v", name(pod), err)
 		return
 	}
-	// Admission puts a token beside what was asked for, and this only where it was.
+	// Admission adds a token exactly if one is requested.
 	mounted := strings.Contains(fmt.Sprint(got.Object["spec"]), "/var/run/secrets/kubernetes.io/serviceaccount")
 	if mounted != token {
 		t.Errorf("%s: a token is mounted: %v; a role is bound: %v", name(pod), mounted, token)
 	}
 	shorten(got, pod)
-	if gone := lost("", pod.Object, got.Object); len(gone) > 0 {
+	if gone := dropped("", pod.Object, got.Object); len(gone) > 0 {
 		t.Errorf("%s is not kept as it was sent:\n\t%s", name(pod), strings.Join(gone, "\n\t"))
 	}
 	class, _, _ := unstructured.NestedString(pod.Object, "spec", "priorityClassName")
@@ -230,7 +231,7 @@ func (p *plane) admits(t *testing.T, pod *unstructured.Unstructured, token bool)
 	}
 }
 
-// shorten takes from a pod what admission put behind that which was sent: the token, and tolerations of every pod.
+// shorten removes what admission appended to a pod: the token, and tolerations of every pod.
 func shorten(got, sent *unstructured.Unstructured) {
 	cut := func(of, like map[string]any, field string) {
 		list, _ := of[field].([]any)
@@ -245,10 +246,10 @@ func shorten(got, sent *unstructured.Unstructured) {
 	}
 }
 
-// The server refuses what it should: were it to take everything, the tests here would tell nothing.
+// The server refuses invalid objects, so that acceptance proves something.
 func TestRefused(t *testing.T) {
 	p := startPlane(t, admission("restricted"))
-	p.furnish(t, true)
+	p.prepare(t, true)
 	p.namespace(t, "monitoring", "privileged")
 	renders := map[string]string{}
 	render := func(values string) string {
@@ -336,18 +337,18 @@ func TestRefused(t *testing.T) {
 			t.Errorf("the selector of a DaemonSet was changed: %v", err)
 		}
 	}
-	// What is lost is seen: a definition that prunes, read back.
-	if got := lost("", map[string]any{"a": map[string]any{"b": "c", "limits": map[string]any{"cpu": "0.5"}}, "l": []any{int64(1), int64(2)},
+	// Dropped fields are detected.
+	if got := dropped("", map[string]any{"a": map[string]any{"b": "c", "limits": map[string]any{"cpu": "0.5"}}, "l": []any{int64(1), int64(2)},
 		"e": []any{}},
 		map[string]any{"a": map[string]any{"limits": map[string]any{"cpu": "500m"}}, "l": []any{int64(1)}}); len(got) != 2 {
-		t.Errorf("lost: %q", got)
+		t.Errorf("dropped: %q", got)
 	}
 }
 
 // patch changes an object by a merge.
 func (p *plane) patch(t *testing.T, o *unstructured.Unstructured, text string) {
 	t.Helper()
-	if _, err := p.door(t, o).Patch(t.Context(), o.GetName(), types.MergePatchType, []byte(text), metav1.PatchOptions{}); err != nil {
+	if _, err := p.resource(t, o).Patch(t.Context(), o.GetName(), types.MergePatchType, []byte(text), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

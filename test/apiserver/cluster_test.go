@@ -1,9 +1,9 @@
 // Package apiserver_test installs what deploy/ ships into a control plane made of Kubernetes itself: its kube-apiserver and
 // kube-controller-manager with a real etcd, each built from the modules of one release. Every object is applied and read back, the
-// pods are admitted or refused, Helm installs, upgrades and removes, the rights of the service account are asked one by one, and
-// the exporter watches its node's pods. No node runs: a pod is an object here and nothing more.
+// pods are admitted or refused, Helm installs, upgrades and removes, every permission of the service account is checked, and the
+// exporter watches its node's pods. There is no kubelet: a pod is only an object here.
 //
-// It is a module of its own, and `make check` leaves it out, because to build the control plane takes minutes.
+// It is a module of its own and not in `make check`, because building the control plane takes minutes: run test/apiserver/run.
 package apiserver_test
 
 import (
@@ -51,7 +51,7 @@ func release() (name, modfile string, err error) {
 	}
 }
 
-// repository is the folder that deploy/ is in.
+// repository is the directory of the repository.
 func repository() string {
 	dir, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
@@ -60,7 +60,7 @@ func repository() string {
 	return dir
 }
 
-// programs builds the control plane and kubectl once, and returns their folder.
+// programs builds the control plane and kubectl once, and returns their directory.
 var programs = sync.OnceValues(func() (string, error) {
 	name, modfile, err := release()
 	if err != nil {
@@ -72,9 +72,9 @@ var programs = sync.OnceValues(func() (string, error) {
 	}
 	version, err := exec.Command("go", "list", "-modfile="+modfile, "-m", "-f", "{{.Version}}", "k8s.io/kubernetes").Output()
 	if err != nil {
-		return "", fmt.Errorf("ask %s for the version of Kubernetes: %w", modfile, err)
+		return "", fmt.Errorf("version of Kubernetes in %s: %w", modfile, err)
 	}
-	// What the server says of its version is stamped, as its own build does: charts ask for it.
+	// The server's version is stamped, as in its own build: charts query it.
 	flags := "-s -w -X k8s.io/component-base/version.gitVersion=" + strings.TrimSpace(string(version))
 	for program, pkg := range map[string]string{"etcd": "go.etcd.io/etcd/server/v3",
 		"kube-apiserver":          "k8s.io/kubernetes/cmd/kube-apiserver",
@@ -150,8 +150,8 @@ func (p *process) stop() {
 	}
 }
 
-// said is the end of what the program wrote.
-func (p *process) said() string {
+// output is the end of the program's output.
+func (p *process) output() string {
 	text, _ := os.ReadFile(p.log)
 	ending := "and runs"
 	select {
@@ -229,7 +229,7 @@ func startPlane(t *testing.T, admission string) *plane {
 				continue
 			}
 			if t.Failed() && os.Getenv("VERBOSE") != "" {
-				t.Logf("%s said:\n%s", r.name, r.said())
+				t.Logf("output of %s:\n%s", r.name, r.output())
 			}
 		}
 		if p.server != nil {
@@ -323,14 +323,14 @@ func (p *plane) serve(t *testing.T) {
 	eventually(t, "the API server is ready", func() error {
 		select {
 		case <-p.server.done:
-			t.Fatalf("kube-apiserver ended:\n%s", p.server.said())
+			t.Fatalf("kube-apiserver exited:\n%s", p.server.output())
 		default:
 		}
 		return p.client.RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error()
 	})
 }
 
-// eventually asks until the answer is no error. What a controller or the exporter does takes a moment, and nobody tells when.
+// eventually retries until there is no error: controllers and the exporter act asynchronously.
 func eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
@@ -392,7 +392,7 @@ func (p *plane) helm(t *testing.T, args ...string) string {
 	return out
 }
 
-// get asks the API server as the bearer of a token.
+// get requests a path of the API server with a bearer token.
 func (p *plane) get(t *testing.T, token, path, accept string) (int, string, error) {
 	t.Helper()
 	config := rest.AnonymousClientConfig(p.config)

@@ -48,7 +48,7 @@ func (p *plane) belonging(t *testing.T, release string) []string {
 	return out
 }
 
-// released holds what the server has to what Helm says that it installed: all of it, as it is written, and nothing else.
+// released compares the objects on the server with those that Helm installed: all, as written, and nothing else.
 func (p *plane) released(t *testing.T, step string) []string {
 	t.Helper()
 	var want []string
@@ -59,7 +59,7 @@ func (p *plane) released(t *testing.T, step string) []string {
 			t.Errorf("%s: %s: %v", step, name(o), err)
 			continue
 		}
-		if gone := lost("", kept(o), got.Object); len(gone) > 0 {
+		if gone := dropped("", stored(o), got.Object); len(gone) > 0 {
 			t.Errorf("%s: %s is not as it was sent:\n\t%s", step, name(o), strings.Join(gone, "\n\t"))
 		}
 	}
@@ -70,30 +70,30 @@ func (p *plane) released(t *testing.T, step string) []string {
 	return want
 }
 
-// containsKind tells whether there is an object of a kind.
+// containsKind reports whether there is an object of a kind.
 func containsKind(names []string, kind string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, kind+" ") })
 }
 
-// Helm installs into a cluster without operators, and takes their kinds up in the upgrade after they came.
+// Helm installs into a cluster without operators, and an upgrade adds objects of their kinds once these exist.
 func TestHelmFindsTheOperators(t *testing.T) {
 	p := startPlane(t, admission("privileged"))
-	p.furnish(t, false)
+	p.prepare(t, false)
 	out := p.helm(t, "install", "gpu-exporter", chart(), "-n", "monitoring", "--create-namespace")
 	if names := p.released(t, "without operators"); containsKind(names, "PodMonitor") || containsKind(names, "PrometheusRule") ||
 		!strings.Contains(out, "Nothing scrapes it: this cluster has no PodMonitor") {
-		t.Errorf("installed %q and said\n%s", names, out)
+		t.Errorf("installed %q, output:\n%s", names, out)
 	}
-	// To ask for what the cluster does not have is refused, and changes nothing.
+	// Requesting a kind that the cluster lacks is refused and changes nothing.
 	if out, err := p.command(t, helmTool(t), "upgrade", "gpu-exporter", chart(), "-n", "monitoring", "--set",
 		"monitoring.kind=PodMonitor"); err == nil {
 		t.Errorf("a PodMonitor without its kind is taken:\n%s", out)
 	}
-	p.furnish(t, true)
+	p.prepare(t, true)
 	out = p.helm(t, "upgrade", "gpu-exporter", chart(), "-n", "monitoring")
 	if names := p.released(t, "with operators"); !containsKind(names, "PodMonitor") || !containsKind(names, "PrometheusRule") ||
 		strings.Contains(out, "Nothing scrapes it") {
-		t.Errorf("upgraded to %q and said\n%s", names, out)
+		t.Errorf("upgraded to %q, output:\n%s", names, out)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestHelmFindsTheOperators(t *testing.T) {
 // first back, and nothing stays when it is removed.
 func TestHelmUpgrades(t *testing.T) {
 	p := startPlane(t, admission("privileged"))
-	p.furnish(t, true)
+	p.prepare(t, true)
 	order := []string{"default", "everything", "default", "cdi", "openshift", "gke", "everything", "non-root", "kernel-log", "gpu-operator",
 		"default"}
 	for name := range cases(t) {
@@ -137,10 +137,11 @@ func TestHelmUpgrades(t *testing.T) {
 	}
 }
 
-// kubectl applies the folders as the documentation says, over one another, and on the client's side as well, whose annotation has a limit.
+// kubectl applies the directories as documented, over one another, and on the client's side, whose annotation has a size
+// limit.
 func TestKubectlApplies(t *testing.T) {
 	p := startPlane(t, admission("restricted"))
-	p.furnish(t, true)
+	p.prepare(t, true)
 	p.namespace(t, "gpu-operator", "privileged")
 	for _, how := range [][]string{nil, {"--server-side", "--force-conflicts"}} {
 		for _, dir := range []string{"base", "overlays/gke", "overlays/openshift", "overlays/gpu-operator", "base", "overlays/kind"} {
@@ -152,7 +153,7 @@ func TestKubectlApplies(t *testing.T) {
 			got, err := p.read(t, o)
 			if err != nil {
 				t.Errorf("%q: %s: %v", how, name(o), err)
-			} else if gone := lost("", kept(o), got.Object); len(gone) > 0 {
+			} else if gone := dropped("", stored(o), got.Object); len(gone) > 0 {
 				t.Errorf("%q: %s is not as it was sent:\n\t%s", how, name(o), strings.Join(gone, "\n\t"))
 			}
 		}
@@ -162,10 +163,10 @@ func TestKubectlApplies(t *testing.T) {
 	}
 }
 
-// The nodes that the notes list are those to which the controller sends a pod; a paused one is left.
+// The notes list the nodes to which the controller assigns a pod; a paused one is left.
 func TestNodes(t *testing.T) {
 	p := startPlane(t, admission("restricted"))
-	p.furnish(t, true)
+	p.prepare(t, true)
 	nodes := map[string]string{
 		"plain": "", "operator": "nvidia.com/gpu.present=true", "operator-without": "nvidia.com/gpu.present=false",
 		"discovered": "feature.node.kubernetes.io/pci-10de.present=true",
@@ -180,7 +181,7 @@ func TestNodes(t *testing.T) {
 	p.kubectl(t, "taint", "node", "gke", "nvidia.com/gpu=present:NoSchedule")
 
 	out := p.helm(t, "install", "gpu-exporter", chart(), "-n", "monitoring", "--create-namespace")
-	// In a namespace that says nothing the controller is refused every pod: the reason for the command in the notes.
+	// In a namespace without labels the controller is refused every pod: the reason for the command in the notes.
 	eventually(t, "the pods are refused without the label", func() error {
 		events, err := p.client.CoreV1().Events("monitoring").List(t.Context(),
 			metav1.ListOptions{FieldSelector: "involvedObject.kind=DaemonSet,reason=FailedCreate"})
@@ -233,12 +234,12 @@ func TestNodes(t *testing.T) {
 	out = p.helm(t, "upgrade", "gpu-exporter", chart(), "-n", "monitoring", "--set",
 		"scheduling.gpuNodeLabels=null,scheduling.nodeSelector.pool=gpu")
 	if !strings.Contains(out, "kubectl get nodes -l 'kubernetes.io/os=linux,pool=gpu'") {
-		t.Errorf("the notes say\n%s", out)
+		t.Errorf("the notes are\n%s", out)
 	}
 	p.runsOn(t, "pool")
 }
 
-// node makes a node that is ready, with labels as kubectl takes them.
+// node creates a ready node, with labels as kubectl takes them.
 func (p *plane) node(t *testing.T, name, labels string) {
 	t.Helper()
 	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": name}}}
@@ -256,7 +257,7 @@ func (p *plane) node(t *testing.T, name, labels string) {
 	p.patch(t, o, `{"spec":{"taints":null}}`)
 }
 
-// runsOn waits until the controller has pods for exactly these nodes. It stands in for their scheduler and their kubelets.
+// runsOn waits until the controller has pods for exactly these nodes. It replaces their scheduler and kubelets.
 func (p *plane) runsOn(t *testing.T, nodes ...string) {
 	t.Helper()
 	slices.Sort(nodes)
@@ -296,10 +297,10 @@ func (p *plane) runsOn(t *testing.T, nodes ...string) {
 	})
 }
 
-// Where a class of priority is limited to namespaces whose quota allows it, as on GKE, the chart's quota lets the pods in.
+// If a priority class is limited to namespaces whose quota allows it, as on GKE, the chart's quota admits the pods.
 func TestPriorityClassQuota(t *testing.T) {
 	p := startPlane(t, admission("privileged", "system-node-critical", "system-cluster-critical"))
-	p.furnish(t, false)
+	p.prepare(t, false)
 	p.node(t, "gke", "cloud.google.com/gke-accelerator=nvidia-l4")
 	p.helm(t, "install", "gpu-exporter", chart(), "-n", "monitoring", "--create-namespace")
 	eventually(t, "the pods are refused without a quota", func() error {

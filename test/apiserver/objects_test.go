@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// parse takes manifests apart.
+// parse splits and decodes manifests.
 func parse(t *testing.T, text string) []*unstructured.Unstructured {
 	t.Helper()
 	var out []*unstructured.Unstructured
@@ -44,8 +44,8 @@ func parse(t *testing.T, text string) []*unstructured.Unstructured {
 
 func name(o *unstructured.Unstructured) string { return o.GetKind() + " " + o.GetName() }
 
-// door is where objects of a kind are, in the namespace of the object.
-func (p *plane) door(t *testing.T, o *unstructured.Unstructured) dynamic.ResourceInterface {
+// resource is the client of an object's kind, in its namespace.
+func (p *plane) resource(t *testing.T, o *unstructured.Unstructured) dynamic.ResourceInterface {
 	t.Helper()
 	gvk := o.GroupVersionKind()
 	m, err := p.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
@@ -68,10 +68,10 @@ func (p *plane) door(t *testing.T, o *unstructured.Unstructured) dynamic.Resourc
 	return p.objects.Resource(m.Resource).Namespace(o.GetNamespace())
 }
 
-// try is how the server would answer to an object: created, without an unknown or doubled field, and not kept.
+// try submits an object as a dry run, strictly: without unknown or duplicate fields.
 func (p *plane) try(t *testing.T, o *unstructured.Unstructured) error {
 	t.Helper()
-	_, err := p.door(t, o).Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll},
+	_, err := p.resource(t, o).Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll},
 		FieldValidation: metav1.FieldValidationStrict, FieldManager: "test"})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
@@ -79,7 +79,7 @@ func (p *plane) try(t *testing.T, o *unstructured.Unstructured) error {
 	return err
 }
 
-// apply brings an object by server-side apply and returns what the server holds then.
+// apply applies an object on the server's side and returns it as stored.
 func (p *plane) apply(t *testing.T, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	t.Helper()
 	text, err := json.Marshal(o)
@@ -87,7 +87,7 @@ func (p *plane) apply(t *testing.T, o *unstructured.Unstructured) (*unstructured
 		t.Fatal(err)
 	}
 	force := true
-	if _, err := p.door(t, o).Patch(t.Context(), o.GetName(), types.ApplyPatchType, text,
+	if _, err := p.resource(t, o).Patch(t.Context(), o.GetName(), types.ApplyPatchType, text,
 		metav1.PatchOptions{FieldManager: "test", Force: &force, FieldValidation: metav1.FieldValidationStrict}); err != nil {
 		return nil, err
 	}
@@ -96,11 +96,11 @@ func (p *plane) apply(t *testing.T, o *unstructured.Unstructured) (*unstructured
 
 func (p *plane) read(t *testing.T, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	t.Helper()
-	return p.door(t, o).Get(t.Context(), o.GetName(), metav1.GetOptions{})
+	return p.resource(t, o).Get(t.Context(), o.GetName(), metav1.GetOptions{})
 }
 
-// kept is an object as the server keeps it: the texts of a Secret come back encoded.
-func kept(o *unstructured.Unstructured) map[string]any {
+// stored is an object as the server stores it: string data of a Secret is encoded.
+func stored(o *unstructured.Unstructured) map[string]any {
 	texts, _, _ := unstructured.NestedStringMap(o.Object, "stringData")
 	if len(texts) == 0 {
 		return o.Object
@@ -113,8 +113,8 @@ func kept(o *unstructured.Unstructured) map[string]any {
 	return o.Object
 }
 
-// lost lists what was sent and is not, or not so, in what came back. The server may add.
-func lost(path string, sent, got any) []string {
+// dropped lists what was sent and is missing or different in the response. The server may add fields.
+func dropped(path string, sent, got any) []string {
 	switch sent := sent.(type) {
 	case map[string]any:
 		g, ok := got.(map[string]any)
@@ -126,7 +126,7 @@ func lost(path string, sent, got any) []string {
 		}
 		var out []string
 		for k, v := range sent {
-			out = append(out, lost(path+"."+k, v, g[k])...)
+			out = append(out, dropped(path+"."+k, v, g[k])...)
 		}
 		slices.Sort(out)
 		return out
@@ -140,7 +140,7 @@ func lost(path string, sent, got any) []string {
 		}
 		var out []string
 		for i := range sent {
-			out = append(out, lost(fmt.Sprintf("%s[%d]", path, i), sent[i], g[i])...)
+			out = append(out, dropped(fmt.Sprintf("%s[%d]", path, i), sent[i], g[i])...)
 		}
 		return out
 	case nil:
@@ -153,7 +153,7 @@ func lost(path string, sent, got any) []string {
 	return []string{fmt.Sprintf("%s: %v came back as %v", path, sent, got)}
 }
 
-// sameQuantity tells of amounts that the server spells in its own way: 0.5 is 500m.
+// sameQuantity reports whether two amounts are equal: the server writes 0.5 as 500m.
 func sameQuantity(path string, sent, got any) bool {
 	if !slices.ContainsFunc([]string{".limits.", ".requests.", ".hard."}, func(part string) bool { return strings.Contains(path, part) }) {
 		return false
@@ -166,7 +166,7 @@ func sameQuantity(path string, sent, got any) bool {
 	return err == nil && a.Cmp(b) == 0
 }
 
-// namespace makes a namespace whose pods Pod Security lets through up to a level; empty: it says nothing of one.
+// namespace creates a namespace that enforces a level of Pod Security; empty: none.
 func (p *plane) namespace(t *testing.T, name, level string) {
 	t.Helper()
 	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
@@ -179,8 +179,8 @@ func (p *plane) namespace(t *testing.T, name, level string) {
 	}
 }
 
-// furnish brings what a cluster with NVIDIA's toolkit has: the runtime class, and where operators run their kinds.
-func (p *plane) furnish(t *testing.T, operators bool) {
+// prepare creates what a cluster with NVIDIA's toolkit has: the runtime class, and the operators' kinds if requested.
+func (p *plane) prepare(t *testing.T, operators bool) {
 	t.Helper()
 	for _, o := range parse(t, "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: nvidia}\nhandler: nvidia\n") {
 		if _, err := p.apply(t, o); err != nil {
@@ -232,7 +232,7 @@ var definitions = []struct {
 		[]string{"security/v1/zz_generated.crd-manifests/0000_03_config-operator_01_securitycontextconstraints.crd.yaml"}},
 }
 
-// module is the folder of a module, downloaded if it is not there.
+// module is the directory of a module, downloaded if missing.
 func module(t *testing.T, name string) string {
 	t.Helper()
 	cmd := exec.Command("go", "mod", "download", "-json", name)

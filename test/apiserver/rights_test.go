@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// verbs are asked of every resource, beside those that it has itself.
+// verbs are checked on every resource, in addition to its own.
 var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "impersonate", "bind", "escalate",
 	"state", "approve", "sign"}
 
@@ -28,7 +28,7 @@ func (p *plane) may(t *testing.T, namespace, account string, everywhere bool) []
 		text string
 		spec authorizationv1.SubjectAccessReviewSpec
 	}
-	var questions []question
+	var permissions []question
 	in := namespace
 	if everywhere {
 		in = ""
@@ -40,7 +40,7 @@ func (p *plane) may(t *testing.T, namespace, account string, everywhere bool) []
 		resource, sub, _ := strings.Cut(resource, "/")
 		s.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: in, Verb: verb, Group: group, Resource: resource,
 			Subresource: sub}
-		questions = append(questions, question{strings.TrimSuffix(verb+" "+resource+"/"+sub, "/") + strings.TrimSuffix(" of "+group,
+		permissions = append(permissions, question{strings.TrimSuffix(verb+" "+resource+"/"+sub, "/") + strings.TrimSuffix(" of "+group,
 			" of "), s})
 	}
 	for _, list := range lists {
@@ -68,7 +68,7 @@ func (p *plane) may(t *testing.T, namespace, account string, everywhere bool) []
 		"/*"} {
 		s := user
 		s.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"}
-		questions = append(questions, question{"get " + path, s})
+		permissions = append(permissions, question{"get " + path, s})
 	}
 
 	allowed := map[string]bool{}
@@ -92,13 +92,13 @@ func (p *plane) may(t *testing.T, namespace, account string, everywhere bool) []
 			}
 		})
 	}
-	for _, q := range questions {
+	for _, q := range permissions {
 		next <- q
 	}
 	close(next)
 	wait.Wait()
-	if len(questions) < 1500 {
-		t.Errorf("only %d questions were asked", len(questions))
+	if len(permissions) < 1500 {
+		t.Errorf("only %d permissions were checked", len(permissions))
 	}
 	return slices.Sorted(maps.Keys(allowed))
 }
@@ -111,13 +111,13 @@ func without(all, others []string) []string {
 // The service account may do exactly what its option names, beyond what every account of the cluster may.
 func TestRights(t *testing.T) {
 	p := startPlane(t, admission("privileged"))
-	p.furnish(t, true)
+	p.prepare(t, true)
 	p.namespace(t, "elsewhere", "")
 	p.account(t, "elsewhere", "nobody")
 	for _, everywhere := range []bool{true, false} {
 		nobody := p.may(t, "elsewhere", "nobody", everywhere)
 		if !slices.Contains(nobody, "create selfsubjectaccessreviews of authorization.k8s.io") || len(nobody) > 30 {
-			t.Errorf("every account may %q", nobody)
+			t.Errorf("every account has the permission %q", nobody)
 		}
 		for _, c := range []struct {
 			name string
@@ -139,7 +139,7 @@ func TestRights(t *testing.T) {
 				}
 				return nil
 			})
-			// Nobody else has got anything, the namespace's own account included.
+			// No other account has a permission, including the namespace's default account.
 			p.account(t, "monitoring", "default")
 			if got := without(p.may(t, "monitoring", "default", everywhere), nobody); len(got) > 0 {
 				t.Errorf("%s: the account default may %q", c.name, got)
@@ -148,7 +148,7 @@ func TestRights(t *testing.T) {
 		p.helm(t, "upgrade", "--reset-values", "gpu-exporter", chart(), "-n", "monitoring", "-f", cases(t)["everything"])
 	}
 
-	// And with the token itself, against the server's own answers.
+	// The same with the token itself, by the server's responses.
 	p.pod(t, "elsewhere", "here", "node-1", nil, nil)
 	p.pod(t, "elsewhere", "there", "node-2", nil, nil)
 	token := p.token(t, "monitoring", "gpu-exporter")

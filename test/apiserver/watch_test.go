@@ -33,7 +33,7 @@ func (p *plane) token(t *testing.T, namespace, name string) string {
 	return r.Status.Token
 }
 
-// exporter runs the real exporter on the demo's node with the fake driver, and returns its URL and the file that it speaks into.
+// exporter runs the real exporter on the demo's node with the fake driver, and returns its URL and log file.
 func exporter(t *testing.T, flags ...string) (page, said string) {
 	t.Helper()
 	cmd := exec.Command("make", "build")
@@ -59,7 +59,7 @@ func exporter(t *testing.T, flags ...string) (page, said string) {
 		default:
 		}
 		if t.Failed() {
-			t.Logf("the exporter said:\n%s", p.said())
+			t.Logf("log of the exporter:\n%s", p.output())
 		}
 	})
 	return "http://" + at, p.log
@@ -111,7 +111,7 @@ func (p *plane) pod(t *testing.T, namespace, name, node string, labels map[strin
 		o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(owner, owner.GroupVersionKind())})
 	}
 	p.account(t, namespace, "default")
-	got, err := p.door(t, o).Create(t.Context(), o, metav1.CreateOptions{})
+	got, err := p.resource(t, o).Create(t.Context(), o, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func (p *plane) requests(t *testing.T, user string) []request {
 	}
 }
 
-// The exporter watches the pods of its node, and of no other, with the token and the rights that the chart gives it.
+// The exporter watches the pods of its own node only, with the token and the permissions of the chart.
 func TestExporterWatchesItsPods(t *testing.T) {
 	p := startPlane(t, admission("privileged"))
 	p.namespace(t, "monitoring", "")
@@ -175,7 +175,7 @@ func TestExporterWatchesItsPods(t *testing.T) {
 	}
 	owner := p.statefulSet(t, "ml-training", "llama-pretrain")
 	uid := p.pod(t, "ml-training", "llama-pretrain-0", "gpu-node-1", map[string]string{"team": "language", "secret-plan": "x"}, owner)
-	// The kubelet of the demo lists these, too: but the API server says that they are on another node, or on none.
+	// The demo's kubelet lists these too, but according to the API server they are on another node, or on none.
 	p.pod(t, "notebooks", "jupyter-amira", "gpu-node-2", map[string]string{"team": "elsewhere"}, nil)
 	p.pod(t, "notebooks", "jupyter-bo", "", map[string]string{"team": "nowhere"}, nil)
 	flags := []string{"--node-name=gpu-node-1", "--kubernetes.pods", "--kubernetes.pod-label=team", "--kubernetes.api-server=" + p.url,
@@ -188,7 +188,7 @@ func TestExporterWatchesItsPods(t *testing.T) {
 	shows(t, page, training, `pod="llama-pretrain-0"`, `pod_uid="`+uid+`"`, `workload="llama-pretrain"`, `workload_type="StatefulSet"`,
 		`label_team="language"`)
 
-	// What changes is followed: a label, a pod that comes, one that is made anew under its name.
+	// Changes are followed: a label, a new pod, a pod recreated under the same name.
 	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
 		"metadata": map[string]any{"name": "llama-pretrain-0", "namespace": "ml-training"}}}
 	p.patch(t, pod, `{"metadata":{"labels":{"team":"speech"}}}`)
@@ -196,16 +196,17 @@ func TestExporterWatchesItsPods(t *testing.T) {
 	late := p.pod(t, "research", "abandoned-experiment-7f9c", "gpu-node-1", map[string]string{"team": "late"}, nil)
 	shows(t, page, training, `pod="abandoned-experiment-7f9c"`, `pod_uid="`+late+`"`, `label_team="late"`)
 	at := int64(0)
-	if err := p.door(t, pod).Delete(t.Context(), pod.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &at}); err != nil {
+	if err := p.resource(t, pod).Delete(t.Context(), pod.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &at}); err != nil {
 		t.Fatal(err)
 	}
 	again := p.pod(t, "ml-training", "llama-pretrain-0", "gpu-node-1", map[string]string{"team": "again"}, owner)
 	shows(t, page, training, `pod="llama-pretrain-0"`, `pod_uid="`+again+`"`, `label_team="again"`)
 	if again == uid {
-		t.Error("the pod made anew has the UID of the old")
+		t.Error("the recreated pod has the UID of the old one")
 	}
 
-	// Nothing of another node's pods has come, although the kubelet lists such names, nor a label that was not asked for.
+	// Nothing of another node's pods is exported, although the kubelet lists such names, nor a label that was not
+	// requested.
 	resp, err := http.Get(page + "/metrics")
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +218,7 @@ func TestExporterWatchesItsPods(t *testing.T) {
 	}
 	for _, not := range []string{"elsewhere", "nowhere", "secret-plan", "secret_plan"} {
 		if strings.Contains(string(text), not) {
-			t.Errorf("the metrics speak of %q", not)
+			t.Errorf("the metrics contain %q", not)
 		}
 	}
 
@@ -228,7 +229,7 @@ func TestExporterWatchesItsPods(t *testing.T) {
 		}
 	}
 
-	// A server that goes and comes back. For a moment it then knows no roles, and refuses.
+	// The server restarts. For a moment it has no roles and refuses requests.
 	p.server.stop()
 	shows(t, page, up, `source="api"`, "} 0")
 	shows(t, page, training, `pod="llama-pretrain-0"`, `label_team="again"`) // the last answer is used meanwhile
@@ -238,11 +239,11 @@ func TestExporterWatchesItsPods(t *testing.T) {
 	shows(t, page, training, `pod="llama-pretrain-0"`, `label_team="after-the-restart"`)
 
 	// Every request was one for the pods of this node.
-	asked := p.requests(t, user)
-	if len(asked) < 2 {
-		t.Fatalf("the server's log has %d requests of %s", len(asked), user)
+	requests := p.requests(t, user)
+	if len(requests) < 2 {
+		t.Fatalf("the server's log has %d requests of %s", len(requests), user)
 	}
-	for _, r := range asked {
+	for _, r := range requests {
 		u, err := url.Parse(r.RequestURI)
 		if err != nil {
 			t.Fatal(err)
@@ -250,39 +251,40 @@ func TestExporterWatchesItsPods(t *testing.T) {
 		if selector := u.Query().Get("fieldSelector"); u.Path != "/api/v1/pods" ||
 			!slices.Contains(strings.Split(selector, ","), "spec.nodeName=gpu-node-1") ||
 			(r.Verb != "list" && r.Verb != "watch") || r.UserAgent != "gpu-exporter" {
-			t.Errorf("the exporter asked %+v", r)
+			t.Errorf("the exporter requested %+v", r)
 		}
 	}
-	// And the answer has the metadata of this node's pods alone.
-	code, body, err := p.get(t, p.token(t, "monitoring", "gpu-exporter"), asked[0].RequestURI,
+	// The response has the metadata of this node's pods only.
+	code, body, err := p.get(t, p.token(t, "monitoring", "gpu-exporter"), requests[0].RequestURI,
 		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
 	if err != nil || code != http.StatusOK || !strings.Contains(body, `"kind":"PartialObjectMetadataList"`) {
 		t.Errorf("the request of the exporter, made again: %v %d %.300s", err, code, body)
 	}
 	for _, want := range []string{`"llama-pretrain-0"`, `"abandoned-experiment-7f9c"`} {
 		if !strings.Contains(body, want) {
-			t.Errorf("the answer has no %s", want)
+			t.Errorf("the response has no %s", want)
 		}
 	}
 	for _, not := range []string{`"spec":{`, "jupyter"} {
 		if strings.Contains(body, not) {
-			t.Errorf("the answer has %s", not)
+			t.Errorf("the response has %s", not)
 		}
 	}
 
-	// Without the role it says what to grant, goes on with what the kubelet tells, and takes the role up when it comes.
+	// Without the role the exporter logs what to grant, continues with the kubelet's data, and uses the role once it
+	// exists.
 	binding := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
 		"metadata": map[string]any{"name": "gpu-exporter"}}}
 	kept, err := p.read(t, binding)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.door(t, binding).Delete(t.Context(), binding.GetName(), metav1.DeleteOptions{}); err != nil {
+	if err := p.resource(t, binding).Delete(t.Context(), binding.GetName(), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	p.server.stop() // an open watch would go on
 	p.serve(t)
-	says(t, said, "not allowed: grant the service account list and watch on pods by a ClusterRole")
+	logged(t, said, "not allowed: grant the service account list and watch on pods by a ClusterRole")
 	shows(t, page, up, `source="api"`, "} 0")
 	shows(t, page, "gpu_container_allocation_ratio{", `pod="llama-pretrain-0"`)
 	kept.SetResourceVersion("")
@@ -293,11 +295,11 @@ func TestExporterWatchesItsPods(t *testing.T) {
 	}
 	shows(t, page, up, `source="api"`, "} 1")
 
-	// A token that the server does not know, and then again one that it does: the file is read anew.
+	// An invalid token, then a valid one: the file is read again.
 	write(t, p.dir, "token", "not-a-token")
 	p.server.stop()
 	p.serve(t)
-	says(t, said, "the token is refused: mount a current token")
+	logged(t, said, "the token is refused: mount a current token")
 	shows(t, page, up, `source="api"`, "} 0")
 	write(t, p.dir, "token", p.token(t, "monitoring", "gpu-exporter"))
 	shows(t, page, up, `source="api"`, "} 1")
@@ -306,13 +308,13 @@ func TestExporterWatchesItsPods(t *testing.T) {
 	}
 }
 
-// says waits until a log has a text.
-func says(t *testing.T, path, want string) {
+// logged waits until a log contains a text.
+func logged(t *testing.T, path, want string) {
 	t.Helper()
 	eventually(t, "the exporter says "+want, func() error {
 		text, err := os.ReadFile(path)
 		if err == nil && !strings.Contains(string(text), want) {
-			err = fmt.Errorf("it says\n%s", text[max(0, len(text)-2000):])
+			err = fmt.Errorf("log:\n%s", text[max(0, len(text)-2000):])
 		}
 		return err
 	})
