@@ -32,10 +32,10 @@ func TestTablesKeepTheLaws(t *testing.T) {
 		}
 		for _, k := range a.Parameters {
 			if !strings.Contains(a.Expr, "$"+k.Name) {
-				t.Errorf("%s: the knob %s turns nothing", a.Name, k.Name)
+				t.Errorf("%s: the parameter %s is unused", a.Name, k.Name)
 			}
 			if k.Name == "value" || k.Name == "labels" || k.Help == "" {
-				t.Errorf("%s: the knob %q has a name of templates, or no help", a.Name, k.Name)
+				t.Errorf("%s: the parameter %q has a reserved name, or no help", a.Name, k.Name)
 			}
 			if k.Duration == 0 && (k.Number < k.Min || k.Number > k.Max) {
 				t.Errorf("%s: the default of %s is out of its own bounds", a.Name, k.Name)
@@ -160,7 +160,7 @@ func TestXIDTiersAreDisjoint(t *testing.T) {
 	}
 	for _, xid := range gpu.CriticalXIDs() {
 		if !slices.ContainsFunc(xidMeanings(), func(m xidMeaning) bool { return m.xid == xid }) {
-			t.Errorf("XID %d pages somebody and is not explained", xid)
+			t.Errorf("XID %d is critical and has no meaning", xid)
 		}
 	}
 }
@@ -174,11 +174,11 @@ func TestInhibitionsNameAlertsAndTheirLabels(t *testing.T) {
 		for _, name := range append(slices.Clone(i.source), i.target...) {
 			a, ok := byName[name]
 			if !ok {
-				t.Errorf("%q names %s, which is no alert", i.why, name)
+				t.Errorf("%q names %s, which is no alert", i.reason, name)
 			}
 			for _, l := range i.equal {
 				if !slices.Contains(a.Labels, l) {
-					t.Errorf("%q compares %s, which %s does not have: a missing label equals a missing one", i.why, l, name)
+					t.Errorf("%q compares %s, which %s does not have: a missing label equals a missing one", i.reason, l, name)
 				}
 			}
 		}

@@ -62,7 +62,7 @@ func waste() []Alert {
 			Parameters: []Parameter{
 				period(day, "lookback; younger workloads are ignored"),
 				number("busy", 0.3, 0.01, 0.95, "95th percentile of the utilization of the busiest container, below "+
-					"which a workload counts as underused"),
+					"which a workload is underused"),
 				number("memory", 0.4, 0.01, 0.95, "peak memory of one container over that of its GPU"),
 			},
 			Expr: `quantile_over_time(0.95, workload:gpu_busy:ratio_max[$period]) < $busy

@@ -129,7 +129,7 @@ func PrometheusRule(groups []RuleGroup) string {
 
 // inhibition is an alert that makes others redundant while the labels are equal.
 type inhibition struct {
-	why    string
+	reason string
 	source []string
 	target []string
 	equal  []string
@@ -176,7 +176,7 @@ func InhibitionFile(c Config) string {
 	p.line("# their label %s keeps them apart.", c.ClusterLabel)
 	p.line("inhibit_rules:")
 	for _, i := range inhibitions() {
-		p.line("# %s", i.why)
+		p.line("# %s", i.reason)
 		p.line("- source_matchers:")
 		p.line("  - %s", quote(`alertname=~"`+strings.Join(i.source, "|")+`"`))
 		p.line("  target_matchers:")

@@ -148,7 +148,7 @@ func TestAbsenceIsNotCalm(t *testing.T) {
 		t.Error("the sentinel has no name")
 	}
 	if strings.Contains(orZero("count(a)", "b"), "vector") {
-		t.Error("a 0 that needs nobody to be there looks calm when all is dead")
+		t.Error("a 0 without a presence condition looks normal while everything is down")
 	}
 }
 

@@ -72,7 +72,7 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 		vars[v.Name] = v
 		if v.Type == dashboard.VariableTypeQuery {
 			if v.Refresh == nil || *v.Refresh != dashboard.VariableRefreshOnTimeRangeChanged {
-				say("variable %s is not asked anew when the time range changes", v.Name)
+				say("variable %s is not refreshed when the time range changes", v.Name)
 			}
 			if v.Datasource == nil || *v.Datasource.Uid != "${datasource}" {
 				say("variable %s does not ask the chosen data source", v.Name)

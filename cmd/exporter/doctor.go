@@ -291,7 +291,7 @@ func (d *report) checkFeatures(c *config, v *gpu.View) {
 		"processes":         "hostPID: true",
 		"container_names":   "--docker.socket=/var/run/docker.sock, and the socket mounted",
 		"device_checkpoint": "--kubelet.checkpoint=/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, its " +
-			"folder mounted read-only",
+			"directory mounted read-only",
 		"pod_metadata": "--kubernetes.pods, and a ClusterRole with list and watch on pods",
 		"process_names": fmt.Sprintf("volumes: [{name: pod-logs, hostPath: {path: %s}}, {name: container-logs, "+
 			"hostPath: {path: %s}}], mounted read-only", c.podLogs, c.containerLogs),

@@ -98,7 +98,7 @@ func TestLostGPUKeepsOnlyItsState(t *testing.T) {
 				t.Errorf("%s of a lost GPU reads %v", f.Name, value)
 			}
 			if labels[1] == "0000:52:00.0" {
-				t.Errorf("%s speaks of a detached GPU", f.Name)
+				t.Errorf("%s has a detached GPU", f.Name)
 			}
 		})
 	}

@@ -81,7 +81,7 @@ func links() Group {
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if f, ok := s.Fabric.Get(); ok {
 						for _, fault := range gpu.FabricFaults {
-							if on, told := f.Faults[fault]; told {
+							if on, ok := f.Faults[fault]; ok {
 								emit(b2f(on), string(fault))
 							}
 						}

@@ -91,7 +91,7 @@ func TestAnswersArePacked(t *testing.T) {
 						want.Body.Len())
 				}
 				if got.Header().Get("Vary") != "Accept-Encoding" {
-					t.Errorf("%s for %q: a cache is not told that the answer varies", name, accepts)
+					t.Errorf("%s for %q: no Vary header", name, accepts)
 				}
 			}
 		}

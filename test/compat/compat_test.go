@@ -281,7 +281,7 @@ func (d database) autoscaling(t *testing.T, name, content string) (asked int) {
 
 // quiet are queries of the documents that this node answers with nothing, and why.
 var quiet = map[string]string{
-	`time() - gpu_container_last_busy_timestamp_seconds > 1800`: "nobody was idle for half an hour yet",
+	`time() - gpu_container_last_busy_timestamp_seconds > 1800`: "nothing was idle for half an hour yet",
 }
 
 // documents asks the queries of the generated table and of the guides, of both columns: one that is translated must

@@ -115,7 +115,7 @@ func (c Checker) follow(e parser.Expr) (Labels, error) {
 	case *parser.BinaryExpr:
 		return c.binary(e)
 	}
-	return nil, fmt.Errorf("nobody taught this test about %T", e)
+	return nil, fmt.Errorf("unsupported expression %T", e)
 }
 
 func (c Checker) selector(e *parser.VectorSelector) (Labels, error) {

@@ -155,7 +155,7 @@ func recordings() []recording {
 				gpu_busy_seconds_total{` + node2("C") + `} 0x60
 				gpu_observed_seconds_total{` + node2("C") + `} 0x60`,
 			asks: []string{`10m | cluster:gpu_busy_percent:count | cluster:gpu_busy_percent:count{model="a",busy_percent="90"} 1 & cluster:gpu_busy_percent:count{model="a",busy_percent="30"} 1`}},
-		{name: "an old event where nobody scraped before", series: `gpu_device_up{$A} _x20 1x60
+		{name: "an old event without earlier scrapes", series: `gpu_device_up{$A} _x20 1x60
 				gpu_xid_events_total{$A,xid="31"} _x20 7x60`,
 			asks: []string{`21m | node:gpu_xid_events:increase5m | -`, `24m | node:gpu_xid_events:increase5m | -`, `30m | node:gpu_xid_events:increase5m | -`}},
 		{name: "links that a GPU has lost, and a board without a bridge",

@@ -114,7 +114,7 @@ func exporterStories(t *testing.T) map[string][]story {
 			{name: "a lost GPU has an alert of its own", step: 30 * time.Second, series: `gpu_last_read_timestamp_seconds{$A,poll="fast"} 0x60
 				gpu_exporter_poll_interval_seconds{node="n1",poll="fast"} 2x60
 				gpu_device_up{$A} 0x60`, checks: "10m -; 20m -"},
-			{name: "NVML is let go on purpose", step: 30 * time.Second, series: `gpu_last_read_timestamp_seconds{$A,poll="fast"} 0x60
+			{name: "NVML is shut down intentionally", step: 30 * time.Second, series: `gpu_last_read_timestamp_seconds{$A,poll="fast"} 0x60
 				gpu_exporter_poll_interval_seconds{node="n1",poll="fast"} 2x60
 				gpu_exporter_paused{node="n1",reason="mig_change"} 1x60
 				gpu_device_up{$A} 1x60`, checks: "10m -; 20m -"},
@@ -143,7 +143,7 @@ func exporterStories(t *testing.T) map[string][]story {
 			{name: "one", series: `gpu_exporter_rejected_values_total{node="n1",reading="utilization"} 0x10 1x90`, checks: "20m -; 60m -"},
 		},
 		"GPUExporterJoinBroken": {
-			{name: "a pod runs that nobody knows of", series: runs + `gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x200`,
+			{name: "a pod is running without an allocation", series: runs + `gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x200`,
 				checks: `4m -; 19m -; 20m node="n1"; 65m node="n1"; 69m node="n1"; 75m -`},
 			{name: "it is known", series: runs + `gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x200
 				gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x200`, checks: "30m -; 60m -"},

@@ -37,7 +37,7 @@ func lostStories(t *testing.T) map[string][]story {
 			{name: "the driver came after the exporter, and GPUs have names now", series: `gpu_device_up{node="n1",uuid="0000:18:00.0",gpu="-1"} 0x20 stale
 				gpu_device_up{$A} _x21 1x400
 				gpu_exporter_source_up{node="n1",source="nvml"} 0x20 1x400`, checks: "29m -; 35m -; 60m -; 6h -"},
-			{name: "nobody can see GPUs", series: `gpu_device_up{$A} 1x20 stale
+			{name: "GPUs are not visible", series: `gpu_device_up{$A} 1x20 stale
 				gpu_exporter_source_up{node="n1",source="nvml"} 1x20 0x60`, checks: "35m -; 60m -"},
 			{name: "lost, but known", series: `gpu_device_up{$A} 1x20 0x60
 				gpu_exporter_source_up{node="n1",source="nvml"} 1x80`, checks: "35m -; 60m -"},
@@ -67,7 +67,7 @@ func errorStories(t *testing.T) map[string][]story {
 			gpu_xid_events_total{$A,xid="` + xid + `"} _x10 1x120`
 	}
 	late := func(xid string) story {
-		return story{name: "an old event, and nobody scraped before", series: `gpu_device_up{$A} _x20 1x100
+		return story{name: "an old event without earlier scrapes, with history", series: `gpu_device_up{$A} _x20 1x100
 			gpu_xid_events_total{$A,xid="` + xid + `"} _x20 1x100`, checks: "19m -; 21m -; 25m -; 31m -; 50m -"}
 	}
 	grows := func(xid string) string { return `gpu_xid_events_total{$A,xid="` + xid + `"} 0x10 1x120` }
@@ -86,13 +86,13 @@ func errorStories(t *testing.T) map[string][]story {
 			{name: "found in the kernel's log by a new exporter", series: `gpu_xid_last_timestamp_seconds{$A,xid="119"} _x12 600x80`, checks: `11m -; 12m $A,xid="119"; 55m -`},
 			{name: "programs' faults and trifles", series: other("13", "31", "43", "63", "94", "145", "999"), checks: "11m -; 15m -"},
 			{name: "an old event behind a scrape that failed", series: `gpu_xid_events_total{$A,xid="79"} 1x70 _x9 1x60`, checks: "60m -; 82m -; 90m -; 95m -"},
-			{name: "an exporter that begins to count anew", series: `gpu_xid_events_total{$A,xid="79"} 5x70 0x60`, checks: "60m -; 75m -; 90m -"},
+			{name: "an exporter that restarts its counters", series: `gpu_xid_events_total{$A,xid="79"} 5x70 0x60`, checks: "60m -; 75m -; 90m -"},
 		},
 		"GPUXIDWarning": {
 			late("94"),
 			{name: "a contained memory error", series: begins("94"), checks: `9m -; 10m $A,xid="94"; 19m $A,xid="94"; 30m $A,xid="94"; 40m -`},
 			{name: "a second one", series: grows("145"), checks: `10m -; 11m $A,xid="145"; 40m -`},
-			{name: "a code that nobody knows", series: `gpu_xid_last_timestamp_seconds{$A,xid="999"} _x12 600x80`, checks: `11m -; 12m $A,xid="999"; 40m -`},
+			{name: "an unknown code", series: `gpu_xid_last_timestamp_seconds{$A,xid="999"} _x12 600x80`, checks: `11m -; 12m $A,xid="999"; 40m -`},
 			{name: "worse and milder ones", series: other("79", "48", "13", "31", "43", "63"), checks: "11m -; 15m -"},
 			{name: "an old event behind a scrape that failed", series: `gpu_xid_events_total{$A,xid="94"} 1x70 _x9 1x60`, checks: "60m -; 82m -; 95m -"},
 		},
@@ -107,7 +107,7 @@ func errorStories(t *testing.T) map[string][]story {
 		"GPUUncorrectedECC": {
 			{name: "one error", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 4x90`, checks: "10m -; 11m $A; 45m $A; 55m -"},
 			{name: "one error, and then the GPU is lost", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="sram"} 0x10 1 stale`, checks: "10m -; 11m $A; 18m $A; 45m $A; 60m -"},
-			{name: "a driver that begins to count anew", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 0x50`, checks: "10m -; 12m -; 30m -"},
+			{name: "a driver that restarts its counters", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 0x50`, checks: "10m -; 12m -; 30m -"},
 			{name: "corrected ones, and old ones", series: `gpu_ecc_errors_total{$A,severity="corrected",memory="dram"} 0+5x60
 				gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x60`, checks: "11m -; 30m -"},
 		},

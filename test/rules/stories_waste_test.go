@@ -48,7 +48,7 @@ func wasteStories(t *testing.T) map[string][]story {
 				gpu_container_unused_seconds_total{$B,$P,container="c",state="idle"} 0+60x140
 				gpu_container_busy_seconds_total{$B,$P,container="c"} 0+60x140
 				gpu_container_observed_seconds_total{$B,$P,container="c"} 0+60x140`, checks: "60m " + pod + "; 130m " + pod},
-			{name: "the exporter starts anew and is away for five minutes",
+			{name: "the exporter restarts and is absent for five minutes",
 				series: alloc("1x44 stale _x4 1x100", "0+60x44 stale _x4 0x1 0+60x99", "0x44 stale _x4 0x100", "0+60x44 stale _x4 0+60x100"),
 				checks: "40m " + pod + "; 45m " + pod + "; 49m " + pod + "; 52m " + pod + "; 60m " + pod + "; 75m " + pod + "; 90m " + pod + "; 120m " + pod},
 			{name: "it comes back under another target label", series: `
@@ -65,27 +65,27 @@ func wasteStories(t *testing.T) map[string][]story {
 			{name: "six minutes of work in each half an hour",
 				series: alloc("1x130", "0+60x20 1200x8 1260+60x20 2460x8 2520+60x20 3720x8 3780+60x40", "0x21 60+60x5 360x22 420+60x5 720x22 780+60x5 1080x44", "0+60x130"),
 				checks: "50m -; 80m -; 110m -"},
-			{name: "MIG before Hopper: nobody can see work", series: alloc("0.5x130", "0x130", "", ""), checks: "60m -; 120m -"},
-			{name: "watched, but nobody could tell", series: alloc("1x130", "0x130", "0x130", "0x130"), checks: "60m -; 120m -"},
+			{name: "MIG before Hopper: activity is not observed", series: alloc("0.5x130", "0x130", "", ""), checks: "60m -; 120m -"},
+			{name: "observed, but unknown", series: alloc("1x130", "0x130", "0x130", "0x130"), checks: "60m -; 120m -"},
 		},
 		"GPUAllocatedIdleLong": {
 			{name: "a night", step: 5 * time.Minute, series: alloc("1x120", "0+300x90 27000x30", "0x90 300+300x29", "0+300x120"), checks: "3h -; 6h25m -; 6h30m " + pod + "; 7h30m " + pod + "; 7h40m " + pod + "; 8h -"},
-			{name: "an exporter that starts anew in between", step: time.Minute,
+			{name: "an exporter that restarts in between", step: time.Minute,
 				series: alloc("1x200 stale _x6 1x260", "0+60x200 stale _x6 0x1 0+60x259", "0x200 stale _x6 0x260", "0+60x200 stale _x6 0+60x260"), checks: "389m -; 391m " + pod},
 			{name: "work every two hours", step: 5 * time.Minute, series: alloc("1x120", "0+300x24 7200x2 7500+300x24 14700x2 15000+300x24 22200x2 22500+300x39", "0x25 300+300x1 600x24 900+300x1 1200x24 1500+300x1 1800x40", "0+300x120"), checks: "6h40m -; 8h -"},
 			{name: "work in a third of each half an hour", step: 5 * time.Minute, series: alloc("1x120", sawtooth(20), sawwork(20), "0+300x120"), checks: "6h40m -; 8h -"},
 			{name: "a pod of three hours", step: 5 * time.Minute, series: alloc("_x80 1x36", "_x80 0+300x36", "_x80 0x36", "_x80 0+300x36"), checks: "6h35m -; 9h -"},
-			{name: "MIG before Hopper: nobody can see work", step: 5 * time.Minute, series: alloc("0.5x120", "0x120", "", ""), checks: "8h -"},
-			{name: "watched, but nobody could tell", step: 5 * time.Minute, series: alloc("1x120", "0x120", "0x120", "0x120"), checks: "8h -"},
+			{name: "MIG before Hopper: activity is not observed", step: 5 * time.Minute, series: alloc("0.5x120", "0x120", "", ""), checks: "8h -"},
+			{name: "observed, but unknown", step: 5 * time.Minute, series: alloc("1x120", "0x120", "0x120", "0x120"), checks: "8h -"},
 		},
 		"GPUNamespaceIdle": {
 			{name: "eight GPUs of two models", step: 5 * time.Minute, series: `namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",state="idle"} 0.5x11 4x60 0x40
 				namespace:gpu_unused_seconds:rate5m{namespace="team",model="b",state="idle"} 0.5x11 4x60 0x40`,
 				checks: `195m -; 215m namespace="team"; 350m namespace="team"; 400m namespace="team"; 420m -`},
-			{name: "three idle, many underused", step: 5 * time.Minute, series: `namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",state="idle"} 3x90
+			{name: "three idle, many with gaps", step: 5 * time.Minute, series: `namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",state="idle"} 3x90
 				namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",state="gap"} 12x90`, checks: "3h -; 6h -"},
 		},
-		"GPUAllocatedUnderused": underusedStories(),
+		"GPUAllocatedUnderused": lowUtilizationStories(),
 		"GPUAllocatedPodNotRunning": {
 			pulse(t, "GPUAllocatedPodNotRunning", "pulls its image", 0, `kube_pod_status_phase{$P,phase="Pending"}`, "0", "1", pod+`,state="Pending"`, "gpu_container_allocation_ratio{$A,$P,$WHOLE} 1"),
 			{name: "starts and fails again and again", series: `gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x90
@@ -114,7 +114,7 @@ func wasteStories(t *testing.T) map[string][]story {
 		"GPUMIGUnused": {
 			pulse(t, "GPUMIGUnused", "two of three instances", 10*time.Minute, `gpu_mig_allocation_ratio{$A,mig_uuid="MIG-1",gi="1",profile="1g.10gb"}`, "1", "0", "$A",
 				`gpu_mig_allocation_ratio{$A,mig_uuid="MIG-2",gi="2",profile="1g.10gb"} 0`, `gpu_mig_allocation_ratio{$A,mig_uuid="MIG-3",gi="3",profile="1g.10gb"} 1`),
-			{name: "one of two, the other half held", step: 10 * time.Minute, series: `gpu_mig_allocation_ratio{$A,mig_uuid="MIG-1",gi="1",profile="1g.10gb"} 0x200
+			{name: "one of two, the other half allocated", step: 10 * time.Minute, series: `gpu_mig_allocation_ratio{$A,mig_uuid="MIG-1",gi="1",profile="1g.10gb"} 0x200
 				gpu_mig_allocation_ratio{$A,mig_uuid="MIG-2",gi="2",profile="1g.10gb"} 0.5x200`, checks: "25h -; 33h -"},
 		},
 		"GPUCapacityUnderused": {
@@ -128,8 +128,8 @@ func wasteStories(t *testing.T) map[string][]story {
 	}
 }
 
-// underusedStories play days; the workload has one pod that holds GPU A.
-func underusedStories() []story {
+// lowUtilizationStories play days; the workload has one pod that holds GPU A.
+func lowUtilizationStories() []story {
 	const labels = `$W,model="a"`
 	tell := func(name, before, busy, memory, allocation, checks string) story {
 		return story{name: name, step: 10 * time.Minute, checks: checks, series: `workload:gpu_busy:ratio_max{` + labels + `} ` + before + busy + `
@@ -176,15 +176,15 @@ func sharingStories(t *testing.T) map[string][]story {
 				gpu_memory_total_bytes{$A} 80e9x30`, checks: "20m -"},
 		},
 		"GPUSharedMemoryPressure": {
-			pulse(t, "GPUSharedMemoryPressure", "two tenants, no room", 0, "gpu_memory_free_bytes{$A}", "20e9", "2e9", "$A", "gpu_memory_total_bytes{$A} 80e9", sharer1, sharer2),
-			{name: "one tenant that filled its GPU", series: "gpu_memory_free_bytes{$A} 1e9x30\ngpu_memory_total_bytes{$A} 80e9x30\n" + sharer1 + "x30", checks: "20m -"},
+			pulse(t, "GPUSharedMemoryPressure", "two containers, no memory left", 0, "gpu_memory_free_bytes{$A}", "20e9", "2e9", "$A", "gpu_memory_total_bytes{$A} 80e9", sharer1, sharer2),
+			{name: "one container that filled its GPU", series: "gpu_memory_free_bytes{$A} 1e9x30\ngpu_memory_total_bytes{$A} 80e9x30\n" + sharer1 + "x30", checks: "20m -"},
 			{name: "instances with walls between them", series: "gpu_memory_free_bytes{$A} 1e9x30\ngpu_memory_total_bytes{$A} 80e9x30\n" + walled1 + "x30\n" + walled2 + "x30", checks: "20m -"},
 		},
 		"GPUMemoryPeaksExceedGPU": {
 			{name: "peaks at different hours", series: `gpu_container_memory_used_bytes{$A,$P,container="c"} 10e9x4 60e9x5 10e9x500
 				gpu_container_memory_used_bytes{$A,$Q,container="c"} 10e9x20 50e9x5 10e9x480
 				gpu_memory_total_bytes{$A} 80e9x510` + "\n" + sharer1 + "x510\n" + sharer2 + "x510", checks: "22m -; 30m -; 31m $A; 6h $A; 6h20m $A; 6h40m -"},
-			{name: "one tenant that has the GPU to itself", series: `gpu_container_memory_used_bytes{$A,$P,container="c"} 90e9x60
+			{name: "one container with a GPU of its own", series: `gpu_container_memory_used_bytes{$A,$P,container="c"} 90e9x60
 				gpu_memory_total_bytes{$A} 80e9x60` + "\n" + sharer1 + "x60", checks: "40m -"},
 			{name: "one that has gone", series: `gpu_container_memory_used_bytes{$A,$P,container="c"} 60e9x60
 				gpu_container_memory_used_bytes{$A,$Q,container="c"} 60e9x5 stale
@@ -194,7 +194,7 @@ func sharingStories(t *testing.T) map[string][]story {
 		},
 		"GPUSharedContention": {
 			{name: "two that want it all", series: busy("0+60x60 3600x60", "0+30x60 1800x60", "0+30x60 1800x60") + sharer2 + "x120", checks: "25m -; 36m $A; 60m $A; 69m $A; 80m -"},
-			{name: "two of whom nobody knows who works", series: busy("0+60x60 3600x60", "", "") + sharer2 + "x120", checks: "25m -; 36m $A; 80m -"},
+			{name: "two containers with unknown activity", series: busy("0+60x60 3600x60", "", "") + sharer2 + "x120", checks: "25m -; 36m $A; 80m -"},
 			{name: "one works, one rests", series: busy("0+60x120", "0+60x120", "0+0.6x120") + sharer2 + "x120", checks: "60m -; 110m -"},
 			{name: "one that has the GPU to itself", series: busy("0+60x120", "", ""), checks: "60m -; 110m -"},
 			{name: "two with time to spare", series: busy("0+40x120", "0+20x120", "0+20x120") + sharer2 + "x120", checks: "60m -; 110m -"},
@@ -204,7 +204,7 @@ func sharingStories(t *testing.T) map[string][]story {
 				gpu_node_allocated_devices{node="n1",resource="nvidia_com_gpu"} 4x180 15x120
 				gpu_device_up{$A} 1x300
 				gpu_device_up{$B} 1x300`, checks: `23h50m -; 24h50m -; 25h10m node="n1",resource="nvidia_com_gpu"; 30h node="n1",resource="nvidia_com_gpu"; 30h50m node="n1",resource="nvidia_com_gpu"; 32h -`},
-			{name: "whole GPUs that nobody wants", step: 10 * time.Minute, series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 2x300
+			{name: "whole GPUs that are not requested", step: 10 * time.Minute, series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 2x300
 				gpu_node_allocated_devices{node="n1",resource="nvidia_com_gpu"} 0x300
 				gpu_device_up{$A} 1x300
 				gpu_device_up{$B} 1x300`, checks: "26h -; 40h -"},

@@ -113,7 +113,7 @@ func (r *reader) need(s set, names []string, where string) {
 func (r *reader) selector(v *parser.VectorSelector) set {
 	known, ok := r.vocabulary[v.Name]
 	if !ok {
-		r.complain("nobody exposes %s", v.Name)
+		r.complain("no metric %s", v.Name)
 		return set{}
 	}
 	s := setOf(known...)
@@ -160,7 +160,7 @@ func (r *reader) labels(e parser.Expr) set {
 func (r *reader) aggregate(e *parser.AggregateExpr) set {
 	inner := r.labels(e.Expr)
 	if e.Without {
-		r.complain("without() lets labels through that nobody thought of: %s", e)
+		r.complain("without() keeps unexpected labels: %s", e)
 	}
 	r.need(inner, e.Grouping, e.String())
 	if e.Op == parser.TOPK || e.Op == parser.BOTTOMK {
@@ -333,7 +333,7 @@ func TestStoriesSpeakOfWhatExists(t *testing.T) {
 			for _, in := range s.inputs("") {
 				metric, rest, _ := strings.Cut(in[0], "{")
 				if known[metric] == nil {
-					t.Errorf("%s: %q feeds %s, which nobody exposes", name, s.name, metric)
+					t.Errorf("%s: %q feeds %s, which does not exist", name, s.name, metric)
 				}
 				for _, p := range labelPairs(strings.TrimSuffix(rest, "}")) {
 					if !slices.Contains(known[metric], p.Name) {
@@ -347,7 +347,7 @@ func TestStoriesSpeakOfWhatExists(t *testing.T) {
 
 func TestReaderFindsFaults(t *testing.T) {
 	for query, says := range map[string]string{
-		`gpu_busy_second_total`:                                                        "nobody exposes gpu_busy_second_total",
+		`gpu_busy_second_total`:                                                        "no metric gpu_busy_second_total",
 		`sum by (cluster, pod) (gpu_busy_seconds_total)`:                               "the label pod is not among",
 		`gpu_time_seconds_total{state="lazy"}`:                                         `no value "lazy"`,
 		`gpu_time_seconds_total{pod="p"}`:                                              "the label pod is not among",
@@ -358,7 +358,7 @@ func TestReaderFindsFaults(t *testing.T) {
 		`label_replace(gpu_device_up, "x", "$1", "pod", "(.*)")`:                       "the label pod is not among",
 		`node:gpu_device_up:count{state="busy"}`:                                       "the label state is not among",
 		`sum by (cluster, uuid) (sum by (cluster, node) (gpu_device_up))`:              "the label uuid is not among",
-		`max_over_time((sum by (cluster) (rate(gpu_bsy_seconds_total[5m])))[1h:5m])`:   "nobody exposes gpu_bsy_seconds_total",
+		`max_over_time((sum by (cluster) (rate(gpu_bsy_seconds_total[5m])))[1h:5m])`:   "no metric gpu_bsy_seconds_total",
 		`gpu_device_up unless on (node) kube_node_status_capacity{resorce="nvidia_x"}`: "the label resorce is not among",
 	} {
 		e, err := parser.NewParser(parser.Options{}).ParseExpr(query)

@@ -235,7 +235,7 @@ func TestWindows(t *testing.T) {
 	then, now := minuteLater()
 	for _, family := range []string{"DCGM_FI_DEV_MEM_COPY_UTIL", "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_PCIE_TX_BYTES"} {
 		if got := p.series(t, then, family, "gpu", "GPU_I_ID"); len(got) != 0 {
-			t.Errorf("%s speaks of a minute that was not watched: %v", family, got)
+			t.Errorf("%s has a value for an unobserved minute: %v", family, got)
 		}
 	}
 	p.Published(then)
@@ -372,12 +372,12 @@ func TestPageStaysSmall(t *testing.T) {
 	few, many := catalogtest.NodeView(1, 16), catalogtest.NodeView(1, 200)
 	for family, want := range map[string]int{"DCGM_FI_DEV_POWER_USAGE": 16, "DCGM_FI_DEV_POWER_MGMT_LIMIT": 16, "DCGM_FI_DEV_PSTATE": 1} {
 		if got := p.series(t, few, family, "gpu", "pod"); len(got) != want {
-			t.Errorf("16 holders: %s has %d series, want %d", family, len(got), want)
+			t.Errorf("16 containers: %s has %d series, want %d", family, len(got), want)
 		}
 	}
 	for family, want := range map[string]int{"DCGM_FI_DEV_POWER_USAGE": 1, "DCGM_FI_DEV_PSTATE": 1, "DCGM_FI_DEV_FB_USED": 201} {
 		if got := p.series(t, many, family, "gpu", "pod"); len(got) != want {
-			t.Errorf("200 holders: %s has %d series, want %d", family, len(got), want)
+			t.Errorf("200 containers: %s has %d series, want %d", family, len(got), want)
 		}
 	}
 	cut := catalogtest.FullView()
@@ -386,7 +386,7 @@ func TestPageStaysSmall(t *testing.T) {
 }
 
 // A container that holds two replicas of a GPU, or a GPU by two names, has one copy.
-func TestOneCopyPerHolder(t *testing.T) {
+func TestOneCopyPerContainer(t *testing.T) {
 	p := newPage(t, compat.DCGM48)
 	v := catalogtest.NodeView(1, 1)
 	again := v.Allocations[0]
@@ -430,7 +430,7 @@ func TestXIDs(t *testing.T) {
 func TestEmptyView(t *testing.T) {
 	p := newPage(t, compat.DCGM49)
 	for _, f := range p.Families() {
-		f.Read(&gpu.View{Node: "n"}, func(float64, ...string) { t.Errorf("%s speaks of nothing", f.Name) })
+		f.Read(&gpu.View{Node: "n"}, func(float64, ...string) { t.Errorf("%s is empty", f.Name) })
 	}
 }
 
@@ -459,12 +459,12 @@ func TestGuidesNameWhatExists(t *testing.T) {
 			}
 			name = strings.TrimSuffix(name, "{")
 			if _, ok := catalog.Lookup(name); !ok {
-				t.Errorf("%s speaks of %s, which the catalog does not have", file, name)
+				t.Errorf("%s names %s, which the catalog does not have", file, name)
 			}
 		}
 		for _, name := range theirs.FindAllString(string(text), -1) {
 			if !strings.Contains(table, "`"+strings.TrimSuffix(name, "(")) && !strings.HasSuffix(name, "*") {
-				t.Errorf("%s speaks of %s, which the table does not have", file, name)
+				t.Errorf("%s names %s, which the table does not have", file, name)
 			}
 		}
 		for _, link := range regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`).FindAllStringSubmatch(string(text), -1) {

@@ -288,13 +288,13 @@ func followProcesses(a answer) answer {
 	if !ok1 || !ok2 || !ok3 {
 		return a
 	}
-	held := 1.0
+	processes := 1.0
 	if a.key == "BAR1MemoryInfo" {
-		held = 0 // it does not follow: recent drivers map all of it
+		processes = 0 // it does not follow: recent drivers map all of it
 	}
 	c := slices.Clone(a.value.components)
-	c[1] = component{terms: []term{{used, "1"}, {held, "process_memory"}}}
-	c[2] = component{terms: []term{{total - reserved - used, "1"}, {-held, "process_memory"}}}
+	c[1] = component{terms: []term{{used, "1"}, {processes, "process_memory"}}}
+	c[2] = component{terms: []term{{total - reserved - used, "1"}, {-processes, "process_memory"}}}
 	a.value.components = c
 	return a
 }

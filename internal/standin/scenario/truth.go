@@ -192,14 +192,14 @@ func (t Truth) Processes(at time.Duration) []Process {
 
 // Allocated is the memory of processes and loads at a time.
 func (t Truth) Allocated(at time.Duration) gpu.Bytes {
-	held := gpu.Bytes(0)
+	allocated := gpu.Bytes(0)
 	l := t.c.layoutAt(at)
 	for _, d := range t.c.demands {
 		if at >= d.from && at < d.to && d.group(l) >= 0 {
-			held += gpu.Bytes(d.memory)
+			allocated += gpu.Bytes(d.memory)
 		}
 	}
-	return held
+	return allocated
 }
 
 // XIDs counts the XIDs that happened after t0, up to and including t1, by code.
