@@ -23,53 +23,24 @@ func variable(path, name string) (value string, ok bool, err error) {
 		return "", false, err
 	}
 	defer f.Close()
-	return findVariable(io.LimitReader(f, maxEnviron), name)
+	return findVariable(f, name)
 }
 
-// findVariable reads entries NAME=VALUE that end in a zero byte.
+// findVariable reads entries NAME=VALUE that end in a zero byte, which the last one may lack.
 func findVariable(r io.Reader, name string) (value string, ok bool, err error) {
-	var chunk [4096]byte
-	defer clear(chunk[:])
-	want := append([]byte(name), '=')
-	// at counts the bytes of want that the entry starts with; -1 is an entry of another name.
-	at := 0
-	var found []byte
-	for {
-		n, err := r.Read(chunk[:])
-		for rest := chunk[:n]; len(rest) > 0; {
-			end := bytes.IndexByte(rest, 0)
-			part := rest
-			if end >= 0 {
-				part = rest[:end]
-			}
-			for len(part) > 0 && at >= 0 && at < len(want) {
-				if part[0] != want[at] {
-					at = -1
-					break
-				}
-				at++
-				part = part[1:]
-			}
-			if at == len(want) {
-				if len(found)+len(part) > maxVariable {
-					return "", false, nil
-				}
-				found = append(found, part...)
-			}
-			if end < 0 {
+	buf := make([]byte, maxEnviron)
+	n, err := io.ReadFull(r, buf)
+	defer clear(buf[:n])
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return "", false, err
+	}
+	for entry := range bytes.SplitSeq(buf[:n], []byte{0}) {
+		if v, ok := bytes.CutPrefix(entry, []byte(name+"=")); ok {
+			if len(v) > maxVariable {
 				break
 			}
-			if at == len(want) {
-				return string(found), true, nil
-			}
-			at, rest = 0, rest[end+1:]
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			// The last entry may lack its zero byte.
-			return string(found), at == len(want), nil
-		case err != nil:
-			return "", false, err
+			return string(v), true, nil
 		}
 	}
+	return "", false, nil
 }

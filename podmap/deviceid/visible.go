@@ -97,12 +97,12 @@ func isGPUName(name string) bool {
 
 // visible are the GPUs that the runtime makes visible in the container, in the runtime's own precedence: CDI names,
 // names in mounts, the environment. It is nil where the response names none.
-func (a *Response) visible() []Ref {
-	names := slices.DeleteFunc(slices.Clone(a.CDI), func(n string) bool { return !isGPUName(n) })
+func (r *Response) visible() []Ref {
+	names := slices.DeleteFunc(slices.Clone(r.CDI), func(n string) bool { return !isGPUName(n) })
 	if len(names) == 0 {
-		for _, key := range slices.Sorted(maps.Keys(a.Annotations)) {
+		for _, key := range slices.Sorted(maps.Keys(r.Annotations)) {
 			if strings.HasPrefix(key, "cdi.k8s.io/") {
-				for name := range strings.SplitSeq(a.Annotations[key], ",") {
+				for name := range strings.SplitSeq(r.Annotations[key], ",") {
 					if isGPUName(name) && !slices.Contains(names, name) {
 						names = append(names, name)
 					}
@@ -111,12 +111,12 @@ func (a *Response) visible() []Ref {
 		}
 	}
 	if len(names) == 0 {
-		names = a.Mounts
+		names = r.Mounts
 	}
 	if len(names) > 0 {
 		return parseVisible(strings.Join(names, ","))
 	}
-	return parseVisible(a.Env["NVIDIA_VISIBLE_DEVICES"])
+	return parseVisible(r.Env["NVIDIA_VISIBLE_DEVICES"])
 }
 
 // minors are the GPUs of the device nodes among nodes.
@@ -136,11 +136,11 @@ func minors(nodes []string) []Ref {
 
 // MPSLimits are the limits of NVIDIA's MPS that plugins set for a container of one shared GPU:
 // CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M.
-func (a *Response) MPSLimits() (memory gpu.Opt[gpu.Bytes], compute gpu.Opt[float64]) {
-	if text, ok := strings.CutPrefix(a.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"], "0="); ok {
+func (r *Response) MPSLimits() (memory gpu.Opt[gpu.Bytes], compute gpu.Opt[float64]) {
+	if text, ok := strings.CutPrefix(r.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"], "0="); ok {
 		memory = parseLimit(text)
 	}
-	if threads, ok := amount(a.Env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]); ok {
+	if threads, ok := amount(r.Env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]); ok {
 		compute = percent(threads)
 	}
 	return memory, compute

@@ -120,8 +120,7 @@ func (c *Container) DistinctClaims() []ClaimDevice {
 	slices.SortFunc(c.Claims, func(d, e ClaimDevice) int {
 		if by := d.compare(e); by != 0 || d.Part == e.Part {
 			return by
-		}
-		if d.Part {
+		} else if d.Part {
 			return -1
 		}
 		return 1

@@ -1,0 +1,172 @@
+package podmap
+
+import (
+	"strings"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
+	"github.com/gpu-exporter/gpu-exporter/podmap/source"
+)
+
+// place identifies an allocation: several IDs of one place are one allocation.
+type place struct {
+	container     gpu.Container
+	resource      string
+	dev, instance gpu.UUID
+}
+
+// tally adds up the resolutions of one place.
+type tally struct {
+	gpu.Allocation
+	share   float64
+	known   bool // every share
+	dated   bool // every start
+	memory  gpu.Bytes
+	compute float64
+	// recorded means that all of it is recorded by schemes, which may overcommit the GPU.
+	recorded bool
+}
+
+func (t *tally) add(l located, since gpu.Opt[time.Time]) {
+	share, ok := l.share.Get()
+	t.share += share
+	t.known = t.known && ok
+	t.memory += l.memory.Or(0)
+	t.compute += l.compute.Or(0)
+	t.Shared = t.Shared || l.shared
+	t.recorded = t.recorded && l.recorded
+	// An allocation starts with its oldest ID; one of unknown start leaves it unknown.
+	at, ok := since.Get()
+	switch first, started := t.Since.Get(); {
+	case !ok || !t.dated:
+		t.dated, t.Since = false, gpu.None[time.Time]()
+	case !started || at.Before(first):
+		t.Since = since
+	}
+}
+
+// allocations resolves everything. It is a pure function of its arguments.
+func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []string) gpu.Allocations {
+	type owner struct {
+		container gpu.Container
+		resource  string
+	}
+	var out gpu.Allocations
+	tallies, lost := map[place]*tally{}, map[owner]int{}
+	names, gpus := map[gpu.PodName]bool{}, map[string]bool{}
+	for _, res := range s.resolver(inv, pods).resolve() {
+		for _, l := range res.found {
+			gpus[res.resource] = true
+			key := place{res.container, res.resource, l.target.GPU, l.target.Instance}
+			if tallies[key] == nil {
+				tallies[key] = &tally{known: true, dated: true, recorded: true, Allocation: gpu.Allocation{
+					Container: res.container, Resource: res.resource, GPU: l.target.GPU, Instance: l.target.Instance,
+					Source: res.source}}
+			}
+			tallies[key].add(l, res.since)
+		}
+		if res.missing > 0 && !res.ignored {
+			lost[owner{res.container, res.resource}] += res.missing
+			out.Uncertain = out.Uncertain || !res.elsewhere
+		}
+	}
+	s.limit(tallies)
+	fit(tallies)
+	for _, t := range tallies {
+		if t.known {
+			t.Share = gpu.Some(gpu.Ratio(min(t.share, 1)))
+		}
+		if t.memory > 0 {
+			t.MemoryLimit = gpu.Some(t.memory)
+		}
+		if t.compute > 0 {
+			t.ComputeLimit = gpu.Some(gpu.Ratio(min(t.compute, 1)))
+		}
+		out.List = append(out.List, t.Allocation)
+		names[t.Container.PodName()] = true
+	}
+	for o, n := range lost {
+		out.Unresolved = append(out.Unresolved, gpu.Unresolved{Container: o.container, Resource: o.resource,
+			Devices: n})
+		names[o.container.PodName()] = true
+	}
+	for name := range names {
+		out.Pods = append(out.Pods, s.podRef(pods, name, labels))
+	}
+	out.Resources = s.counts(gpus)
+	out.Sort()
+	return out
+}
+
+// limit adds the limits of MPS that the plugin set for a container to its direct allocations, where it has one GPU by
+// them.
+func (s *snapshot) limit(tallies map[place]*tally) {
+	for key, entry := range s.entries {
+		var found []*tally
+		for at, t := range tallies {
+			if !t.recorded && at.container == key.container && at.resource == key.resource {
+				found = append(found, t)
+			}
+		}
+		if len(found) != 1 {
+			continue
+		}
+		memory, compute := (*deviceid.Response)(&entry.Response).MPSLimits()
+		if found[0].memory == 0 {
+			found[0].memory = memory.Or(0)
+		}
+		found[0].compute = compute.Or(found[0].compute)
+	}
+}
+
+// fit scales down recorded shares that add up to more than the GPU: schemes may overcommit it, but the shares of a GPU
+// are fractions of one GPU.
+func fit(tallies map[place]*tally) {
+	type spot struct{ dev, instance gpu.UUID }
+	certain, recorded := map[spot]float64{}, map[spot]float64{}
+	for key, t := range tallies {
+		at := spot{key.dev, key.instance}
+		if t.recorded {
+			recorded[at] += min(t.share, 1)
+		} else {
+			certain[at] += min(t.share, 1)
+		}
+	}
+	for key, t := range tallies {
+		at := spot{key.dev, key.instance}
+		if left := max(0, 1-certain[at]); t.recorded && recorded[at] > left {
+			t.share, t.Shared = min(t.share, 1)*left/recorded[at], true
+		}
+	}
+}
+
+// counts lists the GPU resources. Gpus are those of which an allocation was found: the uncertain ones among them are
+// resources of GPUs after all.
+func (s *snapshot) counts(gpus map[string]bool) []gpu.ResourceCount {
+	names := map[string]bool{}
+	for resource := range s.capacity.devices {
+		names[resource] = true
+	}
+	for _, resource := range s.resources {
+		names[resource] = true
+	}
+	for resource := range s.allocated {
+		names[resource] = true
+	}
+	var counts []gpu.ResourceCount
+	for resource := range names {
+		if s.uncertain[resource] && !gpus[resource] {
+			continue
+		}
+		c := gpu.ResourceCount{Resource: resource, Allocated: s.allocated[resource]}
+		// The kubelet has no capacity of a DRA driver, whose name has no slash, nor is it known of a resource whose IDs
+		// were taken for network devices'.
+		n, ok := s.capacity.devices[resource]
+		if s.capacity.known && (ok || strings.Contains(resource, "/") && !s.uncertain[resource]) {
+			c.Allocatable = gpu.Some(n)
+		}
+		counts = append(counts, c)
+	}
+	return counts
+}
