@@ -189,7 +189,7 @@ func (f *Finder) name(now time.Time, p Place) (gpu.Container, Owner) {
 	if f.o.Kubernetes && !(f.o.Slurm && p.SlurmJob != "" && p.ContainerID == "") {
 		return gpu.Container{}, Host
 	}
-	name := ""
+	var name string
 	switch {
 	case p.ContainerID != "":
 		known, settled := f.engineName(p)
