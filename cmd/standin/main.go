@@ -32,9 +32,7 @@ type config struct {
 	quiet, driver  bool
 	command        []string
 
-	// What runs beside the exporter; all of it is off without a database.
-	database, rules, fleet string
-	history                time.Duration
+	observer // off without a database
 }
 
 func main() {
@@ -165,7 +163,7 @@ func run(ctx context.Context, c config, stdout, stderr io.Writer) (err error) {
 		if c.database == "" {
 			return
 		}
-		if err := c.observe(ctx, dir, stdout); err != nil {
+		if err := c.observe(ctx, dir, address(c.command), stdout); err != nil {
 			fmt.Fprintf(stderr, "standin: without database and rules: %v\nstandin: the exporter goes on.\n", err)
 		}
 	})

@@ -21,58 +21,45 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/replay"
 )
 
-// observer runs a database that scrapes the exporter, with a page to look at, and the evaluator of the rules. If any
-// of it fails, the exporter keeps running.
+// observer runs a database that scrapes the exporter and a simulated fleet, with a page to look at, and the evaluator of the
+// rules. If any of it fails, the exporter keeps running.
 type observer struct {
-	// root is the repository: programs are built from its tools, and the rules are its own.
-	root string
-	// dir is the data directory, which the caller removes.
-	dir string
-	// listen and rules are the addresses of the database and of the evaluator.
-	listen, rules string
-	// exporter is scraped, and all targets of the service discovery.
-	exporter, discovery string
-	// back is the length of the history.
-	back time.Duration
-	// history writes the samples of a period as text with timestamps.
-	history func(ctx context.Context, from, to time.Time, w io.Writer) error
-	out     io.Writer
+	// database, rules and fleet are the addresses of the database, the evaluator and the simulated fleet.
+	database, rules, fleet string
+	// history is how much of the fleet's history the database gets.
+	history time.Duration
+
+	root      string // the repository: programs are built from its tools
+	dir       string // of the data; the caller removes it
+	exporter  string // address
+	out       io.Writer
+	simulated *fleet.Fleet
 }
 
 // observe starts the simulated fleet and the observer, and returns when ctx ends or any of it fails.
-func (c config) observe(ctx context.Context, dir string, out io.Writer) error {
-	root, err := standin.RepositoryRoot()
-	if err != nil {
+func (o observer) observe(ctx context.Context, dir, exporter string, out io.Writer) (err error) {
+	o.dir, o.exporter, o.out = dir, exporter, out
+	if o.root, err = standin.RepositoryRoot(); err != nil {
 		return err
 	}
-	preset, err := fleet.Preset("demo", 1)
-	if err != nil {
-		return err
-	}
+	preset := fleet.Demo(1)
 	preset.Epoch = fleet.Workday(time.Now())
-	f, err := fleet.New(preset)
+	if o.simulated, err = fleet.New(preset); err != nil {
+		return err
+	}
+	handler, err := expose.NewServer(o.simulated, time.Now)
 	if err != nil {
 		return err
 	}
-	handler, err := expose.NewServer(f, time.Now)
+	l, err := net.Listen("tcp", o.fleet)
 	if err != nil {
-		return err
-	}
-	l, err := net.Listen("tcp", c.fleet)
-	if err != nil {
-		return fmt.Errorf("serve the simulated fleet: %w; make demo FLEET_LISTEN=127.0.0.1:PORT takes another "+
-			"address", err)
+		return fmt.Errorf("serve the simulated fleet: %w; make demo FLEET_LISTEN=127.0.0.1:PORT takes another address", err)
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	var serving sync.WaitGroup
 	serving.Go(func() { stop(serveUntil(ctx, l, handler)) })
 	defer serving.Wait()
 	defer stop(nil)
-	o := observer{root: root, dir: dir, listen: c.database, rules: c.rules, exporter: address(c.command),
-		discovery: "http://" + c.fleet + "/sd", back: c.history, out: out,
-		history: func(ctx context.Context, from, to time.Time, w io.Writer) error {
-			return expose.History{From: from, To: to, Step: time.Minute}.Write(ctx, f, w)
-		}}
 	if err := o.run(ctx); err != nil {
 		return err
 	}
@@ -81,7 +68,7 @@ func (c config) observe(ctx context.Context, dir string, out io.Writer) error {
 
 // run builds, starts and fills; it returns when ctx ends, or with the first error.
 func (o observer) run(ctx context.Context) error {
-	for _, address := range []string{o.listen, o.rules} {
+	for _, address := range []string{o.database, o.rules} {
 		l, err := net.Listen("tcp", address)
 		if err != nil {
 			return fmt.Errorf("listen on %s: %w; make demo DATABASE=127.0.0.1:PORT RULES=127.0.0.1:PORT takes "+
@@ -103,7 +90,7 @@ func (o observer) run(ctx context.Context) error {
 	if err := os.WriteFile(config, []byte(o.scrapeConfig()), 0o600); err != nil {
 		return err
 	}
-	base := "http://" + o.listen
+	base := "http://" + o.database
 	ctx, stop := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
 	launch := func(name string, args ...string) {
@@ -113,7 +100,7 @@ func (o observer) run(ctx context.Context) error {
 		stop(nil)
 		running.Wait()
 	}()
-	launch("victoria-metrics", "-httpListenAddr="+o.listen, "-storageDataPath="+filepath.Join(o.dir, "data"),
+	launch("victoria-metrics", "-httpListenAddr="+o.database, "-storageDataPath="+filepath.Join(o.dir, "data"),
 		"-retentionPeriod=90d",
 		"-promscrape.config="+config, "-search.latencyOffset=5s", "-vmalert.proxyURL=http://"+o.rules,
 		"-loggerLevel=ERROR")
@@ -121,15 +108,15 @@ func (o observer) run(ctx context.Context) error {
 		return err
 	}
 	to := time.Now()
-	from := to.Add(-o.back).Truncate(time.Minute)
-	if o.back > 0 {
+	from := to.Add(-o.history).Truncate(time.Minute)
+	if o.history > 0 {
 		if err := o.fill(ctx, base, from, to); err != nil {
 			return fmt.Errorf("write the history: %w", err)
 		}
 		if err := await(ctx, base+"/internal/force_flush"); err != nil {
 			return err
 		}
-		fmt.Fprintf(o.out, "%v of history written, replaying the rules ...\n", o.back)
+		fmt.Fprintf(o.out, "%v of history written, replaying the rules ...\n", o.history)
 		if err := replay.Rules(ctx, filepath.Join(bin, "vmalert"), base, o.dir, from, to, func() error {
 			return await(ctx, base+"/internal/force_flush")
 		}); err != nil {
@@ -143,7 +130,7 @@ func (o observer) run(ctx context.Context) error {
 	}
 	fmt.Fprintf(o.out, "\n  database %s/vmui/  (after %v: metrics of this node and of a simulated fleet, %v back)\n  "+
 		"alerts   http://%s/vmalert/groups\n  preview  make preview\n\n",
-		base, time.Since(start).Round(time.Second), o.back, o.rules)
+		base, time.Since(start).Round(time.Second), o.history, o.rules)
 	<-ctx.Done()
 	return ended(ctx)
 }
@@ -181,7 +168,9 @@ func (o observer) ruleFiles() []string {
 // fill writes the history into the database.
 func (o observer) fill(ctx context.Context, base string, from, to time.Time) error {
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(o.history(ctx, from, to, w)) }()
+	go func() {
+		w.CloseWithError(expose.History{From: from, To: to, Step: time.Minute}.Write(ctx, o.simulated, w))
+	}()
 	defer r.Close()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/api/v1/import/prometheus", r)
 	if err != nil {
@@ -210,7 +199,7 @@ scrape_configs:
   - job_name: fleet
     honor_labels: true
     http_sd_configs:
-      - url: ` + o.discovery + `
+      - url: http://` + o.fleet + `/sd
 `
 }
 

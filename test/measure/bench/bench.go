@@ -5,7 +5,6 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -23,7 +22,6 @@ import (
 	"golang.org/x/perf/benchfmt"
 
 	"github.com/gpu-exporter/gpu-exporter/test/measure/page"
-	"github.com/gpu-exporter/gpu-exporter/test/process"
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
@@ -75,32 +73,6 @@ func (c Curve) Of(name, unit string) float64 {
 
 // Page renders docs/performance.md.
 func (f Figures) Page() (string, error) { return page.Render("bench", f) }
-
-// tree is a revision that is measured; its results go to a file in bin/.
-type tree struct {
-	root, revision string
-	results        bytes.Buffer
-}
-
-// add writes one measurement.
-func (t *tree) add(name string, values ...any) {
-	fmt.Fprintf(&t.results, "Benchmark%s 1", name)
-	for i := 0; i+1 < len(values); i += 2 {
-		fmt.Fprintf(&t.results, " %v %s", values[i], values[i+1])
-	}
-	t.results.WriteByte('\n')
-}
-
-func (t *tree) file(root string) string {
-	return filepath.Join(root, "bin", "bench-"+t.revision+".txt")
-}
-
-type config struct {
-	root, against string
-	period        time.Duration
-	scrapes       int
-	curves        bool
-}
 
 // Run is the command.
 func Run(ctx context.Context, args []string) error {
@@ -158,8 +130,6 @@ func Run(ctx context.Context, args []string) error {
 	}
 	return page.Save(filepath.Join(c.root, "docs"), "performance", text, figures)
 }
-
-func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...) }
 
 // measure measures all trees, at the same time where they run for long.
 func (c config) measure(ctx context.Context, trees []*tree) error {
@@ -287,9 +257,4 @@ func checkout(ctx context.Context, root, revision string) (*tree, func(), error)
 		return nil, nil, fmt.Errorf("git worktree add %s failed", short)
 	}
 	return &tree{root: dir, revision: short}, remove, nil
-}
-
-// per scales a difference between two times to a minute.
-func per(difference float64, from, to process.Usage) float64 {
-	return difference * float64(time.Minute) / float64(to.At.Sub(from.At))
 }

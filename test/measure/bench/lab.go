@@ -392,3 +392,36 @@ func (s state) callsSince(before state) map[string]float64 {
 	}
 	return out
 }
+
+// tree is a revision that is measured; its results go to a file in bin/.
+type tree struct {
+	root, revision string
+	results        bytes.Buffer
+}
+
+// add writes one measurement.
+func (t *tree) add(name string, values ...any) {
+	fmt.Fprintf(&t.results, "Benchmark%s 1", name)
+	for i := 0; i+1 < len(values); i += 2 {
+		fmt.Fprintf(&t.results, " %v %s", values[i], values[i+1])
+	}
+	t.results.WriteByte('\n')
+}
+
+func (t *tree) file(root string) string {
+	return filepath.Join(root, "bin", "bench-"+t.revision+".txt")
+}
+
+type config struct {
+	root, against string
+	period        time.Duration
+	scrapes       int
+	curves        bool
+}
+
+func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...) }
+
+// per scales a difference between two times to a minute.
+func per(difference float64, from, to process.Usage) float64 {
+	return difference * float64(time.Minute) / float64(to.At.Sub(from.At))
+}

@@ -15,29 +15,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
-// Comparison is what the database was compared with: the servers that write to it, the reference where there is one,
-// and what the
-// fleet really did.
-type Comparison struct {
-	// Names are how many names of series the database has, Series their series, Queries the dashboard queries compared.
-	Names   int
-	Series  float64
-	Queries int `json:",omitempty"`
-	// Differences are what the database has differently.
-	Differences []string `json:",omitempty"`
-	Facts       []Fact
-}
-
-// Fact is a figure of the whole fleet, in the database and in truth.
-type Fact struct {
-	Name            string
-	Database, Truth float64
-}
-
-func (c *Comparison) differs(format string, args ...any) {
-	c.Differences = append(c.Differences, fmt.Sprintf(format, args...))
-}
-
 // compareTime is a time whose samples have arrived in the database.
 func (l *lab) compareTime() time.Time {
 	return time.Now().Add(-min(30*time.Second, 2*l.interval)).Truncate(time.Second)

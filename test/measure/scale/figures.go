@@ -2,6 +2,7 @@ package scale
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -170,4 +171,30 @@ func (f Figures) MaxGPUs() map[string]float64 {
 		"memory":    thousands(0.6 * f.MemoryGiB * 1024 / s.Of("peak") * gpus),
 		"processor": thousands(0.5 * float64(f.Cores) / s.Of("cpu") * gpus),
 	}
+}
+
+// maxima are the figures that are not added up over the servers.
+var maxima = []string{"page", "scrape50", "scrape99"}
+
+// Comparison is what the database was compared with: the servers that write to it, the reference where there is one,
+// and what the
+// fleet really did.
+type Comparison struct {
+	// Names are how many names of series the database has, Series their series, Queries the dashboard queries compared.
+	Names   int
+	Series  float64
+	Queries int `json:",omitempty"`
+	// Differences are what the database has differently.
+	Differences []string `json:",omitempty"`
+	Facts       []Fact
+}
+
+// Fact is a figure of the whole fleet, in the database and in truth.
+type Fact struct {
+	Name            string
+	Database, Truth float64
+}
+
+func (c *Comparison) differs(format string, args ...any) {
+	c.Differences = append(c.Differences, fmt.Sprintf(format, args...))
 }

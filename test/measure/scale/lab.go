@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -262,4 +263,49 @@ func (l *lab) wait(ctx context.Context, length time.Duration) (aborted string, e
 		}
 	}
 	return "", nil
+}
+
+// options say how a fleet is measured.
+type options struct {
+	root        string
+	nodes, gpus int // gpus of each node
+	// servers share the nodes: by cluster, or, with split "node", the nodes of one cluster by a hash of their names.
+	servers int
+	split   string
+	// reference is one more server that scrapes everything and writes nothing.
+	reference bool
+	// period is how long the fleet is scraped, at each interval.
+	period, interval time.Duration
+	history          time.Duration
+	// repeat is how often each query runs (0: never), timeout the limit of one, queriesFor that of all.
+	repeat              int
+	timeout, queriesFor time.Duration
+	memoryGiB           float64
+	log                 io.Writer
+}
+
+// The ways to share nodes between servers.
+const (
+	byCluster = "cluster"
+	byNode    = "node"
+)
+
+// queryTimeout limits the queries about the servers themselves, which may be busy.
+const queryTimeout = 2 * time.Minute
+
+// instant evaluates a query on a server now.
+func instant(ctx context.Context, s *server, query string, at time.Time) ([]dashboard.Series, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	return s.Instant(ctx, query, at)
+}
+
+// value is the sum of the series of a result.
+func value(ctx context.Context, s *server, query string, at time.Time) (float64, error) {
+	series, err := instant(ctx, s, query, at)
+	total := 0.0
+	for _, s := range series {
+		total += s.Points[0].Value
+	}
+	return total, err
 }

@@ -17,9 +17,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/process"
 )
 
-// queryTimeout limits the queries about the servers themselves, which may be busy.
-const queryTimeout = 2 * time.Minute
-
 // measurement is one step while it is measured. What cannot be measured is a problem in the figures, and costs no other
 // figure.
 type measurement struct {
@@ -122,9 +119,6 @@ func (m *measurement) scrape(ctx context.Context) (err error) {
 	return nil
 }
 
-// maxima are the figures that are not added up over the servers.
-var maxima = []string{"page", "scrape50", "scrape99"}
-
 // queries are what the servers report of themselves, by figure; $w is the measured period.
 func (m *measurement) queries() map[string]string {
 	const targets = `{job!="prometheus"}`
@@ -158,23 +152,6 @@ func (m *measurement) queries() map[string]string {
 		out[name] = strings.ReplaceAll(query, "$w", m.over)
 	}
 	return out
-}
-
-// instant evaluates a query on a server now.
-func instant(ctx context.Context, s *server, query string, at time.Time) ([]dashboard.Series, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	return s.Instant(ctx, query, at)
-}
-
-// value is the sum of the series of a result.
-func value(ctx context.Context, s *server, query string, at time.Time) (float64, error) {
-	series, err := instant(ctx, s, query, at)
-	total := 0.0
-	for _, s := range series {
-		total += s.Points[0].Value
-	}
-	return total, err
 }
 
 // series reads what the servers report of themselves.
@@ -299,4 +276,20 @@ func (m *measurement) writeHistory(ctx context.Context, dashboards []dashboard.D
 		}
 	}
 	return errors.Join(ctx.Err(), errors.New("Prometheus did not load the blocks of the history"))
+}
+
+// query runs the queries of the dashboards: of one server all, of the database those above node level.
+func (m *measurement) query(ctx context.Context, dashboards []dashboard.Dashboard) {
+	q := querier{server: m.servers[0], repeat: m.repeat, timeout: m.timeout, total: m.queriesFor, scrape: m.interval}
+	into := &m.Queries
+	if m.database != nil {
+		q.server, into, dashboards = m.database, &m.DatabaseQueries, above(dashboards)
+	}
+	if m.repeat == 0 {
+		return
+	}
+	m.progress("running the queries of %d dashboards on %s", len(dashboards), q.server.name)
+	var err error
+	*into, err = q.all(ctx, dashboards)
+	m.problem("queries of the dashboards", err)
 }

@@ -39,22 +39,6 @@ func window(span, scrape time.Duration, now time.Time) dashboard.Window {
 		Step: max(time.Minute, (span / 1000).Truncate(time.Minute))}
 }
 
-// query runs the queries of the dashboards: of one server all, of the database those above node level.
-func (m *measurement) query(ctx context.Context, dashboards []dashboard.Dashboard) {
-	q := querier{server: m.servers[0], repeat: m.repeat, timeout: m.timeout, total: m.queriesFor, scrape: m.interval}
-	into := &m.Queries
-	if m.database != nil {
-		q.server, into, dashboards = m.database, &m.DatabaseQueries, above(dashboards)
-	}
-	if m.repeat == 0 {
-		return
-	}
-	m.progress("running the queries of %d dashboards on %s", len(dashboards), q.server.name)
-	var err error
-	*into, err = q.all(ctx, dashboards)
-	m.problem("queries of the dashboards", err)
-}
-
 // querier runs the queries of dashboards on a server: each up to repeat times, all of them within total.
 type querier struct {
 	server         *server

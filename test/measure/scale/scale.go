@@ -11,7 +11,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -22,31 +21,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/measure/page"
 	"github.com/gpu-exporter/gpu-exporter/test/process"
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
-)
-
-// options say how a fleet is measured.
-type options struct {
-	root        string
-	nodes, gpus int // gpus of each node
-	// servers share the nodes: by cluster, or, with split "node", the nodes of one cluster by a hash of their names.
-	servers int
-	split   string
-	// reference is one more server that scrapes everything and writes nothing.
-	reference bool
-	// period is how long the fleet is scraped, at each interval.
-	period, interval time.Duration
-	history          time.Duration
-	// repeat is how often each query runs (0: never), timeout the limit of one, queriesFor that of all.
-	repeat              int
-	timeout, queriesFor time.Duration
-	memoryGiB           float64
-	log                 io.Writer
-}
-
-// The ways to share nodes between servers.
-const (
-	byCluster = "cluster"
-	byNode    = "node"
 )
 
 // plan are the steps: fleets on one server, then on several.
