@@ -12,21 +12,21 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
-// trouble is a node with an idle GPU, an oversubscribed one, and an XID that comes later. The rest is well.
+// trouble is a node with an idle GPU, an oversubscribed one, and an XID that comes later.
 const trouble = `scenario 1
-title "trouble on three cards"
+title "trouble on three GPUs"
 include 8xh100-idle.scenario
 
-# Cards 0 to 3: a training job, at work all the time.
+# GPUs 0 to 3: a training job, busy all the time.
 process gpu=0 pid=10100 memory=60GiB busy=90% period=2s dram=48%
 process gpu=1 pid=10101 memory=60GiB busy=90% period=2s dram=48%
 process gpu=2 pid=10102 memory=60GiB busy=90% period=2s dram=48%
 process gpu=3 pid=10103 memory=60GiB busy=90% period=2s dram=48%
-# Card 4: three tenants in time slices want more than there is, of time and of memory.
+# GPU 4: three time-sliced containers need more than there is, of time and of memory.
 process gpu=4 pid=10400 memory=30GiB busy=70% period=1s
 process gpu=4 pid=10401 memory=26GiB busy=60% period=1s phase=300ms
 process gpu=4 pid=10402 memory=22GiB busy=50% period=1s phase=600ms
-# Card 6: held, and nothing was ever done on it. Cards 5 and 7 are free.
+# GPU 6: allocated and never busy. GPUs 5 and 7 are unallocated.
 process gpu=6 pid=10600 memory=520MiB busy=0%
 
 at 60s gpu 1 xid 95           # an uncontained memory error
@@ -42,17 +42,17 @@ pod notebooks/jupyter-chidi container notebook nvidia.com/gpu.shared=GPU-5a0e110
 pod research/abandoned-experiment container experiment nvidia.com/gpu=GPU-5a0e1106-8c1d-4e6b-9d10-000000000006 pids=10600
 `
 
-// quicker is by how much every duration of the rules is shorter than shipped: half an hour takes 30 seconds.
+// quicker divides every duration of the rules: half an hour takes 30 seconds.
 const quicker = 60
 
-// TestAlerts lets an idle GPU, an oversubscribed GPU and an XID happen on a node, and asks a real Prometheus
-// with the shipped rules which alerts fired: these, and no other.
+// TestAlerts has an idle GPU, an oversubscribed GPU and an XID on a node, and checks with a real Prometheus and the
+// shipped rules that exactly the alerts for them fire.
 func TestAlerts(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	p := built(t)
 	dir := t.TempDir()
 	scenario, pods := filepath.Join(dir, "trouble.scenario"), filepath.Join(dir, "trouble.pods")
-	// A scenario includes what lies beside it.
+	// A scenario includes files beside it.
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(p.root, "testdata", "scenarios"))); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestAlerts(t *testing.T) {
 	url := p.server(t, dir, "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: ['"+rules+"']\n"+scrapeConfig(node, ""))
 	c := dashboard.Client{URL: url}
 
-	// What a pod or GPU is named by decides: an alert on the wrong one is not the expected one.
+	// Alerts are identified by pod and GPU.
 	const ofAlert = `alertname, namespace, pod, gpu, xid`
 	want := map[string]bool{
 		"GPUAllocatedIdle pod=research/abandoned-experiment": true,
@@ -100,7 +100,7 @@ func TestAlerts(t *testing.T) {
 		return nil
 	}
 	servers.Within(t, 4*time.Minute, "the alerts", look)
-	// Some time more, in which nothing else may fire.
+	// For some time more, nothing else may fire.
 	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(time.Second) {
 		if err := look(); err != nil {
 			t.Fatal(err)
@@ -108,7 +108,7 @@ func TestAlerts(t *testing.T) {
 	}
 	for _, name := range keys(fired) {
 		if !want[name] {
-			t.Errorf("fired, and nothing happened that should make it: %s", name)
+			t.Errorf("fired without a cause: %s", name)
 		}
 	}
 	var table strings.Builder

@@ -62,7 +62,7 @@ func TestDashboardsOnPrometheus(t *testing.T) {
 		t.Fatal(err)
 	}
 	if wrote.Samples == 0 {
-		t.Fatal("the fleet has no past")
+		t.Fatal("the fleet has no history")
 	}
 	at := p.fleet(t, config.Epoch)
 	node := p.node(t, filepath.Join(p.root, "testdata", "scenarios", "demo.scenario"), filepath.Join(p.root, "testdata", "kubelet", "demo.pods"))
@@ -84,9 +84,9 @@ func TestDashboardsOnPrometheus(t *testing.T) {
 	report(t, "dashboards-prometheus", cover(t, c, dashboard.Window{From: now.Add(-6 * time.Hour), To: now, Step: time.Minute, Scrape: time.Minute}, emptyInDemo))
 }
 
-// sumsClose asks whether, over hours in which pods came and went, what Prometheus makes of the containers'
-// counters adds up to the GPU's. A pod that comes between two scrapes is seen first with what it did until then,
-// and increase knows nothing of what was before a first sample: that much may be missing for each.
+// sumsClose checks that, over hours with pods that came and went, Prometheus' increases of the containers' counters
+// add up to the GPU's. A pod that starts between two scrapes has a value in its first sample, and increase ignores
+// what was before it: that much may be missing for each.
 func sumsClose(t *testing.T, c dashboard.Client, to time.Time, scrape time.Duration) {
 	t.Helper()
 	byGPU := func(query string, at time.Time) map[string]float64 {
@@ -103,7 +103,7 @@ func sumsClose(t *testing.T, c dashboard.Client, to time.Time, scrape time.Durat
 	scrapes := int(time.Hour / scrape)
 	for _, q := range []struct {
 		what, parts, rest, whole string
-		most                     float64 // what a GPU can do in a second
+		most                     float64 // maximum of a GPU per second
 	}{
 		{"busy", "gpu_container_busy_seconds_total", "gpu_unattributed_busy_seconds_total", "gpu_busy_seconds_total", 1},
 		{"energy", "gpu_container_energy_joules_total", "gpu_unattributed_energy_joules_total", "gpu_energy_joules_total", 700},
@@ -114,8 +114,8 @@ func sumsClose(t *testing.T, c dashboard.Client, to time.Time, scrape time.Durat
 			at := to.Add(-time.Duration(back) * time.Hour)
 			whole, parts, rest := byGPU(sum(q.whole)+" > 60", at), byGPU(sum(q.parts), at), byGPU(sum(q.rest), at)
 			came := byGPU(fmt.Sprintf("count by (node, uuid) (count_over_time(%s[1h]) < %d)", q.parts, scrapes), at)
-			// Towards the window's edges increase goes on as far as a scrape, but never below zero: of a counter that was still
-			// next to nothing at the window's first scrape it makes less than of the GPU's.
+			// Increase extrapolates by up to a scrape towards the edges of the range, but never below zero: for a
+			// counter that was near zero at the first scrape it yields less than for the GPU's.
 			first := (time.Hour - scrape).Seconds()
 			young := byGPU(fmt.Sprintf("count by (node, uuid) (increase(%[1]s[1h]) * %[3]g > %[1]s offset %[4]gs or increase(%[2]s[1h]) * %[3]g > %[2]s offset %[4]gs)",
 				q.parts, q.rest, scrape.Seconds()/first, first), at)
@@ -136,7 +136,7 @@ func sumsClose(t *testing.T, c dashboard.Client, to time.Time, scrape time.Durat
 			}
 		}
 		if still < 40 || moved < 4 {
-			t.Errorf("%s: %d GPUs without and %d with pods that came or went: not enough to tell anything", q.what, still, moved)
+			t.Errorf("%s: %d GPUs without and %d with pods that came or went: too few", q.what, still, moved)
 		}
 		t.Logf("%s, increase over 1 h: %d GPU-hours without churn differ by at most %.4f %%, %d with churn by at most %.2f %%", q.what, still, worst*100, moved, worstMoved*100)
 	}

@@ -22,7 +22,7 @@ func TestDemo(t *testing.T) {
 	servers.Within(t, 30*time.Second, "the exporter is first", servers.Answers("http://"+node+"/-/ready"))
 	servers.Within(t, 3*time.Minute, "database and rules", func() error {
 		if said := out.String(); !strings.Contains(said, "/vmui/") || strings.Contains(said, "without database") {
-			return fmt.Errorf("it says: %s", said)
+			return fmt.Errorf("output: %s", said)
 		}
 		return nil
 	})
@@ -45,7 +45,7 @@ func TestDemo(t *testing.T) {
 	checkPages(t, c, window, emptyInDemo)
 }
 
-// TestTakenPort: a port that somebody has is named with what to set, and the exporter runs on.
+// TestTakenPort: the error for a port in use names what to set, and the exporter keeps running.
 func TestTakenPort(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	p := built(t)
@@ -54,7 +54,7 @@ func TestTakenPort(t *testing.T) {
 		"--database="+servers.Address(t), "--rules="+servers.Address(t), "--fleet="+fleet, "--", p.exporter, "--web.listen-address="+node)
 	servers.Within(t, 30*time.Second, "the taken port", func() error {
 		if said := out.String(); !strings.Contains(said, fleet) || !strings.Contains(said, "FLEET_LISTEN=") || !strings.Contains(said, "the exporter goes on") {
-			return fmt.Errorf("it says: %s", said)
+			return fmt.Errorf("output: %s", said)
 		}
 		return servers.Answers("http://" + node + "/-/ready")()
 	})

@@ -1,5 +1,5 @@
-// Package endtoend_test plays whole installations: the exporter on a fake driver, a kubelet, a simulated
-// fleet, a real Prometheus (and a VictoriaMetrics) with the shipped rules, and every query of the dashboards.
+// Package endtoend_test runs whole installations: the exporter on a fake driver, a kubelet, a simulated fleet, a real
+// Prometheus (and a VictoriaMetrics) with the shipped rules, and every query of the dashboards.
 package endtoend_test
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
-// programs are what the tests run.
+// programs are those that the tests run.
 type programs struct{ root, exporter, standin, prometheus, vmalert string }
 
 func built(t *testing.T) programs {
@@ -37,7 +37,7 @@ func (p programs) fleet(t *testing.T, epoch time.Time) (address_ string) {
 	return at
 }
 
-// server starts a Prometheus with that configuration and data.
+// server starts a Prometheus with a configuration and data.
 func (p programs) server(t *testing.T, dir, config string) (url string) {
 	t.Helper()
 	file := filepath.Join(dir, "prometheus.yml")

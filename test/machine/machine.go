@@ -1,5 +1,5 @@
-// Package machine lays out a node with a fake driver, a kubelet and the trees of a host, and runs the real binary on
-// it, for tests that look at the running program from the outside.
+// Package machine sets up a node with a fake driver, a kubelet and the files of a host, and runs the real binary on
+// it, for tests of the running program from the outside.
 package machine
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
-// build makes the programs once per test binary.
+// build builds the programs once per test binary.
 var build = sync.OnceValues(func() (string, error) {
 	root, err := standin.RepositoryRoot()
 	if err != nil {
@@ -35,7 +35,7 @@ var build = sync.OnceValues(func() (string, error) {
 	return root, nil
 })
 
-// Root returns the repository's folder, after the exporter was built into its bin.
+// Root returns the repository's directory, after the exporter was built into its bin.
 func Root(t testing.TB) string {
 	t.Helper()
 	root, err := build()
@@ -50,8 +50,8 @@ func Binary(t testing.TB) string { return filepath.Join(Root(t), "bin", "gpu-exp
 
 // Node is a node for the real binary. Its kubelet runs until the test ends.
 type Node struct {
-	Name    string // of which its series are; Lay calls it test-node
-	Dir     string // everything of the node but the socket is below it
+	Name    string // label of its series; Lay sets test-node
+	Dir     string // of everything but the socket
 	Library string
 	Socket  string
 	Kmsg    string // the kernel log; empty: none
@@ -59,10 +59,10 @@ type Node struct {
 	Kubelet *standin.Kubelet
 	Control *scenario.Control
 
-	env []string // leads the fake driver to its scenario
+	env []string // for the fake driver
 }
 
-// Lay lays a node out from the text of a scenario and of its pods.
+// Lay sets up a node from a scenario and pods.
 func Lay(t testing.TB, s *scenario.Scenario, pods standin.KubeletNode) *Node {
 	t.Helper()
 	n := &Node{Name: "test-node", Dir: t.TempDir()}
@@ -77,7 +77,7 @@ func Lay(t testing.TB, s *scenario.Scenario, pods standin.KubeletNode) *Node {
 	if n.Trees, err = standin.WriteTrees(n.Dir, s, pods); err != nil {
 		t.Fatal(err)
 	}
-	// A socket's path may have some hundred characters; the name of a test may be longer.
+	// A socket's path is limited to about a hundred characters; the name of a test may be longer.
 	short, err := os.MkdirTemp("", "kubelet-")
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func Lay(t testing.TB, s *scenario.Scenario, pods standin.KubeletNode) *Node {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("the kubelet of the stand-in: %v", err)
+			t.Errorf("kubelet: %v", err)
 		}
 	})
 	if err := n.Kubelet.Ready(t.Context()); err != nil {
@@ -101,7 +101,7 @@ func Lay(t testing.TB, s *scenario.Scenario, pods standin.KubeletNode) *Node {
 	return n
 }
 
-// Shipped lays out one of the nodes of testdata, by the names of its scenario and its pods.
+// Shipped sets up one of the nodes of testdata, by the names of its scenario and its pods.
 func Shipped(t testing.TB, name, pods string) *Node {
 	t.Helper()
 	root := Root(t)
@@ -122,13 +122,13 @@ func Shipped(t testing.TB, name, pods string) *Node {
 	return Lay(t, s, node)
 }
 
-// Flags lead an exporter to the node.
+// Flags are the flags with which an exporter runs on the node.
 func (n *Node) Flags() []string {
 	return []string{"--node-name=" + n.Name, "--nvml.library=" + n.Library, "--kubelet.socket=" + n.Socket, "--path.sysfs=" + n.Trees.Sysfs,
 		"--path.procfs=" + n.Trees.Procfs, "--path.pod-logs=" + n.Trees.PodLogs, "--path.container-logs=" + n.Trees.ContainerLogs, "--path.kmsg=" + n.Kmsg}
 }
 
-// Options are how an exporter is run.
+// Options of an exporter.
 type Options struct {
 	Flags []string // beside those of the node
 	Env   []string // beside the test's own
@@ -139,12 +139,12 @@ type Options struct {
 
 // Exporter is a running exporter.
 type Exporter struct {
-	// Address is host:port; TLS tells that it is spoken there.
+	// Address is host:port; TLS: it serves TLS.
 	Address string
 	TLS     bool
-	// PID is that of the exporter itself.
+	// PID is the process id of the exporter itself.
 	PID int
-	// Done is closed once it ended; Err is then how.
+	// Done is closed once the exporter exited; Err is then its error.
 	Done chan struct{}
 	Err  error
 
@@ -153,14 +153,14 @@ type Exporter struct {
 	out bytes.Buffer // guarded by mu
 }
 
-// Write takes what the exporter says.
+// Write collects the output of the exporter.
 func (e *Exporter) Write(b []byte) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.out.Write(b)
 }
 
-// Said is everything that the exporter wrote to its standard output and error.
+// Said is all output of the exporter.
 func (e *Exporter) Said() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -201,13 +201,13 @@ func (n *Node) Start(t testing.TB, o Options) *Exporter {
 			if len(said) > 4000 {
 				said = "… " + said[len(said)-4000:]
 			}
-			t.Logf("the exporter said:\n%s", said)
+			t.Logf("output of the exporter:\n%s", said)
 		}
 	})
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		select {
 		case <-e.Done:
-			t.Fatalf("the exporter ended: %v\n%s", e.Err, e.Said())
+			t.Fatalf("the exporter exited: %v\n%s", e.Err, e.Said())
 		default:
 		}
 		c, err := net.Dial("tcp", e.Address)
@@ -220,7 +220,7 @@ func (n *Node) Start(t testing.TB, o Options) *Exporter {
 		}
 	}
 	if e.PID = e.cmd.Process.Pid; len(o.Under) > 0 {
-		// What it runs under is another program: the exporter is its child.
+		// Under another program, the exporter is its child.
 		if of := process.Children(e.PID); len(of) > 0 {
 			e.PID = of[0]
 		}
@@ -228,7 +228,7 @@ func (n *Node) Start(t testing.TB, o Options) *Exporter {
 	return e
 }
 
-// Stop ends the exporter as an operator would, and waits for its end. It may be called again.
+// Stop sends SIGTERM and waits for the exit. It may be called again.
 func (e *Exporter) Stop() {
 	select {
 	case <-e.Done:

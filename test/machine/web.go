@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// Password is that of the user prometheus in a Web that has users.
+// Password is that of the user prometheus in a Web with users.
 const Password = "correct-horse-battery"
 
-// passwordHash is bcrypt's of Password, at the least cost.
+// passwordHash is the bcrypt hash of Password, at minimum cost.
 const passwordHash = "$2a$04$4k7CcftXubj3hvwzw1iFdOAlsjCppQcTWDOpzA0DBMfFoHWqFZX.y"
 
-// Web is what a web configuration asks for beside TLS.
+// Web is what a web configuration has beside TLS.
 type Web struct{ Users bool }
 
 // WebConfig writes a certificate for the loopback, its key, and a web configuration into dir, and returns the path of

@@ -20,8 +20,7 @@ type Child struct {
 }
 
 // Start starts cmd in a process group of its own, so that a Ctrl-C does not reach it, and keeps the end of its output
-// unless
-// cmd.Stdout is set. It is stopped when the thread of the caller ends: call runtime.LockOSThread before.
+// unless cmd.Stdout is set. The program stops when the thread of the caller ends: call runtime.LockOSThread before.
 func Start(cmd *exec.Cmd) (*Child, error) {
 	c := &Child{cmd: cmd, done: make(chan struct{})}
 	if cmd.Stdout == nil {
@@ -60,8 +59,7 @@ func (c *Child) Exited() error {
 const stopTimeout = 15 * time.Second
 
 // Stop sends SIGTERM and waits; it kills a program that does not exit in time. The error says what went wrong: the
-// program
-// had exited already, failed, or was killed.
+// program had exited already, failed, or was killed.
 func (c *Child) Stop() error {
 	if err := c.Exited(); err != nil {
 		return err

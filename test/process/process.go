@@ -1,4 +1,4 @@
-// Package process reads what a running program takes of the machine: from /proc, without asking the program.
+// Package process runs programs, and reads from /proc what they use of the machine.
 package process
 
 import (
@@ -11,18 +11,17 @@ import (
 	"time"
 )
 
-// Use is what a process has taken of the machine up to a moment.
+// Usage is what a process has used of the machine up to a time.
 type Usage struct {
 	At time.Time
-	// Resident is the memory that it holds, Peak the most that it ever held, Anonymous what of Resident is no file's
-	// (its heap and stacks; the rest is its program and libraries, which the system drops and reads again as it likes),
-	// in MiB.
+	// Resident is its memory, Peak the maximum of that, Anonymous what of Resident is not backed by files (its heap
+	// and stacks; the system drops pages of files as it likes), in MiB.
 	Resident, Anonymous, Peak float64
-	// CPU is the processor time of all its threads, the kernel's for it included.
+	// CPU is the processor time of all its threads, in the kernel too.
 	CPU time.Duration
 }
 
-// Of reads the use of the process with this id. The error names the file where it is gone.
+// Of reads the usage of a process.
 func Of(pid int) (Usage, error) {
 	u := Usage{At: time.Now()}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -42,8 +41,7 @@ func Of(pid int) (Usage, error) {
 	return u, nil
 }
 
-// memory reads VmRSS, RssAnon and VmHWM, which stand in KiB. None is there once a process has ended and is not yet
-// waited for.
+// memory reads VmRSS, RssAnon and VmHWM in KiB. A zombie has none of them.
 func memory(status string) (resident, anonymous, peak float64, err error) {
 	for l := range strings.Lines(status) {
 		f := strings.Fields(l)
@@ -70,7 +68,7 @@ func memory(status string) (resident, anonymous, peak float64, err error) {
 	return resident, anonymous, peak, nil
 }
 
-// processor reads utime and stime. The name before them may hold spaces and brackets.
+// processor reads utime and stime. The name before them may contain spaces and brackets.
 func processor(stat string) (time.Duration, error) {
 	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(f) < 13 {
@@ -88,8 +86,8 @@ func processor(stat string) (time.Duration, error) {
 	return time.Duration(user+system) * time.Second / ticks, nil
 }
 
-// Run runs a command to its end and tells the most memory that it held, in MiB. The kernel's own figure, ru_maxrss of a
-// child that has ended, is not of use here: it begins with what the parent held when it started the child.
+// Run runs a command to its end and returns its peak memory in MiB. The kernel's own figure, ru_maxrss of the child,
+// begins with the memory of the parent.
 func Run(cmd *exec.Cmd) (peak float64, err error) {
 	if err := cmd.Start(); err != nil {
 		return 0, err
@@ -101,7 +99,7 @@ func Run(cmd *exec.Cmd) (peak float64, err error) {
 		defer every.Stop()
 		most := 0.0
 		for {
-			// Start returned behind the child's exec: this is the program's own memory already.
+			// Start returns after the child's exec: this is the program's own memory.
 			if u, err := Of(cmd.Process.Pid); err == nil {
 				most = max(most, u.Peak)
 			}
@@ -118,7 +116,7 @@ func Run(cmd *exec.Cmd) (peak float64, err error) {
 	return <-last, err
 }
 
-// Children are the ids of the processes that the threads of this one have started and that have not ended.
+// Children are the running processes that the threads of a process started.
 func Children(pid int) []int {
 	var out []int
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
@@ -133,22 +131,22 @@ func Children(pid int) []int {
 	return out
 }
 
-// Precise is the processor time that the threads which a process has now have taken, to the nanosecond, where Use.CPU
-// counts in ticks of 10 ms. What threads took that have ended is not in it: it serves to measure a program whose
-// threads stay, as a Go program's do.
+// Precise is the processor time of the current threads of a process, to the nanosecond, where Usage.CPU counts in
+// ticks of 10 ms. Threads that ended are not included: it is for programs whose threads stay, such as those written in
+// Go.
 func Precise(pid int) (time.Duration, error) {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil {
 		return 0, err
 	}
 	if len(tasks) == 0 {
-		return 0, fmt.Errorf("/proc/%d/task: no thread shows its time (schedstat)", pid)
+		return 0, fmt.Errorf("/proc/%d/task: no thread has schedstat", pid)
 	}
 	var sum time.Duration
 	for _, t := range tasks {
 		text, err := os.ReadFile(t)
 		if err != nil {
-			continue // it ended meanwhile
+			continue // the thread ended
 		}
 		ran, _, _ := strings.Cut(string(text), " ")
 		ns, err := strconv.ParseInt(ran, 10, 64)
@@ -160,7 +158,7 @@ func Precise(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
-// PerMinute is the processor time that was taken in each minute between two looks.
+// PerMinute is the processor time per minute between two readings.
 func PerMinute(from, to Usage) time.Duration {
 	if !to.At.After(from.At) {
 		return 0
@@ -168,7 +166,7 @@ func PerMinute(from, to Usage) time.Duration {
 	return time.Duration(float64(to.CPU-from.CPU) * float64(time.Minute) / float64(to.At.Sub(from.At)))
 }
 
-// Available is the memory of the machine that programs can still have, in MiB.
+// Available is the memory that programs can still allocate, in MiB.
 func Available() (float64, error) { return meminfo("MemAvailable:") }
 
 // Total is the memory of the machine in MiB.
@@ -188,7 +186,7 @@ func meminfo(name string) (float64, error) {
 	return 0, fmt.Errorf("/proc/meminfo has no %s", name)
 }
 
-// Load is the machine's load average of the last minute; empty where the system does not tell.
+// Load is the machine's load average of the last minute; empty if unknown.
 func Load() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

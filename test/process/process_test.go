@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// holds is the size in MiB of what the test's own program is to hold where it is started as a child.
+// holds is the memory in MiB that the test's own program allocates when it runs as a child.
 const holds = "TEST_PROCESS_HOLDS"
 
 // pages touches so many MiB.
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What a child held is told: not what its parent holds.
+// The memory of a child does not include its parent's.
 func TestRun(t *testing.T) {
 	of := func(mib int) float64 {
 		cmd := exec.Command(os.Args[0])
@@ -39,10 +39,10 @@ func TestRun(t *testing.T) {
 	mine := pages(300)
 	small := of(1)
 	if large < 150 || small < 1 || small > 150 {
-		t.Errorf("a child with 150 MiB held %.0f, one with 1 beside a parent with %d held %.0f", large, len(mine)>>20, small)
+		t.Errorf("a child with 150 MiB has %.0f, one with 1 and a parent with %d has %.0f", large, len(mine)>>20, small)
 	}
 	if _, err := Run(exec.Command("/nowhere")); err == nil {
-		t.Error("a program that is not there ran")
+		t.Error("a missing program ran")
 	}
 	if _, err := Run(exec.Command("false")); err == nil {
 		t.Error("a program that failed did not")
@@ -70,7 +70,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A process can be read while it runs, and what it takes is told.
+// A running process can be read.
 func TestOf(t *testing.T) {
 	before, err := Of(os.Getpid())
 	if err != nil || before.Resident <= 0 || before.Peak < before.Resident/2 {
@@ -90,10 +90,10 @@ func TestOf(t *testing.T) {
 		t.Errorf("from %+v to %+v, %v", before, after, err)
 	}
 	if _, err := Precise(1 << 30); err == nil {
-		t.Error("a process that cannot be has taken time")
+		t.Error("a missing process has used time")
 	}
 	if _, err := Of(1 << 30); err == nil {
-		t.Error("a process that cannot be is read")
+		t.Error("a missing process is read")
 	}
 	if total, err := Total(); err != nil || total <= 0 {
 		t.Error(total, err)

@@ -1,5 +1,5 @@
-// Package prometheus_test holds the exporter against a real Prometheus: its scrape, its text checks, and
-// the questions that the metrics must answer. Prometheus and promtool are built from tools/prometheus.
+// Package prometheus_test runs the exporter with a real Prometheus: its scrape, its checks of the text format, and the
+// example queries of the documentation. Prometheus and promtool are built from tools/prometheus.
 package prometheus_test
 
 import (
@@ -36,7 +36,7 @@ func exampleQueries(t *testing.T, root string) []string {
 	return out
 }
 
-// emptyInDemo are the queries that a node in good health, watched for a minute, answers with nothing.
+// emptyInDemo are the queries without data on a healthy node in its first minute.
 var emptyInDemo = map[string]string{
 	`gpu_device_up == 0`: "no GPU is broken",
 	`gpu_container_visible unless on (node, uuid, namespace, pod, container) gpu_container_allocation_ratio`:     "nobody looks into containers unasked",
@@ -103,7 +103,7 @@ func TestRealPrometheusScrapesTheDemo(t *testing.T) {
 	count(`up == 1`, 1)
 	count(`gpu_device_up == 1`, 8)
 	count(`rate(gpu_busy_seconds_total[15s]) / rate(gpu_observed_seconds_total[15s]) <= 1`, 8)
-	count(`gpu_allocation_ratio == 0`, 1) // GPU 7 is free
+	count(`gpu_allocation_ratio == 0`, 1) // GPU 7 is unallocated
 	count(`sum by (node) (gpu_container_allocation_ratio)`, 1)
 	count(`abs(sum by (uuid) (rate(gpu_time_seconds_total[20s])) - 1) < 0.2`, 8)                 // each second of each GPU once
 	count(`histogram_quantile(0.99, sum(rate(gpu_exporter_call_duration_seconds[15s]))) > 0`, 1) // a native histogram
@@ -115,12 +115,12 @@ func TestRealPrometheusScrapesTheDemo(t *testing.T) {
 		case err != nil:
 			t.Errorf("%s: %v", q, err)
 		case len(got) == 0 && !excused:
-			t.Errorf("%s answers nothing", q)
+			t.Errorf("%s has no data", q)
 		case len(got) > 0 && excused:
-			t.Errorf("%s answers %d series, and is excused from answering", q, len(got))
+			t.Errorf("%s has %d series, although it is listed as empty", q, len(got))
 		}
 	}
 	if strings.Contains(said.String(), "level=ERROR") || strings.Contains(said.String(), "Error on ingesting") {
-		t.Errorf("Prometheus complains:\n%s", said.String())
+		t.Errorf("warnings of Prometheus:\n%s", said.String())
 	}
 }
