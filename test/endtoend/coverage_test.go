@@ -117,7 +117,8 @@ func cover(t *testing.T, c dashboard.Client, w dashboard.Window, empty absent) s
 }
 
 // run runs one query as its panel does.
-func run(ctx context.Context, c dashboard.Client, d dashboard.Dashboard, target dashboard.Target, values dashboard.Values, w dashboard.Window) (series int, duration time.Duration, err error) {
+func run(ctx context.Context, c dashboard.Client, d dashboard.Dashboard, target dashboard.Target, values dashboard.Values,
+	w dashboard.Window) (series int, duration time.Duration, err error) {
 	query, err := d.Fill(target.Expr, values, w)
 	if err != nil {
 		return 0, 0, err

@@ -65,7 +65,8 @@ func TestDashboardsOnPrometheus(t *testing.T) {
 		t.Fatal("the fleet has no history")
 	}
 	at := p.fleet(t, config.Epoch)
-	node := p.node(t, filepath.Join(p.root, "testdata", "scenarios", "demo.scenario"), filepath.Join(p.root, "testdata", "kubelet", "demo.pods"))
+	node := p.node(t, filepath.Join(p.root, "testdata", "scenarios", "demo.scenario"),
+		filepath.Join(p.root, "testdata", "kubelet", "demo.pods"))
 	url := p.server(t, dir, "global: {scrape_interval: 15s, evaluation_interval: 15s}\nstorage: {tsdb: {out_of_order_time_window: 12h}}\n"+
 		"rule_files: ['"+filepath.Join(p.root, "alerts")+"/*.rules.yaml']\n"+scrapeConfig(node, at))
 	if err := replay.Rules(t.Context(), p.vmalert, url, dir, from, to, nil); err != nil {
@@ -73,7 +74,9 @@ func TestDashboardsOnPrometheus(t *testing.T) {
 	}
 	c := dashboard.Client{URL: url}
 	servers.Within(t, 90*time.Second, "the first scrapes", func() error {
-		series, err := c.Instant(t.Context(), `count(cluster:gpu_time_seconds:rate5m) and on () count(ALERTS) and on () count(up == 1) > 12 and on () count(rate(gpu_mig_busy_seconds_total[1m]))`, time.Now())
+		series, err := c.Instant(t.Context(),
+			`count(cluster:gpu_time_seconds:rate5m) and on () count(ALERTS) and on () `+
+				`count(up == 1) > 12 and on () count(rate(gpu_mig_busy_seconds_total[1m]))`, time.Now())
 		if err == nil && len(series) == 0 {
 			err = fmt.Errorf("no records, alerts and targets yet")
 		}
@@ -81,7 +84,8 @@ func TestDashboardsOnPrometheus(t *testing.T) {
 	})
 	sumsClose(t, c, to, time.Minute)
 	now := time.Now()
-	report(t, "dashboards-prometheus", cover(t, c, dashboard.Window{From: now.Add(-6 * time.Hour), To: now, Step: time.Minute, Scrape: time.Minute}, emptyInDemo))
+	report(t, "dashboards-prometheus", cover(t, c, dashboard.Window{From: now.Add(-6 * time.Hour), To: now, Step: time.Minute,
+		Scrape: time.Minute}, emptyInDemo))
 }
 
 // sumsClose checks that, over hours with pods that came and went, Prometheus' increases of the containers' counters
@@ -117,7 +121,8 @@ func sumsClose(t *testing.T, c dashboard.Client, to time.Time, scrape time.Durat
 			// Increase extrapolates by up to a scrape towards the edges of the range, but never below zero: for a
 			// counter that was near zero at the first scrape it yields less than for the GPU's.
 			first := (time.Hour - scrape).Seconds()
-			young := byGPU(fmt.Sprintf("count by (node, uuid) (increase(%[1]s[1h]) * %[3]g > %[1]s offset %[4]gs or increase(%[2]s[1h]) * %[3]g > %[2]s offset %[4]gs)",
+			young := byGPU(fmt.Sprintf("count by (node, uuid) (increase(%[1]s[1h]) * %[3]g > %[1]s offset %[4]gs or increase(%[2]s[1h]) "+
+				"* %[3]g > %[2]s offset %[4]gs)",
 				q.parts, q.rest, scrape.Seconds()/first, first), at)
 			for dev, w := range whole {
 				off := parts[dev] + rest[dev] - w
@@ -131,13 +136,15 @@ func sumsClose(t *testing.T, c dashboard.Client, to time.Time, scrape time.Durat
 					slack += w * scrape.Hours()
 				}
 				if math.Abs(off) > slack {
-					t.Errorf("%s of %s at %v: containers %v and rest %v differ from %v by %v, with %v that came or went", q.what, dev, at, parts[dev], rest[dev], w, off, came[dev])
+					t.Errorf("%s of %s at %v: containers %v and rest %v differ from %v by %v, with %v that came or went", q.what, dev, at,
+						parts[dev], rest[dev], w, off, came[dev])
 				}
 			}
 		}
 		if still < 40 || moved < 4 {
 			t.Errorf("%s: %d GPUs without and %d with pods that came or went: too few", q.what, still, moved)
 		}
-		t.Logf("%s, increase over 1 h: %d GPU-hours without churn differ by at most %.4f %%, %d with churn by at most %.2f %%", q.what, still, worst*100, moved, worstMoved*100)
+		t.Logf("%s, increase over 1 h: %d GPU-hours without churn differ by at most %.4f %%, %d with churn by at most %.2f %%", q.what,
+			still, worst*100, moved, worstMoved*100)
 	}
 }

@@ -17,8 +17,10 @@ func TestDemo(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	p := built(t)
 	node, database, rules, fleet := servers.Address(t), servers.Address(t), servers.Address(t), servers.Address(t)
-	out := servers.Start(t, p.root, p.standin, "--scenario="+filepath.Join("testdata", "scenarios", "demo.scenario"), "--pods="+filepath.Join("testdata", "kubelet", "demo.pods"),
-		"--database="+database, "--rules="+rules, "--fleet="+fleet, "--", p.exporter, "--node-name=gpu-node-1", "--web.listen-address="+node)
+	out := servers.Start(t, p.root, p.standin, "--scenario="+filepath.Join("testdata", "scenarios", "demo.scenario"),
+		"--pods="+filepath.Join("testdata", "kubelet", "demo.pods"),
+		"--database="+database, "--rules="+rules, "--fleet="+fleet, "--", p.exporter, "--node-name=gpu-node-1",
+		"--web.listen-address="+node)
 	servers.Within(t, 30*time.Second, "the exporter is first", servers.Answers("http://"+node+"/-/ready"))
 	servers.Within(t, 3*time.Minute, "database and rules", func() error {
 		if said := out.String(); !strings.Contains(said, "/vmui/") || strings.Contains(said, "without database") {
@@ -26,14 +28,17 @@ func TestDemo(t *testing.T) {
 		}
 		return nil
 	})
-	for _, page := range []string{"http://" + database + "/vmui/", "http://" + rules + "/vmalert/groups", "http://" + database + "/vmalert/groups"} {
+	for _, page := range []string{"http://" + database + "/vmui/", "http://" + rules + "/vmalert/groups",
+		"http://" + database + "/vmalert/groups"} {
 		if err := servers.Answers(page)(); err != nil {
 			t.Errorf("a page that the demo names: %v", err)
 		}
 	}
 	c := dashboard.Client{URL: "http://" + database}
 	servers.Within(t, 2*time.Minute, "the first scrapes", func() error {
-		series, err := c.Instant(t.Context(), `count(up == 1) > 12 and on () count(rate(gpu_mig_busy_seconds_total[1m] offset 40s)) and on () count(rate(process_cpu_seconds_total[1m] offset 40s))`, time.Now())
+		series, err := c.Instant(t.Context(),
+			`count(up == 1) > 12 and on () count(rate(gpu_mig_busy_seconds_total[1m] offset 40s)) `+
+				`and on () count(rate(process_cpu_seconds_total[1m] offset 40s))`, time.Now())
 		if err == nil && len(series) == 0 {
 			err = fmt.Errorf("not all of them yet")
 		}
@@ -50,10 +55,12 @@ func TestTakenPort(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	p := built(t)
 	node, fleet := servers.Address(t), p.fleet(t, time.Now())
-	out := servers.Start(t, p.root, p.standin, "--scenario="+filepath.Join("testdata", "scenarios", "demo.scenario"), "--pods="+filepath.Join("testdata", "kubelet", "demo.pods"),
+	out := servers.Start(t, p.root, p.standin, "--scenario="+filepath.Join("testdata", "scenarios", "demo.scenario"),
+		"--pods="+filepath.Join("testdata", "kubelet", "demo.pods"),
 		"--database="+servers.Address(t), "--rules="+servers.Address(t), "--fleet="+fleet, "--", p.exporter, "--web.listen-address="+node)
 	servers.Within(t, 30*time.Second, "the taken port", func() error {
-		if said := out.String(); !strings.Contains(said, fleet) || !strings.Contains(said, "FLEET_LISTEN=") || !strings.Contains(said, "the exporter goes on") {
+		if said := out.String(); !strings.Contains(said, fleet) || !strings.Contains(said, "FLEET_LISTEN=") ||
+			!strings.Contains(said, "the exporter goes on") {
 			return fmt.Errorf("output: %s", said)
 		}
 		return servers.Answers("http://" + node + "/-/ready")()

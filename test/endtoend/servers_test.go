@@ -16,14 +16,16 @@ type programs struct{ root, exporter, standin, prometheus, vmalert string }
 
 func built(t *testing.T) programs {
 	t.Helper()
-	return programs{servers.Root(t), servers.Build(t, servers.Exporter), servers.Build(t, servers.Standin), servers.Build(t, servers.Prometheus), servers.Build(t, servers.VMAlert)}
+	return programs{servers.Root(t), servers.Build(t, servers.Exporter), servers.Build(t, servers.Standin),
+		servers.Build(t, servers.Prometheus), servers.Build(t, servers.VMAlert)}
 }
 
 // node starts the exporter on a scenario and pods.
 func (p programs) node(t *testing.T, scenario, pods string) (address_ string) {
 	t.Helper()
 	at := servers.Address(t)
-	servers.Start(t, p.root, p.standin, "--quiet", "--scenario="+scenario, "--pods="+pods, "--", p.exporter, "--node-name=gpu-node-1", "--web.listen-address="+at)
+	servers.Start(t, p.root, p.standin, "--quiet", "--scenario="+scenario, "--pods="+pods, "--", p.exporter, "--node-name=gpu-node-1",
+		"--web.listen-address="+at)
 	servers.Within(t, 60*time.Second, "the exporter", servers.Answers("http://"+at+"/-/ready"))
 	return at
 }
@@ -45,7 +47,8 @@ func (p programs) server(t *testing.T, dir, config string) (url string) {
 		t.Fatal(err)
 	}
 	at := servers.Address(t)
-	servers.Start(t, dir, p.prometheus, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+at,
+	servers.Start(t, dir, p.prometheus, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"),
+		"--web.listen-address="+at,
 		"--web.enable-remote-write-receiver", "--log.level=warn")
 	url = "http://" + at
 	servers.Within(t, 60*time.Second, "Prometheus", servers.Answers(url+"/-/ready"))

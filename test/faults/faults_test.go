@@ -1,8 +1,8 @@
-// Package faults_test plays every row of the table of failures in docs/testing.md in real time: the real binary on
-// a fake driver and a kubelet, a node of its own for each row, scraped each second by one real Prometheus with the
-// shipped rules. All rows are played at once; then Prometheus is asked what a user has seen.
+// Package faults_test runs every row of the table of failures in docs/testing.md in real time: the real binary on a
+// fake driver and a kubelet, one node for each row, scraped each second by one real Prometheus with the shipped rules.
+// All rows run at once; then Prometheus is queried.
 //
-// The pairs of failures, hours of them, and what real time cannot do (clocks that are set, suspend) are TestFaults of
+// Pairs of failures, hours of them, and what real time cannot do (clock changes, suspend) are TestFaults of
 // cmd/exporter.
 package faults_test
 
@@ -25,21 +25,21 @@ import (
 )
 
 const (
-	// quicker is by how much every duration of the rules is shorter than shipped: five minutes take five seconds.
+	// quicker divides every duration of the rules: five minutes take five seconds.
 	quicker = 60
-	// begun is when a row's exporter has read its GPUs at the latest, after its scenario began; ended is when the
-	// last row ends.
-	begun, ended = 8 * time.Second, 70 * time.Second
+	// started is when a row's exporter has read its GPUs at the latest, since the start of its scenario; ended is the
+	// end of the last row.
+	started, ended = 8 * time.Second, 70 * time.Second
 )
 
-// step is what is done to a node at a moment of its scenario.
+// step is an action on a node at a time of its scenario.
 type step struct {
 	at time.Duration
-	do func(*stage) error
+	do func(*run) error
 }
 
-// stage is one row while it is played.
-type stage struct {
+// run is one row while it runs.
+type run struct {
 	row
 	t        *testing.T
 	node     *machine.Node
@@ -48,14 +48,14 @@ type stage struct {
 	zero     time.Time // of its scenario
 }
 
-// start runs the row's exporter, at the address that Prometheus scrapes.
-func (s *stage) start() {
+// start starts the exporter of the row, at the address that Prometheus scrapes.
+func (s *run) start() {
 	s.exporter = s.node.Start(s.t, machine.Options{Address: s.address, Flags: append([]string{
 		"--poll.fast=500ms", "--poll.medium=1s", "--poll.slow=2s", "--poll.kubelet=1s", "--call-deadline=1s"}, s.flags...)})
 }
 
-// lay puts up the row's node and its exporter.
-func (s *stage) lay(boards string) {
+// setUp sets up the node of the row and its exporter.
+func (s *run) setUp(boards string) {
 	s.t.Helper()
 	text := devs + s.script
 	if s.scenario != "" {
@@ -80,14 +80,14 @@ func (s *stage) lay(boards string) {
 	s.start()
 }
 
-// prometheus scrapes the stages, whose series bear the row's name as node where they have none of their own.
-func prometheus(t *testing.T, stages []*stage) dashboard.Client {
+// prometheus scrapes all rows. Series without a node get the name of the row.
+func prometheus(t *testing.T, runs []*run) dashboard.Client {
 	t.Helper()
 	dir := t.TempDir()
 	var config strings.Builder
 	fmt.Fprintf(&config, "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\nrule_files: ['%s']\n"+
 		"scrape_configs:\n  - job_name: gpu-exporter\n    honor_labels: true\n    static_configs:\n", servers.Rules(t, dir, 1.0/quicker))
-	for _, s := range stages {
+	for _, s := range runs {
 		fmt.Fprintf(&config, "      - {targets: ['%s'], labels: {node: %s}}\n", s.address, s.name)
 	}
 	file := filepath.Join(dir, "prometheus.yml")
@@ -101,22 +101,22 @@ func prometheus(t *testing.T, stages []*stage) dashboard.Client {
 	return dashboard.Client{URL: "http://" + at}
 }
 
-// TestRows plays all rows, and asks then.
+// TestRows runs all rows, and checks them then.
 func TestRows(t *testing.T) {
 	boards := filepath.Join(machine.Root(t), "testdata", "scenarios")
-	var stages []*stage
+	var runs []*run
 	for _, r := range table() {
-		stages = append(stages, &stage{row: r, t: t, address: servers.Address(t)})
+		runs = append(runs, &run{row: r, t: t, address: servers.Address(t)})
 	}
-	p := prometheus(t, stages)
+	p := prometheus(t, runs)
 	type planned struct {
 		step
-		of *stage
+		of *run
 		at time.Time
 	}
 	var plan []planned
-	for _, s := range stages {
-		s.lay(boards)
+	for _, s := range runs {
+		s.setUp(boards)
 		for _, st := range s.steps {
 			plan = append(plan, planned{st, s, s.zero.Add(st.at)})
 		}
@@ -134,19 +134,19 @@ func TestRows(t *testing.T) {
 	}
 
 	var lines []string
-	questions := 0
-	for _, s := range stages {
+	assertions := 0
+	for _, s := range runs {
 		t.Run(s.name, func(t *testing.T) {
-			c := &inquiry{t: t, prometheus: p, stage: s}
-			lines = append(lines, c.ask())
-			questions += c.asked
+			c := &checker{t: t, prometheus: p, run: s}
+			lines = append(lines, c.check())
+			assertions += c.queries
 		})
 	}
-	t.Logf("%d rows in real time, %d questions asked of Prometheus; the moments are seconds after the fault and after its end\n%-18s %6s %6s %5s  %-56s %s\n%s", len(lines), questions,
-		"row", "seen", "well", "asked", "what happens", "alerts", strings.Join(lines, "\n"))
+	t.Logf("%d rows in real time, %d queries; times are seconds after the start and the end of the fault\n%-18s %8s %9s %7s  %-56s %s\n%s",
+		len(lines), assertions, "row", "detected", "recovered", "queries", "fault", "alerts", strings.Join(lines, "\n"))
 }
 
-// wait waits for a moment: here time is real, it is what is being tested.
+// wait waits until a time.
 func wait(ctx context.Context, until time.Time) {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()

@@ -20,7 +20,7 @@ const (
 	GPUB = "GPU-bbbbbbbb-0000-4000-8000-000000000000"
 )
 
-// GPUs are those of most rows: what befalls befalls the first, and the second goes on.
+// devs are the GPUs of most rows: faults affect the first.
 const devs = `scenario 1
 title "two GPUs"
 include boards/h100-sxm.scenario
@@ -39,52 +39,53 @@ pod ml/train-0 container main nvidia.com/gpu=` + GPUA + ` pids=100
 pod ml/train-1 container main nvidia.com/gpu=` + GPUB + ` pids=200
 `
 
-// span is a time of a row's scenario.
+// span is a period of a row's scenario.
 type span struct{ from, to time.Duration }
 
-// usual is when most faults are there.
+// usual is the period of most faults.
 var usual = span{15 * time.Second, 40 * time.Second}
 
-// row is one failure: how it comes and goes, and what a user sees of it.
+// row is one failure.
 type row struct {
 	name    string // also of its node
-	promise string // the row of docs/testing.md
+	summary string // the row of docs/testing.md
 
 	scenario, pods string // instead of the usual
 	script         string // lines of the scenario
 	flags          []string
-	before         func(*stage) error // before the exporter starts
+	before         func(*run) error // before the exporter starts
 	steps          []step
 
 	fault   span
-	symptom string        // what says which fault it is: true from its beginning until it is healed
-	within  time.Duration // of its beginning; 0: six seconds
+	symptom string        // series that shows the fault, from its start until it is healed
+	within  time.Duration // of its start; 0: six seconds
 	stays   bool          // the symptom stays after healing
 
-	questions   []question
-	fires       []string // alerts, with the GPU and the label that tells them apart
-	mayFire     []string
-	others      []string // who holds what beside the usual pods; all of them where pods are given
-	restarts    bool     // a new process begins its counters anew
-	noNeighbour bool     // it concerns both GPUs
+	assertions []assertion
+	fires      []string // alerts, with GPU and label
+	mayFire    []string
+	others     []string // pods and their GPUs beside the usual pods; all of them if pods is set
+	restarts   bool     // counters start at zero in a new process
+	noNeighbor bool     // it affects both GPUs
 }
 
-func together(lists ...[]question) []question { return slices.Concat(lists...) }
+func together(lists ...[]assertion) []assertion { return slices.Concat(lists...) }
 
-func one(q ...question) []question { return q }
+func one(q ...assertion) []assertion { return q }
 
-// valuesEnd wants the values of a GPU gone after a while, and back in the end.
-func valuesEnd(dev string, from, to, back time.Duration) []question {
-	var out []question
-	for _, family := range []string{"gpu_power_watts", "gpu_memory_used_bytes", "gpu_busy_seconds_total", "gpu_utilization_ratio", "gpu_temperature_celsius", "gpu_clock_hertz"} {
+// valuesEnd: the values of a GPU are absent after a while, and present again at the end.
+func valuesEnd(dev string, from, to, back time.Duration) []assertion {
+	var out []assertion
+	for _, family := range []string{"gpu_power_watts", "gpu_memory_used_bytes", "gpu_busy_seconds_total", "gpu_utilization_ratio",
+		"gpu_temperature_celsius", "gpu_clock_hertz"} {
 		out = append(out, never(from, to, family+"{"+dev+"}"), always(back, ended, family+"{"+dev+"}"))
 	}
 	return out
 }
 
-// paused wants all values gone but the counters of work, which stand still.
-func paused(dev string, from, to, back time.Duration) []question {
-	var out []question
+// paused: all values are absent except for the counters of activity, which do not grow.
+func paused(dev string, from, to, back time.Duration) []assertion {
+	var out []assertion
 	for _, q := range valuesEnd(dev, from, to, back) {
 		if !strings.HasPrefix(q.query, "(count by (node) (gpu_busy_seconds_total") {
 			out = append(out, q)
@@ -93,24 +94,25 @@ func paused(dev string, from, to, back time.Duration) []question {
 	return together(out, grows(from, to, "gpu_busy_seconds_total{"+dev+"}", 0, 0))
 }
 
-// held wants both pods to hold their GPUs, all the time.
-func held(from, to time.Duration) []question {
-	return together(is(from, to, `gpu_container_allocation_ratio{$a,pod="train-0"}`, 1), is(from, to, `gpu_container_allocation_ratio{$b,pod="train-1"}`, 1),
+// held: both pods are exported with their GPUs all the time.
+func held(from, to time.Duration) []assertion {
+	return together(is(from, to, `gpu_container_allocation_ratio{$a,pod="train-0"}`, 1),
+		is(from, to, `gpu_container_allocation_ratio{$b,pod="train-1"}`, 1),
 		is(from, to, "gpu_allocation_ratio{$a}", 1), is(from, to, "gpu_allocation_ratio{$b}", 1))
 }
 
 // kubeletFault makes the kubelet fail in a way, and heals it.
 func kubeletFault(during span, f standin.KubeletFault) []step {
-	set := func(f standin.KubeletFault) func(*stage) error {
-		return func(s *stage) error { s.node.Kubelet.SetFault(f); return nil }
+	set := func(f standin.KubeletFault) func(*run) error {
+		return func(s *run) error { s.node.Kubelet.SetFault(f); return nil }
 	}
 	return []step{{during.from, set(f)}, {during.to, set(standin.KubeletFault{})}}
 }
 
 // kubeletDown takes the kubelet's socket away; the new one lists no pods for so many calls.
 func kubeletDown(during span, empty int) []step {
-	return []step{{during.from, func(s *stage) error { return s.node.Kubelet.Stop(s.t.Context()) }},
-		{during.to, func(s *stage) error { return s.node.Kubelet.Restart(s.t.Context(), empty) }}}
+	return []step{{during.from, func(s *run) error { return s.node.Kubelet.Stop(s.t.Context()) }},
+		{during.to, func(s *run) error { return s.node.Kubelet.Restart(s.t.Context(), empty) }}}
 }
 
 // inhibited are alerts that Alertmanager does not send while the alert of their cause is there.
@@ -137,7 +139,7 @@ pod ml/train-1 container main nvidia.com/gpu=` + GPUB + ` pids=200
 var sharers = []string{"a ml/p", "a ml/q", "b ml/train-1"}
 
 // move gives a PID to another process of another container: that of the process that has the PID from.
-func move(s *stage, pid, from int) error {
+func move(s *run, pid, from int) error {
 	proc := func(pid int, name string) string {
 		return filepath.Join(s.node.Trees.Procfs, fmt.Sprint(pid), name)
 	}
@@ -173,28 +175,30 @@ func table() []row {
 	late := span{0, 25 * s}
 	changing := span{15 * s, 19 * s}
 	return []row{
-		{name: "driver-late", promise: "no driver, or it comes later", fault: late, symptom: nvmlDown, noNeighbour: true,
-			before: func(s *stage) error {
+		{name: "driver-late", summary: "no driver, or it comes later", fault: late, symptom: nvmlDown, noNeighbor: true,
+			before: func(s *run) error {
 				s.node.Library = filepath.Join(s.node.Dir, "late", "libnvidia-ml.so.1")
 				return os.MkdirAll(filepath.Dir(s.node.Library), 0o755)
 			},
-			steps: []step{{late.to, func(s *stage) error {
+			steps: []step{{late.to, func(s *run) error {
 				return os.Symlink(filepath.Join(s.node.Dir, "libnvidia-ml.so.1"), s.node.Library)
 			}}},
-			questions: together(one(never(0, late.to, "gpu_driver_info{$n}"), never(0, late.to, `{__name__=~"gpu_.+",$n,uuid="`+GPUA+`"}`)),
-				is(60*s, ended, "gpu_device_up{$a}", 1), is(60*s, ended, "gpu_device_up{$b}", 1), held(60*s, ended), is(begun, ended, "up{$n}", 1)),
+			assertions: together(one(never(0, late.to, "gpu_driver_info{$n}"),
+				never(0, late.to, `{__name__=~"gpu_.+",$n,uuid="`+GPUA+`"}`)),
+				is(60*s, ended, "gpu_device_up{$a}", 1), is(60*s, ended, "gpu_device_up{$b}", 1), held(60*s, ended),
+				is(started, ended, "up{$n}", 1)),
 			fires: []string{"GPUDriverDown"}, mayFire: inhibited("GPUDeviceDown", "GPUDeviceMissing", "GPUExporterJoinPartial")},
-		{name: "driver-unloaded", promise: "no driver, or it comes later", fault: down, symptom: nvmlDown, noNeighbour: true,
-			script:    "at 15s driver unload\nat 40s driver load\n",
-			questions: together(valuesEnd("$a", 20*s, 40*s, 60*s), valuesEnd("$b", 20*s, 40*s, 60*s), held(begun, ended)),
-			fires:     []string{"GPUDriverDown", "GPUDeviceDown a", "GPUDeviceDown b"}},
-		{name: "driver-replaced", promise: "the driver is replaced", fault: down, restarts: true, noNeighbour: true,
+		{name: "driver-unloaded", summary: "no driver, or it comes later", fault: down, symptom: nvmlDown, noNeighbor: true,
+			script:     "at 15s driver unload\nat 40s driver load\n",
+			assertions: together(valuesEnd("$a", 20*s, 40*s, 60*s), valuesEnd("$b", 20*s, 40*s, 60*s), held(started, ended)),
+			fires:      []string{"GPUDriverDown", "GPUDeviceDown a", "GPUDeviceDown b"}},
+		{name: "driver-replaced", summary: "the driver is replaced", fault: down, restarts: true, noNeighbor: true,
 			script: "at 15s driver replace\n",
-			questions: together(is(25*s, ended, "gpu_device_up{$a}", 1), is(25*s, ended, "gpu_device_up{$b}", 1), held(25*s, ended),
-				one(question{begun, ended, "resets(gpu_observed_seconds_total{$b}[$w]) != 1"}))},
-		{name: "driver-mismatch", promise: "the driver is replaced", fault: down, symptom: "up{$n} == 0", restarts: true, noNeighbour: true,
+			assertions: together(is(25*s, ended, "gpu_device_up{$a}", 1), is(25*s, ended, "gpu_device_up{$b}", 1), held(25*s, ended),
+				one(assertion{started, ended, "resets(gpu_observed_seconds_total{$b}[$w]) != 1"}))},
+		{name: "driver-mismatch", summary: "the driver is replaced", fault: down, symptom: "up{$n} == 0", restarts: true, noNeighbor: true,
 			script: "at 15s driver mismatch\nat 40s driver load\n",
-			steps: []step{{38 * s, func(s *stage) error {
+			steps: []step{{38 * s, func(s *run) error {
 				select {
 				case <-s.exporter.Done:
 				default:
@@ -204,132 +208,183 @@ func table() []row {
 					return fmt.Errorf("it ended with %w, not with the code of a driver that differs", s.exporter.Err)
 				}
 				return nil
-			}}, {41 * s, func(s *stage) error { s.start(); return nil }}},
-			questions: together(is(50*s, ended, "gpu_device_up{$a}", 1), held(50*s, ended)),
-			fires:     []string{"GPUExporterDown"}},
-		{name: "mig-pending", promise: "a MIG change is pending", fault: changing, symptom: `gpu_exporter_paused{$n,reason="mig_change"} == 1`, noNeighbour: true,
+			}}, {41 * s, func(s *run) error { s.start(); return nil }}},
+			assertions: together(is(50*s, ended, "gpu_device_up{$a}", 1), held(50*s, ended)),
+			fires:      []string{"GPUExporterDown"}},
+		{name: "mig-pending", summary: "a MIG change is pending", fault: changing,
+			symptom: `gpu_exporter_paused{$n,reason="mig_change"} == 1`, noNeighbor: true,
 			script: "at 15s gpu 0 mig pending on\nat 19s gpu 0 mig pending off\n",
-			steps: []step{{30 * s, func(s *stage) error {
+			steps: []step{{30 * s, func(s *run) error {
 				if n := s.node.Control.Sessions(); n != 0 {
 					return fmt.Errorf("%d sessions of the driver are open while a MIG change is pending", n)
 				}
 				return nil
 			}}},
-			questions: together(is(begun, ended, `gpu_node_devices{$n,state="failed"}`, 0), is(begun, ended, `gpu_node_devices{$n,state="missing"}`, 0), held(begun, ended),
+			assertions: together(is(started, ended, `gpu_node_devices{$n,state="failed"}`, 0),
+				is(started, ended, `gpu_node_devices{$n,state="missing"}`, 0), held(started, ended),
 				paused("$a", 24*s, 40*s, 58*s), paused("$b", 24*s, 40*s, 58*s)),
 			fires: []string{"GPUExporterPaused"}, mayFire: []string{"GPUDriverDown"}},
-		{name: "gpu-lost", promise: "a GPU is lost or needs a reset", fault: down, symptom: "gpu_device_up{$a} == 0",
+		{name: "gpu-lost", summary: "a GPU is lost or needs a reset", fault: down, symptom: "gpu_device_up{$a} == 0",
 			script: "at 15s gpu 0 xid 79\nat 15s gpu 0 lose\nat 40s gpu 0 restore\n",
-			questions: together(valuesEnd("$a", 20*s, 40*s, 60*s), is(20*s, ended, `gpu_xid_events_total{$a,xid="79"}`, 1), held(begun, ended), one(always(begun, ended, "gpu_info{$a}")),
+			assertions: together(valuesEnd("$a", 20*s, 40*s, 60*s), is(20*s, ended, `gpu_xid_events_total{$a,xid="79"}`, 1),
+				held(started, ended), one(always(started, ended, "gpu_info{$a}")),
 				is(22*s, 38*s, `gpu_node_devices{$n,state="failed"}`, 1)),
 			fires: []string{"GPUDeviceDown a", "GPUXIDFatal a 79"}},
-		{name: "gpu-reset", promise: "a GPU is lost or needs a reset", fault: down, symptom: "gpu_device_up{$a} == 0",
-			script: "at 15s gpu 0 xid 95\nat 15s gpu 0 Field[230] = 1\nat 17s gpu 0 reset_required\nat 39s gpu 0 Field[230] = 0\nat 40s gpu 0 restore\n",
-			questions: together(valuesEnd("$a", 22*s, 40*s, 60*s), is(20*s, ended, `gpu_xid_events_total{$a,xid="95"}`, 1), is(20*s, 40*s, `gpu_recovery_action{$a,action="reset"}`, 1),
-				is(60*s, ended, `gpu_recovery_action{$a,action="reset"}`, 0), held(begun, ended)),
+		{name: "gpu-reset", summary: "a GPU is lost or needs a reset", fault: down, symptom: "gpu_device_up{$a} == 0",
+			script: "at 15s gpu 0 xid 95\nat 15s gpu 0 Field[230] = 1\nat 17s gpu 0 reset_required\nat 39s gpu 0 Field[230] = 0\nat 40s " +
+				"gpu 0 restore\n",
+			assertions: together(valuesEnd("$a", 22*s, 40*s, 60*s), is(20*s, ended, `gpu_xid_events_total{$a,xid="95"}`, 1),
+				is(20*s, 40*s, `gpu_recovery_action{$a,action="reset"}`, 1),
+				is(60*s, ended, `gpu_recovery_action{$a,action="reset"}`, 0), held(started, ended)),
 			fires: []string{"GPUDeviceDown a", "GPUXIDFatal a 95", "GPURecoveryActionRequired a"}},
-		{name: "gpu-missing", promise: "a GPU was missing when the library was loaded", fault: span{0, 20 * s}, symptom: `gpu_node_devices{$n,state="missing"} == 1`, within: begun,
-			script:    "at 0s gpu 0 remove\nat 20s gpu 0 restore\n",
-			questions: together(one(never(0, 20*s, "gpu_power_watts{$a}")), is(begun, 20*s, "gpu_node_devices{$n,state=\"up\"}", 1), is(66*s, ended, "gpu_device_up{$a}", 1)),
-			fires:     []string{"GPUDeviceMissing"}, mayFire: []string{"GPUDeviceDown", "GPUExporterJoinPartial"}},
-		{name: "call-hangs", promise: "a call never returns", fault: down, symptom: "gpu_device_up{$a} == 0",
+		{name: "gpu-missing", summary: "a GPU was missing when the library was loaded", fault: span{0, 20 * s},
+			symptom: `gpu_node_devices{$n,state="missing"} == 1`, within: started,
+			script: "at 0s gpu 0 remove\nat 20s gpu 0 restore\n",
+			assertions: together(one(never(0, 20*s, "gpu_power_watts{$a}")), is(started, 20*s, "gpu_node_devices{$n,state=\"up\"}", 1),
+				is(66*s, ended, "gpu_device_up{$a}", 1)),
+			fires: []string{"GPUDeviceMissing"}, mayFire: []string{"GPUDeviceDown", "GPUExporterJoinPartial"}},
+		{name: "call-hangs", summary: "a call never returns", fault: down, symptom: "gpu_device_up{$a} == 0",
 			script: "at 15s gpu 0 hang FieldValues\nat 40s gpu 0 restore\n",
-			steps: []step{{38 * s, func(s *stage) error {
+			steps: []step{{38 * s, func(s *run) error {
 				if n := s.node.Control.Hanging(); n != 1 {
 					return fmt.Errorf("%d calls hang: there must be one, and no second on its GPU", n)
 				}
 				return nil
 			}}},
-			questions: together(valuesEnd("$a", 21*s, 40*s, 52*s), held(begun, ended), is(22*s, 38*s, `gpu_node_devices{$n,state="failed"}`, 1)),
-			fires:     []string{"GPUDeviceDown a"}},
-		{name: "call-hangs-at-end", promise: "a call never returns", fault: span{15 * s, ended}, symptom: "gpu_device_up{$a} == 0", stays: true, restarts: true, noNeighbour: true,
-			script:    "at 15s gpu 0 hang *\n",
-			steps:     []step{{50 * s, stopsAtOnce}},
-			questions: together(valuesEnd("$a", 21*s, 48*s, 90*s)[:1], is(begun, 48*s, "gpu_device_up{$b}", 1), one(never(53*s, ended, "gpu_device_up{$b}"))),
-			fires:     []string{"GPUDeviceDown a", "GPUExporterDown"}},
-		{name: "call-refused", promise: "a call is refused", fault: down, symptom: `rate(gpu_exporter_call_errors_total{$n}[3s]) > 0`,
-			script: "at 15s gpu 0 Temperature[gpu] = !UNKNOWN\nat 15s gpu 0 TemperatureV = !UNKNOWN\nat 40s gpu 0 Temperature[gpu] = default\nat 40s gpu 0 TemperatureV = default\n",
-			questions: together(one(never(20*s, 40*s, `gpu_temperature_celsius{$a,sensor="gpu"}`), always(46*s, ended, `gpu_temperature_celsius{$a,sensor="gpu"}`), always(begun, ended, "gpu_power_watts{$a}")),
-				is(begun, ended, "gpu_device_up{$a}", 1), held(begun, ended)),
+			assertions: together(valuesEnd("$a", 21*s, 40*s, 52*s), held(started, ended),
+				is(22*s, 38*s, `gpu_node_devices{$n,state="failed"}`, 1)),
+			fires: []string{"GPUDeviceDown a"}},
+		{name: "call-hangs-at-end", summary: "a call never returns", fault: span{15 * s, ended}, symptom: "gpu_device_up{$a} == 0",
+			stays: true, restarts: true, noNeighbor: true,
+			script: "at 15s gpu 0 hang *\n",
+			steps:  []step{{50 * s, stopsAtOnce}},
+			assertions: together(valuesEnd("$a", 21*s, 48*s, 90*s)[:1], is(started, 48*s, "gpu_device_up{$b}", 1),
+				one(never(53*s, ended, "gpu_device_up{$b}"))),
+			fires: []string{"GPUDeviceDown a", "GPUExporterDown"}},
+		{name: "call-refused", summary: "a call is refused", fault: down, symptom: `rate(gpu_exporter_call_errors_total{$n}[3s]) > 0`,
+			script: "at 15s gpu 0 Temperature[gpu] = !UNKNOWN\nat 15s gpu 0 TemperatureV = !UNKNOWN\nat 40s gpu 0 Temperature[gpu] = " +
+				"default\nat 40s gpu 0 TemperatureV = default\n",
+			assertions: together(one(never(20*s, 40*s, `gpu_temperature_celsius{$a,sensor="gpu"}`),
+				always(46*s, ended, `gpu_temperature_celsius{$a,sensor="gpu"}`), always(started, ended, "gpu_power_watts{$a}")),
+				is(started, ended, "gpu_device_up{$a}", 1), held(started, ended)),
 			fires: []string{"GPUExporterNVMLErrors"}},
-		{name: "driver-old", promise: "an old driver lacks calls", fault: usual,
+		{name: "driver-old", summary: "an old driver lacks calls", fault: usual,
 			scenario: strings.NewReplacer("symbols R580", "symbols R470", "580.105.08", "470.256.02").Replace(devs),
-			questions: together(is(begun, ended, "gpu_device_up{$a}", 1), held(begun, ended), one(never(0, ended, "gpu_memory_reserved_bytes{$n}"), never(0, ended, "gpu_recovery_action{$n}"),
-				always(begun, ended, "gpu_memory_total_bytes{$a}"), never(0, ended, "gpu_exporter_call_errors_total{$n}")))},
-		{name: "implausible", promise: "a value cannot be true", fault: down, symptom: `rate(gpu_exporter_rejected_values_total{$n}[3s]) > 0`,
-			script: implausible("at 15s", map[string]string{"UtilizationRates": "gpu=808334905 memory=3", "Samples[gpu]": "808334905", "ProcessUtilization": "sm=808334905", "PowerUsage": "0xffffffff",
-				"Field[185,gpu]": "0xffffffff", "Temperature[gpu]": "4294967295", "MemoryInfo_v2": "total=80GiB used=ones free=ones reserved=480MiB", "Field[83]": "0xffffffffffffffff", "Field[191,gpu]": "0xffffffffffffffff"}) +
-				implausible("at 40s", map[string]string{"UtilizationRates": "default", "Samples[gpu]": "default", "ProcessUtilization": "default", "PowerUsage": "default", "Field[185,gpu]": "default",
+			assertions: together(is(started, ended, "gpu_device_up{$a}", 1), held(started, ended),
+				one(never(0, ended, "gpu_memory_reserved_bytes{$n}"), never(0, ended, "gpu_recovery_action{$n}"),
+					always(started, ended, "gpu_memory_total_bytes{$a}"), never(0, ended, "gpu_exporter_call_errors_total{$n}")))},
+		{name: "implausible", summary: "a value cannot be true", fault: down,
+			symptom: `rate(gpu_exporter_rejected_values_total{$n}[3s]) > 0`,
+			script: implausible("at 15s", map[string]string{"UtilizationRates": "gpu=808334905 memory=3", "Samples[gpu]": "808334905",
+				"ProcessUtilization": "sm=808334905", "PowerUsage": "0xffffffff",
+				"Field[185,gpu]": "0xffffffff", "Temperature[gpu]": "4294967295",
+				"MemoryInfo_v2": "total=80GiB used=ones free=ones reserved=480MiB", "Field[83]": "0xffffffffffffffff",
+				"Field[191,gpu]": "0xffffffffffffffff"}) +
+				implausible("at 40s", map[string]string{"UtilizationRates": "default", "Samples[gpu]": "default",
+					"ProcessUtilization": "default", "PowerUsage": "default", "Field[185,gpu]": "default",
 					"Temperature[gpu]": "default", "MemoryInfo_v2": "default", "Field[83]": "default", "Field[191,gpu]": "default"}),
-			questions: together(one(never(20*s, 40*s, "gpu_power_watts{$a}"), never(20*s, 40*s, `gpu_temperature_celsius{$a,sensor="gpu"}`), never(20*s, 40*s, "gpu_memory_used_bytes{$a}"),
-				always(48*s, ended, "gpu_power_watts{$a}"), always(48*s, ended, "gpu_memory_used_bytes{$a}"), question{begun, ended, "max_over_time(gpu_busy_seconds_total{$a}[$w]) > 70"},
-				question{begun, ended, "max_over_time(gpu_energy_joules_total{$a}[$w]) - min_over_time(gpu_energy_joules_total{$a}[$w]) > 62 * 700"}),
-				is(begun, ended, "gpu_device_up{$a}", 1), held(begun, ended)),
+			assertions: together(one(never(20*s, 40*s, "gpu_power_watts{$a}"),
+				never(20*s, 40*s, `gpu_temperature_celsius{$a,sensor="gpu"}`),
+				never(20*s, 40*s, "gpu_memory_used_bytes{$a}"),
+				always(48*s, ended, "gpu_power_watts{$a}"), always(48*s, ended, "gpu_memory_used_bytes{$a}"),
+				assertion{started, ended, "max_over_time(gpu_busy_seconds_total{$a}[$w]) > 70"},
+				assertion{started, ended, "max_over_time(gpu_energy_joules_total{$a}[$w]) - " +
+					"min_over_time(gpu_energy_joules_total{$a}[$w]) " +
+					"> 62 * 700"}),
+				is(started, ended, "gpu_device_up{$a}", 1), held(started, ended)),
 			fires: []string{"GPUExporterRejectedValues"}},
-		{name: "kubelet-down", promise: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down, symptom: joinDown, steps: kubeletDown(down, 0),
-			questions: held(begun, ended), fires: []string{"GPUExporterSourceDown podresources"}},
-		{name: "kubelet-gone", promise: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down, symptom: "absent(gpu_allocation_ratio{$b})", within: 14 * s, steps: kubeletDown(down, 0),
+		{name: "kubelet-down", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down, symptom: joinDown,
+			steps:      kubeletDown(down, 0),
+			assertions: held(started, ended), fires: []string{"GPUExporterSourceDown podresources"}},
+		{name: "kubelet-gone", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
+			symptom: "absent(gpu_allocation_ratio{$b})", within: 14 * s, steps: kubeletDown(down, 0),
 			flags: []string{"--kubelet.max-age=8s"},
-			questions: together(held(begun, 20*s), one(never(28*s, 40*s, "gpu_allocation_ratio{$n}"), never(28*s, 40*s, "gpu_container_allocation_ratio{$n}"), always(begun, ended, "gpu_power_watts{$a}")),
+			assertions: together(held(started, 20*s), one(never(28*s, 40*s, "gpu_allocation_ratio{$n}"),
+				never(28*s, 40*s, "gpu_container_allocation_ratio{$n}"), always(started, ended, "gpu_power_watts{$a}")),
 				held(50*s, ended)),
 			fires: []string{"GPUExporterSourceDown podresources"}},
-		{name: "kubelet-hangs", promise: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down, symptom: joinDown, within: 10 * s, steps: kubeletFault(down, standin.KubeletFault{Hang: true}),
-			questions: held(begun, ended), fires: []string{"GPUExporterSourceDown podresources"}, mayFire: []string{"GPUExporterSlow"}},
-		{name: "kubelet-slow", promise: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down, symptom: `gpu_exporter_source_duration_seconds{$n,source="podresources"} > 1.5`,
-			steps: kubeletFault(down, standin.KubeletFault{Delay: 2 * s}), within: 10 * s, questions: held(begun, ended), fires: []string{"GPUExporterSlow"}},
-		{name: "kubelet-exhausted", promise: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down, symptom: joinDown, steps: kubeletFault(down, standin.KubeletFault{Exhausted: true}),
-			questions: held(begun, ended), fires: []string{"GPUExporterSourceDown podresources"}},
-		{name: "kubelet-garbage", promise: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down, symptom: joinDown, steps: kubeletFault(down, standin.KubeletFault{Garbage: true}),
-			questions: held(begun, ended), fires: []string{"GPUExporterSourceDown podresources"}},
-		{name: "kubelet-huge", promise: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down, steps: kubeletFault(down, standin.KubeletFault{Padding: 20 << 20}),
+		{name: "kubelet-hangs", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
+			symptom: joinDown, within: 10 * s, steps: kubeletFault(down, standin.KubeletFault{Hang: true}),
+			assertions: held(started, ended), fires: []string{"GPUExporterSourceDown podresources"}, mayFire: []string{"GPUExporterSlow"}},
+		{name: "kubelet-slow", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
+			symptom: `gpu_exporter_source_duration_seconds{$n,source="podresources"} > 1.5`,
+			steps:   kubeletFault(down, standin.KubeletFault{Delay: 2 * s}), within: 10 * s, assertions: held(started, ended),
+			fires: []string{"GPUExporterSlow"}},
+		{name: "kubelet-exhausted", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
+			symptom: joinDown, steps: kubeletFault(down, standin.KubeletFault{Exhausted: true}),
+			assertions: held(started, ended), fires: []string{"GPUExporterSourceDown podresources"}},
+		{name: "kubelet-garbage", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
+			symptom: joinDown, steps: kubeletFault(down, standin.KubeletFault{Garbage: true}),
+			assertions: held(started, ended), fires: []string{"GPUExporterSourceDown podresources"}},
+		{name: "kubelet-huge", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
+			steps: kubeletFault(down, standin.KubeletFault{Padding: 20 << 20}),
 			// So much is read; what is more than 64 MiB is refused, which is a test of podmap.
-			questions: held(begun, ended), mayFire: []string{"GPUExporterSlow"}},
-		{name: "kubelet-restarted", promise: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: span{15 * s, 20 * s}, symptom: joinDown, steps: kubeletDown(span{15 * s, 20 * s}, 1),
-			questions: held(begun, ended), mayFire: []string{"GPUExporterSourceDown podresources"}},
-		{name: "ids-unknown", promise: "device IDs that do not identify a GPU", fault: down, symptom: "sum by (node) (gpu_container_unresolved_devices{$n}) == 2",
-			pods: strings.Replace(twoPods, "pod ml/train-0", "#", 1), others: []string{"b ml/train-1"},
-			steps: []step{{15 * s, func(s *stage) error {
-				return s.repod("pod x/liar container c aliyun.com/gpu-mem=" + GPUA + "-_-1\npod x/odd container c nvidia.com/gpu=what-is-this\n")
-			}}, {40 * s, func(s *stage) error { return s.repod("") }}},
-			questions: together(is(begun, 14*s, "gpu_allocation_ratio{$a}", 0), one(never(20*s, 40*s, "gpu_allocation_ratio{$a}")), is(begun, ended, "gpu_allocation_ratio{$b}", 1), is(48*s, ended, "gpu_allocation_ratio{$a}", 0)),
-			fires:     []string{"GPUExporterJoinPartial"}, mayFire: []string{"GPUUsedWithoutAllocation", "GPUUsedWithoutAllocation a"}},
-		{name: "pid-reused", promise: "a process exits, its cgroup file is garbage, or its PID is reused", fault: span{16 * s, 20 * s},
-			scenario: sharedGPU("process gpu=0 pid=103 memory=1GiB busy=0%\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s to=16s\nprocess gpu=0 pid=101 memory=10GiB busy=10% period=1s\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s from=20s\n"),
-			pods:     sharedPods, others: sharers,
-			steps: []step{{18 * s, func(s *stage) error { return move(s, 100, 101) }}},
+			assertions: held(started, ended), mayFire: []string{"GPUExporterSlow"}},
+		{name: "kubelet-restarted", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing",
+			fault: span{15 * s, 20 * s}, symptom: joinDown, steps: kubeletDown(span{15 * s, 20 * s}, 1),
+			assertions: held(started, ended), mayFire: []string{"GPUExporterSourceDown podresources"}},
+		{name: "ids-unknown", summary: "device IDs that do not identify a GPU", fault: down,
+			symptom: "sum by (node) (gpu_container_unresolved_devices{$n}) == 2",
+			pods:    strings.Replace(twoPods, "pod ml/train-0", "#", 1), others: []string{"b ml/train-1"},
+			steps: []step{{15 * s, func(s *run) error {
+				return s.repod("pod x/liar container c aliyun.com/gpu-mem=" + GPUA +
+					"-_-1\npod x/odd container c nvidia.com/gpu=what-is-this\n")
+			}}, {40 * s, func(s *run) error { return s.repod("") }}},
+			assertions: together(is(started, 14*s, "gpu_allocation_ratio{$a}", 0), one(never(20*s, 40*s, "gpu_allocation_ratio{$a}")),
+				is(started, ended, "gpu_allocation_ratio{$b}", 1), is(48*s, ended, "gpu_allocation_ratio{$a}", 0)),
+			fires: []string{"GPUExporterJoinPartial"}, mayFire: []string{"GPUUsedWithoutAllocation", "GPUUsedWithoutAllocation a"}},
+		{name: "pid-reused", summary: "a process exits, its cgroup file is garbage, or its PID is reused", fault: span{16 * s, 20 * s},
+			scenario: sharedGPU("process gpu=0 pid=103 memory=1GiB busy=0%\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s " +
+				"to=16s\nprocess gpu=0 pid=101 memory=10GiB busy=10% period=1s\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s " +
+				"from=20s\n"),
+			pods: sharedPods, others: sharers,
+			steps: []step{{18 * s, func(s *run) error { return move(s, 100, 101) }}},
 			// Of p's twelve seconds some were before the exporter; of the rest none is p's.
-			questions: together(grows(begun, 16*s, `gpu_container_busy_seconds_total{$a,pod="p"}`, 2, 6), grows(22*s, ended, `gpu_container_busy_seconds_total{$a,pod="p"}`, 0, 0.5),
-				grows(22*s, ended, `gpu_container_busy_seconds_total{$a,pod="q"}`, 20, 34), one(question{24 * s, ended, `(gpu_container_memory_used_bytes{$a,pod="q"} < 29 * 2^30)[$w:1s]`}))},
-		{name: "cgroup-garbage", promise: "a process exits, its cgroup file is garbage, or its PID is reused", fault: span{16 * s, 20 * s},
-			scenario: sharedGPU("process gpu=0 pid=103 memory=1GiB busy=0%\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s to=16s\nprocess gpu=0 pid=101 memory=10GiB busy=10% period=1s\nprocess gpu=0 pid=102 memory=20GiB busy=50% period=1s from=20s\n"),
-			pods:     sharedPods, others: sharers,
-			steps: []step{{18 * s, func(s *stage) error {
+			assertions: together(grows(started, 16*s, `gpu_container_busy_seconds_total{$a,pod="p"}`, 2, 6),
+				grows(22*s, ended, `gpu_container_busy_seconds_total{$a,pod="p"}`, 0, 0.5),
+				grows(22*s, ended, `gpu_container_busy_seconds_total{$a,pod="q"}`, 20, 34),
+				one(assertion{24 * s, ended, `(gpu_container_memory_used_bytes{$a,pod="q"} < 29 * 2^30)[$w:1s]`}))},
+		{name: "cgroup-garbage", summary: "a process exits, its cgroup file is garbage, or its PID is reused", fault: span{16 * s, 20 * s},
+			scenario: sharedGPU("process gpu=0 pid=103 memory=1GiB busy=0%\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s " +
+				"to=16s\nprocess gpu=0 pid=101 memory=10GiB busy=10% period=1s\nprocess gpu=0 pid=102 memory=20GiB busy=50% period=1s " +
+				"from=20s\n"),
+			pods: sharedPods, others: sharers,
+			steps: []step{{18 * s, func(s *run) error {
 				dir := filepath.Join(s.node.Trees.Procfs, "102")
-				return errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::/\xff\x00kubepods//pod/../\n7:\n"), 0o644),
-					os.WriteFile(filepath.Join(dir, "stat"), []byte("102 (x) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 777777 0 0\n"), 0o644))
+				return errors.Join(os.MkdirAll(dir, 0o755),
+					os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::/\xff\x00kubepods//pod/../\n7:\n"), 0o644),
+					os.WriteFile(filepath.Join(dir, "stat"), []byte("102 (x) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 777777 0 0\n"),
+						0o644))
 			}}},
-			questions: together(grows(22*s, ended, `gpu_container_busy_seconds_total{$a,pod="q"}`, 0, 8), one(question{22 * s, ended, `max_over_time(gpu_container_busy_seconds_total{$a,pod="p"}[$w]) - min_over_time(gpu_container_busy_seconds_total{$a,pod="p"}[$w]) > 0.5`},
-				question{22 * s, ended, `sum by (node) (max_over_time(gpu_unattributed_busy_seconds_total{$a}[$w]) - min_over_time(gpu_unattributed_busy_seconds_total{$a}[$w])) < 18`}))},
-		{name: "xids", promise: "XIDs in storms, from two sources", fault: span{15 * s, 30 * s}, symptom: `gpu_xid_events_total{$a,xid="95"} > 0`, stays: true,
+			assertions: together(grows(22*s, ended, `gpu_container_busy_seconds_total{$a,pod="q"}`, 0, 8),
+				one(assertion{22 * s, ended,
+					`max_over_time(gpu_container_busy_seconds_total{$a,pod="p"}[$w]) - min_over_time(gpu_container_busy_seconds_total{$a,pod="p"}[$w]) > 0.5`},
+					assertion{22 * s, ended,
+						`sum by (node) (max_over_time(gpu_unattributed_busy_seconds_total{$a}[$w]) - min_over_time(gpu_unattributed_busy_seconds_total{$a}[$w])) < 18`}))},
+		{name: "xids", summary: "XIDs in storms, from two sources", fault: span{15 * s, 30 * s},
+			symptom: `gpu_xid_events_total{$a,xid="95"} > 0`, stays: true,
 			script: "at 15s gpu 0 xid 95\nat 19s gpu 0 xid 95\nat 23s gpu 0 xid 95\nat 23s gpu 0 xid 95\nat 27s gpu 0 xid 31\n",
-			before: func(s *stage) error {
+			before: func(s *run) error {
 				s.node.Kmsg = filepath.Join(s.node.Dir, "kmsg")
 				return os.WriteFile(s.node.Kmsg, nil, 0o644)
 			},
-			steps: []step{kernelXID(15*s, 1, "0000:18:00", 95), kernelXID(19*s, 2, "0000:18:00", 95), kernelXID(23*s, 3, "0000:18:00", 95), kernelXID(30*s, 4, "0000:2a:00", 119)},
-			questions: together(is(35*s, ended, `gpu_xid_events_total{$a,xid="95"}`, 4), is(35*s, ended, `gpu_xid_events_total{$a,xid="31"}`, 1), is(35*s, ended, `gpu_xid_events_total{$b,xid="119"}`, 1),
-				is(begun, ended, "gpu_device_up{$a}", 1), held(begun, ended)),
+			steps: []step{kernelXID(15*s, 1, "0000:18:00", 95), kernelXID(19*s, 2, "0000:18:00", 95), kernelXID(23*s, 3, "0000:18:00", 95),
+				kernelXID(30*s, 4, "0000:2a:00", 119)},
+			assertions: together(is(35*s, ended, `gpu_xid_events_total{$a,xid="95"}`, 4),
+				is(35*s, ended, `gpu_xid_events_total{$a,xid="31"}`, 1), is(35*s, ended, `gpu_xid_events_total{$b,xid="119"}`, 1),
+				is(started, ended, "gpu_device_up{$a}", 1), held(started, ended)),
 			fires: []string{"GPUXIDFatal a 95", "GPUXIDFatal b 119", "GPUXIDApplication a 31"}},
-		{name: "sigterm", promise: "SIGTERM", fault: down, symptom: "up{$n} == 0", restarts: true, noNeighbour: true,
-			steps: []step{{15 * s, stopsAtOnce}, {40 * s, func(s *stage) error {
+		{name: "sigterm", summary: "SIGTERM", fault: down, symptom: "up{$n} == 0", restarts: true, noNeighbor: true,
+			steps: []step{{15 * s, stopsAtOnce}, {40 * s, func(s *run) error {
 				if n := s.node.Control.Sessions(); n != 0 {
 					return fmt.Errorf("%d sessions of the driver are left open", n)
 				}
 				s.start()
 				return nil
 			}}},
-			questions: together(one(never(20*s, 40*s, `{__name__=~"gpu_.+",$n}`)), is(50*s, ended, "gpu_device_up{$a}", 1), held(50*s, ended)),
-			fires:     []string{"GPUExporterDown"}},
+			assertions: together(one(never(20*s, 40*s, `{__name__=~"gpu_.+",$n}`)), is(50*s, ended, "gpu_device_up{$a}", 1),
+				held(50*s, ended)),
+			fires: []string{"GPUExporterDown"}},
 	}
 }
 
@@ -348,9 +403,9 @@ func TestTableIsWhole(t *testing.T) {
 		"clocks are set, the machine sleeps": true, // not in real time: the faults of TestFaults in cmd/exporter
 	}
 	for _, r := range table() {
-		played[r.promise] = true
-		if !strings.Contains(promised, "| "+r.promise+" |") {
-			t.Errorf("%s: %q is no row of docs/testing.md", r.name, r.promise)
+		played[r.summary] = true
+		if !strings.Contains(promised, "| "+r.summary+" |") {
+			t.Errorf("%s: %q is no row of docs/testing.md", r.name, r.summary)
 		}
 	}
 	for line := range strings.Lines(promised) {
@@ -361,7 +416,7 @@ func TestTableIsWhole(t *testing.T) {
 }
 
 // repod has the kubelet list other pods beside those of the row.
-func (s *stage) repod(more string) error {
+func (s *run) repod(more string) error {
 	n, err := standin.ParsePods("pods", strings.NewReader(s.pods+more))
 	if err != nil {
 		return err
@@ -371,7 +426,7 @@ func (s *stage) repod(more string) error {
 }
 
 // stopsAtOnce ends the exporter as an operator would: it takes a second, and some more on a busy machine.
-func stopsAtOnce(s *stage) error {
+func stopsAtOnce(s *run) error {
 	began := time.Now()
 	s.exporter.Stop()
 	if err := s.exporter.Err; err != nil {
@@ -384,8 +439,9 @@ func stopsAtOnce(s *stage) error {
 }
 
 func kernelXID(at time.Duration, sequence int, pci string, code int) step {
-	return step{at, func(s *stage) error {
-		return appendTo(s.node.Kmsg, kernelLine(sequence, fmt.Sprintf("NVRM: Xid (PCI:%s): %d, pid='<unknown>', name=<unknown>, and more", pci, code)))
+	return step{at, func(s *run) error {
+		return appendTo(s.node.Kmsg, kernelLine(sequence,
+			fmt.Sprintf("NVRM: Xid (PCI:%s): %d, pid='<unknown>', name=<unknown>, and more", pci, code)))
 	}}
 }
 

@@ -124,8 +124,10 @@ func Shipped(t testing.TB, name, pods string) *Node {
 
 // Flags are the flags with which an exporter runs on the node.
 func (n *Node) Flags() []string {
-	return []string{"--node-name=" + n.Name, "--nvml.library=" + n.Library, "--kubelet.socket=" + n.Socket, "--path.sysfs=" + n.Trees.Sysfs,
-		"--path.procfs=" + n.Trees.Procfs, "--path.pod-logs=" + n.Trees.PodLogs, "--path.container-logs=" + n.Trees.ContainerLogs, "--path.kmsg=" + n.Kmsg}
+	return []string{"--node-name=" + n.Name, "--nvml.library=" + n.Library, "--kubelet.socket=" + n.Socket,
+		"--path.sysfs=" + n.Trees.Sysfs,
+		"--path.procfs=" + n.Trees.Procfs, "--path.pod-logs=" + n.Trees.PodLogs,
+		"--path.container-logs=" + n.Trees.ContainerLogs, "--path.kmsg=" + n.Kmsg}
 }
 
 // Options of an exporter.

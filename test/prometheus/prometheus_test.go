@@ -39,15 +39,18 @@ func exampleQueries(t *testing.T, root string) []string {
 // emptyInDemo are the queries without data on a healthy node in its first minute.
 var emptyInDemo = map[string]string{
 	`gpu_device_up == 0`: "no GPU is broken",
-	`gpu_container_visible unless on (node, uuid, namespace, pod, container) gpu_container_allocation_ratio`:     "nobody looks into containers unasked",
+	`gpu_container_visible unless on (node, uuid, namespace, pod, container) gpu_container_allocation_ratio`: "nobody looks into " +
+		"containers unasked",
 	`gpu_memory_used_bytes / gpu_memory_total_bytes > 0.95`:                                                      "no GPU is full",
 	`gpu_temperature_celsius > on (node, uuid, sensor) gpu_temperature_limit_celsius{limit="max_operating"} - 5`: "no GPU is hot",
-	`gpu_mig_mode != gpu_mig_mode_pending or gpu_ecc_mode != gpu_ecc_mode_pending`:                               "no mode is about to change",
-	`sum by (node, uuid, xid) (increase(gpu_xid_events_total[10m])) > 0`:                                         "no XID in the first minutes",
-	`sum by (node, uuid) (increase(gpu_ecc_errors_total{severity="uncorrected"}[1h])) > 0`:                       "no memory error",
-	`gpu_pcie_link_width < gpu_pcie_link_width_max`:                                                              "no poll group is lost",
-	`gpu_nvlink_links{state="down"} > 0`:                                                                         "no link is lost",
-	`gpu_exporter_source_up == 0`:                                                                                "every source answers",
+	`gpu_mig_mode != gpu_mig_mode_pending or gpu_ecc_mode != gpu_ecc_mode_pending`: "no mode is about to " +
+		"change",
+	`sum by (node, uuid, xid) (increase(gpu_xid_events_total[10m])) > 0`: "no XID in the first " +
+		"minutes",
+	`sum by (node, uuid) (increase(gpu_ecc_errors_total{severity="uncorrected"}[1h])) > 0`: "no memory error",
+	`gpu_pcie_link_width < gpu_pcie_link_width_max`:                                        "no poll group is lost",
+	`gpu_nvlink_links{state="down"} > 0`:                                                   "no link is lost",
+	`gpu_exporter_source_up == 0`:                                                          "every source answers",
 	`sum by (node, namespace, pod) (gpu_container_allocation_ratio) and on (node, namespace, pod) (time() - max by (node, namespace, pod) (gpu_container_last_busy_timestamp_seconds) > 1200)`: "nobody was idle for twenty minutes yet",
 }
 
@@ -60,7 +63,8 @@ func TestContractQueries(t *testing.T) {
 
 func TestRealPrometheusScrapesTheDemo(t *testing.T) {
 	exporter, server, root := servers.Address(t), servers.Address(t), servers.Root(t)
-	servers.Start(t, root, servers.Build(t, servers.Standin), "--scenario=testdata/scenarios/demo.scenario", "--pods=testdata/kubelet/demo.pods", "--quiet",
+	servers.Start(t, root, servers.Build(t, servers.Standin), "--scenario=testdata/scenarios/demo.scenario",
+		"--pods=testdata/kubelet/demo.pods", "--quiet",
 		"--", servers.Build(t, servers.Exporter), "--web.listen-address="+exporter, "--node-name=demo-node")
 	metrics := "http://" + exporter + "/metrics"
 	servers.Within(t, 30*time.Second, "the exporter serves the demo's GPUs", func() error {
@@ -82,13 +86,15 @@ func TestRealPrometheusScrapesTheDemo(t *testing.T) {
 	}
 
 	dir := t.TempDir()
-	config := fmt.Sprintf("scrape_configs:\n- job_name: gpu-exporter\n  scrape_interval: 1s\n  scrape_timeout: 1s\n  honor_labels: true\n  scrape_native_histograms: true\n  static_configs:\n  - targets: ['%s']\n", exporter)
+	config := fmt.Sprintf("scrape_configs:\n- job_name: gpu-exporter\n  scrape_interval: 1s\n  scrape_timeout: 1s\n  honor_labels: "+
+		"true\n  scrape_native_histograms: true\n  static_configs:\n  - targets: ['%s']\n", exporter)
 	path := filepath.Join(dir, "prometheus.yml")
 	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	client := dashboard.Client{URL: "http://" + server}
-	said := servers.Start(t, dir, servers.Build(t, servers.Prometheus), "--config.file="+path, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+server)
+	said := servers.Start(t, dir, servers.Build(t, servers.Prometheus), "--config.file="+path,
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+server)
 
 	count := func(q string, want int) {
 		t.Helper()

@@ -94,7 +94,8 @@ func TestBlocksHoldWhatTheFleetDid(t *testing.T) {
 		}
 		for i := range fresh.Len() {
 			if v := s.Node(i, at, check); v != nil {
-				delete(stored, sample{labels.FromStrings(model.MetricNameLabel, "node:gpus:count", "node", v.Node).String(), at.UnixMilli()})
+				delete(stored, sample{labels.FromStrings(model.MetricNameLabel, "node:gpus:count", "node", v.Node).String(),
+					at.UnixMilli()})
 			}
 		}
 		s.Kube("main", at, check)
@@ -109,7 +110,8 @@ func TestWriteRefusesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := blocks.Write(t.Context(), t.TempDir(), f, blocks.Options{From: time.Unix(10, 0), To: time.Unix(10, 0), Step: time.Second}); err == nil {
+	if _, err := blocks.Write(t.Context(), t.TempDir(), f,
+		blocks.Options{From: time.Unix(10, 0), To: time.Unix(10, 0), Step: time.Second}); err == nil {
 		t.Error("a past without a step was written")
 	}
 }

@@ -241,7 +241,8 @@ gpu 0 board=rtx4090 pci=0000:84:00.0 minor=0 uuid=GPU-40900000-9d3b-4c6e-8a50-00
 		}
 	}
 	if !strings.Contains(report,
-		`DIFFERS: 1, ONLY EXPORTED: 1; ecc.mode.current ONLY EXPORTED (nvidia-smi "[N/A]", exporter "0"); power.limit DIFFERS (nvidia-smi "400.00", exporter "450") |`) {
+		`DIFFERS: 1, ONLY EXPORTED: 1; ecc.mode.current ONLY EXPORTED (nvidia-smi "[N/A]", exporter "0"); `+
+			`power.limit DIFFERS (nvidia-smi "400.00", exporter "450") |`) {
 		t.Error("these are not the two findings of the fields, or not named in the summary")
 	}
 	if t.Failed() {

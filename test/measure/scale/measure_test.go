@@ -23,7 +23,8 @@ func TestProblems(t *testing.T) {
 			fmt.Fprint(w, `{"status":"error","errorType":"timeout","error":"query timed out in expression evaluation"}`)
 		default:
 			fmt.Fprint(w,
-				`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"rule_group":"/rules.yaml;some"},"value":[1,"3"]}]}}`)
+				`{"status":"success","data":{"resultType":"vector","result":[`+
+					`{"metric":{"rule_group":"/rules.yaml;some"},"value":[1,"3"]}]}}`)
 		}
 	}))
 	defer api.Close()

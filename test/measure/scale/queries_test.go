@@ -26,7 +26,8 @@ func TestQueries(t *testing.T) {
 			fmt.Fprint(w, `{"status":"error","errorType":"execution","error":"found duplicate series"}`)
 		default:
 			fmt.Fprint(w,
-				`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"a":"b"},"value":[1,"2"]},{"metric":{},"value":[1,"2"]}]}}`)
+				`{"status":"success","data":{"resultType":"vector","result":[`+
+					`{"metric":{"a":"b"},"value":[1,"2"]},{"metric":{},"value":[1,"2"]}]}}`)
 		}
 	}))
 	defer api.Close()
@@ -75,7 +76,8 @@ func TestOneWorkload(t *testing.T) {
 		switch {
 		case strings.HasPrefix(query, "topk(1, count by (namespace, workload)"):
 			fmt.Fprint(w,
-				`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"namespace":"team","workload":"train"},"value":[1,"2"]}]}}`)
+				`{"status":"success","data":{"resultType":"vector","result":[`+
+					`{"metric":{"namespace":"team","workload":"train"},"value":[1,"2"]}]}}`)
 		case strings.Contains(r.URL.Path, "/label/"), strings.HasSuffix(r.URL.Path, "/series"):
 			fmt.Fprint(w, `{"status":"success","data":["n1","n2"]}`)
 		default:
