@@ -448,7 +448,7 @@ func kernelXID(at time.Duration, sequence int, pci string, code int) step {
 func implausible(at string, answers map[string]string) string {
 	var b strings.Builder
 	for key, value := range answers {
-		fmt.Fprintf(&b, "%s GPU 0 %s = %s\n", at, key, value)
+		fmt.Fprintf(&b, "%s gpu 0 %s = %s\n", at, key, value)
 	}
 	return b.String()
 }
