@@ -254,27 +254,23 @@ func (r *response) setSince(before *response, now gpu.Opt[time.Time]) {
 	if before == nil {
 		return
 	}
-	direct := make(map[idKey]gpu.Opt[time.Time], len(before.direct))
+	since := map[any]gpu.Opt[time.Time]{}
 	for _, d := range before.direct {
-		direct[d.idKey] = d.since
+		since[d.idKey] = d.since
+	}
+	for _, o := range before.opaque {
+		since[o.allocationKey] = o.since
+	}
+	start := func(key any) gpu.Opt[time.Time] {
+		if at, ok := since[key]; ok {
+			return at
+		}
+		return now
 	}
 	for i := range r.direct {
-		d := &r.direct[i]
-		d.since = carried(direct, d.idKey, now)
-	}
-	opaque := make(map[allocationKey]gpu.Opt[time.Time], len(before.opaque))
-	for _, o := range before.opaque {
-		opaque[o.allocationKey] = o.since
+		r.direct[i].since = start(r.direct[i].idKey)
 	}
 	for i := range r.opaque {
-		o := &r.opaque[i]
-		o.since = carried(opaque, o.allocationKey, now)
+		r.opaque[i].since = start(r.opaque[i].allocationKey)
 	}
-}
-
-func carried[K comparable](before map[K]gpu.Opt[time.Time], key K, now gpu.Opt[time.Time]) gpu.Opt[time.Time] {
-	if since, ok := before[key]; ok {
-		return since
-	}
-	return now
 }
