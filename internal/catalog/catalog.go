@@ -125,20 +125,6 @@ type Group struct {
 // Example is a question and the PromQL that answers it.
 type Example struct{ Question, Query string }
 
-// Groups returns the catalog by chapter.
-func Groups() []Group {
-	groups := []Group{
-		identity(), activity(), memory(), power(), thermal(), clocks(), modes(), faults(), links(),
-		ownership(), containers(), mig(), exporter(),
-	}
-	for _, g := range groups {
-		for i := range g.Rows {
-			g.Rows[i].complete()
-		}
-	}
-	return groups
-}
-
 // units are the base units in which names end.
 var units = []string{"bytes", "celsius", "hertz", "joules", "ratio", "seconds", "watts"}
 
@@ -158,25 +144,6 @@ func (f *Family) complete() {
 		f.Unit = last
 	}
 	f.Stability = cmp.Or(f.Stability, Stable)
-}
-
-// All returns every family in the order of the catalog. It is the only list.
-func All() []Family {
-	var rows []Family
-	for _, g := range Groups() {
-		rows = append(rows, g.Rows...)
-	}
-	return rows
-}
-
-// Lookup returns the family of that name.
-func Lookup(name string) (Family, bool) {
-	rows := All()
-	i := slices.IndexFunc(rows, func(f Family) bool { return f.Name == name })
-	if i < 0 {
-		return Family{}, false
-	}
-	return rows[i], true
 }
 
 // Validate checks the laws of a row that the compiler cannot: it returns the first broken one.

@@ -13,35 +13,10 @@ package compat
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
-
-// Release is a release of dcgm-exporter whose exposition is rendered.
-type Release string
-
-// 4.8 stands for 4.8.0 to 4.8.4; 4.9 renamed 22 of its families and a label.
-const (
-	DCGM48 Release = "dcgm-4.8"
-	DCGM49 Release = "dcgm-4.9"
-)
-
-// Releases lists them all, as values of --compat.
-func Releases() []string { return []string{string(DCGM48), string(DCGM49)} }
-
-// Path is where the exposition is served.
-const Path = "/metrics/dcgm"
-
-// Page renders one release. Published is for one goroutine; everything else is safe for concurrent use.
-type Page struct {
-	release  Release
-	families map[string]catalog.Family
-	rows     []row
-	history  atomic.Pointer[history]
-	frame    atomic.Pointer[frame] // of the view that was rendered last
-}
 
 // New returns the page of a release. The error is an unknown release, or an invalid row.
 func New(r Release) (*Page, error) {

@@ -12,21 +12,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// figure is a value made of families of the catalog.
-type figure struct {
-	of   []string // whose series selected by with are added up; without any there is no value
-	less string   // subtracted
-	over []string // divisor; with does not select there
-	with []string // own labels and their values, in pairs
-	by   string   // an own label that the series keep
-	// increase takes the increase in the last minute, divided by that of over, or by the seconds between the readings.
-	increase bool
-	// fiveMinutes takes the increase in the last five minutes.
-	fiveMinutes bool
-	// latest takes the label by as the value: that of the series with the highest value.
-	latest bool
-}
-
 // parseFigure parses a cell of table.csv, such as "rate a{x=y} + b / c" or "latest a + b by x"; nil of an empty cell.
 func parseFigure(text string) *figure {
 	if text == "" {
@@ -58,18 +43,6 @@ func parseFigure(text string) *figure {
 		}
 	}
 	return f
-}
-
-// key identifies what a reading is of. Instance and container are empty for a GPU.
-type key struct {
-	gpu, instance string
-	container     gpu.Container
-}
-
-// reading is a value and the values of its own labels.
-type reading struct {
-	value float64
-	own   []string
 }
 
 // check finds families, labels and scopes that do not exist or do not match.
@@ -273,9 +246,6 @@ func (f *figure) readLatest(p *Page, v *gpu.View) map[key][]reading {
 	return out
 }
 
-// sums are the sums of series of a family, by what they are of and by a label.
-type sums map[key]map[string]float64
-
 // sums reads a family of a view through the catalog and adds up the series that the figure selects, by what they are of
 // and by the label that the figure keeps ("" without one).
 func (p *Page) sums(v *gpu.View, family string, f *figure) sums {
@@ -368,4 +338,15 @@ func number(code string) int {
 		return 0
 	}
 	return n
+}
+
+// secondsBetween is the time between the fast readings of a GPU in two views, 0 if unknown.
+func (p *Page) secondsBetween(before, now *gpu.View, uuid string) float64 {
+	fast := &figure{of: []string{"gpu_last_read_timestamp_seconds"}, with: []string{"poll", string(gpu.PollFast)}}
+	a, was := p.sums(before, fast.of[0], fast)[key{gpu: uuid}][""]
+	b, is := p.sums(now, fast.of[0], fast)[key{gpu: uuid}][""]
+	if !was || !is {
+		return 0
+	}
+	return b - a
 }

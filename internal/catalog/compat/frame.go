@@ -20,26 +20,6 @@ func labelsOf(r Release) []string {
 		"GPU_I_PROFILE", "GPU_I_ID", "container", "namespace", "pod", "hpc_job"}
 }
 
-// frame has the GPUs of a view, their parts, and the containers to which each is allocated.
-type frame struct {
-	view *gpu.View
-	gpus []device
-}
-
-// device is a GPU that NVML has reported.
-type device struct {
-	uuid  string
-	base  []string // label values up to the driver version
-	parts []instance
-	count map[gpu.Container]int // parts of the GPU allocated to each container
-}
-
-// instance is what is allocated as one: a MIG instance, or the GPU.
-type instance struct {
-	uuid, profile, id string // empty for a whole GPU
-	containers        []gpu.Container
-}
-
 // exclusive tells that the GPU is not partitioned and allocated to one container at most: its readings occur once.
 func (d *device) exclusive() bool {
 	return len(d.parts) == 1 && d.parts[0].uuid == "" && len(d.parts[0].containers) < 2

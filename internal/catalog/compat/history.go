@@ -20,12 +20,6 @@ const (
 	maxStep = fiveMinutes
 )
 
-// history is what is kept of earlier views, oldest first. It is replaced, never changed.
-type history struct {
-	sums []*gpu.View // of a minute: what was summed, no readings
-	xids []*gpu.View // of five minutes: the XIDs
-}
-
 // Published keeps a view for the history. One goroutine calls it, with every view or with some, in order.
 func (p *Page) Published(v *gpu.View) {
 	old := p.history.Load()
@@ -98,15 +92,4 @@ func within(list []*gpu.View, v *gpu.View, span time.Duration) []*gpu.View {
 		return nil
 	}
 	return list[first:end]
-}
-
-// secondsBetween is the time between the fast readings of a GPU in two views, 0 if unknown.
-func (p *Page) secondsBetween(before, now *gpu.View, uuid string) float64 {
-	fast := &figure{of: []string{"gpu_last_read_timestamp_seconds"}, with: []string{"poll", string(gpu.PollFast)}}
-	a, was := p.sums(before, fast.of[0], fast)[key{gpu: uuid}][""]
-	b, is := p.sums(now, fast.of[0], fast)[key{gpu: uuid}][""]
-	if !was || !is {
-		return 0
-	}
-	return b - a
 }

@@ -11,40 +11,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// row is a family of dcgm-exporter: a row of table.csv.
-type row struct {
-	name    string // in 4.8
-	renamed string // in 4.9; empty: as in 4.8
-	typ     catalog.Type
-	shipped shipped
-	help    string // without the unit
-	unit    unit
-	// gpu is the value of a GPU and instance that of a MIG instance; without instance, the GPU's value is repeated for
-	// each instance (see repeated). container is the part of a container that shares a GPU.
-	gpu, instance, container *figure
-	// paired marks a family that is not shipped and by which users divide: it has the labels of the dividend.
-	paired bool
-	// differs describes the difference to dcgm-exporter; empty: none.
-	differs string
-}
-
-// shipped tells whether dcgm-exporter exports a family by default.
-type shipped string
-
-const (
-	byDefault shipped = "default"   // in its collector file
-	commented shipped = "commented" // in its collector file, as a comment
-	custom    shipped = "custom"    // a DCGM field that a user's own collector file may name
-)
-
-// unit converts a value of ours, in base units, into one of theirs.
-type unit struct {
-	old, new string // names; new in 4.9, of renamed families
-	times    float64
-	by       float64 // the old unit is the base unit times and by this; 0 is 1
-	whole    bool    // rounded down to whole numbers
-}
-
 var units = map[string]unit{
 	"":            {},
 	"celsius":     {old: "°C", new: "°C"},
