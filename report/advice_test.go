@@ -217,6 +217,19 @@ func TestReturnsAfterPauses(t *testing.T) {
 	}
 }
 
+// What was busy in the last hours of the first part would not have been released then: there is nothing to validate.
+func TestReleaseWithoutValidation(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 1, states{"busy": 1}, nil)
+	s.job(job{busy: between(monday, monday.Add(6*day+20*time.Hour), 0.9, 0), pods: []string{"app-0"}})
+	d := s.must(t, nil)
+	a := adviceOn(t, d, d.Workloads[0].ID)
+	near(t, "saved", a.SavedHours, 76)
+	if a.Code != "release" || a.Validation != nil {
+		t.Errorf("%+v", a)
+	}
+}
+
 // A size that fits the first part of the period is validated on the rest: one step of 864 exceeds it.
 func TestValidationOfASize(t *testing.T) {
 	var s scene
@@ -335,8 +348,12 @@ func TestReduceSharing(t *testing.T) {
 	var s scene
 	s.node("n1", h100, 1, states{"busy": 0.95, "gap": 0.05}, nil)
 	for name, busy := range map[string]float64{"large": 0.8, "small": 0.15} {
-		s.job(job{name: name, share: 0.5, memory: 39 * gib, busy: between(monday, tenDays, busy, 0),
-			pods: []string{name + "-0"}, gpus: []string{"GPU-shared"}})
+		j := job{name: name, share: 0.5, memory: 39 * gib, busy: between(monday, tenDays, busy, 0),
+			pods: []string{name + "-0"}, gpus: []string{"GPU-shared"}}
+		if name == "small" {
+			j.others = 0.25
+		}
+		s.job(j)
 	}
 	d := s.must(t, nil)
 	if len(d.Advice) != 2 || len(d.Workloads) != 2 {
@@ -346,6 +363,7 @@ func TestReduceSharing(t *testing.T) {
 		a := adviceOn(t, d, w.ID)
 		near(t, "allocated", w.Allocated, 120)
 		near(t, "beyond", w.Beyond, map[string]float64{"large": 72, "small": 0}[w.Name])
+		near(t, "used by others", w.UsedByOthers, map[string]float64{"large": 0, "small": 60}[w.Name])
 		if a.Code != "reduce_sharing" || a.SavedHours != 0 || a.Title != "Reduce sharing for "+w.Name || w.Sharing != "shared" ||
 			a.Evidence != "Its GPUs were busy to 90 % or more in 100 % of the time, each shared by 2.0 pods on average; "+
 				"up to 98 % of their memory was in use." {
@@ -353,6 +371,8 @@ func TestReduceSharing(t *testing.T) {
 		}
 	}
 	near(t, "fleet's beyond", d.Fleet.Beyond, 72)
+	near(t, "namespace's time used by others", d.Namespaces[0].UsedByOthers, 60)
+	near(t, "namespace's difference", d.Namespaces[0].Difference, 0)
 }
 
 // Four nodes of eight GPUs with two allocated on each: one node is enough.

@@ -89,8 +89,7 @@ func (r *reader) dcgm(ctx context.Context) (*fleet, *gpuFacts, []*space, error) 
 	names := append(dcgmUtilization.find(r.has), dcgmUsed.find(r.has)...)
 	if len(dcgmUtilization.find(r.has)) == 0 {
 		return nil, nil, nil, r.noData("no series of dcgm-exporter's GPU utilization (%s): check that this server " +
-			"scrapes it, " +
-			"and that DCGM_FI_DEV_GPU_UTIL is among its counters")
+			"scrapes it, and that DCGM_FI_DEV_GPU_UTIL is among its counters")
 	}
 	h := &dcgmHistory{reader: r, gpus: map[gpuKey]*dcgmGPU{}, series: map[dcgmKey]*dcgmSeries{},
 		spaces: map[string]*space{}}

@@ -70,6 +70,7 @@ type job struct {
 	busy                  func(int64) float64 // of one GPU
 	memory                float64
 	share                 float64  // of a GPU, for each pod
+	others                float64  // part of the gap in which others of the same GPU are busy
 	pods                  []string // without any, only the rules have it
 	gpus                  []string // of the pods; by default one each
 }
@@ -114,7 +115,7 @@ func (j *job) states() (busy, idle, gap reporttest.At) {
 			if b == 0 {
 				return 0
 			}
-			return max(0, j.share-b)
+			return max(0, j.share-b-j.others)
 		})
 }
 

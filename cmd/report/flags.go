@@ -99,7 +99,7 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	priceList := flag("prices", "Price list in YAML: currency, gpus (model, per_hour), energy_per_kwh; empty prints "+
 		"no cost.").
 		String()
-	flag("advice.min-coverage", "Minimum fraction of that time with known activity.").Default("0.95").
+	flag("advice.min-coverage", "Minimum fraction of a workload's time with known activity.").Default("0.95").
 		Float64Var(&c.options.Advice.Coverage)
 	flag("advice.min-saving", "Minimum number of GPUs, as a mean over the period, that advice must save.").Default(
 		"0.02").

@@ -125,10 +125,9 @@ func accountColumns(d *report.Document, l level) []column[account] {
 	if l.Key == "namespace" {
 		others = "Used by others"
 	}
-	columns = append(columns,
-		column[account]{"used_by_others", others,
-			func(a account) string { return units.Share(a.UsedByOthers, a.Hours) },
-			func(a account) any { return a.UsedByOthers }},
+	columns = append(columns, column[account]{"used_by_others", others,
+		func(a account) string { return units.Share(a.UsedByOthers, a.Hours) },
+		func(a account) any { return a.UsedByOthers }},
 		number("beyond_allocation", "", func(a account) float64 { return a.Beyond }, units.Hours),
 		number("reclaimable_idle", "Reclaimable, h", func(a account) float64 { return a.Reclaimable }, units.Hours),
 		number("coverage", "", func(a account) float64 { return a.Coverage }, units.Ratio))

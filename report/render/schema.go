@@ -19,8 +19,7 @@ func JSONSchema() ([]byte, error) {
 	root["$id"] = "https://gpu-exporter.github.io/schema/" + report.Schema + ".json"
 	root["title"] = "gpu-report"
 	root["description"] = "GPU-hours of a fleet by state, its workloads, and advice. Hours are GPU-hours unless a " +
-		"description has another " +
-		"unit; what is unknown is absent."
+		"description has another unit; what is unknown is absent."
 	root["$defs"] = defs
 	root["properties"].(map[string]any)["schema"] = map[string]any{"const": report.Schema}
 	if p, ok := defs["Advice"].(map[string]any); ok {
