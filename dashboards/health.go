@@ -75,7 +75,7 @@ func healthDashboard() Dashboard {
 							"under load.", q("{{reason}}",
 							total("reason", records("cluster:gpu_clock_limited_seconds:rate5m", c)))).from(0),
 					table(12, "Nodes with limited clocks", "-Limited GPUs",
-						"Nodes with clocks limited by temperature, power brake or board.", label("cluster", "Cluster"),
+						"Nodes with clocks limited by temperature, power brake or board limit.", label("cluster", "Cluster"),
 						label("node", "Node").to(toNode()), label("reason", "Reason"),
 						value("Limited GPUs", Number,
 							total("cluster, node, reason",

@@ -326,7 +326,7 @@ func TestLinterFindsPlantedErrors(t *testing.T) {
 		"stale":       {func(d *dashboard.Dashboard) { target(d, func(q *prometheus.Dataquery) { q.Instant = nil }) }, "hours old"},
 		"orientation": {func(d *dashboard.Dashboard) { first(d).Options.(*stat.Options).Orientation = "" }, "orientation"},
 		"version":     {func(d *dashboard.Dashboard) { first(d).PluginVersion = nil }, "no plugin version"},
-		"refresh":     {func(d *dashboard.Dashboard) { d.Templating.List[1].Refresh = nil }, "asked anew"},
+		"refresh":     {func(d *dashboard.Dashboard) { d.Templating.List[1].Refresh = nil }, "not refreshed"},
 		"all":         {func(d *dashboard.Dashboard) { d.Templating.List[1].AllValue = nil }, "All does not match"},
 		"first":       {func(d *dashboard.Dashboard) { d.Templating.List = d.Templating.List[1:] }, "first variable"},
 		"link": {func(d *dashboard.Dashboard) {
