@@ -90,7 +90,8 @@ func checkAccounts(r *trial) {
 		if p.dev == GPUMIG {
 			unseen = 60 * p.share // a new layout is seen by the slow poll group
 		}
-		c.expect(math.Abs(allocated-want) < 16+unseen, "truth", "%s allocated %.1f s and is said to have allocated %.1f s", p.name, want, allocated)
+		c.expect(math.Abs(allocated-want) < 16+unseen, "truth", "%s allocated %.1f s and is said to have allocated %.1f s", p.name, want,
+			allocated)
 		busy := c.last[key{"gpu_container_busy_seconds_total", p.dev, p.name, ""}]
 		slack := 0.02*k.busy + 0.5 + r.tick.Seconds() + unseen
 		if p.dev == GPUShared {

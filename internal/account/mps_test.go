@@ -104,7 +104,8 @@ func TestMPS(t *testing.T) {
 			busy:    figures{"evil": 3.75, "q": 1.25}, memory: figures{"evil": 12, "q": 3}, unmemory: reasons{gpu.UnattributedDriver: 5},
 		},
 		{
-			name: "an other process on a sole container's GPU, with samples", capability: "9.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
+			name: "an other process on a sole container's GPU, with samples", capability: "9.0",
+			rows:   []gpu.Allocation{allocate("p", "A", 1)},
 			medium: mpsMedium(20, []int{1}, 23, 12, 1, 3), weights: weights(23, 30, 1, 10),
 			busy: figures{"p": 1.25}, memory: figures{"p": 3}, unbusy: reasons{gpu.UnattributedMPS: 3.75},
 			unmemory: reasons{gpu.UnattributedDriver: 17}, nobody: []string{"evil"},
@@ -147,7 +148,8 @@ func TestMPS(t *testing.T) {
 			unmemory: reasons{gpu.UnattributedMPS: 9, gpu.UnattributedDriver: 1},
 		},
 		{
-			name: "before Volta, the server of a container is the container", capability: "6.0", rows: []gpu.Allocation{allocate("p", "A", 1)},
+			name: "before Volta, the server of a container is the container", capability: "6.0",
+			rows:   []gpu.Allocation{allocate("p", "A", 1)},
 			medium: mpsMedium(10, nil, 22, 9), weights: weights(22, 30),
 			busy: figures{"p": 5}, memory: figures{"p": 10}, processes: figures{"p": 1}, unmemory: reasons{},
 		},

@@ -126,7 +126,8 @@ func TestWords(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"bin", "node_modules", "tmp"}, d.Name())) {
+		if d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") ||
+			slices.Contains([]string{"bin", "node_modules", "tmp"}, d.Name())) {
 			return filepath.SkipDir
 		}
 		if d.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "words_test.go") {

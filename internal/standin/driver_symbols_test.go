@@ -58,7 +58,8 @@ func TestSymbolSets(t *testing.T) {
 		}
 		for i := range calls.Calls {
 			c := &calls.Calls[i]
-			if has := slices.ContainsFunc(c.Symbols(), func(s string) bool { return slices.Contains(names, s) }); has != (branches[set] >= c.Since) {
+			has := slices.ContainsFunc(c.Symbols(), func(s string) bool { return slices.Contains(names, s) })
+			if has != (branches[set] >= c.Since) {
 				t.Errorf("%s has %s: %v", set, c.Function, has)
 			}
 			if newest := c.Symbols()[0]; c.NewestSince > 0 && slices.Contains(names, newest) != (branches[set] >= c.NewestSince) {

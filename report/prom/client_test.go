@@ -156,7 +156,8 @@ func TestTooLargeIsHalved(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		fmt.Fprint(w,
-			`{"status":"error","errorType":"execution","error":"query processing would load too many samples into memory in query execution"}`)
+			`{"status":"error","errorType":"execution","error":"query processing would load too many samples into memory in query `+
+				`execution"}`)
 		return true
 	}}
 	c := client(t, f, nil)

@@ -47,7 +47,8 @@ func plain(b []byte) (out []Series, ok bool) {
 // an error.
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{
-		`{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"a":"b","c":"d\n\"é"},"values":[[1.5,"2"],[3,"NaN"],[1712345678.123,"1e-3"]]}]}}`,
+		`{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"a":"b","c":"d\n\"é"},"values":[[1.5,"2"],[3,"NaN"],` +
+			`[1712345678.123,"1e-3"]]}]}}`,
 		` { "data" : { "resultType" : "matrix" , "result" : [ ] } , "warnings" : [ "x" ] , "status" : "success" , "isPartial" : false } `,
 		`{"status":"error","errorType":"timeout","error":"query timed out"}`,
 		`{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"2"]}]}}`,

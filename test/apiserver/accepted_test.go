@@ -338,7 +338,8 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	// Dropped fields are detected.
-	if got := dropped("", map[string]any{"a": map[string]any{"b": "c", "limits": map[string]any{"cpu": "0.5"}}, "l": []any{int64(1), int64(2)},
+	if got := dropped("", map[string]any{"a": map[string]any{"b": "c", "limits": map[string]any{"cpu": "0.5"}},
+		"l": []any{int64(1), int64(2)},
 		"e": []any{}},
 		map[string]any{"a": map[string]any{"limits": map[string]any{"cpu": "500m"}}, "l": []any{int64(1)}}); len(got) != 2 {
 		t.Errorf("dropped: %q", got)

@@ -211,7 +211,8 @@ plugins:
 }
 
 // controllers are those of the controller manager that have work without nodes. That of the nodes' life would find all of ours dead.
-const controllers = "daemonset-controller,serviceaccount-controller,namespace-controller,garbage-collector-controller,resourcequota-controller,cronjob-controller,job-controller,root-ca-certificate-publisher-controller"
+const controllers = "daemonset-controller,serviceaccount-controller,namespace-controller,garbage-collector-controller," +
+	"resourcequota-controller,cronjob-controller,job-controller,root-ca-certificate-publisher-controller"
 
 // startPlane runs a control plane until the test ends.
 func startPlane(t *testing.T, admission string) *plane {

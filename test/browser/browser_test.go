@@ -107,10 +107,13 @@ func TestPageIsAccessible(t *testing.T) {
 	tab := chromium.New(t)
 	tab.Open(serve(t, demo(t)), 1280, 900, false)
 	for what, script := range map[string]string{
-		"the language is set":              `document.documentElement.lang === 'en'`,
-		"there is one main and one h1":     `document.querySelectorAll('main').length === 1 && document.querySelectorAll('h1').length === 1`,
-		"every column has a heading":       `[...document.querySelectorAll('table')].every(t => t.querySelectorAll('th[scope=col]').length > 0)`,
-		"every section is named":           `[...document.querySelectorAll('section')].every(s => document.getElementById(s.getAttribute('aria-labelledby')))`,
+		"the language is set": `document.documentElement.lang === 'en'`,
+		"there is one main and one " +
+			"h1": `document.querySelectorAll('main').length === 1 && document.querySelectorAll('h1').length === 1`,
+		"every column has a " +
+			"heading": `[...document.querySelectorAll('table')].every(t => t.querySelectorAll('th[scope=col]').length > 0)`,
+		"every section is " +
+			"named": `[...document.querySelectorAll('section')].every(s => document.getElementById(s.getAttribute('aria-labelledby')))`,
 		"every picture has a label":        `[...document.querySelectorAll('svg')].every(s => s.getAttribute('aria-label'))`,
 		"links can be reached by keyboard": `[...document.querySelectorAll('a')].every(a => a.tabIndex >= 0 && a.href)`,
 		"nothing is loaded from elsewhere": `performance.getEntriesByType('resource').every(r => r.name.startsWith(location.origin))`,

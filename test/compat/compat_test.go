@@ -49,11 +49,13 @@ func (d database) answered(t *testing.T, where, query string) {
 }
 
 // variables stand in for what Grafana puts into queries.
-var variables = strings.NewReplacer("$__rate_interval", "15s", "$node", ".+", "$gpu", ".+", "$model", ".+", "$namespace", ".+", "$pod", ".+", "$instance", ".+")
+var variables = strings.NewReplacer("$__rate_interval", "15s", "$node", ".+", "$gpu", ".+", "$model", ".+", "$namespace", ".+", "$pod",
+	".+", "$instance", ".+")
 
 // TestConsumers has a Prometheus scrape the lively node and asks everything that is in testdata.
 func TestConsumers(t *testing.T) {
-	root, exporter, standin, prometheus := servers.Root(t), servers.Build(t, servers.Exporter), servers.Build(t, servers.Standin), servers.Build(t, servers.Prometheus)
+	root, exporter, standin, prometheus := servers.Root(t), servers.Build(t, servers.Exporter), servers.Build(t, servers.Standin),
+		servers.Build(t, servers.Prometheus)
 	for _, release := range []string{"4.8", "4.9"} {
 		t.Run(release, func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +65,8 @@ func TestConsumers(t *testing.T) {
 				t.Fatal(err)
 			}
 			scenario := filepath.Join(dir, "xid.scenario")
-			if err := os.WriteFile(scenario, []byte("scenario 1\ntitle \"the demo with an XID\"\ninclude demo.scenario\nat 20s gpu 0 xid 95\n"), 0o600); err != nil {
+			if err := os.WriteFile(scenario, []byte("scenario 1\ntitle \"the demo with an XID\"\ninclude demo.scenario\nat 20s gpu 0 xid "+
+				"95\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			node, server := servers.Address(t), servers.Address(t)
@@ -85,17 +88,21 @@ rule_files: ['%[1]s/*.rules.yaml']
 scrape_configs:
 - {job_name: gpu, metrics_path: /metrics/dcgm, honor_labels: true, static_configs: [{targets: ['%[2]s']}]}
 - {job_name: own, honor_labels: true, static_configs: [{targets: ['%[2]s']}]}
-- {job_name: operator, metrics_path: /metrics/dcgm, static_configs: [{targets: ['%[2]s'], labels: {namespace: monitoring, pod: the-exporter-abcde, container: exporter}}]}
+- {job_name: operator, metrics_path: /metrics/dcgm, static_configs: [{targets: ['%[2]s'], labels: {namespace: monitoring, pod: `+
+				`the-exporter-abcde, container: exporter}}]}
 - {job_name: kube-state-metrics, honor_labels: true, fallback_scrape_protocol: PrometheusText0.0.4, static_configs: [{targets: ['%[3]s']}]}
 `, testdata, node, strings.TrimPrefix(others.URL, "http://"))
 			if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			said := servers.Start(t, dir, prometheus, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+server)
+			said := servers.Start(t, dir, prometheus, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"),
+				"--web.listen-address="+server)
 			d := database("http://" + server)
 			// After the first window: from then on everything is there that will be.
 			servers.Within(t, 60*time.Second, "the window is full", func() error {
-				n, err := d.series(`count_over_time(DCGM_FI_PROF_SM_ACTIVE{gpu="0", job="gpu"}[1m]) > 25 or count_over_time(DCGM_FI_PROF_TENSOR_UTIL_RATIO{gpu="0", job="gpu"}[1m]) > 25`)
+				n, err := d.series(
+					`count_over_time(DCGM_FI_PROF_SM_ACTIVE{gpu="0", job="gpu"}[1m]) > 25 or ` +
+						`count_over_time(DCGM_FI_PROF_TENSOR_UTIL_RATIO{gpu="0", job="gpu"}[1m]) > 25`)
 				if err == nil && n == 0 {
 					err = fmt.Errorf("not yet")
 				}
@@ -271,7 +278,8 @@ func (d database) autoscaling(t *testing.T, name, content string) (asked int) {
 		asked += 2
 		d.answered(t, name, m[1])
 		series, _, _ := strings.Cut(m[1], "{")
-		d.answered(t, name, strings.NewReplacer("<<.Series>>", series, "<<.LabelMatchers>>", `namespace="notebooks",pod=~"jupyter-.+"`, "<<.GroupBy>>", "pod").Replace(m[2]))
+		d.answered(t, name, strings.NewReplacer("<<.Series>>", series, "<<.LabelMatchers>>", `namespace="notebooks",pod=~"jupyter-.+"`,
+			"<<.GroupBy>>", "pod").Replace(m[2]))
 	}
 	if asked < 4 {
 		t.Errorf("%s has %d queries", name, asked)
@@ -340,7 +348,8 @@ func (d database) documents(t *testing.T, root string) (asked int) {
 
 // notOnThisBoard tells queries of what an H100 module does not have, or what nobody had yet.
 func notOnThisBoard(q string) bool {
-	for _, name := range []string{"gpu_fan_speed_ratio", "gpu_exporter_call_errors_total", `action!="none"} == 1`, `state="completed"} == 0`} {
+	for _, name := range []string{"gpu_fan_speed_ratio", "gpu_exporter_call_errors_total", `action!="none"} == 1`,
+		`state="completed"} == 0`} {
 		if strings.Contains(q, name) {
 			return true
 		}

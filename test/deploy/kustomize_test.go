@@ -33,7 +33,8 @@ var variants = []struct {
 	{path: "overlays/openshift", namespace: "gpu-exporter", values: "openshift"},
 	{path: "overlays/gpu-operator", namespace: "gpu-operator", values: "gpu-operator"},
 	{path: "overlays/kind", namespace: "gpu-exporter", values: "default",
-		set: "features.ownership=false,gpu.access=none,scheduling.gpuNodeLabels=null,scheduling.followPause=false,scheduling.tolerateAll=true,scheduling.priorityClassName="},
+		set: "features.ownership=false,gpu.access=none,scheduling.gpuNodeLabels=null,scheduling.followPause=false," +
+			"scheduling.tolerateAll=true,scheduling.priorityClassName="},
 	{path: "components/prometheus", namespace: "gpu-exporter", values: "default", placed: true},
 	{path: "components/dcgm-names", namespace: "gpu-exporter", values: "default", placed: true, set: "compat.release=dcgm-4.8"},
 }

@@ -263,7 +263,8 @@ func TestUnit(t *testing.T) {
 	for name, why := range map[string]string{
 		"PrivateDevices": "it hides the GPUs", "DeviceAllow": "it fixes the list of devices before the driver is loaded",
 		"DevicePolicy": "as DeviceAllow",
-		"ProtectClock": "it sets DeviceAllow", "ProtectProc": "it hides the owners of processes", "PrivateUsers": "it hides the owners of processes",
+		"ProtectClock": "it sets DeviceAllow", "ProtectProc": "it hides the owners of processes",
+		"PrivateUsers":      "it hides the owners of processes",
 		"ProtectKernelLogs": "it hides /dev/kmsg",
 		"PrivateNetwork":    "it could not be scraped",
 	} {

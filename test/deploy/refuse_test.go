@@ -46,8 +46,11 @@ func TestContradictions(t *testing.T) {
 			"service account default",
 		"serviceAccount.create=false,features.podMetadata=true": "features.podMetadata would grant its permissions " +
 			"to the service account default",
-		"monitoring.basicAuth.username.name=a,monitoring.basicAuth.username.key=a,monitoring.basicAuth.password.name=a,monitoring.basicAuth.password.key=a": "monitoring.basicAuth requires web.basicAuth or web.configSecret",
-		"monitoring.kind=PodMonitor,web.basicAuth.users.a=$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG":                                     "web.basicAuth requires monitoring.basicAuth",
+		"monitoring.basicAuth.username.name=a,monitoring.basicAuth.username.key=a,monitoring.basicAuth.password.name=a," +
+			"monitoring.basicAuth.password.key=a": "monitoring.basicAuth requires web.basicAuth or web.configSecret",
+		"monitoring.kind=PodMonitor," +
+			"web.basicAuth.users.a=$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG": "web.basicAuth requires " +
+			"monitoring.basicAuth",
 		"exporter.extraArgs={--poll.fast=1s}": "exporter.extraArgs has --poll.fast, which the " +
 			"chart sets from another value",
 		"exporter.extraArgs={--no-kubelet}": "exporter.extraArgs has --no-kubelet, which " +

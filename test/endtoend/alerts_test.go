@@ -33,9 +33,14 @@ at 60s gpu 1 xid 95           # an uncontained memory error
 `
 
 const troubledPods = `
-allocatable nvidia.com/gpu GPU-5a0e1100-8c1d-4e6b-9d10-000000000000 GPU-5a0e1101-8c1d-4e6b-9d10-000000000001 GPU-5a0e1102-8c1d-4e6b-9d10-000000000002 GPU-5a0e1103-8c1d-4e6b-9d10-000000000003 GPU-5a0e1105-8c1d-4e6b-9d10-000000000005 GPU-5a0e1106-8c1d-4e6b-9d10-000000000006 GPU-5a0e1107-8c1d-4e6b-9d10-000000000007
-allocatable nvidia.com/gpu.shared GPU-5a0e1104-8c1d-4e6b-9d10-000000000004::0 GPU-5a0e1104-8c1d-4e6b-9d10-000000000004::1 GPU-5a0e1104-8c1d-4e6b-9d10-000000000004::2
-pod ml-training/llama-pretrain-0 container trainer nvidia.com/gpu=GPU-5a0e1100-8c1d-4e6b-9d10-000000000000,GPU-5a0e1101-8c1d-4e6b-9d10-000000000001,GPU-5a0e1102-8c1d-4e6b-9d10-000000000002,GPU-5a0e1103-8c1d-4e6b-9d10-000000000003 pids=10100,10101,10102,10103
+allocatable nvidia.com/gpu GPU-5a0e1100-8c1d-4e6b-9d10-000000000000 GPU-5a0e1101-8c1d-4e6b-9d10-000000000001 ` +
+	`GPU-5a0e1102-8c1d-4e6b-9d10-000000000002 GPU-5a0e1103-8c1d-4e6b-9d10-000000000003 GPU-5a0e1105-8c1d-4e6b-9d10-000000000005 ` +
+	`GPU-5a0e1106-8c1d-4e6b-9d10-000000000006 GPU-5a0e1107-8c1d-4e6b-9d10-000000000007
+allocatable nvidia.com/gpu.shared GPU-5a0e1104-8c1d-4e6b-9d10-000000000004::0 GPU-5a0e1104-8c1d-4e6b-9d10-000000000004::1 ` +
+	`GPU-5a0e1104-8c1d-4e6b-9d10-000000000004::2
+pod ml-training/llama-pretrain-0 container trainer nvidia.com/gpu=GPU-5a0e1100-8c1d-4e6b-9d10-000000000000,` +
+	`GPU-5a0e1101-8c1d-4e6b-9d10-000000000001,GPU-5a0e1102-8c1d-4e6b-9d10-000000000002,GPU-5a0e1103-8c1d-4e6b-9d10-000000000003 ` +
+	`pids=10100,10101,10102,10103
 pod notebooks/jupyter-amira container notebook nvidia.com/gpu.shared=GPU-5a0e1104-8c1d-4e6b-9d10-000000000004::0 pids=10400
 pod notebooks/jupyter-bo container notebook nvidia.com/gpu.shared=GPU-5a0e1104-8c1d-4e6b-9d10-000000000004::1 pids=10401
 pod notebooks/jupyter-chidi container notebook nvidia.com/gpu.shared=GPU-5a0e1104-8c1d-4e6b-9d10-000000000004::2 pids=10402

@@ -358,9 +358,11 @@ func table() []row {
 			}}},
 			assertions: together(grows(22*s, ended, `gpu_container_busy_seconds_total{$a,pod="q"}`, 0, 8),
 				one(assertion{22 * s, ended,
-					`max_over_time(gpu_container_busy_seconds_total{$a,pod="p"}[$w]) - min_over_time(gpu_container_busy_seconds_total{$a,pod="p"}[$w]) > 0.5`},
+					`max_over_time(gpu_container_busy_seconds_total{$a,pod="p"}[$w]) - ` +
+						`min_over_time(gpu_container_busy_seconds_total{$a,pod="p"}[$w]) > 0.5`},
 					assertion{22 * s, ended,
-						`sum by (node) (max_over_time(gpu_unattributed_busy_seconds_total{$a}[$w]) - min_over_time(gpu_unattributed_busy_seconds_total{$a}[$w])) < 18`}))},
+						`sum by (node) (max_over_time(gpu_unattributed_busy_seconds_total{$a}[$w]) - ` +
+							`min_over_time(gpu_unattributed_busy_seconds_total{$a}[$w])) < 18`}))},
 		{name: "xids", summary: "XIDs in storms, from two sources", fault: span{15 * s, 30 * s},
 			symptom: `gpu_xid_events_total{$a,xid="95"} > 0`, stays: true,
 			script: "at 15s gpu 0 xid 95\nat 19s gpu 0 xid 95\nat 23s gpu 0 xid 95\nat 23s gpu 0 xid 95\nat 27s gpu 0 xid 31\n",

@@ -44,7 +44,8 @@ func devs() *gpu.Inventory {
 		if n == 7 {
 			c.MIG = true
 			for i := range 2 {
-				c.Instances = append(c.Instances, gpu.Instance{UUID: gpu.UUID(instance(7, i)), GI: i + 1, Profile: "3g.40gb", Share: gpu.Some(gpu.Ratio(3.0 / 7)),
+				c.Instances = append(c.Instances, gpu.Instance{UUID: gpu.UUID(instance(7, i)), GI: i + 1, Profile: "3g.40gb",
+					Share:     gpu.Some(gpu.Ratio(3.0 / 7)),
 					ProfileID: gpu.Some(9), PlacementStart: gpu.Some(4 * i), PlacementSize: gpu.Some(4)})
 			}
 		}
@@ -65,10 +66,12 @@ func lines(h gpu.Allocations) []string {
 		if x.Instance != "" {
 			place = string(x.Instance)
 		}
-		out = append(out, fmt.Sprintf("%s/%s/%s %s %s %s", x.Container.Namespace, x.Container.Pod, x.Container.Name, x.Resource, place, share))
+		out = append(out, fmt.Sprintf("%s/%s/%s %s %s %s", x.Container.Namespace, x.Container.Pod, x.Container.Name, x.Resource, place,
+			share))
 	}
 	for _, u := range h.Unresolved {
-		out = append(out, fmt.Sprintf("%s/%s/%s %s unresolved %d", u.Container.Namespace, u.Container.Pod, u.Container.Name, u.Resource, u.Devices))
+		out = append(out, fmt.Sprintf("%s/%s/%s %s unresolved %d", u.Container.Namespace, u.Container.Pod, u.Container.Name, u.Resource,
+			u.Devices))
 	}
 	slices.Sort(out)
 	return out
@@ -120,7 +123,8 @@ func TestEverySchemeOfNVIDIA(t *testing.T) {
 		s.give("sidecar", "setup", nvidia, dev(5))
 		s.give("sidecar", "proxy", nvidia, dev(6))
 		s.pod("c", "without", "main")
-		s.Allocatable = map[string][]string{nvidia: {dev(0), dev(1), dev(5), dev(6)}, nvidia + ".shared": {dev(2) + "::0", dev(2) + "::1", dev(2) + "::2", dev(2) + "::3"},
+		s.Allocatable = map[string][]string{nvidia: {dev(0), dev(1), dev(5), dev(6)},
+			nvidia + ".shared":       {dev(2) + "::0", dev(2) + "::1", dev(2) + "::2", dev(2) + "::3"},
 			"nvidia.com/mig-3g.40gb": {instance(7, 0), instance(7, 1)}, "vendor.example/nic": {"n0"}}
 
 		dir := dir(t)
@@ -131,7 +135,8 @@ func TestEverySchemeOfNVIDIA(t *testing.T) {
 			want(t, h, "a/whole/main nvidia.com/gpu "+dev(0)+" 1", "a/whole/main nvidia.com/gpu "+dev(1)+" 1",
 				"a/replica/x nvidia.com/gpu.shared "+dev(2)+" 0.5", "a/replica/y nvidia.com/gpu.shared "+dev(2)+" 0.25",
 				"b/sliced/main nvidia.com/mig-3g.40gb "+instance(7, 1)+" 1",
-				"b/claims/one gpu.nvidia.com "+dev(3)+" 0.5", "b/claims/one gpu.nvidia.com "+dev(4)+" 1", "b/claims/two gpu.nvidia.com "+dev(3)+" 0.5",
+				"b/claims/one gpu.nvidia.com "+dev(3)+" 0.5", "b/claims/one gpu.nvidia.com "+dev(4)+" 1",
+				"b/claims/two gpu.nvidia.com "+dev(3)+" 0.5",
 				"b/claims/two gpu.nvidia.com "+instance(7, 0)+" 1",
 				// An ordinary init container is never listed: its GPU shows as free. See docs/sharing-schemes.md.
 				"c/sidecar/proxy nvidia.com/gpu "+dev(6)+" 1")
@@ -139,7 +144,8 @@ func TestEverySchemeOfNVIDIA(t *testing.T) {
 			for _, r := range h.Resources {
 				counts[r.Resource] = fmt.Sprintf("%d of %d", r.Allocated, r.Allocatable.Or(-1))
 			}
-			for resource, expected := range map[string]string{nvidia: "3 of 4", nvidia + ".shared": "3 of 4", "nvidia.com/mig-3g.40gb": "1 of 2"} {
+			for resource, expected := range map[string]string{nvidia: "3 of 4", nvidia + ".shared": "3 of 4",
+				"nvidia.com/mig-3g.40gb": "1 of 2"} {
 				if counts[resource] != expected {
 					t.Errorf("%s: %s, want %s", resource, counts[resource], expected)
 				}
@@ -348,7 +354,8 @@ func TestRateLimiter(t *testing.T) {
 		for range 4 {
 			knocking.Go(func() {
 				for ctx.Err() == nil {
-					if _, err := api.NewPodResourcesListerClient(conn).List(ctx, &api.ListPodResourcesRequest{}); status.Code(err) == codes.ResourceExhausted {
+					if _, err := api.NewPodResourcesListerClient(conn).List(ctx,
+						&api.ListPodResourcesRequest{}); status.Code(err) == codes.ResourceExhausted {
 						once.Do(func() { close(exhausted) })
 					}
 				}
@@ -466,13 +473,15 @@ func TestCheckpointOfKubernetes(t *testing.T) {
 		s.pod("b", "liar", "main")
 		s.give("liar", "main", nvidia, dev(3)+"-4").Answer = answer(dev(2)) // HAMi: the id names another GPU
 		// An entry of a pod that is long gone lingers.
-		s.Devices = append(s.Devices, device{Pod: "uid-gone", Container: "main", Resource: nvidia, IDs: []string{dev(3) + "-5"}, Answer: answer(dev(4))})
+		s.Devices = append(s.Devices, device{Pod: "uid-gone", Container: "main", Resource: nvidia, IDs: []string{dev(3) + "-5"},
+			Answer: answer(dev(4))})
 		dir := dir(t)
 		file := dir + "/kubelet_internal_checkpoint"
 		k := run(t, program, dir, s, "--checkpoint="+file)
 		m := client(t, podmap.Options{Socket: k.socket, Checkpoint: file})
 		h := poll(t, m, devs())
-		want(t, h, "a/honest/main nvidia.com/gpu "+dev(0)+" 1", "a/wide/main nvidia.com/gpu "+dev(1)+" 1", "b/liar/main nvidia.com/gpu "+dev(2)+" ?")
+		want(t, h, "a/honest/main nvidia.com/gpu "+dev(0)+" 1", "a/wide/main nvidia.com/gpu "+dev(1)+" 1",
+			"b/liar/main nvidia.com/gpu "+dev(2)+" ?")
 		for _, p := range h.Pods {
 			if p.UID != "uid-"+p.Pod {
 				t.Errorf("pod %s has the UID %q", p.Pod, p.UID)
@@ -506,7 +515,8 @@ func TestTheBinaryAndKubernetes(t *testing.T) {
 			t.Helper()
 			for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 				page := scrape(t, e.Base()+"/metrics")
-				holds := strings.Contains(page, `gpu_container_allocation_ratio{container="main"`) && strings.Contains(page, `pod="train-0"`)
+				holds := strings.Contains(page, `gpu_container_allocation_ratio{container="main"`) &&
+					strings.Contains(page, `pod="train-0"`)
 				if seen && !holds {
 					t.Fatalf("%s: the holding is gone", what)
 				}

@@ -98,7 +98,8 @@ func (s *state) give(pod, container, resource string, ids ...string) *device {
 
 // claimed gives a container a device by a claim.
 func (s *state) claimed(pod, container, namespace, name, device string) {
-	s.Claims = append(s.Claims, claim{Pod: "uid-" + pod, Container: container, Namespace: namespace, Name: name, Driver: "gpu.nvidia.com", Pool: "node",
+	s.Claims = append(s.Claims, claim{Pod: "uid-" + pod, Container: container, Namespace: namespace, Name: name, Driver: "gpu.nvidia.com",
+		Pool:   "node",
 		Device: device, CDI: []string{"k8s.gpu.nvidia.com/claim=" + name + "-" + device}})
 }
 

@@ -52,7 +52,8 @@ var emptyInDemo = map[string]string{
 	`gpu_nvlink_links{state="down"} > 0`:                                                   "no link is lost",
 	`gpu_exporter_source_up == 0`:                                                          "every data source responds",
 	`sum by (node, namespace, pod) (gpu_container_allocation_ratio) and on (node, namespace, pod) ` +
-		`(time() - max by (node, namespace, pod) (gpu_container_last_busy_timestamp_seconds) > 1200)`: "no container was idle for twenty minutes yet",
+		`(time() - max by (node, namespace, pod) (gpu_container_last_busy_timestamp_seconds) > 1200)`: "no container was idle for twenty " +
+		"minutes yet",
 }
 
 func TestContractQueries(t *testing.T) {

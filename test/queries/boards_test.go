@@ -217,11 +217,12 @@ func TestAlertsCarryWhatBoardsAsk(t *testing.T) {
 func TestPlantedErrorsAreFound(t *testing.T) {
 	known := Checker{Known: Metrics()}
 	for query, want := range map[string]string{
-		`sum(gpu_powr_watts{node="a"})`:                                                                "no metric gpu_powr_watts",
-		`sum(gpu_power_watts{hostname="a"})`:                                                           "no label hostname",
-		`sum by (pod) (gpu_power_watts)`:                                                               "groups by pod",
-		`sum without (pod) (gpu_power_watts)`:                                                          "groups by pod",
-		`sum by (le) (rate(gpu_exporter_call_duration_seconds[5m]))`:                                   "no metric gpu_exporter_call_duration_seconds",
+		`sum(gpu_powr_watts{node="a"})`:       "no metric gpu_powr_watts",
+		`sum(gpu_power_watts{hostname="a"})`:  "no label hostname",
+		`sum by (pod) (gpu_power_watts)`:      "groups by pod",
+		`sum without (pod) (gpu_power_watts)`: "groups by pod",
+		`sum by (le) (rate(gpu_exporter_call_duration_seconds[5m]))`: "no metric " +
+			"gpu_exporter_call_duration_seconds",
 		`sum by (node) (gpu_power_watts) * on (uuid) group_left () max by (uuid) (gpu_info)`:           "left side has no such label",
 		`sum by (uuid) (gpu_power_watts) * on (uuid) group_left () max by (node) (gpu_info)`:           "right side has no such label",
 		`sum by (uuid) (gpu_power_watts) * on (uuid) group_left (model) max by (uuid) (gpu_info)`:      "takes over the label model",
@@ -238,10 +239,12 @@ func TestPlantedErrorsAreFound(t *testing.T) {
 		`sort_by_label(gpu_power_watts, "node")`:                                                       "",
 		`histogram_avg(rate(gpu_exporter_call_duration_seconds_sum[5m]))`:                              "newer than",
 		`sum(gpu_power_watts`: "unclosed",
-		`count by (users) (count_values("user", gpu_processes))`:                                                    "groups by users",
-		`gpu_power_watts and on (namespace) gpu_container_allocation_ratio`:                                         "left side has no such label",
-		`kube_pod_status_phase{node="x"}`:                                                                           "no label node",
-		`sum by (cluster, node) (rate(gpu_busy_seconds_total[5m])) and on (cluster, node, uuid) gpu_device_up == 1`: "left side has no such label, only",
+		`count by (users) (count_values("user", gpu_processes))`: "groups by users",
+		`gpu_power_watts and on (namespace) gpu_container_allocation_ratio`: "left side has no " +
+			"such label",
+		`kube_pod_status_phase{node="x"}`: "no label node",
+		`sum by (cluster, node) (rate(gpu_busy_seconds_total[5m])) and on (cluster, node, uuid) gpu_device_up == 1`: "left side has no " +
+			"such label, only",
 	} {
 		_, err := known.Answer(query)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -253,8 +256,10 @@ func TestPlantedErrorsAreFound(t *testing.T) {
 func TestLabelsAreFollowed(t *testing.T) {
 	known := Checker{Known: Metrics()}
 	for query, want := range map[string][]string{
-		`sum by (node, uuid) (rate(gpu_busy_seconds_total[$__rate_interval])) / (sum by (node, uuid) (rate(gpu_observed_seconds_total[$__rate_interval])) > 0)`: {"node", "uuid"},
-		`(sum by (node, uuid) (gpu_power_watts)) * on (node, uuid) group_left (model) max by (node, uuid, model) (gpu_info)`:                                    {"node", "uuid", "model"},
+		`sum by (node, uuid) (rate(gpu_busy_seconds_total[$__rate_interval])) / (sum by (node, uuid) ` +
+			`(rate(gpu_observed_seconds_total[$__rate_interval])) > 0)`: {"node", "uuid"},
+		`(sum by (node, uuid) (gpu_power_watts)) * on (node, uuid) group_left (model) max by (node, uuid, model) ` +
+			`(gpu_info)`: {"node", "uuid", "model"},
 		`count_values by (node) ("n", gpu_processes)`:                                       {"node", "n"},
 		`0 * max(gpu_device_up) - 1`:                                                        {},
 		`max(gpu_device_up) or sum by (a) (label_replace(gpu_device_up, "a", "x", "", ""))`: {"a"},
@@ -278,14 +283,23 @@ func TestLabelsAreFollowed(t *testing.T) {
 // A board with an error in each place where labels are named.
 func TestPlantedBoardErrorsAreFound(t *testing.T) {
 	for name, c := range map[string]struct{ board, want string }{
-		"legend":     {`{"uid":"b","panels":[{"type":"timeseries","title":"P","targets":[{"refId":"A","expr":"sum by (node) (gpu_power_watts)","legendFormat":"{{gpu}}"}]}]}`, "legend names gpu"},
-		"column":     {`{"uid":"b","panels":[{"type":"table","title":"P","targets":[{"refId":"A","expr":"sum by (node) (gpu_power_watts)"}],"fieldConfig":{"overrides":[{"matcher":{"id":"byName","options":"uuid"}}]}}]}`, "column uuid"},
-		"link":       {`{"uid":"b","panels":[{"type":"timeseries","title":"P","targets":[{"refId":"A","expr":"sum by (node) (gpu_power_watts)"}],"fieldConfig":{"defaults":{"links":[{"url":"/d/x?var-uuid=${__field.labels.uuid}"}]}}}]}`, "carries uuid"},
-		"collapsed":  {`{"uid":"b","panels":[{"type":"row","title":"R","panels":[{"type":"stat","title":"P","targets":[{"refId":"A","expr":"gpu_nothing"}]}]}]}`, "gpu_nothing"},
-		"variable":   {`{"uid":"b","templating":{"list":[{"name":"v","type":"query","query":"label_values(gpu_info{node=\"a\"}, pod)"}]}}`, "no label pod"},
-		"expression": {`{"uid":"b","templating":{"list":[{"name":"v","type":"query","query":"query_result(gpu_info)","regex":"/display=\"(?<text>.*)\"/"}]}}`, "label display"},
-		"annotation": {`{"uid":"b","annotations":{"list":[{"name":"a","expr":"sum by (node) (gpu_info)","titleFormat":"{{xid}}","tagKeys":"node"}]}}`, "names xid"},
-		"tag":        {`{"uid":"b","annotations":{"list":[{"name":"a","expr":"sum by (node) (gpu_info)","titleFormat":"x","tagKeys":"xid"}]}}`, "tag xid"},
+		"legend": {`{"uid":"b","panels":[{"type":"timeseries","title":"P","targets":[{"refId":"A","expr":"sum by (node) ` +
+			`(gpu_power_watts)","legendFormat":"{{gpu}}"}]}]}`, "legend names gpu"},
+		"column": {`{"uid":"b","panels":[{"type":"table","title":"P","targets":[{"refId":"A","expr":"sum by (node) ` +
+			`(gpu_power_watts)"}],"fieldConfig":{"overrides":[{"matcher":{"id":"byName","options":"uuid"}}]}}]}`, "column uuid"},
+		"link": {`{"uid":"b","panels":[{"type":"timeseries","title":"P","targets":[{"refId":"A","expr":"sum by (node) ` +
+			`(gpu_power_watts)"}],"fieldConfig":{"defaults":{"links":[{"url":"/d/x?var-uuid=${__field.labels.uuid}"}]}}}]}`, "carries " +
+			"uuid"},
+		"collapsed": {`{"uid":"b","panels":[{"type":"row","title":"R","panels":[{"type":"stat","title":"P","targets":[{"refId":"A",` +
+			`"expr":"gpu_nothing"}]}]}]}`, "gpu_nothing"},
+		"variable": {`{"uid":"b","templating":{"list":[{"name":"v","type":"query","query":"label_values(gpu_info{node=\"a\"}, pod)"}]}}`,
+			"no label pod"},
+		"expression": {`{"uid":"b","templating":{"list":[{"name":"v","type":"query","query":"query_result(gpu_info)",` +
+			`"regex":"/display=\"(?<text>.*)\"/"}]}}`, "label display"},
+		"annotation": {`{"uid":"b","annotations":{"list":[{"name":"a","expr":"sum by (node) (gpu_info)","titleFormat":"{{xid}}",` +
+			`"tagKeys":"node"}]}}`, "names xid"},
+		"tag": {`{"uid":"b","annotations":{"list":[{"name":"a","expr":"sum by (node) (gpu_info)","titleFormat":"x",` +
+			`"tagKeys":"xid"}]}}`, "tag xid"},
 	} {
 		var b shipped
 		if err := json.Unmarshal([]byte(c.board), &b); err != nil {

@@ -71,7 +71,8 @@ func Metrics() Known {
 var macros = strings.NewReplacer("$__rate_interval", "5m", "$__range_s", "21600", "$__range", "6h", "$__interval", "1m", "$price", "1")
 
 // tooNew are functions that Prometheus 2.42 does not have, or that VictoriaMetrics spells otherwise.
-var tooNew = []string{"info", "mad_over_time", "ts_of_max_over_time", "ts_of_min_over_time", "ts_of_last_over_time", "double_exponential_smoothing",
+var tooNew = []string{"info", "mad_over_time", "ts_of_max_over_time", "ts_of_min_over_time", "ts_of_last_over_time",
+	"double_exponential_smoothing",
 	"holt_winters", "sort_by_label", "sort_by_label_desc", "limitk", "limit_ratio", "histogram_avg", "histogram_stddev", "histogram_stdvar",
 	"histogram_count", "histogram_sum", "histogram_fraction", "step", "range", "first_over_time"}
 
@@ -266,7 +267,8 @@ func (c Checker) binary(e *parser.BinaryExpr) (Labels, error) {
 			extra = extra.without("job", "instance", "gpu")
 		}
 		if len(extra) > 0 {
-			return fmt.Errorf("%s on (%s): the %s side also has %s: aggregate it first", e.Op, strings.Join(m.MatchingLabels, ", "), side, strings.Join(extra, ", "))
+			return fmt.Errorf("%s on (%s): the %s side also has %s: aggregate it first", e.Op, strings.Join(m.MatchingLabels, ", "), side,
+				strings.Join(extra, ", "))
 		}
 		return nil
 	}

@@ -160,7 +160,8 @@ func TestPage(t *testing.T) {
 	before := evaluate[string](t, ctx, first)
 	evaluate[any](t, ctx, `[...document.querySelectorAll('table.groups thead button')].find(b => b.textContent === 'Allocated, h').click()`)
 	hours := evaluate[[]float64](t, ctx,
-		`[...document.querySelectorAll('table.groups > tbody')].map(b => parseFloat(b.rows[0].querySelector('[data-l="Allocated, h"]').dataset.v))`)
+		`[...document.querySelectorAll('table.groups > tbody')].map(b => parseFloat(b.rows[0].querySelector('[data-l="Allocated, `+
+			`h"]').dataset.v))`)
 	for i := 1; i < len(hours); i++ {
 		if hours[i] > hours[i-1] {
 			t.Fatalf("sorted by allocated hours, %v is after %v", hours[i], hours[i-1])
@@ -179,13 +180,15 @@ func TestPage(t *testing.T) {
 		}
 	}
 	evaluate[any](t, ctx,
-		`(() => { const f = document.getElementById('find'); f.value = ''; f.dispatchEvent(new Event('input')); document.querySelector('.open').click(); })()`)
+		`(() => { const f = document.getElementById('find'); f.value = ''; f.dispatchEvent(new Event('input')); `+
+			`document.querySelector('.open').click(); })()`)
 	if !evaluate[bool](t, ctx,
 		`document.querySelector('.open').getAttribute('aria-expanded') === 'true' && document.querySelector('tr.more').offsetHeight > 40`) {
 		t.Error("a workload does not unfold")
 	}
 	if evaluate[int](t, ctx,
-		`[...document.querySelectorAll('a[href^="#"]')].filter(a => !document.getElementById(a.getAttribute('href').slice(1))).length`) > 0 {
+		`[...document.querySelectorAll('a[href^="#"]')].filter(a => `+
+			`!document.getElementById(a.getAttribute('href').slice(1))).length`) > 0 {
 		t.Error("a link leads nowhere")
 	}
 	for _, u := range *requests {

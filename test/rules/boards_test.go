@@ -42,12 +42,14 @@ func TestHealthyBoardsAreQuiet(t *testing.T) {
 				t.Fatal(err)
 			}
 			var b strings.Builder
-			fmt.Fprintf(&b, "- interval: 5m\n  input_series:\n  - series: 'up{job=\"gpu-exporter\",instance=\"node-1\"}'\n    values: '1x20'\n")
+			fmt.Fprintf(&b, "- interval: 5m\n  input_series:\n  - series: 'up{job=\"gpu-exporter\",instance=\"node-1\"}'\n    values: "+
+				"'1x20'\n")
 			for _, m := range exposed.FindAllStringSubmatch(string(text), -1) {
 				fmt.Fprintf(&b, "  - series: '%s'\n    values: '%sx20'\n", strings.ReplaceAll(m[1], "'", "''"), m[2])
 			}
 			b.WriteString("  promql_expr_test:\n  - eval_time: 90m\n    expr: 'ALERTS{alertstate=\"firing\"}'\n    exp_samples: []\n")
-			out, err := exec.Command(tool(t), "test", "rules", write(t, t.TempDir(), "board", append(slices.Clone(records), rules...), 5*time.Minute, b.String())).CombinedOutput()
+			out, err := exec.Command(tool(t), "test", "rules",
+				write(t, t.TempDir(), "board", append(slices.Clone(records), rules...), 5*time.Minute, b.String())).CombinedOutput()
 			seen := map[string]bool{}
 			for _, m := range got.FindAllStringSubmatch(string(out), -1) {
 				seen[m[1]] = true

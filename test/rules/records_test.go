@@ -46,13 +46,15 @@ func podOn(labels, pod, values, alloc string) string {
 }
 
 func podInfo(node, pod, kind, workload, values string) string {
-	return `gpu_pod_info{node="` + node + `",namespace="team",pod="` + pod + `",pod_uid="u-` + pod + `",workload_type="` + kind + `",workload="` + workload + `"} ` + values + "\n"
+	return `gpu_pod_info{node="` + node + `",namespace="team",pod="` + pod + `",pod_uid="u-` + pod + `",workload_type="` + kind +
+		`",workload="` + workload + `"} ` + values + "\n"
 }
 
 func recordings() []recording {
 	const owner = `namespace_workload_pod:kube_pod_owner:relabel{namespace="team",pod="`
 	requests := func(pod, phase string) string {
-		text := `kube_pod_container_resource_requests{namespace="team",pod="` + pod + `",container="c",node="n1",resource="nvidia_com_gpu",unit="integer"} 2x20` + "\n"
+		text := `kube_pod_container_resource_requests{namespace="team",pod="` + pod +
+			`",container="c",node="n1",resource="nvidia_com_gpu",unit="integer"} 2x20` + "\n"
 		for _, p := range []string{"Pending", "Running", "Succeeded", "Failed"} {
 			v := "0x20"
 			if p == phase {
@@ -73,11 +75,13 @@ func recordings() []recording {
 			asks: []string{
 				`10m | round(sum(cluster:gpu_time_seconds:rate5m), 0.001) | {} 4`,
 				`10m | round(sum by (node) (node:gpu_time_seconds:rate5m), 0.001) | {node="n1"} 2 & {node="n2"} 2`,
-				`10m | round(model:gpu_time_seconds:rate5m{state="unavailable"}, 0.001) | {model="a",state="unavailable"} 0 & {model="b",state="unavailable"} 0 & {state="unavailable"} 1`,
+				`10m | round(model:gpu_time_seconds:rate5m{state="unavailable"}, 0.001) | {model="a",state="unavailable"} 0 & ` +
+					`{model="b",state="unavailable"} 0 & {state="unavailable"} 1`,
 				`10m | round(cluster:gpu_time_seconds:rate5m{state="idle"}, 0.001) | {state="idle"} 1`,
 				`10m | cluster:gpu_device_up:count | cluster:gpu_device_up:count 4`,
 				`10m | cluster:gpu_device_up:sum | cluster:gpu_device_up:sum 3`,
-				`10m | node:gpu_device_up:count{node="n2"} | node:gpu_device_up:count{node="n2",model="b"} 1 & node:gpu_device_up:count{node="n2"} 1`,
+				`10m | node:gpu_device_up:count{node="n2"} | node:gpu_device_up:count{node="n2",model="b"} 1 & ` +
+					`node:gpu_device_up:count{node="n2"} 1`,
 			}},
 		{name: "a GPU in MIG mode, before Hopper: no activity, and still a GPU",
 			series: dev("$A", "a", "unknown", "0+60x60") + `gpu_device_up{$A} 1x60
@@ -88,7 +92,8 @@ func recordings() []recording {
 				`10m | round(sum(cluster:gpu_time_seconds:rate5m), 0.001) | {} 1`,
 				`10m | cluster:gpu_busy_seconds:rate5m | -`,
 				`10m | cluster:gpu_busy_percent:count | -`,
-				`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="pod",workload="p-0",model="a"} 0.5`,
+				`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="pod",workload="p-0",` +
+					`model="a"} 0.5`,
 				`10m | workload:gpu_busy:ratio_max | -`,
 				`10m | cluster:gpu_unallocated:sum | cluster:gpu_unallocated:sum 0.5`,
 				`10m | cluster:gpu_unallocated_whole:sum | cluster:gpu_unallocated_whole:sum 0`,
@@ -96,29 +101,39 @@ func recordings() []recording {
 		{name: "a pod of which nothing is known is its own workload",
 			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "", "", "1x60"),
 			asks: []string{
-				`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="pod",workload="p-0",model="a"} 1`,
+				`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="pod",workload="p-0",` +
+					`model="a"} 1`,
 				`10m | workload:gpu_pods:count | workload:gpu_pods:count{namespace="team",workload_type="pod",workload="p-0"} 1`,
 				`10m | round(workload:gpu_busy:ratio_max, 0.001) | {namespace="team",workload_type="pod",workload="p-0",model="a"} 1`,
 			}},
 		{name: "the workload by kube-prometheus' rule",
-			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podOn("$B", "q-0", "0+60x60", "1x60") +
+			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") +
+				podOn("$B", "q-0", "0+60x60", "1x60") +
 				podInfo("n1", "p-0", "", "", "1x60") + podInfo("n1", "q-0", "", "", "1x60") +
-				owner + `p-0",workload_type="deployment",workload="web"} 1x60` + "\n" + owner + `q-0",workload_type="deployment",workload="web"} 1x60`,
+				owner + `p-0",workload_type="deployment",workload="web"} 1x60` + "\n" + owner +
+				`q-0",workload_type="deployment",workload="web"} 1x60`,
 			asks: []string{
-				`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="deployment",workload="web",model="a"} 2`,
+				`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="deployment",` +
+					`workload="web",model="a"} 2`,
 				`10m | workload:gpu_pods:count | workload:gpu_pods:count{namespace="team",workload_type="deployment",workload="web"} 2`,
 				`10m | round(namespace:gpu_busy_seconds:rate5m, 0.001) | {namespace="team",model="a"} 2`,
 			}},
 		{name: "the exporter's own word goes before the rule's",
-			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "PyTorchJob", "train", "1x60") +
+			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "PyTorchJob", "train",
+				"1x60") +
 				owner + `p-0",workload_type="job",workload="p"} 1x60`,
-			asks: []string{`10m | pod:gpu_workload:info | pod:gpu_workload:info{node="n1",namespace="team",pod="p-0",workload_type="PyTorchJob",workload="train"} 1`}},
+			asks: []string{`10m | pod:gpu_workload:info | pod:gpu_workload:info{node="n1",namespace="team",pod="p-0",` +
+				`workload_type="PyTorchJob",workload="train"} 1`}},
 		{name: "a pod that has gone keeps its workload as long as its rates speak",
-			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x20 1200x5 stale", "1x20 stale") + podInfo("n1", "p-0", "Job", "train", "1x20 stale"),
+			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x20 1200x5 stale", "1x20 stale") + podInfo("n1", "p-0",
+				"Job", "train", "1x20 stale"),
 			asks: []string{
-				`22m | round(sum(workload:gpu_allocated_seconds:rate5m) / scalar(sum(rate(gpu_container_allocated_seconds_total[5m]))), 0.001) | {} 1`,
-				`24m | count by (workload_type, workload) (workload:gpu_allocated_seconds:rate5m) | {workload_type="Job",workload="train"} 1`,
-				`28m | count by (workload_type, workload) (workload:gpu_allocated_seconds:rate5m) | {workload_type="Job",workload="train"} 1`,
+				`22m | round(sum(workload:gpu_allocated_seconds:rate5m) / scalar(sum(rate(gpu_container_allocated_seconds_total[5m]))),` +
+					` 0.001) | {} 1`,
+				`24m | count by (workload_type, workload) (workload:gpu_allocated_seconds:rate5m) | {workload_type="Job",` +
+					`workload="train"} 1`,
+				`28m | count by (workload_type, workload) (workload:gpu_allocated_seconds:rate5m) | {workload_type="Job",` +
+					`workload="train"} 1`,
 				`40m | workload:gpu_allocated_seconds:rate5m | -`,
 				`22m | workload:gpu_pods:count | -`,
 			}},
@@ -129,17 +144,22 @@ func recordings() []recording {
 			asks: []string{
 				`25m | count(pod:gpu_workload:info) | {} 1`,
 				`25m | round(sum(workload:gpu_allocated_seconds:rate5m), 0.001) | {} 1`,
-				`40m | pod:gpu_workload:info | pod:gpu_workload:info{node="n1",namespace="team",pod="p-0",workload_type="StatefulSet",workload="p"} 1`,
+				`40m | pod:gpu_workload:info | pod:gpu_workload:info{node="n1",namespace="team",pod="p-0",workload_type="StatefulSet",` +
+					`workload="p"} 1`,
 			}},
 		{name: "pods of one name on two nodes at once, as while one moves",
-			series: dev("$A", "a", "busy", "0+60x60") + dev(node2("C"), "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podOn(node2("C"), "p-0", "0+60x60", "1x60") +
+			series: dev("$A", "a", "busy", "0+60x60") + dev(node2("C"), "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") +
+				podOn(node2("C"), "p-0", "0+60x60", "1x60") +
 				owner + `p-0",workload_type="statefulset",workload="p"} 1x60`,
-			asks: []string{`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="statefulset",workload="p",model="a"} 2`}},
+			asks: []string{`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="statefulset",` +
+				`workload="p",model="a"} 2`}},
 		{name: "finished pods ask for nothing",
-			series: requests("runs", "Running") + requests("waits", "Pending") + requests("done", "Succeeded") + requests("broken", "Failed"),
+			series: requests("runs", "Running") + requests("waits", "Pending") + requests("done", "Succeeded") + requests("broken",
+				"Failed"),
 			asks: []string{
 				`10m | cluster:gpu_requests:sum | cluster:gpu_requests:sum{resource="nvidia_com_gpu"} 4`,
-				`10m | namespace:gpu_requests_pending:sum | namespace:gpu_requests_pending:sum{namespace="team",resource="nvidia_com_gpu"} 2`,
+				`10m | namespace:gpu_requests_pending:sum | namespace:gpu_requests_pending:sum{namespace="team",` +
+					`resource="nvidia_com_gpu"} 2`,
 			}},
 		{name: "power: energy where it is counted, else the driver's average",
 			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + `gpu_energy_joules_total{$A} 0+18000x60
@@ -154,10 +174,12 @@ func recordings() []recording {
 				gpu_observed_seconds_total{$B} 0+60x60
 				gpu_busy_seconds_total{` + node2("C") + `} 0x60
 				gpu_observed_seconds_total{` + node2("C") + `} 0x60`,
-			asks: []string{`10m | cluster:gpu_busy_percent:count | cluster:gpu_busy_percent:count{model="a",busy_percent="90"} 1 & cluster:gpu_busy_percent:count{model="a",busy_percent="30"} 1`}},
+			asks: []string{`10m | cluster:gpu_busy_percent:count | cluster:gpu_busy_percent:count{model="a",busy_percent="90"} 1 & ` +
+				`cluster:gpu_busy_percent:count{model="a",busy_percent="30"} 1`}},
 		{name: "an old event without earlier scrapes", series: `gpu_device_up{$A} _x20 1x60
 				gpu_xid_events_total{$A,xid="31"} _x20 7x60`,
-			asks: []string{`21m | node:gpu_xid_events:increase5m | -`, `24m | node:gpu_xid_events:increase5m | -`, `30m | node:gpu_xid_events:increase5m | -`}},
+			asks: []string{`21m | node:gpu_xid_events:increase5m | -`, `24m | node:gpu_xid_events:increase5m | -`,
+				`30m | node:gpu_xid_events:increase5m | -`}},
 		{name: "links that a GPU has lost, and a board without a bridge",
 			series: `gpu_nvlink_links{$A,state="up"} 17x60
 				gpu_nvlink_links{$A,state="down"} 1x60
@@ -172,7 +194,8 @@ func recordings() []recording {
 				gpu_allocation_ratio{$A} 0x60
 				gpu_allocation_ratio{$A,instance="second"} 0x60
 				gpu_time_seconds_total{$A,state="busy"} 0x60`,
-			asks: []string{`30m | cluster:gpu_unallocated_whole:sum | cluster:gpu_unallocated_whole:sum{} 1`, `30m | cluster:gpu_unallocated:sum | cluster:gpu_unallocated:sum{} 1`}},
+			asks: []string{`30m | cluster:gpu_unallocated_whole:sum | cluster:gpu_unallocated_whole:sum{} 1`,
+				`30m | cluster:gpu_unallocated:sum | cluster:gpu_unallocated:sum{} 1`}},
 		{name: "what is wrong, by node; a code's first event counts, and its second",
 			series: `gpu_device_up{$A} 0x60
 				gpu_device_up{$B} 1x60
@@ -187,8 +210,11 @@ func recordings() []recording {
 				gpu_ecc_errors_total{$B,severity="corrected",memory="dram"} 100x10 107x50
 				gpu_ecc_errors_total{$B,severity="uncorrected",memory="dram"} 3x60`,
 			asks: []string{
-				`30m | node:gpu_problems:count | node:gpu_problems:count{node="n1",problem="missing"} 2 & node:gpu_problems:count{node="n1",problem="unreadable"} 1 & node:gpu_problems:count{node="n1",problem="recovery_action"} 1 & node:gpu_problems:count{node="n1",problem="row_remap_pending"} 1`,
-				`12m | node:gpu_ecc_errors:increase5m | node:gpu_ecc_errors:increase5m{node="n1",severity="corrected"} 7 & node:gpu_ecc_errors:increase5m{node="n1",severity="uncorrected"} 0`,
+				`30m | node:gpu_problems:count | node:gpu_problems:count{node="n1",problem="missing"} 2 & ` +
+					`node:gpu_problems:count{node="n1",problem="unreadable"} 1 & node:gpu_problems:count{node="n1",` +
+					`problem="recovery_action"} 1 & node:gpu_problems:count{node="n1",problem="row_remap_pending"} 1`,
+				`12m | node:gpu_ecc_errors:increase5m | node:gpu_ecc_errors:increase5m{node="n1",severity="corrected"} 7 & ` +
+					`node:gpu_ecc_errors:increase5m{node="n1",severity="uncorrected"} 0`,
 				`9m | node:gpu_xid_events:increase5m | -`,
 				`12m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n1",xid="31"} 1`,
 				`18m | node:gpu_xid_events:increase5m | -`,
@@ -197,8 +223,10 @@ func recordings() []recording {
 			}},
 		everyQuantity(), everyProblem(), everyWorkload(),
 		{name: "pods that use a GPU and hold none",
-			series: podInfo("n1", "p-0", "", "", "1x60") + podInfo("n1", "q-0", "", "", "1x60") + owner + `q-0",workload_type="deployment",workload="web"} 1x60`,
-			asks: []string{`10m | pod:gpu_workload:info | pod:gpu_workload:info{node="n1",namespace="team",pod="p-0",workload_type="pod",workload="p-0"} 1 & ` +
+			series: podInfo("n1", "p-0", "", "", "1x60") + podInfo("n1", "q-0", "", "", "1x60") + owner +
+				`q-0",workload_type="deployment",workload="web"} 1x60`,
+			asks: []string{`10m | pod:gpu_workload:info | pod:gpu_workload:info{node="n1",namespace="team",pod="p-0",` +
+				`workload_type="pod",workload="p-0"} 1 & ` +
 				`pod:gpu_workload:info{node="n1",namespace="team",pod="q-0",workload_type="deployment",workload="web"} 1`}},
 		{name: "what is free, by the GPU and by the kubelet",
 			series: dev("$A", "a", "unallocated", "0+60x60") + dev("$B", "a", "unavailable", "0+60x60") + `gpu_device_up{$A} 1x60
@@ -224,18 +252,25 @@ func everyQuantity() recording {
 			r.series += "gpu_" + name + "_seconds_total{" + c.labels + "} 0+30x60\n"
 		}
 		r.series += "gpu_clock_limited_seconds_total{" + c.labels + `,reason="power_cap"} 0+30x60` + "\n"
-		for name, value := range map[string]string{"memory_used_bytes": "10", "memory_total_bytes": "80", "power_watts": "90", "power_limit_watts": "700", "device_up": "1", "allocation_ratio": "0.25"} {
+		for name, value := range map[string]string{"memory_used_bytes": "10", "memory_total_bytes": "80", "power_watts": "90",
+			"power_limit_watts": "700", "device_up": "1", "allocation_ratio": "0.25"} {
 			r.series += "gpu_" + name + "{" + c.labels + "} " + value + "x60\n"
 		}
 	}
-	for record, value := range map[string]string{"gpu_busy_seconds:rate5m": "0.5", "gpu_observed_seconds:rate5m": "0.5", "gpu_sm_active_seconds:rate5m": "0.5",
-		"gpu_tensor_active_seconds:rate5m": "0.5", "gpu_profiled_seconds:rate5m": "0.5", "gpu_memory_used_bytes:sum": "10", "gpu_memory_total_bytes:sum": "80",
-		"gpu_power_watts:sum": "90", "gpu_power_limit_watts:sum": "700", "gpu_device_up:count": "1", "gpu_device_up:sum": "1", "gpu_allocation:sum": "0.25",
+	for record, value := range map[string]string{"gpu_busy_seconds:rate5m": "0.5", "gpu_observed_seconds:rate5m": "0.5",
+		"gpu_sm_active_seconds:rate5m":     "0.5",
+		"gpu_tensor_active_seconds:rate5m": "0.5", "gpu_profiled_seconds:rate5m": "0.5", "gpu_memory_used_bytes:sum": "10",
+		"gpu_memory_total_bytes:sum": "80",
+		"gpu_power_watts:sum":        "90", "gpu_power_limit_watts:sum": "700", "gpu_device_up:count": "1", "gpu_device_up:sum": "1",
+		"gpu_allocation:sum":  "0.25",
 		"gpu_unallocated:sum": "0.75", "gpu_unallocated_whole:sum": "0"} {
 		r.asks = append(r.asks, "10m | round(node:"+record+`, 0.001) | {node="n1",model="a"} `+value+` & {node="n2"} `+value)
 	}
-	r.asks = append(r.asks, `10m | round(node:gpu_clock_limited_seconds:rate5m, 0.001) | {node="n1",model="a",reason="power_cap"} 0.5 & {node="n2",reason="power_cap"} 0.5`,
-		`10m | cluster:gpu_busy_percent:count | cluster:gpu_busy_percent:count{model="a",busy_percent="90"} 1 & cluster:gpu_busy_percent:count{busy_percent="90"} 1`)
+	r.asks = append(r.asks,
+		`10m | round(node:gpu_clock_limited_seconds:rate5m, 0.001) | {node="n1",model="a",reason="power_cap"} 0.5 & {node="n2",`+
+			`reason="power_cap"} 0.5`,
+		`10m | cluster:gpu_busy_percent:count | cluster:gpu_busy_percent:count{model="a",busy_percent="90"} 1 & `+
+			`cluster:gpu_busy_percent:count{busy_percent="90"} 1`)
 	return r
 }
 
@@ -247,7 +282,8 @@ func everyWorkload() recording {
 	for _, w := range []struct {
 		labels, model, node, namespace, workload string
 		scales                                   []int
-	}{{"$A", "a", "n1", "team", "named", []int{2, 1, 0}}, {node2("D"), "", "n2", "team", "bare", []int{2, 1, 0}}, {"$B", "a", "n1", "other", "lone", []int{2}}} {
+	}{{"$A", "a", "n1", "team", "named", []int{2, 1, 0}}, {node2("D"), "", "n2", "team", "bare", []int{2, 1, 0}},
+		{"$B", "a", "n1", "other", "lone", []int{2}}} {
 		r.series += dev(w.labels, w.model, "busy", "0+60x60")
 		for i, scale := range w.scales {
 			pod := fmt.Sprintf("%s-%d", w.workload, i)
@@ -255,7 +291,8 @@ func everyWorkload() recording {
 			if w.namespace == "team" {
 				r.series += podInfo(w.node, pod, "Job", w.workload, "1x60")
 			}
-			for name, step := range map[string]int{"busy_seconds_total": 6 * scale, "allocated_seconds_total": 30 * scale, "energy_joules_total": 600 * scale} {
+			for name, step := range map[string]int{"busy_seconds_total": 6 * scale, "allocated_seconds_total": 30 * scale,
+				"energy_joules_total": 600 * scale} {
 				r.series += fmt.Sprintf("gpu_container_%s{%s} 0+%dx60\n", name, c, step)
 			}
 			observed := 60
@@ -266,7 +303,8 @@ func everyWorkload() recording {
 			r.series += fmt.Sprintf(`gpu_container_unused_seconds_total{%s,state="idle"} 0+%dx60`+"\n", c, 12*scale)
 			r.series += fmt.Sprintf("gpu_container_memory_used_bytes{%s} %dx60\n", c, 10*scale)
 			r.series += fmt.Sprintf("gpu_container_last_busy_timestamp_seconds{%s} %dx60\n", c, 100*scale)
-			r.series += fmt.Sprintf(`gpu_container_allocation_ratio{%s,resource="nvidia_com_gpu",mig_uuid=""} %gx60`+"\n", c, 0.25*float64(scale))
+			r.series += fmt.Sprintf(`gpu_container_allocation_ratio{%s,resource="nvidia_com_gpu",mig_uuid=""} %gx60`+"\n", c,
+				0.25*float64(scale))
 		}
 	}
 	const (
@@ -274,20 +312,26 @@ func everyWorkload() recording {
 		bare  = `{namespace="team",workload_type="Job",workload="bare"`
 		lone  = `{namespace="other",workload_type="pod",workload="lone-0",model="a"`
 	)
-	for record, values := range map[string][2]string{"gpu_allocation:sum": {"0.75", "0.5"}, "gpu_allocated_seconds:rate5m": {"1.5", "1"}, "gpu_busy_seconds:rate5m": {"0.3", "0.2"},
-		"gpu_observed_seconds:rate5m": {"2", "1"}, "gpu_power_watts:sum": {"30", "20"}, "gpu_memory_used_bytes:sum": {"30", "20"}, "gpu_memory_used_bytes:max": {"20", "20"},
-		"gpu_busy:ratio_max": {"0.2", "0.2"}, "gpu_busy:ratio_min": {"0.1", "0.2"}, "gpu_last_busy_timestamp_seconds:max": {"200", "200"}} {
+	for record, values := range map[string][2]string{"gpu_allocation:sum": {"0.75", "0.5"}, "gpu_allocated_seconds:rate5m": {"1.5", "1"},
+		"gpu_busy_seconds:rate5m":     {"0.3", "0.2"},
+		"gpu_observed_seconds:rate5m": {"2", "1"}, "gpu_power_watts:sum": {"30", "20"}, "gpu_memory_used_bytes:sum": {"30", "20"},
+		"gpu_memory_used_bytes:max": {"20", "20"},
+		"gpu_busy:ratio_max":        {"0.2", "0.2"}, "gpu_busy:ratio_min": {"0.1", "0.2"},
+		"gpu_last_busy_timestamp_seconds:max": {"200", "200"}} {
 		team, other := values[0], values[1]
 		r.asks = append(r.asks, "10m | round(workload:"+record+", 0.001) | "+named+"} "+team+" & "+bare+"} "+team+" & "+lone+"} "+other,
-			"10m | round(namespace:"+record+`, 0.001) | {namespace="team",model="a"} `+team+` & {namespace="team"} `+team+` & {namespace="other",model="a"} `+other)
+			"10m | round(namespace:"+record+`, 0.001) | {namespace="team",model="a"} `+team+` & {namespace="team"} `+team+
+				` & {namespace="other",model="a"} `+other)
 	}
 	// promtool evaluates every group at every step: the sample of a moment is what the last half hour was.
-	for ask, values := range map[string][2]string{"workload:gpu_allocated_seconds:increase30m": {"2700", "1800"}, "workload:gpu_busy_seconds:increase30m": {"540", "360"},
+	for ask, values := range map[string][2]string{"workload:gpu_allocated_seconds:increase30m": {"2700", "1800"},
+		"workload:gpu_busy_seconds:increase30m":   {"540", "360"},
 		"workload:gpu_unused_seconds:increase30m": {"1080", "720"}, "workload:gpu_busy:ratio_p95_30m": {"0.2", "0.2"},
 		"workload:gpu_memory_used_bytes:max30m": {"20", "20"}} {
 		r.asks = append(r.asks, "60m | round("+ask+", 0.001) | "+named+"} "+values[0]+" & "+bare+"} "+values[0]+" & "+lone+"} "+values[1])
 	}
-	r.asks = append(r.asks, `10m | round(workload:gpu_unused_seconds:rate5m, 0.001) | `+named+`,state="idle"} 0.6 & `+bare+`,state="idle"} 0.6 & `+lone+`,state="idle"} 0.4`)
+	r.asks = append(r.asks, `10m | round(workload:gpu_unused_seconds:rate5m, 0.001) | `+named+`,state="idle"} 0.6 & `+bare+
+		`,state="idle"} 0.6 & `+lone+`,state="idle"} 0.4`)
 	return r
 }
 
@@ -336,7 +380,8 @@ func (r recording) unitTest(b *strings.Builder, cluster string) {
 			at := strings.LastIndex(want, " ")
 			labels := want[:at]
 			// A query that aggregates again has let go of the cluster's label.
-			if cluster != "" && !strings.Contains(parts[1], "sum(") && !strings.Contains(parts[1], "sum by") && !strings.Contains(parts[1], "count(") && !strings.Contains(parts[1], "count by") {
+			if cluster != "" && !strings.Contains(parts[1], "sum(") && !strings.Contains(parts[1], "sum by") &&
+				!strings.Contains(parts[1], "count(") && !strings.Contains(parts[1], "count by") {
 				labels = withLabel(labels, cluster)
 			}
 			fmt.Fprintf(b, "    - labels: '%s'\n      value: %s\n", labels, want[at+1:])
@@ -376,7 +421,8 @@ func TestRecordingsNoticeFaults(t *testing.T) {
 				for j, m := range list {
 					changed := alerts.RuleGroup{Name: g.Name, Rules: slices.Clone(g.Rules)}
 					changed.Rules[i] = m.rule
-					out, err := exec.Command(tool(t), "test", "rules", write(t, dir, fmt.Sprint(j), append(slices.Clone(groups[:at]), changed), time.Minute, b.String())).CombinedOutput()
+					out, err := exec.Command(tool(t), "test", "rules",
+						write(t, dir, fmt.Sprint(j), append(slices.Clone(groups[:at]), changed), time.Minute, b.String())).CombinedOutput()
 					switch {
 					case err == nil:
 						t.Errorf("no recording notices: %s", m.what)

@@ -120,7 +120,8 @@ func play(t *testing.T, dir, name string, a alerts.Alert, rule alerts.Rule, list
 		for _, s := range group {
 			s.unitTest(&b, a, cluster)
 		}
-		path := write(t, dir, fmt.Sprintf("%s-%s", name, span(step)), []alerts.RuleGroup{{Name: "g", Rules: []alerts.Rule{rule}}}, step, b.String())
+		path := write(t, dir, fmt.Sprintf("%s-%s", name, span(step)), []alerts.RuleGroup{{Name: "g", Rules: []alerts.Rule{rule}}}, step,
+			b.String())
 		out, err := exec.Command(tool(t), "test", "rules", path).CombinedOutput()
 		if err != nil {
 			failed += string(out)
@@ -226,7 +227,8 @@ type mutant struct {
 }
 
 var flipped = map[parser.ItemType]parser.ItemType{
-	parser.GTR: parser.LTE, parser.LTE: parser.GTR, parser.LSS: parser.GTE, parser.GTE: parser.LSS, parser.EQLC: parser.NEQ, parser.NEQ: parser.EQLC,
+	parser.GTR: parser.LTE, parser.LTE: parser.GTR, parser.LSS: parser.GTE, parser.GTE: parser.LSS, parser.EQLC: parser.NEQ,
+	parser.NEQ: parser.EQLC,
 }
 
 // mutants makes one of each fault: a comparison turned round, a condition left out, a wait or a stay forgotten.

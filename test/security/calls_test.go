@@ -84,7 +84,8 @@ func traced(t *testing.T, n *machine.Node, o machine.Options, visit func(*machin
 	}
 	out := filepath.Join(t.TempDir(), "calls")
 	o.Under = []string{tracer, "-f", "-y", "-s", "4096", "-o", out, "-e", "signal=none",
-		"-e", "trace=%file,%process,%network,write,writev,pwrite64,pwritev,sendfile,ftruncate,fchmod,fchown,ptrace,process_vm_writev,mount,bpf,keyctl,setuid,setgid,capset,io_uring_setup,memfd_create,fallocate,copy_file_range,splice"}
+		"-e", "trace=%file,%process,%network,write,writev,pwrite64,pwritev,sendfile,ftruncate,fchmod,fchown,ptrace,process_vm_writev," +
+			"mount,bpf,keyctl,setuid,setgid,capset,io_uring_setup,memfd_create,fallocate,copy_file_range,splice"}
 	e := n.Start(t, o)
 	visit(e)
 	e.Stop()

@@ -47,7 +47,8 @@ func TestNoSecretIsTold(t *testing.T) {
 			write(t, filepath.Join(n.Dir, "token"), token+"\n")
 			write(t, filepath.Join(n.Dir, "checkpoint"),
 				fmt.Sprintf(
-					`{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"main","ResourceName":"nvidia.com/gpu","DeviceIDs":{"-1":[%q]},"AllocResp":%q}],"RegisteredDevices":{}},"Checksum":1}`,
+					`{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"main","ResourceName":"nvidia.com/gpu",`+
+						`"DeviceIDs":{"-1":[%q]},"AllocResp":%q}],"RegisteredDevices":{}},"Checksum":1}`,
 					GPUB+"-1", base64.StdEncoding.EncodeToString(response)))
 			asked := make(chan struct{}, 100)
 			api := apiServer(t, filepath.Join(n.Dir, "ca.crt"), func(w http.ResponseWriter, r *http.Request) {
@@ -61,7 +62,8 @@ func TestNoSecretIsTold(t *testing.T) {
 				switch api {
 				case "responds":
 					fmt.Fprintf(w,
-						`{"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"sharer","namespace":"ml","uid":"u","labels":{"l":%q},"annotations":{"a":%q}}}]}`, label, annotation)
+						`{"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"sharer","namespace":"ml","uid":"u",`+
+							`"labels":{"l":%q},"annotations":{"a":%q}}}]}`, label, annotation)
 				case "refuses":
 					http.Error(w, "not with "+r.Header.Get("Authorization"), http.StatusUnauthorized)
 				case "denies":

@@ -32,7 +32,8 @@ func callID(c *calls.Call) string { return "call" + strings.ReplaceAll(c.Suffix(
 func guardsAndReaders() string {
 	var b strings.Builder
 	b.WriteString("// " + generatedComment + "\n\npackage nvml\n\n" +
-		"import (\n\t\"strings\"\n\n\t\"github.com/NVIDIA/go-nvml/pkg/nvml\"\n\n\t\"github.com/gpu-exporter/gpu-exporter/internal/gpu\"\n)\n\n" +
+		"import (\n\t\"strings\"\n\n\t\"github.com/NVIDIA/go-nvml/pkg/nvml\"\n\n" +
+		"\t\"github.com/gpu-exporter/gpu-exporter/internal/gpu\"\n)\n\n" +
 		"// The calls, in the order of the table.\nconst (\n")
 	first := " callID = iota"
 	var rows strings.Builder
