@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/calls"
 )
 
 // TestFieldsHaveTheirNumbers: the number of a field in the call table is that of go-nvml's constant.
@@ -13,6 +17,18 @@ func TestFieldsHaveTheirNumbers(t *testing.T) {
 	checkFields(t, mediumValues, &checked)
 	if checked < 30 {
 		t.Errorf("only %d fields", checked)
+	}
+}
+
+// TestReturnCodesHaveTheirNumbers: the number of a return code in the call table is that of go-nvml's constant.
+func TestReturnCodesHaveTheirNumbers(t *testing.T) {
+	for code, name := range codeNames {
+		if want, ok := calls.ReturnCodes[name]; code != nvml.SUCCESS && (!ok || int(code) != want) {
+			t.Errorf("%s is %d in the table, %d in go-nvml", name, want, int(code))
+		}
+	}
+	if len(codeNames) != len(calls.ReturnCodes)+1 {
+		t.Errorf("%d names, %d in the table", len(codeNames), len(calls.ReturnCodes))
 	}
 }
 

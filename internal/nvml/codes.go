@@ -8,44 +8,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// codeNames are NVML's return codes as in metrics and messages. The library is never called for the text of a code; a
-// Return that is printed would call it.
-var codeNames = map[nvml.Return]string{
-	nvml.SUCCESS:                         "SUCCESS",
-	nvml.ERROR_UNINITIALIZED:             "UNINITIALIZED",
-	nvml.ERROR_INVALID_ARGUMENT:          "INVALID_ARGUMENT",
-	nvml.ERROR_NOT_SUPPORTED:             "NOT_SUPPORTED",
-	nvml.ERROR_NO_PERMISSION:             "NO_PERMISSION",
-	nvml.ERROR_ALREADY_INITIALIZED:       "ALREADY_INITIALIZED",
-	nvml.ERROR_NOT_FOUND:                 "NOT_FOUND",
-	nvml.ERROR_INSUFFICIENT_SIZE:         "INSUFFICIENT_SIZE",
-	nvml.ERROR_INSUFFICIENT_POWER:        "INSUFFICIENT_POWER",
-	nvml.ERROR_DRIVER_NOT_LOADED:         "DRIVER_NOT_LOADED",
-	nvml.ERROR_TIMEOUT:                   "TIMEOUT",
-	nvml.ERROR_IRQ_ISSUE:                 "IRQ_ISSUE",
-	nvml.ERROR_LIBRARY_NOT_FOUND:         "LIBRARY_NOT_FOUND",
-	nvml.ERROR_FUNCTION_NOT_FOUND:        "FUNCTION_NOT_FOUND",
-	nvml.ERROR_CORRUPTED_INFOROM:         "CORRUPTED_INFOROM",
-	nvml.ERROR_GPU_IS_LOST:               "GPU_IS_LOST",
-	nvml.ERROR_RESET_REQUIRED:            "RESET_REQUIRED",
-	nvml.ERROR_OPERATING_SYSTEM:          "OPERATING_SYSTEM",
-	nvml.ERROR_LIB_RM_VERSION_MISMATCH:   "LIB_RM_VERSION_MISMATCH",
-	nvml.ERROR_IN_USE:                    "IN_USE",
-	nvml.ERROR_MEMORY:                    "MEMORY",
-	nvml.ERROR_NO_DATA:                   "NO_DATA",
-	nvml.ERROR_VGPU_ECC_NOT_SUPPORTED:    "VGPU_ECC_NOT_SUPPORTED",
-	nvml.ERROR_INSUFFICIENT_RESOURCES:    "INSUFFICIENT_RESOURCES",
-	nvml.ERROR_FREQ_NOT_SUPPORTED:        "FREQ_NOT_SUPPORTED",
-	nvml.ERROR_ARGUMENT_VERSION_MISMATCH: "ARGUMENT_VERSION_MISMATCH",
-	nvml.ERROR_DEPRECATED:                "DEPRECATED",
-	nvml.ERROR_NOT_READY:                 "NOT_READY",
-	nvml.ERROR_GPU_NOT_FOUND:             "GPU_NOT_FOUND",
-	nvml.ERROR_INVALID_STATE:             "INVALID_STATE",
-	nvml.ERROR_RESET_TYPE_NOT_SUPPORTED:  "RESET_TYPE_NOT_SUPPORTED",
-	nvml.ERROR_UNKNOWN:                   "UNKNOWN",
-}
-
-// codeName returns the name of a code, without the prefix NVML_ERROR_.
+// codeName returns the name of a code, without the prefix NVML_ERROR_. The library is never called for the text of a
+// code; a Return that is printed would call it.
 func codeName(ret nvml.Return) string {
 	if name, ok := codeNames[ret]; ok {
 		return name

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"go/format"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,6 +62,14 @@ func guardsAndReaders() string {
 		"method reach?) and\n" +
 		"// with this package's (is every call made under its row?).\nvar guards = [callKinds]guard{\n" +
 		rows.String() + "}\n")
+	b.WriteString("\n// codeNames are the names of return codes.\nvar codeNames = " +
+		"map[nvml.Return]string{\n\tnvml.SUCCESS: \"SUCCESS\",\n")
+	for _, name := range slices.SortedFunc(maps.Keys(calls.ReturnCodes), func(x, y string) int {
+		return calls.ReturnCodes[x] - calls.ReturnCodes[y]
+	}) {
+		fmt.Fprintf(&b, "\tnvml.ERROR_%s: %q,\n", name, name)
+	}
+	b.WriteString("}\n")
 	for _, g := range []struct {
 		group          calls.Group
 		variable, into string

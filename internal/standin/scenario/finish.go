@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/calls"
 )
 
 func migUUID(name string, dev int, d migDevice) gpu.UUID {
@@ -72,7 +73,7 @@ func (p *parser) finishGPU(c *GPUBlock) error {
 		if line.back {
 			v, known := base[a.key]
 			if !known {
-				v = value{code: returnCodes["NOT_SUPPORTED"]}
+				v = value{code: calls.ReturnCodes["NOT_SUPPORTED"]}
 				if line.key.override || len(line.key.components) == 0 {
 					v = value{} // works again by itself
 				}

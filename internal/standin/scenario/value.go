@@ -6,26 +6,28 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/calls"
 )
 
 // untouched is the code of a field value that the driver leaves as the caller made it.
 const untouched = -2
 
-// returnCodes are NVML's return codes, by their names in scenarios.
-var returnCodes = map[string]int{
-	"UNINITIALIZED": 1, "INVALID_ARGUMENT": 2, "NOT_SUPPORTED": 3, "NO_PERMISSION": 4, "ALREADY_INITIALIZED": 5,
-	"NOT_FOUND": 6, "INSUFFICIENT_SIZE": 7, "INSUFFICIENT_POWER": 8, "DRIVER_NOT_LOADED": 9, "TIMEOUT": 10,
-	"IRQ_ISSUE": 11, "LIBRARY_NOT_FOUND": 12, "FUNCTION_NOT_FOUND": 13, "CORRUPTED_INFOROM": 14,
-	"GPU_IS_LOST": 15, "RESET_REQUIRED": 16, "OPERATING_SYSTEM": 17, "LIB_RM_VERSION_MISMATCH": 18, "IN_USE": 19,
-	"MEMORY": 20, "NO_DATA": 21, "VGPU_ECC_NOT_SUPPORTED": 22, "INSUFFICIENT_RESOURCES": 23,
-	"FREQ_NOT_SUPPORTED": 24, "ARGUMENT_VERSION_MISMATCH": 25, "DEPRECATED": 26, "NOT_READY": 27,
-	"GPU_NOT_FOUND": 28, "INVALID_STATE": 29, "RESET_TYPE_NOT_SUPPORTED": 30, "UNKNOWN": 999,
-	"UNTOUCHED": untouched,
+// returnCode is the number of a return code, by its name in scenarios.
+func returnCode(name string) (int, bool) {
+	if name == "UNTOUCHED" {
+		return untouched, true
+	}
+	code, known := calls.ReturnCodes[name]
+	return code, known
 }
 
 // codeName is the name of a return code, for error messages and answers.
 func codeName(code int) string {
-	for name, c := range returnCodes {
+	if code == untouched {
+		return "UNTOUCHED"
+	}
+	for name, c := range calls.ReturnCodes {
 		if c == code {
 			return name
 		}
@@ -78,7 +80,7 @@ func parseValue(k keyRow, tokens []token) (value, error) {
 		return value{}, fmt.Errorf("expected a value after =")
 	}
 	if name, isCode := strings.CutPrefix(tokens[0].text, "!"); isCode && !tokens[0].quoted {
-		code, known := returnCodes[name]
+		code, known := returnCode(name)
 		if !known || len(tokens) > 1 {
 			return value{}, fmt.Errorf("expected one return code like !NOT_SUPPORTED, found %q", join(tokens))
 		}

@@ -63,7 +63,7 @@ type Value struct {
 // Code is a return code, by NVML's name without NVML_ERROR_. One that the language does not know becomes
 // UNKNOWN, with a note of what it was.
 func Code(name string) Value {
-	if _, known := returnCodes[name]; !known {
+	if _, known := returnCode(name); !known {
 		return Value{code: "UNKNOWN", note: "the driver returned " + name}
 	}
 	return Value{code: name}
