@@ -61,6 +61,7 @@ func (s *Session) Record(ctx context.Context, o RecordOptions) ([]byte, error) {
 		if passed += step; passed < o.Duration {
 			err = each(gpus, func(c *GPU) error { _, err := c.Fast(); return err })
 		}
+		err = errors.Join(err, s.library.options.Journal.Err())
 	}
 	if err == nil {
 		err = each(gpus, (*GPU).readEverything)

@@ -15,6 +15,9 @@ import (
 // Version is the version of the format.
 const Version = 1
 
+// maxBytes is the maximum size of a journal, which is kept in memory: the exporter's container has little.
+const maxBytes = 8 << 20
+
 // Header is the first line.
 type Header struct {
 	Version int    `json:"gpu_exporter_journal"`
@@ -86,12 +89,22 @@ func (w *Writer) Add(gpu int, call string, args []int64, code string, value any,
 	if value != nil && code == "SUCCESS" {
 		line.Value, err = json.Marshal(value)
 	}
+	if err == nil && w.lines.Len() > maxBytes {
+		err = fmt.Errorf("more than %d MiB (record for a shorter time)", maxBytes>>20)
+	}
 	if err == nil {
 		err = w.encode(&w.lines, line)
 	}
-	if err != nil {
-		w.err = errors.Join(w.err, fmt.Errorf("write %s to the journal: %w", call, err))
+	if err != nil && w.err == nil {
+		w.err = fmt.Errorf("write %s to the journal: %w", call, err)
 	}
+}
+
+// Err returns the first error of Add.
+func (w *Writer) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
 }
 
 // encode writes one line, with every UUID that is still in it masked.
