@@ -68,6 +68,7 @@ type machine struct {
 // node lays a node out from the text of a scenario and of its pods. Nothing of it runs but the kubelet.
 func node(t *testing.T, text, pods string) *machine {
 	t.Helper()
+	binaryPath(t) // built before the clock of the scenario starts
 	m := &machine{t: t, dir: t.TempDir()}
 	s, err := scenario.Parse("test.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
 	if err != nil {
