@@ -284,7 +284,7 @@ func TestExporterWatchesItsPods(t *testing.T) {
 	}
 	p.server.stop() // an open watch would go on
 	p.serve(t)
-	logged(t, said, "not allowed: grant the service account list and watch on pods by a ClusterRole")
+	logged(t, said, "forbidden: grant the service account list and watch on pods by a ClusterRole")
 	shows(t, page, up, `source="api"`, "} 0")
 	shows(t, page, "gpu_container_allocation_ratio{", `pod="llama-pretrain-0"`)
 	kept.SetResourceVersion("")
@@ -299,7 +299,7 @@ func TestExporterWatchesItsPods(t *testing.T) {
 	write(t, p.dir, "token", "not-a-token")
 	p.server.stop()
 	p.serve(t)
-	logged(t, said, "the token is refused: mount a current token")
+	logged(t, said, "token refused: mount a current token")
 	shows(t, page, up, `source="api"`, "} 0")
 	write(t, p.dir, "token", p.token(t, "monitoring", "gpu-exporter"))
 	shows(t, page, up, `source="api"`, "} 1")

@@ -376,7 +376,7 @@ func TestRateLimiter(t *testing.T) {
 			t.Fatal("the limiter let everything pass")
 		}
 		want(t, h, held)
-		if src := h.Sources[0]; src.Up || !strings.Contains(src.Message, "rate limit is used up") {
+		if src := h.Sources[0]; src.Up || !strings.Contains(src.Message, "rate limited by the kubelet") {
 			t.Errorf("health %+v", src)
 		}
 		// The bucket fills by a hundred in a second.
