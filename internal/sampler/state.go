@@ -169,7 +169,7 @@ type Sampler struct {
 
 // waitLimit bounds the waiting of one poll; once it is over it stays so.
 type waitLimit struct {
-	c            <-chan time.Time
+	c    <-chan time.Time
 	over bool
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/reference"
 	"github.com/gpu-exporter/gpu-exporter/report/render"
 )
 
@@ -51,14 +52,14 @@ func write(root string) error {
 func generate(root string) (map[string][]byte, error) {
 	files := map[string][]byte{
 		"docs/glossary.md":   []byte(catalog.Glossary()),
-		"docs/metrics.md":    []byte(catalog.Markdown()),
-		"docs/nvidia-smi.md": []byte(catalog.QueryFieldsMarkdown()),
+		"docs/metrics.md":    []byte(reference.Markdown()),
+		"docs/nvidia-smi.md": []byte(reference.QueryFieldsMarkdown()),
 	}
 	boards, err := boards(root)
 	if err != nil {
 		return nil, err
 	}
-	files["docs/metrics-by-gpu.csv"] = []byte(catalog.AvailabilityCSV(boards))
+	files["docs/metrics-by-gpu.csv"] = []byte(reference.AvailabilityCSV(boards))
 	names, err := compat.Markdown()
 	if err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/reference"
 )
 
 // boardGoldens are the GPU models of docs/metrics-by-gpu.csv and the goldens of nodes that have them.
@@ -38,10 +38,10 @@ var boardGoldens = []struct {
 var inventedGoldens = []string{"demo", "faults", "little"}
 
 // boards reads the families of each board from its goldens. Every golden must be of a board or invented.
-func boards(root string) ([]catalog.Model, error) {
+func boards(root string) ([]reference.Model, error) {
 	dir := filepath.Join(root, "testdata", "golden")
 	known := slices.Clone(inventedGoldens)
-	var out []catalog.Model
+	var out []reference.Model
 	for _, b := range boardGoldens {
 		families := map[string]bool{}
 		for _, golden := range b.goldens {
@@ -57,7 +57,7 @@ func boards(root string) ([]catalog.Model, error) {
 			}
 		}
 		known = append(known, b.goldens...)
-		out = append(out, catalog.Model{Name: b.name, Families: families})
+		out = append(out, reference.Model{Name: b.name, Families: families})
 	}
 	paths, err := filepath.Glob(filepath.Join(dir, "*.prom"))
 	if err != nil {

@@ -12,11 +12,12 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/reference"
 )
 
-// field is a row of catalog.QueryFields that the exporter reports too.
+// field is a row of reference.QueryFields that the exporter reports too.
 type field struct {
-	catalog.QueryField
+	reference.QueryField
 	family   catalog.Family
 	matchers []*labels.Matcher
 	label    string // whose value is the answer; empty: the value of the series is
@@ -25,7 +26,7 @@ type field struct {
 // queryFields returns the fields that nvidia-smi and the exporter both report.
 func queryFields() ([]field, error) {
 	var out []field
-	for _, q := range catalog.QueryFields() {
+	for _, q := range reference.QueryFields() {
 		family, ok := catalog.Lookup(q.Family)
 		if !ok {
 			continue

@@ -1,8 +1,12 @@
-package catalog
+// Package reference renders the documentation of the metrics: docs/metrics.md, docs/metrics-by-gpu.csv and
+// docs/nvidia-smi.md. It is not linked into the exporter.
+package reference
 
 import (
 	"fmt"
 	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
 
 // Model is a GPU model, or one in MIG mode, and the families that its exposition has.
@@ -31,17 +35,17 @@ Every series has the label ` + "`node`" + `; the scope adds:
 |---|---|---|
 `)
 	for _, s := range []struct {
-		scope Scope
+		scope catalog.Scope
 		per   string
 	}{
-		{ScopeNode, "node"},
-		{ScopeGPU, "GPU: UUID (PCI address if it has none), and NVML index when discovered. Join on `node` and `uuid`"},
-		{ScopeInstance, "MIG GPU instance"}, {ScopeContainer, "container and GPU"}, {ScopePod, "pod"},
-		{ScopeExporter, "exporter"},
+		{catalog.ScopeNode, "node"},
+		{catalog.ScopeGPU, "GPU: UUID (PCI address if it has none), and NVML index when discovered. Join on `node` and `uuid`"},
+		{catalog.ScopeInstance, "MIG GPU instance"}, {catalog.ScopeContainer, "container and GPU"}, {catalog.ScopePod, "pod"},
+		{catalog.ScopeExporter, "exporter"},
 	} {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", s.scope, code(s.scope.Labels()), s.per)
 	}
-	for _, g := range Groups() {
+	for _, g := range catalog.Groups() {
 		fmt.Fprintf(&b, "\n## %s\n\n", g.Title)
 		if g.Intro != "" {
 			b.WriteString(g.Intro + "\n\n")
@@ -50,7 +54,7 @@ Every series has the label ` + "`node`" + `; the scope adds:
 			"|\n|---|---|---|---|---|---|---|\n")
 		for _, f := range g.Rows {
 			name := "`" + f.Name + "`"
-			if f.Stability != Stable {
+			if f.Stability != catalog.Stable {
 				name += " (" + string(f.Stability) + ")"
 			}
 			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n",
@@ -71,8 +75,8 @@ func AvailabilityCSV(models []Model) string {
 	for _, m := range models {
 		b.WriteString("," + m.Name)
 	}
-	for _, f := range All() {
-		if f.Scope != ScopeGPU && f.Scope != ScopeInstance {
+	for _, f := range catalog.All() {
+		if f.Scope != catalog.ScopeGPU && f.Scope != catalog.ScopeInstance {
 			continue
 		}
 		b.WriteString("\n" + f.Name)

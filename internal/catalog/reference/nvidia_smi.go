@@ -1,4 +1,4 @@
-package catalog
+package reference
 
 import (
 	_ "embed" // the table of nvidia-smi's fields
@@ -69,7 +69,7 @@ func QueryFieldsMarkdown() string {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Fields of nvidia-smi\n\nGenerated from [nvidia-smi.csv](../internal/catalog/nvidia-smi.csv), "+
+	fmt.Fprintf(&b, "# Fields of nvidia-smi\n\nGenerated from [nvidia-smi.csv](../internal/catalog/reference/nvidia-smi.csv), "+
 		"which has every field "+
 		"of `nvidia-smi --query-gpu` in its own row,\nwith its aliases and label values.\n\n"+
 		"Driver %s has %d fields: %d are exported, %d are not exported yet although NVML has them, %d are omitted "+

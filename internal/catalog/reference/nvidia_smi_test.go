@@ -1,4 +1,4 @@
-package catalog
+package reference
 
 import (
 	"crypto/sha256"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
@@ -105,7 +106,7 @@ var (
 
 // brokenSelector returns what is wrong with the family and selector of a field, or nothing.
 func brokenSelector(q QueryField) string {
-	f, ok := Lookup(q.Family)
+	f, ok := catalog.Lookup(q.Family)
 	if !ok {
 		return "family " + q.Family + " is not in the catalog"
 	}
@@ -166,7 +167,7 @@ func TestQueryFieldsSelectExistingSeries(t *testing.T) {
 func TestQueryFieldsSelectOneQuantity(t *testing.T) {
 	free := map[string]bool{"fan": true, "poll": true}
 	for _, q := range QueryFields() {
-		f, ok := Lookup(q.Family)
+		f, ok := catalog.Lookup(q.Family)
 		if !ok || q.Selector != "" {
 			continue
 		}
@@ -251,7 +252,7 @@ func reads(source, call string) bool {
 func TestPendingFieldsAreNotExported(t *testing.T) {
 	for _, q := range QueryFields() {
 		call, pending := strings.CutPrefix(q.Missing, notYet)
-		for _, f := range All() {
+		for _, f := range catalog.All() {
 			if pending && reads(f.Source, call) {
 				t.Errorf("%s is not exported yet, says nvidia-smi.csv, but %s is read from %s", q.Field, f.Name, f.Source)
 			}
