@@ -7,7 +7,7 @@ const hopper = "Hopper and newer"
 func activity() Group {
 	seconds := func(name, help, source, offered string, field func(*gpu.Activity) gpu.Opt[gpu.Seconds]) Family {
 		return Family{Name: name, Scope: ScopeGPU,
-			Help: help, Source: source, Offered: offered, Read: summed(field)}
+			Help: help, Source: source, Offered: offered, Read: activityValue(field)}
 	}
 	const notMIG = "GPUs not in MIG mode; in MIG mode Hopper and newer"
 	return Group{
@@ -35,21 +35,21 @@ func activity() Group {
 			{Name: "gpu_utilization_ratio", Scope: ScopeGPU,
 				Help:   "Mean of the driver's utilization samples over the last 60 s.",
 				Source: "as gpu_busy_seconds_total", Offered: notMIG,
-				Read: summed(func(a *gpu.Activity) gpu.Opt[gpu.Ratio] { return a.Mean })},
+				Read: activityValue(func(a *gpu.Activity) gpu.Opt[gpu.Ratio] { return a.Mean })},
 			{Name: "gpu_utilization_peak_ratio", Scope: ScopeGPU,
 				Help:   "Maximum of the driver's utilization samples over the last 60 s.",
 				Source: "as gpu_busy_seconds_total", Offered: notMIG,
-				Read: summed(func(a *gpu.Activity) gpu.Opt[gpu.Ratio] { return a.Peak })},
+				Read: activityValue(func(a *gpu.Activity) gpu.Opt[gpu.Ratio] { return a.Peak })},
 			{Name: "gpu_last_busy_timestamp_seconds", Scope: ScopeGPU,
 				Help:   "Unix time at which the GPU was last busy; start of observation if it has not been busy since.",
 				Source: "as gpu_busy_seconds_total", Offered: notMIG,
-				Read: live(func(c *gpu.GPU, emit gpuEmit) { moment(emit, c.Activity.LastBusy) })},
+				Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) { timestamp(emit, c.Activity.LastBusy) })},
 			{Name: "gpu_sampling_info", Scope: ScopeGPU,
 				Help: "Method by which the busy counters of the GPU are measured; always 1. ring: all of the " +
 					"driver's samples. rate: nvmlDeviceGetUtilizationRates at each poll. gpm: GPM counters of the " +
 					"MIG instances.",
 				Labels: []string{"method"},
-				Read: live(func(c *gpu.GPU, emit gpuEmit) {
+				Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					if m, ok := c.Activity.Method.Get(); ok {
 						emit(1, string(m))
 					}
@@ -86,7 +86,7 @@ func activity() Group {
 			{Name: "gpu_pipe_active_seconds_total", Scope: ScopeGPU,
 				Help:   "Time during which an arithmetic pipe was active, averaged over the SMs.",
 				Source: "GPM metrics 4, 11, 12 and 13", Offered: hopper, Labels: []string{"pipe"},
-				Read: live(func(c *gpu.GPU, emit gpuEmit) {
+				Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, p := range gpu.Pipes {
 						if s, ok := c.Activity.Pipes[p]; ok {
 							emit(float64(s), string(p))

@@ -1,9 +1,9 @@
-// Package catalog is the table of metric families: one row per family holds its name, type, unit, help,
-// labels, scope, stability and the function that reads it out of a View. Everything else that speaks of
-// metrics (the exposition, docs/metrics.md, dashboards, alerts, reports and their tests) is made from these
-// rows or checked against them.
+// Package catalog is the table of metric families: one row per family has its name, help, source, labels, scope,
+// stability
+// and the function that reads it from a View. The exposition, docs/metrics.md, dashboards, alerts, the report and their
+// tests are made from these rows or checked against them.
 //
-// The rows are values: All builds them anew at each call and nothing here can be changed from outside.
+// The rows are values: All creates them on each call, and nothing here can be changed from outside.
 package catalog
 
 import (
@@ -28,7 +28,7 @@ const (
 	Histogram Type = "histogram"
 )
 
-// Scope says what one series of a family speaks of, and so which labels it carries before its own.
+// Scope is what one series of a family is about, which determines the labels before its own.
 type Scope string
 
 // The scopes. Every series carries node.
@@ -63,7 +63,7 @@ func (s Scope) Labels() []string {
 	}
 }
 
-// Stability says what may still change. Names and labels of stable families do not.
+// Stability is what may still change. Names and labels of stable families do not.
 type Stability string
 
 // Stable is promised; Experimental may change with a note in the changelog.
@@ -73,7 +73,7 @@ const (
 )
 
 // Emit receives one series: its value and the values of all its labels, the scope's first, then the
-// family's own in the order of Family.Labels. The slice is the reader's: who keeps it copies it.
+// family's own in the order of Family.Labels. The slice is reused: copy it to keep it.
 type Emit func(value float64, labels ...string)
 
 // EmitHistogram receives one series of a histogram.
@@ -85,11 +85,11 @@ type Family struct {
 	Type Type
 	// Unit is the base unit in which the name ends (before _total); empty for counts, facts and states.
 	Unit string
-	// Help says what the value means, in one sentence.
+	// Help is the meaning of the value: a noun phrase with unit and time span.
 	Help string
-	// Source names the NVML call or field, the kernel file or the kubelet message from which it comes.
+	// Source is the NVML call or field, the kernel file or the kubelet message that it is read from.
 	Source string
-	// Offered says which GPUs, drivers or rights it needs; empty: every GPU.
+	// Offered is which GPUs, drivers or permissions it needs; empty: every GPU.
 	Offered   string
 	Labels    []string
 	Scope     Scope
@@ -115,14 +115,14 @@ func (f Family) HelpText() string {
 // Group is a chapter of the catalog.
 type Group struct {
 	Title string
-	// Intro says what the reader of the documentation should know before the table.
+	// Intro is the introduction in the documentation.
 	Intro string
-	// Examples are queries with the question that they answer.
+	// Examples are questions and queries.
 	Examples []Example
 	Rows     []Family
 }
 
-// Example is a question and the PromQL that answers it.
+// Example is a question and its PromQL query.
 type Example struct{ Question, Query string }
 
 // units are the base units in which names end.
@@ -146,7 +146,7 @@ func (f *Family) complete() {
 	f.Stability = cmp.Or(f.Stability, Stable)
 }
 
-// Validate checks the laws of a row that the compiler cannot: it returns the first broken one.
+// Validate checks the rules of a row that the compiler cannot, and returns the first broken one.
 func Validate(rows []Family) error {
 	seen := map[string]bool{}
 	for _, f := range rows {
@@ -155,13 +155,13 @@ func Validate(rows []Family) error {
 		}
 		switch {
 		case seen[f.Name]:
-			return broken("stands twice")
+			return broken("duplicate name")
 		case !strings.HasPrefix(f.Name, "gpu_"):
 			return broken("the name does not begin with gpu_")
 		case f.Help == "" || !strings.HasSuffix(f.Help, "."):
 			return broken("help is not a sentence: %q", f.Help)
 		case f.Stability == "":
-			return broken("has no stability")
+			return broken("no stability")
 		case (f.Type == Counter) != strings.HasSuffix(f.Name, "_total"):
 			return broken("a %s and its name disagree about _total", f.Type)
 		case (f.Type == Info) != strings.HasSuffix(f.Name, "_info"):
@@ -169,43 +169,43 @@ func Validate(rows []Family) error {
 		case f.Unit != "" && !strings.HasSuffix(strings.TrimSuffix(f.Name, "_total"), "_"+f.Unit):
 			return broken("does not end in its unit %s", f.Unit)
 		case (f.Type == Histogram) != (f.ReadHistogram != nil) || (f.Read == nil) == (f.ReadHistogram == nil):
-			return broken("has not exactly one reader of its type")
+			return broken("must have exactly one reader of its type")
 		}
 		seen[f.Name] = true
 		all := f.AllLabels()
 		for i, l := range all {
 			if slices.Contains(all[:i], l) {
-				return broken("label %s stands twice", l)
+				return broken("duplicate label %s", l)
 			}
 			if slices.Contains(reserved, l) {
-				return broken("label %s belongs to the scrape target", l)
+				return broken("label %s is reserved for the scrape target", l)
 			}
 		}
 	}
 	return nil
 }
 
-// ValidateForeign checks rows that carry another exporter's names, of which our laws of naming say nothing: it
+// ValidateCompat checks rows that carry another exporter's names, of which our laws of naming say nothing: it
 // returns the first that could not be exposed.
 func ValidateCompat(rows []Family) error {
 	seen := map[string]bool{}
 	for _, f := range rows {
 		switch {
 		case seen[f.Name]:
-			return fmt.Errorf("foreign row %s stands twice", f.Name)
+			return fmt.Errorf("compat row %s: duplicate name", f.Name)
 		case f.Scope != ScopeCompat || f.Read == nil || f.Help == "":
-			return fmt.Errorf("foreign row %s has no help, no reader, or a scope of ours", f.Name)
+			return fmt.Errorf("compat row %s: no help, no reader, or another scope", f.Name)
 		}
 		seen[f.Name] = true
 		for i, l := range f.Labels {
 			if slices.Contains(f.Labels[:i], l) {
-				return fmt.Errorf("foreign row %s: label %s stands twice", f.Name, l)
+				return fmt.Errorf("compat row %s: duplicate label %s", f.Name, l)
 			}
 		}
 	}
 	return nil
 }
 
-// reserved are the labels that Prometheus and its operators own.
+// reserved are labels that Prometheus and its operators set.
 var reserved = []string{"job", "instance", "cluster", "region", "zone", "env", "service", "endpoint", "type", "le",
 	"quantile"}

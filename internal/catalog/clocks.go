@@ -30,7 +30,7 @@ func clocks() Group {
 			{Name: "gpu_clock_limited_seconds_total", Scope: ScopeGPU,
 				Help:   "Time during which clocks were limited, by reason. Reasons may overlap.",
 				Source: "NVML fields 74 to 79 and 269 to 271", Labels: []string{"reason"},
-				Read: live(func(c *gpu.GPU, emit gpuEmit) {
+				Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, r := range gpu.LimitReasons {
 						if s, ok := c.Activity.Limited[r]; ok {
 							emit(float64(s), string(r))

@@ -8,7 +8,7 @@ func containers() Group {
 			Read: containerCounter(field)}
 	}
 	unattributed := func(read func(gpu.Unattributed) gpu.Opt[float64]) func(*gpu.View, Emit) {
-		return live(func(c *gpu.GPU, emit gpuEmit) {
+		return availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
 			for _, u := range c.Unattributed {
 				opt(emit, read(u), string(u.Reason))
 			}
@@ -66,11 +66,11 @@ func containers() Group {
 			{Name: "gpu_container_last_busy_timestamp_seconds", Scope: ScopeContainer,
 				Help: "Unix time at which the container was last busy on the GPU; start of observation if it has not " +
 					"been busy since.",
-				Read: containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) { moment(emit, c.LastBusy) })},
+				Read: containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) { timestamp(emit, c.LastBusy) })},
 			{Name: "gpu_container_allocated_since_timestamp_seconds", Scope: ScopeContainer,
 				Help: "Unix time at which the GPU was allocated to the container; absent for allocations older than " +
 					"the exporter until a data source reports it.", Source: "kubelet PodResources",
-				Read: containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) { moment(emit, c.Since) })},
+				Read: containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) { timestamp(emit, c.Since) })},
 			{Name: "gpu_container_attribution_info", Scope: ScopeContainer,
 				Help: "Method by which the container's busy time is measured, and data source of its allocation; " +
 					"always 1. exclusive: the GPU is allocated to it alone. process: samples of its processes. mig: " +
@@ -101,7 +101,7 @@ func containers() Group {
 			{Name: "gpu_attribution_error_ratio", Scope: ScopeGPU,
 				Help: "Relative difference between the GPU's total and the sum of its containers and the " +
 					"unattributed remainder.", Labels: []string{"quantity"},
-				Read: live(func(c *gpu.GPU, emit gpuEmit) {
+				Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, e := range c.AttributionErrors {
 						emit(float64(e.Ratio), e.Quantity)
 					}

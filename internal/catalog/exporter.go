@@ -47,7 +47,7 @@ func exporter() Group {
 				Read: sources(func(s gpu.Source, emit gpuEmit) { emit(b2f(s.Up), s.Name) })},
 			{Name: "gpu_exporter_source_last_success_timestamp_seconds", Scope: ScopeExporter,
 				Help: "Unix time of the last successful query of the data source.", Labels: []string{"source"},
-				Read: sources(func(s gpu.Source, emit gpuEmit) { moment(emit, s.LastSuccess, s.Name) })},
+				Read: sources(func(s gpu.Source, emit gpuEmit) { timestamp(emit, s.LastSuccess, s.Name) })},
 			{Name: "gpu_exporter_source_errors_total", Scope: ScopeExporter,
 				Help: "Failed queries of the data source.", Labels: []string{"source"},
 				Read: sources(func(s gpu.Source, emit gpuEmit) { emit(float64(s.Errors), s.Name) })},

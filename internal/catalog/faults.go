@@ -40,7 +40,7 @@ func faults() Group {
 			{Name: "gpu_xid_events_total", Scope: ScopeGPU,
 				Help: "XID errors by code, since the exporter started.", Source: "nvmlEventSetWait and /dev/kmsg",
 				Labels: []string{"xid"},
-				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
+				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, x := range c.XIDs {
 						emit(float64(x.Count), strconv.Itoa(x.XID))
 					}
@@ -48,9 +48,9 @@ func faults() Group {
 			{Name: "gpu_xid_last_timestamp_seconds", Scope: ScopeGPU,
 				Help: "Unix time of the last XID error by code, including errors in the kernel log from before the " +
 					"exporter started.", Source: "nvmlEventSetWait and /dev/kmsg", Labels: []string{"xid"},
-				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
+				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, x := range c.XIDs {
-						moment(emit, x.Last, strconv.Itoa(x.XID))
+						timestamp(emit, x.Last, strconv.Itoa(x.XID))
 					}
 				})},
 			{Name: "gpu_ecc_errors_total", Scope: ScopeGPU,

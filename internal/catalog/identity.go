@@ -20,7 +20,7 @@ func identity() Group {
 					"sysfs",
 				Labels: []string{"model", "brand", "architecture", "compute_capability", "pci_bus_id", "minor_number",
 					"serial", "board_part", "vbios_version", "numa_node"},
-				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
+				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					emit(1, c.Model, c.Brand, c.Architecture, c.ComputeCapability, string(c.PCI), optLabel(c.Minor),
 						c.Serial, c.BoardPart, c.VBIOS, optLabel(c.NUMANode))
 				})},
@@ -35,11 +35,11 @@ func identity() Group {
 				})},
 			{Name: "gpu_device_up", Scope: ScopeGPU,
 				Help: "Whether the GPU is readable; 0 if it is lost, missing, hung or needs a reset.",
-				Read: devs(func(c *gpu.GPU, emit gpuEmit) { emit(b2f(c.State == gpu.DeviceUp)) })},
+				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) { emit(b2f(c.State == gpu.DeviceUp)) })},
 			{Name: "gpu_last_read_timestamp_seconds", Scope: ScopeGPU,
 				Help:   "Unix time of the last successful poll of the GPU, by poll group.",
 				Labels: []string{"poll"},
-				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
+				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, pollGroup := range gpu.DevicePollGroups {
 						if t, ok := c.LastRead[pollGroup]; ok {
 							emit(unix(t), string(pollGroup))
@@ -50,7 +50,7 @@ func identity() Group {
 				Help: "Recovery action recommended by the driver; 1 for the current action.", Source: "NVML field 230",
 				Offered: "R570 and newer drivers",
 				Labels:  []string{"action"},
-				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
+				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					if a, ok := c.Recovery.Get(); ok {
 						states(emit, gpu.RecoveryActions, a)
 					}
@@ -71,7 +71,7 @@ func identity() Group {
 			{Name: "gpu_time_seconds_total", Scope: ScopeGPU,
 				Help:   "GPU-time by state; each second is counted in exactly one state.",
 				Labels: []string{"state"},
-				Read: devs(func(c *gpu.GPU, emit gpuEmit) {
+				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					if c.GPUSeconds == nil {
 						return
 					}

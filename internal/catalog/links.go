@@ -9,7 +9,7 @@ func links() Group {
 	}
 	bytes := func(name, help, source, offered string, field func(*gpu.Activity) gpu.Opt[float64]) Family {
 		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source,
-			Offered: offered, Read: summed(field)}
+			Offered: offered, Read: activityValue(field)}
 	}
 	const nvlink = "GPUs with NVLink"
 	const fabric = "Hopper and newer in an NVSwitch system"
@@ -28,7 +28,8 @@ func links() Group {
 			pcie("gpu_pcie_link_generation_max", "Maximum PCIe link generation of this GPU in this slot.",
 				"nvmlDeviceGetMaxPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxGeneration }),
 			pcie("gpu_pcie_link_generation_gpu_max", "Maximum PCIe link generation of the GPU in any slot.",
-				"nvmlDeviceGetGpuMaxPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.GPUMaxGeneration }),
+				"nvmlDeviceGetGpuMaxPcieLinkGeneration",
+				func(p gpu.PCIeLink) gpu.Opt[int] { return p.GPUMaxGeneration }),
 			pcie("gpu_pcie_link_width_max", "Maximum PCIe link width of this GPU in this slot, in lanes.",
 				"nvmlDeviceGetMaxPcieLinkWidth", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxWidth }),
 			bytes("gpu_pcie_transmit_bytes_total", "Bytes sent by the GPU over PCIe.",

@@ -9,7 +9,7 @@ import (
 func mig() Group {
 	seconds := func(name, help, source string, field func(*gpu.Activity) gpu.Opt[gpu.Seconds]) Family {
 		return Family{Name: name, Scope: ScopeInstance,
-			Help: help, Source: source, Offered: "MIG on " + hopper, Read: instanceSummed(field)}
+			Help: help, Source: source, Offered: "MIG on " + hopper, Read: instanceActivityValue(field)}
 	}
 	bytes := func(name, help, offered string, part func(gpu.Memory) gpu.Opt[gpu.Bytes]) Family {
 		return Family{Name: name, Scope: ScopeInstance,

@@ -6,13 +6,13 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-const ownershipLaw = "GPU families have no pod labels, so their sums count each GPU once. A GPU whose allocation is " +
+const allocationIntro = "GPU families have no pod labels, so their sums count each GPU once. A GPU whose allocation is " +
 	"unknown has no `gpu_allocation_ratio`."
 
 func ownership() Group {
 	return Group{
 		Title: "Allocation",
-		Intro: ownershipLaw,
+		Intro: allocationIntro,
 		Examples: []Example{
 			{"How many GPUs of each node are allocated?", `sum by (node) (gpu_allocation_ratio)`},
 			{"Which GPUs are unallocated?", `gpu_allocation_ratio == 0`},
@@ -25,7 +25,7 @@ func ownership() Group {
 			{Name: "gpu_allocation_ratio", Scope: ScopeGPU,
 				Help:   "Fraction of the GPU that is allocated; 0 if unallocated, absent if unknown.",
 				Source: "kubelet PodResources",
-				Read:   devs(func(c *gpu.GPU, emit gpuEmit) { opt(emit, c.AllocationRatio) })},
+				Read:   allGPUs(func(c *gpu.GPU, emit gpuEmit) { opt(emit, c.AllocationRatio) })},
 			{Name: "gpu_container_allocation_ratio", Scope: ScopeContainer,
 				Help: "Fraction of the physical GPU that is allocated to the container, so that sums count GPUs. " +
 					"Exported while allocated, even if idle.", Source: "kubelet PodResources",
@@ -61,11 +61,11 @@ func ownership() Group {
 			{Name: "gpu_container_memory_limit_bytes", Scope: ScopeContainer,
 				Help:   "Device memory limit of the container under its GPU sharing scheme.",
 				Source: "device IDs, annotations or files of the sharing scheme", Offered: "schemes with such a limit",
-				Read: granted(func(h *gpu.ContainerAllocation) gpu.Opt[float64] { return asFloat(h.MemoryLimit) })},
+				Read: limitSum(func(h *gpu.ContainerAllocation) gpu.Opt[float64] { return asFloat(h.MemoryLimit) })},
 			{Name: "gpu_container_compute_limit_ratio", Scope: ScopeContainer,
 				Help:   "Compute limit of the container under its GPU sharing scheme, as a fraction of the GPU.",
 				Source: "device IDs, annotations or files of the sharing scheme", Offered: "schemes with such a limit",
-				Read: granted(func(h *gpu.ContainerAllocation) gpu.Opt[float64] { return asFloat(h.ComputeLimit) })},
+				Read: limitSum(func(h *gpu.ContainerAllocation) gpu.Opt[float64] { return asFloat(h.ComputeLimit) })},
 			{Name: "gpu_pod_info", Scope: ScopePod,
 				Help:   "Pods with an allocated or used GPU; always 1. Labels whose data source is disabled are empty.",
 				Source: "kubelet PodResources",
@@ -103,9 +103,9 @@ func asFloat[T number](o gpu.Opt[T]) gpu.Opt[float64] {
 	return gpu.None[float64]()
 }
 
-// granted sums a grant over the holdings that a container has on one GPU: the family has no label to
-// tell them apart. View.Holdings is ordered by container and GPU.
-func granted(field func(*gpu.ContainerAllocation) gpu.Opt[float64]) func(*gpu.View, Emit) {
+// limitSum adds up a limit over the allocations of a container on one GPU, which the family has no label to distinguish.
+// View.Allocations is ordered by container and GPU.
+func limitSum(field func(*gpu.ContainerAllocation) gpu.Opt[float64]) func(*gpu.View, Emit) {
 	type place struct {
 		gpu.Container
 		dev gpu.UUID
@@ -130,7 +130,7 @@ func granted(field func(*gpu.ContainerAllocation) gpu.Opt[float64]) func(*gpu.Vi
 	}
 }
 
-// podMeta is what is known of a pod: empty texts where nothing is.
+// podMeta is the metadata of a pod; empty if unknown.
 func podMeta(p gpu.PodRef) gpu.PodMeta {
 	if p.Meta == nil {
 		return gpu.PodMeta{}
@@ -138,12 +138,11 @@ func podMeta(p gpu.PodRef) gpu.PodMeta {
 	return *p.Meta
 }
 
-// PodLabel spells a pod's label as kube-state-metrics does: app.kubernetes.io/name becomes
+// PodLabel converts a pod's label as kube-state-metrics does: app.kubernetes.io/name becomes
 // label_app_kubernetes_io_name.
 func PodLabel(label string) string { return "label_" + ResourceLabel(label) }
 
-// WithPodLabels returns the rows with labels of pods added to gpu_pod_info: those that somebody asked for, in
-// their order. The labels of different names must differ (see PodLabel); Validate finds it if they do not.
+// WithPodLabels returns the rows with labels of pods added to gpu_pod_info, in their order. The labels of different names must differ (see PodLabel); Validate finds it if they do not.
 func WithPodLabels(rows []Family, labels []string) []Family {
 	out := slices.Clone(rows)
 	for i := range out {

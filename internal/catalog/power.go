@@ -47,7 +47,7 @@ func power() Group {
 			{Name: "gpu_energy_joules_total", Scope: ScopeGPU,
 				Help:   "Energy consumed by the GPU since the exporter started.",
 				Source: "NVML field 83, nvmlDeviceGetTotalEnergyConsumption", Offered: "Volta and newer",
-				Read: summed(func(a *gpu.Activity) gpu.Opt[gpu.Joules] { return a.Energy })},
+				Read: activityValue(func(a *gpu.Activity) gpu.Opt[gpu.Joules] { return a.Energy })},
 		},
 	}
 }

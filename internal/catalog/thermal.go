@@ -19,7 +19,7 @@ func thermal() Group {
 				Source:  "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature; NVML field 82 for memory",
 				Offered: "memory: data-center GPUs with HBM",
 				Labels:  []string{"sensor"},
-				Read: live(func(c *gpu.GPU, emit gpuEmit) {
+				Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					if m, ok := c.Medium.Get(); ok {
 						opt(emit, m.Temperature, string(gpu.SensorGPU))
 					}

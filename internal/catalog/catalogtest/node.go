@@ -8,21 +8,21 @@ import (
 )
 
 // NodeView returns the View of a node in work: so many H100, shared evenly by so many pods.
-func NodeView(devs, pods int) *gpu.View {
+func NodeView(allGPUs, pods int) *gpu.View {
 	v := FullView()
 	v.GPUs, v.Containers, v.Allocations, v.Unresolved, v.Pods = nil, nil, nil, nil, nil
-	v.Devices = map[gpu.DeviceState]int{gpu.DeviceUp: devs}
-	for i := range devs {
+	v.Devices = map[gpu.DeviceState]int{gpu.DeviceUp: allGPUs}
+	for i := range allGPUs {
 		c := fullGPU()
 		c.UUID, c.Index, c.Minor = gpu.UUID(fmt.Sprintf("GPU-%08d-1111-4111-8111-111111111111", i)), i, gpu.Some(i)
 		c.PCI = gpu.NewPCIAddress(0, uint32(0x10+i), 0, 0)
 		v.GPUs = append(v.GPUs, c)
 	}
 	for i := range pods {
-		dev := &v.GPUs[i%devs]
+		dev := &v.GPUs[i%allGPUs]
 		who := gpu.Container{Namespace: fmt.Sprintf("team-%d", i%7), Pod: fmt.Sprintf("inference-6f9d8c7b5-%05d", i),
 			Name: "server"}
-		share := gpu.Some(gpu.Ratio(float64(devs) / float64(max(pods, devs))))
+		share := gpu.Some(gpu.Ratio(float64(allGPUs) / float64(max(pods, allGPUs))))
 		v.Containers = append(v.Containers, gpu.ContainerGPU{Container: who, GPU: dev.UUID, Index: dev.Index,
 			Allocated: gpu.Some(gpu.Seconds(100)), Busy: gpu.Some(gpu.Seconds(6)),
 			Observed: gpu.Some(gpu.Seconds(100)), Idle: gpu.Some(gpu.Seconds(1)), Gap: gpu.Some(gpu.Seconds(3)),
@@ -31,7 +31,7 @@ func NodeView(devs, pods int) *gpu.View {
 			Attribution: "process", Source: gpu.SourcePodResources})
 		v.Allocations = append(v.Allocations, gpu.ContainerAllocation{Allocation: gpu.Allocation{Container: who,
 			Resource: "nvidia.com/gpu", GPU: dev.UUID, Share: share, Source: gpu.SourcePodResources,
-			Shared: pods > devs}, Index: dev.Index, AllocationRatio: share})
+			Shared: pods > allGPUs}, Index: dev.Index, AllocationRatio: share})
 		v.Pods = append(v.Pods, gpu.PodRef{Namespace: who.Namespace, Pod: who.Pod})
 	}
 	for i := range 60 {
