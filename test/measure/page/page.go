@@ -68,8 +68,8 @@ func Machine() string {
 		memory/1024, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// innermost matches JSON objects and arrays that hold no others.
-var innermost = regexp.MustCompile(`[{\[][^{}\[\]]*[}\]]`)
+// innermost matches JSON objects that hold no others.
+var innermost = regexp.MustCompile(`\{[^{}]*\}`)
 
 // Save writes a page, and the figures that it was rendered from beside it.
 func Save(dir, name, text string, figures any) error {
