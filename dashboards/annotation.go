@@ -1,6 +1,6 @@
 package dashboards
 
-// Mark is an annotation: moments that explain a change in the graphs. Each can be switched off at the top.
+// Annotation marks events that explain a change in the graphs. Each can be switched off at the top.
 type Annotation struct {
 	Name, Expr, Title, Text string
 	// Tags are the labels that are shown with it.

@@ -12,7 +12,7 @@ func small() Dashboard {
 		Vars: []Variable{datasourceVariable(), clusterVariable("gpu_info"), nodeVariable(false), gpuVariable()},
 		Rows: []Row{{Lines: []Line{line(4,
 			stat(12, "Power", Watts, "sum(gpu_power_watts{<node>})", "Power of the GPUs."),
-			series(12, "Busy", Ratio, "Utilisation.", q(gpuName, rawBusy(perGPU, "<node>"))).between(0, 1))}},
+			series(12, "Busy", Ratio, "Utilization.", q(gpuName, rawBusy(perGPU, "<node>"))).between(0, 1))}},
 			{Title: "More", Lines: []Line{line(8, table(24, "Cards", "GPU", "All GPUs.", label("gpu", "GPU").to(toGPUOfNode()),
 				label("uuid", "UUID"), value("Power", Watts, "sum by (uuid, gpu) (gpu_power_watts{<node>})")))}}},
 	}

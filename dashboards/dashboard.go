@@ -1,6 +1,6 @@
 package dashboards
 
-// Board is one dashboard. Its UID, and the names of its variables, are an interface: people bookmark them.
+// Dashboard is one dashboard. Its UID and the names of its variables are an interface: people bookmark them.
 type Dashboard struct {
 	UID, Title string
 	// Question is what the dashboard is for; it is the description in Grafana's list.
@@ -31,7 +31,7 @@ type Line struct {
 
 func line(height int, panels ...Panel) Line { return Line{Height: height, Panels: panels} }
 
-// Dashboards returns the shipped dashboards, in the order in which one drills down.
+// All returns the shipped dashboards, in the order in which one drills down.
 func All() []Dashboard {
 	return []Dashboard{
 		fleetDashboard(), capacityDashboard(), namespaceDashboard(), healthDashboard(), nodeDashboard(), gpuDashboard(),

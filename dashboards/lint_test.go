@@ -383,7 +383,7 @@ func TestDashboardsShowWhatPeopleKnow(t *testing.T) {
 	}
 	for what, metric := range map[string]string{
 		"temperature": "gpu_temperature_celsius", "power": "gpu_power_watts", "SM clock": `clock=\"sm\"`,
-		"utilisation":  "gpu_busy_seconds_total",
+		"utilization":  "gpu_busy_seconds_total",
 		"frame buffer": "gpu_memory_used_bytes", "tensor cores": "gpu_tensor_active_seconds_total",
 		"throttle reasons": "gpu_clock_limited_seconds_total",
 		"ECC":              "gpu_ecc_errors_total", "XID": "gpu_xid_events_total", "PCIe": "gpu_pcie_receive_bytes_total",

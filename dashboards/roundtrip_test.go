@@ -49,7 +49,7 @@ func TestDashboardsAreReadBackStrictly(t *testing.T) {
 			for _, field := range []string{"gridPos", "refId", "reduceOptions", "colorMode", "templating"} {
 				broken := bytes.Replace(f.Pretty, []byte(`"`+field+`"`), []byte(`"`+field+`ed"`), 1)
 				if strict(new(dashboard.Dashboard), broken) == nil {
-					t.Errorf("a misspelt %s passed", field)
+					t.Errorf("a misspelled %s passed", field)
 				}
 			}
 		})

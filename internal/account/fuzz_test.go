@@ -137,8 +137,8 @@ func FuzzSieve(f *testing.F) {
 			check("limit", float64(l.Value), -50, 200)
 		}
 		u := fast.Utilization.Or(gpu.Utilization{})
-		check("utilisation", float64(u.GPU), 0, 1)
-		check("utilisation", float64(u.Memory), 0, 1)
+		check("utilization", float64(u.GPU), 0, 1)
+		check("utilization", float64(u.Memory), 0, 1)
 		for _, p := range fast.Processes.Or(nil) {
 			check("process", p.SM, 0, 100)
 			check("process", float64(p.PID), 1, math.MaxInt32)

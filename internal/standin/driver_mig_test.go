@@ -104,13 +104,13 @@ func TestMIG(t *testing.T) {
 	// No utilization under MIG, on neither handle; on a GPU without MIG there is.
 	for _, x := range []nvml.Device{d, own1(found)} {
 		if _, r := x.GetUtilizationRates(); r != nvml.ERROR_NOT_SUPPORTED {
-			t.Errorf("utilisation under MIG: %v", r)
+			t.Errorf("utilization under MIG: %v", r)
 		}
 		if _, _, r := x.GetSamples(nvml.GPU_UTILIZATION_SAMPLES, 0); r != nvml.ERROR_NOT_SUPPORTED {
 			t.Errorf("samples under MIG: %v", r)
 		}
 		if _, r := x.GetProcessUtilization(0); r != nvml.ERROR_NOT_SUPPORTED {
-			t.Errorf("process utilisation under MIG: %v", r)
+			t.Errorf("process utilization under MIG: %v", r)
 		}
 	}
 	if _, r := own1(found).GetPowerUsage(); r != nvml.ERROR_NOT_SUPPORTED {
@@ -121,7 +121,7 @@ func TestMIG(t *testing.T) {
 		t.Errorf("a MIG device without MIG: %v", r)
 	}
 	if _, r := whole.GetUtilizationRates(); r != nvml.SUCCESS {
-		t.Errorf("utilisation without MIG: %v", r)
+		t.Errorf("utilization without MIG: %v", r)
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package queries follows the labels of PromQL: which a query may use, because the catalog, a recording
-// rule or somebody else's exporter has them, and which its answer carries. A misspelt metric is found by any
-// Prometheus; a misspelt label is not, it only answers nothing.
+// rule or somebody else's exporter has them, and which its answer carries. A misspelled metric is found by any
+// Prometheus; a misspelled label is not, it only answers nothing.
 package queries
 
 import (

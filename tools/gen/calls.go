@@ -214,7 +214,7 @@ func getters() string {
 	lines := map[int][]string{}
 	for i := range calls.Calls {
 		c := &calls.Calls[i]
-		macro := ""
+		var macro string
 		switch {
 		case c.C == "":
 			continue

@@ -71,7 +71,7 @@ func TestNodePages(t *testing.T) {
 		var list []*dto.MetricFamily
 		for name, family := range parse(t, text) {
 			if !known[name] {
-				t.Errorf("%s is not in the catalogue", name)
+				t.Errorf("%s is not in the catalog", name)
 			}
 			shown[name] = true
 			list = append(list, family)

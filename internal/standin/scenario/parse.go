@@ -73,7 +73,7 @@ type boardBlock struct {
 	model    model
 }
 
-// gpuBlock are the statements of one GPU, until all are read.
+// GPUBlock are the statements of one GPU, until all are read.
 type GPUBlock struct {
 	at      position
 	dev     GPU

@@ -258,7 +258,7 @@ func parseLayout(text string, dev *GPU) ([]migDevice, error) {
 	return devices, nil
 }
 
-// gpuSlices is how many compute slices the GPU has: those of its largest profile.
+// GPUSlices is the number of compute slices of the GPU: those of its largest profile.
 func GPUSlices(profiles []profile) int {
 	most := 0
 	for _, p := range profiles {

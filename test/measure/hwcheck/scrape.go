@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
@@ -61,12 +62,12 @@ func parse(body []byte, contentType string) (*scrape, error) {
 		case textparse.EntrySeries:
 			_, _, v := p.Series()
 			p.Labels(&l)
-			name := l.Get(labels.MetricName)
+			name := l.Get(model.MetricNameLabel)
 			s.families[name] = append(s.families[name], sample{l, v})
 		case textparse.EntryHistogram:
 			_, _, h, _ := p.Histogram()
 			p.Labels(&l)
-			if h != nil && l.Get(labels.MetricName) == callDurations {
+			if h != nil && l.Get(model.MetricNameLabel) == callDurations {
 				s.calls[l.Get("call")] = h.ToFloat(nil)
 			}
 		}

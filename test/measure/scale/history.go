@@ -110,7 +110,7 @@ func records(ctx context.Context, s *server, depth map[string]time.Duration, int
 			return nil, err
 		}
 		for _, r := range found {
-			r.Labels[labels.MetricName] = name
+			r.Labels[model.MetricNameLabel] = name
 			out = append(out, series{labels.FromMap(r.Labels), r.Points[0].Value * factor, depth[name],
 				max(time.Minute, step[name])})
 		}
@@ -137,7 +137,7 @@ func writeBlocks(ctx context.Context, data string, all []series, to time.Time) (
 	}
 	deepest := slices.MaxFunc(all, func(a, b series) int { return cmp.Compare(a.depth, b.depth) }).depth
 	for at := to.Add(-deepest).Truncate(blockLength); at.Before(to) && err == nil; at = at.Add(blockLength) {
-		n := int64(0)
+		var n int64
 		n, err = writeBlock(ctx, data, all, at, to)
 		samples += n
 	}
@@ -189,8 +189,8 @@ func importHistory(ctx context.Context, url string, all []series, tags map[strin
 			for name, value := range tags {
 				l.Set(name, value)
 			}
-			name := l.Get(labels.MetricName)
-			metric := name + l.Del(labels.MetricName).Labels().String()
+			name := l.Get(model.MetricNameLabel)
+			metric := name + l.Del(model.MetricNameLabel).Labels().String()
 			for at := to.Add(-s.depth).Truncate(s.step); at.Before(to); at = at.Add(s.step) {
 				fmt.Fprintf(b, "%s %g %d\n", metric, s.at(random), at.UnixMilli())
 			}

@@ -245,7 +245,7 @@ func (l *lab) wait(ctx context.Context, length time.Duration) (aborted string, e
 		total := 0.0
 		for _, s := range l.all() {
 			if err := s.Exited(); err != nil {
-				return err.Error(), nil
+				return err.Error(), nil //nolint:nilerr // an exit under load is a result
 			}
 			u, err := process.Of(s.PID())
 			if err != nil {
