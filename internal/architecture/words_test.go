@@ -66,7 +66,6 @@ var unclean = map[string]bool{
 	"internal/standin/fleet":  true,
 	"test/apiserver":          true,
 	"test/deploy":             true,
-	"test/endtoend":           true,
 	"test/faults":             true,
 	"test/load":               true,
 	"test/measure/bench":      true,
@@ -74,7 +73,6 @@ var unclean = map[string]bool{
 	"test/measure/scale":      true,
 	"test/podresources":       true,
 	"test/process":            true,
-	"test/prometheus":         true,
 	"test/report":             true,
 	"test/security":           true,
 }

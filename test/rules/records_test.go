@@ -364,7 +364,7 @@ func everyProblem() recording {
 // write puts the recording into a file of promtool.
 func (r recording) unitTest(b *strings.Builder, cluster string) {
 	fmt.Fprintf(b, "- name: %q\n  interval: 1m\n  input_series:\n", r.name)
-	for _, in := range (story{series: r.series}).inputs(cluster) {
+	for _, in := range (testCase{series: r.series}).inputs(cluster) {
 		fmt.Fprintf(b, "  - series: '%s'\n    values: '%s'\n", in[0], in[1])
 	}
 	b.WriteString("  promql_expr_test:\n")

@@ -20,7 +20,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 )
 
-var given = flag.String("promtool", "", "play the stories with this promtool, such as that of an older Prometheus")
+var given = flag.String("promtool", "", "play the cases with this promtool, such as that of an older Prometheus")
 
 var promtool = sync.OnceValues(func() (string, error) {
 	if *given != "" {
@@ -99,9 +99,9 @@ func write(t *testing.T, dir, name string, groups []alerts.RuleGroup, step time.
 	return test
 }
 
-// byStep sorts stories by their step, since promtool has one interval of evaluation per file.
-func byStep(list []story) map[time.Duration][]story {
-	out := map[time.Duration][]story{}
+// byStep sorts cases by their step, since promtool has one interval of evaluation per file.
+func byStep(list []testCase) map[time.Duration][]testCase {
+	out := map[time.Duration][]testCase{}
 	for _, s := range list {
 		step := s.step
 		if step == 0 {
@@ -112,8 +112,8 @@ func byStep(list []story) map[time.Duration][]story {
 	return out
 }
 
-// play runs the stories of an alert against a rule, and returns what promtool says where one fails.
-func play(t *testing.T, dir, name string, a alerts.Alert, rule alerts.Rule, list []story, cluster string) (failed string) {
+// play runs the cases of an alert against a rule, and returns what promtool says where one fails.
+func play(t *testing.T, dir, name string, a alerts.Alert, rule alerts.Rule, list []testCase, cluster string) (failed string) {
 	t.Helper()
 	for step, group := range byStep(list) {
 		var b strings.Builder
@@ -130,8 +130,8 @@ func play(t *testing.T, dir, name string, a alerts.Alert, rule alerts.Rule, list
 	return failed
 }
 
-func TestEveryAlertHasStories(t *testing.T) {
-	all := stories(t)
+func TestEveryAlertHasCases(t *testing.T) {
+	all := cases(t)
 	for _, a := range alerts.Alerts() {
 		fires, ends, rests := false, false, false
 		for _, s := range all[a.Name] {
@@ -168,7 +168,7 @@ func TestEveryAlertHasStories(t *testing.T) {
 }
 
 func TestAlerts(t *testing.T) {
-	all := stories(t)
+	all := cases(t)
 	rules := bare(t, everything())
 	other := everything()
 	other.ClusterLabel = "k8s_cluster"
@@ -191,13 +191,13 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// MetricsQL is no PromQL: it extrapolates less and looks further back. The stories go the same way under it.
+// MetricsQL is no PromQL: it extrapolates less and looks further back. The cases go the same way under it.
 func TestAlertsByMetricsQL(t *testing.T) {
 	path, err := vmalertTool()
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := stories(t)
+	all := cases(t)
 	rules := bare(t, everything())
 	for _, a := range alerts.Alerts() {
 		t.Run(a.Name, func(t *testing.T) {
@@ -314,9 +314,9 @@ func mutants(t *testing.T, r alerts.Rule) []mutant {
 	return out
 }
 
-// Every fault that is planted into a rule is noticed by its stories.
-func TestStoriesNoticeFaults(t *testing.T) {
-	all := stories(t)
+// Every fault that is planted into a rule is noticed by its cases.
+func TestCasesNoticeFaults(t *testing.T) {
+	all := cases(t)
 	rules := bare(t, everything())
 	tool(t)
 	for _, a := range alerts.Alerts() {
@@ -330,7 +330,7 @@ func TestStoriesNoticeFaults(t *testing.T) {
 			for i, m := range list {
 				switch said := play(t, dir, fmt.Sprint("mutant", i), a, m.rule, all[a.Name], ""); {
 				case said == "":
-					t.Errorf("no story notices: %s", m.what)
+					t.Errorf("no case notices: %s", m.what)
 				case !strings.Contains(said, "exp:"):
 					t.Errorf("the fault is no rule any more: %s\n%s", m.what, said)
 				}
@@ -388,7 +388,7 @@ func TestTextsAreFilled(t *testing.T) {
 			rules[r.Alert] = r
 		}
 	}
-	all := stories(t)
+	all := cases(t)
 	tool(t)
 	for _, a := range alerts.Alerts() {
 		t.Run(a.Name, func(t *testing.T) {
@@ -426,8 +426,8 @@ func TestTextsAreFilled(t *testing.T) {
 	}
 }
 
-// firing returns a story in which the alert fires, and when.
-func firing(t *testing.T, list []story) (story, string) {
+// firing returns a case in which the alert fires, and when.
+func firing(t *testing.T, list []testCase) (testCase, string) {
 	t.Helper()
 	for _, s := range list {
 		for _, m := range s.moments() {
@@ -437,5 +437,5 @@ func firing(t *testing.T, list []story) (story, string) {
 		}
 	}
 	t.Fatal("the alert never fires")
-	return story{}, ""
+	return testCase{}, ""
 }

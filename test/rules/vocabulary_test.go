@@ -325,10 +325,10 @@ func TestRunbookQueries(t *testing.T) {
 	}
 }
 
-// The stories' series are such as somebody exposes, with their labels.
-func TestStoriesSpeakOfWhatExists(t *testing.T) {
+// The cases' series are such as somebody exposes, with their labels.
+func TestCasesSpeakOfWhatExists(t *testing.T) {
 	known := vocabulary()
-	for name, list := range stories(t) {
+	for name, list := range cases(t) {
 		for _, s := range list {
 			for _, in := range s.inputs("") {
 				metric, rest, _ := strings.Cut(in[0], "{")

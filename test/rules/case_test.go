@@ -10,8 +10,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 )
 
-// A story is a short history of some series, and the alerts that fire at some moments of it.
-type story struct {
+// A case is a short history of some series, and the alerts that fire at some moments of it.
+type testCase struct {
 	name string
 	// step is the time between two samples and two evaluations; 0 is a minute.
 	step time.Duration
@@ -22,7 +22,7 @@ type story struct {
 	checks string
 }
 
-// short stands for labels that many stories use.
+// short stands for labels that many cases use.
 var short = strings.NewReplacer(
 	"$A", `node="n1",uuid="GPU-A",gpu="0"`,
 	"$B", `node="n1",uuid="GPU-B",gpu="1"`,
@@ -37,9 +37,9 @@ func expand(text string) string {
 	return short.Replace(strings.ReplaceAll(text, "$WHOLE", `container="c",resource="nvidia_com_gpu",mig_uuid=""`))
 }
 
-// pulse is the story of a state that comes and goes, with the moments that the alert's own durations give:
+// pulse is the case of a state that comes and goes, with the moments that the alert's own durations give:
 // it does not fire before its time, fires then, outlives the state by what it keeps, and ends.
-func pulse(t *testing.T, alert, name string, step time.Duration, series, low, high, labels string, fixed ...string) story {
+func pulse(t *testing.T, alert, name string, step time.Duration, series, low, high, labels string, fixed ...string) testCase {
 	t.Helper()
 	a := find(t, alert)
 	if step == 0 {
@@ -68,7 +68,7 @@ func pulse(t *testing.T, alert, name string, step time.Duration, series, low, hi
 	for _, f := range fixed {
 		lines = append(lines, fmt.Sprintf("%sx%d", f, 5+on+after))
 	}
-	return story{name: name, step: step, series: strings.Join(lines, "\n"), checks: strings.Join(checks, "; ")}
+	return testCase{name: name, step: step, series: strings.Join(lines, "\n"), checks: strings.Join(checks, "; ")}
 }
 
 func span(d time.Duration) string { return strconv.Itoa(int(d/time.Second)) + "s" }
@@ -90,7 +90,7 @@ type moment struct {
 	want []string // labels of each alert that fires
 }
 
-func (s story) moments() []moment {
+func (s testCase) moments() []moment {
 	var out []moment
 	for _, c := range strings.Split(s.checks, ";") {
 		at, want, _ := strings.Cut(strings.TrimSpace(c), " ")
@@ -109,8 +109,8 @@ func (s story) moments() []moment {
 	return out
 }
 
-// inputs returns the series of the story and their values, with the cluster's label where there is one.
-func (s story) inputs(cluster string) (out [][2]string) {
+// inputs returns the series of the case and their values, with the cluster's label where there is one.
+func (s testCase) inputs(cluster string) (out [][2]string) {
 	for _, line := range strings.Split(strings.TrimSpace(expand(s.series)), "\n") {
 		line = strings.TrimSpace(line)
 		at := strings.Index(line, " ")
@@ -146,8 +146,8 @@ func labelPairs(text string) (out []alerts.Pair) {
 	return out
 }
 
-// unitTest writes the story as a test of promtool.
-func (s story) unitTest(b *strings.Builder, a alerts.Alert, cluster string) {
+// unitTest writes the case as a test of promtool.
+func (s testCase) unitTest(b *strings.Builder, a alerts.Alert, cluster string) {
 	step := s.step
 	if step == 0 {
 		step = time.Minute

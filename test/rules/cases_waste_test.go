@@ -40,8 +40,8 @@ func sawwork(times int) string {
 
 const pod = `node="n1",$P`
 
-func wasteStories(t *testing.T) map[string][]story {
-	return map[string][]story{
+func wasteCases(t *testing.T) map[string][]testCase {
+	return map[string][]testCase{
 		"GPUAllocatedIdle": {
 			{name: "nothing runs for half an hour, then work begins",
 				series: alloc("1x140", "0+60x60 3600x80", "0x60 60+60x79", "0+60x140"),
@@ -101,7 +101,7 @@ func wasteStories(t *testing.T) map[string][]story {
 				series: `namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",state="idle"} 3x90
 				namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",state="gap"} 12x90`, checks: "3h -; 6h -"},
 		},
-		"GPUAllocatedUnderused": lowUtilizationStories(),
+		"GPUAllocatedUnderused": lowUtilizationCases(),
 		"GPUAllocatedPodNotRunning": {
 			pulse(t, "GPUAllocatedPodNotRunning", "pulls its image", 0, `kube_pod_status_phase{$P,phase="Pending"}`, "0", "1",
 				pod+`,state="Pending"`, "gpu_container_allocation_ratio{$A,$P,$WHOLE} 1"),
@@ -154,11 +154,11 @@ func wasteStories(t *testing.T) map[string][]story {
 	}
 }
 
-// lowUtilizationStories play days; the workload has one pod that holds GPU A.
-func lowUtilizationStories() []story {
+// lowUtilizationCases play days; the workload has one pod that holds GPU A.
+func lowUtilizationCases() []testCase {
 	const labels = `$W,model="a"`
-	tell := func(name, before, busy, memory, allocation, checks string) story {
-		return story{name: name, step: 10 * time.Minute, checks: checks,
+	tell := func(name, before, busy, memory, allocation, checks string) testCase {
+		return testCase{name: name, step: 10 * time.Minute, checks: checks,
 			series: `workload:gpu_busy:ratio_max{` + labels + `} ` + before + busy + `
 			workload:gpu_memory_used_bytes:max{` + labels + `} ` + before + memory + `
 			workload:gpu_allocation:sum{` + labels + `} ` + before + `1x260
@@ -169,7 +169,7 @@ func lowUtilizationStories() []story {
 	}
 	lone := tell("a pod of its own that holds a quarter", "", "0.1x260", "10e9x260", "0.25x260", "26h -; 40h -")
 	lone.series = strings.ReplaceAll(expand(lone.series), `workload_type="Job",workload="w"`, `workload_type="pod",workload="p-0"`)
-	return []story{
+	return []testCase{
 		lone,
 		tell("little work in little memory, then much", "", "0.1x179 0.9x80", "10e9x260", "1x260",
 			"23h -; 24h50m -; 25h "+labels+"; 30h "+labels+"; 31h50m "+labels+"; 34h -"),
@@ -182,7 +182,7 @@ func lowUtilizationStories() []story {
 	}
 }
 
-func sharingStories(t *testing.T) map[string][]story {
+func sharingCases(t *testing.T) map[string][]testCase {
 	const (
 		sharer1 = `gpu_container_allocation_ratio{$A,$P,container="c",resource="nvidia_com_gpu",mig_uuid=""} 0.5`
 		sharer2 = `gpu_container_allocation_ratio{$A,$Q,container="c",resource="nvidia_com_gpu",mig_uuid=""} 0.5`
@@ -199,7 +199,7 @@ func sharingStories(t *testing.T) map[string][]story {
 		}
 		return text
 	}
-	return map[string][]story{
+	return map[string][]testCase{
 		"GPUMemoryOvercommitted": {
 			pulse(t, "GPUMemoryOvercommitted", "promised twice", 0, `gpu_container_memory_limit_bytes{$A,$P,container="c"}`, "30e9", "60e9",
 				"$A",

@@ -21,7 +21,7 @@ func free(node, count string) string {
 	return `node:gpu_unallocated_devices:sum{node="` + node + `",resource="nvidia_com_gpu"} ` + count + "\n"
 }
 
-func capacityStories(t *testing.T) map[string][]story {
+func capacityCases(t *testing.T) map[string][]testCase {
 	const (
 		gpus   = `namespace="team",resource="nvidia_com_gpu"`
 		placed = `kube_pod_status_scheduled{namespace="team",pod="p",condition="true"} 1x200` + "\n"
@@ -30,7 +30,7 @@ func capacityStories(t *testing.T) map[string][]story {
 		return asks("p", "", "nvidia_com_gpu", count, "0x4 1x60 0x130", "0x200") +
 			`kube_pod_status_scheduled{namespace="team",pod="p",condition="true"} 0x200` + "\n"
 	}
-	return map[string][]story{
+	return map[string][]testCase{
 		"GPUUnallocatedWhilePodsWait": {
 			{name: "a node has room", series: waits("2") + free("n1", "4x200") + free("n2", "0x200"),
 				checks: "4m -; 19m -; 20m " + gpus + "; 65m " + gpus + "; 69m " + gpus + "; 75m -"},
@@ -91,10 +91,10 @@ func capacityStories(t *testing.T) map[string][]story {
 	}
 }
 
-func exporterStories(t *testing.T) map[string][]story {
+func exporterCases(t *testing.T) map[string][]testCase {
 	const target = `job="monitoring/gpu-exporter",instance="n1"`
 	runs := asks("p", "n1", "nvidia_com_gpu", "2", "0x200", "0x4 1x60 0x130")
-	return map[string][]story{
+	return map[string][]testCase{
 		"GPUExporterDown": {
 			pulse(t, "GPUExporterDown", "a pod that does not start", 0, "up{"+target+"}", "1", "0", target),
 			{name: "another job", series: `up{job="node-exporter",instance="n1"} 0x30`, checks: "20m -"},
@@ -205,11 +205,11 @@ func exporterStories(t *testing.T) map[string][]story {
 				`node="n1",reason="mig_change"`),
 			{name: "for a change", series: `gpu_exporter_paused{node="n1",reason="mig_change"} 0x5 1 0x30`, checks: "6m -; 16m -"},
 		},
-		"GPUDriverVersionSkew": skewStories(t),
+		"GPUDriverVersionSkew": skewCases(t),
 	}
 }
 
-func skewStories(t *testing.T) []story {
+func skewCases(t *testing.T) []testCase {
 	info := func(node, uuid, model string) string {
 		return `gpu_info{node="` + node + `",uuid="` + uuid + `",gpu="0",model="` + model +
 			`",brand="b",architecture="x",compute_capability="9.0",pci_bus_id="p",minor_number="0",serial="s",board_part="b",` +
@@ -218,7 +218,7 @@ func skewStories(t *testing.T) []story {
 	driver := func(node, version string) string {
 		return `gpu_driver_info{node="` + node + `",driver_version="` + version + `",cuda_version="13.0",nvml_version="13"}`
 	}
-	return []story{
+	return []testCase{
 		pulse(t, "GPUDriverVersionSkew", "an upgrade that stopped half way", 10*time.Minute, driver("n2", "580"), "_", "1", `model="H100"`,
 			driver("n1", "570")+" 1", info("n1", "GPU-A", "H100")+" 1", info("n2", "GPU-C", "H100")+" 1"),
 		{name: "one driver per model", step: 10 * time.Minute, series: driver("n1", "570") + " 1x60\n" + driver("n2", "580") + " 1x60\n" +

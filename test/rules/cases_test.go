@@ -5,19 +5,19 @@ import (
 	"testing"
 )
 
-// stories returns the stories of every alert.
-func stories(t *testing.T) map[string][]story {
+// cases returns the cases of every alert.
+func cases(t *testing.T) map[string][]testCase {
 	t.Helper()
-	all := map[string][]story{}
-	for _, part := range []map[string][]story{lostStories(t), errorStories(t), linkStories(t), throttlingStories(t),
-		wasteStories(t), sharingStories(t), capacityStories(t), exporterStories(t)} {
+	all := map[string][]testCase{}
+	for _, part := range []map[string][]testCase{lostCases(t), errorCases(t), linkCases(t), throttlingCases(t),
+		wasteCases(t), sharingCases(t), capacityCases(t), exporterCases(t)} {
 		maps.Copy(all, part)
 	}
 	return all
 }
 
-func lostStories(t *testing.T) map[string][]story {
-	return map[string][]story{
+func lostCases(t *testing.T) map[string][]testCase {
+	return map[string][]testCase{
 		"GPUDeviceDown": {
 			pulse(t, "GPUDeviceDown", "lost and found", 0, "gpu_device_up{$A}", "1", "0", "$A", "gpu_device_up{$B} 1"),
 			{name: "four minutes of a reset", series: "gpu_device_up{$A} 1x4 0x3 1x20", checks: "8m -; 10m -; 15m -"},
@@ -67,14 +67,14 @@ func lostStories(t *testing.T) map[string][]story {
 	}
 }
 
-func errorStories(t *testing.T) map[string][]story {
+func errorCases(t *testing.T) map[string][]testCase {
 	// begins is an event of a code that was never seen, and so has no series before.
 	begins := func(xid string) string {
 		return `gpu_device_up{$A} 1x130
 			gpu_xid_events_total{$A,xid="` + xid + `"} _x10 1x120`
 	}
-	late := func(xid string) story {
-		return story{name: "an old event without earlier scrapes, with history", series: `gpu_device_up{$A} _x20 1x100
+	late := func(xid string) testCase {
+		return testCase{name: "an old event without earlier scrapes, with history", series: `gpu_device_up{$A} _x20 1x100
 			gpu_xid_events_total{$A,xid="` + xid + `"} _x20 1x100`, checks: "19m -; 21m -; 25m -; 31m -; 50m -"}
 	}
 	grows := func(xid string) string { return `gpu_xid_events_total{$A,xid="` + xid + `"} 0x10 1x120` }
@@ -85,7 +85,7 @@ func errorStories(t *testing.T) map[string][]story {
 		}
 		return text
 	}
-	return map[string][]story{
+	return map[string][]testCase{
 		"GPUXIDFatal": {
 			late("79"),
 			{name: "fell off the bus", series: grows("79"), checks: `10m -; 11m $A,xid="79"; 45m $A,xid="79"; 55m -`},
@@ -166,8 +166,8 @@ func errorStories(t *testing.T) map[string][]story {
 	}
 }
 
-func linkStories(t *testing.T) map[string][]story {
-	return map[string][]story{
+func linkCases(t *testing.T) map[string][]testCase {
+	return map[string][]testCase{
 		"GPUNVLinkDown": {
 			pulse(t, "GPUNVLinkDown", "one link fewer than its neighbor", 0, `gpu_nvlink_links{$A,state="up"}`, "18", "17", "$A",
 				`gpu_nvlink_links{$B,state="up"} 18`),
@@ -232,11 +232,11 @@ func linkStories(t *testing.T) map[string][]story {
 	}
 }
 
-func throttlingStories(t *testing.T) map[string][]story {
+func throttlingCases(t *testing.T) map[string][]testCase {
 	limited := func(reason, values string) string {
 		return `gpu_clock_limited_seconds_total{$A,reason="` + reason + `"} ` + values
 	}
-	return map[string][]story{
+	return map[string][]testCase{
 		"GPUThermalSlowdown": {
 			{name: "half of the time", series: limited("hw_thermal", "0x10 30+30x20 630x40"),
 				checks: "10m -; 15m -; 17m $A; 31m $A; 44m $A; 50m -"},
