@@ -142,7 +142,8 @@ func podMeta(p gpu.PodRef) gpu.PodMeta {
 // label_app_kubernetes_io_name.
 func PodLabel(label string) string { return "label_" + ResourceLabel(label) }
 
-// WithPodLabels returns the rows with labels of pods added to gpu_pod_info, in their order. The labels of different names must differ (see PodLabel); Validate finds it if they do not.
+// WithPodLabels returns the rows with labels of pods added to gpu_pod_info, in their order. The labels of different names must differ (see
+// PodLabel); Validate finds it if they do not.
 func WithPodLabels(rows []Family, labels []string) []Family {
 	out := slices.Clone(rows)
 	for i := range out {

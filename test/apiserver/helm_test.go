@@ -196,7 +196,7 @@ func TestNodes(t *testing.T) {
 		return fmt.Errorf("%d events of refused pods", len(events.Items))
 	})
 	listed := map[string]bool{}
-	labelled := false
+	labeled := false
 	for line := range strings.Lines(out) {
 		command, ok := strings.CutPrefix(strings.TrimSpace(line), "kubectl ")
 		switch {
@@ -207,10 +207,10 @@ func TestNodes(t *testing.T) {
 			}
 		case ok && strings.HasPrefix(command, "label "):
 			p.kubectl(t, strings.Fields(command)...)
-			labelled = true
+			labeled = true
 		}
 	}
-	if !labelled {
+	if !labeled {
 		t.Fatalf("the notes name no label for the namespace:\n%s", out)
 	}
 	want := []string{}

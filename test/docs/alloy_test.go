@@ -220,7 +220,7 @@ func TestScrapeConfigOfAlloy(t *testing.T) {
 	}
 
 	for _, c := range []struct{ from, to, says string }{
-		{"honor_labels = true", "honour_labels = true", `"honour_labels"`},
+		{"honor_labels = true", "honor_label = true", `"honor_label"`},
 		{`"labeldrop"`, `"labeldorp"`, `"labeldorp"`},
 		{"prometheus.remote_write.main.receiver", "prometheus.remote_write.mian.receiver", `"mian"`},
 		{`role = "pod"`, `roles = "pod"`, `"roles"`},

@@ -200,7 +200,7 @@ func TestScrapeConfigOfVictoriaMetrics(t *testing.T) {
 	for _, c := range []struct {
 		text string
 		ok   bool
-	}{{good, true}, {strings.Replace(good, "honor_labels", "honour_labels", 1), false},
+	}{{good, true}, {strings.Replace(good, "honor_labels", "honor_label", 1), false},
 		{strings.Replace(good, "labeldrop", "labeldorp", 1), false}} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "vmagent.yml"), []byte(c.text), 0o644); err != nil {

@@ -54,7 +54,7 @@ func main() {
 	index := v1.ImageIndex(empty.Index)
 	for _, arch := range flag.Args() {
 		platform := v1.Platform{OS: "linux", Architecture: arch}
-		image := v1.Image(empty.Image)
+		image := empty.Image
 		if *base != "scratch" {
 			image = must(remote.Image(must(name.ParseReference(*base)), remote.WithPlatform(platform)))
 		}
