@@ -97,6 +97,7 @@ func (g *gate) around(next http.Handler) http.Handler {
 			return
 		}
 		defer leave()
+		defer serving(r.Context())()
 		if g.rendering.Acquire(r.Context(), 1) != nil {
 			return // the client has disconnected
 		}

@@ -1,11 +1,14 @@
 package web
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -105,52 +108,103 @@ func TestPanicLeavesTheGate(t *testing.T) {
 	}
 }
 
-// A client address gets half of the connections, so that a flood from one address closes no other's connection and
-// leaves room for new ones; a closed connection makes room.
-func TestConnectionsAreLimitedPerClient(t *testing.T) {
+// listen runs a server with at most a number of connections. Its handler responds once release is closed.
+func listen(t *testing.T, limit int) (address string, entered <-chan struct{}, release chan<- struct{}) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "done") })}
-	go server.Serve(limitConnections([]net.Listener{l}, 4)[0])
+	in, out := make(chan struct{}, 100), make(chan struct{})
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer serving(r.Context())()
+		in <- struct{}{}
+		<-out
+		fmt.Fprint(w, "done")
+	})}
+	go server.Serve(limitConnections(server, []net.Listener{l}, limit)[0])
 	t.Cleanup(func() { server.Close() })
-	client := func(host byte) *http.Client {
-		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, host)}}
-		c := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}}
-		t.Cleanup(c.CloseIdleConnections)
+	return l.Addr().String(), in, out
+}
+
+// The oldest connection without a request in service is displaced; the others stay.
+func TestIdleConnectionIsDisplaced(t *testing.T) {
+	address, entered, release := listen(t, 3)
+	dial := func() net.Conn {
+		t.Helper()
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
 		return c
 	}
-	get := func(c *http.Client) error {
-		res, err := c.Get("http://" + l.Addr().String())
-		if err == nil {
-			_, err = io.Copy(io.Discard, res.Body)
-			res.Body.Close()
-		}
-		return err
+	worker := dial()
+	fmt.Fprint(worker, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-entered
+	var idle []net.Conn
+	for range 2 {
+		c := dial()
+		fmt.Fprint(c, "GET / HTTP/1.1\r\n") // started and never finished
+		idle = append(idle, c)
 	}
-	scraper, flood := client(2), []*http.Client{client(1), client(1), client(1), client(1)}
-	if err := get(scraper); err != nil {
+	late := dial()
+	fmt.Fprint(late, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-entered
+	idle[0].SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := idle[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the oldest idle connection: %v", err)
+	}
+	close(release)
+	for name, c := range map[string]net.Conn{"the first": worker, "the last": late} {
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if body, err := io.ReadAll(res.Body); err != nil || string(body) != "done" {
+			t.Errorf("%s: %q, %v", name, body, err)
+		}
+	}
+	// The newer idle connection may still finish its request.
+	fmt.Fprint(idle[1], "Host: x\r\n\r\n")
+	if _, err := http.ReadResponse(bufio.NewReader(idle[1]), nil); err != nil {
+		t.Errorf("the newer idle connection: %v", err)
+	}
+}
+
+// A flood from one address takes none of another's connections, however old they are.
+func TestFloodDisplacesItsOwnConnections(t *testing.T) {
+	address, entered, release := listen(t, 4)
+	close(release)
+	scraper, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp", address)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for i, c := range flood {
-		if err := get(c); (err == nil) != (i < 2) {
-			t.Errorf("connection %d of one address: %v", i, err)
+	defer scraper.Close()
+	responses := bufio.NewReader(scraper)
+	request := func() {
+		t.Helper()
+		fmt.Fprint(scraper, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		res, err := http.ReadResponse(responses, nil)
+		if err != nil {
+			t.Fatalf("the scraper's connection: %v", err)
 		}
+		io.Copy(io.Discard, res.Body)
+		<-entered
 	}
-	if err := get(scraper); err != nil {
-		t.Errorf("an open connection of another address: %v", err)
-	}
-	if err := get(client(3)); err != nil {
-		t.Errorf("a new connection of another address: %v", err)
-	}
-	if err := get(client(4)); err == nil {
-		t.Error("a fifth connection of four")
-	}
-	flood[0].CloseIdleConnections()
-	for end := time.Now().Add(10 * time.Second); get(flood[3]) != nil; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("a closed connection makes no room")
+	request()
+	for range 20 {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
 		}
+		defer c.Close()
+		// A response here means that all connections before it were accepted.
+		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
+			t.Fatal(err)
+		}
+		<-entered
 	}
+	request()
 }

@@ -149,7 +149,7 @@ func Serve(server *http.Server, open []net.Listener, flags *toolkit.FlagConfig, 
 	server.Handler = requireUsers(*flags.WebConfigFile, server.Handler, logger)
 	var err error
 	if open != nil {
-		err = toolkit.ServeMultiple(limitConnections(open, maxConnections), server, flags, logger)
+		err = toolkit.ServeMultiple(limitConnections(server, open, maxConnections), server, flags, logger)
 	} else {
 		err = toolkit.ListenAndServe(server, flags, logger)
 	}
