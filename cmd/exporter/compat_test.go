@@ -46,7 +46,7 @@ func TestCompatGolden(t *testing.T) {
 				// One view is rendered once, and what was rendered is shared.
 				again, err := st.e.compat.Gather()
 				if err != nil || len(again) == 0 || again[0] != families[0] {
-					t.Errorf("a second scrape of the same view renders it anew (%v)", err)
+					t.Errorf("a second scrape of the same view renders it again (%v)", err)
 				}
 			})
 		})

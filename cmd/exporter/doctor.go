@@ -412,7 +412,7 @@ func (d report) write(w io.Writer) error {
 		case len(p.AllocatedTo) > 0:
 			fmt.Fprintf(&b, "  allocated to  %s\n", strings.Join(p.AllocatedTo, "\n                "))
 		case p.AllocationKnown:
-			fmt.Fprintf(&b, "  allocated to  nobody\n")
+			fmt.Fprintf(&b, "  allocated to  none\n")
 		default:
 			fmt.Fprintf(&b, "  allocated to  unknown\n")
 		}

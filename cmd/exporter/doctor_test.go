@@ -45,7 +45,7 @@ func TestDoctor(t *testing.T) {
 		want           []string
 	}{
 		"healthy": {twoGPUs + load, pods, nil, nil, exitOK,
-			[]string{"allocated to  ml/train-0/main (nvidia.com/gpu, source podresources)", "allocated to  nobody",
+			[]string{"allocated to  ml/train-0/main (nvidia.com/gpu, source podresources)", "allocated to  none",
 				"used by       ml/train-0/main (1 processes, attribution exclusive)", "ok       GPUs: 2 available"}},
 		"no driver": {twoGPUs, twoPods, func(m *machine) { m.library += ".not-there" }, nil, exitErrors,
 			[]string{"error    source nvml", "runtimeClassName: nvidia"}},

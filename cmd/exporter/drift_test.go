@@ -170,7 +170,7 @@ func TestDrift(t *testing.T) {
 		for n, set := range scenario.SymbolSets {
 			now := readingsOf(kept(t, dir, fmt.Sprintf("%s-%d", set, i/scenario.MaxGPUs)))[fmt.Sprint(i%scenario.MaxGPUs)]
 			if len(now) == 0 {
-				t.Errorf("%s under %s tells nothing", b.name, set)
+				t.Errorf("%s under %s reports nothing", b.name, set)
 			}
 			if n > 0 {
 				fmt.Fprintf(&out, "  %s to %s\n", scenario.SymbolSets[n-1], set)

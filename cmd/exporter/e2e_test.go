@@ -687,7 +687,7 @@ func TestXIDsOfBothSources(t *testing.T) {
 	defer log.Close()
 	fmt.Fprint(log, line(2, "NVRM: Xid (PCI:0000:18:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."),
 		line(3, "NVRM: Xid (PCI:0000:2a:00): 119, pid=9, Timeout waiting for RPC from GSP!"))
-	p.until(t, "the log tells another", func(s series) error {
+	p.until(t, "the log has another", func(s series) error {
 		return all(s.is(1, "gpu_xid_events_total", GPUB, `xid="119"`), s.is(1, "gpu_xid_events_total", GPUA, `xid="79"`),
 			s.is(1, "gpu_exporter_source_up", `source="kmsg"`))
 	})

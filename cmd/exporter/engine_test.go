@@ -52,7 +52,7 @@ func TestContainersAreCalledByTheirNames(t *testing.T) {
 			s.none("gpu_container_memory_used_bytes", `pod="docker/`+named[:12]+`"`), s.is(0, "gpu_exporter_source_up", `source="podman"`),
 			s.is(1, "gpu_exporter_feature", `feature="container_names"`, `state="on"`))
 	}
-	p.until(t, "names where the engine tells them", func(s series) error {
+	p.until(t, "names where the engine reports them", func(s series) error {
 		return all(reported(s), s.is(1, "gpu_exporter_source_up", `source="docker"`),
 			s.is(0, "gpu_exporter_source_errors_total", `source="docker"`))
 	})

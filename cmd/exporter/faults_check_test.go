@@ -378,7 +378,7 @@ func (c *checker) ownership() {
 			c.expect(owned, "stale", "%v is shown although the kubelet's last word is %v old", k, c.hands.awake()-c.lastSuccess)
 			c.expect(!owned || v >= sums[k.dev]-1e-6, "false zero", "%v is %v, and %v is allocated", k, v, sums[k.dev])
 			c.expect(!owned || v <= sums[k.dev]+1e-6, "truth", "%v is %v, and %v is allocated", k, v, sums[k.dev])
-			c.expect(!strangers || v > 0.999, "false zero", "%v is %v while somebody holds a GPU that is unknown", k, v)
+			c.expect(!strangers || v > 0.999, "false zero", "%v is %v while an unknown GPU is allocated", k, v)
 		}
 	}
 	if !owned {
@@ -635,7 +635,7 @@ func (c *checker) sources() {
 	}
 	if now-c.kubeletWrong > recovery && now > recovery {
 		c.expect(up(gpu.SourcePodResources) == 1, "recovery", "the kubelet is not up")
-		c.expect(c.owned(), "recovery", "it is unknown who holds what")
+		c.expect(c.owned(), "recovery", "allocations are unknown")
 	}
 }
 

@@ -219,7 +219,7 @@ var planted = []struct {
 			return f, err
 		}}
 	}},
-	{"what nobody did is left out", 3, []string{"sum"}, func() *plant {
+	{"the unattributed part is omitted", 3, []string{"sum"}, func() *plant {
 		return &plant{view: func(v *gpu.View) *gpu.View {
 			return withGPUs(v, func(c *gpu.GPU) { c.Unattributed = nil })
 		}}

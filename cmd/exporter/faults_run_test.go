@@ -387,7 +387,7 @@ func (r *trial) kubelet(active []fault) {
 			f.Padding = 2 << 20
 		case "kubelet restarted":
 			anew, r.empties = true, 1
-		case "kubelet socket anew":
+		case "kubelet socket recreated":
 			anew = true
 		default:
 			continue

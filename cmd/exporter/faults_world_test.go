@@ -101,7 +101,7 @@ var kinds = []string{
 	"GPU lost", "GPU removed", "reset required", "call hangs", "implausible", "refused", "call slow",
 	"process vanishes", "cgroup garbage", "proc ended",
 	"kubelet down", "kubelet slow", "kubelet exhausted", "kubelet hangs", "kubelet garbage", "kubelet error", "kubelet huge",
-	"kubelet restarted", "kubelet socket anew",
+	"kubelet restarted", "kubelet socket recreated",
 	"clock forward", "clock back", "suspend",
 	"xid storm", "xid kernel storm", "xid both storm",
 	"ids unknown", "ids lying",
@@ -372,7 +372,7 @@ func (w *world) add(r *rand.Rand, f *fault) {
 	case "suspend":
 		f.size = seconds(r, 20, 600).Truncate(tick)
 		f.to = f.from + f.size
-	case "kubelet restarted", "kubelet socket anew":
+	case "kubelet restarted", "kubelet socket recreated":
 		f.to = f.from + tick
 	case "kubelet hangs":
 		f.to = min(f.to, f.from+30*time.Second) // each answer is waited for in real time

@@ -382,7 +382,7 @@ func TestRecordCommand(t *testing.T) {
 	}
 	playable(t, out)
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
-		t.Errorf("%v, %v are left in the folder", entries, err)
+		t.Errorf("%v, %v are left in the directory", entries, err)
 	}
 
 	for name, c := range map[string]struct {
@@ -444,7 +444,7 @@ func TestRecordFile(t *testing.T) {
 		t.Error("over a link")
 	}
 	if err := writeRecording(filepath.Join(dir, "none", "b"), []byte("two"), nil); err == nil {
-		t.Error("into no folder")
+		t.Error("into no directory")
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 2 || kept(t, dir, "a") != "one" {
@@ -496,12 +496,12 @@ func TestRecordCommandInterrupted(t *testing.T) {
 					t.Fatal("it does not get there")
 				}
 			}
-			began := time.Now()
+			start := time.Now()
 			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait()
-			if took := time.Since(began); cmd.ProcessState.ExitCode() != exitBroken || took > 5*time.Second ||
+			if took := time.Since(start); cmd.ProcessState.ExitCode() != exitBroken || took > 5*time.Second ||
 				!strings.Contains(out.String(), "interrupted") {
 				t.Errorf("code %d after %v: %s", cmd.ProcessState.ExitCode(), took, out.String())
 			}

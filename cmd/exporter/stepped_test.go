@@ -84,7 +84,7 @@ func play(t *testing.T, s *scenario.Scenario, pods string, flags ...string) *sta
 		t.Fatal(err)
 	}
 	st := furnish(t, s, n)
-	st.begin(st.control.Time, func() { t.Error("the program wants to be started anew") }, hooks{}, flags...)
+	st.begin(st.control.Time, func() { t.Error("the program requests a re-execution") }, hooks{}, flags...)
 	return st
 }
 

@@ -46,7 +46,7 @@ func TestFirstComeFirstNamed(t *testing.T) {
 }
 
 // A container of one GPU that works on another is no other process because its account could not be made.
-func TestFoldedHoldersAreNotForgotten(t *testing.T) {
+func TestAggregatedContainersKeepTheirAllocation(t *testing.T) {
 	w := newWorldOf(t, Options{Accounts: 1}, "A", "B")
 	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1), allocate("q", "B", 1)}
 	w.users = Users{1: {Container: pod("q")}}
@@ -104,7 +104,7 @@ func TestPublishedChurnIsBounded(t *testing.T) {
 }
 
 // Holders of a GPU that was never met are published as containers, and so they are counted.
-func TestHoldersOfUnknownGPUsAreBounded(t *testing.T) {
+func TestAllocationsOfUnknownGPUsAreBounded(t *testing.T) {
 	w := newWorldOf(t, Options{Accounts: 3}, "A")
 	for i := range 10 {
 		w.allocs.List = append(w.allocs.List, allocate(fmt.Sprint("p", i), "X", .1))

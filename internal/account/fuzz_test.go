@@ -73,8 +73,8 @@ func FuzzCounter(f *testing.F) {
 	})
 }
 
-// FuzzSieve: what passes is what hardware may show, what does not is counted, and nothing is sieved out twice.
-func FuzzSieve(f *testing.F) {
+// FuzzFilter: what passes is what hardware may show, what does not is counted, and nothing is sieved out twice.
+func FuzzFilter(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x02\x10\x02\x20\x02\x30\x02\x40\x02\x50\x02\x60\x02\x70\x02\x80\x02\x90"))
 	f.Add([]byte("\x00\x00\x00\x00\x00\x00\x00\xf8\x7f\x00\x00\x00\x00\x00\x00\x00\xf0\x7f\x01\xff\xff\xff\xff\xff\xff\xff\xff\x02\x01"))

@@ -60,7 +60,7 @@ func TestMPS(t *testing.T) {
 			unmemory: reasons{gpu.UnattributedDriver: 2},
 		},
 		{
-			name: "one client and no samples: the host's server is nobody else", capability: "9.0", rows: three,
+			name: "one client and no samples: the host's server is no other container", capability: "9.0", rows: three,
 			medium: mpsMedium(4, []int{1}, 1, 2, 21, 1), weights: weights(),
 			busy: figures{"p": 5, "q": 0}, memory: figures{"p": 2, "q": 0}, unbusy: reasons{gpu.UnattributedMPS: 0},
 			unmemory: reasons{gpu.UnattributedDriver: 2},
@@ -86,7 +86,7 @@ func TestMPS(t *testing.T) {
 			busy: figures{"p": 3.75, "daemon": 1.25}, memory: figures{"p": 2, "daemon": 1}, unmemory: reasons{gpu.UnattributedDriver: 1},
 		},
 		{
-			name: "clients that nobody can name, and their server", capability: "9.0", rows: three,
+			name: "unresolved clients, and their server", capability: "9.0", rows: three,
 			medium: mpsMedium(4, []int{77}, 77, 2, 24, 1), weights: weights(77, 30),
 			busy: figures{"p": -1}, unbusy: reasons{gpu.UnattributedUnresolved: 5},
 			unmemory: reasons{gpu.UnattributedUnresolved: 3, gpu.UnattributedDriver: 1},

@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-func TestSieve(t *testing.T) {
+func TestFilter(t *testing.T) {
 	var s Filter
 	f := gpu.Fast{
 		Power: gpu.Some(gpu.Watts(600)), PowerInstant: gpu.Some(gpu.Watts(4294967)), Energy: gpu.Some(gpu.Joules(math.NaN())),

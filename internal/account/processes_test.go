@@ -103,7 +103,7 @@ func TestProcessAttribution(t *testing.T) {
 			busy:   map[string]float64{"p": 0, "q": 0},
 		},
 		{
-			name: "weights of the MPS server stand for nobody", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)},
+			name: "weights of the MPS server belong to no container", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)},
 			util:    .5,
 			weights: weights(9, 50), medium: medium(3, 1, 2, 3, 1),
 			unbusy: map[gpu.UnattributedReason]float64{gpu.UnattributedMPS: 5},
@@ -138,7 +138,7 @@ func TestProcessAttribution(t *testing.T) {
 			attribution: map[string]string{"p": "none"},
 		},
 		{
-			name: "nobody else on the GPU: all of it", rows: []gpu.Allocation{allocate("p", "A", 1)}, util: .5,
+			name: "no other process on the GPU: all of it", rows: []gpu.Allocation{allocate("p", "A", 1)}, util: .5,
 			weights: weights(1, 20), medium: medium(8, 1, 2, 2, 3, 9, 1),
 			busy: map[string]float64{"p": 5}, memory: map[string]float64{"p": 8}, attribution: map[string]string{"p": "exclusive"},
 		},
@@ -147,7 +147,7 @@ func TestProcessAttribution(t *testing.T) {
 			busy: map[string]float64{"p": 5}, memory: map[string]float64{"p": 8}, attribution: map[string]string{"p": "exclusive"},
 		},
 		{
-			name: "work of nobody who is seen", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}, util: .5,
+			name: "busy time of no visible process", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}, util: .5,
 			weights: weights(), medium: medium(1),
 			busy: map[string]float64{"p": 0, "q": 0}, unbusy: map[gpu.UnattributedReason]float64{gpu.UnattributedHidden: 5},
 		},
@@ -355,14 +355,14 @@ func TestEnergy(t *testing.T) {
 	w.steps(11, 2)
 	// Idle is proven: to the containers by share, the rest is idle.
 	value(t, "idle energy of p", w.container("p", "A").Energy, 500)
-	value(t, "idle energy of nobody", unattributedBy(t, w.device("A"), gpu.UnattributedIdle).Energy, 1000)
+	value(t, "unattributed idle energy", unattributedBy(t, w.device("A"), gpu.UnattributedIdle).Energy, 1000)
 	near(t, "idle power", w.Ledger.devices["A"].idleWatts, 100)
 	a.watts, a.util, a.weights = 500, .5, weights(1, 30, 3, 10)
 	w.steps(5, 2)
 	// 1000 J idle, 4000 J active at 3 to 1.
 	value(t, "energy of p", w.container("p", "A").Energy, 500+250+3000)
 	value(t, "energy of q", w.container("q", "A").Energy, 500+250+1000)
-	value(t, "idle energy of nobody", unattributedBy(t, w.device("A"), gpu.UnattributedIdle).Energy, 1500)
+	value(t, "unattributed idle energy", unattributedBy(t, w.device("A"), gpu.UnattributedIdle).Energy, 1500)
 	closes(t, w, "A")
 	if s := w.Ledger.devices["A"].totalEnergy; s != 7000 {
 		t.Errorf("spent %v", s)
@@ -373,7 +373,7 @@ func TestEnergy(t *testing.T) {
 	value(t, "unmeasured", unattributedBy(t, w.device("A"), gpu.UnattributedUnmeasured).Energy, 1000)
 }
 
-func TestLastBusyOfASharer(t *testing.T) {
+func TestLastBusyOfASharedGPU(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers
 	a := w.devices[0]

@@ -295,7 +295,7 @@ func checkCeiling(t *testing.T, w *world, step int) {
 		}
 	}
 	if a.Aggregated == 0 && len(seen) > 0 {
-		t.Errorf("step %d: somebody is aggregated and nobody is counted: %+v", step, a)
+		t.Errorf("step %d: containers are aggregated and none is counted: %+v", step, a)
 	}
 	if len(w.allocs.List) > limit && a.Aggregations == 0 {
 		t.Errorf("step %d: %d containers, a limit of %d, and no fold was counted", step, len(w.allocs.List), limit)

@@ -225,7 +225,7 @@ at 20s gpu 1 restore
 }
 
 // unnamed asks who a GPU without a handle would be taken for.
-func unnamed(r *rig, index int) gpu.Identity {
+func unnamed(r *harness, index int) gpu.Identity {
 	devs := []*GPU{unreadable(gpu.Identity{Index: index}, gpu.ErrLost)}
 	r.session.identify(devs, []int{0})
 	return devs[0].Identity()
@@ -795,7 +795,7 @@ at 20s gpu 0 GraphicsRunningProcesses = !NOT_SUPPORTED
 	before := r.control.Calls("nvmlDeviceGetGraphicsRunningProcesses_v3")
 	medium(t, c)
 	if n := r.control.Calls("nvmlDeviceGetGraphicsRunningProcesses_v3"); n != before {
-		t.Error("a kind that is not offered was asked for again")
+		t.Error("a kind that is not offered was queried again")
 	}
 }
 

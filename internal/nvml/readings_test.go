@@ -370,7 +370,7 @@ func TestReadingsEqualTheScenario(t *testing.T) {
 	}
 }
 
-func checkGPU(r *rig, dev int, l *pollGroups) {
+func checkGPU(r *harness, dev int, l *pollGroups) {
 	r.Helper()
 	now := r.control.Now()
 	mig, devices := r.scenario.Truth(dev).MIG(now)
@@ -396,7 +396,7 @@ func checkGPU(r *rig, dev int, l *pollGroups) {
 	checkInstances(r, dev, l, devices)
 }
 
-func checkIdentity(r *rig, dev int, id gpu.Identity) {
+func checkIdentity(r *harness, dev int, id gpu.Identity) {
 	r.Helper()
 	s := r.scenario
 	text := func(key string) string {
@@ -418,7 +418,7 @@ func checkIdentity(r *rig, dev int, id gpu.Identity) {
 	}
 }
 
-func checkProcesses(r *rig, dev int, l *pollGroups) {
+func checkProcesses(r *harness, dev int, l *pollGroups) {
 	r.Helper()
 	got, ok := l.medium.Processes.Get()
 	if !ok {
@@ -436,7 +436,7 @@ func checkProcesses(r *rig, dev int, l *pollGroups) {
 	}
 }
 
-func checkInstances(r *rig, dev int, l *pollGroups, devices []scenario.MIGDevice) {
+func checkInstances(r *harness, dev int, l *pollGroups, devices []scenario.MIGDevice) {
 	r.Helper()
 	found := map[gpu.UUID]string{}
 	for _, in := range l.slow.Instances {
@@ -470,7 +470,7 @@ func checkInstances(r *rig, dev int, l *pollGroups, devices []scenario.MIGDevice
 }
 
 // checkCalls: what is not offered is no error, and everything was timed.
-func checkCalls(r *rig) {
+func checkCalls(r *harness) {
 	r.Helper()
 	for _, c := range r.library.Calls() {
 		if len(c.Errors) > 0 {

@@ -19,7 +19,7 @@ import (
 )
 
 // recordSession opens a session with a journal and records, letting the scenario's time pass.
-func (r *rig) recordSession(salt string) ([]byte, error) {
+func (r *harness) recordSession(salt string) ([]byte, error) {
 	r.Helper()
 	if r.session != nil {
 		if err := r.session.Close(); err != nil {
@@ -39,7 +39,7 @@ func (r *rig) recordSession(salt string) ([]byte, error) {
 }
 
 // record records, and returns the scenario that the journal becomes.
-func (r *rig) record(salt string) (string, *scenario.Scenario) {
+func (r *harness) record(salt string) (string, *scenario.Scenario) {
 	r.Helper()
 	lines, err := r.recordSession(salt)
 	if err != nil {

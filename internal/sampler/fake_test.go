@@ -226,14 +226,14 @@ func (c *handle) Slow() (gpu.Slow, error) {
 	return gpu.Slow{Taken: time.Now(), MIGMode: c.mig, Instances: c.layout}, nil
 }
 
-// fakeHolders always gives the same answer.
-type fakeHolders struct {
+// fakeResolver always gives the same answer.
+type fakeResolver struct {
 	mu  sync.Mutex
 	h   gpu.Allocations
 	inv []*gpu.Inventory
 }
 
-func (f *fakeHolders) Allocations(inv *gpu.Inventory) gpu.Allocations {
+func (f *fakeResolver) Allocations(inv *gpu.Inventory) gpu.Allocations {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.inv = append(f.inv, inv)

@@ -25,11 +25,11 @@ func TestBeforeTheFirstRound(t *testing.T) {
 func TestRoundOfAHealthyNode(t *testing.T) {
 	d := newFake(t, 2)
 	d.devs[0].util = .5
-	holders := &fakeHolders{h: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{holdsWhole("train", "GPU-0")},
+	resolver := &fakeResolver{h: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{holdsWhole("train", "GPU-0")},
 		Sources: []gpu.Source{{Name: gpu.SourcePodResources, Up: true}}, PollGroups: []gpu.PollHealth{{PollGroup: gpu.PollKubelet}},
 		Pods: []gpu.PodRef{{Namespace: "t", Pod: "train"}}}}
 	bubble(t, d, Options{
-		Resolver: holders,
+		Resolver: resolver,
 		Sources:  func() []gpu.Source { return []gpu.Source{{Name: gpu.SourceKmsg, Up: true}} },
 		Calls:    func() []gpu.CallStats { return []gpu.CallStats{{Call: "nvmlInit"}} },
 		Features: func() []gpu.Feature {
@@ -90,7 +90,7 @@ func TestRoundOfAHealthyNode(t *testing.T) {
 			t.Errorf("calls of the poll groups %v, want 36, 8, 2", got)
 		}
 		// The same inventory is the same pointer, so that podmap need not resolve again.
-		if n := len(holders.inv); holders.inv[n-1] != holders.inv[1] || len(holders.inv[1].GPUs) != 2 {
+		if n := len(resolver.inv); resolver.inv[n-1] != resolver.inv[1] || len(resolver.inv[1].GPUs) != 2 {
 			t.Error("the inventory changes though nothing did")
 		}
 	})
@@ -171,7 +171,7 @@ func TestVersionMismatch(t *testing.T) {
 		bubble(t, d, Options{Replaced: func() {
 			replaced++
 			if d.open || d.inside > 0 {
-				t.Error("asked for a new process while the driver is allocated")
+				t.Error("requested a new process while NVML is initialized")
 			}
 		}}, func(s *stand) {
 			s.step(2)
@@ -232,8 +232,8 @@ func TestLostGPU(t *testing.T) {
 			d := newFake(t, 2)
 			d.devs[0].util = 1
 			d.devs[0].recovery = gpu.Some(gpu.RecoveryNone)
-			holders := &fakeHolders{h: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{holdsWhole("train", "GPU-0")}}}
-			bubble(t, d, Options{Resolver: holders}, func(s *stand) {
+			resolver := &fakeResolver{h: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{holdsWhole("train", "GPU-0")}}}
+			bubble(t, d, Options{Resolver: resolver}, func(s *stand) {
 				s.step(6)
 				d.with(func() { d.devs[0].recovery = gpu.Some(gpu.RecoveryReset) })
 				s.step(5)
@@ -427,7 +427,7 @@ func TestRefusingGPU(t *testing.T) {
 func TestPendingMIGChange(t *testing.T) {
 	d := newFake(t, 2)
 	d.devs[0].util = .5
-	bubble(t, d, Options{Resolver: &fakeHolders{h: gpu.Allocations{Known: true, Configured: true}}}, func(s *stand) {
+	bubble(t, d, Options{Resolver: &fakeResolver{h: gpu.Allocations{Known: true, Configured: true}}}, func(s *stand) {
 		s.step(10)
 		d.with(func() { d.devs[0].mig = gpu.Some(gpu.ModePair{Current: false, Pending: true}) })
 		s.Event(gpu.XIDEvent{GPU: "GPU-0", XID: 154, Time: time.Now(), Source: gpu.SourceNVML}) // makes the slow poll group due
@@ -492,8 +492,8 @@ func TestPendingMIGChangeUnderAHangingCall(t *testing.T) {
 func TestMIGLayout(t *testing.T) {
 	d := newFake(t, 1)
 	d.devs[0].mig = gpu.Some(gpu.ModePair{Current: true, Pending: true})
-	holders := &fakeHolders{}
-	bubble(t, d, Options{Resolver: holders}, func(s *stand) {
+	resolver := &fakeResolver{}
+	bubble(t, d, Options{Resolver: resolver}, func(s *stand) {
 		s.step(3)
 		// A new instance shows in the fast poll group: the layout is read at once, not a minute later.
 		d.with(func() {
@@ -504,7 +504,7 @@ func TestMIGLayout(t *testing.T) {
 		if c := s.dev(0); len(c.Instances) != 1 || c.Instances[0].UUID != "MIG-1" {
 			t.Errorf("%+v", c.Instances)
 		}
-		inv := holders.inv[len(holders.inv)-1]
+		inv := resolver.inv[len(resolver.inv)-1]
 		if dev, in, ok := inv.ByInstance("MIG-1"); !ok || !dev.MIG || in.Profile != "1g.10gb" {
 			t.Errorf("%+v", inv)
 		}
@@ -593,7 +593,7 @@ func TestImplausibleValues(t *testing.T) {
 // Clocks that are set, and machines that sleep: nothing negative, nothing twice, no jump.
 func TestClockSteps(t *testing.T) {
 	d := newFake(t, 1)
-	bubble(t, d, Options{Resolver: &fakeHolders{h: gpu.Allocations{Known: true, Configured: true}}}, func(s *stand) {
+	bubble(t, d, Options{Resolver: &fakeResolver{h: gpu.Allocations{Known: true, Configured: true}}}, func(s *stand) {
 		now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC) // without a monotonic part: the sampler sees every step
 		step := func(d time.Duration) {
 			time.Sleep(2 * time.Second)
@@ -915,8 +915,8 @@ func TestShutdownDuringARound(t *testing.T) {
 // Everything that is safe for concurrent use, at once, in real time.
 func TestConcurrentUse(t *testing.T) {
 	d := newFake(t, 4)
-	holders := &fakeHolders{h: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{holdsWhole("p", "GPU-0")}}}
-	s := New(Options{Driver: d, Resolver: holders, Fast: 2 * time.Millisecond, Medium: 4 * time.Millisecond, Slow: 6 * time.Millisecond})
+	resolver := &fakeResolver{h: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{holdsWhole("p", "GPU-0")}}}
+	s := New(Options{Driver: d, Resolver: resolver, Fast: 2 * time.Millisecond, Medium: 4 * time.Millisecond, Slow: 6 * time.Millisecond})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	var readers sync.WaitGroup
@@ -946,13 +946,13 @@ func TestConcurrentUse(t *testing.T) {
 func BenchmarkStep(b *testing.B) {
 	d := newFake(&testing.T{}, 8)
 	users := &fakeUsers{names: map[int]string{}, attempted: map[int]int{}}
-	holders := &fakeHolders{h: gpu.Allocations{Known: true, Configured: true}}
+	resolver := &fakeResolver{h: gpu.Allocations{Known: true, Configured: true}}
 	for i, c := range d.devs {
 		var list []gpu.Process
 		for p := range 10 {
 			h := holdsWhole(fmt.Sprintf("pod-%d-%d", i, p), c.id.UUID)
 			h.Share = gpu.Some(gpu.Ratio(.1))
-			holders.h.List = append(holders.h.List, h)
+			resolver.h.List = append(resolver.h.List, h)
 			for k := range 5 {
 				pid := 1 + i*50 + p*5 + k
 				users.names[pid] = h.Container.Pod
@@ -961,25 +961,25 @@ func BenchmarkStep(b *testing.B) {
 		}
 		c.procs = gpu.Some(list)
 	}
-	s := New(Options{Driver: d, Resolver: holders, Users: users})
+	s := New(Options{Driver: d, Resolver: resolver, Users: users})
 	now := time.Now()
 	b.ReportAllocs()
 	for b.Loop() {
 		now = now.Add(2 * time.Second)
-		holders.inv = holders.inv[:0]
+		resolver.inv = resolver.inv[:0]
 		s.Step(now)
 	}
 }
 
-// looker says that one container sees two GPUs, by the indices that NVML has now.
-type looker struct{ list []gpu.VisibleGPU }
+// fakeScanner says that one container sees two GPUs, by the indices that NVML has now.
+type fakeScanner struct{ list []gpu.VisibleGPU }
 
-func (l looker) Visible(*gpu.Inventory) []gpu.VisibleGPU { return l.list }
+func (l fakeScanner) Visible(*gpu.Inventory) []gpu.VisibleGPU { return l.list }
 
 func TestVisibleGPUsKeepTheirIndex(t *testing.T) {
 	d := newFake(t, 2)
 	who := gpu.Container{Namespace: "t", Pod: "p", Name: "c"}
-	l := looker{[]gpu.VisibleGPU{{Container: who, GPU: "GPU-0", Index: 7}, {Container: who, GPU: "GPU-1", Index: 0}}}
+	l := fakeScanner{[]gpu.VisibleGPU{{Container: who, GPU: "GPU-0", Index: 7}, {Container: who, GPU: "GPU-1", Index: 0}}}
 	bubble(t, d, Options{VisibleScanner: l}, func(s *stand) {
 		v := s.step(1)
 		if intent := []gpu.VisibleGPU{{Container: who, GPU: "GPU-0", Index: 0},

@@ -262,16 +262,16 @@ func TestDemoPods(t *testing.T) {
 			listed[resource+" "+id] = true
 		}
 	}
-	held := map[string]bool{}
+	allocated := map[string]bool{}
 	for _, p := range node.Pods {
 		for _, c := range p.Containers {
 			for _, d := range c.Devices {
 				for _, id := range d.IDs {
 					check(d.Resource, id)
-					if key := d.Resource + " " + id; !listed[key] || held[key] {
-						t.Errorf("%s/%s holds %s, which is not allocatable or held already", p.Namespace, p.Name, key)
+					if key := d.Resource + " " + id; !listed[key] || allocated[key] {
+						t.Errorf("%s/%s has %s, which is not allocatable or already allocated", p.Namespace, p.Name, key)
 					} else {
-						held[key] = true
+						allocated[key] = true
 					}
 				}
 			}
@@ -282,7 +282,7 @@ func TestDemoPods(t *testing.T) {
 			}
 		}
 	}
-	if len(held) != 11 {
-		t.Errorf("%d devices are held, want 4 gpus, 3 slices, 3 MIG devices and 1 gpu", len(held))
+	if len(allocated) != 11 {
+		t.Errorf("%d devices are allocated, want 4 gpus, 3 slices, 3 MIG devices and 1 gpu", len(allocated))
 	}
 }

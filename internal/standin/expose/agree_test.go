@@ -51,18 +51,18 @@ func TestKubernetesAgreesWithTheExporters(t *testing.T) {
 				if v == nil {
 					continue
 				}
-				held := map[string]float64{}
+				allocated := map[string]float64{}
 				for _, h := range v.Allocations {
-					held[strings.Join([]string{h.Container.Namespace, h.Container.Pod, h.Container.Name, v.Node,
+					allocated[strings.Join([]string{h.Container.Namespace, h.Container.Pod, h.Container.Name, v.Node,
 						catalog.ResourceLabel(h.Resource)}, "/")]++
 					if running[h.Container.Namespace+"/"+h.Container.Pod+"/Running"] != 1 {
 						t.Errorf("%s at %v: %s holds a gpu and does not run", v.Node, at, h.Container.Pod)
 					}
 				}
-				for key, n := range held {
+				for key, n := range allocated {
 					seen[key] = true
 					if requests[key] != n {
-						t.Errorf("at %v: %s holds %v and asked for %v", at, key, n, requests[key])
+						t.Errorf("at %v: %s has %v and requested %v", at, key, n, requests[key])
 					}
 				}
 				for _, p := range v.Pods {

@@ -78,7 +78,7 @@ func closes(t *testing.T, v *gpu.View) {
 			}
 		}
 		if !near(allocated, float64(c.AllocationRatio.Or(-1))) {
-			t.Errorf("%s gpu %d: %v held, %v allocated", v.Node, c.Index, allocated, c.AllocationRatio)
+			t.Errorf("%s gpu %d: containers have %v, %v allocated", v.Node, c.Index, allocated, c.AllocationRatio)
 		}
 	}
 }

@@ -86,8 +86,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// rig is a scenario that is being played, and a Library to read it.
-type rig struct {
+// harness is a scenario that is being played, and a Library to read it.
+type harness struct {
 	*testing.T
 	scenario *scenario.Scenario
 	control  *scenario.Control
@@ -118,7 +118,7 @@ board b
 `
 
 // playText plays a scenario that begins with common, on the newest symbol set.
-func playText(t *testing.T, text string) *rig {
+func playText(t *testing.T, text string) *harness {
 	t.Helper()
 	s, err := scenario.Parse("test.scenario", common+text, nil)
 	if err != nil {
@@ -128,7 +128,7 @@ func playText(t *testing.T, text string) *rig {
 }
 
 // play plays a scenario; the clock stands at 0.
-func play(t *testing.T, s *scenario.Scenario, symbols string) *rig {
+func play(t *testing.T, s *scenario.Scenario, symbols string) *harness {
 	t.Helper()
 	env, control, err := standin.Simulate(s, t.TempDir())
 	if err != nil {
@@ -138,7 +138,7 @@ func play(t *testing.T, s *scenario.Scenario, symbols string) *rig {
 		name, v, _ := strings.Cut(e, "=")
 		t.Setenv(name, v)
 	}
-	r := &rig{T: t, scenario: s, control: control, log: &strings.Builder{}}
+	r := &harness{T: t, scenario: s, control: control, log: &strings.Builder{}}
 	r.library = New(Options{Path: fakeLibrary(t, symbols), Clock: control.Time, SysfsRoot: t.TempDir(),
 		Logger: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	t.Cleanup(func() {
@@ -158,7 +158,7 @@ func play(t *testing.T, s *scenario.Scenario, symbols string) *rig {
 }
 
 // open opens the session and returns the GPUs.
-func (r *rig) open() []*GPU {
+func (r *harness) open() []*GPU {
 	r.Helper()
 	s, err := r.library.Open()
 	if err != nil {
@@ -168,7 +168,7 @@ func (r *rig) open() []*GPU {
 	return r.scan()
 }
 
-func (r *rig) scan() []*GPU {
+func (r *harness) scan() []*GPU {
 	r.Helper()
 	devs, err := r.session.Scan()
 	if err != nil {
@@ -178,10 +178,10 @@ func (r *rig) scan() []*GPU {
 }
 
 // at sets the clock.
-func (r *rig) at(at time.Duration) { r.control.Set(at) }
+func (r *harness) at(at time.Duration) { r.control.Set(at) }
 
 // errors returns the errors counted of a call, by code.
-func (r *rig) errors(call string) map[string]uint64 {
+func (r *harness) errors(call string) map[string]uint64 {
 	m := map[string]uint64{}
 	for _, c := range r.library.Calls() {
 		if c.Call == call {
