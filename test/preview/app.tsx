@@ -29,8 +29,14 @@ let changed = performance.now();
 let frames = 0;
 const observer = new MutationObserver(() => (changed = performance.now()));
 observer.observe(document, { subtree: true, childList: true, attributes: true });
+// A chart wider than its place beside the legend was drawn before the legend was measured.
+const fits = (layout: Element) => {
+  const [place, plot] = [layout.firstElementChild!, layout.querySelector('.uplot')];
+  return !plot || plot.getBoundingClientRect().right <= place.getBoundingClientRect().right + 1;
+};
 const settled = () => {
-  const done = drawn.length > 0 && drawn.every((d) => d.state !== 'pending') && performance.now() - changed > 1000;
+  const done = drawn.length > 0 && drawn.every((d) => d.state !== 'pending') && performance.now() - changed > 1000 &&
+    [...document.querySelectorAll('[data-testid="data-testid viz-layout"]')].every(fits);
   frames = done ? frames + 1 : 0;
   return frames > 10;
 };
@@ -123,7 +129,8 @@ function Values({ view, panel, data, width, height }: DataProps) {
   return (
     <VizRepeater getValues={getValues} getAlignmentFactors={getDisplayValueAlignmentFactors as any} renderCounter={0}
       source={data} width={width} height={height} orientation={o.orientation} itemSpacing={stat ? 3 : 10}
-      minVizWidth={o.minVizWidth} minVizHeight={o.minVizHeight} maxVizHeight={o.maxVizHeight} renderValue={(v: any) => v.value.hasLinks
+      minVizWidth={o.minVizWidth} minVizHeight={o.minVizHeight} maxVizHeight={o.maxVizHeight}
+      renderValue={(v: any) => v.value.hasLinks
         ? <DataLinksContextMenu links={v.value.getLinks}>{(menu) => draw(v, menu)}</DataLinksContextMenu>
         : draw(v, {})} />
   );

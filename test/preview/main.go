@@ -21,9 +21,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
+
+const width = 1600 // of the window, in pixels
 
 type config struct {
 	root, api, listen, pictures, theme string
@@ -161,7 +164,7 @@ func load(ctx context.Context, c config, base, view string) error {
 	}
 	var panels []drawn
 	// The window is high enough for a whole dashboard: tables draw only the rows that are in it.
-	err := chromedp.Run(ctx, chromedp.EmulateViewport(1600, 6000), chromedp.Navigate(address),
+	err := chromedp.Run(ctx, chromedp.EmulateViewport(width, 6000), chromedp.Navigate(address),
 		chromedp.Poll(`window.settled?.()`, nil, chromedp.WithPollingTimeout(0)), chromedp.Evaluate(`report()`, &panels))
 	if err != nil {
 		return errors.Join(append(failed, err)...)
@@ -176,8 +179,15 @@ func load(ctx context.Context, c config, base, view string) error {
 		}
 	}
 	if c.pictures != "" {
+		// The clip is inside the window: a capture beyond it would lay the page out again.
+		clip := &page.Viewport{Width: width, Scale: 1}
 		var png []byte
-		if err := chromedp.Run(ctx, chromedp.Screenshot("main", &png, chromedp.ByQuery)); err != nil {
+		err := chromedp.Run(ctx, chromedp.Evaluate(`document.querySelector('main').offsetHeight`, &clip.Height),
+			chromedp.ActionFunc(func(ctx context.Context) (err error) {
+				png, err = page.CaptureScreenshot().WithClip(clip).Do(ctx)
+				return err
+			}))
+		if err != nil {
 			return err
 		}
 		failed = append(failed, os.WriteFile(filepath.Join(c.pictures, "dashboard-"+uid+".png"), png, 0o644))
