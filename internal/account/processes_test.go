@@ -103,7 +103,8 @@ func TestProcessAttribution(t *testing.T) {
 			busy:   map[string]float64{"p": 0, "q": 0},
 		},
 		{
-			name: "weights of the MPS server belong to no container", rows: []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)},
+			name:    "weights of the MPS server belong to no container",
+			rows:    []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)},
 			util:    .5,
 			weights: weights(9, 50), medium: medium(3, 1, 2, 3, 1),
 			unbusy: map[gpu.UnattributedReason]float64{gpu.UnattributedMPS: 5},

@@ -17,7 +17,8 @@ import (
 
 func TestBeforeTheFirstRound(t *testing.T) {
 	v := New(Options{Driver: newFake(t, 1), Node: "n1"}).Latest()
-	if v == nil || v.Node != "n1" || len(v.Notes) != 1 || len(v.Sources) != 1 || v.Sources[0].Up || v.Devices != nil || v.System.Present() {
+	if v == nil || v.Node != "n1" || len(v.Notes) != 1 || len(v.Sources) != 1 || v.Sources[0].Up || v.Devices != nil ||
+		v.System.Present() {
 		t.Errorf("%+v", v)
 	}
 }
@@ -232,7 +233,8 @@ func TestLostGPU(t *testing.T) {
 			d := newFake(t, 2)
 			d.devs[0].util = 1
 			d.devs[0].recovery = gpu.Some(gpu.RecoveryNone)
-			resolver := &fakeResolver{h: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{holdsWhole("train", "GPU-0")}}}
+			resolver := &fakeResolver{h: gpu.Allocations{Known: true, Configured: true,
+				List: []gpu.Allocation{holdsWhole("train", "GPU-0")}}}
 			bubble(t, d, Options{Resolver: resolver}, func(s *stand) {
 				s.step(6)
 				d.with(func() { d.devs[0].recovery = gpu.Some(gpu.RecoveryReset) })
