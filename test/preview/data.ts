@@ -90,9 +90,21 @@ function queryText(v: Variable): string {
 }
 
 async function api(path: string, params: Record<string, string>): Promise<any> {
-  const response = await fetch(`/api/v1/${path}`, path.startsWith('query')
-    ? { method: 'POST', body: new URLSearchParams(params) } : undefined);
-  const body = await response.json();
+  const init = path.startsWith('query') ? { method: 'POST', body: new URLSearchParams(params) } : undefined;
+  let response!: Response;
+  let body: any;
+  for (let attempt = 1; ; attempt++) {
+    try {
+      response = await fetch(`/api/v1/${path}`, init);
+      body = await response.json();
+      break;
+    } catch (err) { // the database closed an idle connection: no response, or half of one
+      if (attempt === 3) {
+        throw err;
+      }
+      await new Promise((resolve) => setTimeout(resolve, 500 * attempt));
+    }
+  }
   if (body.status !== 'success') {
     throw new Error(body.error ?? response.statusText);
   }
