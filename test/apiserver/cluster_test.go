@@ -221,7 +221,7 @@ func startPlane(t *testing.T, admission string) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
+	launched := time.Now()
 	p := &plane{dir: t.TempDir()}
 	var running []*process
 	t.Cleanup(func() {
@@ -307,7 +307,7 @@ func startPlane(t *testing.T, admission string) *plane {
 		t.Fatal(err)
 	}
 	running = append(running, manager)
-	t.Logf("the control plane was up after %.1f s", time.Since(began).Seconds())
+	t.Logf("the control plane was up after %.1f s", time.Since(launched).Seconds())
 	return p
 }
 

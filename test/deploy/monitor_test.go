@@ -210,7 +210,7 @@ func TestDashboards(t *testing.T) {
 					t.Errorf("%s: labels %v, annotations %v", o.Metadata.Name, o.Metadata.Labels, o.Metadata.Annotations)
 				}
 			} else if got.Spec.Folder != "GPU" || len(got.Spec.InstanceSelector.MatchLabels) == 0 {
-				t.Errorf("%s: folder %q, selector %v", o.Metadata.Name, got.Spec.Folder, got.Spec.InstanceSelector)
+				t.Errorf("%s: %q, selector %v", o.Metadata.Name, got.Spec.Folder, got.Spec.InstanceSelector)
 			}
 			if !sameJSON(t, text, fileText(t, root(t)+"/dashboards/"+name)) {
 				t.Errorf("%s is not the dashboard of the repository", o.Metadata.Name)

@@ -260,7 +260,7 @@ func TestUnit(t *testing.T) {
 			set[name] = value
 		}
 	}
-	for name, why := range map[string]string{
+	for name, reason := range map[string]string{
 		"PrivateDevices": "it hides the GPUs", "DeviceAllow": "it fixes the list of devices before the driver is loaded",
 		"DevicePolicy": "as DeviceAllow",
 		"ProtectClock": "it sets DeviceAllow", "ProtectProc": "it hides the owners of processes",
@@ -269,7 +269,7 @@ func TestUnit(t *testing.T) {
 		"PrivateNetwork":    "it could not be scraped",
 	} {
 		if v, ok := set[name]; ok {
-			t.Errorf("%s=%s: %s", name, v, why)
+			t.Errorf("%s=%s: %s", name, v, reason)
 		}
 	}
 	if set["CapabilityBoundingSet"] != "" || set["AmbientCapabilities"] != "" || set["DynamicUser"] != "yes" {

@@ -95,7 +95,7 @@ func paused(dev string, from, to, back time.Duration) []assertion {
 }
 
 // held: both pods are exported with their GPUs all the time.
-func held(from, to time.Duration) []assertion {
+func allocated(from, to time.Duration) []assertion {
 	return together(is(from, to, `gpu_container_allocation_ratio{$a,pod="train-0"}`, 1),
 		is(from, to, `gpu_container_allocation_ratio{$b,pod="train-1"}`, 1),
 		is(from, to, "gpu_allocation_ratio{$a}", 1), is(from, to, "gpu_allocation_ratio{$b}", 1))
@@ -136,7 +136,7 @@ pod ml/q container main nvidia.com/gpu.shared=` + GPUA + `::1 pids=101
 pod ml/train-1 container main nvidia.com/gpu=` + GPUB + ` pids=200
 `
 
-var sharers = []string{"a ml/p", "a ml/q", "b ml/train-1"}
+var containers = []string{"a ml/p", "a ml/q", "b ml/train-1"}
 
 // move gives a PID to another process of another container: that of the process that has the PID from.
 func move(s *run, pid, from int) error {
@@ -185,16 +185,16 @@ func table() []row {
 			}}},
 			assertions: together(one(never(0, late.to, "gpu_driver_info{$n}"),
 				never(0, late.to, `{__name__=~"gpu_.+",$n,uuid="`+GPUA+`"}`)),
-				is(60*s, ended, "gpu_device_up{$a}", 1), is(60*s, ended, "gpu_device_up{$b}", 1), held(60*s, ended),
+				is(60*s, ended, "gpu_device_up{$a}", 1), is(60*s, ended, "gpu_device_up{$b}", 1), allocated(60*s, ended),
 				is(started, ended, "up{$n}", 1)),
 			fires: []string{"GPUDriverDown"}, mayFire: inhibited("GPUDeviceDown", "GPUDeviceMissing", "GPUExporterJoinPartial")},
 		{name: "driver-unloaded", summary: "no driver, or it comes later", fault: down, symptom: nvmlDown, noNeighbor: true,
 			script:     "at 15s driver unload\nat 40s driver load\n",
-			assertions: together(valuesEnd("$a", 20*s, 40*s, 60*s), valuesEnd("$b", 20*s, 40*s, 60*s), held(started, ended)),
+			assertions: together(valuesEnd("$a", 20*s, 40*s, 60*s), valuesEnd("$b", 20*s, 40*s, 60*s), allocated(started, ended)),
 			fires:      []string{"GPUDriverDown", "GPUDeviceDown a", "GPUDeviceDown b"}},
 		{name: "driver-replaced", summary: "the driver is replaced", fault: down, restarts: true, noNeighbor: true,
 			script: "at 15s driver replace\n",
-			assertions: together(is(25*s, ended, "gpu_device_up{$a}", 1), is(25*s, ended, "gpu_device_up{$b}", 1), held(25*s, ended),
+			assertions: together(is(25*s, ended, "gpu_device_up{$a}", 1), is(25*s, ended, "gpu_device_up{$b}", 1), allocated(25*s, ended),
 				one(assertion{started, ended, "resets(gpu_observed_seconds_total{$b}[$w]) != 1"}))},
 		{name: "driver-mismatch", summary: "the driver is replaced", fault: down, symptom: "up{$n} == 0", restarts: true, noNeighbor: true,
 			script: "at 15s driver mismatch\nat 40s driver load\n",
@@ -209,7 +209,7 @@ func table() []row {
 				}
 				return nil
 			}}, {41 * s, func(s *run) error { s.start(); return nil }}},
-			assertions: together(is(50*s, ended, "gpu_device_up{$a}", 1), held(50*s, ended)),
+			assertions: together(is(50*s, ended, "gpu_device_up{$a}", 1), allocated(50*s, ended)),
 			fires:      []string{"GPUExporterDown"}},
 		{name: "mig-pending", summary: "a MIG change is pending", fault: changing,
 			symptom: `gpu_exporter_paused{$n,reason="mig_change"} == 1`, noNeighbor: true,
@@ -221,13 +221,13 @@ func table() []row {
 				return nil
 			}}},
 			assertions: together(is(started, ended, `gpu_node_devices{$n,state="failed"}`, 0),
-				is(started, ended, `gpu_node_devices{$n,state="missing"}`, 0), held(started, ended),
+				is(started, ended, `gpu_node_devices{$n,state="missing"}`, 0), allocated(started, ended),
 				paused("$a", 24*s, 40*s, 58*s), paused("$b", 24*s, 40*s, 58*s)),
 			fires: []string{"GPUExporterPaused"}, mayFire: []string{"GPUDriverDown"}},
 		{name: "gpu-lost", summary: "a GPU is lost or needs a reset", fault: down, symptom: "gpu_device_up{$a} == 0",
 			script: "at 15s gpu 0 xid 79\nat 15s gpu 0 lose\nat 40s gpu 0 restore\n",
 			assertions: together(valuesEnd("$a", 20*s, 40*s, 60*s), is(20*s, ended, `gpu_xid_events_total{$a,xid="79"}`, 1),
-				held(started, ended), one(always(started, ended, "gpu_info{$a}")),
+				allocated(started, ended), one(always(started, ended, "gpu_info{$a}")),
 				is(22*s, 38*s, `gpu_node_devices{$n,state="failed"}`, 1)),
 			fires: []string{"GPUDeviceDown a", "GPUXIDFatal a 79"}},
 		{name: "gpu-reset", summary: "a GPU is lost or needs a reset", fault: down, symptom: "gpu_device_up{$a} == 0",
@@ -235,7 +235,7 @@ func table() []row {
 				"gpu 0 restore\n",
 			assertions: together(valuesEnd("$a", 22*s, 40*s, 60*s), is(20*s, ended, `gpu_xid_events_total{$a,xid="95"}`, 1),
 				is(20*s, 40*s, `gpu_recovery_action{$a,action="reset"}`, 1),
-				is(60*s, ended, `gpu_recovery_action{$a,action="reset"}`, 0), held(started, ended)),
+				is(60*s, ended, `gpu_recovery_action{$a,action="reset"}`, 0), allocated(started, ended)),
 			fires: []string{"GPUDeviceDown a", "GPUXIDFatal a 95", "GPURecoveryActionRequired a"}},
 		{name: "gpu-missing", summary: "a GPU was missing when the library was loaded", fault: span{0, 20 * s},
 			symptom: `gpu_node_devices{$n,state="missing"} == 1`, within: started,
@@ -251,7 +251,7 @@ func table() []row {
 				}
 				return nil
 			}}},
-			assertions: together(valuesEnd("$a", 21*s, 40*s, 52*s), held(started, ended),
+			assertions: together(valuesEnd("$a", 21*s, 40*s, 52*s), allocated(started, ended),
 				is(22*s, 38*s, `gpu_node_devices{$n,state="failed"}`, 1)),
 			fires: []string{"GPUDeviceDown a"}},
 		{name: "call-hangs-at-end", summary: "a call never returns", fault: span{15 * s, ended}, symptom: "gpu_device_up{$a} == 0",
@@ -266,11 +266,11 @@ func table() []row {
 				"default\nat 40s gpu 0 TemperatureV = default\n",
 			assertions: together(one(never(20*s, 40*s, `gpu_temperature_celsius{$a,sensor="gpu"}`),
 				always(46*s, ended, `gpu_temperature_celsius{$a,sensor="gpu"}`), always(started, ended, "gpu_power_watts{$a}")),
-				is(started, ended, "gpu_device_up{$a}", 1), held(started, ended)),
+				is(started, ended, "gpu_device_up{$a}", 1), allocated(started, ended)),
 			fires: []string{"GPUExporterNVMLErrors"}},
 		{name: "driver-old", summary: "an old driver lacks calls", fault: usual,
 			scenario: strings.NewReplacer("symbols R580", "symbols R470", "580.105.08", "470.256.02").Replace(devs),
-			assertions: together(is(started, ended, "gpu_device_up{$a}", 1), held(started, ended),
+			assertions: together(is(started, ended, "gpu_device_up{$a}", 1), allocated(started, ended),
 				one(never(0, ended, "gpu_memory_reserved_bytes{$n}"), never(0, ended, "gpu_recovery_action{$n}"),
 					always(started, ended, "gpu_memory_total_bytes{$a}"), never(0, ended, "gpu_exporter_call_errors_total{$n}")))},
 		{name: "implausible", summary: "a value cannot be true", fault: down,
@@ -291,38 +291,38 @@ func table() []row {
 				assertion{started, ended, "max_over_time(gpu_energy_joules_total{$a}[$w]) - " +
 					"min_over_time(gpu_energy_joules_total{$a}[$w]) " +
 					"> 62 * 700"}),
-				is(started, ended, "gpu_device_up{$a}", 1), held(started, ended)),
+				is(started, ended, "gpu_device_up{$a}", 1), allocated(started, ended)),
 			fires: []string{"GPUExporterRejectedValues"}},
 		{name: "kubelet-down", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down, symptom: joinDown,
 			steps:      kubeletDown(down, 0),
-			assertions: held(started, ended), fires: []string{"GPUExporterSourceDown podresources"}},
+			assertions: allocated(started, ended), fires: []string{"GPUExporterSourceDown podresources"}},
 		{name: "kubelet-gone", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
 			symptom: "absent(gpu_allocation_ratio{$b})", within: 14 * s, steps: kubeletDown(down, 0),
 			flags: []string{"--kubelet.max-age=8s"},
-			assertions: together(held(started, 20*s), one(never(28*s, 40*s, "gpu_allocation_ratio{$n}"),
+			assertions: together(allocated(started, 20*s), one(never(28*s, 40*s, "gpu_allocation_ratio{$n}"),
 				never(28*s, 40*s, "gpu_container_allocation_ratio{$n}"), always(started, ended, "gpu_power_watts{$a}")),
-				held(50*s, ended)),
+				allocated(50*s, ended)),
 			fires: []string{"GPUExporterSourceDown podresources"}},
 		{name: "kubelet-hangs", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
 			symptom: joinDown, within: 10 * s, steps: kubeletFault(down, standin.KubeletFault{Hang: true}),
-			assertions: held(started, ended), fires: []string{"GPUExporterSourceDown podresources"}, mayFire: []string{"GPUExporterSlow"}},
+			assertions: allocated(started, ended), fires: []string{"GPUExporterSourceDown podresources"}, mayFire: []string{"GPUExporterSlow"}},
 		{name: "kubelet-slow", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
 			symptom: `gpu_exporter_source_duration_seconds{$n,source="podresources"} > 1.5`,
-			steps:   kubeletFault(down, standin.KubeletFault{Delay: 2 * s}), within: 10 * s, assertions: held(started, ended),
+			steps:   kubeletFault(down, standin.KubeletFault{Delay: 2 * s}), within: 10 * s, assertions: allocated(started, ended),
 			fires: []string{"GPUExporterSlow"}},
 		{name: "kubelet-exhausted", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
 			symptom: joinDown, steps: kubeletFault(down, standin.KubeletFault{Exhausted: true}),
-			assertions: held(started, ended), fires: []string{"GPUExporterSourceDown podresources"}},
+			assertions: allocated(started, ended), fires: []string{"GPUExporterSourceDown podresources"}},
 		{name: "kubelet-garbage", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
 			symptom: joinDown, steps: kubeletFault(down, standin.KubeletFault{Garbage: true}),
-			assertions: held(started, ended), fires: []string{"GPUExporterSourceDown podresources"}},
+			assertions: allocated(started, ended), fires: []string{"GPUExporterSourceDown podresources"}},
 		{name: "kubelet-huge", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
 			steps: kubeletFault(down, standin.KubeletFault{Padding: 20 << 20}),
 			// So much is read; what is more than 64 MiB is refused, which is a test of podmap.
-			assertions: held(started, ended), mayFire: []string{"GPUExporterSlow"}},
+			assertions: allocated(started, ended), mayFire: []string{"GPUExporterSlow"}},
 		{name: "kubelet-restarted", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing",
 			fault: span{15 * s, 20 * s}, symptom: joinDown, steps: kubeletDown(span{15 * s, 20 * s}, 1),
-			assertions: held(started, ended), mayFire: []string{"GPUExporterSourceDown podresources"}},
+			assertions: allocated(started, ended), mayFire: []string{"GPUExporterSourceDown podresources"}},
 		{name: "ids-unknown", summary: "device IDs that do not identify a GPU", fault: down,
 			symptom: "sum by (node) (gpu_container_unresolved_devices{$n}) == 2",
 			pods:    strings.Replace(twoPods, "pod ml/train-0", "#", 1), others: []string{"b ml/train-1"},
@@ -337,7 +337,7 @@ func table() []row {
 			scenario: sharedGPU("process gpu=0 pid=103 memory=1GiB busy=0%\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s " +
 				"to=16s\nprocess gpu=0 pid=101 memory=10GiB busy=10% period=1s\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s " +
 				"from=20s\n"),
-			pods: sharedPods, others: sharers,
+			pods: sharedPods, others: containers,
 			steps: []step{{18 * s, func(s *run) error { return move(s, 100, 101) }}},
 			// Of p's twelve seconds some were before the exporter; of the rest none is p's.
 			assertions: together(grows(started, 16*s, `gpu_container_busy_seconds_total{$a,pod="p"}`, 2, 6),
@@ -348,7 +348,7 @@ func table() []row {
 			scenario: sharedGPU("process gpu=0 pid=103 memory=1GiB busy=0%\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s " +
 				"to=16s\nprocess gpu=0 pid=101 memory=10GiB busy=10% period=1s\nprocess gpu=0 pid=102 memory=20GiB busy=50% period=1s " +
 				"from=20s\n"),
-			pods: sharedPods, others: sharers,
+			pods: sharedPods, others: containers,
 			steps: []step{{18 * s, func(s *run) error {
 				dir := filepath.Join(s.node.Trees.Procfs, "102")
 				return errors.Join(os.MkdirAll(dir, 0o755),
@@ -374,7 +374,7 @@ func table() []row {
 				kernelXID(30*s, 4, "0000:2a:00", 119)},
 			assertions: together(is(35*s, ended, `gpu_xid_events_total{$a,xid="95"}`, 4),
 				is(35*s, ended, `gpu_xid_events_total{$a,xid="31"}`, 1), is(35*s, ended, `gpu_xid_events_total{$b,xid="119"}`, 1),
-				is(started, ended, "gpu_device_up{$a}", 1), held(started, ended)),
+				is(started, ended, "gpu_device_up{$a}", 1), allocated(started, ended)),
 			fires: []string{"GPUXIDFatal a 95", "GPUXIDFatal b 119", "GPUXIDApplication a 31"}},
 		{name: "sigterm", summary: "SIGTERM", fault: down, symptom: "up{$n} == 0", restarts: true, noNeighbor: true,
 			steps: []step{{15 * s, stopsAtOnce}, {40 * s, func(s *run) error {
@@ -385,7 +385,7 @@ func table() []row {
 				return nil
 			}}},
 			assertions: together(one(never(20*s, 40*s, `{__name__=~"gpu_.+",$n}`)), is(50*s, ended, "gpu_device_up{$a}", 1),
-				held(50*s, ended)),
+				allocated(50*s, ended)),
 			fires: []string{"GPUExporterDown"}},
 	}
 }
@@ -429,12 +429,12 @@ func (s *run) repod(more string) error {
 
 // stopsAtOnce ends the exporter as an operator would: it takes a second, and some more on a busy machine.
 func stopsAtOnce(s *run) error {
-	began := time.Now()
+	start := time.Now()
 	s.exporter.Stop()
 	if err := s.exporter.Err; err != nil {
 		return fmt.Errorf("it ended with an error: %w", err)
 	}
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(start); took > 5*time.Second {
 		return fmt.Errorf("it took %v to end", took)
 	}
 	return nil

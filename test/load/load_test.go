@@ -140,9 +140,9 @@ func (r *bench) under(name string, load func(ctx context.Context, f *counts)) *f
 		if u, err := process.Of(r.e.PID); err == nil {
 			f.resident, f.anonymous = max(f.resident, u.Resident), max(f.anonymous, u.Anonymous)
 		}
-		began := time.Now()
+		start := time.Now()
 		page, err := r.page()
-		f.probeLatency = append(f.probeLatency, time.Since(began))
+		f.probeLatency = append(f.probeLatency, time.Since(start))
 		if err != nil {
 			f.refused++
 		} else {
@@ -259,10 +259,10 @@ func TestLoad(t *testing.T) {
 			clients = append(clients, c)
 		}
 		each(ctx, 200, func(i int) {
-			began := time.Now()
+			start := time.Now()
 			status, err := scrape(ctx, clients[i%len(clients)], url)
 			if ctx.Err() == nil {
-				c.add(status, time.Since(began), err)
+				c.add(status, time.Since(start), err)
 			}
 		})
 	})
@@ -278,16 +278,16 @@ func TestLoad(t *testing.T) {
 				return
 			}
 			defer conn.Close()
-			began := time.Now()
+			start := time.Now()
 			fmt.Fprint(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-			conn.SetReadDeadline(began.Add(10 * time.Second))
+			conn.SetReadDeadline(start.Add(10 * time.Second))
 			line := make([]byte, len("HTTP/1.1 200"))
 			_, err = io.ReadFull(conn, line)
 			if ctx.Err() != nil {
 				return
 			}
 			status, _ := strconv.Atoi(string(line[len("HTTP/1.1 "):]))
-			c.add(status, time.Since(began), err)
+			c.add(status, time.Since(start), err)
 			if status == http.StatusOK {
 				<-ctx.Done()
 				return
@@ -305,8 +305,8 @@ func TestLoad(t *testing.T) {
 	// More clients than slots, and slots in use by clients that do not read: the others are refused with 503 and
 	// counted.
 	crowd := r.under("a crowd behind them", func(ctx context.Context, c *counts) {
-		var held sync.WaitGroup
-		defer held.Wait()
+		var open sync.WaitGroup
+		defer open.Wait()
 		for i := range 80 {
 			conn, err := from(3+i%4).DialContext(ctx, "tcp", r.e.Address)
 			if err != nil {
@@ -317,11 +317,11 @@ func TestLoad(t *testing.T) {
 			fmt.Fprint(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
 		}
 		time.Sleep(phase(t) / 5)
-		began := time.Now()
+		start := time.Now()
 		late, stop := context.WithTimeout(r.t.Context(), 20*time.Second)
 		defer stop()
 		status, err := scrape(late, &http.Client{Transport: &http.Transport{DialContext: from(9).DialContext}}, url)
-		c.add(status, time.Since(began), err)
+		c.add(status, time.Since(start), err)
 	})
 	if crowd.busy != 1 {
 		t.Errorf("behind clients that do not read: %d served, %d refused with 503, %v", crowd.ok, crowd.busy, crowd.other)
@@ -387,8 +387,8 @@ func TestLoad(t *testing.T) {
 				return
 			}
 			defer conn.Close()
-			began := time.Now()
-			conn.SetDeadline(began.Add(10 * time.Second))
+			start := time.Now()
+			conn.SetDeadline(start.Add(10 * time.Second))
 			go io.WriteString(conn, requests[i%len(requests)])
 			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			status := 0
@@ -397,7 +397,7 @@ func TestLoad(t *testing.T) {
 				res.Body.Close()
 			}
 			if ctx.Err() == nil {
-				c.add(status, time.Since(began), err)
+				c.add(status, time.Since(start), err)
 			}
 		})
 	})
@@ -438,14 +438,14 @@ func TestLoadOfHandshakes(t *testing.T) {
 			}
 			defer conn.Close()
 			conn.SetDeadline(time.Now().Add(10 * time.Second))
-			began := time.Now()
+			start := time.Now()
 			err = tls.Client(conn, client).HandshakeContext(ctx)
 			if ctx.Err() == nil {
 				status := 0
 				if err == nil {
 					status = http.StatusOK
 				}
-				c.add(status, time.Since(began), err)
+				c.add(status, time.Since(start), err)
 			}
 		})
 	})

@@ -296,34 +296,34 @@ func TestRestartWithAnEmptyFirstAnswer(t *testing.T) {
 		s.pod("a", "p", "main")
 		s.give("p", "main", nvidia, dev(0))
 		s.Allocatable = map[string][]string{nvidia: {dev(0)}}
-		held := "a/p/main nvidia.com/gpu " + dev(0) + " 1"
+		allocated := "a/p/main nvidia.com/gpu " + dev(0) + " 1"
 		dir := dir(t)
 		k := run(t, program, dir, s)
 		m := client(t, podmap.Options{Socket: k.socket})
 		inv := devs()
-		want(t, poll(t, m, inv), held)
+		want(t, poll(t, m, inv), allocated)
 		for round := range 3 {
 			k.kill()
 			if err := m.Poll(t.Context()); err == nil {
 				t.Fatal("a dead kubelet answered")
 			}
 			h := m.Allocations(inv)
-			want(t, h, held)
+			want(t, h, allocated)
 			if src := h.Sources[0]; src.Up || src.Errors != uint64(round+1) || !strings.Contains(src.Message, "using the response from") {
 				t.Errorf("health %+v", src)
 			}
 			k = run(t, program, dir, state{}) // its sources are not ready
-			want(t, poll(t, m, inv), held)
+			want(t, poll(t, m, inv), allocated)
 			k.set(s)
 			h = poll(t, m, inv)
-			want(t, h, held)
+			want(t, h, allocated)
 			if src := h.Sources[0]; !src.Up || src.Errors != uint64(round+1) {
 				t.Errorf("health %+v", src)
 			}
 		}
 		// And a kubelet whose pods are really gone says so twice.
 		k.set(state{Allocatable: s.Allocatable})
-		want(t, poll(t, m, inv), held)
+		want(t, poll(t, m, inv), allocated)
 		want(t, poll(t, m, inv))
 	})
 }
@@ -336,11 +336,11 @@ func TestRateLimiter(t *testing.T) {
 		var s state
 		s.pod("a", "p", "main")
 		s.give("p", "main", nvidia, dev(0))
-		held := "a/p/main nvidia.com/gpu " + dev(0) + " 1"
+		allocated := "a/p/main nvidia.com/gpu " + dev(0) + " 1"
 		k := run(t, program, dir(t), s)
 		m := client(t, podmap.Options{Socket: k.socket})
 		inv := devs()
-		want(t, poll(t, m, inv), held)
+		want(t, poll(t, m, inv), allocated)
 
 		conn, err := grpc.NewClient("unix://"+k.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
@@ -375,7 +375,7 @@ func TestRateLimiter(t *testing.T) {
 		if !rejected {
 			t.Fatal("the limiter let everything pass")
 		}
-		want(t, h, held)
+		want(t, h, allocated)
 		if src := h.Sources[0]; src.Up || !strings.Contains(src.Message, "rate limited by the kubelet") {
 			t.Errorf("health %+v", src)
 		}
@@ -389,7 +389,7 @@ func TestRateLimiter(t *testing.T) {
 			t.Fatal(err)
 		}
 		h = m.Allocations(inv)
-		want(t, h, held)
+		want(t, h, allocated)
 		if src := h.Sources[0]; !src.Up || src.Message != "" {
 			t.Errorf("health %+v", src)
 		}
@@ -407,14 +407,14 @@ func TestRunAsksSparingly(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- m.Run(ctx) }()
-		began := time.Now()
+		start := time.Now()
 		for k.counts["list"] < 20 {
-			if time.Since(began) > 20*time.Second {
+			if time.Since(start) > 20*time.Second {
 				t.Fatalf("the kubelet counted %v", k.counts)
 			}
 			k.set(s)
 		}
-		took := time.Since(began)
+		took := time.Since(start)
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -500,16 +500,16 @@ func TestTheBinaryAndKubernetes(t *testing.T) {
 	t.Parallel()
 	withServer(t, func(t *testing.T, program string) {
 		n := machine.Shipped(t, "demo", "demo")
-		const held = "GPU-5a0e1100-8c1d-4e6b-9d10-000000000000"
+		const allocated = "GPU-5a0e1100-8c1d-4e6b-9d10-000000000000"
 		var s state
 		s.pod("ml", "train-0", "main")
-		s.give("train-0", "main", nvidia, held)
-		s.Allocatable = map[string][]string{nvidia: {held}}
+		s.give("train-0", "main", nvidia, allocated)
+		s.Allocatable = map[string][]string{nvidia: {allocated}}
 		dir := dir(t)
 		k := run(t, program, dir, s)
 		n.Socket = k.socket
 		e := n.Start(t, machine.Options{Flags: []string{"--poll.fast=200ms", "--poll.medium=400ms", "--poll.slow=1s", "--poll.kubelet=4s"}})
-		// until scrapes until every text is there; the holding has to be there all the time once it was.
+		// until scrapes until every text is there; the allocation has to be there all the time once it was.
 		seen := false
 		until := func(what string, texts ...string) {
 			t.Helper()
@@ -518,7 +518,7 @@ func TestTheBinaryAndKubernetes(t *testing.T) {
 				holds := strings.Contains(page, `gpu_container_allocation_ratio{container="main"`) &&
 					strings.Contains(page, `pod="train-0"`)
 				if seen && !holds {
-					t.Fatalf("%s: the holding is gone", what)
+					t.Fatalf("%s: the allocation is missing", what)
 				}
 				seen = holds
 				if holds && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(page, text) }) {

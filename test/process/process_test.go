@@ -17,9 +17,9 @@ func pages(mib int) []byte { return bytes.Repeat([]byte{1}, mib<<20) }
 
 func TestMain(m *testing.M) {
 	if mib, err := strconv.Atoi(os.Getenv(holds)); err == nil {
-		held := pages(mib)
+		memory := pages(mib)
 		time.Sleep(50 * time.Millisecond)
-		os.Exit(int(held[len(held)-1]) - 1)
+		os.Exit(int(memory[len(memory)-1]) - 1)
 	}
 	os.Exit(m.Run())
 }

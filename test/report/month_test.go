@@ -23,7 +23,7 @@ func TestMonth(t *testing.T) {
 	nodes := *monthNodes
 	server := httptest.NewServer(reporttest.Month(nodes))
 	defer server.Close()
-	began := time.Now()
+	start := time.Now()
 	cmd := exec.CommandContext(t.Context(), built(t).report, "--prometheus.url="+server.URL, "--from=30d", "--now=2026-03-03T00:00:00Z",
 		"--format=json", "--quiet")
 	cmd.Env = append(os.Environ(), "GOGC=100") // Go's own, whatever this test runs with
@@ -42,7 +42,7 @@ func TestMonth(t *testing.T) {
 	}
 	state := cmd.ProcessState
 	t.Logf("%d GPUs: %v of processor time in %v, %.0f MiB", nodes*8, (state.UserTime() + state.SystemTime()).Round(time.Millisecond),
-		time.Since(began).Round(time.Millisecond), memory)
+		time.Since(start).Round(time.Millisecond), memory)
 	if most := 60 + float64(nodes)*8*0.2; memory > most {
 		t.Errorf("it took %.0f MiB, more than %.0f", memory, most)
 	}

@@ -390,12 +390,12 @@ func (m *marks) add(t *testing.T, d *report.Document, truth *fleet.Truth) {
 			m.at(w.Class).right++
 		case due(w, r, truth.To):
 			m.at(w.Class).missed++
-			why := "no row"
+			reason := "no row"
 			if r != nil {
-				why = fmt.Sprintf("%s %s: %s", r.Advice, r.NoAdvice, r.NoAdviceReason)
+				reason = fmt.Sprintf("%s %s: %s", r.Advice, r.NoAdvice, r.NoAdviceReason)
 			}
 			t.Logf("missed %s: %s (allocated %.1f h of %d devices, busy %.2f h, %s to %s): %s", w.Class, k, w.Allocated/3600, w.Devices,
-				w.Busy/3600, w.First.Format("02T15"), w.Last.Format("02T15"), why)
+				w.Busy/3600, w.First.Format("02T15"), w.Last.Format("02T15"), reason)
 		}
 		if a != nil && !right {
 			// Advice for another class counts against that class.

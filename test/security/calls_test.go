@@ -95,14 +95,14 @@ func traced(t *testing.T, n *machine.Node, o machine.Options, visit func(*machin
 // permitted is a file, or a directory of files, that may be opened for reading.
 type permitted struct {
 	path *regexp.Regexp
-	why  string
+	reason  string
 }
 
 func under(path string) string { return "^" + regexp.QuoteMeta(path) + "(/|$)" }
 
 // ground is what every run opens.
 func ground(n *machine.Node, pid int) []permitted {
-	row := func(expression, why string) permitted { return permitted{regexp.MustCompile(expression), why} }
+	row := func(expression, reason string) permitted { return permitted{regexp.MustCompile(expression), reason} }
 	self := fmt.Sprintf("(self|thread-self|%d)", pid)
 	return []permitted{
 		row(`^/etc/ld\.so\.(cache|preload)$`, "the loader looks libraries up"),
@@ -140,7 +140,7 @@ func judge(t *testing.T, calls []call, files []permitted, sockets []string, exec
 	}
 	for _, p := range files {
 		if !used[p.path.String()] {
-			t.Logf("not opened in this run: %s (%s)", p.path, p.why)
+			t.Logf("not opened in this run: %s (%s)", p.path, p.reason)
 		}
 	}
 }

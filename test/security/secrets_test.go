@@ -25,7 +25,7 @@ var formats = map[string]string{
 
 // No secret that passes through the exporter is exposed, at the most verbose log level, whether the API server responds
 // or fails.
-func TestNoSecretIsTold(t *testing.T) {
+func TestNoSecretIsExposed(t *testing.T) {
 	const (
 		token             = "the-token-of-a-service-account"
 		environ           = "the-environment-of-a-process"

@@ -144,7 +144,7 @@ func (c config) measure(ctx context.Context, trees []*tree) error {
 	defer os.RemoveAll(dir)
 	l := lab{ctx: ctx, config: c, dir: dir}
 	for _, t := range trees {
-		if err := programs.Build(ctx, t.root, programs.Exporter); err != nil {
+		if err := t.build(ctx); err != nil {
 			return err
 		}
 		progress("Go benchmarks of %s", t.revision)
@@ -241,7 +241,7 @@ func git(ctx context.Context, dir string, args ...string) string {
 func checkout(ctx context.Context, root, revision string) (*tree, func(), error) {
 	short := git(ctx, root, "rev-parse", "--short", revision+"^{commit}")
 	if short == "" {
-		return nil, nil, fmt.Errorf("git knows no revision %s", revision)
+		return nil, nil, fmt.Errorf("revision %s not found", revision)
 	}
 	dir, err := os.MkdirTemp("", "gpu-exporter-before-")
 	if err != nil {

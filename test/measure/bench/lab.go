@@ -61,7 +61,10 @@ func (l lab) launch(t *tree, n node, flags ...string) (*exporter, error) {
 	}
 	path := programs.Exporter.Path(t.root)
 	args = append(args, "--", path, "--log.level=warn", "--node-name=bench", "--web.listen-address="+address)
-	cmd := exec.Command(programs.Standin.Path(l.root), append(args, flags...)...)
+	for _, f := range flags {
+		args = append(args, strings.Replace(f, "--poll.", t.pollFlags, 1))
+	}
+	cmd := exec.Command(programs.Standin.Path(l.root), args...)
 	cmd.Dir = l.root
 	child, err := process.Start(cmd)
 	if err != nil {
@@ -396,7 +399,20 @@ func (s state) callsSince(before state) map[string]float64 {
 // tree is a revision that is measured; its results go to a file in bin/.
 type tree struct {
 	root, revision string
+	pollFlags      string // what the flags of the poll groups begin with
 	results        bytes.Buffer
+}
+
+// build builds the exporter and finds out how it spells its flags: before 1.0 those of the poll groups began with --lane.
+func (t *tree) build(ctx context.Context) error {
+	if err := programs.Build(ctx, t.root, programs.Exporter); err != nil {
+		return err
+	}
+	help, err := exec.CommandContext(ctx, programs.Exporter.Path(t.root), "--help").Output()
+	if t.pollFlags = "--poll."; !bytes.Contains(help, []byte(t.pollFlags)) {
+		t.pollFlags = "--lane."
+	}
+	return err
 }
 
 // add writes one measurement.

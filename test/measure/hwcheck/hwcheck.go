@@ -182,11 +182,11 @@ func (r *run) examine(ctx context.Context) {
 		r.add(start.judge(false, "%v", err))
 		return
 	}
-	began := time.Now()
+	launched := time.Now()
 	_, err = e.until(ctx, time.Minute+time.Duration(len(r.uuids))*10*time.Second, polled(r.uuids, time.Time{}))
 	r.add(
 		start.judge(err == nil, "GPUs: %d, read within %v of the start; %v", len(r.uuids),
-			time.Since(began).Round(100*time.Millisecond), err),
+			time.Since(launched).Round(100*time.Millisecond), err),
 	)
 	if err != nil {
 		_ = e.Stop()
@@ -211,7 +211,7 @@ func (r *run) examine(ctx context.Context) {
 		memory, _ := last.sum("process_resident_memory_bytes")
 		r.add(Check{Name: "cost of the exporter"}.judge(true,
 			"%.2f %% of a core with a fast poll every %v, %.0f MiB resident",
-			100*cpu/time.Since(began).Seconds(), fastPoll, memory/(1<<20)))
+			100*cpu/time.Since(launched).Seconds(), fastPoll, memory/(1<<20)))
 	}
 	if r.saveJournal {
 		r.add(record(ctx, r.exporter, strings.TrimSuffix(r.out, ".md")+".journal"))

@@ -61,7 +61,7 @@ type load struct {
 	disturbed bool
 
 	child *process.Child // nil: --load=manual
-	began chan struct{}  // closed at the first burst
+	working chan struct{}  // closed at the first burst
 
 	mu     sync.Mutex
 	bursts []burst // guarded by mu
@@ -124,7 +124,7 @@ func startLoad(ctx context.Context, kind string, d device, duty float64, length 
 // start starts the program on the GPU and waits for its first burst.
 func (l *load) start(cmd *exec.Cmd, uuid string) error {
 	cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES="+uuid)
-	l.began = make(chan struct{})
+	l.working = make(chan struct{})
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func (l *load) start(cmd *exec.Cmd, uuid string) error {
 		timeout = 3 * time.Second // it logs nothing: what runs for this long works
 	}
 	select {
-	case <-l.began:
+	case <-l.working:
 		return nil
 	case <-l.child.Done():
 		return l.child.Exited()
@@ -167,7 +167,7 @@ func (l *load) log(lines *bufio.Scanner) {
 		first := len(l.bursts) == 1
 		l.mu.Unlock()
 		if first {
-			close(l.began)
+			close(l.working)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func (l *lab) compareTruth(ctx context.Context, c *Comparison) error {
 // compareDashboards runs each query of the dashboards on the database and on the reference at one time: the database
 // must have what
 // one server of everything has.
-func (l *lab) compareDashboards(ctx context.Context, c *Comparison, dashboards []dashboard.Dashboard, began time.Time,
+func (l *lab) compareDashboards(ctx context.Context, c *Comparison, dashboards []dashboard.Dashboard, start time.Time,
 	tolerance float64) error {
 	at := l.compareTime()
 	for _, d := range dashboards {
@@ -118,7 +118,7 @@ func (l *lab) compareDashboards(ctx context.Context, c *Comparison, dashboards [
 		if err != nil {
 			return err
 		}
-		w := window(min(span, time.Since(began)), l.interval, at) // the reference has the history of the run alone
+		w := window(min(span, time.Since(start)), l.interval, at) // the reference has the history of the run alone
 		for _, p := range d.Panels {
 			for _, t := range p.Targets {
 				query, err := d.Fill(t.Expr, dashboard.Values{}, w)

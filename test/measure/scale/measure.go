@@ -22,7 +22,7 @@ import (
 type measurement struct {
 	*lab
 	Step
-	began time.Time
+	start time.Time
 	// over is the measured period as a PromQL range.
 	over string
 }
@@ -45,7 +45,7 @@ func measure(ctx context.Context, o options) (s Step, err error) {
 	if err != nil {
 		return s, err
 	}
-	m := &measurement{began: time.Now(), Step: Step{Nodes: o.nodes, GPUs: o.nodes * o.gpus, Split: o.split}}
+	m := &measurement{start: time.Now(), Step: Step{Nodes: o.nodes, GPUs: o.nodes * o.gpus, Split: o.split}}
 	if m.lab, err = start(ctx, o, dir); err != nil {
 		return s, err
 	}
@@ -93,7 +93,7 @@ func (m *measurement) scrape(ctx context.Context) (err error) {
 	if m.Aborted, err = m.wait(ctx, m.period/2); err != nil || m.Aborted != "" {
 		return err
 	}
-	m.Scraped = time.Since(m.began).Round(time.Second)
+	m.Scraped = time.Since(m.start).Round(time.Second)
 	m.over = "[" + milliseconds(max(time.Since(half), 2*m.interval)) + "]"
 	for i, s := range m.all() {
 		u, err := process.Of(s.PID())
@@ -248,7 +248,7 @@ func (m *measurement) writeHistory(ctx context.Context, dashboards []dashboard.D
 	if err != nil {
 		return err
 	}
-	to := m.began.Truncate(time.Minute).Add(-time.Minute)
+	to := m.start.Truncate(time.Minute).Add(-time.Minute)
 	for i, s := range m.servers {
 		all, err := records(ctx, s, depth, m.interval)
 		if err != nil {

@@ -28,7 +28,7 @@ func TestSmallFleet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
+	launched := time.Now()
 	l, err := start(t.Context(), options{root: root, nodes: 50, gpus: 8, servers: 1, interval: 5 * time.Second, memoryGiB: 2,
 		log: t.Output()}, t.TempDir())
 	if err != nil {
@@ -70,7 +70,7 @@ func TestSmallFleet(t *testing.T) {
 			t.Errorf("%s records nothing", name)
 		}
 	}
-	samples, err := writeBlocks(t.Context(), l.data("prometheus-1"), found, began.Truncate(time.Minute).Add(-time.Minute))
+	samples, err := writeBlocks(t.Context(), l.data("prometheus-1"), found, launched.Truncate(time.Minute).Add(-time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,17 +173,17 @@ func TestSeveralServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.stop()
-	began := time.Now()
+	launched := time.Now()
 	var c *Comparison
 	err = errors.New("nothing was compared")
-	for end := began.Add(4 * time.Minute); err != nil && time.Now().Before(end); {
+	for end := launched.Add(4 * time.Minute); err != nil && time.Now().Before(end); {
 		if aborted, err := l.wait(t.Context(), 5*time.Second); aborted != "" || err != nil {
 			t.Fatal(aborted, err)
 		}
 		// The rates of young servers depend on when each scraped first; a share that is missing would be half.
 		c = &Comparison{}
 		err = errors.Join(l.compareNames(t.Context(), c), l.compareRecords(t.Context(), c), l.compareTruth(t.Context(), c),
-			l.compareDashboards(t.Context(), c, above(boards), began, 0.25))
+			l.compareDashboards(t.Context(), c, above(boards), launched, 0.25))
 		switch {
 		case err != nil:
 		case c.Names < 80:
