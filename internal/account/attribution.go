@@ -49,6 +49,12 @@ func (l *Ledger) settleModes(c *device, users Users) {
 			}
 		}
 	}
+	for _, r := range l.alive[c.id.UUID] {
+		if r.measured() && !r.wasMeasured {
+			// It may have been busy while that was not measured: such time is never idle.
+			r.lastBusy, r.lastBusyAt = l.now, l.clock
+		}
+	}
 }
 
 // hasUnresolved reports whether a process on a part could not be resolved to a container. It may belong to any

@@ -113,6 +113,12 @@ func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 	}
 	if c.availability != Readable && r.Availability == Readable {
 		c.act.reseed() // nothing was measured meanwhile
+		for _, p := range c.parts {
+			p.act.lastBusyAt = l.clock
+		}
+		for _, row := range l.alive[c.id.UUID] {
+			row.wasMeasured = false
+		}
 	}
 	c.availability = r.Availability
 	medium := r.Medium
@@ -178,6 +184,7 @@ func (l *Ledger) classifyUsers(c *device) {
 			(!r.isAllocated || l.clock-r.usedAt < recentSpan) {
 			r.attribution = attributionProcess
 		}
+		r.wasMeasured = r.measured()
 		if !r.uses || r.isAllocated {
 			continue
 		}

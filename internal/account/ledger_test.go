@@ -613,6 +613,36 @@ func TestChurnIsBounded(t *testing.T) {
 }
 
 // Work that a container got stays in the sum of its GPU while no more of it can be told, and stands still.
+// Time in which a container could not be measured is never idle: its last activity restarts when it can be again.
+func TestUnmeasuredTimeIsNotIdle(t *testing.T) {
+	for name, blind := range map[string]func(c *fakeGPU){
+		"several users without samples": func(c *fakeGPU) { c.medium = medium(3, 1, 1, 3, 1) },
+		"an unresolved process":         func(c *fakeGPU) { c.medium = medium(3, 77, 1) },
+		"an unreadable GPU":             func(c *fakeGPU) { c.availability = Unread },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "A")
+			w.users, w.allocs.List = testUsers, []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}
+			c := w.devices[0]
+			c.medium = medium(3)
+			w.steps(60, 2)
+			value(t, "idle to begin with", w.container("p", "A").Idle, 29)
+			blind(c)
+			w.steps(60, 2)
+			c.availability, c.medium = Readable, medium(3)
+			before, _ := w.find("p", "A")
+			w.steps(1, 2)
+			back := epoch.Add(time.Duration(w.now * float64(time.Second)))
+			w.steps(20, 2)
+			after := w.container("p", "A")
+			value(t, "idle", after.Idle, float64(before.Idle.Or(0)))
+			if at, ok := after.LastBusy.Get(); !ok || !at.Equal(back) {
+				t.Errorf("last busy %v %v, measurable again at %v", at, ok, back)
+			}
+		})
+	}
+}
+
 func TestWorkStaysInTheSum(t *testing.T) {
 	w := newWorld(t, "A")
 	w.users = testUsers

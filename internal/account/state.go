@@ -185,6 +185,7 @@ type row struct {
 	lastBusyAt                                   float64
 
 	attribution   string // exclusive, process, mig, none; empty if unknown
+	wasMeasured   bool   // in the previous poll
 	memory        gpu.Bytes
 	hasMemory     bool
 	memoryPartial bool // the memory of some process is unknown
