@@ -74,7 +74,8 @@ type entry struct {
 	place     Place
 	container gpu.Container
 	owner     Owner
-	used      time.Time
+	// found is when the process was looked up first, used when last.
+	found, used time.Time
 }
 
 const (
@@ -130,11 +131,11 @@ func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 		// The start time again: the PID may have been reused between the reads.
 		again, ok := startTime(dir)
 		// An invalid file is read again: its process must not pass for one of the host.
-		if err != nil || !ok || again != start || !f.valid(text, place) {
+		if err != nil || !ok || again != start || place.Disputed || !f.valid(text, place) {
 			delete(f.entries, pid)
 			return gpu.Container{}, Unknown
 		}
-		e = entry{start: start, place: place}
+		e = entry{start: start, place: place, found: now}
 		if number != "" {
 			f.jobs.note(place.SlurmJob, number, now)
 		}
@@ -142,7 +143,7 @@ func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 	// The name of an engine's container may change, or come late. The number of a SLUID may be disputed later.
 	inEngine := len(f.o.Engines) > 0 && e.place.ContainerID != "" && e.place.PodUID == ""
 	if e.owner == Unknown || isSLUID(e.place.SlurmJob) || inEngine {
-		e.container, e.owner = f.name(now, e.place)
+		e.container, e.owner = f.name(now, e.found, e.place)
 	}
 	e.used, e.mps = now, command == mpsCommand
 	f.entries[pid] = e
@@ -176,13 +177,31 @@ func (f *Finder) Forget() {
 	f.jobs.forget(now)
 }
 
-func (f *Finder) name(now time.Time, p Place) (gpu.Container, Owner) {
+// name names a place of a process that was found some time ago.
+func (f *Finder) name(now, found time.Time, p Place) (gpu.Container, Owner) {
+	if p.Around != "" {
+		// A container of this node may not create another's pod inside it; one that is unknown here is a nested node.
+		around := Place{ContainerID: p.Around}
+		if c, owner := f.nameInPod(now, around); owner == Owned {
+			return c, owner
+		}
+		switch name, settled := f.engineName(around); {
+		case name != "":
+			return gpu.Container{Pod: name}, Owned
+		case !settled:
+			return gpu.Container{}, Unknown
+		}
+	}
 	if p.PodUID != "" || f.o.Kubernetes && p.ContainerID != "" {
 		c, owner := f.nameInPod(now, p)
-		if owner == Unknown && p.PodUID == "" {
+		switch {
+		case owner == Owned:
+		case p.PodUID == "":
 			if name, _ := f.engineName(p); name != "" {
 				return gpu.Container{Pod: name}, Owned // a container outside Kubernetes
 			}
+		case p.Inner != "" && f.elsewhere(found, p.PodUID):
+			return f.name(now, found, parsePath(p.Inner))
 		}
 		return c, owner
 	}
@@ -213,6 +232,19 @@ func (f *Finder) name(now time.Time, p Place) (gpu.Container, Owner) {
 		return gpu.Container{}, Host
 	}
 	return gpu.Container{Pod: name}, Owned
+}
+
+// elsewhere reports whether a pod is certainly none of this kubelet's: log names that were read since a process of it
+// was found have other pods and not this one.
+func (f *Finder) elsewhere(found time.Time, uid string) bool {
+	if f.names == nil || len(f.names.pods) == 0 || f.readAt.Before(found) {
+		return false
+	}
+	_, listed := f.names.pods[uid]
+	if !listed && f.o.Pods != nil {
+		_, listed = f.o.Pods.ContainerOf(uid)
+	}
+	return !listed
 }
 
 // engineName returns docker/NAME; empty where no engine has the container. Settled is false while one may still have

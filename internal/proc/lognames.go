@@ -19,6 +19,8 @@ type logNames struct {
 type podName struct {
 	namespace, pod string
 	containers     []string
+	// linked is true where some container of the pod has a link.
+	linked bool
 }
 
 type link struct {
@@ -35,18 +37,21 @@ const maxEntries = 65536
 // readLogNames reads directory and link names; it opens no log. A missing directory has no names.
 func readLogNames(podLogs, containerLogs string) *logNames {
 	n := &logNames{pods: map[string]podName{}, links: map[string][]link{}}
+	linked := map[gpu.PodName]bool{}
+	for _, e := range list(containerLogs) {
+		if l, ok := parseContainerLink(e); ok {
+			n.links[l.id[:minID]] = append(n.links[l.id[:minID]], l)
+			linked[l.PodName()] = true
+		}
+	}
 	for _, e := range list(podLogs) {
 		uid, name, ok := parsePodDirectory(e)
 		if !ok {
 			continue
 		}
 		name.containers = list(podLogs + "/" + e)
+		name.linked = linked[gpu.PodName{Namespace: name.namespace, Pod: name.pod}]
 		n.pods[uid] = name
-	}
-	for _, e := range list(containerLogs) {
-		if l, ok := parseContainerLink(e); ok {
-			n.links[l.id[:minID]] = append(n.links[l.id[:minID]], l)
-		}
 	}
 	return n
 }
@@ -94,8 +99,9 @@ func parseContainerLink(name string) (link, bool) {
 	return link{id, gpu.Container{Pod: parts[0], Namespace: parts[1], Name: parts[2][:dash]}}, true
 }
 
-// container returns the container of a place: that of the link with its container ID, or without one the container of
-// the pod's UID, if the pod has just one.
+// container returns the container of a place: that of the link with its container ID, or where the pod has no links
+// the container of the pod's UID, if the pod has just one. An ID without a link in a pod with links is its sandbox (the
+// pause process), or a container that has just started.
 func (n *logNames) container(p Place) (gpu.Container, bool) {
 	pod, known := n.pods[p.PodUID]
 	if found := n.linked(p); len(found) == 1 {
@@ -105,7 +111,7 @@ func (n *logNames) container(p Place) (gpu.Container, bool) {
 		}
 		return found[0], true
 	}
-	if known && p.PodUID != "" && len(pod.containers) == 1 {
+	if known && p.PodUID != "" && len(pod.containers) == 1 && !(pod.linked && p.ContainerID != "") {
 		return gpu.Container{Namespace: pod.namespace, Pod: pod.pod, Name: pod.containers[0]}, true
 	}
 	return gpu.Container{}, false
@@ -113,7 +119,7 @@ func (n *logNames) container(p Place) (gpu.Container, bool) {
 
 // linked are the containers of the links with a container ID.
 func (n *logNames) linked(p Place) []gpu.Container {
-	if len(p.ContainerID) < minID {
+	if n == nil || len(p.ContainerID) < minID {
 		return nil
 	}
 	var found []gpu.Container
@@ -126,10 +132,12 @@ func (n *logNames) linked(p Place) []gpu.Container {
 }
 
 // contradicts reports whether the names of logs contradict the container of another source: the pod has another name
-// here, or logs of several containers, or the link with that container ID names another container.
+// here, or logs of several containers, or links and none
+// with that container ID, or that link names another container.
 func (n *logNames) contradicts(p Place, c gpu.Container) bool {
 	pod, ok := n.pods[p.PodUID]
-	if ok && (pod.namespace != c.Namespace || pod.pod != c.Pod || len(pod.containers) > 1) {
+	if ok && (pod.namespace != c.Namespace || pod.pod != c.Pod || len(pod.containers) > 1 ||
+		pod.linked && p.ContainerID != "" && len(n.linked(p)) == 0) {
 		return true
 	}
 	return slices.ContainsFunc(n.linked(p), func(l gpu.Container) bool { return l != c })

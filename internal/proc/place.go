@@ -6,12 +6,21 @@ import (
 )
 
 // Place is the place of a process according to its cgroup file. The zero Place is unknown.
+//
+// A process may be able to create cgroups below its own, of any name. So the outermost pod, container or job counts,
+// whatever the segments inside it name.
 type Place struct {
-	// PodUID is the pod's UID with dashes, or the 32 hex digits of a static pod. Empty outside pods, and for
-	// containers of the exporter's own pod, whose path is relative to it.
+	// PodUID is the UID of the outermost pod with dashes, or the 32 hex digits of a static pod. Empty outside pods, and
+	// for containers of the exporter's own pod, whose path is relative to it.
 	PodUID string
-	// ContainerID is the runtime's 64 hex digits.
-	ContainerID string
+	// ContainerID is the runtime's 64 hex digits. Inner is the rest of the path, if it names another pod: that of a
+	// nested node, if the outer one is none of this kubelet's.
+	ContainerID, Inner string
+	// Around is the ID of the container that the pod is in, such as a node of kind.
+	Around string
+	// Disputed is set where the path does not prove the owner: a pod below the cgroups of a login session, in which
+	// users create cgroups, or two lines with different pods.
+	Disputed bool
 	// Runtime is that of a container outside pods: docker, podman, containerd.
 	Runtime string
 	// SlurmJob is the job's number, or its SLUID ("sEKNKTV3WPV500") where paths carry that.
@@ -48,7 +57,11 @@ func ParseCgroup(text string) Place {
 		if len(fields) != 3 || !strings.HasPrefix(fields[2], "/") {
 			continue
 		}
-		if p := parsePath(fields[2]); p.rank() > best.rank() {
+		p := parsePath(fields[2])
+		if p.PodUID != "" && best.PodUID != "" && p.PodUID != best.PodUID {
+			return Place{Disputed: true}
+		}
+		if p.rank() > best.rank() {
 			best = p
 		}
 	}
@@ -58,6 +71,8 @@ func ParseCgroup(text string) Place {
 // rank is the precedence of a place.
 func (p Place) rank() int {
 	switch {
+	case p.Disputed:
+		return 7
 	case p.PodUID != "" && p.ContainerID != "":
 		return 6
 	case p.PodUID != "":
@@ -77,28 +92,41 @@ func (p Place) rank() int {
 func parsePath(path string) Place {
 	var p Place
 	slurm := false
-	for _, segment := range strings.Split(path, "/") {
+	segments := strings.Split(path, "/")
+	for i, segment := range segments {
 		if m := podSegment.FindStringSubmatch(segment); m != nil {
+			switch {
+			case p.PodUID != "":
+				p.Inner = "/" + strings.Join(segments[i:], "/")
+				return p
+			case p.SlurmJob != "":
+				continue
+			case p.User != "":
+				return Place{Disputed: true}
+			}
 			// What precedes the pod (the container of a nested node) is not this pod's container.
-			p = Place{PodUID: strings.ReplaceAll(m[1], "_", "-")}
+			p = Place{PodUID: strings.ReplaceAll(m[1], "_", "-"), Around: p.ContainerID}
 			if u := unified.FindStringSubmatch(m[2]); u != nil && !isMonitor(u[1]) {
 				p.ContainerID = u[2]
 			}
 			continue
 		}
 		if m := containerID.FindStringSubmatch(segment); m != nil {
-			if !isMonitor(m[1]) && (p.ContainerID == "" || p.PodUID == "") {
+			if !isMonitor(m[1]) && p.ContainerID == "" {
 				p.ContainerID = m[2]
-				if r := runtimeOf(m[1]); p.PodUID == "" && r != "" {
+				if r := runtimeOf(m[1]); r != "" {
 					p.Runtime = r
 				}
 			}
 			continue
 		}
+		if p.PodUID != "" {
+			continue
+		}
 		switch {
 		case slurmMarkers.MatchString(segment):
 			slurm = true
-		case slurm && slurmNumber.MatchString(segment):
+		case slurm && p.SlurmJob == "" && slurmNumber.MatchString(segment):
 			p.SlurmJob = slurmNumber.FindStringSubmatch(segment)[1]
 		case slurm && p.SlurmJob == "" && slurmSLUID.MatchString(segment):
 			p.SlurmJob = segment

@@ -45,7 +45,16 @@ func TestParseCgroup(t *testing.T) {
 		"kind inside": {"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod" + uid_ +
 			".slice/cri-containerd-" + cid + ".scope\n", pod},
 		"kind from outside": {"0::/system.slice/docker-" + other + ".scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" +
-			uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
+			uid_ + ".slice/cri-containerd-" + cid + ".scope\n", Place{PodUID: uid, ContainerID: cid, Around: other}},
+		"a pod inside a pod": {"0::/kubepods/pod" + uid + "/" + cid + "/pod" + hash + "/" + other + "\n",
+			Place{PodUID: uid, ContainerID: cid, Inner: "/pod" + hash + "/" + other}},
+		"a container inside one": {"0::/docker/" + cid + "/docker/" + other + "\n", Place{ContainerID: cid, Runtime: "docker"}},
+		"a unit inside a pod":    {"0::/kubepods/pod" + uid + "/" + cid + "/system.slice/x.service/job_1\n", pod},
+		"a pod inside a job":     {"4:devices:/slurm/uid_1000/job_4242/job_7/pod" + uid + "\n", Place{SlurmJob: "4242"}},
+		"a pod inside a session": {"0::/user.slice/user-1000.slice/user@1000.service/pod" + uid + "/" + cid + "\n",
+			Place{Disputed: true}},
+		"lines of two pods": {"2:pids:/kubepods/pod" + uid + "/" + cid + "\n1:cpu:/kubepods/pod" + hash + "/" + cid + "\n",
+			Place{Disputed: true}},
 		"private ns, same QoS":  {"0::/../../kubepods-burstable-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
 		"private ns, other QoS": {"0::/../../../kubepods-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
 		"private ns, cgroupfs":  {"0::/../../pod" + uid + "/" + cid + "\n", pod},
@@ -158,6 +167,70 @@ func TestFind(t *testing.T) {
 
 	bare := n.finder(false)
 	expect(t, bare, 11, gpu.Container{Pod: "systemd/ollama.service"}, Owned)
+}
+
+// The outermost pod that this kubelet lists owns a process, whatever cgroups are created inside it.
+func TestForgedCgroupPaths(t *testing.T) {
+	const attacker, victim, unlisted = "11111111-1111-4111-8111-111111111111", uid, "33333333-3333-4333-8333-333333333333"
+	a, v, o := strings.Repeat("a", 64), cid, strings.Repeat("0", 64)
+	mallory, train := gpu.Container{Namespace: "evil", Pod: "mallory", Name: "main"}, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}
+	none := gpu.Container{}
+	for _, c := range []struct {
+		name, path string
+		want       gpu.Container
+		owner      Owner
+	}{
+		{"a child cgroup of another pod", "/kubepods/pod" + attacker + "/" + a + "/pod" + victim + "/" + v, mallory, Owned},
+		{"one with the driver's names", "/kubepods.slice/kubepods-pod" + strings.ReplaceAll(attacker, "-", "_") + ".slice/cri-containerd-" + a +
+			".scope/kubepods.slice/kubepods-pod" + strings.ReplaceAll(victim, "-", "_") + ".slice/cri-containerd-" + v + ".scope", mallory, Owned},
+		{"one of an unknown pod", "/kubepods/pod" + attacker + "/" + a + "/pod" + unlisted + "/" + o, mallory, Owned},
+		{"another container's ID", "/kubepods/pod" + attacker + "/" + a + "/" + v, mallory, Owned},
+		{"a pod in a pod in a pod", "/kubepods/pod" + attacker + "/" + a + "/pod" + unlisted + "/" + o + "/pod" + victim + "/" + v, mallory, Owned},
+		{"a container of the exporter's pod", "/../cri-containerd-" + a + ".scope/pod" + victim + "/" + v, mallory, Owned},
+		{"a pod of a nested node", "/kubepods/pod" + unlisted + "/" + o + "/kubepods/pod" + victim + "/" + v, train, Owned},
+		{"a nested node in a container", "/docker/" + o + "/kubepods/pod" + victim + "/" + v, train, Owned},
+		{"a login session", "/user.slice/user-1000.slice/user@1000.service/kubepods/pod" + victim + "/" + v, none, Unknown},
+		{"a listed pod of several containers", "/kubepods/pod" + hash + "/" + o + "/pod" + victim + "/" + v, none, Unknown},
+	} {
+		n := newNode(t)
+		n.pod("evil", "mallory", attacker, "main", a)
+		n.pod("ml", "train-0", victim, "main", v)
+		n.pod("ml", "two", hash, "x", "")
+		n.pod("ml", "two", hash, "y", "")
+		n.process(10, "555", "0::"+c.path+"\n")
+		if got, owner := n.finder(true).Find(10); got != c.want || owner != c.owner {
+			t.Errorf("%s: %+v %v, want %+v %v", c.name, got, owner, c.want, c.owner)
+		}
+	}
+	// Log names from before the attacker's pod started do not prove that its pod is another kubelet's.
+	n := newNode(t)
+	n.pod("ml", "train-0", victim, "main", v)
+	n.process(9, "500", "0::/kubepods/pod"+victim+"/"+v+"\n")
+	f := n.finder(true)
+	expect(t, f, 9, train, Owned)
+	n.now = n.now.Add(namesInterval / 2)
+	n.pod("evil", "mallory", attacker, "main", a)
+	n.process(10, "555", "0::/kubepods/pod"+attacker+"/"+a+"/pod"+victim+"/"+v+"\n")
+	expect(t, f, 10, none, Unknown)
+	n.now = n.now.Add(namesInterval)
+	expect(t, f, 10, mallory, Owned)
+	// Nor do names that are missing.
+	bare := New(Options{Procfs: filepath.Join(n.root, "proc"), Kubernetes: true, Pods: podsOf{victim: train},
+		Clock: func() time.Time { return n.now }})
+	expect(t, bare, 10, none, Unknown)
+}
+
+// The pause process of a pod is none of its containers.
+func TestSandboxIsNoContainer(t *testing.T) {
+	n := newNode(t)
+	n.pod("ml", "train-0", uid, "main", cid)
+	n.process(10, "555", "0::/kubepods/pod"+uid+"/"+other+"\n")
+	n.process(11, "556", "0::/kubepods/pod"+uid+"/"+cid+"\n")
+	main := gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}
+	f := n.finder(true)
+	f.o.Pods = podsOf{uid: main}
+	expect(t, f, 10, gpu.Container{}, Unknown)
+	expect(t, f, 11, main, Owned)
 }
 
 func TestReusedPIDIsAnotherProcess(t *testing.T) {

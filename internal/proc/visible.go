@@ -140,7 +140,7 @@ func (s *VisibleScanner) scan(ctx context.Context) (out []visible, denied int, e
 	if err != nil {
 		return nil, 0, err
 	}
-	first := map[gpu.Container]process{}
+	starts := map[gpu.Container]map[string]process{} // the first process, by container ID
 	for _, pid := range pids {
 		if ctx.Err() != nil {
 			return nil, 0, ctx.Err()
@@ -150,10 +150,22 @@ func (s *VisibleScanner) scan(ctx context.Context) (out []visible, denied int, e
 		if owner != Owned || e.place.ContainerID == "" && e.place.PodUID == "" {
 			continue
 		}
-		p := process{pid, e.start}
-		if other, ok := first[container]; !ok && len(first) < maxContainers || ok && p.before(other) {
-			first[container] = p
+		p, ids := process{pid, e.start}, starts[container]
+		if ids == nil && len(starts) < maxContainers {
+			ids = map[string]process{}
+			starts[container] = ids
 		}
+		if other, ok := ids[e.place.ContainerID]; ids != nil && (!ok || p.compare(other) < 0) {
+			ids[e.place.ContainerID] = p
+		}
+	}
+	first := map[gpu.Container]process{}
+	for container, ids := range starts {
+		list := slices.SortedFunc(maps.Values(ids), process.compare)
+		if len(list) > 1 && len(s.finder.names.linked(s.finder.entries[list[0].pid].place)) == 0 {
+			list = list[1:] // the sandbox of a pod without links: it starts before its container
+		}
+		first[container] = list[0]
 	}
 	maps.DeleteFunc(s.finder.entries, func(pid int, _ entry) bool {
 		_, found := slices.BinarySearch(pids, pid)
@@ -210,9 +222,9 @@ func (s *VisibleScanner) read(p process, table *capabilities, kernel bool) (v vi
 	return visible{list: list}, nil
 }
 
-// before orders processes by their start.
-func (p process) before(q process) bool {
-	return cmp.Or(cmp.Compare(len(p.start), len(q.start)), cmp.Compare(p.start, q.start), cmp.Compare(p.pid, q.pid)) < 0
+// compare orders processes by their start.
+func (p process) compare(q process) int {
+	return cmp.Or(cmp.Compare(len(p.start), len(q.start)), cmp.Compare(p.start, q.start), cmp.Compare(p.pid, q.pid))
 }
 
 // has reports whether a GPU is visible by its nodes. Under MIG the node of the GPU is not enough: it takes access to

@@ -176,6 +176,23 @@ func TestScanAsksTheFirstProcess(t *testing.T) {
 	}
 }
 
+// The sandbox of a pod starts before its container and has no GPUs: it does not represent it, with links or without.
+func TestScanSkipsSandboxes(t *testing.T) {
+	for _, link := range []string{"", other} {
+		n := newNode(t)
+		n.pod("ml", "one", uid, "main", link)
+		n.process(5531, "359453", "0::/kubepods/pod"+uid+"/"+cid+"\n")
+		n.write("proc/5531/root/dev/null", "")
+		n.process(5576, "359484", "0::/kubepods/pod"+uid+"/"+other+"\n")
+		n.write("proc/5576/root/dev/nvidia3", "")
+		l := n.scanner()
+		l.Scan(t.Context())
+		if got := seen(l.Visible(visibleGPUs)); !slices.Equal(got, []string{"one GPU-a"}) {
+			t.Errorf("link %q: %q", link, got)
+		}
+	}
+}
+
 // A container may put links where it is looked for. They lead nowhere outside its root.
 func TestScanStaysBelowTheRoot(t *testing.T) {
 	n := newNode(t)

@@ -18,6 +18,9 @@ type Trees struct{ Sysfs, Procfs, PodLogs, ContainerLogs string }
 // The inode of the first PID namespace of a kernel, as /proc/self/ns/pid shows it.
 const hostPIDNamespace = "pid:[4026531836]"
 
+// firstSandbox is the PID of the first pod's sandbox.
+const firstSandbox = 900000
+
 // WriteTrees writes what a kernel and a kubelet would show of the scenario's GPUs and the node's pods: PCI devices,
 // the processes that containers name, and the names of their logs. A process of the scenario that no container names
 // runs in a service of the host.
@@ -35,8 +38,11 @@ func WriteTrees(dir string, s *scenario.Scenario, n KubeletNode) (Trees, error) 
 	}
 	w.link(hostPIDNamespace, filepath.Join(t.Procfs, "self", "ns", "pid"))
 	placed := map[int]bool{}
-	for _, p := range n.Pods {
+	for i, p := range n.Pods {
 		uid := podUID(p.Namespace, p.Name)
+		// The pause process, which has no log: containerd and CRI-O start it before the containers.
+		w.process(t.Procfs, firstSandbox+i, "pause", "/kubepods/pod"+uid+"/"+digest(p.Namespace, p.Name),
+			ProcessDetails{Nodes: []string{"null"}})
 		for _, c := range p.Containers {
 			id := digest(p.Namespace, p.Name, c.Name)
 			w.file(filepath.Join(t.PodLogs, p.Namespace+"_"+p.Name+"_"+uid, c.Name, "0.log"), "")
@@ -84,8 +90,9 @@ func (w *treeWriter) do(path string, make func() error) {
 func (w *treeWriter) process(procfs string, pid int, command, cgroup string, look ProcessDetails) {
 	command = cmp.Or(look.Command, command)
 	dir := filepath.Join(procfs, fmt.Sprint(pid))
+	start := 1000 + pid%firstSandbox
 	w.file(filepath.Join(dir, "stat"), fmt.Sprintf("%d (%s) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n",
-		pid, command, 1000+pid))
+		pid, command, start))
 	w.file(filepath.Join(dir, "cgroup"), "0::"+cgroup+"\n")
 	for _, node := range look.Nodes {
 		w.file(filepath.Join(dir, "root", "dev", filepath.FromSlash(node)), "")
