@@ -94,8 +94,8 @@ func traced(t *testing.T, n *machine.Node, o machine.Options, visit func(*machin
 
 // permitted is a file, or a directory of files, that may be opened for reading.
 type permitted struct {
-	path *regexp.Regexp
-	reason  string
+	path   *regexp.Regexp
+	reason string
 }
 
 func under(path string) string { return "^" + regexp.QuoteMeta(path) + "(/|$)" }

@@ -60,7 +60,7 @@ type load struct {
 	// disturbed: another process kept the GPU busy before, so that its own share is unknown.
 	disturbed bool
 
-	child *process.Child // nil: --load=manual
+	child   *process.Child // nil: --load=manual
 	working chan struct{}  // closed at the first burst
 
 	mu     sync.Mutex
