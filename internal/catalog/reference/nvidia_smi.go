@@ -4,8 +4,12 @@ import (
 	_ "embed" // the table of nvidia-smi's fields
 	"encoding/csv"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
 
 // QueryField is a field of nvidia-smi --query-gpu and the family that carries its value: a row of nvidia-smi.csv.
@@ -30,7 +34,8 @@ const (
 	QueryFieldsDriver = "610.57"
 	// olderDrivers is the section of the fields that this driver no longer accepts.
 	olderDrivers = "Fields of older drivers"
-	// notYet begins the reason of a field that NVML has and no family carries yet; the call follows.
+	// notYet begins the reason of a field that NVML has and no family carries yet; the call follows. Once a family has
+	// the call as its source, the field is that family's.
 	notYet = "not exported yet: "
 )
 
@@ -46,9 +51,38 @@ func QueryFields() []QueryField {
 	}
 	all := make([]QueryField, 0, len(rows))
 	for _, r := range rows[1:] {
-		all = append(all, QueryField{r[0], r[1], strings.Fields(r[2]), r[3], r[4], r[5], r[6]})
+		all = append(all, QueryField{r[0], r[1], strings.Fields(r[2]), r[3], r[4], r[5], r[6]}.resolve(catalog.All()))
 	}
 	return all
+}
+
+// resolve turns a field that is not exported yet into one of the family that reads its call, once there is one.
+func (q QueryField) resolve(families []catalog.Family) QueryField {
+	if call, pending := strings.CutPrefix(q.Missing, notYet); pending {
+		if i := slices.IndexFunc(families, func(f catalog.Family) bool { return reads(f.Source, call) }); i >= 0 {
+			q.Family, q.Missing = families[i].Name, ""
+		}
+	}
+	return q
+}
+
+var fieldIDs = regexp.MustCompile(`(\d+)(?: to (\d+))?`)
+
+// reads reports whether the source of a family names a call or an NVML field.
+func reads(source, call string) bool {
+	if id, err := strconv.Atoi(strings.TrimPrefix(call, "NVML field ")); err == nil {
+		_, fields, _ := strings.Cut(source, "NVML field")
+		for _, m := range fieldIDs.FindAllStringSubmatch(fields, -1) {
+			first, _ := strconv.Atoi(m[1])
+			last, _ := strconv.Atoi(m[2])
+			if first <= id && id <= max(first, last) {
+				return true
+			}
+		}
+		return false
+	}
+	return regexp.MustCompile(`\b` + regexp.QuoteMeta(strings.TrimPrefix(call, "nvmlDevice")) + `\b`).MatchString(
+		strings.ReplaceAll(source, "nvmlDevice", ""))
 }
 
 // QueryFieldsMarkdown renders docs/nvidia-smi.md: a line per run of neighbors that differ in one selector, or are

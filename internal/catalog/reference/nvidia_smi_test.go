@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -229,33 +228,16 @@ func TestQueryFieldsMarkdown(t *testing.T) {
 	}
 }
 
-var fieldIDs = regexp.MustCompile(`(\d+)(?: to (\d+))?`)
-
-// reads reports whether the source of a family names a call or an NVML field.
-func reads(source, call string) bool {
-	if id, err := strconv.Atoi(strings.TrimPrefix(call, "NVML field ")); err == nil {
-		_, fields, _ := strings.Cut(source, "NVML field")
-		for _, m := range fieldIDs.FindAllStringSubmatch(fields, -1) {
-			first, _ := strconv.Atoi(m[1])
-			last, _ := strconv.Atoi(m[2])
-			if first <= id && id <= max(first, last) {
-				return true
-			}
-		}
-		return false
-	}
-	return regexp.MustCompile(`\b` + regexp.QuoteMeta(strings.TrimPrefix(call, "nvmlDevice")) + `\b`).MatchString(
-		strings.ReplaceAll(source, "nvmlDevice", ""))
-}
-
-// A call that is "not exported yet" is in the source of no family: who adds the family corrects the row.
-func TestPendingFieldsAreNotExported(t *testing.T) {
+// A field that is "not exported yet" belongs to the family that reads its call, once there is one.
+func TestPendingFieldsResolve(t *testing.T) {
+	families := append(catalog.All(), catalog.Family{Name: "gpu_addressing_mode", Source: "nvmlDeviceGetAddressingMode"})
 	for _, q := range QueryFields() {
-		call, pending := strings.CutPrefix(q.Missing, notYet)
-		for _, f := range catalog.All() {
-			if pending && reads(f.Source, call) {
-				t.Errorf("%s is not exported yet, says nvidia-smi.csv, but %s is read from %s", q.Field, f.Name, f.Source)
-			}
+		want := ""
+		if q.Field == "addressing_mode" {
+			want = "gpu_addressing_mode"
+		}
+		if got := q.resolve(families); q.Missing != "" && (got.Family != want || (got.Missing == "") != (want != "")) {
+			t.Errorf("%s is of family %q (%s), want %q", q.Field, got.Family, got.Missing, want)
 		}
 	}
 	for _, row := range []struct {
