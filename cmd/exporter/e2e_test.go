@@ -19,7 +19,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
@@ -61,7 +60,6 @@ type machine struct {
 	trees    standin.Trees
 	kubelet  *standin.Kubelet
 	socket   string
-	kmsg     string // empty: none
 	exporter *process
 }
 
@@ -142,7 +140,7 @@ func (m *machine) startAt(flags ...string) *process {
 	args := []string{"--node-name=test-node", "--nvml.library=" + m.library, "--kubelet.socket=" + m.socket,
 		"--path.sysfs=" + m.trees.Sysfs,
 		"--path.procfs=" + m.trees.Procfs, "--path.pod-logs=" + m.trees.PodLogs, "--path.container-logs=" + m.trees.ContainerLogs,
-		"--path.kmsg=" + m.kmsg}
+		"--path.kmsg="}
 	m.exporter = launch(m.t, m.env, append(args, flags...)...)
 	return m.exporter
 }
@@ -396,43 +394,19 @@ func TestHelpAndVersion(t *testing.T) {
 	}
 }
 
-func TestDriverThatComesLate(t *testing.T) {
-	t.Parallel()
-	m := node(t, twoGPUs, twoPods)
-	library := m.library
-	m.library = filepath.Join(m.dir, "late", "libnvidia-ml.so.1")
-	p := m.start()
-	p.until(t, "without a driver it serves and says so", func(s series) error {
-		return all(s.is(0, "gpu_exporter_source_up", `source="nvml"`), s.none("gpu_device_up", GPUA), s.none("gpu_driver_info"))
-	})
-	if code, body, _ := p.get("/-/ready"); code != http.StatusServiceUnavailable || !strings.Contains(body, "driver") {
-		t.Errorf("/-/ready responds %d %q", code, body)
-	}
-	if code, _, _ := p.get("/-/healthy"); code != 200 {
-		t.Errorf("/-/healthy responds %d", code)
-	}
-	if err := os.MkdirAll(filepath.Dir(m.library), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(library, m.library); err != nil {
-		t.Fatal(err)
-	}
-	p.until(t, "the driver came", func(s series) error {
-		return all(bothUp(s), s.is(1, "gpu_exporter_source_up", `source="nvml"`))
-	})
-	if code, _, _ := p.get("/-/ready"); code != 200 {
-		t.Errorf("/-/ready responds %d", code)
-	}
-}
-
 func TestLibraryThatIsNotNVML(t *testing.T) {
 	t.Parallel()
 	m := node(t, twoGPUs, twoPods)
 	m.library = notNVML(t)
 	p := m.start()
 	p.until(t, "it serves", func(s series) error { return s.is(0, "gpu_exporter_source_up", `source="nvml"`) })
-	if code, body, _ := p.get("/"); code != 200 || !strings.Contains(body, "nvmlInit_v2") {
-		t.Errorf("the page does not say what the library lacks: %d\n%s", code, body)
+	for path, want := range map[string]struct {
+		code int
+		text string
+	}{"/": {200, "nvmlInit_v2"}, "/-/ready": {http.StatusServiceUnavailable, "driver"}, "/-/healthy": {200, ""}} {
+		if code, body, _ := p.get(path); code != want.code || !strings.Contains(body, want.text) {
+			t.Errorf("%s responds %d without %q:\n%s", path, code, want.text, body)
+		}
 	}
 }
 
@@ -448,126 +422,6 @@ func notNVML(t *testing.T) string {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
 	return library
-}
-
-func TestHungCallCostsOnlyItsGPU(t *testing.T) {
-	t.Parallel()
-	m := node(t, twoGPUs+"at 3s gpu 0 hang FieldValues\n", twoPods)
-	p := m.start()
-	p.until(t, "both are up", bothUp)
-	p.until(t, "the hung GPU is down, the other goes on", func(s series) error {
-		_, power := s.one("gpu_power_watts", GPUB)
-		return all(s.is(0, "gpu_device_up", GPUA), s.is(1, "gpu_device_up", GPUB), power, s.none("gpu_power_watts", GPUA),
-			s.is(1, "gpu_allocation_ratio", GPUA), s.is(1, "gpu_node_devices", `state="failed"`))
-	})
-	if n := m.control.Hanging(); n != 1 {
-		t.Errorf("%d calls hang on the GPU; a second one was started", n)
-	}
-	before := p.until(t, "a scrape", func(s series) error { _, err := s.one("gpu_observed_seconds_total", GPUB); return err })
-	p.until(t, "the other GPU's counters go on", func(s series) error {
-		was, _ := before.one("gpu_observed_seconds_total", GPUB)
-		if is, err := s.one("gpu_observed_seconds_total", GPUB); err != nil || is <= was {
-			return fmt.Errorf("observed %v, was %v: %w", is, was, err)
-		}
-		return nil
-	})
-	stopsAtOnce(t, p)
-}
-
-func TestLostGPUAndItsReturn(t *testing.T) {
-	t.Parallel()
-	m := node(t, twoGPUs+"at 3s gpu 0 xid 79\nat 3s gpu 0 lose\n", twoPods)
-	p := m.start()
-	p.until(t, "both are up", bothUp)
-	p.until(t, "the lost GPU keeps its state alone", func(s series) error {
-		_, info := s.one("gpu_info", GPUA)
-		return all(s.is(0, "gpu_device_up", GPUA), s.is(1, "gpu_device_up", GPUB), info, s.none("gpu_power_watts", GPUA),
-			s.none("gpu_busy_seconds_total", GPUA),
-			s.is(1, "gpu_allocation_ratio", GPUA), s.is(1, "gpu_xid_events_total", GPUA, `xid="79"`))
-	})
-}
-
-func TestReplacedDriverReexecutes(t *testing.T) {
-	t.Parallel()
-	// For the old library the kernel module is another release, until a new process maps the new one.
-	m := node(t, twoGPUs+"at 3s driver replace\n", twoPods)
-	p := m.start()
-	p.until(t, "both are up", bothUp)
-	pid := p.cmd.Process.Pid
-	p.until(t, "the re-execution is logged", func(series) error {
-		if !strings.Contains(p.said(), "re-executing") {
-			return errors.New(p.said())
-		}
-		return nil
-	})
-	p.until(t, "both are up again", bothUp)
-	if p.cmd.Process.Pid != pid {
-		t.Error("it is not the same process")
-	}
-}
-
-func TestDriverThatStaysOfAnotherRelease(t *testing.T) {
-	t.Parallel()
-	m := node(t, twoGPUs+"at 0s driver mismatch\n", twoPods)
-	p := m.start()
-	select {
-	case <-p.done:
-	case <-time.After(20 * time.Second):
-		t.Fatalf("it did not end:\n%s", p.said())
-	}
-	var exit *exec.ExitError
-	if !errors.As(p.err, &exit) || exit.ExitCode() != exitMismatch {
-		t.Errorf("it ended with %v, not exit code %d:\n%s", p.err, exitMismatch, p.said())
-	}
-}
-
-func TestOldDriversLackOnlyReadings(t *testing.T) {
-	t.Parallel()
-	m := node(t, strings.Replace(twoGPUs, "symbols R580", "symbols R470", 1), twoPods)
-	p := m.start()
-	p.until(t, "an R470 driver is read", func(s series) error {
-		_, total := s.one("gpu_memory_total_bytes", GPUA)
-		return all(bothUp(s), total, s.none("gpu_memory_reserved_bytes", GPUA))
-	})
-}
-
-func TestImplausibleValuesAreRejected(t *testing.T) {
-	t.Parallel()
-	m := node(t, twoGPUs+"at 2s gpu 0 UtilizationRates = gpu=808334905 memory=0\nat 2s gpu 0 Temperature[gpu] = 4000\n", twoPods)
-	p := m.start()
-	p.until(t, "counted, and absent", func(s series) error {
-		if len(s.match("gpu_exporter_rejected_values_total")) == 0 {
-			return errors.New("nothing was rejected")
-		}
-		for _, v := range s.match("gpu_utilization_ratio") {
-			if v > 1 {
-				return fmt.Errorf("a utilization of %v", v)
-			}
-		}
-		return all(s.none("gpu_temperature_celsius", GPUA, `sensor="gpu"`), s.is(1, "gpu_device_up", GPUA))
-	})
-}
-
-func TestKubeletThatRestarts(t *testing.T) {
-	t.Parallel()
-	m := node(t, twoGPUs, twoPods)
-	p := m.start()
-	p.until(t, "one is allocated", bothUp)
-	if err := m.kubelet.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	p.until(t, "the last answer stands, and the join says that it is down", func(s series) error {
-		return all(bothUp(s), s.is(0, "gpu_exporter_source_up", `source="podresources"`))
-	})
-	if err := m.kubelet.Restart(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
-	p.until(t, "the join is up again; an empty first answer freed nothing", func(s series) error {
-		if err := s.is(1, "gpu_allocation_ratio", GPUA); err != nil {
-			t.Errorf("an empty first answer was believed: %v", err)
-		}
-		return all(bothUp(s), s.is(1, "gpu_exporter_source_up", `source="podresources"`))
-	})
 }
 
 func TestSocketThatIsAbsentOrNone(t *testing.T) {
@@ -596,18 +450,6 @@ func TestSocketThatIsAbsentOrNone(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestUnknownIDIsCountedAndNamed(t *testing.T) {
-	t.Parallel()
-	m := node(t, twoGPUs, twoPods+"pod x/liar container c aliyun.com/gpu-mem=GPU-bbbbbbbb-0000-4000-8000-000000000000-_-1\npod x/odd "+
-		"container c nvidia.com/gpu=what-is-this\n")
-	p := m.start()
-	p.until(t, "neither is believed, and no GPU is known free", func(s series) error {
-		return all(s.is(1, "gpu_container_unresolved_devices", `pod="liar"`, `resource="aliyun_com_gpu_mem"`),
-			s.is(1, "gpu_container_unresolved_devices", `pod="odd"`),
-			s.is(1, "gpu_allocation_ratio", GPUA), s.none("gpu_allocation_ratio", GPUB), s.none("gpu_container_allocation_ratio", GPUB))
-	})
 }
 
 // Two containers share a GPU of 300 W: the GPU's power is there once, and its sum without any selector is 300.
@@ -651,73 +493,4 @@ func TestMemorySlicesBecomeShares(t *testing.T) {
 		}
 		return all(err, limitErr)
 	})
-}
-
-// An XID that arrives by NVML and by the kernel log is one; one that NVML never tells is counted from the log;
-// a line from before the start only sets the time of the last event.
-func TestXIDsOfBothSources(t *testing.T) {
-	t.Parallel()
-	// On a busy machine the exporter takes seconds to start, and what came before is not told to it.
-	m := node(t, twoGPUs+"at 8s gpu 0 xid 79\n", twoPods)
-	m.kmsg = filepath.Join(m.dir, "kmsg")
-	line := func(sequence int, text string) string {
-		var ts syscall.Timespec
-		const monotonic = 1 // CLOCK_MONOTONIC, by which the kernel stamps its lines
-		syscall.Syscall(syscall.SYS_CLOCK_GETTIME, monotonic, uintptr(unsafe.Pointer(&ts)), 0)
-		return fmt.Sprintf("4,%d,%d,-;%s\n", sequence, ts.Nano()/1000, text)
-	}
-	if err := os.WriteFile(m.kmsg, []byte(line(1, "NVRM: Xid (PCI:0000:2a:00): 94, pid=1, Contained ECC error")), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	p := m.start()
-	p.until(t, "the old line is a moment and no event", func(s series) error {
-		_, last := s.one("gpu_xid_last_timestamp_seconds", GPUB, `xid="94"`)
-		for _, v := range s.match("gpu_xid_events_total", `xid="94"`) {
-			if v != 0 {
-				return fmt.Errorf("counted %v times", v)
-			}
-		}
-		return all(bothUp(s), last)
-	})
-	p.until(t, "NVML tells", func(s series) error { return s.is(1, "gpu_xid_events_total", GPUA, `xid="79"`) })
-	log, err := os.OpenFile(m.kmsg, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	fmt.Fprint(log, line(2, "NVRM: Xid (PCI:0000:18:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."),
-		line(3, "NVRM: Xid (PCI:0000:2a:00): 119, pid=9, Timeout waiting for RPC from GSP!"))
-	p.until(t, "the log has another", func(s series) error {
-		return all(s.is(1, "gpu_xid_events_total", GPUB, `xid="119"`), s.is(1, "gpu_xid_events_total", GPUA, `xid="79"`),
-			s.is(1, "gpu_exporter_source_up", `source="kmsg"`))
-	})
-}
-
-// A change of the MIG mode waits until nobody holds the driver: the exporter lets go of it, says so, and
-// comes back.
-func TestMIGChangeIsNotBlocked(t *testing.T) {
-	t.Parallel()
-	m := node(t, twoGPUs+"at 3s gpu 1 mig pending on\nat 8s gpu 1 mig pending off\n", twoPods)
-	p := m.start()
-	p.until(t, "both are up", bothUp)
-	p.until(t, "NVML is shut down", func(s series) error {
-		if n := m.control.Sessions(); n != 0 {
-			return fmt.Errorf("%d sessions are open", n)
-		}
-		// A pause is no fault of a GPU.
-		return all(s.is(1, "gpu_exporter_paused", `reason="mig_change"`), s.is(0, "gpu_node_devices", `state="failed"`),
-			s.is(0, "gpu_node_devices", `state="missing"`))
-	})
-	for end := time.Now().Add(45 * time.Second); ; time.Sleep(200 * time.Millisecond) {
-		s, err := p.scrape()
-		if err == nil {
-			if err = all(bothUp(s), s.is(0, "gpu_exporter_paused", `reason="mig_change"`),
-				s.is(1, "gpu_exporter_source_up", `source="nvml"`)); err == nil {
-				return
-			}
-		}
-		if time.Now().After(end) {
-			t.Fatalf("it did not come back: %v", err)
-		}
-	}
 }
