@@ -2,7 +2,6 @@ package collector_test
 
 import (
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -100,38 +99,12 @@ func TestPromlintIsClean(t *testing.T) {
 	}
 }
 
-func TestFamiliesAreBuiltOncePerView(t *testing.T) {
-	v := catalogtest.FullView()
-	reads := 0
-	rows := []catalog.Family{{Name: "gpu_x", Type: catalog.Gauge, Help: "X.", Scope: catalog.ScopeNode, Stability: catalog.Stable,
-		Read: func(_ *gpu.View, emit catalog.Emit) { reads++; emit(1, "n") }}}
-	c := newCollector(t, func() *gpu.View { return v }, rows)
-	var wg sync.WaitGroup
-	for range 50 {
-		wg.Go(func() {
-			if _, err := c.Gather(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if reads != 1 {
-		t.Errorf("the row was read %d times for one view", reads)
-	}
-	v = catalogtest.FullView()
-	if _, err := c.Gather(); err != nil {
-		t.Fatal(err)
-	}
-	if reads != 2 {
-		t.Errorf("a new view was not rendered")
-	}
-}
-
 func TestBrokenSeriesCostOnlyThemselves(t *testing.T) {
 	row := func(name string, emit func(catalog.Emit)) catalog.Family {
-		return catalog.Family{Name: name, Type: catalog.Gauge, Help: "X.", Scope: catalog.ScopeNode, Stability: catalog.Stable,
-			Labels: []string{"a"},
-			Read:   func(_ *gpu.View, e catalog.Emit) { emit(e) }}
+		return catalog.Family{Name: name, Type: catalog.Gauge, Help: "X.", Scope: catalog.ScopeNode,
+			Stability: catalog.Stable,
+			Labels:    []string{"a"},
+			Read:      func(_ *gpu.View, e catalog.Emit) { emit(e) }}
 	}
 	c := newCollector(t, catalogtest.FullView, []catalog.Family{
 		row("gpu_twice", func(e catalog.Emit) { e(1, "n", "x"); e(2, "n", "x"); e(3, "n", "y") }),
@@ -157,7 +130,8 @@ gpu_twice{a="y",node="n"} 3
 }
 
 func TestNativeHistogramSpans(t *testing.T) {
-	rows := []catalog.Family{{Name: "gpu_h_seconds", Unit: "seconds", Type: catalog.Histogram, Help: "H.", Scope: catalog.ScopeNode,
+	rows := []catalog.Family{{Name: "gpu_h_seconds", Unit: "seconds", Type: catalog.Histogram, Help: "H.",
+		Scope:     catalog.ScopeNode,
 		Stability: catalog.Stable,
 		ReadHistogram: func(_ *gpu.View, emit catalog.EmitHistogram) {
 			emit(gpu.Histogram{Count: 10, Sum: 1.5, Zero: 1, Buckets: map[int]uint64{-5: 2, -4: 3, 7: 4}}, "n")

@@ -4,19 +4,15 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
-
-	dto "github.com/prometheus/client_model/go"
-
-	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
 
-// series caches the labels of the series of one row. Readers emit a node's series in the same order each time, so a
+// series caches the series of one row. Readers emit a node's series in the same order each time, so a
 // series mostly follows the same one as before.
 type series struct {
-	building uint64   // the rendering in progress
-	order    []*known // of the last rendering
+	building uint64   // the pass in progress
+	order    []*known // of the last pass
 	next     int      // in order: the expected one
-	now      []*known // of this rendering
+	now      []*known // of this pass
 	byValues map[uint64]*known
 	seed     maphash.Seed
 }
@@ -33,8 +29,9 @@ type known struct {
 // labels are the exposed labels of a series. Two series of a reader may share them, since bytes that are not UTF-8 are
 // all exposed as the same character: the second is then a duplicate.
 type labels struct {
-	pairs []*dto.LabelPair
-	stood uint64 // the last rendering that contained them
+	values []string
+	lines  [][]byte // row.lines; nil until the series is written
+	stood  uint64   // the last pass that contained them
 }
 
 // spareSeries is how many removed series a row caches in addition to as many as it has.
@@ -61,11 +58,11 @@ func (s *series) end() {
 	}
 }
 
-// labels returns the labels of a series in alphabetical order, and whether it is the first with them in this rendering.
-func (s *series) labels(r *row, shared pairs, values []string) ([]*dto.LabelPair, bool) {
+// labels returns the labels of a series, and whether it is the first with them in this pass.
+func (s *series) labels(values []string) (*labels, bool) {
 	k := s.find(values)
 	if k == nil {
-		k = s.learn(r, shared, values)
+		k = s.learn(values)
 	}
 	if k.labels.stood == s.building {
 		return nil, false
@@ -73,7 +70,7 @@ func (s *series) labels(r *row, shared pairs, values []string) ([]*dto.LabelPair
 	k.labels.stood = s.building
 	s.next = k.at + 1
 	s.now = append(s.now, k)
-	return k.labels.pairs, true
+	return k.labels, true
 }
 
 func (s *series) find(values []string) *known {
@@ -89,7 +86,7 @@ func (s *series) find(values []string) *known {
 }
 
 // learn adds a series to the cache.
-func (s *series) learn(r *row, shared pairs, values []string) *known {
+func (s *series) learn(values []string) *known {
 	exposed := make([]string, len(values))
 	for i, v := range values {
 		exposed[i] = strings.ToValidUTF8(v, "\uFFFD")
@@ -99,18 +96,13 @@ func (s *series) learn(r *row, shared pairs, values []string) *known {
 		// Its exposed values equal those of another series.
 		like := s.find(exposed)
 		if like == nil {
-			like = s.learn(r, shared, exposed)
+			like = s.learn(exposed)
 		}
 		k.like, k.labels = like, like.labels
 		s.keep(k)
 		return k
 	}
-	k.labels = &labels{pairs: make([]*dto.LabelPair, 0, len(values))}
-	for _, i := range r.order {
-		if values[i] != "" || r.Scope != catalog.ScopeCompat {
-			k.labels.pairs = append(k.labels.pairs, shared.pair(r.labels[i], k.values[i]))
-		}
-	}
+	k.labels = &labels{values: k.values}
 	s.keep(k)
 	return k
 }
@@ -132,38 +124,4 @@ func (s *series) hash(values []string) uint64 {
 		h.WriteByte(0xff)
 	}
 	return h.Sum64()
-}
-
-// pairs caches label pairs, which many series share.
-type pairs map[[2]string]*dto.LabelPair
-
-// maxPairs bounds the cache, which is cleared when it is full. A node of 16 GPUs and some hundred pods needs a few
-// thousand.
-const maxPairs = 65536
-
-func (p pairs) pair(name, value string) *dto.LabelPair {
-	key := [2]string{name, value}
-	if known, ok := p[key]; ok {
-		return known
-	}
-	made := &dto.LabelPair{Name: new(name), Value: new(value)}
-	p[key] = made
-	return made
-}
-
-func (p pairs) bound() {
-	if len(p) > maxPairs {
-		clear(p)
-	}
-}
-
-// row is a prepared catalog row.
-type row struct {
-	catalog.Family
-	labels []string
-	// order lists the positions of labels in alphabetical order.
-	order []int
-	typ   *dto.MetricType
-	help  *string
-	unit  *string
 }

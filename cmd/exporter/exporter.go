@@ -190,11 +190,12 @@ func (e *exporter) poll(ctx context.Context) {
 func (e *exporter) server(c *config) *http.Server {
 	var other *web.Compat
 	if e.compat != nil {
-		other = &web.Compat{Path: compat.Path, Name: c.compat, Metrics: e.compat.Transactional()}
+		other = &web.Compat{Path: compat.Path, Name: c.compat, Metrics: families{e.compat, nil}}
 	}
 	responses := prometheus.NewRegistry() // about the responses to scrapes
 	return web.NewServer(web.Options{Latest: e.sampler.Latest,
-		Metrics: families{e.metrics.Transactional(), e.processMetrics, responses}, Own: responses, Logger: c.logger,
+		Metrics: families{e.metrics, []prometheus.Gatherer{e.processMetrics, responses}}, Own: responses,
+		Logger:      c.logger,
 		MaxRequests: c.maxRequests, Compat: other,
 		Alive: func() error {
 			if age := time.Since(e.sampler.Latest().At); age > e.maxAge {
@@ -204,23 +205,33 @@ func (e *exporter) server(c *config) *http.Server {
 		}})
 }
 
-// families gathers a scrape, in the order of the families' names.
+// families is the page of metrics; its text is in the order of the families' names.
 type families struct {
-	view           prometheus.TransactionalGatherer // catalog rows
-	processMetrics prometheus.Gatherer              // process_* and go_*
-	responses      prometheus.Gatherer              // promhttp_*
+	*collector.Collector
+	more []prometheus.Gatherer // process_* and go_*, and promhttp_*
 }
 
-// Gather implements prometheus.TransactionalGatherer. The families are shared; only the list is new.
-func (f families) Gather() (_ []*dto.MetricFamily, done func(), err error) {
-	view, done, err := f.view.Gather()
-	all, errs := slices.Clone(view), []error{err}
-	for _, g := range []prometheus.Gatherer{f.processMetrics, f.responses} {
-		more, err := g.Gather()
-		all, errs = append(all, more...), append(errs, err)
+func (f families) others() (all []*dto.MetricFamily, err error) {
+	for _, g := range f.more {
+		more, failed := g.Gather()
+		all, err = append(all, more...), errors.Join(err, failed)
 	}
 	slices.SortFunc(all, func(x, y *dto.MetricFamily) int { return cmp.Compare(x.GetName(), y.GetName()) })
-	return all, done, errors.Join(errs...)
+	return all, err
+}
+
+// Gather implements prometheus.Gatherer.
+func (f families) Gather() ([]*dto.MetricFamily, error) {
+	all, err := f.Collector.Gather()
+	more, failed := f.others()
+	return append(all, more...), errors.Join(err, failed)
+}
+
+// AppendText implements web.Metrics.
+func (f families) AppendText(page []byte, openMetrics bool) ([]byte, error) {
+	more, failed := f.others()
+	page, err := f.Collector.AppendText(page, openMetrics, more)
+	return page, errors.Join(err, failed)
 }
 
 // features returns what works here, and how to enable the rest.

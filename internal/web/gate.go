@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"runtime"
 	"sync"
 	"time"
 
@@ -15,13 +14,10 @@ import (
 // gate limits concurrent requests. A response counts until its last byte is sent, because it occupies memory until
 // then.
 // One client address gets at most half of the requests, so that a client that does not read cannot lock out the others.
-// Requests over the limit wait for maxWait, then get status 503. No more responses are rendered at once than there are
-// processors.
+// Requests over the limit wait for maxWait, then get status 503.
 type gate struct {
-	max       int
-	requests  *semaphore.Weighted
-	rendering *semaphore.Weighted
-	responses sync.Pool // of *response
+	max      int
+	requests *semaphore.Weighted
 
 	mu      sync.Mutex
 	clients map[string]*client
@@ -38,11 +34,9 @@ const maxWait = 3 * time.Second
 
 func newGate(maxRequests int) *gate {
 	return &gate{
-		max:       maxRequests,
-		requests:  semaphore.NewWeighted(int64(maxRequests)),
-		rendering: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))),
-		responses: sync.Pool{New: func() any { return newResponse() }},
-		clients:   map[string]*client{},
+		max:      maxRequests,
+		requests: semaphore.NewWeighted(int64(maxRequests)),
+		clients:  map[string]*client{},
 	}
 }
 
@@ -84,32 +78,19 @@ func (g *gate) enter(ctx context.Context, address string) (leave func(), ok bool
 	}, true
 }
 
-// around has next render into a buffer and sends it in one write: a page sent in many small chunks may wait 40 ms for a
-// delayed acknowledgement.
-func (g *gate) around(next http.Handler) http.Handler {
+// limit has next serve the requests within the limits.
+func (g *gate) limit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		leave, ok := g.enter(r.Context(), addressOf(r.RemoteAddr))
 		if !ok {
 			text := fmt.Sprintf("too many concurrent requests: the limit is %d, %d per client address; see "+
-				"--web.max-requests",
-				g.max, g.perClient())
+				"--web.max-requests", g.max, g.perClient())
 			http.Error(w, text, http.StatusServiceUnavailable)
 			return
 		}
 		defer leave()
 		defer serving(r.Context())()
-		if g.rendering.Acquire(r.Context(), 1) != nil {
-			return // the client has disconnected
-		}
-		b := g.responses.Get().(*response)
-		defer g.responses.Put(b)
-		func() {
-			defer g.rendering.Release(1)
-			b.begin(w, r)
-			next.ServeHTTP(b, r)
-			b.end()
-		}()
-		b.send()
+		next.ServeHTTP(w, r)
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
 	toolkit "github.com/prometheus/exporter-toolkit/web"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -29,7 +30,7 @@ type Options struct {
 	// Latest returns the view to show; cheap and safe for concurrent use.
 	Latest func() *gpu.View
 	// Metrics is the source of /metrics.
-	Metrics prometheus.TransactionalGatherer
+	Metrics Metrics
 	// Own registers the handler's own metrics.
 	Own prometheus.Registerer
 	// Alive returns an error if the polling loop has stopped.
@@ -47,7 +48,7 @@ type Compat struct {
 	Path string // such as /metrics/dcgm
 	// Name is the other exporter, for the link on the page.
 	Name    string
-	Metrics prometheus.TransactionalGatherer
+	Metrics Metrics
 }
 
 // Limits of the time and memory that a client may use.
@@ -62,23 +63,18 @@ const (
 func NewServer(o Options) *http.Server {
 	mux := http.NewServeMux()
 	metrics := newGate(o.MaxRequests) // the page has its own, so that its readers delay no scrape
-	options := promhttp.HandlerOpts{
-		ErrorLog:           slog.NewLogLogger(o.Logger.Handler(), slog.LevelError),
-		ErrorHandling:      promhttp.ContinueOnError,
-		DisableCompression: true, // the gate compresses
-	}
 	link := nodeLink{}
 	if c := o.Compat; c != nil {
 		link = nodeLink{Path: strings.TrimPrefix(c.Path, "/"), Name: c.Name}
 		// No OpenMetrics, which would append _total to the other exporter's counters.
-		mux.Handle("GET "+c.Path, metrics.around(promhttp.HandlerForTransactional(c.Metrics, options)))
+		mux.Handle("GET "+c.Path, metrics.limit(newExposition(o.Latest, c.Metrics, prometheus.NewRegistry(), o.Logger,
+			expfmt.DefaultAcceptedFormats())))
 	}
-	options.Registry, options.EnableOpenMetrics = o.Own, true
-	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(o.Own,
-		metrics.around(promhttp.HandlerForTransactional(o.Metrics, options))))
+	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(o.Own, metrics.limit(newExposition(o.Latest, o.Metrics,
+		o.Own, o.Logger, expfmt.DefaultOpenMetricsAcceptedFormats()))))
 	mux.HandleFunc("GET /-/healthy", healthy(o.Alive))
 	mux.HandleFunc("GET /-/ready", ready(o.Latest))
-	mux.Handle("GET /{$}", newGate(o.MaxRequests).around(page(o.Latest, link, o.Logger)))
+	mux.Handle("GET /{$}", newGate(o.MaxRequests).limit(buffered(page(o.Latest, link, o.Logger))))
 	return &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: headerTimeout,

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"log/slog"
@@ -12,17 +13,35 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
 	toolkit "github.com/prometheus/exporter-toolkit/web"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
+// metricsOf is a registry as a page.
+type metricsOf struct{ prometheus.Gatherer }
+
+func (m metricsOf) AppendText(page []byte, openMetrics bool) ([]byte, error) {
+	families, err := m.Gather()
+	b, format := bytes.NewBuffer(page), expfmt.FmtText
+	if openMetrics {
+		format = expfmt.FmtOpenMetrics_1_0_0
+	}
+	e := expfmt.NewEncoder(b, format)
+	for _, f := range families {
+		err = errors.Join(err, e.Encode(f))
+	}
+	return b.Bytes(), errors.Join(err, e.(expfmt.Closer).Close())
+}
+
 func serve(t *testing.T, view *gpu.View, alive error) *httptest.Server {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	s := NewServer(Options{Latest: func() *gpu.View { return view }, Metrics: prometheus.ToTransactionalGatherer(registry),
-		Own: registry, MaxRequests: 4, Alive: func() error { return alive }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s := NewServer(Options{Latest: func() *gpu.View { return view }, Metrics: metricsOf{registry},
+		Own: registry, MaxRequests: 4, Alive: func() error { return alive },
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	ts := httptest.NewServer(s.Handler)
 	t.Cleanup(ts.Close)
 	return ts
@@ -48,7 +67,8 @@ func TestPageShowsTheNode(t *testing.T) {
 	if res.StatusCode != 200 || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/html") {
 		t.Fatalf("%s, %s", res.Status, res.Header.Get("Content-Type"))
 	}
-	for _, want := range []string{"node-1", "580.105.08", "NVIDIA H100 80GB HBM3", "ml/train-0", "web/serve-0", "1g.10gb",
+	for _, want := range []string{"node-1", "580.105.08", "NVIDIA H100 80GB HBM3", "ml/train-0", "web/serve-0",
+		"1g.10gb",
 		"lost: fell off the bus", "60\u00a0%", "300 W", "aliyun.com/gpu-mem", "Set hostPID: true.",
 		"also visible in <code>web/serve-0 api</code>"} {
 		if !strings.Contains(body, want) {
@@ -78,7 +98,8 @@ func TestPageEscapesHostileNames(t *testing.T) {
 }
 
 func TestPageWithoutAnything(t *testing.T) {
-	for name, v := range map[string]*gpu.View{"nil": nil, "no driver": {Node: "n", Notes: []string{"No NVIDIA driver yet: install it."}}} {
+	for name, v := range map[string]*gpu.View{"nil": nil,
+		"no driver": {Node: "n", Notes: []string{"No NVIDIA driver yet: install it."}}} {
 		res, body := get(t, serve(t, v, nil), "/")
 		if res.StatusCode != 200 || !strings.Contains(body, "No driver") {
 			t.Errorf("%s: %s\n%s", name, res.Status, body)
@@ -115,7 +136,8 @@ func TestOtherPathsAndMethods(t *testing.T) {
 		t.Errorf("an unknown path: %s", res.Status)
 	}
 	for _, path := range []string{"/", "/metrics", "/-/healthy", "/-/ready"} {
-		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodTrace, http.MethodOptions, "GIMME"} {
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodTrace,
+			http.MethodOptions, "GIMME"} {
 			req, err := http.NewRequest(method, ts.URL+path, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -147,8 +169,10 @@ func TestConfigurationErrorIsOneLine(t *testing.T) {
 func TestGPUsWithTheSameLacksAreOneLine(t *testing.T) {
 	v := catalogtest.FullView()
 	lacks := []string{"fan_speed", "power_module"}
-	v.NotOffered = []gpu.NotOffered{{GPU: v.GPUs[0].UUID, Readings: lacks}, {GPU: v.GPUs[1].UUID, Readings: lacks}, {GPU: v.GPUs[2].UUID}}
-	if _, body := get(t, serve(t, v, nil), "/"); !strings.Contains(body, `GPU 0, 1: <span class="dim">fan_speed, power_module</span>`) {
+	v.NotOffered = []gpu.NotOffered{{GPU: v.GPUs[0].UUID, Readings: lacks}, {GPU: v.GPUs[1].UUID, Readings: lacks},
+		{GPU: v.GPUs[2].UUID}}
+	if _, body := get(t, serve(t, v, nil), "/"); !strings.Contains(body,
+		`GPU 0, 1: <span class="dim">fan_speed, power_module</span>`) {
 		t.Error("the two GPUs are not one line")
 	}
 }
@@ -160,11 +184,13 @@ func TestUsersWithoutAllocation(t *testing.T) {
 	uuid := v.GPUs[0].UUID
 	v.Containers[0].Mismatch = nil // the GPU is allocated to it
 	user := func(namespace, pod, name string, mismatch ...string) gpu.ContainerGPU {
-		return gpu.ContainerGPU{Container: gpu.Container{Namespace: namespace, Pod: pod, Name: name}, GPU: uuid, Mismatch: mismatch}
+		return gpu.ContainerGPU{Container: gpu.Container{Namespace: namespace, Pod: pod, Name: name}, GPU: uuid,
+			Mismatch: mismatch}
 	}
 	stray, ended := user("ml", "stray-0", "sh", "used_not_allocated"), user("ml", "ended-0", "sh", "used_not_allocated")
 	stray.Memory, ended.Ended = gpu.Some(gpu.Bytes(3<<30)), true
-	v.Containers = append(v.Containers, stray, user("ml", "other-0", "sh", "used_other_gpu"), user("", "docker/<b>web", ""), ended)
+	v.Containers = append(v.Containers, stray, user("ml", "other-0", "sh", "used_other_gpu"),
+		user("", "docker/<b>web", ""), ended)
 	_, body := get(t, serve(t, v, nil), "/")
 	for _, want := range []string{
 		`<span class="warn">used by</span> <code>ml/stray-0</code> <span class="dim">sh</span><br>` +
@@ -181,7 +207,8 @@ func TestUsersWithoutAllocation(t *testing.T) {
 		t.Errorf("users: %s", body)
 	}
 	v.Containers, v.Features = nil, nil
-	if _, body := get(t, serve(t, v, nil), "/"); strings.Contains(body, "used by") || strings.Contains(body, "Disabled") {
+	if _, body := get(t, serve(t, v, nil), "/"); strings.Contains(body, "used by") ||
+		strings.Contains(body, "Disabled") {
 		t.Error("a mismatch or a disabled feature is shown that does not exist")
 	}
 }
@@ -190,8 +217,8 @@ func TestCompatPageIsLinked(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "OTHER"}, func() float64 { return 1 }))
 	own := prometheus.NewRegistry()
-	s := NewServer(Options{Latest: catalogtest.FullView, Metrics: prometheus.ToTransactionalGatherer(own), Own: own, MaxRequests: 4,
-		Compat: &Compat{Path: "/metrics/other", Name: "another 1.0", Metrics: prometheus.ToTransactionalGatherer(registry)},
+	s := NewServer(Options{Latest: catalogtest.FullView, Metrics: metricsOf{own}, Own: own, MaxRequests: 4,
+		Compat: &Compat{Path: "/metrics/other", Name: "another 1.0", Metrics: metricsOf{registry}},
 		Alive:  func() error { return nil }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	ts := httptest.NewServer(s.Handler)
 	t.Cleanup(ts.Close)

@@ -36,6 +36,7 @@ type Server struct {
 type renderer struct {
 	view      *gpu.View
 	collector *collector.Collector
+	page      []byte
 }
 
 // NewServer returns a server of the fleet as it is at now.
@@ -76,27 +77,14 @@ func (s *Server) node(w http.ResponseWriter, r *http.Request) {
 	d := <-s.renderers
 	defer func() { s.renderers <- d }()
 	d.view = view
-	families, done, err := d.collector.Transactional().Gather()
-	defer done()
-	if err != nil {
+	format := expfmt.NegotiateAccept(r.Header, expfmt.FmtOpenMetrics_1_0_0, expfmt.FmtText)
+	page, err := d.collector.AppendText(d.page[:0], format.FormatType() == expfmt.TypeOpenMetrics, nil)
+	if d.page = page; err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
 	w.Header().Set("Content-Type", string(format))
-	out := bufio.NewWriterSize(w, 64<<10)
-	enc := expfmt.NewEncoder(out, format)
-	for _, f := range families {
-		if enc.Encode(f) != nil {
-			return // the client disconnected
-		}
-	}
-	if c, ok := enc.(expfmt.Closer); ok {
-		if c.Close() != nil {
-			return
-		}
-	}
-	_ = out.Flush() // fails if the client disconnected
+	_, _ = w.Write(page) // the client may have disconnected
 }
 
 // kube serves the objects of a cluster, or of all.

@@ -181,7 +181,7 @@ func (c config) measure(ctx context.Context, trees []*tree) error {
 
 // goBenchmarks runs the Go benchmarks that the page shows.
 func goBenchmarks(ctx context.Context, t *tree) error {
-	for pkg, pattern := range map[string]string{"./collector": "^Benchmark(Scrape|Foreign)$",
+	for pkg, pattern := range map[string]string{"./internal/web": "^BenchmarkScrape$",
 		"./internal/account": "^BenchmarkAdvance$",
 		"./internal/sampler": "^BenchmarkStep$"} {
 		cmd := exec.CommandContext(ctx, "go", "test", pkg, "-run", "^$", "-bench", pattern, "-benchmem", "-count=5",

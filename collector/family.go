@@ -1,0 +1,111 @@
+package collector
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// row is a prepared catalog row.
+type row struct {
+	catalog.Family
+	labels []string
+	order  []int // positions of labels in alphabetical order
+	help   string
+	typ    dto.MetricType
+	head   struct{ text, openMetrics []byte } // comment lines
+}
+
+func prepare(f catalog.Family) row {
+	r := row{Family: f, labels: f.AllLabels()}
+	for i := range r.labels {
+		r.order = append(r.order, i)
+	}
+	sort.Slice(r.order, func(i, j int) bool { return r.labels[r.order[i]] < r.labels[r.order[j]] })
+	r.help = f.HelpText()
+	switch f.Type {
+	case catalog.Counter:
+		r.typ = dto.MetricType_COUNTER
+	case catalog.Histogram:
+		r.typ = dto.MetricType_HISTOGRAM
+	default:
+		r.typ = dto.MetricType_GAUGE
+	}
+	return r
+}
+
+// with returns the row's family with these series.
+func (r *row) with(metrics ...*dto.Metric) *dto.MetricFamily {
+	f := &dto.MetricFamily{Name: &r.Name, Help: &r.help, Type: &r.typ, Metric: metrics}
+	if r.Unit != "" {
+		f.Unit = &r.Unit
+	}
+	return f
+}
+
+func (r *row) metric(l *labels, value float64) *dto.Metric {
+	if r.Type == catalog.Counter {
+		return &dto.Metric{Label: r.pairs(l), Counter: &dto.Counter{Value: &value}}
+	}
+	return &dto.Metric{Label: r.pairs(l), Gauge: &dto.Gauge{Value: &value}}
+}
+
+// pairs returns the labels of a series in alphabetical order.
+func (r *row) pairs(l *labels) []*dto.LabelPair {
+	out, pairs := make([]*dto.LabelPair, 0, len(l.values)), make([]dto.LabelPair, len(l.values))
+	for n, i := range r.order {
+		if l.values[i] != "" || r.Scope != catalog.ScopeCompat {
+			pairs[n].Name, pairs[n].Value = &r.labels[i], &l.values[i]
+			out = append(out, &pairs[n])
+		}
+	}
+	return out
+}
+
+// read reads the row's series from a View. The error names a series that must not be exposed: one with a wrong number
+// of
+// labels, or a duplicate.
+func (r *row) read(s *series, view *gpu.View, value func(*labels, float64),
+	of func(*labels, gpu.Histogram)) (broken error) {
+	find := func(values []string) (*labels, bool) {
+		if len(values) != len(r.labels) {
+			broken = fmt.Errorf("%s has %d label values for %d labels", r.Name, len(values), len(r.labels))
+			return nil, false
+		}
+		l, once := s.labels(values)
+		if !once {
+			broken = fmt.Errorf("duplicate series of %s: %s", r.Name, strings.Join(values, ", "))
+		}
+		return l, once
+	}
+	if r.ReadHistogram != nil {
+		r.ReadHistogram(view, func(h gpu.Histogram, values ...string) {
+			if l, ok := find(values); ok {
+				of(l, h)
+			}
+		})
+		return broken
+	}
+	r.Read(view, func(v float64, values ...string) {
+		if l, ok := find(values); ok {
+			value(l, v)
+		}
+	})
+	return broken
+}
+
+// family returns the row's family for a View.
+func (r *row) family(s *series, view *gpu.View) (*dto.MetricFamily, error) {
+	f := r.with()
+	err := r.read(s, view,
+		func(l *labels, v float64) { f.Metric = append(f.Metric, r.metric(l, v)) },
+		func(l *labels, h gpu.Histogram) {
+			f.Metric = append(f.Metric, &dto.Metric{Label: r.pairs(l), Histogram: histogram(h)})
+		})
+	return f, err
+}

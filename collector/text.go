@@ -1,0 +1,135 @@
+package collector
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// AppendText appends a page in the Prometheus text format, or OpenMetrics 1.0, as expfmt writes it: the families of the
+// latest View and more, both in the order of names. The error is Gather's; the page is complete but for the series that
+// it names.
+func (c *Collector) AppendText(page []byte, openMetrics bool, more []*dto.MetricFamily) ([]byte, error) {
+	var errs []error
+	upTo := func(name string) {
+		for len(more) > 0 && (name == "" || more[0].GetName() < name) {
+			var err error
+			if page, err = appendFamily(page, openMetrics, more[0]); err != nil {
+				errs = append(errs, err)
+			}
+			more = more[1:]
+		}
+	}
+	err := c.each(func(r *row, s *series, view *gpu.View) (err error) {
+		upTo(r.Name)
+		page, err = r.append(page, openMetrics, s, view)
+		return err
+	})
+	upTo("")
+	if openMetrics {
+		page = append(page, "# EOF\n"...)
+	}
+	return page, errors.Join(append(errs, err)...)
+}
+
+func appendFamily(page []byte, openMetrics bool, f *dto.MetricFamily) (_ []byte, err error) {
+	b := bytes.NewBuffer(page)
+	if openMetrics {
+		_, err = expfmt.MetricFamilyToOpenMetrics(b, f)
+	} else {
+		_, err = expfmt.MetricFamilyToText(b, f)
+	}
+	return b.Bytes(), err
+}
+
+// append appends the row's family for a View.
+func (r *row) append(page []byte, openMetrics bool, s *series, view *gpu.View) ([]byte, error) {
+	head, appendValue := &r.head.text, appendFloat
+	appendCount := func(page []byte, n uint64) []byte { return appendFloat(page, float64(n)) }
+	if openMetrics {
+		head, appendValue = &r.head.openMetrics, appendOpenMetricsFloat
+		appendCount = func(page []byte, n uint64) []byte { return strconv.AppendUint(page, n, 10) }
+	}
+	first := true
+	begin := func(l *labels) {
+		if l.lines == nil {
+			l.lines = r.lines(l)
+		}
+		if first {
+			if *head == nil {
+				*head = r.comments(openMetrics)
+			}
+			page, first = append(page, *head...), false
+		}
+		page = append(page, l.lines[0]...)
+	}
+	err := r.read(s, view, func(l *labels, v float64) {
+		begin(l)
+		page = append(appendValue(page, v), '\n')
+	}, func(l *labels, h gpu.Histogram) { // native buckets do not exist in text
+		begin(l)
+		page = append(appendCount(page, h.Count), l.lines[1]...)
+		page = append(appendValue(page, h.Sum), l.lines[2]...)
+		page = append(appendCount(page, h.Count), '\n')
+	})
+	return page, err
+}
+
+// example returns the lines of a family of one series, of which all values are 0, as expfmt writes them.
+func (r *row) example(openMetrics bool, l *labels) [][]byte {
+	m := r.metric(l, 0)
+	if r.Type == catalog.Histogram {
+		m = &dto.Metric{Label: r.pairs(l), Histogram: &dto.Histogram{SampleCount: new(uint64), SampleSum: new(float64)}}
+	}
+	page, _ := appendFamily(nil, openMetrics, r.with(m)) // a row has a name and a type: never an error
+	return bytes.SplitAfter(page[:len(page)-1], []byte("\n"))
+}
+
+// comments returns the comment lines of the family.
+func (r *row) comments(openMetrics bool) (head []byte) {
+	for _, line := range r.example(openMetrics, &labels{values: make([]string, len(r.labels))}) {
+		if line[0] == '#' {
+			head = append(head, line...)
+		}
+	}
+	return head
+}
+
+// lines returns the text of a series before each of its values.
+func (r *row) lines(l *labels) (lines [][]byte) {
+	var before []byte
+	for _, line := range r.example(false, l) {
+		if line[0] != '#' {
+			value := bytes.LastIndexByte(line, ' ') + 1
+			lines = append(lines, slices.Concat(before, line[:value]))
+			before = []byte("\n")
+		}
+	}
+	return lines
+}
+
+// appendFloat appends a value as the text format has it.
+func appendFloat(b []byte, v float64) []byte {
+	if v == math.Trunc(v) && math.Abs(v) < 1e6 { // faster, and equal
+		return strconv.AppendInt(b, int64(v), 10)
+	}
+	return strconv.AppendFloat(b, v, 'g', -1, 64)
+}
+
+// appendOpenMetricsFloat appends a value as OpenMetrics has it, where 1 is 1.0.
+func appendOpenMetricsFloat(b []byte, v float64) []byte {
+	at := len(b)
+	b = appendFloat(b, v)
+	if bytes.ContainsAny(b[at:], ".eNI") {
+		return b
+	}
+	return append(b, ".0"...)
+}
