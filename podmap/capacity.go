@@ -45,7 +45,7 @@ func (t idTable) capacity(list *podresources.Devices, before capacity) capacity 
 		parser := t.Plugin(ids.Resource)
 		for _, id := range ids.Whole {
 			p := parser.Parse(id)
-			if ignored(p.Class) || p.Ref.MaybeForeign {
+			if p.Class != deviceid.Direct && p.Class != deviceid.Opaque || p.Ref.MaybeForeign {
 				continue
 			}
 			c.devices[ids.Resource]++

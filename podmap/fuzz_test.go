@@ -63,7 +63,7 @@ func FuzzResolve(f *testing.F) {
 		words := map[string]string{k1: v1, k2: v2}
 		c := &sharingCase{lists: schemeResources, links: map[string]string{}}
 		table := idTable{seed: maphash.MakeSeed()}
-		list := client.NewList(table.filter())
+		list := client.NewList(table.filter(true))
 		if err := list.Decode(encode(c.list())); err != nil {
 			t.Fatal(err)
 		}
@@ -76,6 +76,7 @@ func FuzzResolve(f *testing.F) {
 				r.entries[key] = entry
 			}
 		}
+		r.addReceived()
 		var metas []map[string]any
 		for name := range r.order {
 			metas = append(metas, map[string]any{"metadata": map[string]any{"namespace": name.Namespace, "name": name.Pod, "uid": "u",
@@ -129,22 +130,27 @@ func FuzzDeviceID(f *testing.F) {
 			t.Skip() // the encoder takes no such text; FuzzDecode does
 		}
 		table := idTable{deviceid.Table{Direct: []string{"mine.example/gpu"}}, maphash.MakeSeed()}
-		list := client.NewList(table.filter())
+		list := client.NewList(table.filter(true))
+		driver := resource // has no slash
+		if strings.Contains(resource, "/") {
+			driver = "cpu.example.com"
+		}
 		if err := list.Decode(encode(&podresources.ListPodResourcesResponse{
 			PodResources: []*podresources.PodResources{{Namespace: "n", Name: "p", Containers: []*podresources.ContainerResources{
 				{Name: "a", Devices: []*podresources.ContainerDevices{{ResourceName: resource, DeviceIds: []string{id, id}}},
 					DynamicResources: []*podresources.DynamicResource{{ClaimName: "c", ClaimResources: []*podresources.ClaimResource{
-						{DriverName: resource, DeviceName: id}}}}},
+						{DriverName: driver, DeviceName: id}}}}},
 				{Name: "b", Devices: []*podresources.ContainerDevices{{ResourceName: resource, DeviceIds: []string{id}}}},
 			}}}})); err != nil {
 			t.Skip(err)
 		}
-		able := client.NewDevices(table.filter())
+		able := client.NewDevices(table.filter(false))
 		if err := able.Decode(encode(&podresources.AllocatableResourcesResponse{Devices: []*podresources.ContainerDevices{
 			{ResourceName: resource, DeviceIds: []string{id}}}})); err != nil {
 			t.Skip(err)
 		}
 		r := snapshot{response: table.parse(list), capacity: table.capacity(able, capacity{})}
+		r.addReceived()
 		h := r.allocations(inv, nil, nil)
 		shares := map[gpu.UUID]float64{}
 		for _, a := range h.List {
@@ -158,7 +164,7 @@ func FuzzDeviceID(f *testing.F) {
 				}
 			}
 			shares[a.GPU+a.Instance] += float64(a.Share.Or(0))
-			if !strings.Contains(resource, "nvidia.com") && resource != "k8s.amazonaws.com/vgpu" &&
+			if a.Resource == resource && a.Resource != driver && !strings.Contains(resource, "nvidia.com") && resource != "k8s.amazonaws.com/vgpu" &&
 				resource != "deepomatic.com/shared-gpu" && resource != "mine.example/gpu" {
 				t.Fatalf("%s %q is direct", resource, id)
 			}

@@ -66,7 +66,7 @@ type Options struct {
 	API *source.APIOptions
 	// PodLabels are the labels of pods in gpu.PodMeta.
 	PodLabels []string
-	// DRACheckpoint is the path of the checkpoint of NVIDIA's DRA driver, which has the MIG devices that the driver
+	// DRACheckpoint is the path of the checkpoint of a DRA driver, which has the MIG devices that the driver
 	// creates, shares of claims and administrators' claims; empty: not read.
 	DRACheckpoint string
 	// Logger gets changes of health, and unknown IDs once. The default discards.
@@ -229,7 +229,7 @@ func (m *Map) Poll(ctx context.Context) error {
 	m.polling.Lock()
 	defer m.polling.Unlock()
 	start := m.options.Clock()
-	list := podresources.NewList(m.table.filter())
+	list := podresources.NewList(m.table.filter(true))
 	err := m.call(ctx, func(ctx context.Context) error { return m.kubelet.List(ctx, list) })
 	if ctx.Err() != nil {
 		return ctx.Err() // the end of this program is no failure of the kubelet
@@ -248,7 +248,7 @@ func (m *Map) Poll(ctx context.Context) error {
 		return nil
 	}
 	// After the list, so that what is allocated was allocatable.
-	capacity := podresources.NewDevices(m.table.filter())
+	capacity := podresources.NewDevices(m.table.filter(false))
 	err = m.call(ctx, func(ctx context.Context) error { return m.kubelet.Allocatable(ctx, capacity) })
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -363,6 +363,7 @@ func (m *Map) addCheckpoints(next, before *snapshot) {
 		}
 		next.settle(before)
 	}
+	next.addReceived()
 	if m.dra != nil {
 		if next.prepared = m.dra.Value(); next.prepared == nil && before != nil && m.dra.Fresh() {
 			next.prepared = before.prepared

@@ -69,7 +69,8 @@ func encode(m proto.Message) mem.BufferSlice {
 	return mem.BufferSlice{mem.SliceBuffer(b)}
 }
 
-// pods builds a List of lines "namespace/pod/container resource=id,id" and "… driver:claim=device".
+// pods builds a List of lines "namespace/pod/container resource=id,id" and
+// "… driver:claim=device@share^CDI name".
 func pods(lines ...string) *podresources.ListPodResourcesResponse {
 	out := &podresources.ListPodResourcesResponse{}
 	for _, line := range lines {
@@ -82,6 +83,10 @@ func pods(lines ...string) *podresources.ListPodResourcesResponse {
 				d := &podresources.DynamicResource{ClaimName: claim, ClaimNamespace: names[0]}
 				for _, id := range strings.Split(ids, ",") {
 					r := &podresources.ClaimResource{DriverName: driver, PoolName: "node", DeviceName: id}
+					if name, cdi, ok := strings.Cut(id, "^"); ok {
+						id, r.DeviceName = name, name
+						r.CdiDevices = []*podresources.CDIDevice{{Name: cdi}}
+					}
 					if name, share, ok := strings.Cut(id, "@"); ok {
 						r.DeviceName, r.ShareId = name, &share
 					}
@@ -563,7 +568,7 @@ func TestUnrecognizedIDsAreLoggedOnce(t *testing.T) {
 	want := []Unrecognized{
 		{Resource: "aliyun.com/gpu-mem", Scheme: "aliyun gpushare", Shape: "GPU-#-#-#-#-#-_-#", Hint: got[0].Hint, Devices: 1},
 		{Resource: "example.com/gpu", Scheme: "unlisted", Shape: "GPU-#-#-#-#-#", Hint: got[1].Hint, Devices: 1},
-		{Resource: "nvidia.com/gpu", Shape: "what-#", Devices: 3},
+		{Resource: "nvidia.com/gpu", Scheme: "unlisted", Shape: "what-#", Hint: got[1].Hint, Devices: 3},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)

@@ -36,7 +36,7 @@ func (s *snapshot) resolver(inv *gpu.Inventory, pods *source.Pods) *resolver {
 	r := &resolver{snapshot: s, inv: inv, pods: pods}
 	for i := range s.direct {
 		// A claim with administrator access observes the device, which is not allocated to it.
-		if c := s.claim(&s.direct[i]); c == nil || !c.Admin[s.direct[i].id] {
+		if c := s.claim(&s.direct[i]); c == nil || !c.Admin {
 			r.direct = append(r.direct, s.direct[i])
 		}
 	}
@@ -58,7 +58,7 @@ func (r *resolver) resolve() []resolution {
 		}
 		out = append(out, found)
 	}
-	requests := r.requests(r.pods)
+	requests := r.requests(r.inv, r.pods)
 	for i := range requests {
 		out = append(out, r.resolveOpaque(&r.opaque[i], &requests[i]))
 	}
@@ -71,11 +71,11 @@ func (r *resolver) resolveDirect(d *directID) resolution {
 	out := resolution{container: d.container, resource: d.resource, since: d.since, source: gpu.SourcePodResources}
 	targets, elsewhere := deviceid.Locate(r.inv, d.ref)
 	if c := r.claim(d); c != nil {
-		if recorded, ok := deviceid.ParseNVML(c.UUIDs[d.id]); ok {
+		if recorded, ok := deviceid.ParseNVML(c.UUID); ok {
 			better, away := deviceid.Locate(r.inv, recorded)
 			switch {
 			case len(better) == 0:
-				elsewhere = elsewhere && away
+				elsewhere = away && (elsewhere || d.unnamed)
 			case !slices.Equal(targets, better):
 				targets, out.source = better, gpu.SourceDRA
 			}
@@ -168,8 +168,11 @@ func (r *resolver) resolvePods() (out []resolution, members map[gpu.PodName][]me
 	}
 	places, joined := map[group][]gpu.PodName{}, map[group][]member{}
 	listed := map[gpu.PodName]bool{} // with devices
-	for _, key := range r.keys {
-		listed[key.container.PodName()] = true
+	for i := range r.direct {
+		listed[r.direct[i].container.PodName()] = true
+	}
+	for i := range r.opaque {
+		listed[r.opaque[i].container.PodName()] = true
 	}
 	for _, name := range r.pods.Names() {
 		meta := r.metadata(r.pods, name)

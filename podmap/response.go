@@ -18,7 +18,11 @@ type response struct {
 	pods   int // with GPUs or without
 	direct []directID
 	opaque []opaqueIDs
-	// keys are the device IDs of each container and GPU resource, for comparison with the kubelet's checkpoint.
+	// foreign are the IDs of resources that are taken for other devices unless their container received a GPU.
+	foreign []opaqueIDs
+	// amounts counts the distinct IDs of each container and resource that a scheme knows, those that are no devices too.
+	amounts map[gpu.Container]map[string]int
+	// keys are the device IDs of each container and resource, for comparison with the kubelet's checkpoint.
 	keys []allocationKey
 	// order lists the containers of every pod.
 	order map[gpu.PodName][]string
@@ -33,6 +37,8 @@ type response struct {
 type directID struct {
 	idKey
 	ref deviceid.Ref
+	// unnamed means that a device of a DRA claim has no name that identifies the GPU.
+	unnamed bool
 	// part is true where only a share of the device of a DRA claim is allocated.
 	part bool
 	// since is when it was first listed; absent for what was in the first response.
@@ -81,8 +87,8 @@ type Unrecognized struct {
 	Devices int
 }
 
-// noAllocations reports whether no GPU is allocated according to the response.
-func (r *response) noAllocations() bool { return len(r.direct) == 0 && len(r.opaque) == 0 }
+// noAllocations reports whether no device is allocated according to the response.
+func (r *response) noAllocations() bool { return len(r.direct)+len(r.opaque)+len(r.foreign) == 0 }
 
 // idTable is the table of schemes with the seed by which IDs are hashed.
 type idTable struct {
@@ -90,8 +96,13 @@ type idTable struct {
 	seed maphash.Seed
 }
 
-// filter keeps the IDs that name GPUs, a hash of each other ID of a GPU resource, and nothing of the rest.
-func (t idTable) filter() podresources.Filter {
+// filter keeps the IDs that name GPUs, and of other IDs of GPU resources a hash; so also of other resources and of
+// amounts where others is true.
+func (t idTable) filter(others bool) podresources.Filter {
+	rest := podresources.KeepNothing
+	if others {
+		rest = podresources.KeepHash
+	}
 	return podresources.Filter{
 		Hash: func(id string) uint64 { return source.Hash(t.seed, id) },
 		Resource: func(name string) func(string) podresources.Keep {
@@ -99,8 +110,8 @@ func (t idTable) filter() podresources.Filter {
 			all, fixed := p.Fixed()
 			return func(id string) podresources.Keep {
 				switch {
-				case fixed && ignored(all.Class), p.Ignores(id):
-					return podresources.KeepNothing
+				case fixed && all.Class == deviceid.Quantity, p.Ignores(id):
+					return rest
 				case fixed:
 					return podresources.KeepHash
 				}
@@ -110,14 +121,12 @@ func (t idTable) filter() podresources.Filter {
 	}
 }
 
-func ignored(c deviceid.Class) bool { return c == deviceid.NotGPU || c == deviceid.Quantity }
-
 // parse parses a List response, which it uses up.
 func (t idTable) parse(list *podresources.List) *response {
 	r := reader{table: t, all: map[string]*podresources.IDs{}, certain: map[string]bool{},
 		forms: map[Unrecognized]int{},
 		response: &response{pods: list.Pods, order: list.Order, allocated: map[string]int{},
-			uncertain: map[string]bool{}}}
+			amounts: map[gpu.Container]map[string]int{}, uncertain: map[string]bool{}}}
 	for name, c := range list.Containers {
 		for _, ids := range c.ByResource {
 			r.plugin(name, ids)
@@ -139,40 +148,51 @@ type reader struct {
 func (r *reader) plugin(name gpu.Container, ids *podresources.IDs) {
 	ids.Sort()
 	resource, parser := ids.Resource, r.table.Plugin(ids.Resource)
-	opaque, listed := 0, false
-	var schemes []*deviceid.Scheme // of the opaque IDs
+	counts := map[deviceid.Class]int{}
+	var schemes []*deviceid.Scheme // of the IDs that are not direct
 	hashes := slices.Clone(ids.Hashes)
+	count := func(p deviceid.Parsed, id string, n int) {
+		counts[p.Class] += n
+		if p.Class == deviceid.Opaque || p.Class == deviceid.Foreign {
+			schemes = append(schemes, p.Scheme)
+		}
+		if p.Class == deviceid.Opaque {
+			r.note(resource, id, p.Scheme, n)
+		}
+	}
 	for _, id := range ids.Whole {
 		hashes = append(hashes, source.Hash(r.table.seed, id))
 		p := parser.Parse(id)
-		if ignored(p.Class) {
-			continue
-		}
-		listed = true
-		if p.Class == deviceid.Direct {
+		if count(p, id, 1); p.Class == deviceid.Direct {
 			r.direct = append(r.direct, directID{idKey: idKey{container: name, resource: resource, id: id}, ref: p.Ref})
 			r.certain[resource] = r.certain[resource] || !p.Ref.MaybeForeign
-			continue
 		}
-		opaque++
-		schemes = append(schemes, p.Scheme)
-		r.note(resource, id, p.Scheme, 1)
 	}
 	if n := len(ids.Hashes); n > 0 {
-		opaque, listed = opaque+n, true
 		p, _ := parser.Fixed()
-		schemes = append(schemes, p.Scheme)
-		r.note(resource, ids.Example, p.Scheme, n)
+		count(p, ids.Example, n)
 	}
-	if !listed {
+	listed := len(hashes) - counts[deviceid.NotGPU]
+	if listed == 0 {
+		return
+	}
+	if r.amounts[name] == nil {
+		r.amounts[name] = map[string]int{}
+	}
+	r.amounts[name][resource] = listed
+	if counts[deviceid.Quantity] > 0 {
 		return
 	}
 	key := allocationKey{name, resource, source.NewIDSet(hashes)}
 	r.keys = append(r.keys, key)
-	if opaque > 0 {
-		o := opaqueIDs{allocationKey: key, devices: opaque, scheme: schemes[0]}
-		if len(slices.Compact(schemes)) > 1 || opaque < key.ids.Len() {
+	if devices := listed - counts[deviceid.Direct]; devices > 0 {
+		o := opaqueIDs{allocationKey: key, devices: devices, scheme: schemes[0]}
+		if len(slices.Compact(schemes)) > 1 || devices < key.ids.Len() {
 			o.scheme = nil // the plugin's response is about all IDs together
+		}
+		if counts[deviceid.Direct]+counts[deviceid.Opaque] == 0 {
+			r.foreign = append(r.foreign, o)
+			return
 		}
 		r.opaque = append(r.opaque, o)
 	}
@@ -187,26 +207,20 @@ func (r *reader) of(resource string) *podresources.IDs {
 }
 
 func (r *reader) claims(name gpu.Container, devices []podresources.ClaimDevice) {
-	opaque := map[string]int{}
 	for _, d := range devices {
-		parser := r.table.Driver(d.Driver)
-		if !parser.IsGPU() {
+		p := r.table.Claim(d.Driver, d.Name, d.CDI)
+		if p.Class == deviceid.NotGPU {
 			continue
 		}
-		if p := parser.Parse(d.Name); p.Class == deviceid.Direct {
-			r.direct = append(r.direct, directID{idKey: idKey{name, d.Driver, d.Claim, d.Name}, ref: p.Ref,
-				part: d.Part})
-			r.certain[d.Driver] = true
-		} else {
-			opaque[d.Driver]++
+		unnamed := p.Class != deviceid.Direct
+		if unnamed {
 			r.note(d.Driver, d.Name, p.Scheme, 1)
 		}
+		r.direct = append(r.direct, directID{idKey: idKey{name, d.Driver, d.Claim, d.Name}, ref: p.Ref, part: d.Part,
+			unnamed: unnamed})
+		r.certain[d.Driver] = true
 		all := r.of(d.Driver)
 		all.Whole = append(all.Whole, d.Name)
-	}
-	for driver, n := range opaque {
-		r.opaque = append(r.opaque, opaqueIDs{allocationKey: allocationKey{container: name, resource: driver},
-			devices: n})
 	}
 }
 
@@ -236,7 +250,9 @@ func (r *reader) finish() *response {
 			slices.Compare(x.claim[:], y.claim[:]), cmp.Compare(x.id, y.id))
 	})
 	slices.SortFunc(r.keys, compareKeys)
-	slices.SortFunc(r.opaque, func(x, y opaqueIDs) int { return compareKeys(x.allocationKey, y.allocationKey) })
+	for _, all := range [][]opaqueIDs{r.opaque, r.foreign} {
+		slices.SortFunc(all, func(x, y opaqueIDs) int { return compareKeys(x.allocationKey, y.allocationKey) })
+	}
 	for u, n := range r.forms {
 		u.Devices = n
 		r.unrecognized = append(r.unrecognized, u)
@@ -258,7 +274,7 @@ func (r *response) setSince(before *response, now gpu.Opt[time.Time]) {
 	for _, d := range before.direct {
 		since[d.idKey] = d.since
 	}
-	for _, o := range before.opaque {
+	for _, o := range slices.Concat(before.opaque, before.foreign) {
 		since[o.allocationKey] = o.since
 	}
 	start := func(key any) gpu.Opt[time.Time] {
@@ -270,7 +286,9 @@ func (r *response) setSince(before *response, now gpu.Opt[time.Time]) {
 	for i := range r.direct {
 		r.direct[i].since = start(r.direct[i].idKey)
 	}
-	for i := range r.opaque {
-		r.opaque[i].since = start(r.opaque[i].allocationKey)
+	for _, all := range [][]opaqueIDs{r.opaque, r.foreign} {
+		for i := range all {
+			all[i].since = start(all[i].allocationKey)
+		}
 	}
 }

@@ -62,13 +62,17 @@ func (s *snapshot) share(p peers, d *directID, t deviceid.Target) located {
 	size := t.Memory.Or(0)
 	part := t.Part / containers
 	if d.isClaim() {
-		if c := s.claim(d); c != nil && d.part && t.Instance == "" && size > 0 {
-			n, _ := deviceid.ParseQuantity(c.Memory[d.id])
-			if b, ok := deviceid.Bytes(n / containers).Get(); ok {
-				l.share = gpu.Some(min(float64(b)/float64(size), 1/containers))
-				l.memory, l.shared = gpu.Some(b), true
-				return l
+		if c := s.claim(d); c != nil && (d.part || len(c.Consumed) > 0) && t.Instance == "" {
+			l.shared, l.recorded = true, true
+			if percentage, ok := deviceid.ParseQuantity(c.Consumed["cores"]); ok && percentage > 0 {
+				l.compute = gpu.Some(min(percentage/100, 1) / containers)
+				l.share = l.compute
 			}
+			n, _ := deviceid.ParseQuantity(c.Consumed["memory"])
+			if b, ok := deviceid.Bytes(n / containers).Get(); ok && size > 0 {
+				l.share, l.memory = gpu.Some(min(float64(b)/float64(size), 1/containers)), gpu.Some(b)
+			}
+			return l
 		}
 		if d.part || len(p.claims[[2]string{d.resource, d.id}]) > 1 {
 			l.shared = true

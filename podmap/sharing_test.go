@@ -120,6 +120,7 @@ func readSharing(t testing.TB, path string) *sharing {
 			s.name = rest
 		case "source":
 			s.source = rest
+		case "revision":
 		case "about":
 			s.about = append(s.about, rest)
 		case "node":
@@ -231,7 +232,11 @@ func (c *sharingCase) setUp(t testing.TB, mode string, now *clock) (*Map, *fakeK
 		}
 	}
 	if mode == "dra" {
-		o.DRACheckpoint = filepath.Join(dir, "checkpoint.json")
+		driver := filepath.Join(dir, strings.Fields(c.lists[0])[1][:strings.IndexByte(strings.Fields(c.lists[0])[1], ':')])
+		o.DRACheckpoint = filepath.Join(driver, "checkpoint.json")
+		if err := os.Mkdir(driver, 0o700); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(o.DRACheckpoint, []byte(c.dra), 0o600); err != nil {
 			t.Fatal(err)
 		}

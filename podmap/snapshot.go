@@ -23,6 +23,8 @@ type snapshot struct {
 	// settled are the uids that the snapshot before had too: the list and the checkpoint are read one after the other,
 	// and in between an entry of the pod that had the same devices before may still be in the file.
 	settled map[gpu.PodName]string
+	// opaque are those of the response, and those foreign ones whose container received a GPU.
+	opaque []opaqueIDs
 	// prepared are the claims that the DRA driver has prepared; nil without its checkpoint.
 	prepared *source.PreparedClaims
 }
@@ -92,12 +94,22 @@ func (s *snapshot) settle(before *snapshot) {
 	}
 }
 
-// claim returns the prepared claim of a direct ID; nil without.
-func (s *snapshot) claim(d *directID) *source.PreparedClaim {
+// addReceived adds to the opaque IDs the foreign ones whose container received a GPU.
+func (s *snapshot) addReceived() {
+	s.opaque = slices.Clip(s.response.opaque)
+	for _, o := range s.foreign {
+		if entry := s.entries[o.allocationKey]; entry != nil && received(entry).ReceivesGPU() {
+			s.opaque = append(s.opaque, o)
+		}
+	}
+}
+
+// claim returns what the DRA driver recorded about a device; nil without.
+func (s *snapshot) claim(d *directID) *source.PreparedDevice {
 	if s.prepared == nil || !d.isClaim() {
 		return nil
 	}
-	return (*s.prepared)[d.claim]
+	return s.prepared.Device(d.claim, d.resource, d.id)
 }
 
 // metadata returns the metadata of a listed pod; nil where there is none, or only that of another pod of the same name.
@@ -130,14 +142,13 @@ func (s *snapshot) podRef(pods *source.Pods, name gpu.PodName, labels []string) 
 }
 
 // requests returns the opaque allocations, in their order, with what may identify their GPUs.
-func (s *snapshot) requests(pods *source.Pods) []deviceid.Request {
+func (s *snapshot) requests(inv *gpu.Inventory, pods *source.Pods) []deviceid.Request {
 	type family struct {
 		pod    gpu.PodName
 		scheme *deviceid.Scheme
 	}
-	siblings, mine := map[family][]deviceid.Sibling{}, map[gpu.Container][]int{}
-	for i, o := range s.opaque {
-		mine[o.container] = append(mine[o.container], i)
+	siblings := map[family][]deviceid.Sibling{}
+	for _, o := range s.opaque {
 		if o.scheme != nil {
 			key := family{o.container.PodName(), o.scheme}
 			siblings[key] = append(siblings[key], deviceid.Sibling{Name: o.container.Name, Devices: o.devices})
@@ -152,26 +163,23 @@ func (s *snapshot) requests(pods *source.Pods) []deviceid.Request {
 	for i, o := range s.opaque {
 		pod := o.container.PodName()
 		req := deviceid.Request{Container: o.container, Resource: o.resource, Devices: o.devices,
-			Allocatable: float64(s.capacity.devices[o.resource]), Beside: map[string]int{}}
+			Allocatable: float64(s.capacity.devices[o.resource]), Amounts: s.amounts[o.container], Inventory: inv}
 		if order := s.order[pod]; len(order) > 0 {
 			req.Last = order[len(order)-1] == o.container.Name
 		}
 		if o.scheme != nil {
 			req.Siblings = siblings[family{pod, o.scheme}]
-			for _, j := range mine[o.container] {
-				if other := s.opaque[j]; other.scheme == o.scheme && j != i {
-					req.Beside[other.resource] = other.devices
-				}
-			}
 		}
 		if entry := s.entries[o.allocationKey]; entry != nil {
-			req.Response = (*deviceid.Response)(&entry.Response)
+			req.Response = received(entry)
 		}
 		req.Pod = schemePod(s.metadata(pods, pod))
 		out[i] = req
 	}
 	return out
 }
+
+func received(e *source.Entry) *deviceid.Response { return (*deviceid.Response)(&e.Response) }
 
 func schemePod(p *source.Pod) *deviceid.Pod {
 	if p == nil {
@@ -183,9 +191,14 @@ func schemePod(p *source.Pod) *deviceid.Pod {
 // unresolved lists the forms of IDs of which no data source identifies the GPU.
 func (s *snapshot) unresolved(pods *source.Pods) []Unrecognized {
 	resources := map[string]bool{}
-	for i, req := range s.requests(pods) {
+	for i, req := range s.requests(nil, pods) {
 		if _, ok := s.opaque[i].scheme.Resolve(&req); !ok {
 			resources[req.Resource] = true
+		}
+	}
+	for i := range s.direct {
+		if d := &s.direct[i]; d.unnamed && !s.claim(d).Known() {
+			resources[d.resource] = true
 		}
 	}
 	var out []Unrecognized

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
-	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
 	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
 
@@ -112,7 +111,7 @@ func (s *snapshot) limit(tallies map[place]*tally) {
 		if len(found) != 1 {
 			continue
 		}
-		memory, compute := (*deviceid.Response)(&entry.Response).MPSLimits()
+		memory, compute := received(entry).MPSLimits()
 		if found[0].memory == 0 {
 			found[0].memory = memory.Or(0)
 		}
@@ -120,23 +119,24 @@ func (s *snapshot) limit(tallies map[place]*tally) {
 	}
 }
 
-// fit scales down recorded shares that add up to more than the GPU: schemes may overcommit it, but the shares of a GPU
-// are fractions of one GPU.
+// fit scales down the shares of a GPU that add up to more than it: schemes may overcommit it, and two plugins may offer
+// the same one. Those that no scheme recorded come first.
 func fit(tallies map[place]*tally) {
-	type spot struct{ dev, instance gpu.UUID }
-	certain, recorded := map[spot]float64{}, map[spot]float64{}
+	type spot struct {
+		dev, instance gpu.UUID
+		recorded      bool
+	}
+	sums := map[spot]float64{}
 	for key, t := range tallies {
-		at := spot{key.dev, key.instance}
-		if t.recorded {
-			recorded[at] += min(t.share, 1)
-		} else {
-			certain[at] += min(t.share, 1)
-		}
+		sums[spot{key.dev, key.instance, t.recorded}] += min(t.share, 1)
 	}
 	for key, t := range tallies {
-		at := spot{key.dev, key.instance}
-		if left := max(0, 1-certain[at]); t.recorded && recorded[at] > left {
-			t.share, t.Shared = min(t.share, 1)*left/recorded[at], true
+		left := 1.0
+		if t.recorded {
+			left = max(0, 1-sums[spot{key.dev, key.instance, false}])
+		}
+		if sum := sums[spot{key.dev, key.instance, t.recorded}]; sum > left {
+			t.share, t.Shared = min(t.share, 1)*left/sum, true
 		}
 	}
 }

@@ -120,7 +120,7 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		"/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint: it contains the GPUs of sharing schemes "+
 		"whose device IDs do not identify them (HAMi, Aliyun gpushare, gpu-manager, Volcano ...), and the pod UIDs "+
 		"by which processes are resolved. Mount its directory read-only; empty disables it.").StringVar(&c.checkpoint)
-	app.Flag("kubelet.dra-checkpoint", "Checkpoint of NVIDIA's DRA driver, such as "+
+	app.Flag("kubelet.dra-checkpoint", "Checkpoint of a DRA driver, such as "+
 		"/var/lib/kubelet/plugins/gpu.nvidia.com/checkpoint.json: MIG devices created on demand, "+
 		"shares of claims. Empty disables it.").StringVar(&c.draCheckpoint)
 	app.Flag("kubernetes.pods", "Watch the metadata of this node's pods: GPUs that schedulers record in annotations "+

@@ -1,6 +1,7 @@
 package deviceid
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -46,6 +47,35 @@ func assign(refs []Ref) []Assignment {
 		out = append(out, Assignment{Ref: r})
 	}
 	return out
+}
+
+// complete adds to GPUs the limits that they lack, from another data source that names the same GPUs.
+func (req *Request) complete(gpus, other []Assignment) {
+	if len(gpus) != len(other) || req.Inventory == nil {
+		return
+	}
+	var at []*Assignment // of other, for each GPU
+	for i := range gpus {
+		mine, _ := Locate(req.Inventory, gpus[i].Ref)
+		for j := range other {
+			if theirs, _ := Locate(req.Inventory, other[j].Ref); len(mine) == 1 && slices.Equal(mine, theirs) {
+				at = append(at, &other[j])
+			}
+		}
+	}
+	if len(at) != len(gpus) {
+		return // other GPUs, or one of them twice
+	}
+	for i := range gpus {
+		g, o := &gpus[i], at[i]
+		if !g.Compute.Present() {
+			g.Compute = o.Compute
+		}
+		if !g.memory.Present() && !g.part.Present() && !g.fraction.Present() && (g.units == 0 || g.total == 0) {
+			g.memory, g.part, g.fraction = o.memory, o.part, o.fraction
+			g.units, g.total, g.pool, g.relative = o.units, o.total, o.pool, o.relative
+		}
+	}
 }
 
 // wholeGPUs assigns exclusive GPUs, of which there must be as many as were requested.

@@ -38,7 +38,7 @@ func Locate(inv *gpu.Inventory, r Ref) (targets []Target, elsewhere bool) {
 			return t, false
 		}
 		if dev, ok = inv.ByUUID(r.uuid); !ok {
-			return nil, allNamed(inv)
+			return nil, !r.Guessed && allNamed(inv)
 		}
 	case byMinor, byMinorAndGI, byProfile:
 		if dev, ok = inv.ByMinor(r.number); !ok {

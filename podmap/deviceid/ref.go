@@ -49,6 +49,8 @@ type Ref struct {
 	// MaybeForeign marks an ID that is a GPU's only if the inventory has it: a PCI address under a resource name that
 	// may as well be a network device's.
 	MaybeForeign bool
+	// Guessed marks a UUID found in a name of unknown form: it may be no GPU's at all.
+	Guessed bool
 	// Memory is the limit that comes with one such ID, 0 where the scheme has none.
 	Memory gpu.Bytes
 }

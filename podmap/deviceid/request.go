@@ -9,8 +9,10 @@ type Request struct {
 	Devices   int
 	// Allocatable is the number of devices of the resource on the node, 0 where unknown.
 	Allocatable float64
-	// Beside counts the devices that the container has of the scheme's other resources.
-	Beside map[string]int
+	// Amounts counts the distinct IDs of every resource of the container that a scheme knows.
+	Amounts map[string]int
+	// Inventory is the GPUs of the node; nil without.
+	Inventory *gpu.Inventory
 	// Response is what the plugin returned to the kubelet for this allocation; nil without.
 	Response *Response
 	// Pod is the pod's metadata; nil without.
@@ -30,7 +32,6 @@ type Response struct {
 	Nodes       []string          // device nodes, with the paths of the host
 	CDI         []string          // qualified CDI names
 	Mounts      []string          // device names that the container runtime reads from mounts
-	Devices     map[string]int    // the number of the container's device IDs, by resource
 }
 
 // Pod is the metadata of a pod.

@@ -11,10 +11,10 @@ import (
 type Class int
 
 const (
-	Unknown  Class = iota // of a GPU resource, in no known form: unresolved
+	Foreign  Class = iota // of a resource that is no GPU's unless its container received one
 	Direct                // the ID contains the GPU's UUID or index
-	Opaque                // the ID does not identify the GPU, or may be swapped for another
-	Quantity              // no device but an amount (memory, cores) beside a device: ignored
+	Opaque                // the ID does not identify the GPU, may be swapped for another, or has no known form
+	Quantity              // no device but an amount (memory, cores) beside a device: counted only
 	NotGPU                // ignored
 )
 
@@ -29,8 +29,8 @@ type Scheme struct {
 	parse func(resource, id string) (Ref, bool)
 	// Hint describes where the GPU of an allocation is recorded when the ID does not identify it.
 	Hint string
-	// allocated reads the GPUs of a request from what the plugin returned, annotated from the annotations of the pod.
-	// Nil means that they are not there. Either may be nil.
+	// allocated reads the GPUs of a request from what the plugin returned, by default those that the container received.
+	// annotated reads them from the annotations of the pod, and may be nil. Both return nil where they are not there.
 	allocated, annotated func(*Request) []Assignment
 
 	// Resource is the resource name of allocations by a scheme that requests nothing of the kubelet.
@@ -49,20 +49,29 @@ type Parsed struct {
 }
 
 // Resolve returns the GPUs of one allocation. What the container was given takes precedence over what a scheduler wrote
-// on the pod, for some plugins confuse pods that request the same amount. A nil Scheme resolves nothing.
+// on the pod, for some plugins confuse pods that request the same amount; where both name the same GPUs, the limits that
+// one lacks are those of the other. A nil Scheme resolves nothing.
 func (s *Scheme) Resolve(req *Request) (Resolution, bool) {
 	if s == nil {
 		return Resolution{}, false
 	}
-	if s.allocated != nil && req.Response != nil {
-		if gpus := s.allocated(req); gpus != nil {
-			return Resolution{gpu.SourceCheckpoint, gpus}, true
-		}
+	var given, noted []Assignment
+	switch {
+	case req.Response == nil:
+	case s.allocated == nil:
+		given = assign(req.Response.received())
+	default:
+		given = s.allocated(req)
 	}
 	if s.annotated != nil && req.Pod != nil {
-		if gpus := s.annotated(req); gpus != nil {
-			return Resolution{gpu.SourceAnnotation, gpus}, true
-		}
+		noted = s.annotated(req)
+	}
+	switch {
+	case given != nil:
+		req.complete(given, noted)
+		return Resolution{gpu.SourceCheckpoint, given}, true
+	case noted != nil:
+		return Resolution{gpu.SourceAnnotation, noted}, true
 	}
 	return Resolution{}, false
 }

@@ -14,6 +14,7 @@ const (
 	aliyunGPUTotal   = "ALIYUN_COM_GPU_MEM_DEV"       // of the GPU, in units
 	aliyunUnits      = "ALIYUN_COM_GPU_MEM_CONTAINER" // of each GPU, in units; only in the container
 	aliyunAllocation = "scheduler.framework.gpushare.allocation"
+	aliyunCoreIDs    = "aliyun.com/gpu-core.percentage" // resource, an ID is a percent of one GPU
 	aliyunCores      = "gpushare.alibabacloud.com/core-percentage"
 )
 
@@ -42,7 +43,7 @@ var aliyun = Scheme{
 				gpus[i].units, gpus[i].total = units, total
 			}
 		}
-		return gpus
+		return req.withCores(gpus)
 	},
 	annotated: func(req *Request) []Assignment {
 		if req.Resource != aliyunMemory {
@@ -56,8 +57,17 @@ var aliyun = Scheme{
 			return nil
 		}
 		total, _ := amount(req.annotation(aliyunGPUTotal))
-		return []Assignment{{Ref: indexRef(index), units: float64(req.Devices), total: total, pool: req.Allocatable}}
+		return req.withCores([]Assignment{{Ref: indexRef(index), units: float64(req.Devices), total: total,
+			pool: req.Allocatable}})
 	},
+}
+
+// withCores adds the cores that a container requests of its only GPU.
+func (req *Request) withCores(gpus []Assignment) []Assignment {
+	if len(gpus) == 1 && !gpus[0].Compute.Present() {
+		gpus[0].Compute = percent(float64(req.Amounts[aliyunCoreIDs]))
+	}
+	return gpus
 }
 
 // aliyunGPUs parses {"<container>":{"<gpu>":<units>}}.
@@ -81,7 +91,7 @@ func (req *Request) aliyunGPUs(text string) []Assignment {
 		gpus = append(gpus, Assignment{Ref: indexRef(dev), units: float64(mine[dev]), pool: req.Allocatable,
 			Compute: percent(float64(cores[dev]))})
 	}
-	return gpus
+	return req.withCores(gpus)
 }
 
 // parseAliyunMap parses container → GPU → amount. All numbers are plain; a container without GPUs is left out.

@@ -28,12 +28,8 @@ var elasticGPU = Scheme{
 
 // elastic assigns by the number of IDs. A container that requests cores and memory has its GPU once, by the memory.
 func (req *Request) elastic(refs []Ref) []Assignment {
-	cores := req.Beside[elasticCore]
-	if req.Resource == elasticCore {
-		cores = req.Devices
-	}
-	gpus := byCores(refs, cores)
-	if gpus != nil && req.Resource == elasticCore && req.Beside[elasticMemory] > 0 {
+	gpus := byCores(refs, req.Amounts[elasticCore])
+	if gpus != nil && req.Resource == elasticCore && req.Amounts[elasticMemory] > 0 {
 		return []Assignment{}
 	}
 	for i := range gpus {

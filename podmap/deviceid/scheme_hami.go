@@ -54,11 +54,7 @@ var hami = Scheme{
 // hamiCore reads what HAMi and plugins derived from it set for a container: the GPUs for NVIDIA's runtime, and the
 // limits of the library in the container.
 func (req *Request) hamiCore() []Assignment {
-	refs := req.Response.visible()
-	if refs == nil {
-		refs = minors(req.Response.Nodes)
-	}
-	gpus := req.withMemoryLimits(refs, "CUDA_DEVICE_MEMORY_LIMIT_")
+	gpus := req.withMemoryLimits(req.Response.received(), "CUDA_DEVICE_MEMORY_LIMIT_")
 	cores, _ := amount(req.env("CUDA_DEVICE_SM_LIMIT"))
 	for i := range gpus {
 		gpus[i].Compute = percent(cores)

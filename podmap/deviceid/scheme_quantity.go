@@ -5,11 +5,11 @@ package deviceid
 var sideQuantity = Scheme{
 	Name:  "side quantity",
 	class: Quantity,
-	Matches: named(
-		"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/priority", // HAMi
-		"nvidia.com/vgpu-memory", "nvidia.com/vgpu-cores", // vgpu-manager
-		"volcano.sh/vgpu-memory", "volcano.sh/vgpu-memory-percentage", "volcano.sh/vgpu-cores", // volcano-vgpu
-		"tencent.com/vcuda-memory",       // gpu-manager
-		"aliyun.com/gpu-core.percentage", // ACK
-	),
+	Matches: func(resource string) bool {
+		return sideQuantities(resource) || hasSuffix(resource, "/vgpu-memory", "/vgpu-cores") // of vgpu-manager and Volcano
+	},
 }
+
+var sideQuantities = named("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores",
+	"nvidia.com/priority", // HAMi
+	"volcano.sh/vgpu-memory-percentage", tencentMemory, aliyunCoreIDs)

@@ -26,7 +26,7 @@ var tkestack = Scheme{
 		if refs == nil {
 			refs = minors(req.Response.Nodes)
 		}
-		return req.vcuda(refs, req.Response.Devices[tencentMemory])
+		return req.vcuda(refs)
 	},
 	annotated: func(req *Request) []Assignment {
 		lists := map[int]string{}
@@ -50,16 +50,16 @@ var tkestack = Scheme{
 		for i := range refs {
 			refs[i].by = byMinor
 		}
-		return req.vcuda(refs, 0)
+		return req.vcuda(refs)
 	},
 }
 
 // vcuda assigns cores by the number of IDs, and blocks of memory.
-func (req *Request) vcuda(refs []Ref, blocks int) []Assignment {
+func (req *Request) vcuda(refs []Ref) []Assignment {
 	gpus := byCores(refs, req.Devices)
 	for i := range gpus {
 		gpus[i].fraction = gpus[i].Compute
-		gpus[i].memory = mebibytes(float64(256*blocks) / float64(len(refs)))
+		gpus[i].memory = mebibytes(float64(256*req.Amounts[tencentMemory]) / float64(len(refs)))
 	}
 	return gpus
 }

@@ -2,6 +2,9 @@ package deviceid
 
 import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
+// volcanoVGPUNumber is the resource of Volcano's vGPU plugin.
+const volcanoVGPUNumber = "volcano.sh/vgpu-number"
+
 // volcanoVGPUIDs is what Volcano's vGPU scheduler writes on a pod, in HAMi's format.
 const volcanoVGPUIDs = "volcano.sh/vgpu-ids-new"
 
@@ -10,7 +13,7 @@ const volcanoVGPUIDs = "volcano.sh/vgpu-ids-new"
 var volcanoVGPU = Scheme{
 	Name:      "volcano-vgpu",
 	class:     Opaque,
-	Matches:   named("volcano.sh/vgpu-number"),
+	Matches:   named(volcanoVGPUNumber),
 	Hint:      "the kubelet's device checkpoint, or the pod annotation volcano.sh/vgpu-ids-new",
 	allocated: (*Request).hamiCore,
 	annotated: func(req *Request) []Assignment {

@@ -24,7 +24,7 @@ var pluginSchemes = []*Scheme{
 }
 
 // driverSchemes are the drivers of dynamic resource allocation.
-var driverSchemes = []*Scheme{&draGPU, &draComputeDomain, &draVGPUManager}
+var driverSchemes = []*Scheme{&draGPU, &draHAMi, &draVGPUManager, &draOther}
 
 // podSchemes are the schemes whose pods request nothing of the kubelet.
 var podSchemes = []*Scheme{&kai, &kubeShareOld, &kubeShare, &koordinator}
@@ -50,10 +50,18 @@ var configured = Scheme{
 	},
 }
 
-// unlisted stands for the plugins that are not in the table, under whose names IDs have the form of a GPU's.
+// unlisted stands for the plugins that are not in the table, or write IDs that are not: its GPUs are those that the
+// container received.
 var unlisted = Scheme{
 	Name:    "unlisted",
 	class:   Opaque,
 	Matches: func(string) bool { return false },
-	Hint:    "if the IDs of this resource contain the UUID of the GPU, add it with --kubelet.gpu-id-resource",
+	Hint: "the kubelet's device checkpoint; or, if the IDs of this resource contain the UUID of the GPU, " +
+		"--kubelet.gpu-id-resource",
+	allocated: func(req *Request) []Assignment {
+		if gpus := req.hamiCore(); gpus != nil {
+			return gpus
+		}
+		return assign(req.Response.received())
+	},
 }

@@ -11,12 +11,11 @@ import (
 
 // found is where one id led: "GPU", "GPU instance", with " part" where the part is not whole, or one of "unresolved",
 // "unresolved elsewhere" (on none of this node's GPUs), "ignored".
-func found(p Parser, id string) string {
-	r := p.Parse(id)
+func found(r Parsed) string {
 	switch r.Class {
-	case NotGPU, Quantity:
+	case NotGPU, Quantity, Foreign:
 		return "ignored"
-	case Unknown, Opaque:
+	case Opaque:
 		return "unresolved"
 	}
 	targets, elsewhere := Locate(node(), r.Ref)
@@ -76,15 +75,15 @@ func TestEveryIDForm(t *testing.T) {
 		{"gke", "nvidia.com/gpu", "nvidia2/gi7/vgpu0", GPUD + " " + migD7},
 		{"gke", "nvidia.com/gpu", "nvidia2/gi4", "unresolved"},
 		{"gke", "nvidia.com/gpu", "nvidia9", "unresolved elsewhere"},
-		{"", "nvidia.com/gpu", "nvidia03", "unresolved"},
-		{"", "nvidia.com/gpu", "nvidia", "unresolved"},
-		{"", "nvidia.com/gpu", "nvidia0/gi", "unresolved"},
-		{"", "nvidia.com/gpu", "nvidia0/vgpu1/gi0", "unresolved"},
-		{"", "nvidia.com/gpu", "nvidia-1", "unresolved"},
+		{"unlisted", "nvidia.com/gpu", "nvidia03", "unresolved"},
+		{"unlisted", "nvidia.com/gpu", "nvidia", "unresolved"},
+		{"unlisted", "nvidia.com/gpu", "nvidia0/gi", "unresolved"},
+		{"unlisted", "nvidia.com/gpu", "nvidia0/vgpu1/gi0", "unresolved"},
+		{"unlisted", "nvidia.com/gpu", "nvidia-1", "unresolved"},
 
 		// Direct under one name, opaque under another.
 		{"aws virtual gpu", "k8s.amazonaws.com/vgpu", GPUB + "-7", GPUB},
-		{"", "k8s.amazonaws.com/vgpu", GPUB, "unresolved"},
+		{"unlisted", "k8s.amazonaws.com/vgpu", GPUB, "unresolved"},
 		{"hami", "nvidia.com/gpu", GPUB + "-7", "unresolved"},
 		{"hami", "nvidia.com/vgpu", GPUB + "-0", "unresolved"},
 		{"hami", "nvidia.com/gpu", migD3 + "-0", "unresolved"},
@@ -131,11 +130,11 @@ func TestEveryIDForm(t *testing.T) {
 		{"nvidia network operator", "nvidia.com/rdma_shared_device_a", "12", "ignored"},
 		{"nvidia network operator", "nvidia.com/east-west", "mlx5_core.sf.4", "ignored"},
 
-		// Not GPUs, or not certainly.
-		{"", "example.com/cpu", "0-3", "ignored"},
-		{"", "rdma/hca", "0000:18:00.0", "ignored"},
-		{"", "smarter-devices/fuse", "fuse0", "ignored"},
-		{"", "amd.com/gpu", "0000:18:00.0", "ignored"},
+		// Not GPUs, unless the container received one.
+		{"unlisted", "example.com/cpu", "0-3", "ignored"},
+		{"unlisted", "rdma/hca", "0000:18:00.0", "ignored"},
+		{"unlisted", "smarter-devices/fuse", "fuse0", "ignored"},
+		{"unlisted", "amd.com/gpu", "0000:18:00.0", "ignored"},
 		{"unlisted", "example.com/gpu", GPUA, "unresolved"},
 		{"unlisted", "example.com/gpu", GPUA + "::3", "unresolved"},
 		{"unlisted", "example.com/gpu", "nvidia0", "unresolved"},
@@ -144,21 +143,21 @@ func TestEveryIDForm(t *testing.T) {
 		{"configured", "mine.example/gpu", GPUA + "-3", GPUA},
 		{"configured", "mine.example/gpu", GPUA + "-_-3", GPUA},
 		{"configured", "mine.example/gpu", "nvidia0/gi1/vgpu2", "unresolved"},
-		{"", "mine.example/gpu", "0-3", "unresolved"},
+		{"unlisted", "mine.example/gpu", "0-3", "unresolved"},
 
 		// Unknown forms under a resource of GPUs.
-		{"", "nvidia.com/gpu", "", "unresolved"},
-		{"", "nvidia.com/gpu", "GPU-", "unresolved"},
-		{"", "nvidia.com/gpu", "GPU-" + bare + "x", "unresolved"},
-		{"", "nvidia.com/gpu", bare + "::0", "unresolved"},
-		{"", "nvidia.com/gpu", GPUA + "::", "unresolved"},
-		{"", "nvidia.com/gpu", GPUA + "::-1", "unresolved"},
-		{"", "nvidia.com/gpu", GPUA + "::0::1", "unresolved"},
-		{"", "nvidia.com/gpu", GPUA + "::99999999999", "unresolved"},
-		{"", "nvidia.com/gpu", "MIG-" + GPUD + "/3", "unresolved"},
-		{"", "nvidia.com/gpu", "MIG-" + GPUD + "/3/0/1", "unresolved"},
-		{"", "nvidia.com/gpu", " " + GPUA, "unresolved"},
-		{"", "nvidia.com/gpu", GPUA + strings.Repeat("0", 64<<10), "unresolved"},
+		{"unlisted", "nvidia.com/gpu", "", "unresolved"},
+		{"unlisted", "nvidia.com/gpu", "GPU-", "unresolved"},
+		{"unlisted", "nvidia.com/gpu", "GPU-" + bare + "x", "unresolved"},
+		{"unlisted", "nvidia.com/gpu", bare + "::0", "unresolved"},
+		{"unlisted", "nvidia.com/gpu", GPUA + "::", "unresolved"},
+		{"unlisted", "nvidia.com/gpu", GPUA + "::-1", "unresolved"},
+		{"unlisted", "nvidia.com/gpu", GPUA + "::0::1", "unresolved"},
+		{"unlisted", "nvidia.com/gpu", GPUA + "::99999999999", "unresolved"},
+		{"unlisted", "nvidia.com/gpu", "MIG-" + GPUD + "/3", "unresolved"},
+		{"unlisted", "nvidia.com/gpu", "MIG-" + GPUD + "/3/0/1", "unresolved"},
+		{"unlisted", "nvidia.com/gpu", " " + GPUA, "unresolved"},
+		{"unlisted", "nvidia.com/gpu", GPUA + strings.Repeat("0", 64<<10), "unresolved"},
 		{"side quantity", "nvidia.com/gpumem", strings.Repeat("0", 64<<10), "ignored"},
 	} {
 		p := Table{Direct: []string{"mine.example/gpu"}}.Plugin(c.resource)
@@ -173,36 +172,54 @@ func TestEveryIDForm(t *testing.T) {
 		if got != c.scheme {
 			t.Errorf("%s %q was parsed by %q, want %q", c.resource, id, got, c.scheme)
 		}
-		if got := found(p, c.id); got != c.want {
+		if got := found(p.Parse(c.id)); got != c.want {
 			t.Errorf("%s %q: %s, want %s", c.resource, id, got, c.want)
 		}
 	}
 }
 
 func TestEveryDRADeviceName(t *testing.T) {
-	for _, c := range []struct{ driver, device, want string }{
-		{"gpu.nvidia.com", "gpu-0", GPUB},
-		{"gpu.nvidia.com", "gpu-3", GPUA},
-		{"gpu.nvidia.com", "gpu-9", "unresolved elsewhere"},
-		{"gpu.nvidia.com", "gpu-2-mig-3g40gb-9-0", GPUD + " " + migD3},
-		{"gpu.nvidia.com", "gpu-2-mig-3g40gb-9-4", GPUD + " " + migD7},
-		{"gpu.nvidia.com", "gpu-2-mig-1g10gb-me-9-4", GPUD + " " + migD7}, // the profile's own dash
-		{"gpu.nvidia.com", "gpu-2-mig-9-4-4", GPUD + " " + migD7},
-		{"gpu.nvidia.com", "gpu-2-mig-9-4-8", "unresolved"},
-		{"gpu.nvidia.com", "gpu-2-mig-1g10gb-19-0", "unresolved"},
-		{"gpu.nvidia.com", "gpu-0-mig-3g40gb-9-0", "unresolved"},
-		{"gpu.nvidia.com", "gpu-2-mig-9-4", "unresolved"},
-		{"gpu.nvidia.com", "gpu-vfio-0", "unresolved elsewhere"},
-		{"gpu.nvidia.com", "gpu-vfio-", "unresolved"},
-		{"gpu.nvidia.com", "gpu-", "unresolved"},
-		{"gpu.nvidia.com", "gpu-0x", "unresolved"},
-		{"gpu.nvidia.com", GPUA, "unresolved"},
-		{"compute-domain.nvidia.com", "channel-0", "ignored"},
-		{"compute-domain.nvidia.com", "gpu-0", "ignored"},
-		{"manager.nvidia.com", "gpu-0", "unresolved"},
-		{"gpu.intel.com", "gpu-0", "ignored"},
+	for _, c := range []struct{ driver, device, want, cdi string }{
+		{"gpu.nvidia.com", "gpu-0", GPUB, ""},
+		{"gpu.nvidia.com", "gpu-3", GPUA, ""},
+		{"gpu.nvidia.com", "gpu-9", "unresolved elsewhere", ""},
+		{"gpu.nvidia.com", "gpu-2-mig-3g40gb-9-0", GPUD + " " + migD3, ""},
+		{"gpu.nvidia.com", "gpu-2-mig-3g40gb-9-4", GPUD + " " + migD7, ""},
+		{"gpu.nvidia.com", "gpu-2-mig-1g10gb-me-9-4", GPUD + " " + migD7, ""}, // the profile's own dash
+		{"gpu.nvidia.com", "gpu-2-mig-9-4-4", GPUD + " " + migD7, ""},
+		{"gpu.nvidia.com", "gpu-2-mig-9-4-8", "unresolved", ""},
+		{"gpu.nvidia.com", "gpu-2-mig-1g10gb-19-0", "unresolved", ""},
+		{"gpu.nvidia.com", "gpu-0-mig-3g40gb-9-0", "unresolved", ""},
+		{"gpu.nvidia.com", "gpu-2-mig-9-4", "unresolved", ""},
+		{"gpu.nvidia.com", "gpu-vfio-0", "unresolved elsewhere", ""},
+		{"gpu.nvidia.com", "gpu-vfio-", "unresolved", ""},
+		{"gpu.nvidia.com", "gpu-", "unresolved", ""},
+		{"gpu.nvidia.com", "gpu-0x", "unresolved", ""},
+		{"gpu.nvidia.com", GPUA, GPUA, ""},
+		{"compute-domain.nvidia.com", "channel-0", "ignored", ""},
+		{"compute-domain.nvidia.com", "gpu-0", "ignored", ""},
+		{"gpu.nvidia.com", "gpu-x", "unresolved", "k8s.gpu.nvidia.com/claim=dab5ab50-d59a-42a6-af16-cfd4628c0f7a-gpu-x"},
+		{"hami-core-gpu.project-hami.io", "hami-gpu-0", GPUB, ""},
+		{"hami-core-gpu.project-hami.io", "hami-gpu-9", "unresolved elsewhere", ""},
+		{"hami-core-gpu.project-hami.io", "gpu-0", "unresolved", ""},
+		{"manager.nvidia.com", "vgpu-0", GPUB, ""},
+		{"manager.nvidia.com", "gpu-2-mig-9-4-4", GPUD + " " + migD7, ""},
+		{"gpu.intel.com", "gpu-0", "ignored", ""},
+		{"dranet.example.com", "eth0", "ignored", ""},
+		{"tpu.google.com", "0", "ignored", ""},
+
+		// A driver that is not in the table: what its CDI names or its own name of the device contain, or nothing.
+		{"gpu.example.com", "gpu-0", "unresolved", ""},
+		{"x.example.com", "device-7", "unresolved", "example.com/gpu=7"},
+		{"x.example.com", strings.ToLower(GPUA), GPUA, ""},
+		{"x.example.com", "device-7", GPUC, "nvidia.com/gpu=2"},
+		{"x.example.com", "device-7", GPUC, "example.com/accelerator=dab5ab50-d59a-42a6-af16-cfd4628c0f7a-" + GPUC},
+		{"x.example.com", "device-7", GPUD + " " + migD7 + " 0.667", "example.com/gpu=" + migD7},
+		{"x.example.com", "device-7", "unresolved", "nvidia.com/gpu=1,nvidia.com/gpu=2"},
+		{"x.example.com", "gpu-dab5ab50-d59a-42a6-af16-cfd4628c0f7a", "unresolved", ""}, // a claim's UID
+		{"net.example.com", "x", GPUC, "nvidia.com/gpu=" + GPUC},
 	} {
-		if got := found(Table{}.Driver(c.driver), c.device); got != c.want {
+		if got := found(Table{}.Claim(c.driver, c.device, c.cdi)); got != c.want {
 			t.Errorf("%s %s: %s, want %s", c.driver, c.device, got, c.want)
 		}
 	}
@@ -245,10 +262,9 @@ func TestRows(t *testing.T) {
 			t.Errorf("row %q: every row has a name of its own", s.Name)
 		}
 		seen[s.Name] = true
-		resolves := s.allocated != nil || s.annotated != nil
 		switch {
 		case slices.Contains(podSchemes, s):
-			if !resolves || s.Matches != nil || (s.Resource == "") != (s.reserves != nil) {
+			if s.annotated == nil || s.Matches != nil || (s.Resource == "") != (s.reserves != nil) {
 				t.Errorf("row %q: it has a resource or reserves GPUs, and resolves", s.Name)
 			}
 			continue
@@ -258,10 +274,6 @@ func TestRows(t *testing.T) {
 			t.Errorf("row %q takes every ID for a GPU's", s.Name)
 		case s.class == Opaque && s.Hint == "":
 			t.Errorf("row %q is opaque, and has no hint", s.Name)
-		}
-		private := s == &qgpu || s == &draVGPUManager || s == &unlisted
-		if s.class == Opaque && private == resolves {
-			t.Errorf("row %q: an opaque scheme resolves, except for those whose records are not public", s.Name)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package deviceid
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -14,6 +15,7 @@ type Table struct {
 // Plugin returns the parser of a device plugin's resource.
 func (t Table) Plugin(resource string) Parser {
 	p := newParser(pluginSchemes, resource)
+	p.isGPU = p.isGPU || gpuName.MatchString(resource) && !otherVendor.MatchString(resource)
 	if slices.Contains(t.Direct, resource) {
 		// After the table: a scheme that is known to be opaque stays so.
 		p.rows = append(p.rows, &configured)
@@ -22,8 +24,22 @@ func (t Table) Plugin(resource string) Parser {
 	return p
 }
 
-// Driver returns the parser of a DRA driver's device names.
-func (Table) Driver(name string) Parser { return newParser(driverSchemes, name) }
+// Claim parses a device of a DRA claim: its name, and the CDI names that the driver gave it, separated by commas. Unlike
+// a device plugin, a driver allocates exactly the device that is named.
+func (Table) Claim(driver, device, cdi string) Parsed {
+	p := newParser(driverSchemes, driver)
+	parsed := p.Parse(device)
+	if parsed.Class == Direct {
+		return parsed
+	}
+	if r, ok := guessed(device, cdi); ok {
+		return Parsed{Class: Direct, Scheme: &draUnlisted, Ref: r}
+	}
+	if parsed.Class != NotGPU {
+		parsed = Parsed{Class: Opaque, Scheme: &draUnlisted}
+	}
+	return parsed
+}
 
 // PodSchemes are the schemes whose pods request nothing of the kubelet.
 func PodSchemes() []*Scheme { return podSchemes }
@@ -56,18 +72,15 @@ func newParser(table []*Scheme, resource string) Parser {
 	return p
 }
 
-// IsGPU reports whether the resource is known to be one of GPUs.
-func (p Parser) IsGPU() bool { return p.isGPU }
-
-// Ignores reports whether an ID can be dropped unread: that spares a copy of every ID of every network device.
+// Ignores reports whether an ID can be taken for Foreign unread: that spares a copy of every ID of every network device.
 func (p Parser) Ignores(id string) bool {
-	return len(p.rows) == 0 && (id == "" || id[0] != 'G' && id[0] != 'M' && id[0] != 'n')
+	return len(p.rows) == 0 && !p.isGPU && (id == "" || id[0] != 'G' && id[0] != 'M' && id[0] != 'n')
 }
 
 // Fixed returns what is parsed from every ID of the resource, where that does not depend on the ID.
 func (p Parser) Fixed() (Parsed, bool) {
 	if len(p.rows) == 0 || p.rows[0].parse != nil {
-		return Parsed{}, false
+		return Parsed{Scheme: &unlisted}, false
 	}
 	return Parsed{Class: p.rows[0].class, Scheme: p.rows[0]}, true
 }
@@ -85,37 +98,45 @@ func (p Parser) Parse(id string) Parsed {
 			return Parsed{Class: s.class, Scheme: s, Ref: r}
 		}
 	}
-	switch {
-	case p.isGPU:
-		return Parsed{Class: Unknown}
-	case looksLikeGPU(id):
-		// A plugin offers GPUs under a name that is not in the table. Taking the ID for the GPU could name the wrong
-		// pod; ignoring it could make an allocated GPU unallocated.
+	if p.isGPU || looksLikeGPU(id) {
+		// A plugin offers GPUs under a name or in a form that is not in the table. Taking the ID for the GPU could name
+		// the wrong pod; ignoring it could make an allocated GPU unallocated.
 		return Parsed{Class: Opaque, Scheme: &unlisted}
 	}
-	return Parsed{Class: NotGPU}
+	return Parsed{Class: Foreign, Scheme: &unlisted}
 }
 
 // WantsEnv reports whether some scheme reads an environment variable. Others may be secrets, and are not kept.
 func WantsEnv(name string) bool {
 	return hasPrefix(name, "NVIDIA_VISIBLE_DEVICES", "ALIYUN_COM_GPU_", "VOLCANO_GPU_", "CUDA_DEVICE_MEMORY_LIMIT",
-		"CUDA_DEVICE_SM_LIMIT", "CUDA_MEM_LIMIT", "CUDA_CORE_LIMIT", "MANAGER_VISIBLE_DEVICE", "CUDA_MPS_")
+		"CUDA_DEVICE_SM_LIMIT", "CUDA_MEM_LIMIT", "CUDA_CORE_LIMIT", "MANAGER_VISIBLE_DEVICES", "CUDA_MPS_")
 }
 
 // WantsContainerAnnotation reports whether some scheme reads an annotation that a plugin sets on a container.
 func WantsContainerAnnotation(name string) bool { return hasPrefix(name, "cdi.k8s.io/", tencentVCUDA) }
 
+var (
+	// gpuName matches the names of resources whose devices may be NVIDIA's GPUs, otherVendor those of other vendors'.
+	gpuName     = regexp.MustCompile(`(?i)gpu|nvidia|cuda`)
+	otherVendor = regexp.MustCompile(`^([a-z0-9-]+\.)*(amd|intel|habana|huawei|cambricon|hygon|iluvatar|metax-tech|mthreads|` +
+		`enflame|kunlunxin|birentech|vastaitech)\.[a-z]+(/|$)`)
+)
+
 // WantsAnnotation reports whether some scheme reads an annotation of a pod.
 func WantsAnnotation(key string) bool {
 	switch key {
 	case volcanoGPUIndex, volcanoVGPUIDs, hamiAllocated, hamiAllocatedOld, hamiMIG, hamiPhase, aliyunAllocation,
-		aliyunCores, vgpuManagerAllocated, koordinatorAllocated, kaiReserved, kaiFraction, kaiMemory, kaiDevices,
+		aliyunCores, koordinatorAllocated, kaiReserved, kaiFraction, kaiMemory, kaiDevices,
 		kaiContainer, kubeShareUUID, kubeShareMemory, kubeShareOldID, kubeShareOldRequest, kubeShareOldMemory:
 		return true
 	}
-	return hasPrefix(key, "ALIYUN_COM_GPU_MEM_", tencentIndex, elasticContainer)
+	return hasPrefix(key, "ALIYUN_COM_GPU_MEM_", tencentIndex, elasticContainer) || hasSuffix(key, vgpuManagerAllocated)
 }
 
 func hasPrefix(s string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(s, p) })
+}
+
+func hasSuffix(s string, suffixes ...string) bool {
+	return slices.ContainsFunc(suffixes, func(p string) bool { return strings.HasSuffix(s, p) })
 }

@@ -134,6 +134,27 @@ func minors(nodes []string) []Ref {
 	return out
 }
 
+// received are the GPUs that the container can use by the plugin's response: those that the runtime makes visible, else
+// those of its device nodes. It is nil where the response names none.
+func (r *Response) received() []Ref {
+	if refs := r.visible(); refs != nil {
+		return refs
+	}
+	return minors(r.Nodes)
+}
+
+// ReceivesGPU reports whether the response gives the container a GPU of NVIDIA's, known or not.
+func (r *Response) ReceivesGPU() bool {
+	switch r.Env["NVIDIA_VISIBLE_DEVICES"] {
+	case "", "void", "none", volumeDevices:
+		return r.received() != nil
+	}
+	return true
+}
+
+// volumeDevices is the value of NVIDIA_VISIBLE_DEVICES for GPUs that are named by mounts.
+const volumeDevices = "/var/run/nvidia-container-devices"
+
 // MPSLimits are the limits of NVIDIA's MPS that plugins set for a container of one shared GPU:
 // CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M.
 func (r *Response) MPSLimits() (memory gpu.Opt[gpu.Bytes], compute gpu.Opt[float64]) {

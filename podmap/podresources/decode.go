@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/mem"
@@ -34,6 +35,8 @@ const (
 	fieldContainerClaims  = 5
 
 	fieldAllocatable = 1 // AllocatableResourcesResponse
+
+	maxCDI = 16 // CDI names of one device of a claim
 )
 
 var errWire = errors.New("not a protobuf message")
@@ -209,18 +212,28 @@ func (d *Devices) devices(w *wire, end int) error {
 	return nil
 }
 
-// claim reads a DynamicResource. The CDI names of a claim are cumulative, so the device's own name is the key.
+// claim reads a DynamicResource. The kubelet repeats in the CDI names of a device those of the driver's devices before
+// it; what is left are its own.
 func (c *Container) claim(w *wire, end int) error {
 	var m podresources.DynamicResource
 	if err := w.message(end, &m); err != nil {
 		return err
 	}
+	before := map[[2]string]bool{} // by driver and CDI name
 	for _, d := range m.ClaimResources {
 		if len(d.DriverName) > MaxIDLength || len(d.DeviceName) > MaxIDLength {
 			return fmt.Errorf("a device of claim %.64q has a name of more than %d bytes", m.ClaimName, MaxIDLength)
 		}
+		var own []string
+		for _, cdi := range d.CdiDevices {
+			key := [2]string{d.DriverName, cdi.Name}
+			if !before[key] && len(cdi.Name) <= MaxIDLength && len(own) < maxCDI {
+				own = append(own, cdi.Name)
+			}
+			before[key] = true
+		}
 		c.Claims = append(c.Claims, ClaimDevice{Driver: d.DriverName, Claim: [2]string{m.ClaimNamespace, m.ClaimName},
-			Name: d.DeviceName, Part: d.ShareId != nil})
+			Name: d.DeviceName, Part: d.ShareId != nil, CDI: strings.Join(own, ",")})
 	}
 	return nil
 }

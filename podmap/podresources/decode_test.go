@@ -65,11 +65,7 @@ func render(l *List) []string {
 // renderProto is the same from the generated code's decoding.
 func renderProto(list *podresources.ListPodResourcesResponse) []string {
 	var out []string
-	type claimed struct {
-		container gpu.Container
-		device    ClaimDevice
-	}
-	parts := map[claimed]bool{} // listed as a share and as a whole
+	claims := map[gpu.Container]*Container{} // their own test is TestCDINamesOfADevice
 	for _, p := range list.GetPodResources() {
 		for _, c := range p.GetContainers() {
 			name := gpu.Container{Namespace: p.GetNamespace(), Pod: p.GetName(), Name: c.GetName()}
@@ -82,17 +78,31 @@ func renderProto(list *podresources.ListPodResourcesResponse) []string {
 				}
 			}
 			for _, d := range c.GetDynamicResources() {
+				if claims[name] == nil {
+					claims[name] = &Container{}
+				}
+				before := map[string]bool{}
 				for _, r := range d.GetClaimResources() {
-					at := claimed{name, ClaimDevice{Driver: r.GetDriverName(),
-						Claim: [2]string{d.GetClaimNamespace(), d.GetClaimName()}, Name: r.GetDeviceName()}}
-					parts[at] = parts[at] || r.ShareId != nil
+					device := ClaimDevice{Driver: r.GetDriverName(), Claim: [2]string{d.GetClaimNamespace(), d.GetClaimName()},
+						Name: r.GetDeviceName(), Part: r.ShareId != nil}
+					var own []string
+					for _, cdi := range r.GetCdiDevices() {
+						if key := r.GetDriverName() + "\n" + cdi.GetName(); !before[key] && len(own) < maxCDI &&
+							len(cdi.GetName()) <= MaxIDLength {
+							before[key] = true
+							own = append(own, cdi.GetName())
+						}
+					}
+					device.CDI = strings.Join(own, ",")
+					claims[name].Claims = append(claims[name].Claims, device)
 				}
 			}
 		}
 	}
-	for at, part := range parts {
-		at.device.Part = part
-		out = append(out, fmt.Sprintf("%q %+v", at.container, at.device))
+	for name, c := range claims {
+		for _, d := range c.DistinctClaims() {
+			out = append(out, fmt.Sprintf("%q %+v", name, d))
+		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

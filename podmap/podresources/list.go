@@ -101,7 +101,8 @@ type ClaimDevice struct {
 	Driver string
 	Claim  [2]string // namespace and name of the ResourceClaim
 	Name   string
-	Part   bool // only a share of the device is allocated
+	Part   bool   // only a share of the device is allocated
+	CDI    string // qualified CDI names of the device, separated by commas
 }
 
 func (d ClaimDevice) compare(e ClaimDevice) int {
@@ -118,9 +119,10 @@ type Container struct {
 // regardless of the order: no container gets more than it may have.
 func (c *Container) DistinctClaims() []ClaimDevice {
 	slices.SortFunc(c.Claims, func(d, e ClaimDevice) int {
-		if by := d.compare(e); by != 0 || d.Part == e.Part {
-			return by
-		} else if d.Part {
+		switch by := d.compare(e); {
+		case by != 0 || d.Part == e.Part:
+			return cmp.Or(by, cmp.Compare(e.CDI, d.CDI))
+		case d.Part:
 			return -1
 		}
 		return 1

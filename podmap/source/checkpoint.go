@@ -43,7 +43,6 @@ type Response struct {
 	Nodes       []string          // device nodes, with the paths of the host
 	CDI         []string          // qualified CDI names
 	Mounts      []string          // device names that the container runtime reads from mounts
-	Devices     map[string]int    // the number of the container's device IDs, by resource
 }
 
 // Entry is one entry of the kubelet's checkpoint: what one container has of one resource. It is immutable.
@@ -88,7 +87,6 @@ func readCheckpoint(r io.Reader, seed maphash.Seed, keep Keep) (*Checkpoint, err
 	limited := &io.LimitedReader{R: r, N: maxCheckpoint + 1}
 	s := newJSONStream(limited, maxValue)
 	out := &Checkpoint{Entries: map[EntryKey][]*Entry{}}
-	counts := map[[2]string]map[string]int{} // by pod UID and container, then resource
 	kept, found := 0, false
 	entry := func() error {
 		e, decoded, err := s.entry(seed, keep)
@@ -101,12 +99,6 @@ func readCheckpoint(r io.Reader, seed maphash.Seed, keep Keep) (*Checkpoint, err
 		if !decoded {
 			out.undecoded++
 		}
-		place := [2]string{e.UID, e.Container}
-		if counts[place] == nil {
-			counts[place] = map[string]int{}
-		}
-		e.Devices = counts[place]
-		e.Devices[e.Resource] = e.IDs.Len()
 		out.Entries[e.EntryKey] = append(out.Entries[e.EntryKey], e)
 		return nil
 	}

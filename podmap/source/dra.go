@@ -1,37 +1,47 @@
 package source
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// maxDRACheckpoint bounds the DRA driver's checkpoint in bytes: it has some kilobytes per claim of this node.
+// maxDRACheckpoint bounds a DRA driver's checkpoint in bytes: it has some kilobytes per claim of this node.
 const maxDRACheckpoint = 16 << 20
 
-// draGPUDriver is the name of NVIDIA's DRA driver for GPUs.
-const draGPUDriver = "gpu.nvidia.com"
+// PreparedClaims are the claims that a DRA driver has prepared on this node, by namespace and name, and their devices. It
+// is immutable.
+type PreparedClaims map[[2]string]map[draKey]*PreparedDevice
 
-// PreparedClaims are the claims that NVIDIA's DRA driver has prepared on this node, by namespace and name. It is
-// immutable.
-type PreparedClaims map[[2]string]*PreparedClaim
+type draKey struct{ driver, device string }
 
-// PreparedClaim is one claim, by device name: what the driver made of it, and what the scheduler allocated.
-type PreparedClaim struct {
-	UUIDs  map[string]string // of GPUs and MIG devices, as NVML writes them
-	Admin  map[string]bool   // administrator access, which allocates nothing
-	Memory map[string]string // consumed of a shared device, as a quantity
+// PreparedDevice is what the driver made of one device of a claim, and what the scheduler allocated of it.
+type PreparedDevice struct {
+	UUID     string            // of the GPU or MIG device, as NVML writes it; empty: not recorded
+	Admin    bool              // administrator access, which allocates nothing
+	Consumed map[string]string // of a shared device, as quantities: "memory", "cores"
 }
 
-// NewDRA returns the DRA driver's checkpoint at path.
+// Known reports whether the driver recorded the GPU.
+func (d *PreparedDevice) Known() bool { return d != nil && d.UUID != "" }
+
+// Device returns a device of a claim; nil without.
+func (p PreparedClaims) Device(claim [2]string, driver, device string) *PreparedDevice {
+	return p[claim][draKey{driver, device}]
+}
+
+// NewDRA returns a DRA driver's checkpoint at path: NVIDIA's, or another one in the same envelope. The directory has the
+// name of the driver.
 func NewDRA(path string, o Options) *File[PreparedClaims] {
 	return &File[PreparedClaims]{Options: o, path: path, name: gpu.SourceDRA, what: "DRA driver checkpoint",
 		read: func(r io.Reader) (*PreparedClaims, int, error) {
-			claims, err := readPreparedClaims(r)
+			claims, err := readPreparedClaims(r, filepath.Base(filepath.Dir(path)))
 			return claims, 0, err
 		}}
 }
@@ -53,38 +63,22 @@ type draCheckpoint struct {
 					}
 				}
 			}
-			PreparedDevices []struct {
-				Devices []struct {
-					GPU *struct {
-						Info   struct{ UUID string }
-						Device draDevice
-					}
-					MIG *struct {
-						Concrete struct {
-							MIGUUID, ParentUUID string
-							GIID, CIID          *int
-						}
-						Device draDevice
-					}
-				}
-			}
+			// A device is below the name of its kind, "gpu", "mig", "hami-gpu" or "vgpu", beside other data.
+			PreparedDevices []struct{ Devices []map[string]json.RawMessage }
 		}
 	}
 }
 
 type draDevice struct {
-	DeviceName string
-	Snake      string `json:"device_name"`
-}
-
-func (d draDevice) name() string {
-	if d.DeviceName != "" {
-		return d.DeviceName
+	Info     struct{ UUID string }
+	Concrete struct{ MIGUUID string }
+	Device   struct {
+		DeviceName string
+		Snake      string `json:"device_name"`
 	}
-	return d.Snake
 }
 
-func readPreparedClaims(r io.Reader) (*PreparedClaims, error) {
+func readPreparedClaims(r io.Reader, driver string) (*PreparedClaims, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxDRACheckpoint+1))
 	if err != nil {
 		return nil, err
@@ -97,46 +91,45 @@ func readPreparedClaims(r io.Reader) (*PreparedClaims, error) {
 		return nil, err
 	}
 	if file.V2 == nil {
-		return nil, errors.New("no claims of version 2: the driver is older than v25.12")
+		return nil, errors.New("no claims of version 2: NVIDIA's driver is older than v25.12, or it is no DRA driver's checkpoint")
 	}
 	out := PreparedClaims{}
 	for _, c := range file.V2.PreparedClaims {
 		if c.Name == "" || c.Namespace == "" {
 			continue
 		}
-		p := &PreparedClaim{UUIDs: map[string]string{}, Admin: map[string]bool{}, Memory: map[string]string{}}
+		devices := map[draKey]*PreparedDevice{}
+		drivers := map[string][]string{} // by device
 		if c.Status.Allocation != nil {
 			for _, d := range c.Status.Allocation.Devices.Results {
-				if d.Driver != draGPUDriver {
-					continue
-				}
-				if d.AdminAccess != nil && *d.AdminAccess {
-					p.Admin[d.Device] = true
-				}
+				p := &PreparedDevice{Admin: d.AdminAccess != nil && *d.AdminAccess, Consumed: map[string]string{}}
 				for key, quantity := range d.ConsumedCapacity {
-					if key == "memory" || strings.HasSuffix(key, "/memory") {
-						p.Memory[d.Device] = quantity
-					}
+					p.Consumed[key[strings.LastIndexByte(key, '/')+1:]] = quantity
 				}
+				devices[draKey{d.Driver, d.Device}] = p
+				drivers[d.Device] = append(drivers[d.Device], d.Driver)
 			}
 		}
 		for _, group := range c.PreparedDevices {
-			for _, d := range group.Devices {
-				if d.GPU != nil {
-					p.add(d.GPU.Device.name(), d.GPU.Info.UUID, "GPU-")
-				}
-				if d.MIG != nil {
-					p.add(d.MIG.Device.name(), d.MIG.Concrete.MIGUUID, "MIG-")
+			for _, kinds := range group.Devices {
+				for _, raw := range kinds {
+					var d draDevice
+					err := json.Unmarshal(raw, &d)
+					key := draKey{driver, cmp.Or(d.Device.DeviceName, d.Device.Snake)}
+					if err != nil || key.device == "" {
+						continue
+					}
+					if devices[key] == nil && len(drivers[key.device]) == 1 {
+						key.driver = drivers[key.device][0]
+					}
+					if devices[key] == nil {
+						devices[key] = &PreparedDevice{}
+					}
+					devices[key].UUID = cmp.Or(d.Concrete.MIGUUID, d.Info.UUID)
 				}
 			}
 		}
-		out[[2]string{c.Namespace, c.Name}] = p
+		out[[2]string{c.Namespace, c.Name}] = devices
 	}
 	return &out, nil
-}
-
-func (p *PreparedClaim) add(device, uuid, prefix string) {
-	if device != "" && strings.HasPrefix(uuid, prefix) {
-		p.UUIDs[device] = uuid
-	}
 }

@@ -27,8 +27,8 @@ A container's [allocation ratio](concepts.md#allocation-ratio) is its memory lim
 scheme has memory limits, otherwise its compute limit, otherwise an equal part. Whole-GPU and MIG allocations of the
 [NVIDIA device plugin](https://github.com/NVIDIA/k8s-device-plugin) need nothing else.
 
-| scheme | resources | GPU resolved by | limits | notes |
-|---|---|---|---|---|
+| scheme | resources | GPU resolved by | limits | notes | format read in |
+|---|---|---|---|---|---|
 `
 
 // sharingSources are the sources of allocations, in the order of their precedence, and what enables them.
@@ -49,13 +49,17 @@ func sharingSchemes(root string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		var scheme, about string
+		var scheme, about, project, revision string
 		var resources, sources, limits []string
 		for line := range strings.Lines(string(text)) {
 			word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 			switch word {
 			case "scheme":
 				scheme = rest
+			case "source":
+				project, _, _ = strings.Cut(rest, " ")
+			case "revision":
+				revision = rest
 			case "about":
 				about = strings.TrimSpace(about + " " + rest)
 			case "want": // MODE CONTAINER RESOURCE GPU … SOURCE
@@ -83,7 +87,11 @@ func sharingSchemes(root string) ([]byte, error) {
 		if by == nil {
 			by = []string{"nothing"}
 		}
-		fmt.Fprintf(out, "| %s | %s | %s | %s | %s |\n", scheme, list(resources), strings.Join(by, ", "), list(limits), about)
+		read := project
+		if revision != "" {
+			read += "@" + revision
+		}
+		fmt.Fprintf(out, "| %s | %s | %s | %s | %s | %s |\n", scheme, list(resources), strings.Join(by, ", "), list(limits), about, read)
 	}
 	return out.Bytes(), nil
 }

@@ -14,7 +14,7 @@ socket and its checkpoint anew.
 {{- end -}}
 {{- if $f.draCheckpoint -}}
 {{- /* Created if missing: on a node without the DRA driver the pod would not start. */ -}}
-{{- $out = append $out (dict "name" "dra-checkpoint" "mountPath" "/var/lib/kubelet/plugins/gpu.nvidia.com" "source" (dict "hostPath" (dict "path" (printf "%s/plugins/gpu.nvidia.com" $kubelet) "type" "DirectoryOrCreate"))) -}}
+{{- $out = append $out (dict "name" "dra-checkpoint" "mountPath" (printf "/var/lib/kubelet/plugins/%s" .Values.kubelet.draDriver) "source" (dict "hostPath" (dict "path" (printf "%s/plugins/%s" $kubelet .Values.kubelet.draDriver) "type" "DirectoryOrCreate"))) -}}
 {{- end -}}
 {{- if and $f.processes $f.processNames $f.ownership -}}
 {{- $out = append $out (dict "name" "pod-logs" "mountPath" "/var/log/pods" "source" (dict "hostPath" (dict "path" "/var/log/pods" "type" "Directory"))) -}}
