@@ -71,7 +71,7 @@ func TestCompatPage(t *testing.T) {
 	t.Parallel()
 	p := node(t, twoGPUs, twoPods).start("--compat=dcgm-4.8")
 	ask := func(path string) (*http.Response, string) {
-		request, err := http.NewRequest(http.MethodGet, p.base+path, nil)
+		request, err := http.NewRequest(http.MethodGet, p.Base()+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func TestCompatPage(t *testing.T) {
 
 	without := node(t, twoGPUs, twoPods).start()
 	without.until(t, "the GPUs are read", func(s series) error { _, err := s.one("gpu_energy_joules_total", GPUA); return err })
-	other, err := http.Get(without.base + compat.Path)
+	other, err := http.Get(without.Base() + compat.Path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,17 +8,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
 
 // doctor runs the examination on a node, and returns what it says and its exit code.
-func (m *machine) doctor(flags ...string) (string, int) {
+func (m *simulated) doctor(flags ...string) (string, int) {
 	m.t.Helper()
-	args := []string{"doctor", "--node-name=test-node", "--nvml.library=" + m.library, "--kubelet.socket=" + m.socket,
-		"--path.sysfs=" + m.trees.Sysfs,
-		"--path.procfs=" + m.trees.Procfs, "--path.pod-logs=" + m.trees.PodLogs, "--path.container-logs=" + m.trees.ContainerLogs,
+	args := []string{"doctor", "--node-name=test-node", "--nvml.library=" + m.Library, "--kubelet.socket=" + m.Socket,
+		"--path.sysfs=" + m.Trees.Sysfs,
+		"--path.procfs=" + m.Trees.Procfs, "--path.pod-logs=" + m.Trees.PodLogs, "--path.container-logs=" + m.Trees.ContainerLogs,
 		"--path.kmsg="}
-	cmd := exec.Command(binaryPath(m.t), append(args, flags...)...)
-	cmd.Env = append(cmd.Environ(), m.env...)
+	cmd := exec.Command(machine.Binary(m.t), append(args, flags...)...)
+	cmd.Env = append(cmd.Environ(), m.Env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -39,7 +41,7 @@ func TestDoctor(t *testing.T) {
 	pods = strings.TrimSuffix(pods, "\n") + " pids=5000\n"
 	for name, c := range map[string]struct {
 		scenario, pods string
-		change         func(*machine)
+		change         func(*simulated)
 		flags          []string
 		code           int
 		want           []string
@@ -47,13 +49,13 @@ func TestDoctor(t *testing.T) {
 		"healthy": {twoGPUs + load, pods, nil, nil, exitOK,
 			[]string{"allocated to  ml/train-0/main (nvidia.com/gpu, source podresources)", "allocated to  none",
 				"used by       ml/train-0/main (1 processes, attribution exclusive)", "ok       GPUs: 2 available"}},
-		"no driver": {twoGPUs, twoPods, func(m *machine) { m.library += ".not-there" }, nil, exitErrors,
+		"no driver": {twoGPUs, twoPods, func(m *simulated) { m.Library += ".not-there" }, nil, exitErrors,
 			[]string{"error    source nvml", "runtimeClassName: nvidia"}},
-		"no socket": {twoGPUs, twoPods, func(m *machine) { m.socket += ".not-there" }, nil, exitWarnings,
+		"no socket": {twoGPUs, twoPods, func(m *simulated) { m.Socket += ".not-there" }, nil, exitWarnings,
 			[]string{"warning  source podresources", "mounted read-only at the same path", "allocated to  unknown"}},
 		"lost GPU": {twoGPUs + "at 0s gpu 1 lose\n", twoPods, nil, nil, exitErrors,
 			[]string{"GPU is lost", "ok       GPUs: 1 available"}},
-		"no host PID": {twoGPUs, twoPods, func(m *machine) { m.trees.Procfs = "/nonexistent" }, nil, exitOK,
+		"no host PID": {twoGPUs, twoPods, func(m *simulated) { m.Trees.Procfs = "/nonexistent" }, nil, exitOK,
 			[]string{"info     feature processes", "add: hostPID: true"}},
 		"opaque device IDs": {twoGPUs, twoPods + "pod x/liar container c aliyun.com/gpu-mem=GPU-bbbbbbbb-0000-4000-8000-000000000000-_-1\n",
 			nil, nil, exitWarnings,
@@ -104,7 +106,7 @@ func TestDoctorAsJSON(t *testing.T) {
 func TestDoctorRefusesWrongFlags(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"doctor", "--output=xml"}, {"doctor", "--no-such-flag"}} {
-		out, err := exec.Command(binaryPath(t), args...).CombinedOutput()
+		out, err := exec.Command(machine.Binary(t), args...).CombinedOutput()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != exitUsage || strings.Count(string(out), "\n") != 1 {
 			t.Errorf("%v: %v\n%s", args, err, out)

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,170 +14,45 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/standin"
-	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
 
 // The tests of this file run the real binary in real time: it loads the fake driver by its path, asks a
 // PodResources socket, and is looked at through HTTP alone.
 
-var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "gpu-exporter-test-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "gpu-exporter")
-	cmd := exec.Command("go", "build", "-ldflags", "-extldflags=-Wl,-z,lazy", "-o", path, ".")
-	cmd.Env = append(os.Environ(), "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
-func binaryPath(t *testing.T) string {
-	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+// simulated is a node for the real binary.
+type simulated struct {
+	*machine.Node
+	t *testing.T
 }
 
-// machine is a node for the real binary.
-type machine struct {
-	t        *testing.T
-	dir      string
-	library  string
-	env      []string
-	control  *scenario.Control
-	trees    standin.Trees
-	kubelet  *standin.Kubelet
-	socket   string
-	exporter *process
-}
-
-// node lays a node out from the text of a scenario and of its pods. Nothing of it runs but the kubelet.
-func node(t *testing.T, text, pods string) *machine {
+// node sets a node up from the texts of a scenario and of its pods. Nothing of it runs but the kubelet.
+func node(t *testing.T, text, pods string) *simulated {
 	t.Helper()
-	binaryPath(t) // built before the clock of the scenario starts
-	m := &machine{t: t, dir: t.TempDir()}
-	s, err := scenario.Parse("test.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m.library, err = standin.BuildFakeNVML(t.Context(), s.Symbols, m.dir); err != nil {
-		t.Fatal(err)
-	}
-	if m.env, m.control, err = standin.SimulateLive(s, m.dir); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.control.Close() })
-	n, err := standin.ParsePods("test.pods", strings.NewReader(pods))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m.trees, err = standin.WriteTrees(m.dir, s, n); err != nil {
-		t.Fatal(err)
-	}
-	// A socket's path may have some hundred characters; the name of a test may be longer.
-	short, err := os.MkdirTemp("", "kubelet-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(short) })
-	m.socket = filepath.Join(short, "kubelet.sock")
-	m.kubelet = standin.NewKubelet(time.Now)
-	m.kubelet.SetNode(n)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- m.kubelet.Serve(ctx, m.socket) }()
-	t.Cleanup(func() { cancel(); <-done })
-	if err := m.kubelet.Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return &simulated{machine.Parse(t, text, pods), t}
 }
 
 // process is a running exporter.
-type process struct {
-	cmd  *exec.Cmd
-	base string
-	done chan struct{}
-	err  error // how it ended; read after done
-	mu   sync.Mutex
-	out  bytes.Buffer // guarded by mu
-}
-
-func (p *process) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.Write(b)
-}
-
-func (p *process) said() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.String()
-}
+type process struct{ *machine.Exporter }
 
 // start runs the exporter on the node, with poll groups faster than usual so that tests are short.
-func (m *machine) start(flags ...string) *process {
+func (m *simulated) start(flags ...string) *process {
 	m.t.Helper()
 	return m.startAt(append([]string{"--poll.fast=200ms", "--poll.medium=400ms", "--poll.slow=1s", "--poll.kubelet=1s",
 		"--call-deadline=1s"}, flags...)...)
 }
 
 // startAt runs it with the poll groups of the flags.
-func (m *machine) startAt(flags ...string) *process {
+func (m *simulated) startAt(flags ...string) *process {
 	m.t.Helper()
-	args := []string{"--node-name=test-node", "--nvml.library=" + m.library, "--kubelet.socket=" + m.socket,
-		"--path.sysfs=" + m.trees.Sysfs,
-		"--path.procfs=" + m.trees.Procfs, "--path.pod-logs=" + m.trees.PodLogs, "--path.container-logs=" + m.trees.ContainerLogs,
-		"--path.kmsg="}
-	m.exporter = launch(m.t, m.env, append(args, flags...)...)
-	return m.exporter
-}
-
-// launch runs the binary on a free port until the test ends.
-func launch(t *testing.T, env []string, args ...string) *process {
-	t.Helper()
-	port := freePort(t)
-	p := &process{base: fmt.Sprintf("http://127.0.0.1:%d", port), done: make(chan struct{})}
-	p.cmd = exec.Command(binaryPath(t), append(args, fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port))...)
-	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.Stdout, p.cmd.Stderr = p, p
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { p.err = p.cmd.Wait(); close(p.done) }()
-	t.Cleanup(func() {
-		p.cmd.Process.Kill()
-		<-p.done
-		if t.Failed() {
-			t.Logf("the exporter said:\n%s", p.said())
-		}
-	})
-	return p
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return &process{m.Start(m.t, machine.Options{Flags: flags})}
 }
 
 func (p *process) get(path string) (int, string, error) {
-	res, err := http.Get(p.base + path)
+	res, err := http.Get(p.Base() + path)
 	if err != nil {
 		return 0, "", err
 	}
@@ -272,8 +146,8 @@ func (p *process) until(t *testing.T, what string, check func(series) error) ser
 		}
 		last = err
 		select {
-		case <-p.done:
-			t.Fatalf("%s: the exporter ended: %v\n%s", what, p.err, p.said())
+		case <-p.Done:
+			t.Fatalf("%s: the exporter ended: %v\n%s", what, p.Err, p.Said())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -283,22 +157,9 @@ func (p *process) until(t *testing.T, what string, check func(series) error) ser
 
 func all(errs ...error) error { return errors.Join(errs...) }
 
-const twoGPUs = `scenario 1
-title "two GPUs"
-include boards/h100-sxm.scenario
-symbols R580
-system DriverVersion = "580.105.08"
-system NVMLVersion = "13.580.105.08"
-system CudaDriverVersion = 13000
-gpu 0 board=h100 uuid=GPU-aaaaaaaa-0000-4000-8000-000000000000 pci=0000:18:00.0 minor=0
-gpu 1 board=h100 uuid=GPU-bbbbbbbb-0000-4000-8000-000000000000 pci=0000:2a:00.0 minor=1
-`
+const twoGPUs, twoPods = machine.TwoGPUs, machine.TwoPods
 
-const twoPods = `allocatable nvidia.com/gpu GPU-aaaaaaaa-0000-4000-8000-000000000000 GPU-bbbbbbbb-0000-4000-8000-000000000000
-pod ml/train-0 container main nvidia.com/gpu=GPU-aaaaaaaa-0000-4000-8000-000000000000
-`
-
-const GPUA, GPUB = `uuid="GPU-aaaaaaaa-0000-4000-8000-000000000000"`, `uuid="GPU-bbbbbbbb-0000-4000-8000-000000000000"`
+const GPUA, GPUB = `uuid="` + machine.GPUA + `"`, `uuid="` + machine.GPUB + `"`
 
 func bothUp(s series) error {
 	return all(s.is(1, "gpu_device_up", GPUA), s.is(1, "gpu_device_up", GPUB), s.is(1, "gpu_allocation_ratio", GPUA),
@@ -327,17 +188,9 @@ func TestRealBinaryServesANode(t *testing.T) {
 func stopsAtOnce(t *testing.T, p *process) {
 	t.Helper()
 	begin := time.Now()
-	p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.done:
-		if p.err != nil {
-			t.Errorf("it ended with %v", p.err)
-		}
-		if duration := time.Since(begin); duration > 5*time.Second {
-			t.Errorf("it took %v to end", duration)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("it did not end")
+	p.Stop()
+	if duration := time.Since(begin); p.Err != nil || duration > 5*time.Second {
+		t.Errorf("it ended with %v after %v", p.Err, duration)
 	}
 }
 
@@ -369,7 +222,7 @@ func TestBadFlagsAreOneLine(t *testing.T) {
 		"argument":     {[]string{"surprise"}, "surprise"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.Command(binaryPath(t), c.args...)
+			cmd := exec.Command(machine.Binary(t), c.args...)
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
 			err := cmd.Run()
@@ -387,7 +240,7 @@ func TestBadFlagsAreOneLine(t *testing.T) {
 func TestHelpAndVersion(t *testing.T) {
 	t.Parallel()
 	for flag, want := range map[string]string{"--help": "--kubelet.socket", "--version": "gpu-exporter, version"} {
-		out, err := exec.Command(binaryPath(t), flag).CombinedOutput()
+		out, err := exec.Command(machine.Binary(t), flag).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("%s: %v\n%s", flag, err, out)
 		}
@@ -397,7 +250,7 @@ func TestHelpAndVersion(t *testing.T) {
 func TestLibraryThatIsNotNVML(t *testing.T) {
 	t.Parallel()
 	m := node(t, twoGPUs, twoPods)
-	m.library = notNVML(t)
+	m.Library = notNVML(t)
 	p := m.start()
 	p.until(t, "it serves", func(s series) error { return s.is(0, "gpu_exporter_source_up", `source="nvml"`) })
 	for path, want := range map[string]struct {
@@ -432,8 +285,8 @@ func TestSocketThatIsAbsentOrNone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := node(t, twoGPUs, twoPods)
-			m.socket = filepath.Join(m.dir, "other.sock")
-			if err := make(m.socket); err != nil {
+			m.Socket = filepath.Join(m.Dir, "other.sock")
+			if err := make(m.Socket); err != nil {
 				t.Fatal(err)
 			}
 			p := m.start()
@@ -443,7 +296,7 @@ func TestSocketThatIsAbsentOrNone(t *testing.T) {
 			})
 			// The source is down from the start; why is known after the first attempt.
 			p.until(t, "the page names the socket", func(series) error {
-				if _, body, _ := p.get("/"); !strings.Contains(body, m.socket) {
+				if _, body, _ := p.get("/"); !strings.Contains(body, m.Socket) {
 					return errors.New("it does not")
 				}
 				return nil

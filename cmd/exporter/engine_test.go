@@ -19,7 +19,7 @@ func TestContainersAreCalledByTheirNames(t *testing.T) {
 	m := node(t, twoGPUs+"process gpu=0 pid=5000 memory=4GiB busy=50% period=1s\nprocess gpu=1 pid=5001 memory=1GiB busy=10% period=1s\n",
 		"")
 	for pid, id := range map[int]string{5000: named, 5001: unnamed} {
-		if err := os.WriteFile(filepath.Join(m.trees.Procfs, fmt.Sprint(pid), "cgroup"), []byte("0::/system.slice/docker-"+id+".scope\n"),
+		if err := os.WriteFile(filepath.Join(m.Trees.Procfs, fmt.Sprint(pid), "cgroup"), []byte("0::/system.slice/docker-"+id+".scope\n"),
 			0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/recording"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
@@ -336,14 +337,14 @@ func TestRecordCommand(t *testing.T) {
 	run := func(args ...string) (stdout, stderr string, code int) {
 		t.Helper()
 		all := append([]string{"record"}, args...)
-		for _, given := range []string{"--nvml.library=" + m.library, "--path.sysfs=" + m.trees.Sysfs, "--duration=2s"} {
+		for _, given := range []string{"--nvml.library=" + m.Library, "--path.sysfs=" + m.Trees.Sysfs, "--duration=2s"} {
 			name, _, _ := strings.Cut(given, "=")
 			if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, name+"=") }) {
 				all = append(all, given)
 			}
 		}
-		cmd := exec.CommandContext(t.Context(), binaryPath(t), all...)
-		cmd.Env = append(os.Environ(), m.env...)
+		cmd := exec.CommandContext(t.Context(), machine.Binary(t), all...)
+		cmd.Env = append(os.Environ(), m.Env...)
 		var out, errs bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
@@ -460,19 +461,19 @@ func TestRecordCommandInterrupted(t *testing.T) {
 			t.Parallel()
 			m := node(t, twoGPUs+script, "")
 			dir := t.TempDir()
-			cmd := exec.Command(binaryPath(t), "record", "--nvml.library="+m.library, "--path.sysfs="+m.trees.Sysfs,
+			cmd := exec.Command(machine.Binary(t), "record", "--nvml.library="+m.Library, "--path.sysfs="+m.Trees.Sysfs,
 				"--output="+filepath.Join(dir, "x"), "--duration=2s")
 			if script == "" {
 				cmd.Args = append(cmd.Args[:len(cmd.Args)-1], "--duration=5m")
 			}
-			cmd.Env = append(os.Environ(), m.env...)
+			cmd.Env = append(os.Environ(), m.Env...)
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
 			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) { // until it is where it is to be
-				if script == "" && m.control.Calls("nvmlDeviceGetSamples") > 2 || m.control.Hanging() > 0 {
+				if script == "" && m.Control.Calls("nvmlDeviceGetSamples") > 2 || m.Control.Hanging() > 0 {
 					break
 				}
 				if time.Now().After(deadline) {

@@ -35,7 +35,7 @@ func TestCheckpointResolvesGPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(m.dir, "kubelet_internal_checkpoint")
+	path := filepath.Join(m.Dir, "kubelet_internal_checkpoint")
 	if err := os.WriteFile(path, checkpoint, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -64,18 +64,18 @@ func TestCheckpointNamesProcesses(t *testing.T) {
 	m := node(t, twoGPUs+"process gpu=0 pid=5000 memory=4GiB busy=50% period=1s\nprocess gpu=0 pid=5001 memory=1GiB busy=10% period=1s\n",
 		twoPods)
 	for pid, owner := range map[int]string{5000: uid, 5001: "99999999-2222-4333-8444-555555555555"} {
-		cgroup := filepath.Join(m.trees.Procfs, fmt.Sprint(pid), "cgroup")
+		cgroup := filepath.Join(m.Trees.Procfs, fmt.Sprint(pid), "cgroup")
 		if err := os.WriteFile(cgroup, []byte("0::/kubepods/pod"+owner+"/"+strings.Repeat("a", 64)+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	checkpoint := filepath.Join(m.dir, "kubelet_internal_checkpoint")
+	checkpoint := filepath.Join(m.Dir, "kubelet_internal_checkpoint")
 	if err := os.WriteFile(checkpoint, []byte(`{"Data":{"PodDeviceEntries":[{"PodUID":"`+uid+
 		`","ContainerName":"main","ResourceName":"nvidia.com/gpu","DeviceIDs":{"-1":["`+a+
 		`"]},"AllocResp":""}],"RegisteredDevices":{}},"Checksum":1}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m.trees.PodLogs, m.trees.ContainerLogs = "", ""
+	m.Trees.PodLogs, m.Trees.ContainerLogs = "", ""
 	m.start("--kubelet.checkpoint="+checkpoint).until(t, "the process is its pod's", func(s series) error {
 		return all(s.is(4<<30, "gpu_container_memory_used_bytes", GPUA, `pod="train-0"`, `container="main"`),
 			s.is(1<<30, "gpu_unattributed_memory_used_bytes", GPUA, `reason="unresolved"`),
@@ -113,7 +113,7 @@ func TestPodMetadata(t *testing.T) {
 		}
 	}))
 	t.Cleanup(api.Close)
-	ca, token := filepath.Join(m.dir, "ca.crt"), filepath.Join(m.dir, "token")
+	ca, token := filepath.Join(m.Dir, "ca.crt"), filepath.Join(m.Dir, "token")
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestPodMetadata(t *testing.T) {
 			t.Errorf("%s holds the token", path)
 		}
 	}
-	if strings.Contains(p.said(), "secret") {
+	if strings.Contains(p.Said(), "secret") {
 		t.Error("the log holds the token")
 	}
 	// A token that is refused costs what the API tells, and nothing else.

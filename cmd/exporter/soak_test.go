@@ -127,7 +127,7 @@ func TestSoakBinary(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.kubelet.SetNode(pods)
+			m.Kubelet.SetNode(pods)
 		}
 		s, err := p.scrape()
 		if err != nil {

@@ -32,7 +32,7 @@ func TestGPUsThatContainersSee(t *testing.T) {
 		t.Errorf("the page does not show who else sees a GPU: %v", err)
 	}
 	_, metrics, _ := p.get("/metrics")
-	for where, text := range map[string]string{"page": page, "metrics": metrics, "log": p.said()} {
+	for where, text := range map[string]string{"page": page, "metrics": metrics, "log": p.Said()} {
 		if strings.Contains(text, "hunter2") || strings.Contains(text, "DATABASE_PASSWORD") {
 			t.Errorf("the %s holds private data", where)
 		}
@@ -52,7 +52,7 @@ func TestContainersAreLeftAlone(t *testing.T) {
 func TestDoctorOnVisibility(t *testing.T) {
 	t.Parallel()
 	m := node(t, twoGPUs, visiblePods)
-	host := m.trees.Procfs
+	host := m.Trees.Procfs
 	for _, c := range []struct {
 		flags  []string
 		procfs string
@@ -65,7 +65,7 @@ func TestDoctorOnVisibility(t *testing.T) {
 		{[]string{"--containers.visible"}, "/nonexistent",
 			[]string{"info     feature container_visible: locked", "add: hostPID: true; securityContext"}},
 	} {
-		m.trees.Procfs = c.procfs
+		m.Trees.Procfs = c.procfs
 		said, _ := m.doctor(c.flags...)
 		for _, want := range c.want {
 			if !strings.Contains(said, want) {

@@ -25,7 +25,7 @@ func TestFormats(t *testing.T) {
 		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited": {"application/vnd.google.protobuf",
 			[]string{"gpu_exporter_call_duration_seconds"}},
 	} {
-		req, err := http.NewRequest(http.MethodGet, p.base+"/metrics", nil)
+		req, err := http.NewRequest(http.MethodGet, p.Base()+"/metrics", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,10 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/standin"
-	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/test/chromium"
-	"github.com/gpu-exporter/gpu-exporter/test/machine"
 )
 
 // serve runs the exporter on a node until the test ends, and returns the URL of its page.
@@ -22,21 +20,6 @@ func serve(t *testing.T, node *machine.Node, flags ...string) string {
 }
 
 func demo(t *testing.T) *machine.Node { return machine.Shipped(t, "demo", "demo") }
-
-// node lays out a node from the text of a scenario, which may include the shipped ones, and of its pods.
-func node(t *testing.T, text, pods string) *machine.Node {
-	t.Helper()
-	shipped := os.DirFS(filepath.Join("..", "..", "testdata", "scenarios"))
-	s, err := scenario.Parse("test.scenario", text, shipped)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := standin.ParsePods("test.pods", strings.NewReader(pods))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return machine.Lay(t, s, p)
-}
 
 func read(t *testing.T, path ...string) string {
 	t.Helper()
@@ -148,7 +131,7 @@ func TestHostileNamesStayText(t *testing.T) {
 		scenario = "scenario 1\ntitle \"hostile\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580\"\n" +
 			"gpu 0 board=h100 uuid=" + gpu + " pci=0000:18:00.0 minor=0\n  Name = \"" + model + "\"\n"
 	)
-	url := serve(t, node(t, scenario, "pod evil/"+pod+" container "+pod+" nvidia.com/gpu="+gpu+"\n"))
+	url := serve(t, machine.Parse(t, scenario, "pod evil/"+pod+" container "+pod+" nvidia.com/gpu="+gpu+"\n"))
 	time.Sleep(3 * time.Second)
 	tab := chromium.New(t)
 	tab.Open(url, 1280, 900, false)
@@ -166,7 +149,7 @@ func TestHostileNamesStayText(t *testing.T) {
 
 func TestPageWithFaults(t *testing.T) {
 	const faults = "\nat 2s gpu 1 xid 79\nat 2s gpu 1 lose\nat 2s gpu 3 hang FieldValues\nat 2s gpu 0 xid 13\n"
-	url := serve(t, node(t, read(t, "scenarios", "demo.scenario")+faults, read(t, "kubelet", "demo.pods")))
+	url := serve(t, machine.Parse(t, read(t, "scenarios", "demo.scenario")+faults, read(t, "kubelet", "demo.pods")))
 	time.Sleep(12 * time.Second)
 	tab := chromium.New(t)
 	tab.Open(url, 1280, 900, false)

@@ -17,10 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/standin"
-	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
-	"github.com/gpu-exporter/gpu-exporter/test/machine"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
@@ -55,21 +53,13 @@ func (s *run) start() {
 }
 
 // setUp sets up the node of the row and its exporter.
-func (s *run) setUp(boards string) {
+func (s *run) setUp() {
 	s.t.Helper()
 	text := devs + s.script
 	if s.scenario != "" {
 		text = s.scenario + s.script
 	}
-	sc, err := scenario.Parse(s.name+".scenario", text, os.DirFS(boards))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	pods, err := standin.ParsePods(s.name+".pods", strings.NewReader(cmp.Or(s.pods, twoPods)))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.node = machine.Lay(s.t, sc, pods)
+	s.node = machine.Parse(s.t, text, cmp.Or(s.pods, twoPods))
 	s.node.Name = s.name
 	s.zero = time.Now().Add(-s.node.Control.Now())
 	if s.before != nil {
@@ -103,7 +93,6 @@ func prometheus(t *testing.T, runs []*run) dashboard.Client {
 
 // TestRows runs all rows, and checks them then.
 func TestRows(t *testing.T) {
-	boards := filepath.Join(machine.Root(t), "testdata", "scenarios")
 	var runs []*run
 	for _, r := range table() {
 		runs = append(runs, &run{row: r, t: t, address: servers.Address(t)})
@@ -116,7 +105,7 @@ func TestRows(t *testing.T) {
 	}
 	var plan []planned
 	for _, s := range runs {
-		s.setUp(boards)
+		s.setUp()
 		for _, st := range s.steps {
 			plan = append(plan, planned{st, s, s.zero.Add(st.at)})
 		}

@@ -13,24 +13,13 @@ import (
 	"unsafe"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
 
-const (
-	GPUA = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
-	GPUB = "GPU-bbbbbbbb-0000-4000-8000-000000000000"
-)
+const GPUA, GPUB = machine.GPUA, machine.GPUB
 
 // devs are the GPUs of most rows: faults affect the first.
-const devs = `scenario 1
-title "two GPUs"
-include boards/h100-sxm.scenario
-symbols R580
-system DriverVersion = "580.105.08"
-system NVMLVersion = "13.580.105.08"
-system CudaDriverVersion = 13000
-gpu 0 board=h100 uuid=` + GPUA + ` pci=0000:18:00.0 minor=0
-gpu 1 board=h100 uuid=` + GPUB + ` pci=0000:2a:00.0 minor=1
-process gpu=0 pid=100 memory=20GiB busy=80% period=1s
+const devs = machine.TwoGPUs + `process gpu=0 pid=100 memory=20GiB busy=80% period=1s
 process gpu=1 pid=200 memory=30GiB busy=60% period=1s
 `
 

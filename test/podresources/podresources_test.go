@@ -26,8 +26,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
-	"github.com/gpu-exporter/gpu-exporter/test/machine"
 )
 
 const nvidia = "nvidia.com/gpu"

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-exporter/gpu-exporter/test/machine"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
 
 // An invalid web configuration stops the exporter before it listens.
@@ -76,7 +76,7 @@ func copyFile(t *testing.T, dir, from, to string) {
 
 // What becomes of the configuration while the exporter runs closes it, and mending opens it again.
 func TestAccessFailsClosed(t *testing.T) {
-	n := node(t, twoGPUs, twoPods)
+	n := machine.Parse(t, twoGPUs, twoPods)
 	config := machine.WebConfig(t, n.Dir, machine.Web{Users: true})
 	e := n.Start(t, machine.Options{Flags: append([]string{"--compat=dcgm-4.9", "--web.config.file=" + config}, quick...)})
 	e.TLS = true

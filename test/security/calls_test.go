@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
-	"github.com/gpu-exporter/gpu-exporter/test/machine"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
 
 // call is one system call as strace writes it.
@@ -305,7 +305,7 @@ func TestNothingElseIsOpened(t *testing.T) {
 
 // A driver that was replaced: the one program that is run is this one, once more.
 func TestOnlyItselfIsRunAgain(t *testing.T) {
-	n := node(t, twoGPUs+"at 3s driver replace\n", twoPods)
+	n := machine.Parse(t, twoGPUs+"at 3s driver replace\n", twoPods)
 	var e *machine.Exporter
 	calls := traced(t, n, machine.Options{Flags: quick}, func(started *machine.Exporter) {
 		e = started
@@ -322,7 +322,7 @@ func TestOnlyItselfIsRunAgain(t *testing.T) {
 
 // With all features.
 func TestNothingElseIsOpenedWithEveryRight(t *testing.T) {
-	n := node(t, twoGPUs, twoPods)
+	n := machine.Parse(t, twoGPUs, twoPods)
 	dir := n.Dir
 	files := map[string]string{
 		"token":      "the-token-of-a-service-account",

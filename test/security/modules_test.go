@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-exporter/gpu-exporter/test/machine"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
 
 // linked is a row of the table of modules in docs/security.md: its name, and why it is there.

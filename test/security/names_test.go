@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/prometheus/model/textparse"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
-	"github.com/gpu-exporter/gpu-exporter/test/machine"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
 
 // hostile are names that an API server refuses. A process with access to the kubelet's socket or to cgroup names could
@@ -46,7 +46,7 @@ var hostile = []string{
 
 // A name reaches a label exactly as it is in all three formats, a page as text, and forges nothing.
 func TestHostileNames(t *testing.T) {
-	n := node(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess gpu=1 pid=4243 memory=1GiB busy=20% period=1s\n",
+	n := machine.Parse(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess gpu=1 pid=4243 memory=1GiB busy=20% period=1s\n",
 		twoPods)
 	var pods []standin.KubeletPod
 	var ids []string
@@ -113,7 +113,7 @@ func TestHostileNames(t *testing.T) {
 
 // What a process controls: its command, and the name of its cgroup, on a node without Kubernetes.
 func TestHostileProcesses(t *testing.T) {
-	n := node(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess gpu=1 pid=4243 memory=1GiB busy=20% "+
+	n := machine.Parse(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess gpu=1 pid=4243 memory=1GiB busy=20% "+
 		"period=1s\nprocess gpu=0 pid=4244 memory=1GiB busy=20% period=1s\n", twoPods)
 	for pid, cgroup := range map[string]string{
 		"4242": "/system.slice/evil\"}<script>é\\x5cn.service",

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/test/machine"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
 
 // Malformed requests get the right status and no content of a file, and the exporter then serves the next request.
 func TestRequestsThatAbuse(t *testing.T) {
-	n := node(t, twoGPUs, twoPods)
+	n := machine.Parse(t, twoGPUs, twoPods)
 	e := n.Start(t, machine.Options{Flags: append([]string{"--compat=dcgm-4.9"}, quick...)})
 	visit(t, e, "gpu_device_up{")
 	get := func(target string) string {

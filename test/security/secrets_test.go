@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/gpu-exporter/gpu-exporter/test/machine"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
 
 // formats are the media types of the metrics.
@@ -35,7 +35,7 @@ func TestNoSecretIsExposed(t *testing.T) {
 	)
 	for _, api := range []string{"responds", "refuses", "echoes", "denies", "fails"} {
 		t.Run("the API server "+api, func(t *testing.T) {
-			n := node(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\n",
+			n := machine.Parse(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\n",
 				twoPods+"pod ml/sharer container main nvidia.com/gpu="+GPUB+"-1 pids=4242 env=PASSWORD:"+environ+
 					" env=NVIDIA_VISIBLE_DEVICES:"+GPUB+"\n")
 			response, err := proto.Marshal(&deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"PASSWORD": envSecret,

@@ -11,43 +11,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/standin"
-	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
-	"github.com/gpu-exporter/gpu-exporter/test/machine"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
 
-const twoGPUs = `scenario 1
-title "two GPUs"
-include boards/h100-sxm.scenario
-symbols R580
-system DriverVersion = "580.105.08"
-system NVMLVersion = "13.580.105.08"
-system CudaDriverVersion = 13000
-gpu 0 board=h100 uuid=GPU-aaaaaaaa-0000-4000-8000-000000000000 pci=0000:18:00.0 minor=0
-gpu 1 board=h100 uuid=GPU-bbbbbbbb-0000-4000-8000-000000000000 pci=0000:2a:00.0 minor=1
-`
-
-const GPUA, GPUB = "GPU-aaaaaaaa-0000-4000-8000-000000000000", "GPU-bbbbbbbb-0000-4000-8000-000000000000"
-
-const twoPods = "allocatable nvidia.com/gpu " + GPUA + " " + GPUB + "\npod ml/train-0 container main nvidia.com/gpu=" + GPUA + "\n"
-
-// node lays out a node from texts.
-func node(t *testing.T, text, pods string) *machine.Node {
-	t.Helper()
-	s, err := scenario.Parse("test.scenario", text, os.DirFS(filepath.Join(machine.Root(t), "testdata", "scenarios")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := standin.ParsePods("test.pods", strings.NewReader(pods))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return machine.Lay(t, s, n)
-}
+const twoGPUs, twoPods, GPUA, GPUB = machine.TwoGPUs, machine.TwoPods, machine.GPUA, machine.GPUB
 
 // ask requests a page; status 0 means no response.
 func ask(t *testing.T, client *http.Client, url string) (int, string) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -17,8 +18,6 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
-	"github.com/gpu-exporter/gpu-exporter/test/process"
-	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
 // build builds the programs once per test binary.
@@ -58,8 +57,38 @@ type Node struct {
 	Trees   standin.Trees
 	Kubelet *standin.Kubelet
 	Control *scenario.Control
+	Env     []string // for the fake driver
+}
 
-	env []string // for the fake driver
+// The node of most tests: two GPUs, the first allocated to a pod.
+const (
+	GPUA, GPUB = "GPU-aaaaaaaa-0000-4000-8000-000000000000", "GPU-bbbbbbbb-0000-4000-8000-000000000000"
+
+	TwoGPUs = `scenario 1
+title "two GPUs"
+include boards/h100-sxm.scenario
+symbols R580
+system DriverVersion = "580.105.08"
+system NVMLVersion = "13.580.105.08"
+system CudaDriverVersion = 13000
+gpu 0 board=h100 uuid=` + GPUA + ` pci=0000:18:00.0 minor=0
+gpu 1 board=h100 uuid=` + GPUB + ` pci=0000:2a:00.0 minor=1
+`
+	TwoPods = "allocatable nvidia.com/gpu " + GPUA + " " + GPUB + "\npod ml/train-0 container main nvidia.com/gpu=" + GPUA + "\n"
+)
+
+// Parse sets up a node from the texts of a scenario, which may include those of testdata, and of pods.
+func Parse(t testing.TB, text, pods string) *Node {
+	t.Helper()
+	s, err := scenario.Parse("test.scenario", text, os.DirFS(filepath.Join(Root(t), "testdata", "scenarios")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := standin.ParsePods("test.pods", strings.NewReader(pods))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Lay(t, s, n)
 }
 
 // Lay sets up a node from a scenario and pods.
@@ -70,7 +99,7 @@ func Lay(t testing.TB, s *scenario.Scenario, pods standin.KubeletNode) *Node {
 	if n.Library, err = standin.BuildFakeNVML(t.Context(), s.Symbols, n.Dir); err != nil {
 		t.Fatal(err)
 	}
-	if n.env, n.Control, err = standin.SimulateLive(s, n.Dir); err != nil {
+	if n.Env, n.Control, err = standin.SimulateLive(s, n.Dir); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.Control.Close() })
@@ -182,7 +211,12 @@ func (n *Node) Start(t testing.TB, o Options) *Exporter {
 	t.Helper()
 	e := &Exporter{Address: o.Address, Done: make(chan struct{})}
 	if e.Address == "" {
-		e.Address = freeAddress(t)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Address = l.Addr().String()
+		l.Close()
 	}
 	args := append([]string{}, o.Under...)
 	args = append(args, Binary(t))
@@ -190,7 +224,7 @@ func (n *Node) Start(t testing.TB, o Options) *Exporter {
 	args = append(args, "--web.listen-address="+e.Address)
 	args = append(args, o.Flags...)
 	e.cmd = exec.Command(args[0], args[1:]...)
-	e.cmd.Env = append(append(os.Environ(), n.env...), o.Env...)
+	e.cmd.Env = append(append(os.Environ(), n.Env...), o.Env...)
 	e.cmd.Stdout, e.cmd.Stderr = e, e
 	if err := e.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -223,8 +257,12 @@ func (n *Node) Start(t testing.TB, o Options) *Exporter {
 	}
 	if e.PID = e.cmd.Process.Pid; len(o.Under) > 0 {
 		// Under another program, the exporter is its child.
-		if of := process.Children(e.PID); len(of) > 0 {
-			e.PID = of[0]
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", e.PID))
+		for _, path := range threads {
+			text, _ := os.ReadFile(path)
+			if n, _ := fmt.Sscan(string(text), &e.PID); n > 0 {
+				break
+			}
 		}
 	}
 	return e
@@ -245,13 +283,4 @@ func (e *Exporter) Stop() {
 		_ = e.cmd.Process.Kill()
 		<-e.Done
 	}
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	address, err := programs.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return address
 }
