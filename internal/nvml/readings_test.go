@@ -1,15 +1,18 @@
 package nvml
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/calls"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
@@ -42,49 +45,124 @@ func opt[T ~float64 | ~uint64 | ~int](o gpu.Opt[T]) (float64, bool) {
 	return float64(v), ok
 }
 
-func entry[K comparable, V ~float64 | ~uint64](m map[K]V, k K) (float64, bool) {
-	v, ok := m[k]
-	return float64(v), ok
-}
-
-func truth(o gpu.Opt[bool]) (float64, bool) {
-	v, ok := o.Get()
-	if v {
-		return 1, ok
+// number is a value of any kind; a state is its place in the list of the unit.
+func number(v reflect.Value, u calls.Unit) float64 {
+	switch v.Kind() {
+	case reflect.Bool:
+		return flag(v.Bool())
+	case reflect.String:
+		for list, states := range map[string]any{"ComputeModes": gpu.ComputeModes, "RecoveryActions": gpu.RecoveryActions} {
+			if u.Go == calls.OneOf(list).Go {
+				return float64(slices.Index(strings.Fields(strings.Trim(fmt.Sprint(states), "[]")), v.String()))
+			}
+		}
+		return math.NaN()
 	}
-	return 0, ok
+	return v.Convert(reflect.TypeFor[float64]()).Float()
 }
 
-func field(id int, scope string, scale float64) source {
-	key := fmt.Sprintf("Field[%d]", id)
-	if scope != "" {
-		key = fmt.Sprintf("Field[%d,%s]", id, scope)
+func flag(b bool) float64 {
+	if b {
+		return 1
 	}
-	return source{key: key, call: callFieldValues, scale: scale}
+	return 0
 }
 
-// eachLink is a field that is counted for each NVLink.
-func eachLink(id int) source {
-	return source{key: fmt.Sprintf("Field[%d]", id), component: "links", call: callFieldValues, scale: 1}
+// causes are the keys of rows that are written as Go constants.
+var causes = map[string]gpu.RemapCause{"gpu.CauseCorrected": gpu.CauseCorrected, "gpu.CauseUncorrected": gpu.CauseUncorrected,
+	"gpu.CauseSingleBit": gpu.CauseSingleBit, "gpu.CauseDoubleBit": gpu.CauseDoubleBit}
+
+// stored returns what a reading of the table was stored as: a member, or a member and a key of it.
+func stored(r calls.Reading, to string) func(*pollGroups) (float64, bool) {
+	return func(l *pollGroups) (float64, bool) {
+		path, key, keyed := strings.Cut(strings.TrimSuffix(to, "]"), "[")
+		at := reflect.ValueOf(map[calls.Group]any{calls.Fast: l.fast, calls.Medium: l.medium, calls.Slow: l.slow}[r.Group])
+		for member := range strings.SplitSeq(path, ".") {
+			at = at.FieldByName(member)
+		}
+		if !keyed {
+			got := at.MethodByName("Get").Call(nil)
+			return number(got[0], r.Unit), got[1].Bool()
+		}
+		key = cmp.Or(string(causes[key]), strings.Trim(key, `"`))
+		if v := at.MapIndex(reflect.ValueOf(key).Convert(at.Type().Key())); v.IsValid() {
+			return number(v, r.Unit), true
+		}
+		return 0, false
+	}
 }
 
-// checks are all readings that are one number in the scenario.
+// scopes are the scopes of fields as scenarios spell them.
+var scopes = map[string]string{"nvml.POWER_SCOPE_GPU": ",gpu", "nvml.POWER_SCOPE_MODULE": ",module", "nvml.POWER_SCOPE_MEMORY": ",memory",
+	"allLinks": ",all"}
+
+// checks are all readings that are one number in the scenario: those of the table of calls, and those read by hand.
 func checks() []check {
+	scales := map[string]float64{calls.Milliwatts.Go: 1e-3, calls.Millijoules.Go: 1e-3, calls.KiB.Go: 1024, calls.Nanoseconds.Go: 1e-9,
+		calls.Megahertz.Go: 1e6, calls.Percent.Go: 0.01}
+	ids := map[string]callID{}
+	for id := range guards {
+		ids[guards[id].name] = callID(id)
+	}
+	var list []check
+	ranks := map[string][]int{}
+	add := func(r calls.Reading, to string, src source) {
+		src.scale = cmp.Or(scales[r.Unit.Go], 1)
+		i := slices.IndexFunc(list, func(c check) bool { return c.name == to })
+		if i < 0 {
+			i, list = len(list), append(list, check{to, nil, stored(r, to)})
+		}
+		at, _ := slices.BinarySearch(ranks[to], r.Rank+1)
+		ranks[to] = slices.Insert(ranks[to], at, r.Rank)
+		list[i].sources = slices.Insert(list[i].sources, at, src)
+	}
+	for _, f := range calls.Fields {
+		for _, to := range f.Reading.To {
+			src := source{key: fmt.Sprintf("Field[%d%s]", f.ID, scopes[f.Scope]), call: callFieldValues}
+			if f.Scope == "everyLink" {
+				src.component = "links"
+			}
+			add(f.Reading, to, src)
+		}
+	}
+	for i := range calls.Calls {
+		c := &calls.Calls[i]
+		for _, r := range c.Readings {
+			for j, to := range r.To {
+				if r.Group == calls.Once || r.ByHand {
+					continue
+				}
+				src := source{key: c.ScenarioKey(), call: ids[c.Function]}
+				if r.Arg != "" {
+					src.key += "[" + strings.ToLower(strings.TrimPrefix(r.Arg, "CLOCK_")) + "]"
+				}
+				if len(c.Values) > 1 {
+					src.component = c.Values[j]
+				}
+				add(r, to, src)
+			}
+		}
+	}
+	for to, component := range map[string]string{"RemappedRows[gpu.CauseCorrected]": "corrected", "RemapFailed": "failure",
+		"RemappedRows[gpu.CauseUncorrected]": "uncorrected", "RemapPending": "pending"} {
+		i := slices.IndexFunc(list, func(c check) bool { return c.name == to })
+		list[i].sources = append(list[i].sources, source{"RemappedRows", component, callRemappedRows, 1})
+	}
+	return append(list, byHand()...)
+}
+
+func byHand() []check {
+	memory := func(of func(gpu.Memory) gpu.Opt[gpu.Bytes]) func(*pollGroups) (float64, bool) {
+		return func(l *pollGroups) (float64, bool) {
+			m, ok := l.medium.Memory.Get()
+			v, present := opt(of(m))
+			return v, ok && present
+		}
+	}
+	either := func(component string) []source {
+		return []source{{"MemoryInfo_v2", component, callMemoryInfoV2, 1}, {"MemoryInfo", component, callMemoryInfo, 1}}
+	}
 	list := []check{
-		{"power", []source{field(185, "gpu", 1e-3), {"PowerUsage", "", callPowerUsage, 1e-3}},
-			func(l *pollGroups) (float64, bool) { return opt(l.fast.Power) }},
-		{"power_instant", []source{field(186, "gpu", 1e-3)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.PowerInstant) }},
-		{"power_module", []source{field(185, "module", 1e-3)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.PowerModule) }},
-		{"power_memory", []source{field(185, "memory", 1e-3)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.PowerMemory) }},
-		{"energy", []source{field(83, "", 1e-3), {"TotalEnergyConsumption", "", callTotalEnergyConsumption, 1e-3}},
-			func(l *pollGroups) (float64, bool) { return opt(l.fast.Energy) }},
-		{"memory_temperature", []source{field(82, "", 1)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.MemoryTemperature) }},
-		{"pcie_transmit", []source{field(197, "", 1)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.PCIeTransmit) }},
-		{"pcie_receive", []source{field(198, "", 1)}, func(l *pollGroups) (float64, bool) { return opt(l.fast.PCIeReceive) }},
-		{"nvlink_transmit", []source{field(138, "all", 1024), eachLink(202)},
-			func(l *pollGroups) (float64, bool) { return opt(l.fast.NVLinkTransmit) }},
-		{"nvlink_receive", []source{field(139, "all", 1024), eachLink(204)},
-			func(l *pollGroups) (float64, bool) { return opt(l.fast.NVLinkReceive) }},
 		{"utilization", []source{{"UtilizationRates", "gpu", callUtilizationRates, 0.01}}, func(l *pollGroups) (float64, bool) {
 			u, ok := l.fast.Utilization.Get()
 			return float64(u.GPU), ok
@@ -93,25 +171,10 @@ func checks() []check {
 			u, ok := l.fast.Utilization.Get()
 			return float64(u.Memory), ok
 		}},
-		{"memory total", []source{{"MemoryInfo_v2", "total", callMemoryInfoV2, 1}, {"MemoryInfo", "total", callMemoryInfo, 1}},
-			func(l *pollGroups) (float64, bool) {
-				m, ok := l.medium.Memory.Get()
-				return float64(m.Total), ok
-			}},
-		{"memory used", []source{{"MemoryInfo_v2", "used", callMemoryInfoV2, 1}, {"MemoryInfo", "used", callMemoryInfo, 1}},
-			func(l *pollGroups) (float64, bool) {
-				m, ok := l.medium.Memory.Get()
-				return float64(m.Used), ok
-			}},
-		{"memory free", []source{{"MemoryInfo_v2", "free", callMemoryInfoV2, 1}, {"MemoryInfo", "free", callMemoryInfo, 1}},
-			func(l *pollGroups) (float64, bool) {
-				m, ok := l.medium.Memory.Get()
-				return float64(m.Free), ok
-			}},
-		{"memory reserved", []source{{"MemoryInfo_v2", "reserved", callMemoryInfoV2, 1}}, func(l *pollGroups) (float64, bool) {
-			m, _ := l.medium.Memory.Get()
-			return opt(m.Reserved)
-		}},
+		{"memory total", either("total"), memory(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Total) })},
+		{"memory used", either("used"), memory(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Used) })},
+		{"memory free", either("free"), memory(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Free) })},
+		{"memory reserved", either("reserved")[:1], memory(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return m.Reserved })},
 		{"BAR1 total", []source{{"BAR1MemoryInfo", "total", callBAR1MemoryInfo, 1}}, func(l *pollGroups) (float64, bool) {
 			m, ok := l.medium.BAR1.Get()
 			return float64(m.Total), ok
@@ -123,115 +186,23 @@ func checks() []check {
 		{"temperature", []source{{"Temperature[gpu]", "", callTemperatureV, 1}, {"Temperature[gpu]", "", callTemperature, 1}},
 			func(l *pollGroups) (float64, bool) { return opt(l.medium.Temperature) }},
 		{"fan 0", []source{{"FanSpeed_v2[0]", "", callFanSpeedV2, 0.01}}, func(l *pollGroups) (float64, bool) {
-			if len(l.medium.Fans) == 0 {
-				return 0, false
-			}
-			return opt(l.medium.Fans[0])
+			return opt(append(slices.Clone(l.medium.Fans), gpu.None[gpu.Ratio]())[0])
 		}},
-		{"performance_state", []source{{"PerformanceState", "", callPerformanceState, 1}},
-			func(l *pollGroups) (float64, bool) { return opt(l.medium.PState) }},
-		{"remapped corrected", []source{field(142, "", 1), {"RemappedRows", "corrected", callRemappedRows, 1}},
-			func(l *pollGroups) (float64, bool) { return entry(l.medium.RemappedRows, gpu.CauseCorrected) }},
-		{"remapped uncorrected", []source{field(143, "", 1), {"RemappedRows", "uncorrected", callRemappedRows, 1}},
-			func(l *pollGroups) (float64, bool) { return entry(l.medium.RemappedRows, gpu.CauseUncorrected) }},
-		{"remap pending", []source{field(144, "", 1), {"RemappedRows", "pending", callRemappedRows, 1}},
-			func(l *pollGroups) (float64, bool) { return truth(l.medium.RemapPending) }},
-		{"remap failed", []source{field(145, "", 1), {"RemappedRows", "failure", callRemappedRows, 1}},
-			func(l *pollGroups) (float64, bool) { return truth(l.medium.RemapFailed) }},
-		{"retired single", []source{field(29, "", 1)}, func(l *pollGroups) (float64,
-			bool) {
-			return entry(l.medium.RetiredPages, gpu.CauseSingleBit)
-		}},
-		{"retired double", []source{field(30, "", 1)}, func(l *pollGroups) (float64,
-			bool) {
-			return entry(l.medium.RetiredPages, gpu.CauseDoubleBit)
-		}},
-		{"retire pending", []source{field(31, "", 1)}, func(l *pollGroups) (float64, bool) { return truth(l.medium.RetirePending) }},
-		{"pcie_replays", []source{field(94, "", 1), {"PcieReplayCounter", "", callPcieReplayCounter, 1}},
-			func(l *pollGroups) (float64, bool) { return opt(l.medium.PCIeReplays) }},
-		{"nvlink flit", []source{field(38, "", 1)}, func(l *pollGroups) (float64,
-			bool) {
-			return entry(l.medium.NVLinkErrors, gpu.NVLinkCRCFlit)
-		}},
-		{"nvlink data", []source{field(45, "", 1)}, func(l *pollGroups) (float64,
-			bool) {
-			return entry(l.medium.NVLinkErrors, gpu.NVLinkCRCData)
-		}},
-		{"nvlink replay", []source{field(52, "", 1)}, func(l *pollGroups) (float64,
-			bool) {
-			return entry(l.medium.NVLinkErrors, gpu.NVLinkReplay)
-		}},
-		{"nvlink recovery", []source{field(59, "", 1), eachLink(215)},
-			func(l *pollGroups) (float64, bool) { return entry(l.medium.NVLinkErrors, gpu.NVLinkRecovery) }},
-		{"recovery_action", []source{field(230, "", 1)}, func(l *pollGroups) (float64, bool) {
-			a, ok := l.medium.Recovery.Get()
-			return float64(slices.Index(gpu.RecoveryActions, a)), ok
-		}},
-		{"power_limit", []source{{"EnforcedPowerLimit", "", callEnforcedPowerLimit, 1e-3}},
-			func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimit) }},
-		{"power_limit_requested", []source{{"PowerManagementLimit", "", callPowerManagementLimit, 1e-3}},
-			func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitRequested) }},
-		{"power_limit_default", []source{{"PowerManagementDefaultLimit", "", callPowerManagementDefaultLimit, 1e-3}},
-			func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitDefault) }},
-		{"power_limit_min", []source{{"PowerManagementLimitConstraints", "min", callPowerManagementLimitConstraints, 1e-3}},
-			func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitMin) }},
-		{"power_limit_max", []source{{"PowerManagementLimitConstraints", "max", callPowerManagementLimitConstraints, 1e-3}},
-			func(l *pollGroups) (float64, bool) { return opt(l.slow.PowerLimitMax) }},
 		{"memory limit", []source{{"TemperatureThreshold[mem_max]", "", callTemperatureThreshold, 1}}, func(l *pollGroups) (float64, bool) {
 			return threshold(l, gpu.SensorMemory, gpu.LimitMaxOperating)
 		}},
-		{"persistence_mode", []source{{"PersistenceMode", "", callPersistenceMode, 1}},
-			func(l *pollGroups) (float64, bool) { return truth(l.slow.PersistenceMode) }},
-		{"accounting_mode", []source{{"AccountingMode", "", callAccountingMode, 1}},
-			func(l *pollGroups) (float64, bool) { return truth(l.slow.AccountingMode) }},
-		{"display_active", []source{{"DisplayActive", "", callDisplayActive, 1}},
-			func(l *pollGroups) (float64, bool) { return truth(l.slow.DisplayActive) }},
-		{"compute_mode", []source{{"ComputeMode", "", callComputeMode, 1}}, func(l *pollGroups) (float64, bool) {
-			m, ok := l.slow.ComputeMode.Get()
-			return float64(slices.Index(gpu.ComputeModes, m)), ok
-		}},
-		{"ecc_mode", []source{{"EccMode", "current", callEccMode, 1}}, func(l *pollGroups) (float64, bool) {
+		{"ECC mode", []source{{"EccMode", "current", callEccMode, 1}}, func(l *pollGroups) (float64, bool) {
 			m, ok := l.slow.ECCMode.Get()
-			return truth2(m.Current), ok
+			return flag(m.Current), ok
 		}},
-		{"ecc_mode pending", []source{{"EccMode", "pending", callEccMode, 1}}, func(l *pollGroups) (float64, bool) {
+		{"ECC mode pending", []source{{"EccMode", "pending", callEccMode, 1}}, func(l *pollGroups) (float64, bool) {
 			m, ok := l.slow.ECCMode.Get()
-			return truth2(m.Pending), ok
+			return flag(m.Pending), ok
 		}},
-		{"pcie generation", []source{{"CurrPcieLinkGeneration", "", callCurrPcieLinkGeneration, 1}},
-			func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.Generation) }},
-		{"pcie width", []source{{"CurrPcieLinkWidth", "", callCurrPcieLinkWidth, 1}},
-			func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.Width) }},
-		{"pcie generation max", []source{{"MaxPcieLinkGeneration", "", callMaxPcieLinkGeneration, 1}},
-			func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.MaxGeneration) }},
-		{"pcie width max", []source{{"MaxPcieLinkWidth", "", callMaxPcieLinkWidth, 1}},
-			func(l *pollGroups) (float64, bool) { return opt(l.slow.PCIe.MaxWidth) }},
-	}
-	for reason, id := range map[gpu.LimitReason]int{gpu.LimitPowerCap: 74, gpu.LimitThermal: 75, gpu.LimitSyncBoost: 76, gpu.LimitBoard: 77,
-		gpu.LimitReliability: 79, gpu.LimitSWThermal: 269, gpu.LimitHWThermal: 270, gpu.LimitHWPowerBrake: 271} {
-		list = append(list, check{"limited " + string(reason), []source{field(id, "", 1e-9)},
-			func(l *pollGroups) (float64, bool) { return entry(l.fast.Limited, reason) }})
-	}
-	for i, c := range []string{"graphics", "sm", "mem", "video"} {
-		clock := gpu.Clocks[i]
-		list = append(list,
-			check{"clock " + c, []source{{"ClockInfo[" + c + "]", "", callClockInfo, 1e6}},
-				func(l *pollGroups) (float64, bool) { return entry(l.medium.Clocks, clock) }},
-			check{"max clock " + c, []source{{"MaxClockInfo[" + c + "]", "", callMaxClockInfo, 1e6}},
-				func(l *pollGroups) (float64, bool) { return entry(l.slow.MaxClocks, clock) }})
 	}
 	for _, b := range gpu.BankAvailabilities {
 		list = append(list, check{"banks " + string(b), []source{{"RowRemapperHistogram", string(b), callRowRemapperHistogram, 1}},
-			func(l *pollGroups) (float64, bool) { return entry(l.slow.RemapBanks, b) }})
-	}
-	for engine, e := range map[gpu.Engine]source{
-		gpu.EngineEncoder: {"EncoderUtilization", "utilization", callEncoderUtilization, 0.01},
-		gpu.EngineDecoder: {"DecoderUtilization", "utilization", callDecoderUtilization, 0.01},
-		gpu.EngineJPEG:    {"JpgUtilization", "utilization", callJpgUtilization, 0.01},
-		gpu.EngineOFA:     {"OfaUtilization", "utilization", callOfaUtilization, 0.01},
-	} {
-		list = append(list, check{"engine " + string(engine), []source{e},
-			func(l *pollGroups) (float64, bool) { return entry(l.fast.Engines, engine) }})
+			func(l *pollGroups) (float64, bool) { v, ok := l.slow.RemapBanks[b]; return float64(v), ok }})
 	}
 	for _, severity := range []gpu.ECCSeverity{gpu.ECCCorrected, gpu.ECCUncorrected} {
 		for at, place := range map[gpu.ECCMemory]string{gpu.ECCDRAM: "dram", gpu.ECCSRAM: "sram"} {
@@ -239,27 +210,19 @@ func checks() []check {
 				"volatile":  func(e gpu.ECCCount) gpu.Opt[uint64] { return e.Volatile },
 				"aggregate": func(e gpu.ECCCount) gpu.Opt[uint64] { return e.Lifetime },
 			} {
-				list = append(list, check{fmt.Sprintf("ecc %s %s %s", severity, counter, place),
-					[]source{{fmt.Sprintf("MemoryErrorCounter[%s,%s,%s]", severity, counter, place), "", callMemoryErrorCounter, 1}},
-					func(l *pollGroups) (float64, bool) {
-						for _, e := range l.medium.ECC {
-							if e.Severity == severity && e.Memory == at {
-								return opt(pick(e))
-							}
+				key := fmt.Sprintf("MemoryErrorCounter[%s,%s,%s]", severity, counter, place)
+				list = append(list, check{key, []source{{key, "", callMemoryErrorCounter, 1}}, func(l *pollGroups) (float64, bool) {
+					for _, e := range l.medium.ECC {
+						if e.Severity == severity && e.Memory == at {
+							return opt(pick(e))
 						}
-						return 0, false
-					}})
+					}
+					return 0, false
+				}})
 			}
 		}
 	}
 	return list
-}
-
-func truth2(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func threshold(l *pollGroups, sensor gpu.Sensor, limit gpu.TemperatureLimit) (float64, bool) {
