@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
 func TestCounter(t *testing.T) {
@@ -22,11 +24,10 @@ func TestCounter(t *testing.T) {
 	}{
 		{"first value is taken as it is", energyCounter, []value{{v: 5e9, step: 0, ok: true}}, 5e9},
 		{"differences are added", energyCounter, []value{{v: 100, ok: true}, {v: 900, elapsed: 2, step: 800, ok: true}}, 900},
-		{"32 bits wrap", pcieCounter, []value{{v: wrap32 - 10, ok: true}, {v: 5, elapsed: 2, step: 15, ok: true}}, wrap32 + 5},
 		{"energy never wraps: it restarted", energyCounter,
 			[]value{{v: wrap32 - 10, ok: true}, {v: 500, elapsed: 2, step: 500, ok: true}}, wrap32 - 10 + 500},
-		{"a new session restarted, also close to the 32 bits", pcieCounter,
-			[]value{{v: wrap32 - 10, ok: true}, {v: 500, elapsed: 2, fresh: true, step: 500, ok: true}}, wrap32 - 10 + 500},
+		{"a lost link takes its count with it, and the others go on", nvlinkCounter,
+			[]value{{v: 1800e9, ok: true}, {v: 1701e9, elapsed: 2, ok: true}, {v: 1702e9, elapsed: 2, step: 1e9, ok: true}}, 1801e9},
 		{"a low counter that goes back restarted", pcieCounter, []value{{v: 1000, ok: true}, {v: 400, elapsed: 2, step: 400, ok: true}},
 			1400},
 		{"a small step back is rounding", energyCounter,
@@ -93,6 +94,63 @@ func TestCounterIsMonotonic(t *testing.T) {
 			if before.seen && (c.total < before.total || c.total-before.total > 1.000001*kind.maxRate*(elapsed+counterLeeway)) {
 				t.Fatalf("%+v became %+v by %v after %v s", before, c, v, elapsed)
 			}
+		}
+	}
+}
+
+// The whole of a 32-bit counter that overflows up to 28 times between two values, by an estimate that is 1 % off.
+func TestWrapping(t *testing.T) {
+	some, none := gpu.Some[float64], gpu.None[float64]()
+	for _, rate := range []float64{0, 1e5, 1e9, 5e9, 26e9, 60e9} {
+		for _, wrong := range []float64{0.99, 1, 1.01} {
+			var w wrapping
+			for i := range 100 {
+				estimate := none
+				if i > 0 {
+					estimate = some(2 * rate * wrong)
+				}
+				if !w.add(math.Mod(7e9+2*rate*float64(i), wrap32), estimate, 2, false) {
+					t.Fatal("rejected")
+				}
+			}
+			if got, ok := w.get(); !ok || math.Abs(got-198*rate) > 1 {
+				t.Errorf("at %g B/s with an estimate of %g: %v, %v", rate, wrong, got-198*rate, ok)
+			}
+		}
+	}
+	type value struct {
+		v        float64
+		estimate gpu.Opt[float64]
+		missing  bool
+		fresh    bool
+	}
+	for _, tt := range []struct {
+		name   string
+		values []value
+		total  float64
+		ok     bool
+	}{
+		{"no estimate, no counter", []value{{v: 10}, {v: 20}, {v: 30}}, 0, false},
+		{"a step back is rounding", []value{{v: 1000}, {v: 990, estimate: some(0)}, {v: 1090, estimate: some(90)}}, 100, true},
+		{"an unknown step is left out", []value{{v: 10}, {v: 20, estimate: some(9)}, {v: 500}, {v: 510, estimate: some(9)}}, 20, true},
+		{"without a value in a period that was estimated", []value{{v: 10}, {v: 20, estimate: some(9)},
+			{missing: true, estimate: some(9e9)}, {v: 90, estimate: some(9)}, {v: 100, estimate: some(9)}}, 20, true},
+		{"a new session", []value{{v: 10}, {v: 20, estimate: some(9)}, {v: 5, estimate: some(9), fresh: true},
+			{v: 7, estimate: some(2)}}, 12, true},
+		{"garbage", []value{{v: 10}, {v: 9e15, estimate: some(9)}, {v: 20, estimate: some(math.NaN())}, {v: 30, estimate: some(9)}},
+			10, true},
+		{"64 bits need no estimate", []value{{v: 5e9}, {v: 6e9}, {v: 9e9}, {v: 1e10}}, 4e9, true},
+	} {
+		var w wrapping
+		for _, v := range tt.values {
+			if v.missing {
+				w.miss(2, v.estimate.Present())
+			} else {
+				w.add(v.v, v.estimate, 2, v.fresh)
+			}
+		}
+		if got, ok := w.get(); ok != tt.ok || ok && got != tt.total {
+			t.Errorf("%s: %v, %v; want %v, %v", tt.name, got, ok, tt.total, tt.ok)
 		}
 	}
 }

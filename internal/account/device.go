@@ -116,11 +116,26 @@ func (l *Ledger) readFast(c *device, f *gpu.Fast) (total increment, joules float
 		kind counterKind
 		v    gpu.Opt[gpu.Bytes]
 		name string
-	}{{&c.pcieOut, pcieCounter, f.PCIeTransmit, "pcie_bytes"}, {&c.pcieIn, pcieCounter, f.PCIeReceive, "pcie_bytes"},
-		{&c.nvlinkOut, nvlinkCounter, f.NVLinkTransmit, "nvlink_bytes"},
+	}{{&c.nvlinkOut, nvlinkCounter, f.NVLinkTransmit, "nvlink_bytes"},
 		{&c.nvlinkIn, nvlinkCounter, f.NVLinkReceive, "nvlink_bytes"}} {
 		if v, ok := b.v.Get(); ok {
 			take(b.n, b.kind, float64(v), b.name)
+		}
+	}
+	profiled := f.GPM.Or(gpu.GPM{})
+	for _, b := range []struct {
+		n    *wrapping
+		v    gpu.Opt[gpu.Bytes]
+		rate gpu.Opt[float64]
+	}{{&c.pcieOut, f.PCIeTransmit, profiled.PCIeTransmit}, {&c.pcieIn, f.PCIeReceive, profiled.PCIeReceive}} {
+		estimate := gpu.None[float64]()
+		if r, ok := b.rate.Get(); ok {
+			estimate = gpu.Some(r * profiled.Window.Seconds())
+		}
+		if v, ok := b.v.Get(); !ok {
+			b.n.miss(elapsed, estimate.Present())
+		} else if !b.n.add(float64(v), estimate, elapsed, fresh) {
+			l.filter.Reject("pcie_bytes")
 		}
 	}
 	for reason, v := range f.Limited {

@@ -127,6 +127,7 @@ func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 	}
 	if c.medium != medium {
 		c.medium, c.mediumAt = medium, l.clock
+		c.ownMemory = c.ownMemory || medium != nil && medium.Memory.Present()
 	}
 	if r.Slow != nil && c.layout(r.Slow) {
 		l.place(c)
@@ -240,11 +241,25 @@ func (c *device) publish(clock float64, live bool) gpu.Activity {
 	for _, b := range []struct {
 		n  *counter
 		to *gpu.Opt[float64]
-	}{{&c.pcieOut, &a.PCIeTransmit}, {&c.pcieIn, &a.PCIeReceive}, {&c.nvlinkOut, &a.NVLinkTransmit},
-		{&c.nvlinkIn, &a.NVLinkReceive}} {
+	}{{&c.nvlinkOut, &a.NVLinkTransmit}, {&c.nvlinkIn, &a.NVLinkReceive}} {
 		if b.n.seen {
 			*b.to = gpu.Some(b.n.total)
 		}
+	}
+	for _, b := range []struct {
+		n  *wrapping
+		to *gpu.Opt[float64]
+	}{{&c.pcieOut, &a.PCIeTransmit}, {&c.pcieIn, &a.PCIeReceive}} {
+		if v, ok := b.n.get(); ok {
+			*b.to = gpu.Some(v)
+		} else if b.n.seen && b.n.unresolved > 0 && len(a.Unmeasured) == 0 {
+			a.Unmeasured = append(a.Unmeasured, gpu.Unmeasured{Reading: "pcie_bytes", Reason: "counter_overflow"})
+		}
+	}
+	if a.MemoryBusy.Present() && a.MemoryBusy.Or(0) == 0 && !c.ownMemory {
+		// An integrated GPU: the driver reports 0 for ever.
+		a.MemoryBusy = gpu.None[gpu.Seconds]()
+		a.Unmeasured = append(a.Unmeasured, gpu.Unmeasured{Reading: "memory_busy", Reason: "always_zero"})
 	}
 	if len(c.limited) > 0 {
 		a.Limited = make(map[gpu.LimitReason]gpu.Seconds, len(c.limited))

@@ -574,11 +574,12 @@ func TestProfilingAndCounters(t *testing.T) {
 	advance(0, gpu.Fast{PCIeTransmit: gpu.Some(gpu.Bytes(wrap32 - 100)), Limited: map[gpu.LimitReason]gpu.Seconds{gpu.LimitPowerCap: 7}})
 	advance(2, gpu.Fast{PCIeTransmit: gpu.Some(gpu.Bytes(100)), NVLinkReceive: gpu.Some(gpu.Bytes(5)),
 		Limited: map[gpu.LimitReason]gpu.Seconds{gpu.LimitPowerCap: 8},
-		GPM:     gpu.Some(gpu.GPM{Window: 2 * time.Second, GraphicsActive: half, SMActive: half, TensorActive: half, FP16Active: half})})
+		GPM: gpu.Some(gpu.GPM{Window: 2 * time.Second, GraphicsActive: half, SMActive: half, TensorActive: half, FP16Active: half,
+			PCIeTransmit: gpu.Some(150.)})})
 	advance(2, gpu.Fast{GPM: gpu.Some(gpu.GPM{Window: time.Hour, GraphicsActive: half, SMActive: half})})
 	c := gpu.GPU{Identity: id}
 	l.Fill(&c)
-	value(t, "transmitted", c.Activity.PCIeTransmit, wrap32+100)
+	value(t, "transmitted", c.Activity.PCIeTransmit, 200)
 	absent(t, "received", c.Activity.PCIeReceive)
 	value(t, "nvlink", c.Activity.NVLinkReceive, 5)
 	if v := c.Activity.Limited; len(v) != 1 || v[gpu.LimitPowerCap] != 8 {

@@ -124,6 +124,9 @@ func (s *Filter) gpm(o *gpu.Opt[gpu.GPM]) {
 			*m = gpu.Some(gpu.Ratio(1))
 		}
 	}
+	for _, m := range []*gpu.Opt[float64]{&g.PCIeTransmit, &g.PCIeReceive} {
+		within(s, "gpm", m, 0, pcieCounter.maxRate)
+	}
 	*o = gpu.Some(g)
 }
 

@@ -132,7 +132,7 @@ type device struct {
 	act   activity // of the whole GPU, under MIG the sum over its instances
 
 	energy                           counter
-	pcieOut, pcieIn                  counter
+	pcieOut, pcieIn                  wrapping
 	nvlinkOut, nvlinkIn              counter
 	limited                          map[gpu.LimitReason]*counter
 	seconds                          map[gpu.TimeState]float64
@@ -142,6 +142,7 @@ type device struct {
 	allocation                       gpu.Opt[gpu.Ratio]
 	unplaced                         bool // an allocation on it could not be placed on an instance
 	medium                           *gpu.Medium
+	ownMemory                        bool    // the driver reports a memory of its own
 	mediumAt                         float64 // ledger's clock when medium was read
 	weighable                        bool    // the driver reports process utilization
 	weights                          []processWeight

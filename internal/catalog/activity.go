@@ -54,6 +54,16 @@ func activity() Group {
 						emit(1, string(m))
 					}
 				})},
+			{Name: "gpu_unmeasured_info", Scope: ScopeGPU,
+				Help: "Readings that are not exported because their values would be wrong; always 1. pcie_bytes: the " +
+					"driver's 32-bit counters overflow between polls and there are no GPM metrics to resolve that. " +
+					"memory_busy: an integrated GPU for which the driver always reports 0.",
+				Labels: []string{"reading", "reason"},
+				Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
+					for _, u := range c.Activity.Unmeasured {
+						emit(1, u.Reading, u.Reason)
+					}
+				})},
 			{Name: "gpu_engine_utilization_ratio", Scope: ScopeGPU,
 				Help: "Utilization of a fixed-function engine over the driver's last sampling period (1/6 s to 1 " +
 					"s).",

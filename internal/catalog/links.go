@@ -1,6 +1,10 @@
 package catalog
 
-import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
+import (
+	"strconv"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
 
 func links() Group {
 	pcie := func(name, help, source string, field func(gpu.PCIeLink) gpu.Opt[int]) Family {
@@ -18,7 +22,8 @@ func links() Group {
 		Examples: []Example{
 			{"Which GPUs use fewer PCIe lanes than possible?", `gpu_pcie_link_width < gpu_pcie_link_width_max`},
 			{"How many bytes per second does each GPU receive over PCIe?", `rate(gpu_pcie_receive_bytes_total[5m])`},
-			{"Which GPUs have lost a link?", `gpu_nvlink_links{state="down"} > 0`},
+			{"Which GPUs have lost a link?",
+				`gpu_nvlink_links{state="up"} < max_over_time(gpu_nvlink_links{state="up"}[1d])`},
 		},
 		Rows: []Family{
 			pcie("gpu_pcie_link_generation", "Current PCIe link generation; lower while the GPU is idle.",
@@ -32,11 +37,11 @@ func links() Group {
 				func(p gpu.PCIeLink) gpu.Opt[int] { return p.GPUMaxGeneration }),
 			pcie("gpu_pcie_link_width_max", "Maximum PCIe link width of this GPU in this slot, in lanes.",
 				"nvmlDeviceGetMaxPcieLinkWidth", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxWidth }),
-			bytes("gpu_pcie_transmit_bytes_total", "Bytes sent by the GPU over PCIe.",
-				"NVML field 197, corrected for 32-bit overflow", "R535 and newer drivers",
+			bytes("gpu_pcie_transmit_bytes_total", "Bytes sent by the GPU over PCIe, since the exporter started.",
+				"NVML field 197; its 32-bit overflows are resolved by GPM metric 20", hopper,
 				func(a *gpu.Activity) gpu.Opt[float64] { return a.PCIeTransmit }),
-			bytes("gpu_pcie_receive_bytes_total", "Bytes received by the GPU over PCIe.",
-				"NVML field 198, corrected for 32-bit overflow", "R535 and newer drivers",
+			bytes("gpu_pcie_receive_bytes_total", "Bytes received by the GPU over PCIe, since the exporter started.",
+				"NVML field 198; its 32-bit overflows are resolved by GPM metric 21", hopper,
 				func(a *gpu.Activity) gpu.Opt[float64] { return a.PCIeReceive }),
 			{Name: "gpu_pcie_replays_total", Scope: ScopeGPU,
 				Help: "PCIe replays (retransmitted packets).", Source: "nvmlDeviceGetPcieReplayCounter",
@@ -52,10 +57,10 @@ func links() Group {
 					}
 				})},
 			bytes("gpu_nvlink_transmit_bytes_total", "Bytes sent by the GPU over all its NVLinks.",
-				"NVML field 138, on newer links 202", nvlink,
+				"NVML field 202 or 138, scope all links", nvlink,
 				func(a *gpu.Activity) gpu.Opt[float64] { return a.NVLinkTransmit }),
 			bytes("gpu_nvlink_receive_bytes_total", "Bytes received by the GPU over all its NVLinks.",
-				"NVML field 139, on newer links 204", nvlink,
+				"NVML field 204 or 139, scope all links", nvlink,
 				func(a *gpu.Activity) gpu.Opt[float64] { return a.NVLinkReceive }),
 			{Name: "gpu_nvlink_errors_total", Scope: ScopeGPU,
 				Help:   "NVLink errors over all links of the GPU, by kind.",
@@ -69,11 +74,35 @@ func links() Group {
 					}
 				})},
 			{Name: "gpu_fabric_state", Type: StateSet, Scope: ScopeGPU,
-				Help:   "State of the GPU's registration with the NVSwitch fabric; 1 for the current state.",
+				Help: "State of the GPU's registration with the NVSwitch fabric; 1 for the current state. failed: it " +
+					"completed with an error, and CUDA does not start on the GPU.",
 				Source: "nvmlDeviceGetGpuFabricInfoV", Offered: fabric, Labels: []string{"state"},
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if f, ok := s.Fabric.Get(); ok {
 						states(emit, gpu.FabricStates, f.State)
+					}
+				})},
+			{Name: "gpu_fabric_info", Scope: ScopeGPU,
+				Help: "Place of the GPU in the NVLink fabric, and the NVML code with which its registration completed; " +
+					"always 1.",
+				Source: "nvmlDeviceGetGpuFabricInfoV", Offered: fabric,
+				Labels: []string{"cluster_uuid", "clique_id", "status", "partition_assigned"},
+				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
+					if f, ok := s.Fabric.Get(); ok {
+						assigned := ""
+						if v, ok := f.Partitioned.Get(); ok {
+							assigned = strconv.FormatBool(v)
+						}
+						emit(1, f.Cluster, strconv.Itoa(f.Clique), f.Status, assigned)
+					}
+				})},
+			{Name: "gpu_fabric_health", Type: StateSet, Scope: ScopeGPU,
+				Help:   "Summary of the fabric's health for the GPU; 1 for the current one.",
+				Source: "nvmlDeviceGetGpuFabricInfoV (health summary)", Offered: "Blackwell in an NVSwitch system",
+				Labels: []string{"health"},
+				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
+					if f, ok := s.Fabric.Get(); ok && f.Health != "" {
+						states(emit, gpu.FabricHealths, f.Health)
 					}
 				})},
 			{Name: "gpu_fabric_fault", Type: StateSet, Scope: ScopeGPU,

@@ -237,10 +237,15 @@ const (
 	FabricNotStarted FabricState = "not_started"
 	FabricInProgress FabricState = "in_progress"
 	FabricCompleted  FabricState = "completed"
+	// FabricFailed: the registration completed with an error. CUDA does not start on such a GPU (error 802).
+	FabricFailed FabricState = "failed"
 )
 
-// FabricStates lists those that a GPU with a fabric can be in.
-var FabricStates = []FabricState{FabricNotStarted, FabricInProgress, FabricCompleted}
+// FabricStates lists those that a GPU with a fabric can be in, the first three as NVML numbers them.
+var FabricStates = []FabricState{FabricNotStarted, FabricInProgress, FabricCompleted, FabricFailed}
+
+// FabricHealths are the summaries of the fabric's health, as NVML numbers them after "not supported".
+var FabricHealths = []string{"healthy", "unhealthy", "limited_capacity"}
 
 // FabricFault is a member of the fabric's health mask.
 type FabricFault string

@@ -37,6 +37,8 @@ type GPM struct {
 	DRAMActive                Opt[Ratio]    // id 10
 	IntegerActive, FP64Active Opt[Ratio]    // ids 4, 11
 	FP32Active, FP16Active    Opt[Ratio]    // ids 12, 13
+	// PCIeTransmit and PCIeReceive are bytes per second: ids 20, 21. They resolve the overflows of the PCIe counters.
+	PCIeTransmit, PCIeReceive Opt[float64]
 }
 
 // Fast is the fast poll group of one GPU: one field-value batch, the rings since the last read, one GPM pair.
@@ -51,10 +53,12 @@ type Fast struct {
 
 	MemoryTemperature Opt[Celsius]            // field 82
 	Limited           map[LimitReason]Seconds // fields 74 ff.; offered reasons only
-	PCIeTransmit      Opt[Bytes]              // field 197: since load, may wrap
-	PCIeReceive       Opt[Bytes]              // field 198
-	NVLinkTransmit    Opt[Bytes]              // field 138 (KiB), all links
-	NVLinkReceive     Opt[Bytes]              // field 139
+	// PCIeTransmit and PCIeReceive have 32 bits, which overflow many times between two polls at full speed. With
+	// GPM they are as of the profiling sample.
+	PCIeTransmit   Opt[Bytes] // field 197
+	PCIeReceive    Opt[Bytes] // field 198
+	NVLinkTransmit Opt[Bytes] // field 202, else 138 (KiB), all links
+	NVLinkReceive  Opt[Bytes] // field 204, else 139
 
 	Utilization Opt[Utilization]
 	Busy        Opt[Ring] // GPU utilization samples; absent where not offered (MIG)
@@ -185,7 +189,14 @@ type NVLinkCount struct{ Up, Down int }
 // Fabric is nvmlDeviceGetGpuFabricInfoV. A fault is absent from Faults where the driver does not report it.
 type Fabric struct {
 	State  FabricState
-	Faults map[FabricFault]bool
+	Status string // NVML's name of the code with which the registration completed; empty before
+	// Cluster is the UUID of the NVLink domain, empty where there is none; Clique the partition of it.
+	Cluster string
+	Clique  int
+	Health  string // of FabricHealths; empty where not reported
+	Faults  map[FabricFault]bool
+	// Partitioned is whether the GPU is assigned to a partition of the fabric.
+	Partitioned Opt[bool]
 }
 
 // Instance is a MIG GPU instance and the compute instances in it.

@@ -91,7 +91,11 @@ type Activity struct {
 	Limited                       map[LimitReason]Seconds
 	PCIeTransmit, PCIeReceive     Opt[float64] // bytes
 	NVLinkTransmit, NVLinkReceive Opt[float64]
+	Unmeasured                    []Unmeasured
 }
+
+// Unmeasured is a reading that the driver has and that is not published, because its values would be wrong.
+type Unmeasured struct{ Reading, Reason string }
 
 // InstanceActivity is one MIG GPU instance in a View.
 type InstanceActivity struct {

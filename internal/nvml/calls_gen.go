@@ -338,34 +338,44 @@ var fastValues = []row[gpu.Fast]{
 			put(&to.Limited, "hw_power_brake", gpu.Seconds(float64(v)/1e9))
 		}
 	}},
-	{reading: "pcie_transmit", doc: "Field 197: Data sent over PCIe; may wrap, in bytes.", field: nvml.FI_DEV_PCIE_COUNT_TX_BYTES, set: func(to *gpu.Fast, f value) {
+	{reading: "pcie_transmit", doc: "Field 197: Data sent over PCIe, 32 bits, in bytes.", field: nvml.FI_DEV_PCIE_COUNT_TX_BYTES, set: func(to *gpu.Fast, f value) {
 		if v, ok := f.count(); ok {
 			to.PCIeTransmit = gpu.Some(gpu.Bytes(v))
 		}
 	}},
-	{reading: "pcie_receive", doc: "Field 198: Data received over PCIe; may wrap, in bytes.", field: nvml.FI_DEV_PCIE_COUNT_RX_BYTES, set: func(to *gpu.Fast, f value) {
+	{reading: "pcie_receive", doc: "Field 198: Data received over PCIe, 32 bits, in bytes.", field: nvml.FI_DEV_PCIE_COUNT_RX_BYTES, set: func(to *gpu.Fast, f value) {
 		if v, ok := f.count(); ok {
 			to.PCIeReceive = gpu.Some(gpu.Bytes(v))
 		}
 	}},
-	{reading: "nvlink_transmit", doc: "Field 138: Data sent over all NVLinks, in KiB.", field: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scope: allLinks, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			to.NVLinkTransmit = gpu.Some(gpu.Bytes(v * 1024))
-		}
-	}},
-	{reading: "nvlink_transmit", doc: "Field 202: Data sent over each NVLink (NVLink 5), in bytes.", rank: 1, field: nvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES, scope: everyLink, set: func(to *gpu.Fast, f value) {
+	{reading: "nvlink_transmit", doc: "Field 202: Data over all NVLinks, since the driver was loaded, in bytes.", field: nvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES, scope: allLinks, set: func(to *gpu.Fast, f value) {
 		if v, ok := f.count(); ok {
 			to.NVLinkTransmit = gpu.Some(gpu.Bytes(v))
 		}
 	}},
-	{reading: "nvlink_receive", doc: "Field 139: Data received over all NVLinks, in KiB.", field: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scope: allLinks, set: func(to *gpu.Fast, f value) {
+	{reading: "nvlink_transmit", doc: "Field 202: Data over all NVLinks, since the driver was loaded, in bytes.", rank: 1, field: nvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES, scope: everyLink, set: func(to *gpu.Fast, f value) {
 		if v, ok := f.count(); ok {
-			to.NVLinkReceive = gpu.Some(gpu.Bytes(v * 1024))
+			to.NVLinkTransmit = gpu.Some(gpu.Bytes(v))
 		}
 	}},
-	{reading: "nvlink_receive", doc: "Field 204: Data received over each NVLink (NVLink 5), in bytes.", rank: 1, field: nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, scope: everyLink, set: func(to *gpu.Fast, f value) {
+	{reading: "nvlink_transmit", doc: "Field 138: Data over all NVLinks, since the driver was loaded, in KiB.", rank: 2, field: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scope: allLinks, set: func(to *gpu.Fast, f value) {
+		if v, ok := f.count(); ok {
+			to.NVLinkTransmit = gpu.Some(gpu.Bytes(v * 1024))
+		}
+	}},
+	{reading: "nvlink_receive", doc: "Field 204: Data over all NVLinks, since the driver was loaded, in bytes.", field: nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, scope: allLinks, set: func(to *gpu.Fast, f value) {
 		if v, ok := f.count(); ok {
 			to.NVLinkReceive = gpu.Some(gpu.Bytes(v))
+		}
+	}},
+	{reading: "nvlink_receive", doc: "Field 204: Data over all NVLinks, since the driver was loaded, in bytes.", rank: 1, field: nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, scope: everyLink, set: func(to *gpu.Fast, f value) {
+		if v, ok := f.count(); ok {
+			to.NVLinkReceive = gpu.Some(gpu.Bytes(v))
+		}
+	}},
+	{reading: "nvlink_receive", doc: "Field 139: Data over all NVLinks, since the driver was loaded, in KiB.", rank: 2, field: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scope: allLinks, set: func(to *gpu.Fast, f value) {
+		if v, ok := f.count(); ok {
+			to.NVLinkReceive = gpu.Some(gpu.Bytes(v * 1024))
 		}
 	}},
 	{reading: "power", doc: "Power; the mean of 1 s on Ampere (except GA100) and newer, in milliwatts.", rank: 1, calls: []callID{callPowerUsage}, read: func(c *GPU, to *gpu.Fast) nvml.Return {

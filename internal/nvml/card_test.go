@@ -376,7 +376,9 @@ gpu 0 board=b
   Field[82] = !UNKNOWN
   Field[197] = !NO_PERMISSION
   Field[74] = 1500000000 type=double
+at 10s gpu 0 Field[202,0] = 1500
 at 10s gpu 0 Field[202,1] = !UNKNOWN
+at 10s gpu 0 Field[202,3] = !NOT_SUPPORTED
 at 10s gpu 0 Field[82] = 41 type=int
 `)
 	c := r.open()[0]
@@ -406,8 +408,11 @@ at 10s gpu 0 Field[82] = 41 type=int
 	}
 	r.at(10 * time.Second)
 	f = fast(t, c)
-	if f.NVLinkTransmit.Present() {
-		t.Errorf("a sum without one of its links: %v", f.NVLinkTransmit)
+	for range 2 {
+		if f.NVLinkTransmit != gpu.Some[gpu.Bytes](7500) {
+			t.Errorf("lost links count with their last value, and the others go on: %v", f.NVLinkTransmit)
+		}
+		f = fast(t, c)
 	}
 	if f.MemoryTemperature != gpu.Some[gpu.Celsius](41) {
 		t.Errorf("memory temperature: %v", f.MemoryTemperature)
@@ -534,9 +539,13 @@ func TestFabricAndLinks(t *testing.T) {
 gpu 0 board=b
   NvLinkState[0-3] = 1
   NvLinkState[5] = 0
-  GpuFabricInfo = state=3 status=0 clique=1 health_mask=0x109 health_summary=1
+  GpuFabricInfo = state=3 status=0 clique=1 health_mask=0x1109 health_summary=3 cluster=0x5c
 gpu 1 board=b
   GpuFabricInfo = state=0
+gpu 2 board=b
+  GpuFabricInfo = state=3 status=999 clique=1
+gpu 3 board=b
+  GpuFabricInfo = state=2 status=999 health_mask=0x2000
 `)
 	devs := r.open()
 	for range 2 {
@@ -546,8 +555,17 @@ gpu 1 board=b
 		}
 		f, ok := s.Fabric.Get()
 		if !ok || f.State != gpu.FabricCompleted || fmt.Sprint(f.Faults) != "map[degraded_bandwidth:true incorrect_configuration:false "+
-			"route_recovery:false]" {
+			"route_recovery:false]" || f.Cluster != "5c000000-0000-0000-0000-000000000000" || f.Clique != 1 ||
+			f.Health != "limited_capacity" || f.Partitioned != gpu.Some(true) {
 			t.Errorf("fabric: %v, %v", f, ok)
+		}
+		// The status says something only of a registration that completed.
+		if f := slow(t, devs[2]).Fabric.Or(gpu.Fabric{}); f.State != gpu.FabricFailed || f.Status != "UNKNOWN" || f.Cluster != "" {
+			t.Errorf("a registration that completed with an error: %v", f)
+		}
+		if f := slow(t, devs[3]).Fabric.Or(gpu.Fabric{}); f.State != gpu.FabricInProgress || f.Status != "" ||
+			f.Partitioned != gpu.Some(false) {
+			t.Errorf("a registration in progress: %v", f)
 		}
 		if s := slow(t, devs[1]); s.NVLinks.Present() || s.Fabric.Present() {
 			t.Errorf("without: %v, %v", s.NVLinks, s.Fabric)

@@ -10,6 +10,10 @@ import (
 
 // fastRows is the fast poll group: the plain values, and the readings that take more than a call.
 var fastRows = slices.Concat(fastValues, []row[gpu.Fast]{
+	// Directly after the field values, so that it covers the same period as the PCIe counters.
+	{reading: "gpm", doc: "Profiling metrics 1-5 and 10-13 between two samples, in percent; 20 and 21 in MiB/s.",
+		calls: []callID{callGpmQueryDeviceSupport, callGpmSampleAlloc, callGpmSampleGet, callGpmMetricsGet},
+		read:  readGPM},
 	{reading: "utilization", doc: "Share of the driver's last period in which a kernel ran, and in which memory was " +
 		"accessed, in percent.",
 		calls: []callID{callUtilizationRates},
@@ -34,9 +38,6 @@ var fastRows = slices.Concat(fastValues, []row[gpu.Fast]{
 	{reading: "process_samples", doc: "Utilization by process since the last read, in percent.",
 		calls: []callID{callProcessUtilization},
 		read:  readProcessSamples},
-	{reading: "gpm", doc: "Profiling metrics 1-5 and 10-13 between two samples, in percent.",
-		calls: []callID{callGpmQueryDeviceSupport, callGpmSampleAlloc, callGpmSampleGet, callGpmMetricsGet},
-		read:  readGPM},
 	{reading: "mig_gpm", doc: "Profiling metrics of each MIG GPU instance, in percent.",
 		calls: []callID{callGpmQueryDeviceSupport, callGpmSampleAlloc, callGpmMigSampleGet, callGpmMetricsGet},
 		read:  readInstanceGPM},

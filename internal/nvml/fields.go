@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
 // number returns the value as a float64; false where the type is unknown or the value is not finite.
@@ -133,7 +135,8 @@ func (c *GPU) fieldValues(batch []nvml.FieldValue) nvml.Return {
 }
 
 // takeField takes the entries of one row out of a batch, from *at on, and sets the row's value if every offered entry
-// has one: a sum without one of its parts would be wrong.
+// has one. In a sum over links, a link that no longer has a value counts with its last one: the sum neither falls nor
+// ends with it.
 func takeField[T any](c *GPU, r *row[T], s *rowState, batch []nvml.FieldValue, at *int, to *T, t *tally) error {
 	var got value
 	var sum uint64
@@ -142,6 +145,7 @@ func takeField[T any](c *GPU, r *row[T], s *rowState, batch []nvml.FieldValue, a
 	for link := range s.entries {
 		e := &s.entries[link]
 		if e.dropped {
+			sum += e.count.Or(0)
 			continue
 		}
 		f := &batch[*at]
@@ -162,7 +166,7 @@ func takeField[T any](c *GPU, r *row[T], s *rowState, batch []nvml.FieldValue, a
 			wanted++
 			got = value{kind: nvml.ValueType(f.ValueType), raw: f.Value}
 			if n, ok := got.count(); ok {
-				sum += n
+				e.count = gpu.Some(n)
 				values++
 			} else if _, ok := got.number(); ok && r.scope != everyLink {
 				values++
@@ -183,7 +187,11 @@ func takeField[T any](c *GPU, r *row[T], s *rowState, batch []nvml.FieldValue, a
 			if !blank {
 				result = code
 			}
+			if e.count.Present() && r.scope == everyLink {
+				values++
+			}
 		}
+		sum += e.count.Or(0)
 	}
 	left := false
 	for link := range s.entries {

@@ -17,16 +17,20 @@ const gpmShortest = 100 * time.Millisecond
 var gpmMetrics = []struct {
 	id nvml.GpmMetricId
 	at func(*gpu.GPM) *gpu.Opt[gpu.Ratio]
+	// rate is in place of at for what is measured in MiB/s, of the GPU alone.
+	rate func(*gpu.GPM) *gpu.Opt[float64]
 }{
-	{nvml.GPM_METRIC_GRAPHICS_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.GraphicsActive }},
-	{nvml.GPM_METRIC_SM_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.SMActive }},
-	{nvml.GPM_METRIC_SM_OCCUPANCY, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.SMOccupancy }},
-	{nvml.GPM_METRIC_INTEGER_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.IntegerActive }},
-	{nvml.GPM_METRIC_ANY_TENSOR_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.TensorActive }},
-	{nvml.GPM_METRIC_DRAM_BW_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.DRAMActive }},
-	{nvml.GPM_METRIC_FP64_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.FP64Active }},
-	{nvml.GPM_METRIC_FP32_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.FP32Active }},
-	{nvml.GPM_METRIC_FP16_UTIL, func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.FP16Active }},
+	{id: nvml.GPM_METRIC_GRAPHICS_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.GraphicsActive }},
+	{id: nvml.GPM_METRIC_SM_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.SMActive }},
+	{id: nvml.GPM_METRIC_SM_OCCUPANCY, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.SMOccupancy }},
+	{id: nvml.GPM_METRIC_INTEGER_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.IntegerActive }},
+	{id: nvml.GPM_METRIC_ANY_TENSOR_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.TensorActive }},
+	{id: nvml.GPM_METRIC_DRAM_BW_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.DRAMActive }},
+	{id: nvml.GPM_METRIC_FP64_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.FP64Active }},
+	{id: nvml.GPM_METRIC_FP32_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.FP32Active }},
+	{id: nvml.GPM_METRIC_FP16_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.FP16Active }},
+	{id: nvml.GPM_METRIC_PCIE_TX_PER_SEC, rate: func(g *gpu.GPM) *gpu.Opt[float64] { return &g.PCIeTransmit }},
+	{id: nvml.GPM_METRIC_PCIE_RX_PER_SEC, rate: func(g *gpu.GPM) *gpu.Opt[float64] { return &g.PCIeReceive }},
 }
 
 // keep drops the instances that are not in a layout; their samples are reused.
@@ -66,7 +70,14 @@ func readGPM(c *GPU, to *gpu.Fast) nvml.Return {
 	if ret := c.gpm.support(c); ret != nvml.SUCCESS {
 		return ret
 	}
-	return c.profile(&c.gpm.dev, wholeGPU, &to.GPM)
+	before := c.gpm.dev.taken
+	ret := c.profile(&c.gpm.dev, wholeGPU, &to.GPM)
+	// The PCIe counters were read just before. Those of a poll without a new sample would cover another period.
+	if c.gpm.dev.taken == before && !before.IsZero() {
+		to.PCIeTransmit, to.PCIeReceive = c.gpm.pcie[0], c.gpm.pcie[1]
+	}
+	c.gpm.pcie = [2]gpu.Opt[gpu.Bytes]{to.PCIeTransmit, to.PCIeReceive}
+	return ret
 }
 
 // readInstanceGPM profiles each MIG GPU instance. One that fails alone costs the others nothing.
@@ -152,7 +163,7 @@ func (c *GPU) metrics(p *gpmPair, gi int, window time.Duration, to *gpu.Opt[gpu.
 	metrics.NumMetrics = 0
 	var place [16]int
 	for i, m := range gpmMetrics {
-		if p.dropped[i] {
+		if p.dropped[i] || m.rate != nil && gi != wholeGPU {
 			continue
 		}
 		metrics.Metrics[metrics.NumMetrics] = nvml.GpmMetric{MetricId: uint32(m.id)}
@@ -174,7 +185,11 @@ func (c *GPU) metrics(p *gpmPair, gi int, window time.Duration, to *gpu.Opt[gpu.
 		switch code := nvml.Return(m.NvmlReturn); {
 		case code == nvml.SUCCESS:
 			if !math.IsNaN(m.Value) && !math.IsInf(m.Value, 0) {
-				*gpmMetrics[i].at(&g) = gpu.Some(gpu.Ratio(m.Value / 100))
+				if gpmMetrics[i].rate != nil {
+					*gpmMetrics[i].rate(&g) = gpu.Some(m.Value * (1 << 20))
+				} else {
+					*gpmMetrics[i].at(&g) = gpu.Some(gpu.Ratio(m.Value / 100))
+				}
 				known = true
 			}
 		case notOffered(code), code == nvml.ERROR_INVALID_ARGUMENT:

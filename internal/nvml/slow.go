@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -126,26 +127,37 @@ func faultsOf(mask uint32) map[gpu.FabricFault]bool {
 
 // readFabric reads the newest structure; from a driver that does not have it, the one before.
 func readFabric(c *GPU, to *gpu.Slow) nvml.Return {
-	info, ret := get(c, callGpuFabricInfoV, func() (nvml.GpuFabricInfo_v3,
-		nvml.Return) {
-		return c.handle().GetGpuFabricInfoV().V3()
-	})
-	state, mask := info.State, info.HealthMask
+	info, ret := get(c, callGpuFabricInfoV, c.handle().GetGpuFabricInfoV().V3)
 	if ret == nvml.ERROR_ARGUMENT_VERSION_MISMATCH || ret == nvml.ERROR_INVALID_ARGUMENT {
 		var older nvml.GpuFabricInfo_v2
-		older, ret = get(c, callGpuFabricInfoV, func() (nvml.GpuFabricInfo_v2,
-			nvml.Return) {
-			return c.handle().GetGpuFabricInfoV().V2()
-		})
-		state, mask = older.State, older.HealthMask
+		older, ret = get(c, callGpuFabricInfoV, c.handle().GetGpuFabricInfoV().V2)
+		info = nvml.GpuFabricInfo_v3{ClusterUuid: older.ClusterUuid, Status: older.Status, CliqueId: older.CliqueId,
+			State: older.State, HealthMask: older.HealthMask}
 	}
 	if ret != nvml.SUCCESS {
 		return ret
 	}
 	// NVML numbers the states in the order of the list, after "not supported".
-	if state == nvml.GPU_FABRIC_STATE_NOT_SUPPORTED || int(state) > len(gpu.FabricStates) {
+	if info.State == nvml.GPU_FABRIC_STATE_NOT_SUPPORTED || info.State > nvml.GPU_FABRIC_STATE_COMPLETED {
 		return nvml.ERROR_NOT_SUPPORTED
 	}
-	to.Fabric = gpu.Some(gpu.Fabric{State: gpu.FabricStates[state-1], Faults: faultsOf(mask)})
+	f := gpu.Fabric{State: gpu.FabricStates[info.State-1], Clique: int(info.CliqueId), Faults: faultsOf(info.HealthMask)}
+	if f.State == gpu.FabricCompleted { // the header: "must be checked only if Probe state returns complete"
+		if f.Status = codeName(nvml.Return(info.Status)); f.Status != codeName(nvml.SUCCESS) {
+			f.State = gpu.FabricFailed
+		}
+	}
+	if u := info.ClusterUuid; u != [16]uint8{} {
+		f.Cluster = fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+	}
+	if n := int(info.HealthSummary); n > 0 && n <= len(gpu.FabricHealths) {
+		f.Health = gpu.FabricHealths[n-1]
+	}
+	partition := info.HealthMask >> nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_PARTITION_ASSIGNED &
+		nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_PARTITION_ASSIGNED
+	if partition != nvml.GPU_FABRIC_HEALTH_MASK_PARTITION_ASSIGNED_NOT_SUPPORTED {
+		f.Partitioned = gpu.Some(partition == nvml.GPU_FABRIC_HEALTH_MASK_PARTITION_ASSIGNED_TRUE)
+	}
+	to.Fabric = gpu.Some(f)
 	return ret
 }

@@ -170,7 +170,8 @@ type gpmState struct {
 	supported gpu.Opt[bool]
 	dev       gpmPair
 	instances map[gpu.UUID]*gpmPair
-	spare     []nvml.GpmSample // of instances that no longer exist
+	spare     []nvml.GpmSample      // of instances that no longer exist
+	pcie      [2]gpu.Opt[gpu.Bytes] // the PCIe counters at the newest sample of the GPU
 	// request is kept because it is large; go-nvml copies it twice more at every call.
 	request *nvml.GpmMetricsGetType
 }
@@ -255,6 +256,8 @@ type rowState struct {
 type entryState struct {
 	dropped bool
 	blanks  int // consecutive answers without a value
+	// count is the last value of one link's counter: it stays in the sum when the link is lost.
+	count gpu.Opt[uint64]
 }
 
 // tally counts the results of one read.

@@ -193,14 +193,17 @@ func visibleIn(v *gpu.View, uuid gpu.UUID) []string {
 func lacks(v *gpu.View) []lack {
 	var out []lack
 	for _, n := range v.NotOffered {
-		if len(n.Readings) == 0 {
-			continue
-		}
 		name := string(n.GPU)
 		for i := range v.GPUs {
 			if v.GPUs[i].UUID == n.GPU && v.GPUs[i].Index >= 0 {
 				name = fmt.Sprint(v.GPUs[i].Index)
+				for _, u := range v.GPUs[i].Activity.Unmeasured {
+					n.Readings = slices.Concat(n.Readings, []string{u.Reading + " (" + u.Reason + ")"})
+				}
 			}
+		}
+		if len(n.Readings) == 0 {
+			continue
 		}
 		readings := strings.Join(n.Readings, ", ")
 		if i := slices.IndexFunc(out, func(l lack) bool { return l.Readings == readings }); i >= 0 {

@@ -169,6 +169,7 @@ func TestConfigurationErrorIsOneLine(t *testing.T) {
 func TestGPUsWithTheSameLacksAreOneLine(t *testing.T) {
 	v := catalogtest.FullView()
 	lacks := []string{"fan_speed", "power_module"}
+	v.GPUs[0].Activity.Unmeasured = nil
 	v.NotOffered = []gpu.NotOffered{{GPU: v.GPUs[0].UUID, Readings: lacks}, {GPU: v.GPUs[1].UUID, Readings: lacks},
 		{GPU: v.GPUs[2].UUID}}
 	if _, body := get(t, serve(t, v, nil), "/"); !strings.Contains(body,

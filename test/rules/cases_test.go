@@ -190,6 +190,8 @@ func linkCases(t *testing.T) map[string][]testCase {
 		"GPUFabricUnhealthy": {
 			pulse(t, "GPUFabricUnhealthy", "never registered", 0, `gpu_fabric_state{$A,state="in_progress"}`, "0", "1",
 				`$A,problem="in_progress"`, `gpu_fabric_state{$B,state="completed"} 1`),
+			pulse(t, "GPUFabricUnhealthy", "registered with an error", 0, `gpu_fabric_state{$A,state="failed"}`, "0", "1",
+				`$A,problem="failed"`),
 			pulse(t, "GPUFabricUnhealthy", "a route is lost", 0, `gpu_fabric_fault{$A,fault="route_unhealthy"}`, "0", "1",
 				`$A,problem="route_unhealthy"`),
 			{name: "registered, no fault", series: `gpu_fabric_state{$A,state="completed"} 1x30

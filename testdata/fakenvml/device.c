@@ -405,14 +405,14 @@ nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarginTempe
 
 #if SINCE(535)
 struct fabric {
-    unsigned int state, status, clique, health_mask, health_summary;
+    unsigned int state, status, clique, health_mask, health_summary, cluster;
 };
 
 static nvmlReturn_t read_fabric(const struct call *call, struct fabric *f)
 {
-    unsigned int *out[] = {&f->state, &f->status, &f->clique, &f->health_mask, &f->health_summary};
+    unsigned int *out[] = {&f->state, &f->status, &f->clique, &f->health_mask, &f->health_summary, &f->cluster};
     nvmlReturn_t r = NVML_SUCCESS;
-    for (int i = 0; i < 5 && r == NVML_SUCCESS; i++)
+    for (int i = 0; i < 6 && r == NVML_SUCCESS; i++)
         r = answer_u32(call, "GpuFabricInfo", i, out[i]);
     return r;
 }
@@ -420,6 +420,7 @@ static nvmlReturn_t read_fabric(const struct call *call, struct fabric *f)
 #define FILL_FABRIC(info, f)                      \
     do {                                          \
         memset((info)->clusterUuid, 0, sizeof(info)->clusterUuid); \
+        (info)->clusterUuid[0] = (unsigned char)(f).cluster;       \
         (info)->state = (nvmlGpuFabricState_t)(f).state;           \
         (info)->status = (nvmlReturn_t)(f).status;                 \
         (info)->cliqueId = (f).clique;                             \

@@ -8,9 +8,9 @@ type omission struct {
 
 func missing() []omission {
 	return []omission{
-		{"`DCGM_FI_PROF_*` other than `GR_ENGINE_ACTIVE` and PCIe before Hopper, and `DCGM_FI_PROF_*_CYCLES_*_TOTAL`",
-			"NVML has profiling values from Hopper on, as ratios; the others need DCGM's profiling module and its " +
-				"permissions",
+		{"`DCGM_FI_PROF_*` other than `GR_ENGINE_ACTIVE` before Hopper, and `DCGM_FI_PROF_*_CYCLES_*_TOTAL`",
+			"NVML has profiling values from Hopper on, as ratios, and PCIe counters of 32 bits that need them; the " +
+				"others need DCGM's profiling module and its permissions",
 			[]string{"gpu_busy_seconds_total", "gpu_memory_busy_seconds_total"}},
 		{"`DCGM_EXP_GPU_HEALTH_STATUS`", "result of DCGM's health module, which NVML does not have",
 			[]string{"gpu_recovery_action", "gpu_device_up"}},

@@ -2,6 +2,7 @@ package calls
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
@@ -170,8 +171,8 @@ var Calls = []Call{
 		Readings: pcie("pcie_link_generation_gpu_max", "Maximum of the GPU alone.", "PCIe.GPUMaxGeneration", 16)},
 	{Function: "nvmlDeviceGetNvLinkState", Args: args(links), Values: value, C: enable, CArg: u32},
 	{Function: "nvmlDeviceGetNvLinkErrorCounter", Unused: true, Args: args(links, linkErrors), Values: value},
-	{Function: "nvmlDeviceGetGpuFabricInfo", Unused: true, Since: 535, Optional: 4,
-		Values: names("state", "status", "clique", "health_mask", "health_summary")},
+	{Function: "nvmlDeviceGetGpuFabricInfo", Unused: true, Since: 535, Optional: 5,
+		Values: names("state", "status", "clique", "health_mask", "health_summary", "cluster")},
 	{Function: "nvmlDeviceGetGpuFabricInfoV", Since: 580,
 		Methods: names("Device.GetGpuFabricInfoV", "GpuFabricInfoHandler.V3", "GpuFabricInfoHandler.V2")},
 	{Function: "nvmlDeviceGetMemoryBusWidth", Since: 535, Values: value, C: u32},
@@ -247,19 +248,16 @@ var Fields = []Field{
 	limited(270, "CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN", gpu.LimitHWThermal),
 	limited(271, "CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN", gpu.LimitHWPowerBrake),
 	{ID: 197, Name: "PCIE_COUNT_TX_BYTES",
-		Reading: fast("pcie_transmit", "Data sent over PCIe; may wrap.", Bytes, "PCIeTransmit").kind(Counter)},
+		Reading: fast("pcie_transmit", "Data sent over PCIe, 32 bits.", Bytes, "PCIeTransmit").kind(Counter)},
 	{ID: 198, Name: "PCIE_COUNT_RX_BYTES",
-		Reading: fast("pcie_receive", "Data received over PCIe; may wrap.", Bytes, "PCIeReceive").kind(Counter)},
-	{ID: 138, Name: "NVLINK_THROUGHPUT_DATA_TX", Scope: allLinks,
-		Reading: fast("nvlink_transmit", "Data sent over all NVLinks.", KiB, "NVLinkTransmit").kind(Counter)},
-	{ID: 202, Name: "NVLINK_COUNT_XMIT_BYTES", Scope: perLink,
-		Reading: fast("nvlink_transmit", "Data sent over each NVLink (NVLink 5).", Bytes, "NVLinkTransmit").
-			rank(1).kind(Counter)},
-	{ID: 139, Name: "NVLINK_THROUGHPUT_DATA_RX", Scope: allLinks,
-		Reading: fast("nvlink_receive", "Data received over all NVLinks.", KiB, "NVLinkReceive").kind(Counter)},
-	{ID: 204, Name: "NVLINK_COUNT_RCV_BYTES", Scope: perLink,
-		Reading: fast("nvlink_receive", "Data received over each NVLink (NVLink 5).", Bytes, "NVLinkReceive").
-			rank(1).kind(Counter)},
+		Reading: fast("pcie_receive", "Data received over PCIe, 32 bits.", Bytes, "PCIeReceive").kind(Counter)},
+	// The driver's own sum first. The fields of NVLink 5 come before those of older links, which may succeed there with 0.
+	nvlinkBytes(202, "NVLINK_COUNT_XMIT_BYTES", "transmit", allLinks, 0, Bytes),
+	nvlinkBytes(202, "NVLINK_COUNT_XMIT_BYTES", "transmit", perLink, 1, Bytes),
+	nvlinkBytes(138, "NVLINK_THROUGHPUT_DATA_TX", "transmit", allLinks, 2, KiB),
+	nvlinkBytes(204, "NVLINK_COUNT_RCV_BYTES", "receive", allLinks, 0, Bytes),
+	nvlinkBytes(204, "NVLINK_COUNT_RCV_BYTES", "receive", perLink, 1, Bytes),
+	nvlinkBytes(139, "NVLINK_THROUGHPUT_DATA_RX", "receive", allLinks, 2, KiB),
 
 	{ID: 142, Name: "REMAPPED_COR", Reading: medium("remapped_rows", "Rows remapped after correctable errors.", Count,
 		"RemappedRows[gpu.CauseCorrected]").kind(Errors)},
@@ -301,6 +299,13 @@ func limited(id uint32, name string, reason gpu.LimitReason) Field {
 	return Field{ID: id, Name: name, Reading: fast("limited_"+string(reason),
 		"Time in which clocks were reduced for this reason.",
 		Nanoseconds, fmt.Sprintf("Limited[%q]", reason)).kind(Counter).rejected("limited_time")}
+}
+
+// nvlinkBytes is a counter of the data of all NVLinks.
+func nvlinkBytes(id uint32, name, direction, scope string, rank int, unit Unit) Field {
+	return Field{ID: id, Name: name, Scope: scope, Reading: fast("nvlink_"+direction,
+		"Data over all NVLinks, since the driver was loaded.", unit,
+		"NVLink"+strings.ToUpper(direction[:1])+direction[1:]).rank(rank).kind(Counter)}
 }
 
 // linkError is a counter of NVLink errors: the sums of all links on older drivers, then one of each link.

@@ -110,7 +110,7 @@ func boards() []board {
 			limitMin:    100,
 			idleCelsius: 36, busyCelsius: 62, memoryIdle: 44, memoryBusy: 74, thresholds: sensorLimits(92, 89, 85, 95),
 			graphics: 1410e6, memoryClock: 1215e6, video: 1290e6, generation: 4, width: 16, nvlinks: 12,
-			nvlinkRate: 5e10, pcieRate: 0.8e9,
+			nvlinkRate:   5e10,
 			nvlinkErrors: []gpu.NVLinkError{gpu.NVLinkCRCFlit, gpu.NVLinkCRCData, gpu.NVLinkReplay, gpu.NVLinkRecovery},
 			ecc:          simple, remapBanks: 640,
 			engines: []gpu.Engine{gpu.EngineDecoder, gpu.EngineJPEG, gpu.EngineOFA}, slices: 7,
@@ -123,14 +123,14 @@ func boards() []board {
 			memory: 46068 * mib, reserved: 609 * mib, bar1: 65536 * mib, idleWatts: 34, busyWatts: 330, limit: 350,
 			limitMin:    100,
 			idleCelsius: 29, busyCelsius: 66, thresholds: sensorLimits(93, 90, 88, 0),
-			graphics: 2520e6, memoryClock: 9001e6, video: 1965e6, generation: 4, width: 16, pcieRate: 0.5e9,
+			graphics: 2520e6, memoryClock: 9001e6, video: 1965e6, generation: 4, width: 16,
 			hopperLimits: true, ecc: simple, remapBanks: 192, engines: gpu.Engines},
 		{key: "t4", model: "Tesla T4", brand: "Tesla", architecture: "Turing", capability: "7.5",
 			boardPart: "900-2G183-A800-001", vbios: "90.04.96.00.02",
 			memory: 15360 * mib, reserved: 448 * mib, bar1: 256 * mib, idleWatts: 10, busyWatts: 69, limit: 70,
 			limitMin:    60,
 			idleCelsius: 33, busyCelsius: 76, thresholds: sensorLimits(96, 93, 85, 0),
-			graphics: 1590e6, memoryClock: 5001e6, video: 1470e6, generation: 3, width: 16, pcieRate: 0.3e9,
+			graphics: 1590e6, memoryClock: 5001e6, video: 1470e6, generation: 3, width: 16,
 			hopperLimits: true, ecc: []gpu.ECCMemory{gpu.ECCDRAM, gpu.ECCL1, gpu.ECCL2, gpu.ECCRegisterFile},
 			engines: []gpu.Engine{gpu.EngineEncoder, gpu.EngineDecoder}, instantOnly: true},
 	}
@@ -139,15 +139,15 @@ func boards() []board {
 // release is a driver release.
 type release struct {
 	system gpu.System
-	// recovery: it reports the recovery action (R570). traffic: it counts PCIe bytes (R535).
-	recovery, traffic bool
+	// recovery: it reports the recovery action (R570).
+	recovery bool
 }
 
 // releases is the table of drivers, newest first.
 func releases() []release {
 	return []release{
-		{gpu.System{DriverVersion: "580.105.08", CUDAVersion: "13.0", NVMLVersion: "13.580.105.08"}, true, true},
-		{gpu.System{DriverVersion: "570.195.03", CUDAVersion: "12.8", NVMLVersion: "12.570.195.03"}, true, true},
-		{gpu.System{DriverVersion: "535.183.01", CUDAVersion: "12.2", NVMLVersion: "12.535.183.01"}, false, true},
+		{gpu.System{DriverVersion: "580.105.08", CUDAVersion: "13.0", NVMLVersion: "13.580.105.08"}, true},
+		{gpu.System{DriverVersion: "570.195.03", CUDAVersion: "12.8", NVMLVersion: "12.570.195.03"}, true},
+		{gpu.System{DriverVersion: "535.183.01", CUDAVersion: "12.2", NVMLVersion: "12.535.183.01"}, false},
 	}
 }

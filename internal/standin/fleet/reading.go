@@ -308,7 +308,7 @@ func (c *device) slowReading(p *place, t stamp, active bool) *gpu.Slow {
 		s.NVLinks = gpu.Some(gpu.NVLinkCount{Up: b.nvlinks - down, Down: down})
 	}
 	if b.fabric {
-		s.Fabric = gpu.Some(gpu.Fabric{State: gpu.FabricCompleted,
+		s.Fabric = gpu.Some(gpu.Fabric{State: gpu.FabricCompleted, Status: "SUCCESS", Health: gpu.FabricHealths[2*b2i(unlinked)],
 			Faults: map[gpu.FabricFault]bool{gpu.FabricDegradedBandwidth: unlinked, gpu.FabricRouteUnhealthy: false,
 				gpu.FabricRouteRecovery: false, gpu.FabricAccessTimeout: false}})
 	}

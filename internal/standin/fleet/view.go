@@ -273,9 +273,11 @@ func activity(pl *place, s *counters, t stamp) gpu.Activity {
 		a.Limited[gpu.LimitThermal] = countedSeconds(s.swThermal)
 	}
 	since := (t - s.started).seconds()
-	if pl.node.release.traffic {
+	if b.profiled {
 		a.PCIeTransmit, a.PCIeReceive = gpu.Some(since*5e5+s.dev.busy*b.pcieRate),
 			gpu.Some(since*6e5+s.dev.busy*b.pcieRate*2)
+	} else {
+		a.Unmeasured = []gpu.Unmeasured{{Reading: "pcie_bytes", Reason: "counter_overflow"}}
 	}
 	if b.nvlinks > 0 {
 		a.NVLinkTransmit, a.NVLinkReceive = gpu.Some(s.dev.heavy*b.nvlinkRate), gpu.Some(s.dev.heavy*b.nvlinkRate)

@@ -139,7 +139,7 @@ func parseArg(r calls.Arg, word string) (first, last int64, err error) {
 }
 
 // uintFields are the field values that the driver returns as unsigned int, by the ranges of their ids.
-var uintFields = [][2]int{{1, 2}, {29, 31}, {82, 82}, {84, 95}, {142, 147}, {161, 190}, {192, 192}, {199, 200},
+var uintFields = [][2]int{{1, 2}, {29, 31}, {82, 82}, {84, 95}, {142, 147}, {161, 190}, {192, 192}, {197, 200},
 	{226, 227}, {230, 234}}
 
 // fieldType is NVML's type of a field value.

@@ -303,7 +303,11 @@ func (s *Scenario) Answer(dev int, key string, at time.Duration) (Answer, bool) 
 			a.Text = component.text
 			continue
 		}
-		a.Numbers[k.components[i]] = s.evaluate(c, component, at)
+		n := s.evaluate(c, component, at)
+		if k.name == "Field" && found.value.valueType == typeUint && n >= 1<<32 {
+			n = math.Mod(n, 1<<32)
+		}
+		a.Numbers[k.components[i]] = n
 	}
 	return a, true
 }
