@@ -88,7 +88,8 @@ type Map struct {
 	dra        *source.File[source.PreparedClaims]
 	watch      podWatch
 
-	polling sync.Mutex // locked during a Poll: one at a time
+	polling sync.Mutex    // locked during a Poll: one at a time
+	events  chan struct{} // changes that a poll should follow; holds one
 
 	mu    sync.Mutex // guards what follows
 	state state
@@ -146,7 +147,7 @@ func newMap(o Options, k kubelet) *Map {
 		o.Jitter = rand.Float64
 	}
 	seed := maphash.MakeSeed()
-	m := &Map{options: o, kubelet: k, table: idTable{deviceid.Table{Direct: slices.Clone(o.DirectResources)}, seed}}
+	m := &Map{options: o, kubelet: k, events: make(chan struct{}, 1), table: idTable{deviceid.Table{Direct: slices.Clone(o.DirectResources)}, seed}}
 	from := source.Options{Clock: o.Clock, Logger: o.Logger, MaxAge: o.MaxAge}
 	if o.Checkpoint != "" {
 		keep := source.Keep{Env: deviceid.WantsEnv, Annotation: deviceid.WantsContainerAnnotation}
@@ -157,7 +158,7 @@ func newMap(o Options, k kubelet) *Map {
 	}
 	if o.API != nil {
 		api := *o.API
-		api.Annotation, api.Jitter = deviceid.WantsAnnotation, o.Jitter
+		api.Annotation, api.Jitter, api.Changed = deviceid.WantsAnnotation, o.Jitter, m.changed
 		m.watch = source.NewWatch(api, from)
 	}
 	m.state.logged = map[Unrecognized]bool{}
@@ -171,25 +172,93 @@ func positive[T int | time.Duration](v, otherwise T) T {
 	return otherwise
 }
 
-// Run polls until ctx is done, and returns nil then. It closes the connection to the kubelet.
+// Run polls until ctx is done, and returns nil then: in intervals, and soon after an event of the pods' watch or a change
+// of a checkpoint or of the socket. It closes the connection to the kubelet.
 func (m *Map) Run(ctx context.Context) error {
 	defer m.Close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var watching sync.WaitGroup
+	defer watching.Wait()
 	if m.watch != nil && m.kubelet != nil {
-		var watching sync.WaitGroup
-		defer watching.Wait()
 		watching.Go(func() { m.watch.Run(ctx) })
 	}
+	if m.kubelet != nil && m.options.Socket != "" {
+		watching.Go(func() { m.notify(ctx) })
+	}
+	var last time.Time // start of the last poll
+	due, after := time.Now(), false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-m.events:
+			after = true
+			if at := m.soon(time.Now(), last); at.Before(due) {
+				due = at
+				timer.Reset(time.Until(at))
+			}
+			continue
 		case <-timer.C:
 		}
+		last = time.Now()
 		_ = m.Poll(ctx) // the error is in the health of the source, and in the log if it is new
-		timer.Reset(m.delay())
+		delay := m.delay()
+		if after {
+			// The kubelet may be later than the event.
+			delay, after = min(delay, firstRetry), false
+		}
+		due = time.Now().Add(delay)
+		timer.Reset(delay)
 	}
+}
+
+// changed makes Run poll soon.
+func (m *Map) changed() {
+	select {
+	case m.events <- struct{}{}:
+	default:
+	}
+}
+
+// notify watches the files that the kubelet and a DRA driver write, where the kernel can.
+func (m *Map) notify(ctx context.Context) {
+	paths := slices.DeleteFunc([]string{m.options.Socket, m.options.Checkpoint, m.options.DRACheckpoint},
+		func(path string) bool { return path == "" })
+	retry := time.NewTicker(watchRetry)
+	defer retry.Stop()
+	for ctx.Err() == nil {
+		if err := source.Notify(ctx, paths, m.changed); err != nil {
+			m.options.Logger.Debug("cannot watch files, polling only", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-retry.C:
+		}
+	}
+}
+
+// watchRetry is the time until files that cannot be watched are tried again.
+const watchRetry = time.Minute
+
+// Events come in groups: one poll follows settling after the first of a group, and two polls start at least spacing
+// apart. The kubelet allows 100 calls in a second, to all of its clients together.
+const settling, spacing = 250 * time.Millisecond, 500 * time.Millisecond
+
+// soon is the time of a poll that an event causes. A response that must be confirmed is not hurried, and a kubelet that
+// fails is not pressed.
+func (m *Map) soon(now, last time.Time) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := now.Add(settling)
+	wait := spacing
+	if m.state.unconfirmed || m.state.health.Failures() > 0 {
+		wait = firstRetry
+	}
+	if earliest := last.Add(wait); at.Before(earliest) {
+		at = earliest
+	}
+	return at
 }
 
 // Close closes the connection to the kubelet, if there is one. A later Poll opens another.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -30,12 +32,16 @@ type fakeKubelet struct {
 	err         error
 	capacityErr error
 	lists       atomic.Int64
+	answer      func() *podresources.ListPodResourcesResponse // in place of pods, where set
 }
 
 func (k *fakeKubelet) List(_ context.Context, to *client.List) error {
 	k.lists.Add(1)
 	if k.err != nil {
 		return k.err
+	}
+	if k.answer != nil {
+		return to.Decode(encode(k.answer()))
 	}
 	return to.Decode(encode(k.pods))
 }
@@ -641,6 +647,135 @@ func TestRun(t *testing.T) {
 		}
 	})
 }
+
+// Jobs of 8.6 s beside one that stays, with an event at each start and end, and without: how much of their time is seen,
+// and how many of them.
+func TestShortJobsAreSeen(t *testing.T) {
+	const jobs, length, each = 40, 8600 * time.Millisecond, 10 * time.Millisecond
+	seen := func(o Options, events bool) (part float64, found int) {
+		var sum time.Duration
+		synctest.Test(t, func(t *testing.T) {
+			m := newMap(o, nil)
+			k := &fakeKubelet{}
+			m.kubelet = k
+			var running atomic.Bool
+			k.answer = func() *podresources.ListPodResourcesResponse {
+				lines := []string{"a/stays/c nvidia.com/gpu=" + GPUB}
+				if running.Load() {
+					lines = append(lines, "a/job/c nvidia.com/gpu="+GPUA)
+				}
+				return pods(lines...)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- m.Run(ctx) }()
+			event := func(runs bool) {
+				running.Store(runs)
+				if events {
+					m.changed()
+				}
+			}
+			start := time.Now()
+			random := rand.New(rand.NewPCG(1, 2))
+			time.Sleep(30 * time.Second)
+			for range jobs {
+				event(true)
+				before := sum
+				for left := length; left > 0; left -= each {
+					time.Sleep(each)
+					sum += allocatedTime(m, GPUA, each)
+				}
+				if sum > before {
+					found++
+				}
+				event(false)
+				for left := time.Duration(random.IntN(20_000)) * time.Millisecond; left > 0; left -= each {
+					time.Sleep(each)
+					sum += allocatedTime(m, GPUA, each)
+				}
+			}
+			time.Sleep(20 * time.Second)
+			if calls, most := k.lists.Load(), int64(time.Since(start)/spacing); calls > most {
+				t.Errorf("%d calls, want at most %d", calls, most)
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+		return sum.Seconds() / (jobs * length.Seconds()), found
+	}
+	for _, c := range []struct {
+		name   string
+		o      Options
+		events bool
+		within float64
+		found  int
+	}{
+		{"events", Options{}, true, 0.03, jobs},
+		{"a poll per second", Options{Interval: time.Second}, false, 0.03, jobs},
+		{"a poll in 10 s", Options{}, false, 0.5, jobs / 2},
+	} {
+		part, found := seen(c.o, c.events)
+		t.Logf("%s: %.4f of their time, %d of %d jobs", c.name, part, found, jobs)
+		if math.Abs(part-1) > c.within || found < c.found {
+			t.Errorf("%s: %.4f of their time, want 1 within %v; %d jobs, want %d", c.name, part, c.within, found, c.found)
+		}
+	}
+}
+
+// However many events there are, the kubelet gets at most two queries in a second, fewer while it fails, and a response
+// that must be confirmed is not confirmed at once.
+func TestEventsAreCoalesced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA)}
+		m := newMap(Options{Jitter: func() float64 { return 0.5 }}, k)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+		storm := func(d time.Duration) int64 {
+			before := k.lists.Load()
+			for ; d > 0; d -= 10 * time.Millisecond {
+				m.changed()
+				time.Sleep(10 * time.Millisecond)
+			}
+			return k.lists.Load() - before
+		}
+		if n := storm(time.Minute); n < 110 || n > 121 {
+			t.Errorf("%d queries in a minute, want two in a second", n)
+		}
+		synctest.Wait()
+		k.err = errors.New("down")
+		if n := storm(time.Minute); n > 31 {
+			t.Errorf("%d queries in a minute of a kubelet that is down", n)
+		}
+		synctest.Wait()
+		k.err = nil
+		storm(2 * time.Minute)
+		synctest.Wait()
+		k.pods = pods()
+		storm(1500 * time.Millisecond)
+		wantLines(t, m.Allocations(node()), "a/p/c nvidia.com/gpu A 1")
+		storm(2 * time.Second)
+		wantLines(t, m.Allocations(node()))
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// allocatedTime is d where the GPU is allocated, else 0.
+func allocatedTime(m *Map, uuid gpu.UUID, d time.Duration) time.Duration {
+	for _, a := range m.Allocations(shortNode).List {
+		if a.GPU == uuid {
+			return d
+		}
+	}
+	return 0
+}
+
+var shortNode = node()
 
 func TestConcurrentUse(t *testing.T) {
 	m := newMap(Options{}, &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA + " aliyun.com/gpu-mem=x"),

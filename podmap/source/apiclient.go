@@ -37,6 +37,8 @@ type APIOptions struct {
 	TokenFile, CAFile string
 	// Annotation selects the annotations that are kept.
 	Annotation func(name string) bool
+	// Changed is called after each change of the pods; nil: nothing is.
+	Changed func()
 	// Jitter is in [0, 1), and spreads retries.
 	Jitter func() float64
 }

@@ -110,6 +110,9 @@ func (w *Watch) failed(err error) (failures int) {
 
 // succeeded replaces the table; nil keeps it.
 func (w *Watch) succeeded(table *Pods) {
+	if table != nil && w.api.Changed != nil {
+		defer w.api.Changed()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n := w.health.Succeeded(w.Clock()); n > 0 {

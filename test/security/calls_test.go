@@ -121,6 +121,7 @@ func ground(n *machine.Node, pid int) []permitted {
 		row(`^/(etc/localtime|usr/share/zoneinfo/.*)$`, "the time zone of the log"),
 		row(`^/proc/sys/net/core/somaxconn$`, "how many connections may wait"),
 		row(under(n.Trees.Sysfs), "the PCI bus: GPUs that the driver lacks"),
+		row("^"+regexp.QuoteMeta(filepath.Dir(n.Socket))+"$", "changes of the kubelet's socket"),
 		row(under(n.Trees.Procfs), "what a process belongs to"),
 		row(under(n.Trees.PodLogs), "names of pods"),
 		row(under(n.Trees.ContainerLogs), "names of containers"),
@@ -172,7 +173,7 @@ func against(calls []call, files []permitted, sockets []string, executions int) 
 				report("a process is started: %s", line)
 			}
 		case "open", "openat", "openat2", "access", "faccessat", "faccessat2", "stat", "lstat", "newfstatat", "statx", "readlink",
-			"readlinkat", "statfs", "chdir", "getcwd":
+			"readlinkat", "statfs", "chdir", "getcwd", "inotify_add_watch":
 			names := quoted.FindStringSubmatch(c.args)
 			if names == nil || names[1] == "" {
 				continue // of an open file
@@ -375,7 +376,8 @@ func TestNothingElseIsOpenedWithEveryRight(t *testing.T) {
 	for _, name := range []string{"token", "jobs", "kmsg", "checkpoint", "dra.json", "dev", "ca.crt", "web.yml", "cert.pem", "key.pem"} {
 		allowed = append(allowed, permitted{regexp.MustCompile(under(filepath.Join(dir, name))), "named by a flag"})
 	}
-	allowed = append(allowed, permitted{regexp.MustCompile(`^/(etc/(ssl|pki|ca-certificates).*)$`), "authorities of the system"})
+	allowed = append(allowed, permitted{regexp.MustCompile("^" + regexp.QuoteMeta(dir) + "$"), "changes of the checkpoints"},
+		permitted{regexp.MustCompile(`^/(etc/(ssl|pki|ca-certificates).*)$`), "authorities of the system"})
 	_, port, _ := strings.Cut(e.Address, ":")
 	_, apiPort, _ := strings.Cut(strings.TrimPrefix(api.URL, "https://"), ":")
 	judge(t, calls, allowed, []string{`"` + n.Socket + `"`, `"` + engine + `"`, "htons(" + port + ")", "htons(" + apiPort + ")"}, 1)
