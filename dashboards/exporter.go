@@ -174,7 +174,7 @@ func exporterDashboard() Dashboard {
 					series(8, "Series per exporter", Number, "Samples per scrape: maximum and median.",
 						spread("max by (cluster, node) (scrape_samples_scraped{<job>}"+joined+")")...).from(0),
 					series(8, "Responses by HTTP status", PerSec,
-						"Scrape responses per second, by status. 503: too many concurrent requests.",
+						"Scrape responses per second, by status.",
 						q("{{code}}", "sum by (code) "+
 							"((rate(promhttp_metric_handler_requests_total{<job>}[$__rate_interval]))"+joined+
 							")")).from(0)),

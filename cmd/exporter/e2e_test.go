@@ -216,7 +216,7 @@ func TestBadFlagsAreOneLine(t *testing.T) {
 		"renamed flag": {[]string{"--lane.fast=1s"}, "--lane.fast was renamed to --poll.fast"},
 		"lanes":        {[]string{"--poll.medium=1s"}, "--poll.medium"},
 		"level":        {[]string{"--log.level=loud"}, "loud"},
-		"requests":     {[]string{"--web.max-requests=0"}, "--web.max-requests"},
+		"requests":     {[]string{"--web.max-requests=40"}, "--web.max-requests is not needed any more"},
 		"port taken":   {[]string{"--web.listen-address=" + busy.Addr().String()}, busy.Addr().String()},
 		"web config":   {[]string{"--web.config.file=" + config}, config},
 		"argument":     {[]string{"surprise"}, "surprise"},

@@ -196,7 +196,7 @@ func (e *exporter) server(c *config) *http.Server {
 	return web.NewServer(web.Options{Latest: e.sampler.Latest,
 		Metrics: families{e.metrics, []prometheus.Gatherer{e.processMetrics, responses}}, Own: responses,
 		Logger:      c.logger,
-		MaxRequests: c.maxRequests, Compat: other,
+		Compat: other,
 		Alive: func() error {
 			if age := time.Since(e.sampler.Latest().At); age > e.maxAge {
 				return fmt.Errorf("the polling loop has not published for %v", age.Round(time.Second))

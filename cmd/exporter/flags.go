@@ -57,7 +57,6 @@ type config struct {
 	deadline                        time.Duration
 
 	compat      string
-	maxRequests int
 	accounts    int
 	web         *toolkit.FlagConfig
 	logger      *slog.Logger
@@ -161,8 +160,6 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		", the metric names, units and labels of a release of dcgm-exporter: "+
 		strings.Join(compat.Releases(), " or ")+"; empty disables it.").EnumVar(&c.compat,
 		append(compat.Releases(), "")...)
-	app.Flag("web.max-requests", "Maximum number of concurrent requests, half of them from one client address. "+
-		"Further requests wait up to 3 s, then get status 503.").Default("40").IntVar(&c.maxRequests)
 	c.web = kingpinflag.AddFlags(app, web.DefaultAddress)
 	log.Level, log.Format = promslog.NewLevel(), promslog.NewFormat()
 	app.Flag("log.level", "Minimum level of log messages: debug, info, warn, error.").Default("info").SetValue(
@@ -189,8 +186,9 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	return &c, c.validate()
 }
 
-// renamedFlags maps former flag names to the current ones.
+// renamedFlags maps former flag names to the current ones; empty: the flag is not needed any more.
 var renamedFlags = map[string]string{
+	"web.max-requests": "",
 	"lane.fast": "poll.fast", "lane.medium": "poll.medium", "lane.slow": "poll.slow", "lane.kubelet": "poll.kubelet",
 	"kubelet.honest-resource": "kubelet.gpu-id-resource",
 }
@@ -203,11 +201,17 @@ func checkRenamed(args, environ []string) error {
 	for old, name := range renamedFlags {
 		for _, arg := range args {
 			if flag, _, _ := strings.Cut(arg, "="); flag == "--"+old {
+				if name == "" {
+					return fmt.Errorf("--%s is not needed any more: remove it", old)
+				}
 				return fmt.Errorf("--%s was renamed to --%s", old, name)
 			}
 		}
 		for _, e := range environ {
 			if key, _, _ := strings.Cut(e, "="); key == variable(old) {
+				if name == "" {
+					return fmt.Errorf("the environment variable %s is not needed any more: remove it", key)
+				}
 				return fmt.Errorf("the environment variable %s was renamed to %s", key, variable(name))
 			}
 		}
@@ -251,9 +255,6 @@ func (c *config) validate() error {
 	}
 	if c.accounts < 1 {
 		return fmt.Errorf("--container-limit must be at least 1, got %d", c.accounts)
-	}
-	if c.maxRequests < 1 {
-		return fmt.Errorf("--web.max-requests must be at least 1, got %d", c.maxRequests)
 	}
 	return nil
 }

@@ -61,9 +61,9 @@ func BenchmarkScrape(b *testing.B) {
 			b.Fatal(err)
 		}
 		handler := web.NewServer(web.Options{Latest: latest, Metrics: metrics{own}, Own: prometheus.NewRegistry(),
-			MaxRequests: 4,
-			Logger:      slog.New(slog.DiscardHandler),
-			Compat:      &web.Compat{Path: compat.Path, Metrics: metrics{other}}}).Handler
+
+			Logger: slog.New(slog.DiscardHandler),
+			Compat: &web.Compat{Path: compat.Path, Metrics: metrics{other}}}).Handler
 		for _, kind := range []struct{ name, path, accept, encoding string }{
 			{"text", "/metrics", "text/plain", ""},
 			{"gzip", "/metrics", "application/openmetrics-text;version=1.0.0", "gzip"},

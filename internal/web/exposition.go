@@ -6,10 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strconv"
-	"sync"
 
-	"github.com/klauspost/compress/gzip"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 
@@ -24,90 +21,49 @@ type Metrics interface {
 	AppendText(page []byte, openMetrics bool) ([]byte, error)
 }
 
-// exposition serves a page of metrics. The page of a View is written once per format and compressed once, so that
-// further
-// scrapes of it cost one write.
+// exposition serves a page of metrics.
 type exposition struct {
-	latest   func() *gpu.View
+	cache
 	metrics  Metrics
 	accepted []expfmt.Format
 	log      *slog.Logger
 	failed   prometheus.Counter // pages that lack something
-
-	mu         sync.Mutex // guards what follows
-	view       *gpu.View  // of pages
-	pages      map[variant][]byte
-	page       []byte // memory of the next page
-	compressor *gzip.Writer
+	memory   []byte             // of the next page, guarded by cache.mu
 }
 
-// variant is a form of a page. The versions of a format, and its ways to escape names, make no difference to these
-// names.
-type variant struct {
-	format expfmt.FormatType
-	gzip   bool
-}
-
-// newExposition returns a handler of the page. own registers metrics about it.
+// newExposition returns a handler of the page in the accepted formats. own registers metrics about it.
 func newExposition(latest func() *gpu.View, m Metrics, own prometheus.Registerer, log *slog.Logger,
-	accepted []expfmt.Format) *exposition {
+	accepted ...expfmt.Format) *exposition {
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "promhttp_metric_handler_errors_total",
 		Help: "Total number of internal errors encountered by the promhttp metric handler."}, []string{"cause"})
 	own.MustRegister(failed)
-	return &exposition{latest: latest, metrics: m, accepted: accepted, log: log,
+	return &exposition{cache: cache{latest: latest}, metrics: m, accepted: accepted, log: log,
 		failed: failed.WithLabelValues("gathering")}
 }
 
-// ServeHTTP implements http.Handler. Parameters name[] select families, as promhttp has it.
+// ServeHTTP implements http.Handler. Parameters name[] select families, as in promhttp.
 func (e *exposition) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	format, zip := expfmt.NegotiateAccept(r.Header, e.accepted...), acceptsGzip(r.Header)
+	format := expfmt.NegotiateAccept(r.Header, e.accepted...)
 	h := w.Header()
 	h.Set("Content-Type", string(format))
-	h["Vary"] = []string{"Accept", "Accept-Encoding"}
-	var page []byte
+	h.Add("Vary", "Accept")
 	if names := r.URL.Query()["name[]"]; len(names) > 0 {
-		zip = false
-		page = e.encode(format, func(name string) bool { return slices.Contains(names, name) })
-	} else {
-		page = e.variant(format, zip)
+		e.mu.Lock()
+		page := e.encode(format, func(name string) bool { return slices.Contains(names, name) })
+		e.mu.Unlock()
+		_, _ = w.Write(page)
+		return
 	}
-	if zip {
-		h.Set("Content-Encoding", "gzip")
-	}
-	h.Set("Content-Length", strconv.Itoa(len(page)))
-	_, _ = w.Write(page) // the client may have disconnected
-}
-
-// variant returns the page of the latest View; it is shared, and must not be modified.
-func (e *exposition) variant(format expfmt.Format, zip bool) []byte {
-	v := variant{format.FormatType(), zip}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if view := e.latest(); e.pages == nil || view != e.view {
-		e.view, e.pages = view, map[variant][]byte{}
-	}
-	if page, ok := e.pages[v]; ok {
-		return page
-	}
-	var page []byte
-	switch v.format {
-	case expfmt.TypeTextPlain, expfmt.TypeOpenMetrics:
-		var err error
-		e.page, err = e.metrics.AppendText(e.page[:0], v.format == expfmt.TypeOpenMetrics)
-		e.report(err)
-		page = e.page
-	default:
-		page = e.encode(format, func(string) bool { return true })
-	}
-	if v.gzip {
-		if e.compressor == nil {
-			e.compressor, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
+	e.send(w, r, format.FormatType(), func(*gpu.View) []byte {
+		openMetrics := format.FormatType() == expfmt.TypeOpenMetrics
+		if !openMetrics && format.FormatType() != expfmt.TypeTextPlain {
+			return e.encode(format, func(string) bool { return true })
 		}
-		e.pages[v] = compress(e.compressor, page)
-	} else {
-		e.pages[v] = bytes.Clone(page)
-	}
-	return e.pages[v]
+		var err error
+		e.memory, err = e.metrics.AppendText(e.memory[:0], openMetrics)
+		e.report(err)
+		return e.memory
+	})
 }
 
 // encode returns the families that are wanted in any format.

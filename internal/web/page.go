@@ -3,9 +3,12 @@ package web
 import (
 	"bytes"
 	_ "embed"
+	"fmt"
 	"html/template"
 	"log/slog"
 	"net/http"
+
+	"github.com/prometheus/common/expfmt"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
@@ -22,17 +25,8 @@ func page(latest func() *gpu.View, compat nodeLink, logger *slog.Logger) http.Ha
 		"bytes": humanBytes, "percent": percent, "watts": watts, "age": age, "celsius": celsius, "pstate": pstate,
 		"share": share,
 	}).Parse(pageHTML))
+	pages := &cache{latest: latest}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		v := latest()
-		if v == nil {
-			v = &gpu.View{Notes: []string{notPolled}}
-		}
-		var out bytes.Buffer
-		if err := t.Execute(&out, newNodePage(v, compat)); err != nil {
-			logger.Error("failed to render the landing page", "err", err)
-			http.Error(w, "failed to render the page: "+err.Error(), http.StatusInternalServerError)
-			return
-		}
 		h := w.Header()
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; "+
@@ -40,7 +34,17 @@ func page(latest func() *gpu.View, compat nodeLink, logger *slog.Logger) http.Ha
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
-		w.Write(out.Bytes())
+		pages.send(w, r, expfmt.TypeUnknown, func(v *gpu.View) []byte {
+			if v == nil {
+				v = &gpu.View{Notes: []string{notPolled}}
+			}
+			var out bytes.Buffer
+			if err := t.Execute(&out, newNodePage(v, compat)); err != nil {
+				logger.Error("failed to render the landing page", "err", err)
+				fmt.Fprintf(&out, "failed to render the page: %v", err)
+			}
+			return out.Bytes()
+		})
 	})
 }
 

@@ -38,9 +38,6 @@ type Options struct {
 	Logger *slog.Logger
 	// Compat, if set, is served beside /metrics.
 	Compat *Compat
-	// MaxRequests limits concurrent requests, half of them for one client address; further requests wait up to maxWait,
-	// then get status 503.
-	MaxRequests int
 }
 
 // Compat is an exposition with the metric names of another exporter.
@@ -62,19 +59,20 @@ const (
 // NewServer returns a server of the pages; it does not listen.
 func NewServer(o Options) *http.Server {
 	mux := http.NewServeMux()
-	metrics := newGate(o.MaxRequests) // the page has its own, so that its readers delay no scrape
 	link := nodeLink{}
 	if c := o.Compat; c != nil {
 		link = nodeLink{Path: strings.TrimPrefix(c.Path, "/"), Name: c.Name}
 		// No OpenMetrics, which would append _total to the other exporter's counters.
-		mux.Handle("GET "+c.Path, metrics.limit(newExposition(o.Latest, c.Metrics, prometheus.NewRegistry(), o.Logger,
-			expfmt.DefaultAcceptedFormats())))
+		mux.Handle("GET "+c.Path, newExposition(o.Latest, c.Metrics, prometheus.NewRegistry(), o.Logger,
+			expfmt.FmtProtoDelim,
+			expfmt.FmtText))
 	}
-	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(o.Own, metrics.limit(newExposition(o.Latest, o.Metrics,
-		o.Own, o.Logger, expfmt.DefaultOpenMetricsAcceptedFormats()))))
+	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(o.Own,
+		newExposition(o.Latest, o.Metrics, o.Own, o.Logger,
+			expfmt.FmtOpenMetrics_1_0_0, expfmt.FmtOpenMetrics_0_0_1, expfmt.FmtProtoDelim, expfmt.FmtText)))
 	mux.HandleFunc("GET /-/healthy", healthy(o.Alive))
 	mux.HandleFunc("GET /-/ready", ready(o.Latest))
-	mux.Handle("GET /{$}", newGate(o.MaxRequests).limit(buffered(page(o.Latest, link, o.Logger))))
+	mux.Handle("GET /{$}", page(o.Latest, link, o.Logger))
 	return &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: headerTimeout,
@@ -143,9 +141,10 @@ func Listen(flags *toolkit.FlagConfig) ([]net.Listener, error) {
 // Serve serves until the server is shut down, then returns nil.
 func Serve(server *http.Server, open []net.Listener, flags *toolkit.FlagConfig, logger *slog.Logger) error {
 	server.Handler = requireUsers(*flags.WebConfigFile, server.Handler, logger)
+	limitConnections(server, maxConnections)
 	var err error
 	if open != nil {
-		err = toolkit.ServeMultiple(limitConnections(server, open, maxConnections), server, flags, logger)
+		err = toolkit.ServeMultiple(open, server, flags, logger)
 	} else {
 		err = toolkit.ListenAndServe(server, flags, logger)
 	}

@@ -40,7 +40,7 @@ func serve(t *testing.T, view *gpu.View, alive error) *httptest.Server {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	s := NewServer(Options{Latest: func() *gpu.View { return view }, Metrics: metricsOf{registry},
-		Own: registry, MaxRequests: 4, Alive: func() error { return alive },
+		Own: registry, Alive: func() error { return alive },
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	ts := httptest.NewServer(s.Handler)
 	t.Cleanup(ts.Close)
@@ -218,7 +218,7 @@ func TestCompatPageIsLinked(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "OTHER"}, func() float64 { return 1 }))
 	own := prometheus.NewRegistry()
-	s := NewServer(Options{Latest: catalogtest.FullView, Metrics: metricsOf{own}, Own: own, MaxRequests: 4,
+	s := NewServer(Options{Latest: catalogtest.FullView, Metrics: metricsOf{own}, Own: own,
 		Compat: &Compat{Path: "/metrics/other", Name: "another 1.0", Metrics: metricsOf{registry}},
 		Alive:  func() error { return nil }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	ts := httptest.NewServer(s.Handler)

@@ -2,111 +2,15 @@ package web
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 )
-
-func TestRequestsAreLimitedPerClient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGate(5)
-		var mu sync.Mutex
-		entered := map[string][]func(){}
-		enter := func(client string) bool {
-			leave, ok := g.enter(t.Context(), client)
-			mu.Lock()
-			defer mu.Unlock()
-			if ok {
-				entered[client] = append(entered[client], leave)
-			}
-			return ok
-		}
-		leave := func(client string) {
-			mu.Lock()
-			defer mu.Unlock()
-			entered[client][0]()
-			entered[client] = entered[client][1:]
-		}
-		for i := range 3 {
-			if !enter("flood") {
-				t.Fatalf("request %d was refused", i)
-			}
-		}
-		start := time.Now()
-		if enter("flood") || time.Since(start) != maxWait {
-			t.Errorf("one address exceeded its limit, or was refused after %v", time.Since(start))
-		}
-		if !enter("a") || !enter("b") {
-			t.Error("one address used the requests of the others")
-		}
-		if enter("c") {
-			t.Error("a sixth request of five")
-		}
-
-		// Waiting requests enter in the order in which they came, but not past the limit of their client.
-		var order []string
-		var all sync.WaitGroup
-		for i, client := range []string{"flood", "x", "y"} {
-			all.Go(func() {
-				time.Sleep(time.Duration(i) * time.Millisecond)
-				if !enter(client) {
-					t.Errorf("%s was refused", client)
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				order = append(order, client)
-			})
-		}
-		time.Sleep(time.Second)
-		for _, client := range []string{"a", "b", "flood"} {
-			leave(client)
-			synctest.Wait()
-		}
-		all.Wait()
-		if fmt.Sprint(order) != "[x y flood]" {
-			t.Errorf("entered: %v", order)
-		}
-
-		// A client that disconnects while it waits leaves nothing behind.
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if _, ok := g.enter(ctx, "z"); ok {
-			t.Error("a disconnected client entered")
-		}
-		for _, client := range []string{"flood", "flood", "flood", "x", "y"} {
-			leave(client)
-		}
-		if len(g.clients) != 0 || !g.requests.TryAcquire(5) {
-			t.Errorf("left behind: %v", g.clients)
-		}
-	})
-}
-
-// A handler that panics leaves the gate.
-func TestPanicLeavesTheGate(t *testing.T) {
-	g := newGate(1)
-	broken := g.limit(buffered(http.HandlerFunc(func(http.ResponseWriter,
-		*http.Request) {
-		panic(http.ErrAbortHandler)
-	})))
-	for range 100 {
-		func() {
-			defer func() { _ = recover() }()
-			broken.ServeHTTP(nil, &http.Request{RemoteAddr: "a:1"})
-		}()
-	}
-	if !g.requests.TryAcquire(1) {
-		t.Error("a request is left in the gate")
-	}
-}
 
 // listen runs a server with at most a number of connections. Its handler responds once release is closed.
 func listen(t *testing.T, limit int) (address string, entered <-chan struct{}, release chan<- struct{}) {
@@ -117,12 +21,12 @@ func listen(t *testing.T, limit int) (address string, entered <-chan struct{}, r
 	}
 	in, out := make(chan struct{}, 100), make(chan struct{})
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer serving(r.Context())()
 		in <- struct{}{}
 		<-out
 		fmt.Fprint(w, "done")
 	})}
-	go server.Serve(limitConnections(server, []net.Listener{l}, limit)[0])
+	limitConnections(server, limit)
+	go server.Serve(l)
 	t.Cleanup(func() { server.Close() })
 	return l.Addr().String(), in, out
 }
@@ -207,4 +111,33 @@ func TestFloodDisplacesItsOwnConnections(t *testing.T) {
 		<-entered
 	}
 	request()
+}
+
+// A client that does not read its response is displaced, too: it keeps no other address out.
+func TestClientThatDoesNotReadIsDisplaced(t *testing.T) {
+	address, entered, release := listen(t, 4)
+	request := func(host byte) net.Conn {
+		t.Helper()
+		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, host)}}).Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		<-entered
+		return c
+	}
+	first := request(1) // its response does not end
+	for range 3 {
+		request(1)
+	}
+	scraper := request(2)
+	first.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := first.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the oldest of the others: %v", err)
+	}
+	close(release)
+	if _, err := http.ReadResponse(bufio.NewReader(scraper), nil); err != nil {
+		t.Errorf("the scraper: %v", err)
+	}
 }
