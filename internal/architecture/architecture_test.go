@@ -89,6 +89,7 @@ var plan = []pkg{
 	{path: "internal/standin", imports: []string{"internal/gpu", "internal/standin/scenario"},
 		never:  []string{prometheusLib, nvmlLib},
 		reason: "it simulates a node from the outside, through the interfaces of a real one"},
+	{path: "internal/architecture", never: []string{"github.com/"}, reason: "it reads files of the repository"},
 	{path: "internal/standin/machine", imports: []string{"internal/standin", "internal/standin/scenario"},
 		never: []string{prometheusLib, nvmlLib}, reason: "it runs the real binary for tests, which look at it from the outside"},
 	{path: "dashboards", imports: []string{"internal/gpu", "internal/catalog"},

@@ -11,21 +11,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/architecture"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
-
-// page is a Markdown file, with its fenced blocks separated from its prose.
-type page struct {
-	path   string // from the root
-	prose  string // without fenced blocks
-	blocks []block
-}
-
-// block is a fenced block; mark is the comment in the line above it.
-type block struct {
-	language, mark, text string
-	line                 int
-}
 
 // pages reads every Markdown file of the repository.
 func pages(t *testing.T) (root string, out []page) {
@@ -34,66 +22,18 @@ func pages(t *testing.T) (root string, out []page) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			if name := d.Name(); path != root &&
-				(strings.HasPrefix(name, ".") || name == "bin" || name == "node_modules") {
-				return filepath.SkipDir
-			}
-			return nil
-		}
-		if filepath.Ext(path) != ".md" {
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		out = append(out, readPage(rel, string(text)))
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	all, err := architecture.Pages(root)
+	if err != nil || len(all) < 25 {
+		t.Fatalf("%d pages of documentation: %v", len(all), err)
 	}
-	if len(out) < 25 {
-		t.Fatalf("only %d pages of documentation: the walk is broken", len(out))
+	for _, p := range all {
+		out = append(out, page{p})
 	}
 	return root, out
 }
 
-func readPage(path, text string) page {
-	p := page{path: path}
-	var prose strings.Builder
-	var open *block
-	before := ""
-	for i, line := range strings.Split(text, "\n") {
-		trimmed := strings.TrimSpace(line)
-		switch {
-		case strings.HasPrefix(trimmed, "```") && open == nil:
-			open = &block{language: strings.TrimPrefix(trimmed, "```"), line: i + 1}
-			if strings.HasPrefix(before, "<!-- ") {
-				open.mark = strings.TrimSuffix(strings.TrimPrefix(before, "<!-- "), " -->")
-			}
-		case trimmed == "```":
-			p.blocks = append(p.blocks, *open)
-			open = nil
-		case open != nil:
-			open.text += line + "\n"
-		default:
-			prose.WriteString(line + "\n")
-		}
-		before = trimmed
-	}
-	p.prose = prose.String()
-	return p
-}
+// page is a Markdown file with its anchors.
+type page struct{ architecture.Page }
 
 var (
 	mdLink  = regexp.MustCompile(`\]\(([^()\s]+)\)`)
@@ -107,7 +47,7 @@ var (
 func (p page) anchors() []string {
 	var out []string
 	seen := map[string]int{}
-	for _, m := range heading.FindAllStringSubmatch(p.prose, -1) {
+	for _, m := range heading.FindAllStringSubmatch(p.Prose, -1) {
 		text := linked.ReplaceAllString(m[1], "$1")
 		slug := strings.ReplaceAll(notSlug.ReplaceAllString(strings.ToLower(text), ""), " ", "-")
 		if n := seen[slug]; n > 0 {
@@ -125,27 +65,27 @@ func TestLinks(t *testing.T) {
 	root, all := pages(t)
 	byPath := map[string]page{}
 	for _, p := range all {
-		byPath[p.path] = p
+		byPath[p.Path] = p
 	}
 	links := 0
 	for _, p := range all {
-		for _, m := range mdLink.FindAllStringSubmatch(inCode.ReplaceAllString(p.prose, ""), -1) {
+		for _, m := range mdLink.FindAllStringSubmatch(inCode.ReplaceAllString(p.Prose, ""), -1) {
 			target := m[1]
 			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
 				continue
 			}
 			links++
 			file, anchor, _ := strings.Cut(target, "#")
-			to := p.path
+			to := p.Path
 			if file != "" {
-				to = filepath.Join(filepath.Dir(p.path), file)
+				to = filepath.Join(filepath.Dir(p.Path), file)
 			}
 			if _, err := os.Stat(filepath.Join(root, to)); err != nil {
-				t.Errorf("%s links to %s, which does not exist", p.path, target)
+				t.Errorf("%s links to %s, which does not exist", p.Path, target)
 				continue
 			}
 			if anchor != "" && filepath.Ext(to) == ".md" && !slices.Contains(byPath[to].anchors(), anchor) {
-				t.Errorf("%s links to %s: %s has no such heading", p.path, target, to)
+				t.Errorf("%s links to %s: %s has no such heading", p.Path, target, to)
 			}
 		}
 	}
@@ -159,7 +99,7 @@ func TestEveryPageIsLinked(t *testing.T) {
 	root, all := pages(t)
 	byPath := map[string]page{}
 	for _, p := range all {
-		byPath[p.path] = p
+		byPath[p.Path] = p
 	}
 	seen, todo := map[string]bool{}, []string{"README.md"}
 	for len(todo) > 0 {
@@ -169,7 +109,7 @@ func TestEveryPageIsLinked(t *testing.T) {
 			continue
 		}
 		seen[path] = true
-		for _, m := range mdLink.FindAllStringSubmatch(byPath[path].prose, -1) {
+		for _, m := range mdLink.FindAllStringSubmatch(byPath[path].Prose, -1) {
 			file, _, _ := strings.Cut(m[1], "#")
 			if file == "" || strings.Contains(file, "://") {
 				continue
@@ -177,8 +117,8 @@ func TestEveryPageIsLinked(t *testing.T) {
 			to := filepath.Join(filepath.Dir(path), file)
 			if info, err := os.Stat(filepath.Join(root, to)); err == nil && info.IsDir() {
 				for _, p := range all {
-					if filepath.Dir(p.path) == to {
-						todo = append(todo, p.path)
+					if filepath.Dir(p.Path) == to {
+						todo = append(todo, p.Path)
 					}
 				}
 				continue
@@ -187,8 +127,8 @@ func TestEveryPageIsLinked(t *testing.T) {
 		}
 	}
 	for _, p := range all {
-		if !seen[p.path] && !strings.Contains(p.path, "testdata") {
-			t.Errorf("%s is not reachable from README.md", p.path)
+		if !seen[p.Path] && !strings.Contains(p.Path, "testdata") {
+			t.Errorf("%s is not reachable from README.md", p.Path)
 		}
 	}
 }
@@ -209,15 +149,15 @@ func TestMakeTargetsExist(t *testing.T) {
 	makeCommand := regexp.MustCompile(`^make ([a-z][a-z-]*)`)
 	check := func(p page, command string) {
 		if m := makeCommand.FindStringSubmatch(command); m != nil && !slices.Contains(targets, m[1]) {
-			t.Errorf("%s mentions make %s, which the Makefile does not have", p.path, m[1])
+			t.Errorf("%s mentions make %s, which the Makefile does not have", p.Path, m[1])
 		}
 	}
 	for _, p := range all {
-		for _, m := range inCode.FindAllStringSubmatch(p.prose, -1) {
+		for _, m := range inCode.FindAllStringSubmatch(p.Prose, -1) {
 			check(p, m[1])
 		}
-		for _, b := range p.blocks {
-			for line := range strings.Lines(b.text) {
+		for _, b := range p.Blocks {
+			for line := range strings.Lines(b.Text) {
 				check(p, strings.TrimSpace(line))
 			}
 		}
@@ -254,19 +194,19 @@ func TestMetricNamesExist(t *testing.T) {
 				func(k string) bool { return strings.HasPrefix(k, name) }) {
 				continue
 			}
-			t.Errorf("%s mentions %s, which is neither exported nor recorded", p.path, name)
+			t.Errorf("%s mentions %s, which is neither exported nor recorded", p.Path, name)
 		}
 	}
 	for _, p := range all {
-		if p.path == filepath.Join("docs", "nvidia-smi.md") {
+		if p.Path == filepath.Join("docs", "nvidia-smi.md") {
 			continue // nvidia-smi has names with our prefix
 		}
-		for _, m := range inCode.FindAllStringSubmatch(p.prose, -1) {
+		for _, m := range inCode.FindAllStringSubmatch(p.Prose, -1) {
 			check(p, m[1])
 		}
-		for _, b := range p.blocks {
-			if b.language == "promql" || b.language == "text" {
-				check(p, b.text)
+		for _, b := range p.Blocks {
+			if b.Language == "promql" || b.Language == "text" {
+				check(p, b.Text)
 			}
 		}
 	}
@@ -280,13 +220,13 @@ func TestCommandsAreMarked(t *testing.T) {
 	_, all := pages(t)
 	mark := regexp.MustCompile(`^(run|run: exit [0-9]+|not run: .{8,})$`)
 	for _, p := range all {
-		for _, b := range p.blocks {
-			if b.language == "sh" && !mark.MatchString(b.mark) {
-				t.Errorf("%s:%d: a block of commands without <!-- run --> or <!-- not run: reason --> above it", p.path,
-					b.line)
+		for _, b := range p.Blocks {
+			if b.Language == "sh" && !mark.MatchString(b.Mark) {
+				t.Errorf("%s:%d: a block of commands without <!-- run --> or <!-- not run: reason --> above it", p.Path,
+					b.Line)
 			}
-			if b.language == "" && strings.HasSuffix(p.path, "install.md") {
-				t.Errorf("%s:%d: a block without language", p.path, b.line)
+			if b.Language == "" && strings.HasSuffix(p.Path, "install.md") {
+				t.Errorf("%s:%d: a block without language", p.Path, b.Line)
 			}
 		}
 	}
@@ -310,16 +250,16 @@ func TestArchitectureListsEveryPackage(t *testing.T) {
 func TestProseIsWrapped(t *testing.T) {
 	_, all := pages(t)
 	for _, p := range all {
-		head := p.prose[:min(400, len(p.prose))]
-		if strings.Contains(head, "enerated") || strings.HasPrefix(p.path, "report") || strings.Contains(p.path, "performance") ||
-			p.path == "CHANGELOG.md" {
+		head := p.Prose[:min(400, len(p.Prose))]
+		if strings.Contains(head, "enerated") || strings.HasPrefix(p.Path, "report") || strings.Contains(p.Path, "performance") ||
+			p.Path == "CHANGELOG.md" {
 			continue
 		}
-		for line := range strings.Lines(p.prose) {
+		for line := range strings.Lines(p.Prose) {
 			line = strings.TrimRight(line, "\n")
 			if utf8.RuneCountInString(line) > 120 && !strings.HasPrefix(line, "|") && !strings.HasPrefix(line, "![") &&
 				!strings.Contains(line, "](http") {
-				t.Errorf("%s: %d characters, more than 120: %s", p.path, utf8.RuneCountInString(line), line)
+				t.Errorf("%s: %d characters, more than 120: %s", p.Path, utf8.RuneCountInString(line), line)
 			}
 		}
 	}
@@ -342,9 +282,9 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 	found := 0
 	for _, p := range all {
-		for _, name := range regexp.MustCompile(`\bTest[A-Z][A-Za-z]+`).FindAllString(p.prose, -1) {
+		for _, name := range regexp.MustCompile(`\bTest[A-Z][A-Za-z]+`).FindAllString(p.Prose, -1) {
 			if found++; !strings.Contains(code.String(), "func "+name+"(") {
-				t.Errorf("%s names %s, which is not a test", p.path, name)
+				t.Errorf("%s names %s, which is not a test", p.Path, name)
 			}
 		}
 	}

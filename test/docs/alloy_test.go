@@ -91,96 +91,57 @@ func (r alloyRule) prometheus() (*prometheus.Config, error) {
 // alloyed is what a configuration comes to.
 type alloyed struct {
 	kubernetes alloyKubernetes
+	relabel    alloyRelabel
 	scrape     alloyScrape
-	writesTo   []string
+	write      alloyRemoteWrite
 	rules      []*prometheus.Config
 }
 
-// alloy reads a configuration as Alloy does: it parses the text and evaluates the components, each once all that it refers to is there.
-func alloy(text string, target map[string]string) (alloyed, error) {
-	var out alloyed
+// alloy reads a configuration as Alloy does: it parses the text and evaluates the components, which refer to what the
+// others export.
+func alloy(text string, target map[string]string) (out alloyed, err error) {
 	file, err := parser.ParseFile("config.alloy", []byte(text))
 	if err != nil {
 		return out, err
 	}
-	exports := map[string]any{}
-	export := func(b *ast.BlockStmt, value map[string]any) {
-		at := exports
-		for _, name := range b.Name {
-			if at[name] == nil {
-				at[name] = map[string]any{}
-			}
-			at = at[name].(map[string]any)
-		}
-		at[b.Label] = value
+	components := map[string]struct {
+		into    any
+		exports map[string]any
+	}{
+		"discovery.kubernetes":    {&out.kubernetes, map[string]any{"targets": []map[string]string{target}}},
+		"discovery.relabel":       {&out.relabel, map[string]any{"output": []map[string]string{target}}},
+		"prometheus.scrape":       {&out.scrape, nil},
+		"prometheus.remote_write": {&out.write, map[string]any{"receiver": alloyReceiver{"main"}}},
 	}
-	evaluate := func(b *ast.BlockStmt) error {
-		into := func(v any) error { return vm.New(b.Body).Evaluate(&vm.Scope{Variables: exports}, v) }
-		switch name := strings.Join(b.Name, "."); name {
-		case "discovery.kubernetes":
-			if err := into(&out.kubernetes); err != nil {
-				return err
+	scope := map[string]any{}
+	for _, evaluate := range []bool{false, true} {
+		for _, s := range file.Body {
+			b, ok := s.(*ast.BlockStmt)
+			if !ok || b.Label == "" {
+				return out, fmt.Errorf("%T is no component with a label", s)
 			}
-			export(b, map[string]any{"targets": []map[string]string{target}})
-		case "discovery.relabel":
-			var c alloyRelabel
-			if err := into(&c); err != nil {
-				return err
+			name := strings.Join(b.Name, ".")
+			c, ok := components[name]
+			if !ok {
+				return out, fmt.Errorf("no component %s is known here", name)
 			}
-			out.rules = nil
-			for _, r := range c.Rules {
-				rule, err := r.prometheus()
-				if err != nil {
-					return fmt.Errorf("%s: %w", name, err)
+			if evaluate {
+				if err := vm.New(b.Body).Evaluate(&vm.Scope{Variables: scope}, c.into); err != nil {
+					return out, err
 				}
-				out.rules = append(out.rules, rule)
+			} else if kind, _ := scope[b.Name[0]].(map[string]any); kind == nil {
+				scope[b.Name[0]] = map[string]any{b.Name[1]: map[string]any{b.Label: c.exports}}
+			} else {
+				kind[b.Name[1]] = map[string]any{b.Label: c.exports}
 			}
-			var kept []map[string]string
-			for _, t := range c.Targets {
-				if labels, ok := relabelled(t, out.rules); ok {
-					kept = append(kept, labels)
-				}
-			}
-			export(b, map[string]any{"output": kept})
-		case "prometheus.scrape":
-			return into(&out.scrape)
-		case "prometheus.remote_write":
-			var c alloyRemoteWrite
-			if err := into(&c); err != nil {
-				return err
-			}
-			for _, e := range c.Endpoints {
-				out.writesTo = append(out.writesTo, e.URL)
-			}
-			export(b, map[string]any{"receiver": alloyReceiver{b.Label}})
-		default:
-			return fmt.Errorf("no component %s is known here", name)
 		}
-		return nil
 	}
-	var waiting []*ast.BlockStmt
-	for _, s := range file.Body {
-		b, ok := s.(*ast.BlockStmt)
-		if !ok || b.Label == "" {
-			return out, fmt.Errorf("%T is no component with a label", s)
+	for _, r := range out.relabel.Rules {
+		rule, err := r.prometheus()
+		if err != nil {
+			return out, err
 		}
-		waiting = append(waiting, b)
-	}
-	for len(waiting) > 0 {
-		var later []*ast.BlockStmt
-		var first error
-		for _, b := range waiting {
-			if err := evaluate(b); err != nil {
-				later = append(later, b)
-				if first == nil {
-					first = err
-				}
-			}
-		}
-		if len(later) == len(waiting) {
-			return out, first
-		}
-		waiting = later
+		out.rules = append(out.rules, rule)
 	}
 	return out, nil
 }
@@ -197,13 +158,14 @@ func TestScrapeConfigOfAlloy(t *testing.T) {
 		t.Errorf("it looks for %+v", k)
 	}
 	if s := got.scrape; !s.HonorLabels || s.JobName != "gpu-exporter" || s.ScrapeInterval != 30*time.Second || len(s.ForwardTo) != 1 ||
-		s.ForwardTo[0].of != "main" || len(got.writesTo) != 1 {
-		t.Errorf("it scrapes %+v and writes to %v", s, got.writesTo)
+		s.ForwardTo[0].of != "main" || len(got.write.Endpoints) != 1 {
+		t.Errorf("it scrapes %+v and writes to %v", s, got.write)
 	}
-	if len(got.scrape.Targets) != 1 {
-		t.Fatalf("it scrapes %d targets of one", len(got.scrape.Targets))
+	if len(got.scrape.Targets) != 1 || len(got.relabel.Targets) != 1 {
+		t.Fatalf("it scrapes %v of one target", got.scrape.Targets)
 	}
-	isTarget(t, "config.alloy", got.scrape.Targets[0])
+	target, _ := relabelled(ofPod, got.rules)
+	isTarget(t, "config.alloy", target)
 	keepsOthersOut(t, "config.alloy", got.rules)
 
 	file, err := parser.ParseFile("config.alloy", []byte(text))

@@ -5,7 +5,6 @@ package docs_test
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,15 +17,16 @@ import (
 
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/architecture"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/test/queries"
 )
 
-// block is a fenced block of a page; mark is the comment in the line above it.
+// block is a fenced block of a page.
 type block struct {
-	path, language, mark, text string
-	line                       int
+	path string
+	architecture.Block
 }
 
 func root(t *testing.T) string {
@@ -50,52 +50,16 @@ func fileText(t *testing.T, path ...string) string {
 // read returns the blocks of every page, and the pages' prose by path.
 func read(t *testing.T) (blocks []block, prose map[string]string) {
 	t.Helper()
-	prose = map[string]string{}
-	err := filepath.WalkDir(root(t), func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			if name := d.Name(); path != root(t) && (strings.HasPrefix(name, ".") || name == "bin" || name == "node_modules") {
-				return filepath.SkipDir
-			}
-			return nil
-		}
-		if filepath.Ext(path) != ".md" {
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(root(t), path)
-		if err != nil {
-			return err
-		}
-		var open *block
-		before := ""
-		for i, line := range strings.Split(string(text), "\n") {
-			trimmed := strings.TrimSpace(line)
-			switch {
-			case strings.HasPrefix(trimmed, "```") && open == nil:
-				open = &block{path: rel, language: strings.TrimPrefix(trimmed, "```"), line: i + 1}
-				if strings.HasPrefix(before, "<!-- ") {
-					open.mark = strings.TrimSuffix(strings.TrimPrefix(before, "<!-- "), " -->")
-				}
-			case trimmed == "```":
-				blocks = append(blocks, *open)
-				open = nil
-			case open != nil:
-				open.text += line + "\n"
-			default:
-				prose[rel] += line + "\n"
-			}
-			before = trimmed
-		}
-		return nil
-	})
+	pages, err := architecture.Pages(root(t))
 	if err != nil {
 		t.Fatal(err)
+	}
+	prose = map[string]string{}
+	for _, p := range pages {
+		prose[p.Path] = p.Prose
+		for _, b := range p.Blocks {
+			blocks = append(blocks, block{p.Path, b})
+		}
 	}
 	return blocks, prose
 }
@@ -147,25 +111,25 @@ func TestQueries(t *testing.T) {
 	}
 	check, n := queries.Checker{Known: known, OneTarget: true}, 0
 	for _, b := range blocks {
-		if b.language != "promql" {
+		if b.Language != "promql" {
 			continue
 		}
 		n++
 		// A block is one query, or several of one line each.
-		list := []string{b.text}
-		if _, err := parser.NewParser(parser.Options{}).ParseExpr(b.text); err != nil {
-			list = strings.Split(strings.TrimSpace(b.text), "\n")
+		list := []string{b.Text}
+		if _, err := parser.NewParser(parser.Options{}).ParseExpr(b.Text); err != nil {
+			list = strings.Split(strings.TrimSpace(b.Text), "\n")
 		}
 		for _, q := range list {
 			if b.path == filepath.Join("docs", "metrics.md") {
 				// test/prometheus runs the catalog's examples; here they only have to parse.
 				if _, err := parser.NewParser(parser.Options{}).ParseExpr(q); err != nil {
-					t.Errorf("%s:%d: %v in\n%s", b.path, b.line, err, q)
+					t.Errorf("%s:%d: %v in\n%s", b.path, b.Line, err, q)
 				}
 				continue
 			}
 			if _, err := check.Answer(q); err != nil && !strings.Contains(err.Error(), "newer than Prometheus 2.42") {
-				t.Errorf("%s:%d: %v in\n%s", b.path, b.line, err, q)
+				t.Errorf("%s:%d: %v in\n%s", b.path, b.Line, err, q)
 			}
 		}
 	}
@@ -224,10 +188,10 @@ func TestFlags(t *testing.T) {
 		}
 	}
 	for _, b := range blocks {
-		if b.language != "sh" && b.language != "text" {
+		if b.Language != "sh" && b.Language != "text" {
 			continue
 		}
-		for line := range strings.Lines(strings.ReplaceAll(b.text, "\\\n", " ")) {
+		for line := range strings.Lines(strings.ReplaceAll(b.Text, "\\\n", " ")) {
 			if ours(strings.TrimSpace(line)) {
 				check(b.path, line)
 			}
@@ -298,31 +262,31 @@ func TestCommands(t *testing.T) {
 	}
 	ran, rendered := 0, 0
 	for _, b := range blocks {
-		if b.language != "sh" && b.language != "bash" {
+		if b.Language != "sh" && b.Language != "bash" {
 			continue
 		}
 		check := exec.Command("bash", "-n")
-		check.Stdin = strings.NewReader(b.text)
+		check.Stdin = strings.NewReader(b.Text)
 		if out, err := check.CombinedOutput(); err != nil {
-			t.Errorf("%s:%d is not valid bash: %s", b.path, b.line, out)
+			t.Errorf("%s:%d is not valid bash: %s", b.path, b.Line, out)
 		}
-		script, want := b.text, 0
-		if reason, not := strings.CutPrefix(b.mark, "not run: "); not {
-			t.Logf("%s:%d is not run: %s", b.path, b.line, reason)
-			if script = renderOnly(b.text); script == "" {
+		script, want := b.Text, 0
+		if reason, not := strings.CutPrefix(b.Mark, "not run: "); not {
+			t.Logf("%s:%d is not run: %s", b.path, b.Line, reason)
+			if script = renderOnly(b.Text); script == "" {
 				continue
 			}
 			rendered++
 		} else {
-			if b.language != "sh" {
+			if b.Language != "sh" {
 				continue
 			}
 			ran++
-			if code, ok := strings.CutPrefix(b.mark, "run: exit "); ok {
+			if code, ok := strings.CutPrefix(b.Mark, "run: exit "); ok {
 				want, _ = strconv.Atoi(code)
 			}
 		}
-		t.Run(b.path+":"+strconv.Itoa(b.line), func(t *testing.T) {
+		t.Run(b.path+":"+strconv.Itoa(b.Line), func(t *testing.T) {
 			home := t.TempDir()
 			cmd := exec.Command("bash", "-euo", "pipefail", "-c", script)
 			cmd.Dir = root(t)
