@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
 // The exporter calls symbols of a library that is absent when it is linked and may be older than its header. Whatever a
@@ -78,7 +80,7 @@ func TestBinaryIsBoundLazily(t *testing.T) {
 	}
 
 	_, standin := built(t)
-	address := freeAddress(t)
+	address := servers.Address(t)
 	start := exec.Command(standin, "--scenario=testdata/scenarios/rtx-2080ti-idle.scenario", "--quiet", "--", binary, "--no-kubelet",
 		"--node-name=gpu-node-1", "--web.listen-address="+address)
 	start.Dir = root(t)

@@ -13,6 +13,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/pod-security-admission/api"
+
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
 // byHelm are the lines that only Helm needs.
@@ -133,7 +135,7 @@ func TestKustomizeDemo(t *testing.T) {
 	} else {
 		args[at] = exporter
 	}
-	address := freeAddress(t)
+	address := servers.Address(t)
 	cmd := exec.Command(standin, append(args, "--web.listen-address="+address)...)
 	cmd.Dir, cmd.Env = root(t), append(os.Environ(), "NODE_NAME=kind-worker")
 	for _, e := range in.container.Env {

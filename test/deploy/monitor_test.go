@@ -1,7 +1,6 @@
 package deploy_test
 
 import (
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -40,7 +39,7 @@ func (m monitor) endpoints() []endpoint {
 	return append(m.Spec.PodMetricsEndpoints, m.Spec.Endpoints...)
 }
 
-// Both kinds keep the exporter's labels, leave none of its own pod's, and name the node.
+// Both kinds scrape the exporter's pods and keep its labels. TestRelabelled has those of the target.
 func TestMonitors(t *testing.T) {
 	for _, kind := range []string{"PodMonitor", "ServiceMonitor"} {
 		in := install(t, "--set", "monitoring.kind="+kind)
@@ -53,27 +52,6 @@ func TestMonitors(t *testing.T) {
 		e := endpoints[0]
 		if !e.HonorLabels || e.Port != in.container.Ports[0].Name || e.Path != "/metrics" {
 			t.Errorf("%s: %+v", kind, e)
-		}
-		targets := map[string]string{}
-		var dropped []string
-		for _, r := range e.Relabelings {
-			switch r.Action {
-			case "labeldrop":
-				dropped = strings.Split(strings.Trim(r.Regex, "()"), "|")
-			case "":
-				targets[r.TargetLabel] = strings.Join(r.SourceLabels, ",") + r.Replacement
-			default:
-				t.Errorf("%s: an unexpected %s", kind, r.Action)
-			}
-		}
-		const node = "__meta_kubernetes_pod_node_name"
-		if targets["instance"] != node || targets["node"] != node || targets["job"] != "gpu-exporter" {
-			t.Errorf("%s sets %v", kind, targets)
-		}
-		for _, own := range []string{"namespace", "pod", "container", "endpoint", "service"} {
-			if !slices.Contains(dropped, own) {
-				t.Errorf("%s: series without %s would get the exporter's own", kind, own)
-			}
 		}
 		for k, v := range m.Spec.Selector.MatchLabels {
 			if in.daemonset.Spec.Template.Labels[k] != v {
@@ -99,11 +77,11 @@ func TestMonitors(t *testing.T) {
 func TestMonitorOfDCGMNames(t *testing.T) {
 	for _, kind := range []string{"PodMonitor", "ServiceMonitor"} {
 		for _, c := range []struct {
-			set, job string
-			honor    bool
+			set   string
+			honor bool
 		}{
-			{"compat.release=dcgm-4.9", "dcgm-compat", true},
-			{"compat.release=dcgm-4.8,compat.job=dcgm-exporter,compat.honorLabels=false", "dcgm-exporter", false},
+			{"compat.release=dcgm-4.9", true},
+			{"compat.release=dcgm-4.8,compat.job=dcgm-exporter,compat.honorLabels=false", false},
 		} {
 			in := install(t, "--set", "monitoring.kind="+kind+",monitoring.interval=20s,monitoring.metricRelabelings[0].action=drop,"+c.set)
 			var m monitor
@@ -115,17 +93,6 @@ func TestMonitorOfDCGMNames(t *testing.T) {
 			own, others := endpoints[0], endpoints[1]
 			if others.Path != compat.Path || others.HonorLabels != c.honor || others.MetricRelabelings != nil {
 				t.Errorf("%s, %s: %+v", kind, c.set, others)
-			}
-			at := slices.IndexFunc(others.Relabelings, func(r relabeling) bool { return r.TargetLabel == "job" })
-			if at < 0 || others.Relabelings[at].Replacement != c.job {
-				t.Errorf("%s, %s: relabelled by %+v", kind, c.set, others.Relabelings)
-			}
-			// With honorLabels=false the labels of the target are kept; everything else equals the exporter's own
-			// endpoint.
-			want := slices.DeleteFunc(slices.Clone(own.Relabelings), func(r relabeling) bool { return r.Action == "labeldrop" && !c.honor })
-			want[slices.IndexFunc(want, func(r relabeling) bool { return r.TargetLabel == "job" })].Replacement = c.job
-			if !reflect.DeepEqual(others.Relabelings, want) {
-				t.Errorf("%s, %s: relabelled by %+v", kind, c.set, others.Relabelings)
 			}
 			if others.Port != own.Port || others.Interval != "20s" || !own.HonorLabels || own.Path != "/metrics" ||
 				len(own.MetricRelabelings) != 1 {

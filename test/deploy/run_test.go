@@ -3,33 +3,24 @@ package deploy_test
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/gpu-exporter/gpu-exporter/test/programs"
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
 // built builds the exporter and the stand-in of its node.
 func built(t *testing.T) (exporter, standin string) {
 	t.Helper()
-	for _, p := range []programs.Program{programs.Exporter, programs.Standin} {
-		if err := programs.Build(t.Context(), root(t), p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return programs.Exporter.Path(root(t)), programs.Standin.Path(root(t))
+	return servers.Build(t, servers.Exporter), servers.Build(t, servers.Standin)
 }
 
 // onNode is a command that runs a program on a simulated node with eight GPUs, in the environment of a container.
@@ -48,45 +39,16 @@ func onNode(t *testing.T, standin string, env []corev1.EnvVar, program ...string
 	return cmd
 }
 
-// start runs a command until the test ends, and logs its output if the test fails.
-func start(t *testing.T, cmd *exec.Cmd) {
+// served runs a command and returns its metrics once they contain a text.
+func served(t *testing.T, cmd *exec.Cmd, address, wanted string) (page string) {
 	t.Helper()
-	var log strings.Builder
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		cmd.Wait()
-		if t.Failed() {
-			t.Log(log.String())
+	servers.Run(t, cmd)
+	servers.Within(t, 30*time.Second, "the metrics contain "+wanted, func() (err error) {
+		if page, err = servers.Fetch("http://" + address + "/metrics"); err == nil && !strings.Contains(page, wanted) {
+			err = errors.New("they do not")
 		}
+		return err
 	})
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	address, err := programs.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return address
-}
-
-// served starts a command and returns its metrics once they contain a text, or the last within half a minute.
-func served(t *testing.T, cmd *exec.Cmd, address, wanted string) string {
-	t.Helper()
-	start(t, cmd)
-	var page string
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end) &&
-		!strings.Contains(page, wanted); time.Sleep(100 * time.Millisecond) {
-		if res, err := http.Get("http://" + address + "/metrics"); err == nil {
-			text, _ := io.ReadAll(res.Body)
-			res.Body.Close()
-			page = string(text)
-		}
-	}
 	return page
 }
 
@@ -173,19 +135,14 @@ func TestDCGMNamesAreServed(t *testing.T) {
 	in := install(t, "--set", "monitoring.kind=PodMonitor,compat.release=dcgm-4.9")
 	var m monitor
 	unmarshal(t, in.find(t, "PodMonitor"), &m)
-	address := freeAddress(t)
+	address := servers.Address(t)
 	served(t, onNode(t, standin, in.container.Env, exporter, "--web.listen-address="+address), address, "gpu_container_allocation_ratio{")
 	for _, e := range m.endpoints() {
-		res, err := http.Get("http://" + address + e.Path)
+		text, err := servers.Fetch("http://" + address + e.Path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := io.ReadAll(res.Body)
-		res.Body.Close()
-		if err != nil || res.StatusCode != http.StatusOK {
-			t.Fatalf("%s: %s, %v", e.Path, res.Status, err)
-		}
-		if want := e.Path != "/metrics"; strings.Contains(string(text), "\nDCGM_FI_DEV_BOARD_POWER_WATTS{") != want {
+		if want := e.Path != "/metrics"; strings.Contains(text, "\nDCGM_FI_DEV_BOARD_POWER_WATTS{") != want {
 			t.Errorf("%s has dcgm-exporter's names: %v", e.Path, !want)
 		}
 	}
@@ -203,20 +160,17 @@ func TestBasicAuth(t *testing.T) {
 	if err := os.WriteFile(path, []byte(s.StringData["web-config.yml"]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	address := freeAddress(t)
+	address := servers.Address(t)
 	cmd := onNode(t, standin, in.container.Env, exporter, "--web.listen-address="+address, "--web.config.file="+path)
-	start(t, cmd)
-	status := func() int {
-		res, err := http.Get(fmt.Sprintf("http://%s/metrics", address))
-		if err != nil {
-			return 0
+	servers.Run(t, cmd)
+	servers.Within(t, 20*time.Second, "a request without a password is refused", func() error {
+		_, err := servers.Fetch("http://" + address + "/metrics")
+		if err == nil {
+			t.Fatal("it is served")
 		}
-		res.Body.Close()
-		return res.StatusCode
-	}
-	for end := time.Now().Add(20 * time.Second); status() == 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-	}
-	if got := status(); got != http.StatusUnauthorized {
-		t.Errorf("status without a password is %d", got)
-	}
+		if strings.Contains(err.Error(), "401") {
+			err = nil
+		}
+		return err
+	})
 }

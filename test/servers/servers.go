@@ -91,11 +91,17 @@ func (o *Output) String() string {
 	return o.b.String()
 }
 
-// Start runs a program until the test ends; a test that fails shows the end of its output.
+// Start runs a program until the test ends.
 func Start(t testing.TB, dir, path string, args ...string) *Output {
 	t.Helper()
 	cmd := exec.Command(path, args...)
 	cmd.Dir = dir
+	return Run(t, cmd)
+}
+
+// Run runs a command until the test ends; a test that fails shows the end of its output.
+func Run(t testing.TB, cmd *exec.Cmd) *Output {
+	t.Helper()
 	out := &Output{}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -108,7 +114,7 @@ func Start(t testing.TB, dir, path string, args ...string) *Output {
 		_ = cmd.Wait()
 		if t.Failed() {
 			text := out.String()
-			t.Logf("output of %s:\n%s", filepath.Base(path), text[max(0, len(text)-4000):])
+			t.Logf("output of %s:\n%s", filepath.Base(cmd.Path), text[max(0, len(text)-4000):])
 		}
 	})
 	return out
