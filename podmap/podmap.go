@@ -324,10 +324,10 @@ func (m *Map) Poll(ctx context.Context) error {
 	}
 	// After the list, too: what is listed was written before it was allocated.
 	if m.checkpoint != nil {
-		m.checkpoint.Poll()
+		m.checkpoint.Poll(ctx)
 	}
 	if m.dra != nil {
-		m.dra.Poll()
+		m.dra.Poll(ctx)
 	}
 	m.use(start, response, capacity, err)
 	return nil

@@ -363,7 +363,7 @@ func TestEverySharingScheme(t *testing.T) {
 						}
 						h := m.Allocations(inv)
 						if mode == "jobs" {
-							jobs.Poll()
+							jobs.Poll(t.Context())
 							h = jobs.Merge(h, inv)
 						}
 						if got, want := sharingLines(h), c.wanted(mode); !slices.Equal(got, want) {

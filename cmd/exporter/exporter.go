@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/host"
 	"github.com/gpu-exporter/gpu-exporter/internal/kmsg"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
 	"github.com/gpu-exporter/gpu-exporter/internal/proc"
@@ -64,7 +64,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 	o := sampler.Options{
 		Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(),
 			GoVersion: version.GoVersion},
-		Driver: driver{library}, Expecter: bus{library}, Replaced: replaced, Calls: library.Calls, Accounts: c.accounts,
+		Driver: driver{library}, Expecter: bus{library, host.NewReader(time.Second)}, Replaced: replaced, Calls: library.Calls, Accounts: c.accounts,
 		Fast: c.fast, Medium: c.medium, Slow: c.slow, Deadline: c.deadline, Clock: clock, Logger: c.logger,
 	}
 	if c.kubelet {
@@ -86,7 +86,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 		o.Resolver = allocations{e.pods, e.jobs}
 	}
 	where := proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet,
-		Slurm: e.jobs != nil, Clock: clock}
+		Slurm: e.jobs != nil, Clock: clock, Logger: c.logger}
 	if e.pods != nil {
 		where.Pods = e.pods
 	}
@@ -100,10 +100,11 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 	}
 	withNumbers := where
 	withNumbers.JobNumbers = c.jobNumbers
-	finder := proc.New(withNumbers)
-	noProcesses := finder.HostPID()
-	if noProcesses == nil {
-		o.Users = users{finder}
+	finder := &users{Finder: proc.New(withNumbers)}
+	noProcesses := finder.ready()
+	mayBeReady := noProcesses == nil || errors.Is(noProcesses, host.ErrHung)
+	if mayBeReady {
+		o.Users = finder
 	}
 	if c.visible && noProcesses == nil {
 		e.scanner = proc.NewVisibleScanner(proc.ScannerOptions{Finder: where, Interval: c.slow, Named: deviceid.Visible,
@@ -115,6 +116,9 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 	}
 	o.Sources = func() []gpu.Source {
 		var out []gpu.Source
+		if mayBeReady {
+			out = finder.Sources()
+		}
 		if e.kmsg != nil {
 			out = append(out, e.kmsg.Source())
 		}
@@ -126,7 +130,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 		}
 		return out
 	}
-	o.Features = func() []gpu.Feature { return features(c, e, noProcesses, finder.JobNumbers()) }
+	o.Features = func() []gpu.Feature { return features(c, e, finder, noProcesses) }
 	var page *compat.Page
 	var err error
 	if c.compat != "" {
@@ -155,7 +159,7 @@ func (e *exporter) actors() []func(context.Context) error {
 		loops = append(loops, e.pods.Run)
 	}
 	if e.jobs != nil {
-		loops = append(loops, repeat(e.jobsInterval, func(context.Context) { e.jobs.Poll() }))
+		loops = append(loops, repeat(e.jobsInterval, e.jobs.Poll))
 	}
 	if e.scanner != nil {
 		loops = append(loops, repeat(e.scanInterval, e.scanner.Scan))
@@ -179,7 +183,7 @@ func (e *exporter) poll(ctx context.Context) {
 		_ = n.Poll(ctx)
 	}
 	if e.jobs != nil {
-		e.jobs.Poll()
+		e.jobs.Poll(ctx)
 	}
 	if e.scanner != nil {
 		e.scanner.Scan(ctx)
@@ -235,7 +239,12 @@ func (f families) AppendText(page []byte, openMetrics bool) ([]byte, error) {
 }
 
 // features returns what works here, and how to enable the rest.
-func features(c *config, e *exporter, noProcesses, noNumbers error) []gpu.Feature {
+func features(c *config, e *exporter, finder *users, noProcesses error) []gpu.Feature {
+	noScanner := noProcesses // is not started later
+	if errors.Is(noProcesses, host.ErrHung) {
+		noProcesses = finder.problem
+	}
+	noNumbers := finder.JobNumbers()
 	feature := func(name string, locked bool, hint string) gpu.Feature {
 		if locked {
 			return gpu.Feature{Name: name, State: gpu.FeatureLocked, Hint: hint}
@@ -252,7 +261,7 @@ func features(c *config, e *exporter, noProcesses, noNumbers error) []gpu.Featur
 	out = append(out, feature("processes", noProcesses != nil, hint))
 	if c.kubelet {
 		out = append(out, feature("process_names", noProcesses != nil ||
-			(!readable(c.podLogs) || !readable(c.containerLogs)) && c.checkpoint == "" && !c.annotations,
+			!finder.LogNames() && c.checkpoint == "" && !c.annotations,
 			fmt.Sprintf("Pods of processes: enable the processes feature, and mount %s and %s read-only (only file "+
 				"names are read); or set --kubelet.checkpoint or --kubernetes.pods, which cover pods with one GPU "+
 				"container.", c.podLogs, c.containerLogs)))
@@ -276,7 +285,7 @@ func features(c *config, e *exporter, noProcesses, noNumbers error) []gpu.Featur
 	switch {
 	case blind:
 	case e.scanner == nil:
-		blind, hint = true, hint+" Reason: "+noProcesses.Error()+"."
+		blind, hint = true, hint+" Reason: "+noScanner.Error()+"."
 	default:
 		if s := e.scanner.Source(); !s.Up {
 			blind, hint = true, hint+" Reason: "+s.Message+"."
@@ -302,15 +311,6 @@ func features(c *config, e *exporter, noProcesses, noNumbers error) []gpu.Featur
 		}
 	}
 	return append(out, feature("kernel_log", e.kmsg == nil || !e.kmsg.Source().Up, kernel))
-}
-
-func readable(dir string) bool {
-	d, err := os.Open(dir)
-	if err != nil {
-		return false
-	}
-	d.Close()
-	return true
 }
 
 // The types below adapt the packages to the sampler's interfaces.
@@ -352,10 +352,14 @@ func (a allocations) Allocations(inv *gpu.Inventory) gpu.Allocations {
 	return a.jobs.Merge(a.pods.Allocations(inv), inv)
 }
 
-type bus struct{ library *nvml.Library }
+// bus reads sysfs in the polling loop.
+type bus struct {
+	library *nvml.Library
+	reader  *host.Reader
+}
 
 func (b bus) Expected() ([]sampler.Expected, error) {
-	found, err := b.library.Expected()
+	found, err := host.Read(context.Background(), b.reader, "PCI bus", b.library.Expected)
 	devs := make([]sampler.Expected, len(found))
 	for i, c := range found {
 		devs[i] = sampler.Expected{PCI: c.PCI, Detached: c.Detached}
@@ -363,11 +367,27 @@ func (b bus) Expected() ([]sampler.Expected, error) {
 	return devs, err
 }
 
-type users struct{ finder *proc.Finder }
+// users resolves processes once the namespace of PIDs is known to be the host's.
+type users struct {
+	*proc.Finder
+	verified bool
+	problem  error
+}
 
-func (u users) Find(pid int) account.User {
-	c, owner := u.finder.Find(pid)
-	who := account.User{Container: c, MPS: u.finder.NamedMPS(pid)}
+func (u *users) ready() error {
+	if !u.verified {
+		u.problem = u.HostPID()
+		u.verified = u.problem == nil
+	}
+	return u.problem
+}
+
+func (u *users) Find(pid int) account.User {
+	if u.ready() != nil {
+		return account.User{Reason: gpu.UnattributedUnresolved}
+	}
+	c, owner := u.Finder.Find(pid)
+	who := account.User{Container: c, MPS: u.NamedMPS(pid)}
 	switch owner {
 	case proc.Owned:
 	case proc.Host:

@@ -90,7 +90,7 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	var group run.Group
 	actor := func(do func(context.Context) error) {
 		actorCtx, cancel := context.WithCancel(ctx)
-		group.Add(func() error { return do(actorCtx) }, func(error) { cancel() })
+		group.Add(func() error { return prompt(actorCtx, do) }, func(error) { cancel() })
 	}
 	actor(func(ctx context.Context) error {
 		select {

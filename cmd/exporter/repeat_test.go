@@ -27,21 +27,26 @@ func TestRepeat(t *testing.T) {
 	})
 }
 
-// What hangs is begun once, and does not keep the program from ending.
-func TestRepeatEndsBesideWhatHangs(t *testing.T) {
+// A loop that hangs does not keep the program from ending.
+func TestPrompt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
 		release := make(chan struct{})
-		var begun atomic.Int32
-		ended := make(chan error, 1)
-		go func() { ended <- repeat(time.Second, func(context.Context) { begun.Add(1); <-release })(ctx) }()
-		time.Sleep(time.Minute)
-		if n := begun.Load(); n != 1 {
-			t.Errorf("it was begun %d times while it hung", n)
-		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
+		for _, c := range []struct {
+			name string
+			loop func(context.Context) error
+			took time.Duration
+			want error
+		}{
+			{"ends by itself", func(context.Context) error { return errReplaced }, 0, errReplaced},
+			{"ends when it is told", func(ctx context.Context) error { <-ctx.Done(); return errReplaced }, time.Minute, errReplaced},
+			{"hangs", func(context.Context) error { <-release; return errReplaced }, time.Minute + leave, nil},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			start := time.Now()
+			if err := prompt(ctx, c.loop); err != c.want || time.Since(start) != c.took {
+				t.Errorf("%s: %v after %s", c.name, err, time.Since(start))
+			}
+			cancel()
 		}
 		close(release)
 	})

@@ -14,6 +14,8 @@ const (
 	SourceAPI        = "api"               // the API server that pod metadata is watched at
 	SourceJobs       = "slurm_job_mapping" // the directory of Slurm's job mapping
 	SourceVisible    = "visible"           // the scan for the GPUs visible in containers
+	SourceProcesses  = "processes"         // the host's /proc, which has the cgroups of processes
+	SourceLogs       = "pod_logs"          // the names of pod and container logs
 )
 
 // Source is the published state of one data source.

@@ -124,26 +124,20 @@ func numbered(root *os.Root, dir string, name *regexp.Regexp, kernel bool, major
 	return slices.Compact(out), nil
 }
 
-// capabilities is the driver's table of MIG capabilities, /proc/driver/nvidia-caps/mig-minors. It is read at first use.
-type capabilities struct {
-	tried    bool
-	instance map[int]gpuInstance // by minor of the capability; nil: unreadable
-}
+// capabilities is the driver's table of MIG capabilities, /proc/driver/nvidia-caps/mig-minors: GPU instances by the
+// minor number of the capability. It is nil where it cannot be read.
+type capabilities map[int]gpuInstance
 
 // maxCapabilities bounds the table: eight GPUs have some two thousand lines.
 const maxCapabilities = 65536
 
-func (c *capabilities) read(procfs string) {
-	if c.tried {
-		return
-	}
-	c.tried = true
+func readCapabilities(procfs string) capabilities {
 	f, err := os.Open(filepath.Join(procfs, "driver", "nvidia-caps", "mig-minors"))
 	if err != nil {
-		return
+		return nil
 	}
 	defer f.Close()
-	c.instance = map[int]gpuInstance{}
+	c := capabilities{}
 	lines := bufio.NewScanner(f)
 	for n := 0; lines.Scan() && n < maxCapabilities; n++ {
 		// gpu0/gi1/access 12; a compute instance is gpu0/gi1/ci0/access 13.
@@ -155,9 +149,10 @@ func (c *capabilities) read(procfs string) {
 		minor, okMinor := suffixed(parts[0], "gpu")
 		gi, okGI := suffixed(parts[1], "gi")
 		if capability, err := strconv.Atoi(number); err == nil && okMinor && okGI {
-			c.instance[capability] = gpuInstance{minor, gi}
+			c[capability] = gpuInstance{minor, gi}
 		}
 	}
+	return c
 }
 
 func suffixed(s, prefix string) (int, bool) {
@@ -167,13 +162,13 @@ func suffixed(s, prefix string) (int, bool) {
 }
 
 // instances returns the instances that capabilities give access to; nil where the table could not be read.
-func (c *capabilities) instances(caps []int) map[gpuInstance]bool {
-	if c.tried && c.instance == nil {
+func (c capabilities) instances(caps []int) map[gpuInstance]bool {
+	if c == nil && len(caps) > 0 {
 		return nil
 	}
 	out := map[gpuInstance]bool{}
 	for _, m := range caps {
-		if in, ok := c.instance[m]; ok {
+		if in, ok := c[m]; ok {
 			out[in] = true
 		}
 	}

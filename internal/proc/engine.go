@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/host"
 )
 
 // The container engines, as in the label source and in the names of containers.
@@ -57,6 +58,7 @@ type EngineOptions struct {
 type Engine struct {
 	o      EngineOptions
 	client *http.Client
+	reader *host.Reader
 	wake   chan struct{}
 
 	mu     sync.Mutex // guards what follows
@@ -82,7 +84,7 @@ func NewEngine(o EngineOptions) *Engine {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", o.Socket)
 	}
-	return &Engine{o: o, wake: make(chan struct{}, 1), wanted: map[string]struct{}{}, absent: map[string]int{},
+	return &Engine{o: o, reader: host.NewReader(o.Timeout + time.Second), wake: make(chan struct{}, 1), wanted: map[string]struct{}{}, absent: map[string]int{},
 		client: &http.Client{
 			// A restarted engine creates a new socket: each list has a connection of its own.
 			Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true,
@@ -167,12 +169,13 @@ func (e *Engine) Poll(ctx context.Context) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, e.o.Timeout)
 	defer cancel()
-	names, err := e.list(limited)
+	// A connection to a socket on a hung file system does not heed its context.
+	names, err := host.Read(ctx, e.reader, e.o.Socket, func() (map[string]string, error) { return e.list(limited) })
 	if ctx.Err() != nil {
 		return ctx.Err() // the end of this program is no failure of the engine
 	}
-	if err != nil && limited.Err() != nil {
-		err = limited.Err() // rather than that of the connection that was closed for it
+	if err != nil && (limited.Err() != nil || errors.Is(err, host.ErrHung)) {
+		err = context.DeadlineExceeded // rather than that of the connection that was closed for it
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -266,10 +266,11 @@ func TestEngineFaults(t *testing.T) {
 			t.Parallel()
 			s := newServer(t)
 			s.respond(listOf(engineContainer(idA, "/train")))
-			e := NewEngine(EngineOptions{Kind: Docker, Socket: s.socket, Timeout: 400 * time.Millisecond})
+			timeout := 400 * time.Millisecond
 			if strings.Contains(c.name, "end") {
-				e.o.Timeout = time.Minute
+				timeout = time.Minute
 			}
+			e := NewEngine(EngineOptions{Kind: Docker, Socket: s.socket, Timeout: timeout})
 			if err := e.Poll(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,11 @@
 package proc
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -10,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/host"
 )
 
 // Pods has the containers of this node's pods from another source than the names of their logs. It must not block.
@@ -44,6 +49,11 @@ type Options struct {
 	JobNumbers bool
 	// Clock is the time; log names are read again at most every namesInterval.
 	Clock func() time.Time
+	// Logger gets failures of the data sources once; nil discards them.
+	Logger *slog.Logger
+	// Deadline is that of one read, half a second where 0. Reads of processes that do not return cost one deadline in
+	// all, and those processes are Unknown.
+	Deadline time.Duration
 }
 
 // Owner is what a process belongs to.
@@ -60,8 +70,14 @@ const (
 // Finder finds what processes belong to. It belongs to one goroutine.
 type Finder struct {
 	o       Options
+	reader  *host.Reader // of /proc
+	logDirs *host.Reader
 	names   *logNames
-	readAt  time.Time
+	namesAt time.Time // when names were read
+	readAt  time.Time // when that was last tried
+	hung    error     // of the last read of /proc that did not return, since the last Sources
+	process gpu.Health
+	logs    gpu.Health
 	entries map[int]entry
 	swept   time.Time
 	jobs    slurmJobs
@@ -81,6 +97,8 @@ type entry struct {
 const (
 	// namesInterval is the minimum time between reads of the log names for a process without a name.
 	namesInterval = 2 * time.Second
+	// staleNames is the age at which Sources reads them again: the health of a source that nothing needs is current too.
+	staleNames = 30 * time.Second
 	// mpsCommand is the name of MPS's control daemon and of its server, as much of it as the kernel keeps.
 	mpsCommand = "nvidia-cuda-mps"
 	// hostPIDNamespace is the inode of the first PID namespace of a kernel (PROC_PID_INIT_INO).
@@ -92,13 +110,20 @@ func New(o Options) *Finder {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	return &Finder{o: o, entries: map[int]entry{}, jobs: slurmJobs{bySLUID: map[string]*slurmJob{}}}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	deadline := cmp.Or(o.Deadline, 500*time.Millisecond)
+	return &Finder{o: o, reader: host.NewReader(deadline), logDirs: host.NewReader(deadline), entries: map[int]entry{},
+		jobs: slurmJobs{bySLUID: map[string]*slurmJob{}}}
 }
 
 // HostPID returns nil where this process is in the host's PID namespace, otherwise what to do: in a namespace of its
 // own, the processes of other pods are not visible, and the driver hides them.
 func (f *Finder) HostPID() error {
-	ns, err := os.Readlink(filepath.Join(f.o.Procfs, "self", "ns", "pid"))
+	path := filepath.Join(f.o.Procfs, "self", "ns", "pid")
+	ns, err := host.Read(context.Background(), f.reader, path, func() (string, error) { return os.Readlink(path) })
+	f.note(err)
 	if err != nil {
 		return fmt.Errorf("cannot determine the PID namespace: %w", err)
 	}
@@ -108,6 +133,54 @@ func (f *Finder) HostPID() error {
 	return nil
 }
 
+// note keeps the error of a read that did not return.
+func (f *Finder) note(err error) {
+	if f.hung == nil && errors.Is(err, host.ErrHung) {
+		f.hung = err
+	}
+}
+
+// look is what one look at a process read of it.
+type look struct {
+	start, command string
+	// cgroup is not read of a process that is known.
+	cgroup string
+	place  Place
+	number string // of its Slurm job
+	denied error  // of its environment
+}
+
+// errEnded is the error of a process that ended, or was replaced by another of its PID.
+var errEnded = errors.New("process ended")
+
+// look reads a process, without its cgroup if it started at a known time.
+func (f *Finder) look(pid int, known string) (look, error) {
+	dir := filepath.Join(f.o.Procfs, strconv.Itoa(pid))
+	numbers := f.o.JobNumbers
+	l, err := host.Read(context.Background(), f.reader, dir, func() (l look, err error) {
+		var ok bool
+		if l.start, l.command, ok = readStat(dir); !ok {
+			return l, errEnded
+		}
+		if l.start == known {
+			return l, nil
+		}
+		if l.cgroup, err = readBounded(filepath.Join(dir, "cgroup")); err != nil {
+			return l, err
+		}
+		if l.place = ParseCgroup(l.cgroup); numbers && isSLUID(l.place.SlurmJob) {
+			l.number, l.denied = jobNumber(dir)
+		}
+		// The start time again: the PID may have been reused between the reads.
+		if again, ok := startTime(dir); !ok || again != l.start {
+			return l, errEnded
+		}
+		return l, nil
+	})
+	f.note(err)
+	return l, err
+}
+
 // Find returns what a process belongs to, and its container if Owned. A process that has ended is Unknown.
 func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 	now := f.o.Clock()
@@ -115,37 +188,23 @@ func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 		f.Forget()
 		f.swept = now
 	}
-	dir := filepath.Join(f.o.Procfs, strconv.Itoa(pid))
-	start, command, ok := readStat(dir)
-	if !ok {
+	e := f.entries[pid]
+	l, err := f.look(pid, e.start)
+	// An invalid file is read again: its process must not pass for one of the host.
+	if err != nil || l.start != e.start && (l.place.Disputed || !f.valid(l.cgroup, l.place)) {
 		delete(f.entries, pid)
 		return gpu.Container{}, Unknown
 	}
-	e, known := f.entries[pid]
-	if !known || e.start != start {
-		text, err := readBounded(filepath.Join(dir, "cgroup"))
-		place, number := ParseCgroup(text), ""
-		if f.o.JobNumbers && isSLUID(place.SlurmJob) {
-			number = f.jobs.read(dir)
-		}
-		// The start time again: the PID may have been reused between the reads.
-		again, ok := startTime(dir)
-		// An invalid file is read again: its process must not pass for one of the host.
-		if err != nil || !ok || again != start || place.Disputed || !f.valid(text, place) {
-			delete(f.entries, pid)
-			return gpu.Container{}, Unknown
-		}
-		e = entry{start: start, place: place, found: now}
-		if number != "" {
-			f.jobs.note(place.SlurmJob, number, now)
-		}
+	if l.start != e.start {
+		e = entry{start: l.start, place: l.place, found: now}
+		f.jobs.note(l, now)
 	}
 	// The name of an engine's container may change, or come late. The number of a SLUID may be disputed later.
 	inEngine := len(f.o.Engines) > 0 && e.place.ContainerID != "" && e.place.PodUID == ""
 	if e.owner == Unknown || isSLUID(e.place.SlurmJob) || inEngine {
 		e.container, e.owner = f.name(now, e.found, e.place)
 	}
-	e.used, e.mps = now, command == mpsCommand
+	e.used, e.mps = now, l.command == mpsCommand
 	f.entries[pid] = e
 	return e.container, e.owner
 }
@@ -237,7 +296,7 @@ func (f *Finder) name(now, found time.Time, p Place) (gpu.Container, Owner) {
 // elsewhere reports whether a pod is certainly none of this kubelet's: log names that were read since a process of it
 // was found have other pods and not this one.
 func (f *Finder) elsewhere(found time.Time, uid string) bool {
-	if f.names == nil || len(f.names.pods) == 0 || f.readAt.Before(found) {
+	if f.names == nil || len(f.names.pods) == 0 || f.namesAt.Before(found) {
 		return false
 	}
 	_, listed := f.names.pods[uid]
@@ -264,14 +323,63 @@ func (f *Finder) engineName(p Place) (name string, settled bool) {
 	return "", settled
 }
 
+// readNames reads the log names. Those of before stay in use where that fails.
+func (f *Finder) readNames(now time.Time) {
+	pods, links := f.o.PodLogs, f.o.ContainerLogs
+	names, err := host.Read(context.Background(), f.logDirs, "log names in "+pods+" and "+links, func() (*logNames, error) {
+		return readLogNames(pods, links)
+	})
+	f.logs.Took(max(0, f.o.Clock().Sub(now)))
+	f.readAt = now
+	if err == nil {
+		f.names, f.namesAt = names, now
+		f.logs.Succeeded(now)
+		return
+	}
+	if f.logs.Failed(err.Error()) {
+		f.o.Logger.Warn("cannot read the names of pod logs", "err", err)
+	}
+	if f.names == nil {
+		f.names = &logNames{}
+	}
+}
+
+// Sources returns the health of /proc, and of the log names where there are any. It belongs to the goroutine of Find, and
+// reads what nothing needed lately.
+func (f *Finder) Sources() []gpu.Source {
+	now := f.o.Clock()
+	err := f.HostPID()
+	if f.hung != nil {
+		err = f.hung
+	}
+	if f.hung = nil; err != nil {
+		if f.process.Failed(err.Error()) {
+			f.o.Logger.Warn("cannot look up processes", "err", err)
+		}
+	} else {
+		f.process.Succeeded(now)
+	}
+	out := []gpu.Source{f.process.Source(gpu.SourceProcesses, "", now, 0)}
+	if now.Sub(f.readAt) >= staleNames || now.Before(f.readAt) {
+		f.readNames(now)
+	}
+	if !f.names.missing {
+		out = append(out, f.logs.Source(gpu.SourceLogs, "", now, 0))
+	}
+	return out
+}
+
+// LogNames reports whether the directories of the log names could both be read.
+func (f *Finder) LogNames() bool { return f.names != nil && f.names.both }
+
 // nameInPod uses the names of logs first, which have container IDs, then the other source of pods.
 func (f *Finder) nameInPod(now time.Time, p Place) (gpu.Container, Owner) {
 	c, found := gpu.Container{}, false
 	if f.names != nil {
 		c, found = f.names.container(p)
 	}
-	if !found && (f.names == nil || now.Sub(f.readAt) >= namesInterval || now.Before(f.readAt)) {
-		f.names, f.readAt = readLogNames(f.o.PodLogs, f.o.ContainerLogs), now
+	if !found && (f.readAt.IsZero() || now.Sub(f.readAt) >= namesInterval || now.Before(f.readAt)) {
+		f.readNames(now)
 		c, found = f.names.container(p)
 	}
 	if f.o.Pods != nil && p.PodUID != "" {

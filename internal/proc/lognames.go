@@ -1,6 +1,9 @@
 package proc
 
 import (
+	"errors"
+	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -14,6 +17,8 @@ type logNames struct {
 	// links are the containers by the first minID digits of their ID. The kubelet truncates a long link name at 255
 	// characters, so a link may have only the beginning of the ID.
 	links map[string][]link
+	// missing means that neither directory exists, both that each could be read.
+	missing, both bool
 }
 
 type podName struct {
@@ -35,41 +40,50 @@ const minID = 12
 const maxEntries = 65536
 
 // readLogNames reads directory and link names; it opens no log. A missing directory has no names.
-func readLogNames(podLogs, containerLogs string) *logNames {
-	n := &logNames{pods: map[string]podName{}, links: map[string][]link{}}
+func readLogNames(podLogs, containerLogs string) (*logNames, error) {
+	pods, errPods := list(podLogs)
+	containers, errContainers := list(containerLogs)
+	absent := func(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+	for _, err := range []error{errPods, errContainers} {
+		if err != nil && !absent(err) {
+			return nil, err
+		}
+	}
+	n := &logNames{pods: map[string]podName{}, links: map[string][]link{}, missing: errPods != nil && errContainers != nil,
+		both: errPods == nil && errContainers == nil}
 	linked := map[gpu.PodName]bool{}
-	for _, e := range list(containerLogs) {
+	for _, e := range containers {
 		if l, ok := parseContainerLink(e); ok {
 			n.links[l.id[:minID]] = append(n.links[l.id[:minID]], l)
 			linked[l.PodName()] = true
 		}
 	}
-	for _, e := range list(podLogs) {
+	for _, e := range pods {
 		uid, name, ok := parsePodDirectory(e)
 		if !ok {
 			continue
 		}
-		name.containers = list(podLogs + "/" + e)
+		name.containers, _ = list(podLogs + "/" + e) // none of a pod that has just ended
 		name.linked = linked[gpu.PodName{Namespace: name.namespace, Pod: name.pod}]
 		n.pods[uid] = name
 	}
-	return n
+	return n, nil
 }
 
-func list(dir string) []string {
+func list(dir string) ([]string, error) {
 	if dir == "" {
-		return nil
+		return nil, fs.ErrNotExist
 	}
 	d, err := os.Open(dir)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer d.Close()
 	entries, err := d.Readdirnames(maxEntries)
-	if err != nil {
-		return nil
+	if err == io.EOF {
+		err = nil
 	}
-	return entries
+	return entries, err
 }
 
 // parsePodDirectory parses <namespace>_<pod>_<uid>. Neither a namespace nor a pod name may contain an underscore.

@@ -124,6 +124,12 @@ func (n *node) write(path, text string) {
 	}
 }
 
+// hostPID makes the namespace of PIDs the host's.
+func (n *node) hostPID() {
+	n.write("proc/self/ns/x", "")
+	os.Symlink(hostPIDNamespace, filepath.Join(n.root, "proc/self/ns/pid"))
+}
+
 func (n *node) process(pid int, start, cgroup string) {
 	n.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (a) b (c) S 1 1 1 0 -1 4194304 100 0 0 0 1 2 3 4 20 0 1 0 %s 1000 10\n", pid,
 		start))

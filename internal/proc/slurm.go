@@ -34,30 +34,36 @@ type slurmJob struct {
 // isSLUID reports whether a job is a SLUID, and no number.
 func isSLUID(job string) bool { return slurmSLUID.MatchString(job) }
 
-// read returns the job number in the environment of the process in dir; empty where there is none.
-func (s *slurmJobs) read(dir string) string {
+// jobNumber returns the job number in the environment of the process in dir; empty where there is none.
+func jobNumber(dir string) (string, error) {
 	number, _, err := variable(filepath.Join(dir, "environ"), jobVariable)
-	switch {
-	case err == nil:
-		s.denied = nil
-	case errors.Is(err, fs.ErrPermission):
-		s.denied = err
-	}
 	if n, err := strconv.ParseUint(number, 10, 32); err != nil || n == 0 || strconv.FormatUint(n, 10) != number {
-		return ""
+		number = ""
 	}
-	return number
+	return number, err
 }
 
-// note records the number that a process has.
-func (s *slurmJobs) note(sluid, number string, now time.Time) {
-	job := s.bySLUID[sluid]
+// note records what a look at a process read of its job.
+func (s *slurmJobs) note(l look, now time.Time) {
+	if !isSLUID(l.place.SlurmJob) {
+		return
+	}
+	switch {
+	case l.denied == nil:
+		s.denied = nil
+	case errors.Is(l.denied, fs.ErrPermission):
+		s.denied = l.denied
+	}
+	if l.number == "" {
+		return
+	}
+	job := s.bySLUID[l.place.SlurmJob]
 	if job == nil {
-		job = &slurmJob{number: number}
-		s.bySLUID[sluid] = job
+		job = &slurmJob{number: l.number}
+		s.bySLUID[l.place.SlurmJob] = job
 	}
 	job.used = now
-	job.disputed = job.disputed || job.number != number
+	job.disputed = job.disputed || job.number != l.number
 }
 
 // name returns the number of a job, or its SLUID where that is unknown. A number that two SLUIDs have is neither's.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/host"
 )
 
 // visibleDevices is the one variable of a container's environment that is read here.
@@ -49,7 +50,6 @@ type VisibleScanner struct {
 
 	mu         sync.Mutex // guards what follows
 	containers []visible  // replaced, never changed
-	start      time.Time  // of the scan in progress; zero: none
 	health     gpu.Health
 	cache      []gpu.VisibleGPU
 	cacheOf    *gpu.Inventory
@@ -94,20 +94,15 @@ func NewVisibleScanner(o ScannerOptions) *VisibleScanner {
 	return &VisibleScanner{o: o, finder: New(o.Finder), environ: map[process]string{}}
 }
 
-// Scan scans once. It blocks while the file system of some container's /dev does not respond.
+// Scan scans once. A container whose /dev does not respond is left out.
 func (s *VisibleScanner) Scan(ctx context.Context) {
 	s.scanning.Lock()
 	defer s.scanning.Unlock()
 	start := s.o.Finder.Clock()
-	s.mu.Lock()
-	s.start = start
-	s.mu.Unlock()
-
-	containers, denied, err := s.scan(ctx)
+	containers, denied, hung, err := s.scan(ctx)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.start = time.Time{}
 	if ctx.Err() != nil {
 		return
 	}
@@ -118,6 +113,9 @@ func (s *VisibleScanner) Scan(ctx context.Context) {
 	case err != nil:
 		message = "cannot list processes: " + err.Error()
 		changed = s.health.Failed(message)
+	case hung != nil:
+		message = hung.Error()
+		changed = s.health.Partial(end, 1, message)
 	case denied > 0:
 		message = fmt.Sprintf("%d containers are not accessible: permission denied; add the capability SYS_PTRACE, "+
 			"and "+
@@ -135,15 +133,16 @@ func (s *VisibleScanner) Scan(ctx context.Context) {
 }
 
 // scan finds the first process of each container and reads what is visible to it.
-func (s *VisibleScanner) scan(ctx context.Context) (out []visible, denied int, err error) {
-	pids, err := processes(s.o.Finder.Procfs)
+func (s *VisibleScanner) scan(ctx context.Context) (out []visible, denied int, hung, err error) {
+	procfs := s.o.Finder.Procfs
+	pids, err := host.Read(ctx, s.finder.reader, procfs, func() ([]int, error) { return processes(procfs) })
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, nil, err
 	}
 	starts := map[gpu.Container]map[string]process{} // the first process, by container ID
 	for _, pid := range pids {
 		if ctx.Err() != nil {
-			return nil, 0, ctx.Err()
+			return nil, 0, nil, ctx.Err()
 		}
 		container, owner := s.finder.Find(pid)
 		e := s.finder.entries[pid]
@@ -177,47 +176,55 @@ func (s *VisibleScanner) scan(ctx context.Context) (out []visible, denied int, e
 	}
 	maps.DeleteFunc(s.environ, func(p process, _ string) bool { return !current[p] })
 
-	var table capabilities
-	kernel := isProcfs(s.o.Finder.Procfs)
+	type readable struct {
+		table  capabilities
+		kernel bool
+	}
+	look, err := host.Read(ctx, s.finder.reader, procfs+"/driver", func() (readable, error) {
+		return readable{readCapabilities(procfs), isProcfs(procfs)}, nil
+	})
+	s.finder.note(err)
 	for container, p := range first {
 		if ctx.Err() != nil {
-			return nil, 0, ctx.Err()
+			return nil, 0, nil, ctx.Err()
 		}
-		v, err := s.read(p, &table, kernel)
-		v.container = container
-		switch start, ok := startTime(s.dir(p)); {
-		case !ok || start != p.start: // the PID has been reused
-		case errors.Is(err, fs.ErrPermission):
+		dir := filepath.Join(procfs, strconv.Itoa(p.pid))
+		// The environment is read once: later changes by the process do not concern the container.
+		list, known := s.environ[p]
+		v, err := host.Read(ctx, s.finder.reader, dir+"/root", func() (visible, error) {
+			v, err := readVisible(dir, list, known, look.table, look.kernel)
+			if start, ok := startTime(dir); !ok || start != p.start {
+				return v, errEnded // the PID has been reused
+			}
+			return v, err
+		})
+		s.finder.note(err)
+		if v.container = container; errors.Is(err, fs.ErrPermission) {
 			denied++
-		case err == nil:
+		} else if err == nil {
+			if !v.read {
+				s.environ[p] = v.list
+			}
 			out = append(out, v)
 		}
 	}
 	slices.SortFunc(out, func(a, b visible) int { return a.container.Compare(b.container) })
-	return out, denied, nil
+	hung, s.finder.hung = s.finder.hung, nil
+	return out, denied, hung, nil
 }
 
-func (s *VisibleScanner) dir(p process) string {
-	return filepath.Join(s.o.Finder.Procfs, strconv.Itoa(p.pid))
-}
-
-// read returns what is visible to a process: device nodes, or else the value of its environment.
-func (s *VisibleScanner) read(p process, table *capabilities, kernel bool) (v visible, err error) {
-	minors, caps, err := deviceNodes(s.dir(p), kernel)
+// readVisible returns what is visible to a process: device nodes, or else the value of its environment, if that is not
+// known yet.
+func readVisible(dir, list string, known bool, table capabilities, kernel bool) (v visible, err error) {
+	minors, caps, err := deviceNodes(dir, kernel)
 	if err == nil {
-		if len(caps) > 0 {
-			table.read(s.o.Finder.Procfs)
-		}
 		return visible{read: true, minors: minors, instances: table.instances(caps)}, nil
 	}
-	// The environment is read once: later changes by the process do not concern the container.
-	list, ok := s.environ[p]
-	if !ok {
+	if !known {
 		var errEnviron error
-		if list, _, errEnviron = variable(filepath.Join(s.dir(p), "environ"), visibleDevices); errEnviron != nil {
+		if list, _, errEnviron = variable(filepath.Join(dir, "environ"), visibleDevices); errEnviron != nil {
 			return v, errors.Join(err, errEnviron)
 		}
-		s.environ[p] = list
 	}
 	return visible{list: list}, nil
 }
@@ -279,11 +286,5 @@ func (s *VisibleScanner) Source() gpu.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.o.Finder.Clock()
-	src := s.health.Source(gpu.SourceVisible, "no scan has finished yet", now, keptScans*s.o.Interval)
-	if d := now.Sub(s.start); !s.start.IsZero() && d > s.o.Interval {
-		src.Up = false
-		src.Message = fmt.Sprintf("the scan has not finished for %s: the /dev of some container does not respond",
-			d.Round(time.Second))
-	}
-	return src
+	return s.health.Source(gpu.SourceVisible, "no scan has finished yet", now, keptScans*s.o.Interval)
 }

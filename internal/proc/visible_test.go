@@ -6,10 +6,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/iotest"
@@ -290,54 +289,100 @@ func TestScanIsRefused(t *testing.T) {
 	}
 }
 
-// asNobody runs f with the file permissions of an ordinary user, which Linux has per thread.
+// asNobody runs f with the permissions of an ordinary user, in all threads.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		f()
-		return
+	if os.Geteuid() == 0 {
+		const nobody = 65534
+		if err := syscall.Setresuid(-1, nobody, -1); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := syscall.Setresuid(-1, 0, -1); err != nil {
+				t.Fatal(err)
+			}
+		}()
 	}
-	const nobody = 65534
-	runtime.LockOSThread()
-	unix.SetfsuidRetUid(nobody)
 	f()
-	unix.SetfsuidRetUid(0)
-	if now, _ := unix.SetfsuidRetUid(-1); now != 0 {
-		t.Fatal("the permissions of the thread were not restored") // it stays locked, and ends with the test
-	}
-	runtime.UnlockOSThread()
 }
 
-// A scan that does not finish is reported.
-func TestHungScan(t *testing.T) {
-	n := newNode(t)
-	n.container(10, "one")
-	if err := os.MkdirAll(filepath.Join(n.root, "proc/11"), 0o755); err != nil {
-		t.Fatal(err)
+// fifo puts a named pipe without a writer in the place of a file: reading it waits for ever. The function returned ends
+// the wait, and takes the pipe away.
+func (n *node) fifo(path string) (end func()) {
+	n.t.Helper()
+	path = filepath.Join(n.root, path)
+	os.RemoveAll(path)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), unix.Mkfifo(path, 0o600)); err != nil {
+		n.t.Fatal(err)
 	}
-	// A named pipe without a writer: reading it waits for ever.
-	pipe := filepath.Join(n.root, "proc/11/stat")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
+	return sync.OnceFunc(func() {
+		w, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		os.Remove(path)
+		w.Close()
+	})
+}
+
+// A read that hangs costs one deadline and what it was to read, and its source says which it is.
+func TestHungReads(t *testing.T) {
+	one, two := "0::/kubepods/pod"+uid+"/"+cid+"\n", "0::/kubepods/pod"+hash+"/"+other+"\n"
+	for _, c := range []struct {
+		path, source  string // the source that is down
+		blind, others bool   // the process, and another one, are unresolved
+		visible       bool   // the GPUs of the other process are
+	}{
+		{"proc/10/stat", gpu.SourceProcesses, true, false, true},
+		{"proc/10/cgroup", gpu.SourceProcesses, true, false, true},
+		{"proc/10/root/dev", "", false, false, true},
+		{"proc/driver/nvidia-caps/mig-minors", "", false, false, true},
+	} {
+		t.Run(c.path, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			n.pod("ml", "one", uid, "main", cid)
+			n.pod("ml", "two", hash, "main", other)
+			n.process(10, "555", one)
+			n.process(11, "556", two)
+			n.write("proc/10/root/dev/null", "")
+			n.write("proc/11/root/dev/nvidia3", "")
+			n.hostPID()
+			end := n.fifo(c.path)
+			defer end()
+			f := n.finder(true)
+			up := func() (down string) {
+				for _, s := range f.Sources() {
+					if !s.Up {
+						down += s.Name
+						if !strings.Contains(s.Message, filepath.Join(n.root, "proc/10")) || !strings.Contains(s.Message, "no response") || s.Errors == 0 {
+							t.Errorf("%+v", s)
+						}
+					}
+				}
+				return down
+			}
+			for range 3 { // again, the read is refused at once
+				_, a := f.Find(10)
+				_, b := f.Find(11)
+				if (a == Unknown) != c.blind || (b == Unknown) != c.others {
+					t.Errorf("owners %v %v", a, b)
+				}
+				if down := up(); down != c.source {
+					t.Errorf("down %q", down)
+				}
+			}
+			l := n.scanner()
+			l.Scan(t.Context())
+			if got := seen(l.Visible(visibleGPUs)); slices.Contains(got, "two GPU-a") != c.visible {
+				t.Errorf("visible %q", got)
+			}
+			if s := l.Source(); s.Up || !strings.Contains(s.Message, "no response") {
+				t.Errorf("%+v", s)
+			}
+			end()
+		})
 	}
-	var now atomic.Int64
-	now.Store(1000)
-	l := n.scanner()
-	l.o.Finder.Clock = func() time.Time { return time.Unix(now.Load(), 0) }
-	l.finder.o.Clock = l.o.Finder.Clock
-	go l.Scan(t.Context())
-	// A writer can open only after the scan has opened to read.
-	w, err := os.OpenFile(pipe, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now.Add(120)
-	if s := l.Source(); s.Up || !strings.Contains(s.Message, "has not finished") {
-		t.Errorf("%+v", s)
-	}
-	w.Close() // ends the scan
-	l.scanning.Lock()
-	defer l.scanning.Unlock()
 }
 
 // What a scan of a big node costs: see docs/ARCHITECTURE.md.

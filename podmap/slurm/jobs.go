@@ -4,6 +4,7 @@ package slurm
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/host"
 )
 
 const (
@@ -21,6 +23,8 @@ const (
 	jobResource = "gres/gpu"
 	// jobPrefix begins the name of a job, as for the processes of a job.
 	jobPrefix = "slurm/"
+	// readTimeout is for the whole directory, which may be on a network file system.
+	readTimeout = 5 * time.Second
 )
 
 // Options configure Jobs.
@@ -35,7 +39,8 @@ type Options struct {
 
 // Jobs has the GPU allocations of Slurm's jobs. All methods are safe for concurrent use; only Poll reads files.
 type Jobs struct {
-	o Options
+	o      Options
+	reader *host.Reader
 
 	polling sync.Mutex // locked during a Poll
 
@@ -53,15 +58,25 @@ func New(o Options) *Jobs {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	return &Jobs{o: o}
+	return &Jobs{o: o, reader: host.NewReader(readTimeout)}
 }
 
-// Poll reads the directory once. Errors are in the health of the source. It may block on a network file system.
-func (j *Jobs) Poll() {
+// Poll reads the directory once. Errors are in the health of the source.
+func (j *Jobs) Poll(ctx context.Context) {
 	j.polling.Lock()
 	defer j.polling.Unlock()
 	start := j.o.Clock()
-	next, problems, err := readMapping(j.o.Dir)
+	type read struct {
+		mapping  *mapping
+		problems []string
+	}
+	next, err := host.Read(ctx, j.reader, j.o.Dir, func() (r read, err error) {
+		r.mapping, r.problems, err = readMapping(j.o.Dir)
+		return r, err
+	})
+	if ctx.Err() != nil {
+		return // the end of this program is no failure of the directory
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	end := j.o.Clock()
@@ -71,12 +86,12 @@ func (j *Jobs) Poll() {
 	case err != nil:
 		message = j.explain(err)
 		changed = j.health.Failed(message)
-	case len(problems) > 0:
-		message = problems[0]
-		if more := len(problems) - 1; more > 0 {
+	case len(next.problems) > 0:
+		message = next.problems[0]
+		if more := len(next.problems) - 1; more > 0 {
 			message = fmt.Sprintf("%s; and %d more errors", message, more)
 		}
-		changed = j.health.Partial(end, len(problems), message)
+		changed = j.health.Partial(end, len(next.problems), message)
 	default:
 		j.health.Succeeded(end)
 	}
@@ -84,8 +99,8 @@ func (j *Jobs) Poll() {
 		j.o.Logger.Warn("cannot read the Slurm job mapping", "err", message)
 	}
 	if err == nil {
-		next.setSince(j.last, end)
-		j.last = next
+		next.mapping.setSince(j.last, end)
+		j.last = next.mapping
 	}
 }
 

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -46,7 +47,7 @@ func (f *jobDir) write(name, text string) {
 }
 
 func (f *jobDir) poll() gpu.Allocations {
-	f.jobs.Poll()
+	f.jobs.Poll(context.Background())
 	return f.jobs.Allocations(node())
 }
 

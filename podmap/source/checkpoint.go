@@ -72,14 +72,13 @@ type Keep struct{ Env, Annotation func(name string) bool }
 
 // NewCheckpoint returns the kubelet's device checkpoint at path. IDs are hashed with seed.
 func NewCheckpoint(path string, seed maphash.Seed, keep Keep, o Options) *File[Checkpoint] {
-	return &File[Checkpoint]{Options: o, path: path, name: gpu.SourceCheckpoint, what: "kubelet device checkpoint",
-		read: func(r io.Reader) (*Checkpoint, int, error) {
-			c, err := readCheckpoint(r, seed, keep)
-			if err != nil {
-				return nil, 0, err
-			}
-			return c, c.undecoded, nil
-		}}
+	return newFile(o, path, gpu.SourceCheckpoint, "kubelet device checkpoint", func(r io.Reader) (*Checkpoint, int, error) {
+		c, err := readCheckpoint(r, seed, keep)
+		if err != nil {
+			return nil, 0, err
+		}
+		return c, c.undecoded, nil
+	})
 }
 
 // readCheckpoint decodes a checkpoint, as a whole or not at all.

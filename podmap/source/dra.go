@@ -39,11 +39,10 @@ func (p PreparedClaims) Device(claim [2]string, driver, device string) *Prepared
 // NewDRA returns a DRA driver's checkpoint at path: NVIDIA's, or another one in the same envelope. The directory has the
 // name of the driver.
 func NewDRA(path string, o Options) *File[PreparedClaims] {
-	return &File[PreparedClaims]{Options: o, path: path, name: gpu.SourceDRA, what: "DRA driver checkpoint",
-		read: func(r io.Reader) (*PreparedClaims, int, error) {
-			claims, err := readPreparedClaims(r, filepath.Base(filepath.Dir(path)))
-			return claims, 0, err
-		}}
+	return newFile(o, path, gpu.SourceDRA, "DRA driver checkpoint", func(r io.Reader) (*PreparedClaims, int, error) {
+		claims, err := readPreparedClaims(r, filepath.Base(filepath.Dir(path)))
+		return claims, 0, err
+	})
 }
 
 // draCheckpoint is the file, as far as it is read. The driver writes keys in lower camel case; matching ignores case,

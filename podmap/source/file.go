@@ -1,6 +1,7 @@
 package source
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/host"
 )
 
 // Options are what all data sources need.
@@ -27,22 +29,45 @@ type File[T any] struct {
 	Options
 	path, name, what string
 	// read decodes the file, and returns how many of its entries it could not decode.
-	read  func(io.Reader) (value *T, undecoded int, err error)
-	state fileState
-	value *T
+	read   func(io.Reader) (value *T, undecoded int, err error)
+	reader *host.Reader
+	state  fileState
+	value  *T
 
 	mu     sync.Mutex // guards health
 	health gpu.Health
 }
 
+// readTimeout is for a file with 10,000 entries on a slow disk.
+const readTimeout = 5 * time.Second
+
+// newFile returns a file that was not read yet.
+func newFile[T any](o Options, path, name, what string, read func(io.Reader) (*T, int, error)) *File[T] {
+	return &File[T]{Options: o, path: path, name: name, what: what, read: read, reader: host.NewReader(readTimeout)}
+}
+
+// content is what one read of a file found.
+type content[T any] struct {
+	state     fileState
+	value     *T
+	undecoded int
+}
+
 // Poll reads the file if it has changed.
-func (f *File[T]) Poll() {
-	start := f.Clock()
-	undecoded := 0
-	state, err := readChanged(f.path, f.state, func(r io.Reader) (err error) {
-		f.value, undecoded, err = f.read(r)
-		return err
+func (f *File[T]) Poll(ctx context.Context) {
+	start, before := f.Clock(), content[T]{f.state, f.value, 0}
+	now, err := host.Read(ctx, f.reader, f.path, func() (content[T], error) {
+		c := before
+		var err error
+		c.state, err = readChanged(f.path, before.state, func(r io.Reader) (err error) {
+			c.value, c.undecoded, err = f.read(r)
+			return err
+		})
+		return c, err
 	})
+	if ctx.Err() != nil {
+		return // the end of this program is no failure of the file
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	end := f.Clock()
@@ -56,13 +81,13 @@ func (f *File[T]) Poll() {
 		}
 		return
 	}
-	f.state = state
+	f.state, f.value = now.state, now.value
 	if f.health.Succeeded(end) > 0 {
 		f.Logger.Info(f.what + " readable again")
 	}
-	if undecoded > 0 {
+	if now.undecoded > 0 {
 		f.health.Lost()
-		f.Logger.Warn("ignoring undecodable entries of "+f.what, "entries", undecoded)
+		f.Logger.Warn("ignoring undecodable entries of "+f.what, "entries", now.undecoded)
 	}
 }
 
@@ -90,7 +115,7 @@ func (f *File[T]) explain(err error) string {
 		return f.path + " does not exist: mount its directory read-only, or set its path"
 	case errors.Is(err, fs.ErrPermission):
 		return f.path + ": permission denied: run as user 0"
-	case errors.As(err, &where):
+	case errors.As(err, &where), errors.Is(err, host.ErrHung):
 		return err.Error()
 	}
 	return f.path + " cannot be decoded: " + err.Error()
