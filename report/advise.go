@@ -7,55 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/report/change"
+	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/sizing"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
-
-// The codes of advice: what to do.
-const (
-	adviseRelease     = "release"
-	adviseFewer       = "fewer_gpus"
-	adviseLessSharing = "reduce_sharing"
-	adviseShrink      = "shrink"
-	adviseShare       = "share"
-	adviseConsolidate = "consolidate"
-	adviseGeometry    = "mig_geometry"
-	adviseFix         = "fix_fault"
-)
-
-// AdviceCodes lists what may be recommended, with its meaning; it is published with the schema.
-func AdviceCodes() map[string]string {
-	return map[string]string{
-		adviseRelease:     "Release the GPUs: nothing runs on them.",
-		adviseFewer:       "Request fewer GPUs: some of a pod's GPUs are idle.",
-		adviseLessSharing: "Share the GPU among fewer containers: they need more than it has.",
-		adviseShrink:      "Use a smaller MIG profile.",
-		adviseShare:       "Share the GPU with others.",
-		adviseConsolidate: "Run on fewer nodes.",
-		adviseGeometry:    "Partition the GPUs into other MIG profiles.",
-		adviseFix:         "Repair the GPU: its hours are lost.",
-	}
-}
-
-// ReasonCodes lists the reasons of advice, with their meaning.
-func ReasonCodes() map[string]string {
-	return map[string]string{
-		"never_used":   "Allocated, and no process ever had memory on the GPU.",
-		"loaded_idle":  "A process is loaded and was never busy.",
-		"stopped":      "It was busy, stopped, and kept its GPUs.",
-		"idle_pods":    "Some of its pods are busy, others are not.",
-		"idle_gpus":    "Some GPUs of a pod are busy, others are not.",
-		"low_activity": "Activity and memory fit into less.",
-		"preallocated_memory": "Activity is low; the memory in use was allocated at the start and does not indicate " +
-			"need.",
-		"oversubscribed":       "The GPU is shared and busy all the time.",
-		"half_empty_nodes":     "Fewer nodes are enough for what is allocated at the busiest time.",
-		"unallocated_profiles": "MIG devices of one profile stay unallocated while pods are pending for another.",
-		"gpu_unavailable":      "The GPU could not be used.",
-	}
-}
-
-// noAdvice is the reason for no advice: a stable code, and a text.
-type noAdvice struct{ code, text string }
 
 // gpuCase is one allocation as the rules see it, until some step.
 type gpuCase struct {
@@ -113,14 +69,14 @@ func (a *analysis) cases(l *load, until int) (now []gpuCase) {
 func (a *analysis) releasable(c *gpuCase) bool {
 	g, idle := a.opt.Advice, float64(c.idleSteps())
 	return a.p.duration(c.idleSteps()) >= g.Idle && float64(c.known) >= g.Coverage*idle &&
-		a.workingTime(c.active, c.until) >= g.Idle && (c.busySteps == 0 || idle >= 1.5*float64(c.pause))
+		a.workingTime(c.active, c.until) >= g.Idle && (c.busySteps == 0 || idle >= 3*float64(c.pause))
 }
 
 // workingTime is the part of a time that is on Monday to Friday.
 func (a *analysis) workingTime(from, to int) time.Duration {
 	n := 0
 	for k := from; k < to; k++ {
-		if d := a.p.Begin(k).Weekday(); d != time.Saturday && d != time.Sunday {
+		if d := a.p.Begin(k).In(a.opt.zone()).Weekday(); d != time.Saturday && d != time.Sunday {
 			n++
 		}
 	}
@@ -131,28 +87,31 @@ func (a *analysis) workingTime(from, to int) time.Duration {
 // reason.
 func (a *analysis) advise(l *load, r *Workload, steps int) []Advice {
 	var ad *Advice
-	var reason noAdvice
+	var reason sizing.Reason
 	switch {
 	case r.Allocated == 0:
-		reason = noAdvice{"activity_unknown", "no GPU is allocated to it: it is busy on GPUs of others"}
+		reason = sizing.Reason{Code: "activity_unknown", Text: "no GPU is allocated to it: it is busy on GPUs of others"}
 	case l.sum[qObserved] == 0:
-		reason = noAdvice{"activity_unknown",
-			"the activity of its GPUs cannot be measured: MIG before Hopper, or sharing without visible processes"}
+		reason = sizing.Reason{Code: "activity_unknown",
+			Text: "the activity of its GPUs cannot be measured: MIG before Hopper, or sharing without visible processes"}
 	default:
 		if ad = a.release(l, r); ad == nil {
 			ad = a.fewer(l, r)
 		}
 		if ad == nil {
 			ad, reason = a.size(l, r, steps)
+			if x := a.replicas(l, r, steps); x != nil && (ad == nil || x.SavedHours > ad.SavedHours) {
+				ad = x
+			}
 		}
 	}
 	if ad != nil && ad.SavedGPUs < a.opt.Advice.Saving && ad.SavedHours < a.opt.Advice.Saving*a.p.Hours() {
-		reason = noAdvice{"saves_too_little", fmt.Sprintf("the advice %q would save only %.1f GPU-hours", ad.Code,
+		reason = sizing.Reason{Code: "saves_too_little", Text: fmt.Sprintf("the advice %q would save only %.1f GPU-hours", ad.Code,
 			ad.SavedHours)}
 		ad = nil
 	}
 	if ad == nil {
-		r.NoAdvice, r.NoAdviceReason = reason.code, reason.text
+		r.NoAdvice, r.NoAdviceReason = reason.Code, reason.Text
 		return nil
 	}
 	r.Advice = ad.Code
@@ -171,13 +130,6 @@ func (a *analysis) advice(about nodeKey, code, reason string, saved float64, con
 	return Advice{Code: code, Reason: reason, Cluster: about.cluster, Node: about.node, Model: about.model,
 		SavedHours: saved,
 		SavedGPUs:  over(saved, a.p.Hours()), SavedCost: a.opt.Prices.Cost(about.model, saved), Confidence: confidence}
-}
-
-// raise makes the confidence of a low one medium, if the evidence is long enough.
-func (ad *Advice) raise(enough bool) {
-	if ad.Confidence == "low" && enough {
-		ad.Confidence = "medium"
-	}
 }
 
 // release finds GPUs on which nothing runs.
@@ -221,16 +173,33 @@ func (a *analysis) release(l *load, r *Workload) *Advice {
 			memory = max(memory, v)
 		}
 	}
-	ad := a.adviceFor(r, adviseRelease, "", hours)
+	ad := a.adviceFor(r, document.AdviseRelease, "", hours)
 	ad.SavedGPUs = gpus
 	ad.Title = fmt.Sprintf("Release %s of %s", units.Count(gpus, "GPU"), r.Name)
-	since, verb, ran := units.Duration(a.p.duration(shortest)), "are", "no kernel ran"
+	// The exporter's time of last activity may lie before the period. Until there was any, it is when it was first
+	// observed, which may be a restart of the exporter.
+	idleFor, earlier := a.p.duration(shortest), 0.0
+	for _, c := range idle {
+		if at, ok := c.busyBefore(float64(a.p.From.Unix())); ok && busySteps == 0 {
+			earlier = max(earlier, at)
+		}
+	}
+	last := ""
+	if earlier > 0 {
+		at := time.Unix(int64(earlier), 0)
+		idleFor = max(idleFor, a.p.To.Sub(at))
+		last = " (last busy, or first observed, " + units.Minute(at) + " UTC)"
+	} else if r.LastBusy != nil {
+		last = " (last busy " + units.Minute(*r.LastBusy) + " UTC)"
+	}
+	since, verb, ran := units.Duration(idleFor), "are", "no kernel ran"
 	if units.Count(gpus, "GPU") == "1 GPU" {
 		verb = "is"
 	}
 	if kernels >= 1 {
 		ran = fmt.Sprintf("kernels ran for %.0f s in all", kernels)
 	}
+	was := busySteps > 0 || earlier > 0
 	switch {
 	case len(inUse) > 0 && othersBusy:
 		ad.Reason = "idle_pods"
@@ -238,54 +207,65 @@ func (a *analysis) release(l *load, r *Workload) *Advice {
 			len(pods), units.Count(gpus, "GPU"), since))
 	case busySteps > 0:
 		ad.Reason = "stopped"
-		last := ""
-		if r.LastBusy != nil {
-			last = " (last busy " + r.LastBusy.Format("2006-01-02 15:04") + " UTC)"
-		}
 		ad.Evidence = units.Sentence(units.Count(gpus, "GPU"), " stopped being busy ", since, " ago and ", verb,
 			" still allocated", last)
 	case memory < emptyBelow:
 		ad.Reason = "never_used"
 		ad.Evidence = units.Sentence(units.Count(gpus, "GPU"), " allocated for ", since, ": ", ran,
-			", and no process had memory")
+			", and no process had memory", last)
 	default:
 		ad.Reason = "loaded_idle"
 		ad.Evidence = units.Sentence(units.Count(gpus, "GPU"), " allocated for ", since, " with ", units.GiB(memory),
-			" of memory in use: a process is loaded, and ", ran)
+			" of memory in use: a process is loaded, and ", ran, last)
 	}
 	ad.Risk = "low: ask the owner first; what is in the pod's memory is lost when it stops"
-	ad.raise(a.p.duration(shortest) >= 3*day)
 	ad.Alternatives = "Nothing smaller than a release: an idle GPU needs no share of one. " +
 		"Rare requests can be served by scaling from zero."
-	ad.ChangeIn, ad.Change = releaseChange(r, len(inUse) == 0, sortedKeys(pods))
+	ad.ChangeIn, ad.Change = change.Release(r, len(inUse) == 0, sortedKeys(pods))
 	ad.Validation = a.validateRelease(l)
+	// What ran once may run again: a monthly job pauses for a month, a weekly one for a week.
+	switch ad.Confidence = "low"; {
+	case was && idleFor >= 35*day, !was && idleFor >= 14*day:
+		ad.Confidence = "high"
+	case was && idleFor >= 8*day, !was && idleFor >= 3*day:
+		ad.Confidence = "medium"
+	case was:
+		ad.Risk = "medium: a job that runs every week looks the same after " + since + "; ask the owner first"
+	}
+	if v := ad.Validation; v != nil && v.Worst > 0 && ad.Confidence == "high" {
+		ad.Confidence = "medium"
+	}
 	return &ad
 }
 
-// validateRelease releases what was idle at the end of the first part of the period, and counts how often it was busy
-// in the rest.
+// validateRelease releases what was idle before each fold, and counts how often it was busy in the fold.
 func (a *analysis) validateRelease(l *load) *Validation {
-	cut := a.trainSteps()
-	compared, busy, train := 0, 0, 0
-	for _, c := range a.cases(l, cut) {
-		if !a.releasable(&c) {
-			continue
-		}
-		train = max(train, c.until-c.from)
-		for k, v := range c.busy.within(cut, c.busy.end()) {
-			compared++
-			if c.activity(k, v) >= busyAbove {
-				busy++
+	var v foldSum
+	for _, f := range a.folds() {
+		compared, busy := 0, 0
+		for _, c := range a.cases(l, f.from) {
+			if !a.releasable(&c) {
+				continue
+			}
+			for k, b := range c.busy.within(f.from, min(f.to, c.busy.end())) {
+				compared++
+				if c.activity(k, b) >= busyAbove {
+					busy++
+				}
 			}
 		}
+		if compared > 0 {
+			v.add("no GPU", f, over(float64(busy), float64(compared)))
+		}
 	}
-	return a.validation(train, a.p.Steps()-cut, compared, "no GPU", busy)
+	return a.validated(&v)
 }
 
 // idleRank is the fraction of the busiest GPU's busy time below which a GPU of the same pod counts as idle.
 const idleRank = 0.1
 
-// fewer finds pods of several GPUs of which some are idle.
+// fewer finds pods of several GPUs of which some are idle, and replays them on the rest: what all of them did together
+// must not exceed it.
 func (a *analysis) fewer(l *load, r *Workload) *Advice {
 	pods := map[string][]gpuCase{}
 	for _, x := range l.allocations {
@@ -293,7 +273,7 @@ func (a *analysis) fewer(l *load, r *Workload) *Advice {
 			pods[c.key.pod] = append(pods[c.key.pod], c)
 		}
 	}
-	var hours, idleHours, idleGPUs, gpus, weighed, affected float64
+	var hours, idleHours, idleGPUs, gpus, weighed, affected, exceeded, compared float64
 	fewest, most := 1<<30, 0
 	for _, pod := range sortedKeys(pods) {
 		list, length, busiest := pods[pod], 0.0, 0.0
@@ -305,11 +285,16 @@ func (a *analysis) fewer(l *load, r *Workload) *Advice {
 			continue
 		}
 		idle := 0
+		var sum, most1 track
 		for _, c := range list {
+			for k, v := range c.busy.all() {
+				sum.add(k, v)
+			}
 			// The start of a program uses every GPU, and a rank that waits for the others runs a kernel now and then.
 			if c.busySum < idleRank*busiest*c.length() && float64(c.busy.count()) >= a.opt.Advice.Coverage*c.length() {
 				idle++
 				idleHours += c.length() * c.typical * a.p.StepHours()
+				most1.plus(&c.busy)
 			}
 		}
 		weighed += length * float64(len(list))
@@ -320,12 +305,24 @@ func (a *analysis) fewer(l *load, r *Workload) *Advice {
 			fewest = min(fewest, idle)
 			idleGPUs += float64(idle)
 			gpus += float64(len(list))
+			for k, v := range sum.all() {
+				compared++
+				// What the idle ones did has to fit beside the others.
+				if v > float64(len(list)-idle) && most1.or(k, 0) > 0.05 {
+					exceeded++
+				}
+			}
 		}
 	}
-	if weighed == 0 || affected < 0.8*weighed {
+	atLeast := a.opt.Advice.Observed
+	if strings.EqualFold(r.Kind, "job") {
+		atLeast = a.opt.Advice.Idle // what it did is the whole of it
+	}
+	if weighed == 0 || affected < 0.8*weighed || exceeded > a.opt.Advice.Budget*compared ||
+		hours < atLeast.Hours()*19/20 {
 		return nil
 	}
-	ad := a.adviceFor(r, adviseFewer, "idle_gpus", idleHours)
+	ad := a.adviceFor(r, document.AdviseFewer, "idle_gpus", idleHours)
 	ad.Title = fmt.Sprintf("Request %d instead of %d GPUs for each pod of %s", most-fewest, most, r.Name)
 	ad.Evidence = units.Sentence(fmt.Sprintf("over %s of its pods, %.0f of %.0f GPUs were busy for less than a tenth "+
 		"of the busiest GPU's "+
@@ -335,7 +332,10 @@ func (a *analysis) fewer(l *load, r *Workload) *Advice {
 		"one GPU)"
 	ad.ChangeIn, ad.Change = "pod template", fmt.Sprintf("resources:\n  limits:\n    nvidia.com/gpu: %d   "+
 		"# and as many ranks (torchrun --nproc-per-node=%[1]d)", most-fewest)
-	ad.raise(hours >= 48)
+	ad.Replay = &Replay{Pods: len(pods), OccupiedHours: r.Allocated - idleHours, Throttled: over(exceeded, compared)}
+	if ad.Confidence = "medium"; r.Coverage < a.opt.Advice.Coverage {
+		ad.Confidence = "low"
+	}
 	return &ad
 }
 

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
 )
@@ -32,7 +33,7 @@ const (
 type finding struct {
 	row    Workload
 	advice []Advice
-	items  []item
+	runs   []run
 	// reclaimed and beyond are GPU-hours by node.
 	reclaimed, beyond map[nodeKey]float64
 	// shared are the allocations on GPUs that others share.
@@ -95,9 +96,10 @@ func (a *analysis) workload(l *load) *finding {
 	case observed >= g.Observed*19/20 && r.Coverage >= g.Coverage:
 		r.Confidence = "medium"
 	}
+	r.Rhythm = a.rhythmOf(l.track(qBusiest))
 	r.Plot = a.plot(l)
 	f.advice = a.advise(l, r, steps)
-	f.items = a.items(l)
+	f.runs = a.runs(l, r)
 	for _, x := range l.allocations {
 		if x.shared() {
 			x.idle, x.share = track{}, track{} // no longer needed
@@ -261,22 +263,19 @@ func (a *analysis) memory(l *load, r *Workload) {
 			available = p.Bytes
 		}
 	}
-	if available > 0 && r.Sharing != "shared" {
-		// Nearly everything, and always the same.
-		within := 0
-		for _, x := range s {
-			if x >= 0.98*median && x <= 1.02*median {
-				within++
-			}
+	if r.Sharing != "shared" {
+		kind, need := a.needOf(l, median, s, available)
+		r.MemoryKind, r.Preallocated = kind, kind == memoryPreallocated
+		if need > 0 {
+			r.MemoryNeed = &need
 		}
-		r.Preallocated = median >= 0.85*available && float64(within) >= 0.9*float64(len(s))
 	}
 }
 
 // plot reduces the workload to few points.
-func (a *analysis) plot(l *load) *Plot {
+func (a *analysis) plot(l *load) *document.Plot {
 	n := min(plotPoints, a.p.Steps())
-	p := &Plot{make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)}
+	p := &document.Plot{Busy: make([]float64, n), Peak: make([]float64, n), Memory: make([]float64, n), GPUs: make([]float64, n)}
 	for i := range n {
 		from, to := i*a.p.Steps()/n, (i+1)*a.p.Steps()/n
 		var busy, observed, gpus float64
@@ -324,7 +323,7 @@ func namespaces(found []*finding, p Period, list *prices.List) []Account {
 		a := entry(sums, podKey{r.Cluster, r.Namespace, ""})
 		a.Cluster, a.Namespace = r.Cluster, r.Namespace
 		own := States{Busy: r.Busy - r.Beyond, Gap: r.Gap, Idle: r.Idle, Unknown: r.Unknown}
-		a.States.plus(own, 1)
+		a.States.Plus(own, 1)
 		a.Hours += r.Allocated
 		a.Beyond += r.Beyond
 		a.UsedByOthers += r.UsedByOthers
@@ -335,7 +334,7 @@ func namespaces(found []*finding, p Period, list *prices.List) []Account {
 			if a.StateCost == nil {
 				a.StateCost = &States{}
 			}
-			a.StateCost.plus(own, per)
+			a.StateCost.Plus(own, per)
 		}
 	}
 	out := make([]Account, 0, len(sums))

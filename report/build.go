@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
@@ -44,8 +45,8 @@ func Build(ctx context.Context, api API, opt Options) (*Document, error) {
 		return nil, err
 	}
 	r.progress("advice", 0, 1)
-	doc := &Document{Schema: Schema, Generated: opt.Now.UTC(), ProfileTable: mig.Version,
-		Period: Span{p.From, p.To, int(p.Step.Seconds()), p.Hours()}}
+	doc := &Document{Schema: document.Schema, Generated: opt.Now.UTC(), ProfileTable: mig.Version,
+		Period: document.Span{From: p.From, To: p.To, StepSeconds: int(p.Step.Seconds()), Hours: p.Hours()}}
 	if opt.Prices != nil {
 		doc.Currency = opt.Prices.Currency
 	}
@@ -53,22 +54,19 @@ func Build(ctx context.Context, api API, opt Options) (*Document, error) {
 	a.saturated(found)
 	fleet.fill(doc, opt.Prices)
 	doc.Namespaces = namespaces(found, p, opt.Prices)
-	var items []item
 	for _, f := range found {
 		doc.Workloads = append(doc.Workloads, f.row)
 		doc.Advice = append(doc.Advice, f.advice...)
-		items = append(items, f.items...)
 	}
 	slices.SortStableFunc(doc.Workloads, func(x, y Workload) int {
 		return cmp.Or(cmp.Compare(y.Unused, x.Unused), strings.Compare(x.ID, y.ID))
 	})
-	fewer, consolidated := a.consolidate(fleet)
-	doc.Advice = slices.Concat(doc.Advice, a.fix(fleet, seen), fewer, a.geometry(use))
+	groups := a.byModel(fleet, found)
+	doc.Advice = slices.Concat(doc.Advice, a.fix(fleet, seen), a.consolidate(fleet, groups), a.geometry(use))
 	sortAdvice(doc.Advice)
-	doc.WhatIf = slices.Concat(a.releases(found), a.pack(items), consolidated)
-	slices.SortStableFunc(doc.WhatIf, func(x, y Packing) int {
-		return cmp.Or(strings.Compare(x.Cluster, y.Cluster), strings.Compare(x.Model, y.Model))
-	})
+	for _, g := range groups {
+		doc.WhatIf = append(doc.WhatIf, a.shared(g, found, fleet)...)
+	}
 	doc.Checks = r.check(&doc.Fleet, found)
 	r.addNotes(doc, fleet, versions)
 	doc.Notes, doc.PartialReasons = r.notes, r.partial
@@ -95,8 +93,8 @@ func (f *fleet) fill(doc *Document, list *prices.List) {
 	h := f.p.StepHours()
 	for i, b := range f.buckets {
 		from := i * f.size
-		bucket := Bucket{From: f.p.Begin(from), Hours: float64(min(f.size, f.p.Steps()-from)) * h}
-		bucket.States.plus(b, h)
+		bucket := document.Bucket{From: f.p.Begin(from), Hours: float64(min(f.size, f.p.Steps()-from)) * h}
+		bucket.States.Plus(b, h)
 		doc.Trend = append(doc.Trend, bucket)
 	}
 }
@@ -113,6 +111,9 @@ func (r *reader) usage(ctx context.Context, a *analysis) (*fleet, []*finding, er
 		return f, found, err
 	}
 	if err := r.discoverExporter(ctx); err != nil {
+		return nil, nil, err
+	}
+	if err := r.duplicates(ctx); err != nil {
 		return nil, nil, err
 	}
 	r.progress("nodes", 0, 1)
@@ -175,36 +176,12 @@ func (r *reader) workloads(ctx context.Context, a *analysis, withoutRules []span
 	return slices.Concat(results...), err
 }
 
-// releases is the what-if scenario that all recommended releases are done.
-func (a *analysis) releases(found []*finding) []Packing {
-	sums := map[nodeKey]*Packing{}
-	for _, f := range found {
-		for _, ad := range f.advice {
-			if ad.Code != adviseRelease && ad.Code != adviseFewer {
-				continue
-			}
-			p := entry(sums, nodeKey{ad.Cluster, "", ad.Model})
-			p.Cluster, p.Model, p.Scenario = ad.Cluster, ad.Model, "release"
-			p.Text = "Every GPU whose release is recommended is released when it is last busy."
-			p.Items++
-			p.GPUsBefore += ad.SavedGPUs
-			p.FreedHours += ad.SavedHours
-		}
-	}
-	var out []Packing
-	for _, k := range sorted(sums) {
-		sums[k].FreedCost = a.opt.Prices.Cost(k.model, sums[k].FreedHours)
-		out = append(out, *sums[k])
-	}
-	return out
-}
-
 // check compares sums of the same time from different series.
 func (r *reader) check(fleet *Account, found []*finding) Checks {
 	c := Checks{Difference: fleet.Difference, ExpectedHours: fleet.Hours, ReportedHours: fleet.States.Reported()}
 	var sum States
 	for _, f := range found {
-		sum.plus(States{Busy: f.row.Busy, Idle: f.row.Idle, Gap: f.row.Gap}, 1)
+		sum.Plus(States{Busy: f.row.Busy, Idle: f.row.Idle, Gap: f.row.Gap}, 1)
 	}
 	difference := func(s State, containers float64) *float64 {
 		if fleet.States.Of(s) == 0 {
@@ -237,12 +214,6 @@ func (r *reader) versions(ctx context.Context) ([]string, error) {
 
 // addNotes notes what a reader of the document should know.
 func (r *reader) addNotes(doc *Document, f *fleet, versions []string) {
-	few := func(list []string) string {
-		if list = slices.Compact(list); len(list) > 8 {
-			return fmt.Sprintf("%s and %d more", strings.Join(list[:8], ", "), len(list)-8)
-		}
-		return strings.Join(list, ", ")
-	}
 	if len(versions) > 1 {
 		r.note("mixed_versions", "The history is of %d exporter versions: %s.", len(versions),
 			strings.Join(versions, ", "))
@@ -252,9 +223,8 @@ func (r *reader) addNotes(doc *Document, f *fleet, versions []string) {
 			units.Ratio(doc.Fleet.Coverage))
 	}
 	if d := doc.Checks.Difference; d > 0.001 || d < -0.001 {
-		r.note("difference", "The states differ from the expected GPU-hours by %.2f %%: clocks were changed, or the "+
-			"count of "+
-			"GPUs and their time disagree.", 100*d)
+		r.partial = slices.Insert(r.partial, 0, fmt.Sprintf("the account is wrong: the states differ from the expected "+
+			"GPU-hours by %.2f %%, the limit is 0.1 %%; do not use its figures", 100*d))
 	}
 	var removed, joined []string
 	for _, n := range f.sorted() {
@@ -267,10 +237,10 @@ func (r *reader) addNotes(doc *Document, f *fleet, versions []string) {
 	}
 	if len(removed) > 0 {
 		r.note("nodes_removed", "Without samples for more than %s until the end, and so counted as removed: %s.",
-			units.Duration(r.opt.RemovedAfter), few(removed))
+			units.Duration(r.opt.RemovedAfter), few(slices.Compact(removed)))
 	}
 	if len(joined) > 0 {
-		r.note("nodes_joined", "First seen within the period, and expected from then on: %s.", few(joined))
+		r.note("nodes_joined", "First seen within the period, and expected from then on: %s.", few(slices.Compact(joined)))
 	}
 	list := r.opt.Prices
 	if list == nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/reporttest"
 )
@@ -64,8 +65,10 @@ func TestRulesThatBeginLate(t *testing.T) {
 	}
 	s.add(ruleGPUs, map[string]string{"node": "n1", "model": h100, "state": "busy"}, half(4))
 	s.add(ruleCount, map[string]string{"node": "n1", "model": h100}, half(4))
-	s.add(rawGPUs, map[string]string{"node": "n1", "model": h100, "uuid": "u", "state": "busy"}, constant(4))
-	s.add(rawUp, map[string]string{"node": "n1", "model": h100, "uuid": "u"}, constant(4))
+	for _, u := range []string{"a", "b", "c", "d"} {
+		s.add(rawGPUs, map[string]string{"node": "n1", "model": h100, "uuid": u, "state": "busy"}, constant(1))
+		s.add(rawUp, map[string]string{"node": "n1", "model": h100, "uuid": u}, constant(1))
+	}
 	d := s.must(t, nil)
 	near(t, "busy", d.Fleet.States.Busy, 4*240)
 	from := map[string]float64{}
@@ -76,6 +79,54 @@ func TestRulesThatBeginLate(t *testing.T) {
 	}
 	near(t, "hours from rules", from["rules"], 120)
 	near(t, "hours from series", from["series"], 120)
+}
+
+// Every series twice: of two replicas of Prometheus that are not deduplicated, or of two scrape jobs, whose sums in the
+// rules are doubled.
+func TestDuplicates(t *testing.T) {
+	for _, jobs := range []bool{false, true} {
+		var s scene
+		l := map[string]string{"node": "n1", "model": h100}
+		gpu := with(l, "uuid", "u")
+		s.add(rawGPUs, with(gpu, "state", "busy"), constant(0.75))
+		s.add(rawGPUs, with(gpu, "state", "unallocated"), constant(0.25))
+		s.add(rawUp, gpu, constant(1))
+		s.job(job{pods: []string{"app-0"}, gpus: []string{"u"}, busy: between(monday, tenDays, 0.75, 0), memory: gib})
+		label := "replica"
+		if jobs {
+			label = "job"
+		}
+		for _, x := range s.Series {
+			s.add(x.Name, with(x.Labels, label, "second"), x.At)
+		}
+		factor := 1.
+		if jobs {
+			factor = 2
+		}
+		s.add(ruleGPUs, with(l, "state", "busy"), constant(0.75*factor))
+		s.add(ruleGPUs, with(l, "state", "unallocated"), constant(0.25*factor))
+		s.add(ruleCount, l, constant(1))
+		d := s.must(t, nil)
+		near(t, "hours", d.Fleet.Hours, 240)
+		near(t, "busy", d.Fleet.States.Busy, 180)
+		near(t, "sum", d.Fleet.States.Sum(), 240)
+		near(t, "allocated", d.Workloads[0].Allocated, 240)
+		near(t, "busy of the workload", d.Workloads[0].Busy, 180)
+		if d.Partial || len(d.Notes) == 0 || !strings.Contains(d.Notes[0].Text, "up to 2 times") {
+			t.Errorf("%v %+v", d.PartialReasons, d.Notes)
+		}
+	}
+}
+
+// An account that does not add up is reported before anything else.
+func TestAccountDoesNotAddUp(t *testing.T) {
+	var s scene
+	s.Extra = `,"warnings":["x"]`
+	s.node("n1", h100, 8, states{"busy": 16}, nil)
+	d := s.must(t, nil)
+	if !d.Partial || !strings.Contains(d.PartialReasons[0], "the account is wrong: the states differ") || !strings.Contains(d.PartialReasons[0], "-100.00 %") {
+		t.Errorf("%v", d.PartialReasons)
+	}
 }
 
 func TestNoData(t *testing.T) {
@@ -180,7 +231,7 @@ func historyOfDCGM(t *testing.T, host, util, used, free, power string, percent, 
 	for _, w := range d.Workloads {
 		switch w.Name {
 		case "notebook":
-			if w.Advice != adviseRelease {
+			if w.Advice != document.AdviseRelease {
 				t.Errorf("notebook: %q %q %s", w.Advice, w.NoAdvice, w.NoAdviceReason)
 			}
 		case "x", "y", "mig", "odd":

@@ -8,3 +8,31 @@
 //
 // The result is a Document: package render shows it. Equal history, options and now give an equal document.
 package report
+
+import "github.com/gpu-exporter/gpu-exporter/report/document"
+
+// What a document consists of.
+type (
+	Document   = document.Document
+	Note       = document.Note
+	Source     = document.Source
+	States     = document.States
+	State      = document.State
+	Account    = document.Account
+	Checks     = document.Checks
+	Workload   = document.Workload
+	Advice     = document.Advice
+	Replay     = document.Replay
+	Validation = document.Validation
+	Packing    = document.Packing
+)
+
+// The states of GPU-time.
+const (
+	Busy        = document.Busy
+	Gap         = document.Gap
+	Idle        = document.Idle
+	Unallocated = document.Unallocated
+	Unavailable = document.Unavailable
+	Unknown     = document.Unknown
+)

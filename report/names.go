@@ -36,6 +36,11 @@ const (
 	rawUnattributed = "gpu_unattributed_busy_seconds_total"
 	rawVersion      = "gpu_exporter_build_info"
 	rawMinute       = "gpu_utilization_ratio"
+	rawPeak         = "gpu_utilization_peak_ratio"
+	rawSM           = "gpu_sm_active_seconds_total"
+	rawProfiled     = "gpu_profiled_seconds_total"
+	rawGPUBusy      = "gpu_busy_seconds_total"
+	rawGPUObserved  = "gpu_observed_seconds_total"
 
 	rawAllocated = "gpu_container_allocated_seconds_total"
 	rawBusy      = "gpu_container_busy_seconds_total"
@@ -45,6 +50,7 @@ const (
 	rawMemory    = "gpu_container_memory_used_bytes"
 	rawShare     = "gpu_container_allocation_ratio"
 	rawLastBusy  = "gpu_container_last_busy_timestamp_seconds"
+	rawSince     = "gpu_container_allocated_since_timestamp_seconds"
 	rawPods      = "gpu_pod_info"
 
 	kubeOwners = "namespace_workload_pod:kube_pod_owner:relabel"

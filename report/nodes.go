@@ -1,6 +1,7 @@
 package report
 
 import (
+	"math"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
@@ -8,17 +9,19 @@ import (
 
 // nodeGPUs is the account of the GPUs of one model on one node while it is read. Sums are in GPU-steps.
 type nodeGPUs struct {
-	key       nodeKey
-	states    States
-	reported  track // GPUs in the ledger
-	count     track // GPUs by the node's own count
-	allocated track
-	joules    float64
-	energy    bool
+	key         nodeKey
+	states      States
+	reported    track // GPUs in the ledger
+	count       track // GPUs by the node's own count
+	allocated   track
+	unavailable track
+	joules      float64
+	energy      bool
 	// before is true if the node existed before the period.
 	before bool
 
 	expected        float64
+	from, to        int // the steps in which it belonged to the fleet
 	removed, joined bool
 	reclaimable     float64 // GPU-hours, from allocations
 	beyond          float64
@@ -62,6 +65,9 @@ func (f *fleet) add(n *nodeGPUs, s State, k int, gpus float64) {
 	if s != Unallocated && s != Unavailable {
 		n.allocated.add(k, gpus)
 	}
+	if s == Unavailable && gpus > 0 {
+		n.unavailable.add(k, gpus)
+	}
 	f.covered[k] = true
 }
 
@@ -104,6 +110,7 @@ func (f *fleet) settle(removedAfter time.Duration) {
 		if n.removed = f.p.Steps()-to > int(removedAfter/f.p.Step); !n.removed {
 			to = f.p.Steps()
 		}
+		n.from, n.to = from, to
 		last, known := 0.0, false
 		for k := from; k < f.p.Steps() && !known; k++ {
 			last, known = n.count.at(k)
@@ -125,6 +132,14 @@ func (f *fleet) settle(removedAfter time.Duration) {
 	}
 }
 
+// gpus is the number of GPUs of a node.
+func (n *nodeGPUs) gpus() int {
+	if n.count.len() == 0 {
+		return int(math.Ceil(n.reported.values(n.reported.from, n.reported.end()).top() - 0.1))
+	}
+	return int(n.count.values(n.count.from, n.count.end()).top() + 0.5)
+}
+
 // adopt gives GPUs without a model to the model of their node, if there is only one.
 func (f *fleet) adopt() {
 	models := map[nodeKey][]*nodeGPUs{}
@@ -140,10 +155,11 @@ func (f *fleet) adopt() {
 			continue
 		}
 		n := of[0]
-		n.states.plus(orphan.states, 1)
+		n.states.Plus(orphan.states, 1)
 		n.reported.plus(&orphan.reported)
 		n.count.plus(&orphan.count)
 		n.allocated.plus(&orphan.allocated)
+		n.unavailable.plus(&orphan.unavailable)
 		n.joules += orphan.joules
 		n.energy = n.energy || orphan.energy
 		n.before = n.before || orphan.before
@@ -158,7 +174,7 @@ func (f *fleet) account(nodes []*nodeGPUs, list *prices.List) Account {
 	var joules float64
 	energy := false
 	for _, n := range nodes {
-		a.States.plus(n.states, h)
+		a.States.Plus(n.states, h)
 		a.Hours += n.expected * h
 		a.Reclaimable += n.reclaimable
 		a.Beyond += n.beyond
@@ -169,7 +185,7 @@ func (f *fleet) account(nodes []*nodeGPUs, list *prices.List) Account {
 			if a.StateCost == nil {
 				a.StateCost = &States{}
 			}
-			a.StateCost.plus(n.states, h*per)
+			a.StateCost.Plus(n.states, h*per)
 		}
 	}
 	a.GPUs = over(a.Hours, f.p.Hours())

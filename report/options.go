@@ -29,7 +29,9 @@ type Options struct {
 	RemovedAfter time.Duration
 	// Parallel is the number of namespaces that are read at a time.
 	Parallel int
-	Advice   Guards
+	// Zone is the time zone of hours of the day, weekends and months; nil is UTC.
+	Zone   *time.Location
+	Advice Guards
 	// Progress is called with what is being read, of how many parts how many are done; nil is fine.
 	Progress func(stage string, done, total int)
 	Log      *slog.Logger
@@ -44,10 +46,8 @@ type Guards struct {
 	Coverage float64
 	// Saving is the minimum number of GPUs, as a mean over the period, that is worth a line.
 	Saving float64
-	// Overload is the fraction of time in which the demand may exceed the recommended size.
-	Overload float64
-	// Train is the first part of the period, from which advice is made for validation on the rest.
-	Train float64
+	// Budget is the fraction of time in which the demand may exceed what is recommended.
+	Budget float64
 }
 
 // Defaults are the defaults of the flags.
@@ -55,7 +55,7 @@ func Defaults() Options {
 	const day = 24 * time.Hour
 	return Options{Step: 5 * time.Minute, ClusterLabel: "cluster", RemovedAfter: day, Parallel: 2,
 		Log:    slog.New(slog.DiscardHandler),
-		Advice: Guards{Observed: 7 * day, Idle: day, Coverage: 0.95, Saving: 0.02, Overload: 0.01, Train: 0.7}}
+		Advice: Guards{Observed: 7 * day, Idle: day, Coverage: 0.95, Saving: 0.02, Budget: 0.001}}
 }
 
 // Validate returns an error about options that contradict each other.
@@ -71,8 +71,18 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("the period has %d steps of %s, the maximum is 200000: use a later --from", steps, o.Step)
 	case o.ClusterLabel == "" || strings.ContainsAny(o.ClusterLabel, " ,(){}\""):
 		return fmt.Errorf("--cluster-label must be the name of a label, got %q", o.ClusterLabel)
+	case !(o.Advice.Budget > 0 && o.Advice.Budget <= 0.5):
+		return fmt.Errorf("--advice.budget must be above 0 and at most 0.5, got %g", o.Advice.Budget)
 	case strings.ContainsAny(o.Match, "{}"):
 		return errors.New(`--match takes matchers without braces, such as cluster="prod"`)
 	}
 	return nil
+}
+
+// zone is the time zone of the report.
+func (o *Options) zone() *time.Location {
+	if o.Zone == nil {
+		return time.UTC
+	}
+	return o.Zone
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/kube"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 )
@@ -39,7 +40,7 @@ type reader struct {
 func (r *reader) note(code, format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.notes = append(r.notes, Note{code, fmt.Sprintf(format, args...)})
+	r.notes = append(r.notes, Note{Code: code, Text: fmt.Sprintf(format, args...)})
 }
 
 // missing marks the report as partial.
@@ -59,7 +60,7 @@ func (r *reader) source(data, from, series string, hours float64) {
 		s.Hours = max(s.Hours, hours)
 		return
 	}
-	r.sources[k] = &Source{data, from, series, hours}
+	r.sources[k] = &Source{Data: data, From: from, Series: series, Hours: hours}
 }
 
 // steps queries one value for each step of a part of the period.
@@ -88,7 +89,15 @@ const day = 24 * time.Hour
 func (r *reader) coarse(ctx context.Context, every time.Duration, op, overTime, selector string, labels []string,
 	each func(l prom.Labels, s span, v float64)) error {
 	every = min(every, r.p.To.Sub(r.p.From))
-	query := fmt.Sprintf("%s_over_time(%s[%ds])", overTime, selector, int(every.Seconds()))
+	window := fmt.Sprintf("[%ds]", int(every.Seconds()))
+	query := overTime + "_over_time(" + selector + window + ")"
+	if overTime == "sm" {
+		rate := func(metric string) string { return "rate(" + r.q.Select(metric) + window + ")" }
+		query = fmt.Sprintf("(%s / %s) / (%s / %s > 0)", rate(rawSM), rate(rawProfiled), rate(rawGPUBusy), rate(rawGPUObserved))
+	}
+	if op == "sum" {
+		query = r.q.Once(query)
+	}
 	if op != "" {
 		query = r.q.By(op, query, labels...)
 	}
@@ -153,6 +162,32 @@ func (r *reader) discoverExporter(ctx context.Context) error {
 		"retention, and that no tenant header or --match is missing", where)
 }
 
+// duplicates finds GPUs that are scraped more than once. Rules that sum up such series count them twice, so that the
+// series are read instead, each once.
+func (r *reader) duplicates(ctx context.Context) error {
+	if !r.has[rawUp] {
+		return nil
+	}
+	most := 1.0
+	query := "max(" + r.q.By("count", r.q.Select(rawUp), perGPU...) + ")"
+	q := prom.Range{Query: query, From: r.p.From.Add(time.Hour), To: r.p.To, Step: time.Hour}
+	err := r.api.Range(ctx, q, func(series *prom.Series) error {
+		most = max(most, slices.Max(series.Value))
+		return nil
+	})
+	if err != nil || most < 2 {
+		return err
+	}
+	r.note("duplicates", "The series of the same GPUs are in this server up to %.0f times (replicas of Prometheus, or two "+
+		"scrape jobs): each was counted once, from the series instead of the recording rules.", most)
+	for name := range r.has {
+		if strings.Contains(name, ":gpu_") && name != ruleOwners && r.has[rawGPUs] {
+			delete(r.has, name)
+		}
+	}
+	return nil
+}
+
 // noData makes the error of a period without data. The last verb of the format is the period.
 func (r *reader) noData(format string, args ...any) error {
 	period := r.p.From.Format(time.RFC3339) + " to " + r.p.To.Format(time.RFC3339)
@@ -166,7 +201,7 @@ func (e *NoData) Error() string { return e.text }
 
 // nodes reads the account of all nodes: from the rules, and where those have nothing from the raw series.
 func (r *reader) nodes(ctx context.Context) (*fleet, error) {
-	f, states := newFleet(r.p), statesByLabel()
+	f, states := newFleet(r.p), document.StatesByLabel()
 	take := func(metric string, l prom.Labels, k int, v float64) {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return
@@ -190,7 +225,7 @@ func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 		}
 	}
 	if r.has[ruleGPUs] {
-		query := r.q.AnyOf([]string{ruleGPUs, ruleCount, rulePower})
+		query := r.q.Once(r.q.AnyOf([]string{ruleGPUs, ruleCount, rulePower}))
 		err := r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) { take(l.Name(), l, k, v) })
 		if err != nil {
 			return nil, err
@@ -232,9 +267,9 @@ func (r *reader) rawNodes(ctx context.Context, g span, take func(string, prom.La
 	up := q.By("group", q.Select(rawUp), perGPU...)
 	power := q.Rate(rawEnergy) + " or on (" + q.Cluster + ", node, uuid) " + q.Select(rawPower)
 	for _, x := range []struct{ as, query string }{
-		{ruleGPUs, q.By("sum", withModel(q, q.Rate(rawGPUs)), "node", "model", "state")},
+		{ruleGPUs, q.By("sum", q.Once(withModel(q, q.Rate(rawGPUs))), "node", "model", "state")},
 		{ruleCount, q.By("count", withModel(q, up), "node", "model")},
-		{rulePower, q.By("sum", withModel(q, power), "node", "model")},
+		{rulePower, q.By("sum", q.Once(withModel(q, power)), "node", "model")},
 	} {
 		if err := r.steps(ctx, x.query, g, func(l prom.Labels, k int, v float64) { take(x.as, l, k, v) }); err != nil {
 			return err
@@ -275,7 +310,7 @@ func (r *reader) unattributed(ctx context.Context, f *fleet) error {
 		first[nodeKey{n.key.cluster, n.key.node, ""}] = n
 	}
 	r.source("unattributed busy time", "series", rawUnattributed, r.p.Hours())
-	query := r.q.By("sum", r.q.Rate(rawUnattributed), "node")
+	query := r.q.By("sum", r.q.Once(r.q.Rate(rawUnattributed)), "node")
 	return r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) {
 		if n := first[r.place(l)]; n != nil {
 			n.unattributed += v * r.p.StepHours()
@@ -325,17 +360,35 @@ type gpuFacts struct {
 	model   map[gpuKey]string
 	memory  map[gpuKey]float64
 	byModel map[string]float64 // memory
-	minute  map[gpuKey]*track  // highest one-minute mean in each hour
+	daily   map[gpuKey]*[dayQuantities]track
 }
 
+// dayQuantity is something that is read of a GPU for each day of the period: what is exceeded for the budget's fraction
+// of the day.
+type dayQuantity int
+
+const (
+	dayMinute dayQuantity = iota // one-minute mean of its activity
+	dayPeak                      // highest sample of the driver within a minute
+	daySM                        // active SMs while it is busy, as a fraction of all
+	dayQuantities
+)
+
 func newGPUFacts() *gpuFacts {
-	return &gpuFacts{map[gpuKey]string{}, map[gpuKey]float64{}, map[string]float64{}, map[gpuKey]*track{}}
+	return &gpuFacts{map[gpuKey]string{}, map[gpuKey]float64{}, map[string]float64{},
+		map[gpuKey]*[dayQuantities]track{}}
 }
 
 // gpus reads model and memory of every GPU.
 func (r *reader) gpus(ctx context.Context) (*gpuFacts, error) {
 	facts := newGPUFacts()
-	perHour := r.p.perHour()
+	daily := func(q dayQuantity) func(gpuKey, prom.Labels, span, float64) {
+		return func(k gpuKey, _ prom.Labels, s span, v float64) {
+			if v >= 0 { // no NaN of a division
+				entry(facts.daily, k)[q].max((s.to-1)/(24*r.p.perHour()), min(1, v))
+			}
+		}
+	}
 	for _, x := range []struct {
 		metric       string
 		every        time.Duration
@@ -353,14 +406,18 @@ func (r *reader) gpus(ctx context.Context) (*gpuFacts, error) {
 			v float64) {
 			facts.memory[k] = v
 		}},
-		{rawMinute, time.Hour, "max", "max", perGPU, func(k gpuKey, _ prom.Labels, s span, v float64) {
-			entry(facts.minute, k).max((s.to-1)/perHour, min(1, v))
-		}},
+		{rawMinute, day, "max", "quantile", perGPU, daily(dayMinute)},
+		{rawPeak, day, "max", "quantile", perGPU, daily(dayPeak)},
+		{rawSM, day, "max", "sm", perGPU, daily(daySM)},
 	} {
 		if !r.has[x.metric] {
 			continue
 		}
-		err := r.coarse(ctx, x.every, x.op, x.overTime, r.q.Select(x.metric), x.labels,
+		selector := r.q.Select(x.metric)
+		if x.overTime == "quantile" {
+			selector = fmt.Sprintf("%g, %s", 1-r.opt.Advice.Budget, selector)
+		}
+		err := r.coarse(ctx, x.every, x.op, x.overTime, selector, x.labels,
 			func(l prom.Labels, s span, v float64) { x.each(r.gpuKey(l), l, s, v) })
 		if err != nil {
 			return nil, err
@@ -416,7 +473,7 @@ func (r *reader) namespace(ctx context.Context, name string, withoutRules []span
 func (r *reader) ruleLoads(ctx context.Context, s *space) error {
 	table := map[string]quantity{ruleAllocated: qAllocated, ruleBusy: qBusy, ruleObserved: qObserved, ruleWatts: qWatts,
 		ruleMemory: qMemory, ruleBusiest: qBusiest, ruleLastBusy: qLastBusy, rulePods: qPods, ruleUnused: qGap}
-	query := r.q.AnyOf(sortedKeys(table), inNamespace(s.name))
+	query := r.q.Once(r.q.AnyOf(sortedKeys(table), inNamespace(s.name)))
 	return r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) {
 		q := table[l.Name()]
 		if q == qGap && l.Get("state") == "idle" {
@@ -441,7 +498,7 @@ func (r *reader) rawLoads(ctx context.Context, s *space, g span, facts *gpuFacts
 		{qMemory, "max", r.q.Select(rawMemory, in)},
 		{qLastBusy, "max", r.q.Select(rawLastBusy, in)},
 	} {
-		err := r.steps(ctx, r.q.By(x.op, x.expr, perAllocation...), g, func(l prom.Labels, k int, v float64) {
+		err := r.steps(ctx, r.q.By(x.op, r.q.Once(x.expr), perAllocation...), g, func(l prom.Labels, k int, v float64) {
 			at := r.gpuKey(l)
 			s.load(at.cluster, s.ownerOf(podKey{at.cluster, s.name, l.Get("pod")}), facts.model[at]).add(x.q, k, v)
 		})
@@ -491,7 +548,7 @@ func (r *reader) allocations(ctx context.Context, s *space) error {
 		{r.q.Rate(rawBusy, in), func(a *allocation) *track { return &a.busy }},
 		{r.q.Rate(rawUnused, in, `state="idle"`), func(a *allocation) *track { return &a.idle }},
 	} {
-		err := r.steps(ctx, r.q.By("sum", x.rate, perAllocation...), r.all(),
+		err := r.steps(ctx, r.q.By("sum", r.q.Once(x.rate), perAllocation...), r.all(),
 			func(l prom.Labels, k int, v float64) { x.track(of(l)).add(k, v) })
 		if err != nil {
 			return err
@@ -513,6 +570,16 @@ func (r *reader) allocations(ctx context.Context, s *space) error {
 		})
 	if err != nil {
 		return err
+	}
+	for metric, into := range map[string]func(*allocation) *float64{
+		rawSince:    func(a *allocation) *float64 { return &a.since },
+		rawLastBusy: func(a *allocation) *float64 { return &a.lastBusy },
+	} {
+		err := r.coarse(ctx, day, "max", "max", r.q.Select(metric, in), perAllocation,
+			func(l prom.Labels, _ span, v float64) { p := into(of(l)); *p = max(*p, v) })
+		if err != nil {
+			return err
+		}
 	}
 	return r.coarse(ctx, time.Hour, "sum", "max", r.q.Select(rawMemory, in), perAllocation,
 		func(l prom.Labels, g span, v float64) { spread(&of(l).memory, g, v) })

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 	"github.com/gpu-exporter/gpu-exporter/report/reporttest"
 )
@@ -66,13 +67,15 @@ func (s *scene) node(name, model string, gpus float64, in states, exists func(in
 // job is a workload: a Deployment in the namespace team with an H100 for each of its pods, for all of the period.
 type job struct {
 	name, model, resource string
+	node                  string
 	from, to              time.Time
 	busy                  func(int64) float64 // of one GPU
 	memory                float64
-	share                 float64  // of a GPU, for each pod
-	others                float64  // part of the gap in which others of the same GPU are busy
-	pods                  []string // without any, only the rules have it
-	gpus                  []string // of the pods; by default one each
+	grows                 func(int64) float64 // memory over time
+	share                 float64             // of a GPU, for each pod
+	others                float64             // part of the gap in which others of the same GPU are busy
+	pods                  []string            // without any, only the rules have it
+	gpus                  []string            // of the pods; by default one each
 }
 
 func (j *job) defaults() {
@@ -90,6 +93,9 @@ func (j *job) defaults() {
 	}
 	if j.to.IsZero() {
 		j.to = tenDays
+	}
+	if j.node == "" {
+		j.node = "n1"
 	}
 	if j.share == 0 {
 		j.share = 1
@@ -135,7 +141,15 @@ func (s *scene) rules(j job, n float64) {
 	s.add(ruleBusiest, l, busy)
 	s.add(ruleUnused, with(l, "state", "idle"), times(n, idle))
 	s.add(ruleUnused, with(l, "state", "gap"), times(n, gap))
-	s.add(ruleMemory, l, is(j.memory))
+	s.add(ruleMemory, l, j.used())
+}
+
+// used is its memory over time.
+func (j *job) used() reporttest.At {
+	if j.grows == nil {
+		return during(j.from, j.to, constant(j.memory))
+	}
+	return during(j.from, j.to, func(t int64) (float64, bool) { return j.grows(t), true })
 }
 
 // pod adds the series of the pods of a workload.
@@ -144,13 +158,13 @@ func (s *scene) allocate(j job) {
 	busy, idle, _ := j.states()
 	is := func(v float64) reporttest.At { return during(j.from, j.to, constant(v)) }
 	for i, pod := range j.pods {
-		gpu := map[string]string{"node": "n1", "uuid": j.gpus[i]}
+		gpu := map[string]string{"node": j.node, "uuid": j.gpus[i]}
 		l := with(gpu, "namespace", "team", "pod", pod)
 		s.add(rawAllocated, l, is(j.share))
 		s.add(rawBusy, l, busy)
 		s.add(rawUnused, with(l, "state", "idle"), idle)
 		s.add(rawShare, with(l, "resource", j.resource), is(j.share))
-		s.add(rawMemory, l, is(j.memory))
+		s.add(rawMemory, l, j.used())
 		s.add(ruleOwners, map[string]string{"namespace": "team", "pod": pod, "workload_type": "Deployment",
 			"workload": j.name}, constant(1))
 		s.add(rawInfo, with(gpu, "model", j.model), constant(1))
@@ -188,7 +202,7 @@ func (s *scene) must(t *testing.T, change func(*Options)) *Document {
 		t.Fatal(err)
 	}
 	for _, a := range d.Advice {
-		if AdviceCodes()[a.Code] == "" || ReasonCodes()[a.Reason] == "" || a.Title == "" || a.Evidence == "" || a.Risk == "" ||
+		if document.AdviceCodes()[a.Code] == "" || document.ReasonCodes()[a.Reason] == "" || a.Title == "" || a.Evidence == "" || a.Risk == "" ||
 			a.Change == "" || a.ChangeIn == "" || a.Confidence == "" {
 			t.Errorf("incomplete: %+v", a)
 		}

@@ -2,226 +2,159 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
-	"github.com/gpu-exporter/gpu-exporter/report/mig"
+	"github.com/gpu-exporter/gpu-exporter/report/change"
+	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/sizing"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
-const (
-	// headroom is added above the activity that is exceeded in a hundredth of the time, peakHeadroom above the highest
-	// one-minute mean, and memoryHeadroom above the highest memory.
-	headroom       = 1.25
-	peakHeadroom   = 1.1
-	memoryHeadroom = 1.1
-	// wellUsed is the mean activity above which sharing is not recommended.
-	wellUsed = 0.5
-	// maxReplicas is the maximum number of time-sliced replicas of a GPU that is recommended.
-	maxReplicas = 4
-)
-
-// demand is what a workload needed of one GPU in a part of the period.
-type demand struct {
-	p99, peak, minute, memory float64
-	need                      float64 // compute with headroom, as a fraction of the allocation
-	bytes                     float64 // memory with headroom
-	steps                     int
-}
+// wellUsed is the mean activity above which sharing is not recommended.
+const wellUsed = 0.5
 
 // demandOf adds up a part of the period.
-func (a *analysis) demandOf(l *load, part span) demand {
+func (a *analysis) demandOf(l *load, r *Workload, part span) sizing.Demand {
 	s, m := l.track(qBusiest).values(part.from, part.to), l.track(qMemory).values(part.from, part.to)
-	d := demand{steps: len(s), p99: s.quantile(0.99), peak: s.top(), memory: m.top()}
+	d := sizing.Demand{Steps: len(s), High: s.quantile(1 - a.opt.Advice.Budget), Memory: m.top(), Bursts: r.Sharing == "mig",
+		Preallocated: r.Preallocated}
+	sm, perDay := 1.0, a.p.perHour()*24
 	for _, x := range l.allocations {
-		t := a.facts.minute[x.key.gpu()]
-		if !x.sole() || t == nil {
+		day := a.facts.daily[x.key.gpu()]
+		if !x.sole() || day == nil {
 			continue
 		}
-		// The first and the last hour may show what another workload did on the GPU.
-		from, to := max(part.from, x.busy.from)/a.p.perHour()+1, min(part.to, x.busy.end())/a.p.perHour()
-		for _, v := range t.within(from, to) {
-			d.minute = max(d.minute, v)
+		// The first and the last day may show what another workload did on the GPU.
+		from, to := (max(part.from, x.busy.from)+perDay-1)/perDay, min(part.to, x.busy.end())/perDay
+		highest := func(q dayQuantity) (v float64, ok bool) {
+			for _, x := range day[q].within(from, to) {
+				v, ok = max(v, x), true
+			}
+			return v, ok
+		}
+		minute, _ := highest(dayMinute)
+		d.Minute = max(d.Minute, minute)
+		if v, ok := highest(daySM); ok {
+			sm = min(1, v)
+		}
+		if peak, ok := highest(dayPeak); ok {
+			d.Burst, d.Bursts = max(d.Burst, peak*sm), true
 		}
 	}
-	d.need = max(headroom*d.p99, peakHeadroom*max(d.peak, d.minute))
-	d.bytes = memoryHeadroom * d.memory
+	if r.MemoryNeed != nil && r.MemoryKind == memoryCache {
+		d.Memory = min(d.Memory, *r.MemoryNeed)
+	}
 	return d
 }
 
-// sizing is a smaller size that is sufficient.
-type sizing struct {
-	profile  mig.Profile
-	replicas int     // of a time-sliced GPU; 0 with a profile
-	limit    float64 // activity that the size carries, as a fraction of the allocation
-	memory   float64 // bytes that it has; 0 if memory indicates no need
-	part     float64 // of the allocation
-	smaller  string  // why not the next smaller size
-}
-
-func (s *sizing) name() string {
-	if s.replicas > 0 {
-		return fmt.Sprintf("1/%d of a GPU", s.replicas)
-	}
-	return s.profile.Name
-}
-
-// fit chooses the smallest size that covers a demand. several is true if pods have more than one GPU each.
-func (a *analysis) fit(r *Workload, d demand, several bool) (*sizing, noAdvice) {
-	gpu, offered := a.migGPU(r.Model)
-	switch isMIG := r.Sharing == "mig"; {
-	case r.Sharing == "shared":
-		return nil, noAdvice{"already_shared", "a share of a GPU is already allocated to it"}
-	case isMIG && r.Preallocated:
-		return nil, noAdvice{"memory_too_high",
-			"its memory was allocated at the start and does not indicate whether a smaller MIG device is enough"}
-	case isMIG && !offered:
-		return nil, noAdvice{"activity_unknown", "the table of MIG profiles has no such model"}
-	case isMIG || offered && !several && !r.Preallocated:
-		if s, reason := a.fitProfile(r, gpu, d); s != nil || isMIG {
-			return s, reason
-		}
-	}
-	return a.fitReplicas(r, d)
-}
-
-// fitReplicas chooses the number of time-sliced replicas.
-func (a *analysis) fitReplicas(r *Workload, d demand) (*sizing, noAdvice) {
-	total := a.facts.byModel[r.Model]
-	for k := maxReplicas; k >= 2; k-- {
-		s := &sizing{replicas: k, limit: 1 / float64(k), part: 1 / float64(k)}
-		if !r.Preallocated {
-			s.memory = total * s.part
-		}
-		if d.need > s.part || s.memory > 0 && d.bytes > 0.95*s.memory {
-			continue
-		}
-		switch {
-		case k == maxReplicas:
-			s.smaller = fmt.Sprintf("Not more than %d on one GPU before a trial.", maxReplicas)
-		case r.Preallocated || d.need > 1/float64(k+1):
-			s.smaller = fmt.Sprintf("Not 1/%d: the peaks need %s with headroom.", k+1, units.Ratio(d.need))
-		default:
-			s.smaller = fmt.Sprintf("Not 1/%d: the memory peak of %s does not fit.", k+1, units.GiB(d.memory))
-		}
-		return s, noAdvice{}
-	}
-	if d.need > 0.5 || r.Preallocated {
-		return nil, peaksTooHigh(d)
-	}
-	return nil, noAdvice{"memory_too_high", fmt.Sprintf("its memory peak of %s needs the GPU", units.GiB(d.memory))}
-}
-
-func peaksTooHigh(d demand) noAdvice {
-	return noAdvice{"peaks_too_high",
-		fmt.Sprintf("its peaks need %s of its allocation, with headroom", units.Ratio(min(1, d.need)))}
-}
-
-// fitProfile chooses a MIG profile of which a GPU has at least two.
-func (a *analysis) fitProfile(r *Workload, gpu *mig.GPU, d demand) (*sizing, noAdvice) {
-	has := 1.0 // of the GPU
-	current := gpu.Profiles[len(gpu.Profiles)-1]
-	if r.Sharing == "mig" {
-		p, ok := gpu.Profile(r.Profile)
-		if !ok {
-			return nil, noAdvice{"activity_unknown", "the profile of its MIG devices is not in the table"}
-		}
-		current, has = p, gpu.ComputeRatio(p)
-	}
-	need, smaller := d.need*has, ""
-	for i, p := range gpu.Profiles {
-		if p.PerGPU < 2 || p.Compute >= current.Compute && p.Memory >= current.Memory {
-			continue
-		}
-		compute := gpu.ComputeRatio(p)
-		switch {
-		case compute < need:
-			smaller = fmt.Sprintf("Not %s: it has %s of the GPU's compute, and the peaks need %s with headroom.",
-				p.Name, units.Ratio(compute), units.Ratio(need))
-			continue
-		case p.Bytes < d.bytes:
-			smaller = fmt.Sprintf("Not %s: it has %s, and the memory peak is %s.",
-				p.Name, units.GiB(p.Bytes), units.GiB(d.memory))
-			continue
-		case smaller == "":
-			smaller = p.Name + " is the smallest profile."
-		}
-		if i+1 < len(gpu.Profiles) {
-			smaller += " The next larger is " + gpu.Profiles[i+1].Name + "."
-		}
-		part := float64(current.PerGPU) / float64(p.PerGPU)
-		return &sizing{profile: p, limit: compute / has, memory: p.Bytes, part: part, smaller: smaller}, noAdvice{}
-	}
-	if d.need > 0.5 {
-		return nil, peaksTooHigh(d)
-	}
-	return nil, noAdvice{"memory_too_high", fmt.Sprintf("no smaller profile fits its memory peak of %s",
-		units.GiB(d.memory))}
-}
-
-// size finds workloads for which less is enough.
-func (a *analysis) size(l *load, r *Workload, steps int) (*Advice, noAdvice) {
+// judged returns the reason why the size of a workload is not judged, if there is one.
+func (a *analysis) judged(l *load, r *Workload, steps int) (reason sizing.Reason, ok bool) {
 	g, observed := a.opt.Advice, a.p.duration(steps)
-	several := a.several(l)
 	switch {
 	case !a.lasts(l.track(qAllocated).end(), a.p.Steps()):
-		return nil, noAdvice{"no_longer_allocated", "nothing is allocated to it any more"}
+		return sizing.Reason{Code: "no_longer_allocated", Text: "nothing is allocated to it any more"}, false
 	case observed < g.Observed*19/20:
-		return nil, noAdvice{"observed_too_short",
-			fmt.Sprintf("it was observed for %s; the minimum to judge a size is %s",
-				units.Duration(observed), units.Duration(g.Observed))}
+		return sizing.Reason{Code: "observed_too_short", Text: fmt.Sprintf("it was observed for %s; the minimum to judge a size is %s",
+			units.Duration(observed), units.Duration(g.Observed))}, false
 	case r.Coverage < g.Coverage:
-		return nil, noAdvice{"coverage_too_low",
-			fmt.Sprintf("its activity is known for %s of its time; the minimum is %s",
-				units.Ratio(r.Coverage), units.Ratio(g.Coverage))}
+		return sizing.Reason{Code: "coverage_too_low", Text: fmt.Sprintf("its activity is known for %s of its time; the minimum is %s",
+			units.Ratio(r.Coverage), units.Ratio(g.Coverage))}, false
 	case r.BusyMean == nil || r.BusyPeak == nil:
-		return nil, noAdvice{"activity_unknown", "its activity is unknown"}
-	case *r.BusyMean >= wellUsed:
-		return nil, noAdvice{"well_used", fmt.Sprintf("it is busy %s of the time", units.Ratio(*r.BusyMean))}
-	case several && r.Sharing == "mig":
-		return nil, noAdvice{"several_mig_devices", "several MIG devices are allocated to each of its pods"}
+		return sizing.Reason{Code: "activity_unknown", Text: "its activity is unknown"}, false
 	}
-	d := a.demandOf(l, span{0, a.p.Steps()})
-	s, reason := a.fit(r, d, several)
+	return sizing.Reason{}, true
+}
+
+// size finds workloads for which a part of each GPU is enough.
+func (a *analysis) size(l *load, r *Workload, steps int) (*Advice, sizing.Reason) {
+	now := sizing.Current{Sharing: r.Sharing, Profile: r.Profile, Total: a.facts.byModel[r.Model], Several: a.several(l)}
+	now.GPU, _ = a.migGPU(r.Model)
+	switch reason, ok := a.judged(l, r, steps); {
+	case !ok:
+		return nil, reason
+	case *r.BusyMean >= wellUsed:
+		return nil, sizing.Reason{Code: "well_used", Text: fmt.Sprintf("it is busy %s of the time", units.Ratio(*r.BusyMean))}
+	case now.Several && r.Sharing == "mig":
+		return nil, sizing.Reason{Code: "several_mig_devices", Text: "several MIG devices are allocated to each of its pods"}
+	}
+	d := a.demandOf(l, r, span{0, a.p.Steps()})
+	s, reason := now.Fit(d)
 	if s == nil {
 		return nil, reason
 	}
-	ad := a.adviceFor(r, adviseShare, "low_activity", r.Allocated*(1-s.part))
-	ad.Alternatives = s.smaller
+	if r.Rhythm == "" {
+		return nil, unknownRhythm(a.p)
+	}
+	ad := a.adviceFor(r, document.AdviseShare, "low_activity", r.Allocated*(1-s.Part))
+	ad.Alternatives = s.Smaller
 	mean := "5-minute"
-	if d.minute > 0 {
+	if d.Minute > 0 {
 		mean = "one-minute"
 	}
-	usage := fmt.Sprintf("busy %s of the time, above %s in a hundredth of it, maximum %s (%s mean)",
-		units.Ratio(*r.BusyMean), units.Ratio(d.p99), units.Ratio(max(d.peak, d.minute)), mean)
-	memory := ""
-	if d.memory > 0 {
-		memory = fmt.Sprintf("; its memory peak is %s", units.GiB(d.memory))
-	}
+	usage := fmt.Sprintf("busy %s of the time, above %s in %s of it (%s means), %s at the most", units.Ratio(*r.BusyMean),
+		units.Ratio(d.Top()), units.Share(a.opt.Advice.Budget, 1), mean, units.Ratio(*r.BusyPeak))
+	memory, assumed := "", false
 	switch {
 	case r.Preallocated:
-		ad.Reason = "preallocated_memory"
+		ad.Reason, assumed = "preallocated_memory", true
 		memory = fmt.Sprintf("; its %s were allocated at the start and never changed, which does not indicate need",
 			units.GiB(*r.MemoryMedian))
-		ad.Title = fmt.Sprintf("Try %s at %s, with limited memory", r.Name, s.name())
+	case r.MemoryKind == memoryCache:
+		ad.Reason, assumed = "cached_memory", true
+		memory = fmt.Sprintf("; assumed to need the %s with which it started: the growth to %s never fell, as that of a "+
+			"cache", units.GiB(d.Memory), units.GiB(*r.MemoryPeak))
+	case d.Memory > 0:
+		memory = fmt.Sprintf("; its memory peak is %s", units.GiB(d.Memory))
+	}
+	switch {
+	case assumed:
+		ad.Title = fmt.Sprintf("Try %s at %s, with limited memory", r.Name, s.Name())
 		ad.Risk = "medium: a trial, because the memory that it needs cannot be measured; watch latency and " +
 			"allocation errors"
-		ad.Confidence = "low"
-	case s.replicas > 0:
-		ad.Title = fmt.Sprintf("Share the GPU of %s: %s is enough", r.Name, s.name())
+	case s.Replicas > 0:
+		ad.Title = fmt.Sprintf("Share the GPU of %s: %s is enough", r.Name, s.Name())
 		ad.Risk = "medium: time-slicing isolates neither memory nor faults; simultaneous bursts of two containers " +
 			"slow down"
 	default:
-		ad.Code = adviseShrink
-		ad.Title = fmt.Sprintf("Move %s to the MIG profile %s", r.Name, s.profile.Name)
+		ad.Title = fmt.Sprintf("Move %s to the MIG profile %s", r.Name, s.Profile.Name)
 		ad.Risk = "medium: bursts that use the whole GPU take longer on fewer SMs; compare latency before and after"
 	}
-	ad.Evidence = units.Sentence(usage, memory)
-	ad.Validation = a.validateSize(l, r, several)
-	if v := ad.Validation; v != nil && v.Exceeded > g.Overload {
-		return nil, noAdvice{"failed_validation", fmt.Sprintf("%s, recommended from the first part of the period, "+
-			"would have been too small in %s of the rest", v.Size, units.Ratio(v.Exceeded))}
+	if s.Replicas == 0 {
+		ad.Code = document.AdviseShrink
 	}
-	ad.ChangeIn, ad.Change = sizeChange(r, s)
-	return &ad, noAdvice{}
+	ad.Evidence = units.Sentence(usage, memory)
+	var v foldSum
+	for _, f := range a.folds() {
+		train := a.demandOf(l, r, span{0, f.from})
+		if s, _ := now.Fit(train); s != nil && train.Steps > 0 {
+			v.add(s.Name(), f, over(float64(a.exceeded(l, r, s, f)), float64(f.len())))
+		}
+	}
+	ad.Validation = a.validated(&v)
+	exceeded := over(float64(a.exceeded(l, r, s, span{0, a.p.Steps()})), float64(d.Steps))
+	if exceeded > a.opt.Advice.Budget {
+		return nil, sizing.Reason{Code: "peaks_too_high", Text: fmt.Sprintf("it would have needed more in %s of the time", units.Ratio(exceeded))}
+	}
+	ad.Replay = &Replay{Pods: r.Pods, OccupiedHours: r.Allocated * s.Part, Throttled: exceeded}
+	ad.Confidence = a.confidence(r, ad.Validation, steps)
+	if assumed || s.Replicas == 0 && !d.Bursts {
+		ad.Confidence = "low"
+	}
+	if s.Replicas == 0 && !d.Bursts {
+		ad.Risk += "; bursts shorter than a minute are not recorded"
+	}
+	ad.ChangeIn, ad.Change = change.Size(r, s)
+	return &ad, sizing.Reason{}
+}
+
+// exceeded counts the steps in which a workload needed more than a size has.
+func (a *analysis) exceeded(l *load, r *Workload, s *sizing.Size, part span) (n int) {
+	for k, v := range l.track(qBusiest).within(part.from, part.to) {
+		if v > s.Limit || s.Memory > 0 && r.MemoryKind != memoryCache && l.track(qMemory).or(k, 0) > s.Memory {
+			n++
+		}
+	}
+	return n
 }
 
 // several is true if pods of the workload have more than one GPU at a time.
@@ -238,32 +171,84 @@ func (a *analysis) several(l *load) bool {
 	return len(l.allocations) == 0 && l.sum[qPods] > 0 && l.track(qAllocated).last() > 1.01*l.sum[qPods]
 }
 
-// trainSteps divides the period: advice is made from what is before the step, and validated on the rest.
-func (a *analysis) trainSteps() int { return int(float64(a.p.Steps()) * a.opt.Advice.Train) }
+// What the memory of a workload indicates.
+const (
+	memoryNeeded       = "needed"       // it falls again: the peak is needed
+	memoryCache        = "cache"        // it grew and never fell
+	memoryPreallocated = "preallocated" // nearly all, or the part that a framework takes, and always the same
+)
 
-// validateSize sizes the workload by the first part of the period, and counts how often the rest needed more.
-func (a *analysis) validateSize(l *load, r *Workload, several bool) *Validation {
-	cut := a.trainSteps()
-	train := a.demandOf(l, span{0, cut})
-	s, _ := a.fit(r, train, several)
-	if train.steps == 0 || s == nil {
-		return nil
-	}
-	test, exceeded := 0, 0
-	for k, v := range l.track(qBusiest).within(cut, a.p.Steps()) {
-		test++
-		if v > s.limit || s.memory > 0 && l.track(qMemory).or(k, 0) > s.memory {
-			exceeded++
+// needOf separates the memory that a workload needs from caches and preallocation.
+func (a *analysis) needOf(l *load, median float64, sorted sample, available float64) (kind string, need float64) {
+	within := 0
+	for _, x := range sorted {
+		if x >= 0.98*median && x <= 1.02*median {
+			within++
 		}
 	}
-	return a.validation(train.steps, test, test, s.name(), exceeded)
+	// JAX takes three quarters of a GPU by default, vLLM nine tenths.
+	part := over(median, available)
+	if (part >= 0.85 || part >= 0.735 && part <= 0.765) && float64(within) >= 0.9*float64(len(sorted)) {
+		return memoryPreallocated, 0
+	}
+	// After the first hour, in which weights are loaded: the lowest is the floor of what grows later.
+	floor, fell := 0.0, false
+	for _, x := range l.allocations {
+		start, highest, first := x.memory.from+a.p.perHour(), 0.0, 0.0
+		for k, v := range x.memory.all() {
+			switch {
+			case k < start:
+				continue
+			case first == 0:
+				first = v
+			case v < 0.95*highest && k < x.memory.end()-a.p.perHour():
+				fell = true
+			}
+			highest = max(highest, v)
+		}
+		floor = max(floor, first)
+	}
+	if peak := sorted.top(); !fell && floor > 0 && peak > 1.2*floor && a.p.duration(len(sorted)) >= day {
+		return memoryCache, floor
+	}
+	return memoryNeeded, sorted.top()
 }
 
-// validation is nil if nothing was compared.
-func (a *analysis) validation(train, test, compared int, size string, exceeded int) *Validation {
-	if compared == 0 {
-		return nil
+// rhythmOf is the time in which a workload's demand repeats: day, if no day has a much higher peak than the others, week,
+// if no week has; empty, if neither three days nor three weeks show it.
+func (a *analysis) rhythmOf(t *track) string {
+	for _, r := range []struct {
+		name string
+		size int
+	}{{"day", 24 * a.p.perHour()}, {"week", 7 * 24 * a.p.perHour()}} {
+		var peaks sample
+		for to := t.end(); to-r.size >= t.from-a.p.perHour(); to -= r.size {
+			peaks = append(peaks, t.values(to-r.size, to).quantile(0.99))
+		}
+		slices.Sort(peaks)
+		// Lower peaks are weekends; a higher one may be what the period shows once. What is never above a few percent is
+		// a constant, whatever its ratio.
+		if top := peaks.top(); len(peaks) >= 3 && top <= max(2*peaks.quantile(0.5), 0.05) && top >= busyAbove {
+			return r.name
+		}
 	}
-	h := a.p.StepHours()
-	return &Validation{float64(train) * h, float64(test) * h, size, over(float64(exceeded), float64(compared))}
+	return ""
+}
+
+func unknownRhythm(p Period) sizing.Reason {
+	return sizing.Reason{Code: "rhythm_unknown", Text: "its demand repeats neither by day nor by week within " + units.Duration(p.To.Sub(p.From)) +
+		": a longer period may show its peaks"}
+}
+
+// confidence depends on how often advice of earlier times held later, and on the number of periods of the demand.
+func (a *analysis) confidence(r *Workload, v *Validation, steps int) string {
+	g, observed := a.opt.Advice, a.p.duration(steps)
+	switch {
+	case v == nil || v.Worst > 10*g.Budget || observed < g.Observed*19/20 || r.Coverage < g.Coverage:
+		return "low"
+	case v.Folds == 4 && v.Worst <= g.Budget && observed >= 14*day && r.Coverage >= 0.99 &&
+		(r.Rhythm == "day" || observed >= 28*day):
+		return "high"
+	}
+	return "medium"
 }

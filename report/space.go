@@ -75,6 +75,8 @@ type allocation struct {
 	share      track   // fraction of the GPU that is allocated to the pod
 	memory     track   // bytes, hourly values spread over their steps
 	typical    float64 // the median share; 0 while unknown
+	// since is when it was allocated, lastBusy when it was last busy, or first observed: Unix times, 0 if unknown.
+	since, lastBusy float64
 }
 
 // space is one namespace while it is read.
@@ -144,6 +146,11 @@ func (s *space) fill(g span) {
 			}
 		}
 	}
+}
+
+// busyBefore returns when an allocation was last busy, or first observed, if that was before a Unix time.
+func (a *allocation) busyBefore(unix float64) (at float64, ok bool) {
+	return a.lastBusy, a.since > 0 && a.lastBusy > a.since+120 && a.lastBusy < unix
 }
 
 // settle sets the typical share, which fills in where shares were read more coarsely than the rest.

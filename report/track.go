@@ -143,5 +143,24 @@ func (s sample) quantile(q float64) float64 {
 	return s[min(len(s)-1, max(0, int(math.Ceil(q*float64(len(s))))-1))]
 }
 
+func (s sample) sum() (v float64) {
+	for _, x := range s {
+		v += x
+	}
+	return v
+}
+
 // top is the largest value.
 func (s sample) top() float64 { return s.quantile(1) }
+
+// spans are the times with values, where fewer steps than gap without one are no break.
+func (t *track) spans(gap int) (out []span) {
+	for k := range t.all() {
+		if n := len(out) - 1; n >= 0 && k-out[n].to < gap {
+			out[n].to = k + 1
+		} else {
+			out = append(out, span{k, k + 1})
+		}
+	}
+	return out
+}

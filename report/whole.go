@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/kube"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
@@ -56,11 +57,11 @@ func (a *analysis) saturated(found []*finding) {
 			}
 			w = worst{max(w.full, fullSteps/steps), max(w.pods, pods/steps), max(w.memory, memory)}
 		}
-		if all == 0 || affected < often*all || f.row.Advice == adviseRelease {
+		if all == 0 || affected < often*all || f.row.Advice == document.AdviseRelease {
 			continue
 		}
 		r := &f.row
-		ad := a.adviceFor(r, adviseLessSharing, "oversubscribed", 0)
+		ad := a.adviceFor(r, document.AdviseLessSharing, "oversubscribed", 0)
 		ad.SavedCost = nil
 		ad.Title = "Reduce sharing for " + r.Name
 		memory := ""
@@ -74,7 +75,9 @@ func (a *analysis) saturated(found []*finding) {
 		ad.Risk = "low: it costs GPUs instead of saving any; without it the containers slow each other down"
 		ad.ChangeIn, ad.Change = "device plugin or pod template", "# fewer replicas on these nodes "+
 			"(sharing.timeSlicing.resources[].replicas), or a whole GPU:\nresources:\n  limits:\n    nvidia.com/gpu: 1"
-		ad.raise(a.p.Hours() >= 48)
+		if ad.Confidence = "low"; a.p.Hours() >= 48 {
+			ad.Confidence = "medium"
+		}
 		f.advice = []Advice{ad}
 		r.Advice, r.NoAdvice, r.NoAdviceReason = ad.Code, "", ""
 	}
@@ -95,7 +98,7 @@ func (r *reader) faults(ctx context.Context) (*faults, error) {
 		if !r.has[x.metric] {
 			continue
 		}
-		err := r.steps(ctx, r.q.Select(x.metric), r.all(), func(l prom.Labels, _ int, v float64) {
+		err := r.steps(ctx, r.q.Once(r.q.Select(x.metric)), r.all(), func(l prom.Labels, _ int, v float64) {
 			at := r.place(l)
 			if x.into[at] == nil {
 				x.into[at] = map[string]float64{}
@@ -130,7 +133,7 @@ func (a *analysis) fix(f *fleet, seen *faults) []Advice {
 		if len(signs) > 0 {
 			signs[0] = ": " + signs[0]
 		}
-		ad := a.advice(n.key, adviseFix, "gpu_unavailable", lost, "high")
+		ad := a.advice(n.key, document.AdviseFix, "gpu_unavailable", lost, "high")
 		ad.Title = "Repair the GPUs of " + n.key.node
 		ad.Evidence = units.Sentence(fmt.Sprintf("%.1f GPU-hours could not be used", lost),
 			strings.Join(signs[:min(4, len(signs))], ", "))
@@ -149,66 +152,6 @@ func byValue(m map[string]float64) []string {
 	return slices.SortedFunc(maps.Keys(m), func(x, y string) int {
 		return cmp.Or(cmp.Compare(m[y], m[x]), strings.Compare(x, y))
 	})
-}
-
-// consolidate recommends to run on fewer nodes.
-func (a *analysis) consolidate(f *fleet) (out []Advice, packings []Packing) {
-	groups := map[nodeKey][]*nodeGPUs{}
-	for _, n := range f.sorted() {
-		if !n.removed {
-			k := nodeKey{n.key.cluster, "", n.key.model}
-			groups[k] = append(groups[k], n)
-		}
-	}
-	for _, k := range sorted(groups) {
-		nodes := groups[k]
-		if k.model == "" || len(nodes) < 2 {
-			continue
-		}
-		var allocated track
-		var perNode, gpus, unallocated, expected float64
-		for _, n := range nodes {
-			count := float64(int(n.count.last() + 0.5))
-			perNode = max(perNode, count)
-			gpus += count
-			unallocated += n.states.Unallocated * a.p.StepHours()
-			expected += n.expected * a.p.StepHours()
-			allocated.plus(&n.allocated)
-		}
-		if perNode == 0 {
-			continue
-		}
-		peak := allocated.values(0, a.p.Steps()).top()
-		needed := int(math.Ceil(peak/perNode - 0.01))
-		spare := len(nodes) - max(needed, 1)
-		if spare < 1 || unallocated < 0.1*expected {
-			continue
-		}
-		freed := min(unallocated, float64(spare)*perNode*a.p.Hours())
-		text := fmt.Sprintf("%d nodes of %.0f GPUs had %.1f GPUs allocated at the busiest time and %.1f on average: "+
-			"%s would have been enough.", len(nodes), perNode, peak, over(allocated.sum(), float64(a.p.Steps())),
-			units.Count(float64(needed), "node"))
-		packings = append(packings, Packing{Cluster: k.cluster, Model: k.model, Scenario: "consolidate",
-			Items:      len(nodes),
-			GPUsBefore: gpus, GPUsAfter: float64(needed) * perNode, FreedHours: freed,
-			FreedCost: a.opt.Prices.Cost(k.model, freed), Text: text})
-		ad := a.advice(k, adviseConsolidate, "half_empty_nodes", freed, "medium")
-		ad.Title = fmt.Sprintf("Run %s on %s instead of %d", k.model, units.Count(float64(needed), "node"), len(nodes))
-		ad.Evidence = text
-		ad.Alternatives = units.Count(float64(needed-1), "node") + " would have been too few at the busiest time."
-		if needed == 0 {
-			ad.Title = fmt.Sprintf("Remove the %d nodes of %s", len(nodes), k.model)
-			ad.Alternatives = "None of them was allocated at any time of the period."
-		}
-		ad.Risk = "medium: nothing is left for the loss of a node, and jobs that need several whole nodes may wait " +
-			"longer"
-		ad.ChangeIn = "scheduler and node pool"
-		ad.Change = fmt.Sprintf("# fill nodes one after the other\n# kube-scheduler: NodeResourcesFit with "+
-			"scoringStrategy.type: MostAllocated for nvidia.com/gpu\n# then lower the size of the pool to %d nodes",
-			needed)
-		out = append(out, ad)
-	}
-	return out, packings
 }
 
 // resourceKey names a resource of a cluster.
@@ -231,7 +174,7 @@ func (r *reader) pending(ctx context.Context) (map[resourceKey]*resourceUse, err
 	r.source("pending pods", "rules", rulePending, r.p.Hours())
 	out, n := map[resourceKey]*resourceUse{}, float64(r.p.Steps())
 	read := func(rule string, take func(u *resourceUse, v float64)) error {
-		query := r.q.By("sum", r.q.Select(rule), "resource")
+		query := r.q.By("sum", r.q.Once(r.q.Select(rule)), "resource")
 		return r.steps(ctx, query, r.all(), func(l prom.Labels, _ int, v float64) {
 			take(entry(out, resourceKey{l.Get(r.q.Cluster), l.Get("resource")}), v)
 		})
@@ -268,7 +211,7 @@ func (a *analysis) geometry(use map[resourceKey]*resourceUse) []Advice {
 			continue
 		}
 		from, to := kube.ResourceName(other.resource), kube.ResourceName(k.resource)
-		ad := a.advice(nodeKey{cluster: k.cluster}, adviseGeometry, "unallocated_profiles", 0, "medium")
+		ad := a.advice(nodeKey{cluster: k.cluster}, document.AdviseGeometry, "unallocated_profiles", 0, "medium")
 		ad.SavedCost = nil
 		ad.Title = fmt.Sprintf("Offer fewer %s and more %s", from, to)
 		ad.Evidence = units.Sentence(fmt.Sprintf(

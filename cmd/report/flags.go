@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/common/version"
 
 	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 	"github.com/gpu-exporter/gpu-exporter/report/render"
@@ -104,6 +105,8 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	flag("advice.min-saving", "Minimum number of GPUs, as a mean over the period, that advice must save.").Default(
 		"0.02").
 		Float64Var(&c.options.Advice.Saving)
+	flag("advice.budget", "Fraction of the time in which the demand may exceed what is recommended.").Default("0.001").
+		Float64Var(&c.options.Advice.Budget)
 	durations := []struct {
 		name, help, value string
 		into              *time.Duration
@@ -270,27 +273,27 @@ type limit struct {
 }
 
 // limitFigures are the figures of --fail-on.
-func limitFigures() map[string]func(*report.Document) float64 {
-	fraction := func(of func(*report.Account) float64) func(*report.Document) float64 {
-		return func(d *report.Document) float64 {
+func limitFigures() map[string]func(*document.Document) float64 {
+	fraction := func(of func(*document.Account) float64) func(*document.Document) float64 {
+		return func(d *document.Document) float64 {
 			if d.Fleet.Hours == 0 {
 				return 0
 			}
 			return of(&d.Fleet) / d.Fleet.Hours
 		}
 	}
-	state := func(s report.State) func(*report.Document) float64 {
-		return fraction(func(a *report.Account) float64 { return a.States.Of(s) })
+	state := func(s document.State) func(*document.Document) float64 {
+		return fraction(func(a *document.Account) float64 { return a.States.Of(s) })
 	}
-	return map[string]func(*report.Document) float64{
-		"unused":       fraction(func(a *report.Account) float64 { return a.States.Unused() }),
-		"idle":         state(report.Idle),
-		"reclaimable":  fraction(func(a *report.Account) float64 { return a.Reclaimable }),
-		"unallocated":  state(report.Unallocated),
-		"unavailable":  state(report.Unavailable),
-		"not_reported": state(report.NotReported),
-		"advice":       func(d *report.Document) float64 { return float64(len(d.Advice)) },
-		"release_gpus": func(d *report.Document) float64 {
+	return map[string]func(*document.Document) float64{
+		"unused":       fraction(func(a *document.Account) float64 { return a.States.Unused() }),
+		"idle":         state(document.Idle),
+		"reclaimable":  fraction(func(a *document.Account) float64 { return a.Reclaimable }),
+		"unallocated":  state(document.Unallocated),
+		"unavailable":  state(document.Unavailable),
+		"not_reported": state(document.NotReported),
+		"advice":       func(d *document.Document) float64 { return float64(len(d.Advice)) },
+		"release_gpus": func(d *document.Document) float64 {
 			n := 0.0
 			for _, a := range d.Advice {
 				if a.Code == "release" {
@@ -319,7 +322,7 @@ func parseLimit(text string) (limit, error) {
 	return limit{name, v}, nil
 }
 
-func (l limit) exceeded(d *report.Document) (string, bool) {
+func (l limit) exceeded(d *document.Document) (string, bool) {
 	v := limitFigures()[l.name](d)
 	return fmt.Sprintf("%s is %.4g, more than %g", l.name, v, l.value), v > l.value
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 	"github.com/gpu-exporter/gpu-exporter/report/render"
 )
@@ -87,7 +88,7 @@ func reportMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 }
 
 // write writes every format; without --out the only one goes to stdout.
-func write(doc *report.Document, c *settings, stdout io.Writer) error {
+func write(doc *document.Document, c *settings, stdout io.Writer) error {
 	shown := render.Options{By: c.by, Top: c.top}
 	if c.out == "" {
 		return render.Write(stdout, doc, c.formats[0], shown)
@@ -107,7 +108,7 @@ func write(doc *report.Document, c *settings, stdout io.Writer) error {
 }
 
 // writeFile writes a temporary file and renames it, so that half a report is never visible.
-func writeFile(path string, doc *report.Document, format string, o render.Options) error {
+func writeFile(path string, doc *document.Document, format string, o render.Options) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".gpu-report-*")
 	if err != nil {
 		return err

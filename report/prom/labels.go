@@ -57,6 +57,15 @@ func (q QL) By(op string, expr string, labels ...string) string {
 	return fmt.Sprintf("%s by (%s) (%s)", op, strings.Join(append([]string{q.Cluster}, labels...), ", "), expr)
 }
 
+// identity are the labels that tell series of one metric apart, whoever scraped or recorded them.
+const identity = "__name__, node, uuid, gi, mig_uuid, model, namespace, pod, container, resource, state, reason, problem, " +
+	"xid, workload_type, workload"
+
+// Once merges what several servers, replicas or jobs have of one thing.
+func (q QL) Once(expr string) string {
+	return "max by (" + q.Cluster + ", " + identity + ") (" + expr + ")"
+}
+
 // Rate is the rate of a counter over five minutes.
 func (q QL) Rate(metric string, matchers ...string) string {
 	return "rate(" + q.Select(metric, matchers...) + "[5m])"

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
-	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
@@ -63,15 +63,15 @@ func titles[T any](columns []column[T]) []string {
 }
 
 // in formats amounts of the document's currency.
-func in(d *report.Document) func(float64) string {
+func in(d *document.Document) func(float64) string {
 	return func(x float64) string { return units.Money(x, d.Currency) }
 }
 
 type (
-	account  = *report.Account
-	workload = *report.Workload
-	advice   = *report.Advice
-	packing  = *report.Packing
+	account  = *document.Account
+	workload = *document.Workload
+	advice   = *document.Advice
+	packing  = *document.Packing
 )
 
 // unusedCost is the cost of the unused time.
@@ -84,9 +84,9 @@ func unusedCost(a account) *float64 {
 }
 
 // stateColumns are the states of the fleet.
-func stateColumns(d *report.Document) []column[report.State] {
-	columns := []column[report.State]{
-		label("", "State", func(s report.State) string { return s.Quantity().Word }),
+func stateColumns(d *document.Document) []column[document.State] {
+	columns := []column[document.State]{
+		label("", "State", func(s document.State) string { return s.Quantity().Word }),
 		number("", "GPU-hours", d.Fleet.States.Of, units.Hours),
 		number("", "Share", d.Fleet.States.Of, func(x float64) string { return units.Share(x, d.Fleet.Hours) }),
 	}
@@ -97,7 +97,7 @@ func stateColumns(d *report.Document) []column[report.State] {
 }
 
 // accountColumns are those of the accounts of a level.
-func accountColumns(d *report.Document, l level) []column[account] {
+func accountColumns(d *document.Document, l level) []column[account] {
 	none := func(account) string { return "" }
 	columns := []column[account]{
 		label("level", "", func(account) string { return l.Key }),
@@ -112,9 +112,9 @@ func accountColumns(d *report.Document, l level) []column[account] {
 		number("gpus", "GPUs", func(a account) float64 { return a.GPUs }, units.GPUs),
 		number("hours", "Hours", func(a account) float64 { return a.Hours }, units.Hours),
 	}
-	for s := range report.StateCount {
+	for s := range document.StateCount {
 		title := s.Quantity().Word
-		if l.Key == "namespace" && (s == report.Unallocated || s == report.Unavailable || s == report.NotReported) {
+		if l.Key == "namespace" && (s == document.Unallocated || s == document.Unavailable || s == document.NotReported) {
 			title = "" // always 0
 		}
 		columns = append(columns, column[account]{s.String(), title,
@@ -145,7 +145,7 @@ func accountColumns(d *report.Document, l level) []column[account] {
 }
 
 // workloadColumns are those of the workloads.
-func workloadColumns(d *report.Document) []column[workload] {
+func workloadColumns(d *document.Document) []column[workload] {
 	best := map[string]advice{}
 	for i := range d.Advice {
 		if a := &d.Advice[i]; a.Workload != "" && best[a.Workload] == nil {
@@ -208,7 +208,7 @@ func workloadColumns(d *report.Document) []column[workload] {
 }
 
 // adviceColumns are those of the advice.
-func adviceColumns(d *report.Document) []column[advice] {
+func adviceColumns(d *document.Document) []column[advice] {
 	columns := []column[advice]{
 		label("", "Recommendation", func(a advice) string { return a.Title }),
 		label("", "For", about),
@@ -223,7 +223,7 @@ func adviceColumns(d *report.Document) []column[advice] {
 }
 
 // packingColumns are those of the what-if scenarios.
-func packingColumns(d *report.Document) []column[packing] {
+func packingColumns(d *document.Document) []column[packing] {
 	columns := []column[packing]{
 		label("", "Model", func(p packing) string { return p.Model }),
 		label("", "Scenario", func(p packing) string {

@@ -30,7 +30,7 @@ type shape struct{ tags, rows, cells, controls int }
 
 func shapeOf(t testing.TB, format, name string) shape {
 	t.Helper()
-	d := document([]string{name})
+	d := sample([]string{name})
 	for i := range d.Advice {
 		d.Advice[i].Change = "" // a block of code, in which anything may stand
 	}

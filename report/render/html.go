@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
-	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
@@ -24,7 +24,7 @@ const plotted = 400
 
 // page is what the template shows.
 type page struct {
-	D         *report.Document
+	D         *document.Document
 	Priced    bool
 	Tiles     []tile
 	States    table
@@ -58,12 +58,12 @@ type levelTable struct {
 }
 
 type adviceRow struct {
-	*report.Advice
+	*document.Advice
 	About, Anchor string
 }
 
 type workloadRow struct {
-	*report.Workload
+	*document.Workload
 	Anchor       string
 	Cells        []cell
 	Spark, Plots template.HTML
@@ -95,7 +95,7 @@ func tableOf[T any](columns []column[*T], rows []T) table {
 	return t
 }
 
-func writeHTML(w io.Writer, d *report.Document, o Options) error {
+func writeHTML(w io.Writer, d *document.Document, o Options) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"minute": func(t any) string {
 			if p, ok := t.(*time.Time); ok {
@@ -129,12 +129,12 @@ func number64(x any) *float64 {
 	return x.(*float64)
 }
 
-func newPage(d *report.Document, o Options) *page {
+func newPage(d *document.Document, o Options) *page {
 	p := &page{D: d, Priced: d.Fleet.Cost != nil, Tiles: tiles(d), Trend: trend(d),
 		WhatIf: tableOf(packingColumns(d), d.WhatIf)}
 	states := stateColumns(d)
 	p.States.Head = append(cells(states, 0, true), cell{Title: "Definition"})
-	for s := range report.StateCount {
+	for s := range document.StateCount {
 		row := append(cells(states, s, false), cell{Title: "Definition", Text: s.Quantity().Definition})
 		row[0].HTML = template.HTML(fmt.Sprintf(`<span class="dot k%d"></span>%s`, s, s.Quantity().Word))
 		p.States.Rows = append(p.States.Rows, row)
@@ -160,7 +160,7 @@ func newPage(d *report.Document, o Options) *page {
 		columns := slices.DeleteFunc(titled(workloadColumns(d)), func(c column[workload]) bool {
 			return c.title == "Workload" || c.key == "model" || c.key == "advice"
 		})
-		p.Head = cells(columns, &report.Workload{}, true)
+		p.Head = cells(columns, &document.Workload{}, true)
 		for i := range d.Workloads {
 			w := &d.Workloads[i]
 			r := workloadRow{Workload: w, Anchor: "w" + strconv.Itoa(i), Cells: cells(columns, w, false)}
@@ -183,7 +183,7 @@ func newPage(d *report.Document, o Options) *page {
 }
 
 // tiles are the figures at the top of the page.
-func tiles(d *report.Document) []tile {
+func tiles(d *document.Document) []tile {
 	f, amount := &d.Fleet, in(d)
 	saved, savedCost := 0.0, 0.0
 	savedLabel := "GPU-hours that the advice on workloads would have saved"
@@ -224,10 +224,10 @@ func tiles(d *report.Document) []tile {
 }
 
 // stack draws states as one bar. Every text in it is made here, of numbers and the words of the states.
-func stack(c report.States, class string) template.HTML {
+func stack(c document.States, class string) template.HTML {
 	sum := c.Sum()
 	var b, text strings.Builder
-	for s := range report.StateCount {
+	for s := range document.StateCount {
 		v, word := c.Of(s), s.Quantity().Word
 		if sum <= 0 || v/sum < 0.0005 {
 			continue
@@ -241,7 +241,7 @@ func stack(c report.States, class string) template.HTML {
 }
 
 // trend draws the states over time, as columns.
-func trend(d *report.Document) template.HTML {
+func trend(d *document.Document) template.HTML {
 	most := 0.0
 	for _, b := range d.Trend {
 		most = max(most, b.States.Sum()/b.Hours)
@@ -266,7 +266,7 @@ func trend(d *report.Document) template.HTML {
 	}
 	for _, k := range d.Trend {
 		at, columnWidth := 0.0, max(0.5, plotWidth*k.Hours/total*0.94)
-		for s := range report.StateCount {
+		for s := range document.StateCount {
 			v := k.States.Of(s) / k.Hours
 			if v/top < 0.0005 {
 				continue
@@ -289,7 +289,7 @@ func trend(d *report.Document) template.HTML {
 			fmt.Fprintf(&axis, `<span style="position:absolute;left:%.2f%%">%s</span>`, at, t.Format(form))
 		}
 	}
-	for s := range report.StateCount {
+	for s := range document.StateCount {
 		if d.Fleet.States.Of(s) > 0.0005*d.Fleet.Hours {
 			fmt.Fprintf(&legend,
 				`<span style="margin-right:1.1rem;white-space:nowrap"><span class="dot k%d"></span>%s</span>`,
@@ -348,7 +348,7 @@ func area(v []float64, top, height float64) string {
 	return b.String()
 }
 
-func spark(p *report.Plot) template.HTML {
+func spark(p *document.Plot) template.HTML {
 	return template.HTML(
 		fmt.Sprintf(`<svg class="s" viewBox="0 0 %d 24" preserveAspectRatio="none" aria-hidden="true">`+
 			`<path class="b" d="%s"/><path class="a" d="%s"/></svg>`, len(p.Busy), area(p.Peak, 1, 24),
@@ -356,7 +356,7 @@ func spark(p *report.Plot) template.HTML {
 }
 
 // plots draws a workload over time. Its captions and paths are made of numbers.
-func plots(w *report.Workload) template.HTML {
+func plots(w *document.Workload) template.HTML {
 	p := w.Plot
 	var b strings.Builder
 	figure := func(caption string, paths ...string) {

@@ -3,7 +3,7 @@ package render
 import (
 	"slices"
 
-	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 )
 
 // Options say what is shown. JSON and CSV show everything.
@@ -24,11 +24,11 @@ func (o Options) shows(level string) bool { return len(o.By) == 0 || slices.Cont
 // level is a list of accounts with its heading.
 type level struct {
 	Key, Title string
-	accounts   []report.Account
-	name       func(*report.Account) string
+	accounts   []document.Account
+	name       func(*document.Account) string
 }
 
-func levels(d *report.Document, o Options) []level {
+func levels(d *document.Document, o Options) []level {
 	known := func(s string) string {
 		if s == "" {
 			return "(unknown)"
@@ -42,11 +42,11 @@ func levels(d *report.Document, o Options) []level {
 		return cluster + " / " + known(name)
 	}
 	all := []level{
-		{"cluster", "Clusters", d.Clusters, func(a *report.Account) string { return known(a.Cluster) }},
-		{"model", "Models", d.Models, func(a *report.Account) string { return known(a.Model) }},
-		{"node_pool", "Node pools", d.NodePools, func(a *report.Account) string { return in(a.Cluster, a.NodePool) }},
-		{"node", "Nodes", d.Nodes, func(a *report.Account) string { return in(a.Cluster, a.Node) }},
-		{"namespace", "Namespaces", d.Namespaces, func(a *report.Account) string { return in(a.Cluster, a.Namespace) }},
+		{"cluster", "Clusters", d.Clusters, func(a *document.Account) string { return known(a.Cluster) }},
+		{"model", "Models", d.Models, func(a *document.Account) string { return known(a.Model) }},
+		{"node_pool", "Node pools", d.NodePools, func(a *document.Account) string { return in(a.Cluster, a.NodePool) }},
+		{"node", "Nodes", d.Nodes, func(a *document.Account) string { return in(a.Cluster, a.Node) }},
+		{"namespace", "Namespaces", d.Namespaces, func(a *document.Account) string { return in(a.Cluster, a.Namespace) }},
 	}
 	return slices.DeleteFunc(all, func(l level) bool {
 		return !o.shows(l.Key) || len(l.accounts) == 0 || l.Key == "cluster" && len(l.accounts) < 2

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 )
 
 // Formats are the available formats.
@@ -23,7 +23,7 @@ func Extension(format string) string {
 }
 
 // Write writes a report in a format.
-func Write(w io.Writer, d *report.Document, format string, o Options) error {
+func Write(w io.Writer, d *document.Document, format string, o Options) error {
 	b := bufio.NewWriterSize(w, 1<<16)
 	var err error
 	switch format {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 )
 
 var update = flag.Bool("update", false, "write the goldens instead of comparing them")
@@ -24,60 +24,60 @@ var hostile = []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(
 func pointer(v float64) *float64 { return &v }
 
 // document is a report with everything in it; the names are taken in turn.
-func document(names []string) *report.Document {
+func sample(names []string) *document.Document {
 	at := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
 	i := 0
 	name := func() string { i++; return names[i%len(names)] }
-	c := report.States{Busy: 400, Gap: 50, Idle: 250, Unallocated: 150, Unavailable: 20, Unknown: 30, NotReported: 100}
-	account := report.Account{GPUs: 10, Hours: 1000, States: c, Reclaimable: 200, Coverage: 0.87, EnergyKWh: pointer(120),
+	c := document.States{Busy: 400, Gap: 50, Idle: 250, Unallocated: 150, Unavailable: 20, Unknown: 30, NotReported: 100}
+	account := document.Account{GPUs: 10, Hours: 1000, States: c, Reclaimable: 200, Coverage: 0.87, EnergyKWh: pointer(120),
 		Cost: pointer(2500), StateCost: &c, EnergyCost: pointer(20)}
-	of := func(change func(*report.Account)) report.Account { a := account; change(&a); return a }
-	d := &report.Document{Schema: report.Schema, Generated: at.Add(101 * time.Hour),
-		Period:  report.Span{From: at, To: at.Add(100 * time.Hour), StepSeconds: 300, Hours: 100},
-		Partial: true, PartialReasons: []string{"no price for " + name()}, Notes: []report.Note{{Code: "x", Text: "note on " + name()}},
-		Sources:  []report.Source{{Data: "gpus", From: "rules", Series: "node:gpu_time_seconds:rate5m", Hours: 100}},
+	of := func(change func(*document.Account)) document.Account { a := account; change(&a); return a }
+	d := &document.Document{Schema: document.Schema, Generated: at.Add(101 * time.Hour),
+		Period:  document.Span{From: at, To: at.Add(100 * time.Hour), StepSeconds: 300, Hours: 100},
+		Partial: true, PartialReasons: []string{"no price for " + name()}, Notes: []document.Note{{Code: "x", Text: "note on " + name()}},
+		Sources:  []document.Source{{Data: "gpus", From: "rules", Series: "node:gpu_time_seconds:rate5m", Hours: 100}},
 		Currency: "EUR", ProfileTable: "1", Fleet: account,
-		Checks: report.Checks{Difference: 0.0001, Busy: pointer(0.001), Idle: pointer(0), ExpectedHours: 1000, ReportedHours: 900}}
+		Checks: document.Checks{Difference: 0.0001, Busy: pointer(0.001), Idle: pointer(0), ExpectedHours: 1000, ReportedHours: 900}}
 	for k := range 10 {
-		d.Trend = append(d.Trend, report.Bucket{From: at.Add(time.Duration(k) * 10 * time.Hour), Hours: 10,
-			States: report.States{Busy: 40 + float64(k), Gap: 5, Idle: 25, Unallocated: 30 - float64(k)}})
+		d.Trend = append(d.Trend, document.Bucket{From: at.Add(time.Duration(k) * 10 * time.Hour), Hours: 10,
+			States: document.States{Busy: 40 + float64(k), Gap: 5, Idle: 25, Unallocated: 30 - float64(k)}})
 	}
 	for range 3 {
-		d.Clusters = append(d.Clusters, of(func(a *report.Account) { a.Cluster = name() }))
-		d.Models = append(d.Models, of(func(a *report.Account) { a.Model = name() }))
-		d.NodePools = append(d.NodePools, of(func(a *report.Account) { a.Cluster, a.NodePool = name(), name() }))
-		d.Nodes = append(d.Nodes, of(func(a *report.Account) { a.Cluster, a.Node, a.Model = name(), name(), name() }))
-		d.Namespaces = append(d.Namespaces, of(func(a *report.Account) { a.Namespace = name() }))
+		d.Clusters = append(d.Clusters, of(func(a *document.Account) { a.Cluster = name() }))
+		d.Models = append(d.Models, of(func(a *document.Account) { a.Model = name() }))
+		d.NodePools = append(d.NodePools, of(func(a *document.Account) { a.Cluster, a.NodePool = name(), name() }))
+		d.Nodes = append(d.Nodes, of(func(a *document.Account) { a.Cluster, a.Node, a.Model = name(), name(), name() }))
+		d.Namespaces = append(d.Namespaces, of(func(a *document.Account) { a.Namespace = name() }))
 	}
 	for k := range len(names) + 2 {
 		last := at.Add(time.Hour)
-		w := report.Workload{ID: name() + "/" + string(rune('a'+k)), Namespace: name(), Kind: name(), Name: name(), OwnerFrom: "recorded",
+		w := document.Workload{ID: name() + "/" + string(rune('a'+k)), Namespace: name(), Kind: name(), Name: name(), OwnerFrom: "recorded",
 			Model: name(), Sharing: "whole", Pods: 2, GPUs: 1, GPUsNow: 1, Allocated: 100,
 			Busy: 10, Gap: 5, Idle: 85, Reclaimable: 80, LongestIdle: 60, LastBusy: &last, FirstSeen: at, LastSeen: at.Add(99 * time.Hour),
 			BusyMean: pointer(0.1), BusyP95: pointer(0.3), BusyP99: pointer(0.4), BusyPeak: pointer(0.5),
 			MemoryPeak: pointer(1e10), MemoryMedian: pointer(9e9), MemoryFloor: pointer(8e9), MemoryTotal: pointer(8e10),
 			EnergyKWh: pointer(3), Cost: pointer(300), Unused: 90 - float64(k), UnusedCost: pointer(270), Coverage: 1, Confidence: "medium",
-			Plot: &report.Plot{Busy: []float64{-1, 0, 0.5, 1, -1, 0.2}, Peak: []float64{-1, 0, 0.7, 1, -1, 0.3},
+			Plot: &document.Plot{Busy: []float64{-1, 0, 0.5, 1, -1, 0.2}, Peak: []float64{-1, 0, 0.7, 1, -1, 0.3},
 				Memory: []float64{-1, 1e9, 1e10, 1e10, -1, 1e9}, GPUs: []float64{0, 1, 1, 1, 0, 1}}}
 		if k%2 == 0 {
 			w.Advice = "release"
-			d.Advice = append(d.Advice, report.Advice{Code: "release", Reason: "stopped", Workload: w.ID, Namespace: w.Namespace,
+			d.Advice = append(d.Advice, document.Advice{Code: "release", Reason: "stopped", Workload: w.ID, Namespace: w.Namespace,
 				Title: "Release 1 GPU of " + w.Name, Evidence: "It stopped: " + w.Name + ".", Alternatives: "Nothing is smaller.",
 				SavedHours: 80, SavedGPUs: 0.8, SavedCost: pointer(240), Risk: "low", Confidence: "medium",
 				Change: "kubectl delete pod " + w.Name + "\n```\n# x", ChangeIn: "shell",
-				Validation: &report.Validation{TrainHours: 70, TestHours: 30, Size: "no GPU"}})
+				Validation: &document.Validation{TrainHours: 70, TestHours: 30, Size: "no GPU"}})
 		} else {
 			w.NoAdvice, w.NoAdviceReason = "used_well", "it is used well"
 			w.Plot, w.MemoryPeak, w.BusyMean = nil, nil, nil
 		}
 		d.Workloads = append(d.Workloads, w)
 	}
-	d.WhatIf = []report.Packing{{Model: name(), Scenario: "share", Text: "pods of " + name(), Items: 5, GPUsBefore: 5, GPUsAfter: 2,
+	d.WhatIf = []document.Packing{{Model: name(), Scenario: "share", Text: "pods of " + name(), Items: 5, GPUsBefore: 5, GPUsAfter: 2,
 		FreedHours: 300, FreedCost: pointer(900), Overload: 0.004, Limit: 0.01}}
 	return d
 }
 
-func written(t *testing.T, d *report.Document, format string) string {
+func written(t *testing.T, d *document.Document, format string) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := Write(&b, d, format, Options{Top: 20}); err != nil {
@@ -87,7 +87,7 @@ func written(t *testing.T, d *report.Document, format string) string {
 }
 
 func TestHostileNamesAreData(t *testing.T) {
-	d := document(hostile)
+	d := sample(hostile)
 	html := written(t, d, "html")
 	for _, s := range []string{"<script>alert", "<img", "onerror=alert(1)>", "</style><style>*", "ZgotmplZ"} {
 		if strings.Contains(html, s) {
@@ -144,7 +144,7 @@ func TestHostileNamesAreData(t *testing.T) {
 }
 
 func TestPartialStandsAtTheTop(t *testing.T) {
-	d := document([]string{"name"})
+	d := sample([]string{"name"})
 	for format, within := range map[string]int{"md": 200, "table": 120, "html": 12000} {
 		text := written(t, d, format)
 		at := strings.Index(strings.ToLower(text[strings.Index(text, "<body")+1:]), "partial")
@@ -156,7 +156,7 @@ func TestPartialStandsAtTheTop(t *testing.T) {
 
 func TestEqualInputEqualOutput(t *testing.T) {
 	for _, format := range Formats() {
-		first, second := written(t, document(hostile), format), written(t, document(hostile), format)
+		first, second := written(t, sample(hostile), format), written(t, sample(hostile), format)
 		if first != second {
 			t.Errorf("%s is not deterministic", format)
 		}
@@ -164,8 +164,8 @@ func TestEqualInputEqualOutput(t *testing.T) {
 }
 
 func TestNothingInIt(t *testing.T) {
-	d := &report.Document{Schema: report.Schema, Generated: time.Unix(0, 0),
-		Period: report.Span{From: time.Unix(0, 0), To: time.Unix(3600, 0), Hours: 1}}
+	d := &document.Document{Schema: document.Schema, Generated: time.Unix(0, 0),
+		Period: document.Span{From: time.Unix(0, 0), To: time.Unix(3600, 0), Hours: 1}}
 	for _, format := range Formats() {
 		text, _, _ := strings.Cut(written(t, d, format), "<script>")
 		for _, s := range []string{"NaN", "Inf", "%!"} {
@@ -179,7 +179,7 @@ func TestNothingInIt(t *testing.T) {
 func TestGolden(t *testing.T) {
 	files := map[string]string{}
 	for _, format := range []string{"md", "table"} {
-		files[filepath.Join("testdata", "report."+Extension(format))] = written(t, document([]string{"alpha", "beta", "gamma"}), format)
+		files[filepath.Join("testdata", "report."+Extension(format))] = written(t, sample([]string{"alpha", "beta", "gamma"}), format)
 	}
 	for file, want := range files {
 		if *update {
@@ -210,7 +210,7 @@ func TestSchemaKnowsTheDocument(t *testing.T) {
 	if err := json.Unmarshal(schema, &s); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal([]byte(written(t, document([]string{"x"}), "json")), &doc); err != nil {
+	if err := json.Unmarshal([]byte(written(t, sample([]string{"x"}), "json")), &doc); err != nil {
 		t.Fatal(err)
 	}
 	defs := s["$defs"].(map[string]any)

@@ -8,23 +8,23 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 )
 
 // JSONSchema is the published schema of the JSON format, generated from the document's types.
 func JSONSchema() ([]byte, error) {
 	defs := map[string]any{}
-	root := object(reflect.TypeFor[report.Document](), defs)
+	root := object(reflect.TypeFor[document.Document](), defs)
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-	root["$id"] = "https://gpu-exporter.github.io/schema/" + report.Schema + ".json"
+	root["$id"] = "https://gpu-exporter.github.io/schema/" + document.Schema + ".json"
 	root["title"] = "gpu-report"
 	root["description"] = "GPU-hours of a fleet by state, its workloads, and advice. Hours are GPU-hours unless a " +
 		"description has another unit; what is unknown is absent."
 	root["$defs"] = defs
-	root["properties"].(map[string]any)["schema"] = map[string]any{"const": report.Schema}
+	root["properties"].(map[string]any)["schema"] = map[string]any{"const": document.Schema}
 	if p, ok := defs["Advice"].(map[string]any); ok {
-		p["properties"].(map[string]any)["code"] = words(report.AdviceCodes())
-		p["properties"].(map[string]any)["reason"] = words(report.ReasonCodes())
+		p["properties"].(map[string]any)["code"] = words(document.AdviceCodes())
+		p["properties"].(map[string]any)["reason"] = words(document.ReasonCodes())
 	}
 	out, err := json.MarshalIndent(root, "", " ")
 	return append(out, '\n'), err

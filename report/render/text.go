@@ -8,20 +8,20 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 // outline writes the sections that text and Markdown have in common.
 type outline struct {
 	io.Writer
-	d      *report.Document
+	d      *document.Document
 	o      Options
 	cell   func(string) string // makes a text safe in a cell
 	begin  func(title string, head []string)
 	row    func(cells []string)
 	more   string // what follows a list that is cut off
-	states func(report.State) string
+	states func(document.State) string
 }
 
 func (w *outline) printf(format string, args ...any) { fmt.Fprintf(w, format, args...) }
@@ -56,7 +56,7 @@ func (w *outline) summary() {
 		units.Ratio(d.Fleet.Coverage), units.Difference(d.Checks.Difference))
 	columns := stateColumns(d)
 	w.begin("", titles(columns))
-	for s := range report.StateCount {
+	for s := range document.StateCount {
 		var cells []string
 		for _, c := range columns {
 			cells = append(cells, w.cell(c.text(s)))
@@ -83,7 +83,7 @@ func (w *outline) parts() {
 	}
 }
 
-func writeTable(out io.Writer, d *report.Document, o Options) error {
+func writeTable(out io.Writer, d *document.Document, o Options) error {
 	tab := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	w := &outline{Writer: tab, d: d, o: o, cell: units.Clean, more: "… and %d more (--top=0)\n"}
 	w.row = func(cells []string) { w.printf("%s\n", strings.Join(cells, "\t")) }
@@ -94,7 +94,7 @@ func writeTable(out io.Writer, d *report.Document, o Options) error {
 		w.printf("\n")
 		w.row(head)
 	}
-	w.states = func(s report.State) string {
+	w.states = func(s document.State) string {
 		n := int(d.Fleet.States.Of(s)/max(d.Fleet.Hours, 1e-9)*30 + 0.5)
 		return strings.Repeat("█", max(0, min(30, n)))
 	}
@@ -161,7 +161,7 @@ func (s *sticky) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func writeMarkdown(out io.Writer, d *report.Document, o Options) error {
+func writeMarkdown(out io.Writer, d *document.Document, o Options) error {
 	errs := &sticky{Writer: out}
 	w := &outline{Writer: errs, d: d, o: o, cell: escape, more: "\n… and %d more.\n"}
 	w.row = func(cells []string) { w.printf("| %s |\n", strings.Join(cells, " | ")) }
@@ -223,9 +223,9 @@ func formula(v any) string {
 }
 
 // writeCSV writes one row for each account and workload; the column level distinguishes them.
-func writeCSV(w io.Writer, d *report.Document) error {
+func writeCSV(w io.Writer, d *document.Document) error {
 	out := csv.NewWriter(w)
-	fleet := level{Key: "fleet", accounts: []report.Account{d.Fleet}}
+	fleet := level{Key: "fleet", accounts: []document.Account{d.Fleet}}
 	var header []string
 	at := map[string]int{}
 	add := func(key string) {
@@ -251,7 +251,7 @@ func writeCSV(w io.Writer, d *report.Document) error {
 	return out.Error()
 }
 
-func csvRows[T any](out *csv.Writer, d *report.Document, at map[string]int, columns []column[*T], rows []T) {
+func csvRows[T any](out *csv.Writer, d *document.Document, at map[string]int, columns []column[*T], rows []T) {
 	for i := range rows {
 		cells := make([]string, len(at))
 		for _, c := range columns {

@@ -46,8 +46,9 @@ func (s *Server) Add(name string, at At, pairs ...string) {
 var (
 	nameRegexp = regexp.MustCompile(`__name__=~"([^"]+)"`)
 	matcher    = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*")`)
-	grouping   = regexp.MustCompile(`^(sum|max|count|group|avg) by \(([^)]*)\)`)
+	grouping   = regexp.MustCompile(`^(?:max\()?(sum|max|count|group|avg) by \(([^)]*)\)`)
 	metric     = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*`)
+	once       = regexp.MustCompile(`max by \(([^)]*__name__[^)]*)\)`)
 	overTime   = regexp.MustCompile(`_over_time\([^[]*\[(\d+)([smhd])\]`)
 )
 
@@ -99,7 +100,10 @@ func (s *Server) matching(query string) map[string][]*Series {
 			names[words[i]] = true
 		}
 	}
-	var by []string
+	var by, identity []string
+	if m := once.FindStringSubmatch(query); m != nil {
+		identity = strings.Split(strings.ReplaceAll(m[1], " ", ""), ",")
+	}
 	if m := grouping.FindStringSubmatch(query); m != nil {
 		by = strings.Split(strings.ReplaceAll(m[2], " ", ""), ",")
 	}
@@ -122,12 +126,17 @@ func (s *Server) matching(query string) map[string][]*Series {
 				pairs = append(pairs, strconv.Quote(l)+":"+strconv.Quote(v))
 			}
 		}
-		if by == nil {
+		if by == nil || slices.Contains(by, "__name__") {
 			pairs = append(pairs, `"__name__":`+strconv.Quote(x.Name))
 		}
 		slices.Sort(pairs)
 		k := strings.Join(pairs, ",")
-		out[k] = append(out[k], x)
+		same := func(y *Series) bool {
+			return identity != nil && !slices.ContainsFunc(identity, func(l string) bool { return x.Labels[l] != y.Labels[l] })
+		}
+		if !slices.ContainsFunc(out[k], same) {
+			out[k] = append(out[k], x)
+		}
 	}
 	return out
 }
@@ -138,7 +147,7 @@ func (s *Server) query(w http.ResponseWriter, query string, from, to, step int64
 		n, _ := strconv.ParseInt(m[1], 10, 64)
 		back = n * map[string]int64{"s": 1, "m": 60, "h": 3600, "d": 86400}[m[2]]
 	}
-	largest := strings.HasPrefix(query, "max") || strings.HasPrefix(query, "group")
+	largest := strings.HasPrefix(query, "max by") || strings.HasPrefix(query, "group")
 	value := func(group []*Series, t int64) (sum float64, any bool) {
 		for _, x := range group {
 			v, ok := x.At(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
-	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/render"
 )
 
@@ -97,7 +97,7 @@ func picture(t *testing.T, ctx context.Context, name string) {
 }
 
 // served renders a document and serves it, alone, until the test ends.
-func served(t *testing.T, d *report.Document) (url string) {
+func served(t *testing.T, d *document.Document) (url string) {
 	t.Helper()
 	var b bytes.Buffer
 	if err := render.Write(&b, d, "html", render.Options{}); err != nil {
@@ -206,19 +206,19 @@ func TestHostilePage(t *testing.T) {
 	names := []string{`<script>document.title='owned'</script>`, `"><img src=x onerror="document.title='owned'">`,
 		`'><svg onload=alert(1)>`, `</script><script>alert(1)</script>`, `javascript:alert(1)`, "a\u202eb"}
 	at := begins
-	d := &report.Document{Schema: report.Schema, Generated: at, Period: report.Span{From: at, To: at.Add(hour), StepSeconds: 300, Hours: 1},
-		Currency: names[0], Partial: true, PartialReasons: names, Notes: []report.Note{{Code: "x", Text: names[1]}},
-		Fleet:   report.Account{GPUs: 1, Hours: 1, States: report.States{Busy: 1}, Cost: new(float64), StateCost: &report.States{}},
-		Sources: []report.Source{{Data: names[0], From: names[1], Series: names[2]}}}
+	d := &document.Document{Schema: document.Schema, Generated: at, Period: document.Span{From: at, To: at.Add(hour), StepSeconds: 300, Hours: 1},
+		Currency: names[0], Partial: true, PartialReasons: names, Notes: []document.Note{{Code: "x", Text: names[1]}},
+		Fleet:   document.Account{GPUs: 1, Hours: 1, States: document.States{Busy: 1}, Cost: new(float64), StateCost: &document.States{}},
+		Sources: []document.Source{{Data: names[0], From: names[1], Series: names[2]}}}
 	for i, n := range names {
-		d.Models = append(d.Models, report.Account{Model: n, Hours: 1})
-		d.Nodes = append(d.Nodes, report.Account{Node: n, Cluster: n, Model: n, Hours: 1})
-		d.Workloads = append(d.Workloads, report.Workload{ID: n, Namespace: n, Name: n, Kind: n, Model: n, Sharing: n, Profile: n,
-			Advice: "release", NoAdviceReason: n, Plot: &report.Plot{Busy: []float64{0.5}, Peak: []float64{0.6},
+		d.Models = append(d.Models, document.Account{Model: n, Hours: 1})
+		d.Nodes = append(d.Nodes, document.Account{Node: n, Cluster: n, Model: n, Hours: 1})
+		d.Workloads = append(d.Workloads, document.Workload{ID: n, Namespace: n, Name: n, Kind: n, Model: n, Sharing: n, Profile: n,
+			Advice: "release", NoAdviceReason: n, Plot: &document.Plot{Busy: []float64{0.5}, Peak: []float64{0.6},
 				Memory: []float64{float64(i)}, GPUs: []float64{1}}})
-		d.Advice = append(d.Advice, report.Advice{Code: "release", Reason: n, Workload: n, Title: n, Evidence: n, Alternatives: n, Risk: n,
+		d.Advice = append(d.Advice, document.Advice{Code: "release", Reason: n, Workload: n, Title: n, Evidence: n, Alternatives: n, Risk: n,
 			Change: n, ChangeIn: n, Confidence: n})
-		d.WhatIf = append(d.WhatIf, report.Packing{Model: n, Scenario: n, Text: n})
+		d.WhatIf = append(d.WhatIf, document.Packing{Model: n, Scenario: n, Text: n})
 	}
 	ctx, requests, errs := browse(t)
 	open(t, ctx, served(t, d), 1000, 800, false)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
-	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/blocks"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
@@ -34,7 +34,8 @@ func built(t *testing.T) programs {
 
 // families are those that the report reads, and that rules read for it.
 var families = []string{"gpu_time_seconds_total", "gpu_device_up", "gpu_energy_joules_total", "gpu_power_watts", "gpu_info",
-	"gpu_memory_total_bytes",
+	"gpu_memory_total_bytes", "gpu_busy_seconds_total", "gpu_observed_seconds_total", "gpu_sm_active_seconds_total",
+	"gpu_profiled_seconds_total", "gpu_container_allocated_since_timestamp_seconds",
 	"gpu_unattributed_busy_seconds_total", "gpu_exporter_build_info", "gpu_xid_events_total", "gpu_utilization_ratio",
 	"gpu_utilization_peak_ratio", "gpu_container_allocated_seconds_total",
 	"gpu_container_busy_seconds_total", "gpu_container_observed_seconds_total", "gpu_container_unused_seconds_total",
@@ -168,7 +169,7 @@ func split(text string, names ...string) (only, rest string) {
 }
 
 // run runs the report and reads its JSON.
-func (p programs) run(t *testing.T, url string, args ...string) *report.Document {
+func (p programs) run(t *testing.T, url string, args ...string) *document.Document {
 	t.Helper()
 	cmd := exec.Command(p.report, append([]string{"--prometheus.url=" + url, "--format=json"}, args...)...)
 	var out, errs bytes.Buffer
@@ -177,7 +178,7 @@ func (p programs) run(t *testing.T, url string, args ...string) *report.Document
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("gpu-report %s: %v\n%s", strings.Join(args, " "), err, errs.String())
 	}
-	var d report.Document
+	var d document.Document
 	decoder := json.NewDecoder(&out)
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&d); err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/reporttest"
 	"github.com/gpu-exporter/gpu-exporter/test/process"
 )
@@ -33,7 +33,7 @@ func TestMonth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err, errs.String())
 	}
-	var d report.Document
+	var d document.Document
 	if err := json.Unmarshal(out.Bytes(), &d); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
-	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
@@ -69,14 +69,14 @@ func TestServersAgree(t *testing.T) {
 	args := []string{"--from=" + from.Format(time.RFC3339), "--to=" + to.Format(time.RFC3339), "--now=" + to.Format(time.RFC3339)}
 	a := p.run(t, url, args...)
 	b := p.run(t, victoria(t, p, seed, from.Add(-10*time.Minute), to), args...)
-	for c := report.State(0); c < report.StateCount; c++ {
+	for c := document.State(0); c < document.StateCount; c++ {
 		x, y := a.Fleet.States.Of(c), b.Fleet.States.Of(c)
 		t.Logf("%-12s Prometheus %8.2f, VictoriaMetrics %8.2f GPU-hours", c, x, y)
 		switch c {
-		case report.Unknown:
+		case document.Unknown:
 			// The counters went on in a gap between scrapes: MetricsQL's rate looks back to the sample before it, PromQL's does not.
 			x, y = x+a.Fleet.States.NotReported, y+b.Fleet.States.NotReported
-		case report.NotReported:
+		case document.NotReported:
 			continue
 		}
 		if !near(x, y, 0.01, 0.002*a.Fleet.Hours) {
@@ -86,7 +86,7 @@ func TestServersAgree(t *testing.T) {
 	if a.Checks.Difference > 0.001 || b.Checks.Difference > 0.001 || a.Checks.Difference < -0.001 || b.Checks.Difference < -0.001 {
 		t.Errorf("differences %v and %v", a.Checks.Difference, b.Checks.Difference)
 	}
-	names := func(d *report.Document) (out []string) {
+	names := func(d *document.Document) (out []string) {
 		for _, w := range d.Workloads {
 			if w.Allocated > 0.5 {
 				out = append(out, w.ID)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
-	"github.com/gpu-exporter/gpu-exporter/report"
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 )
 
@@ -139,7 +139,7 @@ func near(a, b, relative, absolute float64) bool {
 }
 
 // account compares the fleet's states.
-func account(t *testing.T, d *report.Document, truth *fleet.Truth, clear bool) {
+func account(t *testing.T, d *document.Document, truth *fleet.Truth, clear bool) {
 	t.Helper()
 	if e := math.Abs(d.Checks.Difference); e > 0.001 {
 		t.Errorf("the states differ by %.4f %%", 100*e)
@@ -184,15 +184,15 @@ func account(t *testing.T, d *report.Document, truth *fleet.Truth, clear bool) {
 	if !near(parts, d.Fleet.States.Sum(), 1e-6, 0.01) {
 		t.Errorf("the trend adds up to %.1f, the fleet to %.1f", parts, d.Fleet.States.Sum())
 	}
-	for name, list := range map[string][]report.Account{"models": d.Models, "node pools": d.NodePools, "nodes": d.Nodes,
+	for name, list := range map[string][]document.Account{"models": d.Models, "node pools": d.NodePools, "nodes": d.Nodes,
 		"clusters": d.Clusters} {
-		var sum report.States
+		var sum document.States
 		for _, a := range list {
-			for c := report.State(0); c < report.StateCount; c++ {
+			for c := document.State(0); c < document.StateCount; c++ {
 				*sum.At(c) += a.States.Of(c)
 			}
 		}
-		for c := report.State(0); c < report.StateCount; c++ {
+		for c := document.State(0); c < document.StateCount; c++ {
 			if len(list) > 0 && !near(sum.Of(c), d.Fleet.States.Of(c), 1e-9, 1e-6) {
 				t.Errorf("%s: %s adds up to %.3f, the fleet has %.3f", name, c, sum.Of(c), d.Fleet.States.Of(c))
 			}
@@ -201,7 +201,7 @@ func account(t *testing.T, d *report.Document, truth *fleet.Truth, clear bool) {
 }
 
 // asRecorded compares the states with the sum of the recording rule over the same period, as the capacity dashboard does.
-func asRecorded(t *testing.T, url string, d *report.Document, to time.Time) {
+func asRecorded(t *testing.T, url string, d *document.Document, to time.Time) {
 	t.Helper()
 	client, err := prom.New(prom.Config{URL: url, Concurrency: 1, Timeout: time.Minute}, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -229,8 +229,8 @@ func key(cluster, namespace, kind, name string) string {
 }
 
 // rows are the report's workloads by name; one with several models has several.
-func rows(d *report.Document) map[string][]*report.Workload {
-	out := map[string][]*report.Workload{}
+func rows(d *document.Document) map[string][]*document.Workload {
+	out := map[string][]*document.Workload{}
 	for i := range d.Workloads {
 		w := &d.Workloads[i]
 		k := key(w.Cluster, w.Namespace, w.Kind, w.Name)
@@ -240,7 +240,7 @@ func rows(d *report.Document) map[string][]*report.Workload {
 }
 
 // workloads compares the rows of those with measurable activity.
-func workloads(t *testing.T, d *report.Document, truth *fleet.Truth, steady bool) {
+func workloads(t *testing.T, d *document.Document, truth *fleet.Truth, steady bool) {
 	t.Helper()
 	found := rows(d)
 	checked := 0
@@ -327,7 +327,7 @@ func rightFor(c fleet.Class) (codes, reasons []string) {
 }
 
 // due is true if a workload should be found: what the guards withhold is not.
-func due(w *fleet.WorkloadTruth, r *report.Workload, to time.Time) bool {
+func due(w *fleet.WorkloadTruth, r *document.Workload, to time.Time) bool {
 	lifetime := w.Last.Sub(w.First)
 	if r == nil || r.Coverage < 0.95 {
 		return r == nil && w.Allocated > 2*3600
@@ -361,10 +361,10 @@ func needed(w *fleet.WorkloadTruth, to time.Time) bool {
 }
 
 // add compares the advice with the truth.
-func (m *marks) add(t *testing.T, d *report.Document, truth *fleet.Truth) {
+func (m *marks) add(t *testing.T, d *document.Document, truth *fleet.Truth) {
 	t.Helper()
 	found := rows(d)
-	advice := map[string]*report.Advice{}
+	advice := map[string]*document.Advice{}
 	for i := range d.Advice {
 		if a := &d.Advice[i]; a.Workload != "" {
 			advice[a.Workload] = a
@@ -373,8 +373,8 @@ func (m *marks) add(t *testing.T, d *report.Document, truth *fleet.Truth) {
 	for i := range truth.Workloads {
 		w := &truth.Workloads[i]
 		k := key(w.Cluster, w.Namespace, w.Kind, w.Name)
-		var a *report.Advice
-		var r *report.Workload
+		var a *document.Advice
+		var r *document.Workload
 		for _, row := range found[k] {
 			if r == nil || row.Allocated > r.Allocated {
 				r = row
@@ -416,7 +416,7 @@ func (m *marks) add(t *testing.T, d *report.Document, truth *fleet.Truth) {
 
 // plausible is true if advice is right although the class is another: what was not busy for days may be released,
 // whatever it once was.
-func plausible(w *fleet.WorkloadTruth, a *report.Advice, to time.Time) bool {
+func plausible(w *fleet.WorkloadTruth, a *document.Advice, to time.Time) bool {
 	last, ok := w.LastBusy.Get()
 	switch a.Code {
 	case "release":

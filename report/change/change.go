@@ -1,14 +1,17 @@
-package report
+// Package change writes what carries out advice: commands, and parts of manifests.
+package change
 
 import (
 	"fmt"
 	"strings"
 
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/kube"
+	"github.com/gpu-exporter/gpu-exporter/report/sizing"
 )
 
-// releaseChange is the command that releases GPUs: those of the whole workload, or of some idle pods.
-func releaseChange(r *Workload, whole bool, idle []string) (where, text string) {
+// Release is the command that releases GPUs: those of the whole workload, or of some idle pods.
+func Release(r *document.Workload, whole bool, idle []string) (where, text string) {
 	kind, namespace := strings.ToLower(r.Kind), kube.Shell(r.Namespace)
 	scalable := kind == "deployment" || kind == "statefulset" || kind == "replicaset"
 	scale := func(replicas int) string {
@@ -32,9 +35,9 @@ func releaseChange(r *Workload, whole bool, idle []string) (where, text string) 
 	return "shell", remove(kind, r.Name)
 }
 
-// sizeChange is what makes a workload smaller, for the pod and for the node.
-func sizeChange(r *Workload, s *sizing) (where, text string) {
-	if s.replicas == 0 {
+// Size is what makes a workload smaller, for the pod and for the node.
+func Size(r *document.Workload, s *sizing.Size) (where, text string) {
+	if s.Replicas == 0 {
 		return "pod template and mig-parted", fmt.Sprintf(`# pod
 resources:
   limits:
@@ -46,7 +49,7 @@ mig-configs:
   - devices: all
     mig-enabled: true
     mig-devices:
-      %q: %d`, s.profile.Resource(), s.profile.Name, s.profile.Name, s.profile.PerGPU)
+      %q: %d`, s.Profile.Resource(), s.Profile.Name, s.Profile.Name, s.Profile.PerGPU)
 	}
 	text = fmt.Sprintf(`# configuration of the device plugin, for the nodes whose GPUs are to be shared
 version: v1
@@ -55,7 +58,7 @@ sharing:
     resources:
     - name: nvidia.com/gpu
       replicas: %d
-# the pods still request nvidia.com/gpu: 1`, s.replicas)
+# the pods still request nvidia.com/gpu: 1`, s.Replicas)
 	if r.Preallocated {
 		text += fmt.Sprintf(`
 # and limit the memory that the program allocates, for example
@@ -63,7 +66,20 @@ sharing:
 #   JAX:     XLA_PYTHON_CLIENT_MEM_FRACTION=%[1]s
 #   PyTorch: torch.cuda.set_per_process_memory_fraction(%[1]s)
 # then look at its memory again: the need shows once it no longer allocates all`,
-			fmt.Sprintf("%.2f", 0.92/float64(s.replicas)))
+			fmt.Sprintf("%.2f", 0.92/float64(s.Replicas)))
 	}
 	return "device plugin", text
+}
+
+// Replicas is what sets the number of replicas: for good, or by a schedule in the hours from one to another.
+func Replicas(r *document.Workload, high, low, from, to int) (text string) {
+	target := fmt.Sprintf("kubectl -n %s scale %s/%s --replicas=", kube.Shell(r.Namespace), strings.ToLower(r.Kind), kube.Shell(r.Name))
+	if from == to {
+		return fmt.Sprintf("%s%d\n# or an autoscaler on the metric of its requests, from %d to the number of today", target, high, high)
+	}
+	return fmt.Sprintf(`# KEDA: a ScaledObject with two triggers of type cron, or a CronJob each
+# at %02d:00
+%s%d
+# at %02d:00
+%s%d`, from, target, low, to, target, high)
 }

@@ -1,4 +1,6 @@
-package report
+// Package document is what a report consists of: accounts, workloads and advice. Package report builds it, package
+// render shows it.
+package document
 
 import (
 	"time"
@@ -103,8 +105,8 @@ func (s State) String() string {
 	return string(s.Quantity().State)
 }
 
-// statesByLabel are the states by the values of the label state.
-func statesByLabel() map[string]State {
+// StatesByLabel are the states by the values of the label state.
+func StatesByLabel() map[string]State {
 	out := map[string]State{}
 	for s := range NotReported {
 		out[s.String()] = s
@@ -129,8 +131,8 @@ func (s States) Reported() float64 {
 // Unused are gap and idle.
 func (s States) Unused() float64 { return s.Gap + s.Idle }
 
-// plus adds other states, each multiplied by a factor.
-func (s *States) plus(o States, factor float64) {
+// Plus adds other states, each multiplied by a factor.
+func (s *States) Plus(o States, factor float64) {
 	for i := range StateCount {
 		*s.At(i) += o.Of(i) * factor
 	}
@@ -233,11 +235,17 @@ type Workload struct {
 	MemoryMedian *float64 `json:"memory_median_bytes,omitempty"`
 	MemoryFloor  *float64 `json:"memory_floor_bytes,omitempty"`
 	MemoryTotal  *float64 `json:"memory_total_bytes,omitempty"`
+	// MemoryKind is needed (it falls again, so that the peak is needed), cache (it only grew) or preallocated. MemoryNeed
+	// is what is needed for sure: the peak, or of a cache what it started with; absent if nothing indicates it.
+	MemoryKind   string   `json:"memory_kind,omitempty"`
+	MemoryNeed   *float64 `json:"memory_need_bytes,omitempty"`
 	Preallocated bool     `json:"preallocated,omitempty"`
-	EnergyKWh    *float64 `json:"energy_kwh,omitempty"`
-	Cost         *float64 `json:"cost,omitempty"`
-	Unused       float64  `json:"unused"`
-	UnusedCost   *float64 `json:"unused_cost,omitempty"`
+	// Rhythm is day or week if the demand repeats so; empty if the period does not show it.
+	Rhythm     string   `json:"rhythm,omitempty"`
+	EnergyKWh  *float64 `json:"energy_kwh,omitempty"`
+	Cost       *float64 `json:"cost,omitempty"`
+	Unused     float64  `json:"unused"`
+	UnusedCost *float64 `json:"unused_cost,omitempty"`
 	// Coverage is the part of the allocated time with known activity.
 	Coverage   float64 `json:"coverage"`
 	Confidence string  `json:"confidence"`
@@ -280,18 +288,37 @@ type Advice struct {
 	Change     string   `json:"change"`
 	// ChangeIn is where the change is made.
 	ChangeIn   string      `json:"change_in"`
+	Replay     *Replay     `json:"replay,omitempty"`
 	Validation *Validation `json:"validation,omitempty"`
 }
 
-// Validation is the advice made from the first part of the period, replayed on the rest.
+// Replay is the period with the advice followed: its pods placed on its nodes again.
+type Replay struct {
+	Pods int `json:"pods"`
+	// Waiting is the number of pods that would have waited, for WaitedHours GPU-hours in all and LongestWait hours.
+	Waiting     int     `json:"waiting"`
+	WaitedHours float64 `json:"waited_hours"`
+	LongestWait float64 `json:"longest_wait_hours"`
+	// OccupiedHours are GPU-hours in which a GPU had a pod.
+	OccupiedHours float64 `json:"occupied_hours"`
+	// Throttled is the fraction of the time in which the demand exceeds what there is, Evicted the number of pods
+	// whose memory did not suffice.
+	Throttled float64 `json:"throttled"`
+	Evicted   int     `json:"evicted"`
+}
+
+// Validation is the advice made from the part of the period before each of some folds, replayed on the fold. It does
+// not decide about the advice.
 type Validation struct {
-	// TrainHours and TestHours are wall-clock hours.
+	Folds int `json:"folds"`
+	// TrainHours are the wall-clock hours before the last fold, TestHours those of all folds.
 	TrainHours float64 `json:"train_hours"`
 	TestHours  float64 `json:"test_hours"`
-	// Size is what the first part alone would have recommended.
+	// Size is what the time before the last fold alone would have recommended.
 	Size string `json:"size"`
-	// Exceeded is the fraction of the steps of the rest in which the demand was higher.
+	// Exceeded is the fraction of the tested time in which the demand was higher, Worst that of the worst fold.
 	Exceeded float64 `json:"exceeded"`
+	Worst    float64 `json:"worst"`
 }
 
 // Packing is the result of one what-if scenario for one model.

@@ -1,10 +1,12 @@
-package report
+package change
 
 import (
 	"strings"
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 )
 
 // words reads a line as a POSIX shell does that finds nothing but plain words and single quotes; ok is false where
@@ -56,8 +58,8 @@ func FuzzChange(f *testing.F) {
 			}
 		}
 		for _, whole := range []bool{true, false} {
-			r := &Workload{Namespace: namespace, Name: name, Kind: kind, Pods: 3}
-			where, text := releaseChange(r, whole, []string{pod, "other"})
+			r := &document.Workload{Namespace: namespace, Name: name, Kind: kind, Pods: 3}
+			where, text := Release(r, whole, []string{pod, "other"})
 			if where != "shell" {
 				continue
 			}

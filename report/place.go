@@ -1,0 +1,430 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/replay"
+	"github.com/gpu-exporter/gpu-exporter/report/sizing"
+	"github.com/gpu-exporter/gpu-exporter/report/units"
+)
+
+// run is a pod as it ran on its GPUs: what a replay places. Its demand and memory are those of a pod with one whole GPU,
+// by the hour and in hundredths of it.
+type run struct {
+	cluster, model, node, workload string
+	advice                         string // of its workload
+	known                          bool   // demand and memory are known, and indicate a need
+	demand, memory                 []uint8
+	first                          int // hour of the first
+	replay.Pod
+}
+
+// splitAfter is how long a pod must have been without its GPUs to count as two that ran one after the other.
+const splitAfter = 15 * time.Minute
+
+// runs are the pods of a workload, each for the time in which its GPUs were allocated.
+func (a *analysis) runs(l *load, r *Workload) []run {
+	var out []run
+	gap := int(splitAfter/a.p.Step) + 1
+	for _, x := range l.allocations {
+		t := &x.busy
+		if t.len() == 0 {
+			t = &x.share
+		}
+		for _, s := range t.spans(gap) {
+			n := run{cluster: l.key.cluster, model: l.key.model, node: x.key.node, workload: l.key.id(), advice: r.Advice}
+			n.Pod = replay.Pod{ID: l.key.id() + "/" + x.key.pod, Gang: l.key.id(), From: s.from, To: s.to, GPUs: 1}
+			switch {
+			case x.mig():
+				if gpu, ok := a.migGPU(x.model); ok {
+					if p, ok := gpu.FromResource(x.resource); ok {
+						n.Shape = replay.Shape{Size: p.Memory * replay.Slots / gpu.Memory, Places: p.PerGPU}
+					}
+				}
+			case x.shared():
+				n.Shape = replay.Shape{Fraction: x.typical}
+			default:
+				a.demands(&n, x)
+			}
+			// The GPUs of one pod are placed together.
+			same := slices.IndexFunc(out, func(o run) bool {
+				return o.ID == n.ID && o.node == n.node && n.From < o.To && o.From < n.To && n.whole() && o.whole()
+			})
+			if same >= 0 {
+				o := &out[same]
+				o.GPUs++
+				o.From, o.To, o.known = min(o.From, n.From), max(o.To, n.To), false
+				o.demand, o.memory = nil, nil
+				continue
+			}
+			out = append(out, n)
+		}
+	}
+	// Pods of a Job or StatefulSet that start in the same step belong together; replicas of a service do not.
+	if k := strings.ToLower(l.key.kind); k != "job" && k != "statefulset" || len(out) < 2 {
+		for i := range out {
+			out[i].Gang = ""
+		}
+	}
+	return out
+}
+
+// whole is true if whole GPUs are allocated to the pod.
+func (n *run) whole() bool { return n.Fraction == 0 && n.Size == 0 }
+
+// demands adds the demand of a pod on a whole GPU.
+func (a *analysis) demands(n *run, x *allocation) {
+	total, perHour := a.facts.byModel[x.model], a.p.perHour()
+	if total <= 0 || x.busy.len() == 0 || !x.sole() {
+		return
+	}
+	n.first = n.From / perHour
+	hours := (n.To-1)/perHour - n.first + 1
+	n.demand, n.memory = make([]uint8, hours), make([]uint8, hours)
+	raise := func(list []uint8, k int, v float64) {
+		p := &list[k/perHour-n.first]
+		*p = max(*p, hundredths(v))
+	}
+	for k, v := range x.busy.within(n.From, n.To) {
+		raise(n.demand, k, x.activity(k, v))
+	}
+	for k, v := range x.memory.within(n.From, n.To) {
+		raise(n.memory, k, v/total)
+	}
+	n.known = true
+}
+
+func hundredths(v float64) uint8 { return uint8(min(100, max(0, math.Ceil(100*v-1e-9)))) }
+
+// hourly returns the values of a list by step.
+func (a *analysis) hourly(list []uint8, first int) func(int) float64 {
+	perHour := a.p.perHour()
+	return func(k int) float64 { return float64(list[k/perHour-first]) / 100 }
+}
+
+// fleetNodes are the nodes of one model, as a replay takes them, and what is on them besides known pods.
+type fleetNodes struct {
+	key       nodeKey // cluster and model
+	nodes     []*nodeGPUs
+	machines  []replay.Node
+	pods      []replay.Pod
+	unknown   []replay.Pod // allocated, or not reported: they count as pods
+	broken    []replay.Pod // unavailable GPUs, bound to their node
+	allocated map[string]float64
+	peak      float64 // allocated GPUs at the busiest time
+}
+
+func (f *fleet) class(n *nodeGPUs) string {
+	return n.key.cluster + "\x00" + n.key.model + "\x00" + n.pool
+}
+
+// byModel prepares a replay for each model of each cluster.
+func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
+	groups, at := map[nodeKey]*fleetNodes{}, map[nodeKey]*fleetNodes{}
+	known := map[nodeKey]*track{}
+	for _, n := range f.sorted() {
+		k := nodeKey{n.key.cluster, "", n.key.model}
+		g := entry(groups, k)
+		if g.allocated == nil {
+			g.key, g.allocated = k, map[string]float64{}
+		}
+		at[n.key] = g
+		g.nodes = append(g.nodes, n)
+		g.machines = append(g.machines, replay.Node{ID: n.key.node, Class: f.class(n), GPUs: n.gpus(), To: f.p.Steps()})
+		known[n.key] = &track{}
+	}
+	for _, x := range found {
+		for _, r := range x.runs {
+			k := nodeKey{r.cluster, r.node, r.model}
+			if g := at[k]; g != nil {
+				r.Class = f.class(f.nodes[k])
+				g.pods = append(g.pods, r.Pod)
+				for s := r.From; s < r.To; s++ {
+					known[k].add(s, r.Amount())
+				}
+			}
+		}
+	}
+	for _, k := range sorted(groups) {
+		g := groups[k]
+		var sum track
+		for _, n := range g.nodes {
+			sum.plus(&n.allocated)
+			count := float64(n.gpus())
+			for s := range f.p.Steps() {
+				g.allocated[n.key.node] += n.allocated.or(s, 0)
+			}
+			missing := func(s int) float64 {
+				m := n.allocated.or(s, 0) - known[n.key].or(s, 0)
+				if s >= n.from && s < n.to {
+					m = max(m, n.count.or(s, count)-n.reported.or(s, 0)-known[n.key].or(s, 0))
+				}
+				return m
+			}
+			base := replay.Pod{ID: "?" + n.key.node, Class: f.class(n)}
+			g.unknown = append(g.unknown, levels(f.p.Steps(), base, missing)...)
+			base.Node = n.key.node
+			g.broken = append(g.broken, levels(f.p.Steps(), base, func(s int) float64 { return n.unavailable.or(s, 0) })...)
+		}
+		g.peak = sum.values(0, f.p.Steps()).top()
+	}
+	out := make([]*fleetNodes, 0, len(groups))
+	for _, k := range sorted(groups) {
+		out = append(out, groups[k])
+	}
+	return out
+}
+
+// levels makes pods of a number of GPUs over time: one for each time with the same number. What differs from a whole
+// number by a start or an end within a step is rounded up where it lasts.
+func levels(steps int, base replay.Pod, of func(int) float64) (out []replay.Pod) {
+	const noise = 0.3
+	last := 0
+	for s := range steps {
+		n := int(math.Ceil(of(s) - noise))
+		if n > 0 && n == last {
+			out[len(out)-1].To++
+		} else if n > 0 {
+			p := base
+			p.GPUs, p.From, p.To = n, s, s+1
+			out = append(out, p)
+		}
+		last = n
+	}
+	return out
+}
+
+// without replays the period up to a step without the first nodes of a list.
+func (g *fleetNodes) without(removed map[string]bool, from, to int) replay.Result {
+	var nodes []replay.Node
+	for _, n := range g.machines {
+		if !removed[n.ID] {
+			nodes = append(nodes, n)
+		}
+	}
+	var pods []replay.Pod
+	for _, list := range [][]replay.Pod{g.broken, g.pods, g.unknown} {
+		for _, p := range list {
+			p.From, p.To = max(p.From, from), min(p.To, to)
+			if p.From < p.To && (p.Node == "" || !removed[p.Node]) {
+				pods = append(pods, p)
+			}
+		}
+	}
+	return replay.Run(nodes, pods)
+}
+
+// removable finds how many nodes, least used first, a part of the period would not have needed.
+func (g *fleetNodes) removable(from, to int, budget float64) (order []string, n int, r replay.Result) {
+	least := slices.SortedFunc(slices.Values(g.nodes), func(x, y *nodeGPUs) int {
+		per := func(n *nodeGPUs) float64 { return over(g.allocated[n.key.node], float64(n.gpus())) }
+		return cmp.Or(cmp.Compare(per(x), per(y)), strings.Compare(x.key.node, y.key.node))
+	})
+	for _, x := range least {
+		if !x.removed {
+			order = append(order, x.key.node)
+		}
+	}
+	try := func(n int) replay.Result {
+		removed := map[string]bool{}
+		for _, name := range order[:n] {
+			removed[name] = true
+		}
+		return g.without(removed, from, to)
+	}
+	low, high := 0, len(order)+1 // low is feasible, high is not
+	for high-low > 1 {
+		mid := (low + high) / 2
+		if x := try(mid); x.Feasible(budget) {
+			low, r = mid, x
+		} else {
+			high = mid
+		}
+	}
+	return order, low, r
+}
+
+// consolidate recommends to give nodes back, where the pods of the period would have run on the rest of them.
+func (a *analysis) consolidate(f *fleet, groups []*fleetNodes) (out []Advice) {
+	if time.Duration(a.p.Hours()*float64(time.Hour)) < a.opt.Advice.Observed*19/20 {
+		return nil
+	}
+	for _, g := range groups {
+		if g.key.model == "" || len(g.nodes) < 2 {
+			continue
+		}
+		order, n, r := g.removable(0, a.p.Steps(), a.opt.Advice.Budget)
+		if n == 0 {
+			continue
+		}
+		freed := map[string]bool{}
+		hours, gpus, left := 0.0, 0.0, 0.0
+		for i, name := range order {
+			node := f.nodes[nodeKey{g.key.cluster, name, g.key.model}]
+			if i < n {
+				freed[name] = true
+				hours += node.expected * a.p.StepHours()
+				gpus += float64(node.gpus())
+			} else {
+				left += float64(node.gpus())
+			}
+		}
+		names := slices.Sorted(slices.Values(order[:n]))
+		ad := a.advice(g.key, document.AdviseConsolidate, "half_empty_nodes", hours, "medium")
+		ad.SavedGPUs = gpus
+		ad.Title = fmt.Sprintf("Give back %s of %s: %s", units.Count(float64(n), "node"), g.key.model, few(names))
+		ad.Evidence = fmt.Sprintf("%d pods of the period, placed on the other %s with %.0f GPUs, would all have run: %s. "+
+			"%.0f GPUs were allocated at the busiest time.", r.Placed, units.Count(float64(len(order)-n), "node"), left,
+			waited(r, a.p), g.peak)
+		if len(order) == n {
+			ad.Evidence = "None of them was allocated at any time of the period."
+			ad.Alternatives = "No node of the model is left."
+		} else {
+			next := map[string]bool{order[n]: true}
+			for name := range freed {
+				next[name] = true
+			}
+			ad.Alternatives = units.Sentence("with one node less, ", waited(g.without(next, 0, a.p.Steps()), a.p))
+		}
+		ad.Replay = a.replayed(r)
+		ad.Validation = a.validateNodes(g)
+		ad.Risk = "medium: nothing is left for the loss of a node; drain each node before it is removed"
+		ad.ChangeIn = "node pool"
+		ad.Change = "# new pods fill nodes one after the other: kube-scheduler, NodeResourcesFit with\n" +
+			"#   scoringStrategy.type: MostAllocated for nvidia.com/gpu; then\nkubectl drain --ignore-daemonsets " +
+			strings.Join(names, " ")
+		out = append(out, ad)
+	}
+	return out
+}
+
+// few lists some names.
+func few(list []string) string {
+	if len(list) > 8 {
+		return fmt.Sprintf("%s and %d more", strings.Join(list[:8], ", "), len(list)-8)
+	}
+	return strings.Join(list, ", ")
+}
+
+// waited describes what a replay found.
+func waited(r replay.Result, p Period) string {
+	if r.Waiting == 0 {
+		return "none would have waited"
+	}
+	text := fmt.Sprintf("%d would have waited, %s at the longest", r.Waiting,
+		units.Duration(time.Duration(r.LongestWait*float64(p.Step))))
+	if r.Unplaced > 0 {
+		text += fmt.Sprintf(", and %d would not have run at all", r.Unplaced)
+	}
+	return text
+}
+
+// replayed are the figures of a replay.
+func (a *analysis) replayed(r replay.Result) *Replay {
+	h := a.p.StepHours()
+	return &Replay{Pods: r.Placed + r.Unplaced, Waiting: r.Waiting, WaitedHours: r.Waited * h, LongestWait: r.LongestWait * h,
+		OccupiedHours: r.Occupied * h, Throttled: over(r.Throttled, r.Shared), Evicted: r.Evicted}
+}
+
+// validateNodes chooses the nodes by what was known before each fold, and replays the fold without them.
+func (a *analysis) validateNodes(g *fleetNodes) *Validation {
+	var v foldSum
+	for _, f := range a.folds() {
+		order, n, _ := g.removable(0, f.from, a.opt.Advice.Budget)
+		if n == 0 {
+			continue
+		}
+		removed := map[string]bool{}
+		for _, name := range order[:n] {
+			removed[name] = true
+		}
+		r := g.without(removed, f.from, f.to)
+		v.add(units.Count(float64(len(order)-n), "node"), f, over(r.Waited, r.Requested))
+	}
+	return a.validated(&v)
+}
+
+// shared replays that pods with a whole GPU each share GPUs: those whose demand is small, k on each.
+func (a *analysis) shared(g *fleetNodes, found []*finding, f *fleet) (out []Packing) {
+	var before float64
+	var sliced, partitioned []replay.Pod
+	beforeMIG := 0.0
+	gpu, offered := a.migGPU(g.key.model)
+	total := a.facts.byModel[g.key.model]
+	for _, x := range found {
+		for _, r := range x.runs {
+			n := f.nodes[nodeKey{r.cluster, r.node, r.model}]
+			if !r.known || r.cluster != g.key.cluster || r.model != g.key.model || n == nil || x.row.Preallocated ||
+				a.p.duration(r.To-r.From) < shareFrom {
+				continue
+			}
+			memory := float64(slices.Max(r.memory)) / 100
+			demand := quantileOf(r.demand, 1-a.opt.Advice.Budget)
+			r.Class, r.Gang = f.class(n), ""
+			if k := math.Floor(min(sizing.MaxReplicas, 0.95/max(memory, 0.01), 1/max(sizing.Headroom*demand, 0.01))); k >= 2 {
+				p := r.Pod
+				p.Fraction = 1 / k
+				p.Demand, p.Memory = a.hourly(r.demand, r.first), a.hourly(r.memory, r.first)
+				sliced = append(sliced, p)
+				before += float64(r.To - r.From)
+			}
+			if !offered {
+				continue
+			}
+			for _, profile := range gpu.Profiles {
+				if profile.PerGPU >= 2 && gpu.ComputeRatio(profile) >= sizing.Headroom*demand && profile.Bytes >= memory*total {
+					p := r.Pod
+					p.Shape = replay.Shape{Size: profile.Memory * replay.Slots / gpu.Memory, Places: profile.PerGPU}
+					partitioned = append(partitioned, p)
+					beforeMIG += float64(r.To - r.From)
+					break
+				}
+			}
+		}
+	}
+	for _, s := range []struct {
+		name, text string
+		pods       []replay.Pod
+		before     float64
+	}{
+		{"share", "%d pods with a whole GPU each and little demand are time-sliced, at most %d on a GPU, in the order in " +
+			"which they started.", sliced, before},
+		{"mig", "%d pods with a whole GPU each get the smallest MIG profile that covers demand and memory.", partitioned, beforeMIG},
+	} {
+		if len(s.pods) < 2 {
+			continue
+		}
+		r := replay.Run(g.machines, s.pods)
+		if r.Unplaced > 0 || r.Evicted > 0 || r.Throttled > a.opt.Advice.Budget*r.Shared {
+			continue
+		}
+		text := fmt.Sprintf(s.text, len(s.pods), sizing.MaxReplicas)
+		if s.name == "mig" {
+			text = fmt.Sprintf(s.text, len(s.pods))
+		}
+		steps, freed := float64(a.p.Steps()), (s.before-r.Occupied)*a.p.StepHours()
+		out = append(out, Packing{Cluster: g.key.cluster, Model: g.key.model, Scenario: s.name, Text: text,
+			Items: len(s.pods), GPUsBefore: over(s.before, steps), GPUsAfter: over(r.Occupied, steps), FreedHours: max(0, freed),
+			FreedCost: a.opt.Prices.Cost(g.key.model, max(0, freed)), Overload: over(r.Throttled, r.Shared),
+			Limit: a.opt.Advice.Budget})
+	}
+	return out
+}
+
+// shareFrom is how long a pod must have run to be worth sharing.
+const shareFrom = 12 * time.Hour
+
+func quantileOf(list []uint8, q float64) float64 {
+	s := make(sample, len(list))
+	for i, v := range list {
+		s[i] = float64(v) / 100
+	}
+	slices.Sort(s)
+	return s.quantile(q)
+}

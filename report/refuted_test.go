@@ -1,0 +1,123 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/report/document"
+)
+
+// hourOf is busy in some hours of each day, and less otherwise.
+func hourOf(from, to int, busy, otherwise float64) func(int64) float64 {
+	return func(at int64) float64 {
+		if h := time.Unix(at-1, 0).UTC().Hour(); h >= from && h < to {
+			return busy
+		}
+		return otherwise
+	}
+}
+
+// TestRefuted has histories in which a simpler rule gives advice that a replay, a later week or a finer measurement
+// refutes.
+func TestRefuted(t *testing.T) {
+	one := []string{"app-0"}
+	night := func(at int64) float64 { // 75 minutes of each night
+		if at%86400 > 0 && at%86400 <= 75*60 {
+			return 1
+		}
+		return 0
+	}
+	grows := func(at int64) float64 { return gib * (10 + 35*float64(at-monday.Unix())/(240*3600)) }
+	for _, tt := range []struct {
+		name   string
+		jobs   []job
+		more   func(*scene)
+		change func(*Options)
+		advice string // of the first workload; empty: none
+		reason string // of advice, or of none
+		want   string // part of title, evidence, risk or text
+		level  string // confidence
+		saved  float64
+	}{
+		{name: "a GPU that is full every night is no idle one", jobs: []job{
+			{pods: one, busy: between(monday, tenDays, 0.6, 0), memory: 60 * gib},
+			{pods: one, gpus: []string{"GPU-second"}, busy: night, memory: 60 * gib}}},
+		{name: "an idle GPU of three days is too young to judge", jobs: []job{
+			{pods: one, from: tenDays.Add(-3 * day), busy: between(monday, tenDays, 0.9, 0)},
+			{pods: one, from: tenDays.Add(-3 * day), gpus: []string{"GPU-second"}, busy: hourOf(0, 24, 0.01, 0)}}},
+		{name: "a service needs a third of its replicas", jobs: []job{{pods: names("app", 48), memory: 25 * gib,
+			busy: hourOf(12, 18, 0.25, 0.02)}}, advice: document.AdviseReplicas, reason: "daily_demand",
+			// 48 x 0.25 x 1.25 = 15 by day, 48 x 0.02 x 1.25 = 1.2 in the other 18 hours: 2.
+			want: "15 replicas by day and 2 from 18:00 to 12:00", level: "medium", saved: 48*240 - 15*60 - 2*180},
+		{name: "a constant service", jobs: []job{{pods: names("app", 10), memory: 70 * gib, busy: hourOf(0, 24, 0.32, 0)}},
+			advice: document.AdviseReplicas, reason: "low_demand", want: "Run 4 replicas of app instead of 10", level: "medium", saved: 6 * 240},
+		{name: "a busy minute in eight days is within the budget", jobs: []job{{pods: one, memory: 5 * gib,
+			busy: between(monday.Add(3*day), monday.Add(3*day+5*time.Minute), 0.6, 0.05)}},
+			advice: document.AdviseShrink, reason: "low_activity", want: "1g.10gb", level: "low", saved: 240 * 6. / 7},
+		{name: "memory that only grows is a cache", jobs: []job{{pods: one, busy: hourOf(0, 24, 0.1, 0), grows: grows}},
+			advice: document.AdviseShrink, reason: "cached_memory", want: "assumed to need the 10.3 GiB with which it started",
+			level: "low", saved: 180},
+		{name: "bursts of seconds at full load", jobs: []job{{pods: one, memory: 5 * gib, busy: hourOf(0, 24, 0.083, 0)}},
+			more: func(s *scene) {
+				s.add(rawPeak, map[string]string{"node": "n1", "uuid": "GPU-app-0"}, constant(1))
+			}, advice: document.AdviseShare, reason: "low_activity", want: "1/4 of a GPU is enough", level: "medium", saved: 180},
+		{name: "bursts that use a tenth of the SMs", jobs: []job{{pods: one, memory: 5 * gib, busy: hourOf(0, 24, 0.083, 0)}},
+			more: func(s *scene) {
+				gpu := map[string]string{"node": "n1", "uuid": "GPU-app-0"}
+				s.add(rawPeak, gpu, constant(1))
+				s.add(rawSM, gpu, constant(0.1))
+			}, advice: document.AdviseShrink, reason: "low_activity", want: "1g.10gb", level: "medium", saved: 240 * 6. / 7},
+		{name: "idle since it ran before the period", jobs: []job{{pods: one, busy: no}}, more: func(s *scene) {
+			l := map[string]string{"node": "n1", "uuid": "GPU-app-0", "namespace": "team", "pod": "app-0"}
+			s.add(rawSince, l, constant(float64(monday.Add(-60*day).Unix())))
+			s.add(rawLastBusy, l, constant(float64(monday.Add(-2*day).Unix())))
+		}, advice: document.AdviseRelease, reason: "never_used", want: "allocated for 12.0 days: no kernel ran, and no process had " +
+			"memory (last busy, or first observed, 2026-01-31 00:00 UTC)", level: "medium", saved: 240},
+		{name: "idle for less than a week since it ran", jobs: []job{{pods: one, busy: between(monday, monday.Add(4*day), 0.9, 0)}},
+			advice: document.AdviseRelease, reason: "stopped", want: "a job that runs every week looks the same", level: "low", saved: 144},
+		{name: "never used since it was allocated", jobs: []job{{pods: one, busy: no}}, advice: document.AdviseRelease, reason: "never_used",
+			want: "no kernel ran", level: "medium", saved: 240},
+		{name: "a weekly job within ten days", jobs: []job{{pods: one, memory: gib,
+			busy: between(monday.Add(2*day), monday.Add(2*day+10*time.Hour), 0.35, 0.01)}}, reason: "rhythm_unknown", want: "longer period"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var s scene
+			s.node("n1", h100, 8, states{"busy": 8}, nil)
+			for i, j := range tt.jobs {
+				if i == 0 {
+					s.job(j)
+				} else {
+					s.allocate(j)
+				}
+			}
+			if tt.more != nil {
+				tt.more(&s)
+			}
+			d := s.must(t, tt.change)
+			w := d.Workloads[0]
+			if tt.advice == "" {
+				if w.Advice != "" || tt.reason != "" && w.NoAdvice != tt.reason || !strings.Contains(w.NoAdviceReason, tt.want) {
+					t.Errorf("%q %q: %s %+v", w.Advice, w.NoAdvice, w.NoAdviceReason, d.Advice)
+				}
+				return
+			}
+			if w.Advice != tt.advice {
+				t.Fatalf("%q %q %s", w.Advice, w.NoAdvice, w.NoAdviceReason)
+			}
+			a := adviceOn(t, d, w.ID)
+			near(t, "saved", a.SavedHours, tt.saved)
+			if text := a.Title + a.Evidence + a.Risk; a.Reason != tt.reason || !strings.Contains(text, tt.want) || a.Confidence != tt.level {
+				t.Errorf("%+v", a)
+			}
+		})
+	}
+}
+
+func names(app string, n int) (out []string) {
+	for i := range n {
+		out = append(out, fmt.Sprint(app, "-", i))
+	}
+	return out
+}

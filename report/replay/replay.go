@@ -1,0 +1,364 @@
+// Package replay places the pods of a history on nodes again, as a scheduler would have, and counts which would have
+// waited, been throttled or been evicted. A pod is placed when it starts, with what is known then; it is not moved
+// afterwards. Recommended changes are judged by it: fewer nodes, shared GPUs, other MIG geometries, fewer GPUs of a pod.
+package replay
+
+import (
+	"cmp"
+	"container/heap"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// Slots is the number of places of a GPU: the memory slices of the largest MIG geometry.
+const Slots = 8
+
+// Node is a node with equal GPUs. It exists from a step up to but without another.
+type Node struct {
+	ID string
+	// Class is what pods are restricted to: cluster, model and node pool.
+	Class    string
+	GPUs     int
+	From, To int
+}
+
+// Shape is what a pod occupies of a GPU: all of it, a fraction, or the slots of a MIG profile.
+type Shape struct {
+	// Fraction of a time-sliced GPU; 0 for whole GPUs and MIG devices.
+	Fraction float64
+	// Size and Places are those of a MIG profile: it begins at a multiple of Size, and there are so many places.
+	Size, Places int
+}
+
+// Pod is one pod as it ran. Demand and Memory are, for each step from From, fractions of one GPU; they count only where
+// GPUs are shared, and may be nil.
+type Pod struct {
+	ID string
+	// Gang is set for pods that start together or not at all.
+	Gang     string
+	Class    string
+	Node     string // the only node it may run on; empty is any
+	GPUs     int
+	From, To int
+	Shape
+	Demand, Memory func(step int) float64
+}
+
+// Result is what would have happened. Times are GPU-steps.
+type Result struct {
+	Placed, Waiting, Unplaced int
+	// Waited is the time from a pod's start until it was placed, LongestWait the longest in steps.
+	Waited, LongestWait float64
+	// Occupied is the time in which a GPU had a pod, Shared that in which it had several.
+	Occupied, Shared float64
+	// Throttled is the part of Shared in which the demands on a GPU exceeded it, Excess what they exceeded it by;
+	// Evicted is the number of pods on a GPU whose memory did not suffice.
+	Throttled, Excess float64
+	Evicted           int
+	// Requested is the time that all pods asked for.
+	Requested float64
+}
+
+// Feasible is true if every pod was placed, and the waiting and throttled parts are within a budget.
+func (r Result) Feasible(budget float64) bool {
+	return r.Unplaced == 0 && r.Evicted == 0 && r.Waited <= budget*r.Requested && r.Throttled <= budget*r.Shared
+}
+
+type device struct {
+	mask     uint8 // slots in use; all of them for whole pods and fractions
+	fraction float64
+	pods     []*Pod
+}
+
+type machine struct {
+	*Node
+	gpus []device
+	free int // GPUs without a pod
+	// partly is true if a GPU is shared or partitioned.
+	partly int
+}
+
+type placement struct {
+	pod  *Pod
+	on   *machine
+	gpus []int
+	mask uint8
+}
+
+// ends are the placements by their end.
+type ends []placement
+
+func (e ends) Len() int           { return len(e) }
+func (e ends) Less(i, j int) bool { return e[i].pod.To < e[j].pod.To }
+func (e ends) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *ends) Push(x any)        { *e = append(*e, x.(placement)) }
+func (e *ends) Pop() any          { l := len(*e) - 1; x := (*e)[l]; *e = (*e)[:l]; return x }
+
+// world is the state of a replay.
+type world struct {
+	classes map[string][]*machine
+	running ends
+	Result
+}
+
+// Run places pods on nodes. Equal input gives an equal result.
+func Run(nodes []Node, pods []Pod) Result {
+	w := world{classes: map[string][]*machine{}}
+	for i := range nodes {
+		n := &nodes[i]
+		w.classes[n.Class] = append(w.classes[n.Class], &machine{Node: n, gpus: make([]device, n.GPUs), free: n.GPUs})
+	}
+	order := make([]*Pod, 0, len(pods))
+	for i := range pods {
+		if pods[i].To > pods[i].From {
+			order = append(order, &pods[i])
+			w.Requested += pods[i].Amount() * float64(pods[i].To-pods[i].From)
+		}
+	}
+	// What is bound to a node was there first; of the rest larger ones go first, as a scheduler that packs does.
+	slices.SortStableFunc(order, func(x, y *Pod) int {
+		return cmp.Or(x.From-y.From, cmp.Compare(y.Node, x.Node), strings.Compare(x.Gang, y.Gang),
+			cmp.Compare(y.Amount(), x.Amount()), strings.Compare(x.ID, y.ID))
+	})
+	var waiting []*Pod
+	for i := 0; i < len(order); {
+		now := order[i].From
+		waiting = w.advance(waiting, now)
+		for i < len(order) && order[i].From == now {
+			gang := order[i : i+1]
+			for i++; i < len(order) && order[i].From == now && order[i].Gang != "" && order[i].Gang == gang[0].Gang; i++ {
+				gang = gang[:len(gang)+1]
+			}
+			if !w.together(gang, now) {
+				waiting = append(waiting, gang...)
+			}
+		}
+	}
+	for _, p := range w.advance(waiting, 1<<60) {
+		w.Unplaced++
+		w.wait(p, p.To)
+	}
+	return w.Result
+}
+
+// Amount is the number of GPUs, or the fraction of one.
+func (p *Pod) Amount() float64 {
+	switch {
+	case p.Fraction > 0:
+		return p.Fraction
+	case p.Size > 0:
+		return float64(p.Size) / Slots
+	}
+	return float64(p.GPUs)
+}
+
+func (w *world) wait(p *Pod, until int) {
+	w.Waiting++
+	w.Waited += p.Amount() * float64(until-p.From)
+	w.LongestWait = max(w.LongestWait, float64(until-p.From))
+}
+
+// advance ends pods up to a step, and places those that wait on what they leave. What ended while it waited never ran.
+func (w *world) advance(waiting []*Pod, until int) []*Pod {
+	for len(w.running) > 0 && w.running[0].pod.To <= until {
+		now := w.running[0].pod.To
+		for len(w.running) > 0 && w.running[0].pod.To <= now {
+			w.release(heap.Pop(&w.running).(placement))
+		}
+		rest := waiting[:0:0]
+		for len(waiting) > 0 {
+			n := 1
+			for n < len(waiting) && waiting[0].Gang != "" && waiting[n].Gang == waiting[0].Gang &&
+				waiting[n].From == waiting[0].From {
+				n++
+			}
+			gang := waiting[:n]
+			waiting = waiting[n:]
+			switch {
+			case gang[0].To <= now:
+				for _, p := range gang {
+					w.Unplaced++
+					w.wait(p, p.To)
+				}
+			case w.together(gang, now):
+				for _, p := range gang {
+					w.wait(p, now)
+				}
+			default:
+				rest = append(rest, gang...)
+			}
+		}
+		waiting = rest
+	}
+	return waiting
+}
+
+// together places all pods of a gang, or none.
+func (w *world) together(gang []*Pod, now int) bool {
+	var done []placement
+	for _, p := range gang {
+		at, ok := w.place(p, now)
+		if !ok {
+			for _, d := range done {
+				w.release(d)
+			}
+			return false
+		}
+		done = append(done, at)
+	}
+	for _, d := range done {
+		w.Placed++
+		heap.Push(&w.running, d)
+		w.account(d, now)
+	}
+	return true
+}
+
+// place finds the fullest node on which a pod fits, and on it the fullest GPU.
+func (w *world) place(p *Pod, now int) (placement, bool) {
+	var best *machine
+	var at []int
+	var mask uint8
+	for _, m := range w.classes[p.Class] {
+		if p.Node != "" && m.ID != p.Node || m.From > now || m.To < p.To {
+			continue
+		}
+		if best != nil && m.free >= best.free && (best.partly > 0) == (m.partly > 0) {
+			continue
+		}
+		if gpus, slots := m.fit(p); gpus != nil {
+			best, at, mask = m, gpus, slots
+		}
+	}
+	if best == nil {
+		return placement{}, false
+	}
+	d := placement{p, best, at, mask}
+	for _, i := range at {
+		g := &best.gpus[i]
+		if len(g.pods) == 0 {
+			best.free--
+			if p.Amount() < 1 {
+				best.partly++
+			}
+		}
+		g.mask |= mask
+		g.fraction += p.Fraction
+		g.pods = append(g.pods, p)
+	}
+	return d, true
+}
+
+// fit returns the GPUs of a node that a pod would get, nil if it does not fit.
+func (m *machine) fit(p *Pod) ([]int, uint8) {
+	if p.Fraction == 0 && p.Size == 0 {
+		if m.free < p.GPUs {
+			return nil, 0
+		}
+		gpus := make([]int, 0, p.GPUs)
+		for i := range m.gpus {
+			if len(gpus) < p.GPUs && len(m.gpus[i].pods) == 0 {
+				gpus = append(gpus, i)
+			}
+		}
+		return gpus, 1<<Slots - 1
+	}
+	best, slots := -1, uint8(0)
+	for i := range m.gpus {
+		g := &m.gpus[i]
+		if mask, ok := g.take(p); ok && (best < 0 || g.used() > m.gpus[best].used()) {
+			best, slots = i, mask
+		}
+	}
+	if best < 0 {
+		return nil, 0
+	}
+	return []int{best}, slots
+}
+
+func (g *device) used() float64 { return max(g.fraction, float64(bits.OnesCount8(g.mask))/Slots) }
+
+// take returns the slots that a part of the GPU would get. A GPU is either partitioned or time-sliced.
+func (g *device) take(p *Pod) (uint8, bool) {
+	if p.Fraction > 0 {
+		sliced := len(g.pods) == 0 || g.fraction > 0
+		return 1<<Slots - 1, sliced && g.fraction+p.Fraction < 1.001
+	}
+	for i := range p.Places {
+		if mask := uint8((1<<p.Size - 1) << (i * p.Size)); g.mask&mask == 0 && g.fraction == 0 {
+			return mask, true
+		}
+	}
+	return 0, false
+}
+
+func (w *world) release(d placement) {
+	for _, i := range d.gpus {
+		g := &d.on.gpus[i]
+		g.mask &^= d.mask
+		g.fraction -= d.pod.Fraction
+		g.pods = slices.DeleteFunc(slices.Clone(g.pods), func(p *Pod) bool { return p == d.pod })
+		if len(g.pods) == 0 {
+			g.mask, g.fraction = 0, 0
+			d.on.free++
+			if d.pod.Amount() < 1 {
+				d.on.partly--
+			}
+			continue
+		}
+		if d.pod.Fraction > 0 {
+			g.mask = 1<<Slots - 1
+		}
+	}
+}
+
+// account adds what a placed pod does to its GPUs, beside the pods that are already there. A later pod accounts for the
+// time that it shares with those before it.
+func (w *world) account(d placement, now int) {
+	p := d.pod
+	w.Occupied += float64(len(d.gpus)) * float64(p.To-now)
+	if p.Fraction == 0 && p.Size == 0 {
+		return
+	}
+	others := d.on.gpus[d.gpus[0]].pods
+	const full = 1.0001
+	evicted := false
+	for k := now; k < p.To; k++ {
+		demand, memory, n := 0.0, 0.0, 0
+		for _, o := range others {
+			if o != p && o.To > k {
+				n++
+				demand += value(o.Demand, k)
+				memory += value(o.Memory, k)
+			}
+		}
+		if n == 0 {
+			continue
+		}
+		w.Occupied--
+		if n == 1 {
+			w.Shared++
+		}
+		if p.Size > 0 {
+			continue // MIG devices are isolated
+		}
+		if together := demand + value(p.Demand, k); together > full {
+			w.Excess += together - max(1, demand)
+			if demand <= full {
+				w.Throttled++
+			}
+		}
+		evicted = evicted || memory+value(p.Memory, k) > full
+	}
+	if evicted {
+		w.Evicted++
+	}
+}
+
+func value(of func(int) float64, k int) float64 {
+	if of == nil {
+		return 0
+	}
+	return of(k)
+}

@@ -1,0 +1,111 @@
+package replay
+
+import (
+	"fmt"
+	"math"
+	"testing"
+)
+
+func nodes(gpus ...int) (out []Node) {
+	for i, n := range gpus {
+		out = append(out, Node{ID: fmt.Sprint("n", i), GPUs: n, To: 100})
+	}
+	return out
+}
+
+func whole(id string, gpus, from, to int) Pod { return Pod{ID: id, GPUs: gpus, From: from, To: to} }
+
+func mig(id string, size, places int) Pod {
+	return Pod{ID: id, From: 0, To: 10, Shape: Shape{Size: size, Places: places}}
+}
+
+func slice(id string, fraction, demand, memory float64, from, to int) Pod {
+	of := func(v float64) func(int) float64 { return func(int) float64 { return v } }
+	return Pod{ID: id, From: from, To: to, Shape: Shape{Fraction: fraction}, Demand: of(demand), Memory: of(memory)}
+}
+
+// TestRun compares every figure of a replay with what was computed by hand.
+func TestRun(t *testing.T) {
+	gang := func(p Pod, name string) Pod { p.Gang = name; return p }
+	bound := func(p Pod, node string) Pod { p.Node = node; return p }
+	class := func(p Pod, name string) Pod { p.Class = name; return p }
+	for _, tt := range []struct {
+		name  string
+		nodes []Node
+		pods  []Pod
+		want  Result
+	}{
+		{"five of eight GPUs three times need three nodes", nodes(8, 8),
+			[]Pod{whole("a", 5, 0, 10), whole("b", 5, 0, 10), whole("c", 5, 0, 10)},
+			Result{Placed: 2, Waiting: 1, Unplaced: 1, Waited: 50, LongestWait: 10, Occupied: 100, Requested: 150}},
+		{"three nodes", nodes(8, 8, 8), []Pod{whole("a", 5, 0, 10), whole("b", 5, 0, 10), whole("c", 5, 0, 10)},
+			Result{Placed: 3, Occupied: 150, Requested: 150}},
+		{"a pod never spans nodes", nodes(2, 2), []Pod{whole("a", 4, 0, 10)},
+			Result{Waiting: 1, Unplaced: 1, Waited: 40, LongestWait: 10, Requested: 40}},
+		{"waits for the end of another", nodes(8), []Pod{whole("a", 8, 0, 4), whole("b", 2, 1, 10)},
+			Result{Placed: 2, Waiting: 1, Waited: 6, LongestWait: 3, Occupied: 44, Requested: 50}},
+		{"ends while it waits", nodes(8), []Pod{whole("a", 8, 0, 9), whole("b", 2, 1, 5), whole("c", 1, 9, 10)},
+			Result{Placed: 2, Waiting: 1, Unplaced: 1, Waited: 8, LongestWait: 4, Occupied: 73, Requested: 81}},
+		{"fills the fullest node", nodes(8, 4), []Pod{whole("a", 3, 0, 10), whole("b", 8, 1, 10)},
+			Result{Placed: 2, Occupied: 102, Requested: 102}},
+		{"a gang starts together", nodes(4, 4), []Pod{whole("x", 2, 0, 5), gang(whole("g0", 4, 1, 10), "g"),
+			gang(whole("g1", 4, 1, 10), "g")},
+			Result{Placed: 3, Waiting: 2, Waited: 32, LongestWait: 4, Occupied: 50, Requested: 82}},
+		{"without a gang one starts", nodes(4, 4), []Pod{whole("x", 2, 0, 5), whole("g0", 4, 1, 10), whole("g1", 4, 1, 10)},
+			Result{Placed: 3, Waiting: 1, Waited: 16, LongestWait: 4, Occupied: 66, Requested: 82}},
+		{"bound to a node", nodes(4, 4), []Pod{bound(whole("a", 4, 0, 10), "n1"), whole("b", 4, 0, 10), bound(whole("c", 1, 0, 10), "n1")},
+			Result{Placed: 2, Waiting: 1, Unplaced: 1, Waited: 10, LongestWait: 10, Occupied: 80, Requested: 90}},
+		{"another class", nodes(4), []Pod{class(whole("a", 1, 0, 10), "a100")},
+			Result{Waiting: 1, Unplaced: 1, Waited: 10, LongestWait: 10, Requested: 10}},
+		{"a node that leaves", []Node{{ID: "n", GPUs: 8, From: 2, To: 6}}, []Pod{whole("a", 1, 0, 3), whole("b", 1, 2, 6), whole("c", 1, 3, 7)},
+			Result{Placed: 1, Waiting: 2, Unplaced: 2, Waited: 7, LongestWait: 4, Occupied: 4, Requested: 11}},
+		// Two of four slots leave none for a third device.
+		{"MIG geometry", nodes(1), []Pod{mig("a", 4, 2), mig("b", 4, 2), mig("c", 1, 7)},
+			Result{Placed: 2, Waiting: 1, Unplaced: 1, Waited: 1.25, LongestWait: 10, Occupied: 10, Shared: 10, Requested: 11.25}},
+		{"an eighth small MIG device has no place", nodes(1), []Pod{mig("a", 1, 7), mig("b", 1, 7), mig("c", 1, 7), mig("d", 1, 7),
+			mig("e", 1, 7), mig("f", 1, 7), mig("g", 1, 7), mig("h", 1, 7)},
+			Result{Placed: 7, Waiting: 1, Unplaced: 1, Waited: 1.25, LongestWait: 10, Occupied: 10, Shared: 10, Requested: 10}},
+		{"a whole GPU needs one without MIG devices", nodes(2), []Pod{mig("a", 1, 7), whole("b", 2, 0, 10)},
+			Result{Placed: 1, Waiting: 1, Unplaced: 1, Waited: 1.25, LongestWait: 10, Occupied: 20, Requested: 21.25}},
+		{"three shares of a third", nodes(2), []Pod{slice("a", 1./3, 0.5, 0.3, 0, 10), slice("b", 1./3, 0.4, 0.3, 0, 10),
+			slice("c", 1./3, 0.2, 0.3, 4, 8)},
+			Result{Placed: 3, Occupied: 10, Shared: 10, Throttled: 4, Excess: 0.4, Requested: 20./3 + 4./3}},
+		{"memory does not suffice", nodes(1), []Pod{slice("a", 0.5, 0.1, 0.6, 0, 10), slice("b", 0.5, 0.1, 0.6, 5, 10)},
+			Result{Placed: 2, Occupied: 10, Shared: 5, Evicted: 1, Requested: 7.5}},
+		{"a share and a MIG device need two GPUs", nodes(1), []Pod{slice("a", 0.5, 0, 0, 0, 10), mig("b", 1, 7)},
+			Result{Placed: 1, Waiting: 1, Unplaced: 1, Waited: 1.25, LongestWait: 10, Occupied: 10, Requested: 6.25}},
+		{"a share leaves its GPU", nodes(1), []Pod{slice("a", 0.5, 0.9, 0, 0, 4), slice("b", 0.5, 0.9, 0, 0, 10), whole("c", 1, 10, 12)},
+			Result{Placed: 3, Occupied: 12, Shared: 4, Throttled: 4, Excess: 3.2, Requested: 9}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := Run(tt.nodes, tt.pods)
+			near := func(x *float64, y float64) {
+				if math.Abs(*x-y) < 1e-9 {
+					*x = y
+				}
+			}
+			near(&got.Excess, tt.want.Excess)
+			near(&got.Requested, tt.want.Requested)
+			if got != tt.want {
+				t.Errorf("%+v, want\n%+v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestFeasible(t *testing.T) {
+	for _, tt := range []struct {
+		r    Result
+		want bool
+	}{
+		{Result{Requested: 1000, Waited: 1, Shared: 1000, Throttled: 1}, true},
+		{Result{Requested: 1000, Waited: 1.1}, false},
+		{Result{Shared: 1000, Throttled: 2}, false},
+		{Result{Requested: 1000, Unplaced: 1}, false},
+		{Result{Evicted: 1}, false},
+	} {
+		if got := tt.r.Feasible(0.001); got != tt.want {
+			t.Errorf("%+v: %v", tt.r, got)
+		}
+	}
+}
