@@ -175,6 +175,9 @@ func aliases(s *scenario.Scenario, at time.Duration) *strings.Replacer {
 			}
 			pairs = append(pairs, a.Text, serials[a.Text])
 		}
+		if a, _ := s.Answer(i, "GpuFabricInfo", at); a.Numbers["cluster"] > 0 {
+			pairs = append(pairs, fmt.Sprintf(`"%02x000000-0000`, int(a.Numbers["cluster"])), `"cluster-0000`)
+		}
 	}
 	return strings.NewReplacer(pairs...)
 }

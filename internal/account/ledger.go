@@ -127,7 +127,7 @@ func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 	}
 	if c.medium != medium {
 		c.medium, c.mediumAt = medium, l.clock
-		c.ownMemory = c.ownMemory || medium != nil && medium.Memory.Present()
+		c.integrated = medium != nil && medium.Integrated
 	}
 	if r.Slow != nil && c.layout(r.Slow) {
 		l.place(c)
@@ -256,8 +256,8 @@ func (c *device) publish(clock float64, live bool) gpu.Activity {
 			a.Unmeasured = append(a.Unmeasured, gpu.Unmeasured{Reading: "pcie_bytes", Reason: "counter_overflow"})
 		}
 	}
-	if a.MemoryBusy.Present() && a.MemoryBusy.Or(0) == 0 && !c.ownMemory {
-		// An integrated GPU: the driver reports 0 for ever.
+	if a.MemoryBusy.Present() && a.MemoryBusy.Or(0) == 0 && c.integrated {
+		// The driver reports 0 for ever.
 		a.MemoryBusy = gpu.None[gpu.Seconds]()
 		a.Unmeasured = append(a.Unmeasured, gpu.Unmeasured{Reading: "memory_busy", Reason: "always_zero"})
 	}

@@ -142,7 +142,7 @@ type device struct {
 	allocation                       gpu.Opt[gpu.Ratio]
 	unplaced                         bool // an allocation on it could not be placed on an instance
 	medium                           *gpu.Medium
-	ownMemory                        bool    // the driver reports a memory of its own
+	integrated                       bool    // it has no memory of its own
 	mediumAt                         float64 // ledger's clock when medium was read
 	weighable                        bool    // the driver reports process utilization
 	weights                          []processWeight

@@ -109,6 +109,7 @@ type Medium struct {
 	Taken time.Time
 
 	Memory      Opt[Memory]
+	Integrated  bool // the driver does not offer Memory: the GPU uses the memory of the host
 	BAR1        Opt[BAR1]
 	Temperature Opt[Celsius] // nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature
 	Fans        []Opt[Ratio] // nvmlDeviceGetFanSpeed_v2, one per fan; empty without fans

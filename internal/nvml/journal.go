@@ -8,13 +8,24 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 )
 
-// fabricInfo are the members of both versions of NVML's structure that are written; the cluster's UUID is not.
+// fabricInfo are the members of both versions of NVML's structure that are written. Cluster is a number in place of the
+// cluster's UUID.
 type fabricInfo struct {
 	State       uint8  `json:"state"`
 	Status      uint32 `json:"status"`
 	Clique      uint32 `json:"clique"`
 	Mask        uint32 `json:"health_mask"`
 	HealthState uint8  `json:"health_summary"`
+	Cluster     uint8  `json:"cluster"`
+}
+
+func (f fabricInfo) masked(cluster [16]uint8) masked {
+	return func(m *journal.Mask) any {
+		if cluster != [16]uint8{} {
+			f.Cluster = m.Byte(string(cluster[:]))
+		}
+		return f
+	}
 }
 
 // journaled returns what the journal contains of a call's value; of is a pointer to what go-nvml returned. Of
@@ -68,9 +79,9 @@ func journaled(id callID, of any) any {
 		}
 		return list
 	case *nvml.GpuFabricInfo_v3:
-		return fabricInfo{v.State, v.Status, v.CliqueId, v.HealthMask, v.HealthSummary}
+		return fabricInfo{v.State, v.Status, v.CliqueId, v.HealthMask, v.HealthSummary, 0}.masked(v.ClusterUuid)
 	case *nvml.GpuFabricInfo_v2:
-		return fabricInfo{v.State, v.Status, v.CliqueId, v.HealthMask, 0}
+		return fabricInfo{v.State, v.Status, v.CliqueId, v.HealthMask, 0, 0}.masked(v.ClusterUuid)
 	case *nvml.PciInfo:
 		return map[string]uint32{"domain": v.Domain, "bus": v.Bus, "slot": v.Device,
 			"device": v.PciDeviceId, "subsystem": v.PciSubSystemId}

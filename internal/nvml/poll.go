@@ -43,6 +43,9 @@ func (c *GPU) Medium() (gpu.Medium, error) {
 		}
 		return readRows(c, mediumRows, c.tables.medium, &to)
 	})
+	if !to.Memory.Present() {
+		to.Integrated = slices.Contains(c.NotOffered(), "memory")
+	}
 	to.Taken = c.taken()
 	if err != nil {
 		return gpu.Medium{}, err

@@ -89,6 +89,9 @@ func (m *Mask) Serial(text string) string {
 	return string(out)
 }
 
+// Byte is a number above 0 in place of a text.
+func (m *Mask) Byte(of string) uint8 { return max(1, m.digest("byte", of)[0]) }
+
 // PID numbers processes in the order in which they are met. What is no process ID stays as it is.
 func (m *Mask) PID(of uint32) uint32 {
 	if of == 0 || of > 1<<30 {
