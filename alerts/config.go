@@ -27,6 +27,8 @@ type Config struct {
 	Scale float64
 	// Labels are added to every alert.
 	Labels map[string]string
+	// Prices are those of a GPU-hour by model, in any currency.
+	Prices map[string]float64
 	// Alerts overrides single alerts, by name.
 	Alerts map[string]Override
 }
@@ -113,6 +115,11 @@ func (c Config) check() error {
 		if _, err := regexp.Compile(p.pattern); err != nil || p.pattern == "" ||
 			strings.ContainsAny(p.pattern, "\"\\\n") {
 			return fmt.Errorf("%s: %q must be a regular expression without quotes and backslashes", p.name, p.pattern)
+		}
+	}
+	for model, price := range c.Prices {
+		if model == "" || !(price >= 0) || math.IsInf(price, 1) {
+			return fmt.Errorf("prices.%s: must be a price of at least 0 for the name of a model, got %v", model, price)
 		}
 	}
 	known := Alerts()

@@ -42,9 +42,13 @@ const (
 // Groups returns the recording rules in the order of evaluation.
 func Groups() []Group {
 	return []Group{
-		{Name: "gpu-exporter-gpus", Records: gpus()},
-		{Name: "gpu-exporter-faults", Records: faults()},
-		{Name: "gpu-exporter-workloads", Records: workloads()},
+		{Name: "gpu-exporter-problems", Records: problemGPUs()},
+		{Name: "gpu-exporter-activity", Records: nodeLevels(activity())},
+		{Name: "gpu-exporter-memory-power", Records: nodeLevels(memoryAndPower())},
+		{Name: "gpu-exporter-allocation", Records: append(nodeLevels(allocation()), devices()...)},
+		{Name: "gpu-exporter-events", Records: events()},
+		{Name: "gpu-exporter-workloads", Records: append(workloads(), workloadLevels(workloadTime())...)},
+		{Name: "gpu-exporter-workload-gauges", Records: workloadLevels(workloadGauges())},
 		{Name: "gpu-exporter-halfhours", Records: halfHours(), Interval: 30 * minute},
 		{Name: "gpu-exporter-requests", Records: requests()},
 		{Name: "gpu-exporter-self", Records: self()},
@@ -62,6 +66,18 @@ func Records() []Record {
 
 // modelRecord has the model of every GPU, once, since a join with the many labels of gpu_info is expensive.
 const modelRecord = "gpu:gpu_model:info"
+
+// The records of faults by GPU, and what most of them select.
+const (
+	problemRecord = "gpu:gpu_problems:info"
+	xidRecord     = "gpu:gpu_xid_events:sum"
+	eccRecord     = "gpu:gpu_ecc_errors:sum"
+	uncorrected   = eccRecord + `{severity="uncorrected"}`
+)
+
+// closedNodes leaves out the nodes on which no pod is placed now, where kube-state-metrics is scraped.
+const closedNodes = " unless on (cluster, node) (max by (cluster, node) (kube_node_spec_unschedulable) == 1)" +
+	` unless on (cluster, node) (max by (cluster, node) (kube_node_status_condition{condition="Ready",status="true"}) == 0)`
 
 // withModel joins the GPU's model to a vector of GPUs.
 func withModel(devs string) string {
@@ -82,7 +98,7 @@ func by(op string, labels []string, expr string) string {
 	return op + " by (" + strings.Join(append([]string{"cluster"}, labels...), ", ") + ") (" + expr + ")"
 }
 
-// perNode is a quantity that is summed up by node and model, and from there by model and by cluster.
+// perNode is a quantity that is summed up by node and model, and from there by model.
 type perNode struct {
 	metric, operation string
 	own               []string // labels of the quantity itself, kept at every level
@@ -90,15 +106,9 @@ type perNode struct {
 	devs              string   // one element per GPU (and own labels)
 }
 
-// gpus are GPU-time by state, utilization, memory, power and allocation.
-func gpus() []Record {
-	// A rate covers five minutes of a GPU that has just disappeared; so must its model. A GPU without gpu_info (lost
-	// before
-	// it was ever read) has an empty model, so that it is part of every sum.
-	out := []Record{{Name: modelRecord, Labels: []string{"node", "uuid", "model"}, Help: "Model of each GPU; always 1.",
-		Expr: "group by (" + onGPU + ", model) (last_over_time(gpu_info[10m])) or on (" + onGPU + ") group by (" +
-			onGPU + `) (last_over_time(gpu_time_seconds_total{state="busy"}[10m]))`}}
-	for _, q := range []perNode{
+// activity is GPU-time by state, and utilization.
+func activity() []perNode {
+	return []perNode{
 		{"gpu_time_seconds", "rate5m", []string{"state"},
 			"GPUs by state, mean of the last 5 minutes. The sum over all states is the number of GPUs.",
 			"rate(gpu_time_seconds_total[5m])"},
@@ -117,12 +127,27 @@ func gpus() []Record {
 			"rate(gpu_tensor_active_seconds_total[5m])"},
 		{"gpu_profiled_seconds", "rate5m", nil, "GPUs covered by the GPM counters.",
 			"rate(gpu_profiled_seconds_total[5m])"},
+	}
+}
+
+// memoryAndPower are memory, power, and the time with limited clocks.
+func memoryAndPower() []perNode {
+	return []perNode{
 		{"gpu_memory_used_bytes", "sum", nil, "Used device memory.", "gpu_memory_used_bytes"},
 		{"gpu_memory_total_bytes", "sum", nil, "Device memory.", "gpu_memory_total_bytes"},
 		{"gpu_power_watts", "sum", nil, "Power draw: mean of the last 5 minutes for GPUs with an energy counter, " +
 			"otherwise the driver's average.",
 			"rate(gpu_energy_joules_total[5m]) or on (" + onGPU + ") gpu_power_watts"},
 		{"gpu_power_limit_watts", "sum", nil, "Sum of the enforced power limits.", "gpu_power_limit_watts"},
+		{"gpu_clock_limited_seconds", "rate5m", []string{"reason"},
+			"GPUs with limited clocks (GPU equivalents), by reason; reasons overlap.",
+			"rate(gpu_clock_limited_seconds_total[5m])"},
+	}
+}
+
+// allocation is the number of GPUs, and what is allocated of them.
+func allocation() []perNode {
+	return []perNode{
 		{"gpu_device_up", "count", nil, "GPUs with a known UUID, available or not.",
 			"group by (" + onGPU + ") (gpu_device_up)"},
 		{"gpu_device_up", "sum", nil, "Available GPUs.", "gpu_device_up"},
@@ -131,42 +156,58 @@ func gpus() []Record {
 		{"gpu_unallocated", "sum", nil, "Unallocated GPUs, including fractions, of those that are available.",
 			"min by (" + onGPU + ") (gpu_device_up) * on (" + onGPU + ") (1 - max by (" + onGPU +
 				") (gpu_allocation_ratio))"},
-		{"gpu_unallocated_whole", "sum", nil, "Wholly unallocated GPUs, of those that are available.",
-			"min by (" + onGPU + ") (gpu_device_up) * on (" + onGPU + ") (max by (" + onGPU +
-				") (gpu_allocation_ratio) == bool 0)"},
-		{"gpu_clock_limited_seconds", "rate5m", []string{"reason"},
-			"GPUs with limited clocks (GPU equivalents), by reason; reasons overlap.",
-			"rate(gpu_clock_limited_seconds_total[5m])"},
-	} {
-		out = append(out, q.levels()...)
+		// Without a kubelet (Docker, Slurm) there is no number of allocatable devices, and nothing is left out.
+		{"gpu_schedulable", "sum", nil, "Schedulable GPUs: wholly unallocated, available and without a problem that " +
+			"requires a repair, not in MIG mode, offered by the kubelet, on a node that is Ready and not cordoned " +
+			"(the last two where kube-state-metrics is scraped).",
+			"(min by (" + onGPU + ") (gpu_device_up) * on (" + onGPU + ") (max by (" + onGPU +
+				") (gpu_allocation_ratio) == bool 0) unless on (" + onGPU + ") (max by (" + onGPU +
+				") (gpu_mig_mode) == 1) unless on (" + onGPU +
+				`) gpu:gpu_problems:info{problem=~"recovery_action|row_remap_failed|fabric_fault"}` +
+				" unless on (cluster, node) (" + by("sum", []string{"node"}, "gpu_node_allocatable_devices") +
+				" == 0)" + closedNodes + ") or on (" + onGPU + ") 0 * min by (" + onGPU + ") (gpu_device_up)"},
 	}
-	return append(out,
-		Record{Name: "cluster:gpu_busy_percent:count", Labels: []string{"model", "busy_percent"},
+}
+
+// devices are GPUs by utilization, and devices as the kubelet counts them.
+func devices() []Record {
+	return []Record{
+		{Name: "cluster:gpu_busy_percent:count", Labels: []string{"model", "busy_percent"},
 			Help: "GPUs by utilization over the last 5 minutes: busy_percent 30 counts those from 30 % to below 40 " +
 				"%, 90 those up to 100 %.",
 			Expr: `count_values by (cluster, model) ("busy_percent", clamp_max(floor(10 * (` +
 				withModel("sum by ("+onGPU+") (rate(gpu_busy_seconds_total[5m])) / (sum by ("+onGPU+
 					") (rate(gpu_observed_seconds_total[5m])) > 0)") + `)), 9) * 10)`},
-		Record{Name: "node:gpu_unallocated_devices:sum", Labels: []string{"node", "resource"},
+		{Name: "node:gpu_unallocated_devices:sum", Labels: []string{"node", "resource"},
 			Help: "Unallocated devices as reported by the kubelet, by resource.",
 			Expr: by("sum", []string{"node", "resource"},
 				"max by (cluster, node, resource) (gpu_node_allocatable_devices) - max by (cluster, node, resource) "+
 					"(gpu_node_allocated_devices)")},
-		Record{Name: "cluster:gpu_allocatable_devices:sum", Labels: []string{"resource"},
+		{Name: "node:gpu_schedulable_devices:sum", Labels: []string{"node", "resource"},
+			Help: "Unallocated devices by resource, on nodes that are Ready and not cordoned (where " +
+				"kube-state-metrics is scraped).",
+			Expr: "node:gpu_unallocated_devices:sum" + closedNodes},
+		{Name: "cluster:gpu_allocatable_devices:sum", Labels: []string{"resource"},
 			Help: "Allocatable devices, by resource.",
 			Expr: by("sum", []string{"resource"}, "gpu_node_allocatable_devices")},
-		Record{Name: "cluster:gpu_allocated_devices:sum", Labels: []string{"resource"},
+		{Name: "cluster:gpu_allocated_devices:sum", Labels: []string{"resource"},
 			Help: "Devices allocated to containers, by resource.",
 			Expr: by("sum", []string{"resource"}, "gpu_node_allocated_devices")},
-		Record{Name: "cluster:gpu_node_devices:sum", Labels: []string{"state"},
+		{Name: "cluster:gpu_node_devices:sum", Labels: []string{"state"},
 			Help: "GPUs by state: up, failed, missing, detached.",
 			Expr: by("sum", []string{"state"}, "gpu_node_devices")},
-		Record{Name: "cluster:gpu_nodes:count", Help: "Nodes whose exporter is scraped.",
-			Expr: by("count", nil, by("group", []string{"node"}, "gpu_exporter_build_info"))},
-	)
+	}
 }
 
-// levels returns the record by node and model, and its sums by model and by cluster.
+// nodeLevels returns the records by node and model, and their sums by model.
+func nodeLevels(quantities []perNode) []Record {
+	var out []Record
+	for _, q := range quantities {
+		out = append(out, q.levels()...)
+	}
+	return out
+}
+
 func (q perNode) levels() []Record {
 	name := func(level string) string { return level + ":" + q.metric + ":" + q.operation }
 	labels := func(l ...string) []string { return append(l, q.own...) }
@@ -174,7 +215,6 @@ func (q perNode) levels() []Record {
 		{Name: name("node"), Labels: labels("node", "model"), Help: q.help,
 			Expr: by("sum", labels("node", "model"), withModel(q.devs))},
 		{Name: name("model"), Labels: labels("model"), Help: q.help, Expr: by("sum", labels("model"), name("node"))},
-		{Name: name("cluster"), Labels: labels(), Help: q.help, Expr: by("sum", labels(), name("model"))},
 	}
 }
 
@@ -189,9 +229,9 @@ func problems() []problem {
 		{"row_remap_pending", "gpu_row_remap_pending == 1"},
 		{"row_remap_failed", "gpu_row_remap_failed == 1"},
 		{"retired_pages_pending", "gpu_retired_pages_pending == 1"},
-		{"uncorrected_ecc",
-			`last_over_time(gpu_ecc_errors_total{severity="uncorrected"}[1h])` +
-				` > min_over_time(gpu_ecc_errors_total{severity="uncorrected"}[1h])`},
+		// The first error begins the series; that of a GPU which was not read an hour ago may be older.
+		{"uncorrected_ecc", uncorrected + " > min_over_time(" + uncorrected + "[1h]) or (" + uncorrected + " unless " +
+			uncorrected + " offset 1h and on (" + onGPU + ") (gpu_device_up offset 1h == 1))"},
 		// A GPU without an NVLink bridge has all links down: only links that its neighbors have are missing.
 		{"nvlink_down",
 			`gpu_nvlink_links{state="up"} < on (cluster, node) group_left () max by (cluster, node) (gpu_nvlink_links{state="up"})`},
@@ -205,45 +245,60 @@ func problems() []problem {
 	}
 }
 
-// faults counts GPUs with problems, XID events and memory errors.
-func faults() []Record {
+// problemGPUs are the model of each GPU, and the GPUs with problems, XID events and memory errors. Faults are recorded by
+// GPU, which is cheap: most GPUs have none.
+func problemGPUs() []Record {
+	const gpuOf = "cluster, node, uuid, gpu"
 	var parts []string
-	parts = append(parts,
-		`label_replace(sum by (cluster, node) (gpu_node_devices{state="missing"} > 0), "problem", "missing", "", "")`)
 	for _, p := range problems() {
-		parts = append(parts,
-			fmt.Sprintf(`label_replace(count by (cluster, node) (group by (%s) (%s)), "problem", "%s", "", "")`, onGPU,
-				p.devs, p.name))
-	}
-	// Events are counted, not extrapolated. The first event of a code is no increase: its series begins at 1. Where the
-	// GPU
-	// was not scraped before, all series begin, which is not an event.
-	moved := func(counter, window string) string {
-		return "last_over_time(" + counter + "[" + window + "]) - min_over_time(" + counter + "[" + window + "])"
-	}
-	events := func(window string) string {
-		return moved("gpu_xid_events_total", window) +
-			" > 0 or (gpu_xid_events_total > 0 unless gpu_xid_events_total offset " + window + " and on (" + onGPU +
-			") gpu_device_up offset " + window + ")"
+		parts = append(parts, fmt.Sprintf(`label_replace(group by (%s) (%s), "problem", "%s", "", "")`, gpuOf, p.devs,
+			p.name))
 	}
 	return []Record{
-		{Name: "node:gpu_problems:count", Labels: []string{"node", "problem"},
-			Help: "GPUs of the node with the problem; no series if there are none.", Expr: strings.Join(parts, " or ")},
-		{Name: "cluster:gpu_problems:count", Labels: []string{"problem"},
-			Help: "GPUs with the problem; no series if there are none.",
-			Expr: by("sum", []string{"problem"}, "node:gpu_problems:count")},
+		// A rate covers five minutes of a GPU that has just disappeared; so must its model. A GPU without gpu_info (lost
+		// before it was ever read) has an empty model, so that it is part of every sum.
+		{Name: modelRecord, Labels: []string{"node", "uuid", "model"}, Help: "Model of each GPU; always 1.",
+			Expr: "group by (" + onGPU + ", model) (last_over_time(gpu_info[10m])) or on (" + onGPU + ") group by (" +
+				onGPU + `) (last_over_time(gpu_time_seconds_total{state="busy"}[10m]) or on (` + onGPU + ") gpu_device_up)"},
+		{Name: xidRecord, Labels: []string{"node", "uuid", "gpu", "xid"},
+			Help: "XID errors since the exporter was started, by code; no series before the first.",
+			Expr: "max by (" + gpuOf + ", xid) (gpu_xid_events_total > 0)"},
+		{Name: eccRecord, Labels: []string{"node", "uuid", "gpu", "severity"},
+			Help: "Memory errors since the driver was loaded, by severity; no series before the first.",
+			Expr: by("sum", []string{"node", "uuid", "gpu", "severity"}, "max by ("+gpuOf+
+				", severity, memory) (gpu_ecc_errors_total > 0)")},
+		{Name: problemRecord, Labels: []string{"node", "uuid", "gpu", "problem"},
+			Help: "GPUs with a problem; always 1, no series without one.", Expr: strings.Join(parts, "\n  or ")},
+	}
+}
+
+// events are the problems by node, and what the counters of events gained.
+func events() []Record {
+	// What a counter gained in five minutes, from its values at both ends: over steps of five minutes the gains add up
+	// to the counter's own increase, whatever the scrape interval. After a restart all of a counter is new, beside what
+	// it gained before. The first event of a code is no increase, since its series begins at 1; it counts where something
+	// was scraped before.
+	gained := func(record, known string) string {
+		begin, highest := "last_over_time("+record+"[10m] offset 5m)", "max_over_time("+record+"[5m])"
+		gain := "clamp_min(" + highest + " - " + begin + ", 0)"
+		end := "(" + record + " or 0 * " + highest + ")"
+		return gain + " + " + end + " * (" + end + " < bool (" + begin + " + " + gain + "))\n  or (" + record +
+			" and on (" + known + ")"
+	}
+	return []Record{
+		{Name: "node:gpu_problems:count", Labels: []string{"node", "model", "problem"},
+			Help: "GPUs of the node by problem; a GPU with two problems is counted under both.",
+			Expr: by("count", []string{"node", "model", "problem"}, withModel(problemRecord))},
+		{Name: "node:gpu_with_problem:count", Labels: []string{"node", "model"},
+			Help: "GPUs of the node with at least one problem, each counted once.",
+			Expr: by("count", []string{"node", "model"}, withModel(by("group", []string{"node", "uuid"}, problemRecord)))},
 		{Name: "node:gpu_xid_events:increase5m", Labels: []string{"node", "xid"},
-			Help: "XID errors of the last 5 minutes by code; no series if there were none.",
-			Expr: by("sum", []string{"node", "xid"}, events("5m"))},
-		{Name: "cluster:gpu_xid_events:increase5m", Labels: []string{"xid"},
-			Help: "XID errors of the last 5 minutes by code; no series if there were none.",
-			Expr: by("sum", []string{"xid"}, "node:gpu_xid_events:increase5m")},
+			Help: "XID errors of the last 5 minutes by code, from the counters; add them up over steps of 5 minutes.",
+			Expr: by("sum", []string{"node", "xid"}, gained(xidRecord,
+				"cluster, node) last_over_time(node:gpu_device_up:count[10m] offset 5m)"))},
 		{Name: "node:gpu_ecc_errors:increase5m", Labels: []string{"node", "severity"},
-			Help: "Memory errors of the last 5 minutes.",
-			Expr: by("sum", []string{"node", "severity"}, moved("gpu_ecc_errors_total", "5m"))},
-		{Name: "cluster:gpu_ecc_errors:increase5m", Labels: []string{"severity"},
-			Help: "Memory errors of the last 5 minutes.",
-			Expr: by("sum", []string{"severity"}, "node:gpu_ecc_errors:increase5m")},
+			Help: "Memory errors of the last 5 minutes, from the counters; add them up over steps of 5 minutes.",
+			Expr: by("sum", []string{"node", "severity"}, gained(eccRecord, onGPU+") (gpu_device_up offset 5m == 1)"))},
 	}
 }
 
@@ -261,7 +316,6 @@ func workloads() []Record {
 	// Counters are exported for five minutes after their container has stopped, and rates last five more.
 	pods := "group by (" + onPod + ") (last_over_time(gpu_pod_info[10m]) or on (" + onPod +
 		") last_over_time(gpu_container_allocated_seconds_total[10m]))"
-	ratio := "rate(gpu_container_busy_seconds_total[5m]) / (rate(gpu_container_observed_seconds_total[5m]) > 0)"
 	out := []Record{{
 		Name: "pod:gpu_workload:info", Labels: []string{"node", "namespace", "pod", "workload_type", "workload"},
 		Help: "Workload of each pod; always 1. From the exporter if it may query the API server, else from the " +
@@ -274,7 +328,15 @@ func workloads() []Record {
 			" or on (" + onPod + ") label_replace(label_replace(" + pods +
 			`, "workload", "$1", "pod", "(.+)"), "workload_type", "pod", "", "")`,
 	}}
-	for _, q := range []perWorkload{
+	return append(out, Record{Name: "workload:gpu_pods:count",
+		Labels: []string{"namespace", "workload_type", "workload"}, Help: "Pods to which GPUs are allocated.",
+		Expr: by("count", []string{"namespace", "workload_type", "workload"},
+			withWorkload("group by ("+onPod+") (gpu_container_allocation_ratio)"))})
+}
+
+// workloadTime is allocation, activity and power of containers.
+func workloadTime() []perWorkload {
+	return []perWorkload{
 		{"gpu_allocation", "sum", nil, "Allocated GPUs, including fractions.",
 			"sum by (" + onPod + ", uuid) (gpu_container_allocation_ratio)", "sum"},
 		{"gpu_allocated_seconds", "rate5m", nil, "Allocated GPUs, mean of the last 5 minutes.",
@@ -287,6 +349,13 @@ func workloads() []Record {
 			"rate(gpu_container_unused_seconds_total[5m])", "sum"},
 		{"gpu_power_watts", "sum", nil, "Power attributed to the containers, mean of the last 5 minutes.",
 			"rate(gpu_container_energy_joules_total[5m])", "sum"},
+	}
+}
+
+// workloadGauges are the memory, the extremes of utilization, and the last activity of containers.
+func workloadGauges() []perWorkload {
+	const ratio = "rate(gpu_container_busy_seconds_total[5m]) / (rate(gpu_container_observed_seconds_total[5m]) > 0)"
+	return []perWorkload{
 		{"gpu_memory_used_bytes", "sum", nil, "Used device memory.", "gpu_container_memory_used_bytes", "sum"},
 		{"gpu_memory_used_bytes", "max", nil, "Maximum device memory used by one container on one GPU.",
 			"gpu_container_memory_used_bytes", "max"},
@@ -296,16 +365,18 @@ func workloads() []Record {
 			ratio, "min"},
 		{"gpu_last_busy_timestamp_seconds", "max", nil, "Unix time at which any of the containers was last busy.",
 			"gpu_container_last_busy_timestamp_seconds", "max"},
-	} {
-		out = append(out, q.levels()...)
 	}
-	return append(out, Record{Name: "workload:gpu_pods:count",
-		Labels: []string{"namespace", "workload_type", "workload"}, Help: "Pods to which GPUs are allocated.",
-		Expr: by("count", []string{"namespace", "workload_type", "workload"},
-			withWorkload("group by ("+onPod+") (gpu_container_allocation_ratio)"))})
 }
 
-// levels returns the record by workload and model, and by namespace and model.
+// workloadLevels returns the records by workload and model, and by namespace and model.
+func workloadLevels(quantities []perWorkload) []Record {
+	var out []Record
+	for _, q := range quantities {
+		out = append(out, q.levels()...)
+	}
+	return out
+}
+
 func (q perWorkload) levels() []Record {
 	workload := append([]string{"namespace", "workload_type", "workload", "model"}, q.own...)
 	namespace := append([]string{"namespace", "model"}, q.own...)
@@ -369,6 +440,8 @@ func requests() []Record {
 // self is the state of the exporters.
 func self() []Record {
 	return []Record{
+		{Name: "cluster:gpu_nodes:count", Help: "Nodes whose exporter is scraped.",
+			Expr: by("count", nil, by("group", []string{"node"}, "gpu_exporter_build_info"))},
 		{Name: "cluster:gpu_exporter_version:count", Labels: []string{"version"}, Help: "Exporters by version.",
 			Expr: by("count", []string{"version"},
 				by("group", []string{"node", "version"}, "gpu_exporter_build_info"))},

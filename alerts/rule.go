@@ -2,8 +2,10 @@ package alerts
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -54,6 +56,14 @@ func (c Config) RecordingRules() ([]RuleGroup, error) {
 			group.Rules = append(group.Rules, Rule{Record: r.Name, Expr: c.expr(r.Expr, nil)})
 		}
 		out = append(out, group)
+	}
+	prices := RuleGroup{Name: "gpu-exporter-prices"}
+	for _, model := range slices.Sorted(maps.Keys(c.Prices)) {
+		prices.Rules = append(prices.Rules, Rule{Record: "model:gpu_hour_price:info",
+			Expr: "vector(" + formatNumber(c.Prices[model]) + ")", Labels: []Pair{{"model", model}}})
+	}
+	if len(prices.Rules) > 0 {
+		out = append(out, prices)
 	}
 	return out, nil
 }

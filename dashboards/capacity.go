@@ -6,61 +6,56 @@ import "github.com/gpu-exporter/gpu-exporter/internal/catalog"
 func capacityDashboard() Dashboard {
 	const m = "<model>"
 	seconds := func(matchers ...string) string { return records("model:gpu_time_seconds:rate5m", m, matchers...) }
-	whole := records("node:gpu_unallocated_whole:sum", m)
+	schedulable := records("node:gpu_schedulable:sum", m)
 	workload := "cluster, namespace, workload_type, workload"
 	pendingPods := `max by (cluster, namespace, pod) (kube_pod_status_phase{<cluster>, phase="Pending"} == 1)`
 	return Dashboard{
 		UID: "gpu-capacity", Title: "GPU / Capacity and waste",
 		Question: "Are there enough GPUs, and how are they used?",
-		Vars: []Variable{datasourceVariable(), clusterVariable("model:gpu_device_up:count"), modelVariable(),
-			priceVariable()},
-		From: "now-7d",
+		Vars:     []Variable{datasourceVariable(), clusterVariable("model:gpu_device_up:count"), modelVariable()},
+		From:     "now-7d",
 		Rows: []Row{
 			{Lines: []Line{line(4,
-				stat(3, "GPUs", Number, total("", records("model:gpu_device_up:sum", m)), "Available GPUs."),
+				stat(3, "GPUs", Number, total("", records("model:gpu_device_up:count", m)),
+					"All GPUs that were reported, available or not."),
+				stat(3, "Available", Number, total("", records("model:gpu_device_up:sum", m)), "Available GPUs."),
 				stat(3, "Allocated", Number, total("", records("model:gpu_allocation:sum", m)),
 					"Allocated GPUs, including fractions.").digits(1),
-				stat(3, "Busy GPUs", Number, total("", seconds(`state="busy"`)),
-					"Busy GPUs (GPU equivalents) now.").digits(1).at(base(Green)),
-				stat(3, "Unused", Number, total("", seconds(`state=~"idle|gap"`)),
-					"Allocated GPUs without a running kernel (GPU equivalents).").digits(1).at(base(Amber)),
-				stat(3, "Unallocated", Number, total("", records("model:gpu_unallocated:sum", m)),
-					"Unallocated GPUs, including fractions, of those that are available.").digits(1),
-				stat(3, "Largest unallocated block", Number, "max("+total("cluster, node", whole)+")",
-					"Maximum of wholly unallocated GPUs on one node: a pod that requests more cannot be scheduled."),
-				stat(3, "Pending devices", Number,
-					orZero(total("", records("cluster:gpu_requests_pending:sum", "<cluster>")),
-						"cluster:gpu_requests:sum{<cluster>}"),
-					"Devices requested by pending pods; needs kube-state-metrics.").at(warnIfAny()...),
-				stat(3, "Allocated in 14 days", Number,
-					"sum(clamp_min(predict_linear(cluster:gpu_allocation:sum{<cluster>}[7d], 1209600), 0) and on "+
-						"(cluster) cluster:gpu_allocation:sum{<cluster>} offset 1d)",
-					"Linear extrapolation of the last 7 days; ignores weekly patterns. Empty until there is a day of "+
-						"data.").digits(0).over("The trend is of a week, independent of the time range."))}},
+				stat(3, "Utilization", Ratio, over("", records("model:gpu_busy_seconds:rate5m", m),
+					records("model:gpu_observed_seconds:rate5m", m)),
+					"Mean utilization of the GPUs whose activity is observed, the last 5 minutes.").between(0,
+					1).at(usedSteps()...),
+				stat(3, "Schedulable", Number, total("", schedulable), catalog.Schedulable.Sentence()+" Whole GPUs."),
+				stat(3, "Largest block", Number, "max("+total("cluster, node", schedulable)+")",
+					"Maximum of schedulable GPUs on one node: a pod that requests more cannot be placed."),
+				stat(3, "Pending pods", Number, orZero("count(sum by (cluster, namespace, pod) "+
+					"(kube_pod_container_resource_requests{<cluster>, resource=~\"nvidia_com_.+\"} * on (cluster, namespace, pod) "+
+					"group_left () "+pendingPods+"))", "cluster:gpu_requests:sum{<cluster>}"),
+					"Pending pods that request GPUs; needs kube-state-metrics.").at(warnIfAny()...),
+				stat(3, "In 14 days", Number,
+					"sum(clamp_min(predict_linear(model:gpu_allocation:sum{<model>}[7d], 1209600), 0) and on "+
+						"(cluster, model) model:gpu_allocation:sum{<model>} offset 1d)",
+					"Allocated GPUs: linear extrapolation of the last 7 days; ignores weekly patterns.").digits(0).called(
+					"No trend: needs a day of records.").over("The trend is of a week, independent of the time range."))}},
 			{Title: "Waste", Lines: []Line{
-				line(4,
-					stat(6, "Cost of all GPU-time, at $price per hour", Number, "$price * "+total("", hours(seconds())),
-						"GPU-hours in the selected time range, at the price above.").digits(0),
-					stat(6, "Cost of busy GPU-time", Number, "$price * "+total("", hours(seconds(`state="busy"`))),
-						"Busy GPU-hours, at that price.").digits(0).at(base(Green)),
-					stat(6, "Cost of unused GPU-time", Number,
-						"$price * "+total("", hours(seconds(`state=~"idle|gap"`))),
-						"Unused (gap and idle) GPU-hours, at that price.").digits(0).at(base(Amber)),
-					stat(6, "Cost of unallocated and unavailable GPU-time", Number,
-						"$price * "+total("", hours(seconds(`state=~"unallocated|unavailable"`))),
-						"Unallocated and unavailable GPU-hours, at that price. Unknown GPU-time is in none of the "+
-							"other tiles.").digits(0).at(base(Gray))),
+				line(4, append([]Panel{stat(6, "All GPU-hours", Hours, total("", hours(seconds())),
+					"All reported GPU-time in the selected time range.").digits(0)},
+					stateTiles(3, Hours, 0, "GPU-hours.", func(state string) string { return total("", hours(seconds(state))) })...)...),
 				line(9,
 					series(16, "GPUs by state", Number,
 						"GPU equivalents by state; they add up to all reported GPUs. "+
 							catalog.Define(catalog.TimeStates()...),
-						q("{{state}}", total("state", seconds()))).stacked().from(0).colored(timeStateColors()),
+						stateQueries(func(state string) string { return total("", seconds(state)) })...).stacked().from(0).colored(
+						timeStateColors()),
 					table(8, "GPU-hours by state", "-Hours",
-						"GPU-hours in the selected time range, by state. They add up to all reported GPU-time.",
+						"GPU-hours in the selected time range, by state, and their cost at the prices of the models "+
+							"(rules.prices of the chart; models without a price are not part of it). The hours add up to all "+
+							"reported GPU-time.",
 						label("state", "State").mapped(timeStateMappings()...),
 						value("Hours", Hours, total("state", hours(seconds()))),
 						value("Share", Ratio, total("state", hours(seconds()))+" / on () group_left () "+total("",
-							hours(seconds()))).gauge(plainSteps()...))),
+							hours(seconds()))).gauge(plainSteps()...),
+						value("Cost", Number, priced("state", hours(seconds()))))),
 				line(9, table(24, "Workloads with unused GPUs", "-Unused GPU-hours",
 					"The 50 workloads with the most unused GPU-time in the selected time range. Updated every half "+
 						"hour.", label("cluster", "Cluster"), label("namespace", "Namespace").to(toNamespace()),
@@ -69,9 +64,9 @@ func capacityDashboard() Dashboard {
 						total(workload, kept(records("workload:gpu_unused_seconds:increase30m", m)))),
 					value("Allocated GPU-hours", Hours,
 						total(workload, kept(records("workload:gpu_allocated_seconds:increase30m", m)))),
-					value("Utilization", Ratio, total(workload,
-						kept(records("workload:gpu_busy_seconds:increase30m", m)))+" / "+total(workload,
-						kept(records("workload:gpu_allocated_seconds:increase30m", m)))).gauge(usedSteps()...),
+					value("Busy of measured", Ratio, measured(workload, m)).gauge(usedSteps()...),
+					value("Unknown GPU-hours", Hours, unmeasured(workload, m)),
+					value("Cost of unused", Number, priced(workload, kept(records("workload:gpu_unused_seconds:increase30m", m)))),
 					value("Allocated now", Number, total(workload, records("workload:gpu_allocation:sum", m))),
 					value("Idle now", Number, total(workload,
 						records("workload:gpu_unused_seconds:rate5m", m, `state="idle"`))).at(warnIfAny()...),
@@ -100,12 +95,13 @@ func capacityDashboard() Dashboard {
 			}},
 			{Title: "Fragmentation and queue", Lines: []Line{
 				line(9,
-					table(12, "Unallocated GPUs by node", "-Whole GPUs unallocated",
-						"Unallocated GPUs by node. Many nodes with one unallocated GPU each do not help a pod that "+
-							"requests eight.", label("cluster", "Cluster"), label("node", "Node").to(toNode()),
+					table(12, "Unallocated GPUs by node", "-Schedulable",
+						"Unallocated GPUs by node. Many nodes with one schedulable GPU each do not help a pod that "+
+							"requests eight. Unallocated and not schedulable: cordoned, not Ready, not offered, MIG, or "+
+							"with a problem.", label("cluster", "Cluster"), label("node", "Node").to(toNode()),
 						label("model", "Model"),
-						value("Whole GPUs unallocated", Number, total("cluster, node, model", whole)),
-						value("Unallocated, with fractions", Number,
+						value("Schedulable", Number, total("cluster, node, model", schedulable)),
+						value("Unallocated", Number,
 							total("cluster, node, model", records("node:gpu_unallocated:sum", m))),
 						value("Allocated", Number,
 							total("cluster, node, model", records("node:gpu_allocation:sum", m))),
@@ -130,17 +126,16 @@ func capacityDashboard() Dashboard {
 								`namespace, pod) (kube_pod_created{<cluster>}) * on (cluster, namespace, `+
 								`pod) `+pendingPods+"))"))),
 				line(8,
-					series(12, "Requested, allocated, busy", Number,
-						"Devices requested by pods (needs kube-state-metrics), allocated GPUs, busy GPUs and "+
-							"available GPUs.",
-						q("requested", total("", "cluster:gpu_requests:sum{<cluster>}")),
+					series(12, "Allocated and busy GPUs", Number,
+						"Allocated, busy and available GPUs. Requests are in devices of a resource, which need not be GPUs: "+
+							"they are beside it.",
 						q("allocated", total("", records("model:gpu_allocation:sum", m))),
 						q("busy", total("", seconds(`state="busy"`))),
 						q("available", total("", records("model:gpu_device_up:sum", m)))).from(0),
-					series(12, "Unallocated devices by resource", Number,
-						"Unallocated devices by resource, and those requested by pending pods.",
-						q("{{resource}} unallocated",
-							total("resource", records("node:gpu_unallocated_devices:sum", "<cluster>"))),
+					series(12, "Devices by resource over time", Number,
+						"Schedulable devices by resource, and those requested by pending pods.",
+						q("{{resource}} schedulable",
+							total("resource", records("node:gpu_schedulable_devices:sum", "<cluster>"))),
 						q("{{resource}} pending",
 							total("resource", "cluster:gpu_requests_pending:sum{<cluster>}"))).from(0)),
 				line(8,
@@ -151,6 +146,10 @@ func capacityDashboard() Dashboard {
 							total("cluster, resource", records("cluster:gpu_allocatable_devices:sum", "<cluster>"))),
 						value("Allocated", Number,
 							total("cluster, resource", records("cluster:gpu_allocated_devices:sum", "<cluster>"))),
+						value("Unallocated", Number,
+							total("cluster, resource", records("node:gpu_unallocated_devices:sum", "<cluster>"))),
+						value("Schedulable", Number,
+							total("cluster, resource", records("node:gpu_schedulable_devices:sum", "<cluster>"))),
 						value("Pending", Number,
 							total("cluster, resource", records("cluster:gpu_requests_pending:sum", "<cluster>")))),
 					table(12, "Quotas", "-Used of quota", "Quotas for GPU requests; needs kube-state-metrics.",
@@ -168,12 +167,15 @@ func capacityDashboard() Dashboard {
 								`0)`).gauge(fullSteps()...))),
 			}},
 			{Title: "Nodes", Collapsed: true, Lines: []Line{line(10,
-				table(24, "Nodes by utilization", "Busy", "Allocation and utilization of the nodes' GPUs.",
+				table(24, "Nodes by utilization", "-Not busy", "Allocation and utilization of the nodes' GPUs; not busy are the "+
+					"gap, idle and unallocated ones.",
 					label("cluster", "Cluster"), label("node", "Node").to(toNode()), label("model", "Model"),
 					value("GPUs", Number, total("cluster, node, model", records("node:gpu_device_up:count", m))),
 					value("Allocated", Ratio, over("cluster, node, model", records("node:gpu_allocation:sum", m),
 						records("node:gpu_device_up:count", m))).gauge(plainSteps()...),
-					value("Busy", Ratio, over("cluster, node, model", records("node:gpu_busy_seconds:rate5m", m),
+					value("Not busy", Number, total("cluster, node, model",
+						records("node:gpu_time_seconds:rate5m", m, `state=~"gap|idle|unallocated"`))),
+					value("Utilization", Ratio, over("cluster, node, model", records("node:gpu_busy_seconds:rate5m", m),
 						records("node:gpu_observed_seconds:rate5m", m))).gauge(usedSteps()...),
 					value("SM active", Ratio, over("cluster, node, model",
 						records("node:gpu_sm_active_seconds:rate5m", m),

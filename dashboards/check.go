@@ -2,6 +2,7 @@ package dashboards
 
 import (
 	"fmt"
+	"iter"
 	"regexp"
 	"slices"
 	"strings"
@@ -34,6 +35,9 @@ func Externals() []External {
 	rows := []External{
 		{"ALERTS", FromPrometheus, []string{"alertname", "alertstate", "severity", "node", "uuid", "gpu", "namespace",
 			"pod", "workload_type", "workload", "model", "resource", "xid"}},
+		{"ALERTS_FOR_STATE", FromPrometheus, []string{"alertname", "severity", "node", "uuid", "gpu", "namespace", "pod",
+			"workload_type", "workload", "model", "resource", "xid"}},
+		{priceSeries, FromRecordingRule, []string{"model"}},
 		{"up", FromPrometheus, nil},
 		{"scrape_duration_seconds", FromPrometheus, nil},
 		{"scrape_samples_scraped", FromPrometheus, nil},
@@ -47,6 +51,7 @@ func Externals() []External {
 		{"go_gc_duration_seconds_sum", FromProcess, []string{"node"}},
 		{"go_gc_duration_seconds_count", FromProcess, []string{"node"}},
 		{"promhttp_metric_handler_requests_total", FromProcess, []string{"node", "code"}},
+		{"kube_node_status_condition", FromKubeStateMetrics, []string{"node", "condition", "status"}},
 		{"kube_node_spec_unschedulable", FromKubeStateMetrics, []string{"node"}},
 		{"kube_node_status_allocatable", FromKubeStateMetrics, []string{"node", "resource", "unit"}},
 		{"kube_pod_status_phase", FromKubeStateMetrics, []string{"namespace", "pod", "phase"}},
@@ -170,7 +175,7 @@ func (b Dashboard) checkPanel(p Panel, all []Dashboard, rules []string) error {
 		if err := b.checkQuery(query.Expr, rules, false); err != nil {
 			return err
 		}
-		if strings.Contains(query.Expr, "topk") && p.kind != kindStat && p.kind != kindTable && p.kind != kindBars {
+		if strings.Contains(query.Expr, "topk") && !strings.Contains(query.Expr, "@ end()") && p.kind != kindStat && p.kind != kindTable && p.kind != kindBars {
 			return fmt.Errorf("topk over time shows other series at each step: use it in a stat, a table or bars")
 		}
 		for _, w := range windowsOf(query.Expr) {
@@ -206,6 +211,9 @@ func (b Dashboard) checkPanel(p Panel, all []Dashboard, rules []string) error {
 }
 
 func (b Dashboard) checkLink(l Link, p Panel, all []Dashboard) error {
+	if l.UID == runbooks {
+		return nil
+	}
 	at := slices.IndexFunc(all, func(o Dashboard) bool { return o.UID == l.UID })
 	if at < 0 {
 		return fmt.Errorf("it links to %s, which is no board", l.UID)
@@ -260,8 +268,9 @@ func (b Dashboard) checkQuery(expr string, rules []string, names bool) error {
 				expr, m)
 		}
 	}
-	for _, selector := range selectorsOf(promql) {
-		if !names && !strings.Contains(selector, varCluster+`=~"$`+varCluster+`"`) {
+	for metric, selector := range selectorsOf(promql) {
+		// Prices belong to models, wherever they run.
+		if !names && metric != priceSeries && !strings.Contains(selector, varCluster+`=~"$`+varCluster+`"`) {
 			return fmt.Errorf("query %q does not select by cluster", expr)
 		}
 	}
@@ -269,13 +278,15 @@ func (b Dashboard) checkQuery(expr string, rules []string, names bool) error {
 }
 
 // selectorsOf returns the braces of every metric that an expression reads; "" for a metric without.
-func selectorsOf(expr string) []string {
-	var out []string
-	for _, m := range metricsOf(expr) {
-		at := regexp.MustCompile(`(?:^|[^a-zA-Z0-9_:])` + regexp.QuoteMeta(m) + `(\{[^{}]*\})?(?:$|[^a-zA-Z0-9_:])`)
-		for _, found := range at.FindAllStringSubmatch(expr, -1) {
-			out = append(out, found[1])
+func selectorsOf(expr string) iter.Seq2[string, string] {
+	return func(yield func(metric, selector string) bool) {
+		for _, m := range metricsOf(expr) {
+			at := regexp.MustCompile(`(?:^|[^a-zA-Z0-9_:])` + regexp.QuoteMeta(m) + `(\{[^{}]*\})?(?:$|[^a-zA-Z0-9_:])`)
+			for _, found := range at.FindAllStringSubmatch(expr, -1) {
+				if !yield(m, found[1]) {
+					return
+				}
+			}
 		}
 	}
-	return out
 }

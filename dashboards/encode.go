@@ -21,7 +21,7 @@ func Files(dashboards []Dashboard, rules []string) ([]File, error) {
 	}
 	var out []File
 	for _, b := range dashboards {
-		d, err := b.render()
+		d, err := b.render(dashboards)
 		if err != nil {
 			return nil, err
 		}

@@ -69,7 +69,7 @@ func exporterDashboard() Dashboard {
 							maximum("cluster, node, source", "gpu_exporter_source_up{"+n+"}")+
 								" and on (cluster, node, source) "+
 								"min by (cluster, node, source) (min_over_time(gpu_exporter_source_up{"+n+
-								"}[$__range])) == 0")),
+								"}[$__range] @ end())) == 0")),
 					series(12, "Failed queries", PerSec, "Failed queries of data sources per second.",
 						q("{{node}} {{source}}",
 							perSecond("cluster, node, source", "gpu_exporter_source_errors_total{"+n+"}")+" > 0")).from(
@@ -90,9 +90,9 @@ func exporterDashboard() Dashboard {
 							"gpu_exporter_poll_duration_seconds{"+n+"}")+" / "+maximum("cluster, node, poll",
 							"gpu_exporter_poll_interval_seconds{"+n+"}")+")")).from(0).at(badAbove(0.5, 1)...),
 					series(8, "Age of a GPU's last reading", Duration,
-						"Time since the last poll of a GPU by each poll group, maximum of the GPUs. It grows while a "+
-							"GPU is lost or hung.",
-						q("{{poll}}", "time() - min by (poll) (gpu_last_read_timestamp_seconds{"+n+"})")).from(0),
+						"Time since the last poll of a GPU by each poll group, maximum of the available GPUs.",
+						q("{{poll}}", "time() - min by (poll) (gpu_last_read_timestamp_seconds{"+n+"} and on (cluster, node, uuid) "+
+							"gpu_device_up{"+n+"} == 1)")).from(0),
 					timeline(8, "NVML shut down",
 						"Periods in which an exporter had NVML shut down so as not to block a GPU reconfiguration, "+
 							"by reason.", yesNo("shut down", Amber, "initialized", Green),

@@ -1,6 +1,10 @@
 package dashboards
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+)
 
 // The labels that identify GPUs, containers and MIG instances, always with the cluster: where series have none, it is
 // absent on both sides.
@@ -55,11 +59,14 @@ func records(name, selector string, matchers ...string) string {
 	return name + "{" + strings.Join(append([]string{selector}, matchers...), ", ") + "}"
 }
 
-// xids counts the driver's errors over a window. A code that was never seen before has no increase at its first
-// event, because its series begins at 1.
+// xids counts the driver's errors over a window: the difference of the counter. The first event of a code is no
+// increase, because its series begins at 1: it counts if the node was scraped before. Where the counter restarted, or
+// its beginning was not scraped, increase knows better.
 func xids(selector, window string) string {
 	x := "gpu_xid_events_total{" + selector + "}"
-	return "increase(" + x + "[" + window + "]) > 0 or (" + x + " > 0 unless " + x + " offset " + window + ")"
+	return "((" + x + " - " + x + " offset " + window + " or " + x + " and on (cluster, node, uuid) gpu_device_up{" +
+		selector + "} offset " + window + ") unless resets(" + x + "[" + window + "]) > 0 or round(increase(" + x + "[" +
+		window + "]))) > 0"
 }
 
 // spread shows a value of each exporter as two lines, however many exporters there are.
@@ -76,15 +83,71 @@ func firing(by string, matchers ...string) string {
 	return "count by (" + by + ") (ALERTS{" + strings.Join(m, ", ") + "})"
 }
 
-// alertTable lists what fires.
+// severities are the alerts' severities, worst first, with the number by which tables sort them.
+func severities() []Mapping {
+	return []Mapping{{"3", "critical", Red}, {"2", "warning", Amber}, {"1", "info", Blue}}
+}
+
+// alertCounts are the firing alerts by severity; presence has data while the rules could fire.
+func alertCounts(width int, presence string, matchers ...string) Panel {
+	p := stat(width, "Alerts firing", Number, "", "Firing alerts of the shipped rules, by severity.")
+	p.queries, p.names, p.seriesSteps = nil, "value_and_name", map[string][]Step{}
+	for _, s := range severities() {
+		p.queries = append(p.queries, q(s.Text, orZero(firing("", append(matchers, `severity="`+s.Text+`"`)...), presence)))
+		p.seriesSteps[s.Text] = []Step{base(Gray), step(1e-9, s.Color)}
+	}
+	return p
+}
+
+// alertTable lists what fires, the most severe first.
 func alertTable(width int, matchers ...string) Panel {
-	return table(width, "Firing GPU alerts", "Severity",
-		"Firing alerts of the shipped rules. Empty: none is firing, or the rules are not loaded.",
-		label("severity", "Severity").mapped(Mapping{"critical", "critical", Red}, Mapping{"warning", "warning", Amber},
-			Mapping{"info", "info", Blue}),
-		label("alertname", "Alert"), label("node", "Node"), label("gpu", "GPU"), label("namespace", "Namespace"),
-		label("pod", "Pod"),
-		value("Alerts", Number, firing("severity, alertname, node, gpu, namespace, pod", matchers...)))
+	const by = "alertname, node, gpu, uuid, namespace, pod, workload"
+	m := strings.Join(append([]string{`alertname=~"GPU.*"`}, matchers...), ", ")
+	var rank []string
+	for _, s := range severities() {
+		rank = append(rank, s.Value+` * ALERTS{`+m+`, alertstate="firing", severity="`+s.Text+`"}`)
+	}
+	return table(width, "Firing GPU alerts", "-Severity",
+		"Firing alerts of the shipped rules, the most severe first; click an alert for its runbook. Empty: none is firing, "+
+			"or the rules are not loaded.",
+		value("Severity", Plain, "max by ("+by+") ("+strings.Join(rank, " or ")+")").mapped(severities()...).wide(90),
+		label("alertname", "Alert").to(Link{UID: runbooks, Title: "Open the runbooks"}).wide(230),
+		label("node", "Node").to(toNode()),
+		label("gpu", "GPU").to(toGPU()).wide(60), label("namespace", "Namespace").to(toNamespace()),
+		label("pod", "Pod").to(toPod()), label("workload", "Workload"),
+		value("Since", When, "1000 * min by ("+by+") (ALERTS_FOR_STATE{"+m+"} and ignoring (alertstate) ALERTS{"+m+
+			`, alertstate="firing"})`).wide(130),
+		label("uuid", "UUID")).called("No alert is firing, or the alert rules are not loaded.")
+}
+
+// stateTiles are the six states of GPU-time, in their order and colors: with their total, a row that adds up.
+func stateTiles(width int, unit Unit, digits int, what string, expr func(matcher string) string) []Panel {
+	var out []Panel
+	for _, s := range catalog.TimeStates() {
+		out = append(out, stat(width, s.Word, unit, expr(`state="`+string(s.State)+`"`),
+			what+" "+s.Sentence()).digits(digits).at(base(s.Color)))
+	}
+	return out
+}
+
+// stateQueries are the six states for a stack: a query each, because a stack has the order of its queries.
+func stateQueries(expr func(matcher string) string) []Query {
+	var out []Query
+	for _, s := range catalog.TimeStates() {
+		out = append(out, q(s.Lower(), expr(`state="`+string(s.State)+`"`)))
+	}
+	return out
+}
+
+// topSeries is a stack of the twenty largest at the end of the range, and of all others together. The choice is made
+// once for the range: topk alone would choose others at each step.
+func topSeries(width int, title string, unit Unit, by, record, help string) Panel {
+	largest := " and on (" + by + ") topk(20, " + total(by, record+" @ end()") + ")"
+	legend := "{{" + strings.ReplaceAll(strings.TrimPrefix(by, "cluster, "), ", ", "}}/{{") + "}}"
+	return series(width, title, unit, help+" The twenty largest now; the rest are others.",
+		q(legend, "("+total(by, record)+")"+largest),
+		q("others", total("", record)+" - (sum(("+total(by, record)+")"+largest+") or 0 * "+total("", record)+") > 1e-9")).
+		stacked().from(0)
 }
 
 // hours integrates a recording rule of a five-minute rate over the range that is shown, in hours: one value for
@@ -93,6 +156,31 @@ func hours(record string) string { return "sum_over_time(" + record + "[$__range
 
 // kept integrates a record of half hours, which has one sample for each, over the range that is shown, in hours.
 func kept(record string) string { return "sum_over_time(" + record + "[$__range]) / 3600" }
+
+// priceSeries is the price of a GPU-hour by model, from the values of the rules.
+const priceSeries = "model:gpu_hour_price:info"
+
+// priced is GPU-hours by the labels, in money: what has no price costs nothing and is not part of it.
+func priced(by, hours string) string {
+	with := strings.TrimPrefix(by+", model", ", ")
+	return total(by, "("+total(with, hours)+") * on (model) group_left () "+maximum("model", priceSeries))
+}
+
+// measured is the busy part of the allocated time that was measured, in the range, and unmeasured the GPU-hours that
+// were not: a container in MIG before Hopper has no activity, which is neither busy nor unused.
+func measured(by, selector string) string {
+	busy := total(by, kept(records("workload:gpu_busy_seconds:increase30m", selector)))
+	return busy + " / (" + busy + " + " + total(by, kept(records("workload:gpu_unused_seconds:increase30m", selector))) + " > 0)"
+}
+
+func unmeasured(by, selector string) string {
+	sum := func(metric string) string {
+		return total(by, kept(records("workload:"+metric+":increase30m", selector)))
+	}
+	allocated := sum("gpu_allocated_seconds")
+	return "clamp_min(" + allocated + " - (" + sum("gpu_busy_seconds") + " + " + sum("gpu_unused_seconds") + " or 0 * " +
+		allocated + "), 0)"
+}
 
 // events sums a recording rule of five-minute increases over the range that is shown.
 func events(record string) string { return "sum_over_time(" + record + "[$__range:5m])" }

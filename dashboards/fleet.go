@@ -1,13 +1,16 @@
 package dashboards
 
-import "github.com/gpu-exporter/gpu-exporter/internal/catalog"
+import (
+	"slices"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+)
 
 // fleetDashboard: is anything wrong, and how is GPU-time spent?
 func fleetDashboard() Dashboard {
 	const m = "<model>"
 	present := records("model:gpu_device_up:count", m)
 	seconds := func(matchers ...string) string { return records("model:gpu_time_seconds:rate5m", m, matchers...) }
-	part := func(use string) string { return total("", seconds(`state="`+use+`"`)) + " / " + total("", seconds()) }
 	return Dashboard{
 		UID: "gpu-fleet", Title: "GPU / Fleet",
 		Question:    "Is anything wrong, and how is GPU-time spent?",
@@ -17,52 +20,42 @@ func fleetDashboard() Dashboard {
 			{Lines: []Line{
 				line(4,
 					stat(3, "GPUs", Number, total("", present),
-						"GPUs with a known UUID, available or not.").to(toCapacity()),
+						"All GPUs that were reported, available or not.").to(toCapacity()),
 					stat(3, "Available", Ratio, over("", records("model:gpu_device_up:sum", m), present),
 						"Available GPUs over all GPUs.").between(0, 1).at(base(Red), step(0.95, Amber),
 						step(0.9999, Green)).to(toHealth()),
 					stat(3, "Allocated", Ratio, over("", records("model:gpu_allocation:sum", m), present),
 						"Allocated GPUs, including fractions, over all GPUs. GPUs whose allocation is unknown count "+
 							"as not allocated.").between(0, 1).to(toCapacity()),
-					stat(3, "Busy", Ratio, part("busy"),
-						"Busy GPU-time over all reported GPU-time, unavailable and unknown included.").between(0,
+					stat(3, "Utilization", Ratio, over("", records("model:gpu_busy_seconds:rate5m", m),
+						records("model:gpu_observed_seconds:rate5m", m)),
+						"Mean utilization of the GPUs whose activity is observed, the last 5 minutes.").between(0,
 						1).at(usedSteps()...).to(toCapacity()),
-					stat(3, "Unused", Ratio, total("", seconds(`state=~"idle|gap"`))+" / "+total("", seconds()),
-						"Unused (gap and idle) GPU-time over all reported GPU-time.").between(0,
-						1).at(badAbove(0.2, 0.4)...).to(toCapacity()),
-					stat(3, "Unallocated", Number, total("", records("model:gpu_unallocated:sum", m)),
-						"Unallocated GPUs, including fractions, of those that are available.").digits(1).to(
-						toCapacity()),
-					stat(3, "GPUs with a problem", Number,
-						orZero("sum("+records("cluster:gpu_problems:count", "<cluster>")+")", present),
-						"GPUs that need attention; a GPU with two problems counts twice.").at(badIfAny()...).to(
-						toHealth()),
-					stat(3, "Alerts firing", Number, orZero(firing("", `cluster=~"$cluster"`), present),
-						"Firing alerts of the shipped rules.").at(badIfAny()...).to(toHealth())),
+					stat(3, "Observed", Ratio, over("", records("model:gpu_observed_seconds:rate5m", m), present),
+						"GPUs whose activity is observed, over all GPUs: the part that Utilization is about. MIG before "+
+							"Hopper has no activity.").between(0, 1).to(toCapacity()),
+					stat(3, "Schedulable", Number, total("", records("model:gpu_schedulable:sum", m)),
+						catalog.Schedulable.Sentence()+" Whole GPUs.").to(toCapacity()),
+					stat(3, "With a problem", Number, orZero(total("", records("node:gpu_with_problem:count", m)), present),
+						"GPUs with at least one problem, each counted once.").at(badIfAny()...).to(toHealth()),
+					alertCounts(3, present, `cluster=~"$cluster"`).to(toHealth())),
 				line(9,
 					series(16, "GPU-time by state", Ratio,
 						"Share of reported GPU-time. "+catalog.Define(catalog.TimeStates()...),
-						q("{{state}}", total("state", seconds())+" / on () group_left () "+total("",
-							seconds()))).percent().colored(timeStateColors()),
+						stateQueries(func(state string) string {
+							return total("", seconds(state)) + " / " + total("", seconds())
+						})...).percent().colored(timeStateColors()),
 					bars(8, "Unused GPU-hours by namespace", Hours,
 						"The ten namespaces with the most unused (gap and idle) GPU-time in the selected time range.",
 						q("{{namespace}}", "topk(10, "+total("namespace",
 							hours(records("namespace:gpu_unused_seconds:rate5m", m)))+")")).at(base(Amber)).from(0).to(
 						toNamespace())),
 			}},
-			{Title: "In the selected time range", Lines: []Line{line(4,
-				stat(4, "GPU-hours", Hours, total("", hours(seconds())), "All reported GPU-time.").digits(0),
-				stat(4, "Busy GPU-hours", Hours, total("", hours(seconds(`state="busy"`))),
-					"GPU-time in which at least one kernel was running.").at(base(Green)).digits(0),
-				stat(4, "Unused GPU-hours", Hours, total("", hours(seconds(`state=~"idle|gap"`))),
-					"Allocated GPU-time in which no kernel was running: gap and idle.").at(base(Amber)).digits(0).to(
-					toCapacity()),
-				stat(4, "Unallocated GPU-hours", Hours, total("", hours(seconds(`state="unallocated"`))),
-					"GPU-time of unallocated GPUs.").at(base(Gray)).digits(0).to(toCapacity()),
-				stat(4, "Unavailable GPU-hours", Hours, total("", hours(seconds(`state="unavailable"`))),
-					"GPU-time of unavailable GPUs.").at(badIfAny()...).digits(1).to(toHealth()),
-				stat(4, "Energy", KWh, total("", hours(records("model:gpu_power_watts:sum", m)))+" / 1000",
-					"Energy of all GPUs.").digits(0)),
+			{Title: "GPU-hours in the selected time range", Lines: []Line{line(4, slices.Concat(
+				[]Panel{stat(3, "All", Hours, total("", hours(seconds())), "All reported GPU-time.").digits(0)},
+				stateTiles(3, Hours, 0, "GPU-hours.", func(state string) string { return total("", hours(seconds(state))) }),
+				[]Panel{stat(3, "Energy", KWh, total("", hours(records("model:gpu_power_watts:sum", m)))+" / 1000",
+					"Energy of all GPUs.").digits(0)})...),
 			}},
 			{Title: "Models and clusters", Lines: []Line{
 				line(8, table(24, "Models", "-GPUs", "GPUs by cluster and model.", label("cluster", "Cluster"),
@@ -72,7 +65,7 @@ func fleetDashboard() Dashboard {
 						present)).at(base(Red), step(0.95, Amber), step(0.9999, Green)),
 					value("Allocated", Ratio, over("cluster, model", records("model:gpu_allocation:sum", m),
 						present)).gauge(plainSteps()...),
-					value("Busy", Ratio, over("cluster, model", records("model:gpu_busy_seconds:rate5m", m),
+					value("Utilization", Ratio, over("cluster, model", records("model:gpu_busy_seconds:rate5m", m),
 						records("model:gpu_observed_seconds:rate5m", m))).gauge(usedSteps()...),
 					value("SM active", Ratio, over("cluster, model", records("model:gpu_sm_active_seconds:rate5m", m),
 						records("model:gpu_profiled_seconds:rate5m", m))).gauge(usedSteps()...),
@@ -82,8 +75,9 @@ func fleetDashboard() Dashboard {
 					value("Memory used", Ratio, over("cluster, model", records("model:gpu_memory_used_bytes:sum", m),
 						records("model:gpu_memory_total_bytes:sum", m))).gauge(plainSteps()...),
 					value("Power", Watts, total("cluster, model", records("model:gpu_power_watts:sum", m))),
-					value("Unallocated", Number, total("cluster, model", records("model:gpu_unallocated:sum", m))),
-					value("Unused", Number, total("cluster, model", seconds(`state=~"idle|gap"`))).at(warnIfAny()...))),
+					value("Schedulable", Number, total("cluster, model", records("model:gpu_schedulable:sum", m))),
+					value("Unused", Number, total("cluster, model", seconds(`state=~"idle|gap"`))).at(warnIfAny()...),
+					value("Unknown", Number, total("cluster, model", seconds(`state="unknown"`))))),
 				line(8,
 					series(12, "Utilization by model", Ratio,
 						"Mean utilization of the GPUs whose activity is observed.",
@@ -107,13 +101,17 @@ func fleetDashboard() Dashboard {
 			}},
 			{Title: "Problems", Lines: []Line{line(8,
 				series(8, "GPUs by problem", Number, "GPUs that need attention, by problem.",
-					q("{{problem}}", total("problem",
-						records("cluster:gpu_problems:count", "<cluster>")))).stacked().from(0).to(toHealth()),
-				table(16, "Nodes by alerts", "-Firing", "Nodes with firing alerts of the shipped rules.",
+					q("{{problem}}", total("problem", records("node:gpu_problems:count", m)))).stacked().from(0).to(toHealth()),
+				table(16, "Nodes by alerts", "-Score", "Nodes with firing alerts of the shipped rules, the worst first: "+
+					"the score is 100 for a critical alert, 10 for a warning, 1 for an information.",
 					label("cluster", "Cluster"), label("node", "Node").to(toNode()),
-					label("severity", "Severity").mapped(Mapping{"critical", "critical", Red},
-						Mapping{"warning", "warning", Amber}, Mapping{"info", "info", Blue}),
-					value("Firing", Number, firing("cluster, node, severity", `cluster=~"$cluster"`, `node!=""`)))),
+					value("Critical", Number, firing("cluster, node", `cluster=~"$cluster"`, `node!=""`,
+						`severity="critical"`)).at(badIfAny()...),
+					value("Warning", Number, firing("cluster, node", `cluster=~"$cluster"`, `node!=""`,
+						`severity="warning"`)).at(warnIfAny()...),
+					value("Info", Number, firing("cluster, node", `cluster=~"$cluster"`, `node!=""`, `severity="info"`)),
+					value("Score", Number, "sum by (cluster, node) (100 * ALERTS{<cluster>, alertname=~\"GPU.*\", alertstate=\"firing\", node!=\"\", severity=\"critical\"} or 10 * "+
+						"ALERTS{<cluster>, alertname=~\"GPU.*\", alertstate=\"firing\", node!=\"\", severity=\"warning\"} or ALERTS{<cluster>, alertname=~\"GPU.*\", alertstate=\"firing\", node!=\"\", severity=\"info\"})"))),
 				line(7, alertTable(24, `cluster=~"$cluster"`)),
 			}},
 		},

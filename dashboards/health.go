@@ -4,9 +4,9 @@ package dashboards
 func healthDashboard() Dashboard {
 	const c = "<cluster>"
 	alive := "cluster:gpu_nodes:count{" + c + "}"
-	problem := func(matchers ...string) string { return records("cluster:gpu_problems:count", c, matchers...) }
+	problem := func(matchers ...string) string { return records("gpu:gpu_problems:info", c, matchers...) }
 	count := func(width int, title, help, names string, steps []Step) Panel {
-		return stat(width, title, Number, orZero(total("", problem(`problem=~"`+names+`"`)), alive), help).at(steps...)
+		return stat(width, title, Number, orZero("count(group by (cluster, node, uuid) ("+problem(`problem=~"`+names+`"`)+"))", alive), help).at(steps...)
 	}
 	return Dashboard{
 		UID: "gpu-health", Title: "GPU / Health and errors",
@@ -17,7 +17,7 @@ func healthDashboard() Dashboard {
 		Rows: []Row{
 			{Lines: []Line{line(4,
 				count(3, "Unavailable", "GPUs that are lost, hung, need a reset, or are on the PCI bus but not in "+
-					"NVML.", "unreadable|missing", badIfAny()),
+					"NVML.", "unreadable", badIfAny()),
 				count(3, "Recovery action", "GPUs for which the driver recommends a reset, a drain or a reboot.",
 					"recovery_action", badIfAny()),
 				count(3, "To be replaced", "GPUs with a failed row remapping.", "row_remap_failed", badIfAny()),
@@ -30,26 +30,28 @@ func healthDashboard() Dashboard {
 				count(3, "Thermal or power slowdown",
 					"GPUs with thermal slowdown or power brake for more than 5 % of the last 5 minutes.",
 					"thermal_slowdown|power_brake", warnIfAny()),
-				stat(3, "XID events", Number, orZero(total("", events(records("cluster:gpu_xid_events:increase5m", c))),
+				stat(3, "XID events", Number, orZero(total("", events(records("node:gpu_xid_events:increase5m", c))),
 					alive), "XID errors in the selected time range.").at(warnIfAny()...))}},
 			{Title: "Nodes", Lines: []Line{
 				line(9,
-					table(12, "Problems by node", "-GPUs", "Number of GPUs with a problem, by node.",
-						label("cluster", "Cluster"), label("node", "Node").to(toNode()),
+					table(12, "GPUs with a problem", "-Problems", "One row for each problem of a GPU.",
+						label("node", "Node").to(toNode()), label("gpu", "GPU").to(toGPU()).wide(60),
 						label("problem", "Problem").mapped(problemWords()...),
-						value("GPUs", Number, total("cluster, node, problem", records("node:gpu_problems:count", c)))),
+						value("Problems", Number, "max by (cluster, node, uuid, gpu, problem) ("+problem()+") * on (cluster, node, "+
+							"uuid) group_left () count by (cluster, node, uuid) ("+problem()+")").wide(90),
+						label("uuid", "UUID")).called("No GPU has a problem, or the recording rules are not loaded."),
 					series(12, "GPUs by problem", Number, "GPUs that need attention, by problem.",
-						q("{{problem}}", total("problem", problem()))).stacked().from(0)),
+						q("{{problem}}", total("problem", records("node:gpu_problems:count", c)))).stacked().from(0)),
 				line(9,
 					table(12, "XIDs by node", "-Events",
 						"XID errors in the selected time range. Red: the GPU needs an operator. Blue: fix the "+
 							"application.", label("cluster", "Cluster"), label("node", "Node").to(toNode()),
 						label("xid", "Code").mapped(xidMappings()...),
 						value("Events", Number, total("cluster, node, xid",
-							events(records("node:gpu_xid_events:increase5m", c))))),
+							events(records("node:gpu_xid_events:increase5m", c)))+" > 0")).called("No XID errors."),
 					series(12, "XIDs over time", Number, "XID errors per five minutes, by code.",
-						q("XID {{xid}}", total("xid", records("cluster:gpu_xid_events:increase5m", c)))).stacked().from(
-						0)),
+						q("XID {{xid}}", total("xid", records("node:gpu_xid_events:increase5m", c))+" > 0")).stacked().from(
+						0).called("No XID errors.")),
 				line(8, alertTable(14, `cluster=~"$cluster"`),
 					timeline(10, "Alerts over time", "Periods in which alerts of the shipped rules were firing.",
 						[]Mapping{{"1", "firing", Red}},
@@ -61,7 +63,7 @@ func healthDashboard() Dashboard {
 					series(12, "Memory errors", Number,
 						"ECC errors per five minutes, by severity. An increase of corrected errors often precedes "+
 							"uncorrected ones.",
-						q("{{severity}}", total("severity", records("cluster:gpu_ecc_errors:increase5m", c)))).from(
+						q("{{severity}}", total("severity", records("node:gpu_ecc_errors:increase5m", c)))).from(
 						0).colored(map[string]string{"corrected": Blue, "uncorrected": Red}),
 					table(12, "Memory errors by node", "-Errors", "ECC errors in the selected time range.",
 						label("cluster", "Cluster"), label("node", "Node").to(toNode()),
@@ -73,7 +75,7 @@ func healthDashboard() Dashboard {
 					series(12, "Clock limit time", Number,
 						"GPUs with limited clocks (GPU equivalents), by reason; reasons overlap. Power cap is normal "+
 							"under load.", q("{{reason}}",
-							total("reason", records("cluster:gpu_clock_limited_seconds:rate5m", c)))).from(0),
+							total("reason", records("model:gpu_clock_limited_seconds:rate5m", c)))).from(0),
 					table(12, "Nodes with limited clocks", "-Limited GPUs",
 						"Nodes with clocks limited by temperature, power brake or board limit.", label("cluster", "Cluster"),
 						label("node", "Node").to(toNode()), label("reason", "Reason"),
@@ -112,7 +114,7 @@ func healthDashboard() Dashboard {
 // problemWords name the problems of the recording rule, and color them by what they ask for.
 func problemWords() []Mapping {
 	return []Mapping{
-		{"missing", "missing in NVML", Red}, {"unreadable", "unavailable", Red},
+		{"unreadable", "unavailable", Red},
 		{"recovery_action", "recovery action", Red},
 		{"row_remap_failed", "row remapping failed: replace", Red},
 		{"row_remap_pending", "row remapping pending", Amber},

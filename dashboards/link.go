@@ -25,8 +25,14 @@ func pick(name string) LinkVar { return LinkVar{Name: name, Field: name} }
 
 func link(uid, title string, vars ...LinkVar) Link { return Link{UID: uid, Title: title, Vars: vars} }
 
+// runbooks is the target of links to the alerts' runbooks, which are no dashboard.
+const runbooks = "runbooks"
+
 // url writes the link. In a table the row's fields are known by their names, in a graph by the labels.
 func (l Link) url(k kind) string {
+	if l.UID == runbooks {
+		return "https://github.com/gpu-exporter/gpu-exporter/blob/main/docs/alerts.md#${__value.text}"
+	}
 	parts := []string{"${" + varDatasource + ":queryparam}"}
 	if !slices.ContainsFunc(l.Vars, func(v LinkVar) bool { return v.Name == varCluster }) {
 		parts = append(parts, "${"+varCluster+":queryparam}")

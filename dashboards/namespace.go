@@ -1,5 +1,7 @@
 package dashboards
 
+import "github.com/gpu-exporter/gpu-exporter/internal/catalog"
+
 // namespaceDashboard: which GPUs are allocated to this team, how are they used, and what should it do?
 func namespaceDashboard() Dashboard {
 	const s = "<namespace>"
@@ -9,11 +11,18 @@ func namespaceDashboard() Dashboard {
 		return records("namespace:gpu_unused_seconds:rate5m", s, matchers...)
 	}
 	workload := "cluster, namespace, workload_type, workload"
+	// Allocated and neither busy nor unused: activity that could not be measured.
+	unknown := func(wrap func(string) string) string {
+		all := total("", wrap(allocated))
+		return "clamp_min(" + all + " - (" + total("", wrap(busy)) + " or 0 * " + all + ") - (" + total("", wrap(unused())) +
+			" or 0 * " + all + "), 0)"
+	}
+	same := func(expr string) string { return expr }
 	return Dashboard{
 		UID: "gpu-namespace", Title: "GPU / Namespace",
 		Question: "Which GPUs are allocated to this team, how are they used, and what should it do?",
 		Vars: []Variable{datasourceVariable(), clusterVariable("namespace:gpu_allocated_seconds:rate5m"),
-			namespaceVariable("namespace:gpu_allocated_seconds:rate5m", true), priceVariable()},
+			namespaceVariable("namespace:gpu_allocated_seconds:rate5m", true)},
 		From: "now-24h",
 		Rows: []Row{
 			{Lines: []Line{line(4,
@@ -21,13 +30,12 @@ func namespaceDashboard() Dashboard {
 					"GPUs allocated to the namespaces, including fractions.").digits(2),
 				stat(3, "Busy GPUs", Number, total("", busy),
 					"Busy GPU equivalents: 2.5 is the busy time of two and a half GPUs.").digits(2).at(base(Green)),
-				stat(3, "Busy of allocated", Ratio, total("", hours(busy))+" / ("+total("", hours(allocated))+" > 0)",
-					"Busy over allocated GPU-time in the selected time range.").between(0, 1).at(usedSteps()...),
-				stat(3, "Unused GPU-hours", Hours, total("", hours(unused())),
-					"Unused (gap and idle) GPU-hours in the selected time range.").digits(1).at(base(Amber)),
-				stat(3, "Idle GPU-hours", Hours, total("", hours(unused(`state="idle"`))),
-					"Idle GPU-hours in the selected time range. The rest of the unused GPU-hours are gaps.").digits(
-					1).at(base(Amber)),
+				stat(3, "Busy of measured", Ratio, total("", hours(busy))+" / ("+total("", hours(busy))+" + "+total("",
+					hours(unused()))+" > 0)",
+					"Busy time over the allocated time whose activity was measured, in the selected time range.").between(0,
+					1).at(usedSteps()...),
+				stat(3, "Cost of unused", Number, priced("", hours(unused())),
+					"Unused GPU-hours in the selected time range, at the prices of the models.").digits(0).at(base(Amber)),
 				stat(3, "Energy", KWh, total("", hours(records("namespace:gpu_power_watts:sum", s)))+" / 1000",
 					"Energy attributed to the namespaces in the selected time range.").digits(1),
 				stat(3, "Used of quota", Ratio,
@@ -38,26 +46,30 @@ func namespaceDashboard() Dashboard {
 					orZero(total("", records("namespace:gpu_requests_pending:sum", s)),
 						"namespace:gpu_requests:sum{<namespace>}"),
 					"Devices requested by pending pods; needs kube-state-metrics.").at(warnIfAny()...))}},
+			{Title: "Allocated GPU-hours in the selected time range", Lines: []Line{line(4,
+				stat(4, "All", Hours, total("", hours(allocated)), "Allocated GPU-hours: the sum of the others.").digits(1),
+				stat(5, "Busy", Hours, total("", hours(busy)), catalog.Busy.Sentence()).digits(1).at(base(catalog.Busy.Color)),
+				stat(5, "Gap", Hours, total("", hours(unused(`state="gap"`))), catalog.Gap.Sentence()).digits(1).at(
+					base(catalog.Gap.Color)),
+				stat(5, "Idle", Hours, total("", hours(unused(`state="idle"`))), catalog.Idle.Sentence()).digits(1).at(
+					base(catalog.Idle.Color)),
+				stat(5, "Unknown", Hours, unknown(hours), "Allocated, and activity could not be measured.").digits(1).at(
+					base(catalog.Unknown.Color)))}},
 			{Title: "Allocation and use", Lines: []Line{
 				line(8,
 					series(12, "Allocated GPU-time by state", Number,
-						"Allocated GPU equivalents by state: busy, gap and idle; without unknown.",
-						q("busy", total("", busy)),
-						q("{{state}}", total("state", unused()))).stacked().from(0).colored(timeStateColors()),
-					series(12, "Busy of allocated over time", Ratio,
-						"Busy over allocated GPU-time, by namespace. Above 100 %: activity on GPUs that are not "+
-							"allocated.", q("{{namespace}}",
-							total("cluster, namespace", busy)+" / ("+total("cluster, namespace", allocated)+
-								" > 0)")).from(0).at(usedSteps()...)),
+						"Allocated GPU equivalents by state; they add up to the allocated GPUs.",
+						q("busy", total("", busy)), q("gap", total("", unused(`state="gap"`))),
+						q("idle", total("", unused(`state="idle"`))), q("unknown", unknown(same))).stacked().from(0).colored(timeStateColors()),
+					series(12, "Busy of measured over time", Ratio,
+						"Busy time over the allocated time whose activity was measured, by namespace.", q("{{namespace}}",
+							total("cluster, namespace", busy)+" / ("+total("cluster, namespace", busy)+" + "+
+								total("cluster, namespace", unused())+" > 0)")).between(0, 1).at(usedSteps()...)),
 				line(8,
-					series(12, "Allocated GPUs by workload", Number, "GPUs allocated to each workload.",
-						q("{{namespace}}/{{workload}}",
-							total("cluster, namespace, workload",
-								records("workload:gpu_allocation:sum", s)))).stacked().from(0).to(toWorkload()),
-					series(12, "Busy GPUs by workload", Number, "Busy GPU equivalents of each workload.",
-						q("{{namespace}}/{{workload}}",
-							total("cluster, namespace, workload",
-								records("workload:gpu_busy_seconds:rate5m", s)))).stacked().from(0).to(toWorkload())),
+					topSeries(12, "Allocated GPUs by workload", Number, "cluster, namespace, workload", records("workload:gpu_allocation:sum", s),
+						"GPUs allocated to each workload.").to(toWorkload()),
+					topSeries(12, "Busy GPUs by workload", Number, "cluster, namespace, workload", records("workload:gpu_busy_seconds:rate5m", s),
+						"Busy GPU equivalents of each workload.").to(toWorkload())),
 			}},
 			{Title: "Workloads", Lines: []Line{
 				line(10, table(24, "Workloads", "-Unused GPU-hours",
@@ -70,11 +82,10 @@ func namespaceDashboard() Dashboard {
 						total(workload, kept(records("workload:gpu_allocated_seconds:increase30m", s)))),
 					value("Unused GPU-hours", Hours,
 						total(workload, kept(records("workload:gpu_unused_seconds:increase30m", s)))),
+					value("Unknown GPU-hours", Hours, unmeasured(workload, s)),
 					value("Cost of unused", Number,
-						"$price * "+total(workload, kept(records("workload:gpu_unused_seconds:increase30m", s)))),
-					value("Utilization", Ratio, total(workload,
-						kept(records("workload:gpu_busy_seconds:increase30m", s)))+" / "+total(workload,
-						kept(records("workload:gpu_allocated_seconds:increase30m", s)))).gauge(usedSteps()...),
+						priced(workload, kept(records("workload:gpu_unused_seconds:increase30m", s)))),
+					value("Busy of measured", Ratio, measured(workload, s)).gauge(usedSteps()...),
 					value("Busiest container, p95", Ratio,
 						"max by ("+workload+") (quantile_over_time(0.95, "+records("workload:gpu_busy:ratio_p95_30m",
 							s)+"[$__range]))").gauge(usedSteps()...),
@@ -86,14 +97,10 @@ func namespaceDashboard() Dashboard {
 					value("Alerts", Number, firing(workload, `cluster=~"$cluster"`, `namespace=~"$namespace"`,
 						`workload!=""`)))),
 				line(8,
-					series(12, "Memory used by GPU", Bytes, "Used device memory of the workloads.",
-						q("{{namespace}}/{{workload}}",
-							total("cluster, namespace, workload",
-								records("workload:gpu_memory_used_bytes:sum", s)))).stacked().from(0).to(toWorkload()),
-					series(12, "Power by workload", Watts, "Power attributed to the workloads.",
-						q("{{namespace}}/{{workload}}",
-							total("cluster, namespace, workload",
-								records("workload:gpu_power_watts:sum", s)))).stacked().from(0).to(toWorkload())),
+					topSeries(12, "Memory used by workload", Bytes, "cluster, namespace, workload", records("workload:gpu_memory_used_bytes:sum", s),
+						"Used device memory of the workloads.").to(toWorkload()),
+					topSeries(12, "Power by workload", Watts, "cluster, namespace, workload", records("workload:gpu_power_watts:sum", s),
+						"Power attributed to the workloads.").to(toWorkload())),
 			}},
 			{Title: "What to do", Lines: []Line{line(9,
 				note(12, "Advice", "What to do about the values of this dashboard.", namespaceAdvice),
@@ -124,8 +131,8 @@ func namespaceDashboard() Dashboard {
 const namespaceAdvice = `| value | action |
 |---|---|
 | **Last busy** is hours ago | Delete the workload, or scale it to zero. |
-| **Utilization** and **busiest container** are below 20 % | Use a share, a MIG profile or a smaller GPU, if the **peak memory** fits. |
-| **Utilization** is low, **busiest container** is high | Some GPUs of the workload wait for others: open it and compare its pods. |
+| **Busy of measured** and **busiest container** are below 20 % | Use a share, a MIG profile or a smaller GPU, if the **peak memory** fits. |
+| **Busy of measured** is low, **busiest container** is high | Some GPUs of the workload wait for others: open it and compare its pods. |
 | Memory near the GPU's, low utilization | Frameworks reserve memory without using it. Try a limit before choosing a profile. |
-| **Utilization** is above 95 % for days | The workload could use more or larger GPUs. |
+| **Busy of measured** is above 95 % for days | The workload could use more or larger GPUs. |
 `

@@ -22,7 +22,7 @@ func nodeDashboard() Dashboard {
 					badIfAny()...),
 				stat(3, "Allocated GPUs", Number, total("", "gpu_allocation_ratio{"+n+"}"),
 					"Allocated GPUs, including fractions. GPUs whose allocation is unknown are not counted.").digits(2),
-				stat(3, "Busy", Ratio, rawBusy("", n),
+				stat(3, "Utilization", Ratio, rawBusy("", n),
 					"Mean utilization of the node's GPUs: share of time in which at least one kernel was "+
 						"running.").between(0, 1).at(usedSteps()...),
 				stat(3, "Memory used", Ratio, over("", "gpu_memory_used_bytes{"+n+"}", "gpu_memory_total_bytes{"+n+"}"),
@@ -36,10 +36,8 @@ func nodeDashboard() Dashboard {
 						`}))`,
 					"Minimum difference between a sensor and its maximum operating temperature; empty if no GPU "+
 						"reports one.").at(base(Red), step(0, Amber), step(5, Green)),
-				stat(3, "Alerts firing", Number,
-					orZero(firing("", `cluster=~"$cluster"`, `node=~"$node"`), "gpu_exporter_build_info{"+n+"}"),
-					"Firing alerts of the shipped rules for this node.").at(badIfAny()...),
-			)}},
+				alertCounts(3, "gpu_exporter_build_info{"+n+"}", `cluster=~"$cluster"`, `node=~"$node"`),
+			), line(6, alertTable(24, `cluster=~"$cluster"`, `node=~"$node"`))}},
 			{Title: "GPUs", Lines: []Line{
 				line(9, table(24, "GPUs of the node", "GPU",
 					"All GPUs of the node, available or not. Click a GPU for its dashboard.",
@@ -51,7 +49,7 @@ func nodeDashboard() Dashboard {
 					value("Pods", Number, "count by ("+perGPU+
 						") (group by (cluster, node, uuid, gpu, namespace, pod) (gpu_container_allocation_ratio{"+n+
 						"} > 0))").wide(80),
-					value("Busy", Ratio, rawBusy(perGPU, n)).gauge(usedSteps()...),
+					value("Utilization", Ratio, rawBusy(perGPU, n)).gauge(usedSteps()...),
 					value("SM active", Ratio, profiled(perGPU, "sm_active", n)).gauge(usedSteps()...),
 					value("Memory used", Ratio, over(perGPU, "gpu_memory_used_bytes{"+n+"}",
 						"gpu_memory_total_bytes{"+n+"}")).gauge(fullSteps()...),
@@ -73,7 +71,7 @@ func nodeDashboard() Dashboard {
 							catalog.Unknown),
 						[]Mapping{{"0", "unavailable", Red}, {"1", "unallocated", Gray}, {"2", "idle", Amber},
 							{"3", "busy", Green}, {"4", "unknown", Purple}},
-						q(gpuName, "0 * "+maximum(perGPU, "gpu_device_up{"+n+"} == 0")+
+						q("GPU {{gpu}}", "0 * "+maximum(perGPU, "gpu_device_up{"+n+"} == 0")+
 							" or 3 + 0 * "+maximum(perGPU, "gpu_utilization_ratio{"+n+"} > 0.01")+
 							" or 1 + 0 * "+maximum(perGPU, "gpu_allocation_ratio{"+n+"} == 0")+
 							" or 2 + 0 * "+maximum(perGPU, "gpu_allocation_ratio{"+n+"} > 0")+
@@ -81,18 +79,18 @@ func nodeDashboard() Dashboard {
 			}},
 			{Title: "Utilization and memory", Lines: []Line{
 				line(8,
-					series(12, "Utilization", Ratio,
+					series(12, "Utilization by GPU", Ratio,
 						"Share of time in which at least one kernel was running. For how much of the GPU it used, "+
-							"see SM activity.", q(gpuName, rawBusy(perGPU, n))).between(0, 1).to(toGPU()),
+							"see SM activity.", q("GPU {{gpu}}", rawBusy(perGPU, n))).between(0, 1).to(toGPU()),
 					series(12, "SM activity", Ratio,
 						"Share of time in which an SM had a resident warp, averaged over the SMs. Hopper and newer.",
-						q(gpuName, profiled(perGPU, "sm_active", n))).between(0, 1).to(toGPU())),
+						q("GPU {{gpu}}", profiled(perGPU, "sm_active", n))).between(0, 1).to(toGPU())),
 				line(8,
 					series(12, "Memory used by GPU", Bytes, "Device memory allocated by processes.",
-						q(gpuName, maximum(perGPU, "gpu_memory_used_bytes{"+n+"}"))).from(0).to(toGPU()),
+						q("GPU {{gpu}}", maximum(perGPU, "gpu_memory_used_bytes{"+n+"}"))).from(0).to(toGPU()),
 					series(12, "Tensor core activity", Ratio,
 						"Share of time in which tensor cores were active. Hopper and newer.",
-						q(gpuName, profiled(perGPU, "tensor_active", n))).between(0, 1).to(toGPU())),
+						q("GPU {{gpu}}", profiled(perGPU, "tensor_active", n))).between(0, 1).to(toGPU())),
 				line(8,
 					series(12, "Allocated GPUs by pod", Number, "GPUs allocated to each pod, including fractions.",
 						q("{{namespace}}/{{pod}}",
@@ -101,24 +99,26 @@ func nodeDashboard() Dashboard {
 					series(12, "GPU-time by state", Number,
 						"GPU equivalents by state; they add up to the GPUs of the node. "+
 							catalog.Define(catalog.TimeStates()...),
-						q("{{state}}", perSecond("state", "gpu_time_seconds_total{"+n+"}"))).stacked().from(0).colored(
+						stateQueries(func(state string) string {
+							return perSecond("", "gpu_time_seconds_total{"+n+", "+state+"}")
+						})...).stacked().from(0).colored(
 						timeStateColors())),
 			}},
 			{Title: "Power, temperature and clocks", Lines: []Line{
 				line(8,
 					series(8, "Power by GPU", Watts, "Mean power draw, from the energy counter if there is one.",
-						q(gpuName, perSecond(perGPU, "gpu_energy_joules_total{"+n+"}")+" or "+maximum(perGPU,
+						q("GPU {{gpu}}", perSecond(perGPU, "gpu_energy_joules_total{"+n+"}")+" or "+maximum(perGPU,
 							"gpu_power_watts{"+n+"}"))).from(0).to(toGPU()),
 					series(8, "Temperature", Celsius, "Temperature of the GPU, and of its memory if there is a sensor.",
-						q(gpuName+" {{sensor}}",
+						q("GPU {{gpu}} {{sensor}}",
 							maximum(perGPU+", sensor", "gpu_temperature_celsius{"+n+"}"))).to(toGPU()),
 					series(8, "SM clock", Hertz, "Current SM clock.",
-						q(gpuName, maximum(perGPU, `gpu_clock_hertz{`+n+`, clock="sm"}`))).from(0).to(toGPU())),
+						q("GPU {{gpu}}", maximum(perGPU, `gpu_clock_hertz{`+n+`, clock="sm"}`))).from(0).to(toGPU())),
 				line(8,
 					series(12, "Clock limit time", Ratio,
 						"Share of time in which clocks were limited, by GPU and reason. Power cap is normal under "+
 							"load; thermal reasons and the power brake are not.",
-						q(gpuName+" {{reason}}",
+						q("GPU {{gpu}} {{reason}}",
 							perSecond(perGPU+", reason", "gpu_clock_limited_seconds_total{"+n+"}")+" > 0.001")).between(
 						0, 1).to(toGPU()),
 					series(12, "Energy of the node", KWh, "Energy of all GPUs in the last hour, at each point in time.",
@@ -129,13 +129,13 @@ func nodeDashboard() Dashboard {
 				line(8,
 					series(12, "PCIe", BytesPS, "Bytes per second received from the host (positive) and sent to it "+
 						"(negative).",
-						q(gpuName+" received", perSecond(perGPU, "gpu_pcie_receive_bytes_total{"+n+"}")),
-						q(gpuName+" sent", "-"+perSecond(perGPU, "gpu_pcie_transmit_bytes_total{"+n+"}"))).to(toGPU()),
+						q("GPU {{gpu}} received", perSecond(perGPU, "gpu_pcie_receive_bytes_total{"+n+"}")),
+						q("GPU {{gpu}} sent", "-"+perSecond(perGPU, "gpu_pcie_transmit_bytes_total{"+n+"}"))).to(toGPU()),
 					series(12, "NVLink", BytesPS,
 						"Bytes per second received over all NVLinks (positive) and sent (negative). Empty: no GPU "+
 							"has NVLink.",
-						q(gpuName+" received", perSecond(perGPU, "gpu_nvlink_receive_bytes_total{"+n+"}")),
-						q(gpuName+" sent", "-"+perSecond(perGPU, "gpu_nvlink_transmit_bytes_total{"+n+"}"))).to(
+						q("GPU {{gpu}} received", perSecond(perGPU, "gpu_nvlink_receive_bytes_total{"+n+"}")),
+						q("GPU {{gpu}} sent", "-"+perSecond(perGPU, "gpu_nvlink_transmit_bytes_total{"+n+"}"))).to(
 						toGPU())),
 			}},
 			{Title: "Node", Collapsed: true, Lines: []Line{
@@ -182,7 +182,6 @@ func nodeDashboard() Dashboard {
 							`node_network_receive_bytes_total{`+n+`, device!~"lo|veth.*|cali.*|cni.*"}`)),
 						q("sent", "-"+perSecond("cluster, node",
 							`node_network_transmit_bytes_total{`+n+`, device!~"lo|veth.*|cali.*|cni.*"}`)))),
-				line(7, alertTable(24, `cluster=~"$cluster"`, `node=~"$node"`)),
 			}},
 		},
 	}

@@ -105,7 +105,7 @@ func (p Panel) custom() any {
 		return c
 	case kindTable:
 		c := common.NewTableFieldOptions()
-		c.Filterable = new(true)
+		c.Filterable, c.Inspect = new(true), true
 		// Unasked, a column takes 150 px, and a table of ten hides its last ones behind a scroll bar.
 		c.MinWidth = new(64.0)
 		c.CellOptions = &common.TableCellOptions{TableAutoCellOptions: &common.TableAutoCellOptions{Type: common.TableCellDisplayModeAuto}}

@@ -1,6 +1,9 @@
 package dashboards
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // kind is how a panel shows its series: the plugin's name in Grafana.
 type kind string
@@ -32,8 +35,10 @@ type Panel struct {
 	colors      map[string]string
 	links       []Link
 	text        string
-	window      string // reason of a query with its own period
-	names       string // what a stat shows of its series' names: "", "value_and_name", "name"
+	window      string            // reason of a query with its own period
+	names       string            // what a stat shows of its series' names: "", "value_and_name", "name"
+	seriesSteps map[string][]Step // thresholds of single series of a stat
+	empty       string            // what an empty panel says; "": by what it reads
 }
 
 // Query is one PromQL expression. In its braces, <node> and its like stand for the matchers of the dashboard's
@@ -140,6 +145,9 @@ func (p Panel) among(labels, filter string) Panel {
 	return p
 }
 
+// called sets what the panel says while it is empty.
+func (p Panel) called(text string) Panel { p.empty = text; return p }
+
 // to adds links.
 func (p Panel) to(links ...Link) Panel { p.links = append(slices.Clone(p.links), links...); return p }
 
@@ -197,4 +205,10 @@ func (p Panel) allQueries() []Query {
 		return p.valueColumns()
 	}
 	return p.queries
+}
+
+// sortKey splits the panel's sort order.
+func (p Panel) sortKey() (title string, descending bool) {
+	title, descending = strings.CutPrefix(p.sortBy, "-")
+	return title, descending
 }

@@ -3,6 +3,7 @@ package dashboards
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -23,7 +24,7 @@ const (
 
 // render makes the SDK's dashboard. It fills its types rather than call its builders, whose defaults leave
 // ids out, hide links in a menu and move panels without a word.
-func (b Dashboard) render() (*dashboard.Dashboard, error) {
+func (b Dashboard) render(all []Dashboard) (*dashboard.Dashboard, error) {
 	grid, err := b.layout()
 	if err != nil {
 		return nil, err
@@ -64,7 +65,7 @@ func (b Dashboard) render() (*dashboard.Dashboard, error) {
 	for _, r := range grid.rows {
 		var panels []dashboard.Panel
 		for _, p := range r.panels {
-			panel, err := b.renderPanel(p)
+			panel, err := b.renderPanel(p, all)
 			if err != nil {
 				return nil, fmt.Errorf("dashboard %s: panel %q: %w", b.UID, p.title, err)
 			}
@@ -137,7 +138,17 @@ func (b Dashboard) renderVariable(v Variable) (dashboard.VariableModel, error) {
 	return m, nil
 }
 
-func (b Dashboard) renderPanel(p placedPanel) (dashboard.Panel, error) {
+func (b Dashboard) renderPanel(p placedPanel, all []Dashboard) (dashboard.Panel, error) {
+	p.links = slices.Clone(p.links)
+	for i, l := range p.links {
+		p.links[i] = b.carry(l, all)
+	}
+	p.columns = slices.Clone(p.columns)
+	for i, c := range p.columns {
+		if c.link != nil {
+			p.columns[i].link = new(b.carry(*c.link, all))
+		}
+	}
 	out := *dashboard.NewPanel()
 	out.Type, out.Id, out.Title, out.Description = string(p.kind), new(uint32(p.at.id)), new(p.title), new(p.help)
 	out.PluginVersion, out.GridPos = new(pluginVersion), gridPos(p.at)
@@ -237,6 +248,7 @@ func (p Panel) defaults() dashboard.FieldConfig {
 		f.Decimals = new(float64(p.decimals))
 	}
 	f.Links = dataLinks(p.links, p.kind)
+	f.NoValue = new(p.emptyReason())
 	f.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdThresholds}
 	if p.kind == kindSeries {
 		f.Color.Mode = dashboard.FieldColorModeIdPaletteClassic
@@ -245,6 +257,25 @@ func (p Panel) defaults() dashboard.FieldConfig {
 		f.Custom = c
 	}
 	return f
+}
+
+// emptyReason is what the panel says without data: what its series need.
+func (p Panel) emptyReason() string {
+	if p.empty != "" {
+		return p.empty
+	}
+	var all strings.Builder
+	for _, query := range p.allQueries() {
+		all.WriteString(query.Expr)
+	}
+	for _, s := range []struct{ reads, says string }{{"kube_", "needs kube-state-metrics"},
+		{"gpu_requests", "needs kube-state-metrics"}, {`node_(cpu|memory|network)_`, "needs node_exporter"}, {priceSeries, "no prices configured"},
+		{":gpu_", "no records: rules not loaded?"}} {
+		if regexp.MustCompile(`(^|\W|_)` + s.reads).MatchString(all.String()) {
+			return s.says
+		}
+	}
+	return "not supported or not reported"
 }
 
 func byName(name string, properties ...dashboard.DynamicConfigValue) dashboard.DashboardFieldConfigSourceOverrides {
@@ -262,10 +293,21 @@ func (p Panel) overrides() []dashboard.DashboardFieldConfigSourceOverrides {
 		out = append(out, byName(name, property("color",
 			map[string]any{"mode": "fixed", "fixedColor": p.colors[name]})))
 	}
+	for _, name := range slices.Sorted(maps.Keys(p.seriesSteps)) {
+		out = append(out, byName(name, property("thresholds", thresholds(p.seriesSteps[name]))))
+	}
 	for i, c := range p.columns {
-		properties := []dashboard.DynamicConfigValue{property("displayName", c.title), property("unit", string(c.unit))}
+		// An empty cell is unknown, which the table's own text for no rows does not say.
+		properties := []dashboard.DynamicConfigValue{property("displayName", c.title), property("unit", string(c.unit)),
+			property("noValue", "–")}
+		if c.width == 0 {
+			c.width = columnWidths[c.label]
+		}
 		if c.width > 0 {
 			properties = append(properties, property("custom.width", c.width))
+		}
+		if digits := columnDigits[c.unit]; digits > 0 {
+			properties = append(properties, property("decimals", digits))
 		}
 		if c.link != nil {
 			properties = append(properties, property("links", dataLinks([]Link{*c.link}, kindTable)))
@@ -290,6 +332,13 @@ func (p Panel) overrides() []dashboard.DashboardFieldConfigSourceOverrides {
 	}
 	return out
 }
+
+// columnWidths are wide enough for the usual names; without them all columns are equally wide, and names are cut.
+var columnWidths = map[string]int{"node": 180, "namespace": 150, "pod": 240, "workload": 200, "model": 220, "uuid": 330,
+	"resource": 180, "container": 130, "problem": 220, "xid": 230}
+
+// columnDigits are the decimals of columns: one precision in each.
+var columnDigits = map[Unit]int{Hours: 1, Celsius: 0, KWh: 1, Ratio: 1}
 
 // fieldName is Grafana's name of a table's column: the label, or Value with the refId where there are several.
 func (p Panel) fieldName(column int) string {
@@ -334,8 +383,15 @@ func (p Panel) transformations() []dashboard.DataTransformerConfig {
 	}
 }
 
-// sortKey splits the panel's sort order.
-func (p Panel) sortKey() (title string, descending bool) {
-	title, descending = strings.CutPrefix(p.sortBy, "-")
-	return title, descending
+// carry adds the variables that both dashboards have and the link does not set.
+func (b Dashboard) carry(l Link, all []Dashboard) Link {
+	for _, target := range all {
+		for _, v := range target.Vars {
+			sets := slices.ContainsFunc(l.Vars, func(have LinkVar) bool { return have.Name == v.Name })
+			if target.UID == l.UID && !sets && !v.Hidden && v.Name != varDatasource && v.Name != varCluster && b.has(v.Name) {
+				l.Vars = append(slices.Clone(l.Vars), hand(v.Name))
+			}
+		}
+	}
+	return l
 }

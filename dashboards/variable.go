@@ -27,7 +27,6 @@ const (
 	varNamespace  = "namespace"
 	varWorkload   = "workload"
 	varPod        = "pod"
-	varPrice      = "price"
 	varPodNodes   = "podnodes"
 	varJob        = "job"
 )
@@ -35,12 +34,6 @@ const (
 func datasourceVariable() Variable {
 	return Variable{Name: varDatasource, Label: "Data source",
 		Help: "Prometheus, Thanos, Mimir or VictoriaMetrics with the metrics."}
-}
-
-// priceVariable is a text box. At 1, costs are GPU-hours.
-func priceVariable() Variable {
-	return Variable{Name: varPrice, Label: "Price of a GPU-hour", Help: "In any currency. At 1, costs are GPU-hours.",
-		Text: "1"}
 }
 
 // clusterVariable lists clusters. Where series have no such label there is nothing to choose, and All matches them.

@@ -24,7 +24,7 @@ func workloadDashboard() Dashboard {
 		UID: "gpu-workload", Title: "GPU / Workload and pod", Raw: true,
 		Question: "Does this workload use its GPUs, and are its pods equally busy?",
 		Vars: []Variable{datasourceVariable(), clusterVariable("gpu_exporter_build_info"),
-			namespaceVariable("pod:gpu_workload:info", false), workloadVariable(), podVariable(), podNodesVariable()},
+			namespaceVariable("pod:gpu_workload:info", true), workloadVariable(), podVariable(), podNodesVariable()},
 		Annotations: []Annotation{xidRecordAnnotation(), cordonAnnotation("cluster")},
 		Rows: []Row{
 			{Lines: []Line{
@@ -37,10 +37,10 @@ func workloadDashboard() Dashboard {
 						of("rate("+container("gpu_container_observed_seconds_total")+"[$__rate_interval])")+") > 0)",
 						"Busy over observed time. N/A: activity is not measured for these pods.").between(0,
 						1).at(usedSteps()...).ifUp(alive),
-					stat(3, "Busy of allocated in range", Ratio,
-						increase("gpu_container_busy_seconds_total")+" / ("+
-							increase("gpu_container_allocated_seconds_total")+" > 0)",
-						"Busy over allocated GPU-time in the selected time range.").between(0, 1).at(usedSteps()...),
+					stat(3, "Busy of measured", Ratio,
+						increase("gpu_container_busy_seconds_total")+" / ("+increase("gpu_container_busy_seconds_total")+
+							" + "+increase("gpu_container_unused_seconds_total")+" > 0)",
+						"Busy time over the allocated time whose activity was measured, in the selected time range.").between(0, 1).at(usedSteps()...),
 					stat(3, "Memory used", Bytes, once("sum", "gpu_container_memory_used_bytes"),
 						"Used device memory of the pods. N/A: it is not measured for these pods.").ifUp(alive),
 					stat(3, "Power", Watts, "sum("+
@@ -88,7 +88,7 @@ func workloadDashboard() Dashboard {
 					1).at(base(Red), step(0.05, Amber), step(0.15, Green)).to(toGPU())),
 			}},
 			{Title: "Pods", Lines: []Line{
-				line(10, table(24, "Containers and GPUs", "Busy",
+				line(10, table(24, "Containers and GPUs", "-Unused",
 					"Containers of the pods, and the GPUs that they use or that are allocated to them.",
 					label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()),
 					label("container", "Container"), label("node", "Node").to(toNode()),
@@ -97,6 +97,8 @@ func workloadDashboard() Dashboard {
 						"gpu_container_allocation_ratio")).gauge(plainSteps()...),
 					value("Busy", Ratio, rate(perContainer, "gpu_container_busy_seconds_total")+" / ("+
 						rate(perContainer, "gpu_container_observed_seconds_total")+" > 0)").gauge(usedSteps()...),
+					value("Unused", Ratio, rate(perContainer, "gpu_container_unused_seconds_total")+" / ("+
+						rate(perContainer, "gpu_container_allocated_seconds_total")+" > 0)"),
 					value("Memory", Bytes, gauge("sum", perContainer, "gpu_container_memory_used_bytes")),
 					value("Memory limit", Bytes, gauge("sum", perContainer, "gpu_container_memory_limit_bytes")),
 					value("Power", Watts, rate(perContainer, "gpu_container_energy_joules_total")),

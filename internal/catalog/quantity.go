@@ -23,16 +23,16 @@ type Quantity struct {
 
 // The six states: every second of a GPU that is reported counts in exactly one.
 var (
-	Busy = Quantity{"Busy", gpu.TimeBusy, "at least one kernel was running", "green"}
+	Busy = Quantity{"Busy", gpu.TimeBusy, "at least one kernel was running", "#1a9850"}
 	Gap  = Quantity{"Gap", gpu.TimeGap,
-		"allocated, no kernel for less than 60 s: pauses within work", "yellow"}
-	Idle        = Quantity{"Idle", gpu.TimeIdle, "allocated, no kernel for 60 s or longer", "orange"}
+		"allocated, no kernel for less than 60 s: pauses within work", "#fff899"}
+	Idle        = Quantity{"Idle", gpu.TimeIdle, "allocated, no kernel for 60 s or longer", "#b85c00"}
 	Unallocated = Quantity{"Unallocated", gpu.TimeUnallocated,
 		"allocated to no container, as reported by the kubelet or its equivalent", "#8e8e8e"}
 	Unavailable = Quantity{"Unavailable", gpu.TimeUnavailable,
-		"not readable: lost, hung, missing, or needs a reset", "red"}
+		"not readable: lost, hung, missing, or needs a reset", "#8b0000"}
 	Unknown = Quantity{"Unknown", gpu.TimeUnknown,
-		"readable, but its allocation or activity could not be measured", "purple"}
+		"readable, but its allocation or activity could not be measured", "#8f3bb8"}
 )
 
 // Quantities made of the states, and what no exporter reported.
@@ -48,7 +48,7 @@ var (
 		Definition: "unallocated, healthy, in the required mode, offered by the kubelet, on a node that is Ready and " +
 			"not cordoned"}
 	NotReported = Quantity{Word: "Not reported",
-		Definition: "GPU-time that must have existed and that no exporter reported", Color: "#37a2a2"}
+		Definition: "GPU-time that must have existed and that no exporter reported", Color: "#20c4c4"}
 	Coverage = Quantity{Word: "Coverage",
 		Definition: "reported and known GPU-time / all GPU-time that must have existed"}
 )

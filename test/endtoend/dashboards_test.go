@@ -75,7 +75,7 @@ func TestDashboardsOnPrometheus(t *testing.T) {
 	c := dashboard.Client{URL: url}
 	servers.Within(t, 90*time.Second, "the first scrapes", func() error {
 		series, err := c.Instant(t.Context(),
-			`count(cluster:gpu_time_seconds:rate5m) and on () count(ALERTS) and on () `+
+			`count(model:gpu_time_seconds:rate5m) and on () count(ALERTS) and on () `+
 				`count(up == 1) > 12 and on () count(rate(gpu_mig_busy_seconds_total[1m]))`, time.Now())
 		if err == nil && len(series) == 0 {
 			err = fmt.Errorf("no records, alerts and targets yet")

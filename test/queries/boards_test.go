@@ -232,7 +232,7 @@ func TestPlantedErrorsAreFound(t *testing.T) {
 		`sum by (node) (gpu_power_watts) / sum by (node, uuid) (gpu_power_limit_watts)`:                "no pair",
 		`gpu_temperature_celsius > gpu_temperature_limit_celsius`:                                      "only one side has limit",
 		`sum by (namespace) (namespace:gpu_allocated_seconds:rate5m{pod="x"})`:                         "no label pod",
-		`sum by (node) (cluster:gpu_unallocated:sum)`:                                                  "groups by node",
+		`sum by (node) (model:gpu_unallocated:sum)`:                                                  "groups by node",
 		`label_replace(gpu_power_watts, "a", "$1", "pod", "(.*)")`:                                     "reads the label pod",
 		`label_join(gpu_power_watts, "a", "-", "node", "pod")`:                                         "reads the label pod",
 		`histogram_quantile(0.9, sum by (call) (rate(gpu_exporter_call_duration_seconds_bucket[5m])))`: "reads the label le",
@@ -265,7 +265,7 @@ func TestLabelsAreFollowed(t *testing.T) {
 		`max(gpu_device_up) or sum by (a) (label_replace(gpu_device_up, "a", "x", "", ""))`: {"a"},
 		`topk(3, sum by (node) (gpu_power_watts))`:                                          {"node"},
 		`time() - min by (node, poll) (gpu_last_read_timestamp_seconds)`:                    {"node", "poll"},
-		`sum_over_time(cluster:gpu_xid_events:increase5m[$__range:5m])`:                     {"cluster", "xid"},
+		`sum_over_time(node:gpu_xid_events:increase5m[$__range:5m])`:                        {"cluster", "node", "xid"},
 	} {
 		got, err := known.Answer(query)
 		if err != nil {

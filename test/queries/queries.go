@@ -68,7 +68,7 @@ func Metrics() Known {
 }
 
 // macros are Grafana's own words in a query; inside strings its variables are text to the parser.
-var macros = strings.NewReplacer("$__rate_interval", "5m", "$__range_s", "21600", "$__range", "6h", "$__interval", "1m", "$price", "1")
+var macros = strings.NewReplacer("$__rate_interval", "5m", "$__range_s", "21600", "$__range", "6h", "$__interval", "1m")
 
 // tooNew are functions that Prometheus 2.42 does not have, or that VictoriaMetrics spells otherwise.
 var tooNew = []string{"info", "mad_over_time", "ts_of_max_over_time", "ts_of_min_over_time", "ts_of_last_over_time",

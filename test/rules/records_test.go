@@ -73,13 +73,13 @@ func recordings() []recording {
 				gpu_device_up{` + node2("C") + `} 1x60
 				gpu_device_up{` + node2("D") + `} 0x60`,
 			asks: []string{
-				`10m | round(sum(cluster:gpu_time_seconds:rate5m), 0.001) | {} 4`,
+				`10m | round(sum(model:gpu_time_seconds:rate5m), 0.001) | {} 4`,
 				`10m | round(sum by (node) (node:gpu_time_seconds:rate5m), 0.001) | {node="n1"} 2 & {node="n2"} 2`,
 				`10m | round(model:gpu_time_seconds:rate5m{state="unavailable"}, 0.001) | {model="a",state="unavailable"} 0 & ` +
 					`{model="b",state="unavailable"} 0 & {state="unavailable"} 1`,
-				`10m | round(cluster:gpu_time_seconds:rate5m{state="idle"}, 0.001) | {state="idle"} 1`,
-				`10m | cluster:gpu_device_up:count | cluster:gpu_device_up:count 4`,
-				`10m | cluster:gpu_device_up:sum | cluster:gpu_device_up:sum 3`,
+				`10m | round(sum by (state) (model:gpu_time_seconds:rate5m{state="idle"}), 0.001) | {state="idle"} 1`,
+				`10m | sum(model:gpu_device_up:count) | {} 4`,
+				`10m | sum(model:gpu_device_up:sum) | {} 3`,
 				`10m | node:gpu_device_up:count{node="n2"} | node:gpu_device_up:count{node="n2",model="b"} 1 & ` +
 					`node:gpu_device_up:count{node="n2"} 1`,
 			}},
@@ -89,14 +89,14 @@ func recordings() []recording {
 				gpu_container_allocation_ratio{$A,$P,container="c",resource="nvidia_com_mig_3g_20gb",mig_uuid="MIG-1"} 0.5x60
 				gpu_container_allocated_seconds_total{$A,$P,container="c"} 0+30x60`,
 			asks: []string{
-				`10m | round(sum(cluster:gpu_time_seconds:rate5m), 0.001) | {} 1`,
-				`10m | cluster:gpu_busy_seconds:rate5m | -`,
+				`10m | round(sum(model:gpu_time_seconds:rate5m), 0.001) | {} 1`,
+				`10m | model:gpu_busy_seconds:rate5m | -`,
 				`10m | cluster:gpu_busy_percent:count | -`,
 				`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="pod",workload="p-0",` +
 					`model="a"} 0.5`,
 				`10m | workload:gpu_busy:ratio_max | -`,
-				`10m | cluster:gpu_unallocated:sum | cluster:gpu_unallocated:sum 0.5`,
-				`10m | cluster:gpu_unallocated_whole:sum | cluster:gpu_unallocated_whole:sum 0`,
+				`10m | sum(model:gpu_unallocated:sum) | {} 0.5`,
+				`10m | sum(model:gpu_schedulable:sum) | {} 0`,
 			}},
 		{name: "a pod of which nothing is known is its own workload",
 			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "", "", "1x60"),
@@ -165,7 +165,7 @@ func recordings() []recording {
 			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + `gpu_energy_joules_total{$A} 0+18000x60
 				gpu_power_watts{$A} 250x60
 				gpu_power_watts{$B} 100x60`,
-			asks: []string{`10m | round(cluster:gpu_power_watts:sum, 0.001) | {} 400`}},
+			asks: []string{`10m | round(sum(model:gpu_power_watts:sum), 0.001) | {} 400`}},
 		{name: "GPUs by utilization, a full GPU in the last step",
 			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + dev(node2("C"), "a", "busy", "0+60x60") +
 				`gpu_busy_seconds_total{$A} 0+60x60
@@ -179,9 +179,10 @@ func recordings() []recording {
 		{name: "an old event without earlier scrapes", series: `gpu_device_up{$A} _x20 1x60
 				gpu_xid_events_total{$A,xid="31"} _x20 7x60`,
 			asks: []string{`21m | node:gpu_xid_events:increase5m | -`, `24m | node:gpu_xid_events:increase5m | -`,
-				`30m | node:gpu_xid_events:increase5m | -`}},
+				`30m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n1",xid="31"} 0`}},
 		{name: "links that a GPU has lost, and a board without a bridge",
-			series: `gpu_nvlink_links{$A,state="up"} 17x60
+			series: `gpu_device_up{$A} 1x60
+				gpu_nvlink_links{$A,state="up"} 17x60
 				gpu_nvlink_links{$A,state="down"} 1x60
 				gpu_nvlink_links{$B,state="up"} 18x60
 				gpu_nvlink_links{$B,state="down"} 0x60
@@ -194,13 +195,11 @@ func recordings() []recording {
 				gpu_allocation_ratio{$A} 0x60
 				gpu_allocation_ratio{$A,instance="second"} 0x60
 				gpu_time_seconds_total{$A,state="busy"} 0x60`,
-			asks: []string{`30m | cluster:gpu_unallocated_whole:sum | cluster:gpu_unallocated_whole:sum{} 1`,
-				`30m | cluster:gpu_unallocated:sum | cluster:gpu_unallocated:sum{} 1`}},
+			asks: []string{`30m | sum(model:gpu_schedulable:sum) | {} 1`,
+				`30m | sum(model:gpu_unallocated:sum) | {} 1`}},
 		{name: "what is wrong, by node; a code's first event counts, and its second",
 			series: `gpu_device_up{$A} 0x60
 				gpu_device_up{$B} 1x60
-				gpu_node_devices{node="n1",state="missing"} 2x60
-				gpu_node_devices{node="n1",state="up"} 1x60
 				gpu_row_remap_pending{$B} 1x60
 				gpu_recovery_action{$A,action="reset"} 1x60
 				gpu_recovery_action{$A,action="none"} 0x60
@@ -210,16 +209,16 @@ func recordings() []recording {
 				gpu_ecc_errors_total{$B,severity="corrected",memory="dram"} 100x10 107x50
 				gpu_ecc_errors_total{$B,severity="uncorrected",memory="dram"} 3x60`,
 			asks: []string{
-				`30m | node:gpu_problems:count | node:gpu_problems:count{node="n1",problem="missing"} 2 & ` +
-					`node:gpu_problems:count{node="n1",problem="unreadable"} 1 & node:gpu_problems:count{node="n1",` +
+				`30m | node:gpu_problems:count | node:gpu_problems:count{node="n1",problem="unreadable"} 1 & node:gpu_problems:count{node="n1",` +
 					`problem="recovery_action"} 1 & node:gpu_problems:count{node="n1",problem="row_remap_pending"} 1`,
+				`30m | node:gpu_with_problem:count | node:gpu_with_problem:count{node="n1"} 2`,
 				`12m | node:gpu_ecc_errors:increase5m | node:gpu_ecc_errors:increase5m{node="n1",severity="corrected"} 7 & ` +
 					`node:gpu_ecc_errors:increase5m{node="n1",severity="uncorrected"} 0`,
 				`9m | node:gpu_xid_events:increase5m | -`,
 				`12m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n1",xid="31"} 1`,
-				`18m | node:gpu_xid_events:increase5m | -`,
+				`18m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n1",xid="31"} 0`,
 				`23m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n1",xid="31"} 1`,
-				`30m | node:gpu_xid_events:increase5m | -`,
+				`30m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n1",xid="31"} 0`,
 			}},
 		everyQuantity(), everyProblem(), everyWorkload(),
 		{name: "pods that use a GPU and hold none",
@@ -236,8 +235,8 @@ func recordings() []recording {
 				gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 2x60
 				gpu_node_allocated_devices{node="n1",resource="nvidia_com_gpu"} 0x60`,
 			asks: []string{
-				`10m | cluster:gpu_unallocated_whole:sum | cluster:gpu_unallocated_whole:sum 1`,
-				`10m | cluster:gpu_allocation:sum | cluster:gpu_allocation:sum 0`,
+				`10m | sum(model:gpu_schedulable:sum) | {} 1`,
+				`10m | sum(model:gpu_allocation:sum) | {} 0`,
 				`10m | node:gpu_unallocated_devices:sum | node:gpu_unallocated_devices:sum{node="n1",resource="nvidia_com_gpu"} 2`,
 			}},
 	}
@@ -263,7 +262,7 @@ func everyQuantity() recording {
 		"gpu_memory_total_bytes:sum": "80",
 		"gpu_power_watts:sum":        "90", "gpu_power_limit_watts:sum": "700", "gpu_device_up:count": "1", "gpu_device_up:sum": "1",
 		"gpu_allocation:sum":  "0.25",
-		"gpu_unallocated:sum": "0.75", "gpu_unallocated_whole:sum": "0"} {
+		"gpu_unallocated:sum": "0.75", "gpu_schedulable:sum": "0"} {
 		r.asks = append(r.asks, "10m | round(node:"+record+`, 0.001) | {node="n1",model="a"} `+value+` & {node="n2"} `+value)
 	}
 	r.asks = append(r.asks,

@@ -35,6 +35,7 @@ func vocabulary() map[string][]string {
 		"kube_pod_container_status_waiting_reason":      append(slices.Clone(pod), "container", "reason", "uid"),
 		"kube_resourcequota":                            append(slices.Clone(target), "namespace", "resourcequota", "resource", "type"),
 		"kube_node_status_capacity":                     append(slices.Clone(target), "node", "resource", "unit"),
+		"kube_node_spec_unschedulable":                  append(slices.Clone(target), "node"),
 		"kube_node_status_condition":                    append(slices.Clone(target), "node", "condition", "status"),
 	}
 	for _, f := range catalog.All() {

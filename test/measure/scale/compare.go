@@ -92,8 +92,8 @@ func (l *lab) compareTruth(ctx context.Context, c *Comparison) error {
 		truth       float64
 	}{
 		{"nodes", "sum(cluster:gpu_nodes:count)", float64(l.nodes)},
-		{"GPUs", "sum(cluster:gpu_time_seconds:rate5m)", float64(l.nodes * l.gpus)},
-		{"unallocated GPUs", `sum(cluster:gpu_time_seconds:rate5m{state="unallocated"})`,
+		{"GPUs", "sum(model:gpu_time_seconds:rate5m)", float64(l.nodes * l.gpus)},
+		{"unallocated GPUs", `sum(model:gpu_time_seconds:rate5m{state="unallocated"})`,
 			float64(truth.GPUs[gpu.TimeUnallocated]) / span.Seconds()},
 		{"GPUs allocated to workloads", "sum(workload:gpu_allocated_seconds:rate5m)",
 			float64(allocated) / span.Seconds()},

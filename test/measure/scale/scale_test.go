@@ -125,7 +125,7 @@ func evaluated(t *testing.T, l *lab, rare map[string]alerts.Rule) error {
 	// Rules that count problems record nothing while there are none.
 	n, err := value(t.Context(), l.servers[0], "count(count_over_time(workload:gpu_unused_seconds:rate5m[1m:5s])) and on () "+
 		"count(count_over_time(workload:gpu_busy_seconds:rate5m[1m:5s])) and on () count(workload:gpu_busy:ratio_max) and on () "+
-		"count(cluster:gpu_time_seconds:rate5m)", time.Now())
+		"count(model:gpu_time_seconds:rate5m)", time.Now())
 	if err == nil && n == 0 {
 		err = errors.New("no records of workloads yet")
 	}

@@ -43,6 +43,13 @@ labels and patterns that a cluster may replace.
 {{- $groups = append $groups $group -}}
 {{- end -}}
 {{- end -}}
+{{- $prices := list -}}
+{{- range $model, $price := $v.prices -}}
+{{- $prices = append $prices (dict "record" "model:gpu_hour_price:info" "expr" (printf "vector(%v)" $price) "labels" (dict "model" $model)) -}}
+{{- end -}}
+{{- if and $prices $v.recording -}}
+{{- $groups = append $groups (dict "name" "gpu-exporter-prices" "rules" $prices) -}}
+{{- end -}}
 {{- $known := dict -}}
 {{- range $data.alerting -}}
 {{- $rules := list -}}

@@ -1,0 +1,159 @@
+// Package replay evaluates the shipped rules in this process: simulated targets are scraped into a database of Prometheus,
+// and the rule groups are evaluated by Prometheus' own code, as fast as they can be and at simulated times.
+package replay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/rules"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb"
+
+	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
+)
+
+// Group is a rule group of Prometheus.
+type Group = rules.Group
+
+// Server is a Prometheus without HTTP, clock and goroutines.
+type Server struct {
+	DB     *tsdb.DB
+	Engine *promql.Engine
+	// Groups are evaluated in this order.
+	Groups  []*rules.Group
+	targets map[string]map[uint64]labels.Labels // series of the last scrape
+}
+
+// New returns a server with the recording rules and the alerts of a configuration, which is removed with the test.
+func New(tb testing.TB, c alerts.Config) *Server {
+	tb.Helper()
+	must := func(err error) {
+		if err != nil {
+			tb.Helper()
+			tb.Fatal(err)
+		}
+	}
+	dir := tb.TempDir()
+	db, err := tsdb.Open(filepath.Join(dir, "data"), slog.New(slog.DiscardHandler), nil,
+		&tsdb.Options{RetentionDuration: int64(100 * 24 * time.Hour / time.Millisecond), MinBlockDuration: int64(2 * time.Hour / time.Millisecond),
+			MaxBlockDuration: int64(48 * time.Hour / time.Millisecond), WALSegmentSize: -1}, nil)
+	must(err)
+	tb.Cleanup(func() { must(db.Close()) })
+	s := &Server{DB: db, targets: map[string]map[uint64]labels.Labels{}, Engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 1e9,
+		Timeout: time.Hour, EnableAtModifier: true, NoStepSubqueryIntervalFn: func(int64) int64 { return 60000 },
+		Parser: parser.NewParser(parser.Options{})})}
+	records, err := c.RecordingRules()
+	must(err)
+	alerting, err := c.AlertRules()
+	must(err)
+	file := filepath.Join(dir, "rules.yaml")
+	all := append(records, alerting...)
+	must(os.WriteFile(file, []byte(alerts.RulesFile(all)), 0o600))
+	m := rules.NewManager(&rules.ManagerOptions{QueryFunc: rules.EngineQueryFunc(s.Engine, db), Appendable: db, Queryable: db,
+		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, Context: context.Background()})
+	groups, errs := m.LoadGroups(time.Minute, labels.EmptyLabels(), "", nil, false, file)
+	if len(errs) > 0 {
+		tb.Fatal(errs)
+	}
+	for _, g := range all {
+		s.Groups = append(s.Groups, groups[rules.GroupKey(file, g.Name)])
+	}
+	return s
+}
+
+// Scrape stores what a target exposes at a time, given by do, and ends the series that it no longer exposes.
+func (s *Server) Scrape(ctx context.Context, target string, at time.Time, do func(put func(labels.Labels, float64))) error {
+	app := s.DB.Appender(ctx)
+	seen, before := map[uint64]labels.Labels{}, s.targets[target]
+	var failed error
+	add := func(l labels.Labels, v float64) {
+		if _, err := app.Append(storage.SeriesRef(0), l, at.UnixMilli(), v); err != nil && failed == nil {
+			failed = fmt.Errorf("%s at %v: %w", l, at, err)
+		}
+	}
+	do(func(l labels.Labels, v float64) {
+		seen[l.Hash()] = l
+		add(l, v)
+	})
+	for hash, l := range before {
+		if _, ok := seen[hash]; !ok {
+			add(l, math.Float64frombits(value.StaleNaN))
+		}
+	}
+	s.targets[target] = seen
+	if failed != nil {
+		return failed
+	}
+	return app.Commit()
+}
+
+// Fleet scrapes all nodes of a fleet and its kube-state-metrics.
+func (s *Server) Fleet(ctx context.Context, f *fleet.Fleet, sampler *expose.Sampler, at time.Time) error {
+	var b labels.ScratchBuilder
+	take := func(put func(labels.Labels, float64)) func(expose.Sample) {
+		return func(e expose.Sample) {
+			b.Reset()
+			b.Add(model.MetricNameLabel, e.Name)
+			for i, l := range e.Labels {
+				if e.Values[i] != "" {
+					b.Add(l, e.Values[i])
+				}
+			}
+			b.Sort()
+			put(b.Labels(), e.Value)
+		}
+	}
+	for i := range f.Len() {
+		err := s.Scrape(ctx, f.Node(i).Name, at, func(put func(labels.Labels, float64)) { sampler.Node(i, at, take(put)) })
+		if err != nil {
+			return err
+		}
+	}
+	for _, c := range f.Clusters() {
+		err := s.Scrape(ctx, "kube-state-metrics "+c, at, func(put func(labels.Labels, float64)) { sampler.Kube(c, at, take(put)) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Eval evaluates the groups that are due at a time; times are multiples of a minute.
+func (s *Server) Eval(ctx context.Context, at time.Time) {
+	for _, g := range s.Groups {
+		if at.UnixMilli()%g.Interval().Milliseconds() == 0 {
+			g.Eval(ctx, at)
+		}
+	}
+}
+
+// Query evaluates an expression at a time.
+func (s *Server) Query(ctx context.Context, expr string, at time.Time) (promql.Vector, error) {
+	q, err := s.Engine.NewInstantQuery(ctx, s.DB, nil, expr, at)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", expr, err)
+	}
+	defer q.Close()
+	r := q.Exec(ctx)
+	if r.Err != nil {
+		return nil, fmt.Errorf("%s: %w", expr, r.Err)
+	}
+	if v, ok := r.Value.(promql.Scalar); ok {
+		return promql.Vector{{T: v.T, F: v.V}}, nil
+	}
+	return r.Vector()
+}
