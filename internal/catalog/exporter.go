@@ -105,6 +105,10 @@ func exporter() Group {
 				Help: "Containers, once per GPU, aggregated into pod=\"other\" since the exporter started because of " +
 					"--container-limit.",
 				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Aggregations) })},
+			{Name: "gpu_exporter_panics_total", Scope: ScopeExporter,
+				Help: "Panics of the exporter while it read the driver. The GPU counts as failed until its next " +
+					"successful poll; others are not affected. Each is a bug to report.",
+				Read: node(func(v *gpu.View, emit gpuEmit) { opt(emit, v.Panics) })},
 			{Name: "gpu_exporter_rejected_values_total", Scope: ScopeExporter,
 				Help: "Implausible driver values that were dropped, by reading.", Labels: []string{"reading"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {

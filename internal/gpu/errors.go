@@ -1,6 +1,12 @@
 package gpu
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"path"
+	"runtime"
+	"strings"
+)
 
 // The ways in which a driver or a GPU can be unavailable; each is handled differently.
 // Errors of internal/nvml wrap one of them where one fits; test with errors.Is.
@@ -18,4 +24,32 @@ var (
 	ErrLost = errors.New("GPU is lost")
 	// ErrResetRequired: the GPU fails every call until it is reset.
 	ErrResetRequired = errors.New("GPU needs a reset")
+	// ErrPanic: this program has a bug that the driver's values reached; see Recovered.
+	ErrPanic = errors.New("panic")
 )
+
+// Recovered makes a call and turns a panic into an error that wraps ErrPanic and names the line: what one GPU or the
+// driver returns must not end the process.
+func Recovered(call func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v at %s; please report it", ErrPanic, p, panicLine())
+		}
+	}()
+	return call()
+}
+
+// panicLine is the place of the panic that is being recovered.
+func panicLine() string {
+	pcs := make([]uintptr, 32)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(0, pcs)])
+	for inside, more := false, true; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		if inside && !strings.HasPrefix(f.Function, "runtime.") {
+			return fmt.Sprintf("%s:%d", path.Base(f.File), f.Line)
+		}
+		inside = inside || f.Function == "runtime.gopanic"
+	}
+	return "an unknown line"
+}

@@ -32,6 +32,7 @@ type View struct {
 	PollGroups []PollHealth
 	Calls      []CallStats
 	Rejected   []RejectedCount
+	Panics     Opt[uint64] // recovered while the driver was read
 	Features   []Feature
 	Paused     []Pause
 	// NotOffered lists, once per GPU, the readings that its hardware or driver does not offer. For the node page.

@@ -61,7 +61,11 @@ func (s *Session) make(gpuIndex int, r request) (ret nvml.Return) {
 	defer s.leave()
 	// The real clock, not Options.Clock: it measures the driver.
 	start := time.Now()
-	ret = r.run()
+	if intercept := s.library.options.Intercept; intercept != nil {
+		ret = nvml.Return(intercept(gpuIndex, guards[id].name, r.value, func() int32 { return int32(r.run()) }))
+	} else {
+		ret = r.run()
+	}
 	took = time.Since(start)
 	stats := &s.library.stats[id]
 	if !guards[id].waits {

@@ -40,12 +40,14 @@ func (s *Session) WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error) {
 		return nil, s.pause(timeout)
 	}
 	var events []gpu.XIDEvent
-	for wait := timeout; len(events) < eventBatch; wait = 0 {
+	wait := timeout
+	for range eventBatch {
 		var data nvml.EventData
 		ret := call(s, callEventSetWait, func() (r nvml.Return) {
 			data, r = set.Wait(uint32(max(wait.Milliseconds(), 0)))
 			return r
 		})
+		wait = 0
 		switch {
 		case ret == nvml.SUCCESS:
 			if event, ok := s.event(data); ok {

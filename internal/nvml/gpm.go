@@ -173,6 +173,7 @@ func (c *GPU) metrics(p *gpmPair, gi int, window time.Duration, to *gpu.Opt[gpu.
 	if metrics.NumMetrics == 0 {
 		return nvml.ERROR_NOT_SUPPORTED
 	}
+	wanted := metrics.NumMetrics // the driver may overwrite it
 	ret := c.do(request{id: callGpmMetricsGet, args: []int{gi}, value: metrics,
 		run: func() nvml.Return { return c.driver().GpmMetricsGet(metrics) }})
 	if ret != nvml.SUCCESS {
@@ -180,7 +181,7 @@ func (c *GPU) metrics(p *gpmPair, gi int, window time.Duration, to *gpu.Opt[gpu.
 	}
 	g := gpu.GPM{Window: window}
 	known := false
-	for n := range metrics.NumMetrics {
+	for n := range wanted {
 		m, i := metrics.Metrics[n], place[n]
 		switch code := nvml.Return(m.NvmlReturn); {
 		case code == nvml.SUCCESS:

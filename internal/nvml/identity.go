@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -61,10 +62,13 @@ func (c *GPU) readIdentity(old *GPU) {
 	id := gpu.Identity{Index: c.identity.Index}
 	err := readRows(c, identityRows, c.tables.identity, &id)
 	library := c.dev.session.library
+	if err == nil && (id.PCI == "" || id.UUID == "") {
+		// One stray error must not rename the GPU for the whole session.
+		err = readRows(c, identityRows, c.tables.identity, &id)
+	}
 	if err == nil {
-		if id.UUID == "" {
-			id.UUID = gpu.UUID(id.PCI)
-		}
+		known, _ := library.recall(id.PCI)
+		id.UUID = cmp.Or(id.UUID, known.UUID, gpu.UUID(id.PCI), gpu.UUID(fmt.Sprintf("index-%d", id.Index)))
 		id.NUMANode = numaNode(c.sysfs(), id.PCI)
 		c.identity = library.remember(id)
 		return

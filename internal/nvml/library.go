@@ -120,6 +120,9 @@ func initError(path string, ret nvml.Return) error {
 func (l *Library) remember(id gpu.Identity) gpu.Identity {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if id.PCI == "" {
+		return id
+	}
 	if old, ok := l.known[id.PCI]; ok && old.UUID == id.UUID {
 		id.Index = old.Index
 	}

@@ -104,7 +104,7 @@ func readFans(c *GPU, to *gpu.Medium) nvml.Return {
 
 func readFanSpeeds(c *GPU, n int, to *gpu.Medium) nvml.Return {
 	result := nvml.ERROR_NO_DATA
-	fans := make([]gpu.Opt[gpu.Ratio], n)
+	fans := make([]gpu.Opt[gpu.Ratio], min(n, maxFans))
 	for i := range fans {
 		percent, ret := get(c, callFanSpeedV2, func() (uint32, nvml.Return) { return c.handle().GetFanSpeed_v2(i) }, i)
 		if whole(ret) != nil {

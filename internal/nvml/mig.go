@@ -82,7 +82,7 @@ func (c *GPU) walkMIG() ([]migInstance, nvml.Return) {
 		return nil, ret
 	}
 	var layout []migInstance
-	for index := range most {
+	for index := range min(most, maxMIGDevices) {
 		handle, ret := get(c, callMigDeviceHandleByIndex,
 			func() (nvml.Device, nvml.Return) { return c.handle().GetMigDeviceHandleByIndex(index) }, index)
 		var in migInstance
@@ -97,6 +97,9 @@ func (c *GPU) walkMIG() ([]migInstance, nvml.Return) {
 			return nil, ret
 		}
 		at := slices.IndexFunc(layout, func(o migInstance) bool { return o.GI == in.GI })
+		if in.GI < 0 || slices.ContainsFunc(layout, func(o migInstance) bool { return o.collides(in) }) {
+			return nil, nvml.ERROR_UNKNOWN // garbage: no two devices have one place or one name
+		}
 		if at < 0 {
 			layout = append(layout, in)
 			continue
@@ -111,6 +114,13 @@ func (c *GPU) walkMIG() ([]migInstance, nvml.Return) {
 	}
 	slices.SortFunc(layout, func(a, b migInstance) int { return a.GI - b.GI })
 	return layout, nvml.SUCCESS
+}
+
+// collides reports whether two MIG devices cannot both be right.
+func (in *migInstance) collides(o migInstance) bool {
+	return slices.ContainsFunc(in.Compute, func(c gpu.ComputeInstance) bool {
+		return c.UUID == o.Compute[0].UUID || in.GI == o.GI && c.CI == o.Compute[0].CI
+	})
 }
 
 // describeMIG reads one MIG device. Its IDs and UUID are required; the rest may not be offered.

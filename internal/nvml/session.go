@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +15,15 @@ import (
 
 // closeWait is how long Close waits for running calls; longer than a wait for events.
 const closeWait = 800 * time.Millisecond
+
+const (
+	// identityWait is how long Scan waits for the identities of GPUs.
+	identityWait = 3 * time.Second
+	// maxGPUs and maxMIGDevices are more than any node and GPU have: a wrong count must not be a loop without end.
+	maxGPUs       = 1024
+	maxMIGDevices = 256
+	maxFans       = 64
+)
 
 // System returns the driver's versions, read at Open.
 func (s *Session) System() gpu.System { return s.system }
@@ -118,18 +128,24 @@ func (s *Session) Scan() ([]*GPU, error) {
 		return nil, failure(callCount, ret, "the driver")
 	}
 	var devs []*GPU
-	var failed []int // positions in GPUs of those without an address
-	for index := range count {
+	deadline, stop := context.WithTimeout(context.Background(), identityWait)
+	defer stop()
+	var unplaced []int // positions in devs of those without an address
+	for index := range min(count, maxGPUs) {
 		dev, err := s.gpuAt(index)
 		if err != nil {
 			return nil, err
 		}
-		if dev.Identity().PCI == "" {
-			failed = append(failed, index)
-		}
 		devs = append(devs, dev)
 	}
-	s.identify(devs, failed)
+	for index := range devs {
+		dev := s.identified(devs[index], index, deadline.Done())
+		if dev.Identity().PCI == "" && !dev.placed {
+			unplaced = append(unplaced, index)
+		}
+		devs[index] = dev
+	}
+	s.identify(devs, unplaced)
 	return devs, nil
 }
 
@@ -139,6 +155,10 @@ func (s *Session) gpuAt(index int) (*GPU, error) {
 	s.mu.Lock()
 	d := s.byIndex[index]
 	var old *GPU
+	if d != nil && d.reading != nil {
+		defer s.mu.Unlock()
+		return d.reading, nil
+	}
 	if d != nil {
 		old = d.dev
 	}
@@ -177,13 +197,44 @@ func (s *Session) gpuAt(index int) (*GPU, error) {
 	return s.newGPU(d, index, old), nil
 }
 
-// newGPU reads the identity of a device and adds it to those to be registered for events.
+// newGPU returns a GPU whose identity is being read; identified waits for it.
 func (s *Session) newGPU(d *device, index int, old *GPU) *GPU {
-	dev := &GPU{dev: d, identity: gpu.Identity{Index: index}, tables: newPollStates()}
-	dev.readIdentity(old)
+	dev := &GPU{dev: d, identity: gpu.Identity{Index: index}, tables: newPollStates(), ready: make(chan struct{})}
+	s.mu.Lock()
+	d.reading = dev
+	s.mu.Unlock()
+	go func() {
+		defer close(dev.ready)
+		if err := gpu.Recovered(func() error { dev.readIdentity(old); return nil }); err != nil {
+			dev.count(callUUID, "PANIC")
+			dev.lost = err
+		}
+	}()
+	return dev
+}
+
+// identified waits until the identity of a new GPU was read, or deadline is closed, and adds the GPU to those to be
+// registered for events. One whose calls hang is unreadable until a scan finds that they returned.
+func (s *Session) identified(dev *GPU, index int, deadline <-chan struct{}) *GPU {
+	if dev.ready == nil {
+		return dev
+	}
+	select {
+	case <-dev.ready:
+	case <-deadline:
+		select {
+		case <-dev.ready:
+		default:
+			return unreadable(gpu.Identity{Index: index}, fmt.Errorf("read the identity of GPU %d: %w", index, ErrBusy))
+		}
+	}
+	d := dev.dev
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d.dev = dev
+	if d.reading != dev {
+		return dev // since an earlier scan
+	}
+	d.dev, d.reading = dev, nil
 	if dev.Err() == nil && !d.registered && !slices.Contains(s.pending, d) {
 		s.pending = append(s.pending, d)
 		select {
@@ -194,11 +245,12 @@ func (s *Session) newGPU(d *device, index int, old *GPU) *GPU {
 	return dev
 }
 
-// identify derives the identity of GPUs without a handle. NVML numbers GPUs in the order of the PCI bus, so if as many
-// GPUs of the bus are unaccounted for as have failed, they are the same in the same order. Otherwise it is the GPU that
-// was first seen under the index.
-func (s *Session) identify(devs []*GPU, failed []int) {
-	if len(failed) == 0 {
+// identify derives the address of GPUs that did not report it, and the rest of the identity of those among them that
+// cannot be read at all. NVML numbers GPUs in the order of the PCI bus, so if as many GPUs of the bus are unaccounted
+// for, they are the same in the same order. Otherwise one that cannot be read is the GPU that was first seen under the
+// index; one that can be read has no address, as on Jetson, whose GPU is not on the PCI bus.
+func (s *Session) identify(devs []*GPU, unplaced []int) {
+	if len(unplaced) == 0 {
 		return
 	}
 	taken := map[gpu.PCIAddress]bool{}
@@ -216,10 +268,21 @@ func (s *Session) identify(devs []*GPU, failed []int) {
 		}
 	}
 	slices.SortFunc(free, func(a, b gpu.PCIAddress) int { return strings.Compare(string(a), string(b)) })
-	for i, at := range failed {
+	for i, at := range unplaced {
+		if dev := devs[at]; dev.Err() == nil {
+			if len(free) == len(unplaced) {
+				s.mu.Lock() // events read the identity
+				dev.identity.PCI = free[i]
+				dev.identity.NUMANode = numaNode(dev.sysfs(), free[i])
+				dev.identity = s.library.remember(dev.identity)
+				s.mu.Unlock()
+			}
+			dev.placed = true
+			continue
+		}
 		index := devs[at].identity.Index
 		id := gpu.Identity{Index: index, UUID: gpu.UUID(fmt.Sprintf("index-%d", index))}
-		if len(free) == len(failed) {
+		if len(free) == len(unplaced) {
 			id.PCI = free[i]
 			id.UUID = gpu.UUID(free[i])
 			if known, ok := s.library.recall(free[i]); ok {

@@ -31,6 +31,9 @@ type Options struct {
 	FastInterval time.Duration
 	// Journal, if set, gets every call: see Session.Record.
 	Journal *journal.Writer
+	// Intercept, if set, makes the calls of a session in place of the library: it calls run, or returns another code.
+	// gpu is -1 for calls that concern no GPU; value points to what run sets, nil where there is nothing. For tests.
+	Intercept func(gpu int, call string, value any, run func() int32) int32
 }
 
 // Library is a driver library, installed or not yet, and what is kept across its sessions: the statistics of calls
@@ -111,7 +114,8 @@ type device struct {
 	handle  nvml.Device
 	busy    sync.Mutex // locked during every call on handle
 
-	dev        *GPU // the newest; guarded by session.mu
+	dev        *GPU // the newest with an identity; guarded by session.mu
+	reading    *GPU // one whose identity is being read, or nil; guarded by session.mu
 	registered bool // for events, or without events; guarded by session.mu
 	listening  bool // it is in the session's event set; guarded by session.mu
 }
@@ -122,8 +126,10 @@ type device struct {
 // A GPU that is lost, or needs a reset, stays so: its poll groups return the error without a call. Scan returns a new
 // GPU once it can be read again.
 type GPU struct {
-	dev      *device // nil for a GPU without a handle
+	dev      *device // nil for a GPU without a handle; it has an error then
 	identity gpu.Identity
+	ready    chan struct{} // closed when the identity was read; nil without a handle
+	placed   bool          // Scan has tried to derive the address; belongs to Scan
 
 	mu     sync.Mutex // guards lost and tables
 	lost   error

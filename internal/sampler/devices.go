@@ -25,7 +25,7 @@ func (j job) do(watch func() time.Time) reading {
 			continue
 		}
 		started := watch()
-		a.errs[i] = read()
+		a.errs[i] = gpu.Recovered(read)
 		a.durations[i], a.attempted[i] = watch().Sub(started), true
 		if ends(a.errs[i]) {
 			return a
@@ -172,10 +172,16 @@ func (s *Sampler) accept(a reading) {
 			s.durations[i] = gpu.Some(durations)
 		}
 	}
-	for _, err := range a.errs {
+	for i, err := range a.errs {
+		if a.attempted[i] {
+			t.panicked[i] = nil
+		}
 		switch {
 		case err == nil:
 			continue
+		case errors.Is(err, gpu.ErrPanic):
+			t.panicked[i] = err
+			s.panics.Add(1)
 		case sessionEnded(err):
 			s.endSession(err)
 		case lost(err):
@@ -297,6 +303,8 @@ func (s *Sampler) stateOf(t *tracked) (gpu.DeviceState, string) {
 		return gpu.DeviceFailed, t.lostErr.Error()
 	case t.failErr != nil:
 		return gpu.DeviceFailed, t.failErr.Error()
+	case errors.Join(t.panicked[:]...) != nil:
+		return gpu.DeviceFailed, errors.Join(t.panicked[:]...).Error()
 	}
 	return gpu.DeviceUp, ""
 }

@@ -30,7 +30,11 @@ func (s *Sampler) listen(ctx context.Context) {
 			continue
 		}
 		started := s.o.Watch()
-		events, err := h.session.WaitEvents(eventWait)
+		var events []gpu.XIDEvent
+		err := gpu.Recovered(func() (err error) { events, err = h.session.WaitEvents(eventWait); return err })
+		if errors.Is(err, gpu.ErrPanic) {
+			s.panics.Add(1)
+		}
 		s.noteEvents(err, h == failed)
 		for _, e := range events {
 			s.Event(e)

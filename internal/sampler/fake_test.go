@@ -35,7 +35,7 @@ type fakeGPU struct {
 	d        *fakeDriver
 	id       gpu.Identity
 	err      error    // of every poll group
-	errs     [3]error // of one poll group
+	errs     [3]error // of one poll group; gpu.ErrPanic panics
 	hang     chan struct{}
 	util     float64
 	power    float64
@@ -181,6 +181,9 @@ func (c *handle) call(pollGroup int) error {
 	c.d.inside--
 	if c.err != nil {
 		return c.err
+	}
+	if errors.Is(c.errs[pollGroup], gpu.ErrPanic) {
+		panic("index out of range")
 	}
 	return c.errs[pollGroup]
 }

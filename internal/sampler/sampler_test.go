@@ -345,6 +345,30 @@ func TestHangingGPU(t *testing.T) {
 	})
 }
 
+// TestPanicCostsItsGPU: a panic while a GPU is read marks that GPU failed until the poll group succeeds again, and is
+// counted; the others are read.
+func TestPanicCostsItsGPU(t *testing.T) {
+	for group := range 3 {
+		d := newFake(t, 2)
+		bubble(t, d, Options{}, func(s *stand) {
+			s.step(2)
+			d.with(func() { d.devs[0].errs[group] = gpu.ErrPanic })
+			v := s.step(31)
+			if c := s.dev(0); c.State != gpu.DeviceFailed || !strings.Contains(c.Message, "panic: index out of range at fake_test.go:") ||
+				v.Panics.Or(0) == 0 {
+				t.Errorf("group %d: %s %q, %d panics", group, c.State, c.Message, v.Panics.Or(0))
+			}
+			if c := s.dev(1); c.State != gpu.DeviceUp || !c.LastRead[gpu.PollFast].Equal(v.At) {
+				t.Errorf("group %d: the other GPU: %+v", group, c)
+			}
+			d.with(func() { d.devs[0].errs[group] = nil })
+			if s.step(31); s.dev(0).State != gpu.DeviceUp || !s.dev(0).Medium.Present() {
+				t.Errorf("group %d: not back: %s", group, s.dev(0).Message)
+			}
+		})
+	}
+}
+
 func TestAllGPUsHang(t *testing.T) {
 	d := newFake(t, 2)
 	bubble(t, d, Options{}, func(s *stand) {

@@ -33,7 +33,11 @@ const reasonMIG = "mig_change"
 func (s *Sampler) start(op operation, do func() result) {
 	s.session.op, s.session.opStarted = op, s.o.Watch()
 	go func() {
-		r := do()
+		var r result
+		if err := gpu.Recovered(func() error { r = do(); return nil }); err != nil {
+			s.panics.Add(1)
+			r = result{err: err}
+		}
 		r.op = op
 		s.results <- r
 	}()

@@ -137,6 +137,7 @@ type Sampler struct {
 		events []gpu.XIDEvent
 	}
 	listening    atomic.Bool                // Run's listener receives the events
+	panics       atomic.Uint64              // recovered in workers
 	eventSession atomic.Pointer[eventWatch] // the session to wait on
 	eventWatch   struct {
 		sync.Mutex
@@ -207,6 +208,7 @@ type tracked struct {
 
 	lostErr     error           // why it is not read until the next scan
 	failErr     error           // why it counts as failed although it is read
+	panicked    [3]error        // the panic of each poll group's last read
 	loggedState gpu.DeviceState // last state written to the log
 	known       bool            // some poll group succeeded at some time
 

@@ -48,9 +48,9 @@ func (s *Sampler) publish() {
 		Ownership: s.allocations.Known, Containers: s.ledger.Containers(), Allocations: s.ledger.Allocations(),
 		Unresolved: inForce.Unresolved, Resources: inForce.Resources, Pods: inForce.Pods,
 		Accounts: gpu.Some(s.ledger.Accounts()),
-		Rejected: s.ledger.Rejected(),
-		Paused:   []gpu.Pause{{Reason: reasonMIG, Active: s.paused()}},
-		Notes:    s.notes(),
+		Rejected: s.ledger.Rejected(), Panics: gpu.Some(s.panics.Load()),
+		Paused: []gpu.Pause{{Reason: reasonMIG, Active: s.paused()}},
+		Notes:  s.notes(),
 	}
 	v.GPUs = make([]gpu.GPU, len(s.devs))
 	for i, t := range s.devs {

@@ -83,7 +83,7 @@ func FullView() *gpu.View {
 			Duration: gpu.Histogram{Count: 3, Sum: 0.006, Zero: 1, Buckets: map[int]uint64{-72: 1, -70: 1}},
 			Errors:   []gpu.CodeCount{{Code: "GPU_IS_LOST", Count: 2}}}},
 		Accounts: gpu.Some(gpu.Accounts{Own: 2, Limit: 1000}),
-		Rejected: []gpu.RejectedCount{{Reading: "utilization", Count: 1}},
+		Panics:   gpu.Some(uint64(1)), Rejected: []gpu.RejectedCount{{Reading: "utilization", Count: 1}},
 		Features: []gpu.Feature{{Name: "processes", State: gpu.FeatureLocked, Hint: "Set hostPID: true."}},
 		Paused:   []gpu.Pause{{Reason: "mig_change"}},
 	}
