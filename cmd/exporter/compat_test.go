@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,11 +20,12 @@ import (
 // The page under the names of dcgm-exporter, byte for byte, after 130 s: of the lively node, and of a MIG board. The
 // page under our own names is the same with the flag as without.
 func TestCompatGolden(t *testing.T) {
-	for _, c := range []struct{ scenario, release string }{{"demo", "dcgm-4.8"}, {"h100-mig", "dcgm-4.8"}, {"h100-mig", "dcgm-4.9"}} {
+	for _, c := range []struct{ scenario, release string }{{"demo", "dcgm-4.8"}, {"h100-mig", "dcgm-4.8"}, {"h100-mig", "dcgm-4.9"},
+		{"demo", "nvidia-smi"}} {
 		t.Run(c.scenario+"-"+c.release, func(t *testing.T) {
 			isolated(t, func(t *testing.T) {
 				s, pods := load(t, c.scenario)
-				st := play(t, s, pods, "--compat="+c.release)
+				st := play(t, s, pods, "--compat="+c.release, "--compat.shared-gpus=copies")
 				st.step()
 				st.run(64 * time.Second)
 				if !*update { // another test writes it
@@ -69,7 +71,13 @@ func sameFile(t *testing.T, path, got string) {
 // The real program serves the page on a path of its own, in the text format alone, and not without the flag.
 func TestCompatPage(t *testing.T) {
 	t.Parallel()
-	p := node(t, twoGPUs, twoPods).start("--compat=dcgm-4.8")
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := free.Addr().String()
+	free.Close()
+	p := node(t, twoGPUs, twoPods).start("--compat=dcgm-4.8", "--compat.listen-address="+second)
 	ask := func(path string) (*http.Response, string) {
 		request, err := http.NewRequest(http.MethodGet, p.Base()+path, nil)
 		if err != nil {
@@ -88,7 +96,7 @@ func TestCompatPage(t *testing.T) {
 		return res, string(body)
 	}
 	p.until(t, "the GPUs are read", func(s series) error { _, err := s.one("gpu_energy_joules_total", GPUA); return err })
-	res, body := ask(compat.Path)
+	res, body := ask(compat.DCGM48.Path())
 	if res.StatusCode != http.StatusOK || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
 		t.Fatalf("%s, %s\n%s", res.Status, res.Header.Get("Content-Type"), body)
 	}
@@ -106,6 +114,15 @@ func TestCompatPage(t *testing.T) {
 			t.Errorf("%s is on the page", name)
 		}
 	}
+	// The second address has the same page where dcgm-exporter has it.
+	at, err := http.Get("http://" + second + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer at.Body.Close()
+	if text, err := io.ReadAll(at.Body); err != nil || !strings.Contains(string(text), "DCGM_FI_DEV_GPU_TEMP") || strings.Contains(string(text), "\ngpu_") {
+		t.Errorf("%s has %v\n%s", second, err, text)
+	}
 	if _, page := ask("/"); !strings.Contains(page, `<a href="metrics/dcgm">`) {
 		t.Error("the landing page has no link to it")
 	}
@@ -115,7 +132,7 @@ func TestCompatPage(t *testing.T) {
 
 	without := node(t, twoGPUs, twoPods).start()
 	without.until(t, "the GPUs are read", func(s series) error { _, err := s.one("gpu_energy_joules_total", GPUA); return err })
-	other, err := http.Get(without.Base() + compat.Path)
+	other, err := http.Get(without.Base() + compat.DCGM48.Path())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,6 +148,12 @@ func TestCompatFlag(t *testing.T) {
 			t.Errorf("%v passes", args)
 		} else if len(args[0]) > len("--compat") && !strings.Contains(err.Error(), "dcgm-4.8") {
 			t.Errorf("%v: the error does not say what there is: %v", args, err)
+		}
+	}
+	for _, args := range [][]string{{"--compat.listen-address=:9400"}, {"--compat.shared-gpus=copies"}, {"--compat=dcgm-4.8", "--compat.shared-gpus=two"},
+		{"--compat=dcgm-4.8", "--compat.listen-address=9400"}, {"--compat=dcgm-4.8", "--compat.device-label=serial"}} {
+		if _, err := parse(args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "compat") && !strings.Contains(err.Error(), "enum") {
+			t.Errorf("%v: %v", args, err)
 		}
 	}
 	for _, release := range append(compat.Releases(), "") {

@@ -153,12 +153,13 @@ func check(ctx context.Context, c *config, e *exporter) report {
 	if s, ok := v.System.Get(); ok {
 		d.Driver = s.DriverVersion
 	}
+	f := fixesOn(c, platformOf(c))
 	d.checkNode(c)
-	d.checkSources(c, v)
-	d.checkGPUs(v)
+	d.checkSources(c, v, f)
+	d.checkGPUs(v, f)
 	d.checkOwnership(e, v)
-	d.checkFeatures(c, v)
-	d.checkPermissions(v)
+	d.checkFeatures(c, v, f)
+	d.checkPermissions(v, f)
 	for i := range v.GPUs {
 		d.GPUs = append(d.GPUs, newGPUStatus(v, &v.GPUs[i]))
 	}
@@ -179,35 +180,15 @@ func (d *report) checkNode(c *config) {
 	d.add("node name", severityOK, "", "%s", c.node)
 }
 
-func (d *report) checkSources(c *config, v *gpu.View) {
+func (d *report) checkSources(c *config, v *gpu.View, fix func(string) string) {
+	severities := map[string]severity{gpu.SourceNVML: severityError, gpu.SourceKmsg: severityInfo}
 	for _, s := range v.Sources {
-		switch {
-		case s.Up:
+		if s.Up {
 			d.add("source "+s.Name, severityOK, "", "up")
-		case s.Name == gpu.SourceNVML:
-			d.add("source "+s.Name, severityError,
-				"runtimeClassName: nvidia; env: NVIDIA_VISIBLE_DEVICES=all, NVIDIA_DRIVER_CAPABILITIES=utility", "%s",
-				cmp.Or(s.Message, "not available"))
-		case s.Name == gpu.SourcePodResources:
-			d.add("source "+s.Name, severityWarning,
-				"volumes: [{name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources}}], mounted "+
-					"read-only at the same path, as uid 0 (chart: features.ownership=true); without a kubelet run "+
-					"with --no-kubelet",
-				"%s", cmp.Or(s.Message, "not available"))
-		case s.Name == gpu.SourceJobs:
-			d.add("source "+s.Name, severityWarning,
-				"volumes: [{name: job-mapping, hostPath: {path: "+c.jobDir+
-					"}}], mounted read-only at the same path (chart: features.slurmJobMapping="+c.jobDir+")", "%s",
-				cmp.Or(s.Message, "not readable"))
-		case s.Name == gpu.SourceVisible:
-			d.add("source "+s.Name, severityWarning, visiblePermissions, "%s", cmp.Or(s.Message, "not readable"))
-		case s.Name == gpu.SourceKmsg:
-			d.add("source "+s.Name, severityInfo,
-				"securityContext: {privileged: true} and /dev/kmsg mounted (chart: features.kernelLog=true); or "+
-					"disable it with --path.kmsg=", "%s", cmp.Or(s.Message, "not readable"))
-		default:
-			d.add("source "+s.Name, severityWarning, "", "%s", cmp.Or(s.Message, "not available"))
+			continue
 		}
+		d.add("source "+s.Name, cmp.Or(severities[s.Name], severityWarning), fix(s.Name), "%s",
+			cmp.Or(s.Message, "not available"))
 	}
 	switch {
 	case c.kubelet:
@@ -219,7 +200,7 @@ func (d *report) checkSources(c *config, v *gpu.View) {
 	}
 }
 
-func (d *report) checkGPUs(v *gpu.View) {
+func (d *report) checkGPUs(v *gpu.View, fix func(string) string) {
 	up := 0
 	for i := range v.GPUs {
 		c := &v.GPUs[i]
@@ -239,7 +220,7 @@ func (d *report) checkGPUs(v *gpu.View) {
 	if up > 0 {
 		d.add("GPUs", severityOK, "", "%d available", up)
 	} else if v.System.Present() {
-		d.add("GPUs", severityError, "NVIDIA_VISIBLE_DEVICES=all", "the driver lists no GPU")
+		d.add("GPUs", severityError, fix("GPUs"), "the driver lists no GPU")
 	}
 }
 
@@ -276,59 +257,94 @@ func (d *report) checkOwnership(e *exporter, v *gpu.View) {
 	}
 }
 
-// visiblePermissions are required to scan containers. Without AppArmor its setting has no effect.
-const visiblePermissions = "hostPID: true; securityContext: {capabilities: {drop: [ALL], add: [SYS_PTRACE]}, " +
-	"appArmorProfile: {type: Unconfined}}"
+// platform is where the exporter runs: it decides what the reader can type.
+type platform int
 
-func (d *report) checkFeatures(c *config, v *gpu.View) {
-	visible := visiblePermissions
-	if !c.visible {
-		visible = "--containers.visible; " + visible
+const (
+	onKubernetes platform = iota
+	inContainer
+	onHost
+)
+
+// platformOf recognizes Docker and Podman by the files that they create in a container.
+func platformOf(c *config) platform {
+	if _, inPod := os.LookupEnv("KUBERNETES_SERVICE_HOST"); inPod || c.kubelet {
+		return onKubernetes
 	}
-	fixes := map[string]string{
-		"container_visible": visible,
-		"slurm_job_numbers": "--slurm.job-numbers; " + visiblePermissions,
-		"processes":         "hostPID: true",
-		"container_names":   "--docker.socket=/var/run/docker.sock, and the socket mounted",
-		"device_checkpoint": "--kubelet.checkpoint=/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, its " +
-			"directory mounted read-only",
-		"pod_metadata": "--kubernetes.pods, and a ClusterRole with list and watch on pods",
-		"process_names": fmt.Sprintf("volumes: [{name: pod-logs, hostPath: {path: %s}}, {name: container-logs, "+
-			"hostPath: {path: %s}}], mounted read-only", c.podLogs, c.containerLogs),
+	for _, file := range []string{"/.dockerenv", "/run/.containerenv"} {
+		if _, err := os.Stat(file); err == nil {
+			return inContainer
+		}
 	}
-	for _, f := range v.Features {
-		if f.Name == "kernel_log" || f.Name == "ownership" {
-			continue // covered by their sources
-		}
-		if f.State == gpu.FeatureOn {
-			d.add("feature "+f.Name, severityOK, "", "on")
-			continue
-		}
-		fix := fixes[f.Name]
-		if value := chartValues[f.Name]; value != "" && c.kubelet {
-			fix += " (chart: " + value + ")"
-		}
-		d.add("feature "+f.Name, severityInfo, fix, "%s: %s", f.State, f.Hint)
-	}
+	return onHost
 }
 
-// chartValues are the values of the Helm chart that enable a feature.
-var chartValues = map[string]string{
-	"container_visible": "features.containerVisible=true",
-	"processes":         "features.processes=true",
-	"device_checkpoint": "features.deviceCheckpoint=true",
-	"pod_metadata":      "features.podMetadata=true",
-	"process_names":     "features.processNames=true",
+// fixesOn returns the setting that enables a source, feature or call on a platform; empty if there is none.
+func fixesOn(c *config, on platform) func(string) string {
+	visible := [...]string{"hostPID: true; securityContext: {capabilities: {drop: [ALL], add: [SYS_PTRACE]}, " +
+		"appArmorProfile: {type: Unconfined}}", // without AppArmor its setting has no effect
+		"--pid host --cap-add SYS_PTRACE --security-opt apparmor=unconfined",
+		"[Service] AmbientCapabilities=CAP_SYS_PTRACE CapabilityBoundingSet=CAP_SYS_PTRACE (systemctl edit gpu-exporter)"}[on]
+	visibleFlag := visible
+	if !c.visible {
+		visibleFlag = "--containers.visible; " + visible
+	}
+	table := map[string][3]string{
+		gpu.SourceNVML: {"runtimeClassName: nvidia; env: NVIDIA_VISIBLE_DEVICES=all, NVIDIA_DRIVER_CAPABILITIES=utility",
+			"--gpus all (Podman: --device nvidia.com/gpu=all)",
+			"the NVIDIA driver, or --nvml.library=PATH of libnvidia-ml.so.1"},
+		gpu.SourcePodResources: {"volumes: [{name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources}}], " +
+			"mounted read-only at the same path, as uid 0 (chart: features.ownership=true); without a kubelet run with " +
+			"--no-kubelet"},
+		gpu.SourceJobs: {"volumes: [{name: job-mapping, hostPath: {path: " + c.jobDir + "}}], mounted read-only at the " +
+			"same path (chart: features.slurmJobMapping=" + c.jobDir + ")", "-v " + c.jobDir + ":" + c.jobDir + ":ro",
+			"the Slurm prolog that writes it (deploy/slurm); mkdir -p " + c.jobDir},
+		gpu.SourceKmsg: {"securityContext: {privileged: true} and /dev/kmsg mounted (chart: features.kernelLog=true); or " +
+			"disable it with --path.kmsg=", "--privileged; or disable it with --path.kmsg=",
+			"kernel-log.conf in /etc/systemd/system/gpu-exporter.service.d; or disable it with --path.kmsg="},
+		gpu.SourceVisible: {visible, visible, visible},
+		"GPUs": {"NVIDIA_VISIBLE_DEVICES=all", "--gpus all (Podman: --device nvidia.com/gpu=all)",
+			"read and write access to /dev/nvidia* (unit: SupplementaryGroups=)"},
+		"container_visible": {visibleFlag + " (chart: features.containerVisible=true)", visibleFlag, visibleFlag},
+		"slurm_job_numbers": {"--slurm.job-numbers; " + visible, "--slurm.job-numbers; " + visible,
+			"--slurm.job-numbers; " + visible},
+		"processes": {"hostPID: true (chart: features.processes=true)", "--pid host",
+			"[Service] ProtectProc=default (systemctl edit gpu-exporter)"},
+		"container_names": {"--docker.socket=/var/run/docker.sock, and the socket mounted",
+			"-v /var/run/docker.sock:/var/run/docker.sock, and --docker.socket=/var/run/docker.sock",
+			"--docker.socket=/var/run/docker.sock, and [Service] SupplementaryGroups=docker (systemctl edit gpu-exporter)"},
+		"device_checkpoint": {"--kubelet.checkpoint=/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, its " +
+			"directory mounted read-only (chart: features.deviceCheckpoint=true)"},
+		"pod_metadata": {"--kubernetes.pods, and a ClusterRole with list and watch on pods (chart: " +
+			"features.podMetadata=true)"},
+		"process_names": {fmt.Sprintf("volumes: [{name: pod-logs, hostPath: {path: %s}}, {name: container-logs, "+
+			"hostPath: {path: %s}}], mounted read-only (chart: features.processNames=true)", c.podLogs, c.containerLogs)},
+		"NO_PERMISSION": {"env: NVIDIA_MIG_MONITOR_DEVICES=all; securityContext: {capabilities: {add: [SYS_ADMIN]}}, " +
+			"without which NVIDIA's runtime refuses the former",
+			"-e NVIDIA_MIG_MONITOR_DEVICES=all --cap-add SYS_ADMIN",
+			"[Service] AmbientCapabilities=CAP_SYS_ADMIN CapabilityBoundingSet=CAP_SYS_ADMIN (systemctl edit gpu-exporter)"},
+	}
+	return func(name string) string { return table[name][on] }
+}
+
+func (d *report) checkFeatures(c *config, v *gpu.View, fix func(string) string) {
+	for _, f := range v.Features {
+		switch {
+		case f.Name == "kernel_log" || f.Name == "ownership": // covered by their sources
+		case f.State == gpu.FeatureOn:
+			d.add("feature "+f.Name, severityOK, "", "on")
+		case c.kubelet || fix(f.Name) != "": // the others need a kubelet
+			d.add("feature "+f.Name, severityInfo, fix(f.Name), "%s: %s", f.State, f.Hint)
+		}
+	}
 }
 
 // checkPermissions reports driver calls that failed with NO_PERMISSION.
-func (d *report) checkPermissions(v *gpu.View) {
+func (d *report) checkPermissions(v *gpu.View, fix func(string) string) {
 	for _, c := range v.Calls {
 		for _, e := range c.Errors {
 			if e.Code == "NO_PERMISSION" {
-				d.add("call "+c.Call, severityWarning,
-					"env: NVIDIA_MIG_MONITOR_DEVICES=all; securityContext: {capabilities: {add: [SYS_ADMIN]}}, "+
-						"without which NVIDIA's runtime refuses the former", "missing permission")
+				d.add("call "+c.Call, severityWarning, fix(e.Code), "missing permission")
 			}
 		}
 	}

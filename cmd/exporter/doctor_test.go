@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
 
@@ -83,6 +84,34 @@ func TestDoctor(t *testing.T) {
 				t.Log(said)
 			}
 		})
+	}
+}
+
+// Each platform's reader gets lines that can be typed there: no manifests outside Kubernetes.
+func TestDoctorNamesWhatCanBeTyped(t *testing.T) {
+	c := &config{jobDir: "/run/gpu-jobs", podLogs: "/var/log/pods", containerLogs: "/var/log/containers"}
+	names := []string{gpu.SourceNVML, gpu.SourcePodResources, gpu.SourceJobs, gpu.SourceKmsg, gpu.SourceVisible, "GPUs", "container_visible",
+		"slurm_job_numbers", "processes", "container_names", "device_checkpoint", "pod_metadata", "process_names", "NO_PERMISSION"}
+	for on, not := range map[platform]string{onKubernetes: "systemctl", inContainer: "hostPath", onHost: "securityContext"} {
+		fix := fixesOn(c, on)
+		for _, name := range names {
+			if text := fix(name); text == "" && on == onKubernetes || strings.Contains(text, not) ||
+				on != onKubernetes && (strings.Contains(text, "hostPID") || strings.Contains(text, "runtimeClassName") || strings.Contains(text, "chart:")) {
+				t.Errorf("platform %d, %s: %q", on, name, text)
+			}
+		}
+	}
+	t.Parallel()
+	m := node(t, twoGPUs, "")
+	m.Library += ".not-there"
+	said, _ := m.doctor("--no-kubelet", "--slurm.job-mapping-dir=/nonexistent")
+	for _, want := range []string{"libnvidia-ml.so.1", "deploy/slurm"} {
+		if !strings.Contains(said, want) && !strings.Contains(said, "--gpus all") {
+			t.Errorf("it does not say %q\n%s", want, said)
+		}
+	}
+	if strings.Contains(said, "runtimeClassName") || strings.Contains(said, "feature pod_metadata") {
+		t.Errorf("it speaks of Kubernetes:\n%s", said)
 	}
 }
 

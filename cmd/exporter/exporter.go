@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -134,7 +135,8 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 	var page *compat.Page
 	var err error
 	if c.compat != "" {
-		if page, err = compat.New(compat.Release(c.compat)); err != nil {
+		if page, err = compat.New(compat.Options{Release: compat.Release(c.compat), Copies: c.compatShared == "copies",
+			PodLabels: c.podLabels, DeviceLabels: c.compatLabels}); err != nil {
 			return nil, fmt.Errorf("--compat: %w", err)
 		}
 		o.Published = page.Published
@@ -194,12 +196,15 @@ func (e *exporter) poll(ctx context.Context) {
 func (e *exporter) server(c *config) *http.Server {
 	var other *web.Compat
 	if e.compat != nil {
-		other = &web.Compat{Path: compat.Path, Name: c.compat, Metrics: families{e.compat, nil}}
+		other = &web.Compat{Path: compat.Release(c.compat).Path(), Name: c.compat, Metrics: families{e.compat, nil}}
+		if _, port, err := net.SplitHostPort(c.compatAddress); err == nil {
+			other.Port = port
+		}
 	}
 	responses := prometheus.NewRegistry() // about the responses to scrapes
 	return web.NewServer(web.Options{Latest: e.sampler.Latest,
 		Metrics: families{e.metrics, []prometheus.Gatherer{e.processMetrics, responses}}, Own: responses,
-		Logger:      c.logger,
+		Logger: c.logger,
 		Compat: other,
 		Alive: func() error {
 			if age := time.Since(e.sampler.Latest().At); age > e.maxAge {
@@ -254,7 +259,7 @@ func features(c *config, e *exporter, finder *users, noProcesses error) []gpu.Fe
 	out := []gpu.Feature{feature("ownership", !c.kubelet && e.jobs == nil,
 		"Allocation of GPUs to pods: set --kubelet and mount the directory of the kubelet's PodResources socket. To "+
 			"Slurm jobs: set --slurm.job-mapping-dir.")}
-	hint := "Use of shared GPUs per container: run in the host's PID namespace (hostPID: true)."
+	hint := "Use of shared GPUs per container: run in the host's PID namespace."
 	if noProcesses != nil {
 		hint += " Reason: " + noProcesses.Error() + "."
 	}
@@ -280,7 +285,7 @@ func features(c *config, e *exporter, finder *users, noProcesses error) []gpu.Fe
 			"Names of containers outside pods, docker/NAME instead of docker/ID: set --docker.socket or "+
 				"--podman.socket and mount the socket; write access to it amounts to root on the node."))
 	}
-	hint = "GPUs visible in each container: set --containers.visible, hostPID: true and the capability SYS_PTRACE."
+	hint = "GPUs visible in each container: set --containers.visible, the host's PID namespace and the capability SYS_PTRACE."
 	blind := !c.visible
 	switch {
 	case blind:
@@ -293,7 +298,7 @@ func features(c *config, e *exporter, finder *users, noProcesses error) []gpu.Fe
 	}
 	out = append(out, feature("container_visible", blind, hint))
 	if !c.kubelet || e.jobs != nil || c.jobNumbers {
-		hint = "Numbers of Slurm jobs whose cgroups contain a SLUID: set --slurm.job-numbers, hostPID: true and the " +
+		hint = "Numbers of Slurm jobs whose cgroups contain a SLUID: set --slurm.job-numbers, the host's PID namespace and the " +
 			"capability SYS_PTRACE."
 		if c.jobNumbers {
 			noNumbers = cmp.Or(noProcesses, noNumbers)

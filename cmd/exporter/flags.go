@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -56,10 +57,13 @@ type config struct {
 	fast, medium, slow, kubeletPoll time.Duration
 	deadline                        time.Duration
 
-	compat      string
-	accounts    int
-	web         *toolkit.FlagConfig
-	logger      *slog.Logger
+	compat string
+	// compatAddress is one of the addresses of web as well.
+	compatAddress, compatShared string
+	compatLabels                []string
+	accounts                    int
+	web                         *toolkit.FlagConfig
+	logger                      *slog.Logger
 }
 
 // errHelp means that the flags only requested a text, which was printed.
@@ -156,10 +160,16 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("container-limit", "Maximum number of containers, counted per GPU, that have series of their own (about "+
 		"fifteen each). The others are aggregated into pod=\"other\".").
 		Default(strconv.Itoa(account.DefaultAccounts)).IntVar(&c.accounts)
-	app.Flag("compat", "Also serve, on "+compat.Path+
-		", the metric names, units and labels of a release of dcgm-exporter: "+
-		strings.Join(compat.Releases(), " or ")+"; empty disables it.").EnumVar(&c.compat,
-		append(compat.Releases(), "")...)
+	app.Flag("compat", "Also serve the metric names, units and labels of another exporter, at "+compat.DCGM48.Path()+
+		" or "+compat.NvidiaSMI.Path()+": "+strings.Join(compat.Releases(), ", ")+" (nvidia_gpu_exporter); empty "+
+		"disables it.").EnumVar(&c.compat, append(compat.Releases(), "")...)
+	app.Flag("compat.listen-address", "Serve that page also at this address, as /metrics: dcgm-exporter has :9400, "+
+		"nvidia_gpu_exporter :9835. Empty disables it.").StringVar(&c.compatAddress)
+	app.Flag("compat.shared-gpus", "Series of a GPU that several containers share: one, without a pod, as in "+
+		"dcgm-exporter's default configuration; or copies, one for each container, as with KUBERNETES_VIRTUAL_GPUS.").
+		Default("one").EnumVar(&c.compatShared, "one", "copies")
+	app.Flag("compat.device-label", "Additional label of the dcgm pages (repeatable): "+
+		strings.Join(compat.DeviceLabels(), ", ")+".").EnumsVar(&c.compatLabels, compat.DeviceLabels()...)
 	c.web = kingpinflag.AddFlags(app, web.DefaultAddress)
 	log.Level, log.Format = promslog.NewLevel(), promslog.NewFormat()
 	app.Flag("log.level", "Minimum level of log messages: debug, info, warn, error.").Default("info").SetValue(
@@ -189,7 +199,7 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 // renamedFlags maps former flag names to the current ones; empty: the flag is not needed any more.
 var renamedFlags = map[string]string{
 	"web.max-requests": "",
-	"lane.fast": "poll.fast", "lane.medium": "poll.medium", "lane.slow": "poll.slow", "lane.kubelet": "poll.kubelet",
+	"lane.fast":        "poll.fast", "lane.medium": "poll.medium", "lane.slow": "poll.slow", "lane.kubelet": "poll.kubelet",
 	"kubelet.honest-resource": "kubelet.gpu-id-resource",
 }
 
@@ -232,7 +242,7 @@ func (c *config) validate() error {
 		{"--kubelet.max-age", c.kubeletMaxAge, c.kubeletPoll},
 	} {
 		if pollGroup.is < pollGroup.min {
-			return fmt.Errorf("%s must be at least %v, got %v", pollGroup.flag, pollGroup.is, pollGroup.min)
+			return fmt.Errorf("%s must be at least %v, got %v", pollGroup.flag, pollGroup.min, pollGroup.is)
 		}
 	}
 	if c.fast > 5*time.Second {
@@ -252,6 +262,19 @@ func (c *config) validate() error {
 	}
 	if !c.kubelet && (c.checkpoint != "" || c.draCheckpoint != "" || c.annotations) {
 		return errors.New("--kubelet.checkpoint, --kubelet.dra-checkpoint and --kubernetes.pods require --kubelet")
+	}
+	if c.compat == "" && (c.compatAddress != "" || c.compatShared != "one" || c.compatLabels != nil) {
+		return errors.New("--compat.listen-address, --compat.shared-gpus and --compat.device-label require --compat")
+	}
+	if c.compatAddress != "" {
+		if _, _, err := net.SplitHostPort(c.compatAddress); err != nil {
+			return fmt.Errorf("--compat.listen-address %s: %w", c.compatAddress, err)
+		}
+		if c.web.WebSystemdSocket != nil && *c.web.WebSystemdSocket {
+			return errors.New("--compat.listen-address cannot be used with --web.systemd-socket: add the address to the " +
+				"socket unit")
+		}
+		*c.web.WebListenAddresses = append(*c.web.WebListenAddresses, c.compatAddress)
 	}
 	if c.accounts < 1 {
 		return fmt.Errorf("--container-limit must be at least 1, got %d", c.accounts)

@@ -27,6 +27,11 @@ func clocks() Group {
 				Help:   "Performance state, from 0 (P0, maximum performance) to 15 (P15, minimum).",
 				Source: "nvmlDeviceGetPerformanceState",
 				Read:   medium(func(m *gpu.Medium) gpu.Opt[int] { return m.PState })},
+			{Name: "gpu_clock_event_reasons", Scope: ScopeGPU,
+				Help: "Reasons that set the clocks at the last poll, as NVML's bit mask; " +
+					"gpu_clock_limited_seconds_total misses no event.",
+				Source: "nvmlDeviceGetCurrentClocksEventReasons",
+				Read:   medium(func(m *gpu.Medium) gpu.Opt[int] { return m.ClockEvents })},
 			{Name: "gpu_clock_limited_seconds_total", Scope: ScopeGPU,
 				Help:   "Time during which clocks were limited, by reason. Reasons may overlap.",
 				Source: "NVML fields 74 to 79 and 269 to 271", Labels: []string{"reason"},

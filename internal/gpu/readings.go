@@ -115,6 +115,7 @@ type Medium struct {
 	Fans        []Opt[Ratio] // nvmlDeviceGetFanSpeed_v2, one per fan; empty without fans
 	Clocks      map[Clock]Hertz
 	PState      Opt[int] // 0 to 15
+	ClockEvents Opt[int] // nvmlDeviceGetCurrentClocksEventReasons: a bit mask
 
 	ECC           []ECCCount
 	RemappedRows  map[RemapCause]uint64

@@ -54,6 +54,8 @@ const (
 	callFanSpeedV2
 	callClockInfo
 	callPerformanceState
+	callCurrentClocksEventReasons
+	callCurrentClocksThrottleReasons
 	callMemoryErrorCounter
 	callTotalEccErrors
 	callRemappedRows
@@ -147,6 +149,8 @@ var guards = [callKinds]guard{
 	callFanSpeedV2:                      {name: "nvmlDeviceGetFanSpeed_v2", methods: []string{"Device.GetFanSpeed_v2"}},
 	callClockInfo:                       {name: "nvmlDeviceGetClockInfo", methods: []string{"Device.GetClockInfo"}},
 	callPerformanceState:                {name: "nvmlDeviceGetPerformanceState", methods: []string{"Device.GetPerformanceState"}},
+	callCurrentClocksEventReasons:       {name: "nvmlDeviceGetCurrentClocksEventReasons", methods: []string{"Device.GetCurrentClocksEventReasons"}},
+	callCurrentClocksThrottleReasons:    {name: "nvmlDeviceGetCurrentClocksThrottleReasons", methods: []string{"Device.GetCurrentClocksThrottleReasons"}},
 	callMemoryErrorCounter:              {name: "nvmlDeviceGetMemoryErrorCounter", methods: []string{"Device.GetMemoryErrorCounter"}},
 	callTotalEccErrors:                  {name: "nvmlDeviceGetTotalEccErrors", methods: []string{"Device.GetTotalEccErrors"}},
 	callRemappedRows:                    {name: "nvmlDeviceGetRemappedRows", methods: []string{"Device.GetRemappedRows"}},
@@ -550,6 +554,20 @@ var mediumValues = []row[gpu.Medium]{
 		v, ret := get(c, callPerformanceState, c.handle().GetPerformanceState)
 		if ret == nvml.SUCCESS && v <= 15 {
 			to.PState = gpu.Some(int(v))
+		}
+		return ret
+	}},
+	{reading: "clock_event_reasons", doc: "Bit mask of the reasons that set the clocks now.", calls: []callID{callCurrentClocksEventReasons}, read: func(c *GPU, to *gpu.Medium) nvml.Return {
+		v, ret := get(c, callCurrentClocksEventReasons, c.handle().GetCurrentClocksEventReasons)
+		if ret == nvml.SUCCESS {
+			to.ClockEvents = gpu.Some(int(v))
+		}
+		return ret
+	}},
+	{reading: "clock_event_reasons", doc: "Its name before R535.", rank: 1, calls: []callID{callCurrentClocksThrottleReasons}, read: func(c *GPU, to *gpu.Medium) nvml.Return {
+		v, ret := get(c, callCurrentClocksThrottleReasons, c.handle().GetCurrentClocksThrottleReasons)
+		if ret == nvml.SUCCESS {
+			to.ClockEvents = gpu.Some(int(v))
 		}
 		return ret
 	}},

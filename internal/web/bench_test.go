@@ -51,7 +51,7 @@ func BenchmarkScrape(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		page, err := compat.New(compat.DCGM48)
+		page, err := compat.New(compat.Options{Release: compat.DCGM48, Copies: true})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -63,13 +63,13 @@ func BenchmarkScrape(b *testing.B) {
 		handler := web.NewServer(web.Options{Latest: latest, Metrics: metrics{own}, Own: prometheus.NewRegistry(),
 
 			Logger: slog.New(slog.DiscardHandler),
-			Compat: &web.Compat{Path: compat.Path, Metrics: metrics{other}}}).Handler
+			Compat: &web.Compat{Path: compat.DCGM48.Path(), Metrics: metrics{other}}}).Handler
 		for _, kind := range []struct{ name, path, accept, encoding string }{
 			{"text", "/metrics", "text/plain", ""},
 			{"gzip", "/metrics", "application/openmetrics-text;version=1.0.0", "gzip"},
 			{"protobuf", "/metrics",
 				"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited", ""},
-			{"compat", compat.Path, "text/plain", ""},
+			{"compat", compat.DCGM48.Path(), "text/plain", ""},
 		} {
 			request := httptest.NewRequest(http.MethodGet, kind.path, nil)
 			request.Header.Set("Accept", kind.accept)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,6 +47,8 @@ type Compat struct {
 	// Name is the other exporter, for the link on the page.
 	Name    string
 	Metrics Metrics
+	// Port, if set, is a listen port at which /metrics is this exposition too.
+	Port string
 }
 
 // Limits of the time and memory that a client may use.
@@ -59,17 +62,27 @@ const (
 // NewServer returns a server of the pages; it does not listen.
 func NewServer(o Options) *http.Server {
 	mux := http.NewServeMux()
-	link := nodeLink{}
+	link, port := nodeLink{}, ""
+	var other http.Handler
 	if c := o.Compat; c != nil {
-		link = nodeLink{Path: strings.TrimPrefix(c.Path, "/"), Name: c.Name}
+		link, port = nodeLink{Path: strings.TrimPrefix(c.Path, "/"), Name: c.Name}, c.Port
 		// No OpenMetrics, which would append _total to the other exporter's counters.
-		mux.Handle("GET "+c.Path, newExposition(o.Latest, c.Metrics, prometheus.NewRegistry(), o.Logger,
+		other = newExposition(o.Latest, c.Metrics, prometheus.NewRegistry(), o.Logger,
 			expfmt.FmtProtoDelim,
-			expfmt.FmtText))
+			expfmt.FmtText)
+		mux.Handle("GET "+c.Path, other)
 	}
-	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(o.Own,
+	own := promhttp.InstrumentMetricHandler(o.Own,
 		newExposition(o.Latest, o.Metrics, o.Own, o.Logger,
-			expfmt.FmtOpenMetrics_1_0_0, expfmt.FmtOpenMetrics_0_0_1, expfmt.FmtProtoDelim, expfmt.FmtText)))
+			expfmt.FmtOpenMetrics_1_0_0, expfmt.FmtOpenMetrics_0_0_1, expfmt.FmtProtoDelim, expfmt.FmtText))
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+		if ok && other != nil && strconv.Itoa(at.Port) == port {
+			other.ServeHTTP(w, r)
+			return
+		}
+		own.ServeHTTP(w, r)
+	})
 	mux.HandleFunc("GET /-/healthy", healthy(o.Alive))
 	mux.HandleFunc("GET /-/ready", ready(o.Latest))
 	mux.Handle("GET /{$}", page(o.Latest, link, o.Logger))

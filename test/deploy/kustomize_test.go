@@ -79,7 +79,7 @@ func TestKustomizeGenerated(t *testing.T) {
 func ofOtherNames(t *testing.T, doc string) string {
 	t.Helper()
 	before, rest, ok := strings.Cut(doc, "  podMetricsEndpoints:\n")
-	_, others, ok2 := strings.Cut(rest, "    # The metrics of dcgm-exporter.\n")
+	_, others, ok2 := strings.Cut(rest, "    # The metric names of another exporter.\n")
 	if !ok || !ok2 || strings.Count(before, "  name: gpu-exporter\n") != 1 {
 		t.Fatalf("no endpoint of other names in\n%s", doc)
 	}

@@ -91,7 +91,7 @@ func TestMonitorOfDCGMNames(t *testing.T) {
 				t.Fatalf("%s, %s: %d endpoints", kind, c.set, len(endpoints))
 			}
 			own, others := endpoints[0], endpoints[1]
-			if others.Path != compat.Path || others.HonorLabels != c.honor || others.MetricRelabelings != nil {
+			if others.Path != compat.DCGM48.Path() || others.HonorLabels != c.honor || others.MetricRelabelings != nil {
 				t.Errorf("%s, %s: %+v", kind, c.set, others)
 			}
 			if others.Port != own.Port || others.Interval != "20s" || !own.HonorLabels || own.Path != "/metrics" ||
@@ -102,6 +102,26 @@ func TestMonitorOfDCGMNames(t *testing.T) {
 				t.Errorf("%s: GPU_EXPORTER_COMPAT is %q", c.set, e.Value)
 			}
 		}
+	}
+	// At dcgm-exporter's port: the GPU Operator's names, which its ServiceMonitor selects.
+	in := install(t, "--set", "monitoring.kind=ServiceMonitor,compat.release=dcgm-4.8,compat.port=9400")
+	var m monitor
+	unmarshal(t, in.find(t, "ServiceMonitor"), &m)
+	if e := m.endpoints()[1]; e.Port != "gpu-metrics" || e.Path != "/metrics" ||
+		slices.ContainsFunc(e.Relabelings, func(r relabeling) bool { return r.TargetLabel == "instance" }) {
+		t.Errorf("at port 9400: %+v", e)
+	}
+	if e, _ := in.env("GPU_EXPORTER_COMPAT_LISTEN_ADDRESS"); e.Value != ":9400" {
+		t.Errorf("GPU_EXPORTER_COMPAT_LISTEN_ADDRESS is %q", e.Value)
+	}
+	var services []string
+	for _, k := range in.kinds() {
+		if strings.HasPrefix(k, "Service ") {
+			services = append(services, k)
+		}
+	}
+	if !slices.Contains(services, "Service gpu-exporter-compat") {
+		t.Errorf("the services are %q", services)
 	}
 	if _, set := install(t).env("GPU_EXPORTER_COMPAT"); set {
 		t.Error("the exporter serves other names by default")

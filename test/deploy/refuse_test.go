@@ -62,8 +62,9 @@ func TestContradictions(t *testing.T) {
 			"monitoring.job or rules.job",
 		"compat.release=dcgm-4.8,compat.job=a-gpu-exporter,rules.kind=ConfigMap": "compat.job=a-gpu-exporter matches " +
 			"monitoring.job or rules.job",
-		"compat.honorLabels=false": "compat.honorLabels and " +
-			"compat.metricRelabelings require compat.release",
+		"compat.honorLabels=false": "compat.sharedGPUs, compat.deviceLabels and " +
+			"compat.port require compat.release",
+		"compat.port=9400": "require compat.release",
 		"exporter.extraArgs={--compat=dcgm-4.8}": "exporter.extraArgs has --compat, which the " +
 			"chart sets from another value",
 		"report.enabled=true": "report.enabled requires report.prometheusURL",

@@ -101,7 +101,7 @@ func TestQueries(t *testing.T) {
 	}
 	known["kube_node_status_capacity"] = queries.Labels{"job", "instance", "node", "resource", "unit"}
 	for _, release := range compat.Releases() {
-		page, err := compat.New(compat.Release(release))
+		page, err := compat.New(compat.Options{Release: compat.Release(release)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -65,6 +65,10 @@ func generate(root string) (map[string][]byte, error) {
 		return nil, err
 	}
 	files["docs/compatibility-dcgm.md"] = []byte(names)
+	if names, err = compat.MarkdownSMI(); err != nil {
+		return nil, err
+	}
+	files["docs/compatibility-nvidia-gpu-exporter.md"] = []byte(names)
 	if files["docs/report.schema.json"], err = render.JSONSchema(); err != nil {
 		return nil, err
 	}

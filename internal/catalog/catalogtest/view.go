@@ -125,7 +125,7 @@ func fullGPU() gpu.GPU {
 			Memory:      gpu.Some(gpu.Memory{Total: 1000, Used: 300, Free: 600, Reserved: gpu.Some(gpu.Bytes(100))}),
 			BAR1:        gpu.Some(gpu.BAR1{Total: 1000, Used: 1}),
 			Temperature: gpu.Some(gpu.Celsius(55)), Fans: []gpu.Opt[gpu.Ratio]{gpu.Some(gpu.Ratio(0.4)), {}},
-			Clocks: map[gpu.Clock]gpu.Hertz{gpu.ClockSM: 1.98e9}, PState: gpu.Some(0),
+			Clocks: map[gpu.Clock]gpu.Hertz{gpu.ClockSM: 1.98e9}, PState: gpu.Some(0), ClockEvents: gpu.Some(4),
 			ECC: []gpu.ECCCount{{Severity: gpu.ECCCorrected, Memory: gpu.ECCDRAM,
 				Volatile: gpu.Some(uint64(1)), Lifetime: gpu.Some(uint64(2))}},
 			RemappedRows: map[gpu.RemapCause]uint64{gpu.CauseCorrected: 0, gpu.CauseUncorrected: 1},

@@ -6,28 +6,28 @@
 // generated from the same rows.
 //
 // Sources of the names: for 4.8 the collector file of its releases and NVIDIA's list of DCGM fields; for 4.9 its
-// release
-// notes (renamed fields, units, the label of the driver version), the field list of DCGM 4.7 and the table of base-unit
+// release notes (renamed fields, units, the label of the driver version), the field list of DCGM 4.7 and the table of base-unit
 // fields in NVIDIA's Go bindings. A name without a public source is not used.
 package compat
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// New returns the page of a release. The error is an unknown release, or an invalid row.
-func New(r Release) (*Page, error) {
-	if r != DCGM48 && r != DCGM49 {
-		return nil, fmt.Errorf("unknown release %q of dcgm-exporter; supported: %v", r, Releases())
+// New returns a page. The error is an unknown release or label, or an invalid row.
+func New(o Options) (*Page, error) {
+	if !slices.Contains(Releases(), string(o.Release)) {
+		return nil, fmt.Errorf("unknown release %q; supported: %v", o.Release, Releases())
 	}
-	rows, err := table()
+	rows, err := table(o.Release)
 	if err != nil {
 		return nil, err
 	}
-	p := &Page{release: r, families: map[string]catalog.Family{}, rows: rows}
+	p := &Page{Options: o, families: map[string]catalog.Family{}, rows: rows}
 	for _, f := range catalog.All() {
 		p.families[f.Name] = f
 	}
@@ -49,10 +49,13 @@ func (p *Page) Families() []catalog.Family {
 	out := make([]catalog.Family, 0, len(p.rows))
 	for _, r := range p.rows {
 		out = append(out, catalog.Family{
-			Name: r.nameIn(p.release), Type: r.typ, Help: r.helpIn(p.release), Scope: catalog.ScopeCompat,
-			Labels: append(labelsOf(p.release), r.own()...), Stability: catalog.Stable,
+			Name: r.nameIn(p.Release), Type: r.typ, Help: r.helpIn(p.Release), Scope: catalog.ScopeCompat,
+			Labels: append(p.labelNames(), r.own()...), Stability: catalog.Stable,
 			Read: func(v *gpu.View, emit catalog.Emit) { p.read(&r, v, emit) },
 		})
+	}
+	if p.Release == NvidiaSMI {
+		out = append(out, smiFamilies()...)
 	}
 	return out
 }
@@ -60,11 +63,11 @@ func (p *Page) Families() []catalog.Family {
 // read emits the series of a row.
 func (p *Page) read(r *row, v *gpu.View, emit catalog.Emit) {
 	f := p.frameOf(v)
-	scale := r.scaleIn(p.release)
+	scale := r.scaleIn(p.Release)
 	ofGPU, ofInstance, ofContainer := r.gpu.read(p, v), r.instance.read(p, v), r.container.read(p, v)
 	show := func(d *device, in *instance, to gpu.Container, readings []reading) {
 		for _, x := range readings {
-			emit(scale(x.value), d.labels(in, to, x.own)...)
+			emit(scale(x.value), p.labels(f, d, in, to, x.own)...)
 		}
 	}
 	none := gpu.Container{}
@@ -104,6 +107,5 @@ func (p *Page) read(r *row, v *gpu.View, emit catalog.Emit) {
 }
 
 // maxRepeats is the maximum number of containers of one GPU or instance for which its readings are repeated; above,
-// they
-// occur once. Otherwise a node with some hundred containers would have a page of tens of megabytes.
+// they occur once. Otherwise a node with some hundred containers would have a page of tens of megabytes.
 const maxRepeats = 16

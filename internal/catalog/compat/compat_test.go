@@ -25,7 +25,12 @@ type page struct {
 
 func newPage(t *testing.T, r compat.Release) page {
 	t.Helper()
-	p, err := compat.New(r)
+	return pageOf(t, compat.Options{Release: r, Copies: true})
+}
+
+func pageOf(t *testing.T, o compat.Options) page {
+	t.Helper()
+	p, err := compat.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +89,7 @@ func equal(t *testing.T, what string, got, want map[string]float64) {
 }
 
 func TestUnknownReleaseIsRefused(t *testing.T) {
-	if _, err := compat.New("dcgm-5.0"); err == nil || !strings.Contains(err.Error(), "dcgm-4.8") {
+	if _, err := compat.New(compat.Options{Release: "dcgm-5.0"}); err == nil || !strings.Contains(err.Error(), "dcgm-4.8") {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -172,8 +177,8 @@ var notInFullView = []string{
 
 // Every row can say something, and what it says is finite.
 func TestEveryRowReads(t *testing.T) {
-	for _, release := range compat.Releases() {
-		p := newPage(t, compat.Release(release))
+	for _, release := range []compat.Release{compat.DCGM48, compat.DCGM49} {
+		p := newPage(t, release)
 		old := newPage(t, compat.DCGM48).Families()
 		then, now := minuteLater()
 		p.Published(then)
@@ -204,7 +209,7 @@ func TestEveryRowReads(t *testing.T) {
 func TestUnits(t *testing.T) {
 	v := catalogtest.FullView()
 	v.GPUs[0].Medium = gpu.Some(&gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 3<<20 + 700<<10, Free: 10 << 20}),
-		Clocks: map[gpu.Clock]gpu.Hertz{gpu.ClockSM: 1.98e9}})
+		Clocks: map[gpu.Clock]gpu.Hertz{gpu.ClockSM: 1.98e9}, ClockEvents: gpu.Some(4)})
 	v.GPUs[0].Activity.Energy = gpu.Some(gpu.Joules(1234.5))
 	old, new := newPage(t, compat.DCGM48), newPage(t, compat.DCGM49)
 	for _, c := range []struct {
@@ -216,7 +221,9 @@ func TestUnits(t *testing.T) {
 		{old, "DCGM_FI_DEV_FB_USED", 3}, {new, "DCGM_FI_DEV_FB_USED_BYTES", 3<<20 + 700<<10},
 		{old, "DCGM_FI_DEV_FB_TOTAL", 80 << 10}, {new, "DCGM_FI_DEV_FB_CAPACITY_BYTES", 80 << 30},
 		{old, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 1234500}, {new, "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL", 1234.5},
-		{old, "DCGM_FI_DEV_GPU_UTIL", 60}, {new, "DCGM_FI_DEV_GPU_UTIL_RATIO", 0.6},
+		{old, "DCGM_FI_DEV_GPU_UTIL", 60},
+		{old, "DCGM_FI_DEV_CLOCKS_EVENT_REASONS", 4}, {old, "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", 4}, {old, "DCGM_FI_DEV_COUNT", 4},
+		{new, "DCGM_FI_DEV_GPU_UTIL_RATIO", 0.6},
 		{old, "DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.6}, {new, "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", 0.6},
 		{old, "DCGM_FI_DEV_POWER_USAGE", 300}, {new, "DCGM_FI_DEV_BOARD_POWER_WATTS", 300},
 		{old, "DCGM_FI_DEV_DEC_UTIL", 50}, {new, "DCGM_FI_DEV_DEC_UTIL_RATIO", 0.5},
@@ -350,6 +357,90 @@ func TestLabels(t *testing.T) {
 	if got := p.series(t, v, "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "gpu"); len(got) != 1 {
 		t.Errorf("a lost or missing GPU has readings: %v", got)
 	}
+}
+
+// The labels that dcgm-exporter has by configuration: of the pod, and of the GPU.
+func TestChosenLabels(t *testing.T) {
+	p := pageOf(t, compat.Options{Release: compat.DCGM48, PodLabels: []string{"app.kubernetes.io/name"},
+		DeviceLabels: []string{"DCGM_FI_DEV_SERIAL", "DCGM_FI_DEV_VBIOS_VERSION"}})
+	v := catalogtest.FullView()
+	v.GPUs[0].Serial, v.GPUs[0].VBIOS = "1654321", "96.00.74.00.1C"
+	v.Pods = []gpu.PodRef{{Namespace: "ml", Pod: "train-0", UID: "u-1", Meta: &gpu.PodMeta{Labels: map[string]string{"app.kubernetes.io/name": "llm"}}}}
+	equal(t, "labels", p.series(t, v, "DCGM_FI_DEV_GPU_TEMP", "gpu", "GPU_CI_ID", "DCGM_FI_DEV_SERIAL", "DCGM_FI_DEV_VBIOS_VERSION", "pod", "pod_uid",
+		"app_kubernetes_io_name"), map[string]float64{"0  1654321 96.00.74.00.1C train-0 u-1 llm": 55})
+}
+
+// Without copies a GPU has one series, whose sums are those of the node; none has the name of one of several pods.
+func TestOneSeriesPerSharedGPU(t *testing.T) {
+	p := pageOf(t, compat.Options{Release: compat.DCGM48})
+	v := catalogtest.NodeView(2, 3)
+	v.GPUs[0].Medium = gpu.Some(&gpu.Medium{Memory: gpu.Some(gpu.Memory{Used: 40 << 30})})
+	equal(t, "power", p.series(t, v, "DCGM_FI_DEV_POWER_USAGE", "gpu", "pod"), map[string]float64{"0 ": 300, "1 inference-6f9d8c7b5-00001": 300})
+	equal(t, "memory", p.series(t, v, "DCGM_FI_DEV_FB_USED", "gpu", "pod"), map[string]float64{"0 ": 40 << 10, "1 inference-6f9d8c7b5-00001": 0})
+}
+
+// Percents are whole, and 0 only if the GPU was idle: who stops idle pods compares with 0.
+func TestPercents(t *testing.T) {
+	p := newPage(t, compat.DCGM48)
+	v := catalogtest.FullView()
+	for ratio, want := range map[gpu.Ratio]float64{0: 0, 0.0001: 1, 0.582: 58, 0.999: 100} {
+		v.GPUs[0].Medium = gpu.Some(&gpu.Medium{Fans: []gpu.Opt[gpu.Ratio]{gpu.Some(ratio)}})
+		if got := p.series(t, v, "DCGM_FI_DEV_FAN_SPEED", "gpu")["0"]; got != want {
+			t.Errorf("%v is %v percent, want %v", ratio, got, want)
+		}
+	}
+}
+
+// A clock event that passed is counted for five minutes.
+func TestClockEvents(t *testing.T) {
+	p := newPage(t, compat.DCGM48)
+	at := func(second, mask int) *gpu.View {
+		v := catalogtest.NodeView(1, 1)
+		v.At = v.At.Add(time.Duration(second) * time.Second)
+		v.GPUs[0].Medium = gpu.Some(&gpu.Medium{ClockEvents: gpu.Some(mask)})
+		p.Published(v)
+		return v
+	}
+	const family = "DCGM_EXP_CLOCK_EVENTS_COUNT"
+	equal(t, "none", p.series(t, at(0, 0), family, "clock_event", "window_size_in_ms"), map[string]float64{" 300000": 0})
+	at(10, 0x48)
+	at(20, 0x48)
+	equal(t, "passed", p.series(t, at(30, 0), family, "clock_event"), map[string]float64{"hw_slowdown": 2, "hw_thermal": 2})
+}
+
+// nvidia_gpu_exporter's names are the names of nvidia-smi's fields, or are in what it exports for its test devices.
+func TestNvidiaSMI(t *testing.T) {
+	text, err := os.ReadFile("testdata/nvidia_gpu_exporter.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPage(t, compat.NvidiaSMI)
+	theirs, common := string(text), 0
+	for _, f := range p.Families() {
+		field := "nvidia_smi_" + strings.ReplaceAll(f.Help, ".", "_")
+		switch mig := strings.HasPrefix(f.Name, "nvidia_smi_mig_") || strings.Contains(f.Name, "last_") || strings.Contains(f.Name, "pcie_throughput"); {
+		case strings.Contains(theirs, "\n"+f.Name+" "+string(f.Type)+"\n"):
+			common++
+		case f.Name != field && !mig:
+			t.Errorf("%s (%s) is not a name of nvidia_gpu_exporter", f.Name, f.Type)
+		}
+	}
+	if common < 90 {
+		t.Errorf("%d names in common", common)
+	}
+	v := catalogtest.FullView()
+	v.GPUs[0].Recovery = gpu.Some(gpu.RecoveryReset)
+	slow, _ := v.GPUs[0].Slow.Get()
+	slow.ComputeMode = gpu.Some(gpu.ComputeExclusiveProcess)
+	const uuid = "11111111-1111-1111-1111-111111111111"
+	for family, want := range map[string]float64{"clocks_event_reasons_sw_power_cap": 1, "clocks_event_reasons_hw_slowdown": 0, "count": 4,
+		"compute_mode": 3, "gpu_recovery_action": 1} {
+		if got := p.series(t, v, "nvidia_smi_"+family, "uuid")[uuid]; got != want {
+			t.Errorf("%s is %v, want %v", family, got, want)
+		}
+	}
+	equal(t, "info", p.series(t, v, "nvidia_smi_gpu_info", "uuid", "name", "index", "driver_version"), map[string]float64{
+		uuid + " NVIDIA H100 80GB HBM3 0 580.105.08": 1, "22222222-2222-2222-2222-222222222222 NVIDIA H100 80GB HBM3 1 580.105.08": 1})
 }
 
 // A shared GPU: a copy for each holder, and of what a holder has a part of its own, that part.

@@ -22,15 +22,26 @@ files. %d are equal. 4.9 renames %d default families and changes the unit of %d 
 | label | value |
 |---|---|
 | ~gpu~, ~UUID~, ~device~, ~modelName~, ~pci_bus_id~ | equal |
+| ~pod_uid~ | always, where the kubelet's checkpoint or the API server is read |
+| labels of pods | those of ~--kubernetes.pod-label~, with ~_~ for what a label must not contain, as there |
+| ~DCGM_FI_DEV_SERIAL~ and others | ~--compat.device-label~ |
 | ~hpc_job~ | equal; needs ~--slurm.job-mapping-dir~ |
 | ~Hostname~, ~hostname~ | the node (~--node-name~); dcgm-4.8 has both, as 4.8.0 to 4.8.2 use the first, dcgm-4.9 the second |
 | ~DCGM_FI_DRIVER_VERSION~ | 4.9: ~DCGM_FI_SYSTEM_DRIVER_VERSION~ |
 | ~GPU_I_ID~, ~GPU_I_PROFILE~ | of each MIG instance; values of the whole GPU are repeated for each |
-| ~namespace~, ~pod~, ~container~ | of each container that shares a GPU, up to %d |
+| ~GPU_CI_ID~ | of an instance with one compute instance |
+| ~namespace~, ~pod~, ~container~ | of the container that a GPU or MIG instance is allocated to; for several see below |
 
-Values of a whole GPU are repeated for its instances and containers, as in dcgm-exporter, so that their sum is too high.
-For containers that share a GPU, ~DCGM_FI_DEV_GPU_UTIL~ and ~DCGM_FI_DEV_FB_USED~ have the container's own part, and the
-GPU's value without a pod: sum where ~pod~ is empty, or use ~gpu_container_*~.
+## Shared GPUs
+
+| ~--compat.shared-gpus~ | as dcgm-exporter with | a GPU that several containers share has | sums over GPUs |
+|---|---|---|---|
+| ~one~ (default) | its defaults | one series, without ~pod~; dcgm-exporter has the name of one of the pods | right |
+| ~copies~ | ~KUBERNETES_VIRTUAL_GPUS=true~ | a copy for each container, up to %d | too high: take ~max by (UUID)~ first |
+
+With ~copies~, ~DCGM_FI_DEV_GPU_UTIL~ and ~DCGM_FI_DEV_FB_USED~ have each container's own part, and the GPU's value
+without ~pod~: for the GPUs take ~max by (UUID)~, for the containers the series with a ~pod~, or use ~gpu_container_*~.
+With both, values of a whole GPU are repeated for its MIG instances, as in dcgm-exporter: take ~max by (UUID)~ too.
 
 With ~honor_labels: false~, as in dcgm-exporter's chart, Prometheus renames them to ~exported_pod~ and so on.
 
@@ -44,7 +55,7 @@ Means are of the last 60 s before the latest reading, at any scrape interval.
 
 // Markdown renders docs/compatibility-dcgm.md. The error is that of New.
 func Markdown() (string, error) {
-	p, err := New(DCGM48)
+	p, err := New(Options{Release: DCGM48})
 	if err != nil {
 		return "", err
 	}
@@ -64,7 +75,60 @@ func Markdown() (string, error) {
 		}
 	}
 	fmt.Fprintf(&b, strings.ReplaceAll(introduction, "~", "`"),
-		Path, len(p.rows), count[byDefault], count[commented], count[custom], equal, renamed, rescaled, maxRepeats)
+		DCGM48.Path(), len(p.rows), count[byDefault], count[commented], count[custom], equal, renamed, rescaled, maxRepeats)
+	equals := p.rowsMarkdown(&b)
+	b.WriteString("\n## Families that are equal\n\n| dcgm-exporter 4.8 | 4.9 | here, in base units |\n|---|---|---|\n" +
+		equals)
+	b.WriteString("\n## Missing families\n\nThe last column has the alternative here.\n\n| dcgm-exporter | reason | " +
+		"here |\n|---|---|---|\n")
+	for _, m := range missing() {
+		instead := ""
+		if m.instead != nil {
+			instead = "`" + strings.Join(m.instead, "`, `") + "`"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", m.what, m.reason, instead)
+	}
+	return b.String(), nil
+}
+
+const introductionSMI = `# Names of nvidia_gpu_exporter
+
+Generated from ~internal/catalog/compat~. How to switch: [the guide](migrate-from-nvidia-gpu-exporter.md).
+
+With ~--compat=nvidia-smi~ the exporter also serves, at ~%s~, the names, units, types and labels of nvidia_gpu_exporter
+1.9 (in its repository at revision e656cd8), from the same readings as ~/metrics~ and in the text format only: %d of its
+families. ~uuid~ is spelled as there, without ~GPU-~. They were compared with the outputs in its tests, not with a
+running nvidia_gpu_exporter.
+
+Not answered: ~nvidia_smi_compute_app*~ (processes are reported by container: ~gpu_container_memory_used_bytes~,
+~gpu_processes~), ~nvidia_smi_mig_*_ratio~ (~gpu_mig_*~), and the fields of nvidia-smi that [are not
+read](nvidia-smi.md), such as the encoder's sessions, protected memory and the platform.
+
+## Families that differ
+
+| nvidia_gpu_exporter | | here | difference |
+|---|---|---|---|
+`
+
+// MarkdownSMI renders docs/compatibility-nvidia-gpu-exporter.md. The error is that of New.
+func MarkdownSMI() (string, error) {
+	p, err := New(Options{Release: NvidiaSMI})
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	families := p.Families()
+	fmt.Fprintf(&b, strings.ReplaceAll(introductionSMI, "~", "`"), p.Release.Path(), len(families))
+	equals := p.rowsMarkdown(&b)
+	b.WriteString("\n## Families that are equal\n\n| nvidia_gpu_exporter | | here |\n|---|---|---|\n" + equals)
+	for _, f := range families[len(p.rows):] {
+		fmt.Fprintf(&b, "| `%s` | | |\n", f.Name)
+	}
+	return b.String(), nil
+}
+
+// rowsMarkdown writes the rows that differ, and returns those that are equal.
+func (p *Page) rowsMarkdown(b *strings.Builder) string {
 	var equals strings.Builder
 	for _, r := range p.rows {
 		query := "`" + r.gpu.promQL(p.families) + "`"
@@ -82,21 +146,10 @@ func Markdown() (string, error) {
 			}
 		}
 		if r.differs != "" {
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", r.name, next, query, r.differs)
+			fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", r.name, next, query, r.differs)
 		} else {
 			fmt.Fprintf(&equals, "| `%s` | %s | %s |\n", r.name, next, query)
 		}
 	}
-	b.WriteString("\n## Families that are equal\n\n| dcgm-exporter 4.8 | 4.9 | here, in base units |\n|---|---|---|\n" +
-		equals.String())
-	b.WriteString("\n## Missing families\n\nThe last column has the alternative here.\n\n| dcgm-exporter | reason | " +
-		"here |\n|---|---|---|\n")
-	for _, m := range missing() {
-		instead := ""
-		if m.instead != nil {
-			instead = "`" + strings.Join(m.instead, "`, `") + "`"
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", m.what, m.reason, instead)
-	}
-	return b.String(), nil
+	return equals.String()
 }

@@ -12,34 +12,32 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// parseFigure parses a cell of table.csv, such as "rate a{x=y} + b / c" or "latest a + b by x"; nil of an empty cell.
+// parseFigure parses a cell of a table, such as "rate a{x=y} + b / c" or "latest a + b by x"; nil of an empty cell.
 func parseFigure(text string) *figure {
 	if text == "" {
 		return nil
 	}
 	f := &figure{}
-	to := func(name string) { f.of = append(f.of, name) }
+	to, next := &f.of, ""
 	for word := range strings.FieldsSeq(text) {
-		switch word {
-		case "none", "+":
-		case "rate":
-			f.increase = true
-		case "last5m":
-			f.fiveMinutes = true
-		case "latest":
-			f.latest = true
-		case "-":
-			to = func(name string) { f.less = name }
-		case "/":
-			to = func(name string) { f.over = append(f.over, name) }
-		case "by":
-			to = func(name string) { f.by = name }
+		switch {
+		case next == "by":
+			f.by, next = word, ""
+		case next == "&":
+			f.mask, _ = strconv.Atoi(word)
+			next = ""
+		case word == "none" || word == "+":
+		case slices.Contains(operators, operator(word)):
+			f.operator = operator(word)
+		case word == "-":
+			to = &f.less
+		case word == "/":
+			to = &f.over
+		case word == "by" || word == "&":
+			next = word
 		default:
 			name, selector, _ := strings.Cut(strings.TrimSuffix(word, "}"), "{")
-			to(name)
-			if selector != "" {
-				f.with = strings.FieldsFunc(selector, func(r rune) bool { return r == '=' || r == ';' })
-			}
+			*to = append(*to, term{name, strings.FieldsFunc(selector, func(r rune) bool { return r == '=' || r == ';' })})
 		}
 	}
 	return f
@@ -48,36 +46,27 @@ func parseFigure(text string) *figure {
 // check finds families, labels and scopes that do not exist or do not match.
 func (f *figure) check(families map[string]catalog.Family) error {
 	var scope catalog.Scope
-	for i, name := range f.names() {
-		row, ok := families[name]
+	for i, t := range slices.Concat(f.of, f.less, f.over) {
+		row, ok := families[t.name]
 		switch {
 		case !ok:
-			return fmt.Errorf("no family %s in the catalog", name)
+			return fmt.Errorf("no family %s in the catalog", t.name)
 		case i > 0 && row.Scope != scope:
-			return fmt.Errorf("%s has another scope than %s", name, f.of[0])
-		case f.increase && row.Type != catalog.Counter:
-			return fmt.Errorf("%s is not a counter", name)
+			return fmt.Errorf("%s has another scope than %s", t.name, f.of[0].name)
+		case f.operator == rate && row.Type != catalog.Counter:
+			return fmt.Errorf("%s is not a counter", t.name)
 		}
 		scope = row.Scope
-		for j := 0; j < len(f.with) && i < len(f.of); j += 2 {
-			if !slices.Contains(row.Labels, f.with[j]) {
-				return fmt.Errorf("%s has no label %s", name, f.with[j])
+		for j := 0; j < len(t.with); j += 2 {
+			if !slices.Contains(row.Labels, t.with[j]) {
+				return fmt.Errorf("%s has no label %s", t.name, t.with[j])
 			}
 		}
 		if f.by != "" && !slices.Contains(row.Labels, f.by) {
-			return fmt.Errorf("%s has no label %s", name, f.by)
+			return fmt.Errorf("%s has no label %s", t.name, f.by)
 		}
 	}
 	return nil
-}
-
-// names lists the families of the figure.
-func (f *figure) names() []string {
-	out := slices.Clone(f.of)
-	if f.less != "" {
-		out = append(out, f.less)
-	}
-	return append(out, f.over...)
 }
 
 // read returns the readings of a view. A nil figure has none.
@@ -85,59 +74,120 @@ func (f *figure) read(p *Page, v *gpu.View) map[key][]reading {
 	if f == nil || f.of == nil {
 		return nil
 	}
-	out := map[key][]reading{}
-	switch {
-	case f.latest:
+	switch f.operator {
+	case latest:
 		return f.readLatest(p, v)
-	case f.fiveMinutes:
-		// A code without an earlier value counts from 0: its series begins with the first occurrence.
-		before := sums{}
-		if views := p.lastFiveMinutes(v); views != nil {
-			before = p.sums(views[0], f.of[0], f)
+	case last5m:
+		return f.readLast(p, v)
+	case events:
+		return f.readEvents(p, v)
+	case rate:
+		return f.readIncrease(p, v)
+	}
+	out := map[key][]reading{}
+	switch f.operator {
+	case count:
+		all := p.sums(v, f.of[0], "")
+		for k := range all {
+			out[k] = []reading{{value: float64(len(all))}}
 		}
-		for k, now := range p.sums(v, f.of[0], f) {
-			for _, label := range ordered(now) {
-				if x := now[label]; x > 0 { // codes that never occurred have no series, as in dcgm-exporter
-					out[k] = append(out[k], reading{max(0, x-before[k][label]), []string{label}})
+	case state, state1:
+		p.families[f.of[0].name].Read(v, func(value float64, labels ...string) {
+			k := key{gpu: labels[1]}
+			if len(out[k]) == 0 {
+				out[k] = []reading{{value: -1}}
+			}
+			// The states come in the order of NVML's numbers; own counts those that were read.
+			r := &out[k][0]
+			if value == 1 {
+				r.value = float64(len(r.own))
+				if f.operator == state1 {
+					r.value++
 				}
 			}
+			r.own = append(r.own, "")
+		})
+		for k, r := range out {
+			out[k] = []reading{{value: r[0].value}}
 		}
-	case f.increase:
-		return f.readIncrease(p, v)
 	default:
 		return f.readLevel(p, v)
 	}
 	return out
 }
 
+// readLast returns the increases in the last five minutes. A code without an earlier value counts from 0: its series
+// begins with the first occurrence. Codes that never occurred have no series, and a GPU without any has one without a
+// code, as in dcgm-exporter.
+func (f *figure) readLast(p *Page, v *gpu.View) map[key][]reading {
+	out, before := map[key][]reading{}, sums{}
+	if views := p.lastFiveMinutes(v); views != nil {
+		before = p.sums(views[0], f.of[0], f.by)
+	}
+	for k, now := range p.sums(v, f.of[0], f.by) {
+		for _, label := range ordered(now) {
+			if x := now[label]; x > 0 {
+				out[k] = append(out[k], reading{max(0, x-before[k][label]), []string{label, fiveMinutesText}})
+			}
+		}
+		if out[k] == nil {
+			out[k] = []reading{{0, []string{"", fiveMinutesText}}}
+		}
+	}
+	return out
+}
+
+// clockEvents are dcgm-exporter's names of the bits of the mask, from the lowest.
+var clockEvents = []string{"gpu_idle", "clocks_setting", "power_cap", "hw_slowdown", "sync_boost", "sw_thermal",
+	"hw_thermal", "hw_power_brake", "display_clocks"}
+
+// readEvents counts, for each bit of a mask, the views of the last five minutes in which it was set.
+func (f *figure) readEvents(p *Page, v *gpu.View) map[key][]reading {
+	counts := map[key]map[int]float64{}
+	for _, v := range append(slices.Clone(p.lastFiveMinutes(v)), v) {
+		for k, mask := range p.sums(v, f.of[0], "") {
+			if counts[k] == nil {
+				counts[k] = map[int]float64{}
+			}
+			for bit := range clockEvents {
+				if int(mask[""])>>bit&1 == 1 {
+					counts[k][bit]++
+				}
+			}
+		}
+	}
+	out := map[key][]reading{}
+	for k, bits := range counts {
+		for _, bit := range slices.Sorted(maps.Keys(bits)) {
+			out[k] = append(out[k], reading{bits[bit], []string{clockEvents[bit], fiveMinutesText}})
+		}
+		if out[k] == nil {
+			out[k] = []reading{{0, []string{"", fiveMinutesText}}}
+		}
+	}
+	return out
+}
+
 // readLevel returns the current values.
 func (f *figure) readLevel(p *Page, v *gpu.View) map[key][]reading {
-	tables := func(names []string, of *figure) []sums {
-		var out []sums
-		for _, n := range names {
-			out = append(out, p.sums(v, n, of))
-		}
-		return out
-	}
-	of, over := tables(f.of, f), tables(f.over, nil)
-	var less sums
-	if f.less != "" {
-		less = p.sums(v, f.less, nil)
-	}
+	of, less, over := p.tables(v, f.of, f.by), p.tables(v, f.less, ""), p.tables(v, f.over, "")
 	out := map[key][]reading{}
 	for k, now := range of[0] {
 		for _, label := range ordered(now) {
 			x, ok := add(of, k, label)
-			if f.less != "" {
-				y, there := less[k][""]
+			if less != nil {
+				y, there := add(less, k, "")
 				x, ok = x-y, ok && there
 			}
-			if f.over != nil {
+			if over != nil {
 				whole, there := add(over, k, "")
 				x, ok = x/whole, ok && there && whole > 0
 			}
 			if !ok {
 				continue
+			}
+			if f.mask != 0 {
+				x = float64(min(1, int(x)&f.mask))
 			}
 			r := reading{value: x}
 			if f.by != "" {
@@ -145,6 +195,15 @@ func (f *figure) readLevel(p *Page, v *gpu.View) map[key][]reading {
 			}
 			out[k] = append(out[k], r)
 		}
+	}
+	return out
+}
+
+// tables returns the sums of several terms; nil without any.
+func (p *Page) tables(v *gpu.View, terms []term, by string) []sums {
+	var out []sums
+	for _, t := range terms {
+		out = append(out, p.sums(v, t, by))
 	}
 	return out
 }
@@ -170,15 +229,7 @@ func add(tables []sums, k key, label string) (total float64, ok bool) {
 
 // readIncrease returns the increase in the last minute, or since the series began within it.
 func (f *figure) readIncrease(p *Page, v *gpu.View) map[key][]reading {
-	tables := func(v *gpu.View) (of, over []sums) {
-		for _, n := range f.of {
-			of = append(of, p.sums(v, n, f))
-		}
-		for _, n := range f.over {
-			over = append(over, p.sums(v, n, nil))
-		}
-		return of, over
-	}
+	tables := func(v *gpu.View) (of, over []sums) { return p.tables(v, f.of, f.by), p.tables(v, f.over, "") }
 	of, over := tables(v)
 	out := map[key][]reading{}
 	waiting := map[key]bool{}
@@ -232,9 +283,9 @@ func increaseOf(before, now []sums, k key) (total float64, ok bool) {
 
 // readLatest returns the last code of each GPU, 0 if there was none.
 func (f *figure) readLatest(p *Page, v *gpu.View) map[key][]reading {
-	when := p.sums(v, f.of[1], f)
+	when := p.sums(v, f.of[1], f.by)
 	out := map[key][]reading{}
-	for k, counts := range p.sums(v, f.of[0], f) {
+	for k, counts := range p.sums(v, f.of[0], f.by) {
 		code, at := "0", 0.0
 		for _, label := range ordered(counts) {
 			if t, n := when[k][label], counts[label]; n > 0 && (t > at || t == at && number(label) > number(code)) {
@@ -246,11 +297,11 @@ func (f *figure) readLatest(p *Page, v *gpu.View) map[key][]reading {
 	return out
 }
 
-// sums reads a family of a view through the catalog and adds up the series that the figure selects, by what they are of
-// and by the label that the figure keeps ("" without one).
-func (p *Page) sums(v *gpu.View, family string, f *figure) sums {
+// sums reads a family of a view through the catalog and adds up the series that the term selects, by what they are of
+// and by the label by ("" without one).
+func (p *Page) sums(v *gpu.View, t term, by string) sums {
 	out := sums{}
-	row := p.families[family]
+	row := p.families[t.name]
 	scope := len(row.Scope.Labels())
 	own := func(labels []string, name string) string { return labels[scope+slices.Index(row.Labels, name)] }
 	row.Read(v, func(value float64, labels ...string) {
@@ -261,16 +312,14 @@ func (p *Page) sums(v *gpu.View, family string, f *figure) sums {
 		case catalog.ScopeContainer:
 			k.container = gpu.Container{Namespace: labels[3], Pod: labels[4], Name: labels[5]}
 		}
+		for i := 0; i < len(t.with); i += 2 {
+			if own(labels, t.with[i]) != t.with[i+1] {
+				return
+			}
+		}
 		kept := ""
-		if f != nil {
-			for i := 0; i < len(f.with); i += 2 {
-				if own(labels, f.with[i]) != f.with[i+1] {
-					return
-				}
-			}
-			if f.by != "" {
-				kept = own(labels, f.by)
-			}
+		if by != "" {
+			kept = own(labels, by)
 		}
 		if out[k] == nil {
 			out[k] = map[string]float64{}
@@ -282,27 +331,19 @@ func (p *Page) sums(v *gpu.View, family string, f *figure) sums {
 
 // promQL is the figure as a query over the families of the catalog.
 func (f *figure) promQL(families map[string]catalog.Family) string {
-	var selector []string
-	for i := 0; i < len(f.with); i += 2 {
-		selector = append(selector, fmt.Sprintf("%s=%q", f.with[i], f.with[i+1]))
-	}
-	braces := ""
-	if selector != nil {
-		braces = "{" + strings.Join(selector, ", ") + "}"
-	}
 	// A family with own labels is summed before it is divided by one without.
 	by := "node, uuid"
-	if families[f.of[0]].Scope == catalog.ScopeInstance {
+	if families[f.of[0].name].Scope == catalog.ScopeInstance {
 		by = "node, uuid, gi"
 	}
-	terms := func(names []string, braces string, together bool) string {
+	terms := func(list []term, together bool) string {
 		var out []string
-		for _, n := range names {
-			q := n + braces
-			switch {
-			case f.fiveMinutes:
+		for _, t := range list {
+			q := t.String()
+			switch f.operator {
+			case last5m:
 				q = "increase(" + q + "[5m])"
-			case f.increase:
+			case rate:
 				q = "rate(" + q + "[1m])"
 			}
 			if together {
@@ -310,25 +351,40 @@ func (f *figure) promQL(families map[string]catalog.Family) string {
 			}
 			out = append(out, q)
 		}
-		if q := strings.Join(out, " + "); len(out) == 1 {
-			return q
-		} else {
-			return "(" + q + ")"
+		if len(out) > 1 && f.over != nil {
+			return "(" + strings.Join(out, " + ") + ")"
 		}
+		return strings.Join(out, " + ")
 	}
-	several := f.by == "" && len(families[f.of[0]].Labels) > len(f.with)/2
-	of := terms(f.of, braces, several || f.over != nil && f.with != nil)
+	with := len(f.of[0].with) > 0
+	several := f.by == "" && f.operator != state && f.operator != state1 &&
+		len(families[f.of[0].name].Labels) > len(f.of[0].with)/2
+	of := terms(f.of, several || with && f.over != nil || with && f.less != nil)
 	switch {
-	case f.latest:
-		return f.of[1] + " and " + f.of[0] + " > 0"
-	case f.less != "":
-		return of + " - " + f.less
+	case f.operator == latest:
+		return f.of[1].name + " and " + f.of[0].name + " > 0"
+	case f.operator == count:
+		return "count by (node) (" + of + ")"
+	case f.operator == state, f.operator == state1:
+		return of + " == 1"
+	case f.less != nil:
+		return of + " - " + terms(f.less, with)
 	case f.over != nil:
-		return of + " / " + terms(f.over, "", several || f.with != nil)
-	case len(f.of) > 1:
-		return strings.TrimSuffix(strings.TrimPrefix(of, "("), ")")
+		return of + " / " + terms(f.over, several || with)
 	}
 	return of
+}
+
+// String is the term as a selector.
+func (t term) String() string {
+	var list []string
+	for i := 0; i < len(t.with); i += 2 {
+		list = append(list, fmt.Sprintf("%s=%q", t.with[i], t.with[i+1]))
+	}
+	if list == nil {
+		return t.name
+	}
+	return t.name + "{" + strings.Join(list, ", ") + "}"
 }
 
 // number parses an XID code; 0 if it is not a number.
@@ -342,9 +398,9 @@ func number(code string) int {
 
 // secondsBetween is the time between the fast readings of a GPU in two views, 0 if unknown.
 func (p *Page) secondsBetween(before, now *gpu.View, uuid string) float64 {
-	fast := &figure{of: []string{"gpu_last_read_timestamp_seconds"}, with: []string{"poll", string(gpu.PollFast)}}
-	a, was := p.sums(before, fast.of[0], fast)[key{gpu: uuid}][""]
-	b, is := p.sums(now, fast.of[0], fast)[key{gpu: uuid}][""]
+	fast := term{"gpu_last_read_timestamp_seconds", []string{"poll", string(gpu.PollFast)}}
+	a, was := p.sums(before, fast, "")[key{gpu: uuid}][""]
+	b, is := p.sums(now, fast, "")[key{gpu: uuid}][""]
 	if !was || !is {
 		return 0
 	}

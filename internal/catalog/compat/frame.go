@@ -5,19 +5,27 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// labelsOf lists the labels of every series. Empty labels are omitted from the exposition.
-func labelsOf(r Release) []string {
-	if r == DCGM49 {
-		return []string{"gpu", "UUID", "pci_bus_id", "device", "modelName", "hostname", "DCGM_FI_SYSTEM_DRIVER_VERSION",
-			"GPU_I_PROFILE", "GPU_I_ID", "container", "namespace", "pod", "hpc_job"}
+// labelNames lists the labels of every series. Empty labels are omitted from the exposition.
+func (p *Page) labelNames() []string {
+	if p.Release == NvidiaSMI {
+		return []string{"uuid"}
 	}
 	// The label is Hostname up to 4.8.2 and hostname since 4.8.3: with both, either query works.
-	return []string{"gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "hostname",
-		"DCGM_FI_DRIVER_VERSION",
-		"GPU_I_PROFILE", "GPU_I_ID", "container", "namespace", "pod", "hpc_job"}
+	host, driver := []string{"Hostname", "hostname"}, "DCGM_FI_DRIVER_VERSION"
+	if p.Release == DCGM49 {
+		host, driver = host[1:], "DCGM_FI_SYSTEM_DRIVER_VERSION"
+	}
+	out := slices.Concat([]string{"gpu", "UUID", "pci_bus_id", "device", "modelName"}, host, []string{driver},
+		p.DeviceLabels, []string{"GPU_I_PROFILE", "GPU_I_ID", "GPU_CI_ID", "container", "namespace", "pod", "hpc_job",
+			"pod_uid"})
+	for _, l := range p.PodLabels {
+		out = append(out, catalog.ResourceLabel(l))
+	}
+	return out
 }
 
 // exclusive tells that the GPU is not partitioned and allocated to one container at most: its readings occur once.
@@ -26,13 +34,20 @@ func (d *device) exclusive() bool {
 }
 
 // labels returns the label values of one series.
-func (d *device) labels(in *instance, to gpu.Container, own []string) []string {
-	pod, job := to.Pod, ""
-	if number, ok := strings.CutPrefix(to.Pod, "slurm/"); ok {
-		pod, job = "", number
+func (p *Page) labels(f *frame, d *device, in *instance, to gpu.Container, own []string) []string {
+	out := append(make([]string, 0, len(d.base)+8+len(p.PodLabels)+len(own)), d.base...)
+	if p.Release != NvidiaSMI {
+		pod, job := to.Pod, ""
+		if number, ok := strings.CutPrefix(to.Pod, "slurm/"); ok {
+			pod, job = "", number
+		}
+		out = append(out, in.profile, in.id, in.ci, to.Name, to.Namespace, pod, job)
+		of, ok := f.pods[gpu.PodName{Namespace: to.Namespace, Pod: to.Pod}]
+		if !ok {
+			of = make([]string, 1+len(p.PodLabels))
+		}
+		out = append(out, of...)
 	}
-	out := make([]string, 0, len(d.base)+6+len(own))
-	out = append(append(out, d.base...), in.profile, in.id, to.Name, to.Namespace, pod, job)
 	return append(out, own...)
 }
 
@@ -41,10 +56,21 @@ func (p *Page) frameOf(v *gpu.View) *frame {
 	if f := p.frame.Load(); f != nil && f.view == v {
 		return f
 	}
-	f := &frame{view: v}
+	f := &frame{view: v, pods: map[gpu.PodName][]string{}}
+	for _, pod := range v.Pods {
+		values := []string{pod.UID}
+		for _, l := range p.PodLabels {
+			value := ""
+			if pod.Meta != nil {
+				value = pod.Meta.Labels[l]
+			}
+			values = append(values, value)
+		}
+		f.pods[gpu.PodName{Namespace: pod.Namespace, Pod: pod.Pod}] = values
+	}
 	system, _ := v.System.Get()
 	hosts := []string{v.Node, v.Node}
-	if p.release == DCGM49 {
+	if p.Release == DCGM49 {
 		hosts = hosts[1:]
 	}
 	for i := range v.GPUs {
@@ -54,18 +80,32 @@ func (p *Page) frameOf(v *gpu.View) *frame {
 		}
 		index := strconv.Itoa(c.Index)
 		out := device{uuid: string(c.UUID), count: map[gpu.Container]int{}}
-		out.base = append([]string{index, string(c.UUID), longPCI(c.PCI), "nvidia" + index, c.Model}, hosts...)
-		out.base = append(out.base, system.DriverVersion)
+		if p.Release == NvidiaSMI {
+			out.base = []string{smiUUID(c.UUID)}
+			out.parts = []instance{{}}
+			f.gpus = append(f.gpus, out)
+			continue
+		}
+		out.base = slices.Concat([]string{index, string(c.UUID), longPCI(c.PCI), "nvidia" + index, c.Model}, hosts,
+			[]string{system.DriverVersion})
+		for _, l := range p.DeviceLabels {
+			out.base = append(out.base, map[string]string{"DCGM_FI_DEV_SERIAL": c.Serial, "DCGM_FI_DEV_BRAND": c.Brand,
+				"DCGM_FI_DEV_VBIOS_VERSION": c.VBIOS, "DCGM_FI_NVML_VERSION": system.NVMLVersion}[l])
+		}
 		for j := range c.Instances {
 			in := &c.Instances[j]
+			ci := ""
+			if len(in.Compute) == 1 {
+				ci = strconv.Itoa(in.Compute[0].CI)
+			}
 			out.parts = append(out.parts, instance{uuid: string(in.UUID), profile: in.Profile, id: strconv.Itoa(in.GI),
-				containers: containersOf(v, c.UUID, func(h gpu.UUID) bool {
+				ci: ci, containers: p.containersOf(v, c.UUID, func(h gpu.UUID) bool {
 					return h == in.UUID || slices.ContainsFunc(in.Compute,
 						func(ci gpu.ComputeInstance) bool { return ci.UUID == h })
 				})})
 		}
 		if len(out.parts) == 0 {
-			out.parts = []instance{{containers: containersOf(v, c.UUID, func(h gpu.UUID) bool { return h == "" })}}
+			out.parts = []instance{{containers: p.containersOf(v, c.UUID, func(h gpu.UUID) bool { return h == "" })}}
 		}
 		for j := range out.parts {
 			for _, to := range out.parts[j].containers {
@@ -78,14 +118,18 @@ func (p *Page) frameOf(v *gpu.View) *frame {
 	return f
 }
 
-// containersOf lists the containers to which a part of a GPU is allocated, each once.
-func containersOf(v *gpu.View, uuid gpu.UUID, part func(gpu.UUID) bool) []gpu.Container {
+// containersOf lists the containers to which a part of a GPU is allocated, each once; without Copies none if there are
+// several.
+func (p *Page) containersOf(v *gpu.View, uuid gpu.UUID, part func(gpu.UUID) bool) []gpu.Container {
 	var out []gpu.Container
 	for i := range v.Allocations {
 		a := &v.Allocations[i]
 		if a.GPU == uuid && part(a.Instance) && !slices.Contains(out, a.Container) {
 			out = append(out, a.Container)
 		}
+	}
+	if len(out) > 1 && !p.Copies {
+		return nil
 	}
 	return out
 }

@@ -8,11 +8,12 @@ import (
 )
 
 // dcgm-exporter has gauges where the catalog has counters: means of some recent period. Here it is the last minute, as
-// for
-// gpu_utilization_ratio, at any scrape interval.
+// for gpu_utilization_ratio, at any scrape interval.
 const (
 	minute      = time.Minute
 	fiveMinutes = 5 * time.Minute
+	// fiveMinutesText is the label window_size_in_ms.
+	fiveMinutesText = "300000"
 	// resolution is the distance of the views in the history: a period is at most that much longer.
 	resolution = 10 * time.Second
 	// maxStep is how far apart two consecutive views may be before the clock must have been set, or the machine
@@ -40,7 +41,11 @@ func (p *Page) Published(v *gpu.View) {
 				Instances: c.Instances}
 		}, true),
 		xids: remember(old.xids, v, fiveMinutes, func(c *gpu.GPU) gpu.GPU {
-			return gpu.GPU{Identity: c.Identity, State: c.State, XIDs: c.XIDs}
+			kept := gpu.GPU{Identity: c.Identity, State: c.State, XIDs: c.XIDs}
+			if m, ok := c.Medium.Get(); ok {
+				kept.Medium = gpu.Some(&gpu.Medium{ClockEvents: m.ClockEvents})
+			}
+			return kept
 		}, false),
 	})
 }

@@ -21,9 +21,8 @@ func missing() []omission {
 		{"`DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY`, `DCGM_FI_DEV_FABRIC_HEALTH_MASK`",
 			"the mask is exported by fault, the summary is not read",
 			[]string{"gpu_fabric_fault"}},
-		{"`DCGM_FI_DEV_CLOCKS_EVENT_REASONS`, `DCGM_EXP_CLOCK_EVENTS_COUNT`, `DCGM_EXP_CLOCK_EVENTS_TOTAL`",
-			"a mask read at intervals misses short events; the driver's counters of limited time are exported instead",
-			[]string{"gpu_clock_limited_seconds_total"}},
+		{"`DCGM_EXP_CLOCK_EVENTS_TOTAL`", "a mask read at intervals cannot be counted; the driver's counters of limited " +
+			"time are exported instead", []string{"gpu_clock_limited_seconds_total"}},
 		{"`DCGM_FI_DEV_LOW_UTIL_VIOLATION`", "idle is not a limit", []string{"gpu_time_seconds_total"}},
 		{"`DCGM_FI_PROF_PCIE_TX_BYTES_TOTAL`, `DCGM_FI_PROF_PCIE_RX_BYTES_TOTAL`",
 			"DCGM counts them by profiling, with headers; NVML's counters have their own names",
@@ -36,11 +35,8 @@ func missing() []omission {
 		{"`DCGM_FI_DEV_VGPU_LICENSE_STATUS` and other vGPU families", "not read", nil},
 		{"label `vgpu`", "several replicas of one GPU are one allocation with a larger share",
 			[]string{"gpu_container_allocation_ratio"}},
-		{"labels `pod_uid`, the pod's own labels, `dra_*`",
-			"in one series per pod, to be joined: `* on (namespace, pod) group_left (pod_uid) gpu_pod_info`",
-			[]string{"gpu_pod_info"}},
-		{"label `GPU_CI_ID` (4.8.4)", "readings are of the GPU instance", []string{"gpu_mig_info"}},
-		{"label-typed fields other than the driver version (`DCGM_FI_NVML_VERSION`, brand, serial, VBIOS, infoROM)",
-			"in one series per GPU; infoROM versions are not read", []string{"gpu_info", "gpu_driver_info"}},
+		{"labels `dra_*`", "the names of claims are not kept; pods with claims have `pod`, `namespace` and `container`",
+			[]string{"gpu_container_allocation_ratio"}},
+		{"labels of infoROM versions", "not read", nil},
 	}
 }

@@ -1,42 +1,55 @@
 package compat
 
 import (
-	_ "embed" // the table of families
+	"embed"
 	"encoding/csv"
 	"fmt"
 	"math"
-	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
 var units = map[string]unit{
-	"":            {},
-	"celsius":     {old: "°C", new: "°C"},
-	"watts":       {old: "W", new: "W"},
-	"megahertz":   {old: "MHz", new: "Hz", by: 1e6},
-	"percent":     {old: "percent", new: "ratio 0 to 1", times: 100},
-	"ratio":       {old: "ratio 0 to 1", new: "ratio 0 to 1"},
-	"mebibytes":   {old: "MiB", new: "bytes", by: 1 << 20, whole: true},
-	"millijoules": {old: "mJ", new: "J", times: 1000},
-	"nanoseconds": {old: "ns", new: "s", times: 1e9},
-	"perSecond":   {old: "bytes/s", new: "bytes/s"},
+	"":                   {},
+	"celsius":            {old: "°C", new: "°C"},
+	"watts":              {old: "W", new: "W"},
+	"megahertz":          {old: "MHz", new: "Hz", by: 1e6},
+	"percent":            {old: "percent", new: "ratio 0 to 1", times: 100, percent: true},
+	"ratio":              {old: "ratio 0 to 1", new: "ratio 0 to 1"},
+	"mebibytes":          {old: "MiB", new: "bytes", by: 1 << 20, whole: true},
+	"millijoules":        {old: "mJ", new: "J", times: 1000},
+	"nanoseconds":        {old: "ns", new: "s", times: 1e9},
+	"perSecond":          {old: "bytes/s", new: "bytes/s"},
+	"kilobytesPerSecond": {old: "KB/s", new: "KB/s", by: 1000},
 	// NVLink megabytes are a thousand times the 1,024 bytes in which the driver counts.
 	"megabytesPerSecond": {old: "MB/s", new: "bytes/s", by: 1024 * 1000},
 }
 
-//go:embed table.csv
-var tableCSV string
+//go:embed table.csv nvidia-smi.csv
+var tables embed.FS
 
-// table returns the rows of table.csv.
-func table() ([]row, error) {
-	lines, err := csv.NewReader(strings.NewReader(tableCSV)).ReadAll()
+// table returns the rows of a release: those of nvidia-smi.csv have fewer columns.
+func table(release Release) ([]row, error) {
+	name := "table.csv"
+	if release == NvidiaSMI {
+		name = "nvidia-smi.csv"
+	}
+	file, err := tables.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("table.csv: %w", err)
+		return nil, err
+	}
+	lines, err := csv.NewReader(file).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	rows := make([]row, 0, len(lines))
 	for _, l := range lines[1:] {
+		if release == NvidiaSMI {
+			rows = append(rows, row{name: "nvidia_smi_" + l[0], typ: catalog.Type(l[1]), shipped: custom,
+				gpu: parseFigure(l[2]), help: l[3], differs: l[4]})
+			continue
+		}
 		u, ok := units[l[5]]
 		if !ok {
 			return nil, fmt.Errorf("%s: unknown unit %q", l[0], l[5])
@@ -62,8 +75,12 @@ func (r *row) scaleIn(release Release) func(float64) float64 {
 		if u.by != 0 {
 			v /= u.by
 		}
-		if u.whole {
+		switch {
+		case u.whole:
 			v = math.Floor(v)
+		case u.percent && v > 0:
+			// DCGM has whole percents. Only what was idle for the whole minute is 0: autoscalers stop such pods.
+			v = max(1, math.Round(v))
 		}
 		return v
 	}
@@ -90,14 +107,21 @@ func (r *row) helpIn(release Release) string {
 	if u := r.unitIn(release); u != "" {
 		return r.help + " (" + u + ")."
 	}
+	if release == NvidiaSMI {
+		return r.help // the name of the field, as there
+	}
 	return r.help + "."
 }
 
 // own lists the labels that only this family has.
 func (r *row) own() []string {
 	switch {
-	case r.gpu.latest:
+	case r.gpu.operator == latest:
 		return []string{"err_code", "err_msg"}
+	case r.gpu.operator == events:
+		return []string{"clock_event", "window_size_in_ms"}
+	case r.gpu.operator == last5m:
+		return []string{r.gpu.by, "window_size_in_ms"}
 	case r.gpu.by != "":
 		return []string{r.gpu.by}
 	}

@@ -1,30 +1,54 @@
 package compat
 
 import (
+	"strings"
 	"sync/atomic"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Release is a release of dcgm-exporter whose exposition is rendered.
+// Release is a release of another exporter whose exposition is rendered.
 type Release string
 
-// 4.8 stands for 4.8.0 to 4.8.4; 4.9 renamed 22 of its families and a label.
+// 4.8 stands for 4.8.0 to 4.8.4; 4.9 renamed 22 of its families and a label. NvidiaSMI is nvidia_gpu_exporter 1.9.
 const (
-	DCGM48 Release = "dcgm-4.8"
-	DCGM49 Release = "dcgm-4.9"
+	DCGM48    Release = "dcgm-4.8"
+	DCGM49    Release = "dcgm-4.9"
+	NvidiaSMI Release = "nvidia-smi"
 )
 
 // Releases lists them all, as values of --compat.
-func Releases() []string { return []string{string(DCGM48), string(DCGM49)} }
+func Releases() []string { return []string{string(DCGM48), string(DCGM49), string(NvidiaSMI)} }
 
 // Path is where the exposition is served.
-const Path = "/metrics/dcgm"
+func (r Release) Path() string {
+	if r == NvidiaSMI {
+		return "/metrics/nvidia-smi"
+	}
+	return "/metrics/dcgm"
+}
+
+// Options select a page.
+type Options struct {
+	Release Release
+	// Copies repeats the series of a shared GPU for each of its containers, as dcgm-exporter does with
+	// KUBERNETES_VIRTUAL_GPUS=true. Otherwise each GPU has one series, without a pod if several share it.
+	Copies bool
+	// PodLabels are the labels of pods that become labels of series, by their names in Kubernetes.
+	PodLabels []string
+	// DeviceLabels are the keys of the label-typed fields to add: see DeviceLabels.
+	DeviceLabels []string
+}
+
+// DeviceLabels are the label-typed fields of dcgm-exporter that are not in its default configuration.
+func DeviceLabels() []string {
+	return []string{"DCGM_FI_DEV_SERIAL", "DCGM_FI_DEV_VBIOS_VERSION", "DCGM_FI_DEV_BRAND", "DCGM_FI_NVML_VERSION"}
+}
 
 // Page renders one release. Published is for one goroutine; everything else is safe for concurrent use.
 type Page struct {
-	release  Release
+	Options
 	families map[string]catalog.Family
 	rows     []row
 	history  atomic.Pointer[history]
@@ -63,22 +87,46 @@ type unit struct {
 	times    float64
 	by       float64 // the old unit is the base unit times and by this; 0 is 1
 	whole    bool    // rounded down to whole numbers
+	percent  bool    // rounded to whole numbers, above 0 to 1 at least
 }
 
 // figure is a value made of families of the catalog.
 type figure struct {
-	of   []string // whose series selected by with are added up; without any there is no value
-	less string   // subtracted
-	over []string // divisor; with does not select there
-	with []string // own labels and their values, in pairs
-	by   string   // an own label that the series keep
-	// increase takes the increase in the last minute, divided by that of over, or by the seconds between the readings.
-	increase bool
-	// fiveMinutes takes the increase in the last five minutes.
-	fiveMinutes bool
-	// latest takes the label by as the value: that of the series with the highest value.
-	latest bool
+	of   []term // added up; without any there is no value
+	less []term // subtracted
+	over []term // divisor, added up
+	by   string // an own label that the series keep
+	// mask makes the value 1 if one of these bits is set, else 0; 0 leaves it as it is.
+	mask     int
+	operator operator
 }
+
+// term is a family and the own labels that select its series, with their values, in pairs.
+type term struct {
+	name string
+	with []string
+}
+
+// operator says what a figure does with its terms; without one it adds up their current values.
+type operator string
+
+const (
+	// rate is the increase in the last minute, divided by that of over, or by the seconds between the readings.
+	rate operator = "rate"
+	// last5m is the increase in the last five minutes.
+	last5m operator = "last5m"
+	// latest is the label by of the series with the highest value.
+	latest operator = "latest"
+	// events counts, by bit of a mask, the views of the last five minutes in which it was set.
+	events operator = "events"
+	// count is the number of the node's series.
+	count operator = "count"
+	// state is the position of the active state of a state set, which is NVML's number; state1 counts from 1.
+	state  operator = "state"
+	state1 operator = "state1"
+)
+
+var operators = []operator{rate, last5m, latest, events, count, state, state1}
 
 // key identifies what a reading is of. Instance and container are empty for a GPU.
 type key struct {
@@ -95,28 +143,34 @@ type reading struct {
 // sums are the sums of series of a family, by what they are of and by a label.
 type sums map[key]map[string]float64
 
-// frame has the GPUs of a view, their parts, and the containers to which each is allocated.
+// frame has the GPUs of a view, their parts, the containers to which each is allocated, and the labels of their pods.
 type frame struct {
 	view *gpu.View
 	gpus []device
+	pods map[gpu.PodName][]string
 }
 
 // device is a GPU that NVML has reported.
 type device struct {
 	uuid  string
-	base  []string // label values up to the driver version
+	base  []string // label values of the GPU
 	parts []instance
 	count map[gpu.Container]int // parts of the GPU allocated to each container
 }
 
 // instance is what is allocated as one: a MIG instance, or the GPU.
 type instance struct {
-	uuid, profile, id string // empty for a whole GPU
-	containers        []gpu.Container
+	uuid, profile, id, ci string // empty for a whole GPU; ci also for several compute instances
+	containers            []gpu.Container
 }
 
 // history is what is kept of earlier views, oldest first. It is replaced, never changed.
 type history struct {
 	sums []*gpu.View // of a minute: what was summed, no readings
 	xids []*gpu.View // of five minutes: the XIDs
+}
+
+// smiUUID spells a UUID as nvidia_gpu_exporter does: in lower case, without the prefix.
+func smiUUID(uuid gpu.UUID) string {
+	return strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(string(uuid), "GPU-"), "MIG-"))
 }

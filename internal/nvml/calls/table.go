@@ -115,8 +115,10 @@ var Calls = []Call{
 	{Function: "nvmlDeviceGetPerformanceState", Values: value, C: "nvmlPstates_t", Readings: readings(
 		medium("performance_state", "Performance state, 0 the fastest; 32 is unknown.", Number, "PState").
 			within(0, 15).when("v <= 15"))},
-	{Function: "nvmlDeviceGetCurrentClocksEventReasons", Unused: true, Since: 535, Values: value, C: u64},
-	{Function: "nvmlDeviceGetCurrentClocksThrottleReasons", Unused: true, Values: value, C: u64},
+	{Function: "nvmlDeviceGetCurrentClocksEventReasons", Since: 535, Values: value, C: u64, Readings: readings(
+		medium("clock_event_reasons", "Bit mask of the reasons that set the clocks now.", Number, "ClockEvents"))},
+	{Function: "nvmlDeviceGetCurrentClocksThrottleReasons", Values: value, C: u64, Readings: readings(
+		medium("clock_event_reasons", "Its name before R535.", Number, "ClockEvents").rank(1))},
 	{Function: "nvmlDeviceGetMemoryErrorCounter", Args: args(severities, counters, locations), Values: value},
 	{Function: "nvmlDeviceGetTotalEccErrors", Args: args(severities, counters), Values: value},
 	{Function: "nvmlDeviceGetRemappedRows", Values: names("corrected", "uncorrected", "pending", "failure")},

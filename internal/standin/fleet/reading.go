@@ -112,7 +112,7 @@ func (c *device) medium(p *place, t stamp, now load, mean float64) *gpu.Medium {
 	}
 	m.Clocks = map[gpu.Clock]gpu.Hertz{gpu.ClockGraphics: round15(clock), gpu.ClockSM: round15(clock),
 		gpu.ClockMemory: b.memoryClock, gpu.ClockVideo: b.video}
-	m.PState = gpu.Some(0)
+	m.PState, m.ClockEvents = gpu.Some(0), gpu.Some(0)
 	c.errors(p, t, m)
 	if !p.rack.pool.Hidden {
 		list := []gpu.Process{}

@@ -147,7 +147,12 @@ The flags as environment variables, so that gpu-exporter doctor, run by kubectl 
 {{- with $f.slurmJobMapping -}}{{- $_ := set $o "slurm.job-mapping-dir" . -}}{{- end -}}
 {{- with $f.podLabels -}}{{- $_ := set $o "kubernetes.pod-label" (join "\n" .) -}}{{- end -}}
 {{- if eq .Values.gpu.access "hostDriver" -}}{{- $_ := set $o "nvml.library" (printf "%s/%s" .Values.gpu.hostDriver.mountPath .Values.gpu.hostDriver.library) -}}{{- end -}}
-{{- with .Values.compat.release -}}{{- $_ := set $o "compat" . -}}{{- end -}}
+{{- with .Values.compat -}}
+{{- if .release -}}{{- $_ := set $o "compat" .release -}}{{- end -}}
+{{- if ne .sharedGPUs "one" -}}{{- $_ := set $o "compat.shared-gpus" .sharedGPUs -}}{{- end -}}
+{{- if .port -}}{{- $_ := set $o "compat.listen-address" (printf ":%d" (int .port)) -}}{{- end -}}
+{{- with .deviceLabels -}}{{- $_ := set $o "compat.device-label" (join "\n" .) -}}{{- end -}}
+{{- end -}}
 {{- if include "gpu-exporter.webSecret" . -}}{{- $_ := set $o "web.config.file" "/etc/gpu-exporter/web/web-config.yml" -}}{{- end -}}
 {{- toYaml $o -}}
 {{- end -}}

@@ -62,10 +62,10 @@ Contradictory values and old names, each refused with one line. values.schema.js
 {{- if or (eq .Values.compat.job .Values.monitoring.job) (and (ne (include "gpu-exporter.rulesKind" .) "none") (regexMatch (printf "^(?:%s)$" .Values.rules.job) .Values.compat.job)) -}}
 {{- fail (printf "compat.job=%s matches monitoring.job or rules.job: the rules would count /metrics/dcgm as a second exporter" .Values.compat.job) -}}
 {{- end -}}
-{{- else if or .Values.compat.metricRelabelings (not .Values.compat.honorLabels) -}}
-{{- fail "compat.honorLabels and compat.metricRelabelings require compat.release: dcgm-4.8 or dcgm-4.9" -}}
+{{- else if or .Values.compat.metricRelabelings .Values.compat.deviceLabels .Values.compat.port (ne .Values.compat.sharedGPUs "one") (not .Values.compat.honorLabels) -}}
+{{- fail "compat.honorLabels, compat.metricRelabelings, compat.sharedGPUs, compat.deviceLabels and compat.port require compat.release: dcgm-4.8, dcgm-4.9 or nvidia-smi" -}}
 {{- end -}}
-{{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.gpu-id-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.pod-label" "slurm.job-mapping-dir" "containers.visible" "no-containers.visible" "path.kmsg" "path.pod-logs" "path.container-logs" "poll.fast" "poll.medium" "poll.slow" "poll.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" "compat" -}}
+{{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.gpu-id-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.pod-label" "slurm.job-mapping-dir" "containers.visible" "no-containers.visible" "path.kmsg" "path.pod-logs" "path.container-logs" "poll.fast" "poll.medium" "poll.slow" "poll.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" "compat" "compat.shared-gpus" "compat.listen-address" "compat.device-label" -}}
 {{- range .Values.exporter.extraArgs -}}
 {{- $flag := regexReplaceAll "=.*$" (trimPrefix "--" .) "" -}}
 {{- if has $flag $own -}}
