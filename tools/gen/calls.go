@@ -108,7 +108,11 @@ func rowHead(r calls.Reading, source string) string {
 // fieldRow is the reader of a field.
 func fieldRow(f *calls.Field, into string) string {
 	r := f.Reading
-	text := rowHead(r, fmt.Sprintf("Field %d: ", f.ID)) + ", field: nvml.FI_DEV_" + f.Name
+	prefix := "DEV_"
+	if strings.HasPrefix(f.Name, "PWR_") {
+		prefix = ""
+	}
+	text := rowHead(r, fmt.Sprintf("Field %d: ", f.ID)) + ", field: nvml.FI_" + prefix + f.Name
 	if f.Scope != "" {
 		text += ", scope: " + f.Scope
 	}
