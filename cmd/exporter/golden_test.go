@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
@@ -161,49 +160,4 @@ func TestDutyCycleInRealTime(t *testing.T) {
 	if rate := delta("gpu_busy_seconds_total") / delta("gpu_observed_seconds_total"); math.Abs(rate-0.3) > 0.02 {
 		t.Errorf("20 s show %.4f, not 0.300", rate)
 	}
-}
-
-// notInDemo says why a family of the catalog is not in the demo's exposition. What is neither there nor
-// here is missing.
-var notInDemo = map[string]string{
-	"gpu_power_module_watts":                          "H100 has no module sensor",
-	"gpu_fan_speed_ratio":                             "SXM boards have no fans",
-	"gpu_retired_pages_total":                         "pages are retired before Ampere",
-	"gpu_retired_pages_pending":                       "pages are retired before Ampere",
-	"gpu_fabric_fault":                                "the recording has no health of the fabric",
-	"gpu_container_memory_limit_bytes":                "time slicing and MIG grant no memory of their own",
-	"gpu_container_compute_limit_ratio":               "time slicing and MIG grant no compute of their own",
-	"gpu_container_allocated_since_timestamp_seconds": "all pods began before the exporter",
-	"gpu_container_unresolved_devices":                "all schemes of the demo are honest",
-	"gpu_container_visible":                           "disabled by default",
-	"gpu_container_mismatch":                          "every container uses what it holds",
-	"gpu_exporter_call_errors_total":                  "no call fails",
-	"gpu_exporter_rejected_values_total":              "no value is implausible",
-}
-
-// The demo shows every family that its scenario offers.
-func TestDemoMissesNoFamily(t *testing.T) {
-	isolated(t, func(t *testing.T) {
-		s, pods := load(t, "demo")
-		st := play(t, s, pods)
-		st.step()
-		st.run(130 * time.Second) // past the XID at 120 s
-		families, err := st.e.metrics.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		there := map[string]bool{}
-		for _, f := range families {
-			there[f.GetName()] = true
-		}
-		for _, row := range catalog.All() {
-			_, excused := notInDemo[row.Name]
-			switch {
-			case !there[row.Name] && !excused:
-				t.Errorf("%s is missing", row.Name)
-			case there[row.Name] && excused:
-				t.Errorf("%s is there, and should be taken off the list of what is not", row.Name)
-			}
-		}
-	})
 }
