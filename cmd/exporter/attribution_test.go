@@ -98,6 +98,79 @@ func TestContainersGetWhatTheyUsed(t *testing.T) {
 	}
 }
 
+// Work of processes that the driver does not list is hidden, and never attributed to those that it lists.
+func TestHiddenWork(t *testing.T) {
+	const gpu0 = "gpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n"
+	for _, c := range []struct {
+		name string
+		busy []int // of the processes, in percent; 0: none
+		load int   // hidden
+		idle bool  // the processes end after a minute
+	}{
+		{"nothing hidden", []int{40, 20}, 0, false}, {"two containers and hidden work", []int{40, 20}, 30, false},
+		{"mostly hidden", []int{10, 5}, 60, false}, {"three containers, little hidden", []int{20, 20, 20}, 10, false},
+		{"idle processes", []int{40, 20}, 30, true}, {"one idle process", []int{40}, 30, true},
+	} {
+		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
+			isolated(t, func(t *testing.T) {
+				text := "scenario 1\ntitle \"hidden\"\ninclude boards/h100-sxm.scenario\nsymbols R580\n" +
+					"system DriverVersion = \"580.105.08\"\n" + gpu0
+				allocatable, pods := "allocatable nvidia.com/gpu", ""
+				for i, busy := range c.busy {
+					id := fmt.Sprintf("%s::%d", sharedGPU, i)
+					allocatable += " " + id
+					pods += fmt.Sprintf("pod team/p%d container c nvidia.com/gpu=%s pids=%d\n", i, id, 5000+i)
+					text += fmt.Sprintf("process gpu=0 pid=%d memory=1GiB busy=%d%% period=%dms", 5000+i, busy, 310+37*i)
+					if c.idle {
+						text += " to=60s\nprocess gpu=0 pid=" + fmt.Sprint(5000+i) + " memory=1GiB busy=0% period=1s from=60s"
+					}
+					text += "\n"
+				}
+				if c.load > 0 {
+					text += fmt.Sprintf("load gpu=0 busy=%d%% period=290ms\n", c.load)
+				}
+				// One replica more than there are containers: none has the whole GPU.
+				st := play(t, parseScenario(t, text), allocatable+" "+sharedGPU+"::9\n"+pods)
+				st.step()
+				st.run(80 * time.Second)
+				before, begin := st.series(), st.control.Now()
+				st.run(20 * time.Minute)
+				after, truth := st.series(), st.s.Truth(0)
+				grew := func(family string, pairs ...string) float64 {
+					return sum(after.match(family, pairs...)) - sum(before.match(family, pairs...))
+				}
+				var all float64
+				for i := range c.busy {
+					want := float64(truth.ProcessBusy(5000+i, begin, st.control.Now()))
+					got := grew("gpu_container_busy_seconds_total", fmt.Sprintf(`pod="p%d"`, i))
+					t.Logf("container %d was busy %.1f s and got %.1f s", i, want, got)
+					if all += want; math.Abs(got-want) > max(0.05*want, 3*math.Sqrt(want*0.1667))+0.1 {
+						t.Errorf("container %d was busy %.1f s and got %.1f s", i, want, got)
+					}
+				}
+				// The driver names one process per sample: see TestContainersGetWhatTheyUsed.
+				device := grew("gpu_busy_seconds_total")
+				if got := grew("gpu_unattributed_busy_seconds_total", `reason="hidden"`); math.Abs(got-(device-all)) > 0.05*20*60 {
+					t.Errorf("%.1f s are hidden, and %.1f s are said to be", device-all, got)
+				}
+				t.Logf("device %.1f s, containers %.1f s, hidden %.1f s", device, grew("gpu_container_busy_seconds_total"),
+					grew("gpu_unattributed_busy_seconds_total", `reason="hidden"`))
+				closes(t, before, after, "gpu_busy_seconds_total", "gpu_container_busy_seconds_total", "gpu_unattributed_busy_seconds_total")
+			})
+		})
+	}
+}
+
+// parseScenario reads a scenario that includes boards.
+func parseScenario(t *testing.T, text string) *scenario.Scenario {
+	t.Helper()
+	s, err := scenario.Parse("test.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // closes checks that a window's increase of the GPU is that of its parts, to a thousandth.
 func closes(t *testing.T, before, after series, device, container, rest string) {
 	t.Helper()

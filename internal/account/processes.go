@@ -47,12 +47,14 @@ func (l *Ledger) split(c *device, p *part, busy, observed, ago float64, users Us
 	switch {
 	case !(busy > 0):
 	case !c.mig && len(c.weights) > 0:
-		l.splitByWeight(c, busy, ago, users)
+		visible := c.explained.take(busy)
+		l.splitByWeight(c, visible, ago, users)
+		l.attributeBusy(c, credit{target{reason: gpu.UnattributedHidden}, busy - visible}, ago)
 	case untrusted:
 		// It may be an MPS server or pretend to be one: its activity must not be attributed to another container.
 		l.attributeBusy(c, credit{target{reason: gpu.UnattributedMPS}, busy}, ago)
 		return
-	case len(usersOn) == 0:
+	case len(usersOn) == 0 || !c.mig && c.explained.some:
 		// No visible process can have caused it.
 		l.attributeBusy(c, credit{target{reason: gpu.UnattributedHidden}, busy}, ago)
 	case len(usersOn) == 1:
@@ -127,4 +129,70 @@ func (l *Ledger) markUser(r *row) {
 		r.usedFrom = l.clock
 	}
 	r.uses = true
+}
+
+const (
+	// explainedDepth is how long, in microseconds, samples of the ring are kept: longer than the driver keeps them.
+	explainedDepth = 15_000_000
+	// lateCells is how many samples of the ring may be newer than those of the processes, which are read before it.
+	lateCells = 2
+)
+
+// take returns how much of the busy time of a poll the samples explain.
+func (x *explained) take(busy float64) float64 {
+	if !x.some {
+		return busy
+	}
+	busy = min(busy, x.owed)
+	x.owed -= busy
+	return busy
+}
+
+// add compares a reading. The driver rounds the mean of each process to a percent, so a difference up to one percent for
+// each, and half a percent for the ring, proves nothing.
+//
+// Which period the means are over is not documented. All of the time since the newest sample is taken, the longest that
+// is possible: what is left is certainly hidden.
+func (x *explained) add(samples []gpu.ProcessSample, ring gpu.Ring, limit float64) {
+	for _, s := range ring {
+		if n := len(x.cells); s.Value >= 0 && s.Value <= 100 && s.Time > x.until && (n == 0 || s.Time > x.cells[n-1].Time) {
+			x.cells = append(x.cells, s)
+		}
+	}
+	n := len(x.cells)
+	if n == 0 {
+		return
+	}
+	newest := x.cells[n-1].Time
+	for newest-x.cells[0].Time > explainedDepth {
+		x.cells = x.cells[1:]
+	}
+	sum, until := 0.0, int64(0)
+	for _, s := range samples {
+		sum, until = sum+s.SM/100, max(until, s.Time)
+	}
+	busy, last, active := 0.0, max(x.until, newest-explainedDepth), 0
+	span := float64(newest-last) * microsecond
+	for _, s := range x.cells {
+		width := float64(s.Time-last) * microsecond
+		if last = s.Time; width > limit {
+			width = limit / 2 // the ring was stopped
+		}
+		busy += s.Value / 100 * width
+		if s.Value > 0 {
+			active++
+		}
+	}
+	switch {
+	case x.until == 0: // the first samples are over an unknown period
+	case len(samples) == 0 && active <= lateCells:
+	case busy-sum*span > (float64(len(samples))+0.5)/100*span:
+		x.some, x.owed = true, min(busy, x.owed+sum*span)
+	default:
+		x.some, x.owed = false, 0
+	}
+	x.until = max(x.until, until)
+	for len(x.cells) > 0 && x.cells[0].Time <= x.until {
+		x.cells = x.cells[1:]
+	}
 }

@@ -148,6 +148,7 @@ type device struct {
 	weights                          []processWeight
 	weightsAge                       int // readings since a process had a sample
 	weighed                          []weighed
+	explained                        explained
 	usersSeen                        []User
 	servers                          []server // MPS servers in the last process list
 	everMPS                          bool
@@ -272,6 +273,17 @@ type server struct {
 type processWeight struct {
 	pid    int
 	weight float64
+}
+
+// explained compares the samples of the processes with the GPU's ring, which they are taken from: what the ring shows
+// beyond them was done by processes that the driver does not list.
+type explained struct {
+	cells []gpu.Sample // of the ring, newer than the newest process sample
+	until int64        // time of the newest process sample; 0: none yet
+	// some is true where the samples do not explain all of the busy time, but only owed seconds, beside those that were
+	// attributed already.
+	some bool
+	owed float64
 }
 
 // weighed is a user with the sum of its samples.

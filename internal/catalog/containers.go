@@ -19,7 +19,7 @@ func containers() Group {
 		Intro: "Usage of each container on the GPUs allocated to it. For every GPU, the containers and " +
 			"`gpu_unattributed_*` add up to the GPU's total; `gpu_attribution_error_ratio` is the difference. A " +
 			"container whose activity cannot be measured has no series here, never a 0. Values of `reason`: host (a " +
-			"process outside of pods), hidden (no visible process), unresolved (a process or an allocation that " +
+			"process outside of pods), hidden (what visible processes do not explain), unresolved (a process or an allocation that " +
 			"could not be resolved to a container), unmeasured (several containers, and no figure for each), mps " +
 			"(MPS clients, not reported one by one), driver (contexts of the driver and of the MPS server), idle " +
 			"(allocated to no container). When a container stops, its gauges are no longer exported; its counters " +
