@@ -2,6 +2,7 @@ package compat
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -15,7 +16,8 @@ that release of dcgm-exporter, from the same readings as ~/metrics~ and in the t
 dcgm-exporter's published configuration and with NVIDIA's field list, not with a running dcgm-exporter.
 
 %d families: %d of dcgm-exporter's default configuration, %d that its file has as comments, %d for custom collector
-files. %d are equal. 4.9 renames %d default families and changes the unit of %d of them.
+files. %d are equal. 4.9 renames %d default families and changes the unit of %d of them; a star marks names that follow
+its rules but are in no public source.
 
 ## Labels
 
@@ -129,6 +131,9 @@ func MarkdownSMI() (string, error) {
 
 // rowsMarkdown writes the rows that differ, and returns those that are equal.
 func (p *Page) rowsMarkdown(b *strings.Builder) string {
+	// These names of 4.9 are implied by the number and units in its release notes; neither they nor DCGM's header show them.
+	unconfirmed := regexp.MustCompile(`DEV_(ENC|DEC|MEMORY|GPU)_UTIL_RATIO|FB_(USED|FREE|RESERVED)_BYTES|_CLOCK_HERTZ|` +
+		`GPU_ENERGY_JOULES_TOTAL|NVLINK_THROUGHPUT_BYTES_PER_SECOND`)
 	var equals strings.Builder
 	for _, r := range p.rows {
 		query := "`" + r.gpu.promQL(p.families) + "`"
@@ -141,6 +146,9 @@ func (p *Page) rowsMarkdown(b *strings.Builder) string {
 		next := ""
 		if r.renamed != "" {
 			next = "`" + r.renamed + "`"
+			if unconfirmed.MatchString(r.renamed) {
+				next += "*"
+			}
 			if r.unitIn(DCGM48) != r.unitIn(DCGM49) {
 				next += " (" + r.unitIn(DCGM49) + ")"
 			}
