@@ -76,7 +76,7 @@ func FuzzResolve(f *testing.F) {
 				r.entries[key] = entry
 			}
 		}
-		r.addReceived()
+		r.addReceived(nil, nil)
 		var metas []map[string]any
 		for name := range r.order {
 			metas = append(metas, map[string]any{"metadata": map[string]any{"namespace": name.Namespace, "name": name.Pod, "uid": "u",
@@ -150,7 +150,7 @@ func FuzzDeviceID(f *testing.F) {
 			t.Skip(err)
 		}
 		r := snapshot{response: table.parse(list), capacity: table.capacity(able, capacity{})}
-		r.addReceived()
+		r.addReceived(nil, nil)
 		h := r.allocations(inv, nil, nil)
 		shares := map[gpu.UUID]float64{}
 		for _, a := range h.List {

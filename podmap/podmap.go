@@ -424,15 +424,16 @@ func (m *Map) use(start time.Time, r *response, list *podresources.Devices, err 
 
 // addCheckpoints adds to a snapshot what belongs to it in the checkpoints.
 func (m *Map) addCheckpoints(next, before *snapshot) {
+	var entries *source.Checkpoint
 	if m.checkpoint != nil {
-		if entries := m.checkpoint.Value(); entries != nil {
+		if entries = m.checkpoint.Value(); entries != nil {
 			next.match(entries, m.options.Dev, before)
 		} else if before != nil && m.checkpoint.Fresh() {
 			next.carry(before)
 		}
 		next.settle(before)
 	}
-	next.addReceived()
+	next.addReceived(entries, before)
 	if m.dra != nil {
 		if next.prepared = m.dra.Value(); next.prepared == nil && before != nil && m.dra.Fresh() {
 			next.prepared = before.prepared

@@ -71,6 +71,10 @@ type allocationKey struct {
 	ids       source.IDSet
 }
 
+func (k allocationKey) entry() source.EntryKey {
+	return source.EntryKey{Container: k.container.Name, Resource: k.resource, IDs: k.ids}
+}
+
 func compareKeys(x, y allocationKey) int {
 	return cmp.Or(x.container.Compare(y.container), cmp.Compare(x.resource, y.resource))
 }

@@ -2,6 +2,7 @@ package podmap
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -23,8 +24,10 @@ type snapshot struct {
 	// settled are the uids that the snapshot before had too: the list and the checkpoint are read one after the other,
 	// and in between an entry of the pod that had the same devices before may still be in the file.
 	settled map[gpu.PodName]string
-	// opaque are those of the response, and those foreign ones whose container received a GPU.
+	// opaque are those of the response, and those foreign ones whose container received a GPU, or may have.
 	opaque []opaqueIDs
+	// receives are the resources of which a container once received a GPU.
+	receives map[string]bool
 	// prepared are the claims that the DRA driver has prepared; nil without its checkpoint.
 	prepared *source.PreparedClaims
 }
@@ -42,7 +45,7 @@ func (s *snapshot) match(c *source.Checkpoint, dev string, before *snapshot) {
 	s.entries, s.uids = map[allocationKey]*source.Entry{}, map[gpu.PodName]string{}
 	rejected := map[gpu.PodName]bool{}
 	for _, key := range s.keys {
-		found := c.Entries[source.EntryKey{Container: key.container.Name, Resource: key.resource, IDs: key.ids}]
+		found := c.Of(key.entry())
 		if len(found) != 1 {
 			continue
 		}
@@ -94,11 +97,22 @@ func (s *snapshot) settle(before *snapshot) {
 	}
 }
 
-// addReceived adds to the opaque IDs the foreign ones whose container received a GPU.
-func (s *snapshot) addReceived() {
-	s.opaque = slices.Clip(s.response.opaque)
+// addReceived adds to the opaque IDs the foreign ones whose container received a GPU. Of a resource of which one did, the
+// others may be GPUs too, unless the response for their container names none.
+func (s *snapshot) addReceived(c *source.Checkpoint, before *snapshot) {
+	s.opaque, s.receives = slices.Clip(s.response.opaque), map[string]bool{}
+	if before != nil {
+		maps.Copy(s.receives, before.receives)
+	}
 	for _, o := range s.foreign {
-		if entry := s.entries[o.allocationKey]; entry != nil && received(entry).ReceivesGPU() {
+		for _, e := range c.Of(o.entry()) {
+			if received(e).ReceivesGPU() {
+				s.receives[o.resource] = true
+			}
+		}
+	}
+	for _, o := range s.foreign {
+		if e := s.entries[o.allocationKey]; s.receives[o.resource] && (e == nil || received(e).ReceivesGPU()) {
 			s.opaque = append(s.opaque, o)
 		}
 	}

@@ -262,9 +262,11 @@ func (f *Finder) name(now, found time.Time, p Place) (gpu.Container, Owner) {
 		case p.Inner != "" && f.elsewhere(found, p.PodUID):
 			return f.name(now, found, parsePath(p.Inner))
 		}
-		return c, owner
+		if owner == Owned || !p.Beside {
+			return c, owner
+		}
 	}
-	if f.o.Kubernetes && !(f.o.Slurm && p.SlurmJob != "" && p.ContainerID == "") {
+	if f.o.Kubernetes && !p.Beside && !(f.o.Slurm && p.SlurmJob != "" && p.ContainerID == "") {
 		return gpu.Container{}, Host
 	}
 	var name string

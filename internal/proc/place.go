@@ -2,6 +2,7 @@ package proc
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -21,8 +22,10 @@ type Place struct {
 	// Disputed is set where the path does not prove the owner: a pod below the cgroups of a login session, in which
 	// users create cgroups, or two lines with different pods.
 	Disputed bool
-	// Runtime is that of a container outside pods: docker, podman, containerd.
+	// Runtime is that of a container outside pods: docker, podman, containerd. Beside is set where the path leads to the
+	// container from the cgroups of its engine, so that it is certainly in no pod: a kubelet has its own.
 	Runtime string
+	Beside  bool
 	// SlurmJob is the job's number, or its SLUID ("sEKNKTV3WPV500") where paths carry that.
 	SlurmJob string
 	// Unit is a systemd service ("ollama.service"), User the uid of a login session.
@@ -114,6 +117,7 @@ func parsePath(path string) Place {
 		if m := containerID.FindStringSubmatch(segment); m != nil {
 			if !isMonitor(m[1]) && p.ContainerID == "" {
 				p.ContainerID = m[2]
+				p.Beside = p.PodUID == "" && i > 0 && slices.Contains(engineParents, segments[i-1])
 				if r := runtimeOf(m[1]); r != "" {
 					p.Runtime = r
 				}
@@ -141,8 +145,12 @@ func parsePath(path string) Place {
 	if p.PodUID != "" || p.ContainerID == "" {
 		p.Runtime = ""
 	}
+	p.Beside = p.Beside && p.Runtime != "" && p.Runtime != "containerd"
 	return p
 }
+
+// engineParents are the cgroups in which Docker and Podman create those of containers.
+var engineParents = []string{"docker", "system.slice", "machine.slice"}
 
 // isMonitor reports whether a scope is that of a container's monitor process (crio-conmon-<id>).
 func isMonitor(prefix string) bool { return strings.HasSuffix(prefix, "conmon") }

@@ -48,7 +48,7 @@ func TestParseCgroup(t *testing.T) {
 			uid_ + ".slice/cri-containerd-" + cid + ".scope\n", Place{PodUID: uid, ContainerID: cid, Around: other}},
 		"a pod inside a pod": {"0::/kubepods/pod" + uid + "/" + cid + "/pod" + hash + "/" + other + "\n",
 			Place{PodUID: uid, ContainerID: cid, Inner: "/pod" + hash + "/" + other}},
-		"a container inside one": {"0::/docker/" + cid + "/docker/" + other + "\n", Place{ContainerID: cid, Runtime: "docker"}},
+		"a container inside one": {"0::/docker/" + cid + "/docker/" + other + "\n", Place{ContainerID: cid, Runtime: "docker", Beside: true}},
 		"a unit inside a pod":    {"0::/kubepods/pod" + uid + "/" + cid + "/system.slice/x.service/job_1\n", pod},
 		"a pod inside a job":     {"4:devices:/slurm/uid_1000/job_4242/job_7/pod" + uid + "\n", Place{SlurmJob: "4242"}},
 		"a pod inside a session": {"0::/user.slice/user-1000.slice/user@1000.service/pod" + uid + "/" + cid + "\n",
@@ -62,10 +62,10 @@ func TestParseCgroup(t *testing.T) {
 		"exporter itself":       {"0::/\n", Place{}},
 		"static pod":            {"0::/kubepods/burstable/pod" + hash + "/" + cid + "\n", Place{PodUID: hash, ContainerID: cid}},
 		"gVisor sandbox":        {"0::/kubepods/pod" + uid + "\n", Place{PodUID: uid}},
-		"docker cgroupfs":       {"0::/docker/" + cid + "\n", Place{ContainerID: cid, Runtime: "docker"}},
-		"docker systemd":        {"0::/system.slice/docker-" + cid + ".scope\n", Place{ContainerID: cid, Runtime: "docker"}},
-		"podman":                {"0::/machine.slice/libpod-" + cid + ".scope/container\n", Place{ContainerID: cid, Runtime: "podman"}},
-		"podman payload":        {"0::/machine.slice/libpod-payload-" + cid + "\n", Place{ContainerID: cid, Runtime: "podman"}},
+		"docker cgroupfs":       {"0::/docker/" + cid + "\n", Place{ContainerID: cid, Runtime: "docker", Beside: true}},
+		"docker systemd":        {"0::/system.slice/docker-" + cid + ".scope\n", Place{ContainerID: cid, Runtime: "docker", Beside: true}},
+		"podman":                {"0::/machine.slice/libpod-" + cid + ".scope/container\n", Place{ContainerID: cid, Runtime: "podman", Beside: true}},
+		"podman payload":        {"0::/machine.slice/libpod-payload-" + cid + "\n", Place{ContainerID: cid, Runtime: "podman", Beside: true}},
 		"slurm v1":              {"4:devices:/slurm/uid_1000/job_4242/step_0/task_0\n", Place{SlurmJob: "4242"}},
 		"slurm v1 host":         {"4:devices:/slurm_node1/uid_1000/job_4242/step_batch\n", Place{SlurmJob: "4242"}},
 		"slurm v2":              {"0::/system.slice/slurmstepd.scope/job_4242/step_0/user/task_0\n", Place{SlurmJob: "4242"}},
@@ -428,18 +428,21 @@ func TestNamesOfEngines(t *testing.T) {
 	owned(11, "podman/pod-train")
 }
 
-// On a node of Kubernetes a container beside it is called by its engine's name, and otherwise stays unknown.
+// On a node of Kubernetes a container beside it is called by its engine's name, or by its ID where it is certainly in no
+// pod.
 func TestNamesOfEnginesBesideKubernetes(t *testing.T) {
 	n := newNode(t)
 	n.pod("ml", "train-0", uid, "main", cid)
 	n.process(10, "555", "0::/system.slice/docker-"+other+".scope\n")
 	n.process(11, "556", "0::/../docker-"+cid+".scope\n")
 	n.process(12, "557", "0::/system.slice/docker-"+strings.Repeat("1", 64)+".scope\n")
+	n.process(13, "558", "0::/../docker-"+strings.Repeat("1", 64)+".scope\n")
 	f := n.finder(true)
 	f.o.Engines = []EngineNames{&engineOf{"docker", map[string]string{other: "stray", cid: "no"}, nil}}
 	expect(t, f, 10, gpu.Container{Pod: "docker/stray"}, Owned)
 	expect(t, f, 11, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, Owned)
-	expect(t, f, 12, gpu.Container{}, Unknown)
+	expect(t, f, 12, gpu.Container{Pod: "docker/" + strings.Repeat("1", 12)}, Owned)
+	expect(t, f, 13, gpu.Container{}, Unknown)
 }
 
 func TestNamedMPS(t *testing.T) {

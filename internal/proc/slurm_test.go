@@ -105,5 +105,5 @@ func TestSlurmBesidePods(t *testing.T) {
 	both := slurmFinder(n, Options{Kubernetes: true, Slurm: true})
 	expect(t, both, 10, job("5"), Owned)
 	expect(t, both, 11, gpu.Container{}, Host)
-	expect(t, both, 12, gpu.Container{}, Unknown)
+	expect(t, both, 12, gpu.Container{Pod: "docker/" + cid[:12]}, Owned)
 }

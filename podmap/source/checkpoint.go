@@ -67,6 +67,14 @@ type Checkpoint struct {
 	undecoded int
 }
 
+// Of returns the entries of a key; none of a nil checkpoint.
+func (c *Checkpoint) Of(key EntryKey) []*Entry {
+	if c == nil {
+		return nil
+	}
+	return c.Entries[key]
+}
+
 // Keep selects what is kept of a plugin's response: other variables may be secrets.
 type Keep struct{ Env, Annotation func(name string) bool }
 

@@ -175,7 +175,7 @@ func TestBoundlessFiles(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.begin, err, c.message)
 		}
 	}
-	if _, err := readPreparedClaims(&endless{chunk: big}, "gpu.nvidia.com"); err == nil ||
+	if _, err := ReadPreparedClaims(&endless{chunk: big}, "gpu.nvidia.com"); err == nil ||
 		!strings.Contains(err.Error(), "larger than 16 MiB") {
 		t.Errorf("DRA checkpoint: %v", err)
 	}

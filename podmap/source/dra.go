@@ -40,7 +40,7 @@ func (p PreparedClaims) Device(claim [2]string, driver, device string) *Prepared
 // name of the driver.
 func NewDRA(path string, o Options) *File[PreparedClaims] {
 	return newFile(o, path, gpu.SourceDRA, "DRA driver checkpoint", func(r io.Reader) (*PreparedClaims, int, error) {
-		claims, err := readPreparedClaims(r, filepath.Base(filepath.Dir(path)))
+		claims, err := ReadPreparedClaims(r, filepath.Base(filepath.Dir(path)))
 		return claims, 0, err
 	})
 }
@@ -77,7 +77,7 @@ type draDevice struct {
 	}
 }
 
-func readPreparedClaims(r io.Reader, driver string) (*PreparedClaims, error) {
+func ReadPreparedClaims(r io.Reader, driver string) (*PreparedClaims, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxDRACheckpoint+1))
 	if err != nil {
 		return nil, err
