@@ -4,15 +4,19 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
 // A scheme whose ids lie is resolved from what the plugin really gave the container, with the real binary.
@@ -22,12 +26,11 @@ func TestCheckpointResolvesGPUs(t *testing.T) {
 	// HAMi's id says GPU a; the container was given GPU b, a quarter of its memory.
 	m := node(t, twoGPUs, "allocatable nvidia.com/gpu "+a+"-0 "+a+"-1 "+b+"-0 "+b+"-1\npod ml/tenant container main nvidia.com/gpu="+a+
 		"-0\n")
-	env := func(key, value string) []byte {
-		entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), key)
-		entry = protowire.AppendString(protowire.AppendTag(entry, 2, protowire.BytesType), value)
-		return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry)
+	response, err := proto.Marshal(&deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": b,
+		"CUDA_DEVICE_MEMORY_LIMIT_0": "20390m"}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	response := append(env("NVIDIA_VISIBLE_DEVICES", b), env("CUDA_DEVICE_MEMORY_LIMIT_0", "20390m")...)
 	checkpoint, err := json.Marshal(map[string]any{"Data": map[string]any{"PodDeviceEntries": []any{map[string]any{
 		"PodUID": "11111111-2222-4333-8444-555555555555", "ContainerName": "main", "ResourceName": "nvidia.com/gpu",
 		"DeviceIDs": map[string][]string{"-1": {a + "-0"}}, "AllocResp": base64.StdEncoding.EncodeToString(response)}},
@@ -54,6 +57,78 @@ func TestCheckpointResolvesGPUs(t *testing.T) {
 	other.start().until(t, "unresolved", func(s series) error {
 		return all(s.none("gpu_container_allocation_ratio"), s.is(1, "gpu_container_unresolved_devices", `pod="tenant"`))
 	})
+}
+
+// Each way in which a GPU was once reported as unallocated, or with another's limits: what the sources show, and what
+// the exporter reports. GPU a is index 0, b index 1.
+func TestAnyPluginAndDriver(t *testing.T) {
+	t.Parallel()
+	const a, b = "GPU-aaaaaaaa-0000-4000-8000-000000000000", "GPU-bbbbbbbb-0000-4000-8000-000000000000"
+	const hami = "hami-core-gpu.project-hami.io"
+	entry := func(resource, id string, env map[string]string) string {
+		raw, err := proto.Marshal(&deviceplugin.ContainerAllocateResponse{Envs: env})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return `{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"main","ResourceName":"` + resource +
+			`","DeviceIDs":{"-1":["` + id + `"]},"AllocResp":"` + base64.StdEncoding.EncodeToString(raw) + `"}]},"Checksum":1}`
+	}
+	none := strings.Repeat(",GPU-00000000-0000-0000-0000-000000000000", 14)
+	for _, c := range []struct{ name, pods, checkpoint, dra, gpu, share, memory, compute string }{
+		{name: "an unknown DRA driver", pods: "claim=x driver=gpu.example.com device=device-7"},
+		{name: "HAMi DRA", pods: "claim=x driver=" + hami + " device=hami-gpu-1 share=s", gpu: b},
+		{name: "HAMi DRA, its checkpoint", pods: "claim=x driver=" + hami + " device=hami-gpu-1 share=s",
+			dra: `{"v2":{"preparedClaims":{"c":{"checkpointState":"PrepareCompleted","namespace":"ml","name":"x","status":{"allocation":
+				{"devices":{"results":[{"driver":"` + hami + `","device":"hami-gpu-1","consumedCapacity":{"cores":"30","memory":"20390Mi"}}]}}},
+				"preparedDevices":[{"devices":[{"hami-gpu":{"info":{"uuid":"` + b + `"},"device":{"DeviceName":"hami-gpu-1"}},"gpu":null}]}]}}}}`,
+			gpu: b, share: "0.25", memory: "21380464640", compute: "0.3"},
+		{name: "an unknown DRA driver, its checkpoint", pods: "claim=x driver=gpu.example.com device=device-7",
+			dra: `{"v2":{"preparedClaims":{"c":{"namespace":"ml","name":"x","preparedDevices":[{"devices":[{"any":{"info":{"uuid":"` + b +
+				`"},"device":{"DeviceName":"device-7"}}}]}]}}}}`, gpu: b, share: "1"},
+		{name: "vgpu-manager on index 1", pods: "nvidia.com/vgpu-number=" + a + "::0",
+			checkpoint: entry("nvidia.com/vgpu-number", a+"::0", map[string]string{"CUDA_MEM_LIMIT_1": "20390m", "CUDA_CORE_LIMIT_1": "30",
+				"MANAGER_VISIBLE_DEVICES": none[1:42] + b + none}),
+			gpu: b, share: "0.25", memory: "21380464640", compute: "0.3"},
+		{name: "an unknown plugin", pods: "example.com/gpu=x-1"},
+		{name: "an unknown plugin, the checkpoint", pods: "example.com/gpu=x-1",
+			checkpoint: entry("example.com/gpu", "x-1", map[string]string{"NVIDIA_VISIBLE_DEVICES": b}), gpu: b},
+		{name: "a name that says nothing, the checkpoint", pods: "example.com/accelerator=x-1",
+			checkpoint: entry("example.com/accelerator", "x-1", map[string]string{"NVIDIA_VISIBLE_DEVICES": b}), gpu: b},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			m := node(t, twoGPUs, "pod ml/tenant container main "+c.pods+"\n")
+			var flags []string
+			for flag, text := range map[string]string{"--kubelet.checkpoint=": c.checkpoint, "--kubelet.dra-checkpoint=": c.dra} {
+				if text == "" {
+					continue
+				}
+				path := filepath.Join(m.Dir, "gpu.example.com", "checkpoint.json")
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+				flags = append(flags, flag+path)
+			}
+			m.start(flags...).until(t, "the GPU is the container's, or unresolved", func(s series) error {
+				if c.gpu == "" {
+					return all(s.none("gpu_allocation_ratio"), s.is(1, "gpu_container_unresolved_devices", `pod="tenant"`))
+				}
+				errs := []error{s.none("gpu_container_unresolved_devices"), s.is(0, "gpu_allocation_ratio", GPUA)}
+				for family, want := range map[string]string{"gpu_container_allocation_ratio": c.share,
+					"gpu_container_memory_limit_bytes": c.memory, "gpu_container_compute_limit_ratio": c.compute} {
+					if want == "" {
+						errs = append(errs, s.none(family))
+						continue
+					}
+					number, _ := strconv.ParseFloat(want, 64)
+					if got, err := s.one(family, GPUB, `pod="tenant"`); err != nil || math.Abs(got/number-1) > 0.01 {
+						errs = append(errs, fmt.Errorf("%s %v, %v, want %s", family, got, err, want))
+					}
+				}
+				return all(errs...)
+			})
+		})
+	}
 }
 
 // With /var/log not mounted the kubelet's checkpoint names the pod of a process: its entry has the container and the
