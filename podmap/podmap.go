@@ -184,7 +184,7 @@ func (m *Map) Run(ctx context.Context) error {
 		watching.Go(func() { m.watch.Run(ctx) })
 	}
 	if m.kubelet != nil && m.options.Socket != "" {
-		watching.Go(func() { m.notify(ctx) })
+		go m.notify(ctx) // not waited for: a call for a file system that hangs does not return
 	}
 	var last time.Time // start of the last poll
 	due, after := time.Now(), false

@@ -97,7 +97,7 @@ func TestAnyPluginAndDriver(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			m := node(t, twoGPUs, "pod ml/tenant container main "+c.pods+"\n")
+			m := node(t, twoGPUs, "pod ml/train container main "+c.pods+"\n")
 			var flags []string
 			for flag, text := range map[string]string{"--kubelet.checkpoint=": c.checkpoint, "--kubelet.dra-checkpoint=": c.dra} {
 				if text == "" {
@@ -111,7 +111,7 @@ func TestAnyPluginAndDriver(t *testing.T) {
 			}
 			m.start(flags...).until(t, "the GPU is the container's, or unresolved", func(s series) error {
 				if c.gpu == "" {
-					return all(s.none("gpu_allocation_ratio"), s.is(1, "gpu_container_unresolved_devices", `pod="tenant"`))
+					return all(s.none("gpu_allocation_ratio"), s.is(1, "gpu_container_unresolved_devices", `pod="train"`))
 				}
 				errs := []error{s.none("gpu_container_unresolved_devices"), s.is(0, "gpu_allocation_ratio", GPUA)}
 				for family, want := range map[string]string{"gpu_container_allocation_ratio": c.share,
@@ -121,7 +121,7 @@ func TestAnyPluginAndDriver(t *testing.T) {
 						continue
 					}
 					number, _ := strconv.ParseFloat(want, 64)
-					if got, err := s.one(family, GPUB, `pod="tenant"`); err != nil || math.Abs(got/number-1) > 0.01 {
+					if got, err := s.one(family, GPUB, `pod="train"`); err != nil || math.Abs(got/number-1) > 0.01 {
 						errs = append(errs, fmt.Errorf("%s %v, %v, want %s", family, got, err, want))
 					}
 				}
