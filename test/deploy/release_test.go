@@ -122,7 +122,7 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	out, err := helm(t, "template", "gpu-exporter", filepath.Join(dir, "gpu-exporter-chart-1.2.3-rc1.tgz"))
-	if err != nil || !strings.Contains(out, "image: ghcr.io/gpu-exporter/gpu-exporter:1.2.3-rc1\n") ||
+	if err != nil || !strings.Contains(out, `image: "ghcr.io/gpu-exporter/gpu-exporter:1.2.3-rc1"`) ||
 		!strings.Contains(out, "helm.sh/chart: gpu-exporter-1.2.3-rc1\n") {
 		t.Errorf("the chart of the release: %v\n%.2000s", err, out)
 	}

@@ -91,13 +91,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* Four fifths of a quantity of memory, in bytes. */}}
+{{/* Four fifths of a quantity of memory, in bytes. Takes memory, and prefix of the value's name. */}}
 {{- define "gpu-exporter.memoryLimit" -}}
 {{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 -}}
-{{- $text := toString . -}}
+{{- $text := toString .memory -}}
 {{- $unit := regexFind "[A-Za-z]*$" $text -}}
 {{- if not (hasKey $units $unit) -}}
-{{- fail (printf "resources.limits.memory must be in Mi or Gi, got %s" $text) -}}
+{{- fail (printf "%sresources.limits.memory must be in Mi or Gi, got %s" .prefix $text) -}}
 {{- end -}}
 {{- div (mul (int64 (mulf (float64 (trimSuffix $unit $text)) 1000)) (get $units $unit) 4) 5000 -}}
 {{- end -}}
@@ -108,7 +108,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- range $i, $label := .Values.scheduling.pauseLabels -}}
 {{- if $i }}
 {{ end -}}
-- key: {{ $label }}
+- key: {{ $label | quote }}
   operator: NotIn
   values: [paused-for-mig-change, paused-for-driver-upgrade]
 {{- end -}}
