@@ -249,73 +249,62 @@ func features(c *config, e *exporter, finder *users, noProcesses error) []gpu.Fe
 	if errors.Is(noProcesses, host.ErrHung) {
 		noProcesses = finder.problem
 	}
-	noNumbers := finder.JobNumbers()
-	feature := func(name string, locked bool, hint string) gpu.Feature {
-		if locked {
-			return gpu.Feature{Name: name, State: gpu.FeatureLocked, Hint: hint}
+	noNumbers := cmp.Or(noProcesses, finder.JobNumbers())
+	text := func(err error) string {
+		if err == nil {
+			return ""
 		}
-		return gpu.Feature{Name: name, State: gpu.FeatureOn}
+		return err.Error()
 	}
-	out := []gpu.Feature{feature("ownership", !c.kubelet && e.jobs == nil,
-		"Allocation of GPUs to pods: set --kubelet and mount the directory of the kubelet's PodResources socket. To "+
-			"Slurm jobs: set --slurm.job-mapping-dir.")}
-	hint := "Use of shared GPUs per container: run in the host's PID namespace."
-	if noProcesses != nil {
-		hint += " Reason: " + noProcesses.Error() + "."
+	visible, kernel := gpu.Source{Message: text(noScanner)}, gpu.Source{}
+	if e.scanner != nil {
+		visible = e.scanner.Source()
 	}
-	out = append(out, feature("processes", noProcesses != nil, hint))
-	if c.kubelet {
-		out = append(out, feature("process_names", noProcesses != nil ||
-			!finder.LogNames() && c.checkpoint == "" && !c.annotations,
-			fmt.Sprintf("Pods of processes: enable the processes feature, and mount %s and %s read-only (only file "+
-				"names are read); or set --kubelet.checkpoint or --kubernetes.pods, which cover pods with one GPU "+
-				"container.", c.podLogs, c.containerLogs)))
-	}
-	if c.kubelet {
-		out = append(out,
-			feature("device_checkpoint", c.checkpoint == "",
-				"GPUs of sharing schemes whose device IDs do not identify them, and pod UIDs: set "+
-					"--kubelet.checkpoint and mount its directory read-only."),
-			feature("pod_metadata", !c.annotations,
-				"GPUs that schedulers record in annotations, and owners of pods: set --kubernetes.pods, with a token "+
-					"that may list and watch pods."))
-	}
-	if !c.kubelet || len(e.engines) > 0 {
-		out = append(out, feature("container_names", len(e.engines) == 0,
-			"Names of containers outside pods, docker/NAME instead of docker/ID: set --docker.socket or "+
-				"--podman.socket and mount the socket; write access to it amounts to root on the node."))
-	}
-	hint = "GPUs visible in each container: set --containers.visible, the host's PID namespace and the capability SYS_PTRACE."
-	blind := !c.visible
-	switch {
-	case blind:
-	case e.scanner == nil:
-		blind, hint = true, hint+" Reason: "+noScanner.Error()+"."
-	default:
-		if s := e.scanner.Source(); !s.Up {
-			blind, hint = true, hint+" Reason: "+s.Message+"."
-		}
-	}
-	out = append(out, feature("container_visible", blind, hint))
-	if !c.kubelet || e.jobs != nil || c.jobNumbers {
-		hint = "Numbers of Slurm jobs whose cgroups contain a SLUID: set --slurm.job-numbers, the host's PID namespace and the " +
-			"capability SYS_PTRACE."
-		if c.jobNumbers {
-			noNumbers = cmp.Or(noProcesses, noNumbers)
-			if noNumbers != nil {
-				hint += " Reason: " + noNumbers.Error() + "."
-			}
-		}
-		out = append(out, feature("slurm_job_numbers", !c.jobNumbers || noNumbers != nil, hint))
-	}
-	kernel := "XIDs that NVML does not report: set --path.kmsg and run privileged (the device cgroup denies " +
-		"/dev/kmsg otherwise)."
 	if e.kmsg != nil {
-		if s := e.kmsg.Source(); s.Message != "" {
-			kernel += " Reason: " + s.Message + "."
+		kernel = e.kmsg.Source()
+	}
+	named := noProcesses == nil && (finder.LogNames() || c.checkpoint != "" || c.annotations)
+	var out []gpu.Feature
+	for _, f := range []struct {
+		name        string
+		offered, on bool
+		hint        string
+		wanted      bool // it is switched on, and does not work for the reason
+		reason      string
+	}{
+		{"ownership", true, c.kubelet || e.jobs != nil, "Allocation of GPUs to pods: set --kubelet and mount the directory " +
+			"of the kubelet's PodResources socket. To Slurm jobs: set --slurm.job-mapping-dir.", false, ""},
+		{"processes", true, noProcesses == nil, "Use of shared GPUs per container: run in the host's PID namespace.", true,
+			text(noProcesses)},
+		{"process_names", c.kubelet, named, "Pods of processes: enable the processes feature, and mount " + c.podLogs +
+			" and " + c.containerLogs + " read-only (only file names are read); or set --kubelet.checkpoint or " +
+			"--kubernetes.pods, which cover pods with one GPU container.", false, ""},
+		{"device_checkpoint", c.kubelet, c.checkpoint != "", "GPUs of sharing schemes whose device IDs do not identify " +
+			"them, and pod UIDs: set --kubelet.checkpoint and mount its directory read-only.", false, ""},
+		{"pod_metadata", c.kubelet, c.annotations, "GPUs that schedulers record in annotations, and owners of pods: set " +
+			"--kubernetes.pods, with a token that may list and watch pods.", false, ""},
+		{"container_names", !c.kubelet || len(e.engines) > 0, len(e.engines) > 0, "Names of containers outside pods, " +
+			"docker/NAME instead of docker/ID: set --docker.socket or --podman.socket and mount the socket; write access " +
+			"to it amounts to root on the node.", false, ""},
+		{"container_visible", true, visible.Up, "GPUs visible in each container: set --containers.visible, the host's PID " +
+			"namespace and the capability SYS_PTRACE.", c.visible, visible.Message},
+		{"slurm_job_numbers", !c.kubelet || e.jobs != nil || c.jobNumbers, c.jobNumbers && noNumbers == nil, "Numbers of " +
+			"Slurm jobs whose cgroups contain a SLUID: set --slurm.job-numbers, the host's PID namespace and the " +
+			"capability SYS_PTRACE.", c.jobNumbers, text(noNumbers)},
+		{"kernel_log", true, kernel.Up, "XIDs that NVML does not report: set --path.kmsg and run privileged (the device " +
+			"cgroup denies /dev/kmsg otherwise).", true, kernel.Message},
+	} {
+		if f.wanted && f.reason != "" {
+			f.hint += " Reason: " + f.reason + "."
+		}
+		switch {
+		case f.offered && f.on:
+			out = append(out, gpu.Feature{Name: f.name, State: gpu.FeatureOn})
+		case f.offered:
+			out = append(out, gpu.Feature{Name: f.name, State: gpu.FeatureLocked, Hint: f.hint})
 		}
 	}
-	return append(out, feature("kernel_log", e.kmsg == nil || !e.kmsg.Source().Up, kernel))
+	return out
 }
 
 // The types below adapt the packages to the sampler's interfaces.
