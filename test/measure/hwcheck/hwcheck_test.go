@@ -365,6 +365,7 @@ func TestLoad(t *testing.T) {
 
 // TestClaims plants a deviation beyond each claim's tolerance.
 func TestClaims(t *testing.T) {
+	encoder := 0.5
 	counters := func(at, busy, observed, joules, sm float64) *scrape {
 		const u = `{uuid="GPU-1"} %g`
 		return parseText(
@@ -372,7 +373,7 @@ func TestClaims(t *testing.T) {
 			fmt.Sprintf("gpu_last_read_timestamp_seconds{uuid=\"GPU-1\",poll=\"fast\"} %g\ngpu_busy_seconds_total"+u+
 				"\ngpu_observed_seconds_total"+u+"\ngpu_energy_joules_total"+u+"\ngpu_sm_active_seconds_total"+u+
 				"\ngpu_profiled_seconds_total"+u+
-				"\ngpu_engine_utilization_ratio{uuid=\"GPU-1\",engine=\"encoder\"} 0.5\n", at, busy, observed, joules, sm, at),
+				"\ngpu_engine_utilization_ratio{uuid=\"GPU-1\",engine=\"encoder\"} %g\n", at, busy, observed, joules, sm, at, encoder),
 		)
 	}
 	watch := func(p *period) *period {
@@ -389,6 +390,7 @@ func TestClaims(t *testing.T) {
 		return p
 	}
 	known := &load{program: program{known: true, full: true}, duty: 0.3}
+	planted := map[string]bool{}
 	for _, row := range []struct {
 		name  string
 		load  *load
@@ -404,6 +406,7 @@ func TestClaims(t *testing.T) {
 		{"SM activity low at idle", nil, counters(10, 3, 10, 1000, 2.4), ""},
 		{"SM activity above busy", nil, counters(10, 3, 10, 1000, 3.6), "SM activity (GPM) against utilization"},
 		{"encoder", &load{}, counters(10, 3, 10, 1000, 3), ""},
+		{"encoder less used", &load{}, func() *scrape { encoder = 0.2; return counters(10, 3, 10, 1000, 3) }(), "encoder utilization"},
 	} {
 		p := watch(&period{load: row.load, after: row.after})
 		var failed []string
@@ -414,6 +417,12 @@ func TestClaims(t *testing.T) {
 		}
 		if got := strings.Join(failed, ", "); got != row.want {
 			t.Errorf("%s: fails %q, want %q", row.name, got, row.want)
+		}
+		planted[row.want] = true
+	}
+	for _, c := range claims() {
+		if !planted[c.name] {
+			t.Errorf("nothing was planted against the claim %q", c.name)
 		}
 	}
 }
