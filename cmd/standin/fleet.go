@@ -1,15 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -29,17 +26,13 @@ type fleetFlags struct {
 	cycle       time.Duration
 	listen      string
 	length      time.Duration
-	from, to    string
-	step        time.Duration
-	out         string
-	families    []string
 }
 
-// runFleet is `standin fleet …`: it serves a simulated fleet, or writes its history.
+// runFleet is `standin fleet …`: it serves a simulated fleet.
 func runFleet(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var c fleetFlags
-	app := kingpin.New("standin fleet", "Simulate many nodes with GPUs: pages to scrape, or a history to import. The "+
-		"same flags give the same fleet.")
+	app := kingpin.New("standin fleet", "Simulate many nodes with GPUs: pages to scrape. The same flags give the "+
+		"same fleet.")
 	app.UsageWriter(stdout).ErrorWriter(stderr)
 	app.Flag("preset", "Small fleet with every class of workload and fault: demo. Empty: a large one, see "+
 		"--nodes.").StringVar(
@@ -56,71 +49,14 @@ func runFleet(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	serve.Flag("listen", "Address to listen on.").Default("127.0.0.1:10836").StringVar(&c.listen)
 	serve.Flag("for", "Stop after this time; 0: at Ctrl-C.").Default("0s").DurationVar(&c.length)
 
-	history := app.Command("history", "Write the fleet's history as text with timestamps, for "+
-		"VictoriaMetrics' /api/v1/import/prometheus.")
-	history.Flag("from", "Start: RFC 3339, or a duration from now such as -6h.").Default("-6h").StringVar(
-		&c.from)
-	history.Flag("to", "End, likewise.").Default("0s").StringVar(&c.to)
-	history.Flag("step", "Time between two scrapes.").Default("30s").DurationVar(&c.step)
-	history.Flag("family", "Family to write (repeatable); default all.").StringsVar(&c.families)
-	history.Flag("out", "File to write; - is standard output.").Default("-").StringVar(&c.out)
-
-	command, err := app.Parse(args)
-	if err != nil {
+	if _, err := app.Parse(args); err != nil {
 		return fmt.Errorf("%w; standin fleet --help lists the flags", err)
 	}
 	f, err := c.fleet()
 	if err != nil {
 		return err
 	}
-	switch command {
-	case serve.FullCommand():
-		return c.serve(ctx, f, stdout)
-	default:
-		return c.history(ctx, f, time.Now(), stdout)
-	}
-}
-
-// history writes the history. Steps are multiples of the step since 1970, so that two histories fit together.
-func (c *fleetFlags) history(ctx context.Context, f *fleet.Fleet, now time.Time, stdout io.Writer) (err error) {
-	h := expose.History{Step: c.step}
-	if c.step <= 0 {
-		return fmt.Errorf("--step must be more than 0, got %v", c.step)
-	}
-	if h.From, err = parseTime(c.from, now); err != nil {
-		return fmt.Errorf("--from: %w", err)
-	}
-	if h.To, err = parseTime(c.to, now); err != nil {
-		return fmt.Errorf("--to: %w", err)
-	}
-	h.From = time.UnixMilli(h.From.UnixMilli() / c.step.Milliseconds() * c.step.Milliseconds())
-	if len(c.families) > 0 {
-		h.Want = func(name string) bool { return slices.Contains(c.families, name) }
-	}
-	out := stdout
-	var closed error
-	defer func() { err = errors.Join(err, closed) }()
-	if c.out != "-" {
-		file, err := os.Create(c.out)
-		if err != nil {
-			return err
-		}
-		defer func() { closed = file.Close() }()
-		out = file
-	}
-	buffered := bufio.NewWriterSize(out, 1<<20)
-	if err := h.Write(ctx, f, buffered); err != nil {
-		return err
-	}
-	return buffered.Flush()
-}
-
-// parseTime reads a time, or a duration from now.
-func parseTime(s string, now time.Time) (time.Time, error) {
-	if d, err := time.ParseDuration(s); err == nil {
-		return now.Add(d), nil
-	}
-	return time.Parse(time.RFC3339, s)
+	return c.serve(ctx, f, stdout)
 }
 
 func (c *fleetFlags) fleet() (*fleet.Fleet, error) {

@@ -110,11 +110,10 @@ func (o observer) run(ctx context.Context) error {
 	to := time.Now()
 	from := to.Add(-o.history).Truncate(time.Minute)
 	if o.history > 0 {
-		if err := o.fill(ctx, base, from, to); err != nil {
+		if err := replay.Import(ctx, base, func(w io.Writer) error {
+			return expose.History{From: from, To: to, Step: time.Minute}.Write(ctx, o.simulated, w)
+		}); err != nil {
 			return fmt.Errorf("write the history: %w", err)
-		}
-		if err := await(ctx, base+"/internal/force_flush"); err != nil {
-			return err
 		}
 		fmt.Fprintf(o.out, "%v of history written, replaying the rules ...\n", o.history)
 		if err := replay.Rules(ctx, filepath.Join(bin, "vmalert"), base, o.dir, from, to, func() error {
@@ -163,29 +162,6 @@ func (o observer) ruleFiles() []string {
 		out = append(out, "-rule="+filepath.Join(o.root, "alerts", f))
 	}
 	return out
-}
-
-// fill writes the history into the database.
-func (o observer) fill(ctx context.Context, base string, from, to time.Time) error {
-	r, w := io.Pipe()
-	go func() {
-		w.CloseWithError(expose.History{From: from, To: to, Step: time.Minute}.Write(ctx, o.simulated, w))
-	}()
-	defer r.Close()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/api/v1/import/prometheus", r)
-	if err != nil {
-		return err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if res.StatusCode/100 != 2 {
-		body, _ := io.ReadAll(io.LimitReader(res.Body, 200))
-		return fmt.Errorf("import into the database: %s: %s", res.Status, body)
-	}
-	return nil
 }
 
 func (o observer) scrapeConfig() string {

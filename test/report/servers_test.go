@@ -1,52 +1,31 @@
 package report_test
 
 import (
-	"fmt"
-	"net/http"
-	"os"
-	"os/exec"
+	"io"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/replay"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
-// victoria runs a VictoriaMetrics with the past of the demo's fleet in it.
-func victoria(t *testing.T, p programs, seed uint64, from, to time.Time) (url string) {
+// victoria runs a VictoriaMetrics with the past of a fleet in it.
+func victoria(t *testing.T, p programs, f *fleet.Fleet, from, to time.Time) (url string) {
 	t.Helper()
-	standin, address := servers.Build(t, servers.Standin), servers.Address(t)
+	address := servers.Address(t)
 	servers.Start(t, p.root, servers.Build(t, servers.VictoriaMetrics), "-storageDataPath="+t.TempDir(), "-httpListenAddr="+address,
 		"-retentionPeriod=100y", "-loggerLevel=ERROR")
-	servers.Within(t, time.Minute, "VictoriaMetrics", servers.Answers("http://"+address+"/health"))
-	args := []string{"fleet", "--preset=demo", fmt.Sprintf("--seed=%d", seed), "history", "--from=" + from.Format(time.RFC3339),
-		"--to=" + to.Format(time.RFC3339), "--step=30s"}
-	for _, family := range families {
-		args = append(args, "--family="+family)
-	}
-	history := exec.Command(standin, args...)
-	history.Stderr = os.Stderr
-	text, err := history.StdoutPipe()
-	if err != nil {
+	url = "http://" + address
+	servers.Within(t, time.Minute, "VictoriaMetrics", servers.Answers(url+"/health"))
+	h := expose.History{From: from.Truncate(30 * time.Second), To: to, Step: 30 * time.Second, Want: wanted}
+	if err := replay.Import(t.Context(), url, func(w io.Writer) error { return h.Write(t.Context(), f, w) }); err != nil {
 		t.Fatal(err)
 	}
-	if err := history.Start(); err != nil {
-		t.Fatal(err)
-	}
-	res, err := http.Post("http://"+address+"/api/v1/import/prometheus", "text/plain", text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res.Body.Close()
-	if err := history.Wait(); err != nil || res.StatusCode >= 300 {
-		t.Fatalf("import: %v, %s", err, res.Status)
-	}
-	if res, err = http.Get("http://" + address + "/internal/force_flush"); err == nil {
-		res.Body.Close()
-	}
-	return "http://" + address
+	return url
 }
 
 // The same history gives the same account whichever server keeps it.
@@ -68,7 +47,7 @@ func TestServersAgree(t *testing.T) {
 	url, _ := p.serve(t, dir)
 	args := []string{"--from=" + from.Format(time.RFC3339), "--to=" + to.Format(time.RFC3339), "--now=" + to.Format(time.RFC3339)}
 	a := p.run(t, url, args...)
-	b := p.run(t, victoria(t, p, seed, from.Add(-10*time.Minute), to), args...)
+	b := p.run(t, victoria(t, p, f, from.Add(-10*time.Minute), to), args...)
 	for c := document.State(0); c < document.StateCount; c++ {
 		x, y := a.Fleet.States.Of(c), b.Fleet.States.Of(c)
 		t.Logf("%-12s Prometheus %8.2f, VictoriaMetrics %8.2f GPU-hours", c, x, y)

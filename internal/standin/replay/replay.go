@@ -1,9 +1,11 @@
-// Package replay evaluates the shipped rules over a past period with vmalert.
+// Package replay fills a VictoriaMetrics with a history and evaluates the shipped rules over it with vmalert.
 package replay
 
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,6 +50,32 @@ func Rules(ctx context.Context, vmalert, url, dir string, from, to time.Time, fl
 		}
 		if err := flush(); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// Import sends what write writes, the text format with timestamps, to the VictoriaMetrics at url, and makes it readable.
+func Import(ctx context.Context, url string, write func(io.Writer) error) error {
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(write(w)) }()
+	defer r.Close()
+	for _, request := range []struct {
+		path string
+		body io.Reader
+	}{{"/api/v1/import/prometheus", r}, {"/internal/force_flush", nil}} {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+request.path, request.body)
+		if err != nil {
+			return err
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		body, _ := io.ReadAll(io.LimitReader(res.Body, 200))
+		res.Body.Close()
+		if res.StatusCode/100 != 2 {
+			return fmt.Errorf("%s: %s: %s", request.path, res.Status, body)
 		}
 	}
 	return nil

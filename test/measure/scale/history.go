@@ -11,7 +11,6 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -178,37 +177,19 @@ func writeBlock(ctx context.Context, data string, all []series, from, end time.T
 	return samples, err
 }
 
-// importHistory sends the history to a VictoriaMetrics in the text format, with the labels that series have there
-// beside their own.
-func importHistory(ctx context.Context, url string, all []series, tags map[string]string, to time.Time) error {
-	r, w := io.Pipe()
-	go func() {
-		random, b := rand.New(rand.NewPCG(1, 1)), bufio.NewWriter(w)
-		for _, s := range all {
-			l := labels.NewBuilder(s.labels)
-			for name, value := range tags {
-				l.Set(name, value)
-			}
-			name := l.Get(model.MetricNameLabel)
-			metric := name + l.Del(model.MetricNameLabel).Labels().String()
-			for at := to.Add(-s.depth).Truncate(s.step); at.Before(to); at = at.Add(s.step) {
-				fmt.Fprintf(b, "%s %g %d\n", metric, s.at(random), at.UnixMilli())
-			}
+// writeText writes the history in the text format, with the labels that series have in a database beside their own.
+func writeText(out io.Writer, all []series, tags map[string]string, to time.Time) error {
+	random, b := rand.New(rand.NewPCG(1, 1)), bufio.NewWriter(out)
+	for _, s := range all {
+		l := labels.NewBuilder(s.labels)
+		for name, value := range tags {
+			l.Set(name, value)
 		}
-		w.CloseWithError(b.Flush())
-	}()
-	defer r.Close()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/api/v1/import/prometheus", r)
-	if err != nil {
-		return err
+		name := l.Get(model.MetricNameLabel)
+		metric := name + l.Del(model.MetricNameLabel).Labels().String()
+		for at := to.Add(-s.depth).Truncate(s.step); at.Before(to); at = at.Add(s.step) {
+			fmt.Fprintf(b, "%s %g %d\n", metric, s.at(random), at.UnixMilli())
+		}
 	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if res.StatusCode/100 != 2 {
-		return fmt.Errorf("import the history: %s", res.Status)
-	}
-	return get(ctx, url+"/internal/force_flush")
+	return b.Flush()
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/replay"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/process"
 )
@@ -255,7 +257,7 @@ func (m *measurement) writeHistory(ctx context.Context, dashboards []dashboard.D
 			return err
 		}
 		if m.database != nil {
-			err = importHistory(ctx, m.database.URL, all, m.tags(i), to)
+			err = replay.Import(ctx, m.database.URL, func(w io.Writer) error { return writeText(w, all, m.tags(i), to) })
 		} else {
 			_, err = writeBlocks(ctx, m.data(s.name), all, to)
 		}
