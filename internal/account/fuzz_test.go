@@ -171,7 +171,7 @@ func FuzzXIDBook(f *testing.F) {
 	f.Add([]byte{0, 10, 0, 10, 0, 10, 1, 30, 1, 30, 1, 1, 2, 200})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		in := tape{data}
-		b := newXIDCounts()
+		b := &xidCounts{codes: map[int]*xidCode{}}
 		sources := []string{gpu.SourceEvents, gpu.SourceKmsg}
 		reported := map[int][2]uint64{}
 		now := epoch
@@ -193,7 +193,7 @@ func FuzzXIDBook(f *testing.F) {
 				reported[xid] = n
 			}
 		}
-		for _, x := range b.publish() {
+		for _, x := range b.publish(epoch, true, true) {
 			n := reported[x.XID]
 			if x.Count < max(n[0], n[1]) || x.Count > n[0]+n[1] {
 				t.Errorf("XID %d counts %d; the sources told %v", x.XID, x.Count, n)

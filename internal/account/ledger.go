@@ -58,7 +58,7 @@ func (l *Ledger) Event(e gpu.XIDEvent) {
 func (l *Ledger) xidsOf(u gpu.UUID) *xidCounts {
 	b := l.xids[u]
 	if b == nil {
-		b = newXIDCounts()
+		b = &xidCounts{codes: map[int]*xidCode{}}
 		l.xids[u] = b
 	}
 	return b
@@ -87,6 +87,7 @@ func (l *Ledger) Advance(r Poll) {
 	elapsed := max(0, r.Elapsed.Seconds())
 	l.clock += elapsed
 	l.now = r.Now
+	l.events, l.kernelLog = r.Events, r.KernelLog
 	l.aggregation.begin()
 	for i := range r.GPUs {
 		l.advanceGPU(&r.GPUs[i], elapsed, r.Users)
@@ -203,7 +204,7 @@ func (l *Ledger) classifyUsers(c *device) {
 // Fill completes a GPU of a view with its account: XIDs, activity, instances, seconds, allocation and unattributed
 // parts. It leaves the other fields unchanged.
 func (l *Ledger) Fill(out *gpu.GPU) {
-	out.XIDs = l.xidsOf(out.UUID).publish()
+	out.XIDs = l.xidsOf(out.UUID).publish(l.now, l.events && out.XIDEvents, l.kernelLog)
 	c := l.devices[out.UUID]
 	if c == nil {
 		return

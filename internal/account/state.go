@@ -32,6 +32,7 @@ type Ledger struct {
 	allocatedTo map[gpu.Container]bool
 	generation  uint64
 
+	events, kernelLog bool // data sources of XIDs
 	// xids and pci also cover GPUs that fell off the bus.
 	xids map[gpu.UUID]*xidCounts
 	pci  map[gpu.PCIAddress]gpu.UUID
@@ -57,6 +58,8 @@ type Poll struct {
 	// Allocations apply from now on: the period that ends now belongs to those of the previous poll.
 	Allocations gpu.Allocations
 	Users       Users
+	// Events and KernelLog report whether XIDs are read from NVML and from the kernel log.
+	Events, KernelLog bool
 }
 
 // Availability is whether a GPU could be read in a poll.

@@ -25,21 +25,16 @@ type xidCode struct {
 	count   uint64
 	last    time.Time
 	pending []xidReport
+
+	at        time.Time // of the last event that was counted
+	gi        gpu.Opt[int]
+	container gpu.Container
 }
 
 // xidReport is one event and the sources that reported it.
 type xidReport struct {
 	at      time.Time
 	sources []string
-}
-
-// newXIDCounts returns counts in which the critical codes start at 0.
-func newXIDCounts() *xidCounts {
-	b := &xidCounts{codes: map[int]*xidCode{}}
-	for _, x := range gpu.CriticalXIDs() {
-		b.codes[x] = &xidCode{}
-	}
-	return b
 }
 
 // add counts one report.
@@ -63,10 +58,17 @@ func (b *xidCounts) add(e gpu.XIDEvent) {
 		r := &c.pending[i]
 		if e.Time.Sub(r.at).Abs() <= sameEvent && !slices.Contains(r.sources, e.Source) {
 			r.sources = append(r.sources, e.Source)
+			if e.GI.Present() {
+				c.gi = e.GI
+			}
+			if e.Container != (gpu.Container{}) {
+				c.container = e.Container
+			}
 			return
 		}
 	}
 	c.count++
+	c.at, c.gi, c.container = e.Time, e.GI, e.Container
 	if len(c.pending) >= maxPending {
 		c.pending = slices.Delete(c.pending, 0, 1)
 	}
@@ -86,18 +88,33 @@ func (b *xidCounts) merge(o *xidCounts) {
 		if from.last.After(c.last) {
 			c.last = from.last
 		}
+		if from.at.After(c.at) {
+			c.at, c.gi, c.container = from.at, from.gi, from.container
+		}
 	}
 }
 
-// publish returns the counts by code.
-func (b *xidCounts) publish() []gpu.XIDCount {
+// attributedFor is how long the container and the instance of the last event are published.
+const attributedFor = 5 * time.Minute
+
+// publish returns the counts by code. The critical codes start at 0 where a data source would report them: without one,
+// a 0 would say that there was no such error.
+func (b *xidCounts) publish(now time.Time, nvml, kernelLog bool) []gpu.XIDCount {
 	out := make([]gpu.XIDCount, 0, len(b.codes))
 	for code, c := range b.codes {
 		x := gpu.XIDCount{XID: code, Count: c.count}
 		if !c.last.IsZero() {
 			x.Last = gpu.Some(c.last)
 		}
+		if now.Sub(c.at) < attributedFor {
+			x.GI, x.Container = c.gi, c.container
+		}
 		out = append(out, x)
+	}
+	for _, code := range gpu.CriticalXIDs() {
+		if b.codes[code] == nil && (kernelLog || nvml && gpu.NVMLReportsXID(code)) {
+			out = append(out, gpu.XIDCount{XID: code})
+		}
 	}
 	slices.SortFunc(out, func(a, b gpu.XIDCount) int { return a.XID - b.XID })
 	return out

@@ -34,7 +34,7 @@ func TestXIDBook(t *testing.T) {
 		{"more than two seconds apart", slices.Concat(at(nvml, 0), at(kmsg, 2.5)), 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newXIDCounts()
+			b := &xidCounts{codes: map[int]*xidCode{}}
 			for _, e := range tt.events {
 				b.add(e)
 			}
@@ -54,7 +54,7 @@ func TestXIDsOfTheLedger(t *testing.T) {
 	l.Event(gpu.XIDEvent{PCI: id.PCI, XID: 79, Time: at(0), Source: gpu.SourceKmsg})
 	l.Event(gpu.XIDEvent{PCI: id.PCI, XID: 79, Time: at(-100), Source: gpu.SourceKmsg, Old: true})
 	l.Event(gpu.XIDEvent{PCI: id.PCI, XID: 43, Time: at(-100), Source: gpu.SourceKmsg, Old: true})
-	l.Advance(Poll{Now: at(1), GPUs: []Reading{{Identity: id}}})
+	l.Advance(Poll{Now: at(1), GPUs: []Reading{{Identity: id}}, Events: true, KernelLog: true})
 	// Told by NVML with the name, and by the log when the GPU is off the bus.
 	l.Event(gpu.XIDEvent{GPU: id.UUID, XID: 79, Time: at(1), Source: gpu.SourceNVML})
 	l.Event(gpu.XIDEvent{PCI: id.PCI, XID: 79, Time: at(100), Source: gpu.SourceKmsg})
@@ -81,8 +81,38 @@ func TestXIDsOfTheLedger(t *testing.T) {
 	}
 }
 
+// TestXIDsStartWhereTheyCanBeReported: a 0 without a data source that reports the code would say that there was no error.
+func TestXIDsStartWhereTheyCanBeReported(t *testing.T) {
+	critical := len(gpu.CriticalXIDs())
+	for _, tt := range []struct {
+		registered, events, kernelLog bool
+		want                          int
+	}{
+		{true, true, false, critical - 4}, // not 62, 79, 119, 120
+		{true, true, true, critical}, {false, false, true, critical}, {false, true, false, 0}, {true, false, false, 0},
+	} {
+		l := New(Options{})
+		id := gpu.Identity{UUID: "GPU-a", XIDEvents: tt.registered}
+		l.Advance(Poll{Now: epoch, GPUs: []Reading{{Identity: id}}, Events: tt.events, KernelLog: tt.kernelLog})
+		c := gpu.GPU{Identity: id}
+		if l.Fill(&c); len(c.XIDs) != tt.want {
+			t.Errorf("%+v: %d codes", tt, len(c.XIDs))
+		}
+		// An event counts whatever was expected, and says whose it was for five minutes.
+		l.Event(gpu.XIDEvent{GPU: id.UUID, XID: 79, Time: epoch, Source: gpu.SourceKmsg, GI: gpu.Some(5)})
+		l.Event(gpu.XIDEvent{GPU: id.UUID, XID: 79, Time: epoch, Source: gpu.SourceKmsgProbe, Container: gpu.Container{Pod: "p"}})
+		for _, minutes := range []int{0, 5} {
+			l.Advance(Poll{Now: epoch.Add(time.Duration(minutes) * time.Minute), GPUs: []Reading{{Identity: id}}})
+			l.Fill(&c)
+			if x := c.XIDs[0]; x.Count != 1 || (x.GI == gpu.Some(5) && x.Container.Pod == "p") != (minutes == 0) {
+				t.Errorf("%+v: after %d min: %+v", tt, minutes, x)
+			}
+		}
+	}
+}
+
 func TestXIDStormIsBounded(t *testing.T) {
-	b := newXIDCounts()
+	b := &xidCounts{codes: map[int]*xidCode{}}
 	for i := range 3 * maxPending {
 		b.add(gpu.XIDEvent{XID: 13, Source: gpu.SourceNVML, Time: epoch.Add(time.Duration(i) * time.Microsecond)})
 	}

@@ -29,7 +29,9 @@ func faults() Group {
 	return Group{
 		Title: "Errors",
 		Intro: "XIDs are read from NVML events and, where permitted, from the kernel log; an error reported by both " +
-			"is counted once. Critical codes are exported from 0 on, so that the first occurrence is an increase.",
+			"is counted once. Critical codes are exported from 0 on where a data source can report them, so that the first " +
+			"occurrence is an increase. XIDs 62, 79, 119 and 120 do not arrive through NVML: without the kernel log " +
+			"(`gpu_exporter_source_up{source=\"kmsg\"}`) they are absent, never 0.",
 		Examples: []Example{
 			{"Which GPUs reported an XID in the last ten minutes?",
 				`sum by (node, uuid, xid) (increase(gpu_xid_events_total[10m])) > 0`},
@@ -51,6 +53,18 @@ func faults() Group {
 				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, x := range c.XIDs {
 						timestamp(emit, x.Last, strconv.Itoa(x.XID))
+					}
+				})},
+			{Name: "gpu_xid_last_event_info", Scope: ScopeGPU,
+				Help: "MIG GPU instance and container of the last XID error by code, for five minutes; always 1. Labels are " +
+					"empty where they are unknown.",
+				Source: "nvmlEventSetWait and /dev/kmsg", Offered: "GPUs with an XID of a known instance or container",
+				Labels: []string{"xid", "gi", "namespace", "pod", "container"},
+				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
+					for _, x := range c.XIDs {
+						if x.GI.Present() || x.Container != (gpu.Container{}) {
+							emit(1, strconv.Itoa(x.XID), optLabel(x.GI), x.Container.Namespace, x.Container.Pod, x.Container.Name)
+						}
 					}
 				})},
 			{Name: "gpu_ecc_errors_total", Scope: ScopeGPU,

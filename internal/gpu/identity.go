@@ -86,6 +86,8 @@ type Identity struct {
 	BoardPart         string // nvmlDeviceGetBoardPartNumber
 	VBIOS             string // nvmlDeviceGetVbiosVersion
 	NUMANode          Opt[int]
+	// XIDEvents is set if the driver reports the GPU's XIDs as events (nvmlDeviceGetSupportedEventTypes).
+	XIDEvents bool
 }
 
 // System identifies the driver.

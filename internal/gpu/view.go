@@ -59,7 +59,7 @@ type GPU struct {
 	Slow   Opt[*Slow]
 	// Recovery is the last one read; it stays when the GPU is lost.
 	Recovery Opt[RecoveryAction]
-	XIDs     []XIDCount // by code; the critical ones start at 0
+	XIDs     []XIDCount // by code; the critical ones that can be reported start at 0
 
 	Activity  Activity
 	Instances []InstanceActivity

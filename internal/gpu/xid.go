@@ -21,8 +21,14 @@ type XIDEvent struct {
 	XID int
 	// Time is the exporter's clock when the event arrived, or the kernel's time of an older line.
 	Time time.Time
-	// Source is SourceNVML or SourceKmsg. The same event arrives from both.
+	// Source is SourceNVML, SourceKmsg or SourceKmsgProbe. The same event arrives from several.
 	Source string
+	// GI is the MIG GPU instance that the error occurred on, where the source names one.
+	GI Opt[int]
+	// PID is the process of the channel in error, else the one that was running (kernel log); 0 if unknown.
+	PID int
+	// Container is the one that the sampler attributes the event to; zero if unknown.
+	Container Container
 	// Old marks a line from before the exporter's start: it sets the time of the last event and is not counted.
 	Old bool
 }
@@ -31,6 +37,7 @@ type XIDEvent struct {
 const (
 	SourceNVML         = "nvml"
 	SourceKmsg         = "kmsg"
+	SourceKmsgProbe    = "kmsg_probe" // of XIDs: the kernel module's message that a GPU fell off the bus, without a code
 	SourceEvents       = "nvml_events"
 	SourcePodResources = "podresources"
 )
@@ -40,6 +47,16 @@ type XIDCount struct {
 	XID   int
 	Count uint64         // since the exporter started
 	Last  Opt[time.Time] // also from kernel log lines before the exporter's start
+	// GI and Container are those of the last event, for five minutes; absent and zero where they are unknown.
+	GI        Opt[int]
+	Container Container
+}
+
+// NVMLReportsXID reports whether a code can arrive as an NVML event. Facts: 79, 119 and 120 cannot ("due to limitations
+// in the NVML library", NVIDIA staff in NVIDIA/DCGM#162); 62 has never been seen to (NVIDIA/DCGM#235). They are in the
+// kernel log only.
+func NVMLReportsXID(xid int) bool {
+	return xid != 62 && xid != 79 && xid != 119 && xid != 120
 }
 
 // XIDTierOf returns the tier of a code. An unknown code is a warning.
@@ -50,8 +67,8 @@ func XIDTierOf(xid int) XIDTier {
 	return XIDWarning
 }
 
-// CriticalXIDs lists the critical codes in order: their counters start at 0, so that the first event
-// is an increase.
+// CriticalXIDs lists the critical codes in order: where a data source can report them, their counters start at 0, so
+// that the first event is an increase.
 func CriticalXIDs() []int { return append([]int(nil), criticalXIDs...) }
 
 // Facts: NVIDIA's XID catalog. 46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158 require a

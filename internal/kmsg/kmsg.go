@@ -124,7 +124,7 @@ func (k *Log) follow(ctx context.Context, report func(gpu.XIDEvent)) error {
 // called then.
 func (k *Log) drain(ctx context.Context, report func(gpu.XIDEvent), read func([]byte) (int, error),
 	wait func(atEnd bool) error) error {
-	lines := splitter{}
+	lines, parse := splitter{}, parser{}
 	buffer := make([]byte, maxRecord)
 	old := true
 	for ctx.Err() == nil {
@@ -132,7 +132,7 @@ func (k *Log) drain(ctx context.Context, report func(gpu.XIDEvent), read func([]
 		switch {
 		case n > 0:
 			lines.add(buffer[:n], func(line string) {
-				if e, ok := k.event(line, old); ok {
+				if e, ok := k.event(&parse, line, old); ok {
 					report(e)
 				}
 			})
@@ -181,12 +181,15 @@ func (k *Log) wait(ctx context.Context, fd int, atEnd bool) error {
 }
 
 // event turns a line into an event, if it is an XID. An old line without a time is dropped.
-func (k *Log) event(line string, old bool) (gpu.XIDEvent, bool) {
-	x, ok := parseRecord(line)
+func (k *Log) event(parse *parser, line string, old bool) (gpu.XIDEvent, bool) {
+	x, ok := parse.parseRecord(line)
 	if !ok {
 		return gpu.XIDEvent{}, false
 	}
-	e := gpu.XIDEvent{PCI: x.pci, XID: x.xid, Time: k.options.Clock(), Source: gpu.SourceKmsg, Old: old}
+	e := gpu.XIDEvent{PCI: x.pci, XID: x.xid, Time: k.options.Clock(), Source: gpu.SourceKmsg, Old: old, GI: x.gi, PID: x.pid}
+	if x.probe {
+		e.Source = gpu.SourceKmsgProbe // an XID 79 beside it is the same event
+	}
 	if old {
 		at, ok := x.uptime.Get()
 		ago := k.options.Uptime() - at

@@ -50,9 +50,60 @@ func TestParseXID(t *testing.T) {
 		{line: "my app says NVRM: Xid (PCI:0000:18:00): 79"},
 		{line: ""},
 	} {
-		pci, xid, ok := parseXID(c.line)
-		if pci != c.pci || xid != c.xid || ok != (c.xid != 0) {
-			t.Errorf("%q: got %q, %d, %v", c.line, pci, xid, ok)
+		x, ok := parseXID(c.line)
+		if x.pci != c.pci || x.xid != c.xid || ok != (c.xid != 0) {
+			t.Errorf("%q: got %q, %d, %v", c.line, x.pci, x.xid, ok)
+		}
+	}
+}
+
+func TestParseXIDOrigin(t *testing.T) {
+	for line, want := range map[string]string{
+		"NVRM: Xid (PCI:0000:9b:00 GPU-I:05): 94, pid=7194, name=python3, Contained":   "5 7194",
+		"NVRM: Xid (PCI:0000:9b:00 GPU-I:11 GPU-CI:01): 13, pid=7, name=a, pid=8":      "11 7",
+		"NVRM: Xid (PCI:0000:9b:00): 31, pid='<unknown>', name=<unknown>, Ch 00000010": "– 0",
+		"NVRM: Xid (PCI:0000:9b:00 GPU-I:x): 79, GPU has fallen off the bus. pid=3":    "– 0",
+	} {
+		x, ok := parseXID(line)
+		if got := fmt.Sprint(x.gi, " ", x.pid); !ok || got != want {
+			t.Errorf("%q: got %q, want %q", line, got, want)
+		}
+	}
+}
+
+// The message is that of open-gpu-kernel-modules, kernel-open/nvidia/nv-pci.c, nv_pci_probe (595.45.04): one printk. The
+// kernel escapes its line ends (msg_print_ext_body in kernel/printk/printk.c).
+func TestFallenOffTheBus(t *testing.T) {
+	const first, second, third = "NVRM: The NVIDIA GPU 0000:b3:00.0", "NVRM: (PCI ID: 10de:26b5) installed in this system has",
+		"NVRM: fallen off the bus and is not responding to commands."
+	for name, c := range map[string]struct {
+		lines []string
+		want  int
+	}{
+		"one record":       {[]string{"3,7,1843308145,-;" + first + `\x0a` + second + `\x0a` + third}, 1},
+		"three lines":      {[]string{first, second, third}, 1},
+		"three records":    {[]string{"3,7,5,-;" + first, "3,8,5,-;" + second, "3,9,5,-;" + third}, 1},
+		"two lines":        {[]string{first + " (PCI ID: 10de:26b5) installed in this", "NVRM: system has " + third[6:]}, 1},
+		"the end alone":    {[]string{second, third}, 0},
+		"too far apart":    {[]string{first, second, "usb 1-1: new device", third}, 0},
+		"another message":  {[]string{first + " is not supported", "NVRM: none of the devices"}, 0},
+		"of a program":     {[]string{"12,7,5,-;" + first + `\x0a` + second + `\x0a` + third}, 0},
+		"no address":       {[]string{"NVRM: The NVIDIA GPU x", second, third}, 0},
+		"twice, two GPUs":  {[]string{first, second, third, strings.Replace(first, "b3", "b4", 1), second, third}, 2},
+		"a GPU interrupts": {[]string{first, first, second, third}, 1},
+	} {
+		var p parser
+		got := 0
+		for _, line := range c.lines {
+			if x, ok := p.parseRecord(line); ok {
+				got++
+				if x.xid != 79 || !x.probe || got == 1 && x.pci != "0000:b3:00.0" {
+					t.Errorf("%s: %+v", name, x)
+				}
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %d events, want %d", name, got, c.want)
 		}
 	}
 }
@@ -74,7 +125,7 @@ func TestParseRecord(t *testing.T) {
 		{"4,9,5,-;usb 1-1: new device; NVRM: Xid (PCI:0000:18:00): 79", false, gpu.None[time.Duration]()},
 		{" SUBSYSTEM=pci", false, gpu.None[time.Duration]()},
 	} {
-		got, ok := parseRecord(c.line)
+		got, ok := new(parser).parseRecord(c.line)
 		if ok != c.ok || ok && (got.uptime != c.uptime || got.xid != 79 || got.pci != "0000:18:00.0") {
 			t.Errorf("%q: got %+v, %v", c.line, got, ok)
 		}
@@ -88,7 +139,7 @@ func FuzzParseRecord(f *testing.F) {
 	f.Add("4,1,2;;;")
 	f.Add("NVRM: Xid ():")
 	f.Fuzz(func(t *testing.T, line string) {
-		x, ok := parseRecord(line)
+		x, ok := new(parser).parseRecord(line)
 		if !ok {
 			return
 		}
@@ -101,7 +152,7 @@ func FuzzParseRecord(f *testing.F) {
 		if up, ok := x.uptime.Get(); ok && (up < 0 || up > maxUptime) {
 			t.Errorf("uptime %v out of %q", up, line)
 		}
-		if !strings.Contains(line, "Xid (") {
+		if !strings.Contains(line, "Xid (") && !x.probe {
 			t.Errorf("an XID out of %q", line)
 		}
 	})
@@ -185,7 +236,7 @@ func TestKmsgFollowsAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := follow(t, path)
-	want := gpu.XIDEvent{PCI: "0000:18:00.0", XID: 31, Time: kmsgNow.Add(-10 * time.Minute), Source: gpu.SourceKmsg, Old: true}
+	want := gpu.XIDEvent{PCI: "0000:18:00.0", XID: 31, Time: kmsgNow.Add(-10 * time.Minute), Source: gpu.SourceKmsg, Old: true, PID: 1}
 	if got := f.next(t); !reflect.DeepEqual(got, want) {
 		t.Errorf("old line: got %+v, want %+v", got, want)
 	}
@@ -202,7 +253,7 @@ func TestKmsgFollowsAFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want = gpu.XIDEvent{PCI: "0000:18:00.0", XID: 79, Time: kmsgNow, Source: gpu.SourceKmsg}
+	want = gpu.XIDEvent{PCI: "0000:18:00.0", XID: 79, Time: kmsgNow, Source: gpu.SourceKmsg, PID: 1}
 	if got := f.next(t); !reflect.DeepEqual(got, want) {
 		t.Errorf("new line: got %+v, want %+v", got, want)
 	}

@@ -54,6 +54,12 @@ var identityRows = slices.Concat([]row[gpu.Identity]{
 			}
 			return ret
 		}},
+	{reading: "xid_events", doc: "Whether XIDs are reported as events.", calls: []callID{callSupportedEventTypes},
+		read: func(c *GPU, to *gpu.Identity) nvml.Return {
+			types, ret := get(c, callSupportedEventTypes, c.handle().GetSupportedEventTypes)
+			to.XIDEvents = ret == nvml.SUCCESS && types&eventTypes != 0
+			return ret
+		}},
 }, identityValues)
 
 // readIdentity reads the GPU's identity and marks the GPU as lost if that fails. old is the previous GPU of the same

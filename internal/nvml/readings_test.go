@@ -369,13 +369,15 @@ func checkIdentity(r *harness, dev int, id gpu.Identity) {
 	capability, _ := s.Answer(dev, "CudaComputeCapability", 0)
 	brand, _ := s.Answer(dev, "Brand", 0)
 	arch, _ := s.Answer(dev, "Architecture", 0)
+	events, _ := s.Answer(dev, "SupportedEventTypes", 0)
 	want := gpu.Identity{UUID: s.GPUs[dev].UUID, Index: dev, PCI: s.GPUs[dev].PCI, Minor: gpu.Some(s.GPUs[dev].Minor),
 		Model: text("Name"), Serial: text("Serial"), BoardPart: text("BoardPartNumber"), VBIOS: text("VbiosVersion"),
 		ComputeCapability: fmt.Sprintf("%v.%v", capability.Numbers["major"], capability.Numbers["minor"]),
 		Brand: map[float64]string{1: "Quadro", 2: "Tesla", 5: "GeForce", 10: "NVIDIA RTX Virtual Workstation", 13: "NVIDIA RTX",
 			14: "NVIDIA", 15: "GeForce RTX"}[brand.Numbers["value"]],
 		Architecture: map[float64]string{4: "Pascal", 6: "Turing", 7: "Ampere", 8: "Ada Lovelace", 9: "Hopper",
-			10: "Blackwell"}[arch.Numbers["value"]]}
+			10: "Blackwell"}[arch.Numbers["value"]],
+		XIDEvents: int(events.Numbers["value"])&8 != 0}
 	if id != want {
 		r.Errorf("GPU %d: identity\n got %+v\nwant %+v", dev, id, want)
 	}

@@ -3,6 +3,7 @@ package sampler
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -84,24 +85,85 @@ func (s *Sampler) takeEvents() {
 	s.inbox.events = nil
 	s.inbox.Unlock()
 	type kind struct {
-		dev gpu.UUID
-		pci gpu.PCIAddress
-		xid int
+		dev       gpu.UUID
+		pci       gpu.PCIAddress
+		xid       int
+		gi        gpu.Opt[int]
+		container gpu.Container
 	}
 	reports := map[kind]int{} // a storm is one line per poll
 	for _, e := range events {
-		s.ledger.Event(e)
 		if e.Old {
+			s.ledger.Event(e)
 			continue
 		}
-		reports[kind{e.GPU, e.PCI, e.XID}]++
 		for _, t := range s.devs {
 			if t.id.UUID == e.GPU || t.id.PCI == e.PCI && e.PCI != "" {
 				t.medium.due, t.slow.due = true, true
+				e.Container = s.containerOf(e, t)
 			}
 		}
+		s.ledger.Event(e)
+		reports[kind{e.GPU, e.PCI, e.XID, e.GI, e.Container}]++
 	}
 	for k, n := range reports {
-		s.log.Warn("XID", "xid", k.xid, "tier", gpu.XIDTierOf(k.xid), "gpu", k.dev, "pci", k.pci, "reports", n)
+		log := s.log.With("xid", k.xid, "tier", gpu.XIDTierOf(k.xid), "gpu", k.dev, "pci", k.pci, "reports", n)
+		if gi, ok := k.gi.Get(); ok {
+			log = log.With("gi", gi)
+		}
+		if c := k.container; c != (gpu.Container{}) {
+			log = log.With("namespace", c.Namespace, "pod", c.Pod, "container", c.Name)
+		}
+		log.Warn("XID")
 	}
+}
+
+// containerOf returns the container of an event on a GPU, zero if it is unknown: that of its process if the process uses
+// the GPU, else the only one that its MIG instance, or the GPU, is allocated to. The process of a kernel log line may be
+// any that was running, such as a monitor.
+func (s *Sampler) containerOf(e gpu.XIDEvent, t *tracked) gpu.Container {
+	allocated := slices.DeleteFunc(slices.Clone(s.allocations.List), func(a gpu.Allocation) bool { return a.GPU != t.id.UUID })
+	if e.PID > 0 && s.o.Users != nil {
+		before, uses := s.users[e.PID]
+		who := s.o.Users.Find(e.PID)
+		switch {
+		case uses && who.Reason == gpu.UnattributedUnresolved:
+			who = before // it ended
+		case uses && who != before:
+			return gpu.Container{} // the PID was reused
+		case !uses && !slices.ContainsFunc(allocated, func(a gpu.Allocation) bool { return a.Container == who.Container }):
+			who.Reason = gpu.UnattributedUnresolved
+		}
+		if who.Reason == "" {
+			return who.Container
+		}
+	}
+	if !s.allocations.Known || s.allocations.Uncertain {
+		return gpu.Container{}
+	}
+	if gi, ok := e.GI.Get(); ok && t.layout != nil {
+		allocated = slices.DeleteFunc(allocated, func(a gpu.Allocation) bool {
+			return !slices.ContainsFunc(t.layout.Instances, func(in gpu.Instance) bool {
+				return in.GI == gi && (in.UUID == a.Instance || slices.ContainsFunc(in.Compute,
+					func(c gpu.ComputeInstance) bool { return c.UUID == a.Instance }))
+			})
+		})
+	}
+	if len(allocated) == 0 || slices.ContainsFunc(allocated, func(a gpu.Allocation) bool {
+		return a.Shared || a.Container != allocated[0].Container
+	}) {
+		return gpu.Container{}
+	}
+	return allocated[0].Container
+}
+
+// xidSources reports whether XIDs are read from NVML's events and from the kernel log.
+func (s *Sampler) xidSources() (events, kernelLog bool) {
+	s.eventWatch.Lock()
+	events = s.session.state == sessionOpen && s.eventWatch.err == nil && !s.eventWatch.at.IsZero()
+	s.eventWatch.Unlock()
+	if s.o.Sources != nil {
+		kernelLog = slices.ContainsFunc(s.o.Sources(), func(x gpu.Source) bool { return x.Name == gpu.SourceKmsg && x.Up })
+	}
+	return events, kernelLog
 }

@@ -55,7 +55,7 @@ func newFake(t *testing.T, devs int) *fakeDriver {
 	d := &fakeDriver{t: t, hang: map[string]chan struct{}{}}
 	for i := range devs {
 		d.devs = append(d.devs, &fakeGPU{d: d, power: 100,
-			id: gpu.Identity{UUID: gpu.UUID(fmt.Sprintf("GPU-%d", i)), Index: i, Model: "H100",
+			id: gpu.Identity{UUID: gpu.UUID(fmt.Sprintf("GPU-%d", i)), Index: i, Model: "H100", XIDEvents: true,
 				PCI: gpu.PCIAddress(fmt.Sprintf("0000:%02x:00.0", i+1))}, memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 8 << 30})})
 	}
 	return d

@@ -139,6 +139,7 @@ func (s *Sampler) account(elapsed time.Duration) {
 	if s.o.Users != nil {
 		r.Users = s.findUsers()
 	}
+	r.Events, r.KernelLog = s.xidSources()
 	s.ledger.Advance(r)
 	for _, t := range s.devs {
 		t.freshFast, t.freshMedium = false, false

@@ -687,6 +687,52 @@ func TestEventsOfBothSources(t *testing.T) {
 	})
 }
 
+// TestContainerOfAnXID: never a wrong one.
+func TestContainerOfAnXID(t *testing.T) {
+	const a, b = gpu.UUID("GPU-0"), gpu.UUID("MIG-5")
+	whole := gpu.Allocations{Known: true, List: []gpu.Allocation{holdsWhole("train", a)}}
+	onInstance := func(pod string, in gpu.UUID) gpu.Allocation {
+		x := holdsWhole(pod, a)
+		x.Instance = in
+		return x
+	}
+	mig := gpu.Allocations{Known: true, List: []gpu.Allocation{onInstance("mig5", b), onInstance("mig9", "MIG-9")}}
+	shared := gpu.Allocations{Known: true, List: []gpu.Allocation{holdsWhole("train", a), holdsWhole("other", a)}}
+	uncertain := whole
+	uncertain.Uncertain = true
+	for name, tt := range map[string]struct {
+		allocations gpu.Allocations
+		pid, gi     int
+		want        string
+	}{
+		"the only container":                 {whole, 0, 0, "train"},
+		"its process":                        {whole, 7, 0, "train"},
+		"a monitor that was running":         {whole, 8, 0, "train"},
+		"a process of the host":              {whole, 99, 0, "train"},
+		"two containers":                     {shared, 0, 0, ""},
+		"two containers, and the process":    {shared, 7, 0, "train"},
+		"an instance":                        {mig, 0, 5, "mig5"},
+		"an instance that is not allocated":  {mig, 0, 6, ""},
+		"no instance":                        {mig, 0, 0, ""},
+		"allocations may be incomplete":      {uncertain, 0, 0, ""},
+		"allocations are unknown":            {gpu.Allocations{List: whole.List}, 0, 0, ""},
+		"another PID since the process list": {whole, 5, 0, ""},
+	} {
+		users := &fakeUsers{names: map[int]string{7: "train", 8: "monitor", 5: "train"}, attempted: map[int]int{}}
+		s := New(Options{Users: users})
+		s.allocations, s.users = tt.allocations, account.Users{5: {Container: gpu.Container{Pod: "gone"}}}
+		dev := &tracked{id: gpu.Identity{UUID: a}, layout: &gpu.Slow{Instances: []gpu.Instance{{UUID: "MIG-9", GI: 9},
+			{UUID: "MIG-4", GI: 5, Compute: []gpu.ComputeInstance{{UUID: "MIG-4"}, {UUID: b}}}, {UUID: "MIG-6", GI: 6}}}}
+		e := gpu.XIDEvent{PID: tt.pid}
+		if tt.gi > 0 {
+			e.GI = gpu.Some(tt.gi)
+		}
+		if got := s.containerOf(e, dev); got.Pod != tt.want {
+			t.Errorf("%s: %+v, want %q", name, got, tt.want)
+		}
+	}
+}
+
 // fakeUsers counts how often it is asked.
 type fakeUsers struct {
 	names     map[int]string

@@ -223,7 +223,14 @@ func issues(v *gpu.View, g *gpu.GPU) []string {
 	}
 	for _, x := range g.XIDs {
 		if t, ok := x.Last.Get(); ok {
-			out = append(out, fmt.Sprintf("XID %d, %s", x.XID, since(v.At, t)))
+			text := fmt.Sprintf("XID %d, %s", x.XID, since(v.At, t))
+			if gi, ok := x.GI.Get(); ok {
+				text += fmt.Sprintf(", GPU instance %d", gi)
+			}
+			if x.Container.Pod != "" {
+				text += ", " + strings.Trim(x.Container.Namespace+"/"+x.Container.Pod+"/"+x.Container.Name, "/")
+			}
+			out = append(out, text)
 		}
 	}
 	return out

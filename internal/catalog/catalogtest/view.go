@@ -25,9 +25,10 @@ func FullView() *gpu.View {
 		Identity: gpu.Identity{UUID: "GPU-33333333-3333-3333-3333-333333333333", Index: 2, PCI: "0000:29:00.0",
 			Model: "NVIDIA H100 80GB HBM3"},
 		State: gpu.DeviceFailed, Message: "lost: fell off the bus",
-		LastRead:        map[gpu.PollGroup]time.Time{gpu.PollFast: At.Add(-time.Minute)},
-		Recovery:        gpu.Some(gpu.RecoveryReset),
-		XIDs:            []gpu.XIDCount{{XID: 79, Count: 1, Last: gpu.Some(At.Add(-time.Minute))}},
+		LastRead: map[gpu.PollGroup]time.Time{gpu.PollFast: At.Add(-time.Minute)},
+		Recovery: gpu.Some(gpu.RecoveryReset),
+		XIDs: []gpu.XIDCount{{XID: 79, Count: 1, Last: gpu.Some(At.Add(-time.Minute)), GI: gpu.Some(3),
+			Container: gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}}},
 		GPUSeconds:      map[gpu.TimeState]gpu.Seconds{gpu.TimeUnavailable: 60},
 		AllocationRatio: gpu.Some(gpu.Ratio(1)),
 		// What was read before must not show any more.
