@@ -40,6 +40,7 @@ type exporter struct {
 	kmsg           *kmsg.Log            // nil without --path.kmsg
 	metrics        *collector.Collector
 	compat         *collector.Collector // nil without --compat
+	finder         *proc.Finder         // nil without the host's PID namespace
 	engines        []*proc.Engine       // Docker and Podman, where configured
 	processMetrics *processMetrics
 	// maxAge is the age of the last view from which the process counts as broken.
@@ -105,7 +106,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 	noProcesses := finder.ready()
 	mayBeReady := noProcesses == nil || errors.Is(noProcesses, host.ErrHung)
 	if mayBeReady {
-		o.Users = finder
+		o.Users, e.finder = finder, finder.Finder
 	}
 	if c.visible && noProcesses == nil {
 		e.scanner = proc.NewVisibleScanner(proc.ScannerOptions{Finder: where, Interval: c.slow, Named: deviceid.Visible,
@@ -162,6 +163,9 @@ func (e *exporter) actors() []func(context.Context) error {
 	}
 	if e.jobs != nil {
 		loops = append(loops, repeat(e.jobsInterval, e.jobs.Poll))
+	}
+	if e.finder != nil {
+		loops = append(loops, e.finder.Watch)
 	}
 	if e.scanner != nil {
 		loops = append(loops, repeat(e.scanInterval, e.scanner.Scan))

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -67,7 +66,7 @@ const (
 	Owned
 )
 
-// Finder finds what processes belong to. It belongs to one goroutine.
+// Finder finds what processes belong to. It belongs to one goroutine, except for Watch.
 type Finder struct {
 	o       Options
 	reader  *host.Reader // of /proc
@@ -81,6 +80,7 @@ type Finder struct {
 	entries map[int]entry
 	swept   time.Time
 	jobs    slurmJobs
+	watch   *watcher
 }
 
 // entry caches a process: a PID that starts at another time is another process.
@@ -115,7 +115,7 @@ func New(o Options) *Finder {
 	}
 	deadline := cmp.Or(o.Deadline, 500*time.Millisecond)
 	return &Finder{o: o, reader: host.NewReader(deadline), logDirs: host.NewReader(deadline), entries: map[int]entry{},
-		jobs: slurmJobs{bySLUID: map[string]*slurmJob{}}}
+		jobs: slurmJobs{bySLUID: map[string]*slurmJob{}}, watch: newWatcher(o.Procfs, o.JobNumbers, o.Clock, deadline)}
 }
 
 // HostPID returns nil where this process is in the host's PID namespace, otherwise what to do: in a namespace of its
@@ -140,48 +140,15 @@ func (f *Finder) note(err error) {
 	}
 }
 
-// look is what one look at a process read of it.
-type look struct {
-	start, command string
-	// cgroup is not read of a process that is known.
-	cgroup string
-	place  Place
-	number string // of its Slurm job
-	denied error  // of its environment
-}
-
-// errEnded is the error of a process that ended, or was replaced by another of its PID.
-var errEnded = errors.New("process ended")
-
 // look reads a process, without its cgroup if it started at a known time.
 func (f *Finder) look(pid int, known string) (look, error) {
-	dir := filepath.Join(f.o.Procfs, strconv.Itoa(pid))
-	numbers := f.o.JobNumbers
-	l, err := host.Read(context.Background(), f.reader, dir, func() (l look, err error) {
-		var ok bool
-		if l.start, l.command, ok = readStat(dir); !ok {
-			return l, errEnded
-		}
-		if l.start == known {
-			return l, nil
-		}
-		if l.cgroup, err = readBounded(filepath.Join(dir, "cgroup")); err != nil {
-			return l, err
-		}
-		if l.place = ParseCgroup(l.cgroup); numbers && isSLUID(l.place.SlurmJob) {
-			l.number, l.denied = jobNumber(dir)
-		}
-		// The start time again: the PID may have been reused between the reads.
-		if again, ok := startTime(dir); !ok || again != l.start {
-			return l, errEnded
-		}
-		return l, nil
-	})
+	l, err := readLook(context.Background(), f.reader, f.o.Procfs, pid, known, f.o.JobNumbers)
 	f.note(err)
 	return l, err
 }
 
-// Find returns what a process belongs to, and its container if Owned. A process that has ended is Unknown.
+// Find returns what a PID belonged to since the previous call for it, and the container if Owned. It is Unknown if that
+// may have been several processes. A process that has just ended is known if it was seen before, by Find or by Watch.
 func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 	now := f.o.Clock()
 	if now.Sub(f.swept) > forgetAfter {
@@ -190,24 +157,51 @@ func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 	}
 	e := f.entries[pid]
 	l, err := f.look(pid, e.start)
+	g, seen := f.watch.of(pid, now)
+	ended := errors.Is(err, errEnded)
+	if ended && now.Sub(e.used) > sampledFor {
+		e = entry{}
+	}
+	reused := seen && (g.reused || e.start != "" && g.start != e.start || !ended && g.start != l.start) ||
+		!ended && e.start != "" && l.start != e.start
+	switch {
+	case !ended:
+	case reused:
+	case e.start != "":
+		l, err = look{start: e.start}, nil // the last samples of a process that was known
+	case seen:
+		l, err = g.look, nil
+	default:
+		f.watch.miss(now)
+	}
 	// An invalid file is read again: its process must not pass for one of the host.
 	if err != nil || l.start != e.start && (l.place.Disputed || !f.valid(l.cgroup, l.place)) {
 		delete(f.entries, pid)
 		return gpu.Container{}, Unknown
 	}
 	if l.start != e.start {
-		e = entry{start: l.start, place: l.place, found: now}
-		f.jobs.note(l, now)
+		e = entry{start: l.start, place: l.place, found: now, used: now, mps: l.command == mpsCommand}
+		f.jobs.note(l.place.SlurmJob, l.number, l.denied, now)
 	}
 	// The name of an engine's container may change, or come late. The number of a SLUID may be disputed later.
 	inEngine := len(f.o.Engines) > 0 && e.place.ContainerID != "" && e.place.PodUID == ""
 	if e.owner == Unknown || isSLUID(e.place.SlurmJob) || inEngine {
 		e.container, e.owner = f.name(now, e.found, e.place)
 	}
-	e.used, e.mps = now, l.command == mpsCommand
+	if !ended {
+		e.used, e.mps = now, l.command == mpsCommand
+	}
 	f.entries[pid] = e
+	if reused {
+		f.watch.settle(pid)
+		return gpu.Container{}, Unknown
+	}
 	return e.container, e.owner
 }
+
+// Watch looks up new processes at short intervals while some end before their samples return: without it, activity of
+// processes shorter than a poll is unresolved. It returns nil when ctx ends. It may run beside the other methods.
+func (f *Finder) Watch(ctx context.Context) error { return f.watch.run(ctx) }
 
 // valid reports whether a cgroup file, parsed as place, describes a process: it has a line as the kernel writes them,
 // and none among the pods that names no pod.

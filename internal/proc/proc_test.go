@@ -246,6 +246,7 @@ func TestReusedPIDIsAnotherProcess(t *testing.T) {
 	f := n.finder(true)
 	expect(t, f, 10, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, Owned)
 	n.process(10, "900", "0::/system.slice/sshd.service\n")
+	expect(t, f, 10, gpu.Container{}, Unknown) // what the PID did since may have been either's
 	expect(t, f, 10, gpu.Container{}, Host)
 }
 
@@ -461,5 +462,7 @@ func TestNamedMPS(t *testing.T) {
 		t.Error("a process that was not looked up has a name")
 	}
 	n.write("proc/10/stat", "10 )nvidia-cuda-mps( S")
+	expect(t, f, 10, gpu.Container{}, Host) // as before it ended
+	n.now = n.now.Add(sampledFor + time.Second)
 	expect(t, f, 10, gpu.Container{}, Unknown)
 }

@@ -43,27 +43,27 @@ func jobNumber(dir string) (string, error) {
 	return number, err
 }
 
-// note records what a look at a process read of its job.
-func (s *slurmJobs) note(l look, now time.Time) {
-	if !isSLUID(l.place.SlurmJob) {
+// note records the number that the environment of a process of a job has, or the error of reading it.
+func (s *slurmJobs) note(sluid, number string, denied error, now time.Time) {
+	if !isSLUID(sluid) {
 		return
 	}
 	switch {
-	case l.denied == nil:
+	case denied == nil:
 		s.denied = nil
-	case errors.Is(l.denied, fs.ErrPermission):
-		s.denied = l.denied
+	case errors.Is(denied, fs.ErrPermission):
+		s.denied = denied
 	}
-	if l.number == "" {
+	if number == "" {
 		return
 	}
-	job := s.bySLUID[l.place.SlurmJob]
+	job := s.bySLUID[sluid]
 	if job == nil {
-		job = &slurmJob{number: l.number}
-		s.bySLUID[l.place.SlurmJob] = job
+		job = &slurmJob{number: number}
+		s.bySLUID[sluid] = job
 	}
 	job.used = now
-	job.disputed = job.disputed || job.number != l.number
+	job.disputed = job.disputed || job.number != number
 }
 
 // name returns the number of a job, or its SLUID where that is unknown. A number that two SLUIDs have is neither's.

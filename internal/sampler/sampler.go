@@ -146,29 +146,19 @@ func (s *Sampler) account(elapsed time.Duration) {
 	}
 }
 
-// findUsers resolves every process that was listed or sampled. A process that is new in the samples is resolved at
-// once, and so is one that was sampled again: its PID may have been reused.
+// findUsers resolves every process that was listed or sampled, in this poll if it is new, or was listed or sampled
+// again: its PID may have been reused.
 func (s *Sampler) findUsers() account.Users {
 	users := make(account.Users, len(s.users))
-	fresh := make(account.Users, len(s.users)) // resolved in this poll
-	find := func(pid int, again, sampled bool) {
+	resolved := map[int]bool{} // in this poll
+	find := func(pid int, again bool) {
+		if resolved[pid] {
+			return
+		}
 		who, known := s.users[pid]
-		switch now, done := fresh[pid]; {
-		case done:
-			who = now
-		case !known || again || sampled:
-			found := s.o.Users.Find(pid)
-			fresh[pid] = found
-			switch {
-			case !known || again || found == who || who.Reason == gpu.UnattributedUnresolved:
-				who = found
-			case found.Reason == gpu.UnattributedUnresolved:
-				fresh[pid] = who // it ended, and its last samples are its own
-			default:
-				// The samples may be the old process's, the new one's or both's: they are unresolved in this poll.
-				who = account.User{Reason: gpu.UnattributedUnresolved}
-				fresh[pid] = who
-			}
+		if !known || again {
+			resolved[pid] = true
+			who = s.o.Users.Find(pid)
 		}
 		users[pid] = who
 	}
@@ -176,12 +166,12 @@ func (s *Sampler) findUsers() account.Users {
 		if m, ok := t.medium.value.Get(); ok {
 			list := m.Processes.Or(nil)
 			for i := range list {
-				find(list[i].PID, t.freshMedium, false)
+				find(list[i].PID, t.freshMedium)
 			}
 		}
 		if f, ok := t.fast.value.Get(); ok {
 			for _, p := range f.Processes.Or(nil) {
-				find(p.PID, false, t.freshFast)
+				find(p.PID, t.freshFast)
 			}
 		}
 	}

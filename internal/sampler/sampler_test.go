@@ -737,14 +737,10 @@ func TestContainerOfAnXID(t *testing.T) {
 type fakeUsers struct {
 	names     map[int]string
 	attempted map[int]int
-	ended     bool // nobody can be named
 }
 
 func (f *fakeUsers) Find(pid int) account.User {
 	f.attempted[pid]++
-	if f.ended {
-		return account.User{Reason: gpu.UnattributedUnresolved}
-	}
 	if name, ok := f.names[pid]; ok {
 		return account.User{Container: gpu.Container{Namespace: "t", Pod: name, Name: "c"}}
 	}
@@ -773,47 +769,6 @@ func TestUsers(t *testing.T) {
 		v := s.step(2)
 		if m := s.dev(0).Medium.Or(nil); m == nil || m.Processes.Present() || len(v.Containers) != 0 {
 			t.Error("processes are shown though it is unknown whose they are")
-		}
-	})
-}
-
-// A PID that goes from one process to another between two lists: what the new one does is never the old one's, and what
-// both may have done is unattributed. The last samples of a process that ended are its own.
-func TestPIDReusedBetweenLists(t *testing.T) {
-	d := newFake(t, 1)
-	c := d.devs[0]
-	c.procs, c.samples = gpu.Some([]gpu.Process{{PID: 7, Memory: gpu.Some(gpu.Bytes(1 << 30))}}),
-		gpu.Some([]gpu.ProcessSample{{PID: 7, SM: 50}})
-	c.util = .5
-	users := &fakeUsers{names: map[int]string{7: "old"}, attempted: map[int]int{}}
-	bubble(t, d, Options{Users: users}, func(s *stand) {
-		busy := func(pod string) gpu.Seconds {
-			for _, c := range s.Latest().Containers {
-				if c.Pod == pod {
-					return c.Busy.Or(0)
-				}
-			}
-			return 0
-		}
-		s.step(2)
-		stood := busy("old")
-		if stood == 0 {
-			t.Fatal("the old one does not work")
-		}
-		users.names[7] = "new"
-		s.step(1)
-		if busy("old") != stood || busy("new") != 0 {
-			t.Errorf("in the window of the change the old one got %v, the new one %v", busy("old")-stood, busy("new"))
-		}
-		s.step(1)
-		if busy("old") != stood || busy("new") < .9 {
-			t.Errorf("after it the old one got %v, the new one %v", busy("old")-stood, busy("new"))
-		}
-		stood = busy("new")
-		users.ended = true
-		s.step(1)
-		if busy("new") <= stood {
-			t.Error("the last samples of a process that ended are lost to it")
 		}
 	})
 }

@@ -46,8 +46,8 @@ type Resolver interface {
 	Allocations(*gpu.Inventory) gpu.Allocations
 }
 
-// Users finds the owner of a process: a container, or the reason why it belongs to none (gpu.UnattributedHost,
-// Unresolved). It is called by one goroutine and should be quick.
+// Users finds what a PID belonged to since the previous call for it: a container, or the reason why to none
+// (gpu.UnattributedHost, Unresolved). It is called by one goroutine and should be quick.
 type Users interface {
 	Find(pid int) account.User
 }
