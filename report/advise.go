@@ -32,8 +32,8 @@ func (c *gpuCase) length() float64 { return float64(c.until - c.from) }
 
 // caseOf looks at an allocation until a step.
 func caseOf(x *allocation, until int) (c gpuCase, ok bool) {
-	c = gpuCase{allocation: x, from: x.busy.from, until: min(until, x.busy.end()), active: x.busy.from}
-	for k, v := range x.busy.within(c.from, c.until) {
+	c = gpuCase{allocation: x, from: x.busy.From, until: min(until, x.busy.End()), active: x.busy.From}
+	for k, v := range x.busy.Within(c.from, c.until) {
 		v = x.activity(k, v)
 		c.busySum += v
 		if v < busyAbove {
@@ -68,7 +68,7 @@ func (a *analysis) cases(l *load, until int) (now []gpuCase) {
 // within a pause as it has had before.
 func (a *analysis) releasable(c *gpuCase) bool {
 	g, idle := a.opt.Advice, float64(c.idleSteps())
-	return a.p.duration(c.idleSteps()) >= g.Idle && float64(c.known) >= g.Coverage*idle &&
+	return a.p.Duration(c.idleSteps()) >= g.Idle && float64(c.known) >= g.Coverage*idle &&
 		a.workingTime(c.active, c.until) >= g.Idle && (c.busySteps == 0 || idle >= 3*float64(c.pause))
 }
 
@@ -80,7 +80,7 @@ func (a *analysis) workingTime(from, to int) time.Duration {
 			n++
 		}
 	}
-	return a.p.duration(n)
+	return a.p.Duration(n)
 }
 
 // advise looks for what to do about one workload. The first rule that applies counts; if none does, the row has the
@@ -166,10 +166,10 @@ func (a *analysis) release(l *load, r *Workload) *Advice {
 		gpus += share
 		busySteps += c.busySteps
 		shortest = min(shortest, c.idleSteps())
-		for _, v := range c.busy.within(c.active, c.until) {
+		for _, v := range c.busy.Within(c.active, c.until) {
 			kernels += v * a.p.Step.Seconds()
 		}
-		for _, v := range c.memory.all() {
+		for _, v := range c.memory.All() {
 			memory = max(memory, v)
 		}
 	}
@@ -178,7 +178,7 @@ func (a *analysis) release(l *load, r *Workload) *Advice {
 	ad.Title = fmt.Sprintf("Release %s of %s", units.Count(gpus, "GPU"), r.Name)
 	// The exporter's time of last activity may lie before the period. Until there was any, it is when it was first
 	// observed, which may be a restart of the exporter.
-	idleFor, earlier := a.p.duration(shortest), 0.0
+	idleFor, earlier := a.p.Duration(shortest), 0.0
 	for _, c := range idle {
 		if at, ok := c.busyBefore(float64(a.p.From.Unix())); ok && busySteps == 0 {
 			earlier = max(earlier, at)
@@ -243,11 +243,11 @@ func (a *analysis) validateRelease(l *load) *Validation {
 	var v foldSum
 	for _, f := range a.folds() {
 		compared, busy := 0, 0
-		for _, c := range a.cases(l, f.from) {
+		for _, c := range a.cases(l, f.From) {
 			if !a.releasable(&c) {
 				continue
 			}
-			for k, b := range c.busy.within(f.from, min(f.to, c.busy.end())) {
+			for k, b := range c.busy.Within(f.From, min(f.To, c.busy.End())) {
 				compared++
 				if c.activity(k, b) >= busyAbove {
 					busy++
@@ -281,20 +281,20 @@ func (a *analysis) fewer(l *load, r *Workload) *Advice {
 			length = max(length, c.length())
 			busiest = max(busiest, c.busySum/c.length())
 		}
-		if len(list) < 2 || a.p.duration(int(length)) < a.opt.Advice.Idle || busiest < 0.1 {
+		if len(list) < 2 || a.p.Duration(int(length)) < a.opt.Advice.Idle || busiest < 0.1 {
 			continue
 		}
 		idle := 0
 		var sum, most1 track
 		for _, c := range list {
-			for k, v := range c.busy.all() {
-				sum.add(k, v)
+			for k, v := range c.busy.All() {
+				sum.Add(k, v)
 			}
 			// The start of a program uses every GPU, and a rank that waits for the others runs a kernel now and then.
-			if c.busySum < idleRank*busiest*c.length() && float64(c.busy.count()) >= a.opt.Advice.Coverage*c.length() {
+			if c.busySum < idleRank*busiest*c.length() && float64(c.busy.Count()) >= a.opt.Advice.Coverage*c.length() {
 				idle++
 				idleHours += c.length() * c.typical * a.p.StepHours()
-				most1.plus(&c.busy)
+				most1.Plus(&c.busy)
 			}
 		}
 		weighed += length * float64(len(list))
@@ -305,10 +305,10 @@ func (a *analysis) fewer(l *load, r *Workload) *Advice {
 			fewest = min(fewest, idle)
 			idleGPUs += float64(idle)
 			gpus += float64(len(list))
-			for k, v := range sum.all() {
+			for k, v := range sum.All() {
 				compared++
 				// What the idle ones did has to fit beside the others.
-				if v > float64(len(list)-idle) && most1.or(k, 0) > 0.05 {
+				if v > float64(len(list)-idle) && most1.Or(k, 0) > 0.05 {
 					exceeded++
 				}
 			}

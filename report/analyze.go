@@ -64,19 +64,19 @@ func (a *analysis) workload(l *load) *finding {
 
 	// The time in which GPUs were allocated to it.
 	steps, begin, end := 0, a.p.Steps(), 0
-	for i, v := range l.track(qAllocated).all() {
+	for i, v := range l.track(qAllocated).All() {
 		if v > 0.001 {
 			steps++
 			begin, end = min(begin, i), i+1
 		}
 	}
 	if steps == 0 { // it used GPUs without an allocation
-		begin, end = l.track(qBusy).first(begin), l.track(qBusy).end()
+		begin, end = l.track(qBusy).First(begin), l.track(qBusy).End()
 	}
 	r.FirstSeen, r.LastSeen = a.p.Begin(min(begin, max(0, end-1))), a.p.Begin(end)
 	r.GPUs = over(l.sum[qAllocated], float64(steps))
 	if a.lasts(end, a.p.Steps()) {
-		r.GPUsNow = l.track(qAllocated).last()
+		r.GPUsNow = l.track(qAllocated).Last()
 	}
 	a.divide(l, f)
 	a.busyRatios(l, r)
@@ -90,7 +90,7 @@ func (a *analysis) workload(l *load) *finding {
 		r.LastBusy = pointer(time.UnixMilli(int64(l.sum[qLastBusy] * 1000)).UTC().Truncate(time.Second))
 	}
 	r.Confidence = "low"
-	switch observed, g := a.p.duration(steps), a.opt.Advice; {
+	switch observed, g := a.p.Duration(steps), a.opt.Advice; {
 	case observed >= 14*day && r.Coverage >= 0.99:
 		r.Confidence = "high"
 	case observed >= g.Observed*19/20 && r.Coverage >= g.Coverage:
@@ -110,7 +110,7 @@ func (a *analysis) workload(l *load) *finding {
 }
 
 // lasts is true if what ended at a step was still allocated at another.
-func (a *analysis) lasts(end, until int) bool { return a.p.duration(until-end) <= allocatedAtEnd }
+func (a *analysis) lasts(end, until int) bool { return a.p.Duration(until-end) <= allocatedAtEnd }
 
 // migGPU finds the MIG table of a model.
 func (a *analysis) migGPU(model string) (*mig.GPU, bool) {
@@ -122,7 +122,7 @@ func (a *analysis) sharing(l *load, r *Workload) {
 	r.Sharing = "whole"
 	profiles, sums := map[string]float64{}, map[string]float64{}
 	for _, x := range l.allocations {
-		hours := float64(x.busy.count()) * max(x.typical, 0.01)
+		hours := float64(x.busy.Count()) * max(x.typical, 0.01)
 		switch {
 		case x.mig():
 			sums["mig"] += hours
@@ -155,10 +155,10 @@ func (a *analysis) divide(l *load, f *finding) {
 	for _, x := range l.allocations {
 		node := nodeKey{x.key.cluster, x.key.node, x.model}
 		if !x.mig() && x.typical < 0.999 {
-			n := float64(x.busy.count())
+			n := float64(x.busy.Count())
 			typical += x.typical * n
 			weight += n
-			for k, v := range x.busy.all() {
+			for k, v := range x.busy.All() {
 				if more := v - x.shareAt(k); more > 0 {
 					r.Beyond += more * h
 					f.beyond[node] += more * h
@@ -207,10 +207,10 @@ func (a *analysis) divide(l *load, f *finding) {
 func (a *analysis) divideSums(l *load, f *finding) {
 	h, r := a.p.StepHours(), &f.row
 	open := opening(l.track(qIdle), int(reclaimableFrom/a.p.Step))
-	r.Reclaimable = open.sum() * h
+	r.Reclaimable = open.Sum() * h
 	f.reclaimed[nodeKey{l.key.cluster, "", l.key.model}] += r.Reclaimable
 	run := 0.0
-	for _, v := range open.all() {
+	for _, v := range open.All() {
 		if run++; v <= 0.01 {
 			run = 0
 		}
@@ -227,8 +227,8 @@ func (a *analysis) busyRatios(l *load, r *Workload) {
 		return
 	}
 	r.BusyMean = pointer(min(1, l.sum[qBusy]/l.sum[qObserved]))
-	if s := l.track(qBusiest).values(0, a.p.Steps()); len(s) > 0 {
-		r.BusyP95, r.BusyP99, r.BusyPeak = pointer(s.quantile(0.95)), pointer(s.quantile(0.99)), pointer(s.top())
+	if s := l.track(qBusiest).Values(0, a.p.Steps()); len(s) > 0 {
+		r.BusyP95, r.BusyP99, r.BusyPeak = pointer(s.Quantile(0.95)), pointer(s.Quantile(0.99)), pointer(s.Top())
 	}
 }
 
@@ -239,14 +239,14 @@ func (a *analysis) memory(l *load, r *Workload) {
 	if total > 0 {
 		r.MemoryTotal = &total
 	}
-	s := memory.values(0, a.p.Steps())
+	s := memory.Values(0, a.p.Steps())
 	if len(s) == 0 {
 		return
 	}
-	if idle.count() > 0 {
+	if idle.Count() > 0 {
 		with, without := 0.0, 0.0
-		for k, v := range idle.all() {
-			if memory.or(k, 0) >= emptyBelow {
+		for k, v := range idle.All() {
+			if memory.Or(k, 0) >= emptyBelow {
 				with += v * a.p.StepHours()
 			} else {
 				without += v * a.p.StepHours()
@@ -255,8 +255,8 @@ func (a *analysis) memory(l *load, r *Workload) {
 		r.IdleWithMemory, r.IdleWithoutMemory = &with, &without
 	}
 	// Loading indicates nothing about the floor: a hundredth of the time is left out.
-	median := s.quantile(0.5)
-	r.MemoryPeak, r.MemoryMedian, r.MemoryFloor = pointer(s.top()), &median, pointer(s.quantile(0.01))
+	median := s.Quantile(0.5)
+	r.MemoryPeak, r.MemoryMedian, r.MemoryFloor = pointer(s.Top()), &median, pointer(s.Quantile(0.01))
 	available := total
 	if gpu, ok := a.migGPU(l.key.model); ok && r.Profile != "" {
 		if p, ok := gpu.Profile(r.Profile); ok {
@@ -279,18 +279,18 @@ func (a *analysis) plot(l *load) *document.Plot {
 	for i := range n {
 		from, to := i*a.p.Steps()/n, (i+1)*a.p.Steps()/n
 		var busy, observed, gpus float64
-		for k, v := range l.track(qObserved).within(from, to) {
+		for k, v := range l.track(qObserved).Within(from, to) {
 			if v > 0 {
 				observed += v
-				busy += l.track(qBusy).or(k, 0)
+				busy += l.track(qBusy).Or(k, 0)
 			}
 		}
-		for _, v := range l.track(qAllocated).within(from, to) {
+		for _, v := range l.track(qAllocated).Within(from, to) {
 			gpus += max(0, v)
 		}
 		largest := func(q quantity) float64 {
 			m := -1.0
-			for _, v := range l.track(q).within(from, to) {
+			for _, v := range l.track(q).Within(from, to) {
 				m = max(m, v)
 			}
 			return m

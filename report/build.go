@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
+	"github.com/gpu-exporter/gpu-exporter/report/series"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
@@ -22,7 +23,7 @@ func Build(ctx context.Context, api API, opt Options) (*Document, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	p := NewPeriod(opt.From, opt.To, opt.Step)
+	p := series.NewPeriod(opt.From, opt.To, opt.Step)
 	r := &reader{api: api, p: p, opt: opt, q: prom.QL{Match: opt.Match, Cluster: opt.ClusterLabel},
 		sources: map[string]*Source{}}
 	a := &analysis{p: p, opt: &opt}
@@ -142,7 +143,7 @@ func (r *reader) workloads(ctx context.Context, a *analysis, withoutRules []span
 		return nil, err
 	}
 	if r.has[ruleAllocated] {
-		r.source("workloads", "rules", ruleAllocated, float64(r.p.Steps()-steps(withoutRules))*r.p.StepHours())
+		r.source("workloads", "rules", ruleAllocated, float64(r.p.Steps()-series.Steps(withoutRules))*r.p.StepHours())
 	}
 	const single = "idle periods and single GPUs"
 	if r.has[rawAllocated] {

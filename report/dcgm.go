@@ -157,20 +157,20 @@ func (h *dcgmHistory) readAll(ctx context.Context) error {
 		take  dcgmTake
 	}{
 		{dcgmUtilization, "avg", func(g *dcgmGPU, s *dcgmSeries, k int, v float64) {
-			g.present.max(k, 1)
+			g.present.Max(k, 1)
 			if v > 1.01 { // known to be exported at times
 				h.implausible++
 				return
 			}
-			s.busy.max(k, min(1, v))
+			s.busy.Max(k, min(1, v))
 		}},
 		{dcgmUsed, "max", func(g *dcgmGPU, s *dcgmSeries, k int, v float64) {
-			g.present.max(k, 1)
-			s.memory.max(k, v)
+			g.present.Max(k, 1)
+			s.memory.Max(k, v)
 		}},
 		{dcgmTotal, "max", func(g *dcgmGPU, _ *dcgmSeries, _ int, v float64) { g.total = max(g.total, v) }},
 		// Used and free of one time: the largest free belongs to the least used.
-		{dcgmFree, "max", func(g *dcgmGPU, s *dcgmSeries, k int, v float64) { part(0, v+s.memory.or(k, 0), g, s) }},
+		{dcgmFree, "max", func(g *dcgmGPU, s *dcgmSeries, k int, v float64) { part(0, v+s.memory.Or(k, 0), g, s) }},
 		{dcgmReserved, "max", func(g *dcgmGPU, s *dcgmSeries, _ int, v float64) { part(1, v, g, s) }},
 		{dcgmPower, "avg", func(g *dcgmGPU, _ *dcgmSeries, k int, v float64) {
 			if counted[g] == nil {
@@ -235,26 +235,26 @@ func (h *dcgmHistory) find(l prom.Labels) (*dcgmGPU, *dcgmSeries) {
 
 // account adds the steps of one GPU to the states and to its pods.
 func (h *dcgmHistory) account(f *fleet, k gpuKey, g *dcgmGPU) {
-	if g.present.len() == 0 {
+	if g.present.Len() == 0 {
 		return
 	}
 	n := f.node(nodeKey{k.cluster, k.node, g.model})
 	n.joules += g.joules
 	n.energy = n.energy || g.joules > 0
-	end := g.present.end()
-	if h.p.duration(h.p.Steps()-end) <= h.opt.RemovedAfter {
+	end := g.present.End()
+	if h.p.Duration(h.p.Steps()-end) <= h.opt.RemovedAfter {
 		end = h.p.Steps()
 	}
-	for step := g.present.from; step < end; step++ {
-		n.count.add(step, 1)
-		if _, present := g.present.at(step); !present {
+	for step := g.present.From; step < end; step++ {
+		n.count.Add(step, 1)
+		if _, present := g.present.At(step); !present {
 			continue
 		}
 		var pods []*dcgmSeries
 		busy, known, mig := 0.0, false, false
 		for _, s := range g.series {
-			v, ok := s.busy.at(step)
-			_, listed := s.memory.at(step)
+			v, ok := s.busy.At(step)
+			_, listed := s.memory.At(step)
 			if !ok && !listed {
 				continue
 			}
@@ -287,16 +287,16 @@ func (h *dcgmHistory) account(f *fleet, k gpuKey, g *dcgmGPU) {
 		}
 		for _, s := range pods {
 			a := h.allocation(k, s)
-			a.share.max(step, 1/float64(len(pods)))
-			if v, ok := s.memory.at(step); ok {
-				a.memory.max(step, v)
+			a.share.Max(step, 1/float64(len(pods)))
+			if v, ok := s.memory.At(step); ok {
+				a.memory.Max(step, v)
 			}
 			if !known || len(pods) > 1 {
 				continue // which pod was busy is unknown
 			}
-			a.busy.add(step, busy)
+			a.busy.Add(step, busy)
 			if busy < busyAbove {
-				a.idle.add(step, 1-busy)
+				a.idle.Add(step, 1-busy)
 			}
 		}
 	}
@@ -318,12 +318,12 @@ func (s *space) fromAllocations(facts *gpuFacts) {
 	s.join(facts)
 	for _, l := range s.loads {
 		for _, a := range l.allocations {
-			for k, v := range a.share.all() {
+			for k, v := range a.share.All() {
 				l.add(qAllocated, k, v)
-				if m, ok := a.memory.at(k); ok {
+				if m, ok := a.memory.At(k); ok {
 					l.add(qMemory, k, m)
 				}
-				busy, ok := a.busy.at(k)
+				busy, ok := a.busy.At(k)
 				if !ok {
 					continue
 				}

@@ -9,7 +9,18 @@
 // The result is a Document: package render shows it. Equal history, options and now give an equal document.
 package report
 
-import "github.com/gpu-exporter/gpu-exporter/report/document"
+import (
+	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/series"
+)
+
+// Quantities over the steps of the period.
+type (
+	Period = series.Period
+	track  = series.Track
+	sample = series.Sample
+	span   = series.Span
+)
 
 // What a document consists of.
 type (

@@ -7,7 +7,7 @@ type fold = span
 func (a *analysis) folds() (out []fold) {
 	n := a.p.Steps()
 	for i := range 4 {
-		out = append(out, fold{n/2 + i*n/8, n/2 + (i+1)*n/8})
+		out = append(out, fold{From: n/2 + i*n/8, To: n/2 + (i+1)*n/8})
 	}
 	return out
 }
@@ -22,9 +22,9 @@ type foldSum struct {
 // add adds a fold with the fraction of it in which the demand exceeded the size.
 func (v *foldSum) add(size string, f fold, exceeded float64) {
 	v.folds++
-	v.steps += f.len()
-	v.train, v.size = f.from, size
-	v.exceeded += exceeded * float64(f.len())
+	v.steps += f.Len()
+	v.train, v.size = f.From, size
+	v.exceeded += exceeded * float64(f.Len())
 	v.worst = max(v.worst, exceeded)
 }
 

@@ -61,12 +61,12 @@ func (f *fleet) node(k nodeKey) *nodeGPUs {
 func (f *fleet) add(n *nodeGPUs, s State, k int, gpus float64) {
 	*n.states.At(s) += gpus
 	*f.buckets[k/f.size].At(s) += gpus
-	n.reported.add(k, gpus)
+	n.reported.Add(k, gpus)
 	if s != Unallocated && s != Unavailable {
-		n.allocated.add(k, gpus)
+		n.allocated.Add(k, gpus)
 	}
 	if s == Unavailable && gpus > 0 {
-		n.unavailable.add(k, gpus)
+		n.unavailable.Add(k, gpus)
 	}
 	f.covered[k] = true
 }
@@ -80,7 +80,7 @@ func (f *fleet) gaps() []span {
 			k++
 		}
 		if k-from >= 2 {
-			out = append(out, span{from, k})
+			out = append(out, span{From: from, To: k})
 		}
 	}
 	return out
@@ -101,8 +101,8 @@ func (f *fleet) settle(removedAfter time.Duration) {
 	f.adopt()
 	for _, n := range f.nodes {
 		// The steps in which it belonged to the fleet.
-		from := min(n.reported.first(f.p.Steps()), n.count.first(f.p.Steps()))
-		to := max(n.reported.end(), n.count.end())
+		from := min(n.reported.First(f.p.Steps()), n.count.First(f.p.Steps()))
+		to := max(n.reported.End(), n.count.End())
 		n.joined = from > 0 && !n.before
 		if n.before {
 			from = 0
@@ -113,18 +113,18 @@ func (f *fleet) settle(removedAfter time.Duration) {
 		n.from, n.to = from, to
 		last, known := 0.0, false
 		for k := from; k < f.p.Steps() && !known; k++ {
-			last, known = n.count.at(k)
+			last, known = n.count.At(k)
 		}
 		if !known {
-			for _, v := range n.reported.all() {
+			for _, v := range n.reported.All() {
 				last = max(last, float64(int(v+0.5)))
 			}
 		}
 		for k := from; k < to; k++ {
-			last = n.count.or(k, last)
+			last = n.count.Or(k, last)
 			n.expected += last
 			// A mean over a step that is covered in full differs from the count by rounding alone.
-			if missing := last - n.reported.or(k, 0); missing > max(0.02, 0.005*last) {
+			if missing := last - n.reported.Or(k, 0); missing > max(0.02, 0.005*last) {
 				n.states.NotReported += missing
 				f.buckets[k/f.size].NotReported += missing
 			}
@@ -134,10 +134,10 @@ func (f *fleet) settle(removedAfter time.Duration) {
 
 // gpus is the number of GPUs of a node.
 func (n *nodeGPUs) gpus() int {
-	if n.count.len() == 0 {
-		return int(math.Ceil(n.reported.values(n.reported.from, n.reported.end()).top() - 0.1))
+	if n.count.Len() == 0 {
+		return int(math.Ceil(n.reported.Values(n.reported.From, n.reported.End()).Top() - 0.1))
 	}
-	return int(n.count.values(n.count.from, n.count.end()).top() + 0.5)
+	return int(n.count.Values(n.count.From, n.count.End()).Top() + 0.5)
 }
 
 // adopt gives GPUs without a model to the model of their node, if there is only one.
@@ -156,10 +156,10 @@ func (f *fleet) adopt() {
 		}
 		n := of[0]
 		n.states.Plus(orphan.states, 1)
-		n.reported.plus(&orphan.reported)
-		n.count.plus(&orphan.count)
-		n.allocated.plus(&orphan.allocated)
-		n.unavailable.plus(&orphan.unavailable)
+		n.reported.Plus(&orphan.reported)
+		n.count.Plus(&orphan.count)
+		n.allocated.Plus(&orphan.allocated)
+		n.unavailable.Plus(&orphan.unavailable)
 		n.joules += orphan.joules
 		n.energy = n.energy || orphan.energy
 		n.before = n.before || orphan.before

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
+	"github.com/gpu-exporter/gpu-exporter/report/series"
 )
 
 // Options say what to report on. Their zero values are not useful: start with Defaults.
@@ -60,7 +61,7 @@ func Defaults() Options {
 
 // Validate returns an error about options that contradict each other.
 func (o *Options) Validate() error {
-	steps := NewPeriod(o.From, o.To, o.Step).Steps()
+	steps := series.NewPeriod(o.From, o.To, o.Step).Steps()
 	switch {
 	case !o.To.After(o.From):
 		return fmt.Errorf("the period ends (%s) before it begins (%s): --from must be earlier than --to",

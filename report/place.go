@@ -34,12 +34,12 @@ func (a *analysis) runs(l *load, r *Workload) []run {
 	gap := int(splitAfter/a.p.Step) + 1
 	for _, x := range l.allocations {
 		t := &x.busy
-		if t.len() == 0 {
+		if t.Len() == 0 {
 			t = &x.share
 		}
-		for _, s := range t.spans(gap) {
+		for _, s := range t.Spans(gap) {
 			n := run{cluster: l.key.cluster, model: l.key.model, node: x.key.node, workload: l.key.id(), advice: r.Advice}
-			n.Pod = replay.Pod{ID: l.key.id() + "/" + x.key.pod, Gang: l.key.id(), From: s.from, To: s.to, GPUs: 1}
+			n.Pod = replay.Pod{ID: l.key.id() + "/" + x.key.pod, Gang: l.key.id(), From: s.From, To: s.To, GPUs: 1}
 			switch {
 			case x.mig():
 				if gpu, ok := a.migGPU(x.model); ok {
@@ -80,8 +80,8 @@ func (n *run) whole() bool { return n.Fraction == 0 && n.Size == 0 }
 
 // demands adds the demand of a pod on a whole GPU.
 func (a *analysis) demands(n *run, x *allocation) {
-	total, perHour := a.facts.byModel[x.model], a.p.perHour()
-	if total <= 0 || x.busy.len() == 0 || !x.sole() {
+	total, perHour := a.facts.byModel[x.model], a.p.PerHour()
+	if total <= 0 || x.busy.Len() == 0 || !x.sole() {
 		return
 	}
 	n.first = n.From / perHour
@@ -91,10 +91,10 @@ func (a *analysis) demands(n *run, x *allocation) {
 		p := &list[k/perHour-n.first]
 		*p = max(*p, hundredths(v))
 	}
-	for k, v := range x.busy.within(n.From, n.To) {
+	for k, v := range x.busy.Within(n.From, n.To) {
 		raise(n.demand, k, x.activity(k, v))
 	}
-	for k, v := range x.memory.within(n.From, n.To) {
+	for k, v := range x.memory.Within(n.From, n.To) {
 		raise(n.memory, k, v/total)
 	}
 	n.known = true
@@ -104,7 +104,7 @@ func hundredths(v float64) uint8 { return uint8(min(100, max(0, math.Ceil(100*v-
 
 // hourly returns the values of a list by step.
 func (a *analysis) hourly(list []uint8, first int) func(int) float64 {
-	perHour := a.p.perHour()
+	perHour := a.p.PerHour()
 	return func(k int) float64 { return float64(list[k/perHour-first]) / 100 }
 }
 
@@ -146,7 +146,7 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 				r.Class = f.class(f.nodes[k])
 				g.pods = append(g.pods, r.Pod)
 				for s := r.From; s < r.To; s++ {
-					known[k].add(s, r.Amount())
+					known[k].Add(s, r.Amount())
 				}
 			}
 		}
@@ -155,24 +155,24 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 		g := groups[k]
 		var sum track
 		for _, n := range g.nodes {
-			sum.plus(&n.allocated)
+			sum.Plus(&n.allocated)
 			count := float64(n.gpus())
 			for s := range f.p.Steps() {
-				g.allocated[n.key.node] += n.allocated.or(s, 0)
+				g.allocated[n.key.node] += n.allocated.Or(s, 0)
 			}
 			missing := func(s int) float64 {
-				m := n.allocated.or(s, 0) - known[n.key].or(s, 0)
+				m := n.allocated.Or(s, 0) - known[n.key].Or(s, 0)
 				if s >= n.from && s < n.to {
-					m = max(m, n.count.or(s, count)-n.reported.or(s, 0)-known[n.key].or(s, 0))
+					m = max(m, n.count.Or(s, count)-n.reported.Or(s, 0)-known[n.key].Or(s, 0))
 				}
 				return m
 			}
 			base := replay.Pod{ID: "?" + n.key.node, Class: f.class(n)}
 			g.unknown = append(g.unknown, levels(f.p.Steps(), base, missing)...)
 			base.Node = n.key.node
-			g.broken = append(g.broken, levels(f.p.Steps(), base, func(s int) float64 { return n.unavailable.or(s, 0) })...)
+			g.broken = append(g.broken, levels(f.p.Steps(), base, func(s int) float64 { return n.unavailable.Or(s, 0) })...)
 		}
-		g.peak = sum.values(0, f.p.Steps()).top()
+		g.peak = sum.Values(0, f.p.Steps()).Top()
 	}
 	out := make([]*fleetNodes, 0, len(groups))
 	for _, k := range sorted(groups) {
@@ -336,7 +336,7 @@ func (a *analysis) replayed(r replay.Result) *Replay {
 func (a *analysis) validateNodes(g *fleetNodes) *Validation {
 	var v foldSum
 	for _, f := range a.folds() {
-		order, n, _ := g.removable(0, f.from, a.opt.Advice.Budget)
+		order, n, _ := g.removable(0, f.From, a.opt.Advice.Budget)
 		if n == 0 {
 			continue
 		}
@@ -344,7 +344,7 @@ func (a *analysis) validateNodes(g *fleetNodes) *Validation {
 		for _, name := range order[:n] {
 			removed[name] = true
 		}
-		r := g.without(removed, f.from, f.to)
+		r := g.without(removed, f.From, f.To)
 		v.add(units.Count(float64(len(order)-n), "node"), f, over(r.Waited, r.Requested))
 	}
 	return a.validated(&v)
@@ -361,7 +361,7 @@ func (a *analysis) shared(g *fleetNodes, found []*finding, f *fleet) (out []Pack
 		for _, r := range x.runs {
 			n := f.nodes[nodeKey{r.cluster, r.node, r.model}]
 			if !r.known || r.cluster != g.key.cluster || r.model != g.key.model || n == nil || x.row.Preallocated ||
-				a.p.duration(r.To-r.From) < shareFrom {
+				a.p.Duration(r.To-r.From) < shareFrom {
 				continue
 			}
 			memory := float64(slices.Max(r.memory)) / 100
@@ -426,5 +426,5 @@ func quantileOf(list []uint8, q float64) float64 {
 		s[i] = float64(v) / 100
 	}
 	slices.Sort(s)
-	return s.quantile(q)
+	return s.Quantile(q)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/kube"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
+	"github.com/gpu-exporter/gpu-exporter/report/series"
 )
 
 // API is a server's history; *prom.Client is one.
@@ -65,10 +66,10 @@ func (r *reader) source(data, from, series string, hours float64) {
 
 // steps queries one value for each step of a part of the period.
 func (r *reader) steps(ctx context.Context, query string, s span, each func(l prom.Labels, k int, v float64)) error {
-	if s.len() <= 0 {
+	if s.Len() <= 0 {
 		return nil
 	}
-	q := prom.Range{Query: query, From: r.p.End(s.from), To: r.p.End(s.to - 1), Step: r.p.Step}
+	q := prom.Range{Query: query, From: r.p.End(s.From), To: r.p.End(s.To - 1), Step: r.p.Step}
 	return r.api.Range(ctx, q, func(series *prom.Series) error {
 		for i, at := range series.At {
 			if k, ok := r.p.Index(at); ok {
@@ -80,7 +81,7 @@ func (r *reader) steps(ctx context.Context, query string, s span, each func(l pr
 }
 
 // all is the whole period as a part.
-func (r *reader) all() span { return span{0, r.p.Steps()} }
+func (r *reader) all() span { return span{From: 0, To: r.p.Steps()} }
 
 const day = 24 * time.Hour
 
@@ -107,7 +108,7 @@ func (r *reader) coarse(ctx context.Context, every time.Duration, op, overTime, 
 	return r.api.Range(ctx, q, func(series *prom.Series) error {
 		for i, at := range series.At {
 			if k, ok := r.p.Index(at); ok {
-				each(series.Labels, span{max(0, k+1-size), k + 1}, series.Value[i])
+				each(series.Labels, span{From: max(0, k+1-size), To: k + 1}, series.Value[i])
 			}
 		}
 		return nil
@@ -217,7 +218,7 @@ func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 					l.Get("state"))
 			}
 		case ruleCount:
-			f.node(key).count.add(k, v)
+			f.node(key).count.Add(k, v)
 		case rulePower:
 			n := f.node(key)
 			n.joules += v * r.p.Step.Seconds()
@@ -232,7 +233,7 @@ func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 		}
 	}
 	f.withoutRules = f.gaps()
-	uncovered := steps(f.withoutRules)
+	uncovered := series.Steps(f.withoutRules)
 	r.source("GPUs", "rules", ruleGPUs, float64(r.p.Steps()-uncovered)*r.p.StepHours())
 	if r.has[rawGPUs] {
 		for _, g := range f.withoutRules {
@@ -240,7 +241,7 @@ func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 				return nil, err
 			}
 		}
-		if fromSeries := uncovered - steps(f.gaps()); fromSeries > 0 {
+		if fromSeries := uncovered - series.Steps(f.gaps()); fromSeries > 0 {
 			r.source("GPUs", "series", rawGPUs, float64(fromSeries)*r.p.StepHours())
 		}
 	}
@@ -385,7 +386,7 @@ func (r *reader) gpus(ctx context.Context) (*gpuFacts, error) {
 	daily := func(q dayQuantity) func(gpuKey, prom.Labels, span, float64) {
 		return func(k gpuKey, _ prom.Labels, s span, v float64) {
 			if v >= 0 { // no NaN of a division
-				entry(facts.daily, k)[q].max((s.to-1)/(24*r.p.perHour()), min(1, v))
+				entry(facts.daily, k)[q].Max((s.To-1)/(24*r.p.PerHour()), min(1, v))
 			}
 		}
 	}
@@ -507,7 +508,7 @@ func (r *reader) rawLoads(ctx context.Context, s *space, g span, facts *gpuFacts
 		}
 	}
 	s.fill(g)
-	r.source("workloads", "series", rawAllocated, float64(g.len())*r.p.StepHours())
+	r.source("workloads", "series", rawAllocated, float64(g.Len())*r.p.StepHours())
 	return nil
 }
 
@@ -549,14 +550,14 @@ func (r *reader) allocations(ctx context.Context, s *space) error {
 		{r.q.Rate(rawUnused, in, `state="idle"`), func(a *allocation) *track { return &a.idle }},
 	} {
 		err := r.steps(ctx, r.q.By("sum", r.q.Once(x.rate), perAllocation...), r.all(),
-			func(l prom.Labels, k int, v float64) { x.track(of(l)).add(k, v) })
+			func(l prom.Labels, k int, v float64) { x.track(of(l)).Add(k, v) })
 		if err != nil {
 			return err
 		}
 	}
 	spread := func(t *track, g span, v float64) {
-		for k := g.from; k < g.to; k++ {
-			t.max(k, v)
+		for k := g.From; k < g.To; k++ {
+			t.Max(k, v)
 		}
 	}
 	err := r.coarse(ctx, time.Hour, "sum", "max", r.q.Select(rawShare, in),

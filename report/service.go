@@ -27,7 +27,7 @@ func (a *analysis) serviceOf(l *load, r *Workload) (s service, ok bool) {
 	}
 	pods := map[string]bool{}
 	for _, x := range l.allocations {
-		if a.lasts(x.busy.end(), a.p.Steps()) {
+		if a.lasts(x.busy.End(), a.p.Steps()) {
 			pods[x.key.pod] = true
 		}
 	}
@@ -42,13 +42,13 @@ func (a *analysis) serviceOf(l *load, r *Workload) (s service, ok bool) {
 // replicasFor is the number of replicas whose capacity the demand of a part of the period exceeds for the budget's
 // fraction of the time, with sizing.Headroom; two remain, so that one may fail.
 func (a *analysis) replicasFor(s service, values sample) int {
-	need := sizing.Headroom * values.quantile(1-a.opt.Advice.Budget) / s.gpus
+	need := sizing.Headroom * values.Quantile(1-a.opt.Advice.Budget) / s.gpus
 	return max(2, int(math.Ceil(need-1e-6)))
 }
 
 // without are the values of a track outside a part.
 func without(t *track, part span) sample {
-	out := append(t.values(t.from, part.from), t.values(part.to, t.end())...)
+	out := append(t.Values(t.From, part.From), t.Values(part.To, t.End())...)
 	slices.Sort(out)
 	return out
 }
@@ -59,10 +59,10 @@ func (a *analysis) replicas(l *load, r *Workload, steps int) *Advice {
 	if _, judged := a.judged(l, r, steps); !ok || !judged {
 		return nil
 	}
-	all := s.demand.values(0, a.p.Steps())
+	all := s.demand.Values(0, a.p.Steps())
 	n := a.replicasFor(s, all)
 	saved := 0.0
-	for _, v := range l.track(qAllocated).all() {
+	for _, v := range l.track(qAllocated).All() {
 		saved += max(0, v-float64(n)*s.gpus) * a.p.StepHours()
 	}
 	low, from, to, night := a.quietHours(l, s, n)
@@ -77,14 +77,14 @@ func (a *analysis) replicas(l *load, r *Workload, steps int) *Advice {
 	least, most := n, n
 	for i := range 8 {
 		size := a.p.Steps() / 8
-		x := a.replicasFor(s, without(s.demand, span{i * size, (i + 1) * size}))
+		x := a.replicasFor(s, without(s.demand, span{From: i * size, To: (i + 1) * size}))
 		least, most = min(least, x), max(most, x)
 	}
-	mean := over(all.sum(), float64(len(all)))
+	mean := over(all.Sum(), float64(len(all)))
 	ad.Title = fmt.Sprintf("Run %d replicas of %s instead of %d", n, r.Name, s.pods)
 	ad.Evidence = units.Sentence(fmt.Sprintf("%s together were busy as %.1f GPUs on average, and above %.1f in %s of the "+
 		"time; without any eighth of the period, %d to %d replicas", units.Count(float64(s.pods), "pod"), mean,
-		all.quantile(1-a.opt.Advice.Budget), units.Share(a.opt.Advice.Budget, 1), least, most))
+		all.Quantile(1-a.opt.Advice.Budget), units.Share(a.opt.Advice.Budget, 1), least, most))
 	ad.Alternatives = fmt.Sprintf("%d would be too few in %s of the time.", n-1,
 		units.Share(exceedance(all, float64(n-1)*s.gpus/sizing.Headroom), 1))
 	if n == 2 {
@@ -98,9 +98,9 @@ func (a *analysis) replicas(l *load, r *Workload, steps int) *Advice {
 	}
 	var v foldSum
 	for _, f := range a.folds() {
-		if train := s.demand.values(0, f.from); len(train) > 0 {
+		if train := s.demand.Values(0, f.From); len(train) > 0 {
 			x := a.replicasFor(s, train)
-			v.add(units.Count(float64(x), "replica"), f, exceedance(s.demand.values(f.from, f.to), float64(x)*s.gpus))
+			v.add(units.Count(float64(x), "replica"), f, exceedance(s.demand.Values(f.From, f.To), float64(x)*s.gpus))
 		}
 	}
 	ad.Validation = a.validated(&v)
@@ -120,11 +120,11 @@ func exceedance(s sample, limit float64) float64 {
 // they would save. low may be 0: scale to zero.
 func (a *analysis) quietHours(l *load, s service, n int) (low, from, to int, saved float64) {
 	var highest, allocated [24]float64
-	for k, v := range s.demand.all() {
+	for k, v := range s.demand.All() {
 		h := a.hourOfDay(k)
 		highest[h] = max(highest[h], v)
 	}
-	for k, v := range l.track(qAllocated).all() {
+	for k, v := range l.track(qAllocated).All() {
 		allocated[a.hourOfDay(k)] += min(v, float64(n)*s.gpus) * a.p.StepHours()
 	}
 	all := 0.0

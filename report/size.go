@@ -15,19 +15,19 @@ const wellUsed = 0.5
 
 // demandOf adds up a part of the period.
 func (a *analysis) demandOf(l *load, r *Workload, part span) sizing.Demand {
-	s, m := l.track(qBusiest).values(part.from, part.to), l.track(qMemory).values(part.from, part.to)
-	d := sizing.Demand{Steps: len(s), High: s.quantile(1 - a.opt.Advice.Budget), Memory: m.top(), Bursts: r.Sharing == "mig",
+	s, m := l.track(qBusiest).Values(part.From, part.To), l.track(qMemory).Values(part.From, part.To)
+	d := sizing.Demand{Steps: len(s), High: s.Quantile(1 - a.opt.Advice.Budget), Memory: m.Top(), Bursts: r.Sharing == "mig",
 		Preallocated: r.Preallocated}
-	sm, perDay := 1.0, a.p.perHour()*24
+	sm, perDay := 1.0, a.p.PerHour()*24
 	for _, x := range l.allocations {
 		day := a.facts.daily[x.key.gpu()]
 		if !x.sole() || day == nil {
 			continue
 		}
 		// The first and the last day may show what another workload did on the GPU.
-		from, to := (max(part.from, x.busy.from)+perDay-1)/perDay, min(part.to, x.busy.end())/perDay
+		from, to := (max(part.From, x.busy.From)+perDay-1)/perDay, min(part.To, x.busy.End())/perDay
 		highest := func(q dayQuantity) (v float64, ok bool) {
-			for _, x := range day[q].within(from, to) {
+			for _, x := range day[q].Within(from, to) {
 				v, ok = max(v, x), true
 			}
 			return v, ok
@@ -49,9 +49,9 @@ func (a *analysis) demandOf(l *load, r *Workload, part span) sizing.Demand {
 
 // judged returns the reason why the size of a workload is not judged, if there is one.
 func (a *analysis) judged(l *load, r *Workload, steps int) (reason sizing.Reason, ok bool) {
-	g, observed := a.opt.Advice, a.p.duration(steps)
+	g, observed := a.opt.Advice, a.p.Duration(steps)
 	switch {
-	case !a.lasts(l.track(qAllocated).end(), a.p.Steps()):
+	case !a.lasts(l.track(qAllocated).End(), a.p.Steps()):
 		return sizing.Reason{Code: "no_longer_allocated", Text: "nothing is allocated to it any more"}, false
 	case observed < g.Observed*19/20:
 		return sizing.Reason{Code: "observed_too_short", Text: fmt.Sprintf("it was observed for %s; the minimum to judge a size is %s",
@@ -77,7 +77,7 @@ func (a *analysis) size(l *load, r *Workload, steps int) (*Advice, sizing.Reason
 	case now.Several && r.Sharing == "mig":
 		return nil, sizing.Reason{Code: "several_mig_devices", Text: "several MIG devices are allocated to each of its pods"}
 	}
-	d := a.demandOf(l, r, span{0, a.p.Steps()})
+	d := a.demandOf(l, r, span{From: 0, To: a.p.Steps()})
 	s, reason := now.Fit(d)
 	if s == nil {
 		return nil, reason
@@ -125,13 +125,13 @@ func (a *analysis) size(l *load, r *Workload, steps int) (*Advice, sizing.Reason
 	ad.Evidence = units.Sentence(usage, memory)
 	var v foldSum
 	for _, f := range a.folds() {
-		train := a.demandOf(l, r, span{0, f.from})
+		train := a.demandOf(l, r, span{From: 0, To: f.From})
 		if s, _ := now.Fit(train); s != nil && train.Steps > 0 {
-			v.add(s.Name(), f, over(float64(a.exceeded(l, r, s, f)), float64(f.len())))
+			v.add(s.Name(), f, over(float64(a.exceeded(l, r, s, f)), float64(f.Len())))
 		}
 	}
 	ad.Validation = a.validated(&v)
-	exceeded := over(float64(a.exceeded(l, r, s, span{0, a.p.Steps()})), float64(d.Steps))
+	exceeded := over(float64(a.exceeded(l, r, s, span{From: 0, To: a.p.Steps()})), float64(d.Steps))
 	if exceeded > a.opt.Advice.Budget {
 		return nil, sizing.Reason{Code: "peaks_too_high", Text: fmt.Sprintf("it would have needed more in %s of the time", units.Ratio(exceeded))}
 	}
@@ -149,8 +149,8 @@ func (a *analysis) size(l *load, r *Workload, steps int) (*Advice, sizing.Reason
 
 // exceeded counts the steps in which a workload needed more than a size has.
 func (a *analysis) exceeded(l *load, r *Workload, s *sizing.Size, part span) (n int) {
-	for k, v := range l.track(qBusiest).within(part.from, part.to) {
-		if v > s.Limit || s.Memory > 0 && r.MemoryKind != memoryCache && l.track(qMemory).or(k, 0) > s.Memory {
+	for k, v := range l.track(qBusiest).Within(part.From, part.To) {
+		if v > s.Limit || s.Memory > 0 && r.MemoryKind != memoryCache && l.track(qMemory).Or(k, 0) > s.Memory {
 			n++
 		}
 	}
@@ -168,7 +168,7 @@ func (a *analysis) several(l *load) bool {
 		}
 		gpus[x.key.pod] = at
 	}
-	return len(l.allocations) == 0 && l.sum[qPods] > 0 && l.track(qAllocated).last() > 1.01*l.sum[qPods]
+	return len(l.allocations) == 0 && l.sum[qPods] > 0 && l.track(qAllocated).Last() > 1.01*l.sum[qPods]
 }
 
 // What the memory of a workload indicates.
@@ -194,24 +194,24 @@ func (a *analysis) needOf(l *load, median float64, sorted sample, available floa
 	// After the first hour, in which weights are loaded: the lowest is the floor of what grows later.
 	floor, fell := 0.0, false
 	for _, x := range l.allocations {
-		start, highest, first := x.memory.from+a.p.perHour(), 0.0, 0.0
-		for k, v := range x.memory.all() {
+		start, highest, first := x.memory.From+a.p.PerHour(), 0.0, 0.0
+		for k, v := range x.memory.All() {
 			switch {
 			case k < start:
 				continue
 			case first == 0:
 				first = v
-			case v < 0.95*highest && k < x.memory.end()-a.p.perHour():
+			case v < 0.95*highest && k < x.memory.End()-a.p.PerHour():
 				fell = true
 			}
 			highest = max(highest, v)
 		}
 		floor = max(floor, first)
 	}
-	if peak := sorted.top(); !fell && floor > 0 && peak > 1.2*floor && a.p.duration(len(sorted)) >= day {
+	if peak := sorted.Top(); !fell && floor > 0 && peak > 1.2*floor && a.p.Duration(len(sorted)) >= day {
 		return memoryCache, floor
 	}
-	return memoryNeeded, sorted.top()
+	return memoryNeeded, sorted.Top()
 }
 
 // rhythmOf is the time in which a workload's demand repeats: day, if no day has a much higher peak than the others, week,
@@ -220,15 +220,15 @@ func (a *analysis) rhythmOf(t *track) string {
 	for _, r := range []struct {
 		name string
 		size int
-	}{{"day", 24 * a.p.perHour()}, {"week", 7 * 24 * a.p.perHour()}} {
+	}{{"day", 24 * a.p.PerHour()}, {"week", 7 * 24 * a.p.PerHour()}} {
 		var peaks sample
-		for to := t.end(); to-r.size >= t.from-a.p.perHour(); to -= r.size {
-			peaks = append(peaks, t.values(to-r.size, to).quantile(0.99))
+		for to := t.End(); to-r.size >= t.From-a.p.PerHour(); to -= r.size {
+			peaks = append(peaks, t.Values(to-r.size, to).Quantile(0.99))
 		}
 		slices.Sort(peaks)
 		// Lower peaks are weekends; a higher one may be what the period shows once. What is never above a few percent is
 		// a constant, whatever its ratio.
-		if top := peaks.top(); len(peaks) >= 3 && top <= max(2*peaks.quantile(0.5), 0.05) && top >= busyAbove {
+		if top := peaks.Top(); len(peaks) >= 3 && top <= max(2*peaks.Quantile(0.5), 0.05) && top >= busyAbove {
 			return r.name
 		}
 	}
@@ -242,7 +242,7 @@ func unknownRhythm(p Period) sizing.Reason {
 
 // confidence depends on how often advice of earlier times held later, and on the number of periods of the demand.
 func (a *analysis) confidence(r *Workload, v *Validation, steps int) string {
-	g, observed := a.opt.Advice, a.p.duration(steps)
+	g, observed := a.opt.Advice, a.p.Duration(steps)
 	switch {
 	case v == nil || v.Worst > 10*g.Budget || observed < g.Observed*19/20 || r.Coverage < g.Coverage:
 		return "low"

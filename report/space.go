@@ -51,14 +51,14 @@ func (l *load) add(q quantity, k int, v float64) {
 		l.sum[q] = max(l.sum[q], v)
 		return
 	case qBusiest:
-		l.tracks[q].max(k, min(1, v))
+		l.tracks[q].Max(k, min(1, v))
 	case qMemory:
-		l.tracks[q].max(k, v)
+		l.tracks[q].Max(k, v)
 	case qGap:
 	case qWatts:
 		l.energy = true
 	default:
-		l.tracks[q].add(k, v)
+		l.tracks[q].Add(k, v)
 	}
 	l.sum[q] += v
 }
@@ -137,11 +137,11 @@ func (s *space) join(facts *gpuFacts) {
 func (s *space) fill(g span) {
 	for _, l := range s.loads {
 		for _, a := range l.allocations {
-			for k, v := range a.busy.within(g.from, g.to) {
+			for k, v := range a.busy.Within(g.From, g.To) {
 				l.add(qBusy, k, v)
 				l.add(qBusiest, k, a.activity(k, v))
 			}
-			for k, v := range a.idle.within(g.from, g.to) {
+			for k, v := range a.idle.Within(g.From, g.To) {
 				l.add(qIdle, k, v)
 			}
 		}
@@ -155,16 +155,16 @@ func (a *allocation) busyBefore(unix float64) (at float64, ok bool) {
 
 // settle sets the typical share, which fills in where shares were read more coarsely than the rest.
 func (a *allocation) settle() {
-	shares := a.share.values(a.share.from, a.share.end())
+	shares := a.share.Values(a.share.From, a.share.End())
 	positive := slices.IndexFunc(shares, func(v float64) bool { return v > 0 })
 	if positive >= 0 {
-		a.typical = shares[positive:].quantile(0.5)
+		a.typical = shares[positive:].Quantile(0.5)
 	}
 }
 
 // shareAt is the share of the GPU in step k.
 func (a *allocation) shareAt(k int) float64 {
-	if v, ok := a.share.at(k); ok && v > 0 {
+	if v, ok := a.share.At(k); ok && v > 0 {
 		return v
 	}
 	return a.typical
@@ -173,7 +173,7 @@ func (a *allocation) shareAt(k int) float64 {
 // longestPause is the longest part of a step that was idle, from 0 to 1; steps without data are none.
 func (a *allocation) longestPause() float64 {
 	longest := 0.0
-	for k, v := range a.idle.all() {
+	for k, v := range a.idle.All() {
 		longest = max(longest, min(1, over(v, a.shareAt(k))))
 	}
 	return longest
@@ -210,14 +210,14 @@ func (a *allocation) idlePeriods() []idlePeriod {
 	var out []idlePeriod
 	var now *idlePeriod
 	part := func(k int) float64 {
-		v, _ := a.idle.at(k)
+		v, _ := a.idle.At(k)
 		return over(v, a.shareAt(k))
 	}
 	extend := func(k int, steps float64) {
 		if now == nil {
 			now = &idlePeriod{}
 		}
-		now.idle += a.idle.or(k, 0)
+		now.idle += a.idle.Or(k, 0)
 		now.steps += steps
 		now.to = k + 1
 	}
@@ -226,7 +226,7 @@ func (a *allocation) idlePeriods() []idlePeriod {
 			out, now = append(out, *now), nil
 		}
 	}
-	for k := a.idle.from; k < a.idle.end(); k++ {
+	for k := a.idle.From; k < a.idle.End(); k++ {
 		switch x := part(k); {
 		case !(x > 0.001):
 			end()
@@ -239,7 +239,7 @@ func (a *allocation) idlePeriods() []idlePeriod {
 			}
 			// The idle time may also belong to the end of the step, where the next period begins.
 			used := len(out) > 0 && out[len(out)-1].to == k+1
-			if k+1 < a.idle.end() && part(k+1) >= whole && !used {
+			if k+1 < a.idle.End() && part(k+1) >= whole && !used {
 				extend(k, x)
 			}
 		}
@@ -252,7 +252,7 @@ func (a *allocation) idlePeriods() []idlePeriod {
 // GPUs without shorter periods. It is used if single GPUs are unknown, and is at most too much, if GPUs take turns in
 // being idle.
 func opening(t *track, width int) (out track) {
-	n := t.len()
+	n := t.Len()
 	if n < width || width < 1 {
 		return out
 	}
@@ -260,7 +260,7 @@ func opening(t *track, width int) (out track) {
 	for i := range low {
 		low[i] = math.Inf(1)
 		for j := range width {
-			low[i] = min(low[i], t.or(t.from+i+j, 0))
+			low[i] = min(low[i], t.Or(t.From+i+j, 0))
 		}
 	}
 	for i := range n {
@@ -268,7 +268,7 @@ func opening(t *track, width int) (out track) {
 		for j := max(0, i-width+1); j <= min(i, len(low)-1); j++ {
 			m = max(m, low[j])
 		}
-		out.add(t.from+i, m)
+		out.Add(t.From+i, m)
 	}
 	return out
 }

@@ -1,6 +1,9 @@
 package report
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 // A step of which nothing is known is no pause, and no reason to know nothing of the others.
 func TestLongestPause(t *testing.T) {
@@ -9,11 +12,11 @@ func TestLongestPause(t *testing.T) {
 		want float64
 	}{
 		{nil, 0},
-		{[]float32{nan}, 0},
-		{[]float32{nan, 0.25, nan, 0.1}, 0.5},
+		{[]float32{float32(math.NaN())}, 0},
+		{[]float32{float32(math.NaN()), 0.25, float32(math.NaN()), 0.1}, 0.5},
 		{[]float32{0.75}, 1},
 	} {
-		h := allocation{idle: track{v: c.idle}, typical: 0.5}
+		h := allocation{idle: track{V: c.idle}, typical: 0.5}
 		if got := h.longestPause(); got != c.want {
 			t.Errorf("idle %v of half a GPU: %v, not %v", c.idle, got, c.want)
 		}

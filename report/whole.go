@@ -23,11 +23,11 @@ func (a *analysis) saturated(found []*finding) {
 	for _, f := range found {
 		for _, s := range f.shared {
 			g := entry(gpus, s.key.gpu())
-			for k, v := range s.busy.all() {
-				g.busy.add(k, v)
-				g.pods.add(k, 1)
+			for k, v := range s.busy.All() {
+				g.busy.Add(k, v)
+				g.pods.Add(k, 1)
 			}
-			g.memory.plus(&s.memory)
+			g.memory.Plus(&s.memory)
 		}
 	}
 	// worst is, over the GPUs of a workload: the fraction of the time in which they were full, pods and memory in use.
@@ -36,11 +36,11 @@ func (a *analysis) saturated(found []*finding) {
 		var affected, all float64
 		var w worst
 		for _, s := range f.shared {
-			hours, fullSteps, steps, pods, memory := float64(s.busy.count())*s.typical, 0.0, 0.0, 0.0, 0.0
+			hours, fullSteps, steps, pods, memory := float64(s.busy.Count())*s.typical, 0.0, 0.0, 0.0, 0.0
 			all += hours
 			g := gpus[s.key.gpu()]
-			for k, v := range g.busy.all() {
-				if n := g.pods.or(k, 0); n >= 2 {
+			for k, v := range g.busy.All() {
+				if n := g.pods.Or(k, 0); n >= 2 {
 					steps++
 					pods += n
 					if v >= full {
@@ -52,7 +52,7 @@ func (a *analysis) saturated(found []*finding) {
 				continue
 			}
 			affected += hours
-			for _, v := range g.memory.all() {
+			for _, v := range g.memory.All() {
 				memory = max(memory, over(v, a.facts.memory[s.key.gpu()]))
 			}
 			w = worst{max(w.full, fullSteps/steps), max(w.pods, pods/steps), max(w.memory, memory)}

@@ -1,4 +1,5 @@
-package report
+// Package series has quantities over the steps of a period.
+package series
 
 import "time"
 
@@ -30,26 +31,26 @@ func (p Period) StepHours() float64 { return p.Step.Hours() }
 // Hours is the length of the period.
 func (p Period) Hours() float64 { return p.To.Sub(p.From).Hours() }
 
-// perHour is the number of steps of an hour, at least 1.
-func (p Period) perHour() int { return max(1, int(time.Hour/p.Step)) }
+// PerHour is the number of steps of an hour, at least 1.
+func (p Period) PerHour() int { return max(1, int(time.Hour/p.Step)) }
 
-// duration is the length of a number of steps.
-func (p Period) duration(steps int) time.Duration { return time.Duration(steps) * p.Step }
+// Duration is the length of a number of steps.
+func (p Period) Duration(steps int) time.Duration { return time.Duration(steps) * p.Step }
 
 // End is the time at which step k ends, Begin that at which it begins.
 func (p Period) End(k int) time.Time   { return p.Begin(k + 1) }
-func (p Period) Begin(k int) time.Time { return p.From.Add(p.duration(k)) }
+func (p Period) Begin(k int) time.Time { return p.From.Add(p.Duration(k)) }
 
-// span is a part of the period: steps from up to but without to.
-type span struct{ from, to int }
+// Span is a part of the period: steps from up to but without to.
+type Span struct{ From, To int }
 
-func (s span) len() int { return s.to - s.from }
+func (s Span) Len() int { return s.To - s.From }
 
-// steps is the number of steps in all of the spans.
-func steps(spans []span) int {
+// Steps is the number of steps in all of the spans.
+func Steps(spans []Span) int {
 	n := 0
 	for _, s := range spans {
-		n += s.len()
+		n += s.Len()
 	}
 	return n
 }
