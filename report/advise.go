@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -127,7 +126,7 @@ func (a *analysis) adviceFor(r *Workload, code, reason string, saved float64) Ad
 
 // advice starts an advice about a part of the fleet.
 func (a *analysis) advice(about nodeKey, code, reason string, saved float64, confidence string) Advice {
-	return Advice{Code: code, Reason: reason, Cluster: about.cluster, Node: about.node, Model: about.model,
+	return Advice{Code: code, Saving: document.SavesHours, Reason: reason, Cluster: about.cluster, Node: about.node, Model: about.model,
 		SavedHours: saved,
 		SavedGPUs:  over(saved, a.p.Hours()), SavedCost: a.opt.Prices.Cost(about.model, saved), Confidence: confidence}
 }
@@ -337,12 +336,4 @@ func (a *analysis) fewer(l *load, r *Workload) *Advice {
 		ad.Confidence = "low"
 	}
 	return &ad
-}
-
-// sortAdvice puts what saves most first.
-func sortAdvice(list []Advice) {
-	slices.SortStableFunc(list, func(x, y Advice) int {
-		return cmp.Or(cmp.Compare(y.SavedHours, x.SavedHours),
-			strings.Compare(x.Code+x.Workload+x.Node+x.Model, y.Code+y.Workload+y.Node+y.Model))
-	})
 }

@@ -34,6 +34,7 @@ type finding struct {
 	row    Workload
 	advice []Advice
 	runs   []run
+	pods   []string
 	// reclaimed and beyond are GPU-hours by node.
 	reclaimed, beyond map[nodeKey]float64
 	// shared are the allocations on GPUs that others share.
@@ -100,6 +101,9 @@ func (a *analysis) workload(l *load) *finding {
 	r.Plot = a.plot(l)
 	f.advice = a.advise(l, r, steps)
 	f.runs = a.runs(l, r)
+	for _, k := range sorted(l.pods) {
+		f.pods = append(f.pods, k.pod)
+	}
 	for _, x := range l.allocations {
 		if x.shared() {
 			x.idle, x.share = track{}, track{} // no longer needed
@@ -307,8 +311,8 @@ func (a *analysis) plot(l *load) *document.Plot {
 
 func thousandths(x float64) float64 { return math.Round(x*1000) / 1000 }
 
-// namespaces adds up workloads.
-func namespaces(found []*finding, p Period, list *prices.List) []Account {
+// namespaces adds up workloads by the namespace, or another key, which of returns as the fields of an account.
+func namespaces(found []*finding, p Period, list *prices.List, of func(*Workload) Account) []Account {
 	sums := map[podKey]*Account{}
 	add := func(sum **float64, v *float64) {
 		if v != nil && *sum == nil {
@@ -320,8 +324,9 @@ func namespaces(found []*finding, p Period, list *prices.List) []Account {
 	}
 	for _, f := range found {
 		r := &f.row
-		a := entry(sums, podKey{r.Cluster, r.Namespace, ""})
-		a.Cluster, a.Namespace = r.Cluster, r.Namespace
+		part := of(r)
+		a := entry(sums, podKey{part.Cluster, part.Namespace, part.Group})
+		a.Cluster, a.Namespace, a.Group = part.Cluster, part.Namespace, part.Group
 		own := States{Busy: r.Busy - r.Beyond, Gap: r.Gap, Idle: r.Idle, Unknown: r.Unknown}
 		a.States.Plus(own, 1)
 		a.Hours += r.Allocated

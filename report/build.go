@@ -1,9 +1,9 @@
 package report
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -54,17 +54,21 @@ func Build(ctx context.Context, api API, opt Options) (*Document, error) {
 	fleet.assign(found)
 	a.saturated(found)
 	fleet.fill(doc, opt.Prices)
-	doc.Namespaces = namespaces(found, p, opt.Prices)
+	if err := r.groups(ctx, found); err != nil {
+		return nil, err
+	}
+	doc.Namespaces = namespaces(found, p, opt.Prices, func(w *Workload) Account {
+		return Account{Cluster: w.Cluster, Namespace: w.Namespace}
+	})
+	if doc.GroupLabel = opt.GroupLabel; opt.GroupLabel != "" {
+		doc.Groups = namespaces(found, p, opt.Prices, func(w *Workload) Account { return Account{Group: w.Group} })
+	}
 	for _, f := range found {
 		doc.Workloads = append(doc.Workloads, f.row)
 		doc.Advice = append(doc.Advice, f.advice...)
 	}
-	slices.SortStableFunc(doc.Workloads, func(x, y Workload) int {
-		return cmp.Or(cmp.Compare(y.Unused, x.Unused), strings.Compare(x.ID, y.ID))
-	})
 	groups := a.byModel(fleet, found)
-	doc.Advice = slices.Concat(doc.Advice, a.fix(fleet, seen), a.consolidate(fleet, groups), a.geometry(use))
-	sortAdvice(doc.Advice)
+	doc.Advice = slices.Concat(doc.Advice, a.fix(fleet, seen), a.consolidate(fleet, groups), a.geometry(use, groups))
 	for _, g := range groups {
 		doc.WhatIf = append(doc.WhatIf, a.shared(g, found, fleet)...)
 	}
@@ -78,6 +82,8 @@ func Build(ctx context.Context, api API, opt Options) (*Document, error) {
 	for _, k := range sortedKeys(r.sources) {
 		doc.Sources = append(doc.Sources, *r.sources[k])
 	}
+	r.queries(doc, fleet, found)
+	doc.Finish()
 	return doc, nil
 }
 
@@ -177,6 +183,94 @@ func (r *reader) workloads(ctx context.Context, a *analysis, withoutRules []span
 	return slices.Concat(results...), err
 }
 
+// queries adds the PromQL of the hours of each part of the fleet and of each workload.
+func (r *reader) queries(doc *Document, f *fleet, found []*finding) {
+	if r.opt.DCGM {
+		return // no single query attributes the samples of a gauge
+	}
+	window := fmt.Sprintf("[%ds:%ds] @ %d", int(r.p.To.Sub(r.p.From).Seconds()), int(r.p.Step.Seconds()), r.p.To.Unix())
+	hours := func(expr string) string {
+		return fmt.Sprintf("sum by (state) (sum_over_time((%s)%s)) * %g", expr, window, r.p.StepHours())
+	}
+	states := func(matchers ...string) string {
+		if r.has[ruleGPUs] {
+			return hours(r.q.Once(r.q.Select(ruleGPUs, matchers...)))
+		}
+		return hours(r.q.Once(withModel(r.q, r.q.Rate(rawGPUs, matchers...))))
+	}
+	is := func(label, value string) []string {
+		if value == "" {
+			return nil
+		}
+		return []string{label + "=" + prom.Quote(value)}
+	}
+	pools := map[string][]string{}
+	for _, n := range f.sorted() {
+		k := n.key.cluster + "\x00" + n.pool
+		pools[k] = append(pools[k], regexp.QuoteMeta(n.key.node))
+	}
+	doc.Fleet.Query = states()
+	for _, list := range [][]Account{doc.Clusters, doc.Models, doc.NodePools, doc.Nodes} {
+		for i := range list {
+			a := &list[i]
+			matchers := slices.Concat(is(r.q.Cluster, a.Cluster), is("node", a.Node))
+			if r.has[ruleGPUs] {
+				matchers = append(matchers, is("model", a.Model)...)
+			}
+			if a.Node == "" && a.NodePool != "" {
+				names := slices.Compact(pools[a.Cluster+"\x00"+a.NodePool])
+				matchers = append(matchers, "node=~"+prom.Quote(strings.Join(names, "|")))
+			}
+			a.Query = states(matchers...)
+		}
+	}
+	use := func(matchers ...string) string {
+		rule, raw := r.has[ruleAllocated], []string{rawAllocated, rawBusy, rawUnused}
+		if rule {
+			raw = []string{ruleAllocated, ruleBusy, ruleUnused}
+		}
+		var parts []string
+		for i, state := range []string{"allocated", "busy", ""} {
+			expr := r.q.Once(r.q.Select(raw[i], matchers...))
+			if !rule {
+				expr = r.q.Once(r.q.Rate(raw[i], matchers...))
+			}
+			if expr = hours(expr); state != "" {
+				expr = fmt.Sprintf(`label_replace(%s, "state", "%s", "", "")`, expr, state)
+			}
+			parts = append(parts, expr)
+		}
+		return strings.Join(parts, " or ")
+	}
+	for i := range doc.Namespaces {
+		a := &doc.Namespaces[i]
+		a.Query = use(slices.Concat(is(r.q.Cluster, a.Cluster), is("namespace", a.Namespace))...)
+	}
+	for _, x := range found {
+		w := &x.row
+		matchers := slices.Concat(is(r.q.Cluster, w.Cluster), is("namespace", w.Namespace))
+		if r.has[ruleAllocated] {
+			matchers = append(matchers, slices.Concat(is("workload_type", w.Kind), is("workload", w.Name), is("model", w.Model))...)
+		} else {
+			matchers = append(matchers, "pod=~"+prom.Quote(strings.Join(x.pods, "|")))
+		}
+		w.Query = use(matchers...)
+	}
+	for i := range doc.Workloads {
+		doc.Workloads[i].Query = found[i].row.Query
+	}
+	for i := range doc.Advice {
+		if a := &doc.Advice[i]; a.Workload == "" {
+			matchers := slices.Concat(is(r.q.Cluster, a.Cluster), is("node", a.Node))
+			a.Query = states(matchers...)
+		}
+	}
+	for i := range doc.WhatIf {
+		p := &doc.WhatIf[i]
+		p.Query = states(append(is(r.q.Cluster, p.Cluster), is("model", p.Model)...)...)
+	}
+}
+
 // check compares sums of the same time from different series.
 func (r *reader) check(fleet *Account, found []*finding) Checks {
 	c := Checks{Difference: fleet.Difference, ExpectedHours: fleet.Hours, ReportedHours: fleet.States.Reported()}
@@ -226,6 +320,11 @@ func (r *reader) addNotes(doc *Document, f *fleet, versions []string) {
 	if d := doc.Checks.Difference; d > 0.001 || d < -0.001 {
 		r.partial = slices.Insert(r.partial, 0, fmt.Sprintf("the account is wrong: the states differ from the expected "+
 			"GPU-hours by %.2f %%, the limit is 0.1 %%; do not use its figures", 100*d))
+	}
+	if first := slices.Index(f.covered, true); r.p.Duration(first) >= day {
+		r.note("short_history", "The history begins at %s UTC, %s after the start of the period: Prometheus keeps 15 days by "+
+			"default. Raise --storage.tsdb.retention.time, or send the recording rules to long-term storage.",
+			units.Minute(r.p.Begin(first)), units.Duration(r.p.Duration(first)))
 	}
 	var removed, joined []string
 	for _, n := range f.sorted() {

@@ -83,7 +83,7 @@ type dcgmTake func(g *dcgmGPU, s *dcgmSeries, k int, v float64)
 
 // dcgm accounts for the history of dcgm-exporter.
 func (r *reader) dcgm(ctx context.Context) (*fleet, *gpuFacts, []*space, error) {
-	if _, err := r.discover(ctx, "DCGM_FI_DEV_.+|"+kubeOwners+"|"+kubeLabels); err != nil {
+	if _, err := r.discover(ctx, "DCGM_FI_.+|"+kubeOwners+"|"+kubeLabels+"|"+kubePods+"|"+kubeSpaces); err != nil {
 		return nil, nil, nil, err
 	}
 	names := append(dcgmUtilization.find(r.has), dcgmUsed.find(r.has)...)

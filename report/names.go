@@ -55,6 +55,8 @@ const (
 
 	kubeOwners = "namespace_workload_pod:kube_pod_owner:relabel"
 	kubeLabels = "kube_node_labels"
+	kubePods   = "kube_pod_labels"
+	kubeSpaces = "kube_namespace_labels"
 )
 
 // withModel joins the GPU's model as the recording rules do.

@@ -23,7 +23,9 @@ type Options struct {
 	ClusterLabel string
 	// PoolLabel is the label of nodes that names their pool; empty tries the usual ones, then the nodes' names.
 	PoolLabel string
-	Prices    *prices.List
+	// GroupLabel is the label of pods or namespaces by which workloads are added up; empty is none.
+	GroupLabel string
+	Prices     *prices.List
 	// DCGM reads the metrics of dcgm-exporter.
 	DCGM bool
 	// RemovedAfter is how long a node must be without samples at the end of the period to count as removed.

@@ -117,7 +117,9 @@ type fleetNodes struct {
 	unknown   []replay.Pod // allocated, or not reported: they count as pods
 	broken    []replay.Pod // unavailable GPUs, bound to their node
 	allocated map[string]float64
-	peak      float64 // allocated GPUs at the busiest time
+	// partitioned are the slots of MIG devices that pods had at the same time, at most, by node.
+	partitioned map[string]float64
+	peak        float64 // allocated GPUs at the busiest time
 }
 
 func (f *fleet) class(n *nodeGPUs) string {
@@ -127,12 +129,12 @@ func (f *fleet) class(n *nodeGPUs) string {
 // byModel prepares a replay for each model of each cluster.
 func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 	groups, at := map[nodeKey]*fleetNodes{}, map[nodeKey]*fleetNodes{}
-	known := map[nodeKey]*track{}
+	known, slots := map[nodeKey]*track{}, map[nodeKey]*track{}
 	for _, n := range f.sorted() {
 		k := nodeKey{n.key.cluster, "", n.key.model}
 		g := entry(groups, k)
 		if g.allocated == nil {
-			g.key, g.allocated = k, map[string]float64{}
+			g.key, g.allocated, g.partitioned = k, map[string]float64{}, map[string]float64{}
 		}
 		at[n.key] = g
 		g.nodes = append(g.nodes, n)
@@ -147,9 +149,15 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 				g.pods = append(g.pods, r.Pod)
 				for s := r.From; s < r.To; s++ {
 					known[k].Add(s, r.Amount())
+					if r.Size > 0 {
+						entry(slots, k).Add(s, float64(r.Size))
+					}
 				}
 			}
 		}
+	}
+	for k, t := range slots {
+		at[k].partitioned[k.node] = t.Values(0, f.p.Steps()).Top()
 	}
 	for _, k := range sorted(groups) {
 		g := groups[k]
@@ -277,7 +285,7 @@ func (a *analysis) consolidate(f *fleet, groups []*fleetNodes) (out []Advice) {
 		}
 		names := slices.Sorted(slices.Values(order[:n]))
 		ad := a.advice(g.key, document.AdviseConsolidate, "half_empty_nodes", hours, "medium")
-		ad.SavedGPUs = gpus
+		ad.SavedGPUs, ad.Saving = gpus, document.SavesNodes
 		ad.Title = fmt.Sprintf("Give back %s of %s: %s", units.Count(float64(n), "node"), g.key.model, few(names))
 		ad.Evidence = fmt.Sprintf("%d pods of the period, placed on the other %s with %.0f GPUs, would all have run: %s. "+
 			"%.0f GPUs were allocated at the busiest time.", r.Placed, units.Count(float64(len(order)-n), "node"), left,

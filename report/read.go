@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -136,7 +137,7 @@ func (r *reader) discover(ctx context.Context, names string) ([]string, error) {
 // discoverExporter finds out which metrics of gpu-exporter there are.
 func (r *reader) discoverExporter(ctx context.Context) error {
 	names, err := r.discover(ctx, "(node|workload|namespace|pod):gpu_.+|gpu_.+|DCGM_FI_.+|nvidia_gpu_.+|nvidia_smi_.+|"+
-		kubeLabels+"|"+kubeOwners)
+		kubeLabels+"|"+kubeOwners+"|"+kubePods+"|"+kubeSpaces)
 	if err != nil || r.has[ruleGPUs] || r.has[rawGPUs] {
 		return err
 	}
@@ -529,6 +530,44 @@ func (r *reader) owners(ctx context.Context, s *space) error {
 		})
 		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// nobody is the group of what has no label.
+const nobody = "(none)"
+
+// groups reads the label by which workloads are added up: of the pods, or else of the namespace.
+func (r *reader) groups(ctx context.Context, found []*finding) error {
+	if r.opt.GroupLabel == "" {
+		return nil
+	}
+	label, of := kube.LabelMetric(r.opt.GroupLabel), map[podKey]string{}
+	for _, metric := range []string{kubeSpaces, kubePods, rawPods} {
+		if !r.has[metric] {
+			continue
+		}
+		err := r.coarse(ctx, day, "group", "last", r.q.Select(metric, label+`!=""`), []string{"namespace", "pod", label},
+			func(l prom.Labels, _ span, _ float64) {
+				of[podKey{l.Get(r.q.Cluster), l.Get("namespace"), l.Get("pod")}] = l.Get(label)
+			})
+		if err != nil {
+			return err
+		}
+	}
+	if len(of) == 0 {
+		r.missing("no pod and no namespace has the label %s: kube-state-metrics exports labels in --metric-labels-allowlist, "+
+			"as namespaces=[%[1]s],pods=[%[1]s]", r.opt.GroupLabel)
+	}
+	for _, f := range found {
+		w := &f.row
+		w.Group = cmp.Or(of[podKey{w.Cluster, w.Namespace, ""}], nobody)
+		for _, p := range f.pods {
+			if v := of[podKey{w.Cluster, w.Namespace, p}]; v != "" {
+				w.Group = v
+				break
+			}
 		}
 	}
 	return nil

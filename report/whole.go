@@ -11,7 +11,9 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/kube"
+	"github.com/gpu-exporter/gpu-exporter/report/mig"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
+	"github.com/gpu-exporter/gpu-exporter/report/replay"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
@@ -154,75 +156,109 @@ func byValue(m map[string]float64) []string {
 	})
 }
 
-// resourceKey names a resource of a cluster.
-type resourceKey struct{ cluster, resource string }
-
-func (k resourceKey) parts() []string { return []string{k.cluster, k.resource} }
-
-// resourceUse is how much of a resource was unallocated, as mean and minimum, and how much was pending, as a mean.
-type resourceUse struct {
-	unallocated, minimum, pending float64
-	seen                          bool
+// queue is what pods waited for by cluster and resource, and what was unallocated at the time by node and resource.
+type queue struct {
+	pending     map[nodeKey]*track // the model is the resource
+	unallocated map[nodeKey]*track
 }
 
-// pending reads what pods waited for, and what was unallocated at the time.
-func (r *reader) pending(ctx context.Context) (map[resourceKey]*resourceUse, error) {
+// pending reads the queue.
+func (r *reader) pending(ctx context.Context) (*queue, error) {
 	if !r.has[ruleFree] || !r.has[rulePending] {
 		r.source("pending pods", "absent", rulePending+" (needs kube-state-metrics)", 0)
 		return nil, nil
 	}
 	r.source("pending pods", "rules", rulePending, r.p.Hours())
-	out, n := map[resourceKey]*resourceUse{}, float64(r.p.Steps())
-	read := func(rule string, take func(u *resourceUse, v float64)) error {
-		query := r.q.By("sum", r.q.Once(r.q.Select(rule)), "resource")
-		return r.steps(ctx, query, r.all(), func(l prom.Labels, _ int, v float64) {
-			take(entry(out, resourceKey{l.Get(r.q.Cluster), l.Get("resource")}), v)
+	q := &queue{map[nodeKey]*track{}, map[nodeKey]*track{}}
+	for rule, into := range map[string]map[nodeKey]*track{ruleFree: q.unallocated, rulePending: q.pending} {
+		query := r.q.By("sum", r.q.Once(r.q.Select(rule)), "node", "resource")
+		err := r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) {
+			entry(into, nodeKey{l.Get(r.q.Cluster), l.Get("node"), kube.ResourceName(l.Get("resource"))}).Add(k, v)
 		})
-	}
-	err := read(ruleFree, func(u *resourceUse, v float64) {
-		if !u.seen || v < u.minimum {
-			u.minimum, u.seen = v, true
+		if err != nil {
+			return nil, err
 		}
-		u.unallocated += v / n
-	})
-	if err != nil {
-		return nil, err
 	}
-	return out, read(rulePending, func(u *resourceUse, v float64) { u.pending += v / n })
+	return q, nil
 }
 
-// geometry recommends other MIG profiles if one is pending while another is unallocated.
-func (a *analysis) geometry(use map[resourceKey]*resourceUse) []Advice {
-	spare := map[string]resourceKey{} // by cluster: the most unallocated profile that nothing waits for
-	for _, k := range sorted(use) {
-		u, most := use[k], 0.0
-		if other, ok := spare[k.cluster]; ok {
-			most = use[other].unallocated
-		}
-		if strings.Contains(k.resource, "mig") && u.pending < 0.01 && u.minimum >= 1 && u.unallocated > most {
-			spare[k.cluster] = k
-		}
+// geometry recommends other MIG profiles where pods are pending for one, and would have run if GPUs were partitioned as
+// needed: they are placed beside the pods of the period on the partitioned GPUs of a model.
+func (a *analysis) geometry(q *queue, groups []*fleetNodes) (out []Advice) {
+	if q == nil {
+		return nil
 	}
-	var out []Advice
-	for _, k := range sorted(use) {
-		u, other := use[k], spare[k.cluster]
-		if other.resource == "" || u.pending < 0.1 || u.unallocated >= 1 ||
-			!strings.HasPrefix(k.resource, "nvidia_com_") {
-			continue
+	for _, k := range sorted(q.pending) {
+		wanted, mean := q.pending[k], over(q.pending[k].Sum(), float64(a.p.Steps()))
+		for _, g := range groups {
+			gpu, ok := a.migGPU(g.key.model)
+			if !ok || mean < 0.1 || g.key.cluster != k.cluster {
+				continue
+			}
+			profile, ok := gpu.FromResource(k.model)
+			if !ok {
+				continue
+			}
+			shape := func(p mig.Profile) replay.Shape {
+				return replay.Shape{Size: p.Memory * replay.Slots / gpu.Memory, Places: p.PerGPU}
+			}
+			// The partitioned GPUs of a node are at least as many as its MIG devices fill.
+			slots := map[string]float64{}
+			var pods []replay.Pod
+			for _, p := range g.pods {
+				if p.Size > 0 {
+					pods = append(pods, p)
+				}
+			}
+			spare := ""
+			for _, n := range sorted(q.unallocated) {
+				if p, ok := gpu.FromResource(n.model); ok && n.cluster == k.cluster && g.allocated[n.node] >= 0 {
+					free := q.unallocated[n].Values(0, a.p.Steps())
+					slots[n.node] += free.Quantile(0) * float64(shape(p).Size)
+					if free.Quantile(0) >= 1 && n.model != k.model {
+						spare = n.model
+					}
+				}
+			}
+			for node, used := range g.partitioned {
+				slots[node] += used
+			}
+			var nodes []replay.Node
+			for _, n := range g.machines {
+				if gpus := int(math.Ceil(slots[n.ID]/replay.Slots - 1e-9)); gpus > 0 {
+					nodes = append(nodes, replay.Node{ID: n.ID, Class: n.Class, GPUs: min(gpus, n.GPUs), To: n.To})
+				}
+			}
+			if spare == "" || len(nodes) == 0 {
+				continue
+			}
+			queued := slices.Clone(pods)
+			for i := range int(math.Ceil(wanted.Values(0, a.p.Steps()).Top())) {
+				one := replay.Pod{ID: fmt.Sprint("~", i), Class: nodes[0].Class, Queued: true}
+				for _, p := range levels(a.p.Steps(), one, func(s int) float64 { return min(1, wanted.Or(s, 0)-float64(i)) }) {
+					p.GPUs, p.Shape = 0, shape(profile)
+					queued = append(queued, p)
+				}
+			}
+			r := replay.Run(nodes, queued)
+			served := r.Served * a.p.StepHours()
+			if served < 1 || r.Waiting > 0 || r.Unplaced > 0 {
+				continue
+			}
+			ad := a.advice(nodeKey{k.cluster, "", g.key.model}, document.AdviseGeometry, "unallocated_profiles", served, "medium")
+			ad.Saving, ad.SavedCost = document.SavesQueue, nil
+			ad.Title = fmt.Sprintf("Offer fewer %s and more %s", spare, k.model)
+			ad.Evidence = units.Sentence(fmt.Sprintf("%.1f devices of %s were pending on average while others were unallocated; "+
+				"placed beside the pods of the period on the partitioned GPUs, they would have run for %s GPU-hours",
+				mean, k.model, units.Hours(served)))
+			ad.Alternatives = "Each GPU keeps the slots that its pods need; only what is left of them is partitioned anew."
+			ad.Risk = "medium: a GPU must be drained before its geometry changes"
+			ad.Replay, ad.ChangeIn = a.replayed(r), "mig-parted"
+			ad.Change = fmt.Sprintf("# in the node's mig-config: fewer of %s, more of %s; then label the node\n"+
+				"kubectl label node NODE nvidia.com/mig.config=NAME --overwrite", spare, k.model)
+			out = append(out, ad)
+			break
 		}
-		from, to := kube.ResourceName(other.resource), kube.ResourceName(k.resource)
-		ad := a.advice(nodeKey{cluster: k.cluster}, document.AdviseGeometry, "unallocated_profiles", 0, "medium")
-		ad.SavedCost = nil
-		ad.Title = fmt.Sprintf("Offer fewer %s and more %s", from, to)
-		ad.Evidence = units.Sentence(fmt.Sprintf(
-			"%.1f devices of %s were pending on average, while at least %.0f of %s were "+
-				"unallocated all the time", u.pending, to, use[other].minimum, from))
-		ad.Alternatives = "The minimum that was unallocated at any time is what can be partitioned differently."
-		ad.Risk = "medium: a GPU must be drained before its geometry changes"
-		ad.ChangeIn = "mig-parted"
-		ad.Change = fmt.Sprintf("# in the node's mig-config: fewer of %s, more of %s; then label the node\n"+
-			"kubectl label node NODE nvidia.com/mig.config=NAME --overwrite", from, to)
-		out = append(out, ad)
 	}
 	return out
 }

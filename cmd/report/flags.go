@@ -37,6 +37,7 @@ type settings struct {
 	top     int
 	quiet   bool
 	failOn  []limit
+	before  *document.Document
 	log     *slog.Logger
 }
 
@@ -85,10 +86,14 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 		"large.").
 		Default("2d").String()
 
-	from := flag("from", "Start of the period: an age such as 30d, or a time such as 2026-01-31 or "+
-		"2026-01-31T12:00:00Z (UTC).").
+	from := flag("from", "Start of the period: an age such as 30d or now-7d, a time such as 2026-01-31 or '2026-01-31 "+
+		"10:00', or the name of a month or week, such as 2026-01, january, last-month, 2026-W05 or last-week, which is "+
+		"then the whole period.").
 		Default("30d").String()
-	to := flag("to", "End of the period, like --from; empty is now.").String()
+	to := flag("to", "End of the period, like --from; empty is now, or the end of the month or week in --from.").String()
+	zone := flag("time-zone", "Time zone of times, months and hours of the day, such as Europe/Berlin.").Default("UTC").
+		String()
+	compare := flag("compare", "Earlier report (--format=json) to compare with; empty compares with none.").String()
 	now := flag("now", "Time to use as now, for reproducible reports; empty is the current time.").String()
 	flag("match", `Matchers added to every selector, such as cluster="prod".`).StringVar(&c.options.Match)
 	flag("cluster-label", "Label with the name of the cluster.").Default("cluster").StringVar(&c.options.ClusterLabel)
@@ -126,7 +131,8 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 		}
 	}
 
-	group := flag("group-by", "Levels to show, separated by commas: "+strings.Join(render.Levels(), ", ")+".").
+	group := flag("group-by", "Levels to show, separated by commas: "+strings.Join(render.Levels(), ", ")+
+		"; label:NAME adds up workloads by a label of their pods or namespaces, such as label:team.").
 		Default("model,node_pool,namespace,workload").String()
 	format := flag("format", "Formats to write, separated by commas: "+strings.Join(render.Formats(), ", ")+".").
 		Default("table").String()
@@ -186,16 +192,40 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 		}
 		*d.into = time.Duration(v)
 	}
+	if c.options.Zone, err = time.LoadLocation(*zone); err != nil {
+		return nil, fmt.Errorf("--time-zone must be the name of a time zone such as Europe/Berlin, got %s", *zone)
+	}
 	c.options.Now = time.Now()
-	if err := parseTime(&c.options.Now, "now", *now, c.options.Now); err != nil {
+	times := timeForms{c.options.Now, c.options.Zone}
+	if *now != "" {
+		if c.options.Now, _, err = times.parse("now", *now); err != nil {
+			return nil, err
+		}
+		times.now = c.options.Now
+	}
+	end := c.options.Now
+	if *to != "" {
+		if end, _, err = times.parse("to", *to); err != nil {
+			return nil, err
+		}
+		times.now = end
+	}
+	var until time.Time
+	if c.options.From, until, err = times.parse("from", *from); err != nil {
 		return nil, err
 	}
-	c.options.To = c.options.Now
-	if err := parseTime(&c.options.To, "to", *to, c.options.Now); err != nil {
-		return nil, err
+	if *to == "" && !until.IsZero() && until.Before(end) {
+		end = until
 	}
-	if err := parseTime(&c.options.From, "from", *from, c.options.To); err != nil {
-		return nil, err
+	c.options.To = end
+	if *compare != "" {
+		text, err := os.ReadFile(*compare)
+		if err == nil {
+			c.before, err = document.Parse(text)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--compare=%s: %w", *compare, err)
+		}
 	}
 	c.options.DCGM = *metrics == "dcgm"
 	c.options.Parallel = min(2, c.server.Concurrency)
@@ -207,7 +237,17 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	if err := c.options.Validate(); err != nil {
 		return nil, err
 	}
-	if c.by, err = choose("group-by", *group, render.Levels()); err != nil {
+	var levels []string
+	for l := range strings.SplitSeq(*group, ",") {
+		if label, ok := strings.CutPrefix(strings.TrimSpace(l), "label:"); ok {
+			if label == "" || c.options.GroupLabel != "" && c.options.GroupLabel != label {
+				return nil, fmt.Errorf("--group-by must have one label as label:NAME, got %s", *group)
+			}
+			c.options.GroupLabel, l = label, "group"
+		}
+		levels = append(levels, l)
+	}
+	if c.by, err = choose("group-by", strings.Join(levels, ","), render.Levels()); err != nil {
 		return nil, err
 	}
 	if c.formats, err = choose("format", *format, render.Formats()); err != nil {
@@ -224,29 +264,6 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 		c.failOn = append(c.failOn, l)
 	}
 	return &c, nil
-}
-
-// parseTime reads an age before another time, a day, or a time; an empty text changes nothing.
-func parseTime(into *time.Time, flag, text string, before time.Time) error {
-	if text == "" {
-		return nil
-	}
-	if d, err := model.ParseDuration(text); err == nil {
-		*into = before.Add(-time.Duration(d))
-		return nil
-	}
-	for _, form := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02"} {
-		if t, err := time.ParseInLocation(form, text, time.UTC); err == nil {
-			*into = t
-			return nil
-		}
-	}
-	if s, err := strconv.ParseFloat(text, 64); err == nil && s > 1e9 && s < 1e11 {
-		*into = time.UnixMilli(int64(s * 1000))
-		return nil
-	}
-	return fmt.Errorf("--%s must be an age such as 30d or a time such as 2026-01-31 or 2026-01-31T12:00:00Z, got %s",
-		flag, text)
 }
 
 func choose(flag, text string, from []string) ([]string, error) {

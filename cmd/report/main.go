@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	_ "time/tzdata" // for --time-zone where the machine has no list of zones
 
 	"github.com/gpu-exporter/gpu-exporter/report"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
@@ -64,6 +65,9 @@ func reportMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 			return exitNoData
 		}
 		return exitBroken
+	}
+	if c.before != nil {
+		doc.Compare(c.before)
 	}
 	if err := write(doc, c, stdout); err != nil {
 		fail(err)

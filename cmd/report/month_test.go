@@ -87,6 +87,11 @@ func TestExitCodes(t *testing.T) {
 		{"no CA", server.URL, []string{"--prometheus.ca-file=/nowhere"}, exitUsage, "/nowhere"},
 		{"renamed flag", server.URL, []string{"--gone-after=1d"}, exitUsage, "--removed-after"},
 		{"renamed figure", server.URL, []string{"--fail-on=waste>0.1"}, exitUsage, "use unused"},
+		{"no zone", server.URL, []string{"--time-zone=Mars"}, exitUsage, "Europe/Berlin"},
+		{"no earlier report", server.URL, []string{"--compare=" + prices}, exitUsage, prices},
+		{"two labels", server.URL, []string{"--group-by=label:a,label:b"}, exitUsage, "one label"},
+		{"no budget", server.URL, []string{"--advice.budget=0"}, exitUsage, "must be above 0"},
+		{"a month", server.URL, []string{"--from=2026-02", now, "--group-by=namespace"}, exitOK, ""},
 		{"no matchers", server.URL, []string{"--match={a=\"b\"}"}, exitUsage, "without braces"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -108,7 +113,7 @@ func TestDeterministic(t *testing.T) {
 	once := func() map[string]string {
 		dir := t.TempDir()
 		code, _, stderr := run(t, server.URL, "--from=9d", "--now="+start.Add(20*24*time.Hour).Format(time.RFC3339),
-			"--format=html,md,csv,json,table", "--out="+dir)
+			"--format=html,md,csv,json,table", "--out="+dir, "--group-by=workload,model")
 		if code != exitOK {
 			t.Fatalf("exit code %d: %s", code, stderr)
 		}

@@ -48,3 +48,25 @@ func ReasonCodes() map[string]string {
 		"gpu_unavailable":      "The GPU could not be used.",
 	}
 }
+
+// The kinds of savings.
+const (
+	SavesHours = "freed"
+	SavesNodes = "nodes"
+	SavesQueue = "queue"
+)
+
+// Effort is what the change of an advice costs.
+func Effort(code string) string {
+	return map[string]string{
+		AdviseRelease:     "The pods are stopped.",
+		AdviseFewer:       "The pods restart, with a changed number of ranks.",
+		AdviseLessSharing: "The pods restart; it takes GPUs instead of saving any.",
+		AdviseShrink:      "The GPU is drained to be partitioned, and the pods restart.",
+		AdviseShare:       "The device plugin is configured for the node, and the pods restart.",
+		AdviseConsolidate: "The nodes are drained. A reservation may have to be paid until it ends.",
+		AdviseGeometry:    "The GPUs are drained to be partitioned.",
+		AdviseFix:         "The node is drained and repaired.",
+		AdviseReplicas:    "Some pods are stopped; an autoscaler or a schedule is set up.",
+	}[code]
+}

@@ -34,11 +34,16 @@ type Document struct {
 	NodePools    []Account `json:"node_pools"`
 	Nodes        []Account `json:"nodes"`
 	Namespaces   []Account `json:"namespaces"`
+	// Groups are the parts of the workloads by a label of their pods or namespaces; GroupLabel is its name.
+	Groups     []Account `json:"groups,omitempty"`
+	GroupLabel string    `json:"group_label,omitempty"`
 	// Workloads are in descending order of unused GPU-hours.
 	Workloads []Workload `json:"workloads"`
 	// Advice is in descending order of what it saves.
 	Advice []Advice  `json:"advice"`
 	WhatIf []Packing `json:"what_if"`
+	// Comparison is with an earlier report.
+	Comparison *Comparison `json:"comparison,omitempty"`
 }
 
 // Span is the period of a report.
@@ -145,6 +150,9 @@ type Account struct {
 	NodePool  string `json:"node_pool,omitempty"`
 	Node      string `json:"node,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
+	Group     string `json:"group,omitempty"`
+	// Query is the PromQL of the hours by state; empty if no single query has them.
+	Query string `json:"query,omitempty"`
 	// GPUs is the mean number of GPUs over the period; of a namespace, of those allocated to it.
 	GPUs float64 `json:"gpus"`
 	// Hours are the expected GPU-hours; of a namespace, the allocated ones.
@@ -201,6 +209,10 @@ type Workload struct {
 	// pod stands for itself).
 	OwnerFrom string `json:"owner_from"`
 	Model     string `json:"model"`
+	// Group is the value of the label by which the report groups, of its pods or else of its namespace.
+	Group string `json:"group,omitempty"`
+	// Query is the PromQL of its hours by state.
+	Query string `json:"query,omitempty"`
 	// Sharing is whole, shared or mig; Profile that of the MIG devices.
 	Sharing string `json:"sharing"`
 	Profile string `json:"mig_profile,omitempty"`
@@ -279,13 +291,26 @@ type Advice struct {
 	Evidence  string `json:"evidence"`
 	// Alternatives explains why nothing smaller is recommended, or what else was considered.
 	Alternatives string `json:"alternatives,omitempty"`
-	// SavedHours are GPU-hours of the period that would have been unallocated; SavedGPUs the same as GPUs.
+	// Saving is the kind of what is saved: freed (that others could use; no invoice changes), nodes (given back, which
+	// an invoice shows) or queue (waiting pods that would have run). Kinds are never added up.
+	Saving string `json:"saving"`
+	// SavedHours are GPU-hours of the period; SavedGPUs the same as GPUs. Cumulated are the hours of all advice of the
+	// kind up to this one.
 	SavedHours float64  `json:"saved_hours"`
 	SavedGPUs  float64  `json:"saved_gpus"`
+	Cumulated  float64  `json:"cumulated_hours"`
 	SavedCost  *float64 `json:"saved_cost,omitempty"`
-	Risk       string   `json:"risk"`
-	Confidence string   `json:"confidence"`
-	Change     string   `json:"change"`
+	// MonthHours and MonthCost are what a month of 730.5 hours saves from now on.
+	MonthHours float64  `json:"saved_hours_per_month"`
+	MonthCost  *float64 `json:"saved_cost_per_month,omitempty"`
+	// Owner is who can do it: the group or the namespace of the workload. Effort is what the change costs.
+	Owner  string `json:"owner,omitempty"`
+	Effort string `json:"effort"`
+	// Query is the PromQL of the demand, or of the hours, behind it.
+	Query      string `json:"query,omitempty"`
+	Risk       string `json:"risk"`
+	Confidence string `json:"confidence"`
+	Change     string `json:"change"`
 	// ChangeIn is where the change is made.
 	ChangeIn   string      `json:"change_in"`
 	Replay     *Replay     `json:"replay,omitempty"`
@@ -327,6 +352,7 @@ type Packing struct {
 	Model    string `json:"model"`
 	Scenario string `json:"scenario"`
 	Text     string `json:"text"`
+	Query    string `json:"query,omitempty"`
 	// Items is the number of allocations that were moved.
 	Items int `json:"items"`
 	// GPUsBefore and GPUsAfter are means over the period of the GPUs that the moved items occupy.
@@ -338,4 +364,25 @@ type Packing struct {
 	Overload float64 `json:"overload"`
 	// Limit is the overload that packing allows on each GPU.
 	Limit float64 `json:"overload_limit"`
+}
+
+// Comparison is what changed since an earlier report.
+type Comparison struct {
+	Before Span `json:"before"`
+	// Changes are those of the fleet, and of each namespace, or group if the report has groups.
+	Changes []Change `json:"changes"`
+	// Followed lists the titles of earlier advice that is no longer given, New those of advice that was not given then.
+	Followed []string `json:"followed"`
+	New      []string `json:"new"`
+}
+
+// Change is a part of the fleet in two reports. Figures are per day, because periods have different lengths.
+type Change struct {
+	Name         string   `json:"name"`
+	HoursBefore  float64  `json:"hours_per_day_before"`
+	Hours        float64  `json:"hours_per_day"`
+	UnusedBefore float64  `json:"unused_hours_per_day_before"`
+	Unused       float64  `json:"unused_hours_per_day"`
+	CostBefore   *float64 `json:"unused_cost_per_day_before,omitempty"`
+	Cost         *float64 `json:"unused_cost_per_day,omitempty"`
 }

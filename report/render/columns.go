@@ -99,12 +99,14 @@ func stateColumns(d *document.Document) []column[document.State] {
 // accountColumns are those of the accounts of a level.
 func accountColumns(d *document.Document, l level) []column[account] {
 	none := func(account) string { return "" }
+	owned := l.Key == "namespace" || l.Key == "group" // allocated time alone
 	columns := []column[account]{
 		label("level", "", func(account) string { return l.Key }),
 		label("cluster", "", func(a account) string { return a.Cluster }),
 		label("node_pool", "", func(a account) string { return a.NodePool }),
 		label("node", "", func(a account) string { return a.Node }),
 		label("namespace", "", func(a account) string { return a.Namespace }),
+		label("group", "", func(a account) string { return a.Group }),
 		label("kind", "", none),
 		label("workload", "", none),
 		label("model", "", func(a account) string { return a.Model }),
@@ -114,7 +116,7 @@ func accountColumns(d *document.Document, l level) []column[account] {
 	}
 	for s := range document.StateCount {
 		title := s.Quantity().Word
-		if l.Key == "namespace" && (s == document.Unallocated || s == document.Unavailable || s == document.NotReported) {
+		if owned && (s == document.Unallocated || s == document.Unavailable || s == document.NotReported) {
 			title = "" // always 0
 		}
 		columns = append(columns, column[account]{s.String(), title,
@@ -122,7 +124,7 @@ func accountColumns(d *document.Document, l level) []column[account] {
 			func(a account) any { return a.States.Of(s) }})
 	}
 	others := ""
-	if l.Key == "namespace" {
+	if owned {
 		others = "Used by others"
 	}
 	columns = append(columns, column[account]{"used_by_others", others,
@@ -141,17 +143,12 @@ func accountColumns(d *document.Document, l level) []column[account] {
 	return append(columns,
 		optional("energy_kwh", energy, func(a account) *float64 { return a.EnergyKWh }, units.Hours),
 		optional("cost", cost, func(a account) *float64 { return a.Cost }, in(d)),
-		optional("unused_cost", unused, unusedCost, in(d)))
+		optional("unused_cost", unused, unusedCost, in(d)),
+		label("query", "", func(a account) string { return a.Query }))
 }
 
 // workloadColumns are those of the workloads.
 func workloadColumns(d *document.Document) []column[workload] {
-	best := map[string]advice{}
-	for i := range d.Advice {
-		if a := &d.Advice[i]; a.Workload != "" && best[a.Workload] == nil {
-			best[a.Workload] = a
-		}
-	}
 	unused := ""
 	if d.Fleet.Cost != nil {
 		unused = "Unused cost"
@@ -160,6 +157,7 @@ func workloadColumns(d *document.Document) []column[workload] {
 		label("level", "", func(workload) string { return "workload" }),
 		label("cluster", "", func(w workload) string { return w.Cluster }),
 		label("namespace", "", func(w workload) string { return w.Namespace }),
+		label("group", "", func(w workload) string { return w.Group }),
 		label("kind", "", func(w workload) string { return w.Kind }),
 		label("workload", "", func(w workload) string { return w.Name }),
 		label("", "Workload", func(w workload) string { return w.Namespace + "/" + w.Name }),
@@ -191,58 +189,75 @@ func workloadColumns(d *document.Document) []column[workload] {
 			}
 			return w.Advice
 		}, func(w workload) any { return w.Advice }},
-		label("reason", "", func(w workload) string {
-			if a := best[w.ID]; a != nil {
-				return a.Reason
-			}
-			return ""
-		}),
-		{"saved_hours", "", nil, func(w workload) any {
-			if a := best[w.ID]; a != nil {
-				return a.SavedHours
-			}
-			return ""
-		}},
-		label("confidence", "", func(w workload) string { return w.Confidence }),
+		label("no_advice", "", func(w workload) string { return w.NoAdvice }),
+		label("query", "", func(w workload) string { return w.Query }),
 	}
 }
 
 // adviceColumns are those of the advice.
 func adviceColumns(d *document.Document) []column[advice] {
-	columns := []column[advice]{
-		label("", "Recommendation", func(a advice) string { return a.Title }),
-		label("", "For", about),
-		label("", "Reason", func(a advice) string { return a.Code + "/" + a.Reason + ": " + a.Evidence }),
-		number("", "Saves GPU-hours", func(a advice) float64 { return a.SavedHours }, units.Hours),
-		label("", "Confidence", func(a advice) string { return a.Confidence }),
-	}
+	saves, month := "", ""
 	if d.Fleet.Cost != nil {
-		columns = append(columns, optional("", "Saves", func(a advice) *float64 { return a.SavedCost }, in(d)))
+		saves, month = "Cost", "Cost per month"
 	}
-	return columns
+	kind := map[string]string{document.SavesHours: "GPU-hours freed", document.SavesNodes: "nodes given back",
+		document.SavesQueue: "waiting time served"}
+	return []column[advice]{
+		label("level", "", func(advice) string { return "advice" }),
+		label("advice", "", func(a advice) string { return a.Code }),
+		label("reason", "", func(a advice) string { return a.Reason }),
+		label("cluster", "", func(a advice) string { return a.Cluster }),
+		label("namespace", "", func(a advice) string { return a.Namespace }),
+		label("node", "", func(a advice) string { return a.Node }),
+		label("model", "", func(a advice) string { return a.Model }),
+		label("title", "Recommendation", func(a advice) string { return a.Title }),
+		label("workload", "For", about),
+		label("owner", "Owner", func(a advice) string { return a.Owner }),
+		label("evidence", "Reason", func(a advice) string { return a.Evidence }),
+		label("saving", "Saves", func(a advice) string { return kind[a.Saving] }),
+		number("saved_hours", "GPU-hours", func(a advice) float64 { return a.SavedHours }, units.Hours),
+		number("cumulated_hours", "Cumulated", func(a advice) float64 { return a.Cumulated }, units.Hours),
+		optional("saved_cost", saves, func(a advice) *float64 { return a.SavedCost }, in(d)),
+		optional("saved_cost_per_month", month, func(a advice) *float64 { return a.MonthCost }, in(d)),
+		label("effort", "Effort", func(a advice) string { return a.Effort }),
+		label("risk", "", func(a advice) string { return a.Risk }),
+		label("confidence", "Confidence", func(a advice) string { return a.Confidence }),
+		{"throttled", "", nil, func(a advice) any {
+			if a.Replay != nil {
+				return a.Replay.Throttled
+			}
+			return ""
+		}},
+		{"exceeded_later", "", nil, func(a advice) any {
+			if a.Validation != nil {
+				return a.Validation.Exceeded
+			}
+			return ""
+		}},
+		label("query", "", func(a advice) string { return a.Query }),
+	}
 }
 
-// packingColumns are those of the what-if scenarios.
 func packingColumns(d *document.Document) []column[packing] {
-	columns := []column[packing]{
-		label("", "Model", func(p packing) string { return p.Model }),
-		label("", "Scenario", func(p packing) string {
-			return strings.ReplaceAll(p.Scenario, "_", " ") + ": " +
-				p.Text
-		}),
-		number("", "Moved", func(p packing) float64 { return float64(p.Items) }, units.Whole),
-		number("", "GPUs before", func(p packing) float64 { return p.GPUsBefore }, units.GPUs),
-		number("", "GPUs after", func(p packing) float64 { return p.GPUsAfter }, units.GPUs),
-		number("", "GPU-hours freed", func(p packing) float64 { return p.FreedHours }, units.Hours),
-		number("", "Overload", func(p packing) float64 { return p.Overload }, units.Ratio),
-	}
+	freed := ""
 	if d.Fleet.Cost != nil {
-		columns = append(columns, optional("", "Cost freed", func(p packing) *float64 { return p.FreedCost }, in(d)))
+		freed = "Cost freed"
 	}
-	return columns
+	return []column[packing]{
+		label("level", "", func(packing) string { return "what_if" }),
+		label("cluster", "", func(p packing) string { return p.Cluster }),
+		label("model", "Model", func(p packing) string { return p.Model }),
+		label("title", "Scenario", func(p packing) string { return strings.ReplaceAll(p.Scenario, "_", " ") + ": " + p.Text }),
+		number("items", "Moved", func(p packing) float64 { return float64(p.Items) }, units.Whole),
+		number("gpus", "GPUs before", func(p packing) float64 { return p.GPUsBefore }, units.GPUs),
+		number("gpus_after", "GPUs after", func(p packing) float64 { return p.GPUsAfter }, units.GPUs),
+		number("saved_hours", "GPU-hours freed", func(p packing) float64 { return p.FreedHours }, units.Hours),
+		number("throttled", "Overload", func(p packing) float64 { return p.Overload }, units.Ratio),
+		optional("saved_cost", freed, func(p packing) *float64 { return p.FreedCost }, in(d)),
+		label("query", "", func(p packing) string { return p.Query }),
+	}
 }
 
-// about is the workload of an advice, or the part of the fleet.
 func about(a advice) string {
 	for _, s := range []string{a.Workload, a.Node, a.Model, a.Cluster} {
 		if s != "" {

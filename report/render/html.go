@@ -44,6 +44,7 @@ type cell struct {
 	Title, Text string
 	Sort        string // the raw value of a number
 	Number      bool
+	Query       string // PromQL of the row, in its first cell
 	HTML        template.HTML
 }
 
@@ -87,10 +88,15 @@ func cells[T any](columns []column[T], x T, head bool) []cell {
 }
 
 func tableOf[T any](columns []column[*T], rows []T) table {
-	columns = titled(columns)
-	t := table{Head: cells(columns, new(T), true)}
+	query := slices.IndexFunc(columns, func(c column[*T]) bool { return c.key == "query" })
+	shown := titled(columns)
+	t := table{Head: cells(shown, new(T), true)}
 	for i := range rows {
-		t.Rows = append(t.Rows, cells(columns, &rows[i], false))
+		row := cells(shown, &rows[i], false)
+		if query >= 0 {
+			row[0].Query = columns[query].text(&rows[i])
+		}
+		t.Rows = append(t.Rows, row)
 	}
 	return t
 }
@@ -113,6 +119,7 @@ func writeHTML(w io.Writer, d *document.Document, o Options) error {
 		"gib":        func(x *float64) string { return orDash(x, units.GiB) },
 		"raw":        func(x any) string { return raw(x) },
 		"words":      func(s string) string { return strings.ReplaceAll(s, "_", " ") },
+		"saves":      func(a *document.Advice) string { return saves(d, a) },
 		"bar":        stack,
 	}).Parse(pageText)
 	if err != nil {
@@ -185,26 +192,25 @@ func newPage(d *document.Document, o Options) *page {
 // tiles are the figures at the top of the page.
 func tiles(d *document.Document) []tile {
 	f, amount := &d.Fleet, in(d)
-	saved, savedCost := 0.0, 0.0
-	savedLabel := "GPU-hours that the advice on workloads would have saved"
-	for _, a := range d.Advice {
-		if a.Workload != "" {
-			saved += a.SavedHours
-			if a.SavedCost != nil {
-				savedCost += *a.SavedCost
-			}
-		}
-	}
-	if savedCost > 0 {
-		savedLabel += ", " + amount(savedCost)
-	}
 	unused := f.States.Unused()
 	out := []tile{
 		{units.Share(f.States.Busy, f.Hours), "of all GPU-hours busy"},
 		{units.Hours(unused), "unused GPU-hours (gap and idle), those of " +
 			units.GPUs(unused/max(d.Period.Hours, 1e-9)) + " GPUs"},
 		{units.Hours(f.Reclaimable), "of them idle for 30 minutes and longer at a time"},
-		{units.Hours(saved), savedLabel},
+	}
+	for _, x := range []struct{ kind, label string }{
+		{document.SavesHours, "GPU-hours that the advice would have freed for others, which changes no invoice"},
+		{document.SavesNodes, "GPU-hours of nodes that could be given back"},
+		{document.SavesQueue, "GPU-hours of waiting pods that would have run"},
+	} {
+		hours, cost, _ := d.Saved(x.kind)
+		if cost > 0 {
+			x.label += ", worth " + amount(cost)
+		}
+		if hours > 0 {
+			out = append(out, tile{units.Hours(hours), x.label})
+		}
 	}
 	if f.Cost != nil {
 		lost := f.StateCost.Unused() + f.StateCost.Unallocated + f.StateCost.Unavailable

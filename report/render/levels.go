@@ -16,7 +16,7 @@ type Options struct {
 
 // Levels are those by which a report may be shown.
 func Levels() []string {
-	return []string{"cluster", "model", "node_pool", "node", "namespace", "workload"}
+	return []string{"cluster", "model", "node_pool", "node", "namespace", "group", "workload"}
 }
 
 func (o Options) shows(level string) bool { return len(o.By) == 0 || slices.Contains(o.By, level) }
@@ -47,6 +47,7 @@ func levels(d *document.Document, o Options) []level {
 		{"node_pool", "Node pools", d.NodePools, func(a *document.Account) string { return in(a.Cluster, a.NodePool) }},
 		{"node", "Nodes", d.Nodes, func(a *document.Account) string { return in(a.Cluster, a.Node) }},
 		{"namespace", "Namespaces", d.Namespaces, func(a *document.Account) string { return in(a.Cluster, a.Namespace) }},
+		{"group", "By " + d.GroupLabel, d.Groups, func(a *document.Account) string { return a.Group }},
 	}
 	return slices.DeleteFunc(all, func(l level) bool {
 		return !o.shows(l.Key) || len(l.accounts) == 0 || l.Key == "cluster" && len(l.accounts) < 2

@@ -12,11 +12,11 @@ import (
 )
 
 // Formats are the available formats.
-func Formats() []string { return []string{"html", "md", "csv", "json", "table"} }
+func Formats() []string { return []string{"html", "md", "csv", "json", "table", "short"} }
 
 // Extension is that of a format's file.
 func Extension(format string) string {
-	if format == "table" {
+	if format == "table" || format == "short" {
 		return "txt"
 	}
 	return format
@@ -39,6 +39,8 @@ func Write(w io.Writer, d *document.Document, format string, o Options) error {
 		err = writeCSV(b, d)
 	case "table":
 		err = writeTable(b, d, o)
+	case "short":
+		err = writeShort(b, d, o)
 	default:
 		err = fmt.Errorf("unknown format %q", format)
 	}

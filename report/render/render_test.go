@@ -154,6 +154,39 @@ func TestPartialStandsAtTheTop(t *testing.T) {
 	}
 }
 
+// CSV has accounts, workloads, advice and scenarios; a chat gets a few lines.
+func TestCSVAndShort(t *testing.T) {
+	d := sample([]string{"alpha"})
+	rows, err := csv.NewReader(strings.NewReader(written(t, d, "csv"))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, found := map[string]int{}, map[string][]string{}
+	for i, key := range rows[0] {
+		at[key] = i
+	}
+	for _, r := range rows[1:] {
+		found[r[at["level"]]] = r
+	}
+	for level, cells := range map[string]map[string]string{
+		"fleet":    {"hours": "1000", "query": ""},
+		"workload": {"workload": "alpha", "gpus": "1"},
+		"advice":   {"advice": "release", "saved_hours": "80", "saved_cost": "240", "confidence": "medium", "title": "Release 1 GPU of alpha"},
+		"what_if":  {"model": "alpha", "gpus": "5"},
+	} {
+		for key, want := range cells {
+			if r := found[level]; r == nil || r[at[key]] != want {
+				t.Errorf("%s %s: %v", level, key, r)
+			}
+		}
+	}
+	text := written(t, d, "short")
+	if n := strings.Count(text, "\n"); n < 8 || n > 18 || !strings.Contains(text, "allocated and unused 30 %") ||
+		!strings.Contains(text, "- alpha: 300 of 1,000 GPU-hours unused") || !strings.Contains(text, "1. Release 1 GPU of alpha") {
+		t.Errorf("%d lines: %s", n, text)
+	}
+}
+
 func TestEqualInputEqualOutput(t *testing.T) {
 	for _, format := range Formats() {
 		first, second := written(t, sample(hostile), format), written(t, sample(hostile), format)

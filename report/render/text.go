@@ -1,9 +1,11 @@
 package render
 
 import (
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -81,6 +83,7 @@ func (w *outline) parts() {
 	if w.o.shows("workload") && len(w.d.Workloads) > 0 {
 		list(w, "Workloads, largest unused first", workloadColumns(w.d), w.d.Workloads)
 	}
+	w.comparison()
 }
 
 func writeTable(out io.Writer, d *document.Document, o Options) error {
@@ -114,13 +117,8 @@ func writeTable(out io.Writer, d *document.Document, o Options) error {
 			w.printf(w.more, len(d.Advice)-o.Top)
 			break
 		}
-		cost := ""
-		if a.SavedCost != nil {
-			cost = " (" + in(d)(*a.SavedCost) + ")"
-		}
-		w.printf("%2d. [%s/%s] %s: saves %s GPU-hours%s, confidence %s\n    %s\n    %s\n", i+1, a.Code, a.Reason,
-			units.Clean(a.Title),
-			units.Hours(a.SavedHours), cost, a.Confidence, units.Clean(about(a)), units.Clean(a.Evidence))
+		w.printf("%2d. [%s/%s] %s: saves %s, confidence %s\n    %s\n    %s\n    %s\n", i+1, a.Code, a.Reason,
+			units.Clean(a.Title), saves(d, a), a.Confidence, units.Clean(about(a)), units.Clean(a.Evidence), units.Clean(a.Effort))
 	}
 	if len(d.Advice) == 0 {
 		w.printf("none\n")
@@ -237,9 +235,11 @@ func writeCSV(w io.Writer, d *document.Document) error {
 	for _, c := range accountColumns(d, fleet) {
 		add(c.key)
 	}
-	workloads := workloadColumns(d)
-	for _, c := range workloads {
-		add(c.key)
+	workloads, advised, packed := workloadColumns(d), adviceColumns(d), packingColumns(d)
+	for _, keys := range [][]string{keys(workloads), keys(advised), keys(packed)} {
+		for _, k := range keys {
+			add(k)
+		}
 	}
 	add("partial")
 	_ = out.Write(header) // the error is kept
@@ -247,8 +247,17 @@ func writeCSV(w io.Writer, d *document.Document) error {
 		csvRows(out, d, at, accountColumns(d, l), l.accounts)
 	}
 	csvRows(out, d, at, workloads, d.Workloads)
+	csvRows(out, d, at, advised, d.Advice)
+	csvRows(out, d, at, packed, d.WhatIf)
 	out.Flush()
 	return out.Error()
+}
+
+func keys[T any](columns []column[T]) (out []string) {
+	for _, c := range columns {
+		out = append(out, c.key)
+	}
+	return out
 }
 
 func csvRows[T any](out *csv.Writer, d *document.Document, at map[string]int, columns []column[*T], rows []T) {
@@ -261,5 +270,86 @@ func csvRows[T any](out *csv.Writer, d *document.Document, at map[string]int, co
 		}
 		cells[at["partial"]] = strconv.FormatBool(d.Partial)
 		_ = out.Write(cells)
+	}
+}
+
+// saves is what advice saves, in the kind and the money of it.
+func saves(d *document.Document, a *document.Advice) string {
+	text := units.Hours(a.SavedHours) + " GPU-hours"
+	switch a.Saving {
+	case document.SavesNodes:
+		text += " of whole nodes"
+	case document.SavesQueue:
+		text += " of waiting"
+	}
+	if a.MonthCost != nil {
+		text += " (" + in(d)(*a.MonthCost) + " per month)"
+	}
+	return text
+}
+
+// writeShort writes a text of few lines for a chat or a mail.
+func writeShort(out io.Writer, d *document.Document, o Options) error {
+	errs := &sticky{Writer: out}
+	printf := func(format string, args ...any) { fmt.Fprintf(errs, format+"\n", args...) }
+	f := &d.Fleet
+	for _, p := range d.PartialReasons {
+		printf("! %s", units.Clean(p))
+	}
+	printf("GPU report, %s to %s: %s GPUs", units.Minute(d.Period.From), units.Minute(d.Period.To), units.GPUs(f.GPUs))
+	unused := units.Hours(f.States.Unused()) + " GPU-hours"
+	if f.StateCost != nil {
+		unused += ", " + in(d)(f.StateCost.Unused()) + " of " + in(d)(*f.Cost)
+	}
+	printf("Busy %s, allocated and unused %s (%s), unallocated %s", units.Share(f.States.Busy, f.Hours),
+		units.Share(f.States.Unused(), f.Hours), unused, units.Share(f.States.Unallocated, f.Hours))
+	owners := d.Namespaces
+	if len(d.Groups) > 0 {
+		owners = d.Groups
+	}
+	owners = slices.SortedStableFunc(slices.Values(owners), func(x, y document.Account) int {
+		return cmp.Compare(y.States.Unused(), x.States.Unused())
+	})
+	most := o.Top
+	if most == 0 || most > 5 {
+		most = 5
+	}
+	for _, a := range owners[:min(most, len(owners))] {
+		cost := ""
+		if a.StateCost != nil {
+			cost = ", " + in(d)(a.StateCost.Unused()) + " of " + in(d)(*a.Cost)
+		}
+		printf("- %s: %s of %s GPU-hours unused%s", units.Clean(a.Namespace+a.Group), units.Hours(a.States.Unused()), units.Hours(a.Hours), cost)
+	}
+	for i := range d.Advice[:min(most, len(d.Advice))] {
+		a := &d.Advice[i]
+		printf("%d. %s (%s): saves %s", i+1, units.Clean(a.Title), units.Clean(a.Owner), saves(d, a))
+	}
+	if c := d.Comparison; c != nil && len(c.Changes) > 0 {
+		printf("Unused per day: %s GPU-hours, before %s; %d recommendations done, %d new", units.Hours(c.Changes[0].Unused),
+			units.Hours(c.Changes[0].UnusedBefore), len(c.Followed), len(c.New))
+	}
+	return errs.err
+}
+
+// comparison lists what changed since an earlier report.
+func (w *outline) comparison() {
+	c := w.d.Comparison
+	if c == nil {
+		return
+	}
+	perDay := func(title string, of func(*document.Change) float64) column[*document.Change] {
+		return number("", title, of, units.Hours)
+	}
+	list(w, "Per day, and before", []column[*document.Change]{
+		label("", "Part", func(x *document.Change) string { return x.Name }),
+		perDay("GPU-hours before", func(x *document.Change) float64 { return x.HoursBefore }),
+		perDay("GPU-hours", func(x *document.Change) float64 { return x.Hours }),
+		perDay("Unused before", func(x *document.Change) float64 { return x.UnusedBefore }),
+		perDay("Unused", func(x *document.Change) float64 { return x.Unused }),
+	}, c.Changes)
+	w.printf("\n")
+	for _, t := range c.Followed {
+		w.printf("- no longer: %s\n", w.cell(t))
 	}
 }

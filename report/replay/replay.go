@@ -43,6 +43,8 @@ type Pod struct {
 	From, To int
 	Shape
 	Demand, Memory func(step int) float64
+	// Queued pods did not run: they are placed after others of the same step, and only what they run is counted.
+	Queued bool
 }
 
 // Result is what would have happened. Times are GPU-steps.
@@ -56,8 +58,8 @@ type Result struct {
 	// Evicted is the number of pods on a GPU whose memory did not suffice.
 	Throttled, Excess float64
 	Evicted           int
-	// Requested is the time that all pods asked for.
-	Requested float64
+	// Requested is the time for which all pods requested GPUs, Served that in which queued pods would have run.
+	Requested, Served float64
 }
 
 // Feasible is true if every pod was placed, and the waiting and throttled parts are within a budget.
@@ -113,12 +115,14 @@ func Run(nodes []Node, pods []Pod) Result {
 	for i := range pods {
 		if pods[i].To > pods[i].From {
 			order = append(order, &pods[i])
-			w.Requested += pods[i].Amount() * float64(pods[i].To-pods[i].From)
+			if !pods[i].Queued {
+				w.Requested += pods[i].Amount() * float64(pods[i].To-pods[i].From)
+			}
 		}
 	}
 	// What is bound to a node was there first; of the rest larger ones go first, as a scheduler that packs does.
 	slices.SortStableFunc(order, func(x, y *Pod) int {
-		return cmp.Or(x.From-y.From, cmp.Compare(y.Node, x.Node), strings.Compare(x.Gang, y.Gang),
+		return cmp.Or(x.From-y.From, later(x)-later(y), cmp.Compare(y.Node, x.Node), strings.Compare(x.Gang, y.Gang),
 			cmp.Compare(y.Amount(), x.Amount()), strings.Compare(x.ID, y.ID))
 	})
 	var waiting []*Pod
@@ -136,10 +140,16 @@ func Run(nodes []Node, pods []Pod) Result {
 		}
 	}
 	for _, p := range w.advance(waiting, 1<<60) {
-		w.Unplaced++
-		w.wait(p, p.To)
+		w.unplaced(p)
 	}
 	return w.Result
+}
+
+func later(p *Pod) int {
+	if p.Queued {
+		return 1
+	}
+	return 0
 }
 
 // Amount is the number of GPUs, or the fraction of one.
@@ -153,7 +163,17 @@ func (p *Pod) Amount() float64 {
 	return float64(p.GPUs)
 }
 
+func (w *world) unplaced(p *Pod) {
+	if !p.Queued {
+		w.Unplaced++
+	}
+	w.wait(p, p.To)
+}
+
 func (w *world) wait(p *Pod, until int) {
+	if p.Queued {
+		return
+	}
 	w.Waiting++
 	w.Waited += p.Amount() * float64(until-p.From)
 	w.LongestWait = max(w.LongestWait, float64(until-p.From))
@@ -178,8 +198,7 @@ func (w *world) advance(waiting []*Pod, until int) []*Pod {
 			switch {
 			case gang[0].To <= now:
 				for _, p := range gang {
-					w.Unplaced++
-					w.wait(p, p.To)
+					w.unplaced(p)
 				}
 			case w.together(gang, now):
 				for _, p := range gang {
@@ -208,7 +227,11 @@ func (w *world) together(gang []*Pod, now int) bool {
 		done = append(done, at)
 	}
 	for _, d := range done {
-		w.Placed++
+		if d.pod.Queued {
+			w.Served += d.pod.Amount() * float64(d.pod.To-now)
+		} else {
+			w.Placed++
+		}
 		heap.Push(&w.running, d)
 		w.account(d, now)
 	}

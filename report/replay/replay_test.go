@@ -28,6 +28,7 @@ func slice(id string, fraction, demand, memory float64, from, to int) Pod {
 func TestRun(t *testing.T) {
 	gang := func(p Pod, name string) Pod { p.Gang = name; return p }
 	bound := func(p Pod, node string) Pod { p.Node = node; return p }
+	queued := func(p Pod) Pod { p.Queued = true; return p }
 	class := func(p Pod, name string) Pod { p.Class = name; return p }
 	for _, tt := range []struct {
 		name  string
@@ -67,6 +68,8 @@ func TestRun(t *testing.T) {
 			Result{Placed: 7, Waiting: 1, Unplaced: 1, Waited: 1.25, LongestWait: 10, Occupied: 10, Shared: 10, Requested: 10}},
 		{"a whole GPU needs one without MIG devices", nodes(2), []Pod{mig("a", 1, 7), whole("b", 2, 0, 10)},
 			Result{Placed: 1, Waiting: 1, Unplaced: 1, Waited: 1.25, LongestWait: 10, Occupied: 20, Requested: 21.25}},
+		{"a queued pod leaves what others need", nodes(2), []Pod{queued(whole("q", 2, 0, 10)), whole("a", 1, 0, 4), queued(whole("r", 1, 2, 9))},
+			Result{Placed: 1, Occupied: 4 + 7 + 2, Requested: 4, Served: 7 + 2}},
 		{"three shares of a third", nodes(2), []Pod{slice("a", 1./3, 0.5, 0.3, 0, 10), slice("b", 1./3, 0.4, 0.3, 0, 10),
 			slice("c", 1./3, 0.2, 0.3, 4, 8)},
 			Result{Placed: 3, Occupied: 10, Shared: 10, Throttled: 4, Excess: 0.4, Requested: 20./3 + 4./3}},

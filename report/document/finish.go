@@ -1,0 +1,95 @@
+package document
+
+import (
+	"cmp"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// monthHours is the length of a mean month.
+const monthHours = 365.25 * 24 / 12
+
+// Finish rounds every figure, so that servers that differ in the last digits give equal documents, ranks workloads and
+// advice, and adds what follows from them.
+func (d *Document) Finish() {
+	round(reflect.ValueOf(d).Elem())
+	slices.SortStableFunc(d.Workloads, func(x, y Workload) int {
+		return cmp.Or(cmp.Compare(y.Unused, x.Unused), strings.Compare(x.ID, y.ID))
+	})
+	slices.SortStableFunc(d.Advice, func(x, y Advice) int {
+		return cmp.Or(cmp.Compare(y.SavedHours, x.SavedHours),
+			strings.Compare(x.Code+x.Workload+x.Node+x.Model, y.Code+y.Workload+y.Node+y.Model))
+	})
+	workloads := map[string]*Workload{}
+	for i := range d.Workloads {
+		workloads[d.Workloads[i].ID] = &d.Workloads[i]
+	}
+	sums := map[string]float64{}
+	for i := range d.Advice {
+		a := &d.Advice[i]
+		if w := workloads[a.Workload]; w != nil {
+			a.Owner, a.Query = cmp.Or(w.Group, w.Namespace), w.Query
+		}
+		a.Effort = Effort(a.Code)
+		sums[a.Saving] += a.SavedHours
+		a.Cumulated = significant(sums[a.Saving])
+		a.MonthHours = significant(a.SavedGPUs * monthHours)
+		if a.SavedCost != nil && a.SavedHours > 0 {
+			cost := significant(*a.SavedCost / a.SavedHours * a.MonthHours)
+			a.MonthCost = &cost
+		}
+	}
+}
+
+// Saved adds up the advice of one kind.
+func (d *Document) Saved(kind string) (hours, cost, monthCost float64) {
+	for _, a := range d.Advice {
+		if a.Saving != kind {
+			continue
+		}
+		hours += a.SavedHours
+		if a.SavedCost != nil {
+			cost += *a.SavedCost
+		}
+		if a.MonthCost != nil {
+			monthCost += *a.MonthCost
+		}
+	}
+	return hours, cost, monthCost
+}
+
+// significant rounds to nine significant digits.
+func significant(x float64) float64 {
+	v, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'g', 9, 64), 64)
+	if math.Abs(v) < 1e-9 {
+		return 0
+	}
+	return v
+}
+
+// round rounds every number in a value.
+func round(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Float64:
+		if v.CanSet() {
+			v.SetFloat(significant(v.Float()))
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			round(v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			round(v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				round(v.Field(i))
+			}
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package report
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/report/prices"
+)
+
+// Workloads are added up by a label: of a pod, or else of its namespace.
+func TestGroups(t *testing.T) {
+	list, err := prices.Parse([]byte("{currency: EUR, gpus: [{model: '*', per_hour: 2}]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s scene
+	s.node("n1", h100, 3, states{"busy": 3}, nil)
+	for i, name := range []string{"one", "two", "three"} {
+		s.job(job{name: name, pods: []string{name + "-0"}, busy: hourOf(0, 24, 0.25*float64(i+1), 0), memory: gib})
+	}
+	with := func(o *Options) { o.Prices, o.GroupLabel = list, "example.com/team" }
+	if d := s.must(t, with); !d.Partial || !strings.Contains(strings.Join(d.PartialReasons, ""), "example.com/team") || len(d.Groups) != 1 {
+		t.Errorf("%v %+v", d.PartialReasons, d.Groups)
+	}
+	s.add(kubeSpaces, map[string]string{"namespace": "team", "label_example_com_team": "red"}, constant(1))
+	s.add(kubePods, map[string]string{"namespace": "team", "pod": "three-0", "label_example_com_team": "blue"}, constant(1))
+	d := s.must(t, with)
+	if d.Partial || len(d.Groups) != 2 || d.Groups[0].Group != "blue" || d.Groups[1].Group != "red" || d.GroupLabel != "example.com/team" {
+		t.Fatalf("%v %+v", d.PartialReasons, d.Groups)
+	}
+	for what, x := range map[string][2]float64{
+		"blue hours": {d.Groups[0].Hours, 240}, "red hours": {d.Groups[1].Hours, 480}, "red busy": {d.Groups[1].States.Busy, 180},
+		"red cost": {*d.Groups[1].Cost, 960}, "red cost of unused": {d.Groups[1].StateCost.Unused(), 600},
+		"blue cost of unused": {d.Groups[0].StateCost.Unused(), 120},
+	} {
+		near(t, what, x[0], x[1])
+	}
+	for _, a := range d.Advice {
+		if a.Workload != "" && a.Owner != "red" && a.Owner != "blue" {
+			t.Errorf("%+v", a)
+		}
+	}
+}
+
+// Each figure has the query that shows it.
+func TestQueries(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 1, states{"busy": 0.2, "gap": 0.8}, nil)
+	s.job(job{pods: []string{"app-0"}, busy: hourOf(0, 24, 0.2, 0), memory: gib})
+	d := s.must(t, nil)
+	const window = "[864000s:300s] @ 1770854400)) * 0.08333333333333333"
+	for what, q := range map[string][2]string{
+		"fleet": {d.Fleet.Query, ruleGPUs}, "node": {d.Nodes[0].Query, `node="n1"`}, "model": {d.Models[0].Query, "model=\"" + h100},
+		"pool": {d.NodePools[0].Query, `node=~"n1"`}, "namespace": {d.Namespaces[0].Query, `namespace="team"`},
+		"workload": {d.Workloads[0].Query, `workload="app"`}, "advice": {d.Advice[0].Query, `workload="app"`},
+	} {
+		if !strings.Contains(q[0], q[1]) || !strings.Contains(q[0], window) {
+			t.Errorf("%s: %s", what, q[0])
+		}
+	}
+	var raw scene
+	raw.allocate(job{pods: []string{"app-0"}, busy: hourOf(0, 24, 0.2, 0), memory: gib})
+	raw.add(rawGPUs, map[string]string{"node": "n1", "uuid": "GPU-app-0", "state": "busy"}, constant(0.2))
+	raw.add(rawUp, map[string]string{"node": "n1", "uuid": "GPU-app-0"}, constant(1))
+	d = raw.must(t, nil)
+	if q := d.Workloads[0].Query; !strings.Contains(q, `pod=~"app-0"`) || !strings.Contains(q, "rate("+rawBusy) {
+		t.Error(q)
+	}
+	if q := d.Nodes[0].Query; !strings.Contains(q, "rate("+rawGPUs) {
+		t.Error(q)
+	}
+}
+
+// A history that begins within the period is reported with what to do about it.
+func TestShortHistory(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 1, states{"busy": 1}, func(at int64) bool { return at > monday.Add(5*day).Unix() })
+	notes := s.must(t, nil).Notes
+	if !slices.ContainsFunc(notes, func(n Note) bool {
+		return n.Code == "short_history" && strings.Contains(n.Text, "2026-02-07 00:00 UTC, 5.0 days after")
+	}) {
+		t.Errorf("%+v", notes)
+	}
+}
