@@ -49,27 +49,6 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestParse(t *testing.T) {
-	resident, anonymous, peak, err := memory("Name:\tprometheus\nVmHWM:\t  20480 kB\nVmRSS:\t   10240 kB\nRssAnon:\t    3072 " +
-		"kB\nThreads:\t9\n")
-	if err != nil || resident != 10 || anonymous != 3 || peak != 20 {
-		t.Errorf("%v MiB, %v of it anonymous, %v MiB at most, %v; expected 10, 3 and 20", resident, anonymous, peak, err)
-	}
-	for _, c := range []struct {
-		stat string
-		want time.Duration
-		bad  bool
-	}{
-		{"77 (go (deleted) x) S 1 77 77 0 -1 4194304 100 0 0 0 250 50 7 7 20 0 9", 3 * time.Second, false},
-		{"77 (short) S 1", 0, true},
-		{"77 (odd) S 1 77 77 0 -1 4194304 100 0 0 0 x 50 7 7", 0, true},
-	} {
-		if got, err := processor(c.stat); got != c.want || (err != nil) != c.bad {
-			t.Errorf("%s: %v, %v; expected %v", c.stat, got, err, c.want)
-		}
-	}
-}
-
 // A running process can be read.
 func TestOf(t *testing.T) {
 	before, err := Of(os.Getpid())
@@ -95,10 +74,7 @@ func TestOf(t *testing.T) {
 	if _, err := Of(1 << 30); err == nil {
 		t.Error("a missing process is read")
 	}
-	if total, err := Total(); err != nil || total <= 0 {
-		t.Error(total, err)
-	}
-	if left, err := Available(); err != nil || left <= 0 {
-		t.Error(left, err)
+	if total, left, err := Memory(); err != nil || total <= 0 || left <= 0 {
+		t.Error(total, left, err)
 	}
 }

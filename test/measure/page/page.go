@@ -63,7 +63,7 @@ func thousands(v float64) string {
 
 // Machine describes this machine.
 func Machine() string {
-	memory, _ := process.Total()
+	memory, _, _ := process.Memory()
 	return fmt.Sprintf("%s, %d cores, %.0f GiB of memory, %s, %s/%s", process.Processor(), runtime.NumCPU(),
 		memory/1024, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -258,7 +258,7 @@ func (l *lab) wait(ctx context.Context, length time.Duration) (aborted string, e
 		if total > l.memoryGiB*1024 {
 			return fmt.Sprintf("Prometheus used more than %.0f GiB (--memory)", l.memoryGiB), nil
 		}
-		if left, err := process.Available(); err == nil && left < minFreeMiB {
+		if _, left, err := process.Memory(); err == nil && left < minFreeMiB {
 			return fmt.Sprintf("the machine had %.0f MiB of memory left", left), nil
 		}
 	}

@@ -106,7 +106,7 @@ func (p *plan) run(ctx context.Context) error {
 			return err
 		}
 	}
-	total, err := process.Total()
+	total, _, err := process.Memory()
 	if err != nil {
 		return err
 	}
