@@ -177,63 +177,37 @@ func claims() []claim {
 	}
 	const observed = "gpu_observed_seconds_total"
 	return []claim{
-		{"time observed", nil, func(p *period) (float64, error) { return p.rate(observed) },
-			func(*period) (float64, error) { return 1, nil }, "all of the time", 0.1, 0, never},
-		{
-			"busy seconds against a known load",
-			func(p *period) bool { return p.load != nil && p.load.known && !p.load.disturbed },
-			(*period).busy,
-			func(p *period) (float64, error) { return p.load.busy(p.bounds()), nil },
-			"the load's own log",
-			busyTolerance,
-			0,
-			never,
-		},
+		{name: "time observed", against: "all of the time", tolerance: 0.1, upperBound: never,
+			measured: func(p *period) (float64, error) { return p.rate(observed) },
+			expected: func(*period) (float64, error) { return 1, nil }},
+		{name: "busy seconds against a known load", against: "the load's own log", tolerance: busyTolerance, upperBound: never,
+			applies:  func(p *period) bool { return p.load != nil && p.load.known && !p.load.disturbed },
+			measured: (*period).busy,
+			expected: func(p *period) (float64, error) { return p.load.busy(p.bounds()), nil }},
 		// Momentary values of nvidia-smi make a rough mean.
-		{
-			"utilization against nvidia-smi",
-			nil,
-			(*period).busy,
-			percent("utilization.gpu"),
-			"mean of nvidia-smi",
-			0.1,
-			0,
-			never,
-		},
-		{
-			"energy against integrated power",
-			nil,
-			func(p *period) (float64, error) { return p.rate("gpu_energy_joules_total") },
-			func(p *period) (float64, error) { return p.mean("power.draw") },
-			"watts, mean of nvidia-smi",
-			1,
-			0.05,
-			never,
-		},
+		{name: "utilization against nvidia-smi", against: "mean of nvidia-smi", tolerance: 0.1, upperBound: never,
+			measured: (*period).busy, expected: percent("utilization.gpu")},
+		{name: "energy against integrated power", against: "watts, mean of nvidia-smi", tolerance: 1, relative: 0.05, upperBound: never,
+			measured: func(p *period) (float64, error) { return p.rate("gpu_energy_joules_total") },
+			expected: func(p *period) (float64, error) { return p.mean("power.draw") }},
 		// SM activity cannot exceed busy time, and equals it under a load that fills the GPU. GPM's own graphics
-		// activity is
-		// exported for MIG instances alone.
-		{"SM activity (GPM) against utilization", nil,
-			func(p *period) (float64, error) {
+		// activity is exported for MIG instances alone.
+		{name: "SM activity (GPM) against utilization", against: "busy share", tolerance: 0.05,
+			upperBound: func(p *period) bool { return p.load == nil || !p.load.full },
+			measured: func(p *period) (float64, error) {
 				return p.ratio("gpu_sm_active_seconds_total", "gpu_profiled_seconds_total")
 			},
-			(*period).busy, "busy share", 0.05, 0, func(p *period) bool { return p.load == nil || !p.load.full }},
-		{
-			"encoder utilization",
-			func(p *period) bool { return p.load != nil && !p.load.known },
-			func(p *period) (float64, error) {
+			expected: (*period).busy},
+		{name: "encoder utilization", against: "mean of nvidia-smi", tolerance: 0.25, upperBound: never,
+			applies: func(p *period) bool { return p.load != nil && !p.load.known },
+			measured: func(p *period) (float64, error) {
 				v, ok := p.after.sum("gpu_engine_utilization_ratio", equal("uuid", p.uuid), equal("engine", "encoder"))
 				if !ok || v == 0 {
 					return math.NaN(), nil
 				}
 				return v, nil
 			},
-			percent("utilization.encoder"),
-			"mean of nvidia-smi",
-			0.25,
-			0,
-			never,
-		},
+			expected: percent("utilization.encoder")},
 	}
 }
 
