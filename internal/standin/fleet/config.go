@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -95,61 +96,23 @@ var FaultKinds = []FaultKind{FaultXID, FaultCritical, FaultLost, FaultECC, Fault
 	FaultPowerCap,
 	FaultPCIe, FaultNVLink, FaultNoDevice, FaultGap, FaultRestart, FaultKubelet, FaultBrake, FaultOldDriver}
 
+// check checks what flags can set, and names.
 func (c *Config) check() error {
-	if len(c.Pools) == 0 {
-		return fmt.Errorf("no pool")
-	}
 	names := map[string]bool{}
-	for i := range c.Pools {
-		p := &c.Pools[i]
-		invalid := func(format string, args ...any) error {
-			return fmt.Errorf("pool %s: %s", p.Name, fmt.Sprintf(format, args...))
-		}
-		b := slices.IndexFunc(boards(), func(b board) bool { return b.key == p.Model })
+	for _, p := range c.Pools {
+		name := p.Cluster + "/" + p.Name
 		switch {
-		case names[p.Cluster+"/"+p.Name]:
-			return invalid("duplicate name")
-		case b < 0:
-			return invalid("unknown model %q", p.Model)
+		case names[name]:
+			return fmt.Errorf("two pools are called %s", name)
+		case !slices.ContainsFunc(boards(), func(b board) bool { return b.key == p.Model }):
+			return fmt.Errorf("pool %s: unknown model %q", name, p.Model)
 		case p.Nodes < 0 || p.GPUs < 1 || p.GPUs > 16:
-			return invalid("needs 0 or more nodes with 1 to 16 GPUs, got %d nodes with %d GPUs", p.Nodes, p.GPUs)
-		case len(p.MIG) > 0 && p.Replicas > 1:
-			return invalid("has MIG devices and replicas; use one of them")
-		case p.Driver < 0 || p.Driver >= len(releases()):
-			return invalid("unknown driver %d", p.Driver)
+			return fmt.Errorf("pool %s needs 0 or more nodes with 1 to 16 GPUs, got %d nodes with %d GPUs", name, p.Nodes, p.GPUs)
 		}
-		names[p.Cluster+"/"+p.Name] = true
-		used := 0
-		for _, name := range p.MIG {
-			prof, ok := boards()[b].profile(name)
-			if !ok {
-				return invalid("model %s has no MIG profile %q", p.Model, name)
-			}
-			used += prof.slices
-		}
-		if used > boards()[b].slices {
-			return invalid("the MIG profiles need %d slices of %d", used, boards()[b].slices)
-		}
-		for _, w := range p.Mix {
-			if _, ok := behaviorOf(w.Class); !ok && w.Class != Free || w.Weight < 0 {
-				return invalid("unknown class %q or negative weight %v", w.Class, w.Weight)
-			}
-		}
-		for _, f := range p.Fixed {
-			if _, ok := behaviorOf(f.Class); !ok && f.Class != Free || f.GPUs < 1 {
-				return invalid("unknown class %q or less than one GPU: %d", f.Class, f.GPUs)
-			}
-		}
-		for _, f := range p.Faults {
-			if !slices.Contains(FaultKinds, f.Kind) || f.Node < 0 || f.Node >= p.Nodes || f.GPU < 0 || f.GPU >= p.GPUs {
-				return invalid("unknown fault %q, or no node %d with GPU %d", f.Kind, f.Node, f.GPU)
-			}
-		}
-		for k := range p.Trouble {
-			if !slices.Contains(FaultKinds, k) {
-				return invalid("unknown fault %q", k)
-			}
-		}
+		names[name] = true
+	}
+	if len(names) == 0 {
+		return errors.New("no pool")
 	}
 	return nil
 }

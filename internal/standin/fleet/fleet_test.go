@@ -255,27 +255,12 @@ func look(seen map[string]bool, first, v *gpu.View) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	pool := func(change func(*fleet.Pool)) fleet.Config {
-		p := fleet.Pool{Name: "p", Model: "h100", Nodes: 1, GPUs: 8}
-		change(&p)
-		return fleet.Config{Pools: []fleet.Pool{p}}
-	}
-	for name, c := range map[string]fleet.Config{
-		"no pool":         {},
-		"twice":           {Pools: []fleet.Pool{{Name: "p", Model: "t4", Nodes: 1, GPUs: 1}, {Name: "p", Model: "t4", Nodes: 1, GPUs: 1}}},
-		"model":           pool(func(p *fleet.Pool) { p.Model = "abacus" }),
-		"gpus":            pool(func(p *fleet.Pool) { p.GPUs = 0 }),
-		"profile":         pool(func(p *fleet.Pool) { p.MIG = []string{"9g.90gb"} }),
-		"too many slices": pool(func(p *fleet.Pool) { p.MIG = []string{"4g.40gb", "4g.40gb"} }),
-		"both":            pool(func(p *fleet.Pool) { p.MIG, p.Replicas = []string{"1g.10gb"}, 2 }),
-		"class":           pool(func(p *fleet.Pool) { p.Mix = []fleet.Weight{{Class: "dance", Weight: 1}} }),
-		"place":           pool(func(p *fleet.Pool) { p.Fixed = []fleet.Place{{Class: fleet.Training}} }),
-		"fault":           pool(func(p *fleet.Pool) { p.Trouble = map[fleet.FaultKind]float64{"rust": 1} }),
-		"fault's gpu":     pool(func(p *fleet.Pool) { p.Faults = []fleet.Placed{{Kind: fleet.FaultLost, GPU: 8}} }),
-		"driver":          pool(func(p *fleet.Pool) { p.Driver = 99 }),
-	} {
-		if _, err := fleet.New(c); err == nil {
-			t.Errorf("%s: taken", name)
+	good := fleet.Pool{Name: "p", Model: "t4", Nodes: 1, GPUs: 1}
+	unknown, empty := good, good
+	unknown.Model, empty.GPUs = "abacus", 0
+	for _, pools := range [][]fleet.Pool{nil, {good, good}, {unknown}, {empty}} {
+		if _, err := fleet.New(fleet.Config{Pools: pools}); err == nil {
+			t.Errorf("taken: %+v", pools)
 		}
 	}
 }

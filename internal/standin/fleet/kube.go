@@ -139,8 +139,13 @@ func (n kubeNode) offered(t stamp) (capacity, allocatable map[string]int) {
 func KubeFamilies() []KubeFamily {
 	pods := func(read func(k *kube, p *kubePod, emit KubeEmit)) func(*kube, KubeEmit) {
 		return func(k *kube, emit KubeEmit) {
+			var labels []string
 			for i := range k.pods {
-				read(k, &k.pods[i], emit)
+				p := &k.pods[i]
+				read(k, p, func(value float64, more ...string) {
+					labels = append(labels[:0], "namespace", p.of.namespace, "pod", p.name, "uid", p.uid())
+					emit(value, append(labels, more...)...)
+				})
 			}
 		}
 	}
@@ -161,16 +166,13 @@ func KubeFamilies() []KubeFamily {
 			emit(float64(1<<40), "node", n.name, "resource", "memory", "unit", "byte")
 		})
 	}
-	request := pods(func(k *kube, p *kubePod, emit KubeEmit) {
-		emit(float64(p.count), "namespace", p.of.namespace, "pod", p.name, "uid", p.uid(), "container", p.container,
-			"node", p.node, "resource", resourceLabel(p.resource), "unit", "integer")
-	})
-	requests := pods(func(k *kube, p *kubePod, emit KubeEmit) {
-		emit(float64(p.count), "namespace", p.of.namespace, "pod", p.name, "uid", p.uid(), "container", p.container,
-			"node", p.node, "resource", resourceLabel(p.resource), "unit", "integer")
-		emit(float64(4*p.count), "namespace", p.of.namespace, "pod", p.name, "uid", p.uid(), "container", p.container,
-			"node", p.node, "resource", "cpu", "unit", "core")
-	})
+	limits := func(_ *kube, p *kubePod, emit KubeEmit) {
+		emit(float64(p.count), "container", p.container, "node", p.node, "resource", resourceLabel(p.resource), "unit", "integer")
+	}
+	requests := func(k *kube, p *kubePod, emit KubeEmit) {
+		limits(k, p, emit)
+		emit(float64(4*p.count), "container", p.container, "node", p.node, "resource", "cpu", "unit", "core")
+	}
 	return []KubeFamily{
 		{Name: "kube_job_owner", Help: "Information about the Job's owner.",
 			read: owners("Job", "job_name", "CronJob")},
@@ -209,12 +211,12 @@ func KubeFamilies() []KubeFamily {
 				}
 			})},
 		{Name: "kube_pod_container_resource_limits", Help: "The number of requested limit resource by a container.",
-			read: request},
+			read: pods(limits)},
 		{Name: "kube_pod_container_resource_requests", Help: "The number of requested request resource by a container.",
-			read: requests},
+			read: pods(requests)},
 		{Name: "kube_pod_created", Help: "Unix creation timestamp",
 			read: pods(func(k *kube, p *kubePod, emit KubeEmit) {
-				emit(float64(p.created/second), "namespace", p.of.namespace, "pod", p.name, "uid", p.uid())
+				emit(float64(p.created / second))
 			})},
 		{Name: "kube_pod_info", Help: "Information about pod.", read: pods(func(k *kube, p *kubePod, emit KubeEmit) {
 			kind, name := p.owner()
@@ -223,33 +225,30 @@ func KubeFamilies() []KubeFamily {
 				ip, host = fmt.Sprintf("10.%d.%d.%d", 64+p.id>>16%64, p.id>>8%256, p.id%256),
 					p.of.rack.fleet.nodes[p.of.rack.first+p.pod.node].address()
 			}
-			emit(1, "namespace", p.of.namespace, "pod", p.name, "uid", p.uid(), "host_ip", host, "pod_ip", ip, "node",
-				p.node, "created_by_kind", kind, "created_by_name", name, "priority_class", "", "host_network", "false")
+			emit(1, "host_ip", host, "pod_ip", ip, "node", p.node, "created_by_kind", kind, "created_by_name", name,
+				"priority_class", "", "host_network", "false")
 		})},
 		{Name: "kube_pod_owner", Help: "Information about the Pod's owner.",
 			read: pods(func(k *kube, p *kubePod, emit KubeEmit) {
 				kind, name := p.owner()
-				emit(1, "namespace", p.of.namespace, "pod", p.name, "uid", p.uid(), "owner_kind", kind, "owner_name",
-					name,
-					"owner_is_controller", "true")
+				emit(1, "owner_kind", kind, "owner_name", name, "owner_is_controller", "true")
 			})},
 		{Name: "kube_pod_start_time", Help: "Start time in unix timestamp for a pod.",
 			read: pods(func(k *kube, p *kubePod, emit KubeEmit) {
 				if p.phase != "Pending" {
-					emit(float64(p.started/second), "namespace", p.of.namespace, "pod", p.name, "uid", p.uid())
+					emit(float64(p.started / second))
 				}
 			})},
 		{Name: "kube_pod_status_phase", Help: "The pods current phase.",
 			read: pods(func(k *kube, p *kubePod, emit KubeEmit) {
 				for _, phase := range []string{"Pending", "Succeeded", "Failed", "Unknown", "Running"} {
-					emit(float64(b2i(phase == p.phase)), "namespace", p.of.namespace, "pod", p.name, "uid", p.uid(),
-						"phase", phase)
+					emit(float64(b2i(phase == p.phase)), "phase", phase)
 				}
 			})},
 		{Name: "kube_pod_status_unschedulable", Help: "Describes the unschedulable status for the pod.",
 			read: pods(func(k *kube, p *kubePod, emit KubeEmit) {
 				if p.node == "" {
-					emit(1, "namespace", p.of.namespace, "pod", p.name, "uid", p.uid())
+					emit(1)
 				}
 			})},
 		{Name: "kube_replicaset_owner", Help: "Information about the ReplicaSet's owner.",
