@@ -43,6 +43,13 @@ type podWatch interface {
 	Attempted() bool
 }
 
+// sliceLister is a source.SliceLister.
+type sliceLister interface {
+	source.Source
+	Run(context.Context)
+	Value() *source.Slices
+}
+
 // Options configure a Map. The zero value of a field is its default.
 type Options struct {
 	// Socket is the path of the kubelet's PodResources socket; empty: allocations are never known. Mount its directory:
@@ -64,6 +71,9 @@ type Options struct {
 	// API configures the watch of this node's pods at the API server, which has the GPUs of schemes that write them
 	// into annotations, and the UIDs, labels and owners of pods; nil: not watched.
 	API *source.APIOptions
+	// Slices configures the listing of this node's ResourceSlices, in which DRA drivers publish the UUIDs and capacities
+	// of their devices; nil: not listed.
+	Slices *source.APIOptions
 	// PodLabels are the labels of pods in gpu.PodMeta.
 	PodLabels []string
 	// DRACheckpoint is the path of the checkpoint of a DRA driver, which has the MIG devices that the driver
@@ -87,6 +97,7 @@ type Map struct {
 	checkpoint *source.File[source.Checkpoint]
 	dra        *source.File[source.PreparedClaims]
 	watch      podWatch
+	slices     sliceLister
 
 	polling sync.Mutex    // locked during a Poll: one at a time
 	events  chan struct{} // changes that a poll should follow; holds one
@@ -161,6 +172,11 @@ func newMap(o Options, k kubelet) *Map {
 		api.Annotation, api.Jitter, api.Changed = deviceid.WantsAnnotation, o.Jitter, m.changed
 		m.watch = source.NewWatch(api, from)
 	}
+	if o.Slices != nil {
+		api := *o.Slices
+		api.Jitter, api.Changed = o.Jitter, m.changed
+		m.slices = source.NewSliceLister(api, from)
+	}
 	m.state.logged = map[Unrecognized]bool{}
 	return m
 }
@@ -182,6 +198,9 @@ func (m *Map) Run(ctx context.Context) error {
 	defer watching.Wait()
 	if m.watch != nil && m.kubelet != nil {
 		watching.Go(func() { m.watch.Run(ctx) })
+	}
+	if m.slices != nil && m.kubelet != nil {
+		watching.Go(func() { m.slices.Run(ctx) })
 	}
 	if m.kubelet != nil && m.options.Socket != "" {
 		go m.notify(ctx) // not waited for: a call for a file system that hangs does not return
@@ -434,6 +453,9 @@ func (m *Map) addCheckpoints(next, before *snapshot) {
 		next.settle(before)
 	}
 	next.addReceived(entries, before)
+	if m.slices != nil {
+		next.slices = m.slices.Value()
+	}
 	if m.dra != nil {
 		if next.prepared = m.dra.Value(); next.prepared == nil && before != nil && m.dra.Fresh() {
 			next.prepared = before.prepared
@@ -491,6 +513,9 @@ func (m *Map) sources() []source.Source {
 	}
 	if m.watch != nil {
 		out = append(out, m.watch)
+	}
+	if m.slices != nil {
+		out = append(out, m.slices)
 	}
 	return out
 }

@@ -67,6 +67,13 @@ func (w *fakeWatch) Pods() *source.Pods  { return w.pods }
 func (w *fakeWatch) Attempted() bool     { return true }
 func (w *fakeWatch) Source() gpu.Source  { return gpu.Source{Name: gpu.SourceAPI, Up: true} }
 
+// fakeSlices has the devices that the test has put in it.
+type fakeSlices struct{ slices *source.Slices }
+
+func (s fakeSlices) Run(context.Context)   {}
+func (s fakeSlices) Value() *source.Slices { return s.slices }
+func (s fakeSlices) Source() gpu.Source    { return gpu.Source{Name: gpu.SourceSlices, Up: true} }
+
 func encode(m proto.Message) mem.BufferSlice {
 	b, err := proto.Marshal(m)
 	if err != nil {

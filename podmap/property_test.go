@@ -22,6 +22,7 @@ type world struct {
 	lines   []string // of the List response
 	entries map[source.EntryKey][]*source.Entry
 	claims  map[string]any // of the DRA checkpoint, by UID
+	slices  source.Slices
 	pods    map[gpu.PodName]*source.Pod
 	has     map[gpu.Container]map[gpu.UUID]bool
 	seed    maphash.Seed
@@ -100,6 +101,12 @@ func (w *world) add(c gpu.Container) {
 			}
 			words = append(words, word)
 			results = append(results, map[string]any{"driver": driver, "device": name})
+			switch w.IntN(3) {
+			case 0:
+				w.slices[[2]string{driver, name}] = &source.SliceDevice{UUID: uuids[i]}
+			case 1:
+				w.slices[[2]string{driver, name}] = &source.SliceDevice{PCI: string(devs[i].PCI)}
+			}
 			if recorded {
 				kind := w.pick("gpu", "hami-gpu", "anything")
 				prepared = append(prepared, map[string]any{"request": "x", kind: map[string]any{"info": map[string]string{"uuid": uuids[i]},
@@ -224,7 +231,7 @@ func TestNoWrongNameAndNoFalseFree(t *testing.T) {
 	resolved, unresolved := 0, 0
 	for range cases / 4 {
 		w := &world{Rand: random, inv: sharingNode(random.IntN(2) == 0), entries: map[source.EntryKey][]*source.Entry{},
-			claims: map[string]any{}, pods: map[gpu.PodName]*source.Pod{}, has: map[gpu.Container]map[gpu.UUID]bool{},
+			claims: map[string]any{}, slices: source.Slices{}, pods: map[gpu.PodName]*source.Pod{}, has: map[gpu.Container]map[gpu.UUID]bool{},
 			maybe: map[gpu.Container]bool{}, exact: map[gpu.Container]bool{}, seed: maphash.MakeSeed()}
 		w.inv.GPUs[3].MIG, w.inv.GPUs[3].Instances = false, nil
 		for i := range 1 + random.IntN(3) {
@@ -239,9 +246,9 @@ func TestNoWrongNameAndNoFalseFree(t *testing.T) {
 			t.Fatal(err)
 		}
 		response := table.parse(list)
-		// The sources: checkpoint, annotations and DRA checkpoint, each open or not.
-		for _, open := range [][3]bool{{}, {true, true, true}, {random.IntN(2) == 0, random.IntN(2) == 0, random.IntN(2) == 0},
-			{random.IntN(2) == 0, random.IntN(2) == 0, random.IntN(2) == 0}} {
+		// The sources: checkpoint, annotations, DRA checkpoint and ResourceSlices, each open or not.
+		draw := func() bool { return random.IntN(2) == 0 }
+		for _, open := range [][4]bool{{}, {true, true, true, true}, {draw(), draw(), draw(), draw()}, {draw(), draw(), draw(), draw()}} {
 			s := &snapshot{response: response}
 			var checkpoint *source.Checkpoint
 			if open[0] {
@@ -254,6 +261,9 @@ func TestNoWrongNameAndNoFalseFree(t *testing.T) {
 			}
 			if open[2] && len(w.claims) > 0 {
 				s.prepared = w.prepared(t)
+			}
+			if open[3] {
+				s.slices = &w.slices
 			}
 			s.addReceived(checkpoint, nil)
 			h := s.allocations(w.inv, pods, nil)

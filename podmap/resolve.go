@@ -65,21 +65,21 @@ func (r *resolver) resolve() []resolution {
 	return out
 }
 
-// resolveDirect locates a direct ID. What the DRA driver recorded takes precedence over the name of the device, which
-// only has its number.
+// resolveDirect locates a direct ID. What a DRA driver recorded takes precedence over the name of the device, which at
+// most has its number.
 func (r *resolver) resolveDirect(d *directID) resolution {
 	out := resolution{container: d.container, resource: d.resource, since: d.since, source: gpu.SourcePodResources}
 	targets, elsewhere := deviceid.Locate(r.inv, d.ref)
-	if c := r.claim(d); c != nil {
-		if recorded, ok := deviceid.ParseNVML(c.UUID); ok {
-			better, away := deviceid.Locate(r.inv, recorded)
-			switch {
-			case len(better) == 0:
-				elsewhere = away && (elsewhere || d.unnamed)
-			case !slices.Equal(targets, better):
-				targets, out.source = better, gpu.SourceDRA
-			}
+	for _, recorded := range r.recorded(d) {
+		better, away := deviceid.Locate(r.inv, recorded.Ref)
+		if len(better) == 0 {
+			elsewhere = away && (elsewhere || d.unnamed)
+			continue
 		}
+		if !slices.Equal(targets, better) {
+			targets, out.source = better, recorded.source
+		}
+		break
 	}
 	if len(targets) == 0 {
 		out.missing, out.elsewhere, out.ignored = 1, elsewhere, d.ref.MaybeForeign

@@ -68,6 +68,12 @@ func (s *snapshot) share(p peers, d *directID, t deviceid.Target) located {
 				l.compute = gpu.Some(min(percentage/100, 1) / containers)
 				l.share = l.compute
 			}
+			if published := s.slices.Device(d.resource, d.id); published != nil {
+				mine, _ := deviceid.ParseQuantity(c.Consumed["shares"])
+				if all, _ := deviceid.ParseQuantity(published.Capacity["shares"]); mine > 0 && mine <= all {
+					l.share = gpu.Some(mine / all / containers)
+				}
+			}
 			n, _ := deviceid.ParseQuantity(c.Consumed["memory"])
 			if b, ok := deviceid.Bytes(n / containers).Get(); ok && size > 0 {
 				l.share, l.memory = gpu.Some(min(float64(b)/float64(size), 1/containers)), gpu.Some(b)

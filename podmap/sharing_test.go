@@ -39,6 +39,7 @@ type sharingCase struct {
 	pods              []map[string]any
 	links             map[string]string
 	dra               string
+	slices            []string
 	jobs              map[string]string   // ids by file of the job mapping
 	want              map[string][]string // by mode
 	labels, annotated map[string]string   // of the last pod
@@ -162,6 +163,12 @@ func readSharing(t testing.TB, path string) *sharing {
 			c.links[fields[0]] = fields[1]
 		case "dra":
 			c.dra += rest + "\n"
+		case "slice":
+			if !strings.HasPrefix(rest, `{"driver`) {
+				c.slices[len(c.slices)-1] += rest
+				continue
+			}
+			c.slices = append(c.slices, rest)
 		case "jobs":
 			if c.jobs == nil {
 				c.jobs = map[string]string{}
@@ -231,7 +238,7 @@ func (c *sharingCase) setUp(t testing.TB, mode string, now *clock) (*Map, *fakeK
 			t.Fatal(err)
 		}
 	}
-	if mode == "dra" {
+	if mode == "dra" || mode == "slices" && c.dra != "" {
 		driver := filepath.Join(dir, strings.Fields(c.lists[0])[1][:strings.IndexByte(strings.Fields(c.lists[0])[1], ':')])
 		o.DRACheckpoint = filepath.Join(driver, "checkpoint.json")
 		if err := os.Mkdir(driver, 0o700); err != nil {
@@ -243,6 +250,13 @@ func (c *sharingCase) setUp(t testing.TB, mode string, now *clock) (*Map, *fakeK
 	}
 	k := &fakeKubelet{pods: c.list(), devices: ids(c.able...)}
 	m := newMap(o, k)
+	if mode == "slices" {
+		list, err := source.ReadSlices(strings.NewReader(`{"items":[{"spec":` + strings.Join(c.slices, `},{"spec":`) + `}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.slices = fakeSlices{list}
+	}
 	if mode == "annotation" || mode == "both" {
 		m.watch = &fakeWatch{podsOf(c.pods)}
 	}
@@ -312,7 +326,7 @@ func sharingLines(h gpu.Allocations) []string {
 	return out
 }
 
-var sharingModes = []string{"socket", "checkpoint", "annotation", "both", "dra", "jobs"}
+var sharingModes = []string{"socket", "checkpoint", "annotation", "both", "dra", "slices", "jobs"}
 
 // wanted is the result of a mode.
 func (c *sharingCase) wanted(mode string) []string {
@@ -350,7 +364,7 @@ func TestEverySharingScheme(t *testing.T) {
 					t.Errorf("%s: nothing is wanted of the socket", c.name)
 				}
 				for _, mode := range sharingModes {
-					if mode == "dra" && c.dra == "" || mode == "jobs" && c.jobs == nil {
+					if mode == "dra" && c.dra == "" || mode == "slices" && c.slices == nil || mode == "jobs" && c.jobs == nil {
 						continue
 					}
 					inv, now := sharingNode(s.plain), newClock()

@@ -30,6 +30,8 @@ type snapshot struct {
 	receives map[string]bool
 	// prepared are the claims that the DRA driver has prepared; nil without its checkpoint.
 	prepared *source.PreparedClaims
+	// slices are the devices that DRA drivers publish; nil without.
+	slices *source.Slices
 }
 
 // match finds the entries of a checkpoint that belong to the allocations. An entry counts if it is the only one for a
@@ -126,6 +128,31 @@ func (s *snapshot) claim(d *directID) *source.PreparedDevice {
 	return s.prepared.Device(d.claim, d.resource, d.id)
 }
 
+// recordedRef is a GPU that a data source names for a device of a DRA claim.
+type recordedRef struct {
+	deviceid.Ref
+	source string
+}
+
+// recorded returns what the driver's checkpoint and its ResourceSlices name for a device, in this order.
+func (s *snapshot) recorded(d *directID) (out []recordedRef) {
+	if c := s.claim(d); c != nil {
+		if r, ok := deviceid.ParseNVML(c.UUID); ok {
+			out = append(out, recordedRef{r, gpu.SourceDRA})
+		}
+	}
+	if published := s.slices.Device(d.resource, d.id); published != nil && d.isClaim() {
+		r, ok := deviceid.ParseNVML(published.UUID)
+		if !ok {
+			r, ok = deviceid.ParsePCI(published.PCI)
+		}
+		if ok {
+			out = append(out, recordedRef{r, gpu.SourceSlices})
+		}
+	}
+	return out
+}
+
 // metadata returns the metadata of a listed pod; nil where there is none, or only that of another pod of the same name.
 func (s *snapshot) metadata(pods *source.Pods, name gpu.PodName) *source.Pod {
 	p := pods.Get(name)
@@ -211,7 +238,7 @@ func (s *snapshot) unresolved(pods *source.Pods) []Unrecognized {
 		}
 	}
 	for i := range s.direct {
-		if d := &s.direct[i]; d.unnamed && !s.claim(d).Known() {
+		if d := &s.direct[i]; d.unnamed && len(s.recorded(d)) == 0 {
 			resources[d.resource] = true
 		}
 	}

@@ -73,8 +73,12 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 		po := podmap.Options{Socket: c.kubeletSocket, Interval: c.kubeletPoll, MaxAge: c.kubeletMaxAge,
 			DirectResources: c.gpuIDResources, PodLabels: c.podLabels, Checkpoint: c.checkpoint,
 			DRACheckpoint: c.draCheckpoint, Dev: c.dev, Logger: c.logger, Clock: clock}
+		api := &source.APIOptions{Node: c.node, Server: c.apiServer, TokenFile: c.tokenFile, CAFile: c.caFile}
 		if c.annotations {
-			po.API = &source.APIOptions{Node: c.node, Server: c.apiServer, TokenFile: c.tokenFile, CAFile: c.caFile}
+			po.API = api
+		}
+		if c.resourceSlices {
+			po.Slices = api
 		}
 		if change.pods != nil {
 			change.pods(&po)

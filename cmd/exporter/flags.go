@@ -45,6 +45,7 @@ type config struct {
 	gpuIDResources []string
 	checkpoint     string
 	draCheckpoint  string
+	resourceSlices bool
 	annotations    bool
 	apiServer      string
 	tokenFile      string
@@ -129,6 +130,8 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("kubernetes.pods", "Watch the metadata of this node's pods: GPUs that schedulers record in annotations "+
 		"(KAI, KubeShare, Koordinator, HAMi ...) "+
 		"and workload owners. Requires a token with list and watch on pods.").BoolVar(&c.annotations)
+	app.Flag("kubernetes.resource-slices", "List this node's ResourceSlices: GPUs and capacities of the devices of any "+
+		"DRA driver. Requires a token with list on resourceslices.").BoolVar(&c.resourceSlices)
 	app.Flag("kubernetes.pod-label", "Pod label to add to gpu_pod_info as label_NAME (repeatable; requires "+
 		"--kubernetes.pods).").StringsVar(&c.podLabels)
 	app.Flag("kubernetes.api-server", "URL of the API server. Default: the one of the pod's cluster.").StringVar(
@@ -248,9 +251,12 @@ func (c *config) validate() error {
 	if c.fast > 5*time.Second {
 		return fmt.Errorf("--poll.fast must be at most 5s (half of the driver's sample buffer), got %v", c.fast)
 	}
-	if (len(c.podLabels) > 0 || c.apiServer != "" || c.tokenFile != "" || c.caFile != "") && !c.annotations {
-		return errors.New("--kubernetes.pod-label, --kubernetes.api-server, --kubernetes.token-file and " +
-			"--kubernetes.ca-file require --kubernetes.pods")
+	if len(c.podLabels) > 0 && !c.annotations {
+		return errors.New("--kubernetes.pod-label requires --kubernetes.pods")
+	}
+	if (c.apiServer != "" || c.tokenFile != "" || c.caFile != "") && !c.annotations && !c.resourceSlices {
+		return errors.New("--kubernetes.api-server, --kubernetes.token-file and --kubernetes.ca-file require " +
+			"--kubernetes.pods or --kubernetes.resource-slices")
 	}
 	for i, l := range c.podLabels {
 		for _, other := range c.podLabels[:i] {
@@ -260,8 +266,9 @@ func (c *config) validate() error {
 			}
 		}
 	}
-	if !c.kubelet && (c.checkpoint != "" || c.draCheckpoint != "" || c.annotations) {
-		return errors.New("--kubelet.checkpoint, --kubelet.dra-checkpoint and --kubernetes.pods require --kubelet")
+	if !c.kubelet && (c.checkpoint != "" || c.draCheckpoint != "" || c.annotations || c.resourceSlices) {
+		return errors.New("--kubelet.checkpoint, --kubelet.dra-checkpoint, --kubernetes.pods and " +
+			"--kubernetes.resource-slices require --kubelet")
 	}
 	if c.compat == "" && (c.compatAddress != "" || c.compatShared != "one" || c.compatLabels != nil) {
 		return errors.New("--compat.listen-address, --compat.shared-gpus and --compat.device-label require --compat")

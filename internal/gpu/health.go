@@ -10,7 +10,8 @@ import (
 const (
 	SourceCheckpoint = "checkpoint"        // the kubelet's device checkpoint
 	SourceAnnotation = "annotation"        // an annotation or label of the pod
-	SourceDRA        = "dra_checkpoint"    // the checkpoint of NVIDIA's DRA driver
+	SourceDRA        = "dra_checkpoint"    // the checkpoint of a DRA driver
+	SourceSlices     = "resource_slices"   // the API server that DRA drivers publish their devices at
 	SourceAPI        = "api"               // the API server that pod metadata is watched at
 	SourceJobs       = "slurm_job_mapping" // the directory of Slurm's job mapping
 	SourceVisible    = "visible"           // the scan for the GPUs visible in containers

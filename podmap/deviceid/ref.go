@@ -135,8 +135,8 @@ func parseMinor(id string) (Ref, bool) {
 	return r, ok
 }
 
-// parsePCI parses a PCI address in the full Linux spelling, nothing shorter: "0000:41:00.0".
-func parsePCI(id string) (Ref, bool) {
+// ParsePCI parses a PCI address in the full Linux spelling, nothing shorter: "0000:41:00.0".
+func ParsePCI(id string) (Ref, bool) {
 	if len(id) < len("0000:41:00.0") || len(id) > len("00000000:41:00.0") || strings.Count(id, ":") != 2 ||
 		!strings.Contains(id, ".") {
 		return Ref{}, false

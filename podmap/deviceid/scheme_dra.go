@@ -63,7 +63,7 @@ var draUnlisted = Scheme{
 	Name:    "unlisted dra",
 	class:   Opaque,
 	Matches: func(string) bool { return false },
-	Hint:    "the checkpoint of the driver (--kubelet.dra-checkpoint)",
+	Hint:    "the checkpoint of the driver (--kubelet.dra-checkpoint) or its ResourceSlices (--kubernetes.resource-slices)",
 }
 
 // guessed returns the GPU whose UUID is in the name of a device, or that its CDI names name, if that is one GPU.

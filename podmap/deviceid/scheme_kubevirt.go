@@ -17,7 +17,7 @@ var kubevirtPassthrough = Scheme{
 	Matches: func(resource string) bool {
 		return virtualMachineNames.MatchString(resource) && !strings.Contains(resource, "NVSWITCH")
 	},
-	parse: func(_, id string) (Ref, bool) { return parsePCI(id) },
+	parse: func(_, id string) (Ref, bool) { return ParsePCI(id) },
 	Hint:  "the GPU is bound to vfio-pci and not visible to NVML on this node",
 }
 
@@ -37,7 +37,7 @@ var pciUnderAnyName = Scheme{
 	class:   Direct,
 	Matches: underNVIDIA,
 	parse: func(_, id string) (Ref, bool) {
-		r, ok := parsePCI(id)
+		r, ok := ParsePCI(id)
 		r.MaybeForeign = true
 		return r, ok
 	},

@@ -69,7 +69,7 @@ type apiObject struct {
 	}
 }
 
-// apiClient sends requests for the pods of this node. It belongs to one goroutine.
+// apiClient sends requests to the API server. It belongs to one goroutine.
 type apiClient struct {
 	api    APIOptions
 	client *http.Client
@@ -94,8 +94,8 @@ type statusError struct {
 
 func (e *statusError) Error() string { return fmt.Sprintf("HTTP %d: %s", e.code, e.message) }
 
-// get sends a request for the pods of this node and returns the body of the response.
-func (c *apiClient) get(ctx context.Context, accept string, query url.Values) (io.ReadCloser, error) {
+// get sends a request and returns the body of the response.
+func (c *apiClient) get(ctx context.Context, path, accept string, query url.Values) (io.ReadCloser, error) {
 	if c.api.Node == "" {
 		return nil, errors.New("the node name is not set")
 	}
@@ -105,9 +105,7 @@ func (c *apiClient) get(ctx context.Context, accept string, query url.Values) (i
 	if err := c.connect(); err != nil {
 		return nil, err
 	}
-	// Finished pods have no allocations.
-	query.Set("fieldSelector", "spec.nodeName="+c.api.Node+",status.phase!=Succeeded,status.phase!=Failed")
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.api.Server+"/api/v1/pods?"+query.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.api.Server+path+"?"+query.Encode(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +200,7 @@ func (c *apiClient) explain(err error) string {
 		case http.StatusUnauthorized:
 			text = "token refused: mount a current token of the service account (automountServiceAccountToken)"
 		case http.StatusForbidden:
-			text = "forbidden: grant the service account list and watch on pods by a ClusterRole"
+			text = "forbidden: grant the service account list and watch on pods, or list on resourceslices, by a ClusterRole"
 		case http.StatusNotAcceptable:
 			text = "the server cannot send metadata only, and whole pods are not requested"
 		}

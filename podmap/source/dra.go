@@ -28,9 +28,6 @@ type PreparedDevice struct {
 	Consumed map[string]string // of a shared device, as quantities: "memory", "cores"
 }
 
-// Known reports whether the driver recorded the GPU.
-func (d *PreparedDevice) Known() bool { return d != nil && d.UUID != "" }
-
 // Device returns a device of a claim; nil without.
 func (p PreparedClaims) Device(claim [2]string, driver, device string) *PreparedDevice {
 	return p[claim][draKey{driver, device}]

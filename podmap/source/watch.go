@@ -167,6 +167,12 @@ func (w *Watch) pod(o *apiObject) *Pod {
 	return p
 }
 
+// pods requests the pods of this node; finished ones have no allocations.
+func (w *Watch) pods(ctx context.Context, accept string, query url.Values) (io.ReadCloser, error) {
+	query.Set("fieldSelector", "spec.nodeName="+w.api.Node+",status.phase!=Succeeded,status.phase!=Failed")
+	return w.get(ctx, "/api/v1/pods", accept, query)
+}
+
 // list queries all pods of the node, and returns the version from which a watch continues.
 func (w *Watch) list(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
@@ -176,7 +182,7 @@ func (w *Watch) list(ctx context.Context) (version string, err error) {
 	if !w.expired {
 		query.Set("resourceVersion", "0") // the server's cache is enough
 	}
-	body, err := w.get(ctx, acceptList, query)
+	body, err := w.pods(ctx, acceptList, query)
 	if err != nil {
 		return "", err
 	}
@@ -238,7 +244,7 @@ func (w *Watch) watch(ctx context.Context, version string) (string, error) {
 	length := watchLength + time.Duration(w.api.Jitter()*float64(watchLength))
 	ctx, cancel := context.WithTimeout(ctx, length+listTimeout)
 	defer cancel()
-	body, err := w.get(ctx, acceptWatch, url.Values{"watch": {"true"}, "resourceVersion": {version},
+	body, err := w.pods(ctx, acceptWatch, url.Values{"watch": {"true"}, "resourceVersion": {version},
 		"allowWatchBookmarks": {"true"}, "timeoutSeconds": {fmt.Sprint(int(length.Seconds()))}})
 	if err != nil {
 		return version, err

@@ -69,6 +69,16 @@ func (a *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	if watching {
 		accept = acceptWatch
 	}
+	if version, ok := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/apis/resource.k8s.io/"), "/resourceslices"); ok {
+		a.requests = append(a.requests, "slices "+version+" "+q.Get("fieldSelector"))
+		if version != "v1beta1" {
+			refuse(404, "not found")
+			return
+		}
+		a.mu.Unlock()
+		a.list(w, r)
+		return
+	}
 	switch {
 	case r.Header.Get("Authorization") != "Bearer "+a.accepted:
 		refuse(401, "Unauthorized")

@@ -26,6 +26,8 @@ func TestContradictions(t *testing.T) {
 			"features.ownership=true",
 		"features.ownership=false,features.podMetadata=true": "features.podMetadata requires " +
 			"features.ownership=true",
+		"features.ownership=false,features.resourceSlices=true": "features.resourceSlices requires " +
+			"features.ownership=true",
 		"features.ownership=false,kubelet.gpuIDResources={a.com/gpu}": "kubelet.gpuIDResources requires " +
 			"features.ownership=true",
 		"features.podLabels={team}": "features.podLabels requires " +

@@ -143,6 +143,7 @@ The flags as environment variables, so that gpu-exporter doctor, run by kubectl 
 {{- if $f.deviceCheckpoint -}}{{- $_ := set $o "kubelet.checkpoint" "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint" -}}{{- end -}}
 {{- if $f.draCheckpoint -}}{{- $_ := set $o "kubelet.dra-checkpoint" (printf "/var/lib/kubelet/plugins/%s/checkpoint.json" .Values.kubelet.draDriver) -}}{{- end -}}
 {{- if $f.podMetadata -}}{{- $_ := set $o "kubernetes.pods" "true" -}}{{- end -}}
+{{- if $f.resourceSlices -}}{{- $_ := set $o "kubernetes.resource-slices" "true" -}}{{- end -}}
 {{- if $f.containerVisible -}}{{- $_ := set $o "containers.visible" "true" -}}{{- end -}}
 {{- with $f.slurmJobMapping -}}{{- $_ := set $o "slurm.job-mapping-dir" . -}}{{- end -}}
 {{- with $f.podLabels -}}{{- $_ := set $o "kubernetes.pod-label" (join "\n" .) -}}{{- end -}}
