@@ -187,6 +187,10 @@ func (d *report) checkSources(c *config, v *gpu.View, fix func(string) string) {
 			d.add("source "+s.Name, severityOK, "", "up")
 			continue
 		}
+		if s.Name == gpu.SourceNVML && slices.ContainsFunc(v.Paused, func(p gpu.Pause) bool { return p.Active }) {
+			d.add("source "+s.Name, severityWarning, "", "%s", s.Message) // it returns by itself
+			continue
+		}
 		d.add("source "+s.Name, cmp.Or(severities[s.Name], severityWarning), fix(s.Name), "%s",
 			cmp.Or(s.Message, "not available"))
 	}
@@ -208,6 +212,15 @@ func (d *report) checkGPUs(v *gpu.View, fix func(string) string) {
 		switch c.State {
 		case gpu.DeviceUp:
 			up++
+			slow := c.Slow.Or(&gpu.Slow{})
+			if on, ok := slow.PersistenceMode.Get(); ok && !on {
+				d.add(name, severityInfo, "nvidia-smi -pm 1, or nvidia-persistenced", "persistence mode is off: when the last "+
+					"process closes the GPU, its power limit, clocks and modes are reset")
+			}
+			if mode, ok := slow.MIGMode.Get(); ok && mode.Current != mode.Pending {
+				d.add(name, severityWarning, "nvidia-smi --gpu-reset -i "+string(c.UUID)+" after stopping all clients of the GPU",
+					"a change of the MIG mode is pending")
+			}
 		case gpu.DeviceDetached:
 			d.add(name, severityInfo, "", "bound to another driver (vfio-pci), for a virtual machine")
 		case gpu.DeviceMissing:

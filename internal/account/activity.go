@@ -13,6 +13,9 @@ const (
 	// ringTimeout is how long, in seconds, a GPU with rings may fail to return them before the driver's last sampling
 	// period is used instead: the ring itself covers 10 s.
 	ringTimeout = 30.0
+	// ringPatience is how long, in seconds, a ring may stay empty while the driver reports that the GPU is busy, before
+	// the driver's last sampling period is used instead.
+	ringPatience = 10.0
 	// maxRatePeriod is the maximum time, in seconds, that one reading of the driver's last sampling period stands for.
 	maxRatePeriod = 5.0
 )
@@ -29,6 +32,8 @@ type activity struct {
 	method         gpu.Method // "" until something can be measured
 	rings          [2]ring    // GPU, memory
 	ringMissing    float64
+	ringEmpty      float64 // time in which the ring had no samples and the GPU was busy
+	gap            bool    // nothing was read since the last session or failure
 	busy, observed float64
 	memoryBusy     float64
 	hasMemory      bool
@@ -46,6 +51,7 @@ type activity struct {
 
 // reseed is called when the driver's session is new.
 func (a *activity) reseed() {
+	a.gap = true
 	for i := range a.rings {
 		a.rings[i].reseed()
 	}
@@ -56,8 +62,15 @@ func (a *activity) read(f *gpu.Fast, elapsed float64, reject func(reading string
 	busyRing, hasRing := f.Busy.Get()
 	rate, hasRate := f.Utilization.Get()
 	var in increment
+	if len(busyRing) > 0 {
+		a.ringEmpty = 0
+	} else if hasRing && hasRate && rate.GPU > 0 {
+		a.ringEmpty += elapsed
+	}
+	gap := a.gap
+	a.gap = false
 	switch {
-	case hasRing:
+	case hasRing && a.ringEmpty < ringPatience:
 		if a.method != gpu.MethodRing {
 			a.reseed()
 			a.method = gpu.MethodRing
@@ -69,12 +82,12 @@ func (a *activity) read(f *gpu.Fast, elapsed float64, reject func(reading string
 				func() { reject("memory_utilization_sample") })
 			in.memory, a.hasMemory = m.busy, true
 		}
-	case a.method == gpu.MethodRing && a.ringMissing+elapsed < ringTimeout:
+	case !hasRing && a.method == gpu.MethodRing && a.ringMissing+elapsed < ringTimeout:
 		a.ringMissing += elapsed
 	case hasRate:
 		first := a.method != gpu.MethodRate
 		a.method = gpu.MethodRate
-		if first {
+		if first || gap {
 			elapsed = 0 // the gauge applies from now on
 		}
 		in = gauge(float64(rate.GPU), min(elapsed, maxRatePeriod))

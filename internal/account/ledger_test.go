@@ -25,6 +25,7 @@ type fakeGPU struct {
 	silent       bool // no fast reading
 	util         float64
 	noRing       bool
+	emptyRing    bool
 	watts        float64
 	joules       float64
 	weights      []gpu.ProcessSample
@@ -80,7 +81,9 @@ func (c *fakeGPU) fast(from, to float64) *gpu.Fast {
 		return f
 	}
 	f.Utilization = gpu.Some(gpu.Utilization{GPU: gpu.Ratio(c.util), Memory: gpu.Ratio(c.util / 2)})
-	if !c.noRing {
+	if c.emptyRing {
+		f.Busy = gpu.Some(gpu.Ring{})
+	} else if !c.noRing {
 		f.Busy = gpu.Some(regular(1000+from, 1000+to, .1, c.util*100))
 		if from == to {
 			f.Busy = gpu.Some(regular(990+from, 1000+to, .1, c.util*100))
@@ -417,6 +420,39 @@ func TestRateAndMethods(t *testing.T) {
 	value(t, "a gauge covers 5 s at most", w.device("A").Activity.Observed, 13)
 	spent(t, w.device("A"), map[gpu.TimeState]float64{gpu.TimeBusy: 2 + 1.25, gpu.TimeUnallocated: 70 - 3.25})
 	value(t, "mean of the last minute", w.device("A").Activity.Mean, .25)
+
+	// After a pause, the gauge says nothing about it.
+	before := w.device("A").Activity.Observed
+	a.availability = Unread
+	w.steps(10, 2)
+	a.availability = Readable
+	w.step(2)
+	value(t, "observed over a pause", w.device("A").Activity.Observed, float64(before.Or(0)))
+
+	// A ring that stays empty while the GPU is busy is no ring; it is one again when it has samples.
+	w = newWorld(t, "A")
+	a = w.devices[0]
+	a.util = .5
+	w.steps(3, 2)
+	a.emptyRing = true
+	for i, want := range []gpu.Method{gpu.MethodRing, gpu.MethodRing, gpu.MethodRing, gpu.MethodRing, gpu.MethodRate, gpu.MethodRate} {
+		w.step(2)
+		if m := w.device("A").Activity.Method; m != gpu.Some(want) {
+			t.Errorf("empty for %d s under load: method %v", 2*i+2, m)
+		}
+	}
+	empty := w.device("A").Activity
+	w.steps(10, 2)
+	value(t, "observed by the gauge", w.device("A").Activity.Observed, float64(empty.Observed.Or(0))+20)
+	value(t, "busy by the gauge", w.device("A").Activity.Busy, float64(empty.Busy.Or(0))+10)
+	a.emptyRing = false
+	if w.step(2); w.device("A").Activity.Method != gpu.Some(gpu.MethodRing) {
+		t.Error("the ring is not used again")
+	}
+	a.emptyRing, a.util = true, 0 // a ring that stopped because nothing runs
+	if w.steps(30, 2); w.device("A").Activity.Method != gpu.Some(gpu.MethodRing) {
+		t.Error("an idle ring is not used any more")
+	}
 
 	// A ring that fails for a while is waited for; one that is ended is replaced by the gauge.
 	w = newWorld(t, "A")

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 )
@@ -320,6 +322,77 @@ func TestGarbageDoesNotMoveTheCursor(t *testing.T) {
 }
 
 // TestProcessSamples: the first answer is about the past and dropped; then each sample is passed on once.
+// TestDroppedRowsAreTriedAgain: what was not offered at the start may be ten minutes later, as with a fabric manager that
+// starts late. Alternatives are not read beside each other meanwhile.
+func TestDroppedRowsAreTriedAgain(t *testing.T) {
+	r := playText(t, `
+gpu 0 board=b
+  ComputeMode = !NOT_SUPPORTED
+  Field[82] = !NOT_SUPPORTED
+  PersistenceMode = !NO_PERMISSION
+at 30s gpu 0 ComputeMode = 2
+at 30s gpu 0 Field[82] = 60
+`)
+	c := r.open()[0]
+	for at := time.Duration(0); at <= 21*time.Minute; at += time.Minute {
+		r.at(at)
+		f, s := fast(t, c), slow(t, c)
+		f = fast(t, c)
+		late := at >= 10*time.Minute
+		if f.MemoryTemperature.Present() != late || s.ComputeMode.Present() != late || slices.Contains(c.NotOffered(), "compute_mode") == late {
+			t.Errorf("at %v: memory temperature %v, compute mode %v", at, f.MemoryTemperature, s.ComputeMode)
+		}
+	}
+	if n := r.control.CallsOn("nvmlDeviceGetComputeMode", 0); n != 1+12 {
+		t.Errorf("%d calls", n)
+	}
+	if n := r.control.CallsOn("nvmlDeviceGetPersistenceMode", 0); n != 1 {
+		t.Errorf("what was denied was called %d times", n)
+	}
+}
+
+// TestBatchIsRejected: one field that the driver refuses must not cost the others of its batch.
+func TestBatchIsRejected(t *testing.T) {
+	for _, code := range []nvml.Return{nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_NOT_SUPPORTED} {
+		r := playText(t, "gpu 0 board=b\n  Field[83] = 5000\n  Field[82] = 60\n")
+		calls := 0
+		r.library.options.Intercept = func(_ int, call string, value any, run func() int32) int32 {
+			if call == "nvmlDeviceGetFieldValues" {
+				if calls++; slices.ContainsFunc(*value.(*[]nvml.FieldValue), func(f nvml.FieldValue) bool { return f.FieldId == 82 }) {
+					return int32(code)
+				}
+			}
+			return run()
+		}
+		c := r.open()[0]
+		if f := fast(t, c); f.Energy != gpu.Some(gpu.Joules(5)) || f.MemoryTemperature.Present() {
+			t.Errorf("%v: %v, %v", code, f.Energy, f.MemoryTemperature)
+		}
+		calls = 0
+		if f := fast(t, c); f.Energy != gpu.Some(gpu.Joules(5)) || calls != 1 {
+			t.Errorf("%v: then %v in %d calls", code, f.Energy, calls)
+		}
+	}
+}
+
+// TestProcessSampleFromTheFuture: entries without activity and with a far time are garbage (Syllo/nvtop#110); they must
+// not hide the later ones.
+func TestProcessSampleFromTheFuture(t *testing.T) {
+	now := uint64(1e12)
+	c := stubGPU(&stub{utilization: func() ([]nvml.ProcessUtilizationSample, nvml.Return) {
+		now += 2e6
+		return []nvml.ProcessUtilizationSample{{Pid: 7, TimeStamp: now, SmUtil: 30}, {Pid: 9, TimeStamp: 1 << 62}}, nvml.SUCCESS
+	}})
+	c.procsSeen = true
+	for range 3 {
+		c.busy = cursor(now)
+		var to gpu.Fast
+		if readProcessSamples(c, &to); len(to.Processes.Or(nil)) != 1 || uint64(c.procs) != now {
+			t.Errorf("%v, cursor %d, want %d", to.Processes, c.procs, now)
+		}
+	}
+}
+
 func TestProcessSamples(t *testing.T) {
 	r := playText(t, `
 gpu 0 board=b

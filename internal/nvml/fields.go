@@ -111,6 +111,15 @@ func readFields[T any](c *GPU, rows []row[T], states []rowState, which []int, to
 	if err := whole(ret); err != nil {
 		return fmt.Errorf("read %d fields of %s: %w (%s)", len(batch), c, err, codeName(ret))
 	}
+	if (notOffered(ret) || ret == nvml.ERROR_INVALID_ARGUMENT) && len(which) > 1 {
+		// The driver rejects the batch as a whole, perhaps because of one field.
+		for _, i := range which {
+			if err := readFields(c, rows, states, []int{i}, to, t); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	if ret != nvml.SUCCESS {
 		for _, i := range which {
 			t.add(ret)

@@ -59,6 +59,7 @@ func (c *GPU) Slow() (gpu.Slow, error) {
 	var to gpu.Slow
 	err := c.pollGroup(func() error {
 		c.margin.fresh = false
+		c.retry()
 		return readRows(c, slowRows, c.tables.slow, &to)
 	})
 	to.Taken = c.taken()

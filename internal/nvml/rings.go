@@ -33,6 +33,9 @@ func readRing(c *GPU, kind nvml.SamplingType, seen *cursor, to *gpu.Opt[gpu.Ring
 	return ret
 }
 
+// processLead is how far a process sample may be ahead of the GPU's newest one, in microseconds: they have one clock.
+const processLead = 10e6
+
 // growLimit is how often a list that grows between its sizing and its reading is read again.
 const growLimit = 3
 
@@ -55,6 +58,9 @@ func readProcessSamples(c *GPU, to *gpu.Fast) nvml.Return {
 		c.procsSeen = true
 		list := make([]gpu.ProcessSample, 0, len(samples))
 		for _, s := range samples {
+			if c.busy != 0 && cursor(s.TimeStamp) > c.busy+processLead {
+				continue // garbage: it would hide all later samples (Syllo/nvtop#110)
+			}
 			c.procs.pass(s.TimeStamp, float64(s.SmUtil))
 			list = append(list, gpu.ProcessSample{PID: int(s.Pid), Time: int64(s.TimeStamp),
 				SM: float64(s.SmUtil), Memory: float64(s.MemUtil), Encoder: float64(s.EncUtil),

@@ -3,17 +3,43 @@ package nvml
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
+// retryDropped is how often what was not offered is tried again: it may depend on a service that starts after us, such
+// as the fabric manager.
+const retryDropped = 10 * time.Minute
+
+// retry makes every dropped row be tried once more, if it is time to.
+func (c *GPU) retry() {
+	now := c.now()
+	if c.retried.IsZero() {
+		c.retried = now
+	}
+	if now.Sub(c.retried) < retryDropped {
+		return
+	}
+	c.retried = now
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, states := range [][]rowState{c.tables.fast, c.tables.medium, c.tables.slow} {
+		for i := range states {
+			if states[i].dropped && !states[i].denied {
+				states[i].retry, states[i].entries = true, nil
+			}
+		}
+	}
+}
+
 // active reports whether a row is to be read.
 func active[T any](rows []row[T], states []rowState, i int) bool {
-	if states[i].dropped {
+	if states[i].dropped && !states[i].retry {
 		return false
 	}
 	for j := range rows {
-		if states[j].dropped {
+		if states[j].dropped && !states[j].retry {
 			continue
 		}
 		if rows[j].reading == rows[i].reading && rows[j].rank < rows[i].rank ||
@@ -73,9 +99,10 @@ func readRows[T any](c *GPU, rows []row[T], states []rowState, to *T) error {
 func learn(c *GPU, reading string, s *rowState, ret nvml.Return) {
 	unknown := ret == nvml.ERROR_INVALID_ARGUMENT && !s.worked
 	c.mu.Lock()
+	s.retry = false
 	switch {
 	case ret == nvml.SUCCESS:
-		s.worked = true
+		s.worked, s.dropped = true, false
 	case notOffered(ret), unknown:
 		s.dropped = true
 	case ret == nvml.ERROR_NO_PERMISSION:

@@ -144,7 +144,8 @@ type GPU struct {
 	procsSeen bool
 	gpm       gpmState
 	mig       migState
-	links     []int // NVLinks that exist; nil until read
+	retried   time.Time // last time that dropped rows were tried again
+	links     []int     // NVLinks that exist; nil until read
 	kinds     [3]bool
 	margin    marginState
 }
@@ -248,9 +249,10 @@ type row[T any] struct {
 }
 
 // rowState is what the return codes of a GPU showed about a row. Dropped rows are not read again until the next
-// session or MIG layout.
+// session or MIG layout, except once in retryDropped.
 type rowState struct {
 	dropped bool
+	retry   bool // it is dropped, and read once more
 	denied  bool // dropped: permission missing
 	worked  bool // it succeeded once
 	last    nvml.Return

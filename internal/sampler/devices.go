@@ -418,15 +418,29 @@ func sameGPU(a, b gpu.InventoryGPU) bool {
 		})
 }
 
-// watchMIG shuts down NVML, once per change, when a change of the MIG mode is pending: it waits for open clients.
+// watchMIG shuts down NVML when a change of the MIG mode is pending, which waits for open clients: once for everything
+// that is pending on the node. A change that was pending when the exporter started does not count: it was not blocked by
+// this process. On Ampere the mode changes with a reset of the GPU only, for which NVML has to be released anyway.
 func (s *Sampler) watchMIG(t *tracked, slow *gpu.Slow) {
 	mode, ok := slow.MIGMode.Get()
-	switch {
-	case !ok:
-	case mode.Current == mode.Pending:
+	first := !t.migSeen
+	t.migSeen = true
+	if ok && mode.Current == mode.Pending {
 		t.migAnnounced = false
-	case !t.migAnnounced && s.session.intent == intentNone:
-		t.migAnnounced = true
-		s.session.intent = intentPause
+	}
+	if !ok || mode.Current == mode.Pending || t.migAnnounced {
+		return
+	}
+	t.migAnnounced = true
+	if first || t.id.Architecture == resetForMIG {
+		s.log.Info("MIG mode change pending", "gpu", t.id.UUID, "enabled", mode.Pending, "needs_reset", t.id.Architecture == resetForMIG)
+		return
+	}
+	if s.session.pauseAt == 0 && s.session.intent == intentNone {
+		// The other GPUs' changes are awaited: a tool sets one after the other.
+		s.session.pauseAt = s.clock + pauseDelay
+		for _, other := range s.devs {
+			other.slow.due = true
+		}
 	}
 }

@@ -457,7 +457,7 @@ func TestPendingMIGChange(t *testing.T) {
 		s.step(10)
 		d.with(func() { d.devs[0].mig = gpu.Some(gpu.ModePair{Current: false, Pending: true}) })
 		s.Event(gpu.XIDEvent{GPU: "GPU-0", XID: 154, Time: time.Now(), Source: gpu.SourceNVML}) // makes the slow poll group due
-		s.step(3)
+		s.step(5)
 		if d.open || d.closes != 1 {
 			t.Fatalf("open %v, closed %d times", d.open, d.closes)
 		}
@@ -685,6 +685,47 @@ func TestEventsOfBothSources(t *testing.T) {
 			t.Errorf("%+v", src)
 		}
 	})
+}
+
+// TestPendingMIGChanges: eight changes that a tool makes one after the other are one pause; what was pending at the
+// start, and what waits for a reset anyway, is none. Unobserved time is never observed time.
+func TestPendingMIGChanges(t *testing.T) {
+	pending := gpu.Some(gpu.ModePair{Pending: true})
+	for _, tt := range []struct {
+		name         string
+		architecture string
+		atStart      bool
+		closes       int
+	}{{"Hopper", "Hopper", false, 1}, {"Ampere", "Ampere", false, 0}, {"at the start", "Hopper", true, 0}} {
+		d := newFake(t, 8)
+		for _, c := range d.devs {
+			c.id.Architecture, c.mig = tt.architecture, gpu.Some(gpu.ModePair{})
+			if tt.atStart {
+				c.mig = pending
+			}
+		}
+		bubble(t, d, Options{}, func(s *stand) {
+			s.step(10)
+			for i, c := range d.devs {
+				d.with(func() { c.mig = pending })
+				if i == 0 {
+					s.Event(gpu.XIDEvent{GPU: "GPU-0", XID: 154, Time: time.Now(), Source: gpu.SourceNVML}) // slow poll due
+				}
+				if i%4 == 3 {
+					s.step(1)
+				}
+			}
+			dark := 0
+			for range 150 {
+				if s.step(1); !s.dev(3).Fast.Present() {
+					dark++
+				}
+			}
+			if d.closes != tt.closes || dark > 16*tt.closes {
+				t.Errorf("%s: %d pauses, %d of 150 polls without values", tt.name, d.closes, dark)
+			}
+		})
+	}
 }
 
 // TestContainerOfAnXID: never a wrong one.

@@ -16,6 +16,8 @@ const (
 	// rescanFailing is the interval of GPU scans while a GPU fails, rescanHealthy otherwise.
 	rescanFailing = 30 * time.Second
 	rescanHealthy = 10 * time.Minute
+	// pauseDelay is the time between the first MIG change that is seen and the pause.
+	pauseDelay = 4 * time.Second
 	// pauseDuration is how long NVML is shut down for a MIG change.
 	pauseDuration = 30 * time.Second
 	// reopenEvery is the minimum interval between new sessions because every GPU fails.
@@ -25,6 +27,10 @@ const (
 	minSeek = time.Minute
 	maxSeek = time.Hour
 )
+
+// resetForMIG is the architecture whose MIG mode changes with a reset of the GPU. "Starting with the Hopper generation of
+// GPUs, enabling MIG mode no longer requires a GPU reset to take effect" (NVIDIA Multi-Instance GPU User Guide).
+const resetForMIG = "Ampere"
 
 // reasonMIG is the reason of a pause.
 const reasonMIG = "mig_change"
@@ -70,6 +76,9 @@ func (s *Sampler) await(limit *waitLimit) bool {
 
 // stepSession advances the session: open, scan, close, one operation after the other, within the limit.
 func (s *Sampler) stepSession(limit *waitLimit) {
+	if at := s.session.pauseAt; at != 0 && s.clock >= at && s.session.intent == intentNone {
+		s.session.pauseAt, s.session.intent = 0, intentPause
+	}
 	for range 4 { // close, open, scan; bounded
 		if !s.await(limit) {
 			return

@@ -224,6 +224,7 @@ type tracked struct {
 	memory                 gpu.Opt[gpu.Bytes] // total, as last read
 	notOffered             []string
 	measured               bool // the depth of its ring was checked
+	migSeen                bool // its MIG mode was read
 	migAnnounced           bool // the pending MIG change was handled
 	history                history
 }
@@ -291,6 +292,7 @@ type sessionState struct {
 	wait        time.Duration // last wait between attempts
 	openAt      time.Duration // time of the last successful open
 	scanAt      time.Duration // time of the next scan
+	pauseAt     time.Duration // time of the next pause for a MIG change; 0: none is pending
 	pausedUntil time.Duration
 	reopened    time.Duration
 	hasReopened bool
