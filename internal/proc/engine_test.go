@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -374,4 +375,32 @@ func TestEngineInterval(t *testing.T) {
 			t.Error("it goes on after the end")
 		}
 	})
+}
+
+// A running engine lists again and again until it is told to end.
+func TestEngineRuns(t *testing.T) {
+	s := newServer(t)
+	s.respond(listOf(engineContainer(idA, "/train")))
+	e := NewEngine(EngineOptions{Kind: Podman, Socket: s.socket, Interval: time.Millisecond})
+	if e.Kind() != Podman || e.o.Timeout != 5*time.Second || e.o.Clock == nil {
+		t.Errorf("%+v", e.o)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	lists := func() int {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.lists
+	}
+	for end := time.Now().Add(20 * time.Second); lists() < 3 && time.Now().Before(end); {
+		runtime.Gosched()
+	}
+	if n := lists(); n < 3 {
+		t.Errorf("%d lists", n)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }

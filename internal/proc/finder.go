@@ -245,7 +245,8 @@ func (f *Finder) name(now, found time.Time, p Place) (gpu.Container, Owner) {
 			return gpu.Container{}, Unknown
 		}
 	}
-	if p.PodUID != "" || f.o.Kubernetes && p.ContainerID != "" {
+	// Users create cgroups below those of their sessions, also some with the ID of a pod's container.
+	if p.PodUID != "" || f.o.Kubernetes && p.ContainerID != "" && p.User == "" {
 		c, owner := f.nameInPod(now, p)
 		switch {
 		case owner == Owned:

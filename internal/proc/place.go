@@ -115,16 +115,16 @@ func parsePath(path string) Place {
 			continue
 		}
 		if m := containerID.FindStringSubmatch(segment); m != nil {
-			if !isMonitor(m[1]) && p.ContainerID == "" {
+			if !isMonitor(m[1]) && p.ContainerID == "" && p.SlurmJob == "" {
 				p.ContainerID = m[2]
-				p.Beside = p.PodUID == "" && i > 0 && slices.Contains(engineParents, segments[i-1])
+				p.Beside = p.PodUID == "" && p.User == "" && i > 0 && slices.Contains(engineParents, segments[i-1])
 				if r := runtimeOf(m[1]); r != "" {
 					p.Runtime = r
 				}
 			}
 			continue
 		}
-		if p.PodUID != "" {
+		if p.PodUID != "" || p.ContainerID != "" {
 			continue
 		}
 		switch {

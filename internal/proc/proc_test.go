@@ -196,6 +196,9 @@ func TestForgedCgroupPaths(t *testing.T) {
 		{"a pod of a nested node", "/kubepods/pod" + unlisted + "/" + o + "/kubepods/pod" + victim + "/" + v, train, Owned},
 		{"a nested node in a container", "/docker/" + o + "/kubepods/pod" + victim + "/" + v, train, Owned},
 		{"a login session", "/user.slice/user-1000.slice/user@1000.service/kubepods/pod" + victim + "/" + v, none, Unknown},
+		{"a container's ID in a login session", "/user.slice/user-1000.slice/user@1000.service/cri-containerd-" + v + ".scope", none, Host},
+		{"one of Docker", "/user.slice/user-1000.slice/user@1000.service/system.slice/docker-" + v + ".scope", none, Host},
+		{"one in a job", "/slurm/uid_1000/job_1/step_0/" + v, none, Host},
 		{"a listed pod of several containers", "/kubepods/pod" + hash + "/" + o + "/pod" + victim + "/" + v, none, Unknown},
 	} {
 		n := newNode(t)
@@ -220,7 +223,12 @@ func TestForgedCgroupPaths(t *testing.T) {
 	expect(t, f, 10, none, Unknown)
 	n.now = n.now.Add(namesInterval)
 	expect(t, f, 10, mallory, Owned)
-	// Nor do names that are missing.
+	// Nor do they prove it of a pod that another source lists, or names that are missing.
+	two := n.finder(true)
+	two.o.Pods = podsOf{unlisted: gpu.Container{Namespace: "ml", Pod: "train-0", Name: "x"}}
+	n.process(11, "556", "0::/kubepods/pod"+unlisted+"/"+o+"/pod"+victim+"/"+v+"\n")
+	n.pod("ml", "train-0", victim, "y", "")
+	expect(t, two, 11, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "x"}, Owned)
 	bare := New(Options{Procfs: filepath.Join(n.root, "proc"), Kubernetes: true, Pods: podsOf{victim: train},
 		Clock: func() time.Time { return n.now }})
 	expect(t, bare, 10, none, Unknown)
@@ -465,4 +473,78 @@ func TestNamedMPS(t *testing.T) {
 	expect(t, f, 10, gpu.Container{}, Host) // as before it ended
 	n.now = n.now.Add(sampledFor + time.Second)
 	expect(t, f, 10, gpu.Container{}, Unknown)
+}
+
+// An engine that has not responded delays the names of its own containers alone.
+func TestEngineThatHasNotResponded(t *testing.T) {
+	n := newNode(t)
+	n.pod("ml", "train-0", uid, "main", cid)
+	n.process(10, "555", "0::/kubepods/pod"+uid+"/"+cid+"\n")
+	n.process(11, "556", "0::/system.slice/docker-"+other+".scope/kubepods/pod"+uid+"/"+cid+"\n")
+	n.process(12, "557", "0::/../"+other+"\n")
+	f := n.finder(true)
+	docker := &engineOf{"docker", map[string]string{}, map[string]bool{"": true, other: true}}
+	f.o.Engines = []EngineNames{docker}
+	main := gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}
+	expect(t, f, 10, main, Owned)
+	expect(t, f, 11, gpu.Container{}, Unknown) // the container may be one of this node, and the pod inside it forged
+	docker.pending = nil
+	expect(t, f, 11, main, Owned)
+	docker.names[other] = "stray"
+	n.process(11, "600", "0::/system.slice/docker-"+other+".scope/kubepods/pod"+uid+"/"+cid+"\n")
+	f.Find(11)
+	expect(t, f, 11, gpu.Container{Pod: "docker/stray"}, Owned)
+	expect(t, f, 12, gpu.Container{Pod: "docker/stray"}, Owned)
+}
+
+// The names of logs are a data source: absent without its directories, down where one cannot be read.
+func TestLogNamesSource(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		make       func(n *node)
+		there, up  bool
+		both, pods bool
+	}{
+		{"no directories", func(*node) {}, false, false, false, false},
+		{"empty ones", func(n *node) {
+			os.MkdirAll(filepath.Join(n.root, "log/pods"), 0o755)
+			os.MkdirAll(filepath.Join(n.root, "log/containers"), 0o755)
+		}, true, true, true, false},
+		{"one of them", func(n *node) { n.pod("ml", "train-0", uid, "main", "") }, true, true, false, true},
+		{"other names", func(n *node) {
+			n.pod("ml", "train-0", uid, "main", cid)
+			n.write("log/pods/a_b", "")
+			n.write("log/containers/a_b.log", "")
+		}, true, true, true, true},
+		{"a file", func(n *node) { n.write("log/pods", ""); n.write("log/containers", "") }, true, false, false, false},
+	} {
+		n := newNode(t)
+		n.hostPID()
+		c.make(n)
+		n.process(10, "555", "0::/kubepods/pod"+uid+"/"+cid+"\n")
+		f := n.finder(true)
+		if _, owner := f.Find(10); (owner == Owned) != c.pods {
+			t.Errorf("%s: owner %v", c.name, owner)
+		}
+		sources := f.Sources()
+		if len(sources) == 2 != c.there || c.there && sources[1].Up != c.up || f.LogNames() != c.both {
+			t.Errorf("%s: %+v, both %v", c.name, sources, f.LogNames())
+		}
+		if p := sources[0]; p.Name != gpu.SourceProcesses || !p.Up {
+			t.Errorf("%s: %+v", c.name, p)
+		}
+	}
+	n := newNode(t) // in another namespace
+	if s := n.finder(true).Sources(); s[0].Up || s[0].Errors != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	fields := strings.Repeat(" 7", 30)
+	for _, text := range []string{"", "1", ")(" + fields, "1 x" + fields, "1 (x", "1 x)" + fields, "1 (x) S 1 2 3"} {
+		if _, _, ok := parseStat(text); ok {
+			t.Errorf("%q passes", text)
+		}
+	}
 }

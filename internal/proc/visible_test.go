@@ -192,6 +192,29 @@ func TestScanSkipsSandboxes(t *testing.T) {
 	}
 }
 
+// Only containers are scanned, in the order of their processes.
+func TestScanSkipsUnits(t *testing.T) {
+	n := newNode(t)
+	n.process(17, "1", "0::/system.slice/sshd.service\n")
+	n.write("proc/17/root/dev/nvidia0", "")
+	n.write("proc/17/root/dev/nvidia254", "")
+	for _, pid := range []int{9, 1000, 80, 700, 6} {
+		n.process(pid, "1", "0::/docker/"+cid+"\n")
+	}
+	l := n.scanner()
+	l.finder.o.Kubernetes = false
+	l.Scan(t.Context())
+	if got := l.Visible(visibleGPUs); len(got) != 0 {
+		t.Errorf("%q", seen(got))
+	}
+	if minors, _, err := deviceNodes(filepath.Join(n.root, "proc/17"), false); err != nil || !slices.Equal(minors, []int{0}) {
+		t.Errorf("%v %v", minors, err)
+	}
+	if pids, err := processes(filepath.Join(n.root, "proc")); err != nil || !slices.Equal(pids, []int{6, 9, 17, 80, 700, 1000}) {
+		t.Errorf("%v %v", pids, err)
+	}
+}
+
 // A container may put links where it is looked for. They lead nowhere outside its root.
 func TestScanStaysBelowTheRoot(t *testing.T) {
 	n := newNode(t)

@@ -109,8 +109,18 @@ func TestWatchRests(t *testing.T) {
 	f.watch.glance(t.Context())
 	os.RemoveAll(filepath.Join(n.root, "proc/11"))
 	expect(t, f, 11, gpu.Container{Namespace: "ml", Pod: "a", Name: "main"}, Owned)
-	n.now = n.now.Add(sampledFor + time.Second)
+	n.now = n.now.Add(sampledFor)
+	expect(t, f, 11, gpu.Container{Namespace: "ml", Pod: "a", Name: "main"}, Owned)
+	n.now = n.now.Add(time.Second)
 	expect(t, f, 11, gpu.Container{}, Unknown) // nobody has samples for that long
+	// A PID that was two processes while it was watched.
+	for _, start := range []string{"2", "3"} {
+		f.watch.glance(t.Context())
+		n.process(12, start, "0::/kubepods/pod"+uid+"/"+cid+"\n")
+		f.watch.glance(t.Context())
+		os.RemoveAll(filepath.Join(n.root, "proc/12"))
+	}
+	expect(t, f, 12, gpu.Container{}, Unknown)
 	n.now = n.now.Add(watchFor + time.Second)
 	if f.watch.glance(t.Context()) || len(f.watch.seen) != 0 || f.watch.last != nil {
 		t.Error("watching for ever")
