@@ -164,7 +164,7 @@ func (l *Ledger) readFast(c *device, f *gpu.Fast) (total increment, joules float
 // readInstances adds up the instances: instance time counts by the instance's share, and slices without instance are
 // observed while some instance is.
 func (c *device) readInstances(f *gpu.Fast, l *Ledger, elapsed float64) (total increment) {
-	longest, shares := 0.0, 0.0
+	longest := 0.0
 	for _, p := range c.parts {
 		p.added = increment{}
 		if p.kind != migInstance {
@@ -183,7 +183,6 @@ func (c *device) readInstances(f *gpu.Fast, l *Ledger, elapsed float64) (total i
 		c.act.method = gpu.MethodGPM
 		total.busy += p.added.busy * p.share
 		total.observed += p.added.observed * p.share
-		shares += p.share
 		longest = max(longest, p.added.observed)
 		if p.added.wasBusy {
 			total.wasBusy = true

@@ -698,3 +698,83 @@ func TestWorkStaysInTheSum(t *testing.T) {
 	}
 	closes(t, w, "A")
 }
+
+// What is allocated on a GPU that was idle for long has 60 s of gap first, also where its own activity is not measured.
+func TestGapAfterAllocation(t *testing.T) {
+	w := newWorld(t, "A")
+	w.steps(100, 2)
+	w.allocs.List = []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .4998)}
+	w.step(2) // applies from now on
+	w.steps(40, 2)
+	p := w.container("p", "A")
+	absent(t, "busy", p.Busy)
+	near(t, "gap", float64(p.Gap.Or(0)), 60*.5/.9998)
+	near(t, "idle", float64(p.Idle.Or(0)), 20*.5/.9998)
+	value(t, "the GPU is allocated as a whole", w.device("A").AllocationRatio, 1)
+	w.allocs.List = nil
+	w.step(2)
+	w.steps(149, 2)
+	if _, ok := w.find("p", "A"); !ok {
+		t.Error("the counters ended before the grace period did")
+	}
+	w.step(2)
+	if _, ok := w.find("p", "A"); ok {
+		t.Error("the counters outlive the grace period")
+	}
+}
+
+// A GPU that leaves MIG mode is one part again, with the memory and activity of the whole.
+func TestMIGModeEnds(t *testing.T) {
+	w := newWorld(t, "A")
+	a := w.devices[0]
+	a.slow, a.gpm = migSlow(2), map[gpu.UUID]float64{"MIG-1": .5, "MIG-2": 0}
+	a.medium = &gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 9 << 30}), Instances: []gpu.InstanceMedium{
+		{UUID: "MIG-1", Memory: gpu.Some(gpu.Memory{Total: 40 << 30, Used: 5 << 30})},
+		{UUID: "MIG-2", Memory: gpu.Some(gpu.Memory{Total: 40 << 30, Used: 3 << 30})}}}
+	w.allocs.List = []gpu.Allocation{holdInstance("p", "A", "MIG-1", 1), holdInstance("q", "A", "MIG-2", 1)}
+	w.steps(3, 2)
+	value(t, "memory of an instance", w.container("p", "A").Memory, 5<<30)
+	value(t, "memory of the other", w.container("q", "A").Memory, 3<<30)
+	if list := w.Allocations(); len(list) != 2 || list[0].Container.Pod != "p" || list[1].Container.Pod != "q" {
+		t.Errorf("%+v", list)
+	}
+	if n := len(w.device("A").Instances); n != 2 {
+		t.Errorf("%d instances", n)
+	}
+	a.slow, a.gpm, a.util = &gpu.Slow{MIGMode: gpu.Some(gpu.ModePair{})}, nil, .5
+	w.allocs.List = []gpu.Allocation{allocate("r", "A", 1)}
+	w.steps(3, 2)
+	before := w.container("r", "A").Busy.Or(0)
+	w.steps(5, 2)
+	value(t, "busy of the whole", w.container("r", "A").Busy, float64(before)+5)
+	value(t, "memory of the whole", w.container("r", "A").Memory, 9<<30)
+	if n := len(w.device("A").Instances); n != 0 {
+		t.Errorf("%d instances without MIG", n)
+	}
+}
+
+// Every quantity of a GPU has its attribution error.
+func TestAttributionErrors(t *testing.T) {
+	w := newWorld(t, "A")
+	w.devices[0].watts, w.devices[0].medium = 100, medium(3)
+	w.steps(3, 2)
+	var got []string
+	for _, e := range w.device("A").AttributionErrors {
+		got = append(got, e.Quantity)
+	}
+	if fmt.Sprint(got) != "[busy energy memory]" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestRingSpan(t *testing.T) {
+	whole := regular(1000, 1010, .1, 50)
+	turned := append(append(gpu.Ring{}, whole[40:]...), whole[:40]...) // the oldest sample is not the first
+	for name, c := range map[string]struct {
+		ring gpu.Ring
+		want float64
+	}{"in order": {whole, 9.9}, "turned": {turned, 9.9}, "too few": {whole[:fullRing-1], 0}, "just enough": {whole[:fullRing], 5.9},
+		"none": {nil, 0}} {
+		near(t, name, RingSpan(&gpu.Fast{Busy: gpu.Some(c.ring)}), c.want)
+	}
+}

@@ -388,3 +388,98 @@ func TestLastBusyOfASharedGPU(t *testing.T) {
 		t.Errorf("q: %v, want when it was first seen", got)
 	}
 }
+
+// What the ring has beyond the samples of processes is hidden, if it is more than rounding.
+func TestExplained(t *testing.T) {
+	type read struct {
+		ring   float64 // percent, 2 s of cells of 0.1 s
+		cells  int     // of them busy; 0: all
+		sample []float64
+		busy   float64 // of the poll
+		want   float64 // explained
+	}
+	for name, reads := range map[string][]read{
+		"the first is over an unknown period": {{50, 0, []float64{10}, 1, 1}, {50, 0, []float64{10}, 1, .2}},
+		"all explained":                       {{50, 0, []float64{20, 30}, 1, 1}, {50, 0, []float64{20, 30}, 1, 1}},
+		"no more than rounding":               {{50, 0, []float64{50}, 1, 1}, {50, 0, []float64{48.6}, 1, 1}, {50, 0, []float64{20, 27.6}, 1, 1}},
+		"more than rounding":                  {{50, 0, []float64{50}, 1, 1}, {50, 0, []float64{48.4}, 1, .968}},
+		"more than the ring has":              {{50, 0, []float64{50}, 1, 1}, {50, 0, []float64{80}, 1, 1}},
+		"no samples":                          {{50, 0, []float64{50}, 1, 1}, {50, 0, nil, 1, 0}, {50, 0, []float64{25}, 1, 1}},
+		"no samples yet of the newest cells":  {{50, 0, []float64{50}, 1, 1}, {100, 2, nil, .2, .2}},
+		"no samples of three cells":           {{50, 0, []float64{50}, 1, 1}, {100, 3, nil, .3, 0}},
+		"never a sample":                      {{50, 0, nil, 1, 1}, {50, 0, nil, 1, 1}},
+		"explained again":                     {{50, 0, []float64{50}, 1, 1}, {50, 0, nil, 1, 0}, {50, 0, []float64{50}, 1, 1}},
+	} {
+		var x explained
+		at := 1000.0
+		for i, r := range reads {
+			ring := regular(at, at+2, .1, r.ring)
+			for j := 0; r.cells > 0 && j < len(ring)-r.cells; j++ {
+				ring[j].Value = 0
+			}
+			at += 2
+			var list []gpu.ProcessSample
+			for j, sm := range r.sample {
+				list = append(list, gpu.ProcessSample{PID: j, SM: sm, Time: ring[len(ring)-1].Time})
+			}
+			x.add(list, ring, .2)
+			if got := x.take(r.busy); got-r.want > 1e-6 || r.want-got > 1e-6 {
+				t.Errorf("%s, reading %d: %v s of %v explained, want %v", name, i, got, r.busy, r.want)
+			}
+		}
+	}
+	// A ring that stops while nothing runs has no cells then, and samples that are no values are none.
+	var x explained
+	x.add([]gpu.ProcessSample{{SM: 50, Time: 1e6}}, samples(1, 50), .2)
+	x.add([]gpu.ProcessSample{{SM: 10, Time: 11e6}}, samples(10.9, 100, 10.95, 300, 11, 100), .2)
+	near(t, "after a pause", x.take(1), 1)
+	if x.until != 11e6 || len(x.cells) != 0 {
+		t.Errorf("%+v", x)
+	}
+	// What the driver does not keep is not kept.
+	for s := range 100 {
+		x.add(nil, samples(float64(20+s), 0), .2)
+	}
+	if len(x.cells) > 16 {
+		t.Errorf("%d cells are kept", len(x.cells))
+	}
+}
+
+// Hidden work is never that of the containers whose processes are visible, in samples or in the list alone.
+func TestHiddenWork(t *testing.T) {
+	for name, c := range map[string]struct {
+		medium *gpu.Medium
+		sm     float64 // of p's process, and of q's half as much
+		hidden float64 // of 10 s, half of it busy
+	}{
+		"explained":              {medium(3, 1, 1, 3, 1), 50. / 1.5, 0},
+		"half of it":             {medium(3, 1, 1, 3, 1), 25. / 1.5, 2.5},
+		"two idle processes":     {medium(3, 1, 1, 3, 1), 0, 5},
+		"one idle process":       {medium(3, 1, 1), 0, 5},
+		"no process in the list": {medium(3), 0, 5},
+	} {
+		w := newWorld(t, "A")
+		d := w.devices[0]
+		w.users, w.allocs.List = testUsers, []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .25)}
+		d.hasWeights, d.util, d.medium, d.watts = true, .5, c.medium, 100
+		step := func() {
+			d.weights = nil
+			if at := int64((1000 + w.now + 2) * 1e6); c.sm > 0 || w.now < 8 {
+				sm := max(c.sm, 1)
+				d.weights = []gpu.ProcessSample{{PID: 1, SM: sm, Time: at}, {PID: 3, SM: sm / 2, Time: at}}
+			}
+			w.step(2)
+		}
+		for range 10 {
+			step()
+		}
+		before, p := unattributedBy(t, w.device("A"), gpu.UnattributedHidden).Busy, w.container("p", "A").Busy
+		for range 5 {
+			step()
+		}
+		grown := float64(unattributedBy(t, w.device("A"), gpu.UnattributedHidden).Busy.Or(0) - before.Or(0))
+		near(t, name+": hidden", grown, c.hidden)
+		near(t, name+": busy of p", float64(w.container("p", "A").Busy.Or(0)-p.Or(0)), (5-c.hidden)/1.5)
+		closes(t, w, "A")
+	}
+}
