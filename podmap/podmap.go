@@ -98,6 +98,7 @@ type Map struct {
 	dra        *source.File[source.PreparedClaims]
 	watch      podWatch
 	slices     sliceLister
+	optional   []source.Source // those that are configured
 
 	polling sync.Mutex    // locked during a Poll: one at a time
 	events  chan struct{} // changes that a poll should follow; holds one
@@ -163,19 +164,23 @@ func newMap(o Options, k kubelet) *Map {
 	if o.Checkpoint != "" {
 		keep := source.Keep{Env: deviceid.WantsEnv, Annotation: deviceid.WantsContainerAnnotation}
 		m.checkpoint = source.NewCheckpoint(o.Checkpoint, seed, keep, from)
+		m.optional = append(m.optional, m.checkpoint)
 	}
 	if o.DRACheckpoint != "" {
 		m.dra = source.NewDRA(o.DRACheckpoint, from)
+		m.optional = append(m.optional, m.dra)
 	}
 	if o.API != nil {
 		api := *o.API
 		api.Annotation, api.Jitter, api.Changed = deviceid.WantsAnnotation, o.Jitter, m.changed
 		m.watch = source.NewWatch(api, from)
+		m.optional = append(m.optional, m.watch)
 	}
 	if o.Slices != nil {
 		api := *o.Slices
 		api.Jitter, api.Changed = o.Jitter, m.changed
 		m.slices = source.NewSliceLister(api, from)
+		m.optional = append(m.optional, m.slices)
 	}
 	m.state.logged = map[Unrecognized]bool{}
 	return m
@@ -494,29 +499,11 @@ func (m *Map) Allocations(inv *gpu.Inventory) gpu.Allocations {
 	out.Configured = true
 	socket := s.health.Source(gpu.SourcePodResources, "no response from the kubelet yet", now, m.options.MaxAge)
 	out.Sources = []gpu.Source{socket}
-	for _, other := range m.sources() {
+	for _, other := range m.optional {
 		out.Sources = append(out.Sources, other.Source())
 	}
 	out.PollGroups = []gpu.PollHealth{{PollGroup: gpu.PollKubelet, Interval: m.options.Interval,
 		Duration: socket.Duration}}
-	return out
-}
-
-// sources are the optional data sources that are configured.
-func (m *Map) sources() []source.Source {
-	var out []source.Source
-	if m.checkpoint != nil {
-		out = append(out, m.checkpoint)
-	}
-	if m.dra != nil {
-		out = append(out, m.dra)
-	}
-	if m.watch != nil {
-		out = append(out, m.watch)
-	}
-	if m.slices != nil {
-		out = append(out, m.slices)
-	}
 	return out
 }
 

@@ -63,6 +63,8 @@ var plan = []pkg{
 		reason: "mapping a device ID to a GPU is a pure function"},
 	{path: "podmap/source", imports: []string{"internal/gpu", "internal/host"}, never: []string{prometheusLib, nvmlLib, grpcLib},
 		reason: "data sources are read without interpreting them"},
+	{path: "podmap/testnode", imports: []string{"internal/gpu"}, never: []string{"github.com/", "google.golang.org/", "k8s.io/"},
+		reason: "test data of podmap and podmap/deviceid"},
 	{path: "podmap/slurm", imports: []string{"internal/gpu", "internal/host"}, never: []string{"github.com/", "google.golang.org/", "k8s.io/"},
 		reason: "Slurm's job mapping needs no Kubernetes"},
 	{path: "podmap", imports: []string{"internal/gpu", "podmap/podresources", "podmap/deviceid", "podmap/source"},

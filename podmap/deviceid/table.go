@@ -79,7 +79,10 @@ func (p Parser) Ignores(id string) bool {
 
 // Fixed returns what is parsed from every ID of the resource, where that does not depend on the ID.
 func (p Parser) Fixed() (Parsed, bool) {
-	if len(p.rows) == 0 || p.rows[0].parse != nil {
+	switch {
+	case len(p.rows) == 0 && p.isGPU:
+		return Parsed{Class: Opaque, Scheme: &unlisted}, true
+	case len(p.rows) == 0 || p.rows[0].parse != nil:
 		return Parsed{Scheme: &unlisted}, false
 	}
 	return Parsed{Class: p.rows[0].class, Scheme: p.rows[0]}, true
