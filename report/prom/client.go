@@ -100,6 +100,12 @@ func New(cfg Config, log *slog.Logger) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure the connection to the server: %w", err)
 	}
+	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		if r.URL.Host != via[0].URL.Host || r.URL.Scheme != via[0].URL.Scheme && r.URL.Scheme != "https" || len(via) > 5 {
+			return redirect{r.URL.Scheme + "://" + r.URL.Host}
+		}
+		return nil
+	}
 	c := &Client{base: u, cfg: cfg, http: client, log: log, slots: make(chan struct{}, max(1, cfg.Concurrency)),
 		warnings: map[string]bool{}}
 	c.buffers.New = func() any { return new(bytes.Buffer) }
@@ -360,10 +366,19 @@ func (c *Client) attempt(ctx context.Context, method, path string, form url.Valu
 	return c.refused(res, buf.Bytes())
 }
 
+// redirect is a redirection to another server, which would get the headers and the credentials.
+type redirect struct{ to string }
+
+func (r redirect) Error() string { return "redirected to " + r.to }
+
 // unreachable explains an error without a response.
 func (c *Client) unreachable(err error) (time.Duration, error) {
 	var file *fs.PathError
+	var other redirect
 	switch {
+	case errors.As(err, &other):
+		return noRetry, fmt.Errorf("%s redirects to %s: set --prometheus.url to the server that responds itself", c.Where(),
+			other.to)
 	case errors.As(err, &file):
 		return noRetry, fmt.Errorf("read a secret: %w", file)
 	case errors.Is(err, context.DeadlineExceeded):

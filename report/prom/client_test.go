@@ -285,6 +285,33 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
+// Headers and credentials go to no other server.
+func TestRedirect(t *testing.T) {
+	other := &fake{}
+	elsewhere := httptest.NewServer(other)
+	defer elsewhere.Close()
+	to := ""
+	c := client(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, to+r.URL.Path, http.StatusTemporaryRedirect)
+	}), func(c *Config) { c.Headers = http.Header{"X-Api-Key": {"secret"}} })
+	to = elsewhere.URL
+	err := readRange(t, c, 1)
+	if err == nil || !strings.Contains(err.Error(), "redirects to "+elsewhere.URL) || len(other.requests) > 0 {
+		t.Errorf("to another server: %v, %d requests", err, len(other.requests))
+	}
+	f := &fake{}
+	c = client(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if rest, ok := strings.CutPrefix(r.URL.Path, "/old"); ok {
+			http.Redirect(w, r, rest, http.StatusTemporaryRedirect)
+			return
+		}
+		f.ServeHTTP(w, r)
+	}), func(c *Config) { c.URL += "/old" })
+	if err := readRange(t, c, 1); err != nil {
+		t.Errorf("to the same server: %v", err)
+	}
+}
+
 func TestTLS(t *testing.T) {
 	s := httptest.NewTLSServer(&fake{})
 	defer s.Close()
