@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
 )
 
@@ -104,8 +105,8 @@ func TestAdvice(t *testing.T) {
 				s.job(j)
 				if pods == nil {
 					j.defaults()
-					s.add(rawInfo, map[string]string{"node": "n1", "uuid": "u", "model": j.model}, constant(1))
-					s.add(rawTotal, map[string]string{"node": "n1", "uuid": "u"}, constant(81559<<20))
+					s.add(metric.RawInfo, map[string]string{"node": "n1", "uuid": "u", "model": j.model}, constant(1))
+					s.add(metric.RawTotal, map[string]string{"node": "n1", "uuid": "u"}, constant(81559<<20))
 				}
 				d := s.must(t, nil)
 				if len(d.Workloads) != 1 {
@@ -161,8 +162,8 @@ func TestWorkloadRow(t *testing.T) {
 	j := job{busy: between(monday, monday.Add(4*day), 0.9, 0), memory: 20 * gib, pods: []string{"app-0"}}
 	s.job(j)
 	labels := map[string]string{"namespace": "team", "workload_type": "Deployment", "workload": "app", "model": h100}
-	s.add(ruleWatts, labels, constant(500))
-	s.add(ruleLastBusy, labels, constant(float64(monday.Add(4*day).Unix())))
+	s.add(metric.RuleWatts, labels, constant(500))
+	s.add(metric.RuleLastBusy, labels, constant(float64(monday.Add(4*day).Unix())))
 	list, err := prices.Parse([]byte("{gpus: [{model: '*', per_hour: 2}], energy_per_kwh: 0.5}"))
 	if err != nil {
 		t.Fatal(err)
@@ -237,7 +238,7 @@ func TestOneMinuteMeans(t *testing.T) {
 		var s scene
 		s.node("n1", h100, 1, states{"busy": 1}, nil)
 		s.job(job{memory: 5 * gib, busy: between(monday, tenDays, 0.05, 0), pods: []string{"app-0"}})
-		s.add(rawMinute, map[string]string{"node": "n1", "uuid": "GPU-app-0"}, constant(minute))
+		s.add(metric.RawMinute, map[string]string{"node": "n1", "uuid": "GPU-app-0"}, constant(minute))
 		d := s.must(t, nil)
 		w := d.Workloads[0]
 		if want == "" {
@@ -413,7 +414,7 @@ func TestConsolidate(t *testing.T) {
 				}
 				for state, of := range map[string]func(float64) float64{"busy": func(v float64) float64 { return v },
 					"unallocated": func(v float64) float64 { return n - v }} {
-					s.add(ruleGPUs, with(l, "state", state), func(at int64) (float64, bool) {
+					s.add(metric.RuleGPUs, with(l, "state", state), func(at int64) (float64, bool) {
 						return of(allocated(at)), exists == nil || exists(at)
 					})
 				}
@@ -455,8 +456,8 @@ func TestConsolidate(t *testing.T) {
 func TestFixFault(t *testing.T) {
 	var s scene
 	s.node("n1", h100, 8, states{"busy": 7.5, "unavailable": 0.5}, nil)
-	s.add(ruleFaults, map[string]string{"node": "n1", "problem": "needs_reset"}, constant(0.5))
-	s.add(ruleXIDs, map[string]string{"node": "n1", "xid": "79"}, constant(0.01))
+	s.add(metric.RuleFaults, map[string]string{"node": "n1", "problem": "needs_reset"}, constant(0.5))
+	s.add(metric.RuleXIDs, map[string]string{"node": "n1", "xid": "79"}, constant(0.01))
 	a := ofCode(t, s.must(t, nil), "fix_fault")
 	near(t, "saved", a.SavedHours, 120)
 	if a.Node != "n1" || a.Evidence != "120.0 GPU-hours could not be used: needs reset for 120.0 GPU-hours, XID 79 29 times." {
@@ -470,8 +471,8 @@ func TestGeometry(t *testing.T) {
 	s.node("n1", h100, 8, states{"busy": 8}, nil)
 	for resource, v := range map[string][2]float64{"nvidia_com_mig_1g_10gb": {3, 0}, "nvidia_com_mig_2g_20gb": {2, 0},
 		"nvidia_com_mig_3g_40gb": {0, 2}, "nvidia_com_mig_4g_40gb": {0, 0.05}} {
-		s.add(ruleFree, map[string]string{"node": "n1", "resource": resource}, constant(v[0]))
-		s.add(rulePending, map[string]string{"namespace": "team", "resource": resource}, constant(v[1]))
+		s.add(metric.RuleFree, map[string]string{"node": "n1", "resource": resource}, constant(v[0]))
+		s.add(metric.RulePending, map[string]string{"namespace": "team", "resource": resource}, constant(v[1]))
 	}
 	d := s.must(t, nil)
 	a := ofCode(t, d, "mig_geometry")
@@ -490,8 +491,8 @@ func TestGeometryWithoutPlace(t *testing.T) {
 		s.job(job{name: fmt.Sprint("one", i), pods: []string{fmt.Sprint("one-", i)}, gpus: []string{"GPU-mig"}, share: 1. / 7,
 			resource: "nvidia_com_mig_1g_10gb", busy: between(monday, tenDays, 0.1, 0)})
 	}
-	s.add(ruleFree, map[string]string{"node": "n1", "resource": "nvidia_com_mig_1g_10gb"}, constant(2))
-	s.add(rulePending, map[string]string{"namespace": "team", "resource": "nvidia_com_mig_3g_40gb"}, constant(1))
+	s.add(metric.RuleFree, map[string]string{"node": "n1", "resource": "nvidia_com_mig_1g_10gb"}, constant(2))
+	s.add(metric.RulePending, map[string]string{"namespace": "team", "resource": "nvidia_com_mig_3g_40gb"}, constant(1))
 	for _, a := range s.must(t, nil).Advice {
 		if a.Code == document.AdviseGeometry {
 			t.Errorf("%+v", a)

@@ -3,13 +3,13 @@ package report
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
@@ -82,7 +82,17 @@ func Build(ctx context.Context, api API, opt Options) (*Document, error) {
 	for _, k := range sortedKeys(r.sources) {
 		doc.Sources = append(doc.Sources, *r.sources[k])
 	}
-	r.queries(doc, fleet, found)
+	if !opt.DCGM { // no single query attributes the samples of a gauge
+		pods, pools := map[string][]string{}, map[[2]string][]string{}
+		for _, f := range found {
+			pods[f.row.ID] = f.pods
+		}
+		for _, n := range fleet.sorted() {
+			k := [2]string{n.key.cluster, n.pool}
+			pools[k] = append(pools[k], n.key.node)
+		}
+		metric.Queries(doc, r.q, r.has, pools, pods)
+	}
 	doc.Finish()
 	return doc, nil
 }
@@ -148,14 +158,14 @@ func (r *reader) workloads(ctx context.Context, a *analysis, withoutRules []span
 	if err != nil {
 		return nil, err
 	}
-	if r.has[ruleAllocated] {
-		r.source("workloads", "rules", ruleAllocated, float64(r.p.Steps()-series.Steps(withoutRules))*r.p.StepHours())
+	if r.has[metric.RuleAllocated] {
+		r.source("workloads", "rules", metric.RuleAllocated, float64(r.p.Steps()-series.Steps(withoutRules))*r.p.StepHours())
 	}
 	const single = "idle periods and single GPUs"
-	if r.has[rawAllocated] {
-		r.source(single, "series", rawUnused+", "+rawBusy, r.p.Hours())
+	if r.has[metric.RawAllocated] {
+		r.source(single, "series", metric.RawUnused+", "+metric.RawBusy, r.p.Hours())
 	} else {
-		r.source(single, "absent", rawAllocated, 0)
+		r.source(single, "absent", metric.RawAllocated, 0)
 		r.note("no_single_gpus", "The container series are not in this server: idle periods are derived from sums "+
 			"over "+
 			"workloads, and GPUs within a pod are not compared.")
@@ -183,94 +193,6 @@ func (r *reader) workloads(ctx context.Context, a *analysis, withoutRules []span
 	return slices.Concat(results...), err
 }
 
-// queries adds the PromQL of the hours of each part of the fleet and of each workload.
-func (r *reader) queries(doc *Document, f *fleet, found []*finding) {
-	if r.opt.DCGM {
-		return // no single query attributes the samples of a gauge
-	}
-	window := fmt.Sprintf("[%ds:%ds] @ %d", int(r.p.To.Sub(r.p.From).Seconds()), int(r.p.Step.Seconds()), r.p.To.Unix())
-	hours := func(expr string) string {
-		return fmt.Sprintf("sum by (state) (sum_over_time((%s)%s)) * %g", expr, window, r.p.StepHours())
-	}
-	states := func(matchers ...string) string {
-		if r.has[ruleGPUs] {
-			return hours(r.q.Once(r.q.Select(ruleGPUs, matchers...)))
-		}
-		return hours(r.q.Once(withModel(r.q, r.q.Rate(rawGPUs, matchers...))))
-	}
-	is := func(label, value string) []string {
-		if value == "" {
-			return nil
-		}
-		return []string{label + "=" + prom.Quote(value)}
-	}
-	pools := map[string][]string{}
-	for _, n := range f.sorted() {
-		k := n.key.cluster + "\x00" + n.pool
-		pools[k] = append(pools[k], regexp.QuoteMeta(n.key.node))
-	}
-	doc.Fleet.Query = states()
-	for _, list := range [][]Account{doc.Clusters, doc.Models, doc.NodePools, doc.Nodes} {
-		for i := range list {
-			a := &list[i]
-			matchers := slices.Concat(is(r.q.Cluster, a.Cluster), is("node", a.Node))
-			if r.has[ruleGPUs] {
-				matchers = append(matchers, is("model", a.Model)...)
-			}
-			if a.Node == "" && a.NodePool != "" {
-				names := slices.Compact(pools[a.Cluster+"\x00"+a.NodePool])
-				matchers = append(matchers, "node=~"+prom.Quote(strings.Join(names, "|")))
-			}
-			a.Query = states(matchers...)
-		}
-	}
-	use := func(matchers ...string) string {
-		rule, raw := r.has[ruleAllocated], []string{rawAllocated, rawBusy, rawUnused}
-		if rule {
-			raw = []string{ruleAllocated, ruleBusy, ruleUnused}
-		}
-		var parts []string
-		for i, state := range []string{"allocated", "busy", ""} {
-			expr := r.q.Once(r.q.Select(raw[i], matchers...))
-			if !rule {
-				expr = r.q.Once(r.q.Rate(raw[i], matchers...))
-			}
-			if expr = hours(expr); state != "" {
-				expr = fmt.Sprintf(`label_replace(%s, "state", "%s", "", "")`, expr, state)
-			}
-			parts = append(parts, expr)
-		}
-		return strings.Join(parts, " or ")
-	}
-	for i := range doc.Namespaces {
-		a := &doc.Namespaces[i]
-		a.Query = use(slices.Concat(is(r.q.Cluster, a.Cluster), is("namespace", a.Namespace))...)
-	}
-	for _, x := range found {
-		w := &x.row
-		matchers := slices.Concat(is(r.q.Cluster, w.Cluster), is("namespace", w.Namespace))
-		if r.has[ruleAllocated] {
-			matchers = append(matchers, slices.Concat(is("workload_type", w.Kind), is("workload", w.Name), is("model", w.Model))...)
-		} else {
-			matchers = append(matchers, "pod=~"+prom.Quote(strings.Join(x.pods, "|")))
-		}
-		w.Query = use(matchers...)
-	}
-	for i := range doc.Workloads {
-		doc.Workloads[i].Query = found[i].row.Query
-	}
-	for i := range doc.Advice {
-		if a := &doc.Advice[i]; a.Workload == "" {
-			matchers := slices.Concat(is(r.q.Cluster, a.Cluster), is("node", a.Node))
-			a.Query = states(matchers...)
-		}
-	}
-	for i := range doc.WhatIf {
-		p := &doc.WhatIf[i]
-		p.Query = states(append(is(r.q.Cluster, p.Cluster), is("model", p.Model)...)...)
-	}
-}
-
 // check compares sums of the same time from different series.
 func (r *reader) check(fleet *Account, found []*finding) Checks {
 	c := Checks{Difference: fleet.Difference, ExpectedHours: fleet.Hours, ReportedHours: fleet.States.Reported()}
@@ -284,7 +206,7 @@ func (r *reader) check(fleet *Account, found []*finding) Checks {
 		}
 		return pointer((fleet.States.Of(s) - containers) / fleet.States.Of(s))
 	}
-	if r.has[rawUnattributed] {
+	if r.has[metric.RawUnattributed] {
 		c.Busy = difference(Busy, sum.Busy+fleet.Unattributed)
 	}
 	if !r.opt.DCGM {
@@ -295,11 +217,11 @@ func (r *reader) check(fleet *Account, found []*finding) Checks {
 
 // versions lists the exporters' versions.
 func (r *reader) versions(ctx context.Context) ([]string, error) {
-	if !r.has[rawVersion] {
+	if !r.has[metric.RawVersion] {
 		return nil, nil
 	}
 	seen := map[string]bool{}
-	err := r.coarse(ctx, day, "group", "last", r.q.Select(rawVersion), []string{"version"},
+	err := r.coarse(ctx, day, "group", "last", r.q.Select(metric.RawVersion), []string{"version"},
 		func(l prom.Labels, _ span, _ float64) {
 			seen[l.Get("version")] = true
 		})

@@ -3,11 +3,13 @@ package report
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/reporttest"
 )
@@ -63,11 +65,11 @@ func TestRulesThatBeginLate(t *testing.T) {
 	half := func(v float64) reporttest.At {
 		return func(at int64) (float64, bool) { return v, at > late }
 	}
-	s.add(ruleGPUs, map[string]string{"node": "n1", "model": h100, "state": "busy"}, half(4))
-	s.add(ruleCount, map[string]string{"node": "n1", "model": h100}, half(4))
+	s.add(metric.RuleGPUs, map[string]string{"node": "n1", "model": h100, "state": "busy"}, half(4))
+	s.add(metric.RuleCount, map[string]string{"node": "n1", "model": h100}, half(4))
 	for _, u := range []string{"a", "b", "c", "d"} {
-		s.add(rawGPUs, map[string]string{"node": "n1", "model": h100, "uuid": u, "state": "busy"}, constant(1))
-		s.add(rawUp, map[string]string{"node": "n1", "model": h100, "uuid": u}, constant(1))
+		s.add(metric.RawGPUs, map[string]string{"node": "n1", "model": h100, "uuid": u, "state": "busy"}, constant(1))
+		s.add(metric.RawUp, map[string]string{"node": "n1", "model": h100, "uuid": u}, constant(1))
 	}
 	d := s.must(t, nil)
 	near(t, "busy", d.Fleet.States.Busy, 4*240)
@@ -88,9 +90,9 @@ func TestDuplicates(t *testing.T) {
 		var s scene
 		l := map[string]string{"node": "n1", "model": h100}
 		gpu := with(l, "uuid", "u")
-		s.add(rawGPUs, with(gpu, "state", "busy"), constant(0.75))
-		s.add(rawGPUs, with(gpu, "state", "unallocated"), constant(0.25))
-		s.add(rawUp, gpu, constant(1))
+		s.add(metric.RawGPUs, with(gpu, "state", "busy"), constant(0.75))
+		s.add(metric.RawGPUs, with(gpu, "state", "unallocated"), constant(0.25))
+		s.add(metric.RawUp, gpu, constant(1))
 		s.job(job{pods: []string{"app-0"}, gpus: []string{"u"}, busy: between(monday, tenDays, 0.75, 0), memory: gib})
 		label := "replica"
 		if jobs {
@@ -103,9 +105,9 @@ func TestDuplicates(t *testing.T) {
 		if jobs {
 			factor = 2
 		}
-		s.add(ruleGPUs, with(l, "state", "busy"), constant(0.75*factor))
-		s.add(ruleGPUs, with(l, "state", "unallocated"), constant(0.25*factor))
-		s.add(ruleCount, l, constant(1))
+		s.add(metric.RuleGPUs, with(l, "state", "busy"), constant(0.75*factor))
+		s.add(metric.RuleGPUs, with(l, "state", "unallocated"), constant(0.25*factor))
+		s.add(metric.RuleCount, l, constant(1))
 		d := s.must(t, nil)
 		near(t, "hours", d.Fleet.Hours, 240)
 		near(t, "busy", d.Fleet.States.Busy, 180)
@@ -114,6 +116,50 @@ func TestDuplicates(t *testing.T) {
 		near(t, "busy of the workload", d.Workloads[0].Busy, 180)
 		if d.Partial || len(d.Notes) == 0 || !strings.Contains(d.Notes[0].Text, "up to 2 times") {
 			t.Errorf("%v %+v", d.PartialReasons, d.Notes)
+		}
+	}
+}
+
+// Nodes of Kubernetes without an exporter are expected, and not reported; a kubelet may offer fewer GPUs than there are.
+func TestNodesWithoutExporter(t *testing.T) {
+	var s scene
+	s.node("gpu-1", h100, 8, states{"busy": 8}, nil)
+	s.node("gpu-2", h100, 8, states{"busy": 8}, nil)
+	for node, n := range map[string]float64{"gpu-1": 8, "gpu-2": 6, "gpu-3": 8, "cpu-1": 0} {
+		s.add(metric.KubeCapacity, map[string]string{"node": node, "resource": "nvidia_com_gpu"}, constant(n))
+	}
+	d := s.must(t, nil)
+	near(t, "hours", d.Fleet.Hours, 24*240)
+	near(t, "not reported", d.Fleet.States.NotReported, 8*240)
+	near(t, "coverage", d.Fleet.Coverage, 2./3)
+	near(t, "difference", d.Checks.Difference, 0)
+	text := ""
+	for _, n := range d.Notes {
+		text += n.Text
+	}
+	if !strings.Contains(text, "not reported: gpu-3.") || !strings.Contains(text, "than there are: gpu-2 (6 of 8).") {
+		t.Error(text)
+	}
+}
+
+// With a scrape every five minutes, rates over five minutes have no two samples.
+func TestScrapeInterval(t *testing.T) {
+	for seconds, want := range map[int64]string{60: "[5m]", 150: "[420s]", 300: "[780s]"} {
+		var s scene
+		gpu := map[string]string{"node": "n1", "model": h100, "uuid": "u"}
+		s.add(metric.RawGPUs, with(gpu, "state", "busy"), constant(1))
+		s.add(metric.RawUp, gpu, constant(1))
+		s.add(metric.RuleGPUs, map[string]string{"node": "n1", "model": h100, "state": "busy"}, constant(0.1))
+		s.add(metric.RuleCount, map[string]string{"node": "n1", "model": h100}, constant(1))
+		s.Interval = seconds
+		d := s.must(t, nil)
+		slow := want != "[5m]"
+		if slow != strings.Contains(d.Fleet.Query, want) || slow != slices.ContainsFunc(d.Notes, func(n Note) bool { return n.Code == "scrape_interval" }) {
+			t.Errorf("%d s: %s %+v", seconds, d.Fleet.Query, d.Notes)
+		}
+		if slow {
+			near(t, "busy", d.Fleet.States.Busy, 240)
+			near(t, "difference", d.Checks.Difference, 0)
 		}
 	}
 }
@@ -162,7 +208,7 @@ func TestPartial(t *testing.T) {
 		t.Errorf("%v", d.PartialReasons)
 	}
 	s.Extra = ""
-	s.add(ruleGPUs, map[string]string{"node": "n1", "model": h100, "state": "dreaming"}, constant(1))
+	s.add(metric.RuleGPUs, map[string]string{"node": "n1", "model": h100, "state": "dreaming"}, constant(1))
 	if d := s.must(t, nil); !d.Partial || !strings.Contains(strings.Join(d.PartialReasons, " "), "dreaming") {
 		t.Errorf("a newer ledger: %v", d.PartialReasons)
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-exporter/gpu-exporter/report/metric"
+	"github.com/gpu-exporter/gpu-exporter/report/mig"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 )
 
@@ -20,6 +22,7 @@ type dcgmField struct {
 
 var (
 	dcgmUtilization = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_GPU_UTIL(_RATIO)?$`), 0.01}
+	dcgmEngine      = dcgmField{regexp.MustCompile(`^DCGM_FI_PROF_GR_ENGINE_ACTIVE(_RATIO)?$`), 1}
 	dcgmUsed        = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_FB_USED(_BYTES)?$`), 1 << 20}
 	dcgmFree        = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_FB_FREE(_BYTES)?$`), 1 << 20}
 	dcgmReserved    = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_FB_RESERVED(_BYTES)?$`), 1 << 20}
@@ -42,15 +45,18 @@ func (f dcgmField) find(has map[string]bool) []string {
 
 // dcgmLabels are those that identify a series; releases spell some of them in two ways, and a scrape that does not
 // honor labels puts exported_ before those of the pod.
-var dcgmLabels = []string{"Hostname", "hostname", "instance", "UUID", "modelName", "GPU_I_ID", "namespace", "pod",
+var dcgmLabels = []string{"Hostname", "hostname", "instance", "UUID", "modelName", "GPU_I_ID", "GPU_I_PROFILE", "job", "namespace", "pod",
 	"exported_namespace", "exported_pod"}
 
 // dcgmKey names one pod, or none, on one GPU.
 type dcgmKey struct {
 	gpu            gpuKey
 	namespace, pod string
-	mig            bool
+	instance       string // of a MIG device
+	profile        string
 }
+
+func (k *dcgmKey) mig() bool { return k.instance != "" }
 
 // dcgmSeries is the data of it.
 type dcgmSeries struct {
@@ -75,6 +81,7 @@ type dcgmHistory struct {
 	series      map[dcgmKey]*dcgmSeries
 	implausible int
 	pods        bool // at least one series names a pod
+	exporters   map[dcgmTarget]bool
 	spaces      map[string]*space
 }
 
@@ -83,25 +90,28 @@ type dcgmTake func(g *dcgmGPU, s *dcgmSeries, k int, v float64)
 
 // dcgm accounts for the history of dcgm-exporter.
 func (r *reader) dcgm(ctx context.Context) (*fleet, *gpuFacts, []*space, error) {
-	if _, err := r.discover(ctx, "DCGM_FI_.+|"+kubeOwners+"|"+kubeLabels+"|"+kubePods+"|"+kubeSpaces); err != nil {
+	if _, err := r.discover(ctx, "DCGM_FI_.+|up|"+metric.KubeOwners+"|"+metric.KubeLabels+"|"+metric.KubePods+"|"+metric.KubeSpaces); err != nil {
 		return nil, nil, nil, err
 	}
-	names := append(dcgmUtilization.find(r.has), dcgmUsed.find(r.has)...)
-	if len(dcgmUtilization.find(r.has)) == 0 {
+	names := slices.Concat(dcgmUtilization.find(r.has), dcgmEngine.find(r.has), dcgmUsed.find(r.has))
+	if len(dcgmUtilization.find(r.has))+len(dcgmEngine.find(r.has)) == 0 {
 		return nil, nil, nil, r.noData("no series of dcgm-exporter's GPU utilization (%s): check that this server " +
 			"scrapes it, and that DCGM_FI_DEV_GPU_UTIL is among its counters")
 	}
 	h := &dcgmHistory{reader: r, gpus: map[gpuKey]*dcgmGPU{}, series: map[dcgmKey]*dcgmSeries{},
 		spaces: map[string]*space{}}
+	if err := h.targets(ctx); err != nil {
+		return nil, nil, nil, err
+	}
 	if err := h.readAll(ctx); err != nil {
 		return nil, nil, nil, err
 	}
 	f, facts := newFleet(r.p), newGPUFacts()
 	for _, k := range sorted(h.gpus) {
 		g := h.gpus[k]
+		h.account(f, k, g)
 		facts.model[k], facts.memory[k] = g.model, g.total
 		facts.byModel[g.model] = max(facts.byModel[g.model], g.total)
-		h.account(f, k, g)
 	}
 	if len(f.nodes) == 0 {
 		return nil, nil, nil, r.noData("the series of dcgm-exporter have no values in the period (%s): change --from " +
@@ -126,7 +136,7 @@ func (r *reader) dcgm(ctx context.Context) (*fleet, *gpuFacts, []*space, error) 
 		"last second or less, so that short work between two samples is missed.")
 	r.note("dcgm_unknown", "dcgm-exporter does not report which of several pods of a GPU was busy (their activity is "+
 		"unknown), "+
-		"anything of MIG devices, pauses within five minutes (counted as gap), or whether a GPU that is no longer "+
+		"MIG devices without DCGM_FI_PROF_GR_ENGINE_ACTIVE, pauses within five minutes (counted as gap), or whether a GPU that is no longer "+
 		"listed was "+
 		"broken or removed (not reported).")
 	if !h.pods {
@@ -140,11 +150,26 @@ func (r *reader) dcgm(ctx context.Context) (*fleet, *gpuFacts, []*space, error) 
 	return f, facts, list, nil
 }
 
+// dcgmTarget is a scrape target: a series that does not honor labels has its pod instead of the workload's.
+type dcgmTarget struct{ job, namespace, pod string }
+
+// targets reads which pods are scraped.
+func (h *dcgmHistory) targets(ctx context.Context) error {
+	h.exporters = map[dcgmTarget]bool{}
+	if !h.has["up"] {
+		return nil
+	}
+	return h.coarse(ctx, day, "group", "last", h.q.Select("up", `pod!=""`), []string{"job", "namespace", "pod"},
+		func(l prom.Labels, _ span, _ float64) {
+			h.exporters[dcgmTarget{l.Get("job"), l.Get("namespace"), l.Get("pod")}] = true
+		})
+}
+
 // readAll reads every field. The total memory of older releases is the sum of its parts.
 func (h *dcgmHistory) readAll(ctx context.Context) error {
 	parts := map[*dcgmGPU]*[2]float64{} // free and used, reserved
 	part := func(i int, v float64, g *dcgmGPU, s *dcgmSeries) {
-		if s.mig {
+		if s.mig() {
 			return
 		}
 		p := entry(parts, g)
@@ -163,6 +188,12 @@ func (h *dcgmHistory) readAll(ctx context.Context) error {
 				return
 			}
 			s.busy.Max(k, min(1, v))
+		}},
+		{dcgmEngine, "avg", func(g *dcgmGPU, s *dcgmSeries, k int, v float64) {
+			if s.mig() && v <= 1.01 { // of a whole GPU, its utilization is a time in which kernels ran, as elsewhere
+				g.present.Max(k, 1)
+				s.busy.Max(k, min(1, v))
+			}
 		}},
 		{dcgmUsed, "max", func(g *dcgmGPU, s *dcgmSeries, k int, v float64) {
 			g.present.Max(k, 1)
@@ -219,11 +250,12 @@ func (h *dcgmHistory) find(l prom.Labels) (*dcgmGPU, *dcgmSeries) {
 	namespace, pod := l.Get("exported_namespace"), l.Get("exported_pod")
 	if pod == "" {
 		namespace, pod = l.Get("namespace"), l.Get("pod")
-		if strings.Contains(pod, "dcgm-exporter") || strings.Contains(pod, "dcgm_exporter") {
+		if h.exporters[dcgmTarget{l.Get("job"), namespace, pod}] || strings.Contains(pod, "dcgm-exporter") ||
+			strings.Contains(pod, "dcgm_exporter") {
 			namespace, pod = "", "" // the exporter's own
 		}
 	}
-	id := dcgmKey{k, namespace, pod, l.Get("GPU_I_ID") != ""}
+	id := dcgmKey{k, namespace, pod, l.Get("GPU_I_ID"), l.Get("GPU_I_PROFILE")}
 	s := h.series[id]
 	if s == nil {
 		s = &dcgmSeries{dcgmKey: id}
@@ -250,6 +282,9 @@ func (h *dcgmHistory) account(f *fleet, k gpuKey, g *dcgmGPU) {
 		if _, present := g.present.At(step); !present {
 			continue
 		}
+		if h.instances(f, n, g, step) {
+			continue
+		}
 		var pods []*dcgmSeries
 		busy, known, mig := 0.0, false, false
 		for _, s := range g.series {
@@ -258,10 +293,10 @@ func (h *dcgmHistory) account(f *fleet, k gpuKey, g *dcgmGPU) {
 			if !ok && !listed {
 				continue
 			}
-			if ok && !s.mig {
+			if ok && !s.mig() {
 				busy, known = max(busy, v), true
 			}
-			mig = mig || s.mig
+			mig = mig || s.mig()
 			if s.pod != "" {
 				pods = append(pods, s)
 			}
@@ -302,6 +337,61 @@ func (h *dcgmHistory) account(f *fleet, k gpuKey, g *dcgmGPU) {
 	}
 }
 
+// instances adds a step of a partitioned GPU whose MIG devices have activity; it returns false for any other.
+func (h *dcgmHistory) instances(f *fleet, n *nodeGPUs, g *dcgmGPU, step int) bool {
+	measured := slices.ContainsFunc(g.series, func(s *dcgmSeries) bool {
+		_, known := s.busy.At(step)
+		return s.mig() && known
+	})
+	if !measured {
+		return false
+	}
+	left, seen := 1.0, map[string]bool{}
+	for _, s := range g.series {
+		busy, known := s.busy.At(step)
+		memory, listed := s.memory.At(step)
+		gpu, profile, ok := mig.WithProfile(g.model, s.profile)
+		if !s.mig() || !known && !listed || !ok || seen[s.instance] {
+			continue
+		}
+		seen[s.instance] = true
+		g.total = cmp.Or(g.total, gpu.Bytes)
+		share := min(left, gpu.ComputeRatio(profile))
+		left -= share
+		rest := Gap
+		switch {
+		case !known:
+			busy, rest = 0, Unknown
+		case s.pod == "" && h.pods:
+			rest = Unallocated
+		case s.pod == "":
+			rest = Unknown
+		case busy < busyAbove:
+			rest = Idle
+		}
+		f.add(n, Busy, step, share*busy)
+		f.add(n, rest, step, share*(1-busy))
+		if s.pod == "" {
+			n.unattributed += share * busy * h.p.StepHours()
+			continue
+		}
+		a := h.allocation(s.gpu, s)
+		a.resource = profile.Resource()
+		a.share.Max(step, share)
+		if listed {
+			a.memory.Max(step, memory)
+		}
+		if known {
+			a.busy.Add(step, share*busy)
+			if rest == Idle {
+				a.idle.Add(step, share*(1-busy))
+			}
+		}
+	}
+	f.add(n, Unallocated, step, left) // slices that no MIG device has
+	return true
+}
+
 // allocation is that of a pod on a GPU.
 func (h *dcgmHistory) allocation(k gpuKey, s *dcgmSeries) *allocation {
 	sp := h.spaces[s.namespace]
@@ -327,9 +417,13 @@ func (s *space) fromAllocations(facts *gpuFacts) {
 				if !ok {
 					continue
 				}
-				l.add(qObserved, k, 1)
+				observed := 1.0
+				if a.mig() {
+					observed = v
+				}
+				l.add(qObserved, k, observed)
 				l.add(qBusy, k, busy)
-				l.add(qBusiest, k, busy)
+				l.add(qBusiest, k, a.activity(k, busy))
 				rest := qIdle
 				if busy >= busyAbove {
 					l.add(qLastBusy, k, float64(s.p.End(k).Unix()))

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"math"
 	"slices"
 	"testing"
@@ -99,5 +100,42 @@ func TestDCGMUpgradedInTheWindow(t *testing.T) {
 	near(t, "memory of the GPU in GiB", *d.Workloads[0].MemoryTotal/(1<<30), 80)
 	if d.Checks.Difference > 1e-6 || d.Checks.Difference < -1e-6 {
 		t.Errorf("difference %v", d.Checks.Difference)
+	}
+}
+
+// A fleet of MIG devices alone: activity is that of the instances, allocation that of their pods. Series that do not
+// honor labels have the exporter's pod, whatever it is called.
+func TestMIGOfDCGM(t *testing.T) {
+	var s scene
+	l := func(instance, profile, pod string) map[string]string {
+		m := map[string]string{"Hostname": "n1", "UUID": "a", "modelName": "NVIDIA A100-SXM4-80GB", "GPU_I_ID": instance, "job": "metrics",
+			"GPU_I_PROFILE": profile, "namespace": "monitoring", "pod": "gpu-metrics-x"}
+		if pod != "" {
+			m["exported_namespace"], m["exported_pod"] = "team", pod
+		}
+		return m
+	}
+	s.add("up", map[string]string{"job": "metrics", "namespace": "monitoring", "pod": "gpu-metrics-x"}, constant(1))
+	s.add("DCGM_FI_PROF_GR_ENGINE_ACTIVE", l("1", "3g.40gb", "train-0"), constant(0.5))
+	s.add("DCGM_FI_PROF_GR_ENGINE_ACTIVE", l("2", "2g.20gb", "idle-0"), constant(0))
+	s.add("DCGM_FI_PROF_GR_ENGINE_ACTIVE", l("3", "1g.10gb", ""), constant(0))
+	d := s.must(t, func(o *Options) { o.DCGM = true })
+	for state, want := range map[State]float64{Busy: 240 * 1.5 / 7, Gap: 240 * 1.5 / 7, Idle: 240 * 2. / 7, Unallocated: 240 * 2. / 7} {
+		near(t, state.String(), d.Fleet.States.Of(state), want)
+	}
+	near(t, "coverage", d.Fleet.Coverage, 1)
+	if len(d.Workloads) != 2 || d.Partial {
+		t.Fatalf("%v %+v", d.PartialReasons, d.Workloads)
+	}
+	for _, w := range d.Workloads {
+		switch w.Name {
+		case "train":
+			near(t, "busy mean", *w.BusyMean, 0.5)
+			near(t, "allocated", w.Allocated, 240*3./7)
+		case "idle":
+			if w.Advice != document.AdviseRelease || w.Sharing != "mig" || w.Profile != "2g.20gb" {
+				t.Errorf("%+v", w)
+			}
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
 )
 
@@ -23,8 +24,8 @@ func TestGroups(t *testing.T) {
 	if d := s.must(t, with); !d.Partial || !strings.Contains(strings.Join(d.PartialReasons, ""), "example.com/team") || len(d.Groups) != 1 {
 		t.Errorf("%v %+v", d.PartialReasons, d.Groups)
 	}
-	s.add(kubeSpaces, map[string]string{"namespace": "team", "label_example_com_team": "red"}, constant(1))
-	s.add(kubePods, map[string]string{"namespace": "team", "pod": "three-0", "label_example_com_team": "blue"}, constant(1))
+	s.add(metric.KubeSpaces, map[string]string{"namespace": "team", "label_example_com_team": "red"}, constant(1))
+	s.add(metric.KubePods, map[string]string{"namespace": "team", "pod": "three-0", "label_example_com_team": "blue"}, constant(1))
 	d := s.must(t, with)
 	if d.Partial || len(d.Groups) != 2 || d.Groups[0].Group != "blue" || d.Groups[1].Group != "red" || d.GroupLabel != "example.com/team" {
 		t.Fatalf("%v %+v", d.PartialReasons, d.Groups)
@@ -51,7 +52,7 @@ func TestQueries(t *testing.T) {
 	d := s.must(t, nil)
 	const window = "[864000s:300s] @ 1770854400)) * 0.08333333333333333"
 	for what, q := range map[string][2]string{
-		"fleet": {d.Fleet.Query, ruleGPUs}, "node": {d.Nodes[0].Query, `node="n1"`}, "model": {d.Models[0].Query, "model=\"" + h100},
+		"fleet": {d.Fleet.Query, metric.RuleGPUs}, "node": {d.Nodes[0].Query, `node="n1"`}, "model": {d.Models[0].Query, "model=\"" + h100},
 		"pool": {d.NodePools[0].Query, `node=~"n1"`}, "namespace": {d.Namespaces[0].Query, `namespace="team"`},
 		"workload": {d.Workloads[0].Query, `workload="app"`}, "advice": {d.Advice[0].Query, `workload="app"`},
 	} {
@@ -61,13 +62,13 @@ func TestQueries(t *testing.T) {
 	}
 	var raw scene
 	raw.allocate(job{pods: []string{"app-0"}, busy: hourOf(0, 24, 0.2, 0), memory: gib})
-	raw.add(rawGPUs, map[string]string{"node": "n1", "uuid": "GPU-app-0", "state": "busy"}, constant(0.2))
-	raw.add(rawUp, map[string]string{"node": "n1", "uuid": "GPU-app-0"}, constant(1))
+	raw.add(metric.RawGPUs, map[string]string{"node": "n1", "uuid": "GPU-app-0", "state": "busy"}, constant(0.2))
+	raw.add(metric.RawUp, map[string]string{"node": "n1", "uuid": "GPU-app-0"}, constant(1))
 	d = raw.must(t, nil)
-	if q := d.Workloads[0].Query; !strings.Contains(q, `pod=~"app-0"`) || !strings.Contains(q, "rate("+rawBusy) {
+	if q := d.Workloads[0].Query; !strings.Contains(q, `pod=~"app-0"`) || !strings.Contains(q, "rate("+metric.RawBusy) {
 		t.Error(q)
 	}
-	if q := d.Nodes[0].Query; !strings.Contains(q, "rate("+rawGPUs) {
+	if q := d.Nodes[0].Query; !strings.Contains(q, "rate("+metric.RawGPUs) {
 		t.Error(q)
 	}
 }

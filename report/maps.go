@@ -3,6 +3,7 @@ package report
 import (
 	"maps"
 	"slices"
+	"time"
 )
 
 // key is a key of a map that is sorted by its parts.
@@ -68,3 +69,5 @@ func over(a, b float64) float64 {
 
 // pointer returns the address of a copy.
 func pointer[T any](v T) *T { return &v }
+
+const day = 24 * time.Hour

@@ -12,8 +12,10 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/kube"
+	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
+	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 // API is a server's history; *prom.Client is one.
@@ -84,8 +86,6 @@ func (r *reader) steps(ctx context.Context, query string, s span, each func(l pr
 // all is the whole period as a part.
 func (r *reader) all() span { return span{From: 0, To: r.p.Steps()} }
 
-const day = 24 * time.Hour
-
 // coarse queries one value for each hour or day that ends with the period, for what changes rarely: what over_time
 // makes of a selector, aggregated by labels. Each value is passed on with the steps that it covers.
 func (r *reader) coarse(ctx context.Context, every time.Duration, op, overTime, selector string, labels []string,
@@ -94,8 +94,8 @@ func (r *reader) coarse(ctx context.Context, every time.Duration, op, overTime, 
 	window := fmt.Sprintf("[%ds]", int(every.Seconds()))
 	query := overTime + "_over_time(" + selector + window + ")"
 	if overTime == "sm" {
-		rate := func(metric string) string { return "rate(" + r.q.Select(metric) + window + ")" }
-		query = fmt.Sprintf("(%s / %s) / (%s / %s > 0)", rate(rawSM), rate(rawProfiled), rate(rawGPUBusy), rate(rawGPUObserved))
+		rate := func(name string) string { return "rate(" + r.q.Select(name) + window + ")" }
+		query = fmt.Sprintf("(%s / %s) / (%s / %s > 0)", rate(metric.RawSM), rate(metric.RawProfiled), rate(metric.RawGPUBusy), rate(metric.RawGPUObserved))
 	}
 	if op == "sum" {
 		query = r.q.Once(query)
@@ -137,8 +137,8 @@ func (r *reader) discover(ctx context.Context, names string) ([]string, error) {
 // discoverExporter finds out which metrics of gpu-exporter there are.
 func (r *reader) discoverExporter(ctx context.Context) error {
 	names, err := r.discover(ctx, "(node|workload|namespace|pod):gpu_.+|gpu_.+|DCGM_FI_.+|nvidia_gpu_.+|nvidia_smi_.+|"+
-		kubeLabels+"|"+kubeOwners+"|"+kubePods+"|"+kubeSpaces)
-	if err != nil || r.has[ruleGPUs] || r.has[rawGPUs] {
+		metric.KubeLabels+"|"+metric.KubeOwners+"|"+metric.KubePods+"|"+metric.KubeSpaces+"|"+metric.KubeCapacity)
+	if err != nil || r.has[metric.RuleGPUs] || r.has[metric.RawGPUs] {
 		return err
 	}
 	where := "the period has"
@@ -156,7 +156,7 @@ func (r *reader) discoverExporter(ctx context.Context) error {
 		return r.noData("%s series of another exporter only (%s), which do not add up to GPU-hours: "+
 			"install gpu-exporter and let it run for a day", where)
 	case begins("gpu_"):
-		return r.noData("%s gpu_* series, but not "+rawGPUs+
+		return r.noData("%s gpu_* series, but not "+metric.RawGPUs+
 			" (%s): they are of another exporter, or of a gpu-exporter "+
 			"before 1.0: upgrade it", where)
 	}
@@ -167,26 +167,63 @@ func (r *reader) discoverExporter(ctx context.Context) error {
 // duplicates finds GPUs that are scraped more than once. Rules that sum up such series count them twice, so that the
 // series are read instead, each once.
 func (r *reader) duplicates(ctx context.Context) error {
-	if !r.has[rawUp] {
+	if !r.has[metric.RawUp] {
 		return nil
 	}
 	most := 1.0
-	query := "max(" + r.q.By("count", r.q.Select(rawUp), perGPU...) + ")"
+	query := "max(" + r.q.By("count", r.q.Select(metric.RawUp), metric.PerGPU...) + ")"
 	q := prom.Range{Query: query, From: r.p.From.Add(time.Hour), To: r.p.To, Step: time.Hour}
 	err := r.api.Range(ctx, q, func(series *prom.Series) error {
 		most = max(most, slices.Max(series.Value))
 		return nil
 	})
-	if err != nil || most < 2 {
+	if err != nil {
+		return err
+	}
+	if err := r.interval(ctx); err != nil || most < 2 {
 		return err
 	}
 	r.note("duplicates", "The series of the same GPUs are in this server up to %.0f times (replicas of Prometheus, or two "+
 		"scrape jobs): each was counted once, from the series instead of the recording rules.", most)
+	r.withoutRules()
+	return nil
+}
+
+// withoutRules leaves out the recording rules, where the series are there.
+func (r *reader) withoutRules() {
 	for name := range r.has {
-		if strings.Contains(name, ":gpu_") && name != ruleOwners && r.has[rawGPUs] {
+		if strings.Contains(name, ":gpu_") && name != metric.RuleOwners && r.has[metric.RawGPUs] {
 			delete(r.has, name)
 		}
 	}
+}
+
+// interval finds out how often nodes are scraped. Rates over five minutes, as of the rules, need two samples in every
+// five minutes; with fewer the series are read, over a longer time.
+func (r *reader) interval(ctx context.Context) error {
+	samples := map[nodeKey]float64{}
+	every := min(6*time.Hour, r.p.To.Sub(r.p.From))
+	q := prom.Range{Query: r.q.By("max", "count_over_time("+r.q.Select(metric.RawUp)+"[1h])", "node"), From: r.p.From.Add(every), To: r.p.To,
+		Step: every}
+	err := r.api.Range(ctx, q, func(series *prom.Series) error {
+		k := r.place(series.Labels)
+		samples[k] = max(samples[k], slices.Max(series.Value))
+		return nil
+	})
+	var all sample
+	for _, n := range samples {
+		all = append(all, 3600/max(n, 1))
+	}
+	slices.Sort(all)
+	// A node that was there for minutes alone has few samples.
+	seconds := all.Quantile(0.9)
+	if err != nil || seconds <= 140 {
+		return err
+	}
+	r.q.Window = time.Duration(math.Ceil(2.5*seconds/60)) * time.Minute
+	r.note("scrape_interval", "Nodes are scraped every %s: rates are taken over %s, from the series, because the recording "+
+		"rules need a scrape every two minutes.", units.Duration(time.Duration(seconds)*time.Second), units.Duration(r.q.Window))
+	r.withoutRules()
 	return nil
 }
 
@@ -204,30 +241,30 @@ func (e *NoData) Error() string { return e.text }
 // nodes reads the account of all nodes: from the rules, and where those have nothing from the raw series.
 func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 	f, states := newFleet(r.p), document.StatesByLabel()
-	take := func(metric string, l prom.Labels, k int, v float64) {
+	take := func(name string, l prom.Labels, k int, v float64) {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return
 		}
 		key := r.place(l)
 		key.model = l.Get("model")
-		switch metric {
-		case ruleGPUs:
+		switch name {
+		case metric.RuleGPUs:
 			if s, ok := states[l.Get("state")]; ok {
 				f.add(f.node(key), s, k, v)
 			} else {
-				r.missing("%s has the unknown state %q: use the gpu-report of the exporter's release", rawGPUs,
+				r.missing("%s has the unknown state %q: use the gpu-report of the exporter's release", metric.RawGPUs,
 					l.Get("state"))
 			}
-		case ruleCount:
+		case metric.RuleCount:
 			f.node(key).count.Add(k, v)
-		case rulePower:
+		case metric.RulePower:
 			n := f.node(key)
 			n.joules += v * r.p.Step.Seconds()
 			n.energy = true
 		}
 	}
-	if r.has[ruleGPUs] {
-		query := r.q.Once(r.q.AnyOf([]string{ruleGPUs, ruleCount, rulePower}))
+	if r.has[metric.RuleGPUs] {
+		query := r.q.Once(r.q.AnyOf([]string{metric.RuleGPUs, metric.RuleCount, metric.RulePower}))
 		err := r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) { take(l.Name(), l, k, v) })
 		if err != nil {
 			return nil, err
@@ -235,20 +272,20 @@ func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 	}
 	f.withoutRules = f.gaps()
 	uncovered := series.Steps(f.withoutRules)
-	r.source("GPUs", "rules", ruleGPUs, float64(r.p.Steps()-uncovered)*r.p.StepHours())
-	if r.has[rawGPUs] {
+	r.source("GPUs", "rules", metric.RuleGPUs, float64(r.p.Steps()-uncovered)*r.p.StepHours())
+	if r.has[metric.RawGPUs] {
 		for _, g := range f.withoutRules {
 			if err := r.rawNodes(ctx, g, take); err != nil {
 				return nil, err
 			}
 		}
 		if fromSeries := uncovered - series.Steps(f.gaps()); fromSeries > 0 {
-			r.source("GPUs", "series", rawGPUs, float64(fromSeries)*r.p.StepHours())
+			r.source("GPUs", "series", metric.RawGPUs, float64(fromSeries)*r.p.StepHours())
 		}
 	}
 	if len(f.nodes) == 0 {
 		return nil, r.noData("the server has the metric %s without values in the period (%s): change --from and --to",
-			ruleGPUs)
+			metric.RuleGPUs)
 	}
 	if err := r.before(ctx, f); err != nil {
 		return nil, err
@@ -259,19 +296,66 @@ func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 	if err := r.pools(ctx, f); err != nil {
 		return nil, err
 	}
+	if err := r.kubernetes(ctx, f); err != nil {
+		return nil, err
+	}
 	f.settle(r.opt.RemovedAfter)
 	return f, nil
+}
+
+// kubernetes compares with the GPUs that Kubernetes knows: nodes without an exporter are expected and not reported.
+func (r *reader) kubernetes(ctx context.Context, f *fleet) error {
+	if !r.has[metric.KubeCapacity] {
+		return nil
+	}
+	reported := map[nodeKey]float64{}
+	for k, n := range f.nodes {
+		reported[nodeKey{k.cluster, k.node, ""}] += float64(n.gpus())
+	}
+	offered, other := map[nodeKey]float64{}, map[nodeKey]bool{}
+	selector := r.q.Select(metric.KubeCapacity, `resource=~"nvidia_com_.+"`)
+	err := r.coarse(ctx, time.Hour, "max", "last", selector, []string{"node", "resource"}, func(l prom.Labels, s span, v float64) {
+		k := r.place(l)
+		if l.Get("resource") != "nvidia_com_gpu" {
+			other[k] = other[k] || v > 0
+			return
+		}
+		offered[k] = v
+		if reported[k] == 0 && v > 0 {
+			n := f.node(k)
+			for step := s.From; step < s.To; step++ {
+				n.count.Max(step, v)
+			}
+		}
+	})
+	var silent, short []string
+	for _, k := range sorted(offered) {
+		switch has := reported[k]; {
+		case has == 0 && offered[k] > 0:
+			silent = append(silent, k.node)
+		case offered[k] < has && !other[k]:
+			short = append(short, fmt.Sprintf("%s (%.0f of %.0f)", k.node, offered[k], has))
+		}
+	}
+	if len(silent) > 0 {
+		r.note("nodes_without_exporter", "Kubernetes has GPUs on nodes that no exporter reports, counted as not reported: %s.",
+			few(silent))
+	}
+	if len(short) > 0 {
+		r.note("gpus_not_offered", "The kubelet offers fewer GPUs than there are: %s.", few(short))
+	}
+	return err
 }
 
 // rawNodes reads a part of the period from the raw series.
 func (r *reader) rawNodes(ctx context.Context, g span, take func(string, prom.Labels, int, float64)) error {
 	q := r.q
-	up := q.By("group", q.Select(rawUp), perGPU...)
-	power := q.Rate(rawEnergy) + " or on (" + q.Cluster + ", node, uuid) " + q.Select(rawPower)
+	up := q.By("group", q.Now(metric.RawUp), metric.PerGPU...)
+	power := q.Rate(metric.RawEnergy) + " or on (" + q.Cluster + ", node, uuid) " + q.Now(metric.RawPower)
 	for _, x := range []struct{ as, query string }{
-		{ruleGPUs, q.By("sum", q.Once(withModel(q, q.Rate(rawGPUs))), "node", "model", "state")},
-		{ruleCount, q.By("count", withModel(q, up), "node", "model")},
-		{rulePower, q.By("sum", q.Once(withModel(q, power)), "node", "model")},
+		{metric.RuleGPUs, q.By("sum", q.Once(metric.WithModel(q, q.Rate(metric.RawGPUs))), "node", "model", "state")},
+		{metric.RuleCount, q.By("count", metric.WithModel(q, up), "node", "model")},
+		{metric.RulePower, q.By("sum", q.Once(metric.WithModel(q, power)), "node", "model")},
 	} {
 		if err := r.steps(ctx, x.query, g, func(l prom.Labels, k int, v float64) { take(x.as, l, k, v) }); err != nil {
 			return err
@@ -282,15 +366,15 @@ func (r *reader) rawNodes(ctx context.Context, g span, take func(string, prom.La
 
 // before marks the nodes that existed in the day before the period: their missing samples at its start count.
 func (r *reader) before(ctx context.Context, f *fleet) error {
-	metric := ruleCount
-	if !r.has[ruleCount] {
-		metric = rawUp
+	name := metric.RuleCount
+	if !r.has[metric.RuleCount] {
+		name = metric.RawUp
 	}
-	if !r.has[metric] {
+	if !r.has[name] {
 		return nil
 	}
 	existed := map[nodeKey]bool{}
-	query := r.q.By("group", "last_over_time("+r.q.Select(metric)+"[1d])", "node")
+	query := r.q.By("group", "last_over_time("+r.q.Select(name)+"[1d])", "node")
 	err := r.api.Instant(ctx, query, r.p.From, func(s *prom.Series) error {
 		existed[r.place(s.Labels)] = true
 		return nil
@@ -303,16 +387,16 @@ func (r *reader) before(ctx context.Context, f *fleet) error {
 
 // unattributed reads the busy time of no container.
 func (r *reader) unattributed(ctx context.Context, f *fleet) error {
-	if !r.has[rawUnattributed] {
-		r.source("unattributed busy time", "absent", rawUnattributed, 0)
+	if !r.has[metric.RawUnattributed] {
+		r.source("unattributed busy time", "absent", metric.RawUnattributed, 0)
 		return nil
 	}
 	first := map[nodeKey]*nodeGPUs{}
 	for _, n := range slices.Backward(f.sorted()) {
 		first[nodeKey{n.key.cluster, n.key.node, ""}] = n
 	}
-	r.source("unattributed busy time", "series", rawUnattributed, r.p.Hours())
-	query := r.q.By("sum", r.q.Once(r.q.Rate(rawUnattributed)), "node")
+	r.source("unattributed busy time", "series", metric.RawUnattributed, r.p.Hours())
+	query := r.q.By("sum", r.q.Once(r.q.Rate(metric.RawUnattributed)), "node")
 	return r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) {
 		if n := first[r.place(l)]; n != nil {
 			n.unattributed += v * r.p.StepHours()
@@ -323,12 +407,12 @@ func (r *reader) unattributed(ctx context.Context, f *fleet) error {
 // pools finds the node pools, from labels of the nodes if there are any, otherwise from their names.
 func (r *reader) pools(ctx context.Context, f *fleet) error {
 	of := map[nodeKey]string{}
-	if r.has[kubeLabels] {
+	if r.has[metric.KubeLabels] {
 		labels := kube.PoolLabels
 		if r.opt.PoolLabel != "" {
 			labels = []string{kube.LabelMetric(r.opt.PoolLabel)}
 		}
-		err := r.coarse(ctx, day, "", "last", r.q.Select(kubeLabels), nil, func(l prom.Labels, _ span, _ float64) {
+		err := r.coarse(ctx, day, "", "last", r.q.Select(metric.KubeLabels), nil, func(l prom.Labels, _ span, _ float64) {
 			for _, name := range labels {
 				if v := l.Get(name); v != "" {
 					of[r.place(l)] = v
@@ -349,36 +433,12 @@ func (r *reader) pools(ctx context.Context, f *fleet) error {
 	case len(of) > 0:
 	case r.opt.PoolLabel != "":
 		r.missing("no node has the label %s in %s: node pools are guessed from the nodes' names "+
-			"(kube-state-metrics exports the labels in --metric-labels-allowlist)", r.opt.PoolLabel, kubeLabels)
+			"(kube-state-metrics exports the labels in --metric-labels-allowlist)", r.opt.PoolLabel, metric.KubeLabels)
 	default:
 		r.note("node_pools_by_name", "Node pools are guessed from the nodes' names: %s has no pool label. "+
-			"Name one with --node-pool-label.", kubeLabels)
+			"Name one with --node-pool-label.", metric.KubeLabels)
 	}
 	return nil
-}
-
-// gpuFacts are what is known of each GPU.
-type gpuFacts struct {
-	model   map[gpuKey]string
-	memory  map[gpuKey]float64
-	byModel map[string]float64 // memory
-	daily   map[gpuKey]*[dayQuantities]track
-}
-
-// dayQuantity is something that is read of a GPU for each day of the period: what is exceeded for the budget's fraction
-// of the day.
-type dayQuantity int
-
-const (
-	dayMinute dayQuantity = iota // one-minute mean of its activity
-	dayPeak                      // highest sample of the driver within a minute
-	daySM                        // active SMs while it is busy, as a fraction of all
-	dayQuantities
-)
-
-func newGPUFacts() *gpuFacts {
-	return &gpuFacts{map[gpuKey]string{}, map[gpuKey]float64{}, map[string]float64{},
-		map[gpuKey]*[dayQuantities]track{}}
 }
 
 // gpus reads model and memory of every GPU.
@@ -398,19 +458,19 @@ func (r *reader) gpus(ctx context.Context) (*gpuFacts, error) {
 		labels       []string
 		each         func(gpuKey, prom.Labels, span, float64)
 	}{
-		{rawInfo, day, "group", "last", []string{"node", "uuid", "model"},
+		{metric.RawInfo, day, "group", "last", []string{"node", "uuid", "model"},
 			func(k gpuKey, l prom.Labels, _ span, _ float64) {
 				if m := l.Get("model"); m != "" {
 					facts.model[k] = m
 				}
 			}},
-		{rawTotal, day, "max", "last", perGPU, func(k gpuKey, _ prom.Labels, _ span,
+		{metric.RawTotal, day, "max", "last", metric.PerGPU, func(k gpuKey, _ prom.Labels, _ span,
 			v float64) {
 			facts.memory[k] = v
 		}},
-		{rawMinute, day, "max", "quantile", perGPU, daily(dayMinute)},
-		{rawPeak, day, "max", "quantile", perGPU, daily(dayPeak)},
-		{rawSM, day, "max", "sm", perGPU, daily(daySM)},
+		{metric.RawMinute, day, "max", "quantile", metric.PerGPU, daily(dayMinute)},
+		{metric.RawPeak, day, "max", "quantile", metric.PerGPU, daily(dayPeak)},
+		{metric.RawSM, day, "max", "sm", metric.PerGPU, daily(daySM)},
 	} {
 		if !r.has[x.metric] {
 			continue
@@ -435,7 +495,7 @@ func (r *reader) gpus(ctx context.Context) (*gpuFacts, error) {
 
 // namespaces lists those that had or used GPUs.
 func (r *reader) namespaces(ctx context.Context) ([]string, error) {
-	match := r.q.AnyOf([]string{ruleAllocated, ruleBusy, rawAllocated, rawBusy, rawShare})
+	match := r.q.AnyOf([]string{metric.RuleAllocated, metric.RuleBusy, metric.RawAllocated, metric.RawBusy, metric.RawShare})
 	names, err := r.api.Values(ctx, "namespace", match, r.p.From, r.p.To)
 	slices.Sort(names)
 	return names, err
@@ -444,18 +504,18 @@ func (r *reader) namespaces(ctx context.Context) ([]string, error) {
 // namespace reads one namespace. withoutRules are the parts of the period that no rule covers.
 func (r *reader) namespace(ctx context.Context, name string, withoutRules []span, facts *gpuFacts) (*space, error) {
 	s := newSpace(r.p, name)
-	s.shares = r.has[rawShare]
+	s.shares = r.has[metric.RawShare]
 	if err := r.owners(ctx, s); err != nil {
 		return nil, err
 	}
-	if r.has[ruleAllocated] {
+	if r.has[metric.RuleAllocated] {
 		if err := r.ruleLoads(ctx, s); err != nil {
 			return nil, err
 		}
 	} else {
 		withoutRules = []span{r.all()}
 	}
-	if !r.has[rawAllocated] {
+	if !r.has[metric.RawAllocated] {
 		s.join(facts)
 		return s, nil
 	}
@@ -473,9 +533,9 @@ func (r *reader) namespace(ctx context.Context, name string, withoutRules []span
 
 // ruleLoads reads the workloads from the rules.
 func (r *reader) ruleLoads(ctx context.Context, s *space) error {
-	table := map[string]quantity{ruleAllocated: qAllocated, ruleBusy: qBusy, ruleObserved: qObserved, ruleWatts: qWatts,
-		ruleMemory: qMemory, ruleBusiest: qBusiest, ruleLastBusy: qLastBusy, rulePods: qPods, ruleUnused: qGap}
-	query := r.q.Once(r.q.AnyOf(sortedKeys(table), inNamespace(s.name)))
+	table := map[string]quantity{metric.RuleAllocated: qAllocated, metric.RuleBusy: qBusy, metric.RuleObserved: qObserved, metric.RuleWatts: qWatts,
+		metric.RuleMemory: qMemory, metric.RuleBusiest: qBusiest, metric.RuleLastBusy: qLastBusy, metric.RulePods: qPods, metric.RuleUnused: qGap}
+	query := r.q.Once(r.q.AnyOf(sortedKeys(table), metric.InNamespace(s.name)))
 	return r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) {
 		q := table[l.Name()]
 		if q == qGap && l.Get("state") == "idle" {
@@ -488,19 +548,19 @@ func (r *reader) ruleLoads(ctx context.Context, s *space) error {
 
 // rawLoads reads the workloads in a part of the period that no rule covers from the raw series.
 func (r *reader) rawLoads(ctx context.Context, s *space, g span, facts *gpuFacts) error {
-	in := inNamespace(s.name)
+	in := metric.InNamespace(s.name)
 	for _, x := range []struct {
 		q        quantity
 		op, expr string
 	}{
-		{qAllocated, "sum", r.q.Rate(rawAllocated, in)},
-		{qObserved, "sum", r.q.Rate(rawObserved, in)},
-		{qGap, "sum", r.q.Rate(rawUnused, in, `state="gap"`)},
-		{qWatts, "sum", r.q.Rate(rawJoules, in)},
-		{qMemory, "max", r.q.Select(rawMemory, in)},
-		{qLastBusy, "max", r.q.Select(rawLastBusy, in)},
+		{qAllocated, "sum", r.q.Rate(metric.RawAllocated, in)},
+		{qObserved, "sum", r.q.Rate(metric.RawObserved, in)},
+		{qGap, "sum", r.q.Rate(metric.RawUnused, in, `state="gap"`)},
+		{qWatts, "sum", r.q.Rate(metric.RawJoules, in)},
+		{qMemory, "max", r.q.Now(metric.RawMemory, in)},
+		{qLastBusy, "max", r.q.Now(metric.RawLastBusy, in)},
 	} {
-		err := r.steps(ctx, r.q.By(x.op, r.q.Once(x.expr), perAllocation...), g, func(l prom.Labels, k int, v float64) {
+		err := r.steps(ctx, r.q.By(x.op, r.q.Once(x.expr), metric.PerAllocation...), g, func(l prom.Labels, k int, v float64) {
 			at := r.gpuKey(l)
 			s.load(at.cluster, s.ownerOf(podKey{at.cluster, s.name, l.Get("pod")}), facts.model[at]).add(x.q, k, v)
 		})
@@ -509,18 +569,18 @@ func (r *reader) rawLoads(ctx context.Context, s *space, g span, facts *gpuFacts
 		}
 	}
 	s.fill(g)
-	r.source("workloads", "series", rawAllocated, float64(g.Len())*r.p.StepHours())
+	r.source("workloads", "series", metric.RawAllocated, float64(g.Len())*r.p.StepHours())
 	return nil
 }
 
 // owners reads the owners of the pods of a namespace.
 func (r *reader) owners(ctx context.Context, s *space) error {
 	labels := []string{"namespace", "pod", "workload_type", "workload"}
-	for _, metric := range []string{kubeOwners, rawPods, ruleOwners} { // the best last
-		if !r.has[metric] {
+	for _, name := range []string{metric.KubeOwners, metric.RawPods, metric.RuleOwners} { // the best last
+		if !r.has[name] {
 			continue
 		}
-		selector := r.q.Select(metric, inNamespace(s.name), `workload!=""`)
+		selector := r.q.Select(name, metric.InNamespace(s.name), `workload!=""`)
 		err := r.coarse(ctx, day, "group", "last", selector, labels, func(l prom.Labels, _ span, _ float64) {
 			p := podKey{l.Get(r.q.Cluster), s.name, l.Get("pod")}
 			o := kube.RecordedOwner(l.Get("workload_type"), l.Get("workload"), p.pod)
@@ -544,11 +604,11 @@ func (r *reader) groups(ctx context.Context, found []*finding) error {
 		return nil
 	}
 	label, of := kube.LabelMetric(r.opt.GroupLabel), map[podKey]string{}
-	for _, metric := range []string{kubeSpaces, kubePods, rawPods} {
-		if !r.has[metric] {
+	for _, name := range []string{metric.KubeSpaces, metric.KubePods, metric.RawPods} {
+		if !r.has[name] {
 			continue
 		}
-		err := r.coarse(ctx, day, "group", "last", r.q.Select(metric, label+`!=""`), []string{"namespace", "pod", label},
+		err := r.coarse(ctx, day, "group", "last", r.q.Select(name, label+`!=""`), []string{"namespace", "pod", label},
 			func(l prom.Labels, _ span, _ float64) {
 				of[podKey{l.Get(r.q.Cluster), l.Get("namespace"), l.Get("pod")}] = l.Get(label)
 			})
@@ -576,7 +636,7 @@ func (r *reader) groups(ctx context.Context, found []*finding) error {
 // allocations reads every pod on every GPU: idle periods, GPUs that differ within a pod, and demands to pack cannot be
 // derived from sums.
 func (r *reader) allocations(ctx context.Context, s *space) error {
-	in := inNamespace(s.name)
+	in := metric.InNamespace(s.name)
 	of := func(l prom.Labels) *allocation {
 		at := r.gpuKey(l)
 		return s.allocation(allocationKey{at.cluster, s.name, l.Get("pod"), at.node, at.uuid})
@@ -585,10 +645,10 @@ func (r *reader) allocations(ctx context.Context, s *space) error {
 		rate  string
 		track func(*allocation) *track
 	}{
-		{r.q.Rate(rawBusy, in), func(a *allocation) *track { return &a.busy }},
-		{r.q.Rate(rawUnused, in, `state="idle"`), func(a *allocation) *track { return &a.idle }},
+		{r.q.Rate(metric.RawBusy, in), func(a *allocation) *track { return &a.busy }},
+		{r.q.Rate(metric.RawUnused, in, `state="idle"`), func(a *allocation) *track { return &a.idle }},
 	} {
-		err := r.steps(ctx, r.q.By("sum", r.q.Once(x.rate), perAllocation...), r.all(),
+		err := r.steps(ctx, r.q.By("sum", r.q.Once(x.rate), metric.PerAllocation...), r.all(),
 			func(l prom.Labels, k int, v float64) { x.track(of(l)).Add(k, v) })
 		if err != nil {
 			return err
@@ -599,8 +659,8 @@ func (r *reader) allocations(ctx context.Context, s *space) error {
 			t.Max(k, v)
 		}
 	}
-	err := r.coarse(ctx, time.Hour, "sum", "max", r.q.Select(rawShare, in),
-		append(slices.Clone(perAllocation), "resource"),
+	err := r.coarse(ctx, time.Hour, "sum", "max", r.q.Select(metric.RawShare, in),
+		append(slices.Clone(metric.PerAllocation), "resource"),
 		func(l prom.Labels, g span, v float64) {
 			a := of(l)
 			if res := l.Get("resource"); res != "" {
@@ -611,16 +671,16 @@ func (r *reader) allocations(ctx context.Context, s *space) error {
 	if err != nil {
 		return err
 	}
-	for metric, into := range map[string]func(*allocation) *float64{
-		rawSince:    func(a *allocation) *float64 { return &a.since },
-		rawLastBusy: func(a *allocation) *float64 { return &a.lastBusy },
+	for name, into := range map[string]func(*allocation) *float64{
+		metric.RawSince:    func(a *allocation) *float64 { return &a.since },
+		metric.RawLastBusy: func(a *allocation) *float64 { return &a.lastBusy },
 	} {
-		err := r.coarse(ctx, day, "max", "max", r.q.Select(metric, in), perAllocation,
+		err := r.coarse(ctx, day, "max", "max", r.q.Select(name, in), metric.PerAllocation,
 			func(l prom.Labels, _ span, v float64) { p := into(of(l)); *p = max(*p, v) })
 		if err != nil {
 			return err
 		}
 	}
-	return r.coarse(ctx, time.Hour, "sum", "max", r.q.Select(rawMemory, in), perAllocation,
+	return r.coarse(ctx, time.Hour, "sum", "max", r.q.Select(metric.RawMemory, in), metric.PerAllocation,
 		func(l prom.Labels, g span, v float64) { spread(&of(l).memory, g, v) })
 }

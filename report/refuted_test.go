@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/metric"
 )
 
 // hourOf is busy in some hours of each day, and less otherwise.
@@ -61,18 +62,18 @@ func TestRefuted(t *testing.T) {
 			level: "low", saved: 180},
 		{name: "bursts of seconds at full load", jobs: []job{{pods: one, memory: 5 * gib, busy: hourOf(0, 24, 0.083, 0)}},
 			more: func(s *scene) {
-				s.add(rawPeak, map[string]string{"node": "n1", "uuid": "GPU-app-0"}, constant(1))
+				s.add(metric.RawPeak, map[string]string{"node": "n1", "uuid": "GPU-app-0"}, constant(1))
 			}, advice: document.AdviseShare, reason: "low_activity", want: "1/4 of a GPU is enough", level: "medium", saved: 180},
 		{name: "bursts that use a tenth of the SMs", jobs: []job{{pods: one, memory: 5 * gib, busy: hourOf(0, 24, 0.083, 0)}},
 			more: func(s *scene) {
 				gpu := map[string]string{"node": "n1", "uuid": "GPU-app-0"}
-				s.add(rawPeak, gpu, constant(1))
-				s.add(rawSM, gpu, constant(0.1))
+				s.add(metric.RawPeak, gpu, constant(1))
+				s.add(metric.RawSM, gpu, constant(0.1))
 			}, advice: document.AdviseShrink, reason: "low_activity", want: "1g.10gb", level: "medium", saved: 240 * 6. / 7},
 		{name: "idle since it ran before the period", jobs: []job{{pods: one, busy: no}}, more: func(s *scene) {
 			l := map[string]string{"node": "n1", "uuid": "GPU-app-0", "namespace": "team", "pod": "app-0"}
-			s.add(rawSince, l, constant(float64(monday.Add(-60*day).Unix())))
-			s.add(rawLastBusy, l, constant(float64(monday.Add(-2*day).Unix())))
+			s.add(metric.RawSince, l, constant(float64(monday.Add(-60*day).Unix())))
+			s.add(metric.RawLastBusy, l, constant(float64(monday.Add(-2*day).Unix())))
 		}, advice: document.AdviseRelease, reason: "never_used", want: "allocated for 12.0 days: no kernel ran, and no process had " +
 			"memory (last busy, or first observed, 2026-01-31 00:00 UTC)", level: "medium", saved: 240},
 		{name: "idle for less than a week since it ran", jobs: []job{{pods: one, busy: between(monday, monday.Add(4*day), 0.9, 0)}},

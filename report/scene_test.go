@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 	"github.com/gpu-exporter/gpu-exporter/report/reporttest"
 )
@@ -59,9 +60,9 @@ func (s *scene) node(name, model string, gpus float64, in states, exists func(in
 		s.add(rule, l, func(t int64) (float64, bool) { return v, exists == nil || exists(t) })
 	}
 	for state, v := range in {
-		add(ruleGPUs, with(l, "state", state), v)
+		add(metric.RuleGPUs, with(l, "state", state), v)
 	}
-	add(ruleCount, l, gpus)
+	add(metric.RuleCount, l, gpus)
 }
 
 // job is a workload: a Deployment in the namespace team with an H100 for each of its pods, for all of the period.
@@ -135,13 +136,13 @@ func (s *scene) rules(j job, n float64) {
 	busy, idle, gap := j.states()
 	is := func(v float64) reporttest.At { return during(j.from, j.to, constant(v)) }
 	l := map[string]string{"namespace": "team", "workload_type": "Deployment", "workload": j.name, "model": j.model}
-	s.add(ruleAllocated, l, is(n*j.share))
-	s.add(ruleObserved, l, is(n))
-	s.add(ruleBusy, l, times(n, busy))
-	s.add(ruleBusiest, l, busy)
-	s.add(ruleUnused, with(l, "state", "idle"), times(n, idle))
-	s.add(ruleUnused, with(l, "state", "gap"), times(n, gap))
-	s.add(ruleMemory, l, j.used())
+	s.add(metric.RuleAllocated, l, is(n*j.share))
+	s.add(metric.RuleObserved, l, is(n))
+	s.add(metric.RuleBusy, l, times(n, busy))
+	s.add(metric.RuleBusiest, l, busy)
+	s.add(metric.RuleUnused, with(l, "state", "idle"), times(n, idle))
+	s.add(metric.RuleUnused, with(l, "state", "gap"), times(n, gap))
+	s.add(metric.RuleMemory, l, j.used())
 }
 
 // used is its memory over time.
@@ -160,15 +161,15 @@ func (s *scene) allocate(j job) {
 	for i, pod := range j.pods {
 		gpu := map[string]string{"node": j.node, "uuid": j.gpus[i]}
 		l := with(gpu, "namespace", "team", "pod", pod)
-		s.add(rawAllocated, l, is(j.share))
-		s.add(rawBusy, l, busy)
-		s.add(rawUnused, with(l, "state", "idle"), idle)
-		s.add(rawShare, with(l, "resource", j.resource), is(j.share))
-		s.add(rawMemory, l, j.used())
-		s.add(ruleOwners, map[string]string{"namespace": "team", "pod": pod, "workload_type": "Deployment",
+		s.add(metric.RawAllocated, l, is(j.share))
+		s.add(metric.RawBusy, l, busy)
+		s.add(metric.RawUnused, with(l, "state", "idle"), idle)
+		s.add(metric.RawShare, with(l, "resource", j.resource), is(j.share))
+		s.add(metric.RawMemory, l, j.used())
+		s.add(metric.RuleOwners, map[string]string{"namespace": "team", "pod": pod, "workload_type": "Deployment",
 			"workload": j.name}, constant(1))
-		s.add(rawInfo, with(gpu, "model", j.model), constant(1))
-		s.add(rawTotal, gpu, constant(81559<<20))
+		s.add(metric.RawInfo, with(gpu, "model", j.model), constant(1))
+		s.add(metric.RawTotal, gpu, constant(81559<<20))
 	}
 }
 

@@ -272,3 +272,27 @@ func opening(t *track, width int) (out track) {
 	}
 	return out
 }
+
+// gpuFacts are what is known of each GPU.
+type gpuFacts struct {
+	model   map[gpuKey]string
+	memory  map[gpuKey]float64
+	byModel map[string]float64 // memory
+	daily   map[gpuKey]*[dayQuantities]track
+}
+
+func newGPUFacts() *gpuFacts {
+	return &gpuFacts{map[gpuKey]string{}, map[gpuKey]float64{}, map[string]float64{},
+		map[gpuKey]*[dayQuantities]track{}}
+}
+
+// dayQuantity is something that is read of a GPU for each day of the period: what is exceeded for the budget's fraction
+// of the day.
+type dayQuantity int
+
+const (
+	dayMinute dayQuantity = iota // one-minute mean of its activity
+	dayPeak                      // highest sample of the driver within a minute
+	daySM                        // active SMs while it is busy, as a fraction of all
+	dayQuantities
+)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/kube"
+	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 	"github.com/gpu-exporter/gpu-exporter/report/replay"
@@ -96,7 +97,7 @@ func (r *reader) faults(ctx context.Context) (*faults, error) {
 		metric, label string
 		into          map[nodeKey]map[string]float64
 		factor        float64
-	}{{ruleFaults, "problem", f.problems, r.p.StepHours()}, {ruleXIDs, "xid", f.xids, 1}} {
+	}{{metric.RuleFaults, "problem", f.problems, r.p.StepHours()}, {metric.RuleXIDs, "xid", f.xids, 1}} {
 		if !r.has[x.metric] {
 			continue
 		}
@@ -164,13 +165,13 @@ type queue struct {
 
 // pending reads the queue.
 func (r *reader) pending(ctx context.Context) (*queue, error) {
-	if !r.has[ruleFree] || !r.has[rulePending] {
-		r.source("pending pods", "absent", rulePending+" (needs kube-state-metrics)", 0)
+	if !r.has[metric.RuleFree] || !r.has[metric.RulePending] {
+		r.source("pending pods", "absent", metric.RulePending+" (needs kube-state-metrics)", 0)
 		return nil, nil
 	}
-	r.source("pending pods", "rules", rulePending, r.p.Hours())
+	r.source("pending pods", "rules", metric.RulePending, r.p.Hours())
 	q := &queue{map[nodeKey]*track{}, map[nodeKey]*track{}}
-	for rule, into := range map[string]map[nodeKey]*track{ruleFree: q.unallocated, rulePending: q.pending} {
+	for rule, into := range map[string]map[nodeKey]*track{metric.RuleFree: q.unallocated, metric.RulePending: q.pending} {
 		query := r.q.By("sum", r.q.Once(r.q.Select(rule)), "node", "resource")
 		err := r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) {
 			entry(into, nodeKey{l.Get(r.q.Cluster), l.Get("node"), kube.ResourceName(l.Get("resource"))}).Add(k, v)

@@ -87,6 +87,18 @@ func For(model string, memory float64) (*GPU, bool) {
 	return nil, false
 }
 
+// WithProfile returns the GPU of a model's name that has a profile, which decides between models with equal names.
+func WithProfile(model, profile string) (*GPU, Profile, bool) {
+	for _, g := range GPUs() {
+		if named, ok := For(model, g.Bytes); ok && named.Key == g.Key {
+			if p, ok := g.Profile(profile); ok {
+				return &g, p, true
+			}
+		}
+	}
+	return nil, Profile{}, false
+}
+
 // sevenths builds the profiles of every GPU with seven compute and eight memory slices. names and mebibytes are those
 // of one, two, four and eight memory slices.
 func sevenths(names [4]string, mebibytes [4]float64) []Profile {

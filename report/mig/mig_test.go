@@ -86,3 +86,15 @@ func TestFromResource(t *testing.T) {
 		}
 	}
 }
+
+func TestWithProfile(t *testing.T) {
+	for _, tt := range []struct{ model, profile, key string }{
+		{"NVIDIA A100-SXM4-80GB", "3g.40gb", "a100-80gb"}, {"NVIDIA A100-SXM4-40GB", "3g.20gb", "a100-40gb"},
+		{"NVIDIA A100-SXM4-80GB", "9g.1tb", ""}, {"NVIDIA L40S", "1g.10gb", ""},
+	} {
+		g, p, ok := WithProfile(tt.model, tt.profile)
+		if ok != (tt.key != "") || ok && (g.Key != tt.key || p.Name != tt.profile) {
+			t.Errorf("%s %s: %v %v", tt.model, tt.profile, g, p)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package prom
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Label is a name with its value.
@@ -34,6 +35,8 @@ func Quote(s string) string { return `"` + quoting.Replace(s) + `"` }
 type QL struct {
 	Match   string // such as cluster="prod", or empty
 	Cluster string // the label that names the cluster
+	// Window is the time over which rates are taken; 0 is five minutes, which needs a scrape every two.
+	Window time.Duration
 }
 
 // Select is a selector of one metric.
@@ -66,7 +69,23 @@ func (q QL) Once(expr string) string {
 	return "max by (" + q.Cluster + ", " + identity + ") (" + expr + ")"
 }
 
-// Rate is the rate of a counter over five minutes.
+// Over is the time range of rates, as PromQL spells it.
+func (q QL) Over() string {
+	if q.Window > 0 {
+		return fmt.Sprintf("[%ds]", int(q.Window.Seconds()))
+	}
+	return "[5m]"
+}
+
+// Rate is the rate of a counter.
 func (q QL) Rate(metric string, matchers ...string) string {
-	return "rate(" + q.Select(metric, matchers...) + "[5m])"
+	return "rate(" + q.Select(metric, matchers...) + q.Over() + ")"
+}
+
+// Now is the last value of a gauge, also where it is scraped less often than the server looks back.
+func (q QL) Now(metric string, matchers ...string) string {
+	if q.Window > 0 {
+		return "last_over_time(" + q.Select(metric, matchers...) + q.Over() + ")"
+	}
+	return q.Select(metric, matchers...)
 }

@@ -32,6 +32,8 @@ type Server struct {
 	Series []Series
 	// Extra is part of every response, such as ,"warnings":["x"].
 	Extra string
+	// Interval is the scrape interval in seconds; 0 is 60.
+	Interval int64
 }
 
 // Add adds a series with labels given as pairs.
@@ -146,6 +148,14 @@ func (s *Server) query(w http.ResponseWriter, query string, from, to, step int64
 	if m := overTime.FindStringSubmatch(query); m != nil {
 		n, _ := strconv.ParseInt(m[1], 10, 64)
 		back = n * map[string]int64{"s": 1, "m": 60, "h": 3600, "d": 86400}[m[2]]
+	}
+	if strings.Contains(query, "count_over_time") {
+		n := float64(back / max(s.Interval, 60))
+		count := func(int64) (float64, bool) { return n, true }
+		s = &Server{Series: slices.Clone(s.Series), Extra: s.Extra}
+		for i := range s.Series {
+			s.Series[i].At = count
+		}
 	}
 	largest := strings.HasPrefix(query, "max by") || strings.HasPrefix(query, "group")
 	value := func(group []*Series, t int64) (sum float64, any bool) {

@@ -1,4 +1,4 @@
-package report
+package metric
 
 import (
 	"strings"
@@ -15,14 +15,14 @@ func TestNamesExist(t *testing.T) {
 		records[r.Name] = r.Labels
 	}
 	for name, labels := range map[string][]string{
-		ruleGPUs: {"node", "model", "state"}, ruleCount: {"node", "model"}, rulePower: {"node", "model"}, ruleFaults: {"node", "problem"},
-		ruleXIDs: {"node", "xid"},
-		ruleFree: {"node", "resource"}, rulePending: {"namespace", "resource"},
-		ruleAllocated: workloadLabels, ruleBusy: workloadLabels, ruleObserved: workloadLabels,
-		ruleUnused: append([]string{"state"}, workloadLabels...), ruleWatts: workloadLabels,
-		ruleMemory: workloadLabels, ruleBusiest: workloadLabels, ruleLastBusy: workloadLabels,
-		rulePods:   {"namespace", "workload_type", "workload"},
-		ruleOwners: {"namespace", "pod", "workload_type", "workload"},
+		RuleGPUs: {"node", "model", "state"}, RuleCount: {"node", "model"}, RulePower: {"node", "model"}, RuleFaults: {"node", "problem"},
+		RuleXIDs: {"node", "xid"},
+		RuleFree: {"node", "resource"}, RulePending: {"namespace", "resource"},
+		RuleAllocated: workloadLabels, RuleBusy: workloadLabels, RuleObserved: workloadLabels,
+		RuleUnused: append([]string{"state"}, workloadLabels...), RuleWatts: workloadLabels,
+		RuleMemory: workloadLabels, RuleBusiest: workloadLabels, RuleLastBusy: workloadLabels,
+		RulePods:   {"namespace", "workload_type", "workload"},
+		RuleOwners: {"namespace", "pod", "workload_type", "workload"},
 	} {
 		has, ok := records[name]
 		if !ok {
@@ -39,9 +39,9 @@ func TestNamesExist(t *testing.T) {
 	for _, f := range catalog.All() {
 		families[f.Name] = true
 	}
-	for _, name := range []string{rawGPUs, rawUp, rawEnergy, rawPower, rawInfo, rawTotal, rawUnattributed, rawVersion, rawMinute,
-		rawAllocated, rawBusy, rawObserved, rawUnused, rawJoules,
-		rawMemory, rawShare, rawLastBusy, rawPods} {
+	for _, name := range []string{RawGPUs, RawUp, RawEnergy, RawPower, RawInfo, RawTotal, RawUnattributed, RawVersion, RawMinute,
+		RawAllocated, RawBusy, RawObserved, RawUnused, RawJoules,
+		RawMemory, RawShare, RawLastBusy, RawPods, RawSince, RawPeak, RawSM, RawProfiled, RawGPUBusy, RawGPUObserved} {
 		if !families[name] {
 			t.Errorf("no family is called %s", name)
 		}
