@@ -26,6 +26,7 @@ func TestBandwidth(t *testing.T) {
 		}
 		text += "gpu 4 board=a100 uuid=GPU-4 pci=0000:50:00.0\n  Field[197] = 26e9*t\ngpu 5 board=gb10 uuid=GPU-5 pci=0000:60:00.0\n" +
 			"load gpu=5 busy=50% period=1s\n" +
+			"at 60s gpu 4 CurrentClocksEventReasons = 0xc0\nat 80s gpu 4 CurrentClocksEventReasons = 0\n" +
 			"at 62s gpu 0 Field[138,all] = 1e6*t - 4e6\nat 62s gpu 1 Field[138,all] = !UNKNOWN\nat 70s gpu 1 Field[138,all] = 1e6*t\n"
 		text = strings.ReplaceAll(text, "  Field[197]", "  Field[138,all] = 1e6*t\n  Field[197]")
 		s, err := scenario.Parse("b.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
@@ -37,9 +38,9 @@ func TestBandwidth(t *testing.T) {
 		first := st.watched(6 * time.Second)
 		begun := st.control.Now()
 		now := st.watched(2 * time.Minute)
-		grown := func(family, device string) float64 {
-			was, err := first.one(family, device)
-			is, err2 := now.one(family, device)
+		grown := func(family string, labels ...string) float64 {
+			was, err := first.one(family, labels...)
+			is, err2 := now.one(family, labels...)
 			if err := all(err, err2); err != nil {
 				t.Error(err)
 			}
@@ -58,6 +59,12 @@ func TestBandwidth(t *testing.T) {
 				if got := grown(family, device); math.Abs(got-want) > tolerance*want {
 					t.Errorf("%s of %s: %g in %v s, want %g", family, device, got, seconds, want)
 				}
+			}
+		}
+		// A driver without counters of all reasons: the mask is sampled.
+		for reason, want := range map[string]float64{"hw_thermal": 20, "hw_power_brake": 20, "sw_thermal": 0} {
+			if got := grown("gpu_clock_limited_seconds_total", `uuid="GPU-4"`, `reason="`+reason+`"`); math.Abs(got-want) > 2 {
+				t.Errorf("limited by %s for %v s, want %v", reason, got, want)
 			}
 		}
 		if err := all(now.none("gpu_pcie_transmit_bytes_total", `uuid="GPU-4"`), now.none("gpu_memory_busy_seconds_total", `uuid="GPU-5"`),

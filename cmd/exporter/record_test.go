@@ -175,6 +175,9 @@ func aliases(s *scenario.Scenario, at time.Duration) *strings.Replacer {
 			}
 			pairs = append(pairs, a.Text, serials[a.Text])
 		}
+		if a, _ := s.Answer(i, "PlatformInfo", at); a.Numbers["chassisSerialNumber"] > 0 {
+			pairs = append(pairs, fmt.Sprintf("%.0f", a.Numbers["chassisSerialNumber"]), "chassis")
+		}
 		if a, _ := s.Answer(i, "GpuFabricInfo", at); a.Numbers["cluster"] > 0 {
 			pairs = append(pairs, fmt.Sprintf(`"%02x000000-0000`, int(a.Numbers["cluster"])), `"cluster-0000`)
 		}
@@ -285,7 +288,7 @@ var history = map[string]string{
 
 // trembles are gauges that the driver rounds to whole degrees, and by how much they may differ at two moments
 // although nothing happened: a limit is derived from two of them, and keeps to what it was.
-var trembles = map[string]float64{"gpu_temperature_celsius": 1, "gpu_temperature_limit_celsius": 2}
+var trembles = map[string]float64{"gpu_temperature_celsius": 1, "gpu_temperature_limit_celsius": 2, "gpu_temperature_margin_celsius": 1}
 
 // compareConstants: every series of a gauge that stood still in the original is there, and stands there. None
 // appears that was never there.

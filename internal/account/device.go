@@ -146,6 +146,18 @@ func (l *Ledger) readFast(c *device, f *gpu.Fast) (total increment, joules float
 		}
 		take(n, limitedCounter, float64(v), "limited_time")
 	}
+	if mask, ok := f.SampledReasons.Get(); ok {
+		for bit, name := range gpu.ClockReasons {
+			reason := gpu.LimitReason(name)
+			if c.limited[reason] != nil || !slices.Contains(gpu.LimitReasons, reason) {
+				continue
+			}
+			if c.sampled == nil {
+				c.sampled = map[gpu.LimitReason]float64{}
+			}
+			c.sampled[reason] += min(elapsed, maxRatePeriod) * float64(mask>>bit&1)
+		}
+	}
 
 	reject := l.filter.Reject
 	if !c.mig {

@@ -262,8 +262,11 @@ func (c *device) publish(clock float64, live bool) gpu.Activity {
 		a.MemoryBusy = gpu.None[gpu.Seconds]()
 		a.Unmeasured = append(a.Unmeasured, gpu.Unmeasured{Reading: "memory_busy", Reason: "always_zero"})
 	}
-	if len(c.limited) > 0 {
+	if len(c.limited)+len(c.sampled) > 0 {
 		a.Limited = make(map[gpu.LimitReason]gpu.Seconds, len(c.limited))
+		for reason, s := range c.sampled {
+			a.Limited[reason] = gpu.Seconds(s)
+		}
 		for reason, n := range c.limited {
 			a.Limited[reason] = gpu.Seconds(n.total)
 		}

@@ -10,6 +10,7 @@ func (s *Filter) plainFast(r *gpu.Fast) {
 	within(s, "power_instant", &r.PowerInstant, 0, 10000)
 	within(s, "power_module", &r.PowerModule, 0, 10000)
 	within(s, "power_memory", &r.PowerMemory, 0, 10000)
+	within(s, "power_module_instant", &r.PowerModuleInstant, 0, 10000)
 	within(s, "energy", &r.Energy, 0, 1.7976931348623157e+308)
 	within(s, "memory_temperature", &r.MemoryTemperature, -50, 200)
 	withinMap(s, "limited_time", &r.Limited, 0, 1.7976931348623157e+308)
@@ -25,12 +26,17 @@ func (s *Filter) plainMedium(r *gpu.Medium) {
 
 // plainSlow filters the plain values of a slow reading.
 func (s *Filter) plainSlow(r *gpu.Slow) {
+	withinMap(s, "temperature_margin", &r.MarginLimits, -50, 200)
+	withinMap(s, "power_limit", &r.ScopeLimits, 0, 10000)
+	within(s, "edpp_multiplier", &r.EDPPMultiplier, 0, 10)
 	within(s, "power_limit", &r.PowerLimit, 0, 10000)
 	within(s, "power_limit", &r.PowerLimitRequested, 0, 10000)
 	within(s, "power_limit", &r.PowerLimitDefault, 0, 10000)
 	within(s, "power_limit", &r.PowerLimitMin, 0, 10000)
 	within(s, "power_limit", &r.PowerLimitMax, 0, 10000)
 	withinMap(s, "clock_max", &r.MaxClocks, 0, 1e+11)
+	withinMap(s, "clock_applications", &r.ApplicationClocks, 0, 1e+11)
+	withinMap(s, "clock_default_applications", &r.DefaultClocks, 0, 1e+11)
 	within(s, "pcie_link", &r.PCIe.Generation, 1, 16)
 	within(s, "pcie_link", &r.PCIe.Width, 1, 64)
 	within(s, "pcie_link", &r.PCIe.MaxGeneration, 1, 16)

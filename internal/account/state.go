@@ -138,6 +138,7 @@ type device struct {
 	pcieOut, pcieIn                  wrapping
 	nvlinkOut, nvlinkIn              counter
 	limited                          map[gpu.LimitReason]*counter
+	sampled                          map[gpu.LimitReason]float64 // limits that the driver does not count
 	seconds                          map[gpu.TimeState]float64
 	idleWatts                        float64
 	idleKnown                        bool

@@ -77,6 +77,14 @@ func activity() Group {
 						}
 					}
 				})},
+			sessions("encoder", "Video encoding", "nvmlDeviceGetEncoderStats", 0,
+				func(m *gpu.Slow) gpu.Opt[gpu.Sessions] { return m.Encoder }),
+			sessions("encoder", "Video encoding", "nvmlDeviceGetEncoderStats", 1,
+				func(m *gpu.Slow) gpu.Opt[gpu.Sessions] { return m.Encoder }),
+			sessions("encoder", "Video encoding", "nvmlDeviceGetEncoderStats", 2,
+				func(m *gpu.Slow) gpu.Opt[gpu.Sessions] { return m.Encoder }),
+			sessions("capture", "Frame buffer capture", "nvmlDeviceGetFBCStats", 0,
+				func(m *gpu.Slow) gpu.Opt[gpu.Sessions] { return m.Capture }),
 			seconds("gpu_sm_active_seconds_total",
 				"Time during which an SM had a resident warp, averaged over the SMs, since the exporter started.",
 				"GPM metric 2", hopper,
@@ -105,4 +113,17 @@ func activity() Group {
 				})},
 		},
 	}
+}
+
+// sessions is one of the families of video encoding or capture: the sessions, their mean frames per second, latency.
+func sessions(engine, what, source string, which int, of func(*gpu.Slow) gpu.Opt[gpu.Sessions]) Family {
+	kind := []struct{ name, help string }{{"sessions", " sessions."},
+		{"frames_per_second", ": mean frames per second of the sessions."},
+		{"latency_seconds", ": mean latency of the sessions."}}[which]
+	return Family{Name: "gpu_" + engine + "_" + kind.name, Scope: ScopeGPU, Help: what + kind.help, Source: source,
+		Read: slowGPU(func(m *gpu.Slow, emit gpuEmit) {
+			if s, ok := of(m).Get(); ok {
+				emit([]float64{float64(s.Count), s.FPS, float64(s.Latency)}[which])
+			}
+		})}
 }

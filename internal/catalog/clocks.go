@@ -10,9 +10,14 @@ func clocks() Group {
 			}
 		}
 	}
+	applications := func(name, help, source string, of func(*gpu.Slow) map[gpu.Clock]gpu.Hertz) Family {
+		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source, Offered: "drivers before R590",
+			Labels: []string{"clock"}, Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) { hertz(emit, of(s)) })}
+	}
 	return Group{
 		Title: "Clocks and clock limits",
 		Examples: []Example{
+			{"Which GPUs run at other clocks than the maximum, and why?", `gpu_clock_event_active{reason!="idle"} == 1`},
 			{"In which share of the time was each GPU limited by temperature?",
 				`rate(gpu_clock_limited_seconds_total{reason=~"sw_thermal|hw_thermal"}[10m])`},
 		},
@@ -23,6 +28,22 @@ func clocks() Group {
 			{Name: "gpu_clock_max_hertz", Scope: ScopeGPU,
 				Help: "Maximum clock frequency.", Source: "nvmlDeviceGetMaxClockInfo", Labels: []string{"clock"},
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) { hertz(emit, s.MaxClocks) })},
+			applications("gpu_clock_applications_hertz", "Applications clocks: the clocks requested for compute.",
+				"nvmlDeviceGetApplicationsClock",
+				func(s *gpu.Slow) map[gpu.Clock]gpu.Hertz { return s.ApplicationClocks }),
+			applications("gpu_clock_default_applications_hertz", "Applications clocks after boot.",
+				"nvmlDeviceGetDefaultApplicationsClock",
+				func(s *gpu.Slow) map[gpu.Clock]gpu.Hertz { return s.DefaultClocks }),
+			{Name: "gpu_clock_event_active", Type: StateSet, Scope: ScopeGPU,
+				Help:   "Reasons for which clocks are below their maximum at the last poll; 1 for each present reason.",
+				Source: "nvmlDeviceGetCurrentClocksEventReasons", Labels: []string{"reason"},
+				Read: mediumGPU(func(m *gpu.Medium, emit gpuEmit) {
+					if mask, ok := m.ClockEvents.Get(); ok {
+						for bit, reason := range gpu.ClockReasons {
+							emit(float64(mask>>bit&1), reason)
+						}
+					}
+				})},
 			{Name: "gpu_performance_state", Scope: ScopeGPU,
 				Help:   "Performance state, from 0 (P0, maximum performance) to 15 (P15, minimum).",
 				Source: "nvmlDeviceGetPerformanceState",
@@ -33,8 +54,10 @@ func clocks() Group {
 				Source: "nvmlDeviceGetCurrentClocksEventReasons",
 				Read:   medium(func(m *gpu.Medium) gpu.Opt[int] { return m.ClockEvents })},
 			{Name: "gpu_clock_limited_seconds_total", Scope: ScopeGPU,
-				Help:   "Time during which clocks were limited, by reason. Reasons may overlap.",
-				Source: "NVML fields 74 to 79 and 269 to 271", Labels: []string{"reason"},
+				Help: "Time during which clocks were limited, by reason. Reasons may overlap. Those that the driver " +
+					"does not count are sampled at each poll.",
+				Source: "NVML fields 74 to 79 and 269 to 271, else nvmlDeviceGetCurrentClocksEventReasons",
+				Labels: []string{"reason"},
 				Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, r := range gpu.LimitReasons {
 						if s, ok := c.Activity.Limited[r]; ok {
@@ -61,6 +84,7 @@ func modes() Group {
 	}
 	migPair := func(s *gpu.Slow) gpu.Opt[gpu.ModePair] { return s.MIGMode }
 	eccPair := func(s *gpu.Slow) gpu.Opt[gpu.ModePair] { return s.ECCMode }
+	encryption := func(s *gpu.Slow) gpu.Opt[gpu.ModePair] { return s.DRAMEncryption }
 	current := func(p gpu.ModePair) bool { return p.Current }
 	pending := func(p gpu.ModePair) bool { return p.Pending }
 	return Group{
@@ -86,6 +110,18 @@ func modes() Group {
 				half(eccPair, current)),
 			mode("gpu_ecc_mode_pending", "Whether ECC is enabled after the next reboot.", "nvmlDeviceGetEccMode",
 				"GPUs with ECC", half(eccPair, pending)),
+			mode("gpu_gsp_mode", "Whether the driver runs on the GPU's system processor (GSP).",
+				"nvmlDeviceGetGspFirmwareMode", "Turing and newer",
+				func(s *gpu.Slow) gpu.Opt[bool] { return s.GSPMode }),
+			mode("gpu_gsp_mode_default", "Whether the driver runs on the GSP by default.",
+				"nvmlDeviceGetGspFirmwareMode", "Turing and newer",
+				func(s *gpu.Slow) gpu.Opt[bool] { return s.GSPModeDefault }),
+			mode("gpu_c2c_mode", "Whether the NVLink-C2C connection to the CPU is enabled.", "nvmlDeviceGetC2cModeInfoV",
+				"Grace Hopper and Grace Blackwell", func(s *gpu.Slow) gpu.Opt[bool] { return s.C2C }),
+			mode("gpu_dram_encryption_mode", "Whether memory encryption is enabled.", "nvmlDeviceGetDramEncryptionMode",
+				"Blackwell and newer", half(encryption, current)),
+			mode("gpu_dram_encryption_mode_pending", "Whether memory encryption is enabled after the next GPU reset.",
+				"nvmlDeviceGetDramEncryptionMode", "Blackwell and newer", half(encryption, pending)),
 			{Name: "gpu_compute_mode", Type: StateSet, Scope: ScopeGPU,
 				Help: "Compute mode; 1 for the current mode.", Source: "nvmlDeviceGetComputeMode",
 				Labels: []string{"mode"},

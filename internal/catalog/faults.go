@@ -26,6 +26,19 @@ func faults() Group {
 		})
 	}
 	const ampere = "Ampere and newer"
+	sram := func(name, label, help string, of func(gpu.SRAMErrors) map[string]uint64, values ...string) Family {
+		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: "nvmlDeviceGetSramEccErrorStatus",
+			Offered: ampere, Labels: []string{label}, Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
+				if e, ok := s.SRAM.Get(); ok {
+					for _, v := range values {
+						emit(float64(of(e)[v]), v)
+					}
+				}
+			})}
+	}
+	flag := func(name, help, source, offered string, of func(*gpu.Slow) gpu.Opt[bool]) Family {
+		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source, Offered: offered, Read: slowFlag(of)}
+	}
 	return Group{
 		Title: "Errors",
 		Intro: "XIDs are read from NVML events and, where permitted, from the kernel log; an error reported by both " +
@@ -105,6 +118,36 @@ func faults() Group {
 						}
 					}
 				})},
+			{Name: "gpu_remapped_rows_inactive", Scope: ScopeGPU,
+				Help: "Row remappings that are not active, by cause.", Source: "NVML fields 301 and 302",
+				Offered: "R595 and newer drivers", Labels: []string{"cause"},
+				Read: cause(func(m *gpu.Medium) map[gpu.RemapCause]uint64 { return m.RemapInactive })},
+			sram("gpu_ecc_sram_uncorrected_errors_total", "kind",
+				"Uncorrectable SRAM errors since the driver was loaded, by kind of detection.",
+				func(e gpu.SRAMErrors) map[string]uint64 { return e.Volatile }, "parity", "secded"),
+			sram("gpu_ecc_sram_uncorrected_lifetime_errors_total", "kind",
+				"Uncorrectable SRAM errors over the lifetime of the GPU, by kind of detection.",
+				func(e gpu.SRAMErrors) map[string]uint64 { return e.Lifetime }, "parity", "secded"),
+			sram("gpu_ecc_sram_source_lifetime_errors_total", "source",
+				"Uncorrectable SRAM errors over the lifetime of the GPU, by unit.",
+				func(e gpu.SRAMErrors) map[string]uint64 { return e.Sources }, "l2", "sm", "pcie", "mcu", "other"),
+			flag("gpu_ecc_sram_threshold_exceeded",
+				"Whether the SRAM errors exceed the threshold for replacing the GPU.", "nvmlDeviceGetSramEccErrorStatus",
+				ampere, func(s *gpu.Slow) gpu.Opt[bool] {
+					if e, ok := s.SRAM.Get(); ok {
+						return gpu.Some(e.Exceeded)
+					}
+					return gpu.None[bool]()
+				}),
+			flag("gpu_channel_repair_pending", "Whether a repair of memory channels is pending until the next GPU reset.",
+				"nvmlDeviceGetRepairStatus", "R580 and newer drivers",
+				func(s *gpu.Slow) gpu.Opt[bool] { return s.ChannelRepair }),
+			flag("gpu_tpc_repair_pending", "Whether a repair of TPCs is pending until the next GPU reset.",
+				"nvmlDeviceGetRepairStatus", "R580 and newer drivers",
+				func(s *gpu.Slow) gpu.Opt[bool] { return s.TPCRepair }),
+			flag("gpu_memory_unrepairable", "Whether the memory has errors that cannot be repaired; replace the GPU.",
+				"nvmlDeviceGetUnrepairableMemoryFlag_v1", "Blackwell and newer",
+				func(s *gpu.Slow) gpu.Opt[bool] { return s.Unrepairable }),
 			{Name: "gpu_retired_pages_pending", Scope: ScopeGPU,
 				Help:   "Whether a page retirement is pending until the next reboot.",
 				Source: "nvmlDeviceGetRetiredPagesPendingStatus", Offered: "data-center GPUs before Ampere",

@@ -24,6 +24,25 @@ func identity() Group {
 					emit(1, c.Model, c.Brand, c.Architecture, c.ComputeCapability, string(c.PCI), optLabel(c.Minor),
 						c.Serial, c.BoardPart, c.VBIOS, optLabel(c.NUMANode))
 				})},
+			{Name: "gpu_firmware_info", Scope: ScopeGPU,
+				Help:   "Firmware versions of the GPU; always 1.",
+				Source: "nvmlDeviceGetInforomImageVersion, GetInforomVersion, GetGspFirmwareVersion",
+				Labels: []string{"inforom_image", "inforom_oem", "inforom_ecc", "inforom_power", "gsp_version"},
+				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
+					if f := c.Firmware; f != (gpu.Firmware{}) {
+						emit(1, f.InforomImage, f.InforomOEM, f.InforomECC, f.InforomPower, f.GSP)
+					}
+				})},
+			{Name: "gpu_platform_info", Scope: ScopeGPU,
+				Help:   "Place of the GPU in its rack: chassis, slot, tray, host and module; always 1.",
+				Source: "nvmlDeviceGetPlatformInfo", Offered: "Blackwell and newer in a rack-scale system",
+				Labels: []string{"chassis_serial", "slot", "tray", "host", "module", "peer_type"},
+				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
+					if p := c.Platform; p.Known {
+						emit(1, p.ChassisSerial, indexLabel(p.Slot), indexLabel(p.Tray), indexLabel(p.Host),
+							indexLabel(p.Module), indexLabel(p.PeerType))
+					}
+				})},
 			{Name: "gpu_driver_info", Scope: ScopeNode,
 				Help:   "Versions of the driver, CUDA and NVML; always 1.",
 				Source: "nvmlSystemGetDriverVersion, GetCudaDriverVersion, GetNVMLVersion",

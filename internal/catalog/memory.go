@@ -23,6 +23,14 @@ func memory() Group {
 			return gpu.None[gpu.Bytes]()
 		}
 	}
+	protected := func(part func(gpu.Memory) gpu.Bytes) func(*gpu.View, Emit) {
+		return slowGPU(func(s *gpu.Slow, emit gpuEmit) {
+			if m, ok := s.ProtectedMemory.Get(); ok {
+				emit(float64(part(m)))
+			}
+		})
+	}
+	const confidential = "GPUs with confidential computing"
 	const info = "nvmlDeviceGetMemoryInfo_v2, else nvmlDeviceGetMemoryInfo"
 	const own = "GPUs with dedicated memory"
 	return Group{
@@ -47,6 +55,12 @@ func memory() Group {
 			bytes("gpu_bar1_memory_used_bytes", "Mapped part of the BAR1 aperture; recent drivers map it entirely, "+
 				"which is not a leak.", "nvmlDeviceGetBAR1MemoryInfo", "",
 				bar1(func(b gpu.BAR1) gpu.Bytes { return b.Used })),
+			{Name: "gpu_protected_memory_total_bytes", Scope: ScopeGPU, Help: "Memory protected by confidential computing.",
+				Source: "nvmlDeviceGetConfComputeProtectedMemoryUsage", Offered: confidential,
+				Read: protected(func(m gpu.Memory) gpu.Bytes { return m.Total })},
+			{Name: "gpu_protected_memory_used_bytes", Scope: ScopeGPU, Help: "Protected memory in use.",
+				Source: "nvmlDeviceGetConfComputeProtectedMemoryUsage", Offered: confidential,
+				Read: protected(func(m gpu.Memory) gpu.Bytes { return m.Used })},
 		},
 	}
 }

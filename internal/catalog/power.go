@@ -31,6 +31,9 @@ func power() Group {
 			now("gpu_power_memory_watts", "Power draw of the memory, averaged by the driver.",
 				"NVML field 185 (scope memory)", hopper,
 				func(f *gpu.Fast) gpu.Opt[gpu.Watts] { return f.PowerMemory }),
+			now("gpu_power_module_instant_watts", "Power draw of the module at the last sensor sample.",
+				"NVML field 186 (scope module)", "modules such as GB200",
+				func(f *gpu.Fast) gpu.Opt[gpu.Watts] { return f.PowerModuleInstant }),
 			limit("gpu_power_limit_watts", "Enforced power limit: the minimum of all limits.",
 				"nvmlDeviceGetEnforcedPowerLimit",
 				func(s *gpu.Slow) gpu.Opt[gpu.Watts] { return s.PowerLimit }),
@@ -44,6 +47,22 @@ func power() Group {
 			limit("gpu_power_limit_max_watts", "Maximum settable power limit.",
 				"nvmlDeviceGetPowerManagementLimitConstraints",
 				func(s *gpu.Slow) gpu.Opt[gpu.Watts] { return s.PowerLimitMax }),
+			{Name: "gpu_power_scope_limit_watts", Scope: ScopeGPU,
+				Help:   "Power limits of the module and of the GPU base, by kind of limit.",
+				Source: "NVML fields 187 to 192 (scopes module and GPU base)", Offered: "modules such as GB200",
+				Labels: []string{"scope", "limit"},
+				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
+					for _, scope := range []string{"module", "gpu_base"} {
+						for _, limit := range []string{"enforced", "requested", "default", "min", "max"} {
+							if w, ok := s.ScopeLimits[scope+" "+limit]; ok {
+								emit(float64(w), scope, limit)
+							}
+						}
+					}
+				})},
+			{Name: "gpu_edpp_multiplier_ratio", Scope: ScopeGPU, Help: "Multiplier of the peak power limit (EDPp).",
+				Source: "NVML field 274", Offered: "Blackwell and newer",
+				Read: slow(func(s *gpu.Slow) gpu.Opt[gpu.Ratio] { return s.EDPPMultiplier })},
 			{Name: "gpu_energy_joules_total", Scope: ScopeGPU,
 				Help:   "Energy consumed by the GPU since the exporter started.",
 				Source: "NVML field 83, nvmlDeviceGetTotalEnergyConsumption", Offered: "Volta and newer",

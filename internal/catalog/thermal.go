@@ -36,6 +36,23 @@ func thermal() Group {
 						emit(float64(t.Value), string(t.Sensor), string(t.Limit))
 					}
 				})},
+			{Name: "gpu_temperature_margin_celsius", Scope: ScopeGPU,
+				Help:   "Degrees until the GPU slows down (T.Limit).",
+				Source: "nvmlDeviceGetMarginTemperature", Offered: "Ada and newer",
+				Read: medium(func(m *gpu.Medium) gpu.Opt[gpu.Celsius] { return m.Margin })},
+			{Name: "gpu_temperature_margin_limit_celsius", Scope: ScopeGPU,
+				Help:   "Margins (T.Limit) at which slowdown, shutdown and reduced clocks begin, by sensor.",
+				Source: "NVML fields 193 to 196", Offered: "Ada and newer", Labels: []string{"sensor", "limit"},
+				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
+					for _, sensor := range []gpu.Sensor{gpu.SensorGPU, gpu.SensorMemory} {
+						for _, limit := range []gpu.TemperatureLimit{gpu.LimitSlowdown, gpu.LimitShutdown,
+							gpu.LimitMaxOperating} {
+							if v, ok := s.MarginLimits[string(sensor)+" "+string(limit)]; ok {
+								emit(float64(v), string(sensor), string(limit))
+							}
+						}
+					}
+				})},
 			{Name: "gpu_fan_speed_ratio", Scope: ScopeGPU,
 				Help:   "Target fan speed as a fraction of its maximum; may exceed 1.",
 				Source: "nvmlDeviceGetFanSpeed_v2", Offered: "GPUs with fans",

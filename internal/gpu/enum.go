@@ -289,3 +289,8 @@ const (
 
 // Pipes lists them all.
 var Pipes = []Pipe{PipeFP16, PipeFP32, PipeFP64, PipeInteger}
+
+// ClockReasons are the bits of Medium.ClockEvents: the reasons for reduced clocks by their bit in NVML's mask, lowest first.
+var ClockReasons = []string{"idle", "applications_clocks", string(LimitPowerCap), "hw_slowdown", string(LimitSyncBoost),
+	string(LimitSWThermal), string(LimitHWThermal), string(LimitHWPowerBrake), "display_clocks", string(LimitBoard),
+	string(LimitReliability)}

@@ -88,6 +88,22 @@ type Identity struct {
 	NUMANode          Opt[int]
 	// XIDEvents is set if the driver reports the GPU's XIDs as events (nvmlDeviceGetSupportedEventTypes).
 	XIDEvents bool
+	Firmware  Firmware
+	Platform  Platform
+}
+
+// Firmware holds versions; empty where not offered.
+type Firmware struct {
+	InforomImage                         string // nvmlDeviceGetInforomImageVersion
+	InforomOEM, InforomECC, InforomPower string // nvmlDeviceGetInforomVersion
+	GSP                                  string // nvmlDeviceGetGspFirmwareVersion
+}
+
+// Platform is where a GPU is in its rack: nvmlDeviceGetPlatformInfo, Blackwell and newer. The zero Platform is unknown.
+type Platform struct {
+	Known                              bool
+	ChassisSerial                      string
+	Slot, Tray, Host, PeerType, Module int
 }
 
 // System identifies the driver.

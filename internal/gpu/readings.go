@@ -45,11 +45,13 @@ type GPM struct {
 type Fast struct {
 	Taken time.Time // the exporter's clock when the read ended
 
-	Power        Opt[Watts]  // field 185, scope GPU, else nvmlDeviceGetPowerUsage: the driver's average
-	PowerInstant Opt[Watts]  // field 186, scope GPU
-	PowerModule  Opt[Watts]  // field 185, scope module
-	PowerMemory  Opt[Watts]  // field 185, scope memory
-	Energy       Opt[Joules] // field 83: since the driver was loaded
+	Power        Opt[Watts] // field 185, scope GPU, else nvmlDeviceGetPowerUsage: the driver's average
+	PowerInstant Opt[Watts] // field 186, scope GPU
+	PowerModule  Opt[Watts] // field 185, scope module
+	PowerMemory  Opt[Watts] // field 185, scope memory
+	// PowerModuleInstant is field 186, scope module.
+	PowerModuleInstant Opt[Watts]
+	Energy             Opt[Joules] // field 83: since the driver was loaded
 
 	MemoryTemperature Opt[Celsius]            // field 82
 	Limited           map[LimitReason]Seconds // fields 74 ff.; offered reasons only
@@ -59,6 +61,9 @@ type Fast struct {
 	PCIeReceive    Opt[Bytes] // field 198
 	NVLinkTransmit Opt[Bytes] // field 202, else 138 (KiB), all links
 	NVLinkReceive  Opt[Bytes] // field 204, else 139
+
+	// SampledReasons is nvmlDeviceGetCurrentClocksEventReasons, read where Limited lacks a reason.
+	SampledReasons Opt[uint64]
 
 	Utilization Opt[Utilization]
 	Busy        Opt[Ring] // GPU utilization samples; absent where not offered (MIG)
@@ -116,6 +121,9 @@ type Medium struct {
 	Clocks      map[Clock]Hertz
 	PState      Opt[int] // 0 to 15
 	ClockEvents Opt[int] // nvmlDeviceGetCurrentClocksEventReasons: a bit mask
+	// Margin is nvmlDeviceGetMarginTemperature: degrees left until the GPU slows down.
+	Margin        Opt[Celsius]
+	RemapInactive map[RemapCause]uint64
 
 	ECC           []ECCCount
 	RemappedRows  map[RemapCause]uint64
@@ -151,6 +159,22 @@ type Slow struct {
 	// TemperatureLimits are absolute, also where the driver reports margins.
 	TemperatureLimits []TemperatureThreshold
 	MaxClocks         map[Clock]Hertz
+	// ApplicationClocks and DefaultClocks are the applications clocks as set, and after boot; until R590.
+	ApplicationClocks, DefaultClocks map[Clock]Hertz
+	// ScopeLimits are power limits of the module and of the GPU base, by scope and limit ("module min"): fields 187 to 192.
+	ScopeLimits map[string]Watts
+	// MarginLimits are the margins at which limits are reached, by sensor and limit: fields 193 to 196.
+	MarginLimits   map[string]Celsius
+	EDPPMultiplier Opt[Ratio] // field 274
+
+	SRAM                     Opt[SRAMErrors]
+	ChannelRepair, TPCRepair Opt[bool]   // nvmlDeviceGetRepairStatus: pending
+	Unrepairable             Opt[bool]   // nvmlDeviceGetUnrepairableMemoryFlag
+	ProtectedMemory          Opt[Memory] // nvmlDeviceGetConfComputeProtectedMemoryUsage
+	GSPMode, GSPModeDefault  Opt[bool]
+	C2C                      Opt[bool]
+	Encoder, Capture         Opt[Sessions] // nvmlDeviceGetEncoderStats, nvmlDeviceGetFBCStats
+	DRAMEncryption           Opt[ModePair]
 
 	PersistenceMode Opt[bool]
 	AccountingMode  Opt[bool]
@@ -167,6 +191,20 @@ type Slow struct {
 	Fabric  Opt[Fabric]
 	// Instances are the MIG GPU instances that exist, in the order of their ids.
 	Instances []Instance
+}
+
+// Sessions are the video encoding or frame buffer capture sessions of a GPU, with moving averages over them.
+type Sessions struct {
+	Count   int
+	FPS     float64 // frames per second
+	Latency Seconds
+}
+
+// SRAMErrors is nvmlDeviceGetSramEccErrorStatus: uncorrectable errors by kind and, over the GPU's life, by source.
+type SRAMErrors struct {
+	Volatile, Lifetime, Sources map[string]uint64
+	// Exceeded: the driver's threshold for replacing the GPU.
+	Exceeded bool
 }
 
 // TemperatureThreshold is one limit of one sensor.

@@ -29,6 +29,10 @@ const (
 	callSerial
 	callBoardPartNumber
 	callVbiosVersion
+	callInforomImageVersion
+	callInforomVersion
+	callGspFirmwareVersion
+	callPlatformInfo
 	callFieldValues
 	callPowerUsage
 	callTotalEnergyConsumption
@@ -56,6 +60,8 @@ const (
 	callPerformanceState
 	callCurrentClocksEventReasons
 	callCurrentClocksThrottleReasons
+	callEncoderStats
+	callFBCStats
 	callMemoryErrorCounter
 	callTotalEccErrors
 	callRemappedRows
@@ -74,6 +80,15 @@ const (
 	callAccountingMode
 	callDisplayActive
 	callDisplayMode
+	callGspFirmwareMode
+	callC2cModeInfoV
+	callDramEncryptionMode
+	callConfComputeProtectedMemoryUsage
+	callSramEccErrorStatus
+	callRepairStatus
+	callUnrepairableMemoryFlagV1
+	callApplicationsClock
+	callDefaultApplicationsClock
 	callComputeMode
 	callMigMode
 	callEccMode
@@ -124,6 +139,10 @@ var guards = [callKinds]guard{
 	callSerial:                          {name: "nvmlDeviceGetSerial", methods: []string{"Device.GetSerial"}},
 	callBoardPartNumber:                 {name: "nvmlDeviceGetBoardPartNumber", methods: []string{"Device.GetBoardPartNumber"}},
 	callVbiosVersion:                    {name: "nvmlDeviceGetVbiosVersion", methods: []string{"Device.GetVbiosVersion"}},
+	callInforomImageVersion:             {name: "nvmlDeviceGetInforomImageVersion", methods: []string{"Device.GetInforomImageVersion"}},
+	callInforomVersion:                  {name: "nvmlDeviceGetInforomVersion", methods: []string{"Device.GetInforomVersion"}},
+	callGspFirmwareVersion:              {name: "nvmlDeviceGetGspFirmwareVersion", methods: []string{"Device.GetGspFirmwareVersion"}},
+	callPlatformInfo:                    {name: "nvmlDeviceGetPlatformInfo", methods: []string{"Device.GetPlatformInfo"}},
 	callFieldValues:                     {name: "nvmlDeviceGetFieldValues", methods: []string{"Device.GetFieldValues"}},
 	callPowerUsage:                      {name: "nvmlDeviceGetPowerUsage", methods: []string{"Device.GetPowerUsage"}},
 	callTotalEnergyConsumption:          {name: "nvmlDeviceGetTotalEnergyConsumption", methods: []string{"Device.GetTotalEnergyConsumption"}},
@@ -151,6 +170,8 @@ var guards = [callKinds]guard{
 	callPerformanceState:                {name: "nvmlDeviceGetPerformanceState", methods: []string{"Device.GetPerformanceState"}},
 	callCurrentClocksEventReasons:       {name: "nvmlDeviceGetCurrentClocksEventReasons", methods: []string{"Device.GetCurrentClocksEventReasons"}},
 	callCurrentClocksThrottleReasons:    {name: "nvmlDeviceGetCurrentClocksThrottleReasons", methods: []string{"Device.GetCurrentClocksThrottleReasons"}},
+	callEncoderStats:                    {name: "nvmlDeviceGetEncoderStats", methods: []string{"Device.GetEncoderStats"}},
+	callFBCStats:                        {name: "nvmlDeviceGetFBCStats", methods: []string{"Device.GetFBCStats"}},
 	callMemoryErrorCounter:              {name: "nvmlDeviceGetMemoryErrorCounter", methods: []string{"Device.GetMemoryErrorCounter"}},
 	callTotalEccErrors:                  {name: "nvmlDeviceGetTotalEccErrors", methods: []string{"Device.GetTotalEccErrors"}},
 	callRemappedRows:                    {name: "nvmlDeviceGetRemappedRows", methods: []string{"Device.GetRemappedRows"}},
@@ -169,6 +190,15 @@ var guards = [callKinds]guard{
 	callAccountingMode:                  {name: "nvmlDeviceGetAccountingMode", methods: []string{"Device.GetAccountingMode"}},
 	callDisplayActive:                   {name: "nvmlDeviceGetDisplayActive", methods: []string{"Device.GetDisplayActive"}},
 	callDisplayMode:                     {name: "nvmlDeviceGetDisplayMode", methods: []string{"Device.GetDisplayMode"}},
+	callGspFirmwareMode:                 {name: "nvmlDeviceGetGspFirmwareMode", methods: []string{"Device.GetGspFirmwareMode"}},
+	callC2cModeInfoV:                    {name: "nvmlDeviceGetC2cModeInfoV", methods: []string{"Device.GetC2cModeInfoV", "C2cModeInfoHandler.V1"}},
+	callDramEncryptionMode:              {name: "nvmlDeviceGetDramEncryptionMode", methods: []string{"Device.GetDramEncryptionMode"}},
+	callConfComputeProtectedMemoryUsage: {name: "nvmlDeviceGetConfComputeProtectedMemoryUsage", methods: []string{"Device.GetConfComputeProtectedMemoryUsage"}},
+	callSramEccErrorStatus:              {name: "nvmlDeviceGetSramEccErrorStatus", methods: []string{"Device.GetSramEccErrorStatus"}},
+	callRepairStatus:                    {name: "nvmlDeviceGetRepairStatus", methods: []string{"Device.GetRepairStatus"}},
+	callUnrepairableMemoryFlagV1:        {name: "nvmlDeviceGetUnrepairableMemoryFlag_v1", methods: []string{"Device.GetUnrepairableMemoryFlag_v1"}},
+	callApplicationsClock:               {name: "nvmlDeviceGetApplicationsClock", methods: []string{"Device.GetApplicationsClock"}},
+	callDefaultApplicationsClock:        {name: "nvmlDeviceGetDefaultApplicationsClock", methods: []string{"Device.GetDefaultApplicationsClock"}},
 	callComputeMode:                     {name: "nvmlDeviceGetComputeMode", methods: []string{"Device.GetComputeMode"}},
 	callMigMode:                         {name: "nvmlDeviceGetMigMode", methods: []string{"Device.GetMigMode"}},
 	callEccMode:                         {name: "nvmlDeviceGetEccMode", methods: []string{"Device.GetEccMode"}},
@@ -269,6 +299,41 @@ var identityValues = []row[gpu.Identity]{
 		}
 		return ret
 	}},
+	{reading: "inforom_image", doc: "Version of the inforom image.", calls: []callID{callInforomImageVersion}, read: func(c *GPU, to *gpu.Identity) nvml.Return {
+		v, ret := get(c, callInforomImageVersion, c.handle().GetInforomImageVersion)
+		if ret == nvml.SUCCESS {
+			to.Firmware.InforomImage = strings.TrimSpace(v)
+		}
+		return ret
+	}},
+	{reading: "inforom_oem", doc: "Version of the inforom's OEM object.", calls: []callID{callInforomVersion}, read: func(c *GPU, to *gpu.Identity) nvml.Return {
+		v, ret := get(c, callInforomVersion, func() (string, nvml.Return) { return c.handle().GetInforomVersion(nvml.INFOROM_OEM) }, int(nvml.INFOROM_OEM))
+		if ret == nvml.SUCCESS {
+			to.Firmware.InforomOEM = strings.TrimSpace(v)
+		}
+		return ret
+	}},
+	{reading: "inforom_ecc", doc: "Version of the inforom's ECC object.", calls: []callID{callInforomVersion}, read: func(c *GPU, to *gpu.Identity) nvml.Return {
+		v, ret := get(c, callInforomVersion, func() (string, nvml.Return) { return c.handle().GetInforomVersion(nvml.INFOROM_ECC) }, int(nvml.INFOROM_ECC))
+		if ret == nvml.SUCCESS {
+			to.Firmware.InforomECC = strings.TrimSpace(v)
+		}
+		return ret
+	}},
+	{reading: "inforom_power", doc: "Version of the inforom's power object.", calls: []callID{callInforomVersion}, read: func(c *GPU, to *gpu.Identity) nvml.Return {
+		v, ret := get(c, callInforomVersion, func() (string, nvml.Return) { return c.handle().GetInforomVersion(nvml.INFOROM_POWER) }, int(nvml.INFOROM_POWER))
+		if ret == nvml.SUCCESS {
+			to.Firmware.InforomPower = strings.TrimSpace(v)
+		}
+		return ret
+	}},
+	{reading: "gsp_version", doc: "Version of the GSP firmware.", calls: []callID{callGspFirmwareVersion}, read: func(c *GPU, to *gpu.Identity) nvml.Return {
+		v, ret := get(c, callGspFirmwareVersion, c.handle().GetGspFirmwareVersion)
+		if ret == nvml.SUCCESS {
+			to.Firmware.GSP = strings.TrimSpace(v)
+		}
+		return ret
+	}},
 }
 
 var fastValues = []row[gpu.Fast]{
@@ -290,6 +355,11 @@ var fastValues = []row[gpu.Fast]{
 	{reading: "power_memory", doc: "Field 185: Power of the memory, averaged over 1 s, in milliwatts.", field: nvml.FI_DEV_POWER_AVERAGE, scope: nvml.POWER_SCOPE_MEMORY, set: func(to *gpu.Fast, f value) {
 		if v, ok := f.count(); ok {
 			to.PowerMemory = gpu.Some(gpu.Watts(v) / 1000)
+		}
+	}},
+	{reading: "power_module_instant", doc: "Field 186: Power of the module at the last sensor sample, in milliwatts.", field: nvml.FI_DEV_POWER_INSTANT, scope: nvml.POWER_SCOPE_MODULE, set: func(to *gpu.Fast, f value) {
+		if v, ok := f.count(); ok {
+			to.PowerModuleInstant = gpu.Some(gpu.Watts(v) / 1000)
 		}
 	}},
 	{reading: "energy", doc: "Field 83: Energy since the driver was loaded, in millijoules.", field: nvml.FI_DEV_TOTAL_ENERGY_CONSUMPTION, set: func(to *gpu.Fast, f value) {
@@ -424,6 +494,20 @@ var fastValues = []row[gpu.Fast]{
 		}
 		return ret
 	}},
+	{reading: "clock_events_sampled", doc: "Bit mask of the reasons that set the clocks now.", instead: []string{"limited_hw_power_brake"}, calls: []callID{callCurrentClocksEventReasons}, read: func(c *GPU, to *gpu.Fast) nvml.Return {
+		v, ret := get(c, callCurrentClocksEventReasons, c.handle().GetCurrentClocksEventReasons)
+		if ret == nvml.SUCCESS {
+			to.SampledReasons = gpu.Some(uint64(v))
+		}
+		return ret
+	}},
+	{reading: "clock_events_sampled", doc: "Bit mask of the reasons that set the clocks now.", rank: 1, instead: []string{"limited_hw_power_brake"}, calls: []callID{callCurrentClocksThrottleReasons}, read: func(c *GPU, to *gpu.Fast) nvml.Return {
+		v, ret := get(c, callCurrentClocksThrottleReasons, c.handle().GetCurrentClocksThrottleReasons)
+		if ret == nvml.SUCCESS {
+			to.SampledReasons = gpu.Some(uint64(v))
+		}
+		return ret
+	}},
 }
 
 var mediumValues = []row[gpu.Medium]{
@@ -445,6 +529,16 @@ var mediumValues = []row[gpu.Medium]{
 	{reading: "remapped_rows", doc: "Field 145: Whether a row could not be remapped.", field: nvml.FI_DEV_REMAPPED_FAILURE, set: func(to *gpu.Medium, f value) {
 		if v, ok := f.count(); ok {
 			to.RemapFailed = gpu.Some(v != 0)
+		}
+	}},
+	{reading: "remapped_rows_inactive", doc: "Field 301: Inactive remappings after correctable errors.", field: nvml.FI_DEV_REMAPPED_ROWS_COR_INACTIVE, set: func(to *gpu.Medium, f value) {
+		if v, ok := f.count(); ok {
+			put(&to.RemapInactive, gpu.CauseCorrected, uint64(v))
+		}
+	}},
+	{reading: "remapped_rows_inactive", doc: "Field 302: Inactive remappings after uncorrectable errors.", field: nvml.FI_DEV_REMAPPED_ROWS_UNC_INACTIVE, set: func(to *gpu.Medium, f value) {
+		if v, ok := f.count(); ok {
+			put(&to.RemapInactive, gpu.CauseUncorrected, uint64(v))
 		}
 	}},
 	{reading: "retired_pages", doc: "Field 29: Pages retired after repeated single-bit errors.", field: nvml.FI_DEV_RETIRED_SBE, set: func(to *gpu.Medium, f value) {
@@ -581,6 +675,76 @@ var mediumValues = []row[gpu.Medium]{
 }
 
 var slowValues = []row[gpu.Slow]{
+	{reading: "temperature_margin_limit_gpu_shutdown", doc: "Field 193: Margin at which the limit is reached, in degrees Celsius.", field: nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT, set: func(to *gpu.Slow, f value) {
+		if v, ok := f.number(); ok {
+			put(&to.MarginLimits, "gpu shutdown", gpu.Celsius(v))
+		}
+	}},
+	{reading: "temperature_margin_limit_gpu_slowdown", doc: "Field 194: Margin at which the limit is reached, in degrees Celsius.", field: nvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT, set: func(to *gpu.Slow, f value) {
+		if v, ok := f.number(); ok {
+			put(&to.MarginLimits, "gpu slowdown", gpu.Celsius(v))
+		}
+	}},
+	{reading: "temperature_margin_limit_memory_max_operating", doc: "Field 195: Margin at which the limit is reached, in degrees Celsius.", field: nvml.FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT, set: func(to *gpu.Slow, f value) {
+		if v, ok := f.number(); ok {
+			put(&to.MarginLimits, "memory max_operating", gpu.Celsius(v))
+		}
+	}},
+	{reading: "temperature_margin_limit_gpu_max_operating", doc: "Field 196: Margin at which the limit is reached, in degrees Celsius.", field: nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT, set: func(to *gpu.Slow, f value) {
+		if v, ok := f.number(); ok {
+			put(&to.MarginLimits, "gpu max_operating", gpu.Celsius(v))
+		}
+	}},
+	{reading: "power_limit_module_min", doc: "Field 187: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_MIN_LIMIT, scope: nvml.POWER_SCOPE_MODULE, set: func(to *gpu.Slow, f value) {
+		if v, ok := f.count(); ok {
+			put(&to.ScopeLimits, "module min", gpu.Watts(v)/1000)
+		}
+	}},
+	{reading: "power_limit_module_max", doc: "Field 188: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_MAX_LIMIT, scope: nvml.POWER_SCOPE_MODULE, set: func(to *gpu.Slow, f value) {
+		if v, ok := f.count(); ok {
+			put(&to.ScopeLimits, "module max", gpu.Watts(v)/1000)
+		}
+	}},
+	{reading: "power_limit_module_default", doc: "Field 189: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_DEFAULT_LIMIT, scope: nvml.POWER_SCOPE_MODULE, set: func(to *gpu.Slow, f value) {
+		if v, ok := f.count(); ok {
+			put(&to.ScopeLimits, "module default", gpu.Watts(v)/1000)
+		}
+	}},
+	{reading: "power_limit_module_enforced", doc: "Field 190: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_CURRENT_LIMIT, scope: nvml.POWER_SCOPE_MODULE, set: func(to *gpu.Slow, f value) {
+		if v, ok := f.count(); ok {
+			put(&to.ScopeLimits, "module enforced", gpu.Watts(v)/1000)
+		}
+	}},
+	{reading: "power_limit_module_requested", doc: "Field 192: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_REQUESTED_LIMIT, scope: nvml.POWER_SCOPE_MODULE, set: func(to *gpu.Slow, f value) {
+		if v, ok := f.count(); ok {
+			put(&to.ScopeLimits, "module requested", gpu.Watts(v)/1000)
+		}
+	}},
+	{reading: "power_limit_gpu_base_min", doc: "Field 187: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_MIN_LIMIT, scope: nvml.POWER_SCOPE_GPU_BASE, set: func(to *gpu.Slow, f value) {
+		if v, ok := f.count(); ok {
+			put(&to.ScopeLimits, "gpu_base min", gpu.Watts(v)/1000)
+		}
+	}},
+	{reading: "power_limit_gpu_base_max", doc: "Field 188: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_MAX_LIMIT, scope: nvml.POWER_SCOPE_GPU_BASE, set: func(to *gpu.Slow, f value) {
+		if v, ok := f.count(); ok {
+			put(&to.ScopeLimits, "gpu_base max", gpu.Watts(v)/1000)
+		}
+	}},
+	{reading: "power_limit_gpu_base_default", doc: "Field 189: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_DEFAULT_LIMIT, scope: nvml.POWER_SCOPE_GPU_BASE, set: func(to *gpu.Slow, f value) {
+		if v, ok := f.count(); ok {
+			put(&to.ScopeLimits, "gpu_base default", gpu.Watts(v)/1000)
+		}
+	}},
+	{reading: "power_limit_gpu_base_enforced", doc: "Field 190: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_CURRENT_LIMIT, scope: nvml.POWER_SCOPE_GPU_BASE, set: func(to *gpu.Slow, f value) {
+		if v, ok := f.count(); ok {
+			put(&to.ScopeLimits, "gpu_base enforced", gpu.Watts(v)/1000)
+		}
+	}},
+	{reading: "edpp_multiplier", doc: "Field 274: Multiplier of the peak power limit, in percent.", field: nvml.FI_DEV_EDPP_MULTIPLIER, set: func(to *gpu.Slow, f value) {
+		if v, ok := f.count(); ok {
+			to.EDPPMultiplier = gpu.Some(gpu.Ratio(v) / 100)
+		}
+	}},
 	{reading: "power_limit", doc: "Enforced limit, in milliwatts.", calls: []callID{callEnforcedPowerLimit}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
 		v, ret := get(c, callEnforcedPowerLimit, c.handle().GetEnforcedPowerLimit)
 		if ret == nvml.SUCCESS {
@@ -663,6 +827,42 @@ var slowValues = []row[gpu.Slow]{
 		v, ret := get(c, callDisplayMode, c.handle().GetDisplayMode)
 		if ret == nvml.SUCCESS {
 			to.DisplayAttached = gpu.Some(v != 0)
+		}
+		return ret
+	}},
+	{reading: "gsp_mode", doc: "Whether the driver runs on the GPU's system processor.", calls: []callID{callGspFirmwareMode}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
+		v, w, ret := get2(c, callGspFirmwareMode, c.handle().GetGspFirmwareMode)
+		if ret == nvml.SUCCESS {
+			to.GSPMode = gpu.Some(bool(v))
+			to.GSPModeDefault = gpu.Some(bool(w))
+		}
+		return ret
+	}},
+	{reading: "clock_applications_graphics", doc: "Applications clock of the domain, in MHz.", calls: []callID{callApplicationsClock}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
+		v, ret := get(c, callApplicationsClock, func() (uint32, nvml.Return) { return c.handle().GetApplicationsClock(nvml.CLOCK_GRAPHICS) }, int(nvml.CLOCK_GRAPHICS))
+		if ret == nvml.SUCCESS {
+			put(&to.ApplicationClocks, "graphics", gpu.Hertz(v)*1e6)
+		}
+		return ret
+	}},
+	{reading: "clock_applications_memory", doc: "Applications clock of the domain, in MHz.", calls: []callID{callApplicationsClock}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
+		v, ret := get(c, callApplicationsClock, func() (uint32, nvml.Return) { return c.handle().GetApplicationsClock(nvml.CLOCK_MEM) }, int(nvml.CLOCK_MEM))
+		if ret == nvml.SUCCESS {
+			put(&to.ApplicationClocks, "memory", gpu.Hertz(v)*1e6)
+		}
+		return ret
+	}},
+	{reading: "clock_default_applications_graphics", doc: "Default applications clock of the domain, in MHz.", calls: []callID{callDefaultApplicationsClock}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
+		v, ret := get(c, callDefaultApplicationsClock, func() (uint32, nvml.Return) { return c.handle().GetDefaultApplicationsClock(nvml.CLOCK_GRAPHICS) }, int(nvml.CLOCK_GRAPHICS))
+		if ret == nvml.SUCCESS {
+			put(&to.DefaultClocks, "graphics", gpu.Hertz(v)*1e6)
+		}
+		return ret
+	}},
+	{reading: "clock_default_applications_memory", doc: "Default applications clock of the domain, in MHz.", calls: []callID{callDefaultApplicationsClock}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
+		v, ret := get(c, callDefaultApplicationsClock, func() (uint32, nvml.Return) { return c.handle().GetDefaultApplicationsClock(nvml.CLOCK_MEM) }, int(nvml.CLOCK_MEM))
+		if ret == nvml.SUCCESS {
+			put(&to.DefaultClocks, "memory", gpu.Hertz(v)*1e6)
 		}
 		return ret
 	}},

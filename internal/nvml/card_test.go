@@ -919,7 +919,7 @@ func TestSteadyCost(t *testing.T) {
 		// The rings and the process samples take two calls each: one for the size.
 		"fast":   {func() { fast(t, c) }, 14},
 		"medium": {func() { medium(t, c) }, 22},
-		"slow":   {func() { slow(t, c) }, 50},
+		"slow":   {func() { slow(t, c) }, 53},
 	} {
 		if n := calls(c.read); n > c.most {
 			t.Errorf("the %s poll group takes %d driver calls, more than %d", pollGroup, n, c.most)

@@ -60,7 +60,7 @@ var identityRows = slices.Concat([]row[gpu.Identity]{
 			to.XIDEvents = ret == nvml.SUCCESS && types&eventTypes != 0
 			return ret
 		}},
-}, identityValues)
+}, identityValues, identityDetails)
 
 // readIdentity reads the GPU's identity and marks the GPU as lost if that fails. old is the previous GPU of the same
 // handle, or nil.

@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"math"
+	"strconv"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -82,6 +83,13 @@ func journaled(id callID, of any) any {
 		return fabricInfo{v.State, v.Status, v.CliqueId, v.HealthMask, v.HealthSummary, 0}.masked(v.ClusterUuid)
 	case *nvml.GpuFabricInfo_v2:
 		return fabricInfo{v.State, v.Status, v.CliqueId, v.HealthMask, 0, 0}.masked(v.ClusterUuid)
+	case *nvml.PlatformInfo:
+		return masked(func(m *journal.Mask) any {
+			serial, _ := strconv.ParseUint(m.Serial(text(v.ChassisSerialNumber[:])), 10, 64)
+			return map[string]uint64{"chassisserialnumber": serial, "slotnumber": uint64(v.SlotNumber),
+				"trayindex": uint64(v.TrayIndex), "hostid": uint64(v.HostId), "peertype": uint64(v.PeerType),
+				"moduleid": uint64(v.ModuleId)}
+		})
 	case *nvml.PciInfo:
 		return map[string]uint32{"domain": v.Domain, "bus": v.Bus, "slot": v.Device,
 			"device": v.PciDeviceId, "subsystem": v.PciSubSystemId}

@@ -44,7 +44,7 @@ var mediumRows = slices.Concat(
 			"there are.", calls: []callID{callFanSpeedV2},
 			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readFanSpeeds(c, 1, to) }},
 	},
-	mediumValues,
+	mediumValues, mediumDetails,
 	eccRows(),
 	[]row[gpu.Medium]{
 		{reading: "remapped_rows", rank: 1, doc: "The same four in one call.", calls: []callID{callRemappedRows},

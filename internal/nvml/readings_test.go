@@ -7,6 +7,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -94,7 +95,8 @@ func stored(r calls.Reading, to string) func(*pollGroups) (float64, bool) {
 
 // scopes are the scopes of fields as scenarios spell them.
 var scopes = map[string]string{"nvml.POWER_SCOPE_GPU": ",gpu", "nvml.POWER_SCOPE_MODULE": ",module", "nvml.POWER_SCOPE_MEMORY": ",memory",
-	"allLinks": ",all"}
+	"nvml.POWER_SCOPE_GPU_BASE": ",gpu_base",
+	"allLinks":                  ",all"}
 
 // checks are all readings that are one number in the scenario: those of the table of calls, and those read by hand.
 func checks() []check {
@@ -129,7 +131,7 @@ func checks() []check {
 		c := &calls.Calls[i]
 		for _, r := range c.Readings {
 			for j, to := range r.To {
-				if r.Group == calls.Once || r.ByHand {
+				if r.Group == calls.Once || r.ByHand || r.Instead != "" {
 					continue
 				}
 				src := source{key: c.ScenarioKey(), call: ids[c.Function]}
@@ -377,7 +379,14 @@ func checkIdentity(r *harness, dev int, id gpu.Identity) {
 			14: "NVIDIA", 15: "GeForce RTX"}[brand.Numbers["value"]],
 		Architecture: map[float64]string{4: "Pascal", 6: "Turing", 7: "Ampere", 8: "Ada Lovelace", 9: "Hopper",
 			10: "Blackwell"}[arch.Numbers["value"]],
-		XIDEvents: int(events.Numbers["value"])&8 != 0}
+		XIDEvents: int(events.Numbers["value"])&8 != 0,
+		Firmware: gpu.Firmware{InforomImage: text("InforomImageVersion"), InforomOEM: text("InforomVersion[oem]"),
+			InforomECC: text("InforomVersion[ecc]"), InforomPower: text("InforomVersion[power]"), GSP: text("GspFirmwareVersion")}}
+	if p, ok := s.Answer(dev, "PlatformInfo", 0); ok {
+		n := func(name string) int { return int(p.Numbers[name]) }
+		want.Platform = gpu.Platform{Known: true, ChassisSerial: strconv.Itoa(n("chassisSerialNumber")), Slot: n("slotNumber"),
+			Tray: n("trayIndex"), Host: n("hostId"), PeerType: n("peerType"), Module: n("moduleId")}
+	}
 	if id != want {
 		r.Errorf("GPU %d: identity\n got %+v\nwant %+v", dev, id, want)
 	}

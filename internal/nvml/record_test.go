@@ -107,13 +107,7 @@ type fieldEntry struct{ id, scope uint32 }
 
 // allFields are the entries of the batches of all poll groups.
 func allFields() []fieldEntry {
-	list := slices.Concat(entriesOf(identityRows), entriesOf(fastRows), entriesOf(mediumRows), entriesOf(slowRows))
-	for _, t := range thresholds {
-		if t.offset != 0 {
-			list = append(list, fieldEntry{id: t.offset})
-		}
-	}
-	return list
+	return slices.Concat(entriesOf(identityRows), entriesOf(fastRows), entriesOf(mediumRows), entriesOf(slowRows))
 }
 
 func entriesOf[T any](rows []row[T]) (list []fieldEntry) {

@@ -22,7 +22,7 @@ var slowRows = slices.Concat(
 		{reading: "mig_share", doc: "Compute slices of an instance over those of the GPU's largest profile.",
 			calls: []callID{callGpuInstanceProfileInfo}, read: readShares},
 	},
-	slowValues,
+	slowValues, slowDetails,
 	thresholdRows(),
 	[]row[gpu.Slow]{
 		{reading: "ecc_mode", doc: "ECC mode, and what it will be after the next reset.", calls: []callID{callEccMode},

@@ -16,15 +16,12 @@ var thresholds = []struct {
 	sensor gpu.Sensor
 	limit  gpu.TemperatureLimit
 	kind   nvml.TemperatureThresholds
-	offset uint32 // field, 0: none
+	margin bool // the limit follows from its margin
 }{
-	{"slowdown", gpu.SensorGPU, gpu.LimitSlowdown, nvml.TEMPERATURE_THRESHOLD_SLOWDOWN,
-		nvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT},
-	{"shutdown", gpu.SensorGPU, gpu.LimitShutdown, nvml.TEMPERATURE_THRESHOLD_SHUTDOWN,
-		nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT},
-	{"max_operating", gpu.SensorGPU, gpu.LimitMaxOperating, nvml.TEMPERATURE_THRESHOLD_GPU_MAX,
-		nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT},
-	{"memory_max_operating", gpu.SensorMemory, gpu.LimitMaxOperating, nvml.TEMPERATURE_THRESHOLD_MEM_MAX, 0},
+	{"slowdown", gpu.SensorGPU, gpu.LimitSlowdown, nvml.TEMPERATURE_THRESHOLD_SLOWDOWN, true},
+	{"shutdown", gpu.SensorGPU, gpu.LimitShutdown, nvml.TEMPERATURE_THRESHOLD_SHUTDOWN, true},
+	{"max_operating", gpu.SensorGPU, gpu.LimitMaxOperating, nvml.TEMPERATURE_THRESHOLD_GPU_MAX, true},
+	{"memory_max_operating", gpu.SensorMemory, gpu.LimitMaxOperating, nvml.TEMPERATURE_THRESHOLD_MEM_MAX, false},
 }
 
 // plausibleLimit reports whether a value can be a limit in degrees Celsius. Newer GPUs return a distance from the older
@@ -59,17 +56,18 @@ func thresholdRows() []row[gpu.Slow] {
 				add(to, float64(v))
 				return ret
 			}})
-		if t.offset == 0 {
+		if !t.margin {
 			continue
 		}
 		rows = append(rows, row[gpu.Slow]{reading: reading, rank: 1,
 			doc:   "Limit in degrees Celsius: temperature plus margin, less the limit's offset (fields 193, 194, 196).",
-			calls: []callID{callFieldValues, callMarginTemperature, callTemperatureV},
+			calls: []callID{callMarginTemperature, callTemperatureV},
 			read: func(c *GPU, to *gpu.Slow) nvml.Return {
-				offset, ret := c.offset(t.offset)
-				if ret != nvml.SUCCESS {
-					return ret
+				margin, ok := to.MarginLimits[string(t.sensor)+" "+string(t.limit)]
+				if !ok {
+					return nvml.ERROR_NOT_SUPPORTED
 				}
+				offset := float64(margin)
 				end, ret := c.marginEnd()
 				if ret != nvml.SUCCESS {
 					return ret
@@ -82,23 +80,6 @@ func thresholdRows() []row[gpu.Slow] {
 			}})
 	}
 	return rows
-}
-
-// offset reads one limit's offset.
-func (c *GPU) offset(field uint32) (float64, nvml.Return) {
-	batch := []nvml.FieldValue{{FieldId: field}}
-	ret := c.fieldValues(batch)
-	if ret == nvml.SUCCESS {
-		ret = nvml.Return(batch[0].NvmlReturn)
-	}
-	if ret != nvml.SUCCESS {
-		return 0, ret
-	}
-	v, ok := value{kind: nvml.ValueType(batch[0].ValueType), raw: batch[0].Value}.number()
-	if !ok || batch[0].Timestamp == 0 {
-		return 0, nvml.ERROR_NO_DATA
-	}
-	return v, ret
 }
 
 // marginEnd returns the temperature at which the margin is used up, once per read. Temperature and margin are two

@@ -183,6 +183,9 @@ func callByName(d nvml.Device, c *calls.Call, arguments []int) ([]float64, nvml.
 		in = append(in, reflect.ValueOf(n).Convert(method.Type().In(i)))
 	}
 	out := method.Call(in)
+	if versions := out[0].MethodByName("V1"); versions.IsValid() {
+		out = versions.Call(nil)
+	}
 	code := out[len(out)-1].Interface().(nvml.Return)
 	if out = out[:len(out)-1]; len(out) == 1 && out[0].Kind() == reflect.Struct {
 		structure := out[0]

@@ -401,6 +401,72 @@ nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarginTempe
 }
 #endif
 
+/* ---- structures and pairs of their own form ---- */
+
+nvmlReturn_t answer_members(const struct call *c, const char *key, void *out, const struct member *members, int n)
+{
+    for (int i = 0; i < n; i++) {
+        unsigned long long value;
+        nvmlReturn_t r = answer_u64(c, key, i, &value);
+        if (r != NVML_SUCCESS)
+            return r;
+        unsigned char *at = (unsigned char *)out + members[i].offset;
+        char digits[24] = {0};
+        switch (members[i].size) {
+        case 1:
+            *at = (unsigned char)value;
+            break;
+        case 4:
+            *(unsigned int *)at = (unsigned int)value;
+            break;
+        case 8:
+            *(unsigned long long *)at = value;
+            break;
+        default:
+            snprintf(digits, sizeof digits, "%llu", value);
+            memcpy(at, digits, members[i].size);
+        }
+    }
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned int *sessions, unsigned int *fps, unsigned int *latency)
+{
+    DEVICE_CALL("EncoderStats", device, ON_GPU);
+    REQUIRE(sessions != NULL && fps != NULL && latency != NULL);
+    unsigned int *out[] = {sessions, fps, latency};
+    nvmlReturn_t r = NVML_SUCCESS;
+    for (int i = 0; i < 3 && r == NVML_SUCCESS; i++)
+        r = answer_u32(&call, "EncoderStats", i, out[i]);
+    return r;
+}
+
+#if SINCE(535)
+nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t device, char *version)
+{
+    DEVICE_CALL("GspFirmwareVersion", device, ON_GPU);
+    return answer_text(&call, "GspFirmwareVersion", version, NVML_GSP_FIRMWARE_VERSION_BUF_SIZE);
+}
+#endif
+
+#if SINCE(580)
+nvmlReturn_t nvmlDeviceGetDramEncryptionMode(nvmlDevice_t device, nvmlDramEncryptionInfo_t *current,
+                                             nvmlDramEncryptionInfo_t *pending)
+{
+    DEVICE_CALL("DramEncryptionMode", device, ON_GPU);
+    REQUIRE(current != NULL && pending != NULL);
+    unsigned int value[2];
+    for (int i = 0; i < 2; i++) {
+        nvmlReturn_t r = answer_u32(&call, "DramEncryptionMode", i, &value[i]);
+        if (r != NVML_SUCCESS)
+            return r;
+    }
+    current->encryptionState = (nvmlEnableState_t)value[0];
+    pending->encryptionState = (nvmlEnableState_t)value[1];
+    return NVML_SUCCESS;
+}
+#endif
+
 /* ---- the NVSwitch fabric ---- */
 
 #if SINCE(535)

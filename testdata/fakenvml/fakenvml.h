@@ -33,7 +33,7 @@
 
 #define MAX_GPUS 16
 #define MAX_GI 16
-#define MAX_COMPONENTS 8
+#define MAX_COMPONENTS 12
 #define MAX_MIG_DEVICES 8
 #define NONE (-1)
 #define FOREVER INT64_MAX
@@ -340,6 +340,29 @@ struct moment moment_of(const struct call *c);
             *second = (second_type)b;                                                           \
         }                                                                                       \
         return r;                                                                               \
+    }
+
+#define INDEXED_TEXT(suffix, kind)                                                                          \
+    nvmlReturn_t nvmlDeviceGet##suffix(nvmlDevice_t device, kind which, char *text, unsigned int length)    \
+    {                                                                                                       \
+        DEVICE_CALL(#suffix, device, ON_GPU);                                                               \
+        char key[64];                                                                                       \
+        return answer_text(&call, keyf(key, sizeof key, #suffix "[%u]", (unsigned)which), text, length);    \
+    }
+
+/* A structure, of which the members are named that a scenario sets. An array of bytes holds the digits of a number. */
+struct member {
+    size_t offset, size;
+};
+#define MEMBER(type, name) {offsetof(type, name), sizeof(((type *)0)->name)}
+nvmlReturn_t answer_members(const struct call *c, const char *key, void *out, const struct member *members, int n);
+#define STRUCT(suffix, type, ...)                                                                           \
+    nvmlReturn_t nvmlDeviceGet##suffix(nvmlDevice_t device, type *out)                                      \
+    {                                                                                                       \
+        DEVICE_CALL(#suffix, device, ON_GPU);                                                               \
+        REQUIRE(out != NULL);                                                                               \
+        static const struct member members[] = {__VA_ARGS__};                                               \
+        return answer_members(&call, #suffix, out, members, (int)(sizeof members / sizeof *members));       \
     }
 
 /* Utilization is not offered in MIG mode. */

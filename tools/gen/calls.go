@@ -102,6 +102,9 @@ func rowHead(r calls.Reading, source string) string {
 	if r.Rank > 0 {
 		head += ", rank: " + strconv.Itoa(r.Rank)
 	}
+	if r.Instead != "" {
+		head += fmt.Sprintf(", instead: []string{%q}", r.Instead)
+	}
 	return head
 }
 
@@ -129,7 +132,7 @@ func fieldRow(f *calls.Field, into string) string {
 }
 
 // goTypes are go-nvml's types of the values of calls with an argument.
-var goTypes = map[string]string{"unsigned int": "uint32"}
+var goTypes = map[string]string{"unsigned int": "uint32", "char": "string"}
 
 // callRow is the reader of a call.
 func callRow(c *calls.Call, r calls.Reading, into string) string {
@@ -222,6 +225,14 @@ func getters() string {
 		switch {
 		case c.C == "":
 			continue
+		case c.Text && c.CArg != "":
+			macro = fmt.Sprintf("INDEXED_TEXT(%s, %s)", c.Suffix(), c.CArg)
+		case strings.HasPrefix(c.C, "nvml") && c.Values[0] != "value" && !slices.Contains([]string{"current"}, c.Values[0]):
+			macro = fmt.Sprintf("STRUCT(%s, %s", c.Suffix(), c.C)
+			for _, member := range c.Values {
+				macro += fmt.Sprintf(", MEMBER(%s, %s)", c.C, member)
+			}
+			macro += ")"
 		case c.Text:
 			macro = fmt.Sprintf("TEXT(%s)", c.Suffix())
 		case c.CArg != "":
@@ -236,7 +247,7 @@ func getters() string {
 		lines[c.Since] = append(lines[c.Since], macro)
 	}
 	text := "/* " + generatedComment + " */\n#include \"fakenvml.h\"\n\n" + strings.Join(lines[0], "\n") + "\n"
-	for _, branch := range []int{535, 580, 595} {
+	for _, branch := range []int{535, 580, 595, 9999} {
 		if len(lines[branch]) > 0 {
 			text += fmt.Sprintf("#if SINCE(%d)\n%s\n#endif\n", branch, strings.Join(lines[branch], "\n"))
 		}

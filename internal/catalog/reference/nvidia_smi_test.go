@@ -78,7 +78,7 @@ var labelValues = map[string][]string{
 	"state":        append(words(gpu.DeviceStates), words(gpu.FabricStates)...),
 	"fault":        words(gpu.FabricFaults),
 	"action":       words(gpu.RecoveryActions),
-	"reason":       words(gpu.LimitReasons),
+	"reason":       append(words(gpu.LimitReasons), gpu.ClockReasons...),
 	"engine":       words(gpu.Engines),
 	"clock":        words(gpu.Clocks),
 	"availability": words(gpu.BankAvailabilities),
@@ -87,7 +87,11 @@ var labelValues = map[string][]string{
 	"memory": words([]gpu.ECCMemory{gpu.ECCDRAM, gpu.ECCSRAM, gpu.ECCL1, gpu.ECCL2, gpu.ECCRegisterFile,
 		gpu.ECCTextureMemory, gpu.ECCTextureShared, gpu.ECCCBU, gpu.ECCAll}),
 	"sensor": words([]gpu.Sensor{gpu.SensorGPU, gpu.SensorMemory}),
-	"limit":  words([]gpu.TemperatureLimit{gpu.LimitSlowdown, gpu.LimitShutdown, gpu.LimitMaxOperating}),
+	"limit": append(words([]gpu.TemperatureLimit{gpu.LimitSlowdown, gpu.LimitShutdown, gpu.LimitMaxOperating}),
+		"enforced", "requested", "default", "min", "max"),
+	"scope":  {"module", "gpu_base"},
+	"kind":   {"parity", "secded"},
+	"source": {"l2", "sm", "pcie", "mcu", "other"},
 }
 
 func words[T ~string](list []T) []string {
@@ -219,7 +223,7 @@ func TestQueryFieldsMarkdown(t *testing.T) {
 		"| `temperature.memory` | `gpu_temperature_celsius{sensor}` |",
 		"| `timestamp` | `gpu_last_read_timestamp_seconds` |",
 		"| `clocks.max.graphics`, `clocks.max.sm`, `clocks.max.memory` | `gpu_clock_max_hertz{clock}` | MHz -> hertz |",
-		"| `addressing_mode` | not exported yet: nvmlDeviceGetAddressingMode |",
+		"| `bbx.time_run` | age of the board, no condition |",
 		"Driver 610.57 has 241 fields",
 	} {
 		if !strings.Contains(text, want) {
@@ -231,13 +235,10 @@ func TestQueryFieldsMarkdown(t *testing.T) {
 // A field that is "not exported yet" belongs to the family that reads its call, once there is one.
 func TestPendingFieldsResolve(t *testing.T) {
 	families := append(catalog.All(), catalog.Family{Name: "gpu_addressing_mode", Source: "nvmlDeviceGetAddressingMode"})
-	for _, q := range QueryFields() {
-		want := ""
-		if q.Field == "addressing_mode" {
-			want = "gpu_addressing_mode"
-		}
-		if got := q.resolve(families); q.Missing != "" && (got.Family != want || (got.Missing == "") != (want != "")) {
-			t.Errorf("%s is of family %q (%s), want %q", q.Field, got.Family, got.Missing, want)
+	for missing, want := range map[string]string{notYet + "nvmlDeviceGetAddressingMode": "gpu_addressing_mode",
+		notYet + "nvmlDeviceGetAddressing": "", "not in NVML": ""} {
+		if got := (QueryField{Missing: missing}).resolve(families); got.Family != want || (got.Missing == "") != (want != "") {
+			t.Errorf("%s is of family %q (%s), want %q", missing, got.Family, got.Missing, want)
 		}
 	}
 	for _, row := range []struct {

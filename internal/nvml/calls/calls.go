@@ -38,7 +38,7 @@ type Call struct {
 	Optional               int
 	Text, System, Computed bool
 	// C is the C type of the value (or of both) of a getter that the stand-in has from this table; CArg that of the
-	// argument. NotMIG: it does not answer in MIG mode.
+	// argument. C may be a structure whose members Values names. NotMIG: it does not answer in MIG mode.
 	C, CArg string
 	NotMIG  bool
 
@@ -100,6 +100,7 @@ var (
 	Count       = Unit{Go: "uint64(v)"}
 	Number      = Unit{Go: "int(v)"}
 	Switch      = Unit{Go: "v != 0"}
+	Flag        = Unit{Go: "bool(v)"}
 	Text        = Unit{Go: "strings.TrimSpace(v)"}
 )
 
@@ -112,8 +113,10 @@ type Reading struct {
 	Name, Doc string
 	// Rank: rows of one reading with a higher rank are read only where no row of a lower rank is offered.
 	Rank int
-	Kind Kind
-	Unit Unit
+	// Instead is a reading that must not be offered for this row to be read.
+	Instead string
+	Kind    Kind
+	Unit    Unit
 	// To is where the values are stored: members of gpu.Fast, gpu.Medium, gpu.Slow or gpu.Identity, one for each value
 	// that is kept, or a member and a key of it.
 	To []string
@@ -145,6 +148,7 @@ func slow(name, doc string, unit Unit, to ...string) Reading {
 }
 
 func (r Reading) rank(n int) Reading               { r.Rank = n; return r }
+func (r Reading) instead(of string) Reading        { r.Instead = of; return r }
 func (r Reading) kind(k Kind) Reading              { r.Kind = k; return r }
 func (r Reading) when(condition string) Reading    { r.When, r.Kind = condition, State; return r }
 func (r Reading) arg(constant string) Reading      { r.Arg = constant; return r }

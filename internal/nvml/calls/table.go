@@ -21,6 +21,7 @@ var (
 	links      = Arg{Limit: 36}
 	linkErrors = Arg{Names: []string{"replay", "recovery", "crc_flit", "crc_data", "ecc_data"}}
 	fans       = Arg{Limit: 16}
+	inforom    = Arg{Names: []string{"oem", "ecc", "power"}}
 	samples    = Arg{Names: []string{"power", "gpu", "memory", "encoder", "decoder", "processor_clock", "memory_clock",
 		"module_power", "jpeg", "ofa"}}
 )
@@ -72,6 +73,18 @@ var Calls = []Call{
 		Readings: readings(once("board_part", "Part number of the board.", Text, "BoardPart"))},
 	{Function: "nvmlDeviceGetVbiosVersion", Values: value, Text: true, C: "char",
 		Readings: readings(once("vbios_version", "Version of the video BIOS.", Text, "VBIOS"))},
+	{Function: "nvmlDeviceGetInforomImageVersion", Values: value, Text: true, C: "char",
+		Readings: readings(once("inforom_image", "Version of the inforom image.", Text, "Firmware.InforomImage"))},
+	{Function: "nvmlDeviceGetInforomVersion", Args: args(inforom), Values: value, Text: true, C: "char",
+		CArg: "nvmlInforomObject_t", Readings: readings(
+			once("inforom_oem", "Version of the inforom's OEM object.", Text, "Firmware.InforomOEM").arg("INFOROM_OEM"),
+			once("inforom_ecc", "Version of the inforom's ECC object.", Text, "Firmware.InforomECC").arg("INFOROM_ECC"),
+			once("inforom_power", "Version of the inforom's power object.", Text, "Firmware.InforomPower").
+				arg("INFOROM_POWER"))},
+	{Function: "nvmlDeviceGetGspFirmwareVersion", Since: 535, Values: value, Text: true,
+		Readings: readings(once("gsp_version", "Version of the GSP firmware.", Text, "Firmware.GSP"))},
+	{Function: "nvmlDeviceGetPlatformInfo", Since: 580, C: "nvmlPlatformInfo_t",
+		Values: names("chassisSerialNumber", "slotNumber", "trayIndex", "hostId", "peerType", "moduleId")},
 	{Function: "nvmlDeviceGetNumaNodeId", Unused: true, Since: 580, Values: value, C: u32},
 	{Function: "nvmlDeviceGetBusType", Unused: true, Since: 535, Values: value, C: "nvmlBusType_t"},
 
@@ -111,14 +124,19 @@ var Calls = []Call{
 	{Function: "nvmlDeviceGetFanSpeed", Unused: true, Values: value, C: u32},
 	{Function: "nvmlDeviceGetFanSpeed_v2", Args: args(fans), Values: value, C: u32, CArg: u32},
 	{Function: "nvmlDeviceGetClockInfo", Args: args(clocks), Values: value, C: u32, CArg: "nvmlClockType_t",
-		Readings: clockReadings(medium, "clock", "Clock", "Clocks")},
+		Readings: clockReadings(medium, "clock", "Clock", "Clocks", 0, 1, 2, 3)},
 	{Function: "nvmlDeviceGetPerformanceState", Values: value, C: "nvmlPstates_t", Readings: readings(
 		medium("performance_state", "Performance state, 0 the fastest; 32 is unknown.", Number, "PState").
 			within(0, 15).when("v <= 15"))},
 	{Function: "nvmlDeviceGetCurrentClocksEventReasons", Since: 535, Values: value, C: u64, Readings: readings(
-		medium("clock_event_reasons", "Bit mask of the reasons that set the clocks now.", Number, "ClockEvents"))},
+		medium("clock_event_reasons", "Bit mask of the reasons that set the clocks now.", Number, "ClockEvents"),
+		sampledReasons(0))},
 	{Function: "nvmlDeviceGetCurrentClocksThrottleReasons", Values: value, C: u64, Readings: readings(
-		medium("clock_event_reasons", "Its name before R535.", Number, "ClockEvents").rank(1))},
+		medium("clock_event_reasons", "Its name before R535.", Number, "ClockEvents").rank(1),
+		sampledReasons(1))},
+	{Function: "nvmlDeviceGetEncoderStats", Values: names("sessionCount", "averageFps", "averageLatency")},
+	{Function: "nvmlDeviceGetFBCStats", C: "nvmlFBCStats_t",
+		Values: names("sessionsCount", "averageFPS", "averageLatency")},
 	{Function: "nvmlDeviceGetMemoryErrorCounter", Args: args(severities, counters, locations), Values: value},
 	{Function: "nvmlDeviceGetTotalEccErrors", Args: args(severities, counters), Values: value},
 	{Function: "nvmlDeviceGetRemappedRows", Values: names("corrected", "uncorrected", "pending", "failure")},
@@ -144,7 +162,7 @@ var Calls = []Call{
 		CArg: "nvmlTemperatureThresholds_t"},
 	{Function: "nvmlDeviceGetMarginTemperature", Since: 580, Values: value},
 	{Function: "nvmlDeviceGetMaxClockInfo", Args: args(clocks), Values: value, C: u32, CArg: "nvmlClockType_t",
-		Readings: clockReadings(slow, "clock_max", "Maximum clock", "MaxClocks")},
+		Readings: clockReadings(slow, "clock_max", "Maximum clock", "MaxClocks", 0, 1, 2, 3)},
 	{Function: "nvmlDeviceGetPersistenceMode", Values: value, C: enable, Readings: readings(
 		slow("persistence_mode", "Whether the driver stays loaded without clients.", Switch, "PersistenceMode"))},
 	{Function: "nvmlDeviceGetAccountingMode", Values: value, C: enable, Readings: readings(
@@ -153,6 +171,25 @@ var Calls = []Call{
 		slow("display_active", "Whether a display is driven.", Switch, "DisplayActive"))},
 	{Function: "nvmlDeviceGetDisplayMode", Values: value, C: enable, Readings: readings(
 		slow("display_attached", "Whether a display is connected.", Switch, "DisplayAttached"))},
+	{Function: "nvmlDeviceGetGspFirmwareMode", Since: 535, Values: names("enabled", "default"), C: u32, Readings: readings(
+		slow("gsp_mode", "Whether the driver runs on the GPU's system processor.", Flag, "GSPMode", "GSPModeDefault"))},
+	{Function: "nvmlDeviceGetC2cModeInfoV", Since: 580, Values: names("isC2cEnabled"), C: "nvmlC2cModeInfo_v1_t",
+		Methods: names("Device.GetC2cModeInfoV", "C2cModeInfoHandler.V1")},
+	{Function: "nvmlDeviceGetDramEncryptionMode", Since: 580, Values: mode},
+	{Function: "nvmlDeviceGetConfComputeProtectedMemoryUsage", Since: 580, Values: memory, C: "nvmlMemory_t"},
+	{Function: "nvmlDeviceGetSramEccErrorStatus", Since: 580, C: "nvmlEccSramErrorStatus_t",
+		Values: names("aggregateUncParity", "aggregateUncSecDed", "volatileUncParity", "volatileUncSecDed",
+			"aggregateUncBucketL2", "aggregateUncBucketSm", "aggregateUncBucketPcie", "aggregateUncBucketMcu", "aggregateUncBucketOther",
+			"bThresholdExceeded")},
+	{Function: "nvmlDeviceGetRepairStatus", Since: 580, C: "nvmlRepairStatus_t",
+		Values: names("bChannelRepairPending", "bTpcRepairPending")},
+	{Function: "nvmlDeviceGetUnrepairableMemoryFlag_v1", Since: 580, C: "nvmlUnrepairableMemoryStatus_v1_t",
+		Values: names("bUnrepairableMemory")},
+	{Function: "nvmlDeviceGetApplicationsClock", Args: args(clocks), Values: value, C: u32, CArg: "nvmlClockType_t",
+		Readings: clockReadings(slow, "clock_applications", "Applications clock", "ApplicationClocks", 0, 2)},
+	{Function: "nvmlDeviceGetDefaultApplicationsClock", Args: args(clocks), Values: value, C: u32,
+		CArg:     "nvmlClockType_t",
+		Readings: clockReadings(slow, "clock_default_applications", "Default applications clock", "DefaultClocks", 0, 2)},
 	{Function: "nvmlDeviceGetVirtualizationMode", Unused: true, Values: value, C: "nvmlGpuVirtualizationMode_t"},
 	{Function: "nvmlDeviceGetComputeMode", Values: value, C: "nvmlComputeMode_t", Readings: readings(
 		slow("compute_mode", "Who may open compute contexts.", OneOf("ComputeModes"), "ComputeMode").
@@ -209,17 +246,23 @@ func pcie(name, doc, to string, limit float64) []Reading {
 	return readings(slow(name, doc, Number, to).within(1, limit).rejected("pcie_link"))
 }
 
-func clockReadings(group func(name, doc string, unit Unit, to ...string) Reading, name, doc, to string) []Reading {
+// clockReadings are the clocks of domains, by NVML's numbers.
+func clockReadings(group func(name, doc string, unit Unit, to ...string) Reading, name, doc, to string,
+	domains ...int) []Reading {
 	var list []Reading
-	for _, c := range []struct {
-		clock gpu.Clock
-		arg   string
-	}{{gpu.ClockGraphics, "GRAPHICS"}, {gpu.ClockSM, "SM"}, {gpu.ClockMemory, "MEM"}, {gpu.ClockVideo, "VIDEO"}} {
-		list = append(list, group(name+"_"+string(c.clock), doc+" of the domain.", Megahertz,
-			fmt.Sprintf("%s[%q]", to, c.clock)).
-			arg("CLOCK_"+c.arg).rejected(name))
+	for _, d := range domains {
+		clock := gpu.Clocks[d]
+		list = append(list, group(name+"_"+string(clock), doc+" of the domain.", Megahertz,
+			fmt.Sprintf("%s[%q]", to, clock)).
+			arg("CLOCK_"+strings.ToUpper(clocks.Names[d])).rejected(name))
 	}
 	return list
+}
+
+// sampledReasons is the mask at each fast poll, where the driver does not count the time of all reasons.
+func sampledReasons(rank int) Reading {
+	return fast("clock_events_sampled", "Bit mask of the reasons that set the clocks now.", Count, "SampledReasons").
+		rank(rank).instead("limited_hw_power_brake")
 }
 
 const (
@@ -237,6 +280,9 @@ var Fields = []Field{
 		Reading: fast("power_module", "Power of the module (with its CPU), averaged over 1 s.", Milliwatts, "PowerModule")},
 	{ID: 185, Name: "POWER_AVERAGE", Scope: "nvml.POWER_SCOPE_MEMORY",
 		Reading: fast("power_memory", "Power of the memory, averaged over 1 s.", Milliwatts, "PowerMemory")},
+	{ID: 186, Name: "POWER_INSTANT", Scope: "nvml.POWER_SCOPE_MODULE",
+		Reading: fast("power_module_instant", "Power of the module at the last sensor sample.", Milliwatts,
+			"PowerModuleInstant")},
 	{ID: 83, Name: "TOTAL_ENERGY_CONSUMPTION",
 		Reading: fast("energy", "Energy since the driver was loaded.", Millijoules, "Energy").kind(Counter)},
 	{ID: 82, Name: "MEMORY_TEMP",
@@ -269,6 +315,10 @@ var Fields = []Field{
 		Reading: medium("remapped_rows", "Whether rows are to be remapped at the next reset.", Switch, "RemapPending")},
 	{ID: 145, Name: "REMAPPED_FAILURE",
 		Reading: medium("remapped_rows", "Whether a row could not be remapped.", Switch, "RemapFailed")},
+	{ID: 301, Name: "REMAPPED_ROWS_COR_INACTIVE", Reading: medium("remapped_rows_inactive",
+		"Inactive remappings after correctable errors.", Count, "RemapInactive[gpu.CauseCorrected]")},
+	{ID: 302, Name: "REMAPPED_ROWS_UNC_INACTIVE", Reading: medium("remapped_rows_inactive",
+		"Inactive remappings after uncorrectable errors.", Count, "RemapInactive[gpu.CauseUncorrected]")},
 	{ID: 29, Name: "RETIRED_SBE", Reading: medium("retired_pages", "Pages retired after repeated single-bit errors.",
 		Count, "RetiredPages[gpu.CauseSingleBit]").kind(Errors)},
 	{ID: 30, Name: "RETIRED_DBE", Reading: medium("retired_pages", "Pages retired after a double-bit error.", Count,
@@ -290,10 +340,33 @@ var Fields = []Field{
 	linkError(221, "NVLINK_COUNT_SYMBOL_ERRORS", perLink, gpu.NVLinkSymbol, 0),
 	{ID: 230, Name: "GET_GPU_RECOVERY_ACTION", Reading: medium("recovery_action", "What the driver recommends.",
 		OneOf("RecoveryActions"), "Recovery").when("v < uint64(len(gpu.RecoveryActions))")},
-	// The distances to the temperature limits: see internal/nvml/thermal.go.
-	{ID: 193, Name: "TEMPERATURE_SHUTDOWN_TLIMIT"},
-	{ID: 194, Name: "TEMPERATURE_SLOWDOWN_TLIMIT"},
-	{ID: 196, Name: "TEMPERATURE_GPU_MAX_TLIMIT"},
+	marginLimit(193, "SHUTDOWN", gpu.SensorGPU, gpu.LimitShutdown),
+	marginLimit(194, "SLOWDOWN", gpu.SensorGPU, gpu.LimitSlowdown),
+	marginLimit(195, "MEM_MAX", gpu.SensorMemory, gpu.LimitMaxOperating),
+	marginLimit(196, "GPU_MAX", gpu.SensorGPU, gpu.LimitMaxOperating),
+	scopeLimit(187, "MIN", "MODULE", "min"), scopeLimit(188, "MAX", "MODULE", "max"),
+	scopeLimit(189, "DEFAULT", "MODULE", "default"), scopeLimit(190, "CURRENT", "MODULE", "enforced"),
+	scopeLimit(192, "REQUESTED", "MODULE", "requested"),
+	scopeLimit(187, "MIN", "GPU_BASE", "min"), scopeLimit(188, "MAX", "GPU_BASE", "max"),
+	scopeLimit(189, "DEFAULT", "GPU_BASE", "default"), scopeLimit(190, "CURRENT", "GPU_BASE", "enforced"),
+	{ID: 274, Name: "EDPP_MULTIPLIER", Reading: slow("edpp_multiplier", "Multiplier of the peak power limit.", Percent,
+		"EDPPMultiplier").within(0, 10)},
+}
+
+// marginLimit is the margin at which a temperature limit is reached; internal/nvml/thermal.go derives the limit.
+func marginLimit(id uint32, name string, sensor gpu.Sensor, limit gpu.TemperatureLimit) Field {
+	return Field{ID: id, Name: "TEMPERATURE_" + name + "_TLIMIT", Reading: slow(
+		fmt.Sprintf("temperature_margin_limit_%s_%s", sensor, limit), "Margin at which the limit is reached.", Celsius,
+		fmt.Sprintf("MarginLimits[%q]", string(sensor)+" "+string(limit))).
+		rejected("temperature_margin")}
+}
+
+// scopeLimit is a power limit of more, or less, than the GPU.
+func scopeLimit(id uint32, name, scope, limit string) Field {
+	key := strings.ToLower(scope)
+	return Field{ID: id, Name: "POWER_" + name + "_LIMIT", Scope: "nvml.POWER_SCOPE_" + scope, Reading: slow(
+		"power_limit_"+key+"_"+limit, "Power limit of the scope.", Milliwatts,
+		fmt.Sprintf("ScopeLimits[%q]", key+" "+limit)).rejected("power_limit")}
 }
 
 // limited is a counter of the time in which clocks were reduced for one reason.

@@ -102,7 +102,7 @@ func numbers(key string, raw json.RawMessage) []string {
 			}
 		}
 		for _, name := range scenario.Components(key) {
-			list = append(list, object[name])
+			list = append(list, object[strings.ToLower(name)])
 		}
 	default:
 		list = []json.RawMessage{raw}
