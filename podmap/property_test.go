@@ -64,7 +64,7 @@ func (w *world) add(c gpu.Container) {
 	numbered := func(prefix string) (out []string) {
 		for i := range n {
 			w.ids++
-			out = append(out, fmt.Sprint(prefix, w.ids*10+i))
+			out = append(out, fmt.Sprintf("%s%012d", prefix, w.ids*10+i))
 		}
 		return out
 	}
@@ -86,6 +86,9 @@ func (w *world) add(c gpu.Container) {
 			dead := *e
 			dead.UID, dead.Response = "dead", *w.shown(w.devices())
 			w.entries[key] = append(w.entries[key], &dead)
+			if w.IntN(2) == 0 {
+				slices.Reverse(w.entries[key])
+			}
 		}
 	}
 	claim := func(driver string, names []string, cdi func(i int) string, recorded bool) {
@@ -161,8 +164,9 @@ func (w *world) add(c gpu.Container) {
 	case 10:
 		claim("hami-core-gpu.project-hami.io", each("hami-gpu-%s", minors), nil, w.IntN(2) == 0)
 		w.exact[c] = true
-	case 11:
-		claim(w.pick("gpu.example.com", "devices.acme.io"), numbered("device-"), nil, w.IntN(2) == 0)
+	case 11: // a name may be a UUID, of something else
+		claim(w.pick("gpu.example.com", "devices.acme.io"), numbered(w.pick("device-", "gpu-dab5ab50-d59a-42a6-af16-")), nil,
+			w.IntN(2) == 0)
 	case 12:
 		claim(w.pick("gpu.example.com", "devices.acme.io"), numbered("device-"),
 			func(i int) string {
@@ -172,6 +176,10 @@ func (w *world) add(c gpu.Container) {
 	case 13: // the scheduler alone knows
 		w.lines = append(w.lines, fmt.Sprintf("%s/%s/%s", c.Namespace, c.Pod, c.Name))
 		annotations = map[string]string{"sharedgpu/gpu_uuid": strings.Join(uuids, ",") + ","}
+		if w.IntN(2) == 0 {
+			annotations = map[string]string{"nvidia.com/container." + c.Name + ".gpus.devices": strings.Join(uuids, ","),
+				"nvidia.com/container." + c.Name + ".gpu-memory.limit": "5Gi"}
+		}
 		w.maybe[c] = true
 	}
 	if w.IntN(4) > 0 || w.maybe[c] && annotations != nil {

@@ -185,21 +185,24 @@ func (r *resolver) resolvePods() (out []resolution, members map[gpu.PodName][]me
 				places[group{s, g}] = append(places[group{s, g}], name)
 				continue
 			}
-			recorded, ok := s.Resolve(&deviceid.Request{Pod: pod})
-			if !ok {
-				continue
-			}
 			containers := s.Containers(pod, r.order[name])
+			among := len(containers)
+			if s.PerContainer {
+				among = 1
+			}
 			for _, c := range containers {
 				container := gpu.Container{Namespace: name.Namespace, Pod: name.Pod, Name: c}
-				if s.Resource == "" {
+				recorded, ok := s.Resolve(&deviceid.Request{Pod: pod, Container: container})
+				switch {
+				case !ok:
+				case s.Resource == "":
 					for _, a := range recorded.GPUs {
 						g := group{s, a.Group}
-						joined[g] = append(joined[g], member{container, a, len(containers), meta.Since})
+						joined[g] = append(joined[g], member{container, a, among, meta.Since})
 					}
-				} else if !listed[name] {
+				case !listed[name]:
 					res := resolution{container: container, resource: s.Resource, since: meta.Since}
-					res.assign(r.inv, recorded, len(containers))
+					res.assign(r.inv, recorded, among)
 					out = append(out, res)
 				}
 			}

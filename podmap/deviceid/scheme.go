@@ -35,6 +35,8 @@ type Scheme struct {
 
 	// Resource is the resource name of allocations by a scheme that requests nothing of the kubelet.
 	Resource string
+	// PerContainer means that its annotations are about one container each.
+	PerContainer bool
 	// reserves returns the group for which a placeholder pod reserves its GPUs.
 	reserves func(gpu.PodName, *Pod) (group string, ok bool)
 	// containers selects the containers of a pod that get its GPUs; nil: all.

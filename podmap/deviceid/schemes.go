@@ -27,7 +27,7 @@ var pluginSchemes = []*Scheme{
 var driverSchemes = []*Scheme{&draGPU, &draHAMi, &draVGPUManager, &draOther}
 
 // podSchemes are the schemes whose pods request nothing of the kubelet.
-var podSchemes = []*Scheme{&kai, &kubeShareOld, &kubeShare, &koordinator}
+var podSchemes = []*Scheme{&kai, &nvFractions, &kubeShareOld, &kubeShare, &koordinator}
 
 // configured parses the IDs of resources that are configured as direct: every form that names a GPU.
 var configured = Scheme{

@@ -133,7 +133,7 @@ func WantsAnnotation(key string) bool {
 		kaiContainer, kubeShareUUID, kubeShareMemory, kubeShareOldID, kubeShareOldRequest, kubeShareOldMemory:
 		return true
 	}
-	return hasPrefix(key, "ALIYUN_COM_GPU_MEM_", tencentIndex, elasticContainer) || hasSuffix(key, vgpuManagerAllocated)
+	return hasPrefix(key, nvFractionsPrefix, "ALIYUN_COM_GPU_MEM_", tencentIndex, elasticContainer) || hasSuffix(key, vgpuManagerAllocated)
 }
 
 func hasPrefix(s string, prefixes ...string) bool {
