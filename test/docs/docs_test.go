@@ -410,19 +410,21 @@ func TestSlurmScripts(t *testing.T) {
 
 // The codes of advice that docs/report.md explains are the report's.
 func TestReportCodes(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(root(t), "report", "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var code strings.Builder
-	for _, f := range files {
-		code.WriteString(fileText(t, "report", filepath.Base(f)))
+	var code string
+	for _, dir := range []string{"report", "report/document"} {
+		files, err := filepath.Glob(filepath.Join(root(t), dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			code += fileText(t, dir, filepath.Base(f))
+		}
 	}
 	_, section, _ := strings.Cut(fileText(t, "docs", "report.md"), "\n## Advice\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	n := 0
 	for _, m := range regexp.MustCompile("`([a-z]+(?:_[a-z]+)*)`").FindAllStringSubmatch(section, -1) {
-		if n++; m[1] != "no_advice" && !strings.Contains(code.String(), `"`+m[1]+`"`) {
+		if n++; m[1] != "no_advice" && !strings.Contains(code, `"`+m[1]+`"`) {
 			t.Errorf("docs/report.md explains %s, which the report does not have", m[1])
 		}
 	}
