@@ -200,7 +200,7 @@ func table() []row {
 			}}, {41 * s, func(s *run) error { s.start(); return nil }}},
 			assertions: together(is(50*s, ended, "gpu_device_up{$a}", 1), allocated(50*s, ended)),
 			fires:      []string{"GPUExporterDown"}},
-		{name: "mig-pending", summary: "a MIG change is pending", fault: changing,
+		{name: "mig-pending", summary: "MIG changes are pending", fault: changing,
 			symptom: `gpu_exporter_paused{$n,reason="mig_change"} == 1`, noNeighbor: true,
 			script: "at 15s gpu 0 mig pending on\nat 19s gpu 0 mig pending off\n",
 			steps: []step{{30 * s, func(s *run) error {
@@ -390,9 +390,7 @@ func TestTableIsWhole(t *testing.T) {
 	if !found || !ended {
 		t.Fatal("docs/testing.md has no table of what is promised")
 	}
-	played := map[string]bool{
-		"clocks are set, the machine sleeps": true, // not in real time: the faults of TestFaults in cmd/exporter
-	}
+	played := map[string]bool{}
 	for _, r := range table() {
 		played[r.summary] = true
 		if !strings.Contains(promised, "| "+r.summary+" |") {
@@ -400,8 +398,8 @@ func TestTableIsWhole(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(promised) {
-		if what := strings.Split(line, " | ")[0]; !played[strings.TrimPrefix(what, "| ")] {
-			t.Errorf("docs/testing.md promises something for %q, and no row plays it", what)
+		if what := strings.Split(line, " | ")[0]; !played[strings.TrimPrefix(what, "| ")] && !strings.Contains(line, "`Test") {
+			t.Errorf("docs/testing.md promises something for %q, and no row plays it, nor does it name a test", what)
 		}
 	}
 }
