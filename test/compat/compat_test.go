@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
@@ -56,7 +57,7 @@ var variables = strings.NewReplacer("$__rate_interval", "15s", "$node", ".+", "$
 func TestConsumers(t *testing.T) {
 	root, exporter, standin, prometheus := servers.Root(t), servers.Build(t, servers.Exporter), servers.Build(t, servers.Standin),
 		servers.Build(t, servers.Prometheus)
-	for _, release := range []string{"4.8", "4.9"} {
+	for _, release := range compat.Releases() {
 		t.Run(release, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
@@ -71,13 +72,13 @@ func TestConsumers(t *testing.T) {
 			}
 			node, server := servers.Address(t), servers.Address(t)
 			servers.Start(t, root, standin, "--scenario="+scenario, "--pods=testdata/kubelet/demo.pods", "--quiet",
-				"--", exporter, "--web.listen-address="+node, "--node-name=demo-node", "--compat=dcgm-"+release, "--compat.shared-gpus=copies")
+				"--", exporter, "--web.listen-address="+node, "--node-name=demo-node", "--compat="+release, "--compat.shared-gpus=copies")
 			others := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				fmt.Fprintln(w, `kube_pod_labels{namespace="inference",pod="chat-large-7c9d8b5f4-x2kqp",label_app="chat"} 1`)
 			}))
 			defer others.Close()
 
-			testdata, err := filepath.Abs(filepath.Join("testdata", release))
+			testdata, err := filepath.Abs(filepath.Join("testdata", strings.TrimPrefix(release, "dcgm-")))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,12 +87,12 @@ func TestConsumers(t *testing.T) {
 global: {scrape_interval: 1s, evaluation_interval: 1s}
 rule_files: ['%[1]s/*.rules.yaml']
 scrape_configs:
-- {job_name: gpu, metrics_path: /metrics/dcgm, honor_labels: true, static_configs: [{targets: ['%[2]s']}]}
+- {job_name: gpu, metrics_path: %[4]s, honor_labels: true, static_configs: [{targets: ['%[2]s']}]}
 - {job_name: own, honor_labels: true, static_configs: [{targets: ['%[2]s']}]}
-- {job_name: operator, metrics_path: /metrics/dcgm, static_configs: [{targets: ['%[2]s'], labels: {namespace: monitoring, pod: `+
+- {job_name: operator, metrics_path: %[4]s, static_configs: [{targets: ['%[2]s'], labels: {namespace: monitoring, pod: `+
 				`the-exporter-abcde, container: exporter}}]}
 - {job_name: kube-state-metrics, honor_labels: true, fallback_scrape_protocol: PrometheusText0.0.4, static_configs: [{targets: ['%[3]s']}]}
-`, testdata, node, strings.TrimPrefix(others.URL, "http://"))
+`, testdata, node, strings.TrimPrefix(others.URL, "http://"), compat.Release(release).Path())
 			if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -102,6 +103,7 @@ scrape_configs:
 			servers.Within(t, 60*time.Second, "the window is full", func() error {
 				n, err := d.series(
 					`count_over_time(DCGM_FI_PROF_SM_ACTIVE{gpu="0", job="gpu"}[1m]) > 25 or ` +
+						`count(count_over_time(nvidia_smi_pcie_throughput_tx_bytes_per_second{job="gpu"}[1m]) > 25) or ` +
 						`count_over_time(DCGM_FI_PROF_TENSOR_UTIL_RATIO{gpu="0", job="gpu"}[1m]) > 25`)
 				if err == nil && n == 0 {
 					err = fmt.Errorf("not yet")
@@ -128,9 +130,10 @@ scrape_configs:
 					asked += d.autoscaling(t, name, string(content))
 				}
 			}
-			if release == "4.8" {
+			if release == string(compat.DCGM48) {
 				asked += d.documents(t, root)
 			}
+			asked += d.public(t, root, release, node)
 			if asked < 20 {
 				t.Errorf("only %d queries were asked", asked)
 			}

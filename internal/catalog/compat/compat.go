@@ -53,6 +53,10 @@ func (p *Page) Families() []catalog.Family {
 			Labels: append(p.labelNames(), r.own()...), Stability: catalog.Stable,
 			Read: func(v *gpu.View, emit catalog.Emit) { p.read(&r, v, emit) },
 		})
+		if p.Release == NvidiaSMI && p.families[r.gpu.of[0].name].Scope == catalog.ScopeInstance {
+			out[len(out)-1].Labels = []string{"uuid", "gpu_instance_id"}
+			out[len(out)-1].Read = func(v *gpu.View, emit catalog.Emit) { p.readInstances(&r, v, emit) }
+		}
 	}
 	if p.Release == NvidiaSMI {
 		out = append(out, smiFamilies()...)

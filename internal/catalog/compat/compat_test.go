@@ -408,6 +408,24 @@ func TestClockEvents(t *testing.T) {
 	equal(t, "passed", p.series(t, at(30, 0), family, "clock_event"), map[string]float64{"hw_slowdown": 2, "hw_thermal": 2})
 }
 
+func TestHealth(t *testing.T) {
+	p := newPage(t, compat.DCGM48)
+	v := catalogtest.NodeView(1, 1)
+	medium, _ := v.GPUs[0].Medium.Get()
+	for _, c := range []struct {
+		recovery        gpu.RecoveryAction
+		failed, pending bool
+		want            map[string]float64
+	}{
+		{gpu.RecoveryNone, false, false, map[string]float64{"ALL DCGM_FR_OK": 0, "MEM DCGM_FR_OK": 0}},
+		{gpu.RecoveryReset, false, true, map[string]float64{"ALL DCGM_FR_UNKNOWN": 20, "MEM DCGM_FR_PENDING_ROW_REMAP": 10}},
+		{gpu.RecoveryNone, true, true, map[string]float64{"ALL DCGM_FR_OK": 0, "MEM DCGM_FR_ROW_REMAP_FAILURE": 20}},
+	} {
+		medium.RemapFailed, medium.RemapPending, v.GPUs[0].Recovery = gpu.Some(c.failed), gpu.Some(c.pending), gpu.Some(c.recovery)
+		equal(t, string(c.recovery), p.series(t, v, "DCGM_EXP_GPU_HEALTH_STATUS", "health_watch", "health_error_code"), c.want)
+	}
+}
+
 // nvidia_gpu_exporter's names are the names of nvidia-smi's fields, or are in what it exports for its test devices.
 func TestNvidiaSMI(t *testing.T) {
 	text, err := os.ReadFile("testdata/nvidia_gpu_exporter.txt")
@@ -515,6 +533,24 @@ func TestXIDs(t *testing.T) {
 	p.Published(later)
 	equal(t, "window", p.series(t, later, "DCGM_EXP_XID_ERRORS_COUNT", "gpu", "GPU_I_ID", "xid"),
 		map[string]float64{"0  13": 3, "0  31": 0})
+}
+
+// What programs that check queries learn of a page.
+func TestEntries(t *testing.T) {
+	entries, err := compat.Entries(compat.DCGM48)
+	if err != nil || len(entries) < 120 {
+		t.Fatal(len(entries), err)
+	}
+	i := slices.IndexFunc(entries, func(e compat.Entry) bool { return e.Name == "DCGM_FI_DEV_SM_CLOCK" })
+	if e := entries[i]; e.Query != `gpu_clock_hertz{clock="sm"}` || e.Factor != 1e-6 || e.Differs != "" || !slices.Contains(e.Labels, "UUID") {
+		t.Errorf("%+v", e)
+	}
+	for name, want := range map[string]bool{"DCGM_FI_PROF_PIPE_INT_ACTIVE": true, "DCGM_EXP_P2P_STATUS": true, "dra_claim_name": true, "vgpu": true,
+		"DCGM_FI_DEV_NOTHING": false} {
+		if _, _, ok := compat.Missing(name); ok != want {
+			t.Errorf("%s is listed as missing: %v", name, ok)
+		}
+	}
 }
 
 // Without a driver and without GPUs there is nothing.

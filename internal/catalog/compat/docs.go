@@ -103,7 +103,7 @@ families. ~uuid~ is spelled as there, without ~GPU-~. They were compared with th
 running nvidia_gpu_exporter.
 
 Not answered: ~nvidia_smi_compute_app*~ (processes are reported by container: ~gpu_container_memory_used_bytes~,
-~gpu_processes~), ~nvidia_smi_mig_*_ratio~ (~gpu_mig_*~), and the fields of nvidia-smi that [are not
+~gpu_processes~), ~nvidia_smi_clocks_throttle_reasons_*~ (older names of ~clocks_event_reasons~), and the fields of nvidia-smi that [are not
 read](nvidia-smi.md), such as the encoder's sessions, protected memory and the platform.
 
 ## Families that differ

@@ -81,6 +81,8 @@ func (f *figure) read(p *Page, v *gpu.View) map[key][]reading {
 		return f.readLast(p, v)
 	case events:
 		return f.readEvents(p, v)
+	case health:
+		return f.readHealth(p, v)
 	case rate:
 		return f.readIncrease(p, v)
 	}
@@ -140,6 +142,31 @@ func (f *figure) readLast(p *Page, v *gpu.View) map[key][]reading {
 // clockEvents are dcgm-exporter's names of the bits of the mask, from the lowest.
 var clockEvents = []string{"gpu_idle", "clocks_setting", "power_cap", "hw_slowdown", "sync_boost", "sw_thermal",
 	"hw_thermal", "hw_power_brake", "display_clocks"}
+
+// readHealth returns the health by watch, in DCGM's numbers: 0 passes, 10 warns, 20 fails.
+func (f *figure) readHealth(p *Page, v *gpu.View) map[key][]reading {
+	none := p.sums(v, term{"gpu_recovery_action", []string{"action", string(gpu.RecoveryNone)}}, "")
+	failed, pending := p.sums(v, term{name: "gpu_row_remap_failed"}, ""), p.sums(v, term{name: "gpu_row_remap_pending"}, "")
+	out := map[key][]reading{}
+	for k, up := range p.sums(v, f.of[0], "") {
+		all := reading{0, []string{"ALL", "DCGM_FR_OK"}}
+		if recommended, ok := none[k]; up[""] == 0 || ok && recommended[""] == 0 {
+			all = reading{20, []string{"ALL", "DCGM_FR_UNKNOWN"}}
+		}
+		out[k] = []reading{all}
+		remapping, ok := failed[k]
+		switch {
+		case !ok:
+		case remapping[""] > 0:
+			out[k] = append(out[k], reading{20, []string{"MEM", "DCGM_FR_ROW_REMAP_FAILURE"}})
+		case pending[k][""] > 0:
+			out[k] = append(out[k], reading{10, []string{"MEM", "DCGM_FR_PENDING_ROW_REMAP"}})
+		default:
+			out[k] = append(out[k], reading{0, []string{"MEM", "DCGM_FR_OK"}})
+		}
+	}
+	return out
+}
 
 // readEvents counts, for each bit of a mask, the views of the last five minutes in which it was set.
 func (f *figure) readEvents(p *Page, v *gpu.View) map[key][]reading {

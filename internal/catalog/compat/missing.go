@@ -12,8 +12,6 @@ func missing() []omission {
 			"NVML has profiling values from Hopper on, as ratios, and PCIe counters of 32 bits that need them; the " +
 				"others need DCGM's profiling module and its permissions",
 			[]string{"gpu_busy_seconds_total", "gpu_memory_busy_seconds_total"}},
-		{"`DCGM_EXP_GPU_HEALTH_STATUS`", "result of DCGM's health module, which NVML does not have",
-			[]string{"gpu_recovery_action", "gpu_device_up"}},
 		{"NVSwitch, link, CPU and CPU core families", "not in NVML", nil},
 		{"`DCGM_FI_DEV_FABRIC_MANAGER_STATUS`, `DCGM_FI_DEV_FABRIC_MANAGER_ERROR_CODE`",
 			"read from the fabric manager service",

@@ -28,18 +28,6 @@ func smiFamilies() []catalog.Family {
 			}
 		})
 	}
-	memory := func(kind string, of func(gpu.Memory) gpu.Opt[gpu.Bytes]) catalog.Family {
-		return family("mig_memory_"+kind+"_bytes", []string{"uuid", "gpu_instance_id"}, "Memory of the GPU instance: "+
-			kind+".", func(v *gpu.View, emit catalog.Emit) {
-			eachInstance(v, func(c *gpu.GPU, in *gpu.InstanceActivity) {
-				if m, ok := in.Memory.Get(); ok {
-					if b, ok := of(m).Get(); ok {
-						emit(float64(b), smiUUID(c.UUID), strconv.Itoa(in.GI))
-					}
-				}
-			})
-		})
-	}
 	return []catalog.Family{
 		family("gpu_info", []string{"uuid", "name", "driver_model_current", "driver_model_pending", "vbios_version",
 			"driver_version", "pci_bus_id", "serial", "compute_cap", "pci_sub_device_id", "index", "cuda_version"},
@@ -53,6 +41,13 @@ func smiFamilies() []catalog.Family {
 					}
 				}
 			}),
+		family("index", []string{"uuid"}, "index", func(v *gpu.View, emit catalog.Emit) {
+			for i := range v.GPUs {
+				if c := &v.GPUs[i]; c.State == gpu.DeviceUp {
+					emit(float64(c.Index), smiUUID(c.UUID))
+				}
+			}
+		}),
 		family("mig_info", []string{"uuid", "mig_uuid", "gpu_instance_id", "compute_instance_id", "profile"},
 			"A metric with a constant '1' value labeled by the identity of a MIG device.",
 			func(v *gpu.View, emit catalog.Emit) {
@@ -62,16 +57,17 @@ func smiFamilies() []catalog.Family {
 					}
 				})
 			}),
-		memory("total", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Total) }),
-		memory("used", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Used) }),
-		memory("free", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Free) }),
-		memory("reserved", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return m.Reserved }),
 		collected("last_collect_success", "Whether the most recent collection succeeded (1) or not (0)",
 			func(s gpu.Source) (float64, bool) {
 				if s.Up {
 					return 1, true
 				}
 				return 0, true
+			}),
+		collected("last_collect_duration_seconds", "Duration of the most recent collection",
+			func(s gpu.Source) (float64, bool) {
+				d, ok := s.Duration.Get()
+				return d.Seconds(), ok
 			}),
 		collected("failed_scrapes_total", "Number of failed collections",
 			func(s gpu.Source) (float64, bool) { return float64(s.Errors), true }),
@@ -81,6 +77,16 @@ func smiFamilies() []catalog.Family {
 				return float64(t.Unix()), ok
 			}),
 	}
+}
+
+// readInstances emits a row of MIG instances.
+func (p *Page) readInstances(r *row, v *gpu.View, emit catalog.Emit) {
+	readings := r.gpu.read(p, v)
+	eachInstance(v, func(c *gpu.GPU, in *gpu.InstanceActivity) {
+		for _, x := range readings[key{gpu: string(c.UUID), instance: string(in.UUID)}] {
+			emit(x.value, smiUUID(c.UUID), strconv.Itoa(in.GI))
+		}
+	})
 }
 
 func eachInstance(v *gpu.View, do func(*gpu.GPU, *gpu.InstanceActivity)) {

@@ -86,6 +86,15 @@ func (r *row) scaleIn(release Release) func(float64) float64 {
 	}
 }
 
+// factorIn is what a value in base units is multiplied by in a release, before it is rounded.
+func (r *row) factorIn(release Release) float64 {
+	u := r.unit
+	if release == DCGM49 && r.renamed != "" {
+		u = unit{}
+	}
+	return max(1, u.times) / max(1, u.by)
+}
+
 // nameIn returns the family's name in a release.
 func (r *row) nameIn(release Release) string {
 	if release == DCGM49 && r.renamed != "" {
@@ -120,6 +129,8 @@ func (r *row) own() []string {
 		return []string{"err_code", "err_msg"}
 	case r.gpu.operator == events:
 		return []string{"clock_event", "window_size_in_ms"}
+	case r.gpu.operator == health:
+		return []string{"health_watch", "health_error_code"}
 	case r.gpu.operator == last5m:
 		return []string{r.gpu.by, "window_size_in_ms"}
 	case r.gpu.by != "":

@@ -124,9 +124,11 @@ const (
 	// state is the position of the active state of a state set, which is NVML's number; state1 counts from 1.
 	state  operator = "state"
 	state1 operator = "state1"
+	// health is DCGM's health of a GPU, as far as the catalog has it.
+	health operator = "health"
 )
 
-var operators = []operator{rate, last5m, latest, events, count, state, state1}
+var operators = []operator{rate, last5m, latest, events, count, state, state1, health}
 
 // key identifies what a reading is of. Instance and container are empty for a GPU.
 type key struct {

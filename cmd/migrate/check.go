@@ -1,0 +1,294 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
+)
+
+// verdict says whether gpu-exporter answers a query as the other exporter does.
+type verdict string
+
+const (
+	answered verdict = "answered"
+	differs  verdict = "answered with a difference"
+	missing  verdict = "not answered"
+)
+
+// result is the verdict on a query.
+type result struct {
+	Where, Query string
+	Verdict      verdict
+	Reasons      []string `json:",omitempty"` // of each difference, and of what is missing
+	Settings     []string `json:",omitempty"` // that the answer takes
+	Rewritten    string   `json:",omitempty"`
+}
+
+// entry is a family, and the page that it is on.
+type entry struct {
+	compat.Entry
+	release compat.Release
+}
+
+type checker struct {
+	entries map[string]entry
+	rewrite bool
+	parser  parser.Parser
+}
+
+func newChecker(rewrite bool) (*checker, error) {
+	c := &checker{map[string]entry{}, rewrite, parser.NewParser(parser.Options{EnableExperimentalFunctions: true})}
+	for _, release := range []compat.Release{compat.NvidiaSMI, compat.DCGM49, compat.DCGM48} { // the last one wins
+		list, err := compat.Entries(release)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range list {
+			c.entries[e.Name] = entry{e, release}
+		}
+	}
+	return c, nil
+}
+
+// Variables of Grafana: as a duration, in a matcher, and where the parser wants a number or a label.
+var (
+	duration = regexp.MustCompile(`([\[:])\s*(\$\{?\w+(?::\w+)?\}?|\[\[\w+\]\])`)
+	quoted   = regexp.MustCompile(`"[^"]*"|'[^']*'`)
+	variable = regexp.MustCompile(`\$\{?\w+(?::\w+)?\}?|\[\[\w+\]\]`)
+)
+
+func (c *checker) parse(text string) (parser.Expr, error) {
+	text = duration.ReplaceAllString(text, "${1}5m")
+	expr, err := c.parser.ParseExpr(text)
+	for _, instead := range []string{"1", "x", ""} {
+		if err == nil {
+			break
+		}
+		var kept []string
+		plain := quoted.ReplaceAllStringFunc(text, func(s string) string {
+			kept = append(kept, s)
+			return fmt.Sprintf("\x00%d\x00", len(kept)-1)
+		})
+		plain = variable.ReplaceAllString(plain, instead)
+		for i, s := range kept {
+			plain = strings.Replace(plain, fmt.Sprintf("\x00%d\x00", i), s, 1)
+		}
+		expr, err = c.parser.ParseExpr(plain)
+	}
+	return expr, err
+}
+
+// targetLabels are set by Prometheus or by whoever configured the scrape.
+var targetLabels = []string{"job", "instance", "cluster", "node", "service", "endpoint", "prometheus", "region", "zone",
+	"environment", "env", "kubernetes_node", "nodename", "kubernetes_pod_name", "kubernetes_namespace", "app", "provider"}
+
+// check judges a query; ours is false if it uses no metric of the other exporters.
+func (c *checker) check(q query) (_ result, ours bool) {
+	r := result{Where: q.Where, Query: strings.TrimSpace(q.Text), Verdict: answered}
+	because := func(v verdict, format string, args ...any) {
+		if v == missing || r.Verdict == answered {
+			r.Verdict = v
+		}
+		if reason := fmt.Sprintf(format, args...); !slices.Contains(r.Reasons, reason) {
+			r.Reasons = append(r.Reasons, reason)
+		}
+	}
+	set := func(s string) {
+		if !slices.Contains(r.Settings, s) {
+			r.Settings = append(r.Settings, s)
+		}
+	}
+	expr, err := c.parse(q.Text)
+	if err != nil {
+		if foreign.MatchString(q.Text) {
+			because(missing, "not PromQL: %v", err)
+		}
+		return r, foreign.MatchString(q.Text)
+	}
+	known := map[string]bool{"le": true, labels.MetricName: true}
+	label := func(name string) {
+		bare := strings.TrimPrefix(name, "exported_")
+		switch {
+		case bare != name && (bare == "pod" || bare == "namespace" || bare == "container"):
+			set("compat.honorLabels=false")
+		case strings.HasPrefix(name, "DCGM_FI_") && slices.Contains(compat.DeviceLabels(), name):
+			set("--compat.device-label=" + name)
+		case known[name] || slices.Contains(targetLabels, name):
+		default:
+			if reason, instead, ok := compat.Missing(name); ok {
+				because(missing, "label %s: %s%s", name, reason, use(instead))
+			} else if !created(expr, name) {
+				because(differs, "label %s is not on the page: keep the relabeling or pod label that adds it", name)
+			}
+		}
+	}
+	var used []string
+	alternatives := c.alternatives(expr)
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		v, ok := node.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		name := v.Name
+		for _, m := range v.LabelMatchers {
+			if m.Name == labels.MetricName && name == "" {
+				name = m.Value
+			}
+		}
+		if !foreign.MatchString(name) {
+			for _, l := range v.LabelMatchers {
+				known[l.Name] = true
+			}
+			known["created by another metric"] = true
+			return nil
+		}
+		ours = true
+		used = append(used, name)
+		e, ok := c.entries[name]
+		if !ok && alternatives[name] {
+			because(differs, "%s: not there; the other side of or answers", name)
+			return nil
+		}
+		if !ok {
+			if reason, instead, ok := compat.Missing(name); ok {
+				because(missing, "%s: %s%s", name, reason, use(instead))
+			} else if !c.matches(name) {
+				because(missing, "%s: gpu-exporter has no such metric", name)
+			}
+			return nil
+		}
+		set("--compat=" + string(e.release))
+		if e.Differs != "" {
+			because(differs, "%s: %s", name, e.Differs)
+		}
+		for _, l := range e.Labels {
+			known[l] = true
+		}
+		for _, m := range v.LabelMatchers {
+			switch {
+			case m.Name == "instance" && strings.Contains(m.Value, "9400"):
+				set("compat.port=9400")
+			case m.Name == "instance" && strings.Contains(m.Value, "9835"):
+				set("compat.port=9835")
+			case m.Name == "job" && !variable.MatchString(m.Value) && m.Type == labels.MatchEqual:
+				set("compat.job=" + m.Value)
+			case m.Name == "UUID" && strings.Contains(m.Value, "MIG-"):
+				because(differs, "UUID is that of the GPU, also for MIG devices")
+			}
+		}
+		return nil
+	})
+	if !ours {
+		return r, false
+	}
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		switch n := node.(type) {
+		case *parser.VectorSelector:
+			if _, ok := c.entries[n.Name]; ok {
+				for _, m := range n.LabelMatchers {
+					label(m.Name)
+				}
+			}
+		case *parser.AggregateExpr:
+			if !n.Without && !known["created by another metric"] {
+				for _, l := range n.Grouping {
+					label(l)
+				}
+			}
+		case *parser.Call:
+			if n.Func.Name == "rate" || n.Func.Name == "irate" || n.Func.Name == "increase" {
+				for _, name := range used {
+					if strings.Contains(name, "NVLINK_BANDWIDTH") || strings.Contains(name, "_THROUGHPUT") {
+						because(differs, "%s is a gauge: %s of it means nothing here, nor in dcgm-exporter since 4.8.3", name,
+							n.Func.Name)
+					}
+				}
+			}
+		}
+		return nil
+	})
+	if c.rewrite && r.Verdict != missing {
+		if text, err := c.rewritten(expr); err != nil {
+			r.Reasons = append(r.Reasons, "not rewritten: "+err.Error())
+		} else {
+			r.Rewritten = text
+		}
+	}
+	return r, true
+}
+
+// alternatives are the names that have an answer on the other side of an or.
+func (c *checker) alternatives(expr parser.Expr) map[string]bool {
+	out := map[string]bool{}
+	side := func(expr parser.Expr) (names []string, complete bool) {
+		complete = true
+		parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+			if v, ok := node.(*parser.VectorSelector); ok && foreign.MatchString(v.Name) {
+				names = append(names, v.Name)
+				_, known := c.entries[v.Name]
+				complete = complete && known
+			}
+			return nil
+		})
+		return names, complete && names != nil
+	}
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		if n, ok := node.(*parser.BinaryExpr); ok && n.Op == parser.LOR {
+			left, leftOK := side(n.LHS)
+			right, rightOK := side(n.RHS)
+			for _, name := range left {
+				out[name] = out[name] || rightOK
+			}
+			for _, name := range right {
+				out[name] = out[name] || leftOK
+			}
+		}
+		return nil
+	})
+	return out
+}
+
+// matches tells whether a regular expression for __name__ selects a family.
+func (c *checker) matches(pattern string) bool {
+	re, err := regexp.Compile("^(?:" + pattern + ")$")
+	if err != nil {
+		return false
+	}
+	for name := range c.entries {
+		if re.MatchString(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// created tells whether label_replace or label_join makes a label, or a join takes it from another metric.
+func created(expr parser.Expr, name string) bool {
+	found := false
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		switch n := node.(type) {
+		case *parser.Call:
+			if strings.HasPrefix(n.Func.Name, "label_") && len(n.Args) > 1 {
+				s, ok := n.Args[1].(*parser.StringLiteral)
+				found = found || ok && s.Val == name
+			}
+		case *parser.BinaryExpr:
+			found = found || n.VectorMatching != nil && slices.Contains(n.VectorMatching.Include, name)
+		}
+		return nil
+	})
+	return found
+}
+
+func use(instead []string) string {
+	if instead == nil {
+		return ""
+	}
+	return "; use " + strings.Join(instead, ", ")
+}

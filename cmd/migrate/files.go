@@ -1,0 +1,116 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// query is a query and where it was found.
+type query struct{ Where, Text string }
+
+// read returns the queries of a file.
+func read(file string, stdin io.Reader) ([]query, error) {
+	if file == "-" {
+		text, err := io.ReadAll(stdin)
+		var out []query
+		for i, line := range strings.Split(string(text), "\n") {
+			if line = strings.TrimSpace(line); line != "" {
+				out = append(out, query{fmt.Sprintf("line %d", i+1), line})
+			}
+		}
+		return out, err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return parseFile(file, text)
+}
+
+// parseFile parses JSON or YAML, of which JSON is a part, with any number of documents.
+func parseFile(where string, text []byte) ([]query, error) {
+	var out []query
+	dec := yaml.NewDecoder(strings.NewReader(strings.ReplaceAll(string(text), "\t", " ")))
+	for {
+		var doc any
+		if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("neither JSON nor YAML: %w", err)
+		}
+		out = append(out, walk(where, doc)...)
+	}
+	return out, nil
+}
+
+var (
+	labelValues = regexp.MustCompile(`^\s*label_values\((.+),\s*[A-Za-z_]\w*\s*\)\s*$`)
+	queryResult = regexp.MustCompile(`^\s*query_result\((.+)\)\s*$`)
+	foreign     = regexp.MustCompile(`(?i)\b(DCGM_|nvidia_smi_)\w+`)
+)
+
+// walk finds queries by the keys under which dashboards, rules and autoscalers have them.
+func walk(where string, node any) []query {
+	var out []query
+	switch n := node.(type) {
+	case []any:
+		for _, x := range n {
+			out = append(out, walk(where, x)...)
+		}
+	case map[string]any:
+		if name, ok := firstString(n, "title", "alert", "record", "name"); ok {
+			where += ": " + name
+		}
+		if series, ok := n["seriesQuery"].(string); ok { // prometheus-adapter
+			metric, _, _ := strings.Cut(series, "{")
+			text, _ := n["metricsQuery"].(string)
+			out = append(out, query{where, series}, query{where, strings.NewReplacer("<<.Series>>", metric,
+				"<<.LabelMatchers>>", `namespace="ns"`, "<<.GroupBy>>", "pod").Replace(text)})
+			return out
+		}
+		for _, key := range slices.Sorted(maps.Keys(n)) {
+			x := n[key]
+			text, isText := x.(string)
+			switch {
+			case !isText:
+				out = append(out, walk(where, x)...)
+			case !foreign.MatchString(text):
+			case key == "expr" || key == "query" || key == "definition" || key == "timeSeriesQueryLanguage" ||
+				key == "prometheusQuery":
+				for _, form := range []*regexp.Regexp{labelValues, queryResult} {
+					if m := form.FindStringSubmatch(text); m != nil {
+						text = m[1]
+					}
+				}
+				if key != "definition" { // a copy of query
+					out = append(out, query{where, text})
+				}
+			case (key == "name" || key == "metricName") && foreign.FindString(text) == text: // HPA
+				out = append(out, query{where, text})
+			case strings.Contains(text, "\n") || path.Ext(key) == ".json": // a file in a ConfigMap
+				if inner, err := parseFile(where+": "+key, []byte(text)); err == nil {
+					out = append(out, inner...)
+				}
+			}
+		}
+	}
+	return out
+}
+
+func firstString(n map[string]any, keys ...string) (string, bool) {
+	for _, key := range keys {
+		if text, ok := n[key].(string); ok && text != "" && !foreign.MatchString(text) {
+			return text, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,109 @@
+// Command gpu-migrate reports which queries of dashboards, rules and autoscalers that were written for dcgm-exporter or
+// nvidia_gpu_exporter are answered by gpu-exporter --compat, and rewrites them to gpu-exporter's own names.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+const usage = `usage: gpu-migrate check [--output=text|json] [--rewrite] FILE...
+
+Reads Grafana dashboards, rule files, PrometheusRules, ConfigMaps that contain them, HorizontalPodAutoscalers, KEDA
+ScaledObjects and configurations of prometheus-adapter. Reports for each query that uses metrics of dcgm-exporter or
+nvidia_gpu_exporter whether gpu-exporter --compat answers it. "-" reads the standard input, one query per line.
+
+Exit code 0: all are answered; 10: some with a difference; 20: some are not; 1: a file cannot be read; 2: invalid flag.
+
+`
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("gpu-migrate check", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	output := flags.String("output", "text", "text or json")
+	rewrite := flags.Bool("rewrite", false, "also print each query in gpu-exporter's own names, if it can be rewritten")
+	flags.Usage = func() { fmt.Fprint(stderr, usage); flags.PrintDefaults() }
+	if len(args) == 0 || args[0] != "check" {
+		flags.Usage()
+		return 2
+	}
+	if err := flags.Parse(args[1:]); err != nil {
+		return 2
+	}
+	if flags.NArg() == 0 || *output != "text" && *output != "json" {
+		flags.Usage()
+		return 2
+	}
+	checker, err := newChecker(*rewrite)
+	if err != nil {
+		fmt.Fprintf(stderr, "gpu-migrate: %v\n", err)
+		return 1
+	}
+	var results []result
+	code := 0
+	for _, path := range flags.Args() {
+		queries, err := read(path, stdin)
+		if err != nil {
+			fmt.Fprintf(stderr, "gpu-migrate: %s: %v\n", path, err)
+			code = 1
+			continue
+		}
+		for _, q := range queries {
+			if r, ours := checker.check(q); ours {
+				results = append(results, r)
+			}
+		}
+	}
+	if *output == "json" {
+		enc := json.NewEncoder(stdout)
+		enc.SetIndent("", "  ")
+		err = enc.Encode(results)
+	} else {
+		err = write(stdout, results)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "gpu-migrate: %v\n", err)
+		return 1
+	}
+	for _, r := range results {
+		code = max(code, map[verdict]int{answered: 0, differs: 10, missing: 20}[r.Verdict])
+	}
+	return code
+}
+
+// write prints the queries that are not simply answered, then the settings that they take and the counts.
+func write(w io.Writer, results []result) error {
+	var b strings.Builder
+	counts, settings := map[verdict]int{}, map[string]bool{}
+	for _, r := range results {
+		counts[r.Verdict]++
+		for _, s := range r.Settings {
+			settings[s] = true
+		}
+		if r.Verdict == answered && r.Rewritten == "" {
+			continue
+		}
+		fmt.Fprintf(&b, "%s: %s\n  %s\n", r.Where, r.Verdict, r.Query)
+		for _, reason := range r.Reasons {
+			fmt.Fprintf(&b, "  - %s\n", reason)
+		}
+		if r.Rewritten != "" {
+			fmt.Fprintf(&b, "  = %s\n", r.Rewritten)
+		}
+	}
+	if len(settings) > 0 {
+		fmt.Fprintf(&b, "Settings: %s\n", strings.Join(slices.Sorted(maps.Keys(settings)), ", "))
+	}
+	fmt.Fprintf(&b, "%d queries: %d answered, %d answered with a difference, %d not answered\n", len(results),
+		counts[answered], counts[differs], counts[missing])
+	_, err := io.WriteString(w, b.String())
+	return err
+}
