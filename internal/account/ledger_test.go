@@ -2,6 +2,7 @@ package account
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -776,5 +777,166 @@ func TestRingSpan(t *testing.T) {
 	}{"in order": {whole, 9.9}, "turned": {turned, 9.9}, "too few": {whole[:fullRing-1], 0}, "just enough": {whole[:fullRing], 5.9},
 		"none": {nil, 0}} {
 		near(t, name, RingSpan(&gpu.Fast{Busy: gpu.Some(c.ring)}), c.want)
+	}
+}
+
+// Idle energy of what is not allocated is nobody's only where that is certain.
+func TestIdleEnergyOfTheUnallocated(t *testing.T) {
+	for _, c := range []struct {
+		allocs gpu.Allocations
+		want   gpu.UnattributedReason
+	}{
+		{gpu.Allocations{Configured: true, Known: true}, gpu.UnattributedIdle},
+		{gpu.Allocations{Configured: true}, gpu.UnattributedUnresolved},
+		{gpu.Allocations{}, gpu.UnattributedIdle},
+	} {
+		w := newWorld(t, "A")
+		w.allocs, w.devices[0].watts = c.allocs, 100
+		w.steps(11, 2)
+		for _, u := range w.device("A").Unattributed {
+			if has := float64(u.Energy.Or(0)); (has > 0) != (u.Reason == c.want) {
+				t.Errorf("%+v: %v J of %s", c.allocs, has, u.Reason)
+			}
+		}
+	}
+}
+
+// One container on several GPUs and several times on one; what it uses without allocation.
+func TestContainersOfSeveralAllocations(t *testing.T) {
+	w := newWorld(t, "A", "B")
+	w.users = testUsers
+	w.allocs.List = []gpu.Allocation{allocate("q", "A", .5), allocate("p", "B", .5), allocate("p", "B", .5), allocate("p", "A", .5)}
+	a, b := w.devices[0], w.devices[1]
+	a.medium, a.hasWeights, b.medium, b.util = medium(3, 1, 1), true, medium(3), .5
+	w.steps(40, 2)
+	var order []string
+	for _, x := range w.Allocations() {
+		order = append(order, x.Container.Pod+string(x.GPU))
+	}
+	if fmt.Sprint(order) != "[pA pB pB qA]" {
+		t.Errorf("%q", order)
+	}
+	if p := w.container("p", "B"); p.Attribution != attributionExclusive || len(p.Mismatch) > 0 {
+		t.Errorf("two halves of a GPU: %+v", p)
+	}
+	if p := w.container("p", "A"); len(p.Mismatch) > 0 || p.Attribution != attributionProcess {
+		t.Errorf("what it uses is allocated to it: %+v", p)
+	}
+	w.allocs.List = w.allocs.List[:3]
+	w.step(2)
+	a.medium = medium(3, 1, 1) // a newer list
+	w.steps(40, 2)
+	if p := w.container("p", "A"); fmt.Sprint(p.Mismatch) != "[used_other_gpu]" {
+		t.Errorf("%q", p.Mismatch)
+	}
+	w.allocs.List = w.allocs.List[:1]
+	w.step(2)
+	a.medium = medium(3, 1, 1) // a newer list
+	w.steps(40, 2)
+	if p := w.container("p", "A"); fmt.Sprint(p.Mismatch) != "[used_not_allocated]" {
+		t.Errorf("%q", p.Mismatch)
+	}
+	// Alone on the GPU again, a container has all of it at once.
+	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1)}
+	a.medium, a.util, a.weights = medium(3, 1, 1, 8, 1), .5, weights(1, 25, 8, 25)
+	w.steps(3, 2)
+	a.medium, a.weights = medium(3, 1, 1), weights(1, 50)
+	w.steps(2, 2)
+	if p := w.container("p", "A"); p.Attribution != attributionExclusive {
+		t.Errorf("%+v", p)
+	}
+}
+
+// The last sampling period stands in for a ring that is missing for long, not for one that is missing again and again.
+func TestRingThatIsMissing(t *testing.T) {
+	w := newWorld(t, "A")
+	a := w.devices[0]
+	a.util = .5
+	for range 3 {
+		w.steps(2, 2)
+		a.noRing = true
+		w.steps(10, 2)
+		if m := w.device("A").Activity.Method.Or(""); m != gpu.MethodRing {
+			t.Errorf("method %s", m)
+		}
+		a.noRing = false
+	}
+	a.noRing = true
+	w.steps(20, 2)
+	busy := w.now
+	a.util = 0
+	w.steps(20, 2)
+	c := w.device("A").Activity
+	if at, ok := c.LastBusy.Get(); c.Method.Or("") != gpu.MethodRate || !ok || !at.Equal(epoch.Add(time.Duration(busy)*time.Second)) {
+		t.Errorf("method %v, last busy %v, want %v s", c.Method, at.Sub(epoch), busy)
+	}
+}
+
+// A compute instance that was created anew is on the same part.
+func TestComputeInstanceIsReplaced(t *testing.T) {
+	w := newWorld(t, "A")
+	for _, ci := range []gpu.UUID{"MIG-x", "MIG-y"} {
+		s := migSlow(1)
+		s.Instances[0].Compute = []gpu.ComputeInstance{{UUID: ci}}
+		w.devices[0].slow = s
+		w.allocs.List = []gpu.Allocation{holdInstance("p", "A", ci, 1)}
+		w.steps(2, 2)
+		value(t, string(ci), w.device("A").AllocationRatio, 1./7)
+	}
+}
+
+// A GPU that is known by its PCI address alone keeps its XIDs, and a second report without a container the container.
+func TestXIDsByAddress(t *testing.T) {
+	const address = "0000:01:00.0"
+	l, at := New(Options{}), epoch.Add(time.Minute)
+	for _, e := range []gpu.XIDEvent{{XID: 79, Source: gpu.SourceKmsg, Container: pod("p")}, {XID: 79, Source: "nvml"}} {
+		e.GPU, e.PCI, e.Time = address, address, at
+		l.Event(e)
+		l.Advance(Poll{Now: at, Elapsed: time.Second, GPUs: []Reading{{Identity: gpu.Identity{UUID: address, PCI: address}}}})
+	}
+	found := gpu.GPU{Identity: gpu.Identity{UUID: address}}
+	l.Fill(&found)
+	if x := found.XIDs; len(x) != 1 || x[0].Count != 1 || x[0].Container != pod("p") {
+		t.Errorf("%+v", x)
+	}
+}
+
+func TestSplitUnused(t *testing.T) {
+	for _, c := range []struct{ unused, elapsed, quiet, idle float64 }{
+		{2, 2, 10, 0}, {2, 2, 60, 0}, {2, 2, 61, 1}, {2, 2, 62, 2}, {2, 2, 500, 2}, {.5, .5, 60.2, .2}, {1, 0, 3, 1}, {1, 2, 61, .5},
+	} {
+		idle, gap := SplitUnused(c.unused, c.elapsed, c.quiet)
+		near(t, fmt.Sprintf("idle of %+v", c), idle, c.idle)
+		near(t, fmt.Sprintf("gap of %+v", c), gap, c.unused-c.idle)
+	}
+}
+
+// Every plain value of a reading has its limits.
+func TestPlainValues(t *testing.T) {
+	var s Filter
+	bad, link := gpu.Some(gpu.Watts(-1)), gpu.Some(99)
+	w := gpu.Slow{PowerLimit: bad, PowerLimitRequested: bad, PowerLimitDefault: bad, PowerLimitMin: bad, PowerLimitMax: bad,
+		PCIe: gpu.PCIeLink{Generation: link, Width: link, MaxGeneration: link, MaxWidth: link, GPUMaxGeneration: link}}
+	if s.Slow(&w); !reflect.DeepEqual(w, gpu.Slow{}) {
+		t.Errorf("%+v", w)
+	}
+	n := uint64(0)
+	for _, c := range s.Counts() {
+		n += c.Count
+	}
+	if n != 10 {
+		t.Errorf("%d values are counted", n)
+	}
+}
+
+// Samples may be late by MaxLag before the time counts as unknown.
+func TestMaxLag(t *testing.T) {
+	for lag, unknown := range map[time.Duration]float64{0: 15, 12 * time.Second: 8, time.Minute: 0} {
+		w := newWorldOf(t, Options{MaxLag: lag}, "A")
+		w.allocs.List = []gpu.Allocation{allocate("p", "A", 1)}
+		w.steps(5, 2)
+		w.devices[0].silent = true
+		w.steps(10, 2)
+		near(t, fmt.Sprintf("unknown with %s", lag), float64(w.device("A").GPUSeconds[gpu.TimeUnknown]), unknown)
 	}
 }
