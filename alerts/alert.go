@@ -2,7 +2,7 @@ package alerts
 
 import "time"
 
-// Severity is who has to act: critical pages, warning opens a ticket, info is for reports.
+// Severity is when a person has to act: critical now, warning in working hours, info never by itself.
 type Severity string
 
 // The severities.
@@ -101,10 +101,11 @@ const (
 	value3     = `{{ printf "%.3g" $value }}`
 	asPercent  = "{{ $value | humanizePercentage }}"
 	resourceRE = "nvidia_com_.+"
-	jobRE      = ".*gpu-exporter.*"
+	jobRE      = "(.+/)?gpu-exporter"
 )
 
 var (
+	byGPUAnd      = func(label string) string { return " by (cluster, node, uuid, gpu, " + label + ") " }
 	gpuDashboard  = Dashboard{dashboardGPU, []string{"node", "uuid"}}
 	nodeDashboard = Dashboard{dashboardNode, []string{"node"}}
 )

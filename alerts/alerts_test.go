@@ -45,7 +45,7 @@ func TestTablesKeepTheLaws(t *testing.T) {
 		for _, r := range Records() {
 			needs = needs || r.Needs != "" && strings.Contains(a.Expr, r.Name)
 		}
-		if needs != (a.Needs == kubeStateMetrics) {
+		if needs != (a.Needs != "") {
 			t.Errorf("%s: says that it needs %q", a.Name, a.Needs)
 		}
 		for _, v := range a.Dashboard.Vars {
@@ -111,7 +111,8 @@ func TestRunbooks(t *testing.T) {
 			continue
 		}
 		text, _, _ = strings.Cut(text, "\n#")
-		_, runbook, _ := strings.Cut(strings.TrimSpace(text), "\n\n") // below the head
+		_, runbook, _ := strings.Cut(text, "\n```\n\n") // below the head
+		runbook, _, _ = strings.Cut(runbook, "<a id=")
 		if n := len(strings.Fields(runbook)); n < 10 || n > 150 {
 			t.Errorf("the runbook of %s has %d words", a.Name, n)
 		}
@@ -206,15 +207,15 @@ func TestParameters(t *testing.T) {
 			says: `alerts.GPUAllocatedIdle.period: "soon" is not a duration`},
 		"window too short": {turn: parameter("GPUAllocatedIdle", "period", "10s"),
 			says: "alerts.GPUAllocatedIdle.period: must be at least 1m, got 10s"},
-		"no wait": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "five"}} },
-			says: `alerts.GPUDeviceDown.for: "five" is not a duration`},
-		"a wait for ever": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "99999d"}} },
-			says: "alerts.GPUDeviceDown.for: \"99999d\" is longer than ten years"},
-		"severity": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {Severity: "page"}} },
-			says: `alerts.GPUDeviceDown.severity: "page" must be critical`},
+		"no wait": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUUnavailable": {For: "five"}} },
+			says: `alerts.GPUUnavailable.for: "five" is not a duration`},
+		"a wait for ever": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUUnavailable": {For: "99999d"}} },
+			says: "alerts.GPUUnavailable.for: \"99999d\" is longer than ten years"},
+		"severity": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUUnavailable": {Severity: "page"}} },
+			says: `alerts.GPUUnavailable.severity: "page" must be critical`},
 		"label of an alert": {turn: func(c *Config) {
-			c.Alerts = map[string]Override{"GPUDeviceDown": {Labels: map[string]string{"severity": "x"}}}
-		}, says: "alerts.GPUDeviceDown.labels.severity: this label cannot be set here"},
+			c.Alerts = map[string]Override{"GPUUnavailable": {Labels: map[string]string{"severity": "x"}}}
+		}, says: "alerts.GPUUnavailable.labels.severity: this label cannot be set here"},
 		"label of all": {turn: func(c *Config) { c.Labels = map[string]string{"a-b": "x"} },
 			says: "labels.a-b: this label cannot be set here"},
 		"cluster's label": {turn: func(c *Config) { c.ClusterLabel = "k8s cluster" },
@@ -225,11 +226,11 @@ func TestParameters(t *testing.T) {
 		"scale":            {turn: func(c *Config) { c.Scale = 0 }, says: "scale: must be above 0 and at most 1, got 0"},
 		"turned threshold": {turn: parameter("GPUAllocatedIdle", "busy", "0.07"), has: "<= 0.07 *"},
 		"turned window":    {turn: parameter("GPUAllocatedIdle", "period", "1h30m"), has: "> 0.5 * 5400 * "},
-		"turned off": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {Enabled: &off}} },
-			lacks: "GPUDeviceDown\n"},
-		"other wait": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "7m"}} }, has: "for: 7m"},
-		"no wait at all": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUDeviceDown": {For: "0s"}} },
-			has: "gpu_device_up) == 0\n    keep"},
+		"turned off": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUUnavailable": {Enabled: &off}} },
+			lacks: "GPUUnavailable\n"},
+		"other wait": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUUnavailable": {For: "7m"}} }, has: "for: 7m"},
+		"no wait at all": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUUnavailable": {For: "0s"}} },
+			has: "== 0)\n    keep"},
 		"extra labels": {turn: func(c *Config) { c.Labels = map[string]string{"team": "infra"} }, has: `team: "infra"`},
 		"other job":    {turn: func(c *Config) { c.Job = "gpu" }, has: `up{job=~"gpu"}`, lacks: jobRE},
 		"other resources": {turn: func(c *Config) { c.Resource = "nvidia_com_gpu" }, has: `resource=~"nvidia_com_gpu"`,
@@ -238,7 +239,7 @@ func TestParameters(t *testing.T) {
 		"dashboards": {turn: func(c *Config) { c.DashboardURL = "https://grafana.example/" },
 			has: `dashboard_url: "https://grafana.example/d/gpu-node?var-cluster=`},
 		"runbooks elsewhere": {turn: func(c *Config) { c.RunbookURL = "https://wiki/{alert}" },
-			has: `runbook_url: "https://wiki/gpudevicedown"`},
+			has: `runbook_url: "https://wiki/gpuunavailable"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := Default()

@@ -7,11 +7,10 @@ const waiting = `sum by (cluster, namespace, pod, resource) (kube_pod_container_
     * on (cluster, namespace, pod) group_left () max by (cluster, namespace, pod) (kube_pod_status_phase{phase="Pending"} == 1)
     unless on (cluster, namespace, pod) kube_pod_status_scheduled{condition="true"} == 1)`
 
-// unallocatedMax and unallocatedTotal are the unallocated devices: of the node with the most, and of all nodes.
+// schedulableMaximum is the number of schedulable devices of the node with the most.
 const (
-	freeMaximum      = "max by (cluster, resource) (node:gpu_unallocated_devices:sum)"
-	unallocatedTotal = "sum by (cluster, resource) (node:gpu_unallocated_devices:sum)"
-	onOffer          = " on (cluster, resource) group_left () "
+	schedulableMaximum = "max by (cluster, resource) (node:gpu_schedulable_devices:sum)"
+	onOffer            = " on (cluster, resource) group_left () "
 )
 
 func capacity() []Alert {
@@ -19,29 +18,30 @@ func capacity() []Alert {
 	dashboard := Dashboard{dashboardCapacity, nil}
 	pods := "count by (cluster, namespace, resource) "
 	return []Alert{
-		{Name: "GPUUnallocatedWhilePodsWait", Severity: Warning, Needs: kubeStateMetrics, Labels: labels,
+		{Name: "GPUSchedulableWhilePodsWait", Severity: Warning, Needs: kubeStateMetrics, Labels: labels,
 			For: minutes15, Keep: minutes5, Dashboard: dashboard,
-			Expr:    pods + "(\n  " + waiting + "\n  <=" + onOffer + freeMaximum + "\n)",
-			Summary: "Pods are pending although a node has enough unallocated GPUs.",
-			Description: value3 + " pods of {{ $labels.namespace }} are pending although a node has enough {{ " +
-				"$labels.resource }} unallocated. " +
-				"Check the events of the pods for taints, node selectors, affinity, CPU, memory or a quota, and " +
-				"whether the node is cordoned."},
-		{Name: "GPUFragmented", Severity: Info, Needs: kubeStateMetrics, Labels: labels, For: minutes15, Keep: minutes5,
-			Dashboard: dashboard,
-			Expr: pods + "(\n  " + waiting + "\n  >" + onOffer + freeMaximum + "\n  <=" + onOffer +
-				unallocatedTotal + "\n)",
-			Summary: "There are enough unallocated GPUs, but not on one node.",
-			Description: value3 + " pods of {{ $labels.namespace }} request more {{ $labels.resource }} than any " +
-				"single node has unallocated, although all nodes together have enough. " +
-				"Pack small pods together (MostAllocated scoring), or drain a node with few allocated GPUs."},
+			Expr:    pods + "(\n  " + waiting + "\n  <=" + onOffer + schedulableMaximum + "\n)",
+			Summary: "Pods are pending although a node has enough schedulable GPUs.",
+			Description: value3 + " pods of {{ $labels.namespace }} are pending although a node that is Ready and not " +
+				"cordoned has enough {{ $labels.resource }} unallocated. " +
+				"Check the events of the pods for taints, node selectors (another model), affinity, CPU, memory or a quota."},
 		{Name: "GPUCapacityExhausted", Severity: Warning, Needs: kubeStateMetrics, Labels: []string{"resource"},
 			For: minutes15, Keep: minutes15, Dashboard: dashboard,
-			Expr: "count by (cluster, resource) (\n  " + waiting + "\n) and on (cluster, resource) " +
-				unallocatedTotal + " == 0",
-			Summary: "Pods are pending and no GPU is unallocated.",
-			Description: value3 + " pods are pending for {{ $labels.resource }}, and none is unallocated. " +
-				"Look for idle GPUs first (GPUAllocatedIdle), then add nodes or preempt low priorities."},
+			Expr: "count by (cluster, resource) (\n  " + waiting + "\n  >" + onOffer + "(" + schedulableMaximum +
+				" or on (cluster, resource) 0 * cluster:gpu_allocatable_devices:sum)\n) and on (cluster, resource) cluster:gpu_allocatable_devices:sum > 0",
+			Summary: "Pods are pending and no node has enough schedulable GPUs.",
+			Description: value3 + " pods are pending for {{ $labels.resource }}, and no node that is Ready and not cordoned " +
+				"has enough. " +
+				"Look for idle GPUs first (GPUAllocatedIdle) and for cordoned nodes; if many nodes have a few unallocated " +
+				"each, pack small pods (MostAllocated scoring); then add nodes or preempt low priorities."},
+		{Name: "GPUNotOffered", Severity: Warning, Labels: []string{"node"}, For: minutes15, Keep: minutes5,
+			Dashboard: nodeDashboard,
+			Expr: `sum by (cluster, node) (max by (cluster, node, resource) (gpu_node_allocatable_devices{resource=~"` + resourceRE +
+				`"}))` + "\n  < count by (cluster, node) (group by (" + onGPU + ") (gpu_device_up == 1))",
+			Summary: "The kubelet offers fewer GPUs than the node has.",
+			Description: "The kubelet of {{ $labels.node }} offers only " + value3 + " devices, fewer than there are available " +
+				"GPUs: pods cannot get the others. " +
+				"Check the device plugin's pod and log on that node: it stopped, or marked GPUs as unhealthy; restart it."},
 		{Name: "GPUResourceNotOffered", Severity: Warning, Needs: kubeStateMetrics, Labels: labels, For: minutes30,
 			Keep: minutes5, Dashboard: dashboard,
 			Expr: pods + "(\n  " + waiting + "\n) unless on (cluster, resource) " +
@@ -51,21 +51,5 @@ func capacity() []Alert {
 				"offers. " +
 				"Check the spelling and the MIG layout, and whether the device plugin runs on the nodes that should " +
 				"offer it."},
-		{Name: "GPURequestsOvercommitted", Severity: Info, Needs: kubeStateMetrics, Labels: []string{"resource"},
-			For: hour, Keep: minutes15, Dashboard: dashboard,
-			Parameters: []Parameter{number("ratio", 1.5, 0.1, 100, "requested over allocatable devices")},
-			Expr:       "cluster:gpu_requests:sum / (cluster:gpu_allocatable_devices:sum > 0) > $ratio",
-			Summary:    "Pods request far more GPUs than there are.",
-			Description: "Pods request " + asPercent + " of the allocatable {{ $labels.resource }}. " +
-				"Admit workloads through a queue (Kueue, Volcano), or add nodes."},
-		{Name: "GPUQuotaOvercommitted", Severity: Info, Needs: kubeStateMetrics, Labels: nil, For: hour,
-			Keep: minutes15, Dashboard: dashboard,
-			Parameters: []Parameter{number("ratio", 1.5, 0.1, 100, "quotas for whole GPUs over allocatable ones")},
-			Expr: `sum by (cluster) (kube_resourcequota{type="hard",resource="requests.nvidia.com/gpu"})
-  / on (cluster) sum by (cluster) (cluster:gpu_allocatable_devices:sum{resource=~"nvidia_com_gpu(_shared)?"}) > $ratio`,
-			Summary: "Quotas exceed the number of GPUs by far.",
-			Description: "Quotas of all namespaces add up to " + asPercent + " of the allocatable GPUs. " +
-				"Pods may be pending although their namespace is within its quota: lower the quotas, or document " +
-				"that they are limits only."},
 	}
 }

@@ -17,7 +17,7 @@ type Config struct {
 	ClusterLabel string
 	// RunbookURL is the address of a runbook, with {alert} for the alert's name in lower case.
 	RunbookURL string
-	// DashboardURL is the address of Grafana; empty leaves links that begin at its root.
+	// DashboardURL is the address of Grafana; without it alerts have no link to a dashboard.
 	DashboardURL string
 	// Job is the regular expression of the exporter's job in up.
 	Job string

@@ -47,7 +47,8 @@ func Markdown() (string, error) {
 // head is the heading of a runbook, which the alert's runbook_url links to, and what the alert's row says.
 func (a Alert) head() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "### %s\n\n*%s", a.Name, a.Severity)
+	// The link in Grafana's table has the name as it is spelled; headings have it in lower case.
+	fmt.Fprintf(&b, "<a id=\"%s\"></a>\n### %s\n\n*%s", a.Name, a.Name, a.Severity)
 	if a.For > 0 {
 		b.WriteString(", after " + formatDuration(a.For))
 	}
@@ -69,6 +70,8 @@ func (a Alert) head() string {
 	if len(a.Parameters) > 0 {
 		b.WriteString(".")
 	}
+	fmt.Fprintf(&b, " Labels: `%s`; dashboard `%s`.\n\n```promql\n%s\n```", strings.Join(a.Labels, "`, `"), a.Dashboard.UID,
+		Default().expr(a.Expr, a.Parameters))
 	return b.String()
 }
 

@@ -4,29 +4,39 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
 func reported() []Alert {
 	labels := append([]string{"xid"}, gpuLabels...)
-	recent := []Parameter{period(minutes10, "how long the alert fires after an event")}
+	recent := []Parameter{period(minutes30, "how long the alert fires after an event")}
 	return []Alert{
-		{Name: "GPUXIDFatal", Severity: Critical, Labels: labels, Keep: minutes30, Parameters: recent,
-			Dashboard:   gpuDashboard,
-			Expr:        recentXID(`{xid=~"` + xidPattern(gpu.XIDCritical) + `"}`),
+		// A driver of R570 or newer recommends an action, which is an alert of its own and ends with the repair; without
+		// one the error stays for a day.
+		{Name: "GPUXIDFatal", Severity: Critical, Labels: labels, For: minutes10, Keep: minutes30,
+			Parameters: append([]Parameter{{Name: "repair", Duration: day,
+				Help: "how long it fires where the driver does not recommend actions (before R570)"}}, recent...),
+			Dashboard: gpuDashboard,
+			Expr: "(" + recentXID(`{xid=~"`+xidPattern(gpu.XIDCritical)+`"}`) + "\n  or group by (cluster, node, uuid, gpu, xid) (" +
+				`time() - gpu_xid_last_timestamp_seconds{xid=~"` + xidPattern(gpu.XIDCritical) +
+				`"} < $repair_seconds) unless on (` + onGPU + ") gpu_recovery_action)" + graver,
 			Summary:     "A GPU reported a fatal error.",
 			Description: "XID {{ $labels.xid }} on " + atGPU + ". " + describeXID(gpu.XIDCritical)},
 		{Name: "GPUXIDWarning", Severity: Warning, Labels: labels, Keep: minutes15, Parameters: recent,
-			Dashboard:   gpuDashboard,
-			Expr:        recentXID(`{xid!~"` + xidPattern(gpu.XIDCritical, gpu.XIDApplication, gpu.XIDInfo) + `"}`),
+			Dashboard: gpuDashboard,
+			Expr: recentXID(`{xid!~"`+xidPattern(gpu.XIDCritical, gpu.XIDApplication, gpu.XIDInfo)+`"}`) +
+				graver,
 			Summary:     "A GPU reported an error that may recur.",
 			Description: "XID {{ $labels.xid }} on " + atGPU + ". " + describeXID(gpu.XIDWarning)},
 		{Name: "GPUXIDApplication", Severity: Info, Labels: labels, Keep: minutes10, Parameters: recent,
 			Dashboard: gpuDashboard,
-			Expr:      recentXID(`{xid=~"` + xidPattern(gpu.XIDApplication) + `"}`),
+			Expr:      recentXID(`{xid=~"`+xidPattern(gpu.XIDApplication)+`"}`) + graver,
 			Summary:   "An application failed on a GPU.",
 			Description: "XID {{ $labels.xid }} on " + atGPU + ": most likely an application fault, not a GPU fault. " +
 				describeXID(gpu.XIDApplication)},
-		{Name: "GPUUncorrectedECC", Severity: Critical, Labels: gpuLabels, Keep: minutes30, Parameters: recent,
+		{Name: "GPUUncorrectedECC", Severity: Warning, Labels: gpuLabels, Keep: minutes30, Parameters: recent,
 			Dashboard: gpuDashboard,
-			Expr:      "sum" + byGPU + "(" + increased("gpu_ecc_errors_total", `{severity="uncorrected"}`) + ") > 0",
-			Summary:   "Uncorrected memory error on a GPU.",
-			Description: atGPU + " counted " + value3 + " uncorrected memory errors. Applications on it have failed. " +
+			Expr: "max" + byGPU + "(" + uncorrected + " > min_over_time(" + uncorrected + "[$period])\n  or " + uncorrected +
+				" unless last_over_time(" + uncorrected + "[1h] offset $period) and on (" + onGPU +
+				") (gpu_device_up offset $period == 1))" + graver,
+			Summary: "Uncorrected memory errors on a GPU.",
+			Description: atGPU + " has counted " + value3 + " uncorrected memory errors since the driver was loaded, some of " +
+				"them just now. Applications on it have failed. " +
 				"Move its pods away and reset the GPU so that the rows are remapped; if it recurs, run NVIDIA's " +
 				"field diagnostic and replace it."},
 		{Name: "GPUCorrectedECCRateHigh", Severity: Warning, Labels: gpuLabels, For: hour, Keep: minutes30,
@@ -43,33 +53,31 @@ func reported() []Alert {
 			Summary:   "Row remapping failed on a GPU.",
 			Description: atGPU + " has a faulty memory row and no spare row to replace it. Errors will recur. " +
 				"Take the GPU out of service and have it replaced: this is an RMA criterion."},
-		{Name: "GPURowRemapPending", Severity: Warning, Labels: gpuLabels, For: minutes5, Keep: minutes5,
+		{Name: "GPUMemoryRepairPending", Severity: Warning, Labels: gpuLabels, For: minutes5, Keep: minutes5,
 			Dashboard: gpuDashboard,
-			Expr:      "max" + byGPU + "(gpu_row_remap_pending) == 1",
-			Summary:   "A GPU needs a reset to remap a memory row.",
-			Description: atGPU + " will remap a faulty memory row at its next reset. " +
+			Expr:      "max" + byGPU + "(gpu_row_remap_pending) == 1 or max" + byGPU + "(gpu_retired_pages_pending) == 1",
+			Summary:   "A GPU needs a reset to repair its memory.",
+			Description: atGPU + " will remap a faulty memory row, or retire a page, at its next reset. " +
 				"Cordon the node, let the pods on the GPU finish, stop all GPU clients of the node and " + resetByUUID +
 				"."},
-		{Name: "GPURowRemapBanksExhausted", Severity: Warning, Labels: gpuLabels, For: minutes15, Keep: minutes5,
-			Dashboard: gpuDashboard,
-			Expr:      "max" + byGPU + `(gpu_row_remap_banks{availability="none"}) > 0`,
-			Summary:   "Memory banks of a GPU have no spare rows left.",
-			Description: value3 + " memory banks of " + atGPU +
-				" have no spare rows left. The next faulty row there cannot be remapped. " +
-				"Plan to replace the GPU."},
-		{Name: "GPURetiredPagesPending", Severity: Warning, Labels: gpuLabels, For: minutes5, Keep: minutes5,
-			Dashboard: gpuDashboard,
-			Expr:      "max" + byGPU + "(gpu_retired_pages_pending) == 1",
-			Summary:   "A GPU needs a reset to retire a memory page.",
-			Description: atGPU + " will retire a faulty memory page when the driver is reloaded. " +
-				"Let the pods on the GPU finish, then reset it or restart the node."},
-		{Name: "GPURetiredPagesMany", Severity: Warning, Labels: gpuLabels, For: minutes5, Keep: minutes5,
+		{Name: "GPUMemorySparesLow", Severity: Warning, Labels: gpuLabels, For: minutes15, Keep: minutes5,
 			Dashboard: gpuDashboard,
 			Parameters: []Parameter{number("pages", 60, 1, 64,
 				"retired pages from which a GPU should be replaced; the maximum is 64")},
-			Expr:    "sum" + byGPU + "(gpu_retired_pages_total) >= $pages",
-			Summary: "A GPU is close to the maximum number of retired memory pages.",
-			Description: atGPU + " has retired " + value3 + " of at most 64 memory pages. " +
-				"Have the GPU replaced: 60 pages are an RMA criterion."},
+			Expr: "max" + byGPU + `(gpu_row_remap_banks{availability="none"}) > 0` + "\n  or sum" + byGPU +
+				"(gpu_retired_pages_total) >= $pages",
+			Summary: "The memory of a GPU has hardly any spare rows or pages left.",
+			Description: atGPU + " has memory banks without spare rows, or has retired at least $pages of at most 64 pages " +
+				"(" + value3 + "). The next faulty row cannot be repaired. " +
+				"Plan to replace the GPU: 60 pages are an RMA criterion."},
+		{Name: "GPUECCDisabled", Severity: Info, Labels: append([]string{"model"}, gpuLabels...), For: hour, Keep: minutes15,
+			Dashboard: gpuDashboard,
+			Expr: "(max" + byGPU + "(gpu_ecc_mode) == 0) * on (" + onGPU + ") group_left (model) " + modelRecord +
+				"\n  and on (cluster, model) ((max by (" + onGPU + ") (gpu_ecc_mode) == 1) * on (" + onGPU +
+				") group_left (model) " + modelRecord + ")",
+			Summary: "ECC is disabled on a GPU.",
+			Description: "ECC is disabled on " + atGPU + ", but enabled on other {{ $labels.model }}: its memory errors are " +
+				"neither corrected nor counted. " +
+				"Enable it (nvidia-smi -i {{ $labels.uuid }} -e 1) and reset the GPU."},
 	}
 }

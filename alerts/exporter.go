@@ -1,11 +1,19 @@
 package alerts
 
+// nodeOfTarget is whether targets are up, with their node: the shipped scrape objects set instance to its name.
+func nodeOfTarget(up string) string {
+	return `label_replace(max by (cluster, job, instance) (` + up + `), "node", "$1", "instance", "([^:]+).*")`
+}
+
+const targets = `up{job=~"` + jobRE + `"}`
+
 func exporter() []Alert {
 	dashboard := Dashboard{dashboardExporter, []string{"node"}}
 	return []Alert{
-		{Name: "GPUExporterDown", Severity: Critical, Labels: []string{"job", "instance"}, For: minutes5,
-			Keep: minutes5, Dashboard: Dashboard{dashboardExporter, nil},
-			Expr:    `max by (cluster, job, instance) (up{job=~"` + jobRE + `"}) == 0`,
+		{Name: "GPUExporterDown", Severity: Critical, Needs: kubeOptional, Labels: []string{"job", "instance", "node"},
+			For: minutes5, Keep: minutes5, Dashboard: Dashboard{dashboardExporter, nil},
+			// An exporter that crashes again and again is up now and then.
+			Expr:    nodeOfTarget("avg_over_time("+targets+"[15m])") + " < 0.5" + closedNodes,
 			Summary: "An exporter cannot be scraped.",
 			Description: "{{ $labels.instance }} of {{ $labels.job }} cannot be scraped: its GPUs are not monitored. " +
 				"Check its pod and log on that node; if the pod is running, check the network policy and the port."},
@@ -13,21 +21,25 @@ func exporter() []Alert {
 			Dashboard: Dashboard{dashboardExporter, nil},
 			Expr:      `absent(up{job=~"` + jobRE + `"})`,
 			Summary:   "No exporter is scraped.",
-			Description: "Prometheus has no target whose job matches " + jobRE + ". " +
+			Description: "Prometheus has no target of the exporter. " +
 				"Check that the DaemonSet exists and that the PodMonitor or scrape configuration selects it; set the " +
 				"job selector of these rules if the job has another name."},
 		{Name: "GPUExporterMissingOnNode", Severity: Critical, Needs: kubeStateMetrics, Labels: []string{"node"},
 			For: minutes15, Keep: minutes5, Dashboard: Dashboard{dashboardExporter, nil},
 			Expr: `sum by (cluster, node) (kube_node_status_capacity{resource=~"` + resourceRE + `"}) > 0
   unless on (cluster, node) gpu_exporter_build_info
-  unless on (cluster, node) (kube_node_status_condition{condition="Ready",status="true"} == 0)`,
+  unless on (cluster, node) ` + nodeOfTarget(targets) + closedNodes,
 			Summary: "A GPU node has no exporter.",
 			Description: "{{ $labels.node }} offers " + value3 + " GPUs, but no exporter reports them. " +
 				"Check the DaemonSet's node selector and tolerations, and whether its pod starts there."},
-		{Name: "GPUDriverDown", Severity: Critical, Labels: []string{"node"}, For: minutes5, Keep: minutes5,
-			Dashboard: nodeDashboard,
-			Expr:      `max by (cluster, node) (gpu_exporter_source_up{source="nvml"}) == 0`,
-			Summary:   "The GPU driver of a node does not respond.",
+		{Name: "GPUDriverDown", Severity: Critical, Needs: kubeOptional, Labels: []string{"node"}, For: minutes5,
+			Keep: minutes5, Dashboard: nodeDashboard,
+			Parameters: []Parameter{period(30*minute, "time that the driver of a new node has to be installed")},
+			Expr: `(max by (cluster, node) (gpu_exporter_source_up{source="nvml"}) == 0 and on (cluster, node) ` +
+				`max by (cluster, node) (max_over_time(gpu_exporter_source_up{source="nvml"}[6h:10m])) == 1
+  or max by (cluster, node) (max_over_time(gpu_exporter_source_up{source="nvml"}[$period])) == 0 and on (cluster, node) ` +
+				`gpu_exporter_source_up{source="nvml"} offset $period)` + closedNodes,
+			Summary: "The GPU driver of a node does not respond.",
 			Description: "NVML is unavailable on {{ $labels.node }}: the driver is not loaded, does not match its " +
 				"library, or is hung. " +
 				"Run nvidia-smi there; after a driver upgrade restart the node or the driver pod."},
@@ -51,23 +63,6 @@ func exporter() []Alert {
 				" for {{ $value | humanizeDuration }}. " +
 				"A driver call may be hung, which often precedes a GPU fault: read dmesg on the node, and do not " +
 				"restart the exporter repeatedly."},
-		{Name: "GPUExporterSlow", Severity: Warning, Labels: []string{"node", "poll"}, For: minutes15, Keep: minutes5,
-			Dashboard: dashboard,
-			Expr: "max by (cluster, node, poll) (gpu_exporter_poll_duration_seconds / on (cluster, node, poll) " +
-				"gpu_exporter_poll_interval_seconds) > 1",
-			Summary: "The exporter cannot complete a poll within its interval.",
-			Description: "A poll of the {{ $labels.poll }} poll group on {{ $labels.node }} takes {{ printf \"%.1f\" " +
-				"$value }} times its interval. " +
-				"The driver responds slowly: find the call on the exporter's dashboard, enable persistence mode, or " +
-				"increase the poll interval."},
-		{Name: "GPUExporterScrapeSlow", Severity: Warning, Labels: []string{"job", "instance"}, For: minutes15,
-			Keep: minutes5, Dashboard: Dashboard{dashboardExporter, nil},
-			Parameters: []Parameter{number("seconds", 5, 0.01, 600, "duration of a scrape")},
-			Expr:       `max by (cluster, job, instance) (scrape_duration_seconds{job=~"` + jobRE + `"}) > $seconds`,
-			Summary:    "Scrapes of an exporter are slow.",
-			Description: "A scrape of {{ $labels.instance }} takes {{ $value | humanizeDuration }}. The exporter " +
-				"renders from memory, so the cause is the network or a lack of CPU. " +
-				"Check for CPU throttling of its container and the load of the node."},
 		{Name: "GPUExporterNVMLErrors", Severity: Warning, Labels: []string{"node", "call", "code"}, For: minutes15,
 			Keep: minutes5, Dashboard: dashboard,
 			Parameters: []Parameter{number("errors", 10, 0, 1e6, "failed calls within 15 minutes")},
@@ -76,35 +71,18 @@ func exporter() []Alert {
 			Description: "{{ $labels.call }} failed " + value3 +
 				" times in 15 minutes on {{ $labels.node }} with {{ $labels.code }}. Metrics are missing. " +
 				"The exporter's log names the GPU; codes such as GPU_IS_LOST or TIMEOUT indicate a GPU fault."},
-		{Name: "GPUExporterRejectedValues", Severity: Info, Labels: []string{"node", "reading"}, Keep: minutes15,
-			Dashboard: dashboard,
-			Parameters: []Parameter{period(hour, "period in which values are counted"),
-				number("values", 3, 0, 1e6, "implausible values in the period")},
-			Expr: "sum by (cluster, node, reading) (increase(gpu_exporter_rejected_values_total[$period])) > " +
-				"$values",
-			Summary: "The driver reports implausible values.",
-			Description: "{{ $labels.reading }} on {{ $labels.node }} was implausible " + value3 +
-				" times within $period and was dropped. " +
-				"Compare with nvidia-smi; a newer driver usually fixes it."},
-		{Name: "GPUExporterJoinBroken", Severity: Warning, Needs: kubeStateMetrics, Labels: []string{"node"},
-			For: minutes15, Keep: minutes5, Dashboard: dashboard,
-			Expr: `sum by (cluster, node) (kube_pod_container_resource_requests{resource=~"` + resourceRE + `",node!=""}
+		{Name: "GPUAllocationUnknown", Severity: Warning, Needs: "kube-state-metrics where the exporter reports no allocation at all",
+			Labels: []string{"node"}, For: minutes15, Keep: minutes5, Dashboard: dashboard,
+			Expr: `sum by (cluster, node) (gpu_container_unresolved_devices) > 0
+  or sum by (cluster, node) (kube_pod_container_resource_requests{resource=~"` + resourceRE + `",node!=""}
     * on (cluster, namespace, pod) group_left () max by (cluster, namespace, pod) (kube_pod_status_phase{phase="Running"} == 1)) > 0
-  unless on (cluster, node) gpu_container_allocation_ratio
-  and on (cluster, node) gpu_exporter_build_info`,
-			Summary: "An exporter does not report the GPU allocations of pods.",
-			Description: "" + value3 + " GPUs are allocated to running pods on {{ $labels.node }}, but the exporter " +
-				"reports none. " +
-				"Check that /var/lib/kubelet/pod-resources is mounted, that it is below the kubelet's root " +
-				"directory, and gpu_exporter_source_up of podresources."},
-		{Name: "GPUExporterJoinPartial", Severity: Warning, Labels: []string{"node", "resource"}, For: minutes15,
-			Keep: minutes5, Dashboard: dashboard,
-			Expr:    "sum by (cluster, node, resource) (gpu_container_unresolved_devices) > 0",
-			Summary: "Device IDs of some pods could not be resolved to GPUs.",
-			Description: value3 + " devices of {{ $labels.resource }} on {{ $labels.node }} could not be resolved to " +
-				"GPUs, so that no GPU of the node is reported as unallocated. " +
-				"The landing page lists them; the sharing scheme may need the device checkpoint or pod annotations " +
-				"as a data source."},
+    unless on (cluster, node) gpu_container_allocation_ratio
+    and on (cluster, node) gpu_exporter_build_info`,
+			Summary: "The allocation of GPUs to pods is not known.",
+			Description: value3 + " devices allocated on {{ $labels.node }} could not be resolved to GPUs: no GPU of the node is " +
+				"reported as unallocated. " +
+				"The landing page lists them. Check that /var/lib/kubelet/pod-resources is mounted, and whether the sharing " +
+				"scheme needs the device checkpoint or pod annotations as a data source."},
 		{Name: "GPUAttributionError", Severity: Warning, Labels: append([]string{"quantity"}, gpuLabels...),
 			For: minutes15, Keep: minutes5, Dashboard: dashboard,
 			Parameters: []Parameter{number("ratio", 0.01, 0.0001, 1, "relative difference to the GPU's total")},
@@ -114,6 +92,22 @@ func exporter() []Alert {
 				" differs from the GPU's total by " + asPercent + ". " +
 				"The metrics of those pods are wrong by that much. For memory, the driver's process lists may be " +
 				"inconsistent; otherwise it is a bug: please report it with a recording."},
+		{Name: "GPUScrapeMisconfigured", Severity: Warning, Labels: []string{"node", "problem"}, For: minutes15, Keep: minutes5,
+			Dashboard: dashboard,
+			Expr: `label_replace(max by (cluster, node) (count by (` + onGPU + `, gpu) (gpu_device_up)) > 1, "problem", "scraped_twice", "", "")
+  or label_replace(count by (cluster, node) (gpu_container_allocation_ratio{exported_pod!=""}), "problem", "labels_not_honored", "", "")`,
+			Summary: "The exporter of a node is scraped in a way that makes sums wrong.",
+			Description: `{{ if eq $labels.problem "scraped_twice" }}Each GPU of {{ $labels.node }} is scraped ` + value3 +
+				` times: sums of GPUs are too high. Remove one of the scrape configurations, or query one replica of ` +
+				`Prometheus.{{ else }}The pod labels of {{ $labels.node }} are those of the exporter's own pod: all GPUs seem ` +
+				`allocated to it. Set honor_labels: true.{{ end }}`},
+		{Name: "GPURecordsAbsent", Severity: Warning, Labels: nil, For: minutes10, Keep: minutes5,
+			Dashboard: Dashboard{dashboardExporter, nil},
+			Expr:      "count by (cluster) (group by (cluster, node) (gpu_exporter_build_info)) unless on (cluster) cluster:gpu_nodes:count",
+			Summary:   "Exporters are scraped, but the recording rules are not evaluated.",
+			Description: value3 + " nodes report GPUs, and there are no records of them: dashboards above node level and some " +
+				"alerts are empty. " +
+				"Load the recording rules, and look for failed evaluations (prometheus_rule_evaluation_failures_total)."},
 		{Name: "GPUExporterPaused", Severity: Warning, Labels: []string{"node", "reason"}, For: minutes10,
 			Keep: minutes5, Dashboard: dashboard,
 			Expr:    "max by (cluster, node, reason) (gpu_exporter_paused) == 1",
@@ -122,16 +116,5 @@ func exporter() []Alert {
 				"than such a change should take. " +
 				"Check its log and the component that reconfigures the GPUs (MIG manager, driver upgrade); restart " +
 				"the exporter's pod if there is none."},
-		{Name: "GPUDriverVersionSkew", Severity: Info, Labels: []string{"model"}, For: 6 * hour, Keep: hour,
-			Dashboard: Dashboard{dashboardHealth, nil},
-			Expr: `count by (cluster, model) (group by (cluster, model, driver_version) (
-  group by (cluster, node, model) (gpu_info)
-    * on (cluster, node) group_left (driver_version) group by (cluster, node, driver_version) (gpu_driver_info)
-)) > 1`,
-			Summary: "Nodes with the same GPU model run different driver versions.",
-			Description: "{{ $labels.model }} runs with " + value3 +
-				" driver versions. During an incomplete upgrade, applications may behave differently from node to " +
-				"node. " +
-				"Complete or roll back the upgrade; the health dashboard lists nodes by version."},
 	}
 }

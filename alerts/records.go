@@ -30,8 +30,11 @@ type Group struct {
 	Interval time.Duration
 }
 
-// kubeStateMetrics is what Record.Needs says of rules that read kube_* series.
-const kubeStateMetrics = "kube-state-metrics"
+// What Needs says of rules that read kube_* series: for their value, or only to leave out nodes in maintenance.
+const (
+	kubeStateMetrics = "kube-state-metrics"
+	kubeOptional     = "kube-state-metrics to leave out nodes that are cordoned or not Ready"
+)
 
 // onGPU and friends are the labels on which series are joined.
 const (
@@ -259,7 +262,7 @@ func problemGPUs() []Record {
 		// before it was ever read) has an empty model, so that it is part of every sum.
 		{Name: modelRecord, Labels: []string{"node", "uuid", "model"}, Help: "Model of each GPU; always 1.",
 			Expr: "group by (" + onGPU + ", model) (last_over_time(gpu_info[10m])) or on (" + onGPU + ") group by (" +
-				onGPU + `) (last_over_time(gpu_time_seconds_total{state="busy"}[10m]) or on (` + onGPU + ") gpu_device_up)"},
+				onGPU + ") (last_over_time(gpu_device_up[10m]))"},
 		{Name: xidRecord, Labels: []string{"node", "uuid", "gpu", "xid"},
 			Help: "XID errors since the exporter was started, by code; no series before the first.",
 			Expr: "max by (" + gpuOf + ", xid) (gpu_xid_events_total > 0)"},
@@ -352,6 +355,13 @@ func workloadTime() []perWorkload {
 	}
 }
 
+// activityOfWhole is the activity of the GPUs that are wholly allocated to one pod. A rank that waits for others in NCCL
+// is busy, but its SMs are not active, and it draws less power.
+const activityOfWhole = "(group by (" + onPod + ", uuid) (gpu_container_allocation_ratio > 0.99)) * on (" + onGPU +
+	") group_left () (sum by (" + onGPU + ") (rate(gpu_sm_active_seconds_total[5m])) / (sum by (" + onGPU +
+	") (rate(gpu_profiled_seconds_total[5m])) > 0) or on (" + onGPU + ") sum by (" + onGPU +
+	") (rate(gpu_energy_joules_total[5m])) / max by (" + onGPU + ") (gpu_power_limit_watts))"
+
 // workloadGauges are the memory, the extremes of utilization, and the last activity of containers.
 func workloadGauges() []perWorkload {
 	const ratio = "rate(gpu_container_busy_seconds_total[5m]) / (rate(gpu_container_observed_seconds_total[5m]) > 0)"
@@ -361,8 +371,9 @@ func workloadGauges() []perWorkload {
 			"gpu_container_memory_used_bytes", "max"},
 		{"gpu_busy", "ratio_max", nil, "Utilization of the busiest container on a GPU over the last 5 minutes.", ratio,
 			"max"},
-		{"gpu_busy", "ratio_min", nil, "Utilization of the least busy container on a GPU over the last 5 minutes.",
-			ratio, "min"},
+		{"gpu_activity", "ratio_max", nil, "Activity of the most active whole GPU of the workload over the last 5 minutes: " +
+			"SM activity, or power over its limit before Hopper.", activityOfWhole, "max"},
+		{"gpu_activity", "ratio_min", nil, "Activity of the least active whole GPU of the workload.", activityOfWhole, "min"},
 		{"gpu_last_busy_timestamp_seconds", "max", nil, "Unix time at which any of the containers was last busy.",
 			"gpu_container_last_busy_timestamp_seconds", "max"},
 	}

@@ -120,7 +120,9 @@ func (c Config) rule(a Alert, o Override) Rule {
 		{"summary", a.Summary},
 		{"description", description},
 		{"runbook_url", strings.ReplaceAll(c.RunbookURL, "{alert}", strings.ToLower(a.Name))},
-		{"dashboard_url", link},
+	}
+	if c.DashboardURL != "" {
+		r.Annotations = append(r.Annotations, Pair{"dashboard_url", link})
 	}
 	return r
 }

@@ -16,14 +16,6 @@ func throttling() []Alert {
 			Description: atGPU + " was in thermal slowdown for " + asPercent + " of the time. " +
 				"Check fans, airflow, filters and inlet temperature first, then the GPU's heat sink; drain the node " +
 				"until it has cooled down."},
-		{Name: "GPUThermalSlowdownSoftware", Severity: Warning, Off: true, Labels: gpuLabels, For: minutes30,
-			Keep: minutes10, Dashboard: gpuDashboard,
-			Parameters: part(0.2, "fraction of time in which the driver limited clocks"),
-			Expr:       limited("sw_thermal") + " > $fraction",
-			Summary:    "Thermal slowdown of a GPU by the driver.",
-			Description: "The driver limited the clocks of " + atGPU + " because of temperature for " + asPercent +
-				" of the time. " +
-				"A little is normal for passively cooled GPUs; much indicates insufficient airflow."},
 		{Name: "GPUPowerBrake", Severity: Warning, Labels: gpuLabels, For: minutes5, Keep: minutes10,
 			Dashboard:  gpuDashboard,
 			Parameters: part(0.05, "fraction of time in which the power brake was active"),
@@ -32,34 +24,31 @@ func throttling() []Alert {
 			Description: "The external power brake limited " + atGPU + " for " + asPercent + " of the time. " +
 				"The power supply of node or rack is at its limit or lost a unit: check the BMC's power readings and " +
 				"redundancy."},
-		{Name: "GPUTemperatureNearLimit", Severity: Warning, Labels: gpuLabels, For: minutes10, Keep: minutes10,
-			Dashboard:  gpuDashboard,
-			Parameters: []Parameter{number("margin", 2, 0, 40, "degrees below the GPU's slowdown temperature")},
-			Expr: `max` + byGPU + `(gpu_temperature_celsius{sensor="gpu"})
-  > on (` + onGPU + `, gpu) max` + byGPU + `(gpu_temperature_limit_celsius{sensor="gpu",limit="slowdown"}) - $margin`,
-			Summary: "A GPU is close to its slowdown temperature.",
-			Description: atGPU + " is at " + value3 + " °C, within $margin degrees of its slowdown temperature. " +
+		{Name: "GPUTemperatureHigh", Severity: Warning, Labels: append([]string{"sensor"}, gpuLabels...), For: minutes10,
+			Keep: minutes10, Dashboard: gpuDashboard,
+			Parameters: []Parameter{number("margin", 2, 0, 40, "degrees below the limit")},
+			Expr: `max` + byGPUAnd("sensor") + `(gpu_temperature_celsius)
+  > on (` + onGPU + `, gpu, sensor) max` + byGPUAnd("sensor") + `(gpu_temperature_limit_celsius{sensor="gpu",limit="slowdown"}
+    or gpu_temperature_limit_celsius{sensor="memory",limit="max_operating"}) - $margin
+  unless on (` + onGPU + `) ` + problemRecord + `{problem="thermal_slowdown"}`,
+			Summary: "A GPU or its memory is close to its temperature limit.",
+			Description: "Sensor {{ $labels.sensor }} of " + atGPU + " is at " + value3 + " °C, within $margin degrees of its " +
+				"limit: the slowdown temperature of the GPU, the maximum operating temperature of its memory. " +
 				"Check fans, airflow and inlet temperature."},
-		{Name: "GPUMemoryTemperatureHigh", Severity: Warning, Labels: gpuLabels, For: minutes10, Keep: minutes10,
-			Dashboard:  gpuDashboard,
-			Parameters: []Parameter{number("margin", 2, 0, 40, "degrees below the maximum operating temperature")},
-			Expr: `max` + byGPU + `(gpu_temperature_celsius{sensor="memory"})
-  > on (` + onGPU + `, gpu) max` + byGPU +
-				`(gpu_temperature_limit_celsius{sensor="memory",limit="max_operating"}) - $margin`,
-			Summary: "The memory of a GPU is close to its maximum temperature.",
-			Description: "The memory of " + atGPU + " is at " + value3 +
-				" °C, within $margin degrees of its limit. Memory errors increase with temperature. " +
-				"Check airflow; memory-bound applications raise the memory temperature more than the GPU temperature."},
-		{Name: "GPUPowerCapped", Severity: Info, Labels: gpuLabels, For: hour, Keep: minutes15, Dashboard: gpuDashboard,
+		{Name: "GPUSlowWithoutReason", Severity: Warning, Labels: gpuLabels, For: minutes30, Keep: minutes15,
+			Dashboard: gpuDashboard,
 			Parameters: []Parameter{
-				number("fraction", 0.5, 0.01, 0.99, "fraction of time at the power limit"),
-				number("clock", 0.8, 0.1, 0.99, "SM clock over the maximum, below which the limit costs too much"),
+				number("clock", 0.7, 0.1, 0.99, "SM clock over that of the fastest GPU of the node"),
+				number("busy", 0.8, 0.1, 0.99, "utilization from which the clock should be high"),
+				number("limited", 0.05, 0.001, 0.9, "fraction of time with a reason for low clocks"),
 			},
-			Expr: `max` + byGPU + `(rate(gpu_clock_limited_seconds_total{reason="power_cap"}[15m])) > $fraction
-  and max` + byGPU + `(avg_over_time(gpu_clock_hertz{clock="sm"}[15m])) < $clock * max` + byGPU +
-				`(gpu_clock_max_hertz{clock="sm"})`,
-			Summary: "A power limit slows a GPU down considerably.",
-			Description: atGPU + " was at its power limit for " + asPercent + " of the time, with low clocks. " +
-				"Check whether the limit was lowered (nvidia-smi -q -d POWER) and whether that is still intended."},
+			Expr: "max" + byGPU + `(avg_over_time(gpu_clock_hertz{clock="sm"}[15m]))
+    < on (cluster, node) group_left () ($clock * max by (cluster, node) (avg_over_time(gpu_clock_hertz{clock="sm"}[15m])))
+  and max` + byGPU + `(rate(gpu_busy_seconds_total[15m]) / (rate(gpu_observed_seconds_total[15m]) > 0)) > $busy
+  unless on (` + onGPU + `) (max by (` + onGPU + `) (rate(gpu_clock_limited_seconds_total[15m])) > $limited)`,
+			Summary: "A busy GPU has a low clock, and the driver gives no reason.",
+			Description: "The SM clock of " + atGPU + ` is only {{ $value | humanize }}Hz while the GPU is busy, and no ` +
+				"reason for limited clocks is active; another GPU of the node runs faster. " +
+				"Compare with the other GPUs of the node; look for locked clocks (nvidia-smi -q -d CLOCK), then reset the GPU."},
 	}
 }

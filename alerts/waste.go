@@ -1,7 +1,5 @@
 package alerts
 
-import "time"
-
 // allocated is the fraction of each GPU that is allocated to each pod. An exporter that restarts is absent for a moment
 // and
 // may return with other target labels: neither may resolve an alert or count a GPU twice.
@@ -37,13 +35,7 @@ func waste() []Alert {
 	podDashboard := Dashboard{dashboardWorkload, []string{"namespace", "pod"}}
 	const workload = "cluster, namespace, workload_type, workload"
 	return []Alert{
-		{Name: "GPUAllocatedIdle", Severity: Info, Labels: podLabels, For: minutes5, Keep: minutes10,
-			Parameters: idleParameters(), Expr: idle, Dashboard: podDashboard,
-			Summary: "GPUs allocated to a pod are idle.",
-			Description: atPod + ": " + value3 +
-				" allocated GPUs were idle in the last $period, during the time that was observed. " +
-				"Ask its owner whether it is waiting for something; if not, scale it down or delete it."},
-		{Name: "GPUAllocatedIdleLong", Severity: Warning, Labels: podLabels, For: 6 * hour, Keep: minutes10,
+		{Name: "GPUAllocatedIdle", Severity: Info, Labels: podLabels, For: 6 * hour, Keep: minutes10,
 			Parameters: idleParameters(), Expr: idle, Dashboard: podDashboard,
 			Summary: "GPUs allocated to a pod have been idle for hours.",
 			Description: atPod + ": " + value3 + " allocated GPUs have been idle for hours. " +
@@ -57,25 +49,6 @@ func waste() []Alert {
 			Description: "On average " + value3 +
 				" GPUs allocated to {{ $labels.namespace }} were idle in the last hour. " +
 				"Check its workloads, beginning with the most idle, and lower its quota if they are not needed."},
-		{Name: "GPUAllocatedUnderused", Severity: Info,
-			Labels: []string{"namespace", "workload_type", "workload", "model"}, For: hour, Keep: hour,
-			Parameters: []Parameter{
-				period(day, "lookback; younger workloads are ignored"),
-				number("busy", 0.3, 0.01, 0.95, "95th percentile of the utilization of the busiest container, below "+
-					"which a workload is underused"),
-				number("memory", 0.4, 0.01, 0.95, "peak memory of one container over that of its GPU"),
-			},
-			Expr: `quantile_over_time(0.95, workload:gpu_busy:ratio_max[$period]) < $busy
-  and on (` + workload + `, model) max_over_time(workload:gpu_memory_used_bytes:max[$period])
-    < on (cluster, model) group_left () ($memory * model:gpu_memory_total_bytes:sum / model:gpu_device_up:sum)
-  and on (` + workload + `, model) (workload:gpu_allocation:sum offset $period)
-  unless on (` + workload + `) group by (` + workload + `) (` + withWorkload(allocated+" < 0.99") + ")",
-			Dashboard: Dashboard{dashboardWorkload, []string{"namespace", "workload"}},
-			Summary:   "A workload with whole GPUs is underused.",
-			Description: "{{ $labels.workload_type }} {{ $labels.namespace }}/{{ $labels.workload }} kept its " +
-				"busiest {{ $labels.model }} below " + asPercent +
-				" for 95 % of the last $period, and its memory would fit a smaller share. Consider a MIG instance, a " +
-				"shared GPU or a smaller model."},
 		{Name: "GPUAllocatedPodNotRunning", Severity: Warning, Needs: kubeStateMetrics,
 			Labels: append([]string{"state"}, podLabels...), For: minutes30, Keep: minutes5,
 			Expr: "sum" + byPod + `(gpu_container_allocation_ratio) * on (cluster, namespace, pod) group_left (state) (
@@ -90,34 +63,16 @@ func waste() []Alert {
 				"or delete it."},
 		{Name: "GPUWorkloadStraggler", Severity: Info,
 			Labels: []string{"namespace", "workload_type", "workload", "model"}, For: minutes30, Keep: minutes10,
-			Parameters: []Parameter{number("spread", 0.5, 0.05, 0.99,
-				"difference in utilization between the busiest and the least busy container")},
-			Expr: `workload:gpu_busy:ratio_max{workload_type!~"(?i:deployment|replicaset|daemonset)"}
-  - workload:gpu_busy:ratio_min > $spread
+			Parameters: []Parameter{number("spread", 0.3, 0.05, 0.99,
+				"difference in activity between the most and the least active GPU")},
+			Expr: `workload:gpu_activity:ratio_max{workload_type!~"(?i:deployment|replicaset|daemonset)"}
+  - workload:gpu_activity:ratio_min > $spread
   and on (` + workload + `) workload:gpu_pods:count > 1`,
 			Dashboard: Dashboard{dashboardWorkload, []string{"namespace", "workload"}},
-			Summary:   "A pod of a workload lags behind the others.",
-			Description: "The busiest and the least busy container of {{ $labels.workload_type }} {{ " +
+			Summary:   "A GPU of a workload lags behind the others.",
+			Description: "The most and the least active GPU of {{ $labels.workload_type }} {{ " +
 				"$labels.namespace }}/{{ $labels.workload }} are " + asPercent +
-				" apart in utilization. A slow GPU, link or input pipeline slows the whole job down: compare its " +
-				"pods, and check for throttling and link errors on the GPU of the slowest."},
-		{Name: "GPUMIGUnused", Severity: Info, Labels: gpuLabels, For: day, Keep: 30 * time.Minute,
-			Parameters: []Parameter{number("unused", 0.5, 0.01, 0.99,
-				"fraction of the GPU's MIG instances that are unallocated")},
-			Expr:      "avg" + byGPU + "(gpu_mig_allocation_ratio == bool 0) > $unused",
-			Dashboard: Dashboard{dashboardSharing, []string{"node"}},
-			Summary:   "Most MIG instances of a GPU are unallocated.",
-			Description: asPercent + " of the MIG instances of " + atGPU + " have been unallocated for a day. " +
-				"Choose a MIG layout that matches pod requests, or disable MIG mode."},
-		{Name: "GPUCapacityUnderused", Severity: Info, Labels: []string{"model"}, For: hour, Keep: hour,
-			Parameters: []Parameter{period(day, "lookback"),
-				number("unallocated", 0.5, 0.01, 0.99, "fraction of GPU-time that is unallocated")},
-			Expr: `sum by (cluster, model) (avg_over_time(model:gpu_time_seconds:rate5m{state="unallocated"}[$period]))
-  / sum by (cluster, model) (avg_over_time(model:gpu_time_seconds:rate5m[$period])) > $unallocated
-  and on (cluster, model) group by (cluster, model) (model:gpu_time_seconds:rate5m offset $period)`,
-			Dashboard: Dashboard{dashboardCapacity, []string{"model"}},
-			Summary:   "Most GPUs of a model are unallocated.",
-			Description: asPercent + " of the GPU-time of {{ $labels.model }} was unallocated in the last $period. " +
-				"Move workloads there, shrink the node pool, or offer the GPUs to other teams."},
+				" apart in SM activity (before Hopper: in power). A slow GPU, link or input pipeline slows the whole job " +
+				"down: compare its pods, and check for throttling and link errors on the GPU of the slowest."},
 	}
 }

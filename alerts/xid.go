@@ -86,24 +86,16 @@ func describeXID(tier gpu.XIDTier) string {
 	return b.String() + `{{ else }}Look the code up in NVIDIA's XID catalog.{{ end }}`
 }
 
-// increased selects the series of a counter that increased within the period, and by how much. It does not use
-// increase(),
-// which has no value for a GPU that has become unavailable since, and which in MetricsQL counts the first value of a
-// series
-// as an increase from 0.
-func increased(counter, matchers string) string {
-	return "last_over_time(" + counter + matchers + "[$period]) - min_over_time(" + counter + matchers + "[$period])"
-}
-
-// recentXID selects the codes that a GPU reported within the period. A code without earlier events has no series, the
-// critical ones excepted, so that its first event is no increase: a series that began within the period counts as well,
+// recentXID selects the codes that a GPU reported within the period. It does not use increase(), which
+// has no value for a GPU that has become unavailable since, and which in MetricsQL counts the first value of a series as
+// an increase from 0. A code without earlier events has no series: one that began within the period counts as well,
 // unless a scrape had failed or the GPU was not scraped before. A restarted exporter has lost its counts, but finds the
 // time of the last event in the kernel log.
 func recentXID(matchers string) string {
-	const counter, last = "gpu_xid_events_total", "gpu_xid_last_timestamp_seconds"
-	return "group by (cluster, node, uuid, gpu, xid) (\n  last_over_time(" + counter + matchers +
-		"[$period]) > min_over_time(" + counter + "[$period])\n" +
-		"  or (" + counter + matchers + " > 0 unless last_over_time(" + counter + "[1h] offset $period) and on (" +
+	const counter, last = xidRecord, "gpu_xid_last_timestamp_seconds"
+	return "group by (cluster, node, uuid, gpu, xid) (\n  " + counter + matchers +
+		" > min_over_time(" + counter + matchers + "[$period])\n" +
+		"  or (last_over_time(" + counter + matchers + "[$period]) > 0 unless last_over_time(" + counter + "[1h] offset $period) and on (" +
 		onGPU + ") gpu_device_up offset $period)\n" +
 		"  or time() - " + last + matchers + " < $period_seconds\n)"
 }

@@ -137,34 +137,13 @@ type inhibition struct {
 
 func inhibitions() []inhibition {
 	return []inhibition{
-		{"An unavailable GPU is the cause of its other alerts.",
-			[]string{"GPUDeviceDown", "GPUDisappeared"},
-			[]string{"GPUXIDWarning", "GPUXIDApplication", "GPURecoveryActionRequired", "GPUNVLinkDown",
-				"GPUFabricUnhealthy", "GPUExporterPollStuck", "GPUAttributionError", "GPUModeChangePending"},
-			[]string{"node", "uuid"}},
-		{"A fatal error of a GPU is the cause of lesser ones.",
-			[]string{"GPUXIDFatal"}, []string{"GPUXIDWarning", "GPUXIDApplication", "GPUUncorrectedECC",
-				"GPURowRemapPending", "GPUFabricUnhealthy"}, []string{"node", "uuid"}},
-		{"After a failed row remapping, pending ones do not matter.",
-			[]string{"GPURowRemapFailed"}, []string{"GPURowRemapPending", "GPURowRemapBanksExhausted"},
-			[]string{"node", "uuid"}},
-		{"Without a driver all GPUs of the node are unavailable.",
-			[]string{"GPUDriverDown"}, []string{"GPUDeviceDown", "GPUDeviceMissing", "GPUExporterPollStuck",
-				"GPUExporterNVMLErrors", "GPUExporterSlow", "GPUExporterJoinBroken", "GPUExporterJoinPartial"},
+		{"Without a driver nothing of the node's GPUs can be read.",
+			[]string{"GPUDriverDown"}, []string{"GPUExporterPollStuck", "GPUExporterNVMLErrors", "GPUAllocationUnknown"},
 			[]string{"node"}},
 		{"No target at all is one problem, not one per node.",
 			[]string{"GPUExporterAbsent"}, []string{"GPUExporterMissingOnNode"}, nil},
-		{"A data source that is down is the cause of missing allocations.",
-			[]string{"GPUExporterSourceDown"}, []string{"GPUExporterJoinBroken", "GPUExporterJoinPartial"},
-			[]string{"node"}},
-		{"Idle for hours includes idle.",
-			[]string{"GPUAllocatedIdleLong"}, []string{"GPUAllocatedIdle"}, []string{"node", "namespace", "pod"}},
 		{"A pod that is not running is idle.",
-			[]string{"GPUAllocatedPodNotRunning"}, []string{"GPUAllocatedIdle", "GPUAllocatedIdleLong"},
-			[]string{"node", "namespace", "pod"}},
-		{"Thermal slowdown includes a high temperature.",
-			[]string{"GPUThermalSlowdown"}, []string{"GPUTemperatureNearLimit", "GPUThermalSlowdownSoftware"},
-			[]string{"node", "uuid"}},
+			[]string{"GPUAllocatedPodNotRunning"}, []string{"GPUAllocatedIdle"}, []string{"node", "namespace", "pod"}},
 	}
 }
 

@@ -59,7 +59,7 @@ func TestContradictions(t *testing.T) {
 			"the chart sets from another value",
 		"resources.limits.memory=256MB": "resources.limits.memory must be in Mi or Gi, " +
 			"got 256MB",
-		"rules.kind=none,rules.alerts.GPUDeviceDown.for=1m": "rules.alerts has no effect with rules.kind=none",
+		"rules.kind=none,rules.alerts.GPUUnavailable.for=1m": "rules.alerts has no effect with rules.kind=none",
 		"compat.release=dcgm-4.8,compat.job=gpu-exporter": "compat.job=gpu-exporter matches " +
 			"monitoring.job or rules.job",
 		"compat.release=dcgm-4.8,compat.job=a-gpu-exporter,rules.kind=ConfigMap": "compat.job=a-gpu-exporter matches " +
@@ -106,10 +106,10 @@ func TestSchemaRefuses(t *testing.T) {
 		"kubelet.gpuIDResources={nvidia}":             "'/kubelet/gpuIDResources/0'",
 		"resources.limits.nvidia\\.com/gpu=1":         "additional properties 'nvidia.com/gpu' not allowed",
 		"rules.alerts.GPUDeviceDwon.for=1m":           "additional properties 'GPUDeviceDwon' not allowed",
-		"rules.alerts.GPUDisappeared.windw=1h":        "additional properties 'windw' not allowed",
+		"rules.alerts.GPUMissing.windw=1h":            "additional properties 'windw' not allowed",
 		"rules.alerts.GPURetiredPagesMany.pages=1000": "'/rules/alerts/GPURetiredPagesMany/pages'",
-		"rules.alerts.GPUDeviceDown.severity=fatal":   "'/rules/alerts/GPUDeviceDown/severity'",
-		"rules.alerts.GPUDeviceDown.for=five":         "'/rules/alerts/GPUDeviceDown/for'",
+		"rules.alerts.GPUUnavailable.severity=fatal":  "'/rules/alerts/GPUUnavailable/severity'",
+		"rules.alerts.GPUUnavailable.for=five":        "'/rules/alerts/GPUUnavailable/for'",
 	} {
 		out, err := helm(t, "template", "gpu-exporter", chart(t), "--set", set)
 		if err == nil {

@@ -112,7 +112,9 @@ func (s testCase) moments() []moment {
 // inputs returns the series of the case and their values, with the cluster's label where there is one.
 func (s testCase) inputs(cluster string) (out [][2]string) {
 	for _, line := range strings.Split(strings.TrimSpace(expand(s.series)), "\n") {
-		line = strings.TrimSpace(line)
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
 		at := strings.Index(line, " ")
 		if brace := strings.Index(line, "} "); brace >= 0 {
 			at = brace + 1

@@ -1,8 +1,11 @@
 package rules_test
 
 import (
+	"fmt"
 	"maps"
+	"strings"
 	"testing"
+	"time"
 )
 
 // cases returns the cases of every alert.
@@ -17,52 +20,50 @@ func cases(t *testing.T) map[string][]testCase {
 }
 
 func lostCases(t *testing.T) map[string][]testCase {
+	const up = `gpu_exporter_source_up{node="n1",source="nvml"} 1x300`
+	peers := func(of int) string {
+		text := fmt.Sprintf("\n"+`node:gpu_device_up:count{node="n1",model="a"} %dx90`, of)
+		for i := range 5 {
+			text += fmt.Sprintf("\n"+`node:gpu_device_up:count{node="p%d",model="a"} 8x90`, i)
+		}
+		return text
+	}
 	return map[string][]testCase{
-		"GPUDeviceDown": {
-			pulse(t, "GPUDeviceDown", "lost and found", 0, "gpu_device_up{$A}", "1", "0", "$A", "gpu_device_up{$B} 1"),
+		"GPUUnavailable": {
+			pulse(t, "GPUUnavailable", "lost and found", 0, "gpu_device_up{$A}", "1", "0", "$A", "gpu_device_up{$B} 1"),
 			{name: "four minutes of a reset", series: "gpu_device_up{$A} 1x4 0x3 1x20", checks: "8m -; 10m -; 15m -"},
+			{name: "never initialized, and known by its address",
+				step: 10 * time.Minute, series: `gpu_device_up{node="n1",uuid="0000:18:00.0",gpu="-1"} 0x200
+				gpu_exporter_source_up{node="n1",source="nvml"} 1x200`,
+				checks: `0m -; 10m node="n1",uuid="0000:18:00.0",gpu="-1"; 33h node="n1",uuid="0000:18:00.0",gpu="-1"`},
+			{name: "there is no driver", series: "gpu_device_up{$A} 0x60\n" + `gpu_exporter_source_up{node="n1",source="nvml"} 0x60`,
+				checks: "10m -; 50m -"},
 		},
-		"GPUDeviceMissing": {
-			pulse(t, "GPUDeviceMissing", "not started by the driver", 0, `gpu_node_devices{node="n1",state="missing"}`, "0", "1",
-				`node="n1"`),
-			{name: "failed and detached are others' business", series: `gpu_node_devices{node="n1",state="missing"} 0x40
-				gpu_node_devices{node="n1",state="failed"} 1x40
-				gpu_node_devices{node="n1",state="detached"} 1x40`, checks: "30m -"},
-		},
-		"GPUDisappeared": {
-			{name: "gone while the others stay", series: `gpu_device_up{$A} 1x20 stale
-				gpu_device_up{$B} 1x420
-				gpu_exporter_source_up{node="n1",source="nvml"} 1x420`, checks: "20m -; 29m -; 35m $A; 6h $A; 6h23m $A; 6h40m -"},
-			{name: "the whole node is gone", series: `gpu_device_up{$A} 1x20 stale
-				gpu_exporter_source_up{node="n1",source="nvml"} 1x20 stale`, checks: "35m -; 60m -"},
-			{name: "the driver came after the exporter, and GPUs have names now",
-				series: `gpu_device_up{node="n1",uuid="0000:18:00.0",gpu="-1"} 0x20 stale
-				gpu_device_up{$A} _x21 1x400
-				gpu_exporter_source_up{node="n1",source="nvml"} 0x20 1x400`, checks: "29m -; 35m -; 60m -; 6h -"},
-			{name: "GPUs are not visible", series: `gpu_device_up{$A} 1x20 stale
-				gpu_exporter_source_up{node="n1",source="nvml"} 1x20 0x60`, checks: "35m -; 60m -"},
-			{name: "lost, but known", series: `gpu_device_up{$A} 1x20 0x60
-				gpu_exporter_source_up{node="n1",source="nvml"} 1x80`, checks: "35m -; 60m -"},
-		},
-		"GPUDeviceDetached": {
-			pulse(t, "GPUDeviceDetached", "given to a virtual machine", 0, `gpu_node_devices{node="n1",state="detached"}`, "0", "2",
-				`node="n1"`),
-			{name: "missing is another matter", series: `gpu_node_devices{node="n1",state="detached"} 0x90
-				gpu_node_devices{node="n1",state="missing"} 1x90`, checks: "80m -"},
+		"GPUMissing": {
+			{name: "seven of eight since a reboot", step: 10 * time.Minute, series: up + `
+				node:gpu_device_up:count{node="n1",model="a"} 8x40 7x100 8x60`,
+				checks: `6h40m -; 7h -; 7h30m node="n1"; 23h node="n1"; 24h -`},
+			{name: "still after a week", step: time.Hour, series: up + `
+				node:gpu_device_up:count{node="n1",model="a"} 8x12 7x180`, checks: `12h -; 15h node="n1"; 180h node="n1"`},
+			{name: "delivered with seven", series: up + strings.Replace(peers(7), " 7x90", " 7x60 8x30", 1),
+				checks: `29m -; 31m node="n1"; 64m node="n1"; 68m -`},
+			{name: "half of the pool has seven", series: up + peers(7) + strings.ReplaceAll(peers(7), `"p`, `"q`) +
+				strings.ReplaceAll(strings.ReplaceAll(peers(7), `"p`, `"r`), " 8x", " 7x"), checks: "40m -; 80m -"},
+			{name: "four nodes of a pool say nothing", series: up + `
+				node:gpu_device_up:count{node="n1",model="a"} 7x90
+				node:gpu_device_up:count{node="p1",model="a"} 8x90`, checks: "40m -; 80m -"},
+			{name: "given to a virtual machine", series: up + `
+				node:gpu_device_up:count{node="n1",model="a"} 8x10 7x90
+				gpu_node_devices{node="n1",state="detached"} 0x10 1x90`, checks: "60m -; 90m -"},
+			{name: "the driver is not loaded", series: `gpu_exporter_source_up{node="n1",source="nvml"} 1x10 0x90
+				node:gpu_device_up:count{node="n1",model="a"} 8x10 7x90`, checks: "60m -; 90m -"},
 		},
 		"GPURecoveryActionRequired": {
 			pulse(t, "GPURecoveryActionRequired", "a reset is wanted", 0, `gpu_recovery_action{$A,action="reset"}`, "0", "1",
 				`$A,action="reset"`, `gpu_recovery_action{$B,action="none"} 1`),
+			{name: "the GPU is unavailable anyway", series: `gpu_recovery_action{$A,action="reset"} 1x20` + "\ngpu_device_up{$A} 0x20", checks: "5m -; 15m -"},
 			{name: "none is an action as well", series: `gpu_recovery_action{$A,action="none"} 1x20
 				gpu_recovery_action{$A,action="reset"} 0x20`, checks: "5m -; 15m -"},
-		},
-		"GPUModeChangePending": {
-			pulse(t, "GPUModeChangePending", "MIG is switched on", 0, "gpu_mig_mode_pending{$A}", "0", "1", `$A,mode="mig"`,
-				"gpu_mig_mode{$A} 0"),
-			pulse(t, "GPUModeChangePending", "ECC is switched off", 0, "gpu_ecc_mode_pending{$A}", "1", "0", `$A,mode="ecc"`,
-				"gpu_ecc_mode{$A} 1"),
-			{name: "both modes hold", series: "gpu_mig_mode{$A} 1x90\ngpu_mig_mode_pending{$A} 1x90\ngpu_ecc_mode{$A} " +
-				"0x90\ngpu_ecc_mode_pending{$A} 0x90", checks: "80m -"},
 		},
 	}
 }
@@ -70,14 +71,14 @@ func lostCases(t *testing.T) map[string][]testCase {
 func errorCases(t *testing.T) map[string][]testCase {
 	// begins is an event of a code that was never seen, and so has no series before.
 	begins := func(xid string) string {
-		return `gpu_device_up{$A} 1x130
-			gpu_xid_events_total{$A,xid="` + xid + `"} _x10 1x120`
+		return `gpu_device_up{$A} 1x160
+			gpu_xid_events_total{$A,xid="` + xid + `"} _x40 1x120` + "\n"
 	}
 	late := func(xid string) testCase {
 		return testCase{name: "an old event without earlier scrapes, with history", series: `gpu_device_up{$A} _x20 1x100
-			gpu_xid_events_total{$A,xid="` + xid + `"} _x20 1x100`, checks: "19m -; 21m -; 25m -; 31m -; 50m -"}
+			gpu_xid_events_total{$A,xid="` + xid + `"} _x20 1x100`, checks: "19m -; 21m -; 25m -; 49m -; 70m -"}
 	}
-	grows := func(xid string) string { return `gpu_xid_events_total{$A,xid="` + xid + `"} 0x10 1x120` }
+	grows := func(xid string) string { return `gpu_xid_events_total{$A,xid="` + xid + `"} 1x10 2x120` + "\n" }
 	other := func(xids ...string) string {
 		text := ""
 		for _, x := range xids {
@@ -88,44 +89,56 @@ func errorCases(t *testing.T) map[string][]testCase {
 	return map[string][]testCase{
 		"GPUXIDFatal": {
 			late("79"),
-			{name: "fell off the bus", series: grows("79"), checks: `10m -; 11m $A,xid="79"; 45m $A,xid="79"; 55m -`},
-			{name: "its first event begins the series", series: begins("48"),
-				checks: `9m -; 10m $A,xid="48"; 19m $A,xid="48"; 45m $A,xid="48"; 55m -`},
-			{name: "found in the kernel's log by a new exporter", series: `gpu_xid_last_timestamp_seconds{$A,xid="119"} _x12 600x80`,
-				checks: `11m -; 12m $A,xid="119"; 55m -`},
-			{name: "programs' faults and trifles", series: other("13", "31", "43", "63", "94", "145", "999"), checks: "11m -; 15m -"},
+			{name: "a driver without recommendations", step: 10 * time.Minute, series: "gpu_device_up{$A} 1x200\n" +
+				`gpu_xid_last_timestamp_seconds{$A,xid="62"} _x4 2400x190`, checks: `30m -; 40m -; 50m $A,xid="62"; 23h $A,xid="62"; 26h -`},
+			{name: "a driver with recommendations", series: grows("62") + "\n" + `gpu_recovery_action{$A,action="none"} 1x130`,
+				checks: `20m -; 22m $A,xid="62"; 69m $A,xid="62"; 75m -`},
+			{name: "it fell off the bus", series: grows("79") + "\ngpu_device_up{$A} 1x11 0x120", checks: "22m -; 60m -"},
+			{name: "its first event begins the series", series: begins("48") + `gpu_recovery_action{$A,action="none"} 1x160`,
+				checks: `49m -; 50m $A,xid="48"; 69m $A,xid="48"; 98m $A,xid="48"; 105m -`},
+			{name: "found in the kernel's log by a new exporter", series: `gpu_xid_last_timestamp_seconds{$A,xid="119"} _x12 600x80
+				gpu_recovery_action{$A,action="none"} 1x130`, checks: `21m -; 22m $A,xid="119"; 39m $A,xid="119"; 75m -`},
+			{name: "an old one in the kernel's log", step: 10 * time.Minute, series: `gpu_xid_last_timestamp_seconds{$A,xid="119"} 0x200`,
+				checks: `10m $A,xid="119"; 25h -`},
+			{name: "programs' faults and trifles", series: other("13", "31", "43", "63", "94", "145", "999"), checks: "22m -; 35m -"},
 			{name: "an old event behind a scrape that failed", series: `gpu_xid_events_total{$A,xid="79"} 1x70 _x9 1x60`,
-				checks: "60m -; 82m -; 90m -; 95m -"},
+				checks: "60m -; 92m -; 110m -; 125m -"},
 			{name: "an exporter that restarts its counters", series: `gpu_xid_events_total{$A,xid="79"} 5x70 0x60`,
-				checks: "60m -; 75m -; 90m -"},
+				checks: "60m -; 85m -; 110m -"},
 		},
 		"GPUXIDWarning": {
 			late("94"),
 			{name: "a contained memory error", series: begins("94"),
-				checks: `9m -; 10m $A,xid="94"; 19m $A,xid="94"; 30m $A,xid="94"; 40m -`},
-			{name: "a second one", series: grows("145"), checks: `10m -; 11m $A,xid="145"; 40m -`},
+				checks: `39m -; 40m $A,xid="94"; 69m $A,xid="94"; 80m $A,xid="94"; 90m -`},
+			{name: "a second one", series: grows("145"), checks: `10m -; 11m $A,xid="145"; 60m -`},
 			{name: "an unknown code", series: `gpu_xid_last_timestamp_seconds{$A,xid="999"} _x12 600x80`,
-				checks: `11m -; 12m $A,xid="999"; 40m -`},
-			{name: "worse and milder ones", series: other("79", "48", "13", "31", "43", "63"), checks: "11m -; 15m -"},
+				checks: `11m -; 12m $A,xid="999"; 60m -`},
+			{name: "the driver recommends a reset", series: grows("94") + `gpu_recovery_action{$A,action="reset"} 1x130`, checks: "11m -; 30m -"},
+			{name: "worse and milder ones", series: other("79", "48", "13", "31", "43", "63"), checks: "11m -; 35m -"},
 			{name: "an old event behind a scrape that failed", series: `gpu_xid_events_total{$A,xid="94"} 1x70 _x9 1x60`,
-				checks: "60m -; 82m -; 95m -"},
+				checks: "60m -; 82m -; 125m -"},
 		},
 		"GPUXIDApplication": {
 			late("31"),
-			{name: "a page fault", series: begins("31"), checks: `9m -; 10m $A,xid="31"; 19m $A,xid="31"; 27m $A,xid="31"; 40m -`},
-			{name: "a second one", series: grows("13"), checks: `10m -; 11m $A,xid="13"; 40m -`},
+			{name: "a page fault", series: begins("31"), checks: `39m -; 40m $A,xid="31"; 69m $A,xid="31"; 77m $A,xid="31"; 90m -`},
+			{name: "a second one", series: grows("13"), checks: `10m -; 11m $A,xid="13"; 60m -`},
 			{name: "seen by the exporter before", series: `gpu_xid_last_timestamp_seconds{$A,xid="31"} _x12 600x80`,
-				checks: `11m -; 12m $A,xid="31"; 40m -`},
-			{name: "the GPU's own faults", series: other("79", "94", "63", "999"), checks: "11m -; 15m -"},
+				checks: `11m -; 12m $A,xid="31"; 60m -`},
+			{name: "the GPU is lost", series: grows("31") + "gpu_device_up{$A} 0x130", checks: "11m -; 30m -"},
+			{name: "the GPU's own faults", series: other("79", "94", "63", "999"), checks: "11m -; 35m -"},
 			{name: "an old event behind a scrape that failed", series: `gpu_xid_events_total{$A,xid="31"} 1x70 _x9 1x60`,
-				checks: "60m -; 82m -; 95m -"},
+				checks: "60m -; 82m -; 125m -"},
 		},
 		"GPUUncorrectedECC": {
-			{name: "one error", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 4x90`,
-				checks: "10m -; 11m $A; 45m $A; 55m -"},
-			{name: "one error, and then the GPU is lost",
-				series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="sram"} 0x10 1 stale`,
-				checks: "10m -; 11m $A; 18m $A; 45m $A; 60m -"},
+			{name: "one error", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 4x110`,
+				checks: "10m -; 11m $A; 65m $A; 75m -"},
+			{name: "the first error of the GPU", series: "gpu_device_up{$A} 1x130\n" +
+				`gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 0x40 1x90`, checks: "40m -; 41m $A; 69m $A; 105m -"},
+			{name: "of a GPU that was not scraped before", series: "gpu_device_up{$A} _x40 1x130\n" +
+				`gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} _x40 1x90`, checks: "41m -; 60m -"},
+			{name: "one error, and the driver recommends a reset",
+				series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="sram"} 3x10 4x60
+				gpu_recovery_action{$A,action="reset"} 1x70`, checks: "11m -; 30m -"},
 			{name: "a driver that restarts its counters", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 0x50`,
 				checks: "10m -; 12m -; 30m -"},
 			{name: "corrected ones, and old ones", series: `gpu_ecc_errors_total{$A,severity="corrected",memory="dram"} 0+5x60
@@ -142,26 +155,25 @@ func errorCases(t *testing.T) map[string][]testCase {
 			pulse(t, "GPURowRemapFailed", "no spare row", 0, "gpu_row_remap_failed{$A}", "0", "1", "$A"),
 			{name: "a row that only waits", series: "gpu_row_remap_failed{$A} 0x30\ngpu_row_remap_pending{$A} 1x30", checks: "20m -"},
 		},
-		"GPURowRemapPending": {
-			pulse(t, "GPURowRemapPending", "waits for a reset", 0, "gpu_row_remap_pending{$A}", "0", "1", "$A"),
-			{name: "rows that were replaced", series: "gpu_row_remap_pending{$A} 0x30\n" +
+		"GPUMemoryRepairPending": {
+			pulse(t, "GPUMemoryRepairPending", "a row waits for a reset", 0, "gpu_row_remap_pending{$A}", "0", "1", "$A"),
+			pulse(t, "GPUMemoryRepairPending", "a page waits for a reset", 0, "gpu_retired_pages_pending{$A}", "0", "1", "$A"),
+			{name: "rows and pages that were replaced", series: "gpu_row_remap_pending{$A} 0x30\ngpu_retired_pages_pending{$A} 0x30\n" +
 				`gpu_remapped_rows_total{$A,cause="corrected"} 4x30`, checks: "20m -"},
 		},
-		"GPURowRemapBanksExhausted": {
-			pulse(t, "GPURowRemapBanksExhausted", "a bank without spare rows", 0, `gpu_row_remap_banks{$A,availability="none"}`, "0", "1",
-				"$A"),
-			{name: "a bank with few", series: `gpu_row_remap_banks{$A,availability="none"} 0x40
-				gpu_row_remap_banks{$A,availability="low"} 3x40`, checks: "30m -"},
-		},
-		"GPURetiredPagesPending": {
-			pulse(t, "GPURetiredPagesPending", "waits for a reset", 0, "gpu_retired_pages_pending{$A}", "0", "1", "$A"),
-			{name: "pages that are retired", series: "gpu_retired_pages_pending{$A} 0x30\n" +
-				`gpu_retired_pages_total{$A,cause="double_bit"} 4x30`, checks: "20m -"},
-		},
-		"GPURetiredPagesMany": {
-			pulse(t, "GPURetiredPagesMany", "sixty in all", 0, `gpu_retired_pages_total{$A,cause="double_bit"}`, "1", "20", "$A",
+		"GPUMemorySparesLow": {
+			pulse(t, "GPUMemorySparesLow", "a bank without spare rows", 0, `gpu_row_remap_banks{$A,availability="none"}`, "0", "1", "$A"),
+			pulse(t, "GPUMemorySparesLow", "sixty pages in all", 0, `gpu_retired_pages_total{$A,cause="double_bit"}`, "1", "20", "$A",
 				`gpu_retired_pages_total{$A,cause="multiple_single_bit"} 40`),
-			{name: "fifty-nine", series: `gpu_retired_pages_total{$A,cause="double_bit"} 59x30`, checks: "20m -"},
+			{name: "a bank with few, and fifty-nine pages", series: `gpu_row_remap_banks{$A,availability="none"} 0x40
+				gpu_row_remap_banks{$A,availability="low"} 3x40
+				gpu_retired_pages_total{$A,cause="double_bit"} 59x40`, checks: "30m -"},
+		},
+		"GPUECCDisabled": {
+			pulse(t, "GPUECCDisabled", "on one of two", 0, "gpu_ecc_mode{$A}", "1", "0", `$A,model="a"`, "gpu_ecc_mode{$B} 1",
+				`gpu_info{$A,model="a"} 1`, `gpu_info{$B,model="a"} 1`),
+			{name: "on all of the model", series: "gpu_ecc_mode{$A} 0x90\ngpu_ecc_mode{$B} 1x90\n" + `gpu_info{$A,model="a"} 1x90
+				gpu_info{$B,model="b"} 1x90`, checks: "80m -"},
 		},
 	}
 }
@@ -169,17 +181,27 @@ func errorCases(t *testing.T) map[string][]testCase {
 func linkCases(t *testing.T) map[string][]testCase {
 	return map[string][]testCase{
 		"GPUNVLinkDown": {
-			pulse(t, "GPUNVLinkDown", "one link fewer than its neighbor", 0, `gpu_nvlink_links{$A,state="up"}`, "18", "17", "$A",
+			pulse(t, "GPUNVLinkDown", "one link fewer than its neighbor", 0, `gpu_nvlink_links{$A,state="up"}`, "18", "17", `$A,problem="link_down"`,
 				`gpu_nvlink_links{$B,state="up"} 18`),
-			{name: "fewer than an hour ago, with no neighbor", series: `gpu_nvlink_links{$A,state="up"} 12x60 11x460`,
-				checks: "60m -; 65m -; 70m $A; 6h $A; 7h30m -"},
+			{name: "fewer than an hour ago, with no neighbor", step: 10 * time.Minute,
+				series: `gpu_nvlink_links{$A,state="up"} 12x6 11x400`,
+				checks: `60m -; 70m -; 80m $A,problem="link_down"; 40h $A,problem="link_down"; 51h -`},
 			{name: "a board that never was better than its neighbor", series: `gpu_nvlink_links{$A,state="up"} 17x500
-				gpu_nvlink_links{$B,state="up"} 18x500`, checks: "10m $A; 8h $A"},
+				gpu_nvlink_links{$B,state="up"} 18x500`, checks: `11m $A,problem="link_down"; 8h $A,problem="link_down"`},
 			{name: "no bridge was ever there", series: `gpu_nvlink_links{$A,state="up"} 0x30
 				gpu_nvlink_links{$A,state="down"} 12x30
 				gpu_nvlink_links{$B,state="up"} 12x30`, checks: "10m -; 25m -"},
 			{name: "all links of all GPUs", series: `gpu_nvlink_links{$A,state="up"} 12x30
 				gpu_nvlink_links{$B,state="up"} 12x30`, checks: "10m -; 25m -"},
+			pulse(t, "GPUNVLinkDown", "never registered", 0, `gpu_fabric_state{$A,state="in_progress"}`, "0", "1",
+				`$A,problem="in_progress"`, `gpu_fabric_state{$B,state="completed"} 1`),
+			pulse(t, "GPUNVLinkDown", "registered with an error", 0, `gpu_fabric_state{$A,state="failed"}`, "0", "1",
+				`$A,problem="failed"`),
+			pulse(t, "GPUNVLinkDown", "a route is lost", 0, `gpu_fabric_fault{$A,fault="route_unhealthy"}`, "0", "1",
+				`$A,problem="route_unhealthy"`),
+			{name: "registered, no fault", series: `gpu_fabric_state{$A,state="completed"} 1x30
+				gpu_fabric_state{$A,state="in_progress"} 0x30
+				gpu_fabric_fault{$A,fault="route_unhealthy"} 0x30`, checks: "15m -; 25m -"},
 		},
 		"GPUNVLinkErrors": {
 			{name: "replays", series: `gpu_nvlink_errors_total{$A,kind="replay"} 0x10 2+2x40 82x60`,
@@ -187,19 +209,8 @@ func linkCases(t *testing.T) map[string][]testCase {
 			{name: "symbol errors that are corrected anyway", series: `gpu_nvlink_errors_total{$A,kind="symbol"} 0+50x60`, checks: "40m -"},
 			{name: "a few", series: `gpu_nvlink_errors_total{$A,kind="replay"} 0+0.5x60`, checks: "40m -"},
 		},
-		"GPUFabricUnhealthy": {
-			pulse(t, "GPUFabricUnhealthy", "never registered", 0, `gpu_fabric_state{$A,state="in_progress"}`, "0", "1",
-				`$A,problem="in_progress"`, `gpu_fabric_state{$B,state="completed"} 1`),
-			pulse(t, "GPUFabricUnhealthy", "registered with an error", 0, `gpu_fabric_state{$A,state="failed"}`, "0", "1",
-				`$A,problem="failed"`),
-			pulse(t, "GPUFabricUnhealthy", "a route is lost", 0, `gpu_fabric_fault{$A,fault="route_unhealthy"}`, "0", "1",
-				`$A,problem="route_unhealthy"`),
-			{name: "registered, no fault", series: `gpu_fabric_state{$A,state="completed"} 1x30
-				gpu_fabric_state{$A,state="in_progress"} 0x30
-				gpu_fabric_fault{$A,fault="route_unhealthy"} 0x30`, checks: "15m -; 25m -"},
-		},
 		"GPUPCIeDegraded": {
-			pulse(t, "GPUPCIeDegraded", "half the poll groups of its neighbor", 0, "gpu_pcie_link_width{$B}", "4", "8", "$A",
+			pulse(t, "GPUPCIeDegraded", "half the poll groups of its neighbor", 0, "gpu_pcie_link_width{$B}", "4", "8", `$A,problem="lanes"`,
 				"gpu_pcie_link_width{$A} 4", "gpu_pcie_link_width_max{$A} 16"),
 			{name: "a slot with eight lanes, as its neighbor's", series: `gpu_pcie_link_width{$A} 8x60
 				gpu_pcie_link_width_max{$A} 16x60
@@ -209,12 +220,12 @@ func linkCases(t *testing.T) map[string][]testCase {
 				gpu_pcie_link_width_max{$A} 8x60
 				gpu_pcie_link_width{$B} 16x60
 				gpu_pcie_link_width_max{$B} 16x60`, checks: "20m -; 50m -"},
-			pulse(t, "GPUPCIeDegraded", "half the poll groups that it had", 0, "gpu_pcie_link_width{$A}", "16", "8", "$A",
+			pulse(t, "GPUPCIeDegraded", "half the poll groups that it had", 0, "gpu_pcie_link_width{$A}", "16", "8", `$A,problem="lanes"`,
 				"gpu_pcie_link_width_max{$A} 16"),
 			{name: "an older generation while at work", series: `gpu_pcie_link_generation{$A} 4x60
 				gpu_pcie_link_generation_max{$A} 5x60
 				gpu_busy_seconds_total{$A} 0+54x40 2160x20
-				gpu_observed_seconds_total{$A} 0+60x60`, checks: "14m -; 20m $A; 40m $A; 55m $A; 60m -"},
+				gpu_observed_seconds_total{$A} 0+60x60`, checks: `14m -; 20m $A,problem="generation"; 40m $A,problem="generation"; 55m $A,problem="generation"; 60m -`},
 			{name: "an older generation to save power", series: `gpu_pcie_link_generation{$A} 1x60
 				gpu_pcie_link_generation_max{$A} 5x60
 				gpu_pcie_link_width{$A} 16x60
@@ -225,10 +236,8 @@ func linkCases(t *testing.T) map[string][]testCase {
 				gpu_pcie_link_generation_max{$A} 5x60
 				gpu_busy_seconds_total{$A} 0+54x60
 				gpu_observed_seconds_total{$A} 0+60x60`, checks: "20m -; 50m -"},
-		},
-		"GPUPCIeReplaysHigh": {
 			{name: "twenty a minute", series: `gpu_pcie_replays_total{$A} 0x10 20+20x50 1020x60`,
-				checks: "20m -; 42m -; 50m $A; 60m $A; 80m $A; 100m -"},
+				checks: `20m -; 29m -; 50m $A,problem="replays"; 60m $A,problem="replays"; 80m $A,problem="replays"; 100m -`},
 			{name: "five a minute", series: `gpu_pcie_replays_total{$A} 0+5x100`, checks: "60m -; 90m -"},
 		},
 	}
@@ -237,6 +246,10 @@ func linkCases(t *testing.T) map[string][]testCase {
 func throttlingCases(t *testing.T) map[string][]testCase {
 	limited := func(reason, values string) string {
 		return `gpu_clock_limited_seconds_total{$A,reason="` + reason + `"} ` + values
+	}
+	slow := func(busy, clock string) string {
+		return "gpu_busy_seconds_total{$A} " + busy + "\ngpu_observed_seconds_total{$A} 0+60x120\n" + `gpu_clock_hertz{$A,clock="sm"} ` + clock +
+			"\n" + `gpu_clock_hertz{$B,clock="sm"} 2e9x120` + "\n"
 	}
 	return map[string][]testCase{
 		"GPUThermalSlowdown": {
@@ -248,42 +261,34 @@ func throttlingCases(t *testing.T) map[string][]testCase {
 			{name: "the driver's own care", series: limited("hw_thermal", "0x60") + "\n" + limited("sw_thermal", "0+30x60") + "\n" +
 				limited("thermal", "0+30x60"), checks: "20m -; 50m -"},
 		},
-		"GPUThermalSlowdownSoftware": {
-			{name: "half of the time", series: limited("sw_thermal", "0x10 30+30x50 1530x60"),
-				checks: "30m -; 39m -; 45m $A; 60m $A; 72m $A; 85m -"},
-			{name: "a tenth of the time", series: limited("sw_thermal", "0+6x100"), checks: "60m -; 90m -"},
-			{name: "power, not heat", series: limited("power_cap", "0+60x100"), checks: "60m -"},
-		},
 		"GPUPowerBrake": {
 			{name: "half of the time", series: limited("hw_power_brake", "0x10 30+30x20 630x40"),
 				checks: "10m -; 15m -; 17m $A; 31m $A; 44m $A; 50m -"},
 			{name: "a second now and then", series: limited("hw_power_brake", "0+1x60"), checks: "20m -; 50m -"},
 			{name: "the ordinary power limit", series: limited("power_cap", "0+60x60"), checks: "20m -; 50m -"},
 		},
-		"GPUTemperatureNearLimit": {
-			pulse(t, "GPUTemperatureNearLimit", "one degree below", 0, `gpu_temperature_celsius{$A,sensor="gpu"}`, "60", "88", "$A",
+		"GPUTemperatureHigh": {
+			pulse(t, "GPUTemperatureHigh", "one degree below", 0, `gpu_temperature_celsius{$A,sensor="gpu"}`, "60", "88", `$A,sensor="gpu"`,
 				`gpu_temperature_limit_celsius{$A,sensor="gpu",limit="slowdown"} 89`),
+			pulse(t, "GPUTemperatureHigh", "memory one degree below", 0, `gpu_temperature_celsius{$A,sensor="memory"}`, "60", "94",
+				`$A,sensor="memory"`, `gpu_temperature_limit_celsius{$A,sensor="memory",limit="max_operating"} 95`),
 			{name: "hot for another GPU, not for this", series: `gpu_temperature_celsius{$A,sensor="gpu"} 88x30
 				gpu_temperature_limit_celsius{$A,sensor="gpu",limit="slowdown"} 102x30
 				gpu_temperature_limit_celsius{$A,sensor="gpu",limit="max_operating"} 87x30
+				gpu_temperature_celsius{$A,sensor="memory"} 90x30
+				gpu_temperature_limit_celsius{$A,sensor="memory",limit="max_operating"} 95x30
 				gpu_temperature_limit_celsius{$B,sensor="gpu",limit="slowdown"} 89x30`, checks: "20m -; 28m -"},
+			{name: "it slows down already", series: limited("hw_thermal", "0+30x60") + `
+				gpu_temperature_celsius{$A,sensor="gpu"} 88x60
+				gpu_temperature_limit_celsius{$A,sensor="gpu",limit="slowdown"} 89x60`, checks: "30m -; 50m -"},
 		},
-		"GPUMemoryTemperatureHigh": {
-			pulse(t, "GPUMemoryTemperatureHigh", "one degree below", 0, `gpu_temperature_celsius{$A,sensor="memory"}`, "60", "94", "$A",
-				`gpu_temperature_limit_celsius{$A,sensor="memory",limit="max_operating"} 95`),
-			{name: "five degrees below", series: `gpu_temperature_celsius{$A,sensor="memory"} 90x30
-				gpu_temperature_limit_celsius{$A,sensor="memory",limit="max_operating"} 95x30`, checks: "20m -; 28m -"},
-		},
-		"GPUPowerCapped": {
-			{name: "capped and slow", series: limited("power_cap", "0x10 60+60x100 6060x60") + `
-				gpu_clock_hertz{$A,clock="sm"} 1000000000x170
-				gpu_clock_max_hertz{$A,clock="sm"} 1980000000x170`, checks: "60m -; 70m -; 90m $A; 110m $A; 130m $A; 150m -"},
-			{name: "at its limit, with good clocks", series: limited("power_cap", "0+60x170") + `
-				gpu_clock_hertz{$A,clock="sm"} 1700000000x170
-				gpu_clock_max_hertz{$A,clock="sm"} 1980000000x170`, checks: "90m -; 160m -"},
-			{name: "slow because there is nothing to do", series: limited("power_cap", "0x170") + `
-				gpu_clock_hertz{$A,clock="sm"} 345000000x170
-				gpu_clock_max_hertz{$A,clock="sm"} 1980000000x170`, checks: "90m -; 160m -"},
+		"GPUSlowWithoutReason": {
+			{name: "half of its clock, busy, no reason", series: slow("0+60x60 3600x60", "1e9x120") + limited("power_cap", "0x120"),
+				checks: "30m -; 46m $A; 60m $A; 70m $A; 95m -"},
+			{name: "at its power limit", series: slow("0+60x120", "1e9x120") + limited("power_cap", "0+60x120"), checks: "60m -; 110m -"},
+			{name: "clocks of the whole node are locked", series: strings.ReplaceAll(slow("0+60x120", "1e9x120"), "2e9", "1e9"), checks: "60m -; 110m -"},
+			{name: "good clocks", series: slow("0+60x120", "1.8e9x120"), checks: "60m -; 110m -"},
+			{name: "nothing to do", series: slow("0+6x120", "3e8x120"), checks: "60m -; 110m -"},
 		},
 	}
 }

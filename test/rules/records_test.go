@@ -64,6 +64,7 @@ func recordings() []recording {
 		}
 		return text
 	}
+	const old = `node="n3",uuid="GPU-E",gpu="0"`
 	return []recording{
 		{name: "each second of each GPU once, whatever the GPU",
 			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "idle", "0+60x60") + dev(node2("C"), "b", "unallocated", "0+60x60") +
@@ -176,6 +177,52 @@ func recordings() []recording {
 				gpu_observed_seconds_total{` + node2("C") + `} 0x60`,
 			asks: []string{`10m | cluster:gpu_busy_percent:count | cluster:gpu_busy_percent:count{model="a",busy_percent="90"} 1 & ` +
 				`cluster:gpu_busy_percent:count{model="a",busy_percent="30"} 1`}},
+		{name: "events: the first of a GPU counts, those from before it was scraped do not, and a new count is all new",
+			series: `gpu_device_up{$A} 1x130
+				gpu_device_up{$B} _x70 1x60
+				gpu_info{$A,model="a"} 1x130
+				gpu_device_up{` + node2("C") + `} 1x130
+				gpu_device_up{` + old + `} 1x130
+				gpu_ecc_errors_total{` + old + `,severity="uncorrected",memory="dram"} 4x130
+				gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 0x72 2x58
+				gpu_ecc_errors_total{$B,severity="uncorrected",memory="dram"} _x72 5x58
+				gpu_ecc_errors_total{` + node2("C") + `,severity="corrected",memory="dram"} 8x73 11x1 0x1 2x50
+				gpu_xid_events_total{` + node2("C") + `,xid="31"} 3x70 5x1 stale _x5 1x40`,
+			asks: []string{
+				`74m | gpu:gpu_ecc_errors:sum | gpu:gpu_ecc_errors:sum{$A,severity="uncorrected"} 2 & ` +
+					`gpu:gpu_ecc_errors:sum{$B,severity="uncorrected"} 5 & gpu:gpu_ecc_errors:sum{` + node2("C") + `,severity="corrected"} 11 & ` +
+					`gpu:gpu_ecc_errors:sum{` + old + `,severity="uncorrected"} 4`,
+				`74m | node:gpu_ecc_errors:increase5m | node:gpu_ecc_errors:increase5m{node="n1",severity="uncorrected"} 2 & ` +
+					`node:gpu_ecc_errors:increase5m{node="n2",severity="corrected"} 3 & ` +
+					`node:gpu_ecc_errors:increase5m{node="n3",severity="uncorrected"} 0`,
+				`76m | node:gpu_ecc_errors:increase5m{node="n2"} | node:gpu_ecc_errors:increase5m{node="n2",severity="corrected"} 3`,
+				`79m | node:gpu_ecc_errors:increase5m{node="n2"} | node:gpu_ecc_errors:increase5m{node="n2",severity="corrected"} 2`,
+				`74m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n2",xid="31"} 2`,
+				`81m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n2",xid="31"} 1`,
+				`75m | gpu:gpu_problems:info | gpu:gpu_problems:info{$A,problem="uncorrected_ecc"} 1`,
+				`71m | gpu:gpu_model:info | gpu:gpu_model:info{node="n1",uuid="GPU-A",model="a"} 1 & gpu:gpu_model:info{node="n1",uuid="GPU-B"} 1 & ` +
+					`gpu:gpu_model:info{node="n2",uuid="GPU-C"} 1 & gpu:gpu_model:info{node="n3",uuid="GPU-E"} 1`,
+			}},
+		{name: "what can be scheduled: not on nodes that are closed",
+			series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 4x60
+				gpu_node_allocatable_devices{node="n2",resource="nvidia_com_gpu"} 4x60
+				gpu_node_allocatable_devices{node="n3",resource="nvidia_com_gpu"} 4x60
+				gpu_node_allocated_devices{node="n1",resource="nvidia_com_gpu"} 1x60
+				gpu_node_allocated_devices{node="n2",resource="nvidia_com_gpu"} 0x60
+				gpu_node_allocated_devices{node="n3",resource="nvidia_com_gpu"} 0x60
+				kube_node_spec_unschedulable{node="n1"} 0x60
+				kube_node_spec_unschedulable{node="n2"} 1x60
+				kube_node_status_condition{node="n1",condition="Ready",status="true"} 1x60
+				kube_node_status_condition{node="n3",condition="Ready",status="true"} 0x60`,
+			asks: []string{`10m | node:gpu_schedulable_devices:sum | node:gpu_schedulable_devices:sum{node="n1",resource="nvidia_com_gpu"} 3`}},
+		{name: "GPUs that are unallocated and cannot be scheduled",
+			series: schedulable(map[string]string{"free": "", "mig": "gpu_mig_mode{%s} 1x60", "sick": `gpu_recovery_action{%s,action="reset"} 1x60`,
+				"plugin": `gpu_node_allocatable_devices{node="plugin",resource="nvidia_com_gpu"} 0x60`, "cordoned": `kube_node_spec_unschedulable{node="cordoned"} 1x60`,
+				"down": `kube_node_status_condition{node="down",condition="Ready",status="true"} 0x60`,
+				"fine": `kube_node_spec_unschedulable{node="fine"} 0x60` + "\n" + `kube_node_status_condition{node="fine",condition="Ready",status="true"} 1x60` +
+					"\ngpu_mig_mode{%s} 0x60\n" + `gpu_node_allocatable_devices{node="fine",resource="nvidia_com_gpu"} 1x60`}),
+			asks: []string{`10m | sum by (node) (node:gpu_schedulable:sum) | {node="free"} 1 & {node="fine"} 1 & {node="mig"} 0 & {node="sick"} 0 & ` +
+				`{node="plugin"} 0 & {node="cordoned"} 0 & {node="down"} 0`}},
 		{name: "an old event without earlier scrapes", series: `gpu_device_up{$A} _x20 1x60
 				gpu_xid_events_total{$A,xid="31"} _x20 7x60`,
 			asks: []string{`21m | node:gpu_xid_events:increase5m | -`, `24m | node:gpu_xid_events:increase5m | -`,
@@ -211,6 +258,7 @@ func recordings() []recording {
 			asks: []string{
 				`30m | node:gpu_problems:count | node:gpu_problems:count{node="n1",problem="unreadable"} 1 & node:gpu_problems:count{node="n1",` +
 					`problem="recovery_action"} 1 & node:gpu_problems:count{node="n1",problem="row_remap_pending"} 1`,
+				`30m | gpu:gpu_xid_events:sum | gpu:gpu_xid_events:sum{$A,xid="31"} 2`,
 				`30m | node:gpu_with_problem:count | node:gpu_with_problem:count{node="n1"} 2`,
 				`12m | node:gpu_ecc_errors:increase5m | node:gpu_ecc_errors:increase5m{node="n1",severity="corrected"} 7 & ` +
 					`node:gpu_ecc_errors:increase5m{node="n1",severity="uncorrected"} 0`,
@@ -220,6 +268,23 @@ func recordings() []recording {
 				`23m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n1",xid="31"} 1`,
 				`30m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n1",xid="31"} 0`,
 			}},
+		{name: "activity of whole GPUs: of the SMs, else the power",
+			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + dev(node2("C"), "a", "busy", "0+60x60") +
+				podInfo("n1", "p-0", "Job", "w", "1x60") + podInfo("n1", "q-0", "Job", "w", "1x60") + podInfo("n2", "r-0", "Job", "w", "1x60") + `
+				gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x60
+				gpu_container_allocation_ratio{$B,$Q,$WHOLE} 1x60
+				gpu_container_allocation_ratio{` + node2("C") + `,namespace="team",pod="r-0",$WHOLE} 0.5x60
+				gpu_sm_active_seconds_total{$A} 0+30x60
+				gpu_profiled_seconds_total{$A} 0+60x60
+				gpu_sm_active_seconds_total{` + node2("C") + `} 0+60x60
+				gpu_profiled_seconds_total{` + node2("C") + `} 0+60x60
+				gpu_energy_joules_total{$A} 0+6000x60
+				gpu_power_limit_watts{$A} 100x60
+				gpu_energy_joules_total{$B} 0+6000x60
+				gpu_power_limit_watts{$B} 400x60`,
+			asks: []string{`10m | round(workload:gpu_activity:ratio_max, 0.001) | {$W,model="a"} 0.5`,
+				`10m | round(workload:gpu_activity:ratio_min, 0.001) | {$W,model="a"} 0.25`,
+				`10m | round(namespace:gpu_activity:ratio_min, 0.001) | {namespace="team",model="a"} 0.25`}},
 		everyQuantity(), everyProblem(), everyWorkload(),
 		{name: "pods that use a GPU and hold none",
 			series: podInfo("n1", "p-0", "", "", "1x60") + podInfo("n1", "q-0", "", "", "1x60") + owner +
@@ -240,6 +305,16 @@ func recordings() []recording {
 				`10m | node:gpu_unallocated_devices:sum | node:gpu_unallocated_devices:sum{node="n1",resource="nvidia_com_gpu"} 2`,
 			}},
 	}
+}
+
+// schedulable has one unallocated GPU on each node, with a series of its own; %s stands for the GPU's labels.
+func schedulable(nodes map[string]string) string {
+	text := ""
+	for node, series := range nodes {
+		labels := `node="` + node + `",uuid="GPU-` + node + `",gpu="0"`
+		text += "gpu_device_up{" + labels + "} 1x60\ngpu_allocation_ratio{" + labels + "} 0x60\n" + strings.ReplaceAll(series, "%s", labels) + "\n"
+	}
+	return text
 }
 
 // everyQuantity has one GPU with a name and one without, each with every quantity that is summed over GPUs.
@@ -283,7 +358,7 @@ func everyWorkload() recording {
 		scales                                   []int
 	}{{"$A", "a", "n1", "team", "named", []int{2, 1, 0}}, {node2("D"), "", "n2", "team", "bare", []int{2, 1, 0}},
 		{"$B", "a", "n1", "other", "lone", []int{2}}} {
-		r.series += dev(w.labels, w.model, "busy", "0+60x60")
+		r.series += dev(w.labels, w.model, "busy", "0+60x60") + "gpu_device_up{" + w.labels + "} 1x60\n"
 		for i, scale := range w.scales {
 			pod := fmt.Sprintf("%s-%d", w.workload, i)
 			c := w.labels + `,namespace="` + w.namespace + `",pod="` + pod + `",container="c"`
@@ -314,8 +389,8 @@ func everyWorkload() recording {
 	for record, values := range map[string][2]string{"gpu_allocation:sum": {"0.75", "0.5"}, "gpu_allocated_seconds:rate5m": {"1.5", "1"},
 		"gpu_busy_seconds:rate5m":     {"0.3", "0.2"},
 		"gpu_observed_seconds:rate5m": {"2", "1"}, "gpu_power_watts:sum": {"30", "20"}, "gpu_memory_used_bytes:sum": {"30", "20"},
-		"gpu_memory_used_bytes:max": {"20", "20"},
-		"gpu_busy:ratio_max":        {"0.2", "0.2"}, "gpu_busy:ratio_min": {"0.1", "0.2"},
+		"gpu_memory_used_bytes:max":           {"20", "20"},
+		"gpu_busy:ratio_max":                  {"0.2", "0.2"},
 		"gpu_last_busy_timestamp_seconds:max": {"200", "200"}} {
 		team, other := values[0], values[1]
 		r.asks = append(r.asks, "10m | round(workload:"+record+", 0.001) | "+named+"} "+team+" & "+bare+"} "+team+" & "+lone+"} "+other,
@@ -337,7 +412,7 @@ func everyWorkload() recording {
 // everyProblem has a GPU with all of them, and one of another node with none.
 func everyProblem() recording {
 	r := recording{name: "every problem of one GPU, and none of another's"}
-	var want []string
+	var want, perGPU []string
 	for _, p := range []struct{ name, series, sick, well string }{
 		{"unreadable", "gpu_device_up{%s}", "0x60", "1x60"},
 		{"recovery_action", `gpu_recovery_action{%s,action="reboot"}`, "1x60", "0x60"},
@@ -353,10 +428,12 @@ func everyProblem() recording {
 	} {
 		r.series += fmt.Sprintf(p.series, "$A") + " " + p.sick + "\n" + fmt.Sprintf(p.series, node2("C")) + " " + p.well + "\n"
 		want = append(want, `node:gpu_problems:count{node="n1",problem="`+p.name+`"} 1`)
+		perGPU = append(perGPU, `gpu:gpu_problems:info{$A,problem="`+p.name+`"} 1`)
 	}
 	// The neighbor shows that there could be more.
 	r.series += "gpu_pcie_link_width{$B} 16x60\ngpu_nvlink_links{$B,state=\"up\"} 18x60\n"
-	r.asks = []string{"20m | node:gpu_problems:count | " + strings.Join(want, " & ")}
+	r.asks = []string{"20m | node:gpu_problems:count | " + strings.Join(want, " & "),
+		"20m | gpu:gpu_problems:info | " + expand(strings.Join(perGPU, " & "))}
 	return r
 }
 
@@ -375,7 +452,7 @@ func (r recording) unitTest(b *strings.Builder, cluster string) {
 			continue
 		}
 		b.WriteString("\n")
-		for _, want := range strings.Split(parts[2], " & ") {
+		for _, want := range strings.Split(expand(parts[2]), " & ") {
 			at := strings.LastIndex(want, " ")
 			labels := want[:at]
 			// A query that aggregates again has let go of the cluster's label.

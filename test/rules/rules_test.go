@@ -90,13 +90,35 @@ func write(t *testing.T, dir, name string, groups []alerts.RuleGroup, step time.
 	t.Helper()
 	rules := filepath.Join(dir, name+".rules.yaml")
 	test := filepath.Join(dir, name+".test.yaml")
-	head := fmt.Sprintf("rule_files: [%q]\nevaluation_interval: %s\ntests:\n", filepath.Base(rules), span(step))
+	order := make([]string, len(groups))
+	for i, g := range groups {
+		order[i] = g.Name
+	}
+	head := fmt.Sprintf("rule_files: [%q]\nevaluation_interval: %s\ngroup_eval_order: [%s]\ntests:\n", filepath.Base(rules), span(step),
+		strings.Join(order, ", "))
 	for path, text := range map[string]string{rules: alerts.RulesFile(groups), test: head + tests} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return test
+}
+
+// group is an alert in a group of its own, behind the records that it and its records read.
+func group(t *testing.T, rule alerts.Rule, c alerts.Config) []alerts.RuleGroup {
+	t.Helper()
+	records, err := c.RecordingRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []alerts.RuleGroup
+	for _, g := range records {
+		// Those of other groups are given by the cases.
+		if g.Name == "gpu-exporter-problems" && strings.Contains(rule.Expr, "gpu:gpu_") {
+			out = append(out, g)
+		}
+	}
+	return append(out, alerts.RuleGroup{Name: "g", Rules: []alerts.Rule{rule}})
 }
 
 // byStep sorts cases by their step, since promtool has one interval of evaluation per file.
@@ -114,14 +136,17 @@ func byStep(list []testCase) map[time.Duration][]testCase {
 
 // play runs the cases of an alert against a rule, and returns what promtool says where one fails.
 func play(t *testing.T, dir, name string, a alerts.Alert, rule alerts.Rule, list []testCase, cluster string) (failed string) {
+	c := everything()
+	if cluster != "" {
+		c.ClusterLabel, _, _ = strings.Cut(cluster, "=")
+	}
 	t.Helper()
-	for step, group := range byStep(list) {
+	for step, cases := range byStep(list) {
 		var b strings.Builder
-		for _, s := range group {
+		for _, s := range cases {
 			s.unitTest(&b, a, cluster)
 		}
-		path := write(t, dir, fmt.Sprintf("%s-%s", name, span(step)), []alerts.RuleGroup{{Name: "g", Rules: []alerts.Rule{rule}}}, step,
-			b.String())
+		path := write(t, dir, fmt.Sprintf("%s-%s", name, span(step)), group(t, rule, c), step, b.String())
 		out, err := exec.Command(tool(t), "test", "rules", path).CombinedOutput()
 		if err != nil {
 			failed += string(out)
@@ -203,13 +228,13 @@ func TestAlertsByMetricsQL(t *testing.T) {
 		t.Run(a.Name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			for step, group := range byStep(all[a.Name]) {
+			for step, cases := range byStep(all[a.Name]) {
 				var b strings.Builder
-				for _, s := range group {
+				for _, s := range cases {
 					s.unitTest(&b, a, "")
 				}
 				tests := strings.ReplaceAll(b.String(), "    alertname: ", "    groupname: g\n    alertname: ")
-				file := write(t, dir, span(step), []alerts.RuleGroup{{Name: "g", Rules: []alerts.Rule{rules[a.Name]}}}, step, tests)
+				file := write(t, dir, span(step), group(t, rules[a.Name], everything()), step, tests)
 				cmd := exec.Command(path, "unittest", "--files="+file)
 				cmd.Env = append(os.Environ(), "TMPDIR="+dir) // its database is there
 				if out, err := cmd.CombinedOutput(); err != nil {
@@ -407,7 +432,7 @@ func TestTextsAreFilled(t *testing.T) {
 					tests = strings.ReplaceAll(tests, "    alertname: ", "    groupname: g\n    alertname: ")
 				}
 				dir := t.TempDir()
-				cmd := run(write(t, dir, "texts", []alerts.RuleGroup{{Name: "g", Rules: []alerts.Rule{rules[a.Name]}}}, step, tests))
+				cmd := run(write(t, dir, "texts", group(t, rules[a.Name], everything()), step, tests))
 				cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 				out, err := cmd.CombinedOutput()
 				said := string(out)

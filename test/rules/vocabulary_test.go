@@ -41,6 +41,8 @@ func vocabulary() map[string][]string {
 	for _, f := range catalog.All() {
 		out[f.Name] = append(f.AllLabels(), target...)
 	}
+	// Where labels are not honored.
+	out["gpu_container_allocation_ratio"] = append(out["gpu_container_allocation_ratio"], "exported_pod")
 	for _, r := range alerts.Records() {
 		out[r.Name] = append([]string{"cluster"}, r.Labels...)
 	}
@@ -316,7 +318,11 @@ func TestRunbookQueries(t *testing.T) {
 	}
 	found := 0
 	for _, m := range regexp.MustCompile("(?s)```promql\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		for _, q := range strings.Split(strings.TrimSpace(m[1]), "\n") {
+		queries := strings.Split(strings.TrimSpace(m[1]), "\n")
+		if _, err := parser.NewParser(parser.Options{}).ParseExpr(m[1]); err == nil { // one of several lines
+			queries = []string{m[1]}
+		}
+		for _, q := range queries {
 			found++
 			read(t, page, q)
 		}

@@ -29,11 +29,23 @@ func TestCost(t *testing.T) {
 	s, sampler := replay.New(t, alerts.Default()), expose.NewSampler(f, nil)
 	at := fleet.DefaultEpoch().Add(15 * time.Hour)
 	end := at.Add(16 * time.Minute)
+	least := map[string]time.Duration{} // other programs share the processor
 	for ; !at.After(end); at = at.Add(time.Minute) {
 		if err := s.Fleet(ctx, f, sampler, at); err != nil {
 			t.Fatal(err)
 		}
-		s.Eval(ctx, at.Add(0))
+		s.Eval(ctx, at)
+		for _, g := range s.Groups {
+			for _, r := range g.Rules() {
+				name := g.Name() + " " + r.Name()
+				if took := r.GetEvaluationDuration(); end.Sub(at) < 8*time.Minute && (least[name] == 0 || took < least[name]) {
+					least[name] = took
+				}
+				if r.LastError() != nil {
+					t.Fatalf("%s: %v", name, r.LastError())
+				}
+			}
+		}
 	}
 	type cost struct {
 		name string
@@ -42,14 +54,14 @@ func TestCost(t *testing.T) {
 	var list, groups []cost
 	var total time.Duration
 	for _, g := range s.Groups {
-		groups = append(groups, cost{g.Name(), g.GetEvaluationTime()})
-		total += g.GetEvaluationTime()
+		sum := cost{name: g.Name()}
 		for _, r := range g.Rules() {
-			list = append(list, cost{g.Name() + " " + r.Name(), r.GetEvaluationDuration()})
-			if r.LastError() != nil {
-				t.Errorf("%s: %v", r.Name(), r.LastError())
-			}
+			name := g.Name() + " " + r.Name()
+			list = append(list, cost{name, least[name]})
+			sum.took += least[name]
 		}
+		groups = append(groups, sum)
+		total += sum.took
 	}
 	slow := func(a, b cost) int { return cmp.Compare(b.took, a.took) }
 	slices.SortFunc(list, slow)

@@ -73,7 +73,8 @@ labels and patterns that a cluster may replace.
 {{- $link := printf "%s%s" (trimSuffix "/" $v.dashboardURL) (replace "$labels.cluster " (printf "$labels.%s " $v.clusterLabel) .link) -}}
 {{- $labels := merge (dict "severity" (get $own "severity" | default .severity)) (get $own "labels" | default dict) $v.alertLabels -}}
 {{- $rule := dict "alert" .alert "expr" (include "gpu-exporter.expr" (list $ $data $expr)) "labels" $labels
-      "annotations" (dict "summary" .summary "description" $description "runbook_url" (replace "{alert}" (lower .alert) $v.runbookURL) "dashboard_url" $link) -}}
+      "annotations" (dict "summary" .summary "description" $description "runbook_url" (replace "{alert}" (lower .alert) $v.runbookURL)) -}}
+{{- if $v.dashboardURL -}}{{- $_ := set $rule.annotations "dashboard_url" $link -}}{{- end -}}
 {{- $for := get $own "for" | default .for -}}
 {{- if $for -}}{{- $_ := set $rule "for" $for -}}{{- end -}}
 {{- $keep := get $own "keepFiringFor" | default .keepFiringFor -}}

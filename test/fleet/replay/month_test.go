@@ -1,0 +1,209 @@
+package replay_test
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
+	"github.com/gpu-exporter/gpu-exporter/test/fleet/replay"
+)
+
+var monthDays = flag.Int("month.days", 0, "simulate so many days of alerts; 0: one, with every event")
+
+// incident is something that happens to a node between two times since the beginning, and the alerts that may fire for it:
+// each at most once at a time, and at least one of them unless it is planned work.
+type incident struct {
+	name     string
+	node     string
+	from, to time.Duration
+	planned  bool
+	may      []string
+	// change edits what the node exposes meanwhile.
+	change func(n *exposition)
+}
+
+// exposition is what a node exposes and what kube-state-metrics says of it.
+type exposition struct {
+	down, driverless, cordoned, notReady, absent bool
+	lost                                         int // GPU that is unavailable; -1: none
+	gpus                                         int
+	offered                                      int
+	xid                                          string
+	recovery                                     string
+	crash                                        bool
+}
+
+func incidents() []incident {
+	const hour, day = time.Hour, 24 * time.Hour
+	return []incident{
+		{"a driver that comes after the exporter", "fresh", 0, 20 * time.Minute, true, nil,
+			func(n *exposition) { n.driverless = true }},
+		{"a rolling upgrade of the driver", "drained", 3 * hour, 4 * hour, true, nil,
+			func(n *exposition) { n.cordoned, n.driverless = true, true }},
+		{"a reboot", "rebooted", 5 * hour, 5*hour + 8*time.Minute, true, nil,
+			func(n *exposition) { n.down, n.notReady = true, true }},
+		{"a preempted node that is gone", "preempted", 6 * hour, 40 * day, true, nil, func(n *exposition) { n.absent = true }},
+		{"a restart of the kubelet", "restarted", 7 * hour, 7*hour + 3*time.Minute, true, nil, func(n *exposition) { n.offered = 0 }},
+		{"a GPU that is dead until its repair", "dead", 1 * hour, 20 * hour, false, []string{"GPUUnavailable", "GPUXIDFatal"},
+			func(n *exposition) { n.lost, n.xid, n.offered = 3, "79", 7 }},
+		{"a GPU that needs a reset", "reset", 9 * hour, 12 * hour, false, []string{"GPURecoveryActionRequired", "GPUXIDFatal"},
+			func(n *exposition) { n.xid, n.recovery = "95", "reset" }},
+		{"a GPU that never came", "short", 0, 40 * day, false, []string{"GPUMissing"}, func(n *exposition) { n.gpus, n.offered = 7, 7 }},
+		{"a driver that fails", "broken", 10 * hour, 13 * hour, false, []string{"GPUDriverDown"}, func(n *exposition) { n.driverless = true }},
+		{"an exporter that crashes again and again", "crashing", 14 * hour, 17 * hour, false, []string{"GPUExporterDown"},
+			func(n *exposition) { n.crash = true }},
+		{"a device plugin that stopped", "unoffered", 18 * hour, 21 * hour, false, []string{"GPUNotOffered"},
+			func(n *exposition) { n.offered = 0 }},
+	}
+}
+
+// A month of a fleet: one notification for each fault until it is repaired, none for planned work, and nothing missed. The
+// short form has every event in a day.
+func TestMonthOfAlerts(t *testing.T) {
+	days := max(1, *monthDays)
+	s := replay.New(t, alerts.Default())
+	s.Groups = slices.DeleteFunc(s.Groups, func(g *replay.Group) bool {
+		return !slices.ContainsFunc([]string{"-problems", "-allocation", "-self", "alerts-gpus", "alerts-errors", "alerts-capacity",
+			"alerts-exporter"}, func(end string) bool { return strings.HasSuffix(g.Name(), end) })
+	})
+	list := incidents()
+	var nodes []string
+	for _, i := range list {
+		nodes = append(nodes, i.node)
+	}
+	for i := range 5 {
+		nodes = append(nodes, fmt.Sprintf("healthy%d", i))
+	}
+	start := fleet.DefaultEpoch()
+	fired := map[string]map[string]int{} // by node and alert: minutes
+	pages := map[string]int{}
+	before := map[string]bool{}
+	const step = 4 * time.Minute
+	codes := map[string]string{} // XIDs stay counted after the repair
+	for since := time.Duration(0); since < time.Duration(days)*24*time.Hour; since += step {
+		at := start.Add(since)
+		for _, name := range nodes {
+			n := exposition{lost: -1, gpus: 8, offered: 8}
+			for _, i := range list {
+				if i.node == name && since >= i.from && since < i.to {
+					i.change(&n)
+				}
+			}
+			if n.crash && int(since/step)%5 == 0 { // up for one scrape in five
+				n.crash = false
+			}
+			if n.xid != "" {
+				codes[name] = n.xid
+			}
+			if err := s.Scrape(t.Context(), name, at, func(put func(labels.Labels, float64)) {
+				n.expose(name, codes[name], put)
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Eval(t.Context(), at)
+		now := map[string]bool{}
+		for _, g := range s.Groups {
+			for _, a := range g.AlertingRules() {
+				if a.LastError() != nil {
+					t.Fatalf("%s: %v", a.Name(), a.LastError())
+				}
+				for _, active := range a.ActiveAlerts() {
+					if active.State.String() != "firing" {
+						continue
+					}
+					node, key := active.Labels.Get("node"), active.Labels.String()
+					if fired[node] == nil {
+						fired[node] = map[string]int{}
+					}
+					fired[node][a.Name()] += int(step / time.Minute)
+					now[key] = true
+					if !before[key] {
+						pages[active.Labels.Get("severity")]++
+						pages[node+" "+active.Labels.Get("severity")]++
+					}
+				}
+			}
+		}
+		before = now
+	}
+	for _, i := range list {
+		for name := range fired[i.node] {
+			if !slices.Contains(i.may, name) {
+				t.Errorf("%s: %s fires for %d minutes", i.name, name, fired[i.node][name])
+			}
+		}
+		if !i.planned {
+			if n := pages[i.node+" critical"] + pages[i.node+" warning"]; n != 1 {
+				t.Errorf("%s: %d notifications (%v), want 1", i.name, n, fired[i.node])
+			}
+			// Until it is repaired, but for the time that the alert waits.
+			lasts := min(i.to, time.Duration(days)*24*time.Hour) - i.from
+			if got := time.Duration(fired[i.node][i.may[0]]) * time.Minute; got < lasts-40*time.Minute {
+				t.Errorf("%s: %s fires for %v of %v", i.name, i.may[0], got, lasts)
+			}
+		}
+		delete(fired, i.node)
+	}
+	for node, names := range fired {
+		t.Errorf("node %q without a fault: %v", node, names)
+	}
+	t.Logf("%d nodes, %d days: %d pages, %d warnings, %d notices", len(nodes), days, pages["critical"], pages["warning"], pages["info"])
+}
+
+// expose puts the node's series and those of kube-state-metrics.
+func (n *exposition) expose(name, code string, put func(labels.Labels, float64)) {
+	if n.absent {
+		return
+	}
+	series := func(metric string, v float64, more ...string) {
+		put(labels.FromStrings(append([]string{"__name__", metric, "node", name}, more...)...), v)
+	}
+	flag := func(b bool) float64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	series("kube_node_spec_unschedulable", flag(n.cordoned))
+	series("kube_node_status_condition", flag(!n.notReady), "condition", "Ready", "status", "true")
+	series("kube_node_status_capacity", 8, "resource", "nvidia_com_gpu")
+	up := !n.down && !n.crash
+	put(labels.FromStrings("__name__", "up", "job", "monitoring/gpu-exporter", "instance", name), flag(up))
+	if !up {
+		return
+	}
+	series("gpu_exporter_build_info", 1)
+	series("gpu_exporter_source_up", flag(!n.driverless), "source", "nvml")
+	series("gpu_node_allocatable_devices", float64(n.offered), "resource", "nvidia_com_gpu")
+	series("gpu_node_allocated_devices", 0, "resource", "nvidia_com_gpu")
+	for i := range n.gpus {
+		gpu := []string{"uuid", fmt.Sprintf("GPU-%s-%d", name, i), "gpu", fmt.Sprint(i)}
+		if n.driverless {
+			gpu = []string{"uuid", fmt.Sprintf("0000:%02d:00.0", i), "gpu", "-1"}
+		}
+		series("gpu_device_up", flag(!n.driverless && i != n.lost), gpu...)
+		if n.driverless {
+			continue
+		}
+		series("gpu_info", 1, append(gpu, "model", "H100")...)
+		series("gpu_allocation_ratio", 0, gpu...)
+		action := "none"
+		if i == 3 && n.recovery != "" {
+			action = n.recovery
+		}
+		for _, a := range []string{"none", "reset"} {
+			series("gpu_recovery_action", flag(a == action), append(gpu, "action", a)...)
+		}
+		for _, xid := range []string{"79", "95"} {
+			series("gpu_xid_events_total", flag(i == 3 && code == xid), append(gpu, "xid", xid)...)
+		}
+	}
+}
