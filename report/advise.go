@@ -183,6 +183,9 @@ func (a *analysis) release(l *load, r *Workload) *Advice {
 			earlier = max(earlier, at)
 		}
 	}
+	if since := idle[0].since; len(idle) == 1 && since > 0 && idle[0].lastBusy <= since+120 && busySteps == 0 {
+		idleFor = max(idleFor, a.p.To.Sub(time.Unix(int64(since), 0))) // never busy since it was allocated
+	}
 	last := ""
 	if earlier > 0 {
 		at := time.Unix(int64(earlier), 0)
@@ -224,7 +227,7 @@ func (a *analysis) release(l *load, r *Workload) *Advice {
 	ad.Validation = a.validateRelease(l)
 	// What ran once may run again: a monthly job pauses for a month, a weekly one for a week.
 	switch ad.Confidence = "low"; {
-	case was && idleFor >= 35*day, !was && idleFor >= 14*day:
+	case idleFor >= 60*day:
 		ad.Confidence = "high"
 	case was && idleFor >= 8*day, !was && idleFor >= 3*day:
 		ad.Confidence = "medium"

@@ -176,34 +176,15 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 				return m
 			}
 			base := replay.Pod{ID: "?" + n.key.node, Class: f.class(n)}
-			g.unknown = append(g.unknown, levels(f.p.Steps(), base, missing)...)
+			g.unknown = append(g.unknown, replay.Levels(f.p.Steps(), base, missing)...)
 			base.Node = n.key.node
-			g.broken = append(g.broken, levels(f.p.Steps(), base, func(s int) float64 { return n.unavailable.Or(s, 0) })...)
+			g.broken = append(g.broken, replay.Levels(f.p.Steps(), base, func(s int) float64 { return n.unavailable.Or(s, 0) })...)
 		}
 		g.peak = sum.Values(0, f.p.Steps()).Top()
 	}
 	out := make([]*fleetNodes, 0, len(groups))
 	for _, k := range sorted(groups) {
 		out = append(out, groups[k])
-	}
-	return out
-}
-
-// levels makes pods of a number of GPUs over time: one for each time with the same number. What differs from a whole
-// number by a start or an end within a step is rounded up where it lasts.
-func levels(steps int, base replay.Pod, of func(int) float64) (out []replay.Pod) {
-	const noise = 0.3
-	last := 0
-	for s := range steps {
-		n := int(math.Ceil(of(s) - noise))
-		if n > 0 && n == last {
-			out[len(out)-1].To++
-		} else if n > 0 {
-			p := base
-			p.GPUs, p.From, p.To = n, s, s+1
-			out = append(out, p)
-		}
-		last = n
 	}
 	return out
 }

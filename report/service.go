@@ -105,7 +105,9 @@ func (a *analysis) replicas(l *load, r *Workload, steps int) *Advice {
 	}
 	ad.Validation = a.validated(&v)
 	ad.Replay = &Replay{Pods: s.pods, OccupiedHours: r.Allocated - saved, Throttled: exceedance(all, float64(n)*s.gpus)}
-	ad.Confidence = a.confidence(r, ad.Validation, steps)
+	if ad.Confidence = a.confidence(r, ad.Validation, steps); ad.Confidence == "high" && float64(n)*s.gpus < 2*all.Top() {
+		ad.Confidence = "medium"
+	}
 	ad.Risk = "medium: requests queue if the demand grows; let an autoscaler have the old number as its maximum"
 	return &ad
 }

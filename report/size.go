@@ -137,6 +137,9 @@ func (a *analysis) size(l *load, r *Workload, steps int) (*Advice, sizing.Reason
 	}
 	ad.Replay = &Replay{Pods: r.Pods, OccupiedHours: r.Allocated * s.Part, Throttled: exceeded}
 	ad.Confidence = a.confidence(r, ad.Validation, steps)
+	if ad.Confidence == "high" && s.Limit < 2*d.Top() {
+		ad.Confidence = "medium" // it does not cover twice the demand
+	}
 	if assumed || s.Replicas == 0 && !d.Bursts {
 		ad.Confidence = "low"
 	}

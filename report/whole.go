@@ -236,7 +236,7 @@ func (a *analysis) geometry(q *queue, groups []*fleetNodes) (out []Advice) {
 			queued := slices.Clone(pods)
 			for i := range int(math.Ceil(wanted.Values(0, a.p.Steps()).Top())) {
 				one := replay.Pod{ID: fmt.Sprint("~", i), Class: nodes[0].Class, Queued: true}
-				for _, p := range levels(a.p.Steps(), one, func(s int) float64 { return min(1, wanted.Or(s, 0)-float64(i)) }) {
+				for _, p := range replay.Levels(a.p.Steps(), one, func(s int) float64 { return min(1, wanted.Or(s, 0)-float64(i)) }) {
 					p.GPUs, p.Shape = 0, shape(profile)
 					queued = append(queued, p)
 				}

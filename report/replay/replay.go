@@ -6,6 +6,7 @@ package replay
 import (
 	"cmp"
 	"container/heap"
+	"math"
 	"math/bits"
 	"slices"
 	"strings"
@@ -384,4 +385,23 @@ func value(of func(int) float64, k int) float64 {
 		return 0
 	}
 	return of(k)
+}
+
+// Levels makes pods of a number of GPUs over time: one for each time with the same number. What differs from a whole
+// number by a start or an end within a step is rounded up where it lasts.
+func Levels(steps int, base Pod, of func(int) float64) (out []Pod) {
+	const noise = 0.3
+	last := 0
+	for s := range steps {
+		n := int(math.Ceil(of(s) - noise))
+		if n > 0 && n == last {
+			out[len(out)-1].To++
+		} else if n > 0 {
+			p := base
+			p.GPUs, p.From, p.To = n, s, s+1
+			out = append(out, p)
+		}
+		last = n
+	}
+	return out
 }

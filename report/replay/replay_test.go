@@ -112,3 +112,16 @@ func TestFeasible(t *testing.T) {
 		}
 	}
 }
+
+func TestLevels(t *testing.T) {
+	of := []float64{0, 0.3, 0.31, 2, 2.3, 1.5, 0, 1}
+	got := fmt.Sprint(func() (out []string) {
+		for _, p := range Levels(len(of), Pod{ID: "x"}, func(k int) float64 { return of[k] }) {
+			out = append(out, fmt.Sprintf("%s %d: %d-%d", p.ID, p.GPUs, p.From, p.To))
+		}
+		return out
+	}())
+	if got != "[x 1: 2-3 x 2: 3-6 x 1: 7-8]" {
+		t.Error(got)
+	}
+}
