@@ -164,7 +164,8 @@ func FuzzDeviceID(f *testing.F) {
 				}
 			}
 			shares[a.GPU+a.Instance] += float64(a.Share.Or(0))
-			if a.Resource == resource && a.Resource != driver && !strings.Contains(resource, "nvidia.com") && resource != "k8s.amazonaws.com/vgpu" &&
+			if a.Resource == resource && a.Resource != driver && !strings.Contains(resource, "nvidia.com") &&
+				resource != "k8s.amazonaws.com/vgpu" &&
 				resource != "deepomatic.com/shared-gpu" && resource != "mine.example/gpu" {
 				t.Fatalf("%s %q is direct", resource, id)
 			}

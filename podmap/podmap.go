@@ -159,7 +159,8 @@ func newMap(o Options, k kubelet) *Map {
 		o.Jitter = rand.Float64
 	}
 	seed := maphash.MakeSeed()
-	m := &Map{options: o, kubelet: k, events: make(chan struct{}, 1), table: idTable{deviceid.Table{Direct: slices.Clone(o.DirectResources)}, seed}}
+	m := &Map{options: o, kubelet: k, events: make(chan struct{}, 1),
+		table: idTable{deviceid.Table{Direct: slices.Clone(o.DirectResources)}, seed}}
 	from := source.Options{Clock: o.Clock, Logger: o.Logger, MaxAge: o.MaxAge}
 	if o.Checkpoint != "" {
 		keep := source.Keep{Env: deviceid.WantsEnv, Annotation: deviceid.WantsContainerAnnotation}

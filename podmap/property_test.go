@@ -116,7 +116,8 @@ func (w *world) add(c gpu.Container) {
 					"device": map[string]string{"DeviceName": name}}})
 			}
 		}
-		w.lines = append(w.lines, fmt.Sprintf("%s/%s/%s %s:claim-%s=%s", c.Namespace, c.Pod, c.Name, driver, c.Pod, strings.Join(words, ",")))
+		w.lines = append(w.lines, fmt.Sprintf("%s/%s/%s %s:claim-%s=%s", c.Namespace, c.Pod, c.Name, driver, c.Pod,
+			strings.Join(words, ",")))
 		w.claims["uid-"+c.Pod] = map[string]any{"namespace": c.Namespace, "name": "claim-" + c.Pod,
 			"status":          map[string]any{"allocation": map[string]any{"devices": map[string]any{"results": results}}},
 			"preparedDevices": []any{map[string]any{"devices": prepared}}}
@@ -239,7 +240,8 @@ func TestNoWrongNameAndNoFalseFree(t *testing.T) {
 	resolved, unresolved := 0, 0
 	for range cases / 4 {
 		w := &world{Rand: random, inv: sharingNode(random.IntN(2) == 0), entries: map[source.EntryKey][]*source.Entry{},
-			claims: map[string]any{}, slices: source.Slices{}, pods: map[gpu.PodName]*source.Pod{}, has: map[gpu.Container]map[gpu.UUID]bool{},
+			claims: map[string]any{}, slices: source.Slices{}, pods: map[gpu.PodName]*source.Pod{},
+			has:   map[gpu.Container]map[gpu.UUID]bool{},
 			maybe: map[gpu.Container]bool{}, exact: map[gpu.Container]bool{}, seed: maphash.MakeSeed()}
 		w.inv.GPUs[3].MIG, w.inv.GPUs[3].Instances = false, nil
 		for i := range 1 + random.IntN(3) {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"google.golang.org/protobuf/proto"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
@@ -79,8 +80,10 @@ func TestAnyPluginAndDriver(t *testing.T) {
 		{name: "HAMi DRA", pods: "claim=x driver=" + hami + " device=hami-gpu-1 share=s", gpu: b},
 		{name: "HAMi DRA, its checkpoint", pods: "claim=x driver=" + hami + " device=hami-gpu-1 share=s",
 			dra: `{"v2":{"preparedClaims":{"c":{"checkpointState":"PrepareCompleted","namespace":"ml","name":"x","status":{"allocation":
-				{"devices":{"results":[{"driver":"` + hami + `","device":"hami-gpu-1","consumedCapacity":{"cores":"30","memory":"20390Mi"}}]}}},
-				"preparedDevices":[{"devices":[{"hami-gpu":{"info":{"uuid":"` + b + `"},"device":{"DeviceName":"hami-gpu-1"}},"gpu":null}]}]}}}}`,
+				{"devices":{"results":[{"driver":"` + hami +
+				`","device":"hami-gpu-1","consumedCapacity":{"cores":"30","memory":"20390Mi"}}]}}},
+				"preparedDevices":[{"devices":[{"hami-gpu":{"info":{"uuid":"` + b +
+				`"},"device":{"DeviceName":"hami-gpu-1"}},"gpu":null}]}]}}}}`,
 			gpu: b, share: "0.25", memory: "21380464640", compute: "0.3"},
 		{name: "an unknown DRA driver, its checkpoint", pods: "claim=x driver=gpu.example.com device=device-7",
 			dra: `{"v2":{"preparedClaims":{"c":{"namespace":"ml","name":"x","preparedDevices":[{"devices":[{"any":{"info":{"uuid":"` + b +
@@ -122,11 +125,39 @@ func TestAnyPluginAndDriver(t *testing.T) {
 					}
 					number, _ := strconv.ParseFloat(want, 64)
 					if got, err := s.one(family, GPUB, `pod="train"`); err != nil || math.Abs(got/number-1) > 0.01 {
-						errs = append(errs, fmt.Errorf("%s %v, %v, want %s", family, got, err, want))
+						errs = append(errs, fmt.Errorf("%s %v, want %s: %w", family, got, want, err))
 					}
 				}
 				return all(errs...)
 			})
+		})
+	}
+}
+
+// A change of the kubelet's checkpoint makes the exporter query the kubelet, whatever its interval is.
+func TestAllocationsByEvent(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoGPUs, twoPods)
+	path := filepath.Join(m.Dir, "kubelet_internal_checkpoint")
+	write := func() {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(path+".tmp", []byte(`{"Data":{"PodDeviceEntries":[]},"Checksum":1}`), 0o600),
+			os.Rename(path+".tmp", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write()
+	p := m.startAt("--poll.fast=200ms", "--poll.medium=400ms", "--poll.slow=1s", "--poll.kubelet=1h", "--kubelet.max-age=2h",
+		"--kubelet.checkpoint="+path)
+	for _, pod := range []string{"train-0", "train-1", "train-2"} {
+		k, err := standin.ParsePods("pods", strings.NewReader(strings.ReplaceAll(twoPods, "train-0", pod)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Kubelet.SetNode(k)
+		p.until(t, pod+" has its GPU", func(s series) error {
+			write() // until the directory is watched
+			return s.is(1, "gpu_container_allocation_ratio", GPUA, `pod="`+pod+`"`)
 		})
 	}
 }

@@ -16,10 +16,12 @@ import (
 func TestSliceLister(t *testing.T) {
 	a := newAPIServer(t)
 	a.list = respond(`{"items":[{"spec":{"driver":"d","nodeName":"n1","pool":{"name":"n1","generation":3},"devices":[`,
-		`{"name":"x","basic":{"attributes":{"uuid":{"string":"GPU-1"},"n":{"int":3},"b":{"bool":true}},"capacity":{"memory":{"value":"1Gi"}}}}]}}]}`)
+		`{"name":"x","basic":{"attributes":{"uuid":{"string":"GPU-1"},"n":{"int":3},"b":{"bool":true}},`,
+		`"capacity":{"memory":{"value":"1Gi"}}}}]}}]}`)
 	ctx, cancel := context.WithCancel(t.Context())
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	l := NewSliceLister(a.options(), Options{Clock: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler), MaxAge: time.Minute})
+	l := NewSliceLister(a.options(), Options{Clock: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler),
+		MaxAge: time.Minute})
 	if s := l.Source(); s.Up || s.Name != gpu.SourceSlices || l.Value() != nil {
 		t.Errorf("before anything: %+v", s)
 	}
@@ -28,14 +30,16 @@ func TestSliceLister(t *testing.T) {
 		round++
 		switch round {
 		case 1:
-			if got := l.Value().Device("d", "x"); got == nil || got.UUID != "GPU-1" || got.Capacity["memory"] != "1Gi" || d != slicesInterval {
+			if got := l.Value().Device("d", "x"); got == nil || got.UUID != "GPU-1" ||
+				got.Capacity["memory"] != "1Gi" || d != slicesInterval {
 				t.Errorf("%+v, next in %v", got, d)
 			}
 			a.mu.Lock()
 			a.list = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
 			a.mu.Unlock()
 		case 2:
-			if s := l.Source(); s.Up || !strings.Contains(s.Message, "list on resourceslices") || l.Value().Device("d", "x") == nil || d > 4*time.Second {
+			if s := l.Source(); s.Up || !strings.Contains(s.Message, "list on resourceslices") ||
+				l.Value().Device("d", "x") == nil || d > 4*time.Second {
 				t.Errorf("refused: %+v, next in %v", s, d)
 			}
 			now = now.Add(slicesInterval + 2*time.Minute)
@@ -56,8 +60,8 @@ func TestSliceLister(t *testing.T) {
 func TestReadSlices(t *testing.T) {
 	list := func(specs ...string) string { return `{"items":[{"spec":` + strings.Join(specs, `},{"spec":`) + `}]}` }
 	spec := func(pool, generation, uuid string) string {
-		return `{"driver":"d","pool":{"name":"` + pool + `","generation":` + generation + `},"devices":[{"name":"x","attributes":{"uuid":{"string":"` +
-			uuid + `"}}}]}`
+		return `{"driver":"d","pool":{"name":"` + pool + `","generation":` + generation +
+			`},"devices":[{"name":"x","attributes":{"uuid":{"string":"` + uuid + `"}}}]}`
 	}
 	for text, want := range map[string]string{
 		list(spec("p", "1", "A"), spec("p", "2", "B")): "B",

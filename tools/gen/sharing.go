@@ -34,7 +34,8 @@ scheme has memory limits, otherwise its compute limit, otherwise an equal part. 
 // sharingSources are the sources of allocations, in the order of their precedence, and what enables them.
 var sharingSources = []struct{ name, enable string }{
 	{"podresources", "the kubelet's socket"}, {"checkpoint", "`features.deviceCheckpoint`"}, {"annotation", "`features.podMetadata`"},
-	{"dra_checkpoint", "`features.draCheckpoint`"}, {"resource_slices", "`features.resourceSlices`"}, {"slurm_job_mapping", "`features.slurmJobMapping`"},
+	{"dra_checkpoint", "`features.draCheckpoint`"},
+	{"resource_slices", "`features.resourceSlices`"}, {"slurm_job_mapping", "`features.slurmJobMapping`"},
 }
 
 // sharingSchemes renders a row for each file of testdata/sharing from what its cases expect; the README there describes the format.
