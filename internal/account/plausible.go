@@ -18,8 +18,10 @@ const (
 	minCelsius, maxCelsius = -50, 200 // degrees Celsius
 	// maxFan: NVML reports a fraction of the maximum speed under noise limits, which may be exceeded.
 	maxFan = 2
-	// maxProfiled allows for the rounding of profiling metrics; values above 1 become 1.
-	maxProfiled = 1.05
+	// maxProfiled allows for the rounding of profiling metrics, maxProfiledMIG for metrics of a GPU instance that the
+	// driver adds up over its compute instances, of which there are at most eight. Values above 1 become 1.
+	maxProfiled    = 1.05
+	maxProfiledMIG = 8 * maxProfiled
 )
 
 // Reject counts one implausible value of a reading.
@@ -97,16 +99,16 @@ func (s *Filter) Fast(f *gpu.Fast) {
 			f.Processes = gpu.Some(kept)
 		}
 	}
-	s.gpm(&f.GPM)
+	s.gpm(&f.GPM, maxProfiled)
 	if len(f.Instances) > 0 {
 		f.Instances = slices.Clone(f.Instances)
 		for i := range f.Instances {
-			s.gpm(&f.Instances[i].GPM)
+			s.gpm(&f.Instances[i].GPM, maxProfiledMIG)
 		}
 	}
 }
 
-func (s *Filter) gpm(o *gpu.Opt[gpu.GPM]) {
+func (s *Filter) gpm(o *gpu.Opt[gpu.GPM], most float64) {
 	g, ok := o.Get()
 	if !ok {
 		return
@@ -119,7 +121,7 @@ func (s *Filter) gpm(o *gpu.Opt[gpu.GPM]) {
 	for _, m := range []*gpu.Opt[gpu.Ratio]{&g.GraphicsActive, &g.SMActive, &g.SMOccupancy, &g.TensorActive,
 		&g.DRAMActive,
 		&g.IntegerActive, &g.FP64Active, &g.FP32Active, &g.FP16Active} {
-		within(s, "gpm", m, 0, maxProfiled)
+		within(s, "gpm", m, 0, most)
 		if v, ok := m.Get(); ok && v > 1 {
 			*m = gpu.Some(gpu.Ratio(1))
 		}

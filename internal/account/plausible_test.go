@@ -89,3 +89,18 @@ func TestPCIePlaceholderIsAbsentAndNotCounted(t *testing.T) {
 		t.Errorf("counted as rejected: %v", c)
 	}
 }
+
+// A driver may add up a metric over the compute instances of a MIG instance: its time is observed, as busy at most.
+func TestProfilingAboveOne(t *testing.T) {
+	for value, want := range map[gpu.Ratio][2]gpu.Opt[gpu.Ratio]{0.5: {gpu.Some[gpu.Ratio](0.5), gpu.Some[gpu.Ratio](0.5)},
+		1.04: {gpu.Some[gpu.Ratio](1), gpu.Some[gpu.Ratio](1)}, 1.8: {{}, gpu.Some[gpu.Ratio](1)}, 9: {{}, {}}} {
+		gpm := gpu.Some(gpu.GPM{Window: time.Second, GraphicsActive: gpu.Some(value)})
+		f := gpu.Fast{GPM: gpm, Instances: []gpu.InstanceFast{{GPM: gpm}}}
+		var s Filter
+		s.Fast(&f)
+		if got := [2]gpu.Opt[gpu.Ratio]{f.GPM.Or(gpu.GPM{}).GraphicsActive,
+			f.Instances[0].GPM.Or(gpu.GPM{}).GraphicsActive}; got != want {
+			t.Errorf("%v became %v, want %v", value, got, want)
+		}
+	}
+}
