@@ -122,7 +122,8 @@ func TestCompatPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer at.Body.Close()
-	if text, err := io.ReadAll(at.Body); err != nil || !strings.Contains(string(text), "DCGM_FI_DEV_GPU_TEMP") || strings.Contains(string(text), "\ngpu_") {
+	if text, err := io.ReadAll(at.Body); err != nil || !strings.Contains(string(text), "DCGM_FI_DEV_GPU_TEMP") ||
+		strings.Contains(string(text), "\ngpu_") {
 		t.Errorf("%s has %v\n%s", second, err, text)
 	}
 	if _, page := ask("/"); !strings.Contains(page, `<a href="metrics/dcgm">`) {
@@ -152,9 +153,11 @@ func TestCompatFlag(t *testing.T) {
 			t.Errorf("%v: the error does not say what there is: %v", args, err)
 		}
 	}
-	for _, args := range [][]string{{"--compat.listen-address=:9400"}, {"--compat.shared-gpus=copies"}, {"--compat=dcgm-4.8", "--compat.shared-gpus=two"},
+	for _, args := range [][]string{{"--compat.listen-address=:9400"}, {"--compat.shared-gpus=copies"},
+		{"--compat=dcgm-4.8", "--compat.shared-gpus=two"},
 		{"--compat=dcgm-4.8", "--compat.listen-address=9400"}, {"--compat=dcgm-4.8", "--compat.device-label=serial"}} {
-		if _, err := parse(args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "compat") && !strings.Contains(err.Error(), "enum") {
+		if _, err := parse(args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "compat") &&
+			!strings.Contains(err.Error(), "enum") {
 			t.Errorf("%v: %v", args, err)
 		}
 	}

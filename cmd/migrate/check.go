@@ -12,21 +12,24 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 )
 
-// verdict says whether gpu-exporter answers a query as the other exporter does.
+// verdict says whether a query works with gpu-exporter as with the other exporter.
 type verdict string
 
 const (
-	answered verdict = "answered"
-	differs  verdict = "answered with a difference"
-	missing  verdict = "not answered"
+	supported verdict = "supported"
+	differs   verdict = "supported with a difference"
+	missing   verdict = "not supported"
 )
+
+// metricName is the label that has a selector's name.
+const metricName = "__name__"
 
 // result is the verdict on a query.
 type result struct {
 	Where, Query string
 	Verdict      verdict
 	Reasons      []string `json:",omitempty"` // of each difference, and of what is missing
-	Settings     []string `json:",omitempty"` // that the answer takes
+	Settings     []string `json:",omitempty"` // that it needs
 	Rewritten    string   `json:",omitempty"`
 }
 
@@ -90,9 +93,9 @@ var targetLabels = []string{"job", "instance", "cluster", "node", "service", "en
 
 // check judges a query; ours is false if it uses no metric of the other exporters.
 func (c *checker) check(q query) (_ result, ours bool) {
-	r := result{Where: q.Where, Query: strings.TrimSpace(q.Text), Verdict: answered}
+	r := result{Where: q.Where, Query: strings.TrimSpace(q.Text), Verdict: supported}
 	because := func(v verdict, format string, args ...any) {
-		if v == missing || r.Verdict == answered {
+		if v == missing || r.Verdict == supported {
 			r.Verdict = v
 		}
 		if reason := fmt.Sprintf(format, args...); !slices.Contains(r.Reasons, reason) {
@@ -111,7 +114,7 @@ func (c *checker) check(q query) (_ result, ours bool) {
 		}
 		return r, foreign.MatchString(q.Text)
 	}
-	known := map[string]bool{"le": true, labels.MetricName: true}
+	known := map[string]bool{"le": true, metricName: true}
 	label := func(name string) {
 		bare := strings.TrimPrefix(name, "exported_")
 		switch {
@@ -137,7 +140,7 @@ func (c *checker) check(q query) (_ result, ours bool) {
 		}
 		name := v.Name
 		for _, m := range v.LabelMatchers {
-			if m.Name == labels.MetricName && name == "" {
+			if m.Name == metricName && name == "" {
 				name = m.Value
 			}
 		}
@@ -152,7 +155,7 @@ func (c *checker) check(q query) (_ result, ours bool) {
 		used = append(used, name)
 		e, ok := c.entries[name]
 		if !ok && alternatives[name] {
-			because(differs, "%s: not there; the other side of or answers", name)
+			because(differs, "%s: not there; the other side of or is used", name)
 			return nil
 		}
 		if !ok {
@@ -223,7 +226,7 @@ func (c *checker) check(q query) (_ result, ours bool) {
 	return r, true
 }
 
-// alternatives are the names that have an answer on the other side of an or.
+// alternatives are the names with a supported metric on the other side of an or.
 func (c *checker) alternatives(expr parser.Expr) map[string]bool {
 	out := map[string]bool{}
 	side := func(expr parser.Expr) (names []string, complete bool) {

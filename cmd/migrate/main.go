@@ -1,5 +1,5 @@
 // Command gpu-migrate reports which queries of dashboards, rules and autoscalers that were written for dcgm-exporter or
-// nvidia_gpu_exporter are answered by gpu-exporter --compat, and rewrites them to gpu-exporter's own names.
+// nvidia_gpu_exporter work with gpu-exporter --compat, and rewrites them to gpu-exporter's own names.
 package main
 
 import (
@@ -17,9 +17,9 @@ const usage = `usage: gpu-migrate check [--output=text|json] [--rewrite] FILE...
 
 Reads Grafana dashboards, rule files, PrometheusRules, ConfigMaps that contain them, HorizontalPodAutoscalers, KEDA
 ScaledObjects and configurations of prometheus-adapter. Reports for each query that uses metrics of dcgm-exporter or
-nvidia_gpu_exporter whether gpu-exporter --compat answers it. "-" reads the standard input, one query per line.
+nvidia_gpu_exporter whether it works with gpu-exporter --compat. "-" reads the standard input, one query per line.
 
-Exit code 0: all are answered; 10: some with a difference; 20: some are not; 1: a file cannot be read; 2: invalid flag.
+Exit code 0: all are supported; 10: some with a difference; 20: some are not; 1: a file cannot be read; 2: invalid flag.
 
 `
 
@@ -74,12 +74,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return 1
 	}
 	for _, r := range results {
-		code = max(code, map[verdict]int{answered: 0, differs: 10, missing: 20}[r.Verdict])
+		code = max(code, map[verdict]int{supported: 0, differs: 10, missing: 20}[r.Verdict])
 	}
 	return code
 }
 
-// write prints the queries that are not simply answered, then the settings that they take and the counts.
+// write prints the queries that are not simply supported, then the settings that they need and the counts.
 func write(w io.Writer, results []result) error {
 	var b strings.Builder
 	counts, settings := map[verdict]int{}, map[string]bool{}
@@ -88,7 +88,7 @@ func write(w io.Writer, results []result) error {
 		for _, s := range r.Settings {
 			settings[s] = true
 		}
-		if r.Verdict == answered && r.Rewritten == "" {
+		if r.Verdict == supported && r.Rewritten == "" {
 			continue
 		}
 		fmt.Fprintf(&b, "%s: %s\n  %s\n", r.Where, r.Verdict, r.Query)
@@ -102,8 +102,8 @@ func write(w io.Writer, results []result) error {
 	if len(settings) > 0 {
 		fmt.Fprintf(&b, "Settings: %s\n", strings.Join(slices.Sorted(maps.Keys(settings)), ", "))
 	}
-	fmt.Fprintf(&b, "%d queries: %d answered, %d answered with a difference, %d not answered\n", len(results),
-		counts[answered], counts[differs], counts[missing])
+	fmt.Fprintf(&b, "%d queries: %d supported, %d supported with a difference, %d not supported\n", len(results),
+		counts[supported], counts[differs], counts[missing])
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -47,7 +47,7 @@ func (c *checker) rewritten(expr parser.Expr) (string, error) {
 			}
 		case *parser.VectorSelector:
 			for _, m := range n.LabelMatchers {
-				if name := []string{m.Name}; m.Name != labels.MetricName {
+				if name := []string{m.Name}; m.Name != metricName {
 					rename(name)
 				}
 			}

@@ -32,8 +32,9 @@ var (
 )
 
 // notInDemo are families that no GPU of the demo has, or whose event does not happen in it.
-var notInDemo = regexp.MustCompile(`FAN_SPEED|fan_speed|RETIRED|retired_pages|_NVLINK_|ENC_UTIL|FP64|memory_reserved|mig_|throttle_reasons|` +
-	`encoder|ofa|jpeg|xid_|XID|volatile|aggregate|inforom|c2c|VGPU_LICENSE`)
+var notInDemo = regexp.MustCompile(
+	`FAN_SPEED|fan_speed|RETIRED|retired_pages|_NVLINK_|ENC_UTIL|FP64|memory_reserved|mig_|throttle_reasons|` +
+		`encoder|ofa|jpeg|xid_|XID|volatile|aggregate|inforom|c2c|VGPU_LICENSE`)
 
 // public asks what public dashboards, rules and adapters ask, and compares the verdicts of gpu-migrate with the answers. It takes the
 // queries of one release: in testdata/public.csv are project, revision and path of each.
@@ -61,7 +62,7 @@ func (d database) public(t *testing.T, root, release, node string) (asked int) {
 	check := exec.Command(program, "check", "--output=json", "--rewrite", "-")
 	check.Stdin = strings.NewReader(strings.Join(queries, "\n"))
 	out, err := check.Output()
-	if check.ProcessState.ExitCode() != 20 { // some are not answered
+	if check.ProcessState.ExitCode() != 20 { // some are not supported
 		t.Fatalf("gpu-migrate: %v\n%s", err, out)
 	}
 	var verdicts []judged
@@ -94,11 +95,11 @@ func (d database) public(t *testing.T, root, release, node string) (asked int) {
 			}
 		}
 		or := slices.ContainsFunc(v.Reasons, func(r string) bool { return strings.Contains(r, "other side of or") })
-		switch is := v.Verdict != "not answered"; {
+		switch is := v.Verdict != "not supported"; {
 		case is && len(absent) > 0 && !or:
 			t.Errorf("%s is said to be %s, and there is no %v", v.Query, v.Verdict, absent)
 		case !is && len(absent) == 0:
-			t.Errorf("%s is said to be not answered, and is: %v", v.Query, v.Reasons)
+			t.Errorf("%s is said to be not supported, and is: %v", v.Query, v.Reasons)
 		case !is:
 			continue
 		}

@@ -365,8 +365,10 @@ func TestChosenLabels(t *testing.T) {
 		DeviceLabels: []string{"DCGM_FI_DEV_SERIAL", "DCGM_FI_DEV_VBIOS_VERSION"}})
 	v := catalogtest.FullView()
 	v.GPUs[0].Serial, v.GPUs[0].VBIOS = "1654321", "96.00.74.00.1C"
-	v.Pods = []gpu.PodRef{{Namespace: "ml", Pod: "train-0", UID: "u-1", Meta: &gpu.PodMeta{Labels: map[string]string{"app.kubernetes.io/name": "llm"}}}}
-	equal(t, "labels", p.series(t, v, "DCGM_FI_DEV_GPU_TEMP", "gpu", "GPU_CI_ID", "DCGM_FI_DEV_SERIAL", "DCGM_FI_DEV_VBIOS_VERSION", "pod", "pod_uid",
+	v.Pods = []gpu.PodRef{{Namespace: "ml", Pod: "train-0", UID: "u-1",
+		Meta: &gpu.PodMeta{Labels: map[string]string{"app.kubernetes.io/name": "llm"}}}}
+	equal(t, "labels", p.series(t, v, "DCGM_FI_DEV_GPU_TEMP", "gpu", "GPU_CI_ID", "DCGM_FI_DEV_SERIAL", "DCGM_FI_DEV_VBIOS_VERSION", "pod",
+		"pod_uid",
 		"app_kubernetes_io_name"), map[string]float64{"0  1654321 96.00.74.00.1C train-0 u-1 llm": 55})
 }
 
@@ -375,8 +377,10 @@ func TestOneSeriesPerSharedGPU(t *testing.T) {
 	p := pageOf(t, compat.Options{Release: compat.DCGM48})
 	v := catalogtest.NodeView(2, 3)
 	v.GPUs[0].Medium = gpu.Some(&gpu.Medium{Memory: gpu.Some(gpu.Memory{Used: 40 << 30})})
-	equal(t, "power", p.series(t, v, "DCGM_FI_DEV_POWER_USAGE", "gpu", "pod"), map[string]float64{"0 ": 300, "1 inference-6f9d8c7b5-00001": 300})
-	equal(t, "memory", p.series(t, v, "DCGM_FI_DEV_FB_USED", "gpu", "pod"), map[string]float64{"0 ": 40 << 10, "1 inference-6f9d8c7b5-00001": 0})
+	equal(t, "power", p.series(t, v, "DCGM_FI_DEV_POWER_USAGE", "gpu", "pod"),
+		map[string]float64{"0 ": 300, "1 inference-6f9d8c7b5-00001": 300})
+	equal(t, "memory", p.series(t, v, "DCGM_FI_DEV_FB_USED", "gpu", "pod"),
+		map[string]float64{"0 ": 40 << 10, "1 inference-6f9d8c7b5-00001": 0})
 }
 
 // Percents are whole, and 0 only if the GPU was idle: who stops idle pods compares with 0.
@@ -436,7 +440,8 @@ func TestNvidiaSMI(t *testing.T) {
 	theirs, common := string(text), 0
 	for _, f := range p.Families() {
 		field := "nvidia_smi_" + strings.ReplaceAll(f.Help, ".", "_")
-		switch mig := strings.HasPrefix(f.Name, "nvidia_smi_mig_") || strings.Contains(f.Name, "last_") || strings.Contains(f.Name, "pcie_throughput"); {
+		switch mig := strings.HasPrefix(f.Name, "nvidia_smi_mig_") || strings.Contains(f.Name, "last_") ||
+			strings.Contains(f.Name, "pcie_throughput"); {
 		case strings.Contains(theirs, "\n"+f.Name+" "+string(f.Type)+"\n"):
 			common++
 		case f.Name != field && !mig:
@@ -542,10 +547,12 @@ func TestEntries(t *testing.T) {
 		t.Fatal(len(entries), err)
 	}
 	i := slices.IndexFunc(entries, func(e compat.Entry) bool { return e.Name == "DCGM_FI_DEV_SM_CLOCK" })
-	if e := entries[i]; e.Query != `gpu_clock_hertz{clock="sm"}` || e.Factor != 1e-6 || e.Differs != "" || !slices.Contains(e.Labels, "UUID") {
+	if e := entries[i]; e.Query != `gpu_clock_hertz{clock="sm"}` || e.Factor != 1e-6 || e.Differs != "" ||
+		!slices.Contains(e.Labels, "UUID") {
 		t.Errorf("%+v", e)
 	}
-	for name, want := range map[string]bool{"DCGM_FI_PROF_PIPE_INT_ACTIVE": true, "DCGM_EXP_P2P_STATUS": true, "dra_claim_name": true, "vgpu": true,
+	for name, want := range map[string]bool{"DCGM_FI_PROF_PIPE_INT_ACTIVE": true, "DCGM_EXP_P2P_STATUS": true, "dra_claim_name": true,
+		"vgpu":                true,
 		"DCGM_FI_DEV_NOTHING": false} {
 		if _, _, ok := compat.Missing(name); ok != want {
 			t.Errorf("%s is listed as missing: %v", name, ok)

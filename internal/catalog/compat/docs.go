@@ -38,7 +38,7 @@ its rules but are in no public source.
 
 | ~--compat.shared-gpus~ | as dcgm-exporter with | a GPU that several containers share has | sums over GPUs |
 |---|---|---|---|
-| ~one~ (default) | its defaults | one series, without ~pod~; dcgm-exporter has the name of one of the pods | right |
+| ~one~ (default) | its defaults | one series, without ~pod~; dcgm-exporter has the name of one of the pods | correct |
 | ~copies~ | ~KUBERNETES_VIRTUAL_GPUS=true~ | a copy for each container, up to %d | too high: take ~max by (UUID)~ first |
 
 With ~copies~, ~DCGM_FI_DEV_GPU_UTIL~ and ~DCGM_FI_DEV_FB_USED~ have each container's own part, and the GPU's value
@@ -102,7 +102,7 @@ With ~--compat=nvidia-smi~ the exporter also serves, at ~%s~, the names, units, 
 families. ~uuid~ is spelled as there, without ~GPU-~. They were compared with the outputs in its tests, not with a
 running nvidia_gpu_exporter.
 
-Not answered: ~nvidia_smi_compute_app*~ (processes are reported by container: ~gpu_container_memory_used_bytes~,
+Not supported: ~nvidia_smi_compute_app*~ (processes are reported by container: ~gpu_container_memory_used_bytes~,
 ~gpu_processes~), ~nvidia_smi_clocks_throttle_reasons_*~ (older names of ~clocks_event_reasons~), and the fields of nvidia-smi that [are not
 read](nvidia-smi.md), such as the encoder's sessions, protected memory and the platform.
 
