@@ -202,8 +202,8 @@ func (m *Map) Run(ctx context.Context) error {
 	defer timer.Stop()
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	if m.watch != nil && m.kubelet != nil {
-		watching.Go(func() { m.watch.Run(ctx) })
+	if m.kubelet != nil {
+		watching.Go(func() { m.Watch(ctx) })
 	}
 	if m.slices != nil && m.kubelet != nil {
 		watching.Go(func() { m.slices.Run(ctx) })
@@ -312,6 +312,13 @@ func (m *Map) delay() time.Duration {
 		return min(firstRetry, m.options.Interval)
 	}
 	return m.options.Interval
+}
+
+// Watch follows the pods of this node until ctx ends, where pod metadata is enabled. Run does so, too.
+func (m *Map) Watch(ctx context.Context) {
+	if m.watch != nil {
+		m.watch.Run(ctx)
+	}
 }
 
 // Poll queries the kubelet once, and returns an error of that. The last response stays in use. Polls never overlap: a

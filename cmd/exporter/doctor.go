@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -60,6 +61,7 @@ type gpuStatus struct {
 	Index       int      `json:"index"`
 	Model       string   `json:"model,omitempty"`
 	State       string   `json:"state"`
+	Health      string   `json:"health"`
 	Message     string   `json:"message,omitempty"`
 	AllocatedTo []string `json:"allocated_to"`
 	Users       []string `json:"users"`
@@ -137,18 +139,39 @@ func outputFlag(args []string) (format string, rest []string, err error) {
 // after it was active.
 const checkPolls = 4
 
+// checkWait is how long sources are waited for that have not responded at all.
+const checkWait = 6 * time.Second
+
 func check(ctx context.Context, c *config, e *exporter) report {
-	for i := range checkPolls {
+	watching, stop := context.WithCancel(ctx)
+	var watches sync.WaitGroup
+	if e.kmsg != nil {
+		watches.Go(func() { _ = e.kmsg.Run(watching, e.sampler.Event) })
+	}
+	if e.pods != nil {
+		watches.Go(func() { e.pods.Watch(watching) })
+	}
+	defer watches.Wait()
+	defer stop()
+	for i, start := 0, time.Now(); ; i++ {
 		e.poll(ctx)
 		e.sampler.Step(time.Now())
-		if i < checkPolls-1 {
-			select {
-			case <-ctx.Done():
-			case <-time.After(700 * time.Millisecond):
-			}
+		waiting := slices.ContainsFunc(e.sampler.Latest().Sources, func(s gpu.Source) bool {
+			return !s.Up && s.Errors == 0 && !s.LastSuccess.Present()
+		})
+		if i >= checkPolls-1 && (!waiting || time.Since(start) >= checkWait) || ctx.Err() != nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(700 * time.Millisecond):
 		}
 	}
-	v := e.sampler.Latest()
+	return newReport(c, e, e.sampler.Latest())
+}
+
+// newReport returns the findings on what was published.
+func newReport(c *config, e *exporter, v *gpu.View) report {
 	d := report{Node: v.Node, Version: v.Build.Version}
 	if s, ok := v.System.Get(); ok {
 		d.Driver = s.DriverVersion
@@ -209,6 +232,17 @@ func (d *report) checkGPUs(v *gpu.View, fix func(string) string) {
 	for i := range v.GPUs {
 		c := &v.GPUs[i]
 		name := fmt.Sprintf("GPU %s (%s)", cmp.Or(indexOf(c), string(c.PCI)), c.UUID)
+		verdict, reasons := c.Health(v.At)
+		for _, r := range reasons {
+			if c.State != gpu.DeviceUp {
+				break // below
+			}
+			level := severityWarning
+			if r.Verdict.Broken() {
+				level = severityError
+			}
+			d.add(name, level, "docs/health.md", "%s: %s (%s)", verdict, r.Reason, r.Source)
+		}
 		switch c.State {
 		case gpu.DeviceUp:
 			up++
@@ -366,6 +400,15 @@ func (d *report) checkPermissions(v *gpu.View, fix func(string) string) {
 func newGPUStatus(v *gpu.View, c *gpu.GPU) gpuStatus {
 	p := gpuStatus{GPU: string(c.UUID), Index: c.Index, Model: c.Model, State: string(c.State), Message: c.Message,
 		AllocatedTo: []string{}, Users: []string{}, AllocationKnown: c.AllocationRatio.Present()}
+	if c.State != gpu.DeviceDetached {
+		verdict, _ := c.Health(v.At)
+		p.Health = string(verdict)
+	}
+	for _, u := range c.Unattributed {
+		if memory := u.Memory.Or(0); u.Reason == gpu.UnattributedHost && memory > 0 {
+			p.Users = append(p.Users, fmt.Sprintf("processes of the host (%d MiB)", memory>>20))
+		}
+	}
 	for _, h := range v.Allocations {
 		if h.GPU != c.UUID {
 			continue

@@ -228,6 +228,11 @@ func TestPodMetadata(t *testing.T) {
 	}
 	flags := []string{"--kubernetes.pods", "--kubernetes.api-server=" + api.URL, "--kubernetes.ca-file=" + ca,
 		"--kubernetes.token-file=" + token, "--kubernetes.pod-label=team"}
+	// doctor waits for the API server, too, and reads the same.
+	if said, _ := m.doctor(flags...); !strings.Contains(said, "ok       source api: up") ||
+		!strings.Contains(said, "allocated to  team/web-5d4f6c7b8-x") {
+		t.Errorf("doctor:\n%s", said)
+	}
 	p := m.start(flags...)
 	p.until(t, "the annotation names the GPU, the owner the workload", func(s series) error {
 		_, share := s.one("gpu_container_allocation_ratio", GPUB, `pod="web-5d4f6c7b8-x"`)

@@ -55,6 +55,21 @@ func identity() Group {
 			{Name: "gpu_device_up", Scope: ScopeGPU,
 				Help: "Whether the GPU is readable; 0 if it is lost, missing, hung or needs a reset.",
 				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) { emit(b2f(c.State == gpu.DeviceUp)) })},
+			{Name: "gpu_health", Type: StateSet, Scope: ScopeGPU,
+				Help: "Verdict on the GPU from recovery action, XIDs, memory errors, fabric and links; 1 for the current " +
+					"state. needs_reset, needs_reboot, replace and lost require an action.",
+				Source: "the rules of docs/health.md", Labels: []string{"state"},
+				Read: health(func(verdict gpu.HealthState, _ []gpu.HealthRule, emit gpuEmit) {
+					states(emit, gpu.HealthStates, verdict)
+				})},
+			{Name: "gpu_health_reason_info", Scope: ScopeGPU,
+				Help:   "Reasons for the verdict on a GPU that is not healthy, each with the verdict it leads to; always 1.",
+				Source: "the rules of docs/health.md", Offered: "GPUs that are not healthy", Labels: []string{"reason", "state"},
+				Read: health(func(_ gpu.HealthState, reasons []gpu.HealthRule, emit gpuEmit) {
+					for _, r := range reasons {
+						emit(1, r.Reason, string(r.Verdict))
+					}
+				})},
 			{Name: "gpu_last_read_timestamp_seconds", Scope: ScopeGPU,
 				Help:   "Unix time of the last successful poll of the GPU, by poll group.",
 				Labels: []string{"poll"},
@@ -107,4 +122,14 @@ func optLabel(o gpu.Opt[int]) string {
 		return indexLabel(v)
 	}
 	return ""
+}
+
+// health reads the verdict on each GPU.
+func health(read func(gpu.HealthState, []gpu.HealthRule, gpuEmit)) func(*gpu.View, Emit) {
+	return func(v *gpu.View, emit Emit) {
+		allGPUs(func(c *gpu.GPU, emit gpuEmit) {
+			verdict, reasons := c.Health(v.At)
+			read(verdict, reasons, emit)
+		})(v, emit)
+	}
 }

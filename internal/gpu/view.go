@@ -50,6 +50,7 @@ type GPU struct {
 	State DeviceState
 	// Message says why a GPU is not up. For the node page.
 	Message string
+	Failure Failure // of a failed GPU
 	// LastRead is the time of each poll group's last success.
 	LastRead map[PollGroup]time.Time
 

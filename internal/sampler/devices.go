@@ -309,6 +309,19 @@ func (s *Sampler) stateOf(t *tracked) (gpu.DeviceState, string) {
 	return gpu.DeviceUp, ""
 }
 
+// failure classifies why a failed GPU cannot be read.
+func (t *tracked) failure() gpu.Failure {
+	switch {
+	case t.hung:
+		return gpu.FailureHung
+	case errors.Is(t.lostErr, gpu.ErrLost):
+		return gpu.FailureLost
+	case errors.Is(t.lostErr, gpu.ErrResetRequired):
+		return gpu.FailureReset
+	}
+	return gpu.FailureOther
+}
+
 // availability maps the state of a GPU to the ledger's.
 func (t *tracked) availability(s *Sampler) account.Availability {
 	switch {

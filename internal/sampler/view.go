@@ -78,6 +78,9 @@ func (s *Sampler) publish() {
 func (s *Sampler) fill(c *gpu.GPU, t *tracked) {
 	c.Identity, c.State, c.Message = t.id, t.state, t.message
 	c.LastRead = map[gpu.PollGroup]time.Time{}
+	if t.state == gpu.DeviceFailed {
+		c.Failure = t.failure()
+	}
 	for _, l := range []struct {
 		pollGroup gpu.PollGroup
 		at        time.Time

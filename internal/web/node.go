@@ -218,6 +218,13 @@ func lacks(v *gpu.View) []lack {
 // issues lists what needs attention.
 func issues(v *gpu.View, g *gpu.GPU) []string {
 	var out []string
+	if verdict, reasons := g.Health(v.At); verdict != gpu.Healthy && g.State != gpu.DeviceDetached {
+		text := strings.ReplaceAll(string(verdict), "_", " ")
+		for i, r := range reasons {
+			text += [2]string{": ", ", "}[min(i, 1)] + strings.ReplaceAll(r.Reason, "_", " ")
+		}
+		out = append(out, text)
+	}
 	if a, ok := g.Recovery.Get(); ok && a != gpu.RecoveryNone {
 		out = append(out, "recommended action: "+strings.ReplaceAll(string(a), "_", " "))
 	}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kingpin/v2"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/web"
+)
+
+// healthCommand is the first argument that selects the check of the GPUs' health, as a custom plugin of
+// node-problem-detector: one line, and an exit code.
+const healthCommand = "health"
+
+// Exit codes of a custom plugin of node-problem-detector.
+const (
+	healthOK      = 0
+	healthBroken  = 1
+	healthUnknown = 2
+)
+
+// maxHealthPage bounds the response that is read.
+const maxHealthPage = 64 << 20
+
+// healthMain prints the verdict of the running exporter on this node's GPUs, and returns the exit code. It does not call
+// the driver: XIDs and counters are known to the running exporter only.
+func healthMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	app := kingpin.New("gpu-exporter "+healthCommand, "Reports the health of this node's GPUs in one line, from the running "+
+		"exporter. Exit code 0: no GPU requires an action; 1: a GPU needs a reset or a reboot, has to be replaced or is lost; "+
+		"2: unknown. This is the form of custom plugins of node-problem-detector.")
+	url := app.Flag("url", "Metrics of the running exporter.").Default("http://localhost" + web.DefaultAddress + "/metrics").String()
+	timeout := app.Flag("timeout", "Timeout of the request.").Default("3s").Duration()
+	help := false
+	app.UsageWriter(stdout).ErrorWriter(stderr).Terminate(func(int) { help = true })
+	if _, err := app.Parse(args); err != nil || help {
+		if help {
+			return healthOK
+		}
+		fmt.Fprintf(stderr, "gpu-exporter %s: %v\n", healthCommand, err)
+		return healthUnknown
+	}
+	ctx, cancel := context.WithTimeout(ctx, *timeout)
+	defer cancel()
+	families, err := fetchMetrics(ctx, *url)
+	if err != nil {
+		fmt.Fprintf(stdout, "unknown: %s\n", printable(strings.ReplaceAll(err.Error(), "\n", " ")))
+		return healthUnknown
+	}
+	line, code := healthOf(families)
+	fmt.Fprintln(stdout, printable(line))
+	return code
+}
+
+func fetchMetrics(ctx context.Context, url string) (map[string]*dto.MetricFamily, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("--url: %w", err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", url, response.Status)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(io.LimitReader(response.Body, maxHealthPage))
+	if err == nil && families["gpu_health"] == nil {
+		err = errors.New(url + " has no gpu_health: no GPU, or no gpu-exporter")
+	}
+	return families, err
+}
+
+// healthOf returns the line and the exit code of an exposition.
+func healthOf(families map[string]*dto.MetricFamily) (line string, code int) {
+	label := func(m *dto.Metric, name string) string {
+		i := slices.IndexFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == name })
+		if i < 0 {
+			return ""
+		}
+		return m.Label[i].GetValue()
+	}
+	reasons := map[string][]string{}
+	for _, m := range families["gpu_health_reason_info"].GetMetric() {
+		reasons[label(m, "uuid")] = append(reasons[label(m, "uuid")], label(m, "reason"))
+	}
+	gpus, bad := 0, []string{}
+	for _, m := range families["gpu_health"].GetMetric() {
+		if m.GetGauge().GetValue() != 1 {
+			continue
+		}
+		gpus++
+		verdict, uuid := gpu.HealthState(label(m, "state")), label(m, "uuid")
+		switch {
+		case verdict.Broken():
+			code = healthBroken
+		case verdict == gpu.Unknown && code == healthOK:
+			code = healthUnknown
+		case verdict == gpu.Unknown:
+		default:
+			continue
+		}
+		bad = append(bad, fmt.Sprintf("GPU %s %s (%s)", cmp.Or(label(m, "gpu"), uuid), verdict, strings.Join(reasons[uuid], ", ")))
+	}
+	if len(bad) == 0 {
+		return fmt.Sprintf("%d GPUs ok", gpus), code
+	}
+	return strings.Join(bad, "; "), code
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
+)
+
+// TestHealthCommand: the line and the exit code are those of custom plugins of node-problem-detector (0: OK, 1: problem,
+// 2 and more: unknown; docs/custom_plugin_monitor.md there).
+func TestHealthCommand(t *testing.T) {
+	of := func(states ...string) string {
+		page := "# TYPE gpu_health gauge\n"
+		for i, s := range states {
+			state, reason, _ := strings.Cut(s, " ")
+			for _, all := range gpu.HealthStates {
+				page += fmt.Sprintf("gpu_health{gpu=\"%d\",uuid=\"GPU-%d\",state=\"%s\"} %d\n", i, i, all, map[bool]int{true: 1}[string(all) == state])
+			}
+			if reason != "" {
+				page += fmt.Sprintf("gpu_health_reason_info{gpu=\"%d\",uuid=\"GPU-%d\",reason=\"%s\",state=\"%s\"} 1\n", i, i, reason, state)
+			}
+		}
+		return page
+	}
+	for name, tt := range map[string]struct {
+		page, want string
+		status     int
+		code       int
+	}{
+		"all healthy":     {of("healthy", "healthy"), "2 GPUs ok\n", 200, 0},
+		"degraded":        {of("healthy", "degraded nvlink_down"), "2 GPUs ok\n", 200, 0},
+		"needs a reset":   {of("healthy", "needs_reset row_remap_pending"), "GPU 1 needs_reset (row_remap_pending)\n", 200, 1},
+		"lost beside one": {of("unknown driver_hung", "lost lost"), "GPU 0 unknown (driver_hung); GPU 1 lost (lost)\n", 200, 1},
+		"unknown":         {of("unknown driver_hung", "healthy"), "GPU 0 unknown (driver_hung)\n", 200, 2},
+		"another program": {"up 1\n", "unknown: URL has no gpu_health: no GPU, or no gpu-exporter\n", 200, 2},
+		"refused":         {"", "unknown: URL: 503 Service Unavailable\n", 503, 2},
+		"garbage":         {"{{{", "unknown: ", 200, 2},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(tt.status)
+			fmt.Fprint(w, tt.page)
+		}))
+		var out, errs bytes.Buffer
+		code := healthMain(t.Context(), []string{"--url=" + server.URL}, &out, &errs)
+		server.Close()
+		got := strings.ReplaceAll(out.String(), server.URL, "URL")
+		if code != tt.code || got != tt.want && !(name == "garbage" && strings.HasPrefix(got, tt.want)) || errs.Len() > 0 ||
+			strings.Count(got, "\n") != 1 {
+			t.Errorf("%s: %d %q %q, want %d %q", name, code, got, errs.String(), tt.code, tt.want)
+		}
+	}
+	var out, errs bytes.Buffer
+	if code := healthMain(t.Context(), []string{"--url=http://127.0.0.1:1/metrics"}, &out, &errs); code != 2 || !strings.HasPrefix(out.String(), "unknown: ") {
+		t.Errorf("no exporter: %d %q", code, out.String())
+	}
+}
+
+// TestHealthIsDocumented: docs/health.md has every rule as the code has it.
+func TestHealthIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/health.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("(?m)^\\| `[a-z_]+` \\| `[a-z_]+` \\| .* \\|$").FindAllString(string(text), -1)
+	if len(rows) != len(gpu.HealthRules) {
+		t.Errorf("%d rows for %d rules", len(rows), len(gpu.HealthRules))
+	}
+	for _, r := range gpu.HealthRules {
+		if want := fmt.Sprintf("| `%s` | `%s` | %s |", r.Reason, r.Verdict, r.Source); !strings.Contains(string(text), want) {
+			t.Errorf("docs/health.md lacks %s", want)
+		}
+	}
+}
+
+// TestDoctorAgreesWithMetrics: doctor's findings on sources, features, GPUs, their health and their allocation are those of
+// the exposition of the same poll, for nodes of every kind.
+func TestDoctorAgreesWithMetrics(t *testing.T) {
+	for _, name := range []string{"demo", "h100-mig", "faults", "8xb200-loaded"} {
+		t.Run(name, func(t *testing.T) {
+			isolated(t, func(t *testing.T) {
+				var s *scenario.Scenario
+				var pods string
+				if name == "demo" {
+					s, pods = load(t, name)
+				} else {
+					s, _ = load(t, name)
+				}
+				st := play(t, s, pods)
+				st.step()
+				for range 3 {
+					st.run(50 * time.Second)
+					series := st.series()
+					d := newReport(st.config, st.e, st.e.sampler.Latest())
+					findings := map[string][]finding{}
+					for _, f := range d.Findings {
+						findings[f.Check] = append(findings[f.Check], f)
+					}
+					worst := map[string]gpu.HealthState{}
+					for text, v := range series {
+						label := func(name string) string {
+							m := regexp.MustCompile(`[{,]` + name + `="([^"]*)"`).FindStringSubmatch(text)
+							if m == nil {
+								return ""
+							}
+							return m[1]
+						}
+						family, _, _ := strings.Cut(text, "{")
+						ok := func(check string) bool { return len(findings[check]) > 0 && findings[check][0].Severity == severityOK }
+						switch {
+						case family == "gpu_exporter_source_up" && ok("source "+label("source")) != (v == 1):
+							t.Errorf("%s is %v; doctor: %+v", text, v, findings["source "+label("source")])
+						case family == "gpu_exporter_feature" && label("state") == "on" && label("feature") != "kernel_log" &&
+							label("feature") != "ownership" && ok("feature "+label("feature")) != (v == 1):
+							t.Errorf("%s is %v; doctor: %+v", text, v, findings["feature "+label("feature")])
+						case family == "gpu_health" && v == 1:
+							worst[label("uuid")] = gpu.HealthState(label("state"))
+						}
+					}
+					for _, g := range d.GPUs {
+						up := series[fmt.Sprintf(`gpu_device_up{gpu="%d",node="node-1",uuid="%s"}`, g.Index, g.GPU)]
+						if (g.State == string(gpu.DeviceUp)) != (up == 1) {
+							t.Errorf("%s is %s in doctor, gpu_device_up %v", g.GPU, g.State, up)
+						}
+						if worst[g.GPU] != gpu.HealthState(g.Health) {
+							t.Errorf("%s is %s in doctor, gpu_health %s", g.GPU, g.Health, worst[g.GPU])
+						}
+						for text := range series {
+							if strings.HasPrefix(text, "gpu_container_allocation_ratio{") && strings.Contains(text, g.GPU) {
+								pod := regexp.MustCompile(`[{,]pod="([^"]*)"`).FindStringSubmatch(text)[1]
+								if !strings.Contains(strings.Join(g.AllocatedTo, " "), "/"+pod+"/") {
+									t.Errorf("%s, doctor: %v", text, g.AllocatedTo)
+								}
+							}
+						}
+					}
+				}
+			})
+		})
+	}
+}
