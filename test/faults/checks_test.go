@@ -239,13 +239,14 @@ func (c *checker) symptomTimes() (detected, recovered string) {
 	return detected, fmt.Sprintf("%.0f", max(0, last+time.Second-c.fault.to).Seconds())
 }
 
-// alerts: those of the row fired, and no others.
+// alerts: those of the row fired, and no others. Before its exporter has started, that one is down, and the alert is
+// kept for a while.
 func (c *checker) alerts() []string {
 	c.t.Helper()
 	fired := map[string]bool{}
 	for _, s := range c.instant(
 		`count by (alertname, uuid, source, xid, instance) (count_over_time(ALERTS{alertstate="firing",$n}[$w]) or `+
-			`count_over_time(ALERTS{alertstate="firing",instance="`+c.address+`"}[$w]))`, 0, ended) {
+			`count_over_time(ALERTS{alertstate="firing",instance="`+c.address+`"}[$w]))`, usual.from, ended) {
 		name := s.Labels["alertname"]
 		switch s.Labels["uuid"] {
 		case GPUA:

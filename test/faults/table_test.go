@@ -176,7 +176,8 @@ func table() []row {
 				never(0, late.to, `{__name__=~"gpu_.+",$n,uuid="`+GPUA+`"}`)),
 				is(60*s, ended, "gpu_device_up{$a}", 1), is(60*s, ended, "gpu_device_up{$b}", 1), allocated(60*s, ended),
 				is(started, ended, "up{$n}", 1)),
-			fires: []string{"GPUDriverDown"}, mayFire: inhibited("GPUUnavailable", "GPUAllocationUnknown")},
+			// A new node has half an hour for its driver, here 30 s.
+			mayFire: inhibited("GPUDriverDown", "GPUUnavailable", "GPUAllocationUnknown")},
 		{name: "driver-unloaded", summary: "no driver, or it comes later", fault: down, symptom: nvmlDown, noNeighbor: true,
 			script:     "at 15s driver unload\nat 40s driver load\n",
 			assertions: together(valuesEnd("$a", 20*s, 40*s, 60*s), valuesEnd("$b", 20*s, 40*s, 60*s), allocated(started, ended)),
@@ -231,7 +232,7 @@ func table() []row {
 			script: "at 0s gpu 0 remove\nat 20s gpu 0 restore\n",
 			assertions: together(one(never(0, 20*s, "gpu_power_watts{$a}")), is(started, 20*s, "gpu_node_devices{$n,state=\"up\"}", 1),
 				is(66*s, ended, "gpu_device_up{$a}", 1)),
-			fires: []string{"GPUUnavailable"}, mayFire: []string{"GPUAllocationUnknown"}},
+			fires: []string{"GPUUnavailable"}, mayFire: []string{"GPUAllocationUnknown", "GPUMissing"}},
 		{name: "call-hangs", summary: "a call never returns", fault: down, symptom: "gpu_device_up{$a} == 0",
 			script: "at 15s gpu 0 hang FieldValues\nat 40s gpu 0 restore\n",
 			steps: []step{{38 * s, func(s *run) error {
