@@ -69,7 +69,7 @@ func (r Result) Feasible(budget float64) bool {
 }
 
 type device struct {
-	mask     uint8 // slots in use; all of them for whole pods and fractions
+	mask     uint8 // slots in use
 	fraction float64
 	pods     []*Pod
 }
@@ -307,7 +307,7 @@ func (g *device) used() float64 { return max(g.fraction, float64(bits.OnesCount8
 func (g *device) take(p *Pod) (uint8, bool) {
 	if p.Fraction > 0 {
 		sliced := len(g.pods) == 0 || g.fraction > 0
-		return 1<<Slots - 1, sliced && g.fraction+p.Fraction < 1.001
+		return 0, sliced && g.fraction+p.Fraction < 1.001
 	}
 	for i := range p.Places {
 		if mask := uint8((1<<p.Size - 1) << (i * p.Size)); g.mask&mask == 0 && g.fraction == 0 {
@@ -329,10 +329,6 @@ func (w *world) release(d placement) {
 			if d.pod.Amount() < 1 {
 				d.on.partly--
 			}
-			continue
-		}
-		if d.pod.Fraction > 0 {
-			g.mask = 1<<Slots - 1
 		}
 	}
 }

@@ -28,6 +28,8 @@ func slice(id string, fraction, demand, memory float64, from, to int) Pod {
 func TestRun(t *testing.T) {
 	gang := func(p Pod, name string) Pod { p.Gang = name; return p }
 	bound := func(p Pod, node string) Pod { p.Node = node; return p }
+	until := func(p Pod, to int) Pod { p.To = to; return p }
+	from := func(p Pod, from int) Pod { p.From = from; return p }
 	queued := func(p Pod) Pod { p.Queued = true; return p }
 	class := func(p Pod, name string) Pod { p.Class = name; return p }
 	for _, tt := range []struct {
@@ -68,6 +70,13 @@ func TestRun(t *testing.T) {
 			Result{Placed: 7, Waiting: 1, Unplaced: 1, Waited: 1.25, LongestWait: 10, Occupied: 10, Shared: 10, Requested: 10}},
 		{"a whole GPU needs one without MIG devices", nodes(2), []Pod{mig("a", 1, 7), whole("b", 2, 0, 10)},
 			Result{Placed: 1, Waiting: 1, Unplaced: 1, Waited: 1.25, LongestWait: 10, Occupied: 20, Requested: 21.25}},
+		{"a whole GPU is not free while one of two shares is on it", nodes(1), []Pod{slice("a", 0.5, 0, 0, 0, 4), slice("b", 0.5, 0, 0, 0, 8),
+			whole("c", 1, 5, 10)},
+			Result{Placed: 3, Waiting: 1, Waited: 3, LongestWait: 3, Occupied: 10, Shared: 4, Requested: 11}},
+		{"a share takes the place of another", nodes(1), []Pod{slice("a", 0.5, 0, 0, 0, 4), slice("b", 0.5, 0, 0, 0, 8), slice("c", 0.5, 0, 0, 4, 8)},
+			Result{Placed: 3, Occupied: 8, Shared: 8, Requested: 8}},
+		{"MIG devices take the slots that others leave", nodes(1), []Pod{until(mig("a", 4, 2), 4), mig("b", 4, 2), from(mig("c", 4, 2), 2)},
+			Result{Placed: 3, Waiting: 1, Waited: 1, LongestWait: 2, Occupied: 10, Shared: 10, Requested: 11}},
 		{"a queued pod leaves what others need", nodes(2), []Pod{queued(whole("q", 2, 0, 10)), whole("a", 1, 0, 4), queued(whole("r", 1, 2, 9))},
 			Result{Placed: 1, Occupied: 4 + 7 + 2, Requested: 4, Served: 7 + 2}},
 		{"three shares of a third", nodes(2), []Pod{slice("a", 1./3, 0.5, 0.3, 0, 10), slice("b", 1./3, 0.4, 0.3, 0, 10),
