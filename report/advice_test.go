@@ -474,6 +474,8 @@ func TestGeometry(t *testing.T) {
 		s.add(metric.RuleFree, map[string]string{"node": "n1", "resource": resource}, constant(v[0]))
 		s.add(metric.RulePending, map[string]string{"namespace": "team", "resource": resource}, constant(v[1]))
 	}
+	// A pod with a whole GPU takes none of the partitioned ones.
+	s.allocate(job{pods: []string{"whole-0"}, busy: between(monday, tenDays, 0.9, 0)})
 	d := s.must(t, nil)
 	a := ofCode(t, d, "mig_geometry")
 	near(t, "served", a.SavedHours, 240) // 240 hours of two devices with half of a GPU's slots each
@@ -517,5 +519,15 @@ func TestPacking(t *testing.T) {
 	}
 	if mig.Items != 3 || mig.GPUsBefore != 3 || mig.GPUsAfter != 1 || mig.FreedHours != 480 || mig.Overload != 0 {
 		t.Errorf("%+v", mig)
+	}
+}
+
+func TestFew(t *testing.T) {
+	list := strings.Split("abcdefghi", "")
+	if got := few(list[:8]); got != "a, b, c, d, e, f, g, h" {
+		t.Error(got)
+	}
+	if got := few(list); got != "a, b, c, d, e, f, g, h and 1 more" {
+		t.Error(got)
 	}
 }

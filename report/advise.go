@@ -234,9 +234,6 @@ func (a *analysis) release(l *load, r *Workload) *Advice {
 	case was:
 		ad.Risk = "medium: a job that runs every week looks the same after " + since + "; ask the owner first"
 	}
-	if v := ad.Validation; v != nil && v.Worst > 0 && ad.Confidence == "high" {
-		ad.Confidence = "medium"
-	}
 	return &ad
 }
 
