@@ -123,3 +123,49 @@ func (d database) public(t *testing.T, root, release, node string) (asked int) {
 	t.Logf("%d public queries: %v", asked, counts)
 	return asked
 }
+
+// Queries are found in every kind of file, also within ConfigMaps.
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	program, file := filepath.Join(dir, "gpu-migrate"), filepath.Join(dir, "all.yaml")
+	build := exec.Command("go", "build", "-C", "../../cmd/migrate", "-o", program, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text := `
+kind: ConfigMap
+data:
+  board.json: |
+    {"templating": {"list": [{"query": "label_values(DCGM_FI_DEV_GPU_TEMP, gpu)"}]},
+     "panels": [{"targets": [{"expr": "DCGM_FI_DEV_SM_CLOCK"}]}]}
+  rules.yaml: |
+    groups: [{rules: [{alert: Hot, expr: DCGM_FI_DEV_MEMORY_TEMP > 90}]}]
+---
+kind: PrometheusRule
+spec: {groups: [{rules: [{record: power, expr: sum(DCGM_FI_DEV_POWER_USAGE)}]}]}
+---
+kind: HorizontalPodAutoscaler
+spec: {metrics: [{pods: {metric: {name: DCGM_FI_DEV_FB_USED}}}]}
+---
+kind: ScaledObject
+spec: {triggers: [{metadata: {query: 'avg(DCGM_FI_PROF_GR_ENGINE_ACTIVE{exported_pod=~"x.+"})'}}]}
+---
+rules: [{seriesQuery: 'DCGM_FI_DEV_GPU_UTIL{pod!=""}', metricsQuery: 'avg(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'}]
+---
+groups: [{rules: [{alert: Link, expr: DCGM_EXP_P2P_STATUS == 0}, {alert: Own, expr: up == 0}]}]
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check := exec.Command(program, "check", file)
+	out, _ := check.Output()
+	for _, want := range []string{"9 queries: 4 supported, 4 supported with a difference, 1 not supported", "DCGM_EXP_P2P_STATUS: links are exported",
+		"compat.honorLabels=false", "Link: not supported"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+	if code := check.ProcessState.ExitCode(); code != 20 || t.Failed() {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
