@@ -19,7 +19,8 @@ const sharedGPU = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
 func workloads(t *testing.T, n int) (*scenario.Scenario, string, []int) {
 	t.Helper()
 	var text, pods strings.Builder
-	text.WriteString("scenario 1\ntitle \"tenants\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = " +
+	text.WriteString("scenario 1\ntitle \"tenants\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion " +
+		"= " +
 		"\"580.105.08\"\n" +
 		"gpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n")
 	pods.WriteString("allocatable nvidia.com/gpu")
@@ -33,7 +34,8 @@ func workloads(t *testing.T, n int) (*scenario.Scenario, string, []int) {
 		pids = append(pids, pid)
 		// The first works most, the last least; the periods have no common measure.
 		busy := max(1, 60/n-i*40/n/n)
-		fmt.Fprintf(&text, "process gpu=0 pid=%d memory=%dMiB busy=%d%% period=%dms phase=%dms\n", pid, 500+100*i, busy, 700+137*i, 53*i)
+		fmt.Fprintf(&text, "process gpu=0 pid=%d memory=%dMiB busy=%d%% period=%dms phase=%dms\n", pid, 500+100*i, busy,
+			700+137*i, 53*i)
 		fmt.Fprintf(&pods, "pod team/tenant-%d container c nvidia.com/gpu=%s::%d pids=%d\n", i, sharedGPU, i, pid)
 	}
 	s, err := scenario.Parse("tenants.scenario", text.String(), os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
@@ -72,7 +74,8 @@ func TestContainersGetWhatTheyUsed(t *testing.T) {
 					closes(t, previous, now, "gpu_energy_joules_total", "gpu_container_energy_joules_total",
 						"gpu_unattributed_energy_joules_total")
 					device := sum(now.match("gpu_memory_used_bytes"))
-					parts := sum(now.match("gpu_container_memory_used_bytes")) + sum(now.match("gpu_unattributed_memory_used_bytes"))
+					parts := sum(now.match("gpu_container_memory_used_bytes")) +
+						sum(now.match("gpu_unattributed_memory_used_bytes"))
 					if math.Abs(device-parts) > 0.001*device {
 						t.Fatalf("memory: the parts are %v of %v", parts, device)
 					}
@@ -84,7 +87,8 @@ func TestContainersGetWhatTheyUsed(t *testing.T) {
 				samples := window.Seconds() / 0.166667
 				for i, pid := range pids {
 					pod := fmt.Sprintf(`pod="tenant-%d"`, i)
-					got := sum(last.match("gpu_container_busy_seconds_total", pod)) - sum(first.match("gpu_container_busy_seconds_total",
+					got := sum(last.match("gpu_container_busy_seconds_total",
+						pod)) - sum(first.match("gpu_container_busy_seconds_total",
 						pod))
 					want := float64(s.Truth(0).ProcessBusy(pid, begin, end))
 					share := want / window.Seconds()
@@ -122,7 +126,8 @@ func TestHiddenWork(t *testing.T) {
 					pods += fmt.Sprintf("pod team/p%d container c nvidia.com/gpu=%s pids=%d\n", i, id, 5000+i)
 					text += fmt.Sprintf("process gpu=0 pid=%d memory=1GiB busy=%d%% period=%dms", 5000+i, busy, 310+37*i)
 					if c.idle {
-						text += " to=60s\nprocess gpu=0 pid=" + fmt.Sprint(5000+i) + " memory=1GiB busy=0% period=1s from=60s"
+						text += " to=60s\nprocess gpu=0 pid=" + fmt.Sprint(5000+i) +
+							" memory=1GiB busy=0% period=1s from=60s"
 					}
 					text += "\n"
 				}
@@ -150,12 +155,14 @@ func TestHiddenWork(t *testing.T) {
 				}
 				// The driver names one process per sample: see TestContainersGetWhatTheyUsed.
 				device := grew("gpu_busy_seconds_total")
-				if got := grew("gpu_unattributed_busy_seconds_total", `reason="hidden"`); math.Abs(got-(device-all)) > 0.05*20*60 {
+				if got := grew("gpu_unattributed_busy_seconds_total",
+					`reason="hidden"`); math.Abs(got-(device-all)) > 0.05*20*60 {
 					t.Errorf("%.1f s are hidden, and %.1f s are said to be", device-all, got)
 				}
 				t.Logf("device %.1f s, containers %.1f s, hidden %.1f s", device, grew("gpu_container_busy_seconds_total"),
 					grew("gpu_unattributed_busy_seconds_total", `reason="hidden"`))
-				closes(t, before, after, "gpu_busy_seconds_total", "gpu_container_busy_seconds_total", "gpu_unattributed_busy_seconds_total")
+				closes(t, before, after, "gpu_busy_seconds_total", "gpu_container_busy_seconds_total",
+					"gpu_unattributed_busy_seconds_total")
 			})
 		})
 	}
@@ -196,10 +203,12 @@ func TestSharedContainersNeverReadZero(t *testing.T) {
 		if v := now.match("gpu_container_allocation_ratio"); len(v) != 4 || math.Abs(sum(v)-1) > 1e-9 {
 			t.Errorf("allocation is %v", v)
 		}
-		if err := all(now.none("gpu_processes"), now.is(1, "gpu_exporter_feature", `feature="processes"`, `state="locked"`)); err != nil {
+		if err := all(now.none("gpu_processes"), now.is(1, "gpu_exporter_feature", `feature="processes"`,
+			`state="locked"`)); err != nil {
 			t.Error(err)
 		}
-		device, hidden := sum(now.match("gpu_busy_seconds_total")), sum(now.match("gpu_unattributed_busy_seconds_total", `reason="hidden"`))
+		device, hidden := sum(now.match("gpu_busy_seconds_total")),
+			sum(now.match("gpu_unattributed_busy_seconds_total", `reason="hidden"`))
 		if device == 0 || math.Abs(device-hidden) > 1 {
 			t.Errorf("the GPU worked %v s, of which %v s are hidden", device, hidden)
 		}
@@ -233,7 +242,8 @@ func TestSoleContainerNeedsOnlyTheSocket(t *testing.T) {
 // wrong pod, no counter falls, and the sums close in every tick.
 func TestPodsComeAndGo(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		text := "scenario 1\ntitle \"come and go\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = " +
+		text := "scenario 1\ntitle \"come and go\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion " +
+			"= " +
 			"\"580.105.08\"\n" +
 			"gpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n" +
 			"process gpu=0 pid=5000 memory=1GiB busy=40% period=1s from=0s to=64s\n" + // of a, killed
@@ -260,7 +270,8 @@ func TestPodsComeAndGo(t *testing.T) {
 		st.setPods(allocatable + b)
 		now = st.watched(14 * time.Second) // the kubelet is asked every ten seconds
 		stood := busy(now, "a")
-		if err := all(now.none("gpu_container_allocation_ratio", `pod="a"`), now.none("gpu_container_memory_used_bytes", `pod="a"`),
+		if err := all(now.none("gpu_container_allocation_ratio", `pod="a"`),
+			now.none("gpu_container_memory_used_bytes", `pod="a"`),
 			now.none("gpu_container_last_busy_timestamp_seconds", `pod="a"`)); err != nil {
 			t.Errorf("gauges of a pod that went: %v", err)
 		}
@@ -277,7 +288,8 @@ func TestPodsComeAndGo(t *testing.T) {
 			t.Errorf("c worked less than 12 s and got %v", got)
 		}
 
-		st.setPods(allocatable+b+"pod team/c container c nvidia.com/gpu="+id(0)+" pids=5000\npod team/a container c nvidia.com/gpu="+id(2)+
+		st.setPods(allocatable+b+"pod team/c container c nvidia.com/gpu="+id(0)+
+			" pids=5000\npod team/a container c nvidia.com/gpu="+id(2)+
 			" pids=5002\n", 5000)
 		now = st.watched(40 * time.Second)
 		if got := busy(now, "a"); got <= stood || got > stood+0.1*40+3 {
@@ -290,7 +302,8 @@ func TestPodsComeAndGo(t *testing.T) {
 			now.none("gpu_container_busy_seconds_total", `pod="c"`)); err != nil {
 			t.Errorf("after the grace: %v", err)
 		}
-		if got, want := busy(now, "b"), float64(s.Truth(0).ProcessBusy(5001, 0, st.control.Now())); math.Abs(got-want) > 0.1*want {
+		if got, want := busy(now, "b"), float64(s.Truth(0).ProcessBusy(5001, 0,
+			st.control.Now())); math.Abs(got-want) > 0.1*want {
 			t.Errorf("b worked %v s and got %v", want, got)
 		}
 	})
@@ -342,7 +355,8 @@ func TestProcessThatOutlivesItsPod(t *testing.T) {
 		}
 		for i, pid := range []int{5000, 5001} {
 			pod := fmt.Sprintf(`pod="tenant-%d"`, i)
-			got := sum(after.match("gpu_container_busy_seconds_total", pod)) - sum(before.match("gpu_container_busy_seconds_total", pod))
+			got := sum(after.match("gpu_container_busy_seconds_total",
+				pod)) - sum(before.match("gpu_container_busy_seconds_total", pod))
 			want := float64(s.Truth(0).ProcessBusy(pid, begin, st.control.Now()))
 			if math.Abs(got-want) > 0.1*want+1 {
 				t.Errorf("container %d worked %.1f s and got %.1f s", i, want, got)
@@ -356,9 +370,11 @@ func TestMIGLayoutChanges(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		const one, two, three = "MIG-00000001-0000-4000-8000-000000000000", "MIG-00000002-0000-4000-8000-000000000000",
 			"MIG-00000003-0000-4000-8000-000000000000"
-		text := "scenario 1\ntitle \"layout\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580.105.08\"\n" +
+		text := "scenario 1\ntitle \"layout\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = " +
+			"\"580.105.08\"\n" +
 			"gpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n" +
-			"mig gpu=0 layout=\"gi=1 profile=3g.40gb start=0 size=4 uuid=" + one + " ; gi=2 profile=3g.40gb start=4 size=4 uuid=" + two +
+			"mig gpu=0 layout=\"gi=1 profile=3g.40gb start=0 size=4 uuid=" + one +
+			" ; gi=2 profile=3g.40gb start=4 size=4 uuid=" + two +
 			"\"\n" +
 			"process gpu=0 pid=5000 gi=1 memory=1GiB busy=50% period=1s from=0s to=60s\n" +
 			"at 60s gpu 0 mig apply layout=\"gi=3 profile=7g.80gb start=0 size=8 uuid=" + three + "\"\n" +
@@ -367,22 +383,26 @@ func TestMIGLayoutChanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st := play(t, s, "allocatable nvidia.com/mig-3g.40gb "+one+" "+two+"\npod team/a container c nvidia.com/mig-3g.40gb="+one+
+		st := play(t, s, "allocatable nvidia.com/mig-3g.40gb "+one+" "+two+
+			"\npod team/a container c nvidia.com/mig-3g.40gb="+one+
 			" pids=5000\n")
 		st.step()
 		now := st.watched(58 * time.Second)
-		if err := all(now.is(1, "gpu_mig_allocation_ratio", `gi="1"`), now.is(0, "gpu_mig_allocation_ratio", `gi="2"`)); err != nil {
+		if err := all(now.is(1, "gpu_mig_allocation_ratio", `gi="1"`),
+			now.is(0, "gpu_mig_allocation_ratio", `gi="2"`)); err != nil {
 			t.Error(err)
 		}
 		if got := sum(now.match("gpu_container_busy_seconds_total", `pod="a"`)); math.Abs(got-0.5*3/7*56) > 1.5 {
 			t.Errorf("half of three sevenths of a minute, and it got %v s", got)
 		}
-		st.setPods("allocatable nvidia.com/mig-7g.80gb " + three + "\npod team/b container c nvidia.com/mig-7g.80gb=" + three +
+		st.setPods("allocatable nvidia.com/mig-7g.80gb " + three + "\npod team/b container c nvidia.com/mig-7g.80gb=" +
+			three +
 			" pids=5001\n")
 		now = st.watched(2 * time.Minute)
 		if err := all(now.is(1, "gpu_mig_allocation_ratio", `gi="3"`), now.none("gpu_mig_allocation_ratio", `gi="1"`),
 			now.is(1, "gpu_allocation_ratio"),
-			now.none("gpu_container_allocation_ratio", `pod="a"`), now.is(1, "gpu_container_allocation_ratio", `pod="b"`)); err != nil {
+			now.none("gpu_container_allocation_ratio", `pod="a"`),
+			now.is(1, "gpu_container_allocation_ratio", `pod="b"`)); err != nil {
 			t.Error(err)
 		}
 	})

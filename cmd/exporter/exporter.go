@@ -66,7 +66,8 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 	o := sampler.Options{
 		Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(),
 			GoVersion: version.GoVersion},
-		Driver: driver{library}, Expecter: bus{library, host.NewReader(time.Second)}, Replaced: replaced, Calls: library.Calls, Accounts: c.accounts,
+		Driver: driver{library}, Expecter: bus{library, host.NewReader(time.Second)}, Replaced: replaced,
+		Calls: library.Calls, Accounts: c.accounts,
 		Fast: c.fast, Medium: c.medium, Slow: c.slow, Deadline: c.deadline, Clock: clock, Logger: c.logger,
 	}
 	if c.kubelet {
@@ -280,8 +281,9 @@ func features(c *config, e *exporter, finder *users, noProcesses error) []gpu.Fe
 		wanted      bool // it is switched on, and does not work for the reason
 		reason      string
 	}{
-		{"ownership", true, c.kubelet || e.jobs != nil, "Allocation of GPUs to pods: set --kubelet and mount the directory " +
-			"of the kubelet's PodResources socket. To Slurm jobs: set --slurm.job-mapping-dir.", false, ""},
+		{"ownership", true, c.kubelet || e.jobs != nil,
+			"Allocation of GPUs to pods: set --kubelet and mount the directory " +
+				"of the kubelet's PodResources socket. To Slurm jobs: set --slurm.job-mapping-dir.", false, ""},
 		{"processes", true, noProcesses == nil, "Use of shared GPUs per container: run in the host's PID namespace.", true,
 			text(noProcesses)},
 		{"process_names", c.kubelet, named, "Pods of processes: enable the processes feature, and mount " + c.podLogs +

@@ -42,7 +42,8 @@ var hungSources = []struct {
 	{"docker", "", func(t *testing.T, m *simulated) { silent(t, "unix", filepath.Join(filepath.Dir(m.Socket), "docker")) }},
 	{gpu.SourceAPI, "", func(t *testing.T, m *simulated) {}}, // hangs always
 	// Last: the checkpoint is read after a response of the kubelet.
-	{gpu.SourcePodResources, gpu.SourceCheckpoint, func(_ *testing.T, m *simulated) { m.Kubelet.SetFault(standin.KubeletFault{Hang: true}) }},
+	{gpu.SourcePodResources, gpu.SourceCheckpoint,
+		func(_ *testing.T, m *simulated) { m.Kubelet.SetFault(standin.KubeletFault{Hang: true}) }},
 }
 
 func pipe(t *testing.T, path string) {
@@ -86,7 +87,8 @@ func TestHungSources(t *testing.T) {
 			}
 			m := node(t, text.String(), strings.TrimSpace(twoPods)+" pids="+pids.String()[1:]+"\n")
 			for _, file := range []string{"checkpoint", "token"} {
-				if err := os.WriteFile(filepath.Join(m.Dir, file), []byte(`{"Data":{"PodDeviceEntries":[]}}`), 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(m.Dir, file), []byte(`{"Data":{"PodDeviceEntries":[]}}`),
+					0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -99,7 +101,8 @@ func TestHungSources(t *testing.T) {
 			}
 			p := m.start("--kubelet.checkpoint="+filepath.Join(m.Dir, "checkpoint"),
 				"--docker.socket="+filepath.Join(filepath.Dir(m.Socket), "docker"), "--kubernetes.pods",
-				"--kubernetes.api-server=http://"+silent(t, "tcp", "127.0.0.1:0").String(), "--kubernetes.token-file="+filepath.Join(m.Dir, "token"))
+				"--kubernetes.api-server=http://"+silent(t, "tcp", "127.0.0.1:0").String(),
+				"--kubernetes.token-file="+filepath.Join(m.Dir, "token"))
 			check := func(what string) {
 				t.Helper()
 				before := p.until(t, what, func(s series) error {
@@ -111,7 +114,8 @@ func TestHungSources(t *testing.T) {
 						}
 						wrong = append(wrong, s.is(up, "gpu_exporter_source_up", `source="`+source.source+`"`))
 					}
-					return all(append(wrong, s.is(1, "gpu_device_up", GPUA), s.is(1, "gpu_exporter_source_up", `source="nvml"`))...)
+					return all(append(wrong, s.is(1, "gpu_device_up", GPUA),
+						s.is(1, "gpu_exporter_source_up", `source="nvml"`))...)
 				})
 				p.until(t, what+": the driver's readings go on", func(s series) error {
 					const family = "gpu_energy_joules_total"

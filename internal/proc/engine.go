@@ -84,7 +84,8 @@ func NewEngine(o EngineOptions) *Engine {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", o.Socket)
 	}
-	return &Engine{o: o, reader: host.NewReader(o.Timeout + time.Second), wake: make(chan struct{}, 1), wanted: map[string]struct{}{}, absent: map[string]int{},
+	return &Engine{o: o, reader: host.NewReader(o.Timeout + time.Second), wake: make(chan struct{}, 1),
+		wanted: map[string]struct{}{}, absent: map[string]int{},
 		client: &http.Client{
 			// A restarted engine creates a new socket: each list has a connection of its own.
 			Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true,

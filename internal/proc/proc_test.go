@@ -25,13 +25,16 @@ func TestParseCgroup(t *testing.T) {
 		text string
 		want Place
 	}{
-		"v2 systemd containerd": {"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + uid_ + ".slice/cri-containerd-" +
+		"v2 systemd containerd": {"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + uid_ +
+			".slice/cri-containerd-" +
 			cid + ".scope\n", pod},
-		"v2 systemd guaranteed": {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
+		"v2 systemd guaranteed": {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n",
+			pod},
 		"v2 crio": {"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" + uid_ + ".slice/crio-" + cid +
 			".scope\n", pod},
-		"v2 crio with crun":   {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/crio-" + cid + ".scope/container\n", pod},
-		"crio monitor":        {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/crio-conmon-" + cid + ".scope\n", Place{PodUID: uid}},
+		"v2 crio with crun": {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/crio-" + cid + ".scope/container\n", pod},
+		"crio monitor": {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/crio-conmon-" + cid + ".scope\n",
+			Place{PodUID: uid}},
 		"v2 cri-dockerd":      {"0::/kubepods.slice/kubepods-pod" + uid_ + ".slice/docker-" + cid + ".scope\n", pod},
 		"cgroupfs":            {"0::/kubepods/burstable/pod" + uid + "/" + cid + "\n", pod},
 		"cgroupfs guaranteed": {"0::/kubepods/pod" + uid + "/" + cid + "\n", pod},
@@ -40,11 +43,13 @@ func TestParseCgroup(t *testing.T) {
 			uid + "/" + cid + "\n", pod},
 		"hybrid": {"0::/system.slice/containerd.service\n5:devices:/kubepods.slice/kubepods-pod" + uid_ +
 			".slice/cri-containerd-" + cid + ".scope\n", pod},
-		"one segment": {"0::/system.slice/containerd.service/kubepods-burstable-pod" + uid_ + ".slice:cri-containerd:" + cid +
+		"one segment": {"0::/system.slice/containerd.service/kubepods-burstable-pod" + uid_ + ".slice:cri-containerd:" +
+			cid +
 			"\n", pod},
 		"kind inside": {"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod" + uid_ +
 			".slice/cri-containerd-" + cid + ".scope\n", pod},
-		"kind from outside": {"0::/system.slice/docker-" + other + ".scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" +
+		"kind from outside": {"0::/system.slice/docker-" + other +
+			".scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" +
 			uid_ + ".slice/cri-containerd-" + cid + ".scope\n", Place{PodUID: uid, ContainerID: cid, Around: other}},
 		"a pod inside a pod": {"0::/kubepods/pod" + uid + "/" + cid + "/pod" + hash + "/" + other + "\n",
 			Place{PodUID: uid, ContainerID: cid, Inner: "/pod" + hash + "/" + other}},
@@ -56,13 +61,16 @@ func TestParseCgroup(t *testing.T) {
 			Place{Disputed: true}},
 		"lines of two pods": {"2:pids:/kubepods/pod" + uid + "/" + cid + "\n1:cpu:/kubepods/pod" + hash + "/" + cid + "\n",
 			Place{Disputed: true}},
-		"private ns, same QoS":  {"0::/../../kubepods-burstable-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
+		"private ns, same QoS": {"0::/../../kubepods-burstable-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n",
+			pod},
 		"private ns, other QoS": {"0::/../../../kubepods-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n", pod},
 		"private ns, cgroupfs":  {"0::/../../pod" + uid + "/" + cid + "\n", pod},
-		"private ns, own pod":   {"0::/../cri-containerd-" + cid + ".scope\n", Place{ContainerID: cid, Runtime: "containerd"}},
-		"exporter itself":       {"0::/\n", Place{}},
-		"static pod":            {"0::/kubepods/burstable/pod" + hash + "/" + cid + "\n", Place{PodUID: hash, ContainerID: cid}},
-		"gVisor sandbox":        {"0::/kubepods/pod" + uid + "\n", Place{PodUID: uid}},
+		"private ns, own pod": {"0::/../cri-containerd-" + cid + ".scope\n",
+			Place{ContainerID: cid, Runtime: "containerd"}},
+		"exporter itself": {"0::/\n", Place{}},
+		"static pod": {"0::/kubepods/burstable/pod" + hash + "/" + cid + "\n",
+			Place{PodUID: hash, ContainerID: cid}},
+		"gVisor sandbox": {"0::/kubepods/pod" + uid + "\n", Place{PodUID: uid}},
 		"docker cgroupfs": {"0::/docker/" + cid + "\n",
 			Place{ContainerID: cid, Runtime: "docker", Beside: true}},
 		"docker systemd": {"0::/system.slice/docker-" + cid + ".scope\n",
@@ -136,7 +144,8 @@ func (n *node) hostPID() {
 }
 
 func (n *node) process(pid int, start, cgroup string) {
-	n.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (a) b (c) S 1 1 1 0 -1 4194304 100 0 0 0 1 2 3 4 20 0 1 0 %s 1000 10\n", pid,
+	n.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf(
+		"%d (a) b (c) S 1 1 1 0 -1 4194304 100 0 0 0 1 2 3 4 20 0 1 0 %s 1000 10\n", pid,
 		start))
 	n.write(fmt.Sprintf("proc/%d/cgroup", pid), cgroup)
 }
@@ -184,7 +193,8 @@ func TestFind(t *testing.T) {
 func TestForgedCgroupPaths(t *testing.T) {
 	const attacker, victim, unlisted = "11111111-1111-4111-8111-111111111111", uid, "33333333-3333-4333-8333-333333333333"
 	a, v, o := strings.Repeat("a", 64), cid, strings.Repeat("0", 64)
-	mallory, train := gpu.Container{Namespace: "evil", Pod: "mallory", Name: "main"}, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}
+	mallory, train := gpu.Container{Namespace: "evil", Pod: "mallory", Name: "main"},
+		gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}
 	none := gpu.Container{}
 	for _, c := range []struct {
 		name, path string
@@ -192,16 +202,20 @@ func TestForgedCgroupPaths(t *testing.T) {
 		owner      Owner
 	}{
 		{"a child cgroup of another pod", "/kubepods/pod" + attacker + "/" + a + "/pod" + victim + "/" + v, mallory, Owned},
-		{"one with the driver's names", "/kubepods.slice/kubepods-pod" + strings.ReplaceAll(attacker, "-", "_") + ".slice/cri-containerd-" + a +
-			".scope/kubepods.slice/kubepods-pod" + strings.ReplaceAll(victim, "-", "_") + ".slice/cri-containerd-" + v + ".scope", mallory, Owned},
+		{"one with the driver's names", "/kubepods.slice/kubepods-pod" + strings.ReplaceAll(attacker, "-", "_") +
+			".slice/cri-containerd-" + a +
+			".scope/kubepods.slice/kubepods-pod" + strings.ReplaceAll(victim, "-", "_") + ".slice/cri-containerd-" + v +
+			".scope", mallory, Owned},
 		{"one of an unknown pod", "/kubepods/pod" + attacker + "/" + a + "/pod" + unlisted + "/" + o, mallory, Owned},
 		{"another container's ID", "/kubepods/pod" + attacker + "/" + a + "/" + v, mallory, Owned},
-		{"a pod in a pod in a pod", "/kubepods/pod" + attacker + "/" + a + "/pod" + unlisted + "/" + o + "/pod" + victim + "/" + v, mallory, Owned},
+		{"a pod in a pod in a pod", "/kubepods/pod" + attacker + "/" + a + "/pod" + unlisted + "/" + o + "/pod" + victim +
+			"/" + v, mallory, Owned},
 		{"a container of the exporter's pod", "/../cri-containerd-" + a + ".scope/pod" + victim + "/" + v, mallory, Owned},
 		{"a pod of a nested node", "/kubepods/pod" + unlisted + "/" + o + "/kubepods/pod" + victim + "/" + v, train, Owned},
 		{"a nested node in a container", "/docker/" + o + "/kubepods/pod" + victim + "/" + v, train, Owned},
 		{"a login session", "/user.slice/user-1000.slice/user@1000.service/kubepods/pod" + victim + "/" + v, none, Unknown},
-		{"a container's ID in a login session", "/user.slice/user-1000.slice/user@1000.service/cri-containerd-" + v + ".scope", none, Host},
+		{"a container's ID in a login session", "/user.slice/user-1000.slice/user@1000.service/cri-containerd-" + v +
+			".scope", none, Host},
 		{"one of Docker", "/user.slice/user-1000.slice/user@1000.service/system.slice/docker-" + v + ".scope", none, Host},
 		{"one in a job", "/slurm/uid_1000/job_1/step_0/" + v, none, Host},
 		{"a listed pod of several containers", "/kubepods/pod" + hash + "/" + o + "/pod" + victim + "/" + v, none, Unknown},
@@ -268,7 +282,8 @@ func TestCgroupThatMakesNoSense(t *testing.T) {
 	n := newNode(t)
 	n.pod("ml", "train-0", uid, "main", cid)
 	f := n.finder(true)
-	for _, text := range []string{"", "\x00\x00", "0::", "::\n:\n", "0::/kubepods.slice\n", "0::/kubepods/pod" + uid[:9] + "\n",
+	for _, text := range []string{"", "\x00\x00", "0::", "::\n:\n", "0::/kubepods.slice\n",
+		"0::/kubepods/pod" + uid[:9] + "\n",
 		strings.Repeat("A", 9000)} {
 		n.process(10, "555", text)
 		expect(t, f, 10, gpu.Container{}, Unknown)
@@ -365,7 +380,8 @@ func (p podsOf) ContainerOf(uid string) (gpu.Container, bool) { c, ok := p[uid];
 
 // Without the names of logs another source names pods; beside them both must agree.
 func TestPodsOfAnotherSource(t *testing.T) {
-	main, side := gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "side"}
+	main, side := gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"},
+		gpu.Container{Namespace: "ml", Pod: "train-0", Name: "side"}
 	for _, c := range []struct {
 		name  string
 		logs  func(*node)
@@ -375,16 +391,23 @@ func TestPodsOfAnotherSource(t *testing.T) {
 	}{
 		{"no logs", func(*node) {}, podsOf{uid: main}, main, Owned},
 		{"no logs, the other source has another pod", func(*node) {}, podsOf{hash: main}, gpu.Container{}, Unknown},
-		{"the link has the container", func(n *node) { n.pod("ml", "train-0", uid, "side", cid) }, podsOf{uid: main}, side, Owned},
-		{"logs of another pod", func(n *node) { n.pod("ml", "other", uid, "main", cid) }, podsOf{uid: main}, gpu.Container{}, Unknown},
-		{"logs of another pod without a link", func(n *node) { n.pod("ml", "other", uid, "main", ""); n.pod("ml", "other", uid, "b", "") },
+		{"the link has the container", func(n *node) { n.pod("ml", "train-0", uid, "side", cid) }, podsOf{uid: main}, side,
+			Owned},
+		{"logs of another pod", func(n *node) { n.pod("ml", "other", uid, "main", cid) }, podsOf{uid: main}, gpu.Container{},
+			Unknown},
+		{"logs of another pod without a link", func(n *node) {
+			n.pod("ml", "other", uid, "main", "")
+			n.pod("ml", "other",
+				uid, "b", "")
+		},
 			podsOf{uid: main}, gpu.Container{}, Unknown},
 		{"logs of several containers and no link", func(n *node) {
 			n.pod("ml", "train-0", uid, "main", "")
 			n.pod("ml", "train-0", uid,
 				"side", "")
 		}, podsOf{uid: main}, gpu.Container{}, Unknown},
-		{"two links of one id", func(n *node) { n.pod("ml", "x", other, "m", cid); n.pod("ml", "y", other, "m", cid) }, podsOf{uid: main},
+		{"two links of one id", func(n *node) { n.pod("ml", "x", other, "m", cid); n.pod("ml", "y", other, "m", cid) },
+			podsOf{uid: main},
 			gpu.Container{}, Unknown},
 		{"logs alone", func(n *node) { n.pod("ml", "train-0", uid, "main", cid) }, podsOf{}, main, Owned},
 	} {

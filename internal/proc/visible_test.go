@@ -71,7 +71,8 @@ func FuzzFindVariable(f *testing.F) {
 
 var visibleGPUs = &gpu.Inventory{GPUs: []gpu.InventoryGPU{
 	{UUID: "GPU-a", Index: 0, Minor: gpu.Some(3)}, {UUID: "GPU-b", Index: 1, Minor: gpu.Some(0)},
-	{UUID: "GPU-m", Index: 2, Minor: gpu.Some(1), MIG: true, Instances: []gpu.Instance{{UUID: "MIG-1", GI: 1}, {UUID: "MIG-2", GI: 2}}},
+	{UUID: "GPU-m", Index: 2, Minor: gpu.Some(1), MIG: true,
+		Instances: []gpu.Instance{{UUID: "MIG-1", GI: 1}, {UUID: "MIG-2", GI: 2}}},
 }}
 
 func (n *node) scanner() *VisibleScanner {
@@ -103,7 +104,8 @@ func seen(list []gpu.VisibleGPU) []string {
 func TestScan(t *testing.T) {
 	n := newNode(t)
 	n.container(10, "one", "nvidia3", "nvidiactl", "nvidia-uvm", "null")
-	n.container(11, "privileged", "nvidia0", "nvidia1", "nvidia3", "nvidia254", "nvidia-caps/nvidia-cap1", "nvidia-caps/nvidia-cap12",
+	n.container(11, "privileged", "nvidia0", "nvidia1", "nvidia3", "nvidia254", "nvidia-caps/nvidia-cap1",
+		"nvidia-caps/nvidia-cap12",
 		"nvidia-caps/nvidia-cap21")
 	n.container(12, "mig", "nvidia1", "nvidia-caps/nvidia-cap21")
 	n.container(13, "monitor", "nvidia1", "nvidia-caps/nvidia-cap2")
@@ -115,7 +117,8 @@ func TestScan(t *testing.T) {
 	n.process(17, "1", "0::/system.slice/sshd.service\n")
 	n.write("proc/17/root/dev/nvidia0", "")
 	n.write("proc/not-a-process", "")
-	n.write("proc/driver/nvidia-caps/mig-minors", "config 1\nmonitor 2\ngpu1/gi1/access 12\ngpu1/gi1/ci0/access 13\ngpu1/gi2/access "+
+	n.write("proc/driver/nvidia-caps/mig-minors", "config 1\nmonitor 2\ngpu1/gi1/access 12\ngpu1/gi1/ci0/access "+
+		"13\ngpu1/gi2/access "+
 		"21\ngarbage\ngpux/gi1/access 7\n")
 	l := n.scanner()
 	if s := l.Source(); s.Up || s.Message == "" {
@@ -207,10 +210,12 @@ func TestScanSkipsUnits(t *testing.T) {
 	if got := l.Visible(visibleGPUs); len(got) != 0 {
 		t.Errorf("%q", seen(got))
 	}
-	if minors, _, err := deviceNodes(filepath.Join(n.root, "proc/17"), false); err != nil || !slices.Equal(minors, []int{0}) {
+	if minors, _, err := deviceNodes(filepath.Join(n.root, "proc/17"), false); err != nil ||
+		!slices.Equal(minors, []int{0}) {
 		t.Errorf("%v %v", minors, err)
 	}
-	if pids, err := processes(filepath.Join(n.root, "proc")); err != nil || !slices.Equal(pids, []int{6, 9, 17, 80, 700, 1000}) {
+	if pids, err := processes(filepath.Join(n.root, "proc")); err != nil ||
+		!slices.Equal(pids, []int{6, 9, 17, 80, 700, 1000}) {
 		t.Errorf("%v %v", pids, err)
 	}
 }
@@ -378,7 +383,8 @@ func TestHungReads(t *testing.T) {
 				for _, s := range f.Sources() {
 					if !s.Up {
 						down += s.Name
-						if !strings.Contains(s.Message, filepath.Join(n.root, "proc/10")) || !strings.Contains(s.Message, "no response") || s.Errors == 0 {
+						if !strings.Contains(s.Message, filepath.Join(n.root, "proc/10")) ||
+							!strings.Contains(s.Message, "no response") || s.Errors == 0 {
 							t.Errorf("%+v", s)
 						}
 					}

@@ -43,7 +43,8 @@ type glimpse struct {
 }
 
 func newWatcher(procfs string, numbers bool, clock func() time.Time, deadline time.Duration) *watcher {
-	return &watcher{procfs: procfs, numbers: numbers, clock: clock, reader: host.NewReader(deadline), wake: make(chan struct{}, 1), seen: map[int]glimpse{}}
+	return &watcher{procfs: procfs, numbers: numbers, clock: clock, reader: host.NewReader(deadline),
+		wake: make(chan struct{}, 1), seen: map[int]glimpse{}}
 }
 
 // miss records that a process ended before it was looked up.
