@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -404,6 +405,63 @@ func TestMIGLayoutChanges(t *testing.T) {
 			now.none("gpu_container_allocation_ratio", `pod="a"`),
 			now.is(1, "gpu_container_allocation_ratio", `pod="b"`)); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestLifeOfMIGInstances steps through it: an instance is removed, the last one, too; one of the same size is created at
+// its place; it is resized; its GPU hangs and returns. No counter falls and the parts add up (watched); a new instance
+// starts at 0; what is gone has no series; the GPU's busy time is that of all its instances.
+func TestLifeOfMIGInstances(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		in := func(gi, uuid int, profile string, size int) string {
+			return fmt.Sprintf("gi=%d profile=%s start=0 size=%d uuid=MIG-0000000%d-0000-4000-8000-000000000000", gi, profile, size, uuid)
+		}
+		second := strings.Replace(in(2, 2, "1g.10gb", 1), "start=0", "start=1", 1)
+		text := "scenario 1\ntitle \"life\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580.105.08\"\n" +
+			"gpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n" +
+			"mig gpu=0 layout=\"" + in(1, 1, "1g.10gb", 1) + " ; " + second + "\"\n" +
+			"process gpu=0 pid=5000 gi=1 memory=1GiB busy=50% period=1s\n"
+		for at, layout := range map[int]string{60: in(1, 1, "1g.10gb", 1), 120: "", 180: in(1, 3, "1g.10gb", 1), 240: in(1, 4, "3g.40gb", 4)} {
+			text += fmt.Sprintf("at %ds gpu 0 mig apply layout=\"%s\"\n", at, layout)
+		}
+		text += "at 300s gpu 0 hang GpmMigSampleGet\nat 330s gpu 0 restore\n"
+		s, err := scenario.Parse("life.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := play(t, s, "", "--call-deadline=1s", "--poll.slow=10s")
+		st.step()
+		busy := map[string]float64{}
+		for _, step := range []struct {
+			until     time.Duration
+			instances string  // by the last digit of their UUIDs
+			busy      float64 // of the instance with the process, since it exists
+		}{{58, "1 2", 28}, {118, "1", 58}, {178, "", 0}, {238, "3", 28}, {298, "4", 28}, {324, "", 0}, {400, "4", 60}} {
+			now := st.watched(step.until*time.Second - st.control.Now())
+			got := []string{}
+			for text, v := range now {
+				if !strings.HasPrefix(text, "gpu_mig_busy_seconds_total{") {
+					continue
+				}
+				digit := text[strings.Index(text, "MIG-0000000")+11:][:1]
+				got = append(got, digit)
+				if digit != "2" && math.Abs(v-step.busy) > 8 || digit == "2" && v != 0 {
+					t.Errorf("at %d s instance %s was busy for %v s, not %v", step.until, digit, v, step.busy)
+				}
+				busy[digit] = v
+			}
+			slices.Sort(got)
+			if strings.Join(got, " ") != step.instances {
+				t.Errorf("at %d s: instances %v, want %s", step.until, got, step.instances)
+			}
+		}
+		if n := st.control.Overlaps(); n > 0 {
+			t.Errorf("%d calls at once on one GPU", n)
+		}
+		want := busy["1"]/7 + busy["3"]/7 + busy["4"]*3/7
+		if total := sum(st.series().match("gpu_busy_seconds_total")); math.Abs(total-want) > 1 {
+			t.Errorf("the GPU was busy for %v s, its instances for %v", total, want)
 		}
 	})
 }
