@@ -11,7 +11,7 @@ func exporter() []Alert {
 	dashboard := Dashboard{dashboardExporter, []string{"node"}}
 	return []Alert{
 		{Name: "GPUExporterDown", Severity: Critical, Needs: kubeOptional, Labels: []string{"job", "instance", "node"},
-			For: minutes5, Keep: minutes5, Dashboard: Dashboard{dashboardExporter, nil},
+			For: minutes10, Keep: minutes5, Dashboard: Dashboard{dashboardExporter, nil},
 			// An exporter that crashes again and again is up now and then.
 			Expr:    nodeOfTarget("avg_over_time("+targets+"[15m])") + " < 0.5" + closedNodes,
 			Summary: "An exporter cannot be scraped.",
