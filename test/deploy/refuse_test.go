@@ -35,7 +35,7 @@ func TestContradictions(t *testing.T) {
 		"features.containerVisible=true": "features.containerVisible requires " +
 			"features.processes=true",
 		"rules.kind=PrometheusRule,monitoring.kind=PodMonitor,monitoring.job=cards": "monitoring.job=cards does not match " +
-			"rules.job=.*gpu-exporter.*",
+			"rules.job=(.+/)?gpu-exporter",
 		"web.configSecret=a,web.tls.secretName=b": "web.configSecret excludes web.tls and web.basicAuth",
 		"gpu.runtimeClassName=": "gpu.access=runtimeClass requires " +
 			"gpu.runtimeClassName",
@@ -62,7 +62,7 @@ func TestContradictions(t *testing.T) {
 		"rules.kind=none,rules.alerts.GPUUnavailable.for=1m": "rules.alerts has no effect with rules.kind=none",
 		"compat.release=dcgm-4.8,compat.job=gpu-exporter": "compat.job=gpu-exporter matches " +
 			"monitoring.job or rules.job",
-		"compat.release=dcgm-4.8,compat.job=a-gpu-exporter,rules.kind=ConfigMap": "compat.job=a-gpu-exporter matches " +
+		"compat.release=dcgm-4.8,compat.job=a/gpu-exporter,rules.kind=ConfigMap": "compat.job=a/gpu-exporter matches " +
 			"monitoring.job or rules.job",
 		"compat.honorLabels=false": "compat.sharedGPUs, compat.deviceLabels and " +
 			"compat.port require compat.release",
