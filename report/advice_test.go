@@ -226,7 +226,8 @@ func TestValidationOfASize(t *testing.T) {
 	a := adviceOn(t, d, d.Workloads[0].ID)
 	near(t, "saved", a.SavedHours, 240*6./7)
 	near(t, "throttled", a.Replay.Throttled*2880, 1)
-	if v := a.Validation; v == nil || v.Size != "1g.10gb" || v.Folds != 4 || math.Abs(v.Exceeded*1440-1) > 1e-6 || math.Abs(v.Worst*360-1) > 1e-6 ||
+	if v := a.Validation; v == nil || v.Size != "1g.10gb" || v.Folds != 4 || math.Abs(v.Exceeded*1440-1) > 1e-6 ||
+		math.Abs(v.Worst*360-1) > 1e-6 ||
 		a.Confidence != "low" {
 		t.Errorf("%+v %+v", a.Validation, a)
 	}
@@ -247,7 +248,8 @@ func TestOneMinuteMeans(t *testing.T) {
 			}
 			continue
 		}
-		if a := adviceOn(t, d, w.ID); !strings.HasSuffix(a.Title, want) || !strings.Contains(a.Evidence, "above 30 % in 0.1 % of it (one-minute means)") {
+		if a := adviceOn(t, d, w.ID); !strings.HasSuffix(a.Title, want) ||
+			!strings.Contains(a.Evidence, "above 30 % in 0.1 % of it (one-minute means)") {
 			t.Errorf("%+v", a)
 		}
 	}

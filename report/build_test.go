@@ -154,7 +154,8 @@ func TestScrapeInterval(t *testing.T) {
 		s.Interval = seconds
 		d := s.must(t, nil)
 		slow := want != "[5m]"
-		if slow != strings.Contains(d.Fleet.Query, want) || slow != slices.ContainsFunc(d.Notes, func(n Note) bool { return n.Code == "scrape_interval" }) {
+		if slow != strings.Contains(d.Fleet.Query, want) ||
+			slow != slices.ContainsFunc(d.Notes, func(n Note) bool { return n.Code == "scrape_interval" }) {
 			t.Errorf("%d s: %s %+v", seconds, d.Fleet.Query, d.Notes)
 		}
 		if slow {
@@ -170,7 +171,8 @@ func TestAccountDoesNotAddUp(t *testing.T) {
 	s.Extra = `,"warnings":["x"]`
 	s.node("n1", h100, 8, states{"busy": 16}, nil)
 	d := s.must(t, nil)
-	if !d.Partial || !strings.Contains(d.PartialReasons[0], "the account is wrong: the states differ") || !strings.Contains(d.PartialReasons[0], "-100.00 %") {
+	if !d.Partial || !strings.Contains(d.PartialReasons[0], "the account is wrong: the states differ") ||
+		!strings.Contains(d.PartialReasons[0], "-100.00 %") {
 		t.Errorf("%v", d.PartialReasons)
 	}
 }

@@ -90,7 +90,8 @@ type dcgmTake func(g *dcgmGPU, s *dcgmSeries, k int, v float64)
 
 // dcgm accounts for the history of dcgm-exporter.
 func (r *reader) dcgm(ctx context.Context) (*fleet, *gpuFacts, []*space, error) {
-	if _, err := r.discover(ctx, "DCGM_FI_.+|up|"+metric.KubeOwners+"|"+metric.KubeLabels+"|"+metric.KubePods+"|"+metric.KubeSpaces); err != nil {
+	if _, err := r.discover(ctx, "DCGM_FI_.+|up|"+metric.KubeOwners+"|"+metric.KubeLabels+"|"+metric.KubePods+"|"+
+		metric.KubeSpaces); err != nil {
 		return nil, nil, nil, err
 	}
 	names := slices.Concat(dcgmUtilization.find(r.has), dcgmEngine.find(r.has), dcgmUsed.find(r.has))
@@ -136,7 +137,8 @@ func (r *reader) dcgm(ctx context.Context) (*fleet, *gpuFacts, []*space, error) 
 		"last second or less, so that short work between two samples is missed.")
 	r.note("dcgm_unknown", "dcgm-exporter does not report which of several pods of a GPU was busy (their activity is "+
 		"unknown), "+
-		"MIG devices without DCGM_FI_PROF_GR_ENGINE_ACTIVE, pauses within five minutes (counted as gap), or whether a GPU that is no longer "+
+		"MIG devices without DCGM_FI_PROF_GR_ENGINE_ACTIVE, pauses within five minutes (counted as gap), or whether a GPU that is no "+
+		"longer "+
 		"listed was "+
 		"broken or removed (not reported).")
 	if !h.pods {

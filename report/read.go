@@ -95,7 +95,8 @@ func (r *reader) coarse(ctx context.Context, every time.Duration, op, overTime, 
 	query := overTime + "_over_time(" + selector + window + ")"
 	if overTime == "sm" {
 		rate := func(name string) string { return "rate(" + r.q.Select(name) + window + ")" }
-		query = fmt.Sprintf("(%s / %s) / (%s / %s > 0)", rate(metric.RawSM), rate(metric.RawProfiled), rate(metric.RawGPUBusy), rate(metric.RawGPUObserved))
+		query = fmt.Sprintf("(%s / %s) / (%s / %s > 0)", rate(metric.RawSM), rate(metric.RawProfiled), rate(metric.RawGPUBusy),
+			rate(metric.RawGPUObserved))
 	}
 	if op == "sum" {
 		query = r.q.Once(query)
@@ -203,7 +204,8 @@ func (r *reader) withoutRules() {
 func (r *reader) interval(ctx context.Context) error {
 	samples := map[nodeKey]float64{}
 	every := min(6*time.Hour, r.p.To.Sub(r.p.From))
-	q := prom.Range{Query: r.q.By("max", "count_over_time("+r.q.Select(metric.RawUp)+"[1h])", "node"), From: r.p.From.Add(every), To: r.p.To,
+	q := prom.Range{Query: r.q.By("max", "count_over_time("+r.q.Select(metric.RawUp)+"[1h])", "node"), From: r.p.From.Add(every),
+		To:   r.p.To,
 		Step: every}
 	err := r.api.Range(ctx, q, func(series *prom.Series) error {
 		k := r.place(series.Labels)
@@ -533,8 +535,10 @@ func (r *reader) namespace(ctx context.Context, name string, withoutRules []span
 
 // ruleLoads reads the workloads from the rules.
 func (r *reader) ruleLoads(ctx context.Context, s *space) error {
-	table := map[string]quantity{metric.RuleAllocated: qAllocated, metric.RuleBusy: qBusy, metric.RuleObserved: qObserved, metric.RuleWatts: qWatts,
-		metric.RuleMemory: qMemory, metric.RuleBusiest: qBusiest, metric.RuleLastBusy: qLastBusy, metric.RulePods: qPods, metric.RuleUnused: qGap}
+	table := map[string]quantity{metric.RuleAllocated: qAllocated, metric.RuleBusy: qBusy, metric.RuleObserved: qObserved,
+		metric.RuleWatts:  qWatts,
+		metric.RuleMemory: qMemory, metric.RuleBusiest: qBusiest, metric.RuleLastBusy: qLastBusy, metric.RulePods: qPods,
+		metric.RuleUnused: qGap}
 	query := r.q.Once(r.q.AnyOf(sortedKeys(table), metric.InNamespace(s.name)))
 	return r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) {
 		q := table[l.Name()]

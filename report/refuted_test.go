@@ -53,13 +53,16 @@ func TestRefuted(t *testing.T) {
 			// 48 x 0.25 x 1.25 = 15 by day, 48 x 0.02 x 1.25 = 1.2 in the other 18 hours: 2.
 			want: "15 replicas by day and 2 from 18:00 to 12:00", level: "medium", saved: 48*240 - 15*60 - 2*180},
 		{name: "a constant service", jobs: []job{{pods: names("app", 10), memory: 70 * gib, busy: hourOf(0, 24, 0.32, 0)}},
-			advice: document.AdviseReplicas, reason: "low_demand", want: "Run 4 replicas of app instead of 10", level: "medium", saved: 6 * 240},
+			advice: document.AdviseReplicas, reason: "low_demand", want: "Run 4 replicas of app instead of 10", level: "medium",
+			saved: 6 * 240},
 		{name: "quiet hours that save less than a tenth do not make a schedule", jobs: []job{{pods: names("app", 10), memory: 70 * gib,
 			busy: hourOf(4, 24, 0.32, 0.2)}}, advice: document.AdviseReplicas, reason: "low_demand",
 			// 3.2 GPUs with headroom are 4 replicas, 2.0 in four hours are 2.5: 3, which saves 40 of 960 hours.
 			want: "above 3.2 in 0.1 % of the time; without any eighth of the period, 4 to 4 replicas", level: "medium", saved: 6 * 240},
-		{name: "three days show a rhythm of days", jobs: []job{{pods: one, memory: 5 * gib, from: tenDays.Add(-3 * day), busy: hourOf(9, 17, 0.1, 0.01)}},
-			change: func(o *Options) { o.Advice.Observed = 3 * day }, advice: document.AdviseShrink, reason: "low_activity", want: "1g.10gb",
+		{name: "three days show a rhythm of days", jobs: []job{{pods: one, memory: 5 * gib, from: tenDays.Add(-3 * day),
+			busy: hourOf(9, 17, 0.1, 0.01)}},
+			change: func(o *Options) { o.Advice.Observed = 3 * day }, advice: document.AdviseShrink, reason: "low_activity",
+			want:  "1g.10gb",
 			level: "low", saved: 72 * 6. / 7},
 		{name: "two days do not", jobs: []job{{pods: one, memory: 5 * gib, from: tenDays.Add(-2 * day), busy: hourOf(9, 17, 0.1, 0.01)}},
 			change: func(o *Options) { o.Advice.Observed = 2 * day }, reason: "rhythm_unknown"},
@@ -86,11 +89,14 @@ func TestRefuted(t *testing.T) {
 		}, advice: document.AdviseRelease, reason: "never_used", want: "allocated for 12.0 days: no kernel ran, and no process had " +
 			"memory (last busy, or first observed, 2026-01-31 00:00 UTC)", level: "medium", saved: 240},
 		{name: "idle for less than a week since it ran", jobs: []job{{pods: one, busy: between(monday, monday.Add(4*day), 0.9, 0)}},
-			advice: document.AdviseRelease, reason: "stopped", want: "a job that runs every week looks the same", level: "low", saved: 144},
-		{name: "never used since it was allocated", jobs: []job{{pods: one, busy: no}}, advice: document.AdviseRelease, reason: "never_used",
-			want: "no kernel ran", level: "medium", saved: 240},
+			advice: document.AdviseRelease, reason: "stopped", want: "a job that runs every week looks the same", level: "low",
+			saved: 144},
+		{name: "never used since it was allocated", jobs: []job{{pods: one, busy: no}}, advice: document.AdviseRelease,
+			reason: "never_used",
+			want:   "no kernel ran", level: "medium", saved: 240},
 		{name: "a weekly job within ten days", jobs: []job{{pods: one, memory: gib,
-			busy: between(monday.Add(2*day), monday.Add(2*day+10*time.Hour), 0.35, 0.01)}}, reason: "rhythm_unknown", want: "longer period"},
+			busy: between(monday.Add(2*day), monday.Add(2*day+10*time.Hour), 0.35, 0.01)}}, reason: "rhythm_unknown",
+			want: "longer period"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var s scene
@@ -118,7 +124,8 @@ func TestRefuted(t *testing.T) {
 			}
 			a := adviceOn(t, d, w.ID)
 			near(t, "saved", a.SavedHours, tt.saved)
-			if text := a.Title + a.Evidence + a.Risk; a.Reason != tt.reason || !strings.Contains(text, tt.want) || a.Confidence != tt.level {
+			if text := a.Title + a.Evidence + a.Risk; a.Reason != tt.reason || !strings.Contains(text, tt.want) ||
+				a.Confidence != tt.level {
 				t.Errorf("%+v", a)
 			}
 		})

@@ -133,7 +133,8 @@ func (a *analysis) size(l *load, r *Workload, steps int) (*Advice, sizing.Reason
 	ad.Validation = a.validated(&v)
 	exceeded := over(float64(a.exceeded(l, r, s, span{From: 0, To: a.p.Steps()})), float64(d.Steps))
 	if exceeded > a.opt.Advice.Budget {
-		return nil, sizing.Reason{Code: "peaks_too_high", Text: fmt.Sprintf("it would have needed more in %s of the time", units.Ratio(exceeded))}
+		return nil, sizing.Reason{Code: "peaks_too_high",
+			Text: fmt.Sprintf("it would have needed more in %s of the time", units.Ratio(exceeded))}
 	}
 	ad.Replay = &Replay{Pods: r.Pods, OccupiedHours: r.Allocated * s.Part, Throttled: exceeded}
 	ad.Confidence = a.confidence(r, ad.Validation, steps)
@@ -239,7 +240,8 @@ func (a *analysis) rhythmOf(t *track) string {
 }
 
 func unknownRhythm(p Period) sizing.Reason {
-	return sizing.Reason{Code: "rhythm_unknown", Text: "its demand repeats neither by day nor by week within " + units.Duration(p.To.Sub(p.From)) +
+	return sizing.Reason{Code: "rhythm_unknown", Text: "its demand repeats neither by day nor by week within " +
+		units.Duration(p.To.Sub(p.From)) +
 		": a longer period may show its peaks"}
 }
 

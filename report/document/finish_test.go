@@ -70,8 +70,10 @@ func TestCompare(t *testing.T) {
 		return d
 	}
 	priced := func(a Account, gap float64) Account { a.StateCost = &States{Gap: gap}; return a }
-	before := report(10, priced(Account{Namespace: "a", Hours: 100, States: States{Idle: 40, Gap: 10}}, 30), Account{Namespace: "gone", Hours: 20})
-	before.Advice = []Advice{{Code: AdviseRelease, Workload: "x", Title: "Release x"}, {Code: AdviseRelease, Workload: "y", Title: "Release y"}}
+	before := report(10, priced(Account{Namespace: "a", Hours: 100, States: States{Idle: 40, Gap: 10}}, 30),
+		Account{Namespace: "gone", Hours: 20})
+	before.Advice = []Advice{{Code: AdviseRelease, Workload: "x", Title: "Release x"},
+		{Code: AdviseRelease, Workload: "y", Title: "Release y"}}
 	text, err := json.Marshal(before)
 	if err != nil {
 		t.Fatal(err)

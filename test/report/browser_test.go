@@ -29,7 +29,8 @@ var update = flag.Bool("update", false, "write the picture of the documentation"
 // browse starts a browser with an empty profile, and collects its network requests and its errors.
 func browse(t *testing.T) (ctx context.Context, requests, errs *[]string) {
 	t.Helper()
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-component-update", true))
 	alloc, cancelAlloc := chromedp.NewExecAllocator(t.Context(), options...)
 	ctx, cancel := chromedp.NewContext(alloc)
@@ -158,7 +159,8 @@ func TestPage(t *testing.T) {
 	// Sorting, finding, unfolding.
 	first := `document.querySelector('table.groups > tbody .open').textContent`
 	before := evaluate[string](t, ctx, first)
-	evaluate[any](t, ctx, `[...document.querySelectorAll('table.groups thead button')].find(b => b.textContent === 'Allocated, h').click()`)
+	evaluate[any](t, ctx,
+		`[...document.querySelectorAll('table.groups thead button')].find(b => b.textContent === 'Allocated, h').click()`)
 	hours := evaluate[[]float64](t, ctx,
 		`[...document.querySelectorAll('table.groups > tbody')].map(b => parseFloat(b.rows[0].querySelector('[data-l="Allocated, `+
 			`h"]').dataset.v))`)
@@ -206,7 +208,8 @@ func TestHostilePage(t *testing.T) {
 	names := []string{`<script>document.title='owned'</script>`, `"><img src=x onerror="document.title='owned'">`,
 		`'><svg onload=alert(1)>`, `</script><script>alert(1)</script>`, `javascript:alert(1)`, "a\u202eb"}
 	at := begins
-	d := &document.Document{Schema: document.Schema, Generated: at, Period: document.Span{From: at, To: at.Add(hour), StepSeconds: 300, Hours: 1},
+	d := &document.Document{Schema: document.Schema, Generated: at,
+		Period:   document.Span{From: at, To: at.Add(hour), StepSeconds: 300, Hours: 1},
 		Currency: names[0], Partial: true, PartialReasons: names, Notes: []document.Note{{Code: "x", Text: names[1]}},
 		Fleet:   document.Account{GPUs: 1, Hours: 1, States: document.States{Busy: 1}, Cost: new(float64), StateCost: &document.States{}},
 		Sources: []document.Source{{Data: names[0], From: names[1], Series: names[2]}}}
@@ -216,7 +219,8 @@ func TestHostilePage(t *testing.T) {
 		d.Workloads = append(d.Workloads, document.Workload{ID: n, Namespace: n, Name: n, Kind: n, Model: n, Sharing: n, Profile: n,
 			Advice: "release", NoAdviceReason: n, Plot: &document.Plot{Busy: []float64{0.5}, Peak: []float64{0.6},
 				Memory: []float64{float64(i)}, GPUs: []float64{1}}})
-		d.Advice = append(d.Advice, document.Advice{Code: "release", Reason: n, Workload: n, Title: n, Evidence: n, Alternatives: n, Risk: n,
+		d.Advice = append(d.Advice, document.Advice{Code: "release", Reason: n, Workload: n, Title: n, Evidence: n, Alternatives: n,
+			Risk:   n,
 			Change: n, ChangeIn: n, Confidence: n})
 		d.WhatIf = append(d.WhatIf, document.Packing{Model: n, Scenario: n, Text: n})
 	}

@@ -89,7 +89,8 @@ func TestServiceOfTrace(t *testing.T) {
 		s.Add("gpu_container_allocated_seconds_total", func(u int64) (float64, bool) { _, ok := busy(u); return 1, ok }, l...)
 		s.Add("gpu_container_busy_seconds_total", busy, l...)
 		s.Add("gpu_container_observed_seconds_total", func(u int64) (float64, bool) { _, ok := busy(u); return 1, ok }, l...)
-		s.Add("gpu_container_allocation_ratio", func(u int64) (float64, bool) { _, ok := busy(u); return 1, ok }, append(l, "resource", "nvidia_com_gpu")...)
+		s.Add("gpu_container_allocation_ratio", func(u int64) (float64, bool) { _, ok := busy(u); return 1, ok },
+			append(l, "resource", "nvidia_com_gpu")...)
 		s.Add("gpu_container_memory_used_bytes", at(memory[pod], 1), l...)
 		s.Add("pod:gpu_workload:info", reporttest.Constant(1), append(l[4:8:8], "workload_type", "Deployment", "workload", "diffusion")...)
 		s.Add("gpu_info", reporttest.Constant(1), append(l[:4:4], "model", model)...)
@@ -106,7 +107,8 @@ func TestServiceOfTrace(t *testing.T) {
 	server := httptest.NewServer(s)
 	defer server.Close()
 	to := begin.AddDate(0, 0, 10)
-	d := built(t).run(t, server.URL, "--from="+begin.Format(time.RFC3339), "--to="+to.Format(time.RFC3339), "--now="+to.Format(time.RFC3339),
+	d := built(t).run(t, server.URL, "--from="+begin.Format(time.RFC3339), "--to="+to.Format(time.RFC3339),
+		"--now="+to.Format(time.RFC3339),
 		"--advice.min-coverage=0.8")
 	// The oracle knows the highest demand of each hour before it begins.
 	hourly := map[int64]float64{}
@@ -179,7 +181,8 @@ func TestPlacementOfTrace(t *testing.T) {
 		if n == 0 || p["scheduled_time"] == "" {
 			continue
 		}
-		x := replay.Pod{ID: p["name"], GPUs: n, From: number(p["scheduled_time"]) / 3600, To: min(steps, number(p["deletion_time"])/3600+1)}
+		x := replay.Pod{ID: p["name"], GPUs: n, From: number(p["scheduled_time"]) / 3600,
+			To: min(steps, number(p["deletion_time"])/3600+1)}
 		if milli < 1000 {
 			x.Fraction = float64(milli) / 1000
 		}
