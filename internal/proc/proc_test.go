@@ -327,6 +327,7 @@ func TestCutLinkNames(t *testing.T) {
 	for name, want := range map[string]bool{
 		"p_ns_c-" + cid + ".log":                     true,
 		"p_ns_c-with-dashes-" + cid[:20] + ".log":    true,
+		"p_ns_c-" + cid[:minID] + ".log":             true,
 		"p_ns_c-" + cid[:5] + ".log":                 false,
 		"p_ns_c.log":                                 false,
 		"p_c-" + cid + ".log":                        false,

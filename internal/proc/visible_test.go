@@ -135,6 +135,9 @@ func TestScan(t *testing.T) {
 	if l.Visible(nil) != nil {
 		t.Error("GPUs of no inventory")
 	}
+	if list := l.Visible(visibleGPUs); len(list) == 0 || list[0].Index != 1 {
+		t.Errorf("closed has the GPU of index 1: %+v", list)
+	}
 	// Nothing of an environment is kept but the one variable.
 	if text := fmt.Sprintf("%+v", l.environ) + fmt.Sprintf("%+v", l.containers); strings.Contains(text, "secret") ||
 		!strings.Contains(text, "GPU-b") {
