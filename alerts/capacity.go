@@ -22,26 +22,34 @@ func capacity() []Alert {
 			For: minutes15, Keep: minutes5, Dashboard: dashboard,
 			Expr:    pods + "(\n  " + waiting + "\n  <=" + onOffer + schedulableMaximum + "\n)",
 			Summary: "Pods are pending although a node has enough schedulable GPUs.",
-			Description: value3 + " pods of {{ $labels.namespace }} are pending although a node that is Ready and not " +
+			Description: value3 + " pods of {{ $labels.namespace }} are pending although a node that is Ready and " +
+				"not " +
 				"cordoned has enough {{ $labels.resource }} unallocated. " +
-				"Check the events of the pods for taints, node selectors (another model), affinity, CPU, memory or a quota."},
+				"Check the events of the pods for taints, node selectors (another model), affinity, CPU, memory or a " +
+				"quota."},
 		{Name: "GPUCapacityExhausted", Severity: Warning, Needs: kubeStateMetrics, Labels: []string{"resource"},
 			For: minutes15, Keep: minutes15, Dashboard: dashboard,
 			Expr: "count by (cluster, resource) (\n  " + waiting + "\n  >" + onOffer + "(" + schedulableMaximum +
-				" or on (cluster, resource) 0 * cluster:gpu_allocatable_devices:sum)\n) and on (cluster, resource) cluster:gpu_allocatable_devices:sum > 0",
+				" or on (cluster, resource) 0 * cluster:gpu_allocatable_devices:sum)\n) and on (cluster, resource) " +
+				"cluster:gpu_allocatable_devices:sum > 0",
 			Summary: "Pods are pending and no node has enough schedulable GPUs.",
-			Description: value3 + " pods are pending for {{ $labels.resource }}, and no node that is Ready and not cordoned " +
+			Description: value3 + " pods are pending for {{ $labels.resource }}, and no node that is Ready and not " +
+				"cordoned " +
 				"has enough. " +
-				"Look for idle GPUs first (GPUAllocatedIdle) and for cordoned nodes; if many nodes have a few unallocated " +
+				"Look for idle GPUs first (GPUAllocatedIdle) and for cordoned nodes; if many nodes have a few " +
+				"unallocated " +
 				"each, pack small pods (MostAllocated scoring); then add nodes or preempt low priorities."},
 		{Name: "GPUNotOffered", Severity: Warning, Labels: []string{"node"}, For: minutes15, Keep: minutes5,
 			Dashboard: nodeDashboard,
-			Expr: `sum by (cluster, node) (max by (cluster, node, resource) (gpu_node_allocatable_devices{resource=~"` + resourceRE +
+			Expr: `sum by (cluster, node) (max by (cluster, node, resource) (gpu_node_allocatable_devices{resource=~"` +
+				resourceRE +
 				`"}))` + "\n  < count by (cluster, node) (group by (" + onGPU + ") (gpu_device_up == 1))",
 			Summary: "The kubelet offers fewer GPUs than the node has.",
-			Description: "The kubelet of {{ $labels.node }} offers only " + value3 + " devices, fewer than there are available " +
+			Description: "The kubelet of {{ $labels.node }} offers only " + value3 +
+				" devices, fewer than there are available " +
 				"GPUs: pods cannot get the others. " +
-				"Check the device plugin's pod and log on that node: it stopped, or marked GPUs as unhealthy; restart it."},
+				"Check the device plugin's pod and log on that node: it stopped, or marked GPUs as unhealthy; " +
+				"restart it."},
 		{Name: "GPUResourceNotOffered", Severity: Warning, Needs: kubeStateMetrics, Labels: labels, For: minutes30,
 			Keep: minutes5, Dashboard: dashboard,
 			Expr: pods + "(\n  " + waiting + "\n) unless on (cluster, resource) " +

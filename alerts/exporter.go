@@ -71,7 +71,8 @@ func exporter() []Alert {
 			Description: "{{ $labels.call }} failed " + value3 +
 				" times in 15 minutes on {{ $labels.node }} with {{ $labels.code }}. Metrics are missing. " +
 				"The exporter's log names the GPU; codes such as GPU_IS_LOST or TIMEOUT indicate a GPU fault."},
-		{Name: "GPUAllocationUnknown", Severity: Warning, Needs: "kube-state-metrics where the exporter reports no allocation at all",
+		{Name: "GPUAllocationUnknown", Severity: Warning,
+			Needs:  "kube-state-metrics where the exporter reports no allocation at all",
 			Labels: []string{"node"}, For: minutes15, Keep: minutes5, Dashboard: dashboard,
 			Expr: `sum by (cluster, node) (gpu_container_unresolved_devices) > 0
   or sum by (cluster, node) (kube_pod_container_resource_requests{resource=~"` + resourceRE + `",node!=""}
@@ -79,9 +80,11 @@ func exporter() []Alert {
     unless on (cluster, node) gpu_container_allocation_ratio
     and on (cluster, node) gpu_exporter_build_info`,
 			Summary: "The allocation of GPUs to pods is not known.",
-			Description: value3 + " devices allocated on {{ $labels.node }} could not be resolved to GPUs: no GPU of the node is " +
+			Description: value3 + " devices allocated on {{ $labels.node }} could not be resolved to GPUs: no GPU of " +
+				"the node is " +
 				"reported as unallocated. " +
-				"The landing page lists them. Check that /var/lib/kubelet/pod-resources is mounted, and whether the sharing " +
+				"The landing page lists them. Check that /var/lib/kubelet/pod-resources is mounted, and whether the " +
+				"sharing " +
 				"scheme needs the device checkpoint or pod annotations as a data source."},
 		{Name: "GPUAttributionError", Severity: Warning, Labels: append([]string{"quantity"}, gpuLabels...),
 			For: minutes15, Keep: minutes5, Dashboard: dashboard,
@@ -92,22 +95,28 @@ func exporter() []Alert {
 				" differs from the GPU's total by " + asPercent + ". " +
 				"The metrics of those pods are wrong by that much. For memory, the driver's process lists may be " +
 				"inconsistent; otherwise it is a bug: please report it with a recording."},
-		{Name: "GPUScrapeMisconfigured", Severity: Warning, Labels: []string{"node", "problem"}, For: minutes15, Keep: minutes5,
+		{Name: "GPUScrapeMisconfigured", Severity: Warning, Labels: []string{"node", "problem"}, For: minutes15,
+			Keep:      minutes5,
 			Dashboard: dashboard,
-			Expr: `label_replace(max by (cluster, node) (count by (` + onGPU + `, gpu) (gpu_device_up)) > 1, "problem", "scraped_twice", "", "")
+			Expr: `label_replace(max by (cluster, node) (count by (` + onGPU +
+				`, gpu) (gpu_device_up)) > 1, "problem", "scraped_twice", "", "")
   or label_replace(count by (cluster, node) (gpu_container_allocation_ratio{exported_pod!=""}), "problem", "labels_not_honored", "", "")`,
 			Summary: "The exporter of a node is scraped in a way that makes sums wrong.",
-			Description: `{{ if eq $labels.problem "scraped_twice" }}Each GPU of {{ $labels.node }} is scraped ` + value3 +
+			Description: `{{ if eq $labels.problem "scraped_twice" }}Each GPU of {{ $labels.node }} is scraped ` +
+				value3 +
 				` times: sums of GPUs are too high. Remove one of the scrape configurations, or query one replica of ` +
 				`Prometheus.{{ else }}The pod labels of {{ $labels.node }} are those of the exporter's own pod: all GPUs seem ` +
 				`allocated to it. Set honor_labels: true.{{ end }}`},
 		{Name: "GPURecordsAbsent", Severity: Warning, Labels: nil, For: minutes10, Keep: minutes5,
 			Dashboard: Dashboard{dashboardExporter, nil},
-			Expr:      "count by (cluster) (group by (cluster, node) (gpu_exporter_build_info)) unless on (cluster) cluster:gpu_nodes:count",
-			Summary:   "Exporters are scraped, but the recording rules are not evaluated.",
-			Description: value3 + " nodes report GPUs, and there are no records of them: dashboards above node level and some " +
+			Expr: "count by (cluster) (group by (cluster, node) (gpu_exporter_build_info)) unless on (cluster) " +
+				"cluster:gpu_nodes:count",
+			Summary: "Exporters are scraped, but the recording rules are not evaluated.",
+			Description: value3 + " nodes report GPUs, and there are no records of them: dashboards above node level " +
+				"and some " +
 				"alerts are empty. " +
-				"Load the recording rules, and look for failed evaluations (prometheus_rule_evaluation_failures_total)."},
+				"Load the recording rules, and look for failed evaluations " +
+				"(prometheus_rule_evaluation_failures_total)."},
 		{Name: "GPUExporterPaused", Severity: Warning, Labels: []string{"node", "reason"}, For: minutes10,
 			Keep: minutes5, Dashboard: dashboard,
 			Expr:    "max by (cluster, node, reason) (gpu_exporter_paused) == 1",

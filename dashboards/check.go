@@ -35,7 +35,8 @@ func Externals() []External {
 	rows := []External{
 		{"ALERTS", FromPrometheus, []string{"alertname", "alertstate", "severity", "node", "uuid", "gpu", "namespace",
 			"pod", "workload_type", "workload", "model", "resource", "xid"}},
-		{"ALERTS_FOR_STATE", FromPrometheus, []string{"alertname", "severity", "node", "uuid", "gpu", "namespace", "pod",
+		{"ALERTS_FOR_STATE", FromPrometheus, []string{"alertname", "severity", "node", "uuid", "gpu", "namespace",
+			"pod",
 			"workload_type", "workload", "model", "resource", "xid"}},
 		{priceSeries, FromRecordingRule, []string{"model"}},
 		{"up", FromPrometheus, nil},
@@ -175,7 +176,8 @@ func (b Dashboard) checkPanel(p Panel, all []Dashboard, rules []string) error {
 		if err := b.checkQuery(query.Expr, rules, false); err != nil {
 			return err
 		}
-		if strings.Contains(query.Expr, "topk") && !strings.Contains(query.Expr, "@ end()") && p.kind != kindStat && p.kind != kindTable && p.kind != kindBars {
+		if strings.Contains(query.Expr, "topk") && !strings.Contains(query.Expr, "@ end()") && p.kind != kindStat &&
+			p.kind != kindTable && p.kind != kindBars {
 			return fmt.Errorf("topk over time shows other series at each step: use it in a stat, a table or bars")
 		}
 		for _, w := range windowsOf(query.Expr) {

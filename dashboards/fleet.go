@@ -32,11 +32,13 @@ func fleetDashboard() Dashboard {
 						"Mean utilization of the GPUs whose activity is observed, the last 5 minutes.").between(0,
 						1).at(usedSteps()...).to(toCapacity()),
 					stat(3, "Observed", Ratio, over("", records("model:gpu_observed_seconds:rate5m", m), present),
-						"GPUs whose activity is observed, over all GPUs: the part that Utilization is about. MIG before "+
+						"GPUs whose activity is observed, over all GPUs: the part that Utilization is about. MIG "+
+							"before "+
 							"Hopper has no activity.").between(0, 1).to(toCapacity()),
 					stat(3, "Schedulable", Number, total("", records("model:gpu_schedulable:sum", m)),
 						catalog.Schedulable.Sentence()+" Whole GPUs.").to(toCapacity()),
-					stat(3, "With a problem", Number, orZero(total("", records("node:gpu_with_problem:count", m)), present),
+					stat(3, "With a problem", Number,
+						orZero(total("", records("node:gpu_with_problem:count", m)), present),
 						"GPUs with at least one problem, each counted once.").at(badIfAny()...).to(toHealth()),
 					alertCounts(3, present, `cluster=~"$cluster"`).to(toHealth())),
 				line(9,
@@ -53,7 +55,8 @@ func fleetDashboard() Dashboard {
 			}},
 			{Title: "GPU-hours in the selected time range", Lines: []Line{line(4, slices.Concat(
 				[]Panel{stat(3, "All", Hours, total("", hours(seconds())), "All reported GPU-time.").digits(0)},
-				stateTiles(3, Hours, 0, "GPU-hours.", func(state string) string { return total("", hours(seconds(state))) }),
+				stateTiles(3, Hours, 0, "GPU-hours.",
+					func(state string) string { return total("", hours(seconds(state))) }),
 				[]Panel{stat(3, "Energy", KWh, total("", hours(records("model:gpu_power_watts:sum", m)))+" / 1000",
 					"Energy of all GPUs.").digits(0)})...),
 			}},
@@ -101,17 +104,23 @@ func fleetDashboard() Dashboard {
 			}},
 			{Title: "Problems", Lines: []Line{line(8,
 				series(8, "GPUs by problem", Number, "GPUs that need attention, by problem.",
-					q("{{problem}}", total("problem", records("node:gpu_problems:count", m)))).stacked().from(0).to(toHealth()),
-				table(16, "Nodes by alerts", "-Score", "Nodes with firing alerts of the shipped rules, the worst first: "+
-					"the score is 100 for a critical alert, 10 for a warning, 1 for an information.",
+					q("{{problem}}", total("problem", records("node:gpu_problems:count", m)))).stacked().from(0).to(
+					toHealth()),
+				table(16, "Nodes by alerts", "-Score",
+					"Nodes with firing alerts of the shipped rules, the worst first: "+
+						"the score is 100 for a critical alert, 10 for a warning, 1 for an information.",
 					label("cluster", "Cluster"), label("node", "Node").to(toNode()),
 					value("Critical", Number, firing("cluster, node", `cluster=~"$cluster"`, `node!=""`,
 						`severity="critical"`)).at(badIfAny()...),
 					value("Warning", Number, firing("cluster, node", `cluster=~"$cluster"`, `node!=""`,
 						`severity="warning"`)).at(warnIfAny()...),
-					value("Info", Number, firing("cluster, node", `cluster=~"$cluster"`, `node!=""`, `severity="info"`)),
-					value("Score", Number, "sum by (cluster, node) (100 * ALERTS{<cluster>, alertname=~\"GPU.*\", alertstate=\"firing\", node!=\"\", severity=\"critical\"} or 10 * "+
-						"ALERTS{<cluster>, alertname=~\"GPU.*\", alertstate=\"firing\", node!=\"\", severity=\"warning\"} or ALERTS{<cluster>, alertname=~\"GPU.*\", alertstate=\"firing\", node!=\"\", severity=\"info\"})"))),
+					value("Info", Number, firing("cluster, node", `cluster=~"$cluster"`, `node!=""`,
+						`severity="info"`)),
+					value("Score", Number, "sum by (cluster, node) (100 * ALERTS{<cluster>, alertname=~\"GPU.*\", "+
+						"alertstate=\"firing\", node!=\"\", severity=\"critical\"} or 10 * "+
+						"ALERTS{<cluster>, alertname=~\"GPU.*\", alertstate=\"firing\", node!=\"\", "+
+						"severity=\"warning\"} or ALERTS{<cluster>, alertname=~\"GPU.*\", alertstate=\"firing\", "+
+						"node!=\"\", severity=\"info\"})"))),
 				line(7, alertTable(24, `cluster=~"$cluster"`)),
 			}},
 		},

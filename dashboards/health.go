@@ -6,7 +6,8 @@ func healthDashboard() Dashboard {
 	alive := "cluster:gpu_nodes:count{" + c + "}"
 	problem := func(matchers ...string) string { return records("gpu:gpu_problems:info", c, matchers...) }
 	count := func(width int, title, help, names string, steps []Step) Panel {
-		return stat(width, title, Number, orZero("count(group by (cluster, node, uuid) ("+problem(`problem=~"`+names+`"`)+"))", alive), help).at(steps...)
+		return stat(width, title, Number, orZero("count(group by (cluster, node, uuid) ("+
+			problem(`problem=~"`+names+`"`)+"))", alive), help).at(steps...)
 	}
 	return Dashboard{
 		UID: "gpu-health", Title: "GPU / Health and errors",
@@ -37,8 +38,9 @@ func healthDashboard() Dashboard {
 					table(12, "GPUs with a problem", "-Problems", "One row for each problem of a GPU.",
 						label("node", "Node").to(toNode()), label("gpu", "GPU").to(toGPU()).wide(60),
 						label("problem", "Problem").mapped(problemWords()...),
-						value("Problems", Number, "max by (cluster, node, uuid, gpu, problem) ("+problem()+") * on (cluster, node, "+
-							"uuid) group_left () count by (cluster, node, uuid) ("+problem()+")").wide(90),
+						value("Problems", Number,
+							"max by (cluster, node, uuid, gpu, problem) ("+problem()+") * on (cluster, node, "+
+								"uuid) group_left () count by (cluster, node, uuid) ("+problem()+")").wide(90),
 						label("uuid", "UUID")).called("No GPU has a problem, or the recording rules are not loaded."),
 					series(12, "GPUs by problem", Number, "GPUs that need attention, by problem.",
 						q("{{problem}}", total("problem", records("node:gpu_problems:count", c)))).stacked().from(0)),
@@ -50,7 +52,8 @@ func healthDashboard() Dashboard {
 						value("Events", Number, total("cluster, node, xid",
 							events(records("node:gpu_xid_events:increase5m", c)))+" > 0")).called("No XID errors."),
 					series(12, "XIDs over time", Number, "XID errors per five minutes, by code.",
-						q("XID {{xid}}", total("xid", records("node:gpu_xid_events:increase5m", c))+" > 0")).stacked().from(
+						q("XID {{xid}}", total("xid", records("node:gpu_xid_events:increase5m", c))+
+							" > 0")).stacked().from(
 						0).called("No XID errors.")),
 				line(8, alertTable(14, `cluster=~"$cluster"`),
 					timeline(10, "Alerts over time", "Periods in which alerts of the shipped rules were firing.",
@@ -77,7 +80,8 @@ func healthDashboard() Dashboard {
 							"under load.", q("{{reason}}",
 							total("reason", records("model:gpu_clock_limited_seconds:rate5m", c)))).from(0),
 					table(12, "Nodes with limited clocks", "-Limited GPUs",
-						"Nodes with clocks limited by temperature, power brake or board limit.", label("cluster", "Cluster"),
+						"Nodes with clocks limited by temperature, power brake or board limit.",
+						label("cluster", "Cluster"),
 						label("node", "Node").to(toNode()), label("reason", "Reason"),
 						value("Limited GPUs", Number,
 							total("cluster, node, reason",

@@ -14,7 +14,8 @@ func namespaceDashboard() Dashboard {
 	// Allocated and neither busy nor unused: activity that could not be measured.
 	unknown := func(wrap func(string) string) string {
 		all := total("", wrap(allocated))
-		return "clamp_min(" + all + " - (" + total("", wrap(busy)) + " or 0 * " + all + ") - (" + total("", wrap(unused())) +
+		return "clamp_min(" + all + " - (" + total("", wrap(busy)) + " or 0 * " + all + ") - (" + total("",
+			wrap(unused())) +
 			" or 0 * " + all + "), 0)"
 	}
 	same := func(expr string) string { return expr }
@@ -32,43 +33,53 @@ func namespaceDashboard() Dashboard {
 					"Busy GPU equivalents: 2.5 is the busy time of two and a half GPUs.").digits(2).at(base(Green)),
 				stat(3, "Busy of measured", Ratio, total("", hours(busy))+" / ("+total("", hours(busy))+" + "+total("",
 					hours(unused()))+" > 0)",
-					"Busy time over the allocated time whose activity was measured, in the selected time range.").between(0,
+					"Busy time over the allocated time whose activity was measured, in the selected time "+
+						"range.").between(0,
 					1).at(usedSteps()...),
 				stat(3, "Cost of unused", Number, priced("", hours(unused())),
-					"Unused GPU-hours in the selected time range, at the prices of the models.").digits(0).at(base(Amber)),
+					"Unused GPU-hours in the selected time range, at the prices of the models.").digits(0).at(
+					base(Amber)),
 				stat(3, "Energy", KWh, total("", hours(records("namespace:gpu_power_watts:sum", s)))+" / 1000",
 					"Energy attributed to the namespaces in the selected time range.").digits(1),
 				stat(3, "Used of quota", Ratio,
 					`sum(kube_resourcequota{<namespace>, type="used", resource=~".*nvidia.com/.+"}) / `+
 						`(sum(kube_resourcequota{<namespace>, type="hard", resource=~".*nvidia.com/.+"}) > `+
-						`0)`, "GPU requests over the quota; needs kube-state-metrics.").between(0, 1).at(fullSteps()...),
+						`0)`, "GPU requests over the quota; needs kube-state-metrics.").between(0,
+					1).at(fullSteps()...),
 				stat(3, "Pending devices", Number,
 					orZero(total("", records("namespace:gpu_requests_pending:sum", s)),
 						"namespace:gpu_requests:sum{<namespace>}"),
 					"Devices requested by pending pods; needs kube-state-metrics.").at(warnIfAny()...))}},
 			{Title: "Allocated GPU-hours in the selected time range", Lines: []Line{line(4,
-				stat(4, "All", Hours, total("", hours(allocated)), "Allocated GPU-hours: the sum of the others.").digits(1),
-				stat(5, "Busy", Hours, total("", hours(busy)), catalog.Busy.Sentence()).digits(1).at(base(catalog.Busy.Color)),
+				stat(4, "All", Hours, total("", hours(allocated)),
+					"Allocated GPU-hours: the sum of the others.").digits(1),
+				stat(5, "Busy", Hours, total("", hours(busy)),
+					catalog.Busy.Sentence()).digits(1).at(base(catalog.Busy.Color)),
 				stat(5, "Gap", Hours, total("", hours(unused(`state="gap"`))), catalog.Gap.Sentence()).digits(1).at(
 					base(catalog.Gap.Color)),
 				stat(5, "Idle", Hours, total("", hours(unused(`state="idle"`))), catalog.Idle.Sentence()).digits(1).at(
 					base(catalog.Idle.Color)),
-				stat(5, "Unknown", Hours, unknown(hours), "Allocated, and activity could not be measured.").digits(1).at(
+				stat(5, "Unknown", Hours, unknown(hours),
+					"Allocated, and activity could not be measured.").digits(1).at(
 					base(catalog.Unknown.Color)))}},
 			{Title: "Allocation and use", Lines: []Line{
 				line(8,
 					series(12, "Allocated GPU-time by state", Number,
 						"Allocated GPU equivalents by state; they add up to the allocated GPUs.",
 						q("busy", total("", busy)), q("gap", total("", unused(`state="gap"`))),
-						q("idle", total("", unused(`state="idle"`))), q("unknown", unknown(same))).stacked().from(0).colored(timeStateColors()),
+						q("idle", total("", unused(`state="idle"`))),
+						q("unknown", unknown(same))).stacked().from(0).colored(timeStateColors()),
 					series(12, "Busy of measured over time", Ratio,
-						"Busy time over the allocated time whose activity was measured, by namespace.", q("{{namespace}}",
+						"Busy time over the allocated time whose activity was measured, by namespace.",
+						q("{{namespace}}",
 							total("cluster, namespace", busy)+" / ("+total("cluster, namespace", busy)+" + "+
 								total("cluster, namespace", unused())+" > 0)")).between(0, 1).at(usedSteps()...)),
 				line(8,
-					topSeries(12, "Allocated GPUs by workload", Number, "cluster, namespace, workload", records("workload:gpu_allocation:sum", s),
+					topSeries(12, "Allocated GPUs by workload", Number, "cluster, namespace, workload",
+						records("workload:gpu_allocation:sum", s),
 						"GPUs allocated to each workload.").to(toWorkload()),
-					topSeries(12, "Busy GPUs by workload", Number, "cluster, namespace, workload", records("workload:gpu_busy_seconds:rate5m", s),
+					topSeries(12, "Busy GPUs by workload", Number, "cluster, namespace, workload",
+						records("workload:gpu_busy_seconds:rate5m", s),
 						"Busy GPU equivalents of each workload.").to(toWorkload())),
 			}},
 			{Title: "Workloads", Lines: []Line{
@@ -97,9 +108,11 @@ func namespaceDashboard() Dashboard {
 					value("Alerts", Number, firing(workload, `cluster=~"$cluster"`, `namespace=~"$namespace"`,
 						`workload!=""`)))),
 				line(8,
-					topSeries(12, "Memory used by workload", Bytes, "cluster, namespace, workload", records("workload:gpu_memory_used_bytes:sum", s),
+					topSeries(12, "Memory used by workload", Bytes, "cluster, namespace, workload",
+						records("workload:gpu_memory_used_bytes:sum", s),
 						"Used device memory of the workloads.").to(toWorkload()),
-					topSeries(12, "Power by workload", Watts, "cluster, namespace, workload", records("workload:gpu_power_watts:sum", s),
+					topSeries(12, "Power by workload", Watts, "cluster, namespace, workload",
+						records("workload:gpu_power_watts:sum", s),
 						"Power attributed to the workloads.").to(toWorkload())),
 			}},
 			{Title: "What to do", Lines: []Line{line(9,

@@ -269,7 +269,8 @@ func (p Panel) emptyReason() string {
 		all.WriteString(query.Expr)
 	}
 	for _, s := range []struct{ reads, says string }{{"kube_", "needs kube-state-metrics"},
-		{"gpu_requests", "needs kube-state-metrics"}, {`node_(cpu|memory|network)_`, "needs node_exporter"}, {priceSeries, "no prices configured"},
+		{"gpu_requests", "needs kube-state-metrics"}, {`node_(cpu|memory|network)_`, "needs node_exporter"},
+		{priceSeries, "no prices configured"},
 		{":gpu_", "no records: rules not loaded?"}} {
 		if regexp.MustCompile(`(^|\W|_)` + s.reads).MatchString(all.String()) {
 			return s.says
@@ -388,7 +389,8 @@ func (b Dashboard) carry(l Link, all []Dashboard) Link {
 	for _, target := range all {
 		for _, v := range target.Vars {
 			sets := slices.ContainsFunc(l.Vars, func(have LinkVar) bool { return have.Name == v.Name })
-			if target.UID == l.UID && !sets && !v.Hidden && v.Name != varDatasource && v.Name != varCluster && b.has(v.Name) {
+			if target.UID == l.UID && !sets && !v.Hidden && v.Name != varDatasource && v.Name != varCluster &&
+				b.has(v.Name) {
 				l.Vars = append(slices.Clone(l.Vars), hand(v.Name))
 			}
 		}

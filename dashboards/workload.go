@@ -38,9 +38,11 @@ func workloadDashboard() Dashboard {
 						"Busy over observed time. N/A: activity is not measured for these pods.").between(0,
 						1).at(usedSteps()...).ifUp(alive),
 					stat(3, "Busy of measured", Ratio,
-						increase("gpu_container_busy_seconds_total")+" / ("+increase("gpu_container_busy_seconds_total")+
+						increase("gpu_container_busy_seconds_total")+" / ("+
+							increase("gpu_container_busy_seconds_total")+
 							" + "+increase("gpu_container_unused_seconds_total")+" > 0)",
-						"Busy time over the allocated time whose activity was measured, in the selected time range.").between(0, 1).at(usedSteps()...),
+						"Busy time over the allocated time whose activity was measured, in the selected time "+
+							"range.").between(0, 1).at(usedSteps()...),
 					stat(3, "Memory used", Bytes, once("sum", "gpu_container_memory_used_bytes"),
 						"Used device memory of the pods. N/A: it is not measured for these pods.").ifUp(alive),
 					stat(3, "Power", Watts, "sum("+

@@ -12,7 +12,8 @@ func asks(pod, node, resource, count, pending, running string) string {
 	if node != "" {
 		at = `,node="` + node + `"`
 	}
-	return `kube_pod_container_resource_requests{` + labels + `,container="c",resource="` + resource + `"` + at + `} ` + count + `x200
+	return `kube_pod_container_resource_requests{` + labels + `,container="c",resource="` + resource + `"` + at + `} ` +
+		count + `x200
 		kube_pod_status_phase{` + labels + `,phase="Pending"} ` + pending + `
 		kube_pod_status_phase{` + labels + `,phase="Running"} ` + running + "\n"
 }
@@ -35,49 +36,64 @@ func capacityCases(t *testing.T) map[string][]testCase {
 		"GPUSchedulableWhilePodsWait": {
 			{name: "a node has room", series: waits("2") + free("n1", "4x200") + free("n2", "0x200"),
 				checks: "4m -; 19m -; 20m " + gpus + "; 65m " + gpus + "; 69m " + gpus + "; 75m -"},
-			{name: "there is room, but not enough on one node", series: waits("4") + free("n1", "2x200") + free("n2", "2x200"),
+			{name: "there is room, but not enough on one node",
+				series: waits("4") + free("n1", "2x200") + free("n2", "2x200"),
 				checks: "30m -; 60m -"},
 			{name: "it has its place and pulls its image",
-				series: asks("p", "n1", "nvidia_com_gpu", "2", "1x200", "0x200") + placed + free("n1", "4x200"), checks: "30m -; 60m -"},
+				series: asks("p", "n1", "nvidia_com_gpu", "2", "1x200", "0x200") + placed + free("n1", "4x200"),
+				checks: "30m -; 60m -"},
 			{name: "it runs", series: asks("p", "n1", "nvidia_com_gpu", "2", "0x200", "1x200") + free("n1", "4x200"),
 				checks: "30m -; 60m -"},
 		},
 		"GPUCapacityExhausted": {
 			{name: "none is left", series: waits("1") + free("n1", "0x200") + free("n2", "0x200") + offered,
 				checks: `4m -; 19m -; 20m resource="nvidia_com_gpu"; 65m resource="nvidia_com_gpu"; 79m resource="nvidia_com_gpu"; 85m -`},
-			{name: "all nodes are cordoned, and none has a record", series: waits("1") + offered, checks: `30m resource="nvidia_com_gpu"`},
-			{name: "four wanted, two on each of two nodes", series: waits("4") + free("n1", "2x200") + free("n2", "2x200") + offered,
+			{name: "all nodes are cordoned, and none has a record", series: waits("1") + offered,
 				checks: `30m resource="nvidia_com_gpu"`},
-			{name: "one is left", series: waits("1") + free("n1", "0x200") + free("n2", "1x200") + offered, checks: "30m -; 60m -"},
-			{name: "nobody waits", series: asks("p", "n1", "nvidia_com_gpu", "2", "0x200", "1x200") + free("n1", "0x200") + offered,
+			{name: "four wanted, two on each of two nodes",
+				series: waits("4") + free("n1", "2x200") + free("n2", "2x200") + offered,
+				checks: `30m resource="nvidia_com_gpu"`},
+			{name: "one is left", series: waits("1") + free("n1", "0x200") + free("n2", "1x200") + offered,
 				checks: "30m -; 60m -"},
-			{name: "no node offers the resource", series: waits("1") + `cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 0x200`,
+			{name: "nobody waits", series: asks("p", "n1", "nvidia_com_gpu", "2", "0x200", "1x200") + free("n1",
+				"0x200") + offered,
+				checks: "30m -; 60m -"},
+			{name: "no node offers the resource",
+				series: waits("1") + `cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 0x200`,
 				checks: "30m -; 60m -"},
 			{name: "the last ones go to a pod that pulls its image",
-				series: asks("p", "n1", "nvidia_com_gpu", "2", "1x200", "0x200") + placed + free("n1", "0x200") + offered, checks: "30m -; 60m -"},
+				series: asks("p", "n1", "nvidia_com_gpu", "2", "1x200", "0x200") + placed + free("n1", "0x200") +
+					offered, checks: "30m -; 60m -"},
 		},
 		"GPUNotOffered": {
-			pulse(t, "GPUNotOffered", "the device plugin is gone", 0, `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"}`, "2",
+			pulse(t, "GPUNotOffered", "the device plugin is gone", 0,
+				`gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"}`, "2",
 				"0", `node="n1"`, "gpu_device_up{$A} 1", "gpu_device_up{$B} 1"),
-			{name: "one is unavailable anyway", series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 1x40
+			{name: "one is unavailable anyway",
+				series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 1x40
 				gpu_device_up{$A} 1x40
 				gpu_device_up{$B} 0x40`, checks: "30m -"},
-			{name: "MIG devices of two resources", series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 0x40
+			{name: "MIG devices of two resources",
+				series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 0x40
 				gpu_node_allocatable_devices{node="n1",resource="nvidia_com_mig_1g_10gb"} 7x40
 				gpu_device_up{$A} 1x40`, checks: "30m -"},
-			{name: "other resources", series: `gpu_node_allocatable_devices{node="n1",resource="aliyun_com_gpu_mem"} 0x40
+			{name: "other resources",
+				series: `gpu_node_allocatable_devices{node="n1",resource="aliyun_com_gpu_mem"} 0x40
 				gpu_device_up{$A} 1x40`, checks: "30m -"},
 		},
 		"GPUResourceNotOffered": {
-			{name: "a MIG profile that no GPU has", series: asks("p", "", "nvidia_com_mig_3g_40gb", "1", "0x4 1x60 0x130", "0x200") +
-				`cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 8x200`,
+			{name: "a MIG profile that no GPU has",
+				series: asks("p", "", "nvidia_com_mig_3g_40gb", "1", "0x4 1x60 0x130", "0x200") +
+					`cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 8x200`,
 				checks: `34m -; 35m namespace="team",resource="nvidia_com_mig_3g_40gb"; 65m namespace="team",` +
 					`resource="nvidia_com_mig_3g_40gb"; 69m namespace="team",resource="nvidia_com_mig_3g_40gb"; 75m -`},
-			{name: "all are taken", series: waits("1") + `cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 8x200`,
+			{name: "all are taken", series: waits("1") +
+				`cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 8x200`,
 				checks: "40m -; 60m -"},
 			{name: "offered, and with none to give", series: waits("1") +
 				`cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 0x200`, checks: "34m -; 40m " + gpus},
-			{name: "it has its place", series: asks("p", "n1", "nvidia_com_gpu", "1", "1x200", "0x200") + placed, checks: "40m -; 60m -"},
+			{name: "it has its place", series: asks("p", "n1", "nvidia_com_gpu", "1", "1x200", "0x200") + placed,
+				checks: "40m -; 60m -"},
 		},
 	}
 }
@@ -90,15 +106,19 @@ func exporterCases(t *testing.T) map[string][]testCase {
 		"GPUExporterDown": {
 			{name: "a pod that does not start", series: "up{" + target + "} 1x20 0x29 1x40",
 				checks: "36m -; 40m " + target + `,node="n1"; 61m ` + target + `,node="n1"; 68m -`},
-			{name: "it crashes again and again", series: "up{" + target + "} 0x3 1 0x4 1 0x4 1 0x4 1 0x4 1 0x4 1 0x4 1", checks: `20m ` + target + `,node="n1"; 30m ` +
-				target + `,node="n1"`},
+			{name: "it crashes again and again", series: "up{" + target + "} 0x3 1 0x4 1 0x4 1 0x4 1 0x4 1 0x4 1 0x4 1",
+				checks: `20m ` + target + `,node="n1"; 30m ` +
+					target + `,node="n1"`},
 			{name: "addresses as instances", series: `up{job="gpu-exporter",instance="10.0.0.1:9835"} 0x30`,
 				checks: `9m -; 11m job="gpu-exporter",instance="10.0.0.1:9835",node="10.0.0.1"`},
 			{name: "the node is down", series: "up{" + target + "} 0x30\n" +
 				`kube_node_status_condition{node="n1",condition="Ready",status="true"} 0x30`, checks: "20m -"},
-			{name: "the node is cordoned", series: "up{" + target + "} 0x30\n" + `kube_node_spec_unschedulable{node="n1"} 1x30`, checks: "20m -"},
-			{name: "a node in service", series: "up{" + target + "} 0x30\n" + `kube_node_spec_unschedulable{node="n1"} 0x30
-				kube_node_status_condition{node="n1",condition="Ready",status="true"} 1x30`, checks: `12m ` + target + `,node="n1"`},
+			{name: "the node is cordoned", series: "up{" + target + "} 0x30\n" +
+				`kube_node_spec_unschedulable{node="n1"} 1x30`, checks: "20m -"},
+			{name: "a node in service", series: "up{" + target + "} 0x30\n" +
+				`kube_node_spec_unschedulable{node="n1"} 0x30
+				kube_node_status_condition{node="n1",condition="Ready",status="true"} 1x30`,
+				checks: `12m ` + target + `,node="n1"`},
 			{name: "another exporter", series: `up{job="nvidia-gpu-exporter",instance="n1"} 0x30`, checks: "20m -"},
 			{name: "another job", series: `up{job="node-exporter",instance="n1"} 0x30`, checks: "20m -"},
 			{name: "a restart", series: "up{" + target + "} 1x5 0x2 1x20", checks: "8m -; 15m -"},
@@ -114,23 +134,29 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				`kube_node_status_capacity{node="n1",resource="nvidia_com_gpu"}`, "0", "8", `node="n1"`,
 				`kube_node_status_condition{node="n1",condition="Ready",status="true"} 1`),
 			{name: "the exporter is there", series: `kube_node_status_capacity{node="n1",resource="nvidia_com_gpu"} 8x30
-				gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x30`, checks: "20m -; 28m -"},
-			{name: "its target is down, which is an alert of its own", series: `kube_node_status_capacity{node="n1",resource="nvidia_com_gpu"} 8x30
+				gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x30`,
+				checks: "20m -; 28m -"},
+			{name: "its target is down, which is an alert of its own",
+				series: `kube_node_status_capacity{node="n1",resource="nvidia_com_gpu"} 8x30
 				up{` + target + `} 0x30`, checks: "20m -; 28m -"},
 			{name: "the node is cordoned", series: `kube_node_status_capacity{node="n1",resource="nvidia_com_gpu"} 8x30
 				kube_node_spec_unschedulable{node="n1"} 1x30`, checks: "20m -; 28m -"},
 			{name: "the node is down", series: `kube_node_status_capacity{node="n1",resource="nvidia_com_gpu"} 8x30
 				kube_node_status_condition{node="n1",condition="Ready",status="true"} 0x30`, checks: "20m -; 28m -"},
-			{name: "a node without GPUs", series: `kube_node_status_capacity{node="n1",resource="memory"} 8x30`, checks: "20m -"},
+			{name: "a node without GPUs", series: `kube_node_status_capacity{node="n1",resource="memory"} 8x30`,
+				checks: "20m -"},
 		},
 		"GPUDriverDown": {
 			{name: "unloaded", series: `gpu_exporter_source_up{node="n1",source="nvml"} 1x10 0x30 1x30`,
 				checks: `11m -; 15m -; 16m node="n1"; 40m node="n1"; 45m node="n1"; 47m -`},
-			{name: "it comes twenty minutes after the exporter", series: `gpu_exporter_source_up{node="n1",source="nvml"} 0x20 1x30`,
+			{name: "it comes twenty minutes after the exporter",
+				series: `gpu_exporter_source_up{node="n1",source="nvml"} 0x20 1x30`,
 				checks: "10m -; 20m -; 30m -"},
-			{name: "it never comes", step: 5 * time.Minute, series: `gpu_exporter_source_up{node="n1",source="nvml"} 0x200`,
+			{name: "it never comes", step: 5 * time.Minute,
+				series: `gpu_exporter_source_up{node="n1",source="nvml"} 0x200`,
 				checks: `25m -; 30m -; 35m node="n1"; 16h node="n1"`},
-			{name: "the node is drained for an upgrade", series: `gpu_exporter_source_up{node="n1",source="nvml"} 1x10 0x30
+			{name: "the node is drained for an upgrade",
+				series: `gpu_exporter_source_up{node="n1",source="nvml"} 1x10 0x30
 				kube_node_spec_unschedulable{node="n1"} 0x8 1x40`, checks: "20m -; 39m -"},
 			{name: "a node in service", series: `gpu_exporter_source_up{node="n1",source="nvml"} 1x10 0x30
 				kube_node_spec_unschedulable{node="n1"} 0x40
@@ -141,7 +167,8 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				gpu_exporter_source_up{node="n1",source="podresources"} 0x30`, checks: "20m -"},
 		},
 		"GPUExporterSourceDown": {
-			pulse(t, "GPUExporterSourceDown", "the kubelet's socket", 0, `gpu_exporter_source_up{node="n1",source="podresources"}`, "1",
+			pulse(t, "GPUExporterSourceDown", "the kubelet's socket", 0,
+				`gpu_exporter_source_up{node="n1",source="podresources"}`, "1",
 				"0", `node="n1",source="podresources"`),
 			{name: "the driver has an alert of its own", series: `gpu_exporter_source_up{node="n1",source="nvml"} 0x30
 				gpu_exporter_source_up{node="n1",source="podresources"} 1x30`, checks: "20m -"},
@@ -150,7 +177,8 @@ func exporterCases(t *testing.T) map[string][]testCase {
 			{name: "no reading for minutes", step: 30 * time.Second,
 				series: `gpu_last_read_timestamp_seconds{$A,poll="medium"} 0+30x20 600x30 1530+30x60
 				gpu_exporter_poll_interval_seconds{node="n1",poll="medium"} 10x120
-				gpu_device_up{$A} 1x120`, checks: `10m -; 15m -; 17m $A,poll="medium"; 25m $A,poll="medium"; 29m $A,poll="medium"; 32m -`},
+				gpu_device_up{$A} 1x120`,
+				checks: `10m -; 15m -; 17m $A,poll="medium"; 25m $A,poll="medium"; 29m $A,poll="medium"; 32m -`},
 			{name: "a slow poll group takes its time", step: 30 * time.Second,
 				series: `gpu_last_read_timestamp_seconds{$A,poll="slow"} 0x5 180x5 360x5 540x5 720x5 900x5
 				gpu_exporter_poll_interval_seconds{node="n1",poll="slow"} 60x60
@@ -159,11 +187,13 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				series: `gpu_last_read_timestamp_seconds{$A,poll="fast"} 0x60
 				gpu_exporter_poll_interval_seconds{node="n1",poll="fast"} 2x60
 				gpu_device_up{$A} 0x60`, checks: "10m -; 20m -"},
-			{name: "NVML is shut down intentionally", step: 30 * time.Second, series: `gpu_last_read_timestamp_seconds{$A,poll="fast"} 0x60
+			{name: "NVML is shut down intentionally", step: 30 * time.Second,
+				series: `gpu_last_read_timestamp_seconds{$A,poll="fast"} 0x60
 				gpu_exporter_poll_interval_seconds{node="n1",poll="fast"} 2x60
 				gpu_exporter_paused{node="n1",reason="mig_change"} 1x60
 				gpu_device_up{$A} 1x60`, checks: "10m -; 20m -"},
-			{name: "not on purpose", step: 30 * time.Second, series: `gpu_last_read_timestamp_seconds{$A,poll="fast"} 0x60
+			{name: "not on purpose", step: 30 * time.Second,
+				series: `gpu_last_read_timestamp_seconds{$A,poll="fast"} 0x60
 				gpu_exporter_poll_interval_seconds{node="n1",poll="fast"} 2x60
 				gpu_exporter_paused{node="n1",reason="mig_change"} 0x60
 				gpu_device_up{$A} 1x60`, checks: `5m -; 20m $A,poll="fast"`},
@@ -182,31 +212,38 @@ func exporterCases(t *testing.T) map[string][]testCase {
 			{name: "a pod is running without an allocation",
 				series: runs + `gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x200`,
 				checks: `4m -; 19m -; 20m node="n1"; 65m node="n1"; 69m node="n1"; 75m -`},
-			{name: "it is known", series: runs + `gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x200
+			{name: "it is known", series: runs +
+				`gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x200
 				gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x200`, checks: "30m -; 60m -"},
 			{name: "there is no exporter", series: runs, checks: "30m -; 60m -"},
 			{name: "it has finished", series: asks("p", "n1", "nvidia_com_gpu", "2", "0x200", "0x200") +
-				`gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x200`, checks: "30m -; 60m -"},
+				`gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x200`,
+				checks: "30m -; 60m -"},
 			{name: "it asks for nothing", series: asks("p", "n1", "nvidia_com_gpu", "0", "0x200", "1x200") +
-				`gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x200`, checks: "30m -; 60m -"},
+				`gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x200`,
+				checks: "30m -; 60m -"},
 			pulse(t, "GPUAllocationUnknown", "an unknown scheme", 0,
 				`gpu_container_unresolved_devices{node="n1",$P,container="c",resource="nvidia_com_gpu"}`, "0", "2",
 				`node="n1"`),
-			{name: "all is known", series: `gpu_container_unresolved_devices{node="n1",$P,container="c",resource="nvidia_com_gpu"} 0x40
+			{name: "all is known",
+				series: `gpu_container_unresolved_devices{node="n1",$P,container="c",resource="nvidia_com_gpu"} 0x40
 				gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x40`, checks: "30m -"},
 		},
 		"GPUAttributionError": {
-			pulse(t, "GPUAttributionError", "five per cent", 0, `gpu_attribution_error_ratio{$A,quantity="busy"}`, "0", "0.05",
+			pulse(t, "GPUAttributionError", "five per cent", 0, `gpu_attribution_error_ratio{$A,quantity="busy"}`, "0",
+				"0.05",
 				`$A,quantity="busy"`),
 			{name: "a rounding", series: `gpu_attribution_error_ratio{$A,quantity="busy"} 0.0001x40`, checks: "30m -"},
 		},
 		"GPUExporterPaused": {
 			pulse(t, "GPUExporterPaused", "for ever", 0, `gpu_exporter_paused{node="n1",reason="mig_change"}`, "0", "1",
 				`node="n1",reason="mig_change"`),
-			{name: "for a change", series: `gpu_exporter_paused{node="n1",reason="mig_change"} 0x5 1 0x30`, checks: "6m -; 16m -"},
+			{name: "for a change", series: `gpu_exporter_paused{node="n1",reason="mig_change"} 0x5 1 0x30`,
+				checks: "6m -; 16m -"},
 		},
 		"GPUScrapeMisconfigured": {
-			{name: "a PodMonitor beside annotations", series: "gpu_device_up{$A} 1x80\n" + `gpu_device_up{$A,job="second"} _x5 1x40 stale _x20`,
+			{name: "a PodMonitor beside annotations",
+				series: "gpu_device_up{$A} 1x80\n" + `gpu_device_up{$A,job="second"} _x5 1x40 stale _x20`,
 				checks: `19m -; 21m node="n1",problem="scraped_twice"; 50m node="n1",problem="scraped_twice"; 53m -`},
 			{name: "labels of the target win",
 				series: `gpu_container_allocation_ratio{$A,namespace="monitoring",pod="x",exported_pod="p-0",$WHOLE} _x5 1x40 stale _x20`,
@@ -215,7 +252,8 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				"gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x40", checks: "30m -"},
 		},
 		"GPURecordsAbsent": {
-			{name: "no rules until noon", series: info + " 1x60\ncluster:gpu_nodes:count _x20 1x40", checks: "9m -; 11m one; 24m one; 30m -"},
+			{name: "no rules until noon", series: info + " 1x60\ncluster:gpu_nodes:count _x20 1x40",
+				checks: "9m -; 11m one; 24m one; 30m -"},
 			{name: "rules", series: info + " 1x30\ncluster:gpu_nodes:count 1x30", checks: "20m -"},
 		},
 	}

@@ -14,7 +14,8 @@ import (
 // A recording is a history of some series, and what records say at some moments of it.
 type recording struct {
 	name, series string
-	// asks has a moment, a query and its answers: "10m | node:gpu_x:sum | {node="n1"} 2 & {node="n2"} 3"; "-" is no answer.
+	// asks has a moment, a query and its answers: "10m | node:gpu_x:sum | {node="n1"} 2 & {node="n2"} 3"; "-" is no
+	// answer.
 	asks []string
 }
 
@@ -46,7 +47,8 @@ func podOn(labels, pod, values, alloc string) string {
 }
 
 func podInfo(node, pod, kind, workload, values string) string {
-	return `gpu_pod_info{node="` + node + `",namespace="team",pod="` + pod + `",pod_uid="u-` + pod + `",workload_type="` + kind +
+	return `gpu_pod_info{node="` + node + `",namespace="team",pod="` + pod + `",pod_uid="u-` + pod +
+		`",workload_type="` + kind +
 		`",workload="` + workload + `"} ` + values + "\n"
 }
 
@@ -67,7 +69,8 @@ func recordings() []recording {
 	const old = `node="n3",uuid="GPU-E",gpu="0"`
 	return []recording{
 		{name: "each second of each GPU once, whatever the GPU",
-			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "idle", "0+60x60") + dev(node2("C"), "b", "unallocated", "0+60x60") +
+			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "idle", "0+60x60") + dev(node2("C"), "b",
+				"unallocated", "0+60x60") +
 				dev(node2("D"), "", "unavailable", "0+60x60") + // lost before it was ever read: no gpu_info
 				`gpu_device_up{$A} 1x60
 				gpu_device_up{$B} 1x60
@@ -100,7 +103,8 @@ func recordings() []recording {
 				`10m | sum(model:gpu_schedulable:sum) | {} 0`,
 			}},
 		{name: "a pod of which nothing is known is its own workload",
-			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "", "", "1x60"),
+			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "",
+				"", "1x60"),
 			asks: []string{
 				`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="pod",workload="p-0",` +
 					`model="a"} 1`,
@@ -108,7 +112,8 @@ func recordings() []recording {
 				`10m | round(workload:gpu_busy:ratio_max, 0.001) | {namespace="team",workload_type="pod",workload="p-0",model="a"} 1`,
 			}},
 		{name: "the workload by kube-prometheus' rule",
-			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") +
+			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + podOn("$A", "p-0",
+				"0+60x60", "1x60") +
 				podOn("$B", "q-0", "0+60x60", "1x60") +
 				podInfo("n1", "p-0", "", "", "1x60") + podInfo("n1", "q-0", "", "", "1x60") +
 				owner + `p-0",workload_type="deployment",workload="web"} 1x60` + "\n" + owner +
@@ -120,14 +125,16 @@ func recordings() []recording {
 				`10m | round(namespace:gpu_busy_seconds:rate5m, 0.001) | {namespace="team",model="a"} 2`,
 			}},
 		{name: "the exporter's own word goes before the rule's",
-			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "PyTorchJob", "train",
+			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0",
+				"PyTorchJob", "train",
 				"1x60") +
 				owner + `p-0",workload_type="job",workload="p"} 1x60`,
 			asks: []string{`10m | pod:gpu_workload:info | pod:gpu_workload:info{node="n1",namespace="team",pod="p-0",` +
 				`workload_type="PyTorchJob",workload="train"} 1`}},
 		{name: "a pod that has gone keeps its workload as long as its rates speak",
-			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x20 1200x5 stale", "1x20 stale") + podInfo("n1", "p-0",
-				"Job", "train", "1x20 stale"),
+			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x20 1200x5 stale", "1x20 stale") +
+				podInfo("n1", "p-0",
+					"Job", "train", "1x20 stale"),
 			asks: []string{
 				`22m | round(sum(workload:gpu_allocated_seconds:rate5m) / scalar(sum(rate(gpu_container_allocated_seconds_total[5m]))),` +
 					` 0.001) | {} 1`,
@@ -149,26 +156,30 @@ func recordings() []recording {
 					`workload="p"} 1`,
 			}},
 		{name: "pods of one name on two nodes at once, as while one moves",
-			series: dev("$A", "a", "busy", "0+60x60") + dev(node2("C"), "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") +
+			series: dev("$A", "a", "busy", "0+60x60") + dev(node2("C"), "a", "busy", "0+60x60") + podOn("$A", "p-0",
+				"0+60x60", "1x60") +
 				podOn(node2("C"), "p-0", "0+60x60", "1x60") +
 				owner + `p-0",workload_type="statefulset",workload="p"} 1x60`,
 			asks: []string{`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="statefulset",` +
 				`workload="p",model="a"} 2`}},
 		{name: "finished pods ask for nothing",
-			series: requests("runs", "Running") + requests("waits", "Pending") + requests("done", "Succeeded") + requests("broken",
-				"Failed"),
+			series: requests("runs", "Running") + requests("waits", "Pending") + requests("done", "Succeeded") +
+				requests("broken",
+					"Failed"),
 			asks: []string{
 				`10m | cluster:gpu_requests:sum | cluster:gpu_requests:sum{resource="nvidia_com_gpu"} 4`,
 				`10m | namespace:gpu_requests_pending:sum | namespace:gpu_requests_pending:sum{namespace="team",` +
 					`resource="nvidia_com_gpu"} 2`,
 			}},
 		{name: "power: energy where it is counted, else the driver's average",
-			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + `gpu_energy_joules_total{$A} 0+18000x60
+			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") +
+				`gpu_energy_joules_total{$A} 0+18000x60
 				gpu_power_watts{$A} 250x60
 				gpu_power_watts{$B} 100x60`,
 			asks: []string{`10m | round(sum(model:gpu_power_watts:sum), 0.001) | {} 400`}},
 		{name: "GPUs by utilization, a full GPU in the last step",
-			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + dev(node2("C"), "a", "busy", "0+60x60") +
+			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + dev(node2("C"), "a", "busy",
+				"0+60x60") +
 				`gpu_busy_seconds_total{$A} 0+60x60
 				gpu_observed_seconds_total{$A} 0+60x60
 				gpu_busy_seconds_total{$B} 0+21x60
@@ -190,7 +201,8 @@ func recordings() []recording {
 				gpu_xid_events_total{` + node2("C") + `,xid="31"} 3x70 5x1 stale _x5 1x40`,
 			asks: []string{
 				`74m | gpu:gpu_ecc_errors:sum | gpu:gpu_ecc_errors:sum{$A,severity="uncorrected"} 2 & ` +
-					`gpu:gpu_ecc_errors:sum{$B,severity="uncorrected"} 5 & gpu:gpu_ecc_errors:sum{` + node2("C") + `,severity="corrected"} 11 & ` +
+					`gpu:gpu_ecc_errors:sum{$B,severity="uncorrected"} 5 & gpu:gpu_ecc_errors:sum{` + node2("C") +
+					`,severity="corrected"} 11 & ` +
 					`gpu:gpu_ecc_errors:sum{` + old + `,severity="uncorrected"} 4`,
 				`74m | node:gpu_ecc_errors:increase5m | node:gpu_ecc_errors:increase5m{node="n1",severity="uncorrected"} 2 & ` +
 					`node:gpu_ecc_errors:increase5m{node="n2",severity="corrected"} 3 & ` +
@@ -216,11 +228,15 @@ func recordings() []recording {
 				kube_node_status_condition{node="n3",condition="Ready",status="true"} 0x60`,
 			asks: []string{`10m | node:gpu_schedulable_devices:sum | node:gpu_schedulable_devices:sum{node="n1",resource="nvidia_com_gpu"} 3`}},
 		{name: "GPUs that are unallocated and cannot be scheduled",
-			series: schedulable(map[string]string{"free": "", "mig": "gpu_mig_mode{%s} 1x60", "sick": `gpu_recovery_action{%s,action="reset"} 1x60`,
-				"plugin": `gpu_node_allocatable_devices{node="plugin",resource="nvidia_com_gpu"} 0x60`, "cordoned": `kube_node_spec_unschedulable{node="cordoned"} 1x60`,
-				"down": `kube_node_status_condition{node="down",condition="Ready",status="true"} 0x60`,
-				"fine": `kube_node_spec_unschedulable{node="fine"} 0x60` + "\n" + `kube_node_status_condition{node="fine",condition="Ready",status="true"} 1x60` +
-					"\ngpu_mig_mode{%s} 0x60\n" + `gpu_node_allocatable_devices{node="fine",resource="nvidia_com_gpu"} 1x60`}),
+			series: schedulable(map[string]string{"free": "", "mig": "gpu_mig_mode{%s} 1x60",
+				"sick":     `gpu_recovery_action{%s,action="reset"} 1x60`,
+				"plugin":   `gpu_node_allocatable_devices{node="plugin",resource="nvidia_com_gpu"} 0x60`,
+				"cordoned": `kube_node_spec_unschedulable{node="cordoned"} 1x60`,
+				"down":     `kube_node_status_condition{node="down",condition="Ready",status="true"} 0x60`,
+				"fine": `kube_node_spec_unschedulable{node="fine"} 0x60` + "\n" +
+					`kube_node_status_condition{node="fine",condition="Ready",status="true"} 1x60` +
+					"\ngpu_mig_mode{%s} 0x60\n" +
+					`gpu_node_allocatable_devices{node="fine",resource="nvidia_com_gpu"} 1x60`}),
 			asks: []string{`10m | sum by (node) (node:gpu_schedulable:sum) | {node="free"} 1 & {node="fine"} 1 & {node="mig"} 0 & {node="sick"} 0 & ` +
 				`{node="plugin"} 0 & {node="cordoned"} 0 & {node="down"} 0`}},
 		{name: "an old event without earlier scrapes", series: `gpu_device_up{$A} _x20 1x60
@@ -269,8 +285,10 @@ func recordings() []recording {
 				`30m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n1",xid="31"} 0`,
 			}},
 		{name: "activity of whole GPUs: of the SMs, else the power",
-			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + dev(node2("C"), "a", "busy", "0+60x60") +
-				podInfo("n1", "p-0", "Job", "w", "1x60") + podInfo("n1", "q-0", "Job", "w", "1x60") + podInfo("n2", "r-0", "Job", "w", "1x60") + `
+			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + dev(node2("C"), "a", "busy",
+				"0+60x60") +
+				podInfo("n1", "p-0", "Job", "w", "1x60") + podInfo("n1", "q-0", "Job", "w", "1x60") + podInfo("n2",
+				"r-0", "Job", "w", "1x60") + `
 				gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x60
 				gpu_container_allocation_ratio{$B,$Q,$WHOLE} 1x60
 				gpu_container_allocation_ratio{` + node2("C") + `,namespace="team",pod="r-0",$WHOLE} 0.5x60
@@ -293,7 +311,8 @@ func recordings() []recording {
 				`workload_type="pod",workload="p-0"} 1 & ` +
 				`pod:gpu_workload:info{node="n1",namespace="team",pod="q-0",workload_type="deployment",workload="web"} 1`}},
 		{name: "what is free, by the GPU and by the kubelet",
-			series: dev("$A", "a", "unallocated", "0+60x60") + dev("$B", "a", "unavailable", "0+60x60") + `gpu_device_up{$A} 1x60
+			series: dev("$A", "a", "unallocated", "0+60x60") + dev("$B", "a", "unavailable", "0+60x60") +
+				`gpu_device_up{$A} 1x60
 				gpu_device_up{$B} 0x60
 				gpu_allocation_ratio{$A} 0x60
 				gpu_allocation_ratio{$B} 0x60
@@ -312,7 +331,8 @@ func schedulable(nodes map[string]string) string {
 	text := ""
 	for node, series := range nodes {
 		labels := `node="` + node + `",uuid="GPU-` + node + `",gpu="0"`
-		text += "gpu_device_up{" + labels + "} 1x60\ngpu_allocation_ratio{" + labels + "} 0x60\n" + strings.ReplaceAll(series, "%s", labels) + "\n"
+		text += "gpu_device_up{" + labels + "} 1x60\ngpu_allocation_ratio{" + labels + "} 0x60\n" +
+			strings.ReplaceAll(series, "%s", labels) + "\n"
 	}
 	return text
 }
@@ -326,19 +346,23 @@ func everyQuantity() recording {
 			r.series += "gpu_" + name + "_seconds_total{" + c.labels + "} 0+30x60\n"
 		}
 		r.series += "gpu_clock_limited_seconds_total{" + c.labels + `,reason="power_cap"} 0+30x60` + "\n"
-		for name, value := range map[string]string{"memory_used_bytes": "10", "memory_total_bytes": "80", "power_watts": "90",
+		for name, value := range map[string]string{"memory_used_bytes": "10", "memory_total_bytes": "80",
+			"power_watts":       "90",
 			"power_limit_watts": "700", "device_up": "1", "allocation_ratio": "0.25"} {
 			r.series += "gpu_" + name + "{" + c.labels + "} " + value + "x60\n"
 		}
 	}
 	for record, value := range map[string]string{"gpu_busy_seconds:rate5m": "0.5", "gpu_observed_seconds:rate5m": "0.5",
 		"gpu_sm_active_seconds:rate5m":     "0.5",
-		"gpu_tensor_active_seconds:rate5m": "0.5", "gpu_profiled_seconds:rate5m": "0.5", "gpu_memory_used_bytes:sum": "10",
+		"gpu_tensor_active_seconds:rate5m": "0.5", "gpu_profiled_seconds:rate5m": "0.5",
+		"gpu_memory_used_bytes:sum":  "10",
 		"gpu_memory_total_bytes:sum": "80",
-		"gpu_power_watts:sum":        "90", "gpu_power_limit_watts:sum": "700", "gpu_device_up:count": "1", "gpu_device_up:sum": "1",
+		"gpu_power_watts:sum":        "90", "gpu_power_limit_watts:sum": "700", "gpu_device_up:count": "1",
+		"gpu_device_up:sum":   "1",
 		"gpu_allocation:sum":  "0.25",
 		"gpu_unallocated:sum": "0.75", "gpu_schedulable:sum": "0"} {
-		r.asks = append(r.asks, "10m | round(node:"+record+`, 0.001) | {node="n1",model="a"} `+value+` & {node="n2"} `+value)
+		r.asks = append(r.asks, "10m | round(node:"+record+`, 0.001) | {node="n1",model="a"} `+value+` & {node="n2"} `+
+			value)
 	}
 	r.asks = append(r.asks,
 		`10m | round(node:gpu_clock_limited_seconds:rate5m, 0.001) | {node="n1",model="a",reason="power_cap"} 0.5 & {node="n2",`+
@@ -365,8 +389,9 @@ func everyWorkload() recording {
 			if w.namespace == "team" {
 				r.series += podInfo(w.node, pod, "Job", w.workload, "1x60")
 			}
-			for name, step := range map[string]int{"busy_seconds_total": 6 * scale, "allocated_seconds_total": 30 * scale,
-				"energy_joules_total": 600 * scale} {
+			for name, step := range map[string]int{"busy_seconds_total": 6 * scale,
+				"allocated_seconds_total": 30 * scale,
+				"energy_joules_total":     600 * scale} {
 				r.series += fmt.Sprintf("gpu_container_%s{%s} 0+%dx60\n", name, c, step)
 			}
 			observed := 60
@@ -377,7 +402,8 @@ func everyWorkload() recording {
 			r.series += fmt.Sprintf(`gpu_container_unused_seconds_total{%s,state="idle"} 0+%dx60`+"\n", c, 12*scale)
 			r.series += fmt.Sprintf("gpu_container_memory_used_bytes{%s} %dx60\n", c, 10*scale)
 			r.series += fmt.Sprintf("gpu_container_last_busy_timestamp_seconds{%s} %dx60\n", c, 100*scale)
-			r.series += fmt.Sprintf(`gpu_container_allocation_ratio{%s,resource="nvidia_com_gpu",mig_uuid=""} %gx60`+"\n", c,
+			r.series += fmt.Sprintf(`gpu_container_allocation_ratio{%s,resource="nvidia_com_gpu",mig_uuid=""} %gx60`+
+				"\n", c,
 				0.25*float64(scale))
 		}
 	}
@@ -386,15 +412,19 @@ func everyWorkload() recording {
 		bare  = `{namespace="team",workload_type="Job",workload="bare"`
 		lone  = `{namespace="other",workload_type="pod",workload="lone-0",model="a"`
 	)
-	for record, values := range map[string][2]string{"gpu_allocation:sum": {"0.75", "0.5"}, "gpu_allocated_seconds:rate5m": {"1.5", "1"},
-		"gpu_busy_seconds:rate5m":     {"0.3", "0.2"},
-		"gpu_observed_seconds:rate5m": {"2", "1"}, "gpu_power_watts:sum": {"30", "20"}, "gpu_memory_used_bytes:sum": {"30", "20"},
+	for record, values := range map[string][2]string{"gpu_allocation:sum": {"0.75", "0.5"},
+		"gpu_allocated_seconds:rate5m": {"1.5", "1"},
+		"gpu_busy_seconds:rate5m":      {"0.3", "0.2"},
+		"gpu_observed_seconds:rate5m":  {"2", "1"}, "gpu_power_watts:sum": {"30", "20"},
+		"gpu_memory_used_bytes:sum":           {"30", "20"},
 		"gpu_memory_used_bytes:max":           {"20", "20"},
 		"gpu_busy:ratio_max":                  {"0.2", "0.2"},
 		"gpu_last_busy_timestamp_seconds:max": {"200", "200"}} {
 		team, other := values[0], values[1]
-		r.asks = append(r.asks, "10m | round(workload:"+record+", 0.001) | "+named+"} "+team+" & "+bare+"} "+team+" & "+lone+"} "+other,
-			"10m | round(namespace:"+record+`, 0.001) | {namespace="team",model="a"} `+team+` & {namespace="team"} `+team+
+		r.asks = append(r.asks, "10m | round(workload:"+record+", 0.001) | "+named+"} "+team+" & "+bare+"} "+team+" & "+
+			lone+"} "+other,
+			"10m | round(namespace:"+record+`, 0.001) | {namespace="team",model="a"} `+team+` & {namespace="team"} `+
+				team+
 				` & {namespace="other",model="a"} `+other)
 	}
 	// promtool evaluates every group at every step: the sample of a moment is what the last half hour was.
@@ -402,9 +432,11 @@ func everyWorkload() recording {
 		"workload:gpu_busy_seconds:increase30m":   {"540", "360"},
 		"workload:gpu_unused_seconds:increase30m": {"1080", "720"}, "workload:gpu_busy:ratio_p95_30m": {"0.2", "0.2"},
 		"workload:gpu_memory_used_bytes:max30m": {"20", "20"}} {
-		r.asks = append(r.asks, "60m | round("+ask+", 0.001) | "+named+"} "+values[0]+" & "+bare+"} "+values[0]+" & "+lone+"} "+values[1])
+		r.asks = append(r.asks, "60m | round("+ask+", 0.001) | "+named+"} "+values[0]+" & "+bare+"} "+values[0]+" & "+
+			lone+"} "+values[1])
 	}
-	r.asks = append(r.asks, `10m | round(workload:gpu_unused_seconds:rate5m, 0.001) | `+named+`,state="idle"} 0.6 & `+bare+
+	r.asks = append(r.asks, `10m | round(workload:gpu_unused_seconds:rate5m, 0.001) | `+named+`,state="idle"} 0.6 & `+
+		bare+
 		`,state="idle"} 0.6 & `+lone+`,state="idle"} 0.4`)
 	return r
 }
@@ -426,7 +458,8 @@ func everyProblem() recording {
 		{"thermal_slowdown", `gpu_clock_limited_seconds_total{%s,reason="sw_thermal"}`, "0+30x60", "0+1x60"},
 		{"power_brake", `gpu_clock_limited_seconds_total{%s,reason="hw_power_brake"}`, "0+30x60", "0+1x60"},
 	} {
-		r.series += fmt.Sprintf(p.series, "$A") + " " + p.sick + "\n" + fmt.Sprintf(p.series, node2("C")) + " " + p.well + "\n"
+		r.series += fmt.Sprintf(p.series, "$A") + " " + p.sick + "\n" + fmt.Sprintf(p.series, node2("C")) + " " +
+			p.well + "\n"
 		want = append(want, `node:gpu_problems:count{node="n1",problem="`+p.name+`"} 1`)
 		perGPU = append(perGPU, `gpu:gpu_problems:info{$A,problem="`+p.name+`"} 1`)
 	}
@@ -478,7 +511,10 @@ func TestRecordingsNoticeFaults(t *testing.T) {
 			all := r.asks
 			r.asks = nil
 			for _, a := range all {
-				if slices.ContainsFunc(g.Rules, func(rule alerts.Rule) bool { return strings.Contains(a, rule.Record) }) {
+				if slices.ContainsFunc(g.Rules, func(rule alerts.Rule) bool {
+					return strings.Contains(a,
+						rule.Record)
+				}) {
 					r.asks = append(r.asks, a)
 				}
 			}
@@ -498,7 +534,8 @@ func TestRecordingsNoticeFaults(t *testing.T) {
 					changed := alerts.RuleGroup{Name: g.Name, Rules: slices.Clone(g.Rules)}
 					changed.Rules[i] = m.rule
 					out, err := exec.Command(tool(t), "test", "rules",
-						write(t, dir, fmt.Sprint(j), append(slices.Clone(groups[:at]), changed), time.Minute, b.String())).CombinedOutput()
+						write(t, dir, fmt.Sprint(j), append(slices.Clone(groups[:at]), changed), time.Minute,
+							b.String())).CombinedOutput()
 					switch {
 					case err == nil:
 						t.Errorf("no recording notices: %s", m.what)

@@ -17,7 +17,8 @@ import (
 
 var monthDays = flag.Int("month.days", 0, "simulate so many days of alerts; 0: one, with every event")
 
-// incident is something that happens to a node between two times since the beginning, and the alerts that may fire for it:
+// incident is something that happens to a node between two times since the beginning, and the alerts that may fire for
+// it:
 // each at most once at a time, and at least one of them unless it is planned work.
 type incident struct {
 	name     string
@@ -49,28 +50,37 @@ func incidents() []incident {
 			func(n *exposition) { n.cordoned, n.driverless = true, true }},
 		{"a reboot", "rebooted", 5 * hour, 5*hour + 8*time.Minute, true, nil,
 			func(n *exposition) { n.down, n.notReady = true, true }},
-		{"a preempted node that is gone", "preempted", 6 * hour, 40 * day, true, nil, func(n *exposition) { n.absent = true }},
-		{"a restart of the kubelet", "restarted", 7 * hour, 7*hour + 3*time.Minute, true, nil, func(n *exposition) { n.offered = 0 }},
-		{"a GPU that is dead until its repair", "dead", 1 * hour, 20 * hour, false, []string{"GPUUnavailable", "GPUXIDFatal"},
+		{"a preempted node that is gone", "preempted", 6 * hour, 40 * day, true, nil,
+			func(n *exposition) { n.absent = true }},
+		{"a restart of the kubelet", "restarted", 7 * hour, 7*hour + 3*time.Minute, true, nil,
+			func(n *exposition) { n.offered = 0 }},
+		{"a GPU that is dead until its repair", "dead", 1 * hour, 20 * hour, false,
+			[]string{"GPUUnavailable", "GPUXIDFatal"},
 			func(n *exposition) { n.lost, n.xid, n.offered = 3, "79", 7 }},
-		{"a GPU that needs a reset", "reset", 9 * hour, 12 * hour, false, []string{"GPURecoveryActionRequired", "GPUXIDFatal"},
+		{"a GPU that needs a reset", "reset", 9 * hour, 12 * hour, false,
+			[]string{"GPURecoveryActionRequired", "GPUXIDFatal"},
 			func(n *exposition) { n.xid, n.recovery = "95", "reset" }},
-		{"a GPU that never came", "short", 0, 40 * day, false, []string{"GPUMissing"}, func(n *exposition) { n.gpus, n.offered = 7, 7 }},
-		{"a driver that fails", "broken", 10 * hour, 13 * hour, false, []string{"GPUDriverDown"}, func(n *exposition) { n.driverless = true }},
-		{"an exporter that crashes again and again", "crashing", 14 * hour, 17 * hour, false, []string{"GPUExporterDown"},
+		{"a GPU that never came", "short", 0, 40 * day, false, []string{"GPUMissing"},
+			func(n *exposition) { n.gpus, n.offered = 7, 7 }},
+		{"a driver that fails", "broken", 10 * hour, 13 * hour, false, []string{"GPUDriverDown"},
+			func(n *exposition) { n.driverless = true }},
+		{"an exporter that crashes again and again", "crashing", 14 * hour, 17 * hour, false,
+			[]string{"GPUExporterDown"},
 			func(n *exposition) { n.crash = true }},
 		{"a device plugin that stopped", "unoffered", 18 * hour, 21 * hour, false, []string{"GPUNotOffered"},
 			func(n *exposition) { n.offered = 0 }},
 	}
 }
 
-// A month of a fleet: one notification for each fault until it is repaired, none for planned work, and nothing missed. The
+// A month of a fleet: one notification for each fault until it is repaired, none for planned work, and nothing missed.
+// The
 // short form has every event in a day.
 func TestMonthOfAlerts(t *testing.T) {
 	days := max(1, *monthDays)
 	s := replay.New(t, alerts.Default())
 	s.Groups = slices.DeleteFunc(s.Groups, func(g *replay.Group) bool {
-		return !slices.ContainsFunc([]string{"-problems", "-allocation", "-self", "alerts-gpus", "alerts-errors", "alerts-capacity",
+		return !slices.ContainsFunc([]string{"-problems", "-allocation", "-self", "alerts-gpus", "alerts-errors",
+			"alerts-capacity",
 			"alerts-exporter"}, func(end string) bool { return strings.HasSuffix(g.Name(), end) })
 	})
 	list := incidents()
@@ -155,7 +165,8 @@ func TestMonthOfAlerts(t *testing.T) {
 	for node, names := range fired {
 		t.Errorf("node %q without a fault: %v", node, names)
 	}
-	t.Logf("%d nodes, %d days: %d pages, %d warnings, %d notices", len(nodes), days, pages["critical"], pages["warning"], pages["info"])
+	t.Logf("%d nodes, %d days: %d pages, %d warnings, %d notices", len(nodes), days, pages["critical"],
+		pages["warning"], pages["info"])
 }
 
 // expose puts the node's series and those of kube-state-metrics.
