@@ -13,9 +13,11 @@ func links() []Alert {
     label_replace(gpu_fabric_state{state!="completed"} == 1, "problem", "$1", "state", "(.+)")
     or label_replace(gpu_fabric_fault == 1, "problem", "$1", "fault", "(.+)"))`,
 			Summary: "A GPU has lost an NVLink, or the NVSwitch fabric reports a problem with it.",
-			Description: atGPU + ": {{ $labels.problem }}. Multi-GPU applications are slow or fail, and CUDA may not start " +
+			Description: atGPU + ": {{ $labels.problem }}. Multi-GPU applications are slow or fail, and CUDA may " +
+				"not start " +
 				"there. " +
-				"Check nvidia-smi nvlink --status and the fabric manager (on multi-node systems IMEX too), restart it while " +
+				"Check nvidia-smi nvlink --status and the fabric manager (on multi-node systems IMEX too), restart " +
+				"it while " +
 				"the node is drained, then reset the linked GPUs; have the baseboard checked if it persists."},
 		{Name: "GPUNVLinkErrors", Severity: Warning, Labels: append([]string{"kind"}, gpuLabels...), For: minutes15,
 			Keep: minutes15, Dashboard: gpuDashboard,
@@ -26,9 +28,11 @@ func links() []Alert {
 			Summary: "NVLink errors on a GPU.",
 			Description: "The NVLinks of " + atGPU + " had " + value3 +
 				" {{ $labels.kind }} errors within $period. Transfers are retried and slow. " +
-				"Compare both ends with nvidia-smi nvlink --errorcounters; a single faulty pair indicates a cable, a " +
+				"Compare both ends with nvidia-smi nvlink --errorcounters; a single faulty pair indicates a cable, " +
+				"a " +
 				"switch or the seating."},
-		{Name: "GPUPCIeDegraded", Severity: Warning, Labels: append([]string{"problem"}, gpuLabels...), For: minutes15, Keep: minutes15,
+		{Name: "GPUPCIeDegraded", Severity: Warning, Labels: append([]string{"problem"}, gpuLabels...),
+			For: minutes15, Keep: minutes15,
 			Dashboard: gpuDashboard,
 			Parameters: []Parameter{
 				period(2*day, "lookback for the number of PCIe lanes"),
@@ -37,18 +41,23 @@ func links() []Alert {
 			},
 			// Slots with half the lanes are common, especially in clouds: there the GPU never had more, nor have its
 			// neighbors.
-			Expr: `label_replace(max` + byGPU + `(gpu_pcie_link_width / on (` + onGPU + `, gpu) gpu_pcie_link_width_max) < 1
+			Expr: `label_replace(max` + byGPU + `(gpu_pcie_link_width / on (` + onGPU +
+				`, gpu) gpu_pcie_link_width_max) < 1
     and (
       max` + byGPU + `(gpu_pcie_link_width) < max` + byGPU + `(max_over_time(gpu_pcie_link_width[$period:1h]))
       or max` + byGPU +
 				`(gpu_pcie_link_width) < on (cluster, node) group_left () max by (cluster, node) (gpu_pcie_link_width)
     ), "problem", "lanes", "", "")
-  or label_replace(max` + byGPU + `(gpu_pcie_link_generation / on (` + onGPU + `, gpu) gpu_pcie_link_generation_max) < 1
-    and max` + byGPU + `(rate(gpu_busy_seconds_total[5m]) / (rate(gpu_observed_seconds_total[5m]) > 0)) > $busy, "problem", "generation", "", "")
-  or label_replace(sum` + byGPU + `(rate(gpu_pcie_replays_total[15m])) * 60 > $replays, "problem", "replays", "", "")`,
+  or label_replace(max` + byGPU + `(gpu_pcie_link_generation / on (` + onGPU +
+				`, gpu) gpu_pcie_link_generation_max) < 1
+    and max` + byGPU +
+				`(rate(gpu_busy_seconds_total[5m]) / (rate(gpu_observed_seconds_total[5m]) > 0)) > $busy, "problem", "generation", "", "")
+  or label_replace(sum` + byGPU +
+				`(rate(gpu_pcie_replays_total[15m])) * 60 > $replays, "problem", "replays", "", "")`,
 			Summary: "The PCIe link of a GPU is degraded.",
 			Description: "The PCIe link of " + atGPU + ` {{ if eq $labels.problem "replays" }}replays ` + value3 +
 				` packets per minute{{ else }}runs at ` + asPercent + ` of its {{ $labels.problem }}{{ end }}. ` +
-				"Reseat GPU and riser, clean the slot, check the BIOS settings; lspci -vv shows LnkSta beside LnkCap."},
+				"Reseat GPU and riser, clean the slot, check the BIOS settings; lspci -vv shows LnkSta beside " +
+				"LnkCap."},
 	}
 }

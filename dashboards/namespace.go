@@ -31,8 +31,9 @@ func namespaceDashboard() Dashboard {
 					"GPUs allocated to the namespaces, including fractions.").digits(2),
 				stat(3, "Busy GPUs", Number, total("", busy),
 					"Busy GPU equivalents: 2.5 is the busy time of two and a half GPUs.").digits(2).at(base(Green)),
-				stat(3, "Busy of measured", Ratio, total("", hours(busy))+" / ("+total("", hours(busy))+" + "+total("",
-					hours(unused()))+" > 0)",
+				stat(3, "Busy of measured", Ratio,
+					total("", hours(busy))+" / ("+total("", hours(busy))+" + "+total("",
+						hours(unused()))+" > 0)",
 					"Busy time over the allocated time whose activity was measured, in the selected time "+
 						"range.").between(0,
 					1).at(usedSteps()...),
@@ -57,7 +58,8 @@ func namespaceDashboard() Dashboard {
 					catalog.Busy.Sentence()).digits(1).at(base(catalog.Busy.Color)),
 				stat(5, "Gap", Hours, total("", hours(unused(`state="gap"`))), catalog.Gap.Sentence()).digits(1).at(
 					base(catalog.Gap.Color)),
-				stat(5, "Idle", Hours, total("", hours(unused(`state="idle"`))), catalog.Idle.Sentence()).digits(1).at(
+				stat(5, "Idle", Hours, total("", hours(unused(`state="idle"`))),
+					catalog.Idle.Sentence()).digits(1).at(
 					base(catalog.Idle.Color)),
 				stat(5, "Unknown", Hours, unknown(hours),
 					"Allocated, and activity could not be measured.").digits(1).at(
@@ -144,7 +146,7 @@ func namespaceDashboard() Dashboard {
 const namespaceAdvice = `| value | action |
 |---|---|
 | **Last busy** is hours ago | Delete the workload, or scale it to zero. |
-| **Busy of measured** and **busiest container** are below 20 % | Use a share, a MIG profile or a smaller GPU, if the **peak memory** fits. |
+| **Busy of measured** and **busiest container** are below 20 % | Use a share, a MIG profile or a smaller GPU, if **peak memory** fits. |
 | **Busy of measured** is low, **busiest container** is high | Some GPUs of the workload wait for others: open it and compare its pods. |
 | Memory near the GPU's, low utilization | Frameworks reserve memory without using it. Try a limit before choosing a profile. |
 | **Busy of measured** is above 95 % for days | The workload could use more or larger GPUs. |

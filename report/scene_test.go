@@ -203,7 +203,8 @@ func (s *scene) must(t *testing.T, change func(*Options)) *Document {
 		t.Fatal(err)
 	}
 	for _, a := range d.Advice {
-		if document.AdviceCodes()[a.Code] == "" || document.ReasonCodes()[a.Reason] == "" || a.Title == "" || a.Evidence == "" || a.Risk == "" ||
+		if document.AdviceCodes()[a.Code] == "" || document.ReasonCodes()[a.Reason] == "" || a.Title == "" || a.Evidence == "" ||
+			a.Risk == "" ||
 			a.Change == "" || a.ChangeIn == "" || a.Confidence == "" {
 			t.Errorf("incomplete: %+v", a)
 		}

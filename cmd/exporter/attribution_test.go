@@ -415,14 +415,17 @@ func TestMIGLayoutChanges(t *testing.T) {
 func TestLifeOfMIGInstances(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		in := func(gi, uuid int, profile string, size int) string {
-			return fmt.Sprintf("gi=%d profile=%s start=0 size=%d uuid=MIG-0000000%d-0000-4000-8000-000000000000", gi, profile, size, uuid)
+			return fmt.Sprintf("gi=%d profile=%s start=0 size=%d uuid=MIG-0000000%d-0000-4000-8000-000000000000", gi, profile,
+				size, uuid)
 		}
 		second := strings.Replace(in(2, 2, "1g.10gb", 1), "start=0", "start=1", 1)
-		text := "scenario 1\ntitle \"life\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = \"580.105.08\"\n" +
+		text := "scenario 1\ntitle \"life\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = " +
+			"\"580.105.08\"\n" +
 			"gpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n" +
 			"mig gpu=0 layout=\"" + in(1, 1, "1g.10gb", 1) + " ; " + second + "\"\n" +
 			"process gpu=0 pid=5000 gi=1 memory=1GiB busy=50% period=1s\n"
-		for at, layout := range map[int]string{60: in(1, 1, "1g.10gb", 1), 120: "", 180: in(1, 3, "1g.10gb", 1), 240: in(1, 4, "3g.40gb", 4)} {
+		for at, layout := range map[int]string{60: in(1, 1, "1g.10gb", 1), 120: "", 180: in(1, 3, "1g.10gb", 1),
+			240: in(1, 4, "3g.40gb", 4)} {
 			text += fmt.Sprintf("at %ds gpu 0 mig apply layout=\"%s\"\n", at, layout)
 		}
 		text += "at 300s gpu 0 hang GpmMigSampleGet\nat 330s gpu 0 restore\n"

@@ -124,7 +124,8 @@ func callNodes(t *testing.T) map[string]string {
 			t.Fatal(err)
 		}
 		if mig == "a100-mig" {
-			text = append(text, "gpu 1 board=a100 pci=0000:64:00.0 minor=1\nprocess gpu=1 pid=99 memory=1GiB busy=60% period=1s\n"...)
+			text = append(text, "gpu 1 board=a100 pci=0000:64:00.0 minor=1\nprocess gpu=1 pid=99 memory=1GiB busy=60% "+
+				"period=1s\n"...)
 		}
 		nodes[mig] = regexp.MustCompile(`(?m)^(symbols|title) .*\n`).ReplaceAllString(string(text), "")
 	}
@@ -220,7 +221,8 @@ func (c *callCheck) every(t *testing.T) {
 			}
 			want := healthy
 			if slices.Contains(faults, "hung") && (from == 0 || at[0].call == "nvmlDeviceGetInforomVersion") {
-				// While an identity hangs (of which that call is made three times), the first scan takes longer: the second GPU's counters start later.
+				// While an identity hangs (of which that call is made three times), the first scan takes longer: the second GPU's
+				// counters start later.
 				want, got = names(want), names(got)
 			}
 			alone := !slices.ContainsFunc(at, func(p place) bool { return p.gpu < 0 })

@@ -58,7 +58,8 @@ func TestDoctor(t *testing.T) {
 			[]string{"GPU is lost", "ok       GPUs: 1 available"}},
 		"no host PID": {twoGPUs, twoPods, func(m *simulated) { m.Trees.Procfs = "/nonexistent" }, nil, exitOK,
 			[]string{"info     feature processes", "add: hostPID: true"}},
-		"opaque device IDs": {twoGPUs, twoPods + "pod x/liar container c aliyun.com/gpu-mem=GPU-bbbbbbbb-0000-4000-8000-000000000000-_-1\n",
+		"opaque device IDs": {twoGPUs, twoPods + "pod x/liar container c " +
+			"aliyun.com/gpu-mem=GPU-bbbbbbbb-0000-4000-8000-000000000000-_-1\n",
 			nil, nil, exitWarnings,
 			[]string{"resource aliyun.com/gpu-mem", "container x/liar/c: 1 devices of aliyun.com/gpu-mem could not be resolved to GPUs"}},
 		"used but not allocated": {twoGPUs + load, "pod a/b container c pids=5000\npod ml/train-0 container main " +
@@ -90,13 +91,15 @@ func TestDoctor(t *testing.T) {
 // Each platform's reader gets lines that can be typed there: no manifests outside Kubernetes.
 func TestDoctorNamesWhatCanBeTyped(t *testing.T) {
 	c := &config{jobDir: "/run/gpu-jobs", podLogs: "/var/log/pods", containerLogs: "/var/log/containers"}
-	names := []string{gpu.SourceNVML, gpu.SourcePodResources, gpu.SourceJobs, gpu.SourceKmsg, gpu.SourceVisible, "GPUs", "container_visible",
+	names := []string{gpu.SourceNVML, gpu.SourcePodResources, gpu.SourceJobs, gpu.SourceKmsg, gpu.SourceVisible, "GPUs",
+		"container_visible",
 		"slurm_job_numbers", "processes", "container_names", "device_checkpoint", "pod_metadata", "process_names", "NO_PERMISSION"}
 	for on, not := range map[platform]string{onKubernetes: "systemctl", inContainer: "hostPath", onHost: "securityContext"} {
 		fix := fixesOn(c, on)
 		for _, name := range names {
 			if text := fix(name); text == "" && on == onKubernetes || strings.Contains(text, not) ||
-				on != onKubernetes && (strings.Contains(text, "hostPID") || strings.Contains(text, "runtimeClassName") || strings.Contains(text, "chart:")) {
+				on != onKubernetes && (strings.Contains(text, "hostPID") || strings.Contains(text, "runtimeClassName") ||
+					strings.Contains(text, "chart:")) {
 				t.Errorf("platform %d, %s: %q", on, name, text)
 			}
 		}

@@ -23,10 +23,12 @@ func TestHealthCommand(t *testing.T) {
 		for i, s := range states {
 			state, reason, _ := strings.Cut(s, " ")
 			for _, all := range gpu.HealthStates {
-				page += fmt.Sprintf("gpu_health{gpu=\"%d\",uuid=\"GPU-%d\",state=\"%s\"} %d\n", i, i, all, map[bool]int{true: 1}[string(all) == state])
+				page += fmt.Sprintf("gpu_health{gpu=\"%d\",uuid=\"GPU-%d\",state=\"%s\"} %d\n", i, i, all,
+					map[bool]int{true: 1}[string(all) == state])
 			}
 			if reason != "" {
-				page += fmt.Sprintf("gpu_health_reason_info{gpu=\"%d\",uuid=\"GPU-%d\",reason=\"%s\",state=\"%s\"} 1\n", i, i, reason, state)
+				page += fmt.Sprintf("gpu_health_reason_info{gpu=\"%d\",uuid=\"GPU-%d\",reason=\"%s\",state=\"%s\"} 1\n", i, i, reason,
+					state)
 			}
 		}
 		return page
@@ -59,7 +61,8 @@ func TestHealthCommand(t *testing.T) {
 		}
 	}
 	var out, errs bytes.Buffer
-	if code := healthMain(t.Context(), []string{"--url=http://127.0.0.1:1/metrics"}, &out, &errs); code != 2 || !strings.HasPrefix(out.String(), "unknown: ") {
+	if code := healthMain(t.Context(), []string{"--url=http://127.0.0.1:1/metrics"}, &out, &errs); code != 2 ||
+		!strings.HasPrefix(out.String(), "unknown: ") {
 		t.Errorf("no exporter: %d %q", code, out.String())
 	}
 }

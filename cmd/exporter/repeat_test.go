@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -43,7 +44,7 @@ func TestPrompt(t *testing.T) {
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			start := time.Now()
-			if err := prompt(ctx, c.loop); err != c.want || time.Since(start) != c.took {
+			if err := prompt(ctx, c.loop); !errors.Is(err, c.want) || time.Since(start) != c.took {
 				t.Errorf("%s: %v after %s", c.name, err, time.Since(start))
 			}
 			cancel()

@@ -62,7 +62,8 @@ var HealthRules = []HealthRule{
 	{"reset_required", NeedsReset, "NVML_ERROR_RESET_REQUIRED", failed(FailureReset)},
 	{"driver_hung", Unknown, "--call-deadline", failed(FailureHung)},
 	{"not_readable", Unknown, "return codes of NVML", failed(FailureOther)},
-	{"recovery_reset", NeedsReset, "NVML field 230 (GPU recovery action)", action(RecoveryReset, RecoveryDrainAndReset, RecoveryBusReset)},
+	{"recovery_reset", NeedsReset, "NVML field 230 (GPU recovery action)",
+		action(RecoveryReset, RecoveryDrainAndReset, RecoveryBusReset)},
 	{"recovery_reboot", NeedsReboot, "NVML field 230 (GPU recovery action)", action(RecoveryReboot, RecoverySystemReboot)},
 	{"recovery_peers", Degraded, "NVML field 230 (GPU recovery action)", action(RecoveryDrainP2P, RecoveryRecoverIMEX)},
 	{"xid_reset", NeedsReset, xidCatalog, recentXID(46, 48, 62, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158)},
@@ -78,7 +79,10 @@ var HealthRules = []HealthRule{
 		func(_ *GPU, m *Medium, _ *Slow, _ time.Time) bool { return m.RetirePending.Or(false) }},
 	{"uncorrected_ecc", Degraded, memoryErrors + ": uncorrectable errors since the driver was loaded",
 		func(_ *GPU, m *Medium, _ *Slow, _ time.Time) bool {
-			return slices.ContainsFunc(m.ECC, func(e ECCCount) bool { return e.Severity == ECCUncorrected && e.Volatile.Or(0) > 0 })
+			return slices.ContainsFunc(m.ECC, func(e ECCCount) bool {
+				return e.Severity == ECCUncorrected &&
+					e.Volatile.Or(0) > 0
+			})
 		}},
 	{"fabric_failed", NeedsReset, "nvmlGpuFabricInfoV_t.status; CUDA error 802 (cudaErrorSystemNotReady)", fabric(FabricFailed)},
 	{"fabric_not_ready", Degraded, "nvmlGpuFabricInfoV_t.state", fabric(FabricNotStarted, FabricInProgress)},
@@ -86,10 +90,11 @@ var HealthRules = []HealthRule{
 		f, _ := s.Fabric.Get()
 		return f.Health == "unhealthy" || slices.ContainsFunc(FabricFaults, func(x FabricFault) bool { return f.Faults[x] })
 	}},
-	{"nvlink_down", Degraded, "nvmlDeviceGetNvLinkState: some links are up and some down", func(_ *GPU, _ *Medium, s *Slow, _ time.Time) bool {
-		n, _ := s.NVLinks.Get()
-		return n.Up > 0 && n.Down > 0
-	}},
+	{"nvlink_down", Degraded, "nvmlDeviceGetNvLinkState: some links are up and some down",
+		func(_ *GPU, _ *Medium, s *Slow, _ time.Time) bool {
+			n, _ := s.NVLinks.Get()
+			return n.Up > 0 && n.Down > 0
+		}},
 	{"not_read", Unknown, "no reading yet, or NVML is shut down", func(g *GPU, _ *Medium, _ *Slow, _ time.Time) bool {
 		return g.State == DeviceUp && !g.Medium.Present()
 	}},

@@ -13,10 +13,11 @@ func TestHealth(t *testing.T) {
 		change func(g *GPU, m *Medium, s *Slow)
 		want   string
 	}{
-		"healthy":        {func(*GPU, *Medium, *Slow) {}, "healthy"},
-		"lost":           {func(g *GPU, _ *Medium, _ *Slow) { g.State, g.Failure = DeviceFailed, FailureLost }, "lost lost"},
-		"missing":        {func(g *GPU, _ *Medium, _ *Slow) { g.State = DeviceMissing }, "lost missing"},
-		"needs a reset":  {func(g *GPU, _ *Medium, _ *Slow) { g.State, g.Failure = DeviceFailed, FailureReset }, "needs_reset reset_required"},
+		"healthy": {func(*GPU, *Medium, *Slow) {}, "healthy"},
+		"lost":    {func(g *GPU, _ *Medium, _ *Slow) { g.State, g.Failure = DeviceFailed, FailureLost }, "lost lost"},
+		"missing": {func(g *GPU, _ *Medium, _ *Slow) { g.State = DeviceMissing }, "lost missing"},
+		"needs a reset": {func(g *GPU, _ *Medium, _ *Slow) { g.State, g.Failure = DeviceFailed, FailureReset },
+			"needs_reset reset_required"},
 		"hung":           {func(g *GPU, _ *Medium, _ *Slow) { g.State, g.Failure = DeviceFailed, FailureHung }, "unknown driver_hung"},
 		"refused":        {func(g *GPU, _ *Medium, _ *Slow) { g.State, g.Failure = DeviceFailed, FailureOther }, "unknown not_readable"},
 		"not read":       {func(g *GPU, _ *Medium, _ *Slow) { g.Medium = None[*Medium]() }, "unknown not_read"},
@@ -31,7 +32,8 @@ func TestHealth(t *testing.T) {
 		"remap failed": {func(_ *GPU, m *Medium, _ *Slow) { m.RemapFailed, m.RemapPending = Some(true), Some(true) },
 			"replace row_remap_failed row_remap_pending"},
 		"remap pending": {func(_ *GPU, m *Medium, _ *Slow) { m.RemapPending = Some(true) }, "needs_reset row_remap_pending"},
-		"pages":         {func(_ *GPU, m *Medium, _ *Slow) { m.RetiredPages = map[RemapCause]uint64{CauseDoubleBit: 60} }, "replace retired_pages"},
+		"pages": {func(_ *GPU, m *Medium, _ *Slow) { m.RetiredPages = map[RemapCause]uint64{CauseDoubleBit: 60} },
+			"replace retired_pages"},
 		"pages pending": {func(_ *GPU, m *Medium, _ *Slow) { m.RetirePending = Some(true) }, "needs_reset retired_pages_pending"},
 		"ECC": {func(_ *GPU, m *Medium, _ *Slow) {
 			m.ECC = []ECCCount{{ECCUncorrected, ECCDRAM, Some(uint64(1)), None[uint64]()}}
@@ -39,9 +41,12 @@ func TestHealth(t *testing.T) {
 		"corrected": {func(_ *GPU, m *Medium, _ *Slow) {
 			m.ECC = []ECCCount{{ECCCorrected, ECCDRAM, Some(uint64(1)), None[uint64]()}}
 		}, "healthy"},
-		"fabric failed":  {func(_ *GPU, _ *Medium, s *Slow) { s.Fabric = Some(Fabric{State: FabricFailed}) }, "needs_reset fabric_failed"},
-		"fabric waits":   {func(_ *GPU, _ *Medium, s *Slow) { s.Fabric = Some(Fabric{State: FabricInProgress}) }, "degraded fabric_not_ready"},
-		"fabric is fine": {func(_ *GPU, _ *Medium, s *Slow) { s.Fabric = Some(Fabric{State: FabricCompleted, Health: "healthy"}) }, "healthy"},
+		"fabric failed": {func(_ *GPU, _ *Medium, s *Slow) { s.Fabric = Some(Fabric{State: FabricFailed}) },
+			"needs_reset fabric_failed"},
+		"fabric waits": {func(_ *GPU, _ *Medium, s *Slow) { s.Fabric = Some(Fabric{State: FabricInProgress}) },
+			"degraded fabric_not_ready"},
+		"fabric is fine": {func(_ *GPU, _ *Medium, s *Slow) { s.Fabric = Some(Fabric{State: FabricCompleted, Health: "healthy"}) },
+			"healthy"},
 		"fabric fault": {func(_ *GPU, _ *Medium, s *Slow) {
 			s.Fabric = Some(Fabric{State: FabricCompleted, Faults: map[FabricFault]bool{FabricRouteUnhealthy: true}})
 		}, "degraded fabric_unhealthy"},

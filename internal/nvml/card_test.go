@@ -88,7 +88,8 @@ at 20s gpu 0 PowerManagementLimit = !INVALID_ARGUMENT
 			t.Errorf("%s: errors %s, want %s", call, got, want)
 		}
 	}
-	for _, name := range []string{"persistence_mode", "accounting_mode", "display_active", "ecc_mode", "pcie_link_width", "compute_mode",
+	for _, name := range []string{"persistence_mode", "accounting_mode", "display_active", "ecc_mode", "pcie_link_width",
+		"compute_mode",
 		"fabric", "serial"} {
 		if !slices.Contains(c.NotOffered(), name) {
 			t.Errorf("%s is not among those not offered: %v", name, c.NotOffered())
@@ -116,7 +117,8 @@ at 20s gpu 0 PowerManagementLimit = !INVALID_ARGUMENT
 	}
 	r.at(20 * time.Second)
 	slow(t, c)
-	if slices.Contains(c.NotOffered(), "power_limit_requested") || r.errors("nvmlDeviceGetPowerManagementLimit")["INVALID_ARGUMENT"] != 1 {
+	if slices.Contains(c.NotOffered(), "power_limit_requested") ||
+		r.errors("nvmlDeviceGetPowerManagementLimit")["INVALID_ARGUMENT"] != 1 {
 		t.Errorf("an argument that was good once: %v, %v", c.NotOffered(), r.errors("nvmlDeviceGetPowerManagementLimit"))
 	}
 	// A new session asks again.
@@ -246,9 +248,11 @@ func TestNobodyAnswers(t *testing.T) {
 	text := "gpu 0 board=b\n"
 	for _, key := range []string{"MigMode", "MaxMigDeviceCount", "EnforcedPowerLimit", "PowerManagementLimit",
 		"PowerManagementDefaultLimit",
-		"PowerManagementLimitConstraints", "TemperatureThreshold", "MaxClockInfo", "PersistenceMode", "AccountingMode", "DisplayActive",
+		"PowerManagementLimitConstraints", "TemperatureThreshold", "MaxClockInfo", "PersistenceMode", "AccountingMode",
+		"DisplayActive",
 		"ComputeMode",
-		"EccMode", "RowRemapperHistogram", "CurrPcieLinkGeneration", "CurrPcieLinkWidth", "MaxPcieLinkGeneration", "MaxPcieLinkWidth",
+		"EccMode", "RowRemapperHistogram", "CurrPcieLinkGeneration", "CurrPcieLinkWidth", "MaxPcieLinkGeneration",
+		"MaxPcieLinkWidth",
 		"NvLinkState", "GpuFabricInfoV", "MemoryBusWidth", "NumGpuCores", "UtilizationRates", "FieldValues", "Samples",
 		"ProcessUtilization",
 		"EncoderUtilization", "DecoderUtilization", "JpgUtilization", "OfaUtilization", "GpmQueryDeviceSupport", "PowerUsage",
@@ -271,7 +275,8 @@ func TestNobodyAnswers(t *testing.T) {
 func TestRing(t *testing.T) {
 	for _, options := range []string{"", " unfilled=zeros", " clock=boot"} {
 		t.Run(strings.TrimSpace(options), func(t *testing.T) {
-			r := playText(t, "gpu 0 board=b\n  ring period=100ms entries=100"+options+"\nload gpu=0 busy=30% period=1s dram=50%\n")
+			r := playText(t, "gpu 0 board=b\n  ring period=100ms entries=100"+options+
+				"\nload gpu=0 busy=30% period=1s dram=50%\n")
 			c := r.open()[0]
 			fast(t, c)
 			var got float64
@@ -336,10 +341,11 @@ at 30s gpu 0 Field[82] = 60
 	c := r.open()[0]
 	for at := time.Duration(0); at <= 21*time.Minute; at += time.Minute {
 		r.at(at)
-		f, s := fast(t, c), slow(t, c)
-		f = fast(t, c)
+		fast(t, c)
+		s, f := slow(t, c), fast(t, c)
 		late := at >= 10*time.Minute
-		if f.MemoryTemperature.Present() != late || s.ComputeMode.Present() != late || slices.Contains(c.NotOffered(), "compute_mode") == late {
+		if f.MemoryTemperature.Present() != late || s.ComputeMode.Present() != late ||
+			slices.Contains(c.NotOffered(), "compute_mode") == late {
 			t.Errorf("at %v: memory temperature %v, compute mode %v", at, f.MemoryTemperature, s.ComputeMode)
 		}
 	}
@@ -358,7 +364,8 @@ func TestBatchIsRejected(t *testing.T) {
 		calls := 0
 		r.library.options.Intercept = func(_ int, call string, value any, run func() int32) int32 {
 			if call == "nvmlDeviceGetFieldValues" {
-				if calls++; slices.ContainsFunc(*value.(*[]nvml.FieldValue), func(f nvml.FieldValue) bool { return f.FieldId == 82 }) {
+				if calls++; slices.ContainsFunc(*value.(*[]nvml.FieldValue),
+					func(f nvml.FieldValue) bool { return f.FieldId == 82 }) {
 					return int32(code)
 				}
 			}
@@ -627,13 +634,15 @@ gpu 3 board=b
 			t.Errorf("links: %v", s.NVLinks)
 		}
 		f, ok := s.Fabric.Get()
-		if !ok || f.State != gpu.FabricCompleted || fmt.Sprint(f.Faults) != "map[degraded_bandwidth:true incorrect_configuration:false "+
+		if !ok || f.State != gpu.FabricCompleted || fmt.Sprint(f.Faults) != "map[degraded_bandwidth:true "+
+			"incorrect_configuration:false "+
 			"route_recovery:false]" || f.Cluster != "5c000000-0000-0000-0000-000000000000" || f.Clique != 1 ||
 			f.Health != "limited_capacity" || f.Partitioned != gpu.Some(true) {
 			t.Errorf("fabric: %v, %v", f, ok)
 		}
 		// The status says something only of a registration that completed.
-		if f := slow(t, devs[2]).Fabric.Or(gpu.Fabric{}); f.State != gpu.FabricFailed || f.Status != "UNKNOWN" || f.Cluster != "" {
+		if f := slow(t, devs[2]).Fabric.Or(gpu.Fabric{}); f.State != gpu.FabricFailed || f.Status != "UNKNOWN" ||
+			f.Cluster != "" {
 			t.Errorf("a registration that completed with an error: %v", f)
 		}
 		if f := slow(t, devs[3]).Fabric.Or(gpu.Fabric{}); f.State != gpu.FabricInProgress || f.Status != "" ||
@@ -706,7 +715,8 @@ load gpu=0 busy=50% period=1s
 	r.control.Advance(1950 * time.Millisecond)
 	for range 3 {
 		g, ok := fast(t, c).GPM.Get()
-		if !ok || g.Window != 2*time.Second || g.GraphicsActive != gpu.Some[gpu.Ratio](0.5) || g.SMActive != gpu.Some[gpu.Ratio](0.45) ||
+		if !ok || g.Window != 2*time.Second || g.GraphicsActive != gpu.Some[gpu.Ratio](0.5) ||
+			g.SMActive != gpu.Some[gpu.Ratio](0.45) ||
 			g.TensorActive != gpu.Some[gpu.Ratio](0.2) || g.DRAMActive.Present() || g.FP64Active.Present() {
 			t.Errorf("got %+v, %v", g, ok)
 		}
@@ -816,7 +826,8 @@ process gpu=0 pid=77 gi=7 memory=1GiB busy=100% from=30s
 		t.Errorf("%d samples more for as many instances", n-allocated)
 	}
 	m = medium(t, c)
-	if list, ok := m.Processes.Get(); !ok || len(list) != 2 || list[1].PID != 77 || list[1].GI != gpu.Some(7) || list[1].CI != gpu.Some(0) {
+	if list, ok := m.Processes.Get(); !ok || len(list) != 2 || list[1].PID != 77 || list[1].GI != gpu.Some(7) ||
+		list[1].CI != gpu.Some(0) {
 		t.Errorf("processes: %v, %v", list, ok)
 	}
 	if len(m.Instances) != 2 {

@@ -73,7 +73,7 @@ func readGPM(c *GPU, to *gpu.Fast) nvml.Return {
 	before := c.gpm.dev.taken
 	ret := c.profile(&c.gpm.dev, wholeGPU, &to.GPM)
 	// The PCIe counters were read just before. Those of a poll without a new sample would cover another period.
-	if c.gpm.dev.taken == before && !before.IsZero() {
+	if c.gpm.dev.taken.Equal(before) && !before.IsZero() {
 		to.PCIeTransmit, to.PCIeReceive = c.gpm.pcie[0], c.gpm.pcie[1]
 	}
 	c.gpm.pcie = [2]gpu.Opt[gpu.Bytes]{to.PCIeTransmit, to.PCIeReceive}

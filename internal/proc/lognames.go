@@ -80,7 +80,7 @@ func list(dir string) ([]string, error) {
 	}
 	defer d.Close()
 	entries, err := d.Readdirnames(maxEntries)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = nil
 	}
 	return entries, err

@@ -123,7 +123,8 @@ func getters() map[string]func(d nvml.Device) ([]float64, nvml.Return) {
 	}
 	m["GpuFabricInfo"] = func(d nvml.Device) ([]float64, nvml.Return) {
 		f, r := d.GetGpuFabricInfoV().V3()
-		return []float64{float64(f.State), float64(f.Status), float64(f.CliqueId), float64(f.HealthMask), float64(f.HealthSummary), float64(f.ClusterUuid[0])}, r
+		return []float64{float64(f.State), float64(f.Status), float64(f.CliqueId), float64(f.HealthMask), float64(f.HealthSummary),
+			float64(f.ClusterUuid[0])}, r
 	}
 	older := m["Temperature[0]"]
 	m["Temperature[0]"] = func(d nvml.Device) ([]float64, nvml.Return) {

@@ -18,7 +18,8 @@ var update = flag.Bool("update", false, "write the goldens instead of comparing 
 
 // hostile are names that try to run code in a reader's program.
 var hostile = []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "a|b`c`\n# d", `=cmd|' /C calc'!A0`,
-	"\x1b[2J\x1b]0;x\a", "\u202etxt.exe", `]](javascript:alert(1))`, `{{.D}}`, `</style><style>*{display:none}`, "@everyone", `-->`,
+	"\x1b[2J\x1b]0;x\a", "\u202etxt.exe", `]](javascript:alert(1))`, `{{.D}}`, `</style><style>*{display:none}`, "@everyone",
+	`-->`,
 	`$(rm -rf ~)`}
 
 func pointer(v float64) *float64 { return &v }
@@ -34,10 +35,12 @@ func sample(names []string) *document.Document {
 	of := func(change func(*document.Account)) document.Account { a := account; change(&a); return a }
 	d := &document.Document{Schema: document.Schema, Generated: at.Add(101 * time.Hour),
 		Period:  document.Span{From: at, To: at.Add(100 * time.Hour), StepSeconds: 300, Hours: 100},
-		Partial: true, PartialReasons: []string{"no price for " + name()}, Notes: []document.Note{{Code: "x", Text: "note on " + name()}},
+		Partial: true, PartialReasons: []string{"no price for " + name()},
+		Notes:    []document.Note{{Code: "x", Text: "note on " + name()}},
 		Sources:  []document.Source{{Data: "gpus", From: "rules", Series: "node:gpu_time_seconds:rate5m", Hours: 100}},
 		Currency: "EUR", ProfileTable: "1", Fleet: account,
-		Checks: document.Checks{Difference: 0.0001, Busy: pointer(0.001), Idle: pointer(0), ExpectedHours: 1000, ReportedHours: 900}}
+		Checks: document.Checks{Difference: 0.0001, Busy: pointer(0.001), Idle: pointer(0), ExpectedHours: 1000,
+			ReportedHours: 900}}
 	for k := range 10 {
 		d.Trend = append(d.Trend, document.Bucket{From: at.Add(time.Duration(k) * 10 * time.Hour), Hours: 10,
 			States: document.States{Busy: 40 + float64(k), Gap: 5, Idle: 25, Unallocated: 30 - float64(k)}})
@@ -51,19 +54,24 @@ func sample(names []string) *document.Document {
 	}
 	for k := range len(names) + 2 {
 		last := at.Add(time.Hour)
-		w := document.Workload{ID: name() + "/" + string(rune('a'+k)), Namespace: name(), Kind: name(), Name: name(), OwnerFrom: "recorded",
-			Model: name(), Sharing: "whole", Pods: 2, GPUs: 1, GPUsNow: 1, Allocated: 100,
-			Busy: 10, Gap: 5, Idle: 85, Reclaimable: 80, LongestIdle: 60, LastBusy: &last, FirstSeen: at, LastSeen: at.Add(99 * time.Hour),
+		w := document.Workload{ID: name() + "/" + string(rune('a'+k)), Namespace: name(), Kind: name(), Name: name(),
+			OwnerFrom: "recorded",
+			Model:     name(), Sharing: "whole", Pods: 2, GPUs: 1, GPUsNow: 1, Allocated: 100,
+			Busy: 10, Gap: 5, Idle: 85, Reclaimable: 80, LongestIdle: 60, LastBusy: &last, FirstSeen: at,
+			LastSeen: at.Add(99 * time.Hour),
 			BusyMean: pointer(0.1), BusyP95: pointer(0.3), BusyP99: pointer(0.4), BusyPeak: pointer(0.5),
 			MemoryPeak: pointer(1e10), MemoryMedian: pointer(9e9), MemoryFloor: pointer(8e9), MemoryTotal: pointer(8e10),
-			EnergyKWh: pointer(3), Cost: pointer(300), Unused: 90 - float64(k), UnusedCost: pointer(270), Coverage: 1, Confidence: "medium",
+			EnergyKWh: pointer(3), Cost: pointer(300), Unused: 90 - float64(k), UnusedCost: pointer(270), Coverage: 1,
+			Confidence: "medium",
 			Plot: &document.Plot{Busy: []float64{-1, 0, 0.5, 1, -1, 0.2}, Peak: []float64{-1, 0, 0.7, 1, -1, 0.3},
 				Memory: []float64{-1, 1e9, 1e10, 1e10, -1, 1e9}, GPUs: []float64{0, 1, 1, 1, 0, 1}}}
 		if k%2 == 0 {
 			w.Advice = "release"
-			d.Advice = append(d.Advice, document.Advice{Code: "release", Reason: "stopped", Workload: w.ID, Namespace: w.Namespace,
-				Title: "Release 1 GPU of " + w.Name, Evidence: "It stopped: " + w.Name + ".", Alternatives: "Nothing is smaller.",
-				SavedHours: 80, SavedGPUs: 0.8, SavedCost: pointer(240), Risk: "low", Confidence: "medium",
+			d.Advice = append(d.Advice, document.Advice{Code: "release", Reason: "stopped", Workload: w.ID,
+				Namespace: w.Namespace,
+				Title:     "Release 1 GPU of " + w.Name, Evidence: "It stopped: " + w.Name + ".",
+				Alternatives: "Nothing is smaller.",
+				SavedHours:   80, SavedGPUs: 0.8, SavedCost: pointer(240), Risk: "low", Confidence: "medium",
 				Change: "kubectl delete pod " + w.Name + "\n```\n# x", ChangeIn: "shell",
 				Validation: &document.Validation{TrainHours: 70, TestHours: 30, Size: "no GPU"}})
 		} else {
@@ -72,7 +80,8 @@ func sample(names []string) *document.Document {
 		}
 		d.Workloads = append(d.Workloads, w)
 	}
-	d.WhatIf = []document.Packing{{Model: name(), Scenario: "share", Text: "pods of " + name(), Items: 5, GPUsBefore: 5, GPUsAfter: 2,
+	d.WhatIf = []document.Packing{{Model: name(), Scenario: "share", Text: "pods of " + name(), Items: 5, GPUsBefore: 5,
+		GPUsAfter:  2,
 		FreedHours: 300, FreedCost: pointer(900), Overload: 0.004, Limit: 0.01}}
 	return d
 }
@@ -171,8 +180,9 @@ func TestCSVAndShort(t *testing.T) {
 	for level, cells := range map[string]map[string]string{
 		"fleet":    {"hours": "1000", "query": ""},
 		"workload": {"workload": "alpha", "gpus": "1"},
-		"advice":   {"advice": "release", "saved_hours": "80", "saved_cost": "240", "confidence": "medium", "title": "Release 1 GPU of alpha"},
-		"what_if":  {"model": "alpha", "gpus": "5"},
+		"advice": {"advice": "release", "saved_hours": "80", "saved_cost": "240", "confidence": "medium",
+			"title": "Release 1 GPU of alpha"},
+		"what_if": {"model": "alpha", "gpus": "5"},
 	} {
 		for key, want := range cells {
 			if r := found[level]; r == nil || r[at[key]] != want {
@@ -182,7 +192,8 @@ func TestCSVAndShort(t *testing.T) {
 	}
 	text := written(t, d, "short")
 	if n := strings.Count(text, "\n"); n < 8 || n > 18 || !strings.Contains(text, "allocated and unused 30 %") ||
-		!strings.Contains(text, "- alpha: 300 of 1,000 GPU-hours unused") || !strings.Contains(text, "1. Release 1 GPU of alpha") {
+		!strings.Contains(text, "- alpha: 300 of 1,000 GPU-hours unused") ||
+		!strings.Contains(text, "1. Release 1 GPU of alpha") {
 		t.Errorf("%d lines: %s", n, text)
 	}
 }
@@ -212,7 +223,8 @@ func TestNothingInIt(t *testing.T) {
 func TestGolden(t *testing.T) {
 	files := map[string]string{}
 	for _, format := range []string{"md", "table"} {
-		files[filepath.Join("testdata", "report."+Extension(format))] = written(t, sample([]string{"alpha", "beta", "gamma"}), format)
+		files[filepath.Join("testdata", "report."+Extension(format))] = written(t, sample([]string{"alpha", "beta", "gamma"}),
+			format)
 	}
 	for file, want := range files {
 		if *update {

@@ -118,7 +118,8 @@ func writeTable(out io.Writer, d *document.Document, o Options) error {
 			break
 		}
 		w.printf("%2d. [%s/%s] %s: saves %s, confidence %s\n    %s\n    %s\n    %s\n", i+1, a.Code, a.Reason,
-			units.Clean(a.Title), saves(d, a), a.Confidence, units.Clean(about(a)), units.Clean(a.Evidence), units.Clean(a.Effort))
+			units.Clean(a.Title), saves(d, a), a.Confidence, units.Clean(about(a)), units.Clean(a.Evidence),
+			units.Clean(a.Effort))
 	}
 	if len(d.Advice) == 0 {
 		w.printf("none\n")
@@ -319,7 +320,8 @@ func writeShort(out io.Writer, d *document.Document, o Options) error {
 		if a.StateCost != nil {
 			cost = ", " + in(d)(a.StateCost.Unused()) + " of " + in(d)(*a.Cost)
 		}
-		printf("- %s: %s of %s GPU-hours unused%s", units.Clean(a.Namespace+a.Group), units.Hours(a.States.Unused()), units.Hours(a.Hours), cost)
+		printf("- %s: %s of %s GPU-hours unused%s", units.Clean(a.Namespace+a.Group), units.Hours(a.States.Unused()),
+			units.Hours(a.Hours), cost)
 	}
 	for i := range d.Advice[:min(most, len(d.Advice))] {
 		a := &d.Advice[i]

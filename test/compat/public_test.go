@@ -159,7 +159,8 @@ groups: [{rules: [{alert: Link, expr: DCGM_EXP_P2P_STATUS == 0}, {alert: Own, ex
 	}
 	check := exec.Command(program, "check", file)
 	out, _ := check.Output()
-	for _, want := range []string{"9 queries: 4 supported, 4 supported with a difference, 1 not supported", "DCGM_EXP_P2P_STATUS: links are exported",
+	for _, want := range []string{"9 queries: 4 supported, 4 supported with a difference, 1 not supported",
+		"DCGM_EXP_P2P_STATUS: links are exported",
 		"compat.honorLabels=false", "Link: not supported"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("%q is missing", want)

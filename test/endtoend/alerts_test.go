@@ -50,7 +50,8 @@ pod research/abandoned-experiment container experiment nvidia.com/gpu=GPU-5a0e11
 // quicker divides every duration of the rules: half an hour takes 30 seconds.
 const quicker = 60
 
-// TestAlerts has an idle GPU (an alert after six hours alone), an oversubscribed GPU and an XID on a node, and checks with a real Prometheus and the
+// TestAlerts has an idle GPU (an alert after six hours alone), an oversubscribed GPU and an XID on a node, and checks with a real
+// Prometheus and the
 // shipped rules that exactly the alerts for them fire.
 func TestAlerts(t *testing.T) {
 	t.Parallel() // most of it is waiting

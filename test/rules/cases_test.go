@@ -30,13 +30,15 @@ func lostCases(t *testing.T) map[string][]testCase {
 	}
 	return map[string][]testCase{
 		"GPUUnavailable": {
-			pulse(t, "GPUUnavailable", "lost and found", 0, "gpu_device_up{$A}", "1", "0", "$A", "gpu_device_up{$B} 1"),
+			pulse(t, "GPUUnavailable", "lost and found", 0, "gpu_device_up{$A}", "1", "0", "$A",
+				"gpu_device_up{$B} 1"),
 			{name: "four minutes of a reset", series: "gpu_device_up{$A} 1x4 0x3 1x20", checks: "8m -; 10m -; 15m -"},
 			{name: "never initialized, and known by its address",
 				step: 10 * time.Minute, series: `gpu_device_up{node="n1",uuid="0000:18:00.0",gpu="-1"} 0x200
 				gpu_exporter_source_up{node="n1",source="nvml"} 1x200`,
 				checks: `0m -; 10m node="n1",uuid="0000:18:00.0",gpu="-1"; 33h node="n1",uuid="0000:18:00.0",gpu="-1"`},
-			{name: "there is no driver", series: "gpu_device_up{$A} 0x60\n" + `gpu_exporter_source_up{node="n1",source="nvml"} 0x60`,
+			{name: "there is no driver", series: "gpu_device_up{$A} 0x60\n" +
+				`gpu_exporter_source_up{node="n1",source="nvml"} 0x60`,
 				checks: "10m -; 50m -"},
 		},
 		"GPUMissing": {
@@ -44,7 +46,8 @@ func lostCases(t *testing.T) map[string][]testCase {
 				node:gpu_device_up:count{node="n1",model="a"} 8x40 7x100 8x60`,
 				checks: `6h40m -; 7h -; 7h30m node="n1"; 23h node="n1"; 24h -`},
 			{name: "still after a week", step: time.Hour, series: up + `
-				node:gpu_device_up:count{node="n1",model="a"} 8x12 7x180`, checks: `12h -; 15h node="n1"; 180h node="n1"`},
+				node:gpu_device_up:count{node="n1",model="a"} 8x12 7x180`,
+				checks: `12h -; 15h node="n1"; 180h node="n1"`},
 			{name: "delivered with seven", series: up + strings.Replace(peers(7), " 7x90", " 7x60 8x30", 1),
 				checks: `29m -; 31m node="n1"; 64m node="n1"; 68m -`},
 			{name: "half of the pool has seven", series: up + peers(7) + strings.ReplaceAll(peers(7), `"p`, `"q`) +
@@ -59,9 +62,12 @@ func lostCases(t *testing.T) map[string][]testCase {
 				node:gpu_device_up:count{node="n1",model="a"} 8x10 7x90`, checks: "60m -; 90m -"},
 		},
 		"GPURecoveryActionRequired": {
-			pulse(t, "GPURecoveryActionRequired", "a reset is wanted", 0, `gpu_recovery_action{$A,action="reset"}`, "0", "1",
+			pulse(t, "GPURecoveryActionRequired", "a reset is wanted", 0, `gpu_recovery_action{$A,action="reset"}`,
+				"0", "1",
 				`$A,action="reset"`, `gpu_recovery_action{$B,action="none"} 1`),
-			{name: "the GPU is unavailable anyway", series: `gpu_recovery_action{$A,action="reset"} 1x20` + "\ngpu_device_up{$A} 0x20", checks: "5m -; 15m -"},
+			{name: "the GPU is unavailable anyway",
+				series: `gpu_recovery_action{$A,action="reset"} 1x20` + "\ngpu_device_up{$A} 0x20",
+				checks: "5m -; 15m -"},
 			{name: "none is an action as well", series: `gpu_recovery_action{$A,action="none"} 1x20
 				gpu_recovery_action{$A,action="reset"} 0x20`, checks: "5m -; 15m -"},
 		},
@@ -75,7 +81,8 @@ func errorCases(t *testing.T) map[string][]testCase {
 			gpu_xid_events_total{$A,xid="` + xid + `"} _x40 1x120` + "\n"
 	}
 	late := func(xid string) testCase {
-		return testCase{name: "an old event without earlier scrapes, with history", series: `gpu_device_up{$A} _x20 1x100
+		return testCase{name: "an old event without earlier scrapes, with history",
+			series: `gpu_device_up{$A} _x20 1x100
 			gpu_xid_events_total{$A,xid="` + xid + `"} _x20 1x100`, checks: "19m -; 21m -; 25m -; 49m -; 70m -"}
 	}
 	grows := func(xid string) string { return `gpu_xid_events_total{$A,xid="` + xid + `"} 1x10 2x120` + "\n" }
@@ -90,18 +97,27 @@ func errorCases(t *testing.T) map[string][]testCase {
 		"GPUXIDFatal": {
 			late("79"),
 			{name: "a driver without recommendations", step: 10 * time.Minute, series: "gpu_device_up{$A} 1x200\n" +
-				`gpu_xid_last_timestamp_seconds{$A,xid="62"} _x4 2400x190`, checks: `30m -; 40m -; 50m $A,xid="62"; 23h $A,xid="62"; 26h -`},
-			{name: "a driver with recommendations", series: grows("62") + "\n" + `gpu_recovery_action{$A,action="none"} 1x130`,
+				`gpu_xid_last_timestamp_seconds{$A,xid="62"} _x4 2400x190`,
+				checks: `30m -; 40m -; 50m $A,xid="62"; 23h $A,xid="62"; 26h -`},
+			{name: "a driver with recommendations",
+				series: grows("62") + "\n" + `gpu_recovery_action{$A,action="none"} 1x130`,
 				checks: `20m -; 22m $A,xid="62"; 69m $A,xid="62"; 75m -`},
-			{name: "it fell off the bus", series: grows("79") + "\ngpu_device_up{$A} 1x11 0x120", checks: "22m -; 60m -"},
-			{name: "its first event begins the series", series: begins("48") + `gpu_recovery_action{$A,action="none"} 1x160`,
+			{name: "it fell off the bus", series: grows("79") + "\ngpu_device_up{$A} 1x11 0x120",
+				checks: "22m -; 60m -"},
+			{name: "its first event begins the series",
+				series: begins("48") + `gpu_recovery_action{$A,action="none"} 1x160`,
 				checks: `49m -; 50m $A,xid="48"; 69m $A,xid="48"; 98m $A,xid="48"; 105m -`},
-			{name: "found in the kernel's log by a new exporter", series: `gpu_xid_last_timestamp_seconds{$A,xid="119"} _x12 600x80
-				gpu_recovery_action{$A,action="none"} 1x130`, checks: `21m -; 22m $A,xid="119"; 39m $A,xid="119"; 75m -`},
-			{name: "an old one in the kernel's log", step: 10 * time.Minute, series: `gpu_xid_last_timestamp_seconds{$A,xid="119"} 0x200`,
+			{name: "found in the kernel's log by a new exporter",
+				series: `gpu_xid_last_timestamp_seconds{$A,xid="119"} _x12 600x80
+				gpu_recovery_action{$A,action="none"} 1x130`,
+				checks: `21m -; 22m $A,xid="119"; 39m $A,xid="119"; 75m -`},
+			{name: "an old one in the kernel's log", step: 10 * time.Minute,
+				series: `gpu_xid_last_timestamp_seconds{$A,xid="119"} 0x200`,
 				checks: `10m $A,xid="119"; 25h -`},
-			{name: "programs' faults and trifles", series: other("13", "31", "43", "63", "94", "145", "999"), checks: "22m -; 35m -"},
-			{name: "an old event behind a scrape that failed", series: `gpu_xid_events_total{$A,xid="79"} 1x70 _x9 1x60`,
+			{name: "programs' faults and trifles", series: other("13", "31", "43", "63", "94", "145", "999"),
+				checks: "22m -; 35m -"},
+			{name: "an old event behind a scrape that failed",
+				series: `gpu_xid_events_total{$A,xid="79"} 1x70 _x9 1x60`,
 				checks: "60m -; 92m -; 110m -; 125m -"},
 			{name: "an exporter that restarts its counters", series: `gpu_xid_events_total{$A,xid="79"} 5x70 0x60`,
 				checks: "60m -; 85m -; 110m -"},
@@ -113,66 +129,84 @@ func errorCases(t *testing.T) map[string][]testCase {
 			{name: "a second one", series: grows("145"), checks: `10m -; 11m $A,xid="145"; 60m -`},
 			{name: "an unknown code", series: `gpu_xid_last_timestamp_seconds{$A,xid="999"} _x12 600x80`,
 				checks: `11m -; 12m $A,xid="999"; 60m -`},
-			{name: "the driver recommends a reset", series: grows("94") + `gpu_recovery_action{$A,action="reset"} 1x130`, checks: "11m -; 30m -"},
-			{name: "worse and milder ones", series: other("79", "48", "13", "31", "43", "63"), checks: "11m -; 35m -"},
-			{name: "an old event behind a scrape that failed", series: `gpu_xid_events_total{$A,xid="94"} 1x70 _x9 1x60`,
+			{name: "the driver recommends a reset",
+				series: grows("94") + `gpu_recovery_action{$A,action="reset"} 1x130`, checks: "11m -; 30m -"},
+			{name: "worse and milder ones", series: other("79", "48", "13", "31", "43", "63"),
+				checks: "11m -; 35m -"},
+			{name: "an old event behind a scrape that failed",
+				series: `gpu_xid_events_total{$A,xid="94"} 1x70 _x9 1x60`,
 				checks: "60m -; 82m -; 125m -"},
 		},
 		"GPUXIDApplication": {
 			late("31"),
-			{name: "a page fault", series: begins("31"), checks: `39m -; 40m $A,xid="31"; 69m $A,xid="31"; 77m $A,xid="31"; 90m -`},
+			{name: "a page fault", series: begins("31"),
+				checks: `39m -; 40m $A,xid="31"; 69m $A,xid="31"; 77m $A,xid="31"; 90m -`},
 			{name: "a second one", series: grows("13"), checks: `10m -; 11m $A,xid="13"; 60m -`},
 			{name: "seen by the exporter before", series: `gpu_xid_last_timestamp_seconds{$A,xid="31"} _x12 600x80`,
 				checks: `11m -; 12m $A,xid="31"; 60m -`},
 			{name: "the GPU is lost", series: grows("31") + "gpu_device_up{$A} 0x130", checks: "11m -; 30m -"},
 			{name: "the GPU's own faults", series: other("79", "94", "63", "999"), checks: "11m -; 35m -"},
-			{name: "an old event behind a scrape that failed", series: `gpu_xid_events_total{$A,xid="31"} 1x70 _x9 1x60`,
+			{name: "an old event behind a scrape that failed",
+				series: `gpu_xid_events_total{$A,xid="31"} 1x70 _x9 1x60`,
 				checks: "60m -; 82m -; 125m -"},
 		},
 		"GPUUncorrectedECC": {
 			{name: "one error", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 4x110`,
 				checks: "10m -; 11m $A; 65m $A; 75m -"},
 			{name: "the first error of the GPU", series: "gpu_device_up{$A} 1x130\n" +
-				`gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 0x40 1x90`, checks: "40m -; 41m $A; 69m $A; 105m -"},
+				`gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 0x40 1x90`,
+				checks: "40m -; 41m $A; 69m $A; 105m -"},
 			{name: "of a GPU that was not scraped before", series: "gpu_device_up{$A} _x40 1x130\n" +
 				`gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} _x40 1x90`, checks: "41m -; 60m -"},
 			{name: "one error, and the driver recommends a reset",
 				series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="sram"} 3x10 4x60
 				gpu_recovery_action{$A,action="reset"} 1x70`, checks: "11m -; 30m -"},
-			{name: "a driver that restarts its counters", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 0x50`,
+			{name: "a driver that restarts its counters",
+				series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 0x50`,
 				checks: "10m -; 12m -; 30m -"},
-			{name: "corrected ones, and old ones", series: `gpu_ecc_errors_total{$A,severity="corrected",memory="dram"} 0+5x60
+			{name: "corrected ones, and old ones",
+				series: `gpu_ecc_errors_total{$A,severity="corrected",memory="dram"} 0+5x60
 				gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x60`, checks: "11m -; 30m -"},
 		},
 		"GPUCorrectedECCRateHigh": {
 			{name: "ten a minute for two hours",
 				series: `gpu_ecc_errors_total{$A,severity="corrected",memory="dram"} 0x10 10+10x120 1210x140`,
 				checks: "70m -; 95m $A; 175m $A; 200m $A; 240m -"},
-			{name: "one a minute", series: `gpu_ecc_errors_total{$A,severity="corrected",memory="dram"} 0+1x300`, checks: "150m -; 290m -"},
-			{name: "uncorrected ones", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 0+10x300`, checks: "150m -"},
+			{name: "one a minute", series: `gpu_ecc_errors_total{$A,severity="corrected",memory="dram"} 0+1x300`,
+				checks: "150m -; 290m -"},
+			{name: "uncorrected ones",
+				series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 0+10x300`, checks: "150m -"},
 		},
 		"GPURowRemapFailed": {
 			pulse(t, "GPURowRemapFailed", "no spare row", 0, "gpu_row_remap_failed{$A}", "0", "1", "$A"),
-			{name: "a row that only waits", series: "gpu_row_remap_failed{$A} 0x30\ngpu_row_remap_pending{$A} 1x30", checks: "20m -"},
+			{name: "a row that only waits", series: "gpu_row_remap_failed{$A} 0x30\ngpu_row_remap_pending{$A} 1x30",
+				checks: "20m -"},
 		},
 		"GPUMemoryRepairPending": {
-			pulse(t, "GPUMemoryRepairPending", "a row waits for a reset", 0, "gpu_row_remap_pending{$A}", "0", "1", "$A"),
-			pulse(t, "GPUMemoryRepairPending", "a page waits for a reset", 0, "gpu_retired_pages_pending{$A}", "0", "1", "$A"),
-			{name: "rows and pages that were replaced", series: "gpu_row_remap_pending{$A} 0x30\ngpu_retired_pages_pending{$A} 0x30\n" +
-				`gpu_remapped_rows_total{$A,cause="corrected"} 4x30`, checks: "20m -"},
+			pulse(t, "GPUMemoryRepairPending", "a row waits for a reset", 0, "gpu_row_remap_pending{$A}", "0", "1",
+				"$A"),
+			pulse(t, "GPUMemoryRepairPending", "a page waits for a reset", 0, "gpu_retired_pages_pending{$A}", "0",
+				"1", "$A"),
+			{name: "rows and pages that were replaced",
+				series: "gpu_row_remap_pending{$A} 0x30\ngpu_retired_pages_pending{$A} 0x30\n" +
+					`gpu_remapped_rows_total{$A,cause="corrected"} 4x30`, checks: "20m -"},
 		},
 		"GPUMemorySparesLow": {
-			pulse(t, "GPUMemorySparesLow", "a bank without spare rows", 0, `gpu_row_remap_banks{$A,availability="none"}`, "0", "1", "$A"),
-			pulse(t, "GPUMemorySparesLow", "sixty pages in all", 0, `gpu_retired_pages_total{$A,cause="double_bit"}`, "1", "20", "$A",
+			pulse(t, "GPUMemorySparesLow", "a bank without spare rows", 0,
+				`gpu_row_remap_banks{$A,availability="none"}`, "0", "1", "$A"),
+			pulse(t, "GPUMemorySparesLow", "sixty pages in all", 0, `gpu_retired_pages_total{$A,cause="double_bit"}`,
+				"1", "20", "$A",
 				`gpu_retired_pages_total{$A,cause="multiple_single_bit"} 40`),
 			{name: "a bank with few, and fifty-nine pages", series: `gpu_row_remap_banks{$A,availability="none"} 0x40
 				gpu_row_remap_banks{$A,availability="low"} 3x40
 				gpu_retired_pages_total{$A,cause="double_bit"} 59x40`, checks: "30m -"},
 		},
 		"GPUECCDisabled": {
-			pulse(t, "GPUECCDisabled", "on one of two", 0, "gpu_ecc_mode{$A}", "1", "0", `$A,model="a"`, "gpu_ecc_mode{$B} 1",
+			pulse(t, "GPUECCDisabled", "on one of two", 0, "gpu_ecc_mode{$A}", "1", "0", `$A,model="a"`,
+				"gpu_ecc_mode{$B} 1",
 				`gpu_info{$A,model="a"} 1`, `gpu_info{$B,model="a"} 1`),
-			{name: "on all of the model", series: "gpu_ecc_mode{$A} 0x90\ngpu_ecc_mode{$B} 1x90\n" + `gpu_info{$A,model="a"} 1x90
+			{name: "on all of the model", series: "gpu_ecc_mode{$A} 0x90\ngpu_ecc_mode{$B} 1x90\n" +
+				`gpu_info{$A,model="a"} 1x90
 				gpu_info{$B,model="b"} 1x90`, checks: "80m -"},
 		},
 	}
@@ -181,13 +215,15 @@ func errorCases(t *testing.T) map[string][]testCase {
 func linkCases(t *testing.T) map[string][]testCase {
 	return map[string][]testCase{
 		"GPUNVLinkDown": {
-			pulse(t, "GPUNVLinkDown", "one link fewer than its neighbor", 0, `gpu_nvlink_links{$A,state="up"}`, "18", "17", `$A,problem="link_down"`,
+			pulse(t, "GPUNVLinkDown", "one link fewer than its neighbor", 0, `gpu_nvlink_links{$A,state="up"}`, "18",
+				"17", `$A,problem="link_down"`,
 				`gpu_nvlink_links{$B,state="up"} 18`),
 			{name: "fewer than an hour ago, with no neighbor", step: 10 * time.Minute,
 				series: `gpu_nvlink_links{$A,state="up"} 12x6 11x400`,
 				checks: `60m -; 70m -; 80m $A,problem="link_down"; 40h $A,problem="link_down"; 51h -`},
 			{name: "a board that never was better than its neighbor", series: `gpu_nvlink_links{$A,state="up"} 17x500
-				gpu_nvlink_links{$B,state="up"} 18x500`, checks: `11m $A,problem="link_down"; 8h $A,problem="link_down"`},
+				gpu_nvlink_links{$B,state="up"} 18x500`,
+				checks: `11m $A,problem="link_down"; 8h $A,problem="link_down"`},
 			{name: "no bridge was ever there", series: `gpu_nvlink_links{$A,state="up"} 0x30
 				gpu_nvlink_links{$A,state="down"} 12x30
 				gpu_nvlink_links{$B,state="up"} 12x30`, checks: "10m -; 25m -"},
@@ -206,11 +242,13 @@ func linkCases(t *testing.T) map[string][]testCase {
 		"GPUNVLinkErrors": {
 			{name: "replays", series: `gpu_nvlink_errors_total{$A,kind="replay"} 0x10 2+2x40 82x60`,
 				checks: `20m -; 27m -; 35m $A,kind="replay"; 50m $A,kind="replay"; 74m $A,kind="replay"; 90m -`},
-			{name: "symbol errors that are corrected anyway", series: `gpu_nvlink_errors_total{$A,kind="symbol"} 0+50x60`, checks: "40m -"},
+			{name: "symbol errors that are corrected anyway",
+				series: `gpu_nvlink_errors_total{$A,kind="symbol"} 0+50x60`, checks: "40m -"},
 			{name: "a few", series: `gpu_nvlink_errors_total{$A,kind="replay"} 0+0.5x60`, checks: "40m -"},
 		},
 		"GPUPCIeDegraded": {
-			pulse(t, "GPUPCIeDegraded", "half the poll groups of its neighbor", 0, "gpu_pcie_link_width{$B}", "4", "8", `$A,problem="lanes"`,
+			pulse(t, "GPUPCIeDegraded", "half the poll groups of its neighbor", 0, "gpu_pcie_link_width{$B}", "4",
+				"8", `$A,problem="lanes"`,
 				"gpu_pcie_link_width{$A} 4", "gpu_pcie_link_width_max{$A} 16"),
 			{name: "a slot with eight lanes, as its neighbor's", series: `gpu_pcie_link_width{$A} 8x60
 				gpu_pcie_link_width_max{$A} 16x60
@@ -220,12 +258,14 @@ func linkCases(t *testing.T) map[string][]testCase {
 				gpu_pcie_link_width_max{$A} 8x60
 				gpu_pcie_link_width{$B} 16x60
 				gpu_pcie_link_width_max{$B} 16x60`, checks: "20m -; 50m -"},
-			pulse(t, "GPUPCIeDegraded", "half the poll groups that it had", 0, "gpu_pcie_link_width{$A}", "16", "8", `$A,problem="lanes"`,
+			pulse(t, "GPUPCIeDegraded", "half the poll groups that it had", 0, "gpu_pcie_link_width{$A}", "16", "8",
+				`$A,problem="lanes"`,
 				"gpu_pcie_link_width_max{$A} 16"),
 			{name: "an older generation while at work", series: `gpu_pcie_link_generation{$A} 4x60
 				gpu_pcie_link_generation_max{$A} 5x60
 				gpu_busy_seconds_total{$A} 0+54x40 2160x20
-				gpu_observed_seconds_total{$A} 0+60x60`, checks: `14m -; 20m $A,problem="generation"; 40m $A,problem="generation"; 55m $A,problem="generation"; 60m -`},
+				gpu_observed_seconds_total{$A} 0+60x60`,
+				checks: `14m -; 20m $A,problem="generation"; 40m $A,problem="generation"; 55m $A,problem="generation"; 60m -`},
 			{name: "an older generation to save power", series: `gpu_pcie_link_generation{$A} 1x60
 				gpu_pcie_link_generation_max{$A} 5x60
 				gpu_pcie_link_width{$A} 16x60
@@ -248,17 +288,21 @@ func throttlingCases(t *testing.T) map[string][]testCase {
 		return `gpu_clock_limited_seconds_total{$A,reason="` + reason + `"} ` + values
 	}
 	slow := func(busy, clock string) string {
-		return "gpu_busy_seconds_total{$A} " + busy + "\ngpu_observed_seconds_total{$A} 0+60x120\n" + `gpu_clock_hertz{$A,clock="sm"} ` + clock +
+		return "gpu_busy_seconds_total{$A} " + busy + "\ngpu_observed_seconds_total{$A} 0+60x120\n" +
+			`gpu_clock_hertz{$A,clock="sm"} ` + clock +
 			"\n" + `gpu_clock_hertz{$B,clock="sm"} 2e9x120` + "\n"
 	}
 	return map[string][]testCase{
 		"GPUThermalSlowdown": {
 			{name: "half of the time", series: limited("hw_thermal", "0x10 30+30x20 630x40"),
 				checks: "10m -; 15m -; 17m $A; 31m $A; 44m $A; 50m -"},
-			{name: "an older driver", series: limited("thermal", "0x10 30+30x20 630x40"), checks: "10m -; 17m $A; 50m -"},
+			{name: "an older driver", series: limited("thermal", "0x10 30+30x20 630x40"),
+				checks: "10m -; 17m $A; 50m -"},
 			{name: "a second now and then", series: limited("hw_thermal", "0+1x60"), checks: "20m -; 50m -"},
-			{name: "an older driver, a second now and then", series: limited("thermal", "0+1x60"), checks: "20m -; 50m -"},
-			{name: "the driver's own care", series: limited("hw_thermal", "0x60") + "\n" + limited("sw_thermal", "0+30x60") + "\n" +
+			{name: "an older driver, a second now and then", series: limited("thermal", "0+1x60"),
+				checks: "20m -; 50m -"},
+			{name: "the driver's own care", series: limited("hw_thermal", "0x60") + "\n" + limited("sw_thermal",
+				"0+30x60") + "\n" +
 				limited("thermal", "0+30x60"), checks: "20m -; 50m -"},
 		},
 		"GPUPowerBrake": {
@@ -268,9 +312,11 @@ func throttlingCases(t *testing.T) map[string][]testCase {
 			{name: "the ordinary power limit", series: limited("power_cap", "0+60x60"), checks: "20m -; 50m -"},
 		},
 		"GPUTemperatureHigh": {
-			pulse(t, "GPUTemperatureHigh", "one degree below", 0, `gpu_temperature_celsius{$A,sensor="gpu"}`, "60", "88", `$A,sensor="gpu"`,
+			pulse(t, "GPUTemperatureHigh", "one degree below", 0, `gpu_temperature_celsius{$A,sensor="gpu"}`, "60",
+				"88", `$A,sensor="gpu"`,
 				`gpu_temperature_limit_celsius{$A,sensor="gpu",limit="slowdown"} 89`),
-			pulse(t, "GPUTemperatureHigh", "memory one degree below", 0, `gpu_temperature_celsius{$A,sensor="memory"}`, "60", "94",
+			pulse(t, "GPUTemperatureHigh", "memory one degree below", 0,
+				`gpu_temperature_celsius{$A,sensor="memory"}`, "60", "94",
 				`$A,sensor="memory"`, `gpu_temperature_limit_celsius{$A,sensor="memory",limit="max_operating"} 95`),
 			{name: "hot for another GPU, not for this", series: `gpu_temperature_celsius{$A,sensor="gpu"} 88x30
 				gpu_temperature_limit_celsius{$A,sensor="gpu",limit="slowdown"} 102x30
@@ -283,10 +329,13 @@ func throttlingCases(t *testing.T) map[string][]testCase {
 				gpu_temperature_limit_celsius{$A,sensor="gpu",limit="slowdown"} 89x60`, checks: "30m -; 50m -"},
 		},
 		"GPUSlowWithoutReason": {
-			{name: "half of its clock, busy, no reason", series: slow("0+60x60 3600x60", "1e9x120") + limited("power_cap", "0x120"),
+			{name: "half of its clock, busy, no reason",
+				series: slow("0+60x60 3600x60", "1e9x120") + limited("power_cap", "0x120"),
 				checks: "30m -; 46m $A; 60m $A; 70m $A; 95m -"},
-			{name: "at its power limit", series: slow("0+60x120", "1e9x120") + limited("power_cap", "0+60x120"), checks: "60m -; 110m -"},
-			{name: "clocks of the whole node are locked", series: strings.ReplaceAll(slow("0+60x120", "1e9x120"), "2e9", "1e9"), checks: "60m -; 110m -"},
+			{name: "at its power limit", series: slow("0+60x120", "1e9x120") + limited("power_cap", "0+60x120"),
+				checks: "60m -; 110m -"},
+			{name: "clocks of the whole node are locked",
+				series: strings.ReplaceAll(slow("0+60x120", "1e9x120"), "2e9", "1e9"), checks: "60m -; 110m -"},
 			{name: "good clocks", series: slow("0+60x120", "1.8e9x120"), checks: "60m -; 110m -"},
 			{name: "nothing to do", series: slow("0+6x120", "3e8x120"), checks: "60m -; 110m -"},
 		},

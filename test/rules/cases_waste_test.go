@@ -43,21 +43,26 @@ const pod = `node="n1",$P`
 func wasteCases(t *testing.T) map[string][]testCase {
 	return map[string][]testCase{
 		"GPUAllocatedIdle": {
-			{name: "a night", step: 5 * time.Minute, series: alloc("1x120", "0+300x90 27000x30", "0x90 300+300x29", "0+300x120"),
+			{name: "a night", step: 5 * time.Minute,
+				series: alloc("1x120", "0+300x90 27000x30", "0x90 300+300x29", "0+300x120"),
 				checks: "3h -; 6h25m -; 6h30m " + pod + "; 7h30m " + pod + "; 7h40m " + pod + "; 8h -"},
 			{name: "an exporter that restarts in between", step: time.Minute,
 				series: alloc("1x200 stale _x6 1x260", "0+60x200 stale _x6 0x1 0+60x259", "0x200 stale _x6 0x260",
 					"0+60x200 stale _x6 0+60x260"), checks: "389m -; 391m " + pod},
 			{name: "work every two hours", step: 5 * time.Minute,
 				series: alloc("1x120", "0+300x24 7200x2 7500+300x24 14700x2 15000+300x24 22200x2 22500+300x39",
-					"0x25 300+300x1 600x24 900+300x1 1200x24 1500+300x1 1800x40", "0+300x120"), checks: "6h40m -; 8h -"},
+					"0x25 300+300x1 600x24 900+300x1 1200x24 1500+300x1 1800x40", "0+300x120"),
+				checks: "6h40m -; 8h -"},
 			{name: "work in a third of each half an hour", step: 5 * time.Minute,
 				series: alloc("1x120", sawtooth(20), sawwork(20), "0+300x120"), checks: "6h40m -; 8h -"},
-			{name: "a pod of three hours", step: 5 * time.Minute, series: alloc("_x80 1x36", "_x80 0+300x36", "_x80 0x36", "_x80 0+300x36"),
+			{name: "a pod of three hours", step: 5 * time.Minute,
+				series: alloc("_x80 1x36", "_x80 0+300x36", "_x80 0x36", "_x80 0+300x36"),
 				checks: "6h35m -; 9h -"},
-			{name: "MIG before Hopper: activity is not observed", step: 5 * time.Minute, series: alloc("0.5x120", "0x120", "", ""),
+			{name: "MIG before Hopper: activity is not observed", step: 5 * time.Minute,
+				series: alloc("0.5x120", "0x120", "", ""),
 				checks: "8h -"},
-			{name: "observed, but unknown", step: 5 * time.Minute, series: alloc("1x120", "0x120", "0x120", "0x120"), checks: "8h -"},
+			{name: "observed, but unknown", step: 5 * time.Minute, series: alloc("1x120", "0x120", "0x120", "0x120"),
+				checks: "8h -"},
 		},
 		"GPUNamespaceIdle": {
 			{name: "eight GPUs of two models", step: 5 * time.Minute,
@@ -66,28 +71,35 @@ func wasteCases(t *testing.T) map[string][]testCase {
 				checks: `195m -; 215m namespace="team"; 350m namespace="team"; 400m namespace="team"; 420m -`},
 			{name: "three idle, many with gaps", step: 5 * time.Minute,
 				series: `namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",state="idle"} 3x90
-				namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",state="gap"} 12x90`, checks: "3h -; 6h -"},
+				namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",state="gap"} 12x90`,
+				checks: "3h -; 6h -"},
 		},
 		"GPUAllocatedPodNotRunning": {
-			pulse(t, "GPUAllocatedPodNotRunning", "pulls its image", 0, `kube_pod_status_phase{$P,phase="Pending"}`, "0", "1",
+			pulse(t, "GPUAllocatedPodNotRunning", "pulls its image", 0, `kube_pod_status_phase{$P,phase="Pending"}`,
+				"0", "1",
 				pod+`,state="Pending"`, "gpu_container_allocation_ratio{$A,$P,$WHOLE} 1"),
 			{name: "starts and fails again and again", series: `gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x90
 				kube_pod_status_phase{$P,phase="Running"} 1x90
 				kube_pod_status_phase{$P,phase="Pending"} 0x90
 				kube_pod_container_status_waiting_reason{$P,container="c",reason="CrashLoopBackOff"} 1 _x5 1 _x5 1 _x5 1 _x5 1 _x5 1 ` +
 				`_x5 1 _x5 1 _x30`,
-				checks: "29m -; 35m " + pod + `,state="CrashLoopBackOff"; 45m ` + pod + `,state="CrashLoopBackOff"; 70m -`},
+				checks: "29m -; 35m " + pod + `,state="CrashLoopBackOff"; 45m ` + pod +
+					`,state="CrashLoopBackOff"; 70m -`},
 			{name: "runs", series: `gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x60
 				kube_pod_status_phase{$P,phase="Running"} 1x60
 				kube_pod_status_phase{$P,phase="Pending"} 0x60
-				kube_pod_container_status_waiting_reason{$P,container="side",reason="ContainerCreating"} 1x60`, checks: "40m -; 55m -"},
+				kube_pod_container_status_waiting_reason{$P,container="side",reason="ContainerCreating"} 1x60`,
+				checks: "40m -; 55m -"},
 			{name: "runs well after a crash", series: `gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x60
 				kube_pod_status_phase{$P,phase="Running"} 1x60
-				kube_pod_container_status_waiting_reason{$P,container="c",reason="CrashLoopBackOff"} 0x60`, checks: "40m -; 55m -"},
-			{name: "waits, and holds nothing", series: `kube_pod_status_phase{$P,phase="Pending"} 1x60`, checks: "40m -"},
+				kube_pod_container_status_waiting_reason{$P,container="c",reason="CrashLoopBackOff"} 0x60`,
+				checks: "40m -; 55m -"},
+			{name: "waits, and holds nothing", series: `kube_pod_status_phase{$P,phase="Pending"} 1x60`,
+				checks: "40m -"},
 		},
 		"GPUWorkloadStraggler": {
-			pulse(t, "GPUWorkloadStraggler", "one rank waits", 0, `workload:gpu_activity:ratio_min{$W,model="a"}`, "0.9", "0.2", `$W,model="a"`,
+			pulse(t, "GPUWorkloadStraggler", "one rank waits", 0, `workload:gpu_activity:ratio_min{$W,model="a"}`,
+				"0.9", "0.2", `$W,model="a"`,
 				`workload:gpu_activity:ratio_max{$W,model="a"} 0.95`, "workload:gpu_pods:count{$W} 4"),
 			{name: "one pod with GPUs of its choice", series: `workload:gpu_activity:ratio_min{$W,model="a"} 0.1x60
 				workload:gpu_activity:ratio_max{$W,model="a"} 0.9x60
@@ -95,7 +107,8 @@ func wasteCases(t *testing.T) map[string][]testCase {
 			{name: "replicas of a service",
 				series: `workload:gpu_activity:ratio_min{namespace="team",workload_type="Deployment",workload="web",model="a"} 0.1x60
 				workload:gpu_activity:ratio_max{namespace="team",workload_type="Deployment",workload="web",model="a"} 0.9x60
-				workload:gpu_pods:count{namespace="team",workload_type="Deployment",workload="web"} 4x60`, checks: "50m -"},
+				workload:gpu_pods:count{namespace="team",workload_type="Deployment",workload="web"} 4x60`,
+				checks: "50m -"},
 		},
 	}
 }
@@ -109,26 +122,33 @@ func sharingCases(t *testing.T) map[string][]testCase {
 	)
 	return map[string][]testCase{
 		"GPUSharedMemoryPressure": {
-			pulse(t, "GPUSharedMemoryPressure", "two containers, no memory left", 0, "gpu_memory_free_bytes{$A}", "20e9", "2e9", "$A",
+			pulse(t, "GPUSharedMemoryPressure", "two containers, no memory left", 0, "gpu_memory_free_bytes{$A}",
+				"20e9", "2e9", "$A",
 				"gpu_memory_total_bytes{$A} 80e9", sharer1, sharer2),
-			{name: "one container that filled its GPU", series: "gpu_memory_free_bytes{$A} 1e9x30\ngpu_memory_total_bytes{$A} 80e9x30\n" +
-				sharer1 + "x30", checks: "20m -"},
-			{name: "instances with walls between them", series: "gpu_memory_free_bytes{$A} 1e9x30\ngpu_memory_total_bytes{$A} 80e9x30\n" +
-				walled1 + "x30\n" + walled2 + "x30", checks: "20m -"},
+			{name: "one container that filled its GPU",
+				series: "gpu_memory_free_bytes{$A} 1e9x30\ngpu_memory_total_bytes{$A} 80e9x30\n" +
+					sharer1 + "x30", checks: "20m -"},
+			{name: "instances with walls between them",
+				series: "gpu_memory_free_bytes{$A} 1e9x30\ngpu_memory_total_bytes{$A} 80e9x30\n" +
+					walled1 + "x30\n" + walled2 + "x30", checks: "20m -"},
 		},
 		"GPUMemoryUsedUnallocated": {
-			pulse(t, "GPUMemoryUsedUnallocated", "a process survived its pod", 0, "gpu_allocation_ratio{$A}", "1", "0", "$A",
+			pulse(t, "GPUMemoryUsedUnallocated", "a process survived its pod", 0, "gpu_allocation_ratio{$A}", "1",
+				"0", "$A",
 				"gpu_memory_used_bytes{$A} 70e9", "gpu_memory_total_bytes{$A} 80e9"),
-			{name: "the driver's own", series: "gpu_allocation_ratio{$A} 0x60\ngpu_memory_used_bytes{$A} 5e8x60\ngpu_memory_total_bytes{$A} " +
+			{name: "the driver's own", series: "gpu_allocation_ratio{$A} 0x60\ngpu_memory_used_bytes{$A} " +
+				"5e8x60\ngpu_memory_total_bytes{$A} " +
 				"80e9x60", checks: "50m -"},
-			{name: "no kubelet says to whom it is allocated", series: "gpu_memory_used_bytes{$A} 70e9x60\ngpu_memory_total_bytes{$A} 80e9x60",
+			{name: "no kubelet says to whom it is allocated",
+				series: "gpu_memory_used_bytes{$A} 70e9x60\ngpu_memory_total_bytes{$A} 80e9x60",
 				checks: "50m -"},
 		},
 		"GPUUsedWithoutAllocation": {
 			pulse(t, "GPUUsedWithoutAllocation", "a container that took all GPUs", 0,
 				`gpu_container_mismatch{$A,$P,container="c",kind="used_not_allocated"}`, "0", "1",
 				`$A,$P,container="c",kind="used_not_allocated"`),
-			{name: "for a moment", series: `gpu_container_mismatch{$A,$P,container="c",kind="used_other_gpu"} 0x5 1x5 0x40`,
+			{name: "for a moment",
+				series: `gpu_container_mismatch{$A,$P,container="c",kind="used_other_gpu"} 0x5 1x5 0x40`,
 				checks: "10m -; 12m -; 30m -"},
 		},
 	}

@@ -103,7 +103,8 @@ func recordings() []recording {
 				`10m | sum(model:gpu_schedulable:sum) | {} 0`,
 			}},
 		{name: "a pod of which nothing is known is its own workload",
-			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "",
+			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0",
+				"",
 				"", "1x60"),
 			asks: []string{
 				`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="pod",workload="p-0",` +
@@ -178,7 +179,8 @@ func recordings() []recording {
 				gpu_power_watts{$B} 100x60`,
 			asks: []string{`10m | round(sum(model:gpu_power_watts:sum), 0.001) | {} 400`}},
 		{name: "GPUs by utilization, a full GPU in the last step",
-			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + dev(node2("C"), "a", "busy",
+			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + dev(node2("C"), "a",
+				"busy",
 				"0+60x60") +
 				`gpu_busy_seconds_total{$A} 0+60x60
 				gpu_observed_seconds_total{$A} 0+60x60
@@ -188,7 +190,8 @@ func recordings() []recording {
 				gpu_observed_seconds_total{` + node2("C") + `} 0x60`,
 			asks: []string{`10m | cluster:gpu_busy_percent:count | cluster:gpu_busy_percent:count{model="a",busy_percent="90"} 1 & ` +
 				`cluster:gpu_busy_percent:count{model="a",busy_percent="30"} 1`}},
-		{name: "events: the first of a GPU counts, those from before it was scraped do not, and a new count is all new",
+		{name: "events: the first of a GPU counts, those from before it was scraped do not, and a new count is all " +
+			"new",
 			series: `gpu_device_up{$A} 1x130
 				gpu_device_up{$B} _x70 1x60
 				gpu_info{$A,model="a"} 1x130
@@ -212,7 +215,8 @@ func recordings() []recording {
 				`74m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n2",xid="31"} 2`,
 				`81m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n2",xid="31"} 1`,
 				`75m | gpu:gpu_problems:info | gpu:gpu_problems:info{$A,problem="uncorrected_ecc"} 1`,
-				`71m | gpu:gpu_model:info | gpu:gpu_model:info{node="n1",uuid="GPU-A",model="a"} 1 & gpu:gpu_model:info{node="n1",uuid="GPU-B"} 1 & ` +
+				`71m | gpu:gpu_model:info | gpu:gpu_model:info{node="n1",uuid="GPU-A",model="a"} 1 & ` +
+					`gpu:gpu_model:info{node="n1",uuid="GPU-B"} 1 & ` +
 					`gpu:gpu_model:info{node="n2",uuid="GPU-C"} 1 & gpu:gpu_model:info{node="n3",uuid="GPU-E"} 1`,
 			}},
 		{name: "what can be scheduled: not on nodes that are closed",
@@ -226,7 +230,8 @@ func recordings() []recording {
 				kube_node_spec_unschedulable{node="n2"} 1x60
 				kube_node_status_condition{node="n1",condition="Ready",status="true"} 1x60
 				kube_node_status_condition{node="n3",condition="Ready",status="true"} 0x60`,
-			asks: []string{`10m | node:gpu_schedulable_devices:sum | node:gpu_schedulable_devices:sum{node="n1",resource="nvidia_com_gpu"} 3`}},
+			asks: []string{`10m | node:gpu_schedulable_devices:sum | ` +
+				`node:gpu_schedulable_devices:sum{node="n1",resource="nvidia_com_gpu"} 3`}},
 		{name: "GPUs that are unallocated and cannot be scheduled",
 			series: schedulable(map[string]string{"free": "", "mig": "gpu_mig_mode{%s} 1x60",
 				"sick":     `gpu_recovery_action{%s,action="reset"} 1x60`,
@@ -237,7 +242,8 @@ func recordings() []recording {
 					`kube_node_status_condition{node="fine",condition="Ready",status="true"} 1x60` +
 					"\ngpu_mig_mode{%s} 0x60\n" +
 					`gpu_node_allocatable_devices{node="fine",resource="nvidia_com_gpu"} 1x60`}),
-			asks: []string{`10m | sum by (node) (node:gpu_schedulable:sum) | {node="free"} 1 & {node="fine"} 1 & {node="mig"} 0 & {node="sick"} 0 & ` +
+			asks: []string{`10m | sum by (node) (node:gpu_schedulable:sum) | {node="free"} 1 & {node="fine"} 1 & ` +
+				`{node="mig"} 0 & {node="sick"} 0 & ` +
 				`{node="plugin"} 0 & {node="cordoned"} 0 & {node="down"} 0`}},
 		{name: "an old event without earlier scrapes", series: `gpu_device_up{$A} _x20 1x60
 				gpu_xid_events_total{$A,xid="31"} _x20 7x60`,
@@ -272,7 +278,8 @@ func recordings() []recording {
 				gpu_ecc_errors_total{$B,severity="corrected",memory="dram"} 100x10 107x50
 				gpu_ecc_errors_total{$B,severity="uncorrected",memory="dram"} 3x60`,
 			asks: []string{
-				`30m | node:gpu_problems:count | node:gpu_problems:count{node="n1",problem="unreadable"} 1 & node:gpu_problems:count{node="n1",` +
+				`30m | node:gpu_problems:count | node:gpu_problems:count{node="n1",problem="unreadable"} 1 & ` +
+					`node:gpu_problems:count{node="n1",` +
 					`problem="recovery_action"} 1 & node:gpu_problems:count{node="n1",problem="row_remap_pending"} 1`,
 				`30m | gpu:gpu_xid_events:sum | gpu:gpu_xid_events:sum{$A,xid="31"} 2`,
 				`30m | node:gpu_with_problem:count | node:gpu_with_problem:count{node="n1"} 2`,
@@ -285,7 +292,8 @@ func recordings() []recording {
 				`30m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n1",xid="31"} 0`,
 			}},
 		{name: "activity of whole GPUs: of the SMs, else the power",
-			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + dev(node2("C"), "a", "busy",
+			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + dev(node2("C"), "a",
+				"busy",
 				"0+60x60") +
 				podInfo("n1", "p-0", "Job", "w", "1x60") + podInfo("n1", "q-0", "Job", "w", "1x60") + podInfo("n2",
 				"r-0", "Job", "w", "1x60") + `
@@ -352,7 +360,8 @@ func everyQuantity() recording {
 			r.series += "gpu_" + name + "{" + c.labels + "} " + value + "x60\n"
 		}
 	}
-	for record, value := range map[string]string{"gpu_busy_seconds:rate5m": "0.5", "gpu_observed_seconds:rate5m": "0.5",
+	for record, value := range map[string]string{"gpu_busy_seconds:rate5m": "0.5",
+		"gpu_observed_seconds:rate5m":      "0.5",
 		"gpu_sm_active_seconds:rate5m":     "0.5",
 		"gpu_tensor_active_seconds:rate5m": "0.5", "gpu_profiled_seconds:rate5m": "0.5",
 		"gpu_memory_used_bytes:sum":  "10",
@@ -361,7 +370,8 @@ func everyQuantity() recording {
 		"gpu_device_up:sum":   "1",
 		"gpu_allocation:sum":  "0.25",
 		"gpu_unallocated:sum": "0.75", "gpu_schedulable:sum": "0"} {
-		r.asks = append(r.asks, "10m | round(node:"+record+`, 0.001) | {node="n1",model="a"} `+value+` & {node="n2"} `+
+		r.asks = append(r.asks, "10m | round(node:"+record+`, 0.001) | {node="n1",model="a"} `+value+
+			` & {node="n2"} `+
 			value)
 	}
 	r.asks = append(r.asks,
@@ -421,7 +431,8 @@ func everyWorkload() recording {
 		"gpu_busy:ratio_max":                  {"0.2", "0.2"},
 		"gpu_last_busy_timestamp_seconds:max": {"200", "200"}} {
 		team, other := values[0], values[1]
-		r.asks = append(r.asks, "10m | round(workload:"+record+", 0.001) | "+named+"} "+team+" & "+bare+"} "+team+" & "+
+		r.asks = append(r.asks, "10m | round(workload:"+record+", 0.001) | "+named+"} "+team+" & "+bare+"} "+team+
+			" & "+
 			lone+"} "+other,
 			"10m | round(namespace:"+record+`, 0.001) | {namespace="team",model="a"} `+team+` & {namespace="team"} `+
 				team+

@@ -46,7 +46,8 @@ var hostile = []string{
 
 // A name reaches a label exactly as it is in all three formats, a page as text, and forges nothing.
 func TestHostileNames(t *testing.T) {
-	n := machine.Parse(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess gpu=1 pid=4243 memory=1GiB busy=20% period=1s\n",
+	n := machine.Parse(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess gpu=1 pid=4243 memory=1GiB busy=20% "+
+		"period=1s\n",
 		twoPods)
 	var pods []standin.KubeletPod
 	var ids []string

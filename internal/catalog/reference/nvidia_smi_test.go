@@ -223,7 +223,7 @@ func TestQueryFieldsMarkdown(t *testing.T) {
 		"| `temperature.memory` | `gpu_temperature_celsius{sensor}` |",
 		"| `timestamp` | `gpu_last_read_timestamp_seconds` |",
 		"| `clocks.max.graphics`, `clocks.max.sm`, `clocks.max.memory` | `gpu_clock_max_hertz{clock}` | MHz -> hertz |",
-		"| `bbx.time_run` | age of the board, no condition |",
+		"| `bbx.time_run` | age of the GPU, no condition |",
 		"Driver 610.57 has 241 fields",
 	} {
 		if !strings.Contains(text, want) {

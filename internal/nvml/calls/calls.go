@@ -49,7 +49,8 @@ type Call struct {
 // Field is one field of nvmlDeviceGetFieldValues.
 type Field struct {
 	ID uint32
-	// Name is go-nvml's constant without FI_DEV_, or without FI_ for fields of power smoothing (PWR_…); Scope Go code of the scope, if it has one.
+	// Name is go-nvml's constant without FI_DEV_, or without FI_ for fields of power smoothing (PWR_…); Scope Go code of the scope, if it
+	// has one.
 	Name, Scope string
 	Reading     Reading
 }

@@ -1,4 +1,5 @@
-// Package replay evaluates the shipped rules in this process: simulated targets are scraped into a database of Prometheus,
+// Package replay evaluates the shipped rules in this process: simulated targets are scraped into a database of
+// Prometheus,
 // and the rule groups are evaluated by Prometheus' own code, as fast as they can be and at simulated times.
 package replay
 
@@ -49,13 +50,15 @@ func New(tb testing.TB, c alerts.Config) *Server {
 	}
 	dir := tb.TempDir()
 	db, err := tsdb.Open(filepath.Join(dir, "data"), slog.New(slog.DiscardHandler), nil,
-		&tsdb.Options{RetentionDuration: int64(100 * 24 * time.Hour / time.Millisecond), MinBlockDuration: int64(2 * time.Hour / time.Millisecond),
+		&tsdb.Options{RetentionDuration: int64(100 * 24 * time.Hour / time.Millisecond),
+			MinBlockDuration: int64(2 * time.Hour / time.Millisecond),
 			MaxBlockDuration: int64(48 * time.Hour / time.Millisecond), WALSegmentSize: -1}, nil)
 	must(err)
 	tb.Cleanup(func() { must(db.Close()) })
-	s := &Server{DB: db, targets: map[string]map[uint64]labels.Labels{}, Engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 1e9,
-		Timeout: time.Hour, EnableAtModifier: true, NoStepSubqueryIntervalFn: func(int64) int64 { return 60000 },
-		Parser: parser.NewParser(parser.Options{})})}
+	s := &Server{DB: db, targets: map[string]map[uint64]labels.Labels{},
+		Engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 1e9,
+			Timeout: time.Hour, EnableAtModifier: true, NoStepSubqueryIntervalFn: func(int64) int64 { return 60000 },
+			Parser: parser.NewParser(parser.Options{})})}
 	records, err := c.RecordingRules()
 	must(err)
 	alerting, err := c.AlertRules()
@@ -63,7 +66,8 @@ func New(tb testing.TB, c alerts.Config) *Server {
 	file := filepath.Join(dir, "rules.yaml")
 	all := append(records, alerting...)
 	must(os.WriteFile(file, []byte(alerts.RulesFile(all)), 0o600))
-	m := rules.NewManager(&rules.ManagerOptions{QueryFunc: rules.EngineQueryFunc(s.Engine, db), Appendable: db, Queryable: db,
+	m := rules.NewManager(&rules.ManagerOptions{QueryFunc: rules.EngineQueryFunc(s.Engine, db), Appendable: db,
+		Queryable:  db,
 		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, Context: context.Background()})
 	groups, errs := m.LoadGroups(time.Minute, labels.EmptyLabels(), "", nil, false, file)
 	if len(errs) > 0 {
@@ -76,7 +80,8 @@ func New(tb testing.TB, c alerts.Config) *Server {
 }
 
 // Scrape stores what a target exposes at a time, given by do, and ends the series that it no longer exposes.
-func (s *Server) Scrape(ctx context.Context, target string, at time.Time, do func(put func(labels.Labels, float64))) error {
+func (s *Server) Scrape(ctx context.Context, target string, at time.Time,
+	do func(put func(labels.Labels, float64))) error {
 	app := s.DB.Appender(ctx)
 	seen, before := map[uint64]labels.Labels{}, s.targets[target]
 	var failed error
@@ -118,13 +123,15 @@ func (s *Server) Fleet(ctx context.Context, f *fleet.Fleet, sampler *expose.Samp
 		}
 	}
 	for i := range f.Len() {
-		err := s.Scrape(ctx, f.Node(i).Name, at, func(put func(labels.Labels, float64)) { sampler.Node(i, at, take(put)) })
+		err := s.Scrape(ctx, f.Node(i).Name, at,
+			func(put func(labels.Labels, float64)) { sampler.Node(i, at, take(put)) })
 		if err != nil {
 			return err
 		}
 	}
 	for _, c := range f.Clusters() {
-		err := s.Scrape(ctx, "kube-state-metrics "+c, at, func(put func(labels.Labels, float64)) { sampler.Kube(c, at, take(put)) })
+		err := s.Scrape(ctx, "kube-state-metrics "+c, at,
+			func(put func(labels.Labels, float64)) { sampler.Kube(c, at, take(put)) })
 		if err != nil {
 			return err
 		}

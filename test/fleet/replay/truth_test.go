@@ -16,7 +16,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/replay"
 )
 
-// The tiles and table cells of the dashboards are what the script of a fleet says, added up without any rule: once on a fleet
+// The tiles and table cells of the dashboards are what the script of a fleet says, added up without any rule: once on
+// a fleet
 // that can be measured throughout, and once with MIG before Hopper, hidden processes, missing scrapes and lost GPUs.
 func TestDashboardsShowTheScript(t *testing.T) {
 	measurable := fleet.Config{Seed: 3, Epoch: fleet.DefaultEpoch(), Pools: []fleet.Pool{
@@ -34,10 +35,15 @@ func TestDashboardsShowTheScript(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := replay.New(t, alerts.Default())
-			s.Groups = slices.DeleteFunc(s.Groups, func(g *replay.Group) bool { return strings.HasPrefix(g.Name(), "gpu-exporter-alerts") })
-			sampler := expose.NewSampler(f, func(name string) bool { return !strings.Contains(name, "exporter_call") })
+			s.Groups = slices.DeleteFunc(s.Groups,
+				func(g *replay.Group) bool { return strings.HasPrefix(g.Name(), "gpu-exporter-alerts") })
+			sampler := expose.NewSampler(f, func(name string) bool {
+				return !strings.Contains(name,
+					"exporter_call")
+			})
 			begin := fleet.DefaultEpoch().Add(15 * time.Hour)
-			w := dashboard.Window{From: begin.Add(15 * time.Minute), To: begin.Add(75 * time.Minute), Step: time.Minute, Scrape: time.Minute}
+			w := dashboard.Window{From: begin.Add(15 * time.Minute), To: begin.Add(75 * time.Minute),
+				Step: time.Minute, Scrape: time.Minute}
 			for at := begin; !at.After(w.To); at = at.Add(time.Minute) {
 				if err := s.Fleet(t.Context(), f, sampler, at); err != nil {
 					t.Fatal(err)
@@ -120,7 +126,8 @@ func compare(t *testing.T, shown map[string]float64, truth *fleet.Truth, exact b
 		// A node that was not scraped is reported by nobody.
 		near(d.uid+"/"+d.total, float64(all)/3600, map[bool]float64{true: 0.001, false: 0.03}[exact])
 	}
-	parts := shown["gpu-namespace/Busy"] + shown["gpu-namespace/Gap"] + shown["gpu-namespace/Idle"] + shown["gpu-namespace/Unknown"]
+	parts := shown["gpu-namespace/Busy"] + shown["gpu-namespace/Gap"] + shown["gpu-namespace/Idle"] +
+		shown["gpu-namespace/Unknown"]
 	near("gpu-namespace/All", parts, 0.005)
 	near("gpu-namespace/All", float64(allocated)/3600, 0.03)
 	near("gpu-namespace/Busy of measured", float64(busy/(busy+unused)), 0.03)
