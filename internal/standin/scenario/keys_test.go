@@ -22,7 +22,7 @@ func TestKeysMatchTheDriver(t *testing.T) {
 		regexp.MustCompile(`three\(&call, "(\w+)"`),
 		regexp.MustCompile(`(?:sizeof key|answer), "(\w+)\[`),
 		regexp.MustCompile(`scenario_answer\(.*, "(\w+)"`),
-		regexp.MustCompile(`(?m)^(?:TEXT|NUMBER|INDEXED|PAIR|ENGINE)\((\w+)`),
+		regexp.MustCompile(`(?m)^(?:TEXT|NUMBER|INDEXED|INDEXED_TEXT|STRUCT|PAIR|ENGINE)\((\w+)`),
 		regexp.MustCompile(`(?m)^LIST\(\w+, "(\w+)"`),
 		regexp.MustCompile(`return init\(__func__, "(\w+)"`),
 	}

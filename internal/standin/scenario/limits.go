@@ -18,7 +18,7 @@ const (
 	maxMIGDevices     = 8
 	maxLayoutsPerGPU  = 64
 	maxGI             = 16
-	maxComponents     = 8
+	maxComponents     = 12
 	maxTerms          = 16
 	maxRingEntries    = 1024
 	maxNameBytes      = 79
