@@ -16,7 +16,11 @@ import (
 
 // emptyInDemo lists what neither the simulated fleet nor the demo's node has data for.
 var emptyInDemo = absent{
-	"gpu-capacity/Allocated in 14 days": "a forecast needs a day of history",
+	"gpu-capacity/In 14 days":                   "a forecast needs a day of history",
+	"gpu-capacity/GPU-hours by state/C":         "no prices are set",
+	"gpu-capacity/Workloads with unused GPUs/E": "no prices are set",
+	"gpu-namespace/Cost of unused":              "no prices are set",
+	"gpu-namespace/Workloads/F":                 "no prices are set",
 
 	"gpu-device/Power and limit/D": "only modules such as GB200 report module power",
 	"gpu-device/Fans":              "data center GPUs have none",
@@ -34,7 +38,7 @@ var emptyInDemo = absent{
 	"gpu-sharing/Containers on shared GPUs/C":   "time slicing sets no compute limit",
 	"gpu-sharing/Containers on shared GPUs/E":   "time slicing sets no memory limit",
 	"gpu-sharing/Containers on shared GPUs/F":   "time slicing sets no memory limit",
-	"gpu-workload/Containers and GPUs/D":        "time slicing sets no memory limit",
+	"gpu-workload/Containers and GPUs/E":        "time slicing sets no memory limit",
 
 	"gpu-workload/Restarts":                "no pod crashed",
 	"gpu-workload/Last termination reason": "no pod crashed",

@@ -17,6 +17,7 @@ import (
 var pageValues = map[string]dashboard.Values{
 	"gpu-node":      {"node": {"main-h100-0001"}},
 	"gpu-namespace": {"namespace": {"research"}},
+	"gpu-workload":  {"namespace": {"research"}},
 }
 
 // checkPages loads every dashboard in Chromium as test/preview draws it, with Grafana's own components. JavaScript
