@@ -9,7 +9,7 @@ import (
 
 const (
 	// maxConnections may be open at once. Each may send a header of maxHeaderBytes, and holds a page while it is sent.
-	maxConnections = 256
+	maxConnections = 400
 	// sendBuffer is how much of a response the kernel buffers for a connection. Its default is megabytes on a fast
 	// network, which count as the container's memory.
 	sendBuffer = 64 << 10

@@ -135,12 +135,11 @@ func rules() []rule {
 		{"state", func(f field) bool { return f.label != "" }, false, compareState},
 		{"reason", func(f field) bool { return limited(f) && strings.Contains(f.Note, "Active ->") }, true, compareReason},
 		{"reason time", limited, true, number(1e-6, 1, 0.01)},
-		{"flag", noted("Enabled -> 1", "Yes -> 1"), false, compareFlag},
+		{"flag", noted("Enabled -> 1", "Yes -> 1", "Active -> 1"), false, compareFlag},
 		{"flag", named("fabric.health."), false, compareFlag},
 		{"utilization", named("utilization.gpu", "utilization.memory"), true, compareUtilization},
 		{"fan", named("fan.speed"), true, compareFans},
 		{"utilization", noted("% -> ratio"), true, number(0.01, 0.25, 0)}, // of an engine: both are momentary
-		{"headroom", named("temperature.gpu.tlimit"), true, compareHeadroom},
 		{"temperature", named("temperature."), true, number(1, 2, 0)},
 		{"power", func(f field) bool { return watts(f) && strings.Contains(f.Field, "draw") }, true, number(1, 2, 0.05)},
 		{"power limit", watts, false, number(1, 0.5, 0)},
@@ -406,17 +405,6 @@ func compareFlag(r reading) result {
 	return within(theirs, low, high, 0, 0)
 }
 
-// compareHeadroom compares the distance to the limit with our limit minus our temperature.
-func compareHeadroom(r reading) result {
-	return numbers(func(r reading, theirs, _, limit float64) result {
-		low, high, ok := r.span("gpu_temperature_celsius", equal("sensor", "gpu"))
-		if !ok {
-			return r.differs("no temperature to subtract")
-		}
-		return within(theirs, limit-high, limit-low, 2, 0)
-	})(r)
-}
-
 // compareFans compares the one speed that nvidia-smi reports with all fans of the GPU.
 func compareFans(r reading) result {
 	return numbers(func(r reading, theirs, _, _ float64) result {
@@ -512,7 +500,8 @@ func compareReasons(r reading) result {
 		}
 		shown, good := true, set
 		if r.Field == "clocks_event_reasons.active" {
-			shown, good = r.increase(r.Family, reason) > 0, r.reason(set, reason).verdict == agrees
+			low, high, _ := r.span(r.Family, reason)
+			shown, good = high == 1, set && high == 1 || !set && low == 0
 		}
 		if shown {
 			ours = append(ours, b.reason)

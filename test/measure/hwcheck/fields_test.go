@@ -89,7 +89,7 @@ func TestQueryFields(t *testing.T) {
 	if f := at("count"); len(f.matchers) != 2 || !f.matchers[0].Matches("failed") || f.matchers[0].Matches("missing") {
 		t.Errorf("%+v", f)
 	}
-	if slices.ContainsFunc(fields, func(f field) bool { return f.Field == "inforom.oem" }) {
+	if slices.ContainsFunc(fields, func(f field) bool { return f.Field == "inforom.checksum_validation" }) {
 		t.Error("a field that is not exported is compared")
 	}
 }
@@ -226,19 +226,22 @@ func TestFans(t *testing.T) {
 func TestMovingAndMissing(t *testing.T) {
 	fields := allFields(t)
 	const card0 = `{uuid="GPU-1"}`
+	const active = `gpu_clock_event_active{uuid="GPU-1",reason="power_cap"} 1
+gpu_clock_event_active{uuid="GPU-1",reason="sync_boost"} 1
+`
 	before := parseText(
 		t,
 		strings.ReplaceAll("gpu_power_watts# 100\ngpu_busy_seconds_total# 10\ngpu_observed_seconds_total# 100\n"+
 			"gpu_performance_state# 8\ngpu_last_read_timestamp_seconds{uuid=\"GPU-1\",poll=\"fast\"} 50\n"+
 			"gpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"power_cap\"} "+
-			"1\ngpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"sync_boost\"} 1\n", "#", card0),
+			"1\ngpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"sync_boost\"} 1\n"+active, "#", card0),
 	)
 	after := parseText(
 		t,
 		strings.ReplaceAll("gpu_power_watts# 300\ngpu_busy_seconds_total# 18\ngpu_observed_seconds_total# 110\n"+
 			"gpu_performance_state# 0\ngpu_last_read_timestamp_seconds{uuid=\"GPU-1\",poll=\"fast\"} 60\n"+
 			"gpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"power_cap\"} "+
-			"1.5\ngpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"sync_boost\"} 11\n", "#", card0),
+			"1.5\ngpu_clock_limited_seconds_total{uuid=\"GPU-1\",reason=\"sync_boost\"} 11\n"+active, "#", card0),
 	)
 	for _, row := range []struct {
 		field, theirs string
