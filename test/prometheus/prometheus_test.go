@@ -49,7 +49,8 @@ var emptyInDemo = map[string]string{
 		"minutes",
 	`sum by (node, uuid) (increase(gpu_ecc_errors_total{severity="uncorrected"}[1h])) > 0`: "no memory error",
 	`gpu_pcie_link_width < gpu_pcie_link_width_max`:                                        "every link has its full width",
-	`gpu_nvlink_links{state="down"} > 0`:                                                   "no link is lost",
+	`gpu_nvlink_links{state="up"} < max_over_time(gpu_nvlink_links{state="up"}[1d])`:       "no link is lost",
+	`gpu_clock_event_active{reason!="idle"} == 1`:                                          "no clock is limited",
 	`gpu_exporter_source_up == 0`:                                                          "every data source responds",
 	`sum by (node, namespace, pod) (gpu_container_allocation_ratio) and on (node, namespace, pod) ` +
 		`(time() - max by (node, namespace, pod) (gpu_container_last_busy_timestamp_seconds) > 1200)`: "no container was idle for twenty " +

@@ -105,7 +105,7 @@ func (p programs) record(t *testing.T, dir string, from, to time.Time) {
 	n := 0
 	for _, r := range alerts.Records() {
 		if read(r.Name) {
-			fmt.Fprintf(&text, "  - record: %s\n    expr: >-\n      %s\n", r.Name, r.Expr)
+			fmt.Fprintf(&text, "  - record: %s\n    expr: %q\n", r.Name, r.Expr)
 			n++
 		}
 	}

@@ -142,7 +142,7 @@ func chartRules() ([]byte, error) {
 
 // dashboardLinks are the links of all alerts, relative to the root of Grafana.
 func dashboardLinks(c alerts.Config) (map[string]string, error) {
-	c.Alerts = map[string]alerts.Override{}
+	c.DashboardURL, c.Alerts = "/", map[string]alerts.Override{}
 	for _, a := range alerts.Alerts() {
 		c.Alerts[a.Name] = alerts.Override{Enabled: new(true)}
 	}
