@@ -111,13 +111,18 @@ func (s *Server) matching(query string) map[string][]*Series {
 	}
 	// Only the matchers of the first selector count, not those of joined metrics.
 	selector, _, _ := strings.Cut(query, "}")
+	wanted := map[string]string{}
+	for _, m := range matcher.FindAllStringSubmatch(selector, -1) {
+		if m[1] != "__name__" {
+			wanted[m[1]], _ = strconv.Unquote(m[2])
+		}
+	}
 	out := map[string][]*Series{}
 	for i := range s.Series {
 		x := &s.Series[i]
 		ok := names[x.Name]
-		for _, m := range matcher.FindAllStringSubmatch(selector, -1) {
-			v, _ := strconv.Unquote(m[2])
-			ok = ok && (m[1] == "__name__" || x.Labels[m[1]] == v)
+		for l, v := range wanted {
+			ok = ok && x.Labels[l] == v
 		}
 		if !ok {
 			continue
