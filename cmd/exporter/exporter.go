@@ -52,8 +52,9 @@ type exporter struct {
 // hooks modify the options of packages before they are constructed: the tests insert faults and clocks there. The zero
 // hooks change nothing.
 type hooks struct {
-	sampler func(*sampler.Options)
-	pods    func(*podmap.Options)
+	sampler   func(*sampler.Options)
+	pods      func(*podmap.Options)
+	processes func(*proc.Options)
 }
 
 // newExporter assembles the program. clock is the exporter's time; replaced is called when only a new process can load
@@ -94,6 +95,9 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 	}
 	where := proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet,
 		Slurm: e.jobs != nil, Clock: clock, Logger: c.logger}
+	if change.processes != nil {
+		change.processes(&where)
+	}
 	if e.pods != nil {
 		where.Pods = e.pods
 	}

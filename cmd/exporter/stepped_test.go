@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/proc"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
@@ -139,6 +140,8 @@ func (s *stage) begin(clock func() time.Time, replaced func(), change hooks, fla
 			args = append(args, otherwise)
 		}
 	}
+	// Real time passes while scenario time stands still, and more of it on a slow machine.
+	change.processes = func(o *proc.Options) { o.Deadline = 10 * time.Second }
 	c, err := parse(append(args, flags...), &out, os.Stderr)
 	if err != nil {
 		s.t.Fatal(err)
