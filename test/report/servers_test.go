@@ -25,6 +25,8 @@ func victoria(t *testing.T, p programs, f *fleet.Fleet, from, to time.Time) (url
 	if err := replay.Import(t.Context(), url, func(w io.Writer) error { return h.Write(t.Context(), f, w) }); err != nil {
 		t.Fatal(err)
 	}
+	// What was imported is searchable once it is flushed, by itself within some seconds.
+	servers.Within(t, time.Minute, "flush of VictoriaMetrics", servers.Answers(url+"/internal/force_flush"))
 	return url
 }
 

@@ -193,7 +193,7 @@ func account(t *testing.T, d *document.Document, truth *fleet.Truth, clear bool)
 			}
 		}
 		for c := document.State(0); c < document.StateCount; c++ {
-			if len(list) > 0 && !near(sum.Of(c), d.Fleet.States.Of(c), 1e-9, 1e-6) {
+			if len(list) > 0 && !near(sum.Of(c), d.Fleet.States.Of(c), 1e-6, 1e-3) {
 				t.Errorf("%s: %s adds up to %.3f, the fleet has %.3f", name, c, sum.Of(c), d.Fleet.States.Of(c))
 			}
 		}
