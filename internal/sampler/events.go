@@ -157,13 +157,7 @@ func (s *Sampler) containerOf(e gpu.XIDEvent, t *tracked) gpu.Container {
 	return allocated[0].Container
 }
 
-// xidSources reports whether XIDs are read from NVML's events and from the kernel log.
-func (s *Sampler) xidSources() (events, kernelLog bool) {
-	s.eventWatch.Lock()
-	events = s.session.state == sessionOpen && s.eventWatch.err == nil && !s.eventWatch.at.IsZero()
-	s.eventWatch.Unlock()
-	if s.o.Sources != nil {
-		kernelLog = slices.ContainsFunc(s.o.Sources(), func(x gpu.Source) bool { return x.Name == gpu.SourceKmsg && x.Up })
-	}
-	return events, kernelLog
+// up reports whether a data source is up.
+func (s *Sampler) up(name string) bool {
+	return slices.ContainsFunc(s.sources(), func(x gpu.Source) bool { return x.Name == name && x.Up })
 }

@@ -139,7 +139,10 @@ func (s *Sampler) account(elapsed time.Duration) {
 	if s.o.Users != nil {
 		r.Users = s.findUsers()
 	}
-	r.Events, r.KernelLog = s.xidSources()
+	if s.o.Sources != nil {
+		s.others = s.o.Sources()
+	}
+	r.Events, r.KernelLog = s.up(gpu.SourceEvents), s.up(gpu.SourceKmsg)
 	s.ledger.Advance(r)
 	for _, t := range s.devs {
 		t.freshFast, t.freshMedium = false, false

@@ -23,6 +23,29 @@ func TestBeforeTheFirstRound(t *testing.T) {
 	}
 }
 
+// A source may report what failed since it was asked last: it is asked once in each poll.
+func TestSourcesAreAskedOnceInEachPoll(t *testing.T) {
+	d := newFake(t, 1)
+	failed, calls := false, 0
+	bubble(t, d, Options{Sources: func() []gpu.Source {
+		out := []gpu.Source{{Name: gpu.SourceProcesses, Up: !failed}}
+		failed = false
+		calls++
+		return out
+	}}, func(s *stand) {
+		s.step(3)
+		before := calls
+		failed = true
+		v := s.step(1)
+		if i := slices.IndexFunc(v.Sources, func(x gpu.Source) bool { return x.Name == gpu.SourceProcesses }); v.Sources[i].Up {
+			t.Errorf("what failed in the poll is not in its view: %+v", v.Sources)
+		}
+		if calls != before+1 {
+			t.Errorf("%d calls in a poll", calls-before)
+		}
+	})
+}
+
 func TestRoundOfAHealthyNode(t *testing.T) {
 	d := newFake(t, 2)
 	d.devs[0].util = .5

@@ -88,7 +88,8 @@ type Options struct {
 	// may be called again with every retry.
 	Replaced func()
 
-	// Sources, Calls and Features complete the view. They must be quick and safe to call from the loop.
+	// Sources, Calls and Features complete the view. They must be quick and safe to call from the loop. Sources is called
+	// once in each poll, after all calls to Users: it may report what happened since the last call.
 	Sources  func() []gpu.Source
 	Calls    func() []gpu.CallStats
 	Features func() []gpu.Feature
@@ -162,6 +163,7 @@ type Sampler struct {
 	expected    expectation
 	inventory   *gpu.Inventory
 	allocations gpu.Allocations
+	others      []gpu.Source // of Options.Sources in this poll
 	users       map[int]account.User
 	durations   [3]gpu.Opt[time.Duration]
 	success     gpu.Opt[time.Time]

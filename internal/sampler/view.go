@@ -153,10 +153,7 @@ func (s *Sampler) sources() []gpu.Source {
 		s.eventWatch.Unlock()
 		out = append(out, eventSession)
 	}
-	if s.o.Sources != nil {
-		out = append(out, s.o.Sources()...)
-	}
-	return append(out, s.allocations.Sources...)
+	return slices.Concat(out, s.others, s.allocations.Sources)
 }
 
 // notes are the sentences of the node page.
