@@ -3,7 +3,6 @@
 package servers
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
@@ -72,24 +72,7 @@ func Build(t testing.TB, p Program) (path string) {
 }
 
 // Output is what a program writes, readable while it runs.
-type Output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-// Write appends to the output.
-func (o *Output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-// String returns the output so far.
-func (o *Output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
+type Output = machine.Output
 
 // Start runs a program until the test ends.
 func Start(t testing.TB, dir, path string, args ...string) *Output {

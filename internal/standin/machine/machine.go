@@ -3,7 +3,6 @@
 package machine
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -180,23 +179,11 @@ type Exporter struct {
 	Err  error
 
 	cmd *exec.Cmd
-	mu  sync.Mutex
-	out bytes.Buffer // guarded by mu
-}
-
-// Write collects the output of the exporter.
-func (e *Exporter) Write(b []byte) (int, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.out.Write(b)
+	out Output
 }
 
 // Said is all output of the exporter.
-func (e *Exporter) Said() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.out.String()
-}
+func (e *Exporter) Said() string { return e.out.String() }
 
 // Base is the exporter's URL without a path.
 func (e *Exporter) Base() string {
@@ -225,7 +212,7 @@ func (n *Node) Start(t testing.TB, o Options) *Exporter {
 	args = append(args, o.Flags...)
 	e.cmd = exec.Command(args[0], args[1:]...)
 	e.cmd.Env = append(append(os.Environ(), n.Env...), o.Env...)
-	e.cmd.Stdout, e.cmd.Stderr = e, e
+	e.cmd.Stdout, e.cmd.Stderr = &e.out, &e.out
 	if err := e.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
