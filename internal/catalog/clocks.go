@@ -50,7 +50,7 @@ func clocks() Group {
 				Read:   medium(func(m *gpu.Medium) gpu.Opt[int] { return m.PState })},
 			{Name: "gpu_clock_event_reasons", Scope: ScopeGPU,
 				Help: "Reasons that set the clocks at the last poll, as NVML's bit mask; " +
-					"gpu_clock_limited_seconds_total misses no event.",
+					"gpu_clock_limited_seconds_total counts the time.",
 				Source: "nvmlDeviceGetCurrentClocksEventReasons",
 				Read:   medium(func(m *gpu.Medium) gpu.Opt[int] { return m.ClockEvents })},
 			{Name: "gpu_clock_limited_seconds_total", Scope: ScopeGPU,
