@@ -7,8 +7,7 @@ import (
 )
 
 // Record is one recording rule. Its name is level:metric:operation. Dashboards above node level, the capacity report
-// and
-// alerts read records, never raw series.
+// and alerts read records, never raw series.
 type Record struct {
 	Name string
 	// Labels are the labels of the result, beside the cluster's, which every record keeps where there is one.
@@ -90,8 +89,7 @@ func withModel(devs string) string {
 // withWorkload joins pod:gpu_workload:info to a vector of containers on GPUs.
 func withWorkload(containers string) string {
 	// Backfilled series have no staleness markers: the pod's own name and that of its owner overlap for some minutes,
-	// and
-	// one pod must have one row.
+	// and one pod must have one row.
 	info := "topk by (" + onPod + `) (1, pod:gpu_workload:info{workload_type!="pod"}) or on (` + onPod +
 		`) pod:gpu_workload:info{workload_type="pod"}`
 	return "(" + containers + ") * on (" + onPod + ") group_left (workload_type, workload) (" + info + ")"

@@ -1,14 +1,12 @@
 package alerts
 
 // allocated is the fraction of each GPU that is allocated to each pod. An exporter that restarts is absent for a moment
-// and
-// may return with other target labels: neither may resolve an alert or count a GPU twice.
+// and may return with other target labels: neither may resolve an alert or count a GPU twice.
 const allocated = "sum by (" + onAlloc + ") (max by (" + onAlloc +
 	", container, resource, mig_uuid) (last_over_time(gpu_container_allocation_ratio[10m])))"
 
 // idle selects the pods with GPUs allocated at the beginning of the period and now, that were not busy in between. It
-// uses
-// counters: what cannot be measured has no busy counter and is not idle; a restart of the exporter costs only the
+// uses counters: what cannot be measured has no busy counter and is not idle; a restart of the exporter costs only the
 // time that was not observed. The value is in GPUs.
 const idle = "sum" + byPod + `(
   ` + allocated + `

@@ -68,8 +68,7 @@ func (r *row) pairs(l *labels) []*dto.LabelPair {
 }
 
 // read reads the row's series from a View. The error names a series that must not be exposed: one with a wrong number
-// of
-// labels, or a duplicate.
+// of labels, or a duplicate.
 func (r *row) read(s *series, view *gpu.View, value func(*labels, float64),
 	of func(*labels, gpu.Histogram)) (broken error) {
 	find := func(values []string) (*labels, bool) {

@@ -13,8 +13,7 @@ import (
 )
 
 // The files of a package are layers: a file refers to files below it. In the best order of the files, at most this
-// share
-// of the references from file to file may point up.
+// share of the references from file to file may point up.
 const maxUpward = 0.10
 
 // maxPackageLines is the maximum size of a package, in lines of hand-written code.

@@ -1,7 +1,6 @@
 // Package catalog is the table of metric families: one row per family has its name, help, source, labels, scope,
-// stability
-// and the function that reads it from a View. The exposition, docs/metrics.md, dashboards, alerts, the report and their
-// tests are made from these rows or checked against them.
+// stability and the function that reads it from a View. The exposition, docs/metrics.md, dashboards, alerts, the report
+// and their tests are made from these rows or checked against them.
 //
 // The rows are values: All creates them on each call, and nothing here can be changed from outside.
 package catalog

@@ -28,8 +28,7 @@ func indexLabel(index int) string {
 }
 
 // labeledSeries is what the series of a family speak of, one after the other: it holds the values of the scope's
-// labels, and
-// puts the family's own behind them. One serves a whole reading, so that a series costs no memory.
+// labels, and puts the family's own behind them. One serves a whole reading, so that a series costs no memory.
 type labeledSeries struct {
 	labels []string
 	scope  int

@@ -35,8 +35,7 @@ func (m metrics) AppendText(page []byte, openMetrics bool) ([]byte, error) {
 }
 
 // BenchmarkScrape is one scrape of a node of eight GPUs: the first of a view, which writes the page, and the next; in
-// the
-// text format, as Prometheus requests it (OpenMetrics, gzip), in protobuf, and as dcgm-exporter's page.
+// the text format, as Prometheus requests it (OpenMetrics, gzip), in protobuf, and as dcgm-exporter's page.
 func BenchmarkScrape(b *testing.B) {
 	for _, pods := range []int{8, 80} {
 		views := []*gpu.View{catalogtest.NodeView(8, pods), catalogtest.NodeView(8, pods),

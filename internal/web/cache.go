@@ -14,8 +14,7 @@ import (
 )
 
 // cache writes the page of a View once per form, and compresses it once: a further request for it costs one write. It
-// is
-// safe for concurrent use, and writes one page at a time.
+// is safe for concurrent use, and writes one page at a time.
 type cache struct {
 	latest func() *gpu.View
 

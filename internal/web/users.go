@@ -11,8 +11,7 @@ import (
 
 // userGuard closes a server whose web configuration had users when it started and no longer has any. The
 // exporter-toolkit reads the file on each request and takes one without users as one without authentication: a file
-// that
-// an editor or a full disk has emptied would open every path.
+// that an editor or a full disk has emptied would open every path.
 type userGuard struct {
 	path   string
 	next   http.Handler

@@ -1,7 +1,6 @@
 // Package reporttest simulates a Prometheus-compatible server for tests of the report. It knows no PromQL: a query
-// returns
-// the series of the first metric that it names and its matchers select, aggregated by its labels. Counters are given as
-// what their rate would be.
+// returns the series of the first metric that it names and its matchers select, aggregated by its labels. Counters are
+// given as what their rate would be.
 package reporttest
 
 import (

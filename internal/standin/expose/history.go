@@ -19,8 +19,7 @@ type History struct {
 }
 
 // Write writes what a Prometheus would have stored that scraped the fleet at every step from From on, before To, in the
-// text
-// format with timestamps in milliseconds. VictoriaMetrics' /api/v1/import/prometheus reads it.
+// text format with timestamps in milliseconds. VictoriaMetrics' /api/v1/import/prometheus reads it.
 func (h History) Write(ctx context.Context, f *fleet.Fleet, out io.Writer) error {
 	if h.Step < time.Millisecond || !h.From.Before(h.To) {
 		return fmt.Errorf("history from %v to %v in steps of %v is empty", h.From, h.To, h.Step)

@@ -16,9 +16,8 @@ import (
 )
 
 // Rules evaluates the recording and alerting rules from one time to another on the database at url, once a minute, with
-// the
-// program vmalert; rule files are written to dir. What was just written cannot be read for some seconds, so rules that
-// build on each other are evaluated level by level, with a flush after each if that is not nil.
+// the program vmalert; rule files are written to dir. What was just written cannot be read for some seconds, so rules
+// that build on each other are evaluated level by level, with a flush after each if that is not nil.
 func Rules(ctx context.Context, vmalert, url, dir string, from, to time.Time, flush func() error) error {
 	config := alerts.Default()
 	records, err := config.RecordingRules()

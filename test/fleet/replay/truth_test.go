@@ -16,9 +16,9 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/replay"
 )
 
-// The tiles and table cells of the dashboards are what the script of a fleet says, added up without any rule: once on
-// a fleet
-// that can be measured throughout, and once with MIG before Hopper, hidden processes, missing scrapes and lost GPUs.
+// The tiles and table cells of the dashboards are what the script of a fleet says, added up without any rule: once on a
+// fleet that can be measured throughout, and once with MIG before Hopper, hidden processes, missing scrapes and lost
+// GPUs.
 func TestDashboardsShowTheScript(t *testing.T) {
 	measurable := fleet.Config{Seed: 3, Epoch: fleet.DefaultEpoch(), Pools: []fleet.Pool{
 		{Name: "h100", Model: "h100", Nodes: 2, GPUs: 8, Mix: []fleet.Weight{{Class: fleet.Training, Weight: 2},

@@ -62,8 +62,7 @@ type Curve struct {
 func (f Figures) Curve(of, title string) Curve { return Curve{f, title, of} }
 
 // Of returns what one more adds: the difference between the last and the first node by their distance. NODE in the name
-// stands
-// for the node.
+// stands for the node.
 func (c Curve) Of(name, unit string) float64 {
 	nodes := curves()[c.of]
 	first, last := nodes[0], nodes[len(nodes)-1]

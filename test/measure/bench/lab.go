@@ -214,8 +214,7 @@ func (l lab) timeScrapes(trees []*tree, n node, scrapes int) error {
 }
 
 // callsByPollGroup counts driver calls by poll group: those of the fast group with the others nearly off, those of the
-// medium and
-// slow groups by what each adds.
+// medium and slow groups by what each adds.
 func (l lab) callsByPollGroup(t *tree, n node) error {
 	progress("driver calls by poll group")
 	last := 0.0

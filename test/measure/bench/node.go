@@ -9,8 +9,7 @@ import (
 )
 
 // node is a simulated node: files of testdata, or generated with so many H100 GPUs, pods spread over the whole GPUs,
-// and GPUs
-// divided into seven MIG devices with a pod in each.
+// and GPUs divided into seven MIG devices with a pod in each.
 type node struct {
 	name           string
 	scenario, pods string // names in testdata; empty: generated

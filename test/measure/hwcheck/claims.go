@@ -151,8 +151,7 @@ func (p *period) calls() map[string]*histogram.FloatHistogram {
 }
 
 // claim is a statement about a period: how it is measured, what is expected, and by how much the two may differ. An
-// error of
-// either side means that the GPU or nvidia-smi does not offer it.
+// error of either side means that the GPU or nvidia-smi does not offer it.
 type claim struct {
 	name       string
 	applies    func(p *period) bool // nil: to every period

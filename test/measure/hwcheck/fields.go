@@ -221,8 +221,7 @@ func (r reading) judge(fields []field) result {
 }
 
 // sibling returns another field with the same place in the exporter for which nvidia-smi has a value: some facts have
-// an
-// older and a newer field, and a GPU reports one of them.
+// an older and a newer field, and a GPU reports one of them.
 func (r reading) sibling(fields []field) string {
 	for _, other := range fields {
 		if other.Family == r.Family && other.Selector == r.Selector && other.Field != r.Field {
@@ -417,8 +416,7 @@ func compareFans(r reading) result {
 }
 
 // compareUtilization compares nvidia-smi's last sample period with the mean between the scrapes. The tolerance is wide:
-// under
-// an intermittent load a momentary value is anything from 0 to the peak.
+// under an intermittent load a momentary value is anything from 0 to the peak.
 func compareUtilization(r reading) result {
 	return numbers(func(r reading, theirs, _, _ float64) result {
 		busy, observed := r.increase(r.Family), r.increase("gpu_observed_seconds_total")
@@ -456,8 +454,7 @@ func (r reading) increase(family string, matchers ...*labels.Matcher) float64 {
 }
 
 // compareReason compares a reason that holds now with its counter: an active reason makes the counter grow, and an
-// inactive
-// one cannot have filled the whole period.
+// inactive one cannot have filled the whole period.
 func compareReason(r reading) result {
 	active, err := parseFlag(r.smi)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package hwcheck compares gpu-exporter with nvidia-smi on the NVIDIA GPUs of this machine: every field that both
-// report, busy
-// time under a load of known duty, energy against power, GPM against utilization, and the latency of each driver call.
+// report, busy time under a load of known duty, energy against power, GPM against utilization, and the latency of each
+// driver call.
 package hwcheck
 
 import (
@@ -355,8 +355,7 @@ func findings(rows []Row) []Row {
 }
 
 // record saves the exporter's driver calls beside the report. The exporter does not overwrite files: an older journal
-// is
-// replaced when the new one is complete.
+// is replaced when the new one is complete.
 func record(ctx context.Context, exporter, path string) Check {
 	c := Check{Name: "record"}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)

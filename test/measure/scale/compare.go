@@ -108,8 +108,7 @@ func (l *lab) compareTruth(ctx context.Context, c *Comparison) error {
 }
 
 // compareDashboards runs each query of the dashboards on the database and on the reference at one time: the database
-// must have what
-// one server of everything has.
+// must have what one server of everything has.
 func (l *lab) compareDashboards(ctx context.Context, c *Comparison, dashboards []dashboard.Dashboard, start time.Time,
 	tolerance float64) error {
 	at := l.compareTime()
@@ -150,8 +149,7 @@ func (l *lab) compareDashboards(ctx context.Context, c *Comparison, dashboards [
 }
 
 // compare says how two results differ by more than the tolerance. Servers scrape at different times: a tenth of many
-// series may
-// come or go between two scrapes, or pass a threshold of the query.
+// series may come or go between two scrapes, or pass a threshold of the query.
 func compare(have, want map[string]float64, tolerance float64) string {
 	scale := 0.0
 	for _, v := range want {

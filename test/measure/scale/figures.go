@@ -161,8 +161,7 @@ func (f Figures) Largest() Step {
 }
 
 // MaxGPUs is how many GPUs this machine would hold, extrapolated from the largest fleet: by memory, of which 60 % are
-// used and the
-// rest left for the head to grow, and by the processor, of which half is left for queries.
+// used and the rest left for the head to grow, and by the processor, of which half is left for queries.
 func (f Figures) MaxGPUs() map[string]float64 {
 	s := f.Largest()
 	gpus := float64(s.GPUs)
@@ -177,8 +176,7 @@ func (f Figures) MaxGPUs() map[string]float64 {
 var maxima = []string{"page", "scrape50", "scrape99"}
 
 // Comparison is what the database was compared with: the servers that write to it, the reference where there is one,
-// and what the
-// fleet really did.
+// and what the fleet really did.
 type Comparison struct {
 	// Names are how many names of series the database has, Series their series, Queries the dashboard queries compared.
 	Names   int

@@ -75,8 +75,7 @@ type series struct {
 }
 
 // rareRules are the recording rules of groups with an interval of their own. An instant query often misses their
-// series, so
-// their expression is evaluated instead.
+// series, so their expression is evaluated instead.
 func rareRules() (map[string]alerts.Rule, map[string]time.Duration, error) {
 	groups, err := alerts.Default().RecordingRules()
 	rules, step := map[string]alerts.Rule{}, map[string]time.Duration{}
@@ -91,8 +90,7 @@ func rareRules() (map[string]alerts.Rule, map[string]time.Duration, error) {
 }
 
 // records returns the recorded series of a server as they are now. What is integrated in steps of five minutes is
-// integrated
-// in steps of the scrapes: a young server may have nothing at the last full five minutes.
+// integrated in steps of the scrapes: a young server may have nothing at the last full five minutes.
 func records(ctx context.Context, s *server, depth map[string]time.Duration, interval time.Duration) ([]series, error) {
 	rules, step, err := rareRules()
 	if err != nil {

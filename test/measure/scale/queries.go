@@ -71,11 +71,9 @@ func (r *running) once(ctx context.Context, timeout time.Duration) {
 }
 
 // all runs every query of the dashboards as they are when opened, the queries of variables included: All where a
-// variable has it,
-// else its first value (of namespaces the one with most workloads). A dashboard with a variable for workloads runs a
-// second
-// time with the workload that has most pods, as links open it. Queries run in rounds, so that other load on the machine
-// affects all alike. A query that fails does not run again, one that times out runs twice.
+// variable has it, else its first value (of namespaces the one with most workloads). A dashboard with a variable for
+// workloads runs a second time with the workload that has most pods, as links open it. Queries run in rounds, so that
+// other load on the machine affects all alike. A query that fails does not run again, one that times out runs twice.
 func (q querier) all(ctx context.Context, dashboards []dashboard.Dashboard) ([]Query, error) {
 	end := time.Now().Add(q.total)
 	var all []*running

@@ -1,8 +1,6 @@
 // Package scale measures fleets of simulated nodes on one Prometheus, larger in each step, and on several that
-// remote-write what
-// their rules record to one database: series, samples, memory, processor time, rules, and every dashboard query with a
-// history
-// behind it.
+// remote-write what their rules record to one database: series, samples, memory, processor time, rules, and every
+// dashboard query with a history behind it.
 package scale
 
 import (

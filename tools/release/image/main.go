@@ -1,7 +1,6 @@
 // Command image makes the image of the last stage of deploy/Dockerfile without a container runtime: it adds the files
-// that the
-// stage copies, already built, to its base image, and writes an OCI layout for all architectures. Equal inputs give
-// equal bytes.
+// that the stage copies, already built, to its base image, and writes an OCI layout for all architectures. Equal inputs
+// give equal bytes.
 //
 //	image --version=v1.2.3 --revision=COMMIT --epoch=SECONDS [--base=REFERENCE] [--out=bin/image] ARCH...
 package main
