@@ -36,9 +36,8 @@ func reported() []Alert {
 				") (gpu_device_up offset $period == 1))" + graver,
 			Summary: "Uncorrected memory errors on a GPU.",
 			Description: atGPU + " has counted " + value3 + " uncorrected memory errors since the driver was loaded, some of " +
-				"them just now. Applications on it have failed. " +
-				"Move its pods away and reset the GPU so that the rows are remapped; if it recurs, run NVIDIA's " +
-				"field diagnostic and replace it."},
+				"them just now. Applications on it have failed. Move its pods away and reset the GPU so that the " +
+				"rows are remapped; if it recurs, run NVIDIA's field diagnostic and replace it."},
 		{Name: "GPUCorrectedECCRateHigh", Severity: Warning, Labels: gpuLabels, For: hour, Keep: minutes30,
 			Dashboard: gpuDashboard,
 			Parameters: []Parameter{period(hour, "period in which errors are counted"),
@@ -77,7 +76,6 @@ func reported() []Alert {
 				") group_left (model) " + modelRecord + ")",
 			Summary: "ECC is disabled on a GPU.",
 			Description: "ECC is disabled on " + atGPU + ", but enabled on other {{ $labels.model }}: its memory errors are " +
-				"neither corrected nor counted. " +
-				"Enable it (nvidia-smi -i {{ $labels.uuid }} -e 1) and reset the GPU."},
+				"neither corrected nor counted. Enable it (nvidia-smi -i {{ $labels.uuid }} -e 1) and reset the GPU."},
 	}
 }

@@ -41,16 +41,15 @@ func exporter() []Alert {
 				`gpu_exporter_source_up{source="nvml"} offset $period)` + closedNodes,
 			Summary: "The GPU driver of a node does not respond.",
 			Description: "NVML is unavailable on {{ $labels.node }}: the driver is not loaded, does not match its " +
-				"library, or is hung. " +
-				"Run nvidia-smi there; after a driver upgrade restart the node or the driver pod."},
+				"library, or is hung. Run nvidia-smi there; after a driver upgrade restart the node or the driver " +
+				"pod."},
 		{Name: "GPUExporterSourceDown", Severity: Warning, Labels: []string{"node", "source"}, For: minutes10,
 			Keep: minutes5, Dashboard: dashboard,
 			Expr:    `max by (cluster, node, source) (gpu_exporter_source_up{source!="nvml"}) == 0`,
 			Summary: "A data source of an exporter is down.",
 			Description: "Data source {{ $labels.source }} fails on {{ $labels.node }}; the metrics from it are " +
-				"missing. " +
-				"podresources: check that the kubelet's socket is mounted and the exporter runs as root. kmsg: check " +
-				"that it may read /dev/kmsg. The exporter's log has the error."},
+				"missing. podresources: check that the kubelet's socket is mounted and the exporter runs as root. " +
+				"kmsg: check that it may read /dev/kmsg. The exporter's log has the error."},
 		{Name: "GPUExporterPollStuck", Severity: Warning, Labels: append([]string{"poll"}, gpuLabels...), For: minutes5,
 			Keep: minutes5, Dashboard: dashboard,
 			Parameters: []Parameter{number("intervals", 5, 2, 1000, "intervals of the poll group without a reading")},
@@ -60,17 +59,16 @@ func exporter() []Alert {
   unless on (cluster, node) gpu_exporter_paused == 1`,
 			Summary: "A GPU is no longer polled.",
 			Description: "The {{ $labels.poll }} poll group has not read " + atGPU +
-				" for {{ $value | humanizeDuration }}. " +
-				"A driver call may be hung, which often precedes a GPU fault: read dmesg on the node, and do not " +
-				"restart the exporter repeatedly."},
+				" for {{ $value | humanizeDuration }}. A driver call may be hung, which often precedes a GPU fault: " +
+				"read dmesg on the node, and do not restart the exporter repeatedly."},
 		{Name: "GPUExporterNVMLErrors", Severity: Warning, Labels: []string{"node", "call", "code"}, For: minutes15,
 			Keep: minutes5, Dashboard: dashboard,
 			Parameters: []Parameter{number("errors", 10, 0, 1e6, "failed calls within 15 minutes")},
 			Expr:       "sum by (cluster, node, call, code) (increase(gpu_exporter_call_errors_total[15m])) > $errors",
 			Summary:    "Driver calls fail.",
 			Description: "{{ $labels.call }} failed " + value3 +
-				" times in 15 minutes on {{ $labels.node }} with {{ $labels.code }}. Metrics are missing. " +
-				"The exporter's log names the GPU; codes such as GPU_IS_LOST or TIMEOUT indicate a GPU fault."},
+				" times in 15 minutes on {{ $labels.node }} with {{ $labels.code }}. Metrics are missing. The " +
+				"exporter's log names the GPU; codes such as GPU_IS_LOST or TIMEOUT indicate a GPU fault."},
 		{Name: "GPUAllocationUnknown", Severity: Warning,
 			Needs:  "kube-state-metrics where the exporter reports no allocation at all",
 			Labels: []string{"node"}, For: minutes15, Keep: minutes5, Dashboard: dashboard,
@@ -81,11 +79,9 @@ func exporter() []Alert {
     and on (cluster, node) gpu_exporter_build_info`,
 			Summary: "The allocation of GPUs to pods is not known.",
 			Description: value3 + " devices allocated on {{ $labels.node }} could not be resolved to GPUs: no GPU of " +
-				"the node is " +
-				"reported as unallocated. " +
-				"The landing page lists them. Check that /var/lib/kubelet/pod-resources is mounted, and whether the " +
-				"sharing " +
-				"scheme needs the device checkpoint or pod annotations as a data source."},
+				"the node is reported as unallocated. The landing page lists them. Check that " +
+				"/var/lib/kubelet/pod-resources is mounted, and whether the sharing scheme needs the device " +
+				"checkpoint or pod annotations as a data source."},
 		{Name: "GPUAttributionError", Severity: Warning, Labels: append([]string{"quantity"}, gpuLabels...),
 			For: minutes15, Keep: minutes5, Dashboard: dashboard,
 			Parameters: []Parameter{number("ratio", 0.01, 0.0001, 1, "relative difference to the GPU's total")},
@@ -113,17 +109,14 @@ func exporter() []Alert {
 				"cluster:gpu_nodes:count",
 			Summary: "Exporters are scraped, but the recording rules are not evaluated.",
 			Description: value3 + " nodes report GPUs, and there are no records of them: dashboards above node level " +
-				"and some " +
-				"alerts are empty. " +
-				"Load the recording rules, and look for failed evaluations " +
+				"and some alerts are empty. Load the recording rules, and look for failed evaluations " +
 				"(prometheus_rule_evaluation_failures_total)."},
 		{Name: "GPUExporterPaused", Severity: Warning, Labels: []string{"node", "reason"}, For: minutes10,
 			Keep: minutes5, Dashboard: dashboard,
 			Expr:    "max by (cluster, node, reason) (gpu_exporter_paused) == 1",
 			Summary: "The exporter has kept NVML shut down for too long.",
 			Description: "The exporter of {{ $labels.node }} has kept NVML shut down for {{ $labels.reason }} longer " +
-				"than such a change should take. " +
-				"Check its log and the component that reconfigures the GPUs (MIG manager, driver upgrade); restart " +
-				"the exporter's pod if there is none."},
+				"than such a change should take. Check its log and the component that reconfigures the GPUs (MIG " +
+				"manager, driver upgrade); restart the exporter's pod if there is none."},
 	}
 }

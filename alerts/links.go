@@ -14,11 +14,9 @@ func links() []Alert {
     or label_replace(gpu_fabric_fault == 1, "problem", "$1", "fault", "(.+)"))`,
 			Summary: "A GPU has lost an NVLink, or the NVSwitch fabric reports a problem with it.",
 			Description: atGPU + ": {{ $labels.problem }}. Multi-GPU applications are slow or fail, and CUDA may " +
-				"not start " +
-				"there. " +
-				"Check nvidia-smi nvlink --status and the fabric manager (on multi-node systems IMEX too), restart " +
-				"it while " +
-				"the node is drained, then reset the linked GPUs; have the baseboard checked if it persists."},
+				"not start there. Check nvidia-smi nvlink --status and the fabric manager (on multi-node systems " +
+				"IMEX too), restart it while the node is drained, then reset the linked GPUs; have the baseboard " +
+				"checked if it persists."},
 		{Name: "GPUNVLinkErrors", Severity: Warning, Labels: append([]string{"kind"}, gpuLabels...), For: minutes15,
 			Keep: minutes15, Dashboard: gpuDashboard,
 			Parameters: []Parameter{period(minutes15, "period in which errors are counted"),
@@ -27,10 +25,8 @@ func links() []Alert {
 			Expr:    `sum by (cluster, node, uuid, gpu, kind) (increase(gpu_nvlink_errors_total{kind!="symbol"}[$period])) > $errors`,
 			Summary: "NVLink errors on a GPU.",
 			Description: "The NVLinks of " + atGPU + " had " + value3 +
-				" {{ $labels.kind }} errors within $period. Transfers are retried and slow. " +
-				"Compare both ends with nvidia-smi nvlink --errorcounters; a single faulty pair indicates a cable, " +
-				"a " +
-				"switch or the seating."},
+				" {{ $labels.kind }} errors within $period. Transfers are retried and slow. Compare both ends with " +
+				"nvidia-smi nvlink --errorcounters; a single faulty pair indicates a cable, a switch or the seating."},
 		{Name: "GPUPCIeDegraded", Severity: Warning, Labels: append([]string{"problem"}, gpuLabels...),
 			For: minutes15, Keep: minutes15,
 			Dashboard: gpuDashboard,
@@ -57,7 +53,6 @@ func links() []Alert {
 			Summary: "The PCIe link of a GPU is degraded.",
 			Description: "The PCIe link of " + atGPU + ` {{ if eq $labels.problem "replays" }}replays ` + value3 +
 				` packets per minute{{ else }}runs at ` + asPercent + ` of its {{ $labels.problem }}{{ end }}. ` +
-				"Reseat GPU and riser, clean the slot, check the BIOS settings; lspci -vv shows LnkSta beside " +
-				"LnkCap."},
+				"Reseat GPU and riser, clean the slot, check the BIOS settings; lspci -vv shows LnkSta beside LnkCap."},
 	}
 }

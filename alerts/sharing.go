@@ -14,8 +14,8 @@ func sharing() []Alert {
 				sharingContainers + " > 1",
 			Summary: "The memory of a shared GPU is nearly full.",
 			Description: "Only " + asPercent + " of the memory of " + atGPU +
-				" is free, and several containers share it without isolation. " +
-				"The next allocation may fail: find the largest container and give it a memory limit or its own GPU."},
+				" is free, and several containers share it without isolation. The next allocation may fail: find the " +
+				"largest container and give it a memory limit or its own GPU."},
 		{Name: "GPUMemoryUsedUnallocated", Severity: Warning, Labels: gpuLabels, For: minutes30, Keep: minutes5,
 			Dashboard:  gpuDashboard,
 			Parameters: []Parameter{number("used", 0.1, 0.01, 0.99, "fraction of the memory that is used")},
@@ -23,9 +23,8 @@ func sharing() []Alert {
 				byGPU + "(gpu_allocation_ratio) == 0",
 			Summary: "Memory of an unallocated GPU is used.",
 			Description: asPercent + " of the memory of " + atGPU + " are used, although it is allocated to no container: the " +
-				"next pod there will lack it. " +
-				"Find the process (nvidia-smi -i {{ $labels.uuid }}): one that survived its pod, or one started on the host; " +
-				"end it. Without a process, reset the GPU."},
+				"next pod there will lack it. Find the process (nvidia-smi -i {{ $labels.uuid }}): one that survived " +
+				"its pod, or one started on the host; end it. Without a process, reset the GPU."},
 		{Name: "GPUUsedWithoutAllocation", Severity: Warning,
 			Labels: append([]string{"container", "kind"}, append(gpuLabels, podLabels[1:]...)...), For: minutes15,
 			Keep: minutes5,

@@ -33,8 +33,8 @@ func throttling() []Alert {
   unless on (` + onGPU + `) ` + problemRecord + `{problem="thermal_slowdown"}`,
 			Summary: "A GPU or its memory is close to its temperature limit.",
 			Description: "Sensor {{ $labels.sensor }} of " + atGPU + " is at " + value3 + " °C, within $margin degrees of its " +
-				"limit: the slowdown temperature of the GPU, the maximum operating temperature of its memory. " +
-				"Check fans, airflow and inlet temperature."},
+				"limit: the slowdown temperature of the GPU, the maximum operating temperature of its memory. Check " +
+				"fans, airflow and inlet temperature."},
 		{Name: "GPUSlowWithoutReason", Severity: Warning, Labels: gpuLabels, For: minutes30, Keep: minutes15,
 			Dashboard: gpuDashboard,
 			Parameters: []Parameter{
@@ -48,7 +48,7 @@ func throttling() []Alert {
   unless on (` + onGPU + `) (max by (` + onGPU + `) (rate(gpu_clock_limited_seconds_total[15m])) > $limited)`,
 			Summary: "A busy GPU has a low clock, and the driver gives no reason.",
 			Description: "The SM clock of " + atGPU + ` is only {{ $value | humanize }}Hz while the GPU is busy, and no ` +
-				"reason for limited clocks is active; another GPU of the node runs faster. " +
-				"Compare with the other GPUs of the node; look for locked clocks (nvidia-smi -q -d CLOCK), then reset the GPU."},
+				"reason for limited clocks is active; another GPU of the node runs faster. Compare with the other " +
+				"GPUs of the node; look for locked clocks (nvidia-smi -q -d CLOCK), then reset the GPU."},
 	}
 }

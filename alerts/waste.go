@@ -45,8 +45,8 @@ func waste() []Alert {
 			Dashboard:  Dashboard{dashboardNamespace, []string{"namespace"}},
 			Summary:    "Many GPUs allocated to a namespace are idle.",
 			Description: "On average " + value3 +
-				" GPUs allocated to {{ $labels.namespace }} were idle in the last hour. " +
-				"Check its workloads, beginning with the most idle, and lower its quota if they are not needed."},
+				" GPUs allocated to {{ $labels.namespace }} were idle in the last hour. Check its workloads, " +
+				"beginning with the most idle, and lower its quota if they are not needed."},
 		{Name: "GPUAllocatedPodNotRunning", Severity: Warning, Needs: kubeStateMetrics,
 			Labels: append([]string{"state"}, podLabels...), For: minutes30, Keep: minutes5,
 			Expr: "sum" + byPod + `(gpu_container_allocation_ratio) * on (cluster, namespace, pod) group_left (state) (
@@ -57,8 +57,8 @@ func waste() []Alert {
 )`,
 			Dashboard: podDashboard, Summary: "GPUs are allocated to a pod that is not running.",
 			Description: atPod + " is {{ $labels.state }} with " + value3 + " allocated GPUs. " +
-				"Check kubectl describe pod for an image pull error, a crash loop or a pod that does not terminate; fix " +
-				"or delete it."},
+				"Check kubectl describe pod for an image pull error, a crash loop or a pod that does not terminate; " +
+				"fix or delete it."},
 		{Name: "GPUWorkloadStraggler", Severity: Info,
 			Labels: []string{"namespace", "workload_type", "workload", "model"}, For: minutes30, Keep: minutes10,
 			Parameters: []Parameter{number("spread", 0.3, 0.05, 0.99,
@@ -70,7 +70,7 @@ func waste() []Alert {
 			Summary:   "A GPU of a workload lags behind the others.",
 			Description: "The most and the least active GPU of {{ $labels.workload_type }} {{ " +
 				"$labels.namespace }}/{{ $labels.workload }} are " + asPercent +
-				" apart in SM activity (before Hopper: in power). A slow GPU, link or input pipeline slows the whole job " +
-				"down: compare its pods, and check for throttling and link errors on the GPU of the slowest."},
+				" apart in SM activity (before Hopper: in power). A slow GPU, link or input pipeline slows the whole " +
+				"job down: compare its pods, and check for throttling and link errors on the GPU of the slowest."},
 	}
 }

@@ -126,11 +126,9 @@ func (w *Writer) Bytes(h Header) ([]byte, error) {
 	}
 	h.Version = Version
 	h.Note = "What the NVIDIA driver of one node answered. Masked: UUIDs of GPUs and MIG devices, serial numbers of " +
-		"boards and " +
-		"process IDs are replaced by others of the same form; the key was random and is not kept. Unchanged: product " +
-		"names, " +
-		"part numbers, versions and PCI addresses. Not included: the name of the host, names of processes, users and " +
-		"pods."
+		"boards and process IDs are replaced by others of the same form; the key was random and is not kept. " +
+		"Unchanged: product names, part numbers, versions and PCI addresses. Not included: the name of the host, " +
+		"names of processes, users and pods."
 	var out bytes.Buffer
 	if err := w.encode(&out, h); err != nil {
 		return nil, err

@@ -90,9 +90,8 @@ func (r *recording) head() {
 		fmt.Sprintf("Made from a journal of %s, %s, over %s. %s", r.header.Program, r.header.Date, seconds(r.seconds),
 			r.header.Note),
 		"Values are those at the end of the journal. A counter of work goes on at the rate at which it grew. busy= " +
-			"is the mean of " +
-			"the journal, in time slices of one second. FUNCTION_NOT_FOUND is a function that the driver's library " +
-			"does not have.",
+			"is the mean of the journal, in time slices of one second. FUNCTION_NOT_FOUND is a function that the " +
+			"driver's library does not have.",
 	}
 	if len(r.notes) > 0 {
 		r.draft.Comment = append(r.draft.Comment, strings.Join(r.notes, " "))
