@@ -23,8 +23,8 @@ func TestBeforeTheFirstRound(t *testing.T) {
 	}
 }
 
-// A source may report what failed since it was asked last: it is asked once in each poll.
-func TestSourcesAreAskedOnceInEachPoll(t *testing.T) {
+// Sources may report what failed since they were last read: they are read once per poll.
+func TestSourcesAreReadOncePerPoll(t *testing.T) {
 	d := newFake(t, 1)
 	failed, calls := false, 0
 	bubble(t, d, Options{Sources: func() []gpu.Source {
