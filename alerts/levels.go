@@ -58,7 +58,7 @@ func byInterval(name string, rules []Rule, every map[string]time.Duration) []Rul
 	return out
 }
 
-// reads tells whether the expression names the record, and not only a longer name.
+// reads reports whether the expression names the record, and not only a longer name.
 func reads(expr, record string) bool {
 	for {
 		i := strings.Index(expr, record)

@@ -75,7 +75,7 @@ func Externals() []External {
 // histogramParts are the endings of a classic histogram's series.
 var histogramParts = []string{"_bucket", "_sum", "_count"}
 
-// known tells whether the metric exists: the catalog, a recording rule, or one of Externals.
+// known reports whether the metric exists: the catalog, a recording rule, or one of Externals.
 func known(metric string, rules []string) bool {
 	if slices.Contains(rules, metric) || slices.ContainsFunc(Externals(),
 		func(e External) bool { return e.Name == metric }) {
@@ -235,7 +235,7 @@ func (b Dashboard) checkLink(l Link, p Panel, all []Dashboard) error {
 	return nil
 }
 
-// ownMetric tells whether only this exporter has the metric, so that it has a recording rule above node level.
+// ownMetric reports whether only this exporter has the metric, so that it has a recording rule above node level.
 func ownMetric(name string) bool { return strings.HasPrefix(name, "gpu_") }
 
 // checkQuery checks one expression. The queries of variables and annotations may read raw series on any

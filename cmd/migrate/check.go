@@ -132,6 +132,7 @@ func (c *checker) check(q query) (_ result, ours bool) {
 		}
 	}
 	var used []string
+	joined := false // with other metrics, whose labels are theirs
 	alternatives := c.alternatives(expr)
 	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
 		v, ok := node.(*parser.VectorSelector)
@@ -148,7 +149,7 @@ func (c *checker) check(q query) (_ result, ours bool) {
 			for _, l := range v.LabelMatchers {
 				known[l.Name] = true
 			}
-			known["created by another metric"] = true
+			joined = true
 			return nil
 		}
 		ours = true
@@ -199,7 +200,7 @@ func (c *checker) check(q query) (_ result, ours bool) {
 				}
 			}
 		case *parser.AggregateExpr:
-			if !n.Without && !known["created by another metric"] {
+			if !n.Without && !joined {
 				for _, l := range n.Grouping {
 					label(l)
 				}
@@ -257,7 +258,7 @@ func (c *checker) alternatives(expr parser.Expr) map[string]bool {
 	return out
 }
 
-// matches tells whether a regular expression for __name__ selects a family.
+// matches reports whether a regular expression for __name__ selects a family.
 func (c *checker) matches(pattern string) bool {
 	re, err := regexp.Compile("^(?:" + pattern + ")$")
 	if err != nil {
@@ -271,7 +272,7 @@ func (c *checker) matches(pattern string) bool {
 	return false
 }
 
-// created tells whether label_replace or label_join makes a label, or a join takes it from another metric.
+// created reports whether label_replace or label_join makes a label, or a join takes it from another metric.
 func created(expr parser.Expr, name string) bool {
 	found := false
 	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {

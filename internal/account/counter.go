@@ -96,7 +96,7 @@ func (c *counter) doubt(v, elapsed float64, kind counterKind) bool {
 	return false
 }
 
-// wrapping is a counter of which the driver keeps the lowest 32 bits. An estimate of each step tells how often it
+// wrapping is a counter of which the driver keeps the lowest 32 bits. An estimate of each step gives how often it
 // overflowed: the sum is exact as long as the estimate is within 2 GiB. It starts at 0, since the first value has no
 // meaning, and ends where the steps can no longer be resolved.
 type wrapping struct {

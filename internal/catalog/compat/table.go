@@ -139,7 +139,7 @@ func (r *row) own() []string {
 	return nil
 }
 
-// repeated tells whether a GPU's value is repeated for each of its instances and containers.
+// repeated reports whether a GPU's value is repeated for each of its instances and containers.
 func (r *row) repeated() bool { return r.shipped == byDefault || r.instance != nil || r.paired }
 
 // xidMessage describes what to do about an XID; these are not the driver's messages.

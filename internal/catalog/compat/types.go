@@ -72,7 +72,7 @@ type row struct {
 	differs string
 }
 
-// shipped tells whether dcgm-exporter exports a family by default.
+// shipped reports whether dcgm-exporter exports a family by default.
 type shipped string
 
 const (
