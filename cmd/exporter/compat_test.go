@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 )
 
 // The page under the names of dcgm-exporter, byte for byte, after 130 s: of the lively node, and of a MIG board. The
@@ -73,12 +73,10 @@ func sameFile(t *testing.T, path, got string) {
 // The real program serves the page on a path of its own, in the text format alone, and not without the flag.
 func TestCompatPage(t *testing.T) {
 	t.Parallel()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	second, err := standin.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := free.Addr().String()
-	free.Close()
 	p := node(t, twoGPUs, twoPods).start("--compat=dcgm-4.8", "--compat.listen-address="+second)
 	ask := func(path string) (*http.Response, string) {
 		request, err := http.NewRequest(http.MethodGet, p.Base()+path, nil)

@@ -4,7 +4,6 @@ package programs
 import (
 	"context"
 	"fmt"
-	"net"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -55,14 +54,4 @@ func Build(ctx context.Context, root string, p Program) error {
 		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return nil
-}
-
-// FreeAddress returns an address of this machine, host:port, that is not in use.
-func FreeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }

@@ -106,7 +106,7 @@ func Run(t testing.TB, cmd *exec.Cmd) *Output {
 // Address returns a free address of this machine.
 func Address(t testing.TB) string {
 	t.Helper()
-	address, err := programs.FreeAddress()
+	address, err := standin.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -198,12 +198,10 @@ func (n *Node) Start(t testing.TB, o Options) *Exporter {
 	t.Helper()
 	e := &Exporter{Address: o.Address, Done: make(chan struct{})}
 	if e.Address == "" {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+		var err error
+		if e.Address, err = standin.FreeAddress(); err != nil {
 			t.Fatal(err)
 		}
-		e.Address = l.Addr().String()
-		l.Close()
 	}
 	args := append([]string{}, o.Under...)
 	args = append(args, Binary(t))

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/test/process"
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
@@ -47,7 +48,7 @@ type exporter struct {
 
 // launch starts an exporter on a node and waits for its first scrape.
 func (l lab) launch(t *tree, n node, flags ...string) (*exporter, error) {
-	address, err := programs.FreeAddress()
+	address, err := standin.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +271,7 @@ func (l lab) startWithoutDriver(t *tree) error {
 
 func (l lab) timeStart(t *tree, name string, args, environ []string, until string) error {
 	for range starts {
-		address, err := programs.FreeAddress()
+		address, err := standin.FreeAddress()
 		if err != nil {
 			return err
 		}

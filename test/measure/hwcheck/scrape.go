@@ -17,8 +17,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/test/process"
-	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
 // The poll groups run faster than by default, so that a minute holds enough calls of each.
@@ -108,7 +108,7 @@ type exporter struct {
 
 // startExporter runs the program on a free port of the loopback interface.
 func startExporter(path string) (*exporter, error) {
-	address, err := programs.FreeAddress()
+	address, err := standin.FreeAddress()
 	if err != nil {
 		return nil, err
 	}

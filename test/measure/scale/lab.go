@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/process"
@@ -104,7 +105,7 @@ func start(ctx context.Context, o options, dir string) (l *lab, err error) {
 			l.stop()
 		}
 	}()
-	at, err := programs.FreeAddress()
+	at, err := standin.FreeAddress()
 	if err != nil {
 		return l, err
 	}
@@ -116,7 +117,7 @@ func start(ctx context.Context, o options, dir string) (l *lab, err error) {
 		return l, err
 	}
 	if o.servers > 1 {
-		if at, err = programs.FreeAddress(); err != nil {
+		if at, err = standin.FreeAddress(); err != nil {
 			return l, err
 		}
 		if l.database, err = launch(ctx, "victoria-metrics", at, "/health", programs.VictoriaMetrics.Path(o.root),
@@ -145,7 +146,7 @@ const everything = -1
 
 // prometheus starts a server with a share of the nodes.
 func (l *lab) prometheus(ctx context.Context, name string, share int) (*server, error) {
-	at, err := programs.FreeAddress()
+	at, err := standin.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
