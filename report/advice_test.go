@@ -133,7 +133,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-func adviceOn(t *testing.T, d *Document, workload string) Advice {
+func adviceOn(t *testing.T, d *document.Document, workload string) document.Advice {
 	t.Helper()
 	for _, a := range d.Advice {
 		if a.Workload == workload {
@@ -141,10 +141,10 @@ func adviceOn(t *testing.T, d *Document, workload string) Advice {
 		}
 	}
 	t.Fatalf("no advice on %s: %+v", workload, d.Workloads)
-	return Advice{}
+	return document.Advice{}
 }
 
-func ofCode(t *testing.T, d *Document, code string) Advice {
+func ofCode(t *testing.T, d *document.Document, code string) document.Advice {
 	t.Helper()
 	for _, a := range d.Advice {
 		if a.Code == code {
@@ -152,7 +152,7 @@ func ofCode(t *testing.T, d *Document, code string) Advice {
 		}
 	}
 	t.Fatalf("no advice %s: %+v", code, d.Advice)
-	return Advice{}
+	return document.Advice{}
 }
 
 // The row of a workload that was busy to 90 % for four days and idle for six, with the validation of its release.
@@ -511,7 +511,7 @@ func TestPacking(t *testing.T) {
 	s.job(job{memory: 5 * gib, busy: between(monday, tenDays, 0.05, 0), pods: []string{"app-0", "app-1", "app-2"}})
 	s.job(job{name: "half", memory: 50 * gib, busy: between(monday, tenDays, 0.55, 0), pods: []string{"half-0", "half-1"}})
 	s.job(job{name: "full", memory: 5 * gib, busy: between(monday, tenDays, 0.9, 0), pods: []string{"full-0"}})
-	scenarios := map[string]Packing{}
+	scenarios := map[string]document.Packing{}
 	for _, p := range s.must(t, nil).WhatIf {
 		scenarios[p.Scenario] = p
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/report/change"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/series"
 	"github.com/gpu-exporter/gpu-exporter/report/sizing"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
@@ -84,8 +85,8 @@ func (a *analysis) workingTime(from, to int) time.Duration {
 
 // advise looks for what to do about one workload. The first rule that applies counts; if none does, the row has the
 // reason.
-func (a *analysis) advise(l *load, r *Workload, steps int) []Advice {
-	var ad *Advice
+func (a *analysis) advise(l *load, r *document.Workload, steps int) []document.Advice {
+	var ad *document.Advice
 	var reason sizing.Reason
 	switch {
 	case r.Allocated == 0:
@@ -114,25 +115,25 @@ func (a *analysis) advise(l *load, r *Workload, steps int) []Advice {
 		return nil
 	}
 	r.Advice = ad.Code
-	return []Advice{*ad}
+	return []document.Advice{*ad}
 }
 
 // adviceFor starts an advice about a workload.
-func (a *analysis) adviceFor(r *Workload, code, reason string, saved float64) Advice {
+func (a *analysis) adviceFor(r *document.Workload, code, reason string, saved float64) document.Advice {
 	ad := a.advice(nodeKey{r.Cluster, "", r.Model}, code, reason, saved, r.Confidence)
 	ad.Workload, ad.Namespace = r.ID, r.Namespace
 	return ad
 }
 
 // advice starts an advice about a part of the fleet.
-func (a *analysis) advice(about nodeKey, code, reason string, saved float64, confidence string) Advice {
-	return Advice{Code: code, Saving: document.SavesHours, Reason: reason, Cluster: about.cluster, Node: about.node, Model: about.model,
-		SavedHours: saved,
-		SavedGPUs:  over(saved, a.p.Hours()), SavedCost: a.opt.Prices.Cost(about.model, saved), Confidence: confidence}
+func (a *analysis) advice(about nodeKey, code, reason string, saved float64, confidence string) document.Advice {
+	return document.Advice{Code: code, Saving: document.SavesHours, Reason: reason, Cluster: about.cluster,
+		Node: about.node, Model: about.model, SavedHours: saved,
+		SavedGPUs: over(saved, a.p.Hours()), SavedCost: a.opt.Prices.Cost(about.model, saved), Confidence: confidence}
 }
 
 // release finds GPUs on which nothing runs.
-func (a *analysis) release(l *load, r *Workload) *Advice {
+func (a *analysis) release(l *load, r *document.Workload) *document.Advice {
 	othersBusy := false
 	inUse, pods := map[string]bool{}, map[string]bool{}
 	var idle []gpuCase
@@ -238,7 +239,7 @@ func (a *analysis) release(l *load, r *Workload) *Advice {
 }
 
 // validateRelease releases what was idle before each fold, and counts how often it was busy in the fold.
-func (a *analysis) validateRelease(l *load) *Validation {
+func (a *analysis) validateRelease(l *load) *document.Validation {
 	var v foldSum
 	for _, f := range a.folds() {
 		compared, busy := 0, 0
@@ -265,7 +266,7 @@ const idleRank = 0.1
 
 // fewer finds pods of several GPUs of which some are idle, and replays them on the rest: what all of them did together
 // must not exceed it.
-func (a *analysis) fewer(l *load, r *Workload) *Advice {
+func (a *analysis) fewer(l *load, r *document.Workload) *document.Advice {
 	pods := map[string][]gpuCase{}
 	for _, x := range l.allocations {
 		if c, ok := caseOf(x, a.p.Steps()); ok && x.typical > 0 {
@@ -284,7 +285,7 @@ func (a *analysis) fewer(l *load, r *Workload) *Advice {
 			continue
 		}
 		idle := 0
-		var sum, most1 track
+		var sum, most1 series.Track
 		for _, c := range list {
 			for k, v := range c.busy.All() {
 				sum.Add(k, v)
@@ -331,7 +332,7 @@ func (a *analysis) fewer(l *load, r *Workload) *Advice {
 		"one GPU)"
 	ad.ChangeIn, ad.Change = "pod template", fmt.Sprintf("resources:\n  limits:\n    nvidia.com/gpu: %d   "+
 		"# and as many ranks (torchrun --nproc-per-node=%[1]d)", most-fewest)
-	ad.Replay = &Replay{Pods: len(pods), OccupiedHours: r.Allocated - idleHours, Throttled: over(exceeded, compared)}
+	ad.Replay = &document.Replay{Pods: len(pods), OccupiedHours: r.Allocated - idleHours, Throttled: over(exceeded, compared)}
 	if ad.Confidence = "medium"; r.Coverage < a.opt.Advice.Coverage {
 		ad.Confidence = "low"
 	}

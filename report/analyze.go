@@ -7,11 +7,12 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
+	"github.com/gpu-exporter/gpu-exporter/report/series"
 )
 
 // analysis turns what was read of workloads into rows, advice and items to pack.
 type analysis struct {
-	p     Period
+	p     series.Period
 	opt   *Options
 	facts *gpuFacts
 }
@@ -31,8 +32,8 @@ const (
 
 // finding is what remains of one workload when its series are no longer needed.
 type finding struct {
-	row    Workload
-	advice []Advice
+	row    document.Workload
+	advice []document.Advice
 	runs   []run
 	pods   []string
 	// reclaimed and beyond are GPU-hours by node.
@@ -56,7 +57,7 @@ func (a *analysis) namespace(s *space) []*finding {
 // workload makes the finding of a workload.
 func (a *analysis) workload(l *load) *finding {
 	h, k := a.p.StepHours(), l.key
-	f := &finding{reclaimed: map[nodeKey]float64{}, beyond: map[nodeKey]float64{}, row: Workload{ID: k.id(),
+	f := &finding{reclaimed: map[nodeKey]float64{}, beyond: map[nodeKey]float64{}, row: document.Workload{ID: k.id(),
 		Cluster: k.cluster, Namespace: k.namespace, Kind: k.kind, Name: k.name, OwnerFrom: l.from, Model: k.model,
 		Allocated: l.sum[qAllocated] * h, Busy: l.sum[qBusy] * h, Gap: l.sum[qGap] * h, Idle: l.sum[qIdle] * h,
 		Pods: max(len(l.pods), int(l.sum[qPods]+0.5))}}
@@ -106,7 +107,7 @@ func (a *analysis) workload(l *load) *finding {
 	}
 	for _, x := range l.allocations {
 		if x.shared() {
-			x.idle, x.share = track{}, track{} // no longer needed
+			x.idle, x.share = series.Track{}, series.Track{} // no longer needed
 			f.shared = append(f.shared, x)
 		}
 	}
@@ -122,7 +123,7 @@ func (a *analysis) migGPU(model string) (*mig.GPU, bool) {
 }
 
 // sharing finds how the GPUs are shared: by what most of the time was.
-func (a *analysis) sharing(l *load, r *Workload) {
+func (a *analysis) sharing(l *load, r *document.Workload) {
 	r.Sharing = "whole"
 	profiles, sums := map[string]float64{}, map[string]float64{}
 	for _, x := range l.allocations {
@@ -226,7 +227,7 @@ func (a *analysis) divideSums(l *load, f *finding) {
 }
 
 // busyRatios are the quantiles of the busiest GPU.
-func (a *analysis) busyRatios(l *load, r *Workload) {
+func (a *analysis) busyRatios(l *load, r *document.Workload) {
 	if l.sum[qObserved] <= 0 {
 		return
 	}
@@ -238,7 +239,7 @@ func (a *analysis) busyRatios(l *load, r *Workload) {
 
 // memory finds how much memory one container has on one GPU, whether that indicates a need, and how much of the idle
 // time there was a process.
-func (a *analysis) memory(l *load, r *Workload) {
+func (a *analysis) memory(l *load, r *document.Workload) {
 	total, memory, idle := a.facts.byModel[l.key.model], l.track(qMemory), l.track(qIdle)
 	if total > 0 {
 		r.MemoryTotal = &total
@@ -312,8 +313,8 @@ func (a *analysis) plot(l *load) *document.Plot {
 func thousandths(x float64) float64 { return math.Round(x*1000) / 1000 }
 
 // namespaces adds up workloads by the namespace, or another key, which of returns as the fields of an account.
-func namespaces(found []*finding, p Period, list *prices.List, of func(*Workload) Account) []Account {
-	sums := map[podKey]*Account{}
+func namespaces(found []*finding, p series.Period, list *prices.List, of func(*document.Workload) document.Account) []document.Account {
+	sums := map[podKey]*document.Account{}
 	add := func(sum **float64, v *float64) {
 		if v != nil && *sum == nil {
 			*sum = new(float64)
@@ -327,7 +328,7 @@ func namespaces(found []*finding, p Period, list *prices.List, of func(*Workload
 		part := of(r)
 		a := entry(sums, podKey{part.Cluster, part.Namespace, part.Group})
 		a.Cluster, a.Namespace, a.Group = part.Cluster, part.Namespace, part.Group
-		own := States{Busy: r.Busy - r.Beyond, Gap: r.Gap, Idle: r.Idle, Unknown: r.Unknown}
+		own := document.States{Busy: r.Busy - r.Beyond, Gap: r.Gap, Idle: r.Idle, Unknown: r.Unknown}
 		a.States.Plus(own, 1)
 		a.Hours += r.Allocated
 		a.Beyond += r.Beyond
@@ -337,12 +338,12 @@ func namespaces(found []*finding, p Period, list *prices.List, of func(*Workload
 		add(&a.Cost, r.Cost)
 		if per, ok := list.PerHour(r.Model); ok {
 			if a.StateCost == nil {
-				a.StateCost = &States{}
+				a.StateCost = &document.States{}
 			}
 			a.StateCost.Plus(own, per)
 		}
 	}
-	out := make([]Account, 0, len(sums))
+	out := make([]document.Account, 0, len(sums))
 	for _, k := range sorted(sums) {
 		a := sums[k]
 		a.GPUs = over(a.Hours, p.Hours())

@@ -19,13 +19,13 @@ import (
 
 // Build reads a period of history and reports on it. A report that misses something is marked partial; an error means
 // that there is none.
-func Build(ctx context.Context, api API, opt Options) (*Document, error) {
+func Build(ctx context.Context, api API, opt Options) (*document.Document, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
 	p := series.NewPeriod(opt.From, opt.To, opt.Step)
 	r := &reader{api: api, p: p, opt: opt, q: prom.QL{Match: opt.Match, Cluster: opt.ClusterLabel},
-		sources: map[string]*Source{}}
+		sources: map[string]*document.Source{}}
 	a := &analysis{p: p, opt: &opt}
 	r.progress("available metrics", 0, 1)
 	fleet, found, err := r.usage(ctx, a)
@@ -46,7 +46,7 @@ func Build(ctx context.Context, api API, opt Options) (*Document, error) {
 		return nil, err
 	}
 	r.progress("advice", 0, 1)
-	doc := &Document{Schema: document.Schema, Generated: opt.Now.UTC(), ProfileTable: mig.Version,
+	doc := &document.Document{Schema: document.Schema, Generated: opt.Now.UTC(), ProfileTable: mig.Version,
 		Period: document.Span{From: p.From, To: p.To, StepSeconds: int(p.Step.Seconds()), Hours: p.Hours()}}
 	if opt.Prices != nil {
 		doc.Currency = opt.Prices.Currency
@@ -57,11 +57,13 @@ func Build(ctx context.Context, api API, opt Options) (*Document, error) {
 	if err := r.groups(ctx, found); err != nil {
 		return nil, err
 	}
-	doc.Namespaces = namespaces(found, p, opt.Prices, func(w *Workload) Account {
-		return Account{Cluster: w.Cluster, Namespace: w.Namespace}
+	doc.Namespaces = namespaces(found, p, opt.Prices, func(w *document.Workload) document.Account {
+		return document.Account{Cluster: w.Cluster, Namespace: w.Namespace}
 	})
 	if doc.GroupLabel = opt.GroupLabel; opt.GroupLabel != "" {
-		doc.Groups = namespaces(found, p, opt.Prices, func(w *Workload) Account { return Account{Group: w.Group} })
+		doc.Groups = namespaces(found, p, opt.Prices, func(w *document.Workload) document.Account {
+			return document.Account{Group: w.Group}
+		})
 	}
 	for _, f := range found {
 		doc.Workloads = append(doc.Workloads, f.row)
@@ -98,7 +100,7 @@ func Build(ctx context.Context, api API, opt Options) (*Document, error) {
 }
 
 // fill adds the accounts of the nodes and the trend to the document.
-func (f *fleet) fill(doc *Document, list *prices.List) {
+func (f *fleet) fill(doc *document.Document, list *prices.List) {
 	doc.Fleet = f.account(f.sorted(), list)
 	doc.Clusters = f.grouped(list, func(n *nodeGPUs) part { return part{cluster: n.key.cluster} })
 	doc.Models = f.grouped(list, func(n *nodeGPUs) part { return part{model: n.key.model} })
@@ -153,7 +155,7 @@ func (r *reader) progress(stage string, done, total int) {
 }
 
 // workloads reads namespace after namespace, a few at a time, and keeps the findings alone.
-func (r *reader) workloads(ctx context.Context, a *analysis, withoutRules []span) ([]*finding, error) {
+func (r *reader) workloads(ctx context.Context, a *analysis, withoutRules []series.Span) ([]*finding, error) {
 	names, err := r.namespaces(ctx)
 	if err != nil {
 		return nil, err
@@ -194,23 +196,23 @@ func (r *reader) workloads(ctx context.Context, a *analysis, withoutRules []span
 }
 
 // check compares sums of the same time from different series.
-func (r *reader) check(fleet *Account, found []*finding) Checks {
-	c := Checks{Difference: fleet.Difference, ExpectedHours: fleet.Hours, ReportedHours: fleet.States.Reported()}
-	var sum States
+func (r *reader) check(fleet *document.Account, found []*finding) document.Checks {
+	c := document.Checks{Difference: fleet.Difference, ExpectedHours: fleet.Hours, ReportedHours: fleet.States.Reported()}
+	var sum document.States
 	for _, f := range found {
-		sum.Plus(States{Busy: f.row.Busy, Idle: f.row.Idle, Gap: f.row.Gap}, 1)
+		sum.Plus(document.States{Busy: f.row.Busy, Idle: f.row.Idle, Gap: f.row.Gap}, 1)
 	}
-	difference := func(s State, containers float64) *float64 {
+	difference := func(s document.State, containers float64) *float64 {
 		if fleet.States.Of(s) == 0 {
 			return nil
 		}
 		return pointer((fleet.States.Of(s) - containers) / fleet.States.Of(s))
 	}
 	if r.has[metric.RawUnattributed] {
-		c.Busy = difference(Busy, sum.Busy+fleet.Unattributed)
+		c.Busy = difference(document.Busy, sum.Busy+fleet.Unattributed)
 	}
 	if !r.opt.DCGM {
-		c.Idle, c.Gap = difference(Idle, sum.Idle), difference(Gap, sum.Gap)
+		c.Idle, c.Gap = difference(document.Idle, sum.Idle), difference(document.Gap, sum.Gap)
 	}
 	return c
 }
@@ -222,7 +224,7 @@ func (r *reader) versions(ctx context.Context) ([]string, error) {
 	}
 	seen := map[string]bool{}
 	err := r.coarse(ctx, day, "group", "last", r.q.Select(metric.RawVersion), []string{"version"},
-		func(l prom.Labels, _ span, _ float64) {
+		func(l prom.Labels, _ series.Span, _ float64) {
 			seen[l.Get("version")] = true
 		})
 	delete(seen, "")
@@ -230,7 +232,7 @@ func (r *reader) versions(ctx context.Context) ([]string, error) {
 }
 
 // addNotes notes what a reader of the document should know.
-func (r *reader) addNotes(doc *Document, f *fleet, versions []string) {
+func (r *reader) addNotes(doc *document.Document, f *fleet, versions []string) {
 	if len(versions) > 1 {
 		r.note("mixed_versions", "The history is of %d exporter versions: %s.", len(versions),
 			strings.Join(versions, ", "))

@@ -155,7 +155,7 @@ func TestScrapeInterval(t *testing.T) {
 		d := s.must(t, nil)
 		slow := want != "[5m]"
 		if slow != strings.Contains(d.Fleet.Query, want) ||
-			slow != slices.ContainsFunc(d.Notes, func(n Note) bool { return n.Code == "scrape_interval" }) {
+			slow != slices.ContainsFunc(d.Notes, func(n document.Note) bool { return n.Code == "scrape_interval" }) {
 			t.Errorf("%d s: %s %+v", seconds, d.Fleet.Query, d.Notes)
 		}
 		if slow {

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
+	"github.com/gpu-exporter/gpu-exporter/report/series"
 )
 
 // dcgmField is one quantity under the names that releases of dcgm-exporter give it. The unit is derived from the name:
@@ -61,14 +63,14 @@ func (k *dcgmKey) mig() bool { return k.instance != "" }
 // dcgmSeries is the data of it.
 type dcgmSeries struct {
 	dcgmKey
-	busy, memory track
+	busy, memory series.Track
 }
 
 // dcgmGPU is one GPU.
 type dcgmGPU struct {
 	model   string
 	series  []*dcgmSeries
-	present track // 1 in steps with any data
+	present series.Track // 1 in steps with any data
 	total   float64
 	joules  float64
 }
@@ -162,7 +164,7 @@ func (h *dcgmHistory) targets(ctx context.Context) error {
 		return nil
 	}
 	return h.coarse(ctx, day, "group", "last", h.q.Select("up", `pod!=""`), []string{"job", "namespace", "pod"},
-		func(l prom.Labels, _ span, _ float64) {
+		func(l prom.Labels, _ series.Span, _ float64) {
 			h.exporters[dcgmTarget{l.Get("job"), l.Get("namespace"), l.Get("pod")}] = true
 		})
 }
@@ -304,19 +306,19 @@ func (h *dcgmHistory) account(f *fleet, k gpuKey, g *dcgmGPU) {
 			}
 		}
 		known = known && !mig
-		rest := Gap
+		rest := document.Gap
 		switch {
 		case len(pods) == 0 && h.pods:
-			rest = Unallocated
+			rest = document.Unallocated
 		case len(pods) == 0:
-			rest = Unknown
+			rest = document.Unknown
 		case busy < busyAbove:
-			rest = Idle
+			rest = document.Idle
 		}
 		if !known {
-			busy, rest = 0, Unknown
+			busy, rest = 0, document.Unknown
 		} else {
-			f.add(n, Busy, step, busy)
+			f.add(n, document.Busy, step, busy)
 		}
 		f.add(n, rest, step, 1-busy)
 		if len(pods) == 0 {
@@ -360,18 +362,18 @@ func (h *dcgmHistory) instances(f *fleet, n *nodeGPUs, g *dcgmGPU, step int) boo
 		g.total = cmp.Or(g.total, gpu.Bytes)
 		share := min(left, gpu.ComputeRatio(profile))
 		left -= share
-		rest := Gap
+		rest := document.Gap
 		switch {
 		case !known:
-			busy, rest = 0, Unknown
+			busy, rest = 0, document.Unknown
 		case s.pod == "" && h.pods:
-			rest = Unallocated
+			rest = document.Unallocated
 		case s.pod == "":
-			rest = Unknown
+			rest = document.Unknown
 		case busy < busyAbove:
-			rest = Idle
+			rest = document.Idle
 		}
-		f.add(n, Busy, step, share*busy)
+		f.add(n, document.Busy, step, share*busy)
 		f.add(n, rest, step, share*(1-busy))
 		if s.pod == "" {
 			n.unattributed += share * busy * h.p.StepHours()
@@ -385,12 +387,12 @@ func (h *dcgmHistory) instances(f *fleet, n *nodeGPUs, g *dcgmGPU, step int) boo
 		}
 		if known {
 			a.busy.Add(step, share*busy)
-			if rest == Idle {
+			if rest == document.Idle {
 				a.idle.Add(step, share*(1-busy))
 			}
 		}
 	}
-	f.add(n, Unallocated, step, left) // slices that no MIG device has
+	f.add(n, document.Unallocated, step, left) // slices that no MIG device has
 	return true
 }
 

@@ -120,7 +120,8 @@ func TestMIGOfDCGM(t *testing.T) {
 	s.add("DCGM_FI_PROF_GR_ENGINE_ACTIVE", l("2", "2g.20gb", "idle-0"), constant(0))
 	s.add("DCGM_FI_PROF_GR_ENGINE_ACTIVE", l("3", "1g.10gb", ""), constant(0))
 	d := s.must(t, func(o *Options) { o.DCGM = true })
-	for state, want := range map[State]float64{Busy: 240 * 1.5 / 7, Gap: 240 * 1.5 / 7, Idle: 240 * 2. / 7, Unallocated: 240 * 2. / 7} {
+	for state, want := range map[document.State]float64{document.Busy: 240 * 1.5 / 7, document.Gap: 240 * 1.5 / 7,
+		document.Idle: 240 * 2. / 7, document.Unallocated: 240 * 2. / 7} {
 		near(t, state.String(), d.Fleet.States.Of(state), want)
 	}
 	near(t, "coverage", d.Fleet.Coverage, 1)

@@ -6,44 +6,5 @@
 // rules, each with its reason, the evidence, why not a smaller size, and the change; a workload without advice has a
 // reason code.
 //
-// The result is a Document: package render shows it. Equal history, options and now give an equal document.
+// The result is a document.Document: package render shows it. Equal history, options and now give an equal document.
 package report
-
-import (
-	"github.com/gpu-exporter/gpu-exporter/report/document"
-	"github.com/gpu-exporter/gpu-exporter/report/series"
-)
-
-// Quantities over the steps of the period.
-type (
-	Period = series.Period
-	track  = series.Track
-	sample = series.Sample
-	span   = series.Span
-)
-
-// What a document consists of.
-type (
-	Document   = document.Document
-	Note       = document.Note
-	Source     = document.Source
-	States     = document.States
-	State      = document.State
-	Account    = document.Account
-	Checks     = document.Checks
-	Workload   = document.Workload
-	Advice     = document.Advice
-	Replay     = document.Replay
-	Validation = document.Validation
-	Packing    = document.Packing
-)
-
-// The states of GPU-time.
-const (
-	Busy        = document.Busy
-	Gap         = document.Gap
-	Idle        = document.Idle
-	Unallocated = document.Unallocated
-	Unavailable = document.Unavailable
-	Unknown     = document.Unknown
-)

@@ -1,13 +1,15 @@
 package report
 
-// fold is a part of the period on which advice from the time before it is tested.
-type fold = span
+import (
+	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/series"
+)
 
 // folds divide the second half of the period into four.
-func (a *analysis) folds() (out []fold) {
+func (a *analysis) folds() (out []series.Span) {
 	n := a.p.Steps()
 	for i := range 4 {
-		out = append(out, fold{From: n/2 + i*n/8, To: n/2 + (i+1)*n/8})
+		out = append(out, series.Span{From: n/2 + i*n/8, To: n/2 + (i+1)*n/8})
 	}
 	return out
 }
@@ -20,7 +22,7 @@ type foldSum struct {
 }
 
 // add adds a fold with the fraction of it in which the demand exceeded the size.
-func (v *foldSum) add(size string, f fold, exceeded float64) {
+func (v *foldSum) add(size string, f series.Span, exceeded float64) {
 	v.folds++
 	v.steps += f.Len()
 	v.train, v.size = f.From, size
@@ -29,11 +31,11 @@ func (v *foldSum) add(size string, f fold, exceeded float64) {
 }
 
 // validated is nil if nothing was tested.
-func (a *analysis) validated(v *foldSum) *Validation {
+func (a *analysis) validated(v *foldSum) *document.Validation {
 	if v.steps == 0 {
 		return nil
 	}
 	h := a.p.StepHours()
-	return &Validation{Folds: v.folds, TrainHours: float64(v.train) * h, TestHours: float64(v.steps) * h, Size: v.size,
+	return &document.Validation{Folds: v.folds, TrainHours: float64(v.train) * h, TestHours: float64(v.steps) * h, Size: v.size,
 		Exceeded: v.exceeded / float64(v.steps), Worst: v.worst}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
 )
@@ -78,7 +79,7 @@ func TestShortHistory(t *testing.T) {
 	var s scene
 	s.node("n1", h100, 1, states{"busy": 1}, func(at int64) bool { return at > monday.Add(5*day).Unix() })
 	notes := s.must(t, nil).Notes
-	if !slices.ContainsFunc(notes, func(n Note) bool {
+	if !slices.ContainsFunc(notes, func(n document.Note) bool {
 		return n.Code == "short_history" && strings.Contains(n.Text, "2026-02-07 00:00 UTC, 5.0 days after")
 	}) {
 		t.Errorf("%+v", notes)

@@ -4,17 +4,19 @@ import (
 	"math"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
+	"github.com/gpu-exporter/gpu-exporter/report/series"
 )
 
 // nodeGPUs is the account of the GPUs of one model on one node while it is read. Sums are in GPU-steps.
 type nodeGPUs struct {
 	key         nodeKey
-	states      States
-	reported    track // GPUs in the ledger
-	count       track // GPUs by the node's own count
-	allocated   track
-	unavailable track
+	states      document.States
+	reported    series.Track // GPUs in the ledger
+	count       series.Track // GPUs by the node's own count
+	allocated   series.Track
+	unavailable series.Track
 	joules      float64
 	energy      bool
 	// before is true if the node existed before the period.
@@ -31,23 +33,23 @@ type nodeGPUs struct {
 
 // fleet is the account of all nodes.
 type fleet struct {
-	p       Period
+	p       series.Period
 	nodes   map[nodeKey]*nodeGPUs
-	buckets []States // GPU-steps
-	size    int      // steps of a bucket
-	covered []bool   // steps with any data
+	buckets []document.States // GPU-steps
+	size    int               // steps of a bucket
+	covered []bool            // steps with any data
 	// withoutRules are parts that no rule covers.
-	withoutRules []span
+	withoutRules []series.Span
 }
 
-func newFleet(p Period) *fleet {
+func newFleet(p series.Period) *fleet {
 	size := 1
 	for _, s := range []time.Duration{p.Step, time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour} {
 		if size = max(1, int(s/p.Step)); p.Steps()/size <= 124 {
 			break
 		}
 	}
-	return &fleet{p: p, nodes: map[nodeKey]*nodeGPUs{}, buckets: make([]States, (p.Steps()+size-1)/size), size: size,
+	return &fleet{p: p, nodes: map[nodeKey]*nodeGPUs{}, buckets: make([]document.States, (p.Steps()+size-1)/size), size: size,
 		covered: make([]bool, p.Steps())}
 }
 
@@ -58,29 +60,29 @@ func (f *fleet) node(k nodeKey) *nodeGPUs {
 }
 
 // add counts GPUs that spent step k in a state.
-func (f *fleet) add(n *nodeGPUs, s State, k int, gpus float64) {
+func (f *fleet) add(n *nodeGPUs, s document.State, k int, gpus float64) {
 	*n.states.At(s) += gpus
 	*f.buckets[k/f.size].At(s) += gpus
 	n.reported.Add(k, gpus)
-	if s != Unallocated && s != Unavailable {
+	if s != document.Unallocated && s != document.Unavailable {
 		n.allocated.Add(k, gpus)
 	}
-	if s == Unavailable && gpus > 0 {
+	if s == document.Unavailable && gpus > 0 {
 		n.unavailable.Add(k, gpus)
 	}
 	f.covered[k] = true
 }
 
 // gaps are the parts of at least two steps without data of any node.
-func (f *fleet) gaps() []span {
-	var out []span
+func (f *fleet) gaps() []series.Span {
+	var out []series.Span
 	for k := 0; k < len(f.covered); k++ {
 		from := k
 		for k < len(f.covered) && !f.covered[k] {
 			k++
 		}
 		if k-from >= 2 {
-			out = append(out, span{From: from, To: k})
+			out = append(out, series.Span{From: from, To: k})
 		}
 	}
 	return out
@@ -168,9 +170,9 @@ func (f *fleet) adopt() {
 }
 
 // account turns a group of nodes into its account.
-func (f *fleet) account(nodes []*nodeGPUs, list *prices.List) Account {
+func (f *fleet) account(nodes []*nodeGPUs, list *prices.List) document.Account {
 	h := f.p.StepHours()
-	var a Account
+	var a document.Account
 	var joules float64
 	energy := false
 	for _, n := range nodes {
@@ -183,7 +185,7 @@ func (f *fleet) account(nodes []*nodeGPUs, list *prices.List) Account {
 		joules += n.joules
 		if per, ok := list.PerHour(n.key.model); ok {
 			if a.StateCost == nil {
-				a.StateCost = &States{}
+				a.StateCost = &document.States{}
 			}
 			a.StateCost.Plus(n.states, h*per)
 		}
@@ -207,12 +209,12 @@ type part struct{ cluster, model, pool, node string }
 func (k part) parts() []string { return []string{k.cluster, k.model, k.pool, k.node} }
 
 // grouped makes the accounts of parts of the fleet, in order. of returns the part to which a node belongs.
-func (f *fleet) grouped(list *prices.List, of func(*nodeGPUs) part) []Account {
+func (f *fleet) grouped(list *prices.List, of func(*nodeGPUs) part) []document.Account {
 	groups := map[part][]*nodeGPUs{}
 	for _, n := range f.sorted() {
 		groups[of(n)] = append(groups[of(n)], n)
 	}
-	out := make([]Account, 0, len(groups))
+	out := make([]document.Account, 0, len(groups))
 	for _, k := range sorted(groups) {
 		a := f.account(groups[k], list)
 		a.Cluster, a.Model, a.NodePool, a.Node = k.cluster, k.model, k.pool, k.node

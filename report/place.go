@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/replay"
+	"github.com/gpu-exporter/gpu-exporter/report/series"
 	"github.com/gpu-exporter/gpu-exporter/report/sizing"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
@@ -29,7 +30,7 @@ type run struct {
 const splitAfter = 15 * time.Minute
 
 // runs are the pods of a workload, each for the time in which its GPUs were allocated.
-func (a *analysis) runs(l *load, r *Workload) []run {
+func (a *analysis) runs(l *load, r *document.Workload) []run {
 	var out []run
 	gap := int(splitAfter/a.p.Step) + 1
 	for _, x := range l.allocations {
@@ -129,7 +130,7 @@ func (f *fleet) class(n *nodeGPUs) string {
 // byModel prepares a replay for each model of each cluster.
 func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 	groups, at := map[nodeKey]*fleetNodes{}, map[nodeKey]*fleetNodes{}
-	known, slots := map[nodeKey]*track{}, map[nodeKey]*track{}
+	known, slots := map[nodeKey]*series.Track{}, map[nodeKey]*series.Track{}
 	for _, n := range f.sorted() {
 		k := nodeKey{n.key.cluster, "", n.key.model}
 		g := entry(groups, k)
@@ -139,7 +140,7 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 		at[n.key] = g
 		g.nodes = append(g.nodes, n)
 		g.machines = append(g.machines, replay.Node{ID: n.key.node, Class: f.class(n), GPUs: n.gpus(), To: f.p.Steps()})
-		known[n.key] = &track{}
+		known[n.key] = &series.Track{}
 	}
 	for _, x := range found {
 		for _, r := range x.runs {
@@ -161,7 +162,7 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 	}
 	for _, k := range sorted(groups) {
 		g := groups[k]
-		var sum track
+		var sum series.Track
 		for _, n := range g.nodes {
 			sum.Plus(&n.allocated)
 			count := float64(n.gpus())
@@ -240,7 +241,7 @@ func (g *fleetNodes) removable(from, to int, budget float64) (order []string, n 
 }
 
 // consolidate recommends to give nodes back, where the pods of the period would have run on the rest of them.
-func (a *analysis) consolidate(f *fleet, groups []*fleetNodes) (out []Advice) {
+func (a *analysis) consolidate(f *fleet, groups []*fleetNodes) (out []document.Advice) {
 	if time.Duration(a.p.Hours()*float64(time.Hour)) < a.opt.Advice.Observed*19/20 {
 		return nil
 	}
@@ -302,7 +303,7 @@ func few(list []string) string {
 }
 
 // waited describes what a replay found.
-func waited(r replay.Result, p Period) string {
+func waited(r replay.Result, p series.Period) string {
 	if r.Waiting == 0 {
 		return "none would have waited"
 	}
@@ -315,14 +316,14 @@ func waited(r replay.Result, p Period) string {
 }
 
 // replayed are the figures of a replay.
-func (a *analysis) replayed(r replay.Result) *Replay {
+func (a *analysis) replayed(r replay.Result) *document.Replay {
 	h := a.p.StepHours()
-	return &Replay{Pods: r.Placed + r.Unplaced, Waiting: r.Waiting, WaitedHours: r.Waited * h, LongestWait: r.LongestWait * h,
+	return &document.Replay{Pods: r.Placed + r.Unplaced, Waiting: r.Waiting, WaitedHours: r.Waited * h, LongestWait: r.LongestWait * h,
 		OccupiedHours: r.Occupied * h, Throttled: over(r.Throttled, r.Shared), Evicted: r.Evicted}
 }
 
 // validateNodes chooses the nodes by what was known before each fold, and replays the fold without them.
-func (a *analysis) validateNodes(g *fleetNodes) *Validation {
+func (a *analysis) validateNodes(g *fleetNodes) *document.Validation {
 	var v foldSum
 	for _, f := range a.folds() {
 		order, n, _ := g.removable(0, f.From, a.opt.Advice.Budget)
@@ -340,7 +341,7 @@ func (a *analysis) validateNodes(g *fleetNodes) *Validation {
 }
 
 // shared replays that pods with a whole GPU each share GPUs: those whose demand is small, k on each.
-func (a *analysis) shared(g *fleetNodes, found []*finding, f *fleet) (out []Packing) {
+func (a *analysis) shared(g *fleetNodes, found []*finding, f *fleet) (out []document.Packing) {
 	var before float64
 	var sliced, partitioned []replay.Pod
 	beforeMIG := 0.0
@@ -398,7 +399,7 @@ func (a *analysis) shared(g *fleetNodes, found []*finding, f *fleet) (out []Pack
 			text = fmt.Sprintf(s.text, len(s.pods))
 		}
 		steps, freed := float64(a.p.Steps()), (s.before-r.Occupied)*a.p.StepHours()
-		out = append(out, Packing{Cluster: g.key.cluster, Model: g.key.model, Scenario: s.name, Text: text,
+		out = append(out, document.Packing{Cluster: g.key.cluster, Model: g.key.model, Scenario: s.name, Text: text,
 			Items: len(s.pods), GPUsBefore: over(s.before, steps), GPUsAfter: over(r.Occupied, steps), FreedHours: max(0, freed),
 			FreedCost: a.opt.Prices.Cost(g.key.model, max(0, freed)), Overload: over(r.Throttled, r.Shared),
 			Limit: a.opt.Advice.Budget})
@@ -410,7 +411,7 @@ func (a *analysis) shared(g *fleetNodes, found []*finding, f *fleet) (out []Pack
 const shareFrom = 12 * time.Hour
 
 func quantileOf(list []uint8, q float64) float64 {
-	s := make(sample, len(list))
+	s := make(series.Sample, len(list))
 	for i, v := range list {
 		s[i] = float64(v) / 100
 	}

@@ -29,22 +29,22 @@ type API interface {
 // reader reads one period.
 type reader struct {
 	api API
-	p   Period
+	p   series.Period
 	opt Options
 	q   prom.QL
 
 	has map[string]bool // names of metrics in the period
 
 	mu      sync.Mutex
-	sources map[string]*Source
-	notes   []Note
+	sources map[string]*document.Source
+	notes   []document.Note
 	partial []string
 }
 
 func (r *reader) note(code, format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.notes = append(r.notes, Note{Code: code, Text: fmt.Sprintf(format, args...)})
+	r.notes = append(r.notes, document.Note{Code: code, Text: fmt.Sprintf(format, args...)})
 }
 
 // missing marks the report as partial.
@@ -64,11 +64,11 @@ func (r *reader) source(data, from, series string, hours float64) {
 		s.Hours = max(s.Hours, hours)
 		return
 	}
-	r.sources[k] = &Source{Data: data, From: from, Series: series, Hours: hours}
+	r.sources[k] = &document.Source{Data: data, From: from, Series: series, Hours: hours}
 }
 
 // steps queries one value for each step of a part of the period.
-func (r *reader) steps(ctx context.Context, query string, s span, each func(l prom.Labels, k int, v float64)) error {
+func (r *reader) steps(ctx context.Context, query string, s series.Span, each func(l prom.Labels, k int, v float64)) error {
 	if s.Len() <= 0 {
 		return nil
 	}
@@ -84,12 +84,12 @@ func (r *reader) steps(ctx context.Context, query string, s span, each func(l pr
 }
 
 // all is the whole period as a part.
-func (r *reader) all() span { return span{From: 0, To: r.p.Steps()} }
+func (r *reader) all() series.Span { return series.Span{From: 0, To: r.p.Steps()} }
 
 // coarse queries one value for each hour or day that ends with the period, for what changes rarely: what over_time
 // makes of a selector, aggregated by labels. Each value is passed on with the steps that it covers.
 func (r *reader) coarse(ctx context.Context, every time.Duration, op, overTime, selector string, labels []string,
-	each func(l prom.Labels, s span, v float64)) error {
+	each func(l prom.Labels, s series.Span, v float64)) error {
 	every = min(every, r.p.To.Sub(r.p.From))
 	window := fmt.Sprintf("[%ds]", int(every.Seconds()))
 	query := overTime + "_over_time(" + selector + window + ")"
@@ -107,10 +107,10 @@ func (r *reader) coarse(ctx context.Context, every time.Duration, op, overTime, 
 	n := int(math.Ceil(float64(r.p.To.Sub(r.p.From)) / float64(every)))
 	q := prom.Range{Query: query, From: r.p.To.Add(-time.Duration(n-1) * every), To: r.p.To, Step: every}
 	size := int(every / r.p.Step)
-	return r.api.Range(ctx, q, func(series *prom.Series) error {
-		for i, at := range series.At {
+	return r.api.Range(ctx, q, func(s *prom.Series) error {
+		for i, at := range s.At {
 			if k, ok := r.p.Index(at); ok {
-				each(series.Labels, span{From: max(0, k+1-size), To: k + 1}, series.Value[i])
+				each(s.Labels, series.Span{From: max(0, k+1-size), To: k + 1}, s.Value[i])
 			}
 		}
 		return nil
@@ -212,7 +212,7 @@ func (r *reader) interval(ctx context.Context) error {
 		samples[k] = max(samples[k], slices.Max(series.Value))
 		return nil
 	})
-	var all sample
+	var all series.Sample
 	for _, n := range samples {
 		all = append(all, 3600/max(n, 1))
 	}
@@ -316,7 +316,7 @@ func (r *reader) kubernetes(ctx context.Context, f *fleet) error {
 	}
 	offered, other := map[nodeKey]float64{}, map[nodeKey]bool{}
 	selector := r.q.Select(metric.KubeCapacity, `resource=~"nvidia_com_.+"`)
-	err := r.coarse(ctx, time.Hour, "max", "last", selector, []string{"node", "resource"}, func(l prom.Labels, s span, v float64) {
+	err := r.coarse(ctx, time.Hour, "max", "last", selector, []string{"node", "resource"}, func(l prom.Labels, s series.Span, v float64) {
 		k := r.place(l)
 		if l.Get("resource") != "nvidia_com_gpu" {
 			other[k] = other[k] || v > 0
@@ -350,7 +350,7 @@ func (r *reader) kubernetes(ctx context.Context, f *fleet) error {
 }
 
 // rawNodes reads a part of the period from the raw series.
-func (r *reader) rawNodes(ctx context.Context, g span, take func(string, prom.Labels, int, float64)) error {
+func (r *reader) rawNodes(ctx context.Context, g series.Span, take func(string, prom.Labels, int, float64)) error {
 	q := r.q
 	up := q.By("group", q.Now(metric.RawUp), metric.PerGPU...)
 	power := q.Rate(metric.RawEnergy) + " or on (" + q.Cluster + ", node, uuid) " + q.Now(metric.RawPower)
@@ -414,7 +414,7 @@ func (r *reader) pools(ctx context.Context, f *fleet) error {
 		if r.opt.PoolLabel != "" {
 			labels = []string{kube.LabelMetric(r.opt.PoolLabel)}
 		}
-		err := r.coarse(ctx, day, "", "last", r.q.Select(metric.KubeLabels), nil, func(l prom.Labels, _ span, _ float64) {
+		err := r.coarse(ctx, day, "", "last", r.q.Select(metric.KubeLabels), nil, func(l prom.Labels, _ series.Span, _ float64) {
 			for _, name := range labels {
 				if v := l.Get(name); v != "" {
 					of[r.place(l)] = v
@@ -446,8 +446,8 @@ func (r *reader) pools(ctx context.Context, f *fleet) error {
 // gpus reads model and memory of every GPU.
 func (r *reader) gpus(ctx context.Context) (*gpuFacts, error) {
 	facts := newGPUFacts()
-	daily := func(q dayQuantity) func(gpuKey, prom.Labels, span, float64) {
-		return func(k gpuKey, _ prom.Labels, s span, v float64) {
+	daily := func(q dayQuantity) func(gpuKey, prom.Labels, series.Span, float64) {
+		return func(k gpuKey, _ prom.Labels, s series.Span, v float64) {
 			if v >= 0 { // no NaN of a division
 				entry(facts.daily, k)[q].Max((s.To-1)/(24*r.p.PerHour()), min(1, v))
 			}
@@ -458,15 +458,15 @@ func (r *reader) gpus(ctx context.Context) (*gpuFacts, error) {
 		every        time.Duration
 		op, overTime string
 		labels       []string
-		each         func(gpuKey, prom.Labels, span, float64)
+		each         func(gpuKey, prom.Labels, series.Span, float64)
 	}{
 		{metric.RawInfo, day, "group", "last", []string{"node", "uuid", "model"},
-			func(k gpuKey, l prom.Labels, _ span, _ float64) {
+			func(k gpuKey, l prom.Labels, _ series.Span, _ float64) {
 				if m := l.Get("model"); m != "" {
 					facts.model[k] = m
 				}
 			}},
-		{metric.RawTotal, day, "max", "last", metric.PerGPU, func(k gpuKey, _ prom.Labels, _ span,
+		{metric.RawTotal, day, "max", "last", metric.PerGPU, func(k gpuKey, _ prom.Labels, _ series.Span,
 			v float64) {
 			facts.memory[k] = v
 		}},
@@ -482,7 +482,7 @@ func (r *reader) gpus(ctx context.Context) (*gpuFacts, error) {
 			selector = fmt.Sprintf("%g, %s", 1-r.opt.Advice.Budget, selector)
 		}
 		err := r.coarse(ctx, x.every, x.op, x.overTime, selector, x.labels,
-			func(l prom.Labels, s span, v float64) { x.each(r.gpuKey(l), l, s, v) })
+			func(l prom.Labels, s series.Span, v float64) { x.each(r.gpuKey(l), l, s, v) })
 		if err != nil {
 			return nil, err
 		}
@@ -504,7 +504,7 @@ func (r *reader) namespaces(ctx context.Context) ([]string, error) {
 }
 
 // namespace reads one namespace. withoutRules are the parts of the period that no rule covers.
-func (r *reader) namespace(ctx context.Context, name string, withoutRules []span, facts *gpuFacts) (*space, error) {
+func (r *reader) namespace(ctx context.Context, name string, withoutRules []series.Span, facts *gpuFacts) (*space, error) {
 	s := newSpace(r.p, name)
 	s.shares = r.has[metric.RawShare]
 	if err := r.owners(ctx, s); err != nil {
@@ -515,7 +515,7 @@ func (r *reader) namespace(ctx context.Context, name string, withoutRules []span
 			return nil, err
 		}
 	} else {
-		withoutRules = []span{r.all()}
+		withoutRules = []series.Span{r.all()}
 	}
 	if !r.has[metric.RawAllocated] {
 		s.join(facts)
@@ -551,7 +551,7 @@ func (r *reader) ruleLoads(ctx context.Context, s *space) error {
 }
 
 // rawLoads reads the workloads in a part of the period that no rule covers from the raw series.
-func (r *reader) rawLoads(ctx context.Context, s *space, g span, facts *gpuFacts) error {
+func (r *reader) rawLoads(ctx context.Context, s *space, g series.Span, facts *gpuFacts) error {
 	in := metric.InNamespace(s.name)
 	for _, x := range []struct {
 		q        quantity
@@ -585,7 +585,7 @@ func (r *reader) owners(ctx context.Context, s *space) error {
 			continue
 		}
 		selector := r.q.Select(name, metric.InNamespace(s.name), `workload!=""`)
-		err := r.coarse(ctx, day, "group", "last", selector, labels, func(l prom.Labels, _ span, _ float64) {
+		err := r.coarse(ctx, day, "group", "last", selector, labels, func(l prom.Labels, _ series.Span, _ float64) {
 			p := podKey{l.Get(r.q.Cluster), s.name, l.Get("pod")}
 			o := kube.RecordedOwner(l.Get("workload_type"), l.Get("workload"), p.pod)
 			if old, ok := s.owners[p]; !ok || old.From != kube.Recorded || o.From == kube.Recorded {
@@ -613,7 +613,7 @@ func (r *reader) groups(ctx context.Context, found []*finding) error {
 			continue
 		}
 		err := r.coarse(ctx, day, "group", "last", r.q.Select(name, label+`!=""`), []string{"namespace", "pod", label},
-			func(l prom.Labels, _ span, _ float64) {
+			func(l prom.Labels, _ series.Span, _ float64) {
 				of[podKey{l.Get(r.q.Cluster), l.Get("namespace"), l.Get("pod")}] = l.Get(label)
 			})
 		if err != nil {
@@ -647,10 +647,10 @@ func (r *reader) allocations(ctx context.Context, s *space) error {
 	}
 	for _, x := range []struct {
 		rate  string
-		track func(*allocation) *track
+		track func(*allocation) *series.Track
 	}{
-		{r.q.Rate(metric.RawBusy, in), func(a *allocation) *track { return &a.busy }},
-		{r.q.Rate(metric.RawUnused, in, `state="idle"`), func(a *allocation) *track { return &a.idle }},
+		{r.q.Rate(metric.RawBusy, in), func(a *allocation) *series.Track { return &a.busy }},
+		{r.q.Rate(metric.RawUnused, in, `state="idle"`), func(a *allocation) *series.Track { return &a.idle }},
 	} {
 		err := r.steps(ctx, r.q.By("sum", r.q.Once(x.rate), metric.PerAllocation...), r.all(),
 			func(l prom.Labels, k int, v float64) { x.track(of(l)).Add(k, v) })
@@ -658,14 +658,14 @@ func (r *reader) allocations(ctx context.Context, s *space) error {
 			return err
 		}
 	}
-	spread := func(t *track, g span, v float64) {
+	spread := func(t *series.Track, g series.Span, v float64) {
 		for k := g.From; k < g.To; k++ {
 			t.Max(k, v)
 		}
 	}
 	err := r.coarse(ctx, time.Hour, "sum", "max", r.q.Select(metric.RawShare, in),
 		append(slices.Clone(metric.PerAllocation), "resource"),
-		func(l prom.Labels, g span, v float64) {
+		func(l prom.Labels, g series.Span, v float64) {
 			a := of(l)
 			if res := l.Get("resource"); res != "" {
 				a.resource = res
@@ -680,11 +680,11 @@ func (r *reader) allocations(ctx context.Context, s *space) error {
 		metric.RawLastBusy: func(a *allocation) *float64 { return &a.lastBusy },
 	} {
 		err := r.coarse(ctx, day, "max", "max", r.q.Select(name, in), metric.PerAllocation,
-			func(l prom.Labels, _ span, v float64) { p := into(of(l)); *p = max(*p, v) })
+			func(l prom.Labels, _ series.Span, v float64) { p := into(of(l)); *p = max(*p, v) })
 		if err != nil {
 			return err
 		}
 	}
 	return r.coarse(ctx, time.Hour, "sum", "max", r.q.Select(metric.RawMemory, in), metric.PerAllocation,
-		func(l prom.Labels, g span, v float64) { spread(&of(l).memory, g, v) })
+		func(l prom.Labels, g series.Span, v float64) { spread(&of(l).memory, g, v) })
 }

@@ -179,7 +179,7 @@ func (s *scene) job(j job) {
 	s.allocate(j)
 }
 
-func (s *scene) report(t *testing.T, change func(*Options)) (*Document, error) {
+func (s *scene) report(t *testing.T, change func(*Options)) (*document.Document, error) {
 	t.Helper()
 	server := httptest.NewServer(&s.Server)
 	defer server.Close()
@@ -196,7 +196,7 @@ func (s *scene) report(t *testing.T, change func(*Options)) (*Document, error) {
 	return Build(t.Context(), client, o)
 }
 
-func (s *scene) must(t *testing.T, change func(*Options)) *Document {
+func (s *scene) must(t *testing.T, change func(*Options)) *document.Document {
 	t.Helper()
 	d, err := s.report(t, change)
 	if err != nil {

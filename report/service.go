@@ -8,19 +8,20 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/report/change"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/series"
 	"github.com/gpu-exporter/gpu-exporter/report/sizing"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 // service is a workload whose replicas share the demand.
 type service struct {
-	pods   int     // at the end of the period
-	gpus   float64 // of each pod
-	demand *track  // busy GPUs of all pods
+	pods   int           // at the end of the period
+	gpus   float64       // of each pod
+	demand *series.Track // busy GPUs of all pods
 }
 
 // serviceOf returns the service that a workload is; ok is false if its pods are not interchangeable.
-func (a *analysis) serviceOf(l *load, r *Workload) (s service, ok bool) {
+func (a *analysis) serviceOf(l *load, r *document.Workload) (s service, ok bool) {
 	switch strings.ToLower(r.Kind) {
 	case "job", "cronjob", "pod", "daemonset":
 		return s, false
@@ -41,20 +42,20 @@ func (a *analysis) serviceOf(l *load, r *Workload) (s service, ok bool) {
 
 // replicasFor is the number of replicas whose capacity the demand of a part of the period exceeds for the budget's
 // fraction of the time, with sizing.Headroom; two remain, so that one may fail.
-func (a *analysis) replicasFor(s service, values sample) int {
+func (a *analysis) replicasFor(s service, values series.Sample) int {
 	need := sizing.Headroom * values.Quantile(1-a.opt.Advice.Budget) / s.gpus
 	return max(2, int(math.Ceil(need-1e-6)))
 }
 
 // without are the values of a track outside a part.
-func without(t *track, part span) sample {
+func without(t *series.Track, part series.Span) series.Sample {
 	out := append(t.Values(t.From, part.From), t.Values(part.To, t.End())...)
 	slices.Sort(out)
 	return out
 }
 
 // replicas finds services that need fewer pods, all of the time or in the hours of the day in which demand is low.
-func (a *analysis) replicas(l *load, r *Workload, steps int) *Advice {
+func (a *analysis) replicas(l *load, r *document.Workload, steps int) *document.Advice {
 	s, ok := a.serviceOf(l, r)
 	if _, judged := a.judged(l, r, steps); !ok || !judged {
 		return nil
@@ -77,7 +78,7 @@ func (a *analysis) replicas(l *load, r *Workload, steps int) *Advice {
 	least, most := n, n
 	for i := range 8 {
 		size := a.p.Steps() / 8
-		x := a.replicasFor(s, without(s.demand, span{From: i * size, To: (i + 1) * size}))
+		x := a.replicasFor(s, without(s.demand, series.Span{From: i * size, To: (i + 1) * size}))
 		least, most = min(least, x), max(most, x)
 	}
 	mean := over(all.Sum(), float64(len(all)))
@@ -104,7 +105,7 @@ func (a *analysis) replicas(l *load, r *Workload, steps int) *Advice {
 		}
 	}
 	ad.Validation = a.validated(&v)
-	ad.Replay = &Replay{Pods: s.pods, OccupiedHours: r.Allocated - saved, Throttled: exceedance(all, float64(n)*s.gpus)}
+	ad.Replay = &document.Replay{Pods: s.pods, OccupiedHours: r.Allocated - saved, Throttled: exceedance(all, float64(n)*s.gpus)}
 	if ad.Confidence = a.confidence(r, ad.Validation, steps); ad.Confidence == "high" && float64(n)*s.gpus < 2*all.Top() {
 		ad.Confidence = "medium"
 	}
@@ -113,7 +114,7 @@ func (a *analysis) replicas(l *load, r *Workload, steps int) *Advice {
 }
 
 // exceedance is the fraction of values above a limit.
-func exceedance(s sample, limit float64) float64 {
+func exceedance(s series.Sample, limit float64) float64 {
 	n, _ := slices.BinarySearch(s, limit*(1+1e-9))
 	return over(float64(len(s)-n), float64(len(s)))
 }

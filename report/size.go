@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/report/change"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/series"
 	"github.com/gpu-exporter/gpu-exporter/report/sizing"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
@@ -14,7 +15,7 @@ import (
 const wellUsed = 0.5
 
 // demandOf adds up a part of the period.
-func (a *analysis) demandOf(l *load, r *Workload, part span) sizing.Demand {
+func (a *analysis) demandOf(l *load, r *document.Workload, part series.Span) sizing.Demand {
 	s, m := l.track(qBusiest).Values(part.From, part.To), l.track(qMemory).Values(part.From, part.To)
 	d := sizing.Demand{Steps: len(s), High: s.Quantile(1 - a.opt.Advice.Budget), Memory: m.Top(), Bursts: r.Sharing == "mig",
 		Preallocated: r.Preallocated}
@@ -48,7 +49,7 @@ func (a *analysis) demandOf(l *load, r *Workload, part span) sizing.Demand {
 }
 
 // judged returns the reason why the size of a workload is not judged, if there is one.
-func (a *analysis) judged(l *load, r *Workload, steps int) (reason sizing.Reason, ok bool) {
+func (a *analysis) judged(l *load, r *document.Workload, steps int) (reason sizing.Reason, ok bool) {
 	g, observed := a.opt.Advice, a.p.Duration(steps)
 	switch {
 	case !a.lasts(l.track(qAllocated).End(), a.p.Steps()):
@@ -66,7 +67,7 @@ func (a *analysis) judged(l *load, r *Workload, steps int) (reason sizing.Reason
 }
 
 // size finds workloads for which a part of each GPU is enough.
-func (a *analysis) size(l *load, r *Workload, steps int) (*Advice, sizing.Reason) {
+func (a *analysis) size(l *load, r *document.Workload, steps int) (*document.Advice, sizing.Reason) {
 	now := sizing.Current{Sharing: r.Sharing, Profile: r.Profile, Total: a.facts.byModel[r.Model], Several: a.several(l)}
 	now.GPU, _ = a.migGPU(r.Model)
 	switch reason, ok := a.judged(l, r, steps); {
@@ -77,7 +78,7 @@ func (a *analysis) size(l *load, r *Workload, steps int) (*Advice, sizing.Reason
 	case now.Several && r.Sharing == "mig":
 		return nil, sizing.Reason{Code: "several_mig_devices", Text: "several MIG devices are allocated to each of its pods"}
 	}
-	d := a.demandOf(l, r, span{From: 0, To: a.p.Steps()})
+	d := a.demandOf(l, r, series.Span{From: 0, To: a.p.Steps()})
 	s, reason := now.Fit(d)
 	if s == nil {
 		return nil, reason
@@ -125,18 +126,18 @@ func (a *analysis) size(l *load, r *Workload, steps int) (*Advice, sizing.Reason
 	ad.Evidence = units.Sentence(usage, memory)
 	var v foldSum
 	for _, f := range a.folds() {
-		train := a.demandOf(l, r, span{From: 0, To: f.From})
+		train := a.demandOf(l, r, series.Span{From: 0, To: f.From})
 		if s, _ := now.Fit(train); s != nil && train.Steps > 0 {
 			v.add(s.Name(), f, over(float64(a.exceeded(l, r, s, f)), float64(f.Len())))
 		}
 	}
 	ad.Validation = a.validated(&v)
-	exceeded := over(float64(a.exceeded(l, r, s, span{From: 0, To: a.p.Steps()})), float64(d.Steps))
+	exceeded := over(float64(a.exceeded(l, r, s, series.Span{From: 0, To: a.p.Steps()})), float64(d.Steps))
 	if exceeded > a.opt.Advice.Budget {
 		return nil, sizing.Reason{Code: "peaks_too_high",
 			Text: fmt.Sprintf("it would have needed more in %s of the time", units.Ratio(exceeded))}
 	}
-	ad.Replay = &Replay{Pods: r.Pods, OccupiedHours: r.Allocated * s.Part, Throttled: exceeded}
+	ad.Replay = &document.Replay{Pods: r.Pods, OccupiedHours: r.Allocated * s.Part, Throttled: exceeded}
 	ad.Confidence = a.confidence(r, ad.Validation, steps)
 	if ad.Confidence == "high" && s.Limit < 2*d.Top() {
 		ad.Confidence = "medium" // it does not cover twice the demand
@@ -152,7 +153,7 @@ func (a *analysis) size(l *load, r *Workload, steps int) (*Advice, sizing.Reason
 }
 
 // exceeded counts the steps in which a workload needed more than a size has.
-func (a *analysis) exceeded(l *load, r *Workload, s *sizing.Size, part span) (n int) {
+func (a *analysis) exceeded(l *load, r *document.Workload, s *sizing.Size, part series.Span) (n int) {
 	for k, v := range l.track(qBusiest).Within(part.From, part.To) {
 		if v > s.Limit || s.Memory > 0 && r.MemoryKind != memoryCache && l.track(qMemory).Or(k, 0) > s.Memory {
 			n++
@@ -183,7 +184,7 @@ const (
 )
 
 // needOf separates the memory that a workload needs from caches and preallocation.
-func (a *analysis) needOf(l *load, median float64, sorted sample, available float64) (kind string, need float64) {
+func (a *analysis) needOf(l *load, median float64, sorted series.Sample, available float64) (kind string, need float64) {
 	within := 0
 	for _, x := range sorted {
 		if x >= 0.98*median && x <= 1.02*median {
@@ -220,12 +221,12 @@ func (a *analysis) needOf(l *load, median float64, sorted sample, available floa
 
 // rhythmOf is the time in which a workload's demand repeats: day, if no day has a much higher peak than the others, week,
 // if no week has; empty, if neither three days nor three weeks show it.
-func (a *analysis) rhythmOf(t *track) string {
+func (a *analysis) rhythmOf(t *series.Track) string {
 	for _, r := range []struct {
 		name string
 		size int
 	}{{"day", 24 * a.p.PerHour()}, {"week", 7 * 24 * a.p.PerHour()}} {
-		var peaks sample
+		var peaks series.Sample
 		for to := t.End(); to-r.size >= t.From-a.p.PerHour(); to -= r.size {
 			peaks = append(peaks, t.Values(to-r.size, to).Quantile(0.99))
 		}
@@ -239,14 +240,14 @@ func (a *analysis) rhythmOf(t *track) string {
 	return ""
 }
 
-func unknownRhythm(p Period) sizing.Reason {
+func unknownRhythm(p series.Period) sizing.Reason {
 	return sizing.Reason{Code: "rhythm_unknown", Text: "its demand repeats neither by day nor by week within " +
 		units.Duration(p.To.Sub(p.From)) +
 		": a longer period may show its peaks"}
 }
 
 // confidence depends on how often advice of earlier times held later, and on the number of periods of the demand.
-func (a *analysis) confidence(r *Workload, v *Validation, steps int) string {
+func (a *analysis) confidence(r *document.Workload, v *document.Validation, steps int) string {
 	g, observed := a.opt.Advice, a.p.Duration(steps)
 	switch {
 	case v == nil || v.Worst > 10*g.Budget || observed < g.Observed*19/20 || r.Coverage < g.Coverage:

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/report/kube"
+	"github.com/gpu-exporter/gpu-exporter/report/series"
 )
 
 func (k loadKey) id() string {
@@ -34,7 +35,7 @@ const (
 type load struct {
 	key         loadKey
 	from        string // where the owner is known from
-	tracks      [qMemory + 1]track
+	tracks      [qMemory + 1]series.Track
 	sum         [quantities]float64
 	energy      bool
 	pods        map[podKey]bool
@@ -64,24 +65,24 @@ func (l *load) add(q quantity, k int, v float64) {
 }
 
 // track returns the track of a quantity up to qMemory.
-func (l *load) track(q quantity) *track { return &l.tracks[q] }
+func (l *load) track(q quantity) *series.Track { return &l.tracks[q] }
 
 // allocation is one pod on one GPU. Tracks are in GPUs, except the memory.
 type allocation struct {
 	key        allocationKey
 	model      string
 	resource   string
-	busy, idle track
-	share      track   // fraction of the GPU that is allocated to the pod
-	memory     track   // bytes, hourly values spread over their steps
-	typical    float64 // the median share; 0 while unknown
+	busy, idle series.Track
+	share      series.Track // fraction of the GPU that is allocated to the pod
+	memory     series.Track // bytes, hourly values spread over their steps
+	typical    float64      // the median share; 0 while unknown
 	// since is when it was allocated, lastBusy when it was last busy, or first observed: Unix times, 0 if unknown.
 	since, lastBusy float64
 }
 
 // space is one namespace while it is read.
 type space struct {
-	p           Period
+	p           series.Period
 	name        string
 	loads       map[loadKey]*load
 	allocations map[allocationKey]*allocation
@@ -90,7 +91,7 @@ type space struct {
 	shares bool
 }
 
-func newSpace(p Period, name string) *space {
+func newSpace(p series.Period, name string) *space {
 	return &space{p: p, name: name, loads: map[loadKey]*load{}, allocations: map[allocationKey]*allocation{},
 		owners: map[podKey]kube.Owner{}}
 }
@@ -134,7 +135,7 @@ func (s *space) join(facts *gpuFacts) {
 }
 
 // fill makes up for missing rules: what allocations did in a part of the period is added to their workloads.
-func (s *space) fill(g span) {
+func (s *space) fill(g series.Span) {
 	for _, l := range s.loads {
 		for _, a := range l.allocations {
 			for k, v := range a.busy.Within(g.From, g.To) {
@@ -251,7 +252,7 @@ func (a *allocation) idlePeriods() []idlePeriod {
 // opening is the part of a quantity that lasts for at least width steps at a time: what remains of a workload's idle
 // GPUs without shorter periods. It is used if single GPUs are unknown, and is at most too much, if GPUs take turns in
 // being idle.
-func opening(t *track, width int) (out track) {
+func opening(t *series.Track, width int) (out series.Track) {
 	n := t.Len()
 	if n < width || width < 1 {
 		return out
@@ -278,12 +279,12 @@ type gpuFacts struct {
 	model   map[gpuKey]string
 	memory  map[gpuKey]float64
 	byModel map[string]float64 // memory
-	daily   map[gpuKey]*[dayQuantities]track
+	daily   map[gpuKey]*[dayQuantities]series.Track
 }
 
 func newGPUFacts() *gpuFacts {
 	return &gpuFacts{map[gpuKey]string{}, map[gpuKey]float64{}, map[string]float64{},
-		map[gpuKey]*[dayQuantities]track{}}
+		map[gpuKey]*[dayQuantities]series.Track{}}
 }
 
 // dayQuantity is something that is read of a GPU for each day of the period: what is exceeded for the budget's fraction

@@ -15,13 +15,14 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 	"github.com/gpu-exporter/gpu-exporter/report/replay"
+	"github.com/gpu-exporter/gpu-exporter/report/series"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 // saturated finds workloads whose shared GPUs are needed by more than they have.
 func (a *analysis) saturated(found []*finding) {
 	const full, often, enough = 0.9, 0.5, 6.0 // activity, fraction of the time, hours
-	type sharing struct{ busy, pods, memory track }
+	type sharing struct{ busy, pods, memory series.Track }
 	gpus := map[gpuKey]*sharing{}
 	for _, f := range found {
 		for _, s := range f.shared {
@@ -81,7 +82,7 @@ func (a *analysis) saturated(found []*finding) {
 		if ad.Confidence = "low"; a.p.Hours() >= 48 {
 			ad.Confidence = "medium"
 		}
-		f.advice = []Advice{ad}
+		f.advice = []document.Advice{ad}
 		r.Advice, r.NoAdvice, r.NoAdviceReason = ad.Code, "", ""
 	}
 }
@@ -116,9 +117,9 @@ func (r *reader) faults(ctx context.Context) (*faults, error) {
 }
 
 // fix recommends to repair what cost hours.
-func (a *analysis) fix(f *fleet, seen *faults) []Advice {
+func (a *analysis) fix(f *fleet, seen *faults) []document.Advice {
 	const minimum = 0.5 // GPU-hours
-	var out []Advice
+	var out []document.Advice
 	for _, n := range f.sorted() {
 		lost := n.states.Unavailable * a.p.StepHours()
 		if lost < minimum {
@@ -159,8 +160,8 @@ func byValue(m map[string]float64) []string {
 
 // queue is what pods waited for by cluster and resource, and what was unallocated at the time by node and resource.
 type queue struct {
-	pending     map[nodeKey]*track // the model is the resource
-	unallocated map[nodeKey]*track
+	pending     map[nodeKey]*series.Track // the model is the resource
+	unallocated map[nodeKey]*series.Track
 }
 
 // pending reads the queue.
@@ -170,8 +171,8 @@ func (r *reader) pending(ctx context.Context) (*queue, error) {
 		return nil, nil
 	}
 	r.source("pending pods", "rules", metric.RulePending, r.p.Hours())
-	q := &queue{map[nodeKey]*track{}, map[nodeKey]*track{}}
-	for rule, into := range map[string]map[nodeKey]*track{metric.RuleFree: q.unallocated, metric.RulePending: q.pending} {
+	q := &queue{map[nodeKey]*series.Track{}, map[nodeKey]*series.Track{}}
+	for rule, into := range map[string]map[nodeKey]*series.Track{metric.RuleFree: q.unallocated, metric.RulePending: q.pending} {
 		query := r.q.By("sum", r.q.Once(r.q.Select(rule)), "node", "resource")
 		err := r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) {
 			entry(into, nodeKey{l.Get(r.q.Cluster), l.Get("node"), kube.ResourceName(l.Get("resource"))}).Add(k, v)
@@ -185,7 +186,7 @@ func (r *reader) pending(ctx context.Context) (*queue, error) {
 
 // geometry recommends other MIG profiles where pods are pending for one, and would have run if GPUs were partitioned as
 // needed: they are placed beside the pods of the period on the partitioned GPUs of a model.
-func (a *analysis) geometry(q *queue, groups []*fleetNodes) (out []Advice) {
+func (a *analysis) geometry(q *queue, groups []*fleetNodes) (out []document.Advice) {
 	if q == nil {
 		return nil
 	}
