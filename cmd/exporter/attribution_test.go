@@ -111,10 +111,15 @@ func TestHiddenWork(t *testing.T) {
 		busy []int // of the processes, in percent; 0: none
 		load int   // hidden
 		idle bool  // the processes end after a minute
+		sole bool  // the whole GPU is allocated to the one container
 	}{
-		{"nothing hidden", []int{40, 20}, 0, false}, {"two containers and hidden work", []int{40, 20}, 30, false},
-		{"mostly hidden", []int{10, 5}, 60, false}, {"three containers, little hidden", []int{20, 20, 20}, 10, false},
-		{"idle processes", []int{40, 20}, 30, true}, {"one idle process", []int{40}, 30, true},
+		{"nothing hidden", []int{40, 20}, 0, false, false},
+		{"two containers and hidden work", []int{40, 20}, 30, false, false},
+		{"mostly hidden", []int{10, 5}, 60, false, false},
+		{"three containers, little hidden", []int{20, 20, 20}, 10, false, false},
+		{"idle processes", []int{40, 20}, 30, true, false}, {"one idle process", []int{40}, 30, true, false},
+		{"one container, nothing hidden", []int{40}, 0, false, true},
+		{"one container and hidden work", []int{40}, 30, false, true}, {"one idle container", []int{40}, 30, true, true},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 			isolated(t, func(t *testing.T) {
@@ -136,7 +141,11 @@ func TestHiddenWork(t *testing.T) {
 					text += fmt.Sprintf("load gpu=0 busy=%d%% period=290ms\n", c.load)
 				}
 				// One replica more than there are containers: none has the whole GPU.
-				st := play(t, parseScenario(t, text), allocatable+" "+sharedGPU+"::9\n"+pods)
+				allocatable += " " + sharedGPU + "::9\n"
+				if c.sole {
+					allocatable, pods = "allocatable nvidia.com/gpu "+sharedGPU+"\n", strings.ReplaceAll(pods, "::0", "")
+				}
+				st := play(t, parseScenario(t, text), allocatable+pods)
 				st.step()
 				st.run(80 * time.Second)
 				before, begin := st.series(), st.control.Now()

@@ -89,7 +89,7 @@ func (l *Ledger) modeOf(c *device, p *part, users Users) mode {
 	}
 	usersOn := l.usersOn(c, p, users)
 	served, untrusted := c.mpsServers(p)
-	if sole != nil && !untrusted && !l.otherUser(c, sole.key.container, users) &&
+	if sole != nil && !untrusted && l.clock >= c.hiddenUntil && !l.otherUser(c, sole.key.container, users) &&
 		(len(usersOn) == 0 || len(usersOn) == 1 && usersOn[0] == (User{Container: sole.key.container})) {
 		return modeSole
 	}

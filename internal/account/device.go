@@ -86,7 +86,7 @@ func (c *device) partOf(u gpu.UUID) *part {
 func (c *device) reopened() {
 	c.fresh = true
 	c.act.reseed()
-	c.weights, c.weightsAge, c.explained = nil, 0, explained{}
+	c.weights, c.weightsAge, c.explained, c.hiddenUntil = nil, 0, explained{}, 0
 }
 
 // readFast applies a fast reading: it sets added of every part and returns the energy used.
@@ -222,7 +222,9 @@ func (c *device) weigh(f *gpu.Fast, first bool) {
 	}
 	c.weighable = true
 	c.weightsAge++
-	c.explained.add(samples, f.Busy.Or(nil), c.act.rings[0].limit(0))
+	if c.explained.add(samples, f.Busy.Or(nil), c.act.rings[0].limit(0)); c.explained.some {
+		c.hiddenUntil = c.clock + hiddenHold
+	}
 	replaced := false
 	for _, s := range samples {
 		if s.SM <= 0 || first {

@@ -132,6 +132,9 @@ func (l *Ledger) markUser(r *row) {
 }
 
 const (
+	// hiddenHold is how long, in seconds, a GPU that is allocated to one container counts as shared with hidden work after
+	// the last of it: its memory and attribution method do not change with every pause.
+	hiddenHold = 60.0
 	// explainedDepth is how long, in microseconds, samples of the ring are kept: longer than the driver keeps them.
 	explainedDepth = 15_000_000
 	// lateCells is how many samples of the ring may be newer than those of the processes, which are read before it.

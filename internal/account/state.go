@@ -153,6 +153,7 @@ type device struct {
 	weightsAge                       int // readings since a process had a sample
 	weighed                          []weighed
 	explained                        explained
+	hiddenUntil                      float64 // ledger's clock until which hidden work is expected beside a sole container
 	usersSeen                        []User
 	servers                          []server // MPS servers in the last process list
 	everMPS                          bool
@@ -225,7 +226,8 @@ const (
 type mode int
 
 const (
-	// modeSole: the whole part is allocated to one container and no other process was observed on it.
+	// modeSole: the whole part is allocated to one container, no process of another was observed on it, and the samples
+	// of its processes explain what the ring shows.
 	modeSole mode = iota
 	// modeProcess: by process samples.
 	modeProcess
