@@ -297,6 +297,20 @@ func TestEntriesOfOneContainerAreMerged(t *testing.T) {
 	wantLines(t, h, "a/p/c nvidia.com/gpu A 0.5 shared")
 }
 
+// An allocation keeps the number of its first replica, and the device of its claim.
+func TestWhatWasAllocated(t *testing.T) {
+	h := poll(t, newClock().source(&fakeKubelet{pods: pods("a/p/c nvidia.com/gpu="+GPUA+"::2,"+GPUA+"::1", "a/q/c nvidia.com/gpu=nvidia0/vgpu4",
+		"a/r/c nvidia.com/gpu="+GPUC, "a/s/c gpu.nvidia.com:x=gpu-2-mig-3g40gb-9-0")}))
+	var got []string
+	for _, x := range h.List {
+		got = append(got, fmt.Sprintf("%s %q %v", x.Container.Pod, x.Replica, x.Claim))
+	}
+	want := []string{`p "1" {    }`, `q "4" {    }`, `r "" {    }`, `s "" {a x gpu.nvidia.com node gpu-2-mig-3g40gb-9-0}`}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestResourcesAndPods(t *testing.T) {
 	k := &fakeKubelet{pods: pods(
 		"a/p/c nvidia.com/gpu="+GPUA+","+GPUA+" rdma/hca=1",

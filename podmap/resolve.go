@@ -2,7 +2,9 @@ package podmap
 
 import (
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
@@ -15,6 +17,8 @@ type resolution struct {
 	resource  string
 	source    string
 	since     gpu.Opt[time.Time]
+	replica   string
+	claim     gpu.ClaimDevice
 	found     []located
 	// missing counts the device IDs whose GPU is unknown; elsewhere means that it is certainly none of this node's.
 	missing   int
@@ -69,6 +73,11 @@ func (r *resolver) resolve() []resolution {
 // most has its number.
 func (r *resolver) resolveDirect(d *directID) resolution {
 	out := resolution{container: d.container, resource: d.resource, since: d.since, source: gpu.SourcePodResources}
+	if d.isClaim() {
+		out.claim = gpu.ClaimDevice{Namespace: d.claim[0], Name: d.claim[1], Driver: d.resource, Pool: d.pool, Device: d.id}
+	} else if d.ref.Replica {
+		out.replica = d.id[strings.LastIndexFunc(d.id, func(r rune) bool { return !unicode.IsDigit(r) })+1:]
+	}
 	targets, elsewhere := deviceid.Locate(r.inv, d.ref)
 	for _, recorded := range r.recorded(d) {
 		better, away := deviceid.Locate(r.inv, recorded.Ref)

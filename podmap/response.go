@@ -36,7 +36,8 @@ type response struct {
 // directID is one device ID that contains the GPU's UUID or index, allocated to one container.
 type directID struct {
 	idKey
-	ref deviceid.Ref
+	ref  deviceid.Ref
+	pool string // of the device of a DRA claim
 	// unnamed means that a device of a DRA claim has no name that identifies the GPU.
 	unnamed bool
 	// part is true where only a share of the device of a DRA claim is allocated.
@@ -220,8 +221,8 @@ func (r *reader) claims(name gpu.Container, devices []podresources.ClaimDevice) 
 		if unnamed {
 			r.note(d.Driver, d.Name, p.Scheme, 1)
 		}
-		r.direct = append(r.direct, directID{idKey: idKey{name, d.Driver, d.Claim, d.Name}, ref: p.Ref, part: d.Part,
-			unnamed: unnamed})
+		r.direct = append(r.direct, directID{idKey: idKey{name, d.Driver, d.Claim, d.Name}, ref: p.Ref, pool: d.Pool,
+			part: d.Part, unnamed: unnamed})
 		r.certain[d.Driver] = true
 		all := r.of(d.Driver)
 		all.Whole = append(all.Whole, d.Name)

@@ -61,7 +61,7 @@ func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []s
 			if tallies[key] == nil {
 				tallies[key] = &tally{known: true, dated: true, recorded: true, Allocation: gpu.Allocation{
 					Container: res.container, Resource: res.resource, GPU: l.target.GPU, Instance: l.target.Instance,
-					Source: res.source}}
+					Source: res.source, Replica: res.replica, Claim: res.claim}}
 			}
 			tallies[key].add(l, res.since)
 		}

@@ -52,7 +52,14 @@ type Allocation struct {
 	// MemoryLimit and ComputeLimit are the limits that the sharing scheme records, if any.
 	MemoryLimit  Opt[Bytes]
 	ComputeLimit Opt[Ratio]
+	// Replica is the number of the first allocated replica of a time-sliced GPU, as in its device ID; empty without.
+	Replica string
+	// Claim is the DRA device that was allocated; zero for device plugins.
+	Claim ClaimDevice
 }
+
+// ClaimDevice names a device of a ResourceClaim as the kubelet does.
+type ClaimDevice struct{ Namespace, Name, Driver, Pool, Device string }
 
 // VisibleGPU is a GPU that is visible in a container: its device node exists there, or the environment of the
 // container's first process names it. It is an upper bound and independent of allocation and use: a privileged

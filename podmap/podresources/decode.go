@@ -221,7 +221,7 @@ func (c *Container) claim(w *wire, end int) error {
 	}
 	before := map[[2]string]bool{} // by driver and CDI name
 	for _, d := range m.ClaimResources {
-		if len(d.DriverName) > MaxIDLength || len(d.DeviceName) > MaxIDLength {
+		if len(d.DriverName) > MaxIDLength || len(d.DeviceName) > MaxIDLength || len(d.PoolName) > MaxIDLength {
 			return fmt.Errorf("a device of claim %.64q has a name of more than %d bytes", m.ClaimName, MaxIDLength)
 		}
 		var own []string
@@ -233,7 +233,7 @@ func (c *Container) claim(w *wire, end int) error {
 			before[key] = true
 		}
 		c.Claims = append(c.Claims, ClaimDevice{Driver: d.DriverName, Claim: [2]string{m.ClaimNamespace, m.ClaimName},
-			Name: d.DeviceName, Part: d.ShareId != nil, CDI: strings.Join(own, ",")})
+			Pool: d.PoolName, Name: d.DeviceName, Part: d.ShareId != nil, CDI: strings.Join(own, ",")})
 	}
 	return nil
 }

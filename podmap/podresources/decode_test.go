@@ -84,7 +84,7 @@ func renderProto(list *podresources.ListPodResourcesResponse) []string {
 				before := map[string]bool{}
 				for _, r := range d.GetClaimResources() {
 					device := ClaimDevice{Driver: r.GetDriverName(), Claim: [2]string{d.GetClaimNamespace(), d.GetClaimName()},
-						Name: r.GetDeviceName(), Part: r.ShareId != nil}
+						Pool: r.GetPoolName(), Name: r.GetDeviceName(), Part: r.ShareId != nil}
 					var own []string
 					for _, cdi := range r.GetCdiDevices() {
 						if key := r.GetDriverName() + "\n" + cdi.GetName(); !before[key] && len(own) < maxCDI &&

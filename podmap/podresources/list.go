@@ -100,6 +100,7 @@ func (d *Devices) of(resource string) *IDs {
 type ClaimDevice struct {
 	Driver string
 	Claim  [2]string // namespace and name of the ResourceClaim
+	Pool   string
 	Name   string
 	Part   bool   // only a share of the device is allocated
 	CDI    string // qualified CDI names of the device, separated by commas

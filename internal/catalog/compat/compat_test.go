@@ -359,6 +359,101 @@ func TestLabels(t *testing.T) {
 	}
 }
 
+// Every label that dcgm-exporter can set is in labels.csv, and what labels.csv says is what the page has.
+func TestLabelsOfUpstream(t *testing.T) {
+	labels, err := compat.Labels()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]compat.Label{}
+	for _, l := range labels {
+		listed[l.Name] = l
+		if named := l.Here != ""; named == (l.Is == "equal") {
+			t.Errorf("%s is %s, with the text %q", l.Name, l.Is, l.Here)
+		}
+	}
+	text, err := os.ReadFile("testdata/dcgm-exporter-labels.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := map[string]bool{"(pod labels)": true}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); fields[0] != "#" {
+			for _, name := range fields[1:] {
+				theirs[name] = true
+				if _, ok := listed[name]; !ok {
+					t.Errorf("%s of %s is not listed", name, fields[0])
+				}
+			}
+		}
+	}
+	for name, l := range listed {
+		if theirs[name] != (l.Upstream != "") {
+			t.Errorf("%s: upstream has it: %v, labels.csv names %q", name, theirs[name], l.Upstream)
+		}
+	}
+	for _, release := range []compat.Release{compat.DCGM48, compat.DCGM49} {
+		here := map[string]bool{"(pod labels)": true}
+		for _, f := range pageOf(t, compat.Options{Release: release, DeviceLabels: compat.DeviceLabels()}).Families() {
+			for _, l := range f.Labels {
+				here[l] = true
+			}
+		}
+		// The differences between the releases.
+		if release == compat.DCGM49 {
+			if here["Hostname"] || here["DCGM_FI_DRIVER_VERSION"] || !here["DCGM_FI_SYSTEM_DRIVER_VERSION"] {
+				t.Errorf("the labels of 4.9 are those of 4.8")
+			}
+			here["Hostname"], here["DCGM_FI_DRIVER_VERSION"] = true, true
+			delete(here, "DCGM_FI_SYSTEM_DRIVER_VERSION")
+		}
+		for name, l := range listed {
+			if here[name] == (l.Is == "absent") {
+				t.Errorf("%s: %s is %s, and the page has it: %v", release, name, l.Is, here[name])
+			}
+			delete(here, name)
+		}
+		for name := range here {
+			t.Errorf("%s: %s is not listed", release, name)
+		}
+	}
+}
+
+// The labels of an allocation: the replica of a shared GPU where there is a series for each, and the DRA device.
+func TestWorkloadLabels(t *testing.T) {
+	claim := gpu.ClaimDevice{Namespace: "ml", Name: "train-gpu-x", Driver: "gpu.nvidia.com", Pool: "node-1", Device: "gpu-0"}
+	for _, c := range []struct {
+		name   string
+		copies bool
+		change func(*gpu.View)
+		labels []string
+		want   map[string]float64
+	}{
+		{"copies have the replica", true, func(v *gpu.View) { v.Allocations[0].Replica = "3" }, []string{"gpu", "vgpu"},
+			map[string]float64{"0 3": 300}},
+		{"one series has none", false, func(v *gpu.View) { v.Allocations[0].Replica = "3" }, []string{"gpu", "vgpu"},
+			map[string]float64{"0 ": 300}},
+		{"a claim", false, func(v *gpu.View) { v.Allocations[0].Claim = claim },
+			[]string{"pod", "dra_claim_namespace", "dra_claim_name", "dra_driver_name", "dra_pool_name", "dra_device_name",
+				"dra_mig_profile"},
+			map[string]float64{"inference-6f9d8c7b5-00000 ml train-gpu-x gpu.nvidia.com node-1 gpu-0 ": 300}},
+		{"without one", false, func(*gpu.View) {}, []string{"gpu", "dra_claim_name", "dra_mig_device_uuid"}, map[string]float64{"0  ": 300}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := catalogtest.NodeView(1, 1)
+			c.change(v)
+			p := pageOf(t, compat.Options{Release: compat.DCGM48, Copies: c.copies})
+			equal(t, "labels", p.series(t, v, "DCGM_FI_DEV_POWER_USAGE", c.labels...), c.want)
+		})
+	}
+	v := catalogtest.FullView()
+	in := slices.IndexFunc(v.Allocations, func(a gpu.ContainerAllocation) bool { return a.Instance != "" })
+	v.Allocations[in].Claim = claim
+	equal(t, "a MIG device", newPage(t, compat.DCGM48).series(t, v, "DCGM_FI_DEV_FB_USED", "pod", "dra_device_name", "dra_mig_profile",
+		"dra_mig_device_uuid"), map[string]float64{"train-0   ": 0,
+		"serve-0 gpu-0 1g.10gb " + string(v.Allocations[in].Instance): 0})
+}
+
 // The labels that dcgm-exporter has by configuration: of the pod, and of the GPU.
 func TestChosenLabels(t *testing.T) {
 	p := pageOf(t, compat.Options{Release: compat.DCGM48, PodLabels: []string{"app.kubernetes.io/name"},
@@ -551,9 +646,8 @@ func TestEntries(t *testing.T) {
 		!slices.Contains(e.Labels, "UUID") {
 		t.Errorf("%+v", e)
 	}
-	for name, want := range map[string]bool{"DCGM_FI_PROF_PIPE_INT_ACTIVE": true, "DCGM_EXP_P2P_STATUS": true, "dra_claim_name": true,
-		"vgpu":                true,
-		"DCGM_FI_DEV_NOTHING": false} {
+	for name, want := range map[string]bool{"DCGM_FI_PROF_PIPE_INT_ACTIVE": true, "DCGM_EXP_P2P_STATUS": true, "peer_gpu": true,
+		"vgpu": false, "DCGM_FI_DEV_NOTHING": false} {
 		if _, _, ok := compat.Missing(name); ok != want {
 			t.Errorf("%s is listed as missing: %v", name, ok)
 		}
@@ -588,7 +682,7 @@ func TestGuidesNameWhatExists(t *testing.T) {
 			t.Errorf("%s names %d families", file, len(names))
 		}
 		for _, name := range names {
-			if strings.HasSuffix(name, "*") {
+			if strings.HasSuffix(name, "*") || name == "gpu_uuid" { // a label of links
 				continue
 			}
 			name = strings.TrimSuffix(name, "{")

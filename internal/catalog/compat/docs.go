@@ -23,17 +23,7 @@ its rules but are in no public source.
 
 | label | value |
 |---|---|
-| ~gpu~, ~UUID~, ~device~, ~modelName~, ~pci_bus_id~ | equal |
-| ~pod_uid~ | always, where the kubelet's checkpoint or the API server is read |
-| labels of pods | those of ~--kubernetes.pod-label~, with ~_~ for what a label must not contain, as there |
-| ~DCGM_FI_DEV_SERIAL~ and others | ~--compat.device-label~ |
-| ~hpc_job~ | equal; needs ~--slurm.job-mapping-dir~ |
-| ~Hostname~, ~hostname~ | the node (~--node-name~); dcgm-4.8 has both, as 4.8.0 to 4.8.2 use the first, dcgm-4.9 the second |
-| ~DCGM_FI_DRIVER_VERSION~ | 4.9: ~DCGM_FI_SYSTEM_DRIVER_VERSION~ |
-| ~GPU_I_ID~, ~GPU_I_PROFILE~ | of each MIG instance; values of the whole GPU are repeated for each |
-| ~GPU_CI_ID~ | of an instance with one compute instance |
-| ~namespace~, ~pod~, ~container~ | of the container that a GPU or MIG instance is allocated to; for several see below |
-
+%s
 ## Shared GPUs
 
 | ~--compat.shared-gpus~ | as dcgm-exporter with | a GPU that several containers share has | sums over GPUs |
@@ -61,6 +51,14 @@ func Markdown() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	labels, err := labelsMarkdown(false)
+	if err != nil {
+		return "", err
+	}
+	absent, err := labelsMarkdown(true)
+	if err != nil {
+		return "", err
+	}
 	var b strings.Builder
 	count := map[shipped]int{}
 	equal, renamed, rescaled := 0, 0, 0
@@ -77,7 +75,7 @@ func Markdown() (string, error) {
 		}
 	}
 	fmt.Fprintf(&b, strings.ReplaceAll(introduction, "~", "`"),
-		DCGM48.Path(), len(p.rows), count[byDefault], count[commented], count[custom], equal, renamed, rescaled, maxRepeats)
+		DCGM48.Path(), len(p.rows), count[byDefault], count[commented], count[custom], equal, renamed, rescaled, labels, maxRepeats)
 	equals := p.rowsMarkdown(&b)
 	b.WriteString("\n## Families that are equal\n\n| dcgm-exporter 4.8 | 4.9 | here, in base units |\n|---|---|---|\n" +
 		equals)
@@ -90,7 +88,7 @@ func Markdown() (string, error) {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", m.what, m.reason, instead)
 	}
-	return b.String(), nil
+	return b.String() + absent, nil
 }
 
 const introductionSMI = `# Names of nvidia_gpu_exporter
@@ -129,35 +127,55 @@ func MarkdownSMI() (string, error) {
 	return b.String(), nil
 }
 
-// rowsMarkdown writes the rows that differ, and returns those that are equal.
+// rowsMarkdown writes the rows that differ, and returns those that are equal. Rows with the same query and difference
+// are one, and a difference that several have is written once, as a note below.
 func (p *Page) rowsMarkdown(b *strings.Builder) string {
 	// These names of 4.9 are implied by the number and units in its release notes; neither they nor DCGM's header show them.
 	unconfirmed := regexp.MustCompile(`DEV_(ENC|DEC|MEMORY|GPU)_UTIL_RATIO|FB_(USED|FREE|RESERVED)_BYTES|_CLOCK_HERTZ|` +
 		`GPU_ENERGY_JOULES_TOTAL|NVLINK_THROUGHPUT_BYTES_PER_SECOND`)
-	var equals strings.Builder
+	type line struct{ names, next, query, differs string }
+	var lines []line
+	uses := map[string]int{}
 	for _, r := range p.rows {
-		query := "`" + r.gpu.promQL(p.families) + "`"
+		l := line{names: "`" + r.name + "`", query: "`" + r.gpu.promQL(p.families) + "`", differs: r.differs}
 		if r.instance != nil && r.instance.of != nil {
-			query += "; instance: `" + r.instance.promQL(p.families) + "`"
+			l.query += "; instance: `" + r.instance.promQL(p.families) + "`"
 		}
 		if r.container != nil {
-			query += "; container: `" + r.container.promQL(p.families) + "`"
+			l.query += "; container: `" + r.container.promQL(p.families) + "`"
 		}
-		next := ""
 		if r.renamed != "" {
-			next = "`" + r.renamed + "`"
+			l.next = "`" + r.renamed + "`"
 			if unconfirmed.MatchString(r.renamed) {
-				next += "*"
+				l.next += "*"
 			}
 			if r.unitIn(DCGM48) != r.unitIn(DCGM49) {
-				next += " (" + r.unitIn(DCGM49) + ")"
+				l.next += " (" + r.unitIn(DCGM49) + ")"
 			}
 		}
-		if r.differs != "" {
-			fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", r.name, next, query, r.differs)
-		} else {
-			fmt.Fprintf(&equals, "| `%s` | %s | %s |\n", r.name, next, query)
+		if n := len(lines) - 1; n >= 0 && l.next == "" && l.differs != "" && lines[n].query == l.query && lines[n].differs == l.differs {
+			lines[n].names += ", " + l.names
+			continue
 		}
+		lines = append(lines, l)
+		uses[l.differs]++
 	}
+	var equals, notes strings.Builder
+	numbers := map[string]int{}
+	for _, l := range lines {
+		switch {
+		case l.differs == "":
+			fmt.Fprintf(&equals, "| %s | %s | %s |\n", l.names, l.next, l.query)
+			continue
+		case uses[l.differs] > 1:
+			if numbers[l.differs] == 0 {
+				numbers[l.differs] = len(numbers) + 1
+				fmt.Fprintf(&notes, "\nNote %d: %s.\n", numbers[l.differs], l.differs)
+			}
+			l.differs = fmt.Sprintf("note %d", numbers[l.differs])
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", l.names, l.next, l.query, l.differs)
+	}
+	b.WriteString(notes.String())
 	return equals.String()
 }

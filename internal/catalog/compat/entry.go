@@ -48,5 +48,11 @@ func Missing(name string) (reason string, instead []string, ok bool) {
 			}
 		}
 	}
+	labels, err := Labels()
+	for _, l := range labels {
+		if err == nil && l.Is == "absent" && l.Name == name {
+			return l.Here, nil, true
+		}
+	}
 	return "", nil, false
 }

@@ -21,9 +21,28 @@ func (p *Page) labelNames() []string {
 	}
 	out := slices.Concat([]string{"gpu", "UUID", "pci_bus_id", "device", "modelName"}, host, []string{driver},
 		p.DeviceLabels, []string{"GPU_I_PROFILE", "GPU_I_ID", "GPU_CI_ID", "container", "namespace", "pod", "hpc_job",
-			"pod_uid"})
+			"pod_uid"}, workloadLabels)
 	for _, l := range p.PodLabels {
 		out = append(out, catalog.ResourceLabel(l))
+	}
+	return out
+}
+
+// workloadLabels are those of an allocation: the replica of a shared GPU, and the device of a DRA claim.
+var workloadLabels = []string{"vgpu", "dra_claim_name", "dra_claim_namespace", "dra_driver_name", "dra_pool_name",
+	"dra_device_name", "dra_mig_profile", "dra_mig_device_uuid"}
+
+// workload returns the values of workloadLabels.
+func (p *Page) workload(a *gpu.ContainerAllocation, profile string) []string {
+	out := make([]string, len(workloadLabels))
+	if p.Copies { // as there, one series per GPU names no replica
+		out[0] = a.Replica
+	}
+	if a.Claim != (gpu.ClaimDevice{}) {
+		copy(out[1:], []string{a.Claim.Name, a.Claim.Namespace, a.Claim.Driver, a.Claim.Pool, a.Claim.Device})
+		if a.Instance != "" {
+			out[6], out[7] = profile, string(a.Instance)
+		}
 	}
 	return out
 }
@@ -35,7 +54,7 @@ func (d *device) exclusive() bool {
 
 // labels returns the label values of one series.
 func (p *Page) labels(f *frame, d *device, in *instance, to gpu.Container, own []string) []string {
-	out := append(make([]string, 0, len(d.base)+8+len(p.PodLabels)+len(own)), d.base...)
+	out := append(make([]string, 0, len(d.base)+8+len(workloadLabels)+len(p.PodLabels)+len(own)), d.base...)
 	if p.Release != NvidiaSMI {
 		pod, job := to.Pod, ""
 		if number, ok := strings.CutPrefix(to.Pod, "slurm/"); ok {
@@ -46,7 +65,13 @@ func (p *Page) labels(f *frame, d *device, in *instance, to gpu.Container, own [
 		if !ok {
 			of = make([]string, 1+len(p.PodLabels))
 		}
-		out = append(out, of...)
+		out = append(out, of[0])
+		if i := slices.Index(in.containers, to); i >= 0 {
+			out = append(out, in.workload[i]...)
+		} else {
+			out = append(out, make([]string, len(workloadLabels))...)
+		}
+		out = append(out, of[1:]...)
 	}
 	return append(out, own...)
 }
@@ -90,7 +115,10 @@ func (p *Page) frameOf(v *gpu.View) *frame {
 			[]string{system.DriverVersion})
 		for _, l := range p.DeviceLabels {
 			out.base = append(out.base, map[string]string{"DCGM_FI_DEV_SERIAL": c.Serial, "DCGM_FI_DEV_BRAND": c.Brand,
-				"DCGM_FI_DEV_VBIOS_VERSION": c.VBIOS, "DCGM_FI_NVML_VERSION": system.NVMLVersion}[l])
+				"DCGM_FI_DEV_VBIOS_VERSION": c.VBIOS, "DCGM_FI_NVML_VERSION": system.NVMLVersion,
+				"DCGM_FI_DEV_OEM_INFOROM_VER": c.Firmware.InforomOEM, "DCGM_FI_DEV_ECC_INFOROM_VER": c.Firmware.InforomECC,
+				"DCGM_FI_DEV_POWER_INFOROM_VER": c.Firmware.InforomPower,
+				"DCGM_FI_DEV_INFOROM_IMAGE_VER": c.Firmware.InforomImage}[l])
 		}
 		for j := range c.Instances {
 			in := &c.Instances[j]
@@ -98,14 +126,16 @@ func (p *Page) frameOf(v *gpu.View) *frame {
 			if len(in.Compute) == 1 {
 				ci = strconv.Itoa(in.Compute[0].CI)
 			}
-			out.parts = append(out.parts, instance{uuid: string(in.UUID), profile: in.Profile, id: strconv.Itoa(in.GI),
-				ci: ci, containers: p.containersOf(v, c.UUID, func(h gpu.UUID) bool {
-					return h == in.UUID || slices.ContainsFunc(in.Compute,
-						func(ci gpu.ComputeInstance) bool { return ci.UUID == h })
-				})})
+			part := instance{uuid: string(in.UUID), profile: in.Profile, id: strconv.Itoa(in.GI), ci: ci}
+			p.allocated(v, c.UUID, &part, func(h gpu.UUID) bool {
+				return h == in.UUID || slices.ContainsFunc(in.Compute,
+					func(ci gpu.ComputeInstance) bool { return ci.UUID == h })
+			})
+			out.parts = append(out.parts, part)
 		}
 		if len(out.parts) == 0 {
-			out.parts = []instance{{containers: p.containersOf(v, c.UUID, func(h gpu.UUID) bool { return h == "" })}}
+			out.parts = []instance{{}}
+			p.allocated(v, c.UUID, &out.parts[0], func(h gpu.UUID) bool { return h == "" })
 		}
 		for j := range out.parts {
 			for _, to := range out.parts[j].containers {
@@ -118,20 +148,19 @@ func (p *Page) frameOf(v *gpu.View) *frame {
 	return f
 }
 
-// containersOf lists the containers to which a part of a GPU is allocated, each once; without Copies none if there are
+// allocated sets the containers to which a part of a GPU is allocated, each once; without Copies none if there are
 // several.
-func (p *Page) containersOf(v *gpu.View, uuid gpu.UUID, part func(gpu.UUID) bool) []gpu.Container {
-	var out []gpu.Container
+func (p *Page) allocated(v *gpu.View, uuid gpu.UUID, in *instance, part func(gpu.UUID) bool) {
 	for i := range v.Allocations {
 		a := &v.Allocations[i]
-		if a.GPU == uuid && part(a.Instance) && !slices.Contains(out, a.Container) {
-			out = append(out, a.Container)
+		if a.GPU == uuid && part(a.Instance) && !slices.Contains(in.containers, a.Container) {
+			in.containers = append(in.containers, a.Container)
+			in.workload = append(in.workload, p.workload(a, in.profile))
 		}
 	}
-	if len(out) > 1 && !p.Copies {
-		return nil
+	if len(in.containers) > 1 && !p.Copies {
+		in.containers, in.workload = nil, nil
 	}
-	return out
 }
 
 // longPCI formats an address as nvidia-smi does: with a domain of eight digits, in capitals.

@@ -31,10 +31,6 @@ func missing() []omission {
 		{"`DCGM_FI_DEV_NVLINK_RECOVERY_SUCCESSFUL_TOTAL`, `DCGM_FI_DEV_NVLINK_RECOVERY_FAILED_TOTAL`",
 			"recoveries are counted together", []string{"gpu_nvlink_errors_total"}},
 		{"`DCGM_FI_DEV_VGPU_LICENSE_STATUS` and other vGPU families", "not read", nil},
-		{"label `vgpu`", "several replicas of one GPU are one allocation with a larger share",
-			[]string{"gpu_container_allocation_ratio"}},
-		{"labels `dra_*`", "the names of claims are not kept; pods with claims have `pod`, `namespace` and `container`",
-			[]string{"gpu_container_allocation_ratio"}},
-		{"labels of infoROM versions", "not read", nil},
+		{"labels of Docker containers (4.8.3)", "not read; containers are named `docker/ID` or by name", nil},
 	}
 }

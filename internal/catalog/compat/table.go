@@ -26,7 +26,7 @@ var units = map[string]unit{
 	"megabytesPerSecond": {old: "MB/s", new: "bytes/s", by: 1024 * 1000},
 }
 
-//go:embed table.csv nvidia-smi.csv
+//go:embed table.csv nvidia-smi.csv labels.csv
 var tables embed.FS
 
 // table returns the rows of a release: those of nvidia-smi.csv have fewer columns.

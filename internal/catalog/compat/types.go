@@ -43,7 +43,9 @@ type Options struct {
 
 // DeviceLabels are the label-typed fields of dcgm-exporter that are not in its default configuration.
 func DeviceLabels() []string {
-	return []string{"DCGM_FI_DEV_SERIAL", "DCGM_FI_DEV_VBIOS_VERSION", "DCGM_FI_DEV_BRAND", "DCGM_FI_NVML_VERSION"}
+	return []string{"DCGM_FI_DEV_SERIAL", "DCGM_FI_DEV_VBIOS_VERSION", "DCGM_FI_DEV_BRAND", "DCGM_FI_NVML_VERSION",
+		"DCGM_FI_DEV_OEM_INFOROM_VER", "DCGM_FI_DEV_ECC_INFOROM_VER", "DCGM_FI_DEV_POWER_INFOROM_VER",
+		"DCGM_FI_DEV_INFOROM_IMAGE_VER"}
 }
 
 // Page renders one release. Published is for one goroutine; everything else is safe for concurrent use.
@@ -164,6 +166,7 @@ type device struct {
 type instance struct {
 	uuid, profile, id, ci string // empty for a whole GPU; ci also for several compute instances
 	containers            []gpu.Container
+	workload              [][]string // label values of each container: vgpu and those of its DRA claim
 }
 
 // history is what is kept of earlier views, oldest first. It is replaced, never changed.
