@@ -243,6 +243,11 @@ func (d *report) checkGPUs(v *gpu.View, fix func(string) string) {
 			}
 			d.add(name, level, "docs/health.md", "%s: %s (%s)", verdict, r.Reason, r.Source)
 		}
+		for _, u := range c.Activity.Unmeasured {
+			if u.Reading == "memory" {
+				d.add(name, severityWarning, fix(u.Reason), "memory is not exported: %s", u.Detail)
+			}
+		}
 		switch c.State {
 		case gpu.DeviceUp:
 			up++
@@ -332,6 +337,9 @@ func fixesOn(c *config, on platform) func(string) string {
 		"appArmorProfile: {type: Unconfined}}", // without AppArmor its setting has no effect
 		"--pid host --cap-add SYS_PTRACE --security-opt apparmor=unconfined",
 		"[Service] AmbientCapabilities=CAP_SYS_PTRACE CapabilityBoundingSet=CAP_SYS_PTRACE (systemctl edit gpu-exporter)"}[on]
+	const limited = "no GPU memory limit on the exporter's cgroup and those above it (nvidia-smi memory-limits), and no " +
+		"NVIDIA_GPU_MEMORY_LIMIT in its environment"
+	const wrapped = "no fractional GPU for the exporter, or --nvml.library=PATH of the driver's own libnvidia-ml.so.VERSION"
 	visibleFlag := visible
 	if !c.visible {
 		visibleFlag = "--containers.visible; " + visible
@@ -352,6 +360,8 @@ func fixesOn(c *config, on platform) func(string) string {
 		gpu.SourceVisible: {visible, visible, visible},
 		"GPUs": {"NVIDIA_VISIBLE_DEVICES=all", "--gpus all (Podman: --device nvidia.com/gpu=all)",
 			"read and write access to /dev/nvidia* (unit: SupplementaryGroups=)"},
+		"own_limit": {limited, limited, limited}, "total_too_small": {limited, limited, limited},
+		"wrapped_library":   {wrapped, wrapped, wrapped},
 		"container_visible": {visibleFlag + " (chart: features.containerVisible=true)", visibleFlag, visibleFlag},
 		"slurm_job_numbers": {"--slurm.job-numbers; " + visible, "--slurm.job-numbers; " + visible,
 			"--slurm.job-numbers; " + visible},

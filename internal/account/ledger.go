@@ -262,6 +262,9 @@ func (c *device) publish(clock float64, live bool) gpu.Activity {
 		a.MemoryBusy = gpu.None[gpu.Seconds]()
 		a.Unmeasured = append(a.Unmeasured, gpu.Unmeasured{Reading: "memory_busy", Reason: "always_zero"})
 	}
+	if c.medium != nil {
+		a.Unmeasured = append(a.Unmeasured, c.medium.Unmeasured...)
+	}
 	if len(c.limited)+len(c.sampled) > 0 {
 		a.Limited = make(map[gpu.LimitReason]gpu.Seconds, len(c.limited))
 		for reason, s := range c.sampled {

@@ -57,7 +57,10 @@ func activity() Group {
 			{Name: "gpu_unmeasured_info", Scope: ScopeGPU,
 				Help: "Readings that are not exported because their values would be wrong; always 1. pcie_bytes: the " +
 					"driver's 32-bit counters overflow between polls and there are no GPM metrics to resolve that. " +
-					"memory_busy: an integrated GPU for which the driver always reports 0.",
+					"memory_busy: an integrated GPU for which the driver always reports 0. memory: what NVML reports " +
+					"to the exporter is not the GPU's: own_limit, the exporter's cgroup has a memory limit; wrapped_library, " +
+					"another library intercepts NVML; total_too_small, the total contradicts the size of BAR1, the " +
+					"product name or an earlier total.",
 				Labels: []string{"reading", "reason"},
 				Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, u := range c.Activity.Unmeasured {

@@ -111,4 +111,6 @@ type System struct {
 	DriverVersion string // nvmlSystemGetDriverVersion
 	CUDAVersion   string // nvmlSystemGetCudaDriverVersion, "13.0"
 	NVMLVersion   string // nvmlSystemGetNVMLVersion
+	// Wrapper is a library between this process and NVML that changes what NVML reports about memory; empty: none.
+	Wrapper string
 }

@@ -113,8 +113,13 @@ type Process struct {
 type Medium struct {
 	Taken time.Time
 
-	Memory      Opt[Memory]
-	Integrated  bool // the driver does not offer Memory: the GPU uses the memory of the host
+	Memory     Opt[Memory]
+	Integrated bool // the driver does not offer Memory: the GPU uses the memory of the host
+	// OwnLimit is the hard memory limit of the cgroup that this process is in (nvmlDeviceGetMemoryLimits_v1, R615 and
+	// newer); absent without a limit. MemoryInfo reports it as the total to its processes.
+	OwnLimit Opt[Bytes]
+	// Unmeasured are readings that were dropped because they do not describe the GPU.
+	Unmeasured  []Unmeasured
 	BAR1        Opt[BAR1]
 	Temperature Opt[Celsius] // nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature
 	Fans        []Opt[Ratio] // nvmlDeviceGetFanSpeed_v2, one per fan; empty without fans

@@ -97,7 +97,10 @@ type Activity struct {
 }
 
 // Unmeasured is a reading that the driver has and that is not published, because its values would be wrong.
-type Unmeasured struct{ Reading, Reason string }
+type Unmeasured struct {
+	Reading, Reason string
+	Detail          string // the figures that contradict each other, for a person
+}
 
 // InstanceActivity is one MIG GPU instance in a View.
 type InstanceActivity struct {

@@ -52,6 +52,7 @@ const (
 	callMemoryInfoV2
 	callMemoryInfo
 	callBAR1MemoryInfo
+	callMemoryLimitsV1
 	callTemperatureV
 	callTemperature
 	callNumFans
@@ -162,6 +163,7 @@ var guards = [callKinds]guard{
 	callMemoryInfoV2:                    {name: "nvmlDeviceGetMemoryInfo_v2", methods: []string{"Device.GetMemoryInfo_v2"}},
 	callMemoryInfo:                      {name: "nvmlDeviceGetMemoryInfo", methods: []string{"Device.GetMemoryInfo"}},
 	callBAR1MemoryInfo:                  {name: "nvmlDeviceGetBAR1MemoryInfo", methods: []string{"Device.GetBAR1MemoryInfo"}},
+	callMemoryLimitsV1:                  {name: "nvmlDeviceGetMemoryLimits_v1", methods: []string{"Device.GetMemoryLimits_v1"}},
 	callTemperatureV:                    {name: "nvmlDeviceGetTemperatureV", methods: []string{"Device.GetTemperatureV", "TemperatureHandler.V1"}},
 	callTemperature:                     {name: "nvmlDeviceGetTemperature", methods: []string{"Device.GetTemperature"}},
 	callNumFans:                         {name: "nvmlDeviceGetNumFans", methods: []string{"Device.GetNumFans"}},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
@@ -49,6 +50,9 @@ func (l *Library) Open() (*Session, error) {
 	if ret := call(s, callInit, s.nvml.Init); ret != nvml.SUCCESS {
 		return nil, initError(l.options.Path, ret)
 	}
+	if maps, err := os.ReadFile("/proc/self/maps"); err == nil {
+		s.system.Wrapper = wrapper(string(maps))
+	}
 	// From here on nvmlShutdown must follow.
 	if err := s.readSystem(); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -79,6 +83,42 @@ func (l *Library) look() (offers, error) {
 			path, gpu.ErrNotNVML, strings.Join(have.fatal, ", "), DefaultPath)
 	}
 	return have, nil
+}
+
+// wrapper finds a library that intercepts NVML's memory calls among the mapped files of this process. Two are known:
+// that of kai-scheduler/gpu-fractioning (fractioning-manager/nvmlshim at 4ae05eb), a file libnvidia-ml.so.1 that loads the
+// driver's library by its version; and HAMi's libvgpu.so, which is preloaded. A driver's own libnvidia-ml.so.1 is a
+// symbolic link: its mapping has the name with the version.
+func wrapper(maps string) string {
+	var plain string
+	versioned := false
+	for line := range strings.Lines(maps) {
+		at := strings.IndexByte(line, '/')
+		if at < 0 {
+			continue
+		}
+		path := strings.TrimSpace(line[at:])
+		switch name := path[strings.LastIndexByte(path, '/')+1:]; {
+		case name == "libvgpu.so":
+			return path
+		case name == DefaultPath:
+			plain = path
+		case strings.HasPrefix(name, DefaultPath[:len(DefaultPath)-1]):
+			versioned = true
+		}
+	}
+	if versioned {
+		return plain
+	}
+	return ""
+}
+
+// ownCgroup is the path of this process's cgroup below the mount point of cgroup v2, as NVML expects it.
+func ownCgroup() string {
+	text, _ := os.ReadFile("/proc/self/cgroup")
+	_, own, _ := strings.Cut(string(text), "0::")
+	own, _, _ = strings.Cut(own, "\n")
+	return filepath.Join("/sys/fs/cgroup", own)
 }
 
 // loadError distinguishes a library that does not exist from a file that cannot be loaded.

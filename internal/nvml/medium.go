@@ -16,6 +16,8 @@ var mediumRows = slices.Concat(
 		{reading: "memory", rank: 1, doc: "Memory in bytes; used contains what the driver reserves.",
 			calls: []callID{callMemoryInfo},
 			read:  func(c *GPU, to *gpu.Medium) nvml.Return { return readMemoryV1(c, c.handle(), &to.Memory) }},
+		{reading: "own_memory_limit", doc: "Memory limit of the cgroup of this process, in bytes.",
+			calls: []callID{callMemoryLimitsV1}, read: readOwnLimit},
 		{reading: "mig_memory", doc: "Memory of each MIG GPU instance, in bytes.", calls: []callID{callMemoryInfoV2},
 			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readInstanceMemory(c, to, readMemoryV2) }},
 		{reading: "mig_memory", rank: 1, doc: "Memory of each MIG GPU instance, in bytes.",
@@ -65,6 +67,24 @@ func readMemoryV1(c *GPU, of nvml.Device, to *gpu.Opt[gpu.Memory], mig ...int) n
 	m, ret := get(c, callMemoryInfo, of.GetMemoryInfo, mig...)
 	if ret == nvml.SUCCESS {
 		*to = gpu.Some(gpu.Memory{Total: gpu.Bytes(m.Total), Used: gpu.Bytes(m.Used), Free: gpu.Bytes(m.Free)})
+	}
+	return ret
+}
+
+// readOwnLimit reads the limit that MemoryInfo_v2 applies to what it reports to this process. MIG handles are not
+// supported (nvml.h).
+func readOwnLimit(c *GPU, to *gpu.Medium) nvml.Return {
+	if c.mig.on {
+		return nothingToRead
+	}
+	limits, ret := get(c, callMemoryLimitsV1, func() (nvml.MemoryLimits_v1, nvml.Return) {
+		return c.handle().GetMemoryLimits_v1(ownCgroup())
+	})
+	if ret == nvml.SUCCESS && limits.HardLimit != nvml.DEVICE_MEMORY_LIMIT_MAX {
+		to.OwnLimit = gpu.Some(gpu.Bytes(limits.HardLimit))
+	}
+	if ret == nvml.ERROR_NOT_FOUND {
+		return nvml.SUCCESS // no limit was ever set for the cgroup
 	}
 	return ret
 }

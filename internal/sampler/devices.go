@@ -146,7 +146,12 @@ func (s *Sampler) accept(a reading) {
 			// Without the host's PID namespace the driver lists an unknown part of the processes.
 			a.medium.Processes = gpu.None[[]gpu.Process]()
 		}
-		if record(s, t, &t.medium, &a.medium, a.errs[pollMedium], filter.Medium) {
+		if record(s, t, &t.medium, &a.medium, a.errs[pollMedium], func(m *gpu.Medium) {
+			if u, found := t.guard.Check(&t.id, s.session.system.Or(gpu.System{}).Wrapper, m); found {
+				s.log.Warn("memory readings dropped", "gpu", t.id.UUID, "reason", u.Reason, "detail", u.Detail)
+			}
+			filter.Medium(m)
+		}) {
 			ok, t.freshMedium = true, true
 			if m, loggedState := a.medium.Memory.Get(); loggedState {
 				t.memory = gpu.Some(m.Total)

@@ -224,6 +224,7 @@ type tracked struct {
 	layout                 *gpu.Slow // last slow reading, for the MIG layout of a GPU that is not read
 	recovery               gpu.Opt[gpu.RecoveryAction]
 	memory                 gpu.Opt[gpu.Bytes] // total, as last read
+	guard                  account.MemoryGuard
 	notOffered             []string
 	measured               bool // the depth of its ring was checked
 	migSeen                bool // its MIG mode was read

@@ -183,6 +183,9 @@ func callByName(d nvml.Device, c *calls.Call, arguments []int) ([]float64, nvml.
 	for i, n := range arguments {
 		in = append(in, reflect.ValueOf(n).Convert(method.Type().In(i)))
 	}
+	for i := len(in); i < method.Type().NumIn(); i++ {
+		in = append(in, reflect.Zero(method.Type().In(i))) // a cgroup, which the fake driver ignores
+	}
 	out := method.Call(in)
 	if versions := out[0].MethodByName("V1"); versions.IsValid() {
 		out = versions.Call(nil)

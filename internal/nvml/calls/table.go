@@ -115,6 +115,8 @@ var Calls = []Call{
 	{Function: "nvmlDeviceGetMemoryInfo_v2", Since: 535, Values: names("total", "used", "free", "reserved")},
 	{Function: "nvmlDeviceGetMemoryInfo", Values: memory},
 	{Function: "nvmlDeviceGetBAR1MemoryInfo", Values: memory},
+	{Function: "nvmlDeviceGetMemoryLimits_v1", Since: 615, C: "nvmlGetMemoryLimits_v1_t",
+		Values: names("softLimit", "hardLimit", "currentUsed")},
 	{Function: "nvmlDeviceGetTemperatureV", Since: 580,
 		Methods:  names("Device.GetTemperatureV", "TemperatureHandler.V1"),
 		Readings: readings(medium("temperature", "Temperature of the GPU.", Celsius, "Temperature").byHand())},

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A limit on the exporter's own cgroup, or one above it, and a library in front of NVML change what NVML reports about
+// memory. It is never published as the GPU's, and doctor names the cause. GPU 1 is not limited.
+func TestMemoryIsTheGPUs(t *testing.T) {
+	t.Parallel()
+	const half = "\nat 0s gpu 0 MemoryInfo_v2 = total=40GiB used=1GiB reserved=0\n"
+	newest := strings.Replace(twoGPUs, "symbols R580", "symbols newest", 1)
+	for name, c := range map[string]struct {
+		scenario, reason, said string
+		wrap                   bool
+	}{
+		"own limit": {newest + half + "at 0s gpu 0 MemoryLimits_v1 = softLimit=0 hardLimit=40GiB currentUsed=0\n",
+			"own_limit", "has a limit of 40960 MiB", false},
+		"limit above": {newest + half, "total_too_small", "a total of 40960 MiB, but NVIDIA H100 80GB HBM3 has about", false},
+		"older driver, no size in the name": {twoGPUs + "at 0s gpu 0 Name = \"NVIDIA X\"" + half, "total_too_small",
+			"BAR1, which maps all memory, has 131072 MiB", false},
+		"wrapper": {twoGPUs, "wrapped_library", "libnvidia-ml.so.1", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := node(t, c.scenario, twoPods)
+			if c.wrap {
+				// The driver's own library is loaded beside the one that takes its name.
+				text, err := os.ReadFile(m.Library)
+				if err != nil {
+					t.Fatal(err)
+				}
+				real := filepath.Join(t.TempDir(), "libnvidia-ml.so.615.71.09")
+				if err := os.WriteFile(real, text, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				m.Env = append(m.Env, "LD_PRELOAD="+real)
+			}
+			p := m.start()
+			p.until(t, "no memory of GPU 0", func(s series) error {
+				errs := []error{s.is(1, "gpu_device_up", GPUA), s.none("gpu_memory_total_bytes", GPUA),
+					s.none("gpu_memory_used_bytes", GPUA), s.none("gpu_memory_free_bytes", GPUA),
+					s.is(1, "gpu_unmeasured_info", GPUA, `reading="memory"`, `reason="`+c.reason+`"`)}
+				if !c.wrap {
+					errs = append(errs, s.is(81559<<20, "gpu_memory_total_bytes", GPUB), s.none("gpu_unmeasured_info", GPUB))
+				}
+				return all(errs...)
+			})
+			if said, code := m.doctor(); code != exitWarnings || !strings.Contains(said, "memory is not exported") ||
+				!strings.Contains(said, c.said) || !strings.Contains(said, "add: no ") {
+				t.Errorf("doctor, exit code %d:\n%s", code, said)
+			}
+		})
+	}
+}
