@@ -58,7 +58,9 @@ func trusting(t *testing.T, path string) *http.Client {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(text)
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}}
+	// The certificate is for one address of the loopback, whichever the exporter listens on.
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "127.0.0.1"},
+		DisableKeepAlives: true}}
 }
 
 // apiServer plays the API server, and writes its certificate to a file.
