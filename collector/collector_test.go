@@ -118,7 +118,7 @@ func TestBrokenSeriesCostOnlyThemselves(t *testing.T) {
 	want := `# HELP gpu_bytes X.
 # TYPE gpu_bytes gauge
 gpu_bytes{a="` + "\uFFFD" + `",node="n"} 1
-gpu_bytes{a="ok\n\"",node="n"} 2
+gpu_bytes{a="ok␊\"",node="n"} 2
 # HELP gpu_twice X.
 # TYPE gpu_twice gauge
 gpu_twice{a="x",node="n"} 1

@@ -19,7 +19,7 @@ func FuzzNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, node, dev, pod, resource string) {
 		v := catalogtest.FullView()
 		v.Node, v.GPUs[0].Model, v.Allocations[0].Container.Pod, v.Allocations[0].Resource = node, dev, pod, resource
-		want := func(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+		want := gpu.Printable
 		families, err := newCollector(t, func() *gpu.View { return v }, catalog.All()).Gather()
 		if err != nil {
 			return // two containers of one name: the series that are there twice are named

@@ -3,7 +3,8 @@ package collector
 import (
 	"hash/maphash"
 	"slices"
-	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
 // series caches the series of one row. Readers emit a node's series in the same order each time, so a
@@ -26,8 +27,8 @@ type known struct {
 	sibling *known // next with the same hash
 }
 
-// labels are the exposed labels of a series. Two series of a reader may share them, since bytes that are not UTF-8 are
-// all exposed as the same character: the second is then a duplicate.
+// labels are the exposed labels of a series. Two series of a reader may share them, since some characters are exposed as
+// others: the second is then a duplicate.
 type labels struct {
 	values []string
 	lines  [][]byte // row.lines; nil until the series is written
@@ -89,7 +90,7 @@ func (s *series) find(values []string) *known {
 func (s *series) learn(values []string) *known {
 	exposed := make([]string, len(values))
 	for i, v := range values {
-		exposed[i] = strings.ToValidUTF8(v, "\uFFFD")
+		exposed[i] = gpu.Printable(v)
 	}
 	k := &known{values: slices.Clone(values), at: len(s.order)}
 	if !slices.Equal(exposed, values) {

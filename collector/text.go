@@ -52,8 +52,8 @@ func appendFamily(page []byte, openMetrics bool, f *dto.MetricFamily) (_ []byte,
 
 // append appends the row's family for a View.
 func (r *row) append(page []byte, openMetrics bool, s *series, view *gpu.View) ([]byte, error) {
-	head, appendValue := &r.head.text, appendFloat
-	appendCount := func(page []byte, n uint64) []byte { return appendFloat(page, float64(n)) }
+	head, appendValue := &r.head.text, AppendFloat
+	appendCount := func(page []byte, n uint64) []byte { return AppendFloat(page, float64(n)) }
 	if openMetrics {
 		head, appendValue = &r.head.openMetrics, appendOpenMetricsFloat
 		appendCount = func(page []byte, n uint64) []byte { return strconv.AppendUint(page, n, 10) }
@@ -116,8 +116,8 @@ func (r *row) lines(l *labels) (lines [][]byte) {
 	return lines
 }
 
-// appendFloat appends a value as the text format has it.
-func appendFloat(b []byte, v float64) []byte {
+// AppendFloat appends a value as the text format has it.
+func AppendFloat(b []byte, v float64) []byte {
 	if v == math.Trunc(v) && math.Abs(v) < 1e6 { // faster, and equal
 		return strconv.AppendInt(b, int64(v), 10)
 	}
@@ -127,7 +127,7 @@ func appendFloat(b []byte, v float64) []byte {
 // appendOpenMetricsFloat appends a value as OpenMetrics has it, where 1 is 1.0.
 func appendOpenMetricsFloat(b []byte, v float64) []byte {
 	at := len(b)
-	b = appendFloat(b, v)
+	b = AppendFloat(b, v)
 	if bytes.ContainsAny(b[at:], ".eNI") {
 		return b
 	}

@@ -316,6 +316,16 @@ func TestFaults(t *testing.T) {
 		good(t)
 		wantGood(t, small)
 	})
+	t.Run("more pods than a node can have", func(t *testing.T) {
+		k.SetFault(standin.KubeletFault{Pods: 5000})
+		wantBad(t, m, "more than 4096 pods") // and the last response stays in use
+		good(t)
+	})
+	t.Run("a million containers in one pod", func(t *testing.T) {
+		k.SetFault(standin.KubeletFault{Pods: 1, Containers: 1e6})
+		wantBad(t, m, "more than 1024 containers in one pod")
+		good(t)
+	})
 	t.Run("garbage", func(t *testing.T) {
 		k.SetFault(standin.KubeletFault{Garbage: true})
 		wantBad(t, m, "cannot decode the response")

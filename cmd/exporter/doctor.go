@@ -508,16 +508,6 @@ func (d report) write(w io.Writer) error {
 			fmt.Fprintf(&b, "  mismatch      %s\n", m)
 		}
 	}
-	_, err := io.WriteString(w, printable(b.String()))
+	_, err := io.WriteString(w, gpu.PrintableText(b.String()))
 	return err
-}
-
-// printable replaces control characters.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' || r == 0x7f || 0x80 <= r && r < 0xa0 {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
 }

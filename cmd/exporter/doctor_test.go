@@ -145,9 +145,3 @@ func TestDoctorRefusesWrongFlags(t *testing.T) {
 		}
 	}
 }
-
-func TestDoctorKeepsTheTerminalSafe(t *testing.T) {
-	if got := printable("a\x1b[31mb\u009bc\nd\re"); got != "a\uFFFD[31mb\uFFFDc\nd\uFFFDe" {
-		t.Errorf("%q", got)
-	}
-}

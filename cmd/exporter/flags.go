@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/account"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
 )
 
@@ -189,7 +190,7 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w; --help lists the flags", err)
 	}
-	log.Writer = stderr
+	log.Writer = printableWriter{stderr} // slog quotes control characters in logfmt, and not all in JSON
 	c.logger = promslog.New(&log)
 	if c.node == "" {
 		if c.node, err = os.Hostname(); err != nil {
@@ -296,3 +297,14 @@ const (
 	exitUsage    = 2
 	exitMismatch = 3
 )
+
+// printableWriter is a Writer of text without control characters other than line breaks and tabs.
+type printableWriter struct{ io.Writer }
+
+// Write implements io.Writer.
+func (w printableWriter) Write(b []byte) (int, error) {
+	if _, err := io.WriteString(w.Writer, gpu.PrintableText(string(b))); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}

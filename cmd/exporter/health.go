@@ -54,11 +54,11 @@ func healthMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	defer cancel()
 	families, err := fetchMetrics(ctx, *url)
 	if err != nil {
-		fmt.Fprintf(stdout, "unknown: %s\n", printable(strings.ReplaceAll(err.Error(), "\n", " ")))
+		fmt.Fprintf(stdout, "unknown: %s\n", gpu.PrintableText(strings.ReplaceAll(err.Error(), "\n", " ")))
 		return healthUnknown
 	}
 	line, code := healthOf(families)
-	fmt.Fprintln(stdout, printable(line))
+	fmt.Fprintln(stdout, gpu.PrintableText(line))
 	return code
 }
 

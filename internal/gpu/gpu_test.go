@@ -26,6 +26,20 @@ func TestParsePCIAddress(t *testing.T) {
 	}
 }
 
+func TestPrintable(t *testing.T) {
+	for in, want := range map[string]string{
+		"jupyter-amira": "jupyter-amira", "日本語 é": "日本語 é", "nul\x00and\x1b[2J\x7f": "nul␀and␛[2J␡",
+		"a\nb\r\tc": "a␊b␍␉c", "csi\u009b\xff\xfe": "csi\uFFFD\uFFFD",
+	} {
+		if got := Printable(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+	if got := PrintableText("a\tb\x1b\r\n"); got != "a\tb␛␍\n" {
+		t.Errorf("%q", got)
+	}
+}
+
 // Every bucket holds what lies above the bound of the bucket below and up to its own.
 func TestHistogramBuckets(t *testing.T) {
 	for i := -160; i <= 80; i++ {

@@ -88,6 +88,8 @@ type KubeletFault struct {
 	Hang  bool
 	// Padding enlarges each List by about so many bytes, with pods without GPUs.
 	Padding int
+	// Pods adds so many pods without GPUs, with so many Containers each.
+	Pods, Containers int
 	// NoV1 serves v1alpha1 alone, as before Kubernetes 1.20; NoAllocatable is the kubelet before 1.21.
 	NoV1, NoAllocatable bool
 	// Garbage responds with bytes that are no message.
@@ -321,18 +323,18 @@ func (k *Kubelet) takeToken() bool {
 	return true
 }
 
-// list returns the pods of the next List, and its padding.
-func (k *Kubelet) list() ([]KubeletPod, int, error) {
+// list returns the pods of the next List, and the fault of that.
+func (k *Kubelet) list() ([]KubeletPod, KubeletFault, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.fault.ListError != nil {
-		return nil, 0, k.fault.ListError
+		return nil, KubeletFault{}, k.fault.ListError
 	}
 	if k.fault.EmptyLists > 0 {
 		k.fault.EmptyLists--
-		return nil, 0, nil
+		return nil, KubeletFault{}, nil
 	}
-	return k.node.Pods, k.fault.Padding, nil
+	return k.node.Pods, k.fault, nil
 }
 
 // kubeletV1 is the v1 service.
@@ -344,7 +346,7 @@ type kubeletV1 struct {
 // List implements the service.
 func (s kubeletV1) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse,
 	error) {
-	pods, padding, err := s.k.list()
+	pods, fault, err := s.k.list()
 	if err != nil {
 		return nil, err
 	}
@@ -363,7 +365,14 @@ func (s kubeletV1) List(context.Context, *podresources.ListPodResourcesRequest) 
 		out.PodResources = append(out.PodResources, p)
 	}
 	shuffle(out.PodResources)
-	for i := 0; padding > 0; i++ {
+	for i := range fault.Pods {
+		p := &podresources.PodResources{Namespace: "flood", Name: fmt.Sprint("pod-", i)}
+		for j := range fault.Containers {
+			p.Containers = append(p.Containers, &podresources.ContainerResources{Name: fmt.Sprint("c-", j)})
+		}
+		out.PodResources = append(out.PodResources, p)
+	}
+	for i, padding := 0, fault.Padding; padding > 0; i++ {
 		ids := make([]string, 100)
 		for j := range ids {
 			ids[j] = strings.Repeat("x", 1000)

@@ -43,7 +43,7 @@ func page(latest func() *gpu.View, compat nodeLink, logger *slog.Logger) http.Ha
 				logger.Error("failed to render the landing page", "err", err)
 				fmt.Fprintf(&out, "failed to render the page: %v", err)
 			}
-			return out.Bytes()
+			return []byte(gpu.PrintableText(out.String()))
 		})
 	})
 }

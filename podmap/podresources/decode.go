@@ -148,7 +148,9 @@ func (l *List) Decode(data mem.BufferSlice) error {
 		if number != fieldPods {
 			return nil
 		}
-		l.Pods++
+		if l.Pods++; l.Pods > maxPods {
+			return tooMany("pods", maxPods)
+		}
 		return l.pod(w, end)
 	})
 }
@@ -164,7 +166,13 @@ func (l *List) pod(w *wire, end int) error {
 		case fieldPodNamespace:
 			pod.Namespace, err = w.name(end)
 		case fieldPodContainers:
-			c := &Container{Devices: Devices{filter: l.shared.filter, keeps: l.shared.keeps}}
+			if l.shared.containers++; l.shared.containers > maxContainers {
+				return tooMany("containers", maxContainers)
+			}
+			if len(containers) >= maxContainersPerPod {
+				return tooMany("containers in one pod", maxContainersPerPod)
+			}
+			c := &Container{Devices: Devices{shared: l.shared}}
 			var name string
 			name, err = c.decode(w, end)
 			names, containers = append(names, name), append(containers, c)
@@ -173,7 +181,9 @@ func (l *List) pod(w *wire, end int) error {
 	})
 	// The names may follow what they name.
 	for i, c := range containers {
-		l.add(gpu.Container{Namespace: pod.Namespace, Pod: pod.Pod, Name: names[i]}, c)
+		if err == nil {
+			err = l.add(gpu.Container{Namespace: pod.Namespace, Pod: pod.Pod, Name: names[i]}, c)
+		}
 	}
 	return err
 }
@@ -205,9 +215,15 @@ func (d *Devices) devices(w *wire, end int) error {
 	if len(m.DeviceIds) == 0 {
 		return nil
 	}
-	ids := d.of(m.ResourceName)
+	if d.shared.ids += len(m.DeviceIds); d.shared.ids > maxIDs {
+		return tooMany("device IDs", maxIDs)
+	}
+	ids, err := d.of(m.ResourceName)
+	if err != nil {
+		return err
+	}
 	for _, id := range m.DeviceIds {
-		ids.add(id, d.filter.Hash)
+		ids.add(id, d.shared.Hash)
 	}
 	return nil
 }
@@ -218,6 +234,9 @@ func (c *Container) claim(w *wire, end int) error {
 	var m podresources.DynamicResource
 	if err := w.message(end, &m); err != nil {
 		return err
+	}
+	if c.shared.claims += len(m.ClaimResources); c.shared.claims > maxClaimDevices {
+		return tooMany("devices of claims", maxClaimDevices)
 	}
 	before := map[[2]string]bool{} // by driver and CDI name
 	for _, d := range m.ClaimResources {

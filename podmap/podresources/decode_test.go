@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"hash/maphash"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"google.golang.org/grpc/mem"
@@ -214,6 +216,73 @@ func TestDecodeRefusesNamesThatAreNone(t *testing.T) {
 	}
 	if err := NewList(keepSome()).Decode(mem.BufferSlice{mem.SliceBuffer([]byte{0x0b})}); !errors.Is(err, errWire) {
 		t.Errorf("a group: %v", err)
+	}
+}
+
+// What no node can have is refused, in linear time and without keeping what came before; what a large node has is read.
+// Every bound of docs/security.md has a row.
+func TestResponsesBeyondTheBounds(t *testing.T) {
+	field := func(to []byte, number protowire.Number, value []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(to, number, protowire.BytesType), value)
+	}
+	repeat := func(n int, number protowire.Number, value func(i int) []byte) (out []byte) {
+		for i := range n {
+			out = field(out, number, value(i))
+		}
+		return out
+	}
+	text := func(number protowire.Number, format string) func(int) []byte {
+		return func(i int) []byte { return field(nil, number, fmt.Appendf(nil, format, i)) }
+	}
+	nothing := func(int) []byte { return nil }
+	container := text(fieldContainerName, "c%d")
+	pod := func(containers int) func(int) []byte {
+		return func(i int) []byte {
+			return append(text(fieldPodName, "p%d")(i), repeat(containers, fieldPodContainers, container)...)
+		}
+	}
+	// of is a response of one container.
+	of := func(content []byte) []byte { return field(nil, fieldPods, field(nil, fieldPodContainers, content)) }
+	device := func(resource, ids int) []byte {
+		d := field(nil, 1, fmt.Appendf(nil, "r/%d", resource))
+		return append(d, repeat(ids, 2, func(i int) []byte { return fmt.Append(nil, i) })...)
+	}
+	for _, tt := range []struct {
+		name     string
+		response []byte
+		want     string // empty: it is read
+	}{
+		{"a million containers in one pod", field(nil, fieldPods, repeat(1e6, fieldPodContainers, container)), "containers in one pod"},
+		{"a million empty containers", field(nil, fieldPods, repeat(1e6, fieldPodContainers, nothing)), "containers in one pod"},
+		{"a pod that is listed again and again", repeat(2000, fieldPods, func(i int) []byte {
+			return field(text(fieldPodName, "same")(0), fieldPodContainers, container(i))
+		}), "containers in pod"},
+		{"200,000 pods", repeat(2e5, fieldPods, nothing), "pods"},
+		{"many containers in many pods", repeat(maxPods, fieldPods, pod(100)), "containers"},
+		{"a million resources", of(repeat(1e6, fieldContainerDevices, func(i int) []byte { return device(i, 1) })), "resources"},
+		{"five million IDs", of(repeat(50, fieldContainerDevices, func(i int) []byte { return device(i, 1e5) })), "device IDs"},
+		{"a million claims", of(repeat(1e6, fieldContainerClaims, func(int) []byte { return field(nil, 4, nil) })), "devices of claims"},
+		{"one ID per MiB of eight GPUs", of(repeat(24, fieldContainerDevices, func(int) []byte { return device(1, 1e5) })), ""},
+		{"a thousand pods", repeat(1000, fieldPods, pod(10)), ""},
+		{"a thousand resources", of(repeat(1000, fieldContainerDevices, func(i int) []byte { return device(i, 1) })), ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			start := time.Now()
+			err := NewList(keepSome()).Decode(mem.BufferSlice{mem.SliceBuffer(tt.response)})
+			runtime.ReadMemStats(&after)
+			switch {
+			case tt.want == "" && err != nil, tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("%v, want %q", err, tt.want)
+			case time.Since(start) > 30*time.Second:
+				t.Errorf("took %v", time.Since(start)) // a second, but for the race detector and other programs
+			}
+			// IDs are decoded in the message that lists them, so some memory per byte is needed.
+			if spent, most := after.TotalAlloc-before.TotalAlloc, uint64(16<<20+20*len(tt.response)); spent > most {
+				t.Errorf("%d bytes were allocated for a response of %d", spent, len(tt.response))
+			}
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package podresources
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -10,6 +11,17 @@ import (
 
 // MaxIDLength bounds device IDs and names in bytes. The longest that any scheme writes is under 100 bytes.
 const MaxIDLength = 512
+
+// Bounds of one response, far above what a node can have: Kubernetes supports some hundreds of pods per node, and a
+// plugin with one ID per MiB lists 2.4 million for eight GPUs of 288 GiB. A response beyond them is refused.
+const (
+	maxPods             = 4096
+	maxContainersPerPod = 1024
+	maxContainers       = 16384
+	maxResources        = 1024
+	maxIDs              = 4 << 20
+	maxClaimDevices     = 65536
+)
 
 // Keep is how much of a device ID is kept.
 type Keep int
@@ -71,30 +83,63 @@ func (s *IDs) Sort() {
 // GetAllocatableResources.
 type Devices struct {
 	ByResource []*IDs
-	filter     Filter
-	keeps      map[string]func(string) Keep // by resource, for the whole response
+	at         map[string]int // of a resource in ByResource; nil while there are few
+	shared     *shared
+}
+
+// shared is what all Devices of a response have in common.
+type shared struct {
+	Filter
+	keeps      map[string]func(string) Keep // by resource
+	ids        int
+	containers int
+	claims     int
 }
 
 // NewDevices returns a Devices to decode into.
 func NewDevices(f Filter) *Devices {
-	return &Devices{filter: f, keeps: map[string]func(string) Keep{}}
+	return &Devices{shared: &shared{Filter: f, keeps: map[string]func(string) Keep{}}}
 }
 
-// of returns the IDs of a resource. There are few resources, so they are searched.
-func (d *Devices) of(resource string) *IDs {
-	for _, ids := range d.ByResource {
-		if ids.Resource == resource {
-			return ids
-		}
+// searched is how many resources are searched; a container rarely has more than one.
+const searched = 8
+
+func (d *Devices) find(resource string) (int, bool) {
+	if d.at != nil {
+		i, ok := d.at[resource]
+		return i, ok
 	}
-	keep, ok := d.keeps[resource]
+	i := slices.IndexFunc(d.ByResource, func(ids *IDs) bool { return ids.Resource == resource })
+	return i, i >= 0
+}
+
+// of returns the IDs of a resource.
+func (d *Devices) of(resource string) (*IDs, error) {
+	if i, ok := d.find(resource); ok {
+		return d.ByResource[i], nil
+	}
+	keep, ok := d.shared.keeps[resource]
 	if !ok {
-		keep = d.filter.Resource(resource)
-		d.keeps[resource] = keep
+		if len(d.shared.keeps) >= maxResources {
+			return nil, tooMany("resources", maxResources)
+		}
+		keep = d.shared.Resource(resource)
+		d.shared.keeps[resource] = keep
 	}
 	d.ByResource = append(d.ByResource, &IDs{Resource: resource, keep: keep})
-	return d.ByResource[len(d.ByResource)-1]
+	switch n := len(d.ByResource); {
+	case d.at != nil:
+		d.at[resource] = n - 1
+	case n > searched:
+		d.at = map[string]int{}
+		for i, ids := range d.ByResource {
+			d.at[ids.Resource] = i
+		}
+	}
+	return d.ByResource[len(d.ByResource)-1], nil
 }
+
+func tooMany(what string, limit int) error { return fmt.Errorf("more than %d %s", limit, what) }
 
 // ClaimDevice is one device of a DRA claim.
 type ClaimDevice struct {
@@ -137,28 +182,38 @@ type List struct {
 	Containers map[gpu.Container]*Container
 	// Order lists the containers of every pod in the order of the response, with devices or without.
 	Order  map[gpu.PodName][]string
-	shared *Devices
+	shared *shared
 }
 
 // NewList returns a List to decode into.
 func NewList(f Filter) *List {
-	return &List{Containers: map[gpu.Container]*Container{}, Order: map[gpu.PodName][]string{}, shared: NewDevices(f)}
+	return &List{Containers: map[gpu.Container]*Container{}, Order: map[gpu.PodName][]string{},
+		shared: NewDevices(f).shared}
 }
 
-func (l *List) add(name gpu.Container, c *Container) {
+// add adds a container of a pod, which may be listed more than once. Order is searched: it is short, and bounded.
+func (l *List) add(name gpu.Container, c *Container) error {
 	pod := name.PodName()
-	if !slices.Contains(l.Order[pod], name.Name) {
-		l.Order[pod] = append(l.Order[pod], name.Name)
+	if order := l.Order[pod]; !slices.Contains(order, name.Name) {
+		if len(order) >= maxContainersPerPod {
+			return tooMany("containers in pod "+pod.Namespace+"/"+pod.Pod, maxContainersPerPod)
+		}
+		l.Order[pod] = append(order, name.Name)
 	}
 	into := l.Containers[name]
 	if into == nil {
 		if len(c.ByResource) > 0 || len(c.Claims) > 0 {
 			l.Containers[name] = c
 		}
-		return
+		return nil
 	}
 	for _, ids := range c.ByResource {
-		into.of(ids.Resource).Merge(ids)
+		all, err := into.of(ids.Resource)
+		if err != nil {
+			return err
+		}
+		all.Merge(ids)
 	}
 	into.Claims = append(into.Claims, c.Claims...)
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
@@ -44,7 +46,8 @@ var hostile = []string{
 	" ",
 }
 
-// A name reaches a label exactly as it is in all three formats, a page as text, and forges nothing.
+// A name reaches a label in all three formats, a page as text, and forges nothing; no control character of it reaches
+// any output.
 func TestHostileNames(t *testing.T) {
 	n := machine.Parse(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess gpu=1 pid=4243 memory=1GiB busy=20% "+
 		"period=1s\n",
@@ -66,13 +69,14 @@ func TestHostileNames(t *testing.T) {
 	await(t, e, `pod="odd"`)
 	shows(t, e, func(t *testing.T, allocated map[[3]string]bool) {
 		for _, name := range hostile {
-			if !allocated[[3]string{name, name, name}] {
-				t.Errorf("%q is not there as it is", name)
+			if name = gpu.Printable(name); !allocated[[3]string{name, name, name}] {
+				t.Errorf("%q is not there", name)
 			}
 		}
 	})
 	// Under the names of another exporter, too, a name is a value.
 	_, other := ask(t, http.DefaultClient, e.Base()+"/metrics/dcgm")
+	isPrintable(t, "the dcgm page", other)
 	decoder := expfmt.NewDecoder(strings.NewReader(other), expfmt.NewFormat(expfmt.TypeTextPlain))
 	var err error
 	listed := map[string]bool{}
@@ -96,14 +100,15 @@ func TestHostileNames(t *testing.T) {
 		t.Error(err)
 	}
 	for _, name := range hostile {
-		if !listed[name] {
-			t.Errorf("%q is not there as it is under other names", name)
+		if !listed[gpu.Printable(name)] {
+			t.Errorf("%q is not there under other names", name)
 		}
 	}
 	if _, page := ask(t, http.DefaultClient, e.Base()+"/"); !strings.Contains(page, "&lt;script&gt;alert(1)") {
 		t.Error("the page does not show the names at all")
 	}
 	e.Stop()
+	isPrintable(t, "the log", e.Said())
 	// A log record is one line, whatever a name contains.
 	for line := range strings.Lines(e.Said()) {
 		if !strings.HasPrefix(line, "time=") {
@@ -133,6 +138,14 @@ func TestHostileProcesses(t *testing.T) {
 	}
 	if strings.Contains(body, "etc/passwd") {
 		t.Error("a cgroup's path became a name")
+	}
+}
+
+// isPrintable reports control characters of a text of lines.
+func isPrintable(t *testing.T, what, text string) {
+	t.Helper()
+	if i := strings.IndexFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }); i >= 0 {
+		t.Errorf("%s contains %q", what, text[max(0, i-40):min(len(text), i+40)])
 	}
 }
 
@@ -169,6 +182,9 @@ func shows(t *testing.T, e *machine.Exporter, look func(t *testing.T, allocated 
 			if err != nil {
 				t.Fatal(err)
 			}
+			if format != "protobuf" {
+				isPrintable(t, format, string(body))
+			}
 			got, devs, err := names(format, body, res.Header)
 			if err != nil {
 				t.Fatal(err)
@@ -182,6 +198,7 @@ func shows(t *testing.T, e *machine.Exporter, look func(t *testing.T, allocated 
 	}
 
 	_, page := ask(t, http.DefaultClient, e.Base()+"/")
+	isPrintable(t, "the page", page)
 	for _, markup := range []string{"<script", "<img", "onmouseover='", `onerror=alert(1)>`, `href="javascript:`} {
 		if strings.Contains(page, markup) {
 			t.Errorf("the page contains %q", markup)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/collector"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 )
 
@@ -37,7 +38,7 @@ func (h History) Write(ctx context.Context, f *fleet.Fleet, out io.Writer) error
 		for at := h.From; at.Before(h.To); at = at.Add(h.Step) {
 			b = b[:0]
 			scrape(at, func(x Sample) {
-				b = append(appendValue(append(x.AppendSeries(b), ' '), x.Value), ' ')
+				b = append(collector.AppendFloat(append(x.AppendSeries(b), ' '), x.Value), ' ')
 				b = append(strconv.AppendInt(b, at.UnixMilli(), 10), '\n')
 			})
 			if _, err := out.Write(b); err != nil {

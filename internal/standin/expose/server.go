@@ -97,7 +97,7 @@ func (s *Server) kube(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(out, "# HELP %s %s\n# TYPE %s gauge\n", f.Name, f.Help, f.Name)
 		series(func(value float64, labels ...string) {
 			line = appendSeries(line[:0], f.Name, labels)
-			line = appendValue(append(line, ' '), value)
+			line = collector.AppendFloat(append(line, ' '), value)
 			line = append(line, '\n')
 			_, _ = out.Write(line)
 		})

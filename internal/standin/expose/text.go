@@ -1,10 +1,6 @@
 package expose
 
-import (
-	"math"
-	"strconv"
-	"strings"
-)
+import "strings"
 
 // appendSeries appends a name and its labels, which alternate with their values.
 func appendSeries(b []byte, name string, labels []string) []byte {
@@ -29,12 +25,4 @@ func appendEscaped(b []byte, s string) []byte {
 		return append(b, s...)
 	}
 	return append(b, strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s)...)
-}
-
-// appendValue writes a value as expfmt does.
-func appendValue(b []byte, v float64) []byte {
-	if v == math.Trunc(v) && math.Abs(v) < 1e15 {
-		return strconv.AppendInt(b, int64(v), 10)
-	}
-	return strconv.AppendFloat(b, v, 'g', -1, 64)
 }
