@@ -37,6 +37,7 @@ type exporter struct {
 	pods           *podmap.Map          // nil without a kubelet
 	jobs           *slurm.Jobs          // nil without --slurm.job-mapping-dir
 	scanner        *proc.VisibleScanner // nil without --containers.visible
+	cgroups        *proc.CgroupScanner  // nil without --path.cgroup
 	kmsg           *kmsg.Log            // nil without --path.kmsg
 	metrics        *collector.Collector
 	compat         *collector.Collector // nil without --compat
@@ -122,6 +123,10 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 			Logger: c.logger})
 		o.VisibleScanner = e.scanner
 	}
+	if c.cgroup != "" {
+		e.cgroups = proc.NewCgroupScanner(proc.CgroupOptions{Root: c.cgroup, Finder: where, Interval: c.medium})
+		o.Cgroups = e.cgroups
+	}
 	if c.kmsg != "" {
 		e.kmsg = kmsg.New(kmsg.Options{Path: c.kmsg, Logger: c.logger, Clock: clock})
 	}
@@ -138,6 +143,11 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 		}
 		if e.scanner != nil {
 			out = append(out, e.scanner.Source())
+		}
+		if e.cgroups != nil {
+			if source, offered := e.cgroups.Source(); offered {
+				out = append(out, source)
+			}
 		}
 		return out
 	}
@@ -179,6 +189,9 @@ func (e *exporter) actors() []func(context.Context) error {
 	if e.scanner != nil {
 		loops = append(loops, repeat(e.scanInterval, e.scanner.Scan))
 	}
+	if e.cgroups != nil {
+		loops = append(loops, repeat(e.processInterval, e.cgroups.Scan))
+	}
 	if e.kmsg != nil {
 		loops = append(loops, func(ctx context.Context) error { return e.kmsg.Run(ctx, e.sampler.Event) })
 	}
@@ -202,6 +215,9 @@ func (e *exporter) poll(ctx context.Context) {
 	}
 	if e.scanner != nil {
 		e.scanner.Scan(ctx)
+	}
+	if e.cgroups != nil {
+		e.cgroups.Scan(ctx)
 	}
 }
 

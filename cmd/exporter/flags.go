@@ -32,6 +32,7 @@ type config struct {
 	sysfs   string
 	procfs  string
 	kmsg    string
+	cgroup  string
 
 	podLogs, containerLogs string
 
@@ -92,6 +93,9 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("nvml.library", "Path of the NVML library. Default: the system's libnvidia-ml.so.1.").StringVar(&c.library)
 	app.Flag("path.sysfs", "Mount point of the host's /sys.").Default("/sys").StringVar(&c.sysfs)
 	app.Flag("path.procfs", "Mount point of the host's /proc.").Default("/proc").StringVar(&c.procfs)
+	app.Flag("path.cgroup", "Mount point of the host's cgroup v2 hierarchy, for GPU memory by container without the host's "+
+		"PID namespace where kernel and driver account it (Linux 6.14, R615 and newer); empty disables it.").
+		Default("/sys/fs/cgroup").StringVar(&c.cgroup)
 	app.Flag("path.kmsg", "Kernel log to read XIDs from; empty disables it.").Default("/dev/kmsg").StringVar(&c.kmsg)
 
 	app.Flag("path.pod-logs", "Mount point of the host's /var/log/pods. Only file names are read, to find the pod of "+

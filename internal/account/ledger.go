@@ -87,7 +87,7 @@ func (l *Ledger) Advance(r Poll) {
 	elapsed := max(0, r.Elapsed.Seconds())
 	l.clock += elapsed
 	l.now = r.Now
-	l.events, l.kernelLog = r.Events, r.KernelLog
+	l.events, l.kernelLog, l.cgroups = r.Events, r.KernelLog, r.Cgroups
 	l.aggregation.begin()
 	for i := range r.GPUs {
 		l.advanceGPU(&r.GPUs[i], elapsed, r.Users)
@@ -361,7 +361,7 @@ func (l *Ledger) Containers() []gpu.ContainerGPU {
 		}
 		if !r.ended {
 			if r.hasMemory && !r.memoryPartial {
-				row.Memory = gpu.Some(r.memory)
+				row.Memory, row.MemorySource = gpu.Some(r.memory), r.memorySource
 			}
 			if r.counted {
 				row.Processes = gpu.Some(r.processes)
@@ -403,6 +403,7 @@ func (l *Ledger) Allocations() []gpu.ContainerAllocation {
 		}
 		return strings.Compare(string(a.Instance), string(b.Instance))
 	})
+	l.limitByCgroup(out)
 	return out
 }
 

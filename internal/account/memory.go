@@ -37,7 +37,7 @@ func (l *Ledger) attributeMemory(c *device, users Users) {
 		case p.mode == modeSole:
 			// All used memory is the container's, including contexts and what the driver reserves for them.
 			p.rows[0].row.memory += memory.Used
-			p.rows[0].row.hasMemory = true
+			p.rows[0].row.hasMemory, p.rows[0].row.memorySource = true, memoryOfGPU
 		case !c.visible && p.kind == migInstance:
 			l.addUnattributedMemory(c, gpu.UnattributedHidden, memory.Used)
 		default:
@@ -46,6 +46,9 @@ func (l *Ledger) attributeMemory(c *device, users Users) {
 		given += memory.Used
 	}
 	total, ok := c.medium.Memory.Get()
+	if ok && !c.mig && l.attributeCgroups(c, total.Used) {
+		return
+	}
 	switch {
 	case !ok:
 	case given > total.Used:
@@ -86,7 +89,7 @@ func (l *Ledger) attributeProcesses(c *device, users Users) (given gpu.Bytes, me
 		hasUnresolved := len(p.rows) > 0 && l.hasUnresolved(c, p, users)
 		for _, h := range p.rows {
 			if !collapsed && !(hasUnresolved && !l.seen(c, p, h.row.key.container, users)) {
-				h.row.hasMemory, h.row.counted = true, true // not listed: a measured zero
+				h.row.hasMemory, h.row.counted, h.row.memorySource = true, true, memoryOfProcesses // not listed: a measured zero
 			}
 		}
 	}
@@ -117,7 +120,7 @@ func (l *Ledger) attributeProcesses(c *device, users Users) (given gpu.Bytes, me
 			continue
 		}
 		t.row.memory += used
-		t.row.hasMemory = true
+		t.row.hasMemory, t.row.memorySource = true, memoryOfProcesses
 		t.row.memoryPartial = t.row.memoryPartial || !reported
 	}
 	return given, memoryPartial

@@ -29,6 +29,7 @@ type Ledger struct {
 	// allocs apply to the period that starts at clock.
 	allocs      gpu.Allocations
 	byGPU       map[gpu.UUID][]*gpu.Allocation
+	cgroups     map[gpu.PCIAddress][]gpu.CgroupMemory
 	allocatedTo map[gpu.Container]bool
 	generation  uint64
 
@@ -58,6 +59,8 @@ type Poll struct {
 	// Allocations apply from now on: the period that ends now belongs to those of the previous poll.
 	Allocations gpu.Allocations
 	Users       Users
+	// Cgroups is the memory by cgroup, of the GPUs for which the kernel accounts it.
+	Cgroups map[gpu.PCIAddress][]gpu.CgroupMemory
 	// Events and KernelLog report whether XIDs are read from NVML and from the kernel log.
 	Events, KernelLog bool
 }
@@ -196,6 +199,7 @@ type row struct {
 	memory        gpu.Bytes
 	hasMemory     bool
 	memoryPartial bool // the memory of some process is unknown
+	memorySource  string
 	processes     int
 	counted       bool // processes is known
 	used          bool // it used the GPU at the previous reading
@@ -210,7 +214,7 @@ func (r *row) measured() bool {
 // resetGauges clears the values of the previous list.
 func (r *row) resetGauges() {
 	r.used = r.uses
-	r.memory, r.hasMemory, r.memoryPartial = 0, false, false
+	r.memory, r.hasMemory, r.memoryPartial, r.memorySource = 0, false, false, ""
 	r.processes, r.counted, r.uses = 0, false, false
 }
 

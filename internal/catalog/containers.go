@@ -57,9 +57,10 @@ func containers() Group {
 				Source: "gpu_energy_joules_total",
 				Read:   containerCounter(func(c *gpu.ContainerGPU) gpu.Opt[gpu.Joules] { return c.Energy })},
 			{Name: "gpu_container_memory_used_bytes", Scope: ScopeContainer,
-				Help:   "Device memory used by the container's processes.",
-				Source: "NVML process lists; of the GPU or MIG instance if allocated to one container",
-				Read:   containerGauge(func(c *gpu.ContainerGPU) gpu.Opt[gpu.Bytes] { return c.Memory })},
+				Help: "Device memory used by the container's processes.",
+				Source: "dmem.current of its cgroup; else NVML process lists; of the GPU or MIG instance if allocated to one " +
+					"container",
+				Read: containerGauge(func(c *gpu.ContainerGPU) gpu.Opt[gpu.Bytes] { return c.Memory })},
 			{Name: "gpu_container_processes", Scope: ScopeContainer,
 				Help: "Processes of the container on the GPU.", Source: "NVML process lists",
 				Read: containerGauge(func(c *gpu.ContainerGPU) gpu.Opt[int] { return c.Processes })},
@@ -74,11 +75,12 @@ func containers() Group {
 			{Name: "gpu_container_attribution_info", Scope: ScopeContainer,
 				Help: "Method by which the container's busy time is measured, and data source of its allocation; " +
 					"always 1. exclusive: the GPU is allocated to it alone. process: samples of its processes. mig: " +
-					"its MIG instance. none: not measured.",
-				Labels: []string{"method", "source"},
+					"its MIG instance. none: not measured. memory is the source of gpu_container_memory_used_bytes. gpu: all " +
+					"of the GPU or MIG instance. process: NVML process lists. cgroup: the kernel's account of its cgroup.",
+				Labels: []string{"method", "source", "memory"},
 				Read: containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) {
 					if c.Attribution != "" {
-						emit(1, c.Attribution, c.Source)
+						emit(1, c.Attribution, c.Source, c.MemorySource)
 					}
 				})},
 			{Name: "gpu_container_mismatch", Scope: ScopeContainer,

@@ -59,9 +59,15 @@ func ownership() Group {
 					}
 				}},
 			{Name: "gpu_container_memory_limit_bytes", Scope: ScopeContainer,
-				Help:   "Device memory limit of the container under its GPU sharing scheme.",
-				Source: "device IDs, annotations or files of the sharing scheme", Offered: "schemes with such a limit",
-				Read: limitSum(func(h *gpu.ContainerAllocation) gpu.Opt[float64] { return asFloat(h.MemoryLimit) })},
+				Help: "Device memory limit of the container: the one that the driver enforces on its cgroup, else that of " +
+					"its GPU sharing scheme.",
+				Source:  "dmem.max; device IDs, annotations or files of the sharing scheme",
+				Offered: "schemes with such a limit",
+				Read:    limitSum(func(h *gpu.ContainerAllocation) gpu.Opt[float64] { return asFloat(h.MemoryLimit) })},
+			{Name: "gpu_container_memory_guaranteed_bytes", Scope: ScopeContainer, Stability: Experimental,
+				Help:   "Device memory that the driver guarantees to the container (soft limit of its cgroup).",
+				Source: "dmem.min", Offered: "R615 and newer drivers with Linux 6.14 and newer, for cgroups with such a limit",
+				Read: limitSum(func(h *gpu.ContainerAllocation) gpu.Opt[float64] { return asFloat(h.MemoryGuaranteed) })},
 			{Name: "gpu_container_compute_limit_ratio", Scope: ScopeContainer,
 				Help:   "Compute limit of the container under its GPU sharing scheme, as a fraction of the GPU.",
 				Source: "device IDs, annotations or files of the sharing scheme", Offered: "schemes with such a limit",

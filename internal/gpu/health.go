@@ -17,6 +17,7 @@ const (
 	SourceVisible    = "visible"           // the scan for the GPUs visible in containers
 	SourceProcesses  = "processes"         // the host's /proc, which has the cgroups of processes
 	SourceLogs       = "pod_logs"          // the names of pod and container logs
+	SourceCgroups    = "cgroups"           // the host's cgroups, whose GPU memory the kernel accounts
 )
 
 // Source is the published state of one data source.

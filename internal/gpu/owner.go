@@ -52,10 +52,21 @@ type Allocation struct {
 	// MemoryLimit and ComputeLimit are the limits that the sharing scheme records, if any.
 	MemoryLimit  Opt[Bytes]
 	ComputeLimit Opt[Ratio]
+	// MemoryGuaranteed is the amount of memory that the driver guarantees to the container; absent without one.
+	MemoryGuaranteed Opt[Bytes]
 	// Replica is the number of the first allocated replica of a time-sliced GPU, as in its device ID; empty without.
 	Replica string
 	// Claim is the DRA device that was allocated; zero for device plugins.
 	Claim ClaimDevice
+}
+
+// CgroupMemory is memory of one GPU that the kernel charges to a cgroup: that of a container, or of none for a reason.
+type CgroupMemory struct {
+	Container Container
+	Reason    UnattributedReason // empty for a container
+	Used      Bytes
+	// Limit (dmem.max, of the cgroup and those above it) and Guaranteed (dmem.min) are absent where none is set.
+	Limit, Guaranteed Opt[Bytes]
 }
 
 // ClaimDevice names a device of a ResourceClaim as the kubelet does.

@@ -121,14 +121,17 @@ type ContainerGPU struct {
 	Observed  Opt[Seconds]
 	Idle      Opt[Seconds]
 	// Gap is allocated time in which the container was not busy, less Idle.
-	Gap         Opt[Seconds]
-	Energy      Opt[Joules]
-	Memory      Opt[Bytes]
-	Processes   Opt[int]
-	LastBusy    Opt[time.Time]
-	Since       Opt[time.Time]
-	Attribution string // exclusive, process, mig, none; empty if unknown
-	Source      string
+	Gap    Opt[Seconds]
+	Energy Opt[Joules]
+	Memory Opt[Bytes]
+	// MemorySource is the source of Memory: gpu (all of the GPU's or MIG instance's), process (NVML's process lists) or
+	// cgroup (the kernel's accounts); empty without it.
+	MemorySource string
+	Processes    Opt[int]
+	LastBusy     Opt[time.Time]
+	Since        Opt[time.Time]
+	Attribution  string // exclusive, process, mig, none; empty if unknown
+	Source       string
 	// Ended marks a container that no longer has the GPU: its counters are kept for a while, its gauges are absent.
 	Ended    bool
 	Mismatch []string

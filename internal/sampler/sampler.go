@@ -139,6 +139,9 @@ func (s *Sampler) account(elapsed time.Duration) {
 	if s.o.Users != nil {
 		r.Users = s.findUsers()
 	}
+	if s.o.Cgroups != nil {
+		r.Cgroups = s.o.Cgroups.Memory()
+	}
 	if s.o.Sources != nil {
 		s.others = s.o.Sources()
 	}

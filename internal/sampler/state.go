@@ -52,6 +52,11 @@ type Users interface {
 	Find(pid int) account.User
 }
 
+// Cgroups returns GPU memory by cgroup, of the GPUs for which the kernel accounts it. It must not block.
+type Cgroups interface {
+	Memory() map[gpu.PCIAddress][]gpu.CgroupMemory
+}
+
 // VisibleScanner returns the GPUs visible in containers. It must not block.
 type VisibleScanner interface {
 	Visible(*gpu.Inventory) []gpu.VisibleGPU
@@ -78,6 +83,7 @@ type Options struct {
 	// nil: processes cannot be resolved (no host PID namespace); process lists are dropped
 	Users          Users
 	VisibleScanner VisibleScanner // nil: containers are not scanned
+	Cgroups        Cgroups        // nil: memory by cgroup is not read
 	Expecter       Expecter       // nil: a GPU that NVML does not list cannot be missing
 	// GPUs is the expected number of GPUs; 0 if unknown.
 	GPUs int

@@ -148,6 +148,8 @@ func TestRights(t *testing.T) {
 		{set: "features.processes=true", more: []string{"hostPID", "host /var/log/pods, read-only", "host /var/log/containers, read-only"}},
 		{set: "features.processes=true,features.processNames=false", more: []string{"hostPID"}},
 		{set: "features.processes=true,features.ownership=false", more: []string{"hostPID", "user 65534"}, fewer: minimal},
+		{set: "features.containerMemory=true", more: []string{"host /sys/fs/cgroup at /host/sys/fs/cgroup, read-only",
+			"host /var/log/pods, read-only", "host /var/log/containers, read-only"}},
 		{set: "features.deviceCheckpoint=true", more: []string{"host /var/lib/kubelet/device-plugins, read-only"}},
 		{set: "features.draCheckpoint=true", more: []string{"host /var/lib/kubelet/plugins/gpu.nvidia.com, read-only"}},
 		{set: "features.podMetadata=true", more: []string{"token", `may [list watch] [pods] of [""]`}},

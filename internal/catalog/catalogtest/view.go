@@ -68,7 +68,7 @@ func FullView() *gpu.View {
 				AllocationRatio: gpu.Some(gpu.Ratio(1))},
 			{Allocation: gpu.Allocation{Container: server, Resource: "nvidia.com/mig-1g.10gb", GPU: mig.UUID,
 				Instance: mig.Instances[0].UUID, Share: gpu.Some(gpu.Ratio(1)),
-				MemoryLimit: gpu.Some(gpu.Bytes(10 << 30)), ComputeLimit: gpu.Some(gpu.Ratio(0.25))}, Index: 1,
+				MemoryLimit: gpu.Some(gpu.Bytes(10 << 30)), MemoryGuaranteed: gpu.Some(gpu.Bytes(5 << 30)), ComputeLimit: gpu.Some(gpu.Ratio(0.25))}, Index: 1,
 				AllocationRatio: gpu.Some(gpu.Ratio(1.0 / 7))},
 		},
 		Unresolved: []gpu.Unresolved{{Container: server, Resource: "aliyun.com/gpu-mem", Devices: 3}},

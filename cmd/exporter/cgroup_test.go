@@ -1,0 +1,136 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
+)
+
+// Without the host's PID namespace the memory of containers that share a GPU comes from their cgroups where the kernel
+// accounts it, with the limits that the driver enforces, and adds up to the GPU's. Where the kernel accounts a part only,
+// it is not used. One scenario, of a new driver and of R535.
+func TestMemoryByCgroup(t *testing.T) {
+	for _, symbols := range []string{"newest", "R535"} {
+		t.Run(symbols, func(t *testing.T) {
+			isolated(t, func(t *testing.T) {
+				text := strings.Replace(twoGPUs, "symbols R580", "symbols "+symbols, 1) +
+					"process gpu=0 pid=100 memory=30GiB busy=30% period=1s\nprocess gpu=0 pid=101 memory=10GiB busy=20% period=1s\n" +
+					"process gpu=0 pid=102 memory=1GiB\nprocess gpu=1 pid=103 memory=5GiB\n"
+				s, err := scenario.Parse("c.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, b := GPUA[len(`uuid="`):len(GPUA)-1], GPUB[len(`uuid="`):len(GPUB)-1]
+				pods := fmt.Sprintf("allocatable nvidia.com/gpu %s::0 %[1]s::1 %[1]s::2 %[2]s\n"+
+					"pod ml/train container main nvidia.com/gpu=%[1]s::0 pids=100\n"+
+					"pod ml/serve container main nvidia.com/gpu=%[1]s::1 pids=101\n"+
+					"pod ml/idle container main nvidia.com/gpu=%[1]s::2\n"+
+					"pod ml/alone container main nvidia.com/gpu=%[2]s pids=103\n", a, b)
+				root := t.TempDir()
+				st := play(t, s, pods, "--path.procfs=/nonexistent", "--path.cgroup="+root)
+				charge := func(file string, bytes map[int]string) {
+					t.Helper()
+					paths := map[string]string{"": bytes[0]}
+					for pid, value := range bytes {
+						cgroup, err := os.ReadFile(filepath.Join(st.trees.Procfs, fmt.Sprint(pid), "cgroup"))
+						if pid == 0 {
+							continue
+						} else if err != nil {
+							t.Fatal(err)
+						}
+						path := strings.TrimSpace(strings.TrimPrefix(string(cgroup), "0::"))
+						paths[path] = value
+						for path = filepath.Dir(path); path != "/"; path = filepath.Dir(path) {
+							if _, ok := paths[path]; !ok && file == "dmem.current" {
+								// What is above a container is charged for all below it.
+								paths[path] = "sum"
+							}
+						}
+					}
+					for path, value := range paths {
+						if value == "sum" {
+							total := 0
+							for at, v := range maps.All(paths) {
+								if n := 0; strings.HasPrefix(at, path+"/") {
+									if _, err := fmt.Sscan(v, &n); err == nil {
+										total += n
+									}
+								}
+							}
+							value = fmt.Sprint(total)
+						}
+						if value == "" {
+							continue
+						}
+						if err := os.MkdirAll(root+path, 0o755); err != nil {
+							t.Fatal(err)
+						}
+						line := fmt.Sprintf("nvidia/0000:18:00.0/vidmem %s\n", value)
+						if err := os.WriteFile(filepath.Join(root, path, file), []byte(line), 0o644); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				const main = `container="main"`
+				container := func(s series, family, pod string, labels ...string) float64 {
+					t.Helper()
+					v, err := s.one(family, append(labels, GPUA, `pod="`+pod+`"`)...)
+					if err != nil {
+						t.Error(err)
+					}
+					return v
+				}
+				st.step()
+				now := st.watched(20 * time.Second)
+				if err := all(now.none("gpu_container_memory_used_bytes", GPUA), // nothing is known
+					now.is(5<<30, "gpu_container_memory_used_bytes", GPUB, `pod="alone"`, main)); err != nil {
+					t.Error(err)
+				}
+				charge("dmem.capacity", map[int]string{0: fmt.Sprint(81559 << 20)})
+				charge("dmem.current", map[int]string{100: fmt.Sprint(30 << 30), 101: fmt.Sprint(10 << 30), 102: fmt.Sprint(1 << 30)})
+				charge("dmem.max", map[int]string{100: "max", 101: fmt.Sprint(12 << 30)})
+				charge("dmem.min", map[int]string{100: "0", 101: fmt.Sprint(8 << 30)})
+				now = st.watched(20 * time.Second)
+				for pod, want := range map[string]float64{"train": 30 << 30, "serve": 10 << 30, "idle": 0} {
+					if got := container(now, "gpu_container_memory_used_bytes", pod); got != want {
+						t.Errorf("%s uses %g bytes, want %g", pod, got, want)
+					}
+					container(now, "gpu_container_attribution_info", pod, `memory="cgroup"`)
+				}
+				used, err := now.one("gpu_memory_used_bytes", GPUA)
+				sum := 0.0
+				for _, family := range []string{"gpu_container_memory_used_bytes", "gpu_unattributed_memory_used_bytes"} {
+					for _, v := range now.match(family, GPUA) {
+						sum += v
+					}
+				}
+				if err := all(err, now.is(12<<30, "gpu_container_memory_limit_bytes", GPUA, `pod="serve"`),
+					now.none("gpu_container_memory_limit_bytes", GPUA, `pod="train"`),
+					now.is(8<<30, "gpu_container_memory_guaranteed_bytes", GPUA, `pod="serve"`),
+					now.is(1<<30, "gpu_unattributed_memory_used_bytes", GPUA, `reason="host"`),
+					now.is(0, "gpu_attribution_error_ratio", GPUA, `quantity="memory"`),
+					now.is(1, "gpu_exporter_source_up", `source="cgroups"`),
+					now.is(5<<30, "gpu_container_memory_used_bytes", GPUB, `pod="alone"`)); err != nil {
+					t.Error(err)
+				}
+				if sum != used {
+					t.Errorf("the parts of GPU 0 add up to %g, the GPU uses %g", sum, used)
+				}
+				// A quarter of the memory is charged to none: the figures of containers would be too small.
+				charge("dmem.current", map[int]string{100: fmt.Sprint(20 << 30), 101: fmt.Sprint(10 << 30), 102: fmt.Sprint(1 << 30)})
+				now = st.watched(20 * time.Second)
+				if err := all(now.none("gpu_container_memory_used_bytes", GPUA),
+					now.is(41<<30, "gpu_unattributed_memory_used_bytes", GPUA, `reason="hidden"`),
+					now.is(12<<30, "gpu_container_memory_limit_bytes", GPUA, `pod="serve"`)); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

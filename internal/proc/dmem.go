@@ -1,0 +1,276 @@
+package proc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/host"
+)
+
+// CgroupOptions configure a CgroupScanner.
+type CgroupOptions struct {
+	// Root is where the host's cgroup v2 hierarchy is mounted.
+	Root string
+	// Finder names containers. The scanner has a Finder of its own; it reads no processes.
+	Finder Options
+	// Interval is the time from one scan to the next, by which their age is judged; 10 s where 0.
+	Interval time.Duration
+}
+
+// CgroupScanner reads the GPU memory that the kernel's dmem controller charges to each cgroup. It needs no process list,
+// no PID namespace and no capability, only the hierarchy. The format is that of Documentation/admin-guide/cgroup-v2.rst
+// and kernel/cgroup/dmem.c of Linux 6.14; the regions nvidia/ADDRESS/vidmem are those of NVIDIA's driver R615 and newer
+// (docs.nvidia.com: MPS v3 Memory Partitioning, release 615).
+//
+// Scan reads; Memory and Source are quick. All methods are safe for concurrent use.
+type CgroupScanner struct {
+	o       CgroupOptions
+	scan    sync.Mutex // locked during a scan; guards finder
+	finder  *Finder
+	reader  *host.Reader
+	mu      sync.Mutex // guards what follows
+	memory  map[gpu.PCIAddress][]gpu.CgroupMemory
+	health  gpu.Health
+	offered bool // the kernel has regions of NVIDIA GPUs
+}
+
+const (
+	// maxCgroups and maxCgroupDepth bound a walk.
+	maxCgroups, maxCgroupDepth = 20_000, 16
+	// cgroupDeadline is that of a walk, far above the milliseconds that a full node takes.
+	cgroupDeadline = 3 * time.Second
+	// keptWalks is for how many intervals the result of a walk is used when later ones fail.
+	keptWalks = 3
+)
+
+// NewCgroupScanner returns a CgroupScanner; it reads nothing yet.
+func NewCgroupScanner(o CgroupOptions) *CgroupScanner {
+	o.Interval = cmp.Or(o.Interval, 10*time.Second)
+	if o.Finder.Clock == nil {
+		o.Finder.Clock = time.Now
+	}
+	if o.Finder.Logger == nil {
+		o.Finder.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &CgroupScanner{o: o, finder: New(o.Finder), reader: host.NewReader(cgroupDeadline)}
+}
+
+// Scan reads the hierarchy once.
+func (s *CgroupScanner) Scan(ctx context.Context) {
+	s.scan.Lock()
+	defer s.scan.Unlock()
+	start := s.o.Finder.Clock()
+	found, err := host.Read(ctx, s.reader, s.o.Root, func() ([]cgroupUse, error) { return walkCgroups(s.o.Root) })
+	memory := map[gpu.PCIAddress][]gpu.CgroupMemory{}
+	for _, u := range found {
+		m := gpu.CgroupMemory{Used: u.used, Limit: u.limit, Guaranteed: u.guaranteed}
+		if u.path != "" {
+			container, owner := s.finder.name(start, start, parsePath(u.path))
+			switch owner {
+			case Owned:
+				m.Container = container
+			case Host:
+				m.Reason = gpu.UnattributedHost
+			default:
+				m.Reason = gpu.UnattributedUnresolved
+			}
+		}
+		memory[u.gpu] = append(memory[u.gpu], m)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	s.health.Took(s.o.Finder.Clock().Sub(start))
+	switch {
+	case err == nil:
+		s.offered = len(memory) > 0
+		s.memory = memory
+		s.health.Succeeded(s.o.Finder.Clock())
+	case errors.Is(err, fs.ErrNotExist):
+		s.offered, s.memory = false, nil
+	default:
+		if s.health.Failed(err.Error()) {
+			s.o.Finder.Logger.Warn("cannot read GPU memory by cgroup", "err", err)
+		}
+	}
+}
+
+// Memory returns what each GPU's memory is charged to, for the GPUs that the kernel charges for. It is nil if the last
+// scan is too old.
+func (s *CgroupScanner) Memory() map[gpu.PCIAddress][]gpu.CgroupMemory {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.health.Fresh(s.o.Finder.Clock(), keptWalks*s.o.Interval) {
+		return nil
+	}
+	return s.memory
+}
+
+// Source returns the health of the hierarchy, if the kernel charges for NVIDIA GPUs.
+func (s *CgroupScanner) Source() (gpu.Source, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.health.Source(gpu.SourceCgroups, "not read yet", s.o.Finder.Clock(), keptWalks*s.o.Interval), s.offered
+}
+
+// cgroupUse is memory of one GPU that is charged to one cgroup and not to those below it. The one with an empty path
+// stands for a GPU that is charged for, and has no memory.
+type cgroupUse struct {
+	path              string
+	gpu               gpu.PCIAddress
+	used              gpu.Bytes
+	limit, guaranteed gpu.Opt[gpu.Bytes]
+}
+
+// cgroupWalk is one walk through the hierarchy.
+type cgroupWalk struct {
+	root  string
+	read  int
+	found []cgroupUse
+}
+
+// walkCgroups reads the hierarchy at a root. Only the root of all has dmem.capacity: at a private one, as a container has,
+// other containers are not visible and their memory would be missing.
+func walkCgroups(root string) ([]cgroupUse, error) {
+	w := &cgroupWalk{root: root}
+	capacity, err := w.values("", "dmem.capacity")
+	if err != nil {
+		return nil, err
+	}
+	for pci := range capacity {
+		w.found = append(w.found, cgroupUse{gpu: pci})
+	}
+	if len(capacity) == 0 {
+		return nil, nil
+	}
+	_, err = w.children("", nil, 0)
+	return w.found, err
+}
+
+// children visits the cgroups below a path, and returns the sum of what is charged to them.
+func (w *cgroupWalk) children(path string, limits map[gpu.PCIAddress]uint64, depth int) (map[gpu.PCIAddress]uint64,
+	error) {
+	list, err := os.ReadDir(filepath.Join(w.root, path))
+	sum := map[gpu.PCIAddress]uint64{}
+	if err != nil || depth >= maxCgroupDepth {
+		return sum, gone(err)
+	}
+	for _, e := range list {
+		if !e.IsDir() {
+			continue
+		}
+		charged, err := w.visit(path+"/"+e.Name(), limits, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		for pci, used := range charged {
+			sum[pci] += used
+		}
+	}
+	return sum, nil
+}
+
+// visit reads a cgroup and those below it, and returns what is charged to it, which includes those below. Limits are
+// those of the cgroups above.
+func (w *cgroupWalk) visit(path string, limits map[gpu.PCIAddress]uint64, depth int) (map[gpu.PCIAddress]uint64, error) {
+	if w.read++; w.read > maxCgroups {
+		return nil, errors.New("more than " + strconv.Itoa(maxCgroups) + " cgroups")
+	}
+	charged, err := w.values(path, "dmem.current")
+	if err != nil {
+		return nil, gone(err) // the controller is not enabled here
+	}
+	any := false
+	for _, used := range charged {
+		any = any || used > 0
+	}
+	if !any {
+		return charged, nil
+	}
+	own, err := w.values(path, "dmem.max")
+	if gone(err) != nil {
+		return nil, err
+	}
+	guaranteed, err := w.values(path, "dmem.min")
+	if gone(err) != nil {
+		return nil, err
+	}
+	limits = maps.Clone(limits)
+	for pci, limit := range own {
+		if limits == nil {
+			limits = map[gpu.PCIAddress]uint64{}
+		}
+		if above, ok := limits[pci]; !ok || limit < above {
+			limits[pci] = limit
+		}
+	}
+	below := map[gpu.PCIAddress]uint64{}
+	isContainer := parsePath(path).ContainerID != ""
+	if !isContainer { // what a container creates below its cgroup is its own
+		if below, err = w.children(path, limits, depth); err != nil {
+			return nil, err
+		}
+	}
+	for pci, used := range charged {
+		if used <= below[pci] {
+			continue
+		}
+		u := cgroupUse{path: path, gpu: pci, used: gpu.Bytes(used - below[pci])}
+		if limit, ok := limits[pci]; ok && isContainer && limit != math.MaxUint64 {
+			u.limit = gpu.Some(gpu.Bytes(limit))
+		}
+		if least := guaranteed[pci]; isContainer && least > 0 {
+			u.guaranteed = gpu.Some(gpu.Bytes(least))
+		}
+		w.found = append(w.found, u)
+	}
+	return charged, nil
+}
+
+// gone hides the error of a cgroup that was removed meanwhile, or has no such file.
+func gone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || err != nil && strings.Contains(err.Error(), "no such device") {
+		return nil
+	}
+	return err
+}
+
+// values reads a file of lines "REGION BYTES", where bytes may be the word max, and returns those of NVIDIA GPUs.
+func (w *cgroupWalk) values(path, name string) (map[gpu.PCIAddress]uint64, error) {
+	text, err := os.ReadFile(filepath.Join(w.root, path, name))
+	if err != nil {
+		return nil, err
+	}
+	out := map[gpu.PCIAddress]uint64{}
+	for line := range strings.Lines(string(text)) {
+		region, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		address, isNVIDIA := strings.CutPrefix(region, "nvidia/")
+		address, isMemory := strings.CutSuffix(address, "/vidmem")
+		pci, err := gpu.ParsePCIAddress(strings.ToLower(address))
+		if !isNVIDIA || !isMemory || err != nil {
+			continue
+		}
+		n := uint64(math.MaxUint64)
+		if value != "max" {
+			if n, err = strconv.ParseUint(value, 10, 64); err != nil {
+				continue
+			}
+		}
+		out[pci] = n
+	}
+	return out, nil
+}

@@ -1,0 +1,118 @@
+package proc
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// The format is that of the kernel: dmemcg_limit_show of kernel/cgroup/dmem.c (Linux 6.14) prints each region with its
+// bytes, or max; the region's name is the one that NVIDIA documents for R615 (MPS v3 Memory Partitioning). Regions of
+// amdgpu and xe are beside it on a mixed node.
+func TestCgroupScanner(t *testing.T) {
+	const (
+		uidA, uidB = "11111111-2222-3333-4444-555555555555", "aaaaaaaa-2222-3333-4444-555555555555"
+		other      = "drm/0000:03:00.0/vram0 4096\n"
+	)
+	idA, idB, pause := strings.Repeat("a", 64), strings.Repeat("b", 64), strings.Repeat("c", 64)
+	podA := "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + strings.ReplaceAll(uidA, "-", "_") + ".slice"
+	podB := "kubepods.slice/kubepods-pod" + strings.ReplaceAll(uidB, "-", "_") + ".slice"
+	root, logs, links := t.TempDir(), t.TempDir(), t.TempDir()
+	write := func(path, text string) {
+		t.Helper()
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cgroup := func(path string, current0, current1 int, limit, least string) {
+		line := func(a, b any) string {
+			return fmt.Sprintf("%snvidia/0000:18:00.0/vidmem %v\nnvidia/00000000:2A:00.0/vidmem %v\n", other, a, b)
+		}
+		write(path+"/dmem.current", line(current0, current1))
+		write(path+"/dmem.max", line(limit, "max"))
+		write(path+"/dmem.min", line(least, 0))
+	}
+	cgroup("kubepods.slice", 900, 50, "max", "0")
+	cgroup("kubepods.slice/kubepods-burstable.slice", 600, 50, "max", "0")
+	cgroup(podA, 600, 50, "700", "0")
+	cgroup(podA+"/cri-containerd-"+idA+".scope", 600, 50, "max", "400")
+	cgroup(podA+"/cri-containerd-"+idA+".scope/made-by-"+uidB, 600, 50, "max", "0") // a container's own
+	cgroup(podA+"/cri-containerd-"+pause+".scope", 0, 0, "max", "0")
+	cgroup(podB, 300, 0, "max", "0")
+	cgroup(podB+"/cri-containerd-"+idB+".scope", 300, 0, "250", "0")
+	cgroup("system.slice", 100, 0, "max", "0")
+	cgroup("system.slice/xorg.service", 100, 0, "max", "0")
+	for _, path := range []string{logs + "/ml_train_" + uidA + "/main", logs + "/ml_serve_" + uidB + "/main"} {
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"train_ml_main-" + idA + ".log", "serve_ml_main-" + idB + ".log"} {
+		if err := os.WriteFile(filepath.Join(links, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := time.Unix(1e9, 0)
+	s := NewCgroupScanner(CgroupOptions{Root: root, Finder: Options{PodLogs: logs, ContainerLogs: links, Kubernetes: true,
+		Clock: func() time.Time { return now }, Deadline: 10 * time.Second}})
+
+	s.Scan(t.Context())
+	if _, offered := s.Source(); offered || len(s.Memory()) > 0 {
+		t.Error("a private hierarchy, without dmem.capacity, is read")
+	}
+	write("dmem.capacity", "drm/0000:03:00.0/vram0 8514437120\nnvidia/0000:18:00.0/vidmem 85520809984\n"+
+		"nvidia/00000000:2A:00.0/vidmem 85520809984\n")
+	s.Scan(t.Context())
+	got := map[string]gpu.CgroupMemory{}
+	for pci, list := range s.Memory() {
+		for _, m := range list {
+			if m.Used > 0 {
+				got[fmt.Sprintf("%s %s%s", pci, containerText(m.Container), m.Reason)] = m
+			}
+		}
+	}
+	for key, want := range map[string]struct{ used, limit, guaranteed gpu.Bytes }{
+		"0000:18:00.0 ml/train/main": {600, 700, 400}, "0000:2a:00.0 ml/train/main": {50, 0, 0},
+		"0000:18:00.0 ml/serve/main": {300, 250, 0}, "0000:18:00.0 host": {100, 0, 0},
+	} {
+		m := got[key]
+		if m.Used != want.used || m.Limit.Or(0) != want.limit || m.Guaranteed.Or(0) != want.guaranteed {
+			t.Errorf("%s: %+v, want %v", key, m, want)
+		}
+		delete(got, key)
+	}
+	if len(got) > 0 {
+		t.Errorf("also %+v", got)
+	}
+	if source, offered := s.Source(); !offered || !source.Up {
+		t.Errorf("source %+v", source)
+	}
+
+	now = now.Add(time.Minute) // the scans stopped
+	if s.Memory() != nil {
+		t.Error("a result of a minute ago is used")
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.Scan(ended)
+	if s.Memory() != nil {
+		t.Error("a scan that was given up counts")
+	}
+}
+
+func containerText(c gpu.Container) string {
+	if c == (gpu.Container{}) {
+		return ""
+	}
+	return c.Namespace + "/" + c.Pod + "/" + c.Name
+}
