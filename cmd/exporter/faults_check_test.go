@@ -549,13 +549,16 @@ func (c *checker) rates(i int) {
 	if c.sought == c.hands.awake() {
 		k.marks = k.marks[:0]
 	}
+	observed := key{family: "gpu_observed_seconds_total", dev: i}
+	if c.now[observed] == c.last[observed] {
+		return // the rings were not due
+	}
 	k.marks = append(k.marks, mark{c.at.Seconds(), c.now[key{family: "gpu_busy_seconds_total", dev: i}],
 		c.now[key{family: "gpu_energy_joules_total", dev: i}], k.busy, k.energy})
-	const window = 15
-	if len(k.marks) <= window {
+	a, b := k.marks[0], k.marks[len(k.marks)-1]
+	if b.at-a.at < 30 {
 		return
 	}
-	a, b := k.marks[0], k.marks[len(k.marks)-1]
 	k.marks = k.marks[1:]
 	c.expect(math.Abs((b.busy-a.busy)-(b.trueBusy-a.trueBusy)) < 0.5, c.category(i), "GPU %d worked %.2f s in %.0f s and shows %.2f s", i,
 		b.trueBusy-a.trueBusy, b.at-a.at, b.busy-a.busy)

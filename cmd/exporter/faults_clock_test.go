@@ -205,9 +205,9 @@ func (g guardedGPU) enter() func() {
 	}
 }
 
-func (g guardedGPU) Fast() (gpu.Fast, error) {
+func (g guardedGPU) Fast(samples bool) (gpu.Fast, error) {
 	defer g.enter()()
-	f, err := g.GPU.Fast()
+	f, err := g.GPU.Fast(samples)
 	return g.plan.fast(g.Identity(), f, err)
 }
 

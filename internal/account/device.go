@@ -89,26 +89,28 @@ func (c *device) reopened() {
 	c.weights, c.weightsAge, c.explained, c.hiddenUntil = nil, 0, explained{}, 0
 }
 
-// readFast applies a fast reading: it sets added of every part and returns the energy used.
-func (l *Ledger) readFast(c *device, f *gpu.Fast) (total increment, joules float64, hasEnergy bool, elapsed float64) {
+// readFast applies a fast reading: it sets added of every part and returns the energy used since the previous reading
+// with samples. Energy is attributed by busy time, so a reading without samples has none.
+func (l *Ledger) readFast(c *device, f *gpu.Fast) (total increment, joules float64, hasEnergy bool, since float64) {
+	elapsed, sampled := 0.0, !f.Unsampled || c.mig
 	if c.read {
-		elapsed = l.clock - c.clock
+		elapsed, since = l.clock-c.clock, l.clock-c.sampledAt
 	}
 	first := !c.read
 	c.read, c.clock = true, l.clock
 	fresh := c.fresh
 	c.fresh = false
 
-	take := func(n *counter, kind counterKind, v float64, reading string) float64 {
+	take := func(n *counter, kind counterKind, v, elapsed float64, reading string) float64 {
 		step, ok := n.add(kind, v, elapsed, fresh)
 		if !ok {
 			l.filter.Reject(reading)
 		}
 		return step
 	}
-	if v, ok := f.Energy.Get(); ok {
+	if v, ok := f.Energy.Get(); ok && sampled {
 		seeded := c.energy.seen
-		joules = take(&c.energy, energyCounter, float64(v), "energy")
+		joules = take(&c.energy, energyCounter, float64(v), since, "energy")
 		hasEnergy = seeded
 	}
 	for _, b := range []struct {
@@ -119,7 +121,7 @@ func (l *Ledger) readFast(c *device, f *gpu.Fast) (total increment, joules float
 	}{{&c.nvlinkOut, nvlinkCounter, f.NVLinkTransmit, "nvlink_bytes"},
 		{&c.nvlinkIn, nvlinkCounter, f.NVLinkReceive, "nvlink_bytes"}} {
 		if v, ok := b.v.Get(); ok {
-			take(b.n, b.kind, float64(v), b.name)
+			take(b.n, b.kind, float64(v), elapsed, b.name)
 		}
 	}
 	profiled := f.GPM.Or(gpu.GPM{})
@@ -144,7 +146,7 @@ func (l *Ledger) readFast(c *device, f *gpu.Fast) (total increment, joules float
 			n = &counter{}
 			c.limited[reason] = n
 		}
-		take(n, limitedCounter, float64(v), "limited_time")
+		take(n, limitedCounter, float64(v), elapsed, "limited_time")
 	}
 	if mask, ok := f.SampledReasons.Get(); ok {
 		for bit, name := range gpu.ClockReasons {
@@ -159,18 +161,20 @@ func (l *Ledger) readFast(c *device, f *gpu.Fast) (total increment, joules float
 		}
 	}
 
-	reject := l.filter.Reject
-	if !c.mig {
-		total = c.act.read(f, elapsed, reject)
-		c.act.profile(f.GPM, elapsed)
-		c.parts[0].added = total
-	} else {
+	c.act.profile(f.GPM, elapsed)
+	if !sampled {
+		return total, 0, false, 0
+	}
+	c.sampledAt = l.clock
+	if c.mig {
 		total = c.readInstances(f, l, elapsed)
-		c.act.profile(f.GPM, elapsed)
+	} else {
+		total = c.act.read(f, since, l.filter.Reject)
+		c.parts[0].added = total
 	}
 	c.act.sum(total, l.clock, l.now)
 	c.weigh(f, first)
-	return total, joules, hasEnergy, elapsed
+	return total, joules, hasEnergy, since
 }
 
 // readInstances adds up the instances: instance time counts by the instance's share, and slices without instance are

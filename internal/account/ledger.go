@@ -121,7 +121,7 @@ func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 			row.wasMeasured = false
 		}
 	}
-	c.availability = r.Availability
+	c.availability, c.spacing = r.Availability, r.Spacing.Seconds()
 	medium := r.Medium
 	if r.Availability != Readable {
 		medium = nil

@@ -47,18 +47,18 @@ func (l *Ledger) addPartTime(c *device, p *part, elapsed float64) {
 	p.lag = max(0, room-p.added.observed)
 	rest := elapsed - busy
 
-	unknown := 0.0
+	unknown, limit := 0.0, l.maxLag+c.spacing
 	switch {
 	case p.kind == spareSlices: // cannot be busy
 		p.lag = 0
 	case p.act.method == "" || p.act.observed == 0 && p.lag > 0:
 		unknown, p.lag = rest, 0
-	case p.lag > l.maxLag:
-		unknown = min(rest, p.lag-l.maxLag)
-		p.lag = l.maxLag
+	case p.lag > limit:
+		unknown = min(rest, p.lag-limit)
+		p.lag = limit
 	}
 	rest -= unknown
-	p.carry = min(p.carry, l.maxLag)
+	p.carry = min(p.carry, limit)
 
 	c.seconds[gpu.TimeBusy] += busy * p.share
 	c.seconds[gpu.TimeUnknown] += unknown * (1 - p.unallocated) * p.share

@@ -46,9 +46,11 @@ type Ledger struct {
 type Reading struct {
 	Identity     gpu.Identity
 	Availability Availability
-	Fast         *gpu.Fast   // read in this poll, nil if nothing was
-	Medium       *gpu.Medium // the newest valid one, nil if there is none
-	Slow         *gpu.Slow   // likewise; without one the last layout applies
+	Fast         *gpu.Fast // read in this poll, nil if nothing was
+	// Spacing is how long the sample rings are not read where that is longer than a poll.
+	Spacing time.Duration
+	Medium  *gpu.Medium // the newest valid one, nil if there is none
+	Slow    *gpu.Slow   // likewise; without one the last layout applies
 }
 
 // Poll is the input of one step: the elapsed time and the state at its end.
@@ -131,6 +133,8 @@ type device struct {
 	availability Availability
 	clock        float64 // ledger's clock at the last fast reading
 	read         bool    // at least one fast reading
+	sampledAt    float64 // ledger's clock at the last reading with samples
+	spacing      float64 // Reading.Spacing in seconds
 	fresh        bool    // the next values are the first of a new session
 
 	mig   bool

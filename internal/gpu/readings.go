@@ -65,6 +65,8 @@ type Fast struct {
 	// SampledReasons is nvmlDeviceGetCurrentClocksEventReasons, read where Limited lacks a reason.
 	SampledReasons Opt[uint64]
 
+	// Unsampled is set where the readings from here to Processes were not due.
+	Unsampled   bool
 	Utilization Opt[Utilization]
 	Busy        Opt[Ring] // GPU utilization samples; absent where not offered (MIG)
 	MemoryBusy  Opt[Ring]

@@ -18,7 +18,7 @@ import (
 
 func fast(t *testing.T, c *GPU) gpu.Fast {
 	t.Helper()
-	f, err := c.Fast()
+	f, err := c.Fast(true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ at 40s gpu 0 restore
 	id := lost.Identity()
 	r.at(10 * time.Second)
 	for range 3 {
-		if f, err := lost.Fast(); !errors.Is(err, gpu.ErrLost) || f.Utilization.Present() ||
+		if f, err := lost.Fast(true); !errors.Is(err, gpu.ErrLost) || f.Utilization.Present() ||
 			!strings.Contains(err.Error(), string(id.UUID)) {
 			t.Fatalf("lost: %v, %v", f, err)
 		}
@@ -176,7 +176,7 @@ at 40s gpu 0 restore
 		t.Fatalf("restored: %v, %v", again[0].Err(), again[0].Identity())
 	}
 	fast(t, again[0])
-	if _, err := lost.Fast(); !errors.Is(err, gpu.ErrLost) {
+	if _, err := lost.Fast(true); !errors.Is(err, gpu.ErrLost) {
 		t.Errorf("the old GPU: %v", err)
 	}
 	r.at(30 * time.Second)
@@ -263,7 +263,7 @@ func TestNobodyAnswers(t *testing.T) {
 	c := r.open()[0]
 	fast(t, c)
 	r.at(10 * time.Second)
-	if _, err := c.Fast(); err == nil || !strings.Contains(err.Error(), "OPERATING_SYSTEM") {
+	if _, err := c.Fast(true); err == nil || !strings.Contains(err.Error(), "OPERATING_SYSTEM") {
 		t.Errorf("fast: %v", err)
 	}
 	if c.Err() != nil {
@@ -971,7 +971,7 @@ func TestConcurrentUse(t *testing.T) {
 		workers.Go(func() {
 			for range 10 {
 				_, err1 := c.Slow()
-				_, err2 := c.Fast()
+				_, err2 := c.Fast(true)
 				_, err3 := c.Medium()
 				if err := errors.Join(err1, err2, err3); err != nil {
 					t.Error(err)

@@ -14,7 +14,7 @@ var fastRows = slices.Concat(fastValues, []row[gpu.Fast]{
 	{reading: "gpm", doc: "Profiling metrics 1-5 and 10-13 between two samples, in percent; 20 and 21 in MiB/s.",
 		calls: []callID{callGpmQueryDeviceSupport, callGpmSampleAlloc, callGpmSampleGet, callGpmMetricsGet},
 		read:  readGPM},
-	{reading: "utilization", doc: "Share of the driver's last period in which a kernel ran, and in which memory was " +
+	{reading: "utilization", sampled: true, doc: "Share of the driver's last period in which a kernel ran, and in which memory was " +
 		"accessed, in percent.",
 		calls: []callID{callUtilizationRates},
 		read: func(c *GPU, to *gpu.Fast) nvml.Return {
@@ -25,17 +25,17 @@ var fastRows = slices.Concat(fastValues, []row[gpu.Fast]{
 			}
 			return ret
 		}},
-	{reading: "busy_samples", doc: "The driver's ring of GPU utilization, in percent of each sample's period.",
+	{reading: "busy_samples", sampled: true, doc: "The driver's ring of GPU utilization, in percent of each sample's period.",
 		calls: []callID{callSamples},
 		read: func(c *GPU, to *gpu.Fast) nvml.Return {
 			return readRing(c, nvml.GPU_UTILIZATION_SAMPLES, &c.busy, &to.Busy)
 		}},
-	{reading: "memory_busy_samples", doc: "The driver's ring of memory utilization, in percent of each sample's " +
+	{reading: "memory_busy_samples", sampled: true, doc: "The driver's ring of memory utilization, in percent of each sample's " +
 		"period.", calls: []callID{callSamples},
 		read: func(c *GPU, to *gpu.Fast) nvml.Return {
 			return readRing(c, nvml.MEMORY_UTILIZATION_SAMPLES, &c.memory, &to.MemoryBusy)
 		}},
-	{reading: "process_samples", doc: "Utilization by process since the last read, in percent.",
+	{reading: "process_samples", sampled: true, doc: "Utilization by process since the last read, in percent.",
 		calls: []callID{callProcessUtilization},
 		read:  readProcessSamples},
 	{reading: "mig_gpm", doc: "Profiling metrics of each MIG GPU instance, in percent.",

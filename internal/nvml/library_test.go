@@ -75,7 +75,7 @@ at 10s driver load
 	if n := r.control.Sessions(); n != 0 {
 		t.Errorf("%d sessions after close", n)
 	}
-	if _, err := devs[0].Fast(); !errors.Is(err, gpu.ErrUninitialized) {
+	if _, err := devs[0].Fast(true); !errors.Is(err, gpu.ErrUninitialized) {
 		t.Errorf("a poll group after close: %v", err)
 	}
 	if _, err := r.session.Scan(); !errors.Is(err, gpu.ErrUninitialized) {
@@ -134,13 +134,13 @@ at 20s gpu 0 restore
 	r.at(10 * time.Second)
 	done := make(chan error, 1)
 	go func() {
-		_, err := devs[0].Fast()
+		_, err := devs[0].Fast(true)
 		done <- err
 	}()
 	for r.control.Hanging() == 0 {
 		time.Sleep(time.Millisecond) // another thread of the driver tells nobody that it hangs
 	}
-	if _, err := devs[1].Fast(); err != nil {
+	if _, err := devs[1].Fast(true); err != nil {
 		t.Errorf("the other GPU: %v", err)
 	}
 	if again := r.scan(); len(again) != 2 || again[0] != devs[0] || again[1] != devs[1] {

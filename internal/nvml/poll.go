@@ -17,10 +17,12 @@ func newPollStates() pollStates {
 	}
 }
 
-// Fast reads the fast poll group: one batch of field values, the rings since the last read, one pair of profiling
-// samples. The error is that of the whole GPU; a single reading that fails is absent.
-func (c *GPU) Fast() (gpu.Fast, error) {
-	var to gpu.Fast
+// Fast reads the fast poll group: one batch of field values, one pair of profiling samples and, if samples is set, the
+// rings since they were last read, which stop the driver for all its clients. The error is that of the whole GPU; a
+// single reading that fails is absent.
+func (c *GPU) Fast(samples bool) (gpu.Fast, error) {
+	to := gpu.Fast{Unsampled: !samples}
+	c.sampling = samples
 	err := c.pollGroup(func() error {
 		if err := c.ensureLayout(); err != nil {
 			return err

@@ -297,7 +297,7 @@ func readAll(t *testing.T, c *GPU) *pollGroups {
 	l := &pollGroups{identity: c.Identity()}
 	var errFast, errMedium, errSlow error
 	l.slow, errSlow = c.Slow()
-	l.fast, errFast = c.Fast()
+	l.fast, errFast = c.Fast(true)
 	l.medium, errMedium = c.Medium()
 	for _, err := range []error{errFast, errMedium, errSlow} {
 		if err != nil {

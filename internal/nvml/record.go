@@ -59,7 +59,7 @@ func (s *Session) Record(ctx context.Context, o RecordOptions) ([]byte, error) {
 			break
 		}
 		if passed += step; passed < o.Duration {
-			err = each(gpus, func(c *GPU) error { _, err := c.Fast(); return err })
+			err = each(gpus, func(c *GPU) error { _, err := c.Fast(true); return err })
 		}
 		err = errors.Join(err, s.library.options.Journal.Err())
 	}

@@ -1,6 +1,8 @@
 package nvml
 
 import (
+	"time"
+
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -9,6 +11,9 @@ import (
 // readRing reads the samples that are newer than the last read. Entries without a time are dropped: go-nvml does not
 // trim its buffer. A ring with nothing new is present and empty.
 func readRing(c *GPU, kind nvml.SamplingType, seen *cursor, to *gpu.Opt[gpu.Ring]) nvml.Return {
+	if w := &c.wholeRing; kind == nvml.GPU_UTILIZATION_SAMPLES && !w.done && !w.at.IsZero() && !c.now().Before(w.at) {
+		w.done, *seen = true, 0
+	}
 	of, samples, ret := get2(c, callSamples, func() (nvml.ValueType, []nvml.Sample, nvml.Return) {
 		return c.handle().GetSamples(kind, uint64(*seen))
 	}, int(kind), int(*seen))
@@ -30,8 +35,20 @@ func readRing(c *GPU, kind nvml.SamplingType, seen *cursor, to *gpu.Opt[gpu.Ring
 		seen.pass(s.TimeStamp, v)
 	}
 	*to = gpu.Some(ring)
+	if whole := &c.wholeRing; kind == nvml.GPU_UTILIZATION_SAMPLES && !whole.done {
+		// The depth of a ring that has just started shows later.
+		if whole.done = len(ring) >= fullRing; !whole.done && whole.at.IsZero() {
+			whole.at = c.now().Add(ringFills)
+		}
+	}
 	return ret
 }
+
+const (
+	// fullRing is the minimum number of samples of a full ring, and ringFills how long a deep one takes to fill.
+	fullRing  = 60
+	ringFills = 20 * time.Second
+)
 
 // processLead is how far a process sample may be ahead of the GPU's newest one, in microseconds: they have one clock.
 const processLead = 10e6

@@ -79,6 +79,9 @@ func readRows[T any](c *GPU, rows []row[T], states []rowState, to *T) error {
 		}
 		for _, i := range calls {
 			done[i] = true
+			if rows[i].sampled && !c.sampling {
+				continue
+			}
 			c.probing = !states[i].worked
 			ret := rows[i].read(c, to)
 			c.probing = false

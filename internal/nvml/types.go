@@ -136,10 +136,16 @@ type GPU struct {
 	tables pollStates
 
 	// What follows belongs to the worker.
-	probing bool // the row that is being read has never worked
-	busy    cursor
-	memory  cursor
-	procs   cursor
+	probing  bool // the row that is being read has never worked
+	sampling bool // this read includes the rows that are sampled
+	busy     cursor
+	memory   cursor
+	// wholeRing is when the ring of the GPU's utilization is read in full once more.
+	wholeRing struct {
+		at   time.Time
+		done bool
+	}
+	procs cursor
 	// procsSeen: the processes' buffer was read once.
 	procsSeen bool
 	gpm       gpmState
@@ -236,6 +242,9 @@ type row[T any] struct {
 	// instead are readings none of which may be offered for this row to be read.
 	instead []string
 	doc     string
+
+	// sampled rows are those of the driver's rings: they are read when the rings are due.
+	sampled bool
 
 	// calls are the calls that read makes.
 	calls []callID

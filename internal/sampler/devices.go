@@ -17,7 +17,7 @@ const maxFailures = 3
 func (j job) do(watch func() time.Time) reading {
 	a := reading{job: j}
 	for i, read := range []func() error{
-		func() (err error) { a.fast, err = j.from.Fast(); return err },
+		func() (err error) { a.fast, err = j.from.Fast(j.samples); return err },
 		func() (err error) { a.medium, err = j.from.Medium(); return err },
 		func() (err error) { a.slow, err = j.from.Slow(); return err },
 	} {
@@ -65,6 +65,7 @@ func (s *Sampler) dispatch() {
 		}
 		j := job{dev: t, from: t.dev}
 		j.pollGroups[pollFast] = true
+		j.samples = t.fast.due || s.clock-t.sampledAt >= t.samplesEvery-slack || s.clock <= t.samplesSoon
 		j.pollGroups[pollMedium] = t.medium.dueAt(s.clock, s.o.Medium-slack)
 		j.pollGroups[pollSlow] = t.slow.dueAt(s.clock, s.o.Slow-slack)
 		t.pending, t.started = true, s.o.Watch()
@@ -139,13 +140,20 @@ func (s *Sampler) accept(a reading) {
 	ok := false
 	if a.attempted[pollFast] && record(s, t, &t.fast, &a.fast, a.errs[pollFast], filter.Fast) {
 		ok, t.freshFast = true, true
-		s.measureRing(t, &a.fast)
+		if a.samples {
+			s.measureRing(t, &a.fast)
+			t.sampled, t.freshSamples = a.fast.Processes.Or(nil), true
+			if a.fast.Busy.Present() {
+				t.sampledAt = s.clock
+			}
+		}
 	}
 	if a.attempted[pollMedium] {
 		if s.o.Users == nil {
 			// Without the host's PID namespace the driver lists an unknown part of the processes.
 			a.medium.Processes = gpu.None[[]gpu.Process]()
 		}
+		before := t.medium.value.Or(&gpu.Medium{}).Processes.Or(nil)
 		if record(s, t, &t.medium, &a.medium, a.errs[pollMedium], func(m *gpu.Medium) {
 			if u, found := t.guard.Check(&t.id, s.session.system.Or(gpu.System{}).Wrapper, m); found {
 				s.log.Warn("memory readings dropped", "gpu", t.id.UUID, "reason", u.Reason, "detail", u.Detail)
@@ -153,6 +161,12 @@ func (s *Sampler) accept(a reading) {
 			filter.Medium(m)
 		}) {
 			ok, t.freshMedium = true, true
+			now := a.medium.Processes.Or(nil)
+			if slices.ContainsFunc(before, func(p gpu.Process) bool {
+				return !slices.ContainsFunc(now, func(n gpu.Process) bool { return n.PID == p.PID })
+			}) {
+				t.samplesSoon = s.clock + churn
+			}
 			if m, loggedState := a.medium.Memory.Get(); loggedState {
 				t.memory = gpu.Some(m.Total)
 			}
@@ -207,15 +221,19 @@ func (s *Sampler) accept(a reading) {
 	s.checkLayout(t)
 }
 
-// measureRing shortens the fast interval if the driver's sample ring, full at the first read, is so shallow that
-// samples would be lost.
+// measureRing adapts to the depth of the driver's sample ring, once that was read in full: half of it may pass between
+// two reads. For a shallow ring the fast interval is shortened; a deep one is read in every second or third poll, since
+// each read stops all GPUs of the node.
 func (s *Sampler) measureRing(t *tracked, f *gpu.Fast) {
-	if t.measured {
+	depth := time.Duration(account.RingSpan(f) * float64(time.Second))
+	if t.measured || depth == 0 {
 		return
 	}
 	t.measured = true
-	depth := time.Duration(account.RingSpan(f) * float64(time.Second))
-	if interval := max(depth/2, min(minFast, s.o.Fast)); depth > 0 && interval < s.fast {
+	if every := min(depth/2, maxSpacing*s.o.Fast).Truncate(s.o.Fast); every > s.o.Fast {
+		t.samplesEvery, t.samplesSoon = every, s.clock+churn
+	}
+	if interval := max(depth/2, min(minFast, s.o.Fast)); interval < s.fast {
 		s.fast = interval
 		s.log.Info("fast poll interval reduced: sample ring too short", "gpu", t.id.UUID,
 			"ring", depth, "interval", interval)

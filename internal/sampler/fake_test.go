@@ -46,6 +46,10 @@ type fakeGPU struct {
 	layout   []gpu.Instance
 	recovery gpu.Opt[gpu.RecoveryAction]
 
+	// depth and period are those of its ring; rings is how often that was read.
+	depth, period time.Duration
+	rings         int
+
 	calls  [3]int
 	inside int
 	read   time.Time // of the ring
@@ -54,7 +58,7 @@ type fakeGPU struct {
 func newFake(t *testing.T, devs int) *fakeDriver {
 	d := &fakeDriver{t: t, hang: map[string]chan struct{}{}}
 	for i := range devs {
-		d.devs = append(d.devs, &fakeGPU{d: d, power: 100,
+		d.devs = append(d.devs, &fakeGPU{d: d, power: 100, depth: 9900 * time.Millisecond, period: 100 * time.Millisecond,
 			id: gpu.Identity{UUID: gpu.UUID(fmt.Sprintf("GPU-%d", i)), Index: i, Model: "H100", XIDEvents: true,
 				PCI: gpu.PCIAddress(fmt.Sprintf("0000:%02x:00.0", i+1))}, memory: gpu.Some(gpu.Memory{Total: 80 << 30, Used: 8 << 30})})
 	}
@@ -188,22 +192,26 @@ func (c *handle) call(pollGroup int) error {
 	return c.errs[pollGroup]
 }
 
-func (c *handle) Fast() (gpu.Fast, error) {
+func (c *handle) Fast(samples bool) (gpu.Fast, error) {
 	if err := c.call(pollFast); err != nil {
 		return gpu.Fast{}, err
 	}
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
-	f := gpu.Fast{Taken: time.Now(), Power: gpu.Some(gpu.Watts(c.power)), Utilization: gpu.Some(gpu.Utilization{GPU: gpu.Ratio(c.util)})}
-	var ring gpu.Ring
-	now := time.Now()
-	for at := now.Add(-9900 * time.Millisecond).Truncate(100 * time.Millisecond); !at.After(now); at = at.Add(100 * time.Millisecond) {
-		if at.After(c.read) {
-			ring = append(ring, gpu.Sample{Time: at.UnixMicro(), Value: c.util * 100})
+	f := gpu.Fast{Taken: time.Now(), Power: gpu.Some(gpu.Watts(c.power)), Unsampled: !samples}
+	if samples {
+		c.rings++
+		f.Utilization = gpu.Some(gpu.Utilization{GPU: gpu.Ratio(c.util)})
+		var ring gpu.Ring
+		now := time.Now()
+		for at := now.Add(-c.depth).Truncate(c.period); !at.After(now); at = at.Add(c.period) {
+			if at.After(c.read) {
+				ring = append(ring, gpu.Sample{Time: at.UnixMicro(), Value: c.util * 100})
+			}
 		}
+		c.read = now
+		f.Busy, f.Processes = gpu.Some(ring), c.samples
 	}
-	c.read = now
-	f.Busy, f.Processes = gpu.Some(ring), c.samples
 	for _, in := range c.layout {
 		f.Instances = append(f.Instances, gpu.InstanceFast{UUID: in.UUID})
 	}

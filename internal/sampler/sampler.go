@@ -3,6 +3,7 @@ package sampler
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/account"
@@ -96,6 +97,7 @@ func (s *Sampler) poll(now time.Time) {
 	if !s.listening.Load() {
 		s.pollEvents(limit)
 	}
+	s.allocate()
 	s.dispatch()
 	s.collect(limit)
 	s.updateStates()
@@ -122,7 +124,7 @@ func (s *Sampler) account(elapsed time.Duration) {
 		if t.state == gpu.DeviceDetached {
 			continue
 		}
-		reading := account.Reading{Identity: t.id, Availability: t.availability(s), Slow: t.layout}
+		reading := account.Reading{Identity: t.id, Availability: t.availability(s), Slow: t.layout, Spacing: t.samplesEvery}
 		if reading.Availability == account.Readable {
 			if t.freshFast {
 				reading.Fast, _ = t.fast.value.Get()
@@ -131,8 +133,11 @@ func (s *Sampler) account(elapsed time.Duration) {
 		}
 		r.GPUs = append(r.GPUs, reading)
 	}
+	before := s.inventory
 	s.updateInventory()
-	if s.o.Resolver != nil {
+	if pending, ok := s.pending.Get(); ok && s.inventory == before {
+		s.allocations = pending
+	} else if s.o.Resolver != nil {
 		s.allocations = s.o.Resolver.Allocations(s.inventory)
 	}
 	r.Allocations = s.allocations
@@ -148,7 +153,31 @@ func (s *Sampler) account(elapsed time.Duration) {
 	r.Events, r.KernelLog = s.up(gpu.SourceEvents), s.up(gpu.SourceKmsg)
 	s.ledger.Advance(r)
 	for _, t := range s.devs {
-		t.freshFast, t.freshMedium = false, false
+		t.freshFast, t.freshMedium, t.freshSamples = false, false, false
+	}
+}
+
+// allocate gets the allocations before the GPUs are read: the samples of a GPU whose allocations changed are due, since
+// they belong to the previous ones.
+func (s *Sampler) allocate() {
+	s.pending = gpu.None[gpu.Allocations]()
+	if s.o.Resolver == nil || s.inventory == nil {
+		return
+	}
+	now := s.o.Resolver.Allocations(s.inventory)
+	s.pending = gpu.Some(now)
+	for _, t := range s.devs {
+		of := func(a gpu.Allocations) (list []gpu.Allocation) {
+			for i := range a.List {
+				if a.List[i].GPU == t.id.UUID {
+					list = append(list, a.List[i])
+				}
+			}
+			return list
+		}
+		if t.samplesEvery > 0 && !slices.Equal(of(now), of(s.allocations)) {
+			t.samplesSoon = s.clock + churn
+		}
 	}
 }
 
@@ -175,10 +204,14 @@ func (s *Sampler) findUsers() account.Users {
 				find(list[i].PID, t.freshMedium)
 			}
 		}
-		if f, ok := t.fast.value.Get(); ok {
-			for _, p := range f.Processes.Or(nil) {
-				find(p.PID, t.freshFast)
+		if !t.fast.value.Present() {
+			continue
+		}
+		for _, p := range t.sampled {
+			if _, known := s.users[p.PID]; !known {
+				t.samplesSoon = s.clock + churn
 			}
+			find(p.PID, t.freshSamples)
 		}
 	}
 	s.users = users

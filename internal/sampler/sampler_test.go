@@ -1082,3 +1082,58 @@ func TestVisibleGPUsKeepTheirIndex(t *testing.T) {
 		}
 	})
 }
+
+// Reads of the rings follow their depth, and what a process or an allocation changes is read at once.
+func TestRingReads(t *testing.T) {
+	type at = func(*fakeDriver, *fakeResolver, *fakeGPU)
+	sampled := func(pid int) gpu.Opt[[]gpu.ProcessSample] {
+		return gpu.Some([]gpu.ProcessSample{{PID: pid, Time: 1, SM: 10}})
+	}
+	for name, tt := range map[string]struct {
+		depth, period time.Duration
+		begin, change at  // change after a minute
+		reads, after  int // in the first and in the second minute, of 30 polls each
+	}{
+		"14 s of 200 ms":     {14200 * time.Millisecond, 200 * time.Millisecond, nil, nil, 14, 10},
+		"12 s of 167 ms":     {11833 * time.Millisecond, 166667 * time.Microsecond, nil, nil, 18, 15},
+		"5 s":                {5 * time.Second, 50 * time.Millisecond, nil, nil, 30, 30},
+		"too few to know":    {10 * time.Second, 200 * time.Millisecond, nil, nil, 30, 30},
+		"an allocation ends": {14200 * time.Millisecond, 200 * time.Millisecond, nil, func(_ *fakeDriver, r *fakeResolver, _ *fakeGPU) { r.h.List = nil }, 14, 14},
+		"a new process": {14200 * time.Millisecond, 200 * time.Millisecond,
+			func(_ *fakeDriver, _ *fakeResolver, c *fakeGPU) { c.samples = sampled(7) },
+			func(_ *fakeDriver, _ *fakeResolver, c *fakeGPU) { c.samples = sampled(8) }, 14, 13},
+		"a process ends": {14200 * time.Millisecond, 200 * time.Millisecond,
+			func(_ *fakeDriver, _ *fakeResolver, c *fakeGPU) { c.procs = gpu.Some([]gpu.Process{{PID: 7}}) },
+			func(_ *fakeDriver, _ *fakeResolver, c *fakeGPU) { c.procs = gpu.Some([]gpu.Process{}) }, 14, 13},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newFake(t, 1)
+			c := d.devs[0]
+			c.depth, c.period, c.util = tt.depth, tt.period, 1
+			r := &fakeResolver{h: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{holdsWhole("a", c.id.UUID)}}}
+			if tt.begin != nil {
+				tt.begin(d, r, c)
+			}
+			users := &fakeUsers{names: map[int]string{7: "a", 8: "a"}, attempted: map[int]int{}}
+			bubble(t, d, Options{Resolver: r, Users: users}, func(s *stand) {
+				s.Step(time.Now())
+				s.step(29)
+				reads := c.rings
+				if tt.change != nil {
+					tt.change(d, r, c)
+				}
+				s.step(30)
+				if after := c.rings - reads; reads != tt.reads || after != tt.after {
+					t.Errorf("%d and %d reads per minute, want %d and %d", reads, after, tt.reads, tt.after)
+				}
+				if calls := d.calls(0)[pollFast]; calls != 60 {
+					t.Errorf("%d fast polls, want 60", calls)
+				}
+				a := s.dev(0).Activity
+				if busy, observed := float64(a.Busy.Or(0)), float64(a.Observed.Or(0)); busy < 111 || busy != observed {
+					t.Errorf("busy %v s of %v s, want nearly 2 minutes", busy, observed)
+				}
+			})
+		})
+	}
+}

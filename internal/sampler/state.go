@@ -34,7 +34,8 @@ type Session interface {
 // the like where one fits; a single reading that failed is only absent.
 type GPU interface {
 	Identity() gpu.Identity
-	Fast() (gpu.Fast, error)
+	// Fast reads the driver's sample rings too where samples is set.
+	Fast(samples bool) (gpu.Fast, error)
 	Medium() (gpu.Medium, error)
 	Slow() (gpu.Slow, error)
 	// NotOffered lists the readings that GPU and driver do not offer.
@@ -124,6 +125,10 @@ const (
 	maxStep = time.Minute
 	// minFast is the shortest interval to which the fast poll group adapts for a shallow sample ring.
 	minFast = 500 * time.Millisecond
+	// maxSpacing is in how many polls a deep sample ring is read once, and churn how long it is read in every poll after
+	// a process began or ended.
+	maxSpacing = 3
+	churn      = 10 * time.Second
 	// eventWait is the duration of one wait for events. Shutdown waits for it.
 	eventWait = 400 * time.Millisecond
 	// shutdownWait is how long shutdown waits for calls in progress before it leaves NVML initialized, and closeWait
@@ -169,7 +174,8 @@ type Sampler struct {
 	expected    expectation
 	inventory   *gpu.Inventory
 	allocations gpu.Allocations
-	others      []gpu.Source // of Options.Sources in this poll
+	pending     gpu.Opt[gpu.Allocations] // as of the beginning of this poll, for the inventory of that time
+	others      []gpu.Source             // of Options.Sources in this poll
 	users       map[int]account.User
 	durations   [3]gpu.Opt[time.Duration]
 	success     gpu.Opt[time.Time]
@@ -232,10 +238,15 @@ type tracked struct {
 	memory                 gpu.Opt[gpu.Bytes] // total, as last read
 	guard                  account.MemoryGuard
 	notOffered             []string
-	measured               bool // the depth of its ring was checked
-	migSeen                bool // its MIG mode was read
-	migAnnounced           bool // the pending MIG change was handled
-	history                history
+	// samplesEvery is how often its rings are read, 0 for in every poll; sampledAt is the sampler's clock at the last
+	// read. Until samplesSoon they are read in every poll: processes begin and end.
+	samplesEvery, sampledAt, samplesSoon time.Duration
+	sampled                              []gpu.ProcessSample // of the last read
+	freshSamples                         bool
+	measured                             bool // the depth of its ring was checked
+	migSeen                              bool // its MIG mode was read
+	migAnnounced                         bool // the pending MIG change was handled
+	history                              history
 }
 
 // job is one read of one GPU.
@@ -243,6 +254,7 @@ type job struct {
 	dev        *tracked
 	from       GPU
 	pollGroups [3]bool
+	samples    bool // the fast poll group with the sample rings
 }
 
 // reading is the result of a job.

@@ -6,6 +6,9 @@
 
 #define MAX_RING 4096
 
+/* Rounds to the nearest number, exact halves up although the value is the result of a division. */
+#define HALF_UP (0.5 + 1e-9)
+
 /* The cells of the ring are (first, last], by number; cell k ends k periods after second 0. */
 static void ring_bounds(const struct call *call, int64_t *first, int64_t *last)
 {
@@ -54,10 +57,10 @@ static nvmlReturn_t sample_value(const struct call *call, nvmlSamplingType_t typ
         *value = (unsigned int)(c->idle_mw + (c->busy_mw - c->idle_mw) * cell_part(c, cell, false, NULL) + 0.5);
         return NVML_SUCCESS;
     case NVML_GPU_UTILIZATION_SAMPLES:
-        *value = (unsigned int)(100 * cell_part(c, cell, false, NULL) + 0.5);
+        *value = (unsigned int)(100 * cell_part(c, cell, false, NULL) + HALF_UP);
         return NVML_SUCCESS;
     case NVML_MEMORY_UTILIZATION_SAMPLES:
-        *value = (unsigned int)(100 * cell_part(c, cell, true, NULL) + 0.5);
+        *value = (unsigned int)(100 * cell_part(c, cell, true, NULL) + HALF_UP);
         return NVML_SUCCESS;
     default:
         return NVML_ERROR_NOT_SUPPORTED;

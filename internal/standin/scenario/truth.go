@@ -129,6 +129,9 @@ func (c *GPU) integrate(t0, t1 time.Duration) sums {
 // share of the GPU.
 func (t Truth) Busy(t0, t1 time.Duration) gpu.Seconds { return gpu.Seconds(t.c.integrate(t0, t1).busy) }
 
+// halfUp rounds to the nearest number, exact halves up although part is the result of a division.
+const halfUp = 0.5 + 1e-9
+
 // Sampled is Busy as of the driver's samples: the sum over those that end after t0 and until t1, each in whole
 // percent of its length. It goes away from Busy by up to half a percent of the time, and steadily so while a load keeps
 // step with the samples: no reader of samples can be more exact. Without a ring it is Busy.
@@ -140,7 +143,7 @@ func (t Truth) Sampled(t0, t1 time.Duration) gpu.Seconds {
 	percents := 0.0
 	for cell := max(0, t0)/length + 1; cell*length <= t1; cell++ {
 		part := t.c.integrate((cell-1)*length, cell*length).busy / length.Seconds()
-		percents += math.Floor(100*part + 0.5)
+		percents += math.Floor(100*part + halfUp)
 	}
 	return gpu.Seconds(percents / 100 * length.Seconds())
 }
