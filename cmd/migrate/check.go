@@ -41,12 +41,13 @@ type entry struct {
 
 type checker struct {
 	entries map[string]entry
+	created map[string]bool // by rules and adapters of the files
 	rewrite bool
 	parser  parser.Parser
 }
 
 func newChecker(rewrite bool) (*checker, error) {
-	c := &checker{map[string]entry{}, rewrite, parser.NewParser(parser.Options{EnableExperimentalFunctions: true})}
+	c := &checker{map[string]entry{}, map[string]bool{}, rewrite, parser.NewParser(parser.Options{EnableExperimentalFunctions: true})}
 	for _, release := range []compat.Release{compat.NvidiaSMI, compat.DCGM49, compat.DCGM48} { // the last one wins
 		list, err := compat.Entries(release)
 		if err != nil {
@@ -153,6 +154,13 @@ func (c *checker) check(q query) (_ result, ours bool) {
 			return nil
 		}
 		ours = true
+		if strings.Contains(name, ":") || c.created[name] {
+			if !c.created[name] {
+				because(differs, "%s is recorded by a rule: check the file of the rule in the same call", name)
+			}
+			joined = true
+			return nil
+		}
 		used = append(used, name)
 		e, ok := c.entries[name]
 		if !ok && alternatives[name] {
@@ -163,7 +171,8 @@ func (c *checker) check(q query) (_ result, ours bool) {
 			if reason, instead, ok := compat.Missing(name); ok {
 				because(missing, "%s: %s%s", name, reason, use(instead))
 			} else if !c.matches(name) {
-				because(missing, "%s: gpu-exporter has no such metric", name)
+				because(missing, "%s: gpu-exporter has no such metric; if a rule or adapter creates it, check its "+
+					"file in the same call", name)
 			}
 			return nil
 		}

@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// query is a query and where it was found.
-type query struct{ Where, Text string }
+// query is a query, where it was found, and the name under which a rule or adapter makes its result available.
+type query struct{ Where, Text, As string }
 
 // read returns the queries of a file.
 func read(file string, stdin io.Reader) ([]query, error) {
@@ -24,7 +24,7 @@ func read(file string, stdin io.Reader) ([]query, error) {
 		var out []query
 		for i, line := range strings.Split(string(text), "\n") {
 			if line = strings.TrimSpace(line); line != "" {
-				out = append(out, query{fmt.Sprintf("line %d", i+1), line})
+				out = append(out, query{fmt.Sprintf("line %d", i+1), line, ""})
 			}
 		}
 		return out, err
@@ -70,11 +70,15 @@ func walk(where string, node any) []query {
 		if name, ok := firstString(n, "title", "alert", "record", "name"); ok {
 			where += ": " + name
 		}
+		as, _ := n["record"].(string)
 		if series, ok := n["seriesQuery"].(string); ok { // prometheus-adapter
+			if name, ok := n["name"].(map[string]any); ok {
+				as, _ = name["as"].(string)
+			}
 			metric, _, _ := strings.Cut(series, "{")
 			text, _ := n["metricsQuery"].(string)
-			out = append(out, query{where, series}, query{where, strings.NewReplacer("<<.Series>>", metric,
-				"<<.LabelMatchers>>", `namespace="ns"`, "<<.GroupBy>>", "pod").Replace(text)})
+			out = append(out, query{where, series, as}, query{where, strings.NewReplacer("<<.Series>>", metric,
+				"<<.LabelMatchers>>", `namespace="ns"`, "<<.GroupBy>>", "pod").Replace(text), as})
 			return out
 		}
 		for _, key := range slices.Sorted(maps.Keys(n)) {
@@ -92,10 +96,10 @@ func walk(where string, node any) []query {
 					}
 				}
 				if key != "definition" { // a copy of query
-					out = append(out, query{where, text})
+					out = append(out, query{where, text, as})
 				}
 			case (key == "name" || key == "metricName") && foreign.FindString(text) == text: // HPA
-				out = append(out, query{where, text})
+				out = append(out, query{where, text, ""})
 			case strings.Contains(text, "\n") || path.Ext(key) == ".json": // a file in a ConfigMap
 				if inner, err := parseFile(where+": "+key, []byte(text)); err == nil {
 					out = append(out, inner...)

@@ -48,18 +48,22 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return 1
 	}
 	var results []result
+	var queries []query
 	code := 0
 	for _, path := range flags.Args() {
-		queries, err := read(path, stdin)
+		list, err := read(path, stdin)
 		if err != nil {
 			fmt.Fprintf(stderr, "gpu-migrate: %s: %v\n", path, err)
 			code = 1
-			continue
 		}
-		for _, q := range queries {
-			if r, ours := checker.check(q); ours {
-				results = append(results, r)
-			}
+		for _, q := range list {
+			checker.created[q.As] = checker.created[q.As] || q.As != ""
+		}
+		queries = append(queries, list...)
+	}
+	for _, q := range queries {
+		if r, ours := checker.check(q); ours {
+			results = append(results, r)
 		}
 	}
 	if *output == "json" {

@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -11,7 +13,7 @@ import (
 
 // ourNames are the labels of gpu-exporter's series by those of the others.
 var ourNames = map[string]string{"gpu": "gpu", "UUID": "uuid", "uuid": "uuid", "Hostname": "node", "hostname": "node",
-	"GPU_I_ID": "gi", "namespace": "namespace", "exported_namespace": "namespace", "pod": "pod", "exported_pod": "pod",
+	"namespace": "namespace", "exported_namespace": "namespace", "pod": "pod", "exported_pod": "pod",
 	"container": "container", "exported_container": "container", "xid": "xid", "err_code": "xid", "cluster": "cluster",
 	"instance": "instance", "job": "job", "node": "node"}
 
@@ -54,6 +56,9 @@ func (c *checker) rewritten(expr parser.Expr) (string, error) {
 		}
 		return nil
 	})
+	if i := slices.IndexFunc(unknown, func(l string) bool { return strings.HasPrefix(l, "GPU_I_") }); i >= 0 {
+		return "", fmt.Errorf("label %s: MIG instances have families of their own, gpu_mig_*", unknown[i])
+	}
 	if unknown != nil {
 		return "", fmt.Errorf("label %s is not on our series: join gpu_info or gpu_pod_info", unknown[0])
 	}
@@ -100,6 +105,11 @@ func (c *checker) replace(expr parser.Expr, perPod bool) (parser.Expr, error) {
 	case *parser.BinaryExpr:
 		into(&n.LHS)
 		into(&n.RHS)
+		// Both sides may have labels of their own, such as sensor, that the other exporter has in the metric's name.
+		if m := n.VectorMatching; err == nil && m != nil && !m.On {
+			m.MatchingLabels = slices.Compact(slices.Sorted(slices.Values(slices.Concat(m.MatchingLabels, ownLabels(n.LHS),
+				ownLabels(n.RHS)))))
+		}
 	case *parser.ParenExpr:
 		into(&n.Expr)
 	case *parser.UnaryExpr:
@@ -108,6 +118,21 @@ func (c *checker) replace(expr parser.Expr, perPod bool) (parser.Expr, error) {
 		into(&n.Expr)
 	}
 	return expr, err
+}
+
+// ownLabels are the labels of the selectors that the other exporters have in no query.
+func ownLabels(expr parser.Expr) (out []string) {
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		if s, ok := node.(*parser.VectorSelector); ok && strings.HasPrefix(s.Name, "gpu_") {
+			for _, m := range s.LabelMatchers {
+				if m.Name != metricName && !slices.Contains(slices.Collect(maps.Values(ourNames)), m.Name) {
+					out = append(out, m.Name)
+				}
+			}
+		}
+		return nil
+	})
+	return out
 }
 
 // own returns the expression of a family with the matchers of a selector, and whether it is a selector itself.

@@ -37,8 +37,12 @@ func Entries(release Release) ([]Entry, error) {
 	return out, nil
 }
 
-// Missing returns why dcgm-exporter's family or label is not rendered, and what serves the same purpose.
+// Missing returns why another exporter's family or label is not rendered, and what serves the same purpose.
 func Missing(name string) (reason string, instead []string, ok bool) {
+	if strings.HasPrefix(name, "nvidia_smi_compute_app") {
+		return "per process, opt-in there (--collect.compute-apps)",
+			[]string{"gpu_container_memory_used_bytes", "gpu_processes"}, true
+	}
 	for _, m := range missing() {
 		for _, quoted := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(m.what, -1) {
 			before, after, _ := strings.Cut(quoted[1], "*")
