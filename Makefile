@@ -24,7 +24,7 @@ RUN ?=
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/gpu-exporter and bin/gpu-report
@@ -61,13 +61,15 @@ generate: ## write all generated files and goldens; review the diff
 lint: ## run gofmt, golangci-lint and deadcode on every module, and Vale on the prose
 	tools/lint/run
 
-.PHONY: tools
-tools: ## install and build what `make check` needs: minutes, once
-	tools/install
-
 .PHONY: check
-check: tools lint ## run the tests that need more: a real Prometheus, a browser, packages, charts, system calls
+check: ## run the tests that need more: a real Prometheus, a browser, packages, charts, system calls; installs tools first, minutes, once
+	tools/install
+	tools/lint/run
 	test/run
+
+.PHONY: check-cluster
+check-cluster: ## as root, install into a real Kubernetes of two nodes, built once in 25 min; KUBERNETES=1.34 takes that release
+	test/cluster/run
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FOR=10s; ONLY=FuzzDecode or another regular expression runs those

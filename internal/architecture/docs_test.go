@@ -215,10 +215,10 @@ func TestMetricNamesExist(t *testing.T) {
 	}
 }
 
-// Every block of commands states whether the tests of the module test execute it, and if not, why.
+// Every block of commands states whether the tests of the module test or test/cluster execute it, and if not, why.
 func TestCommandsAreMarked(t *testing.T) {
 	_, all := pages(t)
-	mark := regexp.MustCompile(`^(run|run: exit [0-9]+|not run: .{8,})$`)
+	mark := regexp.MustCompile(`^(run|run: exit [0-9]+|run in a cluster|not run: .{8,})$`)
 	for _, p := range all {
 		for _, b := range p.Blocks {
 			if b.Language == "sh" && !mark.MatchString(b.Mark) {

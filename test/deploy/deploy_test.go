@@ -1,6 +1,6 @@
 // Package deploy_test checks what is installed: the chart renders, its objects decode into the types of their projects, it takes exactly
 // the permissions that its values name, contradictions are refused, and the overlays and compose files match it. helm and kustomize are
-// built from tools/helm. test/apiserver installs the same into a real control plane.
+// built from tools/helm. test/cluster installs the same into a real control plane.
 //
 // Go does not see that these programs read files outside this module: run the tests with -count=1.
 package deploy_test

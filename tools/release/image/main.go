@@ -31,7 +31,7 @@ var (
 	version  = flag.String("version", "unknown", "version and tag of the image")
 	revision = flag.String("revision", "unknown", "git commit")
 	epoch    = flag.Int64("epoch", 0, "time of the image and its files, in seconds of Unix time")
-	base     = flag.String("base", "", "base image; scratch is the empty one; empty takes that of the Dockerfile")
+	base     = flag.String("base", "", "base image, or the directory of an OCI layout; scratch is the empty one; empty: the Dockerfile's")
 	out      = flag.String("out", "bin/image", "directory of the OCI layout")
 )
 
@@ -54,7 +54,10 @@ func main() {
 	for _, arch := range flag.Args() {
 		platform := v1.Platform{OS: "linux", Architecture: arch}
 		image := empty.Image
-		if *base != "scratch" {
+		if local, err := layout.FromPath(*base); err == nil {
+			manifests := must(must(local.ImageIndex()).IndexManifest()).Manifests
+			image = must(local.Image(manifests[0].Digest))
+		} else if *base != "scratch" {
 			image = must(remote.Image(must(name.ParseReference(*base)), remote.WithPlatform(platform)))
 		}
 		image = build(image, arch, stage.Commands)

@@ -1,10 +1,11 @@
-// Package apiserver_test installs what deploy/ ships into a control plane made of Kubernetes itself: its kube-apiserver and
+// Package cluster_test installs what deploy/ ships into a control plane made of Kubernetes itself: its kube-apiserver and
 // kube-controller-manager with a real etcd, each built from the modules of one release. Every object is applied and read back, the
 // pods are admitted or refused, Helm installs, upgrades and removes, every permission of the service account is checked, and the
-// exporter watches its node's pods. There is no kubelet: a pod is only an object here.
+// exporter watches its node's pods; a pod is only an object in these tests. TestCluster adds a scheduler and two nodes, each with a real
+// kubelet and containerd, on which the pods run.
 //
-// It is a module of its own and not in `make check`, because building the control plane takes minutes: run test/apiserver/run.
-package apiserver_test
+// It is a module of its own and not in `make check`, because building Kubernetes takes minutes: run make check-cluster.
+package cluster_test
 
 import (
 	"bytes"
@@ -78,7 +79,8 @@ var programs = sync.OnceValues(func() (string, error) {
 	flags := "-s -w -X k8s.io/component-base/version.gitVersion=" + strings.TrimSpace(string(version))
 	for program, pkg := range map[string]string{"etcd": "go.etcd.io/etcd/server/v3",
 		"kube-apiserver":          "k8s.io/kubernetes/cmd/kube-apiserver",
-		"kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager", "kubectl": "k8s.io/kubernetes/cmd/kubectl"} {
+		"kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager", "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+		"kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler", "kubelet": "k8s.io/kubernetes/cmd/kubelet"} {
 		cmd := exec.Command("go", "build", "-trimpath", "-modfile="+modfile, "-ldflags="+flags, "-o", filepath.Join(dir, program), pkg)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build %s of Kubernetes %s: %w\n%s", program, name, err, out)
@@ -125,7 +127,12 @@ type process struct {
 }
 
 func start(dir, program string, args ...string) (*process, error) {
-	p := &process{name: filepath.Base(program), log: filepath.Join(dir, filepath.Base(program)+".log"), done: make(chan struct{})}
+	return startAs(filepath.Base(program), dir, program, args...)
+}
+
+// startAs starts a program in a process group of its own; it ends with this process.
+func startAs(name, dir, program string, args ...string) (*process, error) {
+	p := &process{name: name, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -133,6 +140,7 @@ func start(dir, program string, args ...string) (*process, error) {
 	defer log.Close()
 	p.cmd = exec.Command(program, args...)
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = repository(), log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -214,15 +222,27 @@ plugins:
 const controllers = "daemonset-controller,serviceaccount-controller,namespace-controller,garbage-collector-controller," +
 	"resourcequota-controller,cronjob-controller,job-controller,root-ca-certificate-publisher-controller"
 
-// startPlane runs a control plane until the test ends.
+// layout is what a control plane with nodes has in addition.
+type layout struct {
+	dir, address, services string
+	tokens                 string // lines of the file of tokens
+	controllers            string
+}
+
+// startPlane runs a control plane on the loopback until the test ends.
 func startPlane(t *testing.T, admission string) *plane {
+	t.Helper()
+	return startLayout(t, admission, layout{dir: t.TempDir(), address: address(t), services: "10.0.0.0/24", controllers: controllers})
+}
+
+func startLayout(t *testing.T, admission string, l layout) *plane {
 	t.Helper()
 	bin, err := programs()
 	if err != nil {
 		t.Fatal(err)
 	}
 	launched := time.Now()
-	p := &plane{dir: t.TempDir()}
+	p := &plane{dir: l.dir}
 	var running []*process
 	t.Cleanup(func() {
 		for _, r := range append(running, p.server) {
@@ -251,7 +271,11 @@ func startPlane(t *testing.T, admission string) *plane {
 	}
 	running = append(running, etcd)
 
-	certificate, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	host, port, err := net.SplitHostPort(l.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, key, err := certutil.GenerateSelfSignedCertKey(host, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,17 +289,16 @@ func startPlane(t *testing.T, admission string) *plane {
 	accounts := write(t, p.dir, "accounts.key", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
 		Bytes: x509.MarshalPKCS1PrivateKey(signing)})))
 	p.audit = filepath.Join(p.dir, "audit.log")
-	secure := address(t)
-	_, port, _ := net.SplitHostPort(secure)
-	p.url = "https://" + secure
-	p.args = []string{"--etcd-servers=" + listens, "--bind-address=127.0.0.1", "--secure-port=" + port, "--endpoint-reconciler-type=none",
+	p.url = "https://" + l.address
+	p.args = []string{"--etcd-servers=" + listens, "--bind-address=" + host, "--secure-port=" + port, "--endpoint-reconciler-type=none",
 		"--tls-cert-file=" + write(t, p.dir, "server.crt", string(certificate)),
 		"--tls-private-key-file=" + write(t, p.dir, "server.key", string(key)),
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + accounts,
 		"--service-account-signing-key-file=" + accounts,
-		"--service-cluster-ip-range=10.0.0.0/24", "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--service-cluster-ip-range=" + l.services, "--kubelet-preferred-address-types=InternalIP",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true",
-		"--token-auth-file=" + write(t, p.dir, "tokens.csv", adminToken+",admin,admin,system:masters\n"),
+		"--token-auth-file=" + write(t, p.dir, "tokens.csv", adminToken+",admin,admin,system:masters\n"+l.tokens),
 		"--admission-control-config-file=" + write(t, p.dir, "admission.yaml", admission),
 		"--audit-policy-file=" + write(t, p.dir, "audit.yaml",
 			"apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"),
@@ -299,7 +322,8 @@ func startPlane(t *testing.T, admission string) *plane {
 	}
 	p.serve(t)
 
-	manager, err := start(p.dir, filepath.Join(bin, "kube-controller-manager"), "--kubeconfig="+p.kubeconfig, "--controllers="+controllers,
+	manager, err := start(p.dir, filepath.Join(bin, "kube-controller-manager"), "--kubeconfig="+p.kubeconfig,
+		"--controllers="+l.controllers,
 		"--leader-elect=false",
 		"--secure-port=0", "--service-account-private-key-file="+accounts, "--root-ca-file="+p.ca, "--kube-api-qps=500",
 		"--kube-api-burst=500")
