@@ -199,10 +199,6 @@ func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 	return e.container, e.owner
 }
 
-// Watch looks up new processes at short intervals while some end before their samples return: without it, activity of
-// processes shorter than a poll is unresolved. It returns nil when ctx ends. It may run beside the other methods.
-func (f *Finder) Watch(ctx context.Context) error { return f.watch.run(ctx) }
-
 // valid reports whether a cgroup file, parsed as place, describes a process: it has a line as the kernel writes them,
 // and none among the pods that names no pod.
 func (f *Finder) valid(text string, place Place) bool {

@@ -72,16 +72,17 @@ func (w *watcher) settle(pid int) {
 	delete(w.seen, pid)
 }
 
-// run is Finder.Watch.
-func (w *watcher) run(ctx context.Context) error {
+// Watch looks up new processes at short intervals while some end before their samples return: without it, activity of
+// processes shorter than a poll is unresolved. It returns nil when ctx ends. It may run beside the other methods.
+func (f *Finder) Watch(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-w.wake:
+		case <-f.watch.wake:
 		}
 		tick := time.NewTicker(watchInterval)
-		for w.glance(ctx) {
+		for f.Glance(ctx) {
 			select {
 			case <-ctx.Done():
 				tick.Stop()
@@ -92,6 +93,10 @@ func (w *watcher) run(ctx context.Context) error {
 		tick.Stop()
 	}
 }
+
+// Glance is one step of Watch, for callers that step time: it lists the processes and looks new ones up. It reports
+// whether that is to go on.
+func (f *Finder) Glance(ctx context.Context) bool { return f.watch.glance(ctx) }
 
 // glance lists the processes and looks new ones up. It reports whether that is to go on.
 func (w *watcher) glance(ctx context.Context) bool {

@@ -60,7 +60,7 @@ func TestShortProcesses(t *testing.T) {
 				}
 				active[pid][i%2] += step
 				if c.watched && at%watchInterval == 0 {
-					f.watch.glance(t.Context())
+					f.Glance(t.Context())
 				}
 				if (at+step)%poll != 0 {
 					continue
@@ -98,15 +98,15 @@ func TestWatchRests(t *testing.T) {
 	n.pod("ml", "a", uid, "main", cid)
 	n.process(1, "1", "0::/init.scope\n")
 	f := n.finder(true)
-	if f.watch.glance(t.Context()) {
+	if f.Glance(t.Context()) {
 		t.Error("watching without a reason")
 	}
 	expect(t, f, 10, gpu.Container{}, Unknown)
-	if len(f.watch.wake) != 1 || !f.watch.glance(t.Context()) {
+	if len(f.watch.wake) != 1 || !f.Glance(t.Context()) {
 		t.Error("not watching after a process was missed")
 	}
 	n.process(11, "1", "0::/kubepods/pod"+uid+"/"+cid+"\n")
-	f.watch.glance(t.Context())
+	f.Glance(t.Context())
 	os.RemoveAll(filepath.Join(n.root, "proc/11"))
 	expect(t, f, 11, gpu.Container{Namespace: "ml", Pod: "a", Name: "main"}, Owned)
 	n.now = n.now.Add(sampledFor)
@@ -115,14 +115,14 @@ func TestWatchRests(t *testing.T) {
 	expect(t, f, 11, gpu.Container{}, Unknown) // nobody has samples for that long
 	// A PID that was two processes while it was watched.
 	for _, start := range []string{"2", "3"} {
-		f.watch.glance(t.Context())
+		f.Glance(t.Context())
 		n.process(12, start, "0::/kubepods/pod"+uid+"/"+cid+"\n")
-		f.watch.glance(t.Context())
+		f.Glance(t.Context())
 		os.RemoveAll(filepath.Join(n.root, "proc/12"))
 	}
 	expect(t, f, 12, gpu.Container{}, Unknown)
 	n.now = n.now.Add(watchFor + time.Second)
-	if f.watch.glance(t.Context()) || len(f.watch.seen) != 0 || f.watch.last != nil {
+	if f.Glance(t.Context()) || len(f.watch.seen) != 0 || f.watch.last != nil {
 		t.Error("watching for ever")
 	}
 }

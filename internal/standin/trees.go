@@ -39,12 +39,12 @@ func WriteTrees(dir string, s *scenario.Scenario, n KubeletNode) (Trees, error) 
 	w.link(hostPIDNamespace, filepath.Join(t.Procfs, "self", "ns", "pid"))
 	placed := map[int]bool{}
 	for i, p := range n.Pods {
-		uid := podUID(p.Namespace, p.Name)
+		uid := PodUID(p.Namespace, p.Name)
 		// The pause process, which has no log: containerd and CRI-O start it before the containers.
 		w.process(t.Procfs, firstSandbox+i, "pause", "/kubepods/pod"+uid+"/"+digest(p.Namespace, p.Name),
 			ProcessDetails{Nodes: []string{"null"}})
 		for _, c := range p.Containers {
-			id := digest(p.Namespace, p.Name, c.Name)
+			id := ContainerID(p.Namespace, p.Name, c.Name)
 			w.file(filepath.Join(t.PodLogs, p.Namespace+"_"+p.Name+"_"+uid, c.Name, "0.log"), "")
 			w.file(filepath.Join(t.ContainerLogs, p.Name+"_"+p.Namespace+"_"+c.Name+"-"+id+".log"), "")
 			for _, pid := range c.PIDs {
@@ -102,11 +102,14 @@ func (w *treeWriter) process(procfs string, pid int, command, cgroup string, loo
 	}
 }
 
-// podUID and the container IDs are derived from names, so that a node is the same at each start.
-func podUID(namespace, pod string) string {
+// PodUID is derived from names, so that a node is the same at each start.
+func PodUID(namespace, pod string) string {
 	h := digest(namespace, pod)
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:32]
 }
+
+// ContainerID is derived from names, too.
+func ContainerID(namespace, pod, container string) string { return digest(namespace, pod, container) }
 
 func digest(parts ...string) string {
 	h := sha256.New()
