@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
@@ -144,4 +145,93 @@ func TestDoctorRefusesWrongFlags(t *testing.T) {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
 	}
+}
+
+// agreesWithDoctor compares doctor's findings with the exposition of the same poll, both ways: sources, features, and of
+// each GPU its state, health, allocations, users and mismatches.
+func (s *stage) agreesWithDoctor() {
+	s.t.Helper()
+	d := newReport(s.config, s.e, s.e.sampler.Latest())
+	var doctor, metrics []string
+	for _, f := range d.Findings {
+		kind, name, _ := strings.Cut(f.Check, " ")
+		switch {
+		case kind == "source" || kind == "feature":
+			doctor = append(doctor, fmt.Sprint(f.Check, " ", f.Severity == severityOK))
+		case kind == "container":
+			doctor = append(doctor, name+" "+strings.Join(strings.Fields(f.Finding)[:4], " "))
+		}
+	}
+	for _, g := range d.GPUs {
+		doctor = append(doctor, fmt.Sprint(g.GPU, " up ", g.State == string(gpu.DeviceUp)), fmt.Sprint(g.GPU, " is ", g.Health),
+			fmt.Sprint(g.GPU, " allocation known ", g.AllocationKnown))
+		for _, line := range slices.Concat(g.AllocatedTo, g.Users) {
+			if name, count, ok := strings.Cut(line, " ("); !ok {
+				s.t.Errorf("%q names nothing", line)
+			} else if n, _, ok := strings.Cut(count, " processes, "); ok {
+				doctor = append(doctor, g.GPU+" used by "+name+" "+n)
+			} else if mib, ok := strings.CutSuffix(count, " MiB)"); ok {
+				doctor = append(doctor, g.GPU+" used by the host "+mib)
+			} else {
+				doctor = append(doctor, g.GPU+" allocated to "+name)
+			}
+		}
+		for _, c := range g.Visible {
+			doctor = append(doctor, g.GPU+" visible in "+c)
+		}
+	}
+	add := func(lines ...string) { metrics = append(metrics, lines...) }
+	known := map[string]bool{}
+	now := s.series()
+	for text := range now {
+		if strings.HasPrefix(text, "gpu_allocation_ratio{") {
+			known[labelValue(text, "uuid")] = true
+		}
+	}
+	for text, v := range now {
+		family, _, _ := strings.Cut(text, "{")
+		uuid := labelValue(text, "uuid")
+		container := containerName(gpu.Container{Namespace: labelValue(text, "namespace"), Pod: labelValue(text, "pod"),
+			Name: labelValue(text, "container")})
+		switch {
+		case family == "gpu_exporter_source_up":
+			add(fmt.Sprint("source ", labelValue(text, "source"), " ", v == 1))
+		case family == "gpu_exporter_feature" && labelValue(text, "state") == "on":
+			if name := labelValue(text, "feature"); name != "kernel_log" && name != "ownership" { // covered by their sources
+				add(fmt.Sprint("feature ", name, " ", v == 1))
+			}
+		case family == "gpu_container_unresolved_devices":
+			add(fmt.Sprintf("%s %v devices of %s", container, v, labelValue(text, "resource")))
+		case family == "gpu_device_up":
+			add(fmt.Sprint(uuid, " up ", v == 1), fmt.Sprint(uuid, " allocation known ", known[uuid]))
+		case family == "gpu_health" && v == 1:
+			add(uuid + " is " + labelValue(text, "state"))
+		case family == "gpu_container_allocation_ratio":
+			add(uuid + " allocated to " + container)
+		case family == "gpu_container_visible":
+			add(uuid + " visible in " + container)
+		case family == "gpu_container_processes" && v > 0:
+			add(fmt.Sprint(uuid, " used by ", container, " ", v))
+		case family == "gpu_unattributed_memory_used_bytes" && labelValue(text, "reason") == string(gpu.UnattributedHost) && v > 0:
+			add(fmt.Sprint(uuid, " used by the host ", int(v)>>20))
+		}
+	}
+	for _, list := range []*[]string{&doctor, &metrics} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	if !slices.Equal(doctor, metrics) {
+		s.t.Errorf("at %v doctor (-) and metrics (+) differ:\n%s", s.control.Now(), difference(strings.Join(doctor, "\n"),
+			strings.Join(metrics, "\n")))
+	}
+}
+
+// labelValue returns the value of a label of a series.
+func labelValue(text, name string) string {
+	_, rest, ok := strings.Cut(text, ","+name+`="`)
+	if !ok {
+		_, rest, _ = strings.Cut(text, "{"+name+`="`)
+	}
+	value, _, _ := strings.Cut(rest, `"`)
+	return value
 }

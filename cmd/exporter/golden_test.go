@@ -43,7 +43,8 @@ func scenarioNames(t *testing.T) []string {
 }
 
 // One golden per scenario: the whole exposition after 64 s, byte for byte. The driver's clock, the rings and
-// the kubelet's responds are those of the scenario, so nothing in it depends on the machine.
+// the kubelet's responds are those of the scenario, so nothing in it depends on the machine. Then and later, doctor says
+// of the scenario what the exposition says.
 func TestGolden(t *testing.T) {
 	for _, name := range scenarioNames(t) {
 		t.Run(name, func(t *testing.T) {
@@ -53,6 +54,10 @@ func TestGolden(t *testing.T) {
 				st.step()
 				st.run(64 * time.Second)
 				st.golden(name)
+				for range 3 {
+					st.agreesWithDoctor()
+					st.run(50 * time.Second)
+				}
 			})
 		})
 	}

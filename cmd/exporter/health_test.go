@@ -9,10 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
-	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
 // TestHealthCommand: the line and the exit code are those of custom plugins of node-problem-detector (0: OK, 1: problem,
@@ -81,72 +79,5 @@ func TestHealthIsDocumented(t *testing.T) {
 		if want := fmt.Sprintf("| `%s` | `%s` | %s |", r.Reason, r.Verdict, r.Source); !strings.Contains(string(text), want) {
 			t.Errorf("docs/health.md lacks %s", want)
 		}
-	}
-}
-
-// TestDoctorAgreesWithMetrics: doctor's findings on sources, features, GPUs, their health and their allocation are those of
-// the exposition of the same poll, for nodes of every kind.
-func TestDoctorAgreesWithMetrics(t *testing.T) {
-	for _, name := range []string{"demo", "h100-mig", "faults", "8xb200-loaded"} {
-		t.Run(name, func(t *testing.T) {
-			isolated(t, func(t *testing.T) {
-				var s *scenario.Scenario
-				var pods string
-				if name == "demo" {
-					s, pods = load(t, name)
-				} else {
-					s, _ = load(t, name)
-				}
-				st := play(t, s, pods)
-				st.step()
-				for range 3 {
-					st.run(50 * time.Second)
-					series := st.series()
-					d := newReport(st.config, st.e, st.e.sampler.Latest())
-					findings := map[string][]finding{}
-					for _, f := range d.Findings {
-						findings[f.Check] = append(findings[f.Check], f)
-					}
-					worst := map[string]gpu.HealthState{}
-					for text, v := range series {
-						label := func(name string) string {
-							m := regexp.MustCompile(`[{,]` + name + `="([^"]*)"`).FindStringSubmatch(text)
-							if m == nil {
-								return ""
-							}
-							return m[1]
-						}
-						family, _, _ := strings.Cut(text, "{")
-						ok := func(check string) bool { return len(findings[check]) > 0 && findings[check][0].Severity == severityOK }
-						switch {
-						case family == "gpu_exporter_source_up" && ok("source "+label("source")) != (v == 1):
-							t.Errorf("%s is %v; doctor: %+v", text, v, findings["source "+label("source")])
-						case family == "gpu_exporter_feature" && label("state") == "on" && label("feature") != "kernel_log" &&
-							label("feature") != "ownership" && ok("feature "+label("feature")) != (v == 1):
-							t.Errorf("%s is %v; doctor: %+v", text, v, findings["feature "+label("feature")])
-						case family == "gpu_health" && v == 1:
-							worst[label("uuid")] = gpu.HealthState(label("state"))
-						}
-					}
-					for _, g := range d.GPUs {
-						up := series[fmt.Sprintf(`gpu_device_up{gpu="%d",node="node-1",uuid="%s"}`, g.Index, g.GPU)]
-						if (g.State == string(gpu.DeviceUp)) != (up == 1) {
-							t.Errorf("%s is %s in doctor, gpu_device_up %v", g.GPU, g.State, up)
-						}
-						if worst[g.GPU] != gpu.HealthState(g.Health) {
-							t.Errorf("%s is %s in doctor, gpu_health %s", g.GPU, g.Health, worst[g.GPU])
-						}
-						for text := range series {
-							if strings.HasPrefix(text, "gpu_container_allocation_ratio{") && strings.Contains(text, g.GPU) {
-								pod := regexp.MustCompile(`[{,]pod="([^"]*)"`).FindStringSubmatch(text)[1]
-								if !strings.Contains(strings.Join(g.AllocatedTo, " "), "/"+pod+"/") {
-									t.Errorf("%s, doctor: %v", text, g.AllocatedTo)
-								}
-							}
-						}
-					}
-				}
-			})
-		})
 	}
 }

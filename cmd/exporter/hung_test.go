@@ -40,7 +40,8 @@ var hungSources = []struct {
 		}
 	}},
 	{"docker", "", func(t *testing.T, m *simulated) { silent(t, "unix", filepath.Join(filepath.Dir(m.Socket), "docker")) }},
-	{gpu.SourceAPI, "", func(t *testing.T, m *simulated) {}}, // hangs always
+	{gpu.SourceAPI, "", func(t *testing.T, m *simulated) {}},                   // hangs always
+	{gpu.SourceKmsg, "", func(t *testing.T, m *simulated) { pipe(t, m.Kmsg) }}, // once it is open, it cannot be replaced
 	// Last: the checkpoint is read after a response of the kubelet.
 	{gpu.SourcePodResources, gpu.SourceCheckpoint,
 		func(_ *testing.T, m *simulated) { m.Kubelet.SetFault(standin.KubeletFault{Hang: true}) }},
@@ -86,7 +87,8 @@ func TestHungSources(t *testing.T) {
 				fmt.Fprintf(&pids, ",%d", 5000+pid)
 			}
 			m := node(t, text.String(), strings.TrimSpace(twoPods)+" pids="+pids.String()[1:]+"\n")
-			for _, file := range []string{"checkpoint", "token"} {
+			m.Kmsg = filepath.Join(m.Dir, "kmsg")
+			for _, file := range []string{"checkpoint", "token", "kmsg"} {
 				if err := os.WriteFile(filepath.Join(m.Dir, file), []byte(`{"Data":{"PodDeviceEntries":[]}}`),
 					0o600); err != nil {
 					t.Fatal(err)
@@ -131,7 +133,7 @@ func TestHungSources(t *testing.T) {
 			check(name)
 			if only == later {
 				for _, s := range hungSources {
-					if !down[s.source] {
+					if !down[s.source] && s.source != gpu.SourceKmsg {
 						s.hang(t, m)
 						down[s.source] = true
 						check("then " + s.source)

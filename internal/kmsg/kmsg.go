@@ -34,6 +34,7 @@ type Options struct {
 // Log is the kernel log.
 type Log struct {
 	options Options
+	fifo    bool // belongs to Run
 
 	mu     sync.Mutex // guards source
 	source gpu.Source
@@ -92,6 +93,15 @@ func (k *Log) fail(err error) {
 	k.source.Errors++
 }
 
+// silent is called at the end of a FIFO: no process writes to it, so that nothing is read of the kernel.
+func (k *Log) silent() {
+	message := k.options.Path + " is a FIFO without a writer"
+	if s := k.Source(); s.Message != message {
+		k.options.Logger.Warn("kernel log not readable", "err", message)
+		k.fail(errors.New(message))
+	}
+}
+
 func (k *Log) lost() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -115,6 +125,8 @@ func (k *Log) follow(ctx context.Context, report func(gpu.XIDEvent)) error {
 		return openError(k.options.Path, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
+	var stat unix.Stat_t
+	k.fifo = unix.Fstat(fd, &stat) == nil && stat.Mode&unix.S_IFMT == unix.S_IFIFO
 	return k.drain(ctx, report,
 		func(b []byte) (int, error) { return unix.Read(fd, b) },
 		func(atEnd bool) error { return k.wait(ctx, fd, atEnd) })
@@ -152,7 +164,11 @@ func (k *Log) drain(ctx context.Context, report func(gpu.XIDEvent), read func([]
 		}
 		// The end: further lines are new.
 		old = false
-		k.up()
+		if err == nil && k.fifo {
+			k.silent()
+		} else {
+			k.up()
+		}
 		if err := wait(err == nil); err != nil {
 			return err
 		}

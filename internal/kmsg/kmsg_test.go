@@ -269,7 +269,12 @@ func TestKmsgFollowsAFIFO(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := follow(t, path)
-	f.up(t) // without a writer
+	for f.kmsg.Source().Errors == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if s := f.kmsg.Source(); s.Up || s.Errors != 1 || !strings.Contains(s.Message, "FIFO without a writer") {
+		t.Errorf("without a writer: %+v", s)
+	}
 	w, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -282,6 +287,7 @@ func TestKmsgFollowsAFIFO(t *testing.T) {
 			t.Errorf("got %+v, want XID %d", got, xid)
 		}
 	}
+	f.up(t)
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
