@@ -53,15 +53,15 @@ func TestAdvice(t *testing.T) {
 			}
 			return 0
 		}}, "", "peaks_too_high", 0, "", ""},
-		// 1.25 times 0.1 is 12.5 %, and 1g.10gb has a seventh.
+		// Twice 0.07 is 14 %, and 1g.10gb has a seventh.
 		{"small", job{memory: 5 * gib, busy: func(at int64) float64 {
 			if time.Unix(at-1, 0).UTC().Hour() == 10 {
-				return 0.1
+				return 0.07
 			}
 			return 0.02
 		}}, "shrink", "low_activity", 240 * 6. / 7, "Move app to the MIG profile 1g.10gb",
 			"1g.10gb is the smallest profile. The next larger is 1g.20gb."},
-		{"small with more memory", job{memory: 12 * gib, busy: between(monday, tenDays, 0.1, 0)}, "shrink", "low_activity",
+		{"small with more memory", job{memory: 12 * gib, busy: between(monday, tenDays, 0.07, 0)}, "shrink", "low_activity",
 			240 * 3. / 4, "Move app to the MIG profile 1g.20gb",
 			"Not 1g.10gb: it has 9.8 GiB, and the memory needed is 12.0 GiB. The next larger is 2g.20gb."},
 		{"medium", job{memory: 12 * gib, busy: between(monday, tenDays, 0.3, 0)}, "shrink", "low_activity",
@@ -72,7 +72,7 @@ func TestAdvice(t *testing.T) {
 		{"preallocated", job{memory: 0.9 * 81559 * (1 << 20), busy: between(monday, tenDays, 0.1, 0)},
 			"share", "preallocated_memory", 180, "Try app at 1/4 of a GPU, with limited memory", "Not more than 4 on one GPU"},
 		{"preallocated and busier", job{memory: 0.9 * 81559 * (1 << 20), busy: between(monday, tenDays, 0.25, 0)},
-			"share", "preallocated_memory", 160, "Try app at 1/3 of a GPU, with limited memory", "Not 1/4: it needs 31 %"},
+			"share", "preallocated_memory", 120, "Try app at 1/2 of a GPU, with limited memory", "Not 1/3: it needs 50 %"},
 		{"bursty", job{memory: 5 * gib, busy: func(at int64) float64 {
 			if at%3600 == 0 {
 				return 0.95
@@ -224,8 +224,9 @@ func TestValidationOfASize(t *testing.T) {
 	s.job(job{memory: 5 * gib, busy: between(spike, spike.Add(5*time.Minute), 0.16, 0.05), pods: []string{"app-0"}})
 	d := s.must(t, nil)
 	a := adviceOn(t, d, d.Workloads[0].ID)
-	near(t, "saved", a.SavedHours, 240*6./7)
-	near(t, "throttled", a.Replay.Throttled*2880, 1)
+	// Ten days show it once, so that it may come nearly five times in the next ten: the size covers twice of it.
+	near(t, "saved", a.SavedHours, 120)
+	near(t, "throttled", a.Replay.Throttled*2880, 0)
 	if v := a.Validation; v == nil || v.Size != "1g.10gb" || v.Folds != 4 || math.Abs(v.Exceeded*1440-1) > 1e-6 ||
 		math.Abs(v.Worst*360-1) > 1e-6 ||
 		a.Confidence != "low" {

@@ -100,7 +100,7 @@ func (a *analysis) advise(l *load, r *document.Workload, steps int) []document.A
 		}
 		if ad == nil {
 			ad, reason = a.size(l, r, steps)
-			if x := a.replicas(l, r, steps); x != nil && (ad == nil || x.SavedHours > ad.SavedHours) {
+			if x := a.replicas(l, r, steps); x != nil && (ad == nil || better(x, ad)) {
 				ad = x
 			}
 		}
@@ -116,6 +116,14 @@ func (a *analysis) advise(l *load, r *document.Workload, steps int) []document.A
 	}
 	r.Advice = ad.Code
 	return []document.Advice{*ad}
+}
+
+// better is true if advice is surer than other advice, or as sure and saves more.
+func better(x, y *document.Advice) bool {
+	if sure := x.Confidence != "low"; sure != (y.Confidence != "low") {
+		return sure
+	}
+	return x.SavedHours > y.SavedHours
 }
 
 // adviceFor starts an advice about a workload.
@@ -226,14 +234,15 @@ func (a *analysis) release(l *load, r *document.Workload) *document.Advice {
 		"Rare requests can be served by scaling from zero."
 	ad.ChangeIn, ad.Change = change.Release(r, len(inUse) == 0, sortedKeys(pods))
 	ad.Validation = a.validateRelease(l)
-	// What ran once may run again: a monthly job pauses for a month, a weekly one for a week.
+	// What ran once may run again: a monthly job pauses for a month, and GPUs are requested weeks before a launch.
 	switch ad.Confidence = "low"; {
-	case idleFor >= 60*day:
+	case was && idleFor >= 60*day, idleFor >= 180*day:
 		ad.Confidence = "high"
-	case was && idleFor >= 8*day, !was && idleFor >= 3*day:
-		ad.Confidence = "medium"
-	case was:
+	case was && idleFor < 8*day:
 		ad.Risk = "medium: a job that runs every week looks the same after " + since + "; ask the owner first"
+	default:
+		ad.Risk = "medium: a job that runs every month, or one that is not yet launched, looks the same after " + since +
+			"; ask the owner first"
 	}
 	return &ad
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
@@ -98,7 +99,7 @@ func (a *analysis) workload(l *load) *finding {
 	case observed >= g.Observed*19/20 && r.Coverage >= g.Coverage:
 		r.Confidence = "medium"
 	}
-	r.Rhythm = a.rhythmOf(l.track(qBusiest))
+	r.Rhythm = demand.Split(l.track(qBusiest), a.p).Name
 	r.Plot = a.plot(l)
 	f.advice = a.advise(l, r, steps)
 	f.runs = a.runs(l, r)
@@ -211,7 +212,7 @@ func (a *analysis) divide(l *load, f *finding) {
 // divideSums finds idle periods if single GPUs are unknown.
 func (a *analysis) divideSums(l *load, f *finding) {
 	h, r := a.p.StepHours(), &f.row
-	open := opening(l.track(qIdle), int(reclaimableFrom/a.p.Step))
+	open := l.track(qIdle).Opening(int(reclaimableFrom / a.p.Step))
 	r.Reclaimable = open.Sum() * h
 	f.reclaimed[nodeKey{l.key.cluster, "", l.key.model}] += r.Reclaimable
 	run := 0.0

@@ -283,7 +283,9 @@ func (a *analysis) consolidate(f *fleet, groups []*fleetNodes) (out []document.A
 			ad.Alternatives = units.Sentence("with one node less, ", waited(g.without(next, 0, a.p.Steps()), a.p))
 		}
 		ad.Replay = a.replayed(r)
-		ad.Validation = a.validateNodes(g)
+		if ad.Validation = a.validateNodes(g); ad.Validation != nil && ad.Validation.Worst > a.opt.Advice.Budget {
+			ad.Confidence = "low"
+		}
 		ad.Risk = "medium: nothing is left for the loss of a node; drain each node before it is removed"
 		ad.ChangeIn = "node pool"
 		ad.Change = "# new pods fill nodes one after the other: kube-scheduler, NodeResourcesFit with\n" +

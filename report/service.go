@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/report/change"
+	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
 	"github.com/gpu-exporter/gpu-exporter/report/sizing"
@@ -40,11 +41,9 @@ func (a *analysis) serviceOf(l *load, r *document.Workload) (s service, ok bool)
 	return s, s.pods >= 3 && s.gpus > 0 && r.Sharing != "shared"
 }
 
-// replicasFor is the number of replicas whose capacity the demand of a part of the period exceeds for the budget's
-// fraction of the time, with sizing.Headroom; two remain, so that one may fail.
-func (a *analysis) replicasFor(s service, values series.Sample) int {
-	need := sizing.Headroom * values.Quantile(1-a.opt.Advice.Budget) / s.gpus
-	return max(2, int(math.Ceil(need-1e-6)))
+// replicasFor is the number of replicas for a demand with sizing.Headroom; two remain, so that one may fail.
+func replicasFor(s service, busy float64) int {
+	return max(2, int(math.Ceil(sizing.Headroom*busy/s.gpus-1e-6)))
 }
 
 // without are the values of a track outside a part.
@@ -61,12 +60,17 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) *document.
 		return nil
 	}
 	all := s.demand.Values(0, a.p.Steps())
-	n := a.replicasFor(s, all)
+	// For what has to be expected; if that takes all of them, for what was, which is not sure.
+	high, later := all.Quantile(1-a.opt.Advice.Budget), demand.Later(s.demand, a.p, a.opt.Advice.Budget)
+	n, sure := replicasFor(s, high*later), true
+	if n >= s.pods {
+		n, sure, later = replicasFor(s, high), false, 1
+	}
 	saved := 0.0
 	for _, v := range l.track(qAllocated).All() {
 		saved += max(0, v-float64(n)*s.gpus) * a.p.StepHours()
 	}
-	low, from, to, night := a.quietHours(l, s, n)
+	low, from, to, night := a.quietHours(l, s, n, later)
 	scheduled := r.Rhythm == "day" && night > 0.1*r.Allocated
 	if scheduled {
 		saved += night
@@ -78,7 +82,7 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) *document.
 	least, most := n, n
 	for i := range 8 {
 		size := a.p.Steps() / 8
-		x := a.replicasFor(s, without(s.demand, series.Span{From: i * size, To: (i + 1) * size}))
+		x := replicasFor(s, later*without(s.demand, series.Span{From: i * size, To: (i + 1) * size}).Quantile(1-a.opt.Advice.Budget))
 		least, most = min(least, x), max(most, x)
 	}
 	mean := over(all.Sum(), float64(len(all)))
@@ -87,7 +91,7 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) *document.
 		"time; without any eighth of the period, %d to %d replicas", units.Count(float64(s.pods), "pod"), mean,
 		all.Quantile(1-a.opt.Advice.Budget), units.Share(a.opt.Advice.Budget, 1), least, most))
 	ad.Alternatives = fmt.Sprintf("%d would be too few in %s of the time.", n-1,
-		units.Share(exceedance(all, float64(n-1)*s.gpus/sizing.Headroom), 1))
+		units.Share(demand.Exceedance(all, float64(n-1)*s.gpus/sizing.Headroom), 1))
 	if n == 2 {
 		ad.Alternatives = "Two remain, so that one may fail."
 	}
@@ -99,29 +103,30 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) *document.
 	}
 	var v foldSum
 	for _, f := range a.folds() {
-		if train := s.demand.Values(0, f.From); len(train) > 0 {
-			x := a.replicasFor(s, train)
-			v.add(units.Count(float64(x), "replica"), f, exceedance(s.demand.Values(f.From, f.To), float64(x)*s.gpus))
+		if train := s.demand.Part(0, f.From); train.Len() > 0 {
+			x := replicasFor(s, train.Values(0, f.From).Quantile(1-a.opt.Advice.Budget)*demand.Later(&train, a.p, a.opt.Advice.Budget))
+			v.add(units.Count(float64(x), "replica"), f, demand.Exceedance(s.demand.Values(f.From, f.To), float64(x)*s.gpus))
 		}
 	}
 	ad.Validation = a.validated(&v)
-	ad.Replay = &document.Replay{Pods: s.pods, OccupiedHours: r.Allocated - saved, Throttled: exceedance(all, float64(n)*s.gpus)}
+	ad.Replay = &document.Replay{Pods: s.pods, OccupiedHours: r.Allocated - saved, Throttled: demand.Exceedance(all, float64(n)*s.gpus)}
 	if ad.Confidence = a.confidence(r, ad.Validation, steps); ad.Confidence == "high" && float64(n)*s.gpus < 2*all.Top() {
 		ad.Confidence = "medium"
+	}
+	if !sure {
+		ad.Confidence = "low"
 	}
 	ad.Risk = "medium: requests queue if the demand grows; let an autoscaler have the old number as its maximum"
 	return &ad
 }
 
-// exceedance is the fraction of values above a limit.
-func exceedance(s series.Sample, limit float64) float64 {
-	n, _ := slices.BinarySearch(s, limit*(1+1e-9))
-	return over(float64(len(s)-n), float64(len(s)))
-}
+// quietHeadroom is that of hours with low demand: what grows a little there soon exceeds the few replicas that are left.
+// Two remain, so that one may fail, or none if there never was any demand.
+const quietHeadroom = 2
 
 // quietHours finds the hours of the day, in the zone of the report, in which fewer replicas are always enough, and what
 // they would save. low may be 0: scale to zero.
-func (a *analysis) quietHours(l *load, s service, n int) (low, from, to int, saved float64) {
+func (a *analysis) quietHours(l *load, s service, n int, later float64) (low, from, to int, saved float64) {
 	var highest, allocated [24]float64
 	for k, v := range s.demand.All() {
 		h := a.hourOfDay(k)
@@ -140,7 +145,10 @@ func (a *analysis) quietHours(l *load, s service, n int) (low, from, to int, sav
 			h := (start + length - 1) % 24
 			top = max(top, highest[h])
 			hours += allocated[h]
-			need := int(math.Ceil(sizing.Headroom*top/s.gpus - 1e-6))
+			need := 0
+			if top > busyAbove {
+				need = max(2, int(math.Ceil(quietHeadroom*later*top/s.gpus-1e-6)))
+			}
 			if x := hours * (1 - over(float64(need), float64(n))); length >= 4 && need < n && x > saved+1e-9 {
 				low, from, to, saved = need, start, (start+length)%24, x
 			}

@@ -2,9 +2,9 @@ package report
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/gpu-exporter/gpu-exporter/report/change"
+	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
 	"github.com/gpu-exporter/gpu-exporter/report/sizing"
@@ -14,10 +14,11 @@ import (
 // wellUsed is the mean activity above which sharing is not recommended.
 const wellUsed = 0.5
 
-// demandOf adds up a part of the period.
-func (a *analysis) demandOf(l *load, r *document.Workload, part series.Span) sizing.Demand {
-	s, m := l.track(qBusiest).Values(part.From, part.To), l.track(qMemory).Values(part.From, part.To)
-	d := sizing.Demand{Steps: len(s), High: s.Quantile(1 - a.opt.Advice.Budget), Memory: m.Top(), Bursts: r.Sharing == "mig",
+// demandOf adds up a part of the period, and what has to be expected of as long a time after it.
+func (a *analysis) demandOf(l *load, r *document.Workload, part series.Span) (d, later sizing.Demand) {
+	t := l.track(qBusiest).Part(part.From, part.To)
+	s, m := t.Values(part.From, part.To), l.track(qMemory).Values(part.From, part.To)
+	d = sizing.Demand{Steps: len(s), High: s.Quantile(1 - a.opt.Advice.Budget), Memory: m.Top(), Bursts: r.Sharing == "mig",
 		Preallocated: r.Preallocated}
 	sm, perDay := 1.0, a.p.PerHour()*24
 	for _, x := range l.allocations {
@@ -45,7 +46,18 @@ func (a *analysis) demandOf(l *load, r *document.Workload, part series.Span) siz
 	if r.MemoryNeed != nil && r.MemoryKind == memoryCache {
 		d.Memory = min(d.Memory, *r.MemoryNeed)
 	}
-	return d
+	later, factor := d, demand.Later(&t, a.p, a.opt.Advice.Budget)
+	later.High, later.Minute, later.Burst = d.High*factor, d.Minute*factor, min(1, d.Burst*factor)
+	return d, later
+}
+
+// fit chooses the smallest size for what has to be expected; if there is none, that for what was, which is not sure.
+func fit(now *sizing.Current, d, later sizing.Demand) (s *sizing.Size, sure bool, reason sizing.Reason) {
+	if s, _ = now.Fit(later); s != nil {
+		return s, true, reason
+	}
+	s, reason = now.Fit(d)
+	return s, false, reason
 }
 
 // judged returns the reason why the size of a workload is not judged, if there is one.
@@ -78,8 +90,8 @@ func (a *analysis) size(l *load, r *document.Workload, steps int) (*document.Adv
 	case now.Several && r.Sharing == "mig":
 		return nil, sizing.Reason{Code: "several_mig_devices", Text: "several MIG devices are allocated to each of its pods"}
 	}
-	d := a.demandOf(l, r, series.Span{From: 0, To: a.p.Steps()})
-	s, reason := now.Fit(d)
+	d, later := a.demandOf(l, r, series.Span{From: 0, To: a.p.Steps()})
+	s, sure, reason := fit(&now, d, later)
 	if s == nil {
 		return nil, reason
 	}
@@ -126,8 +138,8 @@ func (a *analysis) size(l *load, r *document.Workload, steps int) (*document.Adv
 	ad.Evidence = units.Sentence(usage, memory)
 	var v foldSum
 	for _, f := range a.folds() {
-		train := a.demandOf(l, r, series.Span{From: 0, To: f.From})
-		if s, _ := now.Fit(train); s != nil && train.Steps > 0 {
+		train, later := a.demandOf(l, r, series.Span{From: 0, To: f.From})
+		if s, _, _ := fit(&now, train, later); s != nil && train.Steps > 0 {
 			v.add(s.Name(), f, over(float64(a.exceeded(l, r, s, f)), float64(f.Len())))
 		}
 	}
@@ -142,7 +154,7 @@ func (a *analysis) size(l *load, r *document.Workload, steps int) (*document.Adv
 	if ad.Confidence == "high" && s.Limit < 2*d.Top() {
 		ad.Confidence = "medium" // it does not cover twice the demand
 	}
-	if assumed || s.Replicas == 0 && !d.Bursts {
+	if !sure || assumed || s.Replicas == 0 && !d.Bursts {
 		ad.Confidence = "low"
 	}
 	if s.Replicas == 0 && !d.Bursts {
@@ -217,27 +229,6 @@ func (a *analysis) needOf(l *load, median float64, sorted series.Sample, availab
 		return memoryCache, floor
 	}
 	return memoryNeeded, sorted.Top()
-}
-
-// rhythmOf is the time in which a workload's demand repeats: day, if no day has a much higher peak than the others, week,
-// if no week has; empty, if neither three days nor three weeks show it.
-func (a *analysis) rhythmOf(t *series.Track) string {
-	for _, r := range []struct {
-		name string
-		size int
-	}{{"day", 24 * a.p.PerHour()}, {"week", 7 * 24 * a.p.PerHour()}} {
-		var peaks series.Sample
-		for to := t.End(); to-r.size >= t.From-a.p.PerHour(); to -= r.size {
-			peaks = append(peaks, t.Values(to-r.size, to).Quantile(0.99))
-		}
-		slices.Sort(peaks)
-		// Lower peaks are weekends; a higher one may be what the period shows once. What is never above a few percent is
-		// a constant, whatever its ratio.
-		if top := peaks.Top(); len(peaks) >= 3 && top <= max(2*peaks.Quantile(0.5), 0.05) && top >= busyAbove {
-			return r.name
-		}
-	}
-	return ""
 }
 
 func unknownRhythm(p series.Period) sizing.Reason {

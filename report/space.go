@@ -249,31 +249,6 @@ func (a *allocation) idlePeriods() []idlePeriod {
 	return out
 }
 
-// opening is the part of a quantity that lasts for at least width steps at a time: what remains of a workload's idle
-// GPUs without shorter periods. It is used if single GPUs are unknown, and is at most too much, if GPUs take turns in
-// being idle.
-func opening(t *series.Track, width int) (out series.Track) {
-	n := t.Len()
-	if n < width || width < 1 {
-		return out
-	}
-	low := make([]float64, n-width+1)
-	for i := range low {
-		low[i] = math.Inf(1)
-		for j := range width {
-			low[i] = min(low[i], t.Or(t.From+i+j, 0))
-		}
-	}
-	for i := range n {
-		m := 0.0
-		for j := max(0, i-width+1); j <= min(i, len(low)-1); j++ {
-			m = max(m, low[j])
-		}
-		out.Add(t.From+i, m)
-	}
-	return out
-}
-
 // gpuFacts are what is known of each GPU.
 type gpuFacts struct {
 	model   map[gpuKey]string

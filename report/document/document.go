@@ -295,7 +295,7 @@ type Advice struct {
 	// an invoice shows) or queue (waiting pods that would have run). Kinds are never added up.
 	Saving string `json:"saving"`
 	// SavedHours are GPU-hours of the period; SavedGPUs the same as GPUs. Cumulated are the hours of all advice of the
-	// kind up to this one.
+	// kind up to this one, but for that of low confidence, which comes last.
 	SavedHours float64  `json:"saved_hours"`
 	SavedGPUs  float64  `json:"saved_gpus"`
 	Cumulated  float64  `json:"cumulated_hours"`

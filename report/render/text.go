@@ -286,6 +286,9 @@ func saves(d *document.Document, a *document.Advice) string {
 	if a.MonthCost != nil {
 		text += " (" + in(d)(*a.MonthCost) + " per month)"
 	}
+	if a.Confidence == "low" {
+		text += "; to check with the owner, in no sum"
+	}
 	return text
 }
 

@@ -100,6 +100,15 @@ func (t *Track) Values(from, to int) Sample {
 	return s
 }
 
+// Part is the track from a step up to but without another; it shares the values.
+func (t *Track) Part(from, to int) Track {
+	from, to = max(from, t.From), min(to, t.End())
+	if from >= to {
+		return Track{}
+	}
+	return Track{from, t.V[from-t.From : to-t.From]}
+}
+
 // Last is the Last value; 0 if there is none.
 func (t *Track) Last() float64 {
 	for k := t.End() - 1; k >= t.From; k-- {
@@ -161,6 +170,31 @@ func (t *Track) Spans(gap int) (out []Span) {
 		} else {
 			out = append(out, Span{k, k + 1})
 		}
+	}
+	return out
+}
+
+// Opening is the part of a quantity that lasts for at least width steps at a time: what remains of a workload's idle
+// GPUs without shorter periods. It is used if single GPUs are unknown, and is at most too much, if GPUs take turns in
+// being idle.
+func (t *Track) Opening(width int) (out Track) {
+	n := t.Len()
+	if n < width || width < 1 {
+		return out
+	}
+	low := make([]float64, n-width+1)
+	for i := range low {
+		low[i] = math.Inf(1)
+		for j := range width {
+			low[i] = min(low[i], t.Or(t.From+i+j, 0))
+		}
+	}
+	for i := range n {
+		m := 0.0
+		for j := max(0, i-width+1); j <= min(i, len(low)-1); j++ {
+			m = max(m, low[j])
+		}
+		out.Add(t.From+i, m)
 	}
 	return out
 }
