@@ -46,18 +46,13 @@ func reported() []Alert {
 			Summary: "High rate of corrected memory errors on a GPU.",
 			Description: atGPU + " corrected " + value3 + " memory errors within $period. No data is lost yet. " +
 				"Monitor the rate and plan a reset of the GPU; run NVIDIA's field diagnostic if it persists."},
-		{Name: "GPURowRemapFailed", Severity: Critical, Labels: gpuLabels, For: minutes5, Keep: minutes5,
+		{Name: "GPURepairPending", Severity: Warning, Labels: gpuLabels, For: minutes5, Keep: minutes5,
 			Dashboard: gpuDashboard,
-			Expr:      "max" + byGPU + "(gpu_row_remap_failed) == 1",
-			Summary:   "Row remapping failed on a GPU.",
-			Description: atGPU + " has a faulty memory row and no spare row to replace it. Errors will recur. " +
-				"Take the GPU out of service and have it replaced: this is an RMA criterion."},
-		{Name: "GPUMemoryRepairPending", Severity: Warning, Labels: gpuLabels, For: minutes5, Keep: minutes5,
-			Dashboard: gpuDashboard,
-			Expr:      "max" + byGPU + "(gpu_row_remap_pending) == 1 or max" + byGPU + "(gpu_retired_pages_pending) == 1",
-			Summary:   "A GPU needs a reset to repair its memory.",
-			Description: atGPU + " will remap a faulty memory row, or retire a page, at its next reset. " +
-				"Cordon the node, let the pods on the GPU finish, stop all GPU clients of the node and " + resetByUUID +
+			Expr: "max" + byGPU + `(gpu_health_reason_info{reason=~".+_pending"})` + "\n  unless on (" + onGPU + ") " + problemRecord +
+				`{problem=~"` + paged + `"}`,
+			Summary: "A GPU needs a reset to repair itself.",
+			Description: atGPU + " will remap a faulty memory row, retire a page, or repair a memory channel or a TPC at its " +
+				"next reset. Cordon the node, let the pods on the GPU finish, stop all GPU clients of the node and " + resetByUUID +
 				"."},
 		{Name: "GPUMemorySparesLow", Severity: Warning, Labels: gpuLabels, For: minutes15, Keep: minutes5,
 			Dashboard: gpuDashboard,

@@ -64,11 +64,14 @@ func exporter() []Alert {
 		{Name: "GPUExporterNVMLErrors", Severity: Warning, Labels: []string{"node", "call", "code"}, For: minutes15,
 			Keep: minutes5, Dashboard: dashboard,
 			Parameters: []Parameter{number("errors", 10, 0, 1e6, "failed calls within 15 minutes")},
-			Expr:       "sum by (cluster, node, call, code) (increase(gpu_exporter_call_errors_total[15m])) > $errors",
-			Summary:    "Driver calls fail.",
-			Description: "{{ $labels.call }} failed " + value3 +
+			Expr: "sum by (cluster, node, call, code) (increase(gpu_exporter_call_errors_total[15m])) > $errors\n" +
+				`  or label_replace(sum by (cluster, node) (increase(gpu_exporter_panics_total[15m])), "code", "panic", "", "") > 0`,
+			Summary: "Driver calls fail.",
+			Description: `{{ if eq $labels.code "panic" }}The exporter of {{ $labels.node }} has panicked while it read the driver; the ` +
+				"GPU counts as failed until its next successful poll. Please report it with the stack trace of its log.{{ else }}" +
+				"{{ $labels.call }} failed " + value3 +
 				" times in 15 minutes on {{ $labels.node }} with {{ $labels.code }}. Metrics are missing. The " +
-				"exporter's log names the GPU; codes such as GPU_IS_LOST or TIMEOUT indicate a GPU fault."},
+				"exporter's log names the GPU; codes such as GPU_IS_LOST or TIMEOUT indicate a GPU fault.{{ end }}"},
 		{Name: "GPUAllocationUnknown", Severity: Warning,
 			Needs:  "kube-state-metrics where the exporter reports no allocation at all",
 			Labels: []string{"node"}, For: minutes15, Keep: minutes5, Dashboard: dashboard,

@@ -9,9 +9,10 @@ func links() []Alert {
 				`(max_over_time(gpu_nvlink_links{state="up"}[$period:1h]))
     or (max` + byGPU + `(gpu_nvlink_links{state="up"}) > 0)
       < on (cluster, node) group_left () max by (cluster, node) (gpu_nvlink_links{state="up"}), "problem", "link_down", "", "")
-  or max` + byGPUAnd("problem") + `(
-    label_replace(gpu_fabric_state{state!="completed"} == 1, "problem", "$1", "state", "(.+)")
-    or label_replace(gpu_fabric_fault == 1, "problem", "$1", "fault", "(.+)"))`,
+  or on (` + onGPU + `) label_replace(max` + byGPU + `(gpu_fabric_state{state!="completed"}) == 1, "problem", "fabric_not_ready", "", "")
+  or on (` + onGPU + `) label_replace(max` + byGPU + `(gpu_fabric_fault or gpu_fabric_health{health=~"unhealthy|limited_capacity"}) == 1,
+    "problem", "fabric_unhealthy", "", "")
+  unless on (` + onGPU + ") " + problemRecord + `{problem=~"` + repairs + `"}`,
 			Summary: "A GPU has lost an NVLink, or the NVSwitch fabric reports a problem with it.",
 			Description: atGPU + ": {{ $labels.problem }}. Multi-GPU applications are slow or fail, and CUDA may " +
 				"not start there. Check nvidia-smi nvlink --status and the fabric manager (on multi-node systems " +

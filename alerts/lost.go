@@ -1,8 +1,15 @@
 package alerts
 
 // graver selects the GPUs whose state is a page or a ticket of its own: lesser alerts of the same GPU stay silent.
-const graver = "\n  unless on (" + onGPU + ") " + problemRecord +
-	`{problem=~"unreadable|recovery_action|row_remap_failed|nvlink_down|fabric_fault"}`
+const graver = "\n  unless on (" + onGPU + ") " + problemRecord + `{problem=~"` + paged + `|.+_pending|nvlink_down|fabric_.+"}`
+
+// paged are the problems for which GPUUnavailable and GPURepairRequired fire. XIDs have an alert of their own, since they
+// remain after the repair; what waits for a reset, or for a replacement without haste, is no page.
+const (
+	unavailable = "lost|missing|reset_required|driver_hung|not_readable"
+	repairs     = "recovery_.+|row_remap_failed|sram_threshold|memory_unrepairable"
+	paged       = unavailable + "|" + repairs
+)
 
 // gpusOf is the number of GPUs of a node, and gpusBefore its maximum in the period.
 const (
@@ -37,18 +44,20 @@ func lost() []Alert {
 			Summary: "A node has fewer GPUs than before, or than its peers.",
 			Description: "{{ $labels.node }} has only " + value3 + " GPUs, in NVML and on the PCI bus together. " +
 				"If none was removed, reboot the node and check power, riser and seating."},
-		{Name: "GPURecoveryActionRequired", Severity: Critical, Labels: append([]string{"action"}, gpuLabels...),
+		{Name: "GPURepairRequired", Severity: Critical, Labels: append([]string{"state"}, gpuLabels...),
 			For: 2 * minute, Keep: minutes5, Dashboard: gpuDashboard,
-			Expr: "max" + byGPUAnd("action") + `(gpu_recovery_action{action!="none"}) == 1` +
+			Expr: "max" + byGPUAnd("state") + `(gpu_health{state=~"degraded|needs_reset|needs_reboot|replace"}) == 1` +
+				"\n  and on (" + onGPU + `) gpu_health_reason_info{reason=~"` + repairs + `"}` +
 				"\n  unless on (" + onGPU + ") (gpu_device_up == 0)",
-			Summary: "The driver recommends a recovery action for a GPU.",
-			Description: "The driver recommends action {{ $labels.action }} for " + atGPU + ". " +
-				`{{ if eq $labels.action "reset" }}Delete its pods, stop all GPU clients of the node and ` +
-				resetByUUID + `.` +
-				`{{ else if eq $labels.action "drain_p2p" }}Stop the applications that use NVLink between GPUs, then reset it.` +
-				`{{ else if eq $labels.action "drain_and_reset" }}Cordon the node, let its pods finish, then reset the GPU.` +
-				`{{ else if eq $labels.action "recover_imex" }}Restart the IMEX daemon of the node and its domain.` +
-				`{{ else if eq $labels.action "bus_reset" }}Drain the node and reset the GPU by its PCI bus.` +
-				`{{ else }}Drain the node and restart it.{{ end }}`},
+			Summary: "A GPU has to be reset or replaced, or its node rebooted.",
+			Description: "The verdict on " + atGPU + " is {{ $labels.state }}. " +
+				`{{ if eq $labels.state "needs_reset" }}Cordon the node, let the pods on the GPU finish or delete them, stop all ` +
+				"GPU clients of the node and " + resetByUUID + `.` +
+				`{{ else if eq $labels.state "needs_reboot" }}Drain the node and restart it.` +
+				`{{ else if eq $labels.state "replace" }}Errors will recur: take the GPU out of service and have it replaced. ` +
+				`This is an RMA criterion.` +
+				`{{ else }}Stop the applications that use NVLink between GPUs, then reset it, or restart the IMEX daemon of the ` +
+				`node and its domain: gpu_recovery_action has which.{{ end }}` +
+				" The reasons are in gpu_health_reason_info and on the dashboard."},
 	}
 }

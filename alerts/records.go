@@ -72,6 +72,7 @@ const modelRecord = "gpu:gpu_model:info"
 // The records of faults by GPU, and what most of them select.
 const (
 	problemRecord = "gpu:gpu_problems:info"
+	healthRecord  = "gpu:gpu_health:info"
 	xidRecord     = "gpu:gpu_xid_events:sum"
 	eccRecord     = "gpu:gpu_ecc_errors:sum"
 	uncorrected   = eccRecord + `{severity="uncorrected"}`
@@ -164,7 +165,7 @@ func allocation() []perNode {
 			"(min by (" + onGPU + ") (gpu_device_up) * on (" + onGPU + ") (max by (" + onGPU +
 				") (gpu_allocation_ratio) == bool 0) unless on (" + onGPU + ") (max by (" + onGPU +
 				") (gpu_mig_mode) == 1) unless on (" + onGPU +
-				`) gpu:gpu_problems:info{problem=~"recovery_action|row_remap_failed|fabric_fault"}` +
+				") (" + healthRecord + `{state!~"degraded|unknown"} or ` + problemRecord + `{problem=~"fabric_.+"})` +
 				" unless on (cluster, node) (" + by("sum", []string{"node"}, "gpu_node_allocatable_devices") +
 				" == 0)" + closedNodes + ") or on (" + onGPU + ") 0 * min by (" + onGPU + ") (gpu_device_up)"},
 	}
@@ -222,24 +223,16 @@ func (q perNode) levels() []Record {
 // problem is a state of a GPU that needs attention.
 type problem struct{ name, devs string }
 
-// problems lists them; the expression has one element, of any value, for each GPU in the state.
+// problems lists those that the exporter cannot see, because they are relative to other GPUs or to time; the GPU is
+// degraded by them. The expression has one element, of any value, for each GPU in the state.
 func problems() []problem {
 	return []problem{
-		{"unreadable", "gpu_device_up == 0"},
-		{"recovery_action", `gpu_recovery_action{action!="none"} == 1`},
-		{"row_remap_pending", "gpu_row_remap_pending == 1"},
-		{"row_remap_failed", "gpu_row_remap_failed == 1"},
-		{"retired_pages_pending", "gpu_retired_pages_pending == 1"},
-		// The first error begins the series; that of a GPU which was not read an hour ago may be older.
-		{"uncorrected_ecc", uncorrected + " > min_over_time(" + uncorrected + "[1h]) or (" + uncorrected + " unless " +
-			uncorrected + " offset 1h and on (" + onGPU + ") (gpu_device_up offset 1h == 1))"},
 		// A GPU without an NVLink bridge has all links down: only links that its neighbors have are missing.
 		{"nvlink_down",
 			`gpu_nvlink_links{state="up"} < on (cluster, node) group_left () max by (cluster, node) (gpu_nvlink_links{state="up"})`},
 		// Slots with half the lanes are common, especially in clouds: a link is narrow compared with its neighbors.
 		{"pcie_narrow", "gpu_pcie_link_width < on (cluster, node) group_left () max by (cluster, node) " +
 			"(gpu_pcie_link_width)"},
-		{"fabric_fault", "gpu_fabric_fault == 1"},
 		{"thermal_slowdown",
 			`rate(gpu_clock_limited_seconds_total{reason=~"thermal|hw_thermal|sw_thermal"}[5m]) > 0.05`},
 		{"power_brake", `rate(gpu_clock_limited_seconds_total{reason="hw_power_brake"}[5m]) > 0.05`},
@@ -250,10 +243,10 @@ func problems() []problem {
 // GPU, which is cheap: most GPUs have none.
 func problemGPUs() []Record {
 	const gpuOf = "cluster, node, uuid, gpu"
-	var parts []string
+	parts := []string{"group by (" + gpuOf + `, state, problem) (label_replace(gpu_health_reason_info, "problem", "$1", "reason", "(.+)"))`}
 	for _, p := range problems() {
-		parts = append(parts, fmt.Sprintf(`label_replace(group by (%s) (%s), "problem", "%s", "", "")`, gpuOf, p.devs,
-			p.name))
+		parts = append(parts, fmt.Sprintf(`label_replace(label_replace(group by (%s) (%s), "problem", "%s", "", ""), `+
+			`"state", "degraded", "", "")`, gpuOf, p.devs, p.name))
 	}
 	return []Record{
 		// A rate covers five minutes of a GPU that has just disappeared; so must its model. A GPU without gpu_info (lost
@@ -268,8 +261,14 @@ func problemGPUs() []Record {
 			Help: "Memory errors since the driver was loaded, by severity; no series before the first.",
 			Expr: by("sum", []string{"node", "uuid", "gpu", "severity"}, "max by ("+gpuOf+
 				", severity, memory) (gpu_ecc_errors_total > 0)")},
-		{Name: problemRecord, Labels: []string{"node", "uuid", "gpu", "problem"},
-			Help: "GPUs with a problem; always 1, no series without one.", Expr: strings.Join(parts, "\n  or ")},
+		{Name: problemRecord, Labels: []string{"node", "uuid", "gpu", "problem", "state"},
+			Help: "Problems of GPUs, each with the verdict it leads to; always 1, no series without one. The reasons of " +
+				"gpu_health, and states relative to other GPUs or to time.", Expr: strings.Join(parts, "\n  or ")},
+		{Name: healthRecord, Labels: []string{"node", "uuid", "gpu", "state"},
+			Help: "Verdict on each GPU that is not healthy: that of the exporter, or degraded by the problems of the rules; " +
+				"always 1.",
+			Expr: "group by (" + gpuOf + `, state) (gpu_health{state!="healthy"} == 1)` + "\n  or on (" + onGPU +
+				") group by (" + gpuOf + ", state) (" + problemRecord + `{state="degraded"})`},
 	}
 }
 
@@ -292,7 +291,7 @@ func events() []Record {
 			Expr: by("count", []string{"node", "model", "problem"}, withModel(problemRecord))},
 		{Name: "node:gpu_with_problem:count", Labels: []string{"node", "model"},
 			Help: "GPUs of the node with at least one problem, each counted once.",
-			Expr: by("count", []string{"node", "model"}, withModel(by("group", []string{"node", "uuid"}, problemRecord)))},
+			Expr: by("count", []string{"node", "model"}, withModel(by("group", []string{"node", "uuid"}, healthRecord)))},
 		{Name: "node:gpu_xid_events:increase5m", Labels: []string{"node", "xid"},
 			Help: "XID errors of the last 5 minutes by code, from the counters; add them up over steps of 5 minutes.",
 			Expr: by("sum", []string{"node", "xid"}, gained(xidRecord,

@@ -213,7 +213,7 @@ func (b Dashboard) checkPanel(p Panel, all []Dashboard, rules []string) error {
 }
 
 func (b Dashboard) checkLink(l Link, p Panel, all []Dashboard) error {
-	if l.UID == runbooks {
+	if strings.HasPrefix(l.UID, pages) {
 		return nil
 	}
 	at := slices.IndexFunc(all, func(o Dashboard) bool { return o.UID == l.UID })

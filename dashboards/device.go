@@ -16,28 +16,27 @@ func gpuDashboard() Dashboard {
 		Rows: []Row{
 			{Lines: []Line{
 				line(4,
-					stat(3, "Available", Plain, "max("+up+")",
-						"Whether the GPU is available. No: it is lost, missing, hung or needs a reset.").mapped(
-						yesNo("yes", Green, "no", Red)...),
+					stat(3, "Health", Plain, "max("+verdictRanks("gpu_health{"+c+"}")+")",
+						"Verdict of the exporter on the GPU; the reasons are below.").mapped(rankMappings()...),
 					stat(3, "Utilization", Ratio, rawBusy("", c),
 						"Share of time in which at least one kernel was running.").between(0,
 						1).at(usedSteps()...).ifUp(up),
 					stat(3, "SM active", Ratio, profiled("", "sm_active", c),
 						"Share of time in which an SM had a resident warp, averaged over the SMs. N/A: not supported "+
 							"(before Hopper).").between(0, 1).at(usedSteps()...).ifUp(up),
-					stat(3, "Tensor active", Ratio, profiled("", "tensor_active", c),
+					stat(3, "Tensor", Ratio, profiled("", "tensor_active", c),
 						"Share of time in which tensor cores were active. N/A: not supported (before Hopper).").between(
 						0, 1).at(plainSteps()...).ifUp(up),
-					stat(3, "Memory bandwidth", Ratio, profiled("", "dram_active", c),
+					stat(3, "Bandwidth", Ratio, profiled("", "dram_active", c),
 						"Used memory bandwidth over the maximum. N/A: not supported (before Hopper).").between(0,
 						1).at(plainSteps()...).ifUp(up),
-					stat(3, "Memory used", Ratio,
+					stat(3, "Memory", Ratio,
 						over("", "gpu_memory_used_bytes{"+c+"}", "gpu_memory_total_bytes{"+c+"}"),
 						"Used device memory over total device memory.").between(0, 1).at(fullSteps()...).ifUp(up),
-					stat(3, "Power / limit", Ratio, over("", "gpu_power_watts{"+c+"}", "gpu_power_limit_watts{"+c+"}"),
+					stat(3, "Power", Ratio, over("", "gpu_power_watts{"+c+"}", "gpu_power_limit_watts{"+c+"}"),
 						"Power draw over the enforced limit. N/A: not supported.").between(0,
 						1).at(plainSteps()...).ifUp(up),
-					stat(3, "Thermal margin", Celsius,
+					stat(3, "Headroom", Celsius,
 						`min(max by (sensor) (gpu_temperature_limit_celsius{`+c+
 							`, limit="max_operating"}) - max by (sensor) (gpu_temperature_celsius{`+c+`}))`,
 						"Minimum difference between a sensor and its maximum operating temperature; empty if the GPU "+
@@ -48,7 +47,7 @@ func gpuDashboard() Dashboard {
 						"{{action}}").
 						colored(map[string]string{"none": Green, "reset": Red, "reboot": Red, "drain_p2p": Amber,
 							"drain_and_reset": Amber, "recover_imex": Amber, "bus_reset": Red, "system_reboot": Red}),
-					stat(3, "Performance state", Plain, "max(gpu_performance_state{"+c+"})",
+					stat(3, "P-state", Plain, "max(gpu_performance_state{"+c+"})",
 						"0 is maximum performance, 8 and above is idle.").ifUp(up),
 					stat(3, "Allocated", Ratio, "max(gpu_allocation_ratio{"+c+"})",
 						"Allocated fraction of the GPU. Empty: unknown.").between(0, 1),
@@ -56,9 +55,9 @@ func gpuDashboard() Dashboard {
 						"} > 0))", "gpu_allocation_ratio{"+c+"}"), "Pods that the GPU is allocated to."),
 					stat(3, "Last busy", When, "1000 * max(gpu_last_busy_timestamp_seconds{"+c+"})",
 						"Time at which the GPU was last busy.").ifUp(up),
-					stat(3, "Energy in range", KWh, "sum(increase(gpu_energy_joules_total{"+c+"}[$__range])) / 3.6e6",
+					stat(3, "Energy", KWh, "sum(increase(gpu_energy_joules_total{"+c+"}[$__range])) / 3.6e6",
 						"Energy consumed in the selected time range. N/A: no energy counter (before Volta).").ifUp(up),
-					stat(3, "XIDs in range", Number, orZero(total("", xids(c, "$__range")), up),
+					stat(3, "XID events", Number, orZero(total("", xids(c, "$__range")), up),
 						"XID errors in the selected time range.").at(badIfAny()...),
 					alertCounts(3, up, `cluster=~"$cluster"`, `uuid=~"$uuid"`)),
 				line(5, alertTable(24, `cluster=~"$cluster"`, `uuid=~"$uuid"`)),
@@ -189,13 +188,11 @@ func gpuDashboard() Dashboard {
 						q("rows, {{cause}}", maximum(perGPU+", cause", "gpu_remapped_rows_total{"+c+"}")),
 						q("pages, {{cause}}",
 							maximum(perGPU+", cause", "gpu_retired_pages_total{"+c+"}"))).from(0),
-					stat(4, "Row remapping failed", Plain, "max(gpu_row_remap_failed{"+c+"})",
-						"Yes: the GPU should be replaced. N/A: not supported (before Ampere).").mapped(yesNo("yes", Red,
-						"no", Green)...).ifUp(up),
-					stat(4, "Reset pending", Plain,
-						"max(gpu_row_remap_pending{"+c+"} or gpu_retired_pages_pending{"+c+"})",
-						"Yes: a row remapping or page retirement is pending until a reset. N/A: not supported.").mapped(
-						yesNo("yes", Amber, "no", Green)...).ifUp(up),
+					table(8, "Reasons for the verdict", "Problem", "Problems of the GPU, each with what it alone requires.",
+						label("state", "Requires").mapped(verdictMappings()...),
+						label("reason", "Problem").to(Link{UID: verdictDoc, Title: "Explain the problems"}),
+						value("Problems", Number, maximum("state, reason", "gpu_health_reason_info{"+c+"}")).wide(90)).
+						called("The GPU is healthy."),
 					series(8, "Memory banks by spare rows", Number, "Memory banks by availability of spare rows.",
 						q("{{availability}}",
 							maximum(perGPU+", availability", "gpu_row_remap_banks{"+c+"}"))).stacked().from(0)),
@@ -208,6 +205,7 @@ func gpuDashboard() Dashboard {
 					timeline(8, "Fabric", "State of the registration with the NVSwitch fabric, and faults. Empty: no "+
 						"fabric.", []Mapping{{"1", "yes", Blue}, {"0", "no", Gray}},
 						q("{{state}}", maximum(perGPU+", state", "gpu_fabric_state{"+c+"}")),
+						q("health {{health}}", maximum(perGPU+", health", "gpu_fabric_health{"+c+"}")),
 						q("fault {{fault}}", maximum(perGPU+", fault", "gpu_fabric_fault{"+c+"}")))),
 			}},
 			{Title: "MIG instances", Collapsed: true, Lines: []Line{
@@ -259,10 +257,15 @@ func gpuDashboard() Dashboard {
 						q("ECC pending", maximum(perGPU, "gpu_ecc_mode_pending{"+c+"}")),
 						q("accounting", maximum(perGPU, "gpu_accounting_mode{"+c+"}")),
 						q("display", maximum(perGPU, "gpu_display_active{"+c+"}"))),
-					series(12, "Processes", Number,
+					series(6, "Processes", Number,
 						"Processes on the GPU, by NVML process list; one process may be in several. Needs the host "+
 							"PID namespace.", q("{{kind}}",
-							maximum(perGPU+", kind", "gpu_processes{"+c+"}"))).from(0)),
+							maximum(perGPU+", kind", "gpu_processes{"+c+"}"))).from(0),
+					table(6, "Readings that are not measured", "Reading",
+						"Readings that are not exported because their values would be wrong, with the reason.",
+						label("reading", "Reading"), label("reason", "Reason"),
+						value("GPUs", Number, maximum("reading, reason", "gpu_unmeasured_info{"+c+"}")).wide(70)).
+						called("All supported readings are exported.")),
 				line(7,
 					series(12, "Device memory", Bytes, "Used, reserved and free add up to the GPU's memory.",
 						q("used", maximum(perGPU, "gpu_memory_used_bytes{"+c+"}")),

@@ -14,34 +14,34 @@ func exporterDashboard() Dashboard {
 		Annotations: []Annotation{restartAnnotation("node"), driverAnnotation("node")},
 		Rows: []Row{
 			{Lines: []Line{line(4,
-				stat(3, "Exporters scraped", Number, "count(group by (cluster, node) ("+self+"))",
+				stat(3, "Scraped", Number, "count(group by (cluster, node) ("+self+"))",
 					"Nodes whose exporter was scraped."),
-				stat(3, "Exporters down", Number,
+				stat(3, "Down", Number,
 					"sum(1 - (up{<job>} and on (cluster, job, instance) group by (cluster, job, instance) "+
 						"(last_over_time("+self+"[1d]))))",
 					"Targets that were an exporter within the last day and are down. Empty: nothing was scraped for "+
 						"a day.").at(badIfAny()...).over(
 					"A target that is down must be found independently of the time range."),
-				stat(3, "GPU nodes without exporter", Number,
+				stat(3, "Missing", Number,
 					`count(group by (cluster, node) (kube_node_status_allocatable{<node>, `+
 						`resource=~"nvidia_com_.+"} > 0) unless on (cluster, node) group by (cluster, node) `+
 						`(`+self+`)) or 0 * max(kube_node_status_allocatable{<node>, `+
 						`resource=~"nvidia_com_.+"})`,
 					"Nodes with allocatable GPUs and without exporter; needs kube-state-metrics.").at(badIfAny()...),
-				stat(3, "Data sources down", Number, "sum(1 - gpu_exporter_source_up{"+n+"})",
+				stat(3, "Sources down", Number, "sum(1 - gpu_exporter_source_up{"+n+"})",
 					"Data sources (driver, events, kubelet) that are down, over all nodes.").at(badIfAny()...),
-				stat(3, "GPUs with known allocation", Ratio,
+				stat(3, "Resolved", Ratio,
 					"count(gpu_allocation_ratio{"+n+"}) / count(gpu_device_up{"+n+"})",
 					"GPUs whose allocation is known, over all GPUs. Below 100 %: the kubelet does not respond, or "+
 						"device IDs could not be resolved.").between(0, 1).at(base(Red), step(0.9, Amber),
 					step(0.999, Green)),
-				stat(3, "Unresolved device IDs", Number, orZero("sum(gpu_container_unresolved_devices{"+n+"})", self),
+				stat(3, "Unresolved", Number, orZero("sum(gpu_container_unresolved_devices{"+n+"})", self),
 					"Allocated device IDs that could not be resolved to a GPU.").at(warnIfAny()...),
-				stat(3, "Maximum attribution error", Ratio, "max(gpu_attribution_error_ratio{"+n+"})",
+				stat(3, "Error", Ratio, "max(gpu_attribution_error_ratio{"+n+"})",
 					"Maximum relative difference between a GPU's total and the sum of its containers and the "+
 						"unattributed remainder. Above 0: please report it.").between(0, 1).digits(3).at(base(Green),
 					step(0.001, Amber), step(0.02, Red)),
-				stat(3, "Slowest scrape", Seconds,
+				stat(3, "Slowest", Seconds,
 					"max(scrape_duration_seconds{<job>} and on (cluster, job, instance) group by (cluster, job, "+
 						"instance) ("+self+"))",
 					"Maximum duration of the last scrape, measured by Prometheus.").at(badAbove(1, 5)...)),
@@ -113,22 +113,29 @@ func exporterDashboard() Dashboard {
 					among("call", "topk(12, "+share("call", "gpu_exporter_call_duration_seconds_sum{"+n+"}",
 						"gpu_exporter_call_duration_seconds_count{"+n+"}")+")"),
 				table(8, "Failed calls in range", "-Errors",
-					"Failed NVML calls; calls that the GPU does not support are not counted.",
+					"Failed NVML calls, and panics of the exporter; calls that the GPU does not support are not counted.",
 					label("node", "Node").to(toNode()), label("call", "Call"), label("code", "Code"),
 					value("Errors", Number, "sum by (cluster, node, call, code) "+
-						"(increase(gpu_exporter_call_errors_total{"+n+"}[$__range])) > 0"))),
+						"(increase(gpu_exporter_call_errors_total{"+n+"}[$__range])) > 0 or label_replace(sum by (cluster, node) "+
+						"(increase(gpu_exporter_panics_total{"+n+"}[$__range])) > 0, \"code\", \"panic\", \"\", \"\")")).
+					called("No call has failed, and the exporter has not panicked.")),
 				line(7,
-					table(12, "Implausible values in range", "-Rejected",
+					table(8, "Implausible values in range", "-Rejected",
 						"Implausible driver values that were dropped.", label("node", "Node").to(toNode()),
 						label("reading", "Reading"),
 						value("Rejected", Number,
 							"sum by (cluster, node, reading) (increase(gpu_exporter_rejected_values_total{"+n+
-								"}[$__range])) > 0")),
-					table(12, "Sampling method", "Method",
+								"}[$__range])) > 0")).called("No value was dropped."),
+					table(8, "Sampling method", "Method",
 						"GPUs by the method of their busy counters. ring: all of the driver's samples. rate: the "+
 							"driver's last sampling period at each poll. gpm: GPM counters of the MIG instances.",
 						label("method", "Method"),
-						value("GPUs", Number, "count by (method) (gpu_sampling_info{"+n+"})"))),
+						value("GPUs", Number, "count by (method) (gpu_sampling_info{"+n+"})")),
+					table(8, "Readings that are not measured", "-GPUs",
+						"Readings that are not exported because their values would be wrong, with the reason.",
+						label("reading", "Reading"), label("reason", "Reason"),
+						value("GPUs", Number, "count by (reading, reason) (gpu_unmeasured_info{"+n+"})")).
+						called("All supported readings are exported.")),
 			}},
 			{Title: "Attribution quality", Lines: []Line{line(8,
 				table(8, "Allocations by data source and method", "-Containers",
@@ -155,7 +162,7 @@ func exporterDashboard() Dashboard {
 						label("pod", "Pod").to(toPod()), label("kind", "Kind"), label("node", "Node"),
 						label("gpu", "GPU"),
 						value("Now", Number, "sum by (cluster, node, gpu, namespace, pod, kind) "+
-							"(gpu_container_mismatch{"+n+"}) > 0"))),
+							"(gpu_container_mismatch{"+n+"}) > 0")).called("No container uses a GPU that is not allocated to it.")),
 			}},
 			{Title: "Cost", Collapsed: true, Lines: []Line{line(8,
 				series(6, "CPU", Ratio, "CPU usage of the exporters in cores: maximum and median.",

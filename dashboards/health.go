@@ -1,13 +1,24 @@
 package dashboards
 
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
 // healthDashboard: which GPUs need attention, and what should be done?
 func healthDashboard() Dashboard {
 	const c = "<cluster>"
 	alive := "cluster:gpu_nodes:count{" + c + "}"
-	problem := func(matchers ...string) string { return records("gpu:gpu_problems:info", c, matchers...) }
-	count := func(width int, title, help, names string, steps []Step) Panel {
-		return stat(width, title, Number, orZero("count(group by (cluster, node, uuid) ("+
-			problem(`problem=~"`+names+`"`)+"))", alive), help).at(steps...)
+	problem := records("gpu:gpu_problems:info", c)
+	verdict := func(matchers ...string) string {
+		return orZero("count(group by (cluster, node, uuid) ("+records("gpu:gpu_health:info", c, matchers...)+"))", alive)
+	}
+	tiles := []Panel{stat(3, "Unhealthy", Number, verdict(), "GPUs that are not healthy, each counted once: the sum "+
+		"of the next six.").at(badIfAny()...)}
+	for _, v := range verdicts() {
+		tiles = append(tiles, stat(3, v.Text, Number, verdict(`state="`+v.Value+`"`), v.help).at(base(Green),
+			step(1e-9, v.Color)))
 	}
 	return Dashboard{
 		UID: "gpu-health", Title: "GPU / Health and errors",
@@ -16,33 +27,21 @@ func healthDashboard() Dashboard {
 		Annotations: []Annotation{xidRecordAnnotation(), driverAnnotation("cluster"), cordonAnnotation("cluster")},
 		From:        "now-24h",
 		Rows: []Row{
-			{Lines: []Line{line(4,
-				count(3, "Unavailable", "GPUs that are lost, hung, need a reset, or are on the PCI bus but not in "+
-					"NVML.", "unreadable", badIfAny()),
-				count(3, "Recovery action", "GPUs for which the driver recommends a reset, a drain or a reboot.",
-					"recovery_action", badIfAny()),
-				count(3, "To be replaced", "GPUs with a failed row remapping.", "row_remap_failed", badIfAny()),
-				count(3, "Reset pending", "GPUs with a row remapping or page retirement pending until the next reset.",
-					"row_remap_pending|retired_pages_pending", warnIfAny()),
-				count(3, "Uncorrected memory errors", "GPUs with uncorrected memory errors in the last hour.",
-					"uncorrected_ecc", badIfAny()),
-				count(3, "Degraded links", "GPUs with an NVLink down, a fabric fault, or fewer PCIe lanes than their "+
-					"neighbors on the node.", "nvlink_down|pcie_narrow|fabric_fault", warnIfAny()),
-				count(3, "Thermal or power slowdown",
-					"GPUs with thermal slowdown or power brake for more than 5 % of the last 5 minutes.",
-					"thermal_slowdown|power_brake", warnIfAny()),
+			{Lines: []Line{line(4, append(tiles,
 				stat(3, "XID events", Number, orZero(total("", events(records("node:gpu_xid_events:increase5m", c))),
-					alive), "XID errors in the selected time range.").at(warnIfAny()...))}},
+					alive), "XID errors in the selected time range.").at(warnIfAny()...))...),
+				line(9, table(24, "GPUs with a problem", "-Rank",
+					"One row for each problem of a GPU, the gravest first, with what the problem alone requires. The verdict on the "+
+						"GPU is that of its gravest problem. Click a problem for its explanation.",
+					label("state", "Requires").mapped(verdictMappings()...).wide(130), label("node", "Node").to(toNode()),
+					label("gpu", "GPU").to(toGPU()).wide(60),
+					label("problem", "Problem").to(Link{UID: verdictDoc, Title: "Explain the problems"}),
+					value("Rank", Number, "max by (cluster, node, uuid, gpu, problem, state) ("+verdictRanks(problem)+")").wide(70),
+					label("uuid", "UUID")).called("No GPU has a problem, or the recording rules are not loaded."))}},
 			{Title: "Nodes", Lines: []Line{
-				line(9,
-					table(12, "GPUs with a problem", "-Problems", "One row for each problem of a GPU.",
-						label("node", "Node").to(toNode()), label("gpu", "GPU").to(toGPU()).wide(60),
-						label("problem", "Problem").mapped(problemWords()...),
-						value("Problems", Number,
-							"max by (cluster, node, uuid, gpu, problem) ("+problem()+") * on (cluster, node, "+
-								"uuid) group_left () count by (cluster, node, uuid) ("+problem()+")").wide(90),
-						label("uuid", "UUID")).called("No GPU has a problem, or the recording rules are not loaded."),
-					series(12, "GPUs by problem", Number, "GPUs that need attention, by problem.",
+				line(8, alertTable(24, `cluster=~"$cluster"`)),
+				line(8,
+					series(24, "GPUs by problem", Number, "GPUs that need attention, by problem.",
 						q("{{problem}}", total("problem", records("node:gpu_problems:count", c)))).stacked().from(0)),
 				line(9,
 					table(12, "XIDs by node", "-Events",
@@ -53,10 +52,10 @@ func healthDashboard() Dashboard {
 							events(records("node:gpu_xid_events:increase5m", c)))+" > 0")).called("No XID errors."),
 					series(12, "XIDs over time", Number, "XID errors per five minutes, by code.",
 						q("XID {{xid}}", total("xid", records("node:gpu_xid_events:increase5m", c))+
-							" > 0")).stacked().from(
+							" > 0")).events().from(
 						0).called("No XID errors.")),
-				line(8, alertTable(14, `cluster=~"$cluster"`),
-					timeline(10, "Alerts over time", "Periods in which alerts of the shipped rules were firing.",
+				line(8,
+					timeline(24, "Alerts over time", "Periods in which alerts of the shipped rules were firing.",
 						[]Mapping{{"1", "firing", Red}},
 						q("{{alertname}}",
 							`max by (alertname) (ALERTS{<cluster>, alertname=~"GPU.*", alertstate="firing"})`))),
@@ -73,7 +72,7 @@ func healthDashboard() Dashboard {
 						label("severity", "Severity").mapped(Mapping{"corrected", "corrected", Blue},
 							Mapping{"uncorrected", "uncorrected", Red}),
 						value("Errors", Number, total("cluster, node, severity",
-							events(records("node:gpu_ecc_errors:increase5m", c)))+" > 0"))),
+							events(records("node:gpu_ecc_errors:increase5m", c)))+" > 0")).called("No memory errors.")),
 				line(8,
 					series(12, "Clock limit time", Number,
 						"GPUs with limited clocks (GPU equivalents), by reason; reasons overlap. Power cap is normal "+
@@ -86,7 +85,7 @@ func healthDashboard() Dashboard {
 						value("Limited GPUs", Number,
 							total("cluster, node, reason",
 								records("node:gpu_clock_limited_seconds:rate5m", c, `reason!="power_cap"`))+
-								" > 0.01"))),
+								" > 0.01")).called("No clocks are limited for these reasons.")),
 			}},
 			{Title: "Inventory", Lines: []Line{line(8,
 				series(8, "GPUs by state", Number,
@@ -115,17 +114,49 @@ func healthDashboard() Dashboard {
 	}
 }
 
-// problemWords name the problems of the recording rule, and color them by what they ask for.
-func problemWords() []Mapping {
-	return []Mapping{
-		{"unreadable", "unavailable", Red},
-		{"recovery_action", "recovery action", Red},
-		{"row_remap_failed", "row remapping failed: replace", Red},
-		{"row_remap_pending", "row remapping pending", Amber},
-		{"retired_pages_pending", "page retirement pending", Amber},
-		{"uncorrected_ecc", "uncorrected memory errors", Red}, {"nvlink_down", "NVLink down", Red},
-		{"pcie_narrow", "PCIe link narrow", Amber},
-		{"fabric_fault", "fabric fault", Red}, {"thermal_slowdown", "thermal slowdown", Amber},
-		{"power_brake", "power brake", Amber},
+// verdict is a state of gpu_health, with its tile.
+type verdict struct {
+	Mapping
+	help string
+}
+
+// verdicts are the states that are not healthy, the gravest first.
+func verdicts() []verdict {
+	return []verdict{
+		{Mapping{"lost", "Lost", Red}, "GPUs that fell off the bus, or are on the PCI bus but not in NVML."},
+		{Mapping{"replace", "Replace", Red}, "GPUs that have to be replaced: a row remapping failed, or an error threshold is " +
+			"exceeded."},
+		{Mapping{"needs_reboot", "Reboot", Red}, "GPUs whose node has to be rebooted."},
+		{Mapping{"needs_reset", "Reset", Amber}, "GPUs that have to be reset: the driver recommends it, or a repair is " +
+			"pending until then."},
+		{Mapping{"unknown", "Unknown", Purple}, "GPUs that could not be judged: hung, or not readable."},
+		{Mapping{"degraded", "Degraded", Amber}, "GPUs that work, but worse than they should: memory errors, NVLink, fabric, " +
+			"PCIe lanes fewer than their neighbors', thermal slowdown or power brake for more than 5 % of the last 5 minutes."},
 	}
+}
+
+// verdictMappings name and color them.
+func verdictMappings() (out []Mapping) {
+	for _, v := range verdicts() {
+		out = append(out, Mapping{v.Value, strings.ReplaceAll(v.Value, "_", " "), v.Color})
+	}
+	return out
+}
+
+// rankMappings name the ranks of the verdicts.
+func rankMappings() []Mapping {
+	out := []Mapping{{"0", "healthy", Green}}
+	for i, v := range verdictMappings() {
+		out = append(out, Mapping{strconv.Itoa(len(verdicts()) - i), v.Text, v.Color})
+	}
+	return out
+}
+
+// verdictRanks replaces the value of each series by the rank of its state, the gravest highest.
+func verdictRanks(series string) string {
+	var out []string
+	for i, v := range verdicts() {
+		out = append(out, fmt.Sprintf("%d * %s", len(verdicts())-i, strings.Replace(series, "}", `, state="`+v.Value+`"}`, 1)))
+	}
+	return strings.Join(out, " or ")
 }

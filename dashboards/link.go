@@ -25,13 +25,17 @@ func pick(name string) LinkVar { return LinkVar{Name: name, Field: name} }
 
 func link(uid, title string, vars ...LinkVar) Link { return Link{UID: uid, Title: title, Vars: vars} }
 
-// runbooks is the target of links to the alerts' runbooks, which are no dashboard.
-const runbooks = "runbooks"
+// Targets of links that are pages of the documentation, by their path.
+const (
+	pages      = "docs/"
+	runbooks   = pages + "alerts.md#${__value.text}"
+	verdictDoc = pages + "health.md"
+)
 
 // url writes the link. In a table the row's fields are known by their names, in a graph by the labels.
 func (l Link) url(k kind) string {
-	if l.UID == runbooks {
-		return "https://github.com/gpu-exporter/gpu-exporter/blob/main/docs/alerts.md#${__value.text}"
+	if strings.HasPrefix(l.UID, pages) {
+		return "https://github.com/gpu-exporter/gpu-exporter/blob/main/" + l.UID
 	}
 	parts := []string{"${" + varDatasource + ":queryparam}"}
 	if !slices.ContainsFunc(l.Vars, func(v LinkVar) bool { return v.Name == varCluster }) {

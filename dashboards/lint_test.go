@@ -108,7 +108,7 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 			if l.Url == nil {
 				continue
 			}
-			if strings.Contains(*l.Url, "/docs/alerts.md#") {
+			if strings.Contains(*l.Url, "/docs/") {
 				continue
 			}
 			u, err := url.Parse(*l.Url)

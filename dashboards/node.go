@@ -15,22 +15,22 @@ func nodeDashboard() Dashboard {
 			cordonAnnotation("node"), podAnnotation("node")},
 		Rows: []Row{
 			{Lines: []Line{line(4,
-				stat(3, "GPUs available", Number, total("", "gpu_device_up{"+n+"}"),
+				stat(3, "Available", Number, total("", "gpu_device_up{"+n+"}"),
 					"Available GPUs. Lower than expected: a GPU is lost, hung or needs a reset.").at(plainSteps()...),
-				stat(3, "GPUs unavailable", Number, total("", `gpu_node_devices{`+n+`, state=~"failed|missing"}`),
+				stat(3, "Unavailable", Number, total("", `gpu_node_devices{`+n+`, state=~"failed|missing"}`),
 					"GPUs that are in NVML but not readable (failed), or on the PCI bus but not in NVML (missing).").at(
 					badIfAny()...),
-				stat(3, "Allocated GPUs", Number, total("", "gpu_allocation_ratio{"+n+"}"),
+				stat(3, "Allocated", Number, total("", "gpu_allocation_ratio{"+n+"}"),
 					"Allocated GPUs, including fractions. GPUs whose allocation is unknown are not counted.").digits(2),
 				stat(3, "Utilization", Ratio, rawBusy("", n),
 					"Mean utilization of the node's GPUs: share of time in which at least one kernel was "+
 						"running.").between(0, 1).at(usedSteps()...),
-				stat(3, "Memory used", Ratio, over("", "gpu_memory_used_bytes{"+n+"}", "gpu_memory_total_bytes{"+n+"}"),
+				stat(3, "Memory", Ratio, over("", "gpu_memory_used_bytes{"+n+"}", "gpu_memory_total_bytes{"+n+"}"),
 					"Used device memory over total device memory.").between(0,
 					1).at(fullSteps()...).ifUp("gpu_device_up{"+n+"}"),
 				stat(3, "Power", Watts, total("", "gpu_power_watts{"+n+"}"),
 					"Power draw of all GPUs of the node, averaged by the driver.").ifUp("gpu_device_up{"+n+"}"),
-				stat(3, "Thermal margin", Celsius,
+				stat(3, "Headroom", Celsius,
 					`min(max by (cluster, node, uuid, sensor) (gpu_temperature_limit_celsius{`+n+
 						`, limit="max_operating"}) - max by (cluster, node, uuid, sensor) (gpu_temperature_celsius{`+n+
 						`}))`,
@@ -39,12 +39,12 @@ func nodeDashboard() Dashboard {
 				alertCounts(3, "gpu_exporter_build_info{"+n+"}", `cluster=~"$cluster"`, `node=~"$node"`),
 			), line(6, alertTable(24, `cluster=~"$cluster"`, `node=~"$node"`))}},
 			{Title: "GPUs", Lines: []Line{
-				line(9, table(24, "GPUs of the node", "GPU",
+				line(10, table(24, "GPUs of the node", "GPU",
 					"All GPUs of the node, available or not. Click a GPU for its dashboard.",
 					label("gpu", "GPU").to(toGPUOfNode()).wide(60), label("model", "Model"),
-					value("Available", Plain, maximum(gpuInfo,
-						"gpu_info{"+n+"} * on (cluster, node, uuid) group_left () max by (cluster, node, uuid) "+
-							"(gpu_device_up{"+n+"})")).mapped(yesNo("yes", Green, "no", Red)...).wide(80),
+					value("Health", Plain, maximum(gpuInfo,
+						"gpu_info{"+n+"} * on (cluster, node, uuid) group_left () "+maximum("cluster, node, uuid",
+							verdictRanks("gpu_health{"+n+"}")))).mapped(rankMappings()...).wide(110),
 					value("Allocated", Ratio, maximum(perGPU, "gpu_allocation_ratio{"+n+"}")).wide(80),
 					value("Pods", Number, "count by ("+perGPU+
 						") (group by (cluster, node, uuid, gpu, namespace, pod) (gpu_container_allocation_ratio{"+n+

@@ -1,6 +1,9 @@
 package dashboards
 
 import (
+	"slices"
+	"strings"
+
 	sdkbargauge "github.com/grafana/grafana-foundation-sdk/go/bargauge"
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	sdkheatmap "github.com/grafana/grafana-foundation-sdk/go/heatmap"
@@ -40,6 +43,9 @@ func (p Panel) options() any {
 		if p.width >= 12 {
 			o.Legend.DisplayMode, o.Legend.Placement = common.LegendDisplayModeTable, common.LegendPlacementRight
 			o.Legend.Calcs = []string{"mean", "max", "lastNotNull"}
+			if slices.ContainsFunc(p.queries, func(q Query) bool { return strings.Count(q.Legend, "{{") > 1 }) {
+				o.Legend.Width = new(420.0) // long names would take 60 % of the panel
+			}
 		}
 		return o
 	case kindTable:
@@ -102,10 +108,13 @@ func (p Panel) custom() any {
 		case "percent":
 			c.Stacking.Mode, c.FillOpacity = new(common.StackingModePercent), new(70.0)
 		}
+		if p.drawBars {
+			c.DrawStyle, c.FillOpacity = new(common.GraphDrawStyleBars), new(80.0)
+		}
 		return c
 	case kindTable:
 		c := common.NewTableFieldOptions()
-		c.Filterable, c.Inspect = new(true), true
+		c.Filterable, c.Inspect = new(false), true
 		// Unasked, a column takes 150 px, and a table of ten hides its last ones behind a scroll bar.
 		c.MinWidth = new(64.0)
 		c.CellOptions = &common.TableCellOptions{TableAutoCellOptions: &common.TableAutoCellOptions{Type: common.TableCellDisplayModeAuto}}

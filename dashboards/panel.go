@@ -32,6 +32,7 @@ type Panel struct {
 	steps       []Step
 	mappings    []Mapping
 	stack       string // "", "normal", "percent"
+	drawBars    bool
 	colors      map[string]string
 	links       []Link
 	text        string
@@ -107,6 +108,9 @@ func (p Panel) digits(n int) Panel { p.decimals = n; return p }
 // stacked puts series on top of each other; percent makes them fill the height.
 func (p Panel) stacked() Panel { p.stack = "normal"; return p }
 
+// events draws counts as bars: a line would suggest values between two events.
+func (p Panel) events() Panel { p.stack, p.drawBars = "normal", true; return p }
+
 func (p Panel) percent() Panel { p.stack = "percent"; return p }
 
 // colored fixes the colors of series by their legends.
@@ -177,7 +181,7 @@ type Column struct {
 }
 
 // label is a column that shows a label of the rows.
-func label(name, title string) Column { return Column{label: name, title: title, unit: Plain} }
+func label(name, title string) Column { return Column{label: name, title: title, unit: Text} }
 
 // value is a column with a number of its own.
 func value(title string, unit Unit, expr string) Column {

@@ -300,12 +300,17 @@ func (p Panel) overrides() []dashboard.DashboardFieldConfigSourceOverrides {
 	for i, c := range p.columns {
 		// An empty cell is unknown, which the table's own text for no rows does not say.
 		properties := []dashboard.DynamicConfigValue{property("displayName", c.title), property("unit", string(c.unit)),
-			property("noValue", "–")}
+			property("noValue", "–"), property("custom.wrapHeaderText", true)}
 		if c.width == 0 {
 			c.width = columnWidths[c.label]
 		}
 		if c.width > 0 {
 			properties = append(properties, property("custom.width", c.width))
+		} else {
+			properties = append(properties, property("custom.minWidth", titleWidth(c.title)))
+		}
+		if c.label != "" && c.width > 100 { // the filter's icon takes room from the title
+			properties = append(properties, property("custom.filterable", true))
 		}
 		if digits := columnDigits[c.unit]; digits > 0 {
 			properties = append(properties, property("decimals", digits))
@@ -313,8 +318,15 @@ func (p Panel) overrides() []dashboard.DashboardFieldConfigSourceOverrides {
 		if c.link != nil {
 			properties = append(properties, property("links", dataLinks([]Link{*c.link}, kindTable)))
 		}
-		if len(c.names) > 0 {
-			properties = append(properties, property("mappings", valueMappings(c.names)))
+		if len(c.names) > 0 || c.bar {
+			all := valueMappings(c.names)
+			if c.bar { // what is unknown is no bar of 0 %
+				all = append(all, dashboard.ValueMapping{SpecialValueMap: &dashboard.SpecialValueMap{
+					Type: dashboard.MappingTypeSpecialValue, Options: dashboard.DashboardSpecialValueMapOptions{
+						Match:  dashboard.SpecialValueMatchNullAndNan,
+						Result: dashboard.ValueMappingResult{Text: new("–"), Color: new("transparent"), Index: new(int32(0))}}}})
+			}
+			properties = append(properties, property("mappings", all))
 		}
 		if c.unit == Ratio {
 			properties = append(properties, property("min", 0), property("max", 1))
@@ -335,8 +347,17 @@ func (p Panel) overrides() []dashboard.DashboardFieldConfigSourceOverrides {
 }
 
 // columnWidths are wide enough for the usual names; without them all columns are equally wide, and names are cut.
-var columnWidths = map[string]int{"node": 180, "namespace": 150, "pod": 240, "workload": 200, "model": 220, "uuid": 330,
-	"resource": 180, "container": 130, "problem": 220, "xid": 230}
+var columnWidths = map[string]int{"node": 180, "namespace": 150, "pod": 240, "workload": 200, "model": 220, "uuid": 350,
+	"resource": 180, "container": 130, "problem": 220, "xid": 250, "alertname": 230, "workload_type": 110, "cluster": 110, "call": 320}
+
+// titleWidth is the width that a title takes when it is wrapped between words, in pixels: Grafana cuts what is longer.
+func titleWidth(title string) int {
+	longest := 0
+	for word := range strings.FieldsSeq(title) {
+		longest = max(longest, len(word))
+	}
+	return max(64, 8*longest+28)
+}
 
 // columnDigits are the decimals of columns: one precision in each.
 var columnDigits = map[Unit]int{Hours: 1, Celsius: 0, KWh: 1, Ratio: 1}

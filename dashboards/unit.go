@@ -7,6 +7,7 @@ type Unit string
 const (
 	Number   Unit = "short"
 	Plain    Unit = "none"
+	Text     Unit = "string" // labels: without it Grafana shows the version 638e076 as a number
 	Ratio    Unit = "percentunit"
 	Bytes    Unit = "bytes"
 	BytesPS  Unit = "binBps"

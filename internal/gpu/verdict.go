@@ -72,6 +72,14 @@ var HealthRules = []HealthRule{
 		func(_ *GPU, m *Medium, _ *Slow, _ time.Time) bool { return m.RemapFailed.Or(false) }},
 	{"row_remap_pending", NeedsReset, memoryErrors + ": row remapping pending",
 		func(_ *GPU, m *Medium, _ *Slow, _ time.Time) bool { return m.RemapPending.Or(false) }},
+	{"sram_threshold", Replace, "nvmlEccSramErrorStatus_t.bThresholdExceeded",
+		func(_ *GPU, _ *Medium, s *Slow, _ time.Time) bool { e, _ := s.SRAM.Get(); return e.Exceeded }},
+	{"memory_unrepairable", Replace, "nvmlDeviceGetUnrepairableMemoryFlag",
+		func(_ *GPU, _ *Medium, s *Slow, _ time.Time) bool { return s.Unrepairable.Or(false) }},
+	{"channel_repair_pending", NeedsReset, "nvmlDeviceGetRepairStatus",
+		func(_ *GPU, _ *Medium, s *Slow, _ time.Time) bool { return s.ChannelRepair.Or(false) }},
+	{"tpc_repair_pending", NeedsReset, "nvmlDeviceGetRepairStatus",
+		func(_ *GPU, _ *Medium, s *Slow, _ time.Time) bool { return s.TPCRepair.Or(false) }},
 	{"retired_pages", Replace, pageRetire + ": RMA policy", func(_ *GPU, m *Medium, _ *Slow, _ time.Time) bool {
 		return m.RetiredPages[CauseSingleBit]+m.RetiredPages[CauseDoubleBit] >= maxRetiredPages
 	}},

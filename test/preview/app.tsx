@@ -63,7 +63,7 @@ const fieldConfigRegistry: any = new Registry(() => [
   ...['minWidth', 'width', 'align', 'cellOptions', 'inspect', 'filterable', 'hidden', 'wrapText', 'drawStyle',
     'gradientMode', 'thresholdsStyle', 'lineWidth', 'lineInterpolation', 'lineStyle', 'fillOpacity', 'fillBelowTo',
     'showPoints', 'pointSize', 'axisPlacement', 'axisLabel', 'axisSoftMin', 'axisSoftMax', 'scaleDistribution',
-    'stacking', 'hideFrom', 'spanNulls',
+    'stacking', 'hideFrom', 'spanNulls', 'wrapHeaderText',
   ].map((id) => property('custom.' + id)),
 ] as any);
 
@@ -101,7 +101,9 @@ function Body(props: PanelProps) {
   } else if (!data) {
     return null;
   } else if (kinds[panel.type] !== Values && !data.some((f) => f.fields.length && f.length)) {
-    return <div style={{ display: 'grid', placeItems: 'center', height: props.height }}>No data</div>;
+    return <div style={{ display: 'grid', placeItems: 'center', height: props.height }}>
+      {panel.fieldConfig?.defaults?.noValue ?? 'No data'}
+    </div>;
   }
   const Kind = kinds[panel.type] ?? (() => <div>This page cannot draw a panel of type {panel.type}.</div>);
   return <Kind {...props} data={data} result={result} />;

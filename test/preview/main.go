@@ -26,11 +26,10 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-const width = 1600 // of the window, in pixels
-
 type config struct {
 	root, api, listen, pictures, theme string
 	check                              bool
+	width                              int64
 	views                              []string
 }
 
@@ -41,6 +40,7 @@ func main() {
 	flag.StringVar(&c.listen, "listen", "127.0.0.1:0", "Address to serve the dashboards on.")
 	flag.BoolVar(&c.check, "check", false, "Load all dashboards in Chromium and print how each panel is drawn, as JSON lines.")
 	flag.StringVar(&c.pictures, "pictures", "", "Load all dashboards in Chromium and write dashboard-UID.png to this directory.")
+	flag.Int64Var(&c.width, "width", 1600, "Width of the window in pixels.")
 	flag.StringVar(&c.theme, "theme", "dark", "Theme of the pictures: dark or light.")
 	flag.Func("view", "Query string to load a dashboard with, repeatable: gpu-node?var-node=n1.",
 		func(text string) error { c.views = append(c.views, text); return nil })
@@ -164,7 +164,7 @@ func load(ctx context.Context, c config, base, view string) error {
 	}
 	var panels []drawn
 	// The window is high enough for a whole dashboard: tables draw only the rows that are in it.
-	err := chromedp.Run(ctx, chromedp.EmulateViewport(width, 6000), chromedp.Navigate(address),
+	err := chromedp.Run(ctx, chromedp.EmulateViewport(c.width, 6000), chromedp.Navigate(address),
 		chromedp.Poll(`window.settled?.()`, nil, chromedp.WithPollingTimeout(0)), chromedp.Evaluate(`report()`, &panels))
 	if err != nil {
 		return errors.Join(append(failed, err)...)
@@ -180,7 +180,7 @@ func load(ctx context.Context, c config, base, view string) error {
 	}
 	if c.pictures != "" {
 		// The clip is inside the window: a capture beyond it would lay the page out again.
-		clip := &page.Viewport{Width: width, Scale: 1}
+		clip := &page.Viewport{Width: float64(c.width), Scale: 1}
 		var png []byte
 		err := chromedp.Run(ctx, chromedp.Evaluate(`document.querySelector('main').offsetHeight`, &clip.Height),
 			chromedp.ActionFunc(func(ctx context.Context) (err error) {

@@ -61,15 +61,26 @@ func lostCases(t *testing.T) map[string][]testCase {
 			{name: "the driver is not loaded", series: `gpu_exporter_source_up{node="n1",source="nvml"} 1x10 0x90
 				node:gpu_device_up:count{node="n1",model="a"} 8x10 7x90`, checks: "60m -; 90m -"},
 		},
-		"GPURecoveryActionRequired": {
-			pulse(t, "GPURecoveryActionRequired", "a reset is wanted", 0, `gpu_recovery_action{$A,action="reset"}`,
-				"0", "1",
-				`$A,action="reset"`, `gpu_recovery_action{$B,action="none"} 1`),
-			{name: "the GPU is unavailable anyway",
-				series: `gpu_recovery_action{$A,action="reset"} 1x20` + "\ngpu_device_up{$A} 0x20",
-				checks: "5m -; 15m -"},
-			{name: "none is an action as well", series: `gpu_recovery_action{$A,action="none"} 1x20
-				gpu_recovery_action{$A,action="reset"} 0x20`, checks: "5m -; 15m -"},
+		"GPURepairRequired": {
+			pulse(t, "GPURepairRequired", "a reset is recommended", 0, `gpu_health{$A,state="needs_reset"}`, "0", "1",
+				`$A,state="needs_reset"`, `gpu_health_reason_info{$A,state="needs_reset",reason="recovery_reset"} 1`,
+				`gpu_health_reason_info{$A,state="needs_reset",reason="row_remap_pending"} 1`),
+			{name: "no spare row, and a reset", series: `gpu_health{$A,state="replace"} 1x20
+				gpu_health{$A,state="needs_reset"} 0x20
+				gpu_health_reason_info{$A,state="replace",reason="row_remap_failed"} 1x20
+				gpu_health_reason_info{$A,state="needs_reset",reason="recovery_reset"} 1x20`,
+				checks: `1m -; 2m $A,state="replace"; 15m $A,state="replace"`},
+			{name: "the GPU is unavailable anyway", series: `gpu_health{$A,state="needs_reboot"} 1x20
+				gpu_health_reason_info{$A,state="needs_reboot",reason="recovery_reboot"} 1x20
+				gpu_device_up{$A} 0x20`, checks: "5m -; 15m -"},
+			{name: "repairs that can wait, and what is not one", series: `gpu_health{$A,state="needs_reset"} 1x20
+				gpu_health_reason_info{$A,state="needs_reset",reason="row_remap_pending"} 1x20
+				gpu_health_reason_info{$A,state="needs_reset",reason="xid_reset"} 1x20
+				gpu_health{$B,state="degraded"} 1x20
+				gpu_health_reason_info{$B,state="degraded",reason="uncorrected_ecc"} 1x20`, checks: "5m -; 15m -"},
+			{name: "the exporter does not read the GPU", series: `gpu_health{$A,state="unknown"} 1x20
+				gpu_health_reason_info{$A,state="unknown",reason="not_read"} 1x20
+				gpu_health_reason_info{$A,state="degraded",reason="recovery_peers"} 1x20`, checks: "5m -; 15m -"},
 		},
 	}
 }
@@ -102,7 +113,7 @@ func errorCases(t *testing.T) map[string][]testCase {
 			{name: "a driver with recommendations",
 				series: grows("62") + "\n" + `gpu_recovery_action{$A,action="none"} 1x130`,
 				checks: `20m -; 22m $A,xid="62"; 69m $A,xid="62"; 75m -`},
-			{name: "it fell off the bus", series: grows("79") + "\ngpu_device_up{$A} 1x11 0x120",
+			{name: "it fell off the bus", series: grows("79") + "\n" + `gpu_health_reason_info{$A,state="lost",reason="lost"} _x11 1x120`,
 				checks: "22m -; 60m -"},
 			{name: "its first event begins the series",
 				series: begins("48") + `gpu_recovery_action{$A,action="none"} 1x160`,
@@ -130,7 +141,7 @@ func errorCases(t *testing.T) map[string][]testCase {
 			{name: "an unknown code", series: `gpu_xid_last_timestamp_seconds{$A,xid="999"} _x12 600x80`,
 				checks: `11m -; 12m $A,xid="999"; 60m -`},
 			{name: "the driver recommends a reset",
-				series: grows("94") + `gpu_recovery_action{$A,action="reset"} 1x130`, checks: "11m -; 30m -"},
+				series: grows("94") + `gpu_health_reason_info{$A,state="needs_reset",reason="recovery_reset"} 1x130`, checks: "11m -; 30m -"},
 			{name: "worse and milder ones", series: other("79", "48", "13", "31", "43", "63"),
 				checks: "11m -; 35m -"},
 			{name: "an old event behind a scrape that failed",
@@ -144,7 +155,7 @@ func errorCases(t *testing.T) map[string][]testCase {
 			{name: "a second one", series: grows("13"), checks: `10m -; 11m $A,xid="13"; 60m -`},
 			{name: "seen by the exporter before", series: `gpu_xid_last_timestamp_seconds{$A,xid="31"} _x12 600x80`,
 				checks: `11m -; 12m $A,xid="31"; 60m -`},
-			{name: "the GPU is lost", series: grows("31") + "gpu_device_up{$A} 0x130", checks: "11m -; 30m -"},
+			{name: "the GPU is lost", series: grows("31") + `gpu_health_reason_info{$A,state="lost",reason="lost"} 1x130`, checks: "11m -; 30m -"},
 			{name: "the GPU's own faults", series: other("79", "94", "63", "999"), checks: "11m -; 35m -"},
 			{name: "an old event behind a scrape that failed",
 				series: `gpu_xid_events_total{$A,xid="31"} 1x70 _x9 1x60`,
@@ -160,7 +171,7 @@ func errorCases(t *testing.T) map[string][]testCase {
 				`gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} _x40 1x90`, checks: "41m -; 60m -"},
 			{name: "one error, and the driver recommends a reset",
 				series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="sram"} 3x10 4x60
-				gpu_recovery_action{$A,action="reset"} 1x70`, checks: "11m -; 30m -"},
+				gpu_health_reason_info{$A,state="needs_reset",reason="recovery_reset"} 1x70`, checks: "11m -; 30m -"},
 			{name: "a driver that restarts its counters",
 				series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 0x50`,
 				checks: "10m -; 12m -; 30m -"},
@@ -177,19 +188,15 @@ func errorCases(t *testing.T) map[string][]testCase {
 			{name: "uncorrected ones",
 				series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 0+10x300`, checks: "150m -"},
 		},
-		"GPURowRemapFailed": {
-			pulse(t, "GPURowRemapFailed", "no spare row", 0, "gpu_row_remap_failed{$A}", "0", "1", "$A"),
-			{name: "a row that only waits", series: "gpu_row_remap_failed{$A} 0x30\ngpu_row_remap_pending{$A} 1x30",
-				checks: "20m -"},
-		},
-		"GPUMemoryRepairPending": {
-			pulse(t, "GPUMemoryRepairPending", "a row waits for a reset", 0, "gpu_row_remap_pending{$A}", "0", "1",
-				"$A"),
-			pulse(t, "GPUMemoryRepairPending", "a page waits for a reset", 0, "gpu_retired_pages_pending{$A}", "0",
-				"1", "$A"),
-			{name: "rows and pages that were replaced",
-				series: "gpu_row_remap_pending{$A} 0x30\ngpu_retired_pages_pending{$A} 0x30\n" +
-					`gpu_remapped_rows_total{$A,cause="corrected"} 4x30`, checks: "20m -"},
+		"GPURepairPending": {
+			{name: "a row waits for a reset", series: `gpu_health_reason_info{$A,state="needs_reset",reason="row_remap_pending"} _x5 1x30 _x30`,
+				checks: "9m -; 10m $A; 34m $A; 48m -"},
+			{name: "a TPC, too", series: `gpu_health_reason_info{$A,state="needs_reset",reason="tpc_repair_pending"} 1x30
+				gpu_health_reason_info{$A,state="needs_reset",reason="row_remap_pending"} 1x30`, checks: "4m -; 5m $A; 20m $A"},
+			{name: "the driver recommends a reset now", series: `gpu_health_reason_info{$A,state="needs_reset",reason="row_remap_pending"} 1x30
+				gpu_health_reason_info{$A,state="needs_reset",reason="recovery_reset"} 1x30`, checks: "10m -; 20m -"},
+			{name: "other problems", series: `gpu_health_reason_info{$A,state="needs_reset",reason="xid_reset"} 1x30
+				gpu_health_reason_info{$A,state="degraded",reason="nvlink_down"} 1x30`, checks: "20m -"},
 		},
 		"GPUMemorySparesLow": {
 			pulse(t, "GPUMemorySparesLow", "a bank without spare rows", 0,
@@ -230,11 +237,20 @@ func linkCases(t *testing.T) map[string][]testCase {
 			{name: "all links of all GPUs", series: `gpu_nvlink_links{$A,state="up"} 12x30
 				gpu_nvlink_links{$B,state="up"} 12x30`, checks: "10m -; 25m -"},
 			pulse(t, "GPUNVLinkDown", "never registered", 0, `gpu_fabric_state{$A,state="in_progress"}`, "0", "1",
-				`$A,problem="in_progress"`, `gpu_fabric_state{$B,state="completed"} 1`),
+				`$A,problem="fabric_not_ready"`, `gpu_fabric_state{$B,state="completed"} 1`),
 			pulse(t, "GPUNVLinkDown", "registered with an error", 0, `gpu_fabric_state{$A,state="failed"}`, "0", "1",
-				`$A,problem="failed"`),
+				`$A,problem="fabric_not_ready"`),
 			pulse(t, "GPUNVLinkDown", "a route is lost", 0, `gpu_fabric_fault{$A,fault="route_unhealthy"}`, "0", "1",
-				`$A,problem="route_unhealthy"`),
+				`$A,problem="fabric_unhealthy"`),
+			{name: "one page for a lost link and its faults", series: `gpu_nvlink_links{$A,state="up"} 17x30
+				gpu_nvlink_links{$B,state="up"} 18x30
+				gpu_fabric_fault{$A,fault="route_unhealthy"} 1x30
+				gpu_fabric_fault{$A,fault="degraded_bandwidth"} 1x30
+				gpu_fabric_health{$A,health="unhealthy"} 1x30`, checks: `9m -; 10m $A,problem="link_down"; 25m $A,problem="link_down"`},
+			{name: "unhealthy as a whole, and one that needs a reset anyway", series: `gpu_fabric_health{$A,health="limited_capacity"} 1x30
+				gpu_fabric_health{$B,health="unhealthy"} 1x30
+				gpu_health_reason_info{$B,state="needs_reset",reason="recovery_reset"} 1x30`,
+				checks: `9m -; 10m $A,problem="fabric_unhealthy"; 25m $A,problem="fabric_unhealthy"`},
 			{name: "registered, no fault", series: `gpu_fabric_state{$A,state="completed"} 1x30
 				gpu_fabric_state{$A,state="in_progress"} 0x30
 				gpu_fabric_fault{$A,fault="route_unhealthy"} 0x30`, checks: "15m -; 25m -"},

@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"cmp"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -214,7 +215,6 @@ func recordings() []recording {
 				`79m | node:gpu_ecc_errors:increase5m{node="n2"} | node:gpu_ecc_errors:increase5m{node="n2",severity="corrected"} 2`,
 				`74m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n2",xid="31"} 2`,
 				`81m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n2",xid="31"} 1`,
-				`75m | gpu:gpu_problems:info | gpu:gpu_problems:info{$A,problem="uncorrected_ecc"} 1`,
 				`71m | gpu:gpu_model:info | gpu:gpu_model:info{node="n1",uuid="GPU-A",model="a"} 1 & ` +
 					`gpu:gpu_model:info{node="n1",uuid="GPU-B"} 1 & ` +
 					`gpu:gpu_model:info{node="n2",uuid="GPU-C"} 1 & gpu:gpu_model:info{node="n3",uuid="GPU-E"} 1`,
@@ -234,7 +234,7 @@ func recordings() []recording {
 				`node:gpu_schedulable_devices:sum{node="n1",resource="nvidia_com_gpu"} 3`}},
 		{name: "GPUs that are unallocated and cannot be scheduled",
 			series: schedulable(map[string]string{"free": "", "mig": "gpu_mig_mode{%s} 1x60",
-				"sick":     `gpu_recovery_action{%s,action="reset"} 1x60`,
+				"sick":     `gpu_health{%s,state="needs_reset"} 1x60`,
 				"plugin":   `gpu_node_allocatable_devices{node="plugin",resource="nvidia_com_gpu"} 0x60`,
 				"cordoned": `kube_node_spec_unschedulable{node="cordoned"} 1x60`,
 				"down":     `kube_node_status_condition{node="down",condition="Ready",status="true"} 0x60`,
@@ -269,18 +269,20 @@ func recordings() []recording {
 		{name: "what is wrong, by node; a code's first event counts, and its second",
 			series: `gpu_device_up{$A} 0x60
 				gpu_device_up{$B} 1x60
-				gpu_row_remap_pending{$B} 1x60
-				gpu_recovery_action{$A,action="reset"} 1x60
-				gpu_recovery_action{$A,action="none"} 0x60
-				gpu_recovery_action{$B,action="none"} 1x60
+				gpu_health{$A,state="lost"} 1x60
+				gpu_health{$A,state="healthy"} 0x60
+				gpu_health_reason_info{$A,state="lost",reason="lost"} 1x60
+				gpu_health_reason_info{$A,state="needs_reset",reason="recovery_reset"} 1x60
+				gpu_clock_limited_seconds_total{$B,reason="hw_power_brake"} 0+30x60
 				gpu_xid_events_total{$A,xid="31"} _x10 1x10 2x40
 				gpu_xid_events_total{$A,xid="79"} 0x60
 				gpu_ecc_errors_total{$B,severity="corrected",memory="dram"} 100x10 107x50
 				gpu_ecc_errors_total{$B,severity="uncorrected",memory="dram"} 3x60`,
 			asks: []string{
-				`30m | node:gpu_problems:count | node:gpu_problems:count{node="n1",problem="unreadable"} 1 & ` +
+				`30m | node:gpu_problems:count | node:gpu_problems:count{node="n1",problem="lost"} 1 & ` +
 					`node:gpu_problems:count{node="n1",` +
-					`problem="recovery_action"} 1 & node:gpu_problems:count{node="n1",problem="row_remap_pending"} 1`,
+					`problem="recovery_reset"} 1 & node:gpu_problems:count{node="n1",problem="power_brake"} 1`,
+				`30m | gpu:gpu_health:info | gpu:gpu_health:info{$A,state="lost"} 1 & gpu:gpu_health:info{$B,state="degraded"} 1`,
 				`30m | gpu:gpu_xid_events:sum | gpu:gpu_xid_events:sum{$A,xid="31"} 2`,
 				`30m | node:gpu_with_problem:count | node:gpu_with_problem:count{node="n1"} 2`,
 				`12m | node:gpu_ecc_errors:increase5m | node:gpu_ecc_errors:increase5m{node="n1",severity="corrected"} 7 & ` +
@@ -457,27 +459,25 @@ func everyProblem() recording {
 	r := recording{name: "every problem of one GPU, and none of another's"}
 	var want, perGPU []string
 	for _, p := range []struct{ name, series, sick, well string }{
-		{"unreadable", "gpu_device_up{%s}", "0x60", "1x60"},
-		{"recovery_action", `gpu_recovery_action{%s,action="reboot"}`, "1x60", "0x60"},
-		{"row_remap_pending", "gpu_row_remap_pending{%s}", "1x60", "0x60"},
-		{"row_remap_failed", "gpu_row_remap_failed{%s}", "1x60", "0x60"},
-		{"retired_pages_pending", "gpu_retired_pages_pending{%s}", "1x60", "0x60"},
-		{"uncorrected_ecc", `gpu_ecc_errors_total{%s,severity="uncorrected",memory="dram"}`, "3x9 4x50", "3x60"},
+		{"row_remap_failed", `gpu_health_reason_info{%s,state="replace",reason="row_remap_failed"}`, "1x60", "_x60"},
+		{"recovery_reset", `gpu_health_reason_info{%s,state="needs_reset",reason="recovery_reset"}`, "1x60", "_x60"},
 		{"nvlink_down", `gpu_nvlink_links{%s,state="up"}`, "17x60", "0x60"},
 		{"pcie_narrow", "gpu_pcie_link_width{%s}", "8x60", "16x60"},
-		{"fabric_fault", `gpu_fabric_fault{%s,fault="route_unhealthy"}`, "1x60", "0x60"},
 		{"thermal_slowdown", `gpu_clock_limited_seconds_total{%s,reason="sw_thermal"}`, "0+30x60", "0+1x60"},
 		{"power_brake", `gpu_clock_limited_seconds_total{%s,reason="hw_power_brake"}`, "0+30x60", "0+1x60"},
 	} {
 		r.series += fmt.Sprintf(p.series, "$A") + " " + p.sick + "\n" + fmt.Sprintf(p.series, node2("C")) + " " +
 			p.well + "\n"
 		want = append(want, `node:gpu_problems:count{node="n1",problem="`+p.name+`"} 1`)
-		perGPU = append(perGPU, `gpu:gpu_problems:info{$A,problem="`+p.name+`"} 1`)
+		state := map[string]string{"row_remap_failed": "replace", "recovery_reset": "needs_reset"}[p.name]
+		perGPU = append(perGPU, `gpu:gpu_problems:info{$A,problem="`+p.name+`",state="`+cmp.Or(state, "degraded")+`"} 1`)
 	}
 	// The neighbor shows that there could be more.
+	r.series += expand(`gpu_device_up{$A} 1x60` + "\n" + `gpu_health{$A,state="replace"} 1x60` + "\n" + `gpu_health{$B,state="healthy"} 1x60` + "\n")
 	r.series += "gpu_pcie_link_width{$B} 16x60\ngpu_nvlink_links{$B,state=\"up\"} 18x60\n"
 	r.asks = []string{"20m | node:gpu_problems:count | " + strings.Join(want, " & "),
-		"20m | gpu:gpu_problems:info | " + expand(strings.Join(perGPU, " & "))}
+		"20m | gpu:gpu_problems:info | " + expand(strings.Join(perGPU, " & ")),
+		`20m | gpu:gpu_health:info | gpu:gpu_health:info{$A,state="replace"} 1`}
 	return r
 }
 

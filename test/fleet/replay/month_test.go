@@ -1,6 +1,7 @@
 package replay_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/replay"
 )
@@ -58,7 +60,7 @@ func incidents() []incident {
 			[]string{"GPUUnavailable", "GPUXIDFatal"},
 			func(n *exposition) { n.lost, n.xid, n.offered = 3, "79", 7 }},
 		{"a GPU that needs a reset", "reset", 9 * hour, 12 * hour, false,
-			[]string{"GPURecoveryActionRequired", "GPUXIDFatal"},
+			[]string{"GPURepairRequired", "GPUXIDFatal"},
 			func(n *exposition) { n.xid, n.recovery = "95", "reset" }},
 		{"a GPU that never came", "short", 0, 40 * day, false, []string{"GPUMissing"},
 			func(n *exposition) { n.gpus, n.offered = 7, 7 }},
@@ -169,6 +171,24 @@ func TestMonthOfAlerts(t *testing.T) {
 		pages["warning"], pages["info"])
 }
 
+// health puts the verdict on the GPU that may be faulty.
+func (n *exposition) health(labels []string, series func(string, float64, ...string)) {
+	state, reason := "healthy", ""
+	switch {
+	case n.lost >= 0:
+		state, reason = "lost", "lost"
+	case n.recovery != "":
+		state, reason = "needs_reset", "recovery_reset"
+	}
+	for _, s := range gpu.HealthStates {
+		series("gpu_health", map[bool]float64{true: 1}[string(s) == state], append(labels, "state", string(s))...)
+	}
+	if reason != "" {
+		series("gpu_health_reason_info", 1, append(labels, "state", state, "reason", reason)...)
+	}
+	series("gpu_recovery_action", 1, append(labels, "action", cmp.Or(n.recovery, "none"))...)
+}
+
 // expose puts the node's series and those of kube-state-metrics.
 func (n *exposition) expose(name, code string, put func(labels.Labels, float64)) {
 	if n.absent {
@@ -196,25 +216,21 @@ func (n *exposition) expose(name, code string, put func(labels.Labels, float64))
 	series("gpu_node_allocatable_devices", float64(n.offered), "resource", "nvidia_com_gpu")
 	series("gpu_node_allocated_devices", 0, "resource", "nvidia_com_gpu")
 	for i := range n.gpus {
-		gpu := []string{"uuid", fmt.Sprintf("GPU-%s-%d", name, i), "gpu", fmt.Sprint(i)}
+		id := []string{"uuid", fmt.Sprintf("GPU-%s-%d", name, i), "gpu", fmt.Sprint(i)}
 		if n.driverless {
-			gpu = []string{"uuid", fmt.Sprintf("0000:%02d:00.0", i), "gpu", "-1"}
+			id = []string{"uuid", fmt.Sprintf("0000:%02d:00.0", i), "gpu", "-1"}
 		}
-		series("gpu_device_up", flag(!n.driverless && i != n.lost), gpu...)
+		series("gpu_device_up", flag(!n.driverless && i != n.lost), id...)
 		if n.driverless {
 			continue
 		}
-		series("gpu_info", 1, append(gpu, "model", "H100")...)
-		series("gpu_allocation_ratio", 0, gpu...)
-		action := "none"
-		if i == 3 && n.recovery != "" {
-			action = n.recovery
-		}
-		for _, a := range []string{"none", "reset"} {
-			series("gpu_recovery_action", flag(a == action), append(gpu, "action", a)...)
+		series("gpu_info", 1, append(id, "model", "H100")...)
+		series("gpu_allocation_ratio", 0, id...)
+		if i == 3 {
+			n.health(id, series)
 		}
 		for _, xid := range []string{"79", "95"} {
-			series("gpu_xid_events_total", flag(i == 3 && code == xid), append(gpu, "xid", xid)...)
+			series("gpu_xid_events_total", flag(i == 3 && code == xid), append(id, "xid", xid)...)
 		}
 	}
 }

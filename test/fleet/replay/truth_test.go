@@ -136,12 +136,13 @@ func compare(t *testing.T, shown map[string]float64, truth *fleet.Truth, exact b
 		near("gpu-fleet/GPUs", 16, 0)
 		near("gpu-capacity/GPUs", 16, 0)
 		near("gpu-fleet/Observed", 1, 0.001)
-		near("gpu-fleet/With a problem", 0, 0)
+		near("gpu-fleet/Unhealthy", 0, 0)
 	} else {
 		near("gpu-fleet/GPUs", shown["gpu-capacity/GPUs"], 0)
 		if shown["gpu-namespace/Unknown"] < 1 || shown["gpu-fleet/Unknown"] < 1 {
 			t.Error("MIG before Hopper is not unknown")
 		}
-		near("gpu-health/Unavailable", 2, 0) // one fell off the bus, one is missing
+		near("gpu-health/Lost", 1, 0)
+		near("gpu-health/Unhealthy", shown["gpu-fleet/Unhealthy"], 0)
 	}
 }
