@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -102,9 +104,31 @@ func (r *row) read(s *series, view *gpu.View, value func(*labels, float64),
 func (r *row) family(s *series, view *gpu.View) (*dto.MetricFamily, error) {
 	f := r.with()
 	err := r.read(s, view,
-		func(l *labels, v float64) { f.Metric = append(f.Metric, r.metric(l, v)) },
+		func(l *labels, v float64) {
+			m := r.metric(l, v)
+			if r.Created != nil {
+				l.counter = m.Counter
+			}
+			f.Metric = append(f.Metric, m)
+		},
 		func(l *labels, h gpu.Histogram) {
 			f.Metric = append(f.Metric, &dto.Metric{Label: r.pairs(l), Histogram: histogram(h)})
 		})
+	if r.Created != nil {
+		r.setCreated(s, view)
+	}
 	return f, err
+}
+
+// setCreated sets the start timestamps of the counters of this pass. The text formats have none: OpenMetrics 1.0 would
+// have a series more for each.
+func (r *row) setCreated(s *series, view *gpu.View) {
+	r.Created(view, func(v float64, values ...string) {
+		if k := s.find(values); k != nil && k.labels.counter != nil {
+			k.labels.counter.CreatedTimestamp = timestamppb.New(time.Unix(0, int64(v*1e9)))
+		}
+	})
+	for _, k := range s.now {
+		k.labels.counter = nil
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"hash/maphash"
 	"slices"
 
+	dto "github.com/prometheus/client_model/go"
+
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
@@ -33,6 +35,8 @@ type labels struct {
 	values []string
 	lines  [][]byte // row.lines; nil until the series is written
 	stood  uint64   // the last pass that contained them
+	// counter is the one of this pass, until its start timestamp is set.
+	counter *dto.Counter
 }
 
 // spareSeries is how many removed series a row caches in addition to as many as it has.

@@ -242,7 +242,8 @@ func (l *Ledger) row(c *device, container gpu.Container) *row {
 	key := rowKey{c.id.UUID, l.named(c.id.UUID, container)}
 	r := l.rows[key]
 	if r == nil {
-		r = &row{key: key, ended: true, endedAt: l.clock, releasedAt: never, usedAt: never}
+		r = &row{key: key, ended: true, endedAt: l.clock, releasedAt: never, usedAt: never,
+			created: l.now.Add(-l.elapsed)} // what this poll adds was measured since the previous one
 		l.rows[key] = r
 		if key.container != gpu.OtherContainers {
 			l.aggregation.accounts++

@@ -86,7 +86,7 @@ func (l *Ledger) deviceOf(id gpu.Identity) *device {
 func (l *Ledger) Advance(r Poll) {
 	elapsed := max(0, r.Elapsed.Seconds())
 	l.clock += elapsed
-	l.now = r.Now
+	l.now, l.elapsed = r.Now, max(0, r.Elapsed)
 	l.events, l.kernelLog, l.cgroups = r.Events, r.KernelLog, r.Cgroups
 	l.aggregation.begin()
 	for i := range r.GPUs {
@@ -342,7 +342,7 @@ func (l *Ledger) Containers() []gpu.ContainerGPU {
 			continue
 		}
 		row := gpu.ContainerGPU{Container: key.container, GPU: key.device, Index: c.id.Index, Ended: r.ended,
-			Since: r.since, Source: r.source}
+			Since: r.since, Source: r.source, Created: r.created}
 		if r.placed {
 			row.Allocated = gpu.Some(gpu.Seconds(r.allocated))
 			row.Idle = gpu.Some(gpu.Seconds(r.idle))

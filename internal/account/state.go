@@ -21,6 +21,8 @@ type Ledger struct {
 	maxLag float64
 	clock  float64 // seconds since the first poll
 	now    time.Time
+	// elapsed is the time since the previous poll.
+	elapsed time.Duration
 
 	devices map[gpu.UUID]*device
 	rows    map[rowKey]*row
@@ -204,6 +206,7 @@ type row struct {
 	hasMemory     bool
 	memoryPartial bool // the memory of some process is unknown
 	memorySource  string
+	created       time.Time // when its counters began at 0
 	processes     int
 	counted       bool // processes is known
 	used          bool // it used the GPU at the previous reading

@@ -98,6 +98,9 @@ type Family struct {
 	// Read and ReadHistogram is set, the latter for type Histogram.
 	Read          func(*gpu.View, Emit)
 	ReadHistogram func(*gpu.View, EmitHistogram)
+	// Created emits, for the series of a counter that began at 0 while the exporter ran, the Unix time of that. It may
+	// emit more series than Read.
+	Created func(*gpu.View, Emit)
 }
 
 // AllLabels returns the scope's labels followed by the family's own.

@@ -5,7 +5,7 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 func containers() Group {
 	seconds := func(name, help, source string, field func(*gpu.ContainerGPU) gpu.Opt[gpu.Seconds]) Family {
 		return Family{Name: name, Scope: ScopeContainer, Help: help, Source: source,
-			Read: containerCounter(field)}
+			Read: containerCounter(field), Created: containerCreated()}
 	}
 	unattributed := func(read func(gpu.Unattributed) gpu.Opt[float64]) func(*gpu.View, Emit) {
 		return availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
@@ -23,7 +23,9 @@ func containers() Group {
 			"could not be resolved to a container), unmeasured (several containers, and no figure for each), mps " +
 			"(MPS clients, not reported one by one), driver (contexts of the driver and of the MPS server), idle " +
 			"(allocated to no container). When a container stops, its gauges are no longer exported; its counters " +
-			"are exported for five more minutes.",
+			"are exported for five more minutes. In the protobuf format its counters have start timestamps: Prometheus 3 " +
+			"with --enable-feature=created-timestamp-zero-ingestion counts the first increment of a new container, which " +
+			"rate() and increase() otherwise miss.",
 		Examples: []Example{
 			{"Which pods have not used their GPUs for 20 minutes?",
 				`sum by (node, namespace, pod) (gpu_container_allocation_ratio) and on (node, namespace, pod) ` +
@@ -47,15 +49,15 @@ func containers() Group {
 				func(c *gpu.ContainerGPU) gpu.Opt[gpu.Seconds] { return c.Allocated }),
 			{Name: "gpu_container_unused_seconds_total", Scope: ScopeContainer,
 				Help: "Allocated GPU-time in which the container ran no kernel: its part of gpu_time_seconds_total, " +
-					"by state.", Labels: []string{"state"},
+					"by state.", Labels: []string{"state"}, Created: containerCreated(string(gpu.TimeGap), string(gpu.TimeIdle)),
 				Read: containerGPUs(true, func(c *gpu.ContainerGPU, emit gpuEmit) {
 					opt(emit, c.Gap, string(gpu.TimeGap))
 					opt(emit, c.Idle, string(gpu.TimeIdle))
 				})},
 			{Name: "gpu_container_energy_joules_total", Scope: ScopeContainer,
 				Help:   "GPU energy attributed to the container: idle energy by allocation, the rest by busy time.",
-				Source: "gpu_energy_joules_total",
-				Read:   containerCounter(func(c *gpu.ContainerGPU) gpu.Opt[gpu.Joules] { return c.Energy })},
+				Source: "gpu_energy_joules_total", Created: containerCreated(),
+				Read: containerCounter(func(c *gpu.ContainerGPU) gpu.Opt[gpu.Joules] { return c.Energy })},
 			{Name: "gpu_container_memory_used_bytes", Scope: ScopeContainer,
 				Help: "Device memory used by the container's processes.",
 				Source: "dmem.current of its cgroup; else NVML process lists; of the GPU or MIG instance if allocated to one " +

@@ -213,6 +213,22 @@ func containerCounter[T number](field func(*gpu.ContainerGPU) gpu.Opt[T]) func(*
 	return containerGPUs(true, func(c *gpu.ContainerGPU, emit gpuEmit) { opt(emit, field(c)) })
 }
 
+// containerCreated emits when the counters of the containers began, once for each combination of further labels.
+func containerCreated(more ...string) func(*gpu.View, Emit) {
+	return containerGPUs(true, func(c *gpu.ContainerGPU, emit gpuEmit) {
+		if c.Created.IsZero() {
+			return
+		}
+		created := float64(c.Created.UnixNano()) / 1e9
+		if len(more) == 0 {
+			emit(created)
+		}
+		for _, label := range more {
+			emit(created, label)
+		}
+	})
+}
+
 func containerGauge[T number](field func(*gpu.ContainerGPU) gpu.Opt[T]) func(*gpu.View, Emit) {
 	return containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) { opt(emit, field(c)) })
 }

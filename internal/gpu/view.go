@@ -135,6 +135,8 @@ type ContainerGPU struct {
 	// Ended marks a container that no longer has the GPU: its counters are kept for a while, its gauges are absent.
 	Ended    bool
 	Mismatch []string
+	// Created is when the counters began at 0.
+	Created time.Time
 }
 
 // Accounts counts the accounts of containers on GPUs.
