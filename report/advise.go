@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/report/change"
+	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
 	"github.com/gpu-exporter/gpu-exporter/report/sizing"
@@ -164,8 +165,10 @@ func (a *analysis) release(l *load, r *document.Workload) *document.Advice {
 	if r.MemoryPeak != nil {
 		memory = *r.MemoryPeak
 	}
+	l.followed.ends = map[string]int{}
 	for _, c := range idle {
 		pods[c.key.pod] = true
+		l.followed.ends[c.key.pod] = c.active
 		share := c.typical
 		if len(l.allocations) == 0 {
 			share = r.GPUsNow
@@ -249,8 +252,8 @@ func (a *analysis) release(l *load, r *document.Workload) *document.Advice {
 
 // validateRelease releases what was idle before each fold, and counts how often it was busy in the fold.
 func (a *analysis) validateRelease(l *load) *document.Validation {
-	var v foldSum
-	for _, f := range a.folds() {
+	var v demand.Validation
+	for _, f := range demand.Folds(a.p.Steps()) {
 		compared, busy := 0, 0
 		for _, c := range a.cases(l, f.From) {
 			if !a.releasable(&c) {
@@ -264,10 +267,10 @@ func (a *analysis) validateRelease(l *load) *document.Validation {
 			}
 		}
 		if compared > 0 {
-			v.add("no GPU", f, over(float64(busy), float64(compared)))
+			v.Add("no GPU", f, over(float64(busy), float64(compared)))
 		}
 	}
-	return a.validated(&v)
+	return v.Result(a.p)
 }
 
 // idleRank is the fraction of the busiest GPU's busy time below which a GPU of the same pod counts as idle.
@@ -345,5 +348,6 @@ func (a *analysis) fewer(l *load, r *document.Workload) *document.Advice {
 	if ad.Confidence = "medium"; r.Coverage < a.opt.Advice.Coverage {
 		ad.Confidence = "low"
 	}
+	l.followed.fewer = fewest
 	return &ad
 }

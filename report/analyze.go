@@ -2,12 +2,14 @@ package report
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
+	"github.com/gpu-exporter/gpu-exporter/report/replay"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
 )
 
@@ -36,7 +38,10 @@ type finding struct {
 	row    document.Workload
 	advice []document.Advice
 	runs   []run
-	pods   []string
+	// replaced are the pods as they would have been with the advice followed; nodes has the node of each pod.
+	replaced []replay.Pod
+	nodes    map[string]string
+	pods     []string
 	// reclaimed and beyond are GPU-hours by node.
 	reclaimed, beyond map[nodeKey]float64
 	// shared are the allocations on GPUs that others share.
@@ -102,7 +107,13 @@ func (a *analysis) workload(l *load) *finding {
 	r.Rhythm = demand.Split(l.track(qBusiest), a.p).Name
 	r.Plot = a.plot(l)
 	f.advice = a.advise(l, r, steps)
-	f.runs = a.runs(l, r)
+	f.runs, f.nodes = a.runs(l, r), map[string]string{}
+	if len(f.advice) > 0 {
+		f.replaced = a.follow(slices.Clone(f.runs), r, l.followed)
+	}
+	for _, x := range f.runs {
+		f.nodes[x.ID] = x.node
+	}
 	for _, k := range sorted(l.pods) {
 		f.pods = append(f.pods, k.pod)
 	}
@@ -171,12 +182,12 @@ func (a *analysis) divide(l *load, f *finding) {
 				}
 			}
 		}
-		for _, s := range x.idlePeriods() {
-			if time.Duration(s.steps*float64(a.p.Step)) >= reclaimableFrom {
-				r.Reclaimable += s.idle * h
-				f.reclaimed[node] += s.idle * h
+		for _, s := range demand.IdlePeriods(&x.idle, x.shareAt) {
+			if time.Duration(s.Steps*float64(a.p.Step)) >= reclaimableFrom {
+				r.Reclaimable += s.Idle * h
+				f.reclaimed[node] += s.Idle * h
 			}
-			r.LongestIdle = max(r.LongestIdle, s.steps*h)
+			r.LongestIdle = max(r.LongestIdle, s.Steps*h)
 		}
 		if r.LongestIdle == 0 { // pauses shorter than a step
 			r.LongestIdle = x.longestPause() * h
@@ -270,8 +281,12 @@ func (a *analysis) memory(l *load, r *document.Workload) {
 		}
 	}
 	if r.Sharing != "shared" {
-		kind, need := a.needOf(l, median, s, available)
-		r.MemoryKind, r.Preallocated = kind, kind == memoryPreallocated
+		tracks := make([]*series.Track, len(l.allocations))
+		for i, x := range l.allocations {
+			tracks[i] = &x.memory
+		}
+		kind, need := demand.Memory(tracks, a.p, s, available)
+		r.MemoryKind, r.Preallocated = kind, kind == demand.Preallocated
 		if need > 0 {
 			r.MemoryNeed = &need
 		}

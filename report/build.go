@@ -65,11 +65,12 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 			return document.Account{Group: w.Group}
 		})
 	}
+	groups := a.byModel(fleet, found)
+	a.refute(fleet, groups, found)
 	for _, f := range found {
 		doc.Workloads = append(doc.Workloads, f.row)
 		doc.Advice = append(doc.Advice, f.advice...)
 	}
-	groups := a.byModel(fleet, found)
 	doc.Advice = slices.Concat(doc.Advice, a.fix(fleet, seen), a.consolidate(fleet, groups), a.geometry(use, groups))
 	for _, g := range groups {
 		doc.WhatIf = append(doc.WhatIf, a.shared(g, found, fleet)...)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/replay"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
@@ -326,8 +327,8 @@ func (a *analysis) replayed(r replay.Result) *document.Replay {
 
 // validateNodes chooses the nodes by what was known before each fold, and replays the fold without them.
 func (a *analysis) validateNodes(g *fleetNodes) *document.Validation {
-	var v foldSum
-	for _, f := range a.folds() {
+	var v demand.Validation
+	for _, f := range demand.Folds(a.p.Steps()) {
 		order, n, _ := g.removable(0, f.From, a.opt.Advice.Budget)
 		if n == 0 {
 			continue
@@ -337,9 +338,9 @@ func (a *analysis) validateNodes(g *fleetNodes) *document.Validation {
 			removed[name] = true
 		}
 		r := g.without(removed, f.From, f.To)
-		v.add(units.Count(float64(len(order)-n), "node"), f, over(r.Waited, r.Requested))
+		v.Add(units.Count(float64(len(order)-n), "node"), f, over(r.Waited, r.Requested))
 	}
-	return a.validated(&v)
+	return v.Result(a.p)
 }
 
 // shared replays that pods with a whole GPU each share GPUs: those whose demand is small, k on each.

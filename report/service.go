@@ -101,14 +101,14 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) *document.
 		ad.Title = fmt.Sprintf("Run %s with %d replicas by day and %d from %02d:00 to %02d:00", r.Name, n, low, from, to)
 		ad.Change = change.Replicas(r, n, low, from, to)
 	}
-	var v foldSum
-	for _, f := range a.folds() {
+	var v demand.Validation
+	for _, f := range demand.Folds(a.p.Steps()) {
 		if train := s.demand.Part(0, f.From); train.Len() > 0 {
 			x := replicasFor(s, train.Values(0, f.From).Quantile(1-a.opt.Advice.Budget)*demand.Later(&train, a.p, a.opt.Advice.Budget))
-			v.add(units.Count(float64(x), "replica"), f, demand.Exceedance(s.demand.Values(f.From, f.To), float64(x)*s.gpus))
+			v.Add(units.Count(float64(x), "replica"), f, demand.Exceedance(s.demand.Values(f.From, f.To), float64(x)*s.gpus))
 		}
 	}
-	ad.Validation = a.validated(&v)
+	ad.Validation = v.Result(a.p)
 	ad.Replay = &document.Replay{Pods: s.pods, OccupiedHours: r.Allocated - saved, Throttled: demand.Exceedance(all, float64(n)*s.gpus)}
 	if ad.Confidence = a.confidence(r, ad.Validation, steps); ad.Confidence == "high" && float64(n)*s.gpus < 2*all.Top() {
 		ad.Confidence = "medium"
@@ -116,6 +116,7 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) *document.
 	if !sure {
 		ad.Confidence = "low"
 	}
+	l.followed.replicas = n
 	ad.Risk = "medium: requests queue if the demand grows; let an autoscaler have the old number as its maximum"
 	return &ad
 }

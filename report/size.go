@@ -43,7 +43,7 @@ func (a *analysis) demandOf(l *load, r *document.Workload, part series.Span) (d,
 			d.Burst, d.Bursts = max(d.Burst, peak*sm), true
 		}
 	}
-	if r.MemoryNeed != nil && r.MemoryKind == memoryCache {
+	if r.MemoryNeed != nil && r.MemoryKind == demand.Cache {
 		d.Memory = min(d.Memory, *r.MemoryNeed)
 	}
 	later, factor := d, demand.Later(&t, a.p, a.opt.Advice.Budget)
@@ -112,7 +112,7 @@ func (a *analysis) size(l *load, r *document.Workload, steps int) (*document.Adv
 		ad.Reason, assumed = "preallocated_memory", true
 		memory = fmt.Sprintf("; its %s were allocated at the start and never changed, which does not indicate need",
 			units.GiB(*r.MemoryMedian))
-	case r.MemoryKind == memoryCache:
+	case r.MemoryKind == demand.Cache:
 		ad.Reason, assumed = "cached_memory", true
 		memory = fmt.Sprintf("; assumed to need the %s with which it started: the growth to %s never fell, as that of a "+
 			"cache", units.GiB(d.Memory), units.GiB(*r.MemoryPeak))
@@ -136,14 +136,14 @@ func (a *analysis) size(l *load, r *document.Workload, steps int) (*document.Adv
 		ad.Code = document.AdviseShrink
 	}
 	ad.Evidence = units.Sentence(usage, memory)
-	var v foldSum
-	for _, f := range a.folds() {
+	var v demand.Validation
+	for _, f := range demand.Folds(a.p.Steps()) {
 		train, later := a.demandOf(l, r, series.Span{From: 0, To: f.From})
 		if s, _, _ := fit(&now, train, later); s != nil && train.Steps > 0 {
-			v.add(s.Name(), f, over(float64(a.exceeded(l, r, s, f)), float64(f.Len())))
+			v.Add(s.Name(), f, over(float64(a.exceeded(l, r, s, f)), float64(f.Len())))
 		}
 	}
-	ad.Validation = a.validated(&v)
+	ad.Validation = v.Result(a.p)
 	exceeded := over(float64(a.exceeded(l, r, s, series.Span{From: 0, To: a.p.Steps()})), float64(d.Steps))
 	if exceeded > a.opt.Advice.Budget {
 		return nil, sizing.Reason{Code: "peaks_too_high",
@@ -161,13 +161,14 @@ func (a *analysis) size(l *load, r *document.Workload, steps int) (*document.Adv
 		ad.Risk += "; bursts shorter than a minute are not recorded"
 	}
 	ad.ChangeIn, ad.Change = change.Size(r, s)
+	l.followed.size = s
 	return &ad, sizing.Reason{}
 }
 
 // exceeded counts the steps in which a workload needed more than a size has.
 func (a *analysis) exceeded(l *load, r *document.Workload, s *sizing.Size, part series.Span) (n int) {
 	for k, v := range l.track(qBusiest).Within(part.From, part.To) {
-		if v > s.Limit || s.Memory > 0 && r.MemoryKind != memoryCache && l.track(qMemory).Or(k, 0) > s.Memory {
+		if v > s.Limit || s.Memory > 0 && r.MemoryKind != demand.Cache && l.track(qMemory).Or(k, 0) > s.Memory {
 			n++
 		}
 	}
@@ -186,49 +187,6 @@ func (a *analysis) several(l *load) bool {
 		gpus[x.key.pod] = at
 	}
 	return len(l.allocations) == 0 && l.sum[qPods] > 0 && l.track(qAllocated).Last() > 1.01*l.sum[qPods]
-}
-
-// What the memory of a workload indicates.
-const (
-	memoryNeeded       = "needed"       // it falls again: the peak is needed
-	memoryCache        = "cache"        // it grew and never fell
-	memoryPreallocated = "preallocated" // nearly all, or the part that a framework takes, and always the same
-)
-
-// needOf separates the memory that a workload needs from caches and preallocation.
-func (a *analysis) needOf(l *load, median float64, sorted series.Sample, available float64) (kind string, need float64) {
-	within := 0
-	for _, x := range sorted {
-		if x >= 0.98*median && x <= 1.02*median {
-			within++
-		}
-	}
-	// JAX takes three quarters of a GPU by default, vLLM nine tenths.
-	part := over(median, available)
-	if (part >= 0.85 || part >= 0.735 && part <= 0.765) && float64(within) >= 0.9*float64(len(sorted)) {
-		return memoryPreallocated, 0
-	}
-	// After the first hour, in which weights are loaded: the lowest is the floor of what grows later.
-	floor, fell := 0.0, false
-	for _, x := range l.allocations {
-		start, highest, first := x.memory.From+a.p.PerHour(), 0.0, 0.0
-		for k, v := range x.memory.All() {
-			switch {
-			case k < start:
-				continue
-			case first == 0:
-				first = v
-			case v < 0.95*highest && k < x.memory.End()-a.p.PerHour():
-				fell = true
-			}
-			highest = max(highest, v)
-		}
-		floor = max(floor, first)
-	}
-	if peak := sorted.Top(); !fell && floor > 0 && peak > 1.2*floor && a.p.Duration(len(sorted)) >= day {
-		return memoryCache, floor
-	}
-	return memoryNeeded, sorted.Top()
 }
 
 func unknownRhythm(p series.Period) sizing.Reason {

@@ -40,6 +40,7 @@ type load struct {
 	energy      bool
 	pods        map[podKey]bool
 	allocations []*allocation
+	followed    followed
 }
 
 // add counts one value of one series of a workload.
@@ -195,58 +196,6 @@ func (a *allocation) activity(k int, busy float64) float64 {
 		busy /= share
 	}
 	return min(1, busy)
-}
-
-// idlePeriod is a continuous idle time.
-type idlePeriod struct {
-	to    int     // the step after it
-	idle  float64 // GPU-steps
-	steps float64 // duration; the first and the last step count by their idle part
-}
-
-// idlePeriods finds the times in which an allocation was idle without a break. A step that was idle except for a
-// hundredth is whole: the ends of means are rounded.
-func (a *allocation) idlePeriods() []idlePeriod {
-	const whole = 0.98
-	var out []idlePeriod
-	var now *idlePeriod
-	part := func(k int) float64 {
-		v, _ := a.idle.At(k)
-		return over(v, a.shareAt(k))
-	}
-	extend := func(k int, steps float64) {
-		if now == nil {
-			now = &idlePeriod{}
-		}
-		now.idle += a.idle.Or(k, 0)
-		now.steps += steps
-		now.to = k + 1
-	}
-	end := func() {
-		if now != nil {
-			out, now = append(out, *now), nil
-		}
-	}
-	for k := a.idle.From; k < a.idle.End(); k++ {
-		switch x := part(k); {
-		case !(x > 0.001):
-			end()
-		case x >= whole:
-			extend(k, 1)
-		default: // the start, the end, or both, of idle periods
-			if now != nil {
-				extend(k, x)
-				end()
-			}
-			// The idle time may also belong to the end of the step, where the next period begins.
-			used := len(out) > 0 && out[len(out)-1].to == k+1
-			if k+1 < a.idle.End() && part(k+1) >= whole && !used {
-				extend(k, x)
-			}
-		}
-	}
-	end()
-	return out
 }
 
 // gpuFacts are what is known of each GPU.

@@ -124,7 +124,7 @@ var plan = []pkg{
 		reason: "queries are text"},
 	{path: "report/sizing", imports: []string{"report/mig", "report/units"}, never: []string{"net", "os"},
 		reason: "choosing a size is arithmetic"},
-	{path: "report/demand", imports: []string{"report/series"}, never: []string{"net", "os"}, reason: "a bound is computed from a history"},
+	{path: "report/demand", imports: []string{"report/document", "report/series"}, never: []string{"net", "os"}, reason: "a bound is computed from a history"},
 	{path: "report/series", never: []string{"github.com/", "net", "os"}, reason: "a quantity over time is numbers"},
 	{path: "report/replay", never: []string{"github.com/", "net", "os"}, reason: "placing pods is arithmetic"},
 	{path: "report/mig", never: []string{"github.com/", "net", "os"}, reason: "a table of GPU properties needs no I/O"},

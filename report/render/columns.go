@@ -1,6 +1,7 @@
 package render
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -220,6 +221,7 @@ func adviceColumns(d *document.Document) []column[advice] {
 		optional("saved_cost", saves, func(a advice) *float64 { return a.SavedCost }, in(d)),
 		optional("saved_cost_per_month", month, func(a advice) *float64 { return a.MonthCost }, in(d)),
 		label("effort", "Effort", func(a advice) string { return a.Effort }),
+		label("replay", "Replay", func(a advice) string { return replayed(a.Replay) }),
 		label("risk", "", func(a advice) string { return a.Risk }),
 		label("confidence", "Confidence", func(a advice) string { return a.Confidence }),
 		{"throttled", "", nil, func(a advice) any {
@@ -284,4 +286,18 @@ func raw(v any) string {
 		}
 	}
 	return ""
+}
+
+// replayed describes what would have happened to the pods of the period.
+func replayed(r *document.Replay) string {
+	if r == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%d pods placed again: ", r.Pods)
+	if r.Waiting == 0 {
+		text += "none waits"
+	} else {
+		text += fmt.Sprintf("%d wait, %s GPU-hours in all", r.Waiting, units.Hours(r.WaitedHours))
+	}
+	return text + fmt.Sprintf(", %d evicted, throttled in %s of the time", r.Evicted, units.Ratio(r.Throttled))
 }

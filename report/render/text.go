@@ -120,6 +120,9 @@ func writeTable(out io.Writer, d *document.Document, o Options) error {
 		w.printf("%2d. [%s/%s] %s: saves %s, confidence %s\n    %s\n    %s\n    %s\n", i+1, a.Code, a.Reason,
 			units.Clean(a.Title), saves(d, a), a.Confidence, units.Clean(about(a)), units.Clean(a.Evidence),
 			units.Clean(a.Effort))
+		if text := replayed(a.Replay); text != "" {
+			w.printf("    %s\n", text)
+		}
 	}
 	if len(d.Advice) == 0 {
 		w.printf("none\n")

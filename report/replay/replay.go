@@ -44,6 +44,8 @@ type Pod struct {
 	From, To int
 	Shape
 	Demand, Memory func(step int) float64
+	// Owner is whose figures it adds to, besides those of all; empty is nobody's.
+	Owner string
 	// Queued pods did not run: they are placed after others of the same step, and only what they run is counted.
 	Queued bool
 }
@@ -103,11 +105,24 @@ type world struct {
 	classes map[string][]*machine
 	running ends
 	Result
+	owners map[string]*Result
+}
+
+// each changes the figures of all pods, and those of the owner of a pod.
+func (w *world) each(p *Pod, change func(*Result)) {
+	change(&w.Result)
+	w.every(p, nil, 0, change)
 }
 
 // Run places pods on nodes. Equal input gives an equal result.
 func Run(nodes []Node, pods []Pod) Result {
-	w := world{classes: map[string][]*machine{}}
+	r, _ := Owners(nodes, pods)
+	return r
+}
+
+// Owners does the same, and has the figures of each owner of pods, too.
+func Owners(nodes []Node, pods []Pod) (Result, map[string]*Result) {
+	w := world{classes: map[string][]*machine{}, owners: map[string]*Result{}}
 	for i := range nodes {
 		n := &nodes[i]
 		w.classes[n.Class] = append(w.classes[n.Class], &machine{Node: n, gpus: make([]device, n.GPUs), free: n.GPUs})
@@ -117,7 +132,8 @@ func Run(nodes []Node, pods []Pod) Result {
 		if pods[i].To > pods[i].From {
 			order = append(order, &pods[i])
 			if !pods[i].Queued {
-				w.Requested += pods[i].Amount() * float64(pods[i].To-pods[i].From)
+				p := &pods[i]
+				w.each(p, func(r *Result) { r.Requested += p.Amount() * float64(p.To-p.From) })
 			}
 		}
 	}
@@ -143,7 +159,7 @@ func Run(nodes []Node, pods []Pod) Result {
 	for _, p := range w.advance(waiting, 1<<60) {
 		w.unplaced(p)
 	}
-	return w.Result
+	return w.Result, w.owners
 }
 
 func later(p *Pod) int {
@@ -166,7 +182,7 @@ func (p *Pod) Amount() float64 {
 
 func (w *world) unplaced(p *Pod) {
 	if !p.Queued {
-		w.Unplaced++
+		w.each(p, func(r *Result) { r.Unplaced++ })
 	}
 	w.wait(p, p.To)
 }
@@ -175,9 +191,11 @@ func (w *world) wait(p *Pod, until int) {
 	if p.Queued {
 		return
 	}
-	w.Waiting++
-	w.Waited += p.Amount() * float64(until-p.From)
-	w.LongestWait = max(w.LongestWait, float64(until-p.From))
+	w.each(p, func(r *Result) {
+		r.Waiting++
+		r.Waited += p.Amount() * float64(until-p.From)
+		r.LongestWait = max(r.LongestWait, float64(until-p.From))
+	})
 }
 
 // advance ends pods up to a step, and places those that wait on what they leave. What ended while it waited never ran.
@@ -231,7 +249,7 @@ func (w *world) together(gang []*Pod, now int) bool {
 		if d.pod.Queued {
 			w.Served += d.pod.Amount() * float64(d.pod.To-now)
 		} else {
-			w.Placed++
+			w.each(d.pod, func(r *Result) { r.Placed++ })
 		}
 		heap.Push(&w.running, d)
 		w.account(d, now)
@@ -337,7 +355,7 @@ func (w *world) release(d placement) {
 // time that it shares with those before it.
 func (w *world) account(d placement, now int) {
 	p := d.pod
-	w.Occupied += float64(len(d.gpus)) * float64(p.To-now)
+	w.each(p, func(r *Result) { r.Occupied += float64(len(d.gpus)) * float64(p.To-now) })
 	if p.Fraction == 0 && p.Size == 0 {
 		return
 	}
@@ -356,10 +374,13 @@ func (w *world) account(d placement, now int) {
 		if n == 0 {
 			continue
 		}
-		w.Occupied--
+		w.each(p, func(r *Result) { r.Occupied-- })
+		first := 0.0
 		if n == 1 {
-			w.Shared++
+			first = 1
 		}
+		w.Shared += first
+		w.share(p, others, k, first, 0)
 		if p.Size > 0 {
 			continue // MIG devices are isolated
 		}
@@ -367,12 +388,49 @@ func (w *world) account(d placement, now int) {
 			w.Excess += together - max(1, demand)
 			if demand <= full {
 				w.Throttled++
+				w.share(p, others, k, 0, 1)
 			}
 		}
 		evicted = evicted || memory+value(p.Memory, k) > full
 	}
 	if evicted {
 		w.Evicted++
+		w.every(p, others, now, func(r *Result) { r.Evicted++ })
+	}
+}
+
+// share adds steps to the owners of all pods on a GPU at a step: what is shared or throttled is so for each of them.
+func (w *world) share(p *Pod, others []*Pod, k int, shared, throttled float64) {
+	if shared > 0 || throttled > 0 {
+		w.every(p, others, k, func(r *Result) {
+			r.Shared += shared
+			r.Throttled += throttled
+		})
+	}
+}
+
+// every changes the figures of the owners of the pods that are on a GPU at a step, each once.
+func (w *world) every(p *Pod, others []*Pod, k int, change func(*Result)) {
+	one := func(owner string) {
+		if owner == "" {
+			return
+		}
+		r := w.owners[owner]
+		if r == nil {
+			r = &Result{}
+			w.owners[owner] = r
+		}
+		change(r)
+	}
+	one(p.Owner)
+	for i, o := range others {
+		again := o == p || o.To <= k || o.Owner == p.Owner
+		for _, earlier := range others[:i] {
+			again = again || earlier.To > k && earlier.Owner == o.Owner
+		}
+		if !again {
+			one(o.Owner)
+		}
 	}
 }
 
