@@ -48,7 +48,8 @@ func TestFollow(t *testing.T) {
 			d := s.must(t, nil)
 			for _, w := range d.Workloads {
 				want := tt.advice[w.Name]
-				if w.Advice != want && w.NoAdvice != want || w.NoAdvice == "refuted_by_replay" && !strings.Contains(w.NoAdviceReason, tt.text) {
+				if w.Advice != want && w.NoAdvice != want ||
+					w.NoAdvice == "refuted_by_replay" && !strings.Contains(w.NoAdviceReason, tt.text) {
 					t.Errorf("%s: %q, %q %s", w.Name, w.Advice, w.NoAdvice, w.NoAdviceReason)
 				}
 			}

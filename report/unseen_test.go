@@ -398,8 +398,8 @@ func TestUnseenFleets(t *testing.T) {
 	}
 	for _, k := range sortedKeys(y.of) {
 		v := y.of[k]
-		t.Logf("%-22s %3.0f given, %3.0f confirmed (%5.1f %%), exceeded in %.3f %% of later time, %.2f %% at worst, saves %.1f GPUs", k, v.given,
-			v.confirmed, 100*v.confirmed/v.given, 100*v.exceeded/v.given, 100*v.worst, v.saved)
+		t.Logf("%-22s %3.0f given, %3.0f confirmed (%5.1f %%), exceeded in %.3f %% of later time, %.2f %% at worst, saves %.1f GPUs",
+			k, v.given, v.confirmed, 100*v.confirmed/v.given, 100*v.exceeded/v.given, 100*v.worst, v.saved)
 	}
 	counted := y.of["counted"]
 	t.Logf("%.1f of %.1f reachable GPUs recovered (%.0f %%), and %.1f by advice of low confidence; missed by kind: %v", counted.saved,

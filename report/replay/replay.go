@@ -257,20 +257,26 @@ func (w *world) together(gang []*Pod, now int) bool {
 	return true
 }
 
-// place finds the fullest node on which a pod fits, and on it the fullest GPU.
+// place finds the fullest node on which a pod fits, and on it the fullest GPU. A part of a GPU goes to one that is shared or
+// partitioned already, if any node has one with room.
 func (w *world) place(p *Pod, now int) (placement, bool) {
 	var best *machine
 	var at []int
 	var mask uint8
+	beside := false // others are on that GPU
 	for _, m := range w.classes[p.Class] {
 		if p.Node != "" && m.ID != p.Node || m.From > now || m.To < p.To {
 			continue
 		}
-		if best != nil && m.free >= best.free && (best.partly > 0) == (m.partly > 0) {
+		full := best != nil && m.free >= best.free
+		if full && (beside || m.partly == 0) {
 			continue
 		}
-		if gpus, slots := m.fit(p); gpus != nil {
-			best, at, mask = m, gpus, slots
+		if gpus, slots := m.fit(p); len(gpus) > 0 {
+			others := len(m.gpus[gpus[0]].pods) > 0
+			if best == nil || others && !beside || others == beside && !full {
+				best, at, mask, beside = m, gpus, slots, others
+			}
 		}
 	}
 	if best == nil {
