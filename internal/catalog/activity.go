@@ -125,7 +125,8 @@ func sessions(engine, what, source string, which int, of func(*gpu.Slow) gpu.Opt
 		{"latency_seconds", ": mean latency of the sessions."}}[which]
 	return Family{Name: "gpu_" + engine + "_" + kind.name, Scope: ScopeGPU, Help: what + kind.help, Source: source,
 		Read: slowGPU(func(m *gpu.Slow, emit gpuEmit) {
-			if s, ok := of(m).Get(); ok {
+			// Without a session, NVML returns 0 for the means of nothing.
+			if s, ok := of(m).Get(); ok && (which == 0 || s.Count > 0) {
 				emit([]float64{float64(s.Count), s.FPS, float64(s.Latency)}[which])
 			}
 		})}

@@ -653,14 +653,14 @@ var mediumValues = []row[gpu.Medium]{
 		}
 		return ret
 	}},
-	{reading: "clock_event_reasons", doc: "Bit mask of the reasons that set the clocks now.", calls: []callID{callCurrentClocksEventReasons}, read: func(c *GPU, to *gpu.Medium) nvml.Return {
+	{reading: "clock_event_reasons", doc: "Bit mask of the reasons that set the clocks now.", instead: []string{"clock_events_sampled"}, calls: []callID{callCurrentClocksEventReasons}, read: func(c *GPU, to *gpu.Medium) nvml.Return {
 		v, ret := get(c, callCurrentClocksEventReasons, c.handle().GetCurrentClocksEventReasons)
 		if ret == nvml.SUCCESS {
 			to.ClockEvents = gpu.Some(int(v))
 		}
 		return ret
 	}},
-	{reading: "clock_event_reasons", doc: "Its name before R535.", rank: 1, calls: []callID{callCurrentClocksThrottleReasons}, read: func(c *GPU, to *gpu.Medium) nvml.Return {
+	{reading: "clock_event_reasons", doc: "Its name before R535.", rank: 1, instead: []string{"clock_events_sampled"}, calls: []callID{callCurrentClocksThrottleReasons}, read: func(c *GPU, to *gpu.Medium) nvml.Return {
 		v, ret := get(c, callCurrentClocksThrottleReasons, c.handle().GetCurrentClocksThrottleReasons)
 		if ret == nvml.SUCCESS {
 			to.ClockEvents = gpu.Some(int(v))

@@ -29,7 +29,7 @@ func (c *GPU) Fast(samples bool) (gpu.Fast, error) {
 		}
 		return readRows(c, fastRows, c.tables.fast, &to)
 	})
-	to.Taken = c.taken()
+	to.Taken, c.reasons = c.taken(), to.SampledReasons
 	if err != nil {
 		return gpu.Fast{}, err
 	}
@@ -45,6 +45,9 @@ func (c *GPU) Medium() (gpu.Medium, error) {
 		}
 		return readRows(c, mediumRows, c.tables.medium, &to)
 	})
+	if mask, ok := c.reasons.Get(); ok && !to.ClockEvents.Present() {
+		to.ClockEvents = gpu.Some(int(mask))
+	}
 	if !to.Memory.Present() {
 		to.Integrated = slices.Contains(c.NotOffered(), "memory")
 	}

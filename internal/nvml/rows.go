@@ -50,6 +50,16 @@ func active[T any](rows []row[T], states []rowState, i int) bool {
 	return true
 }
 
+// fastOffers reports whether the fast poll group has read a reading.
+func (c *GPU) fastOffers(reading string) bool {
+	for i := range fastRows {
+		if s := &c.tables.fast[i]; fastRows[i].reading == reading && s.worked && !s.dropped {
+			return true
+		}
+	}
+	return false
+}
+
 // readRows reads every active row once, the fields in one batch first. A row that becomes active because its newer
 // alternative is not offered is read in the same poll. The error is that of a code that concerns the whole GPU, or of a
 // poll in which every call failed.
@@ -79,7 +89,7 @@ func readRows[T any](c *GPU, rows []row[T], states []rowState, to *T) error {
 		}
 		for _, i := range calls {
 			done[i] = true
-			if rows[i].sampled && !c.sampling {
+			if rows[i].sampled && !c.sampling || slices.ContainsFunc(rows[i].instead, c.fastOffers) {
 				continue
 			}
 			c.probing = !states[i].worked

@@ -136,8 +136,9 @@ type GPU struct {
 	tables pollStates
 
 	// What follows belongs to the worker.
-	probing  bool // the row that is being read has never worked
-	sampling bool // this read includes the rows that are sampled
+	probing  bool            // the row that is being read has never worked
+	sampling bool            // this read includes the rows that are sampled
+	reasons  gpu.Opt[uint64] // for the clocks, of the last fast read, which has them where the driver counts no time
 	busy     cursor
 	memory   cursor
 	// wholeRing is when the ring of the GPU's utilization is read in full once more.
@@ -239,7 +240,7 @@ type row[T any] struct {
 	// no row of a lower rank is offered: newer calls first, older ones after.
 	reading string
 	rank    int
-	// instead are readings none of which may be offered for this row to be read.
+	// instead are readings of this or the fast poll group none of which may be offered for this row to be read.
 	instead []string
 	doc     string
 

@@ -155,7 +155,7 @@ func fullGPU() gpu.GPU {
 			RemapBanks: map[gpu.BankAvailability]uint64{gpu.BanksMax: 2560},
 			PCIe: gpu.PCIeLink{Generation: gpu.Some(5), Width: gpu.Some(16), MaxGeneration: gpu.Some(5),
 				MaxWidth: gpu.Some(16)},
-			NVLinks: gpu.Some(gpu.NVLinkCount{Up: 18}),
+			NVLinks: gpu.Some(gpu.NVLinkCount{Up: 18}), Encoder: gpu.Some(gpu.Sessions{Count: 1, FPS: 60}),
 			Fabric: gpu.Some(gpu.Fabric{State: gpu.FabricCompleted, Status: "SUCCESS", Health: "healthy",
 				Faults: map[gpu.FabricFault]bool{gpu.FabricDegradedBandwidth: false}}),
 		}),

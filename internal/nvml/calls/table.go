@@ -131,10 +131,12 @@ var Calls = []Call{
 		medium("performance_state", "Performance state, 0 the fastest; 32 is unknown.", Number, "PState").
 			within(0, 15).when("v <= 15"))},
 	{Function: "nvmlDeviceGetCurrentClocksEventReasons", Since: 535, Values: value, C: u64, Readings: readings(
-		medium("clock_event_reasons", "Bit mask of the reasons that set the clocks now.", Number, "ClockEvents"),
+		medium("clock_event_reasons", "Bit mask of the reasons that set the clocks now.", Number, "ClockEvents").
+			instead("clock_events_sampled"),
 		sampledReasons(0))},
 	{Function: "nvmlDeviceGetCurrentClocksThrottleReasons", Values: value, C: u64, Readings: readings(
-		medium("clock_event_reasons", "Its name before R535.", Number, "ClockEvents").rank(1),
+		medium("clock_event_reasons", "Its name before R535.", Number, "ClockEvents").rank(1).
+			instead("clock_events_sampled"),
 		sampledReasons(1))},
 	{Function: "nvmlDeviceGetEncoderStats", Values: names("sessionCount", "averageFps", "averageLatency")},
 	{Function: "nvmlDeviceGetFBCStats", C: "nvmlFBCStats_t",

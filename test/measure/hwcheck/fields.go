@@ -183,6 +183,9 @@ func compare(fields []field, d device, before, after *scrape) []Row {
 	return out
 }
 
+// encoderSessions is the number of which nvidia-smi shows the means, 0 without any.
+const encoderSessions = "encoder.stats.sessionCount"
+
 // judge looks whether both sides have a value, and compares the values by the field's rule.
 func (r reading) judge(fields []field) result {
 	exported := r.exported()
@@ -208,6 +211,9 @@ func (r reading) judge(fields []field) result {
 	}
 	if !exported && r.uncounted() {
 		return result{"", notCompared, "this driver does not count the reason"}
+	}
+	if !exported && r.Field != encoderSessions && strings.HasPrefix(r.Field, "encoder.stats.") && r.device[encoderSessions] == "0" {
+		return result{"", notCompared, "a mean of no session"}
 	}
 	if !exported {
 		return result{"", notExported, ""}

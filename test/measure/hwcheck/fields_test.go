@@ -178,11 +178,14 @@ func TestDisagreements(t *testing.T) {
 		{"fabric.health.bandwidth", "True", notExported},
 		{"temperature.memory", "N/A", onlyExported},
 		{"mig.mode.current", "[N/A]", onlyExported},
-		{"power.draw", "[N/A]", notCompared}, // the GPU reports power.draw.average
+		{"encoder.stats.sessionCount", "1", differs},
+		{"encoder.stats.averageFps", "0", notCompared}, // without a session
+		{"power.draw", "[N/A]", notCompared},           // the GPU reports power.draw.average
 		{"power.draw", "[Unknown Error]", notCompared},
 		{"power.limit", "[Requested functionality has been deprecated]", notCompared},
 	} {
 		c := recordedGPU(t, "h100.csv")
+		c["encoder.stats.sessionCount"] = "0"
 		c[plant.field] = plant.theirs
 		rows := compare(fields, c, before, after)
 		if got := rowOf(t, rows, plant.field); got.Verdict != plant.want {
