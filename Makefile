@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 # NVML's header marks calls deprecated that older drivers still need.
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
-# Stamped into what is built; default: the checked out commit's.
+# Stamped into what is built; default: the chart's version, the checked out commit and its time.
 export VERSION REVISION SOURCE_DATE_EPOCH
 
 # Architectures to build for: ARCHS="amd64 arm64"; arm64 takes Debian's gcc-aarch64-linux-gnu.
@@ -27,7 +27,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## build bin/gpu-exporter and bin/gpu-report
+build: ## build bin/gpu-exporter, bin/gpu-report and bin/gpu-migrate
 	deploy/build
 
 .PHONY: run
@@ -77,7 +77,7 @@ fuzz: ## run every fuzz target for FOR=10s; ONLY=FuzzDecode or another regular e
 
 .PHONY: vuln
 vuln: build ## look up known vulnerabilities of what is linked into the programs, at vuln.go.dev; VULNDB=vulndb.zip, a copy of its database, needs no network
-	tools/vuln bin/gpu-exporter bin/gpu-report
+	tools/vuln bin/gpu-exporter bin/gpu-report bin/gpu-migrate
 
 .PHONY: bench
 bench: ## measure the exporter for a quarter of an hour and write docs/performance.md; AGAINST=v0.1.0 compares with that revision

@@ -11,9 +11,12 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/prometheus/common/version"
 )
 
-const usage = `usage: gpu-migrate check [--output=text|json] [--rewrite] FILE...
+const usage = `usage: gpu-migrate --version
+       gpu-migrate check [--output=text|json] [--rewrite] FILE...
 
 Reads Grafana dashboards, rule files, PrometheusRules, ConfigMaps that contain them, HorizontalPodAutoscalers, KEDA
 ScaledObjects and configurations of prometheus-adapter. Reports for each query that uses metrics of dcgm-exporter or
@@ -31,6 +34,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	output := flags.String("output", "text", "text or json")
 	rewrite := flags.Bool("rewrite", false, "also print each query in gpu-exporter's own names, if it can be rewritten")
 	flags.Usage = func() { fmt.Fprint(stderr, usage); flags.PrintDefaults() }
+	if len(args) > 0 && args[0] == "--version" {
+		fmt.Fprintln(stdout, version.Print("gpu-migrate"))
+		return 0
+	}
 	if len(args) == 0 || args[0] != "check" {
 		flags.Usage()
 		return 2

@@ -39,6 +39,7 @@ func installedFiles(zsh string) []string {
 		"-rw-r--r-- /usr/share/zsh/" + zsh + "/_gpu-exporter",
 		"-rw-r--r-- /usr/share/zsh/" + zsh + "/_gpu-report",
 		"-rwxr-xr-x /usr/bin/gpu-exporter",
+		"-rwxr-xr-x /usr/bin/gpu-migrate",
 		"-rwxr-xr-x /usr/bin/gpu-report",
 		"-rwxr-xr-x /usr/share/doc/gpu-exporter/examples/slurm/epilog.sh",
 		"-rwxr-xr-x /usr/share/doc/gpu-exporter/examples/slurm/prolog.sh",

@@ -96,7 +96,8 @@ func TestRelease(t *testing.T) {
 	want := []string{"gpu-exporter-1.2.3.rc1-1." + rpmArch + ".rpm", "gpu-exporter-chart-1.2.3-rc1.tgz",
 		"gpu-exporter-" + releaseVersion + "-dashboards-and-rules.tar.gz", "gpu-exporter-" + releaseVersion + "-image.tar.gz",
 		programs + ".cdx.json", programs + ".tar.gz",
-		"gpu-exporter_1.2.3.rc1-1_" + arch + ".deb", "gpu-report-" + releaseVersion + "-linux-" + arch + ".cdx.json"}
+		"gpu-exporter_1.2.3.rc1-1_" + arch + ".deb", "gpu-report-" + releaseVersion + "-linux-" + arch + ".cdx.json",
+		"gpu-migrate-" + releaseVersion + "-linux-" + arch + ".cdx.json"}
 	slices.Sort(want)
 	slices.Sort(names)
 	if !slices.Equal(names, want) {
@@ -105,7 +106,7 @@ func TestRelease(t *testing.T) {
 	output(t, dir, "sha256sum", "--check", "--strict", "SHA256SUMS")
 
 	unpacked := filepath.Join(unpack(t, programs+".tar.gz"), programs)
-	for _, name := range []string{"gpu-exporter", "gpu-report"} {
+	for _, name := range []string{"gpu-exporter", "gpu-report", "gpu-migrate"} {
 		isRelease(t, "", filepath.Join(unpacked, name))
 		hasModules(t, filepath.Join(dir, name+"-"+releaseVersion+"-linux-"+arch+".cdx.json"), filepath.Join(unpacked, name),
 			fileText(t, filepath.Join(unpacked, "THIRD_PARTY_NOTICES")))
@@ -161,7 +162,7 @@ func hasModules(t *testing.T, sbom, program, notices string) {
 	modules := 0
 	for _, line := range strings.Split(output(t, "", "go", "version", "-m", program), "\n") {
 		f := strings.Fields(line)
-		if len(f) < 3 || f[0] != "dep" {
+		if len(f) < 3 || f[0] != "dep" || f[1] == "github.com/gpu-exporter/gpu-exporter" { // the module beside gpu-migrate's
 			continue
 		}
 		modules++

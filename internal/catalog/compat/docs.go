@@ -77,8 +77,7 @@ func Markdown() (string, error) {
 	fmt.Fprintf(&b, strings.ReplaceAll(introduction, "~", "`"),
 		DCGM48.Path(), len(p.rows), count[byDefault], count[commented], count[custom], equal, renamed, rescaled, labels, maxRepeats)
 	equals := p.rowsMarkdown(&b)
-	b.WriteString("\n## Families that are equal\n\n| dcgm-exporter 4.8 | 4.9 | here, in base units |\n|---|---|---|\n" +
-		equals)
+	b.WriteString("\n## Families that are equal\n\nWith the name in 4.9, if another, and the query in base units here.\n\n" + equals)
 	b.WriteString("\n## Missing families\n\nThe last column has the alternative here.\n\n| dcgm-exporter | reason | " +
 		"here |\n|---|---|---|\n")
 	for _, m := range missing() {
@@ -119,12 +118,14 @@ func MarkdownSMI() (string, error) {
 	var b strings.Builder
 	families := p.Families()
 	fmt.Fprintf(&b, strings.ReplaceAll(introductionSMI, "~", "`"), p.Release.Path(), len(families))
-	equals := p.rowsMarkdown(&b)
-	b.WriteString("\n## Families that are equal\n\n| nvidia_gpu_exporter | | here |\n|---|---|---|\n" + equals)
-	for _, f := range families[len(p.rows):] {
-		fmt.Fprintf(&b, "| `%s` | | |\n", f.Name)
+	p.rowsMarkdown(&b)
+	b.WriteString("\n## Families that are equal\n\n`gpu-migrate check --rewrite` has their queries in gpu-exporter's names.\n")
+	for i, f := range families {
+		if i >= len(p.rows) || p.rows[i].differs == "" {
+			fmt.Fprintf(&b, "\n- `%s`", f.Name)
+		}
 	}
-	return b.String(), nil
+	return b.String() + "\n", nil
 }
 
 // rowsMarkdown writes the rows that differ, and returns those that are equal. Rows with the same query and difference
@@ -165,7 +166,10 @@ func (p *Page) rowsMarkdown(b *strings.Builder) string {
 	for _, l := range lines {
 		switch {
 		case l.differs == "":
-			fmt.Fprintf(&equals, "| %s | %s | %s |\n", l.names, l.next, l.query)
+			if l.next != "" {
+				l.names += ", " + l.next
+			}
+			fmt.Fprintf(&equals, "- %s: %s\n", l.names, l.query)
 			continue
 		case uses[l.differs] > 1:
 			if numbers[l.differs] == 0 {

@@ -85,7 +85,7 @@ func reads(source, call string) bool {
 		strings.ReplaceAll(source, "nvmlDevice", ""))
 }
 
-// QueryFieldsMarkdown renders docs/nvidia-smi.md: a line per run of neighbors that differ in one selector, or are
+// QueryFieldsMarkdown renders docs/nvidia-smi.md: an item per run of neighbors that differ in one selector, or are
 // missing for the same reason.
 func QueryFieldsMarkdown() string {
 	all := QueryFields()
@@ -116,7 +116,7 @@ func QueryFieldsMarkdown() string {
 		q := all[i]
 		if q.Section != section {
 			section = q.Section
-			fmt.Fprintf(&b, "\n## %s\n\n| nvidia-smi | metric | difference |\n|---|---|---|\n", section)
+			fmt.Fprintf(&b, "\n## %s\n\n", section)
 		}
 		n := slices.IndexFunc(all[i:], func(o QueryField) bool {
 			return o.Section != section || o.place() != q.place() || o.Note != q.Note
@@ -128,7 +128,11 @@ func QueryFieldsMarkdown() string {
 		for _, o := range all[i : i+n] {
 			names = append(names, o.Field)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", code(names), cell(q.place()), cell(q.Note))
+		line := fmt.Sprintf("- %s: %s", code(names), q.place())
+		if q.Note != "" {
+			line += " (" + q.Note + ")"
+		}
+		b.WriteString(line + "\n")
 		i += n
 	}
 	return b.String()

@@ -207,23 +207,18 @@ func TestQueryFieldUnits(t *testing.T) {
 
 func TestQueryFieldsMarkdown(t *testing.T) {
 	text := QueryFieldsMarkdown()
-	for line := range strings.Lines(text) {
-		if cells := strings.Count(strings.ReplaceAll(line, `\|`, ""), "|"); strings.HasPrefix(line, "|") && cells != 4 {
-			t.Errorf("a row has %d cell borders, not 4: %s", cells, line)
-		}
-	}
 	for _, q := range QueryFields() {
 		if !strings.Contains(text, "`"+q.Field+"`") {
-			t.Errorf("%s is not in the table", q.Field)
+			t.Errorf("%s is not in the list", q.Field)
 		}
 	}
 	for _, want := range []string{
 		"## Temperature\n",
-		"| `name` | label `model` of `gpu_info` |",
-		"| `temperature.memory` | `gpu_temperature_celsius{sensor}` |",
-		"| `timestamp` | `gpu_last_read_timestamp_seconds` |",
-		"| `clocks.max.graphics`, `clocks.max.sm`, `clocks.max.memory` | `gpu_clock_max_hertz{clock}` | MHz -> hertz |",
-		"| `bbx.time_run` | age of the GPU, no condition |",
+		"- `name`: label `model` of `gpu_info`\n",
+		"- `temperature.memory`: `gpu_temperature_celsius{sensor}`",
+		"- `timestamp`: `gpu_last_read_timestamp_seconds` (date",
+		"- `clocks.max.graphics`, `clocks.max.sm`, `clocks.max.memory`: `gpu_clock_max_hertz{clock}` (MHz -> hertz)",
+		"- `bbx.time_run`: age of the GPU, no condition\n",
 		"Driver 610.57 has 241 fields",
 	} {
 		if !strings.Contains(text, want) {
