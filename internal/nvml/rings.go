@@ -6,6 +6,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/direct"
 )
 
 // readRing reads the samples that are newer than the last read. Entries without a time are dropped: go-nvml does not
@@ -15,7 +16,13 @@ func readRing(c *GPU, kind nvml.SamplingType, seen *cursor, to *gpu.Opt[gpu.Ring
 		w.done, *seen = true, 0
 	}
 	of, samples, ret := get2(c, callSamples, func() (nvml.ValueType, []nvml.Sample, nvml.Return) {
-		return c.handle().GetSamples(kind, uint64(*seen))
+		if of, n, ret, ok := direct.Samples(c.handle(), kind, uint64(*seen), c.ringBuffer); ok &&
+			ret != nvml.ERROR_INSUFFICIENT_SIZE {
+			return of, c.ringBuffer[:n], ret
+		}
+		of, samples, ret := c.handle().GetSamples(kind, uint64(*seen))
+		c.ringBuffer = samples
+		return of, samples, ret
 	}, int(kind), int(*seen))
 	switch ret {
 	case nvml.ERROR_NOT_FOUND, nvml.ERROR_NO_DATA:
@@ -52,6 +59,13 @@ const (
 
 // processLead is how far a process sample may be ahead of the GPU's newest one, in microseconds: they have one clock.
 const processLead = 10e6
+
+// processBuffer is how many processes a buffer has room for at first, and more than there were when it was too short;
+// maxProcesses is the most.
+const (
+	processBuffer = 128
+	maxProcesses  = 1 << 16
+)
 
 // growLimit is how often a list that grows between its sizing and its reading is read again.
 const growLimit = 3
@@ -92,10 +106,23 @@ func readProcessSamples(c *GPU, to *gpu.Fast) nvml.Return {
 	return nvml.ERROR_NO_DATA
 }
 
-// processUtilization makes the call. go-nvml trims its buffer to the length that the driver reports, and panics where
-// the list grew between its two calls: grew reports that.
+// processUtilization makes the call; grew reports that the list is longer than the buffer, which is larger the next time.
+// For a device that is not go-nvml's own, go-nvml trims its buffer to the length that the driver reports, and panics where
+// the list grew between its two calls.
 func processUtilization(c *GPU) (samples []nvml.ProcessUtilizationSample, grew bool, ret nvml.Return) {
 	samples, ret = get(c, callProcessUtilization, func() (list []nvml.ProcessUtilizationSample, r nvml.Return) {
+		if c.processBuffer == nil {
+			c.processBuffer = make([]nvml.ProcessUtilizationSample, processBuffer)
+		}
+		if n, ret, ok := direct.ProcessUtilization(c.handle(), uint64(c.procs), c.processBuffer); ok {
+			if grew = ret == nvml.ERROR_INSUFFICIENT_SIZE && n > len(c.processBuffer); grew {
+				c.processBuffer = make([]nvml.ProcessUtilizationSample, min(n+processBuffer, maxProcesses))
+			}
+			if ret != nvml.SUCCESS {
+				return nil, ret
+			}
+			return c.processBuffer[:min(n, len(c.processBuffer))], ret
+		}
 		defer func() {
 			if recover() != nil {
 				list, grew, r = nil, true, nvml.ERROR_INSUFFICIENT_SIZE

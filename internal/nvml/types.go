@@ -147,6 +147,9 @@ type GPU struct {
 		done bool
 	}
 	procs cursor
+	// ringBuffer and processBuffer are reused from read to read.
+	ringBuffer    []nvml.Sample
+	processBuffer []nvml.ProcessUtilizationSample
 	// procsSeen: the processes' buffer was read once.
 	procsSeen bool
 	gpm       gpmState
