@@ -381,12 +381,13 @@ func (w *world) account(d placement, now int) {
 			continue
 		}
 		w.each(p, func(r *Result) { r.Occupied-- })
-		first := 0.0
+		shared := func(r *Result) { r.Shared++ }
 		if n == 1 {
-			first = 1
+			w.Shared++
+			w.every(p, others, k, shared)
+		} else if !slices.ContainsFunc(others, func(o *Pod) bool { return o != p && o.To > k && o.Owner == p.Owner }) {
+			w.every(p, nil, k, shared) // those of the others have it already
 		}
-		w.Shared += first
-		w.share(p, others, k, first, 0)
 		if p.Size > 0 {
 			continue // MIG devices are isolated
 		}
@@ -394,7 +395,7 @@ func (w *world) account(d placement, now int) {
 			w.Excess += together - max(1, demand)
 			if demand <= full {
 				w.Throttled++
-				w.share(p, others, k, 0, 1)
+				w.every(p, others, k, func(r *Result) { r.Throttled++ })
 			}
 		}
 		evicted = evicted || memory+value(p.Memory, k) > full
@@ -402,16 +403,6 @@ func (w *world) account(d placement, now int) {
 	if evicted {
 		w.Evicted++
 		w.every(p, others, now, func(r *Result) { r.Evicted++ })
-	}
-}
-
-// share adds steps to the owners of all pods on a GPU at a step: what is shared or throttled is so for each of them.
-func (w *world) share(p *Pod, others []*Pod, k int, shared, throttled float64) {
-	if shared > 0 || throttled > 0 {
-		w.every(p, others, k, func(r *Result) {
-			r.Shared += shared
-			r.Throttled += throttled
-		})
 	}
 }
 

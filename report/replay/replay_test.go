@@ -90,6 +90,13 @@ func TestRun(t *testing.T) {
 		{"halves fill the GPUs of one node before the next", nodes(2, 2), []Pod{slice("a", 0.5, 0, 0, 0, 10),
 			slice("b", 0.5, 0, 0, 1, 10), slice("c", 0.5, 0, 0, 2, 10), slice("d", 0.5, 0, 0, 3, 10), whole("e", 2, 4, 10)},
 			Result{Placed: 5, Occupied: 10 + 8 + 12, Shared: 9 + 7, Requested: 5 + 4.5 + 4 + 3.5 + 12}},
+		// Two of a gang of two wait together behind two that are alone.
+		{"a gang waits between others", nodes(2), []Pod{whole("x", 2, 0, 4), whole("a", 1, 1, 10), gang(whole("g0", 1, 1, 10), "g"),
+			gang(whole("g1", 1, 1, 10), "g"), whole("b", 1, 1, 10)},
+			Result{Placed: 3, Waiting: 4, Unplaced: 2, Waited: 3 + 3 + 9 + 9, LongestWait: 9, Occupied: 8 + 6 + 6, Requested: 8 + 36}},
+		{"a part goes to the fuller of two shared nodes", nodes(2, 2), []Pod{whole("w", 1, 0, 10), slice("a", 0.5, 0, 0, 1, 10),
+			slice("b", 1, 0, 0, 2, 10), slice("c", 0.5, 0, 0, 3, 10), whole("d", 1, 4, 10)},
+			Result{Placed: 5, Occupied: 10 + 9 + 8 + 6, Shared: 7, Requested: 10 + 4.5 + 8 + 3.5 + 6}},
 		{"memory does not suffice", nodes(1), []Pod{slice("a", 0.5, 0.1, 0.6, 0, 10), slice("b", 0.5, 0.1, 0.6, 5, 10)},
 			Result{Placed: 2, Occupied: 10, Shared: 5, Evicted: 1, Requested: 7.5}},
 		{"a share and a MIG device need two GPUs", nodes(1), []Pod{slice("a", 0.5, 0, 0, 0, 10), mig("b", 1, 7)},
@@ -108,6 +115,43 @@ func TestRun(t *testing.T) {
 			near(&got.Requested, tt.want.Requested)
 			if got != tt.want {
 				t.Errorf("%+v, want\n%+v", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestOwners: what several owners have in common counts for each of them, once.
+func TestOwners(t *testing.T) {
+	owned := func(p Pod, owner string) Pod { p.Owner = owner; return p }
+	for _, tt := range []struct {
+		name  string
+		nodes []Node
+		pods  []Pod
+		want  map[string]Result
+	}{
+		{"waits", nodes(2), []Pod{owned(whole("a", 2, 0, 4), "x"), owned(whole("b", 1, 1, 6), "y"), whole("c", 1, 1, 6)},
+			map[string]Result{"x": {Placed: 1, Occupied: 8, Requested: 8},
+				"y": {Placed: 1, Waiting: 1, Waited: 3, LongestWait: 3, Occupied: 2, Requested: 5}}},
+		{"has no place", nodes(2), []Pod{owned(whole("a", 3, 0, 4), "x")},
+			map[string]Result{"x": {Unplaced: 1, Waiting: 1, Waited: 12, LongestWait: 4, Requested: 12}}},
+		{"two on a GPU", nodes(1), []Pod{owned(slice("a", 0.5, 0.6, 0.6, 0, 10), "x"), owned(slice("b", 0.5, 0.6, 0.6, 4, 8), "y")},
+			map[string]Result{"x": {Placed: 1, Occupied: 10, Requested: 5, Shared: 4, Throttled: 4, Evicted: 1},
+				"y": {Placed: 1, Requested: 2, Shared: 4, Throttled: 4, Evicted: 1}}},
+		{"three of two owners", nodes(1), []Pod{owned(slice("a", 0.25, 0.5, 0, 0, 10), "x"), owned(slice("b", 0.25, 0.3, 0, 0, 10), "x"),
+			owned(slice("c", 0.25, 0.3, 0, 2, 6), "y")},
+			map[string]Result{"x": {Placed: 2, Occupied: 10, Requested: 5, Shared: 10, Throttled: 4},
+				"y": {Placed: 1, Requested: 1, Shared: 4, Throttled: 4}}},
+		{"nobody's", nodes(1), []Pod{slice("a", 0.5, 0.9, 0, 0, 10), slice("b", 0.5, 0.9, 0, 0, 10)}, map[string]Result{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, got := Owners(tt.nodes, tt.pods)
+			if len(got) != len(tt.want) {
+				t.Errorf("%d owners", len(got))
+			}
+			for owner, want := range tt.want {
+				if r := got[owner]; r == nil || *r != want {
+					t.Errorf("%s: %+v, want\n%+v", owner, r, want)
+				}
 			}
 		})
 	}

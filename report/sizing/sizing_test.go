@@ -49,6 +49,8 @@ func TestFit(t *testing.T) {
 			"Not 1/4: it needs 25 % with headroom."},
 		{"a third by memory", plain, Demand{High: 0.1, Memory: 17.5 * gib}, "1/3 of a GPU", "", 1. / 3, 1. / 3,
 			"Not 1/4: its memory of 17.5 GiB does not fit."},
+		{"a half by memory", plain, Demand{High: 0.24, Memory: 30 * gib}, "1/2 of a GPU", "", 1. / 2, 1. / 2,
+			"Not 1/3: its memory of 30.0 GiB does not fit."},
 		{"a half", plain, Demand{High: 0.4, Memory: gib}, "1/2 of a GPU", "", 1. / 2, 1. / 2, "Not 1/3: it needs 50 % with headroom."},
 		{"more than a half", plain, Demand{High: 0.41, Memory: gib}, "", "peaks_too_high", 0, 0, "it needs 51 % of its allocation"},
 		{"far more", plain, Demand{High: 0.9, Memory: gib}, "", "peaks_too_high", 0, 0, "it needs 100 % of its allocation"},
