@@ -174,7 +174,8 @@ func gpuDashboard() Dashboard {
 						"before the exporter started.",
 						label("xid", "Code").mapped(xidMappings()...),
 						value("In range", Number, total("xid", xids(c, "$__range"))).at(badIfAny()...),
-						value("Last", When, "1000 * "+maximum("xid", "gpu_xid_last_timestamp_seconds{"+c+"}"))),
+						value("Last", When, "1000 * "+maximum("xid", "gpu_xid_last_timestamp_seconds{"+c+"}"))).
+						called("No XID errors."),
 					table(12, "Memory errors", "Location",
 						"ECC errors since the driver was loaded, and over the lifetime of the GPU.",
 						label("memory", "Location"),

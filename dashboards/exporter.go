@@ -15,7 +15,7 @@ func exporterDashboard() Dashboard {
 		Rows: []Row{
 			{Lines: []Line{line(4,
 				stat(3, "Scraped", Number, "count(group by (cluster, node) ("+self+"))",
-					"Nodes whose exporter was scraped."),
+					"Nodes whose exporter was scraped.").called("no exporter is scraped"),
 				stat(3, "Down", Number,
 					"sum(1 - (up{<job>} and on (cluster, job, instance) group by (cluster, job, instance) "+
 						"(last_over_time("+self+"[1d]))))",
@@ -37,11 +37,11 @@ func exporterDashboard() Dashboard {
 					step(0.999, Green)),
 				stat(3, "Unresolved", Number, orZero("sum(gpu_container_unresolved_devices{"+n+"})", self),
 					"Allocated device IDs that could not be resolved to a GPU.").at(warnIfAny()...),
-				stat(3, "Error", Ratio, "max(gpu_attribution_error_ratio{"+n+"})",
+				stat(3, "Sum error", Ratio, "max(gpu_attribution_error_ratio{"+n+"})",
 					"Maximum relative difference between a GPU's total and the sum of its containers and the "+
 						"unattributed remainder. Above 0: please report it.").between(0, 1).digits(3).at(base(Green),
 					step(0.001, Amber), step(0.02, Red)),
-				stat(3, "Slowest", Seconds,
+				stat(3, "Max scrape", Seconds,
 					"max(scrape_duration_seconds{<job>} and on (cluster, job, instance) group by (cluster, job, "+
 						"instance) ("+self+"))",
 					"Maximum duration of the last scrape, measured by Prometheus.").at(badAbove(1, 5)...)),
@@ -148,7 +148,7 @@ func exporterDashboard() Dashboard {
 					0),
 				series(8, "Attribution error", Ratio,
 					"Relative difference between a GPU's total and its parts, maximum of the GPUs.",
-					q("{{quantity}}", maximum("quantity", "gpu_attribution_error_ratio{"+n+"}"))).from(0)),
+					q("{{quantity}}", maximum("quantity", "gpu_attribution_error_ratio{"+n+"}"))).between(0, 1)),
 				line(7,
 					table(12, "Features", "Feature",
 						"Nodes by state of optional features; the node's landing page shows how to enable them.",

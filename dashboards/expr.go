@@ -114,7 +114,7 @@ func alertTable(width int, matchers ...string) Panel {
 		label("alertname", "Alert").to(Link{UID: runbooks, Title: "Open the runbooks"}).wide(230),
 		label("node", "Node").to(toNode()),
 		label("gpu", "GPU").to(toGPU()).wide(60), label("namespace", "Namespace").to(toNamespace()),
-		label("pod", "Pod").to(toPod()), label("workload", "Workload"),
+		label("pod", "Pod").to(toPod()).wide(200), label("workload", "Workload"),
 		value("Since", When, "1000 * min by ("+by+") (ALERTS_FOR_STATE{"+m+"} and ignoring (alertstate) ALERTS{"+m+
 			`, alertstate="firing"})`).wide(130),
 		label("uuid", "UUID")).called("No alert is firing, or the alert rules are not loaded.")

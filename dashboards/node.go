@@ -16,7 +16,8 @@ func nodeDashboard() Dashboard {
 		Rows: []Row{
 			{Lines: []Line{line(4,
 				stat(3, "Available", Number, total("", "gpu_device_up{"+n+"}"),
-					"Available GPUs. Lower than expected: a GPU is lost, hung or needs a reset.").at(plainSteps()...),
+					"Available GPUs. Lower than expected: a GPU is lost, hung or needs a reset.").at(plainSteps()...).called(
+					"the exporter is not scraped"),
 				stat(3, "Unavailable", Number, total("", `gpu_node_devices{`+n+`, state=~"failed|missing"}`),
 					"GPUs that are in NVML but not readable (failed), or on the PCI bus but not in NVML (missing).").at(
 					badIfAny()...),

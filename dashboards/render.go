@@ -264,15 +264,12 @@ func (p Panel) emptyReason() string {
 	if p.empty != "" {
 		return p.empty
 	}
-	var all strings.Builder
-	for _, query := range p.allQueries() {
-		all.WriteString(query.Expr)
-	}
-	for _, s := range []struct{ reads, says string }{{"kube_", "needs kube-state-metrics"},
-		{"gpu_requests", "needs kube-state-metrics"}, {`node_(cpu|memory|network)_`, "needs node_exporter"},
+	first := p.allQueries()[0].Expr // the others add to it
+	for _, s := range []struct{ reads, says string }{{`\bkube_`, "needs kube-state-metrics"},
+		{":gpu_requests", "needs kube-state-metrics"}, {`\bnode_(cpu|memory|network)_`, "needs node_exporter"},
 		{priceSeries, "no prices configured"},
 		{":gpu_", "no records: rules not loaded?"}} {
-		if regexp.MustCompile(`(^|\W|_)` + s.reads).MatchString(all.String()) {
+		if regexp.MustCompile(s.reads).MatchString(first) {
 			return s.says
 		}
 	}
@@ -347,8 +344,8 @@ func (p Panel) overrides() []dashboard.DashboardFieldConfigSourceOverrides {
 }
 
 // columnWidths are wide enough for the usual names; without them all columns are equally wide, and names are cut.
-var columnWidths = map[string]int{"node": 180, "namespace": 150, "pod": 240, "workload": 200, "model": 220, "uuid": 350,
-	"resource": 180, "container": 130, "problem": 220, "xid": 250, "alertname": 230, "workload_type": 110, "cluster": 110, "call": 320}
+var columnWidths = map[string]int{"node": 170, "namespace": 130, "pod": 250, "workload": 190, "model": 220, "uuid": 350,
+	"resource": 180, "container": 130, "xid": 250, "alertname": 230, "workload_type": 110, "cluster": 100, "call": 320}
 
 // titleWidth is the width that a title takes when it is wrapped between words, in pixels: Grafana cuts what is longer.
 func titleWidth(title string) int {

@@ -29,7 +29,7 @@ func workloadDashboard() Dashboard {
 		Rows: []Row{
 			{Lines: []Line{
 				line(4,
-					stat(3, "Allocated GPUs", Number, once("sum", "gpu_container_allocation_ratio"),
+					stat(3, "Allocated", Number, once("sum", "gpu_container_allocation_ratio"),
 						"GPUs allocated to the pods, including fractions.").digits(2),
 					stat(3, "Pods", Number, "count(group by ("+pods+") ("+alive+"))", "Pods with allocated GPUs."),
 					stat(3, "Busy", Ratio, "sum("+
@@ -43,12 +43,12 @@ func workloadDashboard() Dashboard {
 							" + "+increase("gpu_container_unused_seconds_total")+" > 0)",
 						"Busy time over the allocated time whose activity was measured, in the selected time "+
 							"range.").between(0, 1).at(usedSteps()...),
-					stat(3, "Memory used", Bytes, once("sum", "gpu_container_memory_used_bytes"),
+					stat(3, "Memory", Bytes, once("sum", "gpu_container_memory_used_bytes"),
 						"Used device memory of the pods. N/A: it is not measured for these pods.").ifUp(alive),
 					stat(3, "Power", Watts, "sum("+
 						of("rate("+container("gpu_container_energy_joules_total")+"[$__rate_interval])")+")",
 						"Power attributed to the pods. N/A: their GPUs have no energy counter.").ifUp(alive),
-					stat(3, "Energy in range", KWh, increase("gpu_container_energy_joules_total")+" / 3.6e6",
+					stat(3, "Energy", KWh, increase("gpu_container_energy_joules_total")+" / 3.6e6",
 						"Energy attributed to the pods in the selected time range.").ifUp(alive),
 					stat(3, "Last busy", When, "1000 * "+once("max", "gpu_container_last_busy_timestamp_seconds"),
 						"Time at which any of the pods was last busy.").ifUp(alive)),

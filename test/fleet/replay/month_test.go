@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +18,10 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/replay"
 )
 
-var monthDays = flag.Int("month.days", 0, "simulate so many days of alerts; 0: one, with every event")
+var (
+	monthDays = flag.Int("month.days", 0, "simulate so many days of alerts; 0: one, with every event")
+	monthGPUs = flag.Int("month.gpus", 0, "simulate what happens in a month to so many GPUs; 0: every event once")
+)
 
 // incident is something that happens to a node between two times since the beginning, and the alerts that may fire for
 // it:
@@ -30,6 +34,33 @@ type incident struct {
 	may      []string
 	// change edits what the node exposes meanwhile.
 	change func(n *exposition)
+	// perMonth is how often it happens to a fleet of 16,000 GPUs in a month: an assumption.
+	perMonth int
+}
+
+// month is what happens in a month to a fleet of so many GPUs. What happens on one node does not depend on what happens
+// on another, so all of it is put into one simulated day, each on a node of its own, at the hours of the table moved by up
+// to half an hour. Faults are simulated one by one; of planned work and healthy nodes a sample is.
+func month(gpus int) []incident {
+	const sample = 10
+	random := rand.New(rand.NewPCG(1, uint64(gpus)))
+	var out []incident
+	for _, i := range incidents() {
+		n := max(1, i.perMonth*gpus/16000)
+		if i.planned {
+			n = min(n, sample)
+		}
+		for k := range n {
+			c := i
+			c.node = fmt.Sprintf("%s%d", i.node, k)
+			if c.from > 0 {
+				shift := time.Duration(random.IntN(30)) * time.Minute
+				c.from, c.to = c.from+shift, c.to+shift
+			}
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // exposition is what a node exposes and what kube-state-metrics says of it.
@@ -47,30 +78,30 @@ func incidents() []incident {
 	const hour, day = time.Hour, 24 * time.Hour
 	return []incident{
 		{"a driver that comes after the exporter", "fresh", 0, 20 * time.Minute, true, nil,
-			func(n *exposition) { n.driverless = true }},
+			func(n *exposition) { n.driverless = true }, 60},
 		{"a rolling upgrade of the driver", "drained", 3 * hour, 4 * hour, true, nil,
-			func(n *exposition) { n.cordoned, n.driverless = true, true }},
+			func(n *exposition) { n.cordoned, n.driverless = true, true }, 2000},
 		{"a reboot", "rebooted", 5 * hour, 5*hour + 8*time.Minute, true, nil,
-			func(n *exposition) { n.down, n.notReady = true, true }},
+			func(n *exposition) { n.down, n.notReady = true, true }, 200},
 		{"a preempted node that is gone", "preempted", 6 * hour, 40 * day, true, nil,
-			func(n *exposition) { n.absent = true }},
+			func(n *exposition) { n.absent = true }, 200},
 		{"a restart of the kubelet", "restarted", 7 * hour, 7*hour + 3*time.Minute, true, nil,
-			func(n *exposition) { n.offered = 0 }},
+			func(n *exposition) { n.offered = 0 }, 200},
 		{"a GPU that is dead until its repair", "dead", 1 * hour, 20 * hour, false,
 			[]string{"GPUUnavailable", "GPUXIDFatal"},
-			func(n *exposition) { n.lost, n.xid, n.offered = 3, "79", 7 }},
+			func(n *exposition) { n.lost, n.xid, n.offered = 3, "79", 7 }, 40},
 		{"a GPU that needs a reset", "reset", 9 * hour, 12 * hour, false,
 			[]string{"GPURepairRequired", "GPUXIDFatal"},
-			func(n *exposition) { n.xid, n.recovery = "95", "reset" }},
+			func(n *exposition) { n.xid, n.recovery = "95", "reset" }, 60},
 		{"a GPU that never came", "short", 0, 40 * day, false, []string{"GPUMissing"},
-			func(n *exposition) { n.gpus, n.offered = 7, 7 }},
+			func(n *exposition) { n.gpus, n.offered = 7, 7 }, 4},
 		{"a driver that fails", "broken", 10 * hour, 13 * hour, false, []string{"GPUDriverDown"},
-			func(n *exposition) { n.driverless = true }},
+			func(n *exposition) { n.driverless = true }, 10},
 		{"an exporter that crashes again and again", "crashing", 14 * hour, 17 * hour, false,
 			[]string{"GPUExporterDown"},
-			func(n *exposition) { n.crash = true }},
+			func(n *exposition) { n.crash = true }, 4},
 		{"a device plugin that stopped", "unoffered", 18 * hour, 21 * hour, false, []string{"GPUNotOffered"},
-			func(n *exposition) { n.offered = 0 }},
+			func(n *exposition) { n.offered = 0 }, 6},
 	}
 }
 
@@ -86,6 +117,9 @@ func TestMonthOfAlerts(t *testing.T) {
 			"alerts-exporter"}, func(end string) bool { return strings.HasSuffix(g.Name(), end) })
 	})
 	list := incidents()
+	if *monthGPUs > 0 {
+		list = month(*monthGPUs)
+	}
 	var nodes []string
 	for _, i := range list {
 		nodes = append(nodes, i.node)
@@ -167,8 +201,18 @@ func TestMonthOfAlerts(t *testing.T) {
 	for node, names := range fired {
 		t.Errorf("node %q without a fault: %v", node, names)
 	}
-	t.Logf("%d nodes, %d days: %d pages, %d warnings, %d notices", len(nodes), days, pages["critical"],
-		pages["warning"], pages["info"])
+	faults := 0
+	for _, i := range list {
+		if !i.planned {
+			faults++
+		}
+	}
+	t.Logf("%d nodes, %d days, %d faults: %d pages, %d warnings, %d notices; if that is a month's, %.1f pages and %.1f warnings a day",
+		len(nodes), days, faults, pages["critical"], pages["warning"], pages["info"], float64(pages["critical"])/30,
+		float64(pages["warning"])/30)
+	if pages["critical"]+pages["warning"] > faults {
+		t.Errorf("%d notifications of %d faults", pages["critical"]+pages["warning"], faults)
+	}
 }
 
 // health puts the verdict on the GPU that may be faulty.

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/promql"
+
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
@@ -50,40 +52,133 @@ func TestDashboardsShowTheScript(t *testing.T) {
 				}
 				s.Eval(t.Context(), at)
 			}
-			shown := tiles(t, s, w)
-			truth := f.Truth(w.From, w.To)
-			compare(t, shown, truth, c.exact)
+			shown, cells := panels(t, s, w)
+			compare(t, shown, f.Truth(w.From, w.To), c.exact)
+			// Sums of half hours end with the last full one.
+			compareCells(t, cells, shown, f.Truth(w.From, w.To), f.Truth(begin, begin.Add(time.Hour)), c.exact)
 		})
 	}
 }
 
-// tiles evaluates every panel with a single instant query that has a single value.
-func tiles(t *testing.T, s *replay.Server, w dashboard.Window) map[string]float64 {
+// panels evaluates the instant queries of all panels: the values of tiles, and the cells of tables by panel and query.
+func panels(t *testing.T, s *replay.Server, w dashboard.Window) (map[string]float64, map[string]promql.Vector) {
 	t.Helper()
 	all, err := dashboard.LoadAll(filepath.Join("..", "..", "..", "dashboards"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]float64{}
+	tiles, cells := map[string]float64{}, map[string]promql.Vector{}
 	for _, d := range all {
 		for _, p := range d.Panels {
-			if len(p.Targets) != 1 || !p.Targets[0].Instant {
-				continue
-			}
-			expr, err := d.Fill(p.Targets[0].Expr, dashboard.Values{}, w)
-			if err != nil {
-				t.Fatal(err)
-			}
-			v, err := s.Query(t.Context(), expr, w.To)
-			if err != nil {
-				t.Fatalf("%s/%s: %v", d.UID, p.Title, err)
-			}
-			if len(v) == 1 {
-				out[d.UID+"/"+p.Title] = v[0].F
+			for _, target := range p.Targets {
+				if !target.Instant {
+					continue
+				}
+				expr, err := d.Fill(target.Expr, dashboard.Values{}, w)
+				if err != nil {
+					t.Fatal(err)
+				}
+				v, err := s.Query(t.Context(), expr, w.To)
+				if err != nil {
+					t.Fatalf("%s/%s: %v", d.UID, p.Title, err)
+				}
+				seen := map[string]bool{}
+				for _, e := range v {
+					if seen[e.Metric.String()] {
+						t.Errorf("%s/%s %s: two rows %s", d.UID, p.Title, target.RefID, e.Metric)
+					}
+					seen[e.Metric.String()] = true
+				}
+				cells[d.UID+"/"+p.Title+" "+target.RefID] = v
+				if len(v) == 1 && len(p.Targets) == 1 {
+					tiles[d.UID+"/"+p.Title] = v[0].F
+				}
 			}
 		}
 	}
-	return out
+	return tiles, cells
+}
+
+// compareCells holds the rows of tables against the script, and against the tiles that say their sums.
+func compareCells(t *testing.T, cells map[string]promql.Vector, shown map[string]float64, truth, halfHours *fleet.Truth, exact bool) {
+	t.Helper()
+	rows := func(column string, keys ...string) map[string]float64 {
+		out := map[string]float64{}
+		for _, e := range cells[column] {
+			var key []string
+			for _, k := range keys {
+				key = append(key, e.Metric.Get(k))
+			}
+			out[strings.Join(key, "/")] += e.F
+		}
+		if len(out) == 0 {
+			t.Errorf("%s is empty", column)
+		}
+		return out
+	}
+	near := func(what string, got, want, share, more float64) {
+		t.Helper()
+		if math.Abs(got-want) > share*math.Abs(want)+more {
+			t.Errorf("%s shows %.3f, want %.3f", what, got, want)
+		}
+	}
+	// Sums of the rows are the tiles.
+	for column, tile := range map[string]string{"gpu-fleet/Models A": "gpu-fleet/GPUs", "gpu-fleet/Models I": "gpu-fleet/Schedulable",
+		"gpu-capacity/Unallocated GPUs by node A": "gpu-capacity/Schedulable",
+		"gpu-capacity/Unallocated GPUs by node C": "gpu-capacity/Allocated",
+		"gpu-capacity/Unallocated GPUs by node D": "gpu-capacity/GPUs",
+		"gpu-capacity/GPU-hours by state A":       "gpu-capacity/All GPU-hours",
+		"gpu-capacity/Nodes by utilization A":     "gpu-fleet/GPUs"} {
+		near(column, rows(column)[""], shown[tile], 1e-6, 1e-6)
+	}
+	if exact {
+		for state, hours := range rows("gpu-capacity/GPU-hours by state A", "state") {
+			near("gpu-capacity/GPU-hours by state "+state, hours, float64(truth.GPUs[gpu.TimeState(state)])/3600, 0.01, 0.06)
+		}
+	}
+	for state, tile := range map[string]string{"lost": "Lost", "replace": "Replace", "needs_reboot": "Reboot",
+		"needs_reset": "Reset", "degraded": "Degraded", "unknown": "Unknown"} {
+		if n := rowsOf(cells["gpu-health/GPUs with a problem A"], "state", state); n < shown["gpu-health/"+tile] {
+			t.Errorf("gpu-health: %v GPUs are %s, and the table has %v", shown["gpu-health/"+tile], state, n)
+		}
+	}
+	// Workloads: unused, allocated and unknown hours of the last half hours; measured ones of GPUs that others do not
+	// share, whose counters do not end within the hour.
+	want, compared := map[string]fleet.WorkloadTruth{}, 0
+	for _, w := range halfHours.Workloads {
+		want[w.Namespace+"/"+w.Name] = w
+	}
+	keys := []string{"namespace", "workload"}
+	allocated := rows("gpu-namespace/Workloads C", keys...)
+	unused, unknown := rows("gpu-namespace/Workloads D", keys...), rows("gpu-namespace/Workloads E", keys...)
+	capacity := rows("gpu-capacity/Workloads with unused GPUs A", keys...)
+	for name, w := range want {
+		if w.Allocated < 3000 || w.Lost > 0 { // less than most of the hour
+			continue
+		}
+		compared++
+		near(name+": allocated GPU-hours", allocated[name], float64(w.Allocated)/3600, 0.05, 0.1)
+		if w.Measured && exact {
+			near(name+": unused GPU-hours", unused[name], float64(w.Gap+w.Idle)/3600, 0.05, 0.1)
+			near(name+": unknown GPU-hours", unknown[name], 0, 0, 0.1)
+		}
+		if v, ok := capacity[name]; ok {
+			near(name+": unused GPU-hours of capacity", v, unused[name], 1e-6, 1e-6)
+		}
+	}
+	if compared < 4 {
+		t.Errorf("%d workloads compared", compared)
+	}
+}
+
+func rowsOf(v promql.Vector, label, value string) (n float64) {
+	seen := map[string]bool{}
+	for _, e := range v {
+		if key := e.Metric.Get("node") + e.Metric.Get("uuid"); e.Metric.Get(label) == value && !seen[key] {
+			seen[key], n = true, n+1
+		}
+	}
+	return n
 }
 
 func compare(t *testing.T, shown map[string]float64, truth *fleet.Truth, exact bool) {
