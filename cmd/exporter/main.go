@@ -59,6 +59,9 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	if len(args) > 0 && args[0] == healthCommand {
 		return healthMain(ctx, args[1:], stdout, stderr), false
 	}
+	if len(args) > 0 && args[0] == conformanceCommand {
+		return conformanceMain(ctx, args[1:], stdout, stderr), false
+	}
 	if len(args) > 0 && args[0] == doctorCommand {
 		return doctorMain(ctx, args[1:], stdout, stderr), false
 	}

@@ -151,7 +151,7 @@ func TestQueries(t *testing.T) {
 
 // otherPrograms are flags of other programs that the text mentions.
 var otherPrograms = []string{"--set", "--storage.tsdb.retention.time", "--pid", "--gpus", "--device", "--root-dir", "--query-retired-pages",
-	"--query-gpu", "--gpu-reset", "--reuse-values", "--reset-then-reuse-values", "--rewrite"}
+	"--query-gpu", "--gpu-reset", "--reuse-values", "--reset-then-reuse-values", "--rewrite", "--profile", "--collect.backend"}
 
 // Every flag that a page names is one of the programs'.
 func TestFlags(t *testing.T) {
@@ -161,7 +161,7 @@ func TestFlags(t *testing.T) {
 	known := map[string]bool{}
 	flag := regexp.MustCompile(`--(?:\[no-\])?([a-z][a-z0-9.-]*)`)
 	for _, args := range [][]string{{"gpu-exporter", "--help-long"}, {"gpu-exporter", "record", "--help"},
-		{"gpu-exporter", "doctor", "--help"}, {"gpu-report", "--help-long"}} {
+		{"gpu-exporter", "doctor", "--help"}, {"gpu-exporter", "conformance", "--help"}, {"gpu-report", "--help-long"}} {
 		out, err := run(t, root(t), filepath.Join("bin", args[0]), args[1:]...)
 		if err != nil {
 			t.Fatalf("%v: %v\n%s", args, err, out)
