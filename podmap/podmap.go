@@ -205,20 +205,18 @@ func (m *Map) Run(ctx context.Context) error {
 	if m.kubelet != nil {
 		watching.Go(func() { m.Watch(ctx) })
 	}
-	if m.slices != nil && m.kubelet != nil {
-		watching.Go(func() { m.slices.Run(ctx) })
-	}
 	if m.kubelet != nil && m.options.Socket != "" {
 		go m.notify(ctx) // not waited for: a call for a file system that hangs does not return
 	}
 	var last time.Time // start of the last poll
-	due, after := time.Now(), false
+	due := time.Now()
+	var follow time.Time // until then an event is followed closely
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-m.events:
-			after = true
+			follow = time.Now().Add(settling + firstRetry)
 			if at := m.soon(time.Now(), last); at.Before(due) {
 				due = at
 				timer.Reset(time.Until(at))
@@ -229,9 +227,9 @@ func (m *Map) Run(ctx context.Context) error {
 		last = time.Now()
 		_ = m.Poll(ctx) // the error is in the health of the source, and in the log if it is new
 		delay := m.delay()
-		if after {
-			// The kubelet may be later than the event.
-			delay, after = min(delay, firstRetry), false
+		if now := time.Now(); now.Before(follow) {
+			// The kubelet may be later than the event: it lists a pod that has ended for up to two seconds more.
+			delay = min(delay, m.soon(now, last).Sub(now))
 		}
 		due = time.Now().Add(delay)
 		timer.Reset(delay)
@@ -314,8 +312,13 @@ func (m *Map) delay() time.Duration {
 	return m.options.Interval
 }
 
-// Watch follows the pods of this node until ctx ends, where pod metadata is enabled. Run does so, too.
+// Watch follows the pods and ResourceSlices of this node until ctx ends, as far as they are enabled. Run does so, too.
 func (m *Map) Watch(ctx context.Context) {
+	var listing sync.WaitGroup
+	defer listing.Wait()
+	if m.slices != nil {
+		listing.Go(func() { m.slices.Run(ctx) })
+	}
 	if m.watch != nil {
 		m.watch.Run(ctx)
 	}

@@ -6,8 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -362,9 +364,15 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.ex
 			c.exporters(t, "monitoring")
 		}, 30 * time.Second},
 	}
-	for _, s := range steps {
+	for i, s := range steps {
 		s.do()
 		c.settle(t, s.name, s.bound)
+		if i == 0 {
+			c.shares(t, one)
+		}
+	}
+	for _, n := range c.nodes {
+		c.doctor(t, n)
 	}
 
 	c.jobs(t, referees[0])
@@ -387,6 +395,95 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.ex
 	}
 }
 
+// sharing are processes on GPU 4 of the first node: in two containers that share it, and in none.
+var sharing = []struct {
+	memory, busy int // GiB, percent
+	container    string
+}{{9, 40, "work/three/a"}, {14, 20, "work/two/b"}, {2, 0, ""}}
+
+// shares moves these processes into the cgroups of the containers and compares what the exporter attributes to each.
+func (c *cluster) shares(t *testing.T, n *node) {
+	t.Helper()
+	for i, p := range sharing {
+		if p.container == "" {
+			continue
+		}
+		path := strings.Split(p.container, "/")
+		id := c.kubectl(t, "-n", path[0], "get", "pod", path[1], "-o",
+			`jsonpath={.status.containerStatuses[?(@.name=="`+path[2]+`")].containerID}`)
+		must(t, "bash", "-euc", `for f in $(find /sys/fs/cgroup -path "*/$0/cgroup.procs"); do echo "$1" >"$f"; done`,
+			strings.TrimPrefix(id, "containerd://"), strconv.Itoa(n.sharing[i]))
+	}
+	// The exporter resolves a process once, when it first sees it: real processes do not change their container.
+	c.kubectl(t, "-n", "monitoring", "delete", "pod", "-l", "app.kubernetes.io/name=gpu-exporter")
+	c.exporters(t, "monitoring")
+	var first *page
+	eventually(t, "processes are attributed", func() (err error) {
+		if first, err = n.exported(t.Context()); err != nil {
+			return err
+		}
+		for _, p := range sharing {
+			if got := first.values("gpu_container_memory_used_bytes")[p.container+" "+n.gpus.uuid[4]]; p.container != "" &&
+				got != float64(p.memory<<30) {
+				return fmt.Errorf("%s uses %v bytes, not %d GiB", p.container, got, p.memory)
+			}
+		}
+		return nil
+	})
+	time.Sleep(30 * time.Second)
+	second, err := n.exported(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range sharing {
+		if p.container == "" {
+			continue
+		}
+		grown := func(family string) float64 {
+			key := p.container + " " + n.gpus.uuid[4]
+			return second.values(family)[key] - first.values(family)[key]
+		}
+		share := 100 * grown("gpu_container_busy_seconds_total") / grown("gpu_container_observed_seconds_total")
+		t.Logf("%s was busy for %.1f %% of %.0f s; the driver's samples have %d %%", p.container, share,
+			grown("gpu_container_observed_seconds_total"), p.busy)
+		if share < float64(p.busy)-5 || share > float64(p.busy)+5 {
+			t.Errorf("%s: busy for %.1f %%, and the driver's samples have %d %%", p.container, share, p.busy)
+		}
+	}
+	for _, pid := range n.sharing {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// doctor compares what doctor prints on a node with what the exporter beside it exports.
+func (c *cluster) doctor(t *testing.T, n *node) {
+	t.Helper()
+	pod := c.kubectl(t, "-n", "monitoring", "get", "pod", "-l", "app.kubernetes.io/name=gpu-exporter", "--field-selector",
+		"spec.nodeName="+n.name, "-o", "jsonpath={.items[0].metadata.name}")
+	out := c.kubectl(t, "-n", "monitoring", "exec", strings.TrimSpace(pod), "--", "gpu-exporter", "doctor")
+	p, err := n.exported(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if regexp.MustCompile(`(?m)^(warning|error) `).MatchString(out) {
+		t.Errorf("%s: doctor finds faults where the exporter has none:\n%s", n.name, out)
+	}
+	unallocated := 0
+	for _, ratio := range p.ratio {
+		if ratio == 0 {
+			unallocated++
+		}
+	}
+	if got := strings.Count(out, "allocated to  none\n"); got != unallocated {
+		t.Errorf("%s: %d GPUs are unallocated, and according to doctor %d:\n%s", n.name, unallocated, got, out)
+	}
+	for u := range p.uses {
+		if !strings.Contains(out, u.namespace+"/"+u.pod+"/"+u.container+" (") {
+			t.Errorf("%s: doctor lacks %s:\n%s", n.name, u, out)
+		}
+	}
+}
+
 // jobs runs Jobs whose pods have a GPU for seconds, and compares the GPU-seconds that the exporter counted with those of the
 // kubelet's list.
 func (c *cluster) jobs(t *testing.T, r *referee) {
@@ -403,6 +500,7 @@ func (c *cluster) jobs(t *testing.T, r *referee) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	pods, truth, counted, missed := 0, 0.0, 0.0, 0
+	var differences []string
 	for u, seconds := range r.seconds {
 		if !strings.HasPrefix(u.pod, "short-") {
 			continue
@@ -410,12 +508,13 @@ func (c *cluster) jobs(t *testing.T, r *referee) {
 		pods++
 		truth += seconds
 		counted += r.counted[u]
+		differences = append(differences, fmt.Sprintf("%+.1f", r.counted[u]-seconds))
 		if r.counted[u] == 0 {
 			missed++
 		}
 	}
-	t.Logf("Jobs of seconds: %d pods, %.1f GPU-seconds listed by the kubelet, %.1f counted (%+.1f %%), %d pods never seen", pods,
-		truth, counted, 100*(counted/truth-1), missed)
+	t.Logf("Jobs of seconds: %d pods, %.1f GPU-seconds listed by the kubelet, %.1f counted (%+.1f %%), %d pods never seen; by pod %v; "+
+		"%d failed requests", pods, truth, counted, 100*(counted/truth-1), missed, differences, r.failures)
 	if pods != 20 || missed > 0 || counted < 0.97*truth || counted > 1.03*truth {
 		t.Errorf("GPU-seconds of Jobs are not within 3 %% of the kubelet's")
 	}

@@ -144,6 +144,18 @@ func (n *node) simulate(t *testing.T) {
 		text += fmt.Sprintf("gi=%d profile=%s start=%d size=%d uuid=%s ; ", slice.gi, slice.profile, slice.start, slice.slots, uuid)
 	}
 	text = strings.TrimSuffix(text, " ; ") + "\"\n"
+	if n.index == 1 {
+		for i, p := range sharing { // not at the same time: with phases of a second
+			sleep, err := start(n.dir, "sleep", "1000000")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(sleep.stop)
+			pid := sleep.cmd.Process.Pid
+			n.sharing = append(n.sharing, pid)
+			text += fmt.Sprintf("process gpu=4 pid=%d memory=%dGiB busy=%d%% period=2s phase=%ds\n", pid, p.memory, p.busy, i)
+		}
+	}
 	file := write(t, scenarios, "node.scenario", text)
 
 	// The command gets the flags of a simulated node; the library's directory has what the library reads.

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -86,8 +87,8 @@ func keepSettings(t *testing.T) {
 	}
 }
 
-// node is a machine of the cluster: namespaces of its own for mounts, processes and network, /var and /run of its own, a containerd and
-// a kubelet. Its files are seen here under dir.
+// node is a machine of the cluster: namespaces of its own for mounts and network, /var and /run of its own, a containerd and a kubelet.
+// Its files are seen here under dir. It has no namespace for processes: NVML's PIDs are those of the first one.
 type node struct {
 	name    string
 	index   int
@@ -95,11 +96,12 @@ type node struct {
 	bin     string // of Kubernetes
 	p       *plane
 	init    *process
-	pid     string // of the first process in the namespaces
+	pid     string // of a process in the namespaces
 	kubelet *process
 	gpus    inventory
 	library string // of the simulated driver
 
+	sharing  []int    // PIDs of the processes of sharing
 	assigned sync.Map // UUID that HAMi's scheduler has assigned, by namespace/pod
 	mutex    sync.Mutex
 	url      string // of the exporter
@@ -110,15 +112,28 @@ func (n *node) ip() string              { return fmt.Sprintf("198.18.0.%d", 10+n
 func (n *node) podCIDR() string         { return fmt.Sprintf("198.18.%d.0/24", n.index) }
 func (n *node) cgroup() string          { return "gpu-exporter-test-" + n.name }
 
+// own is the cgroup of the node's processes outside of pods.
+func (n *node) own(t *testing.T) string {
+	t.Helper()
+	for _, root := range cgroupRoots(t, n.cgroup()+"-own") {
+		if parent := filepath.Base(filepath.Dir(root)); parent == "pids" || parent == "cgroup" {
+			return root
+		}
+	}
+	t.Fatal("no cgroup controller pids under /sys/fs/cgroup")
+	return ""
+}
+
 // inside is a command line in the namespaces of the node.
 func (n *node) inside(program string, args ...string) []string {
-	return append([]string{"--target", n.pid, "--mount", "--net", "--pid", "--wd=/", program}, args...)
+	return append([]string{"--target", n.pid, "--mount", "--net", "--wd=/", program}, args...)
 }
 
 // run starts a program in the node.
 func (n *node) run(t *testing.T, program string, args ...string) *process {
 	t.Helper()
-	p, err := startAs(filepath.Base(program), n.dir, "nsenter", n.inside(program, args...)...)
+	join := []string{"-c", `echo $$ >"$0"/cgroup.procs && exec "$@"`, n.own(t), "nsenter"}
+	p, err := startAs(filepath.Base(program), n.dir, "bash", append(join, n.inside(program, args...)...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +146,7 @@ func (n *node) must(t *testing.T, program string, args ...string) string {
 	return must(t, "nsenter", n.inside(program, args...)...)
 }
 
-// setup are the mounts of a node, made by its first process, which then waits and reaps.
+// setup are the mounts of a node, made by its first process, which then waits.
 const setup = `set -eu
 mkdir -p "$1"/root/var/log "$1"/root/run "$1"/root/var/lib/kubelet "$1"/root/var/lib/cni "$1"/root/var/tmp
 ln -sfn /run "$1"/root/var/run
@@ -140,7 +155,7 @@ mount --bind "$1"/root/run /run
 mount --make-rshared /
 ip link set lo up
 echo ready >"$1"/ready
-while :; do sleep 3600 & wait; done`
+exec sleep 1000000`
 
 // cgroupRoots are the directories that hold the cgroups of a name, one for each hierarchy.
 func cgroupRoots(t *testing.T, name string) []string {
@@ -159,7 +174,7 @@ func cgroupRoots(t *testing.T, name string) []string {
 	return out
 }
 
-// removeCgroups removes a cgroup with those below it. Their processes have ended.
+// removeCgroups ends the processes of a cgroup and of those below it, and removes them.
 func removeCgroups(root string) error {
 	var dirs []string
 	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -170,6 +185,12 @@ func removeCgroups(root string) error {
 	})
 	slices.Reverse(dirs)
 	for _, d := range dirs {
+		pids, _ := os.ReadFile(filepath.Join(d, "cgroup.procs"))
+		for pid := range strings.FieldsSeq(string(pids)) {
+			if pid, err := strconv.Atoi(pid); err == nil && pid > 1 {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
 		if err := syscall.Rmdir(d); err != nil && !os.IsNotExist(err) {
 			return fmt.Errorf("remove the cgroup %s: %w", d, err)
 		}
@@ -190,32 +211,26 @@ func startNode(t *testing.T, p *plane, index int, images ...string) *node {
 	if err := os.MkdirAll(n.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, root := range cgroupRoots(t, n.cgroup()) {
-		if err := removeCgroups(root); err != nil {
-			t.Fatalf("of a run that was killed: %v", err)
-		}
+	t.Cleanup(func() { n.stop(t) })
+	for _, root := range append(cgroupRoots(t, n.cgroup()), n.own(t)) {
+		n.remove(t, root) // of a run that was killed
 		if err := os.Mkdir(root, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { n.stop(t) })
 	n.simulate(t)
 
-	// The first process ends with this one, and with it every process of the node.
-	n.init, err = start(n.dir, "unshare", "--mount", "--propagation", "private", "--net", "--pid", "--fork", "--kill-child", "--mount-proc",
-		"bash", "-c", setup, "node", n.dir)
+	n.init, err = start(n.dir, "unshare", "--mount", "--propagation", "private", "--net", "bash", "-c", setup, "node", n.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, n.name+" has its namespaces", func() error {
-		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", n.init.cmd.Process.Pid, n.init.cmd.Process.Pid))
-		if err != nil {
+		if _, err := os.Stat(filepath.Join(n.dir, "ready")); err != nil {
 			return fmt.Errorf("%w\n%s", err, n.init.output())
 		}
-		n.pid = strings.TrimSpace(string(children))
-		_, err = os.Stat(filepath.Join(n.dir, "ready"))
-		return err
+		return nil
 	})
+	n.pid = strconv.Itoa(n.init.cmd.Process.Pid)
 	link := fmt.Sprintf("gpux%d", index)
 	must(t, "ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", n.pid)
 	must(t, "ip", "link", "set", link, "master", bridge, "up")
@@ -321,7 +336,7 @@ syncFrequency: 10s
 		"--node-ip="+n.ip(), "--v=1")
 }
 
-// kill ends a process of the node at once, with the nsenter that started it.
+// kill ends a process at once.
 func (p *process) kill() {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	<-p.done
@@ -336,18 +351,22 @@ func (n *node) stop(t *testing.T) {
 	if n.init != nil {
 		n.init.kill()
 	}
-	deadline := time.Now().Add(20 * time.Second)
-	for _, root := range cgroupRoots(t, n.cgroup()) {
-		for {
-			err := removeCgroups(root)
-			if err == nil {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Errorf("%s: %v", n.name, err)
-				break
-			}
-			time.Sleep(200 * time.Millisecond)
+	for _, root := range append([]string{n.own(t)}, cgroupRoots(t, n.cgroup())...) {
+		n.remove(t, root)
+	}
+}
+
+// remove removes a cgroup with its processes, which takes them a moment.
+func (n *node) remove(t *testing.T, root string) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		err := removeCgroups(root)
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("%s: %v", n.name, err)
+			return
 		}
 	}
 }

@@ -122,6 +122,25 @@ type page struct {
 	families   map[string]*dto.MetricFamily
 }
 
+// values are those of a family by namespace/pod/container and, after a space, the UUID.
+func (p *page) values(family string) map[string]float64 {
+	out := map[string]float64{}
+	for _, m := range p.families[family].GetMetric() {
+		l := labels(m)
+		key := l["namespace"] + "/" + l["pod"] + "/" + l["container"] + " " + l["uuid"]
+		out[key] += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+	}
+	return out
+}
+
+func labels(m *dto.Metric) map[string]string {
+	out := map[string]string{}
+	for _, l := range m.Label {
+		out[l.GetName()] = l.GetValue()
+	}
+	return out
+}
+
 // exported scrapes the exporter of a node.
 func (n *node) exported(ctx context.Context) (*page, error) {
 	n.mutex.Lock()
@@ -147,13 +166,6 @@ func (n *node) exported(ctx context.Context) (*page, error) {
 		return nil, err
 	}
 	p := &page{map[use]bool{}, map[string]float64{}, 0, map[use]float64{}, families}
-	labels := func(m *dto.Metric) map[string]string {
-		out := map[string]string{}
-		for _, l := range m.Label {
-			out[l.GetName()] = l.GetValue()
-		}
-		return out
-	}
 	for _, m := range families["gpu_container_allocation_ratio"].GetMetric() {
 		l := labels(m)
 		p.uses[use{l["namespace"], l["pod"], l["container"], l["resource"], l["uuid"], l["mig_uuid"]}] = true
@@ -223,16 +235,17 @@ const grace = 13 * time.Second
 // listed for longer than the grace is a wrong name, and a GPU at 0 that it has listed for longer is falsely unallocated. While the kubelet
 // does not respond, and for a moment after, the last list counts: a restarting one lists nothing at first.
 type referee struct {
-	n       *node
-	mutex   sync.Mutex
-	since   map[use]time.Time // listed without a break since
-	last    map[use]time.Time // listed last
-	seconds map[use]float64   // the kubelet's truth: time for which a use was listed
-	counted map[use]float64   // the highest counter of the exporter
-	failed  time.Time         // of the kubelet's last failure
-	pages   int
-	faults  map[string]string // first time of each
-	stop    func()
+	n        *node
+	mutex    sync.Mutex
+	since    map[use]time.Time // listed without a break since
+	last     map[use]time.Time // listed last
+	seconds  map[use]float64   // the kubelet's truth: time for which a use was listed
+	counted  map[use]float64   // the highest counter of the exporter
+	failed   time.Time         // of the kubelet's last failure
+	pages    int
+	failures int               // of requests to the kubelet
+	faults   map[string]string // first time of each
+	stop     func()
 }
 
 func watch(t *testing.T, n *node) *referee {
@@ -264,6 +277,7 @@ func watch(t *testing.T, n *node) *referee {
 		before = now
 		if err != nil {
 			r.failed = now
+			r.failures++
 		}
 		if now.Sub(r.failed) < 10*time.Second && len(uses) < len(r.since) {
 			for u := range r.since {
