@@ -186,10 +186,10 @@ func TestForeignFiles(t *testing.T) {
 			return err
 		}
 		name := strings.TrimPrefix(path, *foreignFiles+"/")
-		out, err := exec.Command(program, "check", "--output=json", path).Output()
+		out, _ := exec.Command(program, "check", "--output=json", path).Output() // fails if queries are not supported
 		var verdicts []judged
 		if json.Unmarshal(out, &verdicts) != nil {
-			t.Logf("%-110s a template, not YAML: %v", name, err)
+			t.Logf("%-110s a template, not YAML", name)
 			return nil
 		}
 		files++

@@ -678,7 +678,7 @@ func TestGuidesNameWhatExists(t *testing.T) {
 			t.Fatal(err)
 		}
 		names := ours.FindAllString(string(text), -1)
-		if len(names) < 20 {
+		if len(names) < 15 {
 			t.Errorf("%s names %d families", file, len(names))
 		}
 		for _, name := range names {

@@ -50,15 +50,20 @@ Every series has the label ` + "`node`" + `; the scope adds:
 		if g.Intro != "" {
 			b.WriteString(g.Intro + "\n\n")
 		}
-		b.WriteString("| metric | type | scope | own labels | meaning | source | available on " +
-			"|\n|---|---|---|---|---|---|---|\n")
+		b.WriteString("| metric and own labels | type, scope | meaning; available on | source |\n|---|---|---|---|\n")
 		for _, f := range g.Rows {
 			name := "`" + f.Name + "`"
 			if f.Stability != catalog.Stable {
 				name += " (" + string(f.Stability) + ")"
 			}
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n",
-				name, f.Type, f.Scope, code(f.Labels), cell(f.Help), cell(f.Source), cell(f.Offered))
+			if f.Labels != nil {
+				name += " by " + code(f.Labels)
+			}
+			meaning := f.Help
+			if f.Offered != "" {
+				meaning += " On: " + f.Offered + "."
+			}
+			fmt.Fprintf(&b, "| %s | %s, %s | %s | %s |\n", name, f.Type, f.Scope, cell(meaning), cell(f.Source))
 		}
 		for _, e := range g.Examples {
 			fmt.Fprintf(&b, "\n%s\n\n```promql\n%s\n```\n", e.Question, e.Query)
