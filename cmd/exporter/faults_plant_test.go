@@ -73,6 +73,9 @@ func (p *plant) shown(latest func() *gpu.View) func() *gpu.View {
 	}
 }
 
+// forgeries are the pods whose cgroups processes forged, by PID.
+var forgeries = map[int]string{}
+
 // planted are mistakes such as programs of this kind make. Each is put between two rooms, and the suite has to name
 // it as one of these.
 var planted = []struct {
@@ -88,6 +91,23 @@ var planted = []struct {
 				u.Container, last = last, u.Container
 			}
 			return u
+		}}
+	}},
+	{"the innermost pod of a cgroup owns the process", 4, []string{"wrong pod", "false zero"}, func() *plant {
+		return &plant{user: func(pid int, u account.User) account.User {
+			if victim := forgeries[pid]; victim != "" && u.Reason == "" {
+				u.Container.Pod = victim
+			}
+			return u
+		}}
+	}},
+	{"a process that cannot be read is its predecessor", 5, []string{"wrong pod", "leak"}, func() *plant {
+		last := map[int]account.User{}
+		return &plant{user: func(pid int, u account.User) account.User {
+			if u.Reason == "" {
+				last[pid] = u
+			}
+			return last[pid]
 		}}
 	}},
 	{"a PID keeps its first owner", 11, []string{"wrong pod", "leak"}, func() *plant {

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -268,10 +269,32 @@ func (r *trial) step() {
 	r.layLogs()
 	r.kubelet(active)
 	r.kernelLog()
-	r.st.e.sampler.Step(r.hands.now())
+	if slices.ContainsFunc(active, func(f fault) bool { return f.kind == "no descriptors" }) {
+		r.procWrong = r.hands.awake()
+		withoutDescriptors(r.t, func() { r.st.e.sampler.Step(r.hands.now()) })
+	} else {
+		r.st.e.sampler.Step(r.hands.now())
+	}
 	r.round++
 	r.figures.Steps++
 	r.check.step(active)
+}
+
+// withoutDescriptors does something while this process can open nothing.
+func withoutDescriptors(t *testing.T, do func()) {
+	t.Helper()
+	var usual syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &usual); err != nil {
+		t.Fatal(err)
+	}
+	set := func(limit syscall.Rlimit) {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(syscall.Rlimit{Cur: 0, Max: usual.Max})
+	defer set(usual)
+	do()
 }
 
 // garbage are texts that no kernel writes into a cgroup file, or half of one that it does.
@@ -293,6 +316,13 @@ func (r *trial) layProc(active []fault) {
 				state, wrong = "", true
 			case f.kind == "cgroup garbage" && f.dev == p.dev && state != "":
 				state, wrong = fmt.Sprintf("%d !%d", p.begun, int(f.from/time.Second)%len(garbage)), true
+			case f.kind == "cgroup forged" && state != "" && !strings.Contains(state, "!"):
+				for _, other := range r.w.workloads {
+					if other != p && other.dev != everyGPU && other.listed.has(r.at) {
+						state = fmt.Sprintf("%d %s>%s", p.begun, p.name, other.name)
+						break
+					}
+				}
 			}
 		}
 		if state != "" {
@@ -308,6 +338,7 @@ func (r *trial) layProc(active []fault) {
 				r.t.Fatal(err)
 			}
 			delete(r.procs, pid)
+			delete(forgeries, pid)
 		}
 	}
 	for pid, state := range want {
@@ -315,7 +346,13 @@ func (r *trial) layProc(active []fault) {
 			continue
 		}
 		begun, who, _ := strings.Cut(state, " ")
-		cgroup := "0::/kubepods/pod" + uidOf(who) + "/" + digestOf(who) + "\n"
+		who, victim, _ := strings.Cut(who, ">")
+		cgroup := "0::" + cgroupOf(who)
+		if victim != "" { // the pod made the cgroup of another inside its own
+			cgroup += cgroupOf(victim)
+			forgeries[pid] = victim
+		}
+		cgroup += "\n"
 		if n, isGarbage := strings.CutPrefix(who, "!"); isGarbage {
 			i, _ := strconv.Atoi(n)
 			cgroup = garbage[i]
@@ -331,6 +368,8 @@ func (r *trial) layProc(active []fault) {
 		r.procs[pid] = state
 	}
 }
+
+func cgroupOf(name string) string { return "/kubepods/pod" + uidOf(name) + "/" + digestOf(name) }
 
 func digestOf(name string) string {
 	sum := sha256.Sum256([]byte(name))
@@ -385,6 +424,10 @@ func (r *trial) kubelet(active []fault) {
 			f.ListError, f.AllocatableError = errors.New("internal error"), errors.New("internal error")
 		case "kubelet huge":
 			f.Padding = 2 << 20
+		case "kubelet floods":
+			f.Pods = 5000
+		case "kubelet flaps":
+			down = down || int(r.hands.awake()/askEvery)%2 == 1
 		case "kubelet restarted":
 			anew, r.empties = true, 1
 		case "kubelet socket recreated":

@@ -107,6 +107,9 @@ var kinds = []string{
 	"ids unknown", "ids lying",
 }
 
+// unscripted are faults of the node alone: one in each storm, beside those that are dealt out.
+var unscripted = []string{"cgroup forged", "kubelet floods", "no descriptors", "kubelet flaps"}
+
 // newWorld makes the world of a seed, about so long.
 func newWorld(seed uint64, length time.Duration) *world { return makeWorld(seed, length, true) }
 
@@ -142,6 +145,7 @@ func makeWorld(seed uint64, length time.Duration, failing bool) *world {
 		}
 	}
 	w.layXIDs(r)
+	w.layUnscripted(rand.New(rand.NewPCG(seed, 0x6e6f6465)))
 	for _, p := range w.workloads {
 		if p.dev == everyGPU || p.runs.from >= p.runs.to {
 			continue
@@ -298,6 +302,15 @@ func (w *world) layFaults(r *rand.Rand) {
 		begin = end + calmAfter
 	}
 	w.length = begin
+}
+
+// layUnscripted adds a fault to each storm. They have a random source of their own, so that the worlds stay what they are.
+func (w *world) layUnscripted(r *rand.Rand) {
+	for i, storm := range w.storms {
+		from := odd(storm.from + seconds(r, 0, 20))
+		w.faults = append(w.faults, fault{kind: unscripted[(i+int(w.seed))%len(unscripted)], dev: everyGPU,
+			span: span{from, min(odd(from+seconds(r, 12, 60)), storm.to)}})
+	}
 }
 
 // hanging are calls of every poll group, and of what an inventory asks.

@@ -417,6 +417,19 @@ func TestRecordCommand(t *testing.T) {
 	if kept(t, dir, "node.jsonl") != text {
 		t.Error("the file that was there was written to")
 	}
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	cmd := exec.CommandContext(t.Context(), machine.Binary(t), "record", "--output=-", "--duration=2s", "--nvml.library="+m.Library,
+		"--path.sysfs="+m.Trees.Sysfs)
+	var errs bytes.Buffer
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), m.Env...), full, &errs
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != exitBroken || !strings.Contains(errs.String(), "no space left on device") ||
+		strings.Count(errs.String(), "\n") != 2 {
+		t.Errorf("to a full device: %v, stderr %q", err, errs.String())
+	}
 }
 
 // playable turns a journal into a scenario.
