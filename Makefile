@@ -80,9 +80,9 @@ vuln: build ## look up known vulnerabilities of what is linked into the programs
 	tools/vuln bin/gpu-exporter bin/gpu-report bin/gpu-migrate
 
 .PHONY: bench
-bench: ## measure the exporter for a quarter of an hour and write docs/performance.md; AGAINST=v0.1.0 compares with that revision
+bench: ## measure the exporter for a quarter of an hour and write docs/performance.md; AGAINST=v0.1.0 compares with that revision, BESIDE=PROGRAM with nvidia_gpu_exporter
 	go -C test build -o ../bin/measure ./measure
-	bin/measure bench $(if $(AGAINST),--against=$(AGAINST))
+	bin/measure bench $(if $(AGAINST),--against=$(AGAINST)) $(if $(BESIDE),--beside=$(BESIDE))
 
 .PHONY: scale
 scale: ## measure Prometheus with fleets of 500 to 2000 nodes for 1.5 h and write docs/performance-fleet.md; SCALE="--nodes=500 --period=8m"

@@ -37,6 +37,8 @@ func run(ctx context.Context, args []string) int {
 	switch args[0] {
 	case "bench":
 		err = bench.Run(ctx, args[1:])
+	case "serve":
+		err = bench.Serve(args[1:])
 	case "scale":
 		err = scale.Run(ctx, args[1:])
 	case "hwcheck":

@@ -6,6 +6,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -28,7 +29,10 @@ import (
 // Figures are the results of one run: for each benchmark and unit the median and the 99th percentile.
 type Figures struct {
 	Date, Revision, Machine string
-	Results                 map[string]map[string]Stat
+	// Against is the revision that was measured in the same run, and Before its results; empty without one.
+	Against string                     `json:",omitempty"`
+	Before  map[string]map[string]Stat `json:",omitempty"`
+	Results map[string]map[string]Stat
 }
 
 // Stat summarizes the samples of one unit.
@@ -78,7 +82,8 @@ func Run(ctx context.Context, args []string) error {
 	var c config
 	f := flag.NewFlagSet("bench", flag.ExitOnError)
 	f.StringVar(&c.root, "root", ".", "`directory` of the repository")
-	f.StringVar(&c.against, "against", "", "`revision` to measure and compare with; docs/ is left unchanged then")
+	f.StringVar(&c.against, "against", "", "`revision` to measure too and to compare with")
+	f.StringVar(&c.beside, "beside", "", "`program` of nvidia_gpu_exporter, to measure its demo too")
 	f.DurationVar(&c.period, "period", time.Minute, "how long each node is observed")
 	f.IntVar(&c.scrapes, "scrapes", 300, "scrapes of each kind; a tenth for each node of the growth curves")
 	f.BoolVar(&c.curves, "curves", true, "measure how the figures grow with the node; without, docs/ is left unchanged")
@@ -98,30 +103,38 @@ func Run(ctx context.Context, args []string) error {
 		defer remove()
 		trees = []*tree{before, trees[0]}
 	}
-	if err := c.measure(ctx, trees); err != nil {
-		return err
+	err = c.measure(ctx, trees)
+	for _, t := range trees { // what was measured before an error, too
+		err = errors.Join(err, os.WriteFile(t.file(c.root), t.results.Bytes(), 0o644))
 	}
-	for _, t := range trees {
-		if err := os.WriteFile(t.file(c.root), t.results.Bytes(), 0o644); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
 	if c.against != "" {
 		cmd := exec.CommandContext(ctx, "go", "tool", "benchstat", trees[0].file(c.root), trees[1].file(c.root))
 		cmd.Dir = filepath.Join(c.root, "test")
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-		return cmd.Run()
+		if err := cmd.Run(); err != nil {
+			return err
+		}
 	}
 	if !c.curves {
 		return nil // the page needs them; the lines are in bin/
 	}
+	last := trees[len(trees)-1]
 	figures := Figures{
 		Date:     time.Now().UTC().Format(time.DateOnly),
 		Revision: git(ctx, c.root, "describe", "--always", "--dirty"),
 		Machine:  page.Machine(),
 	}
-	if figures.Results, err = Parse(&trees[0].results); err != nil {
+	if figures.Results, err = Parse(&last.results); err != nil {
 		return err
+	}
+	if c.against != "" {
+		figures.Against = trees[0].revision
+		if figures.Before, err = Parse(&trees[0].results); err != nil {
+			return err
+		}
 	}
 	text, err := figures.Page()
 	if err != nil {

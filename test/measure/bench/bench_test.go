@@ -6,6 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
@@ -58,5 +62,33 @@ func TestParse(t *testing.T) {
 	}
 	if _, err := Parse(strings.NewReader("PASS\n")); err == nil {
 		t.Error("no lines are no error")
+	}
+}
+
+// The collector that the exporter is compared with exposes the series that it was given.
+func TestConstant(t *testing.T) {
+	const page = `# HELP a_total A.
+# TYPE a_total counter
+a_total{x="1"} 3
+a_total{x="2"} 4
+# HELP b B.
+# TYPE b gauge
+b 1.5
+# HELP c_seconds C.
+# TYPE c_seconds histogram
+c_seconds_bucket{call="f",le="+Inf"} 2
+c_seconds_sum{call="f"} 0.25
+c_seconds_count{call="f"} 2
+`
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := testutil.CollectAndCompare(newConstant(families), strings.NewReader(page)); err != nil {
+		t.Error(err)
+	}
+	if n := series([]byte(page)); n != 6 {
+		t.Errorf("%d series", n)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,7 +71,7 @@ func (l lab) launch(t *tree, n node, flags ...string) (*exporter, error) {
 		return nil, err
 	}
 	e := &exporter{Child: child, url: "http://" + address + "/metrics"}
-	end := time.Now().Add(20 * time.Second)
+	end := time.Now().Add(time.Minute)
 	for ; time.Now().Before(end) && l.ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
 		if e.pid == 0 {
 			e.pid = process.ChildOf(child.PID(), filepath.Base(path))
@@ -135,7 +134,7 @@ func (l lab) observe(trees []*tree, n node, period time.Duration) error {
 	for end := time.Now().Add(period); time.Now().Before(end); {
 		time.Sleep(min(scrapeInterval, time.Until(end)))
 		for _, e := range all {
-			if _, err := prometheus.fetch(e.url); err != nil {
+			if _, err := prom.fetch(e.url); err != nil {
 				return err
 			}
 		}
@@ -154,7 +153,7 @@ func (l lab) observe(trees []*tree, n node, period time.Duration) error {
 				trees[i].add("DriverCall/"+call, perMinute, "calls/min")
 			}
 		}
-		packed, err := prometheus.fetch(e.url)
+		packed, err := prom.fetch(e.url)
 		if err != nil {
 			return err
 		}
@@ -165,7 +164,7 @@ func (l lab) observe(trees []*tree, n node, period time.Duration) error {
 	return nil
 }
 
-// timeScrapes times pairs of scrapes, the first of a view and the next, beside the same bytes from memory.
+// timeScrapes times pairs of scrapes, the first of a view and the next, beside those of peers.
 func (l lab) timeScrapes(trees []*tree, n node, scrapes int) error {
 	all, stop, err := l.launchAll(trees, n, "--poll.fast="+quickPoll.String())
 	if err != nil {
@@ -173,13 +172,13 @@ func (l lab) timeScrapes(trees []*tree, n node, scrapes int) error {
 	}
 	defer stop()
 	time.Sleep(3 * time.Second)
-	var static []byte
-	file := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain")
-		_, _ = w.Write(static)
-	}))
-	defer file.Close()
-	for _, format := range []format{plain, prometheus} {
+	last := len(all) - 1
+	peers, stopPeers, err := l.peers(all[last])
+	if err != nil {
+		return err
+	}
+	defer stopPeers()
+	for _, format := range formats {
 		views := make([]string, len(all))
 		for range scrapes {
 			time.Sleep(quickPoll + 10*time.Millisecond)
@@ -187,31 +186,56 @@ func (l lab) timeScrapes(trees []*tree, n node, scrapes int) error {
 				return l.ctx.Err()
 			}
 			for i, e := range all {
-				for _, url := range []string{e.url, e.url, file.URL} {
-					start := time.Now()
-					body, err := format.fetch(url)
-					took := time.Since(start)
+				for range 2 {
+					page, took, cpu, err := e.timed(format)
 					if err != nil {
 						return err
 					}
-					kind := "file"
-					if url == e.url {
-						view, err := format.view(body)
-						if err != nil {
-							return err
-						}
-						kind = "next"
-						if view != views[i] {
-							kind = "first"
-						}
-						views[i], static = view, body
+					view, err := format.view(page)
+					if err != nil {
+						return err
 					}
-					trees[i].add("HTTP/"+n.name+"/"+format.name+"/"+kind, took.Nanoseconds(), "ns/op")
+					kind := "next"
+					if view != views[i] {
+						kind = "first"
+					}
+					views[i] = view
+					trees[i].add("HTTP/"+n.name+"/"+format.name+"/"+kind, took.Nanoseconds(), "ns/op", cpu.Nanoseconds(),
+						"cpu-ns/op")
 				}
+			}
+			for name, p := range peers {
+				page, took, cpu, err := p.timed(format)
+				if err != nil {
+					return err
+				}
+				trees[last].add("HTTP/"+n.name+"/"+format.name+"/"+name, took.Nanoseconds(), "ns/op", cpu.Nanoseconds(),
+					"cpu-ns/op", len(page), "page-B")
 			}
 		}
 	}
+	for name, p := range peers {
+		u, err := process.Of(p.pid)
+		if err != nil {
+			return err
+		}
+		page, err := plain.fetch(p.url)
+		if err != nil {
+			return err
+		}
+		trees[last].add("Peer/"+n.name+"/"+name, u.Resident, "resident-MiB", u.Anonymous, "anonymous-MiB", series(page), "series")
+	}
 	return nil
+}
+
+// series counts the series of a page in the text format.
+func series(page []byte) (n int) {
+	for line := range bytes.Lines(page) {
+		if line[0] != '#' && line[0] != '\n' {
+			n++
+		}
+	}
+	return n
 }
 
 // callsByPollGroup counts driver calls by poll group: those of the fast group with the others nearly off, those of the
@@ -305,10 +329,11 @@ type format struct{ name, accept, encoding string }
 
 var (
 	plain = format{"plain", "text/plain;version=0.0.4", "identity"}
-	// prometheus is what Prometheus 3 requests.
-	prometheus = format{"prometheus", "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6," +
+	// prom is what Prometheus 3 requests.
+	prom = format{"prometheus", "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6," +
 		"application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4," +
 		"text/plain;version=0.0.4;q=0.3,*/*;q=0.2", "gzip"}
+	formats = []format{plain, prom}
 )
 
 // fetch returns the bytes of the response, compressed ones as they are.
@@ -430,6 +455,7 @@ func (t *tree) file(root string) string {
 
 type config struct {
 	root, against string
+	beside        string // nvidia_gpu_exporter's program, if it is measured
 	period        time.Duration
 	scrapes       int
 	curves        bool
