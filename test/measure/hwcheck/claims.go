@@ -2,6 +2,7 @@ package hwcheck
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -197,6 +198,24 @@ func claims() []claim {
 				return p.ratio("gpu_sm_active_seconds_total", "gpu_profiled_seconds_total")
 			},
 			expected: (*period).busy},
+		// Each read takes a lock of the driver for all GPUs. A GPU has two rings and the samples of its processes.
+		{name: "reads of the sample rings", against: "per GPU and fast poll", tolerance: 0.3,
+			upperBound: func(*period) bool { return true },
+			measured: func(p *period) (float64, error) {
+				gpus, _ := p.after.sum("gpu_device_up")
+				from, to := p.bounds()
+				reads, calls := 0.0, p.calls()
+				for _, call := range []string{"nvmlDeviceGetSamples", "nvmlDeviceGetProcessUtilization"} {
+					if h := calls[call]; h != nil {
+						reads += h.Count
+					}
+				}
+				if reads == 0 || gpus == 0 {
+					return 0, errors.New("the driver has no sample rings")
+				}
+				return reads / gpus / ((to - from) / fastPoll.Seconds()), nil
+			},
+			expected: func(*period) (float64, error) { return 3, nil }},
 		{name: "encoder utilization", against: "mean of nvidia-smi", tolerance: 0.25, upperBound: never,
 			applies: func(p *period) bool { return p.load != nil && !p.load.known },
 			measured: func(p *period) (float64, error) {

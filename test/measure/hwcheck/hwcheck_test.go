@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/model/histogram"
+
 	"github.com/gpu-exporter/gpu-exporter/test/process"
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
@@ -366,15 +368,19 @@ func TestLoad(t *testing.T) {
 // TestClaims plants a deviation beyond each claim's tolerance.
 func TestClaims(t *testing.T) {
 	encoder := 0.5
+	reads := 3.0 // of each poll
 	counters := func(at, busy, observed, joules, sm float64) *scrape {
 		const u = `{uuid="GPU-1"} %g`
-		return parseText(
+		s := parseText(
 			t,
 			fmt.Sprintf("gpu_last_read_timestamp_seconds{uuid=\"GPU-1\",poll=\"fast\"} %g\ngpu_busy_seconds_total"+u+
 				"\ngpu_observed_seconds_total"+u+"\ngpu_energy_joules_total"+u+"\ngpu_sm_active_seconds_total"+u+
 				"\ngpu_profiled_seconds_total"+u+
-				"\ngpu_engine_utilization_ratio{uuid=\"GPU-1\",engine=\"encoder\"} %g\n", at, busy, observed, joules, sm, at, encoder),
+				"\ngpu_engine_utilization_ratio{uuid=\"GPU-1\",engine=\"encoder\"} %g\ngpu_device_up{uuid=\"GPU-1\"} 1\n",
+				at, busy, observed, joules, sm, at, encoder),
 		)
+		s.calls["nvmlDeviceGetSamples"] = &histogram.FloatHistogram{Count: reads * at / fastPoll.Seconds()}
+		return s
 	}
 	watch := func(p *period) *period {
 		p.uuid, p.before = "GPU-1", counters(0, 0, 0, 0, 0)
@@ -405,6 +411,11 @@ func TestClaims(t *testing.T) {
 		{"SM activity too low under a full load", known, counters(10, 3, 10, 1000, 2.4), "SM activity (GPM) against utilization"},
 		{"SM activity low at idle", nil, counters(10, 3, 10, 1000, 2.4), ""},
 		{"SM activity above busy", nil, counters(10, 3, 10, 1000, 3.6), "SM activity (GPM) against utilization"},
+		{"more reads than rings", nil, func() *scrape {
+			reads = 6
+			defer func() { reads = 3 }()
+			return counters(10, 3, 10, 1000, 3)
+		}(), "reads of the sample rings"},
 		{"encoder", &load{}, counters(10, 3, 10, 1000, 3), ""},
 		{"encoder less used", &load{}, func() *scrape { encoder = 0.2; return counters(10, 3, 10, 1000, 3) }(), "encoder utilization"},
 	} {
