@@ -1094,11 +1094,12 @@ func TestRingReads(t *testing.T) {
 		begin, change at  // change after a minute
 		reads, after  int // in the first and in the second minute, of 30 polls each
 	}{
-		"14 s of 200 ms":     {14200 * time.Millisecond, 200 * time.Millisecond, nil, nil, 14, 10},
-		"12 s of 167 ms":     {11833 * time.Millisecond, 166667 * time.Microsecond, nil, nil, 18, 15},
-		"5 s":                {5 * time.Second, 50 * time.Millisecond, nil, nil, 30, 30},
-		"too few to know":    {10 * time.Second, 200 * time.Millisecond, nil, nil, 30, 30},
-		"an allocation ends": {14200 * time.Millisecond, 200 * time.Millisecond, nil, func(_ *fakeDriver, r *fakeResolver, _ *fakeGPU) { r.h.List = nil }, 14, 14},
+		"14 s of 200 ms":  {14200 * time.Millisecond, 200 * time.Millisecond, nil, nil, 14, 10},
+		"12 s of 167 ms":  {11833 * time.Millisecond, 166667 * time.Microsecond, nil, nil, 18, 15},
+		"5 s":             {5 * time.Second, 50 * time.Millisecond, nil, nil, 30, 30},
+		"too few to know": {10 * time.Second, 200 * time.Millisecond, nil, nil, 30, 30},
+		"an allocation ends": {14200 * time.Millisecond, 200 * time.Millisecond, nil,
+			func(_ *fakeDriver, r *fakeResolver, _ *fakeGPU) { r.h.List = nil }, 14, 14},
 		"a new process": {14200 * time.Millisecond, 200 * time.Millisecond,
 			func(_ *fakeDriver, _ *fakeResolver, c *fakeGPU) { c.samples = sampled(7) },
 			func(_ *fakeDriver, _ *fakeResolver, c *fakeGPU) { c.samples = sampled(8) }, 14, 13},
