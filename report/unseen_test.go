@@ -119,8 +119,8 @@ func population(seed uint64, n int, begin, now time.Time) (out []lived) {
 			use = func(int64) float64 { return 0 }
 		case "stopped", "launched", "launching":
 			at0 := now.Add(-time.Duration(r.Float64() * float64(now.Sub(begin))))
-			switch {
-			case w.kind == "stopped":
+			switch w.kind {
+			case "stopped":
 				again := int64(math.MaxInt64)
 				if r.IntN(10) == 0 { // somebody comes back to it
 					again = change.Unix()

@@ -122,11 +122,6 @@ func TestUpper(t *testing.T) {
 				return 0.1
 			})
 			near(t, "upper", Upper(x, period, 0.01), tt.want)
-			factor := unknown
-			if tt.want < 0.9 && len(tt.high) < 2 {
-				factor = tt.want / 0.1 * Split(x, period).Growth() * reserve
-				near(t, "later", Later(x, period, 0.01), factor)
-			}
 		})
 	}
 	if got := Upper(&series.Track{}, period, 0.01); got != 0 {
