@@ -121,7 +121,7 @@ func readSharing(t testing.TB, path string) *sharing {
 			s.name = rest
 		case "source":
 			s.source = rest
-		case "revision":
+		case "revision", "ran":
 		case "about":
 			s.about = append(s.about, rest)
 		case "node":

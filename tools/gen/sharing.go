@@ -27,8 +27,11 @@ A container's [allocation ratio](concepts.md#allocation-ratio) is its memory lim
 scheme has memory limits, otherwise its compute limit, otherwise an equal part. Whole-GPU and MIG allocations of the
 [NVIDIA device plugin](https://github.com/NVIDIA/k8s-device-plugin) need nothing else.
 
-| scheme | resources | GPU resolved by | limits | notes | format read in |
-|---|---|---|---|---|---|
+Fixtures of the schemes with a name in the last column are the output of upstream's code: ` + "`tools/fixtures/run`" + ` runs it at
+the revision of the column before and compares.
+
+| scheme | resources | GPU resolved by | limits | notes | format read in | written by running |
+|---|---|---|---|---|---|---|
 `
 
 // sharingSources are the sources of allocations, in the order of their precedence, and what enables them.
@@ -50,7 +53,7 @@ func sharingSchemes(root string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		var scheme, about, project, revision string
+		var scheme, about, project, revision, ran string
 		var resources, sources, limits []string
 		for line := range strings.Lines(string(text)) {
 			word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -61,6 +64,8 @@ func sharingSchemes(root string) ([]byte, error) {
 				project, _, _ = strings.Cut(rest, " ")
 			case "revision":
 				revision = rest
+			case "ran":
+				_, ran, _ = strings.Cut(rest, " ")
 			case "about":
 				about = strings.TrimSpace(about + " " + rest)
 			case "want": // MODE CONTAINER RESOURCE GPU … SOURCE
@@ -92,7 +97,8 @@ func sharingSchemes(root string) ([]byte, error) {
 		if revision != "" {
 			read += "@" + revision
 		}
-		fmt.Fprintf(out, "| %s | %s | %s | %s | %s | %s |\n", scheme, list(resources), strings.Join(by, ", "), list(limits), about, read)
+		fmt.Fprintf(out, "| %s | %s | %s | %s | %s | %s | %s |\n", scheme, list(resources), strings.Join(by, ", "), list(limits), about,
+			read, ran)
 	}
 	return out.Bytes(), nil
 }
