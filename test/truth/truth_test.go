@@ -12,7 +12,8 @@ func TestOurs(t *testing.T) {
 	found, err := run(t.Context(), profiles["gpu-exporter"], 4*time.Second, 4*time.Second, 2*time.Second, []string{
 		servers.Build(t, servers.Exporter), "--node-name=n", "--nvml.library={library}", "--kubelet.socket={socket}",
 		"--path.sysfs={sysfs}", "--path.procfs={procfs}", "--path.pod-logs={pod-logs}", "--path.container-logs={container-logs}",
-		"--path.kmsg=", "--web.listen-address={address}", "--poll.fast=500ms", "--poll.medium=1s", "--poll.kubelet=1s", "--log.level=error"})
+		"--path.kmsg=", "--web.listen-address={address}", "--poll.fast=500ms", "--poll.medium=1s", "--poll.kubelet=1s",
+		"--log.level=error"})
 	if err != nil {
 		t.Fatal(err)
 	}
