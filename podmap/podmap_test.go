@@ -299,8 +299,8 @@ func TestEntriesOfOneContainerAreMerged(t *testing.T) {
 
 // An allocation keeps the number of its first replica, and the device of its claim.
 func TestWhatWasAllocated(t *testing.T) {
-	h := poll(t, newClock().source(&fakeKubelet{pods: pods("a/p/c nvidia.com/gpu="+GPUA+"::2,"+GPUA+"::1", "a/q/c nvidia.com/gpu=nvidia0/vgpu4",
-		"a/r/c nvidia.com/gpu="+GPUC, "a/s/c gpu.nvidia.com:x=gpu-2-mig-3g40gb-9-0")}))
+	h := poll(t, newClock().source(&fakeKubelet{pods: pods("a/p/c nvidia.com/gpu="+GPUA+"::2,"+GPUA+"::1",
+		"a/q/c nvidia.com/gpu=nvidia0/vgpu4", "a/r/c nvidia.com/gpu="+GPUC, "a/s/c gpu.nvidia.com:x=gpu-2-mig-3g40gb-9-0")}))
 	var got []string
 	for _, x := range h.List {
 		got = append(got, fmt.Sprintf("%s %q %v", x.Container.Pod, x.Replica, x.Claim))

@@ -437,7 +437,8 @@ func TestWorkloadLabels(t *testing.T) {
 			[]string{"pod", "dra_claim_namespace", "dra_claim_name", "dra_driver_name", "dra_pool_name", "dra_device_name",
 				"dra_mig_profile"},
 			map[string]float64{"inference-6f9d8c7b5-00000 ml train-gpu-x gpu.nvidia.com node-1 gpu-0 ": 300}},
-		{"without one", false, func(*gpu.View) {}, []string{"gpu", "dra_claim_name", "dra_mig_device_uuid"}, map[string]float64{"0  ": 300}},
+		{"without one", false, func(*gpu.View) {}, []string{"gpu", "dra_claim_name", "dra_mig_device_uuid"},
+			map[string]float64{"0  ": 300}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := catalogtest.NodeView(1, 1)
