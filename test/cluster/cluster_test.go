@@ -372,6 +372,7 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.ex
 		}
 	}
 	for _, n := range c.nodes {
+		c.visible(t, n)
 		c.doctor(t, n)
 	}
 
@@ -453,6 +454,33 @@ func (c *cluster) shares(t *testing.T, n *node) {
 	for _, pid := range n.sharing {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
+}
+
+// visible compares the GPUs that are visible in the containers of a node with those that its device plugins gave them.
+func (c *cluster) visible(t *testing.T, n *node) {
+	t.Helper()
+	eventually(t, "visible GPUs on "+n.name, func() error {
+		uses, _, err := n.listed(t.Context())
+		if err != nil {
+			return err
+		}
+		p, err := n.exported(t.Context())
+		if err != nil {
+			return err
+		}
+		seen, wanted := p.values("gpu_container_visible"), 0
+		for u := range uses {
+			if u.resource == label.Replace(draDriver) || u.mig != "" {
+				continue // these put no device nodes into the container
+			}
+			wanted++
+			if key := u.namespace + "/" + u.pod + "/" + u.container + " " + u.uuid; seen[key] == 0 {
+				return fmt.Errorf("%s is not visible; there are %v", key, seen)
+			}
+		}
+		t.Logf("%s: the GPUs of %d uses are visible", n.name, wanted)
+		return nil
+	})
 }
 
 // doctor compares what doctor prints on a node with what the exporter beside it exports.

@@ -62,7 +62,14 @@ func (p *plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreaming
 func (p *plugin) Allocate(_ context.Context, r *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
 	out := &deviceplugin.AllocateResponse{}
 	for _, c := range r.ContainerRequests {
-		out.ContainerResponses = append(out.ContainerResponses, &deviceplugin.ContainerAllocateResponse{Envs: p.environment(c.DevicesIds)})
+		answer := &deviceplugin.ContainerAllocateResponse{Envs: p.environment(c.DevicesIds)}
+		for i, uuid := range p.n.gpus.uuid {
+			if path := fmt.Sprintf("/dev/nvidia%d", i); strings.Contains(answer.Envs["NVIDIA_VISIBLE_DEVICES"], uuid) {
+				answer.Devices = append(answer.Devices, &deviceplugin.DeviceSpec{ContainerPath: path, HostPath: p.n.dir + path,
+					Permissions: "rw"})
+			}
+		}
+		out.ContainerResponses = append(out.ContainerResponses, answer)
 	}
 	return out, nil
 }
