@@ -128,7 +128,8 @@ func capacityDashboard() Dashboard {
 								`pod) `+pendingPods+"))"))),
 				line(8,
 					series(12, "Allocated and busy GPUs", Number,
-						"Allocated, busy and available GPUs, and those of the same time a week before. Requests are in devices of a resource, which need not be GPUs: "+
+						"Allocated, busy and available GPUs, and those of the same time a week before. Requests are in devices "+
+							"of a resource, which need not be GPUs: "+
 							"they are beside it.",
 						q("allocated", total("", records("model:gpu_allocation:sum", m))),
 						q("busy", total("", seconds(`state="busy"`))),

@@ -18,6 +18,8 @@ import (
 var emptyInDemo = absent{
 	"gpu-capacity/In 14 days":                   "a forecast needs a day of history",
 	"gpu-capacity/GPU-hours by state/C":         "no prices are set",
+	"gpu-capacity/Allocated and busy GPUs/D":    "the history is shorter than a week",
+	"gpu-capacity/Allocated and busy GPUs/E":    "the history is shorter than a week",
 	"gpu-capacity/Workloads with unused GPUs/E": "no prices are set",
 	"gpu-namespace/Cost of unused":              "no prices are set",
 	"gpu-namespace/Workloads/F":                 "no prices are set",

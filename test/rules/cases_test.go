@@ -141,7 +141,8 @@ func errorCases(t *testing.T) map[string][]testCase {
 			{name: "an unknown code", series: `gpu_xid_last_timestamp_seconds{$A,xid="999"} _x12 600x80`,
 				checks: `11m -; 12m $A,xid="999"; 60m -`},
 			{name: "the driver recommends a reset",
-				series: grows("94") + `gpu_health_reason_info{$A,state="needs_reset",reason="recovery_reset"} 1x130`, checks: "11m -; 30m -"},
+				series: grows("94") + `gpu_health_reason_info{$A,state="needs_reset",reason="recovery_reset"} 1x130`,
+				checks: "11m -; 30m -"},
 			{name: "worse and milder ones", series: other("79", "48", "13", "31", "43", "63"),
 				checks: "11m -; 35m -"},
 			{name: "an old event behind a scrape that failed",
@@ -155,7 +156,8 @@ func errorCases(t *testing.T) map[string][]testCase {
 			{name: "a second one", series: grows("13"), checks: `10m -; 11m $A,xid="13"; 60m -`},
 			{name: "seen by the exporter before", series: `gpu_xid_last_timestamp_seconds{$A,xid="31"} _x12 600x80`,
 				checks: `11m -; 12m $A,xid="31"; 60m -`},
-			{name: "the GPU is lost", series: grows("31") + `gpu_health_reason_info{$A,state="lost",reason="lost"} 1x130`, checks: "11m -; 30m -"},
+			{name: "the GPU is lost",
+				series: grows("31") + `gpu_health_reason_info{$A,state="lost",reason="lost"} 1x130`, checks: "11m -; 30m -"},
 			{name: "the GPU's own faults", series: other("79", "94", "63", "999"), checks: "11m -; 35m -"},
 			{name: "an old event behind a scrape that failed",
 				series: `gpu_xid_events_total{$A,xid="31"} 1x70 _x9 1x60`,
@@ -189,11 +191,13 @@ func errorCases(t *testing.T) map[string][]testCase {
 				series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 0+10x300`, checks: "150m -"},
 		},
 		"GPURepairPending": {
-			{name: "a row waits for a reset", series: `gpu_health_reason_info{$A,state="needs_reset",reason="row_remap_pending"} _x5 1x30 _x30`,
-				checks: "9m -; 10m $A; 34m $A; 48m -"},
+			{name: "a row waits for a reset",
+				series: `gpu_health_reason_info{$A,state="needs_reset",reason="row_remap_pending"} _x5 1x30 _x30`,
+				checks: "9m -; 10m $A; 34m $A; 43m $A; 50m -"},
 			{name: "a TPC, too", series: `gpu_health_reason_info{$A,state="needs_reset",reason="tpc_repair_pending"} 1x30
 				gpu_health_reason_info{$A,state="needs_reset",reason="row_remap_pending"} 1x30`, checks: "4m -; 5m $A; 20m $A"},
-			{name: "the driver recommends a reset now", series: `gpu_health_reason_info{$A,state="needs_reset",reason="row_remap_pending"} 1x30
+			{name: "the driver recommends a reset now",
+				series: `gpu_health_reason_info{$A,state="needs_reset",reason="row_remap_pending"} 1x30
 				gpu_health_reason_info{$A,state="needs_reset",reason="recovery_reset"} 1x30`, checks: "10m -; 20m -"},
 			{name: "other problems", series: `gpu_health_reason_info{$A,state="needs_reset",reason="xid_reset"} 1x30
 				gpu_health_reason_info{$A,state="degraded",reason="nvlink_down"} 1x30`, checks: "20m -"},

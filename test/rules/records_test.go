@@ -234,6 +234,7 @@ func recordings() []recording {
 				`node:gpu_schedulable_devices:sum{node="n1",resource="nvidia_com_gpu"} 3`}},
 		{name: "GPUs that are unallocated and cannot be scheduled",
 			series: schedulable(map[string]string{"free": "", "mig": "gpu_mig_mode{%s} 1x60",
+				"fabric":   `gpu_health_reason_info{%s,state="degraded",reason="fabric_unhealthy"} 1x60`,
 				"sick":     `gpu_health{%s,state="needs_reset"} 1x60`,
 				"plugin":   `gpu_node_allocatable_devices{node="plugin",resource="nvidia_com_gpu"} 0x60`,
 				"cordoned": `kube_node_spec_unschedulable{node="cordoned"} 1x60`,
@@ -243,7 +244,7 @@ func recordings() []recording {
 					"\ngpu_mig_mode{%s} 0x60\n" +
 					`gpu_node_allocatable_devices{node="fine",resource="nvidia_com_gpu"} 1x60`}),
 			asks: []string{`10m | sum by (node) (node:gpu_schedulable:sum) | {node="free"} 1 & {node="fine"} 1 & ` +
-				`{node="mig"} 0 & {node="sick"} 0 & ` +
+				`{node="mig"} 0 & {node="sick"} 0 & {node="fabric"} 0 & ` +
 				`{node="plugin"} 0 & {node="cordoned"} 0 & {node="down"} 0`}},
 		{name: "an old event without earlier scrapes", series: `gpu_device_up{$A} _x20 1x60
 				gpu_xid_events_total{$A,xid="31"} _x20 7x60`,
@@ -473,7 +474,8 @@ func everyProblem() recording {
 		perGPU = append(perGPU, `gpu:gpu_problems:info{$A,problem="`+p.name+`",state="`+cmp.Or(state, "degraded")+`"} 1`)
 	}
 	// The neighbor shows that there could be more.
-	r.series += expand(`gpu_device_up{$A} 1x60` + "\n" + `gpu_health{$A,state="replace"} 1x60` + "\n" + `gpu_health{$B,state="healthy"} 1x60` + "\n")
+	r.series += expand("gpu_device_up{$A} 1x60\n" + `gpu_health{$A,state="replace"} 1x60` + "\n" +
+		`gpu_health{$B,state="healthy"} 1x60` + "\n")
 	r.series += "gpu_pcie_link_width{$B} 16x60\ngpu_nvlink_links{$B,state=\"up\"} 18x60\n"
 	r.asks = []string{"20m | node:gpu_problems:count | " + strings.Join(want, " & "),
 		"20m | gpu:gpu_problems:info | " + expand(strings.Join(perGPU, " & ")),
