@@ -155,10 +155,10 @@ func (s *stage) agreesWithDoctor() {
 	var doctor, metrics []string
 	for _, f := range d.Findings {
 		kind, name, _ := strings.Cut(f.Check, " ")
-		switch {
-		case kind == "source" || kind == "feature":
+		switch kind {
+		case "source", "feature":
 			doctor = append(doctor, fmt.Sprint(f.Check, " ", f.Severity == severityOK))
-		case kind == "container":
+		case "container":
 			doctor = append(doctor, name+" "+strings.Join(strings.Fields(f.Finding)[:4], " "))
 		}
 	}
