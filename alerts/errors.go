@@ -52,7 +52,7 @@ func reported() []Alert {
 				`{problem=~"` + paged + `"}`,
 			Summary: "A GPU needs a reset to repair itself.",
 			Description: atGPU + " will remap a faulty memory row, retire a page, or repair a memory channel or a TPC at its " +
-				"next reset. Cordon the node, let the pods on the GPU finish, stop all GPU clients of the node and " + resetByUUID +
+				"next reset. Cordon the node, let the pods on the GPU finish, stop the node's GPU monitoring and " + resetByUUID +
 				"."},
 		{Name: "GPUMemorySparesLow", Severity: Warning, Labels: gpuLabels, For: minutes15, Keep: minutes5,
 			Dashboard: gpuDashboard,

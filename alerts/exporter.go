@@ -65,7 +65,8 @@ func exporter() []Alert {
 			Keep: minutes5, Dashboard: dashboard,
 			Parameters: []Parameter{number("errors", 10, 0, 1e6, "failed calls within 15 minutes")},
 			Expr: "sum by (cluster, node, call, code) (increase(gpu_exporter_call_errors_total[15m])) > $errors\n" +
-				`  or label_replace(sum by (cluster, node) (increase(gpu_exporter_panics_total[1h])), "code", "panic", "", "") > 0`,
+				`  or label_replace(label_replace(sum by (cluster, node) (increase(gpu_exporter_panics_total[1h])), "code", "panic",` +
+				` "", ""), "call", "any", "", "") > 0`,
 			Summary: "Driver calls fail.",
 			Description: `{{ if eq $labels.code "panic" }}The exporter of {{ $labels.node }} has panicked while it read the driver; the ` +
 				"GPU counts as failed until its next successful poll. Please report it with the stack trace of its log.{{ else }}" +

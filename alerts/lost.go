@@ -28,7 +28,7 @@ func lost() []Alert {
 			Summary: "A GPU is unavailable.",
 			Description: atGPU + " does not respond, or the driver did not initialize it: it fell off the bus, is hung in " +
 				"a driver call, or needs a reset. " +
-				"Cordon the node, read dmesg for NVRM lines, then stop all GPU clients of the node and " + resetByUUID +
+				"Cordon the node, read dmesg for NVRM lines, then stop the node's GPU monitoring and " + resetByUUID +
 				", or reboot the node."},
 		{Name: "GPUMissing", Severity: Warning, Labels: []string{"node"}, For: minutes30, Keep: minutes5,
 			Dashboard: nodeDashboard,
@@ -51,10 +51,10 @@ func lost() []Alert {
 				"\n  unless on (" + onGPU + ") (gpu_device_up == 0)",
 			Summary: "A GPU has to be reset or replaced, or its node rebooted.",
 			Description: "The verdict on " + atGPU + " is {{ $labels.state }}. " +
-				`{{ if eq $labels.state "needs_reset" }}Cordon the node, let the pods on the GPU finish or delete them, stop all ` +
-				"GPU clients of the node and " + resetByUUID + `.` +
+				`{{ if eq $labels.state "needs_reset" }}Cordon the node, let the pods on the GPU finish or delete them, stop the ` +
+				"node's GPU monitoring and " + resetByUUID + `.` +
 				`{{ else if eq $labels.state "needs_reboot" }}Drain the node and restart it.` +
-				`{{ else if eq $labels.state "replace" }}Errors will recur: take the GPU out of service and have it replaced. ` +
+				`{{ else if eq $labels.state "replace" }}Errors will recur: keep the node cordoned and have the GPU replaced. ` +
 				`This is an RMA criterion.` +
 				`{{ else }}Stop the applications that use NVLink between GPUs, then reset it, or restart the IMEX daemon of the ` +
 				`node and its domain: gpu_recovery_action has which.{{ end }}` +

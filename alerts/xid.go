@@ -31,7 +31,7 @@ type xidMeaning struct {
 }
 
 const (
-	resetGPU = "Delete the GPU's pods, stop all GPU clients of the node and " + resetByUUID
+	resetGPU = "Cordon the node, delete this GPU's pods, stop the node's GPU monitoring and " + resetByUUID
 	// An index moves after a GPU falls off the bus, and without -i every GPU of the node is reset.
 	resetByUUID = "reset the GPU (nvidia-smi --gpu-reset -i {{ $labels.uuid }})"
 	restartNode = "Drain the node and restart it"

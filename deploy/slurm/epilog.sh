@@ -14,6 +14,7 @@ dir=${GPU_JOBS_DIR:-/run/gpu-jobs}
 		[[ -f $file ]] && grep -qxF "$SLURM_JOB_ID" "$file" || continue
 		# The exporter skips names that are not numbers, and a rename never shows it half a file.
 		grep -vxF "$SLURM_JOB_ID" "$file" >"$dir/.rest"
+		(($? < 2)) || continue # a full /run: keep the other jobs' lines
 		chmod 644 "$dir/.rest" && mv -f "$dir/.rest" "$file"
 	done
 ) 9>"$dir/.lock"

@@ -201,7 +201,7 @@ func exporterCases(t *testing.T) map[string][]testCase {
 		"GPUExporterNVMLErrors": {
 			{name: "a panic", series: `gpu_exporter_panics_total{node="n1"} 0x30 1x90
 				gpu_exporter_panics_total{node="n2"} 0x120`,
-				checks: `29m -; 44m -; 47m node="n1",code="panic"; 85m node="n1",code="panic"; 100m -`},
+				checks: `29m -; 44m -; 47m node="n1",call="any",code="panic"; 85m node="n1",call="any",code="panic"; 100m -`},
 			{name: "every round",
 				series: `gpu_exporter_call_errors_total{node="n1",call="nvmlDeviceGetMemoryInfo_v2",code="TIMEOUT"} 0x10 6+6x40 246x60`,
 				checks: `10m -; 25m -; 30m node="n1",call="nvmlDeviceGetMemoryInfo_v2",code="TIMEOUT"; 60m node="n1",` +
