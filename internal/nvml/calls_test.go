@@ -15,6 +15,7 @@ func TestFieldsHaveTheirNumbers(t *testing.T) {
 	checked := 0
 	checkFields(t, fastValues, &checked)
 	checkFields(t, mediumValues, &checked)
+	checkFields(t, slowValues, &checked)
 	if checked < 30 {
 		t.Errorf("only %d fields", checked)
 	}

@@ -247,8 +247,8 @@ func getters() string {
 		lines[c.Since] = append(lines[c.Since], macro)
 	}
 	text := "/* " + generatedComment + " */\n#include \"fakenvml.h\"\n\n" + strings.Join(lines[0], "\n") + "\n"
-	for _, branch := range []int{535, 580, 595, 615, 9999} {
-		if len(lines[branch]) > 0 {
+	for _, branch := range slices.Sorted(maps.Keys(lines)) {
+		if branch > 0 {
 			text += fmt.Sprintf("#if SINCE(%d)\n%s\n#endif\n", branch, strings.Join(lines[branch], "\n"))
 		}
 	}
