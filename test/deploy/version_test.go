@@ -31,6 +31,7 @@ func TestVersionAgrees(t *testing.T) {
 		{"docs/install.md", `(?:VERSION=|, version |gpu-exporter:)(\d[\w.]*\w)`, version, 5},
 		{"deploy/kustomize/README.md", `newTag: (\S+)`, version, 1},
 		{"deploy/Dockerfile", `ARG VERSION=(\S+)`, version, 2},
+		{"deploy/Dockerfile", `(?m)^FROM \S+@(sha256):[0-9a-f]{64}`, "sha256", 2}, // not a tag, which may move
 		{"deploy/kustomize/*/*.yaml deploy/kustomize/*/*/*.yaml", `app\.kubernetes\.io/version: "([^"]+)"`, version, 5},
 		{"deploy/kustomize/*/*.yaml deploy/kustomize/*/*/*.yaml", `image: "([^"]+)"`, image + ":" + version, 5},
 		{"SECURITY.md", `(ghcr\.io/[^\s]+)`, image + ":" + version, 2},
