@@ -31,7 +31,7 @@ type xidMeaning struct {
 }
 
 const (
-	resetGPU = "Cordon the node, delete this GPU's pods, stop the node's GPU monitoring and " + resetByUUID
+	resetGPU = "Cordon the node, agree with the owners of this GPU's pods, stop the node's GPU monitoring and " + resetByUUID
 	// An index moves after a GPU falls off the bus, and without -i every GPU of the node is reset.
 	resetByUUID = "reset the GPU (nvidia-smi --gpu-reset -i {{ $labels.uuid }})"
 	restartNode = "Drain the node and restart it"

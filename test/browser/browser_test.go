@@ -2,6 +2,7 @@
 package browser_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,13 +11,22 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/test/chromium"
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
 // serve runs the exporter on a node until the test ends, and returns the URL of its page.
 func serve(t *testing.T, node *machine.Node, flags ...string) string {
 	t.Helper()
 	node.Name = "gpu-node-1"
-	return node.Start(t, machine.Options{Flags: append(flags, "--log.level=error")}).Base() + "/"
+	page := node.Start(t, machine.Options{Flags: append(flags, "--log.level=error")}).Base() + "/"
+	servers.Within(t, 20*time.Second, "the first poll", func() error {
+		text, err := servers.Fetch(page)
+		if err == nil && strings.Contains(string(text), "first poll has not finished") {
+			err = errors.New("it has not finished")
+		}
+		return err
+	})
+	return page
 }
 
 func demo(t *testing.T) *machine.Node { return machine.Shipped(t, "demo", "demo") }
