@@ -25,7 +25,8 @@ func TestGroups(t *testing.T) {
 	if d := s.must(t, with); !d.Partial || !strings.Contains(strings.Join(d.PartialReasons, ""), "example.com/team") || len(d.Groups) != 1 {
 		t.Errorf("%v %+v", d.PartialReasons, d.Groups)
 	}
-	s.add(metric.KubeSpaces, map[string]string{"namespace": "team", "label_example_com_team": "red"}, constant(1))
+	s.add(metric.KubeSpaces, map[string]string{"namespace": "team", "label_example_com_team": "red",
+		"pod": "kube-state-metrics-0"}, constant(1)) // the operator's monitors add the target's pod
 	s.add(metric.KubePods, map[string]string{"namespace": "team", "pod": "three-0", "label_example_com_team": "blue"}, constant(1))
 	d := s.must(t, with)
 	if d.Partial || len(d.Groups) != 2 || d.Groups[0].Group != "blue" || d.Groups[1].Group != "red" || d.GroupLabel != "example.com/team" {

@@ -612,7 +612,11 @@ func (r *reader) groups(ctx context.Context, found []*finding) error {
 		if !r.has[name] {
 			continue
 		}
-		err := r.coarse(ctx, day, "group", "last", r.q.Select(name, label+`!=""`), []string{"namespace", "pod", label},
+		labels := []string{"namespace", label}
+		if name != metric.KubeSpaces { // there pod is that of kube-state-metrics, where the scrape adds it
+			labels = append(labels, "pod")
+		}
+		err := r.coarse(ctx, day, "group", "last", r.q.Select(name, label+`!=""`), labels,
 			func(l prom.Labels, _ series.Span, _ float64) {
 				of[podKey{l.Get(r.q.Cluster), l.Get("namespace"), l.Get("pod")}] = l.Get(label)
 			})
