@@ -21,7 +21,7 @@ func serve(t *testing.T, node *machine.Node, flags ...string) string {
 	page := node.Start(t, machine.Options{Flags: append(flags, "--log.level=error")}).Base() + "/"
 	servers.Within(t, 20*time.Second, "the first poll", func() error {
 		text, err := servers.Fetch(page)
-		if err == nil && strings.Contains(string(text), "first poll has not finished") {
+		if err == nil && strings.Contains(text, "first poll has not finished") {
 			err = errors.New("it has not finished")
 		}
 		return err
