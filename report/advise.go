@@ -121,8 +121,8 @@ func (a *analysis) advise(l *load, r *document.Workload, steps int) []document.A
 
 // better is true if advice is surer than other advice, or as sure and saves more.
 func better(x, y *document.Advice) bool {
-	if sure := x.Confidence != "low"; sure != (y.Confidence != "low") {
-		return sure
+	if x.Unsure() != y.Unsure() {
+		return y.Unsure()
 	}
 	return x.SavedHours > y.SavedHours
 }

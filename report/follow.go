@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/replay"
 	"github.com/gpu-exporter/gpu-exporter/report/sizing"
@@ -55,7 +56,7 @@ func (a *analysis) follow(runs []run, r *document.Workload, what followed) (out 
 			}
 			if x.known {
 				p.Demand = a.hourly(x.demand, x.first)
-				if s := what.size; s.Memory > 0 && r.MemoryKind == "needed" {
+				if s := what.size; s.Memory > 0 && r.MemoryKind == demand.Needed {
 					p.Memory = a.hourly(x.memory, x.first)
 				}
 			}

@@ -20,7 +20,7 @@ func (d *Document) Finish() {
 		return cmp.Or(cmp.Compare(y.Unused, x.Unused), strings.Compare(x.ID, y.ID))
 	})
 	slices.SortStableFunc(d.Advice, func(x, y Advice) int {
-		return cmp.Or(unsure(x)-unsure(y), cmp.Compare(y.SavedHours, x.SavedHours),
+		return cmp.Or(unsureLast(x)-unsureLast(y), cmp.Compare(y.SavedHours, x.SavedHours),
 			strings.Compare(x.Code+x.Workload+x.Node+x.Model, y.Code+y.Workload+y.Node+y.Model))
 	})
 	workloads := map[string]*Workload{}
@@ -34,7 +34,7 @@ func (d *Document) Finish() {
 			a.Owner, a.Query = cmp.Or(w.Group, w.Namespace), w.Query
 		}
 		a.Effort = Effort(a.Code)
-		if unsure(*a) == 0 {
+		if !a.Unsure() {
 			sums[a.Saving] += a.SavedHours
 		}
 		a.Cumulated = significant(sums[a.Saving])
@@ -46,9 +46,11 @@ func (d *Document) Finish() {
 	}
 }
 
-// unsure is 1 for advice of low confidence: a question to the owner, which comes last and is in no sum.
-func unsure(a Advice) int {
-	if a.Confidence == "low" {
+// Unsure reports whether advice has low confidence: it is a question to the owner, comes last and is in no sum.
+func (a *Advice) Unsure() bool { return a.Confidence == "low" }
+
+func unsureLast(a Advice) int {
+	if a.Unsure() {
 		return 1
 	}
 	return 0
@@ -57,7 +59,7 @@ func unsure(a Advice) int {
 // Saved adds up the advice of one kind, without that of low confidence.
 func (d *Document) Saved(kind string) (hours, cost, monthCost float64) {
 	for _, a := range d.Advice {
-		if a.Saving != kind || unsure(a) == 1 {
+		if a.Saving != kind || a.Unsure() {
 			continue
 		}
 		hours += a.SavedHours

@@ -289,7 +289,7 @@ func saves(d *document.Document, a *document.Advice) string {
 	if a.MonthCost != nil {
 		text += " (" + in(d)(*a.MonthCost) + " per month)"
 	}
-	if a.Confidence == "low" {
+	if a.Unsure() {
 		text += "; to check with the owner, in no sum"
 	}
 	return text
