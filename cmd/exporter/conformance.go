@@ -91,12 +91,3 @@ func conformance(families map[string]*dto.MetricFamily) (text string, met bool) 
 	}
 	return b.String(), met
 }
-
-func labelNamed(m *dto.Metric, name string) string {
-	for _, l := range m.GetLabel() {
-		if l.GetName() == name {
-			return l.GetValue()
-		}
-	}
-	return ""
-}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -85,16 +84,9 @@ func fetchMetrics(ctx context.Context, url string) (map[string]*dto.MetricFamily
 
 // healthOf returns the line and the exit code of an exposition.
 func healthOf(families map[string]*dto.MetricFamily) (line string, code int) {
-	label := func(m *dto.Metric, name string) string {
-		i := slices.IndexFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == name })
-		if i < 0 {
-			return ""
-		}
-		return m.Label[i].GetValue()
-	}
 	reasons := map[string][]string{}
 	for _, m := range families["gpu_health_reason_info"].GetMetric() {
-		reasons[label(m, "uuid")] = append(reasons[label(m, "uuid")], label(m, "reason"))
+		reasons[labelNamed(m, "uuid")] = append(reasons[labelNamed(m, "uuid")], labelNamed(m, "reason"))
 	}
 	gpus, bad := 0, []string{}
 	for _, m := range families["gpu_health"].GetMetric() {
@@ -102,7 +94,7 @@ func healthOf(families map[string]*dto.MetricFamily) (line string, code int) {
 			continue
 		}
 		gpus++
-		verdict, uuid := gpu.HealthState(label(m, "state")), label(m, "uuid")
+		verdict, uuid := gpu.HealthState(labelNamed(m, "state")), labelNamed(m, "uuid")
 		switch {
 		case verdict.Broken():
 			code = healthBroken
@@ -112,10 +104,20 @@ func healthOf(families map[string]*dto.MetricFamily) (line string, code int) {
 		default:
 			continue
 		}
-		bad = append(bad, fmt.Sprintf("GPU %s %s (%s)", cmp.Or(label(m, "gpu"), uuid), verdict, strings.Join(reasons[uuid], ", ")))
+		bad = append(bad, fmt.Sprintf("GPU %s %s (%s)", cmp.Or(labelNamed(m, "gpu"), uuid), verdict, strings.Join(reasons[uuid], ", ")))
 	}
 	if len(bad) == 0 {
 		return fmt.Sprintf("%d GPUs ok", gpus), code
 	}
 	return strings.Join(bad, "; "), code
+}
+
+// labelNamed returns the value of a label; empty without it.
+func labelNamed(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
 }
