@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/host"
 )
@@ -243,7 +245,7 @@ func (w *cgroupWalk) visit(path string, limits map[gpu.PCIAddress]uint64, depth 
 
 // gone hides the error of a cgroup that was removed meanwhile, or has no such file.
 func gone(err error) error {
-	if errors.Is(err, fs.ErrNotExist) || err != nil && strings.Contains(err.Error(), "no such device") {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return nil
 	}
 	return err
