@@ -53,6 +53,7 @@ func (l *Library) Open() (*Session, error) {
 	if maps, err := os.ReadFile("/proc/self/maps"); err == nil {
 		s.system.Wrapper = wrapper(string(maps))
 	}
+	s.cgroup = ownCgroup()
 	// From here on nvmlShutdown must follow.
 	if err := s.readSystem(); err != nil {
 		return nil, errors.Join(err, s.Close())

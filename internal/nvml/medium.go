@@ -78,7 +78,7 @@ func readOwnLimit(c *GPU, to *gpu.Medium) nvml.Return {
 		return nothingToRead
 	}
 	limits, ret := get(c, callMemoryLimitsV1, func() (nvml.MemoryLimits_v1, nvml.Return) {
-		return c.handle().GetMemoryLimits_v1(ownCgroup())
+		return c.handle().GetMemoryLimits_v1(c.dev.session.cgroup)
 	})
 	if ret == nvml.SUCCESS && limits.HardLimit != nvml.DEVICE_MEMORY_LIMIT_MAX {
 		to.OwnLimit = gpu.Some(gpu.Bytes(limits.HardLimit))

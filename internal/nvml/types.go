@@ -89,6 +89,7 @@ type Session struct {
 	nvml    nvml.Interface
 	offers  offers
 	system  gpu.System
+	cgroup  string // of this process, as NVML expects it
 
 	scan sync.Mutex // one Scan at a time
 
