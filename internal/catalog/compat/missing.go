@@ -31,6 +31,6 @@ func missing() []omission {
 		{"`DCGM_FI_DEV_NVLINK_RECOVERY_SUCCESSFUL_TOTAL`, `DCGM_FI_DEV_NVLINK_RECOVERY_FAILED_TOTAL`",
 			"recoveries are counted together", []string{"gpu_nvlink_errors_total"}},
 		{"`DCGM_FI_DEV_VGPU_LICENSE_STATUS` and other vGPU families", "not read", nil},
-		{"labels of Docker containers (4.8.3)", "not read; containers are named `docker/ID` or by name", nil},
+		{"the name of a Docker container as container (4.8.3)", "`pod` has it, as `docker/NAME`, or `docker/ID`", nil},
 	}
 }
