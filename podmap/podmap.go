@@ -31,6 +31,7 @@ const (
 type kubelet interface {
 	List(context.Context, *podresources.List) error
 	Allocatable(context.Context, *podresources.Devices) error
+	Connections() int
 	Explain(err error, timeout time.Duration) string
 	Close() error
 }
@@ -83,6 +84,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Clock is the time; time.Now by default.
 	Clock func() time.Time
+	// Polled, if set, is called by Run after every poll: allocations may have changed.
+	Polled func()
 	// Jitter is in [0, 1), and spreads retries; a random number by default.
 	Jitter func() float64
 }
@@ -155,6 +158,9 @@ func newMap(o Options, k kubelet) *Map {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
+	if o.Polled == nil {
+		o.Polled = func() {}
+	}
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
 	}
@@ -226,6 +232,7 @@ func (m *Map) Run(ctx context.Context) error {
 		}
 		last = time.Now()
 		_ = m.Poll(ctx) // the error is in the health of the source, and in the log if it is new
+		m.options.Polled()
 		delay := m.delay()
 		if now := time.Now(); now.Before(follow) {
 			// The kubelet may be later than the event: it lists a pod that has ended for up to two seconds more.
@@ -334,6 +341,7 @@ func (m *Map) Poll(ctx context.Context) error {
 	defer m.polling.Unlock()
 	start := m.options.Clock()
 	list := podresources.NewList(m.table.filter(true))
+	connection := m.kubelet.Connections()
 	err := m.call(ctx, func(ctx context.Context) error { return m.kubelet.List(ctx, list) })
 	if ctx.Err() != nil {
 		return ctx.Err() // the end of this program is no failure of the kubelet
@@ -343,6 +351,7 @@ func (m *Map) Poll(ctx context.Context) error {
 		return fmt.Errorf("list pod resources: %w", err)
 	}
 	response := m.table.parse(list)
+	response.connection = connection
 	if m.needsConfirmation(response) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -376,7 +385,8 @@ func (m *Map) call(ctx context.Context, f func(context.Context) error) error {
 
 // needsConfirmation reports whether a response is used only if the next one is like it. A kubelet that was just
 // restarted lists no pods for a moment, and all GPUs would seem unallocated: so a response without any allocation after
-// one with some, or a first response without any pod (at least this exporter's own should be there).
+// one with some, or a first response without any pod (at least this exporter's own should be there). A kubelet that has
+// not restarted since, and still lists pods, needs no second response: the wait would count as allocated.
 func (m *Map) needsConfirmation(r *response) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -385,6 +395,8 @@ func (m *Map) needsConfirmation(r *response) bool {
 		return false
 	case m.state.snapshot == nil:
 		return r.pods == 0
+	case r.pods > 0 && m.kubelet.Connections() == m.state.snapshot.connection:
+		return false
 	}
 	return !m.state.snapshot.noAllocations()
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -32,6 +30,7 @@ type fakeKubelet struct {
 	err         error
 	capacityErr error
 	lists       atomic.Int64
+	connections int
 	answer      func() *podresources.ListPodResourcesResponse // in place of pods, where set
 }
 
@@ -57,7 +56,8 @@ func (k *fakeKubelet) Explain(err error, timeout time.Duration) string {
 	return client.New("/run/k.sock", 0).Explain(err, timeout)
 }
 
-func (k *fakeKubelet) Close() error { return nil }
+func (k *fakeKubelet) Close() error     { return nil }
+func (k *fakeKubelet) Connections() int { return k.connections }
 
 // fakeWatch has the pods that the test has put in it.
 type fakeWatch struct{ pods *source.Pods }
@@ -467,8 +467,21 @@ func TestAnEmptyResponseNeedsASecond(t *testing.T) {
 	// Unresolved IDs are allocations too.
 	k.pods = pods("a/q/c nvidia.com/gpu=strange")
 	wantLines(t, poll(t, m), "a/q/c nvidia.com/gpu unresolved 1")
+	// As long as the kubelet has not restarted, pods without devices are enough; a response on a new connection needs a
+	// second one.
+	k.connections++
 	k.pods = pods("a/other/c")
 	wantLines(t, poll(t, m), "a/q/c nvidia.com/gpu unresolved 1")
+	wantLines(t, poll(t, m))
+	k.pods = pods("a/q/c nvidia.com/gpu=" + GPUA)
+	poll(t, m)
+	k.pods = pods("a/other/c")
+	wantLines(t, poll(t, m))
+	// It restarted under the call.
+	k.pods = pods("a/q/c nvidia.com/gpu=" + GPUA)
+	poll(t, m)
+	k.answer = func() *podresources.ListPodResourcesResponse { k.connections++; return pods("a/other/c") }
+	wantLines(t, poll(t, m), "a/q/c nvidia.com/gpu A 1")
 }
 
 func TestTheFirstResponse(t *testing.T) {
@@ -669,88 +682,6 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// Jobs of 8.6 s beside one that stays, with an event at each start and end, and without: how much of their time is seen,
-// and how many of them. The kubelet may list a job for longer after the event of its end.
-func TestShortJobsAreSeen(t *testing.T) {
-	const jobs, length, each = 40, 8600 * time.Millisecond, 10 * time.Millisecond
-	seen := func(o Options, events bool, late time.Duration) (part float64, found int) {
-		var sum time.Duration
-		synctest.Test(t, func(t *testing.T) {
-			m := newMap(o, nil)
-			k := &fakeKubelet{}
-			m.kubelet = k
-			var running atomic.Bool
-			k.answer = func() *podresources.ListPodResourcesResponse {
-				lines := []string{"a/stays/c nvidia.com/gpu=" + GPUB}
-				if running.Load() {
-					lines = append(lines, "a/job/c nvidia.com/gpu="+GPUA)
-				}
-				return pods(lines...)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error)
-			go func() { done <- m.Run(ctx) }()
-			event := func(runs bool) {
-				if runs || late == 0 {
-					running.Store(runs)
-				} else {
-					time.AfterFunc(late, func() { running.Store(false) })
-				}
-				if events {
-					m.changed()
-				}
-			}
-			start := time.Now()
-			random := rand.New(rand.NewPCG(1, 2))
-			time.Sleep(30 * time.Second)
-			for range jobs {
-				event(true)
-				before := sum
-				for left := length; left > 0; left -= each {
-					time.Sleep(each)
-					sum += allocatedTime(m, GPUA, each)
-				}
-				if sum > before {
-					found++
-				}
-				event(false)
-				for left := late + time.Duration(random.IntN(20_000))*time.Millisecond; left > 0; left -= each {
-					time.Sleep(each)
-					sum += allocatedTime(m, GPUA, each)
-				}
-			}
-			time.Sleep(20 * time.Second)
-			if calls, most := k.lists.Load(), int64(time.Since(start)/spacing); calls > most {
-				t.Errorf("%d calls, want at most %d", calls, most)
-			}
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		})
-		return sum.Seconds() / (jobs * (length + late).Seconds()), found
-	}
-	for _, c := range []struct {
-		name   string
-		o      Options
-		events bool
-		late   time.Duration
-		within float64
-		found  int
-	}{
-		{"events", Options{}, true, 0, 0.03, jobs},
-		{"events before the kubelet's list", Options{}, true, time.Second, 0.03, jobs},
-		{"a poll per second", Options{Interval: time.Second}, false, 0, 0.03, jobs},
-		{"a poll in 10 s", Options{}, false, 0, 0.5, jobs / 2},
-	} {
-		part, found := seen(c.o, c.events, c.late)
-		t.Logf("%s: %.4f of their time, %d of %d jobs", c.name, part, found, jobs)
-		if math.Abs(part-1) > c.within || found < c.found {
-			t.Errorf("%s: %.4f of their time, want 1 within %v; %d jobs, want %d", c.name, part, c.within, found, c.found)
-		}
-	}
-}
-
 // listingSlices records that it ran.
 type listingSlices struct {
 	fakeSlices
@@ -808,18 +739,6 @@ func TestEventsAreCoalesced(t *testing.T) {
 		}
 	})
 }
-
-// allocatedTime is d where the GPU is allocated, else 0.
-func allocatedTime(m *Map, uuid gpu.UUID, d time.Duration) time.Duration {
-	for _, a := range m.Allocations(shortNode).List {
-		if a.GPU == uuid {
-			return d
-		}
-	}
-	return 0
-}
-
-var shortNode = node()
 
 func TestConcurrentUse(t *testing.T) {
 	m := newMap(Options{}, &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA + " aliyun.com/gpu-mem=x"),

@@ -15,9 +15,10 @@ import (
 // response is what one List response contains, parsed and merged: the kubelet sends one entry per device, and an ID
 // once per NUMA node, in no stable order. It does not depend on the GPUs of the node, and is immutable once in use.
 type response struct {
-	pods   int // with GPUs or without
-	direct []directID
-	opaque []opaqueIDs
+	pods       int // with GPUs or without
+	connection int // to the kubelet, on which it came, or the one before
+	direct     []directID
+	opaque     []opaqueIDs
 	// foreign are the IDs of resources that are taken for other devices unless their container received a GPU.
 	foreign []opaqueIDs
 	// amounts counts the distinct IDs of each container and resource that a scheme knows, those that are no devices too.

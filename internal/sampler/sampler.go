@@ -33,7 +33,7 @@ func New(o Options) *Sampler {
 	}
 	s := &Sampler{o: o, log: o.Logger, fast: o.Fast,
 		ledger:   account.New(account.Options{MaxLag: max(5*time.Second, o.Fast*5/2), Accounts: o.Accounts}),
-		readings: make(chan reading, 256), results: make(chan result, 1)}
+		readings: make(chan reading, 256), results: make(chan result, 1), changed: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -59,15 +59,38 @@ func (s *Sampler) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		started := s.o.Watch()
 		s.poll(s.o.Clock())
-		rest := max(s.fast-s.o.Watch().Sub(started), s.fast/10)
-		select {
-		case <-ctx.Done():
-		case <-s.o.After(rest):
-		}
+		s.rest(ctx, max(s.fast-s.o.Watch().Sub(started), s.fast/10))
 	}
 	s.shutdown(listener)
 	s.listening.Store(false)
 	return nil
+}
+
+// AllocationsChanged makes Run poll at once if the allocations of a GPU have changed, so that what is counted before and
+// after belongs to different containers. It does not block.
+func (s *Sampler) AllocationsChanged() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// rest waits until the next poll.
+func (s *Sampler) rest(ctx context.Context, d time.Duration) {
+	next := s.o.After(d)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-next:
+			return
+		case <-s.changed:
+			if s.inventory != nil && s.o.Resolver != nil &&
+				!slices.Equal(s.o.Resolver.Allocations(s.inventory).List, s.allocations.List) {
+				return
+			}
+		}
+	}
 }
 
 // Step does one poll at the time of the caller's clock: it polls events, reads what is due, accounts for the time since

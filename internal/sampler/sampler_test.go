@@ -1138,3 +1138,30 @@ func TestRingReads(t *testing.T) {
 		})
 	}
 }
+
+// Run polls at once when an allocation begins or ends, and at nothing else.
+func TestPollsWhereAllocationsChange(t *testing.T) {
+	d, resolver := newFake(t, 1), &fakeResolver{h: gpu.Allocations{Known: true, Configured: true}}
+	bubble(t, d, Options{Resolver: resolver}, func(s *stand) {
+		runFor(s, func() {
+			var polls int
+			for i, want := range []int{0, 1, 0, 1} {
+				time.Sleep(1500 * time.Millisecond)
+				before := d.calls(0)[pollFast]
+				resolver.mu.Lock()
+				resolver.h.List = [][]gpu.Allocation{nil, {holdsWhole("a", "GPU-0")}, {holdsWhole("a", "GPU-0")}, nil}[i]
+				resolver.mu.Unlock()
+				s.AllocationsChanged()
+				s.AllocationsChanged() // does not block
+				time.Sleep(50 * time.Millisecond)
+				if polls = d.calls(0)[pollFast] - before; polls != want {
+					t.Errorf("change %d: %d polls, want %d", i, polls, want)
+				}
+			}
+			time.Sleep(1500 * time.Millisecond)
+			if got := s.Latest().Containers; len(got) != 1 || float64(got[0].Allocated.Or(0)) != 3.1 {
+				t.Errorf("%+v, want 3.1 s", got)
+			}
+		})
+	})
+}

@@ -148,6 +148,7 @@ type Sampler struct {
 		sync.Mutex
 		events []gpu.XIDEvent
 	}
+	changed      chan struct{}              // allocations may have changed; holds one
 	listening    atomic.Bool                // Run's listener receives the events
 	panics       atomic.Uint64              // recovered in workers
 	eventSession atomic.Pointer[eventWatch] // the session to wait on

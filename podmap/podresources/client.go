@@ -33,8 +33,9 @@ type Client struct {
 	file  socketFile       // that conn was dialed to
 	alpha bool             // this kubelet only offers v1alpha1
 
-	mu      sync.Mutex // guards dialErr
-	dialErr error      // of the last attempt; grpc keeps only its text
+	mu          sync.Mutex // guards what follows
+	dialErr     error      // of the last attempt; grpc keeps only its text
+	connections int
 }
 
 // socketFile distinguishes sockets at the same path. Inode numbers are reused, so the time of the last change
@@ -148,8 +149,18 @@ func (c *Client) dial(ctx context.Context, _ string) (net.Conn, error) {
 	conn, err := d.DialContext(ctx, "unix", c.path)
 	c.mu.Lock()
 	c.dialErr = err
+	if err == nil {
+		c.connections++
+	}
 	c.mu.Unlock()
 	return conn, err
+}
+
+// Connections counts the connections that were established: as long as it is the same, so is the kubelet's process.
+func (c *Client) Connections() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.connections
 }
 
 // check adds to an error what grpc drops from it, and closes a connection that does not work: grpc would back off
