@@ -1,7 +1,6 @@
 package report
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -27,8 +26,6 @@ const (
 	emptyBelow = 64 << 20
 	// reclaimableFrom is how long an idle period must last to be reclaimable.
 	reclaimableFrom = 30 * time.Minute
-	// plotPoints is the number of points of a workload's plot.
-	plotPoints = 96
 	// allocatedAtEnd is how far before the end of the period the last value of what is still allocated may be.
 	allocatedAtEnd = 15 * time.Minute
 )
@@ -105,7 +102,7 @@ func (a *analysis) workload(l *load) *finding {
 		r.Confidence = "medium"
 	}
 	r.Rhythm = demand.Split(l.track(qBusiest), a.p).Name
-	r.Plot = a.plot(l)
+	r.Plot = demand.Plot(a.p, l.track(qBusy), l.track(qObserved), l.track(qBusiest), l.track(qMemory), l.track(qAllocated))
 	f.advice = a.advise(l, r, steps)
 	f.runs, f.nodes = a.runs(l, r), map[string]string{}
 	if len(f.advice) > 0 {
@@ -292,41 +289,6 @@ func (a *analysis) memory(l *load, r *document.Workload) {
 		}
 	}
 }
-
-// plot reduces the workload to few points.
-func (a *analysis) plot(l *load) *document.Plot {
-	n := min(plotPoints, a.p.Steps())
-	p := &document.Plot{Busy: make([]float64, n), Peak: make([]float64, n), Memory: make([]float64, n), GPUs: make([]float64, n)}
-	for i := range n {
-		from, to := i*a.p.Steps()/n, (i+1)*a.p.Steps()/n
-		var busy, observed, gpus float64
-		for k, v := range l.track(qObserved).Within(from, to) {
-			if v > 0 {
-				observed += v
-				busy += l.track(qBusy).Or(k, 0)
-			}
-		}
-		for _, v := range l.track(qAllocated).Within(from, to) {
-			gpus += max(0, v)
-		}
-		largest := func(q quantity) float64 {
-			m := -1.0
-			for _, v := range l.track(q).Within(from, to) {
-				m = max(m, v)
-			}
-			return m
-		}
-		p.Busy[i] = -1
-		if observed > 0 {
-			p.Busy[i] = thousandths(min(1, busy/observed))
-		}
-		p.Peak[i], p.Memory[i] = thousandths(largest(qBusiest)), math.Round(largest(qMemory))
-		p.GPUs[i] = thousandths(gpus / float64(to-from))
-	}
-	return p
-}
-
-func thousandths(x float64) float64 { return math.Round(x*1000) / 1000 }
 
 // namespaces adds up workloads by the namespace, or another key, which of returns as the fields of an account.
 func namespaces(found []*finding, p series.Period, list *prices.List, of func(*document.Workload) document.Account) []document.Account {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -14,36 +13,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
 )
-
-// dcgmField is one quantity under the names that releases of dcgm-exporter give it. The unit is derived from the name:
-// since 4.9 it is its suffix.
-type dcgmField struct {
-	name *regexp.Regexp
-	unit float64 // of names without a unit, in base units
-}
-
-var (
-	dcgmUtilization = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_GPU_UTIL(_RATIO)?$`), 0.01}
-	dcgmEngine      = dcgmField{regexp.MustCompile(`^DCGM_FI_PROF_GR_ENGINE_ACTIVE(_RATIO)?$`), 1}
-	dcgmUsed        = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_FB_USED(_BYTES)?$`), 1 << 20}
-	dcgmFree        = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_FB_FREE(_BYTES)?$`), 1 << 20}
-	dcgmReserved    = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_FB_RESERVED(_BYTES)?$`), 1 << 20}
-	dcgmTotal       = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_FB_(TOTAL|CAPACITY_BYTES)$`), 1 << 20}
-	dcgmPower       = dcgmField{regexp.MustCompile(`^DCGM_FI_DEV_(POWER_USAGE|BOARD_POWER_WATTS)$`), 1}
-)
-
-// scale is the factor to base units.
-func (f dcgmField) scale(name string) float64 {
-	if strings.HasSuffix(name, "_RATIO") || strings.HasSuffix(name, "_BYTES") {
-		return 1
-	}
-	return f.unit
-}
-
-// find returns the existing names of a field: two, if the exporter was upgraded within the period.
-func (f dcgmField) find(has map[string]bool) []string {
-	return slices.DeleteFunc(sortedKeys(has), func(n string) bool { return !f.name.MatchString(n) })
-}
 
 // dcgmLabels are those that identify a series; releases spell some of them in two ways, and a scrape that does not
 // honor labels puts exported_ before those of the pod.
@@ -96,8 +65,8 @@ func (r *reader) dcgm(ctx context.Context) (*fleet, *gpuFacts, []*space, error) 
 		metric.KubeSpaces); err != nil {
 		return nil, nil, nil, err
 	}
-	names := slices.Concat(dcgmUtilization.find(r.has), dcgmEngine.find(r.has), dcgmUsed.find(r.has))
-	if len(dcgmUtilization.find(r.has))+len(dcgmEngine.find(r.has)) == 0 {
+	names := slices.Concat(metric.DCGMUtilization.Find(r.has), metric.DCGMEngine.Find(r.has), metric.DCGMUsed.Find(r.has))
+	if len(metric.DCGMUtilization.Find(r.has))+len(metric.DCGMEngine.Find(r.has)) == 0 {
 		return nil, nil, nil, r.noData("no series of dcgm-exporter's GPU utilization (%s): check that this server " +
 			"scrapes it, and that DCGM_FI_DEV_GPU_UTIL is among its counters")
 	}
@@ -181,11 +150,11 @@ func (h *dcgmHistory) readAll(ctx context.Context) error {
 	}
 	counted := map[*dcgmGPU]map[int]bool{}
 	for _, x := range []struct {
-		field dcgmField
+		field metric.DCGM
 		op    string
 		take  dcgmTake
 	}{
-		{dcgmUtilization, "avg", func(g *dcgmGPU, s *dcgmSeries, k int, v float64) {
+		{metric.DCGMUtilization, "avg", func(g *dcgmGPU, s *dcgmSeries, k int, v float64) {
 			g.present.Max(k, 1)
 			if v > 1.01 { // known to be exported at times
 				h.implausible++
@@ -193,21 +162,21 @@ func (h *dcgmHistory) readAll(ctx context.Context) error {
 			}
 			s.busy.Max(k, min(1, v))
 		}},
-		{dcgmEngine, "avg", func(g *dcgmGPU, s *dcgmSeries, k int, v float64) {
+		{metric.DCGMEngine, "avg", func(g *dcgmGPU, s *dcgmSeries, k int, v float64) {
 			if s.mig() && v <= 1.01 { // of a whole GPU, its utilization is a time in which kernels ran, as elsewhere
 				g.present.Max(k, 1)
 				s.busy.Max(k, min(1, v))
 			}
 		}},
-		{dcgmUsed, "max", func(g *dcgmGPU, s *dcgmSeries, k int, v float64) {
+		{metric.DCGMUsed, "max", func(g *dcgmGPU, s *dcgmSeries, k int, v float64) {
 			g.present.Max(k, 1)
 			s.memory.Max(k, v)
 		}},
-		{dcgmTotal, "max", func(g *dcgmGPU, _ *dcgmSeries, _ int, v float64) { g.total = max(g.total, v) }},
+		{metric.DCGMTotal, "max", func(g *dcgmGPU, _ *dcgmSeries, _ int, v float64) { g.total = max(g.total, v) }},
 		// Used and free of one time: the largest free belongs to the least used.
-		{dcgmFree, "max", func(g *dcgmGPU, s *dcgmSeries, k int, v float64) { part(0, v+s.memory.Or(k, 0), g, s) }},
-		{dcgmReserved, "max", func(g *dcgmGPU, s *dcgmSeries, _ int, v float64) { part(1, v, g, s) }},
-		{dcgmPower, "avg", func(g *dcgmGPU, _ *dcgmSeries, k int, v float64) {
+		{metric.DCGMFree, "max", func(g *dcgmGPU, s *dcgmSeries, k int, v float64) { part(0, v+s.memory.Or(k, 0), g, s) }},
+		{metric.DCGMReserved, "max", func(g *dcgmGPU, s *dcgmSeries, _ int, v float64) { part(1, v, g, s) }},
+		{metric.DCGMPower, "avg", func(g *dcgmGPU, _ *dcgmSeries, k int, v float64) {
 			if counted[g] == nil {
 				counted[g] = map[int]bool{}
 			}
@@ -217,17 +186,19 @@ func (h *dcgmHistory) readAll(ctx context.Context) error {
 			}
 		}},
 	} {
-		for _, name := range x.field.find(h.has) {
-			scale := x.field.scale(name)
+		for _, name := range x.field.Find(h.has) {
+			scale := x.field.Scale(name)
 			query := h.q.By("max", x.op+"_over_time("+h.q.Select(name)+"[5m])", dcgmLabels...)
-			err := h.steps(ctx, query, h.all(), func(l prom.Labels, k int, v float64) {
+			err := h.steps(ctx, query, h.all(), func(l prom.Labels) func(int, float64) {
 				g, s := h.find(l)
-				if g == nil || math.IsNaN(v) || v < 0 || v*scale > 1e15 {
-					h.implausible++
-					return
+				return func(k int, v float64) {
+					if g == nil || math.IsNaN(v) || v < 0 || v*scale > 1e15 {
+						h.implausible++
+						return
+					}
+					h.pods = h.pods || s.pod != ""
+					x.take(g, s, k, v*scale)
 				}
-				h.pods = h.pods || s.pod != ""
-				x.take(g, s, k, v*scale)
 			})
 			if err != nil {
 				return err

@@ -17,6 +17,8 @@ type nodeGPUs struct {
 	count       series.Track // GPUs by the node's own count
 	allocated   series.Track
 	unavailable series.Track
+	silent      series.Track // GPUs that are expected and did not report
+	size        int          // GPUs
 	joules      float64
 	energy      bool
 	// before is true if the node existed before the period.
@@ -122,7 +124,11 @@ func (f *fleet) settle(removedAfter time.Duration) {
 				last = max(last, float64(int(v+0.5)))
 			}
 		}
+		n.size = n.gpus()
 		for k := from; k < to; k++ {
+			if gone := n.count.Or(k, float64(n.size)) - n.reported.Or(k, 0); gone > 0.02 {
+				n.silent.Add(k, gone)
+			}
 			last = n.count.Or(k, last)
 			n.expected += last
 			// A mean over a step that is covered in full differs from the count by rounding alone.
@@ -131,12 +137,16 @@ func (f *fleet) settle(removedAfter time.Duration) {
 				f.buckets[k/f.size].NotReported += missing
 			}
 		}
+		n.count, n.reported = series.Track{}, series.Track{} // no longer needed
 	}
 }
 
 // gpus is the number of GPUs of a node.
 func (n *nodeGPUs) gpus() int {
-	if n.count.Len() == 0 {
+	switch {
+	case n.size > 0:
+		return n.size
+	case n.count.Len() == 0:
 		return int(math.Ceil(n.reported.Values(n.reported.From, n.reported.End()).Top() - 0.1))
 	}
 	return int(n.count.Values(n.count.From, n.count.End()).Top() + 0.5)

@@ -118,6 +118,7 @@ type fleetNodes struct {
 	pods      []replay.Pod
 	unknown   []replay.Pod // allocated, or not reported: they count as pods
 	broken    []replay.Pod // unavailable GPUs, bound to their node
+	all       []replay.Pod // the three, in the order in which a replay places them
 	allocated map[string]float64
 	// partitioned are the slots of MIG devices that pods had at the same time, at most, by node.
 	partitioned map[string]float64
@@ -130,69 +131,61 @@ func (f *fleet) class(n *nodeGPUs) string {
 
 // byModel prepares a replay for each model of each cluster.
 func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
-	groups, at := map[nodeKey]*fleetNodes{}, map[nodeKey]*fleetNodes{}
-	known, slots := map[nodeKey]*series.Track{}, map[nodeKey]*series.Track{}
+	steps, onNode := f.p.Steps(), map[nodeKey][]*run{}
+	for _, x := range found {
+		for i := range x.runs {
+			r := &x.runs[i]
+			k := nodeKey{r.cluster, r.node, r.model}
+			onNode[k] = append(onNode[k], r)
+		}
+	}
+	groups := map[nodeKey]*fleetNodes{}
+	totals := map[*fleetNodes]*series.Track{}
+	known, slots := make([]float64, steps), make([]float64, steps) // of one node
 	for _, n := range f.sorted() {
 		k := nodeKey{n.key.cluster, "", n.key.model}
 		g := entry(groups, k)
 		if g.allocated == nil {
 			g.key, g.allocated, g.partitioned = k, map[string]float64{}, map[string]float64{}
 		}
-		at[n.key] = g
 		g.nodes = append(g.nodes, n)
-		g.machines = append(g.machines, replay.Node{ID: n.key.node, Class: f.class(n), GPUs: n.gpus(), To: f.p.Steps()})
-		known[n.key] = &series.Track{}
-	}
-	for _, x := range found {
-		for _, r := range x.runs {
-			k := nodeKey{r.cluster, r.node, r.model}
-			if g := at[k]; g != nil {
-				r.Class = f.class(f.nodes[k])
-				g.pods = append(g.pods, r.Pod)
-				for s := r.From; s < r.To; s++ {
-					known[k].Add(s, r.Amount())
-					if r.Size > 0 {
-						entry(slots, k).Add(s, float64(r.Size))
-					}
-				}
+		class := f.class(n)
+		g.machines = append(g.machines, replay.Node{ID: n.key.node, Class: class, GPUs: n.gpus(), To: steps})
+		clear(known)
+		clear(slots)
+		for _, r := range onNode[n.key] {
+			p := r.Pod
+			p.Class = class
+			g.pods = append(g.pods, p)
+			amount := p.Amount()
+			for s := p.From; s < p.To; s++ {
+				known[s] += amount
+				slots[s] += float64(p.Size)
 			}
 		}
-	}
-	for k, t := range slots {
-		at[k].partitioned[k.node] = t.Values(0, f.p.Steps()).Top()
-	}
-	for _, k := range sorted(groups) {
-		g := groups[k]
-		var sum series.Track
-		for _, n := range g.nodes {
-			sum.Plus(&n.allocated)
-			count := float64(n.gpus())
-			for s := range f.p.Steps() {
-				g.allocated[n.key.node] += n.allocated.Or(s, 0)
-			}
-			missing := func(s int) float64 {
-				m := n.allocated.Or(s, 0) - known[n.key].Or(s, 0)
-				if s >= n.from && s < n.to {
-					m = max(m, n.count.Or(s, count)-n.reported.Or(s, 0)-known[n.key].Or(s, 0))
-				}
-				return m
-			}
-			base := replay.Pod{ID: "?" + n.key.node, Class: f.class(n)}
-			g.unknown = append(g.unknown, replay.Levels(f.p.Steps(), base, missing)...)
-			base.Node = n.key.node
-			g.broken = append(g.broken, replay.Levels(f.p.Steps(), base, func(s int) float64 { return n.unavailable.Or(s, 0) })...)
-		}
-		g.peak = sum.Values(0, f.p.Steps()).Top()
+		g.partitioned[n.key.node] = slices.Max(slots)
+		g.allocated[n.key.node] = n.allocated.Sum()
+		entry(totals, g).Plus(&n.allocated)
+		base := replay.Pod{ID: "?" + n.key.node, Class: class}
+		g.unknown = append(g.unknown, replay.Levels(steps, base, func(s int) float64 {
+			return max(n.allocated.Or(s, 0), n.silent.Or(s, 0)) - known[s]
+		})...)
+		base.Node = n.key.node
+		g.broken = append(g.broken, replay.Levels(steps, base, func(s int) float64 { return n.unavailable.Or(s, 0) })...)
 	}
 	out := make([]*fleetNodes, 0, len(groups))
 	for _, k := range sorted(groups) {
-		out = append(out, groups[k])
+		g := groups[k]
+		g.peak = totals[g].Values(0, steps).Top()
+		g.all = slices.Concat(g.broken, g.pods, g.unknown)
+		replay.Sort(g.all)
+		out = append(out, g)
 	}
 	return out
 }
 
-// without replays the period up to a step without the first nodes of a list.
-func (g *fleetNodes) without(removed map[string]bool, from, to int) replay.Result {
+// without replays a part of the period without some nodes. It ends as soon as the budget is exceeded; a negative one never is.
+func (g *fleetNodes) without(removed map[string]bool, from, to int, budget float64) replay.Result {
 	var nodes []replay.Node
 	for _, n := range g.machines {
 		if !removed[n.ID] {
@@ -200,15 +193,13 @@ func (g *fleetNodes) without(removed map[string]bool, from, to int) replay.Resul
 		}
 	}
 	var pods []replay.Pod
-	for _, list := range [][]replay.Pod{g.broken, g.pods, g.unknown} {
-		for _, p := range list {
-			p.From, p.To = max(p.From, from), min(p.To, to)
-			if p.From < p.To && (p.Node == "" || !removed[p.Node]) {
-				pods = append(pods, p)
-			}
+	for _, p := range g.all {
+		p.From, p.To = max(p.From, from), min(p.To, to)
+		if p.From < p.To && (p.Node == "" || !removed[p.Node]) {
+			pods = append(pods, p)
 		}
 	}
-	return replay.Run(nodes, pods)
+	return replay.Within(nodes, pods, budget)
 }
 
 // removable finds how many nodes, least used first, a part of the period would not have needed.
@@ -227,7 +218,7 @@ func (g *fleetNodes) removable(from, to int, budget float64) (order []string, n 
 		for _, name := range order[:n] {
 			removed[name] = true
 		}
-		return g.without(removed, from, to)
+		return g.without(removed, from, to, budget)
 	}
 	low, high := 0, len(order)+1 // low is feasible, high is not
 	for high-low > 1 {
@@ -281,7 +272,7 @@ func (a *analysis) consolidate(f *fleet, groups []*fleetNodes) (out []document.A
 			for name := range freed {
 				next[name] = true
 			}
-			ad.Alternatives = units.Sentence("with one node less, ", waited(g.without(next, 0, a.p.Steps()), a.p))
+			ad.Alternatives = units.Sentence("with one node less, ", waited(g.without(next, 0, a.p.Steps(), -1), a.p))
 		}
 		ad.Replay = a.replayed(r)
 		if ad.Validation = a.validateNodes(g); ad.Validation != nil && ad.Validation.Worst > a.opt.Advice.Budget {
@@ -337,7 +328,7 @@ func (a *analysis) validateNodes(g *fleetNodes) *document.Validation {
 		for _, name := range order[:n] {
 			removed[name] = true
 		}
-		r := g.without(removed, f.From, f.To)
+		r := g.without(removed, f.From, f.To, -1)
 		v.Add(units.Count(float64(len(order)-n), "node"), f, over(r.Waited, r.Requested))
 	}
 	return v.Result(a.p)

@@ -67,16 +67,17 @@ func (r *reader) source(data, from, series string, hours float64) {
 	r.sources[k] = &document.Source{Data: data, From: from, Series: series, Hours: hours}
 }
 
-// steps queries one value for each step of a part of the period.
-func (r *reader) steps(ctx context.Context, query string, s series.Span, each func(l prom.Labels, k int, v float64)) error {
+// steps queries one value for each step of a part of the period. of returns what takes the values of a series.
+func (r *reader) steps(ctx context.Context, query string, s series.Span, of func(l prom.Labels) func(k int, v float64)) error {
 	if s.Len() <= 0 {
 		return nil
 	}
 	q := prom.Range{Query: query, From: r.p.End(s.From), To: r.p.End(s.To - 1), Step: r.p.Step}
 	return r.api.Range(ctx, q, func(series *prom.Series) error {
+		take := of(series.Labels)
 		for i, at := range series.At {
-			if k, ok := r.p.Index(at); ok {
-				each(series.Labels, k, series.Value[i])
+			if k, ok := r.p.Index(at); ok && take != nil {
+				take(k, series.Value[i])
 			}
 		}
 		return nil
@@ -243,31 +244,36 @@ func (e *NoData) Error() string { return e.text }
 // nodes reads the account of all nodes: from the rules, and where those have nothing from the raw series.
 func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 	f, states := newFleet(r.p), document.StatesByLabel()
-	take := func(name string, l prom.Labels, k int, v float64) {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return
-		}
+	take := func(name string, l prom.Labels) func(int, float64) {
 		key := r.place(l)
 		key.model = l.Get("model")
-		switch name {
-		case metric.RuleGPUs:
-			if s, ok := states[l.Get("state")]; ok {
-				f.add(f.node(key), s, k, v)
-			} else {
-				r.missing("%s has the unknown state %q: use the gpu-report of the exporter's release", metric.RawGPUs,
-					l.Get("state"))
+		state, known := states[l.Get("state")]
+		if name == metric.RuleGPUs && !known {
+			r.missing("%s has the unknown state %q: use the gpu-report of the exporter's release", metric.RawGPUs, l.Get("state"))
+			return nil
+		}
+		var n *nodeGPUs
+		return func(k int, v float64) {
+			if math.IsNaN(v) || math.IsInf(v, 0) {
+				return
 			}
-		case metric.RuleCount:
-			f.node(key).count.Add(k, v)
-		case metric.RulePower:
-			n := f.node(key)
-			n.joules += v * r.p.Step.Seconds()
-			n.energy = true
+			if n == nil {
+				n = f.node(key)
+			}
+			switch name {
+			case metric.RuleGPUs:
+				f.add(n, state, k, v)
+			case metric.RuleCount:
+				n.count.Add(k, v)
+			case metric.RulePower:
+				n.joules += v * r.p.Step.Seconds()
+				n.energy = true
+			}
 		}
 	}
 	if r.has[metric.RuleGPUs] {
 		query := r.q.Once(r.q.AnyOf([]string{metric.RuleGPUs, metric.RuleCount, metric.RulePower}))
-		err := r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) { take(l.Name(), l, k, v) })
+		err := r.steps(ctx, query, r.all(), func(l prom.Labels) func(int, float64) { return take(l.Name(), l) })
 		if err != nil {
 			return nil, err
 		}
@@ -350,7 +356,7 @@ func (r *reader) kubernetes(ctx context.Context, f *fleet) error {
 }
 
 // rawNodes reads a part of the period from the raw series.
-func (r *reader) rawNodes(ctx context.Context, g series.Span, take func(string, prom.Labels, int, float64)) error {
+func (r *reader) rawNodes(ctx context.Context, g series.Span, take func(string, prom.Labels) func(int, float64)) error {
 	q := r.q
 	up := q.By("group", q.Now(metric.RawUp), metric.PerGPU...)
 	power := q.Rate(metric.RawEnergy) + " or on (" + q.Cluster + ", node, uuid) " + q.Now(metric.RawPower)
@@ -359,7 +365,7 @@ func (r *reader) rawNodes(ctx context.Context, g series.Span, take func(string, 
 		{metric.RuleCount, q.By("count", metric.WithModel(q, up), "node", "model")},
 		{metric.RulePower, q.By("sum", q.Once(metric.WithModel(q, power)), "node", "model")},
 	} {
-		if err := r.steps(ctx, x.query, g, func(l prom.Labels, k int, v float64) { take(x.as, l, k, v) }); err != nil {
+		if err := r.steps(ctx, x.query, g, func(l prom.Labels) func(int, float64) { return take(x.as, l) }); err != nil {
 			return err
 		}
 	}
@@ -399,10 +405,12 @@ func (r *reader) unattributed(ctx context.Context, f *fleet) error {
 	}
 	r.source("unattributed busy time", "series", metric.RawUnattributed, r.p.Hours())
 	query := r.q.By("sum", r.q.Once(r.q.Rate(metric.RawUnattributed)), "node")
-	return r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) {
-		if n := first[r.place(l)]; n != nil {
-			n.unattributed += v * r.p.StepHours()
+	return r.steps(ctx, query, r.all(), func(l prom.Labels) func(int, float64) {
+		n := first[r.place(l)]
+		if n == nil {
+			return nil
 		}
+		return func(_ int, v float64) { n.unattributed += v * r.p.StepHours() }
 	})
 }
 
@@ -540,13 +548,13 @@ func (r *reader) ruleLoads(ctx context.Context, s *space) error {
 		metric.RuleMemory: qMemory, metric.RuleBusiest: qBusiest, metric.RuleLastBusy: qLastBusy, metric.RulePods: qPods,
 		metric.RuleUnused: qGap}
 	query := r.q.Once(r.q.AnyOf(sortedKeys(table), metric.InNamespace(s.name)))
-	return r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) {
+	return r.steps(ctx, query, r.all(), func(l prom.Labels) func(int, float64) {
 		q := table[l.Name()]
 		if q == qGap && l.Get("state") == "idle" {
 			q = qIdle
 		}
 		o := kube.RecordedOwner(l.Get("workload_type"), l.Get("workload"), "")
-		s.load(l.Get(r.q.Cluster), o, l.Get("model")).add(q, k, v)
+		return s.load(l.Get(r.q.Cluster), o, l.Get("model")).taker(q)
 	})
 }
 
@@ -564,9 +572,9 @@ func (r *reader) rawLoads(ctx context.Context, s *space, g series.Span, facts *g
 		{qMemory, "max", r.q.Now(metric.RawMemory, in)},
 		{qLastBusy, "max", r.q.Now(metric.RawLastBusy, in)},
 	} {
-		err := r.steps(ctx, r.q.By(x.op, r.q.Once(x.expr), metric.PerAllocation...), g, func(l prom.Labels, k int, v float64) {
+		err := r.steps(ctx, r.q.By(x.op, r.q.Once(x.expr), metric.PerAllocation...), g, func(l prom.Labels) func(int, float64) {
 			at := r.gpuKey(l)
-			s.load(at.cluster, s.ownerOf(podKey{at.cluster, s.name, l.Get("pod")}), facts.model[at]).add(x.q, k, v)
+			return s.load(at.cluster, s.ownerOf(podKey{at.cluster, s.name, l.Get("pod")}), facts.model[at]).taker(x.q)
 		})
 		if err != nil {
 			return err
@@ -657,14 +665,9 @@ func (r *reader) allocations(ctx context.Context, s *space) error {
 		{r.q.Rate(metric.RawUnused, in, `state="idle"`), func(a *allocation) *series.Track { return &a.idle }},
 	} {
 		err := r.steps(ctx, r.q.By("sum", r.q.Once(x.rate), metric.PerAllocation...), r.all(),
-			func(l prom.Labels, k int, v float64) { x.track(of(l)).Add(k, v) })
+			func(l prom.Labels) func(int, float64) { return x.track(of(l)).Add })
 		if err != nil {
 			return err
-		}
-	}
-	spread := func(t *series.Track, g series.Span, v float64) {
-		for k := g.From; k < g.To; k++ {
-			t.Max(k, v)
 		}
 	}
 	err := r.coarse(ctx, time.Hour, "sum", "max", r.q.Select(metric.RawShare, in),
@@ -674,7 +677,7 @@ func (r *reader) allocations(ctx context.Context, s *space) error {
 			if res := l.Get("resource"); res != "" {
 				a.resource = res
 			}
-			spread(&a.share, g, min(1, v))
+			a.share.MaxBlock(g.To, r.p.PerHour(), min(1, v))
 		})
 	if err != nil {
 		return err
@@ -690,5 +693,5 @@ func (r *reader) allocations(ctx context.Context, s *space) error {
 		}
 	}
 	return r.coarse(ctx, time.Hour, "sum", "max", r.q.Select(metric.RawMemory, in), metric.PerAllocation,
-		func(l prom.Labels, g series.Span, v float64) { spread(&of(l).memory, g, v) })
+		func(l prom.Labels, g series.Span, v float64) { of(l).memory.MaxBlock(g.To, r.p.PerHour(), v) })
 }

@@ -65,6 +65,11 @@ func (l *load) add(q quantity, k int, v float64) {
 	l.sum[q] += v
 }
 
+// taker returns what counts the values of one series.
+func (l *load) taker(q quantity) func(int, float64) {
+	return func(k int, v float64) { l.add(q, k, v) }
+}
+
 // track returns the track of a quantity up to qMemory.
 func (l *load) track(q quantity) *series.Track { return &l.tracks[q] }
 

@@ -102,12 +102,12 @@ func (r *reader) faults(ctx context.Context) (*faults, error) {
 		if !r.has[x.metric] {
 			continue
 		}
-		err := r.steps(ctx, r.q.Once(r.q.Select(x.metric)), r.all(), func(l prom.Labels, _ int, v float64) {
-			at := r.place(l)
+		err := r.steps(ctx, r.q.Once(r.q.Select(x.metric)), r.all(), func(l prom.Labels) func(int, float64) {
+			at, name := r.place(l), l.Get(x.label)
 			if x.into[at] == nil {
 				x.into[at] = map[string]float64{}
 			}
-			x.into[at][l.Get(x.label)] += v * x.factor
+			return func(_ int, v float64) { x.into[at][name] += v * x.factor }
 		})
 		if err != nil {
 			return nil, err
@@ -174,8 +174,8 @@ func (r *reader) pending(ctx context.Context) (*queue, error) {
 	q := &queue{map[nodeKey]*series.Track{}, map[nodeKey]*series.Track{}}
 	for rule, into := range map[string]map[nodeKey]*series.Track{metric.RuleFree: q.unallocated, metric.RulePending: q.pending} {
 		query := r.q.By("sum", r.q.Once(r.q.Select(rule)), "node", "resource")
-		err := r.steps(ctx, query, r.all(), func(l prom.Labels, k int, v float64) {
-			entry(into, nodeKey{l.Get(r.q.Cluster), l.Get("node"), kube.ResourceName(l.Get("resource"))}).Add(k, v)
+		err := r.steps(ctx, query, r.all(), func(l prom.Labels) func(int, float64) {
+			return entry(into, nodeKey{l.Get(r.q.Cluster), l.Get("node"), kube.ResourceName(l.Get("resource"))}).Add
 		})
 		if err != nil {
 			return nil, err

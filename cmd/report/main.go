@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"syscall"
 	_ "time/tzdata" // for --time-zone where the machine has no list of zones
 
@@ -29,7 +30,12 @@ const (
 	exitFailOn  = 5 // a report was written, and a limit of --fail-on is exceeded
 )
 
-func main() { os.Exit(reportMain(context.Background(), os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // most of the memory is what was read, for long
+	}
+	os.Exit(reportMain(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
 
 // reportMain makes a report. It returns the exit code.
 func reportMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {

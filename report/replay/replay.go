@@ -48,6 +48,8 @@ type Pod struct {
 	Owner string
 	// Queued pods did not run: they are placed after others of the same step, and only what they run is counted.
 	Queued bool
+
+	own *Result // figures of the owner; nil is nobody's
 }
 
 // Result is what would have happened. Times are GPU-steps.
@@ -103,9 +105,10 @@ func (e *ends) Pop() any          { l := len(*e) - 1; x := (*e)[l]; *e = (*e)[:l
 // world is the state of a replay.
 type world struct {
 	classes map[string][]*machine
+	bound   map[string][]*machine // by node
 	running ends
 	Result
-	owners map[string]*Result
+	budget float64 // of waiting pods; negative is none
 }
 
 // each changes the figures of all pods, and those of the owner of a pod.
@@ -115,35 +118,55 @@ func (w *world) each(p *Pod, change func(*Result)) {
 }
 
 // Run places pods on nodes. Equal input gives an equal result.
-func Run(nodes []Node, pods []Pod) Result {
-	r, _ := Owners(nodes, pods)
+func Run(nodes []Node, pods []Pod) Result { return Within(nodes, pods, -1) }
+
+// Within does the same, and ends as soon as the result is not feasible within a budget that is not negative.
+func Within(nodes []Node, pods []Pod, budget float64) Result {
+	r, _ := run(nodes, pods, budget)
 	return r
 }
 
-// Owners does the same, and has the figures of each owner of pods, too.
-func Owners(nodes []Node, pods []Pod) (Result, map[string]*Result) {
-	w := world{classes: map[string][]*machine{}, owners: map[string]*Result{}}
+// Owners does what Run does, and has the figures of each owner of pods, too.
+func Owners(nodes []Node, pods []Pod) (Result, map[string]*Result) { return run(nodes, pods, -1) }
+
+// Sort brings pods into the order in which those of equal steps are placed: what is bound to a node was there first; of the
+// rest larger ones go first, as a scheduler that packs does. Sorted pods are replayed faster.
+func Sort(pods []Pod) { slices.SortStableFunc(pods, func(x, y Pod) int { return before(&x, &y) }) }
+
+func before(x, y *Pod) int {
+	return cmp.Or(x.From-y.From, later(x)-later(y), cmp.Compare(y.Node, x.Node), strings.Compare(x.Gang, y.Gang),
+		cmp.Compare(y.Amount(), x.Amount()), strings.Compare(x.ID, y.ID))
+}
+
+func run(nodes []Node, pods []Pod, budget float64) (Result, map[string]*Result) {
+	w := world{classes: map[string][]*machine{}, bound: map[string][]*machine{}, budget: budget}
 	for i := range nodes {
 		n := &nodes[i]
-		w.classes[n.Class] = append(w.classes[n.Class], &machine{Node: n, gpus: make([]device, n.GPUs), free: n.GPUs})
+		m := &machine{Node: n, gpus: make([]device, n.GPUs), free: n.GPUs}
+		w.classes[n.Class] = append(w.classes[n.Class], m)
+		w.bound[n.ID] = append(w.bound[n.ID], m)
 	}
+	owners := map[string]*Result{}
 	order := make([]*Pod, 0, len(pods))
 	for i := range pods {
-		if pods[i].To > pods[i].From {
-			order = append(order, &pods[i])
-			if !pods[i].Queued {
-				p := &pods[i]
-				w.each(p, func(r *Result) { r.Requested += p.Amount() * float64(p.To-p.From) })
-			}
+		p := &pods[i]
+		if p.To <= p.From {
+			continue
+		}
+		if p.own = owners[p.Owner]; p.own == nil && p.Owner != "" {
+			p.own = &Result{}
+			owners[p.Owner] = p.own
+		}
+		order = append(order, p)
+		if !p.Queued {
+			w.each(p, func(r *Result) { r.Requested += p.Amount() * float64(p.To-p.From) })
 		}
 	}
-	// What is bound to a node was there first; of the rest larger ones go first, as a scheduler that packs does.
-	slices.SortStableFunc(order, func(x, y *Pod) int {
-		return cmp.Or(x.From-y.From, later(x)-later(y), cmp.Compare(y.Node, x.Node), strings.Compare(x.Gang, y.Gang),
-			cmp.Compare(y.Amount(), x.Amount()), strings.Compare(x.ID, y.ID))
-	})
+	if !slices.IsSortedFunc(order, before) {
+		slices.SortStableFunc(order, before)
+	}
 	var waiting []*Pod
-	for i := 0; i < len(order); {
+	for i := 0; i < len(order) && !w.lost(waiting, order[i].From); {
 		now := order[i].From
 		waiting = w.advance(waiting, now)
 		for i < len(order) && order[i].From == now {
@@ -159,7 +182,21 @@ func Owners(nodes []Node, pods []Pod) (Result, map[string]*Result) {
 	for _, p := range w.advance(waiting, 1<<60) {
 		w.unplaced(p)
 	}
-	return w.Result, w.owners
+	return w.Result, owners
+}
+
+// lost is true if the budget is exceeded, whatever follows.
+func (w *world) lost(waiting []*Pod, now int) bool {
+	if w.budget < 0 {
+		return false
+	}
+	waited := w.Waited
+	for _, p := range waiting {
+		if !p.Queued {
+			waited += p.Amount() * float64(min(now, p.To)-p.From)
+		}
+	}
+	return w.Unplaced > 0 || w.Evicted > 0 || waited > w.budget*w.Requested
 }
 
 func later(p *Pod) int {
@@ -200,7 +237,7 @@ func (w *world) wait(p *Pod, until int) {
 
 // advance ends pods up to a step, and places those that wait on what they leave. What ended while it waited never ran.
 func (w *world) advance(waiting []*Pod, until int) []*Pod {
-	for len(w.running) > 0 && w.running[0].pod.To <= until {
+	for len(w.running) > 0 && w.running[0].pod.To <= until && !w.lost(waiting, w.running[0].pod.To) {
 		now := w.running[0].pod.To
 		for len(w.running) > 0 && w.running[0].pod.To <= now {
 			w.release(heap.Pop(&w.running).(placement))
@@ -264,8 +301,12 @@ func (w *world) place(p *Pod, now int) (placement, bool) {
 	var at []int
 	var mask uint8
 	beside := false // others are on that GPU
-	for _, m := range w.classes[p.Class] {
-		if p.Node != "" && m.ID != p.Node || m.From > now || m.To < p.To {
+	machines := w.classes[p.Class]
+	if p.Node != "" {
+		machines = w.bound[p.Node]
+	}
+	for _, m := range machines {
+		if m.From > now || m.To < p.To || m.Class != p.Class {
 			continue
 		}
 		full := best != nil && m.free >= best.free
@@ -385,7 +426,7 @@ func (w *world) account(d placement, now int) {
 		if n == 1 {
 			w.Shared++
 			w.every(p, others, k, shared)
-		} else if !slices.ContainsFunc(others, func(o *Pod) bool { return o != p && o.To > k && o.Owner == p.Owner }) {
+		} else if !slices.ContainsFunc(others, func(o *Pod) bool { return o != p && o.To > k && o.own == p.own }) {
 			w.every(p, nil, k, shared) // those of the others have it already
 		}
 		if p.Size > 0 {
@@ -408,25 +449,16 @@ func (w *world) account(d placement, now int) {
 
 // every changes the figures of the owners of the pods that are on a GPU at a step, each once.
 func (w *world) every(p *Pod, others []*Pod, k int, change func(*Result)) {
-	one := func(owner string) {
-		if owner == "" {
-			return
-		}
-		r := w.owners[owner]
-		if r == nil {
-			r = &Result{}
-			w.owners[owner] = r
-		}
-		change(r)
+	if p.own != nil {
+		change(p.own)
 	}
-	one(p.Owner)
 	for i, o := range others {
-		again := o == p || o.To <= k || o.Owner == p.Owner
+		again := o == p || o.To <= k || o.own == p.own || o.own == nil
 		for _, earlier := range others[:i] {
-			again = again || earlier.To > k && earlier.Owner == o.Owner
+			again = again || earlier.To > k && earlier.own == o.own
 		}
 		if !again {
-			one(o.Owner)
+			change(o.own)
 		}
 	}
 }

@@ -8,19 +8,23 @@ import "time"
 type Period struct {
 	From, To time.Time
 	Step     time.Duration
+	steps    int
+	from     int64 // milliseconds
 }
 
 // NewPeriod aligns a period to multiples of the step since 1970, which all readers of the same history share.
 func NewPeriod(from, to time.Time, step time.Duration) Period {
-	return Period{From: from.Truncate(step).UTC(), To: to.Truncate(step).UTC(), Step: step}
+	p := Period{From: from.Truncate(step).UTC(), To: to.Truncate(step).UTC(), Step: step}
+	p.steps, p.from = int(p.To.Sub(p.From)/step), p.From.UnixMilli()
+	return p
 }
 
 // Steps is the number of steps.
-func (p Period) Steps() int { return int(p.To.Sub(p.From) / p.Step) }
+func (p Period) Steps() int { return p.steps }
 
 // Index returns the step whose end is at a Unix time in milliseconds; ok is false outside the period.
 func (p Period) Index(ms int64) (k int, ok bool) {
-	since, step := ms-p.From.UnixMilli(), p.Step.Milliseconds()
+	since, step := ms-p.from, p.Step.Milliseconds()
 	k = int((since+step-1)/step) - 1
 	return k, since > 0 && k >= 0 && k < p.Steps()
 }

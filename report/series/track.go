@@ -7,18 +7,25 @@ import (
 )
 
 // Track is a quantity over the steps of the period. It begins with the first value; a step without a value is NaN.
-// Its memory depends on how long something existed.
+// Its memory depends on how long something existed, and on how many steps share a value.
 type Track struct {
 	From int
 	V    []float32
+	// per is the number of steps that a value covers, 0 is one; the first covers skip of them fewer.
+	per, skip int
 }
 
 var nan = float32(math.NaN())
 
-func (t *Track) Len() int { return len(t.V) }
+func (t *Track) Len() int { return t.End() - t.From }
 
 // End is the step after the last one.
-func (t *Track) End() int { return t.From + len(t.V) }
+func (t *Track) End() int {
+	if t.per > 1 {
+		return t.From - t.skip + len(t.V)*t.per
+	}
+	return t.From + len(t.V)
+}
 
 // First is the First step, or another number if there is none.
 func (t *Track) First(none int) int {
@@ -28,19 +35,40 @@ func (t *Track) First(none int) int {
 	return t.From
 }
 
+// index is the place of step k in V.
+func (t *Track) index(k int) int {
+	if t.per > 1 {
+		return (k - t.From + t.skip) / t.per
+	}
+	return k - t.From
+}
+
 // Cell returns the place of step k.
 func (t *Track) Cell(k int) *float32 {
+	per := max(1, t.per)
 	switch {
 	case len(t.V) == 0:
 		t.From = k
 	case k < t.From:
-		t.V = slices.Concat(slices.Repeat([]float32{nan}, t.From-k), t.V)
-		t.From = k
+		more := (t.From - k + per - 1) / per
+		t.V = slices.Concat(slices.Repeat([]float32{nan}, more), t.V)
+		from := t.From - t.skip - more*per
+		t.From = max(0, from)
+		t.skip = t.From - from
 	}
 	for k >= t.End() {
 		t.V = append(t.V, nan)
 	}
-	return &t.V[k-t.From]
+	return &t.V[t.index(k)]
+}
+
+// MaxBlock raises the size steps before step to, of a track that has blocks of this size alone.
+func (t *Track) MaxBlock(to, size int, v float64) {
+	if len(t.V) == 0 {
+		t.From = max(0, to-size)
+		t.per, t.skip, t.V = size, t.From-(to-size), append(t.V, nan)
+	}
+	t.Max(to-1, v)
 }
 
 // Add adds to step k; the first value is taken as it is.
@@ -64,7 +92,7 @@ func (t *Track) At(k int) (v float64, ok bool) {
 	if k < t.From || k >= t.End() {
 		return 0, false
 	}
-	v = float64(t.V[k-t.From])
+	v = float64(t.V[t.index(k)])
 	return v, v == v
 }
 
@@ -83,7 +111,7 @@ func (t *Track) All() iter.Seq2[int, float64] { return t.Within(t.From, t.End())
 func (t *Track) Within(from, to int) iter.Seq2[int, float64] {
 	return func(yield func(int, float64) bool) {
 		for k := max(from, t.From); k < min(to, t.End()); k++ {
-			if v := float64(t.V[k-t.From]); v == v && !yield(k, v) {
+			if v := float64(t.V[t.index(k)]); v == v && !yield(k, v) {
 				return
 			}
 		}
@@ -101,12 +129,18 @@ func (t *Track) Values(from, to int) Sample {
 }
 
 // Part is the track from a step up to but without another; it shares the values.
-func (t *Track) Part(from, to int) Track {
+func (t *Track) Part(from, to int) (out Track) {
 	from, to = max(from, t.From), min(to, t.End())
-	if from >= to {
-		return Track{}
+	switch {
+	case from >= to:
+	case t.per > 1:
+		for k, v := range t.Within(from, to) {
+			out.Add(k, v)
+		}
+	default:
+		return Track{From: from, V: t.V[from-t.From : to-t.From]}
 	}
-	return Track{from, t.V[from-t.From : to-t.From]}
+	return out
 }
 
 // Last is the Last value; 0 if there is none.
